@@ -1,0 +1,71 @@
+/* base.h: what every part of Sinter shares: element types and errors.
+ * The lowest header of the project; a deployed program includes it too. Depends on libc only. */
+#ifndef SN_BASE_H
+#define SN_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Element types: enum suffix, name in text form, size in bytes, name in safetensors files. */
+#define SN_DTYPES(_)                                                                               \
+    _(F32, "f32", 4, "F32")                                                                        \
+    _(F64, "f64", 8, "F64")                                                                        \
+    _(BF16, "bf16", 2, "BF16")                                                                     \
+    _(F16, "f16", 2, "F16")                                                                        \
+    _(I32, "i32", 4, "I32")                                                                        \
+    _(I64, "i64", 8, "I64")                                                                        \
+    _(I8, "i8", 1, "I8")                                                                           \
+    _(U8, "u8", 1, "U8")                                                                           \
+    _(BOOL, "bool", 1, "BOOL")
+
+typedef enum sn_dtype {
+#define SN_X(e, name, size, st) SN_##e,
+    SN_DTYPES(SN_X)
+#undef SN_X
+        SN_DTYPE_COUNT
+} sn_dtype;
+
+size_t sn_dtype_size(sn_dtype t);                     /* bytes of one element */
+const char *sn_dtype_name(sn_dtype t);                /* "f32" */
+bool sn_dtype_parse(const char *name, sn_dtype *out); /* from "f32" or "F32" */
+bool sn_dtype_is_float(sn_dtype t);
+
+/* IEEE half and bfloat16, round to nearest even; NaN stays NaN. */
+uint16_t sn_f32_to_f16(float x);
+float sn_f16_to_f32(uint16_t h);
+uint16_t sn_f32_to_bf16(float x);
+float sn_bf16_to_f32(uint16_t h);
+
+/* Errors. A function that can fail on what a user gave it takes an `sn_error *` (may be NULL),
+ * returns a failure value (NULL, false or a negative number) and fills the error: what, where, what
+ * to do. The first error sticks: sn_fail on an error that is already set changes nothing. */
+typedef enum sn_code {
+    SN_OK = 0,
+    SN_ERR_USAGE,  /* a wrong argument or option */
+    SN_ERR_SHAPE,  /* shapes or dtypes do not fit */
+    SN_ERR_FILE,   /* missing, unreadable, truncated or malformed file */
+    SN_ERR_RANGE,  /* a value outside its range: token, length, position */
+    SN_ERR_MEMORY, /* out of memory */
+    SN_ERR_TARGET, /* this CPU or target cannot do it */
+    SN_ERR_INTERNAL
+} sn_code;
+
+typedef struct sn_error {
+    sn_code code;
+    char message[1024];
+} sn_error;
+
+/* Records the error unless one is set already; always returns false, so that callers can return it.
+ */
+bool sn_fail(sn_error *err, sn_code code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#ifdef __cplusplus
+}
+#endif
+#endif
