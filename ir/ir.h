@@ -1,0 +1,347 @@
+/* ir.h: the tensor IR. Types first, then every function under the file that holds it.
+ *
+ * A module is an arena: it owns its nodes, dimensions, regions and strings, and all go with
+ * sn_module_free. A node is immutable and interned at birth: equal pure nodes are one node (compare
+ * pointers). A pass builds new nodes and moves the entries' outputs to them; what no entry reaches
+ * is dead. Errors are sticky (sn_module_error): after the first one every constructor returns the
+ * module's error node, which all others accept. One module belongs to one thread at a time. */
+#ifndef SN_IR_H
+#define SN_IR_H
+
+#include "runtime/base.h"
+
+#include <stdio.h>
+
+#define SN_MAX_RANK 8
+#define SN_MAX_RESULTS 8
+
+typedef struct sn_module sn_module;
+typedef struct sn_node sn_node;
+typedef struct sn_region sn_region;
+
+/* A dimension: a number >= 0 stands for itself; a negative number names an integer polynomial of
+ * symbolic dims (or a negative constant) in its module. Polynomials are interned: equal dims are
+ * equal numbers. */
+typedef int64_t sn_dim;
+
+typedef enum sn_op {
+#define ELEM(name, ...) SN_OP_##name,
+#define PRIM(name, ...) SN_OP_##name,
+#define COMP(name, ...) SN_OP_##name,
+#define FUSED(name, ...) SN_OP_##name,
+#include "ir/ops.def"
+    SN_OP_COUNT
+} sn_op;
+
+typedef enum sn_op_kind { SN_ELEM, SN_PRIM, SN_COMP, SN_FUSED } sn_op_kind;
+
+enum { /* flags of ops.def */
+       SN_OPF_COMM = 1,
+       SN_OPF_NOGRAD = 2,
+       SN_OPF_VIEW = 4,
+       SN_OPF_LEAF = 8,
+       SN_OPF_ID = 16,
+};
+
+typedef struct sn_op_info {
+    const char *name, *doc;
+    sn_op_kind kind;
+    int min_in, max_in; /* max_in < 0: no limit */
+    unsigned flags;
+    const char *rule; /* of shapes and dtypes, for messages and the manual; "" for COMP and FUSED */
+} sn_op_info;
+
+typedef enum sn_attr_key {
+#define ATTR(name, kind, doc) SN_A_##name,
+#include "ir/attrs.def"
+#undef ATTR
+    SN_ATTR_COUNT
+} sn_attr_key;
+
+typedef enum sn_attr_kind {
+    SN_AK_INT,
+    SN_AK_FLT,
+    SN_AK_STR,
+    SN_AK_DTYPE,
+    SN_AK_DIM,
+    SN_AK_DIMS,
+    SN_AK_INTS,
+    SN_AK_REGION
+} sn_attr_kind;
+
+typedef struct sn_attr {
+    sn_attr_key key;
+    int n; /* length of ints or dims */
+    union {
+        int64_t i;          /* INT, DTYPE, DIM */
+        double f;           /* FLT */
+        const char *s;      /* STR */
+        const int64_t *v;   /* INTS, DIMS */
+        const sn_region *r; /* REGION */
+    };
+} sn_attr;
+
+/* Shorthands for attribute lists: SN_ATTRS(SN_INT(axis, 1), SN_FLT(eps, 1e-5)) expands to "count,
+ * array". */
+#define SN_INT(k, x) ((sn_attr){.key = SN_A_##k, .i = (x)})
+#define SN_FLT(k, x) ((sn_attr){.key = SN_A_##k, .f = (x)})
+#define SN_STR(k, x) ((sn_attr){.key = SN_A_##k, .s = (x)})
+#define SN_LIST(k, len, x) ((sn_attr){.key = SN_A_##k, .n = (len), .v = (x)})
+#define SN_REG(k, x) ((sn_attr){.key = SN_A_##k, .r = (x)})
+#define SN_ATTRS(...)                                                                              \
+    (int)(sizeof((sn_attr[]){__VA_ARGS__}) / sizeof(sn_attr)), (const sn_attr[]) {                 \
+        __VA_ARGS__                                                                                \
+    }
+#define SN_NO_ATTRS 0, NULL
+
+typedef struct sn_loc {
+    const char *file; /* a literal or module string; NULL: unknown */
+    int line;
+} sn_loc;
+
+struct sn_node {
+    sn_module *m;
+    uint32_t id;   /* order of birth: operands have smaller ids */
+    uint16_t op;   /* sn_op */
+    uint8_t dtype; /* sn_dtype; of result 0 for a node with several results */
+    uint8_t rank;
+    uint16_t n_in, n_attr;
+    const sn_dim *shape; /* [rank]; of result 0 for a node with several */
+    sn_node *const *in;  /* [n_in] */
+    const sn_attr *attr; /* [n_attr], ascending keys */
+    sn_node *meaning;    /* COMP: its decomposition, one level down; otherwise NULL */
+    sn_loc loc;          /* where the user wrote it (of the first of equal nodes) */
+    uint64_t hash;       /* XXH3 of op, attributes, operands */
+    uint8_t n_result;    /* 1, or the number of results; `result` nodes select them */
+    const sn_node *const
+        *result_type; /* [n_result] nodes of the same dtype and shape, if n_result > 1 */
+};
+
+/* A closed sub-graph: nodes that depend on its arguments only. Arguments are `arg` nodes with index
+ * 0 .. n_arg-1. */
+struct sn_region {
+    int n_arg, n_out;
+    sn_node *const *arg;
+    sn_node *const *out;
+};
+
+/* A named tensor of an entry. */
+typedef struct sn_binding {
+    const char *name;
+    sn_node *node;
+} sn_binding;
+
+/* One function of the compiled program. Inputs are the `input` nodes that its outputs and
+ * assignments reach. */
+typedef struct sn_entry {
+    const char *name;
+    sn_binding *output; /* [n_output] */
+    int n_output;
+    sn_binding *assign; /* [n_assign] name of a state, its value after the call */
+    int n_assign;
+    sn_binding *tap; /* [n_tap] tensors named by sn_name: may become outputs at compile time */
+    int n_tap;
+} sn_entry;
+
+/* A symbolic dimension with the range its value may take. */
+typedef struct sn_symbol {
+    const char *name;
+    int64_t lo, hi;
+} sn_symbol;
+
+/* ir/graph.c — arena, interned nodes, entries */
+sn_module *sn_module_new(const char *name); /* NULL: out of memory */
+void sn_module_free(sn_module *m);
+const char *sn_module_name(const sn_module *m);
+sn_error *sn_module_error(sn_module *m); /* the sticky error; code 0: none */
+sn_node *sn_module_fail(sn_module *m, sn_code code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4))); /* records it with location; the error node */
+sn_node *sn_module_error_node(sn_module *m);
+void sn_module_set_loc(sn_module *m, sn_loc loc); /* of the nodes that follow */
+sn_loc sn_module_loc(const sn_module *m);
+void sn_module_set_raw(sn_module *m, bool raw); /* raw: no folding at birth (text under test) */
+void *sn_arena_alloc(sn_module *m,
+                     size_t bytes); /* zeroed, 16-byte aligned; never NULL: see graph.c */
+const char *sn_arena_str(sn_module *m, const char *s); /* interned copy */
+const char *sn_arena_printf(sn_module *m, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+extern const sn_op_info sn_ops[SN_OP_COUNT];
+extern const struct sn_attr_info {
+    const char *name, *doc;
+    sn_attr_kind kind;
+} sn_attr_table[SN_ATTR_COUNT];
+bool sn_op_parse(const char *name, sn_op *out);
+
+/* The one constructor: infers type and shape, checks, folds (unless raw), interns. Operands and
+ * attributes are copied. */
+sn_node *sn_node_new(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
+                     const sn_attr *attr);
+/* The same node with other operands (a pass's rebuild). */
+sn_node *sn_node_with(const sn_node *n, sn_node *const *in);
+#define SN_NODE(m, op, attrs, ...)                                                                 \
+    sn_node_new(m, SN_OP_##op, (int)(sizeof((sn_node *[]){__VA_ARGS__}) / sizeof(sn_node *)),      \
+                (sn_node *[]){__VA_ARGS__}, attrs)
+
+const sn_attr *sn_attr_get(const sn_node *n, sn_attr_key key); /* NULL: absent */
+int64_t sn_attr_int(const sn_node *n, sn_attr_key key, int64_t otherwise);
+double sn_attr_flt(const sn_node *n, sn_attr_key key, double otherwise);
+const char *sn_attr_str(const sn_node *n, sn_attr_key key, const char *otherwise);
+const sn_region *sn_attr_region(const sn_node *n, sn_attr_key key); /* NULL: absent */
+
+uint32_t sn_module_node_count(const sn_module *m);
+sn_node *sn_module_node(const sn_module *m, uint32_t id);
+
+sn_entry *sn_entry_get(sn_module *m, const char *name); /* NULL: none of that name */
+sn_entry *sn_entry_add(sn_module *m, const char *name); /* or the existing one; becomes current */
+int sn_entry_count(const sn_module *m);
+sn_entry *sn_entry_at(const sn_module *m, int i);
+void sn_entry_output(sn_module *m, sn_entry *e, const char *name, sn_node *n);
+void sn_entry_assign(sn_module *m, sn_entry *e, const char *state,
+                     sn_node *value); /* the last one wins */
+void sn_entry_tap(sn_module *m, sn_entry *e, const char *name, sn_node *n);
+
+sn_region *sn_region_new(sn_module *m, int n_arg, sn_node *const *arg, int n_out,
+                         sn_node *const *out); /* interned; error if not closed */
+sn_node *sn_arg(sn_module *m, int index, sn_dtype t, int rank, const sn_dim *shape);
+
+/* Nodes that the roots reach, operands first, each once; regions are not entered. Arena memory. */
+typedef struct sn_order {
+    sn_node **node;
+    int n;
+} sn_order;
+sn_order sn_topo(sn_module *m, int n_root, sn_node *const *root);
+sn_order sn_entry_topo(sn_module *m, const sn_entry *e); /* of its outputs and assignments */
+sn_order sn_region_topo(sn_module *m, const sn_region *r);
+
+/* ir/rewrite.c — the engine under every pass */
+/* Rebuilds what the roots reach, operands first; `rule` sees each rebuilt node (operands already
+ * new) and returns it or a replacement of the same type. Returns the number of nodes that the rule
+ * replaced. Roots are updated in place. */
+typedef sn_node *(*sn_rule)(void *ctx, sn_node *n);
+int sn_rewrite(sn_module *m, int n_root, sn_node **root, sn_rule rule, void *ctx);
+int sn_rewrite_module(sn_module *m, sn_rule rule,
+                      void *ctx); /* every entry's outputs, assignments and taps */
+/* The region's results with its arguments replaced by `arg` (same types). results: [n_out]. */
+void sn_region_inline(const sn_region *r, sn_node *const *arg, sn_node **results);
+/* The scalar region applied elementwise: arguments of rank 0 become tensors of one common shape
+ * `shape`; arguments of higher rank (captured tensors, read by `at`) are passed as they are. */
+void sn_region_map(const sn_region *r, sn_node *const *arg, int rank, const sn_dim *shape,
+                   sn_node **results);
+/* A region over what `out` depends on down to `cut` nodes, which become arguments 0 .. n_cut-1. */
+sn_region *sn_region_extract(sn_module *m, int n_cut, sn_node *const *cut, int n_out,
+                             sn_node *const *out);
+
+/* ir/dim.c — dimensions: integer polynomials of symbolic dims with bounds */
+sn_dim sn_symbol_add(sn_module *m, const char *name, int64_t lo,
+                     int64_t hi); /* or the existing one (bounds must agree) */
+int sn_symbol_count(const sn_module *m);
+const sn_symbol *sn_symbol_at(const sn_module *m, int i);
+int sn_symbol_find(const sn_module *m, const char *name); /* -1: none */
+sn_dim sn_dim_const(sn_module *m, int64_t v);
+sn_dim sn_dim_add(sn_module *m, sn_dim a, sn_dim b);
+sn_dim sn_dim_sub(sn_module *m, sn_dim a, sn_dim b);
+sn_dim sn_dim_mul(sn_module *m, sn_dim a, sn_dim b);
+bool sn_dim_div(sn_module *m, sn_dim a, sn_dim b,
+                sn_dim *quotient); /* exact division; false: not exact */
+bool sn_dim_is_const(const sn_module *m, sn_dim d, int64_t *value); /* value may be NULL */
+int64_t sn_dim_lo(const sn_module *m, sn_dim d); /* bounds over the symbols' ranges (saturated) */
+int64_t sn_dim_hi(const sn_module *m, sn_dim d);
+bool sn_dim_le(sn_module *m, sn_dim a, sn_dim b); /* provably a <= b */
+int64_t sn_dim_eval(const sn_module *m, sn_dim d, const int64_t *symbol_values);
+sn_dim sn_dim_product(sn_module *m, int n, const sn_dim *d);
+/* The polynomial's terms, for printers and code generators: coefficient and exponent of each
+ * symbol. */
+int sn_dim_terms(const sn_module *m, sn_dim d);
+int64_t sn_dim_term(const sn_module *m, sn_dim d, int i,
+                    const uint8_t **exponent);                          /* [sn_symbol_count] */
+int sn_dim_print(const sn_module *m, sn_dim d, char *buf, size_t size); /* "2*B*T+1"; as snprintf */
+bool sn_dim_parse(sn_module *m, const char **text,
+                  sn_dim *out); /* advances text; symbols must exist */
+int sn_shape_print(const sn_module *m, int rank, const sn_dim *shape, char *buf,
+                   size_t size); /* "[B,T,768]" */
+
+/* ir/infer.c — types and shapes, one function a rule. Fails the module with a message and returns
+ * false. */
+typedef struct sn_type {
+    sn_dtype dtype;
+    int rank;
+    sn_dim shape[SN_MAX_RANK];
+} sn_type;
+bool sn_infer(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr, const sn_attr *attr,
+              int *n_result, sn_type result[SN_MAX_RESULTS]);
+
+/* ir/build.c — short constructors for passes and decompositions (no location, types must fit) */
+sn_node *sn_b_const(sn_module *m, sn_dtype t, double v);
+sn_node *sn_b_unary(sn_op op, sn_node *x);
+sn_node *sn_b_binary(sn_op op, sn_node *x, sn_node *y);   /* broadcasts both to a common shape */
+sn_node *sn_b_scalar(sn_op op, sn_node *x, double y);     /* y: constant of x's type */
+sn_node *sn_b_select(sn_node *c, sn_node *x, sn_node *y); /* broadcasts */
+sn_node *sn_b_cast(sn_node *x, sn_dtype t);
+sn_node *sn_b_broadcast(sn_node *x, int rank, const sn_dim *shape);
+sn_node *sn_b_broadcast_like(sn_node *x, const sn_node *like);
+sn_node *sn_b_reshape(sn_node *x, int rank, const sn_dim *shape);
+sn_node *sn_b_transpose(sn_node *x, int rank, const int64_t *perm);
+sn_node *sn_b_slice(sn_node *x, int axis, sn_dim start, sn_dim size);
+sn_node *sn_b_concat(sn_module *m, int n, sn_node *const *x, int axis);
+sn_node *sn_b_reduce(sn_op op, sn_node *x, int n_axes,
+                     const int64_t *axes); /* keeps axes with size 1 */
+sn_node *sn_b_iota(sn_module *m, sn_dtype t, int rank, const sn_dim *shape, int axis);
+sn_node *sn_b_dim(sn_module *m, sn_dtype t, sn_dim d);
+sn_node *sn_b_result(sn_node *n, int index);
+bool sn_b_common_shape(
+    sn_module *m, const sn_node *x, const sn_node *y, int *rank,
+    sn_dim *shape); /* NumPy's rule; false: they do not fit (no error recorded) */
+
+/* ir/fold.c — rules that hold at birth: constants, identities. NULL: nothing to fold. */
+sn_node *sn_fold(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
+                 const sn_attr *attr, const sn_type *type);
+
+/* ir/decomp.c — the meaning of COMP and FUSED ops, one level down. results: [n_result] */
+bool sn_decompose(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
+                  const sn_attr *attr, int *n_result, sn_node **results);
+
+/* ir/text.c — text form, both directions */
+void sn_print_module(FILE *f, sn_module *m);
+void sn_print_entry(FILE *f, sn_module *m, const sn_entry *e);
+void sn_print_node(FILE *f, const sn_node *n);          /* one line, operands by number */
+char *sn_region_text(sn_module *m, const sn_region *r); /* canonical; arena memory */
+sn_module *sn_parse(const char *text, const char *file_name, bool raw, sn_error *err);
+
+/* ir/verify.c — re-derives every node; false: sn_module_error has the ten nodes around the bad one
+ */
+bool sn_verify(sn_module *m);
+
+/* ir/eval.c — the reference evaluator: naive loops, f64 accumulation. The meaning of the
+ * primitives. */
+typedef struct sn_value { /* a concrete tensor; elements as double (i64 beyond 2^53 is not supported
+                             here) */
+    sn_dtype dtype;
+    int rank;
+    int64_t shape[SN_MAX_RANK];
+    int64_t n;
+    double *data; /* row-major, rounded to dtype after every node if the evaluator is told so */
+} sn_value;
+typedef struct sn_eval sn_eval;
+sn_eval *sn_eval_new(sn_module *m, const int64_t *symbol_values);
+void sn_eval_free(sn_eval *ev);
+void sn_eval_set_exact(sn_eval *ev,
+                       bool exact); /* true (default): f32 results stay in double, never rounded */
+/* Binds an input, parameter or state; copies. data is of the leaf's dtype. */
+bool sn_eval_bind(sn_eval *ev, const char *name, const void *data, size_t bytes);
+const sn_value *sn_eval_node(sn_eval *ev,
+                             sn_node *n); /* computed once; NULL on error (module error) */
+
+/* ir/debug.c — SINTER_DEBUG=help: the one environment variable, parsed in one place */
+typedef struct sn_debug {
+#define DEBUG(name, kind, doc) kind name;
+#define FLAG bool
+#define TEXT const char *
+#include "ir/debug.def"
+#undef FLAG
+#undef TEXT
+#undef DEBUG
+} sn_debug;
+const sn_debug *sn_debug_get(void);
+
+#endif
