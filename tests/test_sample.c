@@ -96,7 +96,7 @@ enum { V = 40, DRAWS = 20000 };
 static void fill_logits(float *l) {
     sn_rng r = {.seed = 9};
     sn_rng_fill_normal(&r, 0, 2, l, V);
-    l[7] = l[21] = 6; /* equal best ones */
+    l[7] = l[21] = 7.5f; /* equal best ones */
     l[3] = -INFINITY;
 }
 
@@ -157,7 +157,7 @@ static void greedy_limit(void **state) {
         assert_int_equal(sn_sampler_next(zero, l, NULL), 7); /* 7 and 21 are equal: the lower */
         assert_int_equal(sn_sampler_next(filtered, l, NULL), 7);
     }
-    l[30] = 6.001f;
+    l[30] = 7.501f;
     sn_sampler *cold = make_sampler(1e-6f, 0, 1, V), *tiny = make_sampler(1e-45f, 0, 0.9f, V);
     for (int i = 0; i < 100; i++) {
         assert_int_equal(sn_sampler_next(cold, l, NULL), 30);
