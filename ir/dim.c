@@ -1,0 +1,565 @@
+/* dim.c: dimensions as integer polynomials of symbolic dims, interned so that equal polynomials are
+ * equal numbers. Bounds are found once, at birth. */
+#include "ir/dims_impl.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* A polynomial under construction, sorted as sn_dim_poly. */
+typedef struct poly {
+    int n;
+    sn_dim_monomial t[SN_MAX_TERMS];
+} poly;
+
+typedef enum status { FINE, OVERFLOWS, TOO_LONG } status;
+
+typedef struct interval {
+    int64_t lo, hi;
+} interval;
+
+static const sn_dim_monomial no_term; /* exponents of a constant */
+
+bool sn_dims_init(struct sn_dims *d) {
+    memset(d, 0, sizeof *d);
+    d->cap_poly = 32;
+    d->n_slot = 128;
+    d->poly = malloc((size_t)d->cap_poly * sizeof *d->poly);
+    d->slot = calloc(d->n_slot, sizeof *d->slot);
+    if (d->poly && d->slot) return true;
+    sn_dims_free(d);
+    return false;
+}
+
+void sn_dims_free(struct sn_dims *d) {
+    free(d->poly);
+    free(d->slot);
+    memset(d, 0, sizeof *d);
+}
+
+/* ---- monomials ---- */
+
+static int degree(const uint8_t *e) {
+    int sum = 0;
+    for (int i = 0; i < SN_MAX_SYMBOLS; i++) sum += e[i];
+    return sum;
+}
+
+/* Graded lexicographic order: compatible with multiplication, which exact division needs. */
+static int compare_monomials(const sn_dim_monomial *a, const sn_dim_monomial *b) {
+    int da = degree(a->exponent), db = degree(b->exponent);
+    return da != db ? da - db : memcmp(a->exponent, b->exponent, SN_MAX_SYMBOLS);
+}
+
+static status mul_monomials(sn_dim_monomial *out, const sn_dim_monomial *a,
+                            const sn_dim_monomial *b) {
+    if (__builtin_mul_overflow(a->coef, b->coef, &out->coef) || out->coef == INT64_MIN)
+        return OVERFLOWS;
+    for (int i = 0; i < SN_MAX_SYMBOLS; i++) {
+        int e = a->exponent[i] + b->exponent[i];
+        if (e > UINT8_MAX) return OVERFLOWS;
+        out->exponent[i] = (uint8_t)e;
+    }
+    return FINE;
+}
+
+static bool div_monomials(sn_dim_monomial *out, const sn_dim_monomial *a,
+                          const sn_dim_monomial *b) {
+    if (a->coef % b->coef) return false;
+    out->coef = a->coef / b->coef;
+    for (int i = 0; i < SN_MAX_SYMBOLS; i++) {
+        if (a->exponent[i] < b->exponent[i]) return false;
+        out->exponent[i] = (uint8_t)(a->exponent[i] - b->exponent[i]);
+    }
+    return true;
+}
+
+/* acc += factor * p: a merge, since multiplying by a monomial keeps the order. */
+static status add_scaled(poly *acc, const poly *p, const sn_dim_monomial *factor) {
+    poly old;
+    old.n = acc->n;
+    memcpy(old.t, acc->t, (size_t)acc->n * sizeof *acc->t);
+    acc->n = 0;
+    for (int i = 0, j = 0; i < old.n || j < p->n;) {
+        sn_dim_monomial t;
+        if (j < p->n) {
+            status s = mul_monomials(&t, &p->t[j], factor);
+            if (s != FINE) return s;
+        }
+        int c = i == old.n ? -1 : j == p->n ? 1 : compare_monomials(&old.t[i], &t);
+        if (c > 0) t = old.t[i];
+        if (c == 0 &&
+            (__builtin_add_overflow(t.coef, old.t[i].coef, &t.coef) || t.coef == INT64_MIN))
+            return OVERFLOWS;
+        i += c >= 0;
+        j += c <= 0;
+        if (!t.coef) continue;
+        if (acc->n == SN_MAX_TERMS) return TOO_LONG;
+        acc->t[acc->n++] = t;
+    }
+    return FINE;
+}
+
+/* ---- bounds ---- */
+
+/* Saturated arithmetic; INT64_MAX is +infinity in an upper bound, INT64_MIN -infinity in a lower
+ * one, and they absorb what is added. */
+static int64_t mul_sat(int64_t a, int64_t b) {
+    int64_t r;
+    if (!a || !b) return 0;
+    bool infinite = a == INT64_MAX || a == INT64_MIN || b == INT64_MAX || b == INT64_MIN;
+    if (!infinite && !__builtin_mul_overflow(a, b, &r)) return r;
+    return (a < 0) == (b < 0) ? INT64_MAX : INT64_MIN;
+}
+
+static int64_t add_sat(int64_t a, int64_t b, int64_t infinity) {
+    int64_t r;
+    if (a == infinity || b == infinity) return infinity;
+    if (!__builtin_add_overflow(a, b, &r)) return r;
+    return a > 0 ? INT64_MAX : INT64_MIN;
+}
+
+/* Interval arithmetic a term; symbols are never negative, so monomials are monotone. */
+static interval bound_terms(int n, const sn_dim_monomial *t, const interval *range) {
+    interval sum = {0, 0};
+    for (int i = 0; i < n; i++) {
+        int64_t lo = 1, hi = 1;
+        for (int k = 0; k < SN_MAX_SYMBOLS; k++)
+            for (int e = 0; e < t[i].exponent[k]; e++) {
+                lo = mul_sat(lo, range[k].lo);
+                hi = mul_sat(hi, range[k].hi);
+            }
+        int64_t c = t[i].coef;
+        sum.lo = add_sat(sum.lo, mul_sat(c, c > 0 ? lo : hi), INT64_MIN);
+        sum.hi = add_sat(sum.hi, mul_sat(c, c > 0 ? hi : lo), INT64_MAX);
+    }
+    return sum;
+}
+
+/* A polynomial takes its extremes over a symbol that it is linear in at the ends of that symbol's
+ * range: try all combinations of ends of up to 6 such symbols, intervals for the rest. */
+static interval bound_poly(const struct sn_dims *d, int n, const sn_dim_monomial *t) {
+    interval range[SN_MAX_SYMBOLS] = {{0, 0}};
+    int linear[6], n_linear = 0;
+    for (int k = 0; k < d->n_symbol; k++) {
+        range[k] = (interval){d->symbol[k].lo, d->symbol[k].hi};
+        int top = 0;
+        for (int i = 0; i < n; i++)
+            if (t[i].exponent[k] > top) top = t[i].exponent[k];
+        if (top == 1 && n_linear < 6 && d->symbol[k].hi != INT64_MAX) linear[n_linear++] = k;
+    }
+    interval all = {INT64_MAX, INT64_MIN};
+    for (int corner = 0; corner < 1 << n_linear; corner++) {
+        for (int j = 0; j < n_linear; j++) {
+            const sn_symbol *s = &d->symbol[linear[j]];
+            int64_t end = corner >> j & 1 ? s->hi : s->lo;
+            range[linear[j]] = (interval){end, end};
+        }
+        interval b = bound_terms(n, t, range);
+        if (b.lo < all.lo) all.lo = b.lo;
+        if (b.hi > all.hi) all.hi = b.hi;
+    }
+    return all;
+}
+
+/* ---- interning ---- */
+
+static uint32_t hash_terms(int n, const sn_dim_monomial *t) {
+    return (uint32_t)XXH3_64bits(t, (size_t)n * sizeof *t);
+}
+
+static uint32_t *find_slot(const struct sn_dims *d, int n, const sn_dim_monomial *t) {
+    for (uint32_t i = hash_terms(n, t);; i++) {
+        uint32_t *slot = &d->slot[i & (d->n_slot - 1)];
+        const sn_dim_poly *p = *slot ? &d->poly[*slot - 1] : NULL;
+        if (!p || (p->n == n && !memcmp(p->term, t, (size_t)n * sizeof *t))) return slot;
+    }
+}
+
+static bool grow_tables(struct sn_dims *d) {
+    sn_dim_poly *poly = realloc(d->poly, 2 * (size_t)d->cap_poly * sizeof *poly);
+    if (!poly) return false;
+    d->poly = poly;
+    uint32_t *slot = calloc(2 * (size_t)d->n_slot, sizeof *slot);
+    if (!slot) return false;
+    free(d->slot);
+    d->slot = slot;
+    d->n_slot *= 2;
+    d->cap_poly *= 2;
+    for (int i = 0; i < d->n_poly; i++)
+        *find_slot(d, d->poly[i].n, d->poly[i].term) = (uint32_t)i + 1;
+    return true;
+}
+
+/* What every constructor returns after an error; the module's error tells. */
+static sn_dim fail_dim(sn_module *m, status s) {
+    if (s == OVERFLOWS)
+        sn_module_fail(m, SN_ERR_SHAPE,
+                       "a dimension overflows 64 bits (or an exponent exceeds 255): use smaller "
+                       "sizes");
+    else
+        sn_module_fail(m, SN_ERR_SHAPE,
+                       "a dimension has more than %d terms: introduce a symbolic dim for a part "
+                       "of it",
+                       SN_MAX_TERMS);
+    return 1;
+}
+
+static sn_dim intern_poly(sn_module *m, const poly *p) {
+    if (!p->n) return 0;
+    if (p->n == 1 && !degree(p->t[0].exponent) && p->t[0].coef > 0) return p->t[0].coef;
+    struct sn_dims *d = sn_module_dims(m);
+    if (d->n_poly == d->cap_poly && !grow_tables(d)) {
+        sn_module_fail(m, SN_ERR_MEMORY, "out of memory for symbolic dimensions");
+        return 1;
+    }
+    uint32_t *slot = find_slot(d, p->n, p->t);
+    if (!*slot) {
+        sn_dim_monomial *t = sn_arena_alloc(m, (size_t)p->n * sizeof *t);
+        memcpy(t, p->t, (size_t)p->n * sizeof *t);
+        interval b = bound_poly(d, p->n, t);
+        d->poly[d->n_poly] = (sn_dim_poly){.n = p->n, .lo = b.lo, .hi = b.hi, .term = t};
+        *slot = (uint32_t)++d->n_poly;
+    }
+    return -(sn_dim)*slot;
+}
+
+static const sn_dim_poly *stored(const sn_module *m, sn_dim d) {
+    return &sn_module_dims(m)->poly[-1 - d];
+}
+
+static void load_poly(const sn_module *m, sn_dim d, poly *p) {
+    p->n = 0;
+    if (d > 0) {
+        p->t[0] = no_term;
+        p->t[0].coef = d;
+        p->n = 1;
+    } else if (d < 0) {
+        p->n = stored(m, d)->n;
+        memcpy(p->t, stored(m, d)->term, (size_t)p->n * sizeof *p->t);
+    }
+}
+
+/* ---- symbols ---- */
+
+static bool is_name_char(char c, bool first) {
+    return isalpha((unsigned char)c) || c == '_' || (!first && isdigit((unsigned char)c));
+}
+
+static bool is_name(const char *s) {
+    if (!is_name_char(*s, true)) return false;
+    while (is_name_char(*s, false)) s++;
+    return !*s;
+}
+
+static int find_symbol(const struct sn_dims *d, const char *name, size_t length) {
+    for (int i = 0; i < d->n_symbol; i++)
+        if (strlen(d->symbol[i].name) == length && !memcmp(d->symbol[i].name, name, length))
+            return i;
+    return -1;
+}
+
+static sn_dim symbol_dim(sn_module *m, int i) {
+    poly p = {.n = 1};
+    p.t[0].coef = 1;
+    p.t[0].exponent[i] = 1;
+    return intern_poly(m, &p);
+}
+
+/* Names are C identifiers; 0 <= lo <= hi, INT64_MAX for no upper bound. At most SN_MAX_SYMBOLS a
+ * module. */
+sn_dim sn_symbol_add(sn_module *m, const char *name, int64_t lo, int64_t hi) {
+    struct sn_dims *d = sn_module_dims(m);
+    if (!is_name(name)) {
+        sn_module_fail(m, SN_ERR_USAGE, "symbolic dim \"%s\": not a name; use letters, digits, _",
+                       name);
+        return 1;
+    }
+    if (lo < 0 || lo > hi) {
+        sn_module_fail(m, SN_ERR_USAGE,
+                       "symbolic dim %s: range [%" PRId64 ", %" PRId64 "] must ascend from 0 or "
+                       "more",
+                       name, lo, hi);
+        return 1;
+    }
+    int i = find_symbol(d, name, strlen(name));
+    if (i >= 0 && (d->symbol[i].lo != lo || d->symbol[i].hi != hi)) {
+        sn_module_fail(m, SN_ERR_SHAPE,
+                       "symbolic dim %s: range [%" PRId64 ", %" PRId64 "], but [%" PRId64
+                       ", %" PRId64 "] before: use one range for one name",
+                       name, lo, hi, d->symbol[i].lo, d->symbol[i].hi);
+        return 1;
+    }
+    if (i < 0 && d->n_symbol == SN_MAX_SYMBOLS) {
+        sn_module_fail(m, SN_ERR_USAGE, "symbolic dim %s: a module has at most %d", name,
+                       SN_MAX_SYMBOLS);
+        return 1;
+    }
+    if (i < 0) {
+        i = d->n_symbol++;
+        d->symbol[i] = (sn_symbol){sn_arena_str(m, name), lo, hi};
+    }
+    return symbol_dim(m, i);
+}
+
+int sn_symbol_count(const sn_module *m) {
+    return sn_module_dims(m)->n_symbol;
+}
+
+const sn_symbol *sn_symbol_at(const sn_module *m, int i) {
+    return &sn_module_dims(m)->symbol[i];
+}
+
+int sn_symbol_find(const sn_module *m, const char *name) {
+    return find_symbol(sn_module_dims(m), name, strlen(name));
+}
+
+/* ---- arithmetic ---- */
+
+sn_dim sn_dim_const(sn_module *m, int64_t v) {
+    if (v >= 0) return v;
+    if (v == INT64_MIN) return fail_dim(m, OVERFLOWS);
+    poly p = {.n = 1};
+    p.t[0].coef = v;
+    return intern_poly(m, &p);
+}
+
+/* out = a + sign * b */
+static status combine(const sn_module *m, sn_dim a, sn_dim b, int sign, poly *out) {
+    poly pb;
+    sn_dim_monomial factor = no_term;
+    factor.coef = sign;
+    load_poly(m, a, out);
+    load_poly(m, b, &pb);
+    return add_scaled(out, &pb, &factor);
+}
+
+static sn_dim combine_interned(sn_module *m, sn_dim a, sn_dim b, int sign) {
+    poly sum;
+    status s = combine(m, a, b, sign, &sum);
+    return s == FINE ? intern_poly(m, &sum) : fail_dim(m, s);
+}
+
+sn_dim sn_dim_add(sn_module *m, sn_dim a, sn_dim b) {
+    if (a >= 0 && b >= 0 && a <= INT64_MAX - b) return a + b;
+    return combine_interned(m, a, b, 1);
+}
+
+sn_dim sn_dim_sub(sn_module *m, sn_dim a, sn_dim b) {
+    if (a >= b && b >= 0) return a - b;
+    return combine_interned(m, a, b, -1);
+}
+
+sn_dim sn_dim_mul(sn_module *m, sn_dim a, sn_dim b) {
+    if (a == 1) return b;
+    if (b == 1) return a;
+    int64_t product;
+    if (a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, &product)) return product;
+    poly pa, pb, sum;
+    sum.n = 0;
+    load_poly(m, a, &pa);
+    load_poly(m, b, &pb);
+    for (int i = 0; i < pa.n; i++) {
+        status s = add_scaled(&sum, &pb, &pa.t[i]);
+        if (s != FINE) return fail_dim(m, s);
+    }
+    return intern_poly(m, &sum);
+}
+
+/* Division by leading terms, which finds the quotient whenever there is one [Cox, Little, O'Shea,
+ * Ideals, Varieties, and Algorithms, section 2.3]. Zero as divisor: false. */
+bool sn_dim_div(sn_module *m, sn_dim a, sn_dim b, sn_dim *quotient) {
+    poly rest, by, q;
+    q.n = 0;
+    load_poly(m, a, &rest);
+    load_poly(m, b, &by);
+    if (!by.n) return false;
+    while (rest.n) {
+        sn_dim_monomial t;
+        if (q.n == SN_MAX_TERMS || !div_monomials(&t, &rest.t[0], &by.t[0])) return false;
+        q.t[q.n++] = t; /* leading terms descend: q stays sorted */
+        t.coef = -t.coef;
+        if (add_scaled(&rest, &by, &t) != FINE) return false;
+    }
+    *quotient = intern_poly(m, &q);
+    return true;
+}
+
+sn_dim sn_dim_product(sn_module *m, int n, const sn_dim *d) {
+    sn_dim p = 1;
+    for (int i = 0; i < n; i++) p = sn_dim_mul(m, p, d[i]);
+    return p;
+}
+
+/* ---- questions ---- */
+
+bool sn_dim_is_const(const sn_module *m, sn_dim d, int64_t *value) {
+    int64_t v = d;
+    if (d < 0) {
+        const sn_dim_poly *p = stored(m, d);
+        if (p->n != 1 || degree(p->term[0].exponent)) return false;
+        v = p->term[0].coef;
+    }
+    if (value) *value = v;
+    return true;
+}
+
+int64_t sn_dim_lo(const sn_module *m, sn_dim d) {
+    return d >= 0 ? d : stored(m, d)->lo;
+}
+
+int64_t sn_dim_hi(const sn_module *m, sn_dim d) {
+    return d >= 0 ? d : stored(m, d)->hi;
+}
+
+bool sn_dim_le(sn_module *m, sn_dim a, sn_dim b) {
+    if (a >= 0 && b >= 0) return a <= b;
+    poly diff;
+    return combine(m, b, a, -1, &diff) == FINE &&
+           bound_poly(sn_module_dims(m), diff.n, diff.t).lo >= 0;
+}
+
+/* symbol_values: [sn_symbol_count]. Saturated where it overflows. */
+int64_t sn_dim_eval(const sn_module *m, sn_dim d, const int64_t *symbol_values) {
+    if (d >= 0) return d;
+    const sn_dim_poly *p = stored(m, d);
+    interval at[SN_MAX_SYMBOLS] = {{0, 0}};
+    for (int k = 0; k < sn_symbol_count(m); k++)
+        at[k] = (interval){symbol_values[k], symbol_values[k]};
+    return bound_terms(p->n, p->term, at).hi;
+}
+
+/* A constant is one term without symbols; 0 has no term. */
+int sn_dim_terms(const sn_module *m, sn_dim d) {
+    return d >= 0 ? d != 0 : stored(m, d)->n;
+}
+
+int64_t sn_dim_term(const sn_module *m, sn_dim d, int i, const uint8_t **exponent) {
+    const sn_dim_monomial *t = d >= 0 ? &no_term : &stored(m, d)->term[i];
+    if (exponent) *exponent = t->exponent;
+    return d >= 0 ? d : t->coef;
+}
+
+/* ---- text ---- */
+
+/* snprintf at the end of what is in buf; counts what does not fit. */
+static void __attribute__((format(printf, 4, 5)))
+append(char *buf, size_t size, int *at, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    bool room = (size_t)*at < size;
+    *at += vsnprintf(room ? buf + *at : NULL, room ? size - (size_t)*at : 0, fmt, ap);
+    va_end(ap);
+}
+
+int sn_dim_print(const sn_module *m, sn_dim d, char *buf, size_t size) {
+    int at = 0;
+    if (d >= 0) append(buf, size, &at, "%" PRId64, d);
+    for (int i = 0; d < 0 && i < sn_dim_terms(m, d); i++) {
+        const uint8_t *e;
+        int64_t c = sn_dim_term(m, d, i, &e);
+        append(buf, size, &at, "%s", c < 0 ? "-" : i ? "+" : "");
+        c = c < 0 ? -c : c;
+        const char *times = "";
+        if (c != 1 || !degree(e)) append(buf, size, &at, "%" PRId64, c), times = "*";
+        for (int k = 0; k < sn_symbol_count(m); k++)
+            for (int j = 0; j < e[k]; j++, times = "*")
+                append(buf, size, &at, "%s%s", times, sn_symbol_at(m, k)->name);
+    }
+    return at;
+}
+
+int sn_shape_print(const sn_module *m, int rank, const sn_dim *shape, char *buf, size_t size) {
+    int at = 0;
+    append(buf, size, &at, "[");
+    for (int i = 0; i < rank; i++) {
+        if (i) append(buf, size, &at, ",");
+        bool room = (size_t)at < size;
+        at += sn_dim_print(m, shape[i], room ? buf + at : NULL, room ? size - (size_t)at : 0);
+    }
+    append(buf, size, &at, "]");
+    return at;
+}
+
+typedef struct reader {
+    sn_module *m;
+    const char *p;
+    int depth;
+} reader;
+
+static bool parse_sum(reader *r, sn_dim *out);
+
+static char peek(reader *r) {
+    while (*r->p == ' ' || *r->p == '\t') r->p++;
+    return *r->p;
+}
+
+static bool parse_number(reader *r, sn_dim *out) {
+    int64_t v = 0;
+    const char *p = r->p;
+    for (; isdigit((unsigned char)*p); p++)
+        if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, *p - '0', &v))
+            return false;
+    r->p = p;
+    *out = v;
+    return true;
+}
+
+static bool parse_atom(reader *r, sn_dim *out) {
+    char c = peek(r);
+    if (isdigit((unsigned char)c)) return parse_number(r, out);
+    if (c == '(') {
+        if (r->depth == 64) return false;
+        r->depth++;
+        r->p++;
+        if (!parse_sum(r, out) || peek(r) != ')') return false;
+        r->depth--;
+        r->p++;
+        return true;
+    }
+    if (!is_name_char(c, true)) return false;
+    const char *end = r->p;
+    while (is_name_char(*end, false)) end++;
+    int i = find_symbol(sn_module_dims(r->m), r->p, (size_t)(end - r->p));
+    if (i < 0) return false;
+    r->p = end;
+    *out = symbol_dim(r->m, i);
+    return true;
+}
+
+static bool parse_product(reader *r, sn_dim *out) {
+    sn_dim b;
+    if (!parse_atom(r, out)) return false;
+    while (peek(r) == '*') {
+        r->p++;
+        if (!parse_atom(r, &b)) return false;
+        *out = sn_dim_mul(r->m, *out, b);
+    }
+    return !sn_module_error(r->m)->code;
+}
+
+static bool parse_sum(reader *r, sn_dim *out) {
+    sn_dim b;
+    *out = 0;
+    char sign = peek(r) == '-' ? '-' : '+';
+    if (peek(r) == '-') r->p++;
+    do {
+        if (!parse_product(r, &b)) return false;
+        *out = sign == '-' ? sn_dim_sub(r->m, *out, b) : sn_dim_add(r->m, *out, b);
+        sign = peek(r);
+        if (sign == '+' || sign == '-') r->p++;
+    } while (sign == '+' || sign == '-');
+    return !sn_module_error(r->m)->code;
+}
+
+/* sum = [-] product {(+|-) product}; product = atom {* atom}; atom = number | symbol | ( sum ).
+ * false: *text stands where it goes wrong; the module has an error only if a number overflowed. */
+bool sn_dim_parse(sn_module *m, const char **text, sn_dim *out) {
+    reader r = {m, *text, 0};
+    bool ok = parse_sum(&r, out);
+    *text = r.p;
+    return ok;
+}

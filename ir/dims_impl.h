@@ -1,0 +1,37 @@
+/* dims_impl.h: what a module keeps for its symbolic dimensions. Embedded in struct sn_module
+ * (graph.c), used by dim.c only. */
+#ifndef SN_IR_DIMS_IMPL_H
+#define SN_IR_DIMS_IMPL_H
+
+#include "ir/ir.h"
+
+#define SN_MAX_SYMBOLS 16
+#define SN_MAX_TERMS 256 /* of one polynomial */
+
+/* coef * prod symbol[i]^exponent[i]. Terms of a polynomial are sorted by descending degree, then by
+ * descending exponents of the first symbols; no coefficient is 0 or INT64_MIN. */
+typedef struct sn_dim_monomial {
+    int64_t coef;
+    uint8_t exponent[SN_MAX_SYMBOLS];
+} sn_dim_monomial;
+
+typedef struct sn_dim_poly {
+    int n;
+    int64_t lo, hi; /* bounds; INT64_MIN and INT64_MAX: none */
+    const sn_dim_monomial *term;
+} sn_dim_poly;
+
+struct sn_dims {
+    sn_symbol symbol[SN_MAX_SYMBOLS];
+    int n_symbol;
+    sn_dim_poly *poly; /* dimension -1 - i is poly[i] */
+    int n_poly, cap_poly;
+    uint32_t *slot; /* open addressing: 1 + index into poly; 0: free */
+    uint32_t n_slot;
+};
+
+bool sn_dims_init(struct sn_dims *d);               /* false: out of memory */
+void sn_dims_free(struct sn_dims *d);               /* the tables; terms are arena memory */
+struct sn_dims *sn_module_dims(const sn_module *m); /* graph.c */
+
+#endif
