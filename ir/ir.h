@@ -94,11 +94,6 @@ typedef struct sn_attr {
     }
 #define SN_NO_ATTRS 0, NULL
 
-typedef struct sn_loc {
-    const char *file; /* a literal or module string; NULL: unknown */
-    int line;
-} sn_loc;
-
 struct sn_node {
     sn_module *m;
     uint32_t id;   /* order of birth: operands have smaller ids */
@@ -159,6 +154,7 @@ sn_node *sn_module_fail(sn_module *m, sn_code code, const char *fmt, ...)
 sn_node *sn_module_error_node(sn_module *m);
 void sn_module_set_loc(sn_module *m, sn_loc loc); /* of the nodes that follow */
 sn_loc sn_module_loc(const sn_module *m);
+void **sn_module_frontend(sn_module *m);        /* a slot for the frontend's state; NULL at first */
 void sn_module_set_raw(sn_module *m, bool raw); /* raw: no folding at birth (text under test) */
 void *sn_arena_alloc(sn_module *m,
                      size_t bytes); /* zeroed, 16-byte aligned; never NULL: see graph.c */

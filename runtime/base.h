@@ -41,6 +41,12 @@ float sn_f16_to_f32(uint16_t h);
 uint16_t sn_f32_to_bf16(float x);
 float sn_bf16_to_f32(uint16_t h);
 
+/* A place in a source file, for messages. */
+typedef struct sn_loc {
+    const char *file; /* a literal or a string that outlives its user; NULL: unknown */
+    int line;
+} sn_loc;
+
 /* Errors. A function that can fail on what a user gave it takes an `sn_error *` (may be NULL),
  * returns a failure value (NULL, false or a negative number) and fills the error: what, where, what
  * to do. The first error sticks: sn_fail on an error that is already set changes nothing. */
