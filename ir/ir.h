@@ -289,6 +289,12 @@ bool sn_b_common_shape(
     sn_module *m, const sn_node *x, const sn_node *y, int *rank,
     sn_dim *shape); /* NumPy's rule; false: they do not fit (no error recorded) */
 
+/* ir/elem_ref.c — the reference expressions of ops.def */
+double sn_elem_ref(sn_op op, bool integer, double x, double y,
+                   double z); /* integer: integer or bool operands */
+double sn_round_to(sn_dtype t,
+                   double x); /* x as type t stores it; floats to integers truncate and wrap */
+
 /* ir/fold.c — rules that hold at birth: constants, identities. NULL: nothing to fold. */
 sn_node *sn_fold(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
                  const sn_attr *attr, const sn_type *type);

@@ -1,0 +1,50 @@
+/* elem_ref.c: the reference value of every elementwise op in double: the expression column of
+ * ops.def. */
+#include "ir/ir.h"
+
+#include <math.h>
+
+static double sn_ref_div(double x, double y, bool integer) {
+    if (!integer) return x / y;
+    return y == 0 ? 0 : floor(x / y); /* like the compiled code: integer division by zero gives 0 */
+}
+
+static double sn_ref_mod(double x, double y, bool integer) {
+    if (integer && y == 0) return 0;
+    return x - y * floor(x / y);
+}
+
+double sn_elem_ref(sn_op op, bool integer, double x, double y, double z) {
+    (void)integer;
+    switch (op) {
+#define ELEM(name, n, rule, flags, doc, expr)                                                      \
+    case SN_OP_##name:                                                                             \
+        return (double)(expr);
+#include "ir/ops.def"
+    default:
+        return NAN;
+    }
+}
+
+double sn_round_to(sn_dtype t, double x) {
+    switch (t) {
+    case SN_F32:
+        return (double)(float)x;
+    case SN_BF16:
+        return (double)sn_bf16_to_f32(sn_f32_to_bf16((float)x));
+    case SN_F16:
+        return (double)sn_f16_to_f32(sn_f32_to_f16((float)x));
+    case SN_I32:
+        return (double)(int32_t)(int64_t)x;
+    case SN_I64:
+        return trunc(x);
+    case SN_I8:
+        return (double)(int8_t)(int64_t)x;
+    case SN_U8:
+        return (double)(uint8_t)(int64_t)x;
+    case SN_BOOL:
+        return x != 0;
+    default:
+        return x;
+    }
+}

@@ -1,0 +1,554 @@
+/* graph.c: the module: an arena of interned nodes with its entries. The only place where nodes are
+ * born. The arena is one reservation of address space, so an allocation in it cannot fail before 16
+ * GiB are in use. */
+#include "ir/module_impl.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <xxhash.h>
+
+#define MAX_ATTR 16
+
+const sn_op_info sn_ops[SN_OP_COUNT] = {
+#define COMM SN_OPF_COMM
+#define NOGRAD SN_OPF_NOGRAD
+#define VIEW SN_OPF_VIEW
+#define LEAF SN_OPF_LEAF
+#define ID SN_OPF_ID
+#define ELEM(name, n, rule, flags, doc, expr)                                                      \
+    [SN_OP_##name] = {#name, doc, SN_ELEM, n, n, flags, #rule},
+#define PRIM(name, n, rule, flags, doc)                                                            \
+    [SN_OP_##name] = {#name, doc, SN_PRIM, (n) < 0 ? 1 : n, n, flags, #rule},
+#define COMP(name, lo, hi, flags, doc) [SN_OP_##name] = {#name, doc, SN_COMP, lo, hi, flags, ""},
+#define FUSED(name, flags, doc) [SN_OP_##name] = {#name, doc, SN_FUSED, 0, -1, flags, ""},
+#include "ir/ops.def"
+#undef COMM
+#undef NOGRAD
+#undef VIEW
+#undef LEAF
+#undef ID
+};
+
+const struct sn_attr_info sn_attr_table[SN_ATTR_COUNT] = {
+#define ATTR(name, kind, doc) [SN_A_##name] = {#name, doc, SN_AK_##kind},
+#include "ir/attrs.def"
+#undef ATTR
+};
+
+bool sn_op_parse(const char *name, sn_op *out) {
+    for (int i = 0; i < SN_OP_COUNT; i++)
+        if (!strcmp(name, sn_ops[i].name)) {
+            *out = (sn_op)i;
+            return true;
+        }
+    return false;
+}
+
+/* ---- arena ---- */
+
+void *sn_arena_alloc(sn_module *m, size_t bytes) {
+    size_t at = (m->used + 15) & ~(size_t)15;
+    assert(bytes < m->reserved - at && "a module's arena is full");
+    m->used = at + bytes;
+    return m->base + at; /* fresh pages of the reservation are zero */
+}
+
+static void *copy_to_arena(sn_module *m, const void *p, size_t bytes) {
+    void *q = sn_arena_alloc(m, bytes);
+    if (bytes) memcpy(q, p, bytes);
+    return q;
+}
+
+/* Doubles an arena array when it is full. */
+static void *grow(sn_module *m, void *old, size_t used, size_t capacity, size_t item) {
+    void *p = sn_arena_alloc(m, capacity * item);
+    if (used) memcpy(p, old, used * item);
+    return p;
+}
+
+/* ---- hash tables: same() compares a stored item with the key that is looked up ---- */
+
+typedef bool (*same_fn)(const void *item, const void *key);
+typedef uint64_t (*hash_fn)(const void *item);
+
+static void **table_find(sn_table *t, uint64_t hash, same_fn same, const void *key) {
+    for (uint32_t i = (uint32_t)hash & (t->size - 1);; i = (i + 1) & (t->size - 1))
+        if (!t->slot[i] || same(t->slot[i], key)) return &t->slot[i];
+}
+
+static void table_reserve(sn_module *m, sn_table *t, hash_fn hash_of) {
+    if (t->size && t->used * 2 < t->size) return;
+    sn_table old = *t;
+    t->size = old.size ? old.size * 2 : 256;
+    t->slot = sn_arena_alloc(m, t->size * sizeof *t->slot);
+    for (uint32_t i = 0; i < old.size; i++) {
+        if (!old.slot[i]) continue;
+        uint32_t j = (uint32_t)hash_of(old.slot[i]) & (t->size - 1);
+        while (t->slot[j]) j = (j + 1) & (t->size - 1);
+        t->slot[j] = old.slot[i];
+    }
+}
+
+static uint64_t hash_str(const void *s) {
+    return XXH3_64bits(s, strlen(s));
+}
+
+static bool same_str(const void *item, const void *key) {
+    return !strcmp(item, key);
+}
+
+const char *sn_arena_str(sn_module *m, const char *s) {
+    table_reserve(m, &m->strings, hash_str);
+    void **slot = table_find(&m->strings, hash_str(s), same_str, s);
+    if (!*slot) {
+        *slot = copy_to_arena(m, s, strlen(s) + 1);
+        m->strings.used++;
+    }
+    return *slot;
+}
+
+const char *sn_arena_printf(sn_module *m, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    char *s = sn_arena_alloc(m, (size_t)n + 1);
+    va_start(ap, fmt);
+    vsnprintf(s, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    return s;
+}
+
+/* ---- the module ---- */
+
+sn_module *sn_module_new(const char *name) {
+    size_t reserve = (size_t)16 << 30;
+    void *p = MAP_FAILED;
+    for (; p == MAP_FAILED && reserve >= (size_t)16 << 20; reserve /= 4)
+        p = mmap(NULL, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                 -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    sn_module *m = p;
+    m->base = p;
+    m->reserved = reserve;
+    m->used = sizeof *m;
+    if (!sn_dims_init(&m->dims)) {
+        munmap(p, reserve);
+        return NULL;
+    }
+    m->name = sn_arena_str(m, name ? name : "module");
+    m->error_node = sn_arena_alloc(m, sizeof *m->error_node);
+    *m->error_node = (sn_node){.m = m, .op = SN_OP_const, .n_result = 1, .id = UINT32_MAX};
+    return m;
+}
+
+void sn_module_free(sn_module *m) {
+    if (!m) return;
+    sn_dims_free(&m->dims);
+    munmap(m->base, m->reserved);
+}
+
+const char *sn_module_name(const sn_module *m) {
+    return m->name;
+}
+
+sn_error *sn_module_error(sn_module *m) {
+    return &m->error;
+}
+
+sn_node *sn_module_error_node(sn_module *m) {
+    return m->error_node;
+}
+
+struct sn_dims *sn_module_dims(sn_module *m) {
+    return &m->dims;
+}
+
+void sn_module_set_loc(sn_module *m, sn_loc loc) {
+    m->loc = loc;
+}
+
+sn_loc sn_module_loc(const sn_module *m) {
+    return m->loc;
+}
+
+void sn_module_set_raw(sn_module *m, bool raw) {
+    m->raw = raw;
+}
+
+sn_node *sn_module_fail(sn_module *m, sn_code code, const char *fmt, ...) {
+    if (m->error.code) return m->error_node;
+    char text[sizeof m->error.message];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (m->loc.file)
+        sn_fail(&m->error, code, "%s:%d: %.900s", m->loc.file, m->loc.line, text);
+    else
+        sn_fail(&m->error, code, "%s", text);
+    return m->error_node;
+}
+
+/* ---- nodes ---- */
+
+static uint64_t hash_attr(const sn_attr *a, uint64_t h) {
+    h = XXH3_64bits_withSeed(&a->key, sizeof a->key, h);
+    switch (sn_attr_table[a->key].kind) {
+    case SN_AK_STR:
+        return XXH3_64bits_withSeed(a->s, strlen(a->s), h);
+    case SN_AK_INTS:
+    case SN_AK_DIMS:
+        return XXH3_64bits_withSeed(a->v, (size_t)a->n * sizeof *a->v, h);
+    default:
+        return XXH3_64bits_withSeed(&a->i, sizeof a->i, h); /* bits; regions are interned */
+    }
+}
+
+static bool same_attr(const sn_attr *a, const sn_attr *b) {
+    if (a->key != b->key) return false;
+    switch (sn_attr_table[a->key].kind) {
+    case SN_AK_STR:
+        return !strcmp(a->s, b->s);
+    case SN_AK_INTS:
+    case SN_AK_DIMS:
+        return a->n == b->n && (!a->n || !memcmp(a->v, b->v, (size_t)a->n * sizeof *a->v));
+    default:
+        return a->i == b->i;
+    }
+}
+
+static uint64_t hash_node(const void *p) {
+    return ((const sn_node *)p)->hash;
+}
+
+static bool same_node(const void *item, const void *key) {
+    const sn_node *a = item, *b = key;
+    if (a->hash != b->hash || a->op != b->op || a->n_in != b->n_in || a->n_attr != b->n_attr)
+        return false;
+    for (int i = 0; i < a->n_in; i++)
+        if (a->in[i] != b->in[i]) return false;
+    for (int i = 0; i < a->n_attr; i++)
+        if (!same_attr(&a->attr[i], &b->attr[i])) return false;
+    return true;
+}
+
+/* Sorted copy of an attribute list; strings and lists move into the arena when the node is kept. */
+static int sort_attrs(sn_attr *dst, int n, const sn_attr *src) {
+    for (int i = 0; i < n; i++) {
+        int j = i;
+        for (; j > 0 && dst[j - 1].key > src[i].key; j--) dst[j] = dst[j - 1];
+        dst[j] = src[i];
+    }
+    return n;
+}
+
+static void keep_attrs(sn_module *m, sn_attr *a, int n) {
+    for (int i = 0; i < n; i++) switch (sn_attr_table[a[i].key].kind) {
+        case SN_AK_STR:
+            a[i].s = sn_arena_str(m, a[i].s);
+            break;
+        case SN_AK_INTS:
+        case SN_AK_DIMS:
+            a[i].v = copy_to_arena(m, a[i].v, (size_t)a[i].n * sizeof *a[i].v);
+            break;
+        default:
+            break;
+        }
+}
+
+static uint64_t hash_of(const sn_node *key) {
+    uint64_t h = XXH3_64bits_withSeed(key->in, key->n_in * sizeof *key->in, key->op);
+    for (int i = 0; i < key->n_attr; i++) h = hash_attr(&key->attr[i], h);
+    return h;
+}
+
+static sn_node *check_operands(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr) {
+    const sn_op_info *info = &sn_ops[op];
+    if (m->error.code) return m->error_node;
+    if (n_in < info->min_in || (info->max_in >= 0 && n_in > info->max_in) || n_attr > MAX_ATTR)
+        return sn_module_fail(
+            m, SN_ERR_USAGE, "%s: %d operands given, it takes %s%d", info->name, n_in,
+            info->max_in < 0 || info->max_in > info->min_in ? "at least " : "", info->min_in);
+    for (int i = 0; i < n_in; i++) {
+        if (!in[i]) return sn_module_fail(m, SN_ERR_USAGE, "%s: operand %d is NULL", info->name, i);
+        if (in[i]->m != m)
+            return sn_module_fail(m, SN_ERR_USAGE, "%s: operand %d belongs to another module",
+                                  info->name, i);
+        if (in[i] == m->error_node) return m->error_node;
+    }
+    return NULL;
+}
+
+/* COMP and FUSED: the decomposition gives types and meaning. Messages speak of the outermost
+ * composite. */
+static bool expand(sn_module *m, const sn_node *key, int *n_result, sn_node **results) {
+    const sn_node *outer = m->composite;
+    if (!outer) m->composite = key;
+    bool ok = sn_decompose(m, (sn_op)key->op, key->n_in, key->in, key->n_attr, key->attr, n_result,
+                           results);
+    m->composite = outer;
+    return ok && !m->error.code;
+}
+
+static void register_node(sn_module *m, sn_node *n) {
+    if (m->n_node == m->cap_node) {
+        m->cap_node = m->cap_node ? m->cap_node * 2 : 256;
+        m->node = grow(m, m->node, m->n_node, m->cap_node, sizeof *m->node);
+        m->stamp = grow(m, m->stamp, m->n_node, m->cap_node, sizeof *m->stamp);
+    }
+    n->id = m->n_node;
+    m->node[m->n_node++] = n;
+}
+
+sn_node *sn_node_new(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
+                     const sn_attr *attr) {
+    sn_node *bad = check_operands(m, op, n_in, in, n_attr);
+    if (bad) return bad;
+    sn_attr sorted[MAX_ATTR];
+    sort_attrs(sorted, n_attr, attr);
+    sn_node *swapped[2];
+    if ((sn_ops[op].flags & SN_OPF_COMM) && !m->raw && in[0]->id > in[1]->id) {
+        swapped[0] = in[1];
+        swapped[1] = in[0];
+        in = swapped;
+    }
+    sn_node key = {.m = m,
+                   .op = (uint16_t)op,
+                   .n_in = (uint16_t)n_in,
+                   .n_attr = (uint16_t)n_attr,
+                   .in = in,
+                   .attr = sorted};
+    key.hash = hash_of(&key);
+    table_reserve(m, &m->nodes, hash_node);
+    void **slot = table_find(&m->nodes, key.hash, same_node, &key);
+    if (*slot) return *slot;
+
+    int n_result = 1;
+    sn_type type[SN_MAX_RESULTS];
+    sn_node *meaning[SN_MAX_RESULTS];
+    sn_op_kind kind = sn_ops[op].kind;
+    if (kind == SN_COMP || kind == SN_FUSED) {
+        if (!expand(m, &key, &n_result, meaning)) return m->error_node;
+        for (int i = 0; i < n_result; i++) {
+            type[i] = (sn_type){.dtype = meaning[i]->dtype, .rank = meaning[i]->rank};
+            if (type[i].rank)
+                memcpy(type[i].shape, meaning[i]->shape, sizeof(sn_dim) * (size_t)type[i].rank);
+        }
+    } else {
+        if (!sn_infer(m, op, n_in, in, n_attr, sorted, &n_result, type)) return m->error_node;
+        sn_node *folded = m->raw ? NULL : sn_fold(m, op, n_in, in, n_attr, sorted, &type[0]);
+        if (folded) return folded;
+    }
+    sn_node *n = sn_arena_alloc(m, sizeof *n);
+    *n = key;
+    n->in = copy_to_arena(m, in, (size_t)n_in * sizeof *in);
+    keep_attrs(m, sorted, n_attr);
+    n->attr = copy_to_arena(m, sorted, (size_t)n_attr * sizeof *sorted);
+    n->dtype = (uint8_t)type[0].dtype;
+    n->rank = (uint8_t)type[0].rank;
+    n->shape = copy_to_arena(m, type[0].shape, sizeof(sn_dim) * (size_t)type[0].rank);
+    n->n_result = (uint8_t)n_result;
+    n->loc = m->loc;
+    if (kind == SN_COMP) n->meaning = meaning[0];
+    if (n_result > 1)
+        n->result_type = copy_to_arena(m, meaning, sizeof *meaning * (size_t)n_result);
+    register_node(m, n);
+    table_reserve(m, &m->nodes, hash_node); /* expansion or folding may have added nodes */
+    *table_find(&m->nodes, n->hash, same_node, n) = n;
+    m->nodes.used++;
+    return n;
+}
+
+sn_node *sn_node_with(const sn_node *n, sn_node *const *in) {
+    bool same = true;
+    for (int i = 0; i < n->n_in; i++) same &= in[i] == n->in[i];
+    if (same) return (sn_node *)n;
+    sn_loc loc = n->m->loc;
+    n->m->loc = n->loc;
+    sn_node *r = sn_node_new(n->m, (sn_op)n->op, n->n_in, in, n->n_attr, n->attr);
+    n->m->loc = loc;
+    return r;
+}
+
+const sn_attr *sn_attr_get(const sn_node *n, sn_attr_key key) {
+    for (int i = 0; i < n->n_attr; i++)
+        if (n->attr[i].key == key) return &n->attr[i];
+    return NULL;
+}
+
+int64_t sn_attr_int(const sn_node *n, sn_attr_key key, int64_t otherwise) {
+    const sn_attr *a = sn_attr_get(n, key);
+    return a ? a->i : otherwise;
+}
+
+double sn_attr_flt(const sn_node *n, sn_attr_key key, double otherwise) {
+    const sn_attr *a = sn_attr_get(n, key);
+    return a ? a->f : otherwise;
+}
+
+const char *sn_attr_str(const sn_node *n, sn_attr_key key, const char *otherwise) {
+    const sn_attr *a = sn_attr_get(n, key);
+    return a ? a->s : otherwise;
+}
+
+const sn_region *sn_attr_region(const sn_node *n, sn_attr_key key) {
+    const sn_attr *a = sn_attr_get(n, key);
+    return a ? a->r : NULL;
+}
+
+uint32_t sn_module_node_count(const sn_module *m) {
+    return m->n_node;
+}
+
+sn_node *sn_module_node(const sn_module *m, uint32_t id) {
+    return id < m->n_node ? m->node[id] : NULL;
+}
+
+/* ---- entries ---- */
+
+sn_entry *sn_entry_get(sn_module *m, const char *name) {
+    for (int i = 0; i < m->n_entry; i++)
+        if (!strcmp(m->entry[i]->name, name)) return m->entry[i];
+    return NULL;
+}
+
+sn_entry *sn_entry_add(sn_module *m, const char *name) {
+    sn_entry *e = sn_entry_get(m, name);
+    if (e) return e;
+    if (m->n_entry == m->cap_entry) {
+        m->cap_entry = m->cap_entry ? m->cap_entry * 2 : 4;
+        m->entry = grow(m, m->entry, (size_t)m->n_entry, (size_t)m->cap_entry, sizeof *m->entry);
+    }
+    e = m->entry[m->n_entry++] = sn_arena_alloc(m, sizeof *e);
+    e->name = sn_arena_str(m, name);
+    return e;
+}
+
+int sn_entry_count(const sn_module *m) {
+    return m->n_entry;
+}
+
+sn_entry *sn_entry_at(const sn_module *m, int i) {
+    return m->entry[i];
+}
+
+/* Adds or replaces by name; the array doubles at powers of two. */
+static void bind(sn_module *m, sn_binding **list, int *n, const char *name, sn_node *node) {
+    for (int i = 0; i < *n; i++)
+        if (!strcmp((*list)[i].name, name)) {
+            (*list)[i].node = node;
+            return;
+        }
+    if ((*n & (*n - 1)) == 0)
+        *list = grow(m, *list, (size_t)*n, *n ? 2 * (size_t)*n : 1, sizeof **list);
+    (*list)[(*n)++] = (sn_binding){sn_arena_str(m, name), node};
+}
+
+void sn_entry_output(sn_module *m, sn_entry *e, const char *name, sn_node *n) {
+    bind(m, &e->output, &e->n_output, name, n);
+}
+
+void sn_entry_assign(sn_module *m, sn_entry *e, const char *state, sn_node *value) {
+    bind(m, &e->assign, &e->n_assign, state, value);
+}
+
+void sn_entry_tap(sn_module *m, sn_entry *e, const char *name, sn_node *n) {
+    bind(m, &e->tap, &e->n_tap, name, n);
+}
+
+/* ---- walks ---- */
+
+sn_order sn_topo(sn_module *m, int n_root, sn_node *const *root) {
+    uint32_t epoch = ++m->epoch;
+    uint32_t max = m->n_node;
+    sn_node **out = sn_arena_alloc(m, sizeof *out * max);
+    int n = 0;
+    /* Operands have smaller ids: mark downwards from the largest id, then collect in order of id.
+     */
+    uint32_t top = 0;
+    for (int i = 0; i < n_root; i++) {
+        if (!root[i] || root[i]->id >= max) continue; /* the error node is in no order */
+        m->stamp[root[i]->id] = epoch;
+        if (root[i]->id + 1 > top) top = root[i]->id + 1;
+    }
+    for (uint32_t id = top; id-- > 0;) {
+        if (m->stamp[id] != epoch) continue;
+        const sn_node *k = m->node[id];
+        for (int i = 0; i < k->n_in; i++) m->stamp[k->in[i]->id] = epoch;
+    }
+    for (uint32_t id = 0; id < top; id++)
+        if (m->stamp[id] == epoch) out[n++] = m->node[id];
+    return (sn_order){out, n};
+}
+
+sn_order sn_entry_topo(sn_module *m, const sn_entry *e) {
+    int n = e->n_output + e->n_assign;
+    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n + 1));
+    for (int i = 0; i < e->n_output; i++) root[i] = e->output[i].node;
+    for (int i = 0; i < e->n_assign; i++) root[e->n_output + i] = e->assign[i].node;
+    return sn_topo(m, n, root);
+}
+
+sn_order sn_region_topo(sn_module *m, const sn_region *r) {
+    return sn_topo(m, r->n_out, r->out);
+}
+
+/* ---- regions ---- */
+
+static uint64_t hash_region(const void *p) {
+    const sn_region *r = p;
+    return XXH3_64bits_withSeed(r->out, sizeof *r->out * (size_t)r->n_out,
+                                XXH3_64bits(r->arg, sizeof *r->arg * (size_t)r->n_arg));
+}
+
+static bool same_region(const void *item, const void *key) {
+    const sn_region *a = item, *b = key;
+    return a->n_arg == b->n_arg && a->n_out == b->n_out &&
+           (!a->n_arg || !memcmp(a->arg, b->arg, sizeof *a->arg * (size_t)a->n_arg)) &&
+           !memcmp(a->out, b->out, sizeof *a->out * (size_t)a->n_out);
+}
+
+/* What a region may contain besides its arguments: nodes that need nothing from outside. */
+static bool closed_leaf(const sn_node *n) {
+    return n->op == SN_OP_const || n->op == SN_OP_iota || n->op == SN_OP_dim_value || n->n_in > 0;
+}
+
+sn_region *sn_region_new(sn_module *m, int n_arg, sn_node *const *arg, int n_out,
+                         sn_node *const *out) {
+    static const sn_region none;
+    if (m->error.code || n_out < 1) return (sn_region *)&none;
+    sn_region key = {n_arg, n_out, arg, out};
+    sn_order order = sn_region_topo(m, &key);
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *k = order.node[i];
+        bool ok = closed_leaf(k);
+        for (int j = 0; j < n_arg && !ok; j++) ok = arg[j] == k;
+        if (!ok) {
+            sn_module_fail(
+                m, SN_ERR_USAGE,
+                "a region may only use its arguments, not %s; pass the tensor as captured",
+                sn_ops[k->op].name);
+            return (sn_region *)&none;
+        }
+    }
+    table_reserve(m, &m->regions, hash_region);
+    void **slot = table_find(&m->regions, hash_region(&key), same_region, &key);
+    if (!*slot) {
+        sn_region *r = sn_arena_alloc(m, sizeof *r);
+        *r = (sn_region){n_arg, n_out, copy_to_arena(m, arg, sizeof *arg * (size_t)n_arg),
+                         copy_to_arena(m, out, sizeof *out * (size_t)n_out)};
+        *slot = r;
+        m->regions.used++;
+    }
+    return *slot;
+}
+
+sn_node *sn_arg(sn_module *m, int index, sn_dtype t, int rank, const sn_dim *shape) {
+    return sn_node_new(
+        m, SN_OP_arg, 0, NULL,
+        SN_ATTRS(SN_INT(index, index), SN_INT(dtype, t), SN_LIST(shape, rank, shape)));
+}

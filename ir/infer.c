@@ -1,0 +1,471 @@
+/* infer.c: type and shape rules, one function a rule of ops.def. Each fills the result type or
+ * explains what does not fit; the message then gets the op, the operands with their shapes and the
+ * user's line. */
+#include "ir/module_impl.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+typedef struct infer_ctx {
+    sn_module *m;
+    sn_op op;
+    int n_in;
+    sn_node *const *in;
+    int n_attr;
+    const sn_attr *attr;
+    sn_type out;
+    char why[400];
+} ctx;
+
+static bool bad(ctx *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool bad(ctx *c, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(c->why, sizeof c->why, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+static const sn_attr *attr_of(const ctx *c, sn_attr_key key) {
+    for (int i = 0; i < c->n_attr; i++)
+        if (c->attr[i].key == key) return &c->attr[i];
+    return NULL;
+}
+
+/* A required attribute; NULL after an explanation. */
+static const sn_attr *need(ctx *c, sn_attr_key key) {
+    const sn_attr *a = attr_of(c, key);
+    if (!a) bad(c, "attribute '%s' is missing", sn_attr_table[key].name);
+    return a;
+}
+
+static const char *dim_text(const ctx *c, sn_dim d, char buf[64]) {
+    sn_dim_print(c->m, d, buf, 64);
+    return buf;
+}
+
+static bool shape_equal(const sn_node *a, const sn_node *b) {
+    return a->rank == b->rank &&
+           (!a->rank || !memcmp(a->shape, b->shape, sizeof(sn_dim) * a->rank));
+}
+
+static bool set_like(ctx *c, const sn_node *n, sn_dtype t) {
+    c->out = (sn_type){.dtype = t, .rank = n->rank};
+    if (n->rank) memcpy(c->out.shape, n->shape, sizeof(sn_dim) * n->rank);
+    return true;
+}
+
+static bool set_shape(ctx *c, int n, const sn_dim *shape) {
+    if (n > SN_MAX_RANK) return bad(c, "rank %d is over the limit of %d", n, SN_MAX_RANK);
+    c->out.rank = n;
+    for (int i = 0; i < n; i++) {
+        char b[64];
+        if (sn_dim_hi(c->m, shape[i]) < 0)
+            return bad(c, "axis %d of the shape is negative: %s", i, dim_text(c, shape[i], b));
+        c->out.shape[i] = shape[i];
+    }
+    return true;
+}
+
+static bool is_int(sn_dtype t) {
+    return !sn_dtype_is_float(t) && t != SN_BOOL;
+}
+
+static bool axis_ok(ctx *c, int64_t axis, int rank) {
+    return (axis >= 0 && axis < rank) ||
+           bad(c, "axis %lld is outside 0..%d", (long long)axis, rank - 1);
+}
+
+/* ---- elementwise ---- */
+
+static bool equal_operands(ctx *c, int from) {
+    for (int i = from + 1; i < c->n_in; i++) {
+        if (!shape_equal(c->in[from], c->in[i])) return bad(c, "shapes differ");
+        if (c->in[from]->dtype != c->in[i]->dtype)
+            return bad(c, "element types differ; cast one of them");
+    }
+    return true;
+}
+
+static bool infer_any(ctx *c) {
+    return equal_operands(c, 0) && set_like(c, c->in[0], (sn_dtype)c->in[0]->dtype);
+}
+
+static bool infer_num(ctx *c) {
+    if (c->in[0]->dtype == SN_BOOL) return bad(c, "needs numbers, not bool; cast first");
+    return infer_any(c);
+}
+
+static bool infer_flt(ctx *c) {
+    if (!sn_dtype_is_float((sn_dtype)c->in[0]->dtype))
+        return bad(c, "needs a float type; cast first");
+    return infer_any(c);
+}
+
+static bool infer_boole(ctx *c) {
+    if (c->in[0]->dtype != SN_BOOL) return bad(c, "needs bool; compare first");
+    return infer_any(c);
+}
+
+static bool infer_bits(ctx *c) {
+    if (sn_dtype_is_float((sn_dtype)c->in[0]->dtype))
+        return bad(c, "needs bool or an integer type");
+    return infer_any(c);
+}
+
+static bool infer_cmp(ctx *c) {
+    return equal_operands(c, 0) && set_like(c, c->in[0], SN_BOOL);
+}
+
+static bool infer_select(ctx *c) {
+    if (c->in[0]->dtype != SN_BOOL) return bad(c, "the condition must be bool");
+    if (!shape_equal(c->in[0], c->in[1])) return bad(c, "shapes differ");
+    return equal_operands(c, 1) && set_like(c, c->in[1], (sn_dtype)c->in[1]->dtype);
+}
+
+static bool dtype_attr(ctx *c, sn_dtype *t) {
+    const sn_attr *a = need(c, SN_A_dtype);
+    if (!a) return false;
+    if (a->i < 0 || a->i >= SN_DTYPE_COUNT)
+        return bad(c, "unknown element type %lld", (long long)a->i);
+    *t = (sn_dtype)a->i;
+    return true;
+}
+
+static bool infer_cast(ctx *c) {
+    sn_dtype t;
+    return dtype_attr(c, &t) && set_like(c, c->in[0], t);
+}
+
+/* ---- leaves ---- */
+
+static bool infer_leaf(ctx *c) {
+    if (!dtype_attr(c, &c->out.dtype)) return false;
+    if (c->op == SN_OP_const) return need(c, SN_A_value) != NULL;
+    if (c->op == SN_OP_dim_value) {
+        if (c->out.dtype == SN_BOOL) return bad(c, "a dimension's value is a number");
+        return need(c, SN_A_dim) != NULL;
+    }
+    const sn_attr *s = need(c, SN_A_shape);
+    if (!s || !need(c, c->op == SN_OP_arg ? SN_A_index : SN_A_name)) return false;
+    return set_shape(c, s->n, s->v);
+}
+
+static bool infer_iota(ctx *c) {
+    const sn_attr *s = need(c, SN_A_shape), *axis = need(c, SN_A_axis);
+    if (!s || !axis || !dtype_attr(c, &c->out.dtype) || !set_shape(c, s->n, s->v)) return false;
+    if (c->out.dtype == SN_BOOL) return bad(c, "needs a number type");
+    return axis_ok(c, axis->i, s->n);
+}
+
+static bool infer_random(ctx *c) {
+    const sn_attr *s = need(c, SN_A_shape);
+    if (!s || !need(c, SN_A_stream)) return false;
+    if (c->in[0]->dtype != SN_I64 || c->in[0]->rank != 1 || c->in[0]->shape[0] != 2)
+        return bad(c, "the operand must be i64[2]: seed, step");
+    c->out.dtype = SN_F32;
+    return set_shape(c, s->n, s->v);
+}
+
+/* ---- views ---- */
+
+static bool infer_broadcast(ctx *c) {
+    const sn_attr *s = need(c, SN_A_shape);
+    const sn_node *x = c->in[0];
+    if (!s || !set_shape(c, s->n, s->v)) return false;
+    c->out.dtype = (sn_dtype)x->dtype;
+    if (x->rank > s->n) return bad(c, "cannot drop axes");
+    for (int i = 0; i < x->rank; i++) {
+        char a[64], b[64];
+        sn_dim from = x->shape[i], to = s->v[s->n - x->rank + i];
+        if (from != to && from != 1)
+            return bad(c, "axis %d of size %s cannot become %s", i, dim_text(c, from, a),
+                       dim_text(c, to, b));
+    }
+    return true;
+}
+
+static bool infer_reshape(ctx *c) {
+    const sn_attr *s = need(c, SN_A_shape);
+    const sn_node *x = c->in[0];
+    if (!s || !set_shape(c, s->n, s->v)) return false;
+    c->out.dtype = (sn_dtype)x->dtype;
+    sn_dim from = sn_dim_product(c->m, x->rank, x->shape), to = sn_dim_product(c->m, s->n, s->v);
+    char a[64], b[64];
+    return from == to ||
+           bad(c, "%s elements cannot become %s", dim_text(c, from, a), dim_text(c, to, b));
+}
+
+static bool infer_transpose(ctx *c) {
+    const sn_attr *p = need(c, SN_A_perm);
+    const sn_node *x = c->in[0];
+    if (!p) return false;
+    if (p->n != x->rank) return bad(c, "perm has %d axes, the operand %d", p->n, x->rank);
+    c->out = (sn_type){.dtype = (sn_dtype)x->dtype, .rank = x->rank};
+    unsigned seen = 0;
+    for (int i = 0; i < p->n; i++) {
+        if (!axis_ok(c, p->v[i], x->rank)) return false;
+        if (seen & 1u << p->v[i])
+            return bad(c, "axis %lld stands twice in perm", (long long)p->v[i]);
+        seen |= 1u << p->v[i];
+        c->out.shape[i] = x->shape[p->v[i]];
+    }
+    return true;
+}
+
+static bool infer_slice(ctx *c) {
+    const sn_attr *start = need(c, SN_A_start), *size = need(c, SN_A_size);
+    const sn_attr *step = attr_of(c, SN_A_step);
+    const sn_node *x = c->in[0];
+    if (!start || !size) return false;
+    if (start->n != x->rank || size->n != x->rank || (step && step->n != x->rank))
+        return bad(c, "start, size and step need one number an axis");
+    c->out.dtype = (sn_dtype)x->dtype;
+    for (int i = 0; i < x->rank; i++) {
+        int64_t st = step ? step->v[i] : 1;
+        if (st < 1) return bad(c, "step on axis %d must be at least 1", i);
+        /* the last index read, where it can be decided: start + (size - 1) step < extent */
+        sn_dim last =
+            sn_dim_add(c->m, start->v[i], sn_dim_mul(c->m, sn_dim_sub(c->m, size->v[i], 1), st));
+        sn_dim room = sn_dim_sub(c->m, sn_dim_sub(c->m, x->shape[i], 1), last);
+        char a[64], b[64], d[64];
+        if (sn_dim_hi(c->m, start->v[i]) < 0 ||
+            (sn_dim_hi(c->m, room) < 0 && sn_dim_lo(c->m, size->v[i]) > 0))
+            return bad(c, "axis %d: %s elements from %s do not lie in %s", i,
+                       dim_text(c, size->v[i], a), dim_text(c, start->v[i], b),
+                       dim_text(c, x->shape[i], d));
+    }
+    return set_shape(c, size->n, size->v);
+}
+
+/* ---- other movement ---- */
+
+static bool infer_concat(ctx *c) {
+    const sn_attr *axis = need(c, SN_A_axis);
+    const sn_node *x = c->in[0];
+    if (!axis || !axis_ok(c, axis->i, x->rank)) return false;
+    set_like(c, x, (sn_dtype)x->dtype);
+    for (int i = 1; i < c->n_in; i++) {
+        const sn_node *y = c->in[i];
+        if (y->dtype != x->dtype || y->rank != x->rank)
+            return bad(c, "operand %d has another element type or rank", i);
+        for (int a = 0; a < x->rank; a++)
+            if (a != axis->i && y->shape[a] != x->shape[a])
+                return bad(c, "axis %d of operand %d differs", a, i);
+        c->out.shape[axis->i] = sn_dim_add(c->m, c->out.shape[axis->i], y->shape[axis->i]);
+    }
+    return true;
+}
+
+static bool infer_pad(ctx *c) {
+    const sn_attr *low = need(c, SN_A_low), *high = need(c, SN_A_high);
+    const sn_node *x = c->in[0];
+    if (!low || !high || !need(c, SN_A_value)) return false;
+    if (low->n != x->rank || high->n != x->rank)
+        return bad(c, "low and high need one number an axis");
+    c->out.dtype = (sn_dtype)x->dtype;
+    sn_dim s[SN_MAX_RANK];
+    for (int i = 0; i < x->rank; i++) {
+        if (sn_dim_lo(c->m, low->v[i]) < 0 || sn_dim_lo(c->m, high->v[i]) < 0)
+            return bad(c, "padding of axis %d is negative; use slice", i);
+        s[i] = sn_dim_add(c->m, sn_dim_add(c->m, x->shape[i], low->v[i]), high->v[i]);
+    }
+    return set_shape(c, x->rank, s);
+}
+
+static bool infer_update_slice(ctx *c) {
+    const sn_attr *start = need(c, SN_A_start);
+    const sn_node *x = c->in[0], *y = c->in[1];
+    if (!start) return false;
+    if (y->dtype != x->dtype || y->rank != x->rank || start->n != x->rank)
+        return bad(c, "both operands need one element type and rank, and start one number an axis");
+    for (int i = 0; i < x->rank; i++) {
+        sn_dim room = sn_dim_sub(c->m, x->shape[i], sn_dim_add(c->m, start->v[i], y->shape[i]));
+        if (sn_dim_hi(c->m, room) < 0) return bad(c, "the update passes the end of axis %d", i);
+    }
+    return set_like(c, x, (sn_dtype)x->dtype);
+}
+
+static bool infer_like0(ctx *c) {
+    const sn_attr *axis = need(c, SN_A_axis);
+    return axis && axis_ok(c, axis->i, c->in[0]->rank) &&
+           set_like(c, c->in[0], (sn_dtype)c->in[0]->dtype);
+}
+
+static bool infer_argmax(ctx *c) {
+    if (!infer_like0(c)) return false;
+    c->out.dtype = SN_I32;
+    c->out.shape[attr_of(c, SN_A_axis)->i] = 1;
+    return true;
+}
+
+static bool infer_reduce(ctx *c) {
+    const sn_attr *axes = need(c, SN_A_axes);
+    const sn_node *x = c->in[0];
+    if (!axes) return false;
+    if (x->dtype == SN_BOOL) return bad(c, "needs numbers, not bool; cast first");
+    set_like(c, x, (sn_dtype)x->dtype);
+    for (int i = 0; i < axes->n; i++) {
+        if (!axis_ok(c, axes->v[i], x->rank)) return false;
+        if (i && axes->v[i] <= axes->v[i - 1]) return bad(c, "axes must ascend");
+        c->out.shape[axes->v[i]] = 1;
+    }
+    return true;
+}
+
+/* ---- products and indices ---- */
+
+static bool axis_list(ctx *c, const sn_attr *l, const sn_node *x, unsigned *seen) {
+    for (int i = 0; l && i < l->n; i++) {
+        if (!axis_ok(c, l->v[i], x->rank)) return false;
+        if (*seen & 1u << l->v[i]) return bad(c, "axis %lld is named twice", (long long)l->v[i]);
+        *seen |= 1u << l->v[i];
+    }
+    return true;
+}
+
+static bool same_sizes(ctx *c, const sn_attr *la, const sn_attr *lb, const char *what) {
+    if ((la ? la->n : 0) != (lb ? lb->n : 0)) return bad(c, "the numbers of %s axes differ", what);
+    for (int i = 0; la && i < la->n; i++) {
+        sn_dim p = c->in[0]->shape[la->v[i]], q = c->in[1]->shape[lb->v[i]];
+        char s[64], t[64];
+        if (p != q)
+            return bad(c, "%s axes %lld and %lld have sizes %s and %s", what, (long long)la->v[i],
+                       (long long)lb->v[i], dim_text(c, p, s), dim_text(c, q, t));
+    }
+    return true;
+}
+
+static bool infer_dot(ctx *c) {
+    const sn_attr *ba = attr_of(c, SN_A_batch_a), *bb = attr_of(c, SN_A_batch_b);
+    const sn_attr *ca = attr_of(c, SN_A_contract_a), *cb = attr_of(c, SN_A_contract_b);
+    const sn_node *x = c->in[0], *y = c->in[1];
+    unsigned seen_a = 0, seen_b = 0;
+    if (x->dtype != y->dtype) return bad(c, "element types differ; cast one of them");
+    if (x->dtype == SN_BOOL) return bad(c, "needs numbers, not bool; cast first");
+    if (!axis_list(c, ba, x, &seen_a) || !axis_list(c, bb, y, &seen_b) ||
+        !axis_list(c, ca, x, &seen_a) || !axis_list(c, cb, y, &seen_b) ||
+        !same_sizes(c, ba, bb, "batch") || !same_sizes(c, ca, cb, "contracted"))
+        return false;
+    sn_dim s[3 * SN_MAX_RANK];
+    int n = 0;
+    for (int i = 0; ba && i < ba->n; i++) s[n++] = x->shape[ba->v[i]];
+    for (int i = 0; i < x->rank; i++)
+        if (!(seen_a & 1u << i)) s[n++] = x->shape[i];
+    for (int i = 0; i < y->rank; i++)
+        if (!(seen_b & 1u << i)) s[n++] = y->shape[i];
+    c->out.dtype = (sn_dtype)x->dtype;
+    return set_shape(c, n, s);
+}
+
+static bool infer_gather(ctx *c) {
+    const sn_attr *axis = need(c, SN_A_axis);
+    const sn_node *x = c->in[0], *y = c->in[1];
+    if (!axis || !axis_ok(c, axis->i, x->rank)) return false;
+    if (!is_int((sn_dtype)y->dtype)) return bad(c, "indices must be integers");
+    sn_dim s[2 * SN_MAX_RANK];
+    int n = 0;
+    for (int i = 0; i < axis->i; i++) s[n++] = x->shape[i];
+    for (int i = 0; i < y->rank; i++) s[n++] = y->shape[i];
+    for (int i = (int)axis->i + 1; i < x->rank; i++) s[n++] = x->shape[i];
+    c->out.dtype = (sn_dtype)x->dtype;
+    return set_shape(c, n, s);
+}
+
+/* x has the shape that gather would give: {shape} with {axis} replaced by y's shape. */
+static bool infer_scatter_add(ctx *c) {
+    const sn_attr *axis = need(c, SN_A_axis), *shape = need(c, SN_A_shape);
+    const sn_node *x = c->in[0], *y = c->in[1];
+    if (!axis || !shape || !set_shape(c, shape->n, shape->v) || !axis_ok(c, axis->i, shape->n))
+        return false;
+    if (!is_int((sn_dtype)y->dtype)) return bad(c, "indices must be integers");
+    if (x->rank != shape->n - 1 + y->rank) return bad(c, "the rank of the rows does not fit");
+    for (int i = 0; i < x->rank; i++) {
+        sn_dim want = i < axis->i             ? shape->v[i]
+                      : i < axis->i + y->rank ? y->shape[i - axis->i]
+                                              : shape->v[i - y->rank + 1];
+        if (x->shape[i] != want) return bad(c, "axis %d of the rows does not fit", i);
+    }
+    c->out.dtype = (sn_dtype)x->dtype;
+    return true;
+}
+
+static bool indices_ok(ctx *c, int first, int rank) {
+    if (c->n_in - first != rank) return bad(c, "needs %d indices, one an axis", rank);
+    for (int i = first; i < c->n_in; i++) {
+        if (!is_int((sn_dtype)c->in[i]->dtype)) return bad(c, "indices must be integers");
+        if (!shape_equal(c->in[i], c->in[first])) return bad(c, "the indices' shapes differ");
+    }
+    return true;
+}
+
+static bool infer_at(ctx *c) {
+    const sn_node *x = c->in[0];
+    if (x->rank < 1) return bad(c, "a scalar has no elements to index");
+    return indices_ok(c, 1, x->rank) && set_like(c, c->in[1], (sn_dtype)x->dtype);
+}
+
+static bool infer_at_add(ctx *c) {
+    const sn_attr *shape = need(c, SN_A_shape);
+    if (!shape || !set_shape(c, shape->n, shape->v)) return false;
+    if (shape->n < 1) return bad(c, "a scalar has no elements to index");
+    c->out.dtype = (sn_dtype)c->in[0]->dtype;
+    if (!indices_ok(c, 1, shape->n)) return false;
+    return shape_equal(c->in[0], c->in[1]) || bad(c, "one element an index is needed");
+}
+
+static bool infer_result(ctx *c) {
+    const sn_attr *index = need(c, SN_A_index);
+    const sn_node *x = c->in[0];
+    if (!index) return false;
+    if (x->n_result < 2 || index->i < 0 || index->i >= x->n_result)
+        return bad(c, "the operand has no result %lld", (long long)index->i);
+    const sn_node *t = x->result_type[index->i];
+    return set_like(c, t, (sn_dtype)t->dtype);
+}
+
+/* ---- dispatch ---- */
+
+typedef bool (*rule_fn)(ctx *);
+static const rule_fn rules[SN_OP_COUNT] = {
+#define ELEM(name, n, rule, flags, doc, expr) [SN_OP_##name] = infer_##rule,
+#define PRIM(name, n, rule, flags, doc) [SN_OP_##name] = infer_##rule,
+#include "ir/ops.def"
+};
+
+/* "linear (in dot): why; operands f32[2,3] "x", f32[4,5] "h.0.weight"" */
+static void report(ctx *c) {
+    const sn_node *outer = c->m->composite;
+    int n_in = outer ? outer->n_in : c->n_in;
+    sn_node *const *in = outer ? outer->in : c->in;
+    char list[480];
+    size_t at = 0;
+    list[0] = 0;
+    for (int i = 0; i < n_in && at + 100 < sizeof list; i++) {
+        char shape[128];
+        sn_shape_print(c->m, in[i]->rank, in[i]->shape, shape, sizeof shape);
+        const char *name = sn_attr_str(in[i], SN_A_name, NULL);
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s%.100s%s%.60s%s", i ? ", " : "",
+                               sn_dtype_name((sn_dtype)in[i]->dtype), shape, name ? " \"" : "",
+                               name ? name : "", name ? "\"" : "");
+        if (at >= sizeof list) at = sizeof list - 1;
+    }
+    if (outer)
+        sn_module_fail(c->m, SN_ERR_SHAPE, "%s (in its %s): %s; operands: %s",
+                       sn_ops[outer->op].name, sn_ops[c->op].name, c->why, list);
+    else
+        sn_module_fail(c->m, SN_ERR_SHAPE, "%s: %s; operands: %s", sn_ops[c->op].name, c->why,
+                       n_in ? list : "none");
+}
+
+bool sn_infer(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr, const sn_attr *attr,
+              int *n_result, sn_type result[SN_MAX_RESULTS]) {
+    ctx c = {.m = m, .op = op, .n_in = n_in, .in = in, .n_attr = n_attr, .attr = attr};
+    if (!rules[op](&c)) {
+        report(&c);
+        return false;
+    }
+    *n_result = 1;
+    result[0] = c.out;
+    return !m->error.code;
+}

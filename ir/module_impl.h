@@ -1,0 +1,32 @@
+/* module_impl.h: the inside of a module, shared by the files of ir/ only. */
+#ifndef SN_MODULE_IMPL_H
+#define SN_MODULE_IMPL_H
+
+#include "ir/dims_impl.h"
+#include "ir/ir.h"
+
+typedef struct sn_table { /* open addressing over pointers; grows by rehashing into the arena */
+    void **slot;
+    uint32_t size, used;
+} sn_table;
+
+struct sn_module {
+    char *base; /* reserved address space: the arena never moves */
+    size_t used, reserved;
+    const char *name;
+    sn_error error;
+    sn_node *error_node;
+    sn_loc loc;
+    bool raw;
+    const sn_node *
+        composite; /* the outermost composite being expanded (op and operands only), for messages */
+    sn_node **node; /* [n_node] by id */
+    uint32_t n_node, cap_node;
+    uint32_t *stamp, epoch; /* [cap_node] visited marks of walks */
+    sn_table nodes, strings, regions;
+    sn_entry **entry;
+    int n_entry, cap_entry;
+    struct sn_dims dims;
+};
+
+#endif

@@ -1,0 +1,133 @@
+/* rewrite.c: the engine under every pass: rebuild a graph bottom-up with a rule, and open or make
+ * regions. */
+#include "ir/module_impl.h"
+
+#include <string.h>
+
+/* New nodes for old ones, indexed by the old id. */
+typedef struct mapping {
+    sn_node **to;
+    uint32_t n;
+} mapping;
+
+static mapping map_new(sn_module *m) {
+    uint32_t n = sn_module_node_count(m);
+    return (mapping){sn_arena_alloc(m, sizeof(sn_node *) * n), n};
+}
+
+static sn_node *map_get(const mapping *map, sn_node *n) {
+    return n->id < map->n && map->to[n->id] ? map->to[n->id] : n;
+}
+
+static sn_node *rebuild(const mapping *map, sn_node *n) {
+    if (!n->n_in) return n;
+    sn_node **in = sn_arena_alloc(n->m, sizeof *in * n->n_in);
+    for (int i = 0; i < n->n_in; i++) in[i] = map_get(map, n->in[i]);
+    return sn_node_with(n, in);
+}
+
+int sn_rewrite(sn_module *m, int n_root, sn_node **root, sn_rule rule, void *ctx) {
+    sn_order order = sn_topo(m, n_root, root);
+    mapping map = map_new(m);
+    int count = 0;
+    for (int i = 0; i < order.n && !m->error.code; i++) {
+        sn_node *old = order.node[i], *n = rebuild(&map, old);
+        sn_loc loc = m->loc;
+        m->loc = old->loc;
+        sn_node *r = rule(ctx, n);
+        m->loc = loc;
+        count += r != n;
+        map.to[old->id] = r;
+    }
+    for (int i = 0; i < n_root; i++) root[i] = map_get(&map, root[i]);
+    return count;
+}
+
+/* Collects (or, with `store`, writes back) every root of the module. */
+static int each_root(sn_module *m, sn_node **root, bool store) {
+    int n = 0;
+    for (int e = 0; e < m->n_entry; e++) {
+        sn_entry *entry = m->entry[e];
+        sn_binding *lists[] = {entry->output, entry->assign, entry->tap};
+        int sizes[] = {entry->n_output, entry->n_assign, entry->n_tap};
+        for (int l = 0; l < 3; l++)
+            for (int i = 0; i < sizes[l]; i++, n++) {
+                if (store)
+                    lists[l][i].node = root[n];
+                else if (root)
+                    root[n] = lists[l][i].node;
+            }
+    }
+    return n;
+}
+
+int sn_rewrite_module(sn_module *m, sn_rule rule, void *ctx) {
+    int n = each_root(m, NULL, false);
+    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n + 1));
+    each_root(m, root, false);
+    int count = sn_rewrite(m, n, root, rule, ctx);
+    each_root(m, root, true);
+    return count;
+}
+
+void sn_region_inline(const sn_region *r, sn_node *const *arg, sn_node **results) {
+    sn_module *m = r->out[0]->m;
+    sn_order order = sn_region_topo(m, r);
+    mapping map = map_new(m);
+    for (int i = 0; i < r->n_arg; i++) map.to[r->arg[i]->id] = arg[i];
+    for (int i = 0; i < order.n; i++)
+        if (!map.to[order.node[i]->id]) map.to[order.node[i]->id] = rebuild(&map, order.node[i]);
+    for (int i = 0; i < r->n_out; i++) results[i] = map_get(&map, r->out[i]);
+}
+
+void sn_region_map(const sn_region *r, sn_node *const *arg, int rank, const sn_dim *shape,
+                   sn_node **results) {
+    sn_module *m = r->out[0]->m;
+    sn_order order = sn_region_topo(m, r);
+    mapping map = map_new(m);
+    for (int i = 0; i < r->n_arg; i++)
+        map.to[r->arg[i]->id] = r->arg[i]->rank ? arg[i] : sn_b_broadcast(arg[i], rank, shape);
+    for (int i = 0; i < order.n; i++) {
+        sn_node *n = order.node[i];
+        if (map.to[n->id]) continue;
+        sn_node *made = rebuild(&map, n);
+        if (!n->n_in && !n->rank) made = sn_b_broadcast(n, rank, shape); /* const, dim_value */
+        map.to[n->id] = made;
+    }
+    for (int i = 0; i < r->n_out; i++) results[i] = map_get(&map, r->out[i]);
+}
+
+sn_region *sn_region_extract(sn_module *m, int n_cut, sn_node *const *cut, int n_out,
+                             sn_node *const *out) {
+    /* Walk from the outputs, but not past the cut: what is above it may be no part of the region.
+     */
+    mapping map = map_new(m);
+    sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(n_cut + 1));
+    for (int i = 0; i < n_cut; i++) {
+        arg[i] = sn_arg(m, i, (sn_dtype)cut[i]->dtype, cut[i]->rank, cut[i]->shape);
+        map.to[cut[i]->id] = arg[i];
+    }
+    sn_node **stack = sn_arena_alloc(m, sizeof *stack * (2 * (size_t)map.n + (size_t)n_out + 1));
+    int top = 0;
+    for (int i = n_out; i-- > 0;) stack[top++] = out[i];
+    while (top) {
+        sn_node *n = stack[top - 1];
+        bool ready = true;
+        if (n->id >= map.n || map.to[n->id]) {
+            top--;
+            continue;
+        }
+        for (int i = 0; i < n->n_in; i++)
+            if (!map.to[n->in[i]->id]) {
+                ready = false;
+                stack[top++] = n->in[i];
+                break;
+            }
+        if (!ready) continue;
+        map.to[n->id] = rebuild(&map, n);
+        top--;
+    }
+    sn_node **results = sn_arena_alloc(m, sizeof *results * (size_t)n_out);
+    for (int i = 0; i < n_out; i++) results[i] = map_get(&map, out[i]);
+    return sn_region_new(m, n_cut, arg, n_out, results);
+}
