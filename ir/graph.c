@@ -163,8 +163,8 @@ sn_node *sn_module_error_node(sn_module *m) {
     return m->error_node;
 }
 
-struct sn_dims *sn_module_dims(sn_module *m) {
-    return &m->dims;
+struct sn_dims *sn_module_dims(const sn_module *m) {
+    return (struct sn_dims *)&m->dims;
 }
 
 void sn_module_set_loc(sn_module *m, sn_loc loc) {
@@ -173,6 +173,10 @@ void sn_module_set_loc(sn_module *m, sn_loc loc) {
 
 sn_loc sn_module_loc(const sn_module *m) {
     return m->loc;
+}
+
+void **sn_module_frontend(sn_module *m) {
+    return &m->frontend;
 }
 
 void sn_module_set_raw(sn_module *m, bool raw) {

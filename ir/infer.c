@@ -133,7 +133,7 @@ static bool dtype_attr(ctx *c, sn_dtype *t) {
 }
 
 static bool infer_cast(ctx *c) {
-    sn_dtype t;
+    sn_dtype t = SN_F32;
     return dtype_attr(c, &t) && set_like(c, c->in[0], t);
 }
 

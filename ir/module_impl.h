@@ -27,6 +27,7 @@ struct sn_module {
     sn_entry **entry;
     int n_entry, cap_entry;
     struct sn_dims dims;
+    void *frontend; /* the frontend's state; arena memory */
 };
 
 #endif
