@@ -1,0 +1,65 @@
+/* config.h: config.json of a model directory, read and written.
+ * Getters collect what is wrong; one check at the end reports all of it with file, key and value.
+ */
+#ifndef SN_CONFIG_H
+#define SN_CONFIG_H
+
+#include "runtime/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A JSON object. One thread at a time: getters record problems in it. Keys are matched exactly. */
+typedef struct sn_config sn_config;
+
+/* Reads a file; NULL if it is missing, over 16 MB, not JSON or not an object. */
+sn_config *sn_config_open(const char *path, sn_error *err);
+/* Reads a string; `name` stands for the file in messages. */
+sn_config *sn_config_parse(const char *name, const char *text, size_t bytes, sn_error *err);
+sn_config *sn_config_new(const char *name); /* empty, for writing; NULL when out of memory */
+void sn_config_free(sn_config *c);          /* NULL is allowed */
+
+const char *sn_config_name(const sn_config *c);
+bool sn_config_has(const sn_config *c, const char *key); /* present and not null */
+
+/* Getters. The plain form demands the key, the _or form has a default for a key that is absent or
+ * null. lo and hi are allowed themselves. A missing, mistyped or out-of-range value is recorded as
+ * a problem; the getter then returns something harmless (lo, the default, "" or 0) so that the
+ * caller can go on asking. Integers must be exact (|v| <= 2^53). Strings live as long as `c`. */
+int64_t sn_config_int(sn_config *c, const char *key, int64_t lo, int64_t hi);
+int64_t sn_config_int_or(sn_config *c, const char *key, int64_t dflt, int64_t lo, int64_t hi);
+double sn_config_float(sn_config *c, const char *key, double lo, double hi);
+double sn_config_float_or(sn_config *c, const char *key, double dflt, double lo, double hi);
+bool sn_config_bool(sn_config *c, const char *key);
+bool sn_config_bool_or(sn_config *c, const char *key, bool dflt);
+const char *sn_config_string(sn_config *c, const char *key);
+const char *sn_config_string_or(sn_config *c, const char *key, const char *dflt);
+
+/* Index of the key's string in `names` (ended by NULL). */
+int sn_config_choice(sn_config *c, const char *key, const char *const *names);
+int sn_config_choice_or(sn_config *c, const char *key, const char *const *names, int dflt);
+
+/* Integers of an array; returns how many (at most max), 0 when the key is absent. */
+size_t sn_config_int_list(sn_config *c, const char *key, int64_t *out, size_t max, int64_t lo,
+                          int64_t hi);
+
+/* Records a problem that spans several keys ("n_head = 5 does not divide n_embd = 64"). */
+void sn_config_problem(sn_config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* True when nothing was wrong so far. Otherwise fails with "FILE: problem; problem; …". */
+bool sn_config_check(const sn_config *c, sn_error *err);
+
+/* Setters replace or append. When out of memory they record a problem, which save then reports. */
+void sn_config_set_int(sn_config *c, const char *key, int64_t value);
+void sn_config_set_float(sn_config *c, const char *key, double value);
+void sn_config_set_bool(sn_config *c, const char *key, bool value);
+void sn_config_set_string(sn_config *c, const char *key, const char *value);
+
+/* Writes the object as indented JSON, atomically (runtime/file.h). */
+bool sn_config_save(sn_config *c, const char *path, sn_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,215 @@
+/* file.c: mapping files, and replacing them by write, fsync and rename.
+ * The temporary has a fixed name under a lock, so that killed writers leave one file, not many. */
+#include "runtime/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct sn_file {
+    FILE *out;
+    char *path, *temp;
+    bool failed;
+};
+
+bool sn_file_map(const char *path, sn_mapping *out, sn_error *err) {
+    *out = (sn_mapping){(const unsigned char *)"", 0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not hang on a pipe */
+    if (fd < 0) return sn_fail(err, SN_ERR_FILE, "%s: cannot open: %s", path, strerror(errno));
+    struct stat st;
+    bool ok = false;
+    if (fstat(fd, &st) < 0)
+        sn_fail(err, SN_ERR_FILE, "%s: cannot read: %s", path, strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        sn_fail(err, SN_ERR_FILE, "%s: not a regular file", path);
+    else if (st.st_size == 0)
+        ok = true;
+    else {
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED)
+            sn_fail(err, SN_ERR_FILE, "%s: cannot map: %s", path, strerror(errno));
+        else {
+            *out = (sn_mapping){p, (size_t)st.st_size};
+            ok = true;
+        }
+    }
+    close(fd);
+    return ok;
+}
+
+void sn_file_unmap(sn_mapping *m) {
+    if (m->size) munmap((void *)(uintptr_t)m->data, m->size);
+    *m = (sn_mapping){(const unsigned char *)"", 0};
+}
+
+char *sn_path_join(const char *dir, const char *name) {
+    size_t n = strlen(dir), size = n + strlen(name) + 2;
+    char *p = malloc(size);
+    if (p) snprintf(p, size, "%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
+    return p;
+}
+
+bool sn_file_exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+bool sn_folder_make(const char *path, sn_error *err) {
+    char *part = strdup(path);
+    if (!part) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+    bool ok = true;
+    for (char *p = part + (*part == '/'); ok; p++)
+        if (*p == '/' || !*p) {
+            char c = *p;
+            *p = 0;
+            struct stat st;
+            if (mkdir(part, 0777) < 0 && errno != EEXIST)
+                ok = sn_fail(err, SN_ERR_FILE, "%s: cannot make folder: %s", part, strerror(errno));
+            else if (stat(part, &st) < 0 || !S_ISDIR(st.st_mode))
+                ok = sn_fail(err, SN_ERR_FILE, "%s: is not a folder", part);
+            if (!c) break;
+            *p = c;
+            while (p[1] == '/') p++;
+            if (!p[1]) break;
+        }
+    free(part);
+    return ok;
+}
+
+/* The folder part of a path, allocated: "a/b" gives "a", "b" gives ".". */
+static char *folder_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return strdup(".");
+    return strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+static char *temp_name(const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t size = strlen(path) + 8;
+    char *t = malloc(size);
+    if (t) snprintf(t, size, "%.*s.%s.tmp", (int)(name - path), path, name);
+    return t;
+}
+
+/* Opens and locks the temporary. A lock can be won on a file that its writer has just renamed away:
+ * then the name no longer leads to the inode we hold, and we try again. */
+static int open_locked(const char *temp) {
+    for (int tries = 0; tries < 100; tries++) {
+        int fd = open(temp, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (fd < 0) return -1;
+        struct stat held, named;
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &held) == 0) {
+            if (stat(temp, &named) == 0 && named.st_ino == held.st_ino &&
+                named.st_dev == held.st_dev)
+                return fd;
+            close(fd);
+            continue;
+        }
+        int e = errno;
+        close(fd);
+        errno = e;
+        return -1;
+    }
+    errno = EWOULDBLOCK;
+    return -1;
+}
+
+static void free_file(sn_file *f) {
+    if (f->out) fclose(f->out);
+    free(f->path);
+    free(f->temp);
+    free(f);
+}
+
+sn_file *sn_file_create(const char *path, sn_error *err) {
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        sn_fail(err, SN_ERR_FILE, "%s: cannot replace it: not a regular file", path);
+        return NULL;
+    }
+    sn_file *f = calloc(1, sizeof *f);
+    if (f) f->path = strdup(path), f->temp = temp_name(path);
+    if (!f || !f->path || !f->temp) {
+        sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+        if (f) free_file(f);
+        return NULL;
+    }
+    int fd = open_locked(f->temp);
+    if (fd < 0) {
+        if (errno == EWOULDBLOCK)
+            sn_fail(err, SN_ERR_FILE, "%s: another process is writing it now", path);
+        else
+            sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", path, strerror(errno));
+        free_file(f);
+        return NULL;
+    }
+    if (ftruncate(fd, 0) < 0 || !(f->out = fdopen(fd, "wb"))) {
+        sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", path, strerror(errno));
+        unlink(f->temp);
+        close(fd);
+        free_file(f);
+        return NULL;
+    }
+    return f;
+}
+
+static bool fail_write(sn_file *f, sn_error *err) {
+    const char *hint = errno == ENOSPC || errno == EDQUOT ? " (the old file, if any, is kept)" : "";
+    f->failed = true;
+    return sn_fail(err, SN_ERR_FILE, "%s: write failed: %s%s", f->path, strerror(errno), hint);
+}
+
+bool sn_file_write(sn_file *f, const void *data, size_t bytes, sn_error *err) {
+    if (!bytes) return true;
+    return fwrite(data, 1, bytes, f->out) == bytes || fail_write(f, err);
+}
+
+void sn_file_discard(sn_file *f) {
+    if (!f) return;
+    unlink(f->temp); /* while still locked: nobody else's file can have the name */
+    free_file(f);
+}
+
+/* A rename survives a crash only when the folder is on disk too. */
+static void sync_folder(const char *path) {
+    char *dir = folder_of(path);
+    int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        fsync(fd); /* some file systems refuse it; the file itself is complete either way */
+        close(fd);
+    }
+    free(dir);
+}
+
+bool sn_file_commit(sn_file *f, sn_error *err) {
+    bool ok = !f->failed;
+    if (!ok)
+        sn_fail(err, SN_ERR_FILE, "%s: an earlier write failed", f->path);
+    else if (fflush(f->out) != 0 || fsync(fileno(f->out)) != 0)
+        ok = fail_write(f, err);
+    else if (rename(f->temp, f->path) != 0)
+        ok = sn_fail(err, SN_ERR_FILE, "%s: cannot replace it: %s", f->path, strerror(errno));
+    if (!ok) {
+        sn_file_discard(f);
+        return false;
+    }
+    sync_folder(f->path);
+    free_file(f);
+    return true;
+}
+
+bool sn_file_save(const char *path, const void *data, size_t bytes, sn_error *err) {
+    sn_file *f = sn_file_create(path, err);
+    if (!f) return false;
+    if (!sn_file_write(f, data, bytes, err)) {
+        sn_file_discard(f);
+        return false;
+    }
+    return sn_file_commit(f, err);
+}

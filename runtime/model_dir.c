@@ -1,0 +1,120 @@
+/* model_dir.c: finds the parts of a model folder and says clearly what is missing. */
+#include "runtime/model_dir.h"
+#include "runtime/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define CONFIG "config.json"
+#define WEIGHTS "model.safetensors"
+#define INDEX "model.safetensors.index.json"
+
+/* "path/name" if that exists, else NULL. */
+static char *find_file(const char *path, const char *name) {
+    char *p = sn_path_join(path, name);
+    if (p && sn_file_exists(p)) return p;
+    free(p);
+    return NULL;
+}
+
+/* The only *.safetensors file of a folder. NULL if there is none, or several (then *several). */
+static char *find_only_weights(const char *path, bool *several) {
+    static const char ending[] = ".safetensors";
+    size_t e = sizeof ending - 1;
+    char *found = NULL;
+    *several = false;
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        size_t n = strlen(d->d_name);
+        if (n <= e || strcmp(d->d_name + n - e, ending) || d->d_name[0] == '.') continue;
+        *several = found != NULL;
+        free(found);
+        found = *several ? NULL : sn_path_join(path, d->d_name);
+        if (*several) break;
+    }
+    if (dir) closedir(dir);
+    return found;
+}
+
+static char *find_weights(const char *path, sn_error *err) {
+    bool several = false;
+    char *p = find_file(path, WEIGHTS);
+    if (!p) p = find_file(path, INDEX);
+    if (!p) p = find_only_weights(path, &several);
+    if (!p)
+        sn_fail(err, SN_ERR_FILE,
+                several ? "%s: several .safetensors files, but neither " WEIGHTS " nor " INDEX
+                        : "%s: no " WEIGHTS " here; `sinter import` makes a model folder from "
+                          "other formats",
+                path);
+    return p;
+}
+
+static bool check_folder(const char *path, sn_error *err) {
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return sn_fail(err, SN_ERR_FILE, "%s: cannot open model folder: %s", path, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return sn_fail(err, SN_ERR_FILE,
+                       "%s: a model is a folder with " CONFIG " and " WEIGHTS
+                       "; `sinter import` makes one from other formats",
+                       path);
+    return true;
+}
+
+sn_model_dir *sn_model_dir_open(const char *path, sn_error *err) {
+    if (!check_folder(path, err)) return NULL;
+    sn_model_dir *m = calloc(1, sizeof *m);
+    if (!m || !(m->path = strdup(path))) {
+        sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+        free(m);
+        return NULL;
+    }
+    char *config = find_file(path, CONFIG), *weights = NULL;
+    if (!config)
+        sn_fail(err, SN_ERR_FILE,
+                "%s: no " CONFIG " here; `sinter import` makes a model folder from other formats",
+                path);
+    else if ((weights = find_weights(path, err)) && (m->config = sn_config_open(config, err)))
+        m->weights = sn_weights_open(weights, err);
+    free(config);
+    free(weights);
+    if (m->weights) return m;
+    sn_model_dir_close(m);
+    return NULL;
+}
+
+void sn_model_dir_close(sn_model_dir *m) {
+    if (!m) return;
+    sn_config_free(m->config);
+    sn_weights_close(m->weights);
+    free(m->path);
+    free(m);
+}
+
+char *sn_model_dir_file(const sn_model_dir *m, const char *name) {
+    return find_file(m->path, name);
+}
+
+bool sn_model_dir_save(const char *path, sn_config *config, const sn_weight *tensors, size_t count,
+                       sn_error *err) {
+    if (!sn_folder_make(path, err)) return false;
+    char *index = find_file(path, INDEX);
+    if (index) {
+        free(index);
+        return sn_fail(err, SN_ERR_FILE,
+                       "%s: holds a model of several files (" INDEX "); use "
+                       "another folder",
+                       path);
+    }
+    char *weights = sn_path_join(path, WEIGHTS), *json = sn_path_join(path, CONFIG);
+    bool ok = (weights && json) || sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+    ok = ok && sn_weights_save(weights, tensors, count, NULL, 0, err) &&
+         sn_config_save(config, json, err);
+    free(weights);
+    free(json);
+    return ok;
+}

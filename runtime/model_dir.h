@@ -1,0 +1,38 @@
+/* model_dir.h: a model as the ecosystem keeps it: a folder with config.json, model.safetensors (or
+ * model.safetensors.index.json for several files) and the tokenizer's files. */
+#ifndef SN_MODEL_DIR_H
+#define SN_MODEL_DIR_H
+
+#include "runtime/base.h"
+#include "runtime/config.h"
+#include "runtime/weights.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An open model. Config and weights belong to it; weights are mapped, not copied. */
+typedef struct sn_model_dir {
+    char *path;
+    sn_config *config;
+    sn_weights *weights;
+} sn_model_dir;
+
+/* Opens a model folder. A folder without model.safetensors but with exactly one *.safetensors file
+ * uses that one. NULL on error, which says what is missing and how to make it. */
+sn_model_dir *sn_model_dir_open(const char *path, sn_error *err);
+void sn_model_dir_close(sn_model_dir *m); /* NULL is allowed */
+
+/* Path of a file of the folder ("tokenizer.bin"), allocated; NULL if there is none (or when out of
+ * memory). */
+char *sn_model_dir_file(const sn_model_dir *m, const char *name);
+
+/* Writes config.json and model.safetensors, each atomically, weights first, into a folder that is
+ * made if missing. Saving over a model of several files removes nothing, and is refused. */
+bool sn_model_dir_save(const char *path, sn_config *config, const sn_weight *tensors, size_t count,
+                       sn_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

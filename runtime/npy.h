@@ -1,0 +1,33 @@
+/* npy.h: reads one array of NumPy's .npy format (versions 1 to 3), for reference data and imports.
+ * Source: numpy/lib/format.py ("NEP 1"). */
+#ifndef SN_NPY_H
+#define SN_NPY_H
+
+#include "runtime/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { SN_NPY_RANK = 8 };
+
+/* A row-major array, owned: free with sn_npy_free. */
+typedef struct sn_npy {
+    sn_dtype dtype;
+    int rank;
+    int64_t shape[SN_NPY_RANK];
+    int64_t count; /* elements */
+    size_t bytes;
+    void *data; /* 64-byte aligned */
+} sn_npy;
+
+/* Reads a file or a block of memory (`name` is for messages). Little-endian arrays of the element
+ * types of base.h, in C order; the length must be exact. On failure `out` is empty. */
+bool sn_npy_open(const char *path, sn_npy *out, sn_error *err);
+bool sn_npy_parse(const char *name, const void *data, size_t bytes, sn_npy *out, sn_error *err);
+void sn_npy_free(sn_npy *a);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,64 @@
+/* scratch.h: a folder of its own for a test program's files, removed at the end.
+ * Included by one test program each; all functions are static. */
+#ifndef SN_TEST_SCRATCH_H
+#define SN_TEST_SCRATCH_H
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char scratch_dir[64];
+
+static int scratch_make(void **state) {
+    (void)state;
+    strcpy(scratch_dir, "/tmp/sn_test_XXXXXX");
+    return mkdtemp(scratch_dir) ? 0 : -1;
+}
+
+/* Removes a folder and the files and folders in it. */
+static void scratch_remove(const char *path) {
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        char p[512];
+        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..")) continue;
+        snprintf(p, sizeof p, "%s/%s", path, d->d_name);
+        if (unlink(p) != 0) scratch_remove(p);
+    }
+    if (dir) closedir(dir);
+    rmdir(path);
+}
+
+static int scratch_end(void **state) {
+    (void)state;
+    scratch_remove(scratch_dir);
+    return 0;
+}
+
+/* scratch_dir/name; valid until the fourth call after this one. */
+static const char *scratch_path(const char *name) {
+    static char buf[4][256];
+    static int turn;
+    char *b = buf[turn = (turn + 1) % 4];
+    snprintf(b, sizeof buf[0], "%s/%s", scratch_dir, name);
+    return b;
+}
+
+/* Writes a file plainly; returns whether that worked. */
+static bool scratch_write(const char *path, const void *data, size_t bytes) {
+    FILE *f = fopen(path, "wb");
+    if (!f) return false;
+    bool ok = fwrite(data, 1, bytes, f) == bytes;
+    return fclose(f) == 0 && ok;
+}
+
+/* Number of entries of the scratch folder: left-over temporaries show here. */
+static inline int scratch_count(void) {
+    int n = -2; /* . and .. */
+    DIR *dir = opendir(scratch_dir);
+    while (dir && readdir(dir)) n++;
+    if (dir) closedir(dir);
+    return n;
+}
+#endif
