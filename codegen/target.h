@@ -1,0 +1,56 @@
+/* target.h: what the code is made for: one CPU kind with its vector width and features.
+ * Made from the host or from a name and a feature list; everything that depends on the ISA asks
+ * here. Includes no LLVM header, so that the command line may use it. */
+#ifndef SN_TARGET_H
+#define SN_TARGET_H
+
+#include "runtime/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct LLVMOpaqueTargetMachine;
+
+typedef enum sn_arch { SN_ARCH_X86_64, SN_ARCH_AARCH64 } sn_arch;
+
+typedef struct sn_target {
+    char name[128]; /* as it was asked for: "native", "x86-64-v3,+avxvnni" */
+    char triple[64];
+    char cpu[64];
+    char features[4096]; /* LLVM feature string, complete for "native" */
+    sn_arch arch;
+    int vector_bytes; /* width of the vectors to emit: 64 with AVX-512, 32 with AVX, else 16 */
+    int vector_regs;  /* 32 with AVX-512 and AArch64, else 16 */
+    bool has_fma;     /* fused multiply-add in one instruction */
+    bool has_avx2;
+    bool has_avx512;      /* F, BW, DQ and VL: predicated loads and stores, vscalefps */
+    bool has_f16c;        /* f16 <-> f32 conversion in one instruction */
+    bool has_fp16;        /* f16 arithmetic */
+    bool has_bf16;        /* bf16 dot products (vdpbf16ps, bfdot) */
+    bool has_vnni;        /* u8*i8 dot products on the full vector width */
+    uint64_t feature_set; /* one bit a row of the feature table in target.c */
+} sn_target;
+
+/* Fills `t` from `spec`: NULL or "native" for this machine, or a name, optionally followed by
+ * features: "x86-64-v3,+avxvnni,-fma", "native,-avx512f", "aarch64". Fails with SN_ERR_TARGET on an
+ * unknown name or feature and lists the nearest known ones. */
+bool sn_target_init(sn_target *t, const char *spec, sn_error *err);
+
+/* Whether this machine (CPU and operating system) can run code made for `t`. */
+bool sn_target_runs_here(const sn_target *t);
+
+/* Vector lanes of an element type at the target's width: 16 for f32 with AVX-512. */
+int sn_target_lanes(const sn_target *t, sn_dtype dtype);
+
+/* Names that sn_target_init knows, for help texts: the i-th, or NULL after the last. */
+const char *sn_target_known(size_t i);
+
+/* An LLVM target machine: PIC, small code model, aggressive code generation. The caller disposes of
+ * it; one machine serves one thread at a time. NULL and `err` on failure. */
+struct LLVMOpaqueTargetMachine *sn_target_machine(const sn_target *t, sn_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
