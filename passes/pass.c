@@ -1,0 +1,109 @@
+/* pass.c: the driver: runs passes.def in order, verifies, dumps what changed, keeps remarks. */
+#include "passes/passes.h"
+
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+
+const sn_pass_info sn_pass_table[] = {
+#define PASS(name, level, fixpoint, why) {#name, level, fixpoint, why, sn_pass_##name},
+#include "passes/passes.def"
+#undef PASS
+};
+const int sn_pass_count = (int)(sizeof sn_pass_table / sizeof *sn_pass_table);
+
+enum {
+    MAX_ROUNDS = 20
+}; /* of a fixpoint pass: each round shrinks the graph, this bounds a mistake */
+
+void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed, const char *fmt,
+                   ...) {
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (p->n_remark == p->cap_remark) {
+        int cap = p->cap_remark ? 2 * p->cap_remark : 64;
+        sn_remark *grown = sn_arena_alloc(p->m, sizeof *grown * (size_t)cap);
+        if (p->n_remark) memcpy(grown, p->remark, sizeof *grown * (size_t)p->n_remark);
+        p->remark = grown;
+        p->cap_remark = cap;
+    }
+    p->remark[p->n_remark++] = (sn_remark){pass, n, missed, sn_arena_str(p->m, text)};
+}
+
+/* Is `name` one of the names in `list` (separated by '+' or ',')? */
+static bool listed(const char *list, const char *name) {
+    size_t len = strlen(name);
+    for (const char *s = list; s && *s;) {
+        size_t n = strcspn(s, "+,");
+        if (n == len && !strncmp(s, name, len)) return true;
+        s += n;
+        if (*s) s++;
+    }
+    return false;
+}
+
+static bool check_list(sn_module *m, const char *list) {
+    for (const char *s = list; s && *s;) {
+        size_t n = strcspn(s, "+,");
+        bool known = n == 0;
+        for (int i = 0; i < sn_pass_count && !known; i++)
+            known = strlen(sn_pass_table[i].name) == n && !strncmp(s, sn_pass_table[i].name, n);
+        if (!known) {
+            char names[200];
+            size_t at = 0;
+            for (int i = 0; i < sn_pass_count; i++)
+                at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "",
+                                       sn_pass_table[i].name);
+            sn_module_fail(m, SN_ERR_USAGE, "there is no pass '%.*s'; passes are %s", (int)n, s,
+                           names);
+            return false;
+        }
+        s += n;
+        if (*s) s++;
+    }
+    return true;
+}
+
+static void dump(sn_passes *p, int number, const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%02d-%s.sn", p->o.dump, number, name);
+    FILE *f = fopen(path, "w");
+    if (!f) return; /* a debugging aid never stops a compilation */
+    sn_print_module(f, p->m);
+    fclose(f);
+}
+
+static double now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o) {
+    *p = (sn_passes){.m = m, .o = *o};
+    const sn_debug *dbg = sn_debug_get();
+    if (!p->o.dump) p->o.dump = dbg->dump;
+    if (!check_list(m, o->off) || !check_list(m, o->only)) return false;
+    if (p->o.dump) dump(p, 0, "input");
+    for (int i = 0; i < sn_pass_count && !sn_module_error(m)->code; i++) {
+        const sn_pass_info *pass = &sn_pass_table[i];
+        bool run = o->only ? listed(o->only, pass->name) : o->level >= pass->level;
+        if (!run || listed(o->off, pass->name) || (dbg->off && listed(dbg->off, pass->name)))
+            continue;
+        double start = now_ms();
+        int total = 0, rounds = 0, n;
+        do {
+            n = pass->run(p);
+            total += n;
+            if ((o->verify || dbg->verify) && !sn_verify(m)) return false;
+        } while (pass->fixpoint && n && ++rounds < MAX_ROUNDS && !sn_module_error(m)->code);
+        if (dbg->time)
+            fprintf(stderr, "sinter: pass %-10s %7.2f ms, %d rewrites\n", pass->name,
+                    now_ms() - start, total);
+        if (p->o.dump && total) dump(p, i + 1, pass->name);
+    }
+    return !sn_module_error(m)->code;
+}

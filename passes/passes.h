@@ -1,0 +1,60 @@
+/* passes.h: from what the user wrote to kernels: graph to graph, then graph to a plan (plan.h).
+ * A pass is `int sn_pass_NAME(sn_passes *p)`: it works on p->m, returns the number of rewrites, and
+ * states above itself what it requires, keeps and breaks. passes.def is the only order. */
+#ifndef SN_PASSES_H
+#define SN_PASSES_H
+
+#include "ir/ir.h"
+
+typedef struct sn_pass_options {
+    int level;           /* fusion level 0 .. 4 */
+    const char *backend; /* "auto", "own" or "onednn" */
+    const char *off;     /* names of passes to skip, separated by '+' or ','; NULL: none */
+    bool verify;         /* verify after every pass */
+    const char *only; /* run exactly these passes (for `sinter opt`), same separators; NULL: all of
+                         the level */
+    const char
+        *dump; /* directory for the text after every pass that changed something; NULL: none */
+    bool constant_params; /* parameters do not change between calls: hoist what depends on them only
+                           */
+} sn_pass_options;
+
+/* A remark for `explain`: what became of a node, or why something was not fused. */
+typedef struct sn_remark {
+    const char *pass;
+    const sn_node *node; /* may be dead by now; its location and op are what matters */
+    bool missed;         /* true: a fusion that one would expect did not happen */
+    const char *text;
+} sn_remark;
+
+typedef struct sn_passes {
+    sn_module *m;
+    sn_pass_options o;
+    sn_remark *remark; /* [n_remark], arena memory */
+    int n_remark, cap_remark;
+    uint32_t *unit; /* [n_unit] by node id: 1 + id of the composite that the node came from; 0: none
+                       (made by expand) */
+    uint32_t n_unit;
+} sn_passes;
+
+typedef struct sn_pass_info {
+    const char *name;
+    int level;
+    bool fixpoint;
+    const char *why;
+    int (*run)(sn_passes *);
+} sn_pass_info;
+extern const sn_pass_info sn_pass_table[];
+extern const int sn_pass_count;
+
+/* Runs the pipeline on every entry. False: sn_module_error says why. */
+bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o);
+
+void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed, const char *fmt,
+                   ...) __attribute__((format(printf, 5, 6)));
+
+#define PASS(name, level, fixpoint, why) int sn_pass_##name(sn_passes *p);
+#include "passes/passes.def"
+#undef PASS
+
+#endif

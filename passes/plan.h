@@ -1,0 +1,64 @@
+/* plan.h: what the passes hand to code generation: for each entry a straight list of kernel calls
+ * over buffers.
+ *
+ * Every operand of a kernel is a *view*: a base buffer with an offset and a stride for each axis
+ * (in elements, polynomials of symbolic dims). So transposes, slices, splits and broadcasts cost
+ * nothing: kernels read and write through strides. */
+#ifndef SN_PLAN_H
+#define SN_PLAN_H
+
+#include "passes/passes.h"
+
+typedef enum sn_buffer_kind {
+    SN_BUF_INPUT,  /* the caller's */
+    SN_BUF_OUTPUT, /* the caller's */
+    SN_BUF_PARAM,  /* the session's weights, or a prepared tensor made from them */
+    SN_BUF_STATE,  /* the session's */
+    SN_BUF_TEMP,   /* in the workspace */
+} sn_buffer_kind;
+
+typedef struct sn_buffer {
+    sn_buffer_kind kind;
+    sn_dtype dtype;
+    const char *name; /* of an input, output, parameter or state; NULL for temporaries */
+    sn_dim count;     /* elements */
+    int first, last;  /* steps that write it first and use it last (temporaries) */
+    int slot;         /* temporaries: slot of the workspace */
+} sn_buffer;
+
+typedef struct sn_view {
+    int buffer;
+    sn_dtype dtype;
+    int rank;
+    sn_dim offset; /* elements */
+    sn_dim shape[SN_MAX_RANK], stride[SN_MAX_RANK];
+} sn_view;
+
+/* One kernel call. `node` says what to compute (FUSED, or a PRIM with a kernel of its own); operand
+ * i of the node is in[i]. */
+typedef struct sn_step {
+    sn_node *node;
+    int n_in, n_out;
+    sn_view *in, *out;
+    bool barrier; /* wait for all threads before it: it depends on a step since the last barrier, or
+                     overwrites what one uses */
+} sn_step;
+
+typedef struct sn_plan {
+    sn_module *m;
+    const sn_entry *entry;
+    sn_step *step;
+    int n_step;
+    sn_buffer *buffer;
+    int n_buffer;
+    int n_slot; /* a slot's size is the maximum over its tenants; offsets are prefix sums, 64-byte
+                   aligned */
+    sn_binding *input; /* [n_input] in order of appearance */
+    int n_input;
+} sn_plan;
+
+/* NULL: sn_module_error. Requires a module after `fuse`. All memory is the module's arena. */
+sn_plan *sn_plan_make(sn_module *m, const sn_entry *e);
+void sn_plan_print(FILE *f, const sn_plan *p);
+
+#endif
