@@ -14,9 +14,8 @@
  * out of loops, common subexpressions of unrolled tiles. No vectoriser, no unroller, no inliner but
  * for what a kernel marks itself. Order: scalars first, so that later passes see less. */
 #define PIPELINE                                                                                   \
-    "always-inline,function(sroa,early-cse,instcombine<no-verify-fixpoint;max-iterations=1>,"      \
-    "simplifycfg,loop-mssa(licm),gvn,instcombine<no-verify-fixpoint;max-iterations=1>,"            \
-    "loop-reduce,adce,simplifycfg)"
+    "always-inline,function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,"   \
+    "loop-mssa(licm),early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,adce)"
 
 #define TEXT(x) #x
 #define VALUE(x) TEXT(x)
