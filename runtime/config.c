@@ -251,6 +251,11 @@ void sn_config_set_string(sn_config *c, const char *key, const char *value) {
     set_value(c, key, cJSON_CreateString(value));
 }
 
+void sn_config_merge(sn_config *c, const sn_config *from) {
+    const cJSON *v;
+    cJSON_ArrayForEach(v, from->root) set_value(c, v->string, cJSON_Duplicate(v, true));
+}
+
 /* cJSON prints 15 digits of a number; as raw text it gets the fewest that read back exactly. */
 static bool spell_number(cJSON *v) {
     char text[32];

@@ -56,6 +56,9 @@ void sn_config_set_float(sn_config *c, const char *key, double value);
 void sn_config_set_bool(sn_config *c, const char *key, bool value);
 void sn_config_set_string(sn_config *c, const char *key, const char *value);
 
+/* Copies every key of `from` into `c`, replacing keys that are there. */
+void sn_config_merge(sn_config *c, const sn_config *from);
+
 /* Writes the object as indented JSON, atomically (runtime/file.h). */
 bool sn_config_save(sn_config *c, const char *path, sn_error *err);
 

@@ -1,7 +1,9 @@
-/* scratch.h: a folder of its own for a test program's files, removed at the end.
- * Included by one test program each; all functions are static. */
+/* scratch.h: what tests of files share: a folder of their own that is removed at the end, checks of
+ * error messages, random bytes. For programs that include cmocka.h first. */
 #ifndef SN_TEST_SCRATCH_H
 #define SN_TEST_SCRATCH_H
+
+#include "runtime/base.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -60,5 +62,17 @@ static inline int scratch_count(void) {
     while (dir && readdir(dir)) n++;
     if (dir) closedir(dir);
     return n;
+}
+/* The error is of this kind and names both the file and the problem. */
+static inline void expect_error(const sn_error *e, sn_code code, const char *file,
+                                const char *what) {
+    if (e->code != code || !strstr(e->message, file) || !strstr(e->message, what))
+        fail_msg("wanted \"%s\" about %s, got code %d: %s", what, file, e->code, e->message);
+}
+
+/* xorshift64; *s must not be 0. */
+static inline uint64_t next_random(uint64_t *s) {
+    *s ^= *s << 13, *s ^= *s >> 7, *s ^= *s << 17;
+    return *s;
 }
 #endif

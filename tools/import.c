@@ -1,0 +1,120 @@
+/* import.c: the table of import formats and what the importers share. */
+#include "tools/import.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const import_format import_formats[] = {
+    {"ctranslate2", "CTranslate2 model.bin (binary version 2, f32)", ctranslate2_matches,
+     import_ctranslate2},
+    {"npz", "NumPy .npz archive of a vision transformer", npz_matches, import_npz},
+    {"json-tensors", "JSON with base64 f32 tensors of a GPT-2 (minGPT names)", json_tensors_matches,
+     import_json_tensors},
+    {"llama2c", "llama2.c checkpoint .bin (legacy, version 0)", llama2c_matches, import_llama2c},
+    {0}};
+
+/* "a, b, c" of all formats. */
+static void list_formats(char *buf, size_t size) {
+    size_t n = 0;
+    *buf = 0;
+    for (const import_format *f = import_formats; f->name && n < size; f++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? ", " : "", f->name);
+}
+
+static const import_format *find_format(const import_request *r, const char *name, sn_error *err) {
+    char names[160];
+    list_formats(names, sizeof names);
+    if (name) {
+        for (const import_format *f = import_formats; f->name; f++)
+            if (!strcmp(f->name, name)) return f;
+        sn_fail(err, SN_ERR_USAGE, "unknown import format \"%s\"; known: %s", name, names);
+        return NULL;
+    }
+    sn_mapping m;
+    if (!sn_file_map(r->input, &m, err)) return NULL;
+    const import_format *f = import_formats;
+    while (f->name && !f->matches(&m)) f++;
+    sn_file_unmap(&m);
+    if (f->name) return f;
+    sn_fail(err, SN_ERR_FILE, "%s: its format is not known; known: %s", r->input, names);
+    return NULL;
+}
+
+bool import_model(const import_request *r, const char *format, sn_error *err) {
+    const import_format *f = find_format(r, format, err);
+    return f && f->run(r, err);
+}
+
+void *import_own(import_list *l, void *memory) {
+    void **more = memory ? realloc(l->owned, (l->owned_count + 1) * sizeof *more) : NULL;
+    if (!more) {
+        free(memory);
+        l->failed = true;
+        return NULL;
+    }
+    l->owned = more;
+    return more[l->owned_count++] = memory;
+}
+
+void import_add(import_list *l, const char *name, sn_dtype dtype, int rank, const int64_t *shape,
+                const void *data) {
+    if (l->count == l->capacity) {
+        size_t capacity = l->capacity ? l->capacity * 2 : 64;
+        sn_weight *more = realloc(l->tensor, capacity * sizeof *more);
+        if (!more) {
+            l->failed = true;
+            return;
+        }
+        l->tensor = more;
+        l->capacity = capacity;
+    }
+    sn_weight t = {.name = import_own(l, strdup(name)), .dtype = dtype, .rank = rank, .data = data};
+    if (!t.name) return;
+    for (int i = 0; i < rank; i++) t.shape[i] = shape[i];
+    t.bytes = (size_t)sn_weight_elements(&t) * sn_dtype_size(dtype);
+    l->tensor[l->count++] = t;
+}
+
+void import_list_free(import_list *l) {
+    for (size_t i = 0; i < l->owned_count; i++) free(l->owned[i]);
+    free(l->owned);
+    free(l->tensor);
+    *l = (import_list){0};
+}
+
+const sn_weight *import_find(const import_list *l, const char *name) {
+    for (size_t i = 0; i < l->count; i++)
+        if (!strcmp(l->tensor[i].name, name)) return &l->tensor[i];
+    return NULL;
+}
+
+bool import_save(const import_request *r, sn_config *config, const import_list *l, sn_error *err) {
+    if (!config || l->failed) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", r->input);
+    if (r->config) {
+        sn_config *more = sn_config_open(r->config, err);
+        if (!more) return false;
+        sn_config_merge(config, more);
+        sn_config_free(more);
+    }
+    return sn_model_dir_save(r->output, config, l->tensor, l->count, err);
+}
+
+char *import_beside(const char *path, const char *name) {
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    char *p = dir ? sn_path_join(dir, name) : NULL;
+    free(dir);
+    return p;
+}
+
+bool import_copy(const char *from, const char *output, const char *name, sn_error *err) {
+    sn_mapping m;
+    if (!sn_file_map(from, &m, err)) return false;
+    char *to = sn_path_join(output, name);
+    bool ok = to ? sn_file_save(to, m.data, m.size, err)
+                 : sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", from);
+    free(to);
+    sn_file_unmap(&m);
+    return ok;
+}
