@@ -1,0 +1,228 @@
+/* fuse.c: every group of primitives becomes one FUSED node: `loops` or `gemm` with the group's work
+ * as a region.
+ *
+ * Requires primitives only (after expand). Keeps values; each entry's computation is afterwards
+ * leaves, views, FUSED nodes and primitives with a kernel of their own. Terminates: each group is
+ * built once. */
+#include "passes/fuse_groups.h"
+#include "passes/graph_util.h"
+
+#include <string.h>
+
+typedef struct builder {
+    sn_grouping *g;
+    sn_module *m;
+    sn_node **made; /* by old id: the node that replaces it */
+    int *uses;      /* by old id: users outside its group (roots count) */
+    int count;
+} builder;
+
+static sn_node *build_value(builder *b, sn_node *n);
+
+/* Is n computed inside the body of a kernel of group k (member, or something that every kernel
+ * recomputes)? */
+static bool inside(const builder *b, int k, const sn_node *n) {
+    if (n->id >= b->g->n_id) return false;
+    if (b->g->group_of[n->id] == k) return true;
+    return sn_group_absorbs(b->g, n) && b->g->group_of[n->id] < 0;
+}
+
+/* Cheap nodes that got a kernel (somebody needs them in memory) are still recomputed here. */
+static bool recomputed(const builder *b, const sn_node *n) {
+    return n->id < b->g->n_id && sn_group_absorbs(b->g, n);
+}
+
+typedef struct cut_list {
+    sn_node **node;
+    int n, cap;
+    uint8_t *seen;
+} cut_list;
+
+static void add_cut(builder *b, cut_list *c, sn_node *n) {
+    if (c->n == c->cap) {
+        int cap = c->cap ? 2 * c->cap : 16;
+        sn_node **grown = sn_arena_alloc(b->m, sizeof *grown * (size_t)cap);
+        if (c->n) memcpy(grown, c->node, sizeof *grown * (size_t)c->n);
+        c->node = grown;
+        c->cap = cap;
+    }
+    c->node[c->n++] = n;
+}
+
+/* Collects the tensors that the body reads, in the order in which a walk from its results meets
+ * them. */
+static void find_cut(builder *b, int k, cut_list *c, sn_node *n, sn_node *stop) {
+    if (c->seen[n->id]) return;
+    c->seen[n->id] = 1;
+    if (n == stop) return;
+    bool in_body = inside(b, k, n) || recomputed(b, n) || n->op == SN_OP_broadcast;
+    if (!in_body) {
+        add_cut(b, c, n);
+        return;
+    }
+    for (int i = 0; i < n->n_in; i++) find_cut(b, k, c, n->in[i], stop);
+}
+
+/* The group's results: members that somebody outside it uses. */
+static int find_results(builder *b, const sn_group *k, sn_node **out) {
+    int n = 0;
+    for (int i = 0; i < k->n_member; i++)
+        if (b->uses[k->member[i]->id]) {
+            if (n == SN_MAX_RESULTS) {
+                sn_module_fail(b->m, SN_ERR_INTERNAL, "a kernel would have more than %d results",
+                               SN_MAX_RESULTS);
+                return n;
+            }
+            out[n++] = k->member[i];
+        }
+    return n;
+}
+
+static void publish(builder *b, sn_node *fused, int n_out, sn_node *const *out) {
+    for (int i = 0; i < n_out; i++) b->made[out[i]->id] = sn_b_result(fused, i);
+    b->count++;
+}
+
+static void build_loops(builder *b, int k) {
+    sn_node *out[SN_MAX_RESULTS];
+    int n_out = find_results(b, &b->g->group[k], out);
+    cut_list c = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
+    for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], NULL);
+    sn_region *body = sn_region_extract(b->m, c.n, c.node, n_out, out);
+    sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + 1));
+    for (int i = 0; i < c.n; i++) in[i] = build_value(b, c.node[i]);
+    sn_module_set_loc(b->m, out[n_out - 1]->loc);
+    sn_node *fused = sn_node_new(b->m, SN_OP_loops, c.n, in, SN_ATTRS(SN_REG(body, body)));
+    publish(b, fused, n_out, out);
+}
+
+/* ---- products ---- */
+
+static bool from_params_only(const sn_node *n) {
+    if (n->op == SN_OP_param) return true;
+    if (!sn_is_view(n) && sn_ops[n->op].kind != SN_ELEM && n->op != SN_OP_concat) return false;
+    bool any = false;
+    for (int i = 0; i < n->n_in; i++) {
+        if (n->in[i]->op == SN_OP_const) continue;
+        if (!from_params_only(n->in[i])) return false;
+        any = true;
+    }
+    return any;
+}
+
+static bool static_shape(const sn_node *n) {
+    for (int i = 0; i < n->rank; i++)
+        if (n->shape[i] < 0) return false;
+    return true;
+}
+
+/* A right factor that never changes is put in panels once. */
+static bool may_pack(const builder *b, const sn_node *dot) {
+    const sn_attr *batch = sn_attr_get(dot, SN_A_batch_b);
+    return b->g->p->o.constant_params && (!batch || !batch->n) &&
+           sn_dtype_is_float((sn_dtype)dot->dtype) && static_shape(dot->in[1]) &&
+           from_params_only(dot->in[1]);
+}
+
+static void build_gemm(builder *b, int k) {
+    const sn_group *g = &b->g->group[k];
+    sn_node *dot = g->member[0], *out[SN_MAX_RESULTS];
+    int n_out = find_results(b, g, out);
+    cut_list c = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
+    add_cut(b, &c, dot); /* argument 0 is the product */
+    for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], dot);
+    sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + 1));
+    in[0] = build_value(b, dot->in[0]);
+    in[1] = build_value(b, dot->in[1]);
+    for (int i = 1; i < c.n; i++) in[i + 1] = build_value(b, c.node[i]);
+
+    sn_attr attr[8];
+    int n_attr = 0;
+    for (int i = 0; i < dot->n_attr; i++) attr[n_attr++] = dot->attr[i];
+    if (n_out > 1 || out[0] != dot) {
+        sn_region *epi = sn_region_extract(b->m, c.n, c.node, n_out, out);
+        attr[n_attr++] = SN_REG(epilogue, epi);
+    }
+    sn_module_set_loc(b->m, dot->loc);
+    if (may_pack(b, dot)) {
+        const sn_attr *cb = sn_attr_get(dot, SN_A_contract_b);
+        attr[n_attr++] = SN_LIST(packed, in[1]->rank, in[1]->shape);
+        in[1] = sn_node_new(b->m, SN_OP_pack_b, 1, &in[1],
+                            SN_ATTRS(SN_LIST(contract_b, cb ? cb->n : 0, cb ? cb->v : NULL)));
+    }
+    publish(b, sn_node_new(b->m, SN_OP_gemm, c.n + 1, in, n_attr, attr), n_out, out);
+}
+
+static void build_single(builder *b, int k) {
+    sn_node *n = b->g->group[k].member[0];
+    sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(n->n_in + 1));
+    for (int i = 0; i < n->n_in; i++) in[i] = build_value(b, n->in[i]);
+    b->made[n->id] = sn_node_with(n, in);
+}
+
+static sn_node *build_value(builder *b, sn_node *n) {
+    if (b->made[n->id]) return b->made[n->id];
+    int k = b->g->group_of[n->id];
+    if (k >= 0) {
+        static void (*const build[])(builder *, int) = {[SN_GROUP_LOOPS] = build_loops,
+                                                        [SN_GROUP_COLUMN] = build_loops,
+                                                        [SN_GROUP_GEMM] = build_gemm,
+                                                        [SN_GROUP_SINGLE] = build_single};
+        build[b->g->group[k].kind](b, k);
+        return b->made[n->id];
+    }
+    sn_node *r = n;
+    if (n->n_in) {
+        sn_node **in = sn_arena_alloc(b->m, sizeof *in * n->n_in);
+        for (int i = 0; i < n->n_in; i++) in[i] = build_value(b, n->in[i]);
+        r = sn_node_with(n, in);
+    }
+    return b->made[n->id] = r;
+}
+
+static const sn_node *below_broadcast(const sn_node *n) {
+    while (n->op == SN_OP_broadcast) n = n->in[0];
+    return n;
+}
+
+static void use(builder *b, const sn_node *n, int by_group) {
+    const sn_node *y = below_broadcast(n);
+    int k = b->g->group_of[y->id];
+    if (k >= 0 && k != by_group) b->uses[y->id]++;
+}
+
+/* Counts the users of every member outside its kernel. A broadcast is no user: the one who reads it
+ * is. */
+static void count_uses(builder *b) {
+    sn_grouping *g = b->g;
+    for (int i = 0; i < g->entry->n_output; i++) use(b, g->entry->output[i].node, -1);
+    for (int i = 0; i < g->entry->n_assign; i++) use(b, g->entry->assign[i].node, -1);
+    for (int i = 0; i < g->order.n; i++) {
+        const sn_node *n = g->order.node[i];
+        if (n->op == SN_OP_broadcast) continue;
+        for (int j = 0; j < n->n_in; j++) use(b, n->in[j], g->group_of[n->id]);
+    }
+}
+
+static sn_node *replace(void *ctx, sn_node *n) {
+    return build_value(ctx, n);
+}
+
+int sn_pass_fuse(sn_passes *p) {
+    int count = 0;
+    for (int i = 0; i < sn_entry_count(p->m); i++) {
+        sn_entry *e = sn_entry_at(p->m, i);
+        sn_loc loc = sn_module_loc(p->m);
+        sn_grouping *g = sn_group_entry(p, e);
+        builder b = {.g = g, .m = p->m};
+        b.made = sn_arena_alloc(p->m, sizeof *b.made * g->n_id);
+        b.uses = sn_arena_alloc(p->m, sizeof *b.uses * g->n_id);
+        count_uses(&b);
+        sn_entry_map(e, replace, &b);
+        e->n_tap = 0; /* what was asked for is an output by now */
+        sn_module_set_loc(p->m, loc);
+        count += b.count;
+        if (sn_module_error(p->m)->code) return count;
+    }
+    return count;
+}

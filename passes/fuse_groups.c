@@ -1,0 +1,266 @@
+/* fuse_groups.c: assigns primitives to kernels, operands first.
+ *
+ * A node joins a group of one of its operands if the level allows it, the shapes share the group's
+ * domain, and no other operand depends on the group by a way outside it (that would be a cycle
+ * between kernels). What no group takes founds its own. Nodes that cost nothing to recompute (index
+ * arithmetic of masks, constants) belong to no group: every kernel that uses them computes them. */
+#include "passes/fuse_groups.h"
+#include "passes/graph_util.h"
+
+#include <string.h>
+
+static bool is_memory_leaf(const sn_node *n) {
+    return n->op == SN_OP_input || n->op == SN_OP_param || n->op == SN_OP_state;
+}
+
+/* Operations that are worth a store rather than a second computation. */
+static bool costly(const sn_node *n) {
+    switch (n->op) {
+    case SN_OP_exp:
+    case SN_OP_exp2:
+    case SN_OP_expm1:
+    case SN_OP_log:
+    case SN_OP_log1p:
+    case SN_OP_tanh:
+    case SN_OP_sigmoid:
+    case SN_OP_erf:
+    case SN_OP_sin:
+    case SN_OP_cos:
+    case SN_OP_pow:
+    case SN_OP_random:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void find_cheap(sn_grouping *g) {
+    for (int i = 0; i < g->order.n; i++) {
+        const sn_node *n = g->order.node[i];
+        bool ok = !is_memory_leaf(n) && (sn_is_leaf(n) || n->op == SN_OP_broadcast ||
+                                         (sn_ops[n->op].kind == SN_ELEM && !costly(n)));
+        for (int j = 0; j < n->n_in && ok; j++) ok = g->cheap[n->in[j]->id];
+        g->cheap[n->id] = ok;
+    }
+}
+
+const sn_node *sn_group_strip(const sn_node *n) {
+    while (sn_is_view(n)) n = n->in[0];
+    return n;
+}
+
+bool sn_group_absorbs(const sn_grouping *g, const sn_node *n) {
+    return n->id < g->n_id && g->cheap[n->id];
+}
+
+/* ---- dependencies between groups ---- */
+
+static int group_below(const sn_grouping *g, const sn_node *n) {
+    return g->group_of[sn_group_strip(n)->id];
+}
+
+static bool reaches(sn_grouping *g, int from, int target) {
+    sn_group *f = &g->group[from];
+    if (from == target) return true;
+    if (f->stamp == g->stamp) return false;
+    f->stamp = g->stamp;
+    for (int i = 0; i < f->n_dep; i++)
+        if (reaches(g, f->dep[i], target)) return true;
+    return false;
+}
+
+/* Would reading `operand` make group `target` wait for itself? Members are read in registers, also
+ * when they are spread along the row; any other view of a member needs the finished tensor. */
+static bool operand_depends(sn_grouping *g, const sn_node *operand, int target) {
+    const sn_node *below = operand->op == SN_OP_broadcast ? operand->in[0] : operand;
+    if (g->group_of[below->id] == target) return false;
+    int h = group_below(g, operand);
+    if (h < 0) return false;
+    g->stamp++;
+    return reaches(g, h, target);
+}
+
+static void add_dep(sn_grouping *g, int group, int on) {
+    sn_group *k = &g->group[group];
+    if (group == on || on < 0) return;
+    for (int i = 0; i < k->n_dep; i++)
+        if (k->dep[i] == on) return;
+    if (k->n_dep == k->cap_dep) {
+        int cap = k->cap_dep ? 2 * k->cap_dep : 8;
+        int *grown = sn_arena_alloc(g->m, sizeof *grown * (size_t)cap);
+        if (k->n_dep) memcpy(grown, k->dep, sizeof *grown * (size_t)k->n_dep);
+        k->dep = grown;
+        k->cap_dep = cap;
+    }
+    k->dep[k->n_dep++] = on;
+}
+
+/* ---- joining ---- */
+
+/* rank and shape of n's domain against the group's: equal, or equal but for a last axis of size 1
+ * on one side */
+static bool fits_domain(const sn_group *k, const sn_node *n) {
+    if (k->rank != n->rank || n->rank == 0) return k->rank == n->rank;
+    for (int i = 0; i < n->rank - 1; i++)
+        if (k->domain[i] != n->shape[i]) return false;
+    sn_dim a = k->domain[n->rank - 1], b = n->shape[n->rank - 1];
+    return a == b || a == 1 || b == 1;
+}
+
+static bool is_elementwise(const sn_node *n) {
+    return sn_ops[n->op].kind == SN_ELEM || n->op == SN_OP_random;
+}
+
+/* Does the level let node n (an elementwise one, or a row reduction) into group k? */
+static bool level_allows(const sn_grouping *g, const sn_group *k, const sn_node *n, uint32_t unit) {
+    int level = g->p->o.level;
+    bool same = unit && unit == k->unit;
+    bool row = !is_elementwise(n);
+    switch (k->kind) {
+    case SN_GROUP_LOOPS:
+        return same || level >= 2 || (level == 1 && !row && !k->reduces);
+    case SN_GROUP_GEMM:
+        return !row && (same || level >= 4);
+    default:
+        return false;
+    }
+}
+
+static bool acyclic(sn_grouping *g, int group, const sn_node *n) {
+    for (int i = 0; i < n->n_in; i++)
+        if (operand_depends(g, n->in[i], group)) return false;
+    return true;
+}
+
+static uint32_t unit_of(const sn_grouping *g, const sn_node *n) {
+    return n->id < g->p->n_unit ? g->p->unit[n->id] : 0;
+}
+
+static void join(sn_grouping *g, int group, sn_node *n) {
+    sn_group *k = &g->group[group];
+    if (k->n_member == k->cap_member) {
+        int cap = k->cap_member ? 2 * k->cap_member : 8;
+        sn_node **grown = sn_arena_alloc(g->m, sizeof *grown * (size_t)cap);
+        if (k->n_member) memcpy(grown, k->member, sizeof *grown * (size_t)k->n_member);
+        k->member = grown;
+        k->cap_member = cap;
+    }
+    if (k->n_member == 0)
+        k->unit = unit_of(g, n);
+    else if (k->unit != unit_of(g, n))
+        k->unit = 0;
+    k->member[k->n_member++] = n;
+    g->group_of[n->id] = group;
+    bool last;
+    k->reduces |= sn_reduces(n, &last);
+    const sn_node *wide = sn_reduces(n, &last) ? n->in[0] : n;
+    if (k->rank && k->domain[k->rank - 1] == 1 && wide->rank == k->rank)
+        k->domain[k->rank - 1] = wide->shape[k->rank - 1];
+    for (int i = 0; i < n->n_in; i++) add_dep(g, group, group_below(g, n->in[i]));
+}
+
+static int found(sn_grouping *g, sn_group_kind kind, sn_node *n) {
+    sn_group *k = &g->group[g->n_group];
+    const sn_node *shape = kind == SN_GROUP_COLUMN ? n->in[0] : n;
+    *k = (sn_group){.kind = kind, .rank = shape->rank};
+    if (shape->rank) memcpy(k->domain, shape->shape, sizeof(sn_dim) * shape->rank);
+    join(g, g->n_group, n);
+    return g->n_group++;
+}
+
+/* The operand's group if n may join it: directly, or through a broadcast along the row (a
+ * reduction's result). */
+static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, uint32_t unit) {
+    const sn_node *below = operand;
+    if (below->op == SN_OP_broadcast && below->in[0]->rank == n->rank) below = below->in[0];
+    int h = g->group_of[below->id];
+    if (h < 0) return -1;
+    sn_group *k = &g->group[h];
+    bool last, row = sn_reduces(n, &last);
+    const sn_node *wide = row ? n->in[0] : n;
+    if (!fits_domain(k, wide) || !level_allows(g, k, n, unit)) return -1;
+    if (k->kind == SN_GROUP_GEMM && !sn_shapes_equal(wide, k->member[0])) return -1;
+    return acyclic(g, h, n) ? h : -1;
+}
+
+static void place(sn_grouping *g, sn_node *n) {
+    bool last, reduces = sn_reduces(n, &last);
+    if (n->op == SN_OP_dot) {
+        found(g, SN_GROUP_GEMM, n);
+        return;
+    }
+    if (reduces && !last) {
+        found(g, SN_GROUP_COLUMN, n);
+        return;
+    }
+    if (n->op == SN_OP_gather ||
+        n->op == SN_OP_at) { /* reads its table at random: founds a kernel, others follow */
+        found(g, SN_GROUP_LOOPS, n);
+        return;
+    }
+    if (!reduces && !is_elementwise(n)) {
+        found(g, SN_GROUP_SINGLE, n);
+        return;
+    }
+    int best = -1;
+    uint32_t unit = unit_of(g, n);
+    for (int i = 0; i < n->n_in; i++) {
+        int h = candidate(g, n, n->in[i], unit);
+        if (h < 0) continue;
+        bool gemm = g->group[h].kind == SN_GROUP_GEMM;
+        bool best_gemm = best >= 0 && g->group[best].kind == SN_GROUP_GEMM;
+        if (best < 0 || (gemm && !best_gemm) || (gemm == best_gemm && h > best)) best = h;
+    }
+    if (best < 0)
+        found(g, SN_GROUP_LOOPS, n);
+    else
+        join(g, best, n);
+}
+
+/* A cheap node that somebody needs in memory (an output, a product's operand, an index table) gets
+ * a kernel after all. */
+static bool needs_memory(const sn_grouping *g, const sn_node *user) {
+    int h = g->group_of[user->id];
+    if (sn_is_view(user)) return user->op != SN_OP_broadcast;
+    return h < 0 ? !g->cheap[user->id]
+                 : g->group[h].kind == SN_GROUP_SINGLE || g->group[h].kind == SN_GROUP_GEMM;
+}
+
+static void settle_cheap(sn_grouping *g) {
+    uint8_t *needed = sn_arena_alloc(g->m, g->n_id);
+    for (int i = 0; i < g->entry->n_output; i++)
+        needed[sn_group_strip(g->entry->output[i].node)->id] = 1;
+    for (int i = 0; i < g->entry->n_assign; i++)
+        needed[sn_group_strip(g->entry->assign[i].node)->id] = 1;
+    for (int i = 0; i < g->order.n; i++) {
+        const sn_node *n = g->order.node[i];
+        if (g->cheap[n->id] || !needs_memory(g, n)) continue;
+        int h = g->group_of[n->id];
+        bool gemm = h >= 0 && g->group[h].kind == SN_GROUP_GEMM;
+        if (gemm && n != g->group[h].member[0]) continue; /* an epilogue member computes them */
+        for (int j = 0; j < n->n_in; j++) needed[sn_group_strip(n->in[j])->id] = 1;
+    }
+    for (int i = 0; i < g->order.n; i++) {
+        sn_node *n = g->order.node[i];
+        if (needed[n->id] && g->cheap[n->id] && g->group_of[n->id] < 0 && !sn_is_view(n))
+            found(g, SN_GROUP_LOOPS, n);
+    }
+}
+
+sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e) {
+    sn_module *m = p->m;
+    sn_grouping *g = sn_arena_alloc(m, sizeof *g);
+    *g = (sn_grouping){.p = p, .m = m, .entry = e, .n_id = sn_module_node_count(m)};
+    g->order = sn_entry_topo(m, e);
+    g->group = sn_arena_alloc(m, sizeof *g->group * (size_t)(2 * g->order.n + 1));
+    g->group_of = sn_arena_alloc(m, sizeof *g->group_of * g->n_id);
+    g->cheap = sn_arena_alloc(m, g->n_id);
+    for (uint32_t i = 0; i < g->n_id; i++) g->group_of[i] = -1;
+    find_cheap(g);
+    for (int i = 0; i < g->order.n; i++) {
+        sn_node *n = g->order.node[i];
+        if (!sn_is_leaf(n) && !sn_is_view(n) && !g->cheap[n->id]) place(g, n);
+    }
+    settle_cheap(g);
+    return g;
+}

@@ -1,0 +1,48 @@
+/* fuse_groups.h: which primitives share a kernel (fuse_groups.c decides, fuse.c builds the nodes).
+ */
+#ifndef SN_FUSE_GROUPS_H
+#define SN_FUSE_GROUPS_H
+
+#include "passes/passes.h"
+
+typedef enum sn_group_kind {
+    SN_GROUP_LOOPS,  /* elementwise and row reductions over one domain */
+    SN_GROUP_COLUMN, /* one reduction over axes that are not the last, with its elementwise
+                        producers */
+    SN_GROUP_GEMM,   /* one product and its epilogue */
+    SN_GROUP_SINGLE, /* a primitive with a kernel of its own */
+} sn_group_kind;
+
+typedef struct sn_group {
+    sn_group_kind kind;
+    int rank;
+    sn_dim domain[SN_MAX_RANK];
+    uint32_t unit; /* composite that all members come from; 0: several or none */
+    bool reduces;
+    sn_node **member; /* in topological order */
+    int n_member, cap_member;
+    int *dep; /* groups that must run before this one (direct) */
+    int n_dep, cap_dep;
+    uint32_t stamp;
+} sn_group;
+
+typedef struct sn_grouping {
+    sn_passes *p;
+    sn_module *m;
+    const sn_entry *entry;
+    sn_order order;
+    sn_group *group;
+    int n_group;
+    int *group_of;  /* by node id; -1: none (leaves, views, cheap nodes) */
+    uint8_t *cheap; /* by node id: recomputed wherever it is used */
+    uint32_t n_id, stamp;
+} sn_grouping;
+
+sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e);
+/* May a kernel's body contain n besides its group's members: leaves without memory, cheap nodes,
+ * broadcasts and casts of those? */
+bool sn_group_absorbs(const sn_grouping *g, const sn_node *n);
+const sn_node *
+sn_group_strip(const sn_node *n); /* below views: the node that computes or holds the elements */
+
+#endif

@@ -1,0 +1,17 @@
+/* graph_util.h: small questions about nodes that several passes ask. */
+#ifndef SN_GRAPH_UTIL_H
+#define SN_GRAPH_UTIL_H
+
+#include "ir/ir.h"
+
+bool sn_shapes_equal(const sn_node *a, const sn_node *b);
+bool sn_is_view(const sn_node *n); /* renames elements of its first operand, or selects a result */
+bool sn_is_leaf(
+    const sn_node *n); /* input, param, state, const, iota, dim_value: nothing to compute first */
+bool sn_contains_op(sn_module *m, sn_node *root,
+                    sn_op op); /* in the meaning of root, down to root's operands */
+bool sn_reduces(const sn_node *n, bool *last_axis); /* a reduce_*; over the last axis only? */
+/* Replaces every root of the entry (outputs, assignments, taps) by f(ctx, root). */
+void sn_entry_map(sn_entry *e, sn_node *(*f)(void *, sn_node *), void *ctx);
+
+#endif

@@ -1,0 +1,130 @@
+/* memory.c: which temporary shares memory with which, and where threads must wait.
+ *
+ * Slots are coloured at compile time; a slot's size is the largest of its tenants when the symbolic
+ * dims are known, so any tenants can share one. The choice goes by the sizes at the dims' upper
+ * bounds: best fit, so that slots stay of a kind. */
+#include "passes/memory.h"
+
+#include <string.h>
+
+static void touch(sn_buffer *b, int step) {
+    if (b->first < 0) b->first = step;
+    b->last = step;
+}
+
+static void find_lifetimes(sn_plan *p) {
+    for (int i = 0; i < p->n_buffer; i++) p->buffer[i].first = p->buffer[i].last = -1;
+    for (int s = 0; s < p->n_step; s++) {
+        for (int i = 0; i < p->step[s].n_in; i++) touch(&p->buffer[p->step[s].in[i].buffer], s);
+        for (int i = 0; i < p->step[s].n_out; i++) touch(&p->buffer[p->step[s].out[i].buffer], s);
+    }
+}
+
+typedef struct slot {
+    int64_t size; /* of the largest tenant, at the upper bounds, in bytes */
+    int busy_until;
+} slot;
+
+static int64_t bytes_at_most(const sn_plan *p, const sn_buffer *b) {
+    int64_t n = sn_dim_hi(p->m, b->count), size = (int64_t)sn_dtype_size(b->dtype);
+    return n > INT64_MAX / size ? INT64_MAX : n * size;
+}
+
+static int pick_slot(const slot *s, int n, int64_t need, int step) {
+    int best = -1;
+    for (int i = 0; i < n; i++) {
+        if (s[i].busy_until >= step) continue;
+        if (best < 0) {
+            best = i;
+            continue;
+        }
+        bool fits = s[i].size >= need, best_fits = s[best].size >= need;
+        if (fits != best_fits ? fits : (fits ? s[i].size < s[best].size : s[i].size > s[best].size))
+            best = i;
+    }
+    return best;
+}
+
+static void assign_slots(sn_plan *p) {
+    slot *s = sn_arena_alloc(p->m, sizeof *s * (size_t)(p->n_buffer + 1));
+    for (int step = 0; step < p->n_step; step++)
+        for (int i = 0; i < p->n_buffer; i++) {
+            sn_buffer *b = &p->buffer[i];
+            if (b->kind != SN_BUF_TEMP || b->first != step) continue;
+            int64_t need = bytes_at_most(p, b);
+            int k = pick_slot(s, p->n_slot, need, step);
+            if (k < 0) {
+                k = p->n_slot++;
+                s[k] = (slot){0, -1};
+            }
+            if (s[k].size < need) s[k].size = need;
+            s[k].busy_until = b->last;
+            b->slot = k;
+        }
+}
+
+/* Memory that a view touches, as one number: slots first, then the buffers that are no temporaries.
+ */
+static int place_of(const sn_plan *p, const sn_view *v) {
+    const sn_buffer *b = &p->buffer[v->buffer];
+    return b->kind == SN_BUF_TEMP ? b->slot : p->n_slot + v->buffer;
+}
+
+static void place_barriers(sn_plan *p) {
+    size_t n = (size_t)(p->n_slot + p->n_buffer);
+    uint8_t *read = sn_arena_alloc(p->m, n + 1), *written = sn_arena_alloc(p->m, n + 1);
+    for (int s = 0; s < p->n_step; s++) {
+        sn_step *t = &p->step[s];
+        for (int i = 0; i < t->n_in; i++) t->barrier |= written[place_of(p, &t->in[i])];
+        for (int i = 0; i < t->n_out; i++) {
+            int k = place_of(p, &t->out[i]);
+            t->barrier |= read[k] | written[k];
+        }
+        if (t->barrier) {
+            memset(read, 0, n);
+            memset(written, 0, n);
+        }
+        for (int i = 0; i < t->n_in; i++) read[place_of(p, &t->in[i])] = 1;
+        for (int i = 0; i < t->n_out; i++) written[place_of(p, &t->out[i])] = 1;
+    }
+}
+
+void sn_plan_memory(sn_plan *p) {
+    find_lifetimes(p);
+    assign_slots(p);
+    place_barriers(p);
+}
+
+static void print_view(FILE *f, const sn_plan *p, const sn_view *v) {
+    static const char *const kinds[] = {"input", "output", "param", "state", "temp"};
+    const sn_buffer *b = &p->buffer[v->buffer];
+    char text[256];
+    if (b->kind == SN_BUF_TEMP)
+        fprintf(f, "slot%d", b->slot);
+    else
+        fprintf(f, "%s \"%s\"", kinds[b->kind], b->name);
+    sn_shape_print(p->m, v->rank, v->shape, text, sizeof text);
+    fprintf(f, " %s%s", sn_dtype_name(v->dtype), text);
+    sn_shape_print(p->m, v->rank, v->stride, text, sizeof text);
+    fprintf(f, " strides %s", text);
+    sn_dim_print(p->m, v->offset, text, sizeof text);
+    if (v->offset) fprintf(f, " at %s", text);
+}
+
+void sn_plan_print(FILE *f, const sn_plan *p) {
+    fprintf(f, "plan %s: %d steps, %d slots\n", p->entry->name, p->n_step, p->n_slot);
+    for (int s = 0; s < p->n_step; s++) {
+        const sn_step *t = &p->step[s];
+        fprintf(f, "%s%4d %s\n", t->barrier ? "---- barrier\n" : "", s, sn_ops[t->node->op].name);
+        for (int i = 0; i < t->n_in; i++) {
+            fprintf(f, "       in  ");
+            print_view(f, p, &t->in[i]);
+            fputc('\n', f);
+        }
+        for (int i = 0; i < t->n_out; i++) {
+            fprintf(f, "       out ");
+            print_view(f, p, &t->out[i]);
+            fputc('\n', f);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+/* plan.c: from an entry's graph to a list of kernel calls: which tensor lives in which buffer,
+ * which are only views, which copies are unavoidable, where results can be written in place. Memory
+ * is assigned afterwards (memory.c). */
+#include "passes/graph_util.h"
+#include "passes/memory.h"
+#include "passes/view.h"
+
+#include <string.h>
+
+typedef struct planner {
+    sn_module *m;
+    const sn_entry *entry;
+    sn_plan *plan;
+    sn_view **view; /* by node id: [n_result] views, NULL: not planned yet */
+    int *users;     /* by node id: users in this entry; roots count */
+    sn_node **user; /* by node id: the last user that is a node */
+    int cap_step, cap_buffer;
+} planner;
+
+/* ---- growing lists ---- */
+
+static int add_buffer(planner *p, sn_buffer_kind kind, const sn_node *type, const char *name) {
+    sn_plan *plan = p->plan;
+    if (plan->n_buffer == p->cap_buffer) {
+        int cap = p->cap_buffer ? 2 * p->cap_buffer : 32;
+        sn_buffer *grown = sn_arena_alloc(p->m, sizeof *grown * (size_t)cap);
+        if (plan->n_buffer) memcpy(grown, plan->buffer, sizeof *grown * (size_t)plan->n_buffer);
+        plan->buffer = grown;
+        p->cap_buffer = cap;
+    }
+    plan->buffer[plan->n_buffer] =
+        (sn_buffer){.kind = kind,
+                    .dtype = (sn_dtype)type->dtype,
+                    .name = name,
+                    .count = sn_dim_product(p->m, type->rank, type->shape),
+                    .slot = -1};
+    return plan->n_buffer++;
+}
+
+static sn_step *add_step(planner *p, sn_node *node, int n_in, int n_out) {
+    sn_plan *plan = p->plan;
+    if (plan->n_step == p->cap_step) {
+        int cap = p->cap_step ? 2 * p->cap_step : 32;
+        sn_step *grown = sn_arena_alloc(p->m, sizeof *grown * (size_t)cap);
+        if (plan->n_step) memcpy(grown, plan->step, sizeof *grown * (size_t)plan->n_step);
+        plan->step = grown;
+        p->cap_step = cap;
+    }
+    sn_step *s = &plan->step[plan->n_step++];
+    *s = (sn_step){.node = node, .n_in = n_in, .n_out = n_out};
+    s->in = sn_arena_alloc(p->m, sizeof *s->in * (size_t)(n_in + 1));
+    s->out = sn_arena_alloc(p->m, sizeof *s->out * (size_t)(n_out + 1));
+    return s;
+}
+
+/* ---- leaves and results ---- */
+
+static int find_buffer(const planner *p, sn_buffer_kind kind, const char *name) {
+    for (int i = 0; i < p->plan->n_buffer; i++)
+        if (p->plan->buffer[i].kind == kind && !strcmp(p->plan->buffer[i].name, name)) return i;
+    return -1;
+}
+
+static int leaf_buffer(planner *p, sn_buffer_kind kind, sn_node *n) {
+    const char *name = sn_attr_str(n, SN_A_name, "");
+    int b = find_buffer(p, kind, name);
+    return b >= 0 ? b : add_buffer(p, kind, n, name);
+}
+
+static void set_view(planner *p, const sn_node *n, sn_view v) {
+    sn_view *kept = sn_arena_alloc(p->m, sizeof *kept);
+    *kept = v;
+    p->view[n->id] = kept;
+}
+
+/* If a transpose is all that ever reads n, its elements are stored in the transposed order at once.
+ * The last axis must stay: kernels write rows. */
+static const int64_t *storage_order(const planner *p, const sn_node *n) {
+    if (p->users[n->id] != 1 || !p->user[n->id]) return NULL;
+    const sn_node *t = p->user[n->id];
+    if (t->op != SN_OP_transpose) return NULL;
+    const sn_attr *perm = sn_attr_get(t, SN_A_perm);
+    return perm->v[perm->n - 1] == perm->n - 1 ? perm->v : NULL;
+}
+
+static sn_view fresh(planner *p, const sn_node *type, const int64_t *order) {
+    int b = add_buffer(p, SN_BUF_TEMP, type, NULL);
+    return sn_view_whole(p->m, b, (sn_dtype)type->dtype, type->rank, type->shape, order);
+}
+
+static sn_view view_of(planner *p, const sn_node *n) {
+    return *p->view[n->id];
+}
+
+/* ---- copies: a `loops` kernel whose body is its argument ---- */
+
+static sn_node *identity_kernel(planner *p, const sn_view *src) {
+    sn_node *arg = sn_arg(p->m, 0, src->dtype, src->rank, src->shape);
+    sn_region *body = sn_region_new(p->m, 1, &arg, 1, &arg);
+    /* the operand only matters by its type: any node of it will do */
+    sn_node *x = sn_node_new(p->m, SN_OP_input, 0, NULL,
+                             SN_ATTRS(SN_STR(name, "copy"), SN_INT(dtype, src->dtype),
+                                      SN_LIST(shape, src->rank, src->shape)));
+    return sn_node_new(p->m, SN_OP_loops, 1, &x, SN_ATTRS(SN_REG(body, body)));
+}
+
+static void copy(planner *p, sn_view src, sn_view dst) {
+    sn_step *s = add_step(p, identity_kernel(p, &src), 1, 1);
+    s->in[0] = src;
+    s->out[0] = dst;
+}
+
+static void fill(planner *p, sn_view dst, double value) {
+    sn_node *k = sn_b_broadcast(sn_b_const(p->m, dst.dtype, value), dst.rank, dst.shape);
+    sn_region *body = sn_region_new(p->m, 0, NULL, 1, &k);
+    sn_step *s =
+        add_step(p, sn_node_new(p->m, SN_OP_loops, 0, NULL, SN_ATTRS(SN_REG(body, body))), 0, 1);
+    s->out[0] = dst;
+}
+
+/* ---- one planning function a kind of node ---- */
+
+static void plan_leaf(planner *p, sn_node *n) {
+    static const struct {
+        sn_op op;
+        sn_buffer_kind kind;
+    } kinds[] = {
+        {SN_OP_input, SN_BUF_INPUT}, {SN_OP_param, SN_BUF_PARAM}, {SN_OP_state, SN_BUF_STATE}};
+    for (int i = 0; i < 3; i++)
+        if (n->op == kinds[i].op) {
+            int b = leaf_buffer(p, kinds[i].kind, n);
+            set_view(p, n, sn_view_whole(p->m, b, (sn_dtype)n->dtype, n->rank, n->shape, NULL));
+        }
+}
+
+static void plan_reshape(planner *p, sn_node *n) {
+    sn_view from = view_of(p, n->in[0]), v;
+    if (!sn_view_reshape(p->m, &from, n->rank, n->shape, &v)) {
+        sn_view packed = fresh(p, n->in[0], NULL);
+        copy(p, from, packed);
+        sn_view_reshape(p->m, &packed, n->rank, n->shape, &v);
+    }
+    set_view(p, n, v);
+}
+
+static void plan_transpose(planner *p, sn_node *n) {
+    sn_view from = view_of(p, n->in[0]);
+    set_view(p, n, sn_view_transpose(&from, sn_attr_get(n, SN_A_perm)->v));
+}
+
+static void plan_slice(planner *p, sn_node *n) {
+    sn_view from = view_of(p, n->in[0]);
+    const sn_attr *step = sn_attr_get(n, SN_A_step);
+    set_view(p, n,
+             sn_view_slice(p->m, &from, sn_attr_get(n, SN_A_start)->v, sn_attr_get(n, SN_A_size)->v,
+                           step ? step->v : NULL));
+}
+
+static void plan_broadcast(planner *p, sn_node *n) {
+    if (!p->view[n->in[0]->id]) return; /* of a constant: only ever inside bodies */
+    sn_view from = view_of(p, n->in[0]);
+    set_view(p, n, sn_view_broadcast(&from, n->rank, n->shape));
+}
+
+static void plan_result(planner *p, sn_node *n) {
+    sn_view *all = p->view[n->in[0]->id];
+    set_view(p, n, all[sn_attr_int(n, SN_A_index, 0)]);
+}
+
+static void plan_concat(planner *p, sn_node *n) {
+    sn_view whole = fresh(p, n, NULL);
+    int64_t axis = sn_attr_int(n, SN_A_axis, 0);
+    sn_dim at = 0;
+    for (int i = 0; i < n->n_in; i++) {
+        sn_dim start[SN_MAX_RANK] = {0};
+        start[axis] = at;
+        copy(p, view_of(p, n->in[i]), sn_view_slice(p->m, &whole, start, n->in[i]->shape, NULL));
+        at = sn_dim_add(p->m, at, n->in[i]->shape[axis]);
+    }
+    set_view(p, n, whole);
+}
+
+static void plan_pad(planner *p, sn_node *n) {
+    sn_view whole = fresh(p, n, NULL);
+    fill(p, whole, sn_attr_flt(n, SN_A_value, 0));
+    copy(p, view_of(p, n->in[0]),
+         sn_view_slice(p->m, &whole, sn_attr_get(n, SN_A_low)->v, n->in[0]->shape, NULL));
+    set_view(p, n, whole);
+}
+
+static bool assigned(const planner *p, const char *state) {
+    for (int i = 0; i < p->entry->n_assign; i++)
+        if (!strcmp(p->entry->assign[i].name, state)) return true;
+    return false;
+}
+
+/* May x's memory be overwritten: nobody else reads x, and it is ours or a state that is assigned
+ * anyway. */
+static bool may_overwrite(const planner *p, const sn_node *x) {
+    const sn_view *v = p->view[x->id];
+    const sn_buffer *b = &p->plan->buffer[v->buffer];
+    if (p->users[x->id] != 1 || sn_is_view(x)) return false;
+    return b->kind == SN_BUF_TEMP || (b->kind == SN_BUF_STATE && assigned(p, b->name));
+}
+
+static void plan_update_slice(planner *p, sn_node *n) {
+    sn_view x = view_of(p, n->in[0]), whole = x;
+    if (!may_overwrite(p, n->in[0])) {
+        whole = fresh(p, n, NULL);
+        copy(p, x, whole);
+    }
+    copy(p, view_of(p, n->in[1]),
+         sn_view_slice(p->m, &whole, sn_attr_get(n, SN_A_start)->v, n->in[1]->shape, NULL));
+    set_view(p, n, whole);
+}
+
+static void plan_kernel(planner *p, sn_node *n) {
+    sn_step *s = add_step(p, n, n->n_in, n->n_result);
+    for (int i = 0; i < n->n_in; i++) s->in[i] = view_of(p, n->in[i]);
+    for (int i = 0; i < n->n_result; i++) {
+        const sn_node *type = n->n_result > 1 ? n->result_type[i] : n;
+        const sn_node *reader =
+            n; /* of a node with several results, each `result` node is looked at */
+        if (n->n_result > 1) {
+            reader = NULL;
+            for (uint32_t id = n->id + 1; id < sn_module_node_count(p->m) && !reader; id++) {
+                const sn_node *r = sn_module_node(p->m, id);
+                if (r->op == SN_OP_result && r->in[0] == n && p->users[r->id] &&
+                    sn_attr_int(r, SN_A_index, 0) == i)
+                    reader = r;
+            }
+        }
+        s->out[i] = fresh(p, type, reader ? storage_order(p, reader) : NULL);
+    }
+    p->view[n->id] = s->out;
+}
+
+static void plan_node(planner *p, sn_node *n) {
+    static void (*const table[SN_OP_COUNT])(planner *, sn_node *) = {
+        [SN_OP_input] = plan_leaf,      [SN_OP_param] = plan_leaf,
+        [SN_OP_state] = plan_leaf,      [SN_OP_const] = plan_leaf,
+        [SN_OP_iota] = plan_leaf,       [SN_OP_dim_value] = plan_leaf,
+        [SN_OP_reshape] = plan_reshape, [SN_OP_transpose] = plan_transpose,
+        [SN_OP_slice] = plan_slice,     [SN_OP_broadcast] = plan_broadcast,
+        [SN_OP_result] = plan_result,   [SN_OP_concat] = plan_concat,
+        [SN_OP_pad] = plan_pad,         [SN_OP_update_slice] = plan_update_slice,
+    };
+    (table[n->op] ? table[n->op] : plan_kernel)(p, n);
+}
+
+/* ---- roots ---- */
+
+/* The output's tensor becomes the caller's buffer if it is a whole temporary that no other output
+ * took. */
+static void plan_output(planner *p, const sn_binding *o) {
+    sn_view v = view_of(p, o->node);
+    sn_buffer *b = &p->plan->buffer[v.buffer];
+    bool whole = b->kind == SN_BUF_TEMP && v.offset == 0 && sn_view_contiguous(p->m, &v) &&
+                 sn_dim_product(p->m, v.rank, v.shape) == b->count;
+    if (whole) {
+        b->kind = SN_BUF_OUTPUT;
+        b->name = o->name;
+        return;
+    }
+    int out = add_buffer(p, SN_BUF_OUTPUT, o->node, o->name);
+    copy(p, v, sn_view_whole(p->m, out, v.dtype, v.rank, v.shape, NULL));
+}
+
+static void plan_assign(planner *p, const sn_binding *a) {
+    sn_view v = view_of(p, a->node);
+    int b = find_buffer(p, SN_BUF_STATE, a->name);
+    if (b < 0) b = add_buffer(p, SN_BUF_STATE, a->node, a->name);
+    if (v.buffer != b) copy(p, v, sn_view_whole(p->m, b, v.dtype, v.rank, v.shape, NULL));
+}
+
+static void count_users(planner *p, sn_order order) {
+    for (int i = 0; i < order.n; i++)
+        for (int j = 0; j < order.node[i]->n_in; j++) {
+            const sn_node *x = order.node[i]->in[j];
+            p->users[x->id]++;
+            p->user[x->id] = order.node[i];
+        }
+    for (int i = 0; i < p->entry->n_output; i++) p->users[p->entry->output[i].node->id]++;
+    for (int i = 0; i < p->entry->n_assign; i++) p->users[p->entry->assign[i].node->id]++;
+}
+
+static void collect_inputs(planner *p, sn_order order) {
+    p->plan->input = sn_arena_alloc(p->m, sizeof *p->plan->input * (size_t)(order.n + 1));
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i]->op == SN_OP_input)
+            p->plan->input[p->plan->n_input++] =
+                (sn_binding){sn_attr_str(order.node[i], SN_A_name, ""), order.node[i]};
+}
+
+sn_plan *sn_plan_make(sn_module *m, const sn_entry *e) {
+    sn_order order = sn_entry_topo(m, e);
+    size_t n = sn_module_node_count(m);
+    planner p = {.m = m, .entry = e, .plan = sn_arena_alloc(m, sizeof *p.plan)};
+    p.plan->m = m;
+    p.plan->entry = e;
+    p.view = sn_arena_alloc(m, sizeof *p.view * n);
+    p.users = sn_arena_alloc(m, sizeof *p.users * n);
+    p.user = sn_arena_alloc(m, sizeof *p.user * n);
+    count_users(&p, order);
+    collect_inputs(&p, order);
+    for (int i = 0; i < order.n; i++) plan_node(&p, order.node[i]);
+    /* States first: an output may be the same tensor, and the caller's copy must see the final
+     * value either way. */
+    for (int i = 0; i < e->n_assign; i++) plan_assign(&p, &e->assign[i]);
+    for (int i = 0; i < e->n_output; i++) plan_output(&p, &e->output[i]);
+    if (sn_module_error(m)->code) return NULL;
+    sn_plan_memory(p.plan);
+    return p.plan;
+}
