@@ -26,6 +26,14 @@ double sn_elem_ref(sn_op op, bool integer, double x, double y, double z) {
     }
 }
 
+/* Truncated, then modulo 2^bits, for every double (C leaves large ones undefined); NaN gives 0. */
+static double wrap(double x, int bits, bool is_signed) {
+    double span = ldexp(1, bits), half = span / 2, r = fmod(trunc(x), span);
+    if (!isfinite(x)) return 0;
+    if (is_signed) return r >= half ? r - span : r < -half ? r + span : r;
+    return r < 0 ? r + span : r;
+}
+
 double sn_round_to(sn_dtype t, double x) {
     switch (t) {
     case SN_F32:
@@ -35,13 +43,13 @@ double sn_round_to(sn_dtype t, double x) {
     case SN_F16:
         return (double)sn_f16_to_f32(sn_f32_to_f16((float)x));
     case SN_I32:
-        return (double)(int32_t)(int64_t)x;
+        return wrap(x, 32, true);
     case SN_I64:
-        return trunc(x);
+        return wrap(x, 64, true);
     case SN_I8:
-        return (double)(int8_t)(int64_t)x;
+        return wrap(x, 8, true);
     case SN_U8:
-        return (double)(uint8_t)(int64_t)x;
+        return wrap(x, 8, false);
     case SN_BOOL:
         return x != 0;
     default:

@@ -171,6 +171,7 @@ sn_node *sn_fold(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_att
     static sn_node *(*const prim_rules[])(const ctx *) = {
         fold_broadcast, fold_reshape, fold_transpose, fold_slice, fold_movement};
     sn_node *r = NULL;
+    if (!n_in) return NULL; /* leaves stay as they are */
     if (sn_ops[op].kind == SN_ELEM)
         for (size_t i = 0; i < sizeof elem_rules / sizeof *elem_rules && !r; i++)
             r = elem_rules[i](&c);

@@ -433,29 +433,32 @@ static const rule_fn rules[SN_OP_COUNT] = {
 #include "ir/ops.def"
 };
 
+int sn_operands_print(int n_in, sn_node *const *in, char *buf, size_t size) {
+    size_t at = (size_t)snprintf(buf, size, "%s", n_in ? "" : "none");
+    for (int i = 0; i < n_in && at + 100 < size; i++) {
+        char shape[128];
+        sn_shape_print(in[i]->m, in[i]->rank, in[i]->shape, shape, sizeof shape);
+        const char *name = sn_attr_str(in[i], SN_A_name, NULL);
+        at += (size_t)snprintf(buf + at, size - at, "%s%s%.100s%s%.60s%s", i ? ", " : "",
+                               sn_dtype_name((sn_dtype)in[i]->dtype), shape, name ? " \"" : "",
+                               name ? name : "", name ? "\"" : "");
+        if (at >= size) at = size - 1;
+    }
+    return (int)at;
+}
+
 /* "linear (in dot): why; operands f32[2,3] "x", f32[4,5] "h.0.weight"" */
 static void report(ctx *c) {
     const sn_node *outer = c->m->composite;
     int n_in = outer ? outer->n_in : c->n_in;
-    sn_node *const *in = outer ? outer->in : c->in;
     char list[480];
-    size_t at = 0;
-    list[0] = 0;
-    for (int i = 0; i < n_in && at + 100 < sizeof list; i++) {
-        char shape[128];
-        sn_shape_print(c->m, in[i]->rank, in[i]->shape, shape, sizeof shape);
-        const char *name = sn_attr_str(in[i], SN_A_name, NULL);
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s%.100s%s%.60s%s", i ? ", " : "",
-                               sn_dtype_name((sn_dtype)in[i]->dtype), shape, name ? " \"" : "",
-                               name ? name : "", name ? "\"" : "");
-        if (at >= sizeof list) at = sizeof list - 1;
-    }
+    sn_operands_print(n_in, outer ? outer->in : c->in, list, sizeof list);
     if (outer)
         sn_module_fail(c->m, SN_ERR_SHAPE, "%s (in its %s): %s; operands: %s",
                        sn_ops[outer->op].name, sn_ops[c->op].name, c->why, list);
     else
         sn_module_fail(c->m, SN_ERR_SHAPE, "%s: %s; operands: %s", sn_ops[c->op].name, c->why,
-                       n_in ? list : "none");
+                       list);
 }
 
 bool sn_infer(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr, const sn_attr *attr,

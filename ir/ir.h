@@ -315,24 +315,27 @@ sn_module *sn_parse(const char *text, const char *file_name, bool raw, sn_error 
 bool sn_verify(sn_module *m);
 
 /* ir/eval.c — the reference evaluator: naive loops, f64 accumulation. The meaning of the
- * primitives. */
-typedef struct sn_value { /* a concrete tensor; elements as double (i64 beyond 2^53 is not supported
-                             here) */
+ * primitives. Composites are evaluated through their decompositions. Integers are exact up to 2^53
+ * and wrap as their type does; an index outside its tensor is a module error. */
+typedef struct sn_value { /* a concrete tensor */
     sn_dtype dtype;
     int rank;
     int64_t shape[SN_MAX_RANK];
     int64_t n;
-    double *data; /* row-major, rounded to dtype after every node if the evaluator is told so */
+    double *data; /* row-major; the evaluator's, valid until it is freed or a name is bound again */
 } sn_value;
 typedef struct sn_eval sn_eval;
+/* symbol_values: [sn_symbol_count], may be NULL if there is none. NULL: out of memory. */
 sn_eval *sn_eval_new(sn_module *m, const int64_t *symbol_values);
 void sn_eval_free(sn_eval *ev);
-void sn_eval_set_exact(sn_eval *ev,
-                       bool exact); /* true (default): f32 results stay in double, never rounded */
-/* Binds an input, parameter or state; copies. data is of the leaf's dtype. */
+/* true (default): f32 results keep the precision of a double; false: they are rounded after every
+ * node. bf16 and f16 are always rounded. */
+void sn_eval_set_exact(sn_eval *ev, bool exact);
+/* Binds an input, parameter or state; copies. data is of the leaf's dtype. Binding a name once more
+ * forgets all that was computed. */
 bool sn_eval_bind(sn_eval *ev, const char *name, const void *data, size_t bytes);
-const sn_value *sn_eval_node(sn_eval *ev,
-                             sn_node *n); /* computed once; NULL on error (module error) */
+/* The value of n (result 0 of several), computed once; NULL on error (module error). */
+const sn_value *sn_eval_node(sn_eval *ev, sn_node *n);
 
 /* ir/debug.c — SINTER_DEBUG=help: the one environment variable, parsed in one place */
 typedef struct sn_debug {

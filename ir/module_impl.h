@@ -30,4 +30,7 @@ struct sn_module {
     void *frontend; /* the frontend's state; arena memory */
 };
 
+/* The operands with their types, shapes and names, for messages (infer.c). */
+int sn_operands_print(int n_in, sn_node *const *in, char *buf, size_t size);
+
 #endif

@@ -1,0 +1,179 @@
+/* attention.c: attention with score and mask callbacks, which become scalar regions of one node;
+ * masks as tensors; heads [PH22 A4, A5]. */
+#include "frontend/front.h"
+
+#include <math.h>
+
+enum { MAX_ARG = 5 + SN_MAX_CAPTURED };
+
+/* The scalars of one score, as region arguments from `first` on: b, h, q, k, captured. */
+static sn_score_ctx make_context(const sn_attention_args *a, int first, int n_captured,
+                                 sn_node **arg, sn_tensor *captured) {
+    sn_module *m = a->q->m;
+    for (int i = 0; i < 4; i++) arg[first + i] = sn_arg(m, first + i, SN_I32, 0, NULL);
+    for (int i = 0; i < n_captured; i++) {
+        sn_tensor c = a->captured[i];
+        captured[i] = arg[first + 4 + i] =
+            sn_arg(m, first + 4 + i, (sn_dtype)c->dtype, c->rank, c->shape);
+    }
+    return (sn_score_ctx){.m = m,
+                          .b = arg[first],
+                          .h = arg[first + 1],
+                          .q = arg[first + 2],
+                          .k = arg[first + 3],
+                          .n_q = a->q->shape[2],
+                          .n_k = a->k->shape[2],
+                          .captured = captured,
+                          .user = a->user};
+}
+
+/* What a callback gave, checked: a scalar of type t. NULL after recording a mistake. */
+static sn_tensor check_scalar(sn_module *m, const char *what, sn_tensor r, sn_dtype t) {
+    char text[FRONT_TEXT] = "NULL";
+    if (sn_module_error(m)->code) return NULL;
+    if (r && r->m == m && r->rank == 0 && r->dtype == t) return r;
+    if (r) front_text(r, text);
+    sn_module_fail(m, SN_ERR_SHAPE,
+                   "attention: the %s callback returned %s; it must return a %s "
+                   "scalar made from its context",
+                   what, text, sn_dtype_name(t));
+    return NULL;
+}
+
+/* visible: k <= q + (Tk - Tq), and q + (Tk - Tq) - k < window; q and k of type i32. */
+static sn_tensor causal_rule(sn_loc at, sn_tensor q, sn_tensor k, sn_dim Tq, sn_dim Tk,
+                             int64_t window) {
+    sn_tensor last = sn_add_at(at, sn_operand_tensor(q), sn_operand_dim(sn_dim_sub(q->m, Tk, Tq)));
+    sn_tensor seen = sn_le_at(at, sn_operand_tensor(k), sn_operand_tensor(last));
+    if (window <= 0) return seen;
+    sn_tensor back = sn_sub_at(at, sn_operand_tensor(last), sn_operand_tensor(k));
+    sn_tensor near = sn_lt_at(at, sn_operand_tensor(back), sn_operand_number((double)window));
+    return sn_and_at(at, sn_operand_tensor(seen), sn_operand_tensor(near));
+}
+
+static const sn_region *mask_region(sn_loc at, const sn_attention_args *a, int n_captured) {
+    sn_module *m = a->q->m;
+    sn_node *arg[MAX_ARG];
+    sn_tensor captured[SN_MAX_CAPTURED];
+    sn_score_ctx c = make_context(a, 0, n_captured, arg, captured);
+    sn_tensor seen = a->causal ? causal_rule(at, c.q, c.k, c.n_q, c.n_k, a->window) : NULL;
+    if (a->mask) {
+        sn_tensor own = check_scalar(m, "mask", a->mask(&c), SN_BOOL);
+        sn_module_set_loc(m, at);
+        if (!own) return NULL;
+        seen = seen ? sn_b_binary(SN_OP_and, seen, own) : own;
+    }
+    return seen ? sn_region_new(m, 4 + n_captured, arg, 1, &seen) : NULL;
+}
+
+static const sn_region *score_region(sn_loc at, const sn_attention_args *a, int n_captured) {
+    sn_module *m = a->q->m;
+    sn_node *arg[MAX_ARG];
+    sn_tensor captured[SN_MAX_CAPTURED];
+    sn_score_ctx c = make_context(a, 1, n_captured, arg, captured);
+    c.score = arg[0] = sn_arg(m, 0, (sn_dtype)a->q->dtype, 0, NULL);
+    sn_tensor s = check_scalar(m, "score", a->score(&c), (sn_dtype)a->q->dtype);
+    sn_module_set_loc(m, at);
+    return s && s != arg[0] ? sn_region_new(m, 5 + n_captured, arg, 1, &s) : NULL;
+}
+
+static sn_tensor fail_attention(const sn_attention_args *a, const char *why) {
+    char q[FRONT_TEXT], k[FRONT_TEXT], v[FRONT_TEXT];
+    return sn_module_fail(a->q->m, SN_ERR_SHAPE,
+                          "attention: q %s, k %s, v %s: %s. Hint: q [B, H, Tq, d], k [B, Hk, Tk, "
+                          "d], v [B, Hk, Tk, dv]; sn_split_heads makes them",
+                          front_text(a->q, q), front_text(a->k, k), front_text(a->v, v), why);
+}
+
+sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *a) {
+    sn_tensor in[3 + SN_MAX_CAPTURED] = {a->q, a->k, a->v}, bad;
+    int n = 0;
+    while (n < SN_MAX_CAPTURED && a->captured[n]) n++;
+    for (int i = 0; i < n; i++) in[3 + i] = a->captured[i];
+    if (!front_enter(at, "attention", 3 + n, 3 + n, in, &bad)) return bad;
+    sn_module *m = a->q->m;
+    const sn_node *q = a->q, *k = a->k, *v = a->v;
+    sn_dim group;
+    int64_t d = 0;
+    if (q->rank != 4 || k->rank != 4 || v->rank != 4) return fail_attention(a, "each needs 4 axes");
+    if (q->dtype != k->dtype || q->dtype != v->dtype || !sn_dtype_is_float((sn_dtype)q->dtype))
+        return fail_attention(a, "one float type for all");
+    if (q->shape[0] != k->shape[0] || q->shape[0] != v->shape[0])
+        return fail_attention(a, "the batch sizes differ");
+    if (k->shape[1] != v->shape[1] || k->shape[2] != v->shape[2])
+        return fail_attention(a, "keys and values differ in heads or number");
+    if (q->shape[3] != k->shape[3]) return fail_attention(a, "the widths of q and k differ");
+    if (!sn_dim_div(m, q->shape[1], k->shape[1], &group))
+        return fail_attention(a, "the key heads do not divide the query heads");
+    if (!(a->scale > 0) && (!sn_dim_is_const(m, q->shape[3], &d) || d < 1))
+        return fail_attention(a, "a head of unknown width needs .scale");
+    double scale = a->scale > 0 ? a->scale : 1 / sqrt((double)d);
+    sn_attr attr[3] = {SN_FLT(scale, scale)};
+    int n_attr = 1;
+    const sn_region *score = a->score ? score_region(at, a, n) : NULL;
+    const sn_region *mask = a->causal || a->mask ? mask_region(at, a, n) : NULL;
+    if (sn_module_error(m)->code) return bad;
+    if (score) attr[n_attr++] = SN_REG(score, score);
+    if (mask) attr[n_attr++] = SN_REG(mask, mask);
+    return sn_node_new(m, SN_OP_attention, 3 + n, in, n_attr, attr);
+}
+
+/* ---- heads ---- */
+
+sn_tensor sn_split_heads_at(sn_loc at, sn_tensor x, int64_t heads) {
+    FRONT_ENTER("split_heads", x);
+    sn_dim d;
+    char t[FRONT_TEXT];
+    if (x->rank != 3 || heads < 1 || !sn_dim_div(x->m, x->shape[2], heads, &d))
+        return sn_module_fail(x->m, SN_ERR_SHAPE,
+                              "split_heads: %s has no %lld equal heads; it takes [B, T, heads d]",
+                              front_text(x, t), (long long)heads);
+    sn_dim shape[4] = {x->shape[0], x->shape[1], heads, d};
+    return sn_b_transpose(sn_b_reshape(x, 4, shape), 4, (const int64_t[]){0, 2, 1, 3});
+}
+
+sn_tensor sn_merge_heads_at(sn_loc at, sn_tensor x) {
+    FRONT_ENTER("merge_heads", x);
+    char t[FRONT_TEXT];
+    if (x->rank != 4)
+        return sn_module_fail(x->m, SN_ERR_SHAPE, "merge_heads: %s is not [B, H, T, D]",
+                              front_text(x, t));
+    sn_dim shape[3] = {x->shape[0], x->shape[2], sn_dim_mul(x->m, x->shape[1], x->shape[3])};
+    return sn_b_reshape(sn_b_transpose(x, 4, (const int64_t[]){0, 2, 1, 3}), 3, shape);
+}
+
+/* ---- masks ---- */
+
+sn_tensor sn_window_mask_at(sn_loc at, sn_module *m, sn_dim Tq, sn_dim Tk, int64_t window) {
+    if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
+    sn_tensor q = sn_b_iota(m, SN_I32, 2, (const sn_dim[]){Tq, 1}, 0);
+    sn_tensor k = sn_b_iota(m, SN_I32, 2, (const sn_dim[]){1, Tk}, 1);
+    return causal_rule(at, q, k, Tq, Tk, window);
+}
+
+sn_tensor sn_length_mask_at(sn_loc at, sn_tensor lengths, sn_dim Tk) {
+    FRONT_ENTER("length_mask", lengths);
+    char t[FRONT_TEXT];
+    if (lengths->rank != 1 || !front_is_integer(lengths))
+        return sn_module_fail(lengths->m, SN_ERR_SHAPE, "length_mask: %s is not integers [B]",
+                              front_text(lengths, t));
+    sn_tensor k =
+        sn_b_iota(lengths->m, (sn_dtype)lengths->dtype, 4, (const sn_dim[]){1, 1, 1, Tk}, 3);
+    sn_tensor n = sn_b_reshape(lengths, 4, (const sn_dim[]){lengths->shape[0], 1, 1, 1});
+    return sn_b_binary(SN_OP_lt, k, n);
+}
+
+sn_tensor sn_document_mask_at(sn_loc at, sn_tensor ids) {
+    FRONT_ENTER("document_mask", ids);
+    char t[FRONT_TEXT];
+    if (ids->rank != 2)
+        return sn_module_fail(ids->m, SN_ERR_SHAPE, "document_mask: %s is not [B, T]",
+                              front_text(ids, t));
+    sn_dim B = ids->shape[0], T = ids->shape[1];
+    return sn_b_binary(SN_OP_eq, sn_b_reshape(ids, 4, (const sn_dim[]){B, 1, T, 1}),
+                       sn_b_reshape(ids, 4, (const sn_dim[]){B, 1, 1, T}));
+}
+
+sn_tensor sn_mask_scores_at(sn_loc at, sn_tensor x, sn_tensor mask) {
+    return sn_where_at(at, mask, sn_operand_tensor(x), sn_operand_number(-INFINITY));
+}

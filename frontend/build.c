@@ -1,0 +1,357 @@
+/* build.c: the frontend's state in a module: scopes, names, leaves, entries; and the checks with
+ * which every op begins. */
+#include "frontend/front.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+typedef struct scope {
+    struct scope *up;
+    const char *path; /* "h.0.", ends with a dot */
+} scope;
+
+typedef struct front {
+    scope *top;         /* NULL: no scope */
+    const char *params; /* prefix of parameters */
+    sn_entry *entry;    /* the current one; NULL: none */
+    sn_node **leaf;     /* [n_leaf] inputs, parameters and states */
+    int n_leaf, cap_leaf;
+    int64_t stream;
+} front;
+
+static front *state_of(sn_module *m) {
+    void **slot = sn_module_frontend(m);
+    if (!*slot) {
+        front *f = *slot = sn_arena_alloc(m, sizeof *f);
+        f->params = "";
+    }
+    return *slot;
+}
+
+bool sn_module_ok(sn_module *m, sn_error *err) {
+    if (!m) return sn_fail(err, SN_ERR_MEMORY, "there is no module: sn_module_new gave NULL");
+    const sn_error *e = sn_module_error(m);
+    return !e->code || sn_fail(err, e->code, "%s", e->message);
+}
+
+/* ---- entering an op ---- */
+
+bool front_enter_module(sn_loc at, sn_module *m) {
+    if (!m) return false;
+    sn_module_set_loc(m, at);
+    return !sn_module_error(m)->code;
+}
+
+bool front_enter(sn_loc at, const char *op, int n, int required, const sn_tensor *x,
+                 sn_tensor *bad) {
+    sn_module *m = NULL;
+    for (int i = 0; i < n && !m; i++) m = x[i] ? x[i]->m : NULL;
+    *bad = m ? sn_module_error_node(m) : NULL;
+    if (!front_enter_module(at, m)) return false;
+    for (int i = 0; i < n; i++) {
+        if (!x[i] && i < required) {
+            sn_module_fail(m, SN_ERR_USAGE, "%s: operand %d is NULL", op, i + 1);
+            return false;
+        }
+        if (x[i] && x[i]->m != m) {
+            sn_module_fail(m, SN_ERR_USAGE,
+                           "%s: operands belong to the modules '%s' and '%s'; make both in one", op,
+                           sn_module_name(m), sn_module_name(x[i]->m));
+            return false;
+        }
+    }
+    return true;
+}
+
+const char *front_text(sn_tensor x, char buf[FRONT_TEXT]) {
+    char shape[80];
+    sn_shape_print(x->m, x->rank, x->shape, shape, sizeof shape);
+    const char *name = sn_attr_str(x, SN_A_name, NULL);
+    const char *type = sn_dtype_name((sn_dtype)x->dtype);
+    if (name) {
+        snprintf(buf, FRONT_TEXT, "%s%s '%.60s'", type, shape, name);
+    } else if (x->loc.file) {
+        const char *slash = strrchr(x->loc.file, '/');
+        snprintf(buf, FRONT_TEXT, "%s%s (%s, %.40s:%d)", type, shape, sn_ops[x->op].name,
+                 slash ? slash + 1 : x->loc.file, x->loc.line);
+    } else {
+        snprintf(buf, FRONT_TEXT, "%s%s (%s)", type, shape, sn_ops[x->op].name);
+    }
+    return buf;
+}
+
+int front_axis(sn_module *m, const char *op, sn_tensor x, int axis, int rank) {
+    int a = axis < 0 ? axis + rank : axis;
+    if (a >= 0 && a < rank) return a;
+    char t[FRONT_TEXT] = "a shape";
+    if (x) front_text(x, t);
+    sn_module_fail(m, SN_ERR_SHAPE, "%s: axis %d is outside %d..%d for %s", op, axis, -rank,
+                   rank - 1, t);
+    return -1;
+}
+
+int front_dims(sn_module *m, const char *op, const sn_dim *list) {
+    int n = 0;
+    while (n <= SN_MAX_RANK && list[n] != SN_END) n++;
+    if (n <= SN_MAX_RANK) return n;
+    sn_module_fail(m, SN_ERR_SHAPE, "%s: more than %d axes", op, SN_MAX_RANK);
+    return -1;
+}
+
+int front_axes(sn_module *m, const char *op, const int *list) {
+    int n = 0;
+    while (n <= SN_MAX_RANK && list[n] != INT_MIN) n++;
+    if (n <= SN_MAX_RANK) return n;
+    sn_module_fail(m, SN_ERR_SHAPE, "%s: more than %d axes", op, SN_MAX_RANK);
+    return -1;
+}
+
+int front_tensors(const sn_tensor *list) {
+    int n = 0;
+    while (list[n]) n++;
+    return n;
+}
+
+bool front_is_integer(sn_tensor x) {
+    return !sn_dtype_is_float((sn_dtype)x->dtype) && x->dtype != SN_BOOL;
+}
+
+bool front_same_shape(sn_tensor x, sn_tensor y) {
+    return x->rank == y->rank &&
+           (!x->rank || !memcmp(x->shape, y->shape, sizeof(sn_dim) * x->rank));
+}
+
+int64_t front_stream(sn_module *m) {
+    return state_of(m)->stream++;
+}
+
+/* ---- dimensions ---- */
+
+sn_dim sn_new_symbol_at(sn_loc at, sn_module *m, const char *name, int64_t lo, int64_t hi) {
+    if (!front_enter_module(at, m)) return 1;
+    return sn_symbol_add(m, name, lo, hi);
+}
+
+sn_dim sn_dim_quot_at(sn_loc at, sn_module *m, sn_dim a, sn_dim b) {
+    sn_dim q;
+    if (!front_enter_module(at, m)) return 1;
+    if (sn_dim_div(m, a, b, &q)) return q;
+    char s[64], t[64];
+    sn_dim_print(m, a, s, sizeof s);
+    sn_dim_print(m, b, t, sizeof t);
+    sn_module_fail(m, SN_ERR_SHAPE, "sn_dim_quot: %s is not a multiple of %s for every size", s, t);
+    return 1;
+}
+
+sn_tensor sn_dim_tensor_at(sn_loc at, sn_module *m, sn_dtype t, sn_dim d) {
+    if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
+    return sn_b_dim(m, t, d);
+}
+
+sn_dim sn_dim_of(sn_tensor x, int axis) {
+    if (!x) return 1;
+    int a = axis < 0 ? axis + x->rank : axis;
+    if (a >= 0 && a < x->rank) return x->shape[a];
+    if (!sn_module_error(x->m)->code) {
+        char t[FRONT_TEXT];
+        sn_module_fail(x->m, SN_ERR_SHAPE, "sn_dim_of: there is no axis %d in %s", axis,
+                       front_text(x, t));
+    }
+    return 1;
+}
+
+int sn_rank_of(sn_tensor x) {
+    return x ? x->rank : 0;
+}
+
+sn_dtype sn_dtype_of(sn_tensor x) {
+    return x ? (sn_dtype)x->dtype : SN_F32;
+}
+
+sn_module *sn_module_of(sn_tensor x) {
+    return x ? x->m : NULL;
+}
+
+/* ---- scopes and leaves ---- */
+
+static const char *path_of(const front *f) {
+    return f->top ? f->top->path : "";
+}
+
+void sn_scope_push_at(sn_loc at, sn_module *m, const char *fmt, ...) {
+    if (!front_enter_module(at, m)) return;
+    front *f = state_of(m);
+    char name[256];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(name, sizeof name, fmt, ap);
+    va_end(ap);
+    if (n <= 0 || n >= (int)sizeof name) {
+        sn_module_fail(m, SN_ERR_USAGE, "sn_scope_push: a scope's name has 1 to 255 bytes");
+        return;
+    }
+    scope *s = sn_arena_alloc(m, sizeof *s);
+    s->up = f->top;
+    s->path = sn_arena_printf(m, "%s%s.", path_of(f), name);
+    f->top = s;
+}
+
+void sn_scope_pop_at(sn_loc at, sn_module *m) {
+    if (!front_enter_module(at, m)) return;
+    front *f = state_of(m);
+    if (f->top)
+        f->top = f->top->up;
+    else
+        sn_module_fail(m, SN_ERR_USAGE, "sn_scope_pop: no scope is open; one pop for each push");
+}
+
+void sn_scope_params(sn_module *m, const char *prefix) {
+    if (m) state_of(m)->params = prefix ? sn_arena_str(m, prefix) : "";
+}
+
+static sn_tensor remember_leaf(sn_module *m, sn_node *n) {
+    front *f = state_of(m);
+    const char *name = sn_attr_str(n, SN_A_name, "");
+    for (int i = 0; i < f->n_leaf; i++) {
+        if (f->leaf[i] == n) return n;
+        if (strcmp(sn_attr_str(f->leaf[i], SN_A_name, ""), name)) continue;
+        char a[FRONT_TEXT], b[FRONT_TEXT];
+        return sn_module_fail(m, SN_ERR_SHAPE,
+                              "%s %s: the name is taken by the %s %s declared at %s:%d; give it "
+                              "another name or the same shape and type",
+                              sn_ops[n->op].name, front_text(n, a), sn_ops[f->leaf[i]->op].name,
+                              front_text(f->leaf[i], b), f->leaf[i]->loc.file,
+                              f->leaf[i]->loc.line);
+    }
+    if (f->n_leaf == f->cap_leaf) {
+        f->cap_leaf = f->cap_leaf ? 2 * f->cap_leaf : 64;
+        sn_node **more = sn_arena_alloc(m, sizeof *more * (size_t)f->cap_leaf);
+        if (f->n_leaf) memcpy(more, f->leaf, sizeof *more * (size_t)f->n_leaf);
+        f->leaf = more;
+    }
+    return f->leaf[f->n_leaf++] = n;
+}
+
+static sn_tensor make_leaf(sn_loc at, sn_module *m, sn_op op, const char *prefix, const char *scope,
+                           const char *name, sn_dtype t, const sn_dim *shape) {
+    const char *what = sn_ops[op].name;
+    int rank = front_dims(m, what, shape);
+    if (rank < 0) return sn_module_error_node(m);
+    if (!name || !*name) return sn_module_fail(m, SN_ERR_USAGE, "%s: it needs a name", what);
+    name = sn_arena_printf(m, "%s%s%s", prefix, scope, name);
+    sn_module_set_loc(m, at);
+    sn_node *n = sn_node_new(
+        m, op, 0, NULL,
+        SN_ATTRS(SN_STR(name, name), SN_INT(dtype, (int64_t)t), SN_LIST(shape, rank, shape)));
+    return n == sn_module_error_node(m) ? n : remember_leaf(m, n);
+}
+
+sn_tensor sn_input_at(sn_loc at, sn_module *m, const char *name, sn_dtype t, const sn_dim *shape) {
+    if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
+    return make_leaf(at, m, SN_OP_input, "", "", name, t, shape);
+}
+
+sn_tensor sn_param_at(sn_loc at, sn_module *m, const char *name, sn_dtype t, const sn_dim *shape) {
+    if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
+    const front *f = state_of(m);
+    return make_leaf(at, m, SN_OP_param, f->params, path_of(f), name, t, shape);
+}
+
+sn_tensor sn_state_at(sn_loc at, sn_module *m, const char *name, sn_dtype t, const sn_dim *shape) {
+    if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
+    return make_leaf(at, m, SN_OP_state, "", path_of(state_of(m)), name, t, shape);
+}
+
+sn_tensor sn_full_at(sn_loc at, sn_module *m, sn_dtype t, double value, const sn_dim *shape) {
+    if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
+    int rank = front_dims(m, "sn_full", shape);
+    if (rank < 0) return sn_module_error_node(m);
+    sn_node *c = sn_b_const(m, t, value);
+    return rank ? sn_b_broadcast(c, rank, shape) : c;
+}
+
+sn_tensor sn_iota_at(sn_loc at, sn_module *m, sn_dtype t, int axis, const sn_dim *shape) {
+    if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
+    int rank = front_dims(m, "iota", shape);
+    if (rank < 0 || (axis = front_axis(m, "iota", NULL, axis, rank)) < 0)
+        return sn_module_error_node(m);
+    return sn_b_iota(m, t, rank, shape, axis);
+}
+
+sn_tensor sn_uniform_at(sn_loc at, sn_tensor rng, const sn_dim *shape) {
+    FRONT_ENTER("random", rng);
+    int rank = front_dims(rng->m, "random", shape);
+    if (rank < 0) return sn_module_error_node(rng->m);
+    return SN_NODE(rng->m, random,
+                   SN_ATTRS(SN_LIST(shape, rank, shape), SN_INT(stream, front_stream(rng->m))),
+                   rng);
+}
+
+/* ---- entries ---- */
+
+static sn_entry *current_entry(sn_module *m, const char *what) {
+    sn_entry *e = state_of(m)->entry;
+    if (!e) sn_module_fail(m, SN_ERR_USAGE, "%s: no entry is open; sn_entry_begin first", what);
+    return e;
+}
+
+void sn_entry_begin_at(sn_loc at, sn_module *m, const char *name) {
+    if (!front_enter_module(at, m)) return;
+    if (!name || !*name) {
+        sn_module_fail(m, SN_ERR_USAGE, "sn_entry_begin: an entry needs a name");
+        return;
+    }
+    state_of(m)->entry = sn_entry_add(m, name);
+}
+
+/* Whether the name is new in the list, or stands for the same node. */
+static bool free_name(sn_module *m, const sn_binding *list, int n, const char *name, sn_node *x,
+                      const char *what) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i].name, name) && list[i].node != x) {
+            sn_module_fail(m, SN_ERR_USAGE, "%s: '%s' names another tensor of this entry already",
+                           what, name);
+            return false;
+        }
+    return true;
+}
+
+void sn_output_at(sn_loc at, const char *name, sn_tensor x) {
+    sn_tensor bad;
+    if (!front_enter(at, "sn_output", 1, 1, &x, &bad)) return;
+    sn_entry *e = current_entry(x->m, "sn_output");
+    if (!e) return;
+    if (!name || !*name)
+        sn_module_fail(x->m, SN_ERR_USAGE, "sn_output: an output needs a name");
+    else if (free_name(x->m, e->output, e->n_output, name, x, "sn_output"))
+        sn_entry_output(x->m, e, name, x);
+}
+
+void sn_assign_at(sn_loc at, sn_tensor state, sn_tensor x) {
+    sn_tensor bad;
+    if (!front_enter(at, "sn_assign", 2, 2, (sn_tensor[]){state, x}, &bad)) return;
+    sn_entry *e = current_entry(x->m, "sn_assign");
+    if (!e) return;
+    char a[FRONT_TEXT], b[FRONT_TEXT];
+    if (state->op != SN_OP_state)
+        sn_module_fail(x->m, SN_ERR_USAGE, "sn_assign: %s is not a state; declare it by sn_state",
+                       front_text(state, a));
+    else if (state->dtype != x->dtype || !front_same_shape(state, x))
+        sn_module_fail(x->m, SN_ERR_SHAPE,
+                       "sn_assign: the state is %s, the value %s; type and shape must agree",
+                       front_text(state, a), front_text(x, b));
+    else
+        sn_entry_assign(x->m, e, sn_attr_str(state, SN_A_name, ""), x);
+}
+
+sn_tensor sn_name_at(sn_loc at, sn_tensor x, const char *name) {
+    FRONT_ENTER("sn_name", x);
+    const front *f = state_of(x->m);
+    sn_entry *e = current_entry(x->m, "sn_name");
+    if (!e) return bad_;
+    if (!name || !*name) return sn_module_fail(x->m, SN_ERR_USAGE, "sn_name: the name is empty");
+    name = sn_arena_printf(x->m, "%s%s", path_of(f), name);
+    if (!free_name(x->m, e->tap, e->n_tap, name, x, "sn_name")) return bad_;
+    sn_entry_tap(x->m, e, name, x);
+    return x;
+}

@@ -1,0 +1,40 @@
+/* front.h: what the files of frontend/ share: entering an op, checking and describing operands.
+ * Not public. */
+#ifndef SN_FRONT_H
+#define SN_FRONT_H
+
+#include "frontend/sinter.h"
+#include "ir/ir.h"
+
+/* Starts the op `op` written at `at`: notes the place, checks that the operands are tensors of one
+ * module without a mistake. Operands after `required` may be NULL. False: return *bad. */
+bool front_enter(sn_loc at, const char *op, int n, int required, const sn_tensor *x,
+                 sn_tensor *bad);
+#define FRONT_ENTER(op, ...)                                                                       \
+    sn_tensor bad_;                                                                                \
+    const sn_tensor operands_[] = {__VA_ARGS__};                                                   \
+    const int n_operands_ = (int)(sizeof operands_ / sizeof *operands_);                           \
+    if (!front_enter(at, op, n_operands_, n_operands_, operands_, &bad_)) return bad_
+
+/* The same for leaves: false if there is no module or it has a mistake already. */
+bool front_enter_module(sn_loc at, sn_module *m);
+
+/* "f32[B,T,768] "h.0.ln_1.weight"" or "f32[2,3] (add, model.c:12)"; returns buf. */
+enum { FRONT_TEXT = 160 };
+const char *front_text(sn_tensor x, char buf[FRONT_TEXT]);
+
+/* An axis counted from the front, of `rank` axes; -1 after recording a mistake of `op`. */
+int front_axis(sn_module *m, const char *op, sn_tensor x, int axis, int rank);
+
+/* Length of a list ended by SN_END, INT_MIN or NULL; -1 after recording that it is too long. */
+int front_dims(sn_module *m, const char *op, const sn_dim *list);
+int front_axes(sn_module *m, const char *op, const int *list);
+int front_tensors(const sn_tensor *list);
+
+bool front_is_integer(sn_tensor x);
+bool front_same_shape(sn_tensor x, sn_tensor y);
+
+/* A new random stream of the module. */
+int64_t front_stream(sn_module *m);
+
+#endif

@@ -1,0 +1,318 @@
+/* nn.c: products, look-ups, norms, positions and losses of the DSL, and layers that make their own
+ * parameters. The composites' meaning is in ir/decomp.c; here operands are checked and explained.
+ */
+#include "frontend/front.h"
+
+#include <math.h>
+#include <string.h>
+
+/* "op: x, y: why. Hint: hint" */
+static sn_tensor fail_pair(const char *op, sn_tensor x, sn_tensor y, const char *why) {
+    char a[FRONT_TEXT], b[FRONT_TEXT];
+    return sn_module_fail(x->m, SN_ERR_SHAPE, "%s: %s and %s: %s", op, front_text(x, a),
+                          front_text(y, b), why);
+}
+
+/* ---- products ---- */
+
+sn_tensor sn_matmul_at(sn_loc at, sn_tensor x, sn_tensor y) {
+    FRONT_ENTER("matmul", x, y);
+    if (x->rank < 2 || y->rank < 2)
+        return fail_pair("matmul", x, y, "both need two axes at least. Hint: sn_expand a vector");
+    if (x->dtype != y->dtype)
+        return fail_pair("matmul", x, y, "element types differ. Hint: sn_cast one of them");
+    if (x->shape[x->rank - 1] != y->shape[y->rank - 2])
+        return fail_pair("matmul", x, y,
+                         x->shape[x->rank - 1] == y->shape[y->rank - 1]
+                             ? "x's last axis must equal y's last but one. Hint: transpose y, "
+                               "sn_swap(y, -1, -2), or sn_linear for a weight [out, in]"
+                             : "x's last axis must equal y's last but one");
+    return SN_NODE(x->m, matmul, SN_NO_ATTRS, x, y);
+}
+
+sn_tensor sn_linear_at(sn_loc at, sn_tensor x, sn_tensor w, sn_tensor b) {
+    sn_tensor in[3] = {x, w, b}, bad;
+    if (!front_enter(at, "linear", 3, 2, in, &bad)) return bad;
+    if (x->rank < 1 || w->rank != 2)
+        return fail_pair("linear", x, w, "x needs an axis, the weight two: [out, in]");
+    if (x->dtype != w->dtype)
+        return fail_pair("linear", x, w, "element types differ. Hint: sn_cast one of them");
+    if (x->shape[x->rank - 1] != w->shape[1])
+        return fail_pair("linear", x, w,
+                         x->shape[x->rank - 1] == w->shape[0]
+                             ? "x's last axis must equal the weight's last, [out, in]. Hint: this "
+                               "weight looks like [in, out]: sn_swap(w, 0, 1)"
+                             : "x's last axis must equal the weight's last, [out, in]");
+    if (b && (b->rank != 1 || b->shape[0] != w->shape[0]))
+        return fail_pair("linear", w, b, "the bias must be [out]");
+    return sn_node_new(x->m, SN_OP_linear, b ? 3 : 2, in, SN_NO_ATTRS);
+}
+
+/* Position of a letter in s[0..n), or -1. */
+static int find_letter(const char *s, int n, char letter) {
+    const char *p = n > 0 ? memchr(s, letter, (size_t)n) : NULL;
+    return p ? (int)(p - s) : -1;
+}
+
+static bool letters_ok(const char *s, int n) {
+    for (int i = 0; i < n; i++)
+        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z')) ||
+            find_letter(s, i, s[i]) >= 0)
+            return false;
+    return true;
+}
+
+sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
+    FRONT_ENTER("einsum", x, y);
+    const char *comma = strchr(spec, ','), *arrow = strstr(spec, "->");
+    if (!comma || !arrow || arrow < comma)
+        return sn_module_fail(x->m, SN_ERR_USAGE, "einsum: '%s' is not of the form ab,bc->ac",
+                              spec);
+    const char *a = spec, *b = comma + 1, *c = arrow + 2;
+    int na = (int)(comma - a), nb = (int)(arrow - b), nc = (int)strlen(c);
+    if (!letters_ok(a, na) || !letters_ok(b, nb) || !letters_ok(c, nc) || nc > SN_MAX_RANK)
+        return sn_module_fail(x->m, SN_ERR_USAGE,
+                              "einsum: '%s': axes are single letters, each once an operand", spec);
+    if (na != x->rank || nb != y->rank)
+        return fail_pair("einsum", x, y, "one letter an axis is needed");
+    int64_t batch_a[SN_MAX_RANK], batch_b[SN_MAX_RANK], sum_a[SN_MAX_RANK], sum_b[SN_MAX_RANK];
+    char order[2 * SN_MAX_RANK + 1];
+    int n_batch = 0, n_sum = 0, n = 0;
+    for (int i = 0; i < na; i++) {
+        int j = find_letter(b, nb, a[i]), k = find_letter(c, nc, a[i]);
+        if (j >= 0 && k >= 0) {
+            batch_a[n_batch] = i;
+            batch_b[n_batch++] = j;
+            order[n++] = a[i];
+        } else if (j >= 0) {
+            sum_a[n_sum] = i;
+            sum_b[n_sum++] = j;
+        } else if (k < 0) {
+            return sn_module_fail(x->m, SN_ERR_USAGE,
+                                  "einsum: '%s': letter %c stands in one operand only; sn_sum it "
+                                  "first",
+                                  spec, a[i]);
+        }
+    }
+    for (int i = 0; i < na; i++)
+        if (find_letter(b, nb, a[i]) < 0) order[n++] = a[i];
+    for (int i = 0; i < nb; i++) {
+        if (find_letter(a, na, b[i]) >= 0) continue;
+        if (find_letter(c, nc, b[i]) < 0)
+            return sn_module_fail(x->m, SN_ERR_USAGE,
+                                  "einsum: '%s': letter %c stands in one operand only; sn_sum it "
+                                  "first",
+                                  spec, b[i]);
+        order[n++] = b[i];
+    }
+    int64_t perm[SN_MAX_RANK] = {0};
+    bool moved = false, complete = n == nc;
+    for (int i = 0; i < nc && complete; i++) {
+        perm[i] = find_letter(order, n, c[i]);
+        moved |= perm[i] != i;
+        complete = perm[i] >= 0;
+    }
+    if (!complete)
+        return sn_module_fail(x->m, SN_ERR_USAGE,
+                              "einsum: '%s': the result names an axis that no operand has", spec);
+    sn_node *z =
+        SN_NODE(x->m, dot,
+                SN_ATTRS(SN_LIST(batch_a, n_batch, batch_a), SN_LIST(batch_b, n_batch, batch_b),
+                         SN_LIST(contract_a, n_sum, sum_a), SN_LIST(contract_b, n_sum, sum_b)),
+                x, y);
+    return moved && z != bad_ ? sn_b_transpose(z, nc, perm) : z;
+}
+
+/* ---- look-ups ---- */
+
+static sn_tensor fail_ids(const char *op, sn_tensor ids) {
+    char t[FRONT_TEXT];
+    return sn_module_fail(ids->m, SN_ERR_SHAPE, "%s: the indices %s are not integers", op,
+                          front_text(ids, t));
+}
+
+sn_tensor sn_embedding_at(sn_loc at, sn_tensor table, sn_tensor ids) {
+    FRONT_ENTER("embedding", table, ids);
+    if (!front_is_integer(ids)) return fail_ids("embedding", ids);
+    if (table->rank != 2)
+        return fail_pair("embedding", table, ids, "the table needs two axes: [entries, width]");
+    return SN_NODE(table->m, embedding, SN_NO_ATTRS, table, ids);
+}
+
+sn_tensor sn_gather_at(sn_loc at, sn_tensor x, int axis, sn_tensor ids) {
+    FRONT_ENTER("gather", x, ids);
+    int a = front_axis(x->m, "gather", x, axis, x->rank);
+    if (a < 0) return bad_;
+    if (!front_is_integer(ids)) return fail_ids("gather", ids);
+    return SN_NODE(x->m, gather, SN_ATTRS(SN_INT(axis, a)), x, ids);
+}
+
+sn_tensor sn_scatter_add_at(sn_loc at, sn_tensor x, int axis, sn_tensor ids, sn_dim n) {
+    FRONT_ENTER("scatter_add", x, ids);
+    if (!front_is_integer(ids)) return fail_ids("scatter_add", ids);
+    int rank = x->rank - ids->rank + 1;
+    int a = rank < 1 ? -1 : front_axis(x->m, "scatter_add", x, axis, rank);
+    bool fits = a >= 0;
+    for (int i = 0; fits && i < ids->rank; i++) fits = x->shape[a + i] == ids->shape[i];
+    if (!fits)
+        return fail_pair("scatter_add", x, ids, "x needs the indices' axes in place of the axis");
+    sn_dim shape[SN_MAX_RANK] = {0};
+    for (int i = 0; i < rank; i++) shape[i] = i == a ? n : x->shape[i < a ? i : i + ids->rank - 1];
+    return SN_NODE(x->m, scatter_add, SN_ATTRS(SN_LIST(shape, rank, shape), SN_INT(axis, a)), x,
+                   ids);
+}
+
+sn_tensor sn_at_at(sn_loc at, sn_tensor x, const sn_tensor *index) {
+    sn_tensor in[SN_MAX_RANK + 1] = {x}, bad;
+    int n = front_tensors(index), rank = 0;
+    sn_dim shape[SN_MAX_RANK];
+    char t[FRONT_TEXT];
+    if (!x || n != x->rank) {
+        if (!front_enter(at, "at", 1, 1, &x, &bad)) return bad;
+        return sn_module_fail(x->m, SN_ERR_SHAPE, "at: %d indices for %s; it takes one an axis", n,
+                              front_text(x, t));
+    }
+    if (n) memcpy(in + 1, index, sizeof *in * (size_t)n);
+    if (!front_enter(at, "at", n + 1, n + 1, in, &bad)) return bad;
+    for (int i = 1; i <= n; i++) { /* indices broadcast to a common shape */
+        if (!front_is_integer(in[i])) return fail_ids("at", in[i]);
+        sn_node so_far = {.rank = (uint8_t)rank, .shape = shape};
+        sn_dim wider[SN_MAX_RANK];
+        if (!sn_b_common_shape(x->m, &so_far, in[i], &rank, wider))
+            return fail_pair("at", in[1], in[i], "the indices' shapes do not fit");
+        memcpy(shape, wider, sizeof(sn_dim) * (size_t)rank);
+    }
+    for (int i = 1; i <= n; i++) in[i] = sn_b_broadcast(in[i], rank, shape);
+    return sn_node_new(x->m, SN_OP_at, n + 1, in, SN_NO_ATTRS);
+}
+
+sn_tensor sn_one_hot_at(sn_loc at, sn_tensor x, int64_t n, sn_dtype t) {
+    FRONT_ENTER("one_hot", x);
+    if (!front_is_integer(x)) return fail_ids("one_hot", x);
+    return SN_NODE(x->m, one_hot, SN_ATTRS(SN_INT(dtype, (int64_t)t), SN_LIST(size, 1, &n)), x);
+}
+
+/* ---- norms, positions, losses ---- */
+
+static bool norm_ok(const char *op, sn_tensor x, sn_tensor p, const char *what) {
+    if (x->rank < 1)
+        fail_pair(op, x, x, "a scalar has no axis to normalise");
+    else if (p && (p->rank != 1 || p->shape[0] != x->shape[x->rank - 1]))
+        fail_pair(op, x, p, what);
+    else
+        return true;
+    return false;
+}
+
+sn_tensor sn_layer_norm_at(sn_loc at, sn_tensor x, sn_tensor gain, sn_tensor bias, double eps) {
+    sn_tensor in[3] = {x, gain, bias}, bad;
+    if (!front_enter(at, "layer_norm", 3, 1, in, &bad)) return bad;
+    if (!norm_ok("layer_norm", x, gain, "the gain must be [last axis of x]") ||
+        !norm_ok("layer_norm", x, bias, "the bias must be [last axis of x]"))
+        return bad;
+    if (bias && !gain) /* the op takes them in order */
+        in[1] = sn_b_broadcast(sn_b_const(x->m, (sn_dtype)x->dtype, 1), 1, bias->shape);
+    return sn_node_new(x->m, SN_OP_layer_norm,
+                       bias   ? 3
+                       : gain ? 2
+                              : 1,
+                       in, SN_ATTRS(SN_FLT(eps, eps)));
+}
+
+sn_tensor sn_rms_norm_at(sn_loc at, sn_tensor x, sn_tensor gain, double eps) {
+    sn_tensor in[2] = {x, gain}, bad;
+    if (!front_enter(at, "rms_norm", 2, 1, in, &bad)) return bad;
+    if (!norm_ok("rms_norm", x, gain, "the gain must be [last axis of x]")) return bad;
+    return sn_node_new(x->m, SN_OP_rms_norm, gain ? 2 : 1, in, SN_ATTRS(SN_FLT(eps, eps)));
+}
+
+sn_tensor sn_rope_at(sn_loc at, sn_tensor x, sn_rope_options o) {
+    FRONT_ENTER("rope", x, o.pos);
+    sn_dim half;
+    if (x->rank < 2 || o.pos->rank != 1 || o.pos->shape[0] != x->shape[x->rank - 2])
+        return fail_pair("rope", x, o.pos, "x must be [.., T, d] and the positions [T]");
+    if (!sn_dim_div(x->m, x->shape[x->rank - 1], 2, &half))
+        return fail_pair("rope", x, o.pos, "x's last axis must be even");
+    return SN_NODE(
+        x->m, rope,
+        SN_ATTRS(SN_FLT(base, o.base > 0 ? o.base : 10000), SN_INT(interleaved, o.halves ? 0 : 1)),
+        x, o.pos);
+}
+
+sn_tensor sn_sinusoid_at(sn_loc at, sn_tensor pos, int64_t d, double base, bool vaswani) {
+    FRONT_ENTER("sinusoid", pos);
+    char t[FRONT_TEXT];
+    if (pos->rank != 1 || d < 2 || d % 2)
+        return sn_module_fail(pos->m, SN_ERR_SHAPE,
+                              "sinusoid: positions %s, width %lld; it takes [T] and an even width",
+                              front_text(pos, t), (long long)d);
+    return SN_NODE(pos->m, sinusoid,
+                   SN_ATTRS(SN_LIST(size, 1, &d), SN_FLT(base, base), SN_INT(vaswani, vaswani)),
+                   pos);
+}
+
+sn_tensor sn_cross_entropy_at(sn_loc at, sn_tensor x, sn_tensor target) {
+    FRONT_ENTER("cross_entropy", x, target);
+    if (!front_is_integer(target)) return fail_ids("cross_entropy", target);
+    bool fits = x->rank == target->rank + 1;
+    for (int i = 0; fits && i < target->rank; i++) fits = x->shape[i] == target->shape[i];
+    if (!fits)
+        return fail_pair("cross_entropy", x, target,
+                         "the targets must have x's axes without the last");
+    return SN_NODE(x->m, cross_entropy, SN_NO_ATTRS, x, target);
+}
+
+sn_tensor sn_dropout_at(sn_loc at, sn_tensor x, sn_tensor rng, double rate) {
+    FRONT_ENTER("dropout", x, rng);
+    if (!(rate >= 0 && rate < 1))
+        return sn_module_fail(x->m, SN_ERR_USAGE, "dropout: rate %g is not in [0, 1)", rate);
+    if (rate == 0) return x;
+    return SN_NODE(x->m, dropout, SN_ATTRS(SN_INT(stream, front_stream(x->m)), SN_FLT(rate, rate)),
+                   x, rng);
+}
+
+/* ---- layers with parameters ---- */
+
+static sn_tensor layer_param(sn_loc at, sn_tensor like, sn_dtype t, const char *name,
+                             const char *part, const sn_dim *shape) {
+    return sn_param_at(at, like->m, sn_arena_printf(like->m, "%s.%s", name, part), t, shape);
+}
+
+sn_tensor sn_nn_linear_at(sn_loc at, sn_tensor x, const char *name, int64_t n_out, int flags) {
+    FRONT_ENTER("linear", x);
+    sn_dim in = sn_dim_of(x, -1);
+    sn_dtype t = (sn_dtype)x->dtype;
+    sn_tensor w =
+        flags & SN_IN_OUT
+            ? sn_swap_at(at, layer_param(at, x, t, name, "weight", SN_DIMS(in, n_out)), 0, 1)
+            : layer_param(at, x, t, name, "weight", SN_DIMS(n_out, in));
+    sn_tensor b = flags & SN_BIAS ? layer_param(at, x, t, name, "bias", SN_DIMS(n_out)) : NULL;
+    return sn_linear_at(at, x, w, b);
+}
+
+sn_tensor sn_nn_embedding_at(sn_loc at, sn_tensor ids, const char *name, int64_t n, int64_t d) {
+    FRONT_ENTER("embedding", ids);
+    return sn_embedding_at(at, layer_param(at, ids, SN_F32, name, "weight", SN_DIMS(n, d)), ids);
+}
+
+sn_tensor sn_nn_layer_norm_at(sn_loc at, sn_tensor x, const char *name, double eps) {
+    FRONT_ENTER("layer_norm", x);
+    sn_dim d = sn_dim_of(x, -1);
+    sn_dtype t = (sn_dtype)x->dtype;
+    return sn_layer_norm_at(at, x, layer_param(at, x, t, name, "weight", SN_DIMS(d)),
+                            layer_param(at, x, t, name, "bias", SN_DIMS(d)), eps);
+}
+
+sn_tensor sn_nn_rms_norm_at(sn_loc at, sn_tensor x, const char *name, double eps) {
+    FRONT_ENTER("rms_norm", x);
+    sn_dim d = sn_dim_of(x, -1);
+    return sn_rms_norm_at(at, x, layer_param(at, x, (sn_dtype)x->dtype, name, "weight", SN_DIMS(d)),
+                          eps);
+}
+
+sn_tensor sn_glu_at(sn_loc at, sn_tensor x, sn_tensor gate, sn_tensor up, sn_tensor down,
+                    sn_tensor (*act)(sn_loc, sn_tensor)) {
+    sn_tensor g = act(at, sn_linear_at(at, x, gate, NULL)), u = sn_linear_at(at, x, up, NULL);
+    sn_tensor h = sn_mul_at(at, sn_operand_tensor(g), sn_operand_tensor(u));
+    return sn_linear_at(at, h, down, NULL);
+}

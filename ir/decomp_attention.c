@@ -1,0 +1,156 @@
+/* decomp_attention.c: attention and its fused form, spelled in products, regions and softmax.
+ *
+ * softmax(mask(score(scale q k^T))) v. Heads in groups share a key head: queries [B, H, Tq, d] are
+ * read as [B, Hk, (H/Hk) Tq, d], which is the same memory, so no key is repeated.
+ *
+ * A key whose weight is 0 contributes nothing, whatever its value is. A plain product would give
+ * 0 * NaN = NaN, so where a region can hide keys the values that are not finite are replaced by 0,
+ * and a row that does see such a key becomes NaN as a whole. That costs one product with a single
+ * column and no intermediate larger than the weights. */
+#include "ir/decomp_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct attention {
+    decomp *c;
+    sn_node *q, *k, *v;
+    sn_dim batch, heads, key_heads, group, tq, tk;
+    int n_captured;
+} attention;
+
+static bool read_operands(attention *a, decomp *c) {
+    a->c = c;
+    a->n_captured = c->n_in - 3;
+    for (int i = 0; i < 3; i++) {
+        if (!sn_dc_float(c, i)) return false;
+        if (c->in[i]->rank != 4)
+            return sn_dc_fail(c, "q must be [B, H, Tq, d], k [B, Hk, Tk, d], v [B, Hk, Tk, dv]");
+    }
+    a->q = sn_dc_operand(c, 0);
+    a->k = sn_dc_operand(c, 1);
+    a->v = sn_dc_operand(c, 2);
+    const sn_dim *q = a->q->shape, *k = a->k->shape, *v = a->v->shape;
+    a->batch = q[0], a->heads = q[1], a->tq = q[2];
+    a->key_heads = k[1], a->tk = k[2];
+    if (k[0] != q[0] || v[0] != q[0]) return sn_dc_fail(c, "the batch sizes of q, k and v differ");
+    if (k[3] != q[3]) return sn_dc_fail(c, "queries and keys have different widths");
+    if (v[1] != k[1] || v[2] != k[2])
+        return sn_dc_fail(c, "keys and values differ in heads or length");
+    if (!sn_dim_div(c->m, a->heads, a->key_heads, &a->group))
+        return sn_dc_fail(c, "the query heads are not a multiple of the key heads");
+    return true;
+}
+
+/* A region's arguments are what the composite gives it: scalars of these types, then the captured
+ * tensors. */
+static bool check_region(const attention *a, const sn_region *r, const char *what, int n_index,
+                         sn_dtype result) {
+    const decomp *c = a->c;
+    int first = result == SN_BOOL ? 0 : 1; /* the score comes before the indices */
+    if (r->n_arg != first + n_index + a->n_captured || r->n_out != 1)
+        return sn_dc_fail(c,
+                          "the %s region has %d arguments; it takes %s b, h, q, k and %d captured",
+                          what, r->n_arg, first ? "score," : "", a->n_captured);
+    for (int i = 0; i < first + n_index; i++) {
+        sn_dtype want = i < first ? c->type : SN_I32;
+        if (r->arg[i]->rank || r->arg[i]->dtype != want)
+            return sn_dc_fail(c, "argument %d of the %s region must be a scalar %s", i, what,
+                              sn_dtype_name(want));
+    }
+    for (int i = 0; i < a->n_captured; i++) {
+        const sn_node *arg = r->arg[first + n_index + i], *in = c->in[3 + i];
+        if (arg->dtype != in->dtype || arg->rank != in->rank ||
+            (in->rank && memcmp(arg->shape, in->shape, sizeof(sn_dim) * in->rank)))
+            return sn_dc_fail(
+                c, "captured tensor %d has another type than the %s region's argument", i, what);
+    }
+    if (r->out[0]->dtype != result || r->out[0]->rank)
+        return sn_dc_fail(c, "the %s region must give a scalar %s", what, sn_dtype_name(result));
+    return true;
+}
+
+/* The region at every (b, h, q, k); score: its first argument, NULL for a mask. */
+static sn_node *map_region(const attention *a, const sn_region *r, sn_node *score) {
+    sn_module *m = a->c->m;
+    sn_dim shape[4] = {a->batch, a->heads, a->tq, a->tk};
+    sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)r->n_arg);
+    int n = 0;
+    if (score) arg[n++] = score;
+    for (int i = 0; i < 4; i++) arg[n++] = sn_b_iota(m, SN_I32, 4, shape, i);
+    for (int i = 0; i < a->n_captured; i++) arg[n++] = a->c->in[3 + i];
+    sn_node *result;
+    sn_region_map(r, arg, 4, shape, &result);
+    return result;
+}
+
+static const sn_region *region_of(const decomp *c, sn_attr_key key) {
+    const sn_attr *attr = sn_dc_attr(c, key);
+    return attr ? attr->r : NULL;
+}
+
+/* Scores [B, H, Tq, Tk] after both regions: -inf where the key is hidden. NULL: an error. */
+static sn_node *make_scores(const attention *a) {
+    decomp *c = a->c;
+    const sn_region *score = region_of(c, SN_A_score), *mask = region_of(c, SN_A_mask);
+    if (score && !check_region(a, score, "score", 4, c->type)) return NULL;
+    if (mask && !check_region(a, mask, "mask", 4, SN_BOOL)) return NULL;
+    int64_t width;
+    const sn_attr *scale = sn_dc_attr(c, SN_A_scale);
+    if (!scale && !sn_dc_number(c, "the width of the heads", a->q->shape[3], &width)) return NULL;
+    double factor = scale ? scale->f : 1 / sqrt((double)width);
+
+    sn_dim rows = sn_dim_mul(c->m, a->group, a->tq);
+    sn_dim grouped[4] = {a->batch, a->key_heads, rows, a->q->shape[3]};
+    sn_dim full[4] = {a->batch, a->heads, a->tq, a->tk};
+    sn_node *s = sn_dc_dot(sn_b_reshape(a->q, 4, grouped), a->k, 2, 3, 3);
+    s = sn_b_scalar(SN_OP_mul, sn_b_reshape(s, 4, full), factor);
+    if (score) s = map_region(a, score, s);
+    if (mask) s = sn_b_select(map_region(a, mask, NULL), s, sn_b_const(c->m, c->type, -INFINITY));
+    return c->m->error.code ? NULL : s;
+}
+
+/* Weights [B, Hk, rows, Tk] times values; see the head of the file. */
+static sn_node *weigh_values(sn_node *p, sn_node *v) {
+    int64_t width_axis = 3;
+    sn_dtype t = (sn_dtype)v->dtype;
+    sn_node *zero = sn_b_const(v->m, t, 0);
+    sn_node *finite = sn_b_scalar(SN_OP_lt, sn_b_unary(SN_OP_abs, v), INFINITY);
+    sn_node *bad =
+        sn_b_reduce(SN_OP_reduce_max, sn_b_cast(sn_b_unary(SN_OP_not, finite), t), 1, &width_axis);
+    sn_node *sees_bad = sn_b_scalar(SN_OP_ne, sn_dc_dot(p, bad, 2, 3, 2), 0);
+    sn_node *y = sn_dc_dot(p, sn_b_select(finite, v, zero), 2, 3, 2);
+    return sn_b_select(sees_bad, sn_b_const(v->m, t, NAN), y);
+}
+
+/* softmax of the scores times values: [B, H, Tq, dv] */
+static sn_node *apply_weights(const attention *a, sn_node *scores) {
+    const decomp *c = a->c;
+    sn_dim rows = sn_dim_mul(c->m, a->group, a->tq);
+    sn_dim grouped[4] = {a->batch, a->key_heads, rows, a->tk};
+    sn_dim full[4] = {a->batch, a->heads, a->tq, a->v->shape[3]};
+    sn_node *p = sn_b_reshape(sn_dc_softmax(scores, 3), 4, grouped);
+    bool hides = region_of(c, SN_A_score) || region_of(c, SN_A_mask);
+    sn_node *y = hides ? weigh_values(p, a->v) : sn_dc_dot(p, a->v, 2, 3, 2);
+    return c->m->error.code ? y : sn_b_reshape(y, 4, full);
+}
+
+bool decomp_attention(decomp *c) {
+    attention a;
+    sn_node *scores;
+    if (!read_operands(&a, c) || !(scores = make_scores(&a))) return false;
+    return sn_dc_done(c, apply_weights(&a, scores));
+}
+
+bool decomp_flash(decomp *c) {
+    attention a;
+    sn_node *scores;
+    if (c->n_in < 3) return sn_dc_fail(c, "q, k and v are needed");
+    if (!read_operands(&a, c) || !(scores = make_scores(&a))) return false;
+    sn_node *lse = SN_NODE(c->m, logsumexp, SN_ATTRS(SN_INT(axis, 3)), scores);
+    sn_dim shape[3] = {a.batch, a.heads, a.tq};
+    if (!sn_dc_done(c, apply_weights(&a, scores))) return false;
+    c->out[1] = sn_b_reshape(lse, 3, shape);
+    c->n_out = 2;
+    return !c->m->error.code;
+}

@@ -1,0 +1,307 @@
+/* decomp_nn.c: activations, statistics, norms, embeddings, positions and losses, spelled in
+ * primitives. Stable forms: no intermediate overflows where the result does not. */
+#include "ir/decomp_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- activations ---- */
+
+bool decomp_relu(decomp *c) {
+    return sn_dc_done(c, sn_b_scalar(SN_OP_max, sn_dc_operand(c, 0), 0));
+}
+
+bool decomp_gelu(decomp *c) {
+    if (!sn_dc_float(c, 0)) return false;
+    sn_node *x = sn_dc_operand(c, 0);
+    sn_node *erf = sn_b_unary(SN_OP_erf, sn_b_scalar(SN_OP_mul, x, sqrt(0.5)));
+    sn_node *half = sn_b_scalar(SN_OP_mul, x, 0.5);
+    return sn_dc_done(c, sn_b_binary(SN_OP_mul, half, sn_b_scalar(SN_OP_add, erf, 1)));
+}
+
+bool decomp_gelu_tanh(decomp *c) {
+    if (!sn_dc_float(c, 0)) return false;
+    sn_node *x = sn_dc_operand(c, 0);
+    sn_node *square = sn_b_binary(SN_OP_mul, x, x);
+    /* x + 0.044715 x^3 = x (1 + 0.044715 x^2) */
+    sn_node *inner = sn_b_scalar(SN_OP_add, sn_b_scalar(SN_OP_mul, square, 0.044715), 1);
+    inner = sn_b_scalar(SN_OP_mul, sn_b_binary(SN_OP_mul, x, inner), sqrt(2 / M_PI));
+    sn_node *half = sn_b_scalar(SN_OP_mul, x, 0.5);
+    sn_node *one_plus = sn_b_scalar(SN_OP_add, sn_b_unary(SN_OP_tanh, inner), 1);
+    return sn_dc_done(c, sn_b_binary(SN_OP_mul, half, one_plus));
+}
+
+bool decomp_silu(decomp *c) {
+    if (!sn_dc_float(c, 0)) return false;
+    sn_node *x = sn_dc_operand(c, 0);
+    return sn_dc_done(c, sn_b_binary(SN_OP_mul, x, sn_b_unary(SN_OP_sigmoid, x)));
+}
+
+/* max(x, 0) + ln(1 + e^-|x|) */
+bool decomp_softplus(decomp *c) {
+    if (!sn_dc_float(c, 0)) return false;
+    sn_node *x = sn_dc_operand(c, 0);
+    sn_node *e = sn_b_unary(SN_OP_exp, sn_b_unary(SN_OP_neg, sn_b_unary(SN_OP_abs, x)));
+    return sn_dc_done(
+        c, sn_b_binary(SN_OP_add, sn_b_scalar(SN_OP_max, x, 0), sn_b_unary(SN_OP_log1p, e)));
+}
+
+/* ---- statistics ---- */
+
+static sn_node *mean_over(sn_node *x, int n_axes, const int64_t *axes) {
+    sn_dim count = sn_dim_const(x->m, 1);
+    for (int i = 0; i < n_axes; i++) count = sn_dim_mul(x->m, count, x->shape[axes[i]]);
+    sn_node *n = sn_b_dim(x->m, (sn_dtype)x->dtype, count);
+    return sn_b_binary(SN_OP_div, sn_b_reduce(SN_OP_reduce_sum, x, n_axes, axes), n);
+}
+
+/* Mean of squares of x. */
+static sn_node *mean_square(sn_node *x, int n_axes, const int64_t *axes) {
+    return mean_over(sn_b_binary(SN_OP_mul, x, x), n_axes, axes);
+}
+
+static const sn_attr *read_axes(const decomp *c) {
+    const sn_attr *a = sn_dc_attr(c, SN_A_axes);
+    if (!a) sn_dc_fail(c, "attribute 'axes' is missing");
+    for (int i = 0; a && i < a->n; i++)
+        if (a->v[i] < 0 || a->v[i] >= c->in[0]->rank) {
+            sn_dc_fail(c, "there is no axis %lld", (long long)a->v[i]);
+            return NULL;
+        }
+    return a;
+}
+
+bool decomp_mean(decomp *c) {
+    const sn_attr *axes = read_axes(c);
+    return axes && sn_dc_float(c, 0) &&
+           sn_dc_done(c, mean_over(sn_dc_operand(c, 0), axes->n, axes->v));
+}
+
+bool decomp_variance(decomp *c) {
+    const sn_attr *axes = read_axes(c);
+    if (!axes || !sn_dc_float(c, 0)) return false;
+    sn_node *x = sn_dc_operand(c, 0);
+    sn_node *away = sn_b_binary(SN_OP_sub, x, mean_over(x, axes->n, axes->v));
+    return sn_dc_done(c, mean_square(away, axes->n, axes->v));
+}
+
+/* ---- softmax and its logarithms ---- */
+
+/* x shifted so that its largest element on the axis is 0, e^ of that, and its sum, which is 1 where
+ * the whole row is -inf. The maximum is constant to gradients: the results do not depend on it. */
+typedef struct shifted {
+    sn_node *max, *x, *exp, *sum;
+} shifted;
+
+static shifted shift_exp(sn_node *x, int axis) {
+    int64_t a = axis;
+    shifted s;
+    s.max = sn_b_unary(SN_OP_stop_gradient, sn_b_reduce(SN_OP_reduce_max, x, 1, &a));
+    sn_node *zero = sn_b_const(x->m, (sn_dtype)x->dtype, 0);
+    sn_node *shift = sn_b_select(sn_b_scalar(SN_OP_eq, s.max, -INFINITY), zero, s.max);
+    s.x = sn_b_binary(SN_OP_sub, x, shift);
+    s.exp = sn_b_unary(SN_OP_exp, s.x);
+    sn_node *sum = sn_b_reduce(SN_OP_reduce_sum, s.exp, 1, &a);
+    sn_node *one = sn_b_const(x->m, (sn_dtype)x->dtype, 1);
+    s.sum = sn_b_select(sn_b_scalar(SN_OP_eq, sum, 0), one, sum);
+    return s;
+}
+
+bool decomp_softmax(decomp *c) {
+    int axis;
+    if (!sn_dc_float(c, 0) || !sn_dc_axis(c, &axis)) return false;
+    shifted s = shift_exp(sn_dc_operand(c, 0), axis);
+    return sn_dc_done(c, sn_b_binary(SN_OP_mul, s.exp, sn_b_unary(SN_OP_recip, s.sum)));
+}
+
+/* -inf where softmax is 0, also in a row that is -inf as a whole */
+bool decomp_log_softmax(decomp *c) {
+    int axis;
+    if (!sn_dc_float(c, 0) || !sn_dc_axis(c, &axis)) return false;
+    shifted s = shift_exp(sn_dc_operand(c, 0), axis);
+    return sn_dc_done(c, sn_b_binary(SN_OP_sub, s.x, sn_b_unary(SN_OP_log, s.sum)));
+}
+
+bool decomp_logsumexp(decomp *c) {
+    int axis;
+    if (!sn_dc_float(c, 0) || !sn_dc_axis(c, &axis)) return false;
+    shifted s = shift_exp(sn_dc_operand(c, 0), axis);
+    return sn_dc_done(c, sn_b_binary(SN_OP_add, s.max, sn_b_unary(SN_OP_log, s.sum)));
+}
+
+/* ---- norms over the last axis ---- */
+
+bool decomp_layer_norm(decomp *c) {
+    if (!sn_dc_float(c, 0) || !sn_dc_rank(c, 0, 1)) return false;
+    sn_node *x = sn_dc_operand(c, 0);
+    int64_t axis = x->rank - 1;
+    if (!sn_dc_vector(c, 1, x->shape[axis]) || !sn_dc_vector(c, 2, x->shape[axis])) return false;
+    sn_node *away = sn_b_binary(SN_OP_sub, x, mean_over(x, 1, &axis));
+    sn_node *v = sn_b_scalar(SN_OP_add, mean_square(away, 1, &axis), sn_dc_flt(c, SN_A_eps, 1e-5));
+    sn_node *y = sn_b_binary(SN_OP_mul, away, sn_b_unary(SN_OP_rsqrt, v));
+    if (c->n_in > 1) y = sn_b_binary(SN_OP_mul, y, sn_dc_operand(c, 1));
+    if (c->n_in > 2) y = sn_b_binary(SN_OP_add, y, sn_dc_operand(c, 2));
+    return sn_dc_done(c, y);
+}
+
+bool decomp_rms_norm(decomp *c) {
+    if (!sn_dc_float(c, 0) || !sn_dc_rank(c, 0, 1)) return false;
+    sn_node *x = sn_dc_operand(c, 0);
+    int64_t axis = x->rank - 1;
+    if (!sn_dc_vector(c, 1, x->shape[axis])) return false;
+    sn_node *v = sn_b_scalar(SN_OP_add, mean_square(x, 1, &axis), sn_dc_flt(c, SN_A_eps, 1e-5));
+    sn_node *y = sn_b_binary(SN_OP_mul, x, sn_b_unary(SN_OP_rsqrt, v));
+    if (c->n_in > 1) y = sn_b_binary(SN_OP_mul, y, sn_dc_operand(c, 1));
+    return sn_dc_done(c, y);
+}
+
+/* ---- embeddings and positions ---- */
+
+bool decomp_embedding(decomp *c) {
+    if (c->in[0]->rank != 2) return sn_dc_fail(c, "the table must have the shape [n, d]");
+    if (!sn_dc_integer(c, 1)) return false;
+    /* not through sn_dc_operand: a narrow table is read as it is */
+    c->out[0] = SN_NODE(c->m, gather, SN_ATTRS(SN_INT(axis, 0)), c->in[0], c->in[1]);
+    return !c->m->error.code;
+}
+
+/* The {size} attribute as a fixed number of columns. */
+static bool read_size(const decomp *c, int64_t *size) {
+    const sn_attr *a = sn_dc_attr(c, SN_A_size);
+    if (!a || a->n != 1) return sn_dc_fail(c, "attribute 'size' needs one number of columns");
+    return sn_dc_number(c, "size", a->v[0], size);
+}
+
+/* x with an axis of size 1 at the end */
+static sn_node *as_column(sn_node *x) {
+    sn_dim shape[SN_MAX_RANK + 1];
+    if (x->rank) memcpy(shape, x->shape, sizeof *shape * x->rank);
+    shape[x->rank] = 1;
+    return sn_b_reshape(x, x->rank + 1, shape);
+}
+
+bool decomp_one_hot(decomp *c) {
+    const sn_attr *a = sn_dc_attr(c, SN_A_size);
+    if (!a || a->n != 1) return sn_dc_fail(c, "attribute 'size' needs one number of columns");
+    if (!sn_dc_integer(c, 0)) return false;
+    sn_node *x = c->in[0];
+    sn_node *column = sn_b_iota(c->m, (sn_dtype)x->dtype, 1, a->v, 0);
+    c->out[0] = sn_b_cast(sn_b_binary(SN_OP_eq, as_column(x), column),
+                          (sn_dtype)sn_dc_int(c, SN_A_dtype, SN_F32));
+    return !c->m->error.code;
+}
+
+/* base^(-2 (i + first) / width) for i in 0 .. width/2 - 1 */
+static sn_node *frequencies(const decomp *c, sn_dtype t, int64_t width, double base, double first) {
+    sn_dim half = width / 2;
+    sn_node *i = sn_b_iota(c->m, t, 1, &half, 0);
+    sn_node *power = sn_b_scalar(SN_OP_add, i, first);
+    return sn_b_unary(SN_OP_exp, sn_b_scalar(SN_OP_mul, power, -2 * log(base) / (double)width));
+}
+
+bool decomp_sinusoid(decomp *c) {
+    int64_t width;
+    if (!read_size(c, &width)) return false;
+    if (width % 2) return sn_dc_fail(c, "size must be even, not %lld", (long long)width);
+    sn_dtype t = (sn_dtype)sn_dc_int(c, SN_A_dtype, SN_F32);
+    /* PH22 counts t and i from 1; here they start at 0 */
+    double first = sn_dc_int(c, SN_A_vaswani, 0) ? 0 : 1;
+    sn_node *f = frequencies(c, t, width, sn_dc_flt(c, SN_A_base, 10000), first);
+    sn_node *pos = sn_b_scalar(SN_OP_add, sn_b_cast(c->in[0], t), first);
+    sn_node *angle = sn_b_binary(SN_OP_mul, as_column(pos), f);
+    sn_node *pair[2] = {as_column(sn_b_unary(SN_OP_sin, angle)),
+                        as_column(sn_b_unary(SN_OP_cos, angle))};
+    sn_node *both = sn_b_concat(c->m, 2, pair, angle->rank);
+    sn_dim shape[SN_MAX_RANK];
+    if (c->m->error.code) return false;
+    memcpy(shape, angle->shape, sizeof *shape * angle->rank);
+    shape[angle->rank - 1] = width;
+    c->out[0] = sn_b_reshape(both, angle->rank, shape);
+    return !c->m->error.code;
+}
+
+/* Positions [T] or [B, T] as [T, 1] or [B, 1, .., T, 1], which fits x [.., T, d]. */
+static sn_node *rope_positions(const decomp *c, const sn_node *x) {
+    sn_node *pos = sn_b_cast(c->in[1], c->type);
+    if (pos->rank == 1 && pos->shape[0] == x->shape[x->rank - 2]) return as_column(pos);
+    if (pos->rank == 2 && x->rank >= 3 && pos->shape[0] == x->shape[0] &&
+        pos->shape[1] == x->shape[x->rank - 2]) {
+        sn_dim shape[SN_MAX_RANK];
+        for (int i = 0; i < x->rank; i++) shape[i] = 1;
+        shape[0] = pos->shape[0];
+        shape[x->rank - 2] = pos->shape[1];
+        return sn_b_reshape(pos, x->rank, shape);
+    }
+    sn_dc_fail(c, "positions must be [T] or [B, T] for x [B, .., T, d]");
+    return NULL;
+}
+
+bool decomp_rope(decomp *c) {
+    int64_t width;
+    if (!sn_dc_float(c, 0) || !sn_dc_rank(c, 0, 2)) return false;
+    sn_node *x = sn_dc_operand(c, 0);
+    int last = x->rank - 1;
+    if (!sn_dc_number(c, "the width of x", x->shape[last], &width)) return false;
+    if (width % 2) return sn_dc_fail(c, "the width of x must be even, not %lld", (long long)width);
+    sn_node *pos = rope_positions(c, x);
+    if (!pos) return false;
+    sn_node *f = frequencies(c, c->type, width, sn_dc_flt(c, SN_A_base, 10000), 0);
+    sn_node *angle = sn_b_binary(SN_OP_mul, pos, f);
+    sn_node *sin = sn_b_unary(SN_OP_sin, angle), *cos = sn_b_unary(SN_OP_cos, angle);
+
+    /* a and b: the two of every pair, each [.., T, d/2]; `join` is the axis that tells them apart
+     */
+    bool interleaved = sn_dc_int(c, SN_A_interleaved, 0);
+    int join = interleaved ? x->rank : last;
+    sn_dim shape[SN_MAX_RANK + 1], half[SN_MAX_RANK];
+    memcpy(half, x->shape, sizeof *half * x->rank);
+    half[last] = width / 2;
+    memcpy(shape, half, sizeof *half * x->rank);
+    shape[x->rank] = 2;
+    sn_node *pairs = interleaved ? sn_b_reshape(x, x->rank + 1, shape) : x;
+    sn_dim size = interleaved ? 1 : width / 2;
+    if (c->m->error.code) return false;
+    sn_node *a = sn_b_reshape(sn_b_slice(pairs, join, 0, size), x->rank, half);
+    sn_node *b = sn_b_reshape(sn_b_slice(pairs, join, size, size), x->rank, half);
+    sn_node *turned[2] = {
+        sn_b_binary(SN_OP_sub, sn_b_binary(SN_OP_mul, a, cos), sn_b_binary(SN_OP_mul, b, sin)),
+        sn_b_binary(SN_OP_add, sn_b_binary(SN_OP_mul, b, cos), sn_b_binary(SN_OP_mul, a, sin))};
+    for (int i = 0; interleaved && i < 2; i++) turned[i] = as_column(turned[i]);
+    sn_node *y = sn_b_concat(c->m, 2, turned, join);
+    return sn_dc_done(c, c->m->error.code ? y : sn_b_reshape(y, x->rank, x->shape));
+}
+
+/* ---- losses and noise ---- */
+
+/* -sum of log_softmax(x) where the class is the target: a target that is no class costs 0 */
+bool decomp_cross_entropy(decomp *c) {
+    if (!sn_dc_float(c, 0) || !sn_dc_rank(c, 0, 1) || !sn_dc_integer(c, 1)) return false;
+    sn_node *x = sn_dc_operand(c, 0), *target = c->in[1];
+    int64_t last = x->rank - 1;
+    if (target->rank != last ||
+        (last && memcmp(target->shape, x->shape, sizeof(sn_dim) * (size_t)last)))
+        return sn_dc_fail(c, "targets must have x's shape without its last axis");
+    sn_node *logp = SN_NODE(c->m, log_softmax, SN_ATTRS(SN_INT(axis, last)), x);
+    sn_node *column = sn_b_iota(c->m, (sn_dtype)target->dtype, 1, &x->shape[last], 0);
+    sn_node *hit = sn_b_binary(SN_OP_eq, as_column(target), column);
+    sn_node *picked = sn_b_select(hit, logp, sn_b_const(c->m, c->type, 0));
+    sn_node *sum = sn_b_reduce(SN_OP_reduce_sum, picked, 1, &last);
+    if (c->m->error.code) return false;
+    return sn_dc_done(c, sn_b_unary(SN_OP_neg, sn_b_reshape(sum, (int)last, x->shape)));
+}
+
+bool decomp_dropout(decomp *c) {
+    double rate = sn_dc_flt(c, SN_A_rate, 0);
+    if (!sn_dc_float(c, 0)) return false;
+    if (!(rate >= 0 && rate <= 1)) return sn_dc_fail(c, "rate %g is not in [0, 1]", rate);
+    sn_node *x = sn_dc_operand(c, 0);
+    sn_node *u = SN_NODE(
+        c->m, random,
+        SN_ATTRS(SN_INT(stream, sn_dc_int(c, SN_A_stream, 0)), SN_LIST(shape, x->rank, x->shape)),
+        c->in[1]);
+    /* the bound as f32: the draw is one, and compiled code compares in f32 */
+    sn_node *dropped = sn_b_scalar(SN_OP_lt, u, (double)(float)rate);
+    sn_node *zero = sn_b_const(c->m, c->type, 0);
+    double keep = rate < 1 ? 1 / (1 - rate) : 0;
+    return sn_dc_done(c, sn_b_select(dropped, zero, sn_b_scalar(SN_OP_mul, x, keep)));
+}

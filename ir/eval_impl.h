@@ -1,0 +1,34 @@
+/* eval_impl.h: the inside of the reference evaluator, shared by eval.c (driver, leaves, memory) and
+ * eval_prims.c (one function a primitive). */
+#ifndef SN_EVAL_IMPL_H
+#define SN_EVAL_IMPL_H
+
+#include "ir/ir.h"
+
+/* One evaluation of one node: operands are there, `out` is to be filled. */
+typedef struct eval_call {
+    sn_eval *ev;
+    const sn_node *n;
+    const sn_value *const *in; /* [n->n_in]; a value with several results is an array of them */
+    sn_value *out;
+} eval_call;
+
+/* A primitive's meaning: works out type, shape and elements of c->out from the operands' values and
+ * the attributes alone, so that the driver can hold them against what infer.c said. */
+typedef bool (*eval_fn)(eval_call *c);
+
+#define PRIM(name, ...) bool eval_##name(eval_call *c);
+#include "ir/ops.def"
+
+/* Memory of the result: sets type and shape, returns its elements (zero), NULL on error. */
+double *sn_eval_alloc(eval_call *c, sn_dtype t, int rank, const int64_t *shape);
+/* The result shares the elements of operand 0. */
+bool sn_eval_alias(eval_call *c, int rank, const int64_t *shape);
+/* Fails the module at the node's place in the user's code; false. */
+bool sn_eval_fail(eval_call *c, sn_code code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The elements that the user bound to a leaf's name. */
+bool sn_eval_leaf(eval_call *c);
+int64_t sn_eval_dim(const eval_call *c, sn_dim d);
+
+#endif

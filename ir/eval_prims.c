@@ -1,0 +1,541 @@
+/* eval_prims.c: the meaning of the structural primitives, one function a row of ops.def.
+ * Naive loops over row-major doubles; sums run in ascending order of the index. Every function
+ * works out its result's shape from values and attributes, independently of infer.c. */
+#include "ir/eval_impl.h"
+#include "runtime/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- walking strided tensors ---- */
+
+static void strides_of(int rank, const int64_t *shape, int64_t *stride) {
+    int64_t s = 1;
+    for (int i = rank; i-- > 0; s *= shape[i]) stride[i] = s;
+}
+
+/* dst[i . dst_stride] = src[i . src_stride] for every index i of the shape. */
+static void copy_strided(int rank, const int64_t *shape, double *dst, const int64_t *dst_stride,
+                         const double *src, const int64_t *src_stride) {
+    if (rank == 0) {
+        *dst = *src;
+        return;
+    }
+    for (int64_t i = 0; i < shape[0]; i++)
+        copy_strided(rank - 1, shape + 1, dst + i * dst_stride[0], dst_stride + 1,
+                     src + i * src_stride[0], src_stride + 1);
+}
+
+static int64_t product(int n, const int64_t *v) {
+    int64_t p = 1;
+    for (int i = 0; i < n; i++) p *= v[i];
+    return p;
+}
+
+/* A list attribute's values; dimensions are evaluated. Absent: `otherwise` everywhere. */
+static void read_list(const eval_call *c, sn_attr_key key, int n, int64_t *out, int64_t otherwise) {
+    const sn_attr *a = sn_attr_get(c->n, key);
+    bool dims = sn_attr_table[key].kind == SN_AK_DIMS;
+    for (int i = 0; i < n; i++)
+        out[i] = !a || i >= a->n ? otherwise : dims ? sn_eval_dim(c, a->v[i]) : a->v[i];
+}
+
+/* The shape attribute; returns its rank. */
+static int read_shape(const eval_call *c, int64_t *shape) {
+    const sn_attr *a = sn_attr_get(c->n, SN_A_shape);
+    int rank = a ? a->n : 0;
+    read_list(c, SN_A_shape, rank, shape, 0);
+    return rank;
+}
+
+static sn_dtype read_dtype(const eval_call *c) {
+    return (sn_dtype)sn_attr_int(c->n, SN_A_dtype, SN_F32);
+}
+
+/* Is v an index below size? If not, says which index against which bound. */
+static bool check_index(eval_call *c, const char *what, double v, int64_t size) {
+    if (v >= 0 && v < (double)size) return true;
+    return sn_eval_fail(c, SN_ERR_RANGE, "%s %.0f is outside [0, %lld)", what, v, (long long)size);
+}
+
+/* Is [start, start + size) with its step inside an axis of `bound` elements? */
+static bool check_window(eval_call *c, int axis, int64_t start, int64_t size, int64_t step,
+                         int64_t bound) {
+    if (start >= 0 && size >= 0 && step > 0 && start <= bound &&
+        (size == 0 || start + (size - 1) * step < bound))
+        return true;
+    return sn_eval_fail(c, SN_ERR_RANGE,
+                        "axis %d: %lld elements from %lld, step %lld, are not within %lld", axis,
+                        (long long)size, (long long)start, (long long)step, (long long)bound);
+}
+
+/* An axis attribute splits x into [outer, axis, inner]. */
+typedef struct split {
+    int axis;
+    int64_t outer, size, inner;
+} split;
+
+static split split_at(const eval_call *c, const sn_value *x) {
+    int axis = (int)sn_attr_int(c->n, SN_A_axis, 0);
+    return (split){axis, product(axis, x->shape), x->shape[axis],
+                   product(x->rank - axis - 1, x->shape + axis + 1)};
+}
+
+static double lowest(sn_dtype t) {
+    switch (t) {
+    case SN_I8:
+        return INT8_MIN;
+    case SN_I32:
+        return INT32_MIN;
+    case SN_I64:
+        return (double)INT64_MIN;
+    case SN_U8:
+    case SN_BOOL:
+        return 0;
+    default:
+        return -INFINITY;
+    }
+}
+
+static double highest(sn_dtype t) {
+    switch (t) {
+    case SN_I8:
+        return INT8_MAX;
+    case SN_I32:
+        return INT32_MAX;
+    case SN_I64:
+        return (double)INT64_MAX;
+    case SN_U8:
+        return UINT8_MAX;
+    case SN_BOOL:
+        return 1;
+    default:
+        return INFINITY;
+    }
+}
+
+/* ---- leaves ---- */
+
+bool eval_input(eval_call *c) {
+    return sn_eval_leaf(c);
+}
+
+bool eval_param(eval_call *c) {
+    return sn_eval_leaf(c);
+}
+
+bool eval_state(eval_call *c) {
+    return sn_eval_leaf(c);
+}
+
+bool eval_const(eval_call *c) {
+    double *out = sn_eval_alloc(c, read_dtype(c), 0, NULL);
+    if (out) *out = sn_attr_flt(c->n, SN_A_value, 0);
+    return out;
+}
+
+bool eval_arg(eval_call *c) {
+    return sn_eval_fail(c, SN_ERR_USAGE, "an argument of a region has no value outside it");
+}
+
+bool eval_dim_value(eval_call *c) {
+    double *out = sn_eval_alloc(c, read_dtype(c), 0, NULL);
+    if (out) *out = (double)sn_eval_dim(c, sn_attr_int(c->n, SN_A_dim, 0));
+    return out;
+}
+
+bool eval_iota(eval_call *c) {
+    int64_t shape[SN_MAX_RANK];
+    int rank = read_shape(c, shape);
+    double *out = sn_eval_alloc(c, read_dtype(c), rank, shape);
+    if (!out) return false;
+    split s = split_at(c, c->out);
+    for (int64_t i = 0; i < c->out->n; i++) out[i] = (double)(i / s.inner % s.size);
+    return true;
+}
+
+bool eval_random(eval_call *c) {
+    int64_t shape[SN_MAX_RANK];
+    int rank = read_shape(c, shape);
+    double *out = sn_eval_alloc(c, read_dtype(c), rank, shape);
+    if (!out) return false;
+    if (c->in[0]->n != 2)
+        return sn_eval_fail(c, SN_ERR_SHAPE, "the operand is [seed, step], not %lld numbers",
+                            (long long)c->in[0]->n);
+    uint64_t seed = (uint64_t)(int64_t)c->in[0]->data[0];
+    uint32_t step = (uint32_t)(int64_t)c->in[0]->data[1];
+    uint32_t stream = (uint32_t)sn_attr_int(c->n, SN_A_stream, 0);
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, word[4] = {0};
+    for (int64_t e = 0; e < c->out->n; e++) {
+        uint64_t block = (uint64_t)e / 4;
+        uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), stream, step};
+        if ((e & 3) == 0) sn_philox4x32(counter, key, word);
+        out[e] = sn_bits_uniform(word[e & 3]);
+    }
+    return true;
+}
+
+/* ---- the same elements elsewhere ---- */
+
+bool eval_broadcast(eval_call *c) {
+    const sn_value *x = c->in[0];
+    int64_t shape[SN_MAX_RANK], own[SN_MAX_RANK], from[SN_MAX_RANK], to[SN_MAX_RANK];
+    int rank = read_shape(c, shape), lead = rank - x->rank;
+    double *out = sn_eval_alloc(c, x->dtype, rank, shape);
+    if (!out) return false;
+    strides_of(x->rank, x->shape, own);
+    strides_of(rank, shape, to);
+    for (int i = 0; i < rank; i++) {
+        bool repeated = i < lead || (x->shape[i - lead] == 1 && shape[i] != 1);
+        if (!repeated && x->shape[i - lead] != shape[i])
+            return sn_eval_fail(c, SN_ERR_SHAPE, "axis %d: %lld elements do not repeat to %lld",
+                                i - lead, (long long)x->shape[i - lead], (long long)shape[i]);
+        from[i] = repeated ? 0 : own[i - lead];
+    }
+    copy_strided(rank, shape, out, to, x->data, from);
+    return true;
+}
+
+bool eval_reshape(eval_call *c) {
+    int64_t shape[SN_MAX_RANK];
+    int rank = read_shape(c, shape);
+    return sn_eval_alias(c, rank, shape);
+}
+
+bool eval_transpose(eval_call *c) {
+    const sn_value *x = c->in[0];
+    int64_t perm[SN_MAX_RANK], shape[SN_MAX_RANK], own[SN_MAX_RANK];
+    int64_t from[SN_MAX_RANK], to[SN_MAX_RANK];
+    read_list(c, SN_A_perm, x->rank, perm, 0);
+    strides_of(x->rank, x->shape, own);
+    for (int i = 0; i < x->rank; i++) {
+        shape[i] = x->shape[perm[i]];
+        from[i] = own[perm[i]];
+    }
+    double *out = sn_eval_alloc(c, x->dtype, x->rank, shape);
+    if (!out) return false;
+    strides_of(x->rank, shape, to);
+    copy_strided(x->rank, shape, out, to, x->data, from);
+    return true;
+}
+
+bool eval_slice(eval_call *c) {
+    const sn_value *x = c->in[0];
+    int64_t start[SN_MAX_RANK], size[SN_MAX_RANK], step[SN_MAX_RANK];
+    int64_t from[SN_MAX_RANK], to[SN_MAX_RANK], at = 0;
+    read_list(c, SN_A_start, x->rank, start, 0);
+    read_list(c, SN_A_size, x->rank, size, 0);
+    read_list(c, SN_A_step, x->rank, step, 1);
+    strides_of(x->rank, x->shape, from);
+    for (int i = 0; i < x->rank; i++) {
+        if (!check_window(c, i, start[i], size[i], step[i], x->shape[i])) return false;
+        at += start[i] * from[i];
+        from[i] *= step[i];
+    }
+    double *out = sn_eval_alloc(c, x->dtype, x->rank, size);
+    if (!out) return false;
+    strides_of(x->rank, size, to);
+    if (c->out->n) copy_strided(x->rank, size, out, to, x->data + at, from);
+    return true;
+}
+
+/* Writes y into dst, whose elements have shape `whole`, from index `start` on. */
+static bool write_window(eval_call *c, double *dst, int rank, const int64_t *whole,
+                         const sn_value *y, const int64_t *start) {
+    int64_t from[SN_MAX_RANK], to[SN_MAX_RANK], at = 0;
+    strides_of(rank, whole, to);
+    strides_of(rank, y->shape, from);
+    for (int i = 0; i < rank; i++) {
+        if (!check_window(c, i, start[i], y->shape[i], 1, whole[i])) return false;
+        at += start[i] * to[i];
+    }
+    if (y->n) copy_strided(rank, y->shape, dst + at, to, y->data, from);
+    return true;
+}
+
+bool eval_concat(eval_call *c) {
+    const sn_value *x = c->in[0];
+    int axis = (int)sn_attr_int(c->n, SN_A_axis, 0);
+    int64_t shape[SN_MAX_RANK], start[SN_MAX_RANK] = {0};
+    memcpy(shape, x->shape, sizeof shape);
+    for (int i = 1; i < c->n->n_in; i++) shape[axis] += c->in[i]->shape[axis];
+    double *out = sn_eval_alloc(c, x->dtype, x->rank, shape);
+    if (!out) return false;
+    for (int i = 0; i < c->n->n_in; i++) {
+        if (!write_window(c, out, x->rank, shape, c->in[i], start)) return false;
+        start[axis] += c->in[i]->shape[axis];
+    }
+    return true;
+}
+
+bool eval_pad(eval_call *c) {
+    const sn_value *x = c->in[0];
+    int64_t low[SN_MAX_RANK], high[SN_MAX_RANK], shape[SN_MAX_RANK];
+    read_list(c, SN_A_low, x->rank, low, 0);
+    read_list(c, SN_A_high, x->rank, high, 0);
+    for (int i = 0; i < x->rank; i++) shape[i] = low[i] + x->shape[i] + high[i];
+    double *out = sn_eval_alloc(c, x->dtype, x->rank, shape);
+    if (!out) return false;
+    double value = sn_attr_flt(c->n, SN_A_value, 0);
+    for (int64_t i = 0; i < c->out->n; i++) out[i] = value;
+    return write_window(c, out, x->rank, shape, x, low);
+}
+
+bool eval_update_slice(eval_call *c) {
+    const sn_value *x = c->in[0];
+    int64_t start[SN_MAX_RANK];
+    read_list(c, SN_A_start, x->rank, start, 0);
+    double *out = sn_eval_alloc(c, x->dtype, x->rank, x->shape);
+    if (!out) return false;
+    memcpy(out, x->data, sizeof *out * (size_t)x->n);
+    return write_window(c, out, x->rank, x->shape, c->in[1], start);
+}
+
+bool eval_result(eval_call *c) {
+    int64_t i = sn_attr_int(c->n, SN_A_index, 0);
+    *c->out = c->in[0][i];
+    return true;
+}
+
+/* ---- sums and maxima ---- */
+
+static double add(double a, double b) {
+    return a + b;
+}
+
+static double max(double a, double b) {
+    return isnan(a) || isnan(b) ? NAN : fmax(a, b);
+}
+
+static double min(double a, double b) {
+    return isnan(a) || isnan(b) ? NAN : fmin(a, b);
+}
+
+static bool reduce(eval_call *c, double first, double (*f)(double, double)) {
+    const sn_value *x = c->in[0];
+    const sn_attr *axes = sn_attr_get(c->n, SN_A_axes);
+    int64_t shape[SN_MAX_RANK], stride[SN_MAX_RANK], own[SN_MAX_RANK];
+    memcpy(shape, x->shape, sizeof shape);
+    for (int i = 0; axes && i < axes->n; i++) shape[axes->v[i]] = 1;
+    double *out = sn_eval_alloc(c, x->dtype, x->rank, shape);
+    if (!out) return false;
+    for (int64_t i = 0; i < c->out->n; i++) out[i] = first;
+    strides_of(x->rank, x->shape, own);
+    strides_of(x->rank, shape, stride);
+    for (int i = 0; axes && i < axes->n; i++) stride[axes->v[i]] = 0;
+    for (int64_t i = 0; i < x->n; i++) {
+        int64_t to = 0;
+        for (int k = 0; k < x->rank; k++) to += i / own[k] % x->shape[k] * stride[k];
+        out[to] = f(out[to], x->data[i]);
+    }
+    return true;
+}
+
+bool eval_reduce_sum(eval_call *c) {
+    return reduce(c, 0, add);
+}
+
+bool eval_reduce_max(eval_call *c) {
+    return reduce(c, lowest(c->in[0]->dtype), max);
+}
+
+bool eval_reduce_min(eval_call *c) {
+    return reduce(c, highest(c->in[0]->dtype), min);
+}
+
+bool eval_argmax(eval_call *c) {
+    const sn_value *x = c->in[0];
+    split s = split_at(c, x);
+    int64_t shape[SN_MAX_RANK];
+    memcpy(shape, x->shape, sizeof shape);
+    shape[s.axis] = 1;
+    double *out = sn_eval_alloc(c, SN_I32, x->rank, shape);
+    if (!out) return false;
+    for (int64_t o = 0; o < c->out->n; o++) { /* zero elements have index 0 */
+        const double *row = x->data + o / s.inner * s.size * s.inner + o % s.inner;
+        int64_t best = 0;
+        for (int64_t i = 1; i < s.size; i++)
+            if (row[i * s.inner] > row[best * s.inner]) best = i;
+        out[o] = (double)best;
+    }
+    return true;
+}
+
+bool eval_cumsum(eval_call *c) {
+    const sn_value *x = c->in[0];
+    split s = split_at(c, x);
+    double *out = sn_eval_alloc(c, x->dtype, x->rank, x->shape);
+    if (!out) return false;
+    for (int64_t i = 0; i < x->n; i++) {
+        bool first = i / s.inner % s.size == 0;
+        out[i] = x->data[i] + (first ? 0 : out[i - s.inner]);
+    }
+    return true;
+}
+
+/* ---- products ---- */
+
+/* One factor of a dot as [batch, free, contract]: the order of its axes, and the three sizes. */
+typedef struct factor {
+    int64_t order[SN_MAX_RANK];
+    int n_batch, n_free, n_contract;
+    int64_t batch, free, contract;
+} factor;
+
+static factor read_factor(const eval_call *c, const sn_value *x, sn_attr_key batch,
+                          sn_attr_key contract) {
+    const sn_attr *b = sn_attr_get(c->n, batch), *k = sn_attr_get(c->n, contract);
+    factor f = {.batch = 1, .free = 1, .contract = 1};
+    bool taken[SN_MAX_RANK] = {false};
+    int n = 0;
+    for (int i = 0; b && i < b->n; i++, f.n_batch++) taken[f.order[n++] = b->v[i]] = true;
+    for (int i = 0; k && i < k->n; i++) taken[k->v[i]] = true;
+    for (int i = 0; i < x->rank; i++)
+        if (!taken[i]) f.order[n++] = i, f.n_free++;
+    for (int i = 0; k && i < k->n; i++, f.n_contract++) f.order[n++] = k->v[i];
+    for (int i = 0; i < f.n_batch; i++) f.batch *= x->shape[f.order[i]];
+    for (int i = 0; i < f.n_free; i++) f.free *= x->shape[f.order[f.n_batch + i]];
+    for (int i = n - f.n_contract; i < n; i++) f.contract *= x->shape[f.order[i]];
+    return f;
+}
+
+/* The factor's elements in its order; memory of the evaluator. */
+static double *pack_factor(eval_call *c, const sn_value *x, const factor *f) {
+    sn_value packed;
+    eval_call scratch = {c->ev, c->n, c->in, &packed};
+    int64_t shape[SN_MAX_RANK], own[SN_MAX_RANK], from[SN_MAX_RANK], to[SN_MAX_RANK];
+    strides_of(x->rank, x->shape, own);
+    for (int i = 0; i < x->rank; i++) {
+        shape[i] = x->shape[f->order[i]];
+        from[i] = own[f->order[i]];
+    }
+    double *out = sn_eval_alloc(&scratch, x->dtype, x->rank, shape);
+    if (!out) return NULL;
+    strides_of(x->rank, shape, to);
+    copy_strided(x->rank, shape, out, to, x->data, from);
+    return out;
+}
+
+bool eval_dot(eval_call *c) {
+    const sn_value *x = c->in[0], *y = c->in[1];
+    factor a = read_factor(c, x, SN_A_batch_a, SN_A_contract_a);
+    factor b = read_factor(c, y, SN_A_batch_b, SN_A_contract_b);
+    if (a.batch != b.batch || a.contract != b.contract)
+        return sn_eval_fail(c, SN_ERR_SHAPE, "batch %lld or sum of %lld against %lld and %lld",
+                            (long long)a.batch, (long long)a.contract, (long long)b.batch,
+                            (long long)b.contract);
+    int64_t shape[2 * SN_MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < a.n_batch + a.n_free; i++) shape[rank++] = x->shape[a.order[i]];
+    for (int i = 0; i < b.n_free; i++) shape[rank++] = y->shape[b.order[b.n_batch + i]];
+    if (rank > SN_MAX_RANK)
+        return sn_eval_fail(c, SN_ERR_SHAPE, "the result has %d axes, at most %d are possible",
+                            rank, SN_MAX_RANK);
+    double *p = pack_factor(c, x, &a), *q = pack_factor(c, y, &b);
+    double *out = p && q ? sn_eval_alloc(c, x->dtype, rank, shape) : NULL;
+    if (!out) return false;
+    for (int64_t g = 0; g < a.batch; g++)
+        for (int64_t i = 0; i < a.free; i++)
+            for (int64_t j = 0; j < b.free; j++) {
+                const double *row = p + (g * a.free + i) * a.contract;
+                const double *column = q + (g * b.free + j) * a.contract;
+                double sum = 0;
+                for (int64_t k = 0; k < a.contract; k++) sum += row[k] * column[k];
+                out[(g * a.free + i) * b.free + j] = sum;
+            }
+    return true;
+}
+
+/* ---- indexed reading and writing ---- */
+
+bool eval_gather(eval_call *c) {
+    const sn_value *x = c->in[0], *y = c->in[1];
+    split s = split_at(c, x);
+    int64_t shape[2 * SN_MAX_RANK];
+    int rank = x->rank - 1 + y->rank;
+    if (rank > SN_MAX_RANK)
+        return sn_eval_fail(c, SN_ERR_SHAPE, "the result has %d axes, at most %d are possible",
+                            rank, SN_MAX_RANK);
+    memcpy(shape, x->shape, sizeof *shape * (size_t)s.axis);
+    memcpy(shape + s.axis, y->shape, sizeof *shape * (size_t)y->rank);
+    memcpy(shape + s.axis + y->rank, x->shape + s.axis + 1,
+           sizeof *shape * (size_t)(x->rank - s.axis - 1));
+    double *out = sn_eval_alloc(c, x->dtype, rank, shape);
+    if (!out) return false;
+    for (int64_t j = 0; j < y->n; j++) {
+        if (!check_index(c, "index", y->data[j], s.size)) return false;
+        for (int64_t o = 0; o < s.outer; o++)
+            memcpy(out + (o * y->n + j) * s.inner,
+                   x->data + (o * s.size + (int64_t)y->data[j]) * s.inner,
+                   sizeof *out * (size_t)s.inner);
+    }
+    return true;
+}
+
+bool eval_scatter_add(eval_call *c) {
+    const sn_value *x = c->in[0], *y = c->in[1];
+    int64_t shape[SN_MAX_RANK];
+    int rank = read_shape(c, shape);
+    double *out = sn_eval_alloc(c, x->dtype, rank, shape);
+    if (!out) return false;
+    split s = split_at(c, c->out);
+    if (x->n != s.outer * y->n * s.inner)
+        return sn_eval_fail(c, SN_ERR_SHAPE, "%lld indices do not fit rows of %lld elements",
+                            (long long)y->n, (long long)x->n);
+    for (int64_t j = 0; j < y->n; j++) {
+        if (!check_index(c, "index", y->data[j], s.size)) return false;
+        for (int64_t o = 0; o < s.outer; o++)
+            for (int64_t i = 0; i < s.inner; i++)
+                out[(o * s.size + (int64_t)y->data[j]) * s.inner + i] +=
+                    x->data[(o * y->n + j) * s.inner + i];
+    }
+    return true;
+}
+
+/* Offset of element e of the index operands (from operand 1 on) in a tensor of this shape; -1: a
+ * module error. */
+static int64_t offset_at(eval_call *c, int rank, const int64_t *shape, int64_t e) {
+    int64_t at = 0;
+    for (int i = 0; i < rank; i++) {
+        double v = c->in[1 + i]->data[e];
+        char what[32];
+        snprintf(what, sizeof what, "axis %d: index", i);
+        if (!check_index(c, what, v, shape[i])) return -1;
+        at = at * shape[i] + (int64_t)v;
+    }
+    return at;
+}
+
+static bool check_at(eval_call *c, int rank, const sn_value *like) {
+    bool ok = c->n->n_in == rank + 1;
+    for (int i = 1; ok && i < c->n->n_in; i++) ok = c->in[i]->n == like->n;
+    return ok || sn_eval_fail(c, SN_ERR_SHAPE, "%d axes need as many indices of one shape", rank);
+}
+
+bool eval_at(eval_call *c) {
+    const sn_value *x = c->in[0], *like = c->n->n_in > 1 ? c->in[1] : x;
+    if (!check_at(c, x->rank, like)) return false;
+    double *out = sn_eval_alloc(c, x->dtype, like->rank, like->shape);
+    if (!out) return false;
+    for (int64_t e = 0; e < like->n; e++) {
+        int64_t at = offset_at(c, x->rank, x->shape, e);
+        if (at < 0) return false;
+        out[e] = x->data[at];
+    }
+    return true;
+}
+
+bool eval_at_add(eval_call *c) {
+    const sn_value *x = c->in[0];
+    int64_t shape[SN_MAX_RANK];
+    int rank = read_shape(c, shape);
+    if (!check_at(c, rank, x)) return false;
+    double *out = sn_eval_alloc(c, x->dtype, rank, shape);
+    if (!out) return false;
+    for (int64_t e = 0; e < x->n; e++) {
+        int64_t at = offset_at(c, rank, shape, e);
+        if (at < 0) return false;
+        out[at] += x->data[e];
+    }
+    return true;
+}
