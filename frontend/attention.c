@@ -71,8 +71,9 @@ static const sn_region *score_region(sn_loc at, const sn_attention_args *a, int 
     sn_node *arg[MAX_ARG];
     sn_tensor captured[SN_MAX_CAPTURED];
     sn_score_ctx c = make_context(a, 1, n_captured, arg, captured);
-    c.score = arg[0] = sn_arg(m, 0, (sn_dtype)a->q->dtype, 0, NULL);
-    sn_tensor s = check_scalar(m, "score", a->score(&c), (sn_dtype)a->q->dtype);
+    sn_dtype t = a->q->dtype == SN_F64 ? SN_F64 : SN_F32; /* scores of narrow types are f32 */
+    c.score = arg[0] = sn_arg(m, 0, t, 0, NULL);
+    sn_tensor s = check_scalar(m, "score", a->score(&c), t);
     sn_module_set_loc(m, at);
     return s && s != arg[0] ? sn_region_new(m, 5 + n_captured, arg, 1, &s) : NULL;
 }
@@ -140,6 +141,28 @@ sn_tensor sn_merge_heads_at(sn_loc at, sn_tensor x) {
                               front_text(x, t));
     sn_dim shape[3] = {x->shape[0], x->shape[2], sn_dim_mul(x->m, x->shape[1], x->shape[3])};
     return sn_b_reshape(sn_b_transpose(x, 4, (const int64_t[]){0, 2, 1, 3}), 3, shape);
+}
+
+sn_tensor sn_kv_cache_at(sn_loc at, sn_tensor x, const char *name, sn_dim past, int64_t capacity) {
+    FRONT_ENTER("kv_cache", x);
+    char t[FRONT_TEXT];
+    int axis = x->rank - 2;
+    if (axis < 0)
+        return sn_module_fail(x->m, SN_ERR_SHAPE, "kv_cache: %s is not [.., T, d]",
+                              front_text(x, t));
+    sn_dim shape[SN_MAX_RANK + 1], start[SN_MAX_RANK + 1] = {0}, T = x->shape[axis];
+    for (int i = 0; i < x->rank; i++) shape[i] = i == axis ? capacity : x->shape[i];
+    for (int i = 0; i < x->rank; i++)
+        if (!sn_dim_is_const(x->m, shape[i], NULL))
+            return sn_module_fail(x->m, SN_ERR_SHAPE,
+                                  "kv_cache: axis %d of %s must be a number: a state has one size",
+                                  i, front_text(x, t));
+    shape[x->rank] = start[x->rank] = SN_END;
+    start[axis] = past;
+    sn_tensor state = sn_state_at(at, x->m, name, (sn_dtype)x->dtype, shape);
+    sn_tensor next = sn_update_at(at, state, x, start);
+    sn_assign_at(at, state, next);
+    return sn_slice_at(at, next, axis, 0, sn_dim_add(x->m, past, T), 1);
 }
 
 /* ---- masks ---- */

@@ -10,11 +10,17 @@ typedef struct scope {
     const char *path; /* "h.0.", ends with a dot */
 } scope;
 
+/* An input, parameter or state. Inputs of different entries may share a name. */
+typedef struct leaf {
+    sn_node *node;
+    const sn_entry *entry; /* of an input; NULL for the others */
+} leaf;
+
 typedef struct front {
     scope *top;         /* NULL: no scope */
     const char *params; /* prefix of parameters */
     sn_entry *entry;    /* the current one; NULL: none */
-    sn_node **leaf;     /* [n_leaf] inputs, parameters and states */
+    leaf *leaf;         /* [n_leaf] */
     int n_leaf, cap_leaf;
     int64_t stream;
 } front;
@@ -212,24 +218,27 @@ void sn_scope_params(sn_module *m, const char *prefix) {
 static sn_tensor remember_leaf(sn_module *m, sn_node *n) {
     front *f = state_of(m);
     const char *name = sn_attr_str(n, SN_A_name, "");
+    leaf new = {n, n->op == SN_OP_input ? f->entry : NULL};
     for (int i = 0; i < f->n_leaf; i++) {
-        if (f->leaf[i] == n) return n;
-        if (strcmp(sn_attr_str(f->leaf[i], SN_A_name, ""), name)) continue;
+        const leaf *old = &f->leaf[i];
+        if (old->entry != new.entry || strcmp(sn_attr_str(old->node, SN_A_name, ""), name))
+            continue;
+        if (old->node == n) return n;
         char a[FRONT_TEXT], b[FRONT_TEXT];
         return sn_module_fail(m, SN_ERR_SHAPE,
                               "%s %s: the name is taken by the %s %s declared at %s:%d; give it "
                               "another name or the same shape and type",
-                              sn_ops[n->op].name, front_text(n, a), sn_ops[f->leaf[i]->op].name,
-                              front_text(f->leaf[i], b), f->leaf[i]->loc.file,
-                              f->leaf[i]->loc.line);
+                              sn_ops[n->op].name, front_text(n, a), sn_ops[old->node->op].name,
+                              front_text(old->node, b), old->node->loc.file, old->node->loc.line);
     }
     if (f->n_leaf == f->cap_leaf) {
         f->cap_leaf = f->cap_leaf ? 2 * f->cap_leaf : 64;
-        sn_node **more = sn_arena_alloc(m, sizeof *more * (size_t)f->cap_leaf);
+        leaf *more = sn_arena_alloc(m, sizeof *more * (size_t)f->cap_leaf);
         if (f->n_leaf) memcpy(more, f->leaf, sizeof *more * (size_t)f->n_leaf);
         f->leaf = more;
     }
-    return f->leaf[f->n_leaf++] = n;
+    f->leaf[f->n_leaf++] = new;
+    return n;
 }
 
 static sn_tensor make_leaf(sn_loc at, sn_module *m, sn_op op, const char *prefix, const char *scope,
@@ -344,14 +353,19 @@ void sn_assign_at(sn_loc at, sn_tensor state, sn_tensor x) {
         sn_entry_assign(x->m, e, sn_attr_str(state, SN_A_name, ""), x);
 }
 
-sn_tensor sn_name_at(sn_loc at, sn_tensor x, const char *name) {
+sn_tensor sn_name_at(sn_loc at, sn_tensor x, const char *fmt, ...) {
     FRONT_ENTER("sn_name", x);
-    const front *f = state_of(x->m);
     sn_entry *e = current_entry(x->m, "sn_name");
+    char name[256];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(name, sizeof name, fmt, ap);
+    va_end(ap);
     if (!e) return bad_;
-    if (!name || !*name) return sn_module_fail(x->m, SN_ERR_USAGE, "sn_name: the name is empty");
-    name = sn_arena_printf(x->m, "%s%s", path_of(f), name);
-    if (!free_name(x->m, e->tap, e->n_tap, name, x, "sn_name")) return bad_;
-    sn_entry_tap(x->m, e, name, x);
+    if (n <= 0 || n >= (int)sizeof name)
+        return sn_module_fail(x->m, SN_ERR_USAGE, "sn_name: a name has 1 to 255 bytes");
+    const char *path = sn_arena_printf(x->m, "%s%s", path_of(state_of(x->m)), name);
+    if (!free_name(x->m, e->tap, e->n_tap, path, x, "sn_name")) return bad_;
+    sn_entry_tap(x->m, e, path, x);
     return x;
 }

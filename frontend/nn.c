@@ -35,8 +35,8 @@ sn_tensor sn_linear_at(sn_loc at, sn_tensor x, sn_tensor w, sn_tensor b) {
     if (!front_enter(at, "linear", 3, 2, in, &bad)) return bad;
     if (x->rank < 1 || w->rank != 2)
         return fail_pair("linear", x, w, "x needs an axis, the weight two: [out, in]");
-    if (x->dtype != w->dtype)
-        return fail_pair("linear", x, w, "element types differ. Hint: sn_cast one of them");
+    if (!sn_dtype_is_float((sn_dtype)x->dtype) || !sn_dtype_is_float((sn_dtype)w->dtype))
+        return fail_pair("linear", x, w, "both need a float type. Hint: sn_cast");
     if (x->shape[x->rank - 1] != w->shape[1])
         return fail_pair("linear", x, w,
                          x->shape[x->rank - 1] == w->shape[0]
@@ -229,8 +229,13 @@ sn_tensor sn_rms_norm_at(sn_loc at, sn_tensor x, sn_tensor gain, double eps) {
 sn_tensor sn_rope_at(sn_loc at, sn_tensor x, sn_rope_options o) {
     FRONT_ENTER("rope", x, o.pos);
     sn_dim half;
-    if (x->rank < 2 || o.pos->rank != 1 || o.pos->shape[0] != x->shape[x->rank - 2])
-        return fail_pair("rope", x, o.pos, "x must be [.., T, d] and the positions [T]");
+    bool fits = x->rank >= 2 && (o.pos->rank == 1 || (o.pos->rank == 2 && x->rank > 2)) &&
+                o.pos->shape[o.pos->rank - 1] == x->shape[x->rank - 2] &&
+                (o.pos->rank == 1 || o.pos->shape[0] == x->shape[0]);
+    if (!fits)
+        return fail_pair("rope", x, o.pos,
+                         "x must be [B, .., T, d] and the positions [T] or "
+                         "[B, T]");
     if (!sn_dim_div(x->m, x->shape[x->rank - 1], 2, &half))
         return fail_pair("rope", x, o.pos, "x's last axis must be even");
     return SN_NODE(

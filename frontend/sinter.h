@@ -135,12 +135,13 @@ sn_tensor sn_uniform_at(sn_loc, sn_tensor rng, const sn_dim *shape);
 #define sn_entry_begin(m, name) sn_entry_begin_at(SN_HERE, m, name)
 #define sn_output(name, x) sn_output_at(SN_HERE, name, x)   /* a result of the current entry */
 #define sn_assign(state, x) sn_assign_at(SN_HERE, state, x) /* the state's value after the run */
-/* Names x (with the scope) for reading it out; returns x. Costs nothing unless asked for. */
-#define sn_name(x, name) sn_name_at(SN_HERE, x, name)
+/* Names x (scope, then a printf format) for reading it out; returns x. Free unless asked for. */
+#define sn_name(x, ...) sn_name_at(SN_HERE, x, __VA_ARGS__)
 void sn_entry_begin_at(sn_loc, sn_module *m, const char *name);
 void sn_output_at(sn_loc, const char *name, sn_tensor x);
 void sn_assign_at(sn_loc, sn_tensor state, sn_tensor x);
-sn_tensor sn_name_at(sn_loc, sn_tensor x, const char *name);
+sn_tensor sn_name_at(sn_loc, sn_tensor x, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* ---- elementwise: y has x's shape (two operands: their common shape) ---- */
 
@@ -328,7 +329,7 @@ sn_tensor sn_matmul_at(sn_loc, sn_tensor, sn_tensor),
 #define sn_layer_norm(x, gain, bias, eps) sn_layer_norm_at(SN_HERE, x, gain, bias, eps)
 /* x / sqrt(mean x^2 + eps) gain over the last axis; gain [d] or NULL [PH22 A6, m = beta = 0]. */
 #define sn_rms_norm(x, gain, eps) sn_rms_norm_at(SN_HERE, x, gain, eps)
-/* Rotary positions [TSE]: x [.., T, d], pos [T]. Pairs are turned by pos base^(-2i/d).
+/* Rotary positions [TSE]: x [B, .., T, d], pos [T] or [B, T]. Pairs are turned by pos base^(-2i/d).
  * .base = 10000; .halves = true: pairs (i, i + d/2), Hugging Face's; otherwise (2i, 2i+1). */
 #define sn_rope(x, ...) sn_rope_at(SN_HERE, x, (sn_rope_options){.pos = __VA_ARGS__})
 /* Sine and cosine of positions [T] -> [T, d], f32 [PH22 A2]: angles (t+1) / base^(2(i+1)/d) in
@@ -367,7 +368,7 @@ sn_tensor sn_softmax_at(sn_loc, sn_tensor, int axis),
 /* One score, as scalars, in a callback. */
 typedef struct sn_score_ctx {
     sn_module *m;
-    sn_tensor score;           /* scaled q k; NULL in a mask callback */
+    sn_tensor score;           /* scaled q k, f32 (f64 if q is); NULL in a mask callback */
     sn_tensor b, h, q, k;      /* i32: which batch, head, query, key */
     sn_dim n_q, n_k;           /* numbers of queries and keys */
     const sn_tensor *captured; /* the tensors captured, for sn_at */
@@ -393,6 +394,12 @@ sn_tensor sn_attention_at(sn_loc, const sn_attention_args *);
 #define sn_split_heads(x, heads) sn_split_heads_at(SN_HERE, x, heads)
 #define sn_merge_heads(x) sn_merge_heads_at(SN_HERE, x)
 sn_tensor sn_split_heads_at(sn_loc, sn_tensor, int64_t heads), sn_merge_heads_at(sn_loc, sn_tensor);
+
+/* A state named NAME in the scope, [.., capacity, d], that remembers x [.., T, d] of earlier runs:
+ * writes x at index `past` and gives all that is remembered, [.., past + T, d]. The other sizes
+ * must be numbers. */
+#define sn_kv_cache(x, name, past, capacity) sn_kv_cache_at(SN_HERE, x, name, past, capacity)
+sn_tensor sn_kv_cache_at(sn_loc, sn_tensor x, const char *name, sn_dim past, int64_t capacity);
 
 /* Masks as bool tensors, true = visible. [Tq, Tk]: the last query sees the last key. */
 #define sn_causal_mask(m, Tq, Tk) sn_window_mask_at(SN_HERE, m, Tq, Tk, 0)    /* k <= q + Tk - Tq */

@@ -1,0 +1,114 @@
+/* models.c: the registry of architectures by config.json's model_type, the entries that all
+ * decoders share, and presets. */
+#include "frontend/models.h"
+
+#include <string.h>
+
+static const struct {
+    const char *type;
+    void (*build)(sn_config *c, const sn_model_options *o, sn_model *out);
+} registry[] = {
+    {"gpt2", sn_gpt2_build},
+    {"llama", sn_llama_build},
+    {"tse_gpt", sn_tse_gpt_build},
+};
+enum { N_MODELS = sizeof registry / sizeof *registry };
+
+bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_error *err) {
+    const char *types[N_MODELS + 1] = {NULL};
+    for (int i = 0; i < N_MODELS; i++) types[i] = registry[i].type;
+    int i = sn_config_choice(c, "model_type", types);
+    *out = (sn_model){0};
+    if (!sn_config_check(c, err)) return false;
+    sn_model_options chosen = o ? *o : (sn_model_options){0};
+    if (!chosen.entries) chosen.entries = SN_ALL_ENTRIES;
+    if (!chosen.batch) chosen.batch = 1;
+    if (!chosen.max_batch) chosen.max_batch = 1024;
+    if (chosen.batch < 0 || chosen.max_batch < 1 || chosen.context < 0)
+        return sn_fail(err, SN_ERR_USAGE, "a model's batch and context cannot be negative");
+    out->type = registry[i].type;
+    out->batch = chosen.batch;
+    out->module = sn_module_new(out->type);
+    if (!out->module) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    registry[i].build(c, &chosen, out);
+    if (chosen.context > out->context)
+        sn_config_problem(c, "a context of %lld was asked for, the model's is %lld",
+                          (long long)chosen.context, (long long)out->context);
+    if (chosen.context) out->context = chosen.context;
+    if (sn_config_check(c, err) && sn_module_ok(out->module, err)) return true;
+    sn_module_free(out->module);
+    out->module = NULL;
+    return false;
+}
+
+/* ---- entries of a decoder ---- */
+
+static sn_step make_step(sn_module *m, sn_dim B, sn_dim T, sn_dim past, int64_t capacity) {
+    sn_step s = {.m = m, .B = B, .T = T, .past = past, .capacity = capacity};
+    s.tokens = sn_input(m, "tokens", SN_I32, B, T);
+    s.pos = sn_add(sn_arange(m, SN_I32, T), past);
+    return s;
+}
+
+static sn_tensor all_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim T) {
+    sn_step s = make_step(m, B, T, 0, 0);
+    return d->unembed(d->config, d->layers(d->config, &s));
+}
+
+/* The last token's logits [batch, V]; the caches move on by T. */
+static sn_tensor next_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim T, sn_dim past) {
+    sn_step s = make_step(m, B, T, past, d->context);
+    sn_tensor x = d->layers(d->config, &s);
+    sn_tensor last = sn_slice(x, 1, sn_dim_sub(m, T, 1), 1);
+    return sn_squeeze(d->unembed(d->config, last), 1);
+}
+
+void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_options *o) {
+    sn_dim T = sn_symbol(m, "T", 1, d->context);
+    if (o->entries & SN_FORWARD) {
+        sn_entry_begin(m, "forward");
+        sn_output("logits", all_logits(d, m, sn_symbol(m, "B", 1, o->max_batch), T));
+    }
+    if (o->entries & SN_LOSS) { /* A13 line 5 */
+        sn_dim B = sn_symbol(m, "B", 1, o->max_batch);
+        sn_entry_begin(m, "loss");
+        sn_tensor targets = sn_input(m, "targets", SN_I32, B, T);
+        sn_output("loss", sn_cross_entropy(all_logits(d, m, B, T), targets));
+    }
+    if (o->entries & SN_CACHED) { /* A14 line 3, without doing the prompt again */
+        sn_dim P = sn_symbol(m, "P", 0, d->context - 1);
+        sn_entry_begin(m, "prefill");
+        sn_output("logits", next_logits(d, m, o->batch, T, P));
+        sn_entry_begin(m, "decode");
+        sn_output("logits", next_logits(d, m, o->batch, 1, P));
+    }
+}
+
+sn_tensor sn_step_remember(const sn_step *s, sn_tensor x, const char *name) {
+    return s->capacity ? sn_kv_cache(x, name, s->past, s->capacity) : x;
+}
+
+/* ---- presets ---- */
+
+#define GPT2(d, layers, heads)                                                                     \
+    "{\"model_type\": \"gpt2\", \"vocab_size\": 50257, \"n_positions\": 1024, \"n_embd\": " #d     \
+    ", \"n_layer\": " #layers ", \"n_head\": " #heads "}"
+static const struct {
+    const char *name, *text;
+} presets[] = {
+    {"gpt2", GPT2(768, 12, 12)},
+    {"gpt2-medium", GPT2(1024, 24, 16)},
+    {"gpt2-large", GPT2(1280, 36, 20)},
+    {"gpt2-xl", GPT2(1600, 48, 25)},
+};
+enum { N_PRESETS = sizeof presets / sizeof *presets };
+
+const char *sn_model_preset(const char *name) {
+    for (int i = 0; i < N_PRESETS; i++)
+        if (!strcmp(presets[i].name, name)) return presets[i].text;
+    return NULL;
+}
+
+const char *sn_model_preset_name(int i) {
+    return i >= 0 && i < N_PRESETS ? presets[i].name : NULL;
+}

@@ -1,0 +1,79 @@
+/* models.h: ready-made architectures, one file each, and how they are made from a config.json.
+ * Parameters have Hugging Face's names, so that weight files bind by name. */
+#ifndef SN_MODELS_H
+#define SN_MODELS_H
+
+#include "frontend/sinter.h"
+#include "runtime/config.h"
+#include "runtime/weights.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Entries of a decoder. i32 tokens and targets, V the vocabulary, B and T symbolic:
+ *   forward  tokens [B, T] -> logits [B, T, V]; taps
+ *   loss     tokens, targets [B, T] -> loss [B, T], each token's -ln P [PH22 A13 line 5]
+ *   prefill  tokens [batch, T], after P tokens in the caches -> logits [batch, V] of the last one
+ *   decode   the same for T = 1 [PH22 A14 line 3]
+ * P is a dimension that no input shape tells: bind it by name. P + T is at most `context`. */
+enum { SN_FORWARD = 1, SN_LOSS = 2, SN_CACHED = 4, SN_ALL_ENTRIES = 7 };
+
+typedef struct sn_model_options {
+    int entries;               /* which of the above; 0: all */
+    int64_t batch;             /* of the cached entries; 0: 1 */
+    int64_t context;           /* longest sequence, and capacity of the caches; 0: the model's */
+    int64_t max_batch;         /* upper bound of B; 0: 1024 */
+    const sn_weights *weights; /* tells which prefix the names have; NULL: the format's usual one */
+} sn_model_options;
+
+/* What was built. */
+typedef struct sn_model {
+    sn_module *module;             /* the caller's: sn_module_free */
+    const char *type;              /* "gpt2", … */
+    int64_t vocab, context, batch; /* context: the longest sequence */
+    int64_t layers, heads, d_model;
+} sn_model;
+
+/* Builds the architecture that the config's "model_type" names. Options may be NULL. False with
+ * every wrong key listed, or the known types when the type is not one of them. */
+bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_error *err);
+
+/* config.json texts of published sizes ("gpt2", "gpt2-medium", …), for random weights; NULL: no
+ * such name. i counts the names, NULL ends them. */
+const char *sn_model_preset(const char *name);
+const char *sn_model_preset_name(int i);
+
+/* ---- the architectures ---- */
+
+/* One pass over T tokens that follow `past` cached ones. */
+typedef struct sn_step {
+    sn_module *m;
+    sn_tensor tokens; /* i32 [B, T] */
+    sn_tensor pos;    /* i32 [T]: past, past + 1, … */
+    sn_dim B, T;
+    sn_dim past;      /* 0 without caches */
+    int64_t capacity; /* of the caches; 0: no caches */
+} sn_step;
+
+/* A decoder: embedding and layers, [B, T, d], then final norm and unembedding, [B, n, V]. */
+typedef struct sn_decoder {
+    const void *config;
+    sn_tensor (*layers)(const void *config, const sn_step *s);
+    sn_tensor (*unembed)(const void *config, sn_tensor x);
+    int64_t context; /* bound of T, capacity of the caches */
+} sn_decoder;
+/* Adds the entries to m; mistakes stay in m. */
+void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_options *o);
+/* x [.., T, d] with what the cache `name` holds in front, if the step has caches. */
+sn_tensor sn_step_remember(const sn_step *s, sn_tensor x, const char *name);
+
+/* Each: reads the config's keys (mistakes are recorded in c), then builds into out->module. */
+void sn_gpt2_build(sn_config *c, const sn_model_options *o, sn_model *out);
+void sn_llama_build(sn_config *c, const sn_model_options *o, sn_model *out);
+void sn_tse_gpt_build(sn_config *c, const sn_model_options *o, sn_model *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,88 @@
+/* tse_gpt.c: the transformer of [TSE]: a residual stream that heads and neurons read and update.
+ * No norms, no biases, no positions; scores are not scaled. Every head has its own four maps and
+ * adds its update to the stream; the MLP is a list of neurons with a read and a write vector.
+ * Names in comments are the text's. */
+#include "frontend/models.h"
+
+typedef struct tse {
+    int64_t n_vocab, n_ctx, n_layers, n_heads, d_model, d_head, d_mlp;
+    sn_tensor (*nonlinear)(sn_loc, sn_tensor);
+} tse;
+
+static tse read_config(sn_config *c) {
+    static const char *const names[] = {"relu", "gelu", NULL};
+    tse g = {.n_vocab = sn_config_int(c, "n_vocab", 1, 1 << 24),
+             .n_ctx = sn_config_int(c, "n_ctx", 1, 1 << 24),
+             .n_layers = sn_config_int(c, "n_layers", 1, 1 << 12),
+             .n_heads = sn_config_int(c, "n_heads", 1, 1 << 12),
+             .d_model = sn_config_int(c, "d_model", 1, 1 << 20)};
+    g.d_head = sn_config_int_or(c, "d_head", g.d_model / g.n_heads, 1, 1 << 16);
+    g.d_mlp = sn_config_int_or(c, "d_mlp", 4 * g.d_model, 1, 1 << 22);
+    g.nonlinear = sn_config_choice_or(c, "nonlinear", names, 0) ? sn_gelu_at : sn_relu_at;
+    return g;
+}
+
+/* AttnHead::apply: states [B, T, d_model] -> updates of the same shape */
+static sn_tensor apply_head(const tse *g, const sn_step *s, sn_tensor states) {
+    sn_tensor qs = sn_nn_linear(states, "W_Q", g->d_head, 0);
+    sn_tensor ks = sn_nn_linear(states, "W_K", g->d_head, 0);
+    sn_tensor vs = sn_nn_linear(states, "W_V", g->d_head, 0);
+    ks = sn_step_remember(s, ks, "k_cache");
+    vs = sn_step_remember(s, vs, "v_cache");
+    /* each position may attend to itself and any earlier one */
+    sn_tensor scores = sn_name(sn_matmul(qs, sn_swap(ks, -1, -2)), "scores");
+    scores = sn_mask_scores(scores, sn_causal_mask(s->m, s->T, sn_dim_of(ks, 1)));
+    sn_tensor pattern = sn_name(sn_softmax(scores, -1), "pattern");
+    sn_tensor values = sn_matmul(pattern, vs);
+    return sn_name(sn_nn_linear(values, "W_O", g->d_model, 0), "update");
+}
+
+/* AttnLayer::apply: the sum of the heads' updates */
+static sn_tensor apply_heads(const tse *g, const sn_step *s, sn_tensor states) {
+    sn_tensor updates = NULL;
+    for (int h = 0; h < g->n_heads; h++) {
+        sn_scope_push(s->m, "attn.heads.%d", h);
+        sn_tensor update = apply_head(g, s, states);
+        updates = updates ? sn_add(updates, update) : update;
+        sn_scope_pop(s->m);
+    }
+    return updates;
+}
+
+/* MLPLayer::apply: each neuron queries the state, and writes its vector that many times */
+static sn_tensor apply_neurons(const tse *g, sn_tensor states) {
+    sn_module *m = sn_module_of(states);
+    sn_tensor read = sn_param(m, "mlps.read", SN_F32, g->d_mlp, g->d_model);
+    sn_tensor write = sn_param(m, "mlps.write", SN_F32, g->d_mlp, g->d_model);
+    sn_tensor pre_act = sn_name(sn_linear(states, read, NULL), "pre_act");
+    sn_tensor post_act = sn_name(g->nonlinear(SN_HERE, pre_act), "post_act");
+    return sn_matmul(post_act, write);
+}
+
+/* Transformer::apply, up to the unembedding */
+static sn_tensor layers(const void *config, const sn_step *s) {
+    const tse *g = config;
+    sn_tensor states = sn_nn_embedding(s->tokens, "embedding", g->n_vocab, g->d_model);
+    for (int l = 0; l < g->n_layers; l++) {
+        sn_scope_push(s->m, "layers.%d", l);
+        states = sn_name(sn_add(states, apply_heads(g, s, states)), "after_attn");
+        states = sn_name(sn_add(states, apply_neurons(g, states)), "after_mlp");
+        sn_scope_pop(s->m);
+    }
+    return states;
+}
+
+/* Unembedding::apply: every vocabulary element queries the state */
+static sn_tensor unembed(const void *config, sn_tensor states) {
+    const tse *g = config;
+    return sn_nn_linear(states, "unembedding", g->n_vocab, 0);
+}
+
+void sn_tse_gpt_build(sn_config *c, const sn_model_options *o, sn_model *out) {
+    tse g = read_config(c);
+    out->vocab = g.n_vocab, out->context = g.n_ctx;
+    out->layers = g.n_layers, out->heads = g.n_heads, out->d_model = g.d_model;
+    if (!sn_config_check(c, NULL)) return;
+    sn_decoder d = {&g, layers, unembed, o->context ? o->context : g.n_ctx};
+    sn_decoder_entries(out->module, &d, o);
+}
