@@ -1,0 +1,425 @@
+/* gemm.c: the plan of a GEMM kernel and its loops: threads, batch, row groups, panels, tiles.
+ * A group of A's rows (about 1 MB) stays in L2 while panels of B pass by; each panel meets the
+ * group's tiles one after the other. */
+#include "codegen/gemm_impl.h"
+
+enum {
+    GEMM_GROUP_BYTES = 1 << 20, /* of A's rows that stay in L2 */
+    GEMM_MAX_K_BYTES = 24576,   /* longest row of A that is copied in one piece */
+    GEMM_CHUNK_BYTES = 4096,    /* else the piece of a row */
+    GEMM_WAITING_PANELS = 8     /* chunked: panels whose sums wait for the next chunk */
+};
+
+int sn_gemm_panel(sn_dtype compute) {
+    return 128 / (int)sn_dtype_size(compute);
+}
+
+int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n, bool pair) {
+    int64_t panel = sn_gemm_panel(compute), columns = pair ? panel / 2 : panel;
+    return (n + columns - 1) / columns * panel * k;
+}
+
+bool gemm_is(sn_gemm_size s, int64_t v) {
+    return s.slot < 0 && s.value == v;
+}
+
+em_val gemm_size(em *e, sn_gemm_size s) {
+    return s.slot < 0 ? em_i64(e, s.value) : em_dim(e, s.slot);
+}
+
+em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch) {
+    em_val at = gemm_size(e, o->offset);
+    for (int i = 0; i < g->n_batch; i++)
+        at = em_add(e, at, em_mul(e, batch[i], gemm_size(e, o->batch[i])));
+    return at;
+}
+
+em_val gemm_function(em *e, const gemm_plan *p, const char *suffix, const em_type *params, int n,
+                     bool keep) {
+    char name[256];
+    snprintf(name, sizeof name, "%s.%s", p->name, suffix);
+    em_val fn = em_function(e, name, e->tvoid, params, n);
+    if (keep) {
+        unsigned kind = LLVMGetEnumAttributeKindForName("noinline", 8);
+        LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
+                                LLVMCreateEnumAttribute(e->ctx, kind, 0));
+    }
+    return fn;
+}
+
+/* --- plan --------------------------------------------------------------------------------------
+ */
+
+static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
+    if (compute != SN_F32 && compute != SN_F64)
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: compute type must be f32 or f64, not %s",
+                       sn_dtype_name(compute));
+    if (g->n_batch < 0 || g->n_batch > SN_GEMM_BATCH)
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d batch axes, at most %d", g->n_batch,
+                       SN_GEMM_BATCH);
+    if (!sn_dtype_is_float(g->a.dtype) || !sn_dtype_is_float(g->b.dtype))
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: operands must be float, not %s and %s",
+                       sn_dtype_name(g->a.dtype), sn_dtype_name(g->b.dtype));
+    if (g->b_packed && g->b.dtype != compute)
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: panels of %s in a %s kernel",
+                       sn_dtype_name(g->b.dtype), sn_dtype_name(compute));
+    if (g->pair && (!g->b_packed || !g->epilogue))
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: a pair needs packed panels and an epilogue");
+    if (g->no_store && !g->epilogue)
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: nobody stores the result");
+    if (g->n_state > SN_GEMM_STATE)
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d row values, at most %d", g->n_state,
+                       SN_GEMM_STATE);
+    return true;
+}
+
+/* A's rows are broadcast from where they lie if the micro-kernel can address them by constants.
+ * Rows a multiple of 16 KB apart share cache sets and pages too closely. */
+static bool choose_copy(const gemm_plan *p) {
+    const sn_gemm *g = p->g;
+    if (g->prologue || g->row_prologue || g->a.dtype != p->t || !gemm_is(g->a.col, 1)) return true;
+    if (gemm_is(g->m, 1)) return false;
+    return g->a.row.slot >= 0 || g->a.row.value * p->esize % 16384 == 0 ||
+           g->a.row.value > INT32_MAX / 128 || g->a.row.value < 0;
+}
+
+static int64_t round_up(int64_t x, int64_t to) {
+    return (x + to - 1) / to * to;
+}
+
+bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
+                    sn_error *err) {
+    if (!check_spec(g, compute, err)) return false;
+    *p = (gemm_plan){.g = g, .t = compute, .esize = (int)sn_dtype_size(compute), .nv = 2};
+    p->lanes = sn_target_lanes(t, compute);
+    p->panel = sn_gemm_panel(compute);
+    p->parts = p->panel / (p->nv * p->lanes);
+    p->mr = (t->vector_regs - 4) / p->nv / 2 * 2;
+    p->copy_a = choose_copy(p);
+    p->pack_b = !g->b_packed;
+    p->direct_b = p->pack_b && gemm_is(g->b.col, 1) && g->b.dtype == compute;
+
+    int64_t chunk = GEMM_CHUNK_BYTES / p->esize, longest = GEMM_MAX_K_BYTES / p->esize;
+    bool long_k = g->k.slot >= 0 || g->k.value > longest;
+    p->chunked = (p->copy_a || p->pack_b) && long_k;
+    p->kc = p->chunked ? chunk : g->k.slot < 0 ? g->k.value : 0;
+    if (p->copy_a) {
+        int64_t line = 64 / p->esize;
+        p->a_stride = round_up(p->kc, line) + line;
+        if (p->a_stride / line % 2 == 0) p->a_stride += line;
+    } else {
+        p->a_stride = gemm_is(g->m, 1) ? 0 : g->a.row.value;
+    }
+    int64_t rows = GEMM_GROUP_BYTES / p->esize / (p->kc > 0 ? p->kc : chunk);
+    if (rows > 1024) rows = 1024;
+    rows = rows / p->mr * p->mr;
+    p->mc = rows < p->mr ? p->mr : rows;
+    if (g->m.slot < 0 && g->m.value < p->mc) p->mc = round_up(g->m.value, 2);
+    if (p->mc < 2) p->mc = 2;
+
+    p->np = p->chunked ? GEMM_WAITING_PANELS : 1;
+    int64_t sums = (p->chunked ? p->mc * p->np : p->mr) * p->panel;
+    p->a_at = round_up(sums * p->esize, 64);
+    p->b_at = p->a_at + (p->copy_a ? round_up(p->mc * p->a_stride * p->esize, 64) : 0);
+    p->scratch = p->b_at + (p->pack_b ? round_up(p->kc * p->panel * p->esize, 64) : 0);
+    return true;
+}
+
+int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) {
+    gemm_plan p;
+    return gemm_plan_make(&p, g, t, compute, NULL) ? p.scratch : 0;
+}
+
+/* --- loops -------------------------------------------------------------------------------------
+ */
+
+/* What the loops know at their depth. */
+typedef struct gemm_state {
+    em_val m, n, k, panels;
+    em_val batch[SN_GEMM_BATCH];
+    em_val a, b;          /* this batch item's bases */
+    em_val row0, valid;   /* group: first row, rows that exist */
+    em_val units, blocks; /* group: pairs of rows, tiles */
+    em_val next_step;     /* bytes between lines fetched ahead */
+    em_val first_panel;   /* of the panels whose sums wait */
+    em_val k0, kn;        /* chunk of K; unchunked: 0 and K */
+    em_val panel;         /* its number */
+    em_val bp, b_stride;  /* its elements, distance of its rows */
+    em_val next;          /* the panel after it */
+} gemm_state;
+
+static em_val zero(em *e) {
+    return em_i64(e, 0);
+}
+static em_val one(em *e) {
+    return em_i64(e, 1);
+}
+
+/* The start of part i when n things are shared evenly over c parts. */
+static em_val cut(em *e, em_val n, em_val i, em_val c) {
+    return em_div(e, em_mul(e, n, i), c);
+}
+
+/* Part `tid` of n if `split`, else all of n. */
+static void share_if(em *e, em_val split, em_val n, em_val *lo, em_val *hi) {
+    em_val part_lo, part_hi;
+    em_share(e, n, &part_lo, &part_hi);
+    *lo = em_select(e, split, part_lo, zero(e));
+    *hi = em_select(e, split, part_hi, n);
+}
+
+static void call_micro(em *e, const gemm_plan *p, em_val rows, const em_val *args) {
+    if (gemm_is(p->g->m, 1)) {
+        em_call(e, p->micro[0], args, 7);
+        return;
+    }
+    em_branch br[32];
+    int n = 0;
+    for (int r = p->mr; r >= 2; r -= 2, n++) {
+        br[n] = em_if(e, em_cmp(e, EM_EQ, rows, em_i64(e, r)));
+        em_call(e, p->micro[r / 2], args, 7);
+        em_else(e, &br[n]);
+    }
+    em_call(e, p->micro[0], args, 7);
+    while (n > 0) em_endif(e, &br[--n]);
+}
+
+static void clear_sums(em *e, const gemm_plan *p, const gemm_state *s, em_val sums, em_val rows) {
+    em_branch first = em_if(e, em_cmp(e, EM_EQ, s->k0, zero(e)));
+    em_val n = em_mul(e, rows, em_i64(e, p->panel));
+    em_loop l = em_for(e, zero(e), n, em_i64(e, p->lanes));
+    em_store(e, p->t, em_at(e, sums, p->t, l.i), em_vf(e, 0));
+    em_end(e, &l);
+    em_endif(e, &first);
+}
+
+/* Tile i of the group: rows are dealt out in pairs, so that all tiles have an even number of rows.
+ * The last tile of an odd number starts one row early: a row is then computed twice, stored once.
+ */
+static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i) {
+    const sn_gemm *g = p->g;
+    em_val each = em_div(e, s->units, s->blocks), rest = em_rem(e, s->units, s->blocks);
+    em_val u0 = em_add(e, em_mul(e, i, each), em_imin(e, i, rest));
+    em_val more = em_int_cast(e, em_cmp(e, EM_LT, i, rest), e->i64);
+    em_val start = em_mul(e, u0, em_i64(e, 2));
+    em_val rows = em_mul(e, em_add(e, each, more), em_i64(e, 2));
+    em_val single = em_cmp(e, EM_EQ, s->valid, one(e));
+    rows = em_select(e, single, one(e), rows);
+    em_val over = em_cmp(e, EM_GT, em_add(e, start, rows), s->valid);
+    em_val skip = em_int_cast(e, over, e->i64);
+    em_val base = em_sub(e, start, skip);
+
+    em_val tile = e->scratch;
+    if (p->chunked) {
+        em_val at = em_mul(e, em_sub(e, s->panel, s->first_panel), em_i64(e, p->mc));
+        at = em_mul(e, em_add(e, at, start), em_i64(e, p->panel));
+        tile = em_at(e, tile, p->t, at);
+        clear_sums(e, p, s, tile, rows);
+    }
+    em_val a;
+    if (p->copy_a) {
+        a = em_at_bytes(e, e->scratch, em_i64(e, p->a_at));
+        a = em_at(e, a, p->t, em_mul(e, base, em_i64(e, p->a_stride)));
+    } else {
+        em_val row = em_mul(e, em_add(e, s->row0, base), gemm_size(e, g->a.row));
+        a = em_at(e, s->a, p->t, em_add(e, row, s->k0));
+    }
+    em_val fetched = em_mul(e, em_mul(e, i, s->kn), s->next_step);
+    em_val next = em_at_bytes(e, s->next, fetched);
+    em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
+    em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
+    em_val args[] = {a,
+                     em_at(e, s->bp, p->t, col),
+                     em_at(e, tile, p->t, col),
+                     s->kn,
+                     next,
+                     s->next_step,
+                     s->b_stride};
+    call_micro(e, p, rows, args);
+    em_end(e, &part);
+
+    em_branch last = {0};
+    if (p->chunked) last = em_if(e, em_cmp(e, EM_GE, em_add(e, s->k0, s->kn), s->k));
+    int columns = g->pair ? p->panel / 2 : p->panel;
+    em_val out = em_at(e, tile, p->t, em_mul(e, skip, em_i64(e, p->panel)));
+    em_val done[] = {e->buf,
+                     e->dim,
+                     out,
+                     em_add(e, s->row0, em_add(e, base, skip)),
+                     em_sub(e, rows, skip),
+                     em_mul(e, s->panel, em_i64(e, columns)),
+                     s->batch[0],
+                     s->batch[1],
+                     s->batch[2]};
+    em_call(e, p->finish, done, 9);
+    if (p->chunked) em_endif(e, &last);
+}
+
+/* Finds or makes the panel's elements: packed ahead, in place, or packed here into scratch. */
+static void emit_panel_source(em *e, const gemm_plan *p, gemm_state *s) {
+    const sn_gemm *g = p->g;
+    if (g->b_packed) {
+        em_val at = em_mul(e, em_add(e, em_mul(e, s->panel, s->k), s->k0), em_i64(e, p->panel));
+        s->bp = em_at(e, s->b, p->t, at);
+        s->b_stride = em_i64(e, p->panel);
+        s->next = em_at(e, s->bp, p->t, em_mul(e, s->k, em_i64(e, p->panel)));
+        return;
+    }
+    em_val col = em_mul(e, s->panel, em_i64(e, p->panel));
+    em_val at =
+        em_add(e, em_mul(e, s->k0, gemm_size(e, g->b.row)), em_mul(e, col, gemm_size(e, g->b.col)));
+    em_val src = em_at(e, s->b, g->b.dtype, at);
+    em_val dst = em_at_bytes(e, e->scratch, em_i64(e, p->b_at));
+    em_val columns = em_sub(e, s->n, col), width = em_i64(e, p->panel);
+    em_val args[] = {e->buf, e->dim, src, src, dst, s->kn, columns};
+    s->next = src;
+    if (!p->direct_b) {
+        em_call(e, p->pack, args, 7);
+        s->bp = dst;
+        s->b_stride = width;
+        return;
+    }
+    em_val few = em_cmp(e, EM_LE, s->valid, em_i64(e, 2 * p->mr));
+    em_val in_place = em_and(e, few, em_cmp(e, EM_GE, columns, width));
+    em_branch br = em_if(e, in_place);
+    em_else(e, &br);
+    em_call(e, p->pack, args, 7);
+    em_endif(e, &br);
+    s->bp = em_select(e, in_place, src, dst);
+    s->b_stride = em_select(e, in_place, gemm_size(e, g->b.row), width);
+}
+
+static void emit_panels(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
+    em_loop panel = em_for(e, lo, hi, one(e));
+    s->panel = panel.i;
+    emit_panel_source(e, p, s);
+    em_loop block = em_for(e, zero(e), s->blocks, one(e));
+    emit_tile(e, p, s, block.i);
+    em_end(e, &block);
+    em_end(e, &panel);
+}
+
+static void call_copy(em *e, const gemm_plan *p, const gemm_state *s) {
+    if (!p->copy_a) return;
+    em_val dst = em_at_bytes(e, e->scratch, em_i64(e, p->a_at));
+    em_val args[] = {e->buf, e->dim, s->a,        dst,         s->row0,    s->valid,
+                     s->k0,  s->kn,  s->batch[0], s->batch[1], s->batch[2]};
+    em_call(e, p->copy, args, 11);
+}
+
+/* Rows [row0, row0 + valid) against panels [lo, hi). */
+static void emit_group(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
+    em_val most = em_ceil_div(e, s->units, p->mr / 2);
+    em_val odd = em_cmp(e, EM_EQ, em_rem(e, s->valid, em_i64(e, 2)), one(e));
+    em_val two = em_and(e, odd, em_cmp(e, EM_GT, s->units, one(e)));
+    s->blocks = em_imax(e, most, em_select(e, two, em_i64(e, 2), one(e)));
+    s->next_step = em_div(e, em_i64(e, 128), em_mul(e, s->blocks, em_i64(e, p->parts)));
+    if (!p->chunked) {
+        s->k0 = zero(e);
+        s->kn = s->k;
+        call_copy(e, p, s);
+        emit_panels(e, p, s, lo, hi);
+        return;
+    }
+    em_loop some = em_for(e, lo, hi, em_i64(e, p->np));
+    s->first_panel = some.i;
+    em_val end = em_imin(e, hi, em_add(e, some.i, em_i64(e, p->np)));
+    em_loop chunk = em_for(e, zero(e), em_imax(e, s->k, one(e)), em_i64(e, p->kc));
+    s->k0 = chunk.i;
+    s->kn = em_imin(e, em_i64(e, p->kc), em_sub(e, s->k, chunk.i));
+    call_copy(e, p, s);
+    emit_panels(e, p, s, some.i, end);
+    em_end(e, &chunk);
+    em_end(e, &some);
+}
+
+/* The item's index on each batch axis, and its operands. */
+static void begin_item(em *e, const gemm_plan *p, gemm_state *s, em_val item) {
+    const sn_gemm *g = p->g;
+    for (int i = SN_GEMM_BATCH - 1; i >= 0; i--) {
+        s->batch[i] = i < g->n_batch ? item : zero(e);
+        if (i < g->n_batch && i > 0) {
+            em_val size = gemm_size(e, g->batch[i]);
+            s->batch[i] = em_rem(e, item, size);
+            item = em_div(e, item, size);
+        }
+    }
+    em_val a = gemm_offset(e, g, &g->a, s->batch), b = gemm_offset(e, g, &g->b, s->batch);
+    s->a = em_at(e, em_buf(e, g->a.buf), g->a.dtype, a);
+    s->b = em_at(e, em_buf(e, g->b.buf), g->b.dtype, b);
+}
+
+/* Threads share the batch items, else the rows if there are many, else the columns. Sums do not
+ * depend on it. */
+static void emit_kernel(em *e, const gemm_plan *p) {
+    const sn_gemm *g = p->g;
+    em_kernel(e, p->name);
+    gemm_state s = {.m = gemm_size(e, g->m), .n = gemm_size(e, g->n), .k = gemm_size(e, g->k)};
+    em_val items = one(e);
+    for (int i = 0; i < g->n_batch; i++) items = em_mul(e, items, gemm_size(e, g->batch[i]));
+    s.panels = em_ceil_div(e, s.n, g->pair ? p->panel / 2 : p->panel);
+
+    em_val nt = e->nthreads;
+    em_val even = em_cmp(e, EM_EQ, em_rem(e, items, nt), zero(e));
+    em_val many = em_cmp(e, EM_GE, items, em_mul(e, nt, em_i64(e, 4)));
+    em_val by_item = em_or(e, even, many);
+    em_val tall = em_cmp(e, EM_GE, s.m, em_mul(e, nt, em_i64(e, 4 * p->mr)));
+    em_val by_row = em_and(e, tall, em_not(e, by_item));
+    em_val by_col = em_not(e, em_or(e, by_item, by_row));
+    em_val item0, item1, unit0, unit1, panel0, panel1;
+    share_if(e, by_item, items, &item0, &item1);
+    share_if(e, by_row, em_ceil_div(e, s.m, 2), &unit0, &unit1);
+    share_if(e, by_col, s.panels, &panel0, &panel1);
+    em_val units = em_sub(e, unit1, unit0), groups = em_ceil_div(e, units, p->mc / 2);
+
+    em_loop item = em_for(e, item0, item1, one(e));
+    begin_item(e, p, &s, item.i);
+    em_loop group = em_for(e, zero(e), groups, one(e));
+    em_val u0 = em_add(e, unit0, cut(e, units, group.i, groups));
+    em_val u1 = em_add(e, unit0, cut(e, units, em_add(e, group.i, one(e)), groups));
+    s.units = em_sub(e, u1, u0);
+    s.row0 = em_mul(e, u0, em_i64(e, 2));
+    s.valid = em_sub(e, em_imin(e, em_mul(e, u1, em_i64(e, 2)), s.m), s.row0);
+    emit_group(e, p, &s, panel0, panel1);
+    em_end(e, &group);
+    em_end(e, &item);
+    em_end_kernel(e);
+}
+
+void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
+    gemm_plan p;
+    if (!gemm_plan_make(&p, g, e->target, e->compute, &e->err)) return;
+    p.name = name;
+    p.micro[0] = gemm_emit_micro(e, &p, 1);
+    if (!gemm_is(g->m, 1))
+        for (int r = 2; r <= p.mr; r += 2) p.micro[r / 2] = gemm_emit_micro(e, &p, r);
+    p.finish = gemm_emit_finish(e, &p);
+    if (p.copy_a) p.copy = gemm_emit_copy(e, &p);
+    if (p.pack_b)
+        p.pack = gemm_emit_pack_panel(e, &p, "pack", g->b.dtype, g->b.row, g->b.col, false);
+    emit_kernel(e, &p);
+}
+
+void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
+    gemm_plan p = {.name = name,
+                   .t = e->compute,
+                   .esize = (int)sn_dtype_size(e->compute),
+                   .lanes = e->lanes,
+                   .panel = sn_gemm_panel(e->compute)};
+    em_val pack = gemm_emit_pack_panel(e, &p, "panel", g->dtype, g->row, g->col, g->pair);
+    em_kernel(e, name);
+    em_val n = gemm_size(e, g->n), k = gemm_size(e, g->k), lo, hi;
+    em_val columns = em_i64(e, g->pair ? p.panel / 2 : p.panel);
+    em_share(e, em_ceil_div(e, n, g->pair ? p.panel / 2 : p.panel), &lo, &hi);
+    em_loop l = em_for(e, lo, hi, one(e));
+    em_val col = em_mul(e, l.i, columns);
+    em_val from = em_mul(e, col, gemm_size(e, g->col));
+    em_val src = em_at(e, em_buf(e, 0), g->dtype, from);
+    em_val second = g->pair ? em_at(e, em_buf(e, 2), g->dtype, from) : src;
+    em_val to = em_mul(e, em_mul(e, l.i, k), em_i64(e, p.panel));
+    em_val args[] = {e->buf, e->dim,           src, second, em_at(e, em_buf(e, 1), p.t, to),
+                     k,      em_sub(e, n, col)};
+    em_call(e, pack, args, 7);
+    em_end(e, &l);
+    em_end_kernel(e);
+}

@@ -1,0 +1,51 @@
+/* gemm_impl.h: the inside of the GEMM generator, shared by the gemm files only.
+ * A plan holds what follows from spec and target; the emitters below write one function each. */
+#ifndef SN_GEMM_IMPL_H
+#define SN_GEMM_IMPL_H
+
+#include "codegen/gemm.h"
+
+typedef struct gemm_plan {
+    const sn_gemm *g;
+    const char *name;
+    sn_dtype t;    /* compute type */
+    int esize;     /* its bytes */
+    int lanes;     /* of a vector */
+    int panel;     /* columns of a panel */
+    int nv;        /* vectors of a micro-tile's row: 2 */
+    int parts;     /* micro-tiles side by side in a panel */
+    int mr;        /* most rows of a micro-tile, even */
+    bool copy_a;   /* A goes through scratch (prologue, conversion, transposition, bad strides) */
+    bool pack_b;   /* B may go through scratch */
+    bool direct_b; /* ... or be read in place when few rows use it (columns are contiguous) */
+    bool chunked;  /* K is cut in chunks of kc; partial sums wait in scratch */
+    int64_t kc;    /* rows of B (columns of A) at a time; K itself unless chunked */
+    int64_t a_stride; /* elements between A's rows as the micro-kernel sees them */
+    int64_t mc;       /* rows of A at a time, even */
+    int64_t np;       /* chunked: panels whose sums wait */
+    int64_t sums_at, a_at, b_at, scratch; /* byte offsets in scratch and its size */
+    /* emitted functions */
+    em_val micro[64]; /* by rows / 2; [0]: one row */
+    em_val finish, copy, pack;
+} gemm_plan;
+
+bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
+                    sn_error *err);
+
+em_val gemm_size(em *e, sn_gemm_size s);
+/* Element offset of a batch item: the operand's offset and its batch strides. */
+em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch);
+bool gemm_is(sn_gemm_size s, int64_t v); /* a constant equal to v */
+em_val gemm_function(em *e, const gemm_plan *p, const char *suffix, const em_type *params, int n,
+                     bool keep); /* internal; keep: never inlined */
+
+/* gemm_micro.c: void micro(A, B, T, k, next, next_step[, b_stride]) for `rows` rows (see there) */
+em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows);
+
+/* gemm_edge.c: what touches the operands outside the micro-kernel */
+em_val gemm_emit_finish(em *e, const gemm_plan *p); /* epilogue and store of a tile */
+em_val gemm_emit_copy(em *e, const gemm_plan *p);   /* rows of A to scratch, with the prologue */
+em_val gemm_emit_pack_panel(em *e, const gemm_plan *p, const char *suffix, sn_dtype dtype,
+                            sn_gemm_size row, sn_gemm_size col, bool pair);
+
+#endif

@@ -1,0 +1,84 @@
+/* gemm_micro.c: the micro-kernel: a tile of T = A B with all sums in registers.
+ * Two vectors of columns by up to 14 rows with 32 registers (28 sums, 2 of B, broadcasts of A), up
+ * to 6 rows with 16. Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication,
+ * 2008. */
+#include "codegen/gemm_impl.h"
+
+#include <string.h>
+
+/* Per step of k the tile needs rows*nv multiply-adds, and about half as many loads. Unrolling
+ * serves short tiles, whose steps are too short to hide the loop's own instructions. */
+static int choose_unroll(const gemm_plan *p, int rows) {
+    int want = rows > 4 ? 2 : 4;
+    const sn_gemm_size *k = &p->g->k;
+    if (p->chunked || k->slot >= 0) return 1;
+    while (k->value % want) want /= 2;
+    return want;
+}
+
+/* void micro(A, B, T, k, next, next_step, b_stride)
+ * T[i][j] (row stride: a panel) = sum over k of A[i*a_stride + k] B[k*b_stride + j]; chunked: added
+ * to T. While it runs it fetches one line a step from `next` on, next_step bytes apart, into L2
+ * (the caller points it at the panel that comes next), and B some steps ahead into L1. b_stride is
+ * in elements and used for unpacked B only. */
+em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows) {
+    char suffix[32];
+    snprintf(suffix, sizeof suffix, "micro%d", rows);
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr, e->i64, e->i64};
+    em_val fn = gemm_function(e, p, suffix, params, 7, true);
+    em_val sums = em_param(e, 2);
+    const sn_gemm *g = p->g;
+    bool const_k = !p->chunked && g->k.slot < 0;
+    em_val k = const_k ? em_i64(e, g->k.value) : em_param(e, 3);
+    bool in_place = p->direct_b;
+    em_val b_stride = in_place ? em_param(e, 6) : em_i64(e, p->panel);
+    int unroll = choose_unroll(p, rows);
+    int ahead = rows <= 2 ? 32 : 8; /* steps: a single row is as fast as memory */
+    bool fetch_next = g->b_packed && rows > 1;
+
+    em_val init[32], acc[32];
+    int n = rows * p->nv;
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < p->nv; j++) {
+            em_val at = em_at(e, sums, p->t, em_i64(e, i * p->panel + j * p->lanes));
+            init[i * p->nv + j] = p->chunked ? em_load(e, p->t, at, p->lanes) : em_vf(e, 0);
+        }
+    em_loop l = em_for(e, em_i64(e, 0), k, em_i64(e, unroll));
+    em_val a = em_carry(e, &l, em_param(e, 0)), b = em_carry(e, &l, em_param(e, 1));
+    em_val next = fetch_next ? em_carry(e, &l, em_param(e, 4)) : NULL;
+    for (int i = 0; i < n; i++) acc[i] = em_carry(e, &l, init[i]);
+    em_val first[32], bu = b, nu = next;
+    memcpy(first, acc, sizeof first);
+    for (int u = 0; u < unroll; u++) {
+        em_val bv[8];
+        for (int j = 0; j < p->nv; j++)
+            bv[j] = em_load(e, p->t, em_at(e, bu, p->t, em_i64(e, j * p->lanes)), p->lanes);
+        if (!in_place)
+            for (int line = 0; line < p->nv * p->lanes * p->esize; line += 64)
+                em_prefetch(e, em_at_bytes(e, bu, em_i64(e, ahead * p->panel * p->esize + line)),
+                            false, 3);
+        if (fetch_next) {
+            em_prefetch(e, nu, false, 2);
+            nu = em_at_bytes(e, nu, em_param(e, 5));
+        }
+        for (int i = 0; i < rows; i++) {
+            em_val at = em_at(e, a, p->t, em_i64(e, i * p->a_stride + u));
+            em_val av = em_load_splat(e, p->t, at, p->lanes);
+            for (int j = 0; j < p->nv; j++)
+                acc[i * p->nv + j] = em_fma(e, av, bv[j], acc[i * p->nv + j]);
+        }
+        bu = em_at(e, bu, p->t, b_stride);
+    }
+    em_next(e, &l, a, em_at(e, a, p->t, em_i64(e, unroll)));
+    em_next(e, &l, b, bu);
+    if (fetch_next) em_next(e, &l, next, nu);
+    for (int i = 0; i < n; i++) em_next(e, &l, first[i], acc[i]);
+    em_end(e, &l);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < p->nv; j++) {
+            em_val at = em_at(e, sums, p->t, em_i64(e, i * p->panel + j * p->lanes));
+            em_store(e, p->t, at, em_final(e, &l, first[i * p->nv + j]));
+        }
+    em_ret(e, NULL);
+    return fn;
+}

@@ -1,0 +1,432 @@
+/* The GEMM generator against sums in double: every tile size, odd sizes, strides, batches, fusion,
+ * both compute types, both vector widths; equal bits for any number of threads; nothing outside C.
+ */
+#include "codegen/gemm.h"
+#include "codegen/jit.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { CANARY = 64, MAX_THREADS = 3 };
+static const int64_t all_m[] = {0,  1,  2,  3,  5,  7,  13,  14,  15,
+                                16, 31, 32, 33, 63, 64, 100, 129, 250};
+
+typedef enum layout { PLAIN, WIDE, TRANSPOSED, RUNTIME } layout; /* WIDE: rows further apart */
+
+typedef struct shape {
+    const char *name;
+    int64_t n, k;
+    bool n_runtime, k_runtime, m_constant;
+    layout a, b, c;
+    bool packed;
+    bool epilogue, prologue, pair, no_store;
+    int64_t batch0, batch1; /* 0: none; batch1 repeats B (GQA) */
+    int64_t only_m;         /* 0: all */
+} shape;
+
+static const shape shapes[] = {
+    {.name = "packed", .n = 100, .k = 37, .packed = true},
+    {.name = "packed even", .n = 64, .k = 48, .packed = true},
+    {.name = "packed wide", .n = 33, .k = 20, .packed = true, .a = WIDE, .c = WIDE},
+    {.name = "packed runtime strides",
+     .n = 70,
+     .k = 33,
+     .packed = true,
+     .a = RUNTIME,
+     .c = RUNTIME},
+    {.name = "packed runtime n", .n = 45, .k = 19, .packed = true, .n_runtime = true},
+    {.name = "packed runtime k", .n = 40, .k = 23, .packed = true, .k_runtime = true},
+    {.name = "packed transposed",
+     .n = 31,
+     .k = 18,
+     .packed = true,
+     .a = TRANSPOSED,
+     .c = TRANSPOSED},
+    {.name = "plain", .n = 77, .k = 29},
+    {.name = "plain one panel", .n = 32, .k = 64, .b = WIDE},
+    {.name = "plain transposed", .n = 65, .k = 31, .b = TRANSPOSED},
+    {.name = "all runtime",
+     .n = 50,
+     .k = 21,
+     .n_runtime = true,
+     .k_runtime = true,
+     .a = RUNTIME,
+     .b = RUNTIME,
+     .c = RUNTIME},
+    {.name = "long k",
+     .n = 40,
+     .k = 2500,
+     .k_runtime = true,
+     .a = RUNTIME,
+     .b = TRANSPOSED,
+     .only_m = 33},
+    {.name = "long k, many columns",
+     .n = 600,
+     .k = 1100,
+     .k_runtime = true,
+     .a = TRANSPOSED,
+     .only_m = 61},
+    {.name = "one row", .n = 100, .k = 40, .packed = true, .m_constant = true, .only_m = 1},
+    {.name = "constant m", .n = 70, .k = 25, .packed = true, .m_constant = true, .only_m = 19},
+    {.name = "no columns", .n = 0, .k = 5, .n_runtime = true, .packed = true},
+    {.name = "empty sum", .n = 20, .k = 0, .packed = true},
+    {.name = "empty runtime sum",
+     .n = 20,
+     .k = 0,
+     .k_runtime = true,
+     .a = RUNTIME,
+     .epilogue = true},
+    {.name = "epilogue", .n = 50, .k = 24, .packed = true, .epilogue = true},
+    {.name = "epilogue stores",
+     .n = 50,
+     .k = 24,
+     .packed = true,
+     .epilogue = true,
+     .no_store = true},
+    {.name = "prologue", .n = 50, .k = 43, .packed = true, .prologue = true},
+    {.name = "both", .n = 50, .k = 43, .packed = true, .prologue = true, .epilogue = true},
+    {.name = "pair", .n = 41, .k = 20, .packed = true, .pair = true, .epilogue = true},
+    {.name = "batch", .n = 35, .k = 17, .batch0 = 3, .batch1 = 2, .b = TRANSPOSED},
+    {.name = "batch runtime", .n = 35, .k = 17, .batch0 = 5, .n_runtime = true, .k_runtime = true},
+    {.name = "many rows", .n = 40, .k = 1100, .packed = true, .only_m = 1000},
+};
+
+/* --- one problem -------------------------------------------------------------------------------
+ */
+
+enum { DIM_M, DIM_N, DIM_K, DIM_A, DIM_B, DIM_C, DIM_BATCH, DIMS };
+enum { BUF_A, BUF_B, BUF_C, BUF_BIAS, BUF_GAIN, BUF_OUT, BUFS };
+
+typedef struct problem {
+    const shape *s;
+    sn_dtype t;
+    int64_t m, n, k, items;
+    int64_t a_row, a_col, b_row, b_col, c_row, c_col; /* strides */
+    int64_t a_item, b_item, c_item;                   /* elements of a batch item */
+    void *a, *b, *second, *panels, *bias, *gain, *c, *scratch;
+    double *expect;
+} problem;
+
+static int64_t noise_state = 1;
+static double noise(void) { /* in [-1, 1) */
+    noise_state = (noise_state * 1103515245 + 12345) & 0x7fffffff;
+    return (double)(noise_state >> 8) / (1 << 22) - 1;
+}
+
+static double get(sn_dtype t, const void *p, int64_t i) {
+    return t == SN_F64 ? ((const double *)p)[i] : (double)((const float *)p)[i];
+}
+
+static void put(sn_dtype t, void *p, int64_t i, double v) {
+    if (t == SN_F64)
+        ((double *)p)[i] = v;
+    else
+        ((float *)p)[i] = (float)v;
+}
+
+static void *fill(sn_dtype t, int64_t n) {
+    void *p = malloc((size_t)(n + 1) * 8);
+    assert_non_null(p);
+    for (int64_t i = 0; i < n; i++) put(t, p, i, noise());
+    return p;
+}
+
+static sn_gemm_size stride(layout l, int64_t v, int slot) {
+    return l == RUNTIME ? SN_GEMM_DIM(slot) : SN_GEMM_CONST(v);
+}
+
+static void set_strides(layout l, int64_t rows, int64_t cols, int64_t *row, int64_t *col,
+                        int64_t *size) {
+    *row = l == TRANSPOSED ? 1 : cols + (l == PLAIN ? 0 : 5);
+    *col = l == TRANSPOSED ? rows + 3 : 1;
+    *size = l == TRANSPOSED ? *col * cols : *row * rows;
+}
+
+/* --- what is fused -----------------------------------------------------------------------------
+ */
+
+static em_val bias_and_square(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
+    const problem *p = ctx;
+    em_val bias = em_at(e, em_buf(e, BUF_BIAS), p->t, at->col);
+    em_val x = em_add(e, acc[0], em_load_mask(e, p->t, bias, at->lanes, at->mask, NULL));
+    x = em_mul(e, x, x);
+    if (acc[1]) x = em_mul(e, x, acc[1]);
+    if (!p->s->no_store) return x;
+    em_val to = em_add(e, em_mul(e, at->row, em_i64(e, p->c_row)), at->col);
+    em_store_mask(e, p->t, em_at(e, em_buf(e, BUF_C), p->t, to), x, at->mask);
+    return NULL;
+}
+
+/* Row value: the row's first element; element: (x - first) * gain[k]. */
+static void first_of_row(void *ctx, em *e, const sn_gemm_at *at, em_val *state) {
+    const problem *p = ctx;
+    em_val first = em_mul(e, at->row, em_i64(e, p->a_row));
+    state[0] = em_load(e, p->t, em_at(e, em_buf(e, BUF_A), p->t, first), 1);
+}
+
+static em_val shift_and_gain(void *ctx, em *e, em_val x, const sn_gemm_at *at,
+                             const em_val *state) {
+    const problem *p = ctx;
+    em_val gain = em_at(e, em_buf(e, BUF_GAIN), p->t, at->col);
+    return em_mul(e, em_sub(e, x, state[0]),
+                  em_load_mask(e, p->t, gain, at->lanes, at->mask, NULL));
+}
+
+/* --- reference ---------------------------------------------------------------------------------
+ */
+
+static double a_element(const problem *p, int64_t item, int64_t i, int64_t k) {
+    int64_t row = item * p->a_item + i * p->a_row;
+    double x = get(p->t, p->a, row + k * p->a_col);
+    return p->s->prologue ? (x - get(p->t, p->a, row)) * get(p->t, p->gain, k) : x;
+}
+
+static void reference(problem *p) {
+    p->expect = malloc((size_t)(p->items * p->m * p->n + 1) * sizeof *p->expect);
+    assert_non_null(p->expect);
+    double *out = p->expect;
+    for (int64_t item = 0; item < p->items; item++)
+        for (int64_t i = 0; i < p->m; i++)
+            for (int64_t j = 0; j < p->n; j++) {
+                double sum = 0, second = 0;
+                int64_t of = p->s->batch1 ? item / p->s->batch1 : item;
+                int64_t b = of * p->b_item + j * p->b_col;
+                for (int64_t k = 0; k < p->k; k++) {
+                    double x = a_element(p, item, i, k);
+                    sum += x * get(p->t, p->b, b + k * p->b_row);
+                    if (p->second) second += x * get(p->t, p->second, b + k * p->b_row);
+                }
+                if (p->s->epilogue) {
+                    sum += get(p->t, p->bias, j);
+                    sum *= sum;
+                    if (p->second) sum *= second;
+                }
+                *out++ = sum;
+            }
+}
+
+/* --- running -----------------------------------------------------------------------------------
+ */
+
+static void make_spec(const problem *p, sn_gemm *g) {
+    const shape *s = p->s;
+    *g = (sn_gemm){.m = s->m_constant ? SN_GEMM_CONST(p->m) : SN_GEMM_DIM(DIM_M),
+                   .n = s->n_runtime ? SN_GEMM_DIM(DIM_N) : SN_GEMM_CONST(p->n),
+                   .k = s->k_runtime ? SN_GEMM_DIM(DIM_K) : SN_GEMM_CONST(p->k),
+                   .b_packed = s->packed,
+                   .pair = s->pair,
+                   .no_store = s->no_store,
+                   .ctx = (void *)p,
+                   .n_state = 1};
+    g->a = (sn_gemm_operand){.buf = BUF_A, .dtype = p->t, .offset = SN_GEMM_CONST(0)};
+    g->b = g->c = g->a;
+    g->b.buf = BUF_B;
+    g->c.buf = BUF_C;
+    g->a.row = stride(s->a, p->a_row, DIM_A);
+    g->a.col = SN_GEMM_CONST(p->a_col);
+    g->b.row = stride(s->b, p->b_row, DIM_B);
+    g->b.col = SN_GEMM_CONST(p->b_col);
+    g->c.row = stride(s->c, p->c_row, DIM_C);
+    g->c.col = SN_GEMM_CONST(p->c_col);
+    if (s->a == TRANSPOSED) g->a.col = SN_GEMM_DIM(DIM_A);
+    if (s->c == TRANSPOSED) g->c.col = SN_GEMM_DIM(DIM_C);
+    if (s->epilogue) g->epilogue = bias_and_square;
+    if (s->prologue) {
+        g->row_prologue = first_of_row;
+        g->prologue = shift_and_gain;
+    }
+    if (!s->batch0) return;
+    /* A and C change with M, so their item strides are run-time values */
+    int64_t inner = s->batch1 ? s->batch1 : 1;
+    g->n_batch = s->batch1 ? 2 : 1;
+    g->batch[0] = s->n_runtime ? SN_GEMM_DIM(DIM_BATCH) : SN_GEMM_CONST(s->batch0);
+    g->batch[1] = SN_GEMM_CONST(inner);
+    g->a.batch[0] = SN_GEMM_DIM(DIMS);
+    g->a.batch[1] = SN_GEMM_DIM(DIMS + 1);
+    g->b.batch[0] = SN_GEMM_CONST(p->b_item);
+    g->b.batch[1] = SN_GEMM_CONST(0);
+    g->c.batch[0] = SN_GEMM_DIM(DIMS + 2);
+    g->c.batch[1] = SN_GEMM_DIM(DIMS + 3);
+}
+
+typedef struct kernel {
+    sn_kernel_fn *run, *pack;
+    int64_t scratch;
+} kernel;
+
+static sn_kernel_fn *find(sn_jit *jit, const char *name) {
+    sn_error err = {0};
+    void *p = sn_jit_lookup(jit, name, &err);
+    if (!p) fail_msg("%s", err.message);
+    sn_kernel_fn *f;
+    memcpy(&f, &p, sizeof f);
+    return f;
+}
+
+static kernel compile(sn_jit *jit, const sn_target *target, const problem *p, int number) {
+    sn_error err = {0};
+    em e;
+    char run[64], pack[64];
+    snprintf(run, sizeof run, "gemm%d", number);
+    snprintf(pack, sizeof pack, "pack%d", number);
+    assert_true(em_init(&e, target, run, p->t, &err));
+    sn_gemm g;
+    make_spec(p, &g);
+    sn_gemm_emit(&e, run, &g);
+    sn_gemm_emit_pack(&e, pack,
+                      &(sn_gemm_pack){.dtype = p->t,
+                                      .k = SN_GEMM_DIM(DIM_K),
+                                      .n = SN_GEMM_DIM(DIM_N),
+                                      .row = SN_GEMM_CONST(p->b_row),
+                                      .col = SN_GEMM_CONST(p->b_col),
+                                      .pair = p->s->pair});
+    LLVMModuleRef mod = em_finish(&e, &err);
+    if (!mod || !sn_jit_compile(jit, mod, NULL, &err)) fail_msg("%s: %s", p->s->name, err.message);
+    em_free(&e);
+    return (kernel){find(jit, run), find(jit, pack), sn_gemm_scratch(&g, target, p->t)};
+}
+
+static void prepare(problem *p, const shape *s, sn_dtype t, int64_t m) {
+    *p = (problem){.s = s, .t = t, .m = m, .n = s->n, .k = s->k};
+    int64_t inner = s->batch1 ? s->batch1 : 1, outer = s->batch0 ? s->batch0 : 1;
+    p->items = inner * outer;
+    set_strides(s->a, m, p->k, &p->a_row, &p->a_col, &p->a_item);
+    set_strides(s->b, p->k, p->n, &p->b_row, &p->b_col, &p->b_item);
+    set_strides(s->c, m, p->n, &p->c_row, &p->c_col, &p->c_item);
+    p->a = fill(t, p->items * p->a_item);
+    p->b = fill(t, outer * p->b_item);
+    if (s->pair) p->second = fill(t, p->b_item);
+    p->bias = fill(t, p->n);
+    p->gain = fill(t, p->k);
+    reference(p);
+}
+
+static void release(problem *p) {
+    void *const all[] = {p->a, p->b, p->second, p->bias, p->gain, p->expect};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+/* Runs on `threads` threads, one after the other (they share nothing). C lies between canaries. */
+static void *run(const problem *p, const kernel *k, int threads, void *panels) {
+    int64_t size = p->items * p->c_item, bytes = (size + 2 * CANARY) * 8;
+    char *c = malloc((size_t)bytes);
+    assert_non_null(c);
+    for (int64_t i = 0; i < size + 2 * CANARY; i++) put(p->t, c, i, 12345);
+    char *out = c + CANARY * (int64_t)sn_dtype_size(p->t);
+    int64_t dim[DIMS + 4] = {
+        p->m, p->n, p->k, p->a_col == 1 ? p->a_row : p->a_col, p->b_row, p->c_row, p->s->batch0, 0,
+        0,    0,    0};
+    if (p->c_col != 1) dim[DIM_C] = p->c_col;
+    int64_t inner = p->s->batch1 ? p->s->batch1 : 1;
+    dim[DIMS] = inner * p->a_item;
+    dim[DIMS + 1] = p->a_item;
+    dim[DIMS + 2] = inner * p->c_item;
+    dim[DIMS + 3] = p->c_item;
+    void *buf[BUFS] = {p->a, panels ? panels : p->b, out, p->bias, p->gain, NULL};
+    for (int t = 0; t < threads; t++) {
+        size_t room = ((size_t)k->scratch + 127) / 64 * 64;
+        char *scratch = aligned_alloc(64, room);
+        assert_non_null(scratch);
+        memset(scratch, 0xff, room); /* NaN */
+        k->run(buf, dim, scratch, t, threads);
+        for (size_t i = (size_t)k->scratch; i < room; i++) assert_true(scratch[i] == (char)0xff);
+        free(scratch);
+    }
+    return c;
+}
+
+static void check(const problem *p, const void *c, const char *where) {
+    double eps = p->t == SN_F64 ? 1e-12 : 1e-5, scale = sqrt((double)p->k + 1);
+    if (p->s->epilogue) scale *= scale * (p->second ? scale : 1);
+    int64_t size = p->items * p->c_item, stored = 0;
+    for (int64_t item = 0; item < p->items; item++)
+        for (int64_t i = 0; i < p->m; i++)
+            for (int64_t j = 0; j < p->n; j++) {
+                double want = p->expect[(item * p->m + i) * p->n + j];
+                int64_t at = item * p->c_item + i * p->c_row + j * p->c_col;
+                double is = get(p->t, c, CANARY + at);
+                if (!(fabs(is - want) <= eps * scale * (1 + fabs(want) / scale)))
+                    fail_msg("%s %s %s: C[%lld,%lld,%lld] of %lldx%lldx%lld is %g, not %g", where,
+                             p->s->name, sn_dtype_name(p->t), (long long)item, (long long)i,
+                             (long long)j, (long long)p->m, (long long)p->n, (long long)p->k, is,
+                             want);
+            }
+    for (int64_t i = 0; i < size + 2 * CANARY; i++) stored += get(p->t, c, i) != 12345;
+    if (stored != p->items * p->m * p->n)
+        fail_msg("%s %s: %lld elements written for M = %lld", where, p->s->name, (long long)stored,
+                 (long long)p->m);
+}
+
+static void run_shape(sn_jit *jit, const sn_target *target, const shape *s, sn_dtype t,
+                      int number) {
+    kernel k = {0};
+    for (size_t i = 0; i < sizeof all_m / sizeof *all_m; i++) {
+        if (s->only_m && i > 0) break;
+        problem p;
+        prepare(&p, s, t, s->only_m ? s->only_m : all_m[i]);
+        if (i == 0) k = compile(jit, target, &p, number);
+        void *panels = NULL;
+        if (s->packed) {
+            int64_t n = sn_gemm_packed_size(t, p.k, p.n, s->pair);
+            panels = aligned_alloc(64, (size_t)(n * 8 + 64) / 64 * 64);
+            assert_non_null(panels);
+            int64_t dim[DIMS] = {0, p.n, p.k};
+            for (int th = 0; th < 2; th++)
+                k.pack((void *[]){p.b, panels, p.second}, dim, NULL, th, 2);
+        }
+        void *one = run(&p, &k, 1, panels);
+        check(&p, one, target->name);
+        for (int threads = 2; threads <= MAX_THREADS; threads++) {
+            void *more = run(&p, &k, threads, panels);
+            size_t bytes = (size_t)(p.items * p.c_item + 2 * CANARY) * sn_dtype_size(t);
+            if (memcmp(one, more, bytes) != 0)
+                fail_msg("%s: other bits with %d threads", s->name, threads);
+            free(more);
+        }
+        free(one);
+        free(panels);
+        release(&p);
+    }
+}
+
+static void run_all(const char *target_name, sn_dtype t) {
+    sn_error err = {0};
+    sn_target target;
+    if (!sn_target_init(&target, target_name, &err)) fail_msg("%s", err.message);
+    if (!sn_target_runs_here(&target)) skip();
+    sn_jit *jit = sn_jit_create(&target, NULL, &err);
+    if (!jit) fail_msg("%s", err.message);
+    int n = (int)(sizeof shapes / sizeof *shapes);
+    for (int i = 0; i < n; i++) run_shape(jit, &target, &shapes[i], t, i);
+    sn_jit_destroy(jit);
+}
+
+static void avx512_f32(void **state) {
+    (void)state;
+    run_all("x86-64-v4", SN_F32);
+}
+
+static void avx512_f64(void **state) {
+    (void)state;
+    run_all("x86-64-v4", SN_F64);
+}
+
+static void avx2_f32(void **state) {
+    (void)state;
+    run_all("x86-64-v3", SN_F32);
+}
+
+static void avx2_f64(void **state) {
+    (void)state;
+    run_all("x86-64-v3", SN_F64);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(avx512_f32), cmocka_unit_test(avx512_f64),
+                                       cmocka_unit_test(avx2_f32), cmocka_unit_test(avx2_f64)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
