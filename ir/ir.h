@@ -303,7 +303,7 @@ sn_node *sn_fold(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_att
 bool sn_decompose(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
                   const sn_attr *attr, int *n_result, sn_node **results);
 
-/* ir/text.c — text form, both directions */
+/* ir/print.c, ir/parse.c — text form, both directions */
 void sn_print_module(FILE *f, sn_module *m);
 void sn_print_entry(FILE *f, sn_module *m, const sn_entry *e);
 void sn_print_node(FILE *f, const sn_node *n);          /* one line, operands by number */

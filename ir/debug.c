@@ -1,0 +1,69 @@
+/* debug.c: SINTER_DEBUG=name,name=value, the one environment variable, parsed once into the
+ * switches of debug.def. The only place that reads the environment. */
+#include "ir/ir.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FLAG, TEXT };
+
+static const struct {
+    const char *name, *doc;
+    int kind;
+    size_t offset; /* in sn_debug */
+} switches[] = {
+#define DEBUG(name, kind, doc) {#name, doc, kind, offsetof(sn_debug, name)},
+#include "ir/debug.def"
+#undef DEBUG
+};
+
+static const size_t n_switch = sizeof switches / sizeof *switches;
+static sn_debug debug;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void print_switches(void) {
+    for (size_t i = 0; i < n_switch; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "%s%s", switches[i].name, switches[i].kind == TEXT ? "=..." : "");
+        fprintf(stderr, "  %-12s %s\n", key, switches[i].doc);
+    }
+}
+
+/* false: no switch of that name. */
+static bool set_switch(const char *name, const char *value) {
+    size_t i = 0;
+    while (i < n_switch && strcmp(name, switches[i].name)) i++;
+    if (i == n_switch)
+        fprintf(stderr, "SINTER_DEBUG: no switch \"%s\"; ignored\n", name);
+    else if ((switches[i].kind == TEXT) != (value != NULL))
+        fprintf(stderr, "SINTER_DEBUG: %s takes %s value; ignored\n", name, value ? "no" : "a");
+    else if (value)
+        *(const char **)((char *)&debug + switches[i].offset) = value;
+    else
+        *(bool *)((char *)&debug + switches[i].offset) = true;
+    return i < n_switch;
+}
+
+static void parse_environment(void) {
+    const char *text = getenv("SINTER_DEBUG");
+    char *copy = text ? strdup(text) : NULL; /* values point into it: kept for ever */
+    if (!copy) return;
+    char *rest = copy;
+    bool known = true;
+    for (char *item; (item = strsep(&rest, ","));) {
+        if (!*item) continue;
+        char *value = strchr(item, '=');
+        if (value) *value++ = 0;
+        known &= set_switch(item, value);
+    }
+    if (known && !debug.help) return;
+    fprintf(stderr, "SINTER_DEBUG=name,name=value,... with\n");
+    print_switches();
+}
+
+/* The switches, parsed from the environment at the first call. Any thread. */
+const sn_debug *sn_debug_get(void) {
+    pthread_once(&once, parse_environment);
+    return &debug;
+}

@@ -1,0 +1,17 @@
+/* text_impl.h: what the printer and the parser of the text form must agree on. */
+#ifndef SN_IR_TEXT_IMPL_H
+#define SN_IR_TEXT_IMPL_H
+
+#include "ir/ir.h"
+
+#include <ctype.h>
+
+/* Attributes that repeat the printed type: not printed, and taken from the type when parsed. */
+enum { SN_TYPE_HAS_DTYPE = 1, SN_TYPE_HAS_SHAPE = 2 };
+extern const uint8_t sn_text_in_type[SN_OP_COUNT]; /* print.c */
+
+static inline bool sn_text_name_char(char c) {
+    return isalnum((unsigned char)c) || c == '_' || c == '.';
+}
+
+#endif
