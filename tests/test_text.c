@@ -203,8 +203,9 @@ static void region_text(void **state) {
         sn_dim t = sn_symbol_add(m, "T", 1, 64);
         if (i) sn_b_const(m, SN_F32, 7); /* other ids must not change the text */
         sn_node *arg[] = {sn_arg(m, 0, SN_F32, 0, NULL), sn_arg(m, 1, SN_F32, 1, &t)};
-        sn_node *out = sn_b_binary(SN_OP_add, sn_b_scalar(SN_OP_mul, arg[0], 0.5),
-                                   sn_b_cast(sn_b_dim(m, SN_I32, t), SN_F32));
+        sn_node *half = sn_b_scalar(SN_OP_mul, arg[0], 0.5);
+        sn_node *length = sn_b_cast(sn_b_dim(m, SN_I32, t), SN_F32);
+        sn_node *out = sn_b_binary(SN_OP_add, half, length);
         text[i] = strdup(sn_region_text(m, sn_region_new(m, 2, arg, 1, &out)));
         assert_int_equal(sn_module_error(m)->code, SN_OK);
         sn_module_free(m);
