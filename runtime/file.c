@@ -129,7 +129,8 @@ static void free_file(sn_file *f) {
 
 sn_file *sn_file_create(const char *path, sn_error *err) {
     struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+    bool exists = stat(path, &st) == 0;
+    if (exists && !S_ISREG(st.st_mode)) {
         sn_fail(err, SN_ERR_FILE, "%s: cannot replace it: not a regular file", path);
         return NULL;
     }
@@ -149,7 +150,8 @@ sn_file *sn_file_create(const char *path, sn_error *err) {
         free_file(f);
         return NULL;
     }
-    if (ftruncate(fd, 0) < 0 || !(f->out = fdopen(fd, "wb"))) {
+    if (ftruncate(fd, 0) < 0 || (exists && fchmod(fd, st.st_mode & 0777) < 0) ||
+        !(f->out = fdopen(fd, "wb"))) {
         sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", path, strerror(errno));
         unlink(f->temp);
         close(fd);

@@ -25,7 +25,8 @@ void sn_file_unmap(sn_mapping *m);
  * the same name; what a killed writer left there is overwritten by the next one. */
 typedef struct sn_file sn_file;
 
-/* Starts a new file that will replace `path`; NULL on error. End with commit or discard. */
+/* Starts a new file that will replace `path`, and takes over its permissions if there is one; NULL
+ * on error. End with commit or discard. */
 sn_file *sn_file_create(const char *path, sn_error *err);
 bool sn_file_write(sn_file *f, const void *data, size_t bytes, sn_error *err);
 

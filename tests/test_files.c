@@ -52,6 +52,13 @@ static void unusual_targets(void **state) {
     sn_file_unmap(&m);
     assert_int_equal(scratch_count(), 1);
 
+    /* A private file stays private. */
+    struct stat st;
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_true(sn_file_save(path, "new", 3, &e));
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+
     /* Discarding leaves the old file and no other. */
     sn_file *f = sn_file_create(path, &e);
     assert_non_null(f);
