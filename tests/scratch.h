@@ -48,7 +48,7 @@ static const char *scratch_path(const char *name) {
 }
 
 /* Writes a file plainly; returns whether that worked. */
-static bool scratch_write(const char *path, const void *data, size_t bytes) {
+static inline bool scratch_write(const char *path, const void *data, size_t bytes) {
     FILE *f = fopen(path, "wb");
     if (!f) return false;
     bool ok = fwrite(data, 1, bytes, f) == bytes;
