@@ -469,7 +469,7 @@ void sn_entry_tap(sn_module *m, sn_entry *e, const char *name, sn_node *n) {
 sn_order sn_topo(sn_module *m, int n_root, sn_node *const *root) {
     uint32_t epoch = ++m->epoch;
     uint32_t max = m->n_node;
-    sn_node **out = sn_arena_alloc(m, sizeof *out * max);
+    size_t count = 0;
     int n = 0;
     /* Operands have smaller ids: mark downwards from the largest id, then collect in order of id.
      */
@@ -483,7 +483,9 @@ sn_order sn_topo(sn_module *m, int n_root, sn_node *const *root) {
         if (m->stamp[id] != epoch) continue;
         const sn_node *k = m->node[id];
         for (int i = 0; i < k->n_in; i++) m->stamp[k->in[i]->id] = epoch;
+        count++;
     }
+    sn_node **out = sn_arena_alloc(m, sizeof *out * count);
     for (uint32_t id = 0; id < top; id++)
         if (m->stamp[id] == epoch) out[n++] = m->node[id];
     return (sn_order){out, n};

@@ -8,6 +8,10 @@
 
 enum { BEFORE = 5, AFTER = 4, LINE = 72 }; /* the neighbourhood and how much of a line it shows */
 
+static bool possible_type(const sn_node *n) {
+    return n->dtype < SN_DTYPE_COUNT && n->rank <= SN_MAX_RANK;
+}
+
 /* What is wrong with the node apart from its type; NULL: nothing, it may be printed. */
 static const char *find_fault(const sn_module *m, uint32_t id) {
     const sn_node *n = m->node[id];
@@ -29,9 +33,12 @@ static const char *find_fault(const sn_module *m, uint32_t id) {
         if (sn_attr_table[n->attr[i].key].kind == SN_AK_REGION && !n->attr[i].r)
             return "has an empty region";
     }
-    if (n->dtype >= SN_DTYPE_COUNT || n->rank > SN_MAX_RANK) return "has an impossible type";
+    if (!possible_type(n)) return "has an impossible type";
     if (n->n_result < 1 || n->n_result > SN_MAX_RESULTS || (n->n_result > 1) != !!n->result_type)
         return "has a wrong number of results";
+    for (int i = 0; n->n_result > 1 && i < n->n_result; i++)
+        if (!n->result_type[i] || !possible_type(n->result_type[i]))
+            return "has a result of an impossible type";
     if ((op->kind == SN_COMP) != (n->meaning != NULL))
         return "has no meaning, or one that it should not have";
     return NULL;
