@@ -202,6 +202,10 @@ static bool add_bytes(merging *m, size_t start, size_t size) {
         return sn_fail(m->err, SN_ERR_RANGE,
                        "text has \"%.*s\", for which the vocabulary has no token, and no unk token",
                        (int)size, m->text + start);
+    if (!spelled && m->bpe->fuse_unk && m->count && m->sym[m->count - 1].id == unk) {
+        m->sym[m->count - 1].size += (uint32_t)size;
+        return true;
+    }
     return spelled || add_symbol(m, unk, start, size);
 }
 

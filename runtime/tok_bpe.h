@@ -35,6 +35,7 @@ typedef struct sn_bpe {
     bool by_score;      /* merge by score[] of the joined text, otherwise by pairs */
     bool byte_level;    /* first symbols are bytes, otherwise characters */
     bool whole_first;   /* a piece that is a token is not taken apart (Llama 3) */
+    bool fuse_unk;      /* unknown characters in a row are one unk */
     bool prefix_unless; /* no prefix before text that begins with a space */
     bool strip;         /* decode leaves the first leading space out */
     sn_prefix prefix;

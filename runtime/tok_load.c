@@ -27,12 +27,17 @@ static sn_tokenizer *load_symbols(const source *s, sn_error *err) {
     return sn_tok_load_symbols(s->path, s->root, err);
 }
 
+static sn_tokenizer *load_hf(const source *s, sn_error *err) {
+    return sn_tok_load_hf(s->path, s->root, s->config, err);
+}
+
 /* In order of preference. A file with another name is taken for the first row with its ending, and
  * then, for JSON, for the first row whose key it has. */
 static const struct {
     const char *name, *pair, *ending, *key;
     sn_tokenizer *(*load)(const source *, sn_error *);
 } formats[] = {
+    {"tokenizer.json", NULL, ".json", "model", load_hf},
     {"vocabulary.json", NULL, ".json", "tokens", load_symbols},
     {"vocab.json", "merges.txt", ".json", NULL, load_pair},
     {"encoder.json", "vocab.bpe", ".json", NULL, load_pair},
@@ -72,7 +77,7 @@ static sn_tokenizer *load_directory(source *s, sn_error *err) {
         if (sn_file_exists(s->pair)) return load_format(s, i, err);
     }
     sn_fail(err, SN_ERR_FILE,
-            "%s: no tokenizer here: vocabulary.json, vocab.json with merges.txt, "
+            "%s: no tokenizer here: tokenizer.json, vocabulary.json, vocab.json with merges.txt, "
             "encoder.json with vocab.bpe, tokenizer.bin or vocab.txt is expected",
             s->dir);
     return NULL;
