@@ -52,12 +52,11 @@ static bool check_region(const attention *a, const sn_region *r, const char *wha
         return sn_dc_fail(c,
                           "the %s region has %d arguments; it takes %s b, h, q, k and %d captured",
                           what, r->n_arg, first ? "score," : "", a->n_captured);
-    for (int i = 0; i < first + n_index; i++) {
-        sn_dtype want = i < first ? c->type : SN_I32;
-        if (r->arg[i]->rank || r->arg[i]->dtype != want)
-            return sn_dc_fail(c, "argument %d of the %s region must be a scalar %s", i, what,
-                              sn_dtype_name(want));
-    }
+    if (first && (r->arg[0]->rank || !sn_dtype_is_float((sn_dtype)r->arg[0]->dtype)))
+        return sn_dc_fail(c, "argument 0 of the score region must be a scalar float");
+    for (int i = first; i < first + n_index; i++)
+        if (r->arg[i]->rank || r->arg[i]->dtype != SN_I32)
+            return sn_dc_fail(c, "argument %d of the %s region must be a scalar i32", i, what);
     for (int i = 0; i < a->n_captured; i++) {
         const sn_node *arg = r->arg[first + n_index + i], *in = c->in[3 + i];
         if (arg->dtype != in->dtype || arg->rank != in->rank ||
@@ -93,7 +92,8 @@ static const sn_region *region_of(const decomp *c, sn_attr_key key) {
 static sn_node *make_scores(const attention *a) {
     decomp *c = a->c;
     const sn_region *score = region_of(c, SN_A_score), *mask = region_of(c, SN_A_mask);
-    if (score && !check_region(a, score, "score", 4, c->type)) return NULL;
+    sn_dtype score_type = score && score->n_arg ? (sn_dtype)score->arg[0]->dtype : c->type;
+    if (score && !check_region(a, score, "score", 4, score_type)) return NULL;
     if (mask && !check_region(a, mask, "mask", 4, SN_BOOL)) return NULL;
     int64_t width;
     const sn_attr *scale = sn_dc_attr(c, SN_A_scale);
@@ -105,7 +105,7 @@ static sn_node *make_scores(const attention *a) {
     sn_dim full[4] = {a->batch, a->heads, a->tq, a->tk};
     sn_node *s = sn_dc_dot(sn_b_reshape(a->q, 4, grouped), a->k, 2, 3, 3);
     s = sn_b_scalar(SN_OP_mul, sn_b_reshape(s, 4, full), factor);
-    if (score) s = map_region(a, score, s);
+    if (score) s = sn_b_cast(map_region(a, score, sn_b_cast(s, score_type)), c->type);
     if (mask) s = sn_b_select(map_region(a, mask, NULL), s, sn_b_const(c->m, c->type, -INFINITY));
     return c->m->error.code ? NULL : s;
 }
