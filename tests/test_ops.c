@@ -135,7 +135,7 @@ static void mode_text(const op_case *row, int64_t len) {
         stop(&r);
         return;
     }
-    sn_entry_output(r.m, sn_entry_add(r.m, "main"), "y", r.n);
+    sn_entry_output(r.m, sn_entry_add(r.m, "main"), "y", sn_b_result(r.n, 0));
     if (!sn_verify(r.m)) fail_msg("%s", sn_module_error(r.m)->message);
     char *text = print_text(r.m);
     for (int raw = 0; raw < 2; raw++) {
