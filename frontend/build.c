@@ -154,11 +154,11 @@ sn_tensor sn_dim_tensor_at(sn_loc at, sn_module *m, sn_dtype t, sn_dim d) {
     return sn_b_dim(m, t, d);
 }
 
-sn_dim sn_dim_of(sn_tensor x, int axis) {
+sn_dim sn_dim_of_at(sn_loc at, sn_tensor x, int axis) {
     if (!x) return 1;
     int a = axis < 0 ? axis + x->rank : axis;
     if (a >= 0 && a < x->rank) return x->shape[a];
-    if (!sn_module_error(x->m)->code) {
+    if (front_enter_module(at, x->m)) {
         char t[FRONT_TEXT];
         sn_module_fail(x->m, SN_ERR_SHAPE, "sn_dim_of: there is no axis %d in %s", axis,
                        front_text(x, t));

@@ -285,7 +285,7 @@ static sn_tensor layer_param(sn_loc at, sn_tensor like, sn_dtype t, const char *
 
 sn_tensor sn_nn_linear_at(sn_loc at, sn_tensor x, const char *name, int64_t n_out, int flags) {
     FRONT_ENTER("linear", x);
-    sn_dim in = sn_dim_of(x, -1);
+    sn_dim in = sn_dim_of_at(at, x, -1);
     sn_dtype t = (sn_dtype)x->dtype;
     sn_tensor w =
         flags & SN_IN_OUT
@@ -302,7 +302,7 @@ sn_tensor sn_nn_embedding_at(sn_loc at, sn_tensor ids, const char *name, int64_t
 
 sn_tensor sn_nn_layer_norm_at(sn_loc at, sn_tensor x, const char *name, double eps) {
     FRONT_ENTER("layer_norm", x);
-    sn_dim d = sn_dim_of(x, -1);
+    sn_dim d = sn_dim_of_at(at, x, -1);
     sn_dtype t = (sn_dtype)x->dtype;
     return sn_layer_norm_at(at, x, layer_param(at, x, t, name, "weight", SN_DIMS(d)),
                             layer_param(at, x, t, name, "bias", SN_DIMS(d)), eps);
@@ -310,7 +310,7 @@ sn_tensor sn_nn_layer_norm_at(sn_loc at, sn_tensor x, const char *name, double e
 
 sn_tensor sn_nn_rms_norm_at(sn_loc at, sn_tensor x, const char *name, double eps) {
     FRONT_ENTER("rms_norm", x);
-    sn_dim d = sn_dim_of(x, -1);
+    sn_dim d = sn_dim_of_at(at, x, -1);
     return sn_rms_norm_at(at, x, layer_param(at, x, (sn_dtype)x->dtype, name, "weight", SN_DIMS(d)),
                           eps);
 }

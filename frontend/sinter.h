@@ -54,7 +54,8 @@ sn_dim sn_dim_quot_at(sn_loc, sn_module *m, sn_dim a, sn_dim b);
 sn_tensor sn_dim_tensor_at(sn_loc, sn_module *m, sn_dtype t, sn_dim d);
 
 /* What a tensor is. Of the error tensor: 1, 0, f32. */
-sn_dim sn_dim_of(sn_tensor x, int axis);
+#define sn_dim_of(x, axis) sn_dim_of_at(SN_HERE, x, axis)
+sn_dim sn_dim_of_at(sn_loc, sn_tensor x, int axis);
 int sn_rank_of(sn_tensor x);
 sn_dtype sn_dtype_of(sn_tensor x);
 sn_module *sn_module_of(sn_tensor x);
