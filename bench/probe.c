@@ -1,0 +1,154 @@
+/* probe.c: measures the machine's limits: FMA rate and read bandwidth.
+ * Loops of intrinsics behind target attributes, so that one build serves every x86-64. */
+#include "bench/probe.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#if defined __x86_64__
+#include <immintrin.h>
+#endif
+
+enum { CHAINS = 24, STEPS = 20000 };
+
+double sn_probe_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Each: STEPS rounds of CHAINS independent multiply-adds of whole vectors; the result keeps the
+ * compiler from dropping them. lanes: elements of a vector. */
+typedef float burst_fn(void);
+typedef float sum_fn(const float *p, size_t n);
+
+#define BURST(fma)                                                                                 \
+    for (int s = 0; s < STEPS; s++) {                                                              \
+        fma(0) fma(1) fma(2) fma(3) fma(4) fma(5) fma(6) fma(7) fma(8) fma(9) fma(10) fma(11)      \
+            fma(12) fma(13) fma(14) fma(15) fma(16) fma(17) fma(18) fma(19) fma(20) fma(21)        \
+                fma(22) fma(23)                                                                    \
+    }
+
+#if defined __x86_64__
+__attribute__((target("avx512f"))) static float burst_avx512(void) {
+    __m512 a[CHAINS], b = _mm512_set1_ps(0.999f), c = _mm512_set1_ps(0.001f);
+    for (int i = 0; i < CHAINS; i++) a[i] = _mm512_set1_ps((float)i);
+#define STEP(i) a[i] = _mm512_fmadd_ps(a[i], b, c);
+    BURST(STEP)
+#undef STEP
+    __m512 sum = a[0];
+    for (int i = 1; i < CHAINS; i++) sum = _mm512_add_ps(sum, a[i]);
+    return _mm512_reduce_add_ps(sum);
+}
+
+enum { CHAINS_AVX2 = 12 }; /* 16 registers */
+__attribute__((target("avx2,fma"))) static float burst_avx2(void) {
+    __m256 a[CHAINS_AVX2], b = _mm256_set1_ps(0.999f), c = _mm256_set1_ps(0.001f);
+    for (int i = 0; i < CHAINS_AVX2; i++) a[i] = _mm256_set1_ps((float)i);
+#define STEP(i) a[(i) % CHAINS_AVX2] = _mm256_fmadd_ps(a[(i) % CHAINS_AVX2], b, c);
+    BURST(STEP)
+#undef STEP
+    __m256 sum = a[0];
+    for (int i = 1; i < CHAINS_AVX2; i++) sum = _mm256_add_ps(sum, a[i]);
+    return _mm256_cvtss_f32(sum);
+}
+
+__attribute__((target("avx512f"))) static float sum_avx512(const float *p, size_t n) {
+    __m512 s[4];
+    for (int i = 0; i < 4; i++) s[i] = _mm512_setzero_ps();
+    for (size_t i = 0; i + 64 <= n; i += 64)
+        for (int j = 0; j < 4; j++) {
+            _mm_prefetch((const char *)(p + i + 16 * (size_t)j) + 4096, _MM_HINT_T0);
+            s[j] = _mm512_add_ps(s[j], _mm512_loadu_ps(p + i + 16 * (size_t)j));
+        }
+    return _mm512_reduce_add_ps(
+        _mm512_add_ps(_mm512_add_ps(s[0], s[1]), _mm512_add_ps(s[2], s[3])));
+}
+#endif
+
+static float burst_plain(void) {
+    float a[CHAINS];
+    for (int i = 0; i < CHAINS; i++) a[i] = (float)i;
+#define STEP(i) a[i] = a[i] * 0.999f + 0.001f;
+    BURST(STEP)
+#undef STEP
+    float sum = 0;
+    for (int i = 0; i < CHAINS; i++) sum += a[i];
+    return sum;
+}
+
+static float sum_plain(const float *p, size_t n) {
+    float s[32] = {0}, sum = 0;
+    for (size_t i = 0; i + 32 <= n; i += 32)
+        for (size_t j = 0; j < 32; j++) s[j] += p[i + j];
+    for (int j = 0; j < 32; j++) sum += s[j];
+    return sum;
+}
+
+static burst_fn *choose_burst(int *lanes) {
+#if defined __x86_64__
+    *lanes = 16;
+    if (__builtin_cpu_supports("avx512f")) return burst_avx512;
+    *lanes = 8;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return burst_avx2;
+#endif
+    *lanes = 1;
+    return burst_plain;
+}
+
+static sum_fn *choose_sum(void) {
+#if defined __x86_64__
+    if (__builtin_cpu_supports("avx512f")) return sum_avx512;
+#endif
+    return sum_plain;
+}
+
+double sn_probe_fma_peak(int threads, double seconds) {
+    int lanes;
+    burst_fn *burst = choose_burst(&lanes);
+    double rate = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : rate)
+    {
+        double start = sn_probe_now(), t;
+        int64_t n = 0;
+        volatile float keep;
+        do {
+            keep = burst();
+            n++;
+            t = sn_probe_now() - start;
+        } while (t < seconds);
+        (void)keep;
+        rate += (double)n * STEPS * CHAINS * 2 * lanes / t * 1e-9;
+    }
+    return rate;
+}
+
+double sn_probe_read(int threads, const void *p, size_t bytes) {
+    sum_fn *sum = choose_sum();
+    const float *x = p;
+    size_t lines = bytes / 64;
+    double start = sn_probe_now();
+#pragma omp parallel num_threads(threads)
+    {
+        size_t t = (size_t)omp_get_thread_num(), n = (size_t)omp_get_num_threads();
+        size_t lo = lines * t / n * 16, hi = lines * (t + 1) / n * 16;
+        volatile float keep = sum(x + lo, hi - lo);
+        (void)keep;
+    }
+    return (double)bytes / (sn_probe_now() - start) * 1e-9;
+}
+
+double sn_probe_read_bandwidth(int threads, size_t bytes) {
+    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!p) return 0;
+    memset(p, 0, bytes);
+    double best = 0;
+    for (int i = 0; i < 3; i++) {
+        double rate = sn_probe_read(threads, p, bytes);
+        if (rate > best) best = rate;
+    }
+    free(p);
+    return best;
+}

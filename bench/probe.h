@@ -1,0 +1,22 @@
+/* probe.h: what this machine can do at most: the measured roofline.
+ * A bench interleaves these with its work, because a shared machine changes from minute to minute.
+ */
+#ifndef SN_PROBE_H
+#define SN_PROBE_H
+
+#include "runtime/base.h"
+
+/* f32 multiply-adds as fast as `threads` OpenMP threads can issue them, for `seconds`: GFLOP/s (2
+ * an element). Uses AVX-512, AVX2 with FMA, or plain C, as the CPU has it. */
+double sn_probe_fma_peak(int threads, double seconds);
+
+/* Read bandwidth in GB/s of `bytes` bytes at p, each thread reading its part once in order. */
+double sn_probe_read(int threads, const void *p, size_t bytes);
+
+/* The same of a new buffer of `bytes` bytes that was written before; best of three passes. 0 if
+ * there is no memory. */
+double sn_probe_read_bandwidth(int threads, size_t bytes);
+
+double sn_probe_now(void); /* seconds of a monotonic clock */
+
+#endif

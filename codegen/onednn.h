@@ -1,0 +1,57 @@
+/* onednn.h: oneDNN's f32 primitives as plain C functions over raw pointers.
+ * Primitives are made at first use of a shape and kept. oneDNN runs on OpenMP's threads itself:
+ * call from outside parallel regions; the number of threads is omp_get_max_threads(). */
+#ifndef SN_ONEDNN_H
+#define SN_ONEDNN_H
+
+#include "runtime/base.h"
+
+/* An engine, a stream and the primitives made so far. Used by one thread at a time. NULL and `err`
+ * (SN_ERR_TARGET) on failure and in builds without oneDNN. */
+typedef struct sn_dnnl sn_dnnl;
+sn_dnnl *sn_dnnl_create(sn_error *err);
+void sn_dnnl_destroy(sn_dnnl *d);
+const char *sn_dnnl_version(void); /* "2.6.3"; "none" in builds without it */
+
+/* C[b,i,j] = sum over k of A[b,i,k] B[b,k,j] + bias[j]. Strides in elements; a batch stride of 0
+ * repeats the operand. */
+enum { SN_DNNL_BATCH = 3 };
+typedef struct sn_dnnl_matmul {
+    int64_t n_batch, batch[SN_DNNL_BATCH];
+    int64_t m, n, k;
+    int64_t a_batch[SN_DNNL_BATCH], b_batch[SN_DNNL_BATCH], c_batch[SN_DNNL_BATCH];
+    int64_t a_row, a_col, b_row, b_col, c_row, c_col;
+    int64_t packed; /* 1: b is in the layout that sn_dnnl_pack makes for the same description */
+    int64_t bias;   /* 1: there is one */
+} sn_dnnl_matmul;
+
+bool sn_dnnl_run_matmul(sn_dnnl *d, const sn_dnnl_matmul *s, const float *a, const void *b,
+                        const float *bias, float *c, sn_error *err);
+
+/* oneDNN's own layout of B for this product (s->packed must be 1; b_row and b_col tell the plain
+ * layout). It may depend on m. Bytes, or -1 on failure. */
+int64_t sn_dnnl_packed_bytes(sn_dnnl *d, const sn_dnnl_matmul *s, sn_error *err);
+bool sn_dnnl_pack(sn_dnnl *d, const sn_dnnl_matmul *s, const float *b, void *packed, sn_error *err);
+
+/* y[i,:] = softmax(x[i,:]) of (rows, n), contiguous. */
+bool sn_dnnl_run_softmax(sn_dnnl *d, int64_t rows, int64_t n, const float *x, float *y,
+                         sn_error *err);
+
+/* y[i,:] = (x[i,:] - mean) / sqrt(var + eps) * gain + bias of (rows, n), contiguous. */
+bool sn_dnnl_run_layer_norm(sn_dnnl *d, int64_t rows, int64_t n, float eps, const float *x,
+                            const float *gain, const float *bias, float *y, sn_error *err);
+
+/* y = convolution of x (batch, in, height, width) with w (out, in, kernel_h, kernel_w), plus
+ * bias[out] (may be NULL); y (batch, out, out_h, out_w); all contiguous; zeros outside x. */
+typedef struct sn_dnnl_conv {
+    int64_t batch, in, out, height, width, kernel_h, kernel_w;
+    int64_t stride_h, stride_w, dilate_h, dilate_w; /* dilate 1: none */
+    int64_t pad_top, pad_left, pad_bottom, pad_right;
+    int64_t bias; /* 1: there is one */
+} sn_dnnl_conv;
+
+int64_t sn_dnnl_conv_out(int64_t size, int64_t kernel, int64_t stride, int64_t dilate, int64_t pad);
+bool sn_dnnl_run_conv(sn_dnnl *d, const sn_dnnl_conv *s, const float *x, const float *w,
+                      const float *bias, float *y, sn_error *err);
+
+#endif
