@@ -227,7 +227,7 @@ sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, sn_node **in
         sn_dim shape[SN_MAX_RANK];
         for (int k = 0; k < row->in[i].rank; k++)
             shape[k] = row->in[i].shape[k] == LEN ? len : row->in[i].shape[k];
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "x%d", i);
         in[i] = sn_node_new(m, SN_OP_input, 0, NULL,
                             SN_ATTRS(SN_STR(name, name), SN_INT(dtype, type_of(&row->in[i], wide)),
@@ -325,7 +325,7 @@ void *op_case_data(const op_case *row, int i, bool wide, int64_t len, size_t *by
 sn_eval *op_case_eval(const op_case *row, sn_module *m, bool wide, int64_t len) {
     sn_eval *ev = sn_eval_new(m, &len);
     for (int i = 0; ev && row->in[i].used; i++) {
-        char name[8];
+        char name[16];
         size_t bytes;
         void *data = op_case_data(row, i, wide, len, &bytes);
         snprintf(name, sizeof name, "x%d", i);
