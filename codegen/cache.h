@@ -1,0 +1,43 @@
+/* cache.h: objects on disk, so that a kernel is compiled once and not once a process.
+ * Keyed by everything the code depends on; safe between processes; never a reason to fail: what
+ * cannot be read is compiled, what cannot be written is left, with a note to show once. */
+#ifndef SN_CACHE_H
+#define SN_CACHE_H
+
+#include "codegen/object.h"
+
+typedef struct sn_cache_key {
+    uint64_t low, high;
+} sn_cache_key;
+
+/* XXH3-128 of the target (triple, CPU, features), the versions of Sinter, LLVM and the pass
+ * pipeline, and `text`: whatever determines the kernel besides. */
+sn_cache_key sn_cache_make_key(const sn_target *t, const void *text, size_t bytes);
+
+typedef struct sn_cache sn_cache;
+
+/* Opens the cache in a folder, which is made if need be. dir NULL: $XDG_CACHE_HOME/sinter, or
+ * ~/.cache/sinter. max_bytes <= 0: 256 MiB. A folder that cannot be used is no error, see
+ * sn_cache_note; NULL only when out of memory. One thread at a time. A NULL cache is allowed in all
+ * functions below and holds nothing: that is how to switch it off. */
+sn_cache *sn_cache_open(const char *dir, int64_t max_bytes, sn_error *err);
+void sn_cache_close(sn_cache *c);
+
+/* A sound object of this key, to be freed by sn_object_free; false if there is none. */
+bool sn_cache_get(sn_cache *c, sn_cache_key key, sn_object *out);
+
+/* Stores an object, replacing one of the same key; then, over the size limit, removes those not
+ * used for longest until three quarters of it are left. */
+void sn_cache_put(sn_cache *c, sn_cache_key key, const sn_object *o);
+
+/* What the user should know (an unwritable folder, a full disk), once: NULL when there is nothing,
+ * or nothing new. Valid until the cache is closed. */
+const char *sn_cache_note(sn_cache *c);
+
+typedef struct sn_cache_stats {
+    int64_t hits, misses, corrupt; /* corrupt ones are counted as misses too */
+    int64_t stored, evicted;
+} sn_cache_stats;
+sn_cache_stats sn_cache_get_stats(const sn_cache *c);
+
+#endif

@@ -1,0 +1,335 @@
+/* The object cache: what is stored comes back, what is spoilt does not, many processes at once, a
+ * folder that cannot be written, and the least recently used objects going first. */
+#include "codegen/cache.h"
+#include "codegen/emit.h"
+#include "codegen/jit.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[64];
+static sn_target target;
+
+static sn_cache *open_cache(int64_t max_bytes) {
+    sn_error err = {0};
+    sn_cache *c = sn_cache_open(dir, max_bytes, &err);
+    assert_non_null(c);
+    return c;
+}
+
+static sn_cache_key key_of(int i) {
+    return sn_cache_make_key(&target, &i, sizeof i);
+}
+
+/* An object of `size` bytes that i determines. */
+static sn_object make_bytes(int i, size_t size) {
+    sn_object o = {malloc(size), size};
+    assert_non_null(o.data);
+    for (size_t k = 0; k < size; k++) o.data[k] = (uint8_t)(k * 31 + (size_t)i * 7);
+    return o;
+}
+
+static void store(sn_cache *c, int i, size_t size) {
+    sn_object o = make_bytes(i, size);
+    sn_cache_put(c, key_of(i), &o);
+    sn_object_free(&o);
+}
+
+static bool fetch(sn_cache *c, int i, size_t size) {
+    sn_object got, want = make_bytes(i, size);
+    bool found = sn_cache_get(c, key_of(i), &got);
+    if (found) {
+        assert_int_equal(got.size, want.size);
+        assert_memory_equal(got.data, want.data, size);
+    }
+    sn_object_free(&got);
+    sn_object_free(&want);
+    return found;
+}
+
+/* Calls f(path) for each file of the folder; returns their number. */
+static int for_files(void (*f)(const char *)) {
+    DIR *d = opendir(dir);
+    int n = 0;
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        if (f) f(path);
+        n++;
+    }
+    closedir(d);
+    return n;
+}
+
+static void remove_file(const char *path) {
+    unlink(path);
+}
+
+static int new_folder(void **state) {
+    (void)state;
+    sn_error err = {0};
+    strcpy(dir, "/tmp/sinter-test-cache-XXXXXX");
+    return !mkdtemp(dir) || !sn_target_init(&target, NULL, &err);
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    for_files(remove_file);
+    return rmdir(dir);
+}
+
+static void round_trip(void **state) {
+    (void)state;
+    sn_cache *c = open_cache(0);
+    assert_false(fetch(c, 1, 1000));
+    store(c, 1, 1000);
+    assert_true(fetch(c, 1, 1000));
+    assert_false(fetch(c, 2, 1000));
+    store(c, 1, 1000); /* replaces */
+    assert_int_equal(for_files(NULL), 1);
+    sn_cache_stats s = sn_cache_get_stats(c);
+    assert_int_equal(s.hits, 1);
+    assert_int_equal(s.misses, 2);
+    assert_int_equal(s.stored, 2);
+    assert_int_equal(s.corrupt, 0);
+    assert_null(sn_cache_note(c));
+    sn_cache_close(c);
+    c = open_cache(0); /* another session */
+    assert_true(fetch(c, 1, 1000));
+    sn_cache_close(c);
+}
+
+/* The key depends on the text and on every part of the target. */
+static void keys(void **state) {
+    (void)state;
+    sn_target other = target;
+    sn_cache_key a = sn_cache_make_key(&target, "text", 4);
+    sn_cache_key b = sn_cache_make_key(&target, "texu", 4);
+    assert_true(a.low != b.low && a.high != b.high);
+    b = sn_cache_make_key(&target, "text", 4);
+    assert_true(a.low == b.low && a.high == b.high);
+    strcat(other.features, ",-fma");
+    b = sn_cache_make_key(&other, "text", 4);
+    assert_true(a.low != b.low);
+    other = target;
+    strcpy(other.cpu, "generic");
+    b = sn_cache_make_key(&other, "text", 4);
+    assert_true(a.low != b.low);
+}
+
+static int spoil_at;
+
+/* spoil_at >= 0: flips a bit there; -1: cuts the last byte; -2: empties; -3: appends. */
+static void spoil(const char *path) {
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    if (spoil_at < 0 && spoil_at > -3) {
+        assert_int_equal(truncate(path, spoil_at == -1 ? st.st_size - 1 : 0), 0);
+        return;
+    }
+    int fd = open(path, O_RDWR);
+    char byte = 'x';
+    off_t at = spoil_at == -3 ? st.st_size : spoil_at;
+    assert_true(fd >= 0 && pread(fd, &byte, 1, at) >= 0);
+    byte ^= 4;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+static void corruption(void **state) {
+    (void)state;
+    sn_cache *c = open_cache(0);
+    int64_t corrupt = 0;
+    for (spoil_at = -3; spoil_at < 40 + 300; spoil_at += spoil_at < 45 ? 1 : 60) {
+        store(c, 3, 300);
+        assert_int_equal(for_files(spoil), 1);
+        assert_false(fetch(c, 3, 300));
+        assert_int_equal(sn_cache_get_stats(c).corrupt, ++corrupt);
+        store(c, 3, 300);
+        assert_true(fetch(c, 3, 300)); /* replaced */
+    }
+    sn_cache_close(c);
+}
+
+/* A file in the place of the folder, and a name that is no file in the folder. */
+static void unusable_folder(void **state) {
+    (void)state;
+    sn_error err = {0};
+    char path[128];
+    snprintf(path, sizeof path, "%s/file", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+    strcat(path, "/cache");
+    sn_cache *c = sn_cache_open(path, 0, &err);
+    assert_non_null(c);
+    store(c, 1, 100);
+    assert_false(fetch(c, 1, 100));
+    const char *note = sn_cache_note(c);
+    assert_non_null(note);
+    assert_non_null(strstr(note, path));
+    assert_null(sn_cache_note(c)); /* once */
+    sn_cache_close(c);
+
+    setenv("XDG_CACHE_HOME", dir, 1); /* the folder by default */
+    c = sn_cache_open(NULL, 0, &err);
+    store(c, 1, 100);
+    assert_true(fetch(c, 1, 100));
+    sn_cache_close(c);
+    strcat(dir, "/sinter");
+    assert_int_equal(for_files(remove_file), 1);
+    rmdir(dir);
+    *strrchr(dir, '/') = 0;
+    unsetenv("XDG_CACHE_HOME");
+    store(NULL, 1, 100); /* switched off */
+    assert_false(fetch(NULL, 1, 100));
+    assert_null(sn_cache_note(NULL));
+}
+
+/* A folder without write permission (root may write everywhere, so root does not see this). */
+static void read_only_folder(void **state) {
+    (void)state;
+    sn_cache *c = open_cache(0);
+    store(c, 1, 100);
+    sn_cache_close(c);
+    if (geteuid() == 0) return;
+    chmod(dir, 0500);
+    c = open_cache(0);
+    assert_true(fetch(c, 1, 100));
+    store(c, 2, 100);
+    assert_false(fetch(c, 2, 100));
+    assert_non_null(sn_cache_note(c));
+    sn_cache_close(c);
+    chmod(dir, 0700);
+}
+
+/* Processes that store and fetch the same keys: each sees whole objects or none. */
+static void processes(void **state) {
+    (void)state;
+    enum { CHILDREN = 6, ROUNDS = 60, KEYS = 5 };
+    pid_t child[CHILDREN];
+    for (int p = 0; p < CHILDREN; p++) {
+        child[p] = fork();
+        if (child[p]) continue;
+        sn_error err = {0};
+        sn_cache *c = sn_cache_open(dir, 20000, &err); /* small: evictions happen as well */
+        int bad = !c;
+        for (int r = 0; c && r < ROUNDS; r++) {
+            int i = (r + p) % KEYS;
+            size_t size = 3000 + 500 * (size_t)i;
+            sn_object got, o = make_bytes(i, size);
+            if (sn_cache_get(c, key_of(i), &got)) {
+                bad |= got.size != size || memcmp(got.data, o.data, size) != 0;
+                sn_object_free(&got);
+            }
+            sn_cache_put(c, key_of(i), &o);
+            sn_object_free(&o);
+        }
+        bad |= !c || sn_cache_get_stats(c).corrupt != 0 || sn_cache_note(c) != NULL;
+        sn_cache_close(c);
+        _exit(bad);
+    }
+    for (int p = 0; p < CHILDREN; p++) {
+        int status = -1;
+        assert_int_equal(waitpid(child[p], &status, 0), child[p]);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    assert_true(for_files(NULL) <= KEYS); /* no temporary is left */
+}
+
+static int age; /* seconds that `make_old` puts a file back */
+
+static void make_old(const char *path) {
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    struct timespec t[2] = {{st.st_mtime - age, 0}, {st.st_mtime - age, 0}};
+    assert_int_equal(utimensat(AT_FDCWD, path, t, 0), 0);
+}
+
+static void eviction(void **state) {
+    (void)state;
+    sn_cache *c = open_cache(10 * 1100);
+    char stale[128];
+    snprintf(stale, sizeof stale, "%s/.1-x.tmp", dir); /* left by a writer that was killed */
+    FILE *f = fopen(stale, "w");
+    assert_non_null(f);
+    fclose(f);
+    age = 7200;
+    make_old(stale);
+    age = 100;
+    for (int i = 0; i < 9; i++) {
+        store(c, i, 1000);
+        for_files(make_old); /* the earlier, the older */
+    }
+    assert_int_equal(for_files(NULL), 9);
+    assert_int_not_equal(access(stale, F_OK), 0);
+    assert_true(fetch(c, 0, 1000)); /* used now, so it stays */
+    for (int i = 9; i < 12; i++) store(c, i, 1000);
+    sn_cache_stats s = sn_cache_get_stats(c);
+    assert_true(s.evicted >= 2);
+    assert_int_equal(for_files(NULL), 12 - s.evicted);
+    assert_true(fetch(c, 0, 1000));
+    assert_true(fetch(c, 11, 1000));
+    assert_false(fetch(c, 1, 1000));
+    assert_false(fetch(c, 2, 1000));
+    sn_cache_close(c);
+}
+
+/* The way of a kernel: compiled and stored by one session, loaded by the next. */
+static void kernels(void **state) {
+    (void)state;
+    sn_error err = {0};
+    int32_t x = 0;
+    for (int session = 0; session < 2; session++) {
+        sn_cache *c = open_cache(0);
+        sn_jit *jit = sn_jit_create(&target, NULL, &err);
+        assert_non_null(jit);
+        sn_cache_key key = sn_cache_make_key(&target, "add 1", 5);
+        sn_object o;
+        bool found = sn_cache_get(c, key, &o);
+        assert_int_equal(found, session);
+        if (found) {
+            assert_true(sn_jit_add_object(jit, &o, &err));
+        } else {
+            em e;
+            assert_true(em_init(&e, &target, "m", SN_F32, &err));
+            em_kernel(&e, "add_1");
+            em_val p = em_buf(&e, 0);
+            em_store(&e, SN_I32, p, em_add(&e, em_load(&e, SN_I32, p, 1), em_i32(&e, 1)));
+            em_end_kernel(&e);
+            assert_non_null(em_finish(&e, &err));
+            assert_true(sn_jit_compile(jit, e.mod, &o, &err));
+            em_free(&e);
+            sn_cache_put(c, key, &o);
+        }
+        sn_object_free(&o);
+        void *p = sn_jit_lookup(jit, "add_1", &err);
+        assert_non_null(p);
+        sn_kernel_fn *f;
+        memcpy(&f, &p, sizeof f);
+        f((void *[]){&x}, NULL, NULL, 0, 1);
+        assert_int_equal(x, session + 1);
+        sn_jit_destroy(jit);
+        sn_cache_close(c);
+    }
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, new_folder, remove_folder)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        T(round_trip),       T(keys),      T(corruption), T(unusable_folder),
+        T(read_only_folder), T(processes), T(eviction),   T(kernels)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
