@@ -98,7 +98,15 @@ int front_axis(sn_module *m, const char *op, sn_tensor x, int axis, int rank) {
 
 int front_dims(sn_module *m, const char *op, const sn_dim *list) {
     int n = 0;
-    while (n <= SN_MAX_RANK && list[n] != SN_END) n++;
+    for (; n <= SN_MAX_RANK && list[n] != SN_END; n++) {
+        if (sn_dim_valid(m, list[n]) && sn_dim_hi(m, list[n]) >= 0) continue;
+        char t[64];
+        sn_dim_print(m, list[n], t, sizeof t);
+        sn_module_fail(m, SN_ERR_SHAPE, "%s: axis %d: %s", op, n,
+                       sn_dim_valid(m, list[n]) ? "a size cannot be negative"
+                                                : "a dimension of another module");
+        return -1;
+    }
     if (n <= SN_MAX_RANK) return n;
     sn_module_fail(m, SN_ERR_SHAPE, "%s: more than %d axes", op, SN_MAX_RANK);
     return -1;

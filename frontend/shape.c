@@ -7,23 +7,22 @@
 sn_tensor sn_reshape_at(sn_loc at, sn_tensor x, const sn_dim *list) {
     FRONT_ENTER("reshape", x);
     sn_module *m = x->m;
-    int rank = front_dims(m, "reshape", list), rest = -1;
-    if (rank < 0) return bad_;
-    sn_dim shape[SN_MAX_RANK] = {0}, known = 1;
-    for (int i = 0; i < rank; i++) {
-        shape[i] = list[i];
-        if (list[i] == SN_REST && rest >= 0)
+    sn_dim shape[SN_MAX_RANK + 2], known = 1;
+    int rest = -1, n = 0;
+    do { /* the list with 1 for the size to be found */
+        bool unknown = list[n] == SN_REST;
+        if (unknown && rest >= 0)
             return sn_module_fail(m, SN_ERR_USAGE, "reshape: SN_REST stands twice");
-        if (list[i] == SN_REST)
-            rest = i;
-        else
-            known = sn_dim_mul(m, known, list[i]);
-    }
+        if (unknown) rest = n;
+        shape[n] = unknown ? 1 : list[n];
+    } while (n <= SN_MAX_RANK && list[n++] != SN_END);
+    int rank = front_dims(m, "reshape", shape);
+    if (rank < 0) return bad_;
+    for (int i = 0; i < rank; i++) known = sn_dim_mul(m, known, shape[i]);
     sn_dim all = sn_dim_product(m, x->rank, x->shape);
     bool fits = rest < 0 ? known == all : sn_dim_div(m, all, known, &shape[rest < 0 ? 0 : rest]);
     if (fits) return sn_b_reshape(x, rank, shape);
     char t[FRONT_TEXT], a[64], b[64], s[128];
-    if (rest >= 0) shape[rest] = 1;
     sn_dim_print(m, all, a, sizeof a);
     sn_dim_print(m, known, b, sizeof b);
     sn_shape_print(m, rank, shape, s, sizeof s);

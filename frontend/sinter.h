@@ -26,7 +26,8 @@ extern "C" {
 
 typedef struct sn_module sn_module;
 typedef struct sn_node *sn_tensor;
-/* A dimension: a number, or the handle (negative) of an integer polynomial of symbolic dims. */
+/* A dimension: a number, or the handle (-2^40 or below) of an integer polynomial of symbolic dims.
+ */
 typedef int64_t sn_dim;
 
 #define SN_HERE ((sn_loc){__FILE__, __LINE__})
@@ -61,18 +62,18 @@ sn_dtype sn_dtype_of(sn_tensor x);
 sn_module *sn_module_of(sn_tensor x);
 
 /* Lists in macro calls end with a mark, so that no count has to be given. */
-#define SN_END INT64_MIN        /* ends a list of dimensions */
-#define SN_REST (INT64_MIN + 1) /* in sn_reshape: the size that keeps the number of elements */
-#define SN_SCALAR SN_END        /* as the only dimension: rank 0 */
+#define SN_END INT64_MIN /* ends a list of dimensions */
+#define SN_REST (-1)     /* in sn_reshape: the size that keeps the number of elements */
+#define SN_SCALAR SN_END /* as the only dimension: rank 0 */
 #define SN_DIMS(...) ((const sn_dim[]){__VA_ARGS__, SN_END})
 #define SN_AXES(...) ((const int[]){__VA_ARGS__, INT_MIN})
 #define SN_TENSORS(...) ((const sn_tensor[]){__VA_ARGS__, NULL})
 
 /* Operands of arithmetic may be tensors, C numbers (they take the other operand's type), or
- * dimensions (variables of type sn_dim: their run-time value). A negative constant must not have
- * the type long: it would be taken for a dimension. */
+ * dimensions (variables of type sn_dim: their run-time value). */
+typedef enum sn_operand_kind { SN_IS_TENSOR, SN_IS_NUMBER, SN_IS_DIM } sn_operand_kind;
 typedef struct sn_operand {
-    enum { SN_IS_TENSOR, SN_IS_NUMBER, SN_IS_DIM } kind;
+    sn_operand_kind kind;
     sn_tensor tensor;
     double number;
     sn_dim dim;

@@ -9,6 +9,13 @@
 #include <string.h>
 #include <xxhash.h>
 
+/* Handles lie far from 0: a small negative number is itself, and no size by mistake. */
+#define FIRST_HANDLE ((sn_dim)1 << 40)
+
+static bool is_plain(sn_dim d) {
+    return d > -FIRST_HANDLE;
+}
+
 /* A polynomial under construction, sorted as sn_dim_poly. */
 typedef struct poly {
     int n;
@@ -210,7 +217,7 @@ static sn_dim fail_dim(sn_module *m, status s) {
 
 static sn_dim intern_poly(sn_module *m, const poly *p) {
     if (!p->n) return 0;
-    if (p->n == 1 && !degree(p->t[0].exponent) && p->t[0].coef > 0) return p->t[0].coef;
+    if (p->n == 1 && !degree(p->t[0].exponent) && is_plain(p->t[0].coef)) return p->t[0].coef;
     struct sn_dims *d = sn_module_dims(m);
     if (d->n_poly == d->cap_poly && !grow_tables(d)) {
         sn_module_fail(m, SN_ERR_MEMORY, "out of memory for symbolic dimensions");
@@ -224,20 +231,29 @@ static sn_dim intern_poly(sn_module *m, const poly *p) {
         d->poly[d->n_poly] = (sn_dim_poly){.n = p->n, .lo = b.lo, .hi = b.hi, .term = t};
         *slot = (uint32_t)++d->n_poly;
     }
-    return -(sn_dim)*slot;
+    return -FIRST_HANDLE - (sn_dim)(*slot - 1);
 }
 
+bool sn_dim_valid(const sn_module *m, sn_dim d) {
+    return is_plain(d) || d > -FIRST_HANDLE - sn_module_dims(m)->n_poly;
+}
+
+/* What a handle stands for; 1 for a handle of another module, which load_poly reports. */
 static const sn_dim_poly *stored(const sn_module *m, sn_dim d) {
-    return &sn_module_dims(m)->poly[-1 - d];
+    static const sn_dim_monomial one = {.coef = 1};
+    static const sn_dim_poly stranger = {.n = 1, .lo = 1, .hi = 1, .term = &one};
+    return sn_dim_valid(m, d) ? &sn_module_dims(m)->poly[-FIRST_HANDLE - d] : &stranger;
 }
 
-static void load_poly(const sn_module *m, sn_dim d, poly *p) {
+static void load_poly(sn_module *m, sn_dim d, poly *p) {
     p->n = 0;
-    if (d > 0) {
+    if (!sn_dim_valid(m, d))
+        sn_module_fail(m, SN_ERR_USAGE, "a dimension is of another module, or no dimension at all");
+    if (d && is_plain(d)) {
         p->t[0] = no_term;
         p->t[0].coef = d;
         p->n = 1;
-    } else if (d < 0) {
+    } else if (d) {
         p->n = stored(m, d)->n;
         memcpy(p->t, stored(m, d)->term, (size_t)p->n * sizeof *p->t);
     }
@@ -320,7 +336,7 @@ int sn_symbol_find(const sn_module *m, const char *name) {
 /* ---- arithmetic ---- */
 
 sn_dim sn_dim_const(sn_module *m, int64_t v) {
-    if (v >= 0) return v;
+    if (is_plain(v)) return v;
     if (v == INT64_MIN) return fail_dim(m, OVERFLOWS);
     poly p = {.n = 1};
     p.t[0].coef = v;
@@ -328,7 +344,7 @@ sn_dim sn_dim_const(sn_module *m, int64_t v) {
 }
 
 /* out = a + sign * b */
-static status combine(const sn_module *m, sn_dim a, sn_dim b, int sign, poly *out) {
+static status combine(sn_module *m, sn_dim a, sn_dim b, int sign, poly *out) {
     poly pb;
     sn_dim_monomial factor = no_term;
     factor.coef = sign;
@@ -398,7 +414,7 @@ sn_dim sn_dim_product(sn_module *m, int n, const sn_dim *d) {
 
 bool sn_dim_is_const(const sn_module *m, sn_dim d, int64_t *value) {
     int64_t v = d;
-    if (d < 0) {
+    if (!is_plain(d)) {
         const sn_dim_poly *p = stored(m, d);
         if (p->n != 1 || degree(p->term[0].exponent)) return false;
         v = p->term[0].coef;
@@ -408,11 +424,11 @@ bool sn_dim_is_const(const sn_module *m, sn_dim d, int64_t *value) {
 }
 
 int64_t sn_dim_lo(const sn_module *m, sn_dim d) {
-    return d >= 0 ? d : stored(m, d)->lo;
+    return is_plain(d) ? d : stored(m, d)->lo;
 }
 
 int64_t sn_dim_hi(const sn_module *m, sn_dim d) {
-    return d >= 0 ? d : stored(m, d)->hi;
+    return is_plain(d) ? d : stored(m, d)->hi;
 }
 
 bool sn_dim_le(sn_module *m, sn_dim a, sn_dim b) {
@@ -424,7 +440,7 @@ bool sn_dim_le(sn_module *m, sn_dim a, sn_dim b) {
 
 /* symbol_values: [sn_symbol_count]. Saturated where it overflows. */
 int64_t sn_dim_eval(const sn_module *m, sn_dim d, const int64_t *symbol_values) {
-    if (d >= 0) return d;
+    if (is_plain(d)) return d;
     const sn_dim_poly *p = stored(m, d);
     interval at[SN_MAX_SYMBOLS] = {{0, 0}};
     for (int k = 0; k < sn_symbol_count(m); k++)
@@ -434,13 +450,13 @@ int64_t sn_dim_eval(const sn_module *m, sn_dim d, const int64_t *symbol_values) 
 
 /* A constant is one term without symbols; 0 has no term. */
 int sn_dim_terms(const sn_module *m, sn_dim d) {
-    return d >= 0 ? d != 0 : stored(m, d)->n;
+    return is_plain(d) ? d != 0 : stored(m, d)->n;
 }
 
 int64_t sn_dim_term(const sn_module *m, sn_dim d, int i, const uint8_t **exponent) {
-    const sn_dim_monomial *t = d >= 0 ? &no_term : &stored(m, d)->term[i];
+    const sn_dim_monomial *t = is_plain(d) ? &no_term : &stored(m, d)->term[i];
     if (exponent) *exponent = t->exponent;
-    return d >= 0 ? d : t->coef;
+    return is_plain(d) ? d : t->coef;
 }
 
 /* ---- text ---- */
@@ -457,8 +473,8 @@ append(char *buf, size_t size, int *at, const char *fmt, ...) {
 
 int sn_dim_print(const sn_module *m, sn_dim d, char *buf, size_t size) {
     int at = 0;
-    if (d >= 0) append(buf, size, &at, "%" PRId64, d);
-    for (int i = 0; d < 0 && i < sn_dim_terms(m, d); i++) {
+    if (is_plain(d)) append(buf, size, &at, "%" PRId64, d);
+    for (int i = 0; !is_plain(d) && i < sn_dim_terms(m, d); i++) {
         const uint8_t *e;
         int64_t c = sn_dim_term(m, d, i, &e);
         append(buf, size, &at, "%s", c < 0 ? "-" : i ? "+" : "");

@@ -24,7 +24,7 @@ typedef struct sn_dim_poly {
 struct sn_dims {
     sn_symbol symbol[SN_MAX_SYMBOLS];
     int n_symbol;
-    sn_dim_poly *poly; /* dimension -1 - i is poly[i] */
+    sn_dim_poly *poly; /* by handle: see dim.c */
     int n_poly, cap_poly;
     uint32_t *slot; /* open addressing: 1 + index into poly; 0: free */
     uint32_t n_slot;

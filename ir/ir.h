@@ -19,9 +19,8 @@ typedef struct sn_module sn_module;
 typedef struct sn_node sn_node;
 typedef struct sn_region sn_region;
 
-/* A dimension: a number >= 0 stands for itself; a negative number names an integer polynomial of
- * symbolic dims (or a negative constant) in its module. Polynomials are interned: equal dims are
- * equal numbers. */
+/* A dimension: a number above -2^40 stands for itself; one below names an integer polynomial of
+ * symbolic dims in its module. Polynomials are interned: equal dims are equal numbers. */
 typedef int64_t sn_dim;
 
 typedef enum sn_op {
@@ -239,7 +238,8 @@ sn_dim sn_dim_add(sn_module *m, sn_dim a, sn_dim b);
 sn_dim sn_dim_sub(sn_module *m, sn_dim a, sn_dim b);
 sn_dim sn_dim_mul(sn_module *m, sn_dim a, sn_dim b);
 bool sn_dim_div(sn_module *m, sn_dim a, sn_dim b,
-                sn_dim *quotient); /* exact division; false: not exact */
+                sn_dim *quotient);               /* exact division; false: not exact */
+bool sn_dim_valid(const sn_module *m, sn_dim d); /* false: below -2^40, but no dim of m */
 bool sn_dim_is_const(const sn_module *m, sn_dim d, int64_t *value); /* value may be NULL */
 int64_t sn_dim_lo(const sn_module *m, sn_dim d); /* bounds over the symbols' ranges (saturated) */
 int64_t sn_dim_hi(const sn_module *m, sn_dim d);

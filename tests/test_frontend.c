@@ -174,6 +174,8 @@ static void binary_mixes_numbers_and_dimensions(void **state) {
     EXPECT(sn_div(y, T), SN_F32, 3, 2 / 3.0, -1 / 3.0, 4 / 3.0);
     EXPECT(sn_div(T, y), SN_F32, 3, 1.5, -3, 0.75);
     EXPECT(sn_pow(y, 2), SN_F32, 3, 4, 1, 16);
+    EXPECT(sn_add(y, (int64_t)-2), SN_F32, 3, 0, -3, 2); /* a small long is a number */
+    EXPECT(sn_dim_tensor(m, SN_I64, sn_dim_add(m, T, -5)), SN_I64, SN_SCALAR, -2);
     EXPECT(sn_max(y, 0), SN_F32, 3, 2, 0, 4);
     EXPECT(sn_min(y, sn_index(x, 0, 0)), SN_F32, 3, 1, -1, 3);
     EXPECT(sn_add(sn_mul(sn_add(y, 1), 2), sn_sub(y, y)), SN_F32, 3, 6, 0, 10);

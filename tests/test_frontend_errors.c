@@ -77,6 +77,12 @@ static void shapes(void **state) {
     EXPECT_ERROR(sn_reshape(x23, 4, 2), "reshape", "6 elements", "8");
     EXPECT_ERROR(sn_reshape(x23, 4, SN_REST), "reshape", "SN_REST");
     EXPECT_ERROR(sn_reshape(x23, SN_REST, SN_REST), "twice");
+    EXPECT_ERROR(sn_reshape(x23, 3, -2), "reshape", "axis 1", "negative");
+    EXPECT_ERROR(sn_reshape(x23, 1, 1, 1, 1, 1, 1, 1, 2, 3), "more than 8 axes");
+    EXPECT_ERROR(sn_input(m, "z", SN_F32, 2, -1), "axis 1", "negative");
+    EXPECT_ERROR(sn_broadcast(x23, INT64_MIN + 5, 3), "axis 0", "another module");
+    EXPECT_ERROR(sn_slice(x23, 0, INT64_MIN + 5, 1), "another module");
+    EXPECT_ERROR(sn_slice(x23, 0, -2, 1), "slice", "from -2");
     EXPECT_ERROR(sn_transpose(x23, 0), "transpose", "1 axes");
     EXPECT_ERROR(sn_transpose(x23, 0, 0), "transpose", "twice");
     EXPECT_ERROR(sn_sum(x23, 2), "reduce_sum", "axis 2", "-2..1");

@@ -398,6 +398,46 @@ static void context_over_the_models(void **state) {
     sn_config_free(c);
 }
 
+static char *print(sn_module *m) {
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    assert_non_null(f);
+    sn_print_module(f, m);
+    fclose(f);
+    return text;
+}
+
+/* Every architecture's graph verifies, prints, and parses back to the same text. */
+static void graphs_survive_text(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "{\"model_type\": \"gpt2\", \"vocab_size\": 11, \"n_positions\": 8, \"n_embd\": 12, "
+        "\"n_head\": 3, \"n_layer\": 2, \"activation_function\": \"gelu\"}",
+        "{\"model_type\": \"llama\", \"vocab_size\": 11, \"max_position_embeddings\": 8, "
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+        "\"hidden_size\": 16, \"intermediate_size\": 20}",
+        "{\"model_type\": \"tse_gpt\", \"n_vocab\": 11, \"n_ctx\": 8, \"n_layers\": 2, "
+        "\"n_heads\": 2, \"d_model\": 6, \"nonlinear\": \"gelu\"}"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        sn_error err = {0};
+        sn_model model;
+        sn_config *c = sn_config_parse("config.json", texts[i], strlen(texts[i]), &err);
+        need(sn_model_build(c, &(sn_model_options){.batch = 2}, &model, &err), &err);
+        if (!sn_verify(model.module)) fail_msg("%s", sn_module_error(model.module)->message);
+        char *text = print(model.module);
+        sn_module *copy = sn_parse(text, model.type, false, &err);
+        need(copy != NULL, &err);
+        char *again = print(copy);
+        assert_string_equal(text, again);
+        free(text);
+        free(again);
+        sn_module_free(copy);
+        sn_module_free(model.module);
+        sn_config_free(c);
+    }
+}
+
 /* The presets build; GPT-2 small has the published number of parameters. */
 static void presets_build(void **state) {
     (void)state;
@@ -437,6 +477,7 @@ int main(void) {
         cmocka_unit_test(wrong_configs),
         cmocka_unit_test(context_over_the_models),
         cmocka_unit_test(presets_build),
+        cmocka_unit_test(graphs_survive_text),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
