@@ -10,8 +10,8 @@ typedef struct sn_cache_key {
     uint64_t low, high;
 } sn_cache_key;
 
-/* XXH3-128 of the target (triple, CPU, features), the versions of Sinter, LLVM and the pass
- * pipeline, and `text`: whatever determines the kernel besides. */
+/* XXH3-128 of the target (triple, CPU, features), the versions of Sinter, LLVM and the usual pass
+ * pipeline, and `text`: whatever determines the kernel besides, another pipeline included. */
 sn_cache_key sn_cache_make_key(const sn_target *t, const void *text, size_t bytes);
 
 typedef struct sn_cache sn_cache;
