@@ -40,15 +40,17 @@ static sn_tensor check_scalar(sn_module *m, const char *what, sn_tensor r, sn_dt
     return NULL;
 }
 
-/* visible: k <= q + (Tk - Tq), and q + (Tk - Tq) - k < window; q and k of type i32. */
+/* visible: k <= q + (Tk - Tq), and q + (Tk - Tq) - k < window; q and k of type i32. NULL: always.
+ */
 static sn_tensor causal_rule(sn_loc at, sn_tensor q, sn_tensor k, sn_dim Tq, sn_dim Tk,
                              int64_t window) {
     sn_tensor last = sn_add_at(at, sn_operand_tensor(q), sn_operand_dim(sn_dim_sub(q->m, Tk, Tq)));
-    sn_tensor seen = sn_le_at(at, sn_operand_tensor(k), sn_operand_tensor(last));
+    /* one query is the last one: no key is in its future */
+    sn_tensor seen = Tq == 1 ? NULL : sn_le_at(at, sn_operand_tensor(k), sn_operand_tensor(last));
     if (window <= 0) return seen;
     sn_tensor back = sn_sub_at(at, sn_operand_tensor(last), sn_operand_tensor(k));
     sn_tensor near = sn_lt_at(at, sn_operand_tensor(back), sn_operand_number((double)window));
-    return sn_and_at(at, sn_operand_tensor(seen), sn_operand_tensor(near));
+    return seen ? sn_and_at(at, sn_operand_tensor(seen), sn_operand_tensor(near)) : near;
 }
 
 static const sn_region *mask_region(sn_loc at, const sn_attention_args *a, int n_captured) {
@@ -171,7 +173,8 @@ sn_tensor sn_window_mask_at(sn_loc at, sn_module *m, sn_dim Tq, sn_dim Tk, int64
     if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
     sn_tensor q = sn_b_iota(m, SN_I32, 2, (const sn_dim[]){Tq, 1}, 0);
     sn_tensor k = sn_b_iota(m, SN_I32, 2, (const sn_dim[]){1, Tk}, 1);
-    return causal_rule(at, q, k, Tq, Tk, window);
+    sn_tensor seen = causal_rule(at, q, k, Tq, Tk, window);
+    return seen ? seen : sn_full_at(at, m, SN_BOOL, 1, SN_DIMS(Tq, Tk));
 }
 
 sn_tensor sn_length_mask_at(sn_loc at, sn_tensor lengths, sn_dim Tk) {

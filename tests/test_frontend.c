@@ -512,6 +512,8 @@ static void heads_and_masks(void **state) {
     EXPECT(split, SN_F32, LIST(1, 2, 2, 2), 1, 2, 5, 6, 3, 4, 7, 8);
     EXPECT(sn_merge_heads(split), SN_F32, LIST(1, 2, 4), 1, 2, 3, 4, 5, 6, 7, 8);
     EXPECT(sn_causal_mask(m, 2, 3), SN_BOOL, LIST(2, 3), 1, 1, 0, 1, 1, 1);
+    EXPECT(sn_causal_mask(m, 1, 3), SN_BOOL, LIST(1, 3), 1, 1, 1);
+    EXPECT(sn_window_mask(m, 1, 3, 2), SN_BOOL, LIST(1, 3), 0, 1, 1);
     EXPECT(sn_window_mask(m, 3, 3, 2), SN_BOOL, LIST(3, 3), 1, 0, 0, 1, 1, 0, 0, 1, 1);
     EXPECT(sn_length_mask(GIVEN(SN_I32, lengths, 2), 3), SN_BOOL, LIST(2, 1, 1, 3), 1, 0, 0, 1, 1,
            1);
