@@ -215,6 +215,19 @@ static sn_dim fail_dim(sn_module *m, status s) {
     return 1;
 }
 
+static uint64_t hash_structure(const struct sn_dims *d, int n, const sn_dim_monomial *t) {
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++) {
+        uint64_t term = (uint64_t)t[i].coef;
+        for (int k = 0; k < d->n_symbol; k++)
+            if (t[i].exponent[k])
+                term += XXH3_64bits_withSeed(d->symbol[k].name, strlen(d->symbol[k].name),
+                                             t[i].exponent[k]);
+        sum += XXH3_64bits(&term, sizeof term);
+    }
+    return sum;
+}
+
 static sn_dim intern_poly(sn_module *m, const poly *p) {
     if (!p->n) return 0;
     if (p->n == 1 && !degree(p->t[0].exponent) && is_plain(p->t[0].coef)) return p->t[0].coef;
@@ -228,7 +241,8 @@ static sn_dim intern_poly(sn_module *m, const poly *p) {
         sn_dim_monomial *t = sn_arena_alloc(m, (size_t)p->n * sizeof *t);
         memcpy(t, p->t, (size_t)p->n * sizeof *t);
         interval b = bound_poly(d, p->n, t);
-        d->poly[d->n_poly] = (sn_dim_poly){.n = p->n, .lo = b.lo, .hi = b.hi, .term = t};
+        d->poly[d->n_poly] = (sn_dim_poly){
+            .n = p->n, .hash = hash_structure(d, p->n, t), .lo = b.lo, .hi = b.hi, .term = t};
         *slot = (uint32_t)++d->n_poly;
     }
     return -FIRST_HANDLE - (sn_dim)(*slot - 1);
@@ -429,6 +443,10 @@ int64_t sn_dim_lo(const sn_module *m, sn_dim d) {
 
 int64_t sn_dim_hi(const sn_module *m, sn_dim d) {
     return is_plain(d) ? d : stored(m, d)->hi;
+}
+
+uint64_t sn_dim_hash(const sn_module *m, sn_dim d) {
+    return d >= 0 ? (uint64_t)d : stored(m, d)->hash;
 }
 
 bool sn_dim_le(sn_module *m, sn_dim a, sn_dim b) {

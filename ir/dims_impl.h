@@ -17,6 +17,7 @@ typedef struct sn_dim_monomial {
 
 typedef struct sn_dim_poly {
     int n;
+    uint64_t hash;  /* of structure: neither the order of symbols nor of births counts */
     int64_t lo, hi; /* bounds; INT64_MIN and INT64_MAX: none */
     const sn_dim_monomial *term;
 } sn_dim_poly;

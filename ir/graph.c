@@ -125,11 +125,13 @@ const char *sn_arena_printf(sn_module *m, const char *fmt, ...) {
 /* ---- the module ---- */
 
 sn_module *sn_module_new(const char *name) {
-    size_t reserve = (size_t)16 << 30;
-    void *p = MAP_FAILED;
-    for (; p == MAP_FAILED && reserve >= (size_t)16 << 20; reserve /= 4)
+    size_t reserve = (size_t)64 << 30;
+    void *p;
+    do { /* 16 GiB, or less where address space is limited */
+        reserve /= 4;
         p = mmap(NULL, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                  -1, 0);
+    } while (p == MAP_FAILED && reserve > (size_t)16 << 20);
     if (p == MAP_FAILED) return NULL;
     sn_module *m = p;
     m->base = p;
@@ -199,16 +201,30 @@ sn_node *sn_module_fail(sn_module *m, sn_code code, const char *fmt, ...) {
 
 /* ---- nodes ---- */
 
-static uint64_t hash_attr(const sn_attr *a, uint64_t h) {
+static uint64_t hash_word(uint64_t word, uint64_t h) {
+    return XXH3_64bits_withSeed(&word, sizeof word, h);
+}
+
+static uint64_t hash_region(const void *p);
+
+/* Hashes speak of structure only, not of addresses or ids: the order of commutative operands and
+ * with it text and kernel keys are the same in every module. */
+static uint64_t hash_attr(const sn_module *m, const sn_attr *a, uint64_t h) {
     h = XXH3_64bits_withSeed(&a->key, sizeof a->key, h);
     switch (sn_attr_table[a->key].kind) {
     case SN_AK_STR:
         return XXH3_64bits_withSeed(a->s, strlen(a->s), h);
     case SN_AK_INTS:
-    case SN_AK_DIMS:
         return XXH3_64bits_withSeed(a->v, (size_t)a->n * sizeof *a->v, h);
+    case SN_AK_DIMS:
+        for (int i = 0; i < a->n; i++) h = hash_word(sn_dim_hash(m, a->v[i]), h);
+        return h;
+    case SN_AK_DIM:
+        return hash_word(sn_dim_hash(m, a->i), h);
+    case SN_AK_REGION:
+        return hash_word(hash_region(a->r), h);
     default:
-        return XXH3_64bits_withSeed(&a->i, sizeof a->i, h); /* bits; regions are interned */
+        return XXH3_64bits_withSeed(&a->i, sizeof a->i, h); /* bits */
     }
 }
 
@@ -265,9 +281,24 @@ static void keep_attrs(sn_module *m, sn_attr *a, int n) {
 }
 
 static uint64_t hash_of(const sn_node *key) {
-    uint64_t h = XXH3_64bits_withSeed(key->in, key->n_in * sizeof *key->in, key->op);
-    for (int i = 0; i < key->n_attr; i++) h = hash_attr(&key->attr[i], h);
+    uint64_t h = key->op;
+    for (int i = 0; i < key->n_in; i++) h = hash_word(key->in[i]->hash, h);
+    for (int i = 0; i < key->n_attr; i++) h = hash_attr(key->m, &key->attr[i], h);
     return h;
+}
+
+static bool is_constant(const sn_node *n) {
+    while (n->op == SN_OP_broadcast || n->op == SN_OP_reshape || n->op == SN_OP_cast) n = n->in[0];
+    return n->op == SN_OP_const;
+}
+
+/* The order of commutative operands: constants last, then the deeper first (x + bias), then by
+ * hash. Nothing of it depends on the order of birth but ties of equal hashes. */
+static bool comes_before(const sn_node *a, const sn_node *b) {
+    bool ca = is_constant(a), cb = is_constant(b);
+    if (ca != cb) return cb;
+    if (a->depth != b->depth) return a->depth > b->depth;
+    return a->hash != b->hash ? a->hash < b->hash : a->id < b->id;
 }
 
 static sn_node *check_operands(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr) {
@@ -304,6 +335,8 @@ static void register_node(sn_module *m, sn_node *n) {
         m->node = grow(m, m->node, m->n_node, m->cap_node, sizeof *m->node);
         m->stamp = grow(m, m->stamp, m->n_node, m->cap_node, sizeof *m->stamp);
     }
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i]->depth >= n->depth) n->depth = n->in[i]->depth + 1;
     n->id = m->n_node;
     m->node[m->n_node++] = n;
 }
@@ -315,7 +348,7 @@ sn_node *sn_node_new(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n
     sn_attr sorted[MAX_ATTR];
     sort_attrs(sorted, n_attr, attr);
     sn_node *swapped[2];
-    if ((sn_ops[op].flags & SN_OPF_COMM) && !m->raw && in[0]->id > in[1]->id) {
+    if ((sn_ops[op].flags & SN_OPF_COMM) && !m->raw && comes_before(in[1], in[0])) {
         swapped[0] = in[1];
         swapped[1] = in[0];
         in = swapped;
@@ -507,8 +540,10 @@ sn_order sn_region_topo(sn_module *m, const sn_region *r) {
 
 static uint64_t hash_region(const void *p) {
     const sn_region *r = p;
-    return XXH3_64bits_withSeed(r->out, sizeof *r->out * (size_t)r->n_out,
-                                XXH3_64bits(r->arg, sizeof *r->arg * (size_t)r->n_arg));
+    uint64_t h = (uint64_t)r->n_arg;
+    for (int i = 0; i < r->n_arg; i++) h = hash_word(r->arg[i]->hash, h);
+    for (int i = 0; i < r->n_out; i++) h = hash_word(r->out[i]->hash, h);
+    return h;
 }
 
 static bool same_region(const void *item, const void *key) {

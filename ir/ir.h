@@ -105,8 +105,9 @@ struct sn_node {
     const sn_attr *attr; /* [n_attr], ascending keys */
     sn_node *meaning;    /* COMP: its decomposition, one level down; otherwise NULL */
     sn_loc loc;          /* where the user wrote it (of the first of equal nodes) */
-    uint64_t hash;       /* XXH3 of op, attributes, operands */
-    uint8_t n_result;    /* 1, or the number of results; `result` nodes select them */
+    uint64_t hash;    /* XXH3 of op, attributes, operands: of structure, not of addresses or ids */
+    uint32_t depth;   /* longest way to a leaf */
+    uint8_t n_result; /* 1, or the number of results; `result` nodes select them */
     const sn_node *const
         *result_type; /* [n_result] nodes of the same dtype and shape, if n_result > 1 */
 };
@@ -243,7 +244,8 @@ bool sn_dim_valid(const sn_module *m, sn_dim d); /* false: below -2^40, but no d
 bool sn_dim_is_const(const sn_module *m, sn_dim d, int64_t *value); /* value may be NULL */
 int64_t sn_dim_lo(const sn_module *m, sn_dim d); /* bounds over the symbols' ranges (saturated) */
 int64_t sn_dim_hi(const sn_module *m, sn_dim d);
-bool sn_dim_le(sn_module *m, sn_dim a, sn_dim b); /* provably a <= b */
+bool sn_dim_le(sn_module *m, sn_dim a, sn_dim b);   /* provably a <= b */
+uint64_t sn_dim_hash(const sn_module *m, sn_dim d); /* of the polynomial and its symbols' names */
 int64_t sn_dim_eval(const sn_module *m, sn_dim d, const int64_t *symbol_values);
 sn_dim sn_dim_product(sn_module *m, int n, const sn_dim *d);
 /* The polynomial's terms, for printers and code generators: coefficient and exponent of each

@@ -175,12 +175,8 @@ static void print_line(const printer *p, const sn_node *n) {
         print_type(f, n->n_result > 1 ? n->result_type[i] : n);
     }
     fprintf(f, "%s = %s", n->n_result > 1 ? ")" : "", sn_ops[n->op].name);
-    /* The constructor orders the operands of commutative ops by id, which the reader does by
-     * number. */
-    bool swap = sn_ops[n->op].flags & SN_OPF_COMM && !p->m->raw && p->number &&
-                number_of(p, n->in[0]) > number_of(p, n->in[1]);
     for (int i = 0; i < n->n_in; i++)
-        fprintf(f, "%s%%%" PRIu32, i ? ", " : " ", number_of(p, n->in[swap ? 1 - i : i]));
+        fprintf(f, "%s%%%" PRIu32, i ? ", " : " ", number_of(p, n->in[i]));
     const char *before = " {";
     for (int i = 0; i < n->n_attr; i++) {
         if (is_in_type(n->op, n->attr[i].key)) continue;

@@ -1,0 +1,25 @@
+/* fuzz.h: random small graphs for fuzz_graph.c, and the values of their leaves. */
+#ifndef SN_TESTS_FUZZ_H
+#define SN_TESTS_FUZZ_H
+
+#include "ir/ir.h"
+
+typedef struct fuzz_rng {
+    uint64_t state;
+} fuzz_rng;
+
+int fuzz_below(fuzz_rng *r, int n); /* in [0, n) */
+
+/* A raw module with one entry "f" of 1 to 3 outputs. Every graph can be evaluated: indices are in
+ * range. Odd seeds: elementwise and structural ops of all element types; even seeds: composite and
+ * fused ops too, floats are f64. No float is divided by a zero whose sign folding may change. NULL:
+ * out of memory; module error: a fault of the generator or the constructors. */
+sn_module *fuzz_graph(uint64_t seed);
+
+/* A value for every symbol of the module, within its range; the same for the same name. */
+void fuzz_symbol_values(const sn_module *m, int64_t *values);
+/* Binds every input, parameter and state that the entry reads; the same for the same name and type.
+ */
+bool fuzz_bind(sn_eval *ev, sn_module *m, const sn_entry *e);
+
+#endif
