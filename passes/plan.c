@@ -15,6 +15,7 @@ typedef struct planner {
     int *users;     /* by node id: users in this entry; roots count */
     sn_node **user; /* by node id: the last user that is a node */
     int cap_step, cap_buffer;
+    uint32_t n_id;   /* nodes when planning began; copies add more */
 } planner;
 
 /* ---- growing lists ---- */
@@ -223,7 +224,7 @@ static void plan_kernel(planner *p, sn_node *n) {
             n; /* of a node with several results, each `result` node is looked at */
         if (n->n_result > 1) {
             reader = NULL;
-            for (uint32_t id = n->id + 1; id < sn_module_node_count(p->m) && !reader; id++) {
+            for (uint32_t id = n->id + 1; id < p->n_id && !reader; id++) {
                 const sn_node *r = sn_module_node(p->m, id);
                 if (r->op == SN_OP_result && r->in[0] == n && p->users[r->id] &&
                     sn_attr_int(r, SN_A_index, 0) == i)
@@ -295,7 +296,7 @@ static void collect_inputs(planner *p, sn_order order) {
 sn_plan *sn_plan_make(sn_module *m, const sn_entry *e) {
     sn_order order = sn_entry_topo(m, e);
     size_t n = sn_module_node_count(m);
-    planner p = {.m = m, .entry = e, .plan = sn_arena_alloc(m, sizeof *p.plan)};
+    planner p = {.m = m, .entry = e, .plan = sn_arena_alloc(m, sizeof *p.plan), .n_id = (uint32_t)n};
     p.plan->m = m;
     p.plan->entry = e;
     p.view = sn_arena_alloc(m, sizeof *p.view * n);

@@ -1,0 +1,452 @@
+/* body.c: the body of a `loops` kernel laid over a domain of axes; see body.h. */
+#include "codegen/body.h"
+
+#include <string.h>
+
+/* ---- items ---- */
+
+static int item_of(sn_body *b, const sn_node *n, int shift);
+
+static bool captures(const sn_node *n, int operand) {
+    return operand == 0 && (n->op == SN_OP_gather || n->op == SN_OP_at || n->op == SN_OP_random);
+}
+
+static int operand_shift(const sn_node *n, int shift, int i) {
+    const sn_node *x = n->in[i];
+    if (n->op == SN_OP_gather) return shift + (int)sn_attr_int(n, SN_A_axis, 0);
+    return shift + (n->rank - x->rank);
+}
+
+static uint32_t axes_mask(const sn_node *n, int shift, int from, int to) {
+    uint32_t m = 0;
+    for (int a = from; a < to; a++)
+        if (n->shape[a] != 1) m |= 1u << (a + shift);
+    return m;
+}
+
+static void derive(sn_body *b, sn_item *it) {
+    const sn_node *n = it->n;
+    if (n->op == SN_OP_arg) {
+        const sn_view *v = &b->k->step->in[sn_attr_int(n, SN_A_index, 0)];
+        for (int a = 0; a < n->rank; a++)
+            if (n->shape[a] != 1 && v->stride[a] != 0) it->vary |= 1u << (a + it->shift);
+        return;
+    }
+    for (int i = 0; i < n->n_in; i++) {
+        if (it->op[i] < 0) continue;
+        const sn_item *x = &b->item[it->op[i]];
+        it->vary |= x->vary;
+        if (x->stage > it->stage) it->stage = x->stage;
+        it->cost += x->cost;
+    }
+    if (n->op == SN_OP_iota) it->vary |= axes_mask(n, it->shift, (int)sn_attr_int(n, SN_A_axis, 0),
+                                                   (int)sn_attr_int(n, SN_A_axis, 0) + 1);
+    if (n->op == SN_OP_random) it->vary = axes_mask(n, it->shift, 0, n->rank);
+    if (n->op == SN_OP_gather) {
+        int axis = (int)sn_attr_int(n, SN_A_axis, 0), after = axis + n->in[1]->rank;
+        it->vary |= axes_mask(n, it->shift, 0, axis) | axes_mask(n, it->shift, after, n->rank);
+    }
+    const sn_attr *axes = sn_attr_get(n, SN_A_axes);
+    for (int i = 0; axes && i < axes->n; i++) it->vary &= ~(1u << (axes->v[i] + it->shift));
+    static const uint8_t dear[SN_OP_COUNT] = {
+        [SN_OP_exp] = 8,   [SN_OP_exp2] = 8,    [SN_OP_expm1] = 8, [SN_OP_log] = 8,  [SN_OP_log1p] = 8,
+        [SN_OP_tanh] = 8,  [SN_OP_sigmoid] = 8, [SN_OP_erf] = 8,   [SN_OP_sin] = 8,  [SN_OP_cos] = 8,
+        [SN_OP_pow] = 16,  [SN_OP_div] = 3,     [SN_OP_sqrt] = 3,  [SN_OP_gather] = 8, [SN_OP_at] = 8,
+        [SN_OP_random] = 40};
+    it->cost += dear[n->op] ? dear[n->op] : (n->op != SN_OP_broadcast);
+}
+
+static int item_of(sn_body *b, const sn_node *n, int shift) {
+    for (int i = 0; i < b->n_item; i++)
+        if (b->item[i].n == n && b->item[i].shift == shift) return i;
+    sn_item it = {.n = n, .shift = shift, .cache = -1, .out = -1};
+    for (int i = 0; i < n->n_in; i++)
+        it.op[i] = captures(n, i) ? -1 : item_of(b, n->in[i], operand_shift(n, shift, i));
+    derive(b, &it);
+    b->item[b->n_item] = it;
+    return b->n_item++;
+}
+
+/* ---- domain ---- */
+
+static void widen(sn_body *b, const sn_node *n, int shift) {
+    for (int a = 0; a < n->rank; a++)
+        if (n->shape[a] != 1) b->domain[a + shift] = n->shape[a];
+}
+
+/* Stride of a view of shape `shape` along each axis of the domain; 0 where it does not vary. */
+static void align(const sn_body *b, const sn_view *v, const sn_node *type, int shift, sn_dim *stride) {
+    for (int a = 0; a < b->rank; a++) stride[a] = 0;
+    for (int a = 0; a < type->rank; a++)
+        if (type->shape[a] != 1) stride[a + shift] = v->stride[a];
+}
+
+static bool steps_together(sn_module *m, const sn_dim *stride, const sn_dim *domain, int a) {
+    return stride[a] == sn_dim_mul(m, stride[a + 1], domain[a + 1]);
+}
+
+/* May axes a and a+1 become one? All memory must step through them in one stride, and nothing may look at their indices. */
+static bool mergeable(const sn_body *b, int a) {
+    sn_module *m = b->k->m;
+    uint32_t pair = 3u << a;
+    if (b->reduces && a + 1 == b->row) return false;
+    for (int i = 0; i < b->n_item; i++) {
+        const sn_item *it = &b->item[i];
+        const sn_node *n = it->n;
+        if (n->op == SN_OP_random) return false;
+        bool looks = n->op == SN_OP_iota || n->op == SN_OP_gather || sn_attr_get(n, SN_A_axes);
+        const sn_attr *axes = sn_attr_get(n, SN_A_axes);
+        uint32_t at = it->vary;
+        for (int j = 0; axes && j < axes->n; j++) at |= 1u << (axes->v[j] + it->shift);
+        if (axes && !(at & ~it->vary & pair)) continue; /* a reduction of other axes does not mind */
+        if (looks && (at & pair)) return false;
+        if (n->op == SN_OP_arg &&
+            !steps_together(m, b->in_stride[sn_attr_int(n, SN_A_index, 0)], b->domain, a))
+            return false;
+        if (n->op != SN_OP_arg && (it->vary & pair) && (it->vary & pair) != pair &&
+            b->domain[a] != 1 && b->domain[a + 1] != 1)
+            return false;
+    }
+    for (int o = 0; o < b->region->n_out; o++)
+        if (!steps_together(m, b->out_stride[o], b->domain, a)) return false;
+    return true;
+}
+
+static void drop_axis(sn_dim *list, int a, int rank) {
+    memmove(&list[a], &list[a + 1], sizeof *list * (size_t)(rank - a - 1));
+}
+
+static void merge(sn_body *b, int a) {
+    b->domain[a + 1] = sn_dim_mul(b->k->m, b->domain[a], b->domain[a + 1]);
+    drop_axis(b->domain, a, b->rank);
+    for (int i = 0; i < b->k->step->n_in; i++) drop_axis(b->in_stride[i], a, b->rank);
+    for (int i = 0; i < b->region->n_out; i++) drop_axis(b->out_stride[i], a, b->rank);
+    for (int i = 0; i < b->n_item; i++) {
+        uint32_t low = b->item[i].vary & ((1u << a) - 1), high = b->item[i].vary >> (a + 1);
+        high |= b->item[i].vary >> a & 1;
+        b->item[i].vary = low | high << a;
+    }
+    b->rank--;
+    if (b->row > a) b->row--;
+}
+
+static void merge_axes(sn_body *b) {
+    for (int a = b->rank - 2; a >= 0; a--)
+        if (mergeable(b, a)) {
+            for (int i = 0; i < b->n_item; i++) { /* shifts count from the left: axes right of a move down */
+                sn_item *it = &b->item[i];
+                if (it->n->op == SN_OP_iota || it->n->op == SN_OP_gather) {
+                    int axis = it->shift + (int)sn_attr_int(it->n, SN_A_axis, 0);
+                    if (axis > a) it->shift--;
+                } else if (it->shift > a)
+                    it->shift--;
+            }
+            merge(b, a);
+        }
+}
+
+static void find_stages(sn_body *b) {
+    for (int i = 0; i < b->n_item; i++) { /* operands stand before their users */
+        sn_item *it = &b->item[i];
+        it->stage = 0;
+        for (int j = 0; j < it->n->n_in; j++)
+            if (it->op[j] >= 0 && b->item[it->op[j]].stage > it->stage) it->stage = b->item[it->op[j]].stage;
+        if (sn_attr_get(it->n, SN_A_axes)) it->stage++;
+        if (it->stage > b->n_stage) b->n_stage = it->stage;
+    }
+}
+
+bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows) {
+    const sn_step *s = k->step;
+    const sn_region *r = sn_attr_region(s->node, SN_A_body);
+    sn_order order = sn_region_topo(k->m, r);
+    *b = (sn_body){.e = e, .k = k, .region = r};
+    if (s->n_in > SN_BODY_IN) {
+        sn_module_fail(k->m, SN_ERR_INTERNAL, "a fused kernel reads %d tensors, the limit is %d", s->n_in,
+                       SN_BODY_IN);
+        return false;
+    }
+    b->item = sn_arena_alloc(k->m, sizeof *b->item * (size_t)(4 * order.n + 4));
+    for (int o = 0; o < r->n_out; o++)
+        if (r->out[o]->rank > b->rank) b->rank = r->out[o]->rank;
+    for (int o = 0; o < r->n_out; o++) {
+        b->out_item[o] = item_of(b, r->out[o], b->rank - r->out[o]->rank);
+        b->item[b->out_item[o]].out = o;
+    }
+    if (b->rank == 0) b->rank = 1;
+    b->full_rank = b->rank;
+    for (int a = 0; a < b->rank; a++) b->domain[a] = 1;
+    for (int i = 0; i < b->n_item; i++) {
+        widen(b, b->item[i].n, b->item[i].shift);
+        b->reduces |= reduce_rows && sn_attr_get(b->item[i].n, SN_A_axes) != NULL;
+    }
+    for (int i = 0; i < b->n_item; i++)
+        if (b->item[i].n->op == SN_OP_arg) {
+            int64_t arg = sn_attr_int(b->item[i].n, SN_A_index, 0);
+            align(b, &s->in[arg], b->item[i].n, b->item[i].shift, b->in_stride[arg]);
+        }
+    for (int o = 0; o < r->n_out; o++)
+        align(b, &s->out[o], r->out[o], b->rank - r->out[o]->rank, b->out_stride[o]);
+    b->row = b->rank - 1;
+    if (!b->reduces)
+        while (b->row > 0 && b->domain[b->row] == 1) b->row--;
+    find_stages(b);
+    merge_axes(b);
+    for (int o = 0; o < r->n_out; o++) b->out_row[o] = b->out_stride[o][b->row] != 0;
+    b->lanes = e ? e->lanes : 0;
+    return true;
+}
+
+/* ---- emission: places ---- */
+
+em_val sn_body_extent(sn_body *b, int axis) {
+    sn_dim d = b->domain[axis];
+    if (sn_dim_is_const(b->k->m, d, NULL) || sn_kernel_dim_slot(b->k, d) >= 0)
+        return sn_kernel_dim(b->e, b->k, d);
+    /* a merged axis: the polynomial's terms over the run-time sizes are not arguments, but the factors are */
+    sn_fail(&b->e->err, SN_ERR_INTERNAL, "%s: size of a merged axis is unknown", b->k->name);
+    return em_i64(b->e, 1);
+}
+
+static em_val place(sn_body *b, em_val base, sn_dtype t, const sn_dim *stride) {
+    em_val at = em_i64(b->e, 0);
+    for (int a = 0; a < b->rank; a++)
+        if (a != b->row && stride[a] != 0)
+            at = em_add(b->e, at, em_mul(b->e, b->index[a], sn_kernel_dim(b->e, b->k, stride[a])));
+    return em_at(b->e, base, t, at);
+}
+
+void sn_body_pointers(sn_body *b) {
+    const sn_step *s = b->k->step;
+    for (int i = 0; i < s->n_in; i++)
+        b->in_ptr[i] = place(b, em_buf(b->e, i), s->in[i].dtype, b->in_stride[i]);
+    for (int o = 0; o < s->n_out; o++)
+        b->out_ptr[o] = place(b, em_buf(b->e, s->n_in + o), s->out[o].dtype, b->out_stride[o]);
+}
+
+void sn_body_forget_vectors(sn_body *b) {
+    for (int i = 0; i < b->n_item; i++) b->item[i].vec = NULL;
+}
+
+void sn_body_forget_row(sn_body *b) {
+    for (int i = 0; i < b->n_item; i++) {
+        b->item[i].vec = b->item[i].uniform = NULL;
+        b->item[i].available = false;
+    }
+}
+
+em_val sn_body_cache_ptr(sn_body *b, int item) {
+    em_val row = em_mul(b->e, sn_body_extent(b, b->row), em_i64(b->e, b->item[item].cache));
+    return em_at(b->e, b->e->scratch, b->k->compute, row);
+}
+
+/* ---- emission: values ---- */
+
+/* Index of domain axis `axis` here: a scalar, or a vector of positions along the row. */
+static em_val axis_index(sn_body *b, int axis, bool vector) {
+    em *e = b->e;
+    if (axis != b->row) return b->index[axis];
+    if (!vector) return em_i64(e, 0);
+    return em_add(e, em_splat(e, b->j, b->lanes), em_iota(e, e->i64, b->lanes));
+}
+
+static em_val clamp_index(sn_body *b, em_val i, sn_dim size) {
+    em *e = b->e;
+    em_val top = em_sub(e, sn_kernel_dim(e, b->k, size), em_i64(e, 1));
+    em_val zero = em_i64(e, 0);
+    int n = em_lanes_of(i);
+    return em_imax(e, em_imin(e, i, em_splat(e, top, n)), em_splat(e, zero, n));
+}
+
+static em_val value_of(sn_body *b, int item, bool vector);
+
+static em_val load_at(sn_body *b, const sn_view *v, em_val base, em_val offset, bool vector) {
+    em *e = b->e;
+    if (em_lanes_of(offset) > 1) return em_gather(e, v->dtype, base, offset, b->mask);
+    (void)vector;
+    return em_load(e, v->dtype, em_at(e, base, v->dtype, offset), 1);
+}
+
+static em_val emit_arg(sn_body *b, const sn_item *it, bool vector) {
+    em *e = b->e;
+    int64_t arg = sn_attr_int(it->n, SN_A_index, 0);
+    sn_dtype t = b->k->step->in[arg].dtype;
+    em_val p = b->in_ptr[arg];
+    if (!vector || !(it->vary & 1u << b->row)) return sn_emit_loaded(e, t, em_load(e, t, p, 1));
+    sn_dim stride = b->in_stride[arg][b->row];
+    if (stride == 1)
+        return sn_emit_loaded(e, t, em_load_mask(e, t, em_at(e, p, t, b->j), b->lanes, b->mask, NULL));
+    em_val at = em_mul(e, axis_index(b, b->row, true),
+                       em_splat(e, sn_kernel_dim(e, b->k, stride), b->lanes));
+    return sn_emit_loaded(e, t, em_gather(e, t, p, at, b->mask));
+}
+
+static em_val emit_iota(sn_body *b, const sn_item *it, bool vector) {
+    int axis = it->shift + (int)sn_attr_int(it->n, SN_A_axis, 0);
+    if (!it->vary) return sn_emit_const(b->e, (sn_dtype)it->n->dtype, 0); /* an axis of size 1 */
+    em_val i = axis_index(b, axis, vector);
+    return em_convert(b->e, i, SN_I64, (sn_dtype)it->n->dtype);
+}
+
+/* x's slice at an index: the result's axes are x's before `axis`, the index tensor's, x's after it. */
+static em_val emit_gather(sn_body *b, const sn_item *it, bool vector) {
+    em *e = b->e;
+    const sn_node *n = it->n, *x = n->in[0];
+    int64_t arg = sn_attr_int(x, SN_A_index, 0);
+    const sn_view *v = &b->k->step->in[arg];
+    int axis = (int)sn_attr_int(n, SN_A_axis, 0), n_index = n->in[1]->rank;
+    em_val i = em_idx(e, value_of(b, it->op[1], vector));
+    i = clamp_index(b, i, v->shape[axis]);
+    int lanes = em_lanes_of(i);
+    em_val at = em_mul(e, i, em_splat(e, sn_kernel_dim(e, b->k, v->stride[axis]), lanes));
+    bool along_row = false;
+    for (int a = 0; a < x->rank; a++) {
+        if (a == axis || x->shape[a] == 1) continue;
+        int d = it->shift + (a < axis ? a : a + n_index - 1);
+        if (d == b->row && vector) {
+            along_row = true;
+            if (v->stride[a] == 1 && lanes == 1) continue; /* consecutive elements: one load below */
+        }
+        em_val step = em_mul(e, axis_index(b, d, vector), sn_kernel_dim(e, b->k, v->stride[a]));
+        at = em_add(e, at, step);
+    }
+    em_val base = em_buf(e, (int)arg);
+    if (along_row && em_lanes_of(at) == 1)
+        return sn_emit_loaded(e, v->dtype,
+                              em_load_mask(e, v->dtype, em_at(e, base, v->dtype, em_add(e, at, b->j)),
+                                           b->lanes, b->mask, NULL));
+    return sn_emit_loaded(e, v->dtype, load_at(b, v, base, at, vector));
+}
+
+static em_val emit_at(sn_body *b, const sn_item *it, bool vector) {
+    em *e = b->e;
+    int64_t arg = sn_attr_int(it->n->in[0], SN_A_index, 0);
+    const sn_view *v = &b->k->step->in[arg];
+    em_val at = em_i64(e, 0);
+    for (int a = 0; a < v->rank; a++) {
+        em_val i = clamp_index(b, em_idx(e, value_of(b, it->op[a + 1], vector)), v->shape[a]);
+        at = em_add(e, at, em_mul(e, i, sn_kernel_dim(e, b->k, v->stride[a])));
+    }
+    return sn_emit_loaded(e, v->dtype, load_at(b, v, em_buf(e, (int)arg), at, vector));
+}
+
+static em_val mul_wide(em *e, em_val a, uint32_t k, em_val *high) {
+    em_val p = em_mul(e, a, em_like(e, a, (double)k)); /* both below 2^32, in 64 bits */
+    *high = em_lshr(e, p, em_like(e, p, 32));
+    return em_and(e, p, em_like(e, p, 4294967295.0));
+}
+
+/* Word e & 3 of Philox4x32-10(counter = e / 4, stream, step; key = seed), its 24 high bits times 2^-24. Same as runtime/rng.c. */
+static em_val emit_random(sn_body *b, const sn_item *it, bool vector) {
+    em *e = b->e;
+    const sn_node *n = it->n;
+    const sn_view *seed = &b->k->step->in[sn_attr_int(n->in[0], SN_A_index, 0)];
+    em_val base = em_buf(e, (int)sn_attr_int(n->in[0], SN_A_index, 0));
+    em_val key = em_load(e, SN_I64, base, 1);
+    em_val step = em_load(e, SN_I64, em_at(e, base, SN_I64, sn_kernel_dim(e, b->k, seed->stride[0])), 1);
+    em_val at = em_i64(e, 0); /* row-major position in the random tensor */
+    for (int a = 0; a < n->rank; a++) {
+        at = em_mul(e, at, sn_kernel_dim(e, b->k, n->shape[a]));
+        if (n->shape[a] != 1) at = em_add(e, at, axis_index(b, a + it->shift, vector));
+    }
+    em_val low32 = em_like(e, at, 4294967295.0), c4 = em_lshr(e, at, em_like(e, at, 2));
+    em_val c[4] = {em_and(e, c4, low32), em_lshr(e, c4, em_like(e, c4, 32)),
+                   em_like(e, at, (double)(uint32_t)sn_attr_int(n, SN_A_stream, 0)),
+                   em_and(e, em_splat(e, step, em_lanes_of(at)), low32)};
+    em_val spread = em_splat(e, key, em_lanes_of(at));
+    em_val k0 = em_and(e, spread, low32), k1 = em_lshr(e, spread, em_like(e, spread, 32));
+    for (int round = 0; round < 10; round++) {
+        em_val h0, h1, l0 = mul_wide(e, c[0], 0xD2511F53u, &h0), l1 = mul_wide(e, c[2], 0xCD9E8D57u, &h1);
+        em_val a = em_xor(e, em_xor(e, h1, c[1]), k0), d = em_xor(e, em_xor(e, h0, c[3]), k1);
+        c[0] = a, c[1] = l1, c[2] = d, c[3] = l0;
+        k0 = em_and(e, em_add(e, k0, em_like(e, k0, 2654435769.0)), low32);
+        k1 = em_and(e, em_add(e, k1, em_like(e, k1, 3144134277.0)), low32);
+    }
+    em_val which = em_and(e, at, em_like(e, at, 3)), w = c[3];
+    for (int i = 2; i >= 0; i--)
+        w = em_select(e, em_cmp(e, EM_EQ, which, em_like(e, which, i)), c[i], w);
+    em_val u = em_convert(e, em_lshr(e, w, em_like(e, w, 8)), SN_I64, SN_F32);
+    return em_mul(e, u, em_like(e, u, 0x1p-24));
+}
+
+static em_val emit_item(sn_body *b, int item, bool vector) {
+    sn_item *it = &b->item[item];
+    const sn_node *n = it->n;
+    em_val x[4] = {0};
+    switch (n->op) {
+    case SN_OP_arg: return emit_arg(b, it, vector);
+    case SN_OP_const: return sn_emit_const(b->e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
+    case SN_OP_dim_value:
+        return em_convert(b->e, sn_kernel_dim(b->e, b->k, sn_attr_int(n, SN_A_dim, 0)), SN_I64,
+                          (sn_dtype)n->dtype);
+    case SN_OP_iota: return emit_iota(b, it, vector);
+    case SN_OP_broadcast: return value_of(b, it->op[0], vector);
+    case SN_OP_gather: return emit_gather(b, it, vector);
+    case SN_OP_at: return emit_at(b, it, vector);
+    case SN_OP_random: return emit_random(b, it, vector);
+    default:
+        if (sn_ops[n->op].kind != SN_ELEM) {
+            sn_fail(&b->e->err, SN_ERR_INTERNAL, "%s: '%s' cannot stand in a loop body", b->k->name,
+                    sn_ops[n->op].name);
+            return em_f(b->e, 0);
+        }
+        for (int i = 0; i < n->n_in; i++) x[i] = value_of(b, it->op[i], vector);
+        return sn_emit_elem(b->e, n, x);
+    }
+}
+
+static em_val load_cached(sn_body *b, int item) {
+    sn_item *it = &b->item[item];
+    em *e = b->e;
+    em_val p = it->cache >= 0 ? sn_body_cache_ptr(b, item) : b->out_ptr[it->out];
+    return em_load_mask(e, b->k->compute, em_at(e, p, b->k->compute, b->j), b->lanes, b->mask, NULL);
+}
+
+static em_val value_of(sn_body *b, int item, bool vector) {
+    sn_item *it = &b->item[item];
+    if (!(it->vary & 1u << b->row)) {
+        if (!it->uniform) it->uniform = emit_item(b, item, false);
+        return it->uniform;
+    }
+    if (!it->vec) it->vec = it->available ? load_cached(b, item) : emit_item(b, item, vector);
+    return it->vec;
+}
+
+void sn_body_uniforms(sn_body *b, int item) {
+    sn_item *it = &b->item[item];
+    if (!(it->vary & 1u << b->row)) {
+        value_of(b, item, false);
+        return;
+    }
+    if (it->available) return;
+    for (int i = 0; i < it->n->n_in; i++)
+        if (it->op[i] >= 0) sn_body_uniforms(b, it->op[i]);
+}
+
+em_val sn_body_vector(sn_body *b, int item) {
+    return value_of(b, item, true);
+}
+
+void sn_body_store(sn_body *b, int out, em_val v) {
+    em *e = b->e;
+    sn_dtype t = b->k->step->out[out].dtype;
+    em_val p = b->out_ptr[out];
+    if (!b->out_row[out]) {
+        em_store(e, t, p, v);
+        return;
+    }
+    v = em_splat(e, v, em_lanes_of(v) > 1 ? 1 : b->lanes);
+    sn_dim stride = b->out_stride[out][b->row];
+    if (stride == 1) {
+        em_store_mask(e, t, em_at(e, p, t, b->j), v, b->mask);
+        return;
+    }
+    em_val step = sn_kernel_dim(e, b->k, stride); /* strided rows: one lane at a time */
+    for (int lane = 0; lane < b->lanes; lane++) {
+        em_val at = em_mul(e, em_add(e, b->j, em_i64(e, lane)), step);
+        em_branch br = {0};
+        if (b->mask) br = em_if(e, em_extract(e, b->mask, lane));
+        em_store(e, t, em_at(e, p, t, at), em_extract(e, v, lane));
+        if (b->mask) em_endif(e, &br);
+    }
+}

@@ -1,0 +1,180 @@
+/* kernel.c: what a step of the plan needs from its kernel: family, run-time sizes, identity. */
+#include "codegen/kernel.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* ---- family ---- */
+
+static bool is_column(const sn_node *n) {
+    const sn_region *body = sn_attr_region(n, SN_A_body);
+    sn_order order = sn_region_topo(n->m, body);
+    for (int i = 0; i < order.n; i++) {
+        const sn_attr *axes = sn_attr_get(order.node[i], SN_A_axes);
+        if (axes && axes->n && axes->v[axes->n - 1] != order.node[i]->rank - 1) return true;
+    }
+    return false;
+}
+
+static const sn_family *family_of(const sn_node *n) {
+    switch (n->op) {
+    case SN_OP_loops: return is_column(n) ? &sn_family_column : &sn_family_loops;
+    case SN_OP_gemm: return &sn_family_gemm;
+    case SN_OP_pack_b: return &sn_family_pack;
+    case SN_OP_flash: return &sn_family_flash;
+    case SN_OP_cumsum: return &sn_family_scan;
+    case SN_OP_scatter_add:
+    case SN_OP_at_add: return &sn_family_scatter;
+    default: return NULL;
+    }
+}
+
+/* ---- run-time sizes ---- */
+
+static bool want(sn_kernel *k, sn_dim d) {
+    if (sn_dim_is_const(k->m, d, NULL)) return true;
+    for (int i = 0; i < k->n_dim; i++)
+        if (k->dim[i] == d) return true;
+    if (k->n_dim == SN_KERNEL_DIMS) return false;
+    k->dim[k->n_dim++] = d;
+    return true;
+}
+
+static bool want_view(sn_kernel *k, const sn_view *v) {
+    bool ok = true;
+    for (int i = 0; i < v->rank; i++) ok = ok && want(k, v->shape[i]) && want(k, v->stride[i]);
+    return ok;
+}
+
+static bool want_region(sn_kernel *k, const sn_region *r) {
+    bool ok = true;
+    if (!r) return true;
+    sn_order order = sn_region_topo(k->m, r);
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        const sn_attr *d = sn_attr_get(n, SN_A_dim);
+        if (d) ok = ok && want(k, d->i);
+        for (int j = 0; j < n->rank; j++) ok = ok && want(k, n->shape[j]);
+    }
+    return ok;
+}
+
+static bool want_all(sn_kernel *k) {
+    const sn_step *s = k->step;
+    bool ok = true;
+    for (int i = 0; i < s->n_in; i++) ok = ok && want_view(k, &s->in[i]);
+    for (int i = 0; i < s->n_out; i++) ok = ok && want_view(k, &s->out[i]);
+    for (int i = 0; i < s->node->n_attr; i++)
+        if (sn_attr_table[s->node->attr[i].key].kind == SN_AK_REGION)
+            ok = ok && want_region(k, s->node->attr[i].r);
+    if (!ok)
+        sn_module_fail(k->m, SN_ERR_INTERNAL, "a kernel would need more than %d run-time sizes",
+                       SN_KERNEL_DIMS);
+    return ok;
+}
+
+/* ---- identity ---- */
+
+typedef struct text {
+    char *s;
+    size_t n, cap;
+    sn_module *m;
+} text;
+
+static void put(text *t, const char *s) {
+    size_t len = strlen(s);
+    if (t->n + len + 1 > t->cap) {
+        size_t cap = 2 * (t->cap + len + 256);
+        char *grown = sn_arena_alloc(t->m, cap);
+        if (t->n) memcpy(grown, t->s, t->n);
+        t->s = grown;
+        t->cap = cap;
+    }
+    memcpy(t->s + t->n, s, len + 1);
+    t->n += len;
+}
+
+static void put_dims(text *t, const char *label, int n, const sn_dim *d) {
+    char b[512];
+    sn_shape_print(t->m, n, d, b, sizeof b);
+    put(t, label);
+    put(t, b);
+}
+
+static void put_attr(text *t, const sn_attr *a) {
+    char b[64];
+    put(t, " ");
+    put(t, sn_attr_table[a->key].name);
+    put(t, "=");
+    switch (sn_attr_table[a->key].kind) {
+    case SN_AK_STR: put(t, a->s); break;
+    case SN_AK_FLT: snprintf(b, sizeof b, "%.17g", a->f); put(t, b); break;
+    case SN_AK_REGION: put(t, sn_region_text(t->m, a->r)); break;
+    case SN_AK_DIM: put_dims(t, "", 1, &a->i); break;
+    case SN_AK_DIMS: put_dims(t, "", a->n, a->v); break;
+    case SN_AK_INTS:
+        for (int i = 0; i < a->n; i++) {
+            snprintf(b, sizeof b, "%lld,", (long long)a->v[i]);
+            put(t, b);
+        }
+        break;
+    default: snprintf(b, sizeof b, "%lld", (long long)a->i); put(t, b);
+    }
+}
+
+static void put_view(text *t, const sn_view *v) {
+    put(t, "\n ");
+    put(t, sn_dtype_name(v->dtype));
+    put_dims(t, "", v->rank, v->shape);
+    put_dims(t, " by ", v->rank, v->stride);
+}
+
+static void describe(sn_kernel *k) {
+    text t = {.m = k->m};
+    const sn_step *s = k->step;
+    put(&t, k->family->name);
+    put(&t, k->compute == SN_F64 ? " f64 " : " f32 ");
+    put(&t, sn_ops[s->node->op].name);
+    for (int i = 0; i < s->node->n_attr; i++) put_attr(&t, &s->node->attr[i]);
+    for (int i = 0; i < s->n_in; i++) put_view(&t, &s->in[i]);
+    put(&t, "\n->");
+    for (int i = 0; i < s->n_out; i++) put_view(&t, &s->out[i]);
+    k->text = t.s;
+    XXH128_hash_t h = XXH3_128bits(t.s, t.n);
+    snprintf(k->name, sizeof k->name, "sn_%s_%016llx%08x", k->family->name,
+             (unsigned long long)h.high64, (unsigned)h.low64);
+}
+
+bool sn_kernel_describe(sn_module *m, const sn_step *s, sn_kernel *k) {
+    *k = (sn_kernel){.m = m, .step = s, .compute = SN_F32};
+    k->family = family_of(s->node);
+    if (!k->family) {
+        sn_module_fail(m, SN_ERR_INTERNAL, "no kernel family makes code for '%s'", sn_ops[s->node->op].name);
+        return false;
+    }
+    for (int i = 0; i < s->n_in; i++)
+        if (s->in[i].dtype == SN_F64) k->compute = SN_F64;
+    for (int i = 0; i < s->n_out; i++)
+        if (s->out[i].dtype == SN_F64) k->compute = SN_F64;
+    if (!want_all(k)) return false;
+    describe(k);
+    return true;
+}
+
+int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d) {
+    for (int i = 0; i < k->n_dim; i++)
+        if (k->dim[i] == d) return i;
+    return -1;
+}
+
+em_val sn_kernel_dim(em *e, const sn_kernel *k, sn_dim d) {
+    int64_t v;
+    if (sn_dim_is_const(k->m, d, &v)) return em_i64(e, v);
+    int slot = sn_kernel_dim_slot(k, d);
+    if (slot < 0) {
+        sn_fail(&e->err, SN_ERR_INTERNAL, "%s: a run-time size was not asked for", k->name);
+        return em_i64(e, 1);
+    }
+    return em_dim(e, slot);
+}

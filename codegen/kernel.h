@@ -1,0 +1,41 @@
+/* kernel.h: from a step of the plan to a kernel: its run-time sizes, its cache key, and the families that emit it.
+ *
+ * A kernel's operands are buf[0 .. n_in-1], its results buf[n_in ..]; each pointer already has its view's offset. Constant shapes
+ * and strides are compiled in; every symbolic one is a run-time argument dim[k], in the order of first appearance. */
+#ifndef SN_KERNEL_H
+#define SN_KERNEL_H
+
+#include "codegen/emit.h"
+#include "passes/plan.h"
+
+enum { SN_KERNEL_DIMS = 96 };
+
+typedef struct sn_kernel {
+    sn_module *m;
+    const sn_step *step;
+    const struct sn_family *family;
+    int n_dim;
+    sn_dim dim[SN_KERNEL_DIMS]; /* what dim[k] of the call must hold */
+    sn_dtype compute;
+    const char *text;           /* everything that its code depends on besides target and compiler */
+    char name[48];              /* symbol: family and hash of the text */
+} sn_kernel;
+
+/* One way of making code: emits the kernel `k->name` into `e`. */
+typedef struct sn_family {
+    const char *name;
+    void (*emit)(em *e, const sn_kernel *k);
+    sn_dim (*scratch)(const sn_kernel *k, const sn_target *t); /* bytes a thread needs; NULL: none */
+} sn_family;
+
+/* Describes the kernel of a step. False: the module's error. Memory is the module's. */
+bool sn_kernel_describe(sn_module *m, const sn_step *s, sn_kernel *k);
+
+/* In emission: a dim as an i64; input and output views' base pointers. */
+em_val sn_kernel_dim(em *e, const sn_kernel *k, sn_dim d);
+int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d); /* index into dim[], -1: a constant */
+
+extern const sn_family sn_family_loops, sn_family_column, sn_family_gemm, sn_family_pack,
+    sn_family_flash, sn_family_scan, sn_family_scatter;
+
+#endif
