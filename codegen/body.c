@@ -39,8 +39,9 @@ static void derive(sn_body *b, sn_item *it) {
         if (x->stage > it->stage) it->stage = x->stage;
         it->cost += x->cost;
     }
-    if (n->op == SN_OP_iota) it->vary |= axes_mask(n, it->shift, (int)sn_attr_int(n, SN_A_axis, 0),
-                                                   (int)sn_attr_int(n, SN_A_axis, 0) + 1);
+    if (n->op == SN_OP_iota)
+        it->vary |= axes_mask(n, it->shift, (int)sn_attr_int(n, SN_A_axis, 0),
+                              (int)sn_attr_int(n, SN_A_axis, 0) + 1);
     if (n->op == SN_OP_random) it->vary = axes_mask(n, it->shift, 0, n->rank);
     if (n->op == SN_OP_gather) {
         int axis = (int)sn_attr_int(n, SN_A_axis, 0), after = axis + n->in[1]->rank;
@@ -49,10 +50,10 @@ static void derive(sn_body *b, sn_item *it) {
     const sn_attr *axes = sn_attr_get(n, SN_A_axes);
     for (int i = 0; axes && i < axes->n; i++) it->vary &= ~(1u << (axes->v[i] + it->shift));
     static const uint8_t dear[SN_OP_COUNT] = {
-        [SN_OP_exp] = 8,   [SN_OP_exp2] = 8,    [SN_OP_expm1] = 8, [SN_OP_log] = 8,  [SN_OP_log1p] = 8,
-        [SN_OP_tanh] = 8,  [SN_OP_sigmoid] = 8, [SN_OP_erf] = 8,   [SN_OP_sin] = 8,  [SN_OP_cos] = 8,
-        [SN_OP_pow] = 16,  [SN_OP_div] = 3,     [SN_OP_sqrt] = 3,  [SN_OP_gather] = 8, [SN_OP_at] = 8,
-        [SN_OP_random] = 40};
+        [SN_OP_exp] = 8,   [SN_OP_exp2] = 8,   [SN_OP_expm1] = 8,   [SN_OP_log] = 8,
+        [SN_OP_log1p] = 8, [SN_OP_tanh] = 8,   [SN_OP_sigmoid] = 8, [SN_OP_erf] = 8,
+        [SN_OP_sin] = 8,   [SN_OP_cos] = 8,    [SN_OP_pow] = 16,    [SN_OP_div] = 3,
+        [SN_OP_sqrt] = 3,  [SN_OP_gather] = 8, [SN_OP_at] = 8,      [SN_OP_random] = 40};
     it->cost += dear[n->op] ? dear[n->op] : (n->op != SN_OP_broadcast);
 }
 
@@ -75,7 +76,8 @@ static void widen(sn_body *b, const sn_node *n, int shift) {
 }
 
 /* Stride of a view of shape `shape` along each axis of the domain; 0 where it does not vary. */
-static void align(const sn_body *b, const sn_view *v, const sn_node *type, int shift, sn_dim *stride) {
+static void align(const sn_body *b, const sn_view *v, const sn_node *type, int shift,
+                  sn_dim *stride) {
     for (int a = 0; a < b->rank; a++) stride[a] = 0;
     for (int a = 0; a < type->rank; a++)
         if (type->shape[a] != 1) stride[a + shift] = v->stride[a];
@@ -85,7 +87,8 @@ static bool steps_together(sn_module *m, const sn_dim *stride, const sn_dim *dom
     return stride[a] == sn_dim_mul(m, stride[a + 1], domain[a + 1]);
 }
 
-/* May axes a and a+1 become one? All memory must step through them in one stride, and nothing may look at their indices. */
+/* May axes a and a+1 become one? All memory must step through them in one stride, and nothing may
+ * look at their indices. */
 static bool mergeable(const sn_body *b, int a) {
     sn_module *m = b->k->m;
     uint32_t pair = 3u << a;
@@ -98,7 +101,8 @@ static bool mergeable(const sn_body *b, int a) {
         const sn_attr *axes = sn_attr_get(n, SN_A_axes);
         uint32_t at = it->vary;
         for (int j = 0; axes && j < axes->n; j++) at |= 1u << (axes->v[j] + it->shift);
-        if (axes && !(at & ~it->vary & pair)) continue; /* a reduction of other axes does not mind */
+        if (axes && !(at & ~it->vary & pair))
+            continue; /* a reduction of other axes does not mind */
         if (looks && (at & pair)) return false;
         if (n->op == SN_OP_arg &&
             !steps_together(m, b->in_stride[sn_attr_int(n, SN_A_index, 0)], b->domain, a))
@@ -118,6 +122,12 @@ static void drop_axis(sn_dim *list, int a, int rank) {
 
 static void merge(sn_body *b, int a) {
     b->domain[a + 1] = sn_dim_mul(b->k->m, b->domain[a], b->domain[a + 1]);
+    for (int i = 0; i < b->n_factor[a + 1]; i++)
+        b->factor[a][b->n_factor[a]++] = b->factor[a + 1][i];
+    for (int i = a; i + 1 < b->rank; i++) {
+        if (i > a) memcpy(b->factor[i], b->factor[i + 1], sizeof b->factor[i]);
+        b->n_factor[i] = i > a ? b->n_factor[i + 1] : b->n_factor[i];
+    }
     drop_axis(b->domain, a, b->rank);
     for (int i = 0; i < b->k->step->n_in; i++) drop_axis(b->in_stride[i], a, b->rank);
     for (int i = 0; i < b->region->n_out; i++) drop_axis(b->out_stride[i], a, b->rank);
@@ -133,7 +143,8 @@ static void merge(sn_body *b, int a) {
 static void merge_axes(sn_body *b) {
     for (int a = b->rank - 2; a >= 0; a--)
         if (mergeable(b, a)) {
-            for (int i = 0; i < b->n_item; i++) { /* shifts count from the left: axes right of a move down */
+            for (int i = 0; i < b->n_item;
+                 i++) { /* shifts count from the left: axes right of a move down */
                 sn_item *it = &b->item[i];
                 if (it->n->op == SN_OP_iota || it->n->op == SN_OP_gather) {
                     int axis = it->shift + (int)sn_attr_int(it->n, SN_A_axis, 0);
@@ -150,7 +161,8 @@ static void find_stages(sn_body *b) {
         sn_item *it = &b->item[i];
         it->stage = 0;
         for (int j = 0; j < it->n->n_in; j++)
-            if (it->op[j] >= 0 && b->item[it->op[j]].stage > it->stage) it->stage = b->item[it->op[j]].stage;
+            if (it->op[j] >= 0 && b->item[it->op[j]].stage > it->stage)
+                it->stage = b->item[it->op[j]].stage;
         if (sn_attr_get(it->n, SN_A_axes)) it->stage++;
         if (it->stage > b->n_stage) b->n_stage = it->stage;
     }
@@ -162,8 +174,8 @@ bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows) {
     sn_order order = sn_region_topo(k->m, r);
     *b = (sn_body){.e = e, .k = k, .region = r};
     if (s->n_in > SN_BODY_IN) {
-        sn_module_fail(k->m, SN_ERR_INTERNAL, "a fused kernel reads %d tensors, the limit is %d", s->n_in,
-                       SN_BODY_IN);
+        sn_module_fail(k->m, SN_ERR_INTERNAL, "a fused kernel reads %d tensors, the limit is %d",
+                       s->n_in, SN_BODY_IN);
         return false;
     }
     b->item = sn_arena_alloc(k->m, sizeof *b->item * (size_t)(4 * order.n + 4));
@@ -187,6 +199,10 @@ bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows) {
         }
     for (int o = 0; o < r->n_out; o++)
         align(b, &s->out[o], r->out[o], b->rank - r->out[o]->rank, b->out_stride[o]);
+    for (int a = 0; a < b->rank; a++) {
+        b->factor[a][0] = b->domain[a];
+        b->n_factor[a] = 1;
+    }
     b->row = b->rank - 1;
     if (!b->reduces)
         while (b->row > 0 && b->domain[b->row] == 1) b->row--;
@@ -200,12 +216,10 @@ bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows) {
 /* ---- emission: places ---- */
 
 em_val sn_body_extent(sn_body *b, int axis) {
-    sn_dim d = b->domain[axis];
-    if (sn_dim_is_const(b->k->m, d, NULL) || sn_kernel_dim_slot(b->k, d) >= 0)
-        return sn_kernel_dim(b->e, b->k, d);
-    /* a merged axis: the polynomial's terms over the run-time sizes are not arguments, but the factors are */
-    sn_fail(&b->e->err, SN_ERR_INTERNAL, "%s: size of a merged axis is unknown", b->k->name);
-    return em_i64(b->e, 1);
+    em_val size = em_i64(b->e, 1);
+    for (int i = 0; i < b->n_factor[axis]; i++)
+        size = em_mul(b->e, size, sn_kernel_dim(b->e, b->k, b->factor[axis][i]));
+    return size;
 }
 
 static em_val place(sn_body *b, em_val base, sn_dtype t, const sn_dim *stride) {
@@ -275,7 +289,8 @@ static em_val emit_arg(sn_body *b, const sn_item *it, bool vector) {
     if (!vector || !(it->vary & 1u << b->row)) return sn_emit_loaded(e, t, em_load(e, t, p, 1));
     sn_dim stride = b->in_stride[arg][b->row];
     if (stride == 1)
-        return sn_emit_loaded(e, t, em_load_mask(e, t, em_at(e, p, t, b->j), b->lanes, b->mask, NULL));
+        return sn_emit_loaded(e, t,
+                              em_load_mask(e, t, em_at(e, p, t, b->j), b->lanes, b->mask, NULL));
     em_val at = em_mul(e, axis_index(b, b->row, true),
                        em_splat(e, sn_kernel_dim(e, b->k, stride), b->lanes));
     return sn_emit_loaded(e, t, em_gather(e, t, p, at, b->mask));
@@ -288,7 +303,8 @@ static em_val emit_iota(sn_body *b, const sn_item *it, bool vector) {
     return em_convert(b->e, i, SN_I64, (sn_dtype)it->n->dtype);
 }
 
-/* x's slice at an index: the result's axes are x's before `axis`, the index tensor's, x's after it. */
+/* x's slice at an index: the result's axes are x's before `axis`, the index tensor's, x's after it.
+ */
 static em_val emit_gather(sn_body *b, const sn_item *it, bool vector) {
     em *e = b->e;
     const sn_node *n = it->n, *x = n->in[0];
@@ -305,7 +321,8 @@ static em_val emit_gather(sn_body *b, const sn_item *it, bool vector) {
         int d = it->shift + (a < axis ? a : a + n_index - 1);
         if (d == b->row && vector) {
             along_row = true;
-            if (v->stride[a] == 1 && lanes == 1) continue; /* consecutive elements: one load below */
+            if (v->stride[a] == 1 && lanes == 1)
+                continue; /* consecutive elements: one load below */
         }
         em_val step = em_mul(e, axis_index(b, d, vector), sn_kernel_dim(e, b->k, v->stride[a]));
         at = em_add(e, at, step);
@@ -313,8 +330,9 @@ static em_val emit_gather(sn_body *b, const sn_item *it, bool vector) {
     em_val base = em_buf(e, (int)arg);
     if (along_row && em_lanes_of(at) == 1)
         return sn_emit_loaded(e, v->dtype,
-                              em_load_mask(e, v->dtype, em_at(e, base, v->dtype, em_add(e, at, b->j)),
-                                           b->lanes, b->mask, NULL));
+                              em_load_mask(e, v->dtype,
+                                           em_at(e, base, v->dtype, em_add(e, at, b->j)), b->lanes,
+                                           b->mask, NULL));
     return sn_emit_loaded(e, v->dtype, load_at(b, v, base, at, vector));
 }
 
@@ -336,14 +354,16 @@ static em_val mul_wide(em *e, em_val a, uint32_t k, em_val *high) {
     return em_and(e, p, em_like(e, p, 4294967295.0));
 }
 
-/* Word e & 3 of Philox4x32-10(counter = e / 4, stream, step; key = seed), its 24 high bits times 2^-24. Same as runtime/rng.c. */
+/* Word e & 3 of Philox4x32-10(counter = e / 4, stream, step; key = seed), its 24 high bits times
+ * 2^-24. Same as runtime/rng.c. */
 static em_val emit_random(sn_body *b, const sn_item *it, bool vector) {
     em *e = b->e;
     const sn_node *n = it->n;
     const sn_view *seed = &b->k->step->in[sn_attr_int(n->in[0], SN_A_index, 0)];
     em_val base = em_buf(e, (int)sn_attr_int(n->in[0], SN_A_index, 0));
     em_val key = em_load(e, SN_I64, base, 1);
-    em_val step = em_load(e, SN_I64, em_at(e, base, SN_I64, sn_kernel_dim(e, b->k, seed->stride[0])), 1);
+    em_val step =
+        em_load(e, SN_I64, em_at(e, base, SN_I64, sn_kernel_dim(e, b->k, seed->stride[0])), 1);
     em_val at = em_i64(e, 0); /* row-major position in the random tensor */
     for (int a = 0; a < n->rank; a++) {
         at = em_mul(e, at, sn_kernel_dim(e, b->k, n->shape[a]));
@@ -356,7 +376,8 @@ static em_val emit_random(sn_body *b, const sn_item *it, bool vector) {
     em_val spread = em_splat(e, key, em_lanes_of(at));
     em_val k0 = em_and(e, spread, low32), k1 = em_lshr(e, spread, em_like(e, spread, 32));
     for (int round = 0; round < 10; round++) {
-        em_val h0, h1, l0 = mul_wide(e, c[0], 0xD2511F53u, &h0), l1 = mul_wide(e, c[2], 0xCD9E8D57u, &h1);
+        em_val h0, h1, l0 = mul_wide(e, c[0], 0xD2511F53u, &h0),
+                       l1 = mul_wide(e, c[2], 0xCD9E8D57u, &h1);
         em_val a = em_xor(e, em_xor(e, h1, c[1]), k0), d = em_xor(e, em_xor(e, h0, c[3]), k1);
         c[0] = a, c[1] = l1, c[2] = d, c[3] = l0;
         k0 = em_and(e, em_add(e, k0, em_like(e, k0, 2654435769.0)), low32);
@@ -374,16 +395,23 @@ static em_val emit_item(sn_body *b, int item, bool vector) {
     const sn_node *n = it->n;
     em_val x[4] = {0};
     switch (n->op) {
-    case SN_OP_arg: return emit_arg(b, it, vector);
-    case SN_OP_const: return sn_emit_const(b->e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
+    case SN_OP_arg:
+        return emit_arg(b, it, vector);
+    case SN_OP_const:
+        return sn_emit_const(b->e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
     case SN_OP_dim_value:
         return em_convert(b->e, sn_kernel_dim(b->e, b->k, sn_attr_int(n, SN_A_dim, 0)), SN_I64,
                           (sn_dtype)n->dtype);
-    case SN_OP_iota: return emit_iota(b, it, vector);
-    case SN_OP_broadcast: return value_of(b, it->op[0], vector);
-    case SN_OP_gather: return emit_gather(b, it, vector);
-    case SN_OP_at: return emit_at(b, it, vector);
-    case SN_OP_random: return emit_random(b, it, vector);
+    case SN_OP_iota:
+        return emit_iota(b, it, vector);
+    case SN_OP_broadcast:
+        return value_of(b, it->op[0], vector);
+    case SN_OP_gather:
+        return emit_gather(b, it, vector);
+    case SN_OP_at:
+        return emit_at(b, it, vector);
+    case SN_OP_random:
+        return emit_random(b, it, vector);
     default:
         if (sn_ops[n->op].kind != SN_ELEM) {
             sn_fail(&b->e->err, SN_ERR_INTERNAL, "%s: '%s' cannot stand in a loop body", b->k->name,
@@ -399,7 +427,8 @@ static em_val load_cached(sn_body *b, int item) {
     sn_item *it = &b->item[item];
     em *e = b->e;
     em_val p = it->cache >= 0 ? sn_body_cache_ptr(b, item) : b->out_ptr[it->out];
-    return em_load_mask(e, b->k->compute, em_at(e, p, b->k->compute, b->j), b->lanes, b->mask, NULL);
+    return em_load_mask(e, b->k->compute, em_at(e, p, b->k->compute, b->j), b->lanes, b->mask,
+                        NULL);
 }
 
 static em_val value_of(sn_body *b, int item, bool vector) {

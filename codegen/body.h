@@ -1,5 +1,6 @@
-/* body.h: the body of a `loops` kernel laid over a domain of axes: which values vary along which axis, which memory they come
- * from, and their emission for one row position. Shared by the row kernels (loops.c) and the column reductions (column.c). */
+/* body.h: the body of a `loops` kernel laid over a domain of axes: which values vary along which
+ * axis, which memory they come from, and their emission for one row position. Shared by the row
+ * kernels (loops.c) and the column reductions (column.c). */
 #ifndef SN_BODY_H
 #define SN_BODY_H
 
@@ -18,7 +19,8 @@ typedef struct sn_item {
     int cost;                /* elementwise operations below it, along the row */
     int cache;               /* row buffer that keeps it for a later loop, -1: none */
     int out;                 /* result of the kernel that this is, -1: none */
-    bool available;          /* during emission: its row buffer (or result) is filled */
+    bool filled;             /* during emission: this loop has written its row buffer */
+    bool available;          /* ... an earlier loop has; read it from there */
     em_val uniform, vec;     /* emitted values: of this row; of this position of the row */
 } sn_item;
 
@@ -31,7 +33,10 @@ typedef struct sn_body {
     int rank; /* of the domain, after merging axes */
     int full_rank;
     sn_dim domain[SN_MAX_RANK];
-    int row;  /* the axis along which vectors run */
+    sn_dim factor[SN_MAX_RANK]
+                 [SN_MAX_RANK]; /* of a merged axis' size: sizes that the kernel knows */
+    int n_factor[SN_MAX_RANK];
+    int row; /* the axis along which vectors run */
     bool reduces;
     sn_dim in_stride[SN_BODY_IN][SN_MAX_RANK], out_stride[SN_MAX_RESULTS][SN_MAX_RANK];
     bool out_row[SN_MAX_RESULTS]; /* the result has the row axis (else one element a row) */
@@ -40,20 +45,22 @@ typedef struct sn_body {
     /* emission */
     em_val index[SN_MAX_RANK]; /* i64: of the axes other than the row's */
     em_val in_ptr[SN_BODY_IN], out_ptr[SN_MAX_RESULTS];
-    em_val j, mask;            /* first lane's position on the row; lanes in use, NULL: all */
+    em_val j, mask; /* first lane's position on the row; lanes in use, NULL: all */
     int lanes;
 } sn_body;
 
-/* Lays out the body of k. False: the module's error. reduce_rows: reductions run along the row (row kernels). */
+/* Lays out the body of k. False: the module's error. reduce_rows: reductions run along the row (row
+ * kernels). */
 bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows);
 em_val sn_body_extent(sn_body *b, int axis); /* size of a domain axis, i64 */
-void sn_body_pointers(sn_body *b);           /* operands' and results' places for the current b->index */
-void sn_body_forget_vectors(sn_body *b);     /* before emission at another position */
-void sn_body_forget_row(sn_body *b);         /* before emission of another row */
+void sn_body_pointers(sn_body *b); /* operands' and results' places for the current b->index */
+void sn_body_forget_vectors(sn_body *b); /* before emission at another position */
+void sn_body_forget_row(sn_body *b);     /* before emission of another row */
 /* Emits at this point every value below `item` that does not vary along the row. */
 void sn_body_uniforms(sn_body *b, int item);
-em_val sn_body_vector(sn_body *b, int item); /* at b->j under b->mask; may be a scalar if it is uniform */
-em_val sn_body_cache_ptr(sn_body *b, int item); /* its row buffer in scratch */
+em_val sn_body_vector(sn_body *b,
+                      int item); /* at b->j under b->mask; may be a scalar if it is uniform */
+em_val sn_body_cache_ptr(sn_body *b, int item);    /* its row buffer in scratch */
 void sn_body_store(sn_body *b, int out, em_val v); /* v at b->j into result `out` */
 
 #endif

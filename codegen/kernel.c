@@ -19,14 +19,21 @@ static bool is_column(const sn_node *n) {
 
 static const sn_family *family_of(const sn_node *n) {
     switch (n->op) {
-    case SN_OP_loops: return is_column(n) ? &sn_family_column : &sn_family_loops;
-    case SN_OP_gemm: return &sn_family_gemm;
-    case SN_OP_pack_b: return &sn_family_pack;
-    case SN_OP_flash: return &sn_family_flash;
-    case SN_OP_cumsum: return &sn_family_scan;
+    case SN_OP_loops:
+        return is_column(n) ? &sn_family_column : &sn_family_loops;
+    case SN_OP_gemm:
+        return &sn_family_gemm;
+    case SN_OP_pack_b:
+        return &sn_family_pack;
+    case SN_OP_flash:
+        return &sn_family_flash;
+    case SN_OP_cumsum:
+        return &sn_family_scan;
     case SN_OP_scatter_add:
-    case SN_OP_at_add: return &sn_family_scatter;
-    default: return NULL;
+    case SN_OP_at_add:
+        return &sn_family_scatter;
+    default:
+        return NULL;
     }
 }
 
@@ -108,18 +115,31 @@ static void put_attr(text *t, const sn_attr *a) {
     put(t, sn_attr_table[a->key].name);
     put(t, "=");
     switch (sn_attr_table[a->key].kind) {
-    case SN_AK_STR: put(t, a->s); break;
-    case SN_AK_FLT: snprintf(b, sizeof b, "%.17g", a->f); put(t, b); break;
-    case SN_AK_REGION: put(t, sn_region_text(t->m, a->r)); break;
-    case SN_AK_DIM: put_dims(t, "", 1, &a->i); break;
-    case SN_AK_DIMS: put_dims(t, "", a->n, a->v); break;
+    case SN_AK_STR:
+        put(t, a->s);
+        break;
+    case SN_AK_FLT:
+        snprintf(b, sizeof b, "%.17g", a->f);
+        put(t, b);
+        break;
+    case SN_AK_REGION:
+        put(t, sn_region_text(t->m, a->r));
+        break;
+    case SN_AK_DIM:
+        put_dims(t, "", 1, &a->i);
+        break;
+    case SN_AK_DIMS:
+        put_dims(t, "", a->n, a->v);
+        break;
     case SN_AK_INTS:
         for (int i = 0; i < a->n; i++) {
             snprintf(b, sizeof b, "%lld,", (long long)a->v[i]);
             put(t, b);
         }
         break;
-    default: snprintf(b, sizeof b, "%lld", (long long)a->i); put(t, b);
+    default:
+        snprintf(b, sizeof b, "%lld", (long long)a->i);
+        put(t, b);
     }
 }
 
@@ -150,7 +170,8 @@ bool sn_kernel_describe(sn_module *m, const sn_step *s, sn_kernel *k) {
     *k = (sn_kernel){.m = m, .step = s, .compute = SN_F32};
     k->family = family_of(s->node);
     if (!k->family) {
-        sn_module_fail(m, SN_ERR_INTERNAL, "no kernel family makes code for '%s'", sn_ops[s->node->op].name);
+        sn_module_fail(m, SN_ERR_INTERNAL, "no kernel family makes code for '%s'",
+                       sn_ops[s->node->op].name);
         return false;
     }
     for (int i = 0; i < s->n_in; i++)

@@ -1,7 +1,9 @@
-/* kernel.h: from a step of the plan to a kernel: its run-time sizes, its cache key, and the families that emit it.
+/* kernel.h: from a step of the plan to a kernel: its run-time sizes, its cache key, and the
+ * families that emit it.
  *
- * A kernel's operands are buf[0 .. n_in-1], its results buf[n_in ..]; each pointer already has its view's offset. Constant shapes
- * and strides are compiled in; every symbolic one is a run-time argument dim[k], in the order of first appearance. */
+ * A kernel's operands are buf[0 .. n_in-1], its results buf[n_in ..]; each pointer already has its
+ * view's offset. Constant shapes and strides are compiled in; every symbolic one is a run-time
+ * argument dim[k], in the order of first appearance. */
 #ifndef SN_KERNEL_H
 #define SN_KERNEL_H
 
@@ -17,15 +19,16 @@ typedef struct sn_kernel {
     int n_dim;
     sn_dim dim[SN_KERNEL_DIMS]; /* what dim[k] of the call must hold */
     sn_dtype compute;
-    const char *text;           /* everything that its code depends on besides target and compiler */
-    char name[48];              /* symbol: family and hash of the text */
+    const char *text; /* everything that its code depends on besides target and compiler */
+    char name[48];    /* symbol: family and hash of the text */
 } sn_kernel;
 
 /* One way of making code: emits the kernel `k->name` into `e`. */
 typedef struct sn_family {
     const char *name;
     void (*emit)(em *e, const sn_kernel *k);
-    sn_dim (*scratch)(const sn_kernel *k, const sn_target *t); /* bytes a thread needs; NULL: none */
+    sn_dim (*scratch)(const sn_kernel *k,
+                      const sn_target *t); /* bytes a thread needs; NULL: none */
 } sn_family;
 
 /* Describes the kernel of a step. False: the module's error. Memory is the module's. */

@@ -28,44 +28,70 @@ bool decomp_loops(decomp *c) {
     return open_region(c, body->r, "body", c->n_in, c->in);
 }
 
-/* The right factor [K, N] (or [N, K] where contract_b says so) in panels [N / 32, K, 32], the last
- * one filled up with zeros. */
+/* Axes of the right factor in the order of its matrix [K, N]: the contracted ones, then the others. Returns how many are
+ * contracted; K and N are their products. */
+static int matrix_order(decomp *c, int rank, const sn_dim *shape, const sn_attr *contract, int64_t *perm,
+                        sn_dim *k, sn_dim *n) {
+    int count = 0, at = 0;
+    unsigned seen = 0;
+    *k = *n = 1;
+    for (int i = 0; contract && i < contract->n; i++, count++) {
+        perm[at++] = contract->v[i];
+        seen |= 1u << contract->v[i];
+        *k = sn_dim_mul(c->m, *k, shape[contract->v[i]]);
+    }
+    for (int a = 0; a < rank; a++)
+        if (!(seen & 1u << a)) {
+            perm[at++] = a;
+            *n = sn_dim_mul(c->m, *n, shape[a]);
+        }
+    return count;
+}
+
 bool decomp_pack_b(decomp *c) {
-    const sn_attr *k = sn_dc_attr(c, SN_A_contract_b);
-    int64_t n;
-    if (c->n_in != 1 || c->in[0]->rank != 2) return sn_dc_fail(c, "one matrix is needed");
+    if (c->n_in != 1) return sn_dc_fail(c, "one tensor is needed");
     sn_node *x = c->in[0];
-    if (k && k->n == 1 && k->v[0] == 1) x = sn_b_transpose(x, 2, (const int64_t[]){1, 0});
-    if (!sn_dc_number(c, "the number of columns", x->shape[1], &n)) return false;
+    int64_t perm[SN_MAX_RANK], n;
+    sn_dim k, columns;
+    matrix_order(c, x->rank, x->shape, sn_dc_attr(c, SN_A_contract_b), perm, &k, &columns);
+    if (!sn_dc_number(c, "the number of columns", columns, &n)) return false;
     sn_dim panels = (n + PANEL - 1) / PANEL;
+    x = sn_b_reshape(sn_b_transpose(x, x->rank, perm), 2, (const sn_dim[]){k, n});
     x = SN_NODE(c->m, pad,
                 SN_ATTRS(SN_FLT(value, 0), SN_LIST(low, 2, ((const sn_dim[]){0, 0})),
                          SN_LIST(high, 2, ((const sn_dim[]){0, panels * PANEL - n}))),
                 x);
     if (c->m->error.code) return false;
-    x = sn_b_reshape(x, 3, (const sn_dim[]){x->shape[0], panels, PANEL});
+    x = sn_b_reshape(x, 3, (const sn_dim[]){k, panels, PANEL});
     c->out[0] = sn_b_transpose(x, 3, (const int64_t[]){1, 0, 2});
     return !c->m->error.code;
 }
 
-/* Panels [P, K, 32] as the matrix [K, n] that was packed. */
-static sn_node *unpack(const decomp *c, sn_node *panels, sn_dim n) {
-    int64_t count;
-    if (panels->rank != 3 || !sn_dc_number(c, "the number of panels", panels->shape[0], &count)) {
+/* Panels [P, K, 32] as the tensor of shape {packed} that went into them. */
+static sn_node *unpack(decomp *c, sn_node *panels, const sn_attr *packed, const sn_attr *contract) {
+    int64_t perm[SN_MAX_RANK], back[SN_MAX_RANK];
+    sn_dim k, n, shape[SN_MAX_RANK];
+    if (panels->rank != 3) {
         sn_dc_fail(c, "a packed right factor has the shape [panels, k, %d]", PANEL);
         return NULL;
     }
+    matrix_order(c, packed->n, packed->v, contract, perm, &k, &n);
     sn_node *x = sn_b_transpose(panels, 3, (const int64_t[]){1, 0, 2});
-    x = sn_b_reshape(x, 2, (const sn_dim[]){panels->shape[1], count * PANEL});
-    return sn_b_slice(x, 1, 0, n);
+    x = sn_b_reshape(x, 2, (const sn_dim[]){k, sn_dim_mul(c->m, panels->shape[0], PANEL)});
+    x = sn_b_slice(x, 1, 0, n);
+    for (int i = 0; i < packed->n; i++) {
+        shape[i] = packed->v[perm[i]];
+        back[perm[i]] = i;
+    }
+    return sn_b_transpose(sn_b_reshape(x, packed->n, shape), packed->n, back);
 }
 
 /* Operands: left, right, {n_pro} of the prologue, the rest for the epilogue. The product is a dot
  * with the node's batch and contract axes, by default the last of the left and the first of the
- * right factor. {size} = [N]: the right factor is packed and has N columns. */
+ * right factor. {packed}: the right factor is in panels and had that shape before. */
 bool decomp_gemm(decomp *c) {
     const sn_attr *pro = sn_dc_attr(c, SN_A_prologue), *epi = sn_dc_attr(c, SN_A_epilogue);
-    const sn_attr *size = sn_dc_attr(c, SN_A_size);
+    const sn_attr *packed = sn_dc_attr(c, SN_A_packed);
     int n_pro = (int)sn_dc_int(c, SN_A_n_pro, 0);
     if (c->n_in < 2 + n_pro || n_pro < 0) return sn_dc_fail(c, "operands are missing");
     sn_node *left = c->in[0], *right = c->in[1];
@@ -76,7 +102,7 @@ bool decomp_gemm(decomp *c) {
         if (!open_region(c, pro->r, "prologue", 1 + n_pro, arg)) return false;
         left = c->out[0];
     }
-    if (size && !(right = unpack(c, right, size->v[0]))) return false;
+    if (packed && !(right = unpack(c, right, packed, sn_dc_attr(c, SN_A_contract_b)))) return false;
     int64_t last = left->rank - 1, first = 0;
     sn_attr dot[4];
     int n = 0;

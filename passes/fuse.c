@@ -138,7 +138,12 @@ static void build_gemm(builder *b, int k) {
 
     sn_attr attr[8];
     int n_attr = 0;
-    for (int i = 0; i < dot->n_attr; i++) attr[n_attr++] = dot->attr[i];
+    static const sn_attr_key axes[] = {SN_A_batch_a, SN_A_batch_b, SN_A_contract_a,
+                                       SN_A_contract_b};
+    for (int i = 0; i < 4; i++) { /* all four, also the empty ones: gemm has defaults of its own */
+        const sn_attr *a = sn_attr_get(dot, axes[i]);
+        attr[n_attr++] = a ? *a : (sn_attr){.key = axes[i]};
+    }
     if (n_out > 1 || out[0] != dot) {
         sn_region *epi = sn_region_extract(b->m, c.n, c.node, n_out, out);
         attr[n_attr++] = SN_REG(epilogue, epi);

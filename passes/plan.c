@@ -3,6 +3,7 @@
  * is assigned afterwards (memory.c). */
 #include "passes/graph_util.h"
 #include "passes/memory.h"
+#include "passes/plan_product.h"
 #include "passes/view.h"
 
 #include <string.h>
@@ -15,7 +16,7 @@ typedef struct planner {
     int *users;     /* by node id: users in this entry; roots count */
     sn_node **user; /* by node id: the last user that is a node */
     int cap_step, cap_buffer;
-    uint32_t n_id;   /* nodes when planning began; copies add more */
+    uint32_t n_id; /* nodes when planning began; copies add more */
 } planner;
 
 /* ---- growing lists ---- */
@@ -215,6 +216,43 @@ static void plan_update_slice(planner *p, sn_node *n) {
     set_view(p, n, whole);
 }
 
+/* Gives operand i of the step (which is the last one of the plan) a copy without gaps, made by a
+ * step before it. */
+static void copy_operand(planner *p, sn_step *s, int i, const sn_node *type) {
+    sn_step kernel = *s;
+    p->plan->n_step--;
+    sn_view packed = fresh(p, type, NULL);
+    copy(p, kernel.in[i], packed);
+    kernel.in[i] = packed;
+    *add_step(p, kernel.node, 0, 0) = kernel;
+}
+
+static sn_step *last_step(const planner *p) {
+    return &p->plan->step[p->plan->n_step - 1];
+}
+
+/* Products want matrices: what cannot be walked as one is copied, and a result that was to be
+ * stored transposed is not. */
+static void fit_product(planner *p, sn_node *n) {
+    int bad;
+    for (int guard = 0;
+         guard < 2 * SN_MAX_RANK + n->n_in && (bad = sn_product_views(p->m, last_step(p))) >= 0;
+         guard++) {
+        sn_step *s = last_step(p);
+        if (bad < s->n_in)
+            copy_operand(p, s, bad, n->in[bad]);
+        else {
+            const sn_node *type = n->n_result > 1 ? n->result_type[bad - s->n_in] : n;
+            s->out[bad - s->n_in] =
+                sn_view_whole(p->m, s->out[bad - s->n_in].buffer, (sn_dtype)type->dtype, type->rank,
+                              type->shape, NULL);
+            p->view[n->id][bad - s->n_in] = s->out[bad - s->n_in];
+        }
+    }
+    if (bad >= 0)
+        sn_module_fail(p->m, SN_ERR_INTERNAL, "a product has too many batch axes for its kernel");
+}
+
 static void plan_kernel(planner *p, sn_node *n) {
     sn_step *s = add_step(p, n, n->n_in, n->n_result);
     for (int i = 0; i < n->n_in; i++) s->in[i] = view_of(p, n->in[i]);
@@ -233,7 +271,14 @@ static void plan_kernel(planner *p, sn_node *n) {
         }
         s->out[i] = fresh(p, type, reader ? storage_order(p, reader) : NULL);
     }
-    p->view[n->id] = s->out;
+    p->view[n->id] =
+        sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be rearranged */
+    memcpy(p->view[n->id], s->out, sizeof *s->out * n->n_result);
+    if (n->op == SN_OP_gemm) fit_product(p, n);
+    if (n->op == SN_OP_pack_b && !sn_pack_view(p->m, s)) {
+        copy_operand(p, s, 0, n->in[0]);
+        sn_pack_view(p->m, last_step(p));
+    }
 }
 
 static void plan_node(planner *p, sn_node *n) {
@@ -296,7 +341,8 @@ static void collect_inputs(planner *p, sn_order order) {
 sn_plan *sn_plan_make(sn_module *m, const sn_entry *e) {
     sn_order order = sn_entry_topo(m, e);
     size_t n = sn_module_node_count(m);
-    planner p = {.m = m, .entry = e, .plan = sn_arena_alloc(m, sizeof *p.plan), .n_id = (uint32_t)n};
+    planner p = {
+        .m = m, .entry = e, .plan = sn_arena_alloc(m, sizeof *p.plan), .n_id = (uint32_t)n};
     p.plan->m = m;
     p.plan->entry = e;
     p.view = sn_arena_alloc(m, sizeof *p.view * n);

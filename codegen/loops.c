@@ -1,0 +1,304 @@
+/* loops.c: elementwise and row kernels. Rows of the domain are shared out to the threads; on a row
+ * there is one vector loop a stage (a stage ends with the row reductions that the next one needs).
+ * What a later stage needs again is recomputed if that is cheap, otherwise kept in a row buffer
+ * that stays in the L1 cache. */
+#include "codegen/body.h"
+
+#include <string.h>
+
+enum {
+    WORTH_KEEPING = 8,       /* cost from which on a value is kept for a later loop */
+    ACCUMULATORS = 4,        /* independent partial results of a row reduction */
+    FLAT_BLOCK = 4096,       /* elements of one unit of work where rows may be cut */
+    SERIAL_ELEMENTS = 16384, /* below this one thread does it all: waking the others costs more */
+};
+
+typedef struct rows {
+    sn_body b;
+    int n_loop;                   /* stages with a loop: 0 .. n_loop-1 */
+    int out_loop[SN_MAX_RESULTS]; /* loop that stores a result; -1: after the loops, once a row */
+} rows;
+
+static bool is_reduce(const sn_item *it) {
+    return sn_attr_get(it->n, SN_A_axes) != NULL;
+}
+
+static bool along_row(const sn_body *b, int item) {
+    return b->item[item].vary >> b->row & 1;
+}
+
+/* ---- analysis: which loop needs which values ---- */
+
+/* The values that loop `l` computes along the row for its own sake: operands of its reductions,
+ * results that it stores. */
+static int targets(const rows *r, int l, int *list) {
+    const sn_body *b = &r->b;
+    int n = 0;
+    for (int i = 0; i < b->n_item; i++)
+        if (is_reduce(&b->item[i]) && b->item[i].stage == l + 1) list[n++] = b->item[i].op[0];
+    for (int o = 0; o < b->region->n_out; o++)
+        if (r->out_loop[o] == l) list[n++] = b->out_item[o];
+    return n;
+}
+
+static void mark_below(const sn_body *b, int item, uint8_t *mark) {
+    if (mark[item] || !along_row(b, item)) return;
+    mark[item] = 1;
+    const sn_item *it = &b->item[item];
+    for (int i = 0; i < it->n->n_in; i++)
+        if (it->op[i] >= 0) mark_below(b, it->op[i], mark);
+}
+
+static bool keepable(const sn_body *b, const sn_item *it) {
+    return sn_dtype_is_float((sn_dtype)it->n->dtype) && it->n->op != SN_OP_arg &&
+           it->cost >= WORTH_KEEPING && (b->k->compute == SN_F64) == (it->n->dtype == SN_F64);
+}
+
+/* A result in memory as precise as the value serves as its row buffer. */
+static bool result_keeps(const rows *r, const sn_item *it) {
+    const sn_body *b = &r->b;
+    if (it->out < 0) return false;
+    return b->k->step->out[it->out].dtype == b->k->compute && b->out_stride[it->out][b->row] == 1;
+}
+
+/* Walks what a later loop needs, from its targets down, and keeps what loop l has computed and is
+ * dear. */
+static void keep_for(rows *r, int l, const uint8_t *computed, int item, uint8_t *seen) {
+    sn_body *b = &r->b;
+    sn_item *it = &b->item[item];
+    if (seen[item] || !along_row(b, item)) return;
+    seen[item] = 1;
+    if (it->cache >= 0 || (it->available && result_keeps(r, it))) return;
+    if (computed[item] && keepable(b, it)) {
+        bool stored_here = result_keeps(r, it) && r->out_loop[it->out] == l;
+        if (stored_here)
+            it->available = true;
+        else
+            it->cache = b->n_cache++;
+        return;
+    }
+    for (int i = 0; i < it->n->n_in; i++)
+        if (it->op[i] >= 0) keep_for(r, l, computed, it->op[i], seen);
+}
+
+static void plan_loops(rows *r) {
+    sn_body *b = &r->b;
+    sn_module *m = b->k->m;
+    r->n_loop = b->n_stage;
+    for (int o = 0; o < b->region->n_out; o++) {
+        r->out_loop[o] = b->out_row[o] ? b->item[b->out_item[o]].stage : -1;
+        if (r->out_loop[o] + 1 > r->n_loop) r->n_loop = r->out_loop[o] + 1;
+    }
+    int *list = sn_arena_alloc(m, sizeof *list * (size_t)(b->n_item + SN_MAX_RESULTS));
+    for (int l = 0; l < r->n_loop; l++) {
+        uint8_t *computed = sn_arena_alloc(m, (size_t)b->n_item + 1);
+        int n = targets(r, l, list);
+        for (int i = 0; i < n; i++) mark_below(b, list[i], computed);
+        for (int later = l + 1; later < r->n_loop; later++) {
+            uint8_t *seen = sn_arena_alloc(m, (size_t)b->n_item + 1);
+            n = targets(r, later, list);
+            for (int i = 0; i < n; i++) keep_for(r, l, computed, list[i], seen);
+        }
+    }
+    for (int i = 0; i < b->n_item; i++) b->item[i].available = false;
+}
+
+static bool lay_out(rows *r, em *e, const sn_kernel *k) {
+    if (!sn_body_init(&r->b, e, k, true)) return false;
+    plan_loops(r);
+    return true;
+}
+
+/* ---- emission ---- */
+
+static em_red reduction(const sn_item *it) {
+    static const em_red of[SN_OP_COUNT] = {
+        [SN_OP_reduce_sum] = EM_SUM, [SN_OP_reduce_max] = EM_MAX, [SN_OP_reduce_min] = EM_MIN};
+    return of[it->n->op];
+}
+
+static em_val join(em *e, em_red op, em_val a, em_val b) {
+    if (!em_is_float(a)) {
+        if (op == EM_SUM) return em_add(e, a, b);
+        return op == EM_MAX ? em_imax(e, a, b) : em_imin(e, a, b);
+    }
+    if (op == EM_SUM) return em_add(e, a, b);
+    return op == EM_MAX ? em_max_nan(e, a, b) : em_min_nan(e, a, b);
+}
+
+/* All lanes to one value in a fixed order; NaN wins in maxima and minima, as the evaluator has it.
+ */
+static em_val join_lanes(em *e, em_red op, em_val v) {
+    for (int n = em_lanes_of(v) / 2; n >= 1; n /= 2)
+        v = join(e, op, n > 1 ? em_part(e, v, 0, n) : em_extract(e, v, 0),
+                 n > 1 ? em_part(e, v, n, n) : em_extract(e, v, 1));
+    return v;
+}
+
+typedef struct sums { /* accumulators of one loop: variables, so that main and tail loop share them
+                       */
+    int item[SN_MAX_RANK * 4];
+    em_var acc[SN_MAX_RANK * 4][ACCUMULATORS];
+    int n;
+} sums;
+
+static em_val wide_value(sn_body *b, int item) {
+    em_val v = sn_body_vector(b, item);
+    return em_lanes_of(v) > 1 ? v : em_splat(b->e, v, b->lanes);
+}
+
+/* The work of one vector of the row: store results, keep values, add to accumulator number `u`. */
+static void emit_position(rows *r, int l, sums *s, int u) {
+    sn_body *b = &r->b;
+    em *e = b->e;
+    sn_body_forget_vectors(b);
+    for (int i = 0; i < s->n; i++) {
+        sn_item *red = &b->item[s->item[i]];
+        em_val v = wide_value(b, red->op[0]);
+        if (b->mask)
+            v = em_select(e, b->mask, v,
+                          em_splat(e, em_neutral(e, reduction(red), em_elem_type(v)), b->lanes));
+        em_set(e, s->acc[i][u], join(e, reduction(red), em_get(e, s->acc[i][u]), v));
+    }
+    for (int o = 0; o < b->region->n_out; o++)
+        if (r->out_loop[o] == l) sn_body_store(b, o, sn_body_vector(b, b->out_item[o]));
+    for (int i = 0; i < b->n_item; i++) {
+        sn_item *it = &b->item[i];
+        if (it->cache < 0 || it->available || !it->vec) continue;
+        em_store_mask(e, b->k->compute, em_at(e, sn_body_cache_ptr(b, i), b->k->compute, b->j),
+                      it->vec, b->mask);
+    }
+}
+
+static void vector_loop(rows *r, int l, sums *s, em_val lo, em_val hi, int unroll,
+                        em_val masked_end) {
+    sn_body *b = &r->b;
+    em *e = b->e;
+    em_loop loop = em_for(e, lo, hi, em_i64(e, (int64_t)b->lanes * unroll));
+    for (int u = 0; u < unroll; u++) {
+        b->j = em_add(e, loop.i, em_i64(e, (int64_t)b->lanes * u));
+        b->mask = masked_end ? em_tail_mask(e, em_sub(e, masked_end, b->j), b->lanes) : NULL;
+        emit_position(r, l, s, u);
+    }
+    em_end(e, &loop);
+}
+
+/* One stage over [lo, hi) of the row: unrolled main part, whole vectors, one masked vector. */
+static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
+    sn_body *b = &r->b;
+    em *e = b->e;
+    sums s = {.n = 0};
+    for (int i = 0; i < b->n_item; i++)
+        if (is_reduce(&b->item[i]) && b->item[i].stage == l + 1) s.item[s.n++] = i;
+    int *list = sn_arena_alloc(b->k->m, sizeof *list * (size_t)(b->n_item + SN_MAX_RESULTS));
+    int n = targets(r, l, list), unroll = s.n ? ACCUMULATORS : 1;
+    for (int i = 0; i < n; i++) sn_body_uniforms(b, list[i]);
+    for (int i = 0; i < s.n; i++) {
+        const sn_item *red = &b->item[s.item[i]];
+        sn_dtype t = (sn_dtype)red->n->dtype;
+        em_type elem = sn_dtype_is_float(t) ? e->ft : em_mem_type(e, t);
+        for (int u = 0; u < ACCUMULATORS; u++)
+            s.acc[i][u] = em_let(e, em_splat(e, em_neutral(e, reduction(red), elem), b->lanes));
+    }
+    em_val count = em_sub(e, hi, lo), at = lo;
+    if (unroll > 1) {
+        em_val end = em_add(e, lo, em_round_down(e, count, (int64_t)b->lanes * unroll));
+        vector_loop(r, l, &s, at, end, unroll, NULL);
+        at = end;
+    }
+    em_val whole = em_add(e, lo, em_round_down(e, count, b->lanes));
+    vector_loop(r, l, &s, at, whole, 1, NULL);
+    vector_loop(r, l, &s, whole, hi, 1, hi);
+    sn_body_forget_vectors(b);
+    for (int i = 0; i < s.n; i++) {
+        sn_item *red = &b->item[s.item[i]];
+        em_red op = reduction(red);
+        em_val v = join(e, op, join(e, op, em_get(e, s.acc[i][0]), em_get(e, s.acc[i][1])),
+                        join(e, op, em_get(e, s.acc[i][2]), em_get(e, s.acc[i][3])));
+        red->uniform = join_lanes(e, op, v);
+    }
+    for (int i = 0; i < b->n_item; i++) { /* from here on later loops read what this one kept */
+        sn_item *it = &b->item[i];
+        bool stored =
+            it->out >= 0 && r->out_loop[it->out] == l && result_keeps(r, it) && keepable(b, it);
+        if ((it->cache >= 0 && it->stage <= l && !it->available) || stored) it->available = true;
+    }
+}
+
+static void emit_row(rows *r, em_val lo, em_val hi) {
+    sn_body *b = &r->b;
+    sn_body_forget_row(b);
+    sn_body_pointers(b);
+    for (int l = 0; l < r->n_loop; l++) emit_stage(r, l, lo, hi);
+    b->mask = NULL;
+    for (int o = 0; o < b->region->n_out; o++)
+        if (r->out_loop[o] < 0) {
+            sn_body_uniforms(b, b->out_item[o]);
+            b->j = em_i64(b->e, 0);
+            em_val v = sn_body_vector(b, b->out_item[o]);
+            sn_body_store(b, o, em_lanes_of(v) > 1 ? em_extract(b->e, v, 0) : v);
+        }
+}
+
+/* Splits a unit's number into the indices of the axes outside the row, innermost fastest. */
+static void set_indices(sn_body *b, em_val unit) {
+    em *e = b->e;
+    for (int a = b->rank - 1; a >= 0; a--) {
+        if (a == b->row) continue;
+        bool outermost = true;
+        for (int o = 0; o < a; o++) outermost &= o == b->row || b->domain[o] == 1;
+        if (b->domain[a] == 1)
+            b->index[a] = em_i64(e, 0);
+        else if (outermost)
+            b->index[a] = unit;
+        else {
+            em_val n = sn_body_extent(b, a);
+            b->index[a] = em_rem(e, unit, n);
+            unit = em_div(e, unit, n);
+        }
+    }
+}
+
+static void emit_loops(em *e, const sn_kernel *k) {
+    rows r = {.n_loop = 0};
+    if (!lay_out(&r, e, k)) {
+        sn_fail(&e->err, SN_ERR_INTERNAL, "%s", sn_module_error(k->m)->message);
+        return;
+    }
+    sn_body *b = &r.b;
+    em_kernel(e, k->name);
+    em_val zero = em_i64(e, 0), n_row = sn_body_extent(b, b->row), rows_total = em_i64(e, 1);
+    for (int a = 0; a < b->rank; a++)
+        if (a != b->row) rows_total = em_mul(e, rows_total, sn_body_extent(b, a));
+    int64_t fixed;
+    bool cut =
+        !b->reduces && !(sn_dim_is_const(k->m, b->domain[b->row], &fixed) && fixed <= FLAT_BLOCK);
+    em_val blocks = cut ? em_ceil_div(e, n_row, FLAT_BLOCK) : em_i64(e, 1);
+    em_val units = em_mul(e, rows_total, blocks), lo, hi;
+    em_share(e, units, &lo, &hi);
+    em_val small = em_cmp(e, EM_LE, em_mul(e, rows_total, n_row), em_i64(e, SERIAL_ELEMENTS));
+    em_val first = em_cmp(e, EM_EQ, e->tid, zero);
+    lo = em_select(e, small, zero, lo);
+    hi = em_select(e, small, em_select(e, first, units, zero), hi);
+    em_loop loop = em_for(e, lo, hi, em_i64(e, 1));
+    em_val from = zero, to = n_row;
+    if (cut) {
+        from = em_mul(e, em_rem(e, loop.i, blocks), em_i64(e, FLAT_BLOCK));
+        to = em_imin(e, n_row, em_add(e, from, em_i64(e, FLAT_BLOCK)));
+        set_indices(b, em_div(e, loop.i, blocks));
+    } else
+        set_indices(b, loop.i);
+    emit_row(&r, from, to);
+    em_end(e, &loop);
+    em_end_kernel(e);
+}
+
+static sn_dim loops_scratch(const sn_kernel *k, const sn_target *t) {
+    (void)t;
+    rows r = {.n_loop = 0};
+    if (!lay_out(&r, NULL, k)) return 0;
+    sn_dim row = r.b.domain[r.b.row];
+    return sn_dim_mul(k->m, row, (int64_t)(r.b.n_cache * (int)sn_dtype_size(k->compute)));
+}
+
+const sn_family sn_family_loops = {"loops", emit_loops, loops_scratch};

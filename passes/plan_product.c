@@ -1,0 +1,137 @@
+/* plan_product.c: products over tensors become products of matrices, see plan_product.h. Axes of
+ * the rows that cannot be walked with one stride by every operand become batch axes. */
+#include "passes/plan_product.h"
+
+#include <string.h>
+
+typedef struct axes {
+    int n;
+    int64_t axis[SN_MAX_RANK];
+} axes;
+
+typedef struct product {
+    sn_module *m;
+    axes batch_a, batch_b, contract_a, contract_b, rows, cols; /* rows: of a, cols: of b */
+} product;
+
+static axes listed(const sn_node *n, sn_attr_key key) {
+    const sn_attr *a = sn_attr_get(n, key);
+    axes r = {.n = a ? a->n : 0};
+    for (int i = 0; i < r.n; i++) r.axis[i] = a->v[i];
+    return r;
+}
+
+static axes others(int rank, const axes *x, const axes *y) {
+    axes r = {.n = 0};
+    for (int a = 0; a < rank; a++) {
+        bool used = false;
+        for (int i = 0; i < x->n; i++) used |= x->axis[i] == a;
+        for (int i = 0; i < y->n; i++) used |= y->axis[i] == a;
+        if (!used) r.axis[r.n++] = a;
+    }
+    return r;
+}
+
+static void append(axes *to, const axes *from, int first, int last) {
+    for (int i = first; i < last; i++) to->axis[to->n++] = from->axis[i];
+}
+
+/* The view with its axes in the order `lead` (kept one by one), then the groups g1 and g2 as one
+ * axis each. */
+static bool three_parts(sn_module *m, const sn_view *v, const axes *lead, const axes *g1,
+                        const axes *g2, sn_view *out) {
+    int64_t perm[SN_MAX_RANK];
+    sn_dim shape[SN_MAX_RANK + 2];
+    int n = 0, rank = 0;
+    sn_dim p1 = 1, p2 = 1;
+    for (int i = 0; i < lead->n; i++) {
+        shape[rank++] = v->shape[lead->axis[i]];
+        perm[n++] = lead->axis[i];
+    }
+    for (int i = 0; i < g1->n; i++) {
+        p1 = sn_dim_mul(m, p1, v->shape[g1->axis[i]]);
+        perm[n++] = g1->axis[i];
+    }
+    for (int i = 0; i < g2->n; i++) {
+        p2 = sn_dim_mul(m, p2, v->shape[g2->axis[i]]);
+        perm[n++] = g2->axis[i];
+    }
+    if (rank + 2 > SN_MAX_RANK) return false;
+    shape[rank++] = p1;
+    shape[rank++] = p2;
+    sn_view ordered = sn_view_transpose(v, perm);
+    return sn_view_reshape(m, &ordered, rank, shape, out);
+}
+
+/* With the first `extra` row axes as batch axes. Returns -1, or which operand does not fit. */
+static int try_split(const product *p, const sn_step *s, int extra, sn_view *in, sn_view *out) {
+    int n_batch = p->batch_a.n + extra, n_rows = p->rows.n - extra;
+    if (n_batch > SN_PRODUCT_BATCH) return 0;
+    axes lead_a = {.n = 0}, row_a = {.n = 0};
+    append(&lead_a, &p->batch_a, 0, p->batch_a.n);
+    append(&lead_a, &p->rows, 0, extra);
+    append(&row_a, &p->rows, extra, p->rows.n);
+    if (!three_parts(p->m, &s->in[0], &lead_a, &row_a, &p->contract_a, &in[0])) return 0;
+    if (!sn_attr_get(s->node, SN_A_packed)) {
+        if (!three_parts(p->m, &s->in[1], &p->batch_b, &p->contract_b, &p->cols, &in[1])) return 1;
+        sn_view b = in[1]; /* the right factor repeats along the extra batch axes */
+        int r = p->batch_b.n;
+        in[1].rank = b.rank + extra;
+        for (int i = 0; i < extra; i++) {
+            in[1].shape[r + i] = in[0].shape[p->batch_a.n + i];
+            in[1].stride[r + i] = 0;
+        }
+        for (int i = 0; i < 2; i++) {
+            in[1].shape[r + extra + i] = b.shape[r + i];
+            in[1].stride[r + extra + i] = b.stride[r + i];
+        }
+    } else
+        in[1] = s->in[1];
+    /* results and epilogue operands: batch axes, rows, columns in this order */
+    axes lead = {.n = n_batch}, rows = {.n = n_rows}, cols = {.n = p->cols.n};
+    for (int i = 0; i < n_batch; i++) lead.axis[i] = i;
+    for (int i = 0; i < n_rows; i++) rows.axis[i] = n_batch + i;
+    for (int i = 0; i < p->cols.n; i++) cols.axis[i] = n_batch + n_rows + i;
+    int rank = n_batch + n_rows + p->cols.n;
+    for (int i = 2; i < s->n_in; i++) {
+        sn_view wide = sn_view_broadcast(&s->in[i], rank, s->out[0].shape);
+        if (!three_parts(p->m, &wide, &lead, &rows, &cols, &in[i])) return i;
+    }
+    for (int i = 0; i < s->n_out; i++)
+        if (!three_parts(p->m, &s->out[i], &lead, &rows, &cols, &out[i])) return s->n_in + i;
+    return -1;
+}
+
+int sn_product_views(sn_module *m, sn_step *s) {
+    const sn_node *n = s->node;
+    product p = {.m = m};
+    p.batch_a = listed(n, SN_A_batch_a);
+    p.batch_b = listed(n, SN_A_batch_b);
+    p.contract_a = listed(n, SN_A_contract_a);
+    p.contract_b = listed(n, SN_A_contract_b);
+    p.rows = others(n->in[0]->rank, &p.batch_a, &p.contract_a);
+    const sn_attr *packed = sn_attr_get(n, SN_A_packed);
+    p.cols = others(packed ? packed->n : n->in[1]->rank, &p.batch_b, &p.contract_b);
+    sn_view *in = sn_arena_alloc(m, sizeof *in * (size_t)s->n_in);
+    sn_view *out = sn_arena_alloc(m, sizeof *out * (size_t)s->n_out);
+    int bad = 0, first_bad = -1;
+    for (int extra = 0; extra <= p.rows.n; extra++) {
+        bad = try_split(&p, s, extra, in, out);
+        if (bad < 0) {
+            memcpy(s->in, in, sizeof *in * (size_t)s->n_in);
+            memcpy(s->out, out, sizeof *out * (size_t)s->n_out);
+            return -1;
+        }
+        if (first_bad < 0) first_bad = bad;
+    }
+    return first_bad;
+}
+
+bool sn_pack_view(sn_module *m, sn_step *s) {
+    axes none = {.n = 0}, k = listed(s->node, SN_A_contract_b);
+    axes n = others(s->in[0].rank, &k, &none);
+    sn_view v;
+    if (!three_parts(m, &s->in[0], &none, &k, &n, &v)) return false;
+    s->in[0] = v;
+    return true;
+}

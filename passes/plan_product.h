@@ -1,0 +1,17 @@
+/* plan_product.h: products over tensors become products of matrices: one row axis, one column axis,
+ * one contracted axis. */
+#ifndef SN_PLAN_PRODUCT_H
+#define SN_PLAN_PRODUCT_H
+
+#include "passes/view.h"
+
+enum { SN_PRODUCT_BATCH = 3 }; /* batch axes that the kernels take */
+
+/* Rewrites the views of a gemm step: in[0] [batch.., M, K], in[1] [batch.., K, N] (a packed one
+ * stays), the epilogue's operands and all results [batch.., M, N]. Returns the index of an operand
+ * whose strides do not allow it (n_in + i: result i), -1: done. */
+int sn_product_views(sn_module *m, sn_step *s);
+/* The same for pack_b: in[0] becomes [K, N]. False: its strides do not allow it. */
+bool sn_pack_view(sn_module *m, sn_step *s);
+
+#endif
