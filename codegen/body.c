@@ -204,7 +204,7 @@ bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows) {
         b->n_factor[a] = 1;
     }
     b->row = b->rank - 1;
-    if (!b->reduces)
+    if (!b->reduces && reduce_rows)
         while (b->row > 0 && b->domain[b->row] == 1) b->row--;
     find_stages(b);
     merge_axes(b);
@@ -245,7 +245,7 @@ void sn_body_forget_vectors(sn_body *b) {
 void sn_body_forget_row(sn_body *b) {
     for (int i = 0; i < b->n_item; i++) {
         b->item[i].vec = b->item[i].uniform = NULL;
-        b->item[i].available = false;
+        b->item[i].available = b->item[i].filled = false;
     }
 }
 

@@ -167,6 +167,7 @@ static void emit_position(rows *r, int l, sums *s, int u) {
         if (it->cache < 0 || it->available || !it->vec) continue;
         em_store_mask(e, b->k->compute, em_at(e, sn_body_cache_ptr(b, i), b->k->compute, b->j),
                       it->vec, b->mask);
+        it->filled = true;
     }
 }
 
@@ -221,7 +222,7 @@ static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
         sn_item *it = &b->item[i];
         bool stored =
             it->out >= 0 && r->out_loop[it->out] == l && result_keeps(r, it) && keepable(b, it);
-        if ((it->cache >= 0 && it->stage <= l && !it->available) || stored) it->available = true;
+        if (it->filled || stored) it->available = true;
     }
 }
 

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+enum { CHEAP = 1, CHEAP_INDEX = 2 };
+
 static bool is_memory_leaf(const sn_node *n) {
     return n->op == SN_OP_input || n->op == SN_OP_param || n->op == SN_OP_state;
 }
@@ -40,7 +42,9 @@ static void find_cheap(sn_grouping *g) {
         bool ok = !is_memory_leaf(n) && (sn_is_leaf(n) || n->op == SN_OP_broadcast ||
                                          (sn_ops[n->op].kind == SN_ELEM && !costly(n)));
         for (int j = 0; j < n->n_in && ok; j++) ok = g->cheap[n->in[j]->id];
-        g->cheap[n->id] = ok;
+        bool index = n->op == SN_OP_iota; /* an epilogue does not know the indices of single axes */
+        for (int j = 0; j < n->n_in && ok; j++) index |= g->cheap[n->in[j]->id] == CHEAP_INDEX;
+        g->cheap[n->id] = !ok ? 0 : index ? CHEAP_INDEX : CHEAP;
     }
 }
 
@@ -168,6 +172,14 @@ static int found(sn_grouping *g, sn_group_kind kind, sn_node *n) {
     return g->n_group++;
 }
 
+/* An epilogue works on the product's tile: same shape, no random numbers, no index arithmetic. */
+static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node *n) {
+    if (!sn_shapes_equal(n, k->member[0]) || n->op == SN_OP_random) return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (g->cheap[n->in[i]->id] == CHEAP_INDEX) return false;
+    return true;
+}
+
 /* The operand's group if n may join it: directly, or through a broadcast along the row (a
  * reduction's result). */
 static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, uint32_t unit) {
@@ -179,7 +191,7 @@ static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, u
     bool last, row = sn_reduces(n, &last);
     const sn_node *wide = row ? n->in[0] : n;
     if (!fits_domain(k, wide) || !level_allows(g, k, n, unit)) return -1;
-    if (k->kind == SN_GROUP_GEMM && !sn_shapes_equal(wide, k->member[0])) return -1;
+    if (k->kind == SN_GROUP_GEMM && !epilogue_may(g, k, n)) return -1;
     return acyclic(g, h, n) ? h : -1;
 }
 

@@ -34,7 +34,7 @@ typedef struct sn_grouping {
     sn_group *group;
     int n_group;
     int *group_of;  /* by node id; -1: none (leaves, views, cheap nodes) */
-    uint8_t *cheap; /* by node id: recomputed wherever it is used */
+    uint8_t *cheap; /* by node id; not 0: recomputed wherever it is used */
     uint32_t n_id, stamp;
 } sn_grouping;
 
