@@ -1,0 +1,248 @@
+/* entry.c: the generated function of an entry.
+ *
+ *   SYMBOL(call):        for each run of own kernels: threads->run(threads, SYMBOL_part_N, call);
+ * between runs: host primitives SYMBOL_part_N:       every thread: sizes from the symbolic dims,
+ * slots of the workspace, then kernel, barrier, kernel, ... SYMBOL_workspace:    bytes for given
+ * symbolic dims and threads: the same expressions */
+#include "codegen/entry.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+enum { ALIGN = 64 };
+
+bool sn_step_is_extern(const sn_step *s) {
+    return !strcmp(sn_attr_str(s->node, SN_A_backend, "own"), "onednn");
+}
+
+bool sn_unit_make(sn_module *m, const sn_entry *e, const char *name, sn_unit *u) {
+    *u = (sn_unit){.plan = sn_plan_make(m, e)};
+    if (!u->plan) return false;
+    snprintf(u->symbol, sizeof u->symbol, "%s", name);
+    u->kernel = sn_arena_alloc(m, sizeof *u->kernel * (size_t)(u->plan->n_step + 1));
+    for (int i = 0; i < u->plan->n_step; i++)
+        if (!sn_kernel_describe(m, &u->plan->step[i], &u->kernel[i])) return false;
+    u->table = sn_arena_alloc(m, sizeof *u->table * (size_t)(u->plan->n_buffer + 1));
+    for (int i = 0; i < u->plan->n_buffer; i++)
+        u->table[i] = u->plan->buffer[i].kind == SN_BUF_TEMP ? -1 : u->n_table++;
+    return true;
+}
+
+/* ---- sizes ---- */
+
+typedef struct part {
+    em *e;
+    const sn_unit *u;
+    sn_module *m;
+    em_val symbols; /* pointer to the symbolic dims' values */
+    sn_dim *known;  /* dims evaluated so far in this function */
+    em_val *value;
+    int n_known, cap_known;
+    em_val *slot; /* offsets of the slots in the workspace */
+    em_val slots_end, scratch_bytes;
+} part;
+
+static em_val dim_value(part *p, sn_dim d) {
+    em *e = p->e;
+    int64_t c;
+    if (sn_dim_is_const(p->m, d, &c)) return em_i64(e, c);
+    for (int i = 0; i < p->n_known; i++)
+        if (p->known[i] == d) return p->value[i];
+    em_val sum = em_i64(e, 0);
+    for (int t = 0; t < sn_dim_terms(p->m, d); t++) {
+        const uint8_t *exponent;
+        em_val product = em_i64(e, sn_dim_term(p->m, d, t, &exponent));
+        for (int s = 0; s < sn_symbol_count(p->m); s++)
+            for (int x = 0; x < exponent[s]; x++)
+                product = em_mul(e, product,
+                                 em_load(e, SN_I64, em_at(e, p->symbols, SN_I64, em_i64(e, s)), 1));
+        sum = em_add(e, sum, product);
+    }
+    if (p->n_known == p->cap_known) {
+        int cap = p->cap_known ? 2 * p->cap_known : 64;
+        sn_dim *k = sn_arena_alloc(p->m, sizeof *k * (size_t)cap);
+        em_val *v = sn_arena_alloc(p->m, sizeof *v * (size_t)cap);
+        if (p->n_known) {
+            memcpy(k, p->known, sizeof *k * (size_t)p->n_known);
+            memcpy(v, p->value, sizeof *v * (size_t)p->n_known);
+        }
+        p->known = k;
+        p->value = v;
+        p->cap_known = cap;
+    }
+    p->known[p->n_known] = d;
+    return p->value[p->n_known++] = sum;
+}
+
+static em_val round_up(em *e, em_val n) {
+    return em_and(e, em_add(e, n, em_i64(e, ALIGN - 1)), em_i64(e, -(int64_t)ALIGN));
+}
+
+/* Slot offsets (a slot is as large as its largest tenant) and the scratch memory of one thread. */
+static void lay_out_workspace(part *p) {
+    em *e = p->e;
+    const sn_plan *plan = p->u->plan;
+    p->slot = sn_arena_alloc(p->m, sizeof *p->slot * (size_t)(plan->n_slot + 1));
+    em_val end = em_i64(e, 0);
+    for (int s = 0; s < plan->n_slot; s++) {
+        em_val size = em_i64(e, 0);
+        for (int i = 0; i < plan->n_buffer; i++) {
+            const sn_buffer *b = &plan->buffer[i];
+            if (b->kind != SN_BUF_TEMP || b->slot != s) continue;
+            em_val bytes =
+                em_mul(e, dim_value(p, b->count), em_i64(e, (int64_t)sn_dtype_size(b->dtype)));
+            size = em_imax(e, size, bytes);
+        }
+        p->slot[s] = end;
+        end = em_add(e, end, round_up(e, size));
+    }
+    em_val scratch = em_i64(e, 0);
+    for (int i = 0; i < plan->n_step; i++) {
+        const sn_kernel *k = &p->u->kernel[i];
+        if (k->family->scratch && !sn_step_is_extern(k->step))
+            scratch = em_imax(e, scratch, dim_value(p, k->family->scratch(k, e->target)));
+    }
+    p->slots_end = end;
+    p->scratch_bytes =
+        em_add(e, round_up(e, scratch), em_i64(e, ALIGN)); /* threads never share a line */
+}
+
+/* ---- calls ---- */
+
+static em_val field(part *p, em_val call, size_t offset) {
+    return em_load_raw(p->e, p->e->ptr, em_at_bytes(p->e, call, em_i64(p->e, (int64_t)offset)), 8);
+}
+
+static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspace) {
+    em *e = p->e;
+    const sn_buffer *b = &p->u->plan->buffer[v->buffer];
+    em_val base;
+    if (b->kind == SN_BUF_TEMP)
+        base = em_at_bytes(e, workspace, p->slot[b->slot]);
+    else
+        base =
+            em_load_raw(e, e->ptr, em_at(e, table, SN_I64, em_i64(e, p->u->table[v->buffer])), 8);
+    return v->offset ? em_at(e, base, v->dtype, dim_value(p, v->offset)) : base;
+}
+
+/* Fills the argument arrays of step i on the stack. */
+static void set_arguments(part *p, int i, em_val table, em_val workspace, em_val bufs,
+                          em_val dims) {
+    em *e = p->e;
+    const sn_kernel *k = &p->u->kernel[i];
+    const sn_step *s = k->step;
+    for (int j = 0; j < s->n_in + s->n_out; j++) {
+        const sn_view *v = j < s->n_in ? &s->in[j] : &s->out[j - s->n_in];
+        em_store_raw(e, pointer_of(p, v, table, workspace), em_at(e, bufs, SN_I64, em_i64(e, j)),
+                     8);
+    }
+    for (int j = 0; j < k->n_dim; j++)
+        em_store_raw(e, dim_value(p, k->dim[j]), em_at(e, dims, SN_I64, em_i64(e, j)), 8);
+}
+
+static em_val stack_for(em *e, const sn_unit *u, bool bufs) {
+    int most = 1;
+    for (int i = 0; i < u->plan->n_step; i++) {
+        const sn_step *s = &u->plan->step[i];
+        int n = bufs ? s->n_in + s->n_out : u->kernel[i].n_dim;
+        if (n > most) most = n;
+    }
+    return em_stack(e, SN_I64, most);
+}
+
+static void begin(part *p, em *e, const sn_unit *u) {
+    *p = (part){.e = e, .u = u, .m = u->plan->m};
+}
+
+/* Every thread's walk over steps [first, last). */
+static em_val emit_part(em *e, const sn_unit *u, int first, int last) {
+    char name[96];
+    snprintf(name, sizeof name, "%s_part_%d", u->symbol, first);
+    em_type params[] = {e->ptr, e->i64, e->i64};
+    em_val fn = em_function(e, name, e->tvoid, params, 3);
+    part p;
+    begin(&p, e, u);
+    em_val call = em_param(e, 0), tid = em_param(e, 1), n = em_param(e, 2);
+    p.symbols = field(&p, call, offsetof(sn_call, symbol));
+    em_val table = field(&p, call, offsetof(sn_call, buffer));
+    em_val workspace = field(&p, call, offsetof(sn_call, workspace));
+    em_val threads = field(&p, call, offsetof(sn_call, threads));
+    em_val barrier = field(&p, threads, offsetof(sn_threads, barrier));
+    lay_out_workspace(&p);
+    em_val own = em_add(e, p.slots_end, em_mul(e, tid, p.scratch_bytes));
+    em_val scratch = em_at_bytes(e, workspace, own);
+    em_val bufs = stack_for(e, u, true), dims = stack_for(e, u, false);
+    em_type kernel_params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
+    em_type barrier_params[] = {e->ptr, e->i64};
+    LLVMTypeRef barrier_type = LLVMFunctionType(e->tvoid, barrier_params, 2, 0);
+    for (int i = first; i < last; i++) {
+        if (u->plan->step[i].barrier && i > first)
+            LLVMBuildCall2(e->b, barrier_type, barrier, (em_val[]){threads, tid}, 2, "");
+        set_arguments(&p, i, table, workspace, bufs, dims);
+        em_val kernel = em_extern(e, u->kernel[i].name, e->tvoid, kernel_params, 5);
+        em_call(e, kernel, (em_val[]){bufs, dims, scratch, tid, n}, 5);
+    }
+    em_ret(e, NULL);
+    return fn;
+}
+
+static void emit_workspace(em *e, const sn_unit *u) {
+    char name[96];
+    snprintf(name, sizeof name, "%s_workspace", u->symbol);
+    em_type params[] = {e->ptr, e->i64};
+    em_val fn = em_function(e, name, e->i64, params, 2);
+    LLVMSetLinkage(fn, LLVMExternalLinkage);
+    part p;
+    begin(&p, e, u);
+    p.symbols = em_param(e, 0);
+    em_val n = em_param(e, 1);
+    lay_out_workspace(&p);
+    em_ret(e, em_add(e, p.slots_end, em_mul(e, n, p.scratch_bytes)));
+}
+
+/* A step of the host: its arguments as a kernel would get them. */
+static em_val emit_extern(part *p, int i, em_val call, em_val bufs, em_val dims) {
+    em *e = p->e;
+    em_type params[] = {e->ptr, e->i64, e->ptr, e->ptr};
+    em_val fn = em_extern(e, SN_EXTERN_SYMBOL, e->i32, params, 4);
+    em_val table = field(p, call, offsetof(sn_call, buffer));
+    em_val workspace = field(p, call, offsetof(sn_call, workspace));
+    set_arguments(p, i, table, workspace, bufs, dims);
+    em_val host = field(p, call, offsetof(sn_call, host));
+    return em_call(e, fn, (em_val[]){host, em_i64(e, i), bufs, dims}, 4);
+}
+
+void sn_unit_emit(em *e, const sn_unit *u) {
+    int n = u->plan->n_step;
+    em_val *part_fn = sn_arena_alloc(u->plan->m, sizeof *part_fn * (size_t)(n + 1));
+    for (int i = 0; i < n;) { /* runs of own kernels */
+        int last = i;
+        while (last < n && !sn_step_is_extern(&u->plan->step[last])) last++;
+        if (last > i) part_fn[i] = emit_part(e, u, i, last);
+        i = last > i ? last : i + 1;
+    }
+    emit_workspace(e, u);
+    em_val fn = em_function(e, u->symbol, e->i32, &e->ptr, 1);
+    LLVMSetLinkage(fn, LLVMExternalLinkage);
+    part p;
+    begin(&p, e, u);
+    em_val call = em_param(e, 0);
+    p.symbols = field(&p, call, offsetof(sn_call, symbol));
+    em_val threads = field(&p, call, offsetof(sn_call, threads));
+    em_val run = field(&p, threads, offsetof(sn_threads, run));
+    em_type run_params[] = {e->ptr, e->ptr, e->ptr};
+    LLVMTypeRef run_type = LLVMFunctionType(e->tvoid, run_params, 3, 0);
+    bool any_extern = false;
+    for (int i = 0; i < n; i++) any_extern |= sn_step_is_extern(&u->plan->step[i]);
+    if (any_extern) lay_out_workspace(&p);
+    em_val bufs = any_extern ? stack_for(e, u, true) : NULL,
+           dims = any_extern ? stack_for(e, u, false) : NULL;
+    em_val status = em_i32(e, 0);
+    for (int i = 0; i < n; i++) {
+        if (part_fn[i])
+            LLVMBuildCall2(e->b, run_type, run, (em_val[]){threads, part_fn[i], call}, 3, "");
+        else if (sn_step_is_extern(&u->plan->step[i]))
+            status = em_or(e, status, emit_extern(&p, i, call, bufs, dims));
+    }
+    em_ret(e, status);
+}

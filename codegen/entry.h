@@ -1,0 +1,32 @@
+/* entry.h: the generated function of an entry: a straight list of kernel calls that every thread
+ * walks, with barriers. */
+#ifndef SN_ENTRY_H
+#define SN_ENTRY_H
+
+#include "codegen/kernel.h"
+
+/* A planned entry with its kernels described. */
+typedef struct sn_unit {
+    sn_plan *plan;
+    sn_kernel *kernel; /* [plan->n_step] */
+    char symbol[64];   /* of the entry's C function */
+    int *table;        /* [plan->n_buffer]: place in the call's buffer table; -1: temporary */
+    int n_table;
+    const char *text; /* identity, for the cache */
+} sn_unit;
+
+/* False: the module's error. `name` is the symbol. */
+bool sn_unit_make(sn_module *m, const sn_entry *e, const char *name, sn_unit *u);
+
+/* Emits `int32_t SYMBOL(const sn_call *)` and `int64_t SYMBOL_workspace(const int64_t *symbol,
+ * int64_t threads)`. */
+void sn_unit_emit(em *e, const sn_unit *u);
+
+/* Is step i done by a primitive outside the generated code? */
+bool sn_step_is_extern(const sn_step *s);
+/* What the code calls for those: host is the call's. Returns 0, or an error code that the entry
+ * returns. */
+#define SN_EXTERN_SYMBOL "sn_host_step"
+typedef int32_t sn_extern_fn(void *host, int64_t step, void *const *buf, const int64_t *dim);
+
+#endif

@@ -1,0 +1,39 @@
+/* threads.h: the thread hook of generated code: run on n threads, all at once, and a barrier.
+ * OpenMP by default. */
+#ifndef SN_THREADS_H
+#define SN_THREADS_H
+
+#include "runtime/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What generated entries call. `run` calls fn(arg, t, n) for every t in [0, n), all of them at the
+ * same time, and returns when all have returned. `barrier` returns when all n threads have called
+ * it. A user's own pool fills this struct. */
+typedef struct sn_threads {
+    int64_t n;
+    void (*run)(struct sn_threads *self, void (*fn)(void *arg, int64_t tid, int64_t n), void *arg);
+    void (*barrier)(struct sn_threads *self, int64_t tid);
+    void *state;
+} sn_threads;
+
+/* n threads of OpenMP; n <= 0: as many as OpenMP would take. False: out of memory. */
+bool sn_threads_init(sn_threads *t, int n, sn_error *err);
+void sn_threads_free(sn_threads *t);
+
+/* What an entry receives. */
+typedef struct sn_call {
+    void *const
+        *buffer; /* inputs, outputs, parameters, states: in the order of the entry's table */
+    const int64_t *symbol; /* values of the symbolic dims */
+    void *workspace;       /* aligned to 64; size: NAME_workspace(symbol, threads->n) */
+    sn_threads *threads;
+    void *host; /* for primitives outside the generated code */
+} sn_call;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
