@@ -4,6 +4,7 @@
 #define SN_ENTRY_H
 
 #include "codegen/kernel.h"
+#include "runtime/threads.h"
 
 /* A planned entry with its kernels described. */
 typedef struct sn_unit {

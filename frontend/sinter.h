@@ -471,6 +471,7 @@ typedef struct sn_stats {
     double seconds;               /* of sn_compile in all */
     double passes, codegen, load; /* its parts */
     size_t code_bytes;
+    const char *note;                /* what the user should know (an unusable cache folder), or NULL */
 } sn_stats;
 sn_stats sn_program_stats(const sn_program *p);
 /* For every op of an entry (NULL: of all): its kernel, what was fused into it, why not more. */

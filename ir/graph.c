@@ -497,6 +497,37 @@ void sn_entry_tap(sn_module *m, sn_entry *e, const char *name, sn_node *n) {
     bind(m, &e->tap, &e->n_tap, name, n);
 }
 
+struct sn_entries {
+    sn_entry **entry;
+    int n;
+};
+
+static sn_binding *copy_bindings(sn_module *m, const sn_binding *list, int n) {
+    size_t cap = 1;
+    while (cap < (size_t)n) cap *= 2; /* as bind() grows it */
+    return n ? grow(m, (void *)(uintptr_t)list, (size_t)n, cap, sizeof *list) : NULL;
+}
+
+sn_entries *sn_entries_save(sn_module *m) {
+    sn_entries *s = sn_arena_alloc(m, sizeof *s);
+    s->n = m->n_entry;
+    s->entry = sn_arena_alloc(m, sizeof *s->entry * (size_t)(m->n_entry + 1));
+    for (int i = 0; i < m->n_entry; i++) {
+        sn_entry *e = s->entry[i] = sn_arena_alloc(m, sizeof *e);
+        *e = *m->entry[i];
+        e->output = copy_bindings(m, e->output, e->n_output);
+        e->assign = copy_bindings(m, e->assign, e->n_assign);
+        e->tap = copy_bindings(m, e->tap, e->n_tap);
+    }
+    return s;
+}
+
+void sn_entries_restore(sn_module *m, sn_entries *saved) {
+    m->entry = saved->entry;
+    m->n_entry = saved->n;
+    m->cap_entry = saved->n; /* the next addition makes a new array */
+}
+
 /* ---- walks ---- */
 
 sn_order sn_topo(sn_module *m, int n_root, sn_node *const *root) {

@@ -1,0 +1,66 @@
+/* explain.c: for every kernel of an entry what it does and what was fused into it, then what was
+ * not fused and why. */
+#include "codegen/program.h"
+
+#include <string.h>
+
+/* "add, exp x2, mul": the operations of a region, most used first in order of appearance. */
+static void print_ops(FILE *f, sn_module *m, const sn_region *r) {
+    int count[SN_OP_COUNT] = {0};
+    if (!r) return;
+    sn_order order = sn_region_topo(m, r);
+    for (int i = 0; i < order.n; i++) {
+        sn_op op = (sn_op)order.node[i]->op;
+        if (op != SN_OP_arg && op != SN_OP_const && op != SN_OP_broadcast) count[op]++;
+    }
+    bool any = false;
+    for (int op = 0; op < SN_OP_COUNT; op++) {
+        if (!count[op]) continue;
+        fprintf(f, "%s%s", any ? ", " : "", sn_ops[op].name);
+        if (count[op] > 1) fprintf(f, " x%d", count[op]);
+        any = true;
+    }
+    if (!any) fputs("copy", f);
+}
+
+static void print_step(FILE *f, sn_module *m, const sn_unit *u, int i) {
+    const sn_step *s = &u->plan->step[i];
+    const sn_node *n = s->node;
+    char shape[128];
+    const sn_node *type = n->n_result > 1 ? n->result_type[0] : n;
+    sn_shape_print(m, type->rank, type->shape, shape, sizeof shape);
+    fprintf(f, "%s%4d  %-8s %s%s", s->barrier ? "      --- barrier\n" : "", i,
+            sn_step_is_extern(s) ? "onednn" : u->kernel[i].family->name,
+            sn_dtype_name((sn_dtype)type->dtype), shape);
+    static const sn_attr_key regions[] = {SN_A_body, SN_A_prologue, SN_A_epilogue, SN_A_score,
+                                          SN_A_mask};
+    for (int r = 0; r < 5; r++) {
+        const sn_region *region = sn_attr_region(n, regions[r]);
+        if (!region) continue;
+        fprintf(f, "  %s: ", sn_attr_table[regions[r]].name);
+        print_ops(f, m, region);
+    }
+    if (n->loc.file) fprintf(f, "   (%s:%d)", n->loc.file, n->loc.line);
+    fprintf(f, "\n        kernel %s\n", u->kernel[i].name);
+}
+
+static void print_entry(FILE *f, const sn_program *p, const sn_compiled_entry *c) {
+    const sn_plan *plan = c->unit.plan;
+    int barriers = 0;
+    for (int i = 0; i < plan->n_step; i++) barriers += plan->step[i].barrier;
+    fprintf(f, "entry %s: %d kernel calls, %d barriers, %d memory slots\n", plan->entry->name,
+            plan->n_step, barriers, plan->n_slot);
+    for (int i = 0; i < plan->n_step; i++) print_step(f, p->m, &c->unit, i);
+}
+
+void sn_program_explain(const sn_program *p, const char *entry, FILE *f) {
+    for (int i = 0; i < p->n_entry; i++)
+        if (!entry || !strcmp(entry, p->entry[i].unit.plan->entry->name))
+            print_entry(f, p, &p->entry[i]);
+    for (int i = 0; i < p->passes.n_remark; i++) {
+        const sn_remark *r = &p->passes.remark[i];
+        fprintf(f, "%s %s: ", r->missed ? "not fused," : "note,", r->pass);
+        if (r->node->loc.file) fprintf(f, "%s:%d: ", r->node->loc.file, r->node->loc.line);
+        fprintf(f, "%s: %s\n", sn_ops[r->node->op].name, r->text);
+    }
+}

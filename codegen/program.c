@@ -1,0 +1,372 @@
+/* program.c: sn_compile: passes, plans, kernels (each distinct one once, from the disk cache if it
+ * is there), entries. */
+#include "codegen/program.h"
+#include "codegen/cache.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+sn_options sn_options_default(void) {
+    return (sn_options){.level = -1};
+}
+
+typedef struct compiler {
+    sn_program *p;
+    sn_module *m;
+    const sn_options *o;
+    sn_cache *cache;
+    sn_error *err;
+    const char **done; /* names of kernels that are loaded */
+    int n_done, cap_done;
+} compiler;
+
+/* ---- options ---- */
+
+static bool module_failed(compiler *c) {
+    const sn_error *e = sn_module_error(c->m);
+    sn_fail(c->err, e->code ? e->code : SN_ERR_INTERNAL, "%s",
+            e->code ? e->message : "compilation failed");
+    return false;
+}
+
+static bool one_of(const char *s, const char *const *list) {
+    for (; *list; list++)
+        if (!strcmp(s, *list)) return true;
+    return false;
+}
+
+static bool pass_options(compiler *c, sn_pass_options *po) {
+    const sn_options *o = c->o;
+    static const char *const backends[] = {"auto", "own", "onednn", NULL};
+    int level = o->level < 0 ? 4 : o->level;
+    if (o->level > 4)
+        return sn_fail(c->err, SN_ERR_USAGE, "fusion level %d: levels are 0 to 4", o->level);
+    const char *backend = o->backend ? o->backend : "auto";
+    if (!one_of(backend, backends))
+        return sn_fail(c->err, SN_ERR_USAGE, "backend '%s': choose auto, own or onednn", backend);
+    if (o->weights && strcmp(o->weights, "f32"))
+        return sn_fail(c->err, SN_ERR_USAGE, "weights '%s': this build stores f32 only",
+                       o->weights);
+    *po = (sn_pass_options){.level = level, .backend = backend, .constant_params = true};
+    if (o->passes) { /* "-name,-name" */
+        char *list = sn_arena_alloc(c->m, strlen(o->passes) + 1);
+        const char *s = o->passes;
+        for (char *d = list; *s; s++)
+            if (*s != '-' && *s != ' ') *d++ = *s;
+        po->off = list;
+    }
+    return true;
+}
+
+/* ---- taps ---- */
+
+static bool wanted(const sn_options *o, const char *name) {
+    for (int i = 0; i < o->n_taps; i++)
+        if (!strcmp(o->taps[i], name) || !strcmp(o->taps[i], "*")) return true;
+    return false;
+}
+
+static bool promote_taps(compiler *c) {
+    for (int i = 0; i < c->o->n_taps; i++) {
+        bool found = !strcmp(c->o->taps[i], "*");
+        for (int e = 0; e < sn_entry_count(c->m); e++) {
+            sn_entry *entry = sn_entry_at(c->m, e);
+            for (int t = 0; t < entry->n_tap; t++)
+                found |= !strcmp(entry->tap[t].name, c->o->taps[i]);
+        }
+        if (!found)
+            return sn_fail(c->err, SN_ERR_USAGE, "no tensor is named '%s' in module %s",
+                           c->o->taps[i], sn_module_name(c->m));
+    }
+    for (int e = 0; e < sn_entry_count(c->m); e++) {
+        sn_entry *entry = sn_entry_at(c->m, e);
+        for (int t = 0; t < entry->n_tap; t++)
+            if (wanted(c->o, entry->tap[t].name))
+                sn_entry_output(c->m, entry, entry->tap[t].name, entry->tap[t].node);
+        entry->n_tap = 0;
+    }
+    return true;
+}
+
+/* ---- which inputs index tables ---- */
+
+static const sn_node *input_below(const sn_node *n) {
+    while (n->n_in == 1 && ((sn_ops[n->op].flags & SN_OPF_VIEW) || n->op == SN_OP_cast))
+        n = n->in[0];
+    return n->op == SN_OP_input ? n : NULL;
+}
+
+static void find_limits(compiler *c, const sn_entry *e, sn_compiled_entry *out) {
+    sn_order order = sn_entry_topo(c->m, e);
+    out->limit = sn_arena_alloc(c->m, sizeof *out->limit * (size_t)(order.n + 1));
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        if (n->op != SN_OP_embedding && n->op != SN_OP_gather) continue;
+        const sn_node *in = input_below(n->in[1]);
+        int64_t rows;
+        if (!in || !sn_dim_is_const(c->m, n->in[0]->shape[sn_attr_int(n, SN_A_axis, 0)], &rows))
+            continue;
+        out->limit[out->n_limit++] = (sn_index_limit){sn_attr_str(in, SN_A_name, ""), rows};
+    }
+}
+
+/* ---- which slices may pass the end ---- */
+
+static void find_ranges(compiler *c, const sn_entry *e, sn_compiled_entry *out) {
+    sn_order order = sn_entry_topo(c->m, e);
+    out->range = sn_arena_alloc(c->m, sizeof *out->range * (size_t)(order.n * SN_MAX_RANK + 1));
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        if (n->op != SN_OP_slice && n->op != SN_OP_update_slice) continue;
+        const sn_attr *start = sn_attr_get(n, SN_A_start), *step = sn_attr_get(n, SN_A_step);
+        const sn_dim *size = n->op == SN_OP_slice ? n->shape : n->in[1]->shape;
+        for (int a = 0; a < n->rank; a++) {
+            sn_dim last = sn_dim_mul(c->m, sn_dim_add(c->m, size[a], -1), step ? step->v[a] : 1);
+            sn_dim end = sn_dim_add(c->m, sn_dim_add(c->m, start->v[a], last), 1);
+            if (sn_dim_le(c->m, end, n->in[0]->shape[a])) continue;
+            out->range[out->n_range++] = (sn_range_check){end, n->in[0]->shape[a], n->loc};
+        }
+    }
+}
+
+/* ---- code ---- */
+
+static bool is_done(const compiler *c, const char *name) {
+    for (int i = 0; i < c->n_done; i++)
+        if (!strcmp(c->done[i], name)) return true;
+    return false;
+}
+
+static void mark_done(compiler *c, const char *name) {
+    if (c->n_done == c->cap_done) {
+        int cap = c->cap_done ? 2 * c->cap_done : 64;
+        const char **grown = sn_arena_alloc(c->m, sizeof *grown * (size_t)cap);
+        if (c->n_done) memcpy(grown, c->done, sizeof *grown * (size_t)c->n_done);
+        c->done = grown;
+        c->cap_done = cap;
+    }
+    c->done[c->n_done++] = name;
+}
+
+typedef struct source { /* something to compile: a kernel or an entry */
+    const char *name, *text;
+    sn_dtype compute;
+    const sn_kernel *kernel;
+    const sn_unit *unit;
+} source;
+
+static FILE *dump_file(const char *name, const char *ending) {
+    const sn_debug *dbg = sn_debug_get();
+    if (!dbg->dump) return NULL;
+    char path[700];
+    snprintf(path, sizeof path, "%s/%s.%s", dbg->dump, name, ending);
+    return fopen(path, "w");
+}
+
+static bool make_object(compiler *c, const source *s, sn_object *obj) {
+    em e;
+    if (!em_init(&e, &c->p->target, s->name, s->compute, c->err)) {
+        em_free(&e);
+        return false;
+    }
+    if (s->kernel)
+        s->kernel->family->emit(&e, s->kernel);
+    else
+        sn_unit_emit(&e, s->unit);
+    LLVMModuleRef mod = em_finish(&e, c->err);
+    FILE *ir = mod ? dump_file(s->name, "ll") : NULL;
+    if (ir) {
+        fprintf(ir, "; %s\n", s->name);
+        em_dump(&e, ir);
+        fclose(ir);
+    }
+    bool ok = mod && sn_jit_compile(c->p->jit, mod, obj, c->err);
+    em_free(&e);
+    return ok;
+}
+
+static bool add_source(compiler *c, const source *s) {
+    if (is_done(c, s->name)) return true;
+    mark_done(c, s->name);
+    sn_cache_key key = sn_cache_make_key(&c->p->target, s->text, strlen(s->text));
+    sn_object obj = {0};
+    if (sn_cache_get(c->cache, key, &obj)) {
+        c->p->stats.cached++;
+        bool ok = sn_jit_add_object(c->p->jit, &obj, c->err);
+        c->p->stats.code_bytes += obj.size;
+        sn_object_free(&obj);
+        return ok;
+    }
+    if (!make_object(c, s, &obj)) return false;
+    c->p->stats.compiled++;
+    c->p->stats.code_bytes += obj.size;
+    sn_cache_put(c->cache, key, &obj);
+    sn_object_free(&obj);
+    return true;
+}
+
+static const char *unit_text(sn_module *m, const sn_unit *u) {
+    char *data = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&data, &size);
+    if (!f) return NULL;
+    fprintf(f, "entry %s\n", u->symbol);
+    for (int i = 0; i < sn_symbol_count(m); i++) fprintf(f, "%s ", sn_symbol_at(m, i)->name);
+    sn_plan_print(f, u->plan);
+    for (int i = 0; i < u->plan->n_step; i++) fprintf(f, "%s\n", u->kernel[i].name);
+    for (int i = 0; i < u->plan->n_buffer; i++) {
+        char count[128];
+        sn_dim_print(m, u->plan->buffer[i].count, count, sizeof count);
+        fprintf(f, "%d %d %s %d\n", u->plan->buffer[i].kind, u->plan->buffer[i].slot, count,
+                u->table[i]);
+    }
+    bool ok = fclose(f) == 0;
+    const char *text = ok ? sn_arena_printf(m, "%s", data) : NULL;
+    free(data);
+    return text;
+}
+
+static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
+    sn_entry *e = sn_entry_at(c->m, i);
+    char symbol[64];
+    snprintf(symbol, sizeof symbol, "sn_entry_%d", i);
+    if (!sn_unit_make(c->m, e, symbol, &out->unit)) return module_failed(c);
+    for (int k = 0; k < out->unit.plan->n_step; k++) {
+        const sn_kernel *kernel = &out->unit.kernel[k];
+        if (sn_step_is_extern(kernel->step)) {
+            c->p->stats.onednn++;
+            continue;
+        }
+        bool known = is_done(c, kernel->name);
+        if (!add_source(c, &(source){.name = kernel->name,
+                                     .text = kernel->text,
+                                     .compute = kernel->compute,
+                                     .kernel = kernel}))
+            return false;
+        if (!known) c->p->stats.kernels++;
+    }
+    out->unit.text = unit_text(c->m, &out->unit);
+    if (!out->unit.text) return sn_fail(c->err, SN_ERR_MEMORY, "out of memory");
+    if (!add_source(c, &(source){.name = sn_arena_str(c->m, symbol),
+                                 .text = out->unit.text,
+                                 .compute = SN_F32,
+                                 .unit = &out->unit}))
+        return false;
+    char name[96];
+    snprintf(name, sizeof name, "%s_workspace", symbol);
+    /* data pointers to function pointers: POSIX, by way of memcpy for ISO C */
+    void *run = sn_jit_lookup(c->p->jit, symbol, c->err),
+         *size = sn_jit_lookup(c->p->jit, name, c->err);
+    if (!run || !size) return false;
+    memcpy(&out->run, &run, sizeof run);
+    memcpy(&out->workspace, &size, sizeof size);
+    return true;
+}
+
+static bool open_jit(compiler *c) {
+    void *host, *copy, *set, *move;
+    int32_t (*host_fn)(void *, int64_t, void *const *, const int64_t *) = sn_host_step;
+    void *(*copy_fn)(void *, const void *, size_t) = memcpy,
+                                           *(*move_fn)(void *, const void *, size_t) = memmove;
+    void *(*set_fn)(void *, int, size_t) = memset;
+    memcpy(&host, &host_fn, sizeof host);
+    memcpy(&copy, &copy_fn, sizeof copy);
+    memcpy(&set, &set_fn, sizeof set);
+    memcpy(&move, &move_fn, sizeof move);
+    const sn_jit_symbol symbols[] = {
+        {SN_EXTERN_SYMBOL, host}, {"memcpy", copy}, {"memset", set}, {"memmove", move}};
+    sn_jit_options jo = {.symbols = symbols, .n_symbols = sizeof symbols / sizeof *symbols};
+    jo.perf_map = sn_debug_get()->perf;
+    c->p->jit = sn_jit_create(&c->p->target, &jo, c->err);
+    return c->p->jit != NULL;
+}
+
+static bool compile(compiler *c) {
+    sn_program *p = c->p;
+    sn_pass_options po;
+    if (sn_module_error(c->m)->code) return module_failed(c);
+    if (!pass_options(c, &po)) return false;
+    if (!sn_target_init(&p->target, c->o->target, c->err)) return false;
+    if (!sn_target_runs_here(&p->target))
+        return sn_fail(
+            c->err, SN_ERR_TARGET,
+            "this CPU cannot run code for target '%s'; compile for it with sinter compile",
+            p->target.name);
+    if (!promote_taps(c)) return false;
+    int n_user = sn_entry_count(c->m);
+    p->entry = sn_arena_alloc(c->m, sizeof *p->entry * (size_t)(n_user + 2));
+    for (int i = 0; i < n_user; i++) {
+        find_limits(c, sn_entry_at(c->m, i), &p->entry[i]);
+        find_ranges(c, sn_entry_at(c->m, i), &p->entry[i]);
+    }
+    double start = now();
+    if (!sn_passes_run(&p->passes, c->m, &po)) return module_failed(c);
+    p->stats.passes = now() - start;
+    if (c->o->strict_fusion)
+        for (int i = 0; i < p->passes.n_remark; i++)
+            if (p->passes.remark[i].missed)
+                return sn_fail(
+                    c->err, SN_ERR_USAGE, "%s:%d: not fused (strict): %s",
+                    p->passes.remark[i].node->loc.file ? p->passes.remark[i].node->loc.file : "?",
+                    p->passes.remark[i].node->loc.line, p->passes.remark[i].text);
+    if (!open_jit(c)) return false;
+    bool use_disk = !c->o->cache_dir || *c->o->cache_dir;
+    if (use_disk) c->cache = sn_cache_open(c->o->cache_dir, 0, c->err);
+    for (int i = 0; i < sn_entry_count(c->m); i++) {
+        if (!compile_entry(c, i, &p->entry[i])) return false;
+        p->n_entry++;
+    }
+    const char *note = sn_cache_note(c->cache);
+    if (note) p->stats.note = sn_arena_printf(c->m, "%s", note);
+    sn_codegen_stats cs = sn_jit_stats(p->jit);
+    p->stats.codegen = cs.optimise + cs.codegen;
+    p->stats.load = cs.load;
+    return true;
+}
+
+sn_program *sn_compile(sn_module *m, const sn_options *o, sn_error *err) {
+    static const sn_options defaults = {.level = -1};
+    sn_error own = {0};
+    sn_program *p = calloc(1, sizeof *p);
+    if (!p) {
+        sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        return NULL;
+    }
+    double start = now();
+    compiler c = {.p = p, .m = m, .o = o ? o : &defaults, .err = &own};
+    p->m = m;
+    p->threads = c.o->threads;
+    sn_entries *saved = sn_entries_save(m);
+    bool ok = compile(&c);
+    sn_entries_restore(m, saved);
+    sn_cache_close(c.cache);
+    p->stats.seconds = now() - start;
+    if (ok) return p;
+    sn_fail(err, own.code, "%s", own.message);
+    sn_program_free(p);
+    return NULL;
+}
+
+void sn_program_free(sn_program *p) {
+    if (!p) return;
+    if (p->jit) sn_jit_destroy(p->jit);
+    free(p);
+}
+
+sn_stats sn_program_stats(const sn_program *p) {
+    return p->stats;
+}
+
+sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name) {
+    for (int i = 0; i < p->n_entry; i++)
+        if (!strcmp(p->entry[i].unit.plan->entry->name, name)) return &p->entry[i];
+    return NULL;
+}

@@ -1,0 +1,51 @@
+/* program.h: the inside of a compiled program, shared by program.c, session.c and explain.c. */
+#ifndef SN_PROGRAM_H
+#define SN_PROGRAM_H
+
+#include "codegen/entry.h"
+#include "codegen/jit.h"
+#include "frontend/sinter.h"
+#include "runtime/threads.h"
+
+typedef int32_t sn_entry_fn(const sn_call *call);
+typedef int64_t sn_workspace_fn(const int64_t *symbol, int64_t threads);
+
+/* An integer input that indexes a table: its values must lie in [0, limit). */
+typedef struct sn_index_limit {
+    const char *input;
+    int64_t limit;
+} sn_index_limit;
+
+/* end <= extent must hold, which the symbols' ranges alone do not prove. */
+typedef struct sn_range_check {
+    sn_dim end, extent;
+    sn_loc loc;
+} sn_range_check;
+
+typedef struct sn_compiled_entry {
+    sn_unit unit;
+    sn_entry_fn *run;
+    sn_workspace_fn *workspace;
+    sn_index_limit *limit;
+    int n_limit;
+    sn_range_check *range;
+    int n_range;
+} sn_compiled_entry;
+
+struct sn_program {
+    sn_module *m; /* the user's; outlives the program */
+    sn_passes passes;
+    sn_target target;
+    sn_jit *jit;
+    sn_compiled_entry *entry; /* arena memory; "@prepare" last, if there is one */
+    int n_entry;
+    int threads;
+    sn_stats stats;
+};
+
+sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name);
+
+/* The primitive behind an extern step; called by generated code with the session as host. */
+int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *dim);
+
+#endif

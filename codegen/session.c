@@ -1,0 +1,550 @@
+/* session.c: running a program: bound weights, states, workspace, sizes solved from the input
+ * shapes. */
+#include "codegen/program.h"
+#include "codegen/onednn.h"
+#include "runtime/problems.h"
+#include "runtime/weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SYMBOLS = 16 };
+
+typedef struct block { /* memory of the session */
+    void *data;
+    size_t size;
+} block;
+
+typedef struct bound { /* a parameter or state by name */
+    const char *name;
+    void *data;
+    bool owned;
+    size_t bytes;
+} bound;
+
+struct sn_session {
+    sn_program *p;
+    sn_threads threads;
+    bound *param, *state;
+    int n_param, n_state;
+    block workspace, spare; /* spare: outputs that the caller does not want */
+    sn_dnnl *dnnl;
+    const sn_compiled_entry *running; /* for host steps */
+    sn_error host_error;
+};
+
+/* ---- memory ---- */
+
+static bool grow(block *b, size_t size, sn_error *err) {
+    if (size <= b->size) return true;
+    size_t rounded = (size + 63) & ~(size_t)63;
+    void *p = aligned_alloc(64, rounded);
+    if (!p)
+        return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes of working memory", rounded);
+    free(b->data);
+    *b = (block){p, rounded};
+    return true;
+}
+
+static bound *find_bound(bound *list, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i].name, name)) return &list[i];
+    return NULL;
+}
+
+/* ---- parameters and states ---- */
+
+/* Every leaf of one kind that any entry uses, once; type from its node. */
+typedef bool leaf_fn(sn_session *s, const sn_node *n, void *ctx, sn_error *err);
+
+static bool each_leaf(sn_session *s, sn_op op, leaf_fn *fn, void *ctx, sn_error *err) {
+    sn_module *m = s->p->m;
+    for (int i = 0; i < s->p->n_entry; i++) {
+        sn_order order = sn_entry_topo(m, s->p->entry[i].unit.plan->entry);
+        for (int j = 0; j < order.n; j++)
+            if (order.node[j]->op == op && !fn(s, order.node[j], ctx, err)) return false;
+    }
+    return true;
+}
+
+static bool is_prepared(const char *name) {
+    return !strncmp(name, "@prepared.", 10);
+}
+
+static bool add_bound(bound **list, int *n, bound b, sn_error *err) {
+    if (find_bound(*list, *n, b.name)) return true;
+    bound *grown = realloc(*list, sizeof *grown * (size_t)(*n + 1));
+    if (!grown) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    *list = grown;
+    grown[(*n)++] = b;
+    return true;
+}
+
+static int64_t fixed_count(sn_module *m, const sn_node *n) {
+    int64_t v = -1;
+    sn_dim_is_const(m, sn_dim_product(m, n->rank, n->shape), &v);
+    return v;
+}
+
+static bool add_owned(sn_session *s, bound **list, int *count, const sn_node *n, sn_error *err) {
+    const char *name = sn_attr_str(n, SN_A_name, "");
+    int64_t elements = fixed_count(s->p->m, n);
+    if (find_bound(*list, *count, name)) return true;
+    if (elements < 0)
+        return sn_fail(err, SN_ERR_SHAPE,
+                       "'%s' has a symbolic shape; parameters and states need a fixed one", name);
+    size_t bytes = (size_t)elements * sn_dtype_size((sn_dtype)n->dtype);
+    size_t rounded = (bytes + 64) & ~(size_t)63;
+    void *data = aligned_alloc(64, rounded);
+    if (!data)
+        return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for '%s'", rounded, name);
+    memset(data, 0, rounded);
+    if (add_bound(list, count, (bound){name, data, true, bytes}, err)) return true;
+    free(data);
+    return false;
+}
+
+static bool add_state(sn_session *s, const sn_node *n, void *ctx, sn_error *err) {
+    (void)ctx;
+    return add_owned(s, &s->state, &s->n_state, n, err);
+}
+
+/* Where parameters come from: a file, or arrays. */
+typedef struct origin {
+    const sn_weights *weights;
+    const sn_arg_binding *array;
+    int n_array;
+    sn_problems problems;
+} origin;
+
+static bool add_weight(sn_session *s, const sn_node *n, origin *o, sn_error *err) {
+    const char *name = sn_attr_str(n, SN_A_name, "");
+    int64_t shape[SN_MAX_RANK];
+    for (int a = 0; a < n->rank; a++) shape[a] = n->shape[a];
+    const sn_weight *w = sn_weights_need(o->weights, name, n->rank, shape, &o->problems);
+    if (!w) return true; /* reported with all the others */
+    if (w->dtype == n->dtype && ((uintptr_t)w->data & 3) == 0)
+        return add_bound(&s->param, &s->n_param,
+                         (bound){name, (void *)(uintptr_t)w->data, false, w->bytes}, err);
+    if (n->dtype != SN_F32 || !sn_dtype_is_float(w->dtype))
+        return sn_fail(err, SN_ERR_FILE, "%s: tensor '%s' is %s, the model needs %s",
+                       sn_weights_path(o->weights), name, sn_dtype_name(w->dtype),
+                       sn_dtype_name((sn_dtype)n->dtype));
+    if (!add_owned(s, &s->param, &s->n_param, n, err)) return false;
+    sn_weight_to_f32(w, find_bound(s->param, s->n_param, name)->data);
+    return true;
+}
+
+static bool add_array(sn_session *s, const sn_node *n, origin *o, sn_error *err) {
+    const char *name = sn_attr_str(n, SN_A_name, "");
+    const sn_arg_binding *a = NULL;
+    for (int i = 0; i < o->n_array && !a; i++)
+        if (!strcmp(o->array[i].name, name)) a = &o->array[i];
+    if (!a) return sn_fail(err, SN_ERR_USAGE, "parameter '%s' is not bound", name);
+    bool fits = a->dtype == n->dtype && a->rank == n->rank;
+    for (int i = 0; fits && i < n->rank; i++) fits = a->shape[i] == n->shape[i];
+    if (!fits)
+        return sn_fail(err, SN_ERR_SHAPE,
+                       "parameter '%s' is bound to a tensor of another type or shape", name);
+    return add_bound(&s->param, &s->n_param, (bound){name, a->data, false, 0}, err);
+}
+
+static bool add_param(sn_session *s, const sn_node *n, void *ctx, sn_error *err) {
+    origin *o = ctx;
+    const char *name = sn_attr_str(n, SN_A_name, "");
+    if (find_bound(s->param, s->n_param, name)) return true;
+    if (is_prepared(name)) return add_owned(s, &s->param, &s->n_param, n, err);
+    return o->weights ? add_weight(s, n, o, err) : add_array(s, n, o, err);
+}
+
+/* ---- running ---- */
+
+typedef struct request {
+    sn_session *s;
+    const sn_compiled_entry *c;
+    const sn_arg_binding *in, *out;
+    int n_in, n_out;
+    int64_t symbol[MAX_SYMBOLS];
+    bool known[MAX_SYMBOLS];
+    sn_error *err;
+} request;
+
+static const sn_arg_binding *find_arg(const sn_arg_binding *list, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i].name, name)) return &list[i];
+    return NULL;
+}
+
+static void shape_text(int rank, const int64_t *shape, char *buf, size_t size) {
+    size_t at = (size_t)snprintf(buf, size, "[");
+    for (int i = 0; i < rank && at + 24 < size; i++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%lld", i ? "," : "", (long long)shape[i]);
+    snprintf(buf + at, size - at, "]");
+}
+
+static bool misfit(const request *r, const sn_node *n, const sn_arg_binding *a) {
+    char want[128], have[128];
+    sn_shape_print(n->m, n->rank, n->shape, want, sizeof want);
+    shape_text(a->rank, a->shape, have, sizeof have);
+    return sn_fail(r->err, SN_ERR_SHAPE, "%s: '%s' must be %s%s, not %s%s",
+                   r->c->unit.plan->entry->name, a->name, sn_dtype_name((sn_dtype)n->dtype), want,
+                   sn_dtype_name(a->dtype), have);
+}
+
+/* The symbol if d is exactly one; -1 otherwise. */
+static int lone_symbol(const sn_module *m, sn_dim d) {
+    const uint8_t *exponent;
+    if (d >= 0 || sn_dim_terms(m, d) != 1 || sn_dim_term(m, d, 0, &exponent) != 1) return -1;
+    int found = -1;
+    for (int s = 0; s < sn_symbol_count(m); s++) {
+        if (!exponent[s]) continue;
+        if (exponent[s] > 1 || found >= 0) return -1;
+        found = s;
+    }
+    return found;
+}
+
+static bool solve(request *r, const sn_node *n, const sn_arg_binding *a) {
+    sn_module *m = r->s->p->m;
+    if (a->dtype != n->dtype || a->rank != n->rank) return misfit(r, n, a);
+    for (int i = 0; i < n->rank; i++) {
+        int sym = lone_symbol(m, n->shape[i]);
+        if (sym < 0 || r->known[sym]) continue;
+        r->symbol[sym] = a->shape[i];
+        r->known[sym] = true;
+    }
+    return true;
+}
+
+static bool check_symbols(request *r, sn_dim d) {
+    sn_module *m = r->s->p->m;
+    for (int t = 0; t < sn_dim_terms(m, d); t++) {
+        const uint8_t *exponent;
+        sn_dim_term(m, d, t, &exponent);
+        for (int s = 0; s < sn_symbol_count(m); s++)
+            if (exponent[s] && !r->known[s])
+                return sn_fail(
+                    r->err, SN_ERR_USAGE,
+                    "%s: the dimension %s follows from no input; bind it with SN_BIND_DIM",
+                    r->c->unit.plan->entry->name, sn_symbol_at(m, s)->name);
+    }
+    return true;
+}
+
+static bool check_shape(request *r, const sn_node *n, const sn_arg_binding *a) {
+    for (int i = 0; i < n->rank; i++)
+        if (a->shape[i] != sn_dim_eval(n->m, n->shape[i], r->symbol)) return misfit(r, n, a);
+    return true;
+}
+
+static bool check_bounds(request *r) {
+    sn_module *m = r->s->p->m;
+    for (int s = 0; s < sn_symbol_count(m); s++) {
+        const sn_symbol *sym = sn_symbol_at(m, s);
+        if (r->known[s] && (r->symbol[s] < sym->lo || r->symbol[s] > sym->hi))
+            return sn_fail(r->err, SN_ERR_RANGE, "%s: %s = %lld is outside its range %lld..%lld",
+                           r->c->unit.plan->entry->name, sym->name, (long long)r->symbol[s],
+                           (long long)sym->lo, (long long)sym->hi);
+    }
+    return true;
+}
+
+/* Slices whose end could not be proved to lie inside at compile time: past + new tokens against the
+ * context, say. */
+static bool check_ranges(request *r) {
+    sn_module *m = r->s->p->m;
+    for (int i = 0; i < r->c->n_range; i++) {
+        const sn_range_check *k = &r->c->range[i];
+        int64_t end = sn_dim_eval(m, k->end, r->symbol),
+                extent = sn_dim_eval(m, k->extent, r->symbol);
+        char text[128];
+        if (end <= extent) continue;
+        sn_dim_print(m, k->end, text, sizeof text);
+        return sn_fail(
+            r->err, SN_ERR_RANGE,
+            "%s: %s = %lld is over the limit of %lld that the model has room for (%s:%d)",
+            r->c->unit.plan->entry->name, text, (long long)end, (long long)extent,
+            k->loc.file ? k->loc.file : "?", k->loc.line);
+    }
+    return true;
+}
+
+static bool solve_all(request *r) {
+    sn_module *m = r->s->p->m;
+    const sn_plan *plan = r->c->unit.plan;
+    for (int i = 0; i < r->n_in; i++) {
+        int sym =
+            r->in[i].rank == 0 && r->in[i].dtype == SN_I64 ? sn_symbol_find(m, r->in[i].name) : -1;
+        if (sym < 0) continue;
+        memcpy(&r->symbol[sym], r->in[i].data, sizeof(int64_t));
+        r->known[sym] = true;
+    }
+    for (int i = 0; i < plan->n_input; i++) {
+        const sn_arg_binding *a = find_arg(r->in, r->n_in, plan->input[i].name);
+        if (!a)
+            return sn_fail(r->err, SN_ERR_USAGE, "%s: input '%s' is not bound", plan->entry->name,
+                           plan->input[i].name);
+        if (!solve(r, plan->input[i].node, a)) return false;
+    }
+    for (int i = 0; i < plan->n_input; i++) {
+        const sn_node *n = plan->input[i].node;
+        for (int d = 0; d < n->rank; d++)
+            if (n->shape[d] < 0 && !check_symbols(r, n->shape[d])) return false;
+        if (!check_shape(r, n, find_arg(r->in, r->n_in, plan->input[i].name))) return false;
+    }
+    for (int k = 0; k < plan->n_step; k++)
+        for (int d = 0; d < r->c->unit.kernel[k].n_dim; d++)
+            if (!check_symbols(r, r->c->unit.kernel[k].dim[d])) return false;
+    return check_bounds(r) && check_ranges(r);
+}
+
+static int64_t element_at(const sn_arg_binding *a, int64_t i) {
+    return a->dtype == SN_I64 ? ((const int64_t *)a->data)[i] : ((const int32_t *)a->data)[i];
+}
+
+static bool check_indices(request *r) {
+    for (int i = 0; i < r->c->n_limit; i++) {
+        const sn_index_limit *l = &r->c->limit[i];
+        const sn_arg_binding *a = find_arg(r->in, r->n_in, l->input);
+        if (!a || (a->dtype != SN_I32 && a->dtype != SN_I64)) continue;
+        int64_t n = 1;
+        for (int d = 0; d < a->rank; d++) n *= a->shape[d];
+        for (int64_t j = 0; j < n; j++) {
+            int64_t v = element_at(a, j);
+            if (v < 0 || v >= l->limit)
+                return sn_fail(r->err, SN_ERR_RANGE,
+                               "%s: element %lld of '%s' is %lld, outside 0..%lld",
+                               r->c->unit.plan->entry->name, (long long)j, a->name, (long long)v,
+                               (long long)l->limit - 1);
+        }
+    }
+    return true;
+}
+
+static const sn_binding *output_of(const sn_plan *plan, const char *name) {
+    for (int i = 0; i < plan->entry->n_output; i++)
+        if (!strcmp(plan->entry->output[i].name, name)) return &plan->entry->output[i];
+    return NULL;
+}
+
+static bool check_outputs(request *r) {
+    for (int i = 0; i < r->n_out; i++) {
+        const sn_binding *o = output_of(r->c->unit.plan, r->out[i].name);
+        if (!o)
+            return sn_fail(r->err, SN_ERR_USAGE, "%s has no output '%s'",
+                           r->c->unit.plan->entry->name, r->out[i].name);
+        if (r->out[i].dtype != o->node->dtype || r->out[i].rank != o->node->rank)
+            return misfit(r, o->node, &r->out[i]);
+        if (!check_shape(r, o->node, &r->out[i])) return false;
+    }
+    return true;
+}
+
+/* The table of buffers that are not temporaries. Outputs nobody wants share spare memory, one after
+ * the other. */
+static bool fill_table(request *r, void **table) {
+    sn_session *s = r->s;
+    const sn_unit *u = &r->c->unit;
+    size_t spare = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        size_t at = 0;
+        for (int i = 0; i < u->plan->n_buffer; i++) {
+            const sn_buffer *b = &u->plan->buffer[i];
+            if (b->kind == SN_BUF_TEMP) continue;
+            const sn_arg_binding *a = b->kind == SN_BUF_INPUT ? find_arg(r->in, r->n_in, b->name)
+                                      : b->kind == SN_BUF_OUTPUT
+                                          ? find_arg(r->out, r->n_out, b->name)
+                                          : NULL;
+            const bound *own = b->kind == SN_BUF_PARAM   ? find_bound(s->param, s->n_param, b->name)
+                               : b->kind == SN_BUF_STATE ? find_bound(s->state, s->n_state, b->name)
+                                                         : NULL;
+            void *p = a ? a->data : own ? own->data : NULL;
+            if (b->kind == SN_BUF_OUTPUT && !a) {
+                size_t bytes =
+                    (size_t)sn_dim_eval(s->p->m, b->count, r->symbol) * sn_dtype_size(b->dtype);
+                p = pass ? (char *)s->spare.data + at : NULL;
+                at += (bytes + 63) & ~(size_t)63;
+            }
+            table[u->table[i]] = p;
+        }
+        spare = at;
+        if (!pass && !grow(&s->spare, spare + 64, r->err)) return false;
+    }
+    return true;
+}
+
+static bool execute(request *r) {
+    sn_session *s = r->s;
+    void **table = malloc(sizeof *table * (size_t)(r->c->unit.n_table + 1));
+    if (!table) return sn_fail(r->err, SN_ERR_MEMORY, "out of memory");
+    int64_t bytes = r->c->workspace(r->symbol, s->threads.n);
+    bool ok = fill_table(r, table) && grow(&s->workspace, (size_t)bytes + 64, r->err);
+    if (ok) {
+        s->running = r->c;
+        s->host_error = (sn_error){0};
+        sn_call call = {table, r->symbol, s->workspace.data, &s->threads, s};
+        if (r->c->run(&call)) ok = sn_fail(r->err, s->host_error.code, "%s", s->host_error.message);
+    }
+    free(table);
+    return ok;
+}
+
+bool sn_run(sn_session *s, const char *entry, const sn_arg_binding *in, int n_in,
+            const sn_arg_binding *out, int n_out, sn_error *err) {
+    request r = {.s = s,
+                 .c = sn_program_entry(s->p, entry),
+                 .in = in,
+                 .out = out,
+                 .n_in = n_in,
+                 .n_out = n_out,
+                 .err = err};
+    if (!r.c)
+        return sn_fail(err, SN_ERR_USAGE, "module %s has no entry '%s'", sn_module_name(s->p->m),
+                       entry);
+    return solve_all(&r) && check_indices(&r) && check_outputs(&r) && execute(&r);
+}
+
+int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding *in, int n_in,
+                    const char *output, int64_t shape[8], sn_error *err) {
+    sn_session s = {.p = (sn_program *)(uintptr_t)p};
+    request r = {.s = &s, .c = sn_program_entry(p, entry), .in = in, .n_in = n_in, .err = err};
+    if (!r.c) {
+        sn_fail(err, SN_ERR_USAGE, "module %s has no entry '%s'", sn_module_name(p->m), entry);
+        return -1;
+    }
+    const sn_binding *o = output_of(r.c->unit.plan, output);
+    if (!o) {
+        sn_fail(err, SN_ERR_USAGE, "%s has no output '%s'", entry, output);
+        return -1;
+    }
+    if (!solve_all(&r)) return -1;
+    for (int i = 0; i < o->node->rank; i++)
+        shape[i] = sn_dim_eval(p->m, o->node->shape[i], r.symbol);
+    return o->node->rank;
+}
+
+/* ---- primitives of the host ---- */
+
+static int64_t dim_of(const sn_kernel *k, const int64_t *dim, sn_dim d) {
+    int64_t v;
+    return sn_dim_is_const(k->m, d, &v) ? v : dim[sn_kernel_dim_slot(k, d)];
+}
+
+int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *dim) {
+    sn_session *s = host;
+    const sn_kernel *k = &s->running->unit.kernel[step];
+    const sn_view *a = &k->step->in[0], *b = &k->step->in[1], *c = &k->step->out[0];
+    int nb = a->rank - 2;
+    sn_dnnl_matmul d = {.n_batch = nb};
+    for (int i = 0; i < nb; i++) {
+        d.batch[i] = dim_of(k, dim, a->shape[i]);
+        d.a_batch[i] = dim_of(k, dim, a->stride[i]);
+        d.b_batch[i] = dim_of(k, dim, b->stride[i]);
+        d.c_batch[i] = dim_of(k, dim, c->stride[i]);
+    }
+    d.m = dim_of(k, dim, a->shape[nb]);
+    d.k = dim_of(k, dim, a->shape[nb + 1]);
+    d.n = dim_of(k, dim, b->shape[nb + 1]);
+    d.a_row = dim_of(k, dim, a->stride[nb]);
+    d.a_col = dim_of(k, dim, a->stride[nb + 1]);
+    d.b_row = dim_of(k, dim, b->stride[nb]);
+    d.b_col = dim_of(k, dim, b->stride[nb + 1]);
+    d.c_row = dim_of(k, dim, c->stride[nb]);
+    d.c_col = dim_of(k, dim, c->stride[nb + 1]);
+    if (!s->dnnl && !(s->dnnl = sn_dnnl_create(&s->host_error))) return 1;
+    return sn_dnnl_run_matmul(s->dnnl, &d, buf[0], buf[1], NULL, buf[2], &s->host_error) ? 0 : 1;
+}
+
+/* ---- life ---- */
+
+static bool prepare(sn_session *s, sn_error *err) {
+    sn_compiled_entry *c = sn_program_entry(s->p, "@prepare");
+    if (!c) return true;
+    const sn_entry *e = c->unit.plan->entry;
+    sn_arg_binding *out = calloc((size_t)e->n_output, sizeof *out);
+    if (!out) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < e->n_output; i++) {
+        const sn_node *n = e->output[i].node;
+        bound *b = find_bound(s->param, s->n_param, e->output[i].name);
+        out[i] = (sn_arg_binding){e->output[i].name, (sn_dtype)n->dtype, n->rank, n->shape,
+                                  b ? b->data : NULL};
+    }
+    bool ok = sn_run(s, "@prepare", NULL, 0, out, e->n_output, err);
+    free(out);
+    return ok;
+}
+
+static sn_session *open_session(sn_program *p, origin *o, sn_error *err) {
+    sn_session *s = calloc(1, sizeof *s);
+    sn_error own = {0};
+    if (!s) {
+        sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        return NULL;
+    }
+    s->p = p;
+    bool ok = sn_threads_init(&s->threads, p->threads, &own) &&
+              each_leaf(s, SN_OP_param, add_param, o, &own) &&
+              each_leaf(s, SN_OP_state, add_state, NULL, &own);
+    if (ok && o->weights)
+        ok = sn_problems_check(&o->problems, sn_weights_path(o->weights), SN_ERR_FILE, &own);
+    if (ok && prepare(s, &own)) return s;
+    sn_fail(err, own.code, "%s", own.message);
+    sn_session_free(s);
+    return NULL;
+}
+
+sn_session *sn_session_new(sn_program *p, const sn_weights *w, sn_error *err) {
+    origin o = {.weights = w};
+    return open_session(p, &o, err);
+}
+
+sn_session *sn_session_new_arrays(sn_program *p, const sn_arg_binding *param, int n,
+                                  sn_error *err) {
+    origin o = {.array = param, .n_array = n};
+    return open_session(p, &o, err);
+}
+
+static void free_bound(bound *list, int n) {
+    for (int i = 0; i < n; i++)
+        if (list[i].owned) free(list[i].data);
+    free(list);
+}
+
+void sn_session_free(sn_session *s) {
+    if (!s) return;
+    free_bound(s->param, s->n_param);
+    free_bound(s->state, s->n_state);
+    free(s->workspace.data);
+    free(s->spare.data);
+    if (s->dnnl) sn_dnnl_destroy(s->dnnl);
+    sn_threads_free(&s->threads);
+    free(s);
+}
+
+void sn_session_reset(sn_session *s) {
+    for (int i = 0; i < s->n_state; i++) memset(s->state[i].data, 0, s->state[i].bytes);
+}
+
+static bound *need_state(const sn_session *s, const char *name, size_t bytes, sn_error *err) {
+    bound *b = find_bound(s->state, s->n_state, name);
+    if (!b)
+        sn_fail(err, SN_ERR_USAGE, "there is no state '%s'", name);
+    else if (b->bytes != bytes) {
+        sn_fail(err, SN_ERR_SHAPE, "state '%s' has %zu bytes, not %zu", name, b->bytes, bytes);
+        b = NULL;
+    }
+    return b;
+}
+
+bool sn_state_read(const sn_session *s, const char *name, void *data, size_t bytes, sn_error *err) {
+    bound *b = need_state(s, name, bytes, err);
+    if (b) memcpy(data, b->data, bytes);
+    return b != NULL;
+}
+
+bool sn_state_write(sn_session *s, const char *name, const void *data, size_t bytes,
+                    sn_error *err) {
+    bound *b = need_state(s, name, bytes, err);
+    if (b) memcpy(b->data, data, bytes);
+    return b != NULL;
+}
