@@ -63,6 +63,7 @@ static int item_of(sn_body *b, const sn_node *n, int shift) {
     sn_item it = {.n = n, .shift = shift, .cache = -1, .out = -1};
     for (int i = 0; i < n->n_in; i++)
         it.op[i] = captures(n, i) ? -1 : item_of(b, n->in[i], operand_shift(n, shift, i));
+    for (int a = 0; a < n->rank; a++) it.place[a] = (uint8_t)(a + shift);
     derive(b, &it);
     b->item[b->n_item] = it;
     return b->n_item++;
@@ -100,7 +101,7 @@ static bool mergeable(const sn_body *b, int a) {
         bool looks = n->op == SN_OP_iota || n->op == SN_OP_gather || sn_attr_get(n, SN_A_axes);
         const sn_attr *axes = sn_attr_get(n, SN_A_axes);
         uint32_t at = it->vary;
-        for (int j = 0; axes && j < axes->n; j++) at |= 1u << (axes->v[j] + it->shift);
+        for (int j = 0; axes && j < axes->n; j++) at |= 1u << it->place[axes->v[j]];
         if (axes && !(at & ~it->vary & pair))
             continue; /* a reduction of other axes does not mind */
         if (looks && (at & pair)) return false;
@@ -135,6 +136,7 @@ static void merge(sn_body *b, int a) {
         uint32_t low = b->item[i].vary & ((1u << a) - 1), high = b->item[i].vary >> (a + 1);
         high |= b->item[i].vary >> a & 1;
         b->item[i].vary = low | high << a;
+        for (int x = 0; x < b->item[i].n->rank; x++) b->item[i].place[x] -= b->item[i].place[x] > a;
     }
     b->rank--;
     if (b->row > a) b->row--;
@@ -142,18 +144,7 @@ static void merge(sn_body *b, int a) {
 
 static void merge_axes(sn_body *b) {
     for (int a = b->rank - 2; a >= 0; a--)
-        if (mergeable(b, a)) {
-            for (int i = 0; i < b->n_item;
-                 i++) { /* shifts count from the left: axes right of a move down */
-                sn_item *it = &b->item[i];
-                if (it->n->op == SN_OP_iota || it->n->op == SN_OP_gather) {
-                    int axis = it->shift + (int)sn_attr_int(it->n, SN_A_axis, 0);
-                    if (axis > a) it->shift--;
-                } else if (it->shift > a)
-                    it->shift--;
-            }
-            merge(b, a);
-        }
+        if (mergeable(b, a)) merge(b, a);
 }
 
 static void find_stages(sn_body *b) {
@@ -297,7 +288,7 @@ static em_val emit_arg(sn_body *b, const sn_item *it, bool vector) {
 }
 
 static em_val emit_iota(sn_body *b, const sn_item *it, bool vector) {
-    int axis = it->shift + (int)sn_attr_int(it->n, SN_A_axis, 0);
+    int axis = it->place[sn_attr_int(it->n, SN_A_axis, 0)];
     if (!it->vary) return sn_emit_const(b->e, (sn_dtype)it->n->dtype, 0); /* an axis of size 1 */
     em_val i = axis_index(b, axis, vector);
     return em_convert(b->e, i, SN_I64, (sn_dtype)it->n->dtype);
@@ -318,7 +309,7 @@ static em_val emit_gather(sn_body *b, const sn_item *it, bool vector) {
     bool along_row = false;
     for (int a = 0; a < x->rank; a++) {
         if (a == axis || x->shape[a] == 1) continue;
-        int d = it->shift + (a < axis ? a : a + n_index - 1);
+        int d = it->place[a < axis ? a : a + n_index - 1];
         if (d == b->row && vector) {
             along_row = true;
             if (v->stride[a] == 1 && lanes == 1)
@@ -367,7 +358,7 @@ static em_val emit_random(sn_body *b, const sn_item *it, bool vector) {
     em_val at = em_i64(e, 0); /* row-major position in the random tensor */
     for (int a = 0; a < n->rank; a++) {
         at = em_mul(e, at, sn_kernel_dim(e, b->k, n->shape[a]));
-        if (n->shape[a] != 1) at = em_add(e, at, axis_index(b, a + it->shift, vector));
+        if (n->shape[a] != 1) at = em_add(e, at, axis_index(b, it->place[a], vector));
     }
     em_val low32 = em_like(e, at, 4294967295.0), c4 = em_lshr(e, at, em_like(e, at, 2));
     em_val c[4] = {em_and(e, c4, low32), em_lshr(e, c4, em_like(e, c4, 32)),

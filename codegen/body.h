@@ -9,10 +9,12 @@
 
 enum { SN_BODY_IN = 40 }; /* operands of one kernel at the most */
 
-/* A node at a place: its axis a lies on axis a + shift of the domain. */
+/* A node at a place: when it is made its axis a lies on axis a + shift of the domain; place[]
+ * follows the merging of axes. */
 typedef struct sn_item {
     const sn_node *n;
     int shift;
+    uint8_t place[SN_MAX_RANK]; /* domain axis of each of the node's axes */
     int op[SN_MAX_RANK + 1]; /* operand items; -1: captured tensor, read by gather, at or random */
     uint32_t vary;           /* axes of the domain along which the value changes */
     int stage;               /* row reductions that must be finished before it can be computed */
