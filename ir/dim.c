@@ -446,7 +446,7 @@ int64_t sn_dim_hi(const sn_module *m, sn_dim d) {
 }
 
 uint64_t sn_dim_hash(const sn_module *m, sn_dim d) {
-    return d >= 0 ? (uint64_t)d : stored(m, d)->hash;
+    return is_plain(d) ? (uint64_t)d : stored(m, d)->hash;
 }
 
 bool sn_dim_le(sn_module *m, sn_dim a, sn_dim b) {
