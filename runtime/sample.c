@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 typedef struct candidate {
-    float logit;
+    float logit, weight;
     int32_t token;
 } candidate;
 
@@ -15,7 +15,6 @@ struct sn_sampler {
     size_t vocab;
     sn_rng rng;
     candidate *cand; /* [vocab] */
-    float *weight;   /* [vocab], by place in cand */
 };
 
 static bool check_options(const sn_sample_options *o, size_t vocab, sn_error *err) {
@@ -36,11 +35,8 @@ static bool check_options(const sn_sample_options *o, size_t vocab, sn_error *er
 sn_sampler *sn_sampler_new(const sn_sample_options *options, size_t vocab, sn_error *err) {
     if (!check_options(options, vocab, err)) return NULL;
     sn_sampler *s = calloc(1, sizeof *s);
-    if (s) {
-        s->cand = calloc(vocab, sizeof *s->cand);
-        s->weight = calloc(vocab, sizeof *s->weight);
-    }
-    if (!s || !s->cand || !s->weight) {
+    if (s) s->cand = calloc(vocab, sizeof *s->cand);
+    if (!s || !s->cand) {
         sn_sampler_free(s);
         sn_fail(err, SN_ERR_MEMORY, "sample: no memory for %zu tokens", vocab);
         return NULL;
@@ -54,7 +50,6 @@ sn_sampler *sn_sampler_new(const sn_sample_options *options, size_t vocab, sn_er
 void sn_sampler_free(sn_sampler *s) {
     if (!s) return;
     free(s->cand);
-    free(s->weight);
     free(s);
 }
 
@@ -73,91 +68,120 @@ static bool ranks_before(candidate a, candidate b) {
     return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
-static int compare_rank(const void *a, const void *b) {
-    const candidate *x = a, *y = b;
-    return ranks_before(*x, *y) ? -1 : 1; /* tokens differ, so never equal */
+/* Restores the heap below place i of heap[n]: the best candidate on top, or the worst. */
+static void sift_down(candidate *heap, size_t n, size_t i, bool best) {
+    candidate c = heap[i];
+    for (size_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && ranks_before(heap[child + 1], heap[child]) == best) child++;
+        if (ranks_before(heap[child], c) != best) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = c;
 }
 
-/* Restores the heap (worst candidate on top) below place i of heap[n]. */
-static void sift_down(candidate *heap, size_t n, size_t i) {
-    for (size_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && ranks_before(heap[child], heap[child + 1])) child++;
-        if (!ranks_before(heap[i], heap[child])) return;
-        candidate t = heap[i];
-        heap[i] = heap[child];
-        heap[child] = t;
-    }
+static void make_heap(candidate *heap, size_t n, bool best) {
+    for (size_t i = n / 2; i-- > 0;) sift_down(heap, n, i, best);
 }
 
 /* Moves the k best of cand[n] to its front, in no order: a heap of the best k seen so far. */
 static void select_best(candidate *cand, size_t n, size_t k) {
-    for (size_t i = k / 2; i-- > 0;) sift_down(cand, k, i);
+    make_heap(cand, k, false);
     for (size_t i = k; i < n; i++)
         if (ranks_before(cand[i], cand[0])) {
             cand[0] = cand[i];
-            sift_down(cand, k, 0);
+            sift_down(cand, k, 0, false);
         }
 }
 
-static double fill_weights(sn_sampler *s, size_t n, float max) {
+static double fill_weights(candidate *cand, size_t n, float max, double tau) {
     double sum = 0;
-    double tau = (double)s->opt.temperature;
     for (size_t i = 0; i < n; i++) {
         /* in f64 the difference is finite, so that tau = infinity makes every weight 1 */
-        s->weight[i] = expf((float)(((double)s->cand[i].logit - (double)max) / tau));
-        sum += (double)s->weight[i];
+        cand[i].weight = expf((float)(((double)cand[i].logit - (double)max) / tau));
+        sum += (double)cand[i].weight;
     }
     return sum;
 }
 
-/* Keeps the nucleus of cand[n], sorted; returns its size and its mass in *sum. */
-static size_t keep_nucleus(sn_sampler *s, size_t n, float max, double *sum) {
-    /* If a token lighter than (1-p)/(n-1) of the mass were needed, the lighter rest would outweigh
-     * 1-p; so only the others are sorted (as llama2.c does). The best one always stays. */
-    double p = (double)s->opt.top_p, target = p * *sum;
-    double light = n > 1 ? (1 - p) * *sum / (double)(n - 1) * 0.999 : 0;
-    size_t kept = 0, best = 0;
-    for (size_t i = 1; i < n; i++)
-        if (ranks_before(s->cand[i], s->cand[best])) best = i;
-    for (size_t i = 0; i < n; i++)
-        if (i == best || (double)s->weight[i] >= light) s->cand[kept++] = s->cand[i];
-    qsort(s->cand, kept, sizeof *s->cand, compare_rank);
-    fill_weights(s, kept, max);
-    *sum = 0;
-    for (size_t i = 0; i < kept; i++)
-        if ((*sum += (double)s->weight[i]) >= target) return i + 1;
-    return kept;
+/* Takes the best of cand[n], whose mass is *sum, until they have the part p of it; returns how
+ * many. They end up at the end, the best one last; *sum becomes their mass. */
+static size_t take_nucleus(candidate *cand, size_t *count, double p, double *sum) {
+    /* If a candidate lighter than (1-p)/(n-1) of the mass were needed, the others as light as it
+     * would outweigh 1-p; so they need no ranking (as in llama2.c). The best one has weight 1 and
+     * stays. */
+    double target = p * *sum, light = 0.999 * (1 - p) * *sum / (double)*count;
+    size_t n = 0;
+    for (size_t i = 0; i < *count; i++)
+        if ((double)cand[i].weight >= fmin(light, 1)) cand[n++] = cand[i];
+    size_t left = *count = n;
+    make_heap(cand, n, true);
+    for (*sum = 0; left && *sum < target;) {
+        candidate top = cand[0];
+        cand[0] = cand[--left];
+        if (left) sift_down(cand, left, 0, true);
+        cand[left] = top;
+        *sum += (double)top.weight;
+    }
+    return n - left;
+}
+
+/* The largest logit; -infinity and an error if one is NaN or +infinity, or if there is no other.
+ * In lanes, so that the compiler can use vectors. */
+static float check_logits(const float *logits, size_t n, sn_error *err) {
+    enum { LANES = 16 };
+    float max[LANES], best = -INFINITY;
+    int bad[LANES] = {0}, any = 0;
+    for (int k = 0; k < LANES; k++) max[k] = -INFINITY;
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            bad[k] |= !(logits[i + k] < INFINITY);
+            max[k] = logits[i + k] > max[k] ? logits[i + k] : max[k];
+        }
+    for (int k = 0; k < LANES; k++) {
+        any |= bad[k];
+        best = max[k] > best ? max[k] : best;
+    }
+    for (; i < n; i++) {
+        any |= !(logits[i] < INFINITY);
+        best = logits[i] > best ? logits[i] : best;
+    }
+    for (i = 0; any && i < n; i++)
+        if (!(logits[i] < INFINITY)) {
+            sn_fail(err, SN_ERR_RANGE, "sample: logit of token %zu is %f", i, (double)logits[i]);
+            return -INFINITY;
+        }
+    if (best == -INFINITY) sn_fail(err, SN_ERR_RANGE, "sample: all %zu logits are -infinity", n);
+    return best;
 }
 
 int32_t sn_sampler_next(sn_sampler *s, const float *logits, sn_error *err) {
-    float max = -INFINITY;
+    candidate *cand = s->cand;
     size_t n = 0;
-    for (size_t i = 0; i < s->vocab; i++) {
-        float l = logits[i];
-        if (isnan(l) || l == INFINITY) {
-            sn_fail(err, SN_ERR_RANGE, "sample: logit of token %zu is %f", i, (double)l);
-            return -1;
-        }
-        if (l == -INFINITY) continue;
-        if (l > max) max = l;
-        s->cand[n++] = (candidate){l, (int32_t)i};
+    float max = check_logits(logits, s->vocab, err);
+    if (max == -INFINITY) return -1;
+    if (s->opt.temperature == 0) {
+        int32_t token = 0;
+        while (logits[token] != max) token++;
+        return token;
     }
-    if (n == 0) {
-        sn_fail(err, SN_ERR_RANGE, "sample: all %zu logits are -infinity", s->vocab);
-        return -1;
-    }
-    if (s->opt.temperature == 0) return (int32_t)sn_argmax(logits, s->vocab);
+    for (size_t i = 0; i < s->vocab; i++)
+        if (logits[i] > -INFINITY) cand[n++] = (candidate){logits[i], 0, (int32_t)i};
     if (s->opt.top_k > 0 && (size_t)s->opt.top_k < n) {
-        select_best(s->cand, n, (size_t)s->opt.top_k);
+        select_best(cand, n, (size_t)s->opt.top_k);
         n = (size_t)s->opt.top_k;
     }
-    double sum = fill_weights(s, n, max);
-    if (s->opt.top_p < 1) n = keep_nucleus(s, n, max, &sum);
+    double sum = fill_weights(cand, n, max, (double)s->opt.temperature);
+    if (s->opt.top_p < 1) {
+        size_t kept = take_nucleus(cand, &n, (double)s->opt.top_p, &sum);
+        cand += n - kept;
+        n = kept;
+    }
     double mark = sn_rng_uniform53(&s->rng) * sum, acc = 0;
     size_t last = 0; /* of positive weight: what a rounding of the sum may leave to it */
     for (size_t i = 0; i < n; i++) {
-        if (s->weight[i] > 0) last = i;
-        if ((acc += (double)s->weight[i]) > mark) return s->cand[i].token;
+        if (cand[i].weight > 0) last = i;
+        if ((acc += (double)cand[i].weight) > mark) return cand[i].token;
     }
-    return s->cand[last].token;
+    return cand[last].token;
 }
