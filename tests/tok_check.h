@@ -29,6 +29,7 @@ static inline char *read_whole(const char *path, size_t *size) {
 }
 
 static inline void write_whole(const char *path, const void *data, size_t size) {
+    remove(path); /* file systems flush a file that is cut to nothing and written anew */
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
     assert_int_equal(fwrite(data, 1, size, f), size);
