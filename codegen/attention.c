@@ -1,0 +1,578 @@
+/* attention.c: the plan of an attention kernel and its loops: threads, blocks of queries, tiles of
+ * keys, which of them to skip. */
+#include "codegen/attention_impl.h"
+#include "codegen/vmath.h"
+
+#include <math.h>
+#include <stdio.h>
+
+em_val att_size(em *e, sn_gemm_size s) {
+    return s.slot < 0 ? em_i64(e, s.value) : em_dim(e, s.slot);
+}
+
+em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head) {
+    em_val at = em_add(e, att_size(e, o->offset), em_mul(e, batch, att_size(e, o->batch)));
+    at = em_add(e, at, em_mul(e, head, att_size(e, o->head)));
+    return em_at(e, em_buf(e, o->buf), o->dtype, at);
+}
+
+em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type *params, int n) {
+    char name[256];
+    snprintf(name, sizeof name, "%s.%s", p->name, suffix);
+    em_val fn = em_function(e, name, e->tvoid, params, n);
+    unsigned kind = LLVMGetEnumAttributeKindForName("noinline", 8);
+    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
+                            LLVMCreateEnumAttribute(e->ctx, kind, 0));
+    return fn;
+}
+
+em_val att_scratch(em *e, int64_t at) {
+    return em_at_bytes(e, e->scratch, em_i64(e, at));
+}
+
+/* --- plan ------------------------------------------------------------------------------------- */
+
+static bool check_region(const sn_attention *a, const sn_region *r, int n_fixed, const char *what,
+                         bool is_mask, sn_error *err) {
+    if (!r) return true;
+    if (r->n_out != 1 || r->n_arg > n_fixed + a->n_captured)
+        return sn_fail(err, SN_ERR_INTERNAL,
+                       "attention: %s has %d arguments and %d results, not %d "
+                       "and 1",
+                       what, r->n_arg, r->n_out, n_fixed + a->n_captured);
+    if (r->out[0]->rank != 0 || (r->out[0]->dtype == SN_BOOL) != is_mask)
+        return sn_fail(err, SN_ERR_INTERNAL, "attention: %s must give one %s", what,
+                       is_mask ? "bool" : "number");
+    for (int i = !is_mask; i < n_fixed && i < r->n_arg; i++)
+        if (sn_dtype_is_float((sn_dtype)r->arg[i]->dtype) || r->arg[i]->dtype == SN_BOOL)
+            return sn_fail(err, SN_ERR_INTERNAL,
+                           "attention: argument %d of %s is a position, %s is "
+                           "no integer type",
+                           i, what, sn_dtype_name((sn_dtype)r->arg[i]->dtype));
+    return true;
+}
+
+static bool check_spec(const sn_attention *a, sn_error *err) {
+    if (a->d < 1 || a->dv < 1 || a->d > 4096 || a->dv > 4096)
+        return sn_fail(err, SN_ERR_INTERNAL, "attention: head sizes %d and %d", a->d, a->dv);
+    if (a->heads < 1 || a->group < 1 || a->heads % a->group)
+        return sn_fail(err, SN_ERR_INTERNAL, "attention: %d heads in groups of %d", a->heads,
+                       a->group);
+    const sn_attention_operand *o[] = {&a->q, &a->k, &a->v, &a->out};
+    for (int i = 0; i < 4; i++)
+        if (!sn_dtype_is_float(o[i]->dtype))
+            return sn_fail(err, SN_ERR_INTERNAL, "attention: operand %d is %s, not a float type", i,
+                           sn_dtype_name(o[i]->dtype));
+    return check_region(a, a->score, 5, "the score region", false, err) &&
+           check_region(a, a->mask, 4, "the mask region", true, err);
+}
+
+static bool is_static(sn_gemm_size s, int64_t v) {
+    return s.slot < 0 && s.value == v;
+}
+
+static int64_t place(int64_t *at, int64_t bytes) {
+    int64_t here = *at;
+    *at += (bytes + 63) / 64 * 64;
+    return here;
+}
+
+bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const sn_target *t,
+                   sn_dtype compute, sn_error *err) {
+    if (!check_spec(a, err)) return false;
+    *p = (att_plan){.a = a, .name = name, .t = compute, .esize = (int)sn_dtype_size(compute)};
+    p->lanes = sn_target_lanes(t, compute);
+    p->qb = ATT_NV * p->lanes;
+    p->piece = 16 / p->esize;
+    int regs = t->vector_regs;
+    for (int nv = 1; nv <= ATT_NV; nv++) {
+        p->key_rows[nv] = regs >= 32 ? (nv == 1 ? 16 : 8) : (nv == 1 ? 8 : 4);
+        p->out_rows[nv] = (regs - nv - 1) / nv < 24 ? (regs - nv - 1) / nv : 24;
+    }
+    /* rows next to each other need no copy; far apart they share cache sets and pages */
+    bool compact = is_static(a->k.row, a->d) && is_static(a->v.row, a->dv);
+    p->pack = !compact || a->k.dtype != compute || a->v.dtype != compute;
+    p->check_v = a->score || a->mask;
+    p->log2_scores = !a->score;
+    int64_t at = 0, column = p->qb * p->esize;
+    p->s_at = place(&at, (ATT_KEYS + 16) * column);
+    p->q_at = place(&at, a->d * column);
+    p->o_at = place(&at, a->dv * column);
+    p->max_at = place(&at, column);
+    p->m_at = place(&at, column);
+    p->l_at = place(&at, column);
+    p->seg_at = place(&at, ATT_SEGMENTS * 4 * 8);
+    p->key_at = place(&at, 16); /* head whose K and V are prepared (its number, keys so far) */
+    p->dummy_at = place(&at, (a->dv + 64) * 8);
+    p->tail_at = at;
+    return true;
+}
+
+/* After the fixed part: a flag for each tile, K, V. */
+static em_val flags_at(em *e, const att_plan *p, em_val tile) {
+    return em_at_bytes(e, att_scratch(e, p->tail_at), tile);
+}
+
+static em_val tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k) {
+    const sn_attention *a = p->a;
+    em_val flags =
+        em_and(e, em_add(e, em_ceil_div(e, tk, ATT_KEYS), em_i64(e, 63)), em_i64(e, -64));
+    em_val base = em_at_bytes(e, att_scratch(e, p->tail_at), flags);
+    em_val index = em_mul(e, k, em_i64(e, is_v ? a->dv : a->d));
+    if (is_v) index = em_add(e, index, em_mul(e, tk, em_i64(e, a->d)));
+    return em_at(e, base, p->t, index);
+}
+
+int64_t sn_attention_scratch(const sn_attention *a, const sn_target *t, sn_dtype compute,
+                             int64_t tk) {
+    att_plan p;
+    if (!att_plan_make(&p, a, "", t, compute, NULL)) return 0;
+    int64_t flags = ((tk + ATT_KEYS - 1) / ATT_KEYS + 63) / 64 * 64;
+    return p.tail_at + flags + (p.pack ? tk * (a->d + a->dv) * p.esize : 0) + 64;
+}
+
+/* --- a block of queries ----------------------------------------------------------------------- */
+
+typedef struct att_block {
+    const att_plan *p;
+    const att_micro *f;
+    em_val softmax, softmax_mask, prepare;
+    em_val batch, head, kv_head, q0, nv, rows, tq, tk;
+    em_val k_base, v_base;
+} att_block;
+
+static em_val column_at(em *e, const att_plan *p, em_val base, em_val v) {
+    return em_at(e, base, p->t, em_mul(e, v, em_i64(e, p->lanes)));
+}
+
+static em_val segment(em *e, const att_plan *p, em_val i, int field) {
+    em_val at = em_add(e, em_mul(e, i, em_i64(e, 4)), em_i64(e, field));
+    return em_at(e, att_scratch(e, p->seg_at), SN_I64, at);
+}
+
+static void put_segment(em *e, const att_plan *p, em_val i, em_val lo, em_val hi, em_val va,
+                        em_val vb) {
+    em_val f[] = {lo, hi, va, vb};
+    for (int k = 0; k < 4; k++) em_store(e, SN_I64, segment(e, p, i, k), f[k]);
+}
+
+/* Calls fn[n] for the run-time number n of vectors. */
+static void call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, int n_args) {
+    for (int nv = 1; nv <= ATT_NV; nv++) {
+        em_branch br = em_if(e, em_cmp(e, EM_EQ, n, em_i64(e, nv)));
+        em_call(e, fn[nv], args, n_args);
+        em_endif(e, &br);
+    }
+}
+
+/* K and V of the tile at k0: pointers and distance of rows. */
+typedef struct att_tile {
+    em_val k0, n;
+    em_val k, k_stride, v, v_stride, careful;
+} att_tile;
+
+/* Copies what is not yet copied of this head up to and including the tile, and notes where V is not
+ * finite. void prepare(buf, dim, scratch, batch, kv_head, upto) */
+static em_val emit_prepare(em *e, const att_plan *p) {
+    const sn_attention *a = p->a;
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64, e->i64};
+    em_val fn = att_function(e, p, "prepare", params, 6);
+    em saved = *e;
+    e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
+    em_val batch = em_param(e, 3), head = em_param(e, 4), tk = att_size(e, a->tk);
+    em_val until = att_scratch(e, p->key_at + 8), zero = em_i64(e, 0);
+    em_loop tile = em_for(e, em_load(e, SN_I64, until, 1), em_param(e, 5), em_i64(e, ATT_KEYS));
+    em_val end = em_imin(e, em_add(e, tile.i, em_i64(e, ATT_KEYS)), tk);
+    em_loop row = em_for(e, tile.i, end, em_i64(e, 1));
+    em_val bad = em_carry(e, &row, em_vf(e, 0)), now = bad;
+    for (int is_v = 0; is_v < 2; is_v++) {
+        const sn_attention_operand *o = is_v ? &a->v : &a->k;
+        if (!p->pack && !is_v) continue;
+        int d = is_v ? a->dv : a->d, whole = d / p->lanes * p->lanes;
+        em_val from =
+            em_at(e, att_base(e, o, batch, head), o->dtype, em_mul(e, row.i, att_size(e, o->row)));
+        em_val to = tail_rows(e, p, tk, is_v, row.i);
+        for (int c = 0; c < d; c += p->lanes) {
+            em_val i = em_i64(e, c), rest = em_i64(e, d - c), at = em_at(e, from, o->dtype, i);
+            em_val x = c < whole ? em_load(e, o->dtype, at, p->lanes)
+                                 : em_load_tail(e, o->dtype, at, p->lanes, rest);
+            if (is_v && p->check_v) now = em_fma(e, x, em_vf(e, 0), now);
+            if (!p->pack) continue;
+            at = em_at(e, to, p->t, i);
+            if (c < whole)
+                em_store(e, p->t, at, x);
+            else
+                em_store_tail(e, p->t, at, x, rest);
+        }
+    }
+    em_next(e, &row, bad, now);
+    em_end(e, &row);
+    if (p->check_v) { /* 0 x is NaN where x is not finite, and NaN stays */
+        em_val sum = em_reduce(e, EM_SUM, em_final(e, &row, bad));
+        em_val flag = em_int_cast(e, em_cmp(e, EM_NE, sum, em_f(e, 0)), e->i8);
+        em_val at = flags_at(e, p, LLVMBuildUDiv(e->b, tile.i, em_i64(e, ATT_KEYS), ""));
+        em_store(e, SN_U8, at, flag);
+    }
+    em_end(e, &tile);
+    em_store(e, SN_I64, until, em_imax(e, em_load(e, SN_I64, until, 1), em_param(e, 5)));
+    (void)zero;
+    em_ret(e, NULL);
+    e->buf = saved.buf, e->dim = saved.dim, e->scratch = saved.scratch;
+    return fn;
+}
+
+static void locate_tile(em *e, const att_block *b, att_tile *t) {
+    const att_plan *p = b->p;
+    if (b->prepare) {
+        em_val upto = em_add(e, t->k0, em_i64(e, ATT_KEYS));
+        em_val until = em_load(e, SN_I64, att_scratch(e, p->key_at + 8), 1);
+        em_branch br = em_if(e, em_cmp(e, EM_LT, until, upto));
+        em_val args[] = {e->buf, e->dim, e->scratch, b->batch, b->kv_head, upto};
+        em_call(e, b->prepare, args, 6);
+        em_endif(e, &br);
+    }
+    if (p->pack) {
+        t->k = tail_rows(e, p, b->tk, false, t->k0);
+        t->v = tail_rows(e, p, b->tk, true, t->k0);
+        t->k_stride = em_i64(e, p->a->d);
+        t->v_stride = em_i64(e, p->a->dv);
+    } else {
+        t->k_stride = att_size(e, p->a->k.row);
+        t->v_stride = att_size(e, p->a->v.row);
+        t->k = em_at(e, b->k_base, p->t, em_mul(e, t->k0, t->k_stride));
+        t->v = em_at(e, b->v_base, p->t, em_mul(e, t->k0, t->v_stride));
+    }
+    t->careful = em_i1(e, false);
+    if (p->check_v) {
+        em_val flag = flags_at(e, p, LLVMBuildUDiv(e->b, t->k0, em_i64(e, ATT_KEYS), ""));
+        t->careful = em_cmp(e, EM_NE, em_load(e, SN_U8, flag, 1), LLVMConstInt(e->i8, 0, false));
+    }
+}
+
+/* The tile's scores, weights and sums, segment by segment; lo[v], hi[v]: keys of vector v. */
+static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg, em_val partial,
+                      const em_val *lo, const em_val *hi) {
+    const att_plan *p = b->p;
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1);
+    em_val s = att_scratch(e, p->s_at), q = att_scratch(e, p->q_at), o = att_scratch(e, p->o_at);
+    em_val max_at = att_scratch(e, p->max_at);
+    if (!p->a->score)
+        for (int v = 0; v < ATT_NV; v++)
+            em_store_raw(e, em_vf(e, -INFINITY), em_at(e, max_at, p->t, em_i64(e, v * p->lanes)),
+                         16);
+    em_loop l = em_for(e, zero, n_seg, one);
+    em_val f[4];
+    for (int i = 0; i < 4; i++) f[i] = em_load(e, SN_I64, segment(e, p, l.i, i), 1);
+    em_val row = em_at(e, s, p->t, em_mul(e, f[0], em_i64(e, p->qb)));
+    em_val scores[] = {em_at(e, t->k, p->t, em_mul(e, f[0], t->k_stride)),
+                       t->k_stride,
+                       em_sub(e, f[1], f[0]),
+                       em_sub(e, t->n, f[0]),
+                       column_at(e, p, q, f[2]),
+                       column_at(e, p, row, f[2]),
+                       column_at(e, p, max_at, f[2])};
+    call_by_count(e, b->f->scores, em_sub(e, f[3], f[2]), scores, 7);
+    em_end(e, &l);
+
+    for (int v = 0; v < ATT_NV; v++) {
+        em_branch br = em_if(e, em_cmp(e, EM_LT, lo[v], hi[v]));
+        em_val args[] = {e->buf, e->dim, e->scratch, em_i64(e, v), lo[v],
+                         hi[v],  t->k0,  b->q0,      b->batch,     b->head};
+        if (b->softmax_mask) {
+            em_branch with = em_if(e, partial);
+            em_call(e, b->softmax_mask, args, 10);
+            em_else(e, &with);
+            em_call(e, b->softmax, args, 10);
+            em_endif(e, &with);
+        } else {
+            em_call(e, b->softmax, args, 10);
+        }
+        em_endif(e, &br);
+    }
+
+    em_branch quick = em_if(e, em_not(e, t->careful));
+    l = em_for(e, zero, n_seg, one);
+    for (int i = 0; i < 4; i++) f[i] = em_load(e, SN_I64, segment(e, p, l.i, i), 1);
+    row = em_at(e, s, p->t, em_mul(e, f[0], em_i64(e, p->qb)));
+    em_val sums[] = {em_at(e, t->v, p->t, em_mul(e, f[0], t->v_stride)), t->v_stride,
+                     column_at(e, p, row, f[2]), column_at(e, p, o, f[2]), em_sub(e, f[1], f[0])};
+    call_by_count(e, b->f->sums, em_sub(e, f[3], f[2]), sums, 5);
+    em_end(e, &l);
+    if (p->check_v) {
+        em_else(e, &quick);
+        for (int v = 0; v < ATT_NV; v++) {
+            em_branch br = em_if(e, em_cmp(e, EM_LT, lo[v], hi[v]));
+            row = em_at(e, s, p->t, em_mul(e, lo[v], em_i64(e, p->qb)));
+            em_val args[] = {em_at(e, t->v, p->t, em_mul(e, lo[v], t->v_stride)), t->v_stride,
+                             column_at(e, p, row, em_i64(e, v)), column_at(e, p, o, em_i64(e, v)),
+                             em_sub(e, hi[v], lo[v])};
+            em_call(e, b->f->careful_sums, args, 5);
+            em_endif(e, &br);
+        }
+    }
+    em_endif(e, &quick);
+}
+
+/* --- which tiles, which parts of a tile ------------------------------------------------------- */
+
+typedef struct classifier {
+    sn_interval_code code;
+    att_tables tables;
+} classifier;
+
+static void begin_classifier(em *e, const att_block *b, classifier *c,
+                             const sn_interval_code *coarse, sn_interval q) {
+    const sn_attention *a = b->p->a;
+    const sn_region *r = a->mask;
+    c->tables = (att_tables){.e = e, .a = a, .first = 4};
+    c->code = (sn_interval_code){
+        .at = att_table_range, .dim = att_dim_value, .ctx = &c->tables, .coarse = coarse};
+    sn_interval_begin(&c->code, e, r);
+    sn_interval_arg(&c->code, 0, (sn_interval){b->batch, b->batch}, ATT_DEP_HEAD);
+    sn_interval_arg(&c->code, 1, (sn_interval){b->head, b->head}, ATT_DEP_HEAD);
+    sn_interval_arg(&c->code, 2, q, ATT_DEP_Q);
+    for (int i = 4; i < r->n_arg; i++) {
+        if (r->arg[i]->rank || sn_dtype_is_float((sn_dtype)r->arg[i]->dtype)) continue;
+        em_val v = att_captured_scalar(e, a, i - 4);
+        if (r->arg[i]->dtype != SN_BOOL) v = em_convert(e, v, (sn_dtype)r->arg[i]->dtype, SN_I64);
+        sn_interval_arg(&c->code, i, (sn_interval){v, v}, ATT_DEP_HEAD);
+    }
+}
+
+static sn_interval finish_classifier(classifier *c, sn_interval k) {
+    sn_interval_arg(&c->code, 3, k, ATT_DEP_K);
+    sn_interval_emit(&c->code, ~0u);
+    return sn_interval_result(&c->code);
+}
+
+static em_val count_zeros(em *e, const char *which, em_val x) {
+    em_type t = LLVMTypeOf(x);
+    em_val args[] = {x, em_i1(e, false)};
+    return em_intrinsic(e, which, &t, 1, args, 2);
+}
+
+/* First and last group of keys that vector v of a partial tile may see. Groups are lanes. */
+static void emit_visible_groups(em *e, const att_block *b, const att_tile *t,
+                                const classifier *coarse, int v, em_val *lo, em_val *hi) {
+    enum { GROUPS = ATT_KEYS / ATT_GROUP };
+    const att_plan *p = b->p;
+    em_val q = em_add(e, b->q0, em_i64(e, (int64_t)v * p->lanes));
+    em_val q1 = em_imin(e, em_add(e, q, em_i64(e, p->lanes - 1)), em_sub(e, b->tq, em_i64(e, 1)));
+    classifier c;
+    begin_classifier(e, b, &c, &coarse->code, (sn_interval){q, q1});
+    em_val first = em_mul(e, em_iota(e, e->i64, GROUPS), em_i64(e, ATT_GROUP));
+    em_val k = em_add(e, em_splat(e, t->k0, GROUPS), first);
+    em_val may = finish_classifier(&c, (sn_interval){k, em_add(e, k, em_i64(e, ATT_GROUP - 1))}).hi;
+    may = em_splat(e, may, em_lanes_of(may) > 1 ? 1 : GROUPS);
+    em_val real = em_cmp(e, EM_LT, first, em_splat(e, t->n, GROUPS));
+    em_val bits = em_int_cast(e, em_bitcast(e, em_and(e, may, real), e->i8), e->i32);
+    bits = em_and(e, bits, em_i32(e, 255));
+    em_val here = em_cmp(e, EM_LT, em_i64(e, v), b->nv);
+    bits = em_select(e, here, bits, em_i32(e, 0));
+    em_val some = em_cmp(e, EM_NE, bits, em_i32(e, 0)), size = em_i64(e, ATT_GROUP);
+    em_val low = em_int_cast(e, count_zeros(e, "llvm.cttz", bits), e->i64);
+    em_val high =
+        em_sub(e, em_i64(e, 32), em_int_cast(e, count_zeros(e, "llvm.ctlz", bits), e->i64));
+    *lo = em_select(e, some, em_mul(e, low, size), em_i64(e, ATT_KEYS * 2));
+    *hi = em_select(e, some, em_imin(e, em_mul(e, high, size), t->n), em_i64(e, 0));
+}
+
+/* Vectors see a staircase of keys: with both ends made ascending from vector to vector, the vectors
+ * that see a key are consecutive. Cut at every step. Returns the number of segments. */
+static em_val emit_staircase(em *e, const att_block *b, em_val *lo, em_val *hi) {
+    const att_plan *p = b->p;
+    for (int v = 1; v < ATT_NV; v++) hi[v] = em_imax(e, hi[v], hi[v - 1]);
+    for (int v = ATT_NV - 2; v >= 0; v--) lo[v] = em_imin(e, lo[v], lo[v + 1]);
+    em_val far = em_i64(e, ATT_KEYS * 2), pos = lo[0], count = em_i64(e, 0), one = em_i64(e, 1);
+    for (int s = 0; s < ATT_SEGMENTS - 1; s++) {
+        em_val va = em_i64(e, 0), vb = va, next = far;
+        for (int v = 0; v < ATT_NV; v++) {
+            em_val over = em_cmp(e, EM_LE, hi[v], pos), begun = em_cmp(e, EM_LE, lo[v], pos);
+            va = em_add(e, va, em_int_cast(e, over, e->i64));
+            vb = em_add(e, vb, em_int_cast(e, begun, e->i64));
+            next = em_imin(e, next, em_select(e, begun, far, lo[v]));
+            next = em_imin(e, next, em_select(e, over, far, hi[v]));
+        }
+        em_val real = em_and(e, em_cmp(e, EM_LT, pos, far), em_cmp(e, EM_LT, va, vb));
+        put_segment(e, p, count, pos, next, va, vb); /* overwritten if it is none */
+        count = em_select(e, real, em_add(e, count, one), count);
+        pos = next;
+    }
+    return count;
+}
+
+static void emit_tiles(em *e, const att_block *b) {
+    const att_plan *p = b->p;
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1);
+    classifier c;
+    if (p->a->mask) {
+        em_val q1 = em_sub(e, em_add(e, b->q0, b->rows), one);
+        begin_classifier(e, b, &c, NULL, (sn_interval){b->q0, q1});
+        sn_interval_emit(&c.code, ATT_DEP_HEAD | ATT_DEP_Q);
+    }
+    em_loop l = em_for(e, zero, b->tk, em_i64(e, ATT_KEYS));
+    att_tile t = {.k0 = l.i, .n = em_imin(e, em_sub(e, b->tk, l.i), em_i64(e, ATT_KEYS))};
+    em_val surely = em_i1(e, true), maybe = surely;
+    if (p->a->mask) {
+        em_val k1 = em_sub(e, em_add(e, t.k0, t.n), one);
+        sn_interval r = finish_classifier(&c, (sn_interval){t.k0, k1});
+        surely = r.lo, maybe = r.hi;
+    }
+    em_branch seen = em_if(e, maybe);
+    locate_tile(e, b, &t);
+    em_var lo[ATT_NV], hi[ATT_NV], n_seg = em_let(e, one);
+    for (int v = 0; v < ATT_NV; v++) {
+        em_val here = em_cmp(e, EM_LT, em_i64(e, v), b->nv);
+        lo[v] = em_let(e, zero);
+        hi[v] = em_let(e, em_select(e, here, t.n, zero));
+    }
+    put_segment(e, p, zero, zero, t.n, zero, b->nv);
+    em_val partial = em_not(e, surely), from[ATT_NV], to[ATT_NV];
+    if (p->a->mask) {
+        em_branch br = em_if(e, partial);
+        for (int v = 0; v < ATT_NV; v++) emit_visible_groups(e, b, &t, &c, v, &from[v], &to[v]);
+        em_set(e, n_seg, emit_staircase(e, b, from, to));
+        for (int v = 0; v < ATT_NV; v++) {
+            em_set(e, lo[v], from[v]);
+            em_set(e, hi[v], to[v]);
+        }
+        em_endif(e, &br);
+    }
+    for (int v = 0; v < ATT_NV; v++) from[v] = em_get(e, lo[v]), to[v] = em_get(e, hi[v]);
+    emit_tile(e, b, &t, em_get(e, n_seg), partial, from, to);
+    em_endif(e, &seen);
+    em_end(e, &l);
+}
+
+static void emit_lse(em *e, const att_block *b, em_val v, em_val q, em_val rows) {
+    const att_plan *p = b->p;
+    em_val m = em_load(e, p->t, column_at(e, p, att_scratch(e, p->m_at), v), p->lanes);
+    em_val l = em_load(e, p->t, column_at(e, p, att_scratch(e, p->l_at), v), p->lanes);
+    em_val r = em_fma(e, m, em_vf(e, 0.69314718055994530942), sn_vmath_emit(e, SN_V_LOG, l));
+    r = em_select(e, em_cmp(e, EM_EQ, l, em_vf(e, 0)), em_vf(e, -INFINITY), r);
+    em_val row = em_add(e, em_mul(e, b->batch, em_i64(e, p->a->heads)), b->head);
+    em_val at = em_add(e, em_mul(e, row, b->tq), q);
+    em_store_tail(e, p->t, em_at(e, em_buf(e, p->a->lse_buf), p->t, at), r, rows);
+}
+
+/* void block(buf, dim, scratch, head of all, block) */
+static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
+    const sn_attention *a = p->a;
+    em_val softmax = att_emit_softmax(e, p, false);
+    em_val with_mask = a->mask ? att_emit_softmax(e, p, true) : NULL;
+    em_val prepare = p->pack || p->check_v ? emit_prepare(e, p) : NULL;
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
+    em_val fn = att_function(e, p, "block", params, 5);
+    em saved = *e;
+    e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
+    em_val head = em_param(e, 3), block = em_param(e, 4), heads = em_i64(e, a->heads);
+    em_val group = em_i64(e, a->group), zero = em_i64(e, 0), one = em_i64(e, 1);
+    em_val lanes = em_i64(e, p->lanes);
+    att_block b = {
+        .p = p, .f = f, .softmax = softmax, .softmax_mask = with_mask, .prepare = prepare};
+    b.tq = att_size(e, a->tq), b.tk = att_size(e, a->tk);
+    b.batch = em_div(e, head, heads), b.head = em_rem(e, head, heads);
+    b.kv_head = em_div(e, b.head, group);
+    b.k_base = att_base(e, &a->k, b.batch, b.kv_head);
+    b.v_base = att_base(e, &a->v, b.batch, b.kv_head);
+    /* vectors of queries spread evenly over the blocks */
+    em_val vectors = em_ceil_div(e, b.tq, p->lanes), blocks = em_ceil_div(e, vectors, ATT_NV);
+    em_val v0 = em_div(e, em_mul(e, vectors, block), blocks);
+    em_val v1 = em_div(e, em_mul(e, vectors, em_add(e, block, one)), blocks);
+    b.q0 = em_mul(e, v0, lanes), b.nv = em_sub(e, v1, v0);
+    b.rows = em_imin(e, em_mul(e, b.nv, lanes), em_sub(e, b.tq, b.q0));
+    if (prepare) {
+        em_val key = att_scratch(e, p->key_at), now = em_div(e, head, group);
+        em_branch br = em_if(e, em_cmp(e, EM_NE, em_load(e, SN_I64, key, 1), now));
+        em_store(e, SN_I64, key, now);
+        em_store(e, SN_I64, att_scratch(e, p->key_at + 8), zero);
+        em_endif(e, &br);
+    }
+    em_val q_base = att_base(e, &a->q, b.batch, b.head), q_row = att_size(e, a->q.row);
+    em_val o = att_scratch(e, p->o_at), q_to = att_scratch(e, p->q_at);
+    em_loop l = em_for(e, zero, b.nv, one);
+    em_val q = em_add(e, b.q0, em_mul(e, l.i, lanes)), rows = em_imin(e, em_sub(e, b.tq, q), lanes);
+    em_val load[] = {em_at(e, q_base, a->q.dtype, em_mul(e, q, q_row)), q_row, rows,
+                     column_at(e, p, q_to, l.i)};
+    em_call(e, f->load_q, load, 4);
+    em_store(e, p->t, column_at(e, p, att_scratch(e, p->m_at), l.i), em_vf(e, -INFINITY));
+    em_store(e, p->t, column_at(e, p, att_scratch(e, p->l_at), l.i), em_vf(e, 0));
+    em_loop d = em_for(e, zero, em_i64(e, a->dv), one);
+    em_val row = em_at(e, o, p->t, em_mul(e, d.i, em_i64(e, p->qb)));
+    em_store(e, p->t, column_at(e, p, row, l.i), em_vf(e, 0));
+    em_end(e, &d);
+    em_end(e, &l);
+
+    emit_tiles(e, &b);
+
+    em_val out = att_base(e, &a->out, b.batch, b.head), out_row = att_size(e, a->out.row);
+    l = em_for(e, zero, b.nv, one);
+    q = em_add(e, b.q0, em_mul(e, l.i, lanes)), rows = em_imin(e, em_sub(e, b.tq, q), lanes);
+    em_val store[] = {column_at(e, p, o, l.i),
+                      column_at(e, p, att_scratch(e, p->l_at), l.i),
+                      em_at(e, out, a->out.dtype, em_mul(e, q, out_row)),
+                      out_row,
+                      rows,
+                      att_scratch(e, p->dummy_at)};
+    em_call(e, f->store_out, store, 6);
+    if (a->lse_buf >= 0) emit_lse(e, &b, l.i, q, rows);
+    em_end(e, &l);
+    em_ret(e, NULL);
+    e->buf = saved.buf, e->dim = saved.dim, e->scratch = saved.scratch;
+    return fn;
+}
+
+/* --- the kernel ------------------------------------------------------------------------------- */
+
+/* As many heads for every thread, whole, so that K and V stay in its cache; of the heads that are
+ * left over the blocks are dealt out to and fro, which evens out masks that grow or shrink. */
+void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
+    att_plan p;
+    if (!att_plan_make(&p, a, name, e->target, e->compute, &e->err)) return;
+    att_micro f;
+    att_emit_micro(e, &p, &f);
+    em_val block = emit_block(e, &p, &f);
+    em_kernel(e, name);
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1), n = e->nthreads, tid = e->tid;
+    em_val heads = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads));
+    em_val blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, a->tq), p.lanes), ATT_NV);
+    em_val whole = em_div(e, heads, n), first = em_mul(e, whole, tid);
+    em_store(e, SN_I64, att_scratch(e, p.key_at), em_i64(e, -1));
+    em_loop h = em_for(e, first, em_add(e, first, whole), one);
+    em_loop i = em_for(e, zero, blocks, one);
+    em_val args[] = {e->buf, e->dim, e->scratch, h.i, i.i};
+    em_call(e, block, args, 5);
+    em_end(e, &i);
+    em_end(e, &h);
+    h = em_for(e, em_mul(e, whole, n), heads, one);
+    i = em_for(e, zero, blocks, one);
+    em_val at = em_add(e, em_mul(e, em_sub(e, h.i, em_mul(e, whole, n)), blocks), i.i);
+    em_val turn = em_rem(e, at, em_mul(e, n, em_i64(e, 2)));
+    em_val back = em_sub(e, em_sub(e, em_mul(e, n, em_i64(e, 2)), one), turn);
+    em_branch mine = em_if(e, em_cmp(e, EM_EQ, em_imin(e, turn, back), tid));
+    em_val left[] = {e->buf, e->dim, e->scratch, h.i, i.i};
+    em_call(e, block, left, 5);
+    em_endif(e, &mine);
+    em_end(e, &i);
+    em_end(e, &h);
+    em_end_kernel(e);
+}
+
+sn_mask_kind sn_attention_explain(const sn_attention *a, char *why, size_t size) {
+    const sn_node *culprit = NULL;
+    sn_mask_kind kind = SN_MASK_NONE;
+    if (a->mask)
+        kind = sn_interval_decidable(a->mask, &culprit) ? SN_MASK_DECIDABLE : SN_MASK_UNDECIDABLE;
+    if (!why) return kind;
+    const char *what = culprit ? sn_ops[culprit->op].name : "";
+    if (kind == SN_MASK_NONE)
+        snprintf(why, size, "no mask");
+    else if (kind == SN_MASK_UNDECIDABLE)
+        snprintf(why, size, "no tile is skipped: `%s` of %s cannot be bounded over a tile", what,
+                 culprit ? sn_dtype_name((sn_dtype)culprit->dtype) : "");
+    else if (culprit)
+        snprintf(why, size, "tiles are skipped where the mask without `%s` is false", what);
+    else
+        snprintf(why, size, "empty tiles are skipped, full tiles run without mask");
+    return kind;
+}

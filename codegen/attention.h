@@ -1,0 +1,70 @@
+/* attention.h: generator of attention kernels, forward: out = softmax(mask(score(scale q k^T))) v.
+ * Online softmax over tiles [Milakov and Gimelshein 2018; Dao et al. 2022]; the score and the mask
+ * are regions of scalar IR that become part of the loops. */
+#ifndef SN_ATTENTION_H
+#define SN_ATTENTION_H
+
+#include "codegen/gemm.h" /* sn_gemm_size */
+#include "ir/ir.h"
+
+/* out[b,h,q,:] = sum over k of p[k] v[b,h/group,k,:], p = softmax over k of the scores; for q < tq,
+ * k < tk, h < heads. Elements of one row are next to each other; other axes have any stride, so
+ * that q, k, v may be views of one packed product and out a view of [B,T,H*dv].
+ *
+ * score(s, b, h, q, k, captured ...) -> s of the compute type, from s = scale * q.k;
+ * mask(b, h, q, k, captured ...) -> bool, true where q sees k. Both are regions; b, h, q, k are
+ * rank-0 arguments of any integer type, captured tensors are read by `at` (rank 0: used directly).
+ *
+ * A key that is masked, or whose score is -inf, contributes nothing, even where its k or v is not
+ * finite. A row without any such key is 0, its log-sum-exp -inf. NaN and +inf in a visible score
+ * make the row NaN, as the unfused form does. Each element is summed in an order that depends on
+ * shapes only: results do not depend on the number of threads. */
+typedef struct sn_attention_operand {
+    int buf;             /* base pointer: buf[buf] of the call */
+    sn_dtype dtype;      /* any float type */
+    sn_gemm_size offset; /* elements, like the strides below */
+    sn_gemm_size batch, head, row;
+} sn_attention_operand;
+
+typedef struct sn_attention_captured {
+    int buf;
+    sn_dtype dtype;
+    sn_gemm_size offset;
+    int rank;
+    sn_gemm_size shape[SN_MAX_RANK], stride[SN_MAX_RANK];
+} sn_attention_captured;
+
+typedef struct sn_attention {
+    int d, dv;        /* elements of a row of q and k; of v and out */
+    int heads, group; /* query heads; query heads that share a head of k and v */
+    sn_gemm_size batch, tq, tk;
+    double scale;
+    sn_attention_operand q, k, v, out; /* head strides of k and v are per K/V head */
+    int lse_buf; /* log of the sum of e^score, [B, heads, tq] of the compute type; < 0: not wanted
+                  */
+    const sn_region *score, *mask; /* NULL: none */
+    int n_captured;
+    const sn_attention_captured *captured;
+    em_val (*dim)(void *ctx, em *e, sn_dim d); /* i64 value of a dimension that a region uses; may
+                                                  be NULL where dimensions are numbers */
+    void *ctx;
+} sn_attention;
+
+/* Emits a kernel called `name` into e's module, whose compute type it uses. Mistakes of the spec
+ * stick to e->err. */
+void sn_attention_emit(em *e, const char *name, const sn_attention *a);
+
+/* Bytes of scratch that each thread needs for tk keys: a constant plus a term linear in tk. */
+int64_t sn_attention_scratch(const sn_attention *a, const sn_target *t, sn_dtype compute,
+                             int64_t tk);
+
+/* Whether tiles of keys can be skipped or run without mask: what the interval analysis can say
+ * about the mask. `why` (may be NULL) receives a sentence for reports. */
+typedef enum sn_mask_kind {
+    SN_MASK_NONE,       /* no mask: every tile is full */
+    SN_MASK_DECIDABLE,  /* empty and full tiles are found */
+    SN_MASK_UNDECIDABLE /* every tile is computed with its mask */
+} sn_mask_kind;
+sn_mask_kind sn_attention_explain(const sn_attention *a, char *why, size_t size);
+
+#endif

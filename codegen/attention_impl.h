@@ -1,0 +1,76 @@
+/* attention_impl.h: what the files of the attention generator share: the plan of a kernel (sizes
+ * and places in scratch) and the parts that one file emits for another. */
+#ifndef SN_ATTENTION_IMPL_H
+#define SN_ATTENTION_IMPL_H
+
+#include "codegen/attention.h"
+#include "codegen/mask_intervals.h"
+
+enum {
+    ATT_NV = 3,    /* vectors of queries in a block */
+    ATT_KEYS = 64, /* keys of a tile */
+    ATT_GROUP = 8, /* keys that a partial tile may leave out at a time */
+    ATT_SEGMENTS = 2 * ATT_NV
+};
+
+/* What a value of a region depends on. */
+enum { ATT_DEP_HEAD = 1, ATT_DEP_Q = 2, ATT_DEP_K = 4, ATT_DEP_SCORE = 8 };
+
+/* Lanes are queries: scores S and weights P lie as [key][query], Q and the sums O as
+ * [element][query], so that maxima and sums over keys need no reduction across lanes, and K and V
+ * are read as they lie, one element broadcast to all lanes. A block is up to ATT_NV vectors of
+ * queries.
+ *
+ * Scratch of a thread, in bytes from its start. */
+typedef struct att_plan {
+    const sn_attention *a;
+    const char *name;
+    sn_dtype t;               /* compute type */
+    int esize, lanes, qb;     /* bytes of an element, lanes, queries of a full block */
+    int piece;                /* elements of a 128-bit piece, the unit of transposes */
+    int key_rows[ATT_NV + 1]; /* keys per micro-kernel call, by number of query vectors */
+    int out_rows[ATT_NV + 1]; /* most elements of an output row per call */
+    bool pack;                /* K and V are copied to scratch, head by head */
+    bool check_v;             /* keys may weigh nothing: V must be looked through for NaN and inf */
+    bool log2_scores;         /* scores are in units of ln 2 as they leave the product */
+    int64_t s_at, q_at, o_at, max_at, m_at, l_at, seg_at, key_at, dummy_at, tail_at;
+} att_plan;
+
+bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const sn_target *t,
+                   sn_dtype compute, sn_error *err);
+em_val att_size(em *e, sn_gemm_size s);
+em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head);
+em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type *params, int n);
+em_val att_scratch(em *e, int64_t at); /* pointer into this thread's scratch */
+
+/* attention_tile.c: functions of the module, one for each number of query vectors.
+ *   scores(K, k_stride, keys, rows, Q, S, max): S[k][..] = K[k] . Q for k < keys, in groups of
+ *     key_rows (rows beyond `rows` repeat the last one); max becomes the larger of itself and S
+ *   sums(V, v_stride, P, O, keys): O[i][..] += V[k][i] P[k][..] over k < keys */
+typedef struct att_micro {
+    em_val scores[ATT_NV + 1], sums[ATT_NV + 1];
+    em_val careful_sums; /* of one vector: where P is 0, V does not count */
+    em_val load_q;       /* (q, stride, rows, Q): a vector of queries, transposed and scaled */
+    em_val store_out;    /* (O, 1/l pointer, out, stride, rows, dummy): transposed back */
+} att_micro;
+void att_emit_micro(em *e, const att_plan *p, att_micro *f);
+
+/* attention_softmax.c: softmax(S, O, state, vector, lo, hi, k0, q0, batch, head, buf, dim): scores
+ * of one vector of queries and keys [lo, hi) of the tile at k0 become weights; running maximum, sum
+ * and O are brought to the new maximum. masked: with the mask region. */
+em_val att_emit_softmax(em *e, const att_plan *p, bool masked);
+em_val att_exp2(em *e, em_val x); /* 2^x, 0 below the smallest normal number; NaN stays */
+
+/* Reading captured tensors in regions. */
+typedef struct att_tables {
+    em *e;
+    const sn_attention *a;
+    int first; /* region argument of captured tensor 0 */
+} att_tables;
+em_val att_read_table(void *ctx, const sn_node *n, const em_val *index);
+em_val att_dim_value(void *ctx, const sn_node *n);
+sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *index);
+em_val att_captured_scalar(em *e, const sn_attention *a, int i);
+/* attention_decode.c: few queries: a row of K or V at a time. */
+
+#endif
