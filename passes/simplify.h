@@ -1,0 +1,21 @@
+/* simplify.h: the rules of simplification, for the pass and for passes that build nodes which
+ * should be simple from the start. */
+#ifndef SN_SIMPLIFY_H
+#define SN_SIMPLIFY_H
+
+#include "ir/ir.h"
+
+/* One rule: what the node becomes, same dtype and shape, or NULL. `op` = SN_OP_COUNT: of any op. */
+typedef struct sn_simplification {
+    sn_op op;
+    sn_node *(*rule)(sn_node *n);
+} sn_simplification;
+extern const sn_simplification sn_simplify_arith[], sn_simplify_mask[], sn_simplify_move[],
+    sn_simplify_dot[]; /* each ends with a NULL rule */
+
+/* The node after every rule that applies to it, its operands as they are. */
+sn_node *sn_simplify_node(sn_node *n);
+/* The region with its results simplified until nothing changes; same arguments. */
+const sn_region *sn_simplify_region(sn_module *m, const sn_region *r);
+
+#endif
