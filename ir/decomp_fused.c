@@ -28,24 +28,30 @@ bool decomp_loops(decomp *c) {
     return open_region(c, body->r, "body", c->n_in, c->in);
 }
 
-/* Axes of the right factor in the order of its matrix [K, N]: the contracted ones, then the others. Returns how many are
- * contracted; K and N are their products. */
-static int matrix_order(decomp *c, int rank, const sn_dim *shape, const sn_attr *contract, int64_t *perm,
-                        sn_dim *k, sn_dim *n) {
-    int count = 0, at = 0;
+/* Axes of the right factor in the order of its matrix [K, N]: the contracted ones, then the others;
+ * K and N are their products. */
+static bool matrix_order(decomp *c, int rank, const sn_dim *shape, int64_t *perm, sn_dim *k,
+                         sn_dim *n) {
+    const sn_attr *contract = sn_dc_attr(c, SN_A_contract_b);
+    int at = 0;
     unsigned seen = 0;
     *k = *n = 1;
-    for (int i = 0; contract && i < contract->n; i++, count++) {
-        perm[at++] = contract->v[i];
-        seen |= 1u << contract->v[i];
-        *k = sn_dim_mul(c->m, *k, shape[contract->v[i]]);
+    for (int i = 0; contract && i < contract->n; i++) {
+        int64_t axis = contract->v[i];
+        if (axis < 0 || axis >= rank || seen & 1u << axis)
+            return sn_dc_fail(c,
+                              "the right factor has no axis %lld to contract, or it is named twice",
+                              (long long)axis);
+        perm[at++] = axis;
+        seen |= 1u << axis;
+        *k = sn_dim_mul(c->m, *k, shape[axis]);
     }
     for (int a = 0; a < rank; a++)
         if (!(seen & 1u << a)) {
             perm[at++] = a;
             *n = sn_dim_mul(c->m, *n, shape[a]);
         }
-    return count;
+    return true;
 }
 
 bool decomp_pack_b(decomp *c) {
@@ -53,13 +59,14 @@ bool decomp_pack_b(decomp *c) {
     sn_node *x = c->in[0];
     int64_t perm[SN_MAX_RANK], n;
     sn_dim k, columns;
-    matrix_order(c, x->rank, x->shape, sn_dc_attr(c, SN_A_contract_b), perm, &k, &columns);
-    if (!sn_dc_number(c, "the number of columns", columns, &n)) return false;
-    sn_dim panels = (n + PANEL - 1) / PANEL;
+    if (!matrix_order(c, x->rank, x->shape, perm, &k, &columns) ||
+        !sn_dc_number(c, "the number of columns", columns, &n))
+        return false;
+    sn_dim panels = n / PANEL + (n % PANEL != 0), padded = sn_dim_mul(c->m, panels, PANEL);
     x = sn_b_reshape(sn_b_transpose(x, x->rank, perm), 2, (const sn_dim[]){k, n});
     x = SN_NODE(c->m, pad,
                 SN_ATTRS(SN_FLT(value, 0), SN_LIST(low, 2, ((const sn_dim[]){0, 0})),
-                         SN_LIST(high, 2, ((const sn_dim[]){0, panels * PANEL - n}))),
+                         SN_LIST(high, 2, ((const sn_dim[]){0, sn_dim_sub(c->m, padded, n)}))),
                 x);
     if (c->m->error.code) return false;
     x = sn_b_reshape(x, 3, (const sn_dim[]){k, panels, PANEL});
@@ -68,14 +75,14 @@ bool decomp_pack_b(decomp *c) {
 }
 
 /* Panels [P, K, 32] as the tensor of shape {packed} that went into them. */
-static sn_node *unpack(decomp *c, sn_node *panels, const sn_attr *packed, const sn_attr *contract) {
+static sn_node *unpack(decomp *c, sn_node *panels, const sn_attr *packed) {
     int64_t perm[SN_MAX_RANK], back[SN_MAX_RANK];
     sn_dim k, n, shape[SN_MAX_RANK];
-    if (panels->rank != 3) {
+    if (panels->rank != 3 || packed->n > SN_MAX_RANK) {
         sn_dc_fail(c, "a packed right factor has the shape [panels, k, %d]", PANEL);
         return NULL;
     }
-    matrix_order(c, packed->n, packed->v, contract, perm, &k, &n);
+    if (!matrix_order(c, packed->n, packed->v, perm, &k, &n)) return NULL;
     sn_node *x = sn_b_transpose(panels, 3, (const int64_t[]){1, 0, 2});
     x = sn_b_reshape(x, 2, (const sn_dim[]){k, sn_dim_mul(c->m, panels->shape[0], PANEL)});
     x = sn_b_slice(x, 1, 0, n);
@@ -92,8 +99,9 @@ static sn_node *unpack(decomp *c, sn_node *panels, const sn_attr *packed, const 
 bool decomp_gemm(decomp *c) {
     const sn_attr *pro = sn_dc_attr(c, SN_A_prologue), *epi = sn_dc_attr(c, SN_A_epilogue);
     const sn_attr *packed = sn_dc_attr(c, SN_A_packed);
-    int n_pro = (int)sn_dc_int(c, SN_A_n_pro, 0);
-    if (c->n_in < 2 + n_pro || n_pro < 0) return sn_dc_fail(c, "operands are missing");
+    int64_t n_pro_attr = sn_dc_int(c, SN_A_n_pro, 0);
+    if (n_pro_attr < 0 || n_pro_attr > c->n_in - 2) return sn_dc_fail(c, "operands are missing");
+    int n_pro = (int)n_pro_attr;
     sn_node *left = c->in[0], *right = c->in[1];
     sn_node **arg = sn_arena_alloc(c->m, sizeof *arg * (size_t)c->n_in);
     if (pro) {
@@ -102,7 +110,7 @@ bool decomp_gemm(decomp *c) {
         if (!open_region(c, pro->r, "prologue", 1 + n_pro, arg)) return false;
         left = c->out[0];
     }
-    if (packed && !(right = unpack(c, right, packed, sn_dc_attr(c, SN_A_contract_b)))) return false;
+    if (packed && !(right = unpack(c, right, packed))) return false;
     int64_t last = left->rank - 1, first = 0;
     sn_attr dot[4];
     int n = 0;

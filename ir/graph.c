@@ -314,6 +314,10 @@ static sn_node *check_operands(sn_module *m, sn_op op, int n_in, sn_node *const 
             return sn_module_fail(m, SN_ERR_USAGE, "%s: operand %d belongs to another module",
                                   info->name, i);
         if (in[i] == m->error_node) return m->error_node;
+        if (in[i]->n_result > 1 && op != SN_OP_result)
+            return sn_module_fail(m, SN_ERR_USAGE,
+                                  "%s: operand %d (%s) has several results; choose one by result",
+                                  info->name, i, sn_ops[in[i]->op].name);
     }
     return NULL;
 }

@@ -504,6 +504,9 @@ static bool parse_entry(parser *ps) {
         if (!parse_string(ps, &name) || !expect(ps, '=') ||
             !(n = parse_known_ref(ps, &ps->nodes, '%')))
             return false;
+        if (n->node->n_result > 1)
+            return fail_at(ps, n->key - 1, "%%%.*s has several results; choose one by result",
+                           (int)n->length, n->key);
         kinds[k].add(ps->m, e, name, n->node);
     }
     return true;

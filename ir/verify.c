@@ -25,6 +25,7 @@ static const char *find_fault(const sn_module *m, uint32_t id) {
         if (!x || x->m != m || x->id >= m->n_node || m->node[x->id] != x)
             return "has an operand that is not a node of this module";
         if (x->id >= id) return "has an operand that is younger than it";
+        if (x->n_result > 1 && n->op != SN_OP_result) return "has an operand with several results";
     }
     for (int i = 0; i < n->n_attr; i++) {
         if (n->attr[i].key >= SN_ATTR_COUNT) return "has an unknown attribute";
