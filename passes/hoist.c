@@ -26,9 +26,32 @@ static bool static_shape(const sn_node *n) {
     return true;
 }
 
+static bool needs_run(sn_module *m, const sn_node *n);
+
+/* A slice that starts at P, or a region in which a run-time dimension occurs. */
+static bool attr_needs_run(sn_module *m, const sn_attr *a) {
+    sn_attr_kind kind = sn_attr_table[a->key].kind;
+    if (kind == SN_AK_DIM) return !sn_dim_is_const(m, a->i, NULL);
+    if (kind == SN_AK_DIMS)
+        for (int i = 0; i < a->n; i++)
+            if (!sn_dim_is_const(m, a->v[i], NULL)) return true;
+    if (kind != SN_AK_REGION) return false;
+    sn_order order = sn_region_topo(m, a->r);
+    for (int i = 0; i < order.n; i++)
+        if (needs_run(m, order.node[i])) return true;
+    return false;
+}
+
+static bool needs_run(sn_module *m, const sn_node *n) {
+    if (n->op == SN_OP_input || n->op == SN_OP_state || n->op == SN_OP_dim_value) return true;
+    if (!static_shape(n)) return true;
+    for (int i = 0; i < n->n_attr; i++)
+        if (attr_needs_run(m, &n->attr[i])) return true;
+    return false;
+}
+
 static void classify(hoister *h, const sn_node *n) {
-    bool closed =
-        n->op != SN_OP_input && n->op != SN_OP_state && n->op != SN_OP_dim_value && static_shape(n);
+    bool closed = !needs_run(h->m, n);
     bool fixed = n->op == SN_OP_param;
     for (int i = 0; i < n->n_in; i++) {
         closed &= h->closed[n->in[i]->id];

@@ -57,7 +57,7 @@ sn_rng *sn_sampler_rng(sn_sampler *s) {
     return &s->rng;
 }
 
-size_t sn_argmax(const float *x, size_t n) {
+size_t sn_sample_largest(const float *x, size_t n) {
     size_t best = 0;
     for (size_t i = 1; i < n; i++)
         if (x[i] > x[best] || (isnan(x[best]) && !isnan(x[i]))) best = i;

@@ -38,7 +38,7 @@ sn_rng *sn_sampler_rng(sn_sampler *s);
 
 /* Index of the largest of x[n], the lowest one of equals; n > 0. NaN is never chosen unless all
  * are. */
-size_t sn_argmax(const float *x, size_t n);
+size_t sn_sample_largest(const float *x, size_t n);
 
 #ifdef __cplusplus
 }

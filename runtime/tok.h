@@ -80,7 +80,7 @@ typedef struct sn_tok_kind {
     /* Ids of a stretch of text, size > 0, that holds no added token; first: it begins the text. */
     bool (*encode)(const sn_tokenizer *t, const char *text, size_t size, bool first, sn_ids *out,
                    sn_error *err);
-    /* Text of one token that is not a control token. *started as in sn_decoder. */
+    /* Text of one token that is not a control token. *started as in sn_text_stream. */
     bool (*decode)(const sn_tokenizer *t, int32_t id, bool *started, sn_bytes *out, sn_error *err);
     bool (*save)(const sn_tokenizer *t, const char *dir, sn_error *err);
     void (*destroy)(sn_tokenizer *t); /* what the kind owns, not the object; may be NULL */

@@ -197,11 +197,11 @@ bool sn_tokenizer_encode(const sn_tokenizer *t, const char *text, size_t size, u
 
 /* ---- decoding ---- */
 
-sn_decoder sn_decoder_begin(const sn_tokenizer *t, unsigned flags) {
-    return (sn_decoder){t, flags, false};
+sn_text_stream sn_text_stream_begin(const sn_tokenizer *t, unsigned flags) {
+    return (sn_text_stream){t, flags, false};
 }
 
-bool sn_decoder_next(sn_decoder *d, int32_t id, sn_bytes *out, sn_error *err) {
+bool sn_text_stream_next(sn_text_stream *d, int32_t id, sn_bytes *out, sn_error *err) {
     const sn_tokenizer *t = d->tokenizer;
     size_t size;
     const char *text = sn_vocab_text(&t->vocab, id, &size);
@@ -217,9 +217,9 @@ bool sn_decoder_next(sn_decoder *d, int32_t id, sn_bytes *out, sn_error *err) {
 bool sn_tokenizer_decode(const sn_tokenizer *t, const int32_t *ids, size_t n, unsigned flags,
                          sn_bytes *out, sn_error *err) {
     size_t before = out->size;
-    sn_decoder d = sn_decoder_begin(t, flags);
+    sn_text_stream d = sn_text_stream_begin(t, flags);
     bool ok = sn_bytes_append(out, "", 0, err); /* the NUL, also of empty text */
-    for (size_t i = 0; ok && i < n; i++) ok = sn_decoder_next(&d, ids[i], out, err);
+    for (size_t i = 0; ok && i < n; i++) ok = sn_text_stream_next(&d, ids[i], out, err);
     if (!ok && out->data) out->data[out->size = before] = 0;
     return ok;
 }

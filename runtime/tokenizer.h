@@ -94,14 +94,14 @@ bool sn_tokenizer_decode(const sn_tokenizer *t, const int32_t *ids, size_t n, un
 
 /* Decoding token by token, as they are generated: the pieces joined are what sn_tokenizer_decode
  * gives for the whole. A piece may end within a UTF-8 character. */
-typedef struct sn_decoder {
+typedef struct sn_text_stream {
     const sn_tokenizer *tokenizer;
     unsigned flags;
     bool started; /* something was written: the next leading space is text */
-} sn_decoder;
+} sn_text_stream;
 
-sn_decoder sn_decoder_begin(const sn_tokenizer *t, unsigned flags);
-bool sn_decoder_next(sn_decoder *d, int32_t id, sn_bytes *out, sn_error *err);
+sn_text_stream sn_text_stream_begin(const sn_tokenizer *t, unsigned flags);
+bool sn_text_stream_next(sn_text_stream *d, int32_t id, sn_bytes *out, sn_error *err);
 
 /* Training. Deterministic: ties go to the lower id, or to the lower bytes. */
 typedef enum sn_train_kind { SN_TRAIN_BPE, SN_TRAIN_WORD, SN_TRAIN_CHAR } sn_train_kind;

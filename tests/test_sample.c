@@ -228,9 +228,9 @@ static void refusals(void **state) {
 static void argmax_ties(void **state) {
     (void)state;
     float x[] = {NAN, 1, 3, 3, -INFINITY, NAN}, all_nan[] = {NAN, NAN};
-    assert_int_equal(sn_argmax(x, 6), 2);
-    assert_int_equal(sn_argmax(all_nan, 2), 0);
-    assert_int_equal(sn_argmax(x + 4, 1), 0);
+    assert_int_equal(sn_sample_largest(x, 6), 2);
+    assert_int_equal(sn_sample_largest(all_nan, 2), 0);
+    assert_int_equal(sn_sample_largest(x + 4, 1), 0);
 }
 
 int main(void) {

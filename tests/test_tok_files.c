@@ -55,9 +55,9 @@ static void use(const sn_tokenizer *t) {
         sn_tokenizer_decode(t, ids.data, ids.count, flags, &out, &err);
     }
     for (int32_t id = -1; id <= n; id++) {
-        sn_decoder d = sn_decoder_begin(t, SN_TOK_SPECIAL);
+        sn_text_stream d = sn_text_stream_begin(t, SN_TOK_SPECIAL);
         bool is_token = sn_tokenizer_text(t, id, &size);
-        assert_int_equal(sn_decoder_next(&d, id, &out, NULL), is_token);
+        assert_int_equal(sn_text_stream_next(&d, id, &out, NULL), is_token);
     }
     sn_ids_free(&ids);
     sn_bytes_free(&out);

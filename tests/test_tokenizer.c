@@ -95,8 +95,8 @@ static void decode_flags(void **state) {
     assert_non_null(strstr(err.message, "50257"));
     assert_string_equal(plain.data, "Hello"); /* as before */
     assert_false(sn_tokenizer_decode(t, negative, 1, 0, &plain, NULL));
-    sn_decoder d = sn_decoder_begin(t, 0);
-    assert_false(sn_decoder_next(&d, INT32_MIN, &plain, NULL));
+    sn_text_stream d = sn_text_stream_begin(t, 0);
+    assert_false(sn_text_stream_next(&d, INT32_MIN, &plain, NULL));
     sn_bytes_free(&plain);
     sn_bytes_free(&all);
     sn_tokenizer_free(t);

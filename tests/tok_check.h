@@ -57,9 +57,9 @@ static inline sn_bytes decode_ok(const sn_tokenizer *t, sn_ids ids, unsigned fla
     sn_error err = {0};
     if (!sn_tokenizer_decode(t, ids.data, ids.count, flags, &all, &err))
         fail_msg("%s", err.message);
-    sn_decoder d = sn_decoder_begin(t, flags);
+    sn_text_stream d = sn_text_stream_begin(t, flags);
     for (size_t i = 0; i < ids.count; i++)
-        assert_true(sn_decoder_next(&d, ids.data[i], &pieces, &err));
+        assert_true(sn_text_stream_next(&d, ids.data[i], &pieces, &err));
     assert_int_equal(all.size, pieces.size);
     if (all.size) assert_memory_equal(all.data, pieces.data, all.size);
     sn_bytes_free(&pieces);

@@ -1,0 +1,144 @@
+/* cmd.c: what the subcommands share: opening a model by options, errors, progress, reading text. */
+#include "tools/cmd.h"
+#include "runtime/file.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+double cmd_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+sn_options cmd_options(const cmd_compile *c) {
+    sn_options o = sn_options_default();
+    o.level = (int)c->level;
+    o.threads = (int)c->threads;
+    o.backend = c->backend;
+    o.target = c->target;
+    o.cache_dir = c->cache_dir && !strcmp(c->cache_dir, "none") ? "" : c->cache_dir;
+    o.passes = c->off;
+    o.strict_fusion = c->strict;
+    return o;
+}
+
+int cmd_fail(const char *name, const sn_error *err) {
+    fflush(stdout);
+    fprintf(stderr, "%s: %s\n", name, err->message);
+    return err->code == SN_ERR_USAGE ? EXIT_USAGE : EXIT_WRONG;
+}
+
+int cmd_finish(const char *name) {
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_OK;
+    fprintf(stderr, "%s: cannot write the output: %s\n", name,
+            errno ? strerror(errno) : "a write failed");
+    return EXIT_WRONG;
+}
+
+lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile, int entries,
+             bool run, int *code) {
+    sn_error err = {0};
+    *code = EXIT_OK;
+    if (!model->path == !model->preset) {
+        fprintf(stderr, "%s: give %s\n(%s --help lists all options)\n", name,
+                model->path ? "a model or --preset, not both" : "a model folder, or --preset",
+                name);
+        *code = EXIT_USAGE;
+        return NULL;
+    }
+    lm_options o = {.path = model->path,
+                    .preset = model->preset,
+                    .tokenizer = model->tokenizer,
+                    .entries = entries,
+                    .context = model->context,
+                    .compile_only = !run,
+                    .compile = cmd_options(compile)};
+    lm *m = lm_open(&o, &err);
+    if (!m) {
+        *code = cmd_fail(name, &err);
+        return NULL;
+    }
+    sn_stats s = sn_program_stats(m->program);
+    if (s.note) fprintf(stderr, "%s: note: %s\n", name, s.note);
+    return m;
+}
+
+void cmd_print_model(const lm *m) {
+    sn_stats s = sn_program_stats(m->program);
+    fprintf(
+        stderr, "model     %s, %.4g M parameters, %lld layers, context %lld, vocabulary %lld%s\n",
+        m->model.type, (double)lm_parameters(m) * 1e-6, (long long)m->model.layers,
+        (long long)m->model.context, (long long)m->model.vocab, m->dir ? "" : ", random weights");
+    fprintf(
+        stderr,
+        "compile   %.3f s (passes %.3f, code %.3f, load %.3f), %s: %d kernels, %d objects made, "
+        "%d from the cache, %d oneDNN primitives, %zu KB of code\n",
+        s.seconds, s.passes, s.codegen, s.load, s.compiled ? "cold" : "warm", s.kernels, s.compiled,
+        s.cached, s.onednn, s.code_bytes >> 10);
+}
+
+void cmd_progress_show(cmd_progress *p, const char *fmt, ...) {
+    bool terminal = isatty(STDERR_FILENO);
+    double now = cmd_now();
+    if (!p->shown) p->shown = terminal ? 0.001 : now;
+    if (now - p->shown < (terminal ? 0.1 : 10)) return;
+    p->shown = now;
+    p->any = terminal;
+    va_list ap;
+    va_start(ap, fmt);
+    if (terminal) fputs("\r\033[K", stderr);
+    vfprintf(stderr, fmt, ap);
+    if (!terminal) fputc('\n', stderr);
+    va_end(ap);
+    fflush(stderr);
+}
+
+void cmd_progress_end(cmd_progress *p) {
+    if (p->any) fputs("\r\033[K", stderr);
+    p->any = false;
+}
+
+static char *read_stream(FILE *f, size_t *size, sn_error *err, const char *path) {
+    char *data = NULL;
+    size_t capacity = 0, n = 0;
+    do {
+        if (n + 1 >= capacity) {
+            capacity = capacity ? 2 * capacity : 1 << 16;
+            char *more = realloc(data, capacity);
+            if (!more) {
+                free(data);
+                sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+                return NULL;
+            }
+            data = more;
+        }
+        n += fread(data + n, 1, capacity - 1 - n, f);
+    } while (!feof(f) && !ferror(f));
+    if (ferror(f)) {
+        sn_fail(err, SN_ERR_FILE, "%s: cannot read: %s", path, strerror(errno));
+        free(data);
+        return NULL;
+    }
+    data[n] = 0;
+    *size = n;
+    return data;
+}
+
+char *cmd_read_text(const char *path, size_t *size, sn_error *err) {
+    if (!strcmp(path, "-")) return read_stream(stdin, size, err, "standard input");
+    FILE *f = fopen(path, "rb");
+    if (!f) {
+        sn_fail(err, SN_ERR_FILE, "%s: cannot open: %s", path, strerror(errno));
+        return NULL;
+    }
+    char *data = read_stream(f, size, err, path);
+    fclose(f);
+    return data;
+}

@@ -1,0 +1,127 @@
+/* cmd.h: the subcommands of `sinter` and what they share. A subcommand is one file cmd_NAME.c with
+ * one function that parses its own table, and one row in sinter.c. */
+#ifndef SN_CMD_H
+#define SN_CMD_H
+
+#include "frontend/sinter.h"
+#include "tools/args.h"
+#include "tools/lm.h"
+
+/* argv[0] is the subcommand's name. Returns the exit code. Results go to stdout, everything else
+ * to stderr. */
+typedef int cmd_fn(int argc, char **argv);
+cmd_fn cmd_generate, cmd_eval, cmd_import, cmd_inspect, cmd_explain, cmd_opt;
+
+/* Options of everything that compiles: a member `compile` of the options struct T, and rows. */
+typedef struct cmd_compile {
+    int64_t level, threads;
+    const char *backend, *target, *cache_dir, *off;
+    bool strict;
+} cmd_compile;
+#define CMD_COMPILE_ARGS(T)                                                                        \
+    {"level",                                                                                      \
+     0,                                                                                            \
+     ARG_INT,                                                                                      \
+     offsetof(T, compile.level),                                                                   \
+     "0..4",                                                                                       \
+     "4",                                                                                          \
+     0,                                                                                            \
+     4,                                                                                            \
+     "fusion level, 0: one kernel per operation"},                                                 \
+        {"backend", 0, ARG_CHOICE,     offsetof(T, compile.backend), "auto|own|onednn", "auto",    \
+         0,         0, "whose kernels"},                                                           \
+        {"threads",                                                                                \
+         't',                                                                                      \
+         ARG_INT,                                                                                  \
+         offsetof(T, compile.threads),                                                             \
+         "N",                                                                                      \
+         "0",                                                                                      \
+         0,                                                                                        \
+         1024,                                                                                     \
+         "threads, 0: as many as the process may use"},                                            \
+        {"target",                                                                                 \
+         0,                                                                                        \
+         ARG_TEXT,                                                                                 \
+         offsetof(T, compile.target),                                                              \
+         "CPU",                                                                                    \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         0,                                                                                        \
+         "x86-64-v3, x86-64-v4, …; else this CPU"},                                                \
+        {"cache-dir", 0, ARG_TEXT, offsetof(T, compile.cache_dir),          "DIR|none",            \
+         NULL,        0, 0,        "compiled kernels; else ~/.cache/sinter"},                      \
+        {"off", 0, ARG_TEXT, offsetof(T, compile.off), "PASS,…",                                   \
+         NULL,  0, 0,        "passes to switch off"},                                              \
+    {                                                                                              \
+        "strict-fusion", 0, ARG_FLAG, offsetof(T, compile.strict), NULL, NULL, 0, 0,               \
+            "an expected fusion that did not happen is an error"                                   \
+    }
+sn_options cmd_options(const cmd_compile *c);
+
+/* Where a model comes from: a member `model` of T, and rows (MODEL itself is a place). */
+typedef struct cmd_model {
+    const char *path, *preset, *tokenizer;
+    int64_t context;
+} cmd_model;
+#define CMD_MODEL_ARGS(T)                                                                          \
+    {"MODEL",                                                                                      \
+     0,                                                                                            \
+     ARG_PLACE_OR_NONE,                                                                            \
+     offsetof(T, model.path),                                                                      \
+     NULL,                                                                                         \
+     NULL,                                                                                         \
+     0,                                                                                            \
+     0,                                                                                            \
+     "model folder, or a file that `sinter import` knows"},                                        \
+        {"preset",                                                                                 \
+         0,                                                                                        \
+         ARG_TEXT,                                                                                 \
+         offsetof(T, model.preset),                                                                \
+         "NAME",                                                                                   \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         0,                                                                                        \
+         "instead of MODEL: gpt2, gpt2-medium, … with random weights"},                            \
+        {"tokenizer",                                                                              \
+         0,                                                                                        \
+         ARG_TEXT,                                                                                 \
+         offsetof(T, model.tokenizer),                                                             \
+         "PATH",                                                                                   \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         0,                                                                                        \
+         "tokenizer file or folder; else the model's"},                                            \
+    {                                                                                              \
+        "context", 0, ARG_INT, offsetof(T, model.context), "N", "0", 0, 1 << 24,                   \
+            "longest sequence; 0: the model's"                                                     \
+    }
+
+/* Opens a model with these options; on failure says why and returns NULL, *code is the exit code.
+ * Notes of the compilation go to stderr. run false: only compiled, no weights. */
+lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile, int entries,
+             bool run, int *code);
+
+/* Says what failed, as "sinter NAME: MESSAGE"; the exit code. */
+int cmd_fail(const char *name, const sn_error *err);
+
+/* EXIT_OK, or a failure when what was printed did not reach its destination (a full disk). */
+int cmd_finish(const char *name);
+
+/* "sinter: compile …" lines for --stats. */
+void cmd_print_model(const lm *m);
+
+/* A progress line on stderr, at most ten times a second on a terminal, every ten seconds elsewhere.
+ * Zero-initialised; end clears it. */
+typedef struct cmd_progress {
+    double shown;
+    bool any;
+} cmd_progress;
+void cmd_progress_show(cmd_progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void cmd_progress_end(cmd_progress *p);
+
+double cmd_now(void); /* seconds of a monotonic clock */
+
+/* Reads a file ("-": stdin) into malloc'ed memory with a NUL behind it. NULL on error. */
+char *cmd_read_text(const char *path, size_t *size, sn_error *err);
+
+#endif

@@ -1,0 +1,136 @@
+/* cmd_eval.c: `sinter eval`: loss, perplexity and bits per byte of a text under a model. */
+#include "tools/cmd.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME "sinter eval"
+
+typedef struct options {
+    cmd_model model;
+    cmd_compile compile;
+    const char *file;
+    int64_t stride, limit;
+    bool no_bos, stats;
+} options;
+
+#define AT(field) offsetof(options, field)
+static const arg table[] = {
+    {"MODEL", 0, ARG_PLACE, AT(model.path), NULL, NULL, 0, 0,
+     "model folder, or a file that `sinter import` knows"},
+    {"FILE", 0, ARG_PLACE, AT(file), NULL, NULL, 0, 0, "text file, -: standard input"},
+    {"tokenizer", 0, ARG_TEXT, AT(model.tokenizer), "PATH", NULL, 0, 0,
+     "tokenizer file or folder; else the model's"},
+    {"context", 0, ARG_INT, AT(model.context), "N", "0", 0, 1 << 24,
+     "tokens in a window; 0: the model's"},
+    {"stride", 0, ARG_INT, AT(stride), "N", "0", 0, 1 << 24,
+     "tokens from window to window; 0: windows do not overlap"},
+    {"limit", 0, ARG_INT, AT(limit), "N", "0", 0, INFINITY, "only the first N tokens; 0: all"},
+    {"no-bos", 0, ARG_FLAG, AT(no_bos), NULL, NULL, 0, 0,
+     "do not put the beginning-of-text token in front"},
+    {"stats", 's', ARG_FLAG, AT(stats), NULL, NULL, 0, 0, "times and rates on standard error"},
+    CMD_COMPILE_ARGS(options),
+    {0},
+};
+
+static const arg_command command = {
+    NAME, "loss and perplexity of a text",
+    "The text is one sequence of tokens, cut into windows. Every token but the first counts once:\n"
+    "loss is the mean of -ln P(token | window before it), perplexity e^loss, bits per byte the "
+    "sum\n"
+    "over ln 2 and the bytes of the text. With a stride smaller than the window each token sees "
+    "at\n"
+    "least context - stride tokens before it. Prints one line a result:\n"
+    "tokens, bytes, loss, perplexity, bits_per_byte.\n",
+    table};
+
+typedef struct score {
+    double sum;     /* nats */
+    int64_t tokens; /* that were predicted */
+    double seconds;
+} score;
+
+/* Windows over ids[n]: window w predicts ids[from + 1 .. from + len], of which those not predicted
+ * before count. */
+static bool score_text(lm *m, const options *o, const sn_ids *ids, score *s, sn_error *err) {
+    int64_t n = (int64_t)ids->count, window = m->model.context;
+    int64_t stride = o->stride ? o->stride : window;
+    if (stride > window)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--stride %lld is longer than the window of %lld tokens: some would be left "
+                       "out",
+                       (long long)stride, (long long)window);
+    float *loss = malloc(sizeof *loss * (size_t)window);
+    if (!loss) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    cmd_progress progress = {0};
+    double start = cmd_now();
+    int64_t done = 0; /* targets up to this index are counted */
+    bool ok = true;
+    for (int64_t from = 0; ok && done < n - 1; from += stride) {
+        int64_t len = n - 1 - from < window ? n - 1 - from : window;
+        ok = lm_loss(m, ids->data + from, ids->data + from + 1, len, loss, err);
+        for (int64_t i = done - from; ok && i < len; i++) s->sum += loss[i];
+        if (ok) done = from + len;
+        cmd_progress_show(&progress, "eval: %lld of %lld tokens, loss %.4f, %.0f tokens/s",
+                          (long long)done, (long long)(n - 1), s->sum / (double)done,
+                          (double)done / (cmd_now() - start));
+    }
+    cmd_progress_end(&progress);
+    s->tokens = done;
+    s->seconds = cmd_now() - start;
+    free(loss);
+    return ok;
+}
+
+static bool count_bytes(const lm *m, const sn_ids *ids, size_t all, bool cut, size_t *bytes,
+                        sn_error *err) {
+    *bytes = all;
+    if (!cut || !m->tokenizer) return true;
+    sn_bytes text = {0};
+    bool ok = sn_tokenizer_decode(m->tokenizer, ids->data, ids->count, 0, &text, err);
+    *bytes = text.size;
+    sn_bytes_free(&text);
+    return ok;
+}
+
+static bool eval(lm *m, const options *o, sn_error *err) {
+    size_t bytes = 0;
+    sn_ids ids = {0};
+    score s = {0};
+    char *text = cmd_read_text(o->file, &bytes, err);
+    bool ok = text && lm_encode(m, text, bytes, !o->no_bos, &ids, err);
+    free(text);
+    bool cut = o->limit && (int64_t)ids.count > o->limit;
+    if (cut) ids.count = (size_t)o->limit;
+    if (ok && ids.count < 2)
+        ok = sn_fail(err, SN_ERR_FILE, "%s: the text has fewer than 2 tokens: nothing to predict",
+                     o->file);
+    ok = ok && count_bytes(m, &ids, bytes, cut, &bytes, err) && score_text(m, o, &ids, &s, err);
+    sn_ids_free(&ids);
+    if (!ok) return false;
+    double loss = s.sum / (double)s.tokens;
+    printf("tokens         %lld\nbytes          %zu\nloss           %.5f\nperplexity     %.4f\n",
+           (long long)s.tokens, bytes, loss, exp(loss));
+    if (m->tokenizer) printf("bits_per_byte  %.4f\n", s.sum / log(2) / (double)bytes);
+    if (o->stats) {
+        cmd_print_model(m);
+        fprintf(stderr, "eval      %lld tokens in %.2f s: %.0f tokens/s\n", (long long)s.tokens,
+                s.seconds, (double)s.tokens / s.seconds);
+    }
+    return true;
+}
+
+int cmd_eval(int argc, char **argv) {
+    options o;
+    int code = args_parse(&command, argc, argv, &o);
+    if (code != ARGS_RUN) return code;
+    o.model.preset = NULL;
+    lm *m = cmd_open(NAME, &o.model, &o.compile, SN_LOSS, true, &code);
+    if (!m) return code;
+    sn_error err = {0};
+    code = eval(m, &o, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
+    lm_close(m);
+    return code;
+}

@@ -1,0 +1,71 @@
+/* cmd_explain.c: `sinter explain`: what a model was compiled to, and why not better. */
+#include "tools/cmd.h"
+#include "ir/ir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME "sinter explain"
+
+typedef struct options {
+    cmd_model model;
+    cmd_compile compile;
+    const char *entry;
+} options;
+
+static const arg table[] = {
+    CMD_MODEL_ARGS(options),
+    {"entry", 'e', ARG_TEXT, offsetof(options, entry), "NAME", NULL, 0, 0,
+     "only this entry: forward, loss, prefill, decode"},
+    CMD_COMPILE_ARGS(options),
+    {0},
+};
+
+static const arg_command command = {
+    NAME, "which kernel every operation went to, what was fused, and what was not",
+    "MODEL may also be a .sn file of the text form. Each line is a kernel call: its number, "
+    "family,\n"
+    "result, and the operations in it (prologue, epilogue: fused into a product); the user's line\n"
+    "that it came from follows. At the end: remarks of the passes.\n",
+    table};
+
+static bool is_text(const char *path) {
+    size_t n = path ? strlen(path) : 0;
+    return n > 3 && !strcmp(path + n - 3, ".sn");
+}
+
+static bool explain(sn_program *p, sn_module *m, const char *entry, sn_error *err) {
+    if (entry && !sn_entry_get(m, entry))
+        return sn_fail(err, SN_ERR_USAGE, "there is no entry '%s'", entry);
+    sn_program_explain(p, entry, stdout);
+    return true;
+}
+
+static int explain_text(const options *o) {
+    sn_error err = {0};
+    size_t size;
+    char *text = cmd_read_text(o->model.path, &size, &err);
+    sn_module *m = text ? sn_parse(text, o->model.path, false, &err) : NULL;
+    sn_options compile = cmd_options(&o->compile);
+    sn_program *p = m ? sn_compile(m, &compile, &err) : NULL;
+    bool ok = p && explain(p, m, o->entry, &err);
+    sn_program_free(p);
+    sn_module_free(m);
+    free(text);
+    return ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
+}
+
+int cmd_explain(int argc, char **argv) {
+    options o;
+    int code = args_parse(&command, argc, argv, &o);
+    if (code != ARGS_RUN) return code;
+    if (is_text(o.model.path)) return explain_text(&o);
+    sn_error err = {0};
+    lm *m = cmd_open(NAME, &o.model, &o.compile, SN_ALL_ENTRIES, false, &code);
+    if (!m) return code;
+    bool ok = explain(m->program, m->model.module, o.entry, &err);
+    code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
+    lm_close(m);
+    return code;
+}

@@ -1,0 +1,46 @@
+/* cmd_opt.c: `sinter opt`: passes on a graph in text form. */
+#include "tools/cmd.h"
+#include "passes/opt.h"
+#include "passes/passes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define NAME "sinter opt"
+
+typedef struct options {
+    const char *file, *passes;
+    bool list;
+} options;
+
+#define AT(field) offsetof(options, field)
+static const arg table[] = {
+    {"FILE", 0, ARG_PLACE_OR_NONE, AT(file), NULL, NULL, 0, 0,
+     "graph in text form (.sn); else standard input"},
+    {"passes", 0, ARG_TEXT, AT(passes), "A,B", NULL, 0, 0, "passes to run; else none"},
+    {"list-passes", 0, ARG_FLAG, AT(list), NULL, NULL, 0, 0, "print all passes in their order"},
+    {0},
+};
+
+static const arg_command command = {
+    NAME, "run passes on a graph in text form and print the result",
+    "Text is taken as it stands, without folding. The graph is verified after every pass.\n"
+    "\n  sinter opt --passes=simplify,raise graph.sn\n",
+    table};
+
+int cmd_opt(int argc, char **argv) {
+    options o;
+    int code = args_parse(&command, argc, argv, &o);
+    if (code != ARGS_RUN) return code;
+    for (int i = 0; o.list && i < sn_pass_count; i++)
+        printf("%-16s level %d  %s\n", sn_pass_table[i].name, sn_pass_table[i].level,
+               sn_pass_table[i].why);
+    if (o.list) return cmd_finish(NAME);
+    sn_error err = {0};
+    const char *file = o.file ? o.file : "-";
+    size_t size;
+    char *text = cmd_read_text(file, &size, &err);
+    bool ok = text && sn_opt(text, file, o.passes, stdout, &err);
+    free(text);
+    return ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
+}

@@ -1,0 +1,293 @@
+/* lm.c: opens, compiles and runs a language model; random weights for published sizes. */
+#include "tools/lm.h"
+#include "ir/ir.h"
+#include "runtime/rng.h"
+#include "tools/import.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- where the model comes from ---- */
+
+/* Removes a folder of plain files. What is mapped stays readable until it is unmapped. */
+static void remove_folder(const char *path) {
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        char *p = d->d_name[0] == '.' && (!d->d_name[1] || d->d_name[1] == '.')
+                      ? NULL
+                      : sn_path_join(path, d->d_name);
+        if (p) unlink(p);
+        free(p);
+    }
+    if (dir) closedir(dir);
+    rmdir(path);
+}
+
+static bool has_tokenizer(const sn_model_dir *dir) {
+    static const char *const names[] = {"tokenizer.json", "vocabulary.json", "vocab.json",
+                                        "encoder.json",   "tokenizer.bin",   "vocab.txt"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++) {
+        char *p = sn_model_dir_file(dir, names[i]);
+        found = p != NULL;
+        free(p);
+    }
+    return found;
+}
+
+static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *err) {
+    m->dir = sn_model_dir_open(path, err);
+    if (!m->dir) return false;
+    m->config = m->dir->config;
+    if (!o->tokenizer && !has_tokenizer(m->dir)) return true;
+    m->tokenizer = sn_tokenizer_load(o->tokenizer ? o->tokenizer : path, err);
+    return m->tokenizer != NULL;
+}
+
+/* A file of another format: imported into a folder that is gone as soon as it is mapped. */
+static bool open_foreign(lm *m, const lm_options *o, sn_error *err) {
+    const char *tmp = getenv("TMPDIR");
+    char folder[512];
+    snprintf(folder, sizeof folder, "%s/sinter_XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(folder))
+        return sn_fail(err, SN_ERR_FILE, "%s: cannot make a folder: %s", folder, strerror(errno));
+    import_request r = {.input = o->path, .output = folder, .tokenizer = NULL};
+    bool ok = import_model(&r, NULL, err) && open_folder(m, folder, o, err);
+    remove_folder(folder);
+    return ok;
+}
+
+static bool open_preset(lm *m, const lm_options *o, sn_error *err) {
+    const char *text = sn_model_preset(o->preset);
+    if (!text) {
+        char names[256] = "";
+        size_t n = 0;
+        for (int i = 0; sn_model_preset_name(i) && n < sizeof names; i++)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
+                                  sn_model_preset_name(i));
+        return sn_fail(err, SN_ERR_USAGE, "preset '%s' is not known; known: %s", o->preset, names);
+    }
+    m->own_config = m->config = sn_config_parse(o->preset, text, strlen(text), err);
+    if (!m->config) return false;
+    if (!o->tokenizer) return true;
+    m->tokenizer = sn_tokenizer_load(o->tokenizer, err);
+    return m->tokenizer != NULL;
+}
+
+static bool open_source(lm *m, const lm_options *o, sn_error *err) {
+    if (!o->path == !o->preset)
+        return sn_fail(err, SN_ERR_USAGE, "give either a model folder or a preset");
+    if (o->preset) return open_preset(m, o, err);
+    struct stat st;
+    bool file = stat(o->path, &st) == 0 && S_ISREG(st.st_mode);
+    return file ? open_foreign(m, o, err) : open_folder(m, o->path, o, err);
+}
+
+/* ---- random weights ---- */
+
+/* Mean 0 and standard deviation 0.02 (GPT-2's initial weights), gains of norms 1, biases 0. */
+static void fill_random(const char *name, uint64_t seed, uint32_t stream_step, float *out,
+                        int64_t n) {
+    const double width = 0.02 * sqrt(3);
+    size_t len = strlen(name);
+    bool bias = len > 5 && !strcmp(name + len - 5, ".bias");
+    bool gain = strstr(name, "ln_") || strstr(name, "norm");
+    if (bias || gain) {
+        for (int64_t i = 0; i < n; i++) out[i] = bias ? 0 : 1;
+        return;
+    }
+    enum { PIECE = 1 << 16 };
+    int64_t pieces = (n + PIECE - 1) / PIECE;
+#pragma omp parallel for schedule(static)
+    for (int64_t p = 0; p < pieces; p++) {
+        int64_t at = p * PIECE, count = n - at < PIECE ? n - at : PIECE;
+        sn_rng rng = {
+            .seed = seed, .index = (uint64_t)at, .stream = SN_STREAM_INIT, .step = stream_step};
+        sn_rng_fill_uniform(&rng, (float)-width, (float)width, out + at, (size_t)count);
+    }
+}
+
+static int64_t elements_of(const sn_node *n) {
+    int64_t count = 1;
+    for (int a = 0; a < n->rank; a++) count *= n->shape[a];
+    return count;
+}
+
+static bool is_param(const sn_node *n) {
+    return n->op == SN_OP_param && strncmp(sn_attr_str(n, SN_A_name, "@"), "@", 1) != 0;
+}
+
+static bool random_session(lm *m, uint64_t seed, sn_error *err) {
+    sn_module *mod = m->model.module;
+    uint32_t nodes = sn_module_node_count(mod);
+    int n = 0;
+    for (uint32_t i = 0; i < nodes; i++) n += is_param(sn_module_node(mod, i));
+    sn_arg_binding *list = calloc((size_t)n + 1, sizeof *list);
+    m->random = calloc((size_t)n + 1, sizeof *m->random);
+    bool ok = (list && m->random) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (uint32_t i = 0; ok && i < nodes; i++) {
+        const sn_node *p = sn_module_node(mod, i);
+        if (!is_param(p)) continue;
+        const char *name = sn_attr_str(p, SN_A_name, "");
+        int64_t count = elements_of(p);
+        float *data = aligned_alloc(64, ((size_t)count * sizeof(float) + 63) / 64 * 64);
+        if (!data) {
+            ok = sn_fail(err, SN_ERR_MEMORY, "out of memory for '%s'", name);
+            break;
+        }
+        fill_random(name, seed, (uint32_t)m->n_random, data, count);
+        list[m->n_random] = (sn_arg_binding){name, SN_F32, p->rank, p->shape, data};
+        m->random[m->n_random++] = data;
+    }
+    if (ok) m->session = sn_session_new_arrays(m->program, list, m->n_random, err);
+    free(list);
+    return ok && m->session;
+}
+
+/* ---- opening ---- */
+
+static bool check_vocabulary(const lm *m, sn_error *err) {
+    if (!m->tokenizer || sn_tokenizer_vocab_size(m->tokenizer) <= m->model.vocab) return true;
+    return sn_fail(err, SN_ERR_SHAPE,
+                   "the tokenizer (%s) has %d tokens, the model's vocabulary only %lld: they do "
+                   "not belong together",
+                   sn_tokenizer_kind(m->tokenizer), (int)sn_tokenizer_vocab_size(m->tokenizer),
+                   (long long)m->model.vocab);
+}
+
+static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
+    if (!open_source(m, o, err)) return false;
+    sn_model_options mo = {
+        .entries = o->entries, .context = o->context, .weights = m->dir ? m->dir->weights : NULL};
+    if (!sn_model_build(m->config, &mo, &m->model, err)) return false;
+    if (!check_vocabulary(m, err)) return false;
+    m->program = sn_compile(m->model.module, &o->compile, err);
+    if (!m->program || o->compile_only) return m->program != NULL;
+    m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);
+    if (!m->logits) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (!m->dir) return random_session(m, o->seed, err);
+    m->session = sn_session_new(m->program, m->dir->weights, err);
+    return m->session != NULL;
+}
+
+lm *lm_open(const lm_options *o, sn_error *err) {
+    lm *m = calloc(1, sizeof *m);
+    if (!m) {
+        sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        return NULL;
+    }
+    if (open_parts(m, o, err)) return m;
+    lm_close(m);
+    return NULL;
+}
+
+void lm_close(lm *m) {
+    if (!m) return;
+    sn_session_free(m->session);
+    sn_program_free(m->program);
+    sn_module_free(m->model.module);
+    sn_tokenizer_free(m->tokenizer);
+    sn_model_dir_close(m->dir);
+    sn_config_free(m->own_config);
+    for (int i = 0; i < m->n_random; i++) free(m->random[i]);
+    free(m->random);
+    free(m->logits);
+    free(m);
+}
+
+int64_t lm_parameters(const lm *m) {
+    int64_t n = 0;
+    for (uint32_t i = 0; i < sn_module_node_count(m->model.module); i++) {
+        const sn_node *p = sn_module_node(m->model.module, i);
+        if (is_param(p)) n += elements_of(p);
+    }
+    return n;
+}
+
+/* ---- running ---- */
+
+static bool check_tokens(const lm *m, const int32_t *ids, int64_t n, sn_error *err) {
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= m->model.vocab)
+            return sn_fail(err, SN_ERR_RANGE,
+                           "token %d (number %lld) is outside the vocabulary 0..%lld", (int)ids[i],
+                           (long long)i, (long long)m->model.vocab - 1);
+    return true;
+}
+
+bool lm_feed(lm *m, const int32_t *ids, int64_t n, sn_error *err) {
+    if (n < 1) return sn_fail(err, SN_ERR_USAGE, "no tokens to run");
+    if (m->past + n > m->model.context)
+        return sn_fail(err, SN_ERR_RANGE,
+                       "%lld tokens are more than the context of %lld that the model has room for",
+                       (long long)(m->past + n), (long long)m->model.context);
+    if (!check_tokens(m, ids, n, err)) return false;
+    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)ids, 1, n),
+                           SN_BIND_DIM("P", m->past)};
+    sn_arg_binding out = SN_BIND("logits", SN_F32, m->logits, 1, m->model.vocab);
+    if (!sn_run(m->session, n == 1 ? "decode" : "prefill", in, 2, &out, 1, err)) return false;
+    m->past += n;
+    return true;
+}
+
+void lm_reset(lm *m) {
+    sn_session_reset(m->session);
+    m->past = 0;
+}
+
+bool lm_loss(lm *m, const int32_t *tokens, const int32_t *targets, int64_t n, float *loss,
+             sn_error *err) {
+    if (!check_tokens(m, tokens, n, err) || !check_tokens(m, targets, n, err)) return false;
+    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)tokens, 1, n),
+                           SN_BIND("targets", SN_I32, (void *)(uintptr_t)targets, 1, n)};
+    sn_arg_binding out = SN_BIND("loss", SN_F32, loss, 1, n);
+    return sn_run(m->session, "loss", in, 2, &out, 1, err);
+}
+
+/* ---- text ---- */
+
+static bool append_id(sn_ids *out, int32_t id, sn_error *err) {
+    if (out->count == out->capacity) {
+        size_t capacity = out->capacity ? 2 * out->capacity : 64;
+        int32_t *more = realloc(out->data, capacity * sizeof *more);
+        if (!more) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        out->data = more;
+        out->capacity = capacity;
+    }
+    out->data[out->count++] = id;
+    return true;
+}
+
+static bool read_numbers(const char *text, size_t size, sn_ids *out, sn_error *err) {
+    for (size_t i = 0; i < size;) {
+        if (strchr(" \t\r\n,", text[i])) {
+            i++;
+            continue;
+        }
+        int64_t v = 0;
+        size_t from = i;
+        while (i < size && text[i] >= '0' && text[i] <= '9' && v <= INT32_MAX)
+            v = 10 * v + (text[i++] - '0');
+        bool ends = i > from && (i == size || strchr(" \t\r\n,", text[i]));
+        if (!ends || v > INT32_MAX)
+            return sn_fail(err, SN_ERR_USAGE,
+                           "token ids are whole numbers with spaces or commas between them; wrong "
+                           "at character %zu",
+                           i + 1);
+        if (!append_id(out, (int32_t)v, err)) return false;
+    }
+    return true;
+}
+
+bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out, sn_error *err) {
+    if (!m->tokenizer) return read_numbers(text, size, out, err);
+    bool has = sn_tokenizer_special(m->tokenizer, SN_TOKEN_BOS) >= 0;
+    return sn_tokenizer_encode(m->tokenizer, text, size,
+                               SN_TOK_SPECIAL | (bos && has ? SN_TOK_BOS : 0), out, err);
+}

@@ -1,0 +1,58 @@
+/* lm.h: a language model ready to run: from a model folder (or a file that import knows, or a
+ * published size with random weights) to a compiled program, a session and a tokenizer, in one
+ * call. What generate, eval, explain and the benches stand on; other programs may use it too. */
+#ifndef SN_LM_H
+#define SN_LM_H
+
+#include "frontend/models.h"
+#include "runtime/model_dir.h"
+#include "runtime/tokenizer.h"
+
+typedef struct lm_options {
+    const char *path;      /* model folder, or a file of another format: imported in passing */
+    const char *preset;    /* instead of path: a published size, random weights */
+    const char *tokenizer; /* file or folder; NULL: the model's own, if it has one */
+    int entries;           /* SN_FORWARD, …, as in models.h */
+    int64_t context;       /* longest sequence; 0: the model's */
+    uint64_t seed;         /* of random weights */
+    bool compile_only;     /* no weights are read or made, no session */
+    sn_options compile;
+} lm_options;
+
+/* An open model. All of it belongs to the lm; fields are for reading. */
+typedef struct lm {
+    sn_model_dir *dir; /* NULL: a preset */
+    sn_config *config;
+    sn_model model;
+    sn_program *program;
+    sn_session *session;     /* NULL: compile_only */
+    sn_tokenizer *tokenizer; /* NULL: the model came without one */
+    float *logits;           /* [vocab] after lm_feed */
+    int64_t past;            /* tokens in the caches */
+    sn_config *own_config;   /* of a preset */
+    void **random;           /* [n_random] weights of a preset */
+    int n_random;
+} lm;
+
+/* NULL on error. The model's context is the limit of all that follows. */
+lm *lm_open(const lm_options *o, sn_error *err);
+void lm_close(lm *m); /* NULL is allowed */
+
+/* Runs n more tokens through prefill (decode for one): m->logits are those after the last of them.
+ * A sequence over the context, and a token outside the vocabulary, are errors that change nothing.
+ * Needs SN_CACHED. */
+bool lm_feed(lm *m, const int32_t *ids, int64_t n, sn_error *err);
+void lm_reset(lm *m); /* forgets the sequence */
+
+/* -ln P(targets[i] | tokens[0 .. i]) into loss[n]. Needs SN_LOSS. */
+bool lm_loss(lm *m, const int32_t *tokens, const int32_t *targets, int64_t n, float *loss,
+             sn_error *err);
+
+/* Text to ids with the model's tokenizer, BOS first if the vocabulary has one and bos is set. A
+ * model without a tokenizer takes numbers ("0 2 1", commas are fine). */
+bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out, sn_error *err);
+
+/* Number of parameter elements of the program's model. */
+int64_t lm_parameters(const lm *m);
+
+#endif

@@ -1,0 +1,64 @@
+/* sinter.c: the program: a table of subcommands. */
+#include "tools/cmd.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *what;
+    cmd_fn *run;
+} commands[] = {
+    {"generate", "continue a text with a language model", cmd_generate},
+    {"eval", "loss and perplexity of a text", cmd_eval},
+    {"import", "turn a model of another format into a model folder", cmd_import},
+    {"inspect", "what is in a model folder", cmd_inspect},
+    {"explain", "which kernel every operation went to, what was fused, and what was not",
+     cmd_explain},
+    {"opt", "run passes on a graph in text form", cmd_opt},
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_help(FILE *f) {
+    fprintf(f, "sinter: a transformer compiler\n\nusage: sinter COMMAND [arguments]\n\n");
+    for (int i = 0; i < N_COMMANDS; i++)
+        fprintf(f, "  %-12s%s\n", commands[i].name, commands[i].what);
+    fprintf(f, "\n  sinter help COMMAND or sinter COMMAND --help explains one of them\n"
+               "  sinter --version\n"
+               "\nResults go to standard output, everything else to standard error.\n"
+               "Exit codes: 0 done, 1 something failed, 2 wrong command line.\n");
+}
+
+static int find_command(const char *name) {
+    const char *names[N_COMMANDS + 2] = {NULL};
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (!strcmp(commands[i].name, name)) return i;
+        names[i] = commands[i].name;
+    }
+    names[N_COMMANDS] = "help";
+    const char *near = args_nearest(name, names);
+    fprintf(stderr, "sinter: unknown command '%s'", name);
+    if (near) fprintf(stderr, "; did you mean %s?", near);
+    fprintf(stderr, "\n(sinter --help lists all commands)\n");
+    return -1;
+}
+
+int main(int argc, char **argv) {
+    const char *name = argc > 1 ? argv[1] : NULL;
+    if (!name) {
+        print_help(stderr);
+        return EXIT_USAGE;
+    }
+    bool help = !strcmp(name, "help");
+    if (!strcmp(name, "--version")) {
+        printf("sinter %s\n", SN_VERSION);
+        return cmd_finish("sinter");
+    }
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || (help && argc == 2)) {
+        print_help(stdout);
+        return cmd_finish("sinter");
+    }
+    int i = find_command(help ? argv[2] : name);
+    if (i < 0) return EXIT_USAGE;
+    char *ask[] = {argv[1], "--help", NULL};
+    return help ? commands[i].run(2, ask) : commands[i].run(argc - 1, argv + 1);
+}
