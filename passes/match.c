@@ -42,29 +42,35 @@ sn_node *sn_match_scaled(sn_node *n, double *c) {
     return n;
 }
 
-static bool collect_factors(sn_node *n, sn_node **factor, int cap, int *count, double *c,
-                            int depth) {
+typedef struct factors {
+    const sn_node *whole;
+    sn_node **list;
+    int n, cap;
+    double c;
+} factors;
+
+static bool collect_factors(factors *f, sn_node *n, int depth) {
     double v;
-    if (sn_match_const(n, &v)) {
-        *c *= v;
+    if (n != f->whole && sn_match_const(n, &v)) {
+        f->c *= v;
         return true;
     }
-    if (n->op == SN_OP_neg) {
-        *c = -*c;
-        return collect_factors(n->in[0], factor, cap, count, c, depth);
+    if (n != f->whole && n->op == SN_OP_neg) {
+        f->c = -f->c;
+        return collect_factors(f, n->in[0], depth);
     }
-    if (n->op == SN_OP_mul && depth)
-        return collect_factors(n->in[0], factor, cap, count, c, depth - 1) &&
-               collect_factors(n->in[1], factor, cap, count, c, depth - 1);
-    if (*count == cap) return false;
-    factor[(*count)++] = n;
+    if (n != f->whole && n->op == SN_OP_mul && depth)
+        return collect_factors(f, n->in[0], depth - 1) && collect_factors(f, n->in[1], depth - 1);
+    if (f->n == f->cap) return false;
+    f->list[f->n++] = n;
     return true;
 }
 
-int sn_match_factors(sn_node *n, sn_node **factor, int cap, double *c) {
-    int count = 0;
-    *c = 1;
-    return collect_factors(n, factor, cap, &count, c, 6) ? count : -1;
+int sn_match_factors(sn_node *n, const sn_node *whole, sn_node **factor, int cap, double *c) {
+    factors f = {.whole = whole, .list = factor, .cap = cap, .c = 1};
+    bool ok = collect_factors(&f, n, 6);
+    *c = f.c;
+    return ok ? f.n : -1;
 }
 
 static bool match_index(const sn_node *n, int depth) {

@@ -13,8 +13,8 @@ sn_node *sn_match_below(sn_node *n);              /* what is broadcast */
 /* n = x c for a constant c (c = 1: n itself); float types only */
 sn_node *sn_match_scaled(sn_node *n, double *c);
 /* The factors of a product of products that are no constants, and the product of those that are;
- * -1: more than `cap`. */
-int sn_match_factors(sn_node *n, sn_node **factor, int cap, double *c);
+ * `whole` (may be NULL) is one factor even if it is a product. -1: more than `cap`. */
+int sn_match_factors(sn_node *n, const sn_node *whole, sn_node **factor, int cap, double *c);
 /* n is the value of an index or made of such values by + - * / and casts: small integers, exact in
  * every number type that holds them */
 bool sn_match_index(const sn_node *n);

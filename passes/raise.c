@@ -1,0 +1,113 @@
+/* raise.c: plain operations become the composites that they mean, however they were spelled. The
+ * rules are in raise_*.c; each node is simplified before and after (simplify.h), so a rule needs to
+ * know one spelling only.
+ *
+ * Requires nothing; runs best after simplify. Keeps dtype and shape, and values up to rounding,
+ * where they are finite: a row that is hidden as a whole becomes 0 instead of NaN (softmax is
+ * defined so), and an overflow that the composite avoids is avoided. Taps are raised too, but do
+ * not count as users.
+ *
+ * Terminates: each rule replaces primitives by one composite that holds them, or moves a factor or
+ * summand into a composite; no rule opens one, but matmul, once. */
+#include "passes/raise.h"
+#include "passes/graph_util.h"
+#include "passes/simplify.h"
+
+#include <string.h>
+
+enum { MAX_STEPS = 32 }; /* rules in a row on one node: a bound on mistakes */
+
+uint32_t sn_raise_uses(const sn_raiser *r, const sn_node *n) {
+    return n->id < r->n_uses ? r->uses[n->id] : 0;
+}
+
+static void add_uses(sn_raiser *r, const sn_node *n, uint32_t count) {
+    if (n->id >= r->n_uses) {
+        uint32_t size = n->id + n->id / 2 + 64;
+        uint32_t *grown = sn_arena_alloc(r->m, sizeof *grown * size);
+        if (r->n_uses) memcpy(grown, r->uses, sizeof *grown * r->n_uses);
+        r->uses = grown;
+        r->n_uses = size;
+    }
+    r->uses[n->id] += count;
+}
+
+static sn_node *apply_rules(sn_raiser *r, sn_node *n) {
+    static const sn_raising *const tables[] = {sn_raise_product, sn_raise_act, sn_raise_norm,
+                                               sn_raise_softmax, sn_raise_attention};
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
+        for (const sn_raising *s = tables[t]; s->rule; s++) {
+            if (s->op != SN_OP_COUNT && s->op != n->op) continue;
+            sn_node *x = s->rule(r, n);
+            if (x && x != n && x->dtype == n->dtype && sn_shapes_equal(x, n)) return x;
+        }
+    return NULL;
+}
+
+static sn_node *raise_node(sn_raiser *r, sn_node *n) {
+    n = sn_simplify_node(n);
+    for (int step = 0; step < MAX_STEPS && !sn_module_error(r->m)->code; step++) {
+        sn_node *x = apply_rules(r, n);
+        if (!x) break;
+        n = sn_simplify_node(x);
+    }
+    return n;
+}
+
+/* Every root of the module; with `store` written back. Those that are no taps come first. */
+static int each_root(sn_module *m, sn_node **root, int *n_live, bool store) {
+    int n = 0;
+    for (int l = 0; l < 3; l++) {
+        if (l == 2) *n_live = n;
+        for (int e = 0; e < sn_entry_count(m); e++) {
+            sn_entry *entry = sn_entry_at(m, e);
+            sn_binding *list[] = {entry->output, entry->assign, entry->tap};
+            int size[] = {entry->n_output, entry->n_assign, entry->n_tap};
+            for (int i = 0; i < size[l]; i++, n++) {
+                if (store)
+                    list[l][i].node = root[n];
+                else if (root)
+                    root[n] = list[l][i].node;
+            }
+        }
+    }
+    return n;
+}
+
+static uint32_t *count_uses(sn_module *m, int n_root, sn_node *const *root) {
+    uint32_t *uses = sn_arena_alloc(m, sizeof *uses * sn_module_node_count(m));
+    sn_order order = sn_topo(m, n_root, root);
+    for (int i = 0; i < n_root; i++) uses[root[i]->id]++;
+    for (int i = 0; i < order.n; i++)
+        for (int j = 0; j < order.node[i]->n_in; j++) uses[order.node[i]->in[j]->id]++;
+    return uses;
+}
+
+int sn_pass_raise(sn_passes *p) {
+    sn_module *m = p->m;
+    int n_live, n_root = each_root(m, NULL, &n_live, false), count = 0;
+    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
+    each_root(m, root, &n_live, false);
+    uint32_t n_old = sn_module_node_count(m), *uses = count_uses(m, n_live, root);
+    sn_node **made = sn_arena_alloc(m, sizeof *made * n_old);
+    sn_raiser r = {.p = p, .m = m};
+    sn_order order = sn_topo(m, n_root, root);
+    sn_loc loc = sn_module_loc(m);
+    for (int i = 0; i < order.n && !sn_module_error(m)->code; i++) {
+        sn_node *old = order.node[i], *n = old;
+        if (old->n_in) {
+            sn_node **in = sn_arena_alloc(m, sizeof *in * old->n_in);
+            for (int j = 0; j < old->n_in; j++) in[j] = made[old->in[j]->id];
+            n = sn_node_with(old, in);
+        }
+        sn_module_set_loc(m, old->loc);
+        made[old->id] = raise_node(&r, n);
+        add_uses(&r, made[old->id], uses[old->id]);
+        count += made[old->id] != n;
+    }
+    sn_module_set_loc(m, loc);
+    if (sn_module_error(m)->code) return count;
+    for (int i = 0; i < n_root; i++) root[i] = made[root[i]->id];
+    each_root(m, root, &n_live, true);
+    return count;
+}
