@@ -351,11 +351,13 @@ bool eval_argmax(eval_call *c) {
     shape[s.axis] = 1;
     double *out = sn_eval_alloc(c, SN_I32, x->rank, shape);
     if (!out) return false;
-    for (int64_t o = 0; o < c->out->n; o++) { /* zero elements have index 0 */
+    for (int64_t o = 0; o < c->out->n; o++) { /* zero elements have index 0; NaN is a maximum */
         const double *row = x->data + o / s.inner * s.size * s.inner + o % s.inner;
         int64_t best = 0;
         for (int64_t i = 1; i < s.size; i++)
-            if (row[i * s.inner] > row[best * s.inner]) best = i;
+            if (row[i * s.inner] > row[best * s.inner] ||
+                (isnan(row[i * s.inner]) && !isnan(row[best * s.inner])))
+                best = i;
         out[o] = (double)best;
     }
     return true;

@@ -40,6 +40,8 @@ static sn_node *spell_argmax(sn_node *n) {
     int64_t axis = sn_attr_int(n, SN_A_axis, 0);
     sn_node *top = sn_b_reduce(SN_OP_reduce_max, x, 1, &axis);
     sn_node *hit = sn_b_binary(SN_OP_eq, x, top);
+    if (sn_dtype_is_float((sn_dtype)x->dtype)) /* a NaN is a maximum, but equals nothing */
+        hit = sn_b_binary(SN_OP_or, hit, sn_b_binary(SN_OP_ne, x, x));
     sn_node *index = sn_b_iota(n->m, SN_I32, x->rank, x->shape, (int)axis);
     sn_node *none = sn_b_const(n->m, SN_I32, 2147483647.0);
     sn_node *first = sn_b_reduce(SN_OP_reduce_min, sn_b_select(hit, index, none), 1, &axis);

@@ -24,6 +24,8 @@ typedef struct gen {
     sn_dim t; /* a symbolic dim */
     sn_node *pool[MAX_POOL];
     int n, n_leaf;
+    sn_op op[SN_OP_COUNT]; /* those of this graph */
+    int n_op;
 } gen;
 
 int fuzz_below(fuzz_rng *r, int n) { /* splitmix64 */
@@ -94,10 +96,11 @@ static sn_node *new_const(gen *g, sn_dtype t) {
     return sn_b_const(g->m, t, sn_round_to(t, values[below(g, 9)]));
 }
 
-/* A node of one of these types and at least this rank. */
+/* A node of one of these types and at least this rank; young ones first, or graphs stay flat. */
 static sn_node *pick(gen *g, unsigned set, int min_rank) {
     for (int i = 0; i < 8 && g->n; i++) {
-        sn_node *n = g->pool[below(g, g->n)];
+        int young = g->n < 3 ? g->n : 3;
+        sn_node *n = g->pool[chance(g, 60) ? g->n - 1 - below(g, young) : below(g, g->n)];
         if (set >> n->dtype & 1 && n->rank >= min_rank) return n;
     }
     sn_dim shape[4];
@@ -569,12 +572,16 @@ static sn_node *(*const makers[SN_OP_COUNT])(gen *, sn_op) = {
     [SN_OP_pack_b] = make_pack_b,
 };
 
-static sn_op random_op(gen *g) {
-    for (;;) {
-        int op = below(g, SN_OP_COUNT);
+/* Most graphs use a few ops only: so those meet each other (swarm testing, Groce et al. 2012). */
+static void choose_ops(gen *g) {
+    sn_op all[SN_OP_COUNT];
+    int n = 0, few = 2 + below(g, 6);
+    for (int op = 0; op < SN_OP_COUNT; op++) {
         bool big = sn_ops[op].kind == SN_COMP || sn_ops[op].kind == SN_FUSED;
-        if (makers[op] && (!big || g->composite)) return (sn_op)op;
+        if (makers[op] && (!big || g->composite)) all[n++] = (sn_op)op;
     }
+    if (chance(g, 30)) few = n;
+    for (; g->n_op < few; g->n_op++) g->op[g->n_op] = few == n ? all[g->n_op] : all[below(g, n)];
 }
 
 sn_module *fuzz_graph(uint64_t seed) {
@@ -584,9 +591,10 @@ sn_module *fuzz_graph(uint64_t seed) {
     g.composite = seed % 2 == 0;
     g.allowed = g.composite ? 1 << SN_F64 | 1 << SN_I32 | 1 << SN_I64 | BOOLS : ANY;
     g.t = sn_symbol_add(g.m, "T", below(&g, 2), 3);
-    int steps = 2 + below(&g, 14);
+    choose_ops(&g);
+    int steps = 2 + below(&g, 22);
     for (int i = 0; i < steps && !sn_module_error(g.m)->code; i++) {
-        sn_op op = random_op(&g);
+        sn_op op = g.op[below(&g, g.n_op)];
         keep(&g, makers[op](&g, op));
     }
     if (!g.n) new_leaf(&g, SN_F64, 0, NULL);
