@@ -10,6 +10,7 @@
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static const sn_bench_gemm_shape usual[] = {
     {1024, 3072, 768}, {1024, 768, 3072}, {1024, 768, 768},   {128, 768, 768},
@@ -44,8 +45,12 @@ typedef struct bench {
     sn_dnnl_matmul product;
 } bench;
 
+/* In huge pages where they are large, as a program allocates its weights. */
 static void *allocate(size_t bytes, sn_error *err) {
-    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+    size_t huge = (size_t)2 << 20, align = bytes >= huge ? huge : 64;
+    size_t size = (bytes / align + 1) * align;
+    void *p = aligned_alloc(align, size);
+    if (p && align == huge) madvise(p, size, MADV_HUGEPAGE);
     if (p)
         memset(p, 0, bytes);
     else

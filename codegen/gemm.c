@@ -7,6 +7,8 @@ enum {
     GEMM_GROUP_BYTES = 1 << 20, /* of A's rows that stay in L2 */
     GEMM_MAX_K_BYTES = 24576,   /* longest row of A that is copied in one piece */
     GEMM_CHUNK_BYTES = 4096,    /* else the piece of a row */
+    GEMM_FETCH_STEPS = 32,      /* of k, that a tile alone with its panel fetches ahead */
+    GEMM_ROW_UNIT = 8,          /* threads share rows by so many */
     GEMM_WAITING_PANELS = 8     /* chunked: panels whose sums wait for the next chunk */
 };
 
@@ -110,12 +112,16 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     } else {
         p->a_stride = gemm_is(g->m, 1) ? 0 : g->a.row.value;
     }
+    int most = g->m.slot < 0 && g->m.value < p->mr ? (int)g->m.value : p->mr;
+    if (most == p->mr) p->size[p->n_sizes++] = p->mr;
+    for (int r = 8; r >= 1; r /= 2)
+        if (r < p->mr && (r <= most || r == 1)) p->size[p->n_sizes++] = r;
     int64_t rows = GEMM_GROUP_BYTES / p->esize / (p->kc > 0 ? p->kc : chunk);
     if (rows > 1024) rows = 1024;
     rows = rows / p->mr * p->mr;
     p->mc = rows < p->mr ? p->mr : rows;
-    if (g->m.slot < 0 && g->m.value < p->mc) p->mc = round_up(g->m.value, 2);
-    if (p->mc < 2) p->mc = 2;
+    if (g->m.slot < 0 && g->m.value < p->mc)
+        p->mc = round_up(g->m.value > 0 ? g->m.value : 1, p->mr);
 
     p->np = p->chunked ? GEMM_WAITING_PANELS : 1;
     int64_t sums = (p->chunked ? p->mc * p->np : p->mr) * p->panel;
@@ -137,15 +143,15 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) 
 typedef struct gemm_state {
     em_val m, n, k, panels;
     em_val batch[SN_GEMM_BATCH];
-    em_val a, b;          /* this batch item's bases */
-    em_val row0, valid;   /* group: first row, rows that exist */
-    em_val units, blocks; /* group: pairs of rows, tiles */
-    em_val next_step;     /* bytes between lines fetched ahead */
-    em_val first_panel;   /* of the panels whose sums wait */
-    em_val k0, kn;        /* chunk of K; unchunked: 0 and K */
-    em_val panel;         /* its number */
-    em_val bp, b_stride;  /* its elements, distance of its rows */
-    em_val next;          /* the panel after it */
+    em_val a, b;         /* this batch item's bases */
+    em_val row0, valid;  /* group: first row, rows that exist */
+    em_val blocks;       /* group: tiles */
+    em_val next_step;    /* bytes between lines fetched ahead */
+    em_val first_panel;  /* of the panels whose sums wait */
+    em_val k0, kn;       /* chunk of K; unchunked: 0 and K */
+    em_val panel;        /* its number */
+    em_val bp, b_stride; /* its elements, distance of its rows */
+    em_val next;         /* the panel after it */
 } gemm_state;
 
 static em_val zero(em *e) {
@@ -168,19 +174,26 @@ static void share_if(em *e, em_val split, em_val n, em_val *lo, em_val *hi) {
     *hi = em_select(e, split, part_hi, n);
 }
 
+/* Rows of a tile where `left` rows are left: the most that the registers hold, then 8, 4, 2, 1.
+ * Two more than the most are better served in halves. */
+static em_val choose_rows(em *e, const gemm_plan *p, em_val left) {
+    em_val rows = one(e);
+    for (int r = 2; r < p->mr; r *= 2)
+        rows = em_select(e, em_cmp(e, EM_GE, left, em_i64(e, r)), em_i64(e, r), rows);
+    em_val full = em_cmp(e, EM_GE, left, em_i64(e, p->mr));
+    em_val halves = em_cmp(e, EM_EQ, left, em_i64(e, p->mr + 2));
+    return em_select(e, em_and(e, full, em_not(e, halves)), em_i64(e, p->mr), rows);
+}
+
 static void call_micro(em *e, const gemm_plan *p, em_val rows, const em_val *args) {
-    if (gemm_is(p->g->m, 1)) {
-        em_call(e, p->micro[0], args, 7);
-        return;
-    }
-    em_branch br[32];
+    em_branch br[GEMM_SIZES];
     int n = 0;
-    for (int r = p->mr; r >= 2; r -= 2, n++) {
-        br[n] = em_if(e, em_cmp(e, EM_EQ, rows, em_i64(e, r)));
-        em_call(e, p->micro[r / 2], args, 7);
+    for (; n + 1 < p->n_sizes; n++) {
+        br[n] = em_if(e, em_cmp(e, EM_EQ, rows, em_i64(e, p->size[n])));
+        em_call(e, p->micro[n], args, 7);
         em_else(e, &br[n]);
     }
-    em_call(e, p->micro[0], args, 7);
+    em_call(e, p->micro[n], args, 7);
     while (n > 0) em_endif(e, &br[--n]);
 }
 
@@ -193,22 +206,10 @@ static void clear_sums(em *e, const gemm_plan *p, const gemm_state *s, em_val su
     em_endif(e, &first);
 }
 
-/* Tile i of the group: rows are dealt out in pairs, so that all tiles have an even number of rows.
- * The last tile of an odd number starts one row early: a row is then computed twice, stored once.
- */
-static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i) {
+/* The tile of `rows` rows from row `start` of the group on, the i-th in order. */
+static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start,
+                      em_val rows) {
     const sn_gemm *g = p->g;
-    em_val each = em_div(e, s->units, s->blocks), rest = em_rem(e, s->units, s->blocks);
-    em_val u0 = em_add(e, em_mul(e, i, each), em_imin(e, i, rest));
-    em_val more = em_int_cast(e, em_cmp(e, EM_LT, i, rest), e->i64);
-    em_val start = em_mul(e, u0, em_i64(e, 2));
-    em_val rows = em_mul(e, em_add(e, each, more), em_i64(e, 2));
-    em_val single = em_cmp(e, EM_EQ, s->valid, one(e));
-    rows = em_select(e, single, one(e), rows);
-    em_val over = em_cmp(e, EM_GT, em_add(e, start, rows), s->valid);
-    em_val skip = em_int_cast(e, over, e->i64);
-    em_val base = em_sub(e, start, skip);
-
     em_val tile = e->scratch;
     if (p->chunked) {
         em_val at = em_mul(e, em_sub(e, s->panel, s->first_panel), em_i64(e, p->mc));
@@ -219,9 +220,9 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i) 
     em_val a;
     if (p->copy_a) {
         a = em_at_bytes(e, e->scratch, em_i64(e, p->a_at));
-        a = em_at(e, a, p->t, em_mul(e, base, em_i64(e, p->a_stride)));
+        a = em_at(e, a, p->t, em_mul(e, start, em_i64(e, p->a_stride)));
     } else {
-        em_val row = em_mul(e, em_add(e, s->row0, base), gemm_size(e, g->a.row));
+        em_val row = em_mul(e, em_add(e, s->row0, start), gemm_size(e, g->a.row));
         a = em_at(e, s->a, p->t, em_add(e, row, s->k0));
     }
     em_val fetched = em_mul(e, em_mul(e, i, s->kn), s->next_step);
@@ -241,15 +242,10 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i) 
     em_branch last = {0};
     if (p->chunked) last = em_if(e, em_cmp(e, EM_GE, em_add(e, s->k0, s->kn), s->k));
     int columns = g->pair ? p->panel / 2 : p->panel;
-    em_val out = em_at(e, tile, p->t, em_mul(e, skip, em_i64(e, p->panel)));
-    em_val done[] = {e->buf,
-                     e->dim,
-                     out,
-                     em_add(e, s->row0, em_add(e, base, skip)),
-                     em_sub(e, rows, skip),
-                     em_mul(e, s->panel, em_i64(e, columns)),
-                     s->batch[0],
-                     s->batch[1],
+    em_val done[] = {e->buf,      e->dim,
+                     tile,        em_add(e, s->row0, start),
+                     rows,        em_mul(e, s->panel, em_i64(e, columns)),
+                     s->batch[0], s->batch[1],
                      s->batch[2]};
     em_call(e, p->finish, done, 9);
     if (p->chunked) em_endif(e, &last);
@@ -262,7 +258,9 @@ static void emit_panel_source(em *e, const gemm_plan *p, gemm_state *s) {
         em_val at = em_mul(e, em_add(e, em_mul(e, s->panel, s->k), s->k0), em_i64(e, p->panel));
         s->bp = em_at(e, s->b, p->t, at);
         s->b_stride = em_i64(e, p->panel);
-        s->next = em_at(e, s->bp, p->t, em_mul(e, s->k, em_i64(e, p->panel)));
+        em_val alone = em_cmp(e, EM_EQ, s->blocks, one(e)); /* fetch this panel, else the next */
+        em_val ahead = em_select(e, alone, em_i64(e, GEMM_FETCH_STEPS), s->k);
+        s->next = em_at(e, s->bp, p->t, em_mul(e, ahead, em_i64(e, p->panel)));
         return;
     }
     em_val col = em_mul(e, s->panel, em_i64(e, p->panel));
@@ -293,9 +291,12 @@ static void emit_panels(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_
     em_loop panel = em_for(e, lo, hi, one(e));
     s->panel = panel.i;
     emit_panel_source(e, p, s);
-    em_loop block = em_for(e, zero(e), s->blocks, one(e));
-    emit_tile(e, p, s, block.i);
-    em_end(e, &block);
+    em_loop tile = em_for(e, zero(e), s->blocks, one(e));
+    em_val start = em_carry(e, &tile, zero(e));
+    em_val rows = choose_rows(e, p, em_sub(e, s->valid, start));
+    emit_tile(e, p, s, tile.i, start, rows);
+    em_next(e, &tile, start, em_add(e, start, rows));
+    em_end(e, &tile);
     em_end(e, &panel);
 }
 
@@ -307,12 +308,16 @@ static void call_copy(em *e, const gemm_plan *p, const gemm_state *s) {
     em_call(e, p->copy, args, 11);
 }
 
+/* How many tiles choose_rows makes of n > 0 rows: the rest is taken apart by its binary digits. */
+static em_val count_tiles(em *e, const gemm_plan *p, em_val n) {
+    em_val rest = em_rem(e, n, em_i64(e, p->mr)), tiles = em_div(e, n, em_i64(e, p->mr));
+    em_val ones = em_unary_intrinsic(e, "llvm.ctpop", rest);
+    return em_add(e, tiles, ones);
+}
+
 /* Rows [row0, row0 + valid) against panels [lo, hi). */
 static void emit_group(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
-    em_val most = em_ceil_div(e, s->units, p->mr / 2);
-    em_val odd = em_cmp(e, EM_EQ, em_rem(e, s->valid, em_i64(e, 2)), one(e));
-    em_val two = em_and(e, odd, em_cmp(e, EM_GT, s->units, one(e)));
-    s->blocks = em_imax(e, most, em_select(e, two, em_i64(e, 2), one(e)));
+    s->blocks = count_tiles(e, p, s->valid);
     s->next_step = em_div(e, em_i64(e, 128), em_mul(e, s->blocks, em_i64(e, p->parts)));
     if (!p->chunked) {
         s->k0 = zero(e);
@@ -366,20 +371,23 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     em_val tall = em_cmp(e, EM_GE, s.m, em_mul(e, nt, em_i64(e, 4 * p->mr)));
     em_val by_row = em_and(e, tall, em_not(e, by_item));
     em_val by_col = em_not(e, em_or(e, by_item, by_row));
-    em_val item0, item1, unit0, unit1, panel0, panel1;
+    em_val item0, item1, row0, row1, panel0, panel1;
     share_if(e, by_item, items, &item0, &item1);
-    share_if(e, by_row, em_ceil_div(e, s.m, 2), &unit0, &unit1);
+    share_if(e, by_row, em_ceil_div(e, s.m, GEMM_ROW_UNIT), &row0, &row1);
     share_if(e, by_col, s.panels, &panel0, &panel1);
-    em_val units = em_sub(e, unit1, unit0), groups = em_ceil_div(e, units, p->mc / 2);
+    row1 = em_imin(e, em_mul(e, row1, em_i64(e, GEMM_ROW_UNIT)), s.m);
+    row0 = em_mul(e, row0, em_i64(e, GEMM_ROW_UNIT));
+    em_val tiles = em_ceil_div(e, em_sub(e, row1, row0), p->mr);
+    em_val groups = em_ceil_div(e, tiles, p->mc / p->mr);
 
     em_loop item = em_for(e, item0, item1, one(e));
     begin_item(e, p, &s, item.i);
     em_loop group = em_for(e, zero(e), groups, one(e));
-    em_val u0 = em_add(e, unit0, cut(e, units, group.i, groups));
-    em_val u1 = em_add(e, unit0, cut(e, units, em_add(e, group.i, one(e)), groups));
-    s.units = em_sub(e, u1, u0);
-    s.row0 = em_mul(e, u0, em_i64(e, 2));
-    s.valid = em_sub(e, em_imin(e, em_mul(e, u1, em_i64(e, 2)), s.m), s.row0);
+    em_val mr = em_i64(e, p->mr);
+    em_val lo = em_mul(e, cut(e, tiles, group.i, groups), mr);
+    em_val hi = em_mul(e, cut(e, tiles, em_add(e, group.i, one(e)), groups), mr);
+    s.row0 = em_add(e, row0, lo);
+    s.valid = em_sub(e, em_imin(e, em_add(e, row0, hi), row1), s.row0);
     emit_group(e, p, &s, panel0, panel1);
     em_end(e, &group);
     em_end(e, &item);
@@ -390,9 +398,7 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
     gemm_plan p;
     if (!gemm_plan_make(&p, g, e->target, e->compute, &e->err)) return;
     p.name = name;
-    p.micro[0] = gemm_emit_micro(e, &p, 1);
-    if (!gemm_is(g->m, 1))
-        for (int r = 2; r <= p.mr; r += 2) p.micro[r / 2] = gemm_emit_micro(e, &p, r);
+    for (int i = 0; i < p.n_sizes; i++) p.micro[i] = gemm_emit_micro(e, &p, p.size[i]);
     p.finish = gemm_emit_finish(e, &p);
     if (p.copy_a) p.copy = gemm_emit_copy(e, &p);
     if (p.pack_b)

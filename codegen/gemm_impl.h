@@ -5,6 +5,8 @@
 
 #include "codegen/gemm.h"
 
+enum { GEMM_SIZES = 5 };
+
 typedef struct gemm_plan {
     const sn_gemm *g;
     const char *name;
@@ -20,12 +22,14 @@ typedef struct gemm_plan {
     bool direct_b; /* ... or be read in place when few rows use it (columns are contiguous) */
     bool chunked;  /* K is cut in chunks of kc; partial sums wait in scratch */
     int64_t kc;    /* rows of B (columns of A) at a time; K itself unless chunked */
-    int64_t a_stride; /* elements between A's rows as the micro-kernel sees them */
-    int64_t mc;       /* rows of A at a time, even */
-    int64_t np;       /* chunked: panels whose sums wait */
+    int64_t a_stride;     /* elements between A's rows as the micro-kernel sees them */
+    int64_t mc;           /* rows of A at a time, a multiple of mr */
+    int size[GEMM_SIZES]; /* rows of the micro-tiles: mr, 8, 4, 2, 1 */
+    int n_sizes;
+    int64_t np;                           /* chunked: panels whose sums wait */
     int64_t sums_at, a_at, b_at, scratch; /* byte offsets in scratch and its size */
     /* emitted functions */
-    em_val micro[64]; /* by rows / 2; [0]: one row */
+    em_val micro[GEMM_SIZES]; /* of size[i] rows */
     em_val finish, copy, pack;
 } gemm_plan;
 

@@ -16,11 +16,21 @@ static int choose_unroll(const gemm_plan *p, int rows) {
     return want;
 }
 
+/* Panels flow through L2 from memory. A short tile is a step every few cycles and waits for memory:
+ * it fetches its own panel far ahead into L2 and a little ahead into L1. A full tile takes long
+ * over its panel: meanwhile it fetches, a line a step, what the caller says comes next. */
+enum { FAR = 32, NEAR = 4, NEAR_FULL = 8 }; /* steps of k */
+
+static void fetch_panel(em *e, const gemm_plan *p, em_val b, int steps, int level) {
+    for (int line = 0; line < p->nv * p->lanes * p->esize; line += 64)
+        em_prefetch(e, em_at_bytes(e, b, em_i64(e, steps * p->panel * p->esize + line)), false,
+                    level);
+}
+
 /* void micro(A, B, T, k, next, next_step, b_stride)
  * T[i][j] (row stride: a panel) = sum over k of A[i*a_stride + k] B[k*b_stride + j]; chunked: added
- * to T. While it runs it fetches one line a step from `next` on, next_step bytes apart, into L2
- * (the caller points it at the panel that comes next), and B some steps ahead into L1. b_stride is
- * in elements and used for unpacked B only. */
+ * to T. next, next_step: what a full tile fetches, bytes between lines. b_stride in elements, used
+ * for unpacked B only. */
 em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows) {
     char suffix[32];
     snprintf(suffix, sizeof suffix, "micro%d", rows);
@@ -33,8 +43,7 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows) {
     bool in_place = p->direct_b;
     em_val b_stride = in_place ? em_param(e, 6) : em_i64(e, p->panel);
     int unroll = choose_unroll(p, rows);
-    int ahead = rows <= 2 ? 32 : 8; /* steps: a single row is as fast as memory */
-    bool fetch_next = g->b_packed && rows > 1;
+    bool fetch_next = g->b_packed && rows > 8;
 
     em_val init[32], acc[32];
     int n = rows * p->nv;
@@ -53,10 +62,8 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows) {
         em_val bv[8];
         for (int j = 0; j < p->nv; j++)
             bv[j] = em_load(e, p->t, em_at(e, bu, p->t, em_i64(e, j * p->lanes)), p->lanes);
-        if (!in_place)
-            for (int line = 0; line < p->nv * p->lanes * p->esize; line += 64)
-                em_prefetch(e, em_at_bytes(e, bu, em_i64(e, ahead * p->panel * p->esize + line)),
-                            false, 3);
+        if (!in_place) fetch_panel(e, p, bu, fetch_next ? NEAR_FULL : NEAR, 3);
+        if (g->b_packed && !fetch_next) fetch_panel(e, p, bu, FAR, 2);
         if (fetch_next) {
             em_prefetch(e, nu, false, 2);
             nu = em_at_bytes(e, nu, em_param(e, 5));
