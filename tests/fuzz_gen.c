@@ -183,8 +183,12 @@ static sn_node *make_elem(gen *g, sn_op op) {
     if (k == sizeof elem_rules / sizeof *elem_rules) return NULL; /* a new rule: not known here */
     sn_node *x = pick(g, elem_rules[k].types, 0), *in[3] = {x, x, x};
     for (int i = 1; i < sn_ops[op].max_in; i++) in[i] = like_node(g, x);
+    if (sn_ops[op].max_in == 2 && chance(g, 50)) {
+        in[0] = in[1];
+        in[1] = x;
+    }
     bool is_float = sn_dtype_is_float((sn_dtype)x->dtype);
-    if (op == SN_OP_recip || op == SN_OP_rsqrt || op == SN_OP_pow) in[0] = away_from_zero(x);
+    if (op == SN_OP_recip || op == SN_OP_rsqrt || op == SN_OP_pow) in[0] = away_from_zero(in[0]);
     if (op == SN_OP_div && is_float) in[1] = away_from_zero(in[1]);
     if (op == SN_OP_cast) return sn_b_cast(x, random_type(g, ANY));
     return sn_node_new(g->m, op, sn_ops[op].max_in, in, SN_NO_ATTRS);
