@@ -17,7 +17,7 @@
  *
  * Nodes are numbered in the order of a depth-first walk from outputs, assignments and taps, so the
  * text does not depend on ids. */
-#include "ir/module_impl.h"
+#include "ir/ir.h"
 #include "ir/text_impl.h"
 
 #include <inttypes.h>
