@@ -122,7 +122,8 @@ static bool add_weight(sn_session *s, const sn_node *n, origin *o, sn_error *err
     int64_t shape[SN_MAX_RANK];
     for (int a = 0; a < n->rank; a++) shape[a] = n->shape[a];
     const sn_weight *w = sn_weights_need(o->weights, name, n->rank, shape, &o->problems);
-    if (!w) return true; /* reported with all the others */
+    if (!w) /* reported once, with all the others */
+        return add_bound(&s->param, &s->n_param, (bound){name, NULL, false, 0}, err);
     if (w->dtype == n->dtype && ((uintptr_t)w->data & 3) == 0)
         return add_bound(&s->param, &s->n_param,
                          (bound){name, (void *)(uintptr_t)w->data, false, w->bytes}, err);

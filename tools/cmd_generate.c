@@ -31,7 +31,7 @@ static const arg table[] = {
      "0: always the most likely token, inf: uniform"},
     {"top-k", 0, ARG_INT, AT(top_k), "K", "0", 0, INT32_MAX,
      "of the K most likely ones, 0: of all"},
-    {"top-p", 0, ARG_NUMBER, AT(top_p), "P", "1", 0, 1, "of the likeliest with mass P together"},
+    {"top-p", 0, ARG_NUMBER, AT(top_p), "P", "1", 1e-6, 1, "of the likeliest with mass P together"},
     {"seed", 0, ARG_INT, AT(seed), "S", "0", 0, INFINITY, "the same seed gives the same text"},
     {"ignore-eos", 0, ARG_FLAG, AT(ignore_eos), NULL, NULL, 0, 0,
      "go on after an end-of-text token"},

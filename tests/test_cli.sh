@@ -1,0 +1,290 @@
+#!/bin/sh
+# test_cli.sh SINTER SOURCE_DIR SECTION: runs the real program. Every case checks the exit code, what
+# is printed where, and that no sanitizer complained. Sections are the functions named check_*.
+sinter=$1 source=$2 section=$3
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C
+unset SINTER_DEBUG
+stories=$source/examples/models/stories260K/stories260K.bin
+nano=$source/examples/models/nano-gpt-sort/gpt-nano-sort-model.json
+cases=0 failures=0
+
+fail() {
+    failures=$((failures + 1))
+    echo "FAILED: $1" >&2
+    echo "  stdout: $(head -c 300 "$tmp/out" | tr '\n' '~')" >&2
+    echo "  stderr: $(head -c 600 "$tmp/err" | tr '\n' '~')" >&2
+}
+
+# run CODE ARGS…: runs the program into $tmp/out and $tmp/err
+run() {
+    want=$1
+    shift
+    cases=$((cases + 1)) what="$*"
+    "$sinter" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+    code=$?
+    [ $code = "$want" ] || fail "exit code $code, not $want: $what"
+    if grep -q -e 'Sanitizer' -e 'runtime error:' "$tmp/err"; then fail "sanitizer: $what"; fi
+}
+says() { grep -q -e "$1" "$tmp/err" || fail "stderr lacks '$1': $what"; }
+prints() { grep -q -e "$1" "$tmp/out" || fail "stdout lacks '$1': $what"; }
+same() { cmp -s "$tmp/out" "$1" || fail "stdout is not $1: $what"; }
+# refused CODE PATTERN ARGS…: fails with a message and prints nothing
+refused() {
+    expected=$1 pattern=$2
+    shift 2
+    run "$expected" "$@"
+    says "$pattern"
+    [ ! -s "$tmp/out" ] || fail "printed something: $what"
+}
+model() { # an imported model folder that may be spoiled
+    rm -rf "$tmp/model"
+    "$sinter" import "$stories" -o "$tmp/model" 2>/dev/null || fail "import"
+}
+
+check_generate() {
+    run 0 import "$stories" -o "$tmp/m"
+    for f in config.json model.safetensors tokenizer.bin; do
+        [ -s "$tmp/m/$f" ] || fail "import wrote no $f"
+    done
+    # the 200 greedy tokens of the reference (int32 behind a header of 128 bytes), and their text
+    tail -c +129 "$source/tests/data/reference/stories260K/greedy_ids.npy" | od -An -v -td4 |
+        tr -s ' \n' '  ' | sed 's/^ //; s/ $//' >"$tmp/ids"
+    echo >>"$tmp/ids"
+    sed -n '/^Text:/,$p' "$source/tests/data/reference/stories260K/README.txt" | tail -n +2 >"$tmp/text"
+    run 0 generate "$tmp/m" -n 200 --temperature 0
+    same "$tmp/text"
+    run 0 generate "$tmp/m" -n 200 --temperature 0 --print-ids --stats
+    same "$tmp/ids"
+    says 'recompilations 0'
+    says 'tokens/s'
+    # a file that import knows, in passing; kernels now come from the cache
+    run 0 generate "$stories" -n 200 --temperature 0 --print-ids --stats
+    same "$tmp/ids"
+    says 'warm'
+    for level in 0 1 2 3 4; do
+        run 0 generate "$tmp/m" -n 200 --temperature 0 --print-ids --level $level --backend own -t 1
+        same "$tmp/ids"
+    done
+    run 0 generate "$tmp/m" -n 200 --temperature 0 --print-ids --backend own -t 2
+    same "$tmp/ids"
+    run 0 generate "$tmp/m" -n 200 --temperature 0 --print-ids --backend onednn -t 2
+    same "$tmp/ids"
+    run 0 generate "$tmp/m" -n 200 --temperature 0 --print-ids --target x86-64-v3
+    same "$tmp/ids"
+    # the prompt may be given in any form; the same seed gives the same text
+    run 0 generate "$tmp/m" -p "Once upon a time" -n 190 --temperature 0
+    head -c 400 "$tmp/text" >"$tmp/a" && head -c 400 "$tmp/out" >"$tmp/b" && cmp -s "$tmp/a" "$tmp/b" ||
+        fail "a prompt of text"
+    run 0 generate "$tmp/m" --prompt-ids "1, 403 407,261" -n 197 --temperature 0 --print-ids
+    same "$tmp/ids"
+    printf 'Once upon a time' >"$tmp/prompt"
+    run 0 generate "$tmp/m" -f "$tmp/prompt" -n 20 --seed 3
+    cp "$tmp/out" "$tmp/a"
+    run 0 generate "$tmp/m" -p 'Once upon a time' -n 20 --seed 3 --temperature 1
+    same "$tmp/a"
+    run 0 generate "$tmp/m" -p 'Once upon a time' -n 20 --seed 4
+    cmp -s "$tmp/out" "$tmp/a" && fail "another seed gives the same text"
+    run 0 generate "$tmp/m" -n 5 --temperature inf --top-k 10 --top-p 0.9
+    # up to the end of the context, and no further
+    run 0 generate "$tmp/m" --context 16 --temperature 0 --print-ids
+    says 'context of 16 tokens is full'
+    [ "$(wc -w <"$tmp/out")" = 17 ] || fail "17 tokens for a context of 16"
+    run 0 generate "$nano" -p "0 2 1 1 0 2" -n 6 --temperature 0
+    prints '^0 2 1 1 0 2 0 0 1 1 2 2$'
+    run 0 generate "$nano" --prompt-ids "2,2,1,0,1,0" -n 6 --temperature 0 --level 0
+    prints '^2 2 1 0 1 0 0 0 1 1 2 2$'
+}
+
+check_eval() {
+    head -c 9000 "$source/examples/data/tinyshakespeare.txt" >"$tmp/text"
+    run 0 eval "$stories" "$tmp/text" --stats
+    prints '^bytes *9000$'
+    prints '^perplexity *[0-9]'
+    prints '^bits_per_byte'
+    says 'tokens/s'
+    loss=$(sed -n 's/^loss *//p' "$tmp/out")
+    awk "BEGIN { exit !($loss > 2 && $loss < 6) }" || fail "loss $loss of Shakespeare"
+    for level in 0 2; do # the levels agree to four places
+        run 0 eval "$stories" "$tmp/text" --level $level -t 1
+        other=$(sed -n 's/^loss *//p' "$tmp/out")
+        awk "BEGIN { d = $loss - $other; exit !(d < 2e-4 && d > -2e-4) }" || fail "loss $other, $loss"
+    done
+    # a text of its own kind is likelier, and more so with more context
+    sed -n '/^Text:/,$p' "$source/tests/data/reference/stories260K/README.txt" | tail -n +2 >"$tmp/story"
+    run 0 eval "$stories" "$tmp/story"
+    own=$(sed -n 's/^loss *//p' "$tmp/out")
+    awk "BEGIN { exit !($own < 1) }" || fail "loss $own of the model's own text"
+    run 0 eval "$stories" "$tmp/story" --context 32
+    short=$(sed -n 's/^loss *//p' "$tmp/out")
+    run 0 eval "$stories" "$tmp/story" --context 32 --stride 8
+    slid=$(sed -n 's/^loss *//p' "$tmp/out")
+    awk "BEGIN { exit !($own < $slid && $slid < $short) }" || fail "losses $own, $slid, $short"
+    run 0 eval "$stories" "$tmp/text" --limit 100
+    prints '^tokens *99$'
+    refused 2 'stride 64 is longer' eval "$stories" "$tmp/story" --context 32 --stride 64
+    : >"$tmp/empty"
+    refused 1 'fewer than 2 tokens' eval "$stories" "$tmp/empty"
+    refused 1 'cannot open' eval "$stories" "$tmp/none"
+    refused 1 'cannot read' eval "$stories" "$tmp"
+    refused 2 'FILE is missing' eval "$stories"
+    head -c 4096 "$sinter" >"$tmp/binary"
+    run 0 eval "$stories" "$tmp/binary"
+}
+
+check_other_commands() {
+    run 0 --version
+    prints '^sinter [0-9]'
+    run 0 --help
+    for c in generate eval import inspect explain opt; do
+        prints "^  $c "
+    done
+    for c in generate eval import inspect explain opt; do
+        run 0 help $c
+        cp "$tmp/out" "$tmp/a"
+        prints "^usage: sinter $c"
+        run 0 $c --help
+        same "$tmp/a"
+    done
+    model
+    run 0 inspect "$tmp/model" --tensors
+    prints 'llama: 5 layers'
+    prints 'llama-bpe, 512 tokens'
+    prints 'model.layers.4.mlp.down_proj.weight.*f32.*\[64,172\]'
+    run 0 explain "$tmp/model" --entry decode
+    prints '^entry decode:'
+    prints 'llama.c:'
+    run 0 explain --preset gpt2 --level 0 -e forward
+    prints '^entry forward:'
+    refused 2 "no entry 'decod'" explain "$tmp/model" -e decod
+    run 0 import --list-formats
+    prints '^llama2c'
+    run 0 opt --list-passes
+    prints '^simplify'
+    sn=$(ls "$source"/tests/passes/*.sn | head -1)
+    run 0 opt "$sn"
+    prints '^entry'
+    run 0 explain "$sn"
+    refused 2 "nopass" opt --passes=nopass "$sn"
+    echo 'nonsense' >"$tmp/bad.sn"
+    refused 1 'bad.sn:1' opt "$tmp/bad.sn"
+    refused 1 'bad.sn:1' explain "$tmp/bad.sn"
+}
+
+check_command_line() {
+    refused 2 'usage: sinter COMMAND'
+    refused 2 "unknown command 'generat'; did you mean generate" generat
+    refused 2 "unknown command 'xyzzy'" xyzzy
+    refused 2 "unknown command 'nothing'" help nothing
+    refused 2 'did you mean --temperature' generate "$nano" --temprature 0
+    refused 2 "unknown option '--foo'" generate "$nano" --foo
+    refused 2 "unknown option '-Q'" generate "$nano" -Q
+    refused 2 'needs a value' generate "$nano" -p
+    refused 2 'takes no value' generate "$nano" --stats=1
+    refused 2 'one argument too many' generate "$nano" "$nano"
+    refused 2 'an integer' generate "$nano" -n many
+    refused 2 'an integer from 0' generate "$nano" -n -1
+    refused 2 'an integer' generate "$nano" -n 99999999999999999999
+    refused 2 'a number' generate "$nano" --temperature nan
+    refused 2 'a number' generate "$nano" --temperature -1
+    refused 2 'from 0 to 4' generate "$nano" --level 5
+    refused 2 'auto|own|onednn' generate "$nano" --backend mine
+    refused 2 'a number from' generate "$nano" -p 0 --top-p 0
+    refused 2 'give a model' generate
+    refused 2 'not both' generate "$nano" --preset gpt2
+    refused 2 'known: gpt2' generate --preset gpt5
+    refused 2 'exclude each other' generate "$nano" -p 0 --prompt-ids 0
+    refused 2 'is missing' inspect
+    refused 2 'give the folder' import "$stories"
+    refused 2 'unknown import format' import "$stories" -o "$tmp/x" --format pickle
+}
+
+check_bad_models() {
+    refused 1 'cannot open model folder' generate "$tmp/none"
+    mkdir "$tmp/empty"
+    refused 1 'no config.json' generate "$tmp/empty"
+    : >"$tmp/file"
+    refused 1 'format is not known' generate "$tmp/file"
+    head -c 4000 "$sinter" >"$tmp/file"
+    refused 1 'known' generate "$tmp/file"
+    for size in 10 27 28 5000 1056539; do # a checkpoint cut off anywhere
+        head -c $size "$stories" >"$tmp/cut.bin"
+        refused 1 'cut.bin' import "$tmp/cut.bin" -o "$tmp/x"
+        [ ! -e "$tmp/x/config.json" ] || fail "import of a truncated file wrote a model"
+    done
+    refused 1 'none' import "$tmp/none" -o "$tmp/x"
+    refused 1 'none' import "$stories" -o "$tmp/x" --tokenizer "$tmp/none"
+    refused 1 'file' import "$stories" -o "$tmp/file/x"
+
+    model # the folder's files, spoiled one by one
+    head -c 900000 "$tmp/model/model.safetensors" >"$tmp/cut" && mv "$tmp/cut" "$tmp/model/model.safetensors"
+    refused 1 'model.safetensors' generate "$tmp/model"
+    model
+    printf '\377\377\377\377\377\377\377\177' | dd of="$tmp/model/model.safetensors" conv=notrunc 2>/dev/null
+    refused 1 'model.safetensors' generate "$tmp/model"
+    model
+    sed -i 's/"shape":\[512,64\]/"shape":[64,512]/' "$tmp/model/model.safetensors"
+    refused 1 'embed_tokens.weight" has shape .64, 512., expected .512, 64.$' generate "$tmp/model"
+    model
+    sed -i 's/"dtype":"F32","shape":\[512,64\]/"dtype":"I32","shape":[512,64]/' "$tmp/model/model.safetensors"
+    refused 1 'embed_tokens.weight.*i32' generate "$tmp/model"
+    model
+    sed -i 's/model.norm.weight/model.norm.wright/' "$tmp/model/model.safetensors"
+    refused 1 'model.norm.weight' generate "$tmp/model"
+    model
+    echo '{"model_type": ' >"$tmp/model/config.json"
+    refused 1 'not valid JSON' generate "$tmp/model"
+    model
+    sed -i 's/"num_attention_heads":.*,/"num_attention_heads": 7,/' "$tmp/model/config.json"
+    refused 1 'num_attention_heads' generate "$tmp/model"
+    model
+    sed -i 's/"model_type":.*,/"model_type": "gpt9",/' "$tmp/model/config.json"
+    refused 1 'gpt9' generate "$tmp/model"
+    model
+    sed -i 's/"hidden_size":.*,/"hidden_size": 128,/' "$tmp/model/config.json"
+    refused 1 'embed_tokens.weight' generate "$tmp/model"
+    model
+    head -c 1000 "$tmp/model/tokenizer.bin" >"$tmp/cut" && mv "$tmp/cut" "$tmp/model/tokenizer.bin"
+    refused 1 'tokenizer.bin' generate "$tmp/model"
+    model
+    refused 1 'do not belong together' generate "$tmp/model" --tokenizer "$source/tests/data/tokenizers/gpt2"
+    refused 1 'no such file' generate "$tmp/model" --tokenizer "$tmp/none"
+}
+
+check_bad_requests() {
+    i=0
+    while [ $i -lt 80 ]; do
+        printf 'a long story without an end, and on it goes; '
+        i=$((i + 1))
+    done >"$tmp/long"
+    refused 1 'the context has room for 512' generate "$stories" -f "$tmp/long"
+    refused 1 'the context has room for 4' generate "$stories" -p 'Once upon a time' --context 4
+    refused 1 '600 was asked for' generate "$stories" --context 600
+    refused 1 'token 512 (number 1) is outside the vocabulary 0..511' generate "$stories" --prompt-ids '1 512'
+    refused 2 'wrong at character 3' generate "$stories" --prompt-ids '1 x'
+    refused 2 'wrong at character 1' generate "$stories" --prompt-ids '-1'
+    refused 2 'whole numbers' generate "$nano" -p 'sort this'
+    refused 1 'outside the vocabulary 0..2' generate "$nano" -p '0 1 3'
+    refused 2 'the prompt is empty' generate "$nano"
+    refused 1 'cannot open' generate "$stories" -f "$tmp/none"
+    : >"$tmp/file" # a cache that cannot be: works, with a note
+    run 0 generate "$stories" -n 3 --temperature 0 --cache-dir "$tmp/file/cache"
+    prints '^Once'
+    says 'note: .*cache'
+    run 0 generate "$stories" -n 3 --temperature 0 --cache-dir none
+    # targets: slower but working without AVX-512; others cannot run here
+    run 0 generate "$nano" -p "0 2 1 1 0 2" -n 6 --temperature 0 --target x86-64-v2
+    prints '0 0 1 1 2 2$'
+    refused 1 'aarch64' generate "$nano" -p 0 --target aarch64
+    refused 1 'pentium9' generate "$nano" -p 0 --target pentium9
+    if [ -c /dev/full ]; then
+        "$sinter" generate "$nano" -p 0 -n 2 >/dev/full 2>"$tmp/err"
+        [ $? = 1 ] || fail "a full disk is not noticed"
+        says 'cannot write'
+    fi
+}
+
+"check_$section"
+echo "$section: $cases runs, $failures failures"
+[ $failures = 0 ] && [ $cases -gt 0 ]
