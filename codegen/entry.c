@@ -154,6 +154,16 @@ static void begin(part *p, em *e, const sn_unit *u) {
     *p = (part){.e = e, .u = u, .m = u->plan->m};
 }
 
+static void mark(part *p, em_val profile, int step, em_val tid, int end) {
+    em *e = p->e;
+    em_type params[] = {e->ptr, e->i64, e->i64, e->i64};
+    em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, profile, ""));
+    em_val fn = field(p, profile, offsetof(sn_profile, mark));
+    LLVMBuildCall2(e->b, LLVMFunctionType(e->tvoid, params, 4, 0), fn,
+                   (em_val[]){profile, em_i64(e, step), tid, em_i64(e, end)}, 4, "");
+    em_endif(e, &br);
+}
+
 /* Every thread's walk over steps [first, last). */
 static em_val emit_part(em *e, const sn_unit *u, int first, int last) {
     char name[96];
@@ -169,6 +179,7 @@ static em_val emit_part(em *e, const sn_unit *u, int first, int last) {
     em_val threads = field(&p, call, offsetof(sn_call, threads));
     em_val barrier = field(&p, threads, offsetof(sn_threads, barrier));
     lay_out_workspace(&p);
+    em_val profile = field(&p, call, offsetof(sn_call, profile));
     em_val own = em_add(e, p.slots_end, em_mul(e, tid, p.scratch_bytes));
     em_val scratch = em_at_bytes(e, workspace, own);
     em_val bufs = stack_for(e, u, true), dims = stack_for(e, u, false);
@@ -180,7 +191,9 @@ static em_val emit_part(em *e, const sn_unit *u, int first, int last) {
             LLVMBuildCall2(e->b, barrier_type, barrier, (em_val[]){threads, tid}, 2, "");
         set_arguments(&p, i, table, workspace, bufs, dims);
         em_val kernel = em_extern(e, u->kernel[i].name, e->tvoid, kernel_params, 5);
+        mark(&p, profile, i, tid, 0);
         em_call(e, kernel, (em_val[]){bufs, dims, scratch, tid, n}, 5);
+        mark(&p, profile, i, tid, 1);
     }
     em_ret(e, NULL);
     return fn;

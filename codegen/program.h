@@ -45,6 +45,10 @@ struct sn_program {
 
 sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name);
 
+/* A session's kernels report to `profile` from now on; NULL: no more. */
+void sn_session_set_profile(sn_session *s, sn_profile *profile);
+const sn_program *sn_session_program(const sn_session *s);
+
 /* The primitive behind an extern step; called by generated code with the session as host. */
 int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *dim);
 

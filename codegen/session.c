@@ -29,6 +29,7 @@ struct sn_session {
     int n_param, n_state;
     block workspace, spare; /* spare: outputs that the caller does not want */
     sn_dnnl *dnnl;
+    sn_profile *profile;
     const sn_compiled_entry *running; /* for host steps */
     sn_error host_error;
 };
@@ -383,7 +384,7 @@ static bool execute(request *r) {
     if (ok) {
         s->running = r->c;
         s->host_error = (sn_error){0};
-        sn_call call = {table, r->symbol, s->workspace.data, &s->threads, s};
+        sn_call call = {table, r->symbol, s->workspace.data, &s->threads, s->profile, s};
         if (r->c->run(&call)) ok = sn_fail(r->err, s->host_error.code, "%s", s->host_error.message);
     }
     free(table);
@@ -520,6 +521,14 @@ void sn_session_free(sn_session *s) {
     if (s->dnnl) sn_dnnl_destroy(s->dnnl);
     sn_threads_free(&s->threads);
     free(s);
+}
+
+const sn_program *sn_session_program(const sn_session *s) {
+    return s->p;
+}
+
+void sn_session_set_profile(sn_session *s, sn_profile *profile) {
+    s->profile = profile;
 }
 
 void sn_session_reset(sn_session *s) {

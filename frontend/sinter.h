@@ -471,7 +471,7 @@ typedef struct sn_stats {
     double seconds;               /* of sn_compile in all */
     double passes, codegen, load; /* its parts */
     size_t code_bytes;
-    const char *note;                /* what the user should know (an unusable cache folder), or NULL */
+    const char *note; /* what the user should know (an unusable cache folder), or NULL */
 } sn_stats;
 sn_stats sn_program_stats(const sn_program *p);
 /* For every op of an entry (NULL: of all): its kernel, what was fused into it, why not more. */
@@ -502,6 +502,16 @@ sn_session *sn_session_new(sn_program *p, const sn_weights *w, sn_error *err);
 sn_session *sn_session_new_arrays(sn_program *p, const sn_arg_binding *param, int n, sn_error *err);
 void sn_session_free(sn_session *s);  /* NULL is allowed */
 void sn_session_reset(sn_session *s); /* all states to zero */
+/* Times of every kernel on every thread, as Chrome's trace events (opens in Perfetto). Begin before
+ * the runs to look at; at most `events` kernel calls are kept. sn_trace_write: false if the file
+ * cannot be written. */
+typedef struct sn_trace sn_trace;
+sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_error *err);
+bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err);
+/* The same as a table: time of each kernel summed over calls, most first. */
+void sn_trace_print(const sn_trace *t, FILE *f);
+void sn_trace_end(sn_trace *t);
+
 /* Copies a state out or in; bytes must be its size. */
 bool sn_state_read(const sn_session *s, const char *name, void *data, size_t bytes, sn_error *err);
 bool sn_state_write(sn_session *s, const char *name, const void *data, size_t bytes, sn_error *err);

@@ -23,6 +23,12 @@ typedef struct sn_threads {
 bool sn_threads_init(sn_threads *t, int n, sn_error *err);
 void sn_threads_free(sn_threads *t);
 
+/* Where a thread is: called before (end = 0) and after (end = 1) each kernel if the call has one.
+ */
+typedef struct sn_profile {
+    void (*mark)(struct sn_profile *self, int64_t step, int64_t tid, int64_t end);
+} sn_profile;
+
 /* What an entry receives. */
 typedef struct sn_call {
     void *const
@@ -30,7 +36,8 @@ typedef struct sn_call {
     const int64_t *symbol; /* values of the symbolic dims */
     void *workspace;       /* aligned to 64; size: NAME_workspace(symbol, threads->n) */
     sn_threads *threads;
-    void *host; /* for primitives outside the generated code */
+    sn_profile *profile; /* NULL: none */
+    void *host;          /* for primitives outside the generated code */
 } sn_call;
 
 #ifdef __cplusplus

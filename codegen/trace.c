@@ -1,0 +1,132 @@
+/* trace.c: what each kernel call cost on each thread: trace events for Perfetto, and a table. */
+#include "codegen/program.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct event {
+    int32_t step, tid;
+    double begin, end; /* seconds */
+} event;
+
+struct sn_trace {
+    sn_profile hook; /* first: the hook's address is the trace's */
+    sn_session *session;
+    const sn_compiled_entry *entry;
+    size_t cap;
+    atomic_size_t n;
+    event *list;
+    double open[256]; /* by thread: when its kernel began */
+};
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void mark(sn_profile *self, int64_t step, int64_t tid, int64_t end) {
+    sn_trace *t = (sn_trace *)self;
+    if (tid >= 256) return;
+    if (!end) {
+        t->open[tid] = seconds();
+        return;
+    }
+    size_t i = atomic_fetch_add_explicit(&t->n, 1, memory_order_relaxed);
+    if (i < t->cap) t->list[i] = (event){(int32_t)step, (int32_t)tid, t->open[tid], seconds()};
+}
+
+sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_error *err) {
+    const sn_compiled_entry *e = sn_program_entry(sn_session_program(s), entry);
+    if (!e) {
+        sn_fail(err, SN_ERR_USAGE, "there is no entry '%s' to profile", entry);
+        return NULL;
+    }
+    sn_trace *t = calloc(1, sizeof *t);
+    event *list = calloc(events ? events : 1, sizeof *list);
+    if (!t || !list) {
+        free(t);
+        free(list);
+        sn_fail(err, SN_ERR_MEMORY, "out of memory for %zu events", events);
+        return NULL;
+    }
+    t->hook.mark = mark;
+    t->session = s;
+    t->entry = e;
+    t->cap = events;
+    t->list = list;
+    sn_session_set_profile(s, &t->hook);
+    return t;
+}
+
+static size_t count(const sn_trace *t) {
+    size_t n = atomic_load(&t->n);
+    return n < t->cap ? n : t->cap;
+}
+
+bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
+    FILE *f = fopen(path, "w");
+    if (!f) return sn_fail(err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
+    double zero = count(t) ? t->list[0].begin : 0;
+    fprintf(f, "{\"traceEvents\":[\n");
+    for (size_t i = 0; i < count(t); i++) {
+        const event *e = &t->list[i];
+        const sn_kernel *k = &t->entry->unit.kernel[e->step];
+        const sn_node *n = k->step->node;
+        fprintf(f,
+                "%s{\"name\":\"%s "
+                "%d\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
+                "\"args\":{\"kernel\":\"%s\",\"line\":%d}}",
+                i ? ",\n" : "", k->family->name, e->step, k->family->name, e->tid,
+                (e->begin - zero) * 1e6, (e->end - e->begin) * 1e6, k->name, n->loc.line);
+    }
+    fprintf(f, "\n]}\n");
+    bool ok = !ferror(f);
+    if (fclose(f) || !ok)
+        return sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", path, strerror(errno));
+    return true;
+}
+
+typedef struct total {
+    const sn_kernel *k;
+    int calls;
+    double seconds;
+} total;
+
+static int by_time(const void *a, const void *b) {
+    const total *x = a, *y = b;
+    return (x->seconds < y->seconds) - (x->seconds > y->seconds);
+}
+
+void sn_trace_print(const sn_trace *t, FILE *f) {
+    int n = t->entry->unit.plan->n_step, n_total = 0;
+    total *list = calloc((size_t)n + 1, sizeof *list);
+    double all = 0;
+    if (!list) return;
+    for (size_t i = 0; i < count(t); i++) {
+        const event *e = &t->list[i];
+        const sn_kernel *k = &t->entry->unit.kernel[e->step];
+        int j = 0;
+        while (j < n_total && strcmp(list[j].k->name, k->name)) j++;
+        if (j == n_total) list[n_total++].k = k;
+        list[j].calls++;
+        list[j].seconds += e->end - e->begin;
+        all += e->end - e->begin;
+    }
+    qsort(list, (size_t)n_total, sizeof *list, by_time);
+    for (int j = 0; j < n_total; j++)
+        fprintf(f, "%6.2f%% %10.3f ms %6d calls  %s (line %d)\n", 100 * list[j].seconds / all,
+                1e3 * list[j].seconds, list[j].calls, list[j].k->name,
+                list[j].k->step->node->loc.line);
+    free(list);
+}
+
+void sn_trace_end(sn_trace *t) {
+    if (!t) return;
+    sn_session_set_profile(t->session, NULL);
+    free(t->list);
+    free(t);
+}
