@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { FLASH_LEVEL = 5 };
+enum { FLASH_LEVEL = 3 };
 
 static void set_unit(sn_passes *p, const sn_node *n, uint32_t unit) {
     if (n->id >= p->n_unit) {

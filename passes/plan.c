@@ -274,6 +274,8 @@ static void plan_kernel(planner *p, sn_node *n) {
     p->view[n->id] =
         sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be rearranged */
     memcpy(p->view[n->id], s->out, sizeof *s->out * n->n_result);
+    for (int i = 0; n->op == SN_OP_flash && i < 3; i++) /* attention reads rows of q, k and v */
+        if (last_step(p)->in[i].stride[3] != 1) copy_operand(p, last_step(p), i, n->in[i]);
     if (n->op == SN_OP_gemm) fit_product(p, n);
     if (n->op == SN_OP_pack_b && !sn_pack_view(p->m, s)) {
         copy_operand(p, s, 0, n->in[0]);
