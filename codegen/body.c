@@ -17,6 +17,10 @@ static int operand_shift(const sn_node *n, int shift, int i) {
     return shift + (n->rank - x->rank);
 }
 
+static const sn_view *view_of_arg(const sn_body *b, const sn_node *arg) {
+    return &b->k->step->in[sn_attr_int(arg, SN_A_index, 0)];
+}
+
 static uint32_t axes_mask(const sn_node *n, int shift, int from, int to) {
     uint32_t m = 0;
     for (int a = from; a < to; a++)
@@ -27,7 +31,7 @@ static uint32_t axes_mask(const sn_node *n, int shift, int from, int to) {
 static void derive(sn_body *b, sn_item *it) {
     const sn_node *n = it->n;
     if (n->op == SN_OP_arg) {
-        const sn_view *v = &b->k->step->in[sn_attr_int(n, SN_A_index, 0)];
+        const sn_view *v = view_of_arg(b, n);
         for (int a = 0; a < n->rank; a++)
             if (n->shape[a] != 1 && v->stride[a] != 0) it->vary |= 1u << (a + it->shift);
         return;
@@ -105,9 +109,7 @@ static bool mergeable(const sn_body *b, int a) {
         if (axes && !(at & ~it->vary & pair))
             continue; /* a reduction of other axes does not mind */
         if (looks && (at & pair)) return false;
-        if (n->op == SN_OP_arg &&
-            !steps_together(m, b->in_stride[sn_attr_int(n, SN_A_index, 0)], b->domain, a))
-            return false;
+        if (n->op == SN_OP_arg && !steps_together(m, it->stride, b->domain, a)) return false;
         if (n->op != SN_OP_arg && (it->vary & pair) && (it->vary & pair) != pair &&
             b->domain[a] != 1 && b->domain[a + 1] != 1)
             return false;
@@ -130,7 +132,7 @@ static void merge(sn_body *b, int a) {
         b->n_factor[i] = i > a ? b->n_factor[i + 1] : b->n_factor[i];
     }
     drop_axis(b->domain, a, b->rank);
-    for (int i = 0; i < b->k->step->n_in; i++) drop_axis(b->in_stride[i], a, b->rank);
+    for (int i = 0; i < b->n_item; i++) drop_axis(b->item[i].stride, a, b->rank);
     for (int i = 0; i < b->region->n_out; i++) drop_axis(b->out_stride[i], a, b->rank);
     for (int i = 0; i < b->n_item; i++) {
         uint32_t low = b->item[i].vary & ((1u << a) - 1), high = b->item[i].vary >> (a + 1);
@@ -164,11 +166,6 @@ bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows) {
     const sn_region *r = sn_attr_region(s->node, SN_A_body);
     sn_order order = sn_region_topo(k->m, r);
     *b = (sn_body){.e = e, .k = k, .region = r};
-    if (s->n_in > SN_BODY_IN) {
-        sn_module_fail(k->m, SN_ERR_INTERNAL, "a fused kernel reads %d tensors, the limit is %d",
-                       s->n_in, SN_BODY_IN);
-        return false;
-    }
     b->item = sn_arena_alloc(k->m, sizeof *b->item * (size_t)(4 * order.n + 4));
     for (int o = 0; o < r->n_out; o++)
         if (r->out[o]->rank > b->rank) b->rank = r->out[o]->rank;
@@ -184,10 +181,9 @@ bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows) {
         b->reduces |= reduce_rows && sn_attr_get(b->item[i].n, SN_A_axes) != NULL;
     }
     for (int i = 0; i < b->n_item; i++)
-        if (b->item[i].n->op == SN_OP_arg) {
-            int64_t arg = sn_attr_int(b->item[i].n, SN_A_index, 0);
-            align(b, &s->in[arg], b->item[i].n, b->item[i].shift, b->in_stride[arg]);
-        }
+        if (b->item[i].n->op == SN_OP_arg)
+            align(b, view_of_arg(b, b->item[i].n), b->item[i].n, b->item[i].shift,
+                  b->item[i].stride);
     for (int o = 0; o < r->n_out; o++)
         align(b, &s->out[o], r->out[o], b->rank - r->out[o]->rank, b->out_stride[o]);
     for (int a = 0; a < b->rank; a++) {
@@ -195,8 +191,13 @@ bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows) {
         b->n_factor[a] = 1;
     }
     b->row = b->rank - 1;
-    if (!b->reduces && reduce_rows)
-        while (b->row > 0 && b->domain[b->row] == 1) b->row--;
+    if (!b->reduces) { /* the last axis along which something happens; of a column reduction, that
+                          stays */
+        int row = b->row;
+        while (row > 0 && (b->domain[row] == 1 || (!reduce_rows && b->out_stride[0][row] == 0)))
+            row--;
+        if (reduce_rows || (b->domain[row] != 1 && b->out_stride[0][row] != 0)) b->row = row;
+    }
     find_stages(b);
     merge_axes(b);
     for (int o = 0; o < r->n_out; o++) b->out_row[o] = b->out_stride[o][b->row] != 0;
@@ -223,8 +224,12 @@ static em_val place(sn_body *b, em_val base, sn_dtype t, const sn_dim *stride) {
 
 void sn_body_pointers(sn_body *b) {
     const sn_step *s = b->k->step;
-    for (int i = 0; i < s->n_in; i++)
-        b->in_ptr[i] = place(b, em_buf(b->e, i), s->in[i].dtype, b->in_stride[i]);
+    for (int i = 0; i < b->n_item; i++) {
+        sn_item *it = &b->item[i];
+        if (it->n->op != SN_OP_arg) continue;
+        int arg = (int)sn_attr_int(it->n, SN_A_index, 0);
+        it->ptr = place(b, em_buf(b->e, arg), s->in[arg].dtype, it->stride);
+    }
     for (int o = 0; o < s->n_out; o++)
         b->out_ptr[o] = place(b, em_buf(b->e, s->n_in + o), s->out[o].dtype, b->out_stride[o]);
 }
@@ -265,20 +270,24 @@ static em_val clamp_index(sn_body *b, em_val i, sn_dim size) {
 
 static em_val value_of(sn_body *b, int item, bool vector);
 
-static em_val load_at(sn_body *b, const sn_view *v, em_val base, em_val offset, bool vector) {
+/* The index that item holds, as an i64. */
+static em_val index_value(sn_body *b, int item, bool vector) {
+    em_val i = value_of(b, item, vector);
+    return em_convert(b->e, i, (sn_dtype)b->item[item].n->dtype, SN_I64);
+}
+
+static em_val load_at(sn_body *b, const sn_view *v, em_val base, em_val offset) {
     em *e = b->e;
     if (em_lanes_of(offset) > 1) return em_gather(e, v->dtype, base, offset, b->mask);
-    (void)vector;
     return em_load(e, v->dtype, em_at(e, base, v->dtype, offset), 1);
 }
 
 static em_val emit_arg(sn_body *b, const sn_item *it, bool vector) {
     em *e = b->e;
-    int64_t arg = sn_attr_int(it->n, SN_A_index, 0);
-    sn_dtype t = b->k->step->in[arg].dtype;
-    em_val p = b->in_ptr[arg];
+    sn_dtype t = view_of_arg(b, it->n)->dtype;
+    em_val p = it->ptr;
     if (!vector || !(it->vary & 1u << b->row)) return sn_emit_loaded(e, t, em_load(e, t, p, 1));
-    sn_dim stride = b->in_stride[arg][b->row];
+    sn_dim stride = it->stride[b->row];
     if (stride == 1)
         return sn_emit_loaded(e, t,
                               em_load_mask(e, t, em_at(e, p, t, b->j), b->lanes, b->mask, NULL));
@@ -302,7 +311,7 @@ static em_val emit_gather(sn_body *b, const sn_item *it, bool vector) {
     int64_t arg = sn_attr_int(x, SN_A_index, 0);
     const sn_view *v = &b->k->step->in[arg];
     int axis = (int)sn_attr_int(n, SN_A_axis, 0), n_index = n->in[1]->rank;
-    em_val i = em_idx(e, value_of(b, it->op[1], vector));
+    em_val i = index_value(b, it->op[1], vector);
     i = clamp_index(b, i, v->shape[axis]);
     int lanes = em_lanes_of(i);
     em_val at = em_mul(e, i, em_splat(e, sn_kernel_dim(e, b->k, v->stride[axis]), lanes));
@@ -324,7 +333,7 @@ static em_val emit_gather(sn_body *b, const sn_item *it, bool vector) {
                               em_load_mask(e, v->dtype,
                                            em_at(e, base, v->dtype, em_add(e, at, b->j)), b->lanes,
                                            b->mask, NULL));
-    return sn_emit_loaded(e, v->dtype, load_at(b, v, base, at, vector));
+    return sn_emit_loaded(e, v->dtype, load_at(b, v, base, at));
 }
 
 static em_val emit_at(sn_body *b, const sn_item *it, bool vector) {
@@ -333,24 +342,26 @@ static em_val emit_at(sn_body *b, const sn_item *it, bool vector) {
     const sn_view *v = &b->k->step->in[arg];
     em_val at = em_i64(e, 0);
     for (int a = 0; a < v->rank; a++) {
-        em_val i = clamp_index(b, em_idx(e, value_of(b, it->op[a + 1], vector)), v->shape[a]);
+        em_val i = clamp_index(b, index_value(b, it->op[a + 1], vector), v->shape[a]);
         at = em_add(e, at, em_mul(e, i, sn_kernel_dim(e, b->k, v->stride[a])));
     }
-    return sn_emit_loaded(e, v->dtype, load_at(b, v, em_buf(e, (int)arg), at, vector));
+    return sn_emit_loaded(e, v->dtype, load_at(b, v, em_buf(e, (int)arg), at));
 }
 
+/* a k with both below 2^32: low half; the high one in *high. */
 static em_val mul_wide(em *e, em_val a, uint32_t k, em_val *high) {
-    em_val p = em_mul(e, a, em_like(e, a, (double)k)); /* both below 2^32, in 64 bits */
-    *high = em_lshr(e, p, em_like(e, p, 32));
-    return em_and(e, p, em_like(e, p, 4294967295.0));
+    em_val wide = LLVMBuildZExt(e->b, a, em_vec(e->i64, em_lanes_of(a)), "");
+    em_val p = em_mul(e, wide, em_like(e, wide, (double)k));
+    *high = em_int_cast(e, em_lshr(e, p, em_like(e, p, 32)), e->i32);
+    return em_int_cast(e, p, e->i32);
 }
 
-/* Word e & 3 of Philox4x32-10(counter = e / 4, stream, step; key = seed), its 24 high bits times
- * 2^-24. Same as runtime/rng.c. */
+/* The recipe of runtime/rng.h: element i is word i >> 4 & 3 of Philox4x32-10 (counter = (i >> 6 <<
+ * 4 | i & 15), stream, step; key = seed); its 24 high bits times 2^-24. */
 static em_val emit_random(sn_body *b, const sn_item *it, bool vector) {
     em *e = b->e;
     const sn_node *n = it->n;
-    const sn_view *seed = &b->k->step->in[sn_attr_int(n->in[0], SN_A_index, 0)];
+    const sn_view *seed = view_of_arg(b, n->in[0]);
     em_val base = em_buf(e, (int)sn_attr_int(n->in[0], SN_A_index, 0));
     em_val key = em_load(e, SN_I64, base, 1);
     em_val step =
@@ -360,24 +371,28 @@ static em_val emit_random(sn_body *b, const sn_item *it, bool vector) {
         at = em_mul(e, at, sn_kernel_dim(e, b->k, n->shape[a]));
         if (n->shape[a] != 1) at = em_add(e, at, axis_index(b, it->place[a], vector));
     }
-    em_val low32 = em_like(e, at, 4294967295.0), c4 = em_lshr(e, at, em_like(e, at, 2));
-    em_val c[4] = {em_and(e, c4, low32), em_lshr(e, c4, em_like(e, c4, 32)),
-                   em_like(e, at, (double)(uint32_t)sn_attr_int(n, SN_A_stream, 0)),
-                   em_and(e, em_splat(e, step, em_lanes_of(at)), low32)};
-    em_val spread = em_splat(e, key, em_lanes_of(at));
-    em_val k0 = em_and(e, spread, low32), k1 = em_lshr(e, spread, em_like(e, spread, 32));
+    em_val block = em_shl(e, em_lshr(e, at, em_like(e, at, 6)), em_like(e, at, 4));
+    block = em_or(e, block, em_and(e, at, em_like(e, at, 15)));
+    em_val low = em_int_cast(e, block, e->i32);
+    em_val c[4] = {low, em_int_cast(e, em_lshr(e, block, em_like(e, block, 32)), e->i32),
+                   em_like(e, low, (double)(int32_t)sn_attr_int(n, SN_A_stream, 0)),
+                   em_splat(e, em_int_cast(e, step, e->i32), em_lanes_of(at))};
+    em_val k0 = em_int_cast(e, key, e->i32), k1 = em_lshr(e, key, em_i64(e, 32));
+    k1 = em_int_cast(e, k1, e->i32);
     for (int round = 0; round < 10; round++) {
         em_val h0, h1, l0 = mul_wide(e, c[0], 0xD2511F53u, &h0),
                        l1 = mul_wide(e, c[2], 0xCD9E8D57u, &h1);
-        em_val a = em_xor(e, em_xor(e, h1, c[1]), k0), d = em_xor(e, em_xor(e, h0, c[3]), k1);
-        c[0] = a, c[1] = l1, c[2] = d, c[3] = l0;
-        k0 = em_and(e, em_add(e, k0, em_like(e, k0, 2654435769.0)), low32);
-        k1 = em_and(e, em_add(e, k1, em_like(e, k1, 3144134277.0)), low32);
+        c[0] = em_xor(e, em_xor(e, h1, c[1]), k0);
+        c[2] = em_xor(e, em_xor(e, h0, c[3]), k1);
+        c[1] = l1;
+        c[3] = l0;
+        k0 = em_add(e, k0, em_i32(e, (int32_t)0x9E3779B9u));
+        k1 = em_add(e, k1, em_i32(e, (int32_t)0xBB67AE85u));
     }
-    em_val which = em_and(e, at, em_like(e, at, 3)), w = c[3];
+    em_val which = em_and(e, em_lshr(e, at, em_like(e, at, 4)), em_like(e, at, 3)), w = c[3];
     for (int i = 2; i >= 0; i--)
         w = em_select(e, em_cmp(e, EM_EQ, which, em_like(e, which, i)), c[i], w);
-    em_val u = em_convert(e, em_lshr(e, w, em_like(e, w, 8)), SN_I64, SN_F32);
+    em_val u = em_convert(e, em_lshr(e, w, em_like(e, w, 8)), SN_I32, e->compute);
     return em_mul(e, u, em_like(e, u, 0x1p-24));
 }
 
@@ -451,8 +466,8 @@ void sn_body_store(sn_body *b, int out, em_val v) {
     em *e = b->e;
     sn_dtype t = b->k->step->out[out].dtype;
     em_val p = b->out_ptr[out];
-    if (!b->out_row[out]) {
-        em_store(e, t, p, v);
+    if (!b->out_row[out]) { /* one element a row */
+        em_store(e, t, p, em_lanes_of(v) > 1 ? em_extract(e, v, 0) : v);
         return;
     }
     v = em_splat(e, v, em_lanes_of(v) > 1 ? 1 : b->lanes);
@@ -469,4 +484,22 @@ void sn_body_store(sn_body *b, int out, em_val v) {
         em_store(e, t, em_at(e, p, t, at), em_extract(e, v, lane));
         if (b->mask) em_endif(e, &br);
     }
+}
+
+/* ---- reductions ---- */
+
+em_val sn_body_neutral(em *e, const sn_node *n) {
+    sn_dtype t = (sn_dtype)n->dtype;
+    em_type elem = sn_dtype_is_float(t) ? e->ft : em_mem_type(e, t);
+    if (n->op == SN_OP_reduce_sum) return em_zero(elem);
+    if (t == SN_U8) return n->op == SN_OP_reduce_max ? em_zero(elem) : LLVMConstAllOnes(elem);
+    return em_neutral(e, n->op == SN_OP_reduce_max ? EM_MAX : EM_MIN, elem);
+}
+
+em_val sn_body_join(em *e, const sn_node *n, em_val a, em_val b) {
+    if (n->op == SN_OP_reduce_sum) return em_add(e, a, b);
+    bool max = n->op == SN_OP_reduce_max;
+    if (n->dtype == SN_U8) return em_select(e, max ? em_ult(e, b, a) : em_ult(e, a, b), a, b);
+    if (!em_is_float(a)) return max ? em_imax(e, a, b) : em_imin(e, a, b);
+    return max ? em_max_nan(e, a, b) : em_min_nan(e, a, b);
 }

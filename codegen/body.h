@@ -7,8 +7,6 @@
 #include "codegen/elem.h"
 #include "codegen/kernel.h"
 
-enum { SN_BODY_IN = 40 }; /* operands of one kernel at the most */
-
 /* A node at a place: when it is made its axis a lies on axis a + shift of the domain; place[]
  * follows the merging of axes. */
 typedef struct sn_item {
@@ -21,9 +19,11 @@ typedef struct sn_item {
     int cost;                /* elementwise operations below it, along the row */
     int cache;               /* row buffer that keeps it for a later loop, -1: none */
     int out;                 /* result of the kernel that this is, -1: none */
-    bool filled;             /* during emission: this loop has written its row buffer */
-    bool available;          /* ... an earlier loop has; read it from there */
-    em_val uniform, vec;     /* emitted values: of this row; of this position of the row */
+    sn_dim stride[SN_MAX_RANK]; /* of an operand of the kernel, along the domain's axes */
+    em_val ptr;                 /* its place for the current indices */
+    bool filled;                /* during emission: this loop has written its row buffer */
+    bool available;             /* ... an earlier loop has; read it from there */
+    em_val uniform, vec;        /* emitted values: of this row; of this position of the row */
 } sn_item;
 
 typedef struct sn_body {
@@ -40,13 +40,13 @@ typedef struct sn_body {
     int n_factor[SN_MAX_RANK];
     int row; /* the axis along which vectors run */
     bool reduces;
-    sn_dim in_stride[SN_BODY_IN][SN_MAX_RANK], out_stride[SN_MAX_RESULTS][SN_MAX_RANK];
+    sn_dim out_stride[SN_MAX_RESULTS][SN_MAX_RANK];
     bool out_row[SN_MAX_RESULTS]; /* the result has the row axis (else one element a row) */
     int out_item[SN_MAX_RESULTS];
     int n_cache, n_stage;
     /* emission */
     em_val index[SN_MAX_RANK]; /* i64: of the axes other than the row's */
-    em_val in_ptr[SN_BODY_IN], out_ptr[SN_MAX_RESULTS];
+    em_val out_ptr[SN_MAX_RESULTS];
     em_val j, mask; /* first lane's position on the row; lanes in use, NULL: all */
     int lanes;
 } sn_body;
@@ -64,5 +64,9 @@ em_val sn_body_vector(sn_body *b,
                       int item); /* at b->j under b->mask; may be a scalar if it is uniform */
 em_val sn_body_cache_ptr(sn_body *b, int item);    /* its row buffer in scratch */
 void sn_body_store(sn_body *b, int out, em_val v); /* v at b->j into result `out` */
+
+/* Reductions: the value of nothing (a scalar), and two partial results as one; NaN wins. */
+em_val sn_body_neutral(em *e, const sn_node *reduction);
+em_val sn_body_join(em *e, const sn_node *reduction, em_val a, em_val b);
 
 #endif

@@ -11,13 +11,6 @@ static int root_reduce(const sn_body *b) {
     return -1;
 }
 
-static em_val join(em *e, const sn_node *n, em_val a, em_val b) {
-    bool f = em_is_float(a);
-    if (n->op == SN_OP_reduce_sum) return em_add(e, a, b);
-    if (n->op == SN_OP_reduce_max) return f ? em_max_nan(e, a, b) : em_imax(e, a, b);
-    return f ? em_min_nan(e, a, b) : em_imin(e, a, b);
-}
-
 /* Indices of the axes in `axes` from a flat number, innermost fastest. */
 static void split(sn_body *b, uint32_t axes, em_val flat) {
     em *e = b->e;
@@ -53,7 +46,7 @@ static void emit_column(em *e, const sn_kernel *k) {
         return;
     }
     em_kernel(e, k->name);
-    int block = COLUMN_VECTORS * b->lanes;
+    int vectors = b->domain[b->row] == 1 ? 1 : COLUMN_VECTORS, block = vectors * b->lanes;
     em_val n_row = sn_body_extent(b, b->row), blocks = em_ceil_div(e, n_row, block), lo, hi;
     em_val depth = size_of(b, reduced), zero = em_i64(e, 0);
     em_share(e, em_mul(e, size_of(b, kept), blocks), &lo, &hi);
@@ -61,33 +54,28 @@ static void emit_column(em *e, const sn_kernel *k) {
     em_val from = em_mul(e, em_rem(e, unit.i, blocks), em_i64(e, block));
     for (int a = 0; a < b->rank; a++) b->index[a] = zero;
     split(b, kept, em_div(e, unit.i, blocks));
-    sn_dtype t = (sn_dtype)red->n->dtype;
-    em_type elem = sn_dtype_is_float(t) ? e->ft : em_mem_type(e, t);
-    em_red op = red->n->op == SN_OP_reduce_sum   ? EM_SUM
-                : red->n->op == SN_OP_reduce_max ? EM_MAX
-                                                 : EM_MIN;
     em_var acc[COLUMN_VECTORS];
-    for (int v = 0; v < COLUMN_VECTORS; v++)
-        acc[v] = em_let(e, em_splat(e, em_neutral(e, op, elem), b->lanes));
+    for (int v = 0; v < vectors; v++)
+        acc[v] = em_let(e, em_splat(e, sn_body_neutral(e, red->n), b->lanes));
     em_loop walk = em_for(e, zero, depth, em_i64(e, 1));
     split(b, reduced, walk.i);
     sn_body_forget_row(b);
     sn_body_pointers(b);
     sn_body_uniforms(b, red->op[0]);
-    for (int v = 0; v < COLUMN_VECTORS; v++) {
+    for (int v = 0; v < vectors; v++) {
         b->j = em_add(e, from, em_i64(e, (int64_t)v * b->lanes));
         b->mask = em_tail_mask(e, em_sub(e, n_row, b->j), b->lanes);
         sn_body_forget_vectors(b);
         em_val x = sn_body_vector(b, red->op[0]);
         if (em_lanes_of(x) == 1) x = em_splat(e, x, b->lanes);
-        em_set(e, acc[v], join(e, red->n, em_get(e, acc[v]), x));
+        em_set(e, acc[v], sn_body_join(e, red->n, em_get(e, acc[v]), x));
     }
     em_end(e, &walk);
     for (int a = 0; a < b->rank; a++)
         if (reduced >> a & 1) b->index[a] = zero;
     sn_body_forget_row(b);
     sn_body_pointers(b);
-    for (int v = 0; v < COLUMN_VECTORS; v++) {
+    for (int v = 0; v < vectors; v++) {
         b->j = em_add(e, from, em_i64(e, (int64_t)v * b->lanes));
         b->mask = em_tail_mask(e, em_sub(e, n_row, b->j), b->lanes);
         sn_body_store(b, 0, em_get(e, acc[v]));

@@ -103,8 +103,9 @@ static void put(text *t, const char *s) {
 }
 
 static void put_dims(text *t, const char *label, int n, const sn_dim *d) {
-    char b[512];
-    sn_shape_print(t->m, n, d, b, sizeof b);
+    int len = sn_shape_print(t->m, n, d, NULL, 0);
+    char *b = sn_arena_alloc(t->m, (size_t)len + 1);
+    sn_shape_print(t->m, n, d, b, (size_t)len + 1);
     put(t, label);
     put(t, b);
 }
@@ -150,6 +151,21 @@ static void put_view(text *t, const sn_view *v) {
     put_dims(t, " by ", v->rank, v->stride);
 }
 
+/* Arithmetic is in f64 where an operand, a result or a value between them is; panels of products
+ * are of the product's type. */
+static bool is_wide(const sn_step *s) {
+    if (s->node->op == SN_OP_gemm) return s->in[0].dtype == SN_F64;
+    for (int i = 0; i < s->n_in; i++)
+        if (s->in[i].dtype == SN_F64) return true;
+    for (int i = 0; i < s->n_out; i++)
+        if (s->out[i].dtype == SN_F64) return true;
+    const sn_region *body = sn_attr_region(s->node, SN_A_body);
+    sn_order order = body ? sn_region_topo(s->node->m, body) : (sn_order){0};
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i]->dtype == SN_F64) return true;
+    return false;
+}
+
 static void describe(sn_kernel *k) {
     text t = {.m = k->m};
     const sn_step *s = k->step;
@@ -174,10 +190,7 @@ bool sn_kernel_describe(sn_module *m, const sn_step *s, sn_kernel *k) {
                        sn_ops[s->node->op].name);
         return false;
     }
-    for (int i = 0; i < s->n_in; i++)
-        if (s->in[i].dtype == SN_F64) k->compute = SN_F64;
-    for (int i = 0; i < s->n_out; i++)
-        if (s->out[i].dtype == SN_F64) k->compute = SN_F64;
+    if (is_wide(s)) k->compute = SN_F64;
     if (!want_all(k)) return false;
     describe(k);
     return true;

@@ -10,7 +10,7 @@
 #include "codegen/emit.h"
 #include "passes/plan.h"
 
-enum { SN_KERNEL_DIMS = 96 };
+enum { SN_KERNEL_DIMS = 256 };
 
 typedef struct sn_kernel {
     sn_module *m;

@@ -111,34 +111,18 @@ static bool lay_out(rows *r, em *e, const sn_kernel *k) {
 
 /* ---- emission ---- */
 
-static em_red reduction(const sn_item *it) {
-    static const em_red of[SN_OP_COUNT] = {
-        [SN_OP_reduce_sum] = EM_SUM, [SN_OP_reduce_max] = EM_MAX, [SN_OP_reduce_min] = EM_MIN};
-    return of[it->n->op];
-}
-
-static em_val join(em *e, em_red op, em_val a, em_val b) {
-    if (!em_is_float(a)) {
-        if (op == EM_SUM) return em_add(e, a, b);
-        return op == EM_MAX ? em_imax(e, a, b) : em_imin(e, a, b);
-    }
-    if (op == EM_SUM) return em_add(e, a, b);
-    return op == EM_MAX ? em_max_nan(e, a, b) : em_min_nan(e, a, b);
-}
-
-/* All lanes to one value in a fixed order; NaN wins in maxima and minima, as the evaluator has it.
- */
-static em_val join_lanes(em *e, em_red op, em_val v) {
+/* All lanes to one value in a fixed order. */
+static em_val join_lanes(em *e, const sn_node *red, em_val v) {
     for (int n = em_lanes_of(v) / 2; n >= 1; n /= 2)
-        v = join(e, op, n > 1 ? em_part(e, v, 0, n) : em_extract(e, v, 0),
-                 n > 1 ? em_part(e, v, n, n) : em_extract(e, v, 1));
+        v = sn_body_join(e, red, n > 1 ? em_part(e, v, 0, n) : em_extract(e, v, 0),
+                         n > 1 ? em_part(e, v, n, n) : em_extract(e, v, 1));
     return v;
 }
 
-typedef struct sums { /* accumulators of one loop: variables, so that main and tail loop share them
-                       */
-    int item[SN_MAX_RANK * 4];
-    em_var acc[SN_MAX_RANK * 4][ACCUMULATORS];
+/* Accumulators of one loop: variables, so that main and tail loop share them. */
+typedef struct sums {
+    int *item;
+    em_var (*acc)[ACCUMULATORS];
     int n;
 } sums;
 
@@ -156,9 +140,8 @@ static void emit_position(rows *r, int l, sums *s, int u) {
         sn_item *red = &b->item[s->item[i]];
         em_val v = wide_value(b, red->op[0]);
         if (b->mask)
-            v = em_select(e, b->mask, v,
-                          em_splat(e, em_neutral(e, reduction(red), em_elem_type(v)), b->lanes));
-        em_set(e, s->acc[i][u], join(e, reduction(red), em_get(e, s->acc[i][u]), v));
+            v = em_select(e, b->mask, v, em_splat(e, sn_body_neutral(e, red->n), b->lanes));
+        em_set(e, s->acc[i][u], sn_body_join(e, red->n, em_get(e, s->acc[i][u]), v));
     }
     for (int o = 0; o < b->region->n_out; o++)
         if (r->out_loop[o] == l) sn_body_store(b, o, sn_body_vector(b, b->out_item[o]));
@@ -189,17 +172,16 @@ static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
     sn_body *b = &r->b;
     em *e = b->e;
     sums s = {.n = 0};
+    s.item = sn_arena_alloc(b->k->m, sizeof *s.item * (size_t)(b->n_item + 1));
+    s.acc = sn_arena_alloc(b->k->m, sizeof *s.acc * (size_t)(b->n_item + 1));
     for (int i = 0; i < b->n_item; i++)
         if (is_reduce(&b->item[i]) && b->item[i].stage == l + 1) s.item[s.n++] = i;
     int *list = sn_arena_alloc(b->k->m, sizeof *list * (size_t)(b->n_item + SN_MAX_RESULTS));
     int n = targets(r, l, list), unroll = s.n ? ACCUMULATORS : 1;
     for (int i = 0; i < n; i++) sn_body_uniforms(b, list[i]);
     for (int i = 0; i < s.n; i++) {
-        const sn_item *red = &b->item[s.item[i]];
-        sn_dtype t = (sn_dtype)red->n->dtype;
-        em_type elem = sn_dtype_is_float(t) ? e->ft : em_mem_type(e, t);
-        for (int u = 0; u < ACCUMULATORS; u++)
-            s.acc[i][u] = em_let(e, em_splat(e, em_neutral(e, reduction(red), elem), b->lanes));
+        em_val none = em_splat(e, sn_body_neutral(e, b->item[s.item[i]].n), b->lanes);
+        for (int u = 0; u < ACCUMULATORS; u++) s.acc[i][u] = em_let(e, none);
     }
     em_val count = em_sub(e, hi, lo), at = lo;
     if (unroll > 1) {
@@ -213,10 +195,9 @@ static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
     sn_body_forget_vectors(b);
     for (int i = 0; i < s.n; i++) {
         sn_item *red = &b->item[s.item[i]];
-        em_red op = reduction(red);
-        em_val v = join(e, op, join(e, op, em_get(e, s.acc[i][0]), em_get(e, s.acc[i][1])),
-                        join(e, op, em_get(e, s.acc[i][2]), em_get(e, s.acc[i][3])));
-        red->uniform = join_lanes(e, op, v);
+        em_val low = sn_body_join(e, red->n, em_get(e, s.acc[i][0]), em_get(e, s.acc[i][1]));
+        em_val high = sn_body_join(e, red->n, em_get(e, s.acc[i][2]), em_get(e, s.acc[i][3]));
+        red->uniform = join_lanes(e, red->n, sn_body_join(e, red->n, low, high));
     }
     for (int i = 0; i < b->n_item; i++) { /* from here on later loops read what this one kept */
         sn_item *it = &b->item[i];

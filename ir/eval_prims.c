@@ -162,16 +162,10 @@ bool eval_random(eval_call *c) {
     if (c->in[0]->n != 2)
         return sn_eval_fail(c, SN_ERR_SHAPE, "the operand is [seed, step], not %lld numbers",
                             (long long)c->in[0]->n);
-    uint64_t seed = (uint64_t)(int64_t)c->in[0]->data[0];
-    uint32_t step = (uint32_t)(int64_t)c->in[0]->data[1];
-    uint32_t stream = (uint32_t)sn_attr_int(c->n, SN_A_stream, 0);
-    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, word[4] = {0};
-    for (int64_t e = 0; e < c->out->n; e++) {
-        uint64_t block = (uint64_t)e / 4;
-        uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), stream, step};
-        if ((e & 3) == 0) sn_philox4x32(counter, key, word);
-        out[e] = sn_bits_uniform(word[e & 3]);
-    }
+    sn_rng r = {.seed = (uint64_t)(int64_t)c->in[0]->data[0],
+                .stream = (uint32_t)sn_attr_int(c->n, SN_A_stream, 0),
+                .step = (uint32_t)(int64_t)c->in[0]->data[1]};
+    for (int64_t e = 0; e < c->out->n; e++) out[e] = sn_bits_uniform(sn_rng_at(&r, (uint64_t)e));
     return true;
 }
 

@@ -23,14 +23,60 @@ static void set_unit(sn_passes *p, const sn_node *n, uint32_t unit) {
 
 static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t unit);
 
-/* A reduction over the last axis and others is two: rows first, then columns. */
+/* Row kernels reduce the last axis, column kernels any others. A reduction over both is two: rows
+ * first; where only axes of size 1 follow the last reduced one, those go to the front. */
 static sn_node *split_reduce(sn_node *n) {
     bool last;
     if (!sn_reduces(n, &last) || last) return n;
     const sn_attr *axes = sn_attr_get(n, SN_A_axes);
-    if (axes->n < 2 || axes->v[axes->n - 1] != n->rank - 1) return n;
-    sn_node *rows = sn_b_reduce((sn_op)n->op, n->in[0], 1, &axes->v[axes->n - 1]);
-    return sn_b_reduce((sn_op)n->op, rows, axes->n - 1, axes->v);
+    if (!axes->n) return n->in[0];
+    int end = (int)axes->v[axes->n - 1], ones = n->rank - 1 - end;
+    if (!ones) {
+        sn_node *rows = sn_b_reduce((sn_op)n->op, n->in[0], 1, &axes->v[axes->n - 1]);
+        return split_reduce(sn_b_reduce((sn_op)n->op, rows, axes->n - 1, axes->v));
+    }
+    for (int a = end + 1; a < n->rank; a++)
+        if (n->shape[a] != 1) return n;
+    sn_dim shape[SN_MAX_RANK];
+    int64_t moved[SN_MAX_RANK];
+    for (int a = 0; a < n->rank; a++) shape[a] = a < ones ? 1 : n->in[0]->shape[a - ones];
+    for (int i = 0; i < axes->n; i++) moved[i] = axes->v[i] + ones;
+    sn_node *x = sn_b_reshape(n->in[0], n->rank, shape);
+    x = split_reduce(sn_b_reduce((sn_op)n->op, x, axes->n, moved));
+    return sn_b_reshape(x, n->rank, n->shape);
+}
+
+/* x with its axes in the order batch, others, contracted, each group as one axis, and an axis of
+ * size 1 at `one`. */
+static sn_node *as_factor(sn_node *x, const sn_attr *batch, const sn_attr *contract, int one) {
+    int64_t perm[SN_MAX_RANK];
+    sn_dim size[3] = {1, 1, 1}, shape[4];
+    unsigned used = 0;
+    int n = 0;
+    for (int i = 0; contract && i < contract->n; i++) used |= 1u << contract->v[i];
+    for (int i = 0; batch && i < batch->n; i++) used |= 1u << (perm[n++] = batch->v[i]);
+    int n_batch = n;
+    for (int a = 0; a < x->rank; a++)
+        if (!(used >> a & 1)) perm[n++] = a;
+    int n_free = n;
+    for (int i = 0; contract && i < contract->n; i++) perm[n++] = contract->v[i];
+    for (int i = 0; i < n; i++) {
+        sn_dim *s = &size[i < n_batch ? 0 : i < n_free ? 1 : 2];
+        *s = sn_dim_mul(x->m, *s, x->shape[perm[i]]);
+    }
+    for (int i = 0, k = 0; i < 4; i++) shape[i] = i == one ? 1 : size[k++];
+    return sn_b_reshape(sn_b_transpose(x, x->rank, perm), 4, shape);
+}
+
+/* A product of integers has no kernel of its own: it is spelled [batch, rows, columns, K]. */
+static sn_node *spell_integer_dot(sn_node *n) {
+    if (n->op != SN_OP_dot || sn_dtype_is_float((sn_dtype)n->dtype)) return n;
+    sn_node *x =
+        as_factor(n->in[0], sn_attr_get(n, SN_A_batch_a), sn_attr_get(n, SN_A_contract_a), 2);
+    sn_node *y =
+        as_factor(n->in[1], sn_attr_get(n, SN_A_batch_b), sn_attr_get(n, SN_A_contract_b), 1);
+    sn_node *sum = sn_b_reduce(SN_OP_reduce_sum, sn_b_binary(SN_OP_mul, x, y), 1, &(int64_t){3});
+    return sn_b_reshape(sum, n->rank, n->shape);
 }
 
 /* The index of the first maximum: the smallest index whose element equals the maximum. */
@@ -49,7 +95,7 @@ static sn_node *spell_argmax(sn_node *n) {
 }
 
 static sn_node *spell_prim(sn_node *n) {
-    return split_reduce(spell_argmax(n));
+    return split_reduce(spell_integer_dot(spell_argmax(n)));
 }
 
 /* Memo of one expansion: meanings are small, a list will do. */

@@ -60,21 +60,21 @@ static void find_cut(builder *b, int k, cut_list *c, sn_node *n, sn_node *stop) 
         add_cut(b, c, n);
         return;
     }
-    for (int i = 0; i < n->n_in; i++) find_cut(b, k, c, n->in[i], stop);
+    for (int i = 0; i < n->n_in; i++) {
+        if (!sn_group_captures(n, i))
+            find_cut(b, k, c, n->in[i], stop);
+        else if (!c->seen[n->in[i]->id]) { /* read at random: must lie in memory */
+            c->seen[n->in[i]->id] = 1;
+            add_cut(b, c, n->in[i]);
+        }
+    }
 }
 
 /* The group's results: members that somebody outside it uses. */
 static int find_results(builder *b, const sn_group *k, sn_node **out) {
     int n = 0;
     for (int i = 0; i < k->n_member; i++)
-        if (b->uses[k->member[i]->id]) {
-            if (n == SN_MAX_RESULTS) {
-                sn_module_fail(b->m, SN_ERR_INTERNAL, "a kernel would have more than %d results",
-                               SN_MAX_RESULTS);
-                return n;
-            }
-            out[n++] = k->member[i];
-        }
+        if (b->uses[k->member[i]->id]) out[n++] = k->member[i];
     return n;
 }
 
@@ -83,9 +83,18 @@ static void publish(builder *b, sn_node *fused, int n_out, sn_node *const *out) 
     b->count++;
 }
 
-static void build_loops(builder *b, int k) {
-    sn_node *out[SN_MAX_RESULTS];
-    int n_out = find_results(b, &b->g->group[k], out);
+/* One kernel has up to SN_MAX_RESULTS results: more are made by several kernels, each of which
+ * computes what it needs. */
+static void build_results(builder *b, int k,
+                          void (*build)(builder *, int k, int n_out, sn_node *const *out)) {
+    const sn_group *g = &b->g->group[k];
+    sn_node **out = sn_arena_alloc(b->m, sizeof *out * (size_t)g->n_member);
+    int n = find_results(b, g, out);
+    for (int i = 0; i < n; i += SN_MAX_RESULTS)
+        build(b, k, n - i < SN_MAX_RESULTS ? n - i : SN_MAX_RESULTS, out + i);
+}
+
+static void make_loops(builder *b, int k, int n_out, sn_node *const *out) {
     cut_list c = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
     for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], NULL);
     sn_region *body = sn_region_extract(b->m, c.n, c.node, n_out, out);
@@ -94,6 +103,10 @@ static void build_loops(builder *b, int k) {
     sn_module_set_loc(b->m, out[n_out - 1]->loc);
     sn_node *fused = sn_node_new(b->m, SN_OP_loops, c.n, in, SN_ATTRS(SN_REG(body, body)));
     publish(b, fused, n_out, out);
+}
+
+static void build_loops(builder *b, int k) {
+    build_results(b, k, make_loops);
 }
 
 /* ---- products ---- */
@@ -120,14 +133,12 @@ static bool static_shape(const sn_node *n) {
 static bool may_pack(const builder *b, const sn_node *dot) {
     const sn_attr *batch = sn_attr_get(dot, SN_A_batch_b);
     return b->g->p->o.constant_params && (!batch || !batch->n) &&
-           sn_dtype_is_float((sn_dtype)dot->dtype) && static_shape(dot->in[1]) &&
+           (dot->dtype == SN_F32 || dot->dtype == SN_F64) && static_shape(dot->in[1]) &&
            from_params_only(dot->in[1]);
 }
 
-static void build_gemm(builder *b, int k) {
-    const sn_group *g = &b->g->group[k];
-    sn_node *dot = g->member[0], *out[SN_MAX_RESULTS];
-    int n_out = find_results(b, g, out);
+static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
+    sn_node *dot = b->g->group[k].member[0];
     cut_list c = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
     add_cut(b, &c, dot); /* argument 0 is the product */
     for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], dot);
@@ -156,6 +167,10 @@ static void build_gemm(builder *b, int k) {
                             SN_ATTRS(SN_LIST(contract_b, cb ? cb->n : 0, cb ? cb->v : NULL)));
     }
     publish(b, sn_node_new(b->m, SN_OP_gemm, c.n + 1, in, n_attr, attr), n_out, out);
+}
+
+static void build_gemm(builder *b, int k) {
+    build_results(b, k, make_gemm);
 }
 
 static void build_single(builder *b, int k) {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { CHEAP = 1, CHEAP_INDEX = 2 };
+enum { MAX_MEMBERS = 128 }; /* of one kernel: the compiler's time grows faster than its body */
 
 static bool is_memory_leaf(const sn_node *n) {
     return n->op == SN_OP_input || n->op == SN_OP_param || n->op == SN_OP_state;
@@ -51,6 +52,10 @@ static void find_cheap(sn_grouping *g) {
 const sn_node *sn_group_strip(const sn_node *n) {
     while (sn_is_view(n)) n = n->in[0];
     return n;
+}
+
+bool sn_group_captures(const sn_node *n, int i) {
+    return i == 0 && (n->op == SN_OP_gather || n->op == SN_OP_at || n->op == SN_OP_random);
 }
 
 bool sn_group_absorbs(const sn_grouping *g, const sn_node *n) {
@@ -120,6 +125,7 @@ static bool level_allows(const sn_grouping *g, const sn_group *k, const sn_node 
     int level = g->p->o.level;
     bool same = unit && unit == k->unit;
     bool row = !is_elementwise(n);
+    if (k->n_member >= MAX_MEMBERS) return false;
     switch (k->kind) {
     case SN_GROUP_LOOPS:
         return same || level >= 2 || (level == 1 && !row && !k->reduces);
@@ -172,12 +178,17 @@ static int found(sn_grouping *g, sn_group_kind kind, sn_node *n) {
     return g->n_group++;
 }
 
-/* An epilogue works on the product's tile: same shape, no random numbers, no index arithmetic. */
+/* An epilogue works on the product's tile in the product's precision: same shape, no random
+ * numbers, no index arithmetic, f64 with f64 only. */
 static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node *n) {
-    if (!sn_shapes_equal(n, k->member[0]) || n->op == SN_OP_random) return false;
-    for (int i = 0; i < n->n_in; i++)
+    const sn_node *dot = k->member[0];
+    if (!sn_shapes_equal(n, dot) || n->op == SN_OP_random) return false;
+    bool wide = n->dtype == SN_F64;
+    for (int i = 0; i < n->n_in; i++) {
         if (g->cheap[n->in[i]->id] == CHEAP_INDEX) return false;
-    return true;
+        wide |= n->in[i]->dtype == SN_F64;
+    }
+    return !wide || dot->dtype == SN_F64;
 }
 
 /* The operand's group if n may join it: directly, or through a broadcast along the row (a
@@ -205,8 +216,7 @@ static void place(sn_grouping *g, sn_node *n) {
         found(g, SN_GROUP_COLUMN, n);
         return;
     }
-    if (n->op == SN_OP_gather ||
-        n->op == SN_OP_at) { /* reads its table at random: founds a kernel, others follow */
+    if (sn_group_captures(n, 0)) { /* reads its table at random: founds a kernel, others follow */
         found(g, SN_GROUP_LOOPS, n);
         return;
     }
@@ -246,6 +256,7 @@ static void settle_cheap(sn_grouping *g) {
         needed[sn_group_strip(g->entry->assign[i].node)->id] = 1;
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
+        if (n->n_in && sn_group_captures(n, 0)) needed[sn_group_strip(n->in[0])->id] = 1;
         if (g->cheap[n->id] || !needs_memory(g, n)) continue;
         int h = g->group_of[n->id];
         bool gemm = h >= 0 && g->group[h].kind == SN_GROUP_GEMM;

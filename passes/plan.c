@@ -216,13 +216,16 @@ static void plan_update_slice(planner *p, sn_node *n) {
     set_view(p, n, whole);
 }
 
-/* Gives operand i of the step (which is the last one of the plan) a copy without gaps, made by a
- * step before it. */
-static void copy_operand(planner *p, sn_step *s, int i, const sn_node *type) {
+/* Gives operand i of the step (which is the last one of the plan) a copy without gaps of this view
+ * of it, made by a step before it. */
+static void copy_operand(planner *p, sn_step *s, int i, sn_view from) {
     sn_step kernel = *s;
     p->plan->n_step--;
-    sn_view packed = fresh(p, type, NULL);
-    copy(p, kernel.in[i], packed);
+    int b = add_buffer(p, SN_BUF_TEMP, kernel.node, NULL);
+    sn_view packed = sn_view_whole(p->m, b, from.dtype, from.rank, from.shape, NULL);
+    p->plan->buffer[b].dtype = from.dtype;
+    p->plan->buffer[b].count = sn_dim_product(p->m, from.rank, from.shape);
+    copy(p, from, packed);
     kernel.in[i] = packed;
     *add_step(p, kernel.node, 0, 0) = kernel;
 }
@@ -239,8 +242,11 @@ static void fit_product(planner *p, sn_node *n) {
          guard < 2 * SN_MAX_RANK + n->n_in && (bad = sn_product_views(p->m, last_step(p))) >= 0;
          guard++) {
         sn_step *s = last_step(p);
-        if (bad < s->n_in)
-            copy_operand(p, s, bad, n->in[bad]);
+        if (bad < 2)
+            copy_operand(p, s, bad, s->in[bad]);
+        else if (bad < s->n_in) /* spread over the result: repeated axes are in the way, too */
+            copy_operand(p, s, bad,
+                         sn_view_broadcast(&s->in[bad], s->out[0].rank, s->out[0].shape));
         else {
             const sn_node *type = n->n_result > 1 ? n->result_type[bad - s->n_in] : n;
             s->out[bad - s->n_in] =
@@ -275,10 +281,11 @@ static void plan_kernel(planner *p, sn_node *n) {
         sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be rearranged */
     memcpy(p->view[n->id], s->out, sizeof *s->out * n->n_result);
     for (int i = 0; n->op == SN_OP_flash && i < 3; i++) /* attention reads rows of q, k and v */
-        if (last_step(p)->in[i].stride[3] != 1) copy_operand(p, last_step(p), i, n->in[i]);
+        if (last_step(p)->in[i].stride[3] != 1)
+            copy_operand(p, last_step(p), i, last_step(p)->in[i]);
     if (n->op == SN_OP_gemm) fit_product(p, n);
     if (n->op == SN_OP_pack_b && !sn_pack_view(p->m, s)) {
-        copy_operand(p, s, 0, n->in[0]);
+        copy_operand(p, s, 0, s->in[0]);
         sn_pack_view(p->m, last_step(p));
     }
 }
@@ -314,11 +321,45 @@ static void plan_output(planner *p, const sn_binding *o) {
     copy(p, v, sn_view_whole(p->m, out, v.dtype, v.rank, v.shape, NULL));
 }
 
-static void plan_assign(planner *p, const sn_binding *a) {
-    sn_view v = view_of(p, a->node);
+/* ---- assignments: all sources are read before any state is written ---- */
+
+static int state_of(planner *p, const sn_binding *a) {
     int b = find_buffer(p, SN_BUF_STATE, a->name);
-    if (b < 0) b = add_buffer(p, SN_BUF_STATE, a->node, a->name);
-    if (v.buffer != b) copy(p, v, sn_view_whole(p->m, b, v.dtype, v.rank, v.shape, NULL));
+    return b >= 0 ? b : add_buffer(p, SN_BUF_STATE, a->node, a->name);
+}
+
+/* Is the new value where it belongs already? */
+static bool in_place(planner *p, const sn_binding *a) {
+    sn_view v = view_of(p, a->node);
+    return v.buffer == state_of(p, a) && v.offset == 0 && sn_view_contiguous(p->m, &v) &&
+           sn_dim_product(p->m, v.rank, v.shape) == p->plan->buffer[v.buffer].count;
+}
+
+static bool will_be_written(planner *p, int buffer) {
+    for (int i = 0; i < p->entry->n_assign; i++)
+        if (state_of(p, &p->entry->assign[i]) == buffer && !in_place(p, &p->entry->assign[i]))
+            return true;
+    return false;
+}
+
+static void plan_assigns(planner *p) {
+    int n = p->entry->n_assign;
+    sn_view *from = sn_arena_alloc(p->m, sizeof *from * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) {
+        const sn_binding *a = &p->entry->assign[i];
+        from[i] = view_of(p, a->node);
+        if (in_place(p, a) || !will_be_written(p, from[i].buffer)) continue;
+        sn_view kept = fresh(p, a->node, NULL);
+        copy(p, from[i], kept);
+        from[i] = kept;
+    }
+    for (int i = 0; i < n; i++) {
+        const sn_binding *a = &p->entry->assign[i];
+        const sn_node *t = a->node;
+        if (in_place(p, a)) continue;
+        copy(p, from[i],
+             sn_view_whole(p->m, state_of(p, a), (sn_dtype)t->dtype, t->rank, t->shape, NULL));
+    }
 }
 
 static void count_users(planner *p, sn_order order) {
@@ -353,10 +394,9 @@ sn_plan *sn_plan_make(sn_module *m, const sn_entry *e) {
     count_users(&p, order);
     collect_inputs(&p, order);
     for (int i = 0; i < order.n; i++) plan_node(&p, order.node[i]);
-    /* States first: an output may be the same tensor, and the caller's copy must see the final
-     * value either way. */
-    for (int i = 0; i < e->n_assign; i++) plan_assign(&p, &e->assign[i]);
+    /* Outputs first: one of them may be a state's value at entry. */
     for (int i = 0; i < e->n_output; i++) plan_output(&p, &e->output[i]);
+    plan_assigns(&p);
     if (sn_module_error(m)->code) return NULL;
     sn_plan_memory(p.plan);
     return p.plan;

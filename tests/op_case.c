@@ -220,16 +220,20 @@ static sn_dtype type_of(const case_in *in, bool wide) {
     return wide && in->dtype == SN_F32 ? SN_F64 : in->dtype;
 }
 
-sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, sn_node **in) {
+sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned params, sn_node **in) {
     sn_dim len = sn_symbol_add(m, "T", 0, 4096);
     int n_in = op_case_n_in(row), n_attr = 0;
     for (int i = 0; i < n_in; i++) {
         sn_dim shape[SN_MAX_RANK];
-        for (int k = 0; k < row->in[i].rank; k++)
+        bool fixed = true;
+        for (int k = 0; k < row->in[i].rank; k++) {
             shape[k] = row->in[i].shape[k] == LEN ? len : row->in[i].shape[k];
+            fixed &= row->in[i].shape[k] != LEN;
+        }
         char name[16];
         snprintf(name, sizeof name, "x%d", i);
-        in[i] = sn_node_new(m, SN_OP_input, 0, NULL,
+        sn_op leaf = fixed && params >> i & 1 ? SN_OP_param : SN_OP_input;
+        in[i] = sn_node_new(m, leaf, 0, NULL,
                             SN_ATTRS(SN_STR(name, name), SN_INT(dtype, type_of(&row->in[i], wide)),
                                      SN_LIST(shape, row->in[i].rank, shape)));
     }

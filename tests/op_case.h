@@ -75,13 +75,26 @@ ref_fn ref_of(sn_op op);
 
 int op_case_n_in(const op_case *row);
 bool op_case_is_symbolic(const op_case *row);
-/* Builds the row in m: inputs x0, x1, … and the node. wide: f64 wherever the row says f32. */
-sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, sn_node **in);
+/* Builds the row in m: inputs x0, x1, … and the node. wide: f64 wherever the row says f32. params:
+ * bit i makes operand i a parameter if its shape is fixed. */
+sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned params, sn_node **in);
 /* Fresh elements of input i for T = len, in its dtype; the same for every call. free() them. */
 void *op_case_data(const op_case *row, int i, bool wide, int64_t len, size_t *bytes);
 /* An evaluator for the built row with all inputs bound. */
 sn_eval *op_case_eval(const op_case *row, sn_module *m, bool wide, int64_t len);
 /* |a - b| <= tol (1 + |b|); infinities and NaN must be the same. */
 bool op_case_close(double a, double b, double tol);
+
+/* A way to look at a row, for one value of T; fails the cmocka test. */
+typedef struct op_mode {
+    const char *name;
+    void (*run)(const op_case *row, int64_t len);
+    int64_t len[4]; /* values of T */
+    int n_len;
+} op_mode;
+extern const op_mode op_compiled_modes[]; /* op_compiled.c */
+extern const int op_compiled_count;
+int op_compiled_begin(void); /* 0, or the modes cannot run */
+void op_compiled_end(void);
 
 #endif

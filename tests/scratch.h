@@ -39,7 +39,7 @@ static int scratch_end(void **state) {
 }
 
 /* scratch_dir/name; valid until the fourth call after this one. */
-static const char *scratch_path(const char *name) {
+static inline const char *scratch_path(const char *name) {
     static char buf[4][256];
     static int turn;
     char *b = buf[turn = (turn + 1) % 4];

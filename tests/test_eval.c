@@ -121,16 +121,16 @@ static void random_follows_its_recipe(void **state) {
     (void)state;
     sn_module *m = sn_module_new("t");
     sn_node *seed = input(m, "seed", SN_I64, SHAPE(2));
-    sn_dim n[1] = {11};
+    sn_dim n[1] = {150};
     sn_node *u = SN_NODE(m, random, SN_ATTRS(SN_INT(stream, 5), SN_LIST(shape, 1, n)), seed);
     sn_node *v = SN_NODE(m, random, SN_ATTRS(SN_INT(stream, 6), SN_LIST(shape, 1, n)), seed);
     sn_eval *ev = sn_eval_new(m, NULL);
     sn_eval_bind(ev, "seed", (int64_t[]){0x123456789abLL, 7}, 16);
     const double *p = sn_eval_node(ev, u)->data, *q = sn_eval_node(ev, v)->data;
-    for (uint32_t e = 0; e < 11; e++) {
-        uint32_t w[4];
-        sn_philox4x32((uint32_t[]){e / 4, 0, 5, 7}, (uint32_t[]){0x456789abu, 0x123u}, w);
-        assert_true(p[e] == (w[e & 3] >> 8) * 0x1p-24);
+    for (uint32_t e = 0; e < 150; e++) { /* 64 elements from 16 blocks, word by word */
+        uint32_t w[4], block = e / 64 * 16 + e % 16;
+        sn_philox4x32((uint32_t[]){block, 0, 5, 7}, (uint32_t[]){0x456789abu, 0x123u}, w);
+        assert_true(p[e] == (w[e % 64 / 16] >> 8) * 0x1p-24);
         assert_true(p[e] != q[e]);
     }
     sn_eval_free(ev);

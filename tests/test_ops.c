@@ -1,4 +1,6 @@
-/* test_ops.c: every op on every row of tests/ops.def, once a mode. `test_ops MODE OP` runs a part.
+/* test_ops.c: every op on every row of tests/ops.def, once a mode. `test_ops MODE OP` runs a part;
+ * MODE may be `evaluator` for those below, `jit` for the fusion levels and `targets` for the other
+ * compiled ones, which op_compiled.c describes.
  *
  *   shape   the inferred type is the type of the evaluated value
  *   value   the value is the one that the row wants, or the composite's textbook formula
@@ -33,7 +35,7 @@ static bool has_value(const op_case *row) {
 
 static void start(run *r, const op_case *row, bool wide, bool exact, int64_t len) {
     *r = (run){.row = row, .len = len, .m = sn_module_new("row")};
-    r->n = op_case_build(row, r->m, wide, r->in);
+    r->n = op_case_build(row, r->m, wide, 0, r->in);
     r->ev = op_case_eval(row, r->m, wide, len);
     assert_non_null(r->ev);
     sn_eval_set_exact(r->ev, exact);
@@ -158,28 +160,23 @@ static void mode_text(const op_case *row, int64_t len) {
     stop(&r);
 }
 
-static const struct mode {
-    const char *name;
-    void (*run)(const op_case *row, int64_t len);
-} modes[] = {{"shape", mode_shape},
-             {"value", mode_value},
-             {"f32", mode_f32},
-             {"f64", mode_f64},
-             {"text", mode_text}};
+#define MODE(name)                                                                                 \
+    { #name, mode_##name, {17, 0, 1 }, 3 }
+static const op_mode modes[] = {MODE(shape), MODE(value), MODE(f32), MODE(f64), MODE(text)};
+enum { N_MODE = sizeof modes / sizeof *modes };
 
 /* ---- the program ---- */
 
 typedef struct job {
-    const struct mode *mode;
+    const op_mode *mode;
     const op_case *row;
     char name[64];
 } job;
 
 static void run_job(void **state) {
     const job *j = *state;
-    static const int64_t lengths[] = {17, 0, 1};
-    for (int i = 0; i < (op_case_is_symbolic(j->row) ? 3 : 1); i++)
-        j->mode->run(j->row, lengths[i]);
+    for (int i = 0; i < (op_case_is_symbolic(j->row) ? j->mode->n_len : 1); i++)
+        j->mode->run(j->row, j->mode->len[i]);
 }
 
 /* Names every op without a row; true: there is none. */
@@ -194,16 +191,25 @@ static bool check_coverage(void) {
     return complete;
 }
 
+/* Is mode k meant by `what`: its name, or a group of modes? */
+static bool meant(const char *what, int k, const op_mode *mode) {
+    bool level = !strncmp(mode->name, "jit", 3) && strlen(mode->name) == 4;
+    return !strcmp(what, mode->name) || !strcmp(what, k < N_MODE ? "evaluator"
+                                                      : level    ? "jit"
+                                                                 : "targets");
+}
+
 int main(int argc, char **argv) {
     if (!check_coverage()) return 1;
-    size_t max = sizeof modes / sizeof *modes * (size_t)op_case_count, n = 0;
+    size_t rows = (size_t)op_case_count, max = (size_t)(N_MODE + op_compiled_count) * rows, n = 0;
     job *jobs = calloc(max, sizeof *jobs);
     struct CMUnitTest *tests = calloc(max, sizeof *tests);
-    if (!jobs || !tests) return 1;
-    for (size_t k = 0; k < max; k++) {
-        const struct mode *mode = &modes[k / (size_t)op_case_count];
-        const op_case *row = &op_cases[k % (size_t)op_case_count];
-        if (argc > 1 && strcmp(argv[1], mode->name)) continue;
+    if (!jobs || !tests || op_compiled_begin()) return 1;
+    for (size_t i = 0; i < max; i++) {
+        int k = (int)(i / rows);
+        const op_mode *mode = k < N_MODE ? &modes[k] : &op_compiled_modes[k - N_MODE];
+        const op_case *row = &op_cases[i % rows];
+        if (argc > 1 && !meant(argv[1], k, mode)) continue;
         if (argc > 2 && strcmp(argv[2], sn_ops[row->op].name)) continue;
         jobs[n] = (job){.mode = mode, .row = row};
         snprintf(jobs[n].name, sizeof jobs[n].name, "%s %s ops.def:%d #%d", mode->name,
@@ -212,6 +218,7 @@ int main(int argc, char **argv) {
         n++;
     }
     int failed = n ? _cmocka_run_group_tests("ops", tests, n, NULL, NULL) : 1;
+    op_compiled_end();
     free(jobs);
     free(tests);
     return failed;
