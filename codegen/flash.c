@@ -2,6 +2,8 @@
 #include "codegen/attention.h"
 #include "codegen/kernel.h"
 
+#include <math.h>
+
 static sn_gemm_size size_of(const sn_kernel *k, sn_dim d) {
     int64_t v;
     if (sn_dim_is_const(k->m, d, &v)) return SN_GEMM_CONST(v);
@@ -45,7 +47,7 @@ static void make_spec(const sn_kernel *k, sn_attention *a) {
                         .batch = size_of(k, q->shape[0]),
                         .tq = size_of(k, q->shape[2]),
                         .tk = size_of(k, key->shape[2]),
-                        .scale = sn_attr_flt(s->node, SN_A_scale, 1),
+                        .scale = sn_attr_flt(s->node, SN_A_scale, 1 / sqrt((double)q->shape[3])),
                         .q = operand_of(k, q, 0),
                         .k = operand_of(k, key, 1),
                         .v = operand_of(k, v, 2),

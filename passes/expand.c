@@ -133,8 +133,18 @@ static sn_node *expand_below(memo *w, sn_node *n) {
     return made;
 }
 
+/* The kernel of attention is made for its heads and their sizes. */
+static bool flash_fits(const sn_node *n) {
+    for (int i = 0; i < 3; i++)
+        if (!sn_dim_is_const(n->m, n->in[i]->shape[1], NULL) ||
+            !sn_dim_is_const(n->m, n->in[i]->shape[3], NULL))
+            return false;
+    return true;
+}
+
 static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t unit) {
-    if (n->op == SN_OP_attention && p->o.level >= FLASH_LEVEL && strcmp(p->o.backend, "onednn")) {
+    if (n->op == SN_OP_attention && p->o.level >= FLASH_LEVEL && strcmp(p->o.backend, "onednn") &&
+        flash_fits(n)) {
         sn_node *flash = sn_node_new(n->m, SN_OP_flash, n->n_in, n->in, n->n_attr, n->attr);
         return sn_b_result(flash, 0);
     }
