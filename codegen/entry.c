@@ -15,13 +15,31 @@ bool sn_step_is_extern(const sn_step *s) {
     return !strcmp(sn_attr_str(s->node, SN_A_backend, "own"), "onednn");
 }
 
+/* Operations of a step, roughly: products and attention count their multiplications and additions,
+ * loops some for each element. */
+static sn_dim work_of(sn_module *m, const sn_step *s) {
+    enum { OPS_PER_ELEMENT = 8 };
+    const sn_view *a = &s->in[0];
+    sn_dim result = 0;
+    for (int i = 0; i < s->n_out; i++)
+        result = sn_dim_add(m, result, sn_dim_product(m, s->out[i].rank, s->out[i].shape));
+    if (s->node->op == SN_OP_gemm)
+        return sn_dim_mul(m, result, sn_dim_mul(m, 2, a->shape[a->rank - 1]));
+    if (s->node->op == SN_OP_flash)
+        return sn_dim_mul(m, result, sn_dim_mul(m, 4, s->in[1].shape[s->in[1].rank - 2]));
+    return sn_dim_mul(m, result, OPS_PER_ELEMENT);
+}
+
 bool sn_unit_make(sn_module *m, const sn_entry *e, const char *name, sn_unit *u) {
     *u = (sn_unit){.plan = sn_plan_make(m, e)};
     if (!u->plan) return false;
     snprintf(u->symbol, sizeof u->symbol, "%s", name);
     u->kernel = sn_arena_alloc(m, sizeof *u->kernel * (size_t)(u->plan->n_step + 1));
-    for (int i = 0; i < u->plan->n_step; i++)
+    for (int i = 0; i < u->plan->n_step; i++) {
         if (!sn_kernel_describe(m, &u->plan->step[i], &u->kernel[i])) return false;
+        u->work = sn_dim_add(m, u->work, work_of(m, &u->plan->step[i]));
+        u->n_wait += u->plan->step[i].barrier;
+    }
     u->table = sn_arena_alloc(m, sizeof *u->table * (size_t)(u->plan->n_buffer + 1));
     for (int i = 0; i < u->plan->n_buffer; i++)
         u->table[i] = u->plan->buffer[i].kind == SN_BUF_TEMP ? -1 : u->n_table++;

@@ -13,6 +13,8 @@ typedef struct sn_unit {
     char symbol[64];   /* of the entry's C function */
     int *table;        /* [plan->n_buffer]: place in the call's buffer table; -1: temporary */
     int n_table;
+    sn_dim work;      /* floating-point operations of a call, roughly */
+    int n_wait;       /* places where threads wait for each other */
     const char *text; /* identity, for the cache */
 } sn_unit;
 

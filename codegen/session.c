@@ -28,6 +28,7 @@ struct sn_session {
     bound *param, *state;
     int n_param, n_state;
     block workspace, spare; /* spare: outputs that the caller does not want */
+    void ***fixed;          /* [p->n_entry]: buffer tables with parameters and states filled in */
     sn_dnnl *dnnl;
     sn_profile *profile;
     const sn_compiled_entry *running; /* for host steps */
@@ -348,19 +349,15 @@ static bool fill_table(request *r, void **table) {
     sn_session *s = r->s;
     const sn_unit *u = &r->c->unit;
     size_t spare = 0;
+    memcpy(table, s->fixed[r->c - s->p->entry], sizeof *table * (size_t)u->n_table);
     for (int pass = 0; pass < 2; pass++) {
         size_t at = 0;
         for (int i = 0; i < u->plan->n_buffer; i++) {
             const sn_buffer *b = &u->plan->buffer[i];
-            if (b->kind == SN_BUF_TEMP) continue;
+            if (b->kind != SN_BUF_INPUT && b->kind != SN_BUF_OUTPUT) continue;
             const sn_arg_binding *a = b->kind == SN_BUF_INPUT ? find_arg(r->in, r->n_in, b->name)
-                                      : b->kind == SN_BUF_OUTPUT
-                                          ? find_arg(r->out, r->n_out, b->name)
-                                          : NULL;
-            const bound *own = b->kind == SN_BUF_PARAM   ? find_bound(s->param, s->n_param, b->name)
-                               : b->kind == SN_BUF_STATE ? find_bound(s->state, s->n_state, b->name)
-                                                         : NULL;
-            void *p = a ? a->data : own ? own->data : NULL;
+                                                              : find_arg(r->out, r->n_out, b->name);
+            void *p = a ? a->data : NULL;
             if (b->kind == SN_BUF_OUTPUT && !a) {
                 size_t bytes =
                     (size_t)sn_dim_eval(s->p->m, b->count, r->symbol) * sn_dtype_size(b->dtype);
@@ -375,16 +372,26 @@ static bool fill_table(request *r, void **table) {
     return true;
 }
 
+/* Results do not depend on the number of threads, so a call whose work between two waits is less
+ * than a wait costs runs on one. */
+static int64_t worthwhile_threads(const request *r) {
+    enum { WORK_PER_WAIT = 100000 };
+    int64_t work = sn_dim_eval(r->s->p->m, r->c->unit.work, r->symbol);
+    return work / (r->c->unit.n_wait + 1) < WORK_PER_WAIT ? 1 : r->s->threads.n;
+}
+
 static bool execute(request *r) {
     sn_session *s = r->s;
+    sn_threads threads = s->threads;
+    threads.n = worthwhile_threads(r);
     void **table = malloc(sizeof *table * (size_t)(r->c->unit.n_table + 1));
     if (!table) return sn_fail(r->err, SN_ERR_MEMORY, "out of memory");
-    int64_t bytes = r->c->workspace(r->symbol, s->threads.n);
+    int64_t bytes = r->c->workspace(r->symbol, threads.n);
     bool ok = fill_table(r, table) && grow(&s->workspace, (size_t)bytes + 64, r->err);
     if (ok) {
         s->running = r->c;
         s->host_error = (sn_error){0};
-        sn_call call = {table, r->symbol, s->workspace.data, &s->threads, s->profile, s};
+        sn_call call = {table, r->symbol, s->workspace.data, &threads, s->profile, s};
         if (r->c->run(&call)) ok = sn_fail(r->err, s->host_error.code, "%s", s->host_error.message);
     }
     free(table);
@@ -459,6 +466,26 @@ int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *
 
 /* ---- life ---- */
 
+/* The part of each entry's buffer table that never changes. */
+static bool fix_tables(sn_session *s, sn_error *err) {
+    s->fixed = calloc((size_t)s->p->n_entry + 1, sizeof *s->fixed);
+    if (!s->fixed) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < s->p->n_entry; i++) {
+        const sn_unit *u = &s->p->entry[i].unit;
+        s->fixed[i] = calloc((size_t)u->n_table + 1, sizeof **s->fixed);
+        if (!s->fixed[i]) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        for (int b = 0; b < u->plan->n_buffer; b++) {
+            const sn_buffer *buf = &u->plan->buffer[b];
+            const bound *own =
+                buf->kind == SN_BUF_PARAM   ? find_bound(s->param, s->n_param, buf->name)
+                : buf->kind == SN_BUF_STATE ? find_bound(s->state, s->n_state, buf->name)
+                                            : NULL;
+            if (own) s->fixed[i][u->table[b]] = own->data;
+        }
+    }
+    return true;
+}
+
 static bool prepare(sn_session *s, sn_error *err) {
     sn_compiled_entry *c = sn_program_entry(s->p, "@prepare");
     if (!c) return true;
@@ -489,7 +516,7 @@ static sn_session *open_session(sn_program *p, origin *o, sn_error *err) {
               each_leaf(s, SN_OP_state, add_state, NULL, &own);
     if (ok && o->weights)
         ok = sn_problems_check(&o->problems, sn_weights_path(o->weights), SN_ERR_FILE, &own);
-    if (ok && prepare(s, &own)) return s;
+    if (ok && fix_tables(s, &own) && prepare(s, &own)) return s;
     sn_fail(err, own.code, "%s", own.message);
     sn_session_free(s);
     return NULL;
@@ -516,6 +543,8 @@ void sn_session_free(sn_session *s) {
     if (!s) return;
     free_bound(s->param, s->n_param);
     free_bound(s->state, s->n_state);
+    for (int i = 0; s->fixed && i < s->p->n_entry; i++) free(s->fixed[i]);
+    free(s->fixed);
     free(s->workspace.data);
     free(s->spare.data);
     if (s->dnnl) sn_dnnl_destroy(s->dnnl);
