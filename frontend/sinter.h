@@ -301,6 +301,17 @@ void sn_split_at(sn_loc, sn_tensor, int axis, int n, sn_tensor *part);
 #define sn_einsum(spec, x, y) sn_einsum_at(SN_HERE, spec, x, y)
 /* x W^T + b: x [.., in], w [out, in], b [out] or NULL -> [.., out]. */
 #define sn_linear(x, w, b) sn_linear_at(SN_HERE, x, w, b)
+/* Convolution of images: x [B, C, H, W], w [O, C / groups, kh, kw] -> [B, O, Ho, Wo] with
+ * Ho = floor((H + 2 padding - dilation (kh - 1) - 1) / stride) + 1; zeros outside x. Options after
+ * w: sn_conv2d(x, w, bias, .stride = {2, 2}, .padding = {1, 1}); pairs are height, width. An open
+ * H or W must divide exactly. One-dimensional: H = kh = 1. [LeCun 1989; as a cross-correlation] */
+#define sn_conv2d(x, w, ...) sn_conv2d_at(SN_HERE, x, w, (sn_conv2d_options){.bias = __VA_ARGS__})
+typedef struct sn_conv2d_options {
+    sn_tensor bias;                             /* [O] or NULL */
+    int64_t stride[2], padding[2], dilation[2]; /* stride, dilation 0: 1 */
+    int64_t groups; /* 0: 1; C and O in so many parts, each on its own */
+} sn_conv2d_options;
+sn_tensor sn_conv2d_at(sn_loc, sn_tensor x, sn_tensor w, sn_conv2d_options);
 /* Rows of a table: table [n, d], ids [..] integers -> [.., d] [PH22 A1, A2]. */
 #define sn_embedding(table, ids) sn_embedding_at(SN_HERE, table, ids)
 /* x's slices on an axis at integer indices: the axis is replaced by the shape of ids. */

@@ -227,6 +227,34 @@ void ref_matmul(const ref_call *c) {
     }
 }
 
+static int64_t pair(const ref_call *c, sn_attr_key key, int i, int64_t otherwise) {
+    const sn_attr *a = sn_attr_get(c->n, key);
+    return a ? a->v[i] : otherwise;
+}
+
+void ref_conv2d(const ref_call *c) {
+    const sn_value *x = c->in[0], *w = c->in[1], *y = c->result;
+    const int64_t *xs = x->shape, *ws = w->shape;
+    int64_t group_out = ws[0] / sn_attr_int(c->n, SN_A_groups, 1);
+    for (int64_t e = 0; e < y->n; e++) {
+        int64_t j = e % y->shape[3], i = e / y->shape[3] % y->shape[2];
+        int64_t o = e / (y->shape[3] * y->shape[2]) % ws[0], b = e / (y->n / y->shape[0]);
+        double sum = c->n->n_in > 2 ? c->in[2]->data[o] : 0;
+        for (int64_t k = 0; k < ws[1] * ws[2] * ws[3]; k++) {
+            int64_t ch = o / group_out * ws[1] + k / (ws[2] * ws[3]);
+            int64_t p = k / ws[3] % ws[2], q = k % ws[3];
+            int64_t row = i * pair(c, SN_A_step, 0, 1) + p * pair(c, SN_A_dilate, 0, 1) -
+                          pair(c, SN_A_low, 0, 0);
+            int64_t column = j * pair(c, SN_A_step, 1, 1) + q * pair(c, SN_A_dilate, 1, 1) -
+                             pair(c, SN_A_low, 1, 0);
+            if (row < 0 || row >= xs[2] || column < 0 || column >= xs[3]) continue;
+            sum += x->data[((b * xs[1] + ch) * xs[2] + row) * xs[3] + column] *
+                   w->data[o * ws[1] * ws[2] * ws[3] + k];
+        }
+        c->out[e] = sum;
+    }
+}
+
 /* ---- embeddings, positions ---- */
 
 void ref_embedding(const ref_call *c) {
