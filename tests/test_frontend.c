@@ -324,6 +324,17 @@ static void products(void **state) {
     EXPECT(sn_matmul(x3, sn_expand(y, 0)), SN_F32, LIST(2, 1, 2), 5, 11, 14, 23);
 }
 
+static void convolution(void **state) {
+    (void)state;
+    static const float a[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, k[4] = {1, 2, 3, 4}, c[1] = {10};
+    sn_tensor x = GIVEN(SN_F32, a, 1, 1, 3, 3), w = GIVEN(SN_F32, k, 1, 1, 2, 2);
+    sn_tensor b = GIVEN(SN_F32, c, 1);
+    EXPECT(sn_conv2d(x, w, NULL), SN_F32, LIST(1, 1, 2, 2), 37, 47, 67, 77);
+    EXPECT(sn_conv2d(x, w, b, .stride = {2, 2}, .padding = {1, 1}), SN_F32, LIST(1, 1, 2, 2), 14,
+           28, 46, 87);
+    EXPECT(sn_conv2d(x, w, NULL, .dilation = {2, 2}), SN_F32, LIST(1, 1, 1, 1), 1 + 6 + 21 + 36);
+}
+
 static void look_ups(void **state) {
     (void)state;
     static const float a[6] = {1, 2, 3, 4, 5, 6};
@@ -618,6 +629,7 @@ int main(void) {
         TEST(shapes),
         TEST(symbolic_shapes),
         TEST(products),
+        TEST(convolution),
         TEST(look_ups),
         TEST(norms),
         TEST(positions),

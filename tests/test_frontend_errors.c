@@ -108,6 +108,15 @@ static void products(void **state) {
     EXPECT_ERROR(sn_linear(x23, w47, NULL), "linear", "f32[4,7] 'h.0.weight'", "[out, in]");
     EXPECT_ERROR(sn_linear(x23, x32, NULL), "linear", "sn_swap(w, 0, 1)");
     EXPECT_ERROR(sn_linear(x23, x23, ids), "linear", "[out]");
+    EXPECT_ERROR(sn_conv2d(x23, w47, NULL), "conv2d", "[B, C, H, W]");
+    sn_tensor image = sn_input(m, "image", SN_F32, 1, 4, 9, 9);
+    EXPECT_ERROR(sn_conv2d(image, sn_param(m, "k", SN_F32, 4, 3, 3, 3), NULL), "conv2d", "groups");
+    image = sn_input(m, "image", SN_F32, 1, 3, 9, 9);
+    EXPECT_ERROR(sn_conv2d(image, sn_param(m, "k", SN_F32, 4, 3, 11, 3), NULL), "conv2d",
+                 "spans 11");
+    image = sn_input(m, "image", SN_F32, 1, 3, 9, sn_symbol(m, "W", 1, 100));
+    EXPECT_ERROR(sn_conv2d(image, sn_param(m, "k", SN_F32, 4, 3, 1, 1), NULL, .stride = {1, 2}),
+                 "conv2d", "open size");
     EXPECT_ERROR(sn_einsum("ij,jk", x23, x32), "einsum", "ij,jk");
     EXPECT_ERROR(sn_einsum("ij,kl->ik", x23, x32), "einsum", "letter j");
     EXPECT_ERROR(sn_einsum("ij,jk->iz", x23, x32), "einsum", "z");
