@@ -65,6 +65,49 @@ static em_val load_strided(em *e, sn_dtype t, em_val p, sn_gemm_size stride, int
     return em_gather(e, t, p, index, mask);
 }
 
+/* Transposes v[n] of n lanes in place, swapping blocks of doubling size across the diagonal. */
+static void transpose_block(em *e, em_val *v, int n) {
+    for (int size = 1; size < n; size *= 2)
+        for (int i = 0; i < n; i++) {
+            if (i & size) continue;
+            int upper[64], lower[64];
+            for (int l = 0; l < n; l++) {
+                upper[l] = l & size ? n + l - size : l;
+                lower[l] = l & size ? n + l : l + size;
+            }
+            em_val a = v[i], b = v[i + size];
+            v[i] = em_shuffle(e, a, b, upper, n);
+            v[i + size] = em_shuffle(e, a, b, lower, n);
+        }
+}
+
+/* dst[i*dst_stride + j] = src[i + j*src_stride] for i < ni, j < nj; j beyond nj up to a whole
+ * vector gives 0. Whole blocks in registers; they leave through the stack, so that only rows that
+ * exist are written. */
+static void emit_turn(em *e, const gemm_plan *p, sn_dtype dtype, em_val src, em_val src_stride,
+                      em_val dst, em_val dst_stride, em_val ni, em_val nj, em_val width) {
+    int n = p->lanes;
+    em_val block = em_stack(e, p->t, (int64_t)n * n);
+    em_loop li = em_for(e, em_i64(e, 0), ni, em_i64(e, n));
+    em_val left = em_sub(e, ni, li.i), mask = em_tail_mask(e, left, n), v[64];
+    em_loop lj = em_for(e, em_i64(e, 0), width, em_i64(e, n));
+    for (int j = 0; j < n; j++) {
+        em_val col = em_add(e, lj.i, em_i64(e, j));
+        em_val exists = em_splat(e, em_cmp(e, EM_LT, col, nj), n);
+        em_val from = em_at(e, src, dtype, em_add(e, li.i, em_mul(e, col, src_stride)));
+        v[j] = em_load_mask(e, dtype, from, n, em_and(e, mask, exists), NULL);
+    }
+    transpose_block(e, v, n);
+    for (int i = 0; i < n; i++) em_store(e, p->t, em_at(e, block, p->t, em_i64(e, i * n)), v[i]);
+    em_loop row = em_for(e, em_i64(e, 0), em_imin(e, left, em_i64(e, n)), em_i64(e, 1));
+    em_val x = em_load(e, p->t, em_at(e, block, p->t, em_mul(e, row.i, em_i64(e, n))), n);
+    em_val to = em_mul(e, em_add(e, li.i, row.i), dst_stride);
+    em_store(e, p->t, em_at(e, dst, p->t, em_add(e, to, lj.i)), x);
+    em_end(e, &row);
+    em_end(e, &lj);
+    em_end(e, &li);
+}
+
 /* One vector of a row of A at column k: loaded, prepared, stored. */
 static void copy_vector(em *e, const gemm_plan *p, em_val from, em_val to, sn_gemm_at *at,
                         em_val offset, em_val end, const em_val *state) {
@@ -88,6 +131,14 @@ em_val gemm_emit_copy(em *e, const gemm_plan *p) {
     const sn_gemm *g = p->g;
     em_val base = em_param(e, 2), dst = em_param(e, 3), row0 = em_param(e, 4), k0 = em_param(e, 6),
            kn = em_param(e, 7);
+    if (gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) && !g->prologue && !g->row_prologue) {
+        em_val col = gemm_size(e, g->a.col);
+        em_val at = em_add(e, row0, em_mul(e, k0, col));
+        emit_turn(e, p, g->a.dtype, em_at(e, base, g->a.dtype, at), col, dst,
+                  em_i64(e, p->a_stride), em_param(e, 5), kn, kn);
+        em_ret(e, NULL);
+        return fn;
+    }
     em_loop rows = em_for(e, em_i64(e, 0), em_param(e, 5), em_i64(e, 1));
     sn_gemm_at at = {.batch = {em_param(e, 8), em_param(e, 9), em_param(e, 10)},
                      .row = em_add(e, row0, rows.i),
@@ -117,6 +168,14 @@ em_val gemm_emit_pack_panel(em *e, const gemm_plan *p, const char *suffix, sn_dt
     e->dim = em_param(e, 1);
     em_val dst = em_param(e, 4), columns = em_param(e, 6);
     int width = pair ? p->panel / 2 : p->panel;
+    if (gemm_is(row, 1) && !gemm_is(col, 1)) {
+        for (int half = 0; half < (pair ? 2 : 1); half++)
+            emit_turn(e, p, dtype, em_param(e, 2 + half), gemm_size(e, col),
+                      em_at(e, dst, p->t, em_i64(e, half * width)), em_i64(e, p->panel),
+                      em_param(e, 5), columns, em_i64(e, width));
+        em_ret(e, NULL);
+        return fn;
+    }
     em_val mask[64];
     for (int j = 0; j < width; j += p->lanes)
         mask[j / p->lanes] = em_tail_mask(e, em_sub(e, columns, em_i64(e, j)), p->lanes);

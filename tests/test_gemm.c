@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { CANARY = 64, MAX_THREADS = 3 };
 static const int64_t all_m[] = {0,  1,  2,  3,  5,  7,  13,  14,  15,
@@ -90,6 +92,20 @@ static const shape shapes[] = {
     {.name = "prologue", .n = 50, .k = 43, .packed = true, .prologue = true},
     {.name = "both", .n = 50, .k = 43, .packed = true, .prologue = true, .epilogue = true},
     {.name = "pair", .n = 41, .k = 20, .packed = true, .pair = true, .epilogue = true},
+    {.name = "pair of rows",
+     .n = 41,
+     .k = 35,
+     .packed = true,
+     .pair = true,
+     .epilogue = true,
+     .b = TRANSPOSED},
+    {.name = "packed from rows", .n = 37, .k = 50, .packed = true, .b = TRANSPOSED},
+    {.name = "transposed prologue",
+     .n = 20,
+     .k = 43,
+     .packed = true,
+     .prologue = true,
+     .a = TRANSPOSED},
     {.name = "batch", .n = 35, .k = 17, .batch0 = 3, .batch1 = 2, .b = TRANSPOSED},
     {.name = "batch runtime", .n = 35, .k = 17, .batch0 = 5, .n_runtime = true, .k_runtime = true},
     {.name = "many rows", .n = 40, .k = 1100, .packed = true, .only_m = 1000},
@@ -128,9 +144,23 @@ static void put(sn_dtype t, void *p, int64_t i, double v) {
         ((float *)p)[i] = (float)v;
 }
 
+/* Memory that ends at a page nobody may touch: reading behind it is a crash. */
+static void *guarded(size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (bytes + page - 1) / page * page + page;
+    char *p = mmap(NULL, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(p != MAP_FAILED);
+    assert_int_equal(mprotect(p + size, page, PROT_NONE), 0);
+    return p + size - bytes;
+}
+
+static void release_guarded(void *p, size_t bytes) {
+    if (!p) return;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (bytes + page - 1) / page * page + page;
+    munmap((char *)p + bytes - size, size + page);
+}
+
 static void *fill(sn_dtype t, int64_t n) {
-    void *p = malloc((size_t)(n + 1) * 8);
-    assert_non_null(p);
+    void *p = guarded((size_t)n * sn_dtype_size(t));
     for (int64_t i = 0; i < n; i++) put(t, p, i, noise());
     return p;
 }
@@ -306,8 +336,14 @@ static void prepare(problem *p, const shape *s, sn_dtype t, int64_t m) {
 }
 
 static void release(problem *p) {
-    void *const all[] = {p->a, p->b, p->second, p->bias, p->gain, p->expect};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    size_t size = sn_dtype_size(p->t);
+    int64_t outer = p->s->batch0 ? p->s->batch0 : 1;
+    release_guarded(p->a, (size_t)(p->items * p->a_item) * size);
+    release_guarded(p->b, (size_t)(outer * p->b_item) * size);
+    release_guarded(p->second, (size_t)p->b_item * size);
+    release_guarded(p->bias, (size_t)p->n * size);
+    release_guarded(p->gain, (size_t)p->k * size);
+    free(p->expect);
 }
 
 /* Runs on `threads` threads, one after the other (they share nothing). C lies between canaries. */
@@ -375,8 +411,10 @@ static void run_shape(sn_jit *jit, const sn_target *target, const shape *s, sn_d
             panels = aligned_alloc(64, (size_t)(n * 8 + 64) / 64 * 64);
             assert_non_null(panels);
             int64_t dim[DIMS] = {0, p.n, p.k};
+            for (int64_t j = 0; j < n; j++) put(t, panels, j, NAN);
             for (int th = 0; th < 2; th++)
                 k.pack((void *[]){p.b, panels, p.second}, dim, NULL, th, 2);
+            for (int64_t j = 0; j < n; j++) assert_false(isnan(get(t, panels, j)));
         }
         void *one = run(&p, &k, 1, panels);
         check(&p, one, target->name);
