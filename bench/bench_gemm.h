@@ -17,7 +17,7 @@ typedef struct sn_bench_gemm_options {
     int n_shape;
     int threads;    /* 0: as many as OpenMP offers */
     int rounds;     /* of peak, ours, oneDNN; 0: 15 */
-    bool bias_gelu; /* fuse bias and a gelu-like polynomial into ours (cost of an epilogue) */
+    bool bias_gelu; /* fuse bias and gelu into ours (cost of an epilogue) */
     bool row_norm;  /* fuse a row scaling into ours (cost of a prologue) */
     FILE *progress; /* a line per shape while it runs; NULL: none */
 } sn_bench_gemm_options;

@@ -1,10 +1,10 @@
 /* gemm.c: the plan of a GEMM kernel and its loops: threads, batch, row groups, panels, tiles.
- * A group of A's rows (about 1 MB) stays in L2 while panels of B pass by; each panel meets the
+ * A group of A's rows (768 KB) stays in L2 while panels of B pass by; each panel meets the
  * group's tiles one after the other. */
 #include "codegen/gemm_impl.h"
 
 enum {
-    GEMM_GROUP_BYTES = 1 << 20, /* of A's rows that stay in L2 */
+    GEMM_GROUP_BYTES = 3 << 18, /* of A's rows that stay in L2 */
     GEMM_MAX_K_BYTES = 24576,   /* longest row of A that is copied in one piece */
     GEMM_CHUNK_BYTES = 4096,    /* else the piece of a row */
     GEMM_FETCH_STEPS = 32,      /* of k, that a tile alone with its panel fetches ahead */
