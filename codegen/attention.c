@@ -331,6 +331,7 @@ static void begin_classifier(em *e, const att_block *b, classifier *c,
     sn_interval_arg(&c->code, 0, (sn_interval){b->batch, b->batch}, ATT_DEP_HEAD);
     sn_interval_arg(&c->code, 1, (sn_interval){b->head, b->head}, ATT_DEP_HEAD);
     sn_interval_arg(&c->code, 2, q, ATT_DEP_Q);
+    sn_interval_arg(&c->code, 3, (sn_interval){NULL, NULL}, ATT_DEP_K); /* follows, tile by tile */
     for (int i = 4; i < r->n_arg; i++) {
         if (r->arg[i]->rank || sn_dtype_is_float((sn_dtype)r->arg[i]->dtype)) continue;
         em_val v = att_captured_scalar(e, a, i - 4);
