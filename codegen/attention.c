@@ -104,6 +104,11 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     p->seg_at = place(&at, ATT_SEGMENTS * 4 * 8);
     p->key_at = place(&at, 16); /* head whose K and V are prepared (its number, keys so far) */
     p->dummy_at = place(&at, (a->dv + 64) * 8);
+    int64_t rows = (int64_t)ATT_FEW * a->group, line = (int64_t)p->lanes * p->esize;
+    p->few_q_at = place(&at, rows * ((a->d + p->lanes - 1) / p->lanes) * line);
+    p->few_o_at = place(&at, rows * ((a->dv + p->lanes - 1) / p->lanes) * line);
+    p->few_l_at = place(&at, rows * line);
+    p->few_m_at = place(&at, rows * p->esize);
     p->tail_at = at;
     return true;
 }
@@ -315,32 +320,27 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
 
 /* --- which tiles, which parts of a tile ------------------------------------------------------- */
 
-typedef struct classifier {
-    sn_interval_code code;
-    att_tables tables;
-} classifier;
-
-static void begin_classifier(em *e, const att_block *b, classifier *c,
-                             const sn_interval_code *coarse, sn_interval q) {
-    const sn_attention *a = b->p->a;
-    const sn_region *r = a->mask;
-    c->tables = (att_tables){.e = e, .a = a, .first = 4};
+void att_classifier_begin(att_classifier *c, em *e, const att_plan *p,
+                          const sn_interval_code *coarse, em_val batch, sn_interval head,
+                          sn_interval q) {
+    const sn_region *r = p->a->mask;
+    c->tables = (att_tables){.e = e, .a = p->a, .first = 4};
     c->code = (sn_interval_code){
         .at = att_table_range, .dim = att_dim_value, .ctx = &c->tables, .coarse = coarse};
     sn_interval_begin(&c->code, e, r);
-    sn_interval_arg(&c->code, 0, (sn_interval){b->batch, b->batch}, ATT_DEP_HEAD);
-    sn_interval_arg(&c->code, 1, (sn_interval){b->head, b->head}, ATT_DEP_HEAD);
+    sn_interval_arg(&c->code, 0, (sn_interval){batch, batch}, ATT_DEP_HEAD);
+    sn_interval_arg(&c->code, 1, head, ATT_DEP_HEAD);
     sn_interval_arg(&c->code, 2, q, ATT_DEP_Q);
     sn_interval_arg(&c->code, 3, (sn_interval){NULL, NULL}, ATT_DEP_K); /* follows, tile by tile */
     for (int i = 4; i < r->n_arg; i++) {
         if (r->arg[i]->rank || sn_dtype_is_float((sn_dtype)r->arg[i]->dtype)) continue;
-        em_val v = att_captured_scalar(e, a, i - 4);
+        em_val v = att_captured_scalar(e, p->a, i - 4);
         if (r->arg[i]->dtype != SN_BOOL) v = em_convert(e, v, (sn_dtype)r->arg[i]->dtype, SN_I64);
         sn_interval_arg(&c->code, i, (sn_interval){v, v}, ATT_DEP_HEAD);
     }
 }
 
-static sn_interval finish_classifier(classifier *c, sn_interval k) {
+sn_interval att_classifier_finish(att_classifier *c, sn_interval k) {
     sn_interval_arg(&c->code, 3, k, ATT_DEP_K);
     sn_interval_emit(&c->code, ~0u);
     return sn_interval_result(&c->code);
@@ -354,16 +354,18 @@ static em_val count_zeros(em *e, const char *which, em_val x) {
 
 /* First and last group of keys that vector v of a partial tile may see. Groups are lanes. */
 static void emit_visible_groups(em *e, const att_block *b, const att_tile *t,
-                                const classifier *coarse, int v, em_val *lo, em_val *hi) {
+                                const att_classifier *coarse, int v, em_val *lo, em_val *hi) {
     enum { GROUPS = ATT_KEYS / ATT_GROUP };
     const att_plan *p = b->p;
     em_val q = em_add(e, b->q0, em_i64(e, (int64_t)v * p->lanes));
     em_val q1 = em_imin(e, em_add(e, q, em_i64(e, p->lanes - 1)), em_sub(e, b->tq, em_i64(e, 1)));
-    classifier c;
-    begin_classifier(e, b, &c, &coarse->code, (sn_interval){q, q1});
+    att_classifier c;
+    att_classifier_begin(&c, e, p, &coarse->code, b->batch, (sn_interval){b->head, b->head},
+                         (sn_interval){q, q1});
     em_val first = em_mul(e, em_iota(e, e->i64, GROUPS), em_i64(e, ATT_GROUP));
     em_val k = em_add(e, em_splat(e, t->k0, GROUPS), first);
-    em_val may = finish_classifier(&c, (sn_interval){k, em_add(e, k, em_i64(e, ATT_GROUP - 1))}).hi;
+    em_val may =
+        att_classifier_finish(&c, (sn_interval){k, em_add(e, k, em_i64(e, ATT_GROUP - 1))}).hi;
     may = em_splat(e, may, em_lanes_of(may) > 1 ? 1 : GROUPS);
     em_val real = em_cmp(e, EM_LT, first, em_splat(e, t->n, GROUPS));
     em_val bits = em_int_cast(e, em_bitcast(e, em_and(e, may, real), e->i8), e->i32);
@@ -405,10 +407,11 @@ static em_val emit_staircase(em *e, const att_block *b, em_val *lo, em_val *hi) 
 static void emit_tiles(em *e, const att_block *b) {
     const att_plan *p = b->p;
     em_val zero = em_i64(e, 0), one = em_i64(e, 1);
-    classifier c;
+    att_classifier c;
     if (p->a->mask) {
         em_val q1 = em_sub(e, em_add(e, b->q0, b->rows), one);
-        begin_classifier(e, b, &c, NULL, (sn_interval){b->q0, q1});
+        att_classifier_begin(&c, e, p, NULL, b->batch, (sn_interval){b->head, b->head},
+                             (sn_interval){b->q0, q1});
         sn_interval_emit(&c.code, ATT_DEP_HEAD | ATT_DEP_Q);
     }
     em_loop l = em_for(e, zero, b->tk, em_i64(e, ATT_KEYS));
@@ -416,7 +419,7 @@ static void emit_tiles(em *e, const att_block *b) {
     em_val surely = em_i1(e, true), maybe = surely;
     if (p->a->mask) {
         em_val k1 = em_sub(e, em_add(e, t.k0, t.n), one);
-        sn_interval r = finish_classifier(&c, (sn_interval){t.k0, k1});
+        sn_interval r = att_classifier_finish(&c, (sn_interval){t.k0, k1});
         surely = r.lo, maybe = r.hi;
     }
     em_branch seen = em_if(e, maybe);
@@ -527,18 +530,13 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
 
 /* As many heads for every thread, whole, so that K and V stay in its cache; of the heads that are
  * left over the blocks are dealt out to and fro, which evens out masks that grow or shrink. */
-void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
-    att_plan p;
-    if (!att_plan_make(&p, a, name, e->target, e->compute, &e->err)) return;
-    att_micro f;
-    att_emit_micro(e, &p, &f);
-    em_val block = emit_block(e, &p, &f);
-    em_kernel(e, name);
+static void emit_all_blocks(em *e, const att_plan *p, em_val block) {
+    const sn_attention *a = p->a;
     em_val zero = em_i64(e, 0), one = em_i64(e, 1), n = e->nthreads, tid = e->tid;
     em_val heads = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads));
-    em_val blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, a->tq), p.lanes), ATT_NV);
+    em_val blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, a->tq), p->lanes), ATT_NV);
     em_val whole = em_div(e, heads, n), first = em_mul(e, whole, tid);
-    em_store(e, SN_I64, att_scratch(e, p.key_at), em_i64(e, -1));
+    em_store(e, SN_I64, att_scratch(e, p->key_at), em_i64(e, -1));
     em_loop h = em_for(e, first, em_add(e, first, whole), one);
     em_loop i = em_for(e, zero, blocks, one);
     em_val args[] = {e->buf, e->dim, e->scratch, h.i, i.i};
@@ -556,6 +554,29 @@ void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
     em_endif(e, &mine);
     em_end(e, &i);
     em_end(e, &h);
+}
+
+static void emit_few_heads(em *e, const sn_attention *a, em_val few) {
+    em_val lo, hi;
+    em_share(e, em_mul(e, att_size(e, a->batch), em_i64(e, a->heads / a->group)), &lo, &hi);
+    em_loop h = em_for(e, lo, hi, em_i64(e, 1));
+    em_val args[] = {e->buf, e->dim, e->scratch, h.i};
+    em_call(e, few, args, 4);
+    em_end(e, &h);
+}
+
+void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
+    att_plan p;
+    if (!att_plan_make(&p, a, name, e->target, e->compute, &e->err)) return;
+    att_micro f;
+    att_emit_micro(e, &p, &f);
+    em_val block = emit_block(e, &p, &f), few = att_emit_few(e, &p);
+    em_kernel(e, name);
+    em_branch is_few = em_if(e, em_cmp(e, EM_LE, att_size(e, a->tq), em_i64(e, ATT_FEW)));
+    emit_few_heads(e, a, few);
+    em_else(e, &is_few);
+    emit_all_blocks(e, &p, block);
+    em_endif(e, &is_few);
     em_end_kernel(e);
 }
 

@@ -10,7 +10,8 @@ enum {
     ATT_NV = 3,    /* vectors of queries in a block */
     ATT_KEYS = 64, /* keys of a tile */
     ATT_GROUP = 8, /* keys that a partial tile may leave out at a time */
-    ATT_SEGMENTS = 2 * ATT_NV
+    ATT_SEGMENTS = 2 * ATT_NV,
+    ATT_FEW = 6 /* up to so many queries K and V pass by once, without blocks */
 };
 
 /* What a value of a region depends on. */
@@ -34,6 +35,7 @@ typedef struct att_plan {
     bool check_v;             /* keys may weigh nothing: V must be looked through for NaN and inf */
     bool log2_scores;         /* scores are in units of ln 2 as they leave the product */
     int64_t s_at, q_at, o_at, max_at, m_at, l_at, seg_at, key_at, dummy_at, tail_at;
+    int64_t few_q_at, few_o_at, few_m_at, few_l_at;
 } att_plan;
 
 bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const sn_target *t,
@@ -70,7 +72,36 @@ typedef struct att_tables {
 em_val att_read_table(void *ctx, const sn_node *n, const em_val *index);
 em_val att_dim_value(void *ctx, const sn_node *n);
 sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *index);
+
+/* The score and mask regions of one place in the code. */
+typedef struct att_region {
+    sn_region_code code;
+    att_tables tables;
+    int first; /* argument of the batch index; then head, q, k, captured */
+    bool used;
+} att_region;
+typedef struct att_regions {
+    att_region score, mask;
+} att_regions;
+/* Emits what depends on batch, head and q only; then scores x (of lanes of queries or of keys) at
+ * keys k become scores in units of ln 2, -inf where masked. */
+void att_regions_begin(att_regions *g, em *e, const att_plan *p, bool masked, em_val batch,
+                       em_val head, em_val q);
+em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_val k);
+
+/* The mask over ranges of queries and keys. Queries first, then any number of key ranges. */
+typedef struct att_classifier {
+    sn_interval_code code;
+    att_tables tables;
+} att_classifier;
+void att_classifier_begin(att_classifier *c, em *e, const att_plan *p,
+                          const sn_interval_code *coarse, em_val batch, sn_interval head,
+                          sn_interval q);
+sn_interval att_classifier_finish(att_classifier *c, sn_interval k);
+
 em_val att_captured_scalar(em *e, const sn_attention *a, int i);
-/* attention_decode.c: few queries: a row of K or V at a time. */
+/* attention_few.c: few(buf, dim, scratch, K/V head of all): all queries of the heads that share it.
+ */
+em_val att_emit_few(em *e, const att_plan *p);
 
 #endif

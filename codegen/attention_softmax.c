@@ -157,24 +157,18 @@ sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *inde
     return (sn_interval){em_cmp(e, EM_GT, v.lo, zero), em_cmp(e, EM_GT, v.hi, zero)};
 }
 
-/* --- regions over a column of scores ---------------------------------------------------------- */
-
-typedef struct region_use {
-    sn_region_code code;
-    att_tables tables;
-    int first_fixed; /* argument of the batch index; then head, q, k, captured */
-    bool used;
-} region_use;
+/* --- regions over scores -----------------------------------------------------------------------
+ */
 
 static em_val as_index(em *e, const sn_region *r, int i, em_val v) {
     return em_int_cast(e, v, em_mem_type(e, (sn_dtype)r->arg[i]->dtype));
 }
 
-static void begin_region(region_use *u, em *e, const att_plan *p, const sn_region *r, int first,
+static void begin_region(att_region *u, em *e, const att_plan *p, const sn_region *r, int first,
                          em_val batch, em_val head, em_val q) {
     u->used = r != NULL;
     if (!r) return;
-    u->first_fixed = first;
+    u->first = first;
     u->tables = (att_tables){.e = e, .a = p->a, .first = first + 4};
     u->code = (sn_region_code){.at = att_read_table, .dim = att_dim_value, .ctx = &u->tables};
     if (!sn_region_begin(&u->code, e, r)) return;
@@ -190,14 +184,27 @@ static void begin_region(region_use *u, em *e, const att_plan *p, const sn_regio
     sn_region_emit(&u->code, ATT_DEP_HEAD | ATT_DEP_Q);
 }
 
-static em_val apply_region(region_use *u, em *e, em_val score, em_val k) {
+static em_val apply_region(att_region *u, em *e, em_val score, em_val k) {
     const sn_region *r = u->code.region;
     sn_region_forget(&u->code, ATT_DEP_K | ATT_DEP_SCORE);
-    int at_k = u->first_fixed + 3;
+    int at_k = u->first + 3;
     if (at_k < r->n_arg) sn_region_arg(&u->code, at_k, as_index(e, r, at_k, k), ATT_DEP_K);
-    if (u->first_fixed) sn_region_arg(&u->code, 0, score, ATT_DEP_SCORE);
+    if (u->first) sn_region_arg(&u->code, 0, score, ATT_DEP_SCORE);
     sn_region_emit(&u->code, ~0u);
     return sn_region_value(&u->code, 0);
+}
+
+void att_regions_begin(att_regions *g, em *e, const att_plan *p, bool masked, em_val batch,
+                       em_val head, em_val q) {
+    begin_region(&g->score, e, p, p->a->score, 1, batch, head, q);
+    begin_region(&g->mask, e, p, masked ? p->a->mask : NULL, 0, batch, head, q);
+}
+
+em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_val k) {
+    (void)p;
+    if (g->score.used) x = em_mul(e, apply_region(&g->score, e, x, k), em_vf(e, log2_e));
+    if (g->mask.used) x = em_select(e, apply_region(&g->mask, e, NULL, k), x, em_vf(e, -INFINITY));
+    return x;
 }
 
 /* --- softmax of a column ---------------------------------------------------------------------- */
@@ -221,18 +228,14 @@ static void store_vector(em *e, const att_plan *p, em_val x, em_val at) {
 
 /* Scores through the regions, in place; returns their maximum. Four keys at a time: beyond the last
  * key the scores repeat it (see `scores`), which changes no maximum. */
-static em_val emit_regions(em *e, const att_plan *p, const column *c, region_use *score,
-                           region_use *mask) {
+static em_val emit_regions(em *e, const att_plan *p, const column *c, att_regions *regions) {
     em_loop l = em_for(e, c->lo, c->hi, em_i64(e, 4));
     em_val top = em_carry(e, &l, em_vf(e, -INFINITY)), x[4];
     em_val last = em_sub(e, c->tk, em_i64(e, 1));
     for (int u = 0; u < 4; u++) {
         em_val k = em_add(e, l.i, em_i64(e, u)), at = score_at(e, p, c, k);
-        x[u] = load_vector(e, p, at);
         em_val k_abs = em_imin(e, em_add(e, c->k0, k), last);
-        if (score->used) x[u] = em_mul(e, apply_region(score, e, x[u], k_abs), em_vf(e, log2_e));
-        if (mask->used)
-            x[u] = em_select(e, apply_region(mask, e, NULL, k_abs), x[u], em_vf(e, -INFINITY));
+        x[u] = att_regions_apply(regions, e, p, load_vector(e, p, at), k_abs);
         store_vector(e, p, x[u], at);
     }
     em_val m = em_max(e, em_max(e, x[0], x[1]), em_max(e, x[2], x[3]));
@@ -313,10 +316,9 @@ em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
             em_add(e, em_int_cast(e, em_add(e, q0, at), e->i32), em_iota(e, e->i32, p->lanes));
         em_val last = em_int_cast(e, em_sub(e, att_size(e, p->a->tq), em_i64(e, 1)), e->i32);
         q = em_imin(e, q, last); /* lanes beyond the last query repeat it: tables stay in range */
-        region_use score, mask;
-        begin_region(&score, e, p, p->a->score, 1, batch, head, q);
-        begin_region(&mask, e, p, masked ? p->a->mask : NULL, 0, batch, head, q);
-        top = emit_regions(e, p, &c, &score, &mask);
+        att_regions regions;
+        att_regions_begin(&regions, e, p, masked, batch, head, q);
+        top = emit_regions(e, p, &c, &regions);
     } else {
         top = load_vector(e, p, c.max_at);
     }

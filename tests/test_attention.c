@@ -571,6 +571,22 @@ static void lengths(void **state) {
     }
 }
 
+/* Decoding: few queries take another way, which all heads of a group share. */
+static void few_queries(void **state) {
+    (void)state;
+    static const int sizes[][4] = {{1, 4, 40, 24}, {2, 1, 64, 64}, {6, 2, 7, 130}, {1, 4, 16, 300}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int m = 0; m < 5; m++) {
+            shape s = base_shape();
+            s.tq = sizes[i][0], s.hk = sizes[i][1], s.d = sizes[i][2], s.dv = sizes[i][3];
+            s.tk = 70 + 100 * (m % 2), s.packed = i % 2;
+            s.mask = m ? &masks[(m * 3 + i) % N_MASKS] : NULL, s.score = m == 2 ? &scores[2] : NULL;
+            if (m == 3) s.compute = s.stored = SN_F64;
+            if (m == 4) s.stored = SN_BF16;
+            check_shape(&s, "few");
+        }
+}
+
 static void nothing_to_do(void **state) {
     (void)state;
     shape s = base_shape();
@@ -716,11 +732,11 @@ static void bad_specs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full),       cmocka_unit_test(head_sizes),
-        cmocka_unit_test(lengths),    cmocka_unit_test(nothing_to_do),
-        cmocka_unit_test(every_mask), cmocka_unit_test(every_score),
-        cmocka_unit_test(targets),    cmocka_unit_test(types),
-        cmocka_unit_test(not_finite), cmocka_unit_test(growing_scores),
-        cmocka_unit_test(bad_specs)};
+        cmocka_unit_test(full),           cmocka_unit_test(head_sizes),
+        cmocka_unit_test(lengths),        cmocka_unit_test(few_queries),
+        cmocka_unit_test(nothing_to_do),  cmocka_unit_test(every_mask),
+        cmocka_unit_test(every_score),    cmocka_unit_test(targets),
+        cmocka_unit_test(types),          cmocka_unit_test(not_finite),
+        cmocka_unit_test(growing_scores), cmocka_unit_test(bad_specs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
