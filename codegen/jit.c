@@ -76,6 +76,8 @@ static bool open_session(sn_jit *jit, const sn_target *t, const sn_jit_options *
     jit->session = LLVMOrcLLJITGetExecutionSession(jit->lljit);
     LLVMOrcExecutionSessionSetErrorReporter(jit->session, on_session_error, jit);
     jit->library = LLVMOrcExecutionSessionCreateBareJITDylib(jit->session, "sinter");
+    if (o->gdb && (e = LLVMOrcLLJITEnableDebugSupport(jit->lljit)))
+        return fail_llvm(err, SN_ERR_INTERNAL, "telling gdb of compiled code", e);
     if (o->perf_map) {
         char path[64];
         snprintf(path, sizeof path, "/tmp/perf-%ld.map", (long)getpid());

@@ -15,6 +15,7 @@ typedef struct sn_jit_options {
     const sn_jit_symbol *symbols; /* host functions that objects may call; copied */
     size_t n_symbols;
     bool perf_map;              /* append every function to /tmp/perf-PID.map, for `perf` */
+    bool gdb;                   /* tell gdb of every object: names in backtraces and disassembly */
     sn_codegen_options codegen; /* for sn_jit_compile */
 } sn_jit_options;
 

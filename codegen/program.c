@@ -23,6 +23,7 @@ typedef struct compiler {
     sn_module *m;
     const sn_options *o;
     sn_cache *cache;
+    FILE *asm_dump; /* SINTER_DEBUG=dump: assembly of every kernel */
     sn_error *err;
     const char **done; /* names of kernels that are loaded */
     int n_done, cap_done;
@@ -284,7 +285,11 @@ static bool open_jit(compiler *c) {
     const sn_jit_symbol symbols[] = {
         {SN_EXTERN_SYMBOL, host}, {"memcpy", copy}, {"memset", set}, {"memmove", move}};
     sn_jit_options jo = {.symbols = symbols, .n_symbols = sizeof symbols / sizeof *symbols};
-    jo.perf_map = sn_debug_get()->perf;
+    const sn_debug *dbg = sn_debug_get();
+    jo.perf_map = dbg->perf;
+    jo.gdb = dbg->gdb;
+    c->asm_dump = dump_file("kernels", "s");
+    jo.codegen.dump_asm = c->asm_dump;
     c->p->jit = sn_jit_create(&c->p->target, &jo, c->err);
     return c->p->jit != NULL;
 }
@@ -348,6 +353,7 @@ sn_program *sn_compile(sn_module *m, const sn_options *o, sn_error *err) {
     bool ok = compile(&c);
     sn_entries_restore(m, saved);
     sn_cache_close(c.cache);
+    if (c.asm_dump) fclose(c.asm_dump);
     p->stats.seconds = now() - start;
     if (ok) return p;
     sn_fail(err, own.code, "%s", own.message);

@@ -40,14 +40,14 @@ static gpt2 read_config(sn_config *c, const sn_model_options *o) {
 }
 
 /* A5 on X alone, all heads at once; A4 lines 1 to 3 are one product */
-static sn_tensor attend(const gpt2 *g, const sn_step *s, sn_tensor x) {
+static sn_tensor attend(const gpt2 *g, const sn_span *s, sn_tensor x) {
     sn_tensor part[3];
     sn_split(sn_name(sn_nn_linear(x, "attn.c_attn", 3 * g->d, g->linear), "qkv"), 2, 3, part);
     sn_tensor q = sn_name(sn_split_heads(part[0], g->heads), "q");
     sn_tensor k = sn_name(sn_split_heads(part[1], g->heads), "k");
     sn_tensor v = sn_name(sn_split_heads(part[2], g->heads), "v");
-    k = sn_step_remember(s, k, "k_cache");
-    v = sn_step_remember(s, v, "v_cache");
+    k = sn_span_remember(s, k, "k_cache");
+    v = sn_span_remember(s, v, "v_cache");
 
     sn_tensor mask = sn_causal_mask(s->m, s->T, sn_dim_of(k, 2));
     sn_tensor att = sn_matmul(q, sn_swap(k, -1, -2)); /* A4 line 4 */
@@ -64,7 +64,7 @@ static sn_tensor feed_forward(const gpt2 *g, sn_tensor x) {
     return sn_name(sn_nn_linear(h, "mlp.c_proj", g->d, g->linear), "mlp");
 }
 
-static sn_tensor layers(const void *config, const sn_step *s) {
+static sn_tensor layers(const void *config, const sn_span *s) {
     const gpt2 *g = config;
     sn_module *m = s->m;
     sn_scope_params(m, g->prefix);

@@ -43,19 +43,19 @@ static llama read_config(sn_config *c, const sn_model_options *o) {
     return g;
 }
 
-static sn_tensor rotate(const llama *g, const sn_step *s, sn_tensor x) {
+static sn_tensor rotate(const llama *g, const sn_span *s, sn_tensor x) {
     return sn_rope(x, s->pos, .base = g->base, .halves = g->halves);
 }
 
-static sn_tensor attend(const llama *g, const sn_step *s, sn_tensor x) {
+static sn_tensor attend(const llama *g, const sn_span *s, sn_tensor x) {
     sn_tensor q = sn_nn_linear(x, "self_attn.q_proj", g->heads * g->d_head, 0);
     sn_tensor k = sn_nn_linear(x, "self_attn.k_proj", g->key_heads * g->d_head, 0);
     sn_tensor v = sn_nn_linear(x, "self_attn.v_proj", g->key_heads * g->d_head, 0);
     q = sn_name(rotate(g, s, sn_split_heads(q, g->heads)), "q");
     k = sn_name(rotate(g, s, sn_split_heads(k, g->key_heads)), "k");
     v = sn_name(sn_split_heads(v, g->key_heads), "v");
-    k = sn_step_remember(s, k, "k_cache");
-    v = sn_step_remember(s, v, "v_cache");
+    k = sn_span_remember(s, k, "k_cache");
+    v = sn_span_remember(s, v, "v_cache");
     sn_tensor y = sn_name(sn_merge_heads(sn_attention(q, k, v, .causal = true)), "y");
     return sn_nn_linear(y, "self_attn.o_proj", g->d, 0);
 }
@@ -68,7 +68,7 @@ static sn_tensor feed_forward(const llama *g, sn_tensor x) {
     return sn_swiglu(x, gate, up, down);
 }
 
-static sn_tensor layers(const void *config, const sn_step *s) {
+static sn_tensor layers(const void *config, const sn_span *s) {
     const llama *g = config;
     sn_scope_params(s->m, g->prefix);
     sn_tensor x = sn_nn_embedding(s->tokens, "embed_tokens", g->vocab, g->d); /* lines 2, 3 */

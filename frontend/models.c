@@ -43,21 +43,21 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
 
 /* ---- entries of a decoder ---- */
 
-static sn_step make_step(sn_module *m, sn_dim B, sn_dim T, sn_dim past, int64_t capacity) {
-    sn_step s = {.m = m, .B = B, .T = T, .past = past, .capacity = capacity};
+static sn_span make_step(sn_module *m, sn_dim B, sn_dim T, sn_dim past, int64_t capacity) {
+    sn_span s = {.m = m, .B = B, .T = T, .past = past, .capacity = capacity};
     s.tokens = sn_input(m, "tokens", SN_I32, B, T);
     s.pos = sn_add(sn_arange(m, SN_I32, T), past);
     return s;
 }
 
 static sn_tensor all_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim T) {
-    sn_step s = make_step(m, B, T, 0, 0);
+    sn_span s = make_step(m, B, T, 0, 0);
     return d->unembed(d->config, d->layers(d->config, &s));
 }
 
 /* The last token's logits [batch, V]; the caches move on by T. */
 static sn_tensor next_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim T, sn_dim past) {
-    sn_step s = make_step(m, B, T, past, d->context);
+    sn_span s = make_step(m, B, T, past, d->context);
     sn_tensor x = d->layers(d->config, &s);
     sn_tensor last = sn_slice(x, 1, sn_dim_sub(m, T, 1), 1);
     return sn_squeeze(d->unembed(d->config, last), 1);
@@ -84,7 +84,7 @@ void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_option
     }
 }
 
-sn_tensor sn_step_remember(const sn_step *s, sn_tensor x, const char *name) {
+sn_tensor sn_span_remember(const sn_span *s, sn_tensor x, const char *name) {
     return s->capacity ? sn_kv_cache(x, name, s->past, s->capacity) : x;
 }
 

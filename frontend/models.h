@@ -47,26 +47,26 @@ const char *sn_model_preset_name(int i);
 /* ---- the architectures ---- */
 
 /* One pass over T tokens that follow `past` cached ones. */
-typedef struct sn_step {
+typedef struct sn_span {
     sn_module *m;
     sn_tensor tokens; /* i32 [B, T] */
     sn_tensor pos;    /* i32 [T]: past, past + 1, … */
     sn_dim B, T;
     sn_dim past;      /* 0 without caches */
     int64_t capacity; /* of the caches; 0: no caches */
-} sn_step;
+} sn_span;
 
 /* A decoder: embedding and layers, [B, T, d], then final norm and unembedding, [B, n, V]. */
 typedef struct sn_decoder {
     const void *config;
-    sn_tensor (*layers)(const void *config, const sn_step *s);
+    sn_tensor (*layers)(const void *config, const sn_span *s);
     sn_tensor (*unembed)(const void *config, sn_tensor x);
     int64_t context; /* bound of T, capacity of the caches */
 } sn_decoder;
 /* Adds the entries to m; mistakes stay in m. */
 void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_options *o);
 /* x [.., T, d] with what the cache `name` holds in front, if the step has caches. */
-sn_tensor sn_step_remember(const sn_step *s, sn_tensor x, const char *name);
+sn_tensor sn_span_remember(const sn_span *s, sn_tensor x, const char *name);
 
 /* Each: reads the config's keys (mistakes are recorded in c), then builds into out->module. */
 void sn_gpt2_build(sn_config *c, const sn_model_options *o, sn_model *out);

@@ -23,12 +23,12 @@ static tse read_config(sn_config *c) {
 }
 
 /* AttnHead::apply: states [B, T, d_model] -> updates of the same shape */
-static sn_tensor apply_head(const tse *g, const sn_step *s, sn_tensor states) {
+static sn_tensor apply_head(const tse *g, const sn_span *s, sn_tensor states) {
     sn_tensor qs = sn_nn_linear(states, "W_Q", g->d_head, 0);
     sn_tensor ks = sn_nn_linear(states, "W_K", g->d_head, 0);
     sn_tensor vs = sn_nn_linear(states, "W_V", g->d_head, 0);
-    ks = sn_step_remember(s, ks, "k_cache");
-    vs = sn_step_remember(s, vs, "v_cache");
+    ks = sn_span_remember(s, ks, "k_cache");
+    vs = sn_span_remember(s, vs, "v_cache");
     /* each position may attend to itself and any earlier one */
     sn_tensor scores = sn_name(sn_matmul(qs, sn_swap(ks, -1, -2)), "scores");
     scores = sn_mask_scores(scores, sn_causal_mask(s->m, s->T, sn_dim_of(ks, 1)));
@@ -38,7 +38,7 @@ static sn_tensor apply_head(const tse *g, const sn_step *s, sn_tensor states) {
 }
 
 /* AttnLayer::apply: the sum of the heads' updates */
-static sn_tensor apply_heads(const tse *g, const sn_step *s, sn_tensor states) {
+static sn_tensor apply_heads(const tse *g, const sn_span *s, sn_tensor states) {
     sn_tensor updates = NULL;
     for (int h = 0; h < g->n_heads; h++) {
         sn_scope_push(s->m, "attn.heads.%d", h);
@@ -60,7 +60,7 @@ static sn_tensor apply_neurons(const tse *g, sn_tensor states) {
 }
 
 /* Transformer::apply, up to the unembedding */
-static sn_tensor layers(const void *config, const sn_step *s) {
+static sn_tensor layers(const void *config, const sn_span *s) {
     const tse *g = config;
     sn_tensor states = sn_nn_embedding(s->tokens, "embedding", g->n_vocab, g->d_model);
     for (int l = 0; l < g->n_layers; l++) {
