@@ -197,7 +197,8 @@ void sn_entry_assign(sn_module *m, sn_entry *e, const char *state,
                      sn_node *value); /* the last one wins */
 void sn_entry_tap(sn_module *m, sn_entry *e, const char *name, sn_node *n);
 
-/* A deep copy of all entries, and back: a compilation rewrites entries, the module keeps what the user built. */
+/* A deep copy of all entries, and back: a compilation rewrites entries, the module keeps what the
+ * user built. */
 typedef struct sn_entries sn_entries;
 sn_entries *sn_entries_save(sn_module *m);
 void sn_entries_restore(sn_module *m, sn_entries *saved);

@@ -491,7 +491,7 @@ static size_t take_apart(uint32_t c, uint32_t out[3]) {
     return 1;
 }
 
-size_t sn_fold(uint32_t c, bool lower, bool strip, uint32_t out[3]) {
+size_t sn_tok_fold(uint32_t c, bool lower, bool strip, uint32_t out[3]) {
     size_t n = 1;
     out[0] = c;
     if (strip && c >= 0xC0) n = take_apart(c, out);

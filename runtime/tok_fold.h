@@ -7,6 +7,6 @@
 
 /* strip: canonical decomposition without its non-spacing marks (a mark itself stays: drop it
  * before); then lower: simple lower case. Writes 1 to 3 code points, returns how many. */
-size_t sn_fold(uint32_t c, bool lower, bool strip, uint32_t out[3]);
+size_t sn_tok_fold(uint32_t c, bool lower, bool strip, uint32_t out[3]);
 
 #endif

@@ -61,7 +61,7 @@ static bool fold_piece(void *ctx, const char *text, size_t size, bool unwanted) 
         uint32_t cp, folded[3];
         at += sn_utf8_next(text + at, size - at, &cp);
         if (cp == SN_UTF8_INVALID) continue;
-        size_t n = sn_fold(cp, e->w->lower, e->w->strip, folded);
+        size_t n = sn_tok_fold(cp, e->w->lower, e->w->strip, folded);
         for (size_t i = 0; i < n; i++) {
             char utf8[4];
             if (!sn_bytes_append(&e->folded, utf8, sn_utf8_put(folded[i], utf8), e->err))

@@ -107,7 +107,7 @@ static bool show(run *r, int32_t id, sn_error *err) {
     }
     r->piece.size = 0;
     if (!sn_text_stream_next(&r->stream, id, &r->piece, err)) return false;
-    fwrite(r->piece.data, 1, r->piece.size, stdout);
+    if (r->piece.size) fwrite(r->piece.data, 1, r->piece.size, stdout);
     return true;
 }
 

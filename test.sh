@@ -1,0 +1,29 @@
+#!/bin/sh
+# test.sh [PRESET…]: installs what is missing, builds and runs all tests; the last line counts them.
+# Presets: release (the default), debug, and asan, which leaves out the tests of large models.
+cd "$(dirname "$0")" || exit 1
+tools/setup.sh --dev || exit 1
+[ $# -gt 0 ] || set -- release
+passed=0 failed=0
+jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+for preset in "$@"; do
+    log=build/test-$preset.log
+    mkdir -p build
+    echo "building $preset (log: $log)"
+    if ! { cmake --preset "$preset" && cmake --build --preset "$preset"; } >"$log" 2>&1; then
+        tail -40 "$log"
+        failed=$((failed + 1))
+        continue
+    fi
+    skip=
+    [ "$preset" = asan ] && skip='-LE large'
+    # shellcheck disable=SC2086
+    ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --timeout 600 $skip | tee "$log"
+    # "98% tests passed, 1 tests failed out of 43"
+    counts=$(sed -n 's/.* tests passed, \([0-9]*\) tests failed out of \([0-9]*\)$/\1 \2/p' "$log")
+    bad=${counts% *} all=${counts#* }
+    if [ -z "$counts" ]; then bad=1 all=1; fi
+    failed=$((failed + bad)) passed=$((passed + all - bad))
+done
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ] && [ "$passed" != 0 ]

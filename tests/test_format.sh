@@ -1,0 +1,11 @@
+#!/bin/sh
+# test_format.sh SOURCE_DIR: every C file is as clang-format 14 leaves it (other versions differ).
+# Exit code 77, skipped, where there is none.
+cd "$1" || exit 1
+tool=$(command -v clang-format-14) || tool=$(command -v clang-format)
+case $([ -n "$tool" ] && "$tool" --version) in
+*'version 14.'*) ;;
+*) echo "no clang-format 14 here" && exit 77 ;;
+esac
+find ir frontend passes codegen runtime tools tests bench examples -name '*.[ch]' -print0 |
+    xargs -0 "$tool" --dry-run -Werror

@@ -1,0 +1,67 @@
+#!/bin/sh
+# setup.sh [--dev]: installs what building and testing Sinter needs and this machine lacks, through
+# apt-get (Debian 12 or newer, Ubuntu with LLVM 19). Says nothing when nothing is missing.
+# --dev: also clang-format 14, for the format check. Elsewhere it names what is missing.
+set -u
+dev=no
+[ "${1:-}" = --dev ] && dev=yes
+
+# has KIND NAME: is a tool on the path (one of several names), a library known to pkg-config, a file?
+has() {
+    kind=$1
+    shift
+    case $kind in
+    tool) for t in "$@"; do command -v "$t" >/dev/null 2>&1 && return 0; done ;;
+    lib) pkg-config --exists "$1" 2>/dev/null && return 0 ;;
+    file) for f in "$@"; do ls $f >/dev/null 2>&1 && return 0; done ;;
+    esac
+    return 1
+}
+
+missing=''
+# need PACKAGE KIND NAME…: the Debian package that brings it
+need() {
+    package=$1
+    shift
+    has "$@" || missing="$missing $package"
+}
+need cmake tool cmake
+need ninja-build tool ninja
+need gcc tool gcc cc
+need libc6-dev file /usr/include/stdio.h
+need pkg-config tool pkg-config
+need llvm-19-dev file '/usr/lib/llvm-19/lib/cmake/llvm/LLVMConfig.cmake' '/usr/lib/cmake/llvm-19/LLVMConfig.cmake'
+need llvm-19-tools tool FileCheck-19 FileCheck
+need libxxhash-dev lib libxxhash
+need libpcre2-dev lib libpcre2-8
+need libcjson-dev lib libcjson
+need libcmocka-dev lib cmocka
+need zlib1g-dev lib zlib
+need libdnnl-dev file '/usr/include/dnnl.h' '/usr/include/*/dnnl.h' '/usr/local/include/dnnl.h'
+[ $dev = yes ] && need clang-format-14 tool clang-format-14
+[ -z "$missing" ] && exit 0
+
+by_hand() {
+    echo "setup: $1" >&2
+    echo "setup: please install these, under the names that your system has for them:" >&2
+    echo "setup:  $missing" >&2
+    echo "setup: (LLVM 19 with its C API as a shared library; oneDNN 2.x or 3.x is optional)" >&2
+    exit 1
+}
+command -v apt-get >/dev/null 2>&1 || by_hand "there is no apt-get here"
+as_root=''
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null 2>&1 || by_hand "installing needs root, and there is no sudo"
+    as_root=sudo
+fi
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+echo "setup: installing$missing" >&2
+export DEBIAN_FRONTEND=noninteractive
+try() { $as_root env DEBIAN_FRONTEND=noninteractive apt-get "$@" >>"$log" 2>&1; }
+try update || echo "setup: apt-get update failed; trying with the lists that are there" >&2
+# shellcheck disable=SC2086
+if ! try install -y --no-install-recommends $missing; then
+    tail -15 "$log" >&2
+    by_hand "apt-get install failed (above)"
+fi
