@@ -299,8 +299,7 @@ static em_val emit_arg(sn_body *b, const sn_item *it, bool vector) {
 static em_val emit_iota(sn_body *b, const sn_item *it, bool vector) {
     int axis = it->place[sn_attr_int(it->n, SN_A_axis, 0)];
     if (!it->vary) return sn_emit_const(b->e, (sn_dtype)it->n->dtype, 0); /* an axis of size 1 */
-    em_val i = axis_index(b, axis, vector);
-    return em_convert(b->e, i, SN_I64, (sn_dtype)it->n->dtype);
+    return sn_emit_integer(b->e, (sn_dtype)it->n->dtype, axis_index(b, axis, vector));
 }
 
 /* x's slice at an index: the result's axes are x's before `axis`, the index tensor's, x's after it.
@@ -406,8 +405,8 @@ static em_val emit_item(sn_body *b, int item, bool vector) {
     case SN_OP_const:
         return sn_emit_const(b->e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
     case SN_OP_dim_value:
-        return em_convert(b->e, sn_kernel_dim(b->e, b->k, sn_attr_int(n, SN_A_dim, 0)), SN_I64,
-                          (sn_dtype)n->dtype);
+        return sn_emit_integer(b->e, (sn_dtype)n->dtype,
+                               sn_kernel_dim(b->e, b->k, sn_attr_int(n, SN_A_dim, 0)));
     case SN_OP_iota:
         return emit_iota(b, it, vector);
     case SN_OP_broadcast:

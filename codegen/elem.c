@@ -195,9 +195,16 @@ em_val sn_emit_elem(em *e, const sn_node *n, const em_val *x) {
 }
 
 em_val sn_emit_const(em *e, sn_dtype t, double value) {
-    if (sn_dtype_is_float(t)) return em_f(e, value);
+    if (sn_dtype_is_float(t)) return em_f(e, sn_dtype_size(t) == 2 ? sn_round_to(t, value) : value);
     if (t == SN_BOOL) return em_i1(e, value != 0);
     return LLVMConstInt(em_mem_type(e, t), (unsigned long long)(int64_t)value, true);
+}
+
+em_val sn_emit_integer(em *e, sn_dtype t, em_val i) {
+    if (!sn_dtype_is_float(t)) return em_convert(e, i, SN_I64, t);
+    em_val v = em_convert(e, i, SN_I64, e->compute);
+    return sn_dtype_size(t) == 2 ? em_convert(e, em_convert(e, v, e->compute, t), t, e->compute)
+                                 : v;
 }
 
 em_val sn_emit_loaded(em *e, sn_dtype t, em_val v) {
@@ -255,9 +262,7 @@ void sn_region_arg(sn_region_code *c, int i, em_val v, uint32_t deps) {
 static em_val emit_node(sn_region_code *c, const sn_node *n, const em_val *x) {
     sn_dtype t = (sn_dtype)n->dtype;
     if (n->op == SN_OP_const) return sn_emit_const(c->e, t, sn_attr_flt(n, SN_A_value, 0));
-    if (n->op == SN_OP_dim_value && c->dim)
-        return em_convert(c->e, c->dim(c->ctx, n), SN_I64,
-                          sn_dtype_is_float(t) ? c->e->compute : t);
+    if (n->op == SN_OP_dim_value && c->dim) return sn_emit_integer(c->e, t, c->dim(c->ctx, n));
     if (n->op == SN_OP_at && c->at) return c->at(c->ctx, n, x + 1);
     return sn_emit_elem(c->e, n, x);
 }

@@ -16,6 +16,9 @@ em_val sn_emit_elem(em *e, const sn_node *n, const em_val *x);
 /* A constant of dtype t in register form, scalar. */
 em_val sn_emit_const(em *e, sn_dtype t, double value);
 
+/* An i64 (scalar or vector) as a value of dtype t in register form. */
+em_val sn_emit_integer(em *e, sn_dtype t, em_val i);
+
 /* What was loaded by em_load (bool as i8) in register form. */
 em_val sn_emit_loaded(em *e, sn_dtype t, em_val v);
 

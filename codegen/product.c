@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-enum { MAX_EPILOGUE = 64 };
-
 static sn_gemm_size size_of(const sn_kernel *k, sn_dim d) {
     int64_t v;
     if (sn_dim_is_const(k->m, d, &v)) return SN_GEMM_CONST(v);
@@ -92,8 +90,8 @@ static em_val region_node(em *e, const epilogue *x, em_val *value, int i, const 
     case SN_OP_const:
         return sn_emit_const(e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
     case SN_OP_dim_value:
-        return em_convert(e, sn_kernel_dim(e, x->k, sn_attr_int(n, SN_A_dim, 0)), SN_I64,
-                          (sn_dtype)n->dtype);
+        return sn_emit_integer(e, (sn_dtype)n->dtype,
+                               sn_kernel_dim(e, x->k, sn_attr_int(n, SN_A_dim, 0)));
     case SN_OP_broadcast:
         return in[0];
     default:
@@ -103,7 +101,7 @@ static em_val region_node(em *e, const epilogue *x, em_val *value, int i, const 
 
 static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
     const epilogue *x = ctx;
-    em_val value[MAX_EPILOGUE];
+    em_val *value = sn_arena_alloc(x->k->m, sizeof *value * (size_t)(x->order.n + 1));
     for (int i = 0; i < x->order.n; i++) value[i] = region_node(e, x, value, i, acc, at);
     em_val first = acc[0];
     for (int o = x->region->n_out - 1; o >= 0; o--)
@@ -117,7 +115,7 @@ static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_a
     return em_lanes_of(first) == 1 && at->lanes > 1 ? em_splat(e, first, at->lanes) : first;
 }
 
-static bool make_spec(const sn_kernel *k, sn_gemm *g, epilogue *x) {
+static void make_spec(const sn_kernel *k, sn_gemm *g, epilogue *x) {
     const sn_step *s = k->step;
     const sn_view *a = &s->in[0], *c = &s->out[0];
     int n_batch = a->rank - 2;
@@ -139,26 +137,20 @@ static bool make_spec(const sn_kernel *k, sn_gemm *g, epilogue *x) {
     if (epi) {
         *x = (epilogue){k, epi, sn_region_topo(k->m, epi)};
         g->epilogue = emit_epilogue;
-        if (x->order.n > MAX_EPILOGUE) return false;
     }
-    return true;
 }
 
 static void emit_gemm(em *e, const sn_kernel *k) {
     sn_gemm g;
     epilogue x;
-    if (!make_spec(k, &g, &x)) {
-        sn_fail(&e->err, SN_ERR_INTERNAL, "%s: its epilogue has more than %d operations", k->name,
-                MAX_EPILOGUE);
-        return;
-    }
+    make_spec(k, &g, &x);
     sn_gemm_emit(e, k->name, &g);
 }
 
 static sn_dim gemm_scratch(const sn_kernel *k, const sn_target *t) {
     sn_gemm g;
     epilogue x;
-    if (!make_spec(k, &g, &x)) return 0;
+    make_spec(k, &g, &x);
     return sn_dim_const(k->m, sn_gemm_scratch(&g, t, k->compute));
 }
 

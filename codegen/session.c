@@ -88,8 +88,8 @@ static int64_t fixed_count(sn_module *m, const sn_node *n) {
     return v;
 }
 
-static bool add_owned(sn_session *s, bound **list, int *count, const sn_node *n, sn_error *err) {
-    const char *name = sn_attr_str(n, SN_A_name, "");
+static bool add_owned(sn_session *s, bound **list, int *count, const char *name, const sn_node *n,
+                      sn_error *err) {
     int64_t elements = fixed_count(s->p->m, n);
     if (find_bound(*list, *count, name)) return true;
     if (elements < 0)
@@ -108,7 +108,18 @@ static bool add_owned(sn_session *s, bound **list, int *count, const sn_node *n,
 
 static bool add_state(sn_session *s, const sn_node *n, void *ctx, sn_error *err) {
     (void)ctx;
-    return add_owned(s, &s->state, &s->n_state, n, err);
+    return add_owned(s, &s->state, &s->n_state, sn_attr_str(n, SN_A_name, ""), n, err);
+}
+
+/* States that are written, but that no entry reads. */
+static bool add_assigned(sn_session *s, sn_error *err) {
+    for (int i = 0; i < s->p->n_entry; i++) {
+        const sn_entry *e = s->p->entry[i].unit.plan->entry;
+        for (int k = 0; k < e->n_assign; k++)
+            if (!add_owned(s, &s->state, &s->n_state, e->assign[k].name, e->assign[k].node, err))
+                return false;
+    }
+    return true;
 }
 
 /* Where parameters come from: a file, or arrays. */
@@ -133,7 +144,7 @@ static bool add_weight(sn_session *s, const sn_node *n, origin *o, sn_error *err
         return sn_fail(err, SN_ERR_FILE, "%s: tensor '%s' is %s, the model needs %s",
                        sn_weights_path(o->weights), name, sn_dtype_name(w->dtype),
                        sn_dtype_name((sn_dtype)n->dtype));
-    if (!add_owned(s, &s->param, &s->n_param, n, err)) return false;
+    if (!add_owned(s, &s->param, &s->n_param, name, n, err)) return false;
     sn_weight_to_f32(w, find_bound(s->param, s->n_param, name)->data);
     return true;
 }
@@ -156,7 +167,7 @@ static bool add_param(sn_session *s, const sn_node *n, void *ctx, sn_error *err)
     origin *o = ctx;
     const char *name = sn_attr_str(n, SN_A_name, "");
     if (find_bound(s->param, s->n_param, name)) return true;
-    if (is_prepared(name)) return add_owned(s, &s->param, &s->n_param, n, err);
+    if (is_prepared(name)) return add_owned(s, &s->param, &s->n_param, name, n, err);
     return o->weights ? add_weight(s, n, o, err) : add_array(s, n, o, err);
 }
 
@@ -513,7 +524,7 @@ static sn_session *open_session(sn_program *p, origin *o, sn_error *err) {
     s->p = p;
     bool ok = sn_threads_init(&s->threads, p->threads, &own) &&
               each_leaf(s, SN_OP_param, add_param, o, &own) &&
-              each_leaf(s, SN_OP_state, add_state, NULL, &own);
+              each_leaf(s, SN_OP_state, add_state, NULL, &own) && add_assigned(s, &own);
     if (ok && o->weights)
         ok = sn_problems_check(&o->problems, sn_weights_path(o->weights), SN_ERR_FILE, &own);
     if (ok && fix_tables(s, &own) && prepare(s, &own)) return s;

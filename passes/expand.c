@@ -30,6 +30,11 @@ static sn_node *split_reduce(sn_node *n) {
     if (!sn_reduces(n, &last) || last) return n;
     const sn_attr *axes = sn_attr_get(n, SN_A_axes);
     if (!axes->n) return n->in[0];
+    if (axes->n > 1 && sn_dtype_size((sn_dtype)n->dtype) == 2) { /* no rounding between the two */
+        sn_node *wide = sn_b_cast(n->in[0], SN_F32);
+        wide = split_reduce(sn_b_reduce((sn_op)n->op, wide, axes->n, axes->v));
+        return sn_b_cast(wide, (sn_dtype)n->dtype);
+    }
     int end = (int)axes->v[axes->n - 1], ones = n->rank - 1 - end;
     if (!ones) {
         sn_node *rows = sn_b_reduce((sn_op)n->op, n->in[0], 1, &axes->v[axes->n - 1]);

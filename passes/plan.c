@@ -217,17 +217,23 @@ static void plan_update_slice(planner *p, sn_node *n) {
 }
 
 /* Gives operand i of the step (which is the last one of the plan) a copy without gaps of this view
- * of it, made by a step before it. */
-static void copy_operand(planner *p, sn_step *s, int i, sn_view from) {
+ * of it, with the axes stored in this order (NULL: as they are), made by a step before it. */
+static void copy_operand(planner *p, sn_step *s, int i, sn_view from, const int64_t *order) {
     sn_step kernel = *s;
     p->plan->n_step--;
     int b = add_buffer(p, SN_BUF_TEMP, kernel.node, NULL);
-    sn_view packed = sn_view_whole(p->m, b, from.dtype, from.rank, from.shape, NULL);
+    sn_view packed = sn_view_whole(p->m, b, from.dtype, from.rank, from.shape, order);
     p->plan->buffer[b].dtype = from.dtype;
     p->plan->buffer[b].count = sn_dim_product(p->m, from.rank, from.shape);
     copy(p, from, packed);
     kernel.in[i] = packed;
     *add_step(p, kernel.node, 0, 0) = kernel;
+}
+
+static void copy_factor(planner *p, sn_step *s, int i) {
+    int64_t order[SN_MAX_RANK];
+    sn_product_order(p->m, s, i, order);
+    copy_operand(p, s, i, s->in[i], order);
 }
 
 static sn_step *last_step(const planner *p) {
@@ -243,10 +249,10 @@ static void fit_product(planner *p, sn_node *n) {
          guard++) {
         sn_step *s = last_step(p);
         if (bad < 2)
-            copy_operand(p, s, bad, s->in[bad]);
+            copy_factor(p, s, bad);
         else if (bad < s->n_in) /* spread over the result: repeated axes are in the way, too */
-            copy_operand(p, s, bad,
-                         sn_view_broadcast(&s->in[bad], s->out[0].rank, s->out[0].shape));
+            copy_operand(p, s, bad, sn_view_broadcast(&s->in[bad], s->out[0].rank, s->out[0].shape),
+                         NULL);
         else {
             const sn_node *type = n->n_result > 1 ? n->result_type[bad - s->n_in] : n;
             s->out[bad - s->n_in] =
@@ -282,10 +288,10 @@ static void plan_kernel(planner *p, sn_node *n) {
     memcpy(p->view[n->id], s->out, sizeof *s->out * n->n_result);
     for (int i = 0; n->op == SN_OP_flash && i < 3; i++) /* attention reads rows of q, k and v */
         if (last_step(p)->in[i].stride[3] != 1)
-            copy_operand(p, last_step(p), i, last_step(p)->in[i]);
+            copy_operand(p, last_step(p), i, last_step(p)->in[i], NULL);
     if (n->op == SN_OP_gemm) fit_product(p, n);
     if (n->op == SN_OP_pack_b && !sn_pack_view(p->m, s)) {
-        copy_operand(p, s, 0, s->in[0]);
+        copy_factor(p, last_step(p), 0);
         sn_pack_view(p->m, last_step(p));
     }
 }

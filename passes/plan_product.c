@@ -36,17 +36,22 @@ static void append(axes *to, const axes *from, int first, int last) {
     for (int i = first; i < last; i++) to->axis[to->n++] = from->axis[i];
 }
 
-/* The view with its axes in the order `lead` (kept one by one), then the groups g1 and g2 as one
- * axis each. */
-static bool three_parts(sn_module *m, const sn_view *v, const axes *lead, const axes *g1,
-                        const axes *g2, sn_view *out) {
+/* The view with its axes in the order `lead` (the first `merged` of them as one axis, the others
+ * one by one), then the groups g1 and g2 as one axis each. */
+static bool three_parts(sn_module *m, const sn_view *v, int merged, const axes *lead,
+                        const axes *g1, const axes *g2, sn_view *out) {
     int64_t perm[SN_MAX_RANK];
     sn_dim shape[SN_MAX_RANK + 2];
-    int n = 0, rank = 0;
+    int n = 0, rank = merged > 0;
     sn_dim p1 = 1, p2 = 1;
+    shape[0] = 1;
     for (int i = 0; i < lead->n; i++) {
-        shape[rank++] = v->shape[lead->axis[i]];
+        sn_dim size = v->shape[lead->axis[i]];
         perm[n++] = lead->axis[i];
+        if (i < merged)
+            shape[0] = sn_dim_mul(m, shape[0], size);
+        else
+            shape[rank++] = size;
     }
     for (int i = 0; i < g1->n; i++) {
         p1 = sn_dim_mul(m, p1, v->shape[g1->axis[i]]);
@@ -63,46 +68,58 @@ static bool three_parts(sn_module *m, const sn_view *v, const axes *lead, const 
     return sn_view_reshape(m, &ordered, rank, shape, out);
 }
 
-/* With the first `extra` row axes as batch axes. Returns -1, or which operand does not fit. */
+/* The right factor as matrices; it repeats along the extra batch axes of the left one. */
+static bool split_right(const product *p, const sn_step *s, int merged, int extra,
+                        const sn_view *left, sn_view *out) {
+    sn_view b;
+    if (!three_parts(p->m, &s->in[1], merged, &p->batch_b, &p->contract_b, &p->cols, &b))
+        return false;
+    int r = b.rank - 2;
+    *out = b;
+    out->rank = b.rank + extra;
+    for (int i = 0; i < extra; i++) {
+        out->shape[r + i] = left->shape[r + i];
+        out->stride[r + i] = 0;
+    }
+    for (int i = 0; i < 2; i++) {
+        out->shape[r + extra + i] = b.shape[r + i];
+        out->stride[r + extra + i] = b.stride[r + i];
+    }
+    return true;
+}
+
+/* With the first `extra` row axes as batch axes; more batch axes than the kernels take become one.
+ * Returns -1, or which operand does not fit. */
 static int try_split(const product *p, const sn_step *s, int extra, sn_view *in, sn_view *out) {
-    int n_batch = p->batch_a.n + extra, n_rows = p->rows.n - extra;
-    if (n_batch > SN_PRODUCT_BATCH) return 0;
+    int n_lead = p->batch_a.n + extra, n_rows = p->rows.n - extra;
+    int merged = n_lead > SN_PRODUCT_BATCH ? p->batch_a.n : 0;
+    if (merged && 1 + extra > SN_PRODUCT_BATCH) return 0;
     axes lead_a = {.n = 0}, row_a = {.n = 0};
     append(&lead_a, &p->batch_a, 0, p->batch_a.n);
     append(&lead_a, &p->rows, 0, extra);
     append(&row_a, &p->rows, extra, p->rows.n);
-    if (!three_parts(p->m, &s->in[0], &lead_a, &row_a, &p->contract_a, &in[0])) return 0;
-    if (!sn_attr_get(s->node, SN_A_packed)) {
-        if (!three_parts(p->m, &s->in[1], &p->batch_b, &p->contract_b, &p->cols, &in[1])) return 1;
-        sn_view b = in[1]; /* the right factor repeats along the extra batch axes */
-        int r = p->batch_b.n;
-        in[1].rank = b.rank + extra;
-        for (int i = 0; i < extra; i++) {
-            in[1].shape[r + i] = in[0].shape[p->batch_a.n + i];
-            in[1].stride[r + i] = 0;
-        }
-        for (int i = 0; i < 2; i++) {
-            in[1].shape[r + extra + i] = b.shape[r + i];
-            in[1].stride[r + extra + i] = b.stride[r + i];
-        }
-    } else
+    if (!three_parts(p->m, &s->in[0], merged, &lead_a, &row_a, &p->contract_a, &in[0])) return 0;
+    if (sn_attr_get(s->node, SN_A_packed))
         in[1] = s->in[1];
+    else if (!split_right(p, s, merged, extra, &in[0], &in[1]))
+        return 1;
     /* results and epilogue operands: batch axes, rows, columns in this order */
-    axes lead = {.n = n_batch}, rows = {.n = n_rows}, cols = {.n = p->cols.n};
-    for (int i = 0; i < n_batch; i++) lead.axis[i] = i;
-    for (int i = 0; i < n_rows; i++) rows.axis[i] = n_batch + i;
-    for (int i = 0; i < p->cols.n; i++) cols.axis[i] = n_batch + n_rows + i;
-    int rank = n_batch + n_rows + p->cols.n;
+    axes lead = {.n = n_lead}, rows = {.n = n_rows}, cols = {.n = p->cols.n};
+    for (int i = 0; i < n_lead; i++) lead.axis[i] = i;
+    for (int i = 0; i < n_rows; i++) rows.axis[i] = n_lead + i;
+    for (int i = 0; i < p->cols.n; i++) cols.axis[i] = n_lead + n_rows + i;
+    int rank = n_lead + n_rows + p->cols.n;
     for (int i = 2; i < s->n_in; i++) {
         sn_view wide = sn_view_broadcast(&s->in[i], rank, s->out[0].shape);
-        if (!three_parts(p->m, &wide, &lead, &rows, &cols, &in[i])) return i;
+        if (!three_parts(p->m, &wide, merged, &lead, &rows, &cols, &in[i])) return i;
     }
     for (int i = 0; i < s->n_out; i++)
-        if (!three_parts(p->m, &s->out[i], &lead, &rows, &cols, &out[i])) return s->n_in + i;
+        if (!three_parts(p->m, &s->out[i], merged, &lead, &rows, &cols, &out[i]))
+            return s->n_in + i;
     return -1;
 }
 
-int sn_product_views(sn_module *m, sn_step *s) {
+static product describe(sn_module *m, const sn_step *s) {
     const sn_node *n = s->node;
     product p = {.m = m};
     p.batch_a = listed(n, SN_A_batch_a);
@@ -112,6 +129,27 @@ int sn_product_views(sn_module *m, sn_step *s) {
     p.rows = others(n->in[0]->rank, &p.batch_a, &p.contract_a);
     const sn_attr *packed = sn_attr_get(n, SN_A_packed);
     p.cols = others(packed ? packed->n : n->in[1]->rank, &p.batch_b, &p.contract_b);
+    return p;
+}
+
+void sn_product_order(sn_module *m, const sn_step *s, int operand, int64_t *order) {
+    if (s->node->op == SN_OP_pack_b) {
+        axes none = {.n = 0}, k = listed(s->node, SN_A_contract_b);
+        axes n = others(s->in[0].rank, &k, &none);
+        append(&k, &n, 0, n.n);
+        memcpy(order, k.axis, sizeof k.axis);
+        return;
+    }
+    product p = describe(m, s);
+    const axes *parts[2][3] = {{&p.batch_a, &p.rows, &p.contract_a},
+                               {&p.batch_b, &p.contract_b, &p.cols}};
+    axes all = {.n = 0};
+    for (int i = 0; i < 3; i++) append(&all, parts[operand][i], 0, parts[operand][i]->n);
+    memcpy(order, all.axis, sizeof all.axis);
+}
+
+int sn_product_views(sn_module *m, sn_step *s) {
+    product p = describe(m, s);
     sn_view *in = sn_arena_alloc(m, sizeof *in * (size_t)s->n_in);
     sn_view *out = sn_arena_alloc(m, sizeof *out * (size_t)s->n_out);
     int bad = 0, first_bad = -1;
@@ -131,7 +169,7 @@ bool sn_pack_view(sn_module *m, sn_step *s) {
     axes none = {.n = 0}, k = listed(s->node, SN_A_contract_b);
     axes n = others(s->in[0].rank, &k, &none);
     sn_view v;
-    if (!three_parts(m, &s->in[0], &none, &k, &n, &v)) return false;
+    if (!three_parts(m, &s->in[0], 0, &none, &k, &n, &v)) return false;
     s->in[0] = v;
     return true;
 }
