@@ -8,6 +8,7 @@ enum {
     GEMM_MAX_K_BYTES = 24576,   /* longest row of A that is copied in one piece */
     GEMM_CHUNK_BYTES = 4096,    /* else the piece of a row */
     GEMM_FETCH_STEPS = 32,      /* of k, that a tile alone with its panel fetches ahead */
+    GEMM_MOST_ROW_PARTS = 64,   /* of a grid of rows and columns */
     GEMM_ROW_UNIT = 8,          /* threads share rows by so many */
     GEMM_WAITING_PANELS = 8     /* chunked: panels whose sums wait for the next chunk */
 };
@@ -166,12 +167,9 @@ static em_val cut(em *e, em_val n, em_val i, em_val c) {
     return em_div(e, em_mul(e, n, i), c);
 }
 
-/* Part `tid` of n if `split`, else all of n. */
-static void share_if(em *e, em_val split, em_val n, em_val *lo, em_val *hi) {
-    em_val part_lo, part_hi;
-    em_share(e, n, &part_lo, &part_hi);
-    *lo = em_select(e, split, part_lo, zero(e));
-    *hi = em_select(e, split, part_hi, n);
+static void share(em *e, em_val n, em_val part, em_val parts, em_val *lo, em_val *hi) {
+    *lo = cut(e, n, part, parts);
+    *hi = cut(e, n, em_add(e, part, one(e)), parts);
 }
 
 /* Rows of a tile where `left` rows are left: the most that the registers hold, then 8, 4, 2, 1.
@@ -354,8 +352,20 @@ static void begin_item(em *e, const gemm_plan *p, gemm_state *s, em_val item) {
     s->b = em_at(e, em_buf(e, g->b.buf), g->b.dtype, b);
 }
 
-/* Threads share the batch items, else the rows if there are many, else the columns. Sums do not
- * depend on it. */
+/* In how many parts the rows are shared: all threads if every one gets four tiles, else the largest
+ * power of two for which that holds and that divides the threads; the rest share the columns. */
+static em_val count_row_parts(em *e, const gemm_plan *p, em_val m) {
+    em_val nt = e->nthreads, parts = one(e), tiles = em_i64(e, 4 * p->mr);
+    for (int d = 2; d <= GEMM_MOST_ROW_PARTS; d *= 2) {
+        em_val divides = em_cmp(e, EM_EQ, em_and(e, nt, em_i64(e, d - 1)), zero(e));
+        em_val enough = em_cmp(e, EM_GE, m, em_mul(e, tiles, em_i64(e, d)));
+        parts = em_select(e, em_and(e, divides, enough), em_i64(e, d), parts);
+    }
+    return em_select(e, em_cmp(e, EM_GE, m, em_mul(e, tiles, nt)), nt, parts);
+}
+
+/* Threads share the batch items if these go up evenly or are many, else a grid of rows and columns.
+ * Sums do not depend on it. */
 static void emit_kernel(em *e, const gemm_plan *p) {
     const sn_gemm *g = p->g;
     em_kernel(e, p->name);
@@ -364,17 +374,19 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     for (int i = 0; i < g->n_batch; i++) items = em_mul(e, items, gemm_size(e, g->batch[i]));
     s.panels = em_ceil_div(e, s.n, g->pair ? p->panel / 2 : p->panel);
 
-    em_val nt = e->nthreads;
+    em_val nt = e->nthreads, tid = e->tid;
     em_val even = em_cmp(e, EM_EQ, em_rem(e, items, nt), zero(e));
     em_val many = em_cmp(e, EM_GE, items, em_mul(e, nt, em_i64(e, 4)));
     em_val by_item = em_or(e, even, many);
-    em_val tall = em_cmp(e, EM_GE, s.m, em_mul(e, nt, em_i64(e, 4 * p->mr)));
-    em_val by_row = em_and(e, tall, em_not(e, by_item));
-    em_val by_col = em_not(e, em_or(e, by_item, by_row));
+    em_val row_parts = em_select(e, by_item, one(e), count_row_parts(e, p, s.m));
+    em_val col_parts = em_select(e, by_item, one(e), em_div(e, nt, row_parts));
+    em_val part = em_select(e, by_item, zero(e), tid);
     em_val item0, item1, row0, row1, panel0, panel1;
-    share_if(e, by_item, items, &item0, &item1);
-    share_if(e, by_row, em_ceil_div(e, s.m, GEMM_ROW_UNIT), &row0, &row1);
-    share_if(e, by_col, s.panels, &panel0, &panel1);
+    share(e, items, em_select(e, by_item, tid, zero(e)), em_select(e, by_item, nt, one(e)), &item0,
+          &item1);
+    share(e, em_ceil_div(e, s.m, GEMM_ROW_UNIT), em_div(e, part, col_parts), row_parts, &row0,
+          &row1);
+    share(e, s.panels, em_rem(e, part, col_parts), col_parts, &panel0, &panel1);
     row1 = em_imin(e, em_mul(e, row1, em_i64(e, GEMM_ROW_UNIT)), s.m);
     row0 = em_mul(e, row0, em_i64(e, GEMM_ROW_UNIT));
     em_val tiles = em_ceil_div(e, em_sub(e, row1, row0), p->mr);
@@ -383,11 +395,10 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     em_loop item = em_for(e, item0, item1, one(e));
     begin_item(e, p, &s, item.i);
     em_loop group = em_for(e, zero(e), groups, one(e));
-    em_val mr = em_i64(e, p->mr);
-    em_val lo = em_mul(e, cut(e, tiles, group.i, groups), mr);
-    em_val hi = em_mul(e, cut(e, tiles, em_add(e, group.i, one(e)), groups), mr);
-    s.row0 = em_add(e, row0, lo);
-    s.valid = em_sub(e, em_imin(e, em_add(e, row0, hi), row1), s.row0);
+    em_val lo, hi, mr = em_i64(e, p->mr);
+    share(e, tiles, group.i, groups, &lo, &hi);
+    s.row0 = em_add(e, row0, em_mul(e, lo, mr));
+    s.valid = em_sub(e, em_imin(e, em_add(e, row0, em_mul(e, hi, mr)), row1), s.row0);
     emit_group(e, p, &s, panel0, panel1);
     em_end(e, &group);
     em_end(e, &item);

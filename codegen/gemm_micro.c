@@ -6,14 +6,11 @@
 
 #include <string.h>
 
-/* Per step of k the tile needs rows*nv multiply-adds, and about half as many loads. Unrolling
- * serves short tiles, whose steps are too short to hide the loop's own instructions. */
-static int choose_unroll(const gemm_plan *p, int rows) {
-    int want = rows > 4 ? 2 : 4;
+/* Steps of k in the loop's body: a second one halves the loop's own instructions, which compete
+ * with the multiply-adds for execution ports; more only costs compile time. */
+static int choose_unroll(const gemm_plan *p) {
     const sn_gemm_size *k = &p->g->k;
-    if (p->chunked || k->slot >= 0) return 1;
-    while (k->value % want) want /= 2;
-    return want;
+    return !p->chunked && k->slot < 0 && k->value % 2 == 0 ? 2 : 1;
 }
 
 /* Panels flow through L2 from memory. A short tile is a step every few cycles and waits for memory:
@@ -42,7 +39,7 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows) {
     em_val k = const_k ? em_i64(e, g->k.value) : em_param(e, 3);
     bool in_place = p->direct_b;
     em_val b_stride = in_place ? em_param(e, 6) : em_i64(e, p->panel);
-    int unroll = choose_unroll(p, rows);
+    int unroll = choose_unroll(p);
     bool fetch_next = g->b_packed && rows > 8;
 
     em_val init[32], acc[32];

@@ -13,7 +13,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { CANARY = 64, MAX_THREADS = 3 };
+enum { CANARY = 64 };
+static const int thread_counts[] = {2, 3, 4, 7};
 static const int64_t all_m[] = {0,  1,  2,  3,  5,  7,  13,  14,  15,
                                 16, 31, 32, 33, 63, 64, 100, 129, 250};
 
@@ -418,7 +419,8 @@ static void run_shape(sn_jit *jit, const sn_target *target, const shape *s, sn_d
         }
         void *one = run(&p, &k, 1, panels);
         check(&p, one, target->name);
-        for (int threads = 2; threads <= MAX_THREADS; threads++) {
+        for (size_t j = 0; j < sizeof thread_counts / sizeof *thread_counts; j++) {
+            int threads = thread_counts[j];
             void *more = run(&p, &k, threads, panels);
             size_t bytes = (size_t)(p.items * p.c_item + 2 * CANARY) * sn_dtype_size(t);
             if (memcmp(one, more, bytes) != 0)
