@@ -8,9 +8,8 @@ static const struct {
     const char *type;
     void (*build)(sn_config *c, const sn_model_options *o, sn_model *out);
 } registry[] = {
-    {"gpt2", sn_gpt2_build},
-    {"llama", sn_llama_build},
-    {"tse_gpt", sn_tse_gpt_build},
+    {"bert", sn_bert_build},   {"edt", sn_edt_build},         {"gpt2", sn_gpt2_build},
+    {"llama", sn_llama_build}, {"tse_gpt", sn_tse_gpt_build},
 };
 enum { N_MODELS = sizeof registry / sizeof *registry };
 
@@ -96,6 +95,14 @@ sn_tensor sn_span_remember(const sn_span *s, sn_tensor x, const char *name) {
 static const struct {
     const char *name, *text;
 } presets[] = {
+    {"bert-base",
+     "{\"model_type\": \"bert\", \"vocab_size\": 30522, \"max_position_embeddings\": 512, "
+     "\"hidden_size\": 768, \"intermediate_size\": 3072, \"num_hidden_layers\": 12, "
+     "\"num_attention_heads\": 12}"},
+    {"edt-base",
+     "{\"model_type\": \"edt\", \"vocab_size\": 32000, \"max_position_embeddings\": 512, "
+     "\"d_model\": 512, \"ffn_dim\": 2048, \"encoder_layers\": 6, \"decoder_layers\": 6, "
+     "\"attention_heads\": 8, \"positions\": \"sinusoid\"}"},
     {"gpt2", GPT2(768, 12, 12)},
     {"gpt2-medium", GPT2(1024, 24, 16)},
     {"gpt2-large", GPT2(1280, 36, 20)},

@@ -17,7 +17,15 @@ extern "C" {
  *   prefill  tokens [batch, T], after P tokens in the caches -> logits [batch, V] of the last one
  *   decode   the same for T = 1 [PH22 A14 line 3]
  * P is a dimension that no input shape tells: bind it by name. P + T is at most `context`. */
-enum { SN_FORWARD = 1, SN_LOSS = 2, SN_CACHED = 4, SN_ALL_ENTRIES = 7 };
+enum { SN_FORWARD = 1, SN_LOSS = 2, SN_CACHED = 4, SN_ENCODE = 8, SN_ALL_ENTRIES = 15 };
+
+/* Encoders (bert): tokens, types (segments) [B, T] and lengths [B], beyond which is padding:
+ *   encode   -> hidden [B, T, d]
+ *   forward  -> logits [B, T, V], if the weights have a masked-language-model head
+ *   loss     with targets [B, T]: -ln P of each; 0 where the target is no token [PH22 A12 line 7]
+ * Encoder-decoders (edt): source [B, S] with lengths [B], tokens [B, T]:
+ *   encode   source -> hidden [B, S, d]
+ *   forward  -> logits [B, T, V] for the token after each [PH22 A8];  loss with targets [B, T] */
 
 typedef struct sn_model_options {
     int entries;               /* which of the above; 0: all */
@@ -70,6 +78,8 @@ sn_tensor sn_span_remember(const sn_span *s, sn_tensor x, const char *name);
 
 /* Each: reads the config's keys (mistakes are recorded in c), then builds into out->module. */
 void sn_gpt2_build(sn_config *c, const sn_model_options *o, sn_model *out);
+void sn_bert_build(sn_config *c, const sn_model_options *o, sn_model *out);
+void sn_edt_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_llama_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_tse_gpt_build(sn_config *c, const sn_model_options *o, sn_model *out);
 
