@@ -44,3 +44,22 @@ void sn_entry_map(sn_entry *e, sn_node *(*f)(void *, sn_node *), void *ctx) {
     for (int i = 0; i < e->n_output; i++) e->output[i].node = f(ctx, e->output[i].node);
     for (int i = 0; i < e->n_assign; i++) e->assign[i].node = f(ctx, e->assign[i].node);
 }
+
+int sn_module_roots(sn_module *m, sn_node **root, int *n_live, bool store) {
+    int n = 0;
+    for (int l = 0; l < 3; l++) {
+        if (l == 2) *n_live = n;
+        for (int e = 0; e < sn_entry_count(m); e++) {
+            sn_entry *entry = sn_entry_at(m, e);
+            sn_binding *list[] = {entry->output, entry->assign, entry->tap};
+            int size[] = {entry->n_output, entry->n_assign, entry->n_tap};
+            for (int i = 0; i < size[l]; i++, n++) {
+                if (store)
+                    list[l][i].node = root[n];
+                else if (root)
+                    root[n] = list[l][i].node;
+            }
+        }
+    }
+    return n;
+}

@@ -13,5 +13,8 @@ bool sn_contains_op(sn_module *m, sn_node *root,
 bool sn_reduces(const sn_node *n, bool *last_axis); /* a reduce_*; over the last axis only? */
 /* Replaces every root of the entry (outputs, assignments, taps) by f(ctx, root). */
 void sn_entry_map(sn_entry *e, sn_node *(*f)(void *, sn_node *), void *ctx);
+/* Every root of the module: outputs and assignments of all entries, which are the first *n_live,
+ * then taps. root NULL: only counts; store: writes them back. Returns their number. */
+int sn_module_roots(sn_module *m, sn_node **root, int *n_live, bool store);
 
 #endif

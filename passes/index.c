@@ -111,7 +111,7 @@ bool sn_index_reshape(sn_module *m, int rank, const sn_index *ix, int to_rank, c
 
 /* ---- elements ---- */
 
-enum { MAX_MEMO = 512 };
+enum { MAX_MEMO = 512, FIRST_MEMO = 8 };
 
 typedef struct memo {
     sn_node *n, *value;
@@ -120,14 +120,13 @@ typedef struct memo {
 
 struct sn_element {
     sn_module *m;
-    memo *done; /* [MAX_MEMO] */
-    int n_done;
+    memo *done; /* [n_done] */
+    int n_done, cap_done;
 };
 
 sn_element *sn_element_new(sn_module *m) {
     sn_element *e = sn_arena_alloc(m, sizeof *e);
     e->m = m;
-    e->done = sn_arena_alloc(m, sizeof *e->done * MAX_MEMO);
     return e;
 }
 
@@ -252,6 +251,21 @@ static sn_node *follow(sn_element *e, sn_node *n, const sn_index *ix) {
     }
 }
 
+static void remember(sn_element *e, sn_node *n, const sn_index *ix, sn_node *value) {
+    if (e->n_done == MAX_MEMO) return;
+    if (e->n_done == e->cap_done) {
+        int cap = e->cap_done ? 2 * e->cap_done : FIRST_MEMO;
+        memo *grown = sn_arena_alloc(e->m, sizeof *grown * (size_t)cap);
+        if (e->n_done) memcpy(grown, e->done, sizeof *grown * (size_t)e->n_done);
+        e->done = grown;
+        e->cap_done = cap;
+    }
+    memo *d = &e->done[e->n_done++];
+    d->n = n;
+    d->value = value;
+    if (n->rank) memcpy(d->ix, ix, sizeof *ix * n->rank);
+}
+
 sn_node *sn_element_of(sn_element *e, sn_node *n, const sn_index *ix) {
     for (int i = 0; i < e->n_done; i++) {
         const memo *d = &e->done[i];
@@ -261,11 +275,6 @@ sn_node *sn_element_of(sn_element *e, sn_node *n, const sn_index *ix) {
     }
     sn_node *v = e->n_done < MAX_MEMO ? follow(e, n, ix) : NULL;
     if (!v) v = read_tensor(e, n, ix);
-    if (e->n_done < MAX_MEMO) {
-        memo *d = &e->done[e->n_done++];
-        d->n = n;
-        d->value = v;
-        if (n->rank) memcpy(d->ix, ix, sizeof *ix * n->rank);
-    }
+    remember(e, n, ix, v);
     return v;
 }

@@ -54,26 +54,6 @@ static sn_node *raise_node(sn_raiser *r, sn_node *n) {
     return n;
 }
 
-/* Every root of the module; with `store` written back. Those that are no taps come first. */
-static int each_root(sn_module *m, sn_node **root, int *n_live, bool store) {
-    int n = 0;
-    for (int l = 0; l < 3; l++) {
-        if (l == 2) *n_live = n;
-        for (int e = 0; e < sn_entry_count(m); e++) {
-            sn_entry *entry = sn_entry_at(m, e);
-            sn_binding *list[] = {entry->output, entry->assign, entry->tap};
-            int size[] = {entry->n_output, entry->n_assign, entry->n_tap};
-            for (int i = 0; i < size[l]; i++, n++) {
-                if (store)
-                    list[l][i].node = root[n];
-                else if (root)
-                    root[n] = list[l][i].node;
-            }
-        }
-    }
-    return n;
-}
-
 static uint32_t *count_uses(sn_module *m, int n_root, sn_node *const *root) {
     uint32_t *uses = sn_arena_alloc(m, sizeof *uses * sn_module_node_count(m));
     sn_order order = sn_topo(m, n_root, root);
@@ -85,9 +65,9 @@ static uint32_t *count_uses(sn_module *m, int n_root, sn_node *const *root) {
 
 int sn_pass_raise(sn_passes *p) {
     sn_module *m = p->m;
-    int n_live, n_root = each_root(m, NULL, &n_live, false), count = 0;
+    int n_live, n_root = sn_module_roots(m, NULL, &n_live, false), count = 0;
     sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
-    each_root(m, root, &n_live, false);
+    sn_module_roots(m, root, &n_live, false);
     uint32_t n_old = sn_module_node_count(m), *uses = count_uses(m, n_live, root);
     sn_node **made = sn_arena_alloc(m, sizeof *made * n_old);
     sn_raiser r = {.p = p, .m = m};
@@ -108,6 +88,6 @@ int sn_pass_raise(sn_passes *p) {
     sn_module_set_loc(m, loc);
     if (sn_module_error(m)->code) return count;
     for (int i = 0; i < n_root; i++) root[i] = made[root[i]->id];
-    each_root(m, root, &n_live, true);
+    sn_module_roots(m, root, &n_live, true);
     return count;
 }

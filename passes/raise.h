@@ -10,6 +10,7 @@ typedef struct sn_raiser {
     sn_module *m;
     uint32_t *uses; /* [n_uses] by id: users among what outputs and assignments need */
     uint32_t n_uses;
+    void *scratch; /* of raise_attention.c, for all of its matches */
 } sn_raiser;
 
 /* How often the node is used; 0: made during this pass, by the rules themselves. */

@@ -739,15 +739,16 @@ static sn_node *raise_attention(sn_raiser *r, sn_node *n) {
         uint32_t n_id = sn_module_node_count(r->m);
         int count = find_products(softmax->in[0], sn_arena_alloc(r->m, n_id), found, 0, 4);
         for (int i = 0; i < count; i++) {
-            match *k = sn_arena_alloc(r->m, sizeof *k);
-            *k = (match){.r = r,
-                         .m = r->m,
-                         .scores = found[i],
-                         .softmax = softmax,
-                         .product = n,
-                         .weights = n->in[side],
-                         .side = side,
-                         .above = sn_arena_alloc(r->m, n_id)};
+            if (!r->scratch) r->scratch = sn_arena_alloc(r->m, sizeof(match));
+            match *k = r->scratch;
+            k->r = r;
+            k->m = r->m;
+            k->scores = found[i];
+            k->softmax = softmax;
+            k->product = n;
+            k->weights = n->in[side];
+            k->side = side;
+            k->above = sn_arena_alloc(r->m, n_id);
             sn_node *y = try_match(k);
             if (y || sn_module_error(r->m)->code) return y;
         }

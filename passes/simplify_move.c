@@ -196,10 +196,32 @@ static sn_node *concat_slices(sn_node *n) {
                    x);
 }
 
+/* an index along an axis of size 1 is 0; along another, it is the same for every other axis */
+static sn_node *shrink_iota(sn_node *n) {
+    int axis = (int)sn_attr_int(n, SN_A_axis, 0);
+    sn_dim d = n->shape[axis];
+    if (d == 1) return sn_b_broadcast_like(sn_b_const(n->m, (sn_dtype)n->dtype, 0), n);
+    sn_dim shape[SN_MAX_RANK];
+    bool smaller = false;
+    for (int i = 0; i < n->rank; i++) {
+        shape[i] = i == axis ? d : 1;
+        smaller |= shape[i] != n->shape[i] || i < axis;
+    }
+    if (!smaller) return NULL;
+    sn_node *x = sn_b_iota(n->m, (sn_dtype)n->dtype, n->rank - axis, shape + axis, 0);
+    return sn_b_broadcast_like(x, n);
+}
+
 const sn_simplification sn_simplify_move[] = {
-    {SN_OP_COUNT, sink_broadcast},      {SN_OP_COUNT, raise_view},
-    {SN_OP_reshape, reshape_broadcast}, {SN_OP_transpose, transpose_broadcast},
-    {SN_OP_transpose, transpose_units}, {SN_OP_broadcast, broadcast_reshape},
-    {SN_OP_slice, slice_slice},         {SN_OP_slice, slice_concat},
-    {SN_OP_concat, concat_slices},      {SN_OP_COUNT, NULL},
+    {SN_OP_iota, shrink_iota},
+    {SN_OP_COUNT, sink_broadcast},
+    {SN_OP_COUNT, raise_view},
+    {SN_OP_reshape, reshape_broadcast},
+    {SN_OP_transpose, transpose_broadcast},
+    {SN_OP_transpose, transpose_units},
+    {SN_OP_broadcast, broadcast_reshape},
+    {SN_OP_slice, slice_slice},
+    {SN_OP_slice, slice_concat},
+    {SN_OP_concat, concat_slices},
+    {SN_OP_COUNT, NULL},
 };

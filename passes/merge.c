@@ -1,0 +1,158 @@
+/* merge.c: products that share their left operand become one: queries, keys and values, gate and
+ * up.
+ *
+ * Requires nothing; runs best after raise. Keeps values. Each group of linear maps of one tensor,
+ * whose weights are made of parameters, becomes one linear map with the weights side by side, and
+ * each of its members a slice of the result: a view. The joined weights depend on parameters only,
+ * so they are made once (hoist.c); where parameters change between calls nothing is merged.
+ * Terminates: one walk. */
+#include "passes/graph_util.h"
+#include "passes/match.h"
+#include "passes/passes.h"
+
+#include <string.h>
+
+enum {
+    MAX_MEMBER = 64,
+    MAX_WIDTH = 16384 /* columns: a larger map gains nothing, and its weights may be shared with a
+                         table */
+};
+
+/* x w^T + b, however it is spelled; w [out, in] */
+typedef struct product {
+    sn_node *node, *x, *w, *b;
+    int group; /* -1: stays alone */
+    sn_dim at; /* first column in the group's result */
+} product;
+
+typedef struct merger {
+    sn_module *m;
+    product *product;
+    int n_product, n_group;
+    int *product_of; /* by old id: 1 + index of the product */
+    sn_node **made;  /* by old id */
+} merger;
+
+static bool is_fixed(const sn_node *n, int depth) {
+    if (n->op == SN_OP_param || n->op == SN_OP_const) return true;
+    if (!n->n_in || !depth) return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (!is_fixed(n->in[i], depth - 1)) return false;
+    return true;
+}
+
+/* The weight of a dot as [out, in]; NULL: it is no linear map of its left operand. */
+static sn_node *weight_of(const sn_node *dot) {
+    const sn_attr *batch = sn_attr_get(dot, SN_A_batch_a);
+    const sn_attr *ca = sn_attr_get(dot, SN_A_contract_a), *cb = sn_attr_get(dot, SN_A_contract_b);
+    sn_node *w = dot->in[1];
+    if ((batch && batch->n) || !ca || ca->n != 1 || w->rank != 2) return NULL;
+    if (ca->v[0] != dot->in[0]->rank - 1) return NULL;
+    return cb->v[0] == 1 ? w : sn_b_transpose(w, 2, (const int64_t[]){1, 0});
+}
+
+static bool read_product(sn_node *n, product *p) {
+    int64_t width, depth;
+    *p = (product){.node = n, .group = -1};
+    if (n->op != SN_OP_linear && n->op != SN_OP_dot) return false;
+    p->x = n->in[0];
+    p->w = n->op == SN_OP_dot ? weight_of(n) : n->in[1];
+    p->b = n->op == SN_OP_linear && n->n_in > 2 ? n->in[2] : NULL;
+    return p->w && sn_match_float(n) && p->x->dtype == n->dtype && p->w->dtype == n->dtype &&
+           (!p->b || (p->b->dtype == n->dtype && is_fixed(p->b, 4))) && is_fixed(p->w, 4) &&
+           !is_fixed(p->x, 4) && sn_dim_is_const(n->m, p->w->shape[0], &width) &&
+           sn_dim_is_const(n->m, p->w->shape[1], &depth) && width <= MAX_WIDTH;
+}
+
+/* Products of the same left operand form a group, in the order in which they were written. */
+static void find_groups(merger *g, const sn_order *order) {
+    int *count = sn_arena_alloc(g->m, sizeof *count * (size_t)(order->n + 1));
+    sn_dim *width = sn_arena_alloc(g->m, sizeof *width * (size_t)(order->n + 1));
+    int *group_of = /* by id of the left operand: 1 + its group */
+        sn_arena_alloc(g->m, sizeof *group_of * (size_t)sn_module_node_count(g->m));
+    g->product = sn_arena_alloc(g->m, sizeof *g->product * (size_t)(order->n + 1));
+    for (int i = 0; i < order->n; i++) {
+        product p;
+        if (!read_product(order->node[i], &p)) continue;
+        if (!group_of[p.x->id]) group_of[p.x->id] = ++g->n_group;
+        int k = group_of[p.x->id] - 1;
+        if (count[k] == MAX_MEMBER) continue;
+        count[k]++;
+        p.group = k;
+        p.at = width[k];
+        width[k] = sn_dim_add(g->m, width[k], p.w->shape[0]);
+        g->product[g->n_product++] = p;
+        g->product_of[p.node->id] = g->n_product;
+    }
+    for (int i = 0; i < g->n_product; i++)
+        if (count[g->product[i].group] < 2) g->product[i].group = -1;
+}
+
+/* The members' weights one below the other, [sum of out, in]; if all are stored [in, out], so are
+ * they joined. */
+static sn_node *join_weights(const merger *g, int n, const product *const *p) {
+    sn_node *w[MAX_MEMBER];
+    bool turned = true;
+    const int64_t swap[] = {1, 0};
+    for (int i = 0; i < n; i++) turned &= p[i]->w->op == SN_OP_transpose;
+    for (int i = 0; i < n; i++) w[i] = turned ? p[i]->w->in[0] : p[i]->w;
+    sn_node *all = sn_b_concat(g->m, n, w, turned ? 1 : 0);
+    return turned ? sn_b_transpose(all, 2, swap) : all;
+}
+
+/* The biases one after the other, 0 where a member has none; NULL if none has. */
+static sn_node *join_biases(const merger *g, int n, const product *const *p) {
+    sn_node *b[MAX_MEMBER];
+    bool any = false;
+    for (int i = 0; i < n; i++) {
+        any |= p[i]->b != NULL;
+        b[i] = p[i]->b ? p[i]->b
+                       : sn_b_broadcast(sn_b_const(g->m, (sn_dtype)p[i]->w->dtype, 0), 1,
+                                        p[i]->w->shape);
+    }
+    return any ? sn_b_concat(g->m, n, b, 0) : NULL;
+}
+
+/* Member p as a slice of its group's product of x. */
+static sn_node *merged(const merger *g, const product *p, sn_node *x) {
+    const product *member[MAX_MEMBER];
+    int n = 0;
+    for (int i = 0; i < g->n_product; i++)
+        if (g->product[i].group == p->group) member[n++] = &g->product[i];
+    sn_node *in[3] = {x, join_weights(g, n, member), join_biases(g, n, member)};
+    sn_node *y = sn_node_new(g->m, SN_OP_linear, in[2] ? 3 : 2, in, SN_NO_ATTRS);
+    return sn_b_slice(y, y->rank - 1, p->at, p->w->shape[0]);
+}
+
+int sn_pass_merge(sn_passes *p) {
+    sn_module *m = p->m;
+    if (!p->o.constant_params) return 0;
+    int n_live, n_root = sn_module_roots(m, NULL, &n_live, false), count = 0;
+    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
+    sn_module_roots(m, root, &n_live, false);
+    sn_order live = sn_topo(m, n_live, root), order = sn_topo(m, n_root, root);
+    uint32_t n_old = sn_module_node_count(m);
+    merger g = {.m = m};
+    g.product_of = sn_arena_alloc(m, sizeof *g.product_of * n_old);
+    g.made = sn_arena_alloc(m, sizeof *g.made * n_old);
+    find_groups(&g, &live);
+    sn_loc loc = sn_module_loc(m);
+    for (int i = 0; i < order.n && !sn_module_error(m)->code; i++) {
+        sn_node *old = order.node[i];
+        const product *k = g.product_of[old->id] ? &g.product[g.product_of[old->id] - 1] : NULL;
+        sn_module_set_loc(m, old->loc);
+        if (k && k->group >= 0) {
+            g.made[old->id] = merged(&g, k, g.made[k->x->id]);
+            count++;
+            continue;
+        }
+        sn_node **in = sn_arena_alloc(m, sizeof *in * (size_t)(old->n_in + 1));
+        for (int j = 0; j < old->n_in; j++) in[j] = g.made[old->in[j]->id];
+        g.made[old->id] = old->n_in ? sn_node_with(old, in) : old;
+    }
+    sn_module_set_loc(m, loc);
+    if (sn_module_error(m)->code || !count) return count;
+    for (int i = 0; i < n_root; i++) root[i] = g.made[root[i]->id];
+    sn_module_roots(m, root, &n_live, true);
+    return count;
+}
