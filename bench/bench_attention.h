@@ -29,6 +29,7 @@ typedef struct sn_bench_attention_result {
     double gflops;             /* 4 D operations for each visible pair / median */
     double peak;               /* median of the probes around it, GFLOP/s */
     double percent;            /* median over rounds of the share of the peak of that round */
+    double best, peak_best;    /* GFLOP/s of the best round: what a quiet machine gives */
     double vs_first;           /* median over rounds of its time / that of the first mask */
     double gbs;                /* Tq <= 8: K and V bytes / median */
     double max_error;          /* largest |difference| to sums in double, over sampled rows */

@@ -102,6 +102,7 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     p->m_at = place(&at, column);
     p->l_at = place(&at, column);
     p->seg_at = place(&at, ATT_SEGMENTS * 4 * 8);
+    p->visible_at = place(&at, ATT_NV * 2 * 8);
     p->key_at = place(&at, 16); /* head whose K and V are prepared (its number, keys so far) */
     p->dummy_at = place(&at, (a->dv + 64) * 8);
     int64_t rows = (int64_t)ATT_FEW * a->group, line = (int64_t)p->lanes * p->esize;
@@ -153,6 +154,12 @@ static em_val column_at(em *e, const att_plan *p, em_val base, em_val v) {
 static em_val segment(em *e, const att_plan *p, em_val i, int field) {
     em_val at = em_add(e, em_mul(e, i, em_i64(e, 4)), em_i64(e, field));
     return em_at(e, att_scratch(e, p->seg_at), SN_I64, at);
+}
+
+/* Keys [lo, hi) of the tile that vector v sees; end: 0 lo, 1 hi. */
+static em_val visible_at(em *e, const att_plan *p, em_val v, int end) {
+    em_val at = em_add(e, em_mul(e, v, em_i64(e, 2)), em_i64(e, end));
+    return em_at(e, att_scratch(e, p->visible_at), SN_I64, at);
 }
 
 static void put_segment(em *e, const att_plan *p, em_val i, em_val lo, em_val hi, em_val va,
@@ -254,9 +261,8 @@ static void locate_tile(em *e, const att_block *b, att_tile *t) {
     }
 }
 
-/* The tile's scores, weights and sums, segment by segment; lo[v], hi[v]: keys of vector v. */
-static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg, em_val partial,
-                      const em_val *lo, const em_val *hi) {
+/* The tile's scores, weights and sums, segment by segment. */
+static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg, em_val partial) {
     const att_plan *p = b->p;
     em_val zero = em_i64(e, 0), one = em_i64(e, 1);
     em_val s = att_scratch(e, p->s_at), q = att_scratch(e, p->q_at), o = att_scratch(e, p->o_at);
@@ -279,21 +285,22 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
     call_by_count(e, b->f->scores, em_sub(e, f[3], f[2]), scores, 7);
     em_end(e, &l);
 
-    for (int v = 0; v < ATT_NV; v++) {
-        em_branch br = em_if(e, em_cmp(e, EM_LT, lo[v], hi[v]));
-        em_val args[] = {e->buf, e->dim, e->scratch, em_i64(e, v), lo[v],
-                         hi[v],  t->k0,  b->q0,      b->batch,     b->head};
-        if (b->softmax_mask) {
-            em_branch with = em_if(e, partial);
-            em_call(e, b->softmax_mask, args, 10);
-            em_else(e, &with);
-            em_call(e, b->softmax, args, 10);
-            em_endif(e, &with);
-        } else {
-            em_call(e, b->softmax, args, 10);
-        }
-        em_endif(e, &br);
+    l = em_for(e, zero, b->nv, one);
+    em_val lo = em_load(e, SN_I64, visible_at(e, p, l.i, 0), 1);
+    em_val hi = em_load(e, SN_I64, visible_at(e, p, l.i, 1), 1);
+    em_branch sees = em_if(e, em_cmp(e, EM_LT, lo, hi));
+    em_val args[] = {e->buf, e->dim, e->scratch, l.i, lo, hi, t->k0, b->q0, b->batch, b->head};
+    if (b->softmax_mask) {
+        em_branch with = em_if(e, partial);
+        em_call(e, b->softmax_mask, args, 10);
+        em_else(e, &with);
+        em_call(e, b->softmax, args, 10);
+        em_endif(e, &with);
+    } else {
+        em_call(e, b->softmax, args, 10);
     }
+    em_endif(e, &sees);
+    em_end(e, &l);
 
     em_branch quick = em_if(e, em_not(e, t->careful));
     l = em_for(e, zero, n_seg, one);
@@ -305,15 +312,14 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
     em_end(e, &l);
     if (p->check_v) {
         em_else(e, &quick);
-        for (int v = 0; v < ATT_NV; v++) {
-            em_branch br = em_if(e, em_cmp(e, EM_LT, lo[v], hi[v]));
-            row = em_at(e, s, p->t, em_mul(e, lo[v], em_i64(e, p->qb)));
-            em_val args[] = {em_at(e, t->v, p->t, em_mul(e, lo[v], t->v_stride)), t->v_stride,
-                             column_at(e, p, row, em_i64(e, v)), column_at(e, p, o, em_i64(e, v)),
-                             em_sub(e, hi[v], lo[v])};
-            em_call(e, b->f->careful_sums, args, 5);
-            em_endif(e, &br);
-        }
+        l = em_for(e, zero, b->nv, one);
+        lo = em_load(e, SN_I64, visible_at(e, p, l.i, 0), 1);
+        hi = em_load(e, SN_I64, visible_at(e, p, l.i, 1), 1);
+        row = em_at(e, s, p->t, em_mul(e, lo, em_i64(e, p->qb)));
+        em_val careful[] = {em_at(e, t->v, p->t, em_mul(e, lo, t->v_stride)), t->v_stride,
+                            column_at(e, p, row, l.i), column_at(e, p, o, l.i), em_sub(e, hi, lo)};
+        em_call(e, b->f->careful_sums, careful, 5);
+        em_end(e, &l);
     }
     em_endif(e, &quick);
 }
@@ -354,10 +360,10 @@ static em_val count_zeros(em *e, const char *which, em_val x) {
 
 /* First and last group of keys that vector v of a partial tile may see. Groups are lanes. */
 static void emit_visible_groups(em *e, const att_block *b, const att_tile *t,
-                                const att_classifier *coarse, int v, em_val *lo, em_val *hi) {
+                                const att_classifier *coarse, em_val v) {
     enum { GROUPS = ATT_KEYS / ATT_GROUP };
     const att_plan *p = b->p;
-    em_val q = em_add(e, b->q0, em_i64(e, (int64_t)v * p->lanes));
+    em_val q = em_add(e, b->q0, em_mul(e, v, em_i64(e, p->lanes)));
     em_val q1 = em_imin(e, em_add(e, q, em_i64(e, p->lanes - 1)), em_sub(e, b->tq, em_i64(e, 1)));
     att_classifier c;
     att_classifier_begin(&c, e, p, &coarse->code, b->batch, (sn_interval){b->head, b->head},
@@ -370,22 +376,34 @@ static void emit_visible_groups(em *e, const att_block *b, const att_tile *t,
     em_val real = em_cmp(e, EM_LT, first, em_splat(e, t->n, GROUPS));
     em_val bits = em_int_cast(e, em_bitcast(e, em_and(e, may, real), e->i8), e->i32);
     bits = em_and(e, bits, em_i32(e, 255));
-    em_val here = em_cmp(e, EM_LT, em_i64(e, v), b->nv);
-    bits = em_select(e, here, bits, em_i32(e, 0));
     em_val some = em_cmp(e, EM_NE, bits, em_i32(e, 0)), size = em_i64(e, ATT_GROUP);
     em_val low = em_int_cast(e, count_zeros(e, "llvm.cttz", bits), e->i64);
     em_val high =
         em_sub(e, em_i64(e, 32), em_int_cast(e, count_zeros(e, "llvm.ctlz", bits), e->i64));
-    *lo = em_select(e, some, em_mul(e, low, size), em_i64(e, ATT_KEYS * 2));
-    *hi = em_select(e, some, em_imin(e, em_mul(e, high, size), t->n), em_i64(e, 0));
+    low = em_select(e, some, em_mul(e, low, size), em_i64(e, ATT_KEYS * 2));
+    high = em_select(e, some, em_imin(e, em_mul(e, high, size), t->n), em_i64(e, 0));
+    em_store(e, SN_I64, visible_at(e, p, v, 0), low);
+    em_store(e, SN_I64, visible_at(e, p, v, 1), high);
 }
 
 /* Vectors see a staircase of keys: with both ends made ascending from vector to vector, the vectors
  * that see a key are consecutive. Cut at every step. Returns the number of segments. */
-static em_val emit_staircase(em *e, const att_block *b, em_val *lo, em_val *hi) {
+static em_val emit_staircase(em *e, const att_block *b) {
     const att_plan *p = b->p;
+    em_val lo[ATT_NV], hi[ATT_NV];
+    for (int v = 0; v < ATT_NV; v++) { /* vectors that do not exist see nothing */
+        em_val here = em_cmp(e, EM_LT, em_i64(e, v), b->nv), i = em_i64(e, v);
+        lo[v] = em_load(e, SN_I64, visible_at(e, p, i, 0), 1);
+        hi[v] = em_load(e, SN_I64, visible_at(e, p, i, 1), 1);
+        lo[v] = em_select(e, here, lo[v], em_i64(e, ATT_KEYS * 2));
+        hi[v] = em_select(e, here, hi[v], em_i64(e, 0));
+    }
     for (int v = 1; v < ATT_NV; v++) hi[v] = em_imax(e, hi[v], hi[v - 1]);
     for (int v = ATT_NV - 2; v >= 0; v--) lo[v] = em_imin(e, lo[v], lo[v + 1]);
+    for (int v = 0; v < ATT_NV; v++) {
+        em_store(e, SN_I64, visible_at(e, p, em_i64(e, v), 0), lo[v]);
+        em_store(e, SN_I64, visible_at(e, p, em_i64(e, v), 1), hi[v]);
+    }
     em_val far = em_i64(e, ATT_KEYS * 2), pos = lo[0], count = em_i64(e, 0), one = em_i64(e, 1);
     for (int s = 0; s < ATT_SEGMENTS - 1; s++) {
         em_val va = em_i64(e, 0), vb = va, next = far;
@@ -424,26 +442,23 @@ static void emit_tiles(em *e, const att_block *b) {
     }
     em_branch seen = em_if(e, maybe);
     locate_tile(e, b, &t);
-    em_var lo[ATT_NV], hi[ATT_NV], n_seg = em_let(e, one);
-    for (int v = 0; v < ATT_NV; v++) {
-        em_val here = em_cmp(e, EM_LT, em_i64(e, v), b->nv);
-        lo[v] = em_let(e, zero);
-        hi[v] = em_let(e, em_select(e, here, t.n, zero));
-    }
-    put_segment(e, p, zero, zero, t.n, zero, b->nv);
-    em_val partial = em_not(e, surely), from[ATT_NV], to[ATT_NV];
+    em_var n_seg = em_let(e, one);
+    em_val partial = em_not(e, surely);
+    em_branch some = em_if(e, partial);
     if (p->a->mask) {
-        em_branch br = em_if(e, partial);
-        for (int v = 0; v < ATT_NV; v++) emit_visible_groups(e, b, &t, &c, v, &from[v], &to[v]);
-        em_set(e, n_seg, emit_staircase(e, b, from, to));
-        for (int v = 0; v < ATT_NV; v++) {
-            em_set(e, lo[v], from[v]);
-            em_set(e, hi[v], to[v]);
-        }
-        em_endif(e, &br);
+        em_loop v = em_for(e, zero, b->nv, one);
+        emit_visible_groups(e, b, &t, &c, v.i);
+        em_end(e, &v);
+        em_set(e, n_seg, emit_staircase(e, b));
     }
-    for (int v = 0; v < ATT_NV; v++) from[v] = em_get(e, lo[v]), to[v] = em_get(e, hi[v]);
-    emit_tile(e, b, &t, em_get(e, n_seg), partial, from, to);
+    em_else(e, &some);
+    put_segment(e, p, zero, zero, t.n, zero, b->nv);
+    for (int v = 0; v < ATT_NV; v++) {
+        em_store(e, SN_I64, visible_at(e, p, em_i64(e, v), 0), zero);
+        em_store(e, SN_I64, visible_at(e, p, em_i64(e, v), 1), t.n);
+    }
+    em_endif(e, &some);
+    emit_tile(e, b, &t, em_get(e, n_seg), partial);
     em_endif(e, &seen);
     em_end(e, &l);
 }

@@ -57,9 +57,8 @@ static em_val emit_scores(em *e, const few *w, em_val k_base, em_val k0, em_val 
     em_val row[64], ahead[64], sum[64], first[64];
     for (int i = 0; i < n; i++) {
         em_val k = em_imin(e, em_add(e, k0, em_i64(e, i)), last);
-        em_val next = em_imin(e, em_add(e, k, em_i64(e, ATT_KEYS)), last);
         row[i] = em_at(e, k_base, o->dtype, em_mul(e, k, stride));
-        ahead[i] = em_at(e, k_base, o->dtype, em_mul(e, next, stride));
+        ahead[i] = em_at(e, row[i], o->dtype, em_mul(e, stride, em_i64(e, ATT_KEYS)));
         sum[i] = em_vf(e, 0);
     }
     int line = 64 / (int)sn_dtype_size(o->dtype);
@@ -112,7 +111,6 @@ static void emit_tile_sums(em *e, const few *w, em_val v_base, em_val k0, em_val
     int dv = p->a->dv, step = SUM_VECTORS * p->lanes;
     em_val s = att_scratch(e, p->s_at), stride = att_size(e, o->row);
     em_val out = row_of(e, p, p->few_o_at, r, padded(p, dv)), tile = em_mul(e, k0, stride);
-    em_val limit = em_mul(e, em_sub(e, w->tk, em_i64(e, 1)), stride);
     for (int c = 0; c < dv; c += step) {
         int vectors = (dv - c < step ? padded(p, dv - c) : step) / p->lanes;
         int keys = vectors <= SUM_VECTORS / 2 ? 2 : 1; /* more sums in flight than the latency */
@@ -131,8 +129,7 @@ static void emit_tile_sums(em *e, const few *w, em_val v_base, em_val k0, em_val
             for (int u = 0; u < unroll; u++) {
                 em_val k = em_add(e, l.i, em_i64(e, u)), at = em_add(e, tile, em_mul(e, k, stride));
                 em_val row = em_at(e, v_base, o->dtype, at);
-                em_val far = em_add(e, at, em_mul(e, em_i64(e, ATT_KEYS), stride));
-                em_val next = em_at(e, v_base, o->dtype, em_imin(e, far, limit));
+                em_val next = em_at(e, row, o->dtype, em_mul(e, stride, em_i64(e, ATT_KEYS)));
                 em_val weight = em_load_splat(e, p->t, em_at(e, s, p->t, k), p->lanes);
                 em_val some = p->check_v ? em_cmp(e, EM_NE, weight, em_vf(e, 0)) : NULL;
                 for (int i = 0; i < vectors; i++) {

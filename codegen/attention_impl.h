@@ -34,7 +34,7 @@ typedef struct att_plan {
     bool pack;                /* K and V are copied to scratch, head by head */
     bool check_v;             /* keys may weigh nothing: V must be looked through for NaN and inf */
     bool log2_scores;         /* scores are in units of ln 2 as they leave the product */
-    int64_t s_at, q_at, o_at, max_at, m_at, l_at, seg_at, key_at, dummy_at, tail_at;
+    int64_t s_at, q_at, o_at, max_at, m_at, l_at, seg_at, visible_at, key_at, dummy_at, tail_at;
     int64_t few_q_at, few_o_at, few_m_at, few_l_at;
 } att_plan;
 

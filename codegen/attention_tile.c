@@ -92,10 +92,11 @@ static void emit_sum_group(em *e, const att_plan *p, int rows, int nv, em_val v_
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < nv; v++)
             sum[i * nv + v] = load_vector(e, p, vector_at(e, p, out, i, v));
-    em_val done = em_and(e, keys, em_i64(e, -4));
+    int most = nv == ATT_NV ? 4 : 1; /* keys at a time, then the rest */
+    em_val done = em_and(e, keys, em_i64(e, -most));
     em_val begin[] = {em_i64(e, 0), done}, end[] = {done, keys};
-    for (int part = 0; part < 2; part++) { /* four keys at a time, then the rest */
-        int unroll = part ? 1 : 4;
+    for (int part = 0; part < (most > 1 ? 2 : 1); part++) {
+        int unroll = part ? 1 : most;
         em_loop l = em_for(e, begin[part], end[part], em_i64(e, unroll));
         em_val v = em_carry(e, &l, v_at), w = em_carry(e, &l, weights), first[64];
         em_val v_u = v, w_u = w;
@@ -119,18 +120,27 @@ static void emit_sum_group(em *e, const att_plan *p, int rows, int nv, em_val v_
             store_vector(e, p, sum[i * nv + v], vector_at(e, p, out, i, v));
 }
 
-/* The dv elements in groups of nearly equal size: `more` groups of size + 1, the others of size. */
+/* Elements of a call: the largest divisor of dv that leaves enough sums to hide the latency, else
+ * groups of nearly equal size (the last ones smaller by one). */
+static int choose_rows(const att_plan *p, int nv) {
+    int dv = p->a->dv, most = p->out_rows[nv] < dv ? p->out_rows[nv] : dv;
+    for (int rows = most; rows * nv >= 8 && rows > most / 2; rows--)
+        if (dv % rows == 0) return rows;
+    int groups = (dv + most - 1) / most;
+    return (dv + groups - 1) / groups;
+}
+
 static em_val emit_sums(em *e, const att_plan *p, int nv) {
     const em_type params[] = {e->ptr, e->i64, e->ptr, e->ptr, e->i64};
     char suffix[32];
     snprintf(suffix, sizeof suffix, "sums%d", nv);
     em_val fn = att_function(e, p, suffix, params, 5);
     em_val v = em_param(e, 0), stride = em_param(e, 1), w = em_param(e, 2), o = em_param(e, 3);
-    int dv = p->a->dv, groups = (dv + p->out_rows[nv] - 1) / p->out_rows[nv];
-    int size = dv / groups, more = dv % groups;
+    int dv = p->a->dv, size = choose_rows(p, nv), groups = (dv + size - 1) / size;
+    int smaller = groups * size - dv;
     for (int part = 0; part < 2; part++) {
-        int rows = size + !part, lo = part ? more * (size + 1) : 0,
-            hi = part ? dv : more * (size + 1);
+        int rows = size - part, split = dv - smaller * (size - 1);
+        int lo = part ? split : 0, hi = part ? dv : split;
         if (lo == hi) continue;
         em_loop l = em_for(e, em_i64(e, lo), em_i64(e, hi), em_i64(e, rows));
         em_val out = em_at(e, o, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
