@@ -257,7 +257,8 @@ static bool set_up(bench *b, sn_error *err) {
     if (s->packed && s->tq != s->tk)
         return sn_fail(err, SN_ERR_USAGE, "bench attention: a packed product has Tq = Tk");
     b->m = sn_module_new("bench");
-    b->jit = b->m ? sn_jit_create(&b->target, NULL, err) : NULL;
+    sn_jit_options options = {.perf_map = sn_debug_get()->perf};
+    b->jit = b->m ? sn_jit_create(&b->target, &options, err) : NULL;
     if (!b->jit || !choose_variants(b, err)) return false;
     set_strides(b);
     int64_t t = s->tq > s->tk ? s->tq : s->tk, square = (int64_t)s->tq * s->tk;

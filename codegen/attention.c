@@ -145,6 +145,7 @@ typedef struct att_block {
     em_val softmax, softmax_mask, prepare;
     em_val batch, head, kv_head, q0, nv, rows, tq, tk;
     em_val k_base, v_base;
+    em_val after_k, after_v; /* K and V of the head that follows, if this is its last block */
 } att_block;
 
 static em_val column_at(em *e, const att_plan *p, em_val base, em_val v) {
@@ -181,6 +182,7 @@ static void call_by_count(em *e, const em_val *fn, em_val n, const em_val *args,
 typedef struct att_tile {
     em_val k0, n;
     em_val k, k_stride, v, v_stride, careful;
+    em_val next_k, next_v; /* where the rows of the tile after it lie */
 } att_tile;
 
 /* Copies what is not yet copied of this head up to and including the tile, and notes where V is not
@@ -254,11 +256,22 @@ static void locate_tile(em *e, const att_block *b, att_tile *t) {
         t->k = em_at(e, b->k_base, p->t, em_mul(e, t->k0, t->k_stride));
         t->v = em_at(e, b->v_base, p->t, em_mul(e, t->k0, t->v_stride));
     }
+    em_val next = em_add(e, t->k0, em_i64(e, ATT_KEYS));
+    em_val more = em_cmp(e, EM_LT, next, b->tk);
+    const sn_attention *a = p->a;
+    em_val k = em_at(e, b->k_base, a->k.dtype, em_mul(e, next, att_size(e, a->k.row)));
+    em_val v = em_at(e, b->v_base, a->v.dtype, em_mul(e, next, att_size(e, a->v.row)));
+    t->next_k = em_select(e, more, k, b->after_k);
+    t->next_v = em_select(e, more, v, b->after_v);
     t->careful = em_i1(e, false);
     if (p->check_v) {
         em_val flag = flags_at(e, p, LLVMBuildUDiv(e->b, t->k0, em_i64(e, ATT_KEYS), ""));
         t->careful = em_cmp(e, EM_NE, em_load(e, SN_U8, flag, 1), LLVMConstInt(e->i8, 0, false));
     }
+}
+
+static em_val fetch_step(em *e, const sn_attention_operand *o) {
+    return em_mul(e, att_size(e, o->row), em_i64(e, (int64_t)sn_dtype_size(o->dtype)));
 }
 
 /* The tile's scores, weights and sums, segment by segment. */
@@ -306,9 +319,16 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
     l = em_for(e, zero, n_seg, one);
     for (int i = 0; i < 4; i++) f[i] = em_load(e, SN_I64, segment(e, p, l.i, i), 1);
     row = em_at(e, s, p->t, em_mul(e, f[0], em_i64(e, p->qb)));
-    em_val sums[] = {em_at(e, t->v, p->t, em_mul(e, f[0], t->v_stride)), t->v_stride,
-                     column_at(e, p, row, f[2]), column_at(e, p, o, f[2]), em_sub(e, f[1], f[0])};
-    call_by_count(e, b->f->sums, em_sub(e, f[3], f[2]), sums, 5);
+    em_val sums[] = {em_at(e, t->v, p->t, em_mul(e, f[0], t->v_stride)),
+                     t->v_stride,
+                     column_at(e, p, row, f[2]),
+                     column_at(e, p, o, f[2]),
+                     em_sub(e, f[1], f[0]),
+                     t->next_k,
+                     fetch_step(e, &p->a->k),
+                     t->next_v,
+                     fetch_step(e, &p->a->v)};
+    call_by_count(e, b->f->sums, em_sub(e, f[3], f[2]), sums, 9);
     em_end(e, &l);
     if (p->check_v) {
         em_else(e, &quick);
@@ -494,6 +514,12 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
     b.kv_head = em_div(e, b.head, group);
     b.k_base = att_base(e, &a->k, b.batch, b.kv_head);
     b.v_base = att_base(e, &a->v, b.batch, b.kv_head);
+    em_val end = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads));
+    em_val after = em_imin(e, em_add(e, head, one), em_sub(e, end, one));
+    em_val after_batch = em_div(e, after, heads),
+           after_head = em_div(e, em_rem(e, after, heads), group);
+    b.after_k = att_base(e, &a->k, after_batch, after_head);
+    b.after_v = att_base(e, &a->v, after_batch, after_head);
     /* vectors of queries spread evenly over the blocks */
     em_val vectors = em_ceil_div(e, b.tq, p->lanes), blocks = em_ceil_div(e, vectors, ATT_NV);
     em_val v0 = em_div(e, em_mul(e, vectors, block), blocks);

@@ -84,11 +84,16 @@ static em_val emit_scores(em *e, const att_plan *p, int nv) {
     return fn;
 }
 
+/* Rows of K and V that the next tile needs: one line of each is fetched a key. */
+typedef struct fetch {
+    em_val at[2], step[2]; /* pointer, bytes to the next row */
+} fetch;
+
 /* --- weighted sums of V ----------------------------------------------------------------------- */
 
 static void emit_sum_group(em *e, const att_plan *p, int rows, int nv, em_val v_at, em_val v_stride,
-                           em_val weights, em_val out, em_val keys) {
-    em_val sum[64], at[32];
+                           em_val weights, em_val out, em_val keys, const fetch *f) {
+    em_val sum[64], at[32], ahead[2] = {f->at[0], f->at[1]};
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < nv; v++)
             sum[i * nv + v] = load_vector(e, p, vector_at(e, p, out, i, v));
@@ -99,19 +104,26 @@ static void emit_sum_group(em *e, const att_plan *p, int rows, int nv, em_val v_
         int unroll = part ? 1 : most;
         em_loop l = em_for(e, begin[part], end[part], em_i64(e, unroll));
         em_val v = em_carry(e, &l, v_at), w = em_carry(e, &l, weights), first[64];
-        em_val v_u = v, w_u = w;
+        em_val v_u = v, w_u = w, next[2], next_u[2];
+        for (int i = 0; i < 2; i++) next[i] = next_u[i] = em_carry(e, &l, ahead[i]);
         for (int i = 0; i < rows * nv; i++) first[i] = sum[i] = em_carry(e, &l, sum[i]);
         for (int u = 0; u < unroll; u++) {
             for (int i = 0; i < rows; i++) at[i] = em_at(e, v_u, p->t, em_i64(e, i));
             add_products(e, p, rows, nv, at, w_u, sum);
+            for (int i = 0; i < 2; i++) {
+                if (!i || rows * p->esize >= 64) em_prefetch(e, next_u[i], false, 2);
+                next_u[i] = em_at_bytes(e, next_u[i], f->step[i]);
+            }
             v_u = em_at(e, v_u, p->t, v_stride);
             w_u = em_at(e, w_u, p->t, em_i64(e, p->qb));
         }
         em_next(e, &l, v, v_u);
         em_next(e, &l, w, w_u);
+        for (int i = 0; i < 2; i++) em_next(e, &l, next[i], next_u[i]);
         for (int i = 0; i < rows * nv; i++) em_next(e, &l, first[i], sum[i]);
         em_end(e, &l);
         for (int i = 0; i < rows * nv; i++) sum[i] = em_final(e, &l, first[i]);
+        for (int i = 0; i < 2; i++) ahead[i] = em_final(e, &l, next[i]);
         v_at = em_final(e, &l, v);
         weights = em_final(e, &l, w);
     }
@@ -130,11 +142,27 @@ static int choose_rows(const att_plan *p, int nv) {
     return (dv + groups - 1) / groups;
 }
 
+/* What the call for elements c .. fetches: groups of a line or more take that line of K and of V,
+ * smaller ones take a line of K and of V in turns. */
+static fetch next_rows(em *e, const att_plan *p, int rows, em_val c) {
+    em_val k = em_param(e, 5), v = em_param(e, 7), k_step = em_param(e, 6), v_step = em_param(e, 8);
+    em_val at = em_mul(e, c, em_i64(e, p->esize)), one = em_i64(e, 1);
+    if (rows * p->esize >= 64)
+        return (fetch){{em_at_bytes(e, k, at), em_at_bytes(e, v, at)}, {k_step, v_step}};
+    em_val turn = LLVMBuildUDiv(e->b, c, em_i64(e, rows), "");
+    em_val odd = em_cmp(e, EM_NE, em_and(e, turn, one), em_i64(e, 0));
+    at = em_mul(e, em_lshr(e, turn, one), em_i64(e, 64));
+    em_val from = em_at_bytes(e, em_select(e, odd, v, k), at);
+    em_val step = em_select(e, odd, v_step, k_step);
+    return (fetch){{from, from}, {step, step}};
+}
+
 static em_val emit_sums(em *e, const att_plan *p, int nv) {
-    const em_type params[] = {e->ptr, e->i64, e->ptr, e->ptr, e->i64};
+    const em_type params[] = {e->ptr, e->i64, e->ptr, e->ptr, e->i64,
+                              e->ptr, e->i64, e->ptr, e->i64};
     char suffix[32];
     snprintf(suffix, sizeof suffix, "sums%d", nv);
-    em_val fn = att_function(e, p, suffix, params, 5);
+    em_val fn = att_function(e, p, suffix, params, 9);
     em_val v = em_param(e, 0), stride = em_param(e, 1), w = em_param(e, 2), o = em_param(e, 3);
     int dv = p->a->dv, size = choose_rows(p, nv), groups = (dv + size - 1) / size;
     int smaller = groups * size - dv;
@@ -144,7 +172,8 @@ static em_val emit_sums(em *e, const att_plan *p, int nv) {
         if (lo == hi) continue;
         em_loop l = em_for(e, em_i64(e, lo), em_i64(e, hi), em_i64(e, rows));
         em_val out = em_at(e, o, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
-        emit_sum_group(e, p, rows, nv, em_at(e, v, p->t, l.i), stride, w, out, em_param(e, 4));
+        fetch f = next_rows(e, p, rows, l.i);
+        emit_sum_group(e, p, rows, nv, em_at(e, v, p->t, l.i), stride, w, out, em_param(e, 4), &f);
         em_end(e, &l);
     }
     em_ret(e, NULL);
