@@ -145,7 +145,8 @@ typedef struct att_block {
     em_val softmax, softmax_mask, prepare;
     em_val batch, head, kv_head, q0, nv, rows, tq, tk;
     em_val k_base, v_base;
-    em_val after_k, after_v; /* K and V of the head that follows, if this is its last block */
+    em_val out;                      /* this block's rows of the result */
+    em_val next_q, after_k, after_v; /* of the block that follows; of the head that follows */
 } att_block;
 
 static em_val column_at(em *e, const att_plan *p, em_val base, em_val v) {
@@ -294,8 +295,13 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
                        em_sub(e, t->n, f[0]),
                        column_at(e, p, q, f[2]),
                        column_at(e, p, row, f[2]),
-                       column_at(e, p, max_at, f[2])};
-    call_by_count(e, b->f->scores, em_sub(e, f[3], f[2]), scores, 7);
+                       column_at(e, p, max_at, f[2]),
+                       em_lshr(e, em_add(e, t->k0, f[0]), one),
+                       b->next_q,
+                       fetch_step(e, &p->a->q),
+                       b->out,
+                       fetch_step(e, &p->a->out)};
+    call_by_count(e, b->f->scores, em_sub(e, f[3], f[2]), scores, 12);
     em_end(e, &l);
 
     l = em_for(e, zero, b->nv, one);
@@ -516,8 +522,8 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
     b.v_base = att_base(e, &a->v, b.batch, b.kv_head);
     em_val end = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads));
     em_val after = em_imin(e, em_add(e, head, one), em_sub(e, end, one));
-    em_val after_batch = em_div(e, after, heads),
-           after_head = em_div(e, em_rem(e, after, heads), group);
+    em_val after_batch = em_div(e, after, heads), after_q = em_rem(e, after, heads);
+    em_val after_head = em_div(e, after_q, group);
     b.after_k = att_base(e, &a->k, after_batch, after_head);
     b.after_v = att_base(e, &a->v, after_batch, after_head);
     /* vectors of queries spread evenly over the blocks */
@@ -548,9 +554,13 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
     em_end(e, &d);
     em_end(e, &l);
 
+    em_val out = att_base(e, &a->out, b.batch, b.head), out_row = att_size(e, a->out.row);
+    em_val q_end = em_add(e, b.q0, b.rows), q_after = att_base(e, &a->q, after_batch, after_q);
+    b.out = em_at(e, out, a->out.dtype, em_mul(e, b.q0, out_row));
+    b.next_q = em_select(e, em_cmp(e, EM_LT, q_end, b.tq),
+                         em_at(e, q_base, a->q.dtype, em_mul(e, q_end, q_row)), q_after);
     emit_tiles(e, &b);
 
-    em_val out = att_base(e, &a->out, b.batch, b.head), out_row = att_size(e, a->out.row);
     l = em_for(e, zero, b.nv, one);
     q = em_add(e, b.q0, em_mul(e, l.i, lanes)), rows = em_imin(e, em_sub(e, b.tq, q), lanes);
     em_val store[] = {column_at(e, p, o, l.i),

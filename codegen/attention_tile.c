@@ -33,11 +33,18 @@ static void add_products(em *e, const att_plan *p, int rows, int nv, const em_va
 
 /* One group: S[i][..] for keys i < rows whose rows of K begin at key[i]. */
 static void emit_score_group(em *e, const att_plan *p, int rows, int nv, const em_val *key,
-                             em_val q, em_val *sum) {
+                             em_val q, const em_val *fetch_at, const em_val *fetch_step,
+                             em_val *sum) {
     int d = p->a->d, step = d < 4 ? d : 4, whole = d / step * step;
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, step));
     em_val acc[64], first[64], at[32];
     for (int i = 0; i < rows * nv; i++) acc[i] = first[i] = em_carry(e, &l, em_vf(e, 0));
+    em_val turn = em_lshr(e, l.i, em_i64(e, 2)), three = em_i64(e, 3);
+    em_val line = em_mul(e, em_lshr(e, l.i, em_i64(e, 4)), em_i64(e, 64));
+    for (int i = 0; i < 2; i++) { /* four rows, one after the other, then their next line */
+        em_val row = em_mul(e, em_and(e, turn, three), fetch_step[i]);
+        em_prefetch(e, em_at_bytes(e, fetch_at[i], em_add(e, row, line)), i, 2);
+    }
     for (int u = 0; u < step; u++) {
         em_val at_d = em_add(e, l.i, em_i64(e, u));
         for (int i = 0; i < rows; i++) at[i] = em_at(e, key[i], p->t, at_d);
@@ -54,10 +61,11 @@ static void emit_score_group(em *e, const att_plan *p, int rows, int nv, const e
 }
 
 static em_val emit_scores(em *e, const att_plan *p, int nv) {
-    const em_type params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr, e->ptr, e->ptr};
+    const em_type params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr, e->ptr,
+                              e->ptr, e->i64, e->ptr, e->i64, e->ptr, e->i64};
     char suffix[32];
     snprintf(suffix, sizeof suffix, "scores%d", nv);
-    em_val fn = att_function(e, p, suffix, params, 7);
+    em_val fn = att_function(e, p, suffix, params, 12);
     em_val k = em_param(e, 0), stride = em_param(e, 1), keys = em_param(e, 2),
            have = em_param(e, 3);
     em_val q = em_param(e, 4), s = em_param(e, 5), max_at = em_param(e, 6);
@@ -69,7 +77,12 @@ static em_val emit_scores(em *e, const att_plan *p, int nv) {
         em_val row = em_add(e, l.i, em_imin(e, em_i64(e, i), last));
         key[i] = em_at(e, k, p->t, em_mul(e, row, stride));
     }
-    emit_score_group(e, p, rows, nv, key, q, sum);
+    em_val row = em_add(e, em_param(e, 7), em_lshr(e, l.i, em_i64(e, 1)));
+    em_val fetch_step[] = {em_param(e, 9), em_param(e, 11)}, fetch_at[2];
+    row = em_imin(e, row, em_i64(e, ATT_NV * p->lanes));
+    for (int i = 0; i < 2; i++)
+        fetch_at[i] = em_at_bytes(e, em_param(e, 8 + 2 * i), em_mul(e, row, fetch_step[i]));
+    emit_score_group(e, p, rows, nv, key, q, fetch_at, fetch_step, sum);
     em_val out = em_at(e, s, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
     for (int v = 0; v < nv; v++) {
         em_val top = vector_at(e, p, max_at, 0, v), m = p->a->score ? NULL : load_vector(e, p, top);
