@@ -95,6 +95,10 @@ sn_tensor sn_span_remember(const sn_span *s, sn_tensor x, const char *name) {
 static const struct {
     const char *name, *text;
 } presets[] = {
+    {"gpt2", GPT2(768, 12, 12)},
+    {"gpt2-medium", GPT2(1024, 24, 16)},
+    {"gpt2-large", GPT2(1280, 36, 20)},
+    {"gpt2-xl", GPT2(1600, 48, 25)},
     {"bert-base",
      "{\"model_type\": \"bert\", \"vocab_size\": 30522, \"max_position_embeddings\": 512, "
      "\"hidden_size\": 768, \"intermediate_size\": 3072, \"num_hidden_layers\": 12, "
@@ -103,10 +107,6 @@ static const struct {
      "{\"model_type\": \"edt\", \"vocab_size\": 32000, \"max_position_embeddings\": 512, "
      "\"d_model\": 512, \"ffn_dim\": 2048, \"encoder_layers\": 6, \"decoder_layers\": 6, "
      "\"attention_heads\": 8, \"positions\": \"sinusoid\"}"},
-    {"gpt2", GPT2(768, 12, 12)},
-    {"gpt2-medium", GPT2(1024, 24, 16)},
-    {"gpt2-large", GPT2(1280, 36, 20)},
-    {"gpt2-xl", GPT2(1600, 48, 25)},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
