@@ -68,6 +68,43 @@ __attribute__((target("avx512f"))) static float sum_avx512(const float *p, size_
 }
 #endif
 
+#if defined __x86_64__
+/* The same for other types: 8 f64, 32 bf16 pairs' halves or 64 int8 products an instruction. */
+__attribute__((target("avx512f"))) static float burst_f64(void) {
+    __m512d a[CHAINS], b = _mm512_set1_pd(0.999), c = _mm512_set1_pd(0.001);
+    for (int i = 0; i < CHAINS; i++) a[i] = _mm512_set1_pd(i);
+#define STEP(i) a[i] = _mm512_fmadd_pd(a[i], b, c);
+    BURST(STEP)
+#undef STEP
+    __m512d sum = a[0];
+    for (int i = 1; i < CHAINS; i++) sum = _mm512_add_pd(sum, a[i]);
+    return (float)_mm512_reduce_add_pd(sum);
+}
+
+__attribute__((target("avx512f,avx512bf16"))) static float burst_bf16(void) {
+    __m512 a[CHAINS];
+    __m512bh b = (__m512bh)_mm512_set1_epi32(0x3c003c00), c = (__m512bh)_mm512_set1_epi32(0x3c003c);
+    for (int i = 0; i < CHAINS; i++) a[i] = _mm512_set1_ps((float)i);
+#define STEP(i) a[i] = _mm512_dpbf16_ps(a[i], b, c);
+    BURST(STEP)
+#undef STEP
+    __m512 sum = a[0];
+    for (int i = 1; i < CHAINS; i++) sum = _mm512_add_ps(sum, a[i]);
+    return _mm512_reduce_add_ps(sum);
+}
+
+__attribute__((target("avx512f,avx512vnni"))) static float burst_int8(void) {
+    __m512i a[CHAINS], b = _mm512_set1_epi8(3), c = _mm512_set1_epi8(1);
+    for (int i = 0; i < CHAINS; i++) a[i] = _mm512_set1_epi32(i);
+#define STEP(i) a[i] = _mm512_dpbusd_epi32(a[i], b, c);
+    BURST(STEP)
+#undef STEP
+    __m512i sum = a[0];
+    for (int i = 1; i < CHAINS; i++) sum = _mm512_add_epi32(sum, a[i]);
+    return (float)_mm512_reduce_add_epi32(sum);
+}
+#endif
+
 static float burst_plain(void) {
     float a[CHAINS];
     for (int i = 0; i < CHAINS; i++) a[i] = (float)i;
@@ -105,9 +142,8 @@ static sum_fn *choose_sum(void) {
     return sum_plain;
 }
 
-double sn_probe_fma_peak(int threads, double seconds) {
-    int lanes;
-    burst_fn *burst = choose_burst(&lanes);
+/* products: of one instruction on one thread */
+static double run_bursts(burst_fn *burst, int products, int threads, double seconds) {
     double rate = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : rate)
     {
@@ -120,9 +156,61 @@ double sn_probe_fma_peak(int threads, double seconds) {
             t = sn_probe_now() - start;
         } while (t < seconds);
         (void)keep;
-        rate += (double)n * STEPS * CHAINS * 2 * lanes / t * 1e-9;
+        rate += (double)n * STEPS * CHAINS * 2 * products / t * 1e-9;
     }
     return rate;
+}
+
+double sn_probe_fma_peak(int threads, double seconds) {
+    int lanes;
+    burst_fn *burst = choose_burst(&lanes);
+    return run_bursts(burst, lanes, threads, seconds);
+}
+
+static const char *const peak_names[] = {"f32", "f64", "bf16", "int8"};
+
+const char *sn_probe_peak_name(int kind) {
+    bool known = kind >= 0 && kind < (int)(sizeof peak_names / sizeof *peak_names);
+    return known ? peak_names[kind] : NULL;
+}
+
+double sn_probe_peak(int kind, int threads, double seconds) {
+    if (kind == 0) return sn_probe_fma_peak(threads, seconds);
+#if defined __x86_64__
+    const struct {
+        burst_fn *burst;
+        int products;
+        bool has;
+    } wide[] = {
+        {burst_f64, 8, __builtin_cpu_supports("avx512f")},
+        {burst_bf16, 32, __builtin_cpu_supports("avx512bf16")},
+        {burst_int8, 64, __builtin_cpu_supports("avx512vnni")},
+    };
+    if (kind <= 3 && wide[kind - 1].has)
+        return run_bursts(wide[kind - 1].burst, wide[kind - 1].products, threads, seconds);
+#endif
+    return 0;
+}
+
+double sn_probe_stream(int threads, const void *src, size_t n_read, void *dst, size_t n_write) {
+    sum_fn *sum = choose_sum();
+    size_t both = (n_read < n_write ? n_read : n_write) / 64, more = n_read / 64 - both,
+           rest = n_write / 64 - both;
+    const char *from = src;
+    char *to = dst;
+    double start = sn_probe_now();
+#pragma omp parallel num_threads(threads)
+    {
+        size_t t = (size_t)omp_get_thread_num(), n = (size_t)omp_get_num_threads();
+        size_t lo = both * t / n * 64, hi = both * (t + 1) / n * 64;
+        if (hi > lo) memcpy(to + lo, from + lo, hi - lo);
+        lo = (both + more * t / n) * 64, hi = (both + more * (t + 1) / n) * 64;
+        volatile float keep = hi > lo ? sum((const float *)(from + lo), (hi - lo) / 4) : 0;
+        (void)keep;
+        lo = (both + rest * t / n) * 64, hi = (both + rest * (t + 1) / n) * 64;
+        if (hi > lo) memset(to + lo, 1, hi - lo);
+    }
+    return sn_probe_now() - start;
 }
 
 double sn_probe_read(int threads, const void *p, size_t bytes) {

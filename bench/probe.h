@@ -17,6 +17,15 @@ double sn_probe_read(int threads, const void *p, size_t bytes);
  * there is no memory. */
 double sn_probe_read_bandwidth(int threads, size_t bytes);
 
+/* Other element types of the multiply-add units, as named by sn_probe_peak_name ("f32", "f64",
+ * "bf16", "int8"): GFLOP/s (2 a product), 0 where the CPU has no instruction for it. */
+double sn_probe_peak(int kind, int threads, double seconds);
+const char *sn_probe_peak_name(int kind); /* NULL after the last */
+
+/* Seconds of streaming once: reads n_read bytes at src and writes n_write bytes at dst, every
+ * thread its part in order; what both have in common is a copy. */
+double sn_probe_stream(int threads, const void *src, size_t n_read, void *dst, size_t n_write);
+
 double sn_probe_now(void); /* seconds of a monotonic clock */
 
 #endif

@@ -48,6 +48,9 @@ sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name);
 /* A session's kernels report to `profile` from now on; NULL: no more. */
 void sn_session_set_profile(sn_session *s, sn_profile *profile);
 const sn_program *sn_session_program(const sn_session *s);
+/* Bytes of working memory that the session's runs have needed so far (temporaries, scratch of all
+ * threads), without weights, states, inputs and outputs. */
+size_t sn_session_workspace(const sn_session *s);
 
 /* The primitive behind an extern step; called by generated code with the session as host. */
 int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *dim);

@@ -567,6 +567,10 @@ const sn_program *sn_session_program(const sn_session *s) {
     return s->p;
 }
 
+size_t sn_session_workspace(const sn_session *s) {
+    return s->workspace.size;
+}
+
 void sn_session_set_profile(sn_session *s, sn_profile *profile) {
     s->profile = profile;
 }

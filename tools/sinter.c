@@ -14,6 +14,8 @@ static const struct {
     {"inspect", "what is in a model folder", cmd_inspect},
     {"explain", "which kernel every operation went to, what was fused, and what was not",
      cmd_explain},
+    {"bench", "measure kernels and models next to the machine's limits and other systems",
+     cmd_bench},
     {"opt", "run passes on a graph in text form", cmd_opt},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -1,0 +1,237 @@
+/* bench_mask.c: attention through the DSL under any mask or score. */
+#include "bench/benches.h"
+#include "bench/graph_case.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usual[] = "1,12,1024,64 1,32,2048,128 8,12,128,64";
+
+enum { DOCUMENT = 300, CHECKED_PRODUCTS = 100000000, MAX_TOKENS = 1 << 16 };
+
+typedef struct spec {
+    int64_t b, h, hk, t, d;
+    const struct variant *variant;
+    int64_t size; /* of a window or prefix */
+} spec;
+
+typedef struct variant {
+    const char *name;
+    bool sized; /* written NAME:N */
+    void (*args)(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T);
+    bool (*sees)(const spec *s, int64_t q, int64_t k); /* NULL: all */
+} variant;
+
+static void args_full(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)a, (void)m, (void)s, (void)T;
+}
+
+static void args_causal(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)m, (void)s, (void)T;
+    a->causal = true;
+}
+static bool sees_causal(const spec *s, int64_t q, int64_t k) {
+    (void)s;
+    return k <= q;
+}
+
+static void args_window(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)m, (void)T;
+    a->causal = true;
+    a->window = s->size;
+}
+static bool sees_window(const spec *s, int64_t q, int64_t k) {
+    return k <= q && q - s->size < k;
+}
+
+static sn_tensor mask_prefix(const sn_score_ctx *c) {
+    const spec *s = c->user;
+    return sn_or(sn_le(c->k, c->q), sn_lt(c->k, (double)s->size));
+}
+static void args_prefix(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)m, (void)T;
+    a->mask = mask_prefix;
+    a->user = s;
+}
+static bool sees_prefix(const spec *s, int64_t q, int64_t k) {
+    return k <= q || k < s->size;
+}
+
+/* Slopes 2^(-8 (h + 1) / H), as published. */
+static sn_tensor score_alibi(const sn_score_ctx *c) {
+    const spec *s = c->user;
+    sn_tensor h = sn_cast(sn_add(c->h, 1), SN_F32), far = sn_cast(sn_sub(c->k, c->q), SN_F32);
+    return sn_add(c->score, sn_mul(sn_exp2(sn_mul(h, -8.0 / (double)s->h)), far));
+}
+static void args_alibi(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)m, (void)T;
+    a->causal = true;
+    a->score = score_alibi;
+    a->user = s;
+}
+
+static sn_tensor score_softcap(const sn_score_ctx *c) {
+    return sn_mul(sn_tanh(sn_mul(c->score, 1.0 / 30)), 30);
+}
+static void args_softcap(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)m, (void)s, (void)T;
+    a->causal = true;
+    a->score = score_softcap;
+}
+
+static sn_tensor mask_documents(const sn_score_ctx *c) {
+    return sn_eq(sn_at(c->captured[0], c->q), sn_at(c->captured[0], c->k));
+}
+static void args_documents(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)s;
+    a->causal = true;
+    a->mask = mask_documents;
+    a->captured[0] = sn_input(m, "doc", SN_I32, T);
+}
+static bool sees_documents(const spec *s, int64_t q, int64_t k) {
+    (void)s;
+    return k <= q && q / DOCUMENT == k / DOCUMENT;
+}
+
+static const variant variants[] = {
+    {"full", false, args_full, NULL},
+    {"causal", false, args_causal, sees_causal},
+    {"window", true, args_window, sees_window},
+    {"prefix", true, args_prefix, sees_prefix},
+    {"alibi", false, args_alibi, sees_causal},
+    {"softcap", false, args_softcap, sees_causal},
+    {"documents", false, args_documents, sees_documents},
+};
+
+static sn_module *build(const void *p, sn_error *err) {
+    const spec *s = p;
+    sn_module *m = sn_module_new("attention");
+    if (!m) {
+        sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        return NULL;
+    }
+    sn_dim B = sn_symbol(m, "B", 1, 1 << 16), T = sn_symbol(m, "T", 1, MAX_TOKENS);
+    sn_entry_begin(m, "main");
+    sn_attention_args a = {.q = sn_input(m, "q", SN_F32, B, s->h, T, s->d),
+                           .k = sn_input(m, "k", SN_F32, B, s->hk, T, s->d),
+                           .v = sn_input(m, "v", SN_F32, B, s->hk, T, s->d)};
+    s->variant->args(&a, m, s, T);
+    sn_output("y", sn_attention_at(SN_HERE, &a));
+    if (sn_module_ok(m, err)) return m;
+    sn_module_free(m);
+    return NULL;
+}
+
+static double visible(const spec *s) {
+    if (!s->variant->sees) return (double)s->t * (double)s->t;
+    int64_t n = 0;
+    for (int64_t q = 0; q < s->t; q++)
+        for (int64_t k = 0; k < s->t; k++) n += s->variant->sees(s, q, k);
+    return (double)n;
+}
+
+static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *out,
+                     sn_error *err) {
+    char name[48], shape[64], request[256];
+    snprintf(name, sizeof name, "%s", s->variant->name);
+    if (s->variant->sized)
+        snprintf(name, sizeof name, "%s:%lld", s->variant->name, (long long)s->size);
+    if (s->hk == s->h)
+        snprintf(shape, sizeof shape, "%lld,%lld,%lld,%lld", (long long)s->b, (long long)s->h,
+                 (long long)s->t, (long long)s->d);
+    else
+        snprintf(shape, sizeof shape, "%lld,%lld,%lld,%lld,%lld", (long long)s->b, (long long)s->h,
+                 (long long)s->hk, (long long)s->t, (long long)s->d);
+    snprintf(request, sizeof request,
+             "{\"work\": \"attention\", \"mask\": \"%s\", \"size\": %lld, \"b\": %lld, "
+             "\"h\": %lld, \"hk\": %lld, \"t\": %lld, \"d\": %lld}",
+             s->variant->name, (long long)s->size, (long long)s->b, (long long)s->h,
+             (long long)s->hk, (long long)s->t, (long long)s->d);
+    int64_t checked = (int64_t)sqrt((double)CHECKED_PRODUCTS / (double)(2 * s->h * s->d));
+    checked = checked < 1 ? 1 : checked > s->t ? s->t : checked;
+    sn_bench_size size[] = {{"B", s->b, 1}, {"T", s->t, checked}};
+    sn_bench_graph g = {.kind = "attention",
+                        .name = name,
+                        .shape = shape,
+                        .build = build,
+                        .spec = s,
+                        .entry = "main",
+                        .size = size,
+                        .n_size = 2,
+                        .flop = 4 * (double)(s->b * s->h * s->d) * visible(s),
+                        .bytes = {-1, -1},
+                        .check = true};
+    return sn_bench_graph_run(o, &g, request, NULL, 0, out, err);
+}
+
+/* "window:256" -> variant and size. */
+static bool read_mask(spec *s, const char *text, size_t len, sn_error *err) {
+    const char *colon = memchr(text, ':', len);
+    size_t name = colon ? (size_t)(colon - text) : len;
+    s->variant = NULL;
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
+        if (strlen(variants[i].name) == name && !strncmp(variants[i].name, text, name))
+            s->variant = &variants[i];
+    if (!s->variant)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "there is no mask '%.*s'; there are: full, causal, window:N, prefix:N, "
+                       "alibi, softcap, documents",
+                       (int)len, text);
+    if (s->variant->sized != (colon != NULL))
+        return sn_fail(err, SN_ERR_USAGE,
+                       s->variant->sized ? "mask '%.*s' needs a size, as window:256"
+                                         : "mask '%.*s' takes no size",
+                       (int)len, text);
+    if (!colon) return true;
+    char *end;
+    s->size = strtoll(colon + 1, &end, 10);
+    if (end != text + len || s->size < 1 || s->size > MAX_TOKENS)
+        return sn_fail(err, SN_ERR_USAGE, "mask '%.*s': its size is a number from 1 to %d",
+                       (int)len, text, MAX_TOKENS);
+    return true;
+}
+
+static bool read_shape(spec *s, const char **text, sn_error *err) {
+    long long n[5] = {0};
+    const char *p = *text;
+    int count = 0;
+    bool ok = true;
+    while (ok && count < 5) {
+        char *end;
+        n[count] = strtoll(p, &end, 10);
+        ok = end > p && n[count] >= 1 && n[count] <= MAX_TOKENS;
+        count++;
+        p = end;
+        if (*p != ',') break;
+        p++;
+    }
+    ok = ok && count >= 4 && (!*p || *p == ' ');
+    if (ok && count == 4)
+        *s = (spec){.b = n[0], .h = n[1], .hk = n[1], .t = n[2], .d = n[3]};
+    else if (ok)
+        *s = (spec){.b = n[0], .h = n[1], .hk = n[2], .t = n[3], .d = n[4]};
+    if (!ok || s->h % s->hk)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "shape '%s': write B,H,T,D or B,H,HK,T,D, each at least 1, HK a divisor "
+                       "of H",
+                       *text);
+    while (*p == ' ') p++;
+    *text = p;
+    return true;
+}
+
+bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *shapes,
+                    sn_bench_report *out, sn_error *err) {
+    const char *p = shapes ? shapes : usual;
+    while (*p) {
+        spec s;
+        if (!read_shape(&s, &p, err)) return false;
+        for (const char *m = masks; *m;) {
+            size_t len = strcspn(m, ",");
+            if (!read_mask(&s, m, len, err) || !run_spec(o, &s, out, err)) return false;
+            m += len + (m[len] == ',');
+        }
+    }
+    return true;
+}

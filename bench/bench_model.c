@@ -1,0 +1,136 @@
+/* bench_model.c: whole models with random weights: all logits of a text, or decode steps. */
+#include "bench/benches.h"
+#include "bench/graph_case.h"
+#include "frontend/models.h"
+#include "ir/ir.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { CHECKED_PRODUCTS = 400000000, MOST_CHECKED = 400000000 /* parameters */ };
+
+typedef struct spec {
+    const char *model;
+    int64_t batch, tokens;
+    bool decode;
+} spec;
+
+static sn_config *open_config(const char *model, sn_error *err) {
+    const char *text = sn_model_preset(model);
+    if (text) return sn_config_parse(model, text, strlen(text), err);
+    struct stat st;
+    char path[1024];
+    snprintf(path, sizeof path, "%s/config.json", model);
+    if (!stat(path, &st)) return sn_config_open(path, err);
+    char names[256] = "";
+    for (size_t at = 0, i = 0; sn_model_preset_name((int)i) && at < sizeof names; i++)
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "",
+                               sn_model_preset_name((int)i));
+    sn_fail(err, SN_ERR_USAGE, "'%s' is neither a folder with a config.json nor a preset (%s)",
+            model, names);
+    return NULL;
+}
+
+static bool build_model(const spec *s, sn_model *m, sn_error *err) {
+    sn_config *c = open_config(s->model, err);
+    if (!c) return false;
+    sn_model_options mo = {.entries = s->decode ? SN_CACHED : SN_FORWARD, .batch = s->batch};
+    bool ok = sn_model_build(c, &mo, m, err);
+    sn_config_free(c);
+    return ok;
+}
+
+static sn_module *build(const void *p, sn_error *err) {
+    sn_model m;
+    return build_model(p, &m, err) ? m.module : NULL;
+}
+
+static int64_t parameters_of(sn_module *m) {
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
+        const sn_node *n = sn_module_node(m, i);
+        int64_t count = 1;
+        for (int a = 0; a < n->rank; a++) count *= n->shape[a];
+        if (n->op == SN_OP_param) sum += count;
+    }
+    return sum;
+}
+
+/* Operations; of causal attention the visible half. */
+static double operations_of(const spec *s, const sn_model *m) {
+    int64_t symbol[16] = {0};
+    const struct {
+        const char *name;
+        int64_t value;
+    } sizes[] = {{"B", s->batch}, {"T", s->tokens}, {"P", s->tokens}};
+    for (int i = 0; i < 3; i++) {
+        int at = sn_symbol_find(m->module, sizes[i].name);
+        if (at >= 0 && at < 16) symbol[at] = sizes[i].value;
+    }
+    double weights, others, t = (double)s->tokens;
+    sn_bench_count(m->module, s->decode ? "decode" : "forward", symbol, &weights, &others);
+    return weights + others * (s->decode ? 1 : (t + 1) / (2 * t));
+}
+
+static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *out,
+                     sn_error *err) {
+    sn_model m;
+    if (!build_model(s, &m, err)) return false;
+    int64_t parameters = parameters_of(m.module), most = m.context - s->decode;
+    double flop = operations_of(s, &m);
+    sn_module_free(m.module);
+    if (s->tokens > most)
+        return sn_fail(err, SN_ERR_USAGE, "%lld tokens are more than %s has room for (%lld)",
+                       (long long)s->tokens, s->model, (long long)most);
+    const char *slash = strrchr(s->model, '/'), *base = slash && slash[1] ? slash + 1 : s->model;
+    char name[48], shape[64], request[256];
+    snprintf(name, sizeof name, "%.30s %s", base, s->decode ? "decode" : "forward");
+    snprintf(shape, sizeof shape, s->decode ? "%lldx1 after %lld" : "%lldx%lld",
+             (long long)s->batch, (long long)s->tokens);
+    snprintf(request, sizeof request,
+             "{\"work\": \"model\", \"name\": \"%.30s\", \"batch\": %lld, \"tokens\": %lld, "
+             "\"past\": %lld, \"decode\": %s}",
+             base, (long long)s->batch, (long long)(s->decode ? 1 : s->tokens),
+             (long long)(s->decode ? s->tokens : 0), s->decode ? "true" : "false");
+    int64_t checked = CHECKED_PRODUCTS / (parameters + 1);
+    checked = checked < 2 ? 2 : checked > s->tokens ? s->tokens : checked;
+    sn_bench_size size[] = {{"B", s->batch, 1},
+                            {"T", s->tokens, checked},
+                            {"P", s->tokens, s->tokens < 3 ? s->tokens : 3}};
+    if (!s->decode) size[2] = (sn_bench_size){"none", 0, 0};
+    if (s->decode) size[0].name = size[1].name = "none";
+    sn_bench_graph g = {.kind = "model",
+                        .name = name,
+                        .shape = shape,
+                        .build = build,
+                        .spec = s,
+                        .entry = s->decode ? "decode" : "forward",
+                        .size = size,
+                        .n_size = 3,
+                        .id_limit = m.vocab,
+                        .flop = flop,
+                        .bytes = {-1, -1},
+                        .tokens = (double)(s->batch * (s->decode ? 1 : s->tokens)),
+                        .check = parameters <= MOST_CHECKED};
+    if (!g.check && o->check)
+        sn_bench_note(out, "%s has too many parameters for the evaluator: errors not measured",
+                      base);
+    return sn_bench_graph_run(o, &g, request, NULL, 0, out, err);
+}
+
+bool sn_bench_models(const sn_bench_options *o, const char *model, const char *tokens,
+                     int64_t batch, bool decode, sn_bench_report *out, sn_error *err) {
+    const char *p = tokens ? tokens : decode ? "64,512" : "64,256,1024";
+    for (bool more = true; more;) {
+        char *end;
+        long long n = strtoll(p, &end, 10);
+        if (end == p || n < 1 || (*end && *end != ',') || (*end && !end[1]))
+            return sn_fail(err, SN_ERR_USAGE, "--tokens is '%s'; write numbers, as 64,256", p);
+        spec s = {.model = model, .batch = batch, .tokens = n, .decode = decode};
+        if (!run_spec(o, &s, out, err)) return false;
+        more = *end == ',';
+        p = end + 1;
+    }
+    return true;
+}

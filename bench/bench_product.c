@@ -1,0 +1,184 @@
+/* bench_product.c: matrix products through the DSL, next to oneDNN with packed weights. */
+#include "bench/benches.h"
+#include "bench/graph_case.h"
+#include "bench/probe.h"
+#include "codegen/onednn.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usual[] =
+    "1024,3072,768 1024,768,3072 1024,768,768 1024,50257,768 4096,4096,4096 128,768,768 "
+    "64,768,768 64,50257,768 1,768,3072 1,3072,768";
+
+enum {
+    SKINNY = 16, /* up to so many rows the weights come from memory: */
+    ROTATE = 1 << 30,
+    MOST_COPIES = 256,            /* bytes of weights to go through, and matrices */
+    CHECKED_PRODUCTS = 100000000, /* of the reduced problem */
+};
+
+typedef struct product {
+    int64_t m, n, k, copies; /* copies of the weights, used in turn */
+} product;
+
+static sn_tensor build_copies(sn_module *m, const product *p) {
+    sn_tensor x = sn_input(m, "x", SN_F32, p->copies, p->m, p->k),
+              *y = calloc((size_t)p->copies + 1, sizeof *y), all;
+    if (!y) return NULL;
+    for (int64_t i = 0; i < p->copies; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "weight.%lld", (long long)i);
+        y[i] = sn_linear(sn_index(x, 0, i), sn_param(m, name, SN_F32, p->n, p->k), NULL);
+    }
+    all = sn_stack_at(SN_HERE, 0, y);
+    free(y);
+    return all;
+}
+
+static sn_module *build(const void *spec, sn_error *err) {
+    const product *p = spec;
+    sn_module *m = sn_module_new("gemm");
+    if (!m) {
+        sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        return NULL;
+    }
+    sn_entry_begin(m, "main");
+    sn_tensor y;
+    if (p->copies > 1)
+        y = build_copies(m, p);
+    else {
+        sn_dim M = sn_symbol(m, "M", 1, 1 << 24);
+        y = sn_linear(sn_input(m, "x", SN_F32, M, p->k), sn_param(m, "weight", SN_F32, p->n, p->k),
+                      NULL);
+    }
+    if (y) sn_output("y", y);
+    if (y && sn_module_ok(m, err)) return m;
+    sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    sn_module_free(m);
+    return NULL;
+}
+
+/* ---- oneDNN with packed weights ---- */
+
+typedef struct rival {
+    sn_dnnl *dnnl;
+    sn_dnnl_matmul s;
+    float *x, *y;
+    char *packed;
+    size_t bytes;
+    int64_t copies;
+} rival;
+
+static void close_rival(rival *r) {
+    if (r->dnnl) sn_dnnl_destroy(r->dnnl);
+    free(r->x);
+    free(r->y);
+    free(r->packed);
+}
+
+static bool open_rival(rival *r, const product *p, sn_error *err) {
+    *r = (rival){.copies = p->copies,
+                 .s = {.m = p->m,
+                       .n = p->n,
+                       .k = p->k,
+                       .a_row = p->k,
+                       .a_col = 1,
+                       .b_row = 1,
+                       .b_col = p->k,
+                       .c_row = p->n,
+                       .c_col = 1,
+                       .packed = 1}};
+    r->dnnl = sn_dnnl_create(err);
+    int64_t bytes = r->dnnl ? sn_dnnl_packed_bytes(r->dnnl, &r->s, err) : -1;
+    if (bytes < 0) return false;
+    size_t weights = (size_t)(p->n * p->k) * sizeof(float);
+    r->bytes = ((size_t)bytes + 63) / 64 * 64;
+    r->x = aligned_alloc(64, (size_t)(p->m * p->k) * sizeof(float) / 64 * 64 + 64);
+    r->y = aligned_alloc(64, (size_t)(p->m * p->n) * sizeof(float) / 64 * 64 + 64);
+    r->packed = aligned_alloc(64, r->bytes * (size_t)p->copies + 64);
+    float *w = malloc(weights);
+    bool ok = (r->x && r->y && r->packed && w) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (int64_t i = 0; ok && i < p->n * p->k; i++) w[i] = (float)(i * 7919 % 1000) / 1000 - 0.5f;
+    for (int64_t i = 0; ok && i < p->m * p->k; i++) r->x[i] = (float)(i % 997) / 997 - 0.5f;
+    for (int64_t i = 0; ok && i < p->copies; i++)
+        ok = sn_dnnl_pack(r->dnnl, &r->s, w, r->packed + r->bytes * (size_t)i, err);
+    free(w);
+    return ok;
+}
+
+static bool time_rival(void *ctx, int repeats, double *seconds, sn_error *err) {
+    rival *r = ctx;
+    double start = 0;
+    for (int i = -1; i < repeats; i++) {
+        if (i == 0) start = sn_probe_now();
+        for (int64_t j = 0; j < r->copies; j++)
+            if (!sn_dnnl_run_matmul(r->dnnl, &r->s, r->x, r->packed + r->bytes * (size_t)j, NULL,
+                                    r->y, err))
+                return false;
+    }
+    *seconds = (sn_probe_now() - start) / repeats;
+    return true;
+}
+
+/* ---- shapes ---- */
+
+static bool run_product(const sn_bench_options *o, product p, sn_bench_report *out, sn_error *err) {
+    double weight = (double)p.n * (double)p.k * sizeof(float);
+    p.copies = p.m <= SKINNY ? (int64_t)(ROTATE / weight) + 1 : 1;
+    if (p.copies > MOST_COPIES) p.copies = MOST_COPIES;
+    char shape[64], request[256];
+    snprintf(shape, sizeof shape, "%lld,%lld,%lld", (long long)p.m, (long long)p.n, (long long)p.k);
+    snprintf(request, sizeof request,
+             "{\"work\": \"gemm\", \"m\": %lld, \"n\": %lld, \"k\": %lld, \"copies\": %lld}",
+             (long long)p.m, (long long)p.n, (long long)p.k, (long long)p.copies);
+    int64_t checked = CHECKED_PRODUCTS / (p.n * p.k);
+    checked = checked < 1 ? 1 : checked > p.m ? p.m : checked;
+    sn_bench_size size = {"M", p.m, checked};
+    double m = (double)p.m, n = (double)p.n, k = (double)p.k;
+    sn_bench_graph g = {.kind = "gemm",
+                        .name = p.copies > 1 ? "product, weights in memory" : "product",
+                        .shape = shape,
+                        .build = build,
+                        .spec = &p,
+                        .entry = "main",
+                        .size = &size,
+                        .n_size = p.copies > 1 ? 0 : 1,
+                        .flop = 2 * m * n * k,
+                        .bytes = {4 * (n * k + m * k), 4 * m * n},
+                        .runs = (double)p.copies,
+                        .check = p.copies == 1};
+    rival r;
+    sn_error own = {0};
+    sn_bench_progress(o, "gemm %s: packing for oneDNN", shape);
+    bool has = open_rival(&r, &p, &own);
+    if (!has) sn_bench_note(out, "oneDNN with packed weights: %s", own.message);
+    sn_bench_entrant e = {.level = -1,
+                          .backend = "onednn-packed",
+                          .time = time_rival,
+                          .ctx = &r,
+                          .rel_rms = NAN,
+                          .max_ulp = NAN,
+                          .max_rel = NAN};
+    snprintf(e.setup, sizeof e.setup, "oneDNN %s, weights in its own layout", sn_dnnl_version());
+    bool ok = sn_bench_graph_run(o, &g, request, &e, has, out, err);
+    close_rival(&r);
+    return ok;
+}
+
+bool sn_bench_gemms(const sn_bench_options *o, const char *shapes, sn_bench_report *out,
+                    sn_error *err) {
+    const char *p = shapes ? shapes : usual;
+    while (*p) {
+        long long m, n, k;
+        int used = 0;
+        if (sscanf(p, "%lld,%lld,%lld%n", &m, &n, &k, &used) != 3 || m < 1 || n < 1 || k < 1 ||
+            m > 1 << 20 || n > 1 << 20 || k > 1 << 20 || (p[used] && p[used] != ' '))
+            return sn_fail(err, SN_ERR_USAGE, "shape '%s': write M,N,K, each at least 1", p);
+        if (!run_product(o, (product){m, n, k, 1}, out, err)) return false;
+        for (p += used; *p == ' '; p++) {
+        }
+    }
+    return true;
+}

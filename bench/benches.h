@@ -1,0 +1,33 @@
+/* benches.h: what `sinter bench` can measure: one function a kind; each adds its records. */
+#ifndef SN_BENCHES_H
+#define SN_BENCHES_H
+
+#include "bench/measure.h"
+
+/* f32, f64, bf16 and int8 multiply-add peaks, on one thread and on all; read and copy bandwidth
+ * from L2, L3 and memory. */
+bool sn_bench_roofline(const sn_bench_options *o, sn_bench_report *out, sn_error *err);
+
+/* Kernels by name (NULL: all of kernels.def). Other sizes: "ROWSxWIDTH" or NULL. */
+bool sn_bench_kernels(const sn_bench_options *o, const char *names, const char *shape,
+                      sn_bench_report *out, sn_error *err);
+const char *sn_bench_kernel_name(int i); /* NULL after the last */
+
+/* y [M, N] = x [M, K] w [N, K]^T through the DSL, next to oneDNN with packed weights. shapes:
+ * "M,N,K M,N,K …", NULL: the usual ones. Up to 16 rows the weights are rotated over 1 GiB. */
+bool sn_bench_gemms(const sn_bench_options *o, const char *shapes, sn_bench_report *out,
+                    sn_error *err);
+
+/* Attention through the DSL. masks: full, causal, window:N, prefix:N, alibi, softcap, documents
+ * with commas between; shapes: "B,H,T,D B,H,T,D …" (B,H,HK,T,D with fewer key heads); NULL: the
+ * usual. */
+bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *shapes,
+                    sn_bench_report *out, sn_error *err);
+
+/* A whole model, all logits of `tokens` tokens ("64,256,1024"), or decode steps after so many
+ * cached tokens. model: a preset, or a folder with a config.json (its sizes are taken, weights are
+ * random). */
+bool sn_bench_models(const sn_bench_options *o, const char *model, const char *tokens,
+                     int64_t batch, bool decode, sn_bench_report *out, sn_error *err);
+
+#endif

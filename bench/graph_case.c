@@ -1,0 +1,444 @@
+/* graph_case.c: compiles a graph for every level and back end, binds random data, compares results
+ * with the evaluator, and hands the variants to the rounds of measure.c. */
+#include "bench/graph_case.h"
+#include "bench/peers.h"
+#include "bench/probe.h"
+#include "codegen/program.h"
+#include "ir/ir.h"
+#include "runtime/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_VARIANTS = 24, MAX_LEAVES = 1024, MAX_IO = 32, MAX_SYMBOLS = 16, DOCUMENT = 300 };
+
+typedef struct leaf {
+    sn_arg_binding arg; /* shape and data are this file's */
+    int64_t shape[SN_MAX_RANK], n;
+} leaf;
+
+/* What a run needs at one choice of sizes. */
+typedef struct problem {
+    int64_t symbol[MAX_SYMBOLS];
+    leaf in[MAX_IO], out[MAX_IO];
+    int n_in, n_out;
+    int64_t dim[MAX_SYMBOLS];
+    sn_arg_binding in_arg[MAX_IO + MAX_SYMBOLS], out_arg[MAX_IO];
+    int n_in_arg;
+} problem;
+
+typedef struct graph_case graph_case;
+typedef struct variant {
+    const graph_case *c;
+    sn_module *m;
+    sn_program *program;
+    sn_session *session;
+} variant;
+
+struct graph_case {
+    const sn_bench_options *o;
+    const sn_bench_graph *g;
+    sn_module *ref; /* never compiled: shapes and the evaluator */
+    leaf *param;
+    int n_param;
+    sn_arg_binding *param_arg;
+    problem timed, checked;
+    double *want[MAX_IO]; /* the evaluator's results of the reduced problem */
+    variant variant[MAX_VARIANTS];
+    sn_bench_entrant entrant[MAX_VARIANTS + SN_BENCH_MAX_PEERS];
+    int n_variant, n;
+};
+
+/* ---- data ---- */
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), k = strlen(end);
+    return n >= k && !strcmp(s + n - k, end);
+}
+
+/* Matrices so that results keep the size of their operands; gains near 1, biases near 0. */
+static void fill_floats(const leaf *l, float *p, bool param, int stream) {
+    float width = 1, centre = 0;
+    if (param && l->arg.rank >= 2) width = (float)sqrt(3.0 / (double)l->shape[l->arg.rank - 1]);
+    if (param && l->arg.rank < 2) {
+        width = 0.1f;
+        centre = ends_with(l->arg.name, "bias") ? 0 : 1;
+    }
+    enum { PIECE = 1 << 16 };
+    int64_t pieces = (l->n + PIECE - 1) / PIECE;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < pieces; i++) {
+        int64_t at = i * PIECE, count = l->n - at < PIECE ? l->n - at : PIECE;
+        sn_rng rng = {
+            .seed = 1, .index = (uint64_t)at, .stream = SN_STREAM_INIT, .step = (uint32_t)stream};
+        sn_rng_fill_uniform(&rng, centre - width, centre + width, p + at, (size_t)count);
+    }
+}
+
+static void fill_integers(const leaf *l, int32_t *p, int64_t limit) {
+    uint32_t x = 12345;
+    bool pos = ends_with(l->arg.name, "pos"), doc = ends_with(l->arg.name, "doc");
+    for (int64_t i = 0; i < l->n; i++) {
+        x = x * 1664525u + 1013904223u;
+        int64_t v = pos ? i : doc ? i / DOCUMENT : (int64_t)((x >> 8) % (uint64_t)limit);
+        p[i] = (int32_t)v;
+    }
+}
+
+static bool make_leaf(leaf *l, const char *name, const sn_node *n, const int64_t *symbol,
+                      sn_error *err) {
+    l->n = 1;
+    for (int a = 0; a < n->rank; a++) l->n *= l->shape[a] = sn_dim_eval(n->m, n->shape[a], symbol);
+    sn_dtype t = (sn_dtype)n->dtype;
+    size_t bytes = (size_t)l->n * sn_dtype_size(t);
+    void *data = aligned_alloc(64, (bytes + 64) / 64 * 64);
+    if (!data)
+        return sn_fail(err, SN_ERR_MEMORY, "out of memory: the bench needs %zu MB for '%s'",
+                       bytes >> 20, name);
+    memset(data, 0, bytes);
+    l->arg = (sn_arg_binding){name, t, n->rank, l->shape, data};
+    return true;
+}
+
+static bool fill_leaf(graph_case *c, leaf *l, bool param, int stream, sn_error *err) {
+    if (l->arg.dtype == SN_F32) {
+        fill_floats(l, l->arg.data, param, stream);
+        return true;
+    }
+    if (l->arg.dtype == SN_I32) {
+        fill_integers(l, l->arg.data, c->g->id_limit > 0 ? c->g->id_limit : 1);
+        return true;
+    }
+    return sn_fail(err, SN_ERR_INTERNAL, "bench: '%s' is neither f32 nor i32", l->arg.name);
+}
+
+static bool make_params(graph_case *c, sn_order order, sn_error *err) {
+    c->param = calloc((size_t)order.n + 1, sizeof *c->param);
+    c->param_arg = calloc((size_t)order.n + 1, sizeof *c->param_arg);
+    if (!c->param || !c->param_arg) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        if (n->op != SN_OP_param) continue;
+        leaf *l = &c->param[c->n_param++];
+        if (!make_leaf(l, sn_attr_str(n, SN_A_name, ""), n, NULL, err) ||
+            !fill_leaf(c, l, true, 1 + c->n_param, err))
+            return false;
+        c->param_arg[c->n_param - 1] = l->arg;
+    }
+    return true;
+}
+
+static bool make_problem(graph_case *c, problem *p, bool checked, sn_order order, sn_error *err) {
+    const sn_bench_graph *g = c->g;
+    for (int i = 0; i < g->n_size; i++) {
+        int s = sn_symbol_find(c->ref, g->size[i].name);
+        int64_t v = checked ? g->size[i].checked : g->size[i].timed;
+        if (s < 0 || s >= MAX_SYMBOLS) continue; /* this entry has none of that name */
+        p->symbol[s] = p->dim[i] = v;
+    }
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        if (n->op != SN_OP_input) continue;
+        if (p->n_in == MAX_IO) return sn_fail(err, SN_ERR_INTERNAL, "bench: too many inputs");
+        leaf *l = &p->in[p->n_in++];
+        if (!make_leaf(l, sn_attr_str(n, SN_A_name, ""), n, p->symbol, err) ||
+            !fill_leaf(c, l, false, 1000 + p->n_in, err))
+            return false;
+        p->in_arg[p->n_in - 1] = l->arg;
+    }
+    p->n_in_arg = p->n_in;
+    for (int i = 0; i < g->n_size; i++)
+        if (sn_symbol_find(c->ref, g->size[i].name) >= 0)
+            p->in_arg[p->n_in_arg++] =
+                (sn_arg_binding){.name = g->size[i].name, .dtype = SN_I64, .data = &p->dim[i]};
+    const sn_entry *e = sn_entry_get(c->ref, g->entry);
+    for (int i = 0; i < e->n_output && i < MAX_IO; i++) {
+        if (!make_leaf(&p->out[p->n_out++], e->output[i].name, e->output[i].node, p->symbol, err))
+            return false;
+        p->out_arg[i] = p->out[i].arg;
+    }
+    return true;
+}
+
+static void free_problem(problem *p) {
+    for (int i = 0; i < p->n_in; i++) free(p->in[i].arg.data);
+    for (int i = 0; i < p->n_out; i++) free(p->out[i].arg.data);
+}
+
+/* ---- counting ---- */
+
+/* Bytes that must move: inputs, parameters and caches once, results once. A table that is only
+ * looked up counts with the rows taken. */
+static void count_bytes(const graph_case *c, sn_order order, double *read, double *write) {
+    *read = *write = 0;
+    for (int i = 0; i < c->timed.n_out; i++)
+        *write += (double)c->timed.out[i].n * (double)sn_dtype_size(c->timed.out[i].arg.dtype);
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        if (n->op != SN_OP_param && n->op != SN_OP_input && n->op != SN_OP_state) continue;
+        double whole = (double)sn_dtype_size((sn_dtype)n->dtype), rows = 0;
+        for (int a = 0; a < n->rank; a++)
+            whole *= (double)sn_dim_eval(n->m, n->shape[a], c->timed.symbol);
+        if (n->op == SN_OP_state) { /* a cache [.., capacity, d]: the part in use */
+            int past = sn_symbol_find(n->m, "P");
+            if (past >= 0 && n->rank >= 2)
+                whole *= (double)(c->timed.symbol[past] + 1) / (double)n->shape[n->rank - 2];
+            *read += whole;
+            continue;
+        }
+        bool looked_up = true;
+        for (int j = i + 1; j < order.n; j++) {
+            const sn_node *user = order.node[j];
+            for (int k = 0; k < user->n_in; k++) {
+                if (user->in[k] != n) continue;
+                looked_up &= k == 0 && (user->op == SN_OP_embedding || user->op == SN_OP_gather);
+                double taken = (double)sn_dtype_size((sn_dtype)user->dtype);
+                for (int a = 0; a < user->rank; a++)
+                    taken *= (double)sn_dim_eval(n->m, user->shape[a], c->timed.symbol);
+                rows += taken;
+            }
+        }
+        *read += looked_up && rows < whole ? rows : whole;
+    }
+}
+
+typedef struct counter {
+    const int64_t *symbol;
+    bool *seen;
+    double weights, others;
+} counter;
+
+static bool is_weight(const sn_node *n) {
+    while (n->n_in == 1 && (sn_ops[n->op].flags & SN_OPF_VIEW)) n = n->in[0];
+    return n->op == SN_OP_param;
+}
+
+static void count_node(counter *c, const sn_node *n) {
+    if (c->seen[n->id]) return;
+    c->seen[n->id] = true;
+    if (n->meaning) {
+        count_node(c, n->meaning);
+        return;
+    }
+    for (int i = 0; i < n->n_in; i++) count_node(c, n->in[i]);
+    if (n->op != SN_OP_dot) return;
+    double flop = 2;
+    for (int a = 0; a < n->rank; a++) flop *= (double)sn_dim_eval(n->m, n->shape[a], c->symbol);
+    const sn_attr *k = sn_attr_get(n, SN_A_contract_a);
+    for (int i = 0; k && i < k->n; i++)
+        flop *= (double)sn_dim_eval(n->m, n->in[0]->shape[k->v[i]], c->symbol);
+    if (is_weight(n->in[0]) || is_weight(n->in[1]))
+        c->weights += flop;
+    else
+        c->others += flop;
+}
+
+void sn_bench_count(sn_module *m, const char *entry, const int64_t *symbol, double *weights,
+                    double *others) {
+    counter c = {.symbol = symbol, .seen = calloc(sn_module_node_count(m), 1)};
+    const sn_entry *e = sn_entry_get(m, entry);
+    for (int i = 0; c.seen && e && i < e->n_output; i++) count_node(&c, e->output[i].node);
+    *weights = c.weights;
+    *others = c.others;
+    free(c.seen);
+}
+
+/* ---- errors ---- */
+
+static bool evaluate(graph_case *c, sn_order order, sn_error *err) {
+    sn_eval *ev = sn_eval_new(c->ref, c->checked.symbol);
+    if (!ev) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    bool ok = true;
+    for (int i = 0; i < c->n_param && ok; i++)
+        ok = sn_eval_bind(ev, c->param[i].arg.name, c->param[i].arg.data,
+                          (size_t)c->param[i].n * sn_dtype_size(c->param[i].arg.dtype));
+    for (int i = 0; i < c->checked.n_in && ok; i++) {
+        const leaf *l = &c->checked.in[i];
+        ok = sn_eval_bind(ev, l->arg.name, l->arg.data, (size_t)l->n * sn_dtype_size(l->arg.dtype));
+    }
+    for (int i = 0; i < order.n && ok; i++) { /* states are zero */
+        if (order.node[i]->op != SN_OP_state) continue;
+        leaf l = {0};
+        const char *name = sn_attr_str(order.node[i], SN_A_name, "");
+        ok = make_leaf(&l, name, order.node[i], c->checked.symbol, err) &&
+             sn_eval_bind(ev, name, l.arg.data, (size_t)l.n * sn_dtype_size(l.arg.dtype));
+        free(l.arg.data);
+    }
+    const sn_entry *e = sn_entry_get(c->ref, c->g->entry);
+    for (int i = 0; i < c->checked.n_out && ok; i++) {
+        const sn_value *v = sn_eval_node(ev, e->output[i].node);
+        c->want[i] = v ? malloc(sizeof(double) * (size_t)(v->n + 1)) : NULL;
+        ok = c->want[i] != NULL;
+        if (ok) memcpy(c->want[i], v->data, sizeof(double) * (size_t)v->n);
+    }
+    sn_eval_free(ev);
+    if (!ok)
+        sn_fail(err, SN_ERR_INTERNAL, "bench: the evaluator: %s",
+                sn_module_error(c->ref)->code ? sn_module_error(c->ref)->message
+                                              : "cannot bind its inputs");
+    return ok;
+}
+
+/* One unit in the last place of f32 at x. */
+static double ulp_at(double x) {
+    int e = x == 0 ? -126 : ilogb(x);
+    return ldexp(1, (e < -126 ? -126 : e) - 23);
+}
+
+static void compare(const graph_case *c, sn_bench_entrant *e) {
+    double diff = 0, size = 0, worst = 0, ulp = 0, count = 0;
+    for (int o = 0; o < c->checked.n_out; o++) {
+        const leaf *l = &c->checked.out[o];
+        if (l->arg.dtype != SN_F32) continue;
+        const float *got = l->arg.data;
+        for (int64_t i = 0; i < l->n; i++) {
+            double want = c->want[o][i], d = fabs((double)got[i] - want);
+            if (isnan(want) && isnan((double)got[i])) continue;
+            if (!(d <= 0) && !(d > 0)) d = INFINITY;
+            diff += d * d, size += want * want, count++;
+            worst = fmax(worst, d);
+            ulp = fmax(ulp, d / ulp_at(want));
+        }
+    }
+    e->rel_rms = sqrt(diff / (size > 0 ? size : 1));
+    e->max_rel = worst / sqrt(size > 0 ? size / count : 1);
+    e->max_ulp = ulp;
+}
+
+/* ---- variants ---- */
+
+static bool run_variant(const variant *v, const problem *p, sn_error *err) {
+    return sn_run(v->session, v->c->g->entry, p->in_arg, p->n_in_arg, p->out_arg, p->n_out, err);
+}
+
+static bool time_variant(void *ctx, int repeats, double *seconds, sn_error *err) {
+    const variant *v = ctx;
+    if (!run_variant(v, &v->c->timed, err)) return false;
+    double start = sn_probe_now();
+    for (int i = 0; i < repeats; i++)
+        if (!run_variant(v, &v->c->timed, err)) return false;
+    *seconds = (sn_probe_now() - start) / repeats;
+    return true;
+}
+
+static size_t workspace_of(const void *ctx) {
+    return sn_session_workspace(((const variant *)ctx)->session);
+}
+
+static bool check_variant(graph_case *c, variant *v, sn_bench_entrant *e, sn_error *err) {
+    e->rel_rms = e->max_ulp = e->max_rel = NAN;
+    if (!c->g->check || !c->o->check) return true;
+    if (!run_variant(v, &c->checked, err)) return false;
+    sn_session_reset(v->session);
+    compare(c, e);
+    size_t at = 0;
+    for (int i = 0; i < c->g->n_size && at < sizeof e->checked; i++)
+        at += (size_t)snprintf(e->checked + at, sizeof e->checked - at, "%s%s=%lld", i ? " " : "",
+                               c->g->size[i].name, (long long)c->g->size[i].checked);
+    return true;
+}
+
+static bool add_variant(graph_case *c, int level, const char *backend, sn_error *err) {
+    if (c->n_variant == MAX_VARIANTS)
+        return sn_fail(err, SN_ERR_USAGE, "bench: more than %d levels and back ends", MAX_VARIANTS);
+    variant *v = &c->variant[c->n_variant];
+    sn_bench_entrant *e = &c->entrant[c->n];
+    *v = (variant){.c = c, .m = c->g->build(c->g->spec, err)};
+    c->n_variant++;
+    sn_options o = sn_options_default();
+    o.level = level;
+    o.backend = backend;
+    o.threads = sn_bench_threads(c->o);
+    o.target = c->o->target;
+    o.cache_dir = c->o->cache_dir;
+    sn_bench_progress(c->o, "%s %s %s: compiling %s level %d", c->g->kind, c->g->name, c->g->shape,
+                      backend, level);
+    v->program = v->m ? sn_compile(v->m, &o, err) : NULL;
+    if (!v->program) return false;
+    v->session = sn_session_new_arrays(v->program, c->param_arg, c->n_param, err);
+    if (!v->session) return false;
+    *e = (sn_bench_entrant){.level = level,
+                            .time = time_variant,
+                            .ctx = v,
+                            .workspace = workspace_of,
+                            .compile_ms = sn_program_stats(v->program).seconds * 1e3};
+    e->backend = !strcmp(backend, "own") ? "own" : !strcmp(backend, "onednn") ? "onednn" : "auto";
+    c->n++;
+    return check_variant(c, v, e, err);
+}
+
+static bool add_variants(graph_case *c, sn_error *err) {
+    static const char *const backends[] = {"own", "onednn", "auto"};
+    for (int b = 0; b < 3; b++) {
+        if (!sn_bench_listed(c->o->backends, backends[b])) continue;
+        for (int l = 0; l <= 4; l++)
+            if (c->o->levels >> l & 1 && !add_variant(c, l, backends[b], err)) return false;
+    }
+    return true;
+}
+
+static void release(graph_case *c) {
+    for (int i = 0; i < c->n_variant; i++) {
+        sn_session_free(c->variant[i].session);
+        sn_program_free(c->variant[i].program);
+        sn_module_free(c->variant[i].m);
+    }
+    for (int i = 0; i < c->n_param; i++) free(c->param[i].arg.data);
+    for (int i = 0; i < MAX_IO; i++) free(c->want[i]);
+    free_problem(&c->timed);
+    free_problem(&c->checked);
+    free(c->param);
+    free(c->param_arg);
+    sn_module_free(c->ref);
+    free(c);
+}
+
+static bool run_case(graph_case *c, const char *request, const sn_bench_entrant *more, int n_more,
+                     sn_bench_report *out, sn_error *err) {
+    const sn_bench_graph *g = c->g;
+    c->ref = g->build(g->spec, err);
+    if (!c->ref) return false;
+    const sn_entry *e = sn_entry_get(c->ref, g->entry);
+    if (!e) return sn_fail(err, SN_ERR_INTERNAL, "bench: no entry '%s'", g->entry);
+    if (sn_symbol_count(c->ref) > MAX_SYMBOLS || g->n_size > MAX_SYMBOLS)
+        return sn_fail(err, SN_ERR_INTERNAL, "bench: too many symbolic dimensions");
+    sn_order order = sn_entry_topo(c->ref, e);
+    if (!make_params(c, order, err) || !make_problem(c, &c->timed, false, order, err)) return false;
+    if (g->check && c->o->check) {
+        sn_bench_progress(c->o, "%s %s %s: the evaluator", g->kind, g->name, g->shape);
+        if (!make_problem(c, &c->checked, true, order, err) || !evaluate(c, order, err))
+            return false;
+    }
+    if (!add_variants(c, err)) return false;
+    sn_bench_work w = {.kind = g->kind,
+                       .name = g->name,
+                       .shape = g->shape,
+                       .dtype = "f32",
+                       .flop = g->flop,
+                       .read = g->bytes[0],
+                       .write = g->bytes[1],
+                       .tokens = g->tokens,
+                       .runs = g->runs > 0 ? g->runs : 1};
+    if (w.flop < 0) {
+        double weights, others;
+        sn_bench_count(c->ref, g->entry, c->timed.symbol, &weights, &others);
+        w.flop = weights + others;
+    }
+    if (w.read < 0) count_bytes(c, order, &w.read, &w.write);
+    for (int i = 0; i < n_more && c->n < MAX_VARIANTS; i++) c->entrant[c->n++] = more[i];
+    if (request) c->n += sn_bench_peers_enter(c->o->started, request, c->entrant + c->n, out);
+    return sn_bench_measure(c->o, &w, c->entrant, c->n, out, err);
+}
+
+bool sn_bench_graph_run(const sn_bench_options *o, const sn_bench_graph *g,
+                        const char *peer_request, const sn_bench_entrant *more, int n_more,
+                        sn_bench_report *out, sn_error *err) {
+    graph_case *c = calloc(1, sizeof *c);
+    if (!c) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    c->o = o;
+    c->g = g;
+    bool ok = run_case(c, peer_request, more, n_more, out, err);
+    release(c);
+    return ok;
+}

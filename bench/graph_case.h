@@ -1,0 +1,44 @@
+/* graph_case.h: a graph of the DSL as a bench: compiled for every level and back end asked for,
+ * checked against the f64 evaluator on a reduced problem, timed in interleaved rounds next to its
+ * peers. */
+#ifndef SN_GRAPH_CASE_H
+#define SN_GRAPH_CASE_H
+
+#include "bench/measure.h"
+#include "frontend/sinter.h"
+
+/* A symbolic dimension: its value when timed, and in the reduced problem. */
+typedef struct sn_bench_size {
+    const char *name;
+    int64_t timed, checked;
+} sn_bench_size;
+
+typedef struct sn_bench_graph {
+    const char *kind, *name, *shape;
+    /* Builds the graph into a new module, NULL on failure. Called once a variant. */
+    sn_module *(*build)(const void *spec, sn_error *err);
+    const void *spec;
+    const char *entry; /* the entry to run */
+    const sn_bench_size *size;
+    int n_size;
+    int64_t id_limit; /* integer inputs are below it; "pos" counts 0, 1, …, "doc" every 300th */
+    double flop;      /* < 0: counted: 2 for each product of every matrix product */
+    double bytes[2]; /* read, written; < 0: inputs and parameters once, outputs once; of tables that
+                        are only looked up the rows taken */
+    double tokens;   /* of models: for tokens_s */
+    double runs;     /* the graph does the work so many times, on different weights; 0: once */
+    bool check;      /* compare with the evaluator, if the options allow */
+} sn_bench_graph;
+
+/* peer_request: what the peers are asked, a JSON object without the number of repeats; NULL: no
+ * peers. more: further entrants (may be NULL). */
+bool sn_bench_graph_run(const sn_bench_options *o, const sn_bench_graph *g,
+                        const char *peer_request, const sn_bench_entrant *more, int n_more,
+                        sn_bench_report *out, sn_error *err);
+
+/* Operations of the matrix products that an entry reaches, for these sizes: of products with a
+ * parameter, and between computed tensors (attention). */
+void sn_bench_count(sn_module *m, const char *entry, const int64_t *symbol, double *weights,
+                    double *others);
+
+#endif

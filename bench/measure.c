@@ -1,0 +1,306 @@
+/* measure.c: interleaved rounds of entrants and probes, and the statistics over them. */
+#include "bench/measure.h"
+#include "bench/probe.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_ROUNDS = 101, MAX_REPEATS = 100000 };
+
+static const double PROBE = 0.008; /* seconds of one look at the FMA peak */
+
+/* Streams are timed where they may matter, and not over more than this. */
+static const double STREAM_FROM = 0.1, STREAM_MOST = 1 << 30;
+
+/* ---- lists ---- */
+
+sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err) {
+    if (r->n == r->cap) {
+        int cap = r->cap ? 2 * r->cap : 32;
+        sn_bench_record *list = realloc(r->list, sizeof *list * (size_t)cap);
+        if (!list) {
+            sn_fail(err, SN_ERR_MEMORY, "out of memory");
+            return NULL;
+        }
+        r->list = list;
+        r->cap = cap;
+    }
+    sn_bench_record *x = &r->list[r->n++];
+    *x = (sn_bench_record){.level = -1};
+    double *const numbers[] = {
+        &x->ms_median,
+        &x->ms_min,
+        &x->ms_max,
+        &x->flop,
+        &x->bytes,
+        &x->gflops,
+        &x->gbytes_s,
+        &x->peak_gflops,
+        &x->stream_gbytes_s,
+        &x->pct_roofline,
+        &x->speedup_vs_level0,
+        &x->rel_rms,
+        &x->max_ulp,
+        &x->max_rel,
+        &x->peak_bytes,
+        &x->compile_ms,
+        &x->tokens_s,
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) *numbers[i] = NAN;
+    return x;
+}
+
+void sn_bench_note(sn_bench_report *r, const char *fmt, ...) {
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    for (int i = 0; i < r->n_note; i++)
+        if (!strcmp(r->note[i], text)) return;
+    char **list = realloc(r->note, sizeof *list * (size_t)(r->n_note + 1));
+    if (!list) return;
+    r->note = list;
+    list[r->n_note] = strdup(text);
+    if (list[r->n_note]) r->n_note++;
+}
+
+void sn_bench_report_free(sn_bench_report *r) {
+    for (int i = 0; i < r->n_note; i++) free(r->note[i]);
+    free(r->note);
+    free(r->list);
+    *r = (sn_bench_report){0};
+}
+
+int sn_bench_threads(const sn_bench_options *o) {
+    return o->threads > 0 ? o->threads : omp_get_max_threads();
+}
+
+bool sn_bench_listed(const char *list, const char *name) {
+    size_t n = strlen(name);
+    for (const char *p = list ? list : ""; *p;) {
+        size_t len = strcspn(p, ",");
+        if (len == n && !strncmp(p, name, n)) return true;
+        p += len + (p[len] == ',');
+    }
+    return false;
+}
+
+/* On a terminal at once; elsewhere a line every ten seconds. */
+void sn_bench_progress(const sn_bench_options *o, const char *fmt, ...) {
+    if (!o->progress || !o->shown) return;
+    bool terminal = isatty(fileno(o->progress));
+    double now = sn_probe_now();
+    if (!terminal && now - *o->shown < 10) return;
+    *o->shown = now;
+    va_list ap;
+    va_start(ap, fmt);
+    if (terminal) fputs("\r\033[K", o->progress);
+    vfprintf(o->progress, fmt, ap);
+    if (!terminal) fputc('\n', o->progress);
+    va_end(ap);
+    fflush(o->progress);
+}
+
+void sn_bench_progress_end(const sn_bench_options *o) {
+    if (o->progress && isatty(fileno(o->progress))) fputs("\r\033[K", o->progress);
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double sn_bench_median(const double *x, int n) {
+    double sorted[MAX_ROUNDS];
+    memcpy(sorted, x, sizeof *x * (size_t)n);
+    qsort(sorted, (size_t)n, sizeof *sorted, compare);
+    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+/* ---- the streaming probe ---- */
+
+/* Buffers of the work's own size, so that they sit in the same caches. */
+typedef struct stream {
+    char *src, *dst;
+    size_t n_read, n_write;
+    double scale; /* bytes of the work / bytes streamed */
+} stream;
+
+static void stream_free(stream *s) {
+    free(s->src);
+    free(s->dst);
+    *s = (stream){0};
+}
+
+static bool stream_init(stream *s, const sn_bench_work *w, sn_error *err) {
+    double total = (w->read + w->write) * w->runs;
+    *s = (stream){.scale = total > STREAM_MOST ? total / STREAM_MOST : 1};
+    s->n_read = (size_t)(w->read * w->runs / s->scale) / 64 * 64;
+    s->n_write = (size_t)(w->write * w->runs / s->scale) / 64 * 64;
+    s->src = aligned_alloc(64, s->n_read + 64);
+    s->dst = aligned_alloc(64, s->n_write + 64);
+    if (!s->src || !s->dst) {
+        stream_free(s);
+        return sn_fail(err, SN_ERR_MEMORY, "out of memory: the bandwidth probe needs %zu MB",
+                       (s->n_read + s->n_write) >> 20);
+    }
+    memset(s->src, 0, s->n_read + 64);
+    memset(s->dst, 0, s->n_write + 64);
+    return true;
+}
+
+/* Seconds that the work's bytes take; the second and later passes, as the entrants are timed. */
+static double stream_time(const stream *s, int threads, double seconds) {
+    double once = sn_probe_stream(threads, s->src, s->n_read, s->dst, s->n_write), sum = 0;
+    int n = once * 3 > seconds ? 2 : (int)(seconds / once);
+    for (int i = 0; i < n; i++)
+        sum += sn_probe_stream(threads, s->src, s->n_read, s->dst, s->n_write);
+    return sum / n * s->scale;
+}
+
+/* ---- rounds ---- */
+
+typedef struct rounds {
+    int n;
+    double *time, *peak;       /* [entrants][MAX_ROUNDS] */
+    double stream[MAX_ROUNDS]; /* seconds; 0: not looked at */
+    bool *failed;              /* [entrants] */
+} rounds;
+
+static bool time_entrant(sn_bench_entrant *e, int repeats, double *seconds, bool *failed,
+                         sn_bench_report *out, sn_error *err) {
+    sn_error own = {0};
+    if (e->time(e->ctx, repeats, seconds, &own)) return true;
+    *failed = true;
+    if (e->level >= 0) return sn_fail(err, own.code, "%s", own.message);
+    sn_bench_note(out, "%s: %s", e->backend, own.message);
+    return true;
+}
+
+static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_bench_entrant *e,
+                       int n, rounds *r, sn_bench_report *out, sn_error *err) {
+    int threads = sn_bench_threads(o), *repeats = calloc((size_t)n, sizeof *repeats);
+    stream s = {0};
+    bool ok = repeats || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < n && ok; i++) {
+        double once = 0, again = 0;
+        sn_bench_progress(o, "%s %s %s: %s level %d: first run", w->kind, w->name, w->shape,
+                          e[i].backend, e[i].level);
+        ok = time_entrant(&e[i], 1, &once, &r->failed[i], out, err);
+        for (int k = 0; k < 3 && ok && !r->failed[i] && once < o->seconds; k++) {
+            ok = time_entrant(&e[i], 1, &again, &r->failed[i], out, err);
+            once = fmin(once, again);
+        }
+        double want = once > 0 ? o->seconds / once : MAX_REPEATS;
+        repeats[i] = want < 1 ? 1 : want > MAX_REPEATS ? MAX_REPEATS : (int)want;
+    }
+    double peak = sn_probe_fma_peak(threads, PROBE);
+    bool streams = false;
+    if (ok && w->read + w->write > 0) {
+        ok = stream_init(&s, w, err);
+        streams =
+            ok && stream_time(&s, threads, 0) > STREAM_FROM * w->runs * w->flop / (peak * 1e9);
+        if (!streams) stream_free(&s);
+    }
+    for (int k = 0; k < r->n && ok; k++) {
+        double before = sn_probe_fma_peak(threads, PROBE);
+        for (int j = 0; j < n && ok; j++) {
+            int i = (j + k) % n;
+            if (r->failed[i]) continue;
+            sn_bench_progress(o, "%s %s %s: round %d/%d, %s level %d", w->kind, w->name, w->shape,
+                              k + 1, r->n, e[i].backend, e[i].level);
+            ok = time_entrant(&e[i], repeats[i], &r->time[i * MAX_ROUNDS + k], &r->failed[i], out,
+                              err);
+            double after = sn_probe_fma_peak(threads, PROBE);
+            r->peak[i * MAX_ROUNDS + k] = (before + after) / 2;
+            before = after;
+        }
+        r->stream[k] = streams ? stream_time(&s, threads, o->seconds) : 0;
+    }
+    sn_bench_progress_end(o);
+    stream_free(&s);
+    free(repeats);
+    return ok;
+}
+
+static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_bench_work *w,
+                        const sn_bench_entrant *e, int i, int level0, const rounds *r) {
+    snprintf(x->kind, sizeof x->kind, "%s", w->kind);
+    snprintf(x->name, sizeof x->name, "%s", w->name);
+    snprintf(x->shape, sizeof x->shape, "%s", w->shape);
+    snprintf(x->backend, sizeof x->backend, "%s", e->backend);
+    snprintf(x->dtype, sizeof x->dtype, "%s", w->dtype);
+    snprintf(x->setup, sizeof x->setup, "%s", e->setup);
+    snprintf(x->checked, sizeof x->checked, "%s", e->checked);
+    x->level = e->level;
+    x->threads = sn_bench_threads(o);
+    x->rounds = r->n;
+    const double *t = r->time + i * MAX_ROUNDS, *peak = r->peak + i * MAX_ROUNDS;
+    double share[MAX_ROUNDS], gain[MAX_ROUNDS], rate[MAX_ROUNDS];
+    int by_memory = 0;
+    x->ms_min = INFINITY;
+    x->ms_max = 0;
+    for (int k = 0; k < r->n; k++) {
+        double compute = w->flop / (peak[k] * 1e9);
+        by_memory += r->stream[k] > compute;
+        share[k] = 100 * fmax(compute, r->stream[k]) / t[k];
+        gain[k] = level0 >= 0 ? r->time[level0 * MAX_ROUNDS + k] / t[k] : NAN;
+        rate[k] = r->stream[k] > 0 ? (w->read + w->write) / r->stream[k] * 1e-9 : NAN;
+        x->ms_min = fmin(x->ms_min, t[k] * 1e3);
+        x->ms_max = fmax(x->ms_max, t[k] * 1e3);
+    }
+    x->ms_median = sn_bench_median(t, r->n) * 1e3;
+    x->flop = w->flop;
+    x->bytes = w->read + w->write;
+    x->gflops = w->flop / x->ms_median * 1e-6;
+    x->gbytes_s = x->bytes / x->ms_median * 1e-6;
+    x->peak_gflops = sn_bench_median(peak, r->n);
+    if (!isnan(rate[0])) x->stream_gbytes_s = sn_bench_median(rate, r->n);
+    x->pct_roofline = sn_bench_median(share, r->n);
+    snprintf(x->bound, sizeof x->bound, "%s", 2 * by_memory > r->n ? "memory" : "compute");
+    if (level0 >= 0) x->speedup_vs_level0 = sn_bench_median(gain, r->n);
+    x->rel_rms = e->rel_rms;
+    x->max_ulp = e->max_ulp;
+    x->max_rel = e->max_rel;
+    x->compile_ms = e->level >= 0 ? e->compile_ms : NAN;
+    if (e->workspace) x->peak_bytes = (double)e->workspace(e->ctx);
+    if (w->tokens > 0) x->tokens_s = w->tokens / x->ms_median * 1e3;
+}
+
+/* Level 0 of the same back end; for peers, of the first one that has it. -1: none. */
+static int find_level0(const sn_bench_entrant *e, int n, int i) {
+    for (int j = 0; j < n; j++)
+        if (e[j].level == 0 && (e[i].level < 0 || !strcmp(e[i].backend, e[j].backend))) return j;
+    return -1;
+}
+
+bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, sn_bench_entrant *e, int n,
+                      sn_bench_report *out, sn_error *err) {
+    rounds r = {.n = o->rounds < MAX_ROUNDS ? o->rounds : MAX_ROUNDS};
+    size_t cells = (size_t)n * MAX_ROUNDS + 1;
+    r.time = calloc(cells, sizeof *r.time);
+    r.peak = calloc(cells, sizeof *r.peak);
+    r.failed = calloc((size_t)n + 1, sizeof *r.failed);
+    bool ok = (r.time && r.peak && r.failed) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    int before = omp_get_max_threads();
+    omp_set_num_threads(sn_bench_threads(o)); /* oneDNN asks for it */
+    ok = ok && run_rounds(o, w, e, n, &r, out, err);
+    for (size_t i = 0; ok && i < cells; i++) r.time[i] /= w->runs;
+    for (int k = 0; ok && k < r.n; k++) r.stream[k] /= w->runs;
+    omp_set_num_threads(before);
+    for (int i = 0; i < n && ok; i++) {
+        if (r.failed[i]) continue;
+        sn_bench_record *x = sn_bench_add(out, err);
+        ok = x != NULL;
+        if (ok) fill_record(x, o, w, &e[i], i, find_level0(e, n, i), &r);
+    }
+    free(r.time);
+    free(r.peak);
+    free(r.failed);
+    return ok;
+}

@@ -1,0 +1,114 @@
+/* measure.h: what every bench shares: entrants that are timed in interleaved rounds together with
+ * the machine's limits, and one record a measurement.
+ *
+ * A shared machine changes from minute to minute. So each round times every entrant once, in
+ * turning order, with the FMA-peak probe before and after it, and, for work that memory may bound,
+ * with the streaming of the same number of bytes in the same round. Shares and speed-ups are
+ * medians of ratios taken within a round. */
+#ifndef SN_MEASURE_H
+#define SN_MEASURE_H
+
+#include "runtime/base.h"
+
+#include <stdio.h>
+
+/* One measurement, as it stands in the JSON file. Absent numbers are NaN, absent texts "". */
+typedef struct sn_bench_record {
+    char kind[16];    /* "gemm", "kernel", "attention", "model", "roofline" */
+    char name[48];    /* "layer_norm", "attention causal", "gpt2 forward" */
+    char shape[64];   /* "1024x768" */
+    char backend[24]; /* "own", "onednn", "auto", or a peer */
+    char dtype[8];
+    char setup[200]; /* how it was set up (peers) */
+    int level;       /* fusion level; -1: a peer, or a probe */
+    int threads, rounds;
+    double ms_median, ms_min, ms_max;
+    double flop, bytes; /* of one run: operations that the result needs; compulsory traffic */
+    double gflops, gbytes_s;
+    double peak_gflops, stream_gbytes_s; /* medians of the probes */
+    double pct_roofline;                 /* of the measured limit of its round */
+    char bound[8];                       /* "compute" or "memory": which limit that was */
+    double speedup_vs_level0;
+    double rel_rms, max_ulp, max_rel; /* against the f64 evaluator */
+    char checked[64];                 /* the problem that the error was taken on */
+    double peak_bytes;                /* working memory */
+    double compile_ms;
+    double tokens_s; /* of models: tokens through the model a second */
+} sn_bench_record;
+
+/* A growing list; zero-initialised, list from malloc. */
+typedef struct sn_bench_report {
+    sn_bench_record *list;
+    int n, cap;
+    char **note; /* [n_note] things to know: peers that are absent and why */
+    int n_note;
+} sn_bench_report;
+sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err); /* empty record; NULL: memory */
+void sn_bench_note(sn_bench_report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void sn_bench_report_free(sn_bench_report *r);
+
+/* Options of all benches. */
+typedef struct sn_bench_options {
+    unsigned levels;      /* bit l: level l */
+    const char *backends; /* names with commas between */
+    const char *peers;    /* "all", "none", or names with commas between */
+    const char *peer_dir; /* scripts of the peers */
+    const char *target, *cache_dir;
+    int threads;                    /* 0: as many as OpenMP offers */
+    int rounds;                     /* at least 5 */
+    double seconds;                 /* of one entrant in one round, at least */
+    bool check;                     /* against the f64 evaluator */
+    FILE *progress;                 /* NULL: none */
+    double *shown;                  /* when progress was shown last; 0 at first */
+    struct sn_bench_peers *started; /* peers.h: sn_bench_peers_start; NULL: none */
+} sn_bench_options;
+int sn_bench_threads(const sn_bench_options *o);
+
+/* Whether `name` is in a list with commas between. */
+bool sn_bench_listed(const char *list, const char *name);
+
+/* What is computed, for all entrants. */
+typedef struct sn_bench_work {
+    const char *kind, *name, *shape, *dtype;
+    double flop, read, write; /* bytes */
+    double tokens;            /* 0: no model */
+    double runs;              /* an entrant's run does it so many times, on other bytes each */
+} sn_bench_work;
+
+/* Something that does the work. */
+typedef struct sn_bench_entrant {
+    int level; /* -1: a peer */
+    const char *backend;
+    char setup[200];
+    /* Seconds of one run, the mean over `repeats` runs after an untimed one. */
+    bool (*time)(void *ctx, int repeats, double *seconds, sn_error *err);
+    void *ctx;
+    double rel_rms, max_ulp, max_rel, compile_ms;
+    char checked[64];
+    size_t (*workspace)(const void *ctx); /* after the runs; NULL: not known */
+} sn_bench_entrant;
+
+/* Times all entrants; a record for each. A peer that fails becomes a note; an own entrant that
+ * fails is an error. */
+bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, sn_bench_entrant *e, int n,
+                      sn_bench_report *out, sn_error *err);
+
+/* A line of progress, which replaces the last one on a terminal and comes every ten seconds
+ * elsewhere; end takes it away. */
+void sn_bench_progress(const sn_bench_options *o, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+void sn_bench_progress_end(const sn_bench_options *o);
+
+double sn_bench_median(const double *x, int n);
+
+/* bench/report.c */
+void sn_bench_print(const sn_bench_report *r, FILE *f);
+/* One object a line; the first line describes machine and settings. */
+bool sn_bench_write_json(const sn_bench_report *r, const sn_bench_options *o, const char *path,
+                         sn_error *err);
+
+/* bench/plot.c: a picture of all records: the roofline with a point a record on the left, bars of
+ * levels and peers on the right. */
+bool sn_bench_write_svg(const sn_bench_report *r, const char *path, sn_error *err);
+
+#endif

@@ -1,0 +1,103 @@
+/* openblas.c: OpenBLAS as a peer for products, loaded at run time so that nothing depends on it.
+ * It does not know every CPU and then runs kernels of the smallest one, four to five times slower;
+ * so the core type is named for it unless the user has done so. */
+#include "bench/peers.h"
+#include "bench/probe.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void sgemm_fn(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
+                      int lda, const float *b, int ldb, float beta, float *c, int ldc);
+enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
+
+struct sn_bench_openblas {
+    void *lib;
+    sgemm_fn *sgemm;
+    int64_t m, n, k, copies;
+    float *x, *w, *y;
+};
+
+/* The one over OpenMP first: it shares threads with everything else here. */
+static const char *const places[] = {
+    "/usr/lib/x86_64-linux-gnu/openblas-openmp/libopenblas.so.0",
+    "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0",
+    "libopenblas.so.0",
+};
+
+static void *symbol_of(void *lib, const char *name, void *f) {
+    void *p = dlsym(lib, name);
+    memcpy(f, &p, sizeof p);
+    return p;
+}
+
+sn_bench_openblas *sn_bench_openblas_open(int threads, char setup[200], sn_error *err) {
+#if defined __x86_64__
+    if (__builtin_cpu_supports("avx512f"))
+        setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
+    else if (__builtin_cpu_supports("avx2"))
+        setenv("OPENBLAS_CORETYPE", "Haswell", 0);
+#endif
+    sn_bench_openblas *b = calloc(1, sizeof *b);
+    if (!b) {
+        sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        return NULL;
+    }
+    for (size_t i = 0; i < sizeof places / sizeof *places && !b->lib; i++)
+        b->lib = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
+    char *(*config)(void) = NULL, *(*core)(void) = NULL;
+    void (*set_threads)(int) = NULL;
+    if (!b->lib || !symbol_of(b->lib, "cblas_sgemm", &b->sgemm)) {
+        sn_fail(err, SN_ERR_FILE, "libopenblas.so.0 is not installed");
+        sn_bench_openblas_close(b);
+        return NULL;
+    }
+    if (symbol_of(b->lib, "openblas_set_num_threads", &set_threads)) set_threads(threads);
+    symbol_of(b->lib, "openblas_get_config", &config);
+    symbol_of(b->lib, "openblas_get_corename", &core);
+    snprintf(setup, 200, "%s, core %s, weights as [N, K]", config ? config() : "OpenBLAS",
+             core ? core() : "unknown");
+    return b;
+}
+
+static void free_data(sn_bench_openblas *b) {
+    free(b->x);
+    free(b->w);
+    free(b->y);
+    b->x = b->w = b->y = NULL;
+}
+
+/* The library stays loaded: its threads do not survive being unloaded. */
+void sn_bench_openblas_close(sn_bench_openblas *b) {
+    if (!b) return;
+    free_data(b);
+    free(b);
+}
+
+static float *ones_and_more(int64_t n) {
+    float *p = aligned_alloc(64, ((size_t)n * sizeof *p + 63) / 64 * 64);
+    for (int64_t i = 0; p && i < n; i++) p[i] = (float)(i * 7919 % 1000) / 1000 - 0.5f;
+    return p;
+}
+
+bool sn_bench_openblas_time(sn_bench_openblas *b, int64_t m, int64_t n, int64_t k, int64_t copies,
+                            int repeats, double *seconds, sn_error *err) {
+    if (m != b->m || n != b->n || k != b->k || copies != b->copies) {
+        free_data(b);
+        b->x = ones_and_more(m * k);
+        b->w = ones_and_more(n * k * copies);
+        b->y = ones_and_more(m * n);
+        b->m = m, b->n = n, b->k = k, b->copies = copies;
+    }
+    if (!b->x || !b->w || !b->y) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    double start = 0;
+    for (int i = -1; i < repeats; i++) {
+        if (i == 0) start = sn_probe_now();
+        for (int64_t j = 0; j < copies; j++)
+            b->sgemm(ROW_MAJOR, NO_TRANS, TRANS, (int)m, (int)n, (int)k, 1, b->x, (int)k,
+                     b->w + j * n * k, (int)k, 0, b->y, (int)n);
+    }
+    *seconds = (sn_probe_now() - start) / repeats;
+    return true;
+}

@@ -1,0 +1,265 @@
+/* peers.c: starts peers, asks them, and takes them down. */
+#include "bench/peers.h"
+
+#include <cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TIMEOUT_MS = 300000, LINE = 4096, MAX_ENV = 8 };
+
+/* A peer and how it is set up at its best; env rows are set unless the user has set them. */
+static const struct peer_info {
+    const char *name;
+    const char *const command[4]; /* the script is a file of the peers' folder; none: built in */
+    const char *const env[MAX_ENV][2];
+} infos[] = {
+    {"openblas", {NULL}, {{NULL}}},
+    {"torch",
+     {"/usr/bin/python3", "torch_peer.py"},
+     {{"OPENBLAS_CORETYPE", "SkylakeX"},
+      {"ATEN_CPU_CAPABILITY", "avx512"},
+      {"GLIBC_TUNABLES",
+       "glibc.malloc.mmap_threshold=34359738368:"
+       "glibc.malloc.trim_threshold=34359738368:glibc.malloc.top_pad=268435456"}}},
+    {"torch-malloc",
+     {"/usr/bin/python3", "torch_peer.py"},
+     {{"OPENBLAS_CORETYPE", "SkylakeX"}, {"ATEN_CPU_CAPABILITY", "avx512"}}},
+    {"onnxruntime", {"node", "ort_peer.js"}, {{NULL}}},
+};
+enum { N_INFO = sizeof infos / sizeof *infos };
+
+const char *sn_bench_peer_name(int i) {
+    return i >= 0 && i < N_INFO ? infos[i].name : NULL;
+}
+
+typedef struct peer {
+    const struct peer_info *info;
+    sn_bench_openblas *blas;
+    pid_t pid;
+    int to, from, threads;
+    char setup[200], *request;
+    char buffer[LINE]; /* of what has been read beyond the last line */
+    size_t used;
+} peer;
+
+struct sn_bench_peers {
+    peer list[N_INFO];
+    int n, threads;
+};
+
+/* ---- talking ---- */
+
+/* One line of the worker, without its end. */
+static bool read_line(peer *p, char line[LINE], sn_error *err) {
+    for (;;) {
+        char *end = memchr(p->buffer, '\n', p->used);
+        if (end) {
+            size_t n = (size_t)(end - p->buffer);
+            memcpy(line, p->buffer, n);
+            line[n] = 0;
+            p->used -= n + 1;
+            memmove(p->buffer, end + 1, p->used);
+            return true;
+        }
+        struct pollfd f = {.fd = p->from, .events = POLLIN};
+        if (p->used == LINE - 1 || poll(&f, 1, TIMEOUT_MS) <= 0)
+            return sn_fail(err, SN_ERR_FILE, "no answer within %d s", TIMEOUT_MS / 1000);
+        ssize_t got = read(p->from, p->buffer + p->used, LINE - 1 - p->used);
+        if (got <= 0) return sn_fail(err, SN_ERR_FILE, "the process ended");
+        p->used += (size_t)got;
+    }
+}
+
+/* The answer, which the caller deletes; NULL: no or no sensible one. */
+static cJSON *receive(peer *p, sn_error *err) {
+    char line[LINE];
+    if (!read_line(p, line, err)) return NULL;
+    cJSON *a = cJSON_Parse(line);
+    if (!a) sn_fail(err, SN_ERR_FILE, "an answer that is not JSON: %.80s", line);
+    return a;
+}
+
+static const char *text_of(const cJSON *a, const char *key) {
+    const cJSON *x = cJSON_GetObjectItem(a, key);
+    return cJSON_IsString(x) ? x->valuestring : NULL;
+}
+
+/* skip: set when the peer does not know this work */
+static bool ask(peer *p, const char *request, int threads, int repeats, double *seconds, bool *skip,
+                sn_error *err) {
+    cJSON *q = cJSON_Parse(request);
+    cJSON_AddNumberToObject(q, "threads", threads);
+    cJSON_AddNumberToObject(q, "repeats", repeats);
+    char *text = cJSON_PrintUnformatted(q);
+    cJSON_Delete(q);
+    size_t n = text ? strlen(text) : 0;
+    bool sent = n && write(p->to, text, n) == (ssize_t)n && write(p->to, "\n", 1) == 1;
+    free(text);
+    if (!sent) return sn_fail(err, SN_ERR_FILE, "the process does not listen");
+    cJSON *a = receive(p, err);
+    if (!a) return false;
+    const cJSON *s = cJSON_GetObjectItem(a, "seconds");
+    *skip = text_of(a, "skip") != NULL;
+    bool ok = *skip || cJSON_IsNumber(s);
+    if (cJSON_IsNumber(s)) *seconds = s->valuedouble;
+    if (!ok)
+        sn_fail(err, SN_ERR_FILE, "%s", text_of(a, "error") ? text_of(a, "error") : "no result");
+    cJSON_Delete(a);
+    return ok;
+}
+
+static double number_of(const cJSON *q, const char *key) {
+    const cJSON *x = cJSON_GetObjectItem(q, key);
+    return cJSON_IsNumber(x) ? x->valuedouble : 0;
+}
+
+static bool ask_openblas(peer *p, const char *request, int repeats, double *seconds, bool *skip,
+                         sn_error *err) {
+    cJSON *q = cJSON_Parse(request);
+    const char *work = text_of(q, "work");
+    *skip = !work || strcmp(work, "gemm") != 0;
+    bool ok =
+        *skip || sn_bench_openblas_time(p->blas, (int64_t)number_of(q, "m"),
+                                        (int64_t)number_of(q, "n"), (int64_t)number_of(q, "k"),
+                                        (int64_t)number_of(q, "copies"), repeats, seconds, err);
+    cJSON_Delete(q);
+    return ok;
+}
+
+static bool ask_any(peer *p, int repeats, double *seconds, bool *skip, sn_error *err) {
+    if (p->blas) return ask_openblas(p, p->request, repeats, seconds, skip, err);
+    /* our own threads still spin for some milliseconds after their last loop */
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    return ask(p, p->request, p->threads, repeats, seconds, skip, err);
+}
+
+static bool time_peer(void *ctx, int repeats, double *seconds, sn_error *err) {
+    bool skip;
+    return ask_any(ctx, repeats, seconds, &skip, err);
+}
+
+/* ---- life ---- */
+
+static void stop_worker(peer *p) {
+    sn_bench_openblas_close(p->blas);
+    free(p->request);
+    if (!p->pid) return;
+    close(p->to);
+    close(p->from);
+    kill(p->pid, SIGTERM);
+    waitpid(p->pid, NULL, 0);
+}
+
+static bool start_worker(peer *p, const char *dir, int threads, sn_error *err) {
+    char script[512], count[16];
+    struct stat st;
+    snprintf(script, sizeof script, "%s/%s", dir, p->info->command[1]);
+    snprintf(count, sizeof count, "%d", threads);
+    if (stat(script, &st))
+        return sn_fail(err, SN_ERR_FILE, "%s: %s (--peer-dir names the folder)", script,
+                       strerror(errno));
+    int down[2], up[2];
+    if (pipe2(down, O_CLOEXEC)) return sn_fail(err, SN_ERR_FILE, "%s", strerror(errno));
+    if (pipe2(up, O_CLOEXEC)) {
+        close(down[0]), close(down[1]);
+        return sn_fail(err, SN_ERR_FILE, "%s", strerror(errno));
+    }
+    p->pid = fork();
+    if (p->pid == 0) {
+        dup2(down[0], 0);
+        dup2(up[1], 1);
+        setenv("OMP_NUM_THREADS", count, 1);
+        setenv("PEER_THREADS", count, 1);
+        for (int i = 0; i < MAX_ENV && p->info->env[i][0]; i++)
+            setenv(p->info->env[i][0], p->info->env[i][1], 0);
+        execlp(p->info->command[0], p->info->command[0], script, (char *)NULL);
+        _exit(127);
+    }
+    close(down[0]), close(up[1]);
+    p->to = down[1], p->from = up[0];
+    if (p->pid < 0) {
+        p->pid = 0;
+        close(p->to), close(p->from);
+        return sn_fail(err, SN_ERR_FILE, "%s", strerror(errno));
+    }
+    sn_error own = {0};
+    cJSON *a = receive(p, &own);
+    bool ok = a && text_of(a, "setup");
+    if (ok) {
+        size_t at = (size_t)snprintf(p->setup, sizeof p->setup, "%s", text_of(a, "setup"));
+        for (int i = 0; i < MAX_ENV && p->info->env[i][0] && at < sizeof p->setup; i++)
+            at += (size_t)snprintf(
+                p->setup + at, sizeof p->setup - at, ", %s=%.24s", p->info->env[i][0],
+                getenv(p->info->env[i][0]) ? getenv(p->info->env[i][0]) : p->info->env[i][1]);
+    } else {
+        const char *why = a ? text_of(a, "absent") : NULL;
+        sn_fail(err, SN_ERR_FILE, "%s", why ? why : "cannot be started");
+    }
+    cJSON_Delete(a);
+    return ok;
+}
+
+sn_bench_peers *sn_bench_peers_start(const sn_bench_options *o, sn_bench_report *out) {
+    if (!o->peers || !strcmp(o->peers, "none")) return NULL;
+    sn_bench_peers *g = calloc(1, sizeof *g);
+    if (!g) return NULL;
+    signal(SIGPIPE, SIG_IGN); /* a peer that died is an error of its own */
+    g->threads = sn_bench_threads(o);
+    for (int i = 0; i < N_INFO; i++) {
+        bool all = !strcmp(o->peers, "all");
+        if (!all && !sn_bench_listed(o->peers, infos[i].name)) continue;
+        sn_error err = {0};
+        peer *p = &g->list[g->n];
+        *p = (peer){.info = &infos[i], .threads = g->threads};
+        sn_bench_progress(o, "starting %s", infos[i].name);
+        if (!infos[i].command[0]) p->blas = sn_bench_openblas_open(g->threads, p->setup, &err);
+        if (p->blas || (infos[i].command[0] && start_worker(p, o->peer_dir, g->threads, &err)))
+            g->n++;
+        else {
+            sn_bench_note(out, "%s skipped: %s", infos[i].name, err.message);
+            stop_worker(p);
+        }
+    }
+    sn_bench_progress_end(o);
+    return g;
+}
+
+void sn_bench_peers_stop(sn_bench_peers *g) {
+    for (int i = 0; g && i < g->n; i++) stop_worker(&g->list[i]);
+    free(g);
+}
+
+int sn_bench_peers_enter(sn_bench_peers *g, const char *request,
+                         sn_bench_entrant entrant[SN_BENCH_MAX_PEERS], sn_bench_report *out) {
+    int n = 0;
+    for (int i = 0; g && i < g->n; i++) {
+        peer *p = &g->list[i];
+        sn_error err = {0};
+        double seconds;
+        bool skip = false;
+        free(p->request);
+        p->request = strdup(request);
+        if (!p->request || !ask_any(p, 1, &seconds, &skip, &err))
+            sn_bench_note(out, "%s: %s", p->info->name, err.message);
+        else if (!skip) {
+            entrant[n] = (sn_bench_entrant){.level = -1,
+                                            .backend = p->info->name,
+                                            .time = time_peer,
+                                            .ctx = p,
+                                            .rel_rms = NAN,
+                                            .max_ulp = NAN,
+                                            .max_rel = NAN};
+            snprintf(entrant[n++].setup, sizeof entrant[0].setup, "%s", p->setup);
+        }
+    }
+    return n;
+}

@@ -1,0 +1,189 @@
+# torch_peer.py: PyTorch beside `sinter bench`: answers a request line with a JSON line of seconds.
+# The protocol is in bench/peers.h. Models have random weights and the published shapes.
+import json, math, os, sys, time
+
+def say(**answer):
+    print(json.dumps(answer), flush=True)
+
+try:
+    import torch
+    import torch.nn as nn
+    import torch.nn.functional as F
+except ImportError as e:
+    say(absent=f"python3-torch is not installed ({e})")
+    sys.exit(0)
+
+THREADS = int(os.environ.get("PEER_THREADS", "2"))
+torch.set_num_threads(THREADS)
+torch.manual_seed(0)
+
+
+class Block(nn.Module):
+    def __init__(self, d, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln1, self.qkv, self.proj = nn.LayerNorm(d), nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.ln2, self.fc, self.out = nn.LayerNorm(d), nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+
+    def forward(self, x, mask, cache=None, past=0):
+        B, T, d = x.shape
+        q, k, v = (p.view(B, T, self.heads, -1).transpose(1, 2)
+                   for p in self.qkv(self.ln1(x)).split(d, 2))
+        if cache is not None:
+            cache[0][:, :, past:past + T] = k
+            cache[1][:, :, past:past + T] = v
+            k, v = cache[0][:, :, :past + T], cache[1][:, :, :past + T]
+        a = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(d // self.heads))
+        if mask is not None:
+            a = a.masked_fill(mask, float("-inf"))
+        y = (a.softmax(-1) @ v).transpose(1, 2).reshape(B, T, d)
+        x = x + self.proj(y)
+        return x + self.out(F.gelu(self.fc(self.ln2(x)), approximate="tanh"))
+
+
+class GPT2(nn.Module):
+    def __init__(self, layers, heads, d, vocab=50257, context=1024):
+        super().__init__()
+        self.d, self.heads = d, heads
+        self.wte, self.wpe = nn.Embedding(vocab, d), nn.Embedding(context, d)
+        self.blocks = nn.ModuleList(Block(d, heads) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(d)
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, ids, caches=None, past=0):
+        T = ids.shape[1]
+        x = self.wte(ids) + self.wpe(torch.arange(past, past + T))
+        mask = torch.ones(T, past + T, dtype=torch.bool).triu(past + 1) if T > 1 else None
+        for i, b in enumerate(self.blocks):
+            x = b(x, mask, caches[i] if caches else None, past)
+        x = self.ln_f(x)
+        return F.linear(x[:, -1:] if caches else x, self.wte.weight)
+
+
+SIZES = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024), "gpt2-large": (36, 20, 1280),
+         "gpt2-xl": (48, 25, 1600)}
+
+
+def rotary(x):
+    T, d = x.shape[-2:]
+    angle = torch.arange(T)[:, None] * 10000 ** (-torch.arange(0, d, 2) / d)
+    c, s = angle.cos(), angle.sin()
+    a, b = x[..., 0::2], x[..., 1::2]
+    return torch.stack((a * c - b * s, a * s + b * c), -1).flatten(-2)
+
+
+def kernel(r):
+    R, C, N = r["rows"], r["width"], r.get("other", 0)
+    x = torch.randn(R, C)
+    gain, bias = torch.randn(C), torch.randn(C)
+    name = r["name"]
+    if name == "layer_norm":
+        return lambda: F.layer_norm(x, (C,), gain, bias)
+    if name == "rms_norm":
+        return lambda: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * gain
+    if name == "softmax":
+        return lambda: x.softmax(-1)
+    if name == "gelu":
+        return lambda: F.gelu(x, approximate="tanh")
+    if name == "gelu_erf":
+        return lambda: F.gelu(x)
+    if name in ("linear", "linear_bias_gelu", "linear_residual"):
+        w, b = torch.randn(N, C), torch.randn(N)
+        res = torch.randn(R, N)
+        if name == "linear":
+            return lambda: F.linear(x, w, b)
+        if name == "linear_bias_gelu":
+            return lambda: F.gelu(F.linear(x, w, b), approximate="tanh")
+        return lambda: F.linear(x, w, b) + res
+    if name == "qkv":
+        w, b = torch.randn(3 * C, C), torch.randn(3 * C)  # one product, as PyTorch users write it
+        return lambda: F.linear(x, w, b)
+    if name == "swiglu":
+        g, u, d = torch.randn(N, C), torch.randn(N, C), torch.randn(C, N)
+        return lambda: F.linear(F.silu(F.linear(x, g)) * F.linear(x, u), d)
+    if name == "cross_entropy":
+        t = torch.randint(0, C, (R,))
+        return lambda: F.cross_entropy(x, t, reduction="none")
+    if name == "embedding":
+        w, ids = torch.randn(N, C), torch.randint(0, N, (R,))
+        return lambda: F.embedding(ids, w)
+    if name == "rope":
+        y = torch.randn(1, N, R, C)
+        return lambda: rotary(y)
+    return None
+
+
+def attention(r):
+    B, H, T, D = (r[k] for k in ("b", "h", "t", "d"))
+    hk = r.get("hk", H)
+    q = torch.randn(B, H, T, D)
+    k, v = torch.randn(B, hk, T, D), torch.randn(B, hk, T, D)
+    i, j = torch.arange(T)[:, None], torch.arange(T)[None]
+    kind, size = r["mask"], r.get("size", 0)
+    masks = {"full": None, "causal": j > i, "window": (j > i) | (j <= i - size),
+             "prefix": (j > i) & (j >= size), "documents": (j > i) | (i // 300 != j // 300)}
+    if kind not in masks or hk != H:
+        return None
+    mask, scale = masks[kind], 1 / math.sqrt(D)
+
+    def run():
+        a = (q @ k.transpose(-1, -2)) * scale
+        if mask is not None:
+            a = a.masked_fill(mask, float("-inf"))
+        return a.softmax(-1) @ v
+    return run
+
+
+models = {}
+
+
+def model(r):
+    if r["name"] not in SIZES:
+        return None
+    m = models.get(r["name"])
+    if not m:
+        models.clear()
+        m = models[r["name"]] = GPT2(*SIZES[r["name"]]).eval()
+    ids = torch.randint(0, 50257, (r["batch"], r["tokens"]))
+    if not r["decode"]:
+        return lambda: m(ids)
+    past, room = r["past"], r["past"] + 1
+    caches = [[torch.zeros(1, m.heads, room, m.d // m.heads) for _ in range(2)] for _ in m.blocks]
+    return lambda: m(ids[:, :1], caches, past)
+
+
+def gemm(r):
+    x = torch.randn(r["m"], r["k"])
+    ws = [torch.randn(r["n"], r["k"]) for _ in range(r["copies"])]
+
+    def run():
+        for w in ws:
+            F.linear(x, w)
+    return run
+
+
+WORKS = {"gemm": gemm, "kernel": kernel, "attention": attention, "model": model}
+
+say(setup=f"PyTorch {torch.__version__} eager, {THREADS} threads")
+last, run = None, None
+for line in sys.stdin:
+    r = json.loads(line)
+    repeats = r.pop("repeats")
+    try:
+        with torch.no_grad():
+            if r != last:
+                run = None
+                work = WORKS.get(r["work"])
+                run, last = (work(r) if work else None), r
+            if run is None:
+                say(skip="not known here")
+                continue
+            run()
+            start = time.perf_counter()
+            for _ in range(repeats):
+                run()
+            say(seconds=(time.perf_counter() - start) / repeats)
+    except Exception as e:
+        say(error=repr(e)[:300])

@@ -1,0 +1,209 @@
+/* report.c: records as a table for people and as JSON lines for programs. */
+#include "bench/measure.h"
+#include "bench/probe.h"
+#include "codegen/onednn.h"
+
+#include <cJSON.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- the table ---- */
+
+typedef struct column {
+    const char *head;
+    int width;
+    const char *format;
+    size_t offset; /* of a double in the record */
+    double scale;
+} column;
+
+#define AT(field) offsetof(sn_bench_record, field)
+static const column columns[] = {
+    {"ms", 10, "%.4g", AT(ms_median), 1},
+    {"min", 9, "%.4g", AT(ms_min), 1},
+    {"max", 9, "%.4g", AT(ms_max), 1},
+    {"GFLOP/s", 9, "%.4g", AT(gflops), 1},
+    {"GB/s", 8, "%.4g", AT(gbytes_s), 1},
+    {"% roof", 8, "%.1f", AT(pct_roofline), 1},
+    {"x level 0", 10, "%.2f", AT(speedup_vs_level0), 1},
+    {"tokens/s", 9, "%.4g", AT(tokens_s), 1},
+    {"work MB", 9, "%.4g", AT(peak_bytes), 1.0 / (1 << 20)},
+    {"rel RMS", 9, "%.1e", AT(rel_rms), 1},
+    {"max ulp", 9, "%.3g", AT(max_ulp), 1},
+    {"compile", 8, "%.0f", AT(compile_ms), 1},
+};
+#undef AT
+enum { N_COLUMNS = sizeof columns / sizeof *columns };
+
+static double value_of(const sn_bench_record *x, const column *c) {
+    double v;
+    memcpy(&v, (const char *)x + c->offset, sizeof v);
+    return v * c->scale;
+}
+
+static void print_group(const sn_bench_report *r, int from, int to, FILE *f) {
+    bool shown[N_COLUMNS] = {false};
+    int shape = 5, name = 4;
+    for (int i = from; i < to; i++) {
+        int n = (int)strlen(r->list[i].shape), k = (int)strlen(r->list[i].name);
+        shape = n > shape ? n : shape;
+        name = k > name ? k : name;
+        for (int c = 0; c < N_COLUMNS; c++) shown[c] |= !isnan(value_of(&r->list[i], &columns[c]));
+    }
+    bool work = strcmp(r->list[from].kind, "roofline") != 0;
+    fprintf(f, "%-*s  %-*s  %-14s %s", name, r->list[from].kind, shape, "shape", "back end",
+            work ? "level" : "dtype");
+    for (int c = 0; c < N_COLUMNS; c++)
+        if (shown[c]) fprintf(f, " %*s", columns[c].width, columns[c].head);
+    fputc('\n', f);
+    for (int i = from; i < to; i++) {
+        const sn_bench_record *x = &r->list[i];
+        bool same = i > from && !strcmp(x->name, x[-1].name) && !strcmp(x->shape, x[-1].shape);
+        char level[16] = "-";
+        if (x->level >= 0) snprintf(level, sizeof level, "%d", x->level);
+        fprintf(f, "%-*s  %-*s  %-14s %5s", name, same ? "" : x->name, shape, same ? "" : x->shape,
+                x->backend, work ? level : x->dtype);
+        for (int c = 0; c < N_COLUMNS; c++) {
+            if (!shown[c]) continue;
+            char text[32] = "";
+            double v = value_of(x, &columns[c]);
+            if (!isnan(v)) snprintf(text, sizeof text, columns[c].format, v);
+            fprintf(f, " %*s", columns[c].width, text);
+        }
+        if (*x->bound && work) fprintf(f, "  %s", x->bound);
+        fputc('\n', f);
+    }
+}
+
+/* The limits that the shares refer to: the extremes over the records of their medians. */
+static void print_limits(const sn_bench_report *r, FILE *f) {
+    double lo = INFINITY, hi = 0, slow = INFINITY, fast = 0;
+    int threads = 0, rounds = 0;
+    for (int i = 0; i < r->n; i++) {
+        const sn_bench_record *x = &r->list[i];
+        threads = x->threads, rounds = x->rounds;
+        if (!isnan(x->peak_gflops)) lo = fmin(lo, x->peak_gflops), hi = fmax(hi, x->peak_gflops);
+        if (!isnan(x->stream_gbytes_s))
+            slow = fmin(slow, x->stream_gbytes_s), fast = fmax(fast, x->stream_gbytes_s);
+    }
+    if (r->n) fprintf(f, "\n%d threads, medians of %d interleaved rounds", threads, rounds);
+    if (hi > 0) fprintf(f, "; f32 peak beside it %.4g to %.4g GFLOP/s", lo, hi);
+    if (fast > 0) fprintf(f, "; streaming the same bytes %.3g to %.3g GB/s", slow, fast);
+    if (r->n) fputc('\n', f);
+}
+
+void sn_bench_print(const sn_bench_report *r, FILE *f) {
+    for (int from = 0, to; from < r->n; from = to) {
+        for (to = from + 1; to < r->n && !strcmp(r->list[to].kind, r->list[from].kind);) to++;
+        if (from) fputc('\n', f);
+        print_group(r, from, to, f);
+    }
+    print_limits(r, f);
+    for (int i = 0; i < r->n; i++) {
+        bool first = *r->list[i].setup != 0;
+        for (int j = 0; j < i && first; j++)
+            first = strcmp(r->list[j].backend, r->list[i].backend) != 0 ||
+                    strcmp(r->list[j].setup, r->list[i].setup) != 0;
+        if (first) fprintf(f, "%s: %s\n", r->list[i].backend, r->list[i].setup);
+    }
+    for (int i = 0; i < r->n_note; i++) fprintf(f, "note: %s\n", r->note[i]);
+}
+
+/* ---- JSON ---- */
+
+static void add_number(cJSON *o, const char *key, double v) {
+    if (isfinite(v))
+        cJSON_AddNumberToObject(o, key, v);
+    else
+        cJSON_AddNullToObject(o, key);
+}
+
+static cJSON *record_json(const sn_bench_record *x) {
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "kind", x->kind);
+    cJSON_AddStringToObject(o, "name", x->name);
+    add_number(o, "level", x->level >= 0 ? x->level : NAN);
+    cJSON_AddStringToObject(o, "backend", x->backend);
+    cJSON_AddNumberToObject(o, "threads", x->threads);
+    cJSON_AddStringToObject(o, "dtype", x->dtype);
+    cJSON_AddStringToObject(o, "shape", x->shape);
+    cJSON_AddNumberToObject(o, "rounds", x->rounds);
+    add_number(o, "ms_median", x->ms_median);
+    add_number(o, "ms_min", x->ms_min);
+    add_number(o, "ms_max", x->ms_max);
+    add_number(o, "flop", x->flop);
+    add_number(o, "bytes", x->bytes);
+    add_number(o, "gflops", x->gflops);
+    add_number(o, "gbytes_s", x->gbytes_s);
+    add_number(o, "peak_gflops", x->peak_gflops);
+    add_number(o, "stream_gbytes_s", x->stream_gbytes_s);
+    add_number(o, "pct_roofline", x->pct_roofline);
+    cJSON_AddStringToObject(o, "bound", x->bound);
+    add_number(o, "speedup_vs_level0", x->speedup_vs_level0);
+    add_number(o, "rel_rms", x->rel_rms);
+    add_number(o, "max_ulp", x->max_ulp);
+    add_number(o, "max_rel", x->max_rel);
+    cJSON_AddStringToObject(o, "checked", x->checked);
+    add_number(o, "peak_bytes", x->peak_bytes);
+    add_number(o, "compile_ms", x->compile_ms);
+    add_number(o, "tokens_s", x->tokens_s);
+    cJSON_AddStringToObject(o, "setup", x->setup);
+    return o;
+}
+
+/* "model name" of /proc/cpuinfo. */
+static void cpu_name(char *out, size_t size) {
+    char line[512];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    snprintf(out, size, "unknown");
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+        line[strcspn(line, "\n")] = 0;
+        snprintf(out, size, "%s", colon + 2);
+        break;
+    }
+    if (f) fclose(f);
+}
+
+static cJSON *machine_json(const sn_bench_report *r, const sn_bench_options *o) {
+    char cpu[256], date[32];
+    time_t now = time(NULL);
+    struct tm tm;
+    cpu_name(cpu, sizeof cpu);
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
+    cJSON *j = cJSON_CreateObject();
+    cJSON_AddStringToObject(j, "kind", "machine");
+    cJSON_AddStringToObject(j, "cpu", cpu);
+    cJSON_AddStringToObject(j, "date", date);
+    cJSON_AddNumberToObject(j, "threads", sn_bench_threads(o));
+    cJSON_AddNumberToObject(j, "rounds", o->rounds);
+    cJSON_AddNumberToObject(j, "seconds", o->seconds);
+    cJSON_AddStringToObject(j, "target", o->target ? o->target : "native");
+    cJSON_AddStringToObject(j, "onednn", sn_dnnl_version());
+    cJSON *notes = cJSON_AddArrayToObject(j, "notes");
+    for (int i = 0; i < r->n_note; i++) cJSON_AddItemToArray(notes, cJSON_CreateString(r->note[i]));
+    return j;
+}
+
+static bool write_line(FILE *f, cJSON *j) {
+    char *text = cJSON_PrintUnformatted(j);
+    bool ok = text && fprintf(f, "%s\n", text) > 0;
+    free(text);
+    cJSON_Delete(j);
+    return ok;
+}
+
+bool sn_bench_write_json(const sn_bench_report *r, const sn_bench_options *o, const char *path,
+                         sn_error *err) {
+    FILE *f = fopen(path, "w");
+    if (!f) return sn_fail(err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
+    bool ok = write_line(f, machine_json(r, o));
+    for (int i = 0; i < r->n && ok; i++) ok = write_line(f, record_json(&r->list[i]));
+    if (fclose(f) || !ok)
+        return sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", path, strerror(errno));
+    return true;
+}

@@ -1,0 +1,294 @@
+/* cmd_bench.c: `sinter bench`: measures, next to the machine's limits and to other systems. */
+#include "bench/benches.h"
+#include "bench/peers.h"
+#include "tools/cmd.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct options {
+    const char *levels, *backends, *peers, *peer_dir, *target, *cache_dir, *json, *plot;
+    int64_t threads, rounds;
+    double seconds;
+    bool no_check;
+    const char *names, *shape, *mask, *model, *tokens;
+    int64_t batch;
+    bool decode;
+} options;
+
+#define ROUNDS                                                                                     \
+    {"rounds", 0, ARG_INT, offsetof(options, rounds), "N", "9", 5, 101, "interleaved rounds"},     \
+        {"seconds",                                                                                \
+         0,                                                                                        \
+         ARG_NUMBER,                                                                               \
+         offsetof(options, seconds),                                                               \
+         "S",                                                                                      \
+         "0.02",                                                                                   \
+         0,                                                                                        \
+         60,                                                                                       \
+         "of every entrant in a round, at least"},                                                 \
+        {"threads", 't', ARG_INT, offsetof(options, threads),         "N",                         \
+         "0",       0,   1024,    "0: as many as the process may use"},                            \
+        {"json",                                                                                   \
+         0,                                                                                        \
+         ARG_TEXT,                                                                                 \
+         offsetof(options, json),                                                                  \
+         "FILE",                                                                                   \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         0,                                                                                        \
+         "one record a line; keys in docs/bench.md"},                                              \
+    {                                                                                              \
+        "plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0,                      \
+            "a picture: roofline with a point a record, bars of levels and peers"                  \
+    }
+#define WORK(levels_, backends_)                                                                   \
+    {"levels", 0, ARG_TEXT, offsetof(options, levels), "L,…|L..L",                                 \
+     levels_,  0, 0,        "fusion levels, 0 to 4"},                                              \
+        {"backends", 0, ARG_TEXT, offsetof(options, backends), "B,…",                              \
+         backends_,  0, 0,        "own, onednn, auto"},                                            \
+        {"peers",                                                                                  \
+         0,                                                                                        \
+         ARG_TEXT,                                                                                 \
+         offsetof(options, peers),                                                                 \
+         "all|none|P,…",                                                                           \
+         "none",                                                                                   \
+         0,                                                                                        \
+         0,                                                                                        \
+         "openblas, torch, torch-malloc, onnxruntime"},                                            \
+        {"peer-dir",                                                                               \
+         0,                                                                                        \
+         ARG_TEXT,                                                                                 \
+         offsetof(options, peer_dir),                                                              \
+         "DIR",                                                                                    \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         0,                                                                                        \
+         "scripts of the peers; else bench/peers of the sources"},                                 \
+        {"no-check", 0, ARG_FLAG, offsetof(options, no_check),           NULL,                     \
+         NULL,       0, 0,        "no comparison with the f64 evaluator"},                         \
+        {"target", 0, ARG_TEXT, offsetof(options, target),    "CPU",                               \
+         NULL,     0, 0,        "x86-64-v3, …; else this CPU"},                                    \
+        {"cache-dir",                                                                              \
+         0,                                                                                        \
+         ARG_TEXT,                                                                                 \
+         offsetof(options, cache_dir),                                                             \
+         "DIR|none",                                                                               \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         0,                                                                                        \
+         "compiled kernels; else ~/.cache/sinter"},                                                \
+        ROUNDS
+
+static const char roofline_name[] = "sinter bench roofline", gemm_name[] = "sinter bench gemm",
+                  kernel_name[] = "sinter bench kernel",
+                  attention_name[] = "sinter bench attention", model_name[] = "sinter bench model";
+
+static const char columns_help[] =
+    "Every round times every variant once, in turning order, with the f32 multiply-add peak "
+    "before\n"
+    "and after it, and for work bound by memory the streaming of the same number of bytes. '% "
+    "roof'\n"
+    "is the larger of the two limits over the time, as a median of ratios within rounds. 'rel "
+    "RMS'\n"
+    "and 'max ulp' compare a reduced problem with an evaluator in double precision.\n";
+
+static const arg roofline_table[] = {ROUNDS, {0}};
+static const arg gemm_table[] = {{"shape", 0, ARG_TEXT, offsetof(options, shape), "M,N,K …", NULL,
+                                  0, 0, "shapes, spaces between; else the usual ones"},
+                                 WORK("4", "own"),
+                                 {0}};
+static const arg kernel_table[] = {{"NAMES", 0, ARG_PLACE_OR_NONE, offsetof(options, names), NULL,
+                                    NULL, 0, 0, "layer_norm,softmax,…; else all"},
+                                   {"shape", 0, ARG_TEXT, offsetof(options, shape), "ROWSxWIDTH",
+                                    NULL, 0, 0, "other sizes than the table's"},
+                                   WORK("0..4", "own"),
+                                   {0}};
+static const arg attention_table[] = {
+    {"mask", 0, ARG_TEXT, offsetof(options, mask), "MASK,…", "full,causal", 0, 0,
+     "full, causal, window:N, prefix:N, alibi, softcap, documents"},
+    {"shape", 0, ARG_TEXT, offsetof(options, shape), "B,H,T,D …", NULL, 0, 0,
+     "shapes, spaces between; B,H,HK,T,D: fewer key heads"},
+    WORK("0..4", "own"),
+    {0}};
+static const arg model_table[] = {
+    {"MODEL", 0, ARG_PLACE, offsetof(options, model), NULL, NULL, 0, 0,
+     "gpt2, gpt2-medium, … or a model folder (its sizes; weights are random)"},
+    {"tokens", 0, ARG_TEXT, offsetof(options, tokens), "N,…", NULL, 0, 0,
+     "tokens at once [64,256,1024]; with --decode tokens in the cache [64,512]"},
+    {"batch", 0, ARG_INT, offsetof(options, batch), "N", "1", 1, 1024, "sequences at once"},
+    {"decode", 0, ARG_FLAG, offsetof(options, decode), NULL, NULL, 0, 0,
+     "one token at a time with a cache of keys and values"},
+    WORK("0..4", "own"),
+    {0}};
+
+static bool run_roofline(const options *o, const sn_bench_options *b, sn_bench_report *r,
+                         sn_error *err) {
+    (void)o;
+    return sn_bench_roofline(b, r, err);
+}
+static bool run_gemm(const options *o, const sn_bench_options *b, sn_bench_report *r,
+                     sn_error *err) {
+    return sn_bench_gemms(b, o->shape, r, err);
+}
+static bool run_kernel(const options *o, const sn_bench_options *b, sn_bench_report *r,
+                       sn_error *err) {
+    return sn_bench_kernels(b, o->names, o->shape, r, err);
+}
+static bool run_attention(const options *o, const sn_bench_options *b, sn_bench_report *r,
+                          sn_error *err) {
+    return sn_bench_masks(b, o->mask, o->shape, r, err);
+}
+static bool run_model(const options *o, const sn_bench_options *b, sn_bench_report *r,
+                      sn_error *err) {
+    return sn_bench_models(b, o->model, o->tokens, o->batch, o->decode, r, err);
+}
+
+static const struct {
+    arg_command command;
+    bool (*run)(const options *o, const sn_bench_options *b, sn_bench_report *r, sn_error *err);
+} kinds[] = {
+    {{roofline_name,
+      "what this machine can do at most: multiply-adds, and bandwidth of each memory", NULL,
+      roofline_table},
+     run_roofline},
+    {{gemm_name, "matrix products y = x w^T next to oneDNN with packed weights", columns_help,
+      gemm_table},
+     run_gemm},
+    {{kernel_name, "single kernels: norms, softmax, activations, fused products, look-ups",
+      columns_help, kernel_table},
+     run_kernel},
+    {{attention_name, "attention with any mask or score, fused (level 3 on) and not", columns_help,
+      attention_table},
+     run_attention},
+    {{model_name, "whole models, forward or decoding", columns_help, model_table}, run_model},
+};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+static const char *kind_of(int i) {
+    return kinds[i].command.name + strlen("sinter bench ");
+}
+
+static void print_help(FILE *f) {
+    fprintf(f, "sinter bench: measure, next to the machine's limits and to other systems\n\n"
+               "usage: sinter bench WHAT [arguments]\n\n");
+    for (int i = 0; i < N_KINDS; i++) fprintf(f, "  %-12s%s\n", kind_of(i), kinds[i].command.what);
+    fprintf(f, "\n  sinter bench WHAT --help explains one of them\n");
+}
+
+static int find_kind(const char *name) {
+    const char *names[N_KINDS + 1] = {NULL};
+    for (int i = 0; i < N_KINDS; i++) {
+        if (!strcmp(kind_of(i), name)) return i;
+        names[i] = kind_of(i);
+    }
+    const char *near = args_nearest(name, names);
+    fprintf(stderr, "sinter bench: '%s' is nothing to measure", name);
+    if (near) fprintf(stderr, "; did you mean %s?", near);
+    fprintf(stderr, "\n(sinter bench --help lists what is)\n");
+    return -1;
+}
+
+/* "0..4", "4", "0,3,4" as bits. */
+static bool read_levels(const char *text, unsigned *levels, sn_error *err) {
+    *levels = 0;
+    for (const char *p = text; *p;) {
+        int from = p[0] - '0', to = from, used = 1;
+        if (p[1] == '.' && p[2] == '.') to = p[3] - '0', used = 4;
+        bool ok = from >= 0 && to <= 4 && from <= to && (p[used] == 0 || p[used] == ',');
+        if (!ok) break;
+        for (int l = from; l <= to; l++) *levels |= 1u << l;
+        p += used;
+        if (!*p) return true;
+        p++;
+    }
+    return sn_fail(err, SN_ERR_USAGE, "--levels is '%s'; write 0..4, 4 or 0,3,4", text);
+}
+
+static bool read_list(const char *option, const char *text, const char *const *known,
+                      sn_error *err) {
+    for (const char *p = text; *p;) {
+        size_t len = strcspn(p, ",");
+        bool found = false;
+        for (int i = 0; known[i]; i++)
+            found |= strlen(known[i]) == len && !strncmp(known[i], p, len);
+        if (!found || (!p[len] && !len))
+            return sn_fail(err, SN_ERR_USAGE,
+                           "--%s is '%s'; '%.*s' is not one of those that --help "
+                           "lists",
+                           option, text, (int)len, p);
+        p += len + (p[len] == ',');
+    }
+    if (!*text) return sn_fail(err, SN_ERR_USAGE, "--%s is empty", option);
+    return true;
+}
+
+static bool read_options(const options *o, sn_bench_options *b, double *shown, sn_error *err) {
+    static const char *const backends[] = {"own", "onednn", "auto", NULL};
+    const char *peers[SN_BENCH_MAX_PEERS + 3] = {"all", "none"};
+    for (int i = 0; sn_bench_peer_name(i); i++) peers[i + 2] = sn_bench_peer_name(i);
+    *b = (sn_bench_options){.backends = o->backends,
+                            .peers = o->peers,
+                            .peer_dir = o->peer_dir ? o->peer_dir : SN_PEER_DIR,
+                            .target = o->target,
+                            .cache_dir =
+                                o->cache_dir && !strcmp(o->cache_dir, "none") ? "" : o->cache_dir,
+                            .threads = (int)o->threads,
+                            .rounds = (int)o->rounds,
+                            .seconds = o->seconds,
+                            .check = !o->no_check,
+                            .progress = stderr,
+                            .shown = shown};
+    if (!o->levels) return true; /* roofline */
+    if (!read_levels(o->levels, &b->levels, err) ||
+        !read_list("backends", o->backends, backends, err) ||
+        !read_list("peers", o->peers, peers, err))
+        return false;
+    if (sn_bench_listed(o->peers, "none") && strcmp(o->peers, "none") != 0)
+        return sn_fail(err, SN_ERR_USAGE, "--peers '%s' contradicts itself", o->peers);
+    if (o->peer_dir && !strcmp(o->peers, "none"))
+        return sn_fail(err, SN_ERR_USAGE, "--peer-dir is of no use without --peers");
+    return true;
+}
+
+/* That files can be written is found out before minutes are spent on measuring. */
+static bool check_file(const char *path, sn_error *err) {
+    if (!path) return true;
+    FILE *f = fopen(path, "a");
+    if (!f) return sn_fail(err, SN_ERR_FILE, "%s: cannot be written", path);
+    fclose(f);
+    return true;
+}
+
+int cmd_bench(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : NULL;
+    if (!what || !strcmp(what, "--help") || !strcmp(what, "-h")) {
+        print_help(what ? stdout : stderr);
+        return what ? cmd_finish("sinter bench") : EXIT_USAGE;
+    }
+    int kind = find_kind(what);
+    if (kind < 0) return EXIT_USAGE;
+    options o = {0};
+    const arg_command *c = &kinds[kind].command;
+    int code = args_parse(c, argc - 1, argv + 1, &o);
+    if (code != ARGS_RUN) return code;
+    sn_error err = {0};
+    sn_bench_options b;
+    sn_bench_report r = {0};
+    double shown = cmd_now();
+    bool ok =
+        read_options(&o, &b, &shown, &err) && check_file(o.json, &err) && check_file(o.plot, &err);
+    if (ok) {
+        b.started = sn_bench_peers_start(&b, &r);
+        ok = kinds[kind].run(&o, &b, &r, &err);
+        sn_bench_peers_stop(b.started);
+        sn_bench_progress_end(&b);
+    }
+    if (ok) sn_bench_print(&r, stdout);
+    if (ok && o.json) ok = sn_bench_write_json(&r, &b, o.json, &err);
+    if (ok && o.plot) ok = sn_bench_write_svg(&r, o.plot, &err);
+    sn_bench_report_free(&r);
+    return ok ? cmd_finish(c->name) : cmd_fail(c->name, &err);
+}
