@@ -26,6 +26,11 @@ static inline compat_md compat_md_tag(int rank, const dnnl_dims_t dims, dnnl_for
                                                                                             : NULL;
 }
 
+static inline compat_md compat_md_clone(compat_const_md md) {
+    compat_md copy = NULL;
+    return dnnl_memory_desc_clone(&copy, md) == dnnl_success ? copy : NULL;
+}
+
 static inline void compat_md_free(compat_md md) {
     if (md) dnnl_memory_desc_destroy(md);
 }
@@ -59,7 +64,6 @@ static inline dnnl_status_t compat_convolution(dnnl_primitive_desc_t *pd, dnnl_e
 }
 
 enum { COMPAT_SHIFT = DNNL_ARG_SHIFT, COMPAT_SCALE = DNNL_ARG_SCALE };
-#define COMPAT_NORM_FLAGS (dnnl_use_scale | dnnl_use_shift)
 
 #else
 
@@ -82,6 +86,10 @@ static inline compat_md compat_md_strides(int rank, const dnnl_dims_t dims,
 static inline compat_md compat_md_tag(int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag) {
     dnnl_memory_desc_t md;
     return compat_md_keep(dnnl_memory_desc_init_by_tag(&md, rank, dims, dnnl_f32, tag), &md);
+}
+
+static inline compat_md compat_md_clone(compat_const_md md) {
+    return compat_md_keep(dnnl_success, md);
 }
 
 static inline void compat_md_free(compat_md md) {
@@ -125,7 +133,8 @@ static inline dnnl_status_t compat_convolution(dnnl_primitive_desc_t *pd, dnnl_e
 }
 
 enum { COMPAT_SHIFT = DNNL_ARG_SHIFT, COMPAT_SCALE = DNNL_ARG_SCALE };
-#define COMPAT_NORM_FLAGS (dnnl_use_scale | dnnl_use_shift)
 
 #endif
+
+enum { COMPAT_USE_SCALE = dnnl_use_scale, COMPAT_USE_SHIFT = dnnl_use_shift };
 #endif

@@ -1,5 +1,6 @@
 /* explain.c: for every kernel of an entry what it does and what was fused into it, then what was
  * not fused and why. */
+#include "codegen/onednn.h"
 #include "codegen/program.h"
 
 #include <string.h>
@@ -41,7 +42,10 @@ static void print_step(FILE *f, sn_module *m, const sn_unit *u, int i) {
         print_ops(f, m, region);
     }
     if (n->loc.file) fprintf(f, "   (%s:%d)", n->loc.file, n->loc.line);
-    fprintf(f, "\n        kernel %s\n", u->kernel[i].name);
+    if (sn_step_is_extern(s))
+        fprintf(f, "\n        primitive of oneDNN %s\n", sn_dnnl_version());
+    else
+        fprintf(f, "\n        kernel %s\n", u->kernel[i].name);
 }
 
 static void print_entry(FILE *f, const sn_program *p, const sn_compiled_entry *c) {

@@ -39,6 +39,6 @@ em_val sn_kernel_dim(em *e, const sn_kernel *k, sn_dim d);
 int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d); /* index into dim[], -1: a constant */
 
 extern const sn_family sn_family_loops, sn_family_column, sn_family_gemm, sn_family_pack,
-    sn_family_flash, sn_family_scan, sn_family_scatter;
+    sn_family_flash, sn_family_primitive, sn_family_scan, sn_family_scatter;
 
 #endif

@@ -28,11 +28,21 @@ typedef struct entry {
     int64_t weight_bytes; /* matmul: of packed weights */
 } entry;
 
+/* A constant right factor in one of oneDNN's layouts. */
+typedef struct packed {
+    const float *from;
+    int64_t k, n, row, col; /* of the plain layout */
+    compat_md md;
+    void *data; /* NULL: the plain layout is oneDNN's */
+} packed;
+
 struct sn_dnnl {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     entry *entries; /* [MAX_ENTRIES] */
     int n, oldest;
+    packed *packed; /* [n_packed] */
+    int n_packed;
 };
 
 static bool fail_with(sn_error *err, const char *what, dnnl_status_t status) {
@@ -69,6 +79,11 @@ static void clear_entry(entry *e) {
 void sn_dnnl_destroy(sn_dnnl *d) {
     if (!d) return;
     for (int i = 0; i < d->n; i++) clear_entry(&d->entries[i]);
+    for (int i = 0; i < d->n_packed; i++) {
+        compat_md_free(d->packed[i].md);
+        free(d->packed[i].data);
+    }
+    free(d->packed);
     if (d->stream) dnnl_stream_destroy(d->stream);
     if (d->engine) dnnl_engine_destroy(d->engine);
     free(d->entries);
@@ -245,27 +260,73 @@ bool sn_dnnl_pack(sn_dnnl *d, const sn_dnnl_matmul *s, const float *b, void *pac
     return ok;
 }
 
+static const packed *find_packed(const sn_dnnl *d, const sn_dnnl_matmul *s, const float *b,
+                                 compat_const_md md) {
+    for (int i = 0; i < d->n_packed; i++) {
+        const packed *p = &d->packed[i];
+        if (p->from == b && p->k == s->k && p->n == s->n && p->row == s->b_row &&
+            p->col == s->b_col && dnnl_memory_desc_equal(p->md, md))
+            return p;
+    }
+    return NULL;
+}
+
+static const packed *add_packed(sn_dnnl *d, const sn_dnnl_matmul *s, const float *b,
+                                compat_const_md md, sn_error *err) {
+    packed p = {b, s->k, s->n, s->b_row, s->b_col, compat_md_clone(md), NULL};
+    packed *grown = realloc(d->packed, sizeof *grown * (size_t)(d->n_packed + 1));
+    if (grown) d->packed = grown;
+    compat_md plain = operand_md(s, s->b_batch, s->k, s->n, s->b_row, s->b_col, false);
+    bool ok = (grown && p.md && plain) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (ok && !dnnl_memory_desc_equal(plain, md)) {
+        size_t bytes = (dnnl_memory_desc_get_size(md) + 63) / 64 * 64;
+        p.data = aligned_alloc(64, bytes);
+        ok = p.data ? sn_dnnl_pack(d, s, b, p.data, err)
+                    : sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for packed weights",
+                              bytes);
+    }
+    compat_md_free(plain);
+    if (ok) {
+        d->packed[d->n_packed] = p;
+        return &d->packed[d->n_packed++];
+    }
+    compat_md_free(p.md);
+    free(p.data);
+    return NULL;
+}
+
+bool sn_dnnl_run_constant(sn_dnnl *d, const sn_dnnl_matmul *s, const float *a, const float *b,
+                          const float *bias, float *c, sn_error *err) {
+    if (run_empty(s, bias, c)) return true;
+    entry *e = find_matmul(d, s, err);
+    if (!e) return false;
+    compat_const_md md = dnnl_primitive_desc_query_md(e->pd, dnnl_query_weights_md, 0);
+    const packed *p = find_packed(d, s, b, md);
+    if (!p && !(p = add_packed(d, s, b, md, err))) return false;
+    return run_entry(d, e, (const void *[]){a, p->data ? p->data : b, c, bias}, err);
+}
+
 /* --- softmax, layer norm -----------------------------------------------------------------------
  */
 
+/* flags: of a layer norm, which of gain and bias there are */
 static entry *find_rows(sn_dnnl *d, entry_kind kind, int64_t rows, int64_t n, float eps,
-                        sn_error *err) {
+                        unsigned flags, sn_error *err) {
     bool is_new;
-    int64_t numbers[3] = {rows, n, 0};
+    int64_t numbers[4] = {rows, n, 0, flags};
     memcpy(&numbers[2], &eps, sizeof eps);
     entry *e = find_entry(d, kind, numbers, sizeof numbers, &is_new);
     if (!is_new) return e;
     compat_md x = compat_md_tag(2, (dnnl_dims_t){rows, n}, dnnl_ab);
     compat_md v = compat_md_tag(1, (dnnl_dims_t){n}, dnnl_a);
-    dnnl_status_t status = !x || !v ? dnnl_out_of_memory
-                           : kind == SOFTMAX
-                               ? compat_softmax(&e->pd, d->engine, x, 1)
-                               : compat_layer_norm(&e->pd, d->engine, x, eps, COMPAT_NORM_FLAGS);
+    dnnl_status_t status = !x || !v          ? dnnl_out_of_memory
+                           : kind == SOFTMAX ? compat_softmax(&e->pd, d->engine, x, 1)
+                                             : compat_layer_norm(&e->pd, d->engine, x, eps, flags);
     if (status == dnnl_success) status = dnnl_primitive_create(&e->primitive, e->pd);
     if (status == dnnl_success) status = add_arg(d, e, DNNL_ARG_SRC, x);
     if (status == dnnl_success) status = add_arg(d, e, DNNL_ARG_DST, x);
-    if (status == dnnl_success && kind == LAYER_NORM) status = add_arg(d, e, COMPAT_SCALE, v);
-    if (status == dnnl_success && kind == LAYER_NORM) status = add_arg(d, e, COMPAT_SHIFT, v);
+    if (status == dnnl_success && flags & COMPAT_USE_SCALE) status = add_arg(d, e, COMPAT_SCALE, v);
+    if (status == dnnl_success && flags & COMPAT_USE_SHIFT) status = add_arg(d, e, COMPAT_SHIFT, v);
     compat_md_free(x);
     compat_md_free(v);
     if (status == dnnl_success) return e;
@@ -275,14 +336,15 @@ static entry *find_rows(sn_dnnl *d, entry_kind kind, int64_t rows, int64_t n, fl
 
 bool sn_dnnl_run_softmax(sn_dnnl *d, int64_t rows, int64_t n, const float *x, float *y,
                          sn_error *err) {
-    entry *e = find_rows(d, SOFTMAX, rows, n, 0, err);
+    entry *e = find_rows(d, SOFTMAX, rows, n, 0, 0, err);
     return e && run_entry(d, e, (const void *[]){x, y}, err);
 }
 
 bool sn_dnnl_run_layer_norm(sn_dnnl *d, int64_t rows, int64_t n, float eps, const float *x,
                             const float *gain, const float *bias, float *y, sn_error *err) {
-    entry *e = find_rows(d, LAYER_NORM, rows, n, eps, err);
-    return e && run_entry(d, e, (const void *[]){x, y, gain, bias}, err);
+    unsigned flags = (gain ? COMPAT_USE_SCALE : 0) | (bias ? COMPAT_USE_SHIFT : 0);
+    entry *e = find_rows(d, LAYER_NORM, rows, n, eps, flags, err);
+    return e && run_entry(d, e, (const void *[]){x, y, gain ? gain : bias, bias}, err);
 }
 
 /* --- convolution -------------------------------------------------------------------------------
@@ -313,9 +375,13 @@ bool sn_dnnl_run_conv(sn_dnnl *d, const sn_dnnl_conv *s, const float *x, const f
         int64_t out_w = sn_dnnl_conv_out(s->width, s->kernel_w, s->stride_w, s->dilate_w,
                                          s->pad_left + s->pad_right);
         dnnl_dims_t xd = {s->batch, s->in, s->height, s->width};
+        bool grouped = s->groups > 1;
         dnnl_dims_t wd = {s->out, s->in, s->kernel_h, s->kernel_w};
+        dnnl_dims_t gd = {s->groups, grouped ? s->out / s->groups : 0,
+                          grouped ? s->in / s->groups : 0, s->kernel_h, s->kernel_w};
         dnnl_dims_t yd = {s->batch, s->out, out_h, out_w}, bd = {s->out};
-        compat_md xm = compat_md_tag(4, xd, dnnl_nchw), wm = compat_md_tag(4, wd, dnnl_oihw);
+        compat_md xm = compat_md_tag(4, xd, dnnl_nchw),
+                  wm = grouped ? compat_md_tag(5, gd, dnnl_goihw) : compat_md_tag(4, wd, dnnl_oihw);
         compat_md ym = compat_md_tag(4, yd, dnnl_nchw);
         compat_md bm = s->bias ? compat_md_tag(1, bd, dnnl_a) : NULL;
         dnnl_status_t status = make_conv(d, e, s, xm, wm, bm, ym);
@@ -334,7 +400,7 @@ bool sn_dnnl_run_conv(sn_dnnl *d, const sn_dnnl_conv *s, const float *x, const f
 #else
 
 static const char missing[] = "this build has no oneDNN: install its headers and library and "
-                              "configure with -DSN_ONEDNN=ON, or choose --backend=jit";
+                              "configure with -DSN_ONEDNN=ON, or choose --backend=own";
 
 sn_dnnl *sn_dnnl_create(sn_error *err) {
     sn_fail(err, SN_ERR_TARGET, missing);
@@ -364,6 +430,12 @@ int64_t sn_dnnl_packed_bytes(sn_dnnl *d, const sn_dnnl_matmul *s, sn_error *err)
 bool sn_dnnl_pack(sn_dnnl *d, const sn_dnnl_matmul *s, const float *b, void *packed,
                   sn_error *err) {
     (void)d, (void)s, (void)b, (void)packed;
+    return sn_fail(err, SN_ERR_TARGET, missing);
+}
+
+bool sn_dnnl_run_constant(sn_dnnl *d, const sn_dnnl_matmul *s, const float *a, const float *b,
+                          const float *bias, float *c, sn_error *err) {
+    (void)d, (void)s, (void)a, (void)b, (void)bias, (void)c;
     return sn_fail(err, SN_ERR_TARGET, missing);
 }
 

@@ -33,21 +33,30 @@ bool sn_dnnl_run_matmul(sn_dnnl *d, const sn_dnnl_matmul *s, const float *a, con
 int64_t sn_dnnl_packed_bytes(sn_dnnl *d, const sn_dnnl_matmul *s, sn_error *err);
 bool sn_dnnl_pack(sn_dnnl *d, const sn_dnnl_matmul *s, const float *b, void *packed, sn_error *err);
 
+/* The same for a B that never changes while d lives, given in its plain layout with s->packed = 1
+ * and no batch of its own: it is put in oneDNN's layout once for each layout that the sizes ask
+ * for. */
+bool sn_dnnl_run_constant(sn_dnnl *d, const sn_dnnl_matmul *s, const float *a, const float *b,
+                          const float *bias, float *c, sn_error *err);
+
 /* y[i,:] = softmax(x[i,:]) of (rows, n), contiguous. */
 bool sn_dnnl_run_softmax(sn_dnnl *d, int64_t rows, int64_t n, const float *x, float *y,
                          sn_error *err);
 
-/* y[i,:] = (x[i,:] - mean) / sqrt(var + eps) * gain + bias of (rows, n), contiguous. */
+/* y[i,:] = (x[i,:] - mean) / sqrt(var + eps) * gain + bias of (rows, n), contiguous; gain
+ * and bias may be NULL. */
 bool sn_dnnl_run_layer_norm(sn_dnnl *d, int64_t rows, int64_t n, float eps, const float *x,
                             const float *gain, const float *bias, float *y, sn_error *err);
 
-/* y = convolution of x (batch, in, height, width) with w (out, in, kernel_h, kernel_w), plus
- * bias[out] (may be NULL); y (batch, out, out_h, out_w); all contiguous; zeros outside x. */
+/* y = convolution of x (batch, in, height, width) with w (out, in / groups, kernel_h,
+ * kernel_w), plus bias[out] (may be NULL); y (batch, out, out_h, out_w); all contiguous; zeros
+ * outside x. */
 typedef struct sn_dnnl_conv {
     int64_t batch, in, out, height, width, kernel_h, kernel_w;
     int64_t stride_h, stride_w, dilate_h, dilate_w; /* dilate 1: none */
     int64_t pad_top, pad_left, pad_bottom, pad_right;
-    int64_t bias; /* 1: there is one */
+    int64_t groups; /* 0 or 1: none */
+    int64_t bias;   /* 1: there is one */
 } sn_dnnl_conv;
 
 int64_t sn_dnnl_conv_out(int64_t size, int64_t kernel, int64_t stride, int64_t dilate, int64_t pad);

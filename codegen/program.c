@@ -2,6 +2,7 @@
  * is there), entries. */
 #include "codegen/program.h"
 #include "codegen/cache.h"
+#include "codegen/onednn.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,6 +54,10 @@ static bool pass_options(compiler *c, sn_pass_options *po) {
     const char *backend = o->backend ? o->backend : "auto";
     if (!one_of(backend, backends))
         return sn_fail(c->err, SN_ERR_USAGE, "backend '%s': choose auto, own or onednn", backend);
+    if (!strcmp(backend, "onednn") && !strcmp(sn_dnnl_version(), "none"))
+        return sn_fail(c->err, SN_ERR_TARGET,
+                       "backend 'onednn': this build has no oneDNN: install its headers and "
+                       "library and configure with -DSN_ONEDNN=ON, or choose own");
     if (o->weights && strcmp(o->weights, "f32"))
         return sn_fail(c->err, SN_ERR_USAGE, "weights '%s': this build stores f32 only",
                        o->weights);

@@ -1,7 +1,7 @@
 /* session.c: running a program: bound weights, states, workspace, sizes solved from the input
  * shapes. */
 #include "codegen/program.h"
-#include "codegen/onednn.h"
+#include "codegen/host.h"
 #include "runtime/problems.h"
 #include "runtime/weights.h"
 
@@ -445,34 +445,23 @@ int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding
 
 /* ---- primitives of the host ---- */
 
-static int64_t dim_of(const sn_kernel *k, const int64_t *dim, sn_dim d) {
-    int64_t v;
-    return sn_dim_is_const(k->m, d, &v) ? v : dim[sn_kernel_dim_slot(k, d)];
+static bool constant_right(const sn_session *s, const sn_step *step) {
+    const sn_plan *plan = s->running->unit.plan;
+    return step->node->op == SN_OP_gemm && s->p->passes.o.constant_params &&
+           plan->buffer[step->in[1].buffer].kind == SN_BUF_PARAM;
 }
 
 int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *dim) {
     sn_session *s = host;
     const sn_kernel *k = &s->running->unit.kernel[step];
-    const sn_view *a = &k->step->in[0], *b = &k->step->in[1], *c = &k->step->out[0];
-    int nb = a->rank - 2;
-    sn_dnnl_matmul d = {.n_batch = nb};
-    for (int i = 0; i < nb; i++) {
-        d.batch[i] = dim_of(k, dim, a->shape[i]);
-        d.a_batch[i] = dim_of(k, dim, a->stride[i]);
-        d.b_batch[i] = dim_of(k, dim, b->stride[i]);
-        d.c_batch[i] = dim_of(k, dim, c->stride[i]);
-    }
-    d.m = dim_of(k, dim, a->shape[nb]);
-    d.k = dim_of(k, dim, a->shape[nb + 1]);
-    d.n = dim_of(k, dim, b->shape[nb + 1]);
-    d.a_row = dim_of(k, dim, a->stride[nb]);
-    d.a_col = dim_of(k, dim, a->stride[nb + 1]);
-    d.b_row = dim_of(k, dim, b->stride[nb]);
-    d.b_col = dim_of(k, dim, b->stride[nb + 1]);
-    d.c_row = dim_of(k, dim, c->stride[nb]);
-    d.c_col = dim_of(k, dim, c->stride[nb + 1]);
+    sn_host_call c = {k, buf, dim, constant_right(s, k->step)};
     if (!s->dnnl && !(s->dnnl = sn_dnnl_create(&s->host_error))) return 1;
-    return sn_dnnl_run_matmul(s->dnnl, &d, buf[0], buf[1], NULL, buf[2], &s->host_error) ? 0 : 1;
+    int before = sn_threads_default((int)s->threads.n);
+    if (s->profile) s->profile->mark(s->profile, step, 0, 0);
+    bool ok = sn_host_run(s->dnnl, &c, &s->host_error);
+    if (s->profile) s->profile->mark(s->profile, step, 0, 1);
+    sn_threads_default(before);
+    return ok ? 0 : 1;
 }
 
 /* ---- life ---- */

@@ -28,6 +28,10 @@ bool decomp_loops(decomp *c) {
     return open_region(c, body->r, "body", c->n_in, c->in);
 }
 
+bool decomp_primitive(decomp *c) {
+    return decomp_loops(c);
+}
+
 /* Axes of the right factor in the order of its matrix [K, N]: the contracted ones, then the others;
  * K and N are their products. */
 static bool matrix_order(decomp *c, int rank, const sn_dim *shape, int64_t *perm, sn_dim *k,

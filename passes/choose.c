@@ -1,20 +1,17 @@
-/* choose.c: own code or oneDNN for each kernel.
+/* choose.c: own code or oneDNN for each product (expand chose for composites already).
  *
  * Requires fused nodes. Keeps values. `auto` takes our own kernels, whose results do not depend on
  * the number of threads; `onednn` takes the primitive wherever there is one for the kernel. */
-#include "passes/graph_util.h"
 #include "passes/passes.h"
-
-#include <string.h>
-
-static bool has_primitive(const sn_node *n) {
-    return n->op == SN_OP_gemm && n->dtype == SN_F32 && !sn_attr_get(n, SN_A_epilogue) &&
-           !sn_attr_get(n, SN_A_packed);
-}
+#include "passes/primitive.h"
 
 static sn_node *rule(void *ctx, sn_node *n) {
-    (void)ctx;
-    if (!has_primitive(n) || sn_attr_get(n, SN_A_backend)) return n;
+    if (n->op != SN_OP_gemm || sn_attr_get(n, SN_A_backend)) return n;
+    if (!sn_primitive_gemm(n)) {
+        sn_remark_add(ctx, "choose", n, false,
+                      "own code: the primitive takes f32, one result, at most a bias");
+        return n;
+    }
     sn_attr attr[16];
     int k = 0;
     for (; k < n->n_attr; k++) attr[k] = n->attr[k];
@@ -23,6 +20,5 @@ static sn_node *rule(void *ctx, sn_node *n) {
 }
 
 int sn_pass_choose(sn_passes *p) {
-    if (strcmp(p->o.backend, "onednn")) return 0;
-    return sn_rewrite_module(p->m, rule, p);
+    return sn_primitive_wanted(p) ? sn_rewrite_module(p->m, rule, p) : 0;
 }

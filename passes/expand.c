@@ -5,6 +5,7 @@
  * makes one kernel of one composite. */
 #include "passes/graph_util.h"
 #include "passes/passes.h"
+#include "passes/primitive.h"
 
 #include <string.h>
 
@@ -148,6 +149,8 @@ static bool flash_fits(const sn_node *n) {
 }
 
 static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t unit) {
+    sn_node *whole = sn_primitive_wanted(p) ? sn_primitive_of(p, n) : NULL;
+    if (whole) return whole;
     if (n->op == SN_OP_attention && p->o.level >= FLASH_LEVEL && strcmp(p->o.backend, "onednn") &&
         flash_fits(n)) {
         sn_node *flash = sn_node_new(n->m, SN_OP_flash, n->n_in, n->in, n->n_attr, n->attr);

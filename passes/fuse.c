@@ -6,6 +6,7 @@
  * built once. */
 #include "passes/fuse_groups.h"
 #include "passes/graph_util.h"
+#include "passes/primitive.h"
 
 #include <string.h>
 
@@ -129,9 +130,10 @@ static bool static_shape(const sn_node *n) {
     return true;
 }
 
-/* A right factor that never changes is put in panels once. */
+/* A right factor that never changes is put in panels once; a primitive has a layout of its own. */
 static bool may_pack(const builder *b, const sn_node *dot) {
     const sn_attr *batch = sn_attr_get(dot, SN_A_batch_b);
+    if (sn_primitive_wanted(b->g->p) && sn_primitive_dot(dot)) return false;
     return b->g->p->o.constant_params && (!batch || !batch->n) &&
            (dot->dtype == SN_F32 || dot->dtype == SN_F64) && static_shape(dot->in[1]) &&
            from_params_only(dot->in[1]);

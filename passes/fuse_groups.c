@@ -6,6 +6,7 @@
  * arithmetic of masks, constants) belong to no group: every kernel that uses them computes them. */
 #include "passes/fuse_groups.h"
 #include "passes/graph_util.h"
+#include "passes/primitive.h"
 
 #include <string.h>
 
@@ -182,6 +183,8 @@ static int found(sn_grouping *g, sn_group_kind kind, sn_node *n) {
  * numbers, no index arithmetic, f64 with f64 only. */
 static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node *n) {
     const sn_node *dot = k->member[0];
+    if (sn_primitive_wanted(g->p) && sn_primitive_dot(dot))
+        return k->n_member == 1 && sn_primitive_bias(dot, n);
     if (!sn_shapes_equal(n, dot) || n->op == SN_OP_random) return false;
     bool wide = n->dtype == SN_F64;
     for (int i = 0; i < n->n_in; i++) {

@@ -263,6 +263,10 @@ static void fit_product(planner *p, sn_node *n) {
     }
     if (bad >= 0)
         sn_module_fail(p->m, SN_ERR_INTERNAL, "a product has too many batch axes for its kernel");
+    bool primitive = bad < 0 && sn_attr_get(n, SN_A_backend);
+    for (int guard = 0; guard < 4 && primitive && (bad = sn_product_unfit(last_step(p))) >= 0;
+         guard++)
+        copy_operand(p, last_step(p), bad, last_step(p)->in[bad], NULL);
 }
 
 static void plan_kernel(planner *p, sn_node *n) {
@@ -281,13 +285,17 @@ static void plan_kernel(planner *p, sn_node *n) {
                     reader = r;
             }
         }
-        s->out[i] = fresh(p, type, reader ? storage_order(p, reader) : NULL);
+        bool whole = !reader || n->op == SN_OP_primitive;
+        s->out[i] = fresh(p, type, whole ? NULL : storage_order(p, reader));
     }
     p->view[n->id] =
         sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be rearranged */
     memcpy(p->view[n->id], s->out, sizeof *s->out * n->n_result);
     for (int i = 0; n->op == SN_OP_flash && i < 3; i++) /* attention reads rows of q, k and v */
         if (last_step(p)->in[i].stride[3] != 1)
+            copy_operand(p, last_step(p), i, last_step(p)->in[i], NULL);
+    for (int i = 0; n->op == SN_OP_primitive && i < n->n_in; i++)
+        if (!sn_view_contiguous(p->m, &last_step(p)->in[i]))
             copy_operand(p, last_step(p), i, last_step(p)->in[i], NULL);
     if (n->op == SN_OP_gemm) fit_product(p, n);
     if (n->op == SN_OP_pack_b && !sn_pack_view(p->m, s)) {

@@ -165,6 +165,26 @@ int sn_product_views(sn_module *m, sn_step *s) {
     return first_bad;
 }
 
+static bool unit_axis(const sn_view *v, int axis) {
+    return v->stride[axis] == 1 || v->shape[axis] == 1;
+}
+
+static bool repeats(const sn_view *v, int axis) {
+    return v->stride[axis] == 0 && v->shape[axis] != 1;
+}
+
+int sn_product_unfit(const sn_step *s) {
+    for (int i = 0; i < 2; i++) { /* factors: one axis without gaps, none that repeats elements */
+        const sn_view *v = &s->in[i];
+        int row = v->rank - 2, col = v->rank - 1;
+        if (!(unit_axis(v, row) || unit_axis(v, col)) || repeats(v, row) || repeats(v, col))
+            return i;
+    }
+    for (int i = 0; i < s->in[0].rank - 2; i++) /* a batch that repeats both factors */
+        if (repeats(&s->in[0], i) && repeats(&s->in[1], i)) return 0;
+    return s->n_in > 2 && !unit_axis(&s->in[2], s->in[2].rank - 1) ? 2 : -1; /* the bias */
+}
+
 bool sn_pack_view(sn_module *m, sn_step *s) {
     axes none = {.n = 0}, k = listed(s->node, SN_A_contract_b);
     axes n = others(s->in[0].rank, &k, &none);

@@ -14,6 +14,9 @@ int sn_product_views(sn_module *m, sn_step *s);
 /* The order in which the axes of factor 0 or 1 (of pack_b: 0) must be stored so that it is a
  * matrix. order: [SN_MAX_RANK] */
 void sn_product_order(sn_module *m, const sn_step *s, int operand, int64_t *order);
+/* Index of an operand of a product, matrices by now, that a primitive cannot walk and wants as a
+ * copy without gaps; -1: none. */
+int sn_product_unfit(const sn_step *s);
 /* The same for pack_b: in[0] becomes [K, N]. False: its strides do not allow it. */
 bool sn_pack_view(sn_module *m, sn_step *s);
 

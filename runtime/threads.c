@@ -77,3 +77,9 @@ void sn_threads_free(sn_threads *t) {
     free(t->state);
     t->state = NULL;
 }
+
+int sn_threads_default(int n) {
+    int before = omp_get_max_threads();
+    if (n != before) omp_set_num_threads(n);
+    return before;
+}

@@ -22,6 +22,9 @@ typedef struct sn_threads {
 /* n threads of OpenMP; n <= 0: as many as OpenMP would take. False: out of memory. */
 bool sn_threads_init(sn_threads *t, int n, sn_error *err);
 void sn_threads_free(sn_threads *t);
+/* Libraries on OpenMP that the calling thread calls use n threads from now on. Returns how many it
+ * was before. */
+int sn_threads_default(int n);
 
 /* Where a thread is: called before (end = 0) and after (end = 1) each kernel if the call has one.
  */

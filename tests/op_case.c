@@ -95,6 +95,13 @@ static const sn_region *make_add_softmax(sn_module *m, int n_in, sn_node *const 
     return tensor_region(m, n_in, in, 1, add_softmax);
 }
 
+static void one_softmax(sn_node *const *arg, sn_node **out) {
+    out[0] = SN_NODE(arg[0]->m, softmax, SN_NO_ATTRS, arg[0]);
+}
+static const sn_region *make_softmax(sn_module *m, int n_in, sn_node *const *in) {
+    return tensor_region(m, n_in, in, 1, one_softmax);
+}
+
 static void sum_and_product(sn_node *const *arg, sn_node **out) {
     out[0] = sn_b_binary(SN_OP_add, arg[0], arg[1]);
     out[1] = sn_b_binary(SN_OP_mul, arg[0], arg[1]);
@@ -126,13 +133,15 @@ REGION_OF(causal)
 REGION_OF(documents)
 REGION_OF(alibi)
 REGION_OF(bias)
-static const case_region add_softmax_body = {make_add_softmax, NULL}, two = {make_two, NULL},
+static const case_region add_softmax_body = {make_add_softmax, NULL},
+                         softmax_body = {make_softmax, NULL}, two = {make_two, NULL},
                          scale = {make_scale, NULL}, relu_of_sum = {make_bias_relu, NULL};
 
 /* ---- the table ---- */
 
 void ref_loops_softmax(const ref_call *c);
 void ref_gemm(const ref_call *c);
+void ref_softmax(const ref_call *c);
 
 #define STRIP(...) __VA_ARGS__
 #define NONE ({.used = false})

@@ -1,0 +1,118 @@
+/* primitive.c: what oneDNN can take over: f32 products (with a bias along the columns), softmax and
+ * layer_norm over the last axis, convolution. Composites become `primitive` nodes, whose body is
+ * the composite itself: its decomposition is the oracle. */
+#include "passes/primitive.h"
+
+#include <string.h>
+
+bool sn_primitive_wanted(const sn_passes *p) {
+    return !strcmp(p->o.backend, "onednn");
+}
+
+static bool all_f32(const sn_node *n) {
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i]->dtype != SN_F32) return false;
+    return n->dtype == SN_F32;
+}
+
+/* ---- composites ---- */
+
+static const char *softmax_unfit(const sn_node *n) {
+    if (!n->rank || sn_attr_int(n, SN_A_axis, n->rank - 1) != n->rank - 1)
+        return "the primitive takes the last axis";
+    return NULL;
+}
+
+static const char *norm_unfit(const sn_node *n) {
+    (void)n;
+    return NULL;
+}
+
+static const char *conv_unfit(const sn_node *n) {
+    static const sn_attr_key keys[] = {SN_A_low, SN_A_high};
+    for (int k = 0; k < 2; k++) {
+        const sn_attr *a = sn_attr_get(n, keys[k]);
+        for (int i = 0; a && i < a->n; i++)
+            if (!sn_dim_is_const(n->m, a->v[i], NULL)) return "the primitive takes fixed padding";
+    }
+    return NULL;
+}
+
+/* Why the composite does not fit (NULL: it does), by op. */
+static const struct candidate {
+    sn_op op;
+    const char *(*unfit)(const sn_node *n);
+} candidates[] = {
+    {SN_OP_softmax, softmax_unfit}, {SN_OP_layer_norm, norm_unfit}, {SN_OP_conv2d, conv_unfit}};
+
+sn_node *sn_primitive_of(sn_passes *p, sn_node *comp) {
+    const struct candidate *c = NULL;
+    for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++)
+        if (candidates[i].op == comp->op) c = &candidates[i];
+    if (!c) return NULL;
+    const char *why = all_f32(comp) ? c->unfit(comp) : "the primitive takes f32";
+    if (why) {
+        sn_remark_add(p, "expand", comp, false, "own code: %s", why);
+        return NULL;
+    }
+    sn_node **in = sn_arena_alloc(comp->m, sizeof *in * (size_t)(comp->n_in + 1));
+    int n = 0;
+    for (int i = 0; i < comp->n_in; i++) { /* an operand may stand twice */
+        bool known = false;
+        for (int j = 0; j < n; j++) known |= in[j] == comp->in[i];
+        if (!known) in[n++] = comp->in[i];
+    }
+    sn_region *body = sn_region_extract(comp->m, n, in, 1, &comp);
+    return sn_node_new(comp->m, SN_OP_primitive, n, in,
+                       SN_ATTRS(SN_REG(body, body), SN_STR(backend, "onednn")));
+}
+
+/* ---- products ---- */
+
+bool sn_primitive_dot(const sn_node *dot) {
+    return dot->op == SN_OP_dot && all_f32(dot);
+}
+
+static int axes_of(const sn_node *n, sn_attr_key key) {
+    const sn_attr *a = sn_attr_get(n, key);
+    return a ? a->n : 0;
+}
+
+/* One free axis of the right factor: the columns are the last axis of the result. */
+static bool one_column_axis(const sn_node *product, const sn_node *right) {
+    return right->rank - axes_of(product, SN_A_batch_b) - axes_of(product, SN_A_contract_b) == 1;
+}
+
+/* [1, .., 1, columns] */
+static bool is_row(const sn_node *v, sn_dim columns) {
+    if (v->dtype != SN_F32 || !v->rank || v->shape[v->rank - 1] != columns) return false;
+    for (int i = 0; i < v->rank - 1; i++)
+        if (v->shape[i] != 1) return false;
+    return true;
+}
+
+/* The vector that n = add(product, broadcast(vector)) adds; NULL: n is something else. */
+static const sn_node *added_row(const sn_node *product, const sn_node *n) {
+    if (n->op != SN_OP_add || !product->rank) return NULL;
+    for (int i = 0; i < 2; i++) {
+        const sn_node *other = n->in[1 - i];
+        if (n->in[i] == product && other->op == SN_OP_broadcast && other != product &&
+            is_row(other->in[0], product->shape[product->rank - 1]))
+            return other->in[0];
+    }
+    return NULL;
+}
+
+bool sn_primitive_bias(const sn_node *dot, const sn_node *n) {
+    return one_column_axis(dot, dot->in[1]) && added_row(dot, n);
+}
+
+bool sn_primitive_gemm(const sn_node *gemm) {
+    if (gemm->op != SN_OP_gemm || gemm->n_result != 1 || !all_f32(gemm) ||
+        sn_attr_get(gemm, SN_A_packed) || sn_attr_get(gemm, SN_A_prologue))
+        return false;
+    const sn_region *epi = sn_attr_region(gemm, SN_A_epilogue);
+    if (!epi) return gemm->n_in == 2;
+    if (gemm->n_in != 3 || epi->n_arg != 2 || !one_column_axis(gemm, gemm->in[1])) return false;
+    return added_row(epi->arg[0], epi->out[0]) == epi->arg[1];
+}
