@@ -1,0 +1,159 @@
+/* Interval arithmetic on masks: what the compiled code says of a tile holds for each of its pairs,
+ * and where a person sees that a tile is empty or full the code sees it too. */
+#include "codegen/jit.h"
+#include "codegen/mask_intervals.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { Q, K, T = 96, TILE = 16 };
+
+typedef sn_node *build_fn(sn_node *q, sn_node *k);
+typedef bool sees_fn(int q, int k);
+
+typedef struct row {
+    const char *name;
+    build_fn *ir;
+    sees_fn *sees;
+    bool exact; /* every empty and every full tile is found */
+} row;
+
+static sn_node *num(sn_node *x, double v) {
+    return sn_b_const(x->m, (sn_dtype)x->dtype, v);
+}
+
+#define BIN(op, x, y) sn_b_binary(SN_OP_##op, x, y)
+
+/* One line a mask: name, exact, IR of q and k, the same in C. */
+#define MASKS(_)                                                                                   \
+    _(causal, true, BIN(le, k, q), k <= q)                                                         \
+    _(less, true, BIN(lt, k, BIN(sub, q, num(q, 20))), k < q - 20)                                 \
+    _(window, true, BIN(and, BIN(le, k, q), BIN(lt, BIN(sub, q, k), num(q, 9))),                   \
+      k <= q && q - k < 9)                                                                         \
+    _(other, true, sn_b_unary(SN_OP_not, BIN(le, k, q)), k > q)                                    \
+    _(either, true, BIN(or, BIN(le, k, q), BIN(lt, k, num(k, 33))), k <= q || k < 33)              \
+    _(exclusive, false, BIN(xor, BIN(le, k, q), BIN(lt, k, num(k, 32))), (k <= q) != (k < 32))     \
+    _(near, true, BIN(le, sn_b_unary(SN_OP_abs, BIN(sub, q, k)), num(q, 5)), abs(q - k) <= 5)      \
+    _(blocks, true, BIN(eq, BIN(div, q, num(q, 32)), BIN(div, k, num(k, 32))), q / 32 == k / 32)   \
+    _(apart, true, BIN(ne, BIN(div, q, num(q, 32)), BIN(div, k, num(k, 32))), q / 32 != k / 32)    \
+    _(strided, false, BIN(eq, BIN(mod, BIN(sub, q, k), num(q, 7)), num(q, 0)),                     \
+      ((q - k) % 7 + 7) % 7 == 0)                                                                  \
+    _(columns, true, BIN(lt, BIN(mod, k, num(k, 48)), num(k, 16)), k % 48 < 16)                    \
+    _(scaled, true,                                                                                \
+      BIN(lt, BIN(mul, k, num(k, -3)), BIN(sub, num(q, 10), BIN(mul, q, num(q, 2)))),              \
+      -3 * k < 10 - 2 * q)                                                                         \
+    _(clamped, true, BIN(le, BIN(min, k, num(k, 40)), BIN(max, q, num(q, 20))),                    \
+      (k < 40 ? k : 40) <= (q > 20 ? q : 20))                                                      \
+    _(chosen, false, sn_b_select(BIN(lt, q, num(q, 32)), BIN(le, k, q), BIN(le, q, k)),            \
+      q < 32 ? k <= q : q <= k)                                                                    \
+    _(counted, true,                                                                               \
+      BIN(eq,                                                                                      \
+          BIN(add, sn_b_cast(BIN(le, k, q), SN_I32), sn_b_cast(BIN(lt, k, num(k, 64)), SN_I32)),   \
+          num(q, 2)),                                                                              \
+      k <= q && k < 64)                                                                            \
+    _(signs, true, BIN(lt, sn_b_unary(SN_OP_sign, BIN(sub, q, k)), num(q, 0)), q < k)              \
+    _(as_bool, true,                                                                               \
+      BIN(eq, sn_b_cast(BIN(div, q, num(q, 48)), SN_BOOL),                                         \
+          sn_b_cast(BIN(div, k, num(k, 48)), SN_BOOL)),                                            \
+      (q >= 48) == (k >= 48))                                                                      \
+    _(negated, true, BIN(lt, sn_b_unary(SN_OP_neg, q), sn_b_unary(SN_OP_neg, k)), -q < -k)         \
+    _(by_unknown, false, BIN(lt, BIN(div, q, BIN(sub, k, num(k, 30))), num(q, 1)),                 \
+      k == 30 || (k > 30 ? q / (k - 30) : -((q + 29 - k) / (30 - k))) < 1)                         \
+    _(bits, false, BIN(eq, BIN(and, k, num(k, 1)), num(k, 0)), k % 2 == 0)                         \
+    _(floats, false, BIN(lt, sn_b_cast(k, SN_F32), sn_b_cast(q, SN_F32)), k < q)
+
+#define DEFINE(name, exact, ir, c)                                                                 \
+    static sn_node *ir_##name(sn_node *q, sn_node *k) {                                            \
+        (void)q, (void)k;                                                                          \
+        return ir;                                                                                 \
+    }                                                                                              \
+    static bool sees_##name(int q, int k) {                                                        \
+        (void)q, (void)k;                                                                          \
+        return c;                                                                                  \
+    }
+MASKS(DEFINE)
+#define ROW(name, exact, ir, c) {#name, ir_##name, sees_##name, exact},
+static const row rows[] = {MASKS(ROW)};
+
+static sn_kernel_fn *compile(sn_jit *jit, const sn_target *t, const row *r, sn_module *m) {
+    sn_error err = {0};
+    em e;
+    sn_node *arg[] = {sn_arg(m, 0, SN_I32, 0, NULL), sn_arg(m, 1, SN_I32, 0, NULL)};
+    sn_node *out = r->ir(arg[Q], arg[K]);
+    const sn_region *region = sn_region_new(m, 2, arg, 1, &out);
+    if (sn_module_error(m)->code) fail_msg("%s: %s", r->name, sn_module_error(m)->message);
+    assert_true(em_init(&e, t, r->name, SN_F32, &err));
+    em_kernel(&e, r->name);
+    sn_interval_code c = {.e = &e};
+    assert_true(sn_interval_begin(&c, &e, region));
+    for (int i = 0; i < 2; i++)
+        sn_interval_arg(&c, i, (sn_interval){em_dim(&e, 2 * i), em_dim(&e, 2 * i + 1)}, 1);
+    sn_interval_emit(&c, 1);
+    sn_interval x = sn_interval_result(&c);
+    em_store(&e, SN_BOOL, em_buf(&e, 0), x.lo);
+    em_store(&e, SN_BOOL, em_buf(&e, 1), x.hi);
+    em_end_kernel(&e);
+    LLVMModuleRef mod = em_finish(&e, &err);
+    if (!mod || !sn_jit_compile(jit, mod, NULL, &err)) fail_msg("%s", err.message);
+    void *p = sn_jit_lookup(jit, r->name, &err);
+    sn_kernel_fn *f;
+    memcpy(&f, &p, sizeof f);
+    em_free(&e);
+    return f;
+}
+
+static void sound_and_sharp(void **state) {
+    (void)state;
+    sn_target t;
+    sn_error err = {0};
+    assert_true(sn_target_init(&t, NULL, &err));
+    sn_jit *jit = sn_jit_create(&t, NULL, &err);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        sn_module *m = sn_module_new("t");
+        sn_kernel_fn *f = compile(jit, &t, &rows[i], m);
+        int found = 0;
+        for (int q = 0; q < T; q += TILE)
+            for (int k = 0; k < T; k += TILE) {
+                int n = 0;
+                for (int j = 0; j < TILE * TILE; j++) n += rows[i].sees(q + j / TILE, k + j % TILE);
+                uint8_t surely = 9, maybe = 9;
+                f((void *[]){&surely, &maybe}, (int64_t[]){q, q + TILE - 1, k, k + TILE - 1}, NULL,
+                  0, 1);
+                bool full = n == TILE * TILE;
+                if ((surely && !full) || (!maybe && n))
+                    fail_msg("%s: tile %d, %d: %d visible, surely %d, maybe %d", rows[i].name, q, k,
+                             n, surely, maybe);
+                if (rows[i].exact && (surely != full || maybe != (n > 0)))
+                    fail_msg("%s: tile %d, %d is not seen to be %s", rows[i].name, q, k,
+                             full ? "full" : "empty");
+                found += surely || !maybe;
+            }
+        if (rows[i].exact) assert_true(found > 0);
+        sn_module_free(m);
+    }
+    sn_jit_destroy(jit);
+}
+
+static void what_is_decidable(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        sn_module *m = sn_module_new("t");
+        sn_node *arg[] = {sn_arg(m, 0, SN_I32, 0, NULL), sn_arg(m, 1, SN_I32, 0, NULL)};
+        sn_node *out = rows[i].ir(arg[Q], arg[K]);
+        const sn_node *culprit = NULL;
+        bool can = sn_interval_decidable(sn_region_new(m, 2, arg, 1, &out), &culprit);
+        bool never = !strcmp(rows[i].name, "bits") || !strcmp(rows[i].name, "floats");
+        assert_int_equal(can, !never);
+        assert_int_equal(culprit != NULL, never);
+        sn_module_free(m);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sound_and_sharp),
+                                       cmocka_unit_test(what_is_decidable)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
