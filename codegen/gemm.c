@@ -60,12 +60,10 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
     if (g->n_batch < 0 || g->n_batch > SN_GEMM_BATCH)
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d batch axes, at most %d", g->n_batch,
                        SN_GEMM_BATCH);
-    if (!sn_dtype_is_float(g->a.dtype) || !sn_dtype_is_float(g->b.dtype))
-        return sn_fail(err, SN_ERR_INTERNAL, "gemm: operands must be float, not %s and %s",
+    bool narrow = g->b_packed && g->b.dtype == SN_I8;
+    if (!sn_dtype_is_float(g->a.dtype) || (!narrow && !sn_dtype_is_float(g->b.dtype)))
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: operands cannot be %s and %s",
                        sn_dtype_name(g->a.dtype), sn_dtype_name(g->b.dtype));
-    if (g->b_packed && g->b.dtype != compute)
-        return sn_fail(err, SN_ERR_INTERNAL, "gemm: panels of %s in a %s kernel",
-                       sn_dtype_name(g->b.dtype), sn_dtype_name(compute));
     if (g->pair && (!g->b_packed || !g->epilogue))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: a pair needs packed panels and an epilogue");
     if (g->no_store && !g->epilogue)
@@ -94,6 +92,7 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
                     sn_error *err) {
     if (!check_spec(g, compute, err)) return false;
     *p = (gemm_plan){.g = g, .t = compute, .esize = (int)sn_dtype_size(compute), .nv = 2};
+    p->b_type = g->b_packed ? g->b.dtype : compute;
     p->lanes = sn_target_lanes(t, compute);
     p->panel = sn_gemm_panel(compute);
     p->parts = p->panel / (p->nv * p->lanes);
@@ -228,7 +227,7 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
     em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
     em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
     em_val args[] = {a,
-                     em_at(e, s->bp, p->t, col),
+                     em_at(e, s->bp, p->b_type, col),
                      em_at(e, tile, p->t, col),
                      s->kn,
                      next,
@@ -254,11 +253,11 @@ static void emit_panel_source(em *e, const gemm_plan *p, gemm_state *s) {
     const sn_gemm *g = p->g;
     if (g->b_packed) {
         em_val at = em_mul(e, em_add(e, em_mul(e, s->panel, s->k), s->k0), em_i64(e, p->panel));
-        s->bp = em_at(e, s->b, p->t, at);
+        s->bp = em_at(e, s->b, p->b_type, at);
         s->b_stride = em_i64(e, p->panel);
         em_val alone = em_cmp(e, EM_EQ, s->blocks, one(e)); /* fetch this panel, else the next */
         em_val ahead = em_select(e, alone, em_i64(e, GEMM_FETCH_STEPS), s->k);
-        s->next = em_at(e, s->bp, p->t, em_mul(e, ahead, em_i64(e, p->panel)));
+        s->next = em_at(e, s->bp, p->b_type, em_mul(e, ahead, em_i64(e, p->panel)));
         return;
     }
     em_val col = em_mul(e, s->panel, em_i64(e, p->panel));
@@ -316,7 +315,8 @@ static em_val count_tiles(em *e, const gemm_plan *p, em_val n) {
 /* Rows [row0, row0 + valid) against panels [lo, hi). */
 static void emit_group(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
     s->blocks = count_tiles(e, p, s->valid);
-    s->next_step = em_div(e, em_i64(e, 128), em_mul(e, s->blocks, em_i64(e, p->parts)));
+    s->next_step = em_div(e, em_i64(e, p->panel * (int)sn_dtype_size(p->b_type)),
+                          em_mul(e, s->blocks, em_i64(e, p->parts)));
     if (!p->chunked) {
         s->k0 = zero(e);
         s->kn = s->k;
@@ -421,6 +421,7 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     gemm_plan p = {.name = name,
                    .t = e->compute,
                    .esize = (int)sn_dtype_size(e->compute),
+                   .b_type = g->narrow ? g->narrow_dtype : e->compute,
                    .lanes = e->lanes,
                    .panel = sn_gemm_panel(e->compute)};
     em_val pack = gemm_emit_pack_panel(e, &p, "panel", g->dtype, g->row, g->col, g->pair);
@@ -434,7 +435,7 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     em_val src = em_at(e, em_buf(e, 0), g->dtype, from);
     em_val second = g->pair ? em_at(e, em_buf(e, 2), g->dtype, from) : src;
     em_val to = em_mul(e, em_mul(e, l.i, k), em_i64(e, p.panel));
-    em_val args[] = {e->buf, e->dim,           src, second, em_at(e, em_buf(e, 1), p.t, to),
+    em_val args[] = {e->buf, e->dim,           src, second, em_at(e, em_buf(e, 1), p.b_type, to),
                      k,      em_sub(e, n, col)};
     em_call(e, pack, args, 7);
     em_end(e, &l);

@@ -15,7 +15,10 @@
  *
  * Right factors that stay the same are stored in panels (sn_gemm_emit_pack): panel p holds columns
  * [pP, (p+1)P) of B as [K][P], zero beyond N; P = sn_gemm_panel(compute) whatever the ISA. Other
- * right factors are read where they lie, or packed by the kernel a panel at a time. */
+ * right factors are read where they lie, or packed by the kernel a panel at a time.
+ *
+ * Panels may be narrower than the compute type: bf16, f16 or i8 widen in registers (scales of i8
+ * columns are the epilogue's). All other unpacked operands may be of any float type. */
 enum { SN_GEMM_BATCH = 3, SN_GEMM_STATE = 4 };
 
 /* A size, stride or offset in elements: a constant (slot < 0), or dim[slot] of the call. */
@@ -87,12 +90,15 @@ int sn_gemm_panel(sn_dtype compute);
 int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n, bool pair);
 
 /* A kernel that writes panels: buf[0] = source (K x N at the given strides, any float dtype),
- * buf[1] = panels in the compute type, and with `pair` buf[2] = the second factor, same strides; a
- * panel then holds P/2 columns of the first and the same columns of the second. No scratch. */
+ * buf[1] = panels in the compute type (or narrow), and with `pair` buf[2] = the second factor, same
+ * strides; a panel then holds P/2 columns of the first and the same columns of the second. No
+ * scratch. */
 typedef struct sn_gemm_pack {
     sn_dtype dtype; /* of the sources */
     sn_gemm_size k, n, row, col;
     bool pair;
+    bool narrow; /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
+    sn_dtype narrow_dtype;
 } sn_gemm_pack;
 
 void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *p);

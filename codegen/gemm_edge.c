@@ -84,8 +84,9 @@ static void transpose_block(em *e, em_val *v, int n) {
 /* dst[i*dst_stride + j] = src[i + j*src_stride] for i < ni, j < nj; j beyond nj up to a whole
  * vector gives 0. Whole blocks in registers; they leave through the stack, so that only rows that
  * exist are written. */
-static void emit_turn(em *e, const gemm_plan *p, sn_dtype dtype, em_val src, em_val src_stride,
-                      em_val dst, em_val dst_stride, em_val ni, em_val nj, em_val width) {
+static void emit_turn(em *e, const gemm_plan *p, sn_dtype dtype, sn_dtype to_type, em_val src,
+                      em_val src_stride, em_val dst, em_val dst_stride, em_val ni, em_val nj,
+                      em_val width) {
     int n = p->lanes;
     em_val block = em_stack(e, p->t, (int64_t)n * n);
     em_loop li = em_for(e, em_i64(e, 0), ni, em_i64(e, n));
@@ -102,7 +103,7 @@ static void emit_turn(em *e, const gemm_plan *p, sn_dtype dtype, em_val src, em_
     em_loop row = em_for(e, em_i64(e, 0), em_imin(e, left, em_i64(e, n)), em_i64(e, 1));
     em_val x = em_load(e, p->t, em_at(e, block, p->t, em_mul(e, row.i, em_i64(e, n))), n);
     em_val to = em_mul(e, em_add(e, li.i, row.i), dst_stride);
-    em_store(e, p->t, em_at(e, dst, p->t, em_add(e, to, lj.i)), x);
+    em_store(e, to_type, em_at(e, dst, to_type, em_add(e, to, lj.i)), x);
     em_end(e, &row);
     em_end(e, &lj);
     em_end(e, &li);
@@ -134,7 +135,7 @@ em_val gemm_emit_copy(em *e, const gemm_plan *p) {
     if (gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) && !g->prologue && !g->row_prologue) {
         em_val col = gemm_size(e, g->a.col);
         em_val at = em_add(e, row0, em_mul(e, k0, col));
-        emit_turn(e, p, g->a.dtype, em_at(e, base, g->a.dtype, at), col, dst,
+        emit_turn(e, p, g->a.dtype, p->t, em_at(e, base, g->a.dtype, at), col, dst,
                   em_i64(e, p->a_stride), em_param(e, 5), kn, kn);
         em_ret(e, NULL);
         return fn;
@@ -170,8 +171,8 @@ em_val gemm_emit_pack_panel(em *e, const gemm_plan *p, const char *suffix, sn_dt
     int width = pair ? p->panel / 2 : p->panel;
     if (gemm_is(row, 1) && !gemm_is(col, 1)) {
         for (int half = 0; half < (pair ? 2 : 1); half++)
-            emit_turn(e, p, dtype, em_param(e, 2 + half), gemm_size(e, col),
-                      em_at(e, dst, p->t, em_i64(e, half * width)), em_i64(e, p->panel),
+            emit_turn(e, p, dtype, p->b_type, em_param(e, 2 + half), gemm_size(e, col),
+                      em_at(e, dst, p->b_type, em_i64(e, half * width)), em_i64(e, p->panel),
                       em_param(e, 5), columns, em_i64(e, width));
         em_ret(e, NULL);
         return fn;
@@ -187,7 +188,8 @@ em_val gemm_emit_pack_panel(em *e, const gemm_plan *p, const char *suffix, sn_dt
             em_val from = em_at(e, src, dtype, em_mul(e, gemm_size(e, col), em_i64(e, j)));
             em_val v = load_strided(e, dtype, from, col, p->lanes, mask[j / p->lanes]);
             em_val to = em_mul(e, l.i, em_i64(e, p->panel));
-            em_store(e, p->t, em_at(e, dst, p->t, em_add(e, to, em_i64(e, half * width + j))), v);
+            to = em_add(e, to, em_i64(e, half * width + j));
+            em_store(e, p->b_type, em_at(e, dst, p->b_type, to), v);
         }
     }
     em_end(e, &l);

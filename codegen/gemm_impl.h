@@ -10,18 +10,19 @@ enum { GEMM_SIZES = 5 };
 typedef struct gemm_plan {
     const sn_gemm *g;
     const char *name;
-    sn_dtype t;    /* compute type */
-    int esize;     /* its bytes */
-    int lanes;     /* of a vector */
-    int panel;     /* columns of a panel */
-    int nv;        /* vectors of a micro-tile's row: 2 */
-    int parts;     /* micro-tiles side by side in a panel */
-    int mr;        /* most rows of a micro-tile, even */
-    bool copy_a;   /* A goes through scratch (prologue, conversion, transposition, bad strides) */
-    bool pack_b;   /* B may go through scratch */
-    bool direct_b; /* ... or be read in place when few rows use it (columns are contiguous) */
-    bool chunked;  /* K is cut in chunks of kc; partial sums wait in scratch */
-    int64_t kc;    /* rows of B (columns of A) at a time; K itself unless chunked */
+    sn_dtype t;      /* compute type */
+    sn_dtype b_type; /* of B as the micro-kernel reads it */
+    int esize;       /* its bytes */
+    int lanes;       /* of a vector */
+    int panel;       /* columns of a panel */
+    int nv;          /* vectors of a micro-tile's row: 2 */
+    int parts;       /* micro-tiles side by side in a panel */
+    int mr;          /* most rows of a micro-tile, even */
+    bool copy_a;     /* A goes through scratch (prologue, conversion, transposition, bad strides) */
+    bool pack_b;     /* B may go through scratch */
+    bool direct_b;   /* ... or be read in place when few rows use it (columns are contiguous) */
+    bool chunked;    /* K is cut in chunks of kc; partial sums wait in scratch */
+    int64_t kc;      /* rows of B (columns of A) at a time; K itself unless chunked */
     int64_t a_stride;     /* elements between A's rows as the micro-kernel sees them */
     int64_t mc;           /* rows of A at a time, a multiple of mr */
     int size[GEMM_SIZES]; /* rows of the micro-tiles: mr, 8, 4, 2, 1 */

@@ -16,12 +16,18 @@ static int choose_unroll(const gemm_plan *p) {
 /* Panels flow through L2 from memory. A short tile is a step every few cycles and waits for memory:
  * it fetches its own panel far ahead into L2 and a little ahead into L1. A full tile takes long
  * over its panel: meanwhile it fetches, a line a step, what the caller says comes next. */
-enum { FAR = 32, NEAR = 4, NEAR_FULL = 8 }; /* steps of k */
+enum { FAR = 32, NEAR = 4, NEAR_FULL = 8 }; /* steps of k, of panels in the compute type */
 
 static void fetch_panel(em *e, const gemm_plan *p, em_val b, int steps, int level) {
-    for (int line = 0; line < p->nv * p->lanes * p->esize; line += 64)
-        em_prefetch(e, em_at_bytes(e, b, em_i64(e, steps * p->panel * p->esize + line)), false,
-                    level);
+    int size = (int)sn_dtype_size(p->b_type), ahead = steps * p->panel * p->esize;
+    for (int line = 0; line < p->nv * p->lanes * size; line += 64)
+        em_prefetch(e, em_at_bytes(e, b, em_i64(e, ahead + line)), false, level);
+}
+
+/* A vector of a row of B in the compute type. This is where narrow weights widen. */
+static em_val load_b(em *e, const gemm_plan *p, em_val at) {
+    em_val v = em_load(e, p->b_type, at, p->lanes);
+    return sn_dtype_is_float(p->b_type) ? v : em_convert(e, v, p->b_type, p->t);
 }
 
 /* void micro(A, B, T, k, next, next_step, b_stride)
@@ -40,7 +46,7 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows) {
     bool in_place = p->direct_b;
     em_val b_stride = in_place ? em_param(e, 6) : em_i64(e, p->panel);
     int unroll = choose_unroll(p);
-    bool fetch_next = g->b_packed && rows > 8;
+    bool fetch_next = g->b_packed && rows == p->mr;
 
     em_val init[32], acc[32];
     int n = rows * p->nv;
@@ -58,7 +64,7 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows) {
     for (int u = 0; u < unroll; u++) {
         em_val bv[8];
         for (int j = 0; j < p->nv; j++)
-            bv[j] = em_load(e, p->t, em_at(e, bu, p->t, em_i64(e, j * p->lanes)), p->lanes);
+            bv[j] = load_b(e, p, em_at(e, bu, p->b_type, em_i64(e, j * p->lanes)));
         if (!in_place) fetch_panel(e, p, bu, fetch_next ? NEAR_FULL : NEAR, 3);
         if (g->b_packed && !fetch_next) fetch_panel(e, p, bu, FAR, 2);
         if (fetch_next) {
@@ -71,7 +77,7 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows) {
             for (int j = 0; j < p->nv; j++)
                 acc[i * p->nv + j] = em_fma(e, av, bv[j], acc[i * p->nv + j]);
         }
-        bu = em_at(e, bu, p->t, b_stride);
+        bu = em_at(e, bu, p->b_type, b_stride);
     }
     em_next(e, &l, a, em_at(e, a, p->t, em_i64(e, unroll)));
     em_next(e, &l, b, bu);

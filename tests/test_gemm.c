@@ -29,6 +29,8 @@ typedef struct shape {
     bool epilogue, prologue, pair, no_store;
     int64_t batch0, batch1; /* 0: none; batch1 repeats B (GQA) */
     int64_t only_m;         /* 0: all */
+    bool narrow;            /* panels of this type; B then holds values that it holds exactly */
+    sn_dtype panels;
 } shape;
 
 static const shape shapes[] = {
@@ -107,6 +109,28 @@ static const shape shapes[] = {
      .packed = true,
      .prologue = true,
      .a = TRANSPOSED},
+    {.name = "bf16 panels", .n = 50, .k = 26, .packed = true, .narrow = true, .panels = SN_BF16},
+    {.name = "f16 panels",
+     .n = 33,
+     .k = 19,
+     .packed = true,
+     .narrow = true,
+     .panels = SN_F16,
+     .b = TRANSPOSED},
+    {.name = "i8 panels",
+     .n = 50,
+     .k = 26,
+     .packed = true,
+     .narrow = true,
+     .panels = SN_I8,
+     .epilogue = true},
+    {.name = "i8 panels of rows",
+     .n = 41,
+     .k = 9,
+     .packed = true,
+     .narrow = true,
+     .panels = SN_I8,
+     .b = TRANSPOSED},
     {.name = "batch", .n = 35, .k = 17, .batch0 = 3, .batch1 = 2, .b = TRANSPOSED},
     {.name = "batch runtime", .n = 35, .k = 17, .batch0 = 5, .n_runtime = true, .k_runtime = true},
     {.name = "many rows", .n = 40, .k = 1100, .packed = true, .only_m = 1000},
@@ -256,6 +280,7 @@ static void make_spec(const problem *p, sn_gemm *g) {
     g->a = (sn_gemm_operand){.buf = BUF_A, .dtype = p->t, .offset = SN_GEMM_CONST(0)};
     g->b = g->c = g->a;
     g->b.buf = BUF_B;
+    if (s->narrow) g->b.dtype = s->panels;
     g->c.buf = BUF_C;
     g->a.row = stride(s->a, p->a_row, DIM_A);
     g->a.col = SN_GEMM_CONST(p->a_col);
@@ -314,7 +339,9 @@ static kernel compile(sn_jit *jit, const sn_target *target, const problem *p, in
                                       .n = SN_GEMM_DIM(DIM_N),
                                       .row = SN_GEMM_CONST(p->b_row),
                                       .col = SN_GEMM_CONST(p->b_col),
-                                      .pair = p->s->pair});
+                                      .pair = p->s->pair,
+                                      .narrow = p->s->narrow,
+                                      .narrow_dtype = p->s->panels});
     LLVMModuleRef mod = em_finish(&e, &err);
     if (!mod || !sn_jit_compile(jit, mod, NULL, &err)) fail_msg("%s: %s", p->s->name, err.message);
     em_free(&e);
@@ -330,6 +357,13 @@ static void prepare(problem *p, const shape *s, sn_dtype t, int64_t m) {
     set_strides(s->c, m, p->n, &p->c_row, &p->c_col, &p->c_item);
     p->a = fill(t, p->items * p->a_item);
     p->b = fill(t, outer * p->b_item);
+    for (int64_t i = 0; s->narrow && i < p->b_item; i++) {
+        float v = (float)get(t, p->b, i);
+        put(t, p->b, i,
+            s->panels == SN_BF16  ? (double)sn_bf16_to_f32(sn_f32_to_bf16(v))
+            : s->panels == SN_F16 ? (double)sn_f16_to_f32(sn_f32_to_f16(v))
+                                  : rint((double)v * 127));
+    }
     if (s->pair) p->second = fill(t, p->b_item);
     p->bias = fill(t, p->n);
     p->gain = fill(t, p->k);
@@ -378,6 +412,7 @@ static void *run(const problem *p, const kernel *k, int threads, void *panels) {
 
 static void check(const problem *p, const void *c, const char *where) {
     double eps = p->t == SN_F64 ? 1e-12 : 1e-5, scale = sqrt((double)p->k + 1);
+    if (p->s->panels == SN_I8) scale *= 127;
     if (p->s->epilogue) scale *= scale * (p->second ? scale : 1);
     int64_t size = p->items * p->c_item, stored = 0;
     for (int64_t item = 0; item < p->items; item++)
@@ -415,7 +450,7 @@ static void run_shape(sn_jit *jit, const sn_target *target, const shape *s, sn_d
             for (int64_t j = 0; j < n; j++) put(t, panels, j, NAN);
             for (int th = 0; th < 2; th++)
                 k.pack((void *[]){p.b, panels, p.second}, dim, NULL, th, 2);
-            for (int64_t j = 0; j < n; j++) assert_false(isnan(get(t, panels, j)));
+            for (int64_t j = 0; j < n && !s->narrow; j++) assert_false(isnan(get(t, panels, j)));
         }
         void *one = run(&p, &k, 1, panels);
         check(&p, one, target->name);
