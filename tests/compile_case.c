@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
+#include "codegen/onednn.h"
 #include "tests/compile_case.h"
 #include "runtime/rng.h"
 #include "tests/scratch.h"
@@ -118,6 +119,24 @@ static void check_entries(jit_run *r, int level, int n_len, const int64_t *len, 
         }
 }
 
+static void check_onednn(sn_module *m, int level, int primitives, int n_len, const int64_t *len,
+                         double tol) {
+    if (!strcmp(sn_dnnl_version(), "none")) return;
+    sn_options o = {.level = level, .threads = 2, .cache_dir = scratch_dir, .backend = "onednn"};
+    jit_run r;
+    if (!jit_open(&r, m, &o, elements, NULL)) fail_msg("oneDNN, level %d: %s", level, r.why);
+    int found = sn_program_stats(r.p).onednn;
+    for (int again = 0; again < 2; again++) check_entries(&r, level, n_len, len, tol);
+    jit_close(&r);
+    if (primitives >= 0 && found != primitives)
+        fail_msg("level %d: %d primitives, not %d", level, found, primitives);
+}
+
+void cc_check_onednn(sn_module *m, int primitives, int n_len, const int64_t *len, double tol) {
+    if (sn_module_error(m)->code) fail_msg("%s", sn_module_error(m)->message);
+    for (int level = 0; level <= 4; level += 2) check_onednn(m, level, primitives, n_len, len, tol);
+}
+
 void cc_check(sn_module *m, int lo, int hi, int n_len, const int64_t *len, double tol) {
     if (sn_module_error(m)->code) fail_msg("%s", sn_module_error(m)->message);
     for (int level = lo; level <= hi; level++) {
@@ -127,6 +146,7 @@ void cc_check(sn_module *m, int lo, int hi, int n_len, const int64_t *len, doubl
         check_entries(&r, level, n_len, len, tol);
         jit_close(&r);
     }
+    check_onednn(m, hi, -1, n_len, len, tol);
     sn_module_free(m);
 }
 

@@ -28,10 +28,14 @@ sn_node *cc_dot(sn_node *x, sn_node *y, int n_batch, const int64_t *ba, const in
                 int n_contract, const int64_t *ca, const int64_t *cb);
 sn_node *cc_slice(sn_node *x, const sn_dim *start, const sn_dim *size, const int64_t *step);
 
-/* Compiles the module at the levels lo … hi, runs every entry with T = each of the lengths (once
- * where the module has no T) and compares with the evaluator; then frees the module. Fails the
- * test. Equal kernels of different levels are compiled once. */
+/* Compiles the module at the levels lo … hi, and once more with oneDNN's primitives at level hi,
+ * runs every entry with T = each of the lengths (once where the module has no T) and compares with
+ * the evaluator; then frees the module. Fails the test. Equal kernels of different levels are
+ * compiled once. */
 void cc_check(sn_module *m, int lo, int hi, int n_len, const int64_t *len, double tol);
+/* The same with oneDNN's primitives at level 0, 2 and 4, of which there must be so many; keeps the
+ * module. Nothing in builds without oneDNN. */
+void cc_check_onednn(sn_module *m, int primitives, int n_len, const int64_t *len, double tol);
 /* The same bits from 1, 2 and 3 threads; keeps the module. */
 void cc_check_threads(sn_module *m, int level, int64_t len);
 
