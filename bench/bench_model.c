@@ -16,6 +16,23 @@ typedef struct spec {
     bool decode;
 } spec;
 
+/* What is run of a model without decode, and how much of its attention is visible for T tokens:
+ * `causal` of `attentions` in a layer or pair of layers see half of the keys. */
+static const struct architecture {
+    const char *type, *entry;
+    int entries, causal, attentions;
+} architectures[] = {
+    {"bert", "encode", SN_ENCODE, 0, 1},
+    {"edt", "forward", SN_FORWARD, 1, 3}, /* the encoder's, the decoder's own, and across */
+    {NULL, "forward", SN_FORWARD, 1, 1},  /* decoders */
+};
+
+static const struct architecture *architecture_of(const char *type) {
+    const struct architecture *a = architectures;
+    while (a->type && (!type || strcmp(a->type, type) != 0)) a++;
+    return a;
+}
+
 static sn_config *open_config(const char *model, sn_error *err) {
     const char *text = sn_model_preset(model);
     if (text) return sn_config_parse(model, text, strlen(text), err);
@@ -35,7 +52,8 @@ static sn_config *open_config(const char *model, sn_error *err) {
 static bool build_model(const spec *s, sn_model *m, sn_error *err) {
     sn_config *c = open_config(s->model, err);
     if (!c) return false;
-    sn_model_options mo = {.entries = s->decode ? SN_CACHED : SN_FORWARD, .batch = s->batch};
+    int entries = architecture_of(sn_config_string_or(c, "model_type", NULL))->entries;
+    sn_model_options mo = {.entries = s->decode ? SN_CACHED : entries, .batch = s->batch};
     bool ok = sn_model_build(c, &mo, m, err);
     sn_config_free(c);
     return ok;
@@ -63,14 +81,16 @@ static double operations_of(const spec *s, const sn_model *m) {
     const struct {
         const char *name;
         int64_t value;
-    } sizes[] = {{"B", s->batch}, {"T", s->tokens}, {"P", s->tokens}};
-    for (int i = 0; i < 3; i++) {
+    } sizes[] = {{"B", s->batch}, {"T", s->tokens}, {"S", s->tokens}, {"P", s->tokens}};
+    for (int i = 0; i < 4; i++) {
         int at = sn_symbol_find(m->module, sizes[i].name);
         if (at >= 0 && at < 16) symbol[at] = sizes[i].value;
     }
     double weights, others, t = (double)s->tokens;
-    sn_bench_count(m->module, s->decode ? "decode" : "forward", symbol, &weights, &others);
-    return weights + others * (s->decode ? 1 : (t + 1) / (2 * t));
+    const struct architecture *a = architecture_of(m->type);
+    sn_bench_count(m->module, s->decode ? "decode" : a->entry, symbol, &weights, &others);
+    double visible = 1 - (double)a->causal / a->attentions * (1 - (t + 1) / (2 * t));
+    return weights + others * (s->decode ? 1 : visible);
 }
 
 static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *out,
@@ -79,13 +99,16 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
     if (!build_model(s, &m, err)) return false;
     int64_t parameters = parameters_of(m.module), most = m.context - s->decode;
     double flop = operations_of(s, &m);
+    const char *entry = s->decode ? "decode" : architecture_of(m.type)->entry;
+    bool has = sn_entry_get(m.module, entry) != NULL;
     sn_module_free(m.module);
+    if (!has) return sn_fail(err, SN_ERR_USAGE, "%s has no entry '%s'", s->model, entry);
     if (s->tokens > most)
         return sn_fail(err, SN_ERR_USAGE, "%lld tokens are more than %s has room for (%lld)",
                        (long long)s->tokens, s->model, (long long)most);
     const char *slash = strrchr(s->model, '/'), *base = slash && slash[1] ? slash + 1 : s->model;
     char name[48], shape[64], request[256];
-    snprintf(name, sizeof name, "%.30s %s", base, s->decode ? "decode" : "forward");
+    snprintf(name, sizeof name, "%.30s %s", base, entry);
     snprintf(shape, sizeof shape, s->decode ? "%lldx1 after %lld" : "%lldx%lld",
              (long long)s->batch, (long long)s->tokens);
     snprintf(request, sizeof request,
@@ -95,19 +118,17 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
              (long long)(s->decode ? s->tokens : 0), s->decode ? "true" : "false");
     int64_t checked = CHECKED_PRODUCTS / (parameters + 1);
     checked = checked < 2 ? 2 : checked > s->tokens ? s->tokens : checked;
-    sn_bench_size size[] = {{"B", s->batch, 1},
-                            {"T", s->tokens, checked},
-                            {"P", s->tokens, s->tokens < 3 ? s->tokens : 3}};
-    if (!s->decode) size[2] = (sn_bench_size){"none", 0, 0};
-    if (s->decode) size[0].name = size[1].name = "none";
+    const sn_bench_size sizes[2][3] = {
+        {{"B", s->batch, 1}, {"T", s->tokens, checked}, {"S", s->tokens, checked}},
+        {{"P", s->tokens, s->tokens < 3 ? s->tokens : 3}}};
     sn_bench_graph g = {.kind = "model",
                         .name = name,
                         .shape = shape,
                         .build = build,
                         .spec = s,
-                        .entry = s->decode ? "decode" : "forward",
-                        .size = size,
-                        .n_size = 3,
+                        .entry = entry,
+                        .size = sizes[s->decode],
+                        .n_size = s->decode ? 1 : 3,
                         .id_limit = m.vocab,
                         .flop = flop,
                         .bytes = {-1, -1},

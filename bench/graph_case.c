@@ -39,6 +39,7 @@ typedef struct variant {
 struct graph_case {
     const sn_bench_options *o;
     const sn_bench_graph *g;
+    sn_bench_report *out;
     sn_module *ref; /* never compiled: shapes and the evaluator */
     leaf *param;
     int n_param;
@@ -76,13 +77,35 @@ static void fill_floats(const leaf *l, float *p, bool param, int stream) {
     }
 }
 
+static int64_t position(int64_t i) {
+    return i;
+}
+static int64_t document(int64_t i) {
+    return i / DOCUMENT;
+}
+static int64_t nothing(int64_t i) {
+    (void)i;
+    return 0;
+}
+static int64_t everything(int64_t i) {
+    (void)i;
+    return 1 << 30;
+}
+
+/* Integer inputs that are no random ids. */
+static const struct {
+    const char *name;
+    int64_t (*value)(int64_t i);
+} fillings[] = {{"pos", position}, {"doc", document}, {"types", nothing}, {"lengths", everything}};
+
 static void fill_integers(const leaf *l, int32_t *p, int64_t limit) {
+    int64_t (*value)(int64_t) = NULL;
+    for (size_t i = 0; i < sizeof fillings / sizeof *fillings; i++)
+        if (!strcmp(l->arg.name, fillings[i].name)) value = fillings[i].value;
     uint32_t x = 12345;
-    bool pos = ends_with(l->arg.name, "pos"), doc = ends_with(l->arg.name, "doc");
     for (int64_t i = 0; i < l->n; i++) {
         x = x * 1664525u + 1013904223u;
-        int64_t v = pos ? i : doc ? i / DOCUMENT : (int64_t)((x >> 8) % (uint64_t)limit);
-        p[i] = (int32_t)v;
+        p[i] = (int32_t)(value ? value(i) : (int64_t)((x >> 8) % (uint64_t)limit));
     }
 }
 
@@ -356,6 +379,11 @@ static bool add_variant(graph_case *c, int level, const char *backend, sn_error 
                       backend, level);
     v->program = v->m ? sn_compile(v->m, &o, err) : NULL;
     if (!v->program) return false;
+    if (!strcmp(backend, "onednn") && !sn_program_stats(v->program).onednn) {
+        sn_bench_note(c->out, "onednn skipped for %s at level %d: none of its kernels goes there",
+                      c->g->name, level);
+        return true;
+    }
     v->session = sn_session_new_arrays(v->program, c->param_arg, c->n_param, err);
     if (!v->session) return false;
     *e = (sn_bench_entrant){.level = level,
@@ -395,7 +423,7 @@ static void release(graph_case *c) {
 }
 
 static bool run_case(graph_case *c, const char *request, const sn_bench_entrant *more, int n_more,
-                     sn_bench_report *out, sn_error *err) {
+                     sn_error *err) {
     const sn_bench_graph *g = c->g;
     c->ref = g->build(g->spec, err);
     if (!c->ref) return false;
@@ -427,8 +455,8 @@ static bool run_case(graph_case *c, const char *request, const sn_bench_entrant 
     }
     if (w.read < 0) count_bytes(c, order, &w.read, &w.write);
     for (int i = 0; i < n_more && c->n < MAX_VARIANTS; i++) c->entrant[c->n++] = more[i];
-    if (request) c->n += sn_bench_peers_enter(c->o->started, request, c->entrant + c->n, out);
-    return sn_bench_measure(c->o, &w, c->entrant, c->n, out, err);
+    if (request) c->n += sn_bench_peers_enter(c->o->started, request, c->entrant + c->n, c->out);
+    return sn_bench_measure(c->o, &w, c->entrant, c->n, c->out, err);
 }
 
 bool sn_bench_graph_run(const sn_bench_options *o, const sn_bench_graph *g,
@@ -438,7 +466,8 @@ bool sn_bench_graph_run(const sn_bench_options *o, const sn_bench_graph *g,
     if (!c) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     c->o = o;
     c->g = g;
-    bool ok = run_case(c, peer_request, more, n_more, out, err);
+    c->out = out;
+    bool ok = run_case(c, peer_request, more, n_more, err);
     release(c);
     return ok;
 }

@@ -21,7 +21,7 @@ typedef struct sn_bench_graph {
     const char *entry; /* the entry to run */
     const sn_bench_size *size;
     int n_size;
-    int64_t id_limit; /* integer inputs are below it; "pos" counts 0, 1, …, "doc" every 300th */
+    int64_t id_limit; /* of integer inputs that no rule of graph_case.c fills */
     double flop;      /* < 0: counted: 2 for each product of every matrix product */
     double bytes[2]; /* read, written; < 0: inputs and parameters once, outputs once; of tables that
                         are only looked up the rows taken */

@@ -19,7 +19,7 @@ typedef struct sn_bench_record {
     char shape[64];   /* "1024x768" */
     char backend[24]; /* "own", "onednn", "auto", or a peer */
     char dtype[8];
-    char setup[200]; /* how it was set up (peers) */
+    char setup[320]; /* how it was set up (peers) */
     int level;       /* fusion level; -1: a peer, or a probe */
     int threads, rounds;
     double ms_median, ms_min, ms_max;
@@ -79,7 +79,7 @@ typedef struct sn_bench_work {
 typedef struct sn_bench_entrant {
     int level; /* -1: a peer */
     const char *backend;
-    char setup[200];
+    char setup[320];
     /* Seconds of one run, the mean over `repeats` runs after an untimed one. */
     bool (*time)(void *ctx, int repeats, double *seconds, sn_error *err);
     void *ctx;

@@ -46,7 +46,7 @@ typedef struct peer {
     sn_bench_openblas *blas;
     pid_t pid;
     int to, from, threads;
-    char setup[200], *request;
+    char setup[320], *request;
     char buffer[LINE]; /* of what has been read beyond the last line */
     size_t used;
 } peer;
@@ -198,7 +198,7 @@ static bool start_worker(peer *p, const char *dir, int threads, sn_error *err) {
         size_t at = (size_t)snprintf(p->setup, sizeof p->setup, "%s", text_of(a, "setup"));
         for (int i = 0; i < MAX_ENV && p->info->env[i][0] && at < sizeof p->setup; i++)
             at += (size_t)snprintf(
-                p->setup + at, sizeof p->setup - at, ", %s=%.24s", p->info->env[i][0],
+                p->setup + at, sizeof p->setup - at, ", %s=%.90s", p->info->env[i][0],
                 getenv(p->info->env[i][0]) ? getenv(p->info->env[i][0]) : p->info->env[i][1]);
     } else {
         const char *why = a ? text_of(a, "absent") : NULL;

@@ -7,8 +7,8 @@ def say(**answer):
 
 try:
     import torch
-    import torch.nn as nn
     import torch.nn.functional as F
+    from torch_models import MODELS, inputs
 except ImportError as e:
     say(absent=f"python3-torch is not installed ({e})")
     sys.exit(0)
@@ -16,54 +16,6 @@ except ImportError as e:
 THREADS = int(os.environ.get("PEER_THREADS", "2"))
 torch.set_num_threads(THREADS)
 torch.manual_seed(0)
-
-
-class Block(nn.Module):
-    def __init__(self, d, heads):
-        super().__init__()
-        self.heads = heads
-        self.ln1, self.qkv, self.proj = nn.LayerNorm(d), nn.Linear(d, 3 * d), nn.Linear(d, d)
-        self.ln2, self.fc, self.out = nn.LayerNorm(d), nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
-
-    def forward(self, x, mask, cache=None, past=0):
-        B, T, d = x.shape
-        q, k, v = (p.view(B, T, self.heads, -1).transpose(1, 2)
-                   for p in self.qkv(self.ln1(x)).split(d, 2))
-        if cache is not None:
-            cache[0][:, :, past:past + T] = k
-            cache[1][:, :, past:past + T] = v
-            k, v = cache[0][:, :, :past + T], cache[1][:, :, :past + T]
-        a = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(d // self.heads))
-        if mask is not None:
-            a = a.masked_fill(mask, float("-inf"))
-        y = (a.softmax(-1) @ v).transpose(1, 2).reshape(B, T, d)
-        x = x + self.proj(y)
-        return x + self.out(F.gelu(self.fc(self.ln2(x)), approximate="tanh"))
-
-
-class GPT2(nn.Module):
-    def __init__(self, layers, heads, d, vocab=50257, context=1024):
-        super().__init__()
-        self.d, self.heads = d, heads
-        self.wte, self.wpe = nn.Embedding(vocab, d), nn.Embedding(context, d)
-        self.blocks = nn.ModuleList(Block(d, heads) for _ in range(layers))
-        self.ln_f = nn.LayerNorm(d)
-        for p in self.parameters():
-            if p.dim() > 1:
-                nn.init.normal_(p, std=0.02)
-
-    def forward(self, ids, caches=None, past=0):
-        T = ids.shape[1]
-        x = self.wte(ids) + self.wpe(torch.arange(past, past + T))
-        mask = torch.ones(T, past + T, dtype=torch.bool).triu(past + 1) if T > 1 else None
-        for i, b in enumerate(self.blocks):
-            x = b(x, mask, caches[i] if caches else None, past)
-        x = self.ln_f(x)
-        return F.linear(x[:, -1:] if caches else x, self.wte.weight)
-
-
-SIZES = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024), "gpt2-large": (36, 20, 1280),
-         "gpt2-xl": (48, 25, 1600)}
 
 
 def rotary(x):
@@ -140,18 +92,19 @@ models = {}
 
 
 def model(r):
-    if r["name"] not in SIZES:
+    if r["name"] not in MODELS:
         return None
     m = models.get(r["name"])
     if not m:
         models.clear()
-        m = models[r["name"]] = GPT2(*SIZES[r["name"]]).eval()
-    ids = torch.randint(0, 50257, (r["batch"], r["tokens"]))
+        m = models[r["name"]] = MODELS[r["name"]]().eval()
     if not r["decode"]:
-        return lambda: m(ids)
-    past, room = r["past"], r["past"] + 1
-    caches = [[torch.zeros(1, m.heads, room, m.d // m.heads) for _ in range(2)] for _ in m.blocks]
-    return lambda: m(ids[:, :1], caches, past)
+        given = inputs(m, r["batch"], r["tokens"])
+        return lambda: m(*given)
+    past = r["past"]
+    ids = inputs(m, r["batch"], 1)[0]
+    caches = [[torch.zeros(r["batch"], past + 1, m.d) for _ in range(2)] for _ in m.blocks]
+    return lambda: m(ids, caches, past)
 
 
 def gemm(r):
