@@ -31,6 +31,12 @@ static em_val load_part(em *e, const att_plan *p, sn_dtype t, em_val row, int i,
                              : em_load_tail(e, t, at, p->lanes, em_i64(e, d - i));
 }
 
+/* While the first row of queries goes through a tile it fetches the next one. */
+static em_val fetch_distance(em *e, const sn_attention_operand *o, em_val r) {
+    em_val far = em_mul(e, att_size(e, o->row), em_i64(e, ATT_KEYS)), zero = em_i64(e, 0);
+    return em_select(e, em_cmp(e, EM_EQ, r, zero), far, zero);
+}
+
 /* `lanes` vectors to one: lane i is the sum over vector i. At each step a pair of vectors keeps
  * half of its sums in the lanes whose number has bit h, half in the others. */
 static em_val sum_each(em *e, const att_plan *p, em_val *x) {
@@ -48,8 +54,9 @@ static em_val sum_each(em *e, const att_plan *p, em_val *x) {
     return x[0];
 }
 
-/* Scores of keys k0 + g .. + lanes - 1 for the scaled query at q, before any region. */
-static em_val emit_scores(em *e, const few *w, em_val k_base, em_val k0, em_val q) {
+/* Scores of keys k0 .. k0 + lanes - 1 for the scaled query at q, before any region. Fetches what
+ * lies `far` elements behind each row. */
+static em_val emit_scores(em *e, const few *w, em_val k_base, em_val k0, em_val q, em_val far) {
     const att_plan *p = w->p;
     const sn_attention_operand *o = &p->a->k;
     int d = p->a->d, n = p->lanes, whole = d / n * n;
@@ -58,7 +65,7 @@ static em_val emit_scores(em *e, const few *w, em_val k_base, em_val k0, em_val 
     for (int i = 0; i < n; i++) {
         em_val k = em_imin(e, em_add(e, k0, em_i64(e, i)), last);
         row[i] = em_at(e, k_base, o->dtype, em_mul(e, k, stride));
-        ahead[i] = em_at(e, row[i], o->dtype, em_mul(e, stride, em_i64(e, ATT_KEYS)));
+        ahead[i] = em_at(e, row[i], o->dtype, far);
         sum[i] = em_vf(e, 0);
     }
     int line = 64 / (int)sn_dtype_size(o->dtype);
@@ -92,7 +99,7 @@ static em_val emit_tile_scores(em *e, few *w, em_val k_base, em_val k0, em_val n
     att_regions_begin(g, e, p, masked, w->batch, head, em_rem(e, r, w->tq));
     em_loop l = em_for(e, em_i64(e, 0), n, lanes);
     em_val top = em_carry(e, &l, em_vf(e, -INFINITY)), at = em_add(e, k0, l.i);
-    em_val x = emit_scores(e, w, k_base, at, q_at);
+    em_val x = emit_scores(e, w, k_base, at, q_at, fetch_distance(e, &p->a->k, r));
     em_val k =
         em_add(e, em_splat(e, em_int_cast(e, at, e->i32), p->lanes), em_iota(e, e->i32, p->lanes));
     x = att_regions_apply(g, e, p, x, em_imin(e, k, em_splat(e, last, p->lanes)));
@@ -110,6 +117,7 @@ static void emit_tile_sums(em *e, const few *w, em_val v_base, em_val k0, em_val
     const sn_attention_operand *o = &p->a->v;
     int dv = p->a->dv, step = SUM_VECTORS * p->lanes;
     em_val s = att_scratch(e, p->s_at), stride = att_size(e, o->row);
+    em_val far = fetch_distance(e, o, r);
     em_val out = row_of(e, p, p->few_o_at, r, padded(p, dv)), tile = em_mul(e, k0, stride);
     for (int c = 0; c < dv; c += step) {
         int vectors = (dv - c < step ? padded(p, dv - c) : step) / p->lanes;
@@ -129,7 +137,7 @@ static void emit_tile_sums(em *e, const few *w, em_val v_base, em_val k0, em_val
             for (int u = 0; u < unroll; u++) {
                 em_val k = em_add(e, l.i, em_i64(e, u)), at = em_add(e, tile, em_mul(e, k, stride));
                 em_val row = em_at(e, v_base, o->dtype, at);
-                em_val next = em_at(e, row, o->dtype, em_mul(e, stride, em_i64(e, ATT_KEYS)));
+                em_val next = em_at(e, row, o->dtype, far);
                 em_val weight = em_load_splat(e, p->t, em_at(e, s, p->t, k), p->lanes);
                 em_val some = p->check_v ? em_cmp(e, EM_NE, weight, em_vf(e, 0)) : NULL;
                 for (int i = 0; i < vectors; i++) {

@@ -63,11 +63,25 @@ void att_emit_micro(em *e, const att_plan *p, att_micro *f);
 em_val att_emit_softmax(em *e, const att_plan *p, bool masked);
 em_val att_exp2(em *e, em_val x); /* 2^x, 0 below the smallest normal number; NaN stays */
 
-/* Reading captured tensors in regions. */
+void att_transpose_pieces(em *e, const att_plan *p, em_val *x);
+
+/* Reading captured tensors in regions. Where lanes are queries and four keys are done at a time, a
+ * table indexed by q and k themselves is read in squares (`square` is set). */
+typedef struct att_square {
+    const att_plan *p;
+    int q_arg, k_arg;       /* arguments of the region */
+    em_val q0, q_last;      /* query of lane 0; queries beyond the last repeat it */
+    em_val k, valid;        /* first of the four keys, how many there are */
+    int u;                  /* which of the four is asked for */
+    const sn_node *node[4]; /* tables that have been read */
+    em_val value[4][4];
+    int n;
+} att_square;
 typedef struct att_tables {
     em *e;
     const sn_attention *a;
     int first; /* region argument of captured tensor 0 */
+    att_square *square;
 } att_tables;
 em_val att_read_table(void *ctx, const sn_node *n, const em_val *index);
 em_val att_dim_value(void *ctx, const sn_node *n);
@@ -82,11 +96,15 @@ typedef struct att_region {
 } att_region;
 typedef struct att_regions {
     att_region score, mask;
+    att_square square[2];
 } att_regions;
 /* Emits what depends on batch, head and q only; then scores x (of lanes of queries or of keys) at
  * keys k become scores in units of ln 2, -inf where masked. */
 void att_regions_begin(att_regions *g, em *e, const att_plan *p, bool masked, em_val batch,
                        em_val head, em_val q);
+/* Lets the regions read squares: lane i is query min(q0 + i, q_last). */
+void att_regions_in_squares(att_regions *g, const att_plan *p, em_val q0, em_val q_last);
+void att_regions_square(att_regions *g, em_val k, em_val valid, int u); /* u = 0 begins a new one */
 em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_val k);
 
 /* The mask over ranges of queries and keys. Queries first, then any number of key ranges. */

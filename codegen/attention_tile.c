@@ -217,7 +217,7 @@ static em_val emit_careful_sums(em *e, const att_plan *p) {
 /* --- transposes ------------------------------------------------------------------------------- */
 
 /* In every 128-bit piece of `piece` vectors: the piece x piece square transposed. */
-static void transpose_pieces(em *e, const att_plan *p, em_val *x) {
+void att_transpose_pieces(em *e, const att_plan *p, em_val *x) {
     static const int pick4[4][4] = {{0, 16, 1, 17}, {2, 18, 3, 19}, {0, 1, 16, 17}, {2, 3, 18, 19}};
     static const int pick2[2][2] = {{0, 16}, {1, 17}};
     int n = p->lanes, pc = p->piece, mask[4][64];
@@ -283,7 +283,7 @@ static em_val emit_load_q(em *e, const att_plan *p) {
             for (int g = 0; g < n / 2; g++) part[g] = em_concat(e, part[2 * g], part[2 * g + 1]);
         x[i] = part[0];
     }
-    transpose_pieces(e, p, x);
+    att_transpose_pieces(e, p, x);
     em_val out = em_at(e, to, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
     for (int i = 0; i < pc; i++)
         store_vector(e, p, em_mul(e, x[i], scale), vector_at(e, p, out, i, 0));
@@ -310,7 +310,7 @@ static void emit_store_square(em *e, const att_plan *p, em_val o, em_val factor,
                               em_mul(e, em_add(e, d0, em_i64(e, g * pc + i)), em_i64(e, p->qb)));
             x[g][i] = g * pc + i < n ? em_mul(e, factor, load_vector(e, p, at)) : em_vf(e, 0);
         }
-        transpose_pieces(e, p, x[g]);
+        att_transpose_pieces(e, p, x[g]);
     }
     for (int j = 0; j < pc; j++) {
         em_val y[4];
