@@ -161,6 +161,8 @@ static void emit_pack(em *e, const sn_kernel *k) {
                       .n = size_of(k, v->shape[1]),
                       .row = size_of(k, v->stride[0]),
                       .col = size_of(k, v->stride[1])};
+    p.narrow_dtype = k->step->out[0].dtype;
+    p.narrow = p.narrow_dtype != k->compute;
     sn_gemm_emit_pack(e, k->name, &p);
 }
 

@@ -58,10 +58,11 @@ static bool pass_options(compiler *c, sn_pass_options *po) {
         return sn_fail(c->err, SN_ERR_TARGET,
                        "backend 'onednn': this build has no oneDNN: install its headers and "
                        "library and configure with -DSN_ONEDNN=ON, or choose own");
-    if (o->weights && strcmp(o->weights, "f32"))
-        return sn_fail(c->err, SN_ERR_USAGE, "weights '%s': this build stores f32 only",
-                       o->weights);
-    *po = (sn_pass_options){.level = level, .backend = backend, .constant_params = true};
+    const char *weights = o->weights && strcmp(o->weights, "f32") ? o->weights : NULL;
+    if (weights && !sn_quantise_knows(weights))
+        return sn_fail(c->err, SN_ERR_USAGE, "weights '%s': choose f32, bf16 or int8", weights);
+    *po = (sn_pass_options){
+        .level = level, .backend = backend, .weights = weights, .constant_params = true};
     if (o->passes) { /* "-name,-name" */
         char *list = sn_arena_alloc(c->m, strlen(o->passes) + 1);
         const char *s = o->passes;

@@ -67,6 +67,7 @@ bool decomp_pack_b(decomp *c) {
         !sn_dc_number(c, "the number of columns", columns, &n))
         return false;
     sn_dim panels = n / PANEL + (n % PANEL != 0), padded = sn_dim_mul(c->m, panels, PANEL);
+    x = sn_b_cast(x, (sn_dtype)sn_dc_int(c, SN_A_dtype, x->dtype));
     x = sn_b_reshape(sn_b_transpose(x, x->rank, perm), 2, (const sn_dim[]){k, n});
     x = SN_NODE(c->m, pad,
                 SN_ATTRS(SN_FLT(value, 0), SN_LIST(low, 2, ((const sn_dim[]){0, 0})),
@@ -115,6 +116,7 @@ bool decomp_gemm(decomp *c) {
         left = c->out[0];
     }
     if (packed && !(right = unpack(c, right, packed))) return false;
+    right = sn_b_cast(right, (sn_dtype)left->dtype); /* panels may be narrower */
     int64_t last = left->rank - 1, first = 0;
     sn_attr dot[4];
     int n = 0;

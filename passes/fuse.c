@@ -112,18 +112,6 @@ static void build_loops(builder *b, int k) {
 
 /* ---- products ---- */
 
-static bool from_params_only(const sn_node *n) {
-    if (n->op == SN_OP_param) return true;
-    if (!sn_is_view(n) && sn_ops[n->op].kind != SN_ELEM && n->op != SN_OP_concat) return false;
-    bool any = false;
-    for (int i = 0; i < n->n_in; i++) {
-        if (n->in[i]->op == SN_OP_const) continue;
-        if (!from_params_only(n->in[i])) return false;
-        any = true;
-    }
-    return any;
-}
-
 static bool static_shape(const sn_node *n) {
     for (int i = 0; i < n->rank; i++)
         if (n->shape[i] < 0) return false;
@@ -136,7 +124,19 @@ static bool may_pack(const builder *b, const sn_node *dot) {
     if (sn_primitive_wanted(b->g->p) && sn_primitive_dot(dot)) return false;
     return b->g->p->o.constant_params && (!batch || !batch->n) &&
            (dot->dtype == SN_F32 || dot->dtype == SN_F64) && static_shape(dot->in[1]) &&
-           from_params_only(dot->in[1]);
+           sn_from_params_only(dot->in[1]);
+}
+
+/* What goes into the panels of a dot's right factor, and its type there: a factor that was narrowed
+ * and widened again is stored narrow. */
+static sn_node *panel_source(const builder *b, const sn_node *dot, sn_dtype *stored) {
+    sn_node *y = dot->in[1];
+    *stored = (sn_dtype)y->dtype;
+    if (y->op != SN_OP_cast || y->in[0]->op != SN_OP_cast || !may_pack(b, dot)) return y;
+    sn_dtype narrow = (sn_dtype)y->in[0]->dtype;
+    if (narrow != SN_BF16 && narrow != SN_I8) return y;
+    *stored = narrow;
+    return y->in[0]->in[0];
 }
 
 static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
@@ -146,7 +146,8 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
     for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], dot);
     sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + 1));
     in[0] = build_value(b, dot->in[0]);
-    in[1] = build_value(b, dot->in[1]);
+    sn_dtype stored;
+    in[1] = build_value(b, panel_source(b, dot, &stored));
     for (int i = 1; i < c.n; i++) in[i + 1] = build_value(b, c.node[i]);
 
     sn_attr attr[8];
@@ -166,7 +167,8 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
         const sn_attr *cb = sn_attr_get(dot, SN_A_contract_b);
         attr[n_attr++] = SN_LIST(packed, in[1]->rank, in[1]->shape);
         in[1] = sn_node_new(b->m, SN_OP_pack_b, 1, &in[1],
-                            SN_ATTRS(SN_LIST(contract_b, cb ? cb->n : 0, cb ? cb->v : NULL)));
+                            SN_ATTRS(SN_INT(dtype, stored),
+                                     SN_LIST(contract_b, cb ? cb->n : 0, cb ? cb->v : NULL)));
     }
     publish(b, sn_node_new(b->m, SN_OP_gemm, c.n + 1, in, n_attr, attr), n_out, out);
 }
@@ -222,7 +224,12 @@ static void count_uses(builder *b) {
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
         if (n->op == SN_OP_broadcast) continue;
-        for (int j = 0; j < n->n_in; j++) use(b, n->in[j], g->group_of[n->id]);
+        for (int j = 0; j < n->n_in; j++) {
+            sn_dtype stored;
+            const sn_node *x =
+                n->op == SN_OP_dot && j == 1 ? panel_source(b, n, &stored) : n->in[j];
+            use(b, x, g->group_of[n->id]);
+        }
     }
 }
 

@@ -63,3 +63,16 @@ int sn_module_roots(sn_module *m, sn_node **root, int *n_live, bool store) {
     }
     return n;
 }
+
+bool sn_from_params_only(const sn_node *n) {
+    if (n->op == SN_OP_param) return true;
+    bool any = false;
+    for (int i = 0; i < n->n_in; i++) {
+        const sn_node *x = n->in[i];
+        while (x->op == SN_OP_broadcast) x = x->in[0];
+        if (x->op == SN_OP_const) continue;
+        if (!sn_from_params_only(x)) return false;
+        any = true;
+    }
+    return any;
+}

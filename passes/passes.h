@@ -15,6 +15,7 @@ typedef struct sn_pass_options {
                          the level */
     const char
         *dump; /* directory for the text after every pass that changed something; NULL: none */
+    const char *weights;  /* "bf16", "int8"; NULL: f32 */
     bool constant_params; /* parameters do not change between calls: hoist what depends on them only
                            */
 } sn_pass_options;
@@ -52,6 +53,9 @@ bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o);
 
 void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed, const char *fmt,
                    ...) __attribute__((format(printf, 5, 6)));
+
+/* Is it a storage of weights that quantise.c can make? */
+bool sn_quantise_knows(const char *name);
 
 #define PASS(name, level, fixpoint, why) int sn_pass_##name(sn_passes *p);
 #include "passes/passes.def"

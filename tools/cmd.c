@@ -21,6 +21,7 @@ sn_options cmd_options(const cmd_compile *c) {
     o.level = (int)c->level;
     o.threads = (int)c->threads;
     o.backend = c->backend;
+    o.weights = c->weights;
     o.target = c->target;
     o.cache_dir = c->cache_dir && !strcmp(c->cache_dir, "none") ? "" : c->cache_dir;
     o.passes = c->off;

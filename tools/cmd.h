@@ -15,7 +15,7 @@ cmd_fn cmd_generate, cmd_eval, cmd_import, cmd_inspect, cmd_explain, cmd_opt, cm
 /* Options of everything that compiles: a member `compile` of the options struct T, and rows. */
 typedef struct cmd_compile {
     int64_t level, threads;
-    const char *backend, *target, *cache_dir, *off;
+    const char *backend, *target, *cache_dir, *off, *weights;
     bool strict;
 } cmd_compile;
 #define CMD_COMPILE_ARGS(T)                                                                        \
@@ -30,6 +30,8 @@ typedef struct cmd_compile {
      "fusion level, 0: one kernel per operation"},                                                 \
         {"backend", 0, ARG_CHOICE,     offsetof(T, compile.backend), "auto|own|onednn", "auto",    \
          0,         0, "whose kernels"},                                                           \
+        {"weights", 0, ARG_CHOICE, offsetof(T, compile.weights), "f32|bf16|int8",                  \
+         "f32",     0, 0,          "storage of the matrices"},                                     \
         {"threads",                                                                                \
          't',                                                                                      \
          ARG_INT,                                                                                  \

@@ -1,0 +1,113 @@
+/* Weights in bf16 and int8: the compiled product is exactly that of the rounded weights, at every
+ * level and shape of batch; the weights really are stored narrow; unknown storage is refused. */
+#include "frontend/sinter.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { K = 70, N = 45, M = 17 };
+
+static void need(bool ok, const sn_error *err) {
+    if (!ok) fail_msg("%s", err->message);
+}
+
+static float pseudo(uint32_t i) {
+    i = i * 2654435761u + 12345u;
+    i ^= i >> 15;
+    i *= 2246822519u;
+    return (float)(i >> 8) * 0x1p-23f - 1;
+}
+
+/* What the option makes of row r of W. */
+static void round_row(const char *weights, const float *w, double *out) {
+    float most = 1e-30f;
+    for (int k = 0; k < K; k++) most = fmaxf(most, fabsf(w[k]));
+    float scale = most * (float)(1 / 127.0);
+    for (int k = 0; k < K; k++)
+        out[k] = !strcmp(weights, "bf16") ? (double)sn_bf16_to_f32(sn_f32_to_bf16(w[k]))
+                                          : (double)rintf(w[k] / scale) * (double)scale;
+}
+
+static void check(const char *weights, int level) {
+    static float w[N * K], bias[N], x[M * K], y[M * N];
+    for (int i = 0; i < N * K; i++) w[i] = pseudo((uint32_t)i);
+    for (int i = 0; i < N; i++) bias[i] = pseudo((uint32_t)i + 7777);
+    for (int i = 0; i < M * K; i++) x[i] = pseudo((uint32_t)i + 99999);
+    sn_error err = {0};
+    sn_module *m = sn_module_new("quantised");
+    assert_non_null(m);
+    sn_entry_begin(m, "run");
+    sn_dim T = sn_symbol(m, "T", 0, M);
+    sn_tensor in = sn_input(m, "x", SN_F32, T, K);
+    sn_output("y", sn_linear(in, sn_param(m, "w", SN_F32, N, K), sn_param(m, "b", SN_F32, N)));
+    sn_options o = sn_options_default();
+    o.level = level;
+    o.weights = weights;
+    o.cache_dir = "";
+    sn_program *p = sn_compile(m, &o, &err);
+    need(p != NULL, &err);
+    sn_arg_binding param[] = {SN_BIND("w", SN_F32, w, N, K), SN_BIND("b", SN_F32, bias, N)};
+    sn_session *s = sn_session_new_arrays(p, param, 2, &err);
+    need(s != NULL, &err);
+    static const int lengths[] = {0, 1, 2, M};
+    for (int l = 0; l < 4; l++) {
+        int t = lengths[l];
+        sn_arg_binding xi = SN_BIND("x", SN_F32, x, t, K), yo = SN_BIND("y", SN_F32, y, t, N);
+        need(sn_run(s, "run", &xi, 1, &yo, 1, &err), &err);
+        for (int j = 0; j < N; j++) {
+            double row[K];
+            round_row(weights, w + (ptrdiff_t)j * K, row);
+            for (int i = 0; i < t; i++) {
+                double sum = bias[j];
+                for (int k = 0; k < K; k++) sum += row[k] * x[i * K + k];
+                assert_true(fabs(y[i * N + j] - sum) <= 2e-5 * (1 + fabs(sum)));
+            }
+        }
+    }
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    assert_non_null(f);
+    sn_program_explain(p, "@prepare", f);
+    fclose(f);
+    assert_non_null(strstr(text, !strcmp(weights, "bf16") ? "pack     bf16" : "pack     i8"));
+    free(text);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+static void narrow_weights(void **state) {
+    (void)state;
+    static const int levels[] = {0, 2, 4};
+    for (int l = 0; l < 3; l++) {
+        check("bf16", levels[l]);
+        check("int8", levels[l]);
+    }
+}
+
+static void unknown_storage(void **state) {
+    (void)state;
+    sn_error err = {0};
+    sn_module *m = sn_module_new("none");
+    assert_non_null(m);
+    sn_options o = sn_options_default();
+    o.weights = "int3";
+    assert_null(sn_compile(m, &o, &err));
+    assert_int_equal(err.code, SN_ERR_USAGE);
+    assert_non_null(strstr(err.message, "int3"));
+    assert_non_null(strstr(err.message, "int8"));
+    sn_module_free(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(narrow_weights),
+                                       cmocka_unit_test(unknown_storage)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
