@@ -332,6 +332,22 @@ sn_tensor sn_matmul_at(sn_loc, sn_tensor, sn_tensor),
     sn_at_at(sn_loc, sn_tensor, const sn_tensor *index),
     sn_one_hot_at(sn_loc, sn_tensor, int64_t n, sn_dtype);
 
+/* ---- gradients ---- */
+
+/* out[i] = d loss / d wrt[i], for i < n: tensors of wrt[i]'s type and shape that any entry may use,
+ * also in another sn_grad. loss: a float scalar. wrt: any float tensors that the loss is made of:
+ * parameters, inputs, tensors on the way, tensors captured by sn_attention. Where the loss does not
+ * depend on one its gradient is zeros, and `explain` notes it; the number of those is returned.
+ * Equal tensors are one tensor: the gradient of exp(x) counts every exp(x) of the module.
+ * At kinks: relu, abs, sign, floor, … have slope 0; equal operands of sn_max and sn_min get half
+ * each, and the elements that attain sn_amax and sn_amin share alike. Positions and keys that are
+ * masked, rows without a visible key, and targets outside the vocabulary give zero, never NaN. */
+#define sn_grad(loss, n, wrt, out) sn_grad_at(SN_HERE, loss, n, wrt, out)
+int sn_grad_at(sn_loc, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor *out);
+/* The parameters that x is made of, at most `max` of them, in the order of declaration. Returns
+ * their number, which may be more than max. */
+int sn_params_of(sn_tensor x, int max, sn_tensor *out);
+
 /* ---- normalisation, positions, losses ---- */
 
 /* e^x / sum on the axis [PH22 (2)]; a row of -inf only gives 0. */
@@ -534,6 +550,20 @@ bool sn_run(sn_session *s, const char *entry, const sn_arg_binding *in, int n_in
 /* Shape of an output for given inputs (their data may be NULL); its rank, or -1 with an error. */
 int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding *in, int n_in,
                     const char *output, int64_t shape[8], sn_error *err);
+
+/* Tests sn_grad(loss, n, wrt): along two random directions for each tensor, the slope that the
+ * gradient tells against the central difference of the loss, all in f64 by the reference
+ * evaluator (so not where a tensor is of type bf16 or f16). value: inputs, parameters, states and
+ * dimensions (SN_BIND_DIM) of the loss; floats that are missing are drawn. *worst: the largest
+ * error. False with the reason if there is nothing to compare: a mistake in the module, an integer
+ * input without a value. */
+typedef struct sn_grad_error {
+    double error;             /* |slope - difference| / the length of the gradient: about 1e-8 */
+    double slope, difference; /* along the worst direction */
+    int index;                /* of wrt; -1: n is 0 */
+} sn_grad_error;
+bool sn_check_grad(sn_tensor loss, int n, const sn_tensor *wrt, const sn_arg_binding *value,
+                   int n_value, sn_grad_error *worst, sn_error *err);
 
 #ifdef __cplusplus
 }

@@ -98,6 +98,13 @@ sn_node *sn_b_reduce(sn_op op, sn_node *x, int n_axes, const int64_t *axes) {
     return sn_node_new(x->m, op, 1, &x, SN_ATTRS(SN_LIST(axes, n_axes, axes)));
 }
 
+sn_node *sn_b_mean(sn_node *x, int n_axes, const int64_t *axes) {
+    sn_dim count = 1;
+    for (int i = 0; i < n_axes; i++) count = sn_dim_mul(x->m, count, x->shape[axes[i]]);
+    sn_node *n = sn_b_dim(x->m, (sn_dtype)x->dtype, count);
+    return sn_b_binary(SN_OP_div, sn_b_reduce(SN_OP_reduce_sum, x, n_axes, axes), n);
+}
+
 sn_node *sn_b_iota(sn_module *m, sn_dtype t, int rank, const sn_dim *shape, int axis) {
     return sn_node_new(m, SN_OP_iota, 0, NULL,
                        SN_ATTRS(SN_INT(dtype, t), SN_LIST(shape, rank, shape), SN_INT(axis, axis)));

@@ -48,16 +48,9 @@ bool decomp_softplus(decomp *c) {
 
 /* ---- statistics ---- */
 
-static sn_node *mean_over(sn_node *x, int n_axes, const int64_t *axes) {
-    sn_dim count = sn_dim_const(x->m, 1);
-    for (int i = 0; i < n_axes; i++) count = sn_dim_mul(x->m, count, x->shape[axes[i]]);
-    sn_node *n = sn_b_dim(x->m, (sn_dtype)x->dtype, count);
-    return sn_b_binary(SN_OP_div, sn_b_reduce(SN_OP_reduce_sum, x, n_axes, axes), n);
-}
-
 /* Mean of squares of x. */
 static sn_node *mean_square(sn_node *x, int n_axes, const int64_t *axes) {
-    return mean_over(sn_b_binary(SN_OP_mul, x, x), n_axes, axes);
+    return sn_b_mean(sn_b_binary(SN_OP_mul, x, x), n_axes, axes);
 }
 
 static const sn_attr *read_axes(const decomp *c) {
@@ -74,14 +67,14 @@ static const sn_attr *read_axes(const decomp *c) {
 bool decomp_mean(decomp *c) {
     const sn_attr *axes = read_axes(c);
     return axes && sn_dc_float(c, 0) &&
-           sn_dc_done(c, mean_over(sn_dc_operand(c, 0), axes->n, axes->v));
+           sn_dc_done(c, sn_b_mean(sn_dc_operand(c, 0), axes->n, axes->v));
 }
 
 bool decomp_variance(decomp *c) {
     const sn_attr *axes = read_axes(c);
     if (!axes || !sn_dc_float(c, 0)) return false;
     sn_node *x = sn_dc_operand(c, 0);
-    sn_node *away = sn_b_binary(SN_OP_sub, x, mean_over(x, axes->n, axes->v));
+    sn_node *away = sn_b_binary(SN_OP_sub, x, sn_b_mean(x, axes->n, axes->v));
     return sn_dc_done(c, mean_square(away, axes->n, axes->v));
 }
 
@@ -136,7 +129,7 @@ bool decomp_layer_norm(decomp *c) {
     sn_node *x = sn_dc_operand(c, 0);
     int64_t axis = x->rank - 1;
     if (!sn_dc_vector(c, 1, x->shape[axis]) || !sn_dc_vector(c, 2, x->shape[axis])) return false;
-    sn_node *away = sn_b_binary(SN_OP_sub, x, mean_over(x, 1, &axis));
+    sn_node *away = sn_b_binary(SN_OP_sub, x, sn_b_mean(x, 1, &axis));
     sn_node *v = sn_b_scalar(SN_OP_add, mean_square(away, 1, &axis), sn_dc_flt(c, SN_A_eps, 1e-5));
     sn_node *y = sn_b_binary(SN_OP_mul, away, sn_b_unary(SN_OP_rsqrt, v));
     if (c->n_in > 1) y = sn_b_binary(SN_OP_mul, y, sn_dc_operand(c, 1));

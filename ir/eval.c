@@ -11,6 +11,7 @@ typedef struct bound {
     char *name;
     void *data;
     size_t bytes;
+    bool wide; /* doubles, whatever the leaf's type is */
 } bound;
 
 typedef struct slot { /* one node */
@@ -167,6 +168,7 @@ bool sn_eval_leaf(eval_call *c) {
     sn_dtype t = (sn_dtype)c->n->dtype;
     double *out = sn_eval_alloc(c, t, c->n->rank, shape);
     if (!out) return false;
+    if (b->wide) t = SN_F64;
     if (b->bytes != (size_t)c->out->n * sn_dtype_size(t))
         return sn_eval_fail(c, SN_ERR_SHAPE, "'%s' needs %lld elements of %s, %zu bytes are bound",
                             name, (long long)c->out->n, sn_dtype_name(t), b->bytes);
@@ -174,7 +176,7 @@ bool sn_eval_leaf(eval_call *c) {
     return true;
 }
 
-bool sn_eval_bind(sn_eval *ev, const char *name, const void *data, size_t bytes) {
+static bool bind_data(sn_eval *ev, const char *name, const void *data, size_t bytes, bool wide) {
     bound *b = NULL;
     for (int i = 0; i < ev->n_bound; i++)
         if (!strcmp(ev->bound[i].name, name)) b = &ev->bound[i];
@@ -202,7 +204,16 @@ bool sn_eval_bind(sn_eval *ev, const char *name, const void *data, size_t bytes)
     free(b->data);
     b->data = copy;
     b->bytes = bytes;
+    b->wide = wide;
     return true;
+}
+
+bool sn_eval_bind(sn_eval *ev, const char *name, const void *data, size_t bytes) {
+    return bind_data(ev, name, data, bytes, false);
+}
+
+bool sn_eval_bind_f64(sn_eval *ev, const char *name, const double *data, int64_t n) {
+    return bind_data(ev, name, data, (size_t)n * sizeof *data, true);
 }
 
 /* ---- the driver ---- */

@@ -18,6 +18,7 @@ const sn_op_info sn_ops[SN_OP_COUNT] = {
 #define VIEW SN_OPF_VIEW
 #define LEAF SN_OPF_LEAF
 #define ID SN_OPF_ID
+#define GRAD SN_OPF_GRAD
 #define ELEM(name, n, rule, flags, doc, expr)                                                      \
     [SN_OP_##name] = {#name, doc, SN_ELEM, n, n, flags, #rule},
 #define PRIM(name, n, rule, flags, doc)                                                            \
@@ -30,6 +31,7 @@ const sn_op_info sn_ops[SN_OP_COUNT] = {
 #undef VIEW
 #undef LEAF
 #undef ID
+#undef GRAD
 };
 
 const struct sn_attr_info sn_attr_table[SN_ATTR_COUNT] = {
@@ -183,6 +185,25 @@ void **sn_module_frontend(sn_module *m) {
 
 void sn_module_set_raw(sn_module *m, bool raw) {
     m->raw = raw;
+}
+
+void sn_module_note(sn_module *m, const sn_node *about, const char *fmt, ...) {
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    for (int i = 0; i < m->n_note; i++)
+        if (m->note[i].about == about && !strcmp(m->note[i].text, text)) return;
+    if ((m->n_note & (m->n_note - 1)) == 0) /* full at every power of two */
+        m->note = grow(m, m->note, (size_t)m->n_note, m->n_note ? 2 * (size_t)m->n_note : 1,
+                       sizeof *m->note);
+    m->note[m->n_note++] = (sn_note){about, sn_arena_str(m, text)};
+}
+
+int sn_module_notes(const sn_module *m, const sn_note **list) {
+    *list = m->note;
+    return m->n_note;
 }
 
 sn_node *sn_module_fail(sn_module *m, sn_code code, const char *fmt, ...) {

@@ -40,6 +40,7 @@ enum { /* flags of ops.def */
        SN_OPF_VIEW = 4,
        SN_OPF_LEAF = 8,
        SN_OPF_ID = 16,
+       SN_OPF_GRAD = 32,
 };
 
 typedef struct sn_op_info {
@@ -152,6 +153,14 @@ sn_error *sn_module_error(sn_module *m); /* the sticky error; code 0: none */
 sn_node *sn_module_fail(sn_module *m, sn_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4))); /* records it with location; the error node */
 sn_node *sn_module_error_node(sn_module *m);
+/* Something that the user should know about a node, which `explain` shows. */
+typedef struct sn_note {
+    const sn_node *about;
+    const char *text;
+} sn_note;
+void sn_module_note(sn_module *m, const sn_node *about, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+int sn_module_notes(const sn_module *m, const sn_note **list); /* their number */
 void sn_module_set_loc(sn_module *m, sn_loc loc); /* of the nodes that follow */
 sn_loc sn_module_loc(const sn_module *m);
 void **sn_module_frontend(sn_module *m);        /* a slot for the frontend's state; NULL at first */
@@ -290,6 +299,8 @@ sn_node *sn_b_slice(sn_node *x, int axis, sn_dim start, sn_dim size);
 sn_node *sn_b_concat(sn_module *m, int n, sn_node *const *x, int axis);
 sn_node *sn_b_reduce(sn_op op, sn_node *x, int n_axes,
                      const int64_t *axes); /* keeps axes with size 1 */
+/* As the composite `mean` spells it: the sum over the axes, which stay with size 1, / count. */
+sn_node *sn_b_mean(sn_node *x, int n_axes, const int64_t *axes);
 sn_node *sn_b_iota(sn_module *m, sn_dtype t, int rank, const sn_dim *shape, int axis);
 sn_node *sn_b_dim(sn_module *m, sn_dtype t, sn_dim d);
 sn_node *sn_b_result(sn_node *n, int index);
@@ -310,6 +321,11 @@ sn_node *sn_fold(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_att
 /* ir/decomp.c — the meaning of COMP and FUSED ops, one level down. results: [n_result] */
 bool sn_decompose(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
                   const sn_attr *attr, int *n_result, sn_node **results);
+
+/* ir/grad.c — out[i]: the gradient of the scalar float `loss` with respect to wrt[i], any float
+ * nodes of the module: of wrt[i]'s type and shape, zeros (and a note) where the loss does not depend
+ * on it. Returns how many such there are. */
+int sn_gradient(sn_node *loss, int n_wrt, sn_node *const *wrt, sn_node **out);
 
 /* ir/print.c, ir/parse.c — text form, both directions */
 void sn_print_module(FILE *f, sn_module *m);
@@ -342,6 +358,8 @@ void sn_eval_set_exact(sn_eval *ev, bool exact);
 /* Binds an input, parameter or state; copies. data is of the leaf's dtype. Binding a name once more
  * forgets all that was computed. */
 bool sn_eval_bind(sn_eval *ev, const char *name, const void *data, size_t bytes);
+/* The same with n doubles, which f32 leaves keep unrounded: for differences. */
+bool sn_eval_bind_f64(sn_eval *ev, const char *name, const double *data, int64_t n);
 /* The value of n (result 0 of several), computed once; NULL on error (module error). */
 const sn_value *sn_eval_node(sn_eval *ev, sn_node *n);
 

@@ -27,6 +27,8 @@ struct sn_module {
     sn_entry **entry;
     int n_entry, cap_entry;
     struct sn_dims dims;
+    sn_note *note; /* [n_note] */
+    int n_note;
     void *frontend; /* the frontend's state; arena memory */
 };
 

@@ -84,6 +84,10 @@ static double now_ms(void) {
 
 bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o) {
     *p = (sn_passes){.m = m, .o = *o};
+    const sn_note *note;
+    int n_note = sn_module_notes(m, &note);
+    for (int i = 0; i < n_note; i++)
+        sn_remark_add(p, "gradient", note[i].about, false, "%s", note[i].text);
     const sn_debug *dbg = sn_debug_get();
     if (!p->o.dump) p->o.dump = dbg->dump;
     if (!check_list(m, o->off) || !check_list(m, o->only)) return false;

@@ -97,4 +97,9 @@ extern const int op_compiled_count;
 int op_compiled_begin(void); /* 0, or the modes cannot run */
 void op_compiled_end(void);
 
+/* Does the row have a gradient to check: floats in f32, away from special values? (op_grad.c) */
+bool op_grad_takes(const op_case *row);
+/* The gradient of the row's result, and the gradient of that, against differences in f64. */
+void op_grad_check(const op_case *row, int64_t len);
+
 #endif

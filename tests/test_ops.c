@@ -6,6 +6,8 @@
  *   value   the value is the one that the row wants, or the composite's textbook formula
  *   f32     rounding to f32 after every node stays within the row's tolerance: the tolerance has a
  * meaning f64     the row also builds and evaluates in f64
+ *   text    the row prints and parses to the same graph
+ *   grad    the gradient, and its gradient, are the differences in f64
  *
  * A row whose op has no value of its own (leaves) takes part where it can. */
 #include "tests/op_case.h"
@@ -160,9 +162,14 @@ static void mode_text(const op_case *row, int64_t len) {
     stop(&r);
 }
 
+static void mode_grad(const op_case *row, int64_t len) {
+    if (op_grad_takes(row)) op_grad_check(row, len);
+}
+
 #define MODE(name)                                                                                 \
     { #name, mode_##name, {17, 0, 1 }, 3 }
-static const op_mode modes[] = {MODE(shape), MODE(value), MODE(f32), MODE(f64), MODE(text)};
+static const op_mode modes[] = {MODE(shape), MODE(value), MODE(f32),
+                                MODE(f64),   MODE(text),  MODE(grad)};
 enum { N_MODE = sizeof modes / sizeof *modes };
 
 /* ---- the program ---- */
@@ -179,14 +186,25 @@ static void run_job(void **state) {
         j->mode->run(j->row, j->mode->len[i]);
 }
 
-/* Names every op without a row; true: there is none. */
+/* Ops that promise a gradient of their own. */
+static bool has_gradient(sn_op op) {
+    return sn_ops[op].kind != SN_FUSED && !(sn_ops[op].flags & (SN_OPF_LEAF | SN_OPF_NOGRAD)) &&
+           op != SN_OP_result && op != SN_OP_one_hot && op != SN_OP_sinusoid;
+}
+
+/* Names every op without a row, or without one whose gradient is checked; true: there is none. */
 static bool check_coverage(void) {
     bool complete = true;
     for (int op = 0; op < SN_OP_COUNT; op++) {
         int rows = 0;
         for (int i = 0; i < op_case_count; i++) rows += (int)op_cases[i].op == op;
         if (!rows) fprintf(stderr, "tests/ops.def has no row for %s\n", sn_ops[op].name);
-        complete &= rows > 0;
+        int slopes = 0;
+        for (int i = 0; i < op_case_count; i++)
+            slopes += (int)op_cases[i].op == op && op_grad_takes(&op_cases[i]);
+        if (!slopes && has_gradient((sn_op)op))
+            fprintf(stderr, "tests/ops.def has no row for the gradient of %s\n", sn_ops[op].name);
+        complete &= rows > 0 && (slopes > 0 || !has_gradient((sn_op)op));
     }
     return complete;
 }

@@ -1,0 +1,123 @@
+/* grad.c: reverse mode: the gradient of a scalar, as more nodes of the same graph.
+ *
+ * The walk runs when the gradient is asked for, and is not a pass over a `grad` node: nodes are
+ * interned, so what the backward part needs of the forward part *is* the forward node; the results
+ * are ordinary tensors, so a gradient of a gradient needs nothing more; and the tensors that the
+ * user names are still there, while a pass that raised or fused before could have swallowed one.
+ *
+ * From the loss downwards, in order of ids (operands have smaller ones): when a node's turn comes
+ * its cotangent is complete. A composite whose row has no GRAD is differentiated by its meaning,
+ * whose nodes lie between its operands and itself. Rules: grad_elem.c, grad_prims.c, grad_comps.c.
+ */
+#include "ir/grad_impl.h"
+
+#include <string.h>
+
+/* A rule that is promised and missing fails the link. */
+static const grad_fn rules[SN_OP_COUNT] = {
+#define COMM SN_OPF_COMM
+#define NOGRAD SN_OPF_NOGRAD
+#define VIEW SN_OPF_VIEW
+#define LEAF SN_OPF_LEAF
+#define ID SN_OPF_ID
+#define GRAD SN_OPF_GRAD
+#define ELEM(name, n, rule, flags, doc, expr)                                                      \
+    [SN_OP_##name] = ((flags)&NOGRAD) ? NULL : grad_##name,
+#define PRIM(name, n, rule, flags, doc)                                                            \
+    [SN_OP_##name] = ((flags) & (NOGRAD | LEAF)) ? NULL : grad_##name,
+#define COMP(name, lo, hi, flags, doc) [SN_OP_##name] = ((flags)&GRAD) ? grad_##name : NULL,
+#include "ir/ops.def"
+#undef COMM
+#undef NOGRAD
+#undef VIEW
+#undef LEAF
+#undef ID
+#undef GRAD
+};
+
+bool sn_gr_needs(const grad *c, int i) {
+    return c->needs[c->n->in[i]->id];
+}
+
+static void accumulate(grad *c, sn_node *to, sn_node *d) {
+    sn_node **sum = &c->sum[to->id];
+    *sum = *sum ? OP2(add, *sum, d) : d;
+}
+
+void sn_gr_give(grad *c, int i, sn_node *d) {
+    sn_node *to = c->n->in[i];
+    if (c->n->m->error.code) return;
+    accumulate(c, to, sn_b_cast(d, (sn_dtype)to->dtype));
+}
+
+sn_node *sn_gr_fill(const sn_node *x, double value) {
+    return sn_b_broadcast_like(sn_b_const(x->m, (sn_dtype)x->dtype, value), x);
+}
+
+/* Marks what the loss is computed from, through operands and through meanings. */
+static void mark_live(sn_module *m, const sn_node *loss, uint8_t *live) {
+    live[loss->id] = 1;
+    for (uint32_t id = loss->id + 1; id-- > 0;) {
+        const sn_node *n = m->node[id];
+        if (!live[id]) continue;
+        for (int i = 0; i < n->n_in; i++) live[n->in[i]->id] = 1;
+        if (n->meaning) live[n->meaning->id] = 1;
+    }
+}
+
+/* Marks the live nodes through which a change of a wanted tensor reaches the loss. */
+static void mark_needs(sn_module *m, const sn_node *loss, const uint8_t *live, uint8_t *needs) {
+    for (uint32_t id = 0; id <= loss->id; id++) {
+        const sn_node *n = m->node[id];
+        bool carries = sn_dtype_is_float((sn_dtype)n->dtype) || n->n_result > 1;
+        if (!live[id] || needs[id] || !carries || (sn_ops[n->op].flags & SN_OPF_NOGRAD)) continue;
+        for (int i = 0; i < n->n_in; i++) needs[id] |= needs[n->in[i]->id];
+    }
+}
+
+/* Gives n's operands (or its meaning) their part of n's cotangent. */
+static void step_back(grad *c) {
+    const sn_node *n = c->n;
+    bool wanted = false;
+    for (int i = 0; i < n->n_in; i++) wanted |= sn_gr_needs(c, i);
+    if (!wanted || (sn_ops[n->op].flags & SN_OPF_NOGRAD)) return;
+    sn_module_set_loc(n->m, n->loc); /* the user's line of what is differentiated */
+    if (rules[n->op] && rules[n->op](c)) return;
+    if (n->meaning)
+        accumulate(c, n->meaning, c->g);
+    else
+        sn_module_fail(n->m, SN_ERR_USAGE,
+                       "gradient: %s is made by passes and has no gradient; take the gradient of "
+                       "the module before passes",
+                       sn_ops[n->op].name);
+}
+
+int sn_gradient(sn_node *loss, int n_wrt, sn_node *const *wrt, sn_node **out) {
+    sn_module *m = loss->m;
+    int unused = 0;
+    for (int i = 0; i < n_wrt; i++) out[i] = m->error_node;
+    if (m->error.code) return 0;
+    uint32_t count = m->n_node; /* what is made from here on is not walked over */
+    uint8_t *live = sn_arena_alloc(m, count), *needs = sn_arena_alloc(m, count);
+    grad c = {.needs = needs, .sum = sn_arena_alloc(m, sizeof *c.sum * count)};
+    sn_loc loc = m->loc;
+    mark_live(m, loss, live);
+    for (int i = 0; i < n_wrt; i++) needs[wrt[i]->id] = 1;
+    mark_needs(m, loss, live, needs);
+    c.sum[loss->id] = sn_gr_fill(loss, 1);
+    for (uint32_t id = loss->id + 1; id-- > 0 && !m->error.code;) {
+        c.n = m->node[id];
+        c.g = c.sum[id];
+        if (c.g && needs[id]) step_back(&c);
+    }
+    m->loc = loc;
+    for (int i = 0; i < n_wrt; i++) {
+        sn_node *g = c.sum[wrt[i]->id];
+        if (!g) {
+            sn_module_note(m, wrt[i], "the loss does not depend on it: its gradient is zero");
+            unused++;
+        }
+        if (!m->error.code) out[i] = g ? g : sn_gr_fill(wrt[i], 0);
+    }
+    return unused;
+}

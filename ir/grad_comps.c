@@ -1,0 +1,195 @@
+/* grad_comps.c: gradients of the composites whose row has GRAD: where the gradient of the
+ * decomposition would be wasteful, less accurate or not the usual one. Written in the forward
+ * part's own nodes, so that they are computed once, and all differentiable again. */
+#include "ir/grad_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+#define X wide(c, c->n->in[0])
+#define G wide(c, c->g)
+
+/* The type that the composite computes in: the widest float of its operands, at least f32. */
+static sn_node *wide(const grad *c, sn_node *x) {
+    sn_dtype t = SN_F32;
+    for (int i = 0; i < c->n->n_in; i++)
+        if (c->n->in[i]->dtype == SN_F64) t = SN_F64;
+    return sn_b_cast(x, t);
+}
+
+/* ---- activations ---- */
+
+/* slope 0 at 0, where max(x, 0) would give half */
+bool grad_relu(grad *c) {
+    sn_node *x = c->n->in[0];
+    sn_gr_give(c, 0, sn_b_select(OP2(lt, sn_gr_fill(x, 0), x), c->g, sn_gr_fill(c->g, 0)));
+    return true;
+}
+
+/* (1 + erf(x / sqrt 2)) / 2 + x e^(-x^2 / 2) / sqrt(2 pi) */
+bool grad_gelu(grad *c) {
+    sn_node *x = X;
+    sn_node *cdf = OPC(mul, OPC(add, OP1(erf, OPC(mul, x, sqrt(0.5))), 1), 0.5);
+    sn_node *density = OPC(mul, OP1(exp, OPC(mul, OP2(mul, x, x), -0.5)), sqrt(0.5 / M_PI));
+    sn_gr_give(c, 0, OP2(mul, G, OP2(add, OP2(mul, x, density), cdf)));
+    return true;
+}
+
+/* With t = tanh(u), u = sqrt(2 / pi) (x + a x^3): (1 + t) / 2 + x u' (1 - t^2) / 2 */
+bool grad_gelu_tanh(grad *c) {
+    const double a = 0.044715, k = sqrt(2 / M_PI);
+    sn_node *x = X, *square = OP2(mul, x, x);
+    sn_node *u = OPC(mul, OP2(mul, x, OPC(add, OPC(mul, square, a), 1)), k);
+    sn_node *t = OP1(tanh, u), *slope = OPC(add, OPC(mul, square, 3 * a * k), k);
+    sn_node *bend = OP2(mul, OP2(mul, x, slope), OP2(sub, sn_gr_fill(t, 1), OP2(mul, t, t)));
+    sn_gr_give(c, 0, OP2(mul, G, OPC(mul, OP2(add, bend, OPC(add, t, 1)), 0.5)));
+    return true;
+}
+
+/* s + x s (1 - s) for s = sigmoid(x) */
+bool grad_silu(grad *c) {
+    sn_node *x = X, *s = OP1(sigmoid, x);
+    sn_node *bend = OP2(mul, x, OP2(sub, sn_gr_fill(s, 1), s));
+    sn_gr_give(c, 0, OP2(mul, G, OP2(mul, s, OPC(add, bend, 1))));
+    return true;
+}
+
+bool grad_softplus(grad *c) {
+    sn_gr_give(c, 0, OP2(mul, G, OP1(sigmoid, X)));
+    return true;
+}
+
+/* ---- statistics and norms ---- */
+
+static sn_node *mean_last(sn_node *x) {
+    int64_t last = x->rank - 1;
+    return sn_b_mean(x, 1, &last);
+}
+
+/* 2 (x - mean) / n: what flows through the mean cancels */
+bool grad_variance(grad *c) {
+    const sn_attr *axes = sn_attr_get(c->n, SN_A_axes);
+    sn_node *x = X;
+    sn_dim count = 1;
+    for (int i = 0; i < axes->n; i++) count = sn_dim_mul(x->m, count, x->shape[axes->v[i]]);
+    sn_node *away = OP2(sub, x, sn_b_mean(x, axes->n, axes->v));
+    sn_node *g = OP2(div, OPC(mul, G, 2), sn_b_dim(x->m, (sn_dtype)x->dtype, count));
+    sn_gr_give(c, 0, OP2(mul, away, g));
+    return true;
+}
+
+/* y of [.., d] summed to [d] */
+static sn_node *sum_rows(sn_node *y) {
+    int64_t axes[SN_MAX_RANK];
+    for (int i = 0; i < y->rank; i++) axes[i] = i;
+    if (y->rank > 1) y = sn_b_reduce(SN_OP_reduce_sum, y, y->rank - 1, axes);
+    return sn_b_reshape(y, 1, &y->shape[y->rank - 1]);
+}
+
+/* y = unit gain + bias, where unit = (x, or x - mean) scale has mean square 1 (but for eps):
+ * dx = scale (h - unit mean(h unit) [- mean h]) with h = g gain */
+static void give_norm(grad *c, sn_node *away, sn_node *scale, bool centred) {
+    sn_node *unit = OP2(mul, away, scale), *g = G, *h = g;
+    if (c->n->n_in > 1) h = OP2(mul, g, wide(c, c->n->in[1]));
+    if (sn_gr_needs(c, 0)) {
+        sn_node *d = OP2(sub, h, OP2(mul, unit, mean_last(OP2(mul, h, unit))));
+        if (centred) d = OP2(sub, d, mean_last(h));
+        sn_gr_give(c, 0, OP2(mul, d, scale));
+    }
+    if (c->n->n_in > 1 && sn_gr_needs(c, 1)) sn_gr_give(c, 1, sum_rows(OP2(mul, g, unit)));
+    if (c->n->n_in > 2 && sn_gr_needs(c, 2)) sn_gr_give(c, 2, sum_rows(g));
+}
+
+static sn_node *norm_scale(const grad *c, sn_node *x) {
+    sn_node *square = mean_last(OP2(mul, x, x));
+    return OP1(rsqrt, OPC(add, square, sn_attr_flt(c->n, SN_A_eps, 1e-5)));
+}
+
+bool grad_layer_norm(grad *c) {
+    sn_node *x = X, *away = OP2(sub, x, mean_last(x));
+    give_norm(c, away, norm_scale(c, away), true);
+    return true;
+}
+
+bool grad_rms_norm(grad *c) {
+    sn_node *x = X;
+    give_norm(c, x, norm_scale(c, x), false);
+    return true;
+}
+
+/* ---- softmax and its logarithms ---- */
+
+static int axis_of(const grad *c) {
+    return (int)sn_attr_int(c->n, SN_A_axis, c->n->in[0]->rank - 1);
+}
+
+static sn_node *softmax(sn_node *x, int axis) {
+    return SN_NODE(x->m, softmax, SN_ATTRS(SN_INT(axis, axis)), x);
+}
+
+static sn_node *sum_over(sn_node *x, int64_t axis) {
+    return sn_b_reduce(SN_OP_reduce_sum, x, 1, &axis);
+}
+
+/* p (g - sum(p g)): 0 where p is, also in a row that is -inf as a whole */
+bool grad_softmax(grad *c) {
+    int axis = axis_of(c);
+    sn_node *x = X, *g = G;
+    sn_node *p = x == c->n->in[0] ? c->n : softmax(x, axis);
+    sn_gr_give(c, 0, OP2(mul, p, OP2(sub, g, sum_over(OP2(mul, p, g), axis))));
+    return true;
+}
+
+bool grad_log_softmax(grad *c) {
+    int axis = axis_of(c);
+    sn_node *g = G;
+    sn_gr_give(c, 0, OP2(sub, g, OP2(mul, softmax(X, axis), sum_over(g, axis))));
+    return true;
+}
+
+bool grad_logsumexp(grad *c) {
+    sn_gr_give(c, 0, OP2(mul, softmax(X, axis_of(c)), G));
+    return true;
+}
+
+/* ---- losses, positions, noise ---- */
+
+/* x with an axis of size 1 at the end */
+static sn_node *as_column(sn_node *x) {
+    sn_dim shape[SN_MAX_RANK];
+    if (x->rank) memcpy(shape, x->shape, sizeof *shape * x->rank);
+    shape[x->rank] = 1;
+    return sn_b_reshape(x, x->rank + 1, shape);
+}
+
+/* (softmax(x) - one hot of the target) g; 0 for a target that is no class */
+bool grad_cross_entropy(grad *c) {
+    sn_node *x = X, *target = c->n->in[1], *g = G;
+    int last = x->rank - 1;
+    sn_node *column = sn_b_iota(x->m, (sn_dtype)target->dtype, 1, &x->shape[last], 0);
+    sn_node *hit = OP2(eq, as_column(target), column);
+    sn_node *id = sn_b_cast(target, SN_I64), *classes = sn_b_dim(x->m, SN_I64, x->shape[last]);
+    sn_node *valid = OP2(and, OP2(le, sn_gr_fill(id, 0), id), OP2(lt, id, classes));
+    sn_node *weight = as_column(sn_b_select(valid, g, sn_gr_fill(g, 0)));
+    sn_node *away = OP2(sub, softmax(x, last), sn_b_cast(hit, (sn_dtype)x->dtype));
+    sn_gr_give(c, 0, OP2(mul, away, weight));
+    return true;
+}
+
+/* Turned back by the same angles. A gradient of the positions is left to the decomposition. */
+bool grad_rope(grad *c) {
+    if (sn_gr_needs(c, 1)) return false;
+    sn_node *back = OP1(neg, c->n->in[1]);
+    sn_gr_give(
+        c, 0,
+        sn_node_new(c->n->m, SN_OP_rope, 2, (sn_node *[]){c->g, back}, c->n->n_attr, c->n->attr));
+    return true;
+}
+
+/* The same elements of g, by the same draws. */
+bool grad_dropout(grad *c) {
+    sn_gr_give(c, 0,
+               sn_node_new(c->n->m, SN_OP_dropout, 2, (sn_node *[]){c->g, c->n->in[1]},
+                           c->n->n_attr, c->n->attr));
+    return true;
+}

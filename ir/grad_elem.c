@@ -1,0 +1,66 @@
+/* grad_elem.c: gradients of the elementwise ops, one line each. Where a function has a kink: abs
+ * and sign have slope 0 at 0, and of equal operands of max and min each gets half. */
+#include "ir/grad_impl.h"
+
+#include <math.h>
+
+#define X c->n->in[0]
+#define Y c->n->in[1]
+#define R c->n /* the result */
+#define G c->g
+
+#define RULE1(name, dx)                                                                            \
+    bool grad_##name(grad *c) {                                                                    \
+        if (sn_gr_needs(c, 0)) sn_gr_give(c, 0, dx);                                               \
+        return true;                                                                               \
+    }
+#define RULE2(name, dx, dy)                                                                        \
+    bool grad_##name(grad *c) {                                                                    \
+        if (sn_gr_needs(c, 0)) sn_gr_give(c, 0, dx);                                               \
+        if (sn_gr_needs(c, 1)) sn_gr_give(c, 1, dy);                                               \
+        return true;                                                                               \
+    }
+
+/* g where x wins against y, half of it where they are equal */
+static sn_node *winner(grad *c, sn_node *smaller, sn_node *larger) {
+    sn_node *tie = sn_b_select(OP2(eq, X, Y), OPC(mul, G, 0.5), sn_gr_fill(G, 0));
+    return sn_b_select(OP2(lt, smaller, larger), G, tie);
+}
+
+/* a where x != 0, otherwise 0: the limit of the product that a is a factor of */
+static sn_node *unless_zero(sn_node *x, sn_node *a) {
+    return sn_b_select(OPC(eq, x, 0), sn_gr_fill(a, 0), a);
+}
+
+RULE1(neg, OP1(neg, G))
+RULE1(abs, OP2(mul, G, OP1(sign, X)))
+RULE1(exp, OP2(mul, G, R))
+RULE1(exp2, OPC(mul, OP2(mul, G, R), M_LN2))
+RULE1(expm1, OP2(mul, G, OP1(exp, X)))
+RULE1(log, OP2(div, G, X))
+RULE1(log1p, OP2(div, G, OPC(add, X, 1)))
+RULE1(sqrt, OP2(div, OPC(mul, G, 0.5), R))
+RULE1(rsqrt, OP2(mul, OPC(mul, G, -0.5), OP2(mul, R, OP2(mul, R, R))))
+RULE1(recip, OP1(neg, OP2(mul, G, OP2(mul, R, R))))
+RULE1(tanh, OP2(sub, G, OP2(mul, G, OP2(mul, R, R))))
+RULE1(sigmoid, OP2(mul, OP2(mul, G, R), OP2(sub, sn_gr_fill(R, 1), R)))
+RULE1(erf, OP2(mul, OPC(mul, G, M_2_SQRTPI), OP1(exp, OP1(neg, OP2(mul, X, X)))))
+RULE1(sin, OP2(mul, G, OP1(cos, X)))
+RULE1(cos, OP1(neg, OP2(mul, G, OP1(sin, X))))
+RULE1(cast, G) /* cast back when it is given */
+RULE2(add, G, G)
+RULE2(sub, G, OP1(neg, G))
+RULE2(mul, OP2(mul, G, Y), OP2(mul, G, X))
+RULE2(div, OP2(div, G, Y), OP1(neg, OP2(div, OP2(mul, G, R), Y)))
+RULE2(mod, G, OP1(neg, OP2(mul, G, OP1(floor, OP2(div, X, Y)))))
+RULE2(pow, OP2(mul, G, unless_zero(Y, OP2(mul, Y, OP2(pow, X, OPC(sub, Y, 1))))),
+      OP2(mul, G, unless_zero(X, OP2(mul, R, OP1(log, X)))))
+RULE2(max, winner(c, Y, X), winner(c, X, Y))
+RULE2(min, winner(c, X, Y), winner(c, Y, X))
+
+bool grad_select(grad *c) {
+    sn_node *zero = sn_gr_fill(G, 0);
+    if (sn_gr_needs(c, 1)) sn_gr_give(c, 1, sn_b_select(X, G, zero));
+    if (sn_gr_needs(c, 2)) sn_gr_give(c, 2, sn_b_select(X, zero, G));
+    return true;
+}

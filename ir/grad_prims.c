@@ -1,0 +1,271 @@
+/* grad_prims.c: gradients of the structural primitives, one function each. All of them are linear
+ * but the maxima: each gives back what its transpose makes of the cotangent. */
+#include "ir/grad_impl.h"
+
+#include <string.h>
+
+static sn_node *zeros(const sn_node *like, int rank, const sn_dim *shape) {
+    return sn_b_broadcast(sn_b_const(like->m, (sn_dtype)like->dtype, 0), rank, shape);
+}
+
+/* ---- views ---- */
+
+bool grad_broadcast(grad *c) {
+    const sn_node *x = c->n->in[0];
+    int64_t axes[SN_MAX_RANK];
+    int n = 0, missing = c->n->rank - x->rank;
+    for (int i = 0; i < c->n->rank; i++)
+        if (i < missing || (x->shape[i - missing] == 1 && c->n->shape[i] != 1)) axes[n++] = i;
+    sn_node *d = n ? sn_b_reduce(SN_OP_reduce_sum, c->g, n, axes) : c->g;
+    sn_gr_give(c, 0, sn_b_reshape(d, x->rank, x->shape));
+    return true;
+}
+
+bool grad_reshape(grad *c) {
+    sn_gr_give(c, 0, sn_b_reshape(c->g, c->n->in[0]->rank, c->n->in[0]->shape));
+    return true;
+}
+
+bool grad_transpose(grad *c) {
+    const sn_attr *perm = sn_attr_get(c->n, SN_A_perm);
+    int64_t back[SN_MAX_RANK];
+    for (int i = 0; i < perm->n; i++) back[perm->v[i]] = i;
+    sn_gr_give(c, 0, sn_b_transpose(c->g, perm->n, back));
+    return true;
+}
+
+/* ---- movement ---- */
+
+/* g's elements on the axis at start, start + step, … of `extent` zeros */
+static sn_node *spread(sn_node *g, int axis, sn_dim start, int64_t step, sn_dim extent) {
+    sn_module *m = g->m;
+    sn_dim shape[SN_MAX_RANK];
+    memcpy(shape, g->shape, sizeof *shape * g->rank);
+    shape[axis] = extent;
+    sn_node *i = sn_b_iota(m, SN_I32, 1, &g->shape[axis], 0);
+    i = OP2(add, OPC(mul, i, (double)step), sn_b_dim(m, SN_I32, start));
+    return SN_NODE(m, scatter_add, SN_ATTRS(SN_LIST(shape, g->rank, shape), SN_INT(axis, axis)), g,
+                   i);
+}
+
+/* g at `start` in zeros of x's shape: a pad, where it can be proved that g lies inside */
+static sn_node *place(sn_node *g, const sn_node *x, const sn_dim *start) {
+    sn_module *m = g->m;
+    sn_dim high[SN_MAX_RANK] = {0};
+    bool inside = true;
+    for (int i = 0; i < x->rank; i++) {
+        high[i] = sn_dim_sub(m, x->shape[i], sn_dim_add(m, start[i], g->shape[i]));
+        inside &= sn_dim_lo(m, high[i]) >= 0 && sn_dim_lo(m, start[i]) >= 0;
+    }
+    if (!inside)
+        return SN_NODE(m, update_slice, SN_ATTRS(SN_LIST(start, x->rank, start)),
+                       zeros(g, x->rank, x->shape), g);
+    return SN_NODE(
+        m, pad,
+        SN_ATTRS(SN_LIST(low, x->rank, start), SN_LIST(high, x->rank, high), SN_FLT(value, 0)), g);
+}
+
+bool grad_slice(grad *c) {
+    const sn_node *x = c->n->in[0];
+    const sn_attr *start = sn_attr_get(c->n, SN_A_start), *step = sn_attr_get(c->n, SN_A_step);
+    sn_node *g = c->g;
+    sn_dim low[SN_MAX_RANK] = {0};
+    for (int i = 0; i < x->rank; i++) {
+        bool dense = !step || step->v[i] == 1 || g->shape[i] == 1;
+        low[i] = dense ? start->v[i] : 0;
+        if (!dense) g = spread(g, i, start->v[i], step->v[i], x->shape[i]);
+    }
+    sn_gr_give(c, 0, place(g, x, low));
+    return true;
+}
+
+bool grad_concat(grad *c) {
+    int axis = (int)sn_attr_int(c->n, SN_A_axis, 0);
+    sn_dim at = 0;
+    for (int i = 0; i < c->n->n_in; i++) {
+        sn_dim size = c->n->in[i]->shape[axis];
+        if (sn_gr_needs(c, i)) sn_gr_give(c, i, sn_b_slice(c->g, axis, at, size));
+        at = sn_dim_add(c->n->m, at, size);
+    }
+    return true;
+}
+
+/* The part of g at `start` that has y's shape. */
+static sn_node *part_of(sn_node *g, const sn_dim *start, const sn_node *y) {
+    return SN_NODE(g->m, slice,
+                   SN_ATTRS(SN_LIST(start, y->rank, start), SN_LIST(size, y->rank, y->shape)), g);
+}
+
+bool grad_pad(grad *c) {
+    sn_gr_give(c, 0, part_of(c->g, sn_attr_get(c->n, SN_A_low)->v, c->n->in[0]));
+    return true;
+}
+
+bool grad_update_slice(grad *c) {
+    const sn_node *y = c->n->in[1];
+    const sn_attr *start = sn_attr_get(c->n, SN_A_start);
+    if (sn_gr_needs(c, 0))
+        sn_gr_give(c, 0,
+                   sn_node_new(c->n->m, SN_OP_update_slice, 2,
+                               (sn_node *[]){c->g, zeros(c->g, y->rank, y->shape)},
+                               SN_ATTRS(SN_LIST(start, y->rank, start->v))));
+    if (sn_gr_needs(c, 1)) sn_gr_give(c, 1, part_of(c->g, start->v, y));
+    return true;
+}
+
+/* ---- reductions ---- */
+
+bool grad_reduce_sum(grad *c) {
+    sn_gr_give(c, 0, sn_b_broadcast_like(c->g, c->n->in[0]));
+    return true;
+}
+
+/* Elements that are equal to the extremum share it. */
+static bool share_extremum(grad *c) {
+    sn_node *x = c->n->in[0];
+    const sn_attr *axes = sn_attr_get(c->n, SN_A_axes);
+    sn_node *hit = OP2(eq, x, c->n);
+    sn_node *count =
+        sn_b_reduce(SN_OP_reduce_sum, sn_b_cast(hit, (sn_dtype)c->g->dtype), axes->n, axes->v);
+    sn_gr_give(c, 0, sn_b_select(hit, OP2(div, c->g, count), sn_gr_fill(x, 0)));
+    return true;
+}
+
+bool grad_reduce_max(grad *c) {
+    return share_extremum(c);
+}
+
+bool grad_reduce_min(grad *c) {
+    return share_extremum(c);
+}
+
+/* x with the axis in reverse order */
+static sn_node *reverse(sn_node *x, int axis) {
+    sn_node *i = sn_b_iota(x->m, SN_I32, 1, &x->shape[axis], 0);
+    sn_node *last = sn_b_dim(x->m, SN_I32, sn_dim_sub(x->m, x->shape[axis], 1));
+    return SN_NODE(x->m, gather, SN_ATTRS(SN_INT(axis, axis)), x, OP2(sub, last, i));
+}
+
+/* The sum from each element to the end: no difference of sums, which would cancel. */
+bool grad_cumsum(grad *c) {
+    int axis = (int)sn_attr_int(c->n, SN_A_axis, 0);
+    sn_node *sum = SN_NODE(c->n->m, cumsum, SN_ATTRS(SN_INT(axis, axis)), reverse(c->g, axis));
+    sn_gr_give(c, 0, reverse(sum, axis));
+    return true;
+}
+
+/* ---- products and indices ---- */
+
+/* One operand of a dot: its axes by role. */
+typedef struct side {
+    sn_node *x;
+    int n_batch, n_sum, n_free;
+    const int64_t *batch, *sum;
+    int64_t free[SN_MAX_RANK];
+} side;
+
+static bool in_list(int axis, int n, const int64_t *list) {
+    for (int i = 0; i < n; i++)
+        if (list[i] == axis) return true;
+    return false;
+}
+
+static side side_of(const sn_node *n, int i) {
+    const sn_attr *batch = sn_attr_get(n, i ? SN_A_batch_b : SN_A_batch_a);
+    const sn_attr *sum = sn_attr_get(n, i ? SN_A_contract_b : SN_A_contract_a);
+    side s = {.x = n->in[i]};
+    if (batch) s.n_batch = batch->n, s.batch = batch->v;
+    if (sum) s.n_sum = sum->n, s.sum = sum->v;
+    for (int a = 0; a < s.x->rank; a++)
+        if (!in_list(a, s.n_batch, s.batch) && !in_list(a, s.n_sum, s.sum)) s.free[s.n_free++] = a;
+    return s;
+}
+
+/* The k-th smallest of the summed axes of `other` is summed with which axis of `mine`? */
+static int64_t partner(const side *mine, const side *other, int k) {
+    for (int i = 0; i < other->n_sum; i++) {
+        int smaller = 0;
+        for (int j = 0; j < other->n_sum; j++) smaller += other->sum[j] < other->sum[i];
+        if (smaller == k) return mine->sum[i];
+    }
+    return 0;
+}
+
+/* Cotangent of `mine`: the product of g with the other operand over its free axes, which start at
+ * `first` in g. The order of the two factors is the one that gives mine's axes in their order, if
+ * one does: no transpose then. */
+static sn_node *dot_back(sn_node *g, const side *mine, const side *other, int first) {
+    int64_t batch[SN_MAX_RANK], sum[SN_MAX_RANK], perm[SN_MAX_RANK] = {0};
+    int nb = mine->n_batch, rank = mine->x->rank;
+    for (int i = 0; i < nb; i++) batch[i] = i;
+    for (int i = 0; i < other->n_free; i++) sum[i] = first + i;
+    bool g_first = true, identity = false;
+    for (int order = 0; order < 2 && !identity; order++) {
+        g_first = order == 0;
+        int at = 0;
+        for (int i = 0; i < nb; i++) perm[mine->batch[i]] = at++;
+        for (int part = 0; part < 2; part++) {
+            bool free_axes = (part == 0) == g_first;
+            int count = free_axes ? mine->n_free : mine->n_sum;
+            for (int k = 0; k < count; k++)
+                perm[free_axes ? mine->free[k] : partner(mine, other, k)] = at++;
+        }
+        identity = true;
+        for (int i = 0; i < rank; i++) identity &= perm[i] == i;
+    }
+    sn_attr lists[4] = {SN_LIST(batch_a, nb, g_first ? batch : other->batch),
+                        SN_LIST(batch_b, nb, g_first ? other->batch : batch),
+                        SN_LIST(contract_a, other->n_free, g_first ? sum : other->free),
+                        SN_LIST(contract_b, other->n_free, g_first ? other->free : sum)};
+    sn_node *in[2] = {g_first ? g : other->x, g_first ? other->x : g};
+    sn_node *d = sn_node_new(g->m, SN_OP_dot, 2, in, 4, lists);
+    return identity || g->m->error.code ? d : sn_b_transpose(d, rank, perm);
+}
+
+bool grad_dot(grad *c) {
+    side a = side_of(c->n, 0), b = side_of(c->n, 1);
+    if (sn_gr_needs(c, 0)) sn_gr_give(c, 0, dot_back(c->g, &a, &b, a.n_batch + a.n_free));
+    if (sn_gr_needs(c, 1)) sn_gr_give(c, 1, dot_back(c->g, &b, &a, a.n_batch));
+    return true;
+}
+
+bool grad_gather(grad *c) {
+    const sn_node *x = c->n->in[0];
+    sn_gr_give(c, 0,
+               SN_NODE(c->n->m, scatter_add,
+                       SN_ATTRS(SN_LIST(shape, x->rank, x->shape),
+                                SN_INT(axis, sn_attr_int(c->n, SN_A_axis, 0))),
+                       c->g, c->n->in[1]));
+    return true;
+}
+
+bool grad_scatter_add(grad *c) {
+    sn_gr_give(c, 0,
+               SN_NODE(c->n->m, gather, SN_ATTRS(SN_INT(axis, sn_attr_int(c->n, SN_A_axis, 0))),
+                       c->g, c->n->in[1]));
+    return true;
+}
+
+/* `op` of g at the same indices */
+static sn_node *indexed(grad *c, sn_op op, int n_attr, const sn_attr *attr) {
+    sn_node *in[SN_MAX_RANK + 1] = {c->g};
+    for (int i = 1; i < c->n->n_in; i++) in[i] = c->n->in[i];
+    return sn_node_new(c->n->m, op, c->n->n_in, in, n_attr, attr);
+}
+
+bool grad_at(grad *c) {
+    const sn_node *x = c->n->in[0];
+    sn_gr_give(c, 0, indexed(c, SN_OP_at_add, SN_ATTRS(SN_LIST(shape, x->rank, x->shape))));
+    return true;
+}
+
+bool grad_at_add(grad *c) {
+    sn_gr_give(c, 0, indexed(c, SN_OP_at, SN_NO_ATTRS));
+    return true;
+}
+
+/* Only nodes that passes make have several results. */
+bool grad_result(grad *c) {
+    (void)c;
+    return false;
+}
