@@ -91,7 +91,7 @@ static void find_groups(merger *g, const sn_order *order) {
 /* The members' weights one below the other, [sum of out, in]; if all are stored [in, out], so are
  * they joined. */
 static sn_node *join_weights(const merger *g, int n, const product *const *p) {
-    sn_node *w[MAX_MEMBER];
+    sn_node *w[MAX_MEMBER] = {NULL};
     bool turned = true;
     const int64_t swap[] = {1, 0};
     for (int i = 0; i < n; i++) turned &= p[i]->w->op == SN_OP_transpose;
