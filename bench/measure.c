@@ -167,8 +167,9 @@ static double stream_time(const stream *s, int threads, double seconds) {
 
 typedef struct rounds {
     int n;
-    double *time, *peak;       /* [entrants][MAX_ROUNDS] */
-    double stream[MAX_ROUNDS]; /* seconds; 0: not looked at */
+    double *time;              /* [entrants][MAX_ROUNDS] */
+    double peak[MAX_ROUNDS];   /* the highest of the round's probes */
+    double stream[MAX_ROUNDS]; /* seconds, the shortest of the round's; 0: not looked at */
     bool *failed;              /* [entrants] */
 } rounds;
 
@@ -208,7 +209,8 @@ static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_ben
         if (!streams) stream_free(&s);
     }
     for (int k = 0; k < r->n && ok; k++) {
-        double before = sn_probe_fma_peak(threads, PROBE);
+        r->peak[k] = sn_probe_fma_peak(threads, PROBE);
+        if (streams) r->stream[k] = stream_time(&s, threads, o->seconds);
         for (int j = 0; j < n && ok; j++) {
             int i = (j + k) % n;
             if (r->failed[i]) continue;
@@ -216,11 +218,9 @@ static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_ben
                               k + 1, r->n, e[i].backend, e[i].level);
             ok = time_entrant(&e[i], repeats[i], &r->time[i * MAX_ROUNDS + k], &r->failed[i], out,
                               err);
-            double after = sn_probe_fma_peak(threads, PROBE);
-            r->peak[i * MAX_ROUNDS + k] = (before + after) / 2;
-            before = after;
+            r->peak[k] = fmax(r->peak[k], sn_probe_fma_peak(threads, PROBE));
         }
-        r->stream[k] = streams ? stream_time(&s, threads, o->seconds) : 0;
+        if (streams) r->stream[k] = fmin(r->stream[k], stream_time(&s, threads, o->seconds));
     }
     sn_bench_progress_end(o);
     stream_free(&s);
@@ -240,7 +240,7 @@ static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_
     x->level = e->level;
     x->threads = sn_bench_threads(o);
     x->rounds = r->n;
-    const double *t = r->time + i * MAX_ROUNDS, *peak = r->peak + i * MAX_ROUNDS;
+    const double *t = r->time + i * MAX_ROUNDS, *peak = r->peak;
     double share[MAX_ROUNDS], gain[MAX_ROUNDS], rate[MAX_ROUNDS];
     int by_memory = 0;
     x->ms_min = INFINITY;
@@ -284,9 +284,8 @@ bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, sn_benc
     rounds r = {.n = o->rounds < MAX_ROUNDS ? o->rounds : MAX_ROUNDS};
     size_t cells = (size_t)n * MAX_ROUNDS + 1;
     r.time = calloc(cells, sizeof *r.time);
-    r.peak = calloc(cells, sizeof *r.peak);
     r.failed = calloc((size_t)n + 1, sizeof *r.failed);
-    bool ok = (r.time && r.peak && r.failed) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    bool ok = (r.time && r.failed) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     int before = omp_get_max_threads();
     omp_set_num_threads(sn_bench_threads(o)); /* oneDNN asks for it */
     ok = ok && run_rounds(o, w, e, n, &r, out, err);
@@ -300,7 +299,6 @@ bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, sn_benc
         if (ok) fill_record(x, o, w, &e[i], i, find_level0(e, n, i), &r);
     }
     free(r.time);
-    free(r.peak);
     free(r.failed);
     return ok;
 }

@@ -2,9 +2,11 @@
  * the machine's limits, and one record a measurement.
  *
  * A shared machine changes from minute to minute. So each round times every entrant once, in
- * turning order, with the FMA-peak probe before and after it, and, for work that memory may bound,
- * with the streaming of the same number of bytes in the same round. Shares and speed-ups are
- * medians of ratios taken within a round. */
+ * turning order, with the FMA-peak probe between them, and, for work that memory may bound, with
+ * the streaming of the same number of bytes at the round's beginning and end. A round's limits are
+ * the best that its probes saw (a probe beside threads that still spin sees less). Shares and
+ * speed-ups are medians of ratios taken within a round.
+ */
 #ifndef SN_MEASURE_H
 #define SN_MEASURE_H
 

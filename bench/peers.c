@@ -137,9 +137,12 @@ static bool ask_openblas(peer *p, const char *request, int repeats, double *seco
 
 static bool ask_any(peer *p, int repeats, double *seconds, bool *skip, sn_error *err) {
     if (p->blas) return ask_openblas(p, p->request, repeats, seconds, skip, err);
-    /* our own threads still spin for some milliseconds after their last loop */
-    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    return ask(p, p->request, p->threads, repeats, seconds, skip, err);
+    /* threads still spin for some milliseconds after their last loop, ours and theirs */
+    const struct timespec pause = {.tv_nsec = 20000000};
+    nanosleep(&pause, NULL);
+    bool ok = ask(p, p->request, p->threads, repeats, seconds, skip, err);
+    nanosleep(&pause, NULL);
+    return ok;
 }
 
 static bool time_peer(void *ctx, int repeats, double *seconds, sn_error *err) {

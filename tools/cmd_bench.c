@@ -88,10 +88,10 @@ static const char roofline_name[] = "sinter bench roofline", gemm_name[] = "sint
 
 static const char columns_help[] =
     "Every round times every variant once, in turning order, with the f32 multiply-add peak "
-    "before\n"
-    "and after it, and for work bound by memory the streaming of the same number of bytes. '% "
-    "roof'\n"
-    "is the larger of the two limits over the time, as a median of ratios within rounds. 'rel "
+    "between\n"
+    "them, and for work bound by memory the streaming of the same number of bytes. '% roof' is "
+    "the\n"
+    "longer of what these two limits take over the time, a median of ratios within rounds. 'rel "
     "RMS'\n"
     "and 'max ulp' compare a reduced problem with an evaluator in double precision.\n";
 

@@ -1,0 +1,77 @@
+// ort_peer.js: ONNX Runtime beside `sinter bench`; the protocol is in bench/peers.h. The package
+// onnxruntime-node is looked for in $PEER_NODE_MODULES, then as usual. Model files are written by
+// ort_models.py (python3-onnx; for whole models also python3-torch) into $PEER_MODELS or a folder of
+// the system's temporary one, and kept there. Outputs are allocated beforehand, so no copy is timed.
+const fs = require('fs'), os = require('os'), path = require('path');
+const { execFileSync } = require('child_process');
+const say = (a) => console.log(JSON.stringify(a));
+let ort;
+try {
+  const dir = process.env.PEER_NODE_MODULES;
+  ort = require(dir ? path.join(dir, 'onnxruntime-node') : 'onnxruntime-node');
+} catch (e) {
+  say({ absent: 'the npm package onnxruntime-node is not installed ($PEER_NODE_MODULES: its folder)' });
+  process.exit(0);
+}
+const threads = parseInt(process.env.PEER_THREADS || '2');
+const models = process.env.PEER_MODELS || path.join(os.tmpdir(), `sinter-peers-${os.userInfo().uid}`);
+fs.mkdirSync(models, { recursive: true });
+
+let session = null, feeds = null, fetches = null, last = null;
+
+function input(name, spec) {
+  const n = spec.dims.reduce((a, b) => a * b, 1);
+  if (spec.type === 'int64') {
+    const ids = new BigInt64Array(n);
+    for (let i = 0; i < n; i++) ids[i] = BigInt(Math.floor(Math.random() * spec.limit));
+    return new ort.Tensor('int64', ids, spec.dims);
+  }
+  const x = new Float32Array(n);
+  for (let i = 0; i < n; i++) x[i] = Math.random() * 2 - 1;
+  return new ort.Tensor('float32', x, spec.dims);
+}
+
+async function open(request) {
+  const key = JSON.stringify(request);
+  const file = path.join(models, key.replace(/[^a-z0-9]+/gi, '_') + '.onnx');
+  if (!fs.existsSync(file + '.json'))
+    execFileSync('/usr/bin/python3', [path.join(__dirname, 'ort_models.py'), key, file],
+      { stdio: ['ignore', 'ignore', 'pipe'] });
+  const spec = JSON.parse(fs.readFileSync(file + '.json'));
+  if (session) await session.release();
+  session = null;
+  if (spec.skip) return;
+  session = await ort.InferenceSession.create(file, {
+    intraOpNumThreads: threads, interOpNumThreads: 1, graphOptimizationLevel: 'all',
+    executionMode: 'sequential' });
+  feeds = {};
+  for (const name in spec.inputs) feeds[name] = input(name, spec.inputs[name]);
+  const out = await session.run(feeds);
+  fetches = {};
+  for (const k in out) fetches[k] = new ort.Tensor(out[k].type, new out[k].data.constructor(out[k].data.length), out[k].dims);
+}
+
+async function answer(request) {
+  const repeats = request.repeats;
+  delete request.repeats;
+  const key = JSON.stringify(request);
+  if (key !== last) {
+    await open(request);
+    last = key;
+  }
+  if (!session) return { skip: 'not known here' };
+  await session.run(feeds, fetches);
+  const start = process.hrtime.bigint();
+  for (let i = 0; i < repeats; i++) await session.run(feeds, fetches);
+  return { seconds: Number(process.hrtime.bigint() - start) * 1e-9 / repeats };
+}
+
+const version = (() => { try { return require(path.join(process.env.PEER_NODE_MODULES || '', 'onnxruntime-node', 'package.json')).version; } catch (e) { return '?'; } })();
+say({ setup: `ONNX Runtime ${version}, ${threads} threads, all graph optimizations, outputs allocated beforehand` });
+(async () => {
+  for await (const line of require('readline').createInterface({ input: process.stdin })) {
+    let a;
+    try { a = await answer(JSON.parse(line)); } catch (e) { last = null; a = { error: String(e.stderr || e).slice(-300) }; }
+    say(a);
+  }
+})();
