@@ -137,7 +137,7 @@ check_other_commands() {
     run 0 --version
     prints '^sinter [0-9]'
     run 0 --help
-    for c in generate eval import inspect explain opt; do
+    for c in generate eval import inspect explain bench opt; do
         prints "^  $c "
     done
     for c in generate eval import inspect explain opt; do
@@ -194,6 +194,7 @@ check_command_line() {
     refused 2 'give a model' generate
     refused 2 'not both' generate "$nano" --preset gpt2
     refused 2 'known: gpt2' generate --preset gpt5
+    refused 2 'predicts no next token' generate --preset bert-base --prompt-ids 0
     refused 2 'exclude each other' generate "$nano" -p 0 --prompt-ids 0
     refused 2 'is missing' inspect
     refused 2 'give the folder' import "$stories"

@@ -50,14 +50,23 @@ static bool is_place(const arg *a) {
     return a->kind == ARG_PLACE || a->kind == ARG_PLACE_OR_NONE;
 }
 
+/* Letters, not bytes, of a UTF-8 string. */
+static int width_of(const char *s) {
+    int n = 0;
+    for (; *s; s++) n += (*s & 0xC0) != 0x80;
+    return n;
+}
+
 static void print_row(const arg *a) {
     char left[80];
     int n = a->letter ? snprintf(left, sizeof left, "  -%c, --%s", a->letter, a->name)
                       : snprintf(left, sizeof left, "      --%s", a->name);
-    if (a->value) n += snprintf(left + n, sizeof left - (size_t)n, " %s", a->value);
-    printf("%-*s", HELP_COLUMN, left);
-    if (n >= HELP_COLUMN) printf("\n%*s", HELP_COLUMN, "");
-    printf("%s", a->help);
+    if (a->value) snprintf(left + n, sizeof left - (size_t)n, " %s", a->value);
+    int space = HELP_COLUMN - width_of(left);
+    if (space < 1)
+        printf("%s\n%*s%s", left, HELP_COLUMN, "", a->help);
+    else
+        printf("%s%*s%s", left, space, "", a->help);
     if (a->initial && *a->initial) printf(" [%s]", a->initial);
     putchar('\n');
 }

@@ -161,12 +161,32 @@ static bool check_vocabulary(const lm *m, sn_error *err) {
                    (long long)m->model.vocab);
 }
 
+/* Encoders and encoder-decoders have no caches, and want more than tokens for their loss. */
+static bool check_decoder(const lm *m, int entries, sn_error *err) {
+    sn_module *mod = m->model.module;
+    sn_entry *loss = entries & SN_LOSS ? sn_entry_get(mod, "loss") : NULL;
+    bool ok = !(entries & SN_CACHED) || sn_entry_get(mod, "decode");
+    if (entries & SN_LOSS) ok &= loss != NULL;
+    sn_order order = loss ? sn_entry_topo(mod, loss) : (sn_order){0};
+    for (int i = 0; i < order.n; i++) {
+        const char *name = sn_attr_str(order.node[i], SN_A_name, "");
+        if (order.node[i]->op == SN_OP_input)
+            ok &= !strcmp(name, "tokens") || !strcmp(name, "targets");
+    }
+    return ok ||
+           sn_fail(err, SN_ERR_USAGE,
+                   "a %s model predicts no next token: generate and eval need a decoder, such "
+                   "as gpt2 or llama",
+                   m->model.type);
+}
+
 static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!open_source(m, o, err)) return false;
     sn_model_options mo = {
         .entries = o->entries, .context = o->context, .weights = m->dir ? m->dir->weights : NULL};
     if (!sn_model_build(m->config, &mo, &m->model, err)) return false;
     if (!check_vocabulary(m, err)) return false;
+    if (!o->compile_only && !check_decoder(m, o->entries, err)) return false;
     m->program = sn_compile(m->model.module, &o->compile, err);
     if (!m->program || o->compile_only) return m->program != NULL;
     m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);
