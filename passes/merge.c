@@ -102,7 +102,7 @@ static sn_node *join_weights(const merger *g, int n, const product *const *p) {
 
 /* The biases one after the other, 0 where a member has none; NULL if none has. */
 static sn_node *join_biases(const merger *g, int n, const product *const *p) {
-    sn_node *b[MAX_MEMBER];
+    sn_node *b[MAX_MEMBER] = {NULL};
     bool any = false;
     for (int i = 0; i < n; i++) {
         any |= p[i]->b != NULL;
@@ -115,7 +115,7 @@ static sn_node *join_biases(const merger *g, int n, const product *const *p) {
 
 /* Member p as a slice of its group's product of x. */
 static sn_node *merged(const merger *g, const product *p, sn_node *x) {
-    const product *member[MAX_MEMBER];
+    const product *member[MAX_MEMBER] = {NULL};
     int n = 0;
     for (int i = 0; i < g->n_product; i++)
         if (g->product[i].group == p->group) member[n++] = &g->product[i];

@@ -675,13 +675,11 @@ static const sn_node *find_other_user(match *k) {
     return NULL;
 }
 
-/* Says once why the product did not become attention. */
-static void remark(sn_raiser *r, const sn_node *product, const sn_node *shared) {
+/* Says once why the product did not become attention. `what`: the node in the way. */
+static void remark(sn_raiser *r, const sn_node *product, const sn_node *what, const char *why) {
     char text[160];
-    snprintf(
-        text, sizeof text,
-        "no attention kernel: its %s is needed elsewhere, so scores and weights stay in memory",
-        sn_ops[shared->op].name);
+    snprintf(text, sizeof text, "no attention kernel: its %s %s, so the weights stay in memory",
+             sn_ops[what->op].name, why);
     for (int i = 0; i < r->p->n_remark; i++)
         if (r->p->remark[i].node == product && !strcmp(r->p->remark[i].text, text)) return;
     sn_remark_add(r->p, "raise", product, true, "%s", text);
@@ -696,7 +694,7 @@ static sn_node *try_match(match *k) {
     for (int round = 0; again; round++)
         if (round == MAX_PIECES || !mark_values(k, &again)) return NULL;
     if (find_other_user(k)) {
-        remark(k->r, k->product, find_other_user(k));
+        remark(k->r, k->product, find_other_user(k), "is needed elsewhere");
         return NULL;
     }
     assign_roles(k);
@@ -719,10 +717,9 @@ static sn_node *try_match(match *k) {
     return y ? arrange_result(k, &o, &weights, &x, y) : NULL;
 }
 
-/* softmax below views; NULL: something else. Dropout of the weights is not raised yet. */
-static sn_node *find_softmax(sn_node *n) {
+static sn_node *below_views(sn_node *n) {
     while (n->op == SN_OP_reshape || n->op == SN_OP_transpose) n = n->in[0];
-    return n->op == SN_OP_softmax ? n : NULL;
+    return n;
 }
 
 static bool wanted(const sn_raiser *r) {
@@ -734,11 +731,14 @@ static bool wanted(const sn_raiser *r) {
 static sn_node *raise_attention(sn_raiser *r, sn_node *n) {
     if (!wanted(r)) return NULL;
     for (int side = 0; side < 2; side++) {
-        sn_node *softmax = find_softmax(n->in[side]), *found[4];
-        if (!softmax) continue;
+        sn_node *weights = below_views(n->in[side]), *found[4];
+        bool dropped = weights->op == SN_OP_dropout;
+        sn_node *softmax = dropped ? below_views(weights->in[0]) : weights;
+        if (softmax->op != SN_OP_softmax) continue;
         uint32_t n_id = sn_module_node_count(r->m);
         int count = find_products(softmax->in[0], sn_arena_alloc(r->m, n_id), found, 0, 4);
-        for (int i = 0; i < count; i++) {
+        if (dropped && count) remark(r, n, weights, "of the weights is not part of one");
+        for (int i = 0; i < count && !dropped; i++) {
             if (!r->scratch) r->scratch = sn_arena_alloc(r->m, sizeof(match));
             match *k = r->scratch;
             k->r = r;

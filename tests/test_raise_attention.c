@@ -367,6 +367,21 @@ CHECK(relative_positions, "= attention %", S(relative))
 
 /* ---- what stays as it is, and says why ---- */
 
+static void check_missed(sn_module *m, const char *why) {
+    sn_passes run;
+    sn_pass_options o = {.level = 4, .backend = "own", .only = "simplify,raise", .verify = true};
+    assert_int_equal(sn_module_error(m)->code, SN_OK);
+    assert_true(sn_passes_run(&run, m, &o));
+    char *text = pass_print(m);
+    assert_null(strstr(text, "= attention"));
+    int missed = 0;
+    for (int i = 0; i < run.n_remark; i++)
+        missed += run.remark[i].missed && strstr(run.remark[i].text, why);
+    assert_int_equal(missed, 1);
+    free(text);
+    sn_module_free(m);
+}
+
 static void shared_weights(void **state) {
     (void)state;
     sn_module *m = sn_module_new("m");
@@ -375,17 +390,17 @@ static void shared_weights(void **state) {
     sn_tensor weights = sn_softmax(sn_div(scores(&p), ROOT), -1);
     sn_output("weights", weights);
     sn_output("y", sn_matmul(weights, p.v));
-    sn_passes run;
-    sn_pass_options o = {.level = 4, .backend = "own", .only = "simplify,raise", .verify = true};
-    assert_true(sn_passes_run(&run, m, &o));
-    char *text = pass_print(m);
-    assert_null(strstr(text, "= attention"));
-    int missed = 0;
-    for (int i = 0; i < run.n_remark; i++)
-        missed += run.remark[i].missed && strstr(run.remark[i].text, "softmax is needed elsewhere");
-    assert_int_equal(missed, 1);
-    free(text);
-    sn_module_free(m);
+    check_missed(m, "softmax is needed elsewhere");
+}
+
+static void dropped_weights(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("m");
+    sn_entry_begin(m, "f");
+    parts p = make_parts(m, H);
+    sn_tensor weights = sn_softmax(sn_div(scores(&p), ROOT), -1);
+    sn_output("y", sn_matmul(sn_dropout(weights, sn_input(m, "rng", SN_I64, 2), 0.1), p.v));
+    check_missed(m, "dropout of the weights");
 }
 
 /* A tap that nobody asked for does not count; levels below 3 leave attention in parts. */
@@ -427,6 +442,7 @@ int main(void) {
         cmocka_unit_test(cross_attention),
         cmocka_unit_test(relative_positions),
         cmocka_unit_test(shared_weights),
+        cmocka_unit_test(dropped_weights),
         cmocka_unit_test(free_tap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
