@@ -11,8 +11,8 @@ typedef struct gemm_plan {
     const sn_gemm *g;
     const char *name;
     sn_dtype t;      /* compute type */
-    sn_dtype b_type; /* of B as the micro-kernel reads it */
     int esize;       /* its bytes */
+    sn_dtype b_type; /* of B as the micro-kernel reads it */
     int lanes;       /* of a vector */
     int panel;       /* columns of a panel */
     int nv;          /* vectors of a micro-tile's row: 2 */
@@ -25,10 +25,10 @@ typedef struct gemm_plan {
     int64_t kc;      /* rows of B (columns of A) at a time; K itself unless chunked */
     int64_t a_stride;     /* elements between A's rows as the micro-kernel sees them */
     int64_t mc;           /* rows of A at a time, a multiple of mr */
-    int size[GEMM_SIZES]; /* rows of the micro-tiles: mr, 8, 4, 2, 1 */
+    int size[GEMM_SIZES]; /* rows of the micro-tiles: mr, then powers of two down to 1 */
     int n_sizes;
-    int64_t np;                           /* chunked: panels whose sums wait */
-    int64_t sums_at, a_at, b_at, scratch; /* byte offsets in scratch and its size */
+    int64_t np;                  /* chunked: panels whose sums wait */
+    int64_t a_at, b_at, scratch; /* byte offsets in scratch (sums are at 0), its size */
     /* emitted functions */
     em_val micro[GEMM_SIZES]; /* of size[i] rows */
     em_val finish, copy, pack;
