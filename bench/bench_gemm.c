@@ -6,12 +6,12 @@
 #include "codegen/jit.h"
 #include "codegen/onednn.h"
 #include "codegen/vmath.h"
+#include "runtime/memory.h"
 
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static const sn_bench_gemm_shape usual[] = {
     {1024, 3072, 768}, {1024, 768, 3072}, {1024, 768, 768},   {128, 768, 768},
@@ -46,12 +46,8 @@ typedef struct bench {
     sn_dnnl_matmul product;
 } bench;
 
-/* In huge pages where they are large, as a program allocates its weights. */
 static void *allocate(size_t bytes, sn_error *err) {
-    size_t huge = (size_t)2 << 20, align = bytes >= huge ? huge : 64;
-    size_t size = (bytes / align + 1) * align;
-    void *p = aligned_alloc(align, size);
-    if (p && align == huge) madvise(p, size, MADV_HUGEPAGE);
+    void *p = sn_memory_alloc(bytes);
     if (p)
         memset(p, 0, bytes);
     else

@@ -2,6 +2,7 @@
  * shapes. */
 #include "codegen/program.h"
 #include "codegen/host.h"
+#include "runtime/memory.h"
 #include "runtime/problems.h"
 #include "runtime/weights.h"
 
@@ -39,12 +40,10 @@ struct sn_session {
 
 static bool grow(block *b, size_t size, sn_error *err) {
     if (size <= b->size) return true;
-    size_t rounded = (size + 63) & ~(size_t)63;
-    void *p = aligned_alloc(64, rounded);
-    if (!p)
-        return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes of working memory", rounded);
+    void *p = sn_memory_alloc(size);
+    if (!p) return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes of working memory", size);
     free(b->data);
-    *b = (block){p, rounded};
+    *b = (block){p, size};
     return true;
 }
 
@@ -96,11 +95,9 @@ static bool add_owned(sn_session *s, bound **list, int *count, const char *name,
         return sn_fail(err, SN_ERR_SHAPE,
                        "'%s' has a symbolic shape; parameters and states need a fixed one", name);
     size_t bytes = (size_t)elements * sn_dtype_size((sn_dtype)n->dtype);
-    size_t rounded = (bytes + 64) & ~(size_t)63;
-    void *data = aligned_alloc(64, rounded);
-    if (!data)
-        return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for '%s'", rounded, name);
-    memset(data, 0, rounded);
+    void *data = sn_memory_alloc(bytes);
+    if (!data) return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for '%s'", bytes, name);
+    memset(data, 0, bytes);
     if (add_bound(list, count, (bound){name, data, true, bytes}, err)) return true;
     free(data);
     return false;
