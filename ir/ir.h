@@ -161,7 +161,7 @@ typedef struct sn_note {
 void sn_module_note(sn_module *m, const sn_node *about, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int sn_module_notes(const sn_module *m, const sn_note **list); /* their number */
-void sn_module_set_loc(sn_module *m, sn_loc loc); /* of the nodes that follow */
+void sn_module_set_loc(sn_module *m, sn_loc loc);              /* of the nodes that follow */
 sn_loc sn_module_loc(const sn_module *m);
 void **sn_module_frontend(sn_module *m);        /* a slot for the frontend's state; NULL at first */
 void sn_module_set_raw(sn_module *m, bool raw); /* raw: no folding at birth (text under test) */
@@ -323,8 +323,8 @@ bool sn_decompose(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_at
                   const sn_attr *attr, int *n_result, sn_node **results);
 
 /* ir/grad.c — out[i]: the gradient of the scalar float `loss` with respect to wrt[i], any float
- * nodes of the module: of wrt[i]'s type and shape, zeros (and a note) where the loss does not depend
- * on it. Returns how many such there are. */
+ * nodes of the module: of wrt[i]'s type and shape, zeros (and a note) where the loss does not
+ * depend on it. Returns how many such there are. */
 int sn_gradient(sn_node *loss, int n_wrt, sn_node *const *wrt, sn_node **out);
 
 /* ir/print.c, ir/parse.c — text form, both directions */
