@@ -91,7 +91,8 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     }
     /* rows next to each other need no copy; far apart they share cache sets and pages */
     bool compact = is_static(a->k.row, a->d) && is_static(a->v.row, a->dv);
-    p->pack = !compact || a->k.dtype != compute || a->v.dtype != compute;
+    p->convert = a->k.dtype != compute || a->v.dtype != compute;
+    p->pack = !compact || p->convert;
     p->check_v = a->score || a->mask;
     p->log2_scores = !a->score;
     int64_t at = 0, column = p->qb * p->esize;
@@ -142,9 +143,10 @@ int64_t sn_attention_scratch(const sn_attention *a, const sn_target *t, sn_dtype
 typedef struct att_block {
     const att_plan *p;
     const att_micro *f;
-    em_val softmax, softmax_mask, prepare;
+    em_val softmax, softmax_mask, copy, look;
     em_val batch, head, kv_head, q0, nv, rows, tq, tk;
     em_val k_base, v_base;
+    em_val copied;                   /* whether K and V are read from the copy in scratch */
     em_val out;                      /* this block's rows of the result */
     em_val next_q, after_k, after_v; /* of the block that follows; of the head that follows */
 } att_block;
@@ -186,12 +188,14 @@ typedef struct att_tile {
     em_val next_k, next_v; /* where the rows of the tile after it lie */
 } att_tile;
 
-/* Copies what is not yet copied of this head up to and including the tile, and notes where V is not
- * finite. void prepare(buf, dim, scratch, batch, kv_head, upto) */
-static em_val emit_prepare(em *e, const att_plan *p) {
+/* Prepares what is not yet prepared of this head, up to `upto` keys: copies K and V (unless it only
+ * looks) and notes where V is not finite. void copy or look(buf, dim, scratch, batch, kv_head,
+ * upto)
+ */
+static em_val emit_prepare(em *e, const att_plan *p, bool copy) {
     const sn_attention *a = p->a;
     const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64, e->i64};
-    em_val fn = att_function(e, p, "prepare", params, 6);
+    em_val fn = att_function(e, p, copy ? "copy" : "look", params, 6);
     em saved = *e;
     e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
     em_val batch = em_param(e, 3), head = em_param(e, 4), tk = att_size(e, a->tk);
@@ -202,7 +206,7 @@ static em_val emit_prepare(em *e, const att_plan *p) {
     em_val bad = em_carry(e, &row, em_vf(e, 0)), now = bad;
     for (int is_v = 0; is_v < 2; is_v++) {
         const sn_attention_operand *o = is_v ? &a->v : &a->k;
-        if (!p->pack && !is_v) continue;
+        if (!copy && !is_v) continue;
         int d = is_v ? a->dv : a->d, whole = d / p->lanes * p->lanes;
         em_val from =
             em_at(e, att_base(e, o, batch, head), o->dtype, em_mul(e, row.i, att_size(e, o->row)));
@@ -212,7 +216,7 @@ static em_val emit_prepare(em *e, const att_plan *p) {
             em_val x = c < whole ? em_load(e, o->dtype, at, p->lanes)
                                  : em_load_tail(e, o->dtype, at, p->lanes, rest);
             if (is_v && p->check_v) now = em_fma(e, x, em_vf(e, 0), now);
-            if (!p->pack) continue;
+            if (!copy) continue;
             at = em_at(e, to, p->t, i);
             if (c < whole)
                 em_store(e, p->t, at, x);
@@ -238,24 +242,27 @@ static em_val emit_prepare(em *e, const att_plan *p) {
 
 static void locate_tile(em *e, const att_block *b, att_tile *t) {
     const att_plan *p = b->p;
-    if (b->prepare) {
+    if (b->copy || b->look) {
         em_val upto = em_add(e, t->k0, em_i64(e, ATT_KEYS));
         em_val until = em_load(e, SN_I64, att_scratch(e, p->key_at + 8), 1);
         em_branch br = em_if(e, em_cmp(e, EM_LT, until, upto));
         em_val args[] = {e->buf, e->dim, e->scratch, b->batch, b->kv_head, upto};
-        em_call(e, b->prepare, args, 6);
+        em_branch copied = em_if(e, b->copied);
+        if (b->copy) em_call(e, b->copy, args, 6);
+        em_else(e, &copied);
+        if (b->look) em_call(e, b->look, args, 6);
+        em_endif(e, &copied);
         em_endif(e, &br);
     }
+    t->k_stride = att_size(e, p->a->k.row);
+    t->v_stride = att_size(e, p->a->v.row);
+    t->k = em_at(e, b->k_base, p->a->k.dtype, em_mul(e, t->k0, t->k_stride));
+    t->v = em_at(e, b->v_base, p->a->v.dtype, em_mul(e, t->k0, t->v_stride));
     if (p->pack) {
-        t->k = tail_rows(e, p, b->tk, false, t->k0);
-        t->v = tail_rows(e, p, b->tk, true, t->k0);
-        t->k_stride = em_i64(e, p->a->d);
-        t->v_stride = em_i64(e, p->a->dv);
-    } else {
-        t->k_stride = att_size(e, p->a->k.row);
-        t->v_stride = att_size(e, p->a->v.row);
-        t->k = em_at(e, b->k_base, p->t, em_mul(e, t->k0, t->k_stride));
-        t->v = em_at(e, b->v_base, p->t, em_mul(e, t->k0, t->v_stride));
+        t->k = em_select(e, b->copied, tail_rows(e, p, b->tk, false, t->k0), t->k);
+        t->v = em_select(e, b->copied, tail_rows(e, p, b->tk, true, t->k0), t->v);
+        t->k_stride = em_select(e, b->copied, em_i64(e, p->a->d), t->k_stride);
+        t->v_stride = em_select(e, b->copied, em_i64(e, p->a->dv), t->v_stride);
     }
     em_val next = em_add(e, t->k0, em_i64(e, ATT_KEYS));
     em_val more = em_cmp(e, EM_LT, next, b->tk);
@@ -505,7 +512,8 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
     const sn_attention *a = p->a;
     em_val softmax = att_emit_softmax(e, p, false);
     em_val with_mask = a->mask ? att_emit_softmax(e, p, true) : NULL;
-    em_val prepare = p->pack || p->check_v ? emit_prepare(e, p) : NULL;
+    em_val copy = p->pack ? emit_prepare(e, p, true) : NULL;
+    em_val look = p->check_v && !p->convert ? emit_prepare(e, p, false) : NULL;
     const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
     em_val fn = att_function(e, p, "block", params, 5);
     em saved = *e;
@@ -514,7 +522,7 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
     em_val group = em_i64(e, a->group), zero = em_i64(e, 0), one = em_i64(e, 1);
     em_val lanes = em_i64(e, p->lanes);
     att_block b = {
-        .p = p, .f = f, .softmax = softmax, .softmax_mask = with_mask, .prepare = prepare};
+        .p = p, .f = f, .softmax = softmax, .softmax_mask = with_mask, .copy = copy, .look = look};
     b.tq = att_size(e, a->tq), b.tk = att_size(e, a->tk);
     b.batch = em_div(e, head, heads), b.head = em_rem(e, head, heads);
     b.kv_head = em_div(e, b.head, group);
@@ -532,7 +540,11 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
     em_val v1 = em_div(e, em_mul(e, vectors, em_add(e, block, one)), blocks);
     b.q0 = em_mul(e, v0, lanes), b.nv = em_sub(e, v1, v0);
     b.rows = em_imin(e, em_mul(e, b.nv, lanes), em_sub(e, b.tq, b.q0));
-    if (prepare) {
+    /* a copy costs about as much as a few blocks lose on rows that lie apart */
+    em_val uses = em_mul(e, b.tq, group);
+    b.copied = p->convert ? em_i1(e, true) : em_cmp(e, EM_GT, uses, em_i64(e, ATT_COPY));
+    if (!p->pack) b.copied = em_i1(e, false);
+    if (copy || look) {
         em_val key = att_scratch(e, p->key_at), now = em_div(e, head, group);
         em_branch br = em_if(e, em_cmp(e, EM_NE, em_load(e, SN_I64, key, 1), now));
         em_store(e, SN_I64, key, now);

@@ -11,7 +11,8 @@ enum {
     ATT_KEYS = 64, /* keys of a tile */
     ATT_GROUP = 8, /* keys that a partial tile may leave out at a time */
     ATT_SEGMENTS = 2 * ATT_NV,
-    ATT_FEW = 6 /* up to so many queries K and V pass by once, without blocks */
+    ATT_COPY = 160, /* more queries than this share the rows of a K/V head: K and V are copied */
+    ATT_FEW = 6     /* up to so many queries K and V pass by once, without blocks */
 };
 
 /* What a value of a region depends on. */
@@ -31,6 +32,7 @@ typedef struct att_plan {
     int piece;                /* elements of a 128-bit piece, the unit of transposes */
     int key_rows[ATT_NV + 1]; /* keys per micro-kernel call, by number of query vectors */
     int out_rows[ATT_NV + 1]; /* most elements of an output row per call */
+    bool convert;             /* K or V are not of the compute type: always copied */
     bool pack;                /* K and V are copied to scratch, head by head */
     bool check_v;             /* keys may weigh nothing: V must be looked through for NaN and inf */
     bool log2_scores;         /* scores are in units of ln 2 as they leave the product */
