@@ -185,7 +185,7 @@ static void call_by_count(em *e, const em_val *fn, em_val n, const em_val *args,
 typedef struct att_tile {
     em_val k0, n;
     em_val k, k_stride, v, v_stride, careful;
-    em_val next_k, next_v; /* where the rows of the tile after it lie */
+    em_val next_k, next_v, next_k_step, next_v_step; /* rows to fetch, bytes between them */
 } att_tile;
 
 /* Prepares what is not yet prepared of this head, up to `upto` keys: copies K and V (unless it only
@@ -240,6 +240,33 @@ static em_val emit_prepare(em *e, const att_plan *p, bool copy) {
     return fn;
 }
 
+static em_val row_bytes(em *e, const sn_attention_operand *o) {
+    return em_mul(e, att_size(e, o->row), em_i64(e, (int64_t)sn_dtype_size(o->dtype)));
+}
+
+/* The rows that this tile's sums fetch: the next tile's, from the copy if they are in it already,
+ * or the first of the next head. */
+static void fetch_next(em *e, const att_block *b, att_tile *t) {
+    const att_plan *p = b->p;
+    const sn_attention *a = p->a;
+    em_val next = em_add(e, t->k0, em_i64(e, ATT_KEYS)), more = em_cmp(e, EM_LT, next, b->tk);
+    em_val k = em_at(e, b->k_base, a->k.dtype, em_mul(e, next, att_size(e, a->k.row)));
+    em_val v = em_at(e, b->v_base, a->v.dtype, em_mul(e, next, att_size(e, a->v.row)));
+    t->next_k = em_select(e, more, k, b->after_k);
+    t->next_v = em_select(e, more, v, b->after_v);
+    t->next_k_step = row_bytes(e, &a->k);
+    t->next_v_step = row_bytes(e, &a->v);
+    if (!p->pack) return;
+    em_val until = em_load(e, SN_I64, att_scratch(e, p->key_at + 8), 1);
+    em_val ready = em_and(e, em_and(e, b->copied, more), em_cmp(e, EM_GT, until, next));
+    t->next_k = em_select(e, ready, tail_rows(e, p, b->tk, false, next), t->next_k);
+    t->next_v = em_select(e, ready, tail_rows(e, p, b->tk, true, next), t->next_v);
+    em_val k_row = em_i64(e, (int64_t)a->d * p->esize),
+           v_row = em_i64(e, (int64_t)a->dv * p->esize);
+    t->next_k_step = em_select(e, ready, k_row, t->next_k_step);
+    t->next_v_step = em_select(e, ready, v_row, t->next_v_step);
+}
+
 static void locate_tile(em *e, const att_block *b, att_tile *t) {
     const att_plan *p = b->p;
     if (b->copy || b->look) {
@@ -264,22 +291,12 @@ static void locate_tile(em *e, const att_block *b, att_tile *t) {
         t->k_stride = em_select(e, b->copied, em_i64(e, p->a->d), t->k_stride);
         t->v_stride = em_select(e, b->copied, em_i64(e, p->a->dv), t->v_stride);
     }
-    em_val next = em_add(e, t->k0, em_i64(e, ATT_KEYS));
-    em_val more = em_cmp(e, EM_LT, next, b->tk);
-    const sn_attention *a = p->a;
-    em_val k = em_at(e, b->k_base, a->k.dtype, em_mul(e, next, att_size(e, a->k.row)));
-    em_val v = em_at(e, b->v_base, a->v.dtype, em_mul(e, next, att_size(e, a->v.row)));
-    t->next_k = em_select(e, more, k, b->after_k);
-    t->next_v = em_select(e, more, v, b->after_v);
+    fetch_next(e, b, t);
     t->careful = em_i1(e, false);
     if (p->check_v) {
         em_val flag = flags_at(e, p, LLVMBuildUDiv(e->b, t->k0, em_i64(e, ATT_KEYS), ""));
         t->careful = em_cmp(e, EM_NE, em_load(e, SN_U8, flag, 1), LLVMConstInt(e->i8, 0, false));
     }
-}
-
-static em_val fetch_step(em *e, const sn_attention_operand *o) {
-    return em_mul(e, att_size(e, o->row), em_i64(e, (int64_t)sn_dtype_size(o->dtype)));
 }
 
 /* The tile's scores, weights and sums, segment by segment. */
@@ -305,9 +322,9 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
                        column_at(e, p, max_at, f[2]),
                        em_lshr(e, em_add(e, t->k0, f[0]), one),
                        b->next_q,
-                       fetch_step(e, &p->a->q),
+                       row_bytes(e, &p->a->q),
                        b->out,
-                       fetch_step(e, &p->a->out)};
+                       row_bytes(e, &p->a->out)};
     call_by_count(e, b->f->scores, em_sub(e, f[3], f[2]), scores, 12);
     em_end(e, &l);
 
@@ -338,9 +355,9 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
                      column_at(e, p, o, f[2]),
                      em_sub(e, f[1], f[0]),
                      t->next_k,
-                     fetch_step(e, &p->a->k),
+                     t->next_k_step,
                      t->next_v,
-                     fetch_step(e, &p->a->v)};
+                     t->next_v_step};
     call_by_count(e, b->f->sums, em_sub(e, f[3], f[2]), sums, 9);
     em_end(e, &l);
     if (p->check_v) {

@@ -11,7 +11,7 @@ enum {
     ATT_KEYS = 64, /* keys of a tile */
     ATT_GROUP = 8, /* keys that a partial tile may leave out at a time */
     ATT_SEGMENTS = 2 * ATT_NV,
-    ATT_COPY = 160, /* more queries than this share the rows of a K/V head: K and V are copied */
+    ATT_COPY = 600, /* more queries than this share the rows of a K/V head: K and V are copied */
     ATT_FEW = 6     /* up to so many queries K and V pass by once, without blocks */
 };
 
