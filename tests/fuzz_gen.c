@@ -668,17 +668,21 @@ static double random_value(fuzz_rng *r, sn_dtype t) {
     }
 }
 
-static bool bind_leaf(sn_eval *ev, sn_module *m, const sn_node *n, const int64_t *symbols) {
+void *fuzz_leaf_data(const sn_node *n, const int64_t *symbols, size_t *bytes) {
     sn_dtype t = (sn_dtype)n->dtype;
-    const char *name = sn_attr_str(n, SN_A_name, "");
     int64_t count = 1;
-    for (int i = 0; i < n->rank; i++) count *= sn_dim_eval(m, n->shape[i], symbols);
-    size_t bytes = (size_t)count * sn_dtype_size(t);
-    void *data = calloc(1, bytes + 1);
-    if (!data) return false;
-    fuzz_rng r = {hash_name(name)};
-    for (int64_t i = 0; i < count; i++) store(data, t, i, random_value(&r, t));
-    bool ok = sn_eval_bind(ev, name, data, bytes);
+    for (int i = 0; i < n->rank; i++) count *= sn_dim_eval(n->m, n->shape[i], symbols);
+    *bytes = (size_t)count * sn_dtype_size(t);
+    void *data = calloc(1, *bytes + 1);
+    fuzz_rng r = {hash_name(sn_attr_str(n, SN_A_name, ""))};
+    for (int64_t i = 0; data && i < count; i++) store(data, t, i, random_value(&r, t));
+    return data;
+}
+
+static bool bind_leaf(sn_eval *ev, const sn_node *n, const int64_t *symbols) {
+    size_t bytes;
+    void *data = fuzz_leaf_data(n, symbols, &bytes);
+    bool ok = data && sn_eval_bind(ev, sn_attr_str(n, SN_A_name, ""), data, bytes);
     free(data);
     return ok;
 }
@@ -690,7 +694,7 @@ bool fuzz_bind(sn_eval *ev, sn_module *m, const sn_entry *e) {
     for (int i = 0; i < order.n; i++) {
         int op = order.node[i]->op;
         if ((op == SN_OP_input || op == SN_OP_param || op == SN_OP_state) &&
-            !bind_leaf(ev, m, order.node[i], symbols))
+            !bind_leaf(ev, order.node[i], symbols))
             return false;
     }
     return true;

@@ -1,14 +1,16 @@
-/* fuzz_graph [seed [count]]: random graphs against each other's forms. For every graph: it
+/* fuzz_graph [seed [count [compiled]]]: random graphs against each other's forms. For every graph: it
  * verifies; text parses back to the same text; folding at birth, decomposition of composites, and
  * its region in one kernel change no value of the evaluator. A graph that fails is made smaller by
  * deleting nodes and printed as text. */
 #include "passes/passes.h"
 #include "tests/fuzz.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_OUT = 4 };
 
@@ -213,8 +215,15 @@ static bool check_kernels(verdict *v, const char *text, const values *want) {
     return ok;
 }
 
+static const char *kernels; /* folder of compiled kernels; NULL: graphs are not compiled */
+
 /* All checks of one graph; what fails first. */
 static bool check(const char *text, verdict *v) {
+    if (kernels) {
+        v->stage = NULL;
+        return fuzz_check_compiled(text, kernels, v->why, sizeof v->why) ||
+               (v->stage = "compiled", false);
+    }
     sn_error err = {0};
     values raw_values = {0}, folded_values = {0};
     v->stage = NULL;
@@ -338,10 +347,20 @@ static bool run_seed(uint64_t seed) {
     return ok;
 }
 
+static void remove_kernels(void) {
+    DIR *d = opendir(kernels);
+    for (struct dirent *e; d && (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
+    if (d) closedir(d);
+    rmdir(kernels);
+}
+
 int main(int argc, char **argv) {
+    char folder[] = "/tmp/sn_fuzz_XXXXXX";
+    if (argc > 3 && !(kernels = mkdtemp(folder))) return 1;
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     long count = argc > 2 ? strtol(argv[2], NULL, 0) : 1000, failures = 0;
     for (long i = 0; i < count && failures < 10; i++) failures += !run_seed(seed + (uint64_t)i);
+    if (kernels) remove_kernels();
     printf("%ld graphs, %ld failed\n", count, failures);
     return failures != 0;
 }
