@@ -91,19 +91,23 @@ em_val em_min(em *e, em_val a, em_val b) {
     return em_select(e, em_cmp(e, EM_LT, a, b), a, b);
 }
 
-/* NaN: compared with itself unequal. Two instructions more than em_max, no library call. */
-static em_val keep_nan(em *e, em_val a, em_val b, em_val r) {
-    /* r is b if either is NaN, so only a NaN in `a` can be lost */
-    if (!unify(e, "em_max_nan", &a, &b) || !em_is_float(a)) return r;
-    return em_select(e, em_cmp(e, EM_NE, a, a), a, r);
+/* NaN: compared with itself unequal. Two instructions more than em_max, no library call; with a
+ * constant none: the operand that may be NaN stands second. (That also keeps InstCombine of LLVM 19
+ * away from max(|x|, 0), which it makes x > 0 ? |x| : 0.) */
+static em_val keep_nan(em *e, em_val a, em_val b, em_val (*pick)(em *, em_val, em_val)) {
+    if (!unify(e, "em_max_nan", &a, &b) || !em_is_float(a)) return pick(e, a, b);
+    if (LLVMIsConstant(b)) return em_select(e, em_cmp(e, EM_EQ, b, b), pick(e, b, a), b);
+    if (LLVMIsConstant(a)) return em_select(e, em_cmp(e, EM_EQ, a, a), pick(e, a, b), a);
+    /* the choice is b if either is NaN, so only a NaN in `a` can be lost */
+    return em_select(e, em_cmp(e, EM_NE, a, a), a, pick(e, a, b));
 }
 
 em_val em_max_nan(em *e, em_val a, em_val b) {
-    return keep_nan(e, a, b, em_max(e, a, b));
+    return keep_nan(e, a, b, em_max);
 }
 
 em_val em_min_nan(em *e, em_val a, em_val b) {
-    return keep_nan(e, a, b, em_min(e, a, b));
+    return keep_nan(e, a, b, em_min);
 }
 
 em_val em_imin(em *e, em_val a, em_val b) {

@@ -1,5 +1,6 @@
-/* fuzz_compiled.c: a random graph as machine code at every fusion level, against the evaluator. What
- * the contract leaves open is left out: casts to integers that do not fit, integers beyond 2^53. */
+/* fuzz_compiled.c: a random graph as machine code at every fusion level, against the evaluator.
+ * What the contract leaves open is left out: casts to integers that do not fit, integers beyond
+ * 2^53. */
 #include "tests/fuzz.h"
 #include "tests/jit_run.h"
 
@@ -14,7 +15,8 @@ static void *leaf_data(void *ctx, const sn_node *leaf, const int64_t *symbol, si
 static sn_node *opened(sn_node *n, int index) {
     sn_node *out[SN_MAX_RESULTS];
     int n_out;
-    if (!sn_decompose(n->m, (sn_op)n->op, n->n_in, n->in, n->n_attr, n->attr, &n_out, out)) return n;
+    if (!sn_decompose(n->m, (sn_op)n->op, n->n_in, n->in, n->n_attr, n->attr, &n_out, out))
+        return n;
     return out[index];
 }
 

@@ -1,7 +1,7 @@
-/* fuzz_graph [seed [count [compiled]]]: random graphs against each other's forms. For every graph: it
- * verifies; text parses back to the same text; folding at birth, decomposition of composites, and
- * its region in one kernel change no value of the evaluator. A graph that fails is made smaller by
- * deleting nodes and printed as text. */
+/* fuzz_graph [seed [count [compiled]]]: random graphs against each other's forms. For every graph:
+ * it verifies; text parses back to the same text; folding at birth, decomposition of composites,
+ * and its region in one kernel change no value of the evaluator. A graph that fails is made smaller
+ * by deleting nodes and printed as text. */
 #include "passes/passes.h"
 #include "tests/fuzz.h"
 

@@ -28,7 +28,7 @@ typedef struct jit_run {
     void *ctx;
     jit_leaf param[JIT_MAX];
     int n_param;
-    bool loose; /* jit_check takes any infinity or NaN for any other */
+    bool loose;        /* jit_check takes any infinity or NaN for any other */
     char why[JIT_WHY]; /* after a failure */
 } jit_run;
 

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include "tests/compile_case.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -340,6 +341,24 @@ static void precision_between(void **state) { /* f64 inside kernels whose operan
     cc_check(m, 0, 4, 0, NULL, 2e-6);
 }
 
+static void maxima_of_magnitudes(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("magnitudes");
+    static const double bounds[] = {0, 1, -1, INFINITY, -INFINITY, NAN};
+    static const char *const names[] = {"scalar", "d_scalar", "tensor", "d_tensor"};
+    for (int k = 0; k < 4; k++) {
+        sn_dim n = 33;
+        sn_node *x =
+            sn_b_unary(SN_OP_abs, cc_input(m, names[k], k % 2 ? SN_F64 : SN_F32, k / 2, &n));
+        for (int i = 0; i < 6; i++) {
+            cc_entry(m, sn_b_scalar(SN_OP_max, x, bounds[i]), "max_%d_%d", k, i);
+            cc_entry(m, sn_b_scalar(SN_OP_min, sn_b_unary(SN_OP_neg, x), bounds[i]), "min_%d_%d", k,
+                     i);
+        }
+    }
+    cc_check(m, 0, 4, 0, NULL, 0);
+}
+
 static void noise(void **state) {
     (void)state;
     sn_module *m = sn_module_new("noise");
@@ -374,6 +393,7 @@ int main(void) {
         cmocka_unit_test(integers),
         cmocka_unit_test(floats_of_16_bits),
         cmocka_unit_test(precision_between),
+        cmocka_unit_test(maxima_of_magnitudes),
         cmocka_unit_test(noise),
     };
     return cmocka_run_group_tests(tests, cc_begin, cc_end);
