@@ -108,11 +108,20 @@ def model(r):
     from torch_models import MODELS, inputs
     if r["name"] not in MODELS or r["decode"]:
         return None
+
+    class Forward(torch.nn.Module):  # no other arguments than ids
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, *ids):
+            return self.model(*ids)
+
     m = MODELS[r["name"]]().eval()
     given = inputs(m, r["batch"], r["tokens"])
     names = ["source", "tokens"][-len(given):]
     with torch.no_grad():
-        torch.onnx.export(m, given, path, input_names=names, output_names=["y"], opset_version=16,
+        torch.onnx.export(Forward(m).eval(), given, path, input_names=names, output_names=["y"], opset_version=16,
                           do_constant_folding=True)
     return {n: {"type": "int64", "dims": list(x.shape), "limit": m.vocab}
             for n, x in zip(names, given)}

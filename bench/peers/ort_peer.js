@@ -32,7 +32,8 @@ function input(name, spec) {
 }
 
 async function open(request) {
-  const key = JSON.stringify(request);
+  const { threads: ignored, ...asked } = request;
+  const key = JSON.stringify(asked);
   const file = path.join(models, key.replace(/[^a-z0-9]+/gi, '_') + '.onnx');
   if (!fs.existsSync(file + '.json'))
     execFileSync('/usr/bin/python3', [path.join(__dirname, 'ort_models.py'), key, file],
