@@ -434,10 +434,16 @@ static order order_pieces(const match *k) {
                 o.place[n++] = i;
                 ++*count[r];
             }
-    /* the last batch piece is the heads, if it is a number; a single one is the batch */
+    /* of several batch pieces the last one that is a number is the heads; a single one is the batch
+     */
     o.n_outer = o.n_batch;
-    if (o.n_batch > 1 && sn_dim_is_const(k->m, k->piece[o.place[o.n_batch - 1]].size, NULL))
-        o.n_outer--;
+    for (int i = o.n_batch - 1; i >= 0 && o.n_batch > 1; i--) {
+        int head = o.place[i];
+        if (!sn_dim_is_const(k->m, k->piece[head].size, NULL)) continue;
+        memmove(o.place + i, o.place + i + 1, sizeof *o.place * (size_t)(o.n_batch - 1 - i));
+        o.place[--o.n_outer] = head;
+        break;
+    }
     o.B = product_of(k, &o, 0, o.n_outer);
     o.Hk = product_of(k, &o, o.n_outer, o.n_batch - o.n_outer);
     o.G = product_of(k, &o, o.n_batch, o.n_group);

@@ -26,10 +26,18 @@ static sn_node *strip_shift(sn_node *n, int axis) {
     return n->op == SN_OP_sub && sn_match_row(n->in[1], n, axis) ? n->in[0] : n;
 }
 
+/* z with e^z = n, also where the exponential stands below views; NULL: n is none */
+static sn_node *exponent(sn_node *n) {
+    if (n->op == SN_OP_exp) return n->in[0];
+    if (n->op != SN_OP_transpose && n->op != SN_OP_reshape) return NULL;
+    sn_node *z = exponent(n->in[0]);
+    return z ? sn_node_with(n, &z) : NULL;
+}
+
 /* z with e^z = n up to a factor that is constant along the axis; NULL: n is no weight */
 static sn_node *log_weight(sn_node *n, int axis, int depth) {
-    sn_node *mask = NULL, *w = NULL, *z;
-    if (n->op == SN_OP_exp) return strip_shift(n->in[0], axis);
+    sn_node *mask = NULL, *w = NULL, *z = exponent(n);
+    if (z) return strip_shift(z, axis);
     if (n->op == SN_OP_softmax) return axis_of(n) == axis ? n->in[0] : NULL;
     if (n->op == SN_OP_select && sn_match_value(n->in[2], 0)) {
         mask = n->in[0];
@@ -86,8 +94,8 @@ static sn_node *raise_logsumexp(sn_raiser *r, sn_node *n) {
     (void)r;
     const sn_node *sum = n->in[0];
     int axis = sum->op == SN_OP_reduce_sum ? single_axis(sum) : -1;
-    if (axis < 0 || !sn_match_float(n) || sum->in[0]->op != SN_OP_exp) return NULL;
-    return on_axis(SN_OP_logsumexp, sum->in[0]->in[0], axis);
+    sn_node *z = axis >= 0 && sn_match_float(n) ? exponent(sum->in[0]) : NULL;
+    return z ? on_axis(SN_OP_logsumexp, z, axis) : NULL;
 }
 
 /* logsumexp(x - m) + m = logsumexp x */
