@@ -636,13 +636,23 @@ static void emit_all_blocks(em *e, const att_plan *p, em_val block) {
     em_end(e, &h);
 }
 
+/* Whole K/V heads, unless these do not come out even among the threads: then the rows of queries
+ * that share a head are split as well. A row's result does not depend on the others. */
 static void emit_few_heads(em *e, const sn_attention *a, em_val few) {
-    em_val lo, hi;
-    em_share(e, em_mul(e, att_size(e, a->batch), em_i64(e, a->heads / a->group)), &lo, &hi);
-    em_loop h = em_for(e, lo, hi, em_i64(e, 1));
-    em_val args[] = {e->buf, e->dim, e->scratch, h.i};
-    em_call(e, few, args, 4);
-    em_end(e, &h);
+    em_val lo, hi, n = e->nthreads, one = em_i64(e, 1);
+    em_val heads = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads / a->group));
+    em_val rows = em_mul(e, att_size(e, a->tq), em_i64(e, a->group));
+    em_val even = em_cmp(e, EM_EQ, em_rem(e, heads, n), em_i64(e, 0));
+    even = em_or(e, even, em_cmp(e, EM_GE, heads, em_mul(e, n, em_i64(e, 4))));
+    em_val parts = em_imax(e, one, em_select(e, even, one, em_imin(e, n, rows)));
+    em_share(e, em_mul(e, heads, parts), &lo, &hi);
+    em_loop u = em_for(e, lo, hi, one);
+    em_val part = em_rem(e, u.i, parts);
+    em_val first = em_div(e, em_mul(e, rows, part), parts);
+    em_val end = em_div(e, em_mul(e, rows, em_add(e, part, one)), parts);
+    em_val args[] = {e->buf, e->dim, e->scratch, em_div(e, u.i, parts), first, end};
+    em_call(e, few, args, 6);
+    em_end(e, &u);
 }
 
 void sn_attention_emit(em *e, const char *name, const sn_attention *a) {

@@ -12,7 +12,8 @@ enum { SUM_VECTORS = 8 }; /* vectors of an output row that are summed at a time 
 
 typedef struct few {
     const att_plan *p;
-    em_val batch, kv_head, tq, tk, rows;
+    em_val batch, kv_head, tq, tk;
+    em_val first, end; /* rows: queries of heads, head by head */
     att_regions regions;
 } few;
 
@@ -32,9 +33,9 @@ static em_val load_part(em *e, const att_plan *p, sn_dtype t, em_val row, int i,
 }
 
 /* While the first row of queries goes through a tile it fetches the next one. */
-static em_val fetch_distance(em *e, const sn_attention_operand *o, em_val r) {
+static em_val fetch_distance(em *e, const few *w, const sn_attention_operand *o, em_val r) {
     em_val far = em_mul(e, att_size(e, o->row), em_i64(e, ATT_KEYS)), zero = em_i64(e, 0);
-    return em_select(e, em_cmp(e, EM_EQ, r, zero), far, zero);
+    return em_select(e, em_cmp(e, EM_EQ, r, w->first), far, zero);
 }
 
 /* `lanes` vectors to one: lane i is the sum over vector i. At each step a pair of vectors keeps
@@ -99,7 +100,7 @@ static em_val emit_tile_scores(em *e, few *w, em_val k_base, em_val k0, em_val n
     att_regions_begin(g, e, p, masked, w->batch, head, em_rem(e, r, w->tq));
     em_loop l = em_for(e, em_i64(e, 0), n, lanes);
     em_val top = em_carry(e, &l, em_vf(e, -INFINITY)), at = em_add(e, k0, l.i);
-    em_val x = emit_scores(e, w, k_base, at, q_at, fetch_distance(e, &p->a->k, r));
+    em_val x = emit_scores(e, w, k_base, at, q_at, fetch_distance(e, w, &p->a->k, r));
     em_val k =
         em_add(e, em_splat(e, em_int_cast(e, at, e->i32), p->lanes), em_iota(e, e->i32, p->lanes));
     x = att_regions_apply(g, e, p, x, em_imin(e, k, em_splat(e, last, p->lanes)));
@@ -117,7 +118,7 @@ static void emit_tile_sums(em *e, const few *w, em_val v_base, em_val k0, em_val
     const sn_attention_operand *o = &p->a->v;
     int dv = p->a->dv, step = SUM_VECTORS * p->lanes;
     em_val s = att_scratch(e, p->s_at), stride = att_size(e, o->row);
-    em_val far = fetch_distance(e, o, r);
+    em_val far = fetch_distance(e, w, o, r);
     em_val out = row_of(e, p, p->few_o_at, r, padded(p, dv)), tile = em_mul(e, k0, stride);
     for (int c = 0; c < dv; c += step) {
         int vectors = (dv - c < step ? padded(p, dv - c) : step) / p->lanes;
@@ -229,22 +230,22 @@ static void emit_finish(em *e, const few *w, em_val r, em_val head, em_val q) {
     em_store(e, p->t, em_at(e, em_buf(e, a->lse_buf), p->t, at), lse);
 }
 
-/* void few(buf, dim, scratch, K/V head of all) */
+/* void few(buf, dim, scratch, K/V head of all, first row, row after the last) */
 em_val att_emit_few(em *e, const att_plan *p) {
     const sn_attention *a = p->a;
-    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64};
-    em_val fn = att_function(e, p, "few", params, 4);
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64, e->i64};
+    em_val fn = att_function(e, p, "few", params, 6);
     em saved = *e;
     e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
     em_val zero = em_i64(e, 0), one = em_i64(e, 1), group = em_i64(e, a->group);
     em_val kv_heads = em_i64(e, a->heads / a->group);
     few w = {.p = p, .tq = att_size(e, a->tq), .tk = att_size(e, a->tk)};
     w.batch = em_div(e, em_param(e, 3), kv_heads), w.kv_head = em_rem(e, em_param(e, 3), kv_heads);
-    w.rows = em_mul(e, group, w.tq);
+    w.first = em_param(e, 4), w.end = em_param(e, 5);
     em_val head0 = em_mul(e, w.kv_head, group);
     em_val k_base = att_base(e, &a->k, w.batch, w.kv_head);
     em_val v_base = att_base(e, &a->v, w.batch, w.kv_head);
-    em_loop l = em_for(e, zero, w.rows, one);
+    em_loop l = em_for(e, w.first, w.end, one);
     emit_begin(e, &w, l.i, em_add(e, head0, em_div(e, l.i, w.tq)), em_rem(e, l.i, w.tq));
     em_end(e, &l);
 
@@ -262,13 +263,13 @@ em_val att_emit_few(em *e, const att_plan *p) {
         maybe = att_classifier_finish(&c, k).hi;
     }
     em_branch seen = em_if(e, maybe);
-    em_loop r = em_for(e, zero, w.rows, one);
+    em_loop r = em_for(e, w.first, w.end, one);
     emit_row_tile(e, &w, k_base, v_base, tile.i, n, r.i, a->mask != NULL);
     em_end(e, &r);
     em_endif(e, &seen);
     em_end(e, &tile);
 
-    l = em_for(e, zero, w.rows, one);
+    l = em_for(e, w.first, w.end, one);
     emit_finish(e, &w, l.i, em_add(e, head0, em_div(e, l.i, w.tq)), em_rem(e, l.i, w.tq));
     em_end(e, &l);
     em_ret(e, NULL);

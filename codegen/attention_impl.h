@@ -120,8 +120,8 @@ void att_classifier_begin(att_classifier *c, em *e, const att_plan *p,
 sn_interval att_classifier_finish(att_classifier *c, sn_interval k);
 
 em_val att_captured_scalar(em *e, const sn_attention *a, int i);
-/* attention_few.c: few(buf, dim, scratch, K/V head of all): all queries of the heads that share it.
- */
+/* attention_few.c: few(buf, dim, scratch, K/V head of all, first, end): rows first .. end - 1 of
+ * the queries of the heads that share it; row = head in the group * tq + query. */
 em_val att_emit_few(em *e, const att_plan *p);
 
 #endif
