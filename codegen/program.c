@@ -103,6 +103,39 @@ static bool promote_taps(compiler *c) {
     return true;
 }
 
+/* ---- parameters that change ---- */
+
+/* To passes and plans a parameter that an entry assigns is a state, so that nothing of it is
+ * computed ahead and its memory is written in place; the session gives it its first value. */
+static sn_node *as_state(void *ctx, sn_node *n) {
+    const char *name = sn_attr_str(n, SN_A_name, "");
+    if (n->op != SN_OP_param || !sn_program_trained(ctx, name)) return n;
+    return sn_node_new(n->m, SN_OP_state, 0, NULL, n->n_attr, n->attr);
+}
+
+static void find_trained(compiler *c) {
+    sn_program *p = c->p;
+    int n = 0;
+    for (int e = 0; e < sn_entry_count(c->m); e++) n += sn_entry_at(c->m, e)->n_assign;
+    p->trained = sn_arena_alloc(c->m, sizeof *p->trained * (size_t)(n + 1));
+    for (uint32_t id = 0; n && id < sn_module_node_count(c->m); id++) {
+        const sn_node *k = sn_module_node(c->m, id);
+        bool assigned = false;
+        for (int e = 0; k->op == SN_OP_param && e < sn_entry_count(c->m); e++)
+            for (int a = 0; a < sn_entry_at(c->m, e)->n_assign; a++)
+                assigned |=
+                    !strcmp(sn_entry_at(c->m, e)->assign[a].name, sn_attr_str(k, SN_A_name, ""));
+        if (assigned && p->n_trained < n) p->trained[p->n_trained++] = k;
+    }
+    if (p->n_trained) sn_rewrite_module(c->m, as_state, p);
+}
+
+const sn_node *sn_program_trained(const sn_program *p, const char *name) {
+    for (int i = 0; i < p->n_trained; i++)
+        if (!strcmp(sn_attr_str(p->trained[i], SN_A_name, ""), name)) return p->trained[i];
+    return NULL;
+}
+
 /* ---- which inputs index tables ---- */
 
 static const sn_node *input_below(const sn_node *n) {
@@ -312,6 +345,7 @@ static bool compile(compiler *c) {
             "this CPU cannot run code for target '%s'; compile for it with sinter compile",
             p->target.name);
     if (!promote_taps(c)) return false;
+    find_trained(c);
     int n_user = sn_entry_count(c->m);
     p->entry = sn_arena_alloc(c->m, sizeof *p->entry * (size_t)(n_user + 2));
     for (int i = 0; i < n_user; i++) {

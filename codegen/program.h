@@ -40,10 +40,16 @@ struct sn_program {
     sn_compiled_entry *entry; /* arena memory; "@prepare" last, if there is one */
     int n_entry;
     int threads;
+    const sn_node *
+        *trained; /* [n_trained] parameters that an entry assigns: states when compiled */
+    int n_trained;
     sn_stats stats;
 };
 
 sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name);
+
+/* The parameter of that name, if an entry assigns it; NULL otherwise. */
+const sn_node *sn_program_trained(const sn_program *p, const char *name);
 
 /* A session's kernels report to `profile` from now on; NULL: no more. */
 void sn_session_set_profile(sn_session *s, sn_profile *profile);

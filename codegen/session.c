@@ -103,22 +103,6 @@ static bool add_owned(sn_session *s, bound **list, int *count, const char *name,
     return false;
 }
 
-static bool add_state(sn_session *s, const sn_node *n, void *ctx, sn_error *err) {
-    (void)ctx;
-    return add_owned(s, &s->state, &s->n_state, sn_attr_str(n, SN_A_name, ""), n, err);
-}
-
-/* States that are written, but that no entry reads. */
-static bool add_assigned(sn_session *s, sn_error *err) {
-    for (int i = 0; i < s->p->n_entry; i++) {
-        const sn_entry *e = s->p->entry[i].unit.plan->entry;
-        for (int k = 0; k < e->n_assign; k++)
-            if (!add_owned(s, &s->state, &s->n_state, e->assign[k].name, e->assign[k].node, err))
-                return false;
-    }
-    return true;
-}
-
 /* Where parameters come from: a file, or arrays. */
 typedef struct origin {
     const sn_weights *weights;
@@ -126,6 +110,13 @@ typedef struct origin {
     int n_array;
     sn_problems problems;
 } origin;
+
+static bool misfit_weight(const origin *o, const char *name, const sn_weight *w, const sn_node *n,
+                          sn_error *err) {
+    return sn_fail(err, SN_ERR_FILE, "%s: tensor '%s' is %s, the model needs %s",
+                   sn_weights_path(o->weights), name, sn_dtype_name(w->dtype),
+                   sn_dtype_name((sn_dtype)n->dtype));
+}
 
 static bool add_weight(sn_session *s, const sn_node *n, origin *o, sn_error *err) {
     const char *name = sn_attr_str(n, SN_A_name, "");
@@ -138,26 +129,34 @@ static bool add_weight(sn_session *s, const sn_node *n, origin *o, sn_error *err
         return add_bound(&s->param, &s->n_param,
                          (bound){name, (void *)(uintptr_t)w->data, false, w->bytes}, err);
     if (n->dtype != SN_F32 || !sn_dtype_is_float(w->dtype))
-        return sn_fail(err, SN_ERR_FILE, "%s: tensor '%s' is %s, the model needs %s",
-                       sn_weights_path(o->weights), name, sn_dtype_name(w->dtype),
-                       sn_dtype_name((sn_dtype)n->dtype));
+        return misfit_weight(o, name, w, n, err);
     if (!add_owned(s, &s->param, &s->n_param, name, n, err)) return false;
     sn_weight_to_f32(w, find_bound(s->param, s->n_param, name)->data);
     return true;
 }
 
-static bool add_array(sn_session *s, const sn_node *n, origin *o, sn_error *err) {
+/* The array of parameter n; NULL after a failure. */
+static const sn_arg_binding *need_array(const sn_node *n, const origin *o, sn_error *err) {
     const char *name = sn_attr_str(n, SN_A_name, "");
     const sn_arg_binding *a = NULL;
     for (int i = 0; i < o->n_array && !a; i++)
         if (!strcmp(o->array[i].name, name)) a = &o->array[i];
-    if (!a) return sn_fail(err, SN_ERR_USAGE, "parameter '%s' is not bound", name);
+    if (!a) {
+        sn_fail(err, SN_ERR_USAGE, "parameter '%s' is not bound", name);
+        return NULL;
+    }
     bool fits = a->dtype == n->dtype && a->rank == n->rank;
     for (int i = 0; fits && i < n->rank; i++) fits = a->shape[i] == n->shape[i];
-    if (!fits)
-        return sn_fail(err, SN_ERR_SHAPE,
-                       "parameter '%s' is bound to a tensor of another type or shape", name);
-    return add_bound(&s->param, &s->n_param, (bound){name, a->data, false, 0}, err);
+    if (fits) return a;
+    sn_fail(err, SN_ERR_SHAPE, "parameter '%s' is bound to a tensor of another type or shape",
+            name);
+    return NULL;
+}
+
+static bool add_array(sn_session *s, const sn_node *n, origin *o, sn_error *err) {
+    const sn_arg_binding *a = need_array(n, o, err);
+    return a && add_bound(&s->param, &s->n_param,
+                          (bound){sn_attr_str(n, SN_A_name, ""), a->data, false, 0}, err);
 }
 
 static bool add_param(sn_session *s, const sn_node *n, void *ctx, sn_error *err) {
@@ -166,6 +165,46 @@ static bool add_param(sn_session *s, const sn_node *n, void *ctx, sn_error *err)
     if (find_bound(s->param, s->n_param, name)) return true;
     if (is_prepared(name)) return add_owned(s, &s->param, &s->n_param, name, n, err);
     return o->weights ? add_weight(s, n, o, err) : add_array(s, n, o, err);
+}
+
+/* The first value of a parameter that an entry assigns, in memory of the session's own. */
+static bool copy_trained(const bound *b, const sn_node *n, origin *o, sn_error *err) {
+    if (!o->weights) {
+        const sn_arg_binding *a = need_array(n, o, err);
+        if (a) memcpy(b->data, a->data, b->bytes);
+        return a != NULL;
+    }
+    const sn_weight *w = sn_weights_need(o->weights, b->name, n->rank, n->shape, &o->problems);
+    if (!w) return true; /* reported once, with all the others */
+    if (w->dtype == n->dtype)
+        memcpy(b->data, w->data, b->bytes);
+    else if (n->dtype == SN_F32 && sn_dtype_is_float(w->dtype))
+        sn_weight_to_f32(w, b->data);
+    else
+        return misfit_weight(o, b->name, w, n, err);
+    return true;
+}
+
+static bool add_named_state(sn_session *s, const char *name, const sn_node *n, origin *o,
+                            sn_error *err) {
+    if (find_bound(s->state, s->n_state, name)) return true;
+    const sn_node *trained = sn_program_trained(s->p, name);
+    return add_owned(s, &s->state, &s->n_state, name, n, err) &&
+           (!trained || copy_trained(&s->state[s->n_state - 1], trained, o, err));
+}
+
+static bool add_state(sn_session *s, const sn_node *n, void *ctx, sn_error *err) {
+    return add_named_state(s, sn_attr_str(n, SN_A_name, ""), n, ctx, err);
+}
+
+/* States that are written, but that no entry reads. */
+static bool add_assigned(sn_session *s, origin *o, sn_error *err) {
+    for (int i = 0; i < s->p->n_entry; i++) {
+        const sn_entry *e = s->p->entry[i].unit.plan->entry;
+        for (int k = 0; k < e->n_assign; k++)
+            if (!add_named_state(s, e->assign[k].name, e->assign[k].node, o, err)) return false;
+    }
+    return true;
 }
 
 /* ---- running ---- */
@@ -510,7 +549,7 @@ static sn_session *open_session(sn_program *p, origin *o, sn_error *err) {
     s->p = p;
     bool ok = sn_threads_init(&s->threads, p->threads, &own) &&
               each_leaf(s, SN_OP_param, add_param, o, &own) &&
-              each_leaf(s, SN_OP_state, add_state, NULL, &own) && add_assigned(s, &own);
+              each_leaf(s, SN_OP_state, add_state, o, &own) && add_assigned(s, o, &own);
     if (ok && o->weights)
         ok = sn_problems_check(&o->problems, sn_weights_path(o->weights), SN_ERR_FILE, &own);
     if (ok && fix_tables(s, &own) && prepare(s, &own)) return s;
@@ -562,7 +601,9 @@ void sn_session_set_profile(sn_session *s, sn_profile *profile) {
 }
 
 void sn_session_reset(sn_session *s) {
-    for (int i = 0; i < s->n_state; i++) memset(s->state[i].data, 0, s->state[i].bytes);
+    for (int i = 0; i < s->n_state; i++)
+        if (!sn_program_trained(s->p, s->state[i].name))
+            memset(s->state[i].data, 0, s->state[i].bytes);
 }
 
 static bound *need_state(const sn_session *s, const char *name, size_t bytes, sn_error *err) {

@@ -279,6 +279,14 @@ sn_tensor sn_state_at(sn_loc at, sn_module *m, const char *name, sn_dtype t, con
     return make_leaf(at, m, SN_OP_state, "", path_of(state_of(m)), name, t, shape);
 }
 
+sn_tensor front_state(sn_loc at, sn_module *m, const char *name, sn_dtype t, int rank,
+                      const sn_dim *shape) {
+    sn_dim list[SN_MAX_RANK + 1];
+    if (rank) memcpy(list, shape, sizeof *list * (size_t)rank);
+    list[rank] = SN_END;
+    return make_leaf(at, m, SN_OP_state, "", "", name, t, list);
+}
+
 sn_tensor sn_full_at(sn_loc at, sn_module *m, sn_dtype t, double value, const sn_dim *shape) {
     if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
     int rank = front_dims(m, "sn_full", shape);
@@ -350,8 +358,9 @@ void sn_assign_at(sn_loc at, sn_tensor state, sn_tensor x) {
     sn_entry *e = current_entry(x->m, "sn_assign");
     if (!e) return;
     char a[FRONT_TEXT], b[FRONT_TEXT];
-    if (state->op != SN_OP_state)
-        sn_module_fail(x->m, SN_ERR_USAGE, "sn_assign: %s is not a state; declare it by sn_state",
+    if (state->op != SN_OP_state && state->op != SN_OP_param)
+        sn_module_fail(x->m, SN_ERR_USAGE,
+                       "sn_assign: %s is not a state; declare it by sn_state or sn_param",
                        front_text(state, a));
     else if (state->dtype != x->dtype || !front_same_shape(state, x))
         sn_module_fail(x->m, SN_ERR_SHAPE,

@@ -34,6 +34,10 @@ int front_tensors(const sn_tensor *list);
 bool front_is_integer(sn_tensor x);
 bool front_same_shape(sn_tensor x, sn_tensor y);
 
+/* A state by its full name: no scope. */
+sn_tensor front_state(sn_loc at, sn_module *m, const char *name, sn_dtype t, int rank,
+                      const sn_dim *shape);
+
 /* A new random stream of the module. */
 int64_t front_stream(sn_module *m);
 

@@ -135,8 +135,11 @@ sn_tensor sn_uniform_at(sn_loc, sn_tensor rng, const sn_dim *shape);
 
 /* What follows belongs to this entry. Its inputs are those that its outputs and states need. */
 #define sn_entry_begin(m, name) sn_entry_begin_at(SN_HERE, m, name)
-#define sn_output(name, x) sn_output_at(SN_HERE, name, x)   /* a result of the current entry */
-#define sn_assign(state, x) sn_assign_at(SN_HERE, state, x) /* the state's value after the run */
+#define sn_output(name, x) sn_output_at(SN_HERE, name, x) /* a result of the current entry */
+/* The state's value after the run. A parameter may be assigned as well: then it changes from run to
+ * run, each session works on a copy of its own (sn_state_read and sn_state_write by its name), and
+ * nothing that depends on it is computed ahead. */
+#define sn_assign(state, x) sn_assign_at(SN_HERE, state, x)
 /* Names x (scope, then a printf format) for reading it out; returns x. Free unless asked for. */
 #define sn_name(x, ...) sn_name_at(SN_HERE, x, __VA_ARGS__)
 void sn_entry_begin_at(sn_loc, sn_module *m, const char *name);
@@ -348,6 +351,62 @@ int sn_grad_at(sn_loc, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor *o
  * their number, which may be more than max. */
 int sn_params_of(sn_tensor x, int max, sn_tensor *out);
 
+/* ---- training: one step of an optimizer is a part of the entry's graph [PH22 A11, A13] ---- */
+
+typedef enum sn_optimizer_kind {
+    SN_SGD,     /* v <- momentum v + g; p <- p - rate v (nesterov: rate (g + momentum v)) */
+    SN_RMSPROP, /* v <- beta2 v + (1 - beta2) g^2; p <- p - rate g / (sqrt v + eps) */
+    SN_ADAGRAD, /* v <- v + g^2; p <- p - rate g / (sqrt v + eps) */
+    SN_ADAM,    /* Kingma & Ba 2015, algorithm 1 */
+    SN_ADAMW    /* Loshchilov & Hutter 2019, algorithm 2, rate decay p instead of lambda p */
+} sn_optimizer_kind;
+typedef struct sn_optimizer {
+    sn_optimizer_kind kind;
+    double momentum; /* of SGD; 0: none */
+    bool nesterov;
+    double beta1, beta2, eps;
+    double decay; /* weight decay; added to the gradient as decay p, but AdamW's is not */
+    /* Does the parameter of this name decay? NULL: those with two axes or more do. */
+    bool (*decays)(const char *name, int rank, const void *user);
+    const void *user;
+    double max_norm; /* gradients are scaled down to this length of all together; 0: not */
+} sn_optimizer;
+/* PyTorch's defaults: no momentum; betas 0.9 and 0.999 (RMSProp 0.99), eps 1e-8 (AdaGrad 1e-10);
+ * decay 0, AdamW 0.01; no max_norm. */
+sn_optimizer sn_optimizer_of(sn_optimizer_kind kind);
+
+/* One step in the current entry: gradients of the scalar loss, then sn_assign of every param[i],
+ * i < n (f32 or f64 parameters or states), of the optimizer's states "optimizer.m.NAME" and
+ * "optimizer.v.NAME", and of the step. rate: float scalar. The loss and everything else of the
+ * entry see the values before the step. Returns the length of the gradient (f32 scalar, of all
+ * parameters together, before it is scaled down); whoever wants it outputs it. */
+#define sn_optimize(loss, rate, n, param, o) sn_optimize_at(SN_HERE, loss, rate, n, param, o)
+/* The number of steps that were made, an i64 scalar: the state "optimizer.step". */
+#define sn_train_step(m) sn_train_step_at(SN_HERE, m)
+
+typedef enum sn_schedule_kind {
+    SN_CONSTANT,
+    SN_LINEAR,
+    SN_COSINE,
+    SN_INVERSE_SQRT
+} sn_schedule_kind;
+typedef struct sn_schedule {
+    sn_schedule_kind kind;
+    double peak;    /* the rate at the end of the warm-up */
+    double final;   /* linear and cosine: the rate from step `total` on; 0 for the others */
+    int64_t warmup; /* steps; the rate of step t = 1, 2, … is multiplied by min(1, t / warmup) */
+    int64_t total;  /* linear and cosine: steps in all, more than warmup */
+} sn_schedule;
+/* The rate of the next step, an f32 scalar, for t = step + 1 and u = (t - warmup) / (total -
+ * warmup) within 0 and 1: constant; linear: peak - u (peak - final); cosine: final + (peak - final)
+ * (1 + cos pi u) / 2; inverse square root [Vaswani 2017]: peak sqrt(warmup / t) after the warm-up.
+ * sn_rate(sn_train_step(m), .kind = SN_COSINE, .peak = 1e-3, .warmup = 100, .total = 2000) */
+#define sn_rate(step, ...) sn_rate_at(SN_HERE, step, &(const sn_schedule){__VA_ARGS__})
+sn_tensor sn_optimize_at(sn_loc, sn_tensor loss, sn_tensor rate, int n, const sn_tensor *param,
+                         const sn_optimizer *o),
+    sn_train_step_at(sn_loc, sn_module *m),
+    sn_rate_at(sn_loc, sn_tensor step, const sn_schedule *s);
+
 /* ---- normalisation, positions, losses ---- */
 
 /* e^x / sum on the axis [PH22 (2)]; a row of -inf only gives 0. */
@@ -523,12 +582,13 @@ typedef struct sn_arg_binding {
     ((sn_arg_binding){.name = (name_), .dtype = SN_I64, .data = &(int64_t){value_}})
 
 /* Binds every parameter by name (and checks its shape; all that do not fit are listed) and
- * allocates states, zero. `w` must outlive the session. */
+ * allocates states, zero. `w` must outlive the session, which changes nothing in it: parameters
+ * that an entry assigns are copied. */
 sn_session *sn_session_new(sn_program *p, const sn_weights *w, sn_error *err);
 /* The same from arrays, n of them; they must outlive the session. */
 sn_session *sn_session_new_arrays(sn_program *p, const sn_arg_binding *param, int n, sn_error *err);
 void sn_session_free(sn_session *s);  /* NULL is allowed */
-void sn_session_reset(sn_session *s); /* all states to zero */
+void sn_session_reset(sn_session *s); /* all states to zero, but not parameters */
 /* Times of every kernel on every thread, as Chrome's trace events (opens in Perfetto). Begin before
  * the runs to look at; at most `events` kernel calls are kept. sn_trace_write: false if the file
  * cannot be written. */

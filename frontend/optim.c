@@ -1,0 +1,279 @@
+/* optim.c: optimizers as graphs over parameters and states, clipping by the global norm, learning
+ * rates as graphs of the step [PH22 A11 line 7: theta <- theta - eta grad]. Formulas and defaults
+ * are PyTorch's, so that published settings can be used as they are. */
+#include "frontend/front.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Scalars and tensors of one float type; the second operand is broadcast. */
+static sn_node *add(sn_node *a, sn_node *b) {
+    return sn_b_binary(SN_OP_add, a, b);
+}
+static sn_node *sub(sn_node *a, sn_node *b) {
+    return sn_b_binary(SN_OP_sub, a, b);
+}
+static sn_node *mul(sn_node *a, sn_node *b) {
+    return sn_b_binary(SN_OP_mul, a, b);
+}
+static sn_node *over(sn_node *a, sn_node *b) {
+    return sn_b_binary(SN_OP_div, a, b);
+}
+static sn_node *scale(sn_node *a, double k) {
+    return sn_b_scalar(SN_OP_mul, a, k);
+}
+static sn_node *plus(sn_node *a, double k) {
+    return sn_b_scalar(SN_OP_add, a, k);
+}
+
+sn_optimizer sn_optimizer_of(sn_optimizer_kind kind) {
+    static const sn_optimizer usual[] = {
+        [SN_SGD] = {.kind = SN_SGD},
+        [SN_RMSPROP] = {.kind = SN_RMSPROP, .beta2 = 0.99, .eps = 1e-8},
+        [SN_ADAGRAD] = {.kind = SN_ADAGRAD, .eps = 1e-10},
+        [SN_ADAM] = {.kind = SN_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
+        [SN_ADAMW] = {.kind = SN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = 0.01},
+    };
+    return usual[kind];
+}
+
+/* ---- the step and the rate ---- */
+
+static const char step_name[] = "optimizer.step";
+
+sn_tensor sn_train_step_at(sn_loc at, sn_module *m) {
+    if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
+    return front_state(at, m, step_name, SN_I64, 0, NULL);
+}
+
+/* Of step t counted from 1: t / warmup until it is 1. */
+static sn_node *warm_up(sn_node *t, int64_t warmup) {
+    return sn_b_scalar(SN_OP_min, scale(t, 1 / (double)warmup), 1);
+}
+
+/* 0 at the end of the warm-up, 1 at the last step and after it */
+static sn_node *progress(sn_node *t, const sn_schedule *s) {
+    double span = s->total > s->warmup ? (double)(s->total - s->warmup) : 1;
+    sn_node *part = scale(plus(t, -(double)s->warmup), 1 / span);
+    return sn_b_scalar(SN_OP_min, sn_b_scalar(SN_OP_max, part, 0), 1);
+}
+
+/* The rate after the warm-up as a part of peak - final; each falls from 1. */
+static sn_node *no_fall(sn_node *t, const sn_schedule *s) {
+    (void)s;
+    return sn_b_const(t->m, SN_F32, 1);
+}
+
+static sn_node *fall_linear(sn_node *t, const sn_schedule *s) {
+    return plus(scale(progress(t, s), -1), 1);
+}
+
+static sn_node *fall_cosine(sn_node *t, const sn_schedule *s) {
+    return scale(plus(sn_b_unary(SN_OP_cos, scale(progress(t, s), M_PI)), 1), 0.5);
+}
+
+static sn_node *fall_root(sn_node *t, const sn_schedule *s) {
+    double first = s->warmup > 0 ? (double)s->warmup : 1;
+    sn_node *since = sn_b_scalar(SN_OP_max, t, first);
+    return scale(sn_b_unary(SN_OP_rsqrt, since), sqrt(first));
+}
+
+sn_tensor sn_rate_at(sn_loc at, sn_tensor step, const sn_schedule *s) {
+    static sn_node *(*const fall[])(sn_node *,
+                                    const sn_schedule *) = {[SN_CONSTANT] = no_fall,
+                                                            [SN_LINEAR] = fall_linear,
+                                                            [SN_COSINE] = fall_cosine,
+                                                            [SN_INVERSE_SQRT] = fall_root};
+    FRONT_ENTER("sn_rate", step);
+    if (step->rank || !front_is_integer(step))
+        return sn_module_fail(step->m, SN_ERR_SHAPE,
+                              "sn_rate: the step must be an integer scalar. Hint: sn_train_step");
+    bool falls = s->kind == SN_LINEAR || s->kind == SN_COSINE;
+    if (s->warmup < 0 || s->total < 0 || (falls && s->total <= s->warmup))
+        return sn_module_fail(step->m, SN_ERR_USAGE,
+                              "sn_rate: a warm-up of %lld steps and %lld in all; the rate falls "
+                              "between the two",
+                              (long long)s->warmup, (long long)s->total);
+    sn_node *t = plus(sn_b_cast(step, SN_F32), 1);
+    sn_node *rate = plus(scale(fall[s->kind](t, s), s->peak - s->final), s->final);
+    return s->warmup > 0 ? mul(rate, warm_up(t, s->warmup)) : rate;
+}
+
+/* ---- one parameter ---- */
+
+typedef struct update {
+    sn_loc at;
+    const sn_optimizer *o;
+    sn_node *p, *g, *rate; /* parameter, gradient, rate in p's type */
+    sn_node *t;            /* the step, from 1 */
+    double decay;
+} update;
+
+/* A state like the parameter, zero at first. */
+static sn_node *moment(const update *u, const char *what) {
+    const char *name =
+        sn_arena_printf(u->p->m, "optimizer.%s.%s", what, sn_attr_str(u->p, SN_A_name, ""));
+    return front_state(u->at, u->p->m, name, (sn_dtype)u->p->dtype, u->p->rank, u->p->shape);
+}
+
+/* The state's next value, which the update uses. */
+static sn_node *next(const update *u, sn_node *state, sn_node *value) {
+    sn_assign_at(u->at, state, value);
+    return value;
+}
+
+/* L2 regularisation: the gradient of decay / 2 |p|^2 is added */
+static sn_node *regular_gradient(const update *u) {
+    return u->decay > 0 ? add(u->g, scale(u->p, u->decay)) : u->g;
+}
+
+/* v <- momentum v + g; p <- p - rate v */
+static sn_node *step_sgd(const update *u) {
+    sn_node *g = regular_gradient(u);
+    double momentum = u->o->momentum;
+    if (momentum > 0) {
+        sn_node *state = moment(u, "m");
+        sn_node *v = next(u, state, add(scale(state, momentum), g));
+        g = u->o->nesterov ? add(g, scale(v, momentum)) : v;
+    }
+    return sub(u->p, mul(g, u->rate));
+}
+
+/* v <- beta2 v + (1 - beta2) g^2 */
+static sn_node *mean_square(const update *u, sn_node *g) {
+    sn_node *state = moment(u, "v");
+    double b = u->o->beta2;
+    return next(u, state, add(scale(state, b), scale(mul(g, g), 1 - b)));
+}
+
+/* p - rate g / (sqrt v + eps) */
+static sn_node *step_by_root(const update *u, sn_node *g, sn_node *v) {
+    sn_node *size = plus(sn_b_unary(SN_OP_sqrt, v), u->o->eps);
+    return sub(u->p, mul(over(g, size), u->rate));
+}
+
+/* Tieleman & Hinton 2012 */
+static sn_node *step_rmsprop(const update *u) {
+    sn_node *g = regular_gradient(u);
+    return step_by_root(u, g, mean_square(u, g));
+}
+
+/* Duchi, Hazan & Singer 2011 */
+static sn_node *step_adagrad(const update *u) {
+    sn_node *g = regular_gradient(u), *state = moment(u, "v");
+    return step_by_root(u, g, next(u, state, add(state, mul(g, g))));
+}
+
+/* 1 - beta^t, also where beta^t is close to 1 */
+static sn_node *bias_correction(const update *u, double beta) {
+    return scale(sn_b_unary(SN_OP_expm1, scale(u->t, log(beta))), -1);
+}
+
+/* Kingma & Ba 2015, algorithm 1, for the gradient g */
+static sn_node *adam_direction(const update *u, sn_node *g) {
+    sn_node *state = moment(u, "m");
+    double b = u->o->beta1;
+    sn_node *m = next(u, state, add(scale(state, b), scale(g, 1 - b)));
+    sn_node *v = mean_square(u, g);
+    sn_node *size = sn_b_unary(SN_OP_sqrt, over(v, bias_correction(u, u->o->beta2)));
+    return over(over(m, bias_correction(u, b)), plus(size, u->o->eps));
+}
+
+static sn_node *step_adam(const update *u) {
+    return sub(u->p, mul(adam_direction(u, regular_gradient(u)), u->rate));
+}
+
+/* Loshchilov & Hutter 2019, algorithm 2: the decay is no part of the gradient */
+static sn_node *step_adamw(const update *u) {
+    sn_node *p = u->p;
+    if (u->decay > 0) p = mul(p, plus(scale(u->rate, -u->decay), 1));
+    return sub(p, mul(adam_direction(u, u->g), u->rate));
+}
+
+/* ---- all of them ---- */
+
+static bool check_settings(sn_tensor loss, sn_tensor rate, const sn_optimizer *o) {
+    char t[FRONT_TEXT];
+    bool fits = o->kind >= SN_SGD && o->kind <= SN_ADAMW && o->momentum >= 0 && o->beta1 >= 0 &&
+                o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 && o->decay >= 0 &&
+                o->max_norm >= 0;
+    if (!fits)
+        sn_module_fail(loss->m, SN_ERR_USAGE,
+                       "sn_optimize: a setting is out of range. Hint: begin with sn_optimizer_of");
+    else if (rate->rank || !sn_dtype_is_float((sn_dtype)rate->dtype))
+        sn_module_fail(loss->m, SN_ERR_SHAPE,
+                       "sn_optimize: the rate is %s; it must be a float scalar. Hint: sn_rate, or "
+                       "sn_scalar",
+                       front_text(rate, t));
+    else
+        return true;
+    return false;
+}
+
+static bool check_params(sn_tensor loss, int n, const sn_tensor *param) {
+    char t[FRONT_TEXT];
+    for (int i = 0; i < n; i++) {
+        bool leaf = param[i]->op == SN_OP_param || param[i]->op == SN_OP_state;
+        if (leaf && (param[i]->dtype == SN_F32 || param[i]->dtype == SN_F64)) continue;
+        sn_module_fail(
+            loss->m, SN_ERR_USAGE,
+            "sn_optimize: tensor %d is %s; it must be a parameter or a state of type f32 "
+            "or f64",
+            i + 1, front_text(param[i], t));
+        return false;
+    }
+    return true;
+}
+
+/* The length of all gradients as one vector; f32. */
+static sn_node *global_norm(int n, sn_node *const *g) {
+    sn_node *sum = NULL;
+    int64_t axes[SN_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    for (int i = 0; i < n; i++) {
+        sn_node *square = mul(g[i], g[i]);
+        if (square->rank) square = sn_b_reduce(SN_OP_reduce_sum, square, square->rank, axes);
+        square = sn_b_cast(sn_b_reshape(square, 0, NULL), SN_F32);
+        sum = sum ? add(sum, square) : square;
+    }
+    return sn_b_unary(SN_OP_sqrt, sum);
+}
+
+static bool decays(const sn_optimizer *o, const sn_node *p) {
+    return o->decays ? o->decays(sn_attr_str(p, SN_A_name, ""), p->rank, o->user) : p->rank > 1;
+}
+
+sn_tensor sn_optimize_at(sn_loc at, sn_tensor loss, sn_tensor rate, int n, const sn_tensor *param,
+                         const sn_optimizer *o) {
+    static sn_node *(*const step[])(const update *) = {[SN_SGD] = step_sgd,
+                                                       [SN_RMSPROP] = step_rmsprop,
+                                                       [SN_ADAGRAD] = step_adagrad,
+                                                       [SN_ADAM] = step_adam,
+                                                       [SN_ADAMW] = step_adamw};
+    FRONT_ENTER("sn_optimize", loss, rate);
+    sn_module *m = loss->m;
+    if (n < 1)
+        return sn_module_fail(m, SN_ERR_USAGE, "sn_optimize: there is no parameter to change");
+    sn_node **g = sn_arena_alloc(m, sizeof *g * (size_t)n);
+    sn_grad_at(at, loss, n, param, g);
+    if (sn_module_error(m)->code || !check_settings(loss, rate, o) || !check_params(loss, n, param))
+        return bad_;
+    sn_node *norm = global_norm(n, g), *shrink = NULL;
+    if (o->max_norm > 0) { /* as torch.nn.utils.clip_grad_norm_ */
+        sn_node *limit = sn_b_const(m, SN_F32, o->max_norm);
+        shrink = sn_b_scalar(SN_OP_min, over(limit, plus(norm, 1e-6)), 1);
+    }
+    sn_node *done = sn_train_step_at(at, m), *t = plus(done, 1);
+    for (int i = 0; i < n; i++) {
+        sn_dtype type = (sn_dtype)param[i]->dtype;
+        update u = {.at = at,
+                    .o = o,
+                    .p = param[i],
+                    .g = shrink ? mul(g[i], sn_b_cast(shrink, type)) : g[i],
+                    .rate = sn_b_cast(rate, type),
+                    .t = sn_b_cast(t, type),
+                    .decay = decays(o, param[i]) ? o->decay : 0};
+        sn_assign_at(at, param[i], step[o->kind](&u));
+    }
+    sn_assign_at(at, done, t);
+    return sn_module_error(m)->code ? bad_ : norm;
+}
