@@ -191,38 +191,69 @@ static void free_problem(problem *p) {
 
 /* ---- counting ---- */
 
-/* Bytes that must move: inputs, parameters and caches once, results once. A table that is only
- * looked up counts with the rows taken. */
+/* Without transposes, reshapes and the like. */
+static const sn_node *base_of(const sn_node *n) {
+    while (n->n_in == 1 && (sn_ops[n->op].flags & SN_OPF_VIEW)) n = n->in[0];
+    return n;
+}
+
+static double bytes_of(const graph_case *c, const sn_node *n) {
+    double bytes = (double)sn_dtype_size((sn_dtype)n->dtype);
+    for (int a = 0; a < n->rank; a++)
+        bytes *= (double)sn_dim_eval(n->m, n->shape[a], c->timed.symbol);
+    return bytes;
+}
+
+/* Size of a stored weight over its size in f32. */
+static double storage_of(const char *weights) {
+    static const struct {
+        const char *name;
+        double part;
+    } kinds[] = {{"bf16", 0.5}, {"int8", 0.25}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (weights && !strcmp(weights, kinds[i].name)) return kinds[i].part;
+    return 1;
+}
+
+/* What leaf i of the order costs to read. A table that is only looked up counts with the rows
+ * taken; the weight of a linear map as it is stored. */
+static double leaf_bytes(const graph_case *c, sn_order order, int i) {
+    const sn_node *n = order.node[i];
+    double whole = bytes_of(c, n), rows = 0, weight = 0;
+    bool other = false;
+    if (n->op == SN_OP_state) { /* a cache [.., capacity, d]: the part in use */
+        int past = sn_symbol_find(n->m, "P");
+        bool cache = past >= 0 && n->rank >= 2;
+        return cache ? whole * (double)(c->timed.symbol[past] + 1) / (double)n->shape[n->rank - 2]
+                     : whole;
+    }
+    for (int j = i + 1; j < order.n; j++) {
+        const sn_node *user = order.node[j];
+        for (int k = 0; k < user->n_in; k++) {
+            bool linear = user->op == SN_OP_linear && k == 1;
+            if (linear && base_of(user->in[k]) == n)
+                weight = whole * storage_of(c->o->weights);
+            else if (user->in[k] != n || (sn_ops[user->op].flags & SN_OPF_VIEW))
+                continue;
+            else if (k == 0 && (user->op == SN_OP_embedding || user->op == SN_OP_gather))
+                rows += bytes_of(c, user);
+            else
+                other = true;
+        }
+    }
+    if (other || (!weight && !rows)) return whole;
+    return weight + (rows < whole ? rows : whole);
+}
+
+/* Bytes that must move: inputs, parameters and caches once, results once. */
 static void count_bytes(const graph_case *c, sn_order order, double *read, double *write) {
     *read = *write = 0;
     for (int i = 0; i < c->timed.n_out; i++)
         *write += (double)c->timed.out[i].n * (double)sn_dtype_size(c->timed.out[i].arg.dtype);
     for (int i = 0; i < order.n; i++) {
-        const sn_node *n = order.node[i];
-        if (n->op != SN_OP_param && n->op != SN_OP_input && n->op != SN_OP_state) continue;
-        double whole = (double)sn_dtype_size((sn_dtype)n->dtype), rows = 0;
-        for (int a = 0; a < n->rank; a++)
-            whole *= (double)sn_dim_eval(n->m, n->shape[a], c->timed.symbol);
-        if (n->op == SN_OP_state) { /* a cache [.., capacity, d]: the part in use */
-            int past = sn_symbol_find(n->m, "P");
-            if (past >= 0 && n->rank >= 2)
-                whole *= (double)(c->timed.symbol[past] + 1) / (double)n->shape[n->rank - 2];
-            *read += whole;
-            continue;
-        }
-        bool looked_up = true;
-        for (int j = i + 1; j < order.n; j++) {
-            const sn_node *user = order.node[j];
-            for (int k = 0; k < user->n_in; k++) {
-                if (user->in[k] != n) continue;
-                looked_up &= k == 0 && (user->op == SN_OP_embedding || user->op == SN_OP_gather);
-                double taken = (double)sn_dtype_size((sn_dtype)user->dtype);
-                for (int a = 0; a < user->rank; a++)
-                    taken *= (double)sn_dim_eval(n->m, user->shape[a], c->timed.symbol);
-                rows += taken;
-            }
-        }
-        *read += looked_up && rows < whole ? rows : whole;
+        sn_op op = (sn_op)order.node[i]->op;
+        if (op == SN_OP_param || op == SN_OP_input || op == SN_OP_state)
+            *read += leaf_bytes(c, order, i);
     }
 }
 
@@ -233,8 +264,7 @@ typedef struct counter {
 } counter;
 
 static bool is_weight(const sn_node *n) {
-    while (n->n_in == 1 && (sn_ops[n->op].flags & SN_OPF_VIEW)) n = n->in[0];
-    return n->op == SN_OP_param;
+    return base_of(n)->op == SN_OP_param;
 }
 
 static void count_node(counter *c, const sn_node *n) {
@@ -374,6 +404,7 @@ static bool add_variant(graph_case *c, int level, const char *backend, sn_error 
     o.backend = backend;
     o.threads = sn_bench_threads(c->o);
     o.target = c->o->target;
+    o.weights = c->o->weights;
     o.cache_dir = c->o->cache_dir;
     sn_bench_progress(c->o, "%s %s %s: compiling %s level %d", c->g->kind, c->g->name, c->g->shape,
                       backend, level);
@@ -442,7 +473,7 @@ static bool run_case(graph_case *c, const char *request, const sn_bench_entrant 
     sn_bench_work w = {.kind = g->kind,
                        .name = g->name,
                        .shape = g->shape,
-                       .dtype = "f32",
+                       .dtype = c->o->weights ? c->o->weights : "f32",
                        .flop = g->flop,
                        .read = g->bytes[0],
                        .write = g->bytes[1],

@@ -234,7 +234,7 @@ static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_
     snprintf(x->name, sizeof x->name, "%s", w->name);
     snprintf(x->shape, sizeof x->shape, "%s", w->shape);
     snprintf(x->backend, sizeof x->backend, "%s", e->backend);
-    snprintf(x->dtype, sizeof x->dtype, "%s", w->dtype);
+    snprintf(x->dtype, sizeof x->dtype, "%s", e->level >= 0 ? w->dtype : "f32");
     snprintf(x->setup, sizeof x->setup, "%s", e->setup);
     snprintf(x->checked, sizeof x->checked, "%s", e->checked);
     x->level = e->level;

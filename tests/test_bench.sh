@@ -87,6 +87,10 @@ C
     run 0 model "$tmp" --decode --tokens 5,31 --levels 4 $quick --json "$tmp/json"
     records 2
     exact 1e-4
+    run 0 model "$tmp" --decode --tokens 5 --levels 4 --weights int8 $quick --json "$tmp/json"
+    records 1
+    exact 0.1
+    grep -q '"dtype":"int8"' "$tmp/records" || fail "the storage of weights is not recorded"
 }
 check_options() {
     refused 2 'did you mean gemm' gem

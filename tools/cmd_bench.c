@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *levels, *backends, *peers, *peer_dir, *target, *cache_dir, *json, *plot;
+    const char *levels, *backends, *weights, *peers, *peer_dir, *target, *cache_dir, *json, *plot;
     int64_t threads, rounds;
     double seconds;
     bool no_check;
@@ -49,6 +49,15 @@ typedef struct options {
      levels_,  0, 0,        "fusion levels, 0 to 4"},                                              \
         {"backends", 0, ARG_TEXT, offsetof(options, backends), "B,…",                              \
          backends_,  0, 0,        "own, onednn, auto"},                                            \
+        {"weights",                                                                                \
+         0,                                                                                        \
+         ARG_CHOICE,                                                                               \
+         offsetof(options, weights),                                                               \
+         "f32|bf16|int8",                                                                          \
+         "f32",                                                                                    \
+         0,                                                                                        \
+         0,                                                                                        \
+         "storage of constant matrices; errors then show the rounding too"},                       \
         {"peers",                                                                                  \
          0,                                                                                        \
          ARG_TEXT,                                                                                 \
@@ -233,6 +242,7 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
                             .peers = o->peers,
                             .peer_dir = o->peer_dir ? o->peer_dir : SN_PEER_DIR,
                             .target = o->target,
+                            .weights = o->weights,
                             .cache_dir =
                                 o->cache_dir && !strcmp(o->cache_dir, "none") ? "" : o->cache_dir,
                             .threads = (int)o->threads,
