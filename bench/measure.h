@@ -44,6 +44,7 @@ typedef struct sn_bench_report {
     int n, cap;
     char **note; /* [n_note] things to know: peers that are absent and why */
     int n_note;
+    double others, stolen; /* noise.h, percent; -1: not known */
 } sn_bench_report;
 sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err); /* empty record; NULL: memory */
 void sn_bench_note(sn_bench_report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

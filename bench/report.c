@@ -10,6 +10,9 @@
 #include <string.h>
 #include <time.h>
 
+/* Percent of the processors' time that may go elsewhere without a warning. */
+static const double QUIET = 5;
+
 /* ---- the table ---- */
 
 typedef struct column {
@@ -110,6 +113,11 @@ void sn_bench_print(const sn_bench_report *r, FILE *f) {
         if (first) fprintf(f, "%s: %s\n", r->list[i].backend, r->list[i].setup);
     }
     for (int i = 0; i < r->n_note; i++) fprintf(f, "note: %s\n", r->note[i]);
+    if (r->others + r->stolen > QUIET)
+        fprintf(f,
+                "note: the machine was not quiet: other programs took %.0f %% of the processors' "
+                "time, the host %.0f %%; repeat this before believing it\n",
+                r->others, r->stolen);
 }
 
 /* ---- JSON ---- */
@@ -184,6 +192,8 @@ static cJSON *machine_json(const sn_bench_report *r, const sn_bench_options *o) 
     cJSON_AddNumberToObject(j, "seconds", o->seconds);
     cJSON_AddStringToObject(j, "target", o->target ? o->target : "native");
     cJSON_AddStringToObject(j, "onednn", sn_dnnl_version());
+    add_number(j, "others_pct", r->others >= 0 ? r->others : NAN);
+    add_number(j, "stolen_pct", r->stolen >= 0 ? r->stolen : NAN);
     cJSON *notes = cJSON_AddArrayToObject(j, "notes");
     for (int i = 0; i < r->n_note; i++) cJSON_AddItemToArray(notes, cJSON_CreateString(r->note[i]));
     return j;

@@ -1,5 +1,6 @@
 /* cmd_bench.c: `sinter bench`: measures, next to the machine's limits and to other systems. */
 #include "bench/benches.h"
+#include "bench/noise.h"
 #include "bench/peers.h"
 #include "tools/cmd.h"
 
@@ -291,9 +292,11 @@ int cmd_bench(int argc, char **argv) {
     bool ok =
         read_options(&o, &b, &shown, &err) && check_file(o.json, &err) && check_file(o.plot, &err);
     if (ok) {
+        sn_bench_noise noise = sn_bench_noise_begin();
         b.started = sn_bench_peers_start(&b, &r);
         ok = kinds[kind].run(&o, &b, &r, &err);
         sn_bench_peers_stop(b.started);
+        sn_bench_noise_end(&noise, &r.others, &r.stolen);
         sn_bench_progress_end(&b);
     }
     if (ok) sn_bench_print(&r, stdout);

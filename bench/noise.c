@@ -1,0 +1,57 @@
+/* noise.c: how much of the processors other programs took while a bench ran: what makes its numbers
+ * doubtful. From /proc; elsewhere nothing is known. */
+#include "bench/noise.h"
+
+#include <stdio.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FIELDS = 8, IDLE = 3, IOWAIT = 4, STEAL = 7 };
+
+/* Seconds since start of all processors: busy, and stolen by the host of a virtual machine. */
+static bool read_machine(double *busy, double *stolen) {
+    double f[FIELDS] = {0}, tick = (double)sysconf(_SC_CLK_TCK);
+    FILE *in = fopen("/proc/stat", "r");
+    bool ok = in && fscanf(in, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &f[0], &f[1], &f[2], &f[3],
+                           &f[4], &f[5], &f[6], &f[7]) == FIELDS;
+    if (in) fclose(in);
+    *busy = *stolen = 0;
+    for (int i = 0; ok && i < FIELDS; i++)
+        if (i != IDLE && i != IOWAIT && i != STEAL) *busy += f[i] / tick;
+    *stolen = f[STEAL] / tick;
+    return ok;
+}
+
+static double seconds_of(struct timeval t) {
+    return (double)t.tv_sec + (double)t.tv_usec * 1e-6;
+}
+
+static double own_seconds(void) {
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    double sum = seconds_of(r.ru_utime) + seconds_of(r.ru_stime);
+    getrusage(RUSAGE_CHILDREN, &r); /* peers that have ended */
+    return sum + seconds_of(r.ru_utime) + seconds_of(r.ru_stime);
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+sn_bench_noise sn_bench_noise_begin(void) {
+    sn_bench_noise n = {.start = now(), .own = own_seconds()};
+    n.known = read_machine(&n.busy, &n.stolen);
+    return n;
+}
+
+void sn_bench_noise_end(const sn_bench_noise *n, double *others, double *stolen) {
+    double busy = 0, taken = 0, wall = now() - n->start;
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    bool known = n->known && read_machine(&busy, &taken) && wall > 0 && cpus > 0;
+    double all = wall * (double)cpus, rest = busy - n->busy - (own_seconds() - n->own);
+    *others = known ? 100 * (rest > 0 ? rest : 0) / all : -1;
+    *stolen = known ? 100 * (taken - n->stolen) / all : -1;
+}
