@@ -18,7 +18,7 @@ static const char *const view_names[N_VIEW] = {"plain",  "transposed", "stepped"
 
 /* An f32 view [12, 10] of an input. */
 static sn_node *make_view(sn_module *m, int k) {
-    char name[8];
+    char name[16];
     snprintf(name, sizeof name, "x%d", k);
     sn_node *x;
     switch (k) {
@@ -127,7 +127,7 @@ static void reductions(void **state) {
     static const sn_dtype types[] = {SN_F32, SN_F64, SN_BF16, SN_I32, SN_I64, SN_I8, SN_U8};
     sn_module *m = sn_module_new("reductions");
     for (int k = 0; k < 7; k++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "x%d", k);
         sn_node *x = cc_input(m, name, types[k], SHAPE(3, 4, 5, 6));
         for (int mask = 1; mask < 16; mask++) {
@@ -182,7 +182,7 @@ static void indices(void **state) {
     static const sn_dim shape[3] = {130, 4, 5};
     for (int k = 0; k < 4; k++)
         for (int axis = 0; axis < 3; axis++) {
-            char in[16], ix[16];
+            char in[32], ix[32];
             sn_dtype t = types[(k + axis) % 5];
             snprintf(in, sizeof in, "x%d", (k + axis) % 5);
             snprintf(ix, sizeof ix, "i%d_%d", axis ? 4 : kinds[k] == SN_I8 ? 127 : 130, k);
@@ -246,7 +246,7 @@ static void broadcasts(void **state) {
     for (int a = 0; a < 8; a++)
         for (int b = a; b < 8; b++) {
             sn_dim p[3], q[3];
-            char x[8], y[8];
+            char x[16], y[16];
             for (int i = 0; i < 3; i++) p[i] = a >> i & 1 ? full[i] : 1;
             for (int i = 0; i < 3; i++) q[i] = b >> i & 1 ? full[i] : 1;
             snprintf(x, sizeof x, "x%d", a);
@@ -287,7 +287,7 @@ static void integers(void **state) {
                                 SN_OP_ne,  SN_OP_and, SN_OP_or,  SN_OP_xor};
     sn_module *m = sn_module_new("integers");
     for (int k = 0; k < 4; k++) {
-        char a[8], b[8];
+        char a[16], b[16];
         snprintf(a, sizeof a, "x%d", k);
         snprintf(b, sizeof b, "y%d", k);
         sn_node *x = cc_input(m, a, types[k], SHAPE(5, 19)),

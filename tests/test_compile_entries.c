@@ -67,7 +67,7 @@ static void many_results_and_operands(void **state) {
         sn_node *v = k ? p : x;
         sn_entry *e = cc_entry(m, v, k ? "results_of_product" : "results");
         for (int i = 0; i < 20; i++) {
-            char name[8];
+            char name[16];
             snprintf(name, sizeof name, "y%d", i);
             v = sn_b_unary(i % 2 ? SN_OP_tanh : SN_OP_neg, sn_b_scalar(SN_OP_add, v, 0.125 * i));
             output(e, name, v);
@@ -75,14 +75,14 @@ static void many_results_and_operands(void **state) {
     }
     sn_node *sum = x;
     for (int i = 0; i < 60; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "x%d", i);
         sum = sn_b_binary(SN_OP_add, sum, cc_input(m, name, SN_F32, SHAPE(6, 19)));
     }
     cc_entry(m, sum, "operands");
     sn_entry *e = cc_entry(m, x, "reductions");
     for (int i = 0; i < 40; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "y%d", i);
         output(e, name, sn_b_reduce(SN_OP_reduce_sum, sn_b_scalar(SN_OP_mul, x, i + 1), AXES(1)));
     }

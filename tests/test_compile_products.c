@@ -31,7 +31,7 @@ static void batches(void **state) {
         a[n] = 5, a[n + 1] = 19, b[n] = 19, b[n + 1] = 7;
         sn_dim c_shape[6] = {19, 7};
         for (int i = 0; i < n; i++) c_shape[turned[i]] = size[i];
-        char x[8], y[8], z[8];
+        char x[16], y[16], z[16];
         snprintf(x, sizeof x, "x%d", n);
         snprintf(y, sizeof y, "y%d", n);
         snprintf(z, sizeof z, "z%d", n);
@@ -80,7 +80,7 @@ static void sizes(void **state) {
     for (int i = 0; i < 5; i++)
         for (int j = 0; j < 5; j++)
             for (int k = 0; k < 3; k++) {
-                char a[8], b[8], p[8];
+                char a[16], b[16], p[16];
                 snprintf(a, sizeof a, "x%d%d", i, k);
                 snprintf(b, sizeof b, "y%d%d", j, k);
                 snprintf(p, sizeof p, "p%d%d", j, k);
@@ -118,7 +118,7 @@ static void types(void **state) {
     static const sn_dtype kinds[] = {SN_F64, SN_BF16, SN_F16, SN_I32, SN_I64, SN_I8, SN_U8};
     sn_module *m = sn_module_new("types");
     for (int k = 0; k < 7; k++) {
-        char a[8], b[8], p[8];
+        char a[16], b[16], p[16];
         snprintf(a, sizeof a, "x%d", k);
         snprintf(b, sizeof b, "y%d", k);
         snprintf(p, sizeof p, "p%d", k);
