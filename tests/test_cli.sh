@@ -160,6 +160,15 @@ check_other_commands() {
     refused 2 "no entry 'decod'" explain "$tmp/model" -e decod
     run 0 import --list-formats
     prints '^llama2c'
+    # the commands that the shipped models' SOURCE.txt name
+    for f in "$source"/examples/models/*/SOURCE.txt; do
+        line=$(sed -n 's/^Import: sinter //p' "$f" | sed "s|examples/|$source/examples/|g; s|OUT|$tmp/shipped|")
+        # shellcheck disable=SC2086
+        run 0 $line
+        run 0 inspect "$tmp/shipped"
+        prints '^weights  *[0-9]* tensors'
+        rm -rf "$tmp/shipped"
+    done
     run 0 opt --list-passes
     prints '^simplify'
     sn=$(ls "$source"/tests/passes/*.sn | head -1)
