@@ -21,6 +21,7 @@ typedef struct variant {
     bool sized; /* written NAME:N */
     void (*args)(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T);
     bool (*sees)(const spec *s, int64_t q, int64_t k); /* NULL: all */
+    int64_t direct; /* the direct bench has the same: 1, or its size; 0: it has not */
 } variant;
 
 static void args_full(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
@@ -95,13 +96,13 @@ static bool sees_documents(const spec *s, int64_t q, int64_t k) {
 }
 
 static const variant variants[] = {
-    {"full", false, args_full, NULL},
-    {"causal", false, args_causal, sees_causal},
-    {"window", true, args_window, sees_window},
-    {"prefix", true, args_prefix, sees_prefix},
-    {"alibi", false, args_alibi, sees_causal},
-    {"softcap", false, args_softcap, sees_causal},
-    {"documents", false, args_documents, sees_documents},
+    {"full", false, args_full, NULL, 1},
+    {"causal", false, args_causal, sees_causal, 1},
+    {"window", true, args_window, sees_window, 256},
+    {"prefix", true, args_prefix, sees_prefix, 128},
+    {"alibi", false, args_alibi, sees_causal, 0},
+    {"softcap", false, args_softcap, sees_causal, 0},
+    {"documents", false, args_documents, sees_documents, 1},
 };
 
 static sn_module *build(const void *p, sn_error *err) {
@@ -162,7 +163,11 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
                         .flop = 4 * (double)(s->b * s->h * s->d) * visible(s),
                         .bytes = {-1, -1},
                         .check = true};
-    return sn_bench_graph_run(o, &g, request, NULL, 0, out, err);
+    if (!sn_bench_graph_run(o, &g, request, NULL, 0, out, err)) return false;
+    const variant *v = s->variant;
+    if (!o->direct || v->direct != (v->sized ? s->size : 1)) return true;
+    return sn_bench_attention_direct(o, v->name, (const int64_t[]){s->b, s->h, s->hk, s->t, s->d},
+                                     name, shape, out, err);
 }
 
 /* "window:256" -> variant and size. */

@@ -164,6 +164,7 @@ static bool run_product(const sn_bench_options *o, product p, sn_bench_report *o
     snprintf(e.setup, sizeof e.setup, "oneDNN %s, weights in its own layout", sn_dnnl_version());
     bool ok = sn_bench_graph_run(o, &g, request, &e, has, out, err);
     close_rival(&r);
+    if (ok && o->direct) ok = sn_bench_gemm_direct(o, p.m, p.n, p.k, out, err);
     return ok;
 }
 

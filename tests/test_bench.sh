@@ -75,6 +75,8 @@ check_attention() {
     records 28
     exact 1e-5
     prints 'window:5'
+    run 0 attention --mask causal,softcap --shape 1,2,24,16 --levels 4 --direct --no-check $quick
+    prints 'generator'
 }
 check_model() {
     cat >"$tmp/config.json" <<'C'

@@ -13,7 +13,7 @@ typedef struct options {
     const char *levels, *backends, *weights, *peers, *peer_dir, *target, *cache_dir, *json, *plot;
     int64_t threads, rounds;
     double seconds;
-    bool no_check;
+    bool no_check, direct;
     const char *names, *shape, *mask, *model, *tokens;
     int64_t batch;
     bool decode;
@@ -108,6 +108,8 @@ static const char columns_help[] =
 static const arg roofline_table[] = {ROUNDS, {0}};
 static const arg gemm_table[] = {{"shape", 0, ARG_TEXT, offsetof(options, shape), "M,N,K …", NULL,
                                   0, 0, "shapes, spaces between; else the usual ones"},
+                                 {"direct", 0, ARG_FLAG, offsetof(options, direct), NULL, NULL, 0,
+                                  0, "the kernel generator alone beside it"},
                                  WORK("4", "own"),
                                  {0}};
 static const arg kernel_table[] = {{"NAMES", 0, ARG_PLACE_OR_NONE, offsetof(options, names), NULL,
@@ -121,6 +123,8 @@ static const arg attention_table[] = {
      "full, causal, window:N, prefix:N, alibi, softcap, documents"},
     {"shape", 0, ARG_TEXT, offsetof(options, shape), "B,H,T,D …", NULL, 0, 0,
      "shapes, spaces between; B,H,HK,T,D: fewer key heads"},
+    {"direct", 0, ARG_FLAG, offsetof(options, direct), NULL, NULL, 0, 0,
+     "the kernel generator alone beside it"},
     WORK("0..4", "own"),
     {0}};
 static const arg model_table[] = {
@@ -250,6 +254,7 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
                             .rounds = (int)o->rounds,
                             .seconds = o->seconds,
                             .check = !o->no_check,
+                            .direct = o->direct,
                             .progress = stderr,
                             .shown = shown};
     if (!o->levels) return true; /* roofline */
