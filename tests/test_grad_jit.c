@@ -84,7 +84,7 @@ static void row_gradient(void **state) {
             sn_entry_output(m, e, name, g[i]);
         }
         jit_run run;
-        sn_options o = {.level = s->level, .threads = 2, .cache_dir = scratch_dir};
+        sn_options o = {.level = s->level, .threads = 1, .cache_dir = scratch_dir};
         double tol = s->wide ? 1e-11 : 1e-5;
         static const int64_t length[] = {17, 0, 130};
         bool ok = jit_open(&run, m, &o, row_data, s);
