@@ -197,8 +197,16 @@ static bool add_state(sn_session *s, const sn_node *n, void *ctx, sn_error *err)
     return add_named_state(s, sn_attr_str(n, SN_A_name, ""), n, ctx, err);
 }
 
-/* States that are written, but that no entry reads. */
-static bool add_assigned(sn_session *s, origin *o, sn_error *err) {
+/* States that no kernel reads: because they are only written, or because the passes found that
+ * their values do not matter. The user may set and read them all the same. */
+static bool add_unread(sn_session *s, origin *o, sn_error *err) {
+    sn_module *m = s->p->m;
+    for (int i = 0; i < sn_entry_count(m); i++) {
+        sn_order order = sn_entry_topo(m, sn_entry_at(m, i));
+        for (int j = 0; j < order.n; j++)
+            if (order.node[j]->op == SN_OP_state && !add_state(s, order.node[j], o, err))
+                return false;
+    }
     for (int i = 0; i < s->p->n_entry; i++) {
         const sn_entry *e = s->p->entry[i].unit.plan->entry;
         for (int k = 0; k < e->n_assign; k++)
@@ -549,7 +557,7 @@ static sn_session *open_session(sn_program *p, origin *o, sn_error *err) {
     s->p = p;
     bool ok = sn_threads_init(&s->threads, p->threads, &own) &&
               each_leaf(s, SN_OP_param, add_param, o, &own) &&
-              each_leaf(s, SN_OP_state, add_state, o, &own) && add_assigned(s, o, &own);
+              each_leaf(s, SN_OP_state, add_state, o, &own) && add_unread(s, o, &own);
     if (ok && o->weights)
         ok = sn_problems_check(&o->problems, sn_weights_path(o->weights), SN_ERR_FILE, &own);
     if (ok && fix_tables(s, &own) && prepare(s, &own)) return s;
