@@ -68,9 +68,9 @@ static int64_t parameters_of(sn_module *m) {
     int64_t sum = 0;
     for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
         const sn_node *n = sn_module_node(m, i);
-        int64_t count = 1;
-        for (int a = 0; a < n->rank; a++) count *= n->shape[a];
-        if (n->op == SN_OP_param) sum += count;
+        int64_t count = n->op == SN_OP_param;
+        for (int a = 0; count && a < n->rank; a++) count *= n->shape[a];
+        sum += count;
     }
     return sum;
 }
