@@ -79,7 +79,7 @@ static void row_gradient(void **state) {
         sn_entry *e = sn_entry_add(m, "main");
         sn_grad(sn_sum_all(sn_mul(y, w)), n, wrt, g);
         for (int i = 0; i < n; i++) {
-            char name[8];
+            char name[16];
             snprintf(name, sizeof name, "g%d", i);
             sn_entry_output(m, e, name, g[i]);
         }
