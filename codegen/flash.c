@@ -4,19 +4,13 @@
 
 #include <math.h>
 
-static sn_gemm_size size_of(const sn_kernel *k, sn_dim d) {
-    int64_t v;
-    if (sn_dim_is_const(k->m, d, &v)) return SN_GEMM_CONST(v);
-    return SN_GEMM_DIM(sn_kernel_dim_slot(k, d));
-}
-
 static sn_attention_operand operand_of(const sn_kernel *k, const sn_view *v, int buf) {
     return (sn_attention_operand){.buf = buf,
                                   .dtype = v->dtype,
                                   .offset = SN_GEMM_CONST(0),
-                                  .batch = size_of(k, v->stride[0]),
-                                  .head = size_of(k, v->stride[1]),
-                                  .row = size_of(k, v->stride[2])};
+                                  .batch = sn_kernel_size(k, v->stride[0]),
+                                  .head = sn_kernel_size(k, v->stride[1]),
+                                  .row = sn_kernel_size(k, v->stride[2])};
 }
 
 static em_val run_time_dim(void *ctx, em *e, sn_dim d) {
@@ -27,8 +21,8 @@ static sn_attention_captured captured_of(const sn_kernel *k, const sn_view *v, i
     sn_attention_captured c = {
         .buf = buf, .dtype = v->dtype, .offset = SN_GEMM_CONST(0), .rank = v->rank};
     for (int a = 0; a < v->rank; a++) {
-        c.shape[a] = size_of(k, v->shape[a]);
-        c.stride[a] = size_of(k, v->stride[a]);
+        c.shape[a] = sn_kernel_size(k, v->shape[a]);
+        c.stride[a] = sn_kernel_size(k, v->stride[a]);
     }
     return c;
 }
@@ -44,9 +38,9 @@ static void make_spec(const sn_kernel *k, sn_attention *a) {
                         .dv = (int)v->shape[3],
                         .heads = (int)q->shape[1],
                         .group = (int)(q->shape[1] / key->shape[1]),
-                        .batch = size_of(k, q->shape[0]),
-                        .tq = size_of(k, q->shape[2]),
-                        .tk = size_of(k, key->shape[2]),
+                        .batch = sn_kernel_size(k, q->shape[0]),
+                        .tq = sn_kernel_size(k, q->shape[2]),
+                        .tk = sn_kernel_size(k, key->shape[2]),
                         .scale = sn_attr_flt(s->node, SN_A_scale, 1 / sqrt((double)q->shape[3])),
                         .q = operand_of(k, q, 0),
                         .k = operand_of(k, key, 1),

@@ -204,6 +204,12 @@ int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d) {
     return -1;
 }
 
+sn_gemm_size sn_kernel_size(const sn_kernel *k, sn_dim d) {
+    int64_t v;
+    if (sn_dim_is_const(k->m, d, &v)) return SN_GEMM_CONST(v);
+    return SN_GEMM_DIM(sn_kernel_dim_slot(k, d));
+}
+
 em_val sn_kernel_dim(em *e, const sn_kernel *k, sn_dim d) {
     int64_t v;
     if (sn_dim_is_const(k->m, d, &v)) return em_i64(e, v);

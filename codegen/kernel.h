@@ -7,7 +7,7 @@
 #ifndef SN_KERNEL_H
 #define SN_KERNEL_H
 
-#include "codegen/emit.h"
+#include "codegen/gemm.h"
 #include "passes/plan.h"
 
 enum { SN_KERNEL_DIMS = 256 };
@@ -36,7 +36,8 @@ bool sn_kernel_describe(sn_module *m, const sn_step *s, sn_kernel *k);
 
 /* In emission: a dim as an i64; input and output views' base pointers. */
 em_val sn_kernel_dim(em *e, const sn_kernel *k, sn_dim d);
-int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d); /* index into dim[], -1: a constant */
+sn_gemm_size sn_kernel_size(const sn_kernel *k, sn_dim d); /* in the terms of the generators */
+int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d);      /* index into dim[], -1: a constant */
 
 extern const sn_family sn_family_loops, sn_family_column, sn_family_gemm, sn_family_pack,
     sn_family_flash, sn_family_primitive, sn_family_scan, sn_family_scatter;

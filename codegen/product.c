@@ -6,19 +6,13 @@
 
 #include <string.h>
 
-static sn_gemm_size size_of(const sn_kernel *k, sn_dim d) {
-    int64_t v;
-    if (sn_dim_is_const(k->m, d, &v)) return SN_GEMM_CONST(v);
-    return SN_GEMM_DIM(sn_kernel_dim_slot(k, d));
-}
-
 /* An operand [batch.., rows, columns]. */
 static sn_gemm_operand operand_of(const sn_kernel *k, const sn_view *v, int buf) {
     sn_gemm_operand o = {.buf = buf, .dtype = v->dtype, .offset = SN_GEMM_CONST(0)};
     for (int i = 0; i < SN_GEMM_BATCH; i++) o.batch[i] = SN_GEMM_CONST(0);
-    for (int i = 0; i < v->rank - 2; i++) o.batch[i] = size_of(k, v->stride[i]);
-    o.row = size_of(k, v->stride[v->rank - 2]);
-    o.col = size_of(k, v->stride[v->rank - 1]);
+    for (int i = 0; i < v->rank - 2; i++) o.batch[i] = sn_kernel_size(k, v->stride[i]);
+    o.row = sn_kernel_size(k, v->stride[v->rank - 2]);
+    o.col = sn_kernel_size(k, v->stride[v->rank - 1]);
     return o;
 }
 
@@ -120,10 +114,10 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, epilogue *x) {
     const sn_view *a = &s->in[0], *c = &s->out[0];
     int n_batch = a->rank - 2;
     *g = (sn_gemm){.n_batch = n_batch, .ctx = x};
-    for (int i = 0; i < n_batch; i++) g->batch[i] = size_of(k, a->shape[i]);
-    g->m = size_of(k, a->shape[n_batch]);
-    g->k = size_of(k, a->shape[n_batch + 1]);
-    g->n = size_of(k, c->shape[n_batch + 1]);
+    for (int i = 0; i < n_batch; i++) g->batch[i] = sn_kernel_size(k, a->shape[i]);
+    g->m = sn_kernel_size(k, a->shape[n_batch]);
+    g->k = sn_kernel_size(k, a->shape[n_batch + 1]);
+    g->n = sn_kernel_size(k, c->shape[n_batch + 1]);
     g->a = operand_of(k, a, 0);
     g->c = operand_of(k, c, s->n_in);
     g->b_packed = sn_attr_get(s->node, SN_A_packed) != NULL;
@@ -157,10 +151,10 @@ static sn_dim gemm_scratch(const sn_kernel *k, const sn_target *t) {
 static void emit_pack(em *e, const sn_kernel *k) {
     const sn_view *v = &k->step->in[0];
     sn_gemm_pack p = {.dtype = v->dtype,
-                      .k = size_of(k, v->shape[0]),
-                      .n = size_of(k, v->shape[1]),
-                      .row = size_of(k, v->stride[0]),
-                      .col = size_of(k, v->stride[1])};
+                      .k = sn_kernel_size(k, v->shape[0]),
+                      .n = sn_kernel_size(k, v->shape[1]),
+                      .row = sn_kernel_size(k, v->stride[0]),
+                      .col = sn_kernel_size(k, v->stride[1])};
     p.narrow_dtype = k->step->out[0].dtype;
     p.narrow = p.narrow_dtype != k->compute;
     sn_gemm_emit_pack(e, k->name, &p);

@@ -112,18 +112,12 @@ static void build_loops(builder *b, int k) {
 
 /* ---- products ---- */
 
-static bool static_shape(const sn_node *n) {
-    for (int i = 0; i < n->rank; i++)
-        if (n->shape[i] < 0) return false;
-    return true;
-}
-
 /* A right factor that never changes is put in panels once; a primitive has a layout of its own. */
 static bool may_pack(const builder *b, const sn_node *dot) {
     const sn_attr *batch = sn_attr_get(dot, SN_A_batch_b);
     if (sn_primitive_wanted(b->g->p) && sn_primitive_dot(dot)) return false;
     return b->g->p->o.constant_params && (!batch || !batch->n) &&
-           (dot->dtype == SN_F32 || dot->dtype == SN_F64) && static_shape(dot->in[1]) &&
+           (dot->dtype == SN_F32 || dot->dtype == SN_F64) && sn_static_shape(dot->in[1]) &&
            sn_from_params_only(dot->in[1]);
 }
 

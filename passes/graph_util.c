@@ -76,3 +76,9 @@ bool sn_from_params_only(const sn_node *n) {
     }
     return any;
 }
+
+bool sn_static_shape(const sn_node *n) {
+    for (int i = 0; i < n->rank; i++)
+        if (!sn_dim_is_const(n->m, n->shape[i], NULL)) return false;
+    return true;
+}

@@ -20,12 +20,6 @@ typedef struct hoister {
     int count;
 } hoister;
 
-static bool static_shape(const sn_node *n) {
-    for (int i = 0; i < n->rank; i++)
-        if (n->shape[i] < 0) return false;
-    return true;
-}
-
 static bool needs_run(sn_module *m, const sn_node *n);
 
 /* A slice that starts at P, or a region in which a run-time dimension occurs. */
@@ -44,7 +38,7 @@ static bool attr_needs_run(sn_module *m, const sn_attr *a) {
 
 static bool needs_run(sn_module *m, const sn_node *n) {
     if (n->op == SN_OP_input || n->op == SN_OP_state || n->op == SN_OP_dim_value) return true;
-    if (!static_shape(n)) return true;
+    if (!sn_static_shape(n)) return true;
     for (int i = 0; i < n->n_attr; i++)
         if (attr_needs_run(m, &n->attr[i])) return true;
     return false;
