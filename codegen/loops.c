@@ -143,8 +143,12 @@ static void emit_position(rows *r, int l, sums *s, int u) {
             v = em_select(e, b->mask, v, em_splat(e, sn_body_neutral(e, red->n), b->lanes));
         em_set(e, s->acc[i][u], sn_body_join(e, red->n, em_get(e, s->acc[i][u]), v));
     }
+    em_val result[SN_MAX_RESULTS]; /* all before the first is stored: it may lie where another
+                                      one's operand does */
     for (int o = 0; o < b->region->n_out; o++)
-        if (r->out_loop[o] == l) sn_body_store(b, o, sn_body_vector(b, b->out_item[o]));
+        if (r->out_loop[o] == l) result[o] = sn_body_vector(b, b->out_item[o]);
+    for (int o = 0; o < b->region->n_out; o++)
+        if (r->out_loop[o] == l) sn_body_store(b, o, result[o]);
     for (int i = 0; i < b->n_item; i++) {
         sn_item *it = &b->item[i];
         if (it->cache < 0 || it->available || !it->vec) continue;

@@ -26,11 +26,37 @@ bool grad_reshape(grad *c) {
     return true;
 }
 
+/* The product g with its factors exchanged, where `perm` exchanges what g's factors leave as they
+ * are; NULL: it does something else. The cotangent of a weight that was used transposed comes out
+ * in the weight's own order then, and nobody else reads g. */
+static sn_node *exchange_factors(const sn_node *g, int rank, const int64_t *perm) {
+    static const sn_attr_key key[2][2] = {{SN_A_batch_a, SN_A_batch_b},
+                                          {SN_A_contract_a, SN_A_contract_b}};
+    if (g->op != SN_OP_dot) return NULL;
+    const sn_attr *list[2][2];
+    for (int i = 0; i < 4; i++) list[i / 2][i % 2] = sn_attr_get(g, key[i / 2][i % 2]);
+    int n_batch = list[0][0] ? list[0][0]->n : 0, n_sum = list[1][0] ? list[1][0]->n : 0;
+    int n_left = g->in[0]->rank - n_batch - n_sum, n_right = rank - n_batch - n_left;
+    for (int i = 0; i < rank; i++) {
+        int from = i < n_batch ? i : i < n_batch + n_right ? i + n_left : i - n_right;
+        if (perm[i] != from) return NULL;
+    }
+    sn_attr attr[4];
+    int n_attr = 0;
+    for (int i = 0; i < 4; i++)
+        if (list[i / 2][i % 2]) {
+            attr[n_attr] = *list[i / 2][i % 2];
+            attr[n_attr++].key = key[i / 2][1 - i % 2];
+        }
+    return sn_node_new(g->m, SN_OP_dot, 2, (sn_node *[]){g->in[1], g->in[0]}, n_attr, attr);
+}
+
 bool grad_transpose(grad *c) {
     const sn_attr *perm = sn_attr_get(c->n, SN_A_perm);
     int64_t back[SN_MAX_RANK];
     for (int i = 0; i < perm->n; i++) back[perm->v[i]] = i;
-    sn_gr_give(c, 0, sn_b_transpose(c->g, perm->n, back));
+    sn_node *swapped = exchange_factors(c->g, perm->n, back);
+    sn_gr_give(c, 0, swapped ? swapped : sn_b_transpose(c->g, perm->n, back));
     return true;
 }
 

@@ -555,29 +555,46 @@ void sn_entries_restore(sn_module *m, sn_entries *saved) {
 
 /* ---- walks ---- */
 
+static int by_id(const void *a, const void *b) {
+    uint32_t x = (*(sn_node *const *)a)->id, y = (*(sn_node *const *)b)->id;
+    return (x > y) - (x < y);
+}
+
 sn_order sn_topo(sn_module *m, int n_root, sn_node *const *root) {
-    uint32_t epoch = ++m->epoch;
-    uint32_t max = m->n_node;
-    size_t count = 0;
-    int n = 0;
-    /* Operands have smaller ids: mark downwards from the largest id, then collect in order of id.
-     */
-    uint32_t top = 0;
+    uint32_t epoch = ++m->epoch, low = UINT32_MAX, high = 0;
+    size_t n = 0, done = 0, cap = 64 + (size_t)n_root;
+    sn_node **out = sn_arena_alloc(m, sizeof *out * cap);
     for (int i = 0; i < n_root; i++) {
-        if (!root[i] || root[i]->id >= max) continue; /* the error node is in no order */
+        /* the error node is in no order */
+        if (!root[i] || root[i]->id >= m->n_node || m->stamp[root[i]->id] == epoch) continue;
         m->stamp[root[i]->id] = epoch;
-        if (root[i]->id + 1 > top) top = root[i]->id + 1;
+        out[n++] = root[i];
     }
-    for (uint32_t id = top; id-- > 0;) {
-        if (m->stamp[id] != epoch) continue;
-        const sn_node *k = m->node[id];
-        for (int i = 0; i < k->n_in; i++) m->stamp[k->in[i]->id] = epoch;
-        count++;
+    while (done < n) { /* the list is its own queue */
+        const sn_node *k = out[done++];
+        if (k->id < low) low = k->id;
+        if (k->id > high) high = k->id;
+        if (n + k->n_in > cap) {
+            cap = 2 * cap + k->n_in;
+            sn_node **grown = sn_arena_alloc(m, sizeof *out * cap);
+            memcpy(grown, out, sizeof *out * n);
+            out = grown;
+        }
+        for (int i = 0; i < k->n_in; i++) {
+            if (m->stamp[k->in[i]->id] == epoch) continue;
+            m->stamp[k->in[i]->id] = epoch;
+            out[n++] = k->in[i];
+        }
     }
-    sn_node **out = sn_arena_alloc(m, sizeof *out * count);
-    for (uint32_t id = 0; id < top; id++)
-        if (m->stamp[id] == epoch) out[n++] = m->node[id];
-    return (sn_order){out, n};
+    /* Operands have smaller ids. Few of many are sorted; many are met again in their order. */
+    if (n < (high - low) / 16) {
+        qsort(out, n, sizeof *out, by_id);
+    } else if (n) {
+        n = 0;
+        for (uint32_t id = low; id <= high; id++)
+            if (m->stamp[id] == epoch) out[n++] = m->node[id];
+    }
+    return (sn_order){out, (int)n};
 }
 
 sn_order sn_entry_topo(sn_module *m, const sn_entry *e) {

@@ -8,6 +8,7 @@
 #include "passes/graph_util.h"
 #include "passes/primitive.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { CHEAP = 1, CHEAP_INDEX = 2 };
@@ -209,6 +210,8 @@ static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, u
     return acyclic(g, h, n) ? h : -1;
 }
 
+static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t unit);
+
 static void place(sn_grouping *g, sn_node *n) {
     bool last, reduces = sn_reduces(n, &last);
     if (n->op == SN_OP_dot) {
@@ -238,8 +241,91 @@ static void place(sn_grouping *g, sn_node *n) {
     }
     if (best < 0)
         found(g, SN_GROUP_LOOPS, n);
-    else
+    else {
         join(g, best, n);
+        merge_operands(g, n, unit);
+    }
+}
+
+/* ---- merging ---- */
+
+/* May everything in group h be computed in group k, which n has joined and which n's operand in h
+ * is for? */
+static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t unit) {
+    const sn_group *to = &g->group[k], *from = &g->group[h];
+    if (from->kind != SN_GROUP_LOOPS || from->reduces || to->rank != from->rank ||
+        to->n_member + from->n_member > MAX_MEMBERS)
+        return false;
+    for (int i = 0; i < to->rank; i++)
+        if (to->domain[i] != from->domain[i]) return false;
+    for (int i = 0; i < from->n_member; i++) {
+        const sn_node *n = from->member[i];
+        if (!is_elementwise(n) || n->op == SN_OP_random || !level_allows(g, to, n, unit))
+            return false;
+        if (to->kind == SN_GROUP_GEMM && !epilogue_may(g, to, n)) return false;
+    }
+    return to->kind == SN_GROUP_LOOPS || to->kind == SN_GROUP_GEMM;
+}
+
+/* Does h depend on k, or k on h by a way through a third group? Together they would wait for
+ * themselves. */
+static bool merge_acyclic(sn_grouping *g, int k, int h) {
+    g->stamp++;
+    if (reaches(g, h, k)) return false;
+    for (int i = 0; i < g->group[k].n_dep; i++) {
+        if (g->group[k].dep[i] == h) continue;
+        g->stamp++;
+        if (reaches(g, g->group[k].dep[i], h)) return false;
+    }
+    return true;
+}
+
+/* Does k read h's members in registers only: at the same place? */
+static bool reads_in_place(const sn_grouping *g, int k, int h) {
+    const sn_group *to = &g->group[k];
+    for (int i = 0; i < to->n_member; i++)
+        for (int j = 0; j < to->member[i]->n_in; j++) {
+            const sn_node *x = to->member[i]->in[j];
+            if (g->group_of[sn_group_strip(x)->id] != h) continue;
+            if (g->group_of[x->id] != h || sn_group_captures(to->member[i], j)) return false;
+        }
+    return true;
+}
+
+static int by_id(const void *a, const void *b) {
+    const sn_node *x = *(sn_node *const *)a, *y = *(sn_node *const *)b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static void merge_into(sn_grouping *g, int k, int h) {
+    sn_group *to = &g->group[k], *from = &g->group[h];
+    int n = to->n_member + from->n_member;
+    sn_node **all = sn_arena_alloc(g->m, sizeof *all * (size_t)n);
+    memcpy(all, to->member, sizeof *all * (size_t)to->n_member);
+    memcpy(all + to->n_member, from->member, sizeof *all * (size_t)from->n_member);
+    int first = to->kind == SN_GROUP_GEMM; /* the product stays in front */
+    qsort(all + first, (size_t)(n - first), sizeof *all, by_id);
+    to->member = all;
+    to->n_member = to->cap_member = n;
+    for (int i = 0; i < from->n_member; i++) g->group_of[from->member[i]->id] = k;
+    for (int i = 0; i < from->n_dep; i++) add_dep(g, k, from->dep[i]);
+    for (int i = 0; i < to->n_dep; i++)
+        if (to->dep[i] == h) to->dep[i] = to->dep[--to->n_dep];
+    /* whoever waited for h waits for k: h stays as an empty group on the way */
+    *from = (sn_group){.kind = SN_GROUP_LOOPS, .rank = -1};
+    add_dep(g, h, k);
+}
+
+/* What else n reads may have been founded beside the group that n joined (the two halves of a sum):
+ * one kernel computes all of it. */
+static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t unit) {
+    int k = g->group_of[n->id];
+    for (int i = 0; i < n->n_in; i++) {
+        int h = g->group_of[n->in[i]->id];
+        if (h >= 0 && h != k && merge_allowed(g, k, h, unit) && merge_acyclic(g, k, h) &&
+            reads_in_place(g, k, h))
+            merge_into(g, k, h);
+    }
 }
 
 /* A cheap node that somebody needs in memory (an output, a product's operand, an index table) gets

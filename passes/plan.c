@@ -3,6 +3,7 @@
  * is assigned afterwards (memory.c). */
 #include "passes/graph_util.h"
 #include "passes/memory.h"
+#include "passes/plan_order.h"
 #include "passes/plan_product.h"
 #include "passes/view.h"
 
@@ -12,6 +13,8 @@ typedef struct planner {
     sn_module *m;
     const sn_entry *entry;
     sn_plan *plan;
+    sn_order order;
+    int at;         /* place in it */
     sn_view **view; /* by node id: [n_result] views, NULL: not planned yet */
     int *users;     /* by node id: users in this entry; roots count */
     sn_node **user; /* by node id: the last user that is a node */
@@ -269,6 +272,13 @@ static void fit_product(planner *p, sn_node *n) {
         copy_operand(p, last_step(p), bad, last_step(p)->in[bad], NULL);
 }
 
+/* The whole of a state, as what is written. */
+static sn_view state_view(planner *p, const sn_node *type, const char *name) {
+    int b = find_buffer(p, SN_BUF_STATE, name);
+    if (b < 0) b = add_buffer(p, SN_BUF_STATE, type, name);
+    return sn_view_whole(p->m, b, (sn_dtype)type->dtype, type->rank, type->shape, NULL);
+}
+
 static void plan_kernel(planner *p, sn_node *n) {
     sn_step *s = add_step(p, n, n->n_in, n->n_result);
     for (int i = 0; i < n->n_in; i++) s->in[i] = view_of(p, n->in[i]);
@@ -286,7 +296,9 @@ static void plan_kernel(planner *p, sn_node *n) {
             }
         }
         bool whole = !reader || n->op == SN_OP_primitive;
-        s->out[i] = fresh(p, type, whole ? NULL : storage_order(p, reader));
+        const char *home = sn_plan_home(p->m, p->entry, p->order, p->at, i);
+        s->out[i] = home ? state_view(p, type, home)
+                         : fresh(p, type, whole ? NULL : storage_order(p, reader));
     }
     p->view[n->id] =
         sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be rearranged */
@@ -396,10 +408,13 @@ static void collect_inputs(planner *p, sn_order order) {
 }
 
 sn_plan *sn_plan_make(sn_module *m, const sn_entry *e) {
-    sn_order order = sn_entry_topo(m, e);
+    sn_order order = sn_plan_order(m, e);
     size_t n = sn_module_node_count(m);
-    planner p = {
-        .m = m, .entry = e, .plan = sn_arena_alloc(m, sizeof *p.plan), .n_id = (uint32_t)n};
+    planner p = {.m = m,
+                 .entry = e,
+                 .plan = sn_arena_alloc(m, sizeof *p.plan),
+                 .order = order,
+                 .n_id = (uint32_t)n};
     p.plan->m = m;
     p.plan->entry = e;
     p.view = sn_arena_alloc(m, sizeof *p.view * n);
@@ -407,7 +422,7 @@ sn_plan *sn_plan_make(sn_module *m, const sn_entry *e) {
     p.user = sn_arena_alloc(m, sizeof *p.user * n);
     count_users(&p, order);
     collect_inputs(&p, order);
-    for (int i = 0; i < order.n; i++) plan_node(&p, order.node[i]);
+    for (p.at = 0; p.at < order.n; p.at++) plan_node(&p, order.node[p.at]);
     /* Outputs first: one of them may be a state's value at entry. */
     for (int i = 0; i < e->n_output; i++) plan_output(&p, &e->output[i]);
     plan_assigns(&p);

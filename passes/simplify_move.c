@@ -43,6 +43,19 @@ static sn_node *sink_broadcast(sn_node *n) {
     return sn_b_broadcast_like(f, n);
 }
 
+/* A sum over leading axes (and what was done to it) without the axes of size 1 that it left: what
+ * follows works on the short shape, which is a parameter's (a bias and its moments). */
+static bool drops_summed(const sn_node *r) {
+    bool last;
+    const sn_node *x = r->in[0];
+    if (r->op != SN_OP_reshape || r->rank >= x->rank) return false;
+    int more = x->rank - r->rank;
+    for (int a = 0; a < x->rank; a++)
+        if (x->shape[a] != (a < more ? 1 : r->shape[a - more])) return false;
+    for (int depth = 0; depth < 4 && is_elementwise(x) && x->n_in; depth++) x = x->in[0];
+    return sn_reduces(x, &last);
+}
+
 /* f(moved x, moved y, c) = moved f(x, y, c) for one transpose or reshape of all operands */
 static sn_node *raise_view(sn_node *n) {
     const sn_node *view = NULL;
@@ -51,7 +64,7 @@ static sn_node *raise_view(sn_node *n) {
     for (int i = 0; i < n->n_in; i++) {
         const sn_node *x = n->in[i];
         if (sn_match_const(x, &v)) continue;
-        if (x->op != SN_OP_transpose && x->op != SN_OP_reshape) return NULL;
+        if ((x->op != SN_OP_transpose && x->op != SN_OP_reshape) || drops_summed(x)) return NULL;
         if (view && (x->op != view->op || !sn_shapes_equal(x->in[0], view->in[0]) ||
                      !same_ints(&x->attr[0], &view->attr[0])))
             return NULL;

@@ -1,0 +1,169 @@
+/* plan_order.c: see plan_order.h. Updates of parameters come as early as their readers allow: layer
+ * by layer on the way back, while gradients are warm, instead of all at the end. */
+#include "passes/plan_order.h"
+#include "passes/graph_util.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Below views, and below the selection of a result: the kernel or leaf. */
+static sn_node *strip(sn_node *n) {
+    while (sn_is_view(n)) n = n->in[0];
+    return n;
+}
+
+static bool is_state(const sn_node *n, const char *name) {
+    return n->op == SN_OP_state && !strcmp(sn_attr_str(n, SN_A_name, ""), name);
+}
+
+/* ---- order ---- */
+
+typedef struct list {
+    sn_node **node;
+    int n, cap;
+} list;
+
+static void append(sn_module *m, list *l, sn_node *n) {
+    if (l->n == l->cap) {
+        int cap = l->cap ? 2 * l->cap : 8;
+        sn_node **grown = sn_arena_alloc(m, sizeof *grown * (size_t)cap);
+        if (l->n) memcpy(grown, l->node, sizeof *grown * (size_t)l->n);
+        l->node = grown;
+        l->cap = cap;
+    }
+    l->node[l->n++] = n;
+}
+
+enum { NEW, OPEN, DONE };
+
+typedef struct walk {
+    sn_module *m;
+    list *after; /* by id: what must run before this node although it is no operand */
+    uint8_t *state;
+    list done;
+} walk;
+
+/* One node on the way down. Explicit, because graphs are deeper than stacks. */
+typedef struct frame {
+    sn_node *n;
+    int next;
+} frame;
+
+static void visit(walk *w, sn_node *root, frame *stack) {
+    int depth = 0;
+    if (w->state[root->id] != NEW) return;
+    w->state[root->id] = OPEN;
+    stack[depth++] = (frame){root, 0};
+    while (depth) {
+        frame *f = &stack[depth - 1];
+        const list *after = &w->after[f->n->id];
+        if (f->next == f->n->n_in + after->n) {
+            w->state[f->n->id] = DONE;
+            append(w->m, &w->done, f->n);
+            depth--;
+            continue;
+        }
+        int i = f->next++;
+        sn_node *x = i < f->n->n_in ? f->n->in[i] : after->node[i - f->n->n_in];
+        if (w->state[x->id] != NEW) continue; /* an open one waits for f: a circle */
+        w->state[x->id] = OPEN;
+        stack[depth++] = (frame){x, 0};
+    }
+}
+
+static int by_depth(const void *a, const void *b) {
+    const sn_node *x = *(sn_node *const *)a, *y = *(sn_node *const *)b;
+    if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
+    sn_order order = sn_entry_topo(m, e);
+    if (!e->n_assign || sn_module_error(m)->code) return order;
+    size_t n = sn_module_node_count(m);
+    walk w = {.m = m};
+    w.after = sn_arena_alloc(m, sizeof *w.after * n);
+    w.state = sn_arena_alloc(m, n);
+    /* by state: its writer waits for its readers */
+    sn_node **leaf = sn_arena_alloc(m, sizeof *leaf * (size_t)(e->n_assign + 1));
+    for (int i = 0; i < order.n; i++)
+        for (int a = 0; order.node[i]->op == SN_OP_state && a < e->n_assign; a++)
+            if (is_state(order.node[i], e->assign[a].name)) leaf[a] = order.node[i];
+    sn_node **writer = sn_arena_alloc(m, sizeof *writer * n); /* by id of the state's leaf */
+    for (int a = 0; a < e->n_assign; a++)
+        if (leaf[a] && strip(e->assign[a].node)->n_in)
+            writer[leaf[a]->id] = strip(e->assign[a].node);
+    for (int i = 0; i < order.n; i++) {
+        sn_node *r = order.node[i];
+        for (int j = 0; j < r->n_in && !sn_is_view(r); j++) {
+            sn_node *s = strip(r->in[j]), *k = writer[s->id];
+            if (k && k != r) append(m, &w.after[k->id], r);
+        }
+    }
+    frame *stack = sn_arena_alloc(m, sizeof *stack * (size_t)(order.n + 1));
+    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(e->n_assign + 1));
+    for (int a = 0; a < e->n_assign; a++) root[a] = e->assign[a].node;
+    qsort(root, (size_t)e->n_assign, sizeof *root, by_depth);
+    for (int i = 0; i < e->n_output; i++) visit(&w, e->output[i].node, stack);
+    for (int a = 0; a < e->n_assign; a++) visit(&w, root[a], stack);
+    return (sn_order){w.done.node, w.done.n};
+}
+
+/* ---- states written in place ---- */
+
+/* Does the kernel read operand i element by element, each at the place that it writes, before it
+ * writes it? */
+static bool reads_in_place(const sn_node *n, int i) {
+    const sn_node *x = n->in[i];
+    bool gemm = n->op == SN_OP_gemm;
+    const sn_region *r = sn_attr_region(n, gemm ? SN_A_epilogue : SN_A_body);
+    if ((!gemm && n->op != SN_OP_loops) || (gemm && i < 2) || !r) return false;
+    const sn_node *type = n->n_result > 1 ? n->result_type[0] : n;
+    if (x->op != SN_OP_state || !sn_shapes_equal(x, type)) return false;
+    int arg = gemm ? i - 1 : i;
+    sn_order body = sn_region_topo(n->m, r);
+    for (int k = 0; k < body.n; k++) {
+        const sn_node *b = body.node[k];
+        if (sn_attr_get(b, SN_A_axes)) return false; /* a row is read more than once */
+        for (int j = 0; j < b->n_in; j++) {
+            bool it = b->in[j]->op == SN_OP_arg && sn_attr_int(b->in[j], SN_A_index, 0) == arg;
+            if (it && sn_ops[b->op].kind != SN_ELEM) return false;
+        }
+    }
+    return true;
+}
+
+static bool reads_elsewhere(const sn_node *n, const char *state) {
+    for (int i = 0; i < n->n_in; i++)
+        if (is_state(strip(n->in[i]), state) && !reads_in_place(n, i)) return true;
+    return false;
+}
+
+/* The assignment that takes result i of n as it is; NULL: none. */
+static const sn_binding *taker(const sn_entry *e, const sn_node *n, int i) {
+    for (int a = 0; a < e->n_assign; a++) {
+        const sn_node *v = e->assign[a].node;
+        bool it = n->n_result == 1 ? v == n
+                                   : v->op == SN_OP_result && v->in[0] == n &&
+                                         sn_attr_int(v, SN_A_index, 0) == i;
+        if (it) return &e->assign[a];
+    }
+    return NULL;
+}
+
+const char *sn_plan_home(sn_module *m, const sn_entry *e, sn_order order, int at, int i) {
+    sn_node *n = order.node[at];
+    const sn_binding *a = taker(e, n, i);
+    (void)m;
+    if (!a || reads_elsewhere(n, a->name)) return NULL;
+    for (int k = at + 1; k < order.n; k++) {
+        if (sn_is_view(order.node[k])) continue;
+        for (int j = 0; j < order.node[k]->n_in; j++)
+            if (is_state(strip(order.node[k]->in[j]), a->name)) return NULL;
+    }
+    for (int o = 0; o < e->n_output; o++)
+        if (is_state(strip(e->output[o].node), a->name)) return NULL;
+    for (int o = 0; o < e->n_assign; o++)
+        if (is_state(strip(e->assign[o].node), a->name)) return NULL;
+    return a->name;
+}

@@ -1,0 +1,179 @@
+/* States written where they lie: kernels that may overwrite a state at once do, and all others give
+ * the same values as if every new value were made beside the old one. */
+#include "codegen/program.h"
+#include "frontend/sinter.h"
+#include "ir/ir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { N = 40, STEPS = 3 };
+
+typedef struct in_place_case {
+    const char *name;
+    void (*build)(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x);
+    int copies; /* kernels of the entry that only copy; -1: not counted */
+} in_place_case;
+
+static void build_update(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor next = sn_add(sn_mul(b, 0.5), x);
+    sn_assign(b, next);
+    sn_assign(a, sn_sub(a, sn_mul(next, 0.1)));
+}
+
+static void build_swap(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_assign(a, b);
+    sn_assign(b, sn_add(a, x));
+}
+
+/* each needs the other's old value, in another kernel */
+static void build_circle(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor mean_a = sn_mean_keep(a, -1), mean_b = sn_mean_keep(b, -1);
+    sn_assign(a, sn_add(sn_matmul(x, sn_swap(x, 0, 1)), mean_b));
+    sn_assign(b, sn_add(sn_matmul(sn_swap(x, 0, 1), x), mean_a));
+}
+
+static void build_old_output(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_output("before", a);
+    sn_assign(a, sn_mul(a, x));
+    sn_assign(b, sn_exp(sn_mul(x, 0.1)));
+}
+
+static void build_later_reader(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor next = sn_mul(a, x);
+    sn_output("mixed", sn_matmul(sn_add(next, b), a));
+    sn_assign(a, next);
+    sn_assign(b, sn_matmul(a, sn_mul(x, 0.1)));
+}
+
+static void build_row_norm(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_assign(a, sn_softmax(sn_add(a, x), -1));
+    sn_assign(b, sn_sub(b, sn_mean_keep(b, -1)));
+}
+
+static void build_turned(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_assign(a, sn_add(sn_swap(a, 0, 1), x));
+    sn_assign(b, sn_add(sn_mul(sn_matmul(x, x), 0.01), sn_swap(b, 0, 1)));
+}
+
+static void build_product(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor g = sn_matmul(sn_swap(x, 0, 1), x), v = sn_add(sn_mul(b, 0.9), sn_mul(g, 0.1));
+    sn_assign(b, v);
+    sn_assign(a, sn_sub(a, sn_mul(v, 0.01)));
+}
+
+static const in_place_case cases[] = {
+    {"update", build_update, 0},
+    {"swap", build_swap, -1},
+    {"circle", build_circle, -1},
+    {"old value as output", build_old_output, -1},
+    {"later reader", build_later_reader, -1},
+    {"row norm", build_row_norm, -1},
+    {"turned", build_turned, -1},
+    {"product", build_product, 0},
+};
+
+static sn_module *make(const in_place_case *c) {
+    sn_module *m = sn_module_new(c->name);
+    sn_tensor a = sn_state(m, "a", SN_F32, N, N), b = sn_state(m, "b", SN_F32, N, N);
+    sn_entry_begin(m, "step");
+    c->build(m, a, b, sn_input(m, "x", SN_F32, N, N));
+    sn_error err = {0};
+    if (!sn_module_ok(m, &err)) fail_msg("%s: %s", c->name, err.message);
+    return m;
+}
+
+static int count_copies(const sn_program *p) {
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    sn_program_explain(p, "step", f);
+    fclose(f);
+    int n = 0;
+    for (const char *s = text; (s = strstr(s, "body: copy")); s++) n++;
+    free(text);
+    return n;
+}
+
+static double *eval_next(sn_module *m, int assign, const double *a, const double *b,
+                         const float *x) {
+    sn_eval *ev = sn_eval_new(m, NULL);
+    sn_eval_bind_f64(ev, "a", a, N * N);
+    sn_eval_bind_f64(ev, "b", b, N * N);
+    sn_eval_bind(ev, "x", x, sizeof(float) * N * N);
+    const sn_entry *e = sn_entry_get(m, "step");
+    const sn_value *v = sn_eval_node(ev, e->assign[assign].node);
+    assert_non_null(v);
+    double *copy = malloc(sizeof *copy * N * N);
+    memcpy(copy, v->data, sizeof *copy * N * N);
+    sn_eval_free(ev);
+    return copy;
+}
+
+static void check(const in_place_case *c, int level) {
+    sn_module *m = make(c), *ref = make(c);
+    sn_options o = sn_options_default();
+    o.level = level;
+    o.cache_dir = "";
+    sn_error err = {0};
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s: %s", c->name, err.message);
+    if (c->copies >= 0 && level == 4) assert_int_equal(count_copies(p), c->copies);
+    sn_session *s = sn_session_new_arrays(p, NULL, 0, &err);
+    if (!s) fail_msg("%s: %s", c->name, err.message);
+    static float x[N * N], got[N * N];
+    double *state[2] = {calloc(N * N, sizeof(double)), calloc(N * N, sizeof(double))};
+    for (int i = 0; i < N * N; i++) {
+        state[0][i] = got[i] = (float)sin(0.37 * i);
+    }
+    assert_true(sn_state_write(s, "a", got, sizeof got, &err));
+    for (int t = 0; t < STEPS; t++) {
+        for (int i = 0; i < N * N; i++) x[i] = (float)cos(0.11 * i + t);
+        sn_arg_binding in = SN_BIND("x", SN_F32, x, N, N);
+        if (!sn_run(s, "step", &in, 1, NULL, 0, &err)) fail_msg("%s: %s", c->name, err.message);
+        const sn_entry *e = sn_entry_get(ref, "step");
+        double *next[2] = {0};
+        for (int i = 0; i < e->n_assign; i++)
+            next[strcmp(e->assign[i].name, "a") != 0] = eval_next(ref, i, state[0], state[1], x);
+        for (int k = 0; k < 2; k++) {
+            free(state[k]);
+            state[k] = next[k];
+            assert_true(sn_state_read(s, k ? "b" : "a", got, sizeof got, &err));
+            for (int i = 0; i < N * N; i++)
+                if (!(fabs(got[i] - state[k][i]) <= 1e-4 * (1 + fabs(state[k][i]))))
+                    fail_msg("%s, level %d, step %d: %s[%d] is %g, not %g", c->name, level, t,
+                             k ? "b" : "a", i, (double)got[i], state[k][i]);
+        }
+    }
+    free(state[0]);
+    free(state[1]);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+    sn_module_free(ref);
+}
+
+static void test_states(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int level = 0; level <= 4; level += 2) check(&cases[i], level);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_states)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
