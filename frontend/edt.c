@@ -39,8 +39,8 @@ static sn_tensor attend(const edt *g, const char *name, sn_tensor x, sn_tensor z
     sn_tensor q = sn_split_heads(sn_nn_linear(x, "q", g->d, SN_BIAS), g->heads);
     sn_tensor k = sn_split_heads(sn_nn_linear(z, "k", g->d, SN_BIAS), g->heads);
     sn_tensor v = sn_split_heads(sn_nn_linear(z, "v", g->d, SN_BIAS), g->heads);
-    sn_tensor y = causal ? sn_attention(q, k, v, .causal = true)
-                         : sn_attention(q, k, v, .mask = inside, .captured = {lengths});
+    sn_tensor y = causal ? sn_model_attention(q, k, v, .causal = true)
+                         : sn_model_attention(q, k, v, .mask = inside, .captured = {lengths});
     y = sn_nn_linear(sn_merge_heads(y), "out", g->d, SN_BIAS);
     sn_scope_pop(m);
     return y;

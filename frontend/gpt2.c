@@ -1,33 +1,26 @@
-/* gpt2.c: GPT-2, the decoder-only transformer of [PH22 A10], line by line. Attention is written in
- * plain operations [PH22 A4, A5], so that every tensor in it has a name; compiling raises it.
- * Config keys and parameter names are Hugging Face's. */
-#include "frontend/models.h"
+/* gpt2.c: GPT-2, the decoder-only transformer of [PH22 A10], line by line; also the frame that its
+ * relatives fill (a10.h). Attention is written in plain operations [PH22 A4, A5], so that every
+ * tensor in it has a name; compiling raises it. Config keys and names are Hugging Face's. */
+#include "frontend/a10.h"
 
 #include <math.h>
 
-typedef sn_tensor (*activation)(sn_loc, sn_tensor);
-
-typedef struct gpt2 {
-    int64_t vocab, context, layers, heads, d, d_mlp;
-    double eps;
-    activation act;
-    bool tied;          /* W_u is W_e */
-    int linear;         /* flags of linear layers: bias, and how the weights are stored */
-    const char *prefix; /* of all parameters but lm_head */
-} gpt2;
-
-static gpt2 read_config(sn_config *c, const sn_model_options *o) {
+a10 a10_read(sn_config *c, const sn_model_options *o) {
     static const char *const names[] = {"gelu_new", "gelu_pytorch_tanh", "gelu", "relu", NULL};
-    static const activation acts[] = {sn_gelu_tanh_at, sn_gelu_tanh_at, sn_gelu_at, sn_relu_at};
+    static sn_tensor (*const acts[])(sn_loc, sn_tensor) = {sn_gelu_tanh_at, sn_gelu_tanh_at,
+                                                           sn_gelu_at, sn_relu_at};
     static const char *const layouts[] = {"in_out", "out_in", NULL};
-    gpt2 g = {.vocab = sn_config_int(c, "vocab_size", 1, 1 << 24),
-              .context = sn_config_int(c, "n_positions", 1, 1 << 24),
-              .layers = sn_config_int(c, "n_layer", 1, 1 << 12),
-              .heads = sn_config_int(c, "n_head", 1, 1 << 12),
-              .d = sn_config_int(c, "n_embd", 1, 1 << 20),
-              .eps = sn_config_float_or(c, "layer_norm_epsilon", 1e-5, 0, 1),
-              .act = acts[sn_config_choice_or(c, "activation_function", names, 0)],
-              .tied = sn_config_bool_or(c, "tie_word_embeddings", true)};
+    a10 g = {.vocab = sn_config_int(c, "vocab_size", 1, 1 << 24),
+             .context = sn_config_int(c, "n_positions", 1, 1 << 24),
+             .layers = sn_config_int(c, "n_layer", 1, 1 << 12),
+             .heads = sn_config_int(c, "n_head", 1, 1 << 12),
+             .d = sn_config_int(c, "n_embd", 1, 1 << 20),
+             .eps = sn_config_float_or(c, "layer_norm_epsilon", 1e-5, 0, 1),
+             .act = acts[sn_config_choice_or(c, "activation_function", names, 0)],
+             .tied = sn_config_bool_or(c, "tie_word_embeddings", true),
+             .embed = gpt2_embed,
+             .norm = gpt2_norm,
+             .attend = gpt2_attend};
     g.d_mlp = sn_config_int_or(c, "n_inner", 4 * g.d, 1, 1 << 22);
     if (g.d % g.heads)
         sn_config_problem(c, "\"n_head\" = %lld does not divide \"n_embd\" = %lld",
@@ -40,7 +33,8 @@ static gpt2 read_config(sn_config *c, const sn_model_options *o) {
 }
 
 /* A5 on X alone, all heads at once; A4 lines 1 to 3 are one product */
-static sn_tensor attend(const gpt2 *g, const sn_span *s, sn_tensor x) {
+sn_tensor gpt2_attend(const a10 *g, const sn_span *s, sn_tensor x, int layer) {
+    (void)layer;
     sn_tensor part[3];
     sn_split(sn_name(sn_nn_linear(x, "attn.c_attn", 3 * g->d, g->linear), "qkv"), 2, 3, part);
     sn_tensor q = sn_name(sn_split_heads(part[0], g->heads), "q");
@@ -49,45 +43,55 @@ static sn_tensor attend(const gpt2 *g, const sn_span *s, sn_tensor x) {
     k = sn_span_remember(s, k, "k_cache");
     v = sn_span_remember(s, v, "v_cache");
 
-    sn_tensor mask = sn_causal_mask(s->m, s->T, sn_dim_of(k, 2));
+    sn_tensor mask = sn_window_mask(s->m, s->T, sn_dim_of(k, 2), g->window);
     sn_tensor att = sn_matmul(q, sn_swap(k, -1, -2)); /* A4 line 4 */
     att = sn_mul(att, 1 / sqrt((double)(g->d / g->heads)));
     att = sn_name(sn_mask_scores(att, mask), "att");                          /* A4 line 5 */
     att = sn_name(sn_softmax(att, -1), "attSm");                              /* A4 line 6 */
+    sn_name(att, "attention");                                                /* A4's alpha */
     sn_tensor y = sn_name(sn_merge_heads(sn_matmul(att, v)), "y");            /* A5 line 3 */
     return sn_name(sn_nn_linear(y, "attn.c_proj", g->d, g->linear), "yProj"); /* A5 line 4 */
 }
 
-static sn_tensor feed_forward(const gpt2 *g, sn_tensor x) {
+sn_tensor gpt2_embed(const a10 *g, const sn_span *s) {
+    sn_tensor e = sn_name(sn_nn_embedding(s->tokens, "wte", g->vocab, g->d), "tok_emb");
+    sn_tensor p = sn_nn_embedding(s->pos, "wpe", g->context, g->d);
+    return sn_add(e, sn_name(sn_expand(p, 0), "pos_emb"));
+}
+
+sn_tensor gpt2_norm(const a10 *g, sn_tensor x, const char *name) {
+    return sn_nn_layer_norm(x, name, g->eps);
+}
+
+static sn_tensor feed_forward(const a10 *g, sn_tensor x) {
     sn_tensor h = sn_name(sn_nn_linear(x, "mlp.c_fc", g->d_mlp, g->linear), "fc");
     h = sn_name(g->act(SN_HERE, h), "gelu");
     return sn_name(sn_nn_linear(h, "mlp.c_proj", g->d, g->linear), "mlp");
 }
 
-static sn_tensor layers(const void *config, const sn_span *s) {
-    const gpt2 *g = config;
+sn_tensor a10_layers(const void *config, const sn_span *s) {
+    const a10 *g = config;
     sn_module *m = s->m;
     sn_scope_params(m, g->prefix);
-    sn_tensor e = sn_name(sn_nn_embedding(s->tokens, "wte", g->vocab, g->d), "tok_emb");
-    sn_tensor p = sn_nn_embedding(s->pos, "wpe", g->context, g->d);
-    sn_tensor x = sn_add(e, sn_name(sn_expand(p, 0), "pos_emb")); /* lines 2, 3 */
-    sn_name(x, "x");
+    sn_tensor x = sn_name(g->embed(g, s), "x"); /* lines 2, 3 */
+    sn_span_keep(s, 0, x);
     for (int l = 0; l < g->layers; l++) { /* line 4 */
         sn_scope_push(m, "h.%d", l);
-        sn_tensor n = sn_name(sn_nn_layer_norm(x, "ln_1", g->eps), "ln1"); /* line 5 */
-        x = sn_name(sn_add(x, attend(g, s, n)), "attnResid");              /* line 6 */
-        n = sn_name(sn_nn_layer_norm(x, "ln_2", g->eps), "ln2");           /* line 7 */
-        x = sn_name(sn_add(x, feed_forward(g, n)), "mlpResid");            /* line 8 */
+        sn_tensor n = sn_name(g->norm(g, x, "ln_1"), "ln1");        /* line 5 */
+        x = sn_name(sn_add(x, g->attend(g, s, n, l)), "attnResid"); /* line 6 */
+        n = sn_name(g->norm(g, x, "ln_2"), "ln2");                  /* line 7 */
+        x = sn_name(sn_add(x, feed_forward(g, n)), "mlpResid");     /* line 8 */
         sn_scope_pop(m);
-        sn_name(x, "block%d", l);
+        sn_span_keep(s, l + 1, sn_name(x, "block%d", l));
     }
     return x;
 }
 
-static sn_tensor unembed(const void *config, sn_tensor x) {
-    const gpt2 *g = config;
+sn_tensor a10_unembed(const void *config, sn_tensor x) {
+    const a10 *g = config;
     sn_module *m = sn_module_of(x);
-    x = sn_name(sn_nn_layer_norm(x, "ln_f", g->eps), "ln_f"); /* line 10 */
+    sn_scope_params(m, g->prefix);
+    x = sn_name(g->norm(g, x, "ln_f"), "ln_f"); /* line 10 */
     sn_scope_params(m, g->tied ? g->prefix : "");
     sn_tensor w = sn_param(m, g->tied ? "wte.weight" : "lm_head.weight", SN_F32, g->vocab, g->d);
     sn_tensor logits = sn_name(sn_linear(x, w, NULL), "lm_head");
@@ -95,11 +99,15 @@ static sn_tensor unembed(const void *config, sn_tensor x) {
     return logits;
 }
 
-void sn_gpt2_build(sn_config *c, const sn_model_options *o, sn_model *out) {
-    gpt2 g = read_config(c, o);
-    out->vocab = g.vocab, out->context = g.context;
-    out->layers = g.layers, out->heads = g.heads, out->d_model = g.d;
+void a10_build(const a10 *g, sn_config *c, const sn_model_options *o, sn_model *out) {
+    out->vocab = g->vocab, out->context = g->context;
+    out->layers = g->layers, out->heads = g->heads, out->d_model = g->d;
     if (!sn_config_check(c, NULL)) return;
-    sn_decoder d = {&g, layers, unembed, o->context ? o->context : g.context};
+    sn_decoder d = {g, a10_layers, a10_unembed, o->context ? o->context : g->context, g->layers};
     sn_decoder_entries(out->module, &d, o);
+}
+
+void sn_gpt2_build(sn_config *c, const sn_model_options *o, sn_model *out) {
+    a10 g = a10_read(c, o);
+    a10_build(&g, c, o, out);
 }

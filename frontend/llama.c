@@ -56,7 +56,7 @@ static sn_tensor attend(const llama *g, const sn_span *s, sn_tensor x) {
     v = sn_name(sn_split_heads(v, g->key_heads), "v");
     k = sn_span_remember(s, k, "k_cache");
     v = sn_span_remember(s, v, "v_cache");
-    sn_tensor y = sn_name(sn_merge_heads(sn_attention(q, k, v, .causal = true)), "y");
+    sn_tensor y = sn_name(sn_merge_heads(sn_model_attention(q, k, v, .causal = true)), "y");
     return sn_nn_linear(y, "self_attn.o_proj", g->d, 0);
 }
 
@@ -72,7 +72,7 @@ static sn_tensor layers(const void *config, const sn_span *s) {
     const llama *g = config;
     sn_scope_params(s->m, g->prefix);
     sn_tensor x = sn_nn_embedding(s->tokens, "embed_tokens", g->vocab, g->d); /* lines 2, 3 */
-    sn_name(x, "tok_emb");
+    sn_span_keep(s, 0, sn_name(x, "tok_emb"));
     for (int l = 0; l < g->layers; l++) { /* line 4 */
         sn_scope_push(s->m, "layers.%d", l);
         sn_tensor n = sn_nn_rms_norm(x, "input_layernorm", g->eps); /* line 5 */
@@ -80,6 +80,7 @@ static sn_tensor layers(const void *config, const sn_span *s) {
         n = sn_nn_rms_norm(x, "post_attention_layernorm", g->eps);  /* line 7 */
         x = sn_name(sn_add(x, feed_forward(g, n)), "mlpResid");     /* line 8 */
         sn_scope_pop(s->m);
+        sn_span_keep(s, l + 1, sn_name(x, "block%d", l));
     }
     return x;
 }
@@ -87,6 +88,7 @@ static sn_tensor layers(const void *config, const sn_span *s) {
 static sn_tensor unembed(const void *config, sn_tensor x) {
     const llama *g = config;
     sn_module *m = sn_module_of(x);
+    sn_scope_params(m, g->prefix);
     x = sn_name(sn_nn_rms_norm(x, "norm", g->eps), "norm"); /* line 10 */
     if (!g->tied) sn_scope_params(m, "");
     const char *name = g->tied ? "embed_tokens.weight" : "lm_head.weight";
@@ -100,6 +102,6 @@ void sn_llama_build(sn_config *c, const sn_model_options *o, sn_model *out) {
     out->vocab = g.vocab, out->context = g.context;
     out->layers = g.layers, out->heads = g.heads, out->d_model = g.d;
     if (!sn_config_check(c, NULL)) return;
-    sn_decoder d = {&g, layers, unembed, o->context ? o->context : g.context};
+    sn_decoder d = {&g, layers, unembed, o->context ? o->context : g.context, g.layers};
     sn_decoder_entries(out->module, &d, o);
 }

@@ -1,15 +1,18 @@
 /* models.c: the registry of architectures by config.json's model_type, the entries that all
  * decoders share, and presets. */
 #include "frontend/models.h"
+#include "frontend/front.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
     const char *type;
     void (*build)(sn_config *c, const sn_model_options *o, sn_model *out);
 } registry[] = {
-    {"bert", sn_bert_build},   {"edt", sn_edt_build},         {"gpt2", sn_gpt2_build},
-    {"llama", sn_llama_build}, {"tse_gpt", sn_tse_gpt_build},
+    {"bert", sn_bert_build},       {"edt", sn_edt_build},   {"gopher", sn_gopher_build},
+    {"gpt2", sn_gpt2_build},       {"gpt3", sn_gpt3_build}, {"llama", sn_llama_build},
+    {"tse_gpt", sn_tse_gpt_build},
 };
 enum { N_MODELS = sizeof registry / sizeof *registry };
 
@@ -62,6 +65,20 @@ static sn_tensor next_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim
     return sn_squeeze(d->unembed(d->config, last), 1);
 }
 
+/* The logits that each layer's residual stream would give [layers + 1, B, T, V]. */
+static sn_tensor lens_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim T) {
+    sn_tensor *stream = calloc((size_t)d->n_layers + 2, sizeof *stream);
+    if (!stream) return sn_module_fail(m, SN_ERR_MEMORY, "out of memory");
+    sn_span s = make_step(m, B, T, 0, 0);
+    s.stream = stream;
+    d->layers(d->config, &s);
+    sn_tensor all = sn_stack_at(SN_HERE, 0, stream); /* [layers + 1, B, T, d], as one batch */
+    sn_tensor x = sn_reshape(all, sn_dim_mul(m, d->n_layers + 1, B), T, sn_dim_of(all, 3));
+    all = sn_reshape(d->unembed(d->config, x), d->n_layers + 1, B, T, SN_REST);
+    free(stream);
+    return all;
+}
+
 void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_options *o) {
     sn_dim T = sn_symbol(m, "T", 1, d->context);
     if (o->entries & SN_FORWARD) {
@@ -81,6 +98,28 @@ void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_option
         sn_entry_begin(m, "decode");
         sn_output("logits", next_logits(d, m, o->batch, 1, P));
     }
+    if (o->entries & SN_LENS) {
+        sn_entry_begin(m, "lens");
+        sn_output("logits", lens_logits(d, m, sn_symbol(m, "B", 1, o->max_batch), T));
+    }
+}
+
+void sn_span_keep(const sn_span *s, int64_t layers, sn_tensor x) {
+    if (s->stream) s->stream[layers] = x;
+}
+
+/* The weights are what attention does to the unit vectors. */
+sn_tensor sn_model_attention_at(sn_loc at, const sn_attention_args *a) {
+    sn_module *m = sn_module_of(a->q);
+    if (!sn_module_ok(m, NULL)) return sn_attention_at(at, a);
+    sn_attention_args unit = *a;
+    sn_dim n = sn_dim_of_at(at, a->k, 2);
+    sn_tensor row = sn_iota_at(at, m, SN_I32, 0, SN_DIMS(n, n)),
+              column = sn_iota_at(at, m, SN_I32, 1, SN_DIMS(n, n));
+    unit.v = sn_broadcast_at(at, sn_cast_at(at, sn_eq(row, column), sn_dtype_of(a->v)),
+                             SN_DIMS(sn_dim_of(a->v, 0), sn_dim_of(a->v, 1), n, n));
+    sn_name(sn_attention_at(at, &unit), "attention");
+    return sn_attention_at(at, a);
 }
 
 sn_tensor sn_span_remember(const sn_span *s, sn_tensor x, const char *name) {
@@ -89,9 +128,10 @@ sn_tensor sn_span_remember(const sn_span *s, sn_tensor x, const char *name) {
 
 /* ---- presets ---- */
 
-#define GPT2(d, layers, heads)                                                                     \
-    "{\"model_type\": \"gpt2\", \"vocab_size\": 50257, \"n_positions\": 1024, \"n_embd\": " #d     \
-    ", \"n_layer\": " #layers ", \"n_head\": " #heads "}"
+#define A10(type, vocab, context, d, layers, heads)                                                \
+    "{\"model_type\": \"" type "\", \"vocab_size\": " #vocab ", \"n_positions\": " #context        \
+    ", \"n_embd\": " #d ", \"n_layer\": " #layers ", \"n_head\": " #heads "}"
+#define GPT2(d, layers, heads) A10("gpt2", 50257, 1024, d, layers, heads)
 static const struct {
     const char *name, *text;
 } presets[] = {
@@ -99,6 +139,10 @@ static const struct {
     {"gpt2-medium", GPT2(1024, 24, 16)},
     {"gpt2-large", GPT2(1280, 36, 20)},
     {"gpt2-xl", GPT2(1600, 48, 25)},
+    {"gpt3-125m", A10("gpt3", 50257, 2048, 768, 12, 12)}, /* Brown et al. 2020, table 2.1 */
+    {"gpt3-350m", A10("gpt3", 50257, 2048, 1024, 24, 16)},
+    {"gopher-44m", A10("gopher", 32000, 2048, 512, 8, 16)}, /* Rae et al. 2021, table 1 */
+    {"gopher-117m", A10("gopher", 32000, 2048, 768, 12, 12)},
     {"bert-base",
      "{\"model_type\": \"bert\", \"vocab_size\": 30522, \"max_position_embeddings\": 512, "
      "\"hidden_size\": 768, \"intermediate_size\": 3072, \"num_hidden_layers\": 12, "

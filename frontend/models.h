@@ -16,8 +16,18 @@ extern "C" {
  *   loss     tokens, targets [B, T] -> loss [B, T], each token's -ln P [PH22 A13 line 5]
  *   prefill  tokens [batch, T], after P tokens in the caches -> logits [batch, V] of the last one
  *   decode   the same for T = 1 [PH22 A14 line 3]
- * P is a dimension that no input shape tells: bind it by name. P + T is at most `context`. */
-enum { SN_FORWARD = 1, SN_LOSS = 2, SN_CACHED = 4, SN_ENCODE = 8, SN_ALL_ENTRIES = 15 };
+ * P is a dimension that no input shape tells: bind it by name. P + T is at most `context`.
+ * Only on demand:
+ *   lens     tokens [B, T] -> logits [layers + 1, B, T, V]: the residual stream after the embedding
+ *            and after each layer, through the last norm and the unembedding ("logit lens") */
+enum {
+    SN_FORWARD = 1,
+    SN_LOSS = 2,
+    SN_CACHED = 4,
+    SN_ENCODE = 8,
+    SN_ALL_ENTRIES = 15,
+    SN_LENS = 16
+};
 
 /* Encoders (bert): tokens, types (segments) [B, T] and lengths [B], beyond which is padding:
  *   encode   -> hidden [B, T, d]
@@ -60,8 +70,9 @@ typedef struct sn_span {
     sn_tensor tokens; /* i32 [B, T] */
     sn_tensor pos;    /* i32 [T]: past, past + 1, … */
     sn_dim B, T;
-    sn_dim past;      /* 0 without caches */
-    int64_t capacity; /* of the caches; 0: no caches */
+    sn_dim past;       /* 0 without caches */
+    int64_t capacity;  /* of the caches; 0: no caches */
+    sn_tensor *stream; /* [layers + 1] the residual stream, to be kept by sn_span_keep; or NULL */
 } sn_span;
 
 /* A decoder: embedding and layers, [B, T, d], then final norm and unembedding, [B, n, V]. */
@@ -70,14 +81,23 @@ typedef struct sn_decoder {
     sn_tensor (*layers)(const void *config, const sn_span *s);
     sn_tensor (*unembed)(const void *config, sn_tensor x);
     int64_t context; /* bound of T, capacity of the caches */
+    int64_t n_layers;
 } sn_decoder;
 /* Adds the entries to m; mistakes stay in m. */
 void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_options *o);
 /* x [.., T, d] with what the cache `name` holds in front, if the step has caches. */
 sn_tensor sn_span_remember(const sn_span *s, sn_tensor x, const char *name);
+/* Tells the residual stream after `layers` layers (0: the embedding). */
+void sn_span_keep(const sn_span *s, int64_t layers, sn_tensor x);
+/* sn_attention, with its weights [B, H, Tq, Tk] as the tap "attention" of the scope. */
+#define sn_model_attention(q_, k_, ...)                                                            \
+    sn_model_attention_at(SN_HERE, &(const sn_attention_args){.q = q_, .k = k_, .v = __VA_ARGS__})
+sn_tensor sn_model_attention_at(sn_loc, const sn_attention_args *a);
 
 /* Each: reads the config's keys (mistakes are recorded in c), then builds into out->module. */
 void sn_gpt2_build(sn_config *c, const sn_model_options *o, sn_model *out);
+void sn_gpt3_build(sn_config *c, const sn_model_options *o, sn_model *out);
+void sn_gopher_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_bert_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_edt_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_llama_build(sn_config *c, const sn_model_options *o, sn_model *out);

@@ -33,6 +33,7 @@ static sn_tensor apply_head(const tse *g, const sn_span *s, sn_tensor states) {
     sn_tensor scores = sn_name(sn_matmul(qs, sn_swap(ks, -1, -2)), "scores");
     scores = sn_mask_scores(scores, sn_causal_mask(s->m, s->T, sn_dim_of(ks, 1)));
     sn_tensor pattern = sn_name(sn_softmax(scores, -1), "pattern");
+    sn_name(sn_expand(pattern, 1), "attention");
     sn_tensor values = sn_matmul(pattern, vs);
     return sn_name(sn_nn_linear(values, "W_O", g->d_model, 0), "update");
 }
@@ -63,11 +64,13 @@ static sn_tensor apply_neurons(const tse *g, sn_tensor states) {
 static sn_tensor layers(const void *config, const sn_span *s) {
     const tse *g = config;
     sn_tensor states = sn_nn_embedding(s->tokens, "embedding", g->n_vocab, g->d_model);
+    sn_span_keep(s, 0, states);
     for (int l = 0; l < g->n_layers; l++) {
         sn_scope_push(s->m, "layers.%d", l);
         states = sn_name(sn_add(states, apply_heads(g, s, states)), "after_attn");
         states = sn_name(sn_add(states, apply_neurons(g, states)), "after_mlp");
         sn_scope_pop(s->m);
+        sn_span_keep(s, l + 1, sn_name(states, "block%d", l));
     }
     return states;
 }
@@ -83,6 +86,6 @@ void sn_tse_gpt_build(sn_config *c, const sn_model_options *o, sn_model *out) {
     out->vocab = g.n_vocab, out->context = g.n_ctx;
     out->layers = g.n_layers, out->heads = g.n_heads, out->d_model = g.d_model;
     if (!sn_config_check(c, NULL)) return;
-    sn_decoder d = {&g, layers, unembed, o->context ? o->context : g.n_ctx};
+    sn_decoder d = {&g, layers, unembed, o->context ? o->context : g.n_ctx, g.n_layers};
     sn_decoder_entries(out->module, &d, o);
 }
