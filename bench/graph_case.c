@@ -453,6 +453,19 @@ static void release(graph_case *c) {
     free(c);
 }
 
+/* The kernels' times in a few more runs of the last variant, so that tracing disturbs nothing. */
+static bool profile_last(graph_case *c, sn_error *err) {
+    enum { RUNS = 5, EVENTS = 1 << 18 };
+    const char *path = c->o->profile;
+    variant *v = c->n_variant ? &c->variant[c->n_variant - 1] : NULL;
+    if (!path || !v || !v->session) return true;
+    sn_trace *t = sn_trace_begin(v->session, NULL, EVENTS, err);
+    double seconds;
+    bool ok = t && time_variant(v, RUNS, &seconds, err) && sn_trace_write(t, path, err);
+    sn_trace_end(t);
+    return ok;
+}
+
 static bool run_case(graph_case *c, const char *request, const sn_bench_entrant *more, int n_more,
                      sn_error *err) {
     const sn_bench_graph *g = c->g;
@@ -487,7 +500,7 @@ static bool run_case(graph_case *c, const char *request, const sn_bench_entrant 
     if (w.read < 0) count_bytes(c, order, &w.read, &w.write);
     for (int i = 0; i < n_more && c->n < MAX_VARIANTS; i++) c->entrant[c->n++] = more[i];
     if (request) c->n += sn_bench_peers_enter(c->o->started, request, c->entrant + c->n, c->out);
-    return sn_bench_measure(c->o, &w, c->entrant, c->n, c->out, err);
+    return sn_bench_measure(c->o, &w, c->entrant, c->n, c->out, err) && profile_last(c, err);
 }
 
 bool sn_bench_graph_run(const sn_bench_options *o, const sn_bench_graph *g,

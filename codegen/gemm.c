@@ -203,10 +203,29 @@ static void clear_sums(em *e, const gemm_plan *p, const gemm_state *s, em_val su
     em_endif(e, &first);
 }
 
+/* Epilogue and store of the sums of `rows` rows from row `row` on, in a panel. */
+static void call_finish(em *e, const gemm_plan *p, const gemm_state *s, em_val sums, em_val row,
+                        em_val rows, em_val panel) {
+    int columns = p->g->pair ? p->panel / 2 : p->panel;
+    em_val args[] = {e->buf,      e->dim,      sums,
+                     row,         rows,        em_mul(e, panel, em_i64(e, columns)),
+                     s->batch[0], s->batch[1], s->batch[2]};
+    em_call(e, p->finish, args, 9);
+}
+
+/* Where A's row `start` of the group lies for the micro-kernel. */
+static em_val rows_from(em *e, const gemm_plan *p, const gemm_state *s, em_val start) {
+    if (p->copy_a) {
+        em_val a = em_at_bytes(e, e->scratch, em_i64(e, p->a_at));
+        return em_at(e, a, p->t, em_mul(e, start, em_i64(e, p->a_stride)));
+    }
+    em_val row = em_mul(e, em_add(e, s->row0, start), gemm_size(e, p->g->a.row));
+    return em_at(e, s->a, p->t, em_add(e, row, s->k0));
+}
+
 /* The tile of `rows` rows from row `start` of the group on, the i-th in order. */
 static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start,
                       em_val rows) {
-    const sn_gemm *g = p->g;
     em_val tile = e->scratch;
     if (p->chunked) {
         em_val at = em_mul(e, em_sub(e, s->panel, s->first_panel), em_i64(e, p->mc));
@@ -214,14 +233,7 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
         tile = em_at(e, tile, p->t, at);
         clear_sums(e, p, s, tile, rows);
     }
-    em_val a;
-    if (p->copy_a) {
-        a = em_at_bytes(e, e->scratch, em_i64(e, p->a_at));
-        a = em_at(e, a, p->t, em_mul(e, start, em_i64(e, p->a_stride)));
-    } else {
-        em_val row = em_mul(e, em_add(e, s->row0, start), gemm_size(e, g->a.row));
-        a = em_at(e, s->a, p->t, em_add(e, row, s->k0));
-    }
+    em_val a = rows_from(e, p, s, start);
     em_val fetched = em_mul(e, em_mul(e, i, s->kn), s->next_step);
     em_val next = em_at_bytes(e, s->next, fetched);
     em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
@@ -238,13 +250,7 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
 
     em_branch last = {0};
     if (p->chunked) last = em_if(e, em_cmp(e, EM_GE, em_add(e, s->k0, s->kn), s->k));
-    int columns = g->pair ? p->panel / 2 : p->panel;
-    em_val done[] = {e->buf,      e->dim,
-                     tile,        em_add(e, s->row0, start),
-                     rows,        em_mul(e, s->panel, em_i64(e, columns)),
-                     s->batch[0], s->batch[1],
-                     s->batch[2]};
-    em_call(e, p->finish, done, 9);
+    call_finish(e, p, s, tile, em_add(e, s->row0, start), rows, s->panel);
     if (p->chunked) em_endif(e, &last);
 }
 
@@ -284,7 +290,36 @@ static void emit_panel_source(em *e, const gemm_plan *p, gemm_state *s) {
     s->b_stride = em_select(e, in_place, gemm_size(e, g->b.row), width);
 }
 
+/* A row alone with narrow panels: panel i of the first half together with panel i of the second, so
+ * that both are read as they lie. Returns the first panel that is left. */
+static em_val emit_twins(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
+    em_branch alone = em_if(e, em_cmp(e, EM_EQ, s->valid, one(e)));
+    em_val half = em_ashr(e, em_sub(e, hi, lo), one(e));
+    em_val panel = em_mul(e, s->k, em_i64(e, p->panel)), apart = em_mul(e, half, panel);
+    em_val second = em_at(e, e->scratch, p->t, em_i64(e, p->panel));
+    em_loop l = em_for(e, zero(e), half, one(e));
+    em_val first = em_add(e, lo, l.i), b = em_at(e, s->b, p->b_type, em_mul(e, first, panel));
+    em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
+    em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
+    em_val args[] = {rows_from(e, p, s, zero(e)),
+                     em_at(e, b, p->b_type, col),
+                     em_at(e, e->scratch, p->t, col),
+                     s->k,
+                     b,
+                     zero(e),
+                     apart};
+    em_call(e, p->twin, args, 7);
+    em_end(e, &part);
+    call_finish(e, p, s, e->scratch, s->row0, one(e), first);
+    call_finish(e, p, s, second, s->row0, one(e), em_add(e, first, half));
+    em_end(e, &l);
+    em_val rest = em_add(e, lo, em_add(e, half, half));
+    em_endif(e, &alone);
+    return em_join(e, &alone, rest, lo);
+}
+
 static void emit_panels(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
+    if (p->twin) lo = emit_twins(e, p, s, lo, hi);
     em_loop panel = em_for(e, lo, hi, one(e));
     s->panel = panel.i;
     emit_panel_source(e, p, s);
@@ -409,7 +444,9 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
     gemm_plan p;
     if (!gemm_plan_make(&p, g, e->target, e->compute, &e->err)) return;
     p.name = name;
-    for (int i = 0; i < p.n_sizes; i++) p.micro[i] = gemm_emit_micro(e, &p, p.size[i]);
+    for (int i = 0; i < p.n_sizes; i++) p.micro[i] = gemm_emit_micro(e, &p, p.size[i], false);
+    if (g->b_packed && sn_dtype_size(p.b_type) == 1 && !p.chunked)
+        p.twin = gemm_emit_micro(e, &p, 1, true);
     p.finish = gemm_emit_finish(e, &p);
     if (p.copy_a) p.copy = gemm_emit_copy(e, &p);
     if (p.pack_b)

@@ -31,6 +31,7 @@ typedef struct gemm_plan {
     int64_t a_at, b_at, scratch; /* byte offsets in scratch (sums are at 0), its size */
     /* emitted functions */
     em_val micro[GEMM_SIZES]; /* of size[i] rows */
+    em_val twin;              /* narrow panels, one row: two panels at once; else NULL */
     em_val finish, copy, pack;
 } gemm_plan;
 
@@ -44,8 +45,8 @@ bool gemm_is(sn_gemm_size s, int64_t v); /* a constant equal to v */
 em_val gemm_function(em *e, const gemm_plan *p, const char *suffix, const em_type *params, int n,
                      bool keep); /* internal; keep: never inlined */
 
-/* gemm_micro.c: void micro(A, B, T, k, next, next_step[, b_stride]) for `rows` rows (see there) */
-em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows);
+/* gemm_micro.c: void micro(A, B, T, k, next, next_step, b_stride) for `rows` rows (see there) */
+em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin);
 
 /* gemm_edge.c: what touches the operands outside the micro-kernel */
 em_val gemm_emit_finish(em *e, const gemm_plan *p); /* epilogue and store of a tile */

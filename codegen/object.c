@@ -3,6 +3,7 @@
 #include "codegen/object.h"
 
 #include "codegen/llvm_compat.h"
+#include "codegen_revision.h" /* made by cmake/revision.cmake */
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -17,10 +18,6 @@
     "always-inline,function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,"   \
     "loop-mssa(licm),early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,adce)"
 
-#define TEXT(x) #x
-#define VALUE(x) TEXT(x)
-#define CODEGEN_REVISION 1 /* raise when codegen/ makes other code from the same kernel text */
-
 struct sn_codegen {
     sn_target target;
     sn_codegen_options options;
@@ -30,7 +27,7 @@ struct sn_codegen {
 };
 
 const char *sn_codegen_version(void) {
-    return "sinter-0.1." VALUE(CODEGEN_REVISION) " llvm-" LLVM_VERSION_STRING " " PIPELINE;
+    return "sinter-0.1." CODEGEN_REVISION " llvm-" LLVM_VERSION_STRING " " PIPELINE;
 }
 
 void sn_object_free(sn_object *o) {

@@ -52,6 +52,7 @@ sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name);
 const sn_node *sn_program_trained(const sn_program *p, const char *name);
 
 /* A session's kernels report to `profile` from now on; NULL: no more. */
+const sn_compiled_entry *sn_session_running(const sn_session *s); /* ... or what ran last */
 void sn_session_set_profile(sn_session *s, sn_profile *profile);
 const sn_program *sn_session_program(const sn_session *s);
 /* Bytes of working memory that the session's runs have needed so far (temporaries, scratch of all

@@ -19,7 +19,6 @@ typedef struct block { /* memory of the session */
 typedef struct bound { /* a parameter or state by name */
     const char *name;
     void *data;
-    bool owned;
     size_t bytes;
 } bound;
 
@@ -28,6 +27,7 @@ struct sn_session {
     sn_threads threads;
     bound *param, *state;
     int n_param, n_state;
+    sn_memory_pool pool;    /* prepared parameters, states */
     block workspace, spare; /* spare: outputs that the caller does not want */
     void ***fixed;          /* [p->n_entry]: buffer tables with parameters and states filled in */
     sn_dnnl *dnnl;
@@ -95,12 +95,10 @@ static bool add_owned(sn_session *s, bound **list, int *count, const char *name,
         return sn_fail(err, SN_ERR_SHAPE,
                        "'%s' has a symbolic shape; parameters and states need a fixed one", name);
     size_t bytes = (size_t)elements * sn_dtype_size((sn_dtype)n->dtype);
-    void *data = sn_memory_alloc(bytes);
+    void *data = sn_memory_pool_alloc(&s->pool, bytes);
     if (!data) return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for '%s'", bytes, name);
     memset(data, 0, bytes);
-    if (add_bound(list, count, (bound){name, data, true, bytes}, err)) return true;
-    free(data);
-    return false;
+    return add_bound(list, count, (bound){name, data, bytes}, err);
 }
 
 /* Where parameters come from: a file, or arrays. */
@@ -124,10 +122,10 @@ static bool add_weight(sn_session *s, const sn_node *n, origin *o, sn_error *err
     for (int a = 0; a < n->rank; a++) shape[a] = n->shape[a];
     const sn_weight *w = sn_weights_need(o->weights, name, n->rank, shape, &o->problems);
     if (!w) /* reported once, with all the others */
-        return add_bound(&s->param, &s->n_param, (bound){name, NULL, false, 0}, err);
+        return add_bound(&s->param, &s->n_param, (bound){name, NULL, 0}, err);
     if (w->dtype == n->dtype && ((uintptr_t)w->data & 3) == 0)
         return add_bound(&s->param, &s->n_param,
-                         (bound){name, (void *)(uintptr_t)w->data, false, w->bytes}, err);
+                         (bound){name, (void *)(uintptr_t)w->data, w->bytes}, err);
     if (n->dtype != SN_F32 || !sn_dtype_is_float(w->dtype))
         return misfit_weight(o, name, w, n, err);
     if (!add_owned(s, &s->param, &s->n_param, name, n, err)) return false;
@@ -156,7 +154,7 @@ static const sn_arg_binding *need_array(const sn_node *n, const origin *o, sn_er
 static bool add_array(sn_session *s, const sn_node *n, origin *o, sn_error *err) {
     const sn_arg_binding *a = need_array(n, o, err);
     return a && add_bound(&s->param, &s->n_param,
-                          (bound){sn_attr_str(n, SN_A_name, ""), a->data, false, 0}, err);
+                          (bound){sn_attr_str(n, SN_A_name, ""), a->data, 0}, err);
 }
 
 static bool add_param(sn_session *s, const sn_node *n, void *ctx, sn_error *err) {
@@ -577,16 +575,11 @@ sn_session *sn_session_new_arrays(sn_program *p, const sn_arg_binding *param, in
     return open_session(p, &o, err);
 }
 
-static void free_bound(bound *list, int n) {
-    for (int i = 0; i < n; i++)
-        if (list[i].owned) free(list[i].data);
-    free(list);
-}
-
 void sn_session_free(sn_session *s) {
     if (!s) return;
-    free_bound(s->param, s->n_param);
-    free_bound(s->state, s->n_state);
+    free(s->param);
+    free(s->state);
+    sn_memory_pool_free(&s->pool);
     for (int i = 0; s->fixed && i < s->p->n_entry; i++) free(s->fixed[i]);
     free(s->fixed);
     free(s->workspace.data);
@@ -602,6 +595,10 @@ const sn_program *sn_session_program(const sn_session *s) {
 
 size_t sn_session_workspace(const sn_session *s) {
     return s->workspace.size;
+}
+
+const sn_compiled_entry *sn_session_running(const sn_session *s) {
+    return s->running;
 }
 
 void sn_session_set_profile(sn_session *s, sn_profile *profile) {

@@ -8,6 +8,7 @@
 #include <time.h>
 
 typedef struct event {
+    const sn_compiled_entry *entry;
     int32_t step, tid;
     double begin, end; /* seconds */
 } event;
@@ -15,7 +16,7 @@ typedef struct event {
 struct sn_trace {
     sn_profile hook; /* first: the hook's address is the trace's */
     sn_session *session;
-    const sn_compiled_entry *entry;
+    const sn_compiled_entry *entry; /* NULL: all */
     size_t cap;
     atomic_size_t n;
     event *list;
@@ -30,18 +31,20 @@ static double seconds(void) {
 
 static void mark(sn_profile *self, int64_t step, int64_t tid, int64_t end) {
     sn_trace *t = (sn_trace *)self;
-    if (tid >= 256) return;
+    const sn_compiled_entry *running = sn_session_running(t->session);
+    if (tid >= 256 || (t->entry && t->entry != running)) return;
     if (!end) {
         t->open[tid] = seconds();
         return;
     }
     size_t i = atomic_fetch_add_explicit(&t->n, 1, memory_order_relaxed);
-    if (i < t->cap) t->list[i] = (event){(int32_t)step, (int32_t)tid, t->open[tid], seconds()};
+    if (i < t->cap)
+        t->list[i] = (event){running, (int32_t)step, (int32_t)tid, t->open[tid], seconds()};
 }
 
 sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_error *err) {
-    const sn_compiled_entry *e = sn_program_entry(sn_session_program(s), entry);
-    if (!e) {
+    const sn_compiled_entry *e = entry ? sn_program_entry(sn_session_program(s), entry) : NULL;
+    if (entry && !e) {
         sn_fail(err, SN_ERR_USAGE, "there is no entry '%s' to profile", entry);
         return NULL;
     }
@@ -74,14 +77,15 @@ bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
     fprintf(f, "{\"traceEvents\":[\n");
     for (size_t i = 0; i < count(t); i++) {
         const event *e = &t->list[i];
-        const sn_kernel *k = &t->entry->unit.kernel[e->step];
+        const sn_kernel *k = &e->entry->unit.kernel[e->step];
         const sn_node *n = k->step->node;
         fprintf(f,
                 "%s{\"name\":\"%s "
                 "%d\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
-                "\"args\":{\"kernel\":\"%s\",\"line\":%d}}",
+                "\"args\":{\"entry\":\"%s\",\"kernel\":\"%s\",\"line\":%d}}",
                 i ? ",\n" : "", k->family->name, e->step, k->family->name, e->tid,
-                (e->begin - zero) * 1e6, (e->end - e->begin) * 1e6, k->name, n->loc.line);
+                (e->begin - zero) * 1e6, (e->end - e->begin) * 1e6,
+                e->entry->unit.plan->entry->name, k->name, n->loc.line);
     }
     fprintf(f, "\n]}\n");
     bool ok = !ferror(f);
@@ -102,21 +106,25 @@ static int by_time(const void *a, const void *b) {
 }
 
 void sn_trace_print(const sn_trace *t, FILE *f) {
-    int n = t->entry->unit.plan->n_step, n_total = 0;
-    total *list = calloc((size_t)n + 1, sizeof *list);
+    int n_total = 0, cap = 0;
+    total *list = NULL;
     double all = 0;
-    if (!list) return;
     for (size_t i = 0; i < count(t); i++) {
         const event *e = &t->list[i];
-        const sn_kernel *k = &t->entry->unit.kernel[e->step];
+        const sn_kernel *k = &e->entry->unit.kernel[e->step];
         int j = 0;
         while (j < n_total && strcmp(list[j].k->name, k->name)) j++;
-        if (j == n_total) list[n_total++].k = k;
+        if (j == cap) {
+            total *grown = realloc(list, sizeof *list * (size_t)(cap += 64));
+            if (!grown) break;
+            list = grown;
+        }
+        if (j == n_total) list[n_total++] = (total){.k = k};
         list[j].calls++;
         list[j].seconds += e->end - e->begin;
         all += e->end - e->begin;
     }
-    qsort(list, (size_t)n_total, sizeof *list, by_time);
+    if (n_total) qsort(list, (size_t)n_total, sizeof *list, by_time);
     for (int j = 0; j < n_total; j++)
         fprintf(f, "%6.2f%% %10.3f ms %6d calls  %s (line %d)\n", 100 * list[j].seconds / all,
                 1e3 * list[j].seconds, list[j].calls, list[j].k->name,

@@ -590,8 +590,8 @@ sn_session *sn_session_new_arrays(sn_program *p, const sn_arg_binding *param, in
 void sn_session_free(sn_session *s);  /* NULL is allowed */
 void sn_session_reset(sn_session *s); /* all states to zero, but not parameters */
 /* Times of every kernel on every thread, as Chrome's trace events (opens in Perfetto). Begin before
- * the runs to look at; at most `events` kernel calls are kept. sn_trace_write: false if the file
- * cannot be written. */
+ * the runs to look at; at most `events` kernel calls are kept. entry NULL: of all. sn_trace_write:
+ * false if the file cannot be written. */
 typedef struct sn_trace sn_trace;
 sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_error *err);
 bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err);

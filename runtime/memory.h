@@ -9,4 +9,14 @@
  * faster, and first touches cost fewer page faults. NULL: out of memory. */
 void *sn_memory_alloc(size_t bytes);
 
+/* Many blocks that live and end together, side by side in huge pages: a model's packed weights are
+ * mostly smaller than what alone would get them. Zero-initialised; free releases all. */
+typedef struct sn_memory_pool {
+    void **chunk; /* [n_chunk] */
+    size_t n_chunk, left;
+    char *at;
+} sn_memory_pool;
+void *sn_memory_pool_alloc(sn_memory_pool *p, size_t bytes); /* as sn_memory_alloc */
+void sn_memory_pool_free(sn_memory_pool *p);
+
 #endif

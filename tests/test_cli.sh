@@ -88,6 +88,12 @@ check_generate() {
     cmp -s "$tmp/out" "$tmp/a" && fail "another seed gives the same text"
     run 0 generate "$tmp/m" -n 5 --temperature inf --top-k 10 --top-p 0.9
     # up to the end of the context, and no further
+    run 0 generate "$tmp/m" -p "Once upon a time" -n 3 --profile "$tmp/profile"
+    for entry in prefill decode; do
+        grep -q "\"entry\":\"$entry\"" "$tmp/profile" || fail "the profile lacks $entry"
+    done
+    run 1 generate "$tmp/m" -n 3 --profile /nowhere/x
+    says '/nowhere/x'
     run 0 generate "$tmp/m" --context 16 --temperature 0 --print-ids
     says 'context of 16 tokens is full'
     [ "$(wc -w <"$tmp/out")" = 17 ] || fail "17 tokens for a context of 16"

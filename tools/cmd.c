@@ -71,6 +71,17 @@ lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compil
     return m;
 }
 
+sn_trace *cmd_profile_begin(const char *path, sn_session *s, sn_error *err) {
+    enum { EVENTS = 1 << 20 };
+    return path ? sn_trace_begin(s, NULL, EVENTS, err) : NULL;
+}
+
+bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err) {
+    bool ok = !t || sn_trace_write(t, path, err);
+    sn_trace_end(t);
+    return ok;
+}
+
 void cmd_print_model(const lm *m) {
     sn_stats s = sn_program_stats(m->program);
     fprintf(

@@ -109,6 +109,18 @@ int cmd_fail(const char *name, const sn_error *err);
 /* EXIT_OK, or a failure when what was printed did not reach its destination (a full disk). */
 int cmd_finish(const char *name);
 
+/* --profile FILE: a row for options with a member `profile`, and what surrounds the runs. begin:
+ * NULL without a path or on error (err->code says which); end writes the file and is given NULL
+ * freely.
+ */
+#define CMD_PROFILE_ARG(T)                                                                         \
+    {                                                                                              \
+        "profile", 0, ARG_TEXT, offsetof(T, profile), "FILE.json", NULL, 0, 0,                     \
+            "times of every kernel on every thread; opens in Perfetto"                             \
+    }
+sn_trace *cmd_profile_begin(const char *path, sn_session *s, sn_error *err);
+bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err);
+
 /* "sinter: compile …" lines for --stats. */
 void cmd_print_model(const lm *m);
 

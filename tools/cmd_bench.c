@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *levels, *backends, *weights, *peers, *peer_dir, *target, *cache_dir, *json, *plot;
+    const char *levels, *backends, *weights, *peers, *peer_dir, *target, *cache_dir, *json, *plot,
+        *profile;
     int64_t threads, rounds;
     double seconds;
     bool no_check, direct;
@@ -81,6 +82,7 @@ typedef struct options {
          NULL,       0, 0,        "no comparison with the f64 evaluator"},                         \
         {"target", 0, ARG_TEXT, offsetof(options, target),    "CPU",                               \
          NULL,     0, 0,        "x86-64-v3, …; else this CPU"},                                    \
+        CMD_PROFILE_ARG(options),                                                                  \
         {"cache-dir",                                                                              \
          0,                                                                                        \
          ARG_TEXT,                                                                                 \
@@ -255,6 +257,7 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
                             .seconds = o->seconds,
                             .check = !o->no_check,
                             .direct = o->direct,
+                            .profile = o->profile,
                             .progress = stderr,
                             .shown = shown};
     if (!o->levels) return true; /* roofline */
@@ -294,8 +297,8 @@ int cmd_bench(int argc, char **argv) {
     sn_bench_options b;
     sn_bench_report r = {0};
     double shown = cmd_now();
-    bool ok =
-        read_options(&o, &b, &shown, &err) && check_file(o.json, &err) && check_file(o.plot, &err);
+    bool ok = read_options(&o, &b, &shown, &err) && check_file(o.json, &err) &&
+              check_file(o.plot, &err) && check_file(o.profile, &err);
     if (ok) {
         sn_bench_noise noise = sn_bench_noise_begin();
         b.started = sn_bench_peers_start(&b, &r);

@@ -11,7 +11,7 @@
 typedef struct options {
     cmd_model model;
     cmd_compile compile;
-    const char *file;
+    const char *file, *profile;
     int64_t stride, limit;
     bool no_bos, stats;
 } options;
@@ -31,6 +31,7 @@ static const arg table[] = {
     {"no-bos", 0, ARG_FLAG, AT(no_bos), NULL, NULL, 0, 0,
      "do not put the beginning-of-text token in front"},
     {"stats", 's', ARG_FLAG, AT(stats), NULL, NULL, 0, 0, "times and rates on standard error"},
+    CMD_PROFILE_ARG(options),
     CMD_COMPILE_ARGS(options),
     {0},
 };
@@ -130,7 +131,10 @@ int cmd_eval(int argc, char **argv) {
     lm *m = cmd_open(NAME, &o.model, &o.compile, SN_LOSS, true, &code);
     if (!m) return code;
     sn_error err = {0};
-    code = eval(m, &o, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
+    sn_trace *trace = cmd_profile_begin(o.profile, m->session, &err);
+    bool ok = !err.code && eval(m, &o, &err);
+    ok = cmd_profile_end(o.profile, trace, &err) && ok;
+    code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     lm_close(m);
     return code;
 }

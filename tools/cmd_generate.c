@@ -13,7 +13,7 @@
 typedef struct options {
     cmd_model model;
     cmd_compile compile;
-    const char *prompt, *prompt_file, *ids;
+    const char *prompt, *prompt_file, *ids, *profile;
     int64_t tokens, top_k, seed;
     double temperature, top_p;
     bool print_ids, ignore_eos, stats;
@@ -37,6 +37,7 @@ static const arg table[] = {
      "go on after an end-of-text token"},
     {"print-ids", 0, ARG_FLAG, AT(print_ids), NULL, NULL, 0, 0, "print token ids, not text"},
     {"stats", 's', ARG_FLAG, AT(stats), NULL, NULL, 0, 0, "times and rates on standard error"},
+    CMD_PROFILE_ARG(options),
     CMD_COMPILE_ARGS(options),
     {0},
 };
@@ -184,7 +185,9 @@ int cmd_generate(int argc, char **argv) {
     if (!r.m) return code;
     r.sampler = make_sampler(&o, r.m, &err);
     if (r.m->tokenizer) r.stream = sn_text_stream_begin(r.m->tokenizer, 0);
-    bool ok = r.sampler && generate(&r, &err);
+    sn_trace *trace = cmd_profile_begin(o.profile, r.m->session, &err);
+    bool ok = !err.code && r.sampler && generate(&r, &err);
+    ok = cmd_profile_end(o.profile, trace, &err) && ok;
     code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     if (ok && o.stats) print_stats(&r);
     sn_sampler_free(r.sampler);
