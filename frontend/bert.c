@@ -7,6 +7,7 @@ typedef struct bert {
     int64_t vocab, context, types, layers, heads, d, d_mlp;
     double eps;
     const char *prefix;
+    const sn_training *training; /* of the entry that is being built; NULL: none */
 } bert;
 
 static bert read_config(sn_config *c, const sn_model_options *o) {
@@ -34,6 +35,10 @@ static sn_tensor inside(const sn_score_ctx *c) {
     return sn_lt(c->k, sn_at(c->captured[0], c->b));
 }
 
+static sn_tensor drop(const bert *g, sn_tensor x) {
+    return sn_training_dropout(x, g->training);
+}
+
 /* A5 on X alone, Mask = 1 on what is no padding */
 static sn_tensor attend(const bert *g, sn_tensor x, sn_tensor lengths) {
     sn_tensor q = sn_split_heads(sn_nn_linear(x, "self.query", g->d, SN_BIAS), g->heads);
@@ -54,17 +59,18 @@ static sn_tensor encode(const bert *g, sn_module *m, sn_dim B, sn_dim T) {
     x = sn_add(x,
                sn_nn_embedding(sn_arange(m, SN_I32, T), "position_embeddings", g->context, g->d));
     x = sn_add(x, sn_nn_embedding(types, "token_type_embeddings", g->types, g->d));
-    x = sn_nn_layer_norm(x, "LayerNorm", g->eps);
+    x = drop(g, sn_nn_layer_norm(x, "LayerNorm", g->eps));
     sn_scope_pop(m);
     for (int l = 0; l < g->layers; l++) { /* line 4 */
         sn_scope_push(m, "encoder.layer.%d", l);
         sn_scope_push(m, "attention");
-        x = sn_add(x, attend(g, x, lengths));                /* line 5 */
+        x = sn_add(x, drop(g, attend(g, x, lengths)));       /* line 5 */
         x = sn_nn_layer_norm(x, "output.LayerNorm", g->eps); /* line 6 */
         sn_scope_pop(m);
         sn_tensor h = sn_gelu(sn_nn_linear(x, "intermediate.dense", g->d_mlp, SN_BIAS));
-        x = sn_add(x, sn_nn_linear(h, "output.dense", g->d, SN_BIAS)); /* line 7 */
-        x = sn_nn_layer_norm(x, "output.LayerNorm", g->eps);           /* line 8 */
+        h = drop(g, sn_nn_linear(h, "output.dense", g->d, SN_BIAS));
+        x = sn_add(x, h);                                    /* line 7 */
+        x = sn_nn_layer_norm(x, "output.LayerNorm", g->eps); /* line 8 */
         sn_scope_pop(m);
         sn_name(x, "block%d", l);
     }
@@ -106,5 +112,10 @@ void sn_bert_build(sn_config *c, const sn_model_options *o, sn_model *out) {
         sn_entry_begin(m, "loss");
         sn_tensor logits = unembed(&g, m, encode(&g, m, B, T));
         sn_output("loss", sn_cross_entropy(logits, sn_input(m, "targets", SN_I32, B, T)));
+    }
+    if (head && o->entries & SN_TRAIN) {
+        g.training = o->training;
+        sn_training_begin(m, o->training);
+        sn_training_end(unembed(&g, m, encode(&g, m, B, T)), o->training);
     }
 }

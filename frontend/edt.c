@@ -7,6 +7,7 @@ typedef struct edt {
     int64_t vocab, context, layers_enc, layers_dec, heads, d, d_mlp;
     double eps;
     bool sinusoid, tied;
+    const sn_training *training; /* of the entry that is being built; NULL: none */
 } edt;
 
 static edt read_config(sn_config *c) {
@@ -50,6 +51,10 @@ static sn_tensor feed_forward(const edt *g, sn_tensor x) {
     return sn_nn_linear(sn_relu(sn_nn_linear(x, "mlp1", g->d_mlp, SN_BIAS)), "mlp2", g->d, SN_BIAS);
 }
 
+static sn_tensor drop(const edt *g, sn_tensor x) {
+    return sn_training_dropout(x, g->training);
+}
+
 static sn_tensor embed(const edt *g, sn_tensor tokens, sn_dim T) {
     sn_module *m = sn_module_of(tokens);
     sn_tensor pos = sn_arange(m, SN_I32, T),
@@ -60,12 +65,13 @@ static sn_tensor embed(const edt *g, sn_tensor tokens, sn_dim T) {
 
 static sn_tensor encode(const edt *g, sn_tensor source, sn_tensor lengths, sn_dim S) {
     sn_module *m = sn_module_of(source);
-    sn_tensor z = embed(g, source, S); /* lines 1 to 3 */
+    sn_tensor z = drop(g, embed(g, source, S)); /* lines 1 to 3 */
     for (int l = 0; l < g->layers_enc; l++) {
         sn_scope_push(m, "encoder.%d", l);
-        z = sn_nn_layer_norm(sn_add(z, attend(g, "attn", z, z, lengths, false)), "norm1",
-                             g->eps);                                         /* lines 5, 6 */
-        z = sn_nn_layer_norm(sn_add(z, feed_forward(g, z)), "norm2", g->eps); /* lines 7, 8 */
+        z = sn_nn_layer_norm(sn_add(z, drop(g, attend(g, "attn", z, z, lengths, false))), "norm1",
+                             g->eps); /* lines 5, 6 */
+        z = sn_nn_layer_norm(sn_add(z, drop(g, feed_forward(g, z))), "norm2",
+                             g->eps); /* lines 7, 8 */
         sn_scope_pop(m);
     }
     return sn_name(z, "encoded");
@@ -73,14 +79,15 @@ static sn_tensor encode(const edt *g, sn_tensor source, sn_tensor lengths, sn_di
 
 static sn_tensor decode(const edt *g, sn_tensor tokens, sn_tensor z, sn_tensor lengths, sn_dim T) {
     sn_module *m = sn_module_of(tokens);
-    sn_tensor x = embed(g, tokens, T); /* lines 10 to 12 */
+    sn_tensor x = drop(g, embed(g, tokens, T)); /* lines 10 to 12 */
     for (int l = 0; l < g->layers_dec; l++) {
         sn_scope_push(m, "decoder.%d", l);
-        x = sn_nn_layer_norm(sn_add(x, attend(g, "attn", x, x, NULL, true)), "norm3",
+        x = sn_nn_layer_norm(sn_add(x, drop(g, attend(g, "attn", x, x, NULL, true))), "norm3",
                              g->eps); /* lines 14, 15 */
-        x = sn_nn_layer_norm(sn_add(x, attend(g, "cross", x, z, lengths, false)), "norm4",
-                             g->eps);                                         /* lines 16, 17 */
-        x = sn_nn_layer_norm(sn_add(x, feed_forward(g, x)), "norm5", g->eps); /* lines 18, 19 */
+        x = sn_nn_layer_norm(sn_add(x, drop(g, attend(g, "cross", x, z, lengths, false))), "norm4",
+                             g->eps); /* lines 16, 17 */
+        x = sn_nn_layer_norm(sn_add(x, drop(g, feed_forward(g, x))), "norm5",
+                             g->eps); /* lines 18, 19 */
         sn_scope_pop(m);
     }
     sn_tensor w =
@@ -112,5 +119,11 @@ void sn_edt_build(sn_config *c, const sn_model_options *o, sn_model *out) {
         sn_entry_begin(m, "loss");
         sn_tensor logits = decode(&g, tokens, encode(&g, source, lengths, S), lengths, T);
         sn_output("loss", sn_cross_entropy(logits, sn_input(m, "targets", SN_I32, B, T)));
+    }
+    if (o->entries & SN_TRAIN) { /* A11 */
+        g.training = o->training;
+        sn_training_begin(m, o->training);
+        sn_training_end(decode(&g, tokens, encode(&g, source, lengths, S), lengths, T),
+                        o->training);
     }
 }

@@ -48,8 +48,8 @@ static sn_tensor attend(const a10 *g, const sn_span *s, sn_tensor x, int layer) 
     r = sn_split_heads(sn_nn_linear(sn_expand(r, 0), "attn.r_net", g->d, 0), g->heads);
     sn_tensor position = sn_matmul(shift(g, q, "attn.r_r_bias"), sn_swap(r, -1, -2));
     position = sn_name(sn_mul(position, 1 / sqrt((double)(g->d / g->heads))), "position");
-    sn_tensor y = sn_model_attention(shift(g, q, "attn.r_w_bias"), k, v, .causal = true,
-                                     .score = add_position, .captured = {position});
+    sn_tensor y = sn_span_attention(s, shift(g, q, "attn.r_w_bias"), k, v, .causal = true,
+                                    .score = add_position, .captured = {position});
     return sn_nn_linear(sn_merge_heads(y), "attn.c_proj", g->d, g->linear);
 }
 

@@ -43,12 +43,13 @@ sn_tensor gpt2_attend(const a10 *g, const sn_span *s, sn_tensor x, int layer) {
     k = sn_span_remember(s, k, "k_cache");
     v = sn_span_remember(s, v, "v_cache");
 
-    sn_tensor mask = sn_window_mask(s->m, s->T, sn_dim_of(k, 2), g->window);
+    sn_tensor mask = sn_span_mask(s, sn_dim_of(k, 2), g->window);
     sn_tensor att = sn_matmul(q, sn_swap(k, -1, -2)); /* A4 line 4 */
     att = sn_mul(att, 1 / sqrt((double)(g->d / g->heads)));
-    att = sn_name(sn_mask_scores(att, mask), "att");                          /* A4 line 5 */
-    att = sn_name(sn_softmax(att, -1), "attSm");                              /* A4 line 6 */
-    sn_name(att, "attention");                                                /* A4's alpha */
+    att = sn_name(sn_mask_scores(att, mask), "att"); /* A4 line 5 */
+    att = sn_name(sn_softmax(att, -1), "attSm");     /* A4 line 6 */
+    sn_name(att, "attention");                       /* A4's alpha */
+    att = sn_span_dropout(s, att);
     sn_tensor y = sn_name(sn_merge_heads(sn_matmul(att, v)), "y");            /* A5 line 3 */
     return sn_name(sn_nn_linear(y, "attn.c_proj", g->d, g->linear), "yProj"); /* A5 line 4 */
 }
@@ -73,14 +74,14 @@ sn_tensor a10_layers(const void *config, const sn_span *s) {
     const a10 *g = config;
     sn_module *m = s->m;
     sn_scope_params(m, g->prefix);
-    sn_tensor x = sn_name(g->embed(g, s), "x"); /* lines 2, 3 */
+    sn_tensor x = sn_span_dropout(s, sn_name(g->embed(g, s), "x")); /* lines 2, 3 */
     sn_span_keep(s, 0, x);
     for (int l = 0; l < g->layers; l++) { /* line 4 */
         sn_scope_push(m, "h.%d", l);
-        sn_tensor n = sn_name(g->norm(g, x, "ln_1"), "ln1");        /* line 5 */
-        x = sn_name(sn_add(x, g->attend(g, s, n, l)), "attnResid"); /* line 6 */
-        n = sn_name(g->norm(g, x, "ln_2"), "ln2");                  /* line 7 */
-        x = sn_name(sn_add(x, feed_forward(g, n)), "mlpResid");     /* line 8 */
+        sn_tensor n = sn_name(g->norm(g, x, "ln_1"), "ln1");                            /* line 5 */
+        x = sn_name(sn_add(x, sn_span_dropout(s, g->attend(g, s, n, l))), "attnResid"); /* line 6 */
+        n = sn_name(g->norm(g, x, "ln_2"), "ln2");                                      /* line 7 */
+        x = sn_name(sn_add(x, sn_span_dropout(s, feed_forward(g, n))), "mlpResid");     /* line 8 */
         sn_scope_pop(m);
         sn_span_keep(s, l + 1, sn_name(x, "block%d", l));
     }

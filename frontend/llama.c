@@ -56,7 +56,7 @@ static sn_tensor attend(const llama *g, const sn_span *s, sn_tensor x) {
     v = sn_name(sn_split_heads(v, g->key_heads), "v");
     k = sn_span_remember(s, k, "k_cache");
     v = sn_span_remember(s, v, "v_cache");
-    sn_tensor y = sn_name(sn_merge_heads(sn_model_attention(q, k, v, .causal = true)), "y");
+    sn_tensor y = sn_name(sn_merge_heads(sn_span_attention(s, q, k, v, .causal = true)), "y");
     return sn_nn_linear(y, "self_attn.o_proj", g->d, 0);
 }
 
@@ -72,13 +72,14 @@ static sn_tensor layers(const void *config, const sn_span *s) {
     const llama *g = config;
     sn_scope_params(s->m, g->prefix);
     sn_tensor x = sn_nn_embedding(s->tokens, "embed_tokens", g->vocab, g->d); /* lines 2, 3 */
-    sn_span_keep(s, 0, sn_name(x, "tok_emb"));
+    x = sn_span_dropout(s, sn_name(x, "tok_emb"));
+    sn_span_keep(s, 0, x);
     for (int l = 0; l < g->layers; l++) { /* line 4 */
         sn_scope_push(s->m, "layers.%d", l);
-        sn_tensor n = sn_nn_rms_norm(x, "input_layernorm", g->eps); /* line 5 */
-        x = sn_name(sn_add(x, attend(g, s, n)), "attnResid");       /* line 6 */
-        n = sn_nn_rms_norm(x, "post_attention_layernorm", g->eps);  /* line 7 */
-        x = sn_name(sn_add(x, feed_forward(g, n)), "mlpResid");     /* line 8 */
+        sn_tensor n = sn_nn_rms_norm(x, "input_layernorm", g->eps);                 /* line 5 */
+        x = sn_name(sn_add(x, sn_span_dropout(s, attend(g, s, n))), "attnResid");   /* line 6 */
+        n = sn_nn_rms_norm(x, "post_attention_layernorm", g->eps);                  /* line 7 */
+        x = sn_name(sn_add(x, sn_span_dropout(s, feed_forward(g, n))), "mlpResid"); /* line 8 */
         sn_scope_pop(s->m);
         sn_span_keep(s, l + 1, sn_name(x, "block%d", l));
     }

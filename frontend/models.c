@@ -26,6 +26,8 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
     if (!chosen.entries) chosen.entries = SN_ALL_ENTRIES;
     if (!chosen.batch) chosen.batch = 1;
     if (!chosen.max_batch) chosen.max_batch = 1024;
+    sn_training usual = sn_training_default();
+    if (!chosen.training) chosen.training = &usual;
     if (chosen.batch < 0 || chosen.max_batch < 1 || chosen.context < 0)
         return sn_fail(err, SN_ERR_USAGE, "a model's batch and context cannot be negative");
     out->type = registry[i].type;
@@ -91,6 +93,14 @@ void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_option
         sn_tensor targets = sn_input(m, "targets", SN_I32, B, T);
         sn_output("loss", sn_cross_entropy(all_logits(d, m, B, T), targets));
     }
+    if (o->entries & SN_TRAIN) { /* A13 */
+        sn_dim B = sn_symbol(m, "B", 1, o->max_batch);
+        sn_training_begin(m, o->training);
+        sn_span s = make_step(m, B, T, 0, 0);
+        s.training = o->training;
+        s.documents = sn_training_documents(m, o->training, B, T);
+        sn_training_end(d->unembed(d->config, d->layers(d->config, &s)), o->training);
+    }
     if (o->entries & SN_CACHED) { /* A14 line 3, without doing the prompt again */
         sn_dim P = sn_symbol(m, "P", 0, d->context - 1);
         sn_entry_begin(m, "prefill");
@@ -124,6 +134,31 @@ sn_tensor sn_model_attention_at(sn_loc at, const sn_attention_args *a) {
 
 sn_tensor sn_span_remember(const sn_span *s, sn_tensor x, const char *name) {
     return s->capacity ? sn_kv_cache(x, name, s->past, s->capacity) : x;
+}
+
+sn_tensor sn_span_dropout(const sn_span *s, sn_tensor x) {
+    return sn_training_dropout(x, s->training);
+}
+
+sn_tensor sn_span_mask(const sn_span *s, sn_dim Tk, int64_t window) {
+    sn_tensor causal = sn_window_mask(s->m, s->T, Tk, window);
+    return s->documents ? sn_and(causal, sn_document_mask(s->documents)) : causal;
+}
+
+static sn_tensor same_document(const sn_score_ctx *c) {
+    sn_tensor ids = c->captured[*(const int *)c->user];
+    return sn_eq(sn_at(ids, c->b, c->q), sn_at(ids, c->b, c->k));
+}
+
+sn_tensor sn_span_attention_at(sn_loc at, const sn_span *s, const sn_attention_args *a) {
+    if (!s->documents) return sn_model_attention_at(at, a);
+    sn_attention_args own = *a;
+    int n = 0;
+    while (n < SN_MAX_CAPTURED - 1 && own.captured[n]) n++;
+    own.captured[n] = s->documents;
+    own.mask = same_document;
+    own.user = &n;
+    return sn_model_attention_at(at, &own);
 }
 
 /* ---- presets ---- */

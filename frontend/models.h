@@ -3,7 +3,7 @@
 #ifndef SN_MODELS_H
 #define SN_MODELS_H
 
-#include "frontend/sinter.h"
+#include "frontend/train.h"
 #include "runtime/config.h"
 #include "runtime/weights.h"
 
@@ -25,8 +25,9 @@ enum {
     SN_LOSS = 2,
     SN_CACHED = 4,
     SN_ENCODE = 8,
-    SN_ALL_ENTRIES = 15,
-    SN_LENS = 16
+    SN_ALL_ENTRIES = 15, /* but not: */
+    SN_LENS = 16,
+    SN_TRAIN = 32 /* the entries of train.h, of the inputs that loss has */
 };
 
 /* Encoders (bert): tokens, types (segments) [B, T] and lengths [B], beyond which is padding:
@@ -38,10 +39,11 @@ enum {
  *   forward  -> logits [B, T, V] for the token after each [PH22 A8];  loss with targets [B, T] */
 
 typedef struct sn_model_options {
-    int entries;               /* which of the above; 0: all */
-    int64_t batch;             /* of the cached entries; 0: 1 */
-    int64_t context;           /* longest sequence, and capacity of the caches; 0: the model's */
-    int64_t max_batch;         /* upper bound of B; 0: 1024 */
+    int entries;                 /* which of the above; 0: all */
+    int64_t batch;               /* of the cached entries; 0: 1 */
+    int64_t context;             /* longest sequence, and capacity of the caches; 0: the model's */
+    int64_t max_batch;           /* upper bound of B; 0: 1024 */
+    const sn_training *training; /* for SN_TRAIN; NULL: sn_training_default() */
     const sn_weights *weights; /* tells which prefix the names have; NULL: the format's usual one */
 } sn_model_options;
 
@@ -73,6 +75,8 @@ typedef struct sn_span {
     sn_dim past;       /* 0 without caches */
     int64_t capacity;  /* of the caches; 0: no caches */
     sn_tensor *stream; /* [layers + 1] the residual stream, to be kept by sn_span_keep; or NULL */
+    const sn_training *training; /* NULL: not in training */
+    sn_tensor documents;         /* i32 [B, T], or NULL: one sequence is one document */
 } sn_span;
 
 /* A decoder: embedding and layers, [B, T, d], then final norm and unembedding, [B, n, V]. */
@@ -93,6 +97,15 @@ void sn_span_keep(const sn_span *s, int64_t layers, sn_tensor x);
 #define sn_model_attention(q_, k_, ...)                                                            \
     sn_model_attention_at(SN_HERE, &(const sn_attention_args){.q = q_, .k = k_, .v = __VA_ARGS__})
 sn_tensor sn_model_attention_at(sn_loc, const sn_attention_args *a);
+/* x with the dropout of the training, if there is one. */
+sn_tensor sn_span_dropout(const sn_span *s, sn_tensor x);
+/* Which of Tk keys each token sees: itself and earlier ones (window > 0: so many in all) of its
+ * document; bool [T, Tk] or [B, 1, T, Tk]. */
+sn_tensor sn_span_mask(const sn_span *s, sn_dim Tk, int64_t window);
+/* sn_model_attention, masked by document; .mask and .user are not to be set. */
+#define sn_span_attention(s, q_, k_, ...)                                                          \
+    sn_span_attention_at(SN_HERE, s, &(const sn_attention_args){.q = q_, .k = k_, .v = __VA_ARGS__})
+sn_tensor sn_span_attention_at(sn_loc, const sn_span *s, const sn_attention_args *a);
 
 /* Each: reads the config's keys (mistakes are recorded in c), then builds into out->module. */
 void sn_gpt2_build(sn_config *c, const sn_model_options *o, sn_model *out);

@@ -192,16 +192,16 @@ static sn_node *step_adamw(const update *u) {
 
 /* ---- all of them ---- */
 
-static bool check_settings(sn_tensor loss, sn_tensor rate, const sn_optimizer *o) {
+static bool check_settings(sn_tensor rate, const sn_optimizer *o) {
     char t[FRONT_TEXT];
     bool fits = o->kind >= SN_SGD && o->kind <= SN_ADAMW && o->momentum >= 0 && o->beta1 >= 0 &&
                 o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 && o->decay >= 0 &&
                 o->max_norm >= 0;
     if (!fits)
-        sn_module_fail(loss->m, SN_ERR_USAGE,
+        sn_module_fail(rate->m, SN_ERR_USAGE,
                        "sn_optimize: a setting is out of range. Hint: begin with sn_optimizer_of");
     else if (rate->rank || !sn_dtype_is_float((sn_dtype)rate->dtype))
-        sn_module_fail(loss->m, SN_ERR_SHAPE,
+        sn_module_fail(rate->m, SN_ERR_SHAPE,
                        "sn_optimize: the rate is %s; it must be a float scalar. Hint: sn_rate, or "
                        "sn_scalar",
                        front_text(rate, t));
@@ -210,13 +210,13 @@ static bool check_settings(sn_tensor loss, sn_tensor rate, const sn_optimizer *o
     return false;
 }
 
-static bool check_params(sn_tensor loss, int n, const sn_tensor *param) {
+static bool check_params(sn_module *m, int n, const sn_tensor *param) {
     char t[FRONT_TEXT];
     for (int i = 0; i < n; i++) {
         bool leaf = param[i]->op == SN_OP_param || param[i]->op == SN_OP_state;
         if (leaf && (param[i]->dtype == SN_F32 || param[i]->dtype == SN_F64)) continue;
         sn_module_fail(
-            loss->m, SN_ERR_USAGE,
+            m, SN_ERR_USAGE,
             "sn_optimize: tensor %d is %s; it must be a parameter or a state of type f32 "
             "or f64",
             i + 1, front_text(param[i], t));
@@ -242,21 +242,15 @@ static bool decays(const sn_optimizer *o, const sn_node *p) {
     return o->decays ? o->decays(sn_attr_str(p, SN_A_name, ""), p->rank, o->user) : p->rank > 1;
 }
 
-sn_tensor sn_optimize_at(sn_loc at, sn_tensor loss, sn_tensor rate, int n, const sn_tensor *param,
-                         const sn_optimizer *o) {
+/* One step of every parameter with the gradients g[n]; all were checked. Returns their norm. */
+static sn_node *apply(sn_loc at, sn_tensor rate, int n, const sn_tensor *param, sn_node *const *g,
+                      const sn_optimizer *o) {
     static sn_node *(*const step[])(const update *) = {[SN_SGD] = step_sgd,
                                                        [SN_RMSPROP] = step_rmsprop,
                                                        [SN_ADAGRAD] = step_adagrad,
                                                        [SN_ADAM] = step_adam,
                                                        [SN_ADAMW] = step_adamw};
-    FRONT_ENTER("sn_optimize", loss, rate);
-    sn_module *m = loss->m;
-    if (n < 1)
-        return sn_module_fail(m, SN_ERR_USAGE, "sn_optimize: there is no parameter to change");
-    sn_node **g = sn_arena_alloc(m, sizeof *g * (size_t)n);
-    sn_grad_at(at, loss, n, param, g);
-    if (sn_module_error(m)->code || !check_settings(loss, rate, o) || !check_params(loss, n, param))
-        return bad_;
+    sn_module *m = rate->m;
     sn_node *norm = global_norm(n, g), *shrink = NULL;
     if (o->max_norm > 0) { /* as torch.nn.utils.clip_grad_norm_ */
         sn_node *limit = sn_b_const(m, SN_F32, o->max_norm);
@@ -275,5 +269,48 @@ sn_tensor sn_optimize_at(sn_loc at, sn_tensor loss, sn_tensor rate, int n, const
         sn_assign_at(at, param[i], step[o->kind](&u));
     }
     sn_assign_at(at, done, t);
+    return norm;
+}
+
+sn_tensor sn_optimize_at(sn_loc at, sn_tensor loss, sn_tensor rate, int n, const sn_tensor *param,
+                         const sn_optimizer *o) {
+    FRONT_ENTER("sn_optimize", loss, rate);
+    sn_module *m = loss->m;
+    if (n < 1)
+        return sn_module_fail(m, SN_ERR_USAGE, "sn_optimize: there is no parameter to change");
+    sn_node **g = sn_arena_alloc(m, sizeof *g * (size_t)n);
+    sn_grad_at(at, loss, n, param, g);
+    if (sn_module_error(m)->code || !check_settings(rate, o) || !check_params(m, n, param))
+        return bad_;
+    sn_node *norm = apply(at, rate, n, param, g, o);
+    return sn_module_error(m)->code ? bad_ : norm;
+}
+
+static bool check_gradients(sn_module *m, int n, const sn_tensor *param, const sn_tensor *g) {
+    char t[FRONT_TEXT], u[FRONT_TEXT];
+    for (int i = 0; i < n; i++) {
+        if (g[i]->dtype == param[i]->dtype && front_same_shape(g[i], param[i])) continue;
+        sn_module_fail(m, SN_ERR_SHAPE,
+                       "sn_apply_gradients: the gradient %d is %s, its parameter %s", i + 1,
+                       front_text(g[i], t), front_text(param[i], u));
+        return false;
+    }
+    return true;
+}
+
+sn_tensor sn_apply_gradients_at(sn_loc at, sn_tensor rate, int n, const sn_tensor *param,
+                                const sn_tensor *gradient, const sn_optimizer *o) {
+    FRONT_ENTER("sn_apply_gradients", rate);
+    sn_module *m = rate->m;
+    if (n < 1)
+        return sn_module_fail(m, SN_ERR_USAGE,
+                              "sn_apply_gradients: there is no parameter to change");
+    if (!front_enter(at, "sn_apply_gradients", n, n, param, &bad_) ||
+        !front_enter(at, "sn_apply_gradients", n, n, gradient, &bad_))
+        return bad_;
+    if (!check_settings(rate, o) || !check_params(m, n, param) ||
+        !check_gradients(m, n, param, gradient))
+        return bad_;
+    sn_node *norm = apply(at, rate, n, param, gradient, o);
     return sn_module_error(m)->code ? bad_ : norm;
 }

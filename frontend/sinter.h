@@ -381,6 +381,9 @@ sn_optimizer sn_optimizer_of(sn_optimizer_kind kind);
  * entry see the values before the step. Returns the length of the gradient (f32 scalar, of all
  * parameters together, before it is scaled down); whoever wants it outputs it. */
 #define sn_optimize(loss, rate, n, param, o) sn_optimize_at(SN_HERE, loss, rate, n, param, o)
+/* The same with gradients that were made elsewhere: gradient[i] has param[i]'s type and shape. */
+#define sn_apply_gradients(rate, n, param, gradient, o)                                            \
+    sn_apply_gradients_at(SN_HERE, rate, n, param, gradient, o)
 /* The number of steps that were made, an i64 scalar: the state "optimizer.step". */
 #define sn_train_step(m) sn_train_step_at(SN_HERE, m)
 
@@ -404,6 +407,8 @@ typedef struct sn_schedule {
 #define sn_rate(step, ...) sn_rate_at(SN_HERE, step, &(const sn_schedule){__VA_ARGS__})
 sn_tensor sn_optimize_at(sn_loc, sn_tensor loss, sn_tensor rate, int n, const sn_tensor *param,
                          const sn_optimizer *o),
+    sn_apply_gradients_at(sn_loc, sn_tensor rate, int n, const sn_tensor *param,
+                          const sn_tensor *gradient, const sn_optimizer *o),
     sn_train_step_at(sn_loc, sn_module *m),
     sn_rate_at(sn_loc, sn_tensor step, const sn_schedule *s);
 

@@ -22,6 +22,12 @@ static tse read_config(sn_config *c) {
     return g;
 }
 
+/* One head: the mask without the axis of heads. */
+static sn_tensor causal(const sn_span *s, sn_dim n_keys) {
+    sn_tensor mask = sn_span_mask(s, n_keys, 0);
+    return s->documents ? sn_squeeze(mask, 1) : mask;
+}
+
 /* AttnHead::apply: states [B, T, d_model] -> updates of the same shape */
 static sn_tensor apply_head(const tse *g, const sn_span *s, sn_tensor states) {
     sn_tensor qs = sn_nn_linear(states, "W_Q", g->d_head, 0);
@@ -31,7 +37,7 @@ static sn_tensor apply_head(const tse *g, const sn_span *s, sn_tensor states) {
     vs = sn_span_remember(s, vs, "v_cache");
     /* each position may attend to itself and any earlier one */
     sn_tensor scores = sn_name(sn_matmul(qs, sn_swap(ks, -1, -2)), "scores");
-    scores = sn_mask_scores(scores, sn_causal_mask(s->m, s->T, sn_dim_of(ks, 1)));
+    scores = sn_mask_scores(scores, causal(s, sn_dim_of(ks, 1)));
     sn_tensor pattern = sn_name(sn_softmax(scores, -1), "pattern");
     sn_name(sn_expand(pattern, 1), "attention");
     sn_tensor values = sn_matmul(pattern, vs);
@@ -67,8 +73,9 @@ static sn_tensor layers(const void *config, const sn_span *s) {
     sn_span_keep(s, 0, states);
     for (int l = 0; l < g->n_layers; l++) {
         sn_scope_push(s->m, "layers.%d", l);
-        states = sn_name(sn_add(states, apply_heads(g, s, states)), "after_attn");
-        states = sn_name(sn_add(states, apply_neurons(g, states)), "after_mlp");
+        states =
+            sn_name(sn_add(states, sn_span_dropout(s, apply_heads(g, s, states))), "after_attn");
+        states = sn_name(sn_add(states, sn_span_dropout(s, apply_neurons(g, states))), "after_mlp");
         sn_scope_pop(s->m);
         sn_span_keep(s, l + 1, sn_name(states, "block%d", l));
     }

@@ -1,0 +1,118 @@
+/* train.c: the entries that train a model, made from its logits [PH22 A11 to A13]; dropout and
+ * packed documents as inputs of them. */
+#include "frontend/train.h"
+#include "frontend/front.h"
+
+#include <string.h>
+
+sn_training sn_training_default(void) {
+    return (sn_training){.optimizer = sn_optimizer_of(SN_ADAMW),
+                         .schedule = {.kind = SN_CONSTANT, .peak = 1e-3}};
+}
+
+bool sn_decays_all(const char *name, int rank, const void *user) {
+    (void)name, (void)rank, (void)user;
+    return true;
+}
+
+bool sn_decays_no_embedding(const char *name, int rank, const void *user) {
+    static const char *const tables[] = {"wte.", "wpe.", "embed"};
+    (void)user;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        if (strstr(name, tables[i])) return false;
+    return rank > 1;
+}
+
+sn_tensor sn_training_dropout_at(sn_loc at, sn_tensor x, const sn_training *t) {
+    if (!x || !t || t->dropout == 0) return x;
+    FRONT_ENTER("sn_training_dropout", x);
+    if (!(t->dropout > 0 && t->dropout < 1))
+        return sn_module_fail(x->m, SN_ERR_USAGE,
+                              "dropout %g: the part that is dropped lies between 0 and 1",
+                              t->dropout);
+    return sn_dropout_at(at, x, sn_input_at(at, x->m, "rng", SN_I64, SN_DIMS(2)), t->dropout);
+}
+
+sn_tensor sn_training_documents(sn_module *m, const sn_training *t, sn_dim B, sn_dim T) {
+    return t && t->documents ? sn_input(m, "documents", SN_I32, B, T) : NULL;
+}
+
+/* The mean over the targets that are tokens. */
+static sn_tensor mean_loss(sn_loc at, sn_tensor logits) {
+    sn_module *m = logits->m;
+    sn_dim shape[SN_MAX_RANK + 1];
+    for (int a = 0; a < logits->rank - 1; a++) shape[a] = logits->shape[a];
+    shape[logits->rank - 1] = SN_END;
+    sn_tensor target = sn_input_at(at, m, "targets", SN_I32, shape);
+    sn_tensor counts = sn_and(sn_ge(target, 0), sn_lt(target, sn_dim_of(logits, logits->rank - 1)));
+    sn_tensor sum = sn_sum_all(sn_cross_entropy_at(at, logits, target));
+    return sn_div(sum, sn_max(sn_sum_all(sn_cast(counts, SN_F32)), 1.0));
+}
+
+typedef struct step {
+    sn_loc at;
+    const sn_training *t;
+    sn_tensor loss, rate, *param, *gradient;
+    int n;
+} step;
+
+static void add_step(const step *s) {
+    sn_output_at(s->at, "loss", s->loss);
+    sn_output_at(s->at, "norm",
+                 sn_optimize_at(s->at, s->loss, s->rate, s->n, s->param, &s->t->optimizer));
+    sn_output_at(s->at, "rate", s->rate);
+}
+
+static void add_accumulation(const step *s) {
+    sn_module *m = s->loss->m;
+    sn_output_at(s->at, "loss", s->loss);
+    sn_grad_at(s->at, s->loss, s->n, s->param, s->gradient);
+    sn_tensor *sum = sn_arena_alloc(m, sizeof *sum * (size_t)s->n);
+    for (int i = 0; i < s->n; i++) {
+        const sn_node *p = s->param[i];
+        const char *name = sn_arena_printf(m, "gradient.%s", sn_attr_str(p, SN_A_name, ""));
+        sum[i] = front_state(s->at, m, name, (sn_dtype)p->dtype, p->rank, p->shape);
+        sn_tensor part = sn_mul(s->gradient[i], 1 / (double)s->t->accumulate);
+        sn_assign_at(s->at, sum[i], sn_add(sum[i], part));
+    }
+    sn_entry_begin_at(s->at, m, "train_step");
+    sn_output_at(s->at, "norm",
+                 sn_apply_gradients_at(s->at, s->rate, s->n, s->param, sum, &s->t->optimizer));
+    sn_output_at(s->at, "rate", s->rate);
+    for (int i = 0; i < s->n; i++) {
+        const sn_node *p = sum[i];
+        sn_tensor zero = sn_scalar(m, (sn_dtype)p->dtype, 0);
+        sn_assign_at(s->at, sum[i], p->rank ? sn_b_broadcast(zero, p->rank, p->shape) : zero);
+    }
+}
+
+void sn_training_begin_at(sn_loc at, sn_module *m, const sn_training *t) {
+    sn_entry_begin_at(at, m, t->accumulate > 1 ? "accumulate" : "train_step");
+}
+
+void sn_training_end_at(sn_loc at, sn_tensor logits, const sn_training *t) {
+    sn_tensor bad;
+    char text[FRONT_TEXT];
+    if (!front_enter(at, "sn_training_end", 1, 1, &logits, &bad)) return;
+    sn_module *m = logits->m;
+    if (logits->rank < 1 || logits->dtype != SN_F32) {
+        sn_module_fail(m, SN_ERR_SHAPE, "sn_training_end: the logits are %s, not f32 [.., V]",
+                       front_text(logits, text));
+        return;
+    }
+    if (t->accumulate < 0) {
+        sn_module_fail(m, SN_ERR_USAGE, "sn_training_end: %lld batches a step",
+                       (long long)t->accumulate);
+        return;
+    }
+    step s = {.at = at, .t = t, .n = sn_params_of(logits, 0, NULL)};
+    s.param = sn_arena_alloc(m, sizeof *s.param * (size_t)(s.n + 1));
+    s.gradient = sn_arena_alloc(m, sizeof *s.gradient * (size_t)(s.n + 1));
+    sn_params_of(logits, s.n, s.param);
+    s.loss = mean_loss(at, logits);
+    s.rate = sn_rate_at(at, sn_train_step_at(at, m), &t->schedule);
+    if (t->accumulate > 1)
+        add_accumulation(&s);
+    else
+        add_step(&s);
+}
