@@ -21,6 +21,11 @@ bool em_init(em *e, const sn_target *t, const char *name, sn_dtype compute, sn_e
     LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(tm);
     LLVMSetModuleDataLayout(e->mod, layout);
     LLVMSetTarget(e->mod, t->triple);
+    if (sn_target_abi(t)) {
+        const char *abi = sn_target_abi(t);
+        LLVMAddModuleFlag(e->mod, LLVMModuleFlagBehaviorError, "target-abi", 10,
+                          LLVMMDStringInContext2(c, abi, strlen(abi)));
+    }
     LLVMDisposeTargetData(layout);
     LLVMDisposeTargetMachine(tm);
     e->b = LLVMCreateBuilderInContext(c);

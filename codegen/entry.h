@@ -6,6 +6,10 @@
 #include "codegen/kernel.h"
 #include "runtime/threads.h"
 
+/* Results do not depend on the number of threads, so a call whose work between two waits is less
+ * than a wait costs (in operations) runs on one. */
+enum { SN_WORK_PER_WAIT = 100000 };
+
 /* A planned entry with its kernels described. */
 typedef struct sn_unit {
     sn_plan *plan;

@@ -24,7 +24,9 @@ typedef struct compiler {
     sn_module *m;
     const sn_options *o;
     sn_cache *cache;
-    FILE *asm_dump; /* SINTER_DEBUG=dump: assembly of every kernel */
+    FILE *asm_dump;             /* SINTER_DEBUG=dump: assembly of every kernel */
+    const sn_object_sink *sink; /* NULL: code is loaded into this process */
+    sn_codegen *codegen;        /* with a sink: what makes it */
     sn_error *err;
     const char **done; /* names of kernels that are loaded */
     int n_done, cap_done;
@@ -228,7 +230,8 @@ static bool make_object(compiler *c, const source *s, sn_object *obj) {
         em_dump(&e, ir);
         fclose(ir);
     }
-    bool ok = mod && sn_jit_compile(c->p->jit, mod, obj, c->err);
+    bool ok = mod && (c->sink ? sn_codegen_object(c->codegen, mod, obj, c->err)
+                              : sn_jit_compile(c->p->jit, mod, obj, c->err));
     em_free(&e);
     return ok;
 }
@@ -240,7 +243,8 @@ static bool add_source(compiler *c, const source *s) {
     sn_object obj = {0};
     if (sn_cache_get(c->cache, key, &obj)) {
         c->p->stats.cached++;
-        bool ok = sn_jit_add_object(c->p->jit, &obj, c->err);
+        bool ok = c->sink ? c->sink->add(c->sink->ctx, &obj, c->err)
+                          : sn_jit_add_object(c->p->jit, &obj, c->err);
         c->p->stats.code_bytes += obj.size;
         sn_object_free(&obj);
         return ok;
@@ -249,8 +253,9 @@ static bool add_source(compiler *c, const source *s) {
     c->p->stats.compiled++;
     c->p->stats.code_bytes += obj.size;
     sn_cache_put(c->cache, key, &obj);
+    bool ok = !c->sink || c->sink->add(c->sink->ctx, &obj, c->err);
     sn_object_free(&obj);
-    return true;
+    return ok;
 }
 
 static const char *unit_text(sn_module *m, const sn_unit *u) {
@@ -300,6 +305,7 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
                                  .compute = SN_F32,
                                  .unit = &out->unit}))
         return false;
+    if (c->sink) return true;
     char name[96];
     snprintf(name, sizeof name, "%s_workspace", symbol);
     /* data pointers to function pointers: POSIX, by way of memcpy for ISO C */
@@ -309,6 +315,14 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
     memcpy(&out->run, &run, sizeof run);
     memcpy(&out->workspace, &size, sizeof size);
     return true;
+}
+
+static bool open_codegen(compiler *c) {
+    sn_codegen_options options = {0};
+    c->asm_dump = dump_file("kernels", "s");
+    options.dump_asm = c->asm_dump;
+    c->codegen = sn_codegen_create(&c->p->target, &options, c->err);
+    return c->codegen != NULL;
 }
 
 static bool open_jit(compiler *c) {
@@ -339,7 +353,7 @@ static bool compile(compiler *c) {
     if (sn_module_error(c->m)->code) return module_failed(c);
     if (!pass_options(c, &po)) return false;
     if (!sn_target_init(&p->target, c->o->target, c->err)) return false;
-    if (!sn_target_runs_here(&p->target))
+    if (!c->sink && !sn_target_runs_here(&p->target))
         return sn_fail(
             c->err, SN_ERR_TARGET,
             "this CPU cannot run code for target '%s'; compile for it with sinter compile",
@@ -362,7 +376,7 @@ static bool compile(compiler *c) {
                     c->err, SN_ERR_USAGE, "%s:%d: not fused (strict): %s",
                     p->passes.remark[i].node->loc.file ? p->passes.remark[i].node->loc.file : "?",
                     p->passes.remark[i].node->loc.line, p->passes.remark[i].text);
-    if (!open_jit(c)) return false;
+    if (!(c->sink ? open_codegen(c) : open_jit(c))) return false;
     bool use_disk = !c->o->cache_dir || *c->o->cache_dir;
     if (use_disk) c->cache = sn_cache_open(c->o->cache_dir, 0, c->err);
     for (int i = 0; i < sn_entry_count(c->m); i++) {
@@ -371,13 +385,14 @@ static bool compile(compiler *c) {
     }
     const char *note = sn_cache_note(c->cache);
     if (note) p->stats.note = sn_arena_printf(c->m, "%s", note);
-    sn_codegen_stats cs = sn_jit_stats(p->jit);
+    sn_codegen_stats cs = c->sink ? *sn_codegen_get_stats(c->codegen) : sn_jit_stats(p->jit);
     p->stats.codegen = cs.optimise + cs.codegen;
     p->stats.load = cs.load;
     return true;
 }
 
-sn_program *sn_compile(sn_module *m, const sn_options *o, sn_error *err) {
+sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_sink *sink,
+                            sn_error *err) {
     static const sn_options defaults = {.level = -1};
     sn_error own = {0};
     sn_program *p = calloc(1, sizeof *p);
@@ -386,19 +401,24 @@ sn_program *sn_compile(sn_module *m, const sn_options *o, sn_error *err) {
         return NULL;
     }
     double start = now();
-    compiler c = {.p = p, .m = m, .o = o ? o : &defaults, .err = &own};
+    compiler c = {.p = p, .m = m, .o = o ? o : &defaults, .sink = sink, .err = &own};
     p->m = m;
     p->threads = c.o->threads;
     sn_entries *saved = sn_entries_save(m);
     bool ok = compile(&c);
     sn_entries_restore(m, saved);
     sn_cache_close(c.cache);
+    sn_codegen_destroy(c.codegen);
     if (c.asm_dump) fclose(c.asm_dump);
     p->stats.seconds = now() - start;
     if (ok) return p;
     sn_fail(err, own.code, "%s", own.message);
     sn_program_free(p);
     return NULL;
+}
+
+sn_program *sn_compile(sn_module *m, const sn_options *o, sn_error *err) {
+    return sn_program_make(m, o, NULL, err);
 }
 
 void sn_program_free(sn_program *p) {

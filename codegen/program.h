@@ -46,10 +46,26 @@ struct sn_program {
     sn_stats stats;
 };
 
+/* Where a program's code goes instead of into this process: every object once, kernels before the
+ * entry that calls them. */
+typedef struct sn_object_sink {
+    bool (*add)(void *ctx, const sn_object *o, sn_error *err);
+    void *ctx;
+} sn_object_sink;
+
+/* sn_compile, for any target if there is a sink; then entries have no addresses and no session can
+ * be made. */
+sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_sink *sink,
+                            sn_error *err);
+
 sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name);
 
 /* The parameter of that name, if an entry assigns it; NULL otherwise. */
 const sn_node *sn_program_trained(const sn_program *p, const char *name);
+
+/* Memory that a session holds for a parameter (as bound, or prepared) or a state; NULL: none of
+ * that name. */
+const void *sn_session_memory(const sn_session *s, const char *name);
 
 /* A session's kernels report to `profile` from now on; NULL: no more. */
 const sn_compiled_entry *sn_session_running(const sn_session *s); /* ... or what ran last */

@@ -425,12 +425,9 @@ static bool fill_table(request *r, void **table) {
     return true;
 }
 
-/* Results do not depend on the number of threads, so a call whose work between two waits is less
- * than a wait costs runs on one. */
 static int64_t worthwhile_threads(const request *r) {
-    enum { WORK_PER_WAIT = 100000 };
     int64_t work = sn_dim_eval(r->s->p->m, r->c->unit.work, r->symbol);
-    return work / (r->c->unit.n_wait + 1) < WORK_PER_WAIT ? 1 : r->s->threads.n;
+    return work / (r->c->unit.n_wait + 1) < SN_WORK_PER_WAIT ? 1 : r->s->threads.n;
 }
 
 static bool execute(request *r) {
@@ -591,6 +588,12 @@ void sn_session_free(sn_session *s) {
 
 const sn_program *sn_session_program(const sn_session *s) {
     return s->p;
+}
+
+const void *sn_session_memory(const sn_session *s, const char *name) {
+    const bound *b = find_bound(s->param, s->n_param, name);
+    if (!b) b = find_bound(s->state, s->n_state, name);
+    return b ? b->data : NULL;
 }
 
 size_t sn_session_workspace(const sn_session *s) {

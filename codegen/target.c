@@ -48,7 +48,8 @@
     _("dotprod", DOTPROD, BIT(NEON))                                                               \
     _("bf16", BF16, BIT(NEON))                                                                     \
     _("i8mm", I8MM, BIT(NEON))                                                                     \
-    _("sve", SVE, BIT(FULLFP16))
+    _("sve", SVE, BIT(FULLFP16))                                                                   \
+    _("v", RVV, 0)
 
 #define BIT(x) (UINT64_C(1) << F_##x)
 enum {
@@ -119,15 +120,19 @@ static const struct {
     {"neoverse-v2", 0, SN_ARCH_AARCH64, ARM86 | BIT(SVE)},
     {"apple-m1", 0, SN_ARCH_AARCH64, ARM82},
     {"apple-m2", 0, SN_ARCH_AARCH64, ARM86},
+    {"riscv64", "generic-rv64", SN_ARCH_RISCV64, 0},
 };
 enum { N_CPUS = sizeof cpus / sizeof cpus[0] };
 
 static const struct {
     const char *triple;
-    int first, last; /* rows of the feature table that belong to this architecture */
+    int first, last;  /* rows of the feature table that belong to this architecture */
+    const char *base; /* features of LLVM's that every target has: the usual calling convention */
+    const char *abi;  /* of LLVM's module flag "target-abi"; NULL: none */
 } archs[] = {
-    [SN_ARCH_X86_64] = {"x86_64-unknown-linux-gnu", F_SSE3, F_PREFER_256},
-    [SN_ARCH_AARCH64] = {"aarch64-unknown-linux-gnu", F_NEON, F_SVE},
+    [SN_ARCH_X86_64] = {"x86_64-unknown-linux-gnu", F_SSE3, F_PREFER_256, "", NULL},
+    [SN_ARCH_AARCH64] = {"aarch64-unknown-linux-gnu", F_NEON, F_SVE, "", NULL},
+    [SN_ARCH_RISCV64] = {"riscv64-unknown-linux-gnu", F_RVV, F_RVV, "+m,+a,+f,+d,+c", "lp64d"},
 };
 
 const char *sn_target_known(size_t i) {
@@ -254,7 +259,7 @@ static bool init_native(sn_target *t, sn_error *err) {
     t->arch = SN_ARCH_AARCH64;
 #else
     return sn_fail(err, SN_ERR_TARGET,
-                   "this machine (%s) is neither x86-64 nor AArch64; give "
+                   "this machine (%s) is none that code can be tuned to as it is; give "
                    "--target to compile for another one",
                    t->triple);
 #endif
@@ -270,6 +275,7 @@ static bool init_named(sn_target *t, const char *name, sn_error *err) {
             t->feature_set = close_features(cpus[i].set);
             snprintf(t->cpu, sizeof t->cpu, "%s", cpus[i].cpu ? cpus[i].cpu : cpus[i].name);
             snprintf(t->triple, sizeof t->triple, "%s", archs[t->arch].triple);
+            snprintf(t->features, sizeof t->features, "%s", archs[t->arch].base);
             return true;
         }
     return fail_unknown(err, "target", name, sn_target_known,
@@ -312,13 +318,13 @@ static void derive_facts(sn_target *t) {
     bool arm = t->arch == SN_ARCH_AARCH64;
     t->has_avx2 = s & BIT(AVX2);
     t->has_avx512 = (s & AVX512) == AVX512;
-    t->has_fma = arm || s & BIT(FMA);
+    t->has_fma = t->arch != SN_ARCH_X86_64 || s & BIT(FMA);
     t->has_f16c = arm || s & BIT(F16C);
     t->has_fp16 = s & (BIT(AVX512FP16) | BIT(FULLFP16));
     t->has_bf16 = s & (BIT(AVX512BF16) | BIT(BF16));
     t->has_vnni = t->has_avx512 ? s & BIT(AVX512VNNI) : s & (BIT(AVXVNNI) | BIT(I8MM));
     t->vector_bytes = t->has_avx512 ? 64 : s & BIT(AVX) ? 32 : 16;
-    t->vector_regs = arm || t->has_avx512 ? 32 : 16;
+    t->vector_regs = t->arch != SN_ARCH_X86_64 || t->has_avx512 ? 32 : 16;
 }
 
 bool sn_target_init(sn_target *t, const char *spec, sn_error *err) {
@@ -345,6 +351,15 @@ bool sn_target_runs_here(const sn_target *t) {
     sn_error err = {0};
     if (!sn_target_init(&host, "native", &err) || host.arch != t->arch) return false;
     return !(t->feature_set & ~host.feature_set & ~BIT(PREFER_256));
+}
+
+bool sn_target_has(const sn_target *t, const char *feature) {
+    int f = find_feature(feature);
+    return f >= 0 && t->feature_set >> f & 1;
+}
+
+const char *sn_target_abi(const sn_target *t) {
+    return archs[t->arch].abi;
 }
 
 int sn_target_lanes(const sn_target *t, sn_dtype dtype) {

@@ -12,7 +12,7 @@ extern "C" {
 
 struct LLVMOpaqueTargetMachine;
 
-typedef enum sn_arch { SN_ARCH_X86_64, SN_ARCH_AARCH64 } sn_arch;
+typedef enum sn_arch { SN_ARCH_X86_64, SN_ARCH_AARCH64, SN_ARCH_RISCV64 } sn_arch;
 
 typedef struct sn_target {
     char name[128]; /* as it was asked for: "native", "x86-64-v3,+avxvnni" */
@@ -39,6 +39,12 @@ bool sn_target_init(sn_target *t, const char *spec, sn_error *err);
 
 /* Whether this machine (CPU and operating system) can run code made for `t`. */
 bool sn_target_runs_here(const sn_target *t);
+
+/* Whether code for `t` may use a feature, by the name that a feature list has for it. */
+bool sn_target_has(const sn_target *t, const char *feature);
+
+/* The calling convention's name that LLVM must be told; NULL: there is only one. */
+const char *sn_target_abi(const sn_target *t);
 
 /* Vector lanes of an element type at the target's width: 16 for f32 with AVX-512. */
 int sn_target_lanes(const sn_target *t, sn_dtype dtype);

@@ -616,6 +616,31 @@ bool sn_run(sn_session *s, const char *entry, const sn_arg_binding *in, int n_in
 int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding *in, int n_in,
                     const char *output, int64_t shape[8], sn_error *err);
 
+/* ---- ahead of time ---- */
+
+enum { SN_EMIT_OBJECT = 1, SN_EMIT_ARCHIVE = 2 };
+
+typedef struct sn_emit_options {
+    const char *name;    /* C identifier: begins every symbol and names the files; NULL: module's */
+    const char *dir;     /* folder for the files, made if missing; NULL: the current one */
+    const char *targets; /* NULL: this CPU; or several with commas, of one architecture:
+                            "x86-64-v2,x86-64-v4,+avx512vnni"; the program chooses when it starts */
+    int kinds;           /* SN_EMIT_OBJECT for NAME.o, SN_EMIT_ARCHIVE for NAME.a */
+    const char *threads; /* "openmp" (or NULL), "none" */
+    bool embed_weights;  /* in the object instead of in NAME.weights */
+    sn_options compile; /* level, weights, passes, cache_dir; target and backend are of no effect */
+} sn_emit_options;
+sn_emit_options sn_emit_options_default(void);
+
+/* Writes the session's program as NAME.o and/or NAME.a, NAME.h with one C function an entry, and
+ * NAME.weights: the session's parameters as they are now, in the form that the code reads them, to
+ * be mapped. The object needs libc, libm and (unless threads is "none") an OpenMP runtime; no LLVM,
+ * no Sinter. The same bits come out as from this process for the same target. The session's module
+ * must still be there. */
+bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err);
+
+/* ---- gradients under test ---- */
+
 /* Tests sn_grad(loss, n, wrt): along two random directions for each tensor, the slope that the
  * gradient tells against the central difference of the loss, all in f64 by the reference
  * evaluator (so not where a tensor is of type bf16 or f16). value: inputs, parameters, states and
