@@ -451,11 +451,11 @@ static void emit_message(em *e, const sn_aot *a) {
     sn_aot_function(e, a, "message", e->ptr, &e->i32, 1, true);
     em_val code = em_param(e, 0);
     em_val detail = em_ashr(e, code, em_i32(e, 8)), kind = em_and(e, code, em_i32(e, 255));
-    em_val k = em_select(e, em_cmp(e, EM_EQ, detail, em_i32(e, 0)), kind,
-                         em_add(e, detail, em_i32(e, SN_AOT_ERROR_COUNT - 1)));
     em_val plain = em_cmp(e, EM_EQ, detail, em_i32(e, 0));
+    em_val index = em_sub(e, detail, em_i32(e, 1));
+    em_val k = em_select(e, plain, kind, em_add(e, index, em_i32(e, SN_AOT_ERROR_COUNT)));
     em_val known = em_select(e, plain, em_ult(e, kind, em_i32(e, SN_AOT_ERROR_COUNT)),
-                             em_ult(e, k, em_i32(e, n - 1)));
+                             em_ult(e, index, em_i32(e, a->n_message)));
     k = em_select(e, known, k, em_i32(e, n - 1));
     em_val where = em_load_raw(e, e->i32, em_at(e, offsets, SN_I32, em_idx(e, k)), 4);
     em_ret(e, em_at_bytes(e, texts, em_idx(e, where)));

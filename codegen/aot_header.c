@@ -2,6 +2,7 @@
  * object that `sinter inspect` reads. */
 #include "codegen/aot.h"
 
+#include <ctype.h>
 #include <string.h>
 
 const char *sn_aot_c_type(sn_dtype t) {
@@ -40,6 +41,22 @@ static void print_tensor(const sn_aot *a, const sn_binding *b, const char *role,
             sn_dtype_name((sn_dtype)b->node->dtype), shape_of(a, b->node), role);
 }
 
+static const char *upper(const sn_aot *a, const char *name) {
+    const char *id = identifier(a, name);
+    char *s = sn_arena_alloc(a->m, strlen(id) + 1);
+    for (size_t i = 0; id[i]; i++) s[i] = (char)toupper((unsigned char)id[i]);
+    return s;
+}
+
+/* NAME_ENTRY_OUTPUT: how many elements, where that is a number. */
+static void print_count(const sn_aot *a, const sn_aot_entry *t, const sn_binding *b, FILE *f) {
+    int64_t count;
+    sn_dim d = sn_dim_product(a->m, b->node->rank, b->node->shape);
+    if (sn_dim_is_const(a->m, d, &count))
+        fprintf(f, "#define %s_%s_%s %lld /* elements */\n", a->upper, upper(a, t->name),
+                upper(a, b->name), (long long)count);
+}
+
 static void print_entry(const sn_aot *a, const sn_aot_entry *t, FILE *f) {
     const sn_compiled_entry *c = sn_program_entry(a->variant[0].program, t->name);
     fprintf(f, "\n/* %s\n", t->name);
@@ -60,7 +77,9 @@ static void print_entry(const sn_aot *a, const sn_aot_entry *t, FILE *f) {
     for (int i = 0; i < t->n_input; i++) print_tensor(a, &t->input[i], "read", f);
     for (int i = 0; i < t->n_output; i++) print_tensor(a, &t->output[i], "written", f);
     if (t->has_state) fprintf(f, " * Reads and changes the state.\n");
-    fprintf(f, " */\nint %s_%s(const %s *m", a->name, t->name, a->name);
+    fprintf(f, " */\n");
+    for (int i = 0; i < t->n_output; i++) print_count(a, t, &t->output[i], f);
+    fprintf(f, "int %s_%s(const %s *m", a->name, t->name, a->name);
     if (t->has_state) fprintf(f, ", void *state");
     fprintf(f, ", void *workspace");
     print_dims(a, t, f);

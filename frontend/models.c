@@ -81,6 +81,17 @@ static sn_tensor lens_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim
     return all;
 }
 
+/* y ~ p^(1/temperature) [PH22 A14 line 4] by Gumbel's maximum: the largest logit + temperature g
+ * with g = -ln(-ln u), u uniform. */
+static sn_tensor choose_token(sn_tensor logits) {
+    sn_module *m = sn_module_of(logits);
+    sn_tensor t = sn_input(m, "temperature", SN_F32, SN_SCALAR),
+              rng = sn_input(m, "rng", SN_I64, 2);
+    sn_tensor u = sn_uniform(rng, sn_dim_of(logits, 0), sn_dim_of(logits, 1));
+    sn_tensor g = sn_neg(sn_log(sn_neg(sn_log(sn_max(u, 1e-30)))));
+    return sn_argmax(sn_add(logits, sn_mul(g, t)), 1);
+}
+
 void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_options *o) {
     sn_dim T = sn_symbol(m, "T", 1, d->context);
     if (o->entries & SN_FORWARD) {
@@ -107,6 +118,11 @@ void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_option
         sn_output("logits", next_logits(d, m, o->batch, T, P));
         sn_entry_begin(m, "decode");
         sn_output("logits", next_logits(d, m, o->batch, 1, P));
+    }
+    if (o->entries & SN_STEP) {
+        sn_dim P = sn_symbol(m, "P", 0, d->context - 1);
+        sn_entry_begin(m, "step");
+        sn_output("next", choose_token(next_logits(d, m, o->batch, 1, P)));
     }
     if (o->entries & SN_LENS) {
         sn_entry_begin(m, "lens");

@@ -19,7 +19,9 @@ extern "C" {
  * P is a dimension that no input shape tells: bind it by name. P + T is at most `context`.
  * Only on demand:
  *   lens     tokens [B, T] -> logits [layers + 1, B, T, V]: the residual stream after the embedding
- *            and after each layer, through the last norm and the unembedding ("logit lens") */
+ *            and after each layer, through the last norm and the unembedding ("logit lens")
+ *   step     tokens [batch, 1], temperature, rng i64[2] (seed, number of the step) -> next [batch]:
+ *            decode and the choice of the next token in one; temperature 0: the most likely one */
 enum {
     SN_FORWARD = 1,
     SN_LOSS = 2,
@@ -27,7 +29,8 @@ enum {
     SN_ENCODE = 8,
     SN_ALL_ENTRIES = 15, /* but not: */
     SN_LENS = 16,
-    SN_TRAIN = 32 /* the entries of train.h, of the inputs that loss has */
+    SN_TRAIN = 32, /* the entries of train.h, of the inputs that loss has */
+    SN_STEP = 64
 };
 
 /* Encoders (bert): tokens, types (segments) [B, T] and lengths [B], beyond which is padding:
@@ -39,7 +42,7 @@ enum {
  *   forward  -> logits [B, T, V] for the token after each [PH22 A8];  loss with targets [B, T] */
 
 typedef struct sn_model_options {
-    int entries;                 /* which of the above; 0: all */
+    int entries;                 /* which of the above; 0: SN_ALL_ENTRIES */
     int64_t batch;               /* of the cached entries; 0: 1 */
     int64_t context;             /* longest sequence, and capacity of the caches; 0: the model's */
     int64_t max_batch;           /* upper bound of B; 0: 1024 */

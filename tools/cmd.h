@@ -10,7 +10,8 @@
 /* argv[0] is the subcommand's name. Returns the exit code. Results go to stdout, everything else
  * to stderr. */
 typedef int cmd_fn(int argc, char **argv);
-cmd_fn cmd_generate, cmd_eval, cmd_import, cmd_inspect, cmd_explain, cmd_opt, cmd_bench;
+cmd_fn cmd_compile_ahead, cmd_generate, cmd_eval, cmd_import, cmd_inspect, cmd_explain, cmd_opt,
+    cmd_bench;
 
 /* Options of everything that compiles: a member `compile` of the options struct T, and rows. */
 typedef struct cmd_compile {

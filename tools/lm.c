@@ -186,7 +186,7 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
         .entries = o->entries, .context = o->context, .weights = m->dir ? m->dir->weights : NULL};
     if (!sn_model_build(m->config, &mo, &m->model, err)) return false;
     if (!check_vocabulary(m, err)) return false;
-    if (!o->compile_only && !check_decoder(m, o->entries, err)) return false;
+    if (!o->compile_only && !o->any_model && !check_decoder(m, o->entries, err)) return false;
     m->program = sn_compile(m->model.module, &o->compile, err);
     if (!m->program || o->compile_only) return m->program != NULL;
     m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);

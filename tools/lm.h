@@ -15,6 +15,7 @@ typedef struct lm_options {
     int entries;           /* SN_FORWARD, …, as in models.h */
     int64_t context;       /* longest sequence; 0: the model's */
     uint64_t seed;         /* of random weights */
+    bool any_model;        /* take what entries the model has, decoder or not */
     bool compile_only;     /* no weights are read or made, no session */
     sn_options compile;
 } lm_options;

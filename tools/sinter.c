@@ -10,6 +10,8 @@ static const struct {
 } commands[] = {
     {"generate", "continue a text with a language model", cmd_generate},
     {"eval", "loss and perplexity of a text", cmd_eval},
+    {"compile", "make an object, a library or a program of a model, to be deployed",
+     cmd_compile_ahead},
     {"import", "turn a model of another format into a model folder", cmd_import},
     {"inspect", "what is in a model folder", cmd_inspect},
     {"explain", "which kernel every operation went to, what was fused, and what was not",

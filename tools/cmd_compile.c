@@ -1,0 +1,158 @@
+/* cmd_compile.c: `sinter compile`: a model as an object, a header and weights, or as a program. */
+#include "tools/cmd.h"
+#include "tools/link.h"
+#include "codegen/target.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME "sinter compile"
+
+typedef struct options {
+    cmd_model model;
+    const char *dir, *name, *target, *entries, *threads, *weights, *cache_dir, *off, *cc;
+    int64_t level;
+    bool list_targets, archive, shared, embed, exe, is_static;
+} options;
+
+#define AT(field) offsetof(options, field)
+static const arg table[] = {
+    CMD_MODEL_ARGS(options),
+    {"output", 'o', ARG_TEXT, AT(dir), "DIR", ".", 0, 0, "where the files go"},
+    {"name", 0, ARG_TEXT, AT(name), "NAME", NULL, 0, 0,
+     "begins every symbol and file name; else the model's name"},
+    {"target", 0, ARG_TEXT, AT(target), "CPU,…", "native", 0, 0,
+     "for which CPUs, with features: x86-64-v2,x86-64-v4,+avx512vnni"},
+    {"list-targets", 0, ARG_FLAG, AT(list_targets), NULL, NULL, 0, 0, "the names for --target"},
+    {"entries", 0, ARG_TEXT, AT(entries), "NAME,…", NULL, 0, 0,
+     "of forward, loss, cached (prefill, decode), step, encode; else cached and step, or encode"},
+    {"threads", 0, ARG_CHOICE, AT(threads), "openmp|none", "openmp", 0, 0,
+     "who runs the threads; your own pool is possible in both"},
+    {"archive", 0, ARG_FLAG, AT(archive), NULL, NULL, 0, 0, "also NAME.a"},
+    {"shared", 0, ARG_FLAG, AT(shared), NULL, NULL, 0, 0, "also NAME.so (by the C compiler)"},
+    {"exe", 0, ARG_FLAG, AT(exe), NULL, NULL, 0, 0,
+     "also NAME, a program: generates text, or encodes it"},
+    {"static", 0, ARG_FLAG, AT(is_static), NULL, NULL, 0, 0, "a program without shared libraries"},
+    {"embed-weights", 0, ARG_FLAG, AT(embed), NULL, NULL, 0, 0,
+     "in the object instead of in NAME.weights"},
+    {"cc", 0, ARG_TEXT, AT(cc), "PROGRAM", NULL, 0, 0,
+     "links NAME.so and the program; else cc, or TARGET-linux-gnu-gcc"},
+    {"weights", 0, ARG_CHOICE, AT(weights), "f32|bf16|int8", "f32", 0, 0,
+     "storage of the matrices"},
+    {"level", 0, ARG_INT, AT(level), "0..4", "4", 0, 4, "fusion level"},
+    {"cache-dir", 0, ARG_TEXT, AT(cache_dir), "DIR|none", NULL, 0, 0,
+     "compiled kernels; else ~/.cache/sinter"},
+    {"off", 0, ARG_TEXT, AT(off), "PASS,…", NULL, 0, 0, "passes to switch off"},
+    {0},
+};
+
+static const arg_command command = {
+    NAME, "make an object, a library or a program of a model, to be deployed",
+    "Writes NAME.o, NAME.h and NAME.weights, which need neither Sinter nor LLVM: NAME.h says how\n"
+    "to call them. With several targets the program chooses when it starts.\n"
+    "\n  sinter compile MODEL -o out --target x86-64-v2,x86-64-v3,x86-64-v4\n"
+    "  sinter compile MODEL -o out --exe --static --threads none\n",
+    table};
+
+static int list_targets(void) {
+    for (size_t i = 0; sn_target_known(i); i++) puts(sn_target_known(i));
+    return cmd_finish(NAME);
+}
+
+/* ---- options ---- */
+
+static bool read_entries(const char *list, int *out, sn_error *err) {
+    static const struct {
+        const char *name;
+        int flag;
+    } names[] = {{"forward", SN_FORWARD}, {"loss", SN_LOSS},     {"cached", SN_CACHED},
+                 {"step", SN_STEP},       {"encode", SN_ENCODE}, {NULL, 0}};
+    *out = 0;
+    while (list && *list) {
+        size_t n = strcspn(list, ","), i = 0;
+        while (names[i].name && (strlen(names[i].name) != n || strncmp(names[i].name, list, n)))
+            i++;
+        if (!names[i].name)
+            return sn_fail(err, SN_ERR_USAGE,
+                           "entry '%.*s': choose among forward, loss, cached, step and encode",
+                           (int)n, list);
+        *out |= names[i].flag;
+        list += n + (list[n] == ',');
+    }
+    return true;
+}
+
+/* The last part of the path, or the preset, with an underscore for what no identifier has. */
+static void default_name(const options *o, char out[48]) {
+    const char *s = o->model.preset ? o->model.preset : o->model.path;
+    size_t end = strlen(s), n = 0;
+    while (end > 1 && s[end - 1] == '/') end--;
+    size_t from = end;
+    while (from > 0 && s[from - 1] != '/') from--;
+    if (!isalpha((unsigned char)s[from])) out[n++] = 'm';
+    for (size_t i = from; i < end && n < 47; i++)
+        out[n++] = isalnum((unsigned char)s[i]) ? s[i] : '_';
+    out[n] = 0;
+}
+
+static lm *open_model(const options *o, int entries, const sn_options *compile, sn_error *err) {
+    if (!o->model.path == !o->model.preset) {
+        sn_fail(err, SN_ERR_USAGE, "give either a model folder or --preset (%s --help)", NAME);
+        return NULL;
+    }
+    lm_options lo = {.path = o->model.path,
+                     .preset = o->model.preset,
+                     .tokenizer = o->model.tokenizer,
+                     .entries = entries,
+                     .context = o->model.context,
+                     .any_model = true,
+                     .compile = *compile};
+    return lm_open(&lo, err);
+}
+
+static bool link_parts(const options *o, const lm *m, const char *name, sn_error *err) {
+    link_request r = {.dir = o->dir,
+                      .name = name,
+                      .target = o->target,
+                      .cc = o->cc,
+                      .openmp = !strcmp(o->threads, "openmp"),
+                      .is_static = o->is_static};
+    (void)m;
+    return !o->shared || link_shared(&r, err);
+}
+
+static bool compile(const options *o, sn_error *err) {
+    int entries;
+    char name[48];
+    if (!read_entries(o->entries, &entries, err)) return false;
+    if (!entries) entries = SN_CACHED | SN_STEP | SN_ENCODE;
+    sn_emit_options eo = sn_emit_options_default();
+    eo.compile.level = (int)o->level;
+    eo.compile.weights = o->weights;
+    eo.compile.passes = o->off;
+    eo.compile.backend = "own";
+    eo.compile.cache_dir = o->cache_dir && !strcmp(o->cache_dir, "none") ? "" : o->cache_dir;
+    lm *m = open_model(o, entries, &eo.compile, err);
+    if (!m) return false;
+    if (!o->name) default_name(o, name);
+    eo.name = o->name ? o->name : name;
+    eo.dir = o->dir;
+    eo.targets = o->target;
+    eo.kinds = SN_EMIT_OBJECT | (o->archive ? SN_EMIT_ARCHIVE : 0);
+    eo.threads = o->threads;
+    eo.embed_weights = o->embed;
+    bool ok = sn_emit(m->session, &eo, err) && link_parts(o, m, eo.name, err);
+    lm_close(m);
+    return ok;
+}
+
+int cmd_compile_ahead(int argc, char **argv) {
+    options o;
+    int code = args_parse(&command, argc, argv, &o);
+    if (code != ARGS_RUN) return code;
+    if (o.list_targets) return list_targets();
+    sn_error err = {0};
+    return compile(&o, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
+}
