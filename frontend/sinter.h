@@ -642,11 +642,11 @@ bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err);
 /* ---- gradients under test ---- */
 
 /* Tests sn_grad(loss, n, wrt): along two random directions for each tensor, the slope that the
- * gradient tells against the central difference of the loss, all in f64 by the reference
- * evaluator (so not where a tensor is of type bf16 or f16). value: inputs, parameters, states and
- * dimensions (SN_BIND_DIM) of the loss; floats that are missing are drawn. *worst: the largest
- * error. False with the reason if there is nothing to compare: a mistake in the module, an integer
- * input without a value. */
+ * gradient tells against the central difference of the loss. Everything runs as compiled code in
+ * f64: the graph once more with every float an f64, whatever its own types. value: inputs,
+ * parameters, states and dimensions (SN_BIND_DIM) of the loss, in their own types; floats that are
+ * missing are drawn. *worst: the largest error. False with the reason if there is nothing to
+ * compare: a mistake in the module, an integer input without a value. */
 typedef struct sn_grad_error {
     double error;             /* |slope - difference| / the length of the gradient: about 1e-8 */
     double slope, difference; /* along the worst direction */

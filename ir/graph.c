@@ -553,6 +553,10 @@ void sn_entries_restore(sn_module *m, sn_entries *saved) {
     m->cap_entry = saved->n; /* the next addition makes a new array */
 }
 
+void sn_entries_clear(sn_module *m) {
+    m->n_entry = m->cap_entry = 0; /* the next addition makes a new array */
+}
+
 /* ---- walks ---- */
 
 static int by_id(const void *a, const void *b) {

@@ -211,6 +211,7 @@ void sn_entry_tap(sn_module *m, sn_entry *e, const char *name, sn_node *n);
 typedef struct sn_entries sn_entries;
 sn_entries *sn_entries_save(sn_module *m);
 void sn_entries_restore(sn_module *m, sn_entries *saved);
+void sn_entries_clear(sn_module *m); /* none are left; what was saved comes back by restoring */
 
 sn_region *sn_region_new(sn_module *m, int n_arg, sn_node *const *arg, int n_out,
                          sn_node *const *out); /* interned; error if not closed */
@@ -326,6 +327,11 @@ bool sn_decompose(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_at
  * nodes of the module: of wrt[i]'s type and shape, zeros (and a note) where the loss does not
  * depend on it. Returns how many such there are. */
 int sn_gradient(sn_node *loss, int n_wrt, sn_node *const *wrt, sn_node **out);
+
+/* ir/widen.c — wide[i]: root[i] again with every float as f64 (also what is f32 by definition, from
+ * there on) and inputs in the place of parameters and states of the same names. Errors are the
+ * module's. */
+void sn_widen(sn_module *m, int n, sn_node *const *root, sn_node **wide);
 
 /* ir/print.c, ir/parse.c — text form, both directions */
 void sn_print_module(FILE *f, sn_module *m);

@@ -1,6 +1,6 @@
-/* Gradient graphs as machine code, against the evaluator: of every row of tests/ops.def in f32 and
- * f64, and of whole models at every fusion level. (That the graphs are gradients is tested on the
- * evaluator: test_ops grad, test_grad.) */
+/* Gradient graphs as machine code: of every row of tests/ops.def in f32 and f64 and of whole models
+ * at every fusion level, against the evaluator; of every row in f64 also against central
+ * differences of the row's own kernels. */
 #include "frontend/models.h"
 #include "runtime/rng.h"
 #include "tests/jit_run.h"
@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "tests/scratch.h"
@@ -23,6 +24,7 @@ typedef struct setting {
     int level;
     bool wide;
     const op_case *row;
+    double far; /* how far operands are moved along a random direction */
     char name[64];
 } setting;
 
@@ -61,7 +63,53 @@ static void *row_data(void *ctx, const sn_node *leaf, const int64_t *symbol, siz
     const setting *s = ctx;
     const char *name = sn_attr_str(leaf, SN_A_name, "");
     if (name[0] != 'x') return drawn_data(leaf, symbol, bytes);
-    return op_case_data(s->row, name[1] - '0', s->wide, symbol[0], bytes);
+    double *x = op_case_data(s->row, name[1] - '0', s->wide, symbol[0], bytes);
+    for (size_t i = 0; x && s->far != 0 && leaf->dtype == SN_F64 && i < *bytes / sizeof *x; i++)
+        x[i] += s->far * draw((uint32_t)name[1], i);
+    return x;
+}
+
+static const jit_value *value_of(const jit_result *r, const char *name) {
+    for (int i = 0; i < r->n; i++)
+        if (!strcmp(r->value[i].name, name)) return &r->value[i];
+    fail_msg("no result %s", name);
+    return NULL;
+}
+
+static double loss_at(setting *s, jit_run *run, const int64_t *length, double far) {
+    jit_result r = {.n = 0};
+    s->far = far;
+    if (!jit_call(run, "main", length, &r)) fail_msg("%s", run->why);
+    s->far = 0;
+    double loss = jit_element(value_of(&r, "loss"), 0);
+    jit_result_free(&r);
+    return loss;
+}
+
+/* The compiled gradient's slope along the direction, against the compiled loss at two places. */
+static void check_slope(setting *s, jit_run *run, const int64_t *length, int n,
+                        sn_node *const *wrt) {
+    const double h = 1e-5;
+    double slope = 0, size = 0;
+    jit_result r = {.n = 0};
+    if (!jit_call(run, "main", length, &r)) fail_msg("%s", run->why);
+    for (int i = 0; i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "g%d", i);
+        const jit_value *g = value_of(&r, name);
+        for (size_t k = 0; k < g->n; k++) {
+            double part =
+                jit_element(g, k) * draw((uint32_t)sn_attr_str(wrt[i], SN_A_name, "")[1], k);
+            slope += part;
+            size += fabs(part);
+        }
+    }
+    jit_result_free(&r);
+    double ahead = loss_at(s, run, length, h), back = loss_at(s, run, length, -h);
+    double difference = (ahead - back) / (2 * h);
+    if (!(fabs(difference - slope) <= 1e-6 * (1 + size) + 1e-9 * fabs(ahead)))
+        fail_msg("T = %d: the slope is %.12g, the difference quotient %.12g", (int)*length, slope,
+                 difference);
 }
 
 static void row_gradient(void **state) {
@@ -77,7 +125,11 @@ static void row_gradient(void **state) {
                                  SN_ATTRS(SN_STR(name, "w"), SN_INT(dtype, y->dtype),
                                           SN_LIST(shape, y->rank, y->shape)));
         sn_entry *e = sn_entry_add(m, "main");
-        sn_grad(sn_sum_all(sn_mul(y, w)), n, wrt, g);
+        sn_entry_begin(m, "main");
+        sn_tensor finite = sn_lt(sn_abs(y), (double)INFINITY);
+        sn_tensor loss = sn_sum_all(sn_where(finite, sn_mul(y, w), 0));
+        sn_grad(loss, n, wrt, g);
+        if (s->wide) sn_output("loss", sn_cast(loss, SN_F64));
         for (int i = 0; i < n; i++) {
             char name[16];
             snprintf(name, sizeof name, "g%d", i);
@@ -90,6 +142,9 @@ static void row_gradient(void **state) {
         bool ok = jit_open(&run, m, &o, row_data, s);
         for (int i = 0; ok && i < (op_case_is_symbolic(s->row) ? 3 : 1); i++)
             ok = jit_check(&run, "main", &length[i], tol, s->wide ? 0 : ROUNDING);
+        bool smooth = s->wide && !(sn_ops[s->row->op].flags & SN_OPF_NOGRAD);
+        for (int i = 0; ok && smooth && i < (op_case_is_symbolic(s->row) ? 2 : 1); i++)
+            check_slope(s, &run, &length[i], n, wrt);
         if (!ok) print_error("%s\n", run.why);
         jit_close(&run);
         if (!ok) sn_module_free(m);
