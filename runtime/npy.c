@@ -1,8 +1,9 @@
-/* npy.c: the .npy header (a Python dictionary in a fixed form) and its data. */
+/* npy.c: the .npy header (a Python dictionary in a fixed form) and its data, both ways. */
 #include "runtime/npy.h"
 #include "runtime/file.h"
 #include "runtime/problems.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -156,4 +157,29 @@ bool sn_npy_open(const char *path, sn_npy *out, sn_error *err) {
 void sn_npy_free(sn_npy *a) {
     free(a->data);
     *a = (sn_npy){0};
+}
+
+bool sn_npy_save_f32(const char *path, int rank, const int64_t *shape, const float *data,
+                     sn_error *err) {
+    char text[512];
+    int n = snprintf(text, sizeof text, "{'descr': '<f4', 'fortran_order': False, 'shape': (");
+    size_t count = 1;
+    for (int i = 0; i < rank; i++) {
+        n += snprintf(text + n, sizeof text - (size_t)n, "%lld,", (long long)shape[i]);
+        count *= (size_t)shape[i];
+    }
+    n += snprintf(text + n, sizeof text - (size_t)n, "), }");
+    enum { PREFIX = 10, ALIGN = 64 }; /* the data starts at a multiple of 64 bytes */
+    int header = (PREFIX + n + 1 + ALIGN - 1) / ALIGN * ALIGN - PREFIX;
+    unsigned char first[PREFIX] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0};
+    first[8] = (unsigned char)(header & 255), first[9] = (unsigned char)(header >> 8);
+    memset(text + n, ' ', (size_t)(header - n - 1));
+    text[header - 1] = '\n';
+    sn_file *f = sn_file_create(path, err);
+    if (!f) return false;
+    if (sn_file_write(f, first, sizeof first, err) && sn_file_write(f, text, (size_t)header, err) &&
+        sn_file_write(f, data, count * sizeof *data, err))
+        return sn_file_commit(f, err);
+    sn_file_discard(f);
+    return false;
 }

@@ -1,4 +1,4 @@
-/* npy.h: reads one array of NumPy's .npy format (versions 1 to 3), for reference data and imports.
+/* npy.h: one array in NumPy's .npy format (versions 1 to 3): reference data, imports, read-outs.
  * Source: numpy/lib/format.py ("NEP 1"). */
 #ifndef SN_NPY_H
 #define SN_NPY_H
@@ -26,6 +26,10 @@ typedef struct sn_npy {
 bool sn_npy_open(const char *path, sn_npy *out, sn_error *err);
 bool sn_npy_parse(const char *name, const void *data, size_t bytes, sn_npy *out, sn_error *err);
 void sn_npy_free(sn_npy *a);
+
+/* Writes a row-major array of f32, atomically (runtime/file.h). */
+bool sn_npy_save_f32(const char *path, int rank, const int64_t *shape, const float *data,
+                     sn_error *err);
 
 #ifdef __cplusplus
 }

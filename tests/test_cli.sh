@@ -187,6 +187,45 @@ check_other_commands() {
     refused 1 'bad.sn:1' explain "$tmp/bad.sn"
 }
 
+# The model shows what it does with a text: weights that sum to 1, the lens ends at the prediction.
+check_inspect() {
+    model
+    run 0 inspect "$tmp/model" --taps
+    prints 'forward *layers.4.attention *f32\[B,8,T,T\]'
+    run 0 inspect "$tmp/model" -p "Once upon a time there was" --tap layers.2.attention -o "$tmp/map.npy"
+    prints 'layers.2.attention \[1,8,7,7\]'
+    tail -c +129 "$tmp/map.npy" | od -An -v -w28 -tf4 | awk '
+        { s = 0; for (i = 1; i <= NF; i++) s += $i; if (s < 0.99999 || s > 1.00001 || NF != 7) bad++ }
+        { row = (NR - 1) % 7; for (i = row + 2; i <= NF; i++) if ($i != 0) bad++ }
+        END { exit bad || NR != 56 }' || fail "rows of attention weights"
+    run 0 inspect "$tmp/model" -p "Once upon a time there was" --tap layers.2.attention --level 0
+    run 0 inspect "$tmp/model" -p "Once upon a time there was" --logit-lens --top 2
+    prints '^after . was.:$'
+    prints "^layer 4 .* 0.9[0-9]* ' a'"
+    [ "$(wc -l <"$tmp/out")" = 7 ] || fail "a line for the embedding and each layer"
+    run 0 inspect "$tmp/model" -p "Once upon a time" --logit-lens --position 1
+    prints "^after ' Once':"
+    run 0 inspect "$tmp/model" -p "Once upon a time there was" --attention all -o "$tmp/all.svg"
+    prints '5 attention layers, 7 tokens'
+    [ "$(grep -c "fill='none'" "$tmp/all.svg")" = 40 ] || fail "a square for each of 40 heads"
+    run 0 inspect "$tmp/model" -p "Once upon a time there was" --attention layers.2:1 -o "$tmp/one.svg"
+    grep -q 'layers.2.attention, head 1' "$tmp/one.svg" || fail "the picture's title"
+    run 0 inspect "$tmp/model" --near he --top 1
+    prints "358  ' she'"
+    run 0 inspect "$tmp/model" --analogy "he his she" --top 1
+    prints "311  ' her'"
+    refused 2 'not one token' inspect "$tmp/model" --near zebra
+    refused 2 'three words' inspect "$tmp/model" --analogy "he his"
+    refused 2 'one question at a time' inspect "$tmp/model" --taps --near he
+    refused 2 'no attention layer' inspect "$tmp/model" -p a --attention 5
+    refused 2 'has heads 0 to 7' inspect "$tmp/model" -p a --attention 0:8
+    refused 2 'no tensor named' inspect "$tmp/model" -p a --tap nothing
+    refused 2 'give the text' inspect "$tmp/model" --attention 0
+    refused 1 'position 9 of a text' inspect "$tmp/model" -p a --logit-lens --position 9
+    refused 1 'cannot' inspect "$tmp/model" -p a --attention 0 -o "$tmp/none/map.svg"
+    refused 2 'random weights' inspect --preset gpt2 --near he
+}
+
 check_command_line() {
     refused 2 'usage: sinter COMMAND'
     refused 2 "unknown command 'generat'; did you mean generate" generat
@@ -211,7 +250,7 @@ check_command_line() {
     refused 2 'known: gpt2' generate --preset gpt5
     refused 2 'predicts no next token' generate --preset bert-base --prompt-ids 0
     refused 2 'exclude each other' generate "$nano" -p 0 --prompt-ids 0
-    refused 2 'is missing' inspect
+    refused 2 'give a model folder' inspect
     refused 2 'give the folder' import "$stories"
     refused 2 'unknown import format' import "$stories" -o "$tmp/x" --format pickle
 }

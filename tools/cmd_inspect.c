@@ -1,5 +1,6 @@
-/* cmd_inspect.c: `sinter inspect`: config, tensors and tokenizer of a model folder. */
-#include "tools/cmd.h"
+/* cmd_inspect.c: `sinter inspect`: what is in a model folder, and looking into
+ * the model while it reads (look.h). */
+#include "tools/look.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,19 +9,57 @@
 #define NAME "sinter inspect"
 
 typedef struct options {
-    const char *path;
+    look_options look; /* first: the rows of the model and the compiler are this member's */
     bool tensors;
 } options;
 
+#define AT(field) offsetof(look_options, field)
 static const arg table[] = {
-    {"MODEL", 0, ARG_PLACE, offsetof(options, path), NULL, NULL, 0, 0, "model folder"},
+    CMD_MODEL_ARGS(look_options),
     {"tensors", 0, ARG_FLAG, offsetof(options, tensors), NULL, NULL, 0, 0,
-     "a line for every tensor: name, type, shape, bytes"},
+     "a line for every tensor of the weights: name, type, shape, bytes"},
+    {"taps", 0, ARG_FLAG, AT(taps), NULL, NULL, 0, 0,
+     "a line for every named tensor that the model computes"},
+    {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "what the model reads"},
+    {"tap", 0, ARG_TEXT, AT(tap), "NAME", NULL, 0, 0, "value of a named tensor; -o FILE.npy"},
+    {"attention", 0, ARG_TEXT, AT(attention), "LAYER[:HEAD]|all", NULL, 0, 0,
+     "attention maps as a picture; -o FILE.svg"},
+    {"logit-lens", 0, ARG_FLAG, AT(lens), NULL, NULL, 0, 0,
+     "the next token as each layer would have it"},
+    {"position", 0, ARG_INT, AT(position), "I", "-1", -1, INT32_MAX,
+     "of the lens: after token I, -1: the last"},
+    {"near", 0, ARG_TEXT, AT(near), "WORD", NULL, 0, 0, "its neighbours in the embedding table"},
+    {"analogy", 0, ARG_TEXT, AT(analogy), "\"A B C\"", NULL, 0, 0,
+     "A is to B as C is to these: neighbours of B - A + C"},
+    {"top", 0, ARG_INT, AT(top), "N", "8", 1, 1000, "rows of a list"},
+    {"output", 'o', ARG_TEXT, AT(output), "FILE", NULL, 0, 0,
+     "where a picture or an array goes; else attention.svg, the terminal"},
+    CMD_COMPILE_ARGS(look_options),
     {0},
 };
 
-static const arg_command command = {NAME, "what is in a model folder",
-                                    "\n  sinter inspect MODEL --tensors\n" + 1, table};
+static const arg_command command = {
+    NAME, "what is in a model folder, and what the model does with a text",
+    "One question at a time; without one, a summary of the folder.\n"
+    "\n  sinter inspect MODEL --tensors\n"
+    "  sinter inspect MODEL -p \"The cat sat on the mat\" --attention 3:1 -o map.svg\n"
+    "  sinter inspect MODEL -p \"The capital of France is\" --logit-lens\n"
+    "  sinter inspect MODEL --near Monday\n",
+    table};
+
+/* A row a question: whether it is asked, and what answers it. */
+static bool (*const answers[])(const look_options *, sn_error *) = {
+    look_taps, look_tap, look_attention, look_lens, look_near, look_analogy};
+enum { QUESTIONS = sizeof answers / sizeof *answers };
+
+/* The question that was asked; QUESTIONS: none; -1: several. */
+static int find_question(const look_options *o) {
+    const bool asked[QUESTIONS] = {o->taps, o->tap, o->attention, o->lens, o->near, o->analogy};
+    int found = QUESTIONS;
+    for (int i = 0; i < QUESTIONS; i++)
+        if (asked[i]) found = found == QUESTIONS ? i : -1;
+    return found;
+}
 
 static void print_tensor(const sn_weight *w) {
     printf("  %-48s %-5s [", w->name, sn_dtype_name(w->dtype));
@@ -62,22 +101,38 @@ static void print_config(sn_config *c, const sn_weights *w) {
     sn_module_free(model.module);
 }
 
-int cmd_inspect(int argc, char **argv) {
-    options o;
-    int code = args_parse(&command, argc, argv, &o);
-    if (code != ARGS_RUN) return code;
+static int inspect_folder(const char *path, bool tensors) {
     sn_error err = {0};
-    sn_model_dir *dir = sn_model_dir_open(o.path, &err);
+    sn_model_dir *dir = sn_model_dir_open(path, &err);
     if (!dir) return cmd_fail(NAME, &err);
     print_config(dir->config, dir->weights);
-    sn_tokenizer *t = sn_tokenizer_load(o.path, &err);
+    sn_tokenizer *t = sn_tokenizer_load(path, &err);
     if (t)
         printf("tokenizer   %s, %d tokens\n", sn_tokenizer_kind(t),
                (int)sn_tokenizer_vocab_size(t));
     else
         printf("tokenizer   none: %s\n", err.message);
-    print_weights(dir->weights, o.tensors);
+    print_weights(dir->weights, tensors);
     sn_tokenizer_free(t);
     sn_model_dir_close(dir);
     return cmd_finish(NAME);
+}
+
+int cmd_inspect(int argc, char **argv) {
+    options o;
+    int code = args_parse(&command, argc, argv, &o);
+    if (code != ARGS_RUN) return code;
+    sn_error err = {0};
+    int question = find_question(&o.look);
+    if (question < 0)
+        sn_fail(&err, SN_ERR_USAGE,
+                "one question at a time: --taps, --tap, --attention, --logit-lens, --near or "
+                "--analogy");
+    else if (question < QUESTIONS)
+        answers[question](&o.look, &err);
+    else if (!o.look.model.path)
+        sn_fail(&err, SN_ERR_USAGE, "give a model folder (%s --help lists all options)", NAME);
+    else
+        return inspect_folder(o.look.model.path, o.tensors);
+    return err.code ? cmd_fail(NAME, &err) : cmd_finish(NAME);
 }

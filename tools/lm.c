@@ -186,8 +186,11 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
         .entries = o->entries, .context = o->context, .weights = m->dir ? m->dir->weights : NULL};
     if (!sn_model_build(m->config, &mo, &m->model, err)) return false;
     if (!check_vocabulary(m, err)) return false;
+    if (o->build_only) return true;
     if (!o->compile_only && !o->any_model && !check_decoder(m, o->entries, err)) return false;
-    m->program = sn_compile(m->model.module, &o->compile, err);
+    sn_options compile = o->compile;
+    if (o->prepare && !o->prepare(o->user, &m->model, &compile, err)) return false;
+    m->program = sn_compile(m->model.module, &compile, err);
     if (!m->program || o->compile_only) return m->program != NULL;
     m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);
     if (!m->logits) return sn_fail(err, SN_ERR_MEMORY, "out of memory");

@@ -17,7 +17,11 @@ typedef struct lm_options {
     uint64_t seed;         /* of random weights */
     bool any_model;        /* take what entries the model has, decoder or not */
     bool compile_only;     /* no weights are read or made, no session */
+    bool build_only;       /* nor a program: config, module, mapped weights and tokenizer */
     sn_options compile;
+    /* Sees the module before it is compiled and may change the options, for taps; or NULL. */
+    bool (*prepare)(void *user, const sn_model *model, sn_options *compile, sn_error *err);
+    void *user;
 } lm_options;
 
 /* An open model. All of it belongs to the lm; fields are for reading. */
@@ -25,8 +29,8 @@ typedef struct lm {
     sn_model_dir *dir; /* NULL: a preset */
     sn_config *config;
     sn_model model;
-    sn_program *program;
-    sn_session *session;     /* NULL: compile_only */
+    sn_program *program;     /* NULL: build_only */
+    sn_session *session;     /* NULL: compile_only, build_only */
     sn_tokenizer *tokenizer; /* NULL: the model came without one */
     float *logits;           /* [vocab] after lm_feed */
     int64_t past;            /* tokens in the caches */
