@@ -25,11 +25,12 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
     sn_model_options chosen = o ? *o : (sn_model_options){0};
     if (!chosen.entries) chosen.entries = SN_ALL_ENTRIES;
     if (!chosen.batch) chosen.batch = 1;
+    if (!chosen.beams) chosen.beams = 1;
     if (!chosen.max_batch) chosen.max_batch = 1024;
     sn_training usual = sn_training_default();
     if (!chosen.training) chosen.training = &usual;
-    if (chosen.batch < 0 || chosen.max_batch < 1 || chosen.context < 0)
-        return sn_fail(err, SN_ERR_USAGE, "a model's batch and context cannot be negative");
+    if (chosen.batch < 0 || chosen.beams < 0 || chosen.max_batch < 1 || chosen.context < 0)
+        return sn_fail(err, SN_ERR_USAGE, "a model's batch, beams and context cannot be negative");
     out->type = registry[i].type;
     out->batch = chosen.batch;
     out->module = sn_module_new(out->type);

@@ -39,11 +39,16 @@ enum {
  *   loss     with targets [B, T]: -ln P of each; 0 where the target is no token [PH22 A12 line 7]
  * Encoder-decoders (edt): source [B, S] with lengths [B], tokens [B, T]:
  *   encode   source -> hidden [B, S, d]
- *   forward  -> logits [B, T, V] for the token after each [PH22 A8];  loss with targets [B, T] */
+ *   forward  -> logits [B, T, V] for the token after each [PH22 A8];  loss with targets [B, T]
+ * and token by token [PH22 A15], for `batch` sources and `beams` rows of tokens for each of them:
+ *   prefill  source [batch, S], lengths [batch] -> hidden; keeps each layer's cross keys and values
+ *   decode   tokens [batch beams, 1], lengths, dimensions P (tokens before) and S -> logits [.., V]
+ *   reorder  parents [batch beams]: row i goes on where row parents[i] was -> parents */
 
 typedef struct sn_model_options {
     int entries;                 /* which of the above; 0: SN_ALL_ENTRIES */
     int64_t batch;               /* of the cached entries; 0: 1 */
+    int64_t beams;               /* rows of tokens a source, of encoder-decoders; 0: 1 */
     int64_t context;             /* longest sequence, and capacity of the caches; 0: the model's */
     int64_t max_batch;           /* upper bound of B; 0: 1024 */
     const sn_training *training; /* for SN_TRAIN; NULL: sn_training_default() */
@@ -56,6 +61,7 @@ typedef struct sn_model {
     const char *type;              /* "gpt2", … */
     int64_t vocab, context, batch; /* context: the longest sequence */
     int64_t layers, heads, d_model;
+    int64_t source_vocab; /* of encoder-decoders; 0: no source */
 } sn_model;
 
 /* Builds the architecture that the config's "model_type" names. Options may be NULL. False with

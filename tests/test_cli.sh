@@ -103,6 +103,30 @@ check_generate() {
     prints '^2 2 1 0 1 0 0 0 1 1 2 2$'
 }
 
+check_translate() {
+    names=$source/examples/models/aren-transliteration/model.bin
+    run 0 translate "$names" -p آتزمون
+    prints '^atzmon$'
+    printf 'آتزمون\nآزا\n' >"$tmp/lines"
+    printf 'atzmon\nazza\n' >"$tmp/want"
+    run 0 translate "$names" -f "$tmp/lines" --beams 4 --stats
+    same "$tmp/want"
+    says 'translate 2 lines'
+    says 'recompilations 0'
+    run 0 translate "$names" -f "$tmp/lines" --temperature 1e-3 --scores
+    prints '^-1.06[12][0-9]*.atzmon$'
+    run 0 import "$names" -o "$tmp/names"
+    rm "$tmp/names/source_vocabulary.json"
+    run 0 translate "$tmp/names" -p '31 10 19 13 5 7' -n 3
+    prints '^3 11 23$'
+    refused 2 'line 1: the source is empty' translate "$names" -p ''
+    refused 2 'choose one' translate "$names" -p a --beams 2 --temperature 1
+    refused 2 'no encoder and decoder' translate "$stories" -p a
+    refused 2 'sinter translate' generate "$names" -p a
+    refused 2 'sinter translate' eval "$names" "$tmp/lines"
+    refused 1 'number 0. is outside the source vocabulary' translate "$tmp/names" -p '51'
+}
+
 check_eval() {
     head -c 9000 "$source/examples/data/tinyshakespeare.txt" >"$tmp/text"
     run 0 eval "$stories" "$tmp/text" --stats

@@ -1,6 +1,7 @@
 /* Importers: the shipped models come in whole and right; damaged and hostile ones are refused. */
 #include "tools/import.h"
 #include "runtime/npy.h"
+#include "runtime/tokenizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -396,26 +397,43 @@ static void names_model(void **state) {
     static const struct {
         const char *key;
         int64_t value;
-    } keys[] = {{"d_model", 32},           {"encoder_layers", 6},
-                {"decoder_layers", 6},     {"encoder_attention_heads", 8},
-                {"encoder_ffn_dim", 128},  {"source_vocab_size", 51},
-                {"target_vocab_size", 43}, {"source_unk_token_id", 50},
-                {"position_start", 1},     {"decoder_start_token_id", 1}};
-    assert_string_equal(sn_config_string(c, "model_type"), "ctranslate2_transformer");
+    } keys[] = {{"d_model", 32},
+                {"encoder_layers", 6},
+                {"decoder_layers", 6},
+                {"attention_heads", 8},
+                {"ffn_dim", 128},
+                {"source_vocab_size", 51},
+                {"vocab_size", 43},
+                {"unk_token_id", 42},
+                {"source_unk_token_id", 50},
+                {"position_start", 1},
+                {"decoder_start_token_id", 1}};
+    assert_string_equal(sn_config_string(c, "model_type"), "edt");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         assert_int_equal(sn_config_int(c, keys[i].key, 0, 1000), keys[i].value);
     assert_true(sn_config_bool(c, "scale_embedding"));
     assert_true(sn_config_check(c, &e));
-    assert_int_equal(sn_weights_count(m->weights), 200);
+    assert_int_equal(sn_weights_count(m->weights), 260); /* 200, and what was fused apart */
     size_t n;
     unsigned char *f = read_all(names, &n);
-    expect_bytes(m, "decoder/embeddings/weight", f, 72, 2, 43, 32); /* places: upstream's file */
-    expect_bytes(m, "decoder/layer_4/attention/linear_1/weight", f, 286877, 2, 64, 32);
-    expect_bytes(m, "encoder/layer_norm/gamma", f, 741592, 1, 32, 0);
+    /* places: upstream's file */
+    expect_bytes(m, "decoder.embed_tokens.weight", f, 72, 2, 43, 32);
+    expect_bytes(m, "decoder.4.cross.k.weight", f, 286877, 2, 32, 32);
+    expect_bytes(m, "decoder.4.cross.v.weight", f, 286877 + 32 * 32 * 4, 2, 32, 32);
+    expect_bytes(m, "encoder.norm.weight", f, 741592, 1, 32, 0);
     free(f);
-    char *path = sn_model_dir_file(m, "source_vocabulary.txt");
-    assert_non_null(path);
-    free(path);
+    /* the vocabularies, as the tokenizer reads them: U+0622 is line 31 of the source's */
+    sn_tokenizer *source = sn_tokenizer_load(scratch_path("model/source_vocabulary.json"), &e);
+    sn_tokenizer *target = sn_tokenizer_load(scratch_path("model/target_vocabulary.json"), &e);
+    assert_true(source && target);
+    assert_int_equal(sn_tokenizer_vocab_size(source), 51);
+    assert_int_equal(sn_tokenizer_vocab_size(target), 43);
+    assert_int_equal(sn_tokenizer_id(source, "\u0622", 2), 31);
+    assert_int_equal(sn_tokenizer_special(source, SN_TOKEN_UNK), 50);
+    assert_int_equal(sn_tokenizer_special(target, SN_TOKEN_BOS), 1);
+    assert_int_equal(sn_tokenizer_special(target, SN_TOKEN_EOS), 2);
+    sn_tokenizer_free(source);
+    sn_tokenizer_free(target);
     sn_model_dir_close(m);
     scratch_remove(scratch_path("model"));
 

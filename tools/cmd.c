@@ -43,8 +43,8 @@ int cmd_finish(const char *name) {
     return EXIT_WRONG;
 }
 
-lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile, int entries,
-             bool run, int *code) {
+static lm *open_model(const char *name, const cmd_model *model, const cmd_compile *compile,
+                      lm_options o, int *code) {
     sn_error err = {0};
     *code = EXIT_OK;
     if (!model->path == !model->preset) {
@@ -54,13 +54,11 @@ lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compil
         *code = EXIT_USAGE;
         return NULL;
     }
-    lm_options o = {.path = model->path,
-                    .preset = model->preset,
-                    .tokenizer = model->tokenizer,
-                    .entries = entries,
-                    .context = model->context,
-                    .compile_only = !run,
-                    .compile = cmd_options(compile)};
+    o.path = model->path;
+    o.preset = model->preset;
+    o.tokenizer = model->tokenizer;
+    o.context = model->context;
+    o.compile = cmd_options(compile);
     lm *m = lm_open(&o, &err);
     if (!m) {
         *code = cmd_fail(name, &err);
@@ -69,6 +67,18 @@ lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compil
     sn_stats s = sn_program_stats(m->program);
     if (s.note) fprintf(stderr, "%s: note: %s\n", name, s.note);
     return m;
+}
+
+lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile, int entries,
+             bool run, int *code) {
+    lm_options o = {.entries = entries, .compile_only = !run};
+    return open_model(name, model, compile, o, code);
+}
+
+lm *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *compile,
+                  int64_t beams, int *code) {
+    lm_options o = {.entries = SN_CACHED, .translates = true, .beams = beams};
+    return open_model(name, model, compile, o, code);
 }
 
 sn_trace *cmd_profile_begin(const char *path, sn_session *s, sn_error *err) {

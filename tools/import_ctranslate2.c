@@ -6,23 +6,19 @@
  * u8 item size, u32 item count, data. A string is a u16 length, which counts the final NUL, and
  * bytes. Only f32 tensors are taken; int8 and int16 models are refused.
  *
- * Tensor names are kept, e.g. decoder/layer_3/attention/linear_1/weight. Weights are [out, in].
- * self_attention/linear_0 = q|k|v fused, linear_1 = output; attention (over the encoder's output)
- * linear_0 = q, linear_1 = k|v fused, linear_2 = output; gamma and beta are the scale and shift of
- * LayerNorm. decoder/projection is the output layer, {encoder,decoder}/embeddings the embeddings.
+ * The model becomes an "edt" (frontend/edt.c), and its tensors get that file's names: q|k|v and
+ * k|v, which CTranslate2 fuses, are taken apart; gamma and beta of its norms are weight and bias.
+ * Config: norms first and one after each stack, two vocabularies, embeddings times sqrt(d),
+ * positions from 1 on, with [sin(d/2) | cos(d/2)] of the angles pos * exp(-ln(10000) / (d/2 - 1) *
+ * j).
  *
- * The config has model_type "ctranslate2_transformer", Hugging Face's names for encoder-decoders
- * (d_model, encoder_layers, decoder_layers, encoder_attention_heads, decoder_attention_heads,
- * encoder_ffn_dim, decoder_ffn_dim, activation_function, scale_embedding, decoder_start_token_id)
- * and
- *   "linear_layout": "out_in"
- *   "norm_order": "pre", "final_layer_norm": true    a LayerNorm before each sublayer, one at the
- * end of each stack "position_encoding": "sinusoidal_concatenated"   [sin(d/2) | cos(d/2)], with
- * the angles pos * exp(-ln(10000) / (d/2 - 1) * j) "position_start": 1 the first token's position
- *   "source_vocab_size", "target_vocab_size", "source_unk_token_id", "target_unk_token_id"
  * source_vocabulary.txt and target_vocabulary.txt (one token a line, ids from 0; the id after the
- * last line is for unknown ones) are taken from beside the model and copied. */
+ * last line is for unknown ones) are taken from beside the model. Vocabularies of single characters
+ * become source_vocabulary.json and target_vocabulary.json, which the tokenizer reads; others,
+ * whose rules for cutting text lie elsewhere, are copied as they are. */
 #include "tools/import.h"
+#include "runtime/tok.h"
+#include "runtime/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -133,42 +129,47 @@ typedef struct sizes {
 
 static const char *const stacks[2] = {"encoder", "decoder"};
 
-/* Shapes by letter: d width, q 3 d, k 2 d, f inner, s and t the two vocabularies. */
+/* Shapes by letter: d width, q 3 d, k 2 d, f inner, s and t the two vocabularies. `to`: the name as
+ * edt has it, or of equal parts of the first axis, with "|" between; '@' is the layer's norm before
+ * self-attention, '#' that before the feed-forward part. */
 typedef struct kind {
-    const char *name, *shape;
+    const char *name, *shape, *to;
 } kind;
 
-static const kind layer_kinds[] = {{"self_attention/layer_norm/gamma", "d"},
-                                   {"self_attention/layer_norm/beta", "d"},
-                                   {"self_attention/linear_0/weight", "qd"},
-                                   {"self_attention/linear_0/bias", "q"},
-                                   {"self_attention/linear_1/weight", "dd"},
-                                   {"self_attention/linear_1/bias", "d"},
-                                   {"ffn/layer_norm/gamma", "d"},
-                                   {"ffn/layer_norm/beta", "d"},
-                                   {"ffn/linear_0/weight", "fd"},
-                                   {"ffn/linear_0/bias", "f"},
-                                   {"ffn/linear_1/weight", "df"},
-                                   {"ffn/linear_1/bias", "d"},
-                                   {NULL, NULL}};
-static const kind cross_kinds[] = {{"attention/layer_norm/gamma", "d"},
-                                   {"attention/layer_norm/beta", "d"},
-                                   {"attention/linear_0/weight", "dd"},
-                                   {"attention/linear_0/bias", "d"},
-                                   {"attention/linear_1/weight", "kd"},
-                                   {"attention/linear_1/bias", "k"},
-                                   {"attention/linear_2/weight", "dd"},
-                                   {"attention/linear_2/bias", "d"},
-                                   {NULL, NULL}};
-static const kind outer_kinds[] = {{"encoder/embeddings/weight", "sd"},
-                                   {"encoder/layer_norm/gamma", "d"},
-                                   {"encoder/layer_norm/beta", "d"},
-                                   {"decoder/embeddings/weight", "td"},
-                                   {"decoder/layer_norm/gamma", "d"},
-                                   {"decoder/layer_norm/beta", "d"},
-                                   {"decoder/projection/weight", "td"},
-                                   {"decoder/projection/bias", "t"},
-                                   {NULL, NULL}};
+static const kind layer_kinds[] = {
+    {"self_attention/layer_norm/gamma", "d", "@.weight"},
+    {"self_attention/layer_norm/beta", "d", "@.bias"},
+    {"self_attention/linear_0/weight", "qd", "attn.q.weight|attn.k.weight|attn.v.weight"},
+    {"self_attention/linear_0/bias", "q", "attn.q.bias|attn.k.bias|attn.v.bias"},
+    {"self_attention/linear_1/weight", "dd", "attn.out.weight"},
+    {"self_attention/linear_1/bias", "d", "attn.out.bias"},
+    {"ffn/layer_norm/gamma", "d", "#.weight"},
+    {"ffn/layer_norm/beta", "d", "#.bias"},
+    {"ffn/linear_0/weight", "fd", "mlp1.weight"},
+    {"ffn/linear_0/bias", "f", "mlp1.bias"},
+    {"ffn/linear_1/weight", "df", "mlp2.weight"},
+    {"ffn/linear_1/bias", "d", "mlp2.bias"},
+    {0}};
+static const kind cross_kinds[] = {
+    {"attention/layer_norm/gamma", "d", "norm4.weight"},
+    {"attention/layer_norm/beta", "d", "norm4.bias"},
+    {"attention/linear_0/weight", "dd", "cross.q.weight"},
+    {"attention/linear_0/bias", "d", "cross.q.bias"},
+    {"attention/linear_1/weight", "kd", "cross.k.weight|cross.v.weight"},
+    {"attention/linear_1/bias", "k", "cross.k.bias|cross.v.bias"},
+    {"attention/linear_2/weight", "dd", "cross.out.weight"},
+    {"attention/linear_2/bias", "d", "cross.out.bias"},
+    {0}};
+static const kind outer_kinds[] = {
+    {"encoder/embeddings/weight", "sd", "encoder.embed_tokens.weight"},
+    {"encoder/layer_norm/gamma", "d", "encoder.norm.weight"},
+    {"encoder/layer_norm/beta", "d", "encoder.norm.bias"},
+    {"decoder/embeddings/weight", "td", "decoder.embed_tokens.weight"},
+    {"decoder/layer_norm/gamma", "d", "decoder.norm.weight"},
+    {"decoder/layer_norm/beta", "d", "decoder.norm.bias"},
+    {"decoder/projection/weight", "td", "lm_head.weight"},
+    {"decoder/projection/bias", "t", "lm_head.bias"},
+    {0}};
 
 static int64_t find_dim(const sizes *z, char letter) {
     const char letters[] = "dqkfst";
@@ -194,6 +195,46 @@ static size_t check_kinds(const import_list *l, const sizes *z, const char *pref
             sn_problem(p, "tensor \"%s\" has a shape that does not fit the others", name);
     }
     return n;
+}
+
+/* Adds the parts of t under edt's names: `to` as in kind, a prefix and the stack before it. */
+static void add_parts(import_list *out, const sn_weight *t, const char *prefix, const char *to,
+                      int stack) {
+    static const char *const norms[2][2] = {{"norm1", "norm2"}, {"norm3", "norm5"}};
+    int64_t parts = 1, shape[SN_WEIGHT_RANK];
+    for (const char *c = to; *c; c++) parts += *c == '|';
+    memcpy(shape, t->shape, sizeof shape);
+    shape[0] /= parts;
+    for (int64_t i = 0; i < parts; i++, to += strcspn(to, "|") + 1) {
+        bool norm = *to == '@' || *to == '#';
+        char name[160];
+        snprintf(name, sizeof name, "%s%s%.*s", prefix, norm ? norms[stack][*to == '#'] : "",
+                 (int)strcspn(to, "|") - norm, to + norm);
+        import_add(out, name, SN_F32, t->rank, shape,
+                   (const char *)t->data + (size_t)i * (t->bytes / (size_t)parts));
+    }
+}
+
+static void rename_kinds(const import_list *l, import_list *out, const char *from, const char *to,
+                         int stack, const kind *k) {
+    for (; k->name; k++) {
+        char name[120];
+        snprintf(name, sizeof name, "%s%s", from, k->name);
+        add_parts(out, import_find(l, name), to, k->to, stack);
+    }
+}
+
+/* The whole model under edt's names; data stays where it is. */
+static void rename_model(const import_list *l, const sizes *z, import_list *out) {
+    rename_kinds(l, out, "", "", 0, outer_kinds);
+    for (int s = 0; s < 2; s++)
+        for (int64_t n = 0; n < z->layers[s]; n++) {
+            char from[64], to[64];
+            snprintf(from, sizeof from, "%s/layer_%" PRId64 "/", stacks[s], n);
+            snprintf(to, sizeof to, "%s.%" PRId64 ".", stacks[s], n);
+            rename_kinds(l, out, from, to, s, layer_kinds);
+            if (s == 1) rename_kinds(l, out, from, to, s, cross_kinds);
+        }
 }
 
 static int64_t count_layers(const import_list *l, const char *stack) {
@@ -234,76 +275,128 @@ static bool find_sizes(const import_list *l, sizes *z, const char *path, sn_erro
 }
 
 static sn_config *make_config(const sizes *z) {
+    static const struct {
+        const char *key, *text; /* text NULL: the number */
+        int64_t number;
+    } fixed[] = {{"model_type", "edt", 0},
+                 {"max_position_embeddings", NULL, 256}, /* CTranslate2's max_decoding_length */
+                 {"position_start", NULL, 1},
+                 {"positions", "sinusoid_concatenated", 0},
+                 {"norm_order", "pre", 0},
+                 {"activation_function", "relu", 0},
+                 {"pad_token_id", NULL, 0},
+                 {"bos_token_id", NULL, 1},
+                 {"eos_token_id", NULL, 2},
+                 {"decoder_start_token_id", NULL, 1}};
     sn_config *c = sn_config_new("config.json");
     if (!c) return NULL;
-    sn_config_set_string(c, "model_type", "ctranslate2_transformer");
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        if (fixed[i].text)
+            sn_config_set_string(c, fixed[i].key, fixed[i].text);
+        else
+            sn_config_set_int(c, fixed[i].key, fixed[i].number);
     sn_config_set_int(c, "d_model", z->width);
-    for (int s = 0; s < 2; s++) {
-        const struct {
-            const char *key;
-            int64_t value;
-        } rows[] = {{"layers", z->layers[s]}, {"attention_heads", z->heads}, {"ffn_dim", z->inner}};
-        for (int i = 0; i < 3; i++) {
-            char key[40];
-            snprintf(key, sizeof key, "%s_%s", stacks[s], rows[i].key);
-            sn_config_set_int(c, key, rows[i].value);
-        }
-    }
+    sn_config_set_int(c, "ffn_dim", z->inner);
+    sn_config_set_int(c, "attention_heads", z->heads);
+    sn_config_set_int(c, "encoder_layers", z->layers[0]);
+    sn_config_set_int(c, "decoder_layers", z->layers[1]);
     sn_config_set_int(c, "source_vocab_size", z->vocab[0]);
-    sn_config_set_int(c, "target_vocab_size", z->vocab[1]);
+    sn_config_set_int(c, "vocab_size", z->vocab[1]);
     sn_config_set_int(c, "source_unk_token_id", z->vocab[0] - 1);
-    sn_config_set_int(c, "target_unk_token_id", z->vocab[1] - 1);
-    sn_config_set_int(c, "pad_token_id", 0);
-    sn_config_set_int(c, "bos_token_id", 1);
-    sn_config_set_int(c, "eos_token_id", 2);
-    sn_config_set_int(c, "decoder_start_token_id", 1);
-    sn_config_set_string(c, "activation_function", "relu");
+    sn_config_set_int(c, "unk_token_id", z->vocab[1] - 1);
     sn_config_set_float(c, "layer_norm_eps", 1e-5);
     sn_config_set_bool(c, "scale_embedding", true);
-    sn_config_set_string(c, "norm_order", "pre");
     sn_config_set_bool(c, "final_layer_norm", true);
-    sn_config_set_string(c, "position_encoding", "sinusoidal_concatenated");
-    sn_config_set_int(c, "position_start", 1);
-    sn_config_set_string(c, "linear_layout", "out_in");
+    sn_config_set_bool(c, "tie_word_embeddings", false);
+    sn_config_set_bool(c, "output_bias", true);
     return c;
 }
 
-/* Copies the vocabularies that lie beside the model, after checking their length. */
-static bool copy_vocabulary(const import_request *r, const char *name, int64_t size, bool copy,
+/* ---- vocabularies ---- */
+
+/* A line at `at`, its size without the end of line; moves *at behind it. */
+static const char *take_line(const sn_mapping *m, size_t *at, size_t *size) {
+    const char *line = (const char *)m->data + *at;
+    const char *end = memchr(line, '\n', m->size - *at);
+    *size = end ? (size_t)(end - line) : m->size - *at;
+    *at += *size + (end != NULL);
+    if (*size && line[*size - 1] == '\r') --*size;
+    return line;
+}
+
+static bool is_symbol(const char *text, size_t size) {
+    uint32_t cp = SN_UTF8_INVALID;
+    if (size > 2 && text[0] == '<' && text[size - 1] == '>') return true;
+    return size && sn_utf8_next(text, size, &cp) == size && cp != SN_UTF8_INVALID;
+}
+
+/* The text of a vocabulary.json of characters: the file's lines, then the unknown token. */
+static bool write_symbols(const sn_mapping *m, sn_bytes *out, int64_t size, sn_error *err) {
+    static const char head[] =
+        "{\"format\": \"sinter-vocabulary\", \"version\": 1, \"kind\": \"char\",\n\"tokens\": [";
+    bool ok = sn_bytes_append(out, head, sizeof head - 1, err);
+    for (size_t at = 0, n; ok && at < m->size;) {
+        const char *line = take_line(m, &at, &n);
+        ok = sn_json_quote(out, line, n, err) && sn_bytes_append(out, ",\n", 2, err);
+    }
+    char tail[160];
+    int n = snprintf(
+        tail, sizeof tail,
+        "\"<unk>\"],\n\"special\": {\"pad\": 0, \"bos\": 1, \"eos\": 2, \"unk\": %" PRId64 "}}\n",
+        size - 1);
+    return ok && sn_bytes_append(out, tail, (size_t)n, err);
+}
+
+/* Checks the vocabulary NAME.txt that lies beside the model; write: into the output folder. */
+static bool take_vocabulary(const import_request *r, const char *name, int64_t size, bool write,
                             sn_error *err) {
-    char *path = import_beside(r->input, name);
+    char file[40], json[40];
+    snprintf(file, sizeof file, "%s.txt", name);
+    snprintf(json, sizeof json, "%s.json", name);
+    char *path = import_beside(r->input, file);
     sn_mapping m;
     if (!path) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", r->input);
     bool ok = sn_file_map(path, &m, err);
     if (ok) {
         int64_t lines = 0;
-        for (size_t i = 0; i < m.size; i++) lines += m.data[i] == '\n' || i + 1 == m.size;
-        sn_file_unmap(&m);
+        bool symbols = true;
+        for (size_t at = 0, n; at < m.size; lines++) {
+            const char *line = take_line(&m, &at, &n);
+            symbols &= is_symbol(line, n);
+        }
         ok = lines + 1 == size ||
              sn_fail(err, SN_ERR_FILE,
                      "%s: has %" PRId64 " tokens, but the model expects %" PRId64
                      " and one for unknown ones",
                      path, lines, size - 1);
+        sn_bytes text = {0};
+        if (ok && write && symbols)
+            ok = write_symbols(&m, &text, size, err) && sn_tok_write(r->output, json, &text, err);
+        else if (ok && write)
+            ok = import_copy(path, r->output, file, err);
+        sn_bytes_free(&text);
+        sn_file_unmap(&m);
     }
-    ok = ok && (!copy || import_copy(path, r->output, name, err));
     free(path);
     return ok;
 }
 
 bool import_ctranslate2(const import_request *r, sn_error *err) {
-    static const char *const names[2] = {"source_vocabulary.txt", "target_vocabulary.txt"};
+    static const char *const names[2] = {"source_vocabulary", "target_vocabulary"};
     sn_mapping m;
-    import_list l = {0};
+    import_list l = {0}, renamed = {0};
     sizes z = {0};
     if (!sn_file_map(r->input, &m, err)) return false;
     bool ok = read_model(&m, r->input, &l, &z.heads, err) && find_sizes(&l, &z, r->input, err);
-    for (int i = 0; i < 2; i++) ok = ok && copy_vocabulary(r, names[i], z.vocab[i], false, err);
+    for (int i = 0; i < 2; i++) ok = ok && take_vocabulary(r, names[i], z.vocab[i], false, err);
     if (ok) {
+        rename_model(&l, &z, &renamed);
         sn_config *c = make_config(&z);
-        ok = import_save(r, c, &l, err);
+        ok = import_save(r, c, &renamed, err);
         sn_config_free(c);
     }
-    for (int i = 0; i < 2; i++) ok = ok && copy_vocabulary(r, names[i], z.vocab[i], true, err);
+    for (int i = 0; i < 2; i++) ok = ok && take_vocabulary(r, names[i], z.vocab[i], true, err);
+    import_list_free(&renamed);
     import_list_free(&l);
     sn_file_unmap(&m);
     return ok;

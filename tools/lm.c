@@ -41,11 +41,27 @@ static bool has_tokenizer(const sn_model_dir *dir) {
     return found;
 }
 
+/* An encoder-decoder's two vocabularies. *found: there are such files. */
+static bool open_vocabularies(lm *m, bool *found, sn_error *err) {
+    char *source = sn_model_dir_file(m->dir, "source_vocabulary.json");
+    char *target = sn_model_dir_file(m->dir, "target_vocabulary.json");
+    *found = source && target;
+    if (*found) {
+        m->source = sn_tokenizer_load(source, err);
+        m->tokenizer = m->source ? sn_tokenizer_load(target, err) : NULL;
+    }
+    free(source);
+    free(target);
+    return !*found || m->tokenizer;
+}
+
 static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *err) {
     m->dir = sn_model_dir_open(path, err);
     if (!m->dir) return false;
     m->config = m->dir->config;
-    if (!o->tokenizer && !has_tokenizer(m->dir)) return true;
+    bool two = false;
+    if (!o->tokenizer && !open_vocabularies(m, &two, err)) return false;
+    if (two || (!o->tokenizer && !has_tokenizer(m->dir))) return true;
     m->tokenizer = sn_tokenizer_load(o->tokenizer ? o->tokenizer : path, err);
     return m->tokenizer != NULL;
 }
@@ -152,18 +168,27 @@ static bool random_session(lm *m, uint64_t seed, sn_error *err) {
 
 /* ---- opening ---- */
 
-static bool check_vocabulary(const lm *m, sn_error *err) {
-    if (!m->tokenizer || sn_tokenizer_vocab_size(m->tokenizer) <= m->model.vocab) return true;
+static bool check_vocabulary(const sn_tokenizer *t, int64_t vocab, sn_error *err) {
+    if (!t || sn_tokenizer_vocab_size(t) <= vocab) return true;
     return sn_fail(err, SN_ERR_SHAPE,
                    "the tokenizer (%s) has %d tokens, the model's vocabulary only %lld: they do "
                    "not belong together",
-                   sn_tokenizer_kind(m->tokenizer), (int)sn_tokenizer_vocab_size(m->tokenizer),
-                   (long long)m->model.vocab);
+                   sn_tokenizer_kind(t), (int)sn_tokenizer_vocab_size(t), (long long)vocab);
 }
 
-/* Encoders and encoder-decoders have no caches, and want more than tokens for their loss. */
-static bool check_decoder(const lm *m, int entries, sn_error *err) {
+/* Encoders have no caches; they and encoder-decoders want more than tokens for their loss. */
+static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
     sn_module *mod = m->model.module;
+    int entries = o->entries;
+    if (o->translates && !m->model.source_vocab)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "a %s model has no encoder and decoder: translate needs an edt model",
+                       m->model.type);
+    if (!o->translates && m->model.source_vocab && entries & (SN_CACHED | SN_LOSS))
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "a %s model predicts the tokens of a result, given a source: sinter translate",
+            m->model.type);
     sn_entry *loss = entries & SN_LOSS ? sn_entry_get(mod, "loss") : NULL;
     bool ok = !(entries & SN_CACHED) || sn_entry_get(mod, "decode");
     if (entries & SN_LOSS) ok &= loss != NULL;
@@ -182,12 +207,17 @@ static bool check_decoder(const lm *m, int entries, sn_error *err) {
 
 static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!open_source(m, o, err)) return false;
-    sn_model_options mo = {
-        .entries = o->entries, .context = o->context, .weights = m->dir ? m->dir->weights : NULL};
+    sn_model_options mo = {.entries = o->entries,
+                           .context = o->context,
+                           .beams = o->beams,
+                           .weights = m->dir ? m->dir->weights : NULL};
+    m->beams = o->beams ? o->beams : 1;
     if (!sn_model_build(m->config, &mo, &m->model, err)) return false;
-    if (!check_vocabulary(m, err)) return false;
+    if (!check_vocabulary(m->tokenizer, m->model.vocab, err) ||
+        !check_vocabulary(m->source, m->model.source_vocab, err))
+        return false;
     if (o->build_only) return true;
-    if (!o->compile_only && !o->any_model && !check_decoder(m, o->entries, err)) return false;
+    if (!o->compile_only && !o->any_model && !check_kind(m, o, err)) return false;
     sn_options compile = o->compile;
     if (o->prepare && !o->prepare(o->user, &m->model, &compile, err)) return false;
     m->program = sn_compile(m->model.module, &compile, err);
@@ -216,6 +246,7 @@ void lm_close(lm *m) {
     sn_program_free(m->program);
     sn_module_free(m->model.module);
     sn_tokenizer_free(m->tokenizer);
+    sn_tokenizer_free(m->source);
     sn_model_dir_close(m->dir);
     sn_config_free(m->own_config);
     for (int i = 0; i < m->n_random; i++) free(m->random[i]);
@@ -313,4 +344,9 @@ bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out
     bool has = sn_tokenizer_special(m->tokenizer, SN_TOKEN_BOS) >= 0;
     return sn_tokenizer_encode(m->tokenizer, text, size,
                                SN_TOK_SPECIAL | (bos && has ? SN_TOK_BOS : 0), out, err);
+}
+
+bool lm_encode_source(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err) {
+    if (!m->source) return lm_encode(m, text, size, false, out, err);
+    return sn_tokenizer_encode(m->source, text, size, SN_TOK_SPECIAL, out, err);
 }

@@ -13,6 +13,8 @@ typedef struct lm_options {
     const char *preset;    /* instead of path: a published size, random weights */
     const char *tokenizer; /* file or folder; NULL: the model's own, if it has one */
     int entries;           /* SN_FORWARD, …, as in models.h */
+    bool translates;       /* an encoder-decoder is wanted, with SN_CACHED */
+    int64_t beams;         /* of an encoder-decoder; 0: 1 */
     int64_t context;       /* longest sequence; 0: the model's */
     uint64_t seed;         /* of random weights */
     bool any_model;        /* take what entries the model has, decoder or not */
@@ -32,6 +34,8 @@ typedef struct lm {
     sn_program *program;     /* NULL: build_only */
     sn_session *session;     /* NULL: compile_only, build_only */
     sn_tokenizer *tokenizer; /* NULL: the model came without one */
+    sn_tokenizer *source;    /* of an encoder-decoder's other vocabulary; NULL: the same */
+    int64_t beams;           /* rows of tokens that an encoder-decoder was opened for */
     float *logits;           /* [vocab] after lm_feed */
     int64_t past;            /* tokens in the caches */
     sn_config *own_config;   /* of a preset */
@@ -56,6 +60,9 @@ bool lm_loss(lm *m, const int32_t *tokens, const int32_t *targets, int64_t n, fl
 /* Text to ids with the model's tokenizer, BOS first if the vocabulary has one and bos is set. A
  * model without a tokenizer takes numbers ("0 2 1", commas are fine). */
 bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out, sn_error *err);
+
+/* The same for the source of an encoder-decoder, without BOS. */
+bool lm_encode_source(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err);
 
 /* Number of parameter elements of the program's model. */
 int64_t lm_parameters(const lm *m);

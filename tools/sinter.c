@@ -9,6 +9,7 @@ static const struct {
     cmd_fn *run;
 } commands[] = {
     {"generate", "continue a text with a language model", cmd_generate},
+    {"translate", "translate lines of text with an encoder-decoder model", cmd_translate},
     {"eval", "loss and perplexity of a text", cmd_eval},
     {"compile", "make an object, a library or a program of a model, to be deployed",
      cmd_compile_ahead},
