@@ -1,6 +1,7 @@
 /* gemm.c: the plan of a GEMM kernel and its loops: threads, batch, row groups, panels, tiles.
  * A group of A's rows (768 KB) stays in L2 while panels of B pass by; each panel meets the
- * group's tiles one after the other. */
+ * group's tiles one after the other. Panels that are packed here are made a block (4 MB) at a time,
+ * which then serves all groups: a thread packs each of its columns once, or once for 1024 rows. */
 #include "codegen/gemm_impl.h"
 
 enum {
@@ -10,7 +11,10 @@ enum {
     GEMM_FETCH_STEPS = 32,      /* of k, that a tile alone with its panel fetches ahead */
     GEMM_MOST_ROW_PARTS = 64,   /* of a grid of rows and columns */
     GEMM_ROW_UNIT = 8,          /* threads share rows by so many */
-    GEMM_WAITING_PANELS = 8     /* chunked: panels whose sums wait for the next chunk */
+    GEMM_WAITING_PANELS = 8,    /* chunked: panels whose sums wait for the next chunk */
+    GEMM_BLOCK_BYTES = 1 << 22, /* of panels that the kernel packs before it uses them */
+    GEMM_MOST_BLOCK = 64,       /* panels of a block */
+    GEMM_SUPER_ROWS = 1024      /* chunked: rows for which a block is packed once */
 };
 
 int sn_gemm_panel(sn_dtype compute) {
@@ -105,7 +109,12 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     bool long_k = g->k.slot >= 0 || g->k.value > longest;
     p->chunked = (p->copy_a || p->pack_b) && long_k;
     p->kc = p->chunked ? chunk : g->k.slot < 0 ? g->k.value : 0;
-    if (p->copy_a) {
+    p->turned_a = p->copy_a && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) && !g->prologue &&
+                  !g->row_prologue;
+    p->a_step = p->turned_a ? round_up(p->mr, p->lanes) : 1;
+    if (p->turned_a) {
+        p->a_stride = 1;
+    } else if (p->copy_a) {
         int64_t line = 64 / p->esize;
         p->a_stride = round_up(p->kc, line) + line;
         if (p->a_stride / line % 2 == 0) p->a_stride += line;
@@ -124,10 +133,19 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
         p->mc = round_up(g->m.value > 0 ? g->m.value : 1, p->mr);
 
     p->np = p->chunked ? GEMM_WAITING_PANELS : 1;
-    int64_t sums = (p->chunked ? p->mc * p->np : p->mr) * p->panel;
+    p->super = p->mc;
+    int64_t panel_bytes = p->kc * p->panel * p->esize, a_rows = p->mc * p->a_stride;
+    if (p->pack_b && panel_bytes > 0) {
+        int64_t most = GEMM_BLOCK_BYTES / panel_bytes;
+        p->np = most < 1 ? 1 : most > GEMM_MOST_BLOCK ? GEMM_MOST_BLOCK : most;
+        if (p->chunked && p->np > 2 * GEMM_WAITING_PANELS) p->np = 2 * GEMM_WAITING_PANELS;
+        if (p->mc < GEMM_SUPER_ROWS) p->super = GEMM_SUPER_ROWS / p->mc * p->mc;
+    }
+    if (p->turned_a) a_rows = (p->mc / p->mr + 4) * p->kc * p->a_step; /* the last tiles: 8, 4 .. */
+    int64_t sums = (p->chunked ? p->super * p->np : p->mr) * p->panel;
     p->a_at = round_up(sums * p->esize, 64);
-    p->b_at = p->a_at + (p->copy_a ? round_up(p->mc * p->a_stride * p->esize, 64) : 0);
-    p->scratch = p->b_at + (p->pack_b ? round_up(p->kc * p->panel * p->esize, 64) : 0);
+    p->b_at = p->a_at + (p->copy_a ? round_up(a_rows * p->esize, 64) : 0);
+    p->scratch = p->b_at + (p->pack_b ? round_up(p->np * panel_bytes, 64) : 0);
     return true;
 }
 
@@ -145,6 +163,8 @@ typedef struct gemm_state {
     em_val batch[SN_GEMM_BATCH];
     em_val a, b;         /* this batch item's bases */
     em_val row0, valid;  /* group: first row, rows that exist */
+    em_val sum_row;      /* group: its place among the rows whose sums wait */
+    em_val in_place;     /* B is read where it lies, but for the columns at its end */
     em_val blocks;       /* group: tiles */
     em_val next_step;    /* bytes between lines fetched ahead */
     em_val first_panel;  /* of the panels whose sums wait */
@@ -213,11 +233,12 @@ static void call_finish(em *e, const gemm_plan *p, const gemm_state *s, em_val s
     em_call(e, p->finish, args, 9);
 }
 
-/* Where A's row `start` of the group lies for the micro-kernel. */
-static em_val rows_from(em *e, const gemm_plan *p, const gemm_state *s, em_val start) {
+/* Where the i-th tile, from row `start` of the group on, lies in A for the micro-kernel. */
+static em_val rows_from(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start) {
     if (p->copy_a) {
-        em_val a = em_at_bytes(e, e->scratch, em_i64(e, p->a_at));
-        return em_at(e, a, p->t, em_mul(e, start, em_i64(e, p->a_stride)));
+        em_val from = p->turned_a ? em_mul(e, i, em_i64(e, p->kc * p->a_step))
+                                  : em_mul(e, start, em_i64(e, p->a_stride));
+        return em_at(e, em_at_bytes(e, e->scratch, em_i64(e, p->a_at)), p->t, from);
     }
     em_val row = em_mul(e, em_add(e, s->row0, start), gemm_size(e, p->g->a.row));
     return em_at(e, s->a, p->t, em_add(e, row, s->k0));
@@ -228,12 +249,14 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
                       em_val rows) {
     em_val tile = e->scratch;
     if (p->chunked) {
-        em_val at = em_mul(e, em_sub(e, s->panel, s->first_panel), em_i64(e, p->mc));
-        at = em_mul(e, em_add(e, at, start), em_i64(e, p->panel));
+        em_val at = em_mul(e, em_sub(e, s->panel, s->first_panel), em_i64(e, p->super));
+        at = em_add(e, em_add(e, at, s->sum_row), start);
+        em_val single = em_cmp(e, EM_LE, s->k, em_i64(e, p->kc)); /* nothing waits */
+        at = em_select(e, single, zero(e), em_mul(e, at, em_i64(e, p->panel)));
         tile = em_at(e, tile, p->t, at);
         clear_sums(e, p, s, tile, rows);
     }
-    em_val a = rows_from(e, p, s, start);
+    em_val a = rows_from(e, p, s, i, start);
     em_val fetched = em_mul(e, em_mul(e, i, s->kn), s->next_step);
     em_val next = em_at_bytes(e, s->next, fetched);
     em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
@@ -254,40 +277,66 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
     if (p->chunked) em_endif(e, &last);
 }
 
-/* Finds or makes the panel's elements: packed ahead, in place, or packed here into scratch. */
-static void emit_panel_source(em *e, const gemm_plan *p, gemm_state *s) {
-    const sn_gemm *g = p->g;
-    if (g->b_packed) {
-        em_val at = em_mul(e, em_add(e, em_mul(e, s->panel, s->k), s->k0), em_i64(e, p->panel));
+/* Where columns from panel `panel` on lie, from row k0 of B on. */
+static em_val columns_from(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
+    const sn_gemm_operand *b = &p->g->b;
+    em_val col = em_mul(e, panel, em_i64(e, p->panel));
+    em_val at = em_mul(e, s->k0, gemm_size(e, b->row));
+    return em_at(e, s->b, b->dtype, em_add(e, at, em_mul(e, col, gemm_size(e, b->col))));
+}
+
+/* A panel of the block in scratch. */
+static em_val block_at(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
+    em_val at = em_mul(e, em_sub(e, panel, s->first_panel), em_i64(e, p->kc * p->panel));
+    return em_at(e, em_at_bytes(e, e->scratch, em_i64(e, p->b_at)), p->t, at);
+}
+
+static em_val columns_left(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
+    return em_sub(e, s->n, em_mul(e, panel, em_i64(e, p->panel)));
+}
+
+/* May the panel be read where it lies? It must be whole. */
+static em_val reads_in_place(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
+    em_val whole = em_cmp(e, EM_GE, columns_left(e, p, s, panel), em_i64(e, p->panel));
+    return em_and(e, s->in_place, whole);
+}
+
+/* Packs the panels [lo, hi) of the block, rows k0 .. k0 + kn. */
+static void pack_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
+    em_loop l = em_for(e, lo, hi, one(e));
+    em_branch br = {0};
+    if (p->direct_b) {
+        br = em_if(e, reads_in_place(e, p, s, l.i));
+        em_else(e, &br);
+    }
+    em_val src = columns_from(e, p, s, l.i);
+    em_val args[] = {
+        e->buf, e->dim, src, src, block_at(e, p, s, l.i), s->kn, columns_left(e, p, s, l.i)};
+    em_call(e, p->pack, args, 7);
+    if (p->direct_b) em_endif(e, &br);
+    em_end(e, &l);
+}
+
+/* Finds the panel's elements: packed ahead, in place, or in the block that was packed before. `hi`:
+ * the end of the panels that are there. */
+static void emit_panel_source(em *e, const gemm_plan *p, gemm_state *s, em_val hi) {
+    em_val width = em_i64(e, p->panel);
+    s->b_stride = width;
+    if (p->g->b_packed) {
+        em_val at = em_mul(e, em_add(e, em_mul(e, s->panel, s->k), s->k0), width);
         s->bp = em_at(e, s->b, p->b_type, at);
-        s->b_stride = em_i64(e, p->panel);
         em_val alone = em_cmp(e, EM_EQ, s->blocks, one(e)); /* fetch this panel, else the next */
         em_val ahead = em_select(e, alone, em_i64(e, GEMM_FETCH_STEPS), s->k);
-        s->next = em_at(e, s->bp, p->b_type, em_mul(e, ahead, em_i64(e, p->panel)));
+        s->next = em_at(e, s->bp, p->b_type, em_mul(e, ahead, width));
         return;
     }
-    em_val col = em_mul(e, s->panel, em_i64(e, p->panel));
-    em_val at =
-        em_add(e, em_mul(e, s->k0, gemm_size(e, g->b.row)), em_mul(e, col, gemm_size(e, g->b.col)));
-    em_val src = em_at(e, s->b, g->b.dtype, at);
-    em_val dst = em_at_bytes(e, e->scratch, em_i64(e, p->b_at));
-    em_val columns = em_sub(e, s->n, col), width = em_i64(e, p->panel);
-    em_val args[] = {e->buf, e->dim, src, src, dst, s->kn, columns};
-    s->next = src;
-    if (!p->direct_b) {
-        em_call(e, p->pack, args, 7);
-        s->bp = dst;
-        s->b_stride = width;
-        return;
-    }
-    em_val few = em_cmp(e, EM_LE, s->valid, em_i64(e, 2 * p->mr));
-    em_val in_place = em_and(e, few, em_cmp(e, EM_GE, columns, width));
-    em_branch br = em_if(e, in_place);
-    em_else(e, &br);
-    em_call(e, p->pack, args, 7);
-    em_endif(e, &br);
-    s->bp = em_select(e, in_place, src, dst);
-    s->b_stride = em_select(e, in_place, gemm_size(e, g->b.row), width);
+    em_val last = em_sub(e, hi, one(e));
+    s->next = block_at(e, p, s, em_imin(e, em_add(e, s->panel, one(e)), last));
+    s->bp = block_at(e, p, s, s->panel);
+    if (!p->direct_b) return;
+    em_val there = reads_in_place(e, p, s, s->panel);
+    s->bp = em_select(e, there, columns_from(e, p, s, s->panel), s->bp);
+    s->b_stride = em_select(e, there, gemm_size(e, p->g->b.row), width);
 }
 
 /* A row alone with narrow panels: panel i of the first half together with panel i of the second, so
@@ -301,7 +350,7 @@ static em_val emit_twins(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em
     em_val first = em_add(e, lo, l.i), b = em_at(e, s->b, p->b_type, em_mul(e, first, panel));
     em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
     em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
-    em_val args[] = {rows_from(e, p, s, zero(e)),
+    em_val args[] = {rows_from(e, p, s, zero(e), zero(e)),
                      em_at(e, b, p->b_type, col),
                      em_at(e, e->scratch, p->t, col),
                      s->k,
@@ -322,7 +371,7 @@ static void emit_panels(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_
     if (p->twin) lo = emit_twins(e, p, s, lo, hi);
     em_loop panel = em_for(e, lo, hi, one(e));
     s->panel = panel.i;
-    emit_panel_source(e, p, s);
+    emit_panel_source(e, p, s, hi);
     em_loop tile = em_for(e, zero(e), s->blocks, one(e));
     em_val start = em_carry(e, &tile, zero(e));
     em_val rows = choose_rows(e, p, em_sub(e, s->valid, start));
@@ -337,7 +386,18 @@ static void call_copy(em *e, const gemm_plan *p, const gemm_state *s) {
     em_val dst = em_at_bytes(e, e->scratch, em_i64(e, p->a_at));
     em_val args[] = {e->buf, e->dim, s->a,        dst,         s->row0,    s->valid,
                      s->k0,  s->kn,  s->batch[0], s->batch[1], s->batch[2]};
+    if (!p->turned_a) {
+        em_call(e, p->copy, args, 11);
+        return;
+    }
+    em_loop tile = em_for(e, zero(e), s->blocks, one(e));
+    em_val start = em_carry(e, &tile, zero(e));
+    args[3] = em_at(e, dst, p->t, em_mul(e, tile.i, em_i64(e, p->kc * p->a_step)));
+    args[4] = em_add(e, s->row0, start);
+    args[5] = choose_rows(e, p, em_sub(e, s->valid, start));
     em_call(e, p->copy, args, 11);
+    em_next(e, &tile, start, em_add(e, start, args[5]));
+    em_end(e, &tile);
 }
 
 /* How many tiles choose_rows makes of n > 0 rows: the rest is taken apart by its binary digits. */
@@ -347,28 +407,65 @@ static em_val count_tiles(em *e, const gemm_plan *p, em_val n) {
     return em_add(e, tiles, ones);
 }
 
-/* Rows [row0, row0 + valid) against panels [lo, hi). */
+/* Rows [row0, row0 + valid) against panels [lo, hi), chunk k0 .. k0 + kn. */
 static void emit_group(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
     s->blocks = count_tiles(e, p, s->valid);
     s->next_step = em_div(e, em_i64(e, p->panel * (int)sn_dtype_size(p->b_type)),
                           em_mul(e, s->blocks, em_i64(e, p->parts)));
-    if (!p->chunked) {
+    call_copy(e, p, s);
+    emit_panels(e, p, s, lo, hi);
+}
+
+/* Rows [row0, row1) in groups that stay in L2. */
+static void emit_groups(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
+                        em_val panel0, em_val panel1) {
+    em_val tiles = em_ceil_div(e, em_sub(e, row1, row0), p->mr);
+    em_val groups = em_ceil_div(e, tiles, p->mc / p->mr), mr = em_i64(e, p->mr), lo, hi;
+    em_loop group = em_for(e, zero(e), groups, one(e));
+    share(e, tiles, group.i, groups, &lo, &hi);
+    s->sum_row = em_mul(e, lo, mr);
+    s->row0 = em_add(e, row0, s->sum_row);
+    s->valid = em_sub(e, em_imin(e, em_add(e, row0, em_mul(e, hi, mr)), row1), s->row0);
+    emit_group(e, p, s, panel0, panel1);
+    em_end(e, &group);
+}
+
+/* Rows against panels, some panels and (chunked) some columns of A at a time: what is packed or
+ * waits is for these panels. */
+static void emit_blocks(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
+                        em_val panel0, em_val panel1) {
+    em_loop some = em_for(e, panel0, panel1, em_i64(e, p->np)), chunk;
+    em_val end = em_imin(e, panel1, em_add(e, some.i, em_i64(e, p->np)));
+    s->first_panel = some.i;
+    s->k0 = zero(e);
+    s->kn = s->k;
+    if (p->chunked) {
+        chunk = em_for(e, zero(e), em_imax(e, s->k, one(e)), em_i64(e, p->kc));
+        s->k0 = chunk.i;
+        s->kn = em_imin(e, em_i64(e, p->kc), em_sub(e, s->k, chunk.i));
+    }
+    if (p->pack_b) pack_block(e, p, s, some.i, end);
+    emit_groups(e, p, s, row0, row1, some.i, end);
+    if (p->chunked) em_end(e, &chunk);
+    em_end(e, &some);
+}
+
+/* A thread's part of one batch item. */
+static void emit_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
+                      em_val panel0, em_val panel1) {
+    if (p->direct_b) s->in_place = em_cmp(e, EM_LE, em_sub(e, row1, row0), em_i64(e, 2 * p->mr));
+    if (!p->chunked && !p->pack_b) {
         s->k0 = zero(e);
         s->kn = s->k;
-        call_copy(e, p, s);
-        emit_panels(e, p, s, lo, hi);
-        return;
+        emit_groups(e, p, s, row0, row1, panel0, panel1);
+    } else if (!p->chunked) {
+        emit_blocks(e, p, s, row0, row1, panel0, panel1);
+    } else {
+        em_loop l = em_for(e, row0, row1, em_i64(e, p->super));
+        em_val end = em_imin(e, row1, em_add(e, l.i, em_i64(e, p->super)));
+        emit_blocks(e, p, s, l.i, end, panel0, panel1);
+        em_end(e, &l);
     }
-    em_loop some = em_for(e, lo, hi, em_i64(e, p->np));
-    s->first_panel = some.i;
-    em_val end = em_imin(e, hi, em_add(e, some.i, em_i64(e, p->np)));
-    em_loop chunk = em_for(e, zero(e), em_imax(e, s->k, one(e)), em_i64(e, p->kc));
-    s->k0 = chunk.i;
-    s->kn = em_imin(e, em_i64(e, p->kc), em_sub(e, s->k, chunk.i));
-    call_copy(e, p, s);
-    emit_panels(e, p, s, some.i, end);
-    em_end(e, &chunk);
-    em_end(e, &some);
 }
 
 /* The item's index on each batch axis, and its operands. */
@@ -399,6 +496,16 @@ static em_val count_row_parts(em *e, const gemm_plan *p, em_val m) {
     return em_select(e, em_cmp(e, EM_GE, m, em_mul(e, tiles, nt)), nt, parts);
 }
 
+/* The same where the kernel packs B: threads that share the columns pack each once, but each copies
+ * all rows of A. */
+static em_val choose_row_parts(em *e, const gemm_plan *p, const gemm_state *s) {
+    em_val by_rows = count_row_parts(e, p, s->m);
+    if (!p->pack_b) return by_rows;
+    em_val columns = em_cmp(e, EM_GE, s->panels, em_mul(e, e->nthreads, em_i64(e, 4)));
+    if (p->copy_a) columns = em_and(e, columns, em_cmp(e, EM_GE, s->n, s->m));
+    return em_select(e, columns, one(e), by_rows);
+}
+
 /* Threads share the batch items if these go up evenly or are many, else a grid of rows and columns.
  * Sums do not depend on it. */
 static void emit_kernel(em *e, const gemm_plan *p) {
@@ -413,7 +520,7 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     em_val even = em_cmp(e, EM_EQ, em_rem(e, items, nt), zero(e));
     em_val many = em_cmp(e, EM_GE, items, em_mul(e, nt, em_i64(e, 4)));
     em_val by_item = em_or(e, even, many);
-    em_val row_parts = em_select(e, by_item, one(e), count_row_parts(e, p, s.m));
+    em_val row_parts = em_select(e, by_item, one(e), choose_row_parts(e, p, &s));
     em_val col_parts = em_select(e, by_item, one(e), em_div(e, nt, row_parts));
     em_val part = em_select(e, by_item, zero(e), tid);
     em_val item0, item1, row0, row1, panel0, panel1;
@@ -424,18 +531,10 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     share(e, s.panels, em_rem(e, part, col_parts), col_parts, &panel0, &panel1);
     row1 = em_imin(e, em_mul(e, row1, em_i64(e, GEMM_ROW_UNIT)), s.m);
     row0 = em_mul(e, row0, em_i64(e, GEMM_ROW_UNIT));
-    em_val tiles = em_ceil_div(e, em_sub(e, row1, row0), p->mr);
-    em_val groups = em_ceil_div(e, tiles, p->mc / p->mr);
 
     em_loop item = em_for(e, item0, item1, one(e));
     begin_item(e, p, &s, item.i);
-    em_loop group = em_for(e, zero(e), groups, one(e));
-    em_val lo, hi, mr = em_i64(e, p->mr);
-    share(e, tiles, group.i, groups, &lo, &hi);
-    s.row0 = em_add(e, row0, em_mul(e, lo, mr));
-    s.valid = em_sub(e, em_imin(e, em_add(e, row0, em_mul(e, hi, mr)), row1), s.row0);
-    emit_group(e, p, &s, panel0, panel1);
-    em_end(e, &group);
+    emit_rows(e, p, &s, row0, row1, panel0, panel1);
     em_end(e, &item);
     em_end_kernel(e);
 }

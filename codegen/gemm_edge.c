@@ -120,6 +120,27 @@ static void copy_vector(em *e, const gemm_plan *p, em_val from, em_val to, sn_ge
     em_store(e, p->t, em_at(e, to, p->t, offset), x);
 }
 
+/* dst[k][i] = A[row + i][k0 + k], i < rows, of which there are at most a_step: A's columns lie
+ * together, and the micro-kernel reads a column's elements one by one anyway. */
+static void emit_columns(em *e, const gemm_plan *p, em_val a, em_val dst, em_val row, em_val rows,
+                         em_val k0, em_val kn) {
+    const sn_gemm_operand *o = &p->g->a;
+    em_val mask[8], col = gemm_size(e, o->col);
+    int vectors = (int)p->a_step / p->lanes;
+    for (int v = 0; v < vectors; v++)
+        mask[v] = em_tail_mask(e, em_sub(e, rows, em_i64(e, v * p->lanes)), p->lanes);
+    em_val from = em_at(e, a, o->dtype, em_add(e, row, em_mul(e, k0, col)));
+    em_loop l = em_for(e, em_i64(e, 0), kn, em_i64(e, 1));
+    em_val src = em_at(e, from, o->dtype, em_mul(e, l.i, col));
+    em_val to = em_at(e, dst, p->t, em_mul(e, l.i, em_i64(e, p->a_step)));
+    for (int v = 0; v < vectors; v++) {
+        em_val at = em_i64(e, v * p->lanes);
+        em_val x = em_load_mask(e, o->dtype, em_at(e, src, o->dtype, at), p->lanes, mask[v], NULL);
+        em_store(e, p->t, em_at(e, to, p->t, at), x);
+    }
+    em_end(e, &l);
+}
+
 /* void copy(buf, dim, A, dst, row, rows, k0, kn, batch0, batch1, batch2)
  * dst[i*a_stride + k] = pro(A[row + i][k0 + k]), i < rows, k < kn; A: this batch item's base. Rows
  * are written in whole vectors (a_stride has room). */
@@ -132,11 +153,8 @@ em_val gemm_emit_copy(em *e, const gemm_plan *p) {
     const sn_gemm *g = p->g;
     em_val base = em_param(e, 2), dst = em_param(e, 3), row0 = em_param(e, 4), k0 = em_param(e, 6),
            kn = em_param(e, 7);
-    if (gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) && !g->prologue && !g->row_prologue) {
-        em_val col = gemm_size(e, g->a.col);
-        em_val at = em_add(e, row0, em_mul(e, k0, col));
-        emit_turn(e, p, g->a.dtype, p->t, em_at(e, base, g->a.dtype, at), col, dst,
-                  em_i64(e, p->a_stride), em_param(e, 5), kn, kn);
+    if (p->turned_a) {
+        emit_columns(e, p, base, dst, row0, em_param(e, 5), k0, kn);
         em_ret(e, NULL);
         return fn;
     }

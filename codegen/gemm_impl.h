@@ -19,15 +19,18 @@ typedef struct gemm_plan {
     int parts;       /* micro-tiles side by side in a panel */
     int mr;          /* most rows of a micro-tile, even */
     bool copy_a;     /* A goes through scratch (prologue, conversion, transposition, bad strides) */
+    bool turned_a;   /* ... a tile at a time as [k][a_step], because its columns are contiguous */
     bool pack_b;     /* B may go through scratch */
     bool direct_b;   /* ... or be read in place when few rows use it (columns are contiguous) */
     bool chunked;    /* K is cut in chunks of kc; partial sums wait in scratch */
     int64_t kc;      /* rows of B (columns of A) at a time; K itself unless chunked */
     int64_t a_stride;     /* elements between A's rows as the micro-kernel sees them */
+    int64_t a_step;       /* elements between A's columns, likewise */
     int64_t mc;           /* rows of A at a time, a multiple of mr */
+    int64_t super;        /* chunked: rows whose sums wait, a multiple of mc */
     int size[GEMM_SIZES]; /* rows of the micro-tiles: mr, then powers of two down to 1 */
     int n_sizes;
-    int64_t np;                  /* chunked: panels whose sums wait */
+    int64_t np;                  /* panels of B packed at a time; chunked: whose sums wait */
     int64_t a_at, b_at, scratch; /* byte offsets in scratch (sums are at 0), its size */
     /* emitted functions */
     em_val micro[GEMM_SIZES]; /* of size[i] rows */

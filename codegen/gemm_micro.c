@@ -52,7 +52,7 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
     bool in_place = p->direct_b;
     em_val b_stride = in_place ? em_param(e, 6) : em_i64(e, p->panel);
     int unroll = choose_unroll(p, twin), panels = twin ? 2 : 1;
-    bool fetch_next = g->b_packed && rows == p->mr;
+    bool fetch_next = rows == p->mr;
 
     em_val init[32], acc[32];
     int n = rows * panels * p->nv;
@@ -74,7 +74,7 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
             bv[j] = load_b(e, p, em_at(e, from[j / p->nv], p->b_type, at));
         }
         for (int t = 0; t < panels; t++) {
-            if (!in_place) fetch_panel(e, p, from[t], u, fetch_next ? NEAR_FULL : NEAR, 3);
+            fetch_panel(e, p, from[t], u, fetch_next ? NEAR_FULL : NEAR, 3);
             if (g->b_packed && !fetch_next) fetch_panel(e, p, from[t], u, FAR, 2);
         }
         if (fetch_next) {
@@ -82,14 +82,14 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
             nu = em_at_bytes(e, nu, em_param(e, 5));
         }
         for (int i = 0; i < rows; i++) {
-            em_val at = em_at(e, a, p->t, em_i64(e, i * p->a_stride + u));
+            em_val at = em_at(e, a, p->t, em_i64(e, i * p->a_stride + u * p->a_step));
             em_val av = em_load_splat(e, p->t, at, p->lanes);
             for (int j = 0; j < panels * p->nv; j++)
                 acc[i * p->nv + j] = em_fma(e, av, bv[j], acc[i * p->nv + j]);
         }
         bu = em_at(e, bu, p->b_type, b_stride);
     }
-    em_next(e, &l, a, em_at(e, a, p->t, em_i64(e, unroll)));
+    em_next(e, &l, a, em_at(e, a, p->t, em_i64(e, unroll * p->a_step)));
     em_next(e, &l, b, bu);
     if (fetch_next) em_next(e, &l, next, nu);
     for (int i = 0; i < n; i++) em_next(e, &l, first[i], acc[i]);

@@ -1,6 +1,6 @@
 /* serial.c: primitives whose order of additions is their meaning: running sums and scatter-adds.
  * Threads share out what is independent (rows, columns); along the dependent axis one thread goes
- * in order. */
+ * in order, so that bits do not depend on the number of threads. */
 #include "codegen/kernel.h"
 #include "codegen/elem.h"
 
@@ -129,9 +129,79 @@ static void emit_scatter_elements(em *e, const sn_kernel *k) {
     em_end(e, &step);
 }
 
+/* Are the axes from `first` on one row without gaps? */
+static bool is_row(sn_module *m, const sn_view *v, int first) {
+    sn_dim step = 1;
+    for (int a = v->rank - 1; a >= first; a--) {
+        if (v->shape[a] != 1 && v->stride[a] != step) return false;
+        step = sn_dim_mul(m, step, v->shape[a]);
+    }
+    return true;
+}
+
+/* Whole rows added to whole rows: the gradient of a table of embeddings. */
+static bool adds_rows(const sn_kernel *k) {
+    const sn_view *x = &k->step->in[0], *index = &k->step->in[1], *y = &k->step->out[0];
+    return sn_attr_int(k->step->node, SN_A_axis, 0) == 0 && y->rank > 1 && x->dtype == y->dtype &&
+           x->dtype == k->compute && is_row(k->m, y, 1) && is_row(k->m, x, index->rank);
+}
+
+/* A vector at position j of a row, of which `left` elements are this thread's. */
+static void at_position(em *e, sn_dtype t, em_val to, em_val from, em_val j, em_val left,
+                        bool whole) {
+    em_val mask = whole ? NULL : em_tail_mask(e, left, e->lanes);
+    em_val p = em_at(e, to, t, j), v = em_vf(e, 0);
+    if (from) {
+        v = em_load_mask(e, t, em_at(e, from, t, j), e->lanes, mask, NULL);
+        v = em_add(e, em_load_mask(e, t, p, e->lanes, mask, NULL), v);
+    }
+    em_store_mask(e, t, p, v, mask);
+}
+
+/* to[j] = 0, or to[j] += from[j], for lo <= j < hi */
+static void walk_row(em *e, sn_dtype t, em_val to, em_val from, em_val lo, em_val hi) {
+    em_val whole = em_add(e, lo, em_round_down(e, em_sub(e, hi, lo), e->lanes));
+    em_loop main = em_for(e, lo, whole, em_i64(e, e->lanes));
+    at_position(e, t, to, from, main.i, NULL, true);
+    em_end(e, &main);
+    em_loop tail = em_for(e, whole, hi, em_i64(e, e->lanes));
+    at_position(e, t, to, from, tail.i, em_sub(e, hi, tail.i), false);
+    em_end(e, &tail);
+}
+
+/* A thread owns some columns, whole cache lines of them, of all rows. */
+static void emit_scatter_vectors(em *e, const sn_kernel *k) {
+    const sn_view *x = &k->step->in[0], *index = &k->step->in[1], *y = &k->step->out[0];
+    sn_dtype t = y->dtype;
+    int64_t unit = 128 / (int64_t)sn_dtype_size(t);
+    em_val cols = count_without(e, k, y, 0), rows = extent(e, k, y, 0), lo, hi;
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1);
+    em_share(e, em_ceil_div(e, cols, unit), &lo, &hi);
+    lo = em_mul(e, lo, em_i64(e, unit));
+    hi = em_imin(e, em_mul(e, hi, em_i64(e, unit)), cols);
+    em_val step = sn_kernel_dim(e, k, y->stride[0]);
+    em_loop clear = em_for(e, zero, rows, one);
+    walk_row(e, t, em_at(e, em_buf(e, 2), t, em_mul(e, clear.i, step)), NULL, lo, hi);
+    em_end(e, &clear);
+    em_loop row = em_for(e, zero, count_without(e, k, index, -1), one);
+    em_val iat = offset_without(e, k, index, -1, row.i), from = zero, rest = row.i;
+    em_val i =
+        clamp(e, em_load(e, index->dtype, em_at(e, em_buf(e, 1), index->dtype, iat), 1), rows);
+    for (int a = index->rank - 1; a >= 0; a--) {
+        em_val n = extent(e, k, x, a);
+        from = em_add(e, from, em_mul(e, em_rem(e, rest, n), sn_kernel_dim(e, k, x->stride[a])));
+        rest = em_div(e, rest, n);
+    }
+    walk_row(e, t, em_at(e, em_buf(e, 2), t, em_mul(e, i, step)), em_at(e, em_buf(e, 0), t, from),
+             lo, hi);
+    em_end(e, &row);
+}
+
 static void emit_scatter(em *e, const sn_kernel *k) {
     em_kernel(e, k->name);
-    if (k->step->node->op == SN_OP_scatter_add)
+    if (k->step->node->op == SN_OP_scatter_add && adds_rows(k))
+        emit_scatter_vectors(e, k);
+    else if (k->step->node->op == SN_OP_scatter_add)
         emit_scatter_rows(e, k);
     else
         emit_scatter_elements(e, k);
