@@ -213,6 +213,38 @@ size_t sn_config_int_list(sn_config *c, const char *key, int64_t *out, size_t ma
     return 0;
 }
 
+sn_config *sn_config_section(sn_config *c, const char *key) {
+    const cJSON *v = find_value(c, key);
+    if (v && !cJSON_IsObject(v)) {
+        complain(c, key, v, "an object {...}");
+        return NULL;
+    }
+    char name[256];
+    snprintf(name, sizeof name, "%s: \"%s\"", c->name, key);
+    sn_config *out = sn_config_new(name);
+    cJSON *copy = out && v ? cJSON_Duplicate(v, true) : NULL;
+    if (out && v && !copy) {
+        sn_config_free(out);
+        return NULL;
+    }
+    if (copy) {
+        cJSON_Delete(out->root);
+        out->root = copy;
+    }
+    return out;
+}
+
+void sn_config_only(sn_config *c, const char *const *names) {
+    char shown[80];
+    for (const cJSON *v = c->root->child; v; v = v->next) {
+        int i = 0;
+        while (names[i] && strcmp(names[i], v->string) != 0) i++;
+        if (names[i]) continue;
+        sn_problem(&c->problems, "\"%s\" is not known",
+                   sn_printable(shown, sizeof shown, v->string));
+    }
+}
+
 void sn_config_problem(sn_config *c, const char *fmt, ...) {
     char line[400];
     va_list ap;

@@ -44,6 +44,13 @@ int sn_config_choice_or(sn_config *c, const char *key, const char *const *names,
 size_t sn_config_int_list(sn_config *c, const char *key, int64_t *out, size_t max, int64_t lo,
                           int64_t hi);
 
+/* The object at a key as a config of its own ("FILE: KEY" in messages), empty if the key is absent;
+ * NULL when it is no object (recorded) or out of memory. Free it. */
+sn_config *sn_config_section(sn_config *c, const char *key);
+
+/* Records a problem for every key that is not in `names` (ended by NULL). */
+void sn_config_only(sn_config *c, const char *const *names);
+
 /* Records a problem that spans several keys ("n_head = 5 does not divide n_embd = 64"). */
 void sn_config_problem(sn_config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -23,6 +23,7 @@ typedef enum sn_stream {
     SN_STREAM_SAMPLE = 0, /* choosing tokens */
     SN_STREAM_INIT = 1,   /* initial weights */
     SN_STREAM_DATA = 2,   /* order of training examples */
+    SN_STREAM_MASK = 3,   /* which of their tokens are masked */
     SN_STREAM_GRAPH = 16
 } sn_stream;
 
