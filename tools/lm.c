@@ -342,6 +342,7 @@ static bool read_numbers(const char *text, size_t size, sn_ids *out, sn_error *e
 bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out, sn_error *err) {
     if (!m->tokenizer) return read_numbers(text, size, out, err);
     bool has = sn_tokenizer_special(m->tokenizer, SN_TOKEN_BOS) >= 0;
+    if (m->config && size) bos &= sn_config_bool_or(m->config, "add_bos_token", true);
     return sn_tokenizer_encode(m->tokenizer, text, size,
                                SN_TOK_SPECIAL | (bos && has ? SN_TOK_BOS : 0), out, err);
 }

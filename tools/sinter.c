@@ -11,6 +11,7 @@ static const struct {
     {"generate", "continue a text with a language model", cmd_generate},
     {"translate", "translate lines of text with an encoder-decoder model", cmd_translate},
     {"eval", "loss and perplexity of a text", cmd_eval},
+    {"train", "train a model on a text", cmd_train},
     {"compile", "make an object, a library or a program of a model, to be deployed",
      cmd_compile_ahead},
     {"import", "turn a model of another format into a model folder", cmd_import},

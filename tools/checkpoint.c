@@ -1,0 +1,153 @@
+/* checkpoint.c: the state of a training run as one safetensors file, replaced as a whole:
+ * parameters, the optimizer's states and step by their names; where the run stands as metadata. The
+ * position in the data and the random numbers follow from the step (runtime/dataset.h,
+ * runtime/rng.h). */
+#include "tools/train.h"
+
+#include "ir/ir.h"
+#include "runtime/file.h"
+#include "runtime/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILE_NAME "checkpoint.safetensors"
+
+/* ---- what is saved ---- */
+
+static bool listed(const train_tensors *t, const char *name) {
+    for (size_t i = 0; i < t->count; i++)
+        if (!strcmp(t->weight[i].name, name)) return true;
+    return false;
+}
+
+static bool add_tensor(const char *name, const sn_node *n, train_tensors *t, sn_error *err) {
+    sn_weight w = {.name = name, .dtype = (sn_dtype)n->dtype, .rank = n->rank};
+    for (int a = 0; a < n->rank; a++)
+        if (!sn_dim_is_const(n->m, n->shape[a], &w.shape[a]))
+            return sn_fail(err, SN_ERR_SHAPE, "'%s' has a symbolic shape", name);
+    w.bytes = (size_t)sn_weight_elements(&w) * sn_dtype_size(w.dtype);
+    sn_weight *grown = realloc(t->weight, sizeof *grown * (t->count + 1));
+    if (grown) t->weight = grown;
+    void *data = grown ? sn_memory_alloc(w.bytes) : NULL;
+    if (!data)
+        return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for '%s'", w.bytes, name);
+    w.data = data;
+    t->weight[t->count++] = w;
+    return true;
+}
+
+/* Gradients are added up within a step only: between two they are zero. */
+static bool is_kept(const char *name) {
+    return strncmp(name, "gradient.", 9) != 0;
+}
+
+bool train_tensors_open(sn_module *m, train_tensors *out, sn_error *err) {
+    *out = (train_tensors){0};
+    const sn_entry *e = sn_entry_get(m, "train_step");
+    bool ok = e || sn_fail(err, SN_ERR_USAGE, "the model has no entry \"train_step\"");
+    for (int i = 0; ok && i < e->n_assign; i++) {
+        const char *name = e->assign[i].name;
+        if (is_kept(name) && !listed(out, name)) ok = add_tensor(name, e->assign[i].node, out, err);
+    }
+    if (!ok) train_tensors_close(out);
+    return ok;
+}
+
+void train_tensors_close(train_tensors *t) {
+    for (size_t i = 0; i < t->count; i++) free((void *)(uintptr_t)t->weight[i].data);
+    free(t->weight);
+    *t = (train_tensors){0};
+}
+
+/* ---- files ---- */
+
+bool checkpoint_exists(const char *folder) {
+    char *path = sn_path_join(folder, FILE_NAME);
+    bool found = path && sn_file_exists(path);
+    free(path);
+    return found;
+}
+
+bool checkpoint_save(const char *folder, const sn_session *s, train_tensors *t,
+                     const train_state *state, const char *settings, sn_error *err) {
+    for (size_t i = 0; i < t->count; i++) {
+        const sn_weight *w = &t->weight[i];
+        if (!sn_state_read(s, w->name, (void *)(uintptr_t)w->data, w->bytes, err)) return false;
+    }
+    char step[32], best[40], best_step[32];
+    snprintf(step, sizeof step, "%lld", (long long)state->step);
+    snprintf(best, sizeof best, "%a", state->best);
+    snprintf(best_step, sizeof best_step, "%lld", (long long)state->best_step);
+    const sn_meta meta[] = {
+        {"sinter.step", step},
+        {"sinter.best", best},
+        {"sinter.best_step", best_step},
+        {"sinter.settings", settings},
+    };
+    char *path = sn_path_join(folder, FILE_NAME);
+    bool ok =
+        path ? sn_weights_save(path, t->weight, t->count, meta, sizeof meta / sizeof *meta, err)
+             : sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    free(path);
+    return ok;
+}
+
+static bool read_number(const sn_weights *w, const char *key, double *out, sn_error *err) {
+    const char *text = sn_weights_meta(w, key);
+    char *end = NULL;
+    *out = text ? strtod(text, &end) : 0;
+    return (text && end != text && !*end) ||
+           sn_fail(err, SN_ERR_FILE, "%s: no checkpoint of a training run: \"%s\" is missing",
+                   sn_weights_path(w), key);
+}
+
+static bool check_tensors(const sn_weights *w, const train_tensors *t, sn_error *err) {
+    sn_problems p = {0};
+    for (size_t i = 0; i < t->count; i++) {
+        const sn_weight *want = &t->weight[i];
+        const sn_weight *have = sn_weights_need(w, want->name, want->rank, want->shape, &p);
+        if (have && have->dtype != want->dtype)
+            sn_problem(&p, "'%s' is %s, not %s", want->name, sn_dtype_name(have->dtype),
+                       sn_dtype_name(want->dtype));
+    }
+    if (sn_weights_count(w) != t->count)
+        sn_problem(&p, "it has %zu tensors, the model and its optimizer %zu", sn_weights_count(w),
+                   t->count);
+    char head[512];
+    snprintf(head, sizeof head, "%s: a checkpoint of another architecture", sn_weights_path(w));
+    return sn_problems_check(&p, head, SN_ERR_SHAPE, err);
+}
+
+static bool load_from(const sn_weights *w, sn_session *s, const train_tensors *t,
+                      train_state *state, const char *settings, sn_error *err) {
+    double step, best, best_step;
+    if (!read_number(w, "sinter.step", &step, err) || !read_number(w, "sinter.best", &best, err) ||
+        !read_number(w, "sinter.best_step", &best_step, err) || !check_tensors(w, t, err))
+        return false;
+    const char *made = sn_weights_meta(w, "sinter.settings");
+    if (!made || strcmp(made, settings) != 0)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s: made with other settings, so the run cannot go on as it was: %s; now: "
+                       "%s. Give another folder, or the same settings",
+                       sn_weights_path(w), made ? made : "none", settings);
+    for (size_t i = 0; i < t->count; i++) {
+        const sn_weight *have = sn_weights_find(w, t->weight[i].name);
+        if (!sn_state_write(s, have->name, have->data, have->bytes, err)) return false;
+    }
+    *state = (train_state){(int64_t)step, best, (int64_t)best_step};
+    return true;
+}
+
+bool checkpoint_load(const char *folder, sn_session *s, train_tensors *t, train_state *state,
+                     const char *settings, sn_error *err) {
+    char *path = sn_path_join(folder, FILE_NAME);
+    if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    sn_weights *w = sn_file_exists(path) ? sn_weights_open(path, err) : NULL;
+    if (!w) sn_fail(err, SN_ERR_FILE, "%s: there is no checkpoint to go on with", path);
+    bool ok = w && load_from(w, s, t, state, settings, err);
+    sn_weights_close(w);
+    free(path);
+    return ok;
+}

@@ -1,0 +1,139 @@
+/* train.h: training a model from a config: what `sinter train` stands on. One file each: settings
+ * from JSON (train_config.c), texts to batches (train_data.c), saved state (checkpoint.c), what is
+ * told on the way (train_log.c), the loop (train.c). */
+#ifndef SN_TOOLS_TRAIN_H
+#define SN_TOOLS_TRAIN_H
+
+#include "frontend/models.h"
+#include "runtime/dataset.h"
+#include "runtime/tokenizer.h"
+
+#include <stdio.h>
+
+/* ---- settings ---- */
+
+typedef enum train_documents { TRAIN_WHOLE, TRAIN_LINES, TRAIN_PARAGRAPHS } train_documents;
+
+/* Paths are owned and already relative to the process, not to the config. */
+typedef struct train_settings {
+    sn_config *model; /* config.json of the model; owned */
+    char *start;      /* a model folder whose weights to begin with; NULL: drawn */
+    char *tokenizer;  /* a tokenizer's folder or file; NULL: learned */
+    sn_train_options learn;
+    char *text, *text_validation;     /* what to train on, and to validate on; NULL: a part of it */
+    char *target, *target_validation; /* of pairs: the translations */
+    double validation_part;           /* 0: no validation */
+    train_documents documents;
+    sn_dataset_options data; /* without ids of special tokens and vocab */
+    sn_training training;
+    int decay_groups; /* which rule training.optimizer.decays is */
+    int64_t steps, log_every, validate_every, validation_batches, save_every, patience;
+    uint64_t seed;
+} train_settings;
+
+/* Reads a config file, or a model folder: then the weights are its own, and all else as by
+ * default. False with every mistake listed. */
+bool train_settings_read(const char *path, train_settings *out, sn_error *err);
+void train_settings_free(train_settings *s);
+/* One line that tells two runs apart whose steps differ; returns buf. */
+const char *train_settings_text(const train_settings *s, char *buf, size_t size);
+
+/* ---- data ---- */
+
+typedef struct train_data {
+    sn_tokenizer *tokenizer;
+    sn_documents text, text_validation, target, target_validation;
+    int32_t *label, *label_validation;
+    size_t cut_end[2];
+    sn_dataset *train, *validation; /* validation may be NULL */
+    int32_t vocab;
+} train_data;
+
+/* Loads or learns the tokenizer, reads the texts, tells the model's config its vocabulary if that
+ * has none. */
+bool train_data_open(train_settings *s, train_data *out, sn_error *err);
+void train_data_close(train_data *d);
+/* Writes the tokenizer into a folder, or copies the files that it came from. */
+bool train_data_save_tokenizer(const train_settings *s, const train_data *d, const char *folder,
+                               sn_error *err);
+
+/* ---- what was measured on the way ---- */
+
+typedef struct train_point {
+    int64_t step;
+    double loss, validation; /* NAN: not measured */
+} train_point;
+
+/* metrics.jsonl and loss.svg of the folder. */
+typedef struct train_log {
+    char *jsonl, *svg;
+    FILE *file;
+    train_point *point;
+    size_t count, capacity;
+} train_log;
+
+/* Opens the log; keeps lines up to step `keep` of an earlier run, drops the rest. */
+bool train_log_open(train_log *l, const char *folder, int64_t keep, sn_error *err);
+typedef struct train_metrics {
+    train_point at;
+    double norm, rate, tokens_per_second, gflops, seconds;
+} train_metrics;
+bool train_log_add(train_log *l, const train_metrics *m, sn_error *err);
+bool train_log_draw(const train_log *l, sn_error *err); /* the curve so far */
+void train_log_close(train_log *l);
+
+/* ---- saved state ---- */
+
+/* Where a run stands between two steps; all that is not in the session's states. */
+typedef struct train_state {
+    int64_t step;
+    double best; /* lowest validation loss; INFINITY: none yet */
+    int64_t best_step;
+} train_state;
+
+/* The names and shapes of all that training changes, memory of their size included. */
+typedef struct train_tensors {
+    sn_weight *weight; /* names belong to the module, data to the list */
+    size_t count;
+} train_tensors;
+bool train_tensors_open(sn_module *m, train_tensors *out, sn_error *err);
+void train_tensors_close(train_tensors *t);
+
+/* Writes DIR/checkpoint.safetensors: replaced as a whole, or left as it was. */
+bool checkpoint_save(const char *folder, const sn_session *s, train_tensors *t,
+                     const train_state *state, const char *settings, sn_error *err);
+/* Reads it back into the session. Refuses another architecture, and other settings. */
+bool checkpoint_load(const char *folder, sn_session *s, train_tensors *t, train_state *state,
+                     const char *settings, sn_error *err);
+bool checkpoint_exists(const char *folder);
+
+/* ---- the run ---- */
+
+typedef enum train_end { TRAIN_DONE, TRAIN_EARLY, TRAIN_INTERRUPTED, TRAIN_FAILED } train_end;
+
+typedef struct train_request {
+    train_settings *settings;
+    const char *folder; /* where everything goes */
+    bool resume, force; /* go on with a checkpoint; or begin anew although there is one */
+    bool check_nan;     /* on a loss that is no number, tell where it came from */
+    sn_options compile;
+    /* What a caller shows; lines end without a newline. event: a line that stays. */
+    void (*progress)(void *ctx, const char *line);
+    void (*event)(void *ctx, const char *line);
+    bool (*stopped)(void *ctx); /* asked between steps */
+    void *ctx;
+} train_request;
+
+typedef struct train_result {
+    int64_t steps;
+    double loss, validation, best; /* NAN: none */
+    int64_t best_step;
+    double seconds, tokens_per_second, gflops;
+    int64_t parameters;
+} train_result;
+
+/* Trains; the folder then holds a model (config.json, model.safetensors, tokenizer), the
+ * checkpoint, metrics.jsonl and loss.svg. */
+train_end train_run(const train_request *r, train_result *out, sn_error *err);
+
+#endif
