@@ -238,6 +238,12 @@ check_inspect() {
     prints "358  ' she'"
     run 0 inspect "$tmp/model" --analogy "he his she" --top 1
     prints "311  ' her'"
+    run 0 import "$source/examples/models/aren-transliteration/model.bin" -o "$tmp/aren"
+    run 0 inspect "$tmp/aren" -p آتزمون --result atzmon --attention decoder.4.cross:2 -o "$tmp/cross.svg"
+    [ "$(grep -c '<text' "$tmp/cross.svg")" = 14 ] || fail "labels: a title, 6 keys, 7 queries"
+    run 0 inspect "$tmp/aren" --near ا --top 1
+    prints "in encoder.embed_tokens.weight"
+    refused 2 'is for encoder-decoders' inspect "$tmp/model" -p a --result b --attention 0
     refused 2 'not one token' inspect "$tmp/model" --near zebra
     refused 2 'three words' inspect "$tmp/model" --analogy "he his"
     refused 2 'one question at a time' inspect "$tmp/model" --taps --near he

@@ -21,6 +21,8 @@ static const arg table[] = {
     {"taps", 0, ARG_FLAG, AT(taps), NULL, NULL, 0, 0,
      "a line for every named tensor that the model computes"},
     {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "what the model reads"},
+    {"result", 0, ARG_TEXT, AT(result), "TEXT", NULL, 0, 0,
+     "of an encoder-decoder: what it has made of the prompt so far"},
     {"tap", 0, ARG_TEXT, AT(tap), "NAME", NULL, 0, 0, "value of a named tensor; -o FILE.npy"},
     {"attention", 0, ARG_TEXT, AT(attention), "LAYER[:HEAD]|all", NULL, 0, 0,
      "attention maps as a picture; -o FILE.svg"},

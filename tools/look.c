@@ -1,6 +1,7 @@
 /* look.c: runs a model on a text with chosen taps as outputs. */
 #include "tools/look.h"
 #include "ir/ir.h"
+#include "tools/translate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +57,7 @@ static bool choose_taps(void *user, const sn_model *model, sn_options *compile, 
 
 /* ---- running ---- */
 
-enum { N_KNOWN = 3 };
+enum { N_KNOWN = 4 };
 
 /* Copies to `in` those of `known` that the entry reads; their number, or -1 where one is missing.
  */
@@ -83,12 +84,12 @@ static int pick_inputs(const look *l, const sn_arg_binding *known, sn_arg_bindin
 
 /* Room for every tensor, then one run. */
 static bool run_entry(look *l, sn_error *err) {
-    int64_t T = (int64_t)l->tokens.count;
-    int32_t length = (int32_t)T, *zeros = calloc((size_t)T + 1, sizeof *zeros);
+    int64_t T = (int64_t)l->tokens.count, S = (int64_t)l->source.count;
+    int32_t length = (int32_t)(S ? S : T), *zeros = calloc((size_t)T + 1, sizeof *zeros);
     sn_arg_binding in[N_KNOWN], *out = calloc((size_t)l->n + 1, sizeof *out);
-    const sn_arg_binding known[N_KNOWN] = {SN_BIND("tokens", SN_I32, l->tokens.data, 1, T),
-                                           SN_BIND("types", SN_I32, zeros, 1, T),
-                                           SN_BIND("lengths", SN_I32, &length, 1)};
+    const sn_arg_binding known[N_KNOWN] = {
+        SN_BIND("tokens", SN_I32, l->tokens.data, 1, T), SN_BIND("types", SN_I32, zeros, 1, T),
+        SN_BIND("source", SN_I32, l->source.data, 1, S), SN_BIND("lengths", SN_I32, &length, 1)};
     bool ok = (zeros && out) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     int n_in = ok ? pick_inputs(l, known, in, err) : -1;
     ok = n_in >= 0;
@@ -108,13 +109,37 @@ static bool run_entry(look *l, sn_error *err) {
     return ok;
 }
 
-/* Encoders read [CLS] text [SEP]. */
+/* A sentence for the encoder, and the begin token with what was made so far for the decoder. */
+static bool read_pair(look *l, const look_options *o, sn_error *err) {
+    int32_t bos, eos;
+    sn_ids result = {0};
+    const char *text = o->result ? o->result : "";
+    bool ok = lm_encode_source(l->m, o->text, strlen(o->text), &l->source, err) &&
+              translate_ends(l->m, &bos, &eos, err) &&
+              lm_encode(l->m, text, strlen(text), false, &result, err);
+    l->tokens.data = ok ? malloc((result.count + 1) * sizeof *l->tokens.data) : NULL;
+    if (ok && !l->tokens.data) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (ok) {
+        l->tokens.data[0] = bos;
+        for (size_t i = 0; i < result.count; i++) l->tokens.data[i + 1] = result.data[i];
+        l->tokens.count = l->tokens.capacity = result.count + 1;
+    }
+    sn_ids_free(&result);
+    if (ok && !l->source.count) ok = sn_fail(err, SN_ERR_USAGE, "the text is empty");
+    return ok;
+}
+
+/* Decoders read the beginning of a text, encoders all of it: [CLS] text [SEP]. */
 static bool read_text(look *l, const look_options *o, sn_error *err) {
     if (!o->text) return sn_fail(err, SN_ERR_USAGE, "give the text to read: --prompt TEXT");
-    const sn_tokenizer *t = l->m->tokenizer;
-    bool encoder = !strcmp(l->entry, "encode") || !sn_entry_get(l->m->model.module, "forward");
-    if (strcmp(l->entry, "lens") && t && encoder)
-        return sn_tokenizer_encode(t, o->text, strlen(o->text),
+    if (l->m->model.source_vocab) return read_pair(l, o, err);
+    if (o->result)
+        return sn_fail(err, SN_ERR_USAGE, "--result is for encoder-decoders; this is a %s model",
+                       l->m->model.type);
+    sn_module *mod = l->m->model.module;
+    bool encoder = sn_entry_get(mod, "encode") != NULL;
+    if (encoder && l->m->tokenizer)
+        return sn_tokenizer_encode(l->m->tokenizer, o->text, strlen(o->text),
                                    SN_TOK_SPECIAL | SN_TOK_BOS | SN_TOK_EOS, &l->tokens, err);
     return lm_encode(l->m, o->text, strlen(o->text), true, &l->tokens, err);
 }
@@ -141,12 +166,13 @@ void look_close(look *l) {
     for (int i = 0; i < l->n; i++) free(l->list[i].data);
     free(l->list);
     sn_ids_free(&l->tokens);
+    sn_ids_free(&l->source);
     lm_close(l->m);
 }
 
-const char *look_token(const lm *m, int32_t id, char buffer[64]) {
+const char *look_token(const sn_tokenizer *t, int32_t id, char buffer[64]) {
     size_t size = 0, n = 0;
-    const char *text = m->tokenizer ? sn_tokenizer_text(m->tokenizer, id, &size) : NULL;
+    const char *text = t ? sn_tokenizer_text(t, id, &size) : NULL;
     if (!text) {
         snprintf(buffer, 64, "#%d", (int)id);
         return buffer;

@@ -11,6 +11,7 @@ typedef struct look_options {
     cmd_model model;
     cmd_compile compile;
     const char *text;      /* what the model reads */
+    const char *result;    /* what an encoder-decoder has made of it so far */
     const char *tap;       /* name of a tensor */
     const char *attention; /* "all", or LAYER[:HEAD]: a number from 0, or the tap's scope */
     const char *near;      /* a token's text */
@@ -32,7 +33,7 @@ typedef struct look_tensor {
 typedef struct look {
     lm *m;
     const char *entry;
-    sn_ids tokens;
+    sn_ids tokens, source; /* source: of encoder-decoders, whose tokens are the begin and result */
     look_tensor *list;
     int n;
 } look;
@@ -46,9 +47,9 @@ bool look_run(look *l, const look_options *o, int entries, look_wants *wants, co
               sn_error *err);
 void look_close(look *l);
 
-/* Text of token i as it may stand in a line: control characters as escapes, "#ID" without a text.
- */
-const char *look_token(const lm *m, int32_t id, char buffer[64]);
+/* Text of a token as it may stand in a line: control characters as escapes, "#ID" without a text.
+ * t may be NULL. */
+const char *look_token(const sn_tokenizer *t, int32_t id, char buffer[64]);
 
 /* The questions. Each prints to stdout or writes o->output. */
 bool look_taps(const look_options *o, sn_error *err);

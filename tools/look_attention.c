@@ -110,30 +110,42 @@ static void draw_head(FILE *f, const map *p, int64_t head, int x, int y, int cel
     }
 }
 
-static void draw_labels(FILE *f, const look *l, int x, int y, int cell, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        char text[64];
-        look_token(l->m, l->tokens.data[i], text);
-        int at = (int)i * cell + cell / 2;
-        fprintf(f, "<text x='%d' y='%d' text-anchor='end'>", x - 4, y + at + 4);
-        print_escaped(f, text);
-        fprintf(f, "</text><text transform='translate(%d,%d) rotate(-60)'>", x + at, y - 4);
-        print_escaped(f, text);
-        fputs("</text>\n", f);
+/* Whose weights: of an encoder-decoder's maps the encoder's are of the source alone, the decoder's
+ * crossing ones have the source as keys. */
+static bool reads_source(const look *l, const char *name, bool query) {
+    if (!l->source.count) return false;
+    return !strncmp(name, "encoder.", 8) || (!query && strstr(name, ".cross."));
+}
+
+static void draw_labels(FILE *f, const look *l, const map *p, int x, int y, int cell) {
+    for (int query = 0; query < 2; query++) {
+        bool source = reads_source(l, p->t->name, query);
+        const sn_ids *ids = source ? &l->source : &l->tokens;
+        const sn_tokenizer *t = source && l->m->source ? l->m->source : l->m->tokenizer;
+        for (size_t i = 0; i < ids->count; i++) {
+            char text[64];
+            int at = (int)i * cell + cell / 2;
+            if (query)
+                fprintf(f, "<text x='%d' y='%d' text-anchor='end'>", x - 4, y + at + 4);
+            else
+                fprintf(f, "<text transform='translate(%d,%d) rotate(-60)'>", x + at, y - 4);
+            print_escaped(f, look_token(t, ids->data[i], text));
+            fputs("</text>\n", f);
+        }
     }
 }
 
 static void draw(FILE *f, const look *l, const selection *s) {
-    map largest = map_of(&l->list[s->first]);
-    int64_t side = largest.rows > largest.columns ? largest.rows : largest.columns, most = 0;
-    int64_t tokens = (int64_t)l->tokens.count;
+    int64_t side = 1, most = 0;
     for (int i = s->first; i < s->end; i++) {
         map p = map_of(&l->list[i]);
         int64_t drawn = (s->last < p.heads ? s->last + 1 : p.heads) - s->head;
         if (drawn > most) most = drawn;
+        if (p.rows > side) side = p.rows;
+        if (p.columns > side) side = p.columns;
     }
     bool single = most == 1 && s->end - s->first == 1;
-    bool labels = single && tokens <= LABEL_LIMIT && side == tokens;
+    bool labels = single && side <= LABEL_LIMIT;
     int cell = single ? (side <= 32 ? 18 : 576 / (int)side + 1) : 180 / (int)side + 1;
     int margin = labels ? 110 : 20, square = (int)side * cell;
     int height = margin + (s->end - s->first) * (square + TITLE + GAP) + 20;
@@ -154,7 +166,7 @@ static void draw(FILE *f, const look *l, const selection *s) {
         y += TITLE;
         for (int64_t h = s->head; h <= last; h++)
             draw_head(f, &p, h, margin + (int)(h - s->head) * (square + GAP), y, cell);
-        if (labels) draw_labels(f, l, margin, y, cell, tokens);
+        if (labels) draw_labels(f, l, &p, margin, y, cell);
         y += square + GAP;
     }
     fputs("</svg>\n", f);
@@ -179,13 +191,14 @@ bool look_attention(const look_options *o, sn_error *err) {
     const char *path = o->output ? o->output : "attention.svg";
     bool ok = look_run(&l, o, SN_FORWARD | SN_ENCODE, is_map, NULL, err) &&
               select_maps(&l, o->attention, &s, err);
-    if (ok && l.tokens.count > MAX_TOKENS)
-        ok = sn_fail(err, SN_ERR_USAGE, "%zu tokens are too many for a picture: at most %d",
-                     l.tokens.count, MAX_TOKENS);
+    size_t count = l.tokens.count > l.source.count ? l.tokens.count : l.source.count;
+    if (ok && count > MAX_TOKENS)
+        ok = sn_fail(err, SN_ERR_USAGE, "%zu tokens are too many for a picture: at most %d", count,
+                     MAX_TOKENS);
     if (ok) ok = write_picture(&l, &s, path, err);
     if (ok)
         printf("%s: %d attention layer%s, %zu tokens\n", path, s.end - s.first,
-               s.end - s.first > 1 ? "s" : "", l.tokens.count);
+               s.end - s.first > 1 ? "s" : "", count);
     look_close(&l);
     return ok;
 }

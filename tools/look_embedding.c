@@ -10,6 +10,7 @@
 
 typedef struct space {
     lm *m;
+    const sn_tokenizer *words;
     const char *name; /* the table's parameter */
     int64_t n, d;
     float *unit; /* [n, d] rows of length 1, or 0 */
@@ -34,7 +35,8 @@ static bool open_space(space *s, const look_options *o, sn_error *err) {
                      .build_only = true};
     if (!(s->m = lm_open(&lo, err))) return false;
     if (!s->m->dir) return sn_fail(err, SN_ERR_USAGE, "random weights have no neighbours");
-    if (!s->m->tokenizer) return sn_fail(err, SN_ERR_USAGE, "the model came without a tokenizer");
+    s->words = s->m->source ? s->m->source : s->m->tokenizer;
+    if (!s->words) return sn_fail(err, SN_ERR_USAGE, "the model came without a tokenizer");
     const sn_node *table = find_table(s->m->model.module);
     if (!table) return sn_fail(err, SN_ERR_USAGE, "the model embeds no tokens");
     s->name = sn_attr_str(table, SN_A_name, "");
@@ -64,7 +66,7 @@ static void close_space(space *s) {
 /* A word is the token that begins a word, " king", if there is one, else the text as it stands. */
 static int32_t find_word(const space *s, const char *word, size_t size, sn_error *err) {
     char spaced[256];
-    const sn_tokenizer *t = s->m->tokenizer;
+    const sn_tokenizer *t = s->words;
     int n = snprintf(spaced, sizeof spaced, " %.*s", (int)size, word);
     int32_t id = n < (int)sizeof spaced ? sn_tokenizer_id(t, spaced, (size_t)n) : -1;
     if (id < 0) id = sn_tokenizer_id(t, word, size);
@@ -75,7 +77,7 @@ static int32_t find_word(const space *s, const char *word, size_t size, sn_error
     if (sn_tokenizer_encode(t, word, size, 0, &pieces, NULL))
         for (size_t i = 0; i < pieces.count && used < sizeof list; i++)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s'%s'", i ? ", " : "",
-                                     look_token(s->m, pieces.data[i], text));
+                                     look_token(s->words, pieces.data[i], text));
     sn_ids_free(&pieces);
     sn_fail(err, SN_ERR_USAGE, "'%.*s' is not one token of this vocabulary but %s", (int)size, word,
             *list ? list : "none of its words");
@@ -114,7 +116,7 @@ static bool print_nearest(const space *s, const double *v, const int32_t *asked,
     char text[64];
     for (int64_t i = 0; i < n && i < top; i++)
         printf("%8.4f  %6d  '%s'\n", list[i].score, (int)list[i].id,
-               look_token(s->m, list[i].id, text));
+               look_token(s->words, list[i].id, text));
     free(list);
     return true;
 }
@@ -143,7 +145,7 @@ static bool look_words(const look_options *o, const char *words, int n_words, co
         char text[64];
         printf("cosine      id  in %s, of", s.name);
         for (int i = 0; i < n_words; i++)
-            printf(" %s'%s'", sign[i] < 0 ? "- " : i ? "+ " : "", look_token(s.m, id[i], text));
+            printf(" %s'%s'", sign[i] < 0 ? "- " : i ? "+ " : "", look_token(s.words, id[i], text));
         printf("\n");
         ok = print_nearest(&s, v, id, n_words, o->top, err);
     }

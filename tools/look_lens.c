@@ -29,7 +29,7 @@ static void print_layer(const look *l, const float *logits, int64_t vocab, int64
     for (int i = 0; i < top; i++) {
         char text[64];
         printf("  %.3f '%s'", exp((double)logits[best[i]] - logits[best[0]]) / sum,
-               look_token(l->m, best[i], text));
+               look_token(l->m->tokenizer, best[i], text));
     }
     printf("\n");
 }
@@ -46,7 +46,7 @@ bool look_lens(const look_options *o, sn_error *err) {
             ok = sn_fail(err, SN_ERR_RANGE, "position %lld of a text of %lld tokens", (long long)at,
                          (long long)T);
         char text[64];
-        if (ok) printf("after '%s':\n", look_token(l.m, l.tokens.data[at], text));
+        if (ok) printf("after '%s':\n", look_token(l.m->tokenizer, l.tokens.data[at], text));
         for (int64_t i = 0; ok && i < shape[0]; i++)
             print_layer(&l, l.list->data + (i * T + at) * V, V, i, top);
     }
