@@ -5,6 +5,7 @@
 
 typedef struct bert {
     int64_t vocab, context, types, layers, heads, d, d_mlp;
+    int64_t labels; /* of a classifier; 0: masked language model */
     double eps;
     const char *prefix;
     const sn_training *training; /* of the entry that is being built; NULL: none */
@@ -25,6 +26,8 @@ static bert read_config(sn_config *c, const sn_model_options *o) {
         sn_config_problem(c,
                           "\"num_attention_heads\" = %lld does not divide \"hidden_size\" = %lld",
                           (long long)g.heads, (long long)g.d);
+    const sn_weight *w = o->weights ? sn_weights_find(o->weights, "classifier.weight") : NULL;
+    g.labels = sn_config_int_or(c, "num_labels", w && w->rank == 2 ? w->shape[0] : 0, 0, 1 << 24);
     bool bare = !o->weights || sn_weights_find(o->weights, "embeddings.word_embeddings.weight");
     g.prefix = bare ? "" : "bert.";
     return g;
@@ -90,32 +93,61 @@ static sn_tensor unembed(const bert *g, sn_module *m, sn_tensor x) {
     return sn_linear(x, w, bias); /* line 12 */
 }
 
+/* The classification head: the first token's state decides [PH22 section 3] */
+static sn_tensor classify(const bert *g, sn_module *m, sn_tensor x) {
+    sn_scope_params(m, g->prefix);
+    x = sn_tanh(sn_nn_linear(sn_index(x, 1, 0), "pooler.dense", g->d, SN_BIAS));
+    sn_scope_params(m, "");
+    return sn_nn_linear(sn_training_dropout(x, g->training), "classifier", g->labels, SN_BIAS);
+}
+
+/* [B, T, V], or [B, labels] of a classifier */
+static sn_tensor logits_of(const bert *g, sn_module *m, sn_dim B, sn_dim T) {
+    sn_tensor x = encode(g, m, B, T);
+    return g->labels ? classify(g, m, x) : unembed(g, m, x);
+}
+
+sn_tensor sn_sentence_embedding(sn_tensor hidden, sn_tensor lengths) {
+    sn_module *m = sn_module_of(hidden);
+    sn_dim B = sn_dim_of(hidden, 0), T = sn_dim_of(hidden, 1);
+    sn_tensor inside = sn_lt(sn_arange(m, SN_I32, T), sn_expand(lengths, 1)); /* [B, T] */
+    sn_tensor x = sn_where(sn_reshape(inside, B, T, 1), hidden, 0.0);
+    x = sn_div(sn_sum(x, 1), sn_cast(sn_expand(lengths, 1), SN_F32));
+    return sn_div(x, sn_max(sn_sqrt(sn_sum_keep(sn_square(x), -1)), 1e-12));
+}
+
 void sn_bert_build(sn_config *c, const sn_model_options *o, sn_model *out) {
     bert g = read_config(c, o);
-    out->vocab = g.vocab, out->context = g.context;
+    out->vocab = g.vocab, out->context = g.context, out->labels = g.labels;
     out->layers = g.layers, out->heads = g.heads, out->d_model = g.d;
     if (!sn_config_check(c, NULL)) return;
     sn_module *m = out->module;
     sn_dim B = sn_symbol(m, "B", 1, o->max_batch),
            T = sn_symbol(m, "T", 1, o->context ? o->context : g.context);
-    bool head = !o->weights || sn_weights_find(o->weights, "cls.predictions.bias");
+    bool head = !o->weights || g.labels || sn_weights_find(o->weights, "cls.predictions.bias");
     if (o->entries & SN_ENCODE) {
         sn_entry_begin(m, "encode");
         sn_output("hidden", encode(&g, m, B, T));
     }
+    if (o->entries & SN_EMBED) {
+        sn_entry_begin(m, "embed");
+        sn_tensor lengths = sn_input(m, "lengths", SN_I32, B);
+        sn_output("embedding", sn_sentence_embedding(encode(&g, m, B, T), lengths));
+    }
     if (head && o->entries & SN_FORWARD) {
         sn_entry_begin(m, "forward");
-        sn_output("logits", unembed(&g, m, encode(&g, m, B, T)));
+        sn_output("logits", logits_of(&g, m, B, T));
     }
-    if (head && o->entries & SN_LOSS) { /* A12 line 7: positions that are not masked have a target
+    if (head && o->entries & SN_LOSS) { /* A12 line 9: positions that are not masked have a target
                                            outside the vocabulary */
         sn_entry_begin(m, "loss");
-        sn_tensor logits = unembed(&g, m, encode(&g, m, B, T));
-        sn_output("loss", sn_cross_entropy(logits, sn_input(m, "targets", SN_I32, B, T)));
+        sn_tensor targets =
+            g.labels ? sn_input(m, "targets", SN_I32, B) : sn_input(m, "targets", SN_I32, B, T);
+        sn_output("loss", sn_cross_entropy(logits_of(&g, m, B, T), targets));
     }
     if (head && o->entries & SN_TRAIN) {
         g.training = o->training;
         sn_training_begin(m, o->training);
-        sn_training_end(unembed(&g, m, encode(&g, m, B, T)), o->training);
+        sn_training_end(logits_of(&g, m, B, T), o->training);
     }
 }

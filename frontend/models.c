@@ -12,7 +12,7 @@ static const struct {
 } registry[] = {
     {"bert", sn_bert_build},       {"edt", sn_edt_build},   {"gopher", sn_gopher_build},
     {"gpt2", sn_gpt2_build},       {"gpt3", sn_gpt3_build}, {"llama", sn_llama_build},
-    {"tse_gpt", sn_tse_gpt_build},
+    {"tse_gpt", sn_tse_gpt_build}, {"vit", sn_vit_build},
 };
 enum { N_MODELS = sizeof registry / sizeof *registry };
 
@@ -195,10 +195,18 @@ static const struct {
     {"gpt3-350m", A10("gpt3", 50257, 2048, 1024, 24, 16)},
     {"gopher-44m", A10("gopher", 32000, 2048, 512, 8, 16)}, /* Rae et al. 2021, table 1 */
     {"gopher-117m", A10("gopher", 32000, 2048, 768, 12, 12)},
+    {"vit-base",
+     "{\"model_type\": \"vit\", \"image_size\": 224, \"patch_size\": 16, \"num_labels\": 1000, "
+     "\"hidden_size\": 768, \"intermediate_size\": 3072, \"num_hidden_layers\": 12, "
+     "\"num_attention_heads\": 12}"},
     {"bert-base",
      "{\"model_type\": \"bert\", \"vocab_size\": 30522, \"max_position_embeddings\": 512, "
      "\"hidden_size\": 768, \"intermediate_size\": 3072, \"num_hidden_layers\": 12, "
      "\"num_attention_heads\": 12}"},
+    {"bert-tiny", /* Turc et al. 2019 */
+     "{\"model_type\": \"bert\", \"vocab_size\": 30522, \"max_position_embeddings\": 512, "
+     "\"hidden_size\": 128, \"intermediate_size\": 512, \"num_hidden_layers\": 2, "
+     "\"num_attention_heads\": 2}"},
     {"edt-base",
      "{\"model_type\": \"edt\", \"vocab_size\": 32000, \"max_position_embeddings\": 512, "
      "\"d_model\": 512, \"ffn_dim\": 2048, \"encoder_layers\": 6, \"decoder_layers\": 6, "

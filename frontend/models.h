@@ -30,13 +30,19 @@ enum {
     SN_ALL_ENTRIES = 15, /* but not: */
     SN_LENS = 16,
     SN_TRAIN = 32, /* the entries of train.h, of the inputs that loss has */
-    SN_STEP = 64
+    SN_STEP = 64,
+    SN_EMBED = 128
 };
 
 /* Encoders (bert): tokens, types (segments) [B, T] and lengths [B], beyond which is padding:
  *   encode   -> hidden [B, T, d]
  *   forward  -> logits [B, T, V], if the weights have a masked-language-model head
  *   loss     with targets [B, T]: -ln P of each; 0 where the target is no token [PH22 A12 line 7]
+ *   embed    -> embedding [B, d]: the mean over a text's tokens, of length 1; only on demand
+ * A classifier (config "num_labels", or weights with classifier.weight) has instead
+ *   forward  -> logits [B, labels];  loss with targets [B]: -ln P(c | x) [PH22 section 3]
+ * and a vision transformer (vit) the same of images: pixels f32 [B, C, H, W] in 0 .. 1; its encode
+ * gives [B, patches (and class token), d].
  * Encoder-decoders (edt): source [B, S] with lengths [B], tokens [B, T]:
  *   encode   source -> hidden [B, S, d]
  *   forward  -> logits [B, T, V] for the token after each [PH22 A8];  loss with targets [B, T]
@@ -61,7 +67,9 @@ typedef struct sn_model {
     const char *type;              /* "gpt2", … */
     int64_t vocab, context, batch; /* context: the longest sequence */
     int64_t layers, heads, d_model;
-    int64_t source_vocab; /* of encoder-decoders; 0: no source */
+    int64_t source_vocab;    /* of encoder-decoders; 0: no source */
+    int64_t labels;          /* of classifiers; else 0 */
+    int64_t image, channels; /* height and width of images; 0: it takes none */
 } sn_model;
 
 /* Builds the architecture that the config's "model_type" names. Options may be NULL. False with
@@ -116,12 +124,18 @@ sn_tensor sn_span_mask(const sn_span *s, sn_dim Tk, int64_t window);
     sn_span_attention_at(SN_HERE, s, &(const sn_attention_args){.q = q_, .k = k_, .v = __VA_ARGS__})
 sn_tensor sn_span_attention_at(sn_loc, const sn_span *s, const sn_attention_args *a);
 
+/* Squares of `size` pixels in raster order: [n, C, H, W] -> [n, patches, C, size, size]. */
+sn_tensor sn_image_patches(sn_tensor image, int64_t size);
+/* hidden [B, T, d], lengths [B] -> [B, d]: the mean over the tokens inside, scaled to length 1. */
+sn_tensor sn_sentence_embedding(sn_tensor hidden, sn_tensor lengths);
+
 /* Each: reads the config's keys (mistakes are recorded in c), then builds into out->module. */
 void sn_gpt2_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_gpt3_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_gopher_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_bert_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_edt_build(sn_config *c, const sn_model_options *o, sn_model *out);
+void sn_vit_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_llama_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_tse_gpt_build(sn_config *c, const sn_model_options *o, sn_model *out);
 

@@ -127,6 +127,35 @@ check_translate() {
     refused 1 'number 0. is outside the source vocabulary' translate "$tmp/names" -p '51'
 }
 
+check_encoders() {
+    digits=$source/examples/data/mnist-1000
+    vit=$source/examples/models/mnist-vit/mnist_vit.npz
+    run 0 classify "$vit" --images "$digits-images.idx3-ubyte" --labels "$digits-labels.idx1-ubyte"
+    prints '^858 of 1000$'
+    run 0 classify "$vit" -i "$digits-images.idx3-ubyte" --batch 999
+    [ "$(wc -l <"$tmp/out")" = 1000 ] || fail "a line for every image"
+    printf '\0\0\10\3\0\0\0\1\0\0\0\2\0\0\0\2abcd' >"$tmp/small"
+    refused 1 'takes images of 28 x 28 pixels and 1 channels, these are 2 x 2' classify "$vit" -i "$tmp/small"
+    refused 1 'one label for each' classify "$vit" -i "$digits-images.idx3-ubyte" --labels "$digits-images.idx3-ubyte"
+    refused 2 'this model classifies images' classify "$vit" -p a
+    refused 2 'give one of' classify "$vit"
+    refused 2 'predicts no next token' generate "$vit" --prompt-ids 1
+    # random weights: what is printed is of the right form
+    run 0 fill --preset bert-tiny -p '5 9 1 7' --mask 9 -n 3
+    [ "$(wc -l <"$tmp/out")" = 3 ] || fail "three candidates"
+    refused 2 'no mask token (id 9)' fill --preset bert-tiny -p '5 1 7' --mask 9
+    refused 2 'needs --mask' fill --preset bert-tiny -p '5 1 7'
+    refused 1 'has positions for 512' fill --preset bert-tiny --mask 9 -p "$(seq -s ' ' 600)"
+    refused 2 'text is empty' fill --preset bert-tiny --mask 9 -p ''
+    refused 2 "no entry 'embed'" embed "$stories" -p a
+    printf '5 6 7\n5 6 8 9 10\n5 6 7\n' >"$tmp/lines"
+    run 0 embed --preset bert-tiny -f "$tmp/lines" --similarity
+    prints '^1.00000 -*0.[0-9]* 1.00000$'
+    run 0 embed --preset bert-tiny -f "$tmp/lines" -p '5 6 8 9 10'
+    head -1 "$tmp/out" | grep -q '1.00000  5 6 8 9 10' || fail "the sentence itself is not first"
+    refused 1 'sentence 1: token 99999 is outside' embed --preset bert-tiny -f "$tmp/lines" -p '99999'
+}
+
 check_eval() {
     head -c 9000 "$source/examples/data/tinyshakespeare.txt" >"$tmp/text"
     run 0 eval "$stories" "$tmp/text" --stats

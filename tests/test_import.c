@@ -162,6 +162,7 @@ static void expect_refusal(const char *format, const void *bytes, size_t n, cons
     expect_error(&e, SN_ERR_FILE, "bad.file", what);
     assert_false(sn_file_exists(r.output));
     unlink(path);
+    unlink(scratch_path("digits.npz"));
 }
 
 static void hostile_llama2c(void **state) {
@@ -347,6 +348,8 @@ static void digits_model(void **state) {
         const sn_weight *t = sn_weights_at(m->weights, i);
         assert_non_null(memmem(f, n, t->data, t->bytes));
     }
+    const char *alone = scratch_path("digits.npz"); /* without the import.json beside it */
+    assert_true(scratch_write(alone, f, n));
     free(f);
     const int64_t shape[] = {96, 32};
     sn_problems p = {0};
@@ -354,9 +357,13 @@ static void digits_model(void **state) {
     sn_model_dir_close(m);
     scratch_remove(scratch_path("model"));
 
-    import_request r = {.input = digits, .output = scratch_path("refused")};
+    import_request r = {.input = digits, .output = scratch_path("model")};
+    assert_true(import_model(&r, NULL, &e)); /* with it */
+    scratch_remove(scratch_path("model"));
+    r = (import_request){.input = alone = scratch_path("digits.npz"),
+                         .output = scratch_path("refused")};
     assert_false(import_model(&r, NULL, &e));
-    expect_error(&e, SN_ERR_USAGE, "mnist_vit.npz", "give --config");
+    expect_error(&e, SN_ERR_USAGE, "digits.npz", "give --config");
     const char *path = r.config = scratch_path("heads.json");
     assert_true(scratch_write(path, "{\"num_attention_heads\": 3}", 26));
     e = (sn_error){0};

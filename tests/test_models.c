@@ -449,7 +449,7 @@ static void presets_build(void **state) {
         sn_config *c = sn_config_parse(name, text, strlen(text), &err);
         need(sn_model_build(c, NULL, &model, &err), &err);
         assert_true(sn_entry_get(model.module, "forward") && sn_entry_get(model.module, "loss"));
-        bool whole = strstr(name, "bert"); /* no next token to decode */
+        bool whole = strstr(name, "bert") || strstr(name, "vit"); /* no next token to decode */
         assert_true(whole == !sn_entry_get(model.module, "decode"));
         int64_t elements = 0;
         for (uint32_t i = 0; i < sn_module_node_count(model.module); i++) {

@@ -11,7 +11,7 @@
  * to stderr. */
 typedef int cmd_fn(int argc, char **argv);
 cmd_fn cmd_compile_ahead, cmd_generate, cmd_eval, cmd_import, cmd_inspect, cmd_explain, cmd_opt,
-    cmd_bench, cmd_train, cmd_translate;
+    cmd_bench, cmd_train, cmd_translate, cmd_embed, cmd_fill, cmd_classify;
 
 /* Options of everything that compiles: a member `compile` of the options struct T, and rows. */
 typedef struct cmd_compile {
@@ -107,6 +107,10 @@ lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compil
 /* The same for an encoder-decoder that runs, with so many beams. */
 lm *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *compile,
                   int64_t beams, int *code);
+
+/* The same for an encoder that runs: `entries` are to be built, `needs` must be among them. */
+lm *cmd_open_encoder(const char *name, const cmd_model *model, const cmd_compile *compile,
+                     int entries, const char *needs, int *code);
 
 /* Says what failed, as "sinter NAME: MESSAGE"; the exit code. */
 int cmd_fail(const char *name, const sn_error *err);

@@ -43,7 +43,13 @@ static const import_format *find_format(const import_request *r, const char *nam
 
 bool import_model(const import_request *r, const char *format, sn_error *err) {
     const import_format *f = find_format(r, format, err);
-    return f && f->run(r, err);
+    if (!f) return false;
+    import_request own = *r;
+    char *beside = r->config ? NULL : import_beside(r->input, "import.json");
+    if (beside && sn_file_exists(beside)) own.config = beside;
+    bool ok = f->run(&own, err);
+    free(beside);
+    return ok;
 }
 
 void *import_own(import_list *l, void *memory) {

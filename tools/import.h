@@ -13,7 +13,7 @@ typedef struct import_request {
     const char *tokenizer; /* tokenizer file for formats that have one, or NULL: looked for beside
                               the input */
     const char *config;    /* JSON file whose keys are added to, or replace, the config that the
-                              import makes; or NULL */
+                              import makes; NULL: import.json beside the input, if it is there */
 } import_request;
 
 /* A format. `matches` looks at content only; `run` checks all of it, to the last byte, and writes

@@ -180,6 +180,12 @@ static bool check_vocabulary(const sn_tokenizer *t, int64_t vocab, sn_error *err
 static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
     sn_module *mod = m->model.module;
     int entries = o->entries;
+    if (o->needs && !sn_entry_get(mod, o->needs))
+        return sn_fail(err, SN_ERR_USAGE,
+                       "a %s model with these weights has no entry '%s': an encoder with the "
+                       "fitting head, such as a bert, is wanted",
+                       m->model.type, o->needs);
+    if (o->any_model) return true;
     if (o->translates && !m->model.source_vocab)
         return sn_fail(err, SN_ERR_USAGE,
                        "a %s model has no encoder and decoder: translate needs an edt model",
@@ -217,7 +223,7 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
         !check_vocabulary(m->source, m->model.source_vocab, err))
         return false;
     if (o->build_only) return true;
-    if (!o->compile_only && !o->any_model && !check_kind(m, o, err)) return false;
+    if (!o->compile_only && !check_kind(m, o, err)) return false;
     sn_options compile = o->compile;
     if (o->prepare && !o->prepare(o->user, &m->model, &compile, err)) return false;
     m->program = sn_compile(m->model.module, &compile, err);

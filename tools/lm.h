@@ -17,6 +17,7 @@ typedef struct lm_options {
     int64_t beams;         /* of an encoder-decoder; 0: 1 */
     int64_t context;       /* longest sequence; 0: the model's */
     uint64_t seed;         /* of random weights */
+    const char *needs;     /* an entry that the model must have, or NULL */
     bool any_model;        /* take what entries the model has, decoder or not */
     bool compile_only;     /* no weights are read or made, no session */
     bool build_only;       /* nor a program: config, module, mapped weights and tokenizer */

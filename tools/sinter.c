@@ -10,6 +10,9 @@ static const struct {
 } commands[] = {
     {"generate", "continue a text with a language model", cmd_generate},
     {"translate", "translate lines of text with an encoder-decoder model", cmd_translate},
+    {"embed", "sentence embeddings, and how alike sentences are", cmd_embed},
+    {"fill", "the likeliest tokens for the masks of a text", cmd_fill},
+    {"classify", "classes of images or texts", cmd_classify},
     {"eval", "loss and perplexity of a text", cmd_eval},
     {"train", "train a model on a text", cmd_train},
     {"compile", "make an object, a library or a program of a model, to be deployed",

@@ -1,0 +1,172 @@
+/* cmd_classify.c: `sinter classify`: classes of images or of texts [PH22 section 3]. */
+#include "tools/cmd.h"
+#include "runtime/sample.h"
+#include "tools/encoder.h"
+#include "tools/idx.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME "sinter classify"
+
+typedef struct options {
+    cmd_model model;
+    cmd_compile compile;
+    const char *images, *labels, *text, *file;
+    int64_t batch;
+} options;
+
+#define AT(field) offsetof(options, field)
+static const arg table[] = {
+    CMD_MODEL_ARGS(options),
+    {"images", 'i', ARG_TEXT, AT(images), "FILE", NULL, 0, 0, "images of bytes, IDX as MNIST's"},
+    {"labels", 0, ARG_TEXT, AT(labels), "FILE", NULL, 0, 0,
+     "their right classes, IDX: how many are met is all that is printed"},
+    {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "a text, for an encoder of texts"},
+    {"file", 'f', ARG_TEXT, AT(file), "FILE", NULL, 0, 0, "each line of a file, -: standard input"},
+    {"batch", 'b', ARG_INT, AT(batch), "N", "64", 1, 1024, "images a run"},
+    CMD_COMPILE_ARGS(options),
+    {0},
+};
+
+static const arg_command command = {
+    NAME, "classes of images or texts",
+    "A line for each: the class and its probability.\n"
+    "\n  sinter classify examples/models/mnist-vit/mnist_vit.npz -i digits.idx3-ubyte --labels "
+    "digits.idx1-ubyte\n",
+    table};
+
+/* ---- images ---- */
+
+static bool check_images(const lm *m, const sn_idx *x, const char *path, sn_error *err) {
+    const sn_model *v = &m->model;
+    if (!v->image)
+        return sn_fail(err, SN_ERR_USAGE, "a %s model takes no images: --prompt or --file",
+                       v->type);
+    int64_t channels = x->rank == 4 ? x->shape[1] : 1;
+    if (x->rank < 3 || channels != v->channels || x->shape[x->rank - 2] != v->image ||
+        x->shape[x->rank - 1] != v->image)
+        return sn_fail(err, SN_ERR_SHAPE,
+                       "%s: the model takes images of %lld x %lld pixels and %lld channels, these "
+                       "are %lld x %lld and %lld: scale them",
+                       path, (long long)v->image, (long long)v->image, (long long)v->channels,
+                       (long long)(x->rank > 2 ? x->shape[x->rank - 2] : 0),
+                       (long long)(x->rank > 2 ? x->shape[x->rank - 1] : 0), (long long)channels);
+    return true;
+}
+
+/* Classes of n images into out[n], probabilities into p[n]. */
+static bool classify_images(lm *m, const unsigned char *bytes, int64_t n, int32_t *out, float *p,
+                            sn_error *err) {
+    const sn_model *v = &m->model;
+    size_t each = (size_t)(v->channels * v->image * v->image), all = each * (size_t)n;
+    float *pixels = malloc(sizeof *pixels * (all + 1)),
+          *logits = malloc(sizeof *logits * (size_t)(n * v->labels + 1));
+    bool ok = (pixels && logits) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; ok && i < all; i++) pixels[i] = (float)bytes[i] / 255;
+    sn_arg_binding in = SN_BIND("pixels", SN_F32, pixels, n, v->channels, v->image, v->image),
+                   o = SN_BIND("logits", SN_F32, logits, n, v->labels);
+    ok = ok && sn_run(m->session, "forward", &in, 1, &o, 1, err);
+    for (int64_t i = 0; ok && i < n; i++) {
+        float *row = logits + i * v->labels;
+        encoder_softmax(row, v->labels);
+        out[i] = (int32_t)sn_sample_largest(row, (size_t)v->labels);
+        p[i] = row[out[i]];
+    }
+    free(pixels);
+    free(logits);
+    return ok;
+}
+
+static bool do_images(lm *m, const options *o, const sn_idx *x, const sn_idx *labels,
+                      sn_error *err) {
+    int32_t *found = malloc(sizeof *found * (size_t)o->batch);
+    float *p = malloc(sizeof *p * (size_t)o->batch);
+    bool ok = (found && p) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    int64_t n = x->shape[0], right = 0;
+    size_t each = (size_t)(m->model.channels * m->model.image * m->model.image);
+    for (int64_t at = 0; ok && at < n; at += o->batch) {
+        int64_t count = n - at < o->batch ? n - at : o->batch;
+        ok = classify_images(m, x->data + (size_t)at * each, count, found, p, err);
+        for (int64_t i = 0; ok && i < count; i++) {
+            if (labels->data)
+                right += labels->data[at + i] == found[i];
+            else
+                printf("%d  %.5f\n", (int)found[i], p[i]);
+        }
+    }
+    if (ok && labels->data) printf("%lld of %lld\n", (long long)right, (long long)n);
+    free(found);
+    free(p);
+    return ok;
+}
+
+static bool classify_files(lm *m, const options *o, sn_error *err) {
+    sn_idx x = {0}, labels = {0};
+    bool ok = idx_open(o->images, &x, err) && check_images(m, &x, o->images, err);
+    if (ok && o->labels) {
+        ok = idx_open(o->labels, &labels, err);
+        if (ok && (labels.rank != 1 || labels.shape[0] != x.shape[0]))
+            ok = sn_fail(err, SN_ERR_SHAPE, "%s: one label for each of %lld images is expected",
+                         o->labels, (long long)x.shape[0]);
+    }
+    ok = ok && do_images(m, o, &x, &labels, err);
+    idx_close(&x);
+    idx_close(&labels);
+    return ok;
+}
+
+/* ---- texts ---- */
+
+static bool do_line(lm *m, const char *text, size_t size, sn_error *err) {
+    sn_ids ids = {0};
+    float *logits = NULL;
+    int64_t each;
+    bool ok = encoder_read(m, text, size, &ids, err) &&
+              encoder_run(m, "forward", "logits", &ids, 1, &logits, &each, NULL, err);
+    if (ok) {
+        encoder_softmax(logits, each);
+        size_t best = sn_sample_largest(logits, (size_t)each);
+        printf("%zu  %.5f\n", best, logits[best]);
+    }
+    sn_ids_free(&ids);
+    free(logits);
+    return ok;
+}
+
+static bool classify_texts(lm *m, const options *o, sn_error *err) {
+    if (m->model.image || !m->model.labels)
+        return sn_fail(err, SN_ERR_USAGE,
+                       m->model.image ? "this model classifies images: --images"
+                                      : "this model has no class head");
+    if (o->text) return do_line(m, o->text, strlen(o->text), err);
+    size_t size;
+    char *text = cmd_read_text(o->file, &size, err);
+    bool ok = text != NULL;
+    for (size_t at = 0; ok && at < size;) {
+        const char *end = memchr(text + at, '\n', size - at);
+        size_t n = end ? (size_t)(end - text) - at : size - at;
+        ok = do_line(m, text + at, n, err);
+        at += n + 1;
+    }
+    free(text);
+    return ok;
+}
+
+int cmd_classify(int argc, char **argv) {
+    options o;
+    int code = args_parse(&command, argc, argv, &o);
+    if (code != ARGS_RUN) return code;
+    sn_error err = {0};
+    if (!!o.images + !!o.text + !!o.file != 1) {
+        sn_fail(&err, SN_ERR_USAGE, "give one of --images, --prompt and --file");
+        return cmd_fail(NAME, &err);
+    }
+    lm *m = cmd_open_encoder(NAME, &o.model, &o.compile, SN_FORWARD, "forward", &code);
+    if (!m) return code;
+    bool ok = (o.images ? classify_files : classify_texts)(m, &o, &err);
+    code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
+    lm_close(m);
+    return code;
+}

@@ -1,0 +1,145 @@
+/* cmd_embed.c: `sinter embed`: sentence embeddings of an encoder, and how alike sentences are. */
+#include "tools/cmd.h"
+#include "tools/encoder.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME "sinter embed"
+
+typedef struct options {
+    cmd_model model;
+    cmd_compile compile;
+    const char *text, *file;
+    bool similarity;
+} options;
+
+#define AT(field) offsetof(options, field)
+static const arg table[] = {
+    CMD_MODEL_ARGS(options),
+    {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "a sentence"},
+    {"file", 'f', ARG_TEXT, AT(file), "FILE", NULL, 0, 0,
+     "a sentence a line, -: standard input; with --prompt: ranked by likeness to it"},
+    {"similarity", 0, ARG_FLAG, AT(similarity), NULL, NULL, 0, 0,
+     "cosine similarity of every two lines, as a table"},
+    CMD_COMPILE_ARGS(options),
+    {0},
+};
+
+static const arg_command command = {
+    NAME, "sentence embeddings, and how alike sentences are",
+    "An embedding is the mean of an encoder's last states over the sentence's tokens, scaled to\n"
+    "length 1: the product of two is their cosine similarity. A line of numbers for every "
+    "sentence,\n"
+    "unless similarities are asked for.\n"
+    "\n  sinter embed MODEL -p \"a rider on a horse\" -f sentences.txt\n",
+    table};
+
+typedef struct sentence {
+    const char *text;
+    size_t size;
+    float *embedding; /* [width] */
+    double score;
+    int64_t line;
+} sentence;
+
+typedef struct job {
+    lm *m;
+    const options *o;
+    char *file;
+    sentence *list; /* the prompt first, if there is one */
+    int64_t n, width;
+} job;
+
+static bool add_sentence(job *j, const char *text, size_t size, sn_error *err) {
+    sentence *more = realloc(j->list, (size_t)(j->n + 1) * sizeof *more);
+    if (!more) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    j->list = more;
+    j->list[j->n] = (sentence){.text = text, .size = size, .line = j->n};
+    j->n++;
+    return true;
+}
+
+static bool collect(job *j, sn_error *err) {
+    if (!j->o->text && !j->o->file)
+        return sn_fail(err, SN_ERR_USAGE, "give a sentence with --prompt, or lines with --file");
+    if (j->o->text && !add_sentence(j, j->o->text, strlen(j->o->text), err)) return false;
+    if (!j->o->file) return true;
+    size_t size;
+    j->file = cmd_read_text(j->o->file, &size, err);
+    for (size_t at = 0; j->file && at < size;) {
+        const char *end = memchr(j->file + at, '\n', size - at);
+        size_t n = end ? (size_t)(end - j->file) - at : size - at;
+        if (n && !add_sentence(j, j->file + at, n, err)) return false;
+        at += n + 1;
+    }
+    return j->file &&
+           (j->n > !!j->o->text || sn_fail(err, SN_ERR_USAGE, "%s: no sentences", j->o->file));
+}
+
+/* One sentence at a time: lengths differ much, and padding is work. */
+static bool embed_all(job *j, sn_error *err) {
+    for (int64_t i = 0; i < j->n; i++) {
+        sn_ids ids = {0};
+        sn_error why = {0};
+        bool ok = encoder_read(j->m, j->list[i].text, j->list[i].size, &ids, &why) &&
+                  encoder_run(j->m, "embed", "embedding", &ids, 1, &j->list[i].embedding, &j->width,
+                              NULL, &why);
+        sn_ids_free(&ids);
+        if (!ok) return sn_fail(err, why.code, "sentence %lld: %s", (long long)i + 1, why.message);
+    }
+    return true;
+}
+
+static double cosine(const job *j, int64_t a, int64_t b) {
+    double sum = 0;
+    for (int64_t i = 0; i < j->width; i++)
+        sum += (double)j->list[a].embedding[i] * j->list[b].embedding[i];
+    return sum;
+}
+
+static int compare_scores(const void *a, const void *b) {
+    const sentence *x = a, *y = b;
+    if (x->score != y->score) return x->score > y->score ? -1 : 1;
+    return x->line < y->line ? -1 : 1;
+}
+
+static void print_all(job *j) {
+    if (j->o->text && j->o->file) {
+        for (int64_t i = 1; i < j->n; i++) j->list[i].score = cosine(j, 0, i);
+        qsort(j->list + 1, (size_t)j->n - 1, sizeof *j->list, compare_scores);
+        for (int64_t i = 1; i < j->n; i++)
+            printf("%8.5f  %.*s\n", j->list[i].score, (int)j->list[i].size, j->list[i].text);
+        return;
+    }
+    int64_t columns = j->o->similarity ? j->n : j->width;
+    for (int64_t i = 0; i < j->n; i++) {
+        for (int64_t k = 0; k < columns; k++)
+            printf("%s%.*f", k ? " " : "", j->o->similarity ? 5 : 7,
+                   j->o->similarity ? cosine(j, i, k) : j->list[i].embedding[k]);
+        putchar('\n');
+    }
+}
+
+int cmd_embed(int argc, char **argv) {
+    options o;
+    int code = args_parse(&command, argc, argv, &o);
+    if (code != ARGS_RUN) return code;
+    sn_error err = {0};
+    job j = {.o = &o};
+    bool ok = collect(&j, &err);
+    if (ok) j.m = cmd_open_encoder(NAME, &o.model, &o.compile, SN_EMBED, "embed", &code);
+    if (!ok) code = cmd_fail(NAME, &err);
+    if (j.m) {
+        ok = embed_all(&j, &err);
+        if (ok) print_all(&j);
+        code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
+    }
+    for (int64_t i = 0; i < j.n; i++) free(j.list[i].embedding);
+    free(j.list);
+    free(j.file);
+    lm_close(j.m);
+    return code;
+}

@@ -1,0 +1,91 @@
+/* cmd_fill.c: `sinter fill`: the likeliest tokens for every mask of a text [PH22 A9, A12]. */
+#include "tools/cmd.h"
+#include "runtime/sample.h"
+#include "tools/encoder.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME "sinter fill"
+
+typedef struct options {
+    cmd_model model;
+    cmd_compile compile;
+    const char *text;
+    int64_t top, mask;
+} options;
+
+#define AT(field) offsetof(options, field)
+static const arg table[] = {
+    CMD_MODEL_ARGS(options),
+    {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0,
+     "a text with masks: \"the [MASK] sat\""},
+    {"top", 'n', ARG_INT, AT(top), "N", "5", 1, 1 << 20, "how many tokens for each mask"},
+    {"mask", 0, ARG_INT, AT(mask), "ID", "-1", -1, INT32_MAX,
+     "the mask token of a model without a tokenizer; else the tokenizer's"},
+    CMD_COMPILE_ARGS(options),
+    {0},
+};
+
+static const arg_command command = {
+    NAME, "the likeliest tokens for the masks of a text",
+    "For a BERT with its masked-language-model head. Each mask is a paragraph: a line for every\n"
+    "token, with its probability.\n"
+    "\n  sinter fill MODEL -p \"Paris is the [MASK] of France.\"\n",
+    table};
+
+static bool find_mask(const lm *m, const options *o, int32_t *mask, sn_error *err) {
+    *mask = o->mask >= 0   ? (int32_t)o->mask
+            : m->tokenizer ? sn_tokenizer_special(m->tokenizer, SN_TOKEN_MASK)
+                           : -1;
+    return *mask >= 0 ||
+           sn_fail(err, SN_ERR_USAGE,
+                   m->tokenizer ? "the vocabulary has no mask token, so nothing can be filled"
+                                : "a model without a tokenizer needs --mask ID");
+}
+
+static void print_top(const lm *m, float *p, int64_t vocab, int64_t top) {
+    encoder_softmax(p, vocab);
+    for (int64_t i = 0; i < top && i < vocab; i++) {
+        size_t best = sn_sample_largest(p, (size_t)vocab), size;
+        const char *text =
+            m->tokenizer ? sn_tokenizer_text(m->tokenizer, (int32_t)best, &size) : NULL;
+        printf("%.5f  %d  %s\n", p[best], (int)best, text ? text : "");
+        p[best] = -1;
+    }
+}
+
+static bool fill(lm *m, const options *o, sn_error *err) {
+    int32_t mask;
+    sn_ids ids = {0};
+    float *logits = NULL;
+    int64_t each, masks = 0;
+    if (!o->text) return sn_fail(err, SN_ERR_USAGE, "give a text with --prompt");
+    if (m->model.labels)
+        return sn_fail(err, SN_ERR_USAGE, "this model is a classifier: sinter classify");
+    bool ok = find_mask(m, o, &mask, err) && encoder_read(m, o->text, strlen(o->text), &ids, err) &&
+              encoder_run(m, "forward", "logits", &ids, 1, &logits, &each, NULL, err);
+    for (size_t i = 0; ok && i < ids.count; i++) {
+        if (ids.data[i] != mask) continue;
+        if (masks++) putchar('\n');
+        print_top(m, logits + (int64_t)i * m->model.vocab, m->model.vocab, o->top);
+    }
+    if (ok && !masks)
+        ok = sn_fail(err, SN_ERR_USAGE, "the text has no mask token (id %d) to fill", (int)mask);
+    sn_ids_free(&ids);
+    free(logits);
+    return ok;
+}
+
+int cmd_fill(int argc, char **argv) {
+    options o;
+    int code = args_parse(&command, argc, argv, &o);
+    if (code != ARGS_RUN) return code;
+    sn_error err = {0};
+    lm *m = cmd_open_encoder(NAME, &o.model, &o.compile, SN_FORWARD, "forward", &code);
+    if (!m) return code;
+    code = fill(m, &o, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
+    lm_close(m);
+    return code;
+}
