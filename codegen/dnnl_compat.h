@@ -5,6 +5,7 @@
 #define SN_DNNL_COMPAT_H
 
 #include <dnnl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #if DNNL_VERSION_MAJOR >= 3
@@ -63,7 +64,59 @@ static inline dnnl_status_t compat_convolution(dnnl_primitive_desc_t *pd, dnnl_e
                                                           strides, dilates, pad_l, pad_r, NULL);
 }
 
-enum { COMPAT_SHIFT = DNNL_ARG_SHIFT, COMPAT_SCALE = DNNL_ARG_SCALE };
+static inline dnnl_status_t compat_softmax_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t e,
+                                                    compat_md x, int axis) {
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_status_t status = dnnl_softmax_forward_primitive_desc_create(
+        &hint, e, dnnl_forward_training, dnnl_softmax_accurate, x, x, axis, NULL);
+    if (status == dnnl_success)
+        status = dnnl_softmax_backward_primitive_desc_create(pd, e, dnnl_softmax_accurate, x, x, x,
+                                                             axis, hint, NULL);
+    if (hint) dnnl_primitive_desc_destroy(hint);
+    return status;
+}
+
+/* With a gain, 2.x has the gradient of x only together with the gain's. */
+static inline dnnl_status_t compat_layer_norm_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t e,
+                                                       compat_md x, compat_md stat, float eps,
+                                                       unsigned flags) {
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_status_t status = dnnl_layer_normalization_forward_primitive_desc_create(
+        &hint, e, dnnl_forward_training, x, x, stat, eps, flags, NULL);
+    if (status == dnnl_success)
+        status = dnnl_layer_normalization_backward_primitive_desc_create(
+            pd, e, flags ? dnnl_backward : dnnl_backward_data, x, x, x, stat, eps, flags, hint,
+            NULL);
+    if (hint) dnnl_primitive_desc_destroy(hint);
+    return status;
+}
+
+static inline dnnl_status_t compat_convolution_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t e,
+                                                        bool of_weights, compat_md x, compat_md w,
+                                                        compat_md y, const dnnl_dims_t strides,
+                                                        const dnnl_dims_t dilates,
+                                                        const dnnl_dims_t pad_l,
+                                                        const dnnl_dims_t pad_r) {
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_alg_kind_t direct = dnnl_convolution_direct;
+    dnnl_status_t status = dnnl_convolution_forward_primitive_desc_create(
+        &hint, e, dnnl_forward_training, direct, x, w, NULL, y, strides, dilates, pad_l, pad_r,
+        NULL);
+    if (status == dnnl_success)
+        status = of_weights
+                     ? dnnl_convolution_backward_weights_primitive_desc_create(
+                           pd, e, direct, x, w, NULL, y, strides, dilates, pad_l, pad_r, hint, NULL)
+                     : dnnl_convolution_backward_data_primitive_desc_create(
+                           pd, e, direct, x, w, y, strides, dilates, pad_l, pad_r, hint, NULL);
+    if (hint) dnnl_primitive_desc_destroy(hint);
+    return status;
+}
+
+enum {
+    COMPAT_SHIFT = DNNL_ARG_SHIFT,
+    COMPAT_SCALE = DNNL_ARG_SCALE,
+    COMPAT_DIFF_SCALE = DNNL_ARG_DIFF_SCALE
+};
 
 #else
 
@@ -132,7 +185,61 @@ static inline dnnl_status_t compat_convolution(dnnl_primitive_desc_t *pd, dnnl_e
     return status != dnnl_success ? status : dnnl_primitive_desc_create(pd, &d, NULL, e, NULL);
 }
 
-enum { COMPAT_SHIFT = DNNL_ARG_SHIFT, COMPAT_SCALE = DNNL_ARG_SCALE };
+/* The backward half of an operation: oneDNN wants to know the forward half that it belongs to. */
+static inline dnnl_status_t compat_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t e,
+                                            const void *forward, const void *backward) {
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_status_t status = dnnl_primitive_desc_create(&hint, forward, NULL, e, NULL);
+    if (status == dnnl_success) status = dnnl_primitive_desc_create(pd, backward, NULL, e, hint);
+    if (hint) dnnl_primitive_desc_destroy(hint);
+    return status;
+}
+
+static inline dnnl_status_t compat_softmax_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t e,
+                                                    compat_md x, int axis) {
+    dnnl_softmax_v2_desc_t f, b;
+    dnnl_status_t status = dnnl_softmax_v2_forward_desc_init(&f, dnnl_forward_training,
+                                                             dnnl_softmax_accurate, x, x, axis);
+    if (status == dnnl_success)
+        status = dnnl_softmax_v2_backward_desc_init(&b, dnnl_softmax_accurate, x, x, x, axis);
+    return status != dnnl_success ? status : compat_backward(pd, e, &f, &b);
+}
+
+static inline dnnl_status_t compat_layer_norm_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t e,
+                                                       compat_md x, compat_md stat, float eps,
+                                                       unsigned flags) {
+    dnnl_layer_normalization_desc_t f, b;
+    dnnl_status_t status =
+        dnnl_layer_normalization_forward_desc_init(&f, dnnl_forward_training, x, stat, eps, flags);
+    if (status == dnnl_success)
+        status = dnnl_layer_normalization_backward_desc_init(
+            &b, flags ? dnnl_backward : dnnl_backward_data, x, x, stat, eps, flags);
+    return status != dnnl_success ? status : compat_backward(pd, e, &f, &b);
+}
+
+static inline dnnl_status_t compat_convolution_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t e,
+                                                        bool of_weights, compat_md x, compat_md w,
+                                                        compat_md y, const dnnl_dims_t strides,
+                                                        const dnnl_dims_t dilates,
+                                                        const dnnl_dims_t pad_l,
+                                                        const dnnl_dims_t pad_r) {
+    dnnl_convolution_desc_t f, b;
+    dnnl_alg_kind_t direct = dnnl_convolution_direct;
+    dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(
+        &f, dnnl_forward_training, direct, x, w, NULL, y, strides, dilates, pad_l, pad_r);
+    if (status == dnnl_success)
+        status = of_weights ? dnnl_dilated_convolution_backward_weights_desc_init(
+                                  &b, direct, x, w, NULL, y, strides, dilates, pad_l, pad_r)
+                            : dnnl_dilated_convolution_backward_data_desc_init(
+                                  &b, direct, x, w, y, strides, dilates, pad_l, pad_r);
+    return status != dnnl_success ? status : compat_backward(pd, e, &f, &b);
+}
+
+enum {
+    COMPAT_SHIFT = DNNL_ARG_SHIFT,
+    COMPAT_SCALE = DNNL_ARG_SCALE,
+    COMPAT_DIFF_SCALE = DNNL_ARG_DIFF_SCALE
+};
 
 #endif
 

@@ -72,6 +72,22 @@ static bool run_layer_norm(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
                                   operand(c, 2), result(c), err);
 }
 
+static bool run_softmax_grad(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
+    int64_t rows, n;
+    rows_of(c, &rows, &n);
+    return !rows || !n ||
+           sn_dnnl_run_softmax_grad(d, rows, n, operand(c, 0), operand(c, 1), result(c), err);
+}
+
+static bool run_layer_norm_grad(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
+    int64_t rows, n;
+    rows_of(c, &rows, &n);
+    double eps = sn_attr_flt(sn_host_composite(c->kernel->step->node), SN_A_eps, 1e-5);
+    return !rows || !n ||
+           sn_dnnl_run_layer_norm_grad(d, rows, n, (float)eps, operand(c, 0), operand(c, 1),
+                                       operand(c, 2), result(c), err);
+}
+
 /* ---- convolution ---- */
 
 static void read_pair(const sn_node *n, sn_attr_key key, int64_t *height, int64_t *width) {
@@ -81,9 +97,10 @@ static void read_pair(const sn_node *n, sn_attr_key key, int64_t *height, int64_
     *width = a->v[1];
 }
 
-static bool run_conv2d(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
+/* The convolution of operands 0 and 1; of its gradient the same. */
+static sn_dnnl_conv read_conv(const sn_host_call *c) {
     const sn_node *n = sn_host_composite(c->kernel->step->node);
-    const sn_view *x = view(c, 0), *w = view(c, 1), *y = &c->kernel->step->out[0];
+    const sn_view *x = view(c, 0), *w = view(c, 1);
     sn_dnnl_conv s = {.batch = dim_of(c, x->shape[0]),
                       .in = dim_of(c, x->shape[1]),
                       .out = dim_of(c, w->shape[0]),
@@ -96,13 +113,30 @@ static bool run_conv2d(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
                       .dilate_h = 1,
                       .dilate_w = 1,
                       .groups = sn_attr_int(n, SN_A_groups, 1),
-                      .bias = n->n_in > 2};
+                      .bias = n->op == SN_OP_conv2d && n->n_in > 2};
     read_pair(n, SN_A_step, &s.stride_h, &s.stride_w);
     read_pair(n, SN_A_dilate, &s.dilate_h, &s.dilate_w);
     read_pair(n, SN_A_low, &s.pad_top, &s.pad_left);
     read_pair(n, SN_A_high, &s.pad_bottom, &s.pad_right);
-    return !count(c, y, 0, 4) ||
+    return s;
+}
+
+static bool run_conv2d(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
+    sn_dnnl_conv s = read_conv(c);
+    return !count(c, &c->kernel->step->out[0], 0, 4) ||
            sn_dnnl_run_conv(d, &s, operand(c, 0), operand(c, 1), operand(c, 2), result(c), err);
+}
+
+static bool run_conv2d_grad(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
+    sn_dnnl_conv s = read_conv(c);
+    int64_t n = count(c, &c->kernel->step->out[0], 0, 4);
+    if (!n || !count(c, view(c, 2), 0, 4)) { /* nothing, or a sum of nothing */
+        memset(result(c), 0, (size_t)n * sizeof(float));
+        return true;
+    }
+    if (sn_attr_int(sn_host_composite(c->kernel->step->node), SN_A_index, 0))
+        return sn_dnnl_run_conv_grad_w(d, &s, operand(c, 0), operand(c, 2), result(c), err);
+    return sn_dnnl_run_conv_grad_x(d, &s, operand(c, 1), operand(c, 2), result(c), err);
 }
 
 /* ---- products ---- */
@@ -150,7 +184,10 @@ static const struct primitive {
 } primitives[] = {{SN_OP_gemm, run_product},
                   {SN_OP_softmax, run_softmax},
                   {SN_OP_layer_norm, run_layer_norm},
-                  {SN_OP_conv2d, run_conv2d}};
+                  {SN_OP_conv2d, run_conv2d},
+                  {SN_OP_softmax_grad, run_softmax_grad},
+                  {SN_OP_layer_norm_grad, run_layer_norm_grad},
+                  {SN_OP_conv2d_grad, run_conv2d_grad}};
 
 bool sn_host_run(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
     const sn_node *n = c->kernel->step->node;

@@ -14,9 +14,19 @@ int64_t sn_dnnl_conv_out(int64_t size, int64_t kernel, int64_t stride, int64_t d
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_ARGS = 4, MAX_NUMBERS = 32, MAX_ENTRIES = 512, MAX_RANK = 5 };
+enum { MAX_ARGS = 7, MAX_NUMBERS = 32, MAX_ENTRIES = 512, MAX_RANK = 5 };
 
-typedef enum entry_kind { MATMUL = 1, PACK, SOFTMAX, LAYER_NORM, CONVOLUTION } entry_kind;
+typedef enum entry_kind {
+    MATMUL = 1,
+    PACK,
+    SOFTMAX,
+    LAYER_NORM,
+    CONVOLUTION,
+    SOFTMAX_GRAD,
+    LAYER_NORM_GRAD,
+    CONVOLUTION_GRAD_X,
+    CONVOLUTION_GRAD_W
+} entry_kind;
 
 /* A primitive with its arguments; data pointers are set at each run. */
 typedef struct entry {
@@ -309,6 +319,42 @@ bool sn_dnnl_run_constant(sn_dnnl *d, const sn_dnnl_matmul *s, const float *a, c
 /* --- softmax, layer norm -----------------------------------------------------------------------
  */
 
+/* Makes the primitive of a description that was made well, and its arguments in this order; ends
+ * with 0. */
+static dnnl_status_t finish_entry(sn_dnnl *d, entry *e, dnnl_status_t status, const int *arg,
+                                  const compat_md *md) {
+    if (status == dnnl_success) status = dnnl_primitive_create(&e->primitive, e->pd);
+    for (; status == dnnl_success && *arg; arg++, md++) status = add_arg(d, e, *arg, *md);
+    return status;
+}
+
+static dnnl_status_t make_rows(sn_dnnl *d, entry *e, compat_md x, compat_md v, compat_md stat,
+                               float eps, unsigned flags) {
+    bool gain = flags & COMPAT_USE_SCALE;
+    int vector[3] = {gain ? COMPAT_SCALE : COMPAT_SHIFT,
+                     gain && flags & COMPAT_USE_SHIFT ? COMPAT_SHIFT : 0};
+    if (!flags) vector[0] = 0;
+    switch ((entry_kind)e->key[0]) {
+    case SOFTMAX:
+        return finish_entry(d, e, compat_softmax(&e->pd, d->engine, x, 1),
+                            (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST, 0}, (compat_md[]){x, x});
+    case SOFTMAX_GRAD:
+        return finish_entry(d, e, compat_softmax_backward(&e->pd, d->engine, x, 1),
+                            (const int[]){DNNL_ARG_DST, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC, 0},
+                            (compat_md[]){x, x, x});
+    case LAYER_NORM:
+        return finish_entry(d, e, compat_layer_norm(&e->pd, d->engine, x, eps, flags),
+                            (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST, vector[0], vector[1], 0},
+                            (compat_md[]){x, x, v, v});
+    default:
+        return finish_entry(
+            d, e, compat_layer_norm_backward(&e->pd, d->engine, x, stat, eps, flags),
+            (const int[]){DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC, DNNL_ARG_MEAN,
+                          DNNL_ARG_VARIANCE, vector[0], COMPAT_DIFF_SCALE, 0},
+            (compat_md[]){x, x, x, stat, stat, v, v});
+    }
+}
+
 /* flags: of a layer norm, which of gain and bias there are */
 static entry *find_rows(sn_dnnl *d, entry_kind kind, int64_t rows, int64_t n, float eps,
                         unsigned flags, sn_error *err) {
@@ -319,18 +365,15 @@ static entry *find_rows(sn_dnnl *d, entry_kind kind, int64_t rows, int64_t n, fl
     if (!is_new) return e;
     compat_md x = compat_md_tag(2, (dnnl_dims_t){rows, n}, dnnl_ab);
     compat_md v = compat_md_tag(1, (dnnl_dims_t){n}, dnnl_a);
-    dnnl_status_t status = !x || !v          ? dnnl_out_of_memory
-                           : kind == SOFTMAX ? compat_softmax(&e->pd, d->engine, x, 1)
-                                             : compat_layer_norm(&e->pd, d->engine, x, eps, flags);
-    if (status == dnnl_success) status = dnnl_primitive_create(&e->primitive, e->pd);
-    if (status == dnnl_success) status = add_arg(d, e, DNNL_ARG_SRC, x);
-    if (status == dnnl_success) status = add_arg(d, e, DNNL_ARG_DST, x);
-    if (status == dnnl_success && flags & COMPAT_USE_SCALE) status = add_arg(d, e, COMPAT_SCALE, v);
-    if (status == dnnl_success && flags & COMPAT_USE_SHIFT) status = add_arg(d, e, COMPAT_SHIFT, v);
+    compat_md stat = compat_md_tag(1, (dnnl_dims_t){rows}, dnnl_a);
+    dnnl_status_t status =
+        !x || !v || !stat ? dnnl_out_of_memory : make_rows(d, e, x, v, stat, eps, flags);
     compat_md_free(x);
     compat_md_free(v);
+    compat_md_free(stat);
     if (status == dnnl_success) return e;
-    fail_with(err, kind == SOFTMAX ? "making a softmax" : "making a layer norm", status);
+    bool soft = kind == SOFTMAX || kind == SOFTMAX_GRAD;
+    fail_with(err, soft ? "making a softmax" : "making a layer norm", status);
     return drop_entry(e);
 }
 
@@ -347,54 +390,107 @@ bool sn_dnnl_run_layer_norm(sn_dnnl *d, int64_t rows, int64_t n, float eps, cons
     return e && run_entry(d, e, (const void *[]){x, y, gain ? gain : bias, bias}, err);
 }
 
+bool sn_dnnl_run_softmax_grad(sn_dnnl *d, int64_t rows, int64_t n, const float *y, const float *g,
+                              float *dx, sn_error *err) {
+    entry *e = find_rows(d, SOFTMAX_GRAD, rows, n, 0, 0, err);
+    return e && run_entry(d, e, (const void *[]){y, g, dx}, err);
+}
+
+/* The primitive wants what its forward half may leave behind. */
+static void row_statistics(int64_t n, const float *x, float *mean, float *variance) {
+    double sum = 0, square = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i];
+    for (int64_t i = 0; i < n; i++)
+        square += ((double)x[i] - sum / (double)n) * ((double)x[i] - sum / (double)n);
+    *mean = (float)(sum / (double)n);
+    *variance = (float)(square / (double)n);
+}
+
+bool sn_dnnl_run_layer_norm_grad(sn_dnnl *d, int64_t rows, int64_t n, float eps, const float *x,
+                                 const float *g, const float *gain, float *dx, sn_error *err) {
+    entry *e = find_rows(d, LAYER_NORM_GRAD, rows, n, eps, gain ? COMPAT_USE_SCALE : 0, err);
+    if (!e) return false;
+    size_t room = 2 * (size_t)rows + (size_t)n;
+    float *mean = malloc(room * sizeof *mean), *variance = mean + rows;
+    if (!mean) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (int64_t r = 0; r < rows; r++) row_statistics(n, x + r * n, mean + r, variance + r);
+    float *of_gain = variance + rows; /* our kernels sum that up where it is wanted */
+    bool ok = run_entry(d, e, (const void *[]){x, g, dx, mean, variance, gain, of_gain}, err);
+    free(mean);
+    return ok;
+}
+
 /* --- convolution -------------------------------------------------------------------------------
  */
 
 static dnnl_status_t make_conv(sn_dnnl *d, entry *e, const sn_dnnl_conv *s, compat_md x,
                                compat_md w, compat_md bias, compat_md y) {
     if (!x || !w || !y || (s->bias && !bias)) return dnnl_out_of_memory;
-    dnnl_status_t status = compat_convolution(
-        &e->pd, d->engine, x, w, bias, y, (dnnl_dims_t){s->stride_h, s->stride_w},
-        (dnnl_dims_t){s->dilate_h - 1, s->dilate_w - 1}, (dnnl_dims_t){s->pad_top, s->pad_left},
-        (dnnl_dims_t){s->pad_bottom, s->pad_right});
-    if (status == dnnl_success) status = dnnl_primitive_create(&e->primitive, e->pd);
-    if (status == dnnl_success) status = add_arg(d, e, DNNL_ARG_SRC, x);
-    if (status == dnnl_success) status = add_arg(d, e, DNNL_ARG_WEIGHTS, w);
-    if (status == dnnl_success) status = add_arg(d, e, DNNL_ARG_DST, y);
-    if (status == dnnl_success && bias) status = add_arg(d, e, DNNL_ARG_BIAS, bias);
-    return status;
+    dnnl_dims_t step = {s->stride_h, s->stride_w}, dilate = {s->dilate_h - 1, s->dilate_w - 1};
+    dnnl_dims_t before = {s->pad_top, s->pad_left}, after = {s->pad_bottom, s->pad_right};
+    if (e->key[0] == CONVOLUTION)
+        return finish_entry(
+            d, e, compat_convolution(&e->pd, d->engine, x, w, bias, y, step, dilate, before, after),
+            (const int[]){DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, bias ? DNNL_ARG_BIAS : 0,
+                          0},
+            (compat_md[]){x, w, y, bias});
+    bool of_weights = e->key[0] == CONVOLUTION_GRAD_W;
+    dnnl_status_t status = compat_convolution_backward(&e->pd, d->engine, of_weights, x, w, y, step,
+                                                       dilate, before, after);
+    return of_weights ? finish_entry(d, e, status,
+                                     (const int[]){DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS,
+                                                   DNNL_ARG_DIFF_DST, 0},
+                                     (compat_md[]){x, w, y})
+                      : finish_entry(d, e, status,
+                                     (const int[]){DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS,
+                                                   DNNL_ARG_DIFF_DST, 0},
+                                     (compat_md[]){x, w, y});
+}
+
+static entry *find_conv(sn_dnnl *d, entry_kind kind, const sn_dnnl_conv *s, sn_error *err) {
+    bool is_new;
+    entry *e = find_entry(d, kind, s, sizeof *s, &is_new);
+    if (!is_new) return e;
+    int64_t out_h = sn_dnnl_conv_out(s->height, s->kernel_h, s->stride_h, s->dilate_h,
+                                     s->pad_top + s->pad_bottom);
+    int64_t out_w = sn_dnnl_conv_out(s->width, s->kernel_w, s->stride_w, s->dilate_w,
+                                     s->pad_left + s->pad_right);
+    dnnl_dims_t xd = {s->batch, s->in, s->height, s->width};
+    bool grouped = s->groups > 1;
+    dnnl_dims_t wd = {s->out, s->in, s->kernel_h, s->kernel_w};
+    dnnl_dims_t gd = {s->groups, grouped ? s->out / s->groups : 0, grouped ? s->in / s->groups : 0,
+                      s->kernel_h, s->kernel_w};
+    dnnl_dims_t yd = {s->batch, s->out, out_h, out_w}, bd = {s->out};
+    compat_md xm = compat_md_tag(4, xd, dnnl_nchw),
+              wm = grouped ? compat_md_tag(5, gd, dnnl_goihw) : compat_md_tag(4, wd, dnnl_oihw);
+    compat_md ym = compat_md_tag(4, yd, dnnl_nchw);
+    compat_md bm = s->bias ? compat_md_tag(1, bd, dnnl_a) : NULL;
+    dnnl_status_t status = make_conv(d, e, s, xm, wm, bm, ym);
+    compat_md_free(xm);
+    compat_md_free(wm);
+    compat_md_free(ym);
+    compat_md_free(bm);
+    if (status == dnnl_success) return e;
+    fail_with(err, "making a convolution", status);
+    return drop_entry(e);
 }
 
 bool sn_dnnl_run_conv(sn_dnnl *d, const sn_dnnl_conv *s, const float *x, const float *w,
                       const float *bias, float *y, sn_error *err) {
-    bool is_new;
-    entry *e = find_entry(d, CONVOLUTION, s, sizeof *s, &is_new);
-    if (is_new) {
-        int64_t out_h = sn_dnnl_conv_out(s->height, s->kernel_h, s->stride_h, s->dilate_h,
-                                         s->pad_top + s->pad_bottom);
-        int64_t out_w = sn_dnnl_conv_out(s->width, s->kernel_w, s->stride_w, s->dilate_w,
-                                         s->pad_left + s->pad_right);
-        dnnl_dims_t xd = {s->batch, s->in, s->height, s->width};
-        bool grouped = s->groups > 1;
-        dnnl_dims_t wd = {s->out, s->in, s->kernel_h, s->kernel_w};
-        dnnl_dims_t gd = {s->groups, grouped ? s->out / s->groups : 0,
-                          grouped ? s->in / s->groups : 0, s->kernel_h, s->kernel_w};
-        dnnl_dims_t yd = {s->batch, s->out, out_h, out_w}, bd = {s->out};
-        compat_md xm = compat_md_tag(4, xd, dnnl_nchw),
-                  wm = grouped ? compat_md_tag(5, gd, dnnl_goihw) : compat_md_tag(4, wd, dnnl_oihw);
-        compat_md ym = compat_md_tag(4, yd, dnnl_nchw);
-        compat_md bm = s->bias ? compat_md_tag(1, bd, dnnl_a) : NULL;
-        dnnl_status_t status = make_conv(d, e, s, xm, wm, bm, ym);
-        compat_md_free(xm);
-        compat_md_free(wm);
-        compat_md_free(ym);
-        compat_md_free(bm);
-        if (status != dnnl_success) {
-            drop_entry(e);
-            return fail_with(err, "making a convolution", status);
-        }
-    }
-    return run_entry(d, e, (const void *[]){x, w, y, bias}, err);
+    entry *e = find_conv(d, CONVOLUTION, s, err);
+    return e && run_entry(d, e, (const void *[]){x, w, y, bias}, err);
+}
+
+bool sn_dnnl_run_conv_grad_x(sn_dnnl *d, const sn_dnnl_conv *s, const float *w, const float *g,
+                             float *dx, sn_error *err) {
+    entry *e = find_conv(d, CONVOLUTION_GRAD_X, s, err);
+    return e && run_entry(d, e, (const void *[]){dx, w, g}, err);
+}
+
+bool sn_dnnl_run_conv_grad_w(sn_dnnl *d, const sn_dnnl_conv *s, const float *x, const float *g,
+                             float *dw, sn_error *err) {
+    entry *e = find_conv(d, CONVOLUTION_GRAD_W, s, err);
+    return e && run_entry(d, e, (const void *[]){x, dw, g}, err);
 }
 
 #else
@@ -454,6 +550,30 @@ bool sn_dnnl_run_layer_norm(sn_dnnl *d, int64_t rows, int64_t n, float eps, cons
 bool sn_dnnl_run_conv(sn_dnnl *d, const sn_dnnl_conv *s, const float *x, const float *w,
                       const float *bias, float *y, sn_error *err) {
     (void)d, (void)s, (void)x, (void)w, (void)bias, (void)y;
+    return sn_fail(err, SN_ERR_TARGET, missing);
+}
+
+bool sn_dnnl_run_softmax_grad(sn_dnnl *d, int64_t rows, int64_t n, const float *y, const float *g,
+                              float *dx, sn_error *err) {
+    (void)d, (void)rows, (void)n, (void)y, (void)g, (void)dx;
+    return sn_fail(err, SN_ERR_TARGET, missing);
+}
+
+bool sn_dnnl_run_layer_norm_grad(sn_dnnl *d, int64_t rows, int64_t n, float eps, const float *x,
+                                 const float *g, const float *gain, float *dx, sn_error *err) {
+    (void)d, (void)rows, (void)n, (void)eps, (void)x, (void)g, (void)gain, (void)dx;
+    return sn_fail(err, SN_ERR_TARGET, missing);
+}
+
+bool sn_dnnl_run_conv_grad_x(sn_dnnl *d, const sn_dnnl_conv *s, const float *w, const float *g,
+                             float *dx, sn_error *err) {
+    (void)d, (void)s, (void)w, (void)g, (void)dx;
+    return sn_fail(err, SN_ERR_TARGET, missing);
+}
+
+bool sn_dnnl_run_conv_grad_w(sn_dnnl *d, const sn_dnnl_conv *s, const float *x, const float *g,
+                             float *dw, sn_error *err) {
+    (void)d, (void)s, (void)x, (void)g, (void)dw;
     return sn_fail(err, SN_ERR_TARGET, missing);
 }
 

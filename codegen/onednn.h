@@ -48,6 +48,13 @@ bool sn_dnnl_run_softmax(sn_dnnl *d, int64_t rows, int64_t n, const float *x, fl
 bool sn_dnnl_run_layer_norm(sn_dnnl *d, int64_t rows, int64_t n, float eps, const float *x,
                             const float *gain, const float *bias, float *y, sn_error *err);
 
+/* What flows back to x: of softmax from its result y and the cotangent g of that; of layer norm
+ * from x and g. dx is not what is read. */
+bool sn_dnnl_run_softmax_grad(sn_dnnl *d, int64_t rows, int64_t n, const float *y, const float *g,
+                              float *dx, sn_error *err);
+bool sn_dnnl_run_layer_norm_grad(sn_dnnl *d, int64_t rows, int64_t n, float eps, const float *x,
+                                 const float *g, const float *gain, float *dx, sn_error *err);
+
 /* y = convolution of x (batch, in, height, width) with w (out, in / groups, kernel_h,
  * kernel_w), plus bias[out] (may be NULL); y (batch, out, out_h, out_w); all contiguous; zeros
  * outside x. */
@@ -62,5 +69,10 @@ typedef struct sn_dnnl_conv {
 int64_t sn_dnnl_conv_out(int64_t size, int64_t kernel, int64_t stride, int64_t dilate, int64_t pad);
 bool sn_dnnl_run_conv(sn_dnnl *d, const sn_dnnl_conv *s, const float *x, const float *w,
                       const float *bias, float *y, sn_error *err);
+/* What flows back from y's cotangent g: to x, through w, and to w, through x. s->bias must be 0. */
+bool sn_dnnl_run_conv_grad_x(sn_dnnl *d, const sn_dnnl_conv *s, const float *w, const float *g,
+                             float *dx, sn_error *err);
+bool sn_dnnl_run_conv_grad_w(sn_dnnl *d, const sn_dnnl_conv *s, const float *x, const float *g,
+                             float *dw, sn_error *err);
 
 #endif

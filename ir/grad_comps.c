@@ -86,16 +86,9 @@ static sn_node *sum_rows(sn_node *y) {
     return sn_b_reshape(y, 1, &y->shape[y->rank - 1]);
 }
 
-/* y = unit gain + bias, where unit = (x, or x - mean) scale has mean square 1 (but for eps):
- * dx = scale (h - unit mean(h unit) [- mean h]) with h = g gain */
-static void give_norm(grad *c, sn_node *away, sn_node *scale, bool centred) {
-    sn_node *unit = OP2(mul, away, scale), *g = G, *h = g;
-    if (c->n->n_in > 1) h = OP2(mul, g, wide(c, c->n->in[1]));
-    if (sn_gr_needs(c, 0)) {
-        sn_node *d = OP2(sub, h, OP2(mul, unit, mean_last(OP2(mul, h, unit))));
-        if (centred) d = OP2(sub, d, mean_last(h));
-        sn_gr_give(c, 0, OP2(mul, d, scale));
-    }
+/* To gain and bias of y = unit gain + bias. */
+static void give_affine(grad *c, sn_node *unit) {
+    sn_node *g = G;
     if (c->n->n_in > 1 && sn_gr_needs(c, 1)) sn_gr_give(c, 1, sum_rows(OP2(mul, g, unit)));
     if (c->n->n_in > 2 && sn_gr_needs(c, 2)) sn_gr_give(c, 2, sum_rows(g));
 }
@@ -107,13 +100,26 @@ static sn_node *norm_scale(const grad *c, sn_node *x) {
 
 bool grad_layer_norm(grad *c) {
     sn_node *x = X, *away = OP2(sub, x, mean_last(x));
-    give_norm(c, away, norm_scale(c, away), true);
+    if (sn_gr_needs(c, 0)) {
+        sn_node *in[3] = {x, G, c->n->n_in > 1 ? wide(c, c->n->in[1]) : NULL};
+        sn_gr_give(
+            c, 0,
+            sn_node_new(x->m, SN_OP_layer_norm_grad, in[2] ? 3 : 2, in, c->n->n_attr, c->n->attr));
+    }
+    give_affine(c, OP2(mul, away, norm_scale(c, away)));
     return true;
 }
 
+/* With unit = x scale of mean square 1 (but for eps) and h = g gain: scale (h - unit mean(h unit))
+ */
 bool grad_rms_norm(grad *c) {
-    sn_node *x = X;
-    give_norm(c, x, norm_scale(c, x), false);
+    sn_node *x = X, *scale = norm_scale(c, x), *unit = OP2(mul, x, scale), *h = G;
+    if (c->n->n_in > 1) h = OP2(mul, h, wide(c, c->n->in[1]));
+    if (sn_gr_needs(c, 0)) {
+        sn_node *d = OP2(sub, h, OP2(mul, unit, mean_last(OP2(mul, h, unit))));
+        sn_gr_give(c, 0, OP2(mul, d, scale));
+    }
+    give_affine(c, unit);
     return true;
 }
 
@@ -131,12 +137,11 @@ static sn_node *sum_over(sn_node *x, int64_t axis) {
     return sn_b_reduce(SN_OP_reduce_sum, x, 1, &axis);
 }
 
-/* p (g - sum(p g)): 0 where p is, also in a row that is -inf as a whole */
 bool grad_softmax(grad *c) {
     int axis = axis_of(c);
-    sn_node *x = X, *g = G;
+    sn_node *x = X;
     sn_node *p = x == c->n->in[0] ? c->n : softmax(x, axis);
-    sn_gr_give(c, 0, OP2(mul, p, OP2(sub, g, sum_over(OP2(mul, p, g), axis))));
+    sn_gr_give(c, 0, SN_NODE(x->m, softmax_grad, SN_ATTRS(SN_INT(axis, axis)), p, G));
     return true;
 }
 
@@ -149,6 +154,27 @@ bool grad_log_softmax(grad *c) {
 
 bool grad_logsumexp(grad *c) {
     sn_gr_give(c, 0, OP2(mul, softmax(X, axis_of(c)), G));
+    return true;
+}
+
+/* ---- convolution ---- */
+
+bool grad_conv2d(grad *c) {
+    const sn_node *n = c->n;
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
+    for (int i = 0; i < n->n_attr; i++) attr[i] = n->attr[i];
+    for (int i = 0; i < 2; i++) {
+        attr[n->n_attr] = SN_INT(index, i);
+        if (sn_gr_needs(c, i))
+            sn_gr_give(c, i,
+                       sn_node_new(n->m, SN_OP_conv2d_grad, 3,
+                                   (sn_node *[]){n->in[0], n->in[1], c->g}, n->n_attr + 1, attr));
+    }
+    if (n->n_in > 2 && sn_gr_needs(c, 2)) {
+        const int64_t places[] = {0, 2, 3};
+        sn_node *sum = sn_b_reduce(SN_OP_reduce_sum, G, 3, places);
+        sn_gr_give(c, 2, sn_b_reshape(sum, 1, &n->shape[1]));
+    }
     return true;
 }
 

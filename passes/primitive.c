@@ -1,6 +1,6 @@
 /* primitive.c: what oneDNN can take over: f32 products (with a bias along the columns), softmax and
- * layer_norm over the last axis, convolution. Composites become `primitive` nodes, whose body is
- * the composite itself: its decomposition is the oracle. */
+ * layer_norm over the last axis, convolution, and what flows back through these. Composites become
+ * `primitive` nodes, whose body is the composite itself: its decomposition is the oracle. */
 #include "passes/primitive.h"
 
 #include <string.h>
@@ -42,8 +42,9 @@ static const char *conv_unfit(const sn_node *n) {
 static const struct candidate {
     sn_op op;
     const char *(*unfit)(const sn_node *n);
-} candidates[] = {
-    {SN_OP_softmax, softmax_unfit}, {SN_OP_layer_norm, norm_unfit}, {SN_OP_conv2d, conv_unfit}};
+} candidates[] = {{SN_OP_softmax, softmax_unfit},      {SN_OP_layer_norm, norm_unfit},
+                  {SN_OP_conv2d, conv_unfit},          {SN_OP_softmax_grad, softmax_unfit},
+                  {SN_OP_layer_norm_grad, norm_unfit}, {SN_OP_conv2d_grad, conv_unfit}};
 
 sn_node *sn_primitive_of(sn_passes *p, sn_node *comp) {
     const struct candidate *c = NULL;

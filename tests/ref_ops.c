@@ -110,6 +110,18 @@ void ref_softmax(const ref_call *c) {
     each_in_row(c, share);
 }
 
+/* sum over j of g[j] dy[j] / dx[k] */
+void ref_softmax_grad(const ref_call *c) {
+    rows r = rows_of(c->in[0], axis_of(c));
+    for (int64_t i = 0; i < r.count * r.size; i++) {
+        int64_t start = row_start(r, i / r.size), k = start + i % r.size * r.inner;
+        const double *y = c->in[0]->data, *g = c->in[1]->data;
+        c->out[k] = g[k] * y[k];
+        for (int64_t j = 0; j < r.size; j++)
+            c->out[k] -= g[start + j * r.inner] * y[start + j * r.inner] * y[k];
+    }
+}
+
 static double log_share(double x, double lse) {
     return x == -INFINITY ? x : x - lse;
 }
@@ -179,6 +191,25 @@ void ref_rms_norm(const ref_call *c) {
     norm(c, false);
 }
 
+/* sum over j of g[j] gain[j] d((x[j] - m) / s) / dx[k] with s^2 = v + eps */
+void ref_layer_norm_grad(const ref_call *c) {
+    rows r = rows_of(c->in[0], c->in[0]->rank - 1);
+    double n = (double)r.size;
+    for (int64_t i = 0; i < r.count; i++) {
+        const double *x = c->in[0]->data + i * r.size, *g = c->in[1]->data + i * r.size;
+        double m = 0, v = sn_attr_flt(c->n, SN_A_eps, 1e-5);
+        for (int64_t k = 0; k < r.size; k++) m += x[k] / n;
+        for (int64_t k = 0; k < r.size; k++) v += (x[k] - m) * (x[k] - m) / n;
+        for (int64_t k = 0; k < r.size; k++) {
+            double sum = 0;
+            for (int64_t j = 0; j < r.size; j++)
+                sum += g[j] * (c->n->n_in > 2 ? c->in[2]->data[j] : 1) *
+                       ((j == k) - 1 / n - (x[j] - m) * (x[k] - m) / (n * v));
+            c->out[i * r.size + k] = sum / sqrt(v);
+        }
+    }
+}
+
 /* ---- products ---- */
 
 void ref_linear(const ref_call *c) {
@@ -232,27 +263,55 @@ static int64_t pair(const ref_call *c, sn_attr_key key, int i, int64_t otherwise
     return a ? a->v[i] : otherwise;
 }
 
-void ref_conv2d(const ref_call *c) {
-    const sn_value *x = c->in[0], *w = c->in[1], *y = c->result;
-    const int64_t *xs = x->shape, *ws = w->shape;
+/* Which element of x meets tap k of the kernel at element e of the result of shape ys; -1: none. */
+static int64_t conv_place(const ref_call *c, const int64_t *ys, int64_t e, int64_t k) {
+    const int64_t *xs = c->in[0]->shape, *ws = c->in[1]->shape;
     int64_t group_out = ws[0] / sn_attr_int(c->n, SN_A_groups, 1);
-    for (int64_t e = 0; e < y->n; e++) {
-        int64_t j = e % y->shape[3], i = e / y->shape[3] % y->shape[2];
-        int64_t o = e / (y->shape[3] * y->shape[2]) % ws[0], b = e / (y->n / y->shape[0]);
-        double sum = c->n->n_in > 2 ? c->in[2]->data[o] : 0;
-        for (int64_t k = 0; k < ws[1] * ws[2] * ws[3]; k++) {
-            int64_t ch = o / group_out * ws[1] + k / (ws[2] * ws[3]);
-            int64_t p = k / ws[3] % ws[2], q = k % ws[3];
-            int64_t row = i * pair(c, SN_A_step, 0, 1) + p * pair(c, SN_A_dilate, 0, 1) -
-                          pair(c, SN_A_low, 0, 0);
-            int64_t column = j * pair(c, SN_A_step, 1, 1) + q * pair(c, SN_A_dilate, 1, 1) -
-                             pair(c, SN_A_low, 1, 0);
-            if (row < 0 || row >= xs[2] || column < 0 || column >= xs[3]) continue;
-            sum += x->data[((b * xs[1] + ch) * xs[2] + row) * xs[3] + column] *
-                   w->data[o * ws[1] * ws[2] * ws[3] + k];
+    int64_t j = e % ys[3], i = e / ys[3] % ys[2], o = e / (ys[3] * ys[2]) % ys[1];
+    int64_t b = e / (ys[3] * ys[2] * ys[1]), p = k / ws[3] % ws[2], q = k % ws[3];
+    int64_t channel = o / group_out * ws[1] + k / (ws[2] * ws[3]);
+    int64_t row =
+        i * pair(c, SN_A_step, 0, 1) + p * pair(c, SN_A_dilate, 0, 1) - pair(c, SN_A_low, 0, 0);
+    int64_t column =
+        j * pair(c, SN_A_step, 1, 1) + q * pair(c, SN_A_dilate, 1, 1) - pair(c, SN_A_low, 1, 0);
+    if (row < 0 || row >= xs[2] || column < 0 || column >= xs[3]) return -1;
+    return ((b * xs[1] + channel) * xs[2] + row) * xs[3] + column;
+}
+
+/* Every product of the convolution: element e of its result, x's element at, w's element tap. */
+static void each_conv_term(const ref_call *c, const int64_t *ys,
+                           void (*f)(const ref_call *c, int64_t e, int64_t at, int64_t tap)) {
+    const int64_t *ws = c->in[1]->shape;
+    int64_t taps = ws[1] * ws[2] * ws[3], n = ys[0] * ys[1] * ys[2] * ys[3];
+    for (int64_t e = 0; e < n; e++)
+        for (int64_t k = 0; k < taps; k++) {
+            int64_t at = conv_place(c, ys, e, k);
+            if (at >= 0) f(c, e, at, e / (ys[3] * ys[2]) % ys[1] * taps + k);
         }
-        c->out[e] = sum;
-    }
+}
+
+static void conv_term(const ref_call *c, int64_t e, int64_t at, int64_t tap) {
+    c->out[e] += c->in[0]->data[at] * c->in[1]->data[tap];
+}
+
+void ref_conv2d(const ref_call *c) {
+    const int64_t *ys = c->result->shape;
+    for (int64_t e = 0; e < c->result->n; e++)
+        c->out[e] = c->n->n_in > 2 ? c->in[2]->data[e / (ys[3] * ys[2]) % ys[1]] : 0;
+    each_conv_term(c, ys, conv_term);
+}
+
+static void back_to_x(const ref_call *c, int64_t e, int64_t at, int64_t tap) {
+    c->out[at] += c->in[2]->data[e] * c->in[1]->data[tap];
+}
+
+static void back_to_w(const ref_call *c, int64_t e, int64_t at, int64_t tap) {
+    c->out[tap] += c->in[2]->data[e] * c->in[0]->data[at];
+}
+
+void ref_conv2d_grad(const ref_call *c) {
+    memset(c->out, 0, sizeof *c->out * (size_t)c->result->n);
+    each_conv_term(c, c->in[2]->shape, sn_attr_int(c->n, SN_A_index, 0) ? back_to_w : back_to_x);
 }
 
 /* ---- embeddings, positions ---- */

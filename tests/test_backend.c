@@ -1,6 +1,6 @@
 /* test_backend.c: programs whose kernels are oneDNN's primitives: which work they take, on views,
- * without elements, with weights; a transformer block; builds without oneDNN. The numbers are the
- * evaluator's. */
+ * without elements, with weights; gradients; a transformer block; builds without oneDNN. The
+ * numbers are the evaluator's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -176,6 +176,35 @@ static void blocks(void **state) {
     }
 }
 
+/* What flows back: through norms and softmax with a product between them, and a convolution. */
+static void gradients(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("gradients");
+    sn_dim t = sn_symbol_add(m, "T", 0, 100);
+    sn_node *x = cc_input(m, "x", SN_F32, SHAPE(2, t, 33)),
+            *g = cc_param(m, "g", SN_F32, SHAPE(33));
+    sn_node *b = cc_param(m, "b", SN_F32, SHAPE(33)), *w = cc_param(m, "w", SN_F32, SHAPE(48, 33));
+    sn_node *y = cc_input(m, "y", SN_F32, SHAPE(2, t, 48)), *d[4];
+    sn_node *p = softmax(linear(norm(3, x, g, b), w, NULL));
+    sn_grad(sn_sum_all(sn_mul(p, y)), 3, ((sn_node *[]){x, b, w}), d);
+    sn_entry *e = cc_entry(m, d[0], "rows");
+    sn_entry_output(m, e, "b", d[1]);
+    sn_entry_output(m, e, "w", d[2]);
+    /* forward: norm, product, softmax; back: softmax, two products, norm */
+    cc_check_onednn(m, 7, LENGTHS, 5e-5);
+
+    sn_node *image = cc_input(m, "image", SN_F32, SHAPE(t, 4, 9, 8));
+    sn_node *k = cc_param(m, "k", SN_F32, SHAPE(6, 2, 3, 2)),
+            *c = cc_param(m, "c", SN_F32, SHAPE(6));
+    sn_node *z = sn_conv2d(image, k, c, .stride = {2, 1}, .padding = {1, 1}, .groups = 2);
+    sn_grad(sn_sum_all(sn_mul(z, z)), 3, ((sn_node *[]){image, k, c}), d);
+    e = cc_entry(m, d[0], "image");
+    sn_entry_output(m, e, "k", d[1]);
+    sn_entry_output(m, e, "c", d[2]);
+    cc_check_onednn(m, 10, LENGTHS, 1e-4);
+    sn_module_free(m);
+}
+
 /* A build without oneDNN says so when one asks for it. */
 static void availability(void **state) {
     (void)state;
@@ -199,9 +228,10 @@ static void availability(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows),         cmocka_unit_test(unfit),  cmocka_unit_test(products),
-        cmocka_unit_test(odd_products), cmocka_unit_test(blocks), cmocka_unit_test(convolutions),
-        cmocka_unit_test(availability),
+        cmocka_unit_test(rows),      cmocka_unit_test(unfit),
+        cmocka_unit_test(products),  cmocka_unit_test(odd_products),
+        cmocka_unit_test(blocks),    cmocka_unit_test(convolutions),
+        cmocka_unit_test(gradients), cmocka_unit_test(availability),
     };
     return cmocka_run_group_tests(tests, cc_begin, cc_end);
 }
