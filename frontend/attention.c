@@ -53,6 +53,12 @@ static sn_tensor causal_rule(sn_loc at, sn_tensor q, sn_tensor k, sn_dim Tq, sn_
     return seen ? sn_and_at(at, sn_operand_tensor(seen), sn_operand_tensor(near)) : near;
 }
 
+sn_tensor sn_behind_at(sn_loc at, const sn_score_ctx *c) {
+    sn_tensor last =
+        sn_add_at(at, sn_operand_tensor(c->q), sn_operand_dim(sn_dim_sub(c->m, c->n_k, c->n_q)));
+    return sn_sub_at(at, sn_operand_tensor(last), sn_operand_tensor(c->k));
+}
+
 static const sn_region *mask_region(sn_loc at, const sn_attention_args *a, int n_captured) {
     sn_module *m = a->q->m;
     sn_node *arg[MAX_ARG];
@@ -162,6 +168,11 @@ sn_tensor sn_kv_cache_at(sn_loc at, sn_tensor x, const char *name, sn_dim past, 
     shape[x->rank] = start[x->rank] = SN_END;
     start[axis] = past;
     sn_tensor state = sn_state_at(at, x->m, name, (sn_dtype)x->dtype, shape);
+    if (front_assigned(state))
+        return sn_module_fail(x->m, SN_ERR_USAGE,
+                              "kv_cache: '%s' is a cache of this entry already. Hint: layers that "
+                              "share weights still need a cache each, with a name of its own",
+                              name);
     sn_tensor next = sn_update_at(at, state, x, start);
     sn_assign_at(at, state, next);
     return sn_slice_at(at, next, axis, 0, sn_dim_add(x->m, past, T), 1);

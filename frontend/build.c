@@ -23,6 +23,7 @@ typedef struct front {
     leaf *leaf;         /* [n_leaf] */
     int n_leaf, cap_leaf;
     int64_t stream;
+    sn_tensor added_loss;
 } front;
 
 static front *state_of(sn_module *m) {
@@ -368,6 +369,17 @@ void sn_assign_at(sn_loc at, sn_tensor state, sn_tensor x) {
                        front_text(state, a), front_text(x, b));
     else
         sn_entry_assign(x->m, e, sn_attr_str(state, SN_A_name, ""), x);
+}
+
+sn_tensor *front_added_loss(sn_module *m) {
+    return &state_of(m)->added_loss;
+}
+
+bool front_assigned(sn_tensor state) {
+    const sn_entry *e = state_of(state->m)->entry;
+    for (int i = 0; e && i < e->n_assign; i++)
+        if (!strcmp(e->assign[i].name, sn_attr_str(state, SN_A_name, ""))) return true;
+    return false;
 }
 
 sn_tensor sn_name_at(sn_loc at, sn_tensor x, const char *fmt, ...) {

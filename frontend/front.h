@@ -38,6 +38,12 @@ bool front_same_shape(sn_tensor x, sn_tensor y);
 sn_tensor front_state(sn_loc at, sn_module *m, const char *name, sn_dtype t, int rank,
                       const sn_dim *shape);
 
+/* Whether the current entry assigns the state already. */
+bool front_assigned(sn_tensor state);
+
+/* What sn_training_add gave since the training entry began; NULL: nothing. */
+sn_tensor *front_added_loss(sn_module *m);
+
 /* A new random stream of the module. */
 int64_t front_stream(sn_module *m);
 

@@ -16,21 +16,28 @@ static const struct {
 };
 enum { N_MODELS = sizeof registry / sizeof *registry };
 
+static bool choose_options(const sn_model_options *o, const sn_training *usual,
+                           sn_model_options *chosen, sn_error *err) {
+    *chosen = o ? *o : (sn_model_options){0};
+    if (!chosen->entries) chosen->entries = SN_ALL_ENTRIES;
+    if (!chosen->batch) chosen->batch = 1;
+    if (!chosen->beams) chosen->beams = 1;
+    if (!chosen->max_batch) chosen->max_batch = 1024;
+    if (!chosen->training) chosen->training = usual;
+    if (chosen->batch > 0 && chosen->beams > 0 && chosen->max_batch > 0 && chosen->context >= 0)
+        return true;
+    return sn_fail(err, SN_ERR_USAGE, "a model's batch, beams and context cannot be negative");
+}
+
 bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_error *err) {
     const char *types[N_MODELS + 1] = {NULL};
     for (int i = 0; i < N_MODELS; i++) types[i] = registry[i].type;
     int i = sn_config_choice(c, "model_type", types);
     *out = (sn_model){0};
     if (!sn_config_check(c, err)) return false;
-    sn_model_options chosen = o ? *o : (sn_model_options){0};
-    if (!chosen.entries) chosen.entries = SN_ALL_ENTRIES;
-    if (!chosen.batch) chosen.batch = 1;
-    if (!chosen.beams) chosen.beams = 1;
-    if (!chosen.max_batch) chosen.max_batch = 1024;
     sn_training usual = sn_training_default();
-    if (!chosen.training) chosen.training = &usual;
-    if (chosen.batch < 0 || chosen.beams < 0 || chosen.max_batch < 1 || chosen.context < 0)
-        return sn_fail(err, SN_ERR_USAGE, "a model's batch, beams and context cannot be negative");
+    sn_model_options chosen;
+    if (!choose_options(o, &usual, &chosen, err)) return false;
     out->type = registry[i].type;
     out->batch = chosen.batch;
     out->module = sn_module_new(out->type);
@@ -42,6 +49,56 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
     if (chosen.context) out->context = chosen.context;
     if (sn_config_check(c, err) && sn_module_ok(out->module, err)) return true;
     sn_module_free(out->module);
+    out->module = NULL;
+    return false;
+}
+
+/* ---- a model in a C file of its own ---- */
+
+/* The sizes of a model that tells them by its entries only. */
+static void read_sizes(sn_model *out) {
+    sn_module *m = out->module;
+    for (int e = 0; e < sn_entry_count(m); e++) {
+        const sn_entry *entry = sn_entry_at(m, e);
+        for (int i = 0; i < entry->n_output; i++) {
+            const sn_node *y = entry->output[i].node;
+            if (!strcmp(entry->output[i].name, "logits") && y->rank)
+                sn_dim_is_const(m, y->shape[y->rank - 1], &out->vocab);
+        }
+    }
+    for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
+        const sn_node *n = sn_module_node(m, i);
+        if (n->op == SN_OP_cross_entropy && !out->vocab) /* a model that gives a loss only */
+            sn_dim_is_const(m, n->in[0]->shape[n->in[0]->rank - 1], &out->vocab);
+        if (n->op != SN_OP_input || strcmp(sn_attr_str(n, SN_A_name, ""), "tokens") != 0) continue;
+        int64_t hi = n->rank ? sn_dim_hi(m, n->shape[n->rank - 1]) : 0;
+        if (hi > out->context) out->context = hi;
+    }
+}
+
+bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_options *o,
+                         sn_model *out, sn_error *err) {
+    sn_training usual = sn_training_default();
+    sn_model_options chosen;
+    *out = (sn_model){0};
+    if (!choose_options(o, &usual, &chosen, err)) return false;
+    sn_module *m = sn_module_new(name);
+    if (!m) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    out->module = m;
+    out->type = sn_module_name(m);
+    out->batch = chosen.batch;
+    define(m, &chosen);
+    if (sn_module_ok(m, err)) {
+        if (sn_entry_count(m)) {
+            read_sizes(out);
+            return true;
+        }
+        sn_fail(err, SN_ERR_USAGE,
+                "the model '%s' has no entry that was asked for: sn_entry_begin and sn_output make "
+                "one, sn_decoder_entries the usual ones",
+                name);
+    }
+    sn_module_free(m);
     out->module = NULL;
     return false;
 }
@@ -93,7 +150,13 @@ static sn_tensor choose_token(sn_tensor logits) {
     return sn_argmax(sn_add(logits, sn_mul(g, t)), 1);
 }
 
-void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_options *o) {
+void sn_decoder_entries(sn_module *m, const sn_decoder *decoder, const sn_model_options *o) {
+    sn_decoder own = *decoder, *d = &own;
+    if (o->context > d->context)
+        sn_module_fail(m, SN_ERR_USAGE, "a context of %lld was asked for, the model's is %lld",
+                       (long long)o->context, (long long)d->context);
+    else if (o->context)
+        own.context = o->context;
     sn_dim T = sn_symbol(m, "T", 1, d->context);
     if (o->entries & SN_FORWARD) {
         sn_entry_begin(m, "forward");

@@ -76,6 +76,26 @@ typedef struct sn_model {
  * every wrong key listed, or the known types when the type is not one of them. */
 bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_error *err);
 
+/* ---- a model in a C file of its own ---- */
+
+/* SN_MODEL(m, o) { … } is the one thing that such a file exports: it adds entries to the empty
+ * module m. o: sn_model_options with every field set but `weights`; sn_decoder_entries takes them
+ * as they are. `sinter run FILE.c COMMAND` compiles the file, loads it and runs COMMAND on it. */
+#define SN_MODEL(m, o)                                                                             \
+    extern const int sn_model_version;                                                             \
+    const int sn_model_version = SN_MODEL_VERSION;                                                 \
+    void sn_model_define(sn_module *m, const sn_model_options *o);                                 \
+    void sn_model_define(sn_module *m, const sn_model_options *o)
+/* Of the structs and functions that a model file is compiled against; raised when they change. */
+enum { SN_MODEL_VERSION = 1 };
+typedef void sn_model_fn(sn_module *m, const sn_model_options *o);
+
+/* Builds what SN_MODEL defined into a module called `name`. The vocabulary is the width of the
+ * output "logits" (or of what sn_cross_entropy takes), the context the bound of the input "tokens";
+ * 0 where there is none. */
+bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_options *o,
+                         sn_model *out, sn_error *err);
+
 /* config.json texts of published sizes ("gpt2", "gpt2-medium", …), for random weights; NULL: no
  * such name. i counts the names, NULL ends them. */
 const char *sn_model_preset(const char *name);
@@ -101,8 +121,8 @@ typedef struct sn_decoder {
     const void *config;
     sn_tensor (*layers)(const void *config, const sn_span *s);
     sn_tensor (*unembed)(const void *config, sn_tensor x);
-    int64_t context; /* bound of T, capacity of the caches */
-    int64_t n_layers;
+    int64_t context;  /* bound of T, capacity of the caches; the options may want less */
+    int64_t n_layers; /* of sn_span_keep */
 } sn_decoder;
 /* Adds the entries to m; mistakes stay in m. */
 void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_options *o);

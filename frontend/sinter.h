@@ -470,6 +470,10 @@ typedef struct sn_score_ctx {
 /* Returns the new score (a scalar of score's type), or whether the key is visible (bool). May use
  * the context, numbers and sn_at(captured[i], …) only; runs once, when the graph is built. */
 typedef sn_tensor (*sn_score_fn)(const sn_score_ctx *c);
+/* In a callback: how many positions the key lies behind the query, i32; the last query stands at
+ * the last key, so that it is right with a cache too. Negative: the key is in the future. */
+#define sn_behind(c) sn_behind_at(SN_HERE, c)
+sn_tensor sn_behind_at(sn_loc, const sn_score_ctx *c);
 
 typedef struct sn_attention_args {
     sn_tensor q, k, v;
@@ -490,7 +494,7 @@ sn_tensor sn_split_heads_at(sn_loc, sn_tensor, int64_t heads), sn_merge_heads_at
 
 /* A state named NAME in the scope, [.., capacity, d], that remembers x [.., T, d] of earlier runs:
  * writes x at index `past` and gives all that is remembered, [.., past + T, d]. The other sizes
- * must be numbers. */
+ * must be numbers. A name holds one cache in an entry. */
 #define sn_kv_cache(x, name, past, capacity) sn_kv_cache_at(SN_HERE, x, name, past, capacity)
 sn_tensor sn_kv_cache_at(sn_loc, sn_tensor x, const char *name, sn_dim past, int64_t capacity);
 

@@ -88,6 +88,19 @@ static void add_accumulation(const step *s) {
 
 void sn_training_begin_at(sn_loc at, sn_module *m, const sn_training *t) {
     sn_entry_begin_at(at, m, t->accumulate > 1 ? "accumulate" : "train_step");
+    if (m) *front_added_loss(m) = NULL;
+}
+
+void sn_training_add_at(sn_loc at, sn_tensor x, const sn_training *t) {
+    sn_tensor bad;
+    char text[FRONT_TEXT];
+    if (!t || !front_enter(at, "sn_training_add", 1, 1, &x, &bad)) return;
+    sn_tensor *sum = front_added_loss(x->m);
+    if (x->rank != 0 || x->dtype != SN_F32)
+        sn_module_fail(x->m, SN_ERR_SHAPE, "sn_training_add: %s is no f32 scalar",
+                       front_text(x, text));
+    else
+        *sum = *sum ? sn_add(*sum, x) : x;
 }
 
 void sn_training_end_at(sn_loc at, sn_tensor logits, const sn_training *t) {
@@ -110,6 +123,8 @@ void sn_training_end_at(sn_loc at, sn_tensor logits, const sn_training *t) {
     s.gradient = sn_arena_alloc(m, sizeof *s.gradient * (size_t)(s.n + 1));
     sn_params_of(logits, s.n, s.param);
     s.loss = mean_loss(at, logits);
+    sn_tensor added = *front_added_loss(m);
+    if (added) s.loss = sn_add(s.loss, added);
     s.rate = sn_rate_at(at, sn_train_step_at(at, m), &t->schedule);
     if (t->accumulate > 1)
         add_accumulation(&s);

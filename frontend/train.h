@@ -38,6 +38,11 @@ sn_training sn_training_default(void);
 void sn_training_begin_at(sn_loc, sn_module *m, const sn_training *t);
 void sn_training_end_at(sn_loc, sn_tensor logits, const sn_training *t);
 
+/* Adds the scalar x to the loss that the training entry minimises (and reports), as a mixture of
+ * experts does to balance its experts. Does nothing where t is NULL: a model may always call it. */
+#define sn_training_add(x, t) sn_training_add_at(SN_HERE, x, t)
+void sn_training_add_at(sn_loc, sn_tensor x, const sn_training *t);
+
 /* x with the training's dropout, which reads the input rng, i64 [2]: seed and number of the batch.
  * x itself where t is NULL or without dropout. */
 #define sn_training_dropout(x, t) sn_training_dropout_at(SN_HERE, x, t)

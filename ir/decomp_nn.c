@@ -238,30 +238,28 @@ bool decomp_rope(decomp *c) {
     if (width % 2) return sn_dc_fail(c, "the width of x must be even, not %lld", (long long)width);
     sn_node *pos = rope_positions(c, x);
     if (!pos) return false;
+    /* Element i of a row belongs to pair `pair`, whose other element is `other`. Rows stay whole,
+     * so that the result is one loop over x. */
+    const sn_dim row[1] = {width};
+    sn_node *i = sn_b_iota(c->m, SN_I32, 1, row, 0), *pair, *other, *first;
+    if (sn_dc_int(c, SN_A_interleaved, 0)) {
+        pair = sn_b_scalar(SN_OP_div, i, 2);
+        other = sn_b_scalar(SN_OP_xor, i, 1);
+        first = sn_b_binary(SN_OP_lt, i, other);
+    } else {
+        pair = sn_b_scalar(SN_OP_mod, i, (double)(width / 2));
+        other =
+            sn_b_scalar(SN_OP_mod, sn_b_scalar(SN_OP_add, i, (double)(width / 2)), (double)width);
+        first = sn_b_binary(SN_OP_lt, i, other);
+    }
     sn_node *f = frequencies(c, c->type, width, sn_dc_flt(c, SN_A_base, 10000), 0);
-    sn_node *angle = sn_b_binary(SN_OP_mul, pos, f);
+    sn_node *angle =
+        sn_b_binary(SN_OP_mul, pos, SN_NODE(c->m, gather, SN_ATTRS(SN_INT(axis, 0)), f, pair));
     sn_node *sin = sn_b_unary(SN_OP_sin, angle), *cos = sn_b_unary(SN_OP_cos, angle);
-
-    /* a and b: the two of every pair, each [.., T, d/2]; `join` is the axis that tells them apart
-     */
-    bool interleaved = sn_dc_int(c, SN_A_interleaved, 0);
-    int join = interleaved ? x->rank : last;
-    sn_dim shape[SN_MAX_RANK + 1], half[SN_MAX_RANK];
-    memcpy(half, x->shape, sizeof *half * x->rank);
-    half[last] = width / 2;
-    memcpy(shape, half, sizeof *half * x->rank);
-    shape[x->rank] = 2;
-    sn_node *pairs = interleaved ? sn_b_reshape(x, x->rank + 1, shape) : x;
-    sn_dim size = interleaved ? 1 : width / 2;
-    if (c->m->error.code) return false;
-    sn_node *a = sn_b_reshape(sn_b_slice(pairs, join, 0, size), x->rank, half);
-    sn_node *b = sn_b_reshape(sn_b_slice(pairs, join, size, size), x->rank, half);
-    sn_node *turned[2] = {
-        sn_b_binary(SN_OP_sub, sn_b_binary(SN_OP_mul, a, cos), sn_b_binary(SN_OP_mul, b, sin)),
-        sn_b_binary(SN_OP_add, sn_b_binary(SN_OP_mul, b, cos), sn_b_binary(SN_OP_mul, a, sin))};
-    for (int i = 0; interleaved && i < 2; i++) turned[i] = as_column(turned[i]);
-    sn_node *y = sn_b_concat(c->m, 2, turned, join);
-    return sn_dc_done(c, c->m->error.code ? y : sn_b_reshape(y, x->rank, x->shape));
+    sn_node *turn = sn_b_select(first, sn_b_unary(SN_OP_neg, sin), sin);
+    sn_node *swapped = SN_NODE(c->m, gather, SN_ATTRS(SN_INT(axis, last)), x, other);
+    return sn_dc_done(c, sn_b_binary(SN_OP_add, sn_b_binary(SN_OP_mul, x, cos),
+                                     sn_b_binary(SN_OP_mul, swapped, turn)));
 }
 
 /* ---- losses and noise ---- */

@@ -260,7 +260,9 @@ static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t unit) {
         if (to->domain[i] != from->domain[i]) return false;
     for (int i = 0; i < from->n_member; i++) {
         const sn_node *n = from->member[i];
-        if (!is_elementwise(n) || n->op == SN_OP_random || !level_allows(g, to, n, unit))
+        bool look_up = sn_group_captures(n, 0) && to->kind == SN_GROUP_LOOPS;
+        if (!(is_elementwise(n) || look_up) || n->op == SN_OP_random ||
+            !level_allows(g, to, n, unit))
             return false;
         if (to->kind == SN_GROUP_GEMM && !epilogue_may(g, to, n)) return false;
     }

@@ -326,6 +326,7 @@ static void plan_node(planner *p, sn_node *n) {
         [SN_OP_result] = plan_result,   [SN_OP_concat] = plan_concat,
         [SN_OP_pad] = plan_pad,         [SN_OP_update_slice] = plan_update_slice,
     };
+    sn_module_set_loc(p->m, n->loc); /* of the copies that this makes */
     (table[n->op] ? table[n->op] : plan_kernel)(p, n);
 }
 

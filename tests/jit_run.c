@@ -310,6 +310,7 @@ static bool compare(jit_run *r, const jit_value *v, sn_node *n, sn_eval *exact, 
         if (r->loose && !isfinite(w)) continue;
         if (!isfinite(want->data[i])) unsure = 0;
         double room = sn_dtype_is_float((sn_dtype)n->dtype) ? tol * (1 + fabs(w)) : 0;
+        if (isfinite(got) && isfinite(w)) r->worst = fmax(r->worst, fabs(got - w) / (1 + fabs(w)));
         if (!close_to(got, w, room + unsure))
             return fail(r, "'%s': element %zu of %zu is %.17g, not %.17g", v->name, i, v->n, got,
                         w);

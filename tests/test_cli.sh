@@ -192,6 +192,55 @@ check_eval() {
     run 0 eval "$stories" "$tmp/binary"
 }
 
+# models in C, without a main program
+check_run() {
+    variant=$source/examples/variants/alibi.c
+    run 0 run "$variant"
+    prints 'model       alibi: 132864 parameters'
+    prints 'output   logits       f32.B,T,256.'
+    run 0 run "$variant" explain --entry decode
+    prints 'flash .*score: exp2.*alibi.c:[0-9]'
+    run 0 run "$variant" generate --prompt-ids "72 101 108" -n 5 --temperature 0 --stats
+    says 'alibi, 0.1329 M parameters, context 256, vocabulary 256, random weights'
+    cp "$tmp/out" "$tmp/first"
+    run 0 generate "$variant" --prompt-ids "72 101 108" -n 5 --temperature 0
+    same "$tmp/first"
+    echo "1 2 3 4" >"$tmp/ids"
+    run 0 run "$variant" eval "$tmp/ids"
+    prints '^tokens'
+    # an object made of it, which belongs to the version of the headers
+    ${CC:-cc} -std=gnu11 -shared -fPIC -I"$source" "$variant" -o "$tmp/alibi.so"
+    run 0 run "$tmp/alibi.so" generate --prompt-ids "72 101 108" -n 5 --temperature 0
+    same "$tmp/first"
+    # what goes wrong is said
+    model_c() { printf '#include "frontend/models.h"\n%s\n' "$1" >"$tmp/bad.c"; }
+    model_c 'SN_MODEL(m, o) { sn_nothing(m, o); }'
+    refused 2 'bad.c does not compile:' run "$tmp/bad.c"
+    says 'bad.c:2:.*sn_nothing'
+    model_c 'void sn_nothing(void); SN_MODEL(m, o) { (void)m, (void)o; sn_nothing(); }'
+    refused 2 'bad.c: undefined symbol: sn_nothing' run "$tmp/bad.c"
+    model_c 'int x;'
+    refused 2 'defines no model: write SN_MODEL' run "$tmp/bad.c"
+    model_c '#undef SN_MODEL_VERSION
+#define SN_MODEL_VERSION 1000
+SN_MODEL(m, o) { (void)m, (void)o; }'
+    refused 2 'was compiled for version 1000' run "$tmp/bad.c"
+    model_c 'SN_MODEL(m, o) { (void)m, (void)o; }'
+    refused 2 "the model 'bad' has no entry" run "$tmp/bad.c"
+    model_c 'SN_MODEL(m, o) { (void)o; sn_entry_begin(m, "forward"); sn_add(sn_input(m, "x", SN_F32, 2), sn_input(m, "y", SN_F32, 3)); }'
+    refused 1 'bad.c:2: add: ' run "$tmp/bad.c"
+    printf 'no object' >"$tmp/bad.so"
+    refused 2 'bad.so' run "$tmp/bad.so"
+    refused 1 'missing.c: No such file' run "$tmp/missing.c"
+    refused 2 'is no model in C' run "$source"
+    refused 2 'did you mean explain' run "$variant" expalin
+    refused 2 'checkpoint is for models in C' generate "$source" --checkpoint "$tmp"
+    refused 1 'none.safetensors' run "$variant" generate --checkpoint "$tmp/none.safetensors"
+    CC=/nowhere/cc refused 2 'cannot run /nowhere/cc' run "$variant"
+    run 0 run --help
+    prints 'SN_MODEL'
+}
+
 check_other_commands() {
     run 0 --version
     prints '^sinter [0-9]'

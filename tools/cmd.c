@@ -57,6 +57,7 @@ static lm *open_model(const char *name, const cmd_model *model, const cmd_compil
     o.path = model->path;
     o.preset = model->preset;
     o.tokenizer = model->tokenizer;
+    o.checkpoint = model->checkpoint;
     o.context = model->context;
     o.compile = cmd_options(compile);
     lm *m = lm_open(&o, &err);
@@ -100,10 +101,11 @@ bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err) {
 
 void cmd_print_model(const lm *m) {
     sn_stats s = sn_program_stats(m->program);
-    fprintf(
-        stderr, "model     %s, %.4g M parameters, %lld layers, context %lld, vocabulary %lld%s\n",
-        m->model.type, (double)lm_parameters(m) * 1e-6, (long long)m->model.layers,
-        (long long)m->model.context, (long long)m->model.vocab, m->dir ? "" : ", random weights");
+    fprintf(stderr, "model     %s, %.4g M parameters, ", m->model.type,
+            (double)lm_parameters(m) * 1e-6);
+    if (m->model.layers) fprintf(stderr, "%lld layers, ", (long long)m->model.layers);
+    fprintf(stderr, "context %lld, vocabulary %lld%s\n", (long long)m->model.context,
+            (long long)m->model.vocab, m->dir || m->checkpoint ? "" : ", random weights");
     fprintf(
         stderr,
         "compile   %.3f s (passes %.3f, code %.3f, load %.3f), %s: %d kernels, %d objects made, "

@@ -11,7 +11,7 @@
  * to stderr. */
 typedef int cmd_fn(int argc, char **argv);
 cmd_fn cmd_compile_ahead, cmd_generate, cmd_eval, cmd_import, cmd_inspect, cmd_explain, cmd_opt,
-    cmd_bench, cmd_train, cmd_translate, cmd_embed, cmd_fill, cmd_classify;
+    cmd_bench, cmd_run, cmd_train, cmd_translate, cmd_embed, cmd_fill, cmd_classify;
 
 /* Options of everything that compiles: a member `compile` of the options struct T, and rows. */
 typedef struct cmd_compile {
@@ -63,9 +63,14 @@ sn_options cmd_options(const cmd_compile *c);
 
 /* Where a model comes from: a member `model` of T, and rows (MODEL itself is a place). */
 typedef struct cmd_model {
-    const char *path, *preset, *tokenizer;
+    const char *path, *preset, *tokenizer, *checkpoint;
     int64_t context;
 } cmd_model;
+#define CMD_CHECKPOINT_ARG(T)                                                                      \
+    {                                                                                              \
+        "checkpoint", 0, ARG_TEXT, offsetof(T, model.checkpoint), "PATH", NULL, 0, 0,              \
+            "weights of a model in C: .safetensors, or a folder; else random ones"                 \
+    }
 #define CMD_MODEL_ARGS(T)                                                                          \
     {"MODEL",                                                                                      \
      0,                                                                                            \
@@ -75,7 +80,8 @@ typedef struct cmd_model {
      NULL,                                                                                         \
      0,                                                                                            \
      0,                                                                                            \
-     "model folder, or a file that `sinter import` knows"},                                        \
+     "model folder, a file that `sinter import` knows, or a model in C (sinter run --help)"},      \
+        CMD_CHECKPOINT_ARG(T),                                                                     \
         {"preset",                                                                                 \
          0,                                                                                        \
          ARG_TEXT,                                                                                 \
@@ -98,6 +104,9 @@ typedef struct cmd_model {
         "context", 0, ARG_INT, offsetof(T, model.context), "N", "0", 0, 1 << 24,                   \
             "longest sequence; 0: the model's"                                                     \
     }
+
+/* Runs the subcommand argv[0], known to the table of sinter.c; the exit code. */
+int cmd_dispatch(int argc, char **argv);
 
 /* Opens a model with these options; on failure says why and returns NULL, *code is the exit code.
  * Notes of the compilation go to stderr. run false: only compiled, no weights. */

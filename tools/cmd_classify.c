@@ -155,7 +155,7 @@ static bool classify_texts(lm *m, const options *o, sn_error *err) {
 }
 
 int cmd_classify(int argc, char **argv) {
-    options o;
+    options o = {0};
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};

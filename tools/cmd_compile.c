@@ -149,7 +149,7 @@ static bool compile(const options *o, sn_error *err) {
 }
 
 int cmd_compile_ahead(int argc, char **argv) {
-    options o;
+    options o = {0};
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     if (o.list_targets) return list_targets();

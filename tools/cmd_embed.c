@@ -124,7 +124,7 @@ static void print_all(job *j) {
 }
 
 int cmd_embed(int argc, char **argv) {
-    options o;
+    options o = {0};
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};

@@ -19,10 +19,11 @@ typedef struct options {
 #define AT(field) offsetof(options, field)
 static const arg table[] = {
     {"MODEL", 0, ARG_PLACE, AT(model.path), NULL, NULL, 0, 0,
-     "model folder, or a file that `sinter import` knows"},
+     "model folder, a file that `sinter import` knows, or a model in C"},
     {"FILE", 0, ARG_PLACE, AT(file), NULL, NULL, 0, 0, "text file, -: standard input"},
     {"tokenizer", 0, ARG_TEXT, AT(model.tokenizer), "PATH", NULL, 0, 0,
      "tokenizer file or folder; else the model's"},
+    CMD_CHECKPOINT_ARG(options),
     {"context", 0, ARG_INT, AT(model.context), "N", "0", 0, 1 << 24,
      "tokens in a window; 0: the model's"},
     {"stride", 0, ARG_INT, AT(stride), "N", "0", 0, 1 << 24,
@@ -124,7 +125,7 @@ static bool eval(lm *m, const options *o, sn_error *err) {
 }
 
 int cmd_eval(int argc, char **argv) {
-    options o;
+    options o = {0};
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     o.model.preset = NULL;

@@ -57,7 +57,7 @@ static int explain_text(const options *o) {
 }
 
 int cmd_explain(int argc, char **argv) {
-    options o;
+    options o = {0};
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     if (is_text(o.model.path)) return explain_text(&o);

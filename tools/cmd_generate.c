@@ -176,7 +176,7 @@ static sn_sampler *make_sampler(const options *o, const lm *m, sn_error *err) {
 }
 
 int cmd_generate(int argc, char **argv) {
-    options o;
+    options o = {0};
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     run r = {.o = &o, .first = true};

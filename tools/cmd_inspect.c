@@ -121,7 +121,7 @@ static int inspect_folder(const char *path, bool tensors) {
 }
 
 int cmd_inspect(int argc, char **argv) {
-    options o;
+    options o = {0};
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};

@@ -114,7 +114,7 @@ static bool run_job(job *j, sn_error *err) {
 }
 
 int cmd_translate(int argc, char **argv) {
-    options o;
+    options o = {0};
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};

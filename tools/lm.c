@@ -29,13 +29,13 @@ static void remove_folder(const char *path) {
     rmdir(path);
 }
 
-static bool has_tokenizer(const sn_model_dir *dir) {
+static bool has_tokenizer(const char *folder) {
     static const char *const names[] = {"tokenizer.json", "vocabulary.json", "vocab.json",
                                         "encoder.json",   "tokenizer.bin",   "vocab.txt"};
     bool found = false;
     for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++) {
-        char *p = sn_model_dir_file(dir, names[i]);
-        found = p != NULL;
+        char *p = sn_path_join(folder, names[i]);
+        found = p && sn_file_exists(p);
         free(p);
     }
     return found;
@@ -61,7 +61,7 @@ static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *
     m->config = m->dir->config;
     bool two = false;
     if (!o->tokenizer && !open_vocabularies(m, &two, err)) return false;
-    if (two || (!o->tokenizer && !has_tokenizer(m->dir))) return true;
+    if (two || (!o->tokenizer && !has_tokenizer(path))) return true;
     m->tokenizer = sn_tokenizer_load(o->tokenizer ? o->tokenizer : path, err);
     return m->tokenizer != NULL;
 }
@@ -77,6 +77,25 @@ static bool open_foreign(lm *m, const lm_options *o, sn_error *err) {
     bool ok = import_model(&r, NULL, err) && open_folder(m, folder, o, err);
     remove_folder(folder);
     return ok;
+}
+
+/* Weights and perhaps a tokenizer of a model in C. */
+static bool open_checkpoint(lm *m, const lm_options *o, sn_error *err) {
+    struct stat st;
+    bool folder = o->checkpoint && stat(o->checkpoint, &st) == 0 && S_ISDIR(st.st_mode);
+    char *file = !o->checkpoint ? NULL
+                 : folder       ? sn_path_join(o->checkpoint, "model.safetensors")
+                                : strdup(o->checkpoint);
+    if (o->checkpoint && !file) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (file) m->checkpoint = sn_weights_open(file, err);
+    free(file);
+    if (o->checkpoint && !m->checkpoint) return false;
+    const char *tokenizer = o->tokenizer                             ? o->tokenizer
+                            : folder && has_tokenizer(o->checkpoint) ? o->checkpoint
+                                                                     : NULL;
+    if (!tokenizer) return true;
+    m->tokenizer = sn_tokenizer_load(tokenizer, err);
+    return m->tokenizer != NULL;
 }
 
 static bool open_preset(lm *m, const lm_options *o, sn_error *err) {
@@ -99,6 +118,11 @@ static bool open_preset(lm *m, const lm_options *o, sn_error *err) {
 static bool open_source(lm *m, const lm_options *o, sn_error *err) {
     if (!o->path == !o->preset)
         return sn_fail(err, SN_ERR_USAGE, "give either a model folder or a preset");
+    if (o->checkpoint && !model_source_is(o->path))
+        return sn_fail(err, SN_ERR_USAGE, "--checkpoint is for models in C: a folder has weights");
+    if (model_source_is(o->path))
+        return model_source_open(o->path, o->compile.cache_dir, &m->code, err) &&
+               open_checkpoint(m, o, err);
     if (o->preset) return open_preset(m, o, err);
     struct stat st;
     bool file = stat(o->path, &st) == 0 && S_ISREG(st.st_mode);
@@ -218,7 +242,9 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
                            .beams = o->beams,
                            .weights = m->dir ? m->dir->weights : NULL};
     m->beams = o->beams ? o->beams : 1;
-    if (!sn_model_build(m->config, &mo, &m->model, err)) return false;
+    bool built = m->config ? sn_model_build(m->config, &mo, &m->model, err)
+                           : sn_model_build_with(m->code.define, m->code.name, &mo, &m->model, err);
+    if (!built) return false;
     if (!check_vocabulary(m->tokenizer, m->model.vocab, err) ||
         !check_vocabulary(m->source, m->model.source_vocab, err))
         return false;
@@ -230,8 +256,9 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!m->program || o->compile_only) return m->program != NULL;
     m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);
     if (!m->logits) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    if (!m->dir) return random_session(m, o->seed, err);
-    m->session = sn_session_new(m->program, m->dir->weights, err);
+    const sn_weights *w = m->dir ? m->dir->weights : m->checkpoint;
+    if (!w) return random_session(m, o->seed, err);
+    m->session = sn_session_new(m->program, w, err);
     return m->session != NULL;
 }
 
@@ -258,6 +285,8 @@ void lm_close(lm *m) {
     for (int i = 0; i < m->n_random; i++) free(m->random[i]);
     free(m->random);
     free(m->logits);
+    sn_weights_close(m->checkpoint);
+    model_source_close(&m->code); /* last: its strings are places in the module */
     free(m);
 }
 

@@ -7,20 +7,23 @@
 #include "frontend/models.h"
 #include "runtime/model_dir.h"
 #include "runtime/tokenizer.h"
+#include "tools/model_source.h"
 
 typedef struct lm_options {
-    const char *path;      /* model folder, or a file of another format: imported in passing */
-    const char *preset;    /* instead of path: a published size, random weights */
-    const char *tokenizer; /* file or folder; NULL: the model's own, if it has one */
-    int entries;           /* SN_FORWARD, …, as in models.h */
-    bool translates;       /* an encoder-decoder is wanted, with SN_CACHED */
-    int64_t beams;         /* of an encoder-decoder; 0: 1 */
-    int64_t context;       /* longest sequence; 0: the model's */
-    uint64_t seed;         /* of random weights */
-    const char *needs;     /* an entry that the model must have, or NULL */
-    bool any_model;        /* take what entries the model has, decoder or not */
-    bool compile_only;     /* no weights are read or made, no session */
-    bool build_only;       /* nor a program: config, module, mapped weights and tokenizer */
+    const char *path;       /* model folder; a file of another format: imported in passing; a model
+                               in C (model_source.h): random weights unless there is a checkpoint */
+    const char *checkpoint; /* weights of a model in C: .safetensors file or folder of one */
+    const char *preset;     /* instead of path: a published size, random weights */
+    const char *tokenizer;  /* file or folder; NULL: the model's own, if it has one */
+    int entries;            /* SN_FORWARD, …, as in models.h */
+    bool translates;        /* an encoder-decoder is wanted, with SN_CACHED */
+    int64_t beams;          /* of an encoder-decoder; 0: 1 */
+    int64_t context;        /* longest sequence; 0: the model's */
+    uint64_t seed;          /* of random weights */
+    const char *needs;      /* an entry that the model must have, or NULL */
+    bool any_model;         /* take what entries the model has, decoder or not */
+    bool compile_only;      /* no weights are read or made, no session */
+    bool build_only;        /* nor a program: config, module, mapped weights and tokenizer */
     sn_options compile;
     /* Sees the module before it is compiled and may change the options, for taps; or NULL. */
     bool (*prepare)(void *user, const sn_model *model, sn_options *compile, sn_error *err);
@@ -29,8 +32,10 @@ typedef struct lm_options {
 
 /* An open model. All of it belongs to the lm; fields are for reading. */
 typedef struct lm {
-    sn_model_dir *dir; /* NULL: a preset */
-    sn_config *config;
+    sn_model_dir *dir;      /* NULL: a preset or a model in C */
+    sn_config *config;      /* NULL: a model in C */
+    model_source code;      /* of a model in C */
+    sn_weights *checkpoint; /* NULL: none was given */
     sn_model model;
     sn_program *program;     /* NULL: build_only */
     sn_session *session;     /* NULL: compile_only, build_only */

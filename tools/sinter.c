@@ -21,6 +21,7 @@ static const struct {
     {"inspect", "what is in a model folder", cmd_inspect},
     {"explain", "which kernel every operation went to, what was fused, and what was not",
      cmd_explain},
+    {"run", "run a model in a C file of your own", cmd_run},
     {"bench", "measure kernels and models next to the machine's limits and other systems",
      cmd_bench},
     {"opt", "run passes on a graph in text form", cmd_opt},
@@ -51,6 +52,11 @@ static int find_command(const char *name) {
     return -1;
 }
 
+int cmd_dispatch(int argc, char **argv) {
+    int i = find_command(argv[0]);
+    return i < 0 ? EXIT_USAGE : commands[i].run(argc, argv);
+}
+
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : NULL;
     if (!name) {
@@ -66,8 +72,6 @@ int main(int argc, char **argv) {
         print_help(stdout);
         return cmd_finish("sinter");
     }
-    int i = find_command(help ? argv[2] : name);
-    if (i < 0) return EXIT_USAGE;
-    char *ask[] = {argv[1], "--help", NULL};
-    return help ? commands[i].run(2, ask) : commands[i].run(argc - 1, argv + 1);
+    char *ask[] = {argv[help ? 2 : 1], "--help", NULL};
+    return help ? cmd_dispatch(2, ask) : cmd_dispatch(argc - 1, argv + 1);
 }

@@ -1,0 +1,19 @@
+/* alibi.c: attention with linear biases: no positions are added to the tokens; instead each head
+ * lowers a score by its slope times the distance of the key. Press et al. 2021, "Train short, test
+ * long". */
+#include "small.h"
+
+/* Head h = 0 … has the slope 2^(-8 (h + 1) / HEADS). */
+static sn_tensor penalty(const sn_score_ctx *c) {
+    sn_tensor slope = sn_exp2(sn_mul(sn_cast(sn_add(c->h, 1), SN_F32), -8.0 / HEADS));
+    return sn_sub(c->score, sn_mul(slope, sn_cast(sn_behind(c), SN_F32)));
+}
+
+static sn_tensor attend(const sn_span *s, sn_tensor x) {
+    qkv p = remember(s, project(x));
+    return join(sn_attention(p.q, p.k, p.v, .causal = true, .score = penalty));
+}
+
+SN_MODEL(m, o) {
+    small_model(m, o, &(small){.attend = attend});
+}

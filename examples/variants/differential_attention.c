@@ -1,0 +1,29 @@
+/* differential_attention.c: the difference of two attention maps, as in a differential amplifier:
+ * what both see is noise. Ye et al. 2024, "Differential transformer". Each head has two queries and
+ * keys of half the width; lambda is learned from four vectors. */
+#include "small.h"
+
+#include <math.h>
+
+static sn_tensor exp_dot(sn_module *m, const char *a, const char *b) {
+    return sn_exp(
+        sn_sum_all(sn_mul(sn_param(m, a, SN_F32, HEAD / 2), sn_param(m, b, SN_F32, HEAD / 2))));
+}
+
+static sn_tensor attend(const sn_span *s, sn_tensor x) {
+    const double start = 0.8 - 0.6 * exp(-0.3); /* of lambda; the paper's lambda_init, layer 1 */
+    qkv p = remember(s, project(x));
+    sn_tensor q[2], k[2];
+    sn_split(p.q, 3, 2, q);
+    sn_split(p.k, 3, 2, k);
+    sn_tensor lambda =
+        sn_sub(exp_dot(s->m, "lambda_q1", "lambda_k1"), exp_dot(s->m, "lambda_q2", "lambda_k2"));
+    sn_tensor signal = sn_attention(q[0], k[0], p.v, .causal = true);
+    sn_tensor noise = sn_attention(q[1], k[1], p.v, .causal = true);
+    sn_tensor y = sn_sub(signal, sn_mul(sn_add(lambda, start), noise));
+    return join(sn_mul(sn_nn_rms_norm(y, "head_norm", 1e-5), 1 - start));
+}
+
+SN_MODEL(m, o) {
+    small_model(m, o, &(small){.attend = attend, .positions = true});
+}

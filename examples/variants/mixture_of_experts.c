@@ -1,0 +1,37 @@
+/* mixture_of_experts.c: each token goes to the two experts that a router likes best and gets their
+ * results, weighted by the router's probabilities. Shazeer et al. 2017, "Outrageously large neural
+ * networks"; Lepikhin et al. 2020, "GShard", algorithm 1. Training
+ * adds a hundredth of Fedus et al. 2021 (4) to the loss: EXPERTS times the sum over experts of the
+ * share of tokens times the mean probability, 1 if all experts are used alike. */
+#include "small.h"
+
+enum { EXPERTS = 4, EXPERT_HIDDEN = 2 * WIDTH };
+
+static sn_tensor attend(const sn_span *s, sn_tensor x) {
+    qkv p = remember(s, project(x));
+    return join(sn_attention(p.q, p.k, p.v, .causal = true));
+}
+
+static sn_tensor balance(sn_tensor first, sn_tensor probability) {
+    sn_tensor share = sn_mean(first, 0, 1), mean = sn_mean(probability, 0, 1);
+    return sn_mul(sn_sum_all(sn_mul(share, mean)), EXPERTS);
+}
+
+static sn_tensor feed(const sn_span *s, sn_tensor x) {
+    sn_tensor p = sn_softmax(sn_nn_linear(x, "router", EXPERTS, 0), -1); /* [B, T, EXPERTS] */
+    sn_tensor first = sn_one_hot(sn_argmax(p, -1), EXPERTS, SN_F32);
+    sn_tensor rest = sn_sub(p, sn_mul(first, 2.0));
+    sn_tensor second = sn_one_hot(sn_argmax(rest, -1), EXPERTS, SN_F32);
+    sn_tensor gate = sn_mul(p, sn_add(first, second));
+    gate = sn_div(gate, sn_sum_keep(gate, -1));
+    sn_training_add(sn_mul(balance(first, p), 0.01), s->training);
+    sn_tensor up = sn_param(s->m, "experts.up", SN_F32, EXPERTS, EXPERT_HIDDEN, WIDTH);
+    sn_tensor down = sn_param(s->m, "experts.down", SN_F32, EXPERTS, WIDTH, EXPERT_HIDDEN);
+    sn_tensor h = sn_gelu(sn_einsum("btd,ehd->bteh", x, up));
+    h = sn_mul(h, sn_expand(gate, 3)); /* what no token asked for counts 0 */
+    return sn_einsum("bteh,edh->btd", h, down);
+}
+
+SN_MODEL(m, o) {
+    small_model(m, o, &(small){.attend = attend, .feed = feed, .positions = true});
+}

@@ -1,0 +1,25 @@
+/* packed_documents.c: several documents in one row of the batch; documents[b, t] numbers them, and
+ * a token sees those of its own document only. Rotary positions count differences, so that a
+ * document gets the same logits wherever it stands. Krell et al. 2021, "Efficient sequence
+ * packing". */
+#include "small.h"
+
+static sn_tensor same_document(const sn_score_ctx *c) {
+    return sn_eq(sn_at(c->captured[0], c->b, c->q), sn_at(c->captured[0], c->b, c->k));
+}
+
+static sn_tensor attend(const sn_span *s, sn_tensor x) {
+    qkv p = project(x);
+    p.q = sn_rope(p.q, s->pos);
+    p.k = sn_rope(p.k, s->pos);
+    p = remember(s, p);
+    if (s->capacity) return join(sn_attention(p.q, p.k, p.v, .causal = true)); /* one document */
+    sn_tensor documents = s->documents;
+    if (!documents) documents = sn_input(s->m, "documents", SN_I32, s->B, s->T);
+    return join(sn_attention(p.q, p.k, p.v, .causal = true, .mask = same_document,
+                             .captured = {documents}));
+}
+
+SN_MODEL(m, o) {
+    small_model(m, o, &(small){.attend = attend});
+}

@@ -1,0 +1,19 @@
+/* prefix_lm.c: a language model whose prompt is read in both directions: keys within the first
+ * prefix[b] tokens are visible to all, the others to later queries only. Liu et al. 2018, Raffel et
+ * al. 2020 (figure 4). When it generates the whole prompt is the prefix. */
+#include "small.h"
+
+static sn_tensor visible(const sn_score_ctx *c) {
+    return sn_or(sn_ge(sn_behind(c), 0), sn_lt(c->k, sn_at(c->captured[0], c->b)));
+}
+
+static sn_tensor attend(const sn_span *s, sn_tensor x) {
+    qkv p = remember(s, project(x));
+    if (s->capacity) return join(sn_attention(p.q, p.k, p.v)); /* nothing lies in the future */
+    sn_tensor prefix = sn_input(s->m, "prefix", SN_I32, s->B);
+    return join(sn_attention(p.q, p.k, p.v, .mask = visible, .captured = {prefix}));
+}
+
+SN_MODEL(m, o) {
+    small_model(m, o, &(small){.attend = attend, .positions = true});
+}

@@ -1,0 +1,28 @@
+/* shared_layers.c: one layer applied several times: the parameters are those of one layer. Dehghani
+ * et al. 2019, "Universal transformers"; Lan et al. 2020, "ALBERT". A scope names parameters and
+ * caches alike; here the parameters are the same in every turn, the caches are not. */
+#include "small.h"
+
+#include <stdio.h>
+
+static sn_tensor layer(const sn_span *s, sn_tensor x, int turn) {
+    char keys[16], values[16];
+    snprintf(keys, sizeof keys, "keys%d", turn);
+    snprintf(values, sizeof values, "values%d", turn);
+    qkv p = project(sn_nn_layer_norm(x, "norm1", 1e-5));
+    p.k = sn_span_remember(s, p.k, keys);
+    p.v = sn_span_remember(s, p.v, values);
+    x = add_part(s, x, join(sn_attention(p.q, p.k, p.v, .causal = true)));
+    return add_part(s, x, feed_forward(s, sn_nn_layer_norm(x, "norm2", 1e-5)));
+}
+
+static sn_tensor layers(const void *config, const sn_span *s) {
+    (void)config;
+    sn_tensor x = embed(s, true);
+    for (int turn = 0; turn < 2 * LAYERS; turn++) x = layer(s, x, turn);
+    return x;
+}
+
+SN_MODEL(m, o) {
+    sn_decoder_entries(m, &(sn_decoder){NULL, layers, small_logits, CONTEXT, LAYERS}, o);
+}

@@ -1,0 +1,87 @@
+/* small.h: what the language models of this folder have in common, so that each file shows only
+ * what is its own: a decoder over bytes [PH22 A10] made of attention and feed-forward parts. */
+#ifndef SMALL_H
+#define SMALL_H
+
+#include "frontend/models.h"
+
+#ifndef WIDTH /* -DWIDTH=… and so on make another size */
+#define WIDTH 64
+#define VOCAB 256
+#define HEADS 4
+#define LAYERS 2
+#define CONTEXT 256
+#endif
+enum { HEAD = WIDTH / HEADS, HIDDEN = 4 * WIDTH };
+
+/* One part of a layer: x [B, T, WIDTH] to the same shape. */
+typedef sn_tensor part_fn(const sn_span *s, sn_tensor x);
+
+typedef struct small {
+    part_fn *attend, *feed;
+    bool positions; /* learned ones are added to the tokens [PH22 A2] */
+} small;
+
+typedef struct qkv {
+    sn_tensor q, k, v; /* [B, HEADS, T, HEAD] */
+} qkv;
+
+/* Queries, keys and values as one product [PH22 A4 lines 1 to 3]. */
+static inline qkv project(sn_tensor x) {
+    sn_tensor part[3];
+    sn_split(sn_nn_linear(x, "qkv", 3 * WIDTH, SN_BIAS), 2, 3, part);
+    return (qkv){sn_split_heads(part[0], HEADS), sn_split_heads(part[1], HEADS),
+                 sn_split_heads(part[2], HEADS)};
+}
+
+/* Keys and values with those of earlier tokens in front, where the entry has caches. */
+static inline qkv remember(const sn_span *s, qkv p) {
+    return (qkv){p.q, sn_span_remember(s, p.k, "keys"), sn_span_remember(s, p.v, "values")};
+}
+
+/* The heads side by side, mixed [PH22 A5 lines 3, 4]. */
+static inline sn_tensor join(sn_tensor y) {
+    return sn_nn_linear(sn_merge_heads(y), "out", WIDTH, SN_BIAS);
+}
+
+static inline sn_tensor feed_forward(const sn_span *s, sn_tensor x) {
+    (void)s;
+    sn_tensor h = sn_gelu(sn_nn_linear(x, "up", HIDDEN, SN_BIAS));
+    return sn_nn_linear(h, "down", WIDTH, SN_BIAS);
+}
+
+static inline sn_tensor embed(const sn_span *s, bool positions) {
+    sn_tensor x = sn_nn_embedding(s->tokens, "embed", VOCAB, WIDTH);
+    return positions ? sn_add(x, sn_nn_embedding(s->pos, "positions", CONTEXT, WIDTH)) : x;
+}
+
+/* x + y, where training drops some of y. */
+static inline sn_tensor add_part(const sn_span *s, sn_tensor x, sn_tensor y) {
+    return sn_add(x, sn_span_dropout(s, y));
+}
+
+/* Pre-norm layers: x + part(norm(x)). */
+static inline sn_tensor small_layers(const void *config, const sn_span *s) {
+    const small *c = config;
+    sn_tensor x = embed(s, c->positions);
+    for (int l = 0; l < LAYERS; l++) {
+        sn_scope_push(s->m, "layer%d", l);
+        x = add_part(s, x, c->attend(s, sn_nn_layer_norm(x, "norm1", 1e-5)));
+        sn_tensor n = sn_nn_layer_norm(x, "norm2", 1e-5);
+        x = add_part(s, x, c->feed ? c->feed(s, n) : feed_forward(s, n));
+        sn_scope_pop(s->m);
+    }
+    return x;
+}
+
+static inline sn_tensor small_logits(const void *config, sn_tensor x) {
+    (void)config;
+    return sn_nn_linear(sn_nn_layer_norm(x, "norm", 1e-5), "head", VOCAB, 0);
+}
+
+static inline void small_model(sn_module *m, const sn_model_options *o, const small *c) {
+    sn_decoder d = {c, small_layers, small_logits, CONTEXT, LAYERS};
+    sn_decoder_entries(m, &d, o);
+}
+
+#endif

@@ -1,0 +1,33 @@
+/* spec_check.h: what every row of the specification must show, whatever it is made of: values at
+ * all levels, gradients, training on a toy task, decoding with caches, kernels. A row is a model in
+ * the form of SN_MODEL or a config.json; the table program and the tests go through it. */
+#ifndef SN_TESTS_SPEC_CHECK_H
+#define SN_TESTS_SPEC_CHECK_H
+
+#include "frontend/models.h"
+
+typedef struct spec_row {
+    const char *name, *file;
+    sn_model_fn *define; /* entries `forward` and `loss`, perhaps `prefill` and `decode` */
+    const char *config;  /* instead of it: of sn_model_build */
+    const char *kernels; /* of forward at level 4, "2 flash, 9 gemm": so many, no others */
+    const char *holds;   /* what explain says of one of them, "score: sub, tanh"; or NULL */
+    double goal;         /* loss after `steps` steps, less than this */
+    int steps;
+} spec_row;
+
+typedef struct spec_result {
+    int64_t parameters;
+    double error;         /* worst of forward at levels 0 to 4, over 1 + |value| */
+    double gradient;      /* worst of sn_check_grad: compiled gradients against differences */
+    double cached;        /* worst difference of decoding from forward; -1: it does not decode */
+    double before, after; /* loss of the toy task */
+    char kernels[160];    /* as counted */
+    bool forward_ok, gradient_ok, cached_ok, trained_ok, kernels_ok;
+    char why[1200]; /* the first failure */
+} spec_result;
+
+/* Everything; true if all of it holds. cache_dir: of compiled kernels, for all rows the same. */
+bool spec_check(const spec_row *row, const char *cache_dir, spec_result *r);
+
+#endif

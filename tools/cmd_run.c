@@ -1,0 +1,136 @@
+/* cmd_run.c: `sinter run MODEL.c COMMAND`: a model of one's own, in C, without a main program: says
+ * what is in it, or hands it to another subcommand. */
+#include "tools/cmd.h"
+#include "ir/ir.h"
+#include "tools/model_source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME "sinter run"
+
+/* What may follow the model; `words` go in front of it on the other command's line. */
+static const struct {
+    const char *name, *words[2], *what;
+} verbs[] = {
+    {"explain", {"explain"}, "its kernels, and what was fused"},
+    {"generate", {"generate"}, "continue a text or token ids"},
+    {"eval", {"eval"}, "its loss on a text"},
+    {"bench", {"bench", "model"}, "its speed at each fusion level, next to the machine's limits"},
+};
+enum { N_VERBS = sizeof verbs / sizeof *verbs };
+
+static void print_help(FILE *f) {
+    fprintf(f, NAME ": a model in a C file of your own, without a main program\n\n"
+                    "usage: sinter run MODEL.c [COMMAND [options of COMMAND]]\n\n"
+                    "Without COMMAND: what the model takes and gives. COMMAND is one of\n");
+    for (int i = 0; i < N_VERBS; i++) fprintf(f, "  %-12s%s\n", verbs[i].name, verbs[i].what);
+    fprintf(
+        f,
+        "\nThe file defines one model (frontend/models.h):\n"
+        "\n  #include \"frontend/models.h\"\n"
+        "  SN_MODEL(m, o) { … adds entries to m … }\n"
+        "\nIt is compiled with $CC (cc) and $CFLAGS (-O1) and kept in the cache folder; a shared\n"
+        "object made of it may be given as well. Weights are random unless there are some:\n"
+        "--checkpoint PATH. The other commands take MODEL.c too: sinter explain MODEL.c.\n"
+        "\n  sinter run examples/variants/alibi.c explain --entry decode\n");
+}
+
+/* ---- what is in a model ---- */
+
+static void print_tensor(const char *role, const char *name, const sn_node *n) {
+    char shape[128];
+    sn_shape_print(n->m, n->rank, n->shape, shape, sizeof shape);
+    printf("    %-8s %-12s %s%s\n", role, name, sn_dtype_name((sn_dtype)n->dtype), shape);
+}
+
+static void print_entry(sn_module *m, const sn_entry *e) {
+    printf("  %s\n", e->name);
+    sn_order order = sn_entry_topo(m, e);
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i]->op == SN_OP_input)
+            print_tensor("input", sn_attr_str(order.node[i], SN_A_name, ""), order.node[i]);
+    for (int i = 0; i < e->n_output; i++)
+        print_tensor("output", e->output[i].name, e->output[i].node);
+    if (e->n_assign) printf("    assigns  %d states or parameters\n", e->n_assign);
+}
+
+static void print_model(const sn_model *model) {
+    sn_module *m = model->module;
+    int64_t elements = 0, count = 0;
+    for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
+        const sn_node *n = sn_module_node(m, i);
+        if (n->op != SN_OP_param) continue;
+        int64_t size = 1;
+        for (int a = 0; a < n->rank; a++) size *= n->shape[a];
+        elements += size;
+        count++;
+    }
+    printf("model       %s: %lld parameters in %lld tensors", model->type, (long long)elements,
+           (long long)count);
+    if (model->context) printf(", context %lld", (long long)model->context);
+    if (model->vocab) printf(", vocabulary %lld", (long long)model->vocab);
+    printf("\nentries\n");
+    for (int i = 0; i < sn_entry_count(m); i++) print_entry(m, sn_entry_at(m, i));
+    printf("sizes\n");
+    for (int i = 0; i < sn_symbol_count(m); i++) {
+        const sn_symbol *s = sn_symbol_at(m, i);
+        printf("    %s in %lld..%lld\n", s->name, (long long)s->lo, (long long)s->hi);
+    }
+}
+
+static int describe(const char *path) {
+    sn_error err = {0};
+    model_source source;
+    sn_model model = {0};
+    bool ok = model_source_open(path, NULL, &source, &err) &&
+              sn_model_build_with(source.define, source.name, NULL, &model, &err);
+    if (ok) print_model(&model);
+    sn_module_free(model.module);
+    model_source_close(&source);
+    return ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
+}
+
+/* ---- the command line ---- */
+
+static int find_verb(const char *name) {
+    const char *names[N_VERBS + 1] = {NULL};
+    for (int i = 0; i < N_VERBS; i++) {
+        if (!strcmp(verbs[i].name, name)) return i;
+        names[i] = verbs[i].name;
+    }
+    const char *near = args_nearest(name, names);
+    fprintf(stderr, NAME ": '%s' is nothing to do with a model", name);
+    if (near) fprintf(stderr, "; did you mean %s?", near);
+    fprintf(stderr, "\n(" NAME " --help lists what is)\n");
+    return -1;
+}
+
+int cmd_run(int argc, char **argv) {
+    const char *path = argc > 1 ? argv[1] : NULL;
+    if (!path || !strcmp(path, "--help") || !strcmp(path, "-h")) {
+        print_help(path ? stdout : stderr);
+        return path ? cmd_finish(NAME) : EXIT_USAGE;
+    }
+    if (!model_source_is(path)) {
+        fprintf(stderr,
+                NAME ": '%s' is no model in C (NAME.c, or NAME.so made of it); for a model folder "
+                     "write sinter COMMAND %s\n",
+                path, path);
+        return EXIT_USAGE;
+    }
+    if (argc == 2) return describe(path);
+    int verb = find_verb(argv[2]);
+    if (verb < 0) return EXIT_USAGE;
+    char **line = calloc((size_t)argc + 2, sizeof *line);
+    if (!line) return cmd_fail(NAME, &(sn_error){SN_ERR_MEMORY, "out of memory"});
+    int n = 0;
+    for (int i = 0; i < 2 && verbs[verb].words[i]; i++)
+        line[n++] = (char *)(uintptr_t)verbs[verb].words[i];
+    line[n++] = argv[1];
+    for (int i = 3; i < argc; i++) line[n++] = argv[i];
+    int code = cmd_dispatch(n, line);
+    free(line);
+    return code;
+}

@@ -1,0 +1,285 @@
+/* model_source.c: models in C, compiled and loaded at run time; see model_source.h. The text after
+ * the preprocessor is the key of the cache, so that a changed header is noticed too. */
+#include "tools/model_source.h"
+#include "runtime/file.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { MAX_ARGS = 64 };
+
+static bool has_end(const char *path, const char *end) {
+    size_t n = strlen(path), k = strlen(end);
+    return n > k && !strcmp(path + n - k, end);
+}
+
+bool model_source_is(const char *path) {
+    return path && (has_end(path, ".c") || has_end(path, ".so"));
+}
+
+/* ---- running the C compiler ---- */
+
+typedef struct command {
+    char *arg[MAX_ARGS + 1];
+    int n;
+    char *words; /* of $CC and $CFLAGS, cut at spaces */
+    char include[PATH_MAX + 96];
+} command;
+
+static void add_arg(command *c, char *arg) {
+    if (c->n < MAX_ARGS) c->arg[c->n++] = arg;
+}
+
+static void add_words(command *c, char *text) {
+    char *rest;
+    for (char *w = strtok_r(text, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) add_arg(c, w);
+}
+
+/* Headers of an installed program lie in ../include/sinter; of one in its build tree, where the
+ * build found them. */
+static bool find_headers(char *flag, size_t size, sn_error *err) {
+    char exe[PATH_MAX], path[PATH_MAX + 64];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    exe[n > 0 ? n : 0] = 0;
+    for (int up = 0; up < 2 && strrchr(exe, '/'); up++) *strrchr(exe, '/') = 0;
+    snprintf(path, sizeof path, "%s/include/sinter", exe);
+    char *header = sn_path_join(path, "frontend/models.h");
+    bool installed = header && sn_file_exists(header);
+    free(header);
+    if (installed || sn_file_exists(SN_HEADERS "/frontend/models.h")) {
+        snprintf(flag, size, "-I%s", installed ? path : SN_HEADERS);
+        return true;
+    }
+    return sn_fail(err, SN_ERR_FILE, "Sinter's headers are neither in %s nor in %s", path,
+                   SN_HEADERS);
+}
+
+static bool begin_command(command *c, sn_error *err) {
+    const char *cc = getenv("CC"), *flags = getenv("CFLAGS");
+    *c = (command){.n = 0};
+    if (!find_headers(c->include, sizeof c->include, err)) return false;
+    if (!cc || !*cc) cc = "cc";
+    if (!flags) flags = "-O1";
+    size_t size = strlen(cc) + strlen(flags) + 2;
+    c->words = malloc(size);
+    if (!c->words) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    snprintf(c->words, size, "%s", cc);
+    char *second = c->words + strlen(cc) + 1;
+    memcpy(second, flags, strlen(flags) + 1);
+    add_words(c, c->words);
+    add_words(c, second);
+    static char *const always[] = {"-std=gnu11",
+                                   "-fPIC",
+                                   "-Werror=implicit-function-declaration",
+                                   "-Werror=incompatible-pointer-types",
+                                   "-Werror=int-conversion",
+                                   "-fdiagnostics-color=never"};
+    for (size_t i = 0; i < sizeof always / sizeof *always; i++) add_arg(c, always[i]);
+    add_arg(c, c->include);
+    return true;
+}
+
+/* All that a descriptor gives, with a NUL behind; NULL: out of memory or a failed read. */
+static char *read_all(int fd, size_t *size) {
+    size_t capacity = 1 << 16, n = 0;
+    char *text = malloc(capacity + 1);
+    for (ssize_t got = 1; text && got;) {
+        if (n == capacity) {
+            char *more = realloc(text, 2 * capacity + 1);
+            if (!more) break;
+            text = more;
+            capacity *= 2;
+        }
+        got = read(fd, text + n, capacity - n);
+        if (got < 0 && errno != EINTR) break;
+        if (got > 0) n += (size_t)got;
+        if (!got) {
+            text[n] = 0;
+            *size = n;
+            return text;
+        }
+    }
+    free(text);
+    return NULL;
+}
+
+/* Whole lines of the compiler's messages, as many as an error can hold. */
+static bool fail_compile(const char *path, const char *messages, sn_error *err) {
+    size_t room = sizeof err->message - strlen(path) - 40, n = strlen(messages);
+    if (n > room)
+        for (n = room; n && messages[n - 1] != '\n';) n--;
+    while (n && messages[n - 1] == '\n') n--;
+    return sn_fail(err, SN_ERR_USAGE, "%s does not compile:\n%.*s", path, (int)n, messages);
+}
+
+/* Runs the command; its standard output (or, of the second form, nothing) is returned, to be freed.
+ * NULL with the compiler's messages in err. */
+static char *run_command(command *c, const char *path, size_t *size, sn_error *err) {
+    int out[2] = {-1, -1};
+    char name[] = "/tmp/sinter_cc_XXXXXX";
+    int messages = mkstemp(name);
+    if (messages >= 0) unlink(name);
+    if (messages < 0 || pipe2(out, O_CLOEXEC)) {
+        sn_fail(err, SN_ERR_FILE, "cannot run the C compiler: %s", strerror(errno));
+        if (messages >= 0) close(messages);
+        return NULL;
+    }
+    c->arg[c->n] = NULL;
+    pid_t child = fork();
+    if (!child) {
+        dup2(out[1], STDOUT_FILENO);
+        dup2(messages, STDERR_FILENO);
+        execvp(c->arg[0], c->arg);
+        dprintf(STDERR_FILENO, "cannot run %s: %s; install a C compiler, or name one in CC\n",
+                c->arg[0], strerror(errno));
+        _exit(127);
+    }
+    close(out[1]);
+    char *text = child > 0 ? read_all(out[0], size) : NULL, *said = NULL;
+    close(out[0]);
+    int status = -1;
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (!text || status) {
+        size_t n;
+        lseek(messages, 0, SEEK_SET);
+        said = read_all(messages, &n);
+        fail_compile(path, said && *said ? said : "the C compiler failed", err);
+        free(text);
+        text = NULL;
+    }
+    free(said);
+    close(messages);
+    return text;
+}
+
+/* ---- the cache ---- */
+
+/* DIR/models, made if need be; NULL: there is no cache. */
+static char *cache_folder(const char *dir) {
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char *root = NULL;
+    if (dir)
+        root = *dir ? strdup(dir) : NULL;
+    else if (base && base[0] == '/')
+        root = sn_path_join(base, "sinter");
+    else if (home && home[0] == '/')
+        root = sn_path_join(home, ".cache/sinter");
+    char *models = root ? sn_path_join(root, "models") : NULL;
+    free(root);
+    sn_error unusable = {0};
+    if (models && sn_folder_make(models, &unusable) && !access(models, W_OK | X_OK)) return models;
+    free(models);
+    return NULL;
+}
+
+/* Where the object of this text belongs; *kept says whether it outlives the process. */
+static char *object_path(const command *c, const char *text, size_t size, const char *cache_dir,
+                         bool *kept, sn_error *err) {
+    XXH3_state_t *h = XXH3_createState();
+    char name[64], *folder = cache_folder(cache_dir), *path = NULL;
+    if (!h) goto done;
+    XXH3_128bits_reset(h);
+    for (int i = 0; i < c->n; i++) XXH3_128bits_update(h, c->arg[i], strlen(c->arg[i]) + 1);
+    XXH3_128bits_update(h, text, size);
+    XXH128_hash_t key = XXH3_128bits_digest(h);
+    *kept = folder != NULL;
+    snprintf(name, sizeof name, *kept ? "%016llx%016llx.so" : "sinter_%016llx%016llx_XXXXXX",
+             (unsigned long long)key.high64, (unsigned long long)key.low64);
+    path = sn_path_join(*kept ? folder : "/tmp", name);
+done:
+    XXH3_freeState(h);
+    free(folder);
+    if (!path) sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    return path;
+}
+
+static bool make_object(command *c, const char *path, const char *object, sn_error *err) {
+    size_t size;
+    char temporary[PATH_MAX + 16];
+    snprintf(temporary, sizeof temporary, "%s.%ld", object, (long)getpid());
+    add_arg(c, "-shared");
+    add_arg(c, "-o");
+    add_arg(c, temporary);
+    add_arg(c, (char *)(uintptr_t)path);
+    char *text = run_command(c, path, &size, err);
+    free(text);
+    if (text && !rename(temporary, object)) return true;
+    unlink(temporary);
+    return !text ? false
+                 : sn_fail(err, SN_ERR_FILE, "%s: cannot be written: %s", object, strerror(errno));
+}
+
+/* ---- loading ---- */
+
+static bool load(model_source *s, const char *path, const char *object, sn_error *err) {
+    s->library = dlopen(object, RTLD_NOW | RTLD_LOCAL);
+    if (!s->library) {
+        const char *why = dlerror();
+        const char *symbol = strstr(why, "undefined symbol");
+        return sn_fail(err, SN_ERR_USAGE, "%s: %s", path, symbol ? symbol : why);
+    }
+    const int *version = dlsym(s->library, "sn_model_version");
+    *(void **)&s->define = dlsym(s->library, "sn_model_define");
+    if (!version || !s->define)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s defines no model: write SN_MODEL(m, o) { … } around what adds entries "
+                       "to m (frontend/models.h)",
+                       path);
+    if (*version != SN_MODEL_VERSION)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s was compiled for version %d of the model interface, this program has "
+                       "%d: compile it again, or give the .c file",
+                       path, *version, SN_MODEL_VERSION);
+    return true;
+}
+
+static bool compile_and_load(model_source *s, const char *path, const char *cache_dir,
+                             sn_error *err) {
+    command c;
+    size_t size;
+    bool kept = false;
+    if (!begin_command(&c, err)) return false;
+    int n = c.n;
+    add_arg(&c, "-E");
+    add_arg(&c, (char *)(uintptr_t)path);
+    char *text = run_command(&c, path, &size, err);
+    c.n = n;
+    char *object = text ? object_path(&c, text, size, cache_dir, &kept, err) : NULL;
+    bool ok = object && ((kept && sn_file_exists(object)) || make_object(&c, path, object, err)) &&
+              load(s, path, object, err);
+    if (object && !kept) unlink(object);
+    free(object);
+    free(text);
+    free(c.words);
+    return ok;
+}
+
+bool model_source_open(const char *path, const char *cache_dir, model_source *out, sn_error *err) {
+    *out = (model_source){0};
+    struct stat st;
+    if (stat(path, &st)) return sn_fail(err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
+    const char *slash = strrchr(path, '/');
+    snprintf(out->name, sizeof out->name, "%s", slash ? slash + 1 : path);
+    *strrchr(out->name, '.') = 0;
+    char full[PATH_MAX]; /* dlopen looks for a bare name elsewhere */
+    if (!realpath(path, full)) return sn_fail(err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
+    bool ok = has_end(path, ".so") ? load(out, path, full, err)
+                                   : compile_and_load(out, path, cache_dir, err);
+    if (!ok) model_source_close(out);
+    return ok;
+}
+
+void model_source_close(model_source *s) {
+    if (s->library) dlclose(s->library);
+    *s = (model_source){0};
+}
