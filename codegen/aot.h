@@ -6,6 +6,7 @@
 #ifndef SN_AOT_H
 #define SN_AOT_H
 
+#include "codegen/aot_file.h"
 #include "codegen/elf_merge.h"
 #include "codegen/program.h"
 
@@ -14,7 +15,6 @@ enum {
     SN_AOT_SYMBOLS = 16, /* symbolic dims of a module */
     SN_AOT_TESTS = 12,
     SN_AOT_ALIGN = 64,
-    SN_AOT_PAGE = 4096,
 };
 
 /* One question to the CPU. x86-64: bits of register `reg` (0..3: eax..edx) of a CPUID leaf;
@@ -102,21 +102,6 @@ enum {
 #undef X
         SN_AOT_ERROR_COUNT
 };
-
-/* The first page of a weights file; then tensors, each aligned to 64 bytes. */
-typedef struct sn_aot_header {
-    char magic[8]; /* SN_AOT_MAGIC */
-    uint32_t version, header_bytes;
-    uint64_t hash, bytes, checksum; /* bytes: of the file; checksum: of what follows the page */
-    char name[64];
-} sn_aot_header;
-#define SN_AOT_MAGIC "SNWGHT01"
-enum { SN_AOT_FILE_VERSION = 1 };
-
-/* The checksum: four chains over the 64-bit words w[i], i mod 4: h = (h ^ w) * prime, folded in the
- * same way. `bytes` is a multiple of 32. */
-#define SN_AOT_PRIME UINT64_C(0x9E3779B185EBCA87)
-uint64_t sn_aot_checksum(const void *data, size_t bytes);
 
 /* aot_glue.c: the object with the public functions; aot_entry.c: its entries. */
 bool sn_aot_emit_glue(sn_aot *a, sn_object *out);

@@ -461,12 +461,68 @@ static void emit_message(em *e, const sn_aot *a) {
     em_ret(e, em_at_bytes(e, texts, em_idx(e, where)));
 }
 
+static em_val manifest(em *e, const sn_aot *a) {
+    const char *s = a->manifest;
+    em_val g = LLVMGetNamedGlobal(e->mod, "manifest");
+    return g ? g
+             : constant(e, "manifest", LLVMConstStringInContext(e->ctx, s, (unsigned)strlen(s), 0));
+}
+
 /* const char *NAME_manifest(void); it is found in the file by its first line. */
 static void emit_manifest(em *e, const sn_aot *a) {
-    const char *s = a->manifest;
-    em_val g = constant(e, "manifest", LLVMConstStringInContext(e->ctx, s, (unsigned)strlen(s), 0));
+    em_val g = manifest(e, a);
     sn_aot_function(e, a, "manifest", e->ptr, NULL, 0, true);
     em_ret(e, g);
+}
+
+/* ---- for a program's main ---- */
+
+static em_val public_function(em *e, const sn_aot *a, const char *name, const char *ending) {
+    char full[160];
+    snprintf(full, sizeof full, "%s_%s%s", a->name, name, ending);
+    return LLVMGetNamedFunction(e->mod, full);
+}
+
+/* An entry or its _workspace, called with its parameters in lists (runtime/deployed.h). */
+static em_val emit_listed(em *e, const sn_aot *a, const sn_aot_entry *t, bool workspace) {
+    char name[160];
+    snprintf(name, sizeof name, "%s_listed%s", t->name, workspace ? "_workspace" : "");
+    em_type params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr};
+    sn_aot_function(e, a, name, workspace ? e->i64 : e->i32, params, workspace ? 2 : 5, false);
+    em_val fn = e->fn, to = public_function(e, a, t->name, workspace ? "_workspace" : "");
+    int n = 0, n_arg = workspace ? 0 : t->n_input + t->n_output;
+    em_val *arg = sn_arena_alloc(a->m, sizeof *arg * (size_t)(3 + t->n_symbol + n_arg));
+    arg[n++] = em_param(e, 0);
+    if (!workspace && t->has_state) arg[n++] = em_param(e, 1);
+    if (!workspace) arg[n++] = em_param(e, 2);
+    for (int i = 0; i < t->n_symbol; i++)
+        arg[n++] = field(e, em_param(e, workspace ? 1 : 3), e->i64, 8 * (int64_t)i);
+    for (int i = 0; i < n_arg; i++) arg[n++] = field(e, em_param(e, 4), e->ptr, 8 * (int64_t)i);
+    em_ret(e, em_call(e, to, arg, n));
+    return fn;
+}
+
+static void emit_table(em *e, const sn_aot *a) {
+    static const char *const names[] = {"open",   "close",      "verify",
+                                        "choose", "state_init", "message"};
+    enum { N = sizeof names / sizeof *names };
+    em_val *cell = sn_arena_alloc(a->m, sizeof *cell * (size_t)(N + 2 + 3 * a->n_entry));
+    int n = 0;
+    for (int i = 0; i < N; i++) cell[n++] = public_function(e, a, names[i], "");
+    cell[n++] = manifest(e, a);
+    cell[n++] = em_i64(e, a->n_entry);
+    for (int i = 0; i < a->n_entry; i++) {
+        const char *s = a->entry[i].name;
+        char name[96];
+        snprintf(name, sizeof name, "name_of_%d", i);
+        cell[n++] = constant(e, name, LLVMConstStringInContext(e->ctx, s, (unsigned)strlen(s), 0));
+        cell[n++] = emit_listed(e, a, &a->entry[i], false);
+        cell[n++] = emit_listed(e, a, &a->entry[i], true);
+    }
+    em_val init = LLVMConstStructInContext(e->ctx, cell, (unsigned)n, 0);
+    em_val table = LLVMAddGlobal(e->mod, LLVMTypeOf(init), "sn_deployed_artefact");
+    LLVMSetInitializer(table, init);
+    LLVMSetGlobalConstant(table, 1);
 }
 
 static void emit_all(em *e, sn_aot *a) {
@@ -481,6 +537,7 @@ static void emit_all(em *e, sn_aot *a) {
     for (int i = 0; i < a->n_entry; i++) sn_aot_emit_entry(e, a, i);
     emit_message(e, a);
     emit_manifest(e, a);
+    if (a->o->program) emit_table(e, a);
 }
 
 bool sn_aot_emit_glue(sn_aot *a, sn_object *out) {

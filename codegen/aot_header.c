@@ -1,6 +1,7 @@
 /* aot_header.c: NAME.h, the manual of an artefact in C's words, and the manifest, a text inside the
  * object that `sinter inspect` reads. */
 #include "codegen/aot.h"
+#include "runtime/manifest.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -232,10 +233,11 @@ static void manifest_tensor(const sn_aot *a, const char *role, const sn_binding 
 }
 
 void sn_aot_print_manifest(const sn_aot *a, FILE *f) {
-    fprintf(f, "SINTER-ARTEFACT 1\nname %s\nversion %s\n", a->name, SN_VERSION);
+    fprintf(f, SN_MANIFEST_MARK "name %s\nversion %s\n", a->name, SN_VERSION);
     fprintf(f, "threads %s\nweights %zu %s %016llx\nstate %zu\n", a->openmp ? "openmp" : "none",
             a->weight_bytes, a->o->embed_weights ? "embedded" : "file", (unsigned long long)a->hash,
             a->state_bytes);
+    if (a->o->no_bos) fprintf(f, "text bare\n");
     for (int i = 0; i < a->n_variant; i++)
         fprintf(f, "target %s %s %zu\n", a->variant[i].target.name, a->variant[i].target.triple,
                 a->variant[i].code_bytes);

@@ -631,6 +631,8 @@ typedef struct sn_emit_options {
                             "x86-64-v2,x86-64-v4,+avx512vnni"; the program chooses when it starts */
     int kinds;           /* SN_EMIT_OBJECT for NAME.o, SN_EMIT_ARCHIVE for NAME.a */
     const char *threads; /* "openmp" (or NULL), "none" */
+    bool program;        /* with the table by which libsinter_program's main calls it */
+    bool no_bos;         /* tells that main that texts begin without the token BOS */
     bool embed_weights;  /* in the object instead of in NAME.weights */
     sn_options compile; /* level, weights, passes, cache_dir; target and backend are of no effect */
 } sn_emit_options;

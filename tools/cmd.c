@@ -1,6 +1,7 @@
 /* cmd.c: what the subcommands share: opening a model by options, errors, progress, reading text. */
 #include "tools/cmd.h"
 #include "runtime/file.h"
+#include "tools/text_gen.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -11,9 +12,7 @@
 #include <unistd.h>
 
 double cmd_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return text_now();
 }
 
 sn_options cmd_options(const cmd_compile *c) {
@@ -135,40 +134,6 @@ void cmd_progress_end(cmd_progress *p) {
     p->any = false;
 }
 
-static char *read_stream(FILE *f, size_t *size, sn_error *err, const char *path) {
-    char *data = NULL;
-    size_t capacity = 0, n = 0;
-    do {
-        if (n + 1 >= capacity) {
-            capacity = capacity ? 2 * capacity : 1 << 16;
-            char *more = realloc(data, capacity);
-            if (!more) {
-                free(data);
-                sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
-                return NULL;
-            }
-            data = more;
-        }
-        n += fread(data + n, 1, capacity - 1 - n, f);
-    } while (!feof(f) && !ferror(f));
-    if (ferror(f)) {
-        sn_fail(err, SN_ERR_FILE, "%s: cannot read: %s", path, strerror(errno));
-        free(data);
-        return NULL;
-    }
-    data[n] = 0;
-    *size = n;
-    return data;
-}
-
 char *cmd_read_text(const char *path, size_t *size, sn_error *err) {
-    if (!strcmp(path, "-")) return read_stream(stdin, size, err, "standard input");
-    FILE *f = fopen(path, "rb");
-    if (!f) {
-        sn_fail(err, SN_ERR_FILE, "%s: cannot open: %s", path, strerror(errno));
-        return NULL;
-    }
-    char *data = read_stream(f, size, err, path);
-    fclose(f);
-    return data;
+    return text_read(path, size, err);
 }

@@ -2,6 +2,7 @@
 #include "tools/cmd.h"
 #include "tools/link.h"
 #include "codegen/target.h"
+#include "runtime/file.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -112,6 +113,35 @@ static lm *open_model(const options *o, int entries, const sn_options *compile, 
     return lm_open(&lo, err);
 }
 
+/* NAME.tokenizer: as the model's folder has it, or as we write it. */
+static bool save_tokenizer(const options *o, const lm *m, const char *name, sn_error *err) {
+    char folder[96];
+    snprintf(folder, sizeof folder, "%s.tokenizer", name);
+    char *path = m->tokenizer ? sn_path_join(o->dir, folder) : NULL;
+    if (!path) return !m->tokenizer || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    const char *source = o->model.tokenizer ? o->model.tokenizer : o->model.path;
+    bool ok = sn_folder_make(path, err);
+    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json"};
+    bool copied = false;
+    for (int i = 0; ok && i < 2; i++) {
+        size_t n = strlen(source), k = strlen(files[i]);
+        bool itself = n >= k && !strcmp(source + n - k, files[i]);
+        char *from = itself ? strdup(source) : sn_path_join(source, files[i]),
+             *to = sn_path_join(path, files[i]);
+        sn_mapping map;
+        if (from && to && sn_file_exists(from) && sn_file_map(from, &map, err)) {
+            ok = sn_file_save(to, map.data, map.size, err);
+            copied |= i == 0;
+            sn_file_unmap(&map);
+        }
+        free(from);
+        free(to);
+    }
+    if (ok && !copied) ok = sn_tokenizer_save(m->tokenizer, path, err);
+    free(path);
+    return ok;
+}
+
 static bool link_parts(const options *o, const lm *m, const char *name, sn_error *err) {
     link_request r = {.dir = o->dir,
                       .name = name,
@@ -119,8 +149,8 @@ static bool link_parts(const options *o, const lm *m, const char *name, sn_error
                       .cc = o->cc,
                       .openmp = !strcmp(o->threads, "openmp"),
                       .is_static = o->is_static};
-    (void)m;
-    return !o->shared || link_shared(&r, err);
+    if (o->shared && !link_shared(&r, err)) return false;
+    return !o->exe || (save_tokenizer(o, m, name, err) && link_program(&r, err));
 }
 
 static bool compile(const options *o, sn_error *err) {
@@ -143,6 +173,8 @@ static bool compile(const options *o, sn_error *err) {
     eo.kinds = SN_EMIT_OBJECT | (o->archive ? SN_EMIT_ARCHIVE : 0);
     eo.threads = o->threads;
     eo.embed_weights = o->embed;
+    eo.program = o->exe;
+    eo.no_bos = !lm_begins_with_bos(m);
     bool ok = sn_emit(m->session, &eo, err) && link_parts(o, m, eo.name, err);
     lm_close(m);
     return ok;

@@ -1,5 +1,6 @@
 /* cmd_inspect.c: `sinter inspect`: what is in a model folder, and looking into
  * the model while it reads (look.h). */
+#include "tools/inspect_artefact.h"
 #include "tools/look.h"
 
 #include <stdio.h>
@@ -105,6 +106,9 @@ static void print_config(sn_config *c, const sn_weights *w) {
 
 static int inspect_folder(const char *path, bool tensors) {
     sn_error err = {0};
+    bool artefact;
+    if (!inspect_artefact(path, &artefact, &err)) return cmd_fail(NAME, &err);
+    if (artefact) return cmd_finish(NAME);
     sn_model_dir *dir = sn_model_dir_open(path, &err);
     if (!dir) return cmd_fail(NAME, &err);
     print_config(dir->config, dir->weights);
@@ -133,7 +137,8 @@ int cmd_inspect(int argc, char **argv) {
     else if (question < QUESTIONS)
         answers[question](&o.look, &err);
     else if (!o.look.model.path)
-        sn_fail(&err, SN_ERR_USAGE, "give a model folder (%s --help lists all options)", NAME);
+        sn_fail(&err, SN_ERR_USAGE,
+                "give a model folder or an artefact (%s --help lists all options)", NAME);
     else
         return inspect_folder(o.look.model.path, o.tensors);
     return err.code ? cmd_fail(NAME, &err) : cmd_finish(NAME);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 extern char **environ;
 
@@ -90,4 +91,78 @@ bool link_shared(const link_request *r, sn_error *err) {
     if (r->openmp) add(&c, "-lgomp");
     add(&c, "-lm");
     return run(&c, "a shared library", err);
+}
+
+/* ---- programs ---- */
+
+/* A library of ours, looked for from where this program's file is. */
+static bool add_library(command *c, const char *name, sn_error *err) {
+    static const char *const places[] = {"../" SN_LIBDIR, "../runtime", "../deploy"};
+    char exe[4096], path[4400];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    exe[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(exe, '/');
+    if (slash) *slash = 0;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(path, sizeof path, "%s/%s", places[i], name);
+        char *full = sn_path_join(exe, path);
+        if (full && sn_file_exists(full) && c->n_own < MAX_ARGS) {
+            c->own[c->n_own++] = full;
+            add(c, full);
+            return true;
+        }
+        free(full);
+    }
+    return sn_fail(err, SN_ERR_FILE,
+                   "a program needs %s, which is neither installed beside this program nor in its "
+                   "build tree; link NAME.o with a main of your own instead",
+                   name);
+}
+
+/* A library of the system: its archive if the compiler has one, so that the program does not ask
+ * for it where it runs. */
+static void add_archive(command *c, const char *cc, const char *name) {
+    char shell[512], path[512] = "";
+    snprintf(shell, sizeof shell, "'%s' -print-file-name=lib%s.a", cc, name);
+    FILE *f = popen(shell, "r");
+    if (f && fgets(path, sizeof path, f)) path[strcspn(path, "\n")] = 0;
+    if (f) pclose(f);
+    char *word = malloc(strlen(path) + strlen(name) + 8);
+    if (word && c->n_own < MAX_ARGS) {
+        sprintf(word, "%s%s", strchr(path, '/') ? "" : "-l", strchr(path, '/') ? path : name);
+        c->own[c->n_own++] = word;
+        add(c, word);
+    } else {
+        free(word);
+        c->failed = true;
+    }
+}
+
+bool link_program(const link_request *r, sn_error *err) {
+    const char *cc = compiler_of(r, err);
+    command c;
+    if (!cc) return false;
+    if (!r->cc && strcmp(cc, "cc"))
+        return sn_fail(err, SN_ERR_TARGET,
+                       "a program is made for this machine's architecture only; for target '%s' "
+                       "link NAME.o with a main of your own (examples/deploy)",
+                       r->target);
+    begin(&c, cc);
+    if (r->is_static) add(&c, "-static");
+    for (const char *const *flag = (const char *const[]){SN_LINK_FLAGS NULL}; *flag; flag++)
+        add(&c, *flag);
+    add(&c, "-Wl,--gc-sections");
+    add(&c, "-o");
+    add_path(&c, r->dir, r->name, "");
+    add_path(&c, r->dir, r->name, ".o");
+    add(&c, "-Wl,--start-group"); /* the program's JSON reader is called by the runtime */
+    bool ok = add_library(&c, "libsinter_program.a", err) && add_library(&c, "libsinter_rt.a", err);
+    add(&c, "-Wl,--end-group");
+    add_archive(&c, cc, "pcre2-8");
+    add_archive(&c, cc, "xxhash");
+    if (r->openmp) add(&c, "-lgomp");
+    add(&c, "-lm");
+    if (ok) return run(&c, "a program", err);
+    for (int i = 0; i < c.n_own; i++) free(c.own[i]);
+    return false;
 }

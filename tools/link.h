@@ -15,4 +15,8 @@ typedef struct link_request {
 /* NAME.so */
 bool link_shared(const link_request *r, sn_error *err);
 
+/* NAME, of NAME.o (which has the program's table), libsinter_program.a and libsinter_rt.a: those
+ * installed beside this program, or of its build tree. For this architecture only. */
+bool link_program(const link_request *r, sn_error *err);
+
 #endif

@@ -3,6 +3,7 @@
 #include "ir/ir.h"
 #include "runtime/rng.h"
 #include "tools/import.h"
+#include "tools/text_gen.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -341,45 +342,13 @@ bool lm_loss(lm *m, const int32_t *tokens, const int32_t *targets, int64_t n, fl
 
 /* ---- text ---- */
 
-static bool append_id(sn_ids *out, int32_t id, sn_error *err) {
-    if (out->count == out->capacity) {
-        size_t capacity = out->capacity ? 2 * out->capacity : 64;
-        int32_t *more = realloc(out->data, capacity * sizeof *more);
-        if (!more) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-        out->data = more;
-        out->capacity = capacity;
-    }
-    out->data[out->count++] = id;
-    return true;
-}
-
-static bool read_numbers(const char *text, size_t size, sn_ids *out, sn_error *err) {
-    for (size_t i = 0; i < size;) {
-        if (strchr(" \t\r\n,", text[i])) {
-            i++;
-            continue;
-        }
-        int64_t v = 0;
-        size_t from = i;
-        while (i < size && text[i] >= '0' && text[i] <= '9' && v <= INT32_MAX)
-            v = 10 * v + (text[i++] - '0');
-        bool ends = i > from && (i == size || strchr(" \t\r\n,", text[i]));
-        if (!ends || v > INT32_MAX)
-            return sn_fail(err, SN_ERR_USAGE,
-                           "token ids are whole numbers with spaces or commas between them; wrong "
-                           "at character %zu",
-                           i + 1);
-        if (!append_id(out, (int32_t)v, err)) return false;
-    }
-    return true;
+bool lm_begins_with_bos(const lm *m) {
+    return !m->config || sn_config_bool_or(m->config, "add_bos_token", true);
 }
 
 bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out, sn_error *err) {
-    if (!m->tokenizer) return read_numbers(text, size, out, err);
-    bool has = sn_tokenizer_special(m->tokenizer, SN_TOKEN_BOS) >= 0;
-    if (m->config && size) bos &= sn_config_bool_or(m->config, "add_bos_token", true);
-    return sn_tokenizer_encode(m->tokenizer, text, size,
-                               SN_TOK_SPECIAL | (bos && has ? SN_TOK_BOS : 0), out, err);
+    if (size && !lm_begins_with_bos(m)) bos = false;
+    return text_encode(m->tokenizer, text, size, bos, out, err);
 }
 
 bool lm_encode_source(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err) {

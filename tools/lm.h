@@ -67,6 +67,10 @@ bool lm_loss(lm *m, const int32_t *tokens, const int32_t *targets, int64_t n, fl
  * model without a tokenizer takes numbers ("0 2 1", commas are fine). */
 bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out, sn_error *err);
 
+/* Whether the model was trained on texts that begin with BOS: "add_bos_token" of its config, true
+ * if that says nothing. */
+bool lm_begins_with_bos(const lm *m);
+
 /* The same for the source of an encoder-decoder, without BOS. */
 bool lm_encode_source(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err);
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # setup.sh [--dev]: installs what building and testing Sinter needs and this machine lacks, through
 # apt-get (Debian 12 or newer, Ubuntu with LLVM 19). Says nothing when nothing is missing.
-# --dev: also clang-format 14, for the format check. Elsewhere it names what is missing.
+# --dev: also clang-format 14 for the format check, and what runs code for other CPUs in tests.
+# Elsewhere it names what is missing.
 set -u
 dev=no
 [ "${1:-}" = --dev ] && dev=yes
@@ -38,7 +39,16 @@ need libcjson-dev lib libcjson
 need libcmocka-dev lib cmocka
 need zlib1g-dev lib zlib
 need libdnnl-dev file '/usr/include/dnnl.h' '/usr/include/*/dnnl.h' '/usr/local/include/dnnl.h'
-[ $dev = yes ] && need clang-format-14 tool clang-format-14
+if [ $dev = yes ]; then
+    need clang-format-14 tool clang-format-14
+    # deployment to other CPUs under test
+    need g++ tool g++ c++
+    need qemu-user tool qemu-aarch64
+    need gcc-aarch64-linux-gnu tool aarch64-linux-gnu-gcc
+    need libc6-dev-arm64-cross file /usr/aarch64-linux-gnu/include/stdio.h
+    need gcc-riscv64-linux-gnu tool riscv64-linux-gnu-gcc
+    need libc6-dev-riscv64-cross file /usr/riscv64-linux-gnu/include/stdio.h
+fi
 [ -z "$missing" ] && exit 0
 
 by_hand() {

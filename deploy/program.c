@@ -1,0 +1,203 @@
+/* program.c: main of a deployed program: opens the artefact that it is linked with, then generates
+ * text, or encodes it. */
+#include "deploy/program.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define AT(field) offsetof(options, field)
+static const arg table[] = {
+    TEXT_ARGS(options),
+    {"all", 0, ARG_FLAG, AT(all), NULL, NULL, 0, 0, "encoders: a vector for each token"},
+    {"weights", 0, ARG_TEXT, AT(weights), "FILE", NULL, 0, 0,
+     "else what is inside, or NAME.weights beside the program"},
+    {"tokenizer", 0, ARG_TEXT, AT(tokenizer), "PATH", NULL, 0, 0,
+     "else NAME.tokenizer beside the program; without one, text is token ids"},
+    {"verify", 0, ARG_FLAG, AT(verify), NULL, NULL, 0, 0,
+     "read all weights and compare their checksum first"},
+    {"target", 0, ARG_TEXT, AT(target), "CPU", NULL, 0, 0, "one of --info's; else the best"},
+    {"threads", 't', ARG_INT, AT(threads), "N", "0", 0, 1024, "0: as many as the process may use"},
+    {"info", 0, ARG_FLAG, AT(info), NULL, NULL, 0, 0, "what this program is made of"},
+    {0},
+};
+
+/* ---- memory ---- */
+
+/* Zeros, a page aligned: the kernel's, so that what is not used is not there. */
+static void *allocate(int64_t bytes) {
+    void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    madvise(p, (size_t)bytes, MADV_HUGEPAGE); /* no loss if it is refused */
+    return p;
+}
+
+static bool grow_workspace(program *p, int64_t bytes, sn_error *err) {
+    if (bytes <= p->room) return true;
+    if (p->workspace) munmap(p->workspace, (size_t)p->room);
+    p->room = bytes;
+    p->workspace = allocate(bytes);
+    if (p->workspace) return true;
+    p->room = 0;
+    return sn_fail(err, SN_ERR_MEMORY, "out of memory: %lld bytes of working memory",
+                   (long long)bytes);
+}
+
+static bool fail_code(const program *p, int32_t code, sn_error *err) {
+    return sn_fail(err, SN_ERR_RANGE, "%s", p->a->message(code));
+}
+
+bool program_call(program *p, const char *entry, const int64_t *dims, void *const *args,
+                  sn_error *err) {
+    int64_t i = 0;
+    while (i < p->a->n_entry && strcmp(p->a->entry[i].name, entry)) i++;
+    if (i == p->a->n_entry)
+        return sn_fail(err, SN_ERR_USAGE, "this program has no entry '%s'", entry);
+    const sn_deployed_entry *e = &p->a->entry[i];
+    int64_t bytes = e->workspace(&p->model, dims);
+    if (bytes < 0) return fail_code(p, (int32_t)-bytes, err);
+    if (!grow_workspace(p, bytes, err)) return false;
+    int32_t code = e->call(&p->model, p->state, p->workspace, dims, args);
+    return !code || fail_code(p, code, err);
+}
+
+/* ---- language ---- */
+
+typedef struct language {
+    program *p;
+    int64_t past;
+    float *logits;
+} language;
+
+static const float *feed(void *model, const int32_t *ids, int64_t n, sn_error *err) {
+    language *l = model;
+    const char *entry = n == 1 ? "decode" : "prefill";
+    const sn_manifest_entry *e = sn_manifest_get(&l->p->manifest, entry);
+    int64_t dims[SN_MANIFEST_DIMS];
+    for (int i = 0; i < e->n_dim; i++) dims[i] = strcmp(e->dim[i].name, "P") ? n : l->past;
+    void *args[] = {(void *)(uintptr_t)ids, l->logits};
+    if (!program_call(l->p, entry, dims, args, err)) return NULL;
+    l->past += n;
+    return l->logits;
+}
+
+static int64_t last_number(const char *shape) {
+    const char *comma = strrchr(shape, ',');
+    return comma ? strtoll(comma + 1, NULL, 10) : 0;
+}
+
+static bool generate(program *p, sn_error *err) {
+    const sn_manifest_entry *e = sn_manifest_get(&p->manifest, "prefill");
+    language l = {.p = p};
+    text_times times;
+    text_model m = {
+        .model = &l, .feed = feed, .tokenizer = p->tokenizer, .no_bos = p->manifest.no_bos};
+    for (int i = 0; i < e->n_dim; i++)
+        if (!strcmp(e->dim[i].name, "T")) m.context = e->dim[i].hi;
+    m.vocab = last_number(e->tensor[e->n_tensor - 1].shape);
+    l.logits = calloc((size_t)m.vocab + 1, sizeof *l.logits);
+    bool ok = (l.logits || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
+              text_generate(p->manifest.name, &m, &p->o->text, &times, err);
+    if (ok && p->o->text.stats) text_print_times(&times);
+    free(l.logits);
+    return ok;
+}
+
+/* ---- opening ---- */
+
+/* "FOLDER/NAME.ending"; false if there is no such file. */
+static bool beside(const program *p, const char *ending, char *path, size_t size) {
+    int n = snprintf(path, size, "%s/%s%s", p->folder, p->manifest.name, ending);
+    return n > 0 && (size_t)n < size && access(path, F_OK) == 0;
+}
+
+static void find_folder(program *p) {
+    ssize_t n = readlink("/proc/self/exe", p->folder, sizeof p->folder - 1);
+    p->folder[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(p->folder, '/');
+    snprintf(slash ? slash : p->folder, 2, slash == p->folder ? "/" : slash ? "" : ".");
+}
+
+static bool choose_target(program *p, sn_error *err) {
+    for (int i = 0; i < p->manifest.n_target; i++)
+        if (!strcmp(p->manifest.target[i].name, p->o->target)) {
+            int32_t code = p->a->choose(&p->model, i + 1);
+            return !code || fail_code(p, code, err);
+        }
+    return sn_fail(err, SN_ERR_USAGE, "target '%s' is not in this program; --info lists them",
+                   p->o->target);
+}
+
+static bool open_model(program *p, sn_error *err) {
+    char path[4200] = "";
+    const char *weights = p->o->weights;
+    if (!weights && !p->manifest.embedded) {
+        beside(p, ".weights", path, sizeof path);
+        weights = path;
+    }
+    int32_t code = p->a->open(&p->model, weights);
+    if (!code && p->o->verify) code = p->a->verify(&p->model);
+    if (code)
+        return sn_fail(err, SN_ERR_FILE, "%s: %s", weights ? weights : p->manifest.name,
+                       p->a->message(code));
+    p->model.threads = p->o->threads;
+    if (p->o->target && !choose_target(p, err)) return false;
+    p->state = allocate(p->manifest.state_bytes);
+    if (!p->state) return sn_fail(err, SN_ERR_MEMORY, "out of memory for the state");
+    const char *tokenizer = p->o->tokenizer;
+    if (!tokenizer && beside(p, ".tokenizer", path, sizeof path)) tokenizer = path;
+    if (tokenizer && !(p->tokenizer = sn_tokenizer_load(tokenizer, err))) return false;
+    return true;
+}
+
+static void close_all(program *p) {
+    sn_tokenizer_free(p->tokenizer);
+    if (p->workspace) munmap(p->workspace, (size_t)p->room);
+    if (p->state) munmap(p->state, (size_t)p->manifest.state_bytes);
+    p->a->close(&p->model);
+}
+
+static bool run(program *p, sn_error *err) {
+    if (p->o->info) {
+        fputs(p->a->manifest, stdout);
+        return true;
+    }
+    if (!open_model(p, err)) return false;
+    if (sn_manifest_get(&p->manifest, "prefill") && sn_manifest_get(&p->manifest, "decode"))
+        return generate(p, err);
+    if (sn_manifest_get(&p->manifest, "encode")) return program_encode(p, err);
+    return sn_fail(err, SN_ERR_USAGE, "this artefact neither generates nor encodes");
+}
+
+static int run_main(program *p, options *o, int argc, char **argv) {
+    sn_error err = {0};
+    p->a = &sn_deployed_artefact;
+    p->o = o;
+    if (!sn_manifest_parse(p->a->manifest, strlen(p->a->manifest), &p->manifest, &err)) {
+        fprintf(stderr, "%s: %s\n", argv[0], err.message);
+        return EXIT_WRONG;
+    }
+    const arg_command command = {
+        p->manifest.name, "a model compiled by Sinter",
+        "A language model continues a text, an encoder gives its vector.\n", table};
+    int code = args_parse(&command, argc, argv, o);
+    if (code != ARGS_RUN) return code;
+    find_folder(p);
+    bool ok = run(p, &err);
+    close_all(p);
+    bool written = fflush(stdout) == 0 && !ferror(stdout);
+    if (ok && written) return EXIT_OK;
+    fprintf(stderr, "%s: %s\n", p->manifest.name, ok ? "cannot write the output" : err.message);
+    return err.code == SN_ERR_USAGE ? EXIT_USAGE : EXIT_WRONG;
+}
+
+int main(int argc, char **argv) {
+    options o;
+    program *p = calloc(1, sizeof *p);
+    if (!p) return EXIT_WRONG;
+    int code = run_main(p, &o, argc, argv);
+    free(p);
+    return code;
+}

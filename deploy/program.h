@@ -1,0 +1,34 @@
+/* program.h: the inside of a deployed program. */
+#ifndef SN_PROGRAM_MAIN_H
+#define SN_PROGRAM_MAIN_H
+
+#include "runtime/deployed.h"
+#include "runtime/manifest.h"
+#include "tools/text_gen.h"
+
+typedef struct options {
+    text_options text;
+    const char *weights, *tokenizer, *target;
+    int64_t threads;
+    bool verify, info, all;
+} options;
+
+typedef struct program {
+    const options *o;
+    const sn_deployed *a;
+    sn_manifest manifest;
+    sn_deployed_model model;
+    sn_tokenizer *tokenizer; /* NULL: none came with it */
+    void *state, *workspace;
+    int64_t room;      /* bytes of the workspace */
+    char folder[4096]; /* of the program's file */
+} program;
+
+/* Runs an entry: dims in the manifest's order, args: inputs, then outputs. */
+bool program_call(program *p, const char *entry, const int64_t *dims, void *const *args,
+                  sn_error *err);
+
+/* Prints the vectors of a text. */
+bool program_encode(program *p, sn_error *err);
+
+#endif

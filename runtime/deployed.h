@@ -1,0 +1,44 @@
+/* deployed.h: the table by which a program's main calls the artefact that it is linked with. */
+#ifndef SN_DEPLOYED_H
+#define SN_DEPLOYED_H
+
+#include "runtime/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The caller's struct NAME of every artefact. */
+typedef struct sn_deployed_model {
+    const void *weights;
+    int64_t bytes, threads;
+    void *pool;
+    int32_t target, mapped;
+} sn_deployed_model;
+
+/* An entry of NAME.h with its lengths, and its inputs and outputs, as lists in their order. */
+typedef struct sn_deployed_entry {
+    const char *name;
+    int32_t (*call)(const sn_deployed_model *m, void *state, void *workspace, const int64_t *dims,
+                    void *const *args);
+    int64_t (*workspace)(const sn_deployed_model *m, const int64_t *dims);
+} sn_deployed_entry;
+
+typedef struct sn_deployed {
+    int32_t (*open)(sn_deployed_model *m, const char *path);
+    void (*close)(sn_deployed_model *m);
+    int32_t (*verify)(const sn_deployed_model *m);
+    int32_t (*choose)(sn_deployed_model *m, int32_t target);
+    int32_t (*state_init)(const sn_deployed_model *m, void *state);
+    const char *(*message)(int32_t code);
+    const char *manifest;
+    int64_t n_entry;
+    sn_deployed_entry entry[]; /* [n_entry] */
+} sn_deployed;
+
+extern const sn_deployed sn_deployed_artefact;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,135 @@
+/* manifest.c: one line a fact; a line's first word says which. */
+#include "runtime/manifest.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static sn_manifest_entry *last_entry(sn_manifest *m) {
+    return m->n_entry ? &m->entry[m->n_entry - 1] : NULL;
+}
+
+static bool read_target(sn_manifest *m, const char *s) {
+    if (m->n_target == SN_MANIFEST_TARGETS) return false;
+    int k = m->n_target++;
+    return sscanf(s, "%127s %127s %" SCNd64, m->target[k].name, m->target[k].triple,
+                  &m->target[k].code_bytes) == 3;
+}
+
+static bool read_entry(sn_manifest *m, const char *s) {
+    char state[8] = "";
+    if (m->n_entry == SN_MANIFEST_ENTRIES) return false;
+    sn_manifest_entry *e = &m->entry[m->n_entry++];
+    int n = sscanf(s, "%127s %7s", e->name, state);
+    e->has_state = !strcmp(state, "state");
+    return n >= 1;
+}
+
+static bool read_dim(sn_manifest *m, const char *s) {
+    sn_manifest_entry *e = last_entry(m);
+    if (!e || e->n_dim == SN_MANIFEST_DIMS) return false;
+    int k = e->n_dim++;
+    return sscanf(s, "%127s %" SCNd64 " %" SCNd64, e->dim[k].name, &e->dim[k].lo, &e->dim[k].hi) ==
+           3;
+}
+
+static bool read_tensor(sn_manifest *m, const char *s, bool is_output) {
+    sn_manifest_entry *e = last_entry(m);
+    char type[16];
+    if (!e || e->n_tensor == SN_MANIFEST_TENSORS) return false;
+    sn_manifest_tensor *t = &e->tensor[e->n_tensor++];
+    t->is_output = is_output;
+    return sscanf(s, "%127s %15s %127s", t->name, type, t->shape) == 3 &&
+           sn_dtype_parse(type, &t->dtype);
+}
+
+static bool read_input(sn_manifest *m, const char *s) {
+    return read_tensor(m, s, false);
+}
+
+static bool read_output(sn_manifest *m, const char *s) {
+    return read_tensor(m, s, true);
+}
+
+static bool read_name(sn_manifest *m, const char *s) {
+    return sscanf(s, "%127s", m->name) == 1;
+}
+
+static bool read_version(sn_manifest *m, const char *s) {
+    return sscanf(s, "%31s", m->version) == 1;
+}
+
+static bool read_threads(sn_manifest *m, const char *s) {
+    return sscanf(s, "%15s", m->threads) == 1;
+}
+
+static bool read_weights(sn_manifest *m, const char *s) {
+    char where[16];
+    int n = sscanf(s, "%" SCNd64 " %15s %" SCNx64, &m->weight_bytes, where, &m->hash);
+    m->embedded = n == 3 && !strcmp(where, "embedded");
+    return n == 3;
+}
+
+static bool read_state(sn_manifest *m, const char *s) {
+    return sscanf(s, "%" SCNd64, &m->state_bytes) == 1;
+}
+
+static bool read_text(sn_manifest *m, const char *s) {
+    m->no_bos = !strcmp(s, "bare");
+    return m->no_bos;
+}
+
+static const struct {
+    const char *word;
+    bool (*read)(sn_manifest *m, const char *rest);
+} facts[] = {
+    {"name", read_name},       {"version", read_version}, {"threads", read_threads},
+    {"weights", read_weights}, {"state", read_state},     {"text", read_text},
+    {"target", read_target},   {"entry", read_entry},     {"dim", read_dim},
+    {"in", read_input},        {"out", read_output},
+};
+
+static bool read_line(sn_manifest *m, const char *line) {
+    while (*line == ' ') line++;
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
+        size_t n = strlen(facts[i].word);
+        if (!strncmp(line, facts[i].word, n) && line[n] == ' ')
+            return facts[i].read(m, line + n + 1);
+    }
+    return false;
+}
+
+bool sn_manifest_parse(const char *text, size_t size, sn_manifest *out, sn_error *err) {
+    const size_t mark = sizeof SN_MANIFEST_MARK - 1;
+    *out = (sn_manifest){0};
+    if (size < mark || memcmp(text, SN_MANIFEST_MARK, mark))
+        return sn_fail(err, SN_ERR_FILE, "this is no artefact of this version of Sinter");
+    int number = 2;
+    for (size_t at = mark; at < size && text[at]; number++) {
+        char line[512];
+        size_t n = 0;
+        while (at + n < size && text[at + n] && text[at + n] != '\n') n++;
+        snprintf(line, sizeof line, "%.*s", (int)n, text + at);
+        if (n >= sizeof line || !read_line(out, line))
+            return sn_fail(err, SN_ERR_FILE, "the artefact's manifest is wrong in line %d: %.60s",
+                           number, line);
+        at += n + (at + n < size && text[at + n] == '\n');
+    }
+    return true;
+}
+
+const char *sn_manifest_find(const void *data, size_t size, int k) {
+    const char *p = data, *end = p + size;
+    while (p && p < end) {
+        p = memmem(p, (size_t)(end - p), SN_MANIFEST_MARK, sizeof SN_MANIFEST_MARK - 1);
+        if (p && k-- == 0) return p;
+        if (p) p++;
+    }
+    return NULL;
+}
+
+const sn_manifest_entry *sn_manifest_get(const sn_manifest *m, const char *entry) {
+    for (int i = 0; i < m->n_entry; i++)
+        if (!strcmp(m->entry[i].name, entry)) return &m->entry[i];
+    return NULL;
+}

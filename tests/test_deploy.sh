@@ -1,0 +1,185 @@
+#!/bin/sh
+# test_deploy.sh SINTER SOURCE_DIR CC [CXX] SECTION: artefacts of stories260K as a user has them:
+# linked in a folder that sees nothing else, run on other CPUs by qemu where there is one, as
+# programs. Sections: link targets program refuse
+set -u
+sinter=$1 source=$2 cc=$3 cxx=$4 section=$5
+model=$source/examples/models/stories260K/stories260K.bin
+tokenizer=$source/examples/models/stories260K/tok512.bin
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+export XDG_CACHE_HOME="$tmp/cache"
+cd "$tmp" || exit 1
+failed=0
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+same() { # same WHAT GOT WANT
+    [ "$2" = "$3" ] || fail "$1: got \"$2\", not \"$3\""
+}
+# says TEXT COMMAND…: fails with a message that holds TEXT, without a signal
+says() {
+    text=$1
+    shift
+    "$@" >out 2>&1
+    code=$?
+    if [ $code = 0 ] || [ $code -ge 126 ]; then fail "$*: exit code $code"; fi
+    grep -q -- "$text" out || fail "$*: no \"$text\" in: $(head -3 out)"
+}
+compile() { # compile FOLDER OPTIONS…
+    folder=$1
+    shift
+    "$sinter" compile "$model" --tokenizer "$tokenizer" --name story -o "$folder" "$@" || fail "compile $*"
+}
+prompt="1 403 407"
+want="261 378 432 383 286 261 376 298 315 421" # the likeliest tokens after it
+greedy() { # greedy COMMAND…
+    "$@" 10 $prompt | tr '\n' ' ' | sed 's/ $//'
+}
+
+link() {
+    compile out --archive --shared --threads openmp
+    cp "$source/examples/deploy/generate.c" "$source/examples/deploy/next.cc" .
+    strict="-Wall -Wextra -Wpedantic -Werror"
+    $cc -std=c11 $strict generate.c -Iout out/story.o -lgomp -lm -o generate || fail "the C example"
+    same "the C example" "$(greedy ./generate out/story.weights)" "$want"
+    $cc -std=c11 $strict generate.c -Iout out/story.a -lgomp -lm -o with_a || fail "an archive"
+    same "an archive" "$(greedy ./with_a out/story.weights)" "$want"
+    $cc -std=c11 $strict generate.c -Iout out/story.so -Wl,-rpath,"$tmp/out" -o with_so || fail "a shared library"
+    same "a shared library" "$(greedy ./with_so out/story.weights)" "$want"
+    if command -v "$cxx" >/dev/null 2>&1; then
+        $cxx -std=c++17 $strict next.cc -Iout out/story.o -lgomp -lm -o next || fail "the C++ example"
+        same "the C++ example" "$(./next out/story.weights $prompt)" "${want%% *}"
+    else
+        echo "note: no C++ compiler: the C++ example is not built"
+    fi
+    # what the object wants from others, and gives to them
+    compile alone --threads none
+    unknown=$(nm -u alone/story.o | awk '{print $2}' | grep -vxE 'open|lseek|mmap|munmap|close|mem(cpy|set|move)' | tr '\n' ' ')
+    same "symbols of a plain object" "$unknown" ""
+    unknown=$(nm -u out/story.o | awk '{print $2}' | grep -vxE 'open|lseek|mmap|munmap|close|mem(cpy|set|move)|omp_.*|GOMP_parallel|sched_yield' | tr '\n' ' ')
+    same "symbols of an OpenMP object" "$unknown" ""
+    given=$(nm -g --defined-only out/story.o | awk '{print $3}' | grep -v '^story_' | tr '\n' ' ')
+    same "names without the prefix" "$given" ""
+    same "data that changes" "$(nm out/story.o | grep -ciE ' [bd] ')" 0
+    # two artefacts in one program
+    "$sinter" compile "$model" --name other -o out --threads none --entries cached || fail "a second one"
+    cat >two.c <<'END'
+#include "other.h"
+#include "story.h"
+#include <stdio.h>
+int main(void) {
+    story s;
+    other o;
+    int a = story_open(&s, "out/story.weights"), b = other_open(&o, "out/other.weights");
+    printf("%d %d %d %s\n", a, b, STORY_ERROR_KIND(story_open(&s, "none")), other_message(0));
+    return 0;
+}
+END
+    $cc -std=c11 $strict two.c -Iout out/story.o out/other.o -lgomp -lm -o two || fail "two artefacts"
+    same "two artefacts" "$(./two)" "0 0 6 no error"
+    # what inspect says of each
+    for f in out/story.o out/story.a out/story.so generate; do
+        "$sinter" inspect $f >out.txt || fail "inspect $f"
+        grep -q "artefact    story" out.txt && grep -q "entry       prefill" out.txt || fail "inspect $f"
+    done
+    "$sinter" inspect out/story.weights | grep -q "checksum right" || fail "inspect weights"
+    "$sinter" inspect two | grep -c "^artefact" >n
+    same "artefacts in a program" "$(cat n)" 2
+}
+
+on() { # on EMULATOR FOLDER: greedy tokens under it
+    greedy $1 $2/generate $2/story.weights 2>/dev/null
+}
+
+targets() {
+    compile three --target x86-64-v2,x86-64-v3,x86-64-v4 --threads none
+    $cc "$source/examples/deploy/generate.c" -Ithree three/story.o -lm -o three/generate || fail "three targets"
+    if [ "$(uname -m)" = x86_64 ]; then
+        same "three targets" "$(on "" three)" "$want"
+        if command -v qemu-x86_64 >/dev/null 2>&1; then
+            same "without AVX-512" "$(on "qemu-x86_64 -cpu Haswell" three)" "$want"
+            same "without AVX2" "$(on "qemu-x86_64 -cpu Nehalem" three)" "$want"
+            says "below every target" qemu-x86_64 -cpu qemu64 three/generate three/story.weights 3 1
+            # AVX-512F without the rest is not x86-64-v4; AVX that the system does not save is none
+            same "part of AVX-512" "$(on "qemu-x86_64 -cpu Haswell,+avx512f" three)" "$want"
+            same "AVX without XSAVE" "$(on "qemu-x86_64 -cpu Haswell,-xsave" three)" "$want"
+            compile v3 --target x86-64-v3 --threads none
+            $cc "$source/examples/deploy/generate.c" -Iv3 v3/story.o -lm -o v3/generate || fail "v3"
+            says "below every target" qemu-x86_64 -cpu Haswell,-bmi2 v3/generate v3/story.weights 3 1
+            says "below every target" qemu-x86_64 -cpu Haswell,-xsave v3/generate v3/story.weights 3 1
+        else
+            echo "note: no qemu-x86_64: older CPUs are not tried"
+        fi
+    fi
+    for arch in aarch64 riscv64; do
+        compile $arch --target $arch --threads none
+        if command -v $arch-linux-gnu-gcc >/dev/null 2>&1 && command -v qemu-$arch >/dev/null 2>&1; then
+            $arch-linux-gnu-gcc -static "$source/examples/deploy/generate.c" -I$arch $arch/story.o -lm -o $arch/generate || fail "$arch"
+            same "$arch" "$(on qemu-$arch $arch)" "$want"
+        else
+            echo "note: no $arch-linux-gnu-gcc or qemu-$arch: its code is not run"
+        fi
+    done
+    compile a76 --target cortex-a76 --threads none
+    if [ -x aarch64/generate ]; then
+        aarch64-linux-gnu-gcc -static "$source/examples/deploy/generate.c" -Ia76 a76/story.o -lm -o a76/generate || fail a76
+        same "cortex-a76" "$(on "qemu-aarch64 -cpu cortex-a76" a76)" "$want"
+        says "below every target" qemu-aarch64 -cpu cortex-a53 a76/generate a76/story.weights 3 1
+    fi
+    "$sinter" compile --list-targets | grep -qx x86-64-v4 || fail "--list-targets"
+}
+
+text="Once upon a time"
+program() {
+    told=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --temperature 0)
+    drawn=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --seed 7 --top-p 0.9)
+    compile exe --exe
+    same "a program" "$(exe/story -p "$text" -n 30 --temperature 0)" "$told"
+    same "a program that draws" "$(exe/story -p "$text" -n 30 --seed 7 --top-p 0.9)" "$drawn"
+    same "one thread" "$(exe/story -p "$text" -n 30 --temperature 0 -t 1)" "$told"
+    more=$(ldd exe/story | awk '{print $1}' | grep -vE 'linux-vdso|ld-linux|libc\.|libm\.|libgomp\.|lib(a|ub)san|libgcc_s|libdl|librt|libpthread' | tr '\n' ' ')
+    same "libraries of a program" "$more" ""
+    mkdir moved && cp -r exe/story exe/story.weights exe/story.tokenizer moved && rm -r exe
+    same "a program elsewhere" "$(cd / && "$tmp/moved/story" -p "$text" -n 30 --temperature 0 --verify)" "$told"
+    moved/story --info | grep -q "^entry prefill" || fail "--info"
+    printf '%s' "$text" | moved/story -f - -n 30 --temperature 0 >out || fail "standard input"
+    same "standard input" "$(cat out)" "$told"
+    says "cannot be opened" moved/story --weights none -p x
+    head -c 70000 moved/story.weights >cut
+    says "cut off" moved/story --weights cut -p x
+    cp moved/story.weights bad && printf x | dd of=bad bs=1 seek=9000 conv=notrunc 2>/dev/null
+    says "checksum differs" moved/story --weights bad --verify -p x
+    says "outside 0..511" moved/story --prompt-ids "512"
+    says "not in this program" moved/story --target x86-64-v9 -p x
+    case $("$cc" -v 2>&1) in *) ;; esac
+    if ! nm -D moved/story 2>/dev/null | grep -q __asan; then
+        compile lone --exe --static --threads none --embed-weights --weights int8
+        ldd lone/story >out 2>&1 && fail "a static program has libraries: $(cat out)"
+        rm lone/story.o
+        narrow=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --temperature 0 --weights int8 --backend own)
+        same "a static program" "$(lone/story -p "$text" -n 30 --temperature 0)" "$narrow"
+    fi
+}
+
+refuse() {
+    says "C identifier" "$sinter" compile "$model" --name 1st -o x
+    says "nearest are x86-64-v" "$sinter" compile "$model" --target x86-64-v5 --name s -o x
+    says "different architectures" "$sinter" compile "$model" --target x86-64-v3,aarch64 --name s -o x
+    says "choose among" "$sinter" compile "$model" --entries generate -o x
+    says "give either" "$sinter" compile -o x
+    says "the C compiler 'no-such-cc'" "$sinter" compile "$model" --name s -o x --shared --cc no-such-cc
+    says "this machine's architecture" "$sinter" compile "$model" --name s -o x --exe --target riscv64
+    : >file
+    says "file" "$sinter" compile "$model" --name s -o file/folder
+    if [ "$(id -u)" != 0 ]; then
+        mkdir closed && chmod 500 closed
+        says "closed" "$sinter" compile "$model" --name s -o closed/folder
+    fi
+    says "No such file" "$sinter" inspect none.o
+}
+
+$section
+exit $failed
