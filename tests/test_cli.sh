@@ -212,6 +212,13 @@ check_run() {
     ${CC:-cc} -std=gnu11 -shared -fPIC -I"$source" "$variant" -o "$tmp/alibi.so"
     run 0 run "$tmp/alibi.so" generate --prompt-ids "72 101 108" -n 5 --temperature 0
     same "$tmp/first"
+    # trained, then with its weights and its tokenizer
+    head -c 3000 "$source/examples/data/tinyshakespeare.txt" >"$tmp/text"
+    run 0 run "$variant" train --text "$tmp/text" -o "$tmp/trained" -n 2
+    prints '^loss'
+    run 0 run "$variant" generate --checkpoint "$tmp/trained" -p "First" -n 2 --temperature 0
+    prints '^First'
+    refused 2 'sinter run .*alibi.c COMMAND --checkpoint' generate "$tmp/trained" -p a
     # what goes wrong is said
     model_c() { printf '#include "frontend/models.h"\n%s\n' "$1" >"$tmp/bad.c"; }
     model_c 'SN_MODEL(m, o) { sn_nothing(m, o); }'

@@ -17,6 +17,7 @@ static const struct {
     {"explain", {"explain"}, "its kernels, and what was fused"},
     {"generate", {"generate"}, "continue a text or token ids"},
     {"eval", {"eval"}, "its loss on a text"},
+    {"train", {"train"}, "train it on a text: sinter run MODEL.c train --text FILE -o DIR"},
     {"bench", {"bench", "model"}, "its speed at each fusion level, next to the machine's limits"},
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
@@ -33,7 +34,8 @@ static void print_help(FILE *f) {
         "  SN_MODEL(m, o) { … adds entries to m … }\n"
         "\nIt is compiled with $CC (cc) and $CFLAGS (-O1) and kept in the cache folder; a shared\n"
         "object made of it may be given as well. Weights are random unless there are some:\n"
-        "--checkpoint PATH. The other commands take MODEL.c too: sinter explain MODEL.c.\n"
+        "--checkpoint PATH, the folder of a training run. The other commands take MODEL.c too: "
+        "sinter explain MODEL.c.\n"
         "\n  sinter run examples/variants/alibi.c explain --entry decode\n");
 }
 

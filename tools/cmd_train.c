@@ -23,7 +23,7 @@ typedef struct options {
 #define AT(field) offsetof(options, field)
 static const arg table[] = {
     {"CONFIG", 0, ARG_PLACE, AT(config), NULL, NULL, 0, 0,
-     "JSON file, or a model folder to train further"},
+     "JSON file, a model folder to train further, or a model in C"},
     {"output", 'o', ARG_TEXT, AT(output), "DIR", NULL, 0, 0, "folder of the model and the run"},
     {"resume", 'r', ARG_FLAG, AT(resume), NULL, NULL, 0, 0, "go on where the run in DIR stopped"},
     {"force", 0, ARG_FLAG, AT(force), NULL, NULL, 0, 0, "begin anew although DIR has a run"},

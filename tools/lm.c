@@ -60,6 +60,12 @@ static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *
     m->dir = sn_model_dir_open(path, err);
     if (!m->dir) return false;
     m->config = m->dir->config;
+    const char *source = sn_config_string_or(m->config, "source", NULL);
+    if (source)
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "%s holds the weights of a model in C: sinter run %s COMMAND --checkpoint %s", path,
+            source, path);
     bool two = false;
     if (!o->tokenizer && !open_vocabularies(m, &two, err)) return false;
     if (two || (!o->tokenizer && !has_tokenizer(path))) return true;
@@ -90,6 +96,10 @@ static bool open_checkpoint(lm *m, const lm_options *o, sn_error *err) {
     if (o->checkpoint && !file) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (file) m->checkpoint = sn_weights_open(file, err);
     free(file);
+    if (folder) file = sn_path_join(o->checkpoint, "config.json");
+    if (folder && file && sn_file_exists(file) && m->checkpoint)
+        m->config = m->own_config = sn_config_open(file, err);
+    if (folder) free(file);
     if (o->checkpoint && !m->checkpoint) return false;
     const char *tokenizer = o->tokenizer                             ? o->tokenizer
                             : folder && has_tokenizer(o->checkpoint) ? o->checkpoint
@@ -243,8 +253,9 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
                            .beams = o->beams,
                            .weights = m->dir ? m->dir->weights : NULL};
     m->beams = o->beams ? o->beams : 1;
-    bool built = m->config ? sn_model_build(m->config, &mo, &m->model, err)
-                           : sn_model_build_with(m->code.define, m->code.name, &mo, &m->model, err);
+    bool built = !m->code.define
+                     ? sn_model_build(m->config, &mo, &m->model, err)
+                     : sn_model_build_with(m->code.define, m->code.name, &mo, &m->model, err);
     if (!built) return false;
     if (!check_vocabulary(m->tokenizer, m->model.vocab, err) ||
         !check_vocabulary(m->source, m->model.source_vocab, err))

@@ -33,7 +33,7 @@ typedef struct lm_options {
 /* An open model. All of it belongs to the lm; fields are for reading. */
 typedef struct lm {
     sn_model_dir *dir;      /* NULL: a preset or a model in C */
-    sn_config *config;      /* NULL: a model in C */
+    sn_config *config;      /* NULL: a model in C without a checkpoint folder */
     model_source code;      /* of a model in C */
     sn_weights *checkpoint; /* NULL: none was given */
     sn_model model;
@@ -44,7 +44,7 @@ typedef struct lm {
     int64_t beams;           /* rows of tokens that an encoder-decoder was opened for */
     float *logits;           /* [vocab] after lm_feed */
     int64_t past;            /* tokens in the caches */
-    sn_config *own_config;   /* of a preset */
+    sn_config *own_config;   /* of a preset, or a checkpoint folder */
     void **random;           /* [n_random] weights of a preset */
     int n_random;
 } lm;

@@ -4,7 +4,9 @@
 #include "tools/train.h"
 
 #include "runtime/file.h"
+#include "ir/ir.h"
 #include "runtime/model_dir.h"
+#include "tools/model_source.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -16,6 +18,7 @@ typedef struct trainer {
     const train_request *r;
     train_settings *s;
     train_data data;
+    model_source code; /* of a model in C */
     sn_model model;
     sn_parameters parameters; /* at the start */
     sn_program *program;
@@ -87,6 +90,25 @@ static bool start_from_folder(trainer *t, sn_model_dir *dir, sn_error *err) {
     return sn_problems_check(&p, sn_weights_path(dir->weights), SN_ERR_SHAPE, err);
 }
 
+/* A model in C has the vocabulary that it was written with, and perhaps nothing to train. */
+static bool check_source(const trainer *t, sn_error *err) {
+    if (t->model.vocab && t->model.vocab < t->data.vocab)
+        return sn_fail(
+            err, SN_ERR_SHAPE,
+            "the tokenizer has %d tokens, %s only %lld: give a smaller one (\"vocab\" of "
+            "the section tokenizer), or a model with more",
+            (int)t->data.vocab, t->s->source, (long long)t->model.vocab);
+    if (sn_entry_get(t->model.module, "loss")) return true;
+    return sn_fail(err, SN_ERR_USAGE, "%s has no entry \"loss\" to be trained by", t->s->source);
+}
+
+/* Where a trained model in C came from, for those who open its folder. */
+static void note_source(train_settings *s) {
+    char *full = realpath(s->source, NULL);
+    sn_config_set_string(s->model, "source", full ? full : s->source);
+    free(full);
+}
+
 static bool build_model(trainer *t, sn_error *err) {
     sn_model_dir *dir = t->s->start ? sn_model_dir_open(t->s->start, err) : NULL;
     if (t->s->start && !dir) return false;
@@ -94,7 +116,13 @@ static bool build_model(trainer *t, sn_error *err) {
                           .training = &t->s->training,
                           .max_batch = t->s->data.batch > 1024 ? t->s->data.batch : 1024,
                           .weights = dir ? dir->weights : NULL};
-    bool ok = sn_model_build(t->s->model, &o, &t->model, err);
+    bool ok;
+    if (t->s->source)
+        ok = model_source_open(t->s->source, t->r->compile.cache_dir, &t->code, err) &&
+             sn_model_build_with(t->code.define, t->code.name, &o, &t->model, err) &&
+             check_source(t, err);
+    else
+        ok = sn_model_build(t->s->model, &o, &t->model, err);
     if (ok && t->s->data.block > t->model.context)
         ok = sn_fail(err, SN_ERR_RANGE,
                      "block = %lld is longer than the model's context of %lld tokens",
@@ -136,6 +164,7 @@ static bool write_model_files(trainer *t, sn_error *err) {
     if (!sn_folder_make(t->r->folder, err)) return false;
     bool wrapped = t->s->data.task != SN_TASK_NEXT || t->s->documents != TRAIN_WHOLE;
     if (!wrapped) sn_config_set_bool(t->s->model, "add_bos_token", false);
+    if (t->s->source) note_source(t->s);
     char *path = sn_path_join(t->r->folder, "config.json");
     bool ok = path ? sn_config_save(t->s->model, path, err)
                    : sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -175,6 +204,7 @@ static void close_trainer(trainer *t) {
     sn_parameters_free(&t->parameters);
     sn_module_free(t->model.module);
     train_data_close(&t->data);
+    model_source_close(&t->code);
 }
 
 /* ---- one step ---- */

@@ -17,6 +17,7 @@ typedef enum train_documents { TRAIN_WHOLE, TRAIN_LINES, TRAIN_PARAGRAPHS } trai
 /* Paths are owned and already relative to the process, not to the config. */
 typedef struct train_settings {
     sn_config *model; /* config.json of the model; owned */
+    char *source;     /* of a model in C (model_source.h); NULL: the config says what it is */
     char *start;      /* a model folder whose weights to begin with; NULL: drawn */
     char *tokenizer;  /* a tokenizer's folder or file; NULL: learned */
     sn_train_options learn;

@@ -3,6 +3,7 @@
 #include "tools/train.h"
 
 #include "runtime/file.h"
+#include "tools/model_source.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -175,6 +176,7 @@ static void read_all(reader *r, train_settings *s) {
     sn_config_only(r->root, sections);
     s->model = open_section(r, "model", NULL);
     if (!s->model) return;
+    s->source = path_of(r, s->model, "source");
     read_data(r, s);
     read_training(r, s);
     read_tokenizer(r, s);
@@ -208,6 +210,11 @@ bool train_settings_read(const char *path, train_settings *out, sn_error *err) {
     bool ok = r.folder || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (ok && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
         ok = read_folder(path, &r, out);
+    } else if (ok && model_source_is(path)) {
+        r.root = sn_config_new(path);
+        if (r.root) read_all(&r, out);
+        out->source = strdup(path);
+        ok = (r.root && out->source) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     } else if (ok) {
         r.root = sn_config_open(path, err);
         ok = r.root != NULL;
@@ -227,7 +234,7 @@ bool train_settings_read(const char *path, train_settings *out, sn_error *err) {
 
 void train_settings_free(train_settings *s) {
     sn_config_free(s->model);
-    free(s->start), free(s->tokenizer), free(s->text), free(s->text_validation);
+    free(s->source), free(s->start), free(s->tokenizer), free(s->text), free(s->text_validation);
     free(s->target), free(s->target_validation);
     *s = (train_settings){0};
 }

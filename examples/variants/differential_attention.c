@@ -5,9 +5,9 @@
 
 #include <math.h>
 
-static sn_tensor exp_dot(sn_module *m, const char *a, const char *b) {
-    return sn_exp(
-        sn_sum_all(sn_mul(sn_param(m, a, SN_F32, HEAD / 2), sn_param(m, b, SN_F32, HEAD / 2))));
+/* exp of rows 2 i and 2 i + 1 multiplied */
+static sn_tensor exp_dot(sn_tensor rows, int i) {
+    return sn_exp(sn_sum_all(sn_mul(sn_index(rows, 0, 2 * i), sn_index(rows, 0, 2 * i + 1))));
 }
 
 static sn_tensor attend(const sn_span *s, sn_tensor x) {
@@ -16,8 +16,8 @@ static sn_tensor attend(const sn_span *s, sn_tensor x) {
     sn_tensor q[2], k[2];
     sn_split(p.q, 3, 2, q);
     sn_split(p.k, 3, 2, k);
-    sn_tensor lambda =
-        sn_sub(exp_dot(s->m, "lambda_q1", "lambda_k1"), exp_dot(s->m, "lambda_q2", "lambda_k2"));
+    sn_tensor rows = sn_param(s->m, "lambda", SN_F32, 4, HEAD / 2);
+    sn_tensor lambda = sn_sub(exp_dot(rows, 0), exp_dot(rows, 1));
     sn_tensor signal = sn_attention(q[0], k[0], p.v, .causal = true);
     sn_tensor noise = sn_attention(q[1], k[1], p.v, .causal = true);
     sn_tensor y = sn_sub(signal, sn_mul(sn_add(lambda, start), noise));
