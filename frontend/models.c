@@ -10,9 +10,9 @@ static const struct {
     const char *type;
     void (*build)(sn_config *c, const sn_model_options *o, sn_model *out);
 } registry[] = {
-    {"bert", sn_bert_build},       {"edt", sn_edt_build},   {"gopher", sn_gopher_build},
-    {"gpt2", sn_gpt2_build},       {"gpt3", sn_gpt3_build}, {"llama", sn_llama_build},
-    {"tse_gpt", sn_tse_gpt_build}, {"vit", sn_vit_build},
+    {"bert", sn_bert_build},       {"edt", sn_edt_build},         {"gopher", sn_gopher_build},
+    {"gpt2", sn_gpt2_build},       {"gpt3", sn_gpt3_build},       {"llama", sn_llama_build},
+    {"tse_alt", sn_tse_alt_build}, {"tse_gpt", sn_tse_gpt_build}, {"vit", sn_vit_build},
 };
 enum { N_MODELS = sizeof registry / sizeof *registry };
 

@@ -158,6 +158,7 @@ void sn_edt_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_vit_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_llama_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_tse_gpt_build(sn_config *c, const sn_model_options *o, sn_model *out);
+void sn_tse_alt_build(sn_config *c, const sn_model_options *o, sn_model *out);
 
 #ifdef __cplusplus
 }

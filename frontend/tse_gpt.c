@@ -1,21 +1,19 @@
 /* tse_gpt.c: the transformer of [TSE]: a residual stream that heads and neurons read and update.
  * No norms, no biases, no positions; scores are not scaled. Every head has its own four maps and
  * adds its update to the stream; the MLP is a list of neurons with a read and a write vector.
- * Names in comments are the text's. */
-#include "frontend/models.h"
+ * Names in comments are the text's. Heads can be replaced (tse.h). */
+#include "frontend/tse.h"
 
-typedef struct tse {
-    int64_t n_vocab, n_ctx, n_layers, n_heads, d_model, d_head, d_mlp;
-    sn_tensor (*nonlinear)(sn_loc, sn_tensor);
-} tse;
+static sn_tensor apply_head(const tse *g, const sn_span *s, sn_tensor states, sn_tensor seen);
 
-static tse read_config(sn_config *c) {
+tse tse_read(sn_config *c) {
     static const char *const names[] = {"relu", "gelu", NULL};
     tse g = {.n_vocab = sn_config_int(c, "n_vocab", 1, 1 << 24),
              .n_ctx = sn_config_int(c, "n_ctx", 1, 1 << 24),
              .n_layers = sn_config_int(c, "n_layers", 1, 1 << 12),
              .n_heads = sn_config_int(c, "n_heads", 1, 1 << 12),
-             .d_model = sn_config_int(c, "d_model", 1, 1 << 20)};
+             .d_model = sn_config_int(c, "d_model", 1, 1 << 20),
+             .head = apply_head};
     g.d_head = sn_config_int_or(c, "d_head", g.d_model / g.n_heads, 1, 1 << 16);
     g.d_mlp = sn_config_int_or(c, "d_mlp", 4 * g.d_model, 1, 1 << 22);
     g.nonlinear = sn_config_choice_or(c, "nonlinear", names, 0) ? sn_gelu_at : sn_relu_at;
@@ -23,13 +21,14 @@ static tse read_config(sn_config *c) {
 }
 
 /* One head: the mask without the axis of heads. */
-static sn_tensor causal(const sn_span *s, sn_dim n_keys) {
+sn_tensor tse_mask(const sn_span *s, sn_dim n_keys) {
     sn_tensor mask = sn_span_mask(s, n_keys, 0);
     return s->documents ? sn_squeeze(mask, 1) : mask;
 }
 
 /* AttnHead::apply: states [B, T, d_model] -> updates of the same shape */
-static sn_tensor apply_head(const tse *g, const sn_span *s, sn_tensor states) {
+static sn_tensor apply_head(const tse *g, const sn_span *s, sn_tensor states, sn_tensor seen) {
+    (void)seen; /* what was seen earlier is in the caches of keys and values */
     sn_tensor qs = sn_nn_linear(states, "W_Q", g->d_head, 0);
     sn_tensor ks = sn_nn_linear(states, "W_K", g->d_head, 0);
     sn_tensor vs = sn_nn_linear(states, "W_V", g->d_head, 0);
@@ -37,7 +36,7 @@ static sn_tensor apply_head(const tse *g, const sn_span *s, sn_tensor states) {
     vs = sn_span_remember(s, vs, "v_cache");
     /* each position may attend to itself and any earlier one */
     sn_tensor scores = sn_name(sn_matmul(qs, sn_swap(ks, -1, -2)), "scores");
-    scores = sn_mask_scores(scores, causal(s, sn_dim_of(ks, 1)));
+    scores = sn_mask_scores(scores, tse_mask(s, sn_dim_of(ks, 1)));
     sn_tensor pattern = sn_name(sn_softmax(scores, -1), "pattern");
     sn_name(sn_expand(pattern, 1), "attention");
     sn_tensor values = sn_matmul(pattern, vs);
@@ -47,9 +46,10 @@ static sn_tensor apply_head(const tse *g, const sn_span *s, sn_tensor states) {
 /* AttnLayer::apply: the sum of the heads' updates */
 static sn_tensor apply_heads(const tse *g, const sn_span *s, sn_tensor states) {
     sn_tensor updates = NULL;
+    sn_tensor seen = g->keeps_states ? sn_span_remember(s, states, "attn.state_cache") : states;
     for (int h = 0; h < g->n_heads; h++) {
         sn_scope_push(s->m, "attn.heads.%d", h);
-        sn_tensor update = apply_head(g, s, states);
+        sn_tensor update = g->head(g, s, states, seen);
         updates = updates ? sn_add(updates, update) : update;
         sn_scope_pop(s->m);
     }
@@ -88,11 +88,15 @@ static sn_tensor unembed(const void *config, sn_tensor states) {
     return sn_nn_linear(states, "unembedding", g->n_vocab, 0);
 }
 
-void sn_tse_gpt_build(sn_config *c, const sn_model_options *o, sn_model *out) {
-    tse g = read_config(c);
-    out->vocab = g.n_vocab, out->context = g.n_ctx;
-    out->layers = g.n_layers, out->heads = g.n_heads, out->d_model = g.d_model;
+void tse_build(const tse *g, sn_config *c, const sn_model_options *o, sn_model *out) {
+    out->vocab = g->n_vocab, out->context = g->n_ctx;
+    out->layers = g->n_layers, out->heads = g->n_heads, out->d_model = g->d_model;
     if (!sn_config_check(c, NULL)) return;
-    sn_decoder d = {&g, layers, unembed, o->context ? o->context : g.n_ctx, g.n_layers};
+    sn_decoder d = {g, layers, unembed, o->context ? o->context : g->n_ctx, g->n_layers};
     sn_decoder_entries(out->module, &d, o);
+}
+
+void sn_tse_gpt_build(sn_config *c, const sn_model_options *o, sn_model *out) {
+    tse g = tse_read(c);
+    tse_build(&g, c, o, out);
 }

@@ -24,6 +24,8 @@ void need(bool ok, const sn_error *err);
 
 /* entries as in sn_model_options, 0: all */
 void case_open(model_case *c, const char *config, int entries);
+void case_adopt(model_case *c, sn_module *m); /* a module built by hand, which c then owns */
+const float *case_param(const model_case *c, const char *name);
 void case_close(model_case *c);
 void case_size(model_case *c, const char *symbol, int64_t value); /* a size for case_evaluate */
 
@@ -32,7 +34,7 @@ void case_evaluate(model_case *c, const char *entry, const char *output, const s
                    int n_in, double *out, int64_t n);
 /* Compiles at a level; taps as in sn_options, may be NULL. */
 sn_session *case_compile(model_case *c, int level, const char *tap, sn_program **p);
-/* Runs the entry at levels 0, 2 and 4 against the evaluator: |got - want| <= 2e-4 (1 + |want|). */
+/* Runs the entry at levels 1 and 4 against the evaluator: |got - want| <= 2e-4 (1 + |want|). */
 void case_check(model_case *c, const char *entry, const char *output, const sn_arg_binding *in,
                 int n_in, int64_t n);
 /* The gradient of the output's mean with respect to every parameter that it is made of, against

@@ -1,6 +1,6 @@
-/* GPT-2 [PH22 A10] and what the paper derives from it: GPT-3, Gopher. Compiled code at every level
- * against the reference evaluator; several sizes with one program; caches; padding; gradients;
- * each relative's own lines against loops or against GPT-2. */
+/* GPT-2 [PH22 A10] and what the paper derives from it: GPT-3, Gopher; heads as circuits [TSE].
+ * Compiled code at every level against the reference evaluator; several sizes with one program;
+ * caches; padding; gradients; each relative's own lines against loops or against GPT-2. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,9 @@ enum { V = 19, CONTEXT = 24, D = 12, H = 3, LAYERS = 2, T = 9 };
     "\"n_head\": 3, \"n_layer\": 2" more "}"
 
 static const char *const relatives[] = {A10("gpt2", ""), A10("gpt3", ", \"window_size\": 4"),
-                                        A10("gopher", "")};
+                                        A10("gopher", ""),
+                                        "{\"model_type\": \"tse_alt\", \"n_vocab\": 19, \"n_ctx\": "
+                                        "24, \"d_model\": 12, \"n_heads\": 3, \"n_layers\": 2}"};
 enum { RELATIVES = sizeof relatives / sizeof *relatives };
 
 static void levels_agree(void **state) {
@@ -156,13 +158,6 @@ static void gpt3_with_a_full_band_is_gpt2(void **state) {
 
 /* ---- Gopher ---- */
 
-static const float *find_param(const model_case *c, const char *name) {
-    for (int i = 0; i < c->n_param; i++)
-        if (!strcmp(c->param[i].name, name)) return c->param[i].data;
-    fail_msg("no parameter '%s'", name);
-    return NULL;
-}
-
 /* y[out] = W x + b with W stored [in, out]; b may be NULL */
 static void apply(const float *w, const float *b, const double *x, int n_in, int n_out, double *y) {
     for (int o = 0; o < n_out; o++) {
@@ -181,11 +176,11 @@ static void gopher_terms_by_hand(void **state) {
     fill_tokens(tokens, T, V);
     case_open(&c, relatives[2], SN_FORWARD);
     run_attention(&c, "h.0.attention", tokens, weight[0][0]);
-    const float *wte = find_param(&c, "wte.weight"), *gain = find_param(&c, "h.0.ln_1.weight");
-    const float *qkv_w = find_param(&c, "h.0.attn.c_attn.weight");
-    const float *qkv_b = find_param(&c, "h.0.attn.c_attn.bias");
-    const float *r_w = find_param(&c, "h.0.attn.r_net.weight"); /* [out, in] */
-    const float *u = find_param(&c, "h.0.attn.r_w_bias"), *v = find_param(&c, "h.0.attn.r_r_bias");
+    const float *wte = case_param(&c, "wte.weight"), *gain = case_param(&c, "h.0.ln_1.weight");
+    const float *qkv_w = case_param(&c, "h.0.attn.c_attn.weight");
+    const float *qkv_b = case_param(&c, "h.0.attn.c_attn.bias");
+    const float *r_w = case_param(&c, "h.0.attn.r_net.weight"); /* [out, in] */
+    const float *u = case_param(&c, "h.0.attn.r_w_bias"), *v = case_param(&c, "h.0.attn.r_r_bias");
     double qkv[T][3 * D];
     for (int t = 0; t < T; t++) {
         double x[D], square = 0;

@@ -1,0 +1,25 @@
+/* tse.h: the transformer of [TSE] as a frame whose heads can be replaced: tse_gpt.c has the frame
+ * and the usual heads, tse_alt.c the heads as two circuits. Not public. */
+#ifndef SN_TSE_H
+#define SN_TSE_H
+
+#include "frontend/models.h"
+
+typedef struct tse tse;
+struct tse {
+    int64_t n_vocab, n_ctx, n_layers, n_heads, d_model, d_head, d_mlp;
+    sn_tensor (*nonlinear)(sn_loc, sn_tensor);
+    bool keeps_states; /* heads look at earlier states, not at earlier keys and values */
+    const void *own;   /* of the heads */
+
+    /* states [B, T, d_model] of the positions that ask -> updates of the same shape; seen: the
+     * states that may be looked at, these ones and, with keeps_states, earlier ones */
+    sn_tensor (*head)(const tse *g, const sn_span *s, sn_tensor states, sn_tensor seen);
+};
+
+tse tse_read(sn_config *c); /* mistakes are recorded in c; the heads are the usual ones */
+void tse_build(const tse *g, sn_config *c, const sn_model_options *o, sn_model *out);
+/* Which of n_keys states each position sees: bool [T, n_keys], or [B, T, n_keys]. */
+sn_tensor tse_mask(const sn_span *s, sn_dim n_keys);
+
+#endif
