@@ -71,7 +71,7 @@ static bool is_static(sn_gemm_size s, int64_t v) {
     return s.slot < 0 && s.value == v;
 }
 
-static int64_t place(int64_t *at, int64_t bytes) {
+int64_t att_place(int64_t *at, int64_t bytes) {
     int64_t here = *at;
     *at += (bytes + 63) / 64 * 64;
     return here;
@@ -96,21 +96,21 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     p->check_v = a->score || a->mask;
     p->log2_scores = !a->score;
     int64_t at = 0, column = p->qb * p->esize;
-    p->s_at = place(&at, (ATT_KEYS + 16) * column);
-    p->q_at = place(&at, a->d * column);
-    p->o_at = place(&at, a->dv * column);
-    p->max_at = place(&at, column);
-    p->m_at = place(&at, column);
-    p->l_at = place(&at, column);
-    p->seg_at = place(&at, ATT_SEGMENTS * 4 * 8);
-    p->visible_at = place(&at, ATT_NV * 2 * 8);
-    p->key_at = place(&at, 16); /* head whose K and V are prepared (its number, keys so far) */
-    p->dummy_at = place(&at, (a->dv + 64) * 8);
+    p->s_at = att_place(&at, (ATT_KEYS + 16) * column);
+    p->q_at = att_place(&at, a->d * column);
+    p->o_at = att_place(&at, a->dv * column);
+    p->max_at = att_place(&at, column);
+    p->m_at = att_place(&at, column);
+    p->l_at = att_place(&at, column);
+    p->seg_at = att_place(&at, ATT_SEGMENTS * 4 * 8);
+    p->visible_at = att_place(&at, ATT_NV * 2 * 8);
+    p->key_at = att_place(&at, 16); /* head whose K and V are prepared (its number, keys so far) */
+    p->dummy_at = att_place(&at, (a->dv + 64) * 8);
     int64_t rows = (int64_t)ATT_FEW * a->group, line = (int64_t)p->lanes * p->esize;
-    p->few_q_at = place(&at, rows * ((a->d + p->lanes - 1) / p->lanes) * line);
-    p->few_o_at = place(&at, rows * ((a->dv + p->lanes - 1) / p->lanes) * line);
-    p->few_l_at = place(&at, rows * line);
-    p->few_m_at = place(&at, rows * p->esize);
+    p->few_q_at = att_place(&at, rows * ((a->d + p->lanes - 1) / p->lanes) * line);
+    p->few_o_at = att_place(&at, rows * ((a->dv + p->lanes - 1) / p->lanes) * line);
+    p->few_l_at = att_place(&at, rows * line);
+    p->few_m_at = att_place(&at, rows * p->esize);
     p->tail_at = at;
     return true;
 }
@@ -120,7 +120,7 @@ static em_val flags_at(em *e, const att_plan *p, em_val tile) {
     return em_at_bytes(e, att_scratch(e, p->tail_at), tile);
 }
 
-static em_val tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k) {
+em_val att_tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k) {
     const sn_attention *a = p->a;
     em_val flags =
         em_and(e, em_add(e, em_ceil_div(e, tk, ATT_KEYS), em_i64(e, 63)), em_i64(e, -64));
@@ -144,42 +144,12 @@ typedef struct att_block {
     const att_plan *p;
     const att_micro *f;
     em_val softmax, softmax_mask, copy, look;
-    em_val batch, head, kv_head, q0, nv, rows, tq, tk;
-    em_val k_base, v_base;
+    att_span span;
+    em_val kv_head, k_base, v_base;
     em_val copied;                   /* whether K and V are read from the copy in scratch */
     em_val out;                      /* this block's rows of the result */
     em_val next_q, after_k, after_v; /* of the block that follows; of the head that follows */
 } att_block;
-
-static em_val column_at(em *e, const att_plan *p, em_val base, em_val v) {
-    return em_at(e, base, p->t, em_mul(e, v, em_i64(e, p->lanes)));
-}
-
-static em_val segment(em *e, const att_plan *p, em_val i, int field) {
-    em_val at = em_add(e, em_mul(e, i, em_i64(e, 4)), em_i64(e, field));
-    return em_at(e, att_scratch(e, p->seg_at), SN_I64, at);
-}
-
-/* Keys [lo, hi) of the tile that vector v sees; end: 0 lo, 1 hi. */
-static em_val visible_at(em *e, const att_plan *p, em_val v, int end) {
-    em_val at = em_add(e, em_mul(e, v, em_i64(e, 2)), em_i64(e, end));
-    return em_at(e, att_scratch(e, p->visible_at), SN_I64, at);
-}
-
-static void put_segment(em *e, const att_plan *p, em_val i, em_val lo, em_val hi, em_val va,
-                        em_val vb) {
-    em_val f[] = {lo, hi, va, vb};
-    for (int k = 0; k < 4; k++) em_store(e, SN_I64, segment(e, p, i, k), f[k]);
-}
-
-/* Calls fn[n] for the run-time number n of vectors. */
-static void call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, int n_args) {
-    for (int nv = 1; nv <= ATT_NV; nv++) {
-        em_branch br = em_if(e, em_cmp(e, EM_EQ, n, em_i64(e, nv)));
-        em_call(e, fn[nv], args, n_args);
-        em_endif(e, &br);
-    }
-}
 
 /* K and V of the tile at k0: pointers and distance of rows. */
 typedef struct att_tile {
@@ -192,7 +162,7 @@ typedef struct att_tile {
  * looks) and notes where V is not finite. void copy or look(buf, dim, scratch, batch, kv_head,
  * upto)
  */
-static em_val emit_prepare(em *e, const att_plan *p, bool copy) {
+em_val att_emit_prepare(em *e, const att_plan *p, bool copy) {
     const sn_attention *a = p->a;
     const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64, e->i64};
     em_val fn = att_function(e, p, copy ? "copy" : "look", params, 6);
@@ -210,7 +180,7 @@ static em_val emit_prepare(em *e, const att_plan *p, bool copy) {
         int d = is_v ? a->dv : a->d, whole = d / p->lanes * p->lanes;
         em_val from =
             em_at(e, att_base(e, o, batch, head), o->dtype, em_mul(e, row.i, att_size(e, o->row)));
-        em_val to = tail_rows(e, p, tk, is_v, row.i);
+        em_val to = att_tail_rows(e, p, tk, is_v, row.i);
         for (int c = 0; c < d; c += p->lanes) {
             em_val i = em_i64(e, c), rest = em_i64(e, d - c), at = em_at(e, from, o->dtype, i);
             em_val x = c < whole ? em_load(e, o->dtype, at, p->lanes)
@@ -249,7 +219,7 @@ static em_val row_bytes(em *e, const sn_attention_operand *o) {
 static void fetch_next(em *e, const att_block *b, att_tile *t) {
     const att_plan *p = b->p;
     const sn_attention *a = p->a;
-    em_val next = em_add(e, t->k0, em_i64(e, ATT_KEYS)), more = em_cmp(e, EM_LT, next, b->tk);
+    em_val next = em_add(e, t->k0, em_i64(e, ATT_KEYS)), more = em_cmp(e, EM_LT, next, b->span.tk);
     em_val k = em_at(e, b->k_base, a->k.dtype, em_mul(e, next, att_size(e, a->k.row)));
     em_val v = em_at(e, b->v_base, a->v.dtype, em_mul(e, next, att_size(e, a->v.row)));
     t->next_k = em_select(e, more, k, b->after_k);
@@ -259,8 +229,8 @@ static void fetch_next(em *e, const att_block *b, att_tile *t) {
     if (!p->pack) return;
     em_val until = em_load(e, SN_I64, att_scratch(e, p->key_at + 8), 1);
     em_val ready = em_and(e, em_and(e, b->copied, more), em_cmp(e, EM_GT, until, next));
-    t->next_k = em_select(e, ready, tail_rows(e, p, b->tk, false, next), t->next_k);
-    t->next_v = em_select(e, ready, tail_rows(e, p, b->tk, true, next), t->next_v);
+    t->next_k = em_select(e, ready, att_tail_rows(e, p, b->span.tk, false, next), t->next_k);
+    t->next_v = em_select(e, ready, att_tail_rows(e, p, b->span.tk, true, next), t->next_v);
     em_val k_row = em_i64(e, (int64_t)a->d * p->esize),
            v_row = em_i64(e, (int64_t)a->dv * p->esize);
     t->next_k_step = em_select(e, ready, k_row, t->next_k_step);
@@ -273,7 +243,7 @@ static void locate_tile(em *e, const att_block *b, att_tile *t) {
         em_val upto = em_add(e, t->k0, em_i64(e, ATT_KEYS));
         em_val until = em_load(e, SN_I64, att_scratch(e, p->key_at + 8), 1);
         em_branch br = em_if(e, em_cmp(e, EM_LT, until, upto));
-        em_val args[] = {e->buf, e->dim, e->scratch, b->batch, b->kv_head, upto};
+        em_val args[] = {e->buf, e->dim, e->scratch, b->span.batch, b->kv_head, upto};
         em_branch copied = em_if(e, b->copied);
         if (b->copy) em_call(e, b->copy, args, 6);
         em_else(e, &copied);
@@ -286,8 +256,8 @@ static void locate_tile(em *e, const att_block *b, att_tile *t) {
     t->k = em_at(e, b->k_base, p->a->k.dtype, em_mul(e, t->k0, t->k_stride));
     t->v = em_at(e, b->v_base, p->a->v.dtype, em_mul(e, t->k0, t->v_stride));
     if (p->pack) {
-        t->k = em_select(e, b->copied, tail_rows(e, p, b->tk, false, t->k0), t->k);
-        t->v = em_select(e, b->copied, tail_rows(e, p, b->tk, true, t->k0), t->v);
+        t->k = em_select(e, b->copied, att_tail_rows(e, p, b->span.tk, false, t->k0), t->k);
+        t->v = em_select(e, b->copied, att_tail_rows(e, p, b->span.tk, true, t->k0), t->v);
         t->k_stride = em_select(e, b->copied, em_i64(e, p->a->d), t->k_stride);
         t->v_stride = em_select(e, b->copied, em_i64(e, p->a->dv), t->v_stride);
     }
@@ -311,28 +281,29 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
                          16);
     em_loop l = em_for(e, zero, n_seg, one);
     em_val f[4];
-    for (int i = 0; i < 4; i++) f[i] = em_load(e, SN_I64, segment(e, p, l.i, i), 1);
+    for (int i = 0; i < 4; i++) f[i] = em_load(e, SN_I64, att_segment(e, p, l.i, i), 1);
     em_val row = em_at(e, s, p->t, em_mul(e, f[0], em_i64(e, p->qb)));
     em_val scores[] = {em_at(e, t->k, p->t, em_mul(e, f[0], t->k_stride)),
                        t->k_stride,
                        em_sub(e, f[1], f[0]),
                        em_sub(e, t->n, f[0]),
-                       column_at(e, p, q, f[2]),
-                       column_at(e, p, row, f[2]),
-                       column_at(e, p, max_at, f[2]),
+                       att_column(e, p, q, f[2]),
+                       att_column(e, p, row, f[2]),
+                       att_column(e, p, max_at, f[2]),
                        em_lshr(e, em_add(e, t->k0, f[0]), one),
                        b->next_q,
                        row_bytes(e, &p->a->q),
                        b->out,
                        row_bytes(e, &p->a->out)};
-    call_by_count(e, b->f->scores, em_sub(e, f[3], f[2]), scores, 12);
+    att_call_by_count(e, b->f->scores, em_sub(e, f[3], f[2]), scores, 12);
     em_end(e, &l);
 
-    l = em_for(e, zero, b->nv, one);
-    em_val lo = em_load(e, SN_I64, visible_at(e, p, l.i, 0), 1);
-    em_val hi = em_load(e, SN_I64, visible_at(e, p, l.i, 1), 1);
+    l = em_for(e, zero, b->span.nv, one);
+    em_val lo = em_load(e, SN_I64, att_visible(e, p, l.i, 0), 1);
+    em_val hi = em_load(e, SN_I64, att_visible(e, p, l.i, 1), 1);
     em_branch sees = em_if(e, em_cmp(e, EM_LT, lo, hi));
-    em_val args[] = {e->buf, e->dim, e->scratch, l.i, lo, hi, t->k0, b->q0, b->batch, b->head};
+    em_val args[] = {e->buf, e->dim, e->scratch, l.i,           lo,
+                     hi,     t->k0,  b->span.q0, b->span.batch, b->span.head};
     if (b->softmax_mask) {
         em_branch with = em_if(e, partial);
         em_call(e, b->softmax_mask, args, 10);
@@ -347,180 +318,60 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
 
     em_branch quick = em_if(e, em_not(e, t->careful));
     l = em_for(e, zero, n_seg, one);
-    for (int i = 0; i < 4; i++) f[i] = em_load(e, SN_I64, segment(e, p, l.i, i), 1);
+    for (int i = 0; i < 4; i++) f[i] = em_load(e, SN_I64, att_segment(e, p, l.i, i), 1);
     row = em_at(e, s, p->t, em_mul(e, f[0], em_i64(e, p->qb)));
     em_val sums[] = {em_at(e, t->v, p->t, em_mul(e, f[0], t->v_stride)),
                      t->v_stride,
-                     column_at(e, p, row, f[2]),
-                     column_at(e, p, o, f[2]),
+                     att_column(e, p, row, f[2]),
+                     att_column(e, p, o, f[2]),
                      em_sub(e, f[1], f[0]),
                      t->next_k,
                      t->next_k_step,
                      t->next_v,
                      t->next_v_step};
-    call_by_count(e, b->f->sums, em_sub(e, f[3], f[2]), sums, 9);
+    att_call_by_count(e, b->f->sums, em_sub(e, f[3], f[2]), sums, 9);
     em_end(e, &l);
     if (p->check_v) {
         em_else(e, &quick);
-        l = em_for(e, zero, b->nv, one);
-        lo = em_load(e, SN_I64, visible_at(e, p, l.i, 0), 1);
-        hi = em_load(e, SN_I64, visible_at(e, p, l.i, 1), 1);
+        l = em_for(e, zero, b->span.nv, one);
+        lo = em_load(e, SN_I64, att_visible(e, p, l.i, 0), 1);
+        hi = em_load(e, SN_I64, att_visible(e, p, l.i, 1), 1);
         row = em_at(e, s, p->t, em_mul(e, lo, em_i64(e, p->qb)));
         em_val careful[] = {em_at(e, t->v, p->t, em_mul(e, lo, t->v_stride)), t->v_stride,
-                            column_at(e, p, row, l.i), column_at(e, p, o, l.i), em_sub(e, hi, lo)};
+                            att_column(e, p, row, l.i), att_column(e, p, o, l.i),
+                            em_sub(e, hi, lo)};
         em_call(e, b->f->careful_sums, careful, 5);
         em_end(e, &l);
     }
     em_endif(e, &quick);
 }
 
-/* --- which tiles, which parts of a tile ------------------------------------------------------- */
-
-void att_classifier_begin(att_classifier *c, em *e, const att_plan *p,
-                          const sn_interval_code *coarse, em_val batch, sn_interval head,
-                          sn_interval q) {
-    const sn_region *r = p->a->mask;
-    c->tables = (att_tables){.e = e, .a = p->a, .first = 4};
-    c->code = (sn_interval_code){
-        .at = att_table_range, .dim = att_dim_value, .ctx = &c->tables, .coarse = coarse};
-    sn_interval_begin(&c->code, e, r);
-    sn_interval_arg(&c->code, 0, (sn_interval){batch, batch}, ATT_DEP_HEAD);
-    sn_interval_arg(&c->code, 1, head, ATT_DEP_HEAD);
-    sn_interval_arg(&c->code, 2, q, ATT_DEP_Q);
-    sn_interval_arg(&c->code, 3, (sn_interval){NULL, NULL}, ATT_DEP_K); /* follows, tile by tile */
-    for (int i = 4; i < r->n_arg; i++) {
-        if (r->arg[i]->rank || sn_dtype_is_float((sn_dtype)r->arg[i]->dtype)) continue;
-        em_val v = att_captured_scalar(e, p->a, i - 4);
-        if (r->arg[i]->dtype != SN_BOOL) v = em_convert(e, v, (sn_dtype)r->arg[i]->dtype, SN_I64);
-        sn_interval_arg(&c->code, i, (sn_interval){v, v}, ATT_DEP_HEAD);
-    }
-}
-
-sn_interval att_classifier_finish(att_classifier *c, sn_interval k) {
-    sn_interval_arg(&c->code, 3, k, ATT_DEP_K);
-    sn_interval_emit(&c->code, ~0u);
-    return sn_interval_result(&c->code);
-}
-
-static em_val count_zeros(em *e, const char *which, em_val x) {
-    em_type t = LLVMTypeOf(x);
-    em_val args[] = {x, em_i1(e, false)};
-    return em_intrinsic(e, which, &t, 1, args, 2);
-}
-
-/* First and last group of keys that vector v of a partial tile may see. Groups are lanes. */
-static void emit_visible_groups(em *e, const att_block *b, const att_tile *t,
-                                const att_classifier *coarse, em_val v) {
-    enum { GROUPS = ATT_KEYS / ATT_GROUP };
-    const att_plan *p = b->p;
-    em_val q = em_add(e, b->q0, em_mul(e, v, em_i64(e, p->lanes)));
-    em_val q1 = em_imin(e, em_add(e, q, em_i64(e, p->lanes - 1)), em_sub(e, b->tq, em_i64(e, 1)));
-    att_classifier c;
-    att_classifier_begin(&c, e, p, &coarse->code, b->batch, (sn_interval){b->head, b->head},
-                         (sn_interval){q, q1});
-    em_val first = em_mul(e, em_iota(e, e->i64, GROUPS), em_i64(e, ATT_GROUP));
-    em_val k = em_add(e, em_splat(e, t->k0, GROUPS), first);
-    em_val may =
-        att_classifier_finish(&c, (sn_interval){k, em_add(e, k, em_i64(e, ATT_GROUP - 1))}).hi;
-    may = em_splat(e, may, em_lanes_of(may) > 1 ? 1 : GROUPS);
-    em_val real = em_cmp(e, EM_LT, first, em_splat(e, t->n, GROUPS));
-    em_val bits = em_int_cast(e, em_bitcast(e, em_and(e, may, real), e->i8), e->i32);
-    bits = em_and(e, bits, em_i32(e, 255));
-    em_val some = em_cmp(e, EM_NE, bits, em_i32(e, 0)), size = em_i64(e, ATT_GROUP);
-    em_val low = em_int_cast(e, count_zeros(e, "llvm.cttz", bits), e->i64);
-    em_val high =
-        em_sub(e, em_i64(e, 32), em_int_cast(e, count_zeros(e, "llvm.ctlz", bits), e->i64));
-    low = em_select(e, some, em_mul(e, low, size), em_i64(e, ATT_KEYS * 2));
-    high = em_select(e, some, em_imin(e, em_mul(e, high, size), t->n), em_i64(e, 0));
-    em_store(e, SN_I64, visible_at(e, p, v, 0), low);
-    em_store(e, SN_I64, visible_at(e, p, v, 1), high);
-}
-
-/* Vectors see a staircase of keys: with both ends made ascending from vector to vector, the vectors
- * that see a key are consecutive. Cut at every step. Returns the number of segments. */
-static em_val emit_staircase(em *e, const att_block *b) {
-    const att_plan *p = b->p;
-    em_val lo[ATT_NV], hi[ATT_NV];
-    for (int v = 0; v < ATT_NV; v++) { /* vectors that do not exist see nothing */
-        em_val here = em_cmp(e, EM_LT, em_i64(e, v), b->nv), i = em_i64(e, v);
-        lo[v] = em_load(e, SN_I64, visible_at(e, p, i, 0), 1);
-        hi[v] = em_load(e, SN_I64, visible_at(e, p, i, 1), 1);
-        lo[v] = em_select(e, here, lo[v], em_i64(e, ATT_KEYS * 2));
-        hi[v] = em_select(e, here, hi[v], em_i64(e, 0));
-    }
-    for (int v = 1; v < ATT_NV; v++) hi[v] = em_imax(e, hi[v], hi[v - 1]);
-    for (int v = ATT_NV - 2; v >= 0; v--) lo[v] = em_imin(e, lo[v], lo[v + 1]);
-    for (int v = 0; v < ATT_NV; v++) {
-        em_store(e, SN_I64, visible_at(e, p, em_i64(e, v), 0), lo[v]);
-        em_store(e, SN_I64, visible_at(e, p, em_i64(e, v), 1), hi[v]);
-    }
-    em_val far = em_i64(e, ATT_KEYS * 2), pos = lo[0], count = em_i64(e, 0), one = em_i64(e, 1);
-    for (int s = 0; s < ATT_SEGMENTS - 1; s++) {
-        em_val va = em_i64(e, 0), vb = va, next = far;
-        for (int v = 0; v < ATT_NV; v++) {
-            em_val over = em_cmp(e, EM_LE, hi[v], pos), begun = em_cmp(e, EM_LE, lo[v], pos);
-            va = em_add(e, va, em_int_cast(e, over, e->i64));
-            vb = em_add(e, vb, em_int_cast(e, begun, e->i64));
-            next = em_imin(e, next, em_select(e, begun, far, lo[v]));
-            next = em_imin(e, next, em_select(e, over, far, hi[v]));
-        }
-        em_val real = em_and(e, em_cmp(e, EM_LT, pos, far), em_cmp(e, EM_LT, va, vb));
-        put_segment(e, p, count, pos, next, va, vb); /* overwritten if it is none */
-        count = em_select(e, real, em_add(e, count, one), count);
-        pos = next;
-    }
-    return count;
-}
+/* --- the tiles of a block --------------------------------------------------------------------- */
 
 static void emit_tiles(em *e, const att_block *b) {
-    const att_plan *p = b->p;
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1);
+    em_val zero = em_i64(e, 0);
     att_classifier c;
-    if (p->a->mask) {
-        em_val q1 = em_sub(e, em_add(e, b->q0, b->rows), one);
-        att_classifier_begin(&c, e, p, NULL, b->batch, (sn_interval){b->head, b->head},
-                             (sn_interval){b->q0, q1});
-        sn_interval_emit(&c.code, ATT_DEP_HEAD | ATT_DEP_Q);
-    }
-    em_loop l = em_for(e, zero, b->tk, em_i64(e, ATT_KEYS));
-    att_tile t = {.k0 = l.i, .n = em_imin(e, em_sub(e, b->tk, l.i), em_i64(e, ATT_KEYS))};
-    em_val surely = em_i1(e, true), maybe = surely;
-    if (p->a->mask) {
-        em_val k1 = em_sub(e, em_add(e, t.k0, t.n), one);
-        sn_interval r = att_classifier_finish(&c, (sn_interval){t.k0, k1});
-        surely = r.lo, maybe = r.hi;
-    }
-    em_branch seen = em_if(e, maybe);
+    att_span_begin(e, &b->span, &c);
+    em_loop l = em_for(e, zero, b->span.tk, em_i64(e, ATT_KEYS));
+    att_tile t = {.k0 = l.i, .n = em_imin(e, em_sub(e, b->span.tk, l.i), em_i64(e, ATT_KEYS))};
+    sn_interval sees = att_span_sees(e, &b->span, &c, t.k0, t.n);
+    em_branch seen = em_if(e, sees.hi);
     locate_tile(e, b, &t);
-    em_var n_seg = em_let(e, one);
-    em_val partial = em_not(e, surely);
-    em_branch some = em_if(e, partial);
-    if (p->a->mask) {
-        em_loop v = em_for(e, zero, b->nv, one);
-        emit_visible_groups(e, b, &t, &c, v.i);
-        em_end(e, &v);
-        em_set(e, n_seg, emit_staircase(e, b));
-    }
-    em_else(e, &some);
-    put_segment(e, p, zero, zero, t.n, zero, b->nv);
-    for (int v = 0; v < ATT_NV; v++) {
-        em_store(e, SN_I64, visible_at(e, p, em_i64(e, v), 0), zero);
-        em_store(e, SN_I64, visible_at(e, p, em_i64(e, v), 1), t.n);
-    }
-    em_endif(e, &some);
-    emit_tile(e, b, &t, em_get(e, n_seg), partial);
+    em_val partial = em_not(e, sees.lo);
+    em_val n_seg = att_span_segments(e, &b->span, &c, t.k0, t.n, partial);
+    emit_tile(e, b, &t, n_seg, partial);
     em_endif(e, &seen);
     em_end(e, &l);
 }
 
 static void emit_lse(em *e, const att_block *b, em_val v, em_val q, em_val rows) {
     const att_plan *p = b->p;
-    em_val m = em_load(e, p->t, column_at(e, p, att_scratch(e, p->m_at), v), p->lanes);
-    em_val l = em_load(e, p->t, column_at(e, p, att_scratch(e, p->l_at), v), p->lanes);
+    em_val m = em_load(e, p->t, att_column(e, p, att_scratch(e, p->m_at), v), p->lanes);
+    em_val l = em_load(e, p->t, att_column(e, p, att_scratch(e, p->l_at), v), p->lanes);
     em_val r = em_fma(e, m, em_vf(e, 0.69314718055994530942), sn_vmath_emit(e, SN_V_LOG, l));
     r = em_select(e, em_cmp(e, EM_EQ, l, em_vf(e, 0)), em_vf(e, -INFINITY), r);
-    em_val row = em_add(e, em_mul(e, b->batch, em_i64(e, p->a->heads)), b->head);
-    em_val at = em_add(e, em_mul(e, row, b->tq), q);
+    em_val row = em_add(e, em_mul(e, b->span.batch, em_i64(e, p->a->heads)), b->span.head);
+    em_val at = em_add(e, em_mul(e, row, b->span.tq), q);
     em_store_tail(e, p->t, em_at(e, em_buf(e, p->a->lse_buf), p->t, at), r, rows);
 }
 
@@ -529,8 +380,8 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
     const sn_attention *a = p->a;
     em_val softmax = att_emit_softmax(e, p, false);
     em_val with_mask = a->mask ? att_emit_softmax(e, p, true) : NULL;
-    em_val copy = p->pack ? emit_prepare(e, p, true) : NULL;
-    em_val look = p->check_v && !p->convert ? emit_prepare(e, p, false) : NULL;
+    em_val copy = p->pack ? att_emit_prepare(e, p, true) : NULL;
+    em_val look = p->check_v && !p->convert ? att_emit_prepare(e, p, false) : NULL;
     const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
     em_val fn = att_function(e, p, "block", params, 5);
     em saved = *e;
@@ -538,13 +389,18 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
     em_val head = em_param(e, 3), block = em_param(e, 4), heads = em_i64(e, a->heads);
     em_val group = em_i64(e, a->group), zero = em_i64(e, 0), one = em_i64(e, 1);
     em_val lanes = em_i64(e, p->lanes);
-    att_block b = {
-        .p = p, .f = f, .softmax = softmax, .softmax_mask = with_mask, .copy = copy, .look = look};
-    b.tq = att_size(e, a->tq), b.tk = att_size(e, a->tk);
-    b.batch = em_div(e, head, heads), b.head = em_rem(e, head, heads);
-    b.kv_head = em_div(e, b.head, group);
-    b.k_base = att_base(e, &a->k, b.batch, b.kv_head);
-    b.v_base = att_base(e, &a->v, b.batch, b.kv_head);
+    att_block b = {.p = p,
+                   .f = f,
+                   .span.p = p,
+                   .softmax = softmax,
+                   .softmax_mask = with_mask,
+                   .copy = copy,
+                   .look = look};
+    b.span.tq = att_size(e, a->tq), b.span.tk = att_size(e, a->tk);
+    b.span.batch = em_div(e, head, heads), b.span.head = em_rem(e, head, heads);
+    b.kv_head = em_div(e, b.span.head, group);
+    b.k_base = att_base(e, &a->k, b.span.batch, b.kv_head);
+    b.v_base = att_base(e, &a->v, b.span.batch, b.kv_head);
     em_val end = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads));
     em_val after = em_imin(e, em_add(e, head, one), em_sub(e, end, one));
     em_val after_batch = em_div(e, after, heads), after_q = em_rem(e, after, heads);
@@ -552,13 +408,13 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
     b.after_k = att_base(e, &a->k, after_batch, after_head);
     b.after_v = att_base(e, &a->v, after_batch, after_head);
     /* vectors of queries spread evenly over the blocks */
-    em_val vectors = em_ceil_div(e, b.tq, p->lanes), blocks = em_ceil_div(e, vectors, ATT_NV);
+    em_val vectors = em_ceil_div(e, b.span.tq, p->lanes), blocks = em_ceil_div(e, vectors, ATT_NV);
     em_val v0 = em_div(e, em_mul(e, vectors, block), blocks);
     em_val v1 = em_div(e, em_mul(e, vectors, em_add(e, block, one)), blocks);
-    b.q0 = em_mul(e, v0, lanes), b.nv = em_sub(e, v1, v0);
-    b.rows = em_imin(e, em_mul(e, b.nv, lanes), em_sub(e, b.tq, b.q0));
+    b.span.q0 = em_mul(e, v0, lanes), b.span.nv = em_sub(e, v1, v0);
+    b.span.rows = em_imin(e, em_mul(e, b.span.nv, lanes), em_sub(e, b.span.tq, b.span.q0));
     /* a copy costs about as much as a few blocks lose on rows that lie apart */
-    em_val uses = em_mul(e, b.tq, group);
+    em_val uses = em_mul(e, b.span.tq, group);
     b.copied = p->convert ? em_i1(e, true) : em_cmp(e, EM_GT, uses, em_i64(e, ATT_COPY));
     if (!p->pack) b.copied = em_i1(e, false);
     if (copy || look) {
@@ -568,32 +424,35 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
         em_store(e, SN_I64, att_scratch(e, p->key_at + 8), zero);
         em_endif(e, &br);
     }
-    em_val q_base = att_base(e, &a->q, b.batch, b.head), q_row = att_size(e, a->q.row);
+    em_val q_base = att_base(e, &a->q, b.span.batch, b.span.head), q_row = att_size(e, a->q.row);
     em_val o = att_scratch(e, p->o_at), q_to = att_scratch(e, p->q_at);
-    em_loop l = em_for(e, zero, b.nv, one);
-    em_val q = em_add(e, b.q0, em_mul(e, l.i, lanes)), rows = em_imin(e, em_sub(e, b.tq, q), lanes);
+    em_loop l = em_for(e, zero, b.span.nv, one);
+    em_val q = em_add(e, b.span.q0, em_mul(e, l.i, lanes)),
+           rows = em_imin(e, em_sub(e, b.span.tq, q), lanes);
     em_val load[] = {em_at(e, q_base, a->q.dtype, em_mul(e, q, q_row)), q_row, rows,
-                     column_at(e, p, q_to, l.i)};
+                     att_column(e, p, q_to, l.i)};
     em_call(e, f->load_q, load, 4);
-    em_store(e, p->t, column_at(e, p, att_scratch(e, p->m_at), l.i), em_vf(e, -INFINITY));
-    em_store(e, p->t, column_at(e, p, att_scratch(e, p->l_at), l.i), em_vf(e, 0));
+    em_store(e, p->t, att_column(e, p, att_scratch(e, p->m_at), l.i), em_vf(e, -INFINITY));
+    em_store(e, p->t, att_column(e, p, att_scratch(e, p->l_at), l.i), em_vf(e, 0));
     em_loop d = em_for(e, zero, em_i64(e, a->dv), one);
     em_val row = em_at(e, o, p->t, em_mul(e, d.i, em_i64(e, p->qb)));
-    em_store(e, p->t, column_at(e, p, row, l.i), em_vf(e, 0));
+    em_store(e, p->t, att_column(e, p, row, l.i), em_vf(e, 0));
     em_end(e, &d);
     em_end(e, &l);
 
-    em_val out = att_base(e, &a->out, b.batch, b.head), out_row = att_size(e, a->out.row);
-    em_val q_end = em_add(e, b.q0, b.rows), q_after = att_base(e, &a->q, after_batch, after_q);
-    b.out = em_at(e, out, a->out.dtype, em_mul(e, b.q0, out_row));
-    b.next_q = em_select(e, em_cmp(e, EM_LT, q_end, b.tq),
+    em_val out = att_base(e, &a->out, b.span.batch, b.span.head), out_row = att_size(e, a->out.row);
+    em_val q_end = em_add(e, b.span.q0, b.span.rows),
+           q_after = att_base(e, &a->q, after_batch, after_q);
+    b.out = em_at(e, out, a->out.dtype, em_mul(e, b.span.q0, out_row));
+    b.next_q = em_select(e, em_cmp(e, EM_LT, q_end, b.span.tq),
                          em_at(e, q_base, a->q.dtype, em_mul(e, q_end, q_row)), q_after);
     emit_tiles(e, &b);
 
-    l = em_for(e, zero, b.nv, one);
-    q = em_add(e, b.q0, em_mul(e, l.i, lanes)), rows = em_imin(e, em_sub(e, b.tq, q), lanes);
-    em_val store[] = {column_at(e, p, o, l.i),
-                      column_at(e, p, att_scratch(e, p->l_at), l.i),
+    l = em_for(e, zero, b.span.nv, one);
+    q = em_add(e, b.span.q0, em_mul(e, l.i, lanes)),
+    rows = em_imin(e, em_sub(e, b.span.tq, q), lanes);
+    em_val store[] = {att_column(e, p, o, l.i),
+                      att_column(e, p, att_scratch(e, p->l_at), l.i),
                       em_at(e, out, a->out.dtype, em_mul(e, q, out_row)),
                       out_row,
                       rows,

@@ -58,6 +58,31 @@ void sn_attention_emit(em *e, const char *name, const sn_attention *a);
 int64_t sn_attention_scratch(const sn_attention *a, const sn_target *t, sn_dtype compute,
                              int64_t tk);
 
+/* What flows back through attention, given what flows into its result. Scores and weights are
+ * computed again from the log-sum-exp, tile by tile, and d scores are taken through the derivative
+ * of the score region; tiles that the mask hides are skipped as in the forward kernel.
+ *
+ * With D = rowsum(d out * out), p the weights: dv = p^T d out, dp = d out v^T, ds = p (dp - D),
+ * dq = scale ds k, dk = scale ds^T q [Dao et al. 2022, algorithm 4]. Each element is summed in an
+ * order that depends on shapes only. */
+typedef struct sn_attention_table {
+    int captured;                /* which tensor's gradient */
+    int axis[2];                 /* of it, sn_score_axes */
+    sn_attention_captured parts; /* [batches or 1, heads or 1, its shape] of the compute type */
+} sn_attention_table;
+
+typedef struct sn_attention_grad {
+    sn_attention a; /* out and lse are read */
+    sn_attention_operand dout, dq, dk, dv;
+    const sn_score_grad *score; /* NULL: no score region */
+    int n_table;
+    const sn_attention_table *table;
+} sn_attention_grad;
+
+void sn_attention_emit_grad(em *e, const char *name, const sn_attention_grad *g);
+int64_t sn_attention_grad_scratch(const sn_attention_grad *g, const sn_target *t, sn_dtype compute,
+                                  int64_t tk);
+
 /* Whether tiles of keys can be skipped or run without mask: what the interval analysis can say
  * about the mask. `why` (may be NULL) receives a sentence for reports. */
 typedef enum sn_mask_kind {

@@ -16,7 +16,7 @@ enum {
 };
 
 /* What a value of a region depends on. */
-enum { ATT_DEP_HEAD = 1, ATT_DEP_Q = 2, ATT_DEP_K = 4, ATT_DEP_SCORE = 8 };
+enum { ATT_DEP_HEAD = 1, ATT_DEP_Q = 2, ATT_DEP_K = 4, ATT_DEP_SCORE = 8, ATT_DEP_GRAD = 16 };
 
 /* Lanes are queries: scores S and weights P lie as [key][query], Q and the sums O as
  * [element][query], so that maxima and sums over keys need no reduction across lanes, and K and V
@@ -35,7 +35,8 @@ typedef struct att_plan {
     bool convert;             /* K or V are not of the compute type: always copied */
     bool pack;                /* K and V are copied to scratch, head by head */
     bool check_v;             /* keys may weigh nothing: V must be looked through for NaN and inf */
-    bool log2_scores;         /* scores are in units of ln 2 as they leave the product */
+    const sn_region *derivative; /* backward: taken instead of the score region */
+    bool log2_scores;            /* scores are in units of ln 2 as they leave the product */
     int64_t s_at, q_at, o_at, max_at, m_at, l_at, seg_at, visible_at, key_at, dummy_at, tail_at;
     int64_t few_q_at, few_o_at, few_m_at, few_l_at;
 } att_plan;
@@ -44,6 +45,12 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
                    sn_dtype compute, sn_error *err);
 em_val att_size(em *e, sn_gemm_size s);
 em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head);
+/* Emits copy(buf, dim, scratch, batch, kv_head, upto) or look(..): see there. */
+em_val att_emit_prepare(em *e, const att_plan *p, bool copy);
+/* Row k of the copy of K or V. */
+em_val att_tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k);
+int64_t att_place(int64_t *at, int64_t bytes); /* the next place in scratch */
+em_val att_any_lane(em *e, em_val cond);
 em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type *params, int n);
 em_val att_scratch(em *e, int64_t at); /* pointer into this thread's scratch */
 
@@ -58,6 +65,12 @@ typedef struct att_micro {
     em_val store_out;    /* (O, 1/l pointer, out, stride, rows, dummy): transposed back */
 } att_micro;
 void att_emit_micro(em *e, const att_plan *p, att_micro *f);
+/* The same for rows of d elements and other operands. with_max: `max` is kept; elements are
+ * multiplied by `factor` as they are loaded, by / l as they are stored. */
+em_val att_emit_scores(em *e, const att_plan *p, const char *what, int nv, int d, bool with_max);
+em_val att_emit_sums(em *e, const att_plan *p, const char *what, int nv, int d);
+em_val att_emit_load(em *e, const att_plan *p, const char *name, sn_dtype t, int d, double factor);
+em_val att_emit_store(em *e, const att_plan *p, const char *name, sn_dtype t, int d, double by);
 
 /* attention_softmax.c: softmax(S, O, state, vector, lo, hi, k0, q0, batch, head, buf, dim): scores
  * of one vector of queries and keys [lo, hi) of the tile at k0 become weights; running maximum, sum
@@ -108,6 +121,8 @@ void att_regions_begin(att_regions *g, em *e, const att_plan *p, bool masked, em
 void att_regions_in_squares(att_regions *g, const att_plan *p, em_val q0, em_val q_last);
 void att_regions_square(att_regions *g, em_val k, em_val valid, int u); /* u = 0 begins a new one */
 em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_val k);
+/* What of the cotangent of the score goes on: all other results of p->derivative. */
+void att_regions_derive(att_regions *g, em_val cotangent);
 
 /* The mask over ranges of queries and keys. Queries first, then any number of key ranges. */
 typedef struct att_classifier {
@@ -118,6 +133,25 @@ void att_classifier_begin(att_classifier *c, em *e, const att_plan *p,
                           const sn_interval_code *coarse, em_val batch, sn_interval head,
                           sn_interval q);
 sn_interval att_classifier_finish(att_classifier *c, sn_interval k);
+
+/* A block of queries of one head. */
+typedef struct att_span {
+    const att_plan *p;
+    em_val batch, head, q0, nv, rows, tq, tk; /* nv vectors of queries, rows of them exist */
+} att_span;
+void att_span_begin(em *e, const att_span *b, att_classifier *c);
+/* Surely all, possibly some of keys k0 .. k0 + n - 1. */
+sn_interval att_span_sees(em *e, const att_span *b, att_classifier *c, em_val k0, em_val n);
+/* Cuts the tile at k0 in segments; returns their number. Field 0 .. 3 of a segment: first key (of
+ * the tile), key after the last, first vector, vector after the last. Whole unless partial. */
+em_val att_span_segments(em *e, const att_span *b, const att_classifier *c, em_val k0, em_val n,
+                         em_val partial);
+em_val att_segment(em *e, const att_plan *p, em_val i, int field); /* pointers to i64 */
+/* Keys [lo, hi) of the tile that vector v sees; end: 0 lo, 1 hi. */
+em_val att_visible(em *e, const att_plan *p, em_val v, int end);
+em_val att_column(em *e, const att_plan *p, em_val base, em_val v); /* vector v of a row */
+/* Calls fn[n] for the run-time number n of vectors. */
+void att_call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, int n_args);
 
 em_val att_captured_scalar(em *e, const sn_attention *a, int i);
 /* attention_few.c: few(buf, dim, scratch, K/V head of all, first, end): rows first .. end - 1 of

@@ -239,27 +239,28 @@ static void begin_region(att_region *u, em *e, const att_plan *p, const sn_regio
     for (int i = 0; i < 3 && first + i < r->n_arg; i++)
         sn_region_arg(&u->code, first + i, as_index(e, r, first + i, fixed[i]),
                       i == 2 ? ATT_DEP_Q : ATT_DEP_HEAD);
-    for (int i = first + 4; i < r->n_arg; i++)
+    for (int i = first + 4; i < r->n_arg - (r == p->derivative); i++)
         if (r->arg[i]->rank == 0)
             sn_region_arg(&u->code, i, att_captured_scalar(e, p->a, i - first - 4), ATT_DEP_HEAD);
     if (first + 3 < r->n_arg) sn_region_arg(&u->code, first + 3, NULL, ATT_DEP_K);
     if (first) sn_region_arg(&u->code, 0, NULL, ATT_DEP_SCORE);
+    if (r == p->derivative) sn_region_arg(&u->code, r->n_arg - 1, NULL, ATT_DEP_GRAD);
     sn_region_emit(&u->code, ATT_DEP_HEAD | ATT_DEP_Q);
 }
 
 static em_val apply_region(att_region *u, em *e, em_val score, em_val k) {
     const sn_region *r = u->code.region;
-    sn_region_forget(&u->code, ATT_DEP_K | ATT_DEP_SCORE);
+    sn_region_forget(&u->code, ATT_DEP_K | ATT_DEP_SCORE | ATT_DEP_GRAD);
     int at_k = u->first + 3;
     if (at_k < r->n_arg) sn_region_arg(&u->code, at_k, as_index(e, r, at_k, k), ATT_DEP_K);
     if (u->first) sn_region_arg(&u->code, 0, score, ATT_DEP_SCORE);
-    sn_region_emit(&u->code, ~0u);
+    sn_region_emit(&u->code, ~(uint32_t)ATT_DEP_GRAD);
     return sn_region_value(&u->code, 0);
 }
 
 void att_regions_begin(att_regions *g, em *e, const att_plan *p, bool masked, em_val batch,
                        em_val head, em_val q) {
-    begin_region(&g->score, e, p, p->a->score, 1, batch, head, q);
+    begin_region(&g->score, e, p, p->derivative ? p->derivative : p->a->score, 1, batch, head, q);
     begin_region(&g->mask, e, p, masked ? p->a->mask : NULL, 0, batch, head, q);
 }
 
@@ -286,6 +287,11 @@ em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_
     if (g->score.used) x = em_mul(e, apply_region(&g->score, e, x, k), em_vf(e, log2_e));
     if (g->mask.used) x = em_select(e, apply_region(&g->mask, e, NULL, k), x, em_vf(e, -INFINITY));
     return x;
+}
+
+void att_regions_derive(att_regions *g, em_val cotangent) {
+    sn_region_arg(&g->score.code, g->score.code.region->n_arg - 1, cotangent, ATT_DEP_GRAD);
+    sn_region_emit(&g->score.code, ~0u);
 }
 
 /* --- softmax of a column ---------------------------------------------------------------------- */
@@ -327,7 +333,7 @@ static em_val emit_regions(em *e, const att_plan *p, const column *c, att_region
     return em_final(e, &l, top);
 }
 
-static em_val any_lane(em *e, em_val cond) {
+em_val att_any_lane(em *e, em_val cond) {
     unsigned n = (unsigned)em_lanes_of(cond);
     em_type bits = LLVMIntTypeInContext(e->ctx, n);
     em_val packed = em_bitcast(e, cond, bits);
@@ -338,13 +344,13 @@ static em_val any_lane(em *e, em_val cond) {
 static em_val emit_new_maximum(em *e, const att_plan *p, const column *c, em_val top) {
     em_var m = em_let(e, load_vector(e, p, c->m_at));
     em_val old = em_get(e, m), grown = em_cmp(e, EM_GT, top, em_add(e, old, em_vf(e, lag)));
-    em_branch br = em_if(e, any_lane(e, grown));
+    em_branch br = em_if(e, att_any_lane(e, grown));
     em_val now = em_select(e, grown, top, old);
     em_val factor = em_select(e, grown, att_exp2(e, em_sub(e, old, now)), em_vf(e, 1));
     em_set(e, m, now);
     store_vector(e, p, now, c->m_at);
     store_vector(e, p, em_mul(e, load_vector(e, p, c->l_at), factor), c->l_at);
-    em_branch begun = em_if(e, any_lane(e, em_cmp(e, EM_GT, old, em_vf(e, -INFINITY))));
+    em_branch begun = em_if(e, att_any_lane(e, em_cmp(e, EM_GT, old, em_vf(e, -INFINITY))));
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->a->dv), em_i64(e, 1));
     em_val at = em_at(e, c->o, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
     store_vector(e, p, em_mul(e, load_vector(e, p, at), factor), at);

@@ -32,10 +32,10 @@ static void add_products(em *e, const att_plan *p, int rows, int nv, const em_va
 }
 
 /* One group: S[i][..] for keys i < rows whose rows of K begin at key[i]. */
-static void emit_score_group(em *e, const att_plan *p, int rows, int nv, const em_val *key,
+static void emit_score_group(em *e, const att_plan *p, int d, int rows, int nv, const em_val *key,
                              em_val q, const em_val *fetch_at, const em_val *fetch_step,
                              em_val *sum) {
-    int d = p->a->d, step = d < 4 ? d : 4, whole = d / step * step;
+    int step = d < 4 ? d : 4, whole = d / step * step;
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, step));
     em_val acc[64], first[64], at[32];
     for (int i = 0; i < rows * nv; i++) acc[i] = first[i] = em_carry(e, &l, em_vf(e, 0));
@@ -60,11 +60,11 @@ static void emit_score_group(em *e, const att_plan *p, int rows, int nv, const e
     }
 }
 
-static em_val emit_scores(em *e, const att_plan *p, int nv) {
+em_val att_emit_scores(em *e, const att_plan *p, const char *what, int nv, int d, bool with_max) {
     const em_type params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr, e->ptr,
                               e->ptr, e->i64, e->ptr, e->i64, e->ptr, e->i64};
     char suffix[32];
-    snprintf(suffix, sizeof suffix, "scores%d", nv);
+    snprintf(suffix, sizeof suffix, "%s%d", what, nv);
     em_val fn = att_function(e, p, suffix, params, 12);
     em_val k = em_param(e, 0), stride = em_param(e, 1), keys = em_param(e, 2),
            have = em_param(e, 3);
@@ -82,10 +82,10 @@ static em_val emit_scores(em *e, const att_plan *p, int nv) {
     row = em_imin(e, row, em_i64(e, ATT_NV * p->lanes));
     for (int i = 0; i < 2; i++)
         fetch_at[i] = em_at_bytes(e, em_param(e, 8 + 2 * i), em_mul(e, row, fetch_step[i]));
-    emit_score_group(e, p, rows, nv, key, q, fetch_at, fetch_step, sum);
+    emit_score_group(e, p, d, rows, nv, key, q, fetch_at, fetch_step, sum);
     em_val out = em_at(e, s, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
     for (int v = 0; v < nv; v++) {
-        em_val top = vector_at(e, p, max_at, 0, v), m = p->a->score ? NULL : load_vector(e, p, top);
+        em_val top = vector_at(e, p, max_at, 0, v), m = with_max ? load_vector(e, p, top) : NULL;
         for (int i = 0; i < rows; i++) {
             store_vector(e, p, sum[i * nv + v], vector_at(e, p, out, i, v));
             if (m) m = em_max(e, sum[i * nv + v], m);
@@ -147,8 +147,8 @@ static void emit_sum_group(em *e, const att_plan *p, int rows, int nv, em_val v_
 
 /* Elements of a call: the largest divisor of dv that leaves enough sums to hide the latency, else
  * groups of nearly equal size (the last ones smaller by one). */
-static int choose_rows(const att_plan *p, int nv) {
-    int dv = p->a->dv, most = p->out_rows[nv] < dv ? p->out_rows[nv] : dv;
+static int choose_rows(const att_plan *p, int nv, int dv) {
+    int most = p->out_rows[nv] < dv ? p->out_rows[nv] : dv;
     for (int rows = most; rows * nv >= 8 && rows > most / 2; rows--)
         if (dv % rows == 0) return rows;
     int groups = (dv + most - 1) / most;
@@ -170,14 +170,14 @@ static fetch next_rows(em *e, const att_plan *p, int rows, em_val c) {
     return (fetch){{from, from}, {step, step}};
 }
 
-static em_val emit_sums(em *e, const att_plan *p, int nv) {
+em_val att_emit_sums(em *e, const att_plan *p, const char *what, int nv, int dv) {
     const em_type params[] = {e->ptr, e->i64, e->ptr, e->ptr, e->i64,
                               e->ptr, e->i64, e->ptr, e->i64};
     char suffix[32];
-    snprintf(suffix, sizeof suffix, "sums%d", nv);
+    snprintf(suffix, sizeof suffix, "%s%d", what, nv);
     em_val fn = att_function(e, p, suffix, params, 9);
     em_val v = em_param(e, 0), stride = em_param(e, 1), w = em_param(e, 2), o = em_param(e, 3);
-    int dv = p->a->dv, size = choose_rows(p, nv), groups = (dv + size - 1) / size;
+    int size = choose_rows(p, nv, dv), groups = (dv + size - 1) / size;
     int smaller = groups * size - dv;
     for (int part = 0; part < 2; part++) {
         int rows = size - part, split = dv - smaller * (size - 1);
@@ -265,13 +265,11 @@ static void row_pointers(em *e, const att_plan *p, em_val base, sn_dtype t, em_v
         at[i] = em_at(e, base, t, em_mul(e, em_imin(e, em_i64(e, i), last), stride));
 }
 
-static em_val emit_load_q(em *e, const att_plan *p) {
+em_val att_emit_load(em *e, const att_plan *p, const char *name, sn_dtype t, int d, double factor) {
     const em_type params[] = {e->ptr, e->i64, e->i64, e->ptr};
-    em_val fn = att_function(e, p, "load_q", params, 4);
-    sn_dtype t = p->a->q.dtype;
-    em_val to = em_param(e, 3), at[64];
-    em_val scale = em_vf(e, p->a->scale * (p->log2_scores ? log2_e : 1));
-    int pc = p->piece, groups = p->lanes / pc, d = p->a->d, whole = d / pc * pc;
+    em_val fn = att_function(e, p, name, params, 4);
+    em_val to = em_param(e, 3), at[64], scale = em_vf(e, factor);
+    int pc = p->piece, groups = p->lanes / pc, whole = d / pc * pc;
     row_pointers(e, p, em_param(e, 0), t, em_param(e, 1), em_param(e, 2), at);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, pc));
     em_val x[4];
@@ -299,9 +297,8 @@ static em_val emit_load_q(em *e, const att_plan *p) {
 }
 
 /* Rows d0 .. d0 + n - 1 of O, n <= lanes, to elements d0 .. of the output rows. */
-static void emit_store_square(em *e, const att_plan *p, em_val o, em_val factor, em_val d0, int n,
-                              const em_val *row_at) {
-    sn_dtype t = p->a->out.dtype;
+static void emit_store_square(em *e, const att_plan *p, sn_dtype t, em_val o, em_val factor,
+                              em_val d0, int n, const em_val *row_at) {
     int pc = p->piece, groups = p->lanes / pc;
     em_val x[4][4]; /* [group of elements][element in it] */
     for (int g = 0; g < groups; g++) {
@@ -326,32 +323,34 @@ static void emit_store_square(em *e, const att_plan *p, em_val o, em_val factor,
     }
 }
 
-static em_val emit_store_out(em *e, const att_plan *p) {
+em_val att_emit_store(em *e, const att_plan *p, const char *name, sn_dtype t, int dv, double by) {
     const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64, e->ptr};
-    em_val fn = att_function(e, p, "store_out", params, 6);
+    em_val fn = att_function(e, p, name, params, 6);
     em_val o = em_param(e, 0), sum = load_vector(e, p, em_param(e, 1)), out = em_param(e, 2);
     em_val stride = em_param(e, 3), rows = em_param(e, 4), dummy = em_param(e, 5), at[64];
     em_val none = em_cmp(e, EM_EQ, sum, em_vf(e, 0));
-    em_val factor = em_select(e, none, em_vf(e, 0), em_div(e, em_vf(e, 1), sum));
+    em_val factor = em_select(e, none, em_vf(e, 0), em_div(e, em_vf(e, by), sum));
     for (int i = 0; i < p->lanes; i++) { /* rows that do not exist go nowhere */
-        em_val row = em_at(e, out, p->a->out.dtype, em_mul(e, em_i64(e, i), stride));
+        em_val row = em_at(e, out, t, em_mul(e, em_i64(e, i), stride));
         at[i] = em_select(e, em_cmp(e, EM_LT, em_i64(e, i), rows), row, dummy);
     }
-    int dv = p->a->dv, whole = dv / p->lanes * p->lanes;
+    int whole = dv / p->lanes * p->lanes;
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, p->lanes));
-    emit_store_square(e, p, o, factor, l.i, p->lanes, at);
+    emit_store_square(e, p, t, o, factor, l.i, p->lanes, at);
     em_end(e, &l);
-    if (whole < dv) emit_store_square(e, p, o, factor, em_i64(e, whole), dv - whole, at);
+    if (whole < dv) emit_store_square(e, p, t, o, factor, em_i64(e, whole), dv - whole, at);
     em_ret(e, NULL);
     return fn;
 }
 
 void att_emit_micro(em *e, const att_plan *p, att_micro *f) {
+    const sn_attention *a = p->a;
     for (int nv = 1; nv <= ATT_NV; nv++) {
-        f->scores[nv] = emit_scores(e, p, nv);
-        f->sums[nv] = emit_sums(e, p, nv);
+        f->scores[nv] = att_emit_scores(e, p, "scores", nv, a->d, !a->score);
+        f->sums[nv] = att_emit_sums(e, p, "sums", nv, a->dv);
     }
     f->careful_sums = p->check_v ? emit_careful_sums(e, p) : NULL;
-    f->load_q = emit_load_q(e, p);
-    f->store_out = emit_store_out(e, p);
+    f->load_q =
+        att_emit_load(e, p, "load_q", a->q.dtype, a->d, a->scale * (p->log2_scores ? log2_e : 1));
+    f->store_out = att_emit_store(e, p, "store_out", a->out.dtype, a->dv, 1);
 }

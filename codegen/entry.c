@@ -27,6 +27,9 @@ static sn_dim work_of(sn_module *m, const sn_step *s) {
         return sn_dim_mul(m, result, sn_dim_mul(m, 2, a->shape[a->rank - 1]));
     if (s->node->op == SN_OP_flash)
         return sn_dim_mul(m, result, sn_dim_mul(m, 4, s->in[1].shape[s->in[1].rank - 2]));
+    if (s->node->op == SN_OP_flash_grad) /* five products for the forward kernel's two */
+        return sn_dim_mul(m, sn_dim_product(m, s->in[0].rank, s->in[0].shape),
+                          sn_dim_mul(m, 10, s->in[1].shape[2]));
     return sn_dim_mul(m, result, OPS_PER_ELEMENT);
 }
 

@@ -27,6 +27,8 @@ static const sn_family *family_of(const sn_node *n) {
         return &sn_family_pack;
     case SN_OP_flash:
         return &sn_family_flash;
+    case SN_OP_flash_grad:
+        return &sn_family_flash_grad;
     case SN_OP_primitive:
         return &sn_family_primitive;
     case SN_OP_cumsum:

@@ -40,6 +40,6 @@ sn_gemm_size sn_kernel_size(const sn_kernel *k, sn_dim d); /* in the terms of th
 int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d);      /* index into dim[], -1: a constant */
 
 extern const sn_family sn_family_loops, sn_family_column, sn_family_gemm, sn_family_pack,
-    sn_family_flash, sn_family_primitive, sn_family_scan, sn_family_scatter;
+    sn_family_flash, sn_family_flash_grad, sn_family_primitive, sn_family_scan, sn_family_scatter;
 
 #endif

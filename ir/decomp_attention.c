@@ -6,7 +6,10 @@
  * A key whose weight is 0 contributes nothing, whatever its value is. A plain product would give
  * 0 * NaN = NaN, so where a region can hide keys the values that are not finite are replaced by 0,
  * and a row that does see such a key becomes NaN as a whole. That costs one product with a single
- * column and no intermediate larger than the weights. */
+ * column and no intermediate larger than the weights.
+ *
+ * The gradient is that of this spelling. It is taken once over stand-ins, so that nothing outside
+ * of attention is walked over. */
 #include "ir/decomp_impl.h"
 
 #include <math.h>
@@ -17,11 +20,15 @@ typedef struct attention {
     sn_node *q, *k, *v;
     sn_dim batch, heads, key_heads, group, tq, tk;
     int n_captured;
+    sn_node *seed; /* of dropout; NULL: none */
 } attention;
 
 static bool read_operands(attention *a, decomp *c) {
-    a->c = c;
-    a->n_captured = c->n_in - 3;
+    *a = (attention){.c = c, .n_captured = c->n_in - 3};
+    if (sn_dc_attr(c, SN_A_rate)) {
+        if (!a->n_captured--) return sn_dc_fail(c, "dropout needs a seed and a step");
+        a->seed = c->in[c->n_in - 1];
+    }
     for (int i = 0; i < 3; i++) {
         if (!sn_dc_float(c, i)) return false;
         if (c->in[i]->rank != 4)
@@ -129,8 +136,14 @@ static sn_node *apply_weights(const attention *a, sn_node *scores) {
     sn_dim rows = sn_dim_mul(c->m, a->group, a->tq);
     sn_dim grouped[4] = {a->batch, a->key_heads, rows, a->tk};
     sn_dim full[4] = {a->batch, a->heads, a->tq, a->v->shape[3]};
-    sn_node *p = sn_b_reshape(sn_dc_softmax(scores, 3), 4, grouped);
-    bool hides = region_of(c, SN_A_score) || region_of(c, SN_A_mask);
+    sn_node *p = sn_dc_softmax(scores, 3);
+    if (a->seed)
+        p = SN_NODE(c->m, dropout,
+                    SN_ATTRS(SN_INT(stream, sn_dc_int(c, SN_A_stream, 0)),
+                             SN_FLT(rate, sn_dc_flt(c, SN_A_rate, 0))),
+                    p, a->seed);
+    p = sn_b_reshape(p, 4, grouped);
+    bool hides = region_of(c, SN_A_score) || region_of(c, SN_A_mask) || a->seed;
     sn_node *y = hides ? weigh_values(p, a->v) : sn_dc_dot(p, a->v, 2, 3, 2);
     return c->m->error.code ? y : sn_b_reshape(y, 4, full);
 }
@@ -152,5 +165,84 @@ bool decomp_flash(decomp *c) {
     if (!sn_dc_done(c, apply_weights(&a, scores))) return false;
     c->out[1] = sn_b_reshape(lse, 3, shape);
     c->n_out = 2;
+    return !c->m->error.code;
+}
+
+/* ---- gradients ---- */
+
+/* What flows back to operands which[0 .. n - 1] of attention (seed and step aside counted like
+ * captured tensors), given its operands with `more` others after the third, the last of which is
+ * the cotangent. */
+static bool pull_back(decomp *c, int more, int n, const int *which, sn_node **out) {
+    int n_arg = c->n_in - more, n_attr = 0;
+    sn_node **arg = sn_arena_alloc(c->m, sizeof *arg * (size_t)(2 * n_arg + 2));
+    sn_node **real = arg + n_arg + 1, *wrt[SN_MAX_RESULTS], *d[SN_MAX_RESULTS];
+    sn_attr *attr = sn_arena_alloc(c->m, sizeof *attr * (size_t)(c->n_attr + 1));
+    for (int i = 0; i < c->n_attr; i++)
+        if (c->attr[i].key != SN_A_index && c->attr[i].key != SN_A_wrt) attr[n_attr++] = c->attr[i];
+    for (int i = 0; i < n_arg; i++) {
+        real[i] = c->in[i < 3 ? i : i + more];
+        arg[i] = sn_arg(c->m, i, (sn_dtype)real[i]->dtype, real[i]->rank, real[i]->shape);
+    }
+    sn_node *y = sn_node_new(c->m, SN_OP_attention, n_arg, arg, n_attr, attr), *g = c->in[2 + more];
+    if (c->m->error.code) return false;
+    for (int i = 3; i < 3 + more; i += more - 1) /* the result and its cotangent */
+        if (c->in[i]->dtype != y->dtype || c->in[i]->rank != y->rank ||
+            memcmp(c->in[i]->shape, y->shape, sizeof *y->shape * y->rank))
+            return sn_dc_fail(c, "operand %d is not of the type of attention's result", i);
+    real[n_arg] = g;
+    arg[n_arg] = sn_arg(c->m, n_arg, (sn_dtype)g->dtype, g->rank, g->shape);
+    for (int i = 0; i < n; i++) wrt[i] = arg[which[i]];
+    sn_pullback(y->meaning, arg[n_arg], n, wrt, d);
+    for (int i = 0; i < n; i++)
+        if (!d[i]) d[i] = sn_b_broadcast_like(sn_b_const(c->m, (sn_dtype)wrt[i]->dtype, 0), wrt[i]);
+    if (c->m->error.code) return false;
+    const sn_region *r = sn_region_new(c->m, n_arg + 1, arg, n, d);
+    if (!c->m->error.code) sn_region_inline(r, real, out);
+    return !c->m->error.code;
+}
+
+bool decomp_attention_grad(decomp *c) {
+    enum { MORE = 2 };
+    int which = (int)sn_dc_int(c, SN_A_index, 0);
+    if (which < 0 || which >= c->n_in - MORE ||
+        !sn_dtype_is_float((sn_dtype)c->in[which < 3 ? which : which + MORE]->dtype))
+        return sn_dc_fail(c, "attention has no float operand %d", which);
+    c->n_out = 1;
+    return pull_back(c, MORE, 1, &which, c->out);
+}
+
+/* Of one captured tensor: everything as the sum of the first batch and head. */
+static sn_node *as_parts(decomp *c, sn_node *d, const sn_region *score, int captured) {
+    sn_dim part[2] = {c->in[0]->shape[0], c->in[0]->shape[1]}, one[SN_MAX_RANK] = {1, 1};
+    sn_dim low[SN_MAX_RANK] = {0}, high[SN_MAX_RANK] = {0};
+    int axis[2];
+    if (d->rank + 2 > SN_MAX_RANK) {
+        sn_dc_fail(c, "captured tensor %d has too many axes", captured);
+        return d;
+    }
+    sn_score_axes(score, captured, part, axis);
+    for (int i = 0; i < 2; i++) high[i] = axis[i] < 0 ? sn_dim_sub(c->m, part[i], 1) : 0;
+    for (int i = 0; i < d->rank; i++) one[2 + i] = d->shape[i];
+    d = sn_b_reshape(sn_b_cast(d, c->type), d->rank + 2, one);
+    return SN_NODE(
+        c->m, pad,
+        SN_ATTRS(SN_LIST(low, d->rank, low), SN_LIST(high, d->rank, high), SN_FLT(value, 0)), d);
+}
+
+bool decomp_flash_grad(decomp *c) {
+    enum { MORE = 3 };
+    int which[SN_MAX_RESULTS] = {0, 1, 2}, n = 3;
+    const sn_attr *wrt = sn_dc_attr(c, SN_A_wrt);
+    const sn_region *score = region_of(c, SN_A_score);
+    if (c->n_in < 3 + MORE) return sn_dc_fail(c, "operands are missing");
+    for (int i = 0; wrt && i < wrt->n; i++) {
+        if (n == SN_MAX_RESULTS || wrt->v[i] < 0 || wrt->v[i] >= c->n_in - 3 - MORE || !score)
+            return sn_dc_fail(c, "captured tensor %lld has no gradient", (long long)wrt->v[i]);
+        which[n++] = 3 + (int)wrt->v[i];
+    }
+    if (!pull_back(c, MORE, n, which, c->out)) return false;
+    for (int i = 3; i < n; i++) c->out[i] = as_parts(c, c->out[i], score, which[i] - 3);
+    c->n_out = n;
     return !c->m->error.code;
 }

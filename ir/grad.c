@@ -92,32 +92,40 @@ static void step_back(grad *c) {
                        sn_ops[n->op].name);
 }
 
-int sn_gradient(sn_node *loss, int n_wrt, sn_node *const *wrt, sn_node **out) {
-    sn_module *m = loss->m;
+int sn_pullback(sn_node *y, sn_node *g, int n_wrt, sn_node *const *wrt, sn_node **out) {
+    sn_module *m = y->m;
     int unused = 0;
-    for (int i = 0; i < n_wrt; i++) out[i] = m->error_node;
-    if (m->error.code) return 0;
+    for (int i = 0; i < n_wrt; i++) out[i] = NULL;
+    if (m->error.code) return n_wrt;
     uint32_t count = m->n_node; /* what is made from here on is not walked over */
     uint8_t *live = sn_arena_alloc(m, count), *needs = sn_arena_alloc(m, count);
     grad c = {.needs = needs, .sum = sn_arena_alloc(m, sizeof *c.sum * count)};
     sn_loc loc = m->loc;
-    mark_live(m, loss, live);
+    mark_live(m, y, live);
     for (int i = 0; i < n_wrt; i++) needs[wrt[i]->id] = 1;
-    mark_needs(m, loss, live, needs);
-    c.sum[loss->id] = sn_gr_fill(loss, 1);
-    for (uint32_t id = loss->id + 1; id-- > 0 && !m->error.code;) {
+    mark_needs(m, y, live, needs);
+    c.sum[y->id] = g;
+    for (uint32_t id = y->id + 1; id-- > 0 && !m->error.code;) {
         c.n = m->node[id];
         c.g = c.sum[id];
         if (c.g && needs[id]) step_back(&c);
     }
     m->loc = loc;
     for (int i = 0; i < n_wrt; i++) {
-        sn_node *g = c.sum[wrt[i]->id];
-        if (!g) {
-            sn_module_note(m, wrt[i], "the loss does not depend on it: its gradient is zero");
-            unused++;
-        }
-        if (!m->error.code) out[i] = g ? g : sn_gr_fill(wrt[i], 0);
+        out[i] = c.sum[wrt[i]->id];
+        unused += !out[i];
     }
     return unused;
+}
+
+int sn_gradient(sn_node *loss, int n_wrt, sn_node *const *wrt, sn_node **out) {
+    sn_module *m = loss->m;
+    int unused = sn_pullback(loss, sn_gr_fill(loss, 1), n_wrt, wrt, out);
+    for (int i = 0; i < n_wrt; i++) {
+        if (out[i] && !m->error.code) continue;
+        if (!m->error.code)
+            sn_module_note(m, wrt[i], "the loss does not depend on it: its gradient is zero");
+        out[i] = m->error.code ? m->error_node : sn_gr_fill(wrt[i], 0);
+    }
+    return m->error.code ? 0 : unused;
 }

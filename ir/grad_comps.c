@@ -219,3 +219,40 @@ bool grad_dropout(grad *c) {
                            c->n->n_attr, c->n->attr));
     return true;
 }
+
+/* ---- attention ---- */
+
+static bool listed(int n, const int64_t *list, int64_t v) {
+    for (int i = 0; i < n; i++)
+        if (list[i] == v) return true;
+    return false;
+}
+
+/* One node an operand, which a kernel of several results serves together. */
+bool grad_attention(grad *c) {
+    const sn_node *n = c->n;
+    bool dropped = sn_attr_get(n, SN_A_rate) != NULL;
+    int n_captured = n->n_in - 3 - dropped, n_wrt = 0, n_attr = 0;
+    int64_t wrt[SN_MAX_RESULTS];
+    const sn_region *score = sn_attr_region(n, SN_A_score);
+    sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 2));
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 2));
+    for (int i = 0; i < n_captured; i++) {
+        bool is_float = sn_dtype_is_float((sn_dtype)n->in[3 + i]->dtype);
+        if (!is_float || !sn_gr_needs(c, 3 + i) || !sn_score_reads(score, i)) continue;
+        if (n_wrt == SN_MAX_RESULTS - 3 || n->in[3 + i]->rank + 2 > SN_MAX_RANK) return false;
+        wrt[n_wrt++] = i;
+    }
+    for (int i = 0; i < n->n_in; i++) in[i < 3 ? i : i + 2] = n->in[i];
+    in[3] = c->n;
+    in[4] = c->g;
+    for (int i = 0; i < n->n_attr; i++) attr[n_attr++] = n->attr[i];
+    if (n_wrt) attr[n_attr++] = SN_LIST(wrt, n_wrt, wrt);
+    for (int i = 0; i < n->n_in; i++) {
+        if (!sn_gr_needs(c, i) || (i >= 3 && !listed(n_wrt, wrt, i - 3))) continue;
+        attr[n_attr] = SN_INT(index, i);
+        sn_gr_give(c, i,
+                   sn_node_new(n->m, SN_OP_attention_grad, n->n_in + 2, in, n_attr + 1, attr));
+    }
+    return true;
+}

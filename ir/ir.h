@@ -327,6 +327,32 @@ bool sn_decompose(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_at
  * nodes of the module: of wrt[i]'s type and shape, zeros (and a note) where the loss does not
  * depend on it. Returns how many such there are. */
 int sn_gradient(sn_node *loss, int n_wrt, sn_node *const *wrt, sn_node **out);
+/* The same for any float node y with the cotangent g, of its type: out[i] = what of g flows back to
+ * wrt[i]; NULL: nothing. Returns how many NULLs there are. */
+int sn_pullback(sn_node *y, sn_node *g, int n_wrt, sn_node *const *wrt, sn_node **out);
+
+/* ir/score_grad.c — a score region of attention and its derivative, as one region: results 0 the
+ * score, 1 what flows back to its argument 0, then for each read of a captured tensor that is
+ * wanted what flows back to the element and the element's indices. Its last argument is what flows
+ * into the score. */
+enum { SN_MAX_READS = 16 };
+typedef struct sn_score_grad {
+    const sn_region *region;
+    int n_read;
+    struct sn_score_read {
+        int captured, n_index;
+        int value; /* result; the indices follow it */
+    } read[SN_MAX_READS];
+} sn_score_grad;
+/* wrt: [n_wrt] captured tensors, counted from 0. False: too many reads (no error is recorded). */
+bool sn_score_gradient(sn_module *m, const sn_region *score, int n_wrt, const int64_t *wrt,
+                       sn_score_grad *out);
+/* Whether the region reads the captured tensor. */
+bool sn_score_reads(const sn_region *score, int captured);
+/* axis[0], axis[1]: the axis of the captured tensor on which every read uses the batch's, the
+ * head's index, if its size is that of size[0], size[1]; else -1: then batches, heads share
+ * elements. */
+void sn_score_axes(const sn_region *score, int captured, const sn_dim size[2], int axis[2]);
 
 /* ir/widen.c — wide[i]: root[i] again with every float as f64 (also what is f32 by definition, from
  * there on) and inputs in the place of parameters and states of the same names. Errors are the

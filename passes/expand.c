@@ -148,16 +148,62 @@ static bool flash_fits(const sn_node *n) {
     return true;
 }
 
+/* Is there a kernel for all of attention, or of its gradient? */
+static bool takes_flash(const sn_passes *p, const sn_node *n) {
+    bool known = n->op == SN_OP_attention || n->op == SN_OP_attention_grad;
+    return known && p->o.level >= FLASH_LEVEL && strcmp(p->o.backend, "onednn") && flash_fits(n);
+}
+
+static sn_node *make_flash(sn_node *n) {
+    return sn_node_new(n->m, SN_OP_flash, n->n_in, n->in, n->n_attr, n->attr);
+}
+
+/* The forward kernel that the gradient goes with: the one that made the result, if it still is one,
+ * else one more. */
+static sn_node *flash_of_gradient(sn_node *n) {
+    enum { RESULT = 3, MORE = 2 };
+    sn_node *made = n->in[RESULT]->op == SN_OP_result ? n->in[RESULT]->in[0] : NULL;
+    bool same = made && made->op == SN_OP_flash;
+    for (int i = 0; i < 3 && same; i++) same = made->in[i] == n->in[i];
+    if (same) return made;
+    sn_node **in = sn_arena_alloc(n->m, sizeof *in * n->n_in);
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
+    int n_attr = 0;
+    for (int i = 0; i < n->n_in - MORE; i++) in[i] = n->in[i < RESULT ? i : i + MORE];
+    for (int i = 0; i < n->n_attr; i++)
+        if (n->attr[i].key != SN_A_index && n->attr[i].key != SN_A_wrt) attr[n_attr++] = n->attr[i];
+    return sn_node_new(n->m, SN_OP_flash, n->n_in - MORE, in, n_attr, attr);
+}
+
+/* One result of the kernel that gives all gradients. */
+static sn_node *expand_gradient(sn_node *n) {
+    sn_node *flash = flash_of_gradient(n);
+    sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 1));
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
+    int n_attr = 0, which = (int)sn_attr_int(n, SN_A_index, 0);
+    for (int i = 0; i < n->n_in; i++) in[i < 4 ? i : i + 1] = n->in[i];
+    in[3] = sn_b_result(flash, 0);
+    in[4] = sn_b_result(flash, 1);
+    for (int i = 0; i < n->n_attr; i++)
+        if (n->attr[i].key != SN_A_index) attr[n_attr++] = n->attr[i];
+    sn_node *all = sn_node_new(n->m, SN_OP_flash_grad, n->n_in + 1, in, n_attr, attr);
+    if (which < 3) return sn_b_result(all, which);
+    const sn_attr *wrt = sn_attr_get(n, SN_A_wrt);
+    int place = 0;
+    while (wrt && place < wrt->n - 1 && wrt->v[place] != which - 3) place++;
+    sn_node *parts = sn_b_result(all, 3 + place);
+    for (int64_t axis = 1; axis >= 0; axis--)
+        parts = sn_b_reduce(SN_OP_reduce_sum, parts, 1, &axis);
+    return sn_b_cast(sn_b_reshape(parts, n->rank, n->shape), (sn_dtype)n->dtype);
+}
+
 static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t unit) {
     sn_node *whole = sn_primitive_wanted(p) ? sn_primitive_of(p, n) : NULL;
     if (whole) return whole;
-    if (n->op == SN_OP_attention && p->o.level >= FLASH_LEVEL && strcmp(p->o.backend, "onednn") &&
-        flash_fits(n)) {
-        sn_node *flash = sn_node_new(n->m, SN_OP_flash, n->n_in, n->in, n->n_attr, n->attr);
-        return sn_b_result(flash, 0);
-    }
+    if (takes_flash(p, n))
+        return n->op == SN_OP_attention ? sn_b_result(make_flash(n), 0) : expand_gradient(n);
     /* Attention is not one kernel below its level: its products and its softmax are the units. */
-    if (!unit && n->op != SN_OP_attention) unit = n->id + 1;
+    if (!unit && n->op != SN_OP_attention && n->op != SN_OP_attention_grad) unit = n->id + 1;
     memo w = {.p = p, .top = n, .unit = unit};
     return expand_below(&w, n->meaning);
 }

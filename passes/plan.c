@@ -303,8 +303,10 @@ static void plan_kernel(planner *p, sn_node *n) {
     p->view[n->id] =
         sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be rearranged */
     memcpy(p->view[n->id], s->out, sizeof *s->out * n->n_result);
-    for (int i = 0; n->op == SN_OP_flash && i < 3; i++) /* attention reads rows of q, k and v */
-        if (last_step(p)->in[i].stride[3] != 1)
+    bool grad = n->op == SN_OP_flash_grad;
+    int n_rows = n->op == SN_OP_flash ? 3 : grad ? 6 : 0, lse = grad ? 4 : -1;
+    for (int i = 0; i < n_rows; i++) /* attention reads rows of q, k, v, its result and cotangent */
+        if (i != lse && last_step(p)->in[i].stride[3] != 1)
             copy_operand(p, last_step(p), i, last_step(p)->in[i], NULL);
     for (int i = 0; n->op == SN_OP_primitive && i < n->n_in; i++)
         if (!sn_view_contiguous(p->m, &last_step(p)->in[i]))

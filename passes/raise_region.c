@@ -276,7 +276,7 @@ static sn_node *open_region(sn_element *e, const sn_node *n, const sn_region *r,
 
 sn_node *sn_attention_canonical(sn_node *n) {
     sn_module *m = n->m;
-    if (!sn_match_float(n->in[0])) return NULL;
+    if (!sn_match_float(n->in[0]) || sn_attr_get(n, SN_A_rate)) return NULL;
     sn_dtype t = (sn_dtype)n->in[0]->dtype;
     for (int i = 1; i < 3; i++)
         if (n->in[i]->dtype != t) return NULL;

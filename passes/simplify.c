@@ -73,7 +73,8 @@ const sn_region *sn_simplify_region(sn_module *m, const sn_region *r) {
 static sn_node *simplify_regions(sn_node *n) {
     sn_attr attr[16];
     bool changed = false;
-    if (n->op != SN_OP_attention || n->n_attr > 16) return n;
+    bool known = n->op == SN_OP_attention || n->op == SN_OP_attention_grad;
+    if (!known || n->n_attr > 16) return n;
     for (int i = 0; i < n->n_attr; i++) {
         attr[i] = n->attr[i];
         if (sn_attr_table[attr[i].key].kind != SN_AK_REGION) continue;

@@ -141,6 +141,7 @@ static const case_region add_softmax_body = {make_add_softmax, NULL},
 
 void ref_loops_softmax(const ref_call *c);
 void ref_gemm(const ref_call *c);
+void ref_flash_grad(const ref_call *c);
 void ref_softmax(const ref_call *c);
 
 #define STRIP(...) __VA_ARGS__
@@ -229,6 +230,30 @@ static sn_dtype type_of(const case_in *in, bool wide) {
     return wide && in->dtype == SN_F32 ? SN_F64 : in->dtype;
 }
 
+/* Gradients of attention: rows have q, k, v, what flows into the result, captured tensors. What
+ * comes from the forward part is put between: its result, for flash_grad also the log-sum-exp. */
+static bool is_gradient(sn_op op) {
+    return op == SN_OP_attention_grad || op == SN_OP_flash_grad;
+}
+
+static sn_node *build_gradient(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
+                               const sn_attr *attr) {
+    sn_node *fwd[MAX_IN], *all[MAX_IN + 2];
+    sn_attr kept[MAX_CASE_ATTR];
+    int n_kept = 0, made = op == SN_OP_flash_grad ? 2 : 1;
+    for (int i = 0; i < n_in; i++) {
+        all[i < 3 ? i : i + made] = in[i];
+        if (i != 3) fwd[i < 3 ? i : i - 1] = in[i];
+    }
+    for (int i = 0; i < n_attr; i++)
+        if (attr[i].key != SN_A_index && attr[i].key != SN_A_wrt) kept[n_kept++] = attr[i];
+    sn_op forward = made == 2 ? SN_OP_flash : SN_OP_attention;
+    sn_node *y = sn_node_new(m, forward, n_in - 1, fwd, n_kept, kept);
+    all[3] = made == 2 ? sn_b_result(y, 0) : y;
+    if (made == 2) all[4] = sn_b_result(y, 1);
+    return sn_node_new(m, op, n_in + made, all, n_attr, attr);
+}
+
 sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned params, sn_node **in) {
     sn_dim len = sn_symbol_add(m, "T", 0, 4096);
     int n_in = op_case_n_in(row), n_attr = 0;
@@ -246,19 +271,25 @@ sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned par
                             SN_ATTRS(SN_STR(name, name), SN_INT(dtype, type_of(&row->in[i], wide)),
                                      SN_LIST(shape, row->in[i].rank, shape)));
     }
+    sn_op op = row->op == SN_OP_result ? row->of : row->op;
+    sn_node *forward[MAX_IN]; /* regions count captured tensors as attention does */
+    int n_forward = 0;
+    for (int i = 0; i < n_in; i++)
+        if (i != 3 || !is_gradient(op)) forward[n_forward++] = in[i];
     sn_attr attr[MAX_CASE_ATTR];
     int64_t list[MAX_CASE_ATTR][SN_MAX_RANK];
     for (; row->attr[n_attr].used; n_attr++) {
         const case_attr *a = &row->attr[n_attr];
         sn_attr *b = &attr[n_attr];
         *b = a->attr;
-        if (a->region) b->r = a->region->make(m, n_in, in);
+        if (a->region) b->r = a->region->make(m, n_forward, forward);
         if (wide && b->key == SN_A_dtype && b->i == SN_F32) b->i = SN_F64;
         for (int k = 0; k < b->n; k++) list[n_attr][k] = a->attr.v[k] == LEN ? len : a->attr.v[k];
         if (b->n) b->v = list[n_attr];
     }
-    if (row->op != SN_OP_result) return sn_node_new(m, row->op, n_in, in, n_attr, attr);
-    return sn_b_result(sn_node_new(m, row->of, n_in, in, n_attr, attr), row->index);
+    sn_node *n = is_gradient(op) ? build_gradient(m, op, n_in, in, n_attr, attr)
+                                 : sn_node_new(m, op, n_in, in, n_attr, attr);
+    return row->op == SN_OP_result ? sn_b_result(n, row->index) : n;
 }
 
 /* ---- data ---- */

@@ -389,6 +389,75 @@ void ref_attention(const ref_call *c) {
     }
 }
 
+/* The slope of the score region at x, by differences of fourth order. */
+static double slope_of(const case_region *score, double x, const int64_t *at,
+                       const sn_value *const *in) {
+    const double h = 1e-3;
+    if (!score) return 1;
+    double near = score->plain(x + h, at, in) - score->plain(x - h, at, in);
+    double far = score->plain(x + 2 * h, at, in) - score->plain(x - 2 * h, at, in);
+    return (8 * near - far) / (12 * h);
+}
+
+/* The row: q, k, v, g, captured: d of sum(g attention) by operand `which`; captured tensors are
+ * added tables [H, Tq, Tk]. p: room for Tk weights, slopes and slopes of weights. */
+static void attention_back(const ref_call *c, int which, double *p) {
+    const sn_value *const *in = c->in, *fwd[MAX_IN];
+    const sn_value *q = in[0], *k = in[1], *v = in[2], *g = in[3];
+    int64_t H = q->shape[1], Tq = q->shape[2], d = q->shape[3];
+    int64_t Hk = k->shape[1], Tk = k->shape[2], dv = v->shape[3];
+    double scale = sn_attr_flt(c->n, SN_A_scale, 1 / sqrt((double)d)), *slope = p + Tk,
+           *dp = slope + Tk;
+    const case_region *score = region_of(c, SN_A_score), *mask = region_of(c, SN_A_mask);
+    for (int i = 0; i < op_case_n_in(c->row) - 1; i++) fwd[i] = in[i < 3 ? i : i + 1];
+    for (int64_t row = 0; row < q->shape[0] * H * Tq; row++) {
+        int64_t at[4] = {row / (H * Tq), row / Tq % H, row % Tq, 0};
+        int64_t head = at[0] * Hk + at[1] / (H / Hk);
+        double sum = 0, mean = 0;
+        for (int64_t j = 0; j < Tk; j++) {
+            double s = 0;
+            at[3] = j;
+            dp[j] = 0;
+            for (int64_t i = 0; i < d; i++)
+                s += scale * q->data[row * d + i] * k->data[(head * Tk + j) * d + i];
+            for (int64_t i = 0; i < dv; i++)
+                dp[j] += g->data[row * dv + i] * v->data[(head * Tk + j) * dv + i];
+            slope[j] = slope_of(score, s, at, fwd);
+            s = score ? score->plain(s, at, fwd) : s;
+            p[j] = mask && !mask->plain(s, at, fwd) ? 0 : exp(s);
+            sum += p[j];
+        }
+        for (int64_t j = 0; j < Tk; j++) {
+            if (sum > 0) p[j] /= sum;
+            mean += p[j] * dp[j];
+        }
+        for (int64_t j = 0; j < Tk; j++) {
+            double ds = p[j] * (dp[j] - mean), raw = ds * slope[j] * scale;
+            int64_t key = head * Tk + j;
+            for (int64_t i = 0; i < d && which == 0; i++)
+                c->out[row * d + i] += raw * k->data[key * d + i];
+            for (int64_t i = 0; i < d && which == 1; i++)
+                c->out[key * d + i] += raw * q->data[row * d + i];
+            for (int64_t i = 0; i < dv && which == 2; i++)
+                c->out[key * dv + i] += p[j] * g->data[row * dv + i];
+            if (which == 3) c->out[row % (H * Tq) * Tk + j] += ds;
+        }
+    }
+}
+
+void ref_attention_grad(const ref_call *c) {
+    double *p = malloc(sizeof *p * (size_t)(3 * c->in[1]->shape[2] + 1));
+    if (p) attention_back(c, (int)sn_attr_int(c->n, SN_A_index, 0), p);
+    free(p);
+}
+
+/* Results 0, 1 and 2 are those of the composite. */
+void ref_flash_grad(const ref_call *c) {
+    double *p = malloc(sizeof *p * (size_t)(3 * c->in[1]->shape[2] + 1));
+    if (p) attention_back(c, c->row->index, p);
+    free(p);
+}
+
 /* ---- losses and noise ---- */
 
 void ref_cross_entropy(const ref_call *c) {

@@ -92,7 +92,7 @@ static void mode_value(const op_case *row, int64_t len) {
         compare(&r, row->want, 0);
     } else {
         const sn_value *in[MAX_IN];
-        for (int i = 0; i < r.n->n_in; i++) in[i] = sn_eval_node(r.ev, r.in[i]);
+        for (int i = 0; i < op_case_n_in(row); i++) in[i] = sn_eval_node(r.ev, r.in[i]);
         double *out = calloc((size_t)r.value->n + 1, sizeof *out);
         assert_non_null(out);
         ref(&(ref_call){r.n, row, in, r.value, out});

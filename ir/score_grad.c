@@ -1,0 +1,84 @@
+/* score_grad.c: the derivative of attention's score region, by the same rules as all gradients. The
+ * reads of captured tensors are its leaves, so that a kernel can add up their gradients where it
+ * has the indices. */
+#include "ir/module_impl.h"
+
+enum { SCORE, BATCH, FIRST_CAPTURED = 5 }; /* arguments of the region */
+
+static int arg_index(const sn_node *n) {
+    return n->op == SN_OP_arg ? (int)sn_attr_int(n, SN_A_index, -1) : -1;
+}
+
+/* The captured tensor that n reads an element of; -1: none. Scalars are read as they are. */
+static int captured_read(const sn_node *n) {
+    int at = n->op == SN_OP_at ? arg_index(n->in[0]) : n->rank ? -1 : arg_index(n);
+    return at < FIRST_CAPTURED ? -1 : at - FIRST_CAPTURED;
+}
+
+static bool listed(int captured, int n, const int64_t *list) {
+    for (int i = 0; i < n; i++)
+        if (list[i] == captured) return true;
+    return false;
+}
+
+bool sn_score_gradient(sn_module *m, const sn_region *score, int n_wrt, const int64_t *wrt,
+                       sn_score_grad *out) {
+    enum { MAX_OUT = 2 + SN_MAX_READS * (1 + SN_MAX_RANK) };
+    sn_order order = sn_region_topo(m, score);
+    sn_node *to[1 + SN_MAX_READS] = {score->arg[SCORE]}, *d[1 + SN_MAX_READS], *result[MAX_OUT];
+    int n = 1;
+    for (int i = 0; i < order.n; i++) {
+        int captured = captured_read(order.node[i]);
+        if (captured < 0 || !listed(captured, n_wrt, wrt)) continue;
+        if (n > SN_MAX_READS) return false;
+        to[n++] = order.node[i];
+    }
+    sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(score->n_arg + 1));
+    for (int i = 0; i < score->n_arg; i++) arg[i] = score->arg[i];
+    sn_dtype t = (sn_dtype)score->out[0]->dtype;
+    arg[score->n_arg] = sn_arg(m, score->n_arg, t, 0, NULL);
+    sn_pullback(score->out[0], arg[score->n_arg], n, to, d);
+    int n_out = 2;
+    result[0] = score->out[0];
+    result[1] = d[0] ? d[0] : sn_b_const(m, t, 0);
+    out->n_read = 0;
+    for (int i = 1; i < n; i++) {
+        if (!d[i]) continue;
+        struct sn_score_read *r = &out->read[out->n_read++];
+        *r = (struct sn_score_read){.captured = captured_read(to[i]), .value = n_out};
+        r->n_index = to[i]->op == SN_OP_at ? to[i]->n_in - 1 : 0;
+        result[n_out++] = d[i];
+        for (int j = 0; j < r->n_index; j++) result[n_out++] = to[i]->in[1 + j];
+    }
+    out->region = sn_region_new(m, score->n_arg + 1, arg, n_out, result);
+    return !m->error.code;
+}
+
+bool sn_score_reads(const sn_region *score, int captured) {
+    sn_order order = score ? sn_region_topo(score->out[0]->m, score) : (sn_order){0};
+    for (int i = 0; i < order.n; i++)
+        if (captured_read(order.node[i]) == captured) return true;
+    return false;
+}
+
+void sn_score_axes(const sn_region *score, int captured, const sn_dim size[2], int axis[2]) {
+    sn_order order = sn_region_topo(score->out[0]->m, score);
+    const sn_node *table = NULL;
+    unsigned common[2] = {~0u, ~0u};
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        if (captured_read(n) != captured) continue;
+        unsigned here[2] = {0, 0};
+        table = n->op == SN_OP_at ? n->in[0] : n;
+        for (int j = 0; table != n && j < table->rank; j++)
+            for (int w = 0; w < 2; w++)
+                if (arg_index(n->in[1 + j]) == BATCH + w && table->shape[j] == size[w])
+                    here[w] |= 1u << j;
+        for (int w = 0; w < 2; w++) common[w] &= here[w];
+    }
+    for (int w = 0; w < 2; w++) {
+        axis[w] = -1;
+        for (int j = 0; table && j < table->rank && axis[w] < 0; j++)
+            if (common[w] >> j & 1) axis[w] = j;
+    }
+}

@@ -1,0 +1,233 @@
+/* The backward attention kernel, through the DSL: gradients of q, k, v and of what the score reads,
+ * compiled at every level and for several targets against the evaluator, with more blocks and tiles
+ * than one; the same bits for any number of threads. */
+#include "frontend/sinter.h"
+#include "ir/ir.h"
+#include "runtime/rng.h"
+#include "tests/jit_run.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/scratch.h"
+
+enum { BUCKETS = 8, MAX_GRAD = 3 + SN_MAX_CAPTURED };
+
+/* --- scores and masks ------------------------------------------------------------------------- */
+
+/* T5's spirit: near distances apart, far ones together; table [buckets, H] */
+static sn_tensor score_buckets(const sn_score_ctx *c) {
+    sn_tensor far = sn_abs(sn_sub(c->q, c->k));
+    sn_tensor bucket = sn_min(far, sn_add(sn_div(far, 16), 4));
+    bucket = sn_min(bucket, BUCKETS - 1);
+    return sn_add(c->score, sn_at(c->captured[0], bucket, c->h));
+}
+
+/* relative positions: table [2T - 1, H] at q - k + T - 1, in both directions */
+static sn_tensor score_relative(const sn_score_ctx *c) {
+    sn_tensor at = sn_sub(sn_add(sn_sub(c->q, c->k), c->n_k), 1);
+    return sn_add(c->score, sn_at(c->captured[0], at, c->h));
+}
+
+/* learned slopes [H], a learned cap (a scalar), soft-capping */
+static sn_tensor score_slopes(const sn_score_ctx *c) {
+    sn_tensor far = sn_cast(sn_abs(sn_sub(c->q, c->k)), (sn_dtype)c->score->dtype);
+    sn_tensor s = sn_mul(sn_tanh(sn_mul(c->score, 0.5)), c->captured[1]);
+    return sn_sub(s, sn_mul(sn_at(c->captured[0], c->h), sn_mul(far, 0.1)));
+}
+
+/* dense bias [H, T, T], added and multiplied */
+static sn_tensor score_dense(const sn_score_ctx *c) {
+    sn_tensor b = sn_at(c->captured[0], c->h, c->q, c->k);
+    return sn_add(sn_mul(c->score, sn_add(b, 1)), b);
+}
+
+/* keys of a list by heads that share it: no axis of the table is the head's or the batch's */
+static sn_tensor score_shared(const sn_score_ctx *c) {
+    return sn_add(c->score, sn_at(c->captured[0], sn_mod(sn_add(c->q, sn_mul(c->k, 3)), 5)));
+}
+
+static sn_tensor mask_documents(const sn_score_ctx *c) {
+    sn_tensor doc = c->captured[*(const int *)c->user];
+    return sn_eq(sn_at(doc, c->b, c->q), sn_at(doc, c->b, c->k));
+}
+
+typedef struct variant {
+    const char *name;
+    int b, h, hk, tq, tk, d, dv;
+    bool causal, documents, packed;
+    sn_score_fn score;
+    int n_table;
+    struct {
+        int rank;
+        int64_t size[3];
+    } table[2];
+} variant;
+
+static const variant variants[] = {
+    {"full", 1, 2, 2, 150, 150, 16, 16, .causal = false},
+    {"causal groups", 2, 4, 2, 131, 131, 16, 24, .causal = true},
+    {"cross, one key head", 2, 3, 1, 70, 130, 20, 9, .causal = false},
+    {"packed", 2, 3, 3, 100, 100, 32, 32, .causal = true, .packed = true},
+    {"few queries", 2, 2, 2, 3, 70, 16, 16, .causal = true},
+    {"documents", 2, 2, 2, 140, 140, 8, 8, .causal = true, .documents = true},
+    {"buckets", 2, 2, 2, 140, 140, 16, 16, .causal = true, .score = score_buckets, .n_table = 1,
+     .table = {{2, {BUCKETS, 2}}}},
+    {"relative", 1, 4, 2, 100, 100, 16, 16, .score = score_relative, .n_table = 1,
+     .table = {{2, {199, 4}}}},
+    {"slopes", 2, 3, 3, 90, 75, 8, 8, .score = score_slopes, .n_table = 2,
+     .table = {{1, {3}}, {0, {0}}}},
+    {"dense", 2, 2, 1, 70, 70, 16, 16, .documents = true, .score = score_dense, .n_table = 1,
+     .table = {{3, {2, 70, 70}}}},
+    {"shared", 2, 3, 3, 60, 60, 8, 8, .causal = true, .score = score_shared, .n_table = 1,
+     .table = {{1, {5}}}},
+};
+enum { N_VARIANTS = sizeof variants / sizeof *variants };
+
+/* --- the graph -------------------------------------------------------------------------------- */
+
+/* Entry "main": the result and all gradients of sum(weight attention). */
+static sn_module *build(const variant *v, sn_dtype t) {
+    sn_module *m = sn_module_new("attention_grad");
+    sn_tensor in[3], wrt[MAX_GRAD], g[MAX_GRAD];
+    int n = 0;
+    if (v->packed) {
+        sn_tensor x = sn_input(m, "x", t, v->b, v->tq, 3 * v->h * v->d), part[3];
+        sn_split(x, 2, 3, part);
+        for (int i = 0; i < 3; i++) in[i] = sn_split_heads(part[i], v->h);
+        wrt[n++] = x;
+    } else {
+        wrt[n++] = in[0] = sn_input(m, "q", t, v->b, v->h, v->tq, v->d);
+        wrt[n++] = in[1] = sn_input(m, "k", t, v->b, v->hk, v->tk, v->d);
+        wrt[n++] = in[2] = sn_input(m, "v", t, v->b, v->hk, v->tk, v->dv);
+    }
+    sn_attention_args a = {in[0], in[1], in[2], .causal = v->causal, .score = v->score};
+    a.user = &v->n_table;
+    for (int i = 0; i < v->n_table; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "table%d", i);
+        sn_dim size[4] = {0, 0, 0, SN_END};
+        for (int k = 0; k < v->table[i].rank; k++) size[k] = v->table[i].size[k];
+        size[v->table[i].rank] = SN_END;
+        wrt[n++] = a.captured[i] = sn_input_at(SN_HERE, m, name, t, size);
+    }
+    if (v->documents) {
+        a.mask = mask_documents;
+        a.captured[v->n_table] = sn_input(m, "documents", SN_I32, v->b, v->tq);
+    }
+    sn_tensor y = sn_attention_at(SN_HERE, &a);
+    sn_tensor w = sn_input(m, "weight", t, v->b, v->h, v->tq, v->dv);
+    sn_grad(sn_sum_all(sn_mul(y, w)), n, wrt, g);
+    sn_entry *e = sn_entry_add(m, "main");
+    sn_entry_output(m, e, "y", y);
+    for (int i = 0; i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "g%d", i);
+        sn_entry_output(m, e, name, g[i]);
+    }
+    return m;
+}
+
+static void *leaf_data(void *ctx, const sn_node *leaf, const int64_t *symbol, size_t *bytes) {
+    (void)ctx;
+    size_t n = 1;
+    for (int a = 0; a < leaf->rank; a++) n *= (size_t)sn_dim_eval(leaf->m, leaf->shape[a], symbol);
+    *bytes = n * sn_dtype_size((sn_dtype)leaf->dtype);
+    void *data = malloc(*bytes + 1);
+    sn_rng r = {.seed = leaf->hash, .stream = SN_STREAM_DATA};
+    for (size_t i = 0; data && i < n; i++) {
+        double z = sn_rng_normal(&r) * 0.7;
+        if (leaf->dtype == SN_F64)
+            ((double *)data)[i] = z;
+        else if (leaf->dtype == SN_F32)
+            ((float *)data)[i] = (float)z;
+        else
+            ((int32_t *)data)[i] = (int32_t)(i % 140 / 37);
+    }
+    return data;
+}
+
+/* --- tests ------------------------------------------------------------------------------------ */
+
+typedef struct setting {
+    const variant *v;
+    int level, threads;
+    sn_dtype t;
+    const char *target;
+    char name[64];
+} setting;
+
+static void matches_evaluator(void **state) {
+    const setting *s = *state;
+    sn_module *m = build(s->v, s->t);
+    jit_run run;
+    sn_options o = {.level = s->level, .threads = 2, .cache_dir = scratch_dir, .target = s->target};
+    bool ok = jit_open(&run, m, &o, leaf_data, NULL);
+    ok = ok && jit_check(&run, "main", NULL, s->t == SN_F64 ? 1e-11 : 2e-5, s->t == SN_F64 ? 0 : 8);
+    char why[JIT_WHY];
+    snprintf(why, sizeof why, "%s", run.why);
+    jit_close(&run);
+    sn_module_free(m);
+    if (!ok) fail_msg("%s", why);
+}
+
+static bool run_with_threads(const variant *v, int threads, jit_result *out) {
+    sn_module *m = build(v, SN_F32);
+    jit_run run;
+    sn_options o = {.level = 4, .threads = threads, .cache_dir = scratch_dir};
+    bool ok = jit_open(&run, m, &o, leaf_data, NULL) && jit_call(&run, "main", NULL, out);
+    if (!ok) print_error("%s\n", run.why);
+    jit_close(&run);
+    sn_module_free(m);
+    return ok;
+}
+
+/* Heads that come out even, heads that threads share, threads without a head. */
+static void same_bits(void **state) {
+    const setting *s = *state;
+    jit_result one = {0}, more = {0};
+    assert_true(run_with_threads(s->v, 1, &one));
+    for (int threads = 2; threads <= 7; threads++) {
+        assert_true(run_with_threads(s->v, threads, &more));
+        assert_int_equal(one.n, more.n);
+        for (int i = 0; i < one.n; i++) {
+            assert_int_equal(one.value[i].n, more.value[i].n);
+            assert_memory_equal(one.value[i].bytes, more.value[i].bytes, 4 * one.value[i].n);
+        }
+        jit_result_free(&more);
+    }
+    jit_result_free(&one);
+}
+
+int main(void) {
+    enum { MAX = N_VARIANTS * 8 };
+    static setting all[MAX];
+    static struct CMUnitTest tests[MAX];
+    static const char *const targets[] = {"x86-64-v3", "x86-64"};
+    size_t n = 0;
+    for (int i = 0; i < N_VARIANTS; i++) {
+        const variant *v = &variants[i];
+        for (int level = 0; level <= 4; level += i % 3 ? 4 : 2)
+            all[n++] = (setting){.v = v, .level = level, .t = SN_F32};
+        all[n++] = (setting){.v = v, .level = 4, .t = SN_F64};
+        all[n++] = (setting){
+            .v = v, .level = 4, .t = i % 2 ? SN_F64 : SN_F32, .target = targets[i / 2 % 2]};
+        all[n++] = (setting){.v = v, .threads = 1};
+    }
+    for (size_t i = 0; i < n; i++) {
+        setting *s = &all[i];
+        snprintf(s->name, sizeof s->name, "%s, %s", s->v->name,
+                 s->threads       ? "bits"
+                 : s->t == SN_F64 ? "f64"
+                                  : "f32");
+        if (!s->threads)
+            snprintf(s->name, sizeof s->name, "%s, level %d %s %s", s->v->name, s->level,
+                     sn_dtype_name(s->t), s->target ? s->target : "");
+        tests[i] =
+            (struct CMUnitTest){s->name, s->threads ? same_bits : matches_evaluator, NULL, NULL, s};
+    }
+    return _cmocka_run_group_tests("attention_grad", tests, n, scratch_make, scratch_end);
+}
