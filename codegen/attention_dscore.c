@@ -163,8 +163,7 @@ static void emit_contributions(em *e, const att_back *b, const att_regions *g, c
 }
 
 /* Keys beyond the last one repeat it; they give nothing to captured tensors. */
-static void emit_regions(em *e, const att_back *b, const column *c, att_regions *g, bool masked,
-                         em_val tables) {
+static void emit_regions(em *e, const att_back *b, const column *c, att_regions *g, em_val tables) {
     const att_plan *p = &b->p;
     const sn_score_grad *score = b->g->score;
     bool reads = b->g->n_table > 0;
@@ -194,7 +193,6 @@ static void emit_regions(em *e, const att_back *b, const column *c, att_regions 
         emit_contributions(e, b, g, c, em_not(e, none), sum, spill);
         em_endif(e, &give);
     }
-    (void)masked;
     em_end(e, &l);
     if (!reads) return;
     em_branch give = em_if(e, tables);
@@ -230,10 +228,13 @@ em_val att_emit_dscore(em *e, const att_back *b, bool masked) {
             em_add(e, em_int_cast(e, em_add(e, q0, at), e->i32), em_iota(e, e->i32, p->lanes));
         em_val q_last = em_sub(e, att_size(e, p->a->tq), em_i64(e, 1));
         q = em_imin(e, q, em_int_cast(e, q_last, e->i32));
+        /* with and without tables the optimiser makes two loops: both must round alike */
+        LLVMFastMathFlags fast = em_fast(e, b->g->n_table ? 0 : e->fmf);
         att_regions regions = {0};
         att_regions_begin(&regions, e, p, masked, c.batch, c.head, q);
         att_regions_in_squares(&regions, p, em_add(e, q0, at), q_last);
-        emit_regions(e, b, &c, &regions, masked, em_param(e, 10));
+        emit_regions(e, b, &c, &regions, em_param(e, 10));
+        em_fast(e, fast);
     } else {
         emit_plain(e, p, &c);
     }
