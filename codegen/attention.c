@@ -93,7 +93,7 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     bool compact = is_static(a->k.row, a->d) && is_static(a->v.row, a->dv);
     p->convert = a->k.dtype != compute || a->v.dtype != compute;
     p->pack = !compact || p->convert;
-    p->check_v = a->score || a->mask;
+    p->check_v = a->score || a->mask || a->rate > 0;
     p->log2_scores = !a->score;
     int64_t at = 0, column = p->qb * p->esize;
     p->s_at = att_place(&at, (ATT_KEYS + 16) * column);
@@ -104,6 +104,7 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     p->l_at = att_place(&at, column);
     p->seg_at = att_place(&at, ATT_SEGMENTS * 4 * 8);
     p->visible_at = att_place(&at, ATT_NV * 2 * 8);
+    p->keep_at = att_place(&at, a->rate > 0 ? p->qb * 8 : 0);
     p->key_at = att_place(&at, 16); /* head whose K and V are prepared (its number, keys so far) */
     p->dummy_at = att_place(&at, (a->dv + 64) * 8);
     int64_t rows = (int64_t)ATT_FEW * a->group, line = (int64_t)p->lanes * p->esize;
@@ -518,6 +519,8 @@ void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
     att_plan p;
     if (!att_plan_make(&p, a, name, e->target, e->compute, &e->err)) return;
     att_micro f;
+    p.keep_word = att_emit_keep_word(e, &p);
+    p.keep = att_emit_keep(e, &p, p.keep_word);
     att_emit_micro(e, &p, &f);
     em_val block = emit_block(e, &p, &f), few = att_emit_few(e, &p);
     em_kernel(e, name);

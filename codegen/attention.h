@@ -45,6 +45,12 @@ typedef struct sn_attention {
     const sn_region *score, *mask; /* NULL: none */
     int n_captured;
     const sn_attention_captured *captured;
+    /* Dropout of the weights, if rate > 0: weight (b, h, q, k) is element ((b heads + h) tq + q) tk
+     * + k of the stream (runtime/rng.h), dropped if it is below rate, else divided by 1 - rate. */
+    double rate;
+    uint32_t stream;
+    int seed_buf; /* two i64: seed, step */
+    sn_gemm_size seed_stride;
     em_val (*dim)(void *ctx, em *e, sn_dim d); /* i64 value of a dimension that a region uses; may
                                                   be NULL where dimensions are numbers */
     void *ctx;

@@ -475,6 +475,8 @@ void sn_attention_emit_grad(em *e, const char *name, const sn_attention_grad *g)
     att_back b;
     functions f;
     if (!make_plan(&b, g, name, e->target, e->compute, &e->err)) return;
+    b.p.keep_word = att_emit_keep_word(e, &b.p);
+    b.p.keep = att_emit_keep(e, &b.p, b.p.keep_word);
     emit_functions(e, &b, &f);
     kernel k = {.b = &b, .f = &f, .block = emit_block(e, &b, &f)};
     em_kernel(e, name);

@@ -16,6 +16,7 @@ static void store_vector(em *e, const att_plan *p, em_val x, em_val at) {
 typedef struct column {
     em_val s, dp, lse, delta; /* pointers; values */
     em_val lo, hi, k0, tk, batch, head;
+    em_val keep; /* what dropout keeps; NULL: everything */
 } column;
 
 /* --- captured tensors ------------------------------------------------------------------------- */
@@ -127,6 +128,20 @@ static em_val key_at(em *e, const att_plan *p, em_val base, em_val k) {
     return em_at(e, base, p->t, em_mul(e, k, em_i64(e, p->qb)));
 }
 
+/* Stores what dropout leaves of weight w; returns what flows into w, less the row's mean. */
+static em_val pass_dropout(em *e, const att_plan *p, const column *c, em_val k, em_val w, em_val s,
+                           em_val dp) {
+    em_val flow = load_vector(e, p, dp);
+    if (c->keep) {
+        em_val bit = att_keep_bit(e, c->keep, k), by = em_vf(e, att_keep_factor(p));
+        em_val factor = em_select(e, bit, by, em_vf(e, 0));
+        w = em_mul(e, w, factor);
+        flow = em_select(e, bit, em_mul(e, flow, by), em_vf(e, 0));
+    }
+    store_vector(e, p, w, s);
+    return em_sub(e, flow, c->delta);
+}
+
 /* No regions: four keys at a time, then the rest. */
 static void emit_plain(em *e, const att_plan *p, const column *c) {
     em_val whole = em_and(e, em_sub(e, c->hi, c->lo), em_i64(e, -4));
@@ -138,8 +153,7 @@ static void emit_plain(em *e, const att_plan *p, const column *c) {
             em_val k = em_add(e, l.i, em_i64(e, u)), s = key_at(e, p, c->s, k);
             em_val dp = key_at(e, p, c->dp, k);
             em_val w = att_exp2(e, em_sub(e, load_vector(e, p, s), c->lse));
-            store_vector(e, p, w, s);
-            store_vector(e, p, em_mul(e, w, em_sub(e, load_vector(e, p, dp), c->delta)), dp);
+            store_vector(e, p, em_mul(e, w, pass_dropout(e, p, c, k, w, s, dp)), dp);
         }
         em_end(e, &l);
     }
@@ -179,9 +193,8 @@ static void emit_regions(em *e, const att_back *b, const column *c, att_regions 
         att_regions_square(g, first, valid, u);
         em_val x = att_regions_apply(g, e, p, load_vector(e, p, s), k_abs);
         em_val w = att_exp2(e, em_sub(e, x, c->lse));
-        store_vector(e, p, w, s);
         em_val zero = em_vf(e, 0), none = em_cmp(e, EM_EQ, w, zero);
-        em_val ds = em_mul(e, w, em_sub(e, load_vector(e, p, dp), c->delta));
+        em_val ds = em_mul(e, w, pass_dropout(e, p, c, k, w, s, dp));
         ds = em_select(e, none, zero, ds); /* a hidden key gives nothing, whatever its value is */
         if (score) {
             att_regions_derive(g, ds);
@@ -223,6 +236,11 @@ em_val att_emit_dscore(em *e, const att_back *b, bool masked) {
                 .tk = att_size(e, p->a->tk),
                 .batch = em_param(e, 8),
                 .head = em_param(e, 9)};
+    if (att_drops(p)) {
+        em_val args[] = {e->buf, e->dim, e->scratch, v, c.k0, q0, c.batch, c.head};
+        em_call(e, p->keep, args, 8);
+        c.keep = att_keep_vector(e, p, v);
+    }
     if (masked || p->a->score) {
         em_val q =
             em_add(e, em_int_cast(e, em_add(e, q0, at), e->i32), em_iota(e, e->i32, p->lanes));

@@ -173,11 +173,16 @@ static void emit_row_tile(em *e, few *w, em_val k_base, em_val v_base, em_val k0
     m = em_splat(e, em_select(e, none, em_f(e, 0), m), p->lanes);
     em_val factor = att_exp2(e, em_sub(e, em_splat(e, old, p->lanes), m));
     em_val before = em_mul(e, em_load(e, p->t, l_at, p->lanes), factor);
+    em_val head = em_add(e, em_mul(e, w->kv_head, em_i64(e, p->a->group)), em_div(e, r, w->tq));
+    em_val kept = NULL;
+    if (att_drops(p))
+        kept = att_keep_word(e, p, p->keep_word, w->batch, head, em_rem(e, r, w->tq), k0);
     em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, p->lanes));
     em_val sum = em_carry(e, &l, before);
     em_val at = em_at(e, s, p->t, l.i);
-    em_val x = att_exp2(e, em_sub(e, em_load(e, p->t, at, p->lanes), m));
-    em_store(e, p->t, at, x);
+    em_val x = att_exp2(e, em_sub(e, em_load(e, p->t, at, p->lanes), m)), left = x;
+    if (kept) left = em_select(e, att_keep_lanes(e, kept, l.i, p->lanes), x, em_vf(e, 0));
+    em_store(e, p->t, at, left);
     em_next(e, &l, sum, em_add(e, sum, x));
     em_end(e, &l);
     em_store(e, p->t, l_at, em_final(e, &l, sum));
@@ -208,7 +213,7 @@ static void emit_finish(em *e, const few *w, em_val r, em_val head, em_val q) {
     em_val l = em_load(e, p->t, row_of(e, p, p->few_l_at, r, p->lanes), p->lanes);
     l = em_reduce(e, EM_SUM, l);
     em_val none = em_cmp(e, EM_EQ, l, em_f(e, 0));
-    em_val factor = em_select(e, none, em_f(e, 0), em_div(e, em_f(e, 1), l));
+    em_val factor = em_select(e, none, em_f(e, 0), em_div(e, em_f(e, att_keep_factor(p)), l));
     em_val out = em_at(e, att_base(e, &a->out, w->batch, head), a->out.dtype,
                        em_mul(e, q, att_size(e, a->out.row)));
     em_val from = row_of(e, p, p->few_o_at, r, padded(p, a->dv));

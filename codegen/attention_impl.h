@@ -38,6 +38,8 @@ typedef struct att_plan {
     const sn_region *derivative; /* backward: taken instead of the score region */
     bool log2_scores;            /* scores are in units of ln 2 as they leave the product */
     int64_t s_at, q_at, o_at, max_at, m_at, l_at, seg_at, visible_at, key_at, dummy_at, tail_at;
+    int64_t keep_at;        /* an i64 a query: which keys of the tile dropout keeps */
+    em_val keep_word, keep; /* functions, NULL: no dropout */
     int64_t few_q_at, few_o_at, few_m_at, few_l_at;
 } att_plan;
 
@@ -152,6 +154,21 @@ em_val att_visible(em *e, const att_plan *p, em_val v, int end);
 em_val att_column(em *e, const att_plan *p, em_val base, em_val v); /* vector v of a row */
 /* Calls fn[n] for the run-time number n of vectors. */
 void att_call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, int n_args);
+
+/* attention_dropout.c */
+static inline bool att_drops(const att_plan *p) {
+    return p->a->rate > 0;
+}
+static inline double att_keep_factor(const att_plan *p) {
+    return !att_drops(p) ? 1 : p->a->rate < 1 ? 1 / (1 - p->a->rate) : 0;
+}
+em_val att_emit_keep_word(em *e, const att_plan *p); /* i64 word(key, step, element): of 64 */
+em_val att_emit_keep(em *e, const att_plan *p, em_val word);
+em_val att_keep_word(em *e, const att_plan *p, em_val word, em_val batch, em_val head, em_val q,
+                     em_val k0);
+em_val att_keep_vector(em *e, const att_plan *p, em_val v); /* after `keep` of vector v */
+em_val att_keep_bit(em *e, em_val words, em_val k);         /* lanes that keep key k of the tile */
+em_val att_keep_lanes(em *e, em_val word, em_val k, int lanes); /* keys k .. of one query */
 
 em_val att_captured_scalar(em *e, const sn_attention *a, int i);
 /* attention_few.c: few(buf, dim, scratch, K/V head of all, first, end): rows first .. end - 1 of

@@ -299,6 +299,7 @@ void att_regions_derive(att_regions *g, em_val cotangent) {
 typedef struct column {
     em_val s, o, max_at, m_at, l_at; /* pointers to this vector's part */
     em_val lo, hi, k0, tk;
+    em_val keep; /* what dropout keeps; NULL: everything */
 } column;
 
 static em_val score_at(em *e, const att_plan *p, const column *c, em_val k) {
@@ -372,7 +373,12 @@ static void emit_weights(em *e, const att_plan *p, const column *c, em_val m) {
         for (int u = 0; u < unroll; u++) {
             em_val at = score_at(e, p, c, em_add(e, l.i, em_i64(e, u)));
             w[u] = att_exp2(e, em_sub(e, load_vector(e, p, at), m));
-            store_vector(e, p, w[u], at);
+            em_val left = w[u];
+            if (c->keep) {
+                em_val bit = att_keep_bit(e, c->keep, em_add(e, l.i, em_i64(e, u)));
+                left = em_select(e, bit, left, em_vf(e, 0));
+            }
+            store_vector(e, p, left, at);
         }
         em_val four = part ? w[0] : em_add(e, em_add(e, w[0], w[1]), em_add(e, w[2], w[3]));
         em_next(e, &l, acc, em_add(e, acc, four));
@@ -399,6 +405,11 @@ em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
                 .hi = em_param(e, 5),
                 .k0 = em_param(e, 6),
                 .tk = att_size(e, p->a->tk)};
+    if (att_drops(p)) {
+        em_val args[] = {e->buf, e->dim, e->scratch, v, c.k0, q0, batch, head};
+        em_call(e, p->keep, args, 8);
+        c.keep = att_keep_vector(e, p, v);
+    }
     em_val top;
     if (masked || p->a->score) {
         em_val q =

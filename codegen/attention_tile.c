@@ -352,5 +352,5 @@ void att_emit_micro(em *e, const att_plan *p, att_micro *f) {
     f->careful_sums = p->check_v ? emit_careful_sums(e, p) : NULL;
     f->load_q =
         att_emit_load(e, p, "load_q", a->q.dtype, a->d, a->scale * (p->log2_scores ? log2_e : 1));
-    f->store_out = att_emit_store(e, p, "store_out", a->out.dtype, a->dv, 1);
+    f->store_out = att_emit_store(e, p, "store_out", a->out.dtype, a->dv, att_keep_factor(p));
 }

@@ -1,5 +1,6 @@
 /* body.c: the body of a `loops` kernel laid over a domain of axes; see body.h. */
 #include "codegen/body.h"
+#include "codegen/philox.h"
 
 #include <string.h>
 
@@ -347,14 +348,6 @@ static em_val emit_at(sn_body *b, const sn_item *it, bool vector) {
     return sn_emit_loaded(e, v->dtype, load_at(b, v, em_buf(e, (int)arg), at));
 }
 
-/* a k with both below 2^32: low half; the high one in *high. */
-static em_val mul_wide(em *e, em_val a, uint32_t k, em_val *high) {
-    em_val wide = LLVMBuildZExt(e->b, a, em_vec(e->i64, em_lanes_of(a)), "");
-    em_val p = em_mul(e, wide, em_like(e, wide, (double)k));
-    *high = em_int_cast(e, em_lshr(e, p, em_like(e, p, 32)), e->i32);
-    return em_int_cast(e, p, e->i32);
-}
-
 /* The recipe of runtime/rng.h: element i is word i >> 4 & 3 of Philox4x32-10 (counter = (i >> 6 <<
  * 4 | i & 15), stream, step; key = seed); its 24 high bits times 2^-24. */
 static em_val emit_random(sn_body *b, const sn_item *it, bool vector) {
@@ -376,18 +369,7 @@ static em_val emit_random(sn_body *b, const sn_item *it, bool vector) {
     em_val c[4] = {low, em_int_cast(e, em_lshr(e, block, em_like(e, block, 32)), e->i32),
                    em_like(e, low, (double)(int32_t)sn_attr_int(n, SN_A_stream, 0)),
                    em_splat(e, em_int_cast(e, step, e->i32), em_lanes_of(at))};
-    em_val k0 = em_int_cast(e, key, e->i32), k1 = em_lshr(e, key, em_i64(e, 32));
-    k1 = em_int_cast(e, k1, e->i32);
-    for (int round = 0; round < 10; round++) {
-        em_val h0, h1, l0 = mul_wide(e, c[0], 0xD2511F53u, &h0),
-                       l1 = mul_wide(e, c[2], 0xCD9E8D57u, &h1);
-        c[0] = em_xor(e, em_xor(e, h1, c[1]), k0);
-        c[2] = em_xor(e, em_xor(e, h0, c[3]), k1);
-        c[1] = l1;
-        c[3] = l0;
-        k0 = em_add(e, k0, em_i32(e, (int32_t)0x9E3779B9u));
-        k1 = em_add(e, k1, em_i32(e, (int32_t)0xBB67AE85u));
-    }
+    sn_emit_philox(e, c, key);
     em_val which = em_and(e, em_lshr(e, at, em_like(e, at, 4)), em_like(e, at, 3)), w = c[3];
     for (int i = 2; i >= 0; i--)
         w = em_select(e, em_cmp(e, EM_EQ, which, em_like(e, which, i)), c[i], w);

@@ -31,7 +31,8 @@ static sn_attention_captured captured_of(const sn_kernel *k, const sn_view *v, i
 static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
     const sn_step *s = k->step;
     const sn_view *q = &s->in[0], *key = &s->in[1], *v = &s->in[2];
-    int n_captured = s->n_in - first;
+    const sn_attr *rate = sn_attr_get(s->node, SN_A_rate);
+    int n_captured = s->n_in - first - (rate != NULL);
     sn_attention_captured *captured =
         sn_arena_alloc(k->m, sizeof *captured * (size_t)(n_captured + 1));
     for (int i = 0; i < n_captured; i++) captured[i] = captured_of(k, &s->in[first + i], first + i);
@@ -52,8 +53,12 @@ static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
                         .mask = sn_attr_region(s->node, SN_A_mask),
                         .n_captured = n_captured,
                         .captured = captured,
+                        .rate = rate ? rate->f : 0,
+                        .stream = (uint32_t)sn_attr_int(s->node, SN_A_stream, 0),
+                        .seed_buf = s->n_in - 1,
                         .dim = run_time_dim,
                         .ctx = (void *)(uintptr_t)k};
+    if (rate) a->seed_stride = sn_kernel_size(k, s->in[s->n_in - 1].stride[0]);
 }
 
 static void emit_flash(em *e, const sn_kernel *k) {

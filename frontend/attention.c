@@ -95,11 +95,12 @@ static sn_tensor fail_attention(const sn_attention_args *a, const char *why) {
 }
 
 sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *a) {
-    sn_tensor in[3 + SN_MAX_CAPTURED] = {a->q, a->k, a->v}, bad;
-    int n = 0;
+    sn_tensor in[4 + SN_MAX_CAPTURED] = {a->q, a->k, a->v}, bad;
+    int n = 0, drops = a->dropout != 0;
     while (n < SN_MAX_CAPTURED && a->captured[n]) n++;
     for (int i = 0; i < n; i++) in[3 + i] = a->captured[i];
-    if (!front_enter(at, "attention", 3 + n, 3 + n, in, &bad)) return bad;
+    if (drops) in[3 + n] = a->rng;
+    if (!front_enter(at, "attention", 3 + n + drops, 3 + n + drops, in, &bad)) return bad;
     sn_module *m = a->q->m;
     const sn_node *q = a->q, *k = a->k, *v = a->v;
     sn_dim group;
@@ -116,15 +117,21 @@ sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *a) {
         return fail_attention(a, "the key heads do not divide the query heads");
     if (!(a->scale > 0) && (!sn_dim_is_const(m, q->shape[3], &d) || d < 1))
         return fail_attention(a, "a head of unknown width needs .scale");
+    if (drops && !(a->dropout > 0 && a->dropout < 1))
+        return fail_attention(a, "the dropout rate is not in [0, 1)");
     double scale = a->scale > 0 ? a->scale : 1 / sqrt((double)d);
-    sn_attr attr[3] = {SN_FLT(scale, scale)};
+    sn_attr attr[5] = {SN_FLT(scale, scale)};
     int n_attr = 1;
     const sn_region *score = a->score ? score_region(at, a, n) : NULL;
     const sn_region *mask = a->causal || a->mask ? mask_region(at, a, n) : NULL;
     if (sn_module_error(m)->code) return bad;
     if (score) attr[n_attr++] = SN_REG(score, score);
     if (mask) attr[n_attr++] = SN_REG(mask, mask);
-    return sn_node_new(m, SN_OP_attention, 3 + n, in, n_attr, attr);
+    if (drops) {
+        attr[n_attr++] = SN_FLT(rate, a->dropout);
+        attr[n_attr++] = SN_INT(stream, front_stream(m));
+    }
+    return sn_node_new(m, SN_OP_attention, 3 + n + drops, in, n_attr, attr);
 }
 
 /* ---- heads ---- */

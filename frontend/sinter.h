@@ -484,6 +484,8 @@ typedef struct sn_attention_args {
     sn_score_fn mask;  /* NULL: all; joined with causal by "and" */
     sn_tensor captured[SN_MAX_CAPTURED]; /* ends at the first NULL */
     const void *user;                    /* handed to the callbacks */
+    double dropout; /* of the weights, with `rng` as sn_dropout has it; the mask is never stored */
+    sn_tensor rng;
 } sn_attention_args;
 sn_tensor sn_attention_at(sn_loc, const sn_attention_args *);
 

@@ -1,4 +1,5 @@
-/* raise_attention.c: dot, any chain of elementwise work, softmax, dot becomes attention.
+/* raise_attention.c: dot, any chain of elementwise work, softmax [, dropout], dot becomes
+ * attention.
  *
  * The chain is followed from the values' product down to the scores' product. Each axis of the
  * scores is a list of pieces (axes that a reshape merged are taken apart again); what becomes of a
@@ -37,6 +38,7 @@ typedef struct match {
     sn_raiser *r;
     sn_module *m;
     sn_node *scores, *softmax, *product; /* first dot, softmax, second dot */
+    sn_node *dropped;                    /* dropout of the weights; NULL: none */
     sn_node *weights;                    /* the operand of the second dot that softmax feeds */
     int side;                            /* which operand that is */
     int key_axis, q_side;                /* axis of the keys in the scores; operand that is q */
@@ -139,6 +141,9 @@ static bool move_index(match *k, const sn_node *n, const chain_node *x, chain_no
     int more = n->rank - x->n->rank;
     const sn_attr *perm;
     switch (n->op) {
+    case SN_OP_dropout:
+        memcpy(c->ix, x->ix, sizeof c->ix);
+        return true;
     case SN_OP_transpose:
         perm = sn_attr_get(n, SN_A_perm);
         for (int i = 0; i < n->rank; i++) c->ix[i] = x->ix[perm->v[i]];
@@ -691,6 +696,22 @@ static void remark(sn_raiser *r, const sn_node *product, const sn_node *what, co
     sn_remark_add(r->p, "raise", product, true, "%s", text);
 }
 
+/* Are the weights that are dropped numbered by batch, head, query and key? */
+static bool in_order(match *k, const order *o) {
+    const chain_node *c = chain_find(k, k->dropped);
+    int next = 0, n = k->n_piece;
+    for (int a = 0; c && a < k->dropped->rank; a++)
+        for (int i = 0; i < c->ix[a].n; i++) {
+            const sn_digit *d = &c->ix[a].d[i];
+            if (d->size == 1) continue;
+            while (next < n && k->piece[o->place[next]].size == 1) next++;
+            const sn_node *want = next < n ? k->piece[o->place[next]].var : k->key_var;
+            if (next > n || d->src != want || d->size != d->total) return false;
+            next++;
+        }
+    return c != NULL;
+}
+
 /* What the second product becomes; NULL: it is no attention with these scores. */
 static sn_node *try_match(match *k) {
     bool again = true;
@@ -707,6 +728,11 @@ static sn_node *try_match(match *k) {
     order o = order_pieces(k);
     const chain_node *w = chain_find(k, k->weights);
     operands x;
+    if (k->dropped && !in_order(k, &o)) {
+        remark(k->r, k->product, k->dropped,
+               "numbers the weights in another order than b, h, q, k");
+        return NULL;
+    }
     if (!w || !make_operands(k, &o, w, &x)) return NULL;
 
     sn_score_args a = sn_score_args_make(k->m, (sn_dtype)k->scores->dtype);
@@ -719,7 +745,7 @@ static sn_node *try_match(match *k) {
     score_indices(k, piece_ix, ix);
     const chain_node *c = walk_chain(k, ix, sn_element_new(k->m));
     k->key_var = key_var;
-    sn_node *y = c && c->value ? sn_attention_make(x.q, x.k, x.v, &a, c->value) : NULL;
+    sn_node *y = c && c->value ? sn_attention_make(x.q, x.k, x.v, &a, c->value, k->dropped) : NULL;
     return y ? arrange_result(k, &o, &weights, &x, y) : NULL;
 }
 
@@ -738,19 +764,19 @@ static sn_node *raise_attention(sn_raiser *r, sn_node *n) {
     if (!wanted(r)) return NULL;
     for (int side = 0; side < 2; side++) {
         sn_node *weights = below_views(n->in[side]), *found[4];
-        bool dropped = weights->op == SN_OP_dropout;
+        sn_node *dropped = weights->op == SN_OP_dropout ? weights : NULL;
         sn_node *softmax = dropped ? below_views(weights->in[0]) : weights;
         if (softmax->op != SN_OP_softmax) continue;
         uint32_t n_id = sn_module_node_count(r->m);
         int count = find_products(softmax->in[0], sn_arena_alloc(r->m, n_id), found, 0, 4);
-        if (dropped && count) remark(r, n, weights, "of the weights is not part of one");
-        for (int i = 0; i < count && !dropped; i++) {
+        for (int i = 0; i < count; i++) {
             if (!r->scratch) r->scratch = sn_arena_alloc(r->m, sizeof(match));
             match *k = r->scratch;
             k->r = r;
             k->m = r->m;
             k->scores = found[i];
             k->softmax = softmax;
+            k->dropped = dropped;
             k->product = n;
             k->weights = n->in[side];
             k->side = side;

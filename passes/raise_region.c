@@ -234,7 +234,7 @@ static bool settle(sn_module *m, const sn_score_args *a, sn_node **value, sn_nod
 }
 
 sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_args *a,
-                           sn_node *value) {
+                           sn_node *value, const sn_node *dropped) {
     sn_module *m = q->m;
     sn_node *mask = NULL;
     double scale;
@@ -249,14 +249,20 @@ sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_ar
         k = few_k;
         v = few_v;
     }
-    sn_node *in[3 + MAX_CAPTURED] = {q, k, v};
-    for (int i = 0; i < c.n; i++) in[3 + i] = c.node[i];
-    sn_attr attr[3] = {SN_FLT(scale, scale)};
+    sn_node *in[4 + MAX_CAPTURED] = {q, k, v};
+    int n_in = 3;
+    for (int i = 0; i < c.n; i++) in[n_in++] = c.node[i];
+    sn_attr attr[5] = {SN_FLT(scale, scale)};
     int n_attr = 1;
     if (value != a->score) attr[n_attr++] = SN_REG(score, make_region(m, a, &c, true, value));
     if (mask) attr[n_attr++] = SN_REG(mask, make_region(m, a, &c, false, mask));
+    if (dropped) {
+        attr[n_attr++] = SN_FLT(rate, sn_attr_flt(dropped, SN_A_rate, 0));
+        attr[n_attr++] = SN_INT(stream, sn_attr_int(dropped, SN_A_stream, 0));
+        in[n_in++] = dropped->in[dropped->n_in - 1];
+    }
     if (sn_module_error(m)->code) return NULL;
-    return sn_node_new(m, SN_OP_attention, 3 + c.n, in, n_attr, attr);
+    return sn_node_new(m, SN_OP_attention, n_in, in, n_attr, attr);
 }
 
 /* The region's result over the stand-ins and the captured tensors themselves. */
@@ -269,14 +275,14 @@ static sn_node *open_region(sn_element *e, const sn_node *n, const sn_region *r,
     arg[k++] = a->h;
     arg[k++] = a->q;
     arg[k++] = a->k;
-    for (int i = 3; i < n->n_in; i++) arg[k++] = n->in[i];
+    for (int i = 3; k < r->n_arg; i++) arg[k++] = n->in[i];
     sn_region_inline(r, arg, &out);
     return sn_element_of(e, out, NULL);
 }
 
 sn_node *sn_attention_canonical(sn_node *n) {
     sn_module *m = n->m;
-    if (!sn_match_float(n->in[0]) || sn_attr_get(n, SN_A_rate)) return NULL;
+    if (!sn_match_float(n->in[0])) return NULL;
     sn_dtype t = (sn_dtype)n->in[0]->dtype;
     for (int i = 1; i < 3; i++)
         if (n->in[i]->dtype != t) return NULL;
@@ -291,5 +297,6 @@ sn_node *sn_attention_canonical(sn_node *n) {
     if (score) value = open_region(e, n, score, value, &a);
     if (mask)
         value = sn_b_select(open_region(e, n, mask, NULL, &a), value, sn_b_const(m, t, -INFINITY));
-    return sn_attention_make(n->in[0], n->in[1], n->in[2], &a, value);
+    const sn_node *dropped = sn_attr_get(n, SN_A_rate) ? n : NULL;
+    return sn_attention_make(n->in[0], n->in[1], n->in[2], &a, value, dropped);
 }

@@ -17,9 +17,10 @@ sn_score_args sn_score_args_make(sn_module *m, sn_dtype t);
  * are scalars): a factor that is only a scale of the score becomes the scale attribute, keys that a
  * select hides by -inf the mask region, the rest the score region. Captured tensors are those that
  * are left, in an order that depends on them only. Keys and values that were repeated for their
- * query heads are used once. */
+ * query heads are used once. dropped: a node whose {rate}, {stream} and last operand say how
+ * weights are dropped, NULL: none are. */
 sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_args *a,
-                           sn_node *value);
+                           sn_node *value, const sn_node *dropped);
 /* The same from an attention node: its canonical form. */
 sn_node *sn_attention_canonical(sn_node *n);
 

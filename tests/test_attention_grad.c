@@ -59,6 +59,7 @@ typedef struct variant {
     const char *name;
     int b, h, hk, tq, tk, d, dv;
     bool causal, documents, packed;
+    double dropout;
     sn_score_fn score;
     int n_table;
     struct {
@@ -84,6 +85,11 @@ static const variant variants[] = {
      .table = {{3, {2, 70, 70}}}},
     {"shared", 2, 3, 3, 60, 60, 8, 8, .causal = true, .score = score_shared, .n_table = 1,
      .table = {{1, {5}}}},
+    {"dropout", 2, 2, 1, 130, 130, 16, 16, .causal = true, .dropout = 0.25},
+    {"dropout, whole words", 1, 3, 3, 64, 128, 16, 8, .dropout = 0.5},
+    {"dropout, few queries", 2, 2, 2, 5, 70, 16, 16, .dropout = 0.1},
+    {"dropout, buckets", 1, 2, 2, 100, 100, 8, 8, .dropout = 0.3, .score = score_buckets,
+     .n_table = 1, .table = {{2, {BUCKETS, 2}}}},
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants };
 
@@ -118,6 +124,8 @@ static sn_module *build(const variant *v, sn_dtype t) {
         a.mask = mask_documents;
         a.captured[v->n_table] = sn_input(m, "documents", SN_I32, v->b, v->tq);
     }
+    a.dropout = v->dropout;
+    if (v->dropout > 0) a.rng = sn_input(m, "rng", SN_I64, 2);
     sn_tensor y = sn_attention_at(SN_HERE, &a);
     sn_tensor w = sn_input(m, "weight", t, v->b, v->h, v->tq, v->dv);
     sn_grad(sn_sum_all(sn_mul(y, w)), n, wrt, g);
@@ -144,6 +152,8 @@ static void *leaf_data(void *ctx, const sn_node *leaf, const int64_t *symbol, si
             ((double *)data)[i] = z;
         else if (leaf->dtype == SN_F32)
             ((float *)data)[i] = (float)z;
+        else if (leaf->dtype == SN_I64)
+            ((int64_t *)data)[i] = (int64_t)i + 41;
         else
             ((int32_t *)data)[i] = (int32_t)(i % 140 / 37);
     }

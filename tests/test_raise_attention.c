@@ -145,6 +145,24 @@ SPELLING(window_product, sn_tensor i = sn_iota(m, SN_I32, 0, p.T, p.T);
          return finish(&p, sn_where(hidden, -INFINITY, sn_div(scores(&p), ROOT)));)
 CHECK(window, "mask=@r0", S(window_op), S(window_plain), S(window_two), S(window_product))
 
+/* ---- dropout: weights are numbered by batch, head, query, key ---- */
+
+static sn_tensor rng_of(const parts *p) {
+    return sn_input(p->m, "rng", SN_I64, 2);
+}
+SPELLING(dropped_op, return sn_merge_heads(sn_attention(p.q, p.k, p.v, .causal = true,
+                                                        .dropout = 0.125, .rng = rng_of(&p)));)
+SPELLING(dropped_plain,
+         sn_tensor s = sn_mask_scores(sn_div(scores(&p), ROOT), sn_causal_mask(m, p.T, p.T));
+         s = sn_dropout(sn_softmax(s, -1), rng_of(&p), 0.125);
+         return sn_merge_heads(sn_matmul(s, p.v));)
+SPELLING(dropped_flat,
+         sn_tensor s = sn_mask_scores(sn_div(scores(&p), ROOT), sn_causal_mask(m, p.T, p.T));
+         sn_dim BH = sn_dim_mul(m, p.B, H);
+         s = sn_dropout(sn_reshape(sn_softmax(s, -1), BH, p.T, p.T), rng_of(&p), 0.125);
+         return sn_merge_heads(sn_matmul(sn_reshape(s, p.B, H, p.T, p.T), p.v));)
+CHECK(dropped, "rate=0.125", S(dropped_op), S(dropped_plain), S(dropped_flat))
+
 /* ---- masks and biases that are tensors ---- */
 
 static sn_tensor lengths(const parts *p) {
@@ -393,14 +411,15 @@ static void shared_weights(void **state) {
     check_missed(m, "softmax is needed elsewhere");
 }
 
-static void dropped_weights(void **state) {
+static void dropped_in_other_order(void **state) {
     (void)state;
     sn_module *m = sn_module_new("m");
     sn_entry_begin(m, "f");
     parts p = make_parts(m, H);
-    sn_tensor weights = sn_softmax(sn_div(scores(&p), ROOT), -1);
-    sn_output("y", sn_matmul(sn_dropout(weights, sn_input(m, "rng", SN_I64, 2), 0.1), p.v));
-    check_missed(m, "dropout of the weights");
+    sn_tensor weights = sn_swap(sn_softmax(sn_div(scores(&p), ROOT), -1), -1, -2);
+    weights = sn_swap(sn_dropout(weights, rng_of(&p), 0.1), -1, -2);
+    sn_output("y", sn_matmul(weights, p.v));
+    check_missed(m, "in another order");
 }
 
 /* A tap that nobody asked for does not count; levels below 3 leave attention in parts. */
@@ -442,7 +461,8 @@ int main(void) {
         cmocka_unit_test(cross_attention),
         cmocka_unit_test(relative_positions),
         cmocka_unit_test(shared_weights),
-        cmocka_unit_test(dropped_weights),
+        cmocka_unit_test(dropped),
+        cmocka_unit_test(dropped_in_other_order),
         cmocka_unit_test(free_tap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
