@@ -244,6 +244,18 @@ static em_val rows_from(em *e, const gemm_plan *p, const gemm_state *s, em_val i
     return em_at(e, s->a, p->t, em_add(e, row, s->k0));
 }
 
+/* What the tile's epilogue reads is on its way while the tile is computed. */
+static void touch_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val start, em_val rows) {
+    if (!p->g->touch) return;
+    int columns = p->g->pair ? p->panel / 2 : p->panel;
+    sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
+                     .col = em_mul(e, s->panel, em_i64(e, columns))};
+    em_loop l = em_for(e, zero(e), rows, one(e));
+    at.row = em_add(e, em_add(e, s->row0, start), l.i);
+    p->g->touch(p->g->ctx, e, &at, columns);
+    em_end(e, &l);
+}
+
 /* The tile of `rows` rows from row `start` of the group on, the i-th in order. */
 static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start,
                       em_val rows) {
@@ -259,6 +271,7 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
     em_val a = rows_from(e, p, s, i, start);
     em_val fetched = em_mul(e, em_mul(e, i, s->kn), s->next_step);
     em_val next = em_at_bytes(e, s->next, fetched);
+    touch_tile(e, p, s, start, rows);
     em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
     em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
     em_val args[] = {a,

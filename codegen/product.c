@@ -22,17 +22,22 @@ typedef struct epilogue {
     sn_order order;
 } epilogue;
 
-/* Elements of view v at a tile's place: a vector along the columns, or a scalar that is the same
- * for all lanes. */
-static em_val load_tile(em *e, const sn_kernel *k, const sn_view *v, int buf,
-                        const sn_gemm_at *at) {
+/* Element offset of a row's first element, and of column `col` if columns are neighbours. */
+static em_val row_offset(em *e, const sn_kernel *k, const sn_view *v, const sn_gemm_at *at) {
     int n_batch = v->rank - 2;
     em_val off = em_mul(e, at->row, sn_kernel_dim(e, k, v->stride[n_batch]));
     for (int i = 0; i < n_batch; i++)
         if (v->stride[i] != 0)
             off = em_add(e, off, em_mul(e, at->batch[i], sn_kernel_dim(e, k, v->stride[i])));
-    em_val base = em_buf(e, buf);
-    sn_dim step = v->stride[n_batch + 1];
+    return off;
+}
+
+/* Elements of view v at a tile's place: a vector along the columns, or a scalar that is the same
+ * for all lanes. */
+static em_val load_tile(em *e, const sn_kernel *k, const sn_view *v, int buf,
+                        const sn_gemm_at *at) {
+    em_val off = row_offset(e, k, v, at), base = em_buf(e, buf);
+    sn_dim step = v->stride[v->rank - 1];
     if (step == 0)
         return sn_emit_loaded(e, v->dtype, em_load(e, v->dtype, em_at(e, base, v->dtype, off), 1));
     if (step == 1) {
@@ -45,20 +50,35 @@ static em_val load_tile(em *e, const sn_kernel *k, const sn_view *v, int buf,
     return sn_emit_loaded(e, v->dtype, em_gather(e, v->dtype, base, index, at->mask));
 }
 
+/* Is the operand read once, along its rows? */
+static bool is_streamed(const sn_view *v) {
+    return v->stride[v->rank - 1] == 1 && v->stride[v->rank - 2] != 0;
+}
+
+static void touch_operands(void *ctx, em *e, const sn_gemm_at *at, int columns) {
+    const epilogue *x = ctx;
+    const sn_step *s = x->k->step;
+    for (int i = 2; i < s->n_in; i++) {
+        const sn_view *v = &s->in[i];
+        if (!is_streamed(v)) continue;
+        em_val off = em_add(e, row_offset(e, x->k, v, at), at->col);
+        em_val p = em_at(e, em_buf(e, i), v->dtype, off);
+        int bytes = columns * (int)sn_dtype_size(v->dtype);
+        for (int line = 0; line < bytes; line += 64)
+            em_prefetch(e, em_at_bytes(e, p, em_i64(e, line)), true, 2);
+    }
+}
+
 static void store_tile(em *e, const sn_kernel *k, int out, em_val v, const sn_gemm_at *at) {
     const sn_view *w = &k->step->out[out];
-    int n_batch = w->rank - 2;
-    em_val off = em_mul(e, at->row, sn_kernel_dim(e, k, w->stride[n_batch]));
-    for (int i = 0; i < n_batch; i++)
-        if (w->stride[i] != 0)
-            off = em_add(e, off, em_mul(e, at->batch[i], sn_kernel_dim(e, k, w->stride[i])));
+    em_val off = row_offset(e, k, w, at);
     if (em_lanes_of(v) == 1) v = em_splat(e, v, at->lanes);
     em_val base = em_buf(e, k->step->n_in + out);
-    if (w->stride[n_batch + 1] == 1) {
+    if (w->stride[w->rank - 1] == 1) {
         em_store_mask(e, w->dtype, em_at(e, base, w->dtype, em_add(e, off, at->col)), v, at->mask);
         return;
     }
-    em_val step = sn_kernel_dim(e, k, w->stride[n_batch + 1]);
+    em_val step = sn_kernel_dim(e, k, w->stride[w->rank - 1]);
     for (int lane = 0; lane < at->lanes; lane++) {
         em_branch br = {0};
         if (at->mask) br = em_if(e, em_extract(e, at->mask, lane));
@@ -131,6 +151,9 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, epilogue *x) {
     if (epi) {
         *x = (epilogue){k, epi, sn_region_topo(k->m, epi)};
         g->epilogue = emit_epilogue;
+        int streams = 0;
+        for (int i = 2; i < s->n_in; i++) streams += is_streamed(&s->in[i]);
+        if (streams >= 2) g->touch = touch_operands;
     }
 }
 

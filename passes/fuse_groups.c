@@ -51,6 +51,22 @@ static void find_cheap(sn_grouping *g) {
     }
 }
 
+static void find_summed(sn_grouping *g) {
+    enum { UNREAD, SUMMED, READ };
+    bool last;
+    for (int i = 0; i < g->entry->n_output; i++) g->summed[g->entry->output[i].node->id] = READ;
+    for (int i = 0; i < g->entry->n_assign; i++) g->summed[g->entry->assign[i].node->id] = READ;
+    for (int i = 0; i < g->order.n; i++) {
+        const sn_node *n = g->order.node[i];
+        bool sums = sn_reduces(n, &last);
+        for (int j = 0; j < n->n_in; j++) {
+            uint8_t *how = &g->summed[n->in[j]->id];
+            *how = sums && *how != READ ? SUMMED : READ;
+        }
+    }
+    for (uint32_t i = 0; i < g->n_id; i++) g->summed[i] = g->summed[i] == SUMMED;
+}
+
 const sn_node *sn_group_strip(const sn_node *n) {
     while (sn_is_view(n)) n = n->in[0];
     return n;
@@ -181,12 +197,14 @@ static int found(sn_grouping *g, sn_group_kind kind, sn_node *n) {
 }
 
 /* An epilogue works on the product's tile in the product's precision: same shape, no random
- * numbers, no index arithmetic, f64 with f64 only. */
+ * numbers, no index arithmetic, f64 with f64 only. What is only summed afterwards is left to the
+ * kernel that sums: a square of the product would be stored beside it. */
 static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node *n) {
     const sn_node *dot = k->member[0];
     if (sn_primitive_wanted(g->p) && sn_primitive_dot(dot))
         return k->n_member == 1 && sn_primitive_bias(dot, n);
     if (!sn_shapes_equal(n, dot) || n->op == SN_OP_random) return false;
+    if (g->summed[n->id] && !costly(n)) return false;
     bool wide = n->dtype == SN_F64;
     for (int i = 0; i < n->n_in; i++) {
         if (g->cheap[n->in[i]->id] == CHEAP_INDEX) return false;
@@ -369,8 +387,10 @@ sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e) {
     g->group = sn_arena_alloc(m, sizeof *g->group * (size_t)(2 * g->order.n + 1));
     g->group_of = sn_arena_alloc(m, sizeof *g->group_of * g->n_id);
     g->cheap = sn_arena_alloc(m, g->n_id);
+    g->summed = sn_arena_alloc(m, g->n_id);
     for (uint32_t i = 0; i < g->n_id; i++) g->group_of[i] = -1;
     find_cheap(g);
+    find_summed(g);
     for (int i = 0; i < g->order.n; i++) {
         sn_node *n = g->order.node[i];
         if (!sn_is_leaf(n) && !sn_is_view(n) && !g->cheap[n->id]) place(g, n);
