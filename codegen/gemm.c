@@ -12,7 +12,8 @@ enum {
     GEMM_MOST_ROW_PARTS = 64,   /* of a grid of rows and columns */
     GEMM_ROW_UNIT = 8,          /* threads share rows by so many */
     GEMM_WAITING_PANELS = 8,    /* chunked: panels whose sums wait for the next chunk */
-    GEMM_BLOCK_BYTES = 1 << 22, /* of panels that the kernel packs before it uses them */
+    GEMM_BLOCK_BYTES = 1 << 19, /* of panels that the kernel packs before it uses them */
+    GEMM_COPY_BYTES = 1 << 22,  /* of rows of A that are copied for all of these */
     GEMM_MOST_BLOCK = 64,       /* panels of a block */
     GEMM_SUPER_ROWS = 1024      /* chunked: rows for which a block is packed once */
 };
@@ -136,16 +137,21 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     p->super = p->mc;
     int64_t panel_bytes = p->kc * p->panel * p->esize, a_rows = p->mc * p->a_stride;
     if (p->pack_b && panel_bytes > 0) {
-        int64_t most = GEMM_BLOCK_BYTES / panel_bytes;
+        int64_t most = GEMM_BLOCK_BYTES / panel_bytes, wanted = GEMM_SUPER_ROWS;
         p->np = most < 1 ? 1 : most > GEMM_MOST_BLOCK ? GEMM_MOST_BLOCK : most;
-        if (p->chunked && p->np > 2 * GEMM_WAITING_PANELS) p->np = 2 * GEMM_WAITING_PANELS;
-        if (p->mc < GEMM_SUPER_ROWS) p->super = GEMM_SUPER_ROWS / p->mc * p->mc;
+        if (p->copy_a && wanted > GEMM_COPY_BYTES / p->esize / p->kc)
+            wanted = GEMM_COPY_BYTES / p->esize / p->kc;
+        if (p->mc < wanted) p->super = wanted / p->mc * p->mc;
+        a_rows = p->super * p->a_stride;
     }
-    if (p->turned_a) a_rows = (p->mc / p->mr + 4) * p->kc * p->a_step; /* the last tiles: 8, 4 .. */
+    int64_t tiles = p->super / p->mr + 4; /* the last ones: 8, 4 .. rows */
+    if (p->turned_a) a_rows = tiles * p->kc * p->a_step;
+    gemm_plan_fetch(p);
     int64_t sums = (p->chunked ? p->super * p->np : p->mr) * p->panel;
     p->a_at = round_up(sums * p->esize, 64);
     p->b_at = p->a_at + (p->copy_a ? round_up(a_rows * p->esize, 64) : 0);
-    p->scratch = p->b_at + (p->pack_b ? round_up(p->np * panel_bytes, 64) : 0);
+    p->f_at = p->b_at + (p->pack_b ? round_up(p->np * panel_bytes, 64) : 0);
+    p->scratch = p->f_at + p->fetch * 8;
     return true;
 }
 
@@ -156,23 +162,6 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) 
 
 /* --- loops -------------------------------------------------------------------------------------
  */
-
-/* What the loops know at their depth. */
-typedef struct gemm_state {
-    em_val m, n, k, panels;
-    em_val batch[SN_GEMM_BATCH];
-    em_val a, b;         /* this batch item's bases */
-    em_val row0, valid;  /* group: first row, rows that exist */
-    em_val sum_row;      /* group: its place among the rows whose sums wait */
-    em_val in_place;     /* B is read where it lies, but for the columns at its end */
-    em_val blocks;       /* group: tiles */
-    em_val next_step;    /* bytes between lines fetched ahead */
-    em_val first_panel;  /* of the panels whose sums wait */
-    em_val k0, kn;       /* chunk of K; unchunked: 0 and K */
-    em_val panel;        /* its number */
-    em_val bp, b_stride; /* its elements, distance of its rows */
-    em_val next;         /* the panel after it */
-} gemm_state;
 
 static em_val zero(em *e) {
     return em_i64(e, 0);
@@ -236,24 +225,14 @@ static void call_finish(em *e, const gemm_plan *p, const gemm_state *s, em_val s
 /* Where the i-th tile, from row `start` of the group on, lies in A for the micro-kernel. */
 static em_val rows_from(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start) {
     if (p->copy_a) {
-        em_val from = p->turned_a ? em_mul(e, i, em_i64(e, p->kc * p->a_step))
-                                  : em_mul(e, start, em_i64(e, p->a_stride));
+        em_val row = p->pack_b ? em_add(e, s->sum_row, start) : start;
+        em_val slot = p->pack_b ? em_add(e, em_div(e, s->sum_row, em_i64(e, p->mr)), i) : i;
+        em_val from = p->turned_a ? em_mul(e, slot, em_i64(e, p->kc * p->a_step))
+                                  : em_mul(e, row, em_i64(e, p->a_stride));
         return em_at(e, em_at_bytes(e, e->scratch, em_i64(e, p->a_at)), p->t, from);
     }
     em_val row = em_mul(e, em_add(e, s->row0, start), gemm_size(e, p->g->a.row));
     return em_at(e, s->a, p->t, em_add(e, row, s->k0));
-}
-
-/* What the tile's epilogue reads is on its way while the tile is computed. */
-static void touch_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val start, em_val rows) {
-    if (!p->g->touch) return;
-    int columns = p->g->pair ? p->panel / 2 : p->panel;
-    sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
-                     .col = em_mul(e, s->panel, em_i64(e, columns))};
-    em_loop l = em_for(e, zero(e), rows, one(e));
-    at.row = em_add(e, em_add(e, s->row0, start), l.i);
-    p->g->touch(p->g->ctx, e, &at, columns);
-    em_end(e, &l);
 }
 
 /* The tile of `rows` rows from row `start` of the group on, the i-th in order. */
@@ -269,9 +248,11 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
         clear_sums(e, p, s, tile, rows);
     }
     em_val a = rows_from(e, p, s, i, start);
-    em_val fetched = em_mul(e, em_mul(e, i, s->kn), s->next_step);
-    em_val next = em_at_bytes(e, s->next, fetched);
-    touch_tile(e, p, s, start, rows);
+    em_val next = s->next;
+    if (p->fetch)
+        next = gemm_emit_fetch_list(e, p, s, start, rows);
+    else
+        next = em_at_bytes(e, next, em_mul(e, em_mul(e, i, s->kn), s->next_step));
     em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
     em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
     em_val args[] = {a,
@@ -394,18 +375,18 @@ static void emit_panels(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_
     em_end(e, &panel);
 }
 
-static void call_copy(em *e, const gemm_plan *p, const gemm_state *s) {
-    if (!p->copy_a) return;
-    em_val dst = em_at_bytes(e, e->scratch, em_i64(e, p->a_at));
-    em_val args[] = {e->buf, e->dim, s->a,        dst,         s->row0,    s->valid,
-                     s->k0,  s->kn,  s->batch[0], s->batch[1], s->batch[2]};
+/* The group's rows of A, columns k0 .. k0 + kn. */
+static void copy_group(em *e, const gemm_plan *p, const gemm_state *s) {
+    em_val args[] = {e->buf,      e->dim,      s->a,       rows_from(e, p, s, zero(e), zero(e)),
+                     s->row0,     s->valid,    s->k0,      s->kn,
+                     s->batch[0], s->batch[1], s->batch[2]};
     if (!p->turned_a) {
         em_call(e, p->copy, args, 11);
         return;
     }
     em_loop tile = em_for(e, zero(e), s->blocks, one(e));
     em_val start = em_carry(e, &tile, zero(e));
-    args[3] = em_at(e, dst, p->t, em_mul(e, tile.i, em_i64(e, p->kc * p->a_step)));
+    args[3] = rows_from(e, p, s, tile.i, start);
     args[4] = em_add(e, s->row0, start);
     args[5] = choose_rows(e, p, em_sub(e, s->valid, start));
     em_call(e, p->copy, args, 11);
@@ -420,27 +401,36 @@ static em_val count_tiles(em *e, const gemm_plan *p, em_val n) {
     return em_add(e, tiles, ones);
 }
 
-/* Rows [row0, row0 + valid) against panels [lo, hi), chunk k0 .. k0 + kn. */
-static void emit_group(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
-    s->blocks = count_tiles(e, p, s->valid);
-    s->next_step = em_div(e, em_i64(e, p->panel * (int)sn_dtype_size(p->b_type)),
-                          em_mul(e, s->blocks, em_i64(e, p->parts)));
-    call_copy(e, p, s);
-    emit_panels(e, p, s, lo, hi);
-}
+enum { COPY = 1, MULTIPLY = 2 };
 
-/* Rows [row0, row1) in groups that stay in L2. */
+/* Rows [row0, row1) in groups that stay in L2: their copies, their products with panels [lo, hi),
+ * or both. */
 static void emit_groups(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
-                        em_val panel0, em_val panel1) {
+                        em_val panel0, em_val panel1, int what) {
     em_val tiles = em_ceil_div(e, em_sub(e, row1, row0), p->mr);
     em_val groups = em_ceil_div(e, tiles, p->mc / p->mr), mr = em_i64(e, p->mr), lo, hi;
+    s->walked = em_sub(e, row1, row0);
     em_loop group = em_for(e, zero(e), groups, one(e));
     share(e, tiles, group.i, groups, &lo, &hi);
     s->sum_row = em_mul(e, lo, mr);
     s->row0 = em_add(e, row0, s->sum_row);
     s->valid = em_sub(e, em_imin(e, em_add(e, row0, em_mul(e, hi, mr)), row1), s->row0);
-    emit_group(e, p, s, panel0, panel1);
+    s->blocks = count_tiles(e, p, s->valid);
+    s->next_step = em_div(e, em_i64(e, p->panel * (int)sn_dtype_size(p->b_type)),
+                          em_mul(e, s->blocks, em_i64(e, p->parts)));
+    if (p->copy_a && what & COPY) copy_group(e, p, s);
+    if (what & MULTIPLY) emit_panels(e, p, s, panel0, panel1);
     em_end(e, &group);
+}
+
+/* Copies the rows of A, for all panels if K is one chunk. */
+static void copy_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
+                      em_val panel0) {
+    em_val due = em_cmp(e, EM_EQ, s->first_panel, panel0);
+    if (p->chunked) due = em_or(e, due, em_cmp(e, EM_GT, s->k, em_i64(e, p->kc)));
+    em_branch br = em_if(e, due);
+    emit_groups(e, p, s, row0, row1, panel0, panel0, COPY);
+    em_endif(e, &br);
 }
 
 /* Rows against panels, some panels and (chunked) some columns of A at a time: what is packed or
@@ -450,6 +440,7 @@ static void emit_blocks(em *e, const gemm_plan *p, gemm_state *s, em_val row0, e
     em_loop some = em_for(e, panel0, panel1, em_i64(e, p->np)), chunk;
     em_val end = em_imin(e, panel1, em_add(e, some.i, em_i64(e, p->np)));
     s->first_panel = some.i;
+    s->end_panel = panel1;
     s->k0 = zero(e);
     s->kn = s->k;
     if (p->chunked) {
@@ -457,8 +448,10 @@ static void emit_blocks(em *e, const gemm_plan *p, gemm_state *s, em_val row0, e
         s->k0 = chunk.i;
         s->kn = em_imin(e, em_i64(e, p->kc), em_sub(e, s->k, chunk.i));
     }
+    bool ahead = p->pack_b && p->copy_a;
     if (p->pack_b) pack_block(e, p, s, some.i, end);
-    emit_groups(e, p, s, row0, row1, some.i, end);
+    if (ahead) copy_rows(e, p, s, row0, row1, panel0);
+    emit_groups(e, p, s, row0, row1, some.i, end, ahead ? MULTIPLY : COPY | MULTIPLY);
     if (p->chunked) em_end(e, &chunk);
     em_end(e, &some);
 }
@@ -470,10 +463,10 @@ static void emit_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_
     if (!p->chunked && !p->pack_b) {
         s->k0 = zero(e);
         s->kn = s->k;
-        emit_groups(e, p, s, row0, row1, panel0, panel1);
-    } else if (!p->chunked) {
+        emit_groups(e, p, s, row0, row1, panel0, panel1, COPY | MULTIPLY);
+    } else if (!p->chunked && !p->copy_a) {
         emit_blocks(e, p, s, row0, row1, panel0, panel1);
-    } else {
+    } else { /* what waits has room for so many rows */
         em_loop l = em_for(e, row0, row1, em_i64(e, p->super));
         em_val end = em_imin(e, row1, em_add(e, l.i, em_i64(e, p->super)));
         emit_blocks(e, p, s, l.i, end, panel0, panel1);

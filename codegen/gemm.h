@@ -53,9 +53,9 @@ typedef struct sn_gemm_at {
  */
 typedef em_val sn_gemm_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at);
 
-/* Emits prefetches of what the epilogue will read in the columns from at->col on, a panel of them,
- * of row at->row; lanes and mask mean nothing. */
-typedef void sn_gemm_touch(void *ctx, em *e, const sn_gemm_at *at, int columns);
+/* Emits the addresses of the n_touch cache lines that the epilogue will read of row at->row in the
+ * panel of columns from at->col on; lanes and mask mean nothing. */
+typedef void sn_gemm_touch(void *ctx, em *e, const sn_gemm_at *at, em_val *line);
 
 /* Emits what a row of A needs before its elements (mean, scale): fills state[0 .. n_state-1] with
  * scalars. at->col is 0, at->mask NULL. */
@@ -75,10 +75,10 @@ typedef struct sn_gemm {
     bool no_store; /* the epilogue stores; c is not used */
     void *ctx;     /* for the callbacks, each of which may be NULL */
     sn_gemm_epilogue *epilogue;
-    sn_gemm_touch *touch; /* worth it where the epilogue reads tensors of the result's size */
+    sn_gemm_touch *touch; /* where the epilogue reads tensors of the result's size */
     sn_gemm_row_prologue *row_prologue;
     sn_gemm_prologue *prologue;
-    int n_state;
+    int n_state, n_touch;
 } sn_gemm;
 
 /* Emits a kernel called `name` into e's module. Mistakes of the spec stick to e->err. The matrices

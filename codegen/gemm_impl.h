@@ -30,13 +30,33 @@ typedef struct gemm_plan {
     int64_t super;        /* chunked: rows whose sums wait, a multiple of mc */
     int size[GEMM_SIZES]; /* rows of the micro-tiles: mr, then powers of two down to 1 */
     int n_sizes;
-    int64_t np;                  /* panels of B packed at a time; chunked: whose sums wait */
-    int64_t a_at, b_at, scratch; /* byte offsets in scratch (sums are at 0), its size */
+    int64_t np; /* panels of B packed at a time; chunked: whose sums wait */
+    int fetch;  /* addresses of what a tile fetches, a power of two; 0: no list (gemm_fetch.c) */
+    int64_t a_at, b_at, f_at, scratch; /* byte offsets in scratch (sums are at 0), its size */
     /* emitted functions */
     em_val micro[GEMM_SIZES]; /* of size[i] rows */
     em_val twin;              /* narrow panels, one row: two panels at once; else NULL */
     em_val finish, copy, pack;
 } gemm_plan;
+
+/* What the loops know at their depth. */
+typedef struct gemm_state {
+    em_val m, n, k, panels;
+    em_val batch[SN_GEMM_BATCH];
+    em_val a, b;         /* this batch item's bases */
+    em_val row0, valid;  /* group: first row, rows that exist */
+    em_val sum_row;      /* group: its place among the rows that are walked together */
+    em_val walked;       /* number of these */
+    em_val in_place;     /* B is read where it lies, but for the columns at its end */
+    em_val blocks;       /* group: tiles */
+    em_val next_step;    /* bytes between lines fetched ahead */
+    em_val first_panel;  /* of the panels that are packed, or whose sums wait */
+    em_val end_panel;    /* of all that this thread has */
+    em_val k0, kn;       /* chunk of K; unchunked: 0 and K */
+    em_val panel;        /* its number */
+    em_val bp, b_stride; /* its elements, distance of its rows */
+    em_val next;         /* the panel after it */
+} gemm_state;
 
 bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
                     sn_error *err);
@@ -56,5 +76,14 @@ em_val gemm_emit_finish(em *e, const gemm_plan *p); /* epilogue and store of a t
 em_val gemm_emit_copy(em *e, const gemm_plan *p);   /* rows of A to scratch, with the prologue */
 em_val gemm_emit_pack_panel(em *e, const gemm_plan *p, const char *suffix, sn_dtype dtype,
                             sn_gemm_size row, sn_gemm_size col, bool pair);
+
+/* gemm_fetch.c: what a tile fetches while it is computed */
+void gemm_plan_fetch(gemm_plan *p); /* fills p->fetch */
+/* Fills the list, which it returns, for the tile of `rows` rows from row `start` of the group on.
+ */
+em_val gemm_emit_fetch_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
+                            em_val rows);
+/* Emits the prefetch of step `k` of the list `list`. */
+void gemm_emit_fetch(em *e, const gemm_plan *p, em_val list, em_val k);
 
 #endif

@@ -52,7 +52,7 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
     bool in_place = p->direct_b;
     em_val b_stride = in_place ? em_param(e, 6) : em_i64(e, p->panel);
     int unroll = choose_unroll(p, twin), panels = twin ? 2 : 1;
-    bool fetch_next = rows == p->mr;
+    bool fetch_next = rows == p->mr && !p->fetch, fetch_list = rows == p->mr && p->fetch;
 
     em_val init[32], acc[32];
     int n = rows * panels * p->nv;
@@ -74,9 +74,10 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
             bv[j] = load_b(e, p, em_at(e, from[j / p->nv], p->b_type, at));
         }
         for (int t = 0; t < panels; t++) {
-            fetch_panel(e, p, from[t], u, fetch_next ? NEAR_FULL : NEAR, 3);
-            if (g->b_packed && !fetch_next) fetch_panel(e, p, from[t], u, FAR, 2);
+            fetch_panel(e, p, from[t], u, rows == p->mr ? NEAR_FULL : NEAR, 3);
+            if (g->b_packed && rows < p->mr) fetch_panel(e, p, from[t], u, FAR, 2);
         }
+        if (fetch_list) gemm_emit_fetch(e, p, em_param(e, 4), em_add(e, l.i, em_i64(e, u)));
         if (fetch_next) {
             em_prefetch(e, nu, false, 2);
             nu = em_at_bytes(e, nu, em_param(e, 5));

@@ -55,17 +55,21 @@ static bool is_streamed(const sn_view *v) {
     return v->stride[v->rank - 1] == 1 && v->stride[v->rank - 2] != 0;
 }
 
-static void touch_operands(void *ctx, em *e, const sn_gemm_at *at, int columns) {
+/* Cache lines of one row of a panel. */
+static int lines_of(const sn_view *v, sn_dtype compute) {
+    return (sn_gemm_panel(compute) * (int)sn_dtype_size(v->dtype) + 63) / 64;
+}
+
+static void touch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *line) {
     const epilogue *x = ctx;
     const sn_step *s = x->k->step;
-    for (int i = 2; i < s->n_in; i++) {
+    for (int i = 2, n = 0; i < s->n_in; i++) {
         const sn_view *v = &s->in[i];
         if (!is_streamed(v)) continue;
         em_val off = em_add(e, row_offset(e, x->k, v, at), at->col);
         em_val p = em_at(e, em_buf(e, i), v->dtype, off);
-        int bytes = columns * (int)sn_dtype_size(v->dtype);
-        for (int line = 0; line < bytes; line += 64)
-            em_prefetch(e, em_at_bytes(e, p, em_i64(e, line)), true, 2);
+        for (int l = 0; l < lines_of(v, x->k->compute); l++)
+            line[n++] = em_at_bytes(e, p, em_i64(e, l * 64));
     }
 }
 
@@ -151,9 +155,9 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, epilogue *x) {
     if (epi) {
         *x = (epilogue){k, epi, sn_region_topo(k->m, epi)};
         g->epilogue = emit_epilogue;
-        int streams = 0;
-        for (int i = 2; i < s->n_in; i++) streams += is_streamed(&s->in[i]);
-        if (streams >= 2) g->touch = touch_operands;
+        for (int i = 2; i < s->n_in; i++)
+            if (is_streamed(&s->in[i])) g->n_touch += lines_of(&s->in[i], k->compute);
+        if (g->n_touch) g->touch = touch_operands;
     }
 }
 

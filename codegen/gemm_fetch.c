@@ -1,0 +1,110 @@
+/* gemm_fetch.c: what a tile fetches into L2 while it is computed: the lines that its epilogue will
+ * read, and its share of the columns of B that are packed next. A tile takes microseconds; asked
+ * for all at once the lines would wait for each other, so the micro-kernel walks a list of
+ * addresses, one a step of k. */
+#include "codegen/gemm_impl.h"
+
+enum { LINE = 64, SHORTEST = 128 };
+
+void gemm_plan_fetch(gemm_plan *p) {
+    const sn_gemm *g = p->g;
+    p->fetch = 0;
+    if (!p->pack_b || p->kc < LINE || (g->k.slot < 0 && g->k.value < LINE)) return;
+    p->fetch = SHORTEST;
+    while (p->fetch < 4 * SHORTEST && p->fetch < p->kc / 4) p->fetch *= 2;
+}
+
+static int touched(const gemm_plan *p) {
+    int n = p->g->touch ? p->mr * p->g->n_touch : 0;
+    return n <= p->fetch ? n : 0;
+}
+
+static void put(em *e, em_val list, em_val i, em_val address) {
+    em_store_raw(e, address, em_at(e, list, SN_I64, i), 8);
+}
+
+static void put_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val list, em_val start,
+                         em_val rows) {
+    const sn_gemm *g = p->g;
+    em_val line[SHORTEST];
+    sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
+                     .col = em_mul(e, s->panel, em_i64(e, p->panel))};
+    em_loop l = em_for(e, em_i64(e, 0), rows, em_i64(e, 1));
+    at.row = em_add(e, em_add(e, s->row0, start), l.i);
+    g->touch(g->ctx, e, &at, line);
+    em_val first = em_mul(e, l.i, em_i64(e, g->n_touch));
+    for (int i = 0; i < g->n_touch; i++) put(e, list, em_add(e, first, em_i64(e, i)), line[i]);
+    em_end(e, &l);
+}
+
+/* The tile's share of n things, by its rows. */
+static void share_of(em *e, const gemm_state *s, em_val n, em_val start, em_val rows, em_val *lo,
+                     em_val *hi) {
+    em_val first = em_add(e, s->sum_row, start);
+    *lo = em_div(e, em_mul(e, n, first), s->walked);
+    *hi = em_div(e, em_mul(e, n, em_add(e, first, rows)), s->walked);
+}
+
+/* The lines of B that are packed next: np panels further on, or the next chunk of this panel. */
+static void put_source(em *e, const gemm_plan *p, const gemm_state *s, em_val list, em_val start,
+                       em_val rows) {
+    const sn_gemm_operand *b = &p->g->b;
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1), lo, hi;
+    em_val panel = em_add(e, s->panel, em_i64(e, p->np)), k0 = zero, kn = s->kn;
+    if (p->chunked) {
+        em_val more = em_cmp(e, EM_LT, em_add(e, s->k0, s->kn), s->k);
+        panel = em_select(e, more, s->panel, panel);
+        k0 = em_select(e, more, em_add(e, s->k0, s->kn), zero);
+    }
+    panel = em_imin(e, panel, em_sub(e, s->end_panel, one));
+    em_val row = gemm_size(e, b->row), col = gemm_size(e, b->col);
+    em_val at =
+        em_add(e, em_mul(e, k0, row), em_mul(e, em_mul(e, panel, em_i64(e, p->panel)), col));
+    em_val from = em_at(e, s->b, b->dtype, at), used = em_i64(e, touched(p));
+    em_val room = em_i64(e, p->fetch - touched(p));
+    int size = (int)sn_dtype_size(b->dtype);
+    if (gemm_is(b->row, 1)) { /* columns lie along k */
+        em_val lines = em_ceil_div(e, em_mul(e, kn, em_i64(e, size)), LINE);
+        share_of(e, s, em_i64(e, p->panel), start, rows, &lo, &hi);
+        em_loop j = em_for(e, lo, hi, one);
+        em_val first = em_mul(e, em_sub(e, j.i, lo), lines);
+        em_val column = em_at(e, from, b->dtype, em_mul(e, j.i, col));
+        em_val n = em_imin(e, lines, em_imax(e, em_sub(e, room, first), zero));
+        em_loop l = em_for(e, zero, n, one);
+        put(e, list, em_add(e, em_add(e, used, first), l.i),
+            em_at_bytes(e, column, em_mul(e, l.i, em_i64(e, LINE))));
+        em_end(e, &l);
+        em_end(e, &j);
+        return;
+    }
+    int lines = (p->panel * size + LINE - 1) / LINE;
+    share_of(e, s, kn, start, rows, &lo, &hi);
+    hi = em_imin(e, hi, em_add(e, lo, em_i64(e, (p->fetch - touched(p)) / lines)));
+    em_loop k = em_for(e, lo, hi, one);
+    em_val place = em_add(e, used, em_mul(e, em_sub(e, k.i, lo), em_i64(e, lines)));
+    em_val p0 = em_at(e, from, b->dtype, em_mul(e, k.i, row));
+    for (int l = 0; l < lines; l++)
+        put(e, list, em_add(e, place, em_i64(e, l)), em_at_bytes(e, p0, em_i64(e, l * LINE)));
+    em_end(e, &k);
+}
+
+em_val gemm_emit_fetch_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
+                            em_val rows) {
+    em_val list = em_at_bytes(e, e->scratch, em_i64(e, p->f_at));
+    em_val nothing = LLVMBuildPtrToInt(e->b, list, e->i64, ""); /* steps without a line of theirs */
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->fetch), em_i64(e, 8));
+    em_store_raw(e, em_splat(e, nothing, 8), em_at(e, list, SN_I64, l.i), 8);
+    em_end(e, &l);
+    em_branch packs = {0};
+    if (p->direct_b) packs = em_if(e, em_not(e, s->in_place));
+    put_source(e, p, s, list, start, rows);
+    if (p->direct_b) em_endif(e, &packs);
+    if (touched(p)) put_epilogue(e, p, s, list, start, rows);
+    return list;
+}
+
+void gemm_emit_fetch(em *e, const gemm_plan *p, em_val list, em_val k) {
+    em_val i = em_and(e, k, em_i64(e, p->fetch - 1));
+    em_val line = em_load_raw(e, e->ptr, em_at(e, list, SN_I64, i), 8);
+    em_prefetch(e, line, false, 2);
+}
