@@ -252,7 +252,7 @@ check_other_commands() {
     run 0 --version
     prints '^sinter [0-9]'
     run 0 --help
-    for c in generate eval import inspect explain bench opt; do
+    for c in generate eval import inspect explain bench opt train tokenizer; do
         prints "^  $c "
     done
     for c in generate eval import inspect explain opt; do
@@ -453,6 +453,64 @@ check_bad_requests() {
         [ $? = 1 ] || fail "a full disk is not noticed"
         says 'cannot write'
     fi
+}
+
+check_tokenizer() {
+    text=$source/examples/data/tinyshakespeare.txt
+    head -c 20000 "$text" >"$tmp/text"
+    for kind in bpe word char; do
+        run 0 tokenizer train --kind $kind --vocab 400 "$tmp/text" -o "$tmp/$kind"
+        prints '^vocabulary  *[0-9]'
+        "$sinter" tokenizer encode "$tmp/$kind" <"$tmp/text" >"$tmp/ids" 2>"$tmp/err" || fail "encode"
+        "$sinter" tokenizer decode "$tmp/$kind" <"$tmp/ids" >"$tmp/out" 2>"$tmp/err" || fail "decode"
+        [ $kind = bpe ] && ! cmp -s "$tmp/out" "$tmp/text" && fail "bpe: another text comes back"
+    done
+    refused 2 "'learn' is not train" tokenizer learn "$tmp/text"
+    refused 2 'give the folder' tokenizer train "$tmp/text"
+    refused 1 'is empty' tokenizer train - -o "$tmp/none"
+    refused 1 'no_such' tokenizer encode "$tmp/no_such"
+}
+
+check_train() {
+    head -c 6000 "$source/examples/data/tinyshakespeare.txt" >"$tmp/text"
+    cat >"$tmp/run.json" <<'END'
+{"model": {"model_type": "gpt2", "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2},
+ "data": {"text": "text"}, "training": {"steps": 30, "batch": 4, "block": 16, "validate_every": 10}}
+END
+    run 0 train "$tmp/run.json" -o "$tmp/m"
+    prints '^validation_loss  [0-9]'
+    says 'step 20  loss [0-9.]*  validation [0-9.]*'
+    for f in config.json model.safetensors vocabulary.json checkpoint.safetensors metrics.jsonl loss.svg; do
+        [ -s "$tmp/m/$f" ] || fail "train wrote no $f"
+    done
+    grep -q '^{"step": 30, .*"validation_loss": [0-9.]*.*}$' "$tmp/m/metrics.jsonl" || fail "metrics"
+    run 0 generate "$tmp/m" -p 'First' -n 10 --seed 2
+    prints '^First'
+    run 0 eval "$tmp/m" "$tmp/text"
+    run 0 inspect "$tmp/m"
+    refused 2 'there is a training run already' train "$tmp/run.json" -o "$tmp/m"
+    # Ctrl-C saves; the resumed run has the same bits as the one above
+    sed 's/"steps": 30/"steps": 2000/' "$tmp/run.json" >"$tmp/long.json"
+    "$sinter" train "$tmp/long.json" -o "$tmp/n" >"$tmp/out" 2>"$tmp/err" &
+    child=$!
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        [ -s "$tmp/n/metrics.jsonl" ] && break
+        sleep 0.5
+    done
+    kill -INT $child
+    wait $child
+    what="train, interrupted"
+    says 'interrupted after step .*--resume'
+    [ -s "$tmp/n/model.safetensors" ] || fail "no model after Ctrl-C"
+    # a trained model is trained further, with its own tokenizer
+    run 0 train "$tmp/m" --text "$tmp/text" --steps 3 --seed 5 -o "$tmp/further"
+    run 0 generate "$tmp/further" -p 'First' -n 3
+    run 0 help train
+    prints 'docs/training.md'
+    refused 2 'give the folder' train "$tmp/run.json"
+    refused 1 'no_such' train "$tmp/no_such.json" -o "$tmp/x"
+    echo '{"model": ' >"$tmp/bad.json"
+    refused 1 'not valid JSON' train "$tmp/bad.json" -o "$tmp/x"
 }
 
 "check_$section"

@@ -320,6 +320,34 @@ static void test_loss_that_is_no_number(void **unused) {
     refuse(scratch_path("steep.json"), "steep", false, "training has come apart");
 }
 
+/* Two kinds of lines, told apart by their letters; a label that the model has no class for. */
+static void test_classes(void **unused) {
+    (void)unused;
+    static const char settings[] =
+        "{\"model\": {\"model_type\": \"bert\", \"max_position_embeddings\": 8, "
+        "\"hidden_size\": 16, \"intermediate_size\": 32, \"num_hidden_layers\": 1, "
+        "\"num_attention_heads\": 2, \"num_labels\": 2}, \"data\": {\"text\": \"classes.txt\"}, "
+        "\"schedule\": {\"rate\": 1e-2}, "
+        "\"training\": {\"steps\": 40, \"batch\": 8, \"block\": 8}}";
+    char text[1024];
+    int n = 0;
+    for (int i = 0; i < 60; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, i % 2 ? "1\txxy%.*s\n" : "0\tab%.*s\n",
+                      i % 5, i % 2 ? "yxxx" : "bbaa");
+    scratch_write(scratch_path("classes.txt"), text, (size_t)n);
+    scratch_write(scratch_path("classes.json"), settings, sizeof settings - 1);
+    char config[128];
+    snprintf(config, sizeof config, "%s", scratch_path("classes.json"));
+    script how = {0};
+    sn_error err = {0};
+    train_result r;
+    need(run_config(config, scratch_path("classes"), false, 1, &how, &r, &err), TRAIN_DONE, &err);
+    if (!(r.validation < 0.2)) fail_msg("validation loss %g; of a guess: 0.69", r.validation);
+    n += snprintf(text + n, sizeof text - (size_t)n, "2\tzz\n");
+    scratch_write(scratch_path("classes.txt"), text, (size_t)n);
+    refuse(config, "others", false, "line 61 has label 2, \"num_labels\" is 2");
+}
+
 static void test_early_stopping(void **unused) {
     (void)unused;
     script how = {0};
@@ -354,6 +382,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_wrong_configs),
         cmocka_unit_test(test_loss_that_is_no_number),
         cmocka_unit_test(test_early_stopping),
+        cmocka_unit_test(test_classes),
     };
     return cmocka_run_group_tests(tests, make_reference, scratch_end);
 }

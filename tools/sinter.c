@@ -15,6 +15,7 @@ static const struct {
     {"classify", "classes of images or texts", cmd_classify},
     {"eval", "loss and perplexity of a text", cmd_eval},
     {"train", "train a model on a text", cmd_train},
+    {"tokenizer", "learn a vocabulary from text; text to token ids and back", cmd_tokenizer},
     {"compile", "make an object, a library or a program of a model, to be deployed",
      cmd_compile_ahead},
     {"import", "turn a model of another format into a model folder", cmd_import},

@@ -142,6 +142,17 @@ static void read_schedule(reader *r, train_settings *s) {
     close_section(r, c);
 }
 
+/* 64 tokens, or the model's longest sequence if that is shorter. */
+static int64_t usual_block(sn_config *model) {
+    static const char *const keys[] = {"n_positions", "max_position_embeddings", "n_ctx"};
+    int64_t block = 64;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        int64_t context = sn_config_int_or(model, keys[i], block, 1, 1 << 24);
+        if (context < block) block = context;
+    }
+    return block;
+}
+
 static void read_training(reader *r, train_settings *s) {
     static const char *const keys[] = {"steps",      "batch",          "block",
                                        "dropout",    "accumulate",     "seed",
@@ -152,7 +163,7 @@ static void read_training(reader *r, train_settings *s) {
     if (!c) return;
     s->steps = sn_config_int_or(c, "steps", 1000, 1, INT32_MAX);
     s->data.batch = sn_config_int_or(c, "batch", 12, 1, 1 << 20);
-    s->data.block = sn_config_int_or(c, "block", 64, 1, 1 << 24);
+    s->data.block = sn_config_int_or(c, "block", usual_block(s->model), 1, 1 << 24);
     s->training.dropout = sn_config_float_or(c, "dropout", 0, 0, 0.99);
     s->training.accumulate = sn_config_int_or(c, "accumulate", 1, 1, 1 << 20);
     s->seed = (uint64_t)sn_config_int_or(c, "seed", 1, 0, INT32_MAX);
@@ -174,7 +185,7 @@ static void read_all(reader *r, train_settings *s) {
     static const char *const sections[] = {"model",    "tokenizer", "data", "optimizer",
                                            "schedule", "training",  NULL};
     sn_config_only(r->root, sections);
-    s->model = open_section(r, "model", NULL);
+    if (!s->model) s->model = open_section(r, "model", NULL);
     if (!s->model) return;
     s->source = path_of(r, s->model, "source");
     read_data(r, s);
@@ -194,11 +205,9 @@ static bool read_folder(const char *path, reader *r, train_settings *s) {
     sn_config *model = file ? sn_config_open(file, r->err) : NULL;
     free(file);
     if (!model) return sn_fail(r->err, SN_ERR_MEMORY, "%s: out of memory", path);
+    s->model = model;
     r->root = sn_config_new(path);
     if (r->root) read_all(r, s);
-    sn_config_free(s->model);
-    s->model = model;
-    s->data.task = (sn_task)usual_task(model);
     s->start = strdup(path), s->tokenizer = strdup(path);
     return (r->root && s->start && s->tokenizer) || sn_fail(r->err, SN_ERR_MEMORY, "out of memory");
 }

@@ -1,0 +1,123 @@
+/* cmd_tokenizer.c: `sinter tokenizer`: learns a vocabulary from text; text to ids and back. */
+#include "tools/cmd.h"
+
+#include "runtime/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME "sinter tokenizer"
+
+typedef struct options {
+    const char *action, *input, *output, *kind;
+    int64_t vocab, min_count;
+    bool unk, special, bos, eos;
+} options;
+
+#define AT(field) offsetof(options, field)
+static const arg table[] = {
+    {"ACTION", 0, ARG_PLACE, AT(action), NULL, NULL, 0, 0, "train, encode or decode"},
+    {"INPUT", 0, ARG_PLACE, AT(input), NULL, NULL, 0, 0,
+     "train: text file, -: standard input; else the tokenizer's folder or file"},
+    {"output", 'o', ARG_TEXT, AT(output), "DIR", NULL, 0, 0, "train: folder to write into"},
+    {"kind", 0, ARG_CHOICE, AT(kind), "bpe|word|char", "bpe", 0, 0, "train: what a token is"},
+    {"vocab", 0, ARG_INT, AT(vocab), "N", "0", 0, 1 << 24,
+     "train: at most N tokens; 0: 50257 of bpe, else all"},
+    {"min-count", 0, ARG_INT, AT(min_count), "N", "0", 0, INT32_MAX,
+     "train: leave out rarer words or merges; 0: 1 for words, 2 for merges"},
+    {"unk", 0, ARG_FLAG, AT(unk), NULL, NULL, 0, 0,
+     "train: word and char: a token for what is not in the vocabulary"},
+    {"special", 0, ARG_FLAG, AT(special), NULL, NULL, 0, 0,
+     "encode: <|eos|> and the like in the text are tokens; decode: print them"},
+    {"bos", 0, ARG_FLAG, AT(bos), NULL, NULL, 0, 0, "encode: beginning-of-text token first"},
+    {"eos", 0, ARG_FLAG, AT(eos), NULL, NULL, 0, 0, "encode: end-of-text token last"},
+    {0},
+};
+
+static const arg_command command = {
+    NAME, "learn a vocabulary from text; text to token ids and back",
+    "train learns a vocabulary (byte-pair merges, words or characters) and writes the files that\n"
+    "a model folder holds. encode reads text on standard input and prints ids, decode the "
+    "reverse.\n"
+    "\n  sinter tokenizer train --kind bpe --vocab 4096 text.txt -o DIR\n"
+    "  echo 'To be or not to be' | sinter tokenizer encode DIR\n"
+    "  echo '12 7 301' | sinter tokenizer decode DIR\n",
+    table};
+
+static bool train(const options *o, sn_error *err) {
+    static const char *const kinds[] = {"bpe", "word", "char"}; /* as sn_train_kind */
+    if (!o->output) return sn_fail(err, SN_ERR_USAGE, "give the folder to write into: -o DIR");
+    sn_train_options how = {
+        .vocab_size = (int32_t)o->vocab, .min_count = (int32_t)o->min_count, .unk = o->unk};
+    while (strcmp(kinds[how.kind], o->kind) != 0) how.kind++;
+    size_t size = 0;
+    char *text = cmd_read_text(o->input, &size, err);
+    if (!text) return false;
+    bool ok = size > 0 || sn_fail(err, SN_ERR_FILE, "%s: the text is empty", o->input);
+    sn_tokenizer *t = ok ? sn_tokenizer_train(&how, text, size, err) : NULL;
+    sn_ids ids = {0};
+    ok = t && sn_folder_make(o->output, err) && sn_tokenizer_save(t, o->output, err) &&
+         sn_tokenizer_encode(t, text, size, 0, &ids, err);
+    if (ok)
+        printf("kind             %s\nvocabulary       %d\ntokens           %zu\n"
+               "bytes_per_token  %.3f\n",
+               sn_tokenizer_kind(t), (int)sn_tokenizer_vocab_size(t), ids.count,
+               ids.count ? (double)size / (double)ids.count : 0.0);
+    sn_ids_free(&ids);
+    sn_tokenizer_free(t);
+    free(text);
+    return ok;
+}
+
+static bool encode(const options *o, sn_error *err) {
+    size_t size = 0;
+    sn_tokenizer *t = sn_tokenizer_load(o->input, err);
+    char *text = t ? cmd_read_text("-", &size, err) : NULL;
+    sn_ids ids = {0};
+    unsigned flags =
+        (o->special ? SN_TOK_SPECIAL : 0) | (o->bos ? SN_TOK_BOS : 0) | (o->eos ? SN_TOK_EOS : 0);
+    bool ok = text && sn_tokenizer_encode(t, text, size, flags, &ids, err);
+    for (size_t i = 0; ok && i < ids.count; i++) printf(i ? " %d" : "%d", (int)ids.data[i]);
+    if (ok) putchar('\n');
+    sn_ids_free(&ids);
+    free(text);
+    sn_tokenizer_free(t);
+    return ok;
+}
+
+static bool decode(const options *o, sn_error *err) {
+    size_t size = 0;
+    sn_tokenizer *t = sn_tokenizer_load(o->input, err);
+    char *text = t ? cmd_read_text("-", &size, err) : NULL;
+    sn_ids ids = {0};
+    sn_bytes out = {0};
+    lm numbers = {0}; /* without a tokenizer: text is ids */
+    bool ok =
+        text && lm_encode(&numbers, text, size, false, &ids, err) &&
+        sn_tokenizer_decode(t, ids.data, ids.count, o->special ? SN_TOK_SPECIAL : 0, &out, err);
+    if (ok) fwrite(out.data, 1, out.size, stdout);
+    sn_bytes_free(&out);
+    sn_ids_free(&ids);
+    free(text);
+    sn_tokenizer_free(t);
+    return ok;
+}
+
+int cmd_tokenizer(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        bool (*run)(const options *, sn_error *);
+    } actions[] = {{"train", train}, {"encode", encode}, {"decode", decode}, {NULL, NULL}};
+    options o;
+    int code = args_parse(&command, argc, argv, &o);
+    if (code != ARGS_RUN) return code;
+    sn_error err = {0};
+    int i = 0;
+    while (actions[i].name && strcmp(actions[i].name, o.action) != 0) i++;
+    if (!actions[i].name) {
+        sn_fail(&err, SN_ERR_USAGE, "'%s' is not train, encode or decode", o.action);
+        return cmd_fail(NAME, &err);
+    }
+    return actions[i].run(&o, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
+}
