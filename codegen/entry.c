@@ -33,6 +33,16 @@ static sn_dim work_of(sn_module *m, const sn_step *s) {
     return sn_dim_mul(m, result, OPS_PER_ELEMENT);
 }
 
+/* Multiplications of a product [.., m, k] [.., k, n], or of attention's two. */
+static sn_dim products_of(sn_module *m, const sn_step *s) {
+    const sn_view *a = &s->in[0], *b = &s->in[1], *y = &s->out[0];
+    if (s->node->op == SN_OP_gemm)
+        return sn_dim_mul(m, sn_dim_product(m, y->rank, y->shape), a->shape[a->rank - 1]);
+    if (s->node->op != SN_OP_flash) return 0;
+    sn_dim pairs = sn_dim_mul(m, sn_dim_product(m, y->rank - 1, y->shape), b->shape[b->rank - 2]);
+    return sn_dim_mul(m, pairs, sn_dim_add(m, a->shape[a->rank - 1], y->shape[y->rank - 1]));
+}
+
 bool sn_unit_make(sn_module *m, const sn_entry *e, const char *name, sn_unit *u) {
     *u = (sn_unit){.plan = sn_plan_make(m, e)};
     if (!u->plan) return false;
@@ -41,6 +51,7 @@ bool sn_unit_make(sn_module *m, const sn_entry *e, const char *name, sn_unit *u)
     for (int i = 0; i < u->plan->n_step; i++) {
         if (!sn_kernel_describe(m, &u->plan->step[i], &u->kernel[i])) return false;
         u->work = sn_dim_add(m, u->work, work_of(m, &u->plan->step[i]));
+        u->products = sn_dim_add(m, u->products, products_of(m, &u->plan->step[i]));
         u->n_wait += u->plan->step[i].barrier;
     }
     u->table = sn_arena_alloc(m, sizeof *u->table * (size_t)(u->plan->n_buffer + 1));

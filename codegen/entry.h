@@ -18,6 +18,7 @@ typedef struct sn_unit {
     int *table;        /* [plan->n_buffer]: place in the call's buffer table; -1: temporary */
     int n_table;
     sn_dim work;      /* floating-point operations of a call, roughly */
+    sn_dim products;  /* multiplications of its matrix products, attention's included */
     int n_wait;       /* places where threads wait for each other */
     const char *text; /* identity, for the cache */
 } sn_unit;

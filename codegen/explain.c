@@ -54,6 +54,9 @@ static void print_entry(FILE *f, const sn_program *p, const sn_compiled_entry *c
     for (int i = 0; i < plan->n_step; i++) barriers += plan->step[i].barrier;
     fprintf(f, "entry %s: %d kernel calls, %d barriers, %d memory slots\n", plan->entry->name,
             plan->n_step, barriers, plan->n_slot);
+    char products[256];
+    sn_dim_print(p->m, c->unit.products, products, sizeof products);
+    if (c->unit.products) fprintf(f, "  products: %s multiplications\n", products);
     for (int i = 0; i < plan->n_step; i++) print_step(f, p->m, &c->unit, i);
 }
 

@@ -482,6 +482,17 @@ int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding
     return o->node->rank;
 }
 
+int64_t sn_program_products(const sn_program *p, const char *entry, const sn_arg_binding *in,
+                            int n_in, sn_error *err) {
+    sn_session s = {.p = (sn_program *)(uintptr_t)p};
+    request r = {.s = &s, .c = sn_program_entry(p, entry), .in = in, .n_in = n_in, .err = err};
+    if (!r.c) {
+        sn_fail(err, SN_ERR_USAGE, "module %s has no entry '%s'", sn_module_name(p->m), entry);
+        return -1;
+    }
+    return solve_all(&r) ? sn_dim_eval(p->m, r.c->unit.products, r.symbol) : -1;
+}
+
 /* ---- primitives of the host ---- */
 
 static bool constant_right(const sn_session *s, const sn_step *step) {

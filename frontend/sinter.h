@@ -574,6 +574,13 @@ sn_stats sn_program_stats(const sn_program *p);
 /* For every op of an entry (NULL: of all): its kernel, what was fused into it, why not more. */
 void sn_program_explain(const sn_program *p, const char *entry, FILE *f);
 
+/* The cost of one run: multiplications of all matrix products of an entry, attention's included
+ * (and counted in full, whatever a mask hides), for inputs of these sizes (their data may be NULL).
+ * `explain` prints it as a formula of the symbolic dims. -1 with an error. */
+struct sn_arg_binding;
+int64_t sn_program_products(const sn_program *p, const char *entry, const struct sn_arg_binding *in,
+                            int n_in, sn_error *err);
+
 /* A named buffer. A name of a symbolic dim binds its value (rank 0, i64), which only dims that no
  * input shape determines need: SN_BIND_DIM("P", 17). */
 typedef struct sn_arg_binding {
