@@ -1,6 +1,6 @@
 /* Properties that the sources state (SPEC numbers), on a small transformer built in the DSL,
- * through the reference evaluator. */
-#include "frontend/sinter.h"
+ * through the reference evaluator; counts of operations from the compiler's own report. */
+#include "frontend/models.h"
 #include "ir/ir.h"
 
 #include <setjmp.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <math.h>
+#include <stdio.h>
 
 enum { V = 7, D = 8, H = 2, T = 5, CONTEXT = 8 };
 
@@ -196,6 +197,46 @@ static void p5_cross_attention_on_itself(void **state) {
     }
 }
 
+/* Multiplications of products that a model of [TSE] has for n states, written as it is: level 0,
+ * nothing simplified. */
+static int64_t count_products(const char *type, int heads, int64_t n) {
+    char text[256];
+    sn_error err = {0};
+    snprintf(
+        text, sizeof text,
+        "{\"model_type\": \"%s\", \"n_vocab\": 7, \"n_ctx\": 64, \"n_layers\": 1, \"n_heads\": "
+        "%d, \"d_model\": 24, \"d_head\": 4, \"pairwise\": true}",
+        type, heads);
+    sn_config *c = sn_config_parse("tse", text, strlen(text), &err);
+    sn_model model;
+    if (!c || !sn_model_build(c, &(sn_model_options){.entries = SN_FORWARD}, &model, &err))
+        fail_msg("%s", err.message);
+    sn_options o = {.level = 0, .cache_dir = "", .passes = "-simplify"};
+    sn_program *p = sn_compile(model.module, &o, &err);
+    sn_arg_binding tokens = SN_BIND("tokens", SN_I32, NULL, 1, n);
+    int64_t products = p ? sn_program_products(p, "forward", &tokens, 1, &err) : -1;
+    if (products < 0) fail_msg("%s", err.message);
+    assert_int_equal(sn_program_products(p, "backward", &tokens, 1, &err), -1);
+    sn_program_free(p);
+    sn_module_free(model.module);
+    sn_config_free(c);
+    return products;
+}
+
+/* What a second head adds. (That the logits are the same: test_algorithms.) */
+static void p6_two_circuits_cost_more(void **state) {
+    (void)state;
+    enum { D_MODEL = 24, D_HEAD = 4 };
+    static const int64_t lengths[] = {1, 5, 32};
+    for (int i = 0; i < 3; i++) {
+        int64_t n = lengths[i];
+        int64_t usual = count_products("tse_gpt", 2, n) - count_products("tse_gpt", 1, n);
+        int64_t pairs = count_products("tse_alt", 2, n) - count_products("tse_alt", 1, n);
+        assert_int_equal(usual, 2 * D_HEAD * n * (2 * D_MODEL + n));
+        assert_int_equal(pairs, n * n * 4 * D_HEAD * D_MODEL);
+    }
+}
+
 static void p7_one_hot_product_is_a_look_up(void **state) {
     (void)state;
     sn_module *m = sn_module_new("spec");
@@ -242,6 +283,51 @@ static void p8_cached_decoding(void **state) {
     }
 }
 
+/* E[a] - E[b] + E[c] and its cosine with every row of the table: all look-ups and products. The
+ * table is a sum of what the words mean, so that man : woman = king : queen. */
+static void p9_embedding_arithmetic(void **state) {
+    (void)state;
+    enum { MAN, WOMAN, KING, QUEEN, CHILD, TABLE, WORDS };
+    static const float meaning[WORDS][3] = {{1, 0, 0},  {-1, 0, 0},    {1, 1, 0},
+                                            {-1, 1, 0}, {0.1f, -1, 0}, {0, 0, 1}};
+    float table[WORDS][D];
+    for (int w = 0; w < WORDS; w++)
+        for (int i = 0; i < D; i++) {
+            double mix[3] = {sin(i + 1.0), cos(2.0 * i), sin(3.0 * i + 2)};
+            table[w][i] = 0;
+            for (int k = 0; k < 3; k++) table[w][i] += (float)mix[k] * meaning[w][k];
+        }
+    sn_module *m = sn_module_new("spec");
+    sn_entry_begin(m, "analogy");
+    sn_tensor e = sn_param(m, "wte.weight", SN_F32, WORDS, D);
+    sn_tensor abc = sn_embedding(e, sn_input(m, "words", SN_I32, 3)), part[3];
+    sn_split(abc, 0, 3, part);
+    sn_tensor target = sn_add(sn_sub(part[1], part[0]), part[2]); /* [1, D] */
+    sn_tensor length = sn_sqrt(sn_mul(sn_sum(sn_square(e), 1), sn_sum_all(sn_square(target))));
+    sn_tensor cosine = sn_div(sn_squeeze(sn_matmul(e, sn_swap(target, 0, 1)), 1), length);
+    sn_output("cosine", cosine);
+    sn_output("best", sn_argmax(cosine, 0));
+    static const struct {
+        int32_t ask[3];
+        int answer;
+    } cases[] = {
+        {{MAN, WOMAN, KING}, QUEEN}, {{KING, QUEEN, MAN}, WOMAN}, {{MAN, KING, WOMAN}, QUEEN}};
+    sn_eval *ev = sn_eval_new(m, NULL);
+    assert_true(sn_eval_bind(ev, "wte.weight", table, sizeof table));
+    const sn_entry *entry = sn_entry_get(m, "analogy");
+    for (int i = 0; i < 3; i++) {
+        double cosines[WORDS], best;
+        assert_true(sn_eval_bind(ev, "words", cases[i].ask, sizeof cases[i].ask));
+        compute(ev, entry->output[0].node, cosines);
+        compute(ev, entry->output[1].node, &best);
+        assert_int_equal((int)best, cases[i].answer);
+        assert_true(fabs(cosines[cases[i].answer] - 1) < 1e-6);
+        for (int w = 0; w < WORDS; w++) assert_true(fabs(cosines[w]) < 1 + 1e-6);
+    }
+    sn_eval_free(ev);
+    sn_module_free(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(p1_causal),
@@ -249,8 +335,10 @@ int main(void) {
         cmocka_unit_test(p3_permutation),
         cmocka_unit_test(p4_bert_and_gpt_differ_by_the_mask),
         cmocka_unit_test(p5_cross_attention_on_itself),
+        cmocka_unit_test(p6_two_circuits_cost_more),
         cmocka_unit_test(p7_one_hot_product_is_a_look_up),
         cmocka_unit_test(p8_cached_decoding),
+        cmocka_unit_test(p9_embedding_arithmetic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
