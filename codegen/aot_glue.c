@@ -503,7 +503,7 @@ static em_val emit_listed(em *e, const sn_aot *a, const sn_aot_entry *t, bool wo
 }
 
 static void emit_table(em *e, const sn_aot *a) {
-    static const char *const names[] = {"open",   "close",      "verify",
+    static const char *const names[] = {"open",   "init",       "close",  "verify",
                                         "choose", "state_init", "message"};
     enum { N = sizeof names / sizeof *names };
     em_val *cell = sn_arena_alloc(a->m, sizeof *cell * (size_t)(N + 2 + 3 * a->n_entry));

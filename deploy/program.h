@@ -10,7 +10,7 @@ typedef struct options {
     text_options text;
     const char *weights, *tokenizer, *target;
     int64_t threads;
-    bool verify, info, all;
+    bool verify, info, all, copy;
 } options;
 
 typedef struct program {
@@ -18,10 +18,11 @@ typedef struct program {
     const sn_deployed *a;
     sn_manifest manifest;
     sn_deployed_model model;
-    sn_tokenizer *tokenizer; /* NULL: none came with it */
-    void *state, *workspace;
-    int64_t room;      /* bytes of the workspace */
-    char folder[4096]; /* of the program's file */
+    sn_tokenizer *tokenizer;        /* NULL: none came with it */
+    void *state, *workspace, *copy; /* copy: of the weights file; NULL: mapped */
+    int64_t copied;                 /* its bytes */
+    int64_t room;                   /* bytes of the workspace */
+    char folder[4096];              /* of the program's file */
 } program;
 
 /* Runs an entry: dims in the manifest's order, args: inputs, then outputs. */

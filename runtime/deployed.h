@@ -26,6 +26,7 @@ typedef struct sn_deployed_entry {
 
 typedef struct sn_deployed {
     int32_t (*open)(sn_deployed_model *m, const char *path);
+    int32_t (*init)(sn_deployed_model *m, const void *weights, int64_t bytes);
     void (*close)(sn_deployed_model *m);
     int32_t (*verify)(const sn_deployed_model *m);
     int32_t (*choose)(sn_deployed_model *m, int32_t target);
