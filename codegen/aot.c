@@ -183,6 +183,18 @@ static bool add_place(sn_aot *a, sn_aot_place **list, int *n, const sn_buffer *b
     return true;
 }
 
+/* Of a training program: parameters, and whatever the session's steps have made of the optimizer's
+ * states. Caches begin empty. */
+static bool has_first_value(const sn_aot *a, const sn_aot_place *p) {
+    const sn_program *program = a->variant[0].program;
+    const char *now = sn_session_memory(a->s, p->name);
+    if (!program->n_trained || !now) return false;
+    if (sn_program_trained(program, p->name)) return true;
+    for (size_t i = 0; i < p->bytes; i++)
+        if (now[i]) return true;
+    return false;
+}
+
 /* Every parameter and state that an entry of any target uses. */
 static bool lay_out(sn_aot *a) {
     size_t weights = SN_AOT_PAGE, state = 0;
@@ -200,7 +212,7 @@ static bool lay_out(sn_aot *a) {
         }
     }
     for (int i = 0; i < a->n_state; i++)
-        if (sn_program_trained(a->variant[0].program, a->state[i].name)) {
+        if (has_first_value(a, &a->state[i])) {
             a->state[i].from = weights;
             weights += round_up(a->state[i].bytes, SN_AOT_ALIGN);
         }
@@ -262,7 +274,7 @@ static bool find_contents(sn_aot *a, const sn_session *s) {
             return sn_fail(a->err, SN_ERR_INTERNAL, "no contents for '%s'", a->weight[i].name);
     }
     for (int i = 0; i < a->n_state; i++)
-        if (a->state[i].from) a->state[i].data = sn_session_memory(s, a->state[i].name);
+        if (a->state[i].from) a->state[i].data = sn_session_memory(a->s, a->state[i].name);
     return true;
 }
 

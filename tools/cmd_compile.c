@@ -1,6 +1,7 @@
 /* cmd_compile.c: `sinter compile`: a model as an object, a header and weights, or as a program. */
 #include "tools/cmd.h"
 #include "tools/link.h"
+#include "tools/train.h"
 #include "codegen/target.h"
 #include "runtime/file.h"
 
@@ -13,7 +14,7 @@
 
 typedef struct options {
     cmd_model model;
-    const char *dir, *name, *target, *entries, *threads, *weights, *cache_dir, *off, *cc;
+    const char *dir, *name, *target, *entries, *threads, *weights, *cache_dir, *off, *cc, *train;
     int64_t level;
     bool list_targets, archive, shared, embed, exe, is_static;
 } options;
@@ -29,6 +30,8 @@ static const arg table[] = {
     {"list-targets", 0, ARG_FLAG, AT(list_targets), NULL, NULL, 0, 0, "the names for --target"},
     {"entries", 0, ARG_TEXT, AT(entries), "NAME,…", NULL, 0, 0,
      "of forward, loss, cached (prefill, decode), step, encode; else cached and step, or encode"},
+    {"train", 0, ARG_TEXT, AT(train), "CONFIG", NULL, 0, 0,
+     "instead of MODEL: the training step of a config of sinter train, with its first weights"},
     {"threads", 0, ARG_CHOICE, AT(threads), "openmp|none", "openmp", 0, 0,
      "who runs the threads; your own pool is possible in both"},
     {"archive", 0, ARG_FLAG, AT(archive), NULL, NULL, 0, 0, "also NAME.a"},
@@ -153,20 +156,13 @@ static bool link_parts(const options *o, const lm *m, const char *name, sn_error
     return !o->exe || (save_tokenizer(o, m, name, err) && link_program(&r, err));
 }
 
-static bool compile(const options *o, sn_error *err) {
-    int entries;
-    char name[48];
-    if (!read_entries(o->entries, &entries, err)) return false;
-    if (!entries) entries = SN_CACHED | SN_STEP | SN_ENCODE;
+static sn_emit_options emit_options(const options *o, const char *name) {
     sn_emit_options eo = sn_emit_options_default();
     eo.compile.level = (int)o->level;
     eo.compile.weights = o->weights;
     eo.compile.passes = o->off;
     eo.compile.backend = "own";
     eo.compile.cache_dir = o->cache_dir && !strcmp(o->cache_dir, "none") ? "" : o->cache_dir;
-    lm *m = open_model(o, entries, &eo.compile, err);
-    if (!m) return false;
-    if (!o->name) default_name(o, name);
     eo.name = o->name ? o->name : name;
     eo.dir = o->dir;
     eo.targets = o->target;
@@ -174,6 +170,30 @@ static bool compile(const options *o, sn_error *err) {
     eo.threads = o->threads;
     eo.embed_weights = o->embed;
     eo.program = o->exe;
+    return eo;
+}
+
+static bool compile_training(const options *o, sn_error *err) {
+    train_settings s = {0};
+    if (o->model.path || o->model.preset || o->exe)
+        return sn_fail(err, SN_ERR_USAGE, "--train excludes MODEL, --preset and --exe");
+    if (!train_settings_read(o->train, &s, err)) return false;
+    const sn_emit_options eo = emit_options(o, "training");
+    bool ok = train_emit(&s, &eo, err) && link_parts(o, NULL, eo.name, err);
+    train_settings_free(&s);
+    return ok;
+}
+
+static bool compile(const options *o, sn_error *err) {
+    int entries;
+    char name[48];
+    if (o->train) return compile_training(o, err);
+    if (!read_entries(o->entries, &entries, err)) return false;
+    if (!entries) entries = SN_CACHED | SN_STEP | SN_ENCODE;
+    sn_emit_options eo = emit_options(o, name);
+    lm *m = open_model(o, entries, &eo.compile, err);
+    if (!m) return false;
+    if (!o->name) default_name(o, name);
     eo.no_bos = !lm_begins_with_bos(m);
     bool ok = sn_emit(m->session, &eo, err) && link_parts(o, m, eo.name, err);
     lm_close(m);

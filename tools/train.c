@@ -417,3 +417,14 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
     close_trainer(&t);
     return end;
 }
+
+bool train_emit(train_settings *s, const sn_emit_options *o, sn_error *err) {
+    train_request r = {.settings = s, .compile = o->compile};
+    r.compile.backend = "own";
+    trainer t = {.r = &r, .s = s};
+    bool ok = train_data_open(s, &t.data, err) && build_model(&t, err) && check_labels(&t, err);
+    t.program = ok ? sn_compile(t.model.module, &r.compile, err) : NULL;
+    ok = t.program && open_session(&t, err) && sn_emit(t.session, o, err);
+    close_trainer(&t);
+    return ok;
+}

@@ -137,4 +137,8 @@ typedef struct train_result {
  * checkpoint, metrics.jsonl and loss.svg. */
 train_end train_run(const train_request *r, train_result *out, sn_error *err);
 
+/* Instead of training: writes the training step ahead of time, with the initial weights as the
+ * state's first value (sn_emit). */
+bool train_emit(train_settings *s, const sn_emit_options *o, sn_error *err);
+
 #endif
