@@ -133,28 +133,34 @@ static bool add_weight(sn_session *s, const sn_node *n, origin *o, sn_error *err
     return true;
 }
 
-/* The array of parameter n; NULL after a failure. */
-static const sn_arg_binding *need_array(const sn_node *n, const origin *o, sn_error *err) {
+/* The array of parameter n. NULL: there is none that fits, which is reported once, with all others.
+ */
+static const sn_arg_binding *need_array(const sn_node *n, origin *o) {
     const char *name = sn_attr_str(n, SN_A_name, "");
     const sn_arg_binding *a = NULL;
     for (int i = 0; i < o->n_array && !a; i++)
         if (!strcmp(o->array[i].name, name)) a = &o->array[i];
     if (!a) {
-        sn_fail(err, SN_ERR_USAGE, "parameter '%s' is not bound", name);
+        sn_problem(&o->problems, "parameter '%s' is not bound", name);
         return NULL;
     }
     bool fits = a->dtype == n->dtype && a->rank == n->rank;
     for (int i = 0; fits && i < n->rank; i++) fits = a->shape[i] == n->shape[i];
     if (fits) return a;
-    sn_fail(err, SN_ERR_SHAPE, "parameter '%s' is bound to a tensor of another type or shape",
-            name);
+    char want[160] = "";
+    for (int i = 0, at = 0; i < n->rank && at < (int)sizeof want; i++)
+        at += snprintf(want + at, sizeof want - (size_t)at, i ? ", %lld" : "%lld",
+                       (long long)n->shape[i]);
+    sn_problem(&o->problems,
+               "parameter '%s' is bound to a tensor of another type or shape, expected %s [%s]",
+               name, sn_dtype_name((sn_dtype)n->dtype), want);
     return NULL;
 }
 
 static bool add_array(sn_session *s, const sn_node *n, origin *o, sn_error *err) {
-    const sn_arg_binding *a = need_array(n, o, err);
-    return a && add_bound(&s->param, &s->n_param,
-                          (bound){sn_attr_str(n, SN_A_name, ""), a->data, 0}, err);
+    const sn_arg_binding *a = need_array(n, o);
+    return add_bound(&s->param, &s->n_param,
+                     (bound){sn_attr_str(n, SN_A_name, ""), a ? a->data : NULL, 0}, err);
 }
 
 static bool add_param(sn_session *s, const sn_node *n, void *ctx, sn_error *err) {
@@ -168,9 +174,9 @@ static bool add_param(sn_session *s, const sn_node *n, void *ctx, sn_error *err)
 /* The first value of a parameter that an entry assigns, in memory of the session's own. */
 static bool copy_trained(const bound *b, const sn_node *n, origin *o, sn_error *err) {
     if (!o->weights) {
-        const sn_arg_binding *a = need_array(n, o, err);
+        const sn_arg_binding *a = need_array(n, o);
         if (a) memcpy(b->data, a->data, b->bytes);
-        return a != NULL;
+        return true; /* a missing one is reported with all the others */
     }
     const sn_weight *w = sn_weights_need(o->weights, b->name, n->rank, n->shape, &o->problems);
     if (!w) return true; /* reported once, with all the others */
@@ -564,8 +570,10 @@ static sn_session *open_session(sn_program *p, origin *o, sn_error *err) {
     bool ok = sn_threads_init(&s->threads, p->threads, &own) &&
               each_leaf(s, SN_OP_param, add_param, o, &own) &&
               each_leaf(s, SN_OP_state, add_state, o, &own) && add_unread(s, o, &own);
-    if (ok && o->weights)
-        ok = sn_problems_check(&o->problems, sn_weights_path(o->weights), SN_ERR_FILE, &own);
+    if (ok)
+        ok = sn_problems_check(&o->problems,
+                               o->weights ? sn_weights_path(o->weights) : "sn_session_new_arrays",
+                               o->weights ? SN_ERR_FILE : SN_ERR_SHAPE, &own);
     if (ok && fix_tables(s, &own) && prepare(s, &own)) return s;
     sn_fail(err, own.code, "%s", own.message);
     sn_session_free(s);

@@ -10,9 +10,10 @@ static const struct {
     const char *type;
     void (*build)(sn_config *c, const sn_model_options *o, sn_model *out);
 } registry[] = {
-    {"bert", sn_bert_build},       {"edt", sn_edt_build},         {"gopher", sn_gopher_build},
-    {"gpt2", sn_gpt2_build},       {"gpt3", sn_gpt3_build},       {"llama", sn_llama_build},
-    {"tse_alt", sn_tse_alt_build}, {"tse_gpt", sn_tse_gpt_build}, {"vit", sn_vit_build},
+    {"bert", sn_bert_build},     {"edt", sn_edt_build},         {"gato", sn_gato_build},
+    {"gopher", sn_gopher_build}, {"gpt2", sn_gpt2_build},       {"gpt3", sn_gpt3_build},
+    {"llama", sn_llama_build},   {"tse_alt", sn_tse_alt_build}, {"tse_gpt", sn_tse_gpt_build},
+    {"vit", sn_vit_build},
 };
 enum { N_MODELS = sizeof registry / sizeof *registry };
 
@@ -258,6 +259,9 @@ static const struct {
     {"gpt3-350m", A10("gpt3", 50257, 2048, 1024, 24, 16)},
     {"gopher-44m", A10("gopher", 32000, 2048, 512, 8, 16)}, /* Rae et al. 2021, table 1 */
     {"gopher-117m", A10("gopher", 32000, 2048, 768, 12, 12)},
+    {"gato-79m", /* Reed et al. 2022, table 5; text of 32000 SentencePiece tokens */
+     "{\"model_type\": \"gato\", \"vocab_size\": 32000, \"n_positions\": 1024, \"n_embd\": 768, "
+     "\"n_layer\": 8, \"n_head\": 24, \"n_inner\": 3072}"},
     {"vit-base",
      "{\"model_type\": \"vit\", \"image_size\": 224, \"patch_size\": 16, \"num_labels\": 1000, "
      "\"hidden_size\": 768, \"intermediate_size\": 3072, \"num_hidden_layers\": 12, "

@@ -152,6 +152,7 @@ sn_tensor sn_sentence_embedding(sn_tensor hidden, sn_tensor lengths);
 /* Each: reads the config's keys (mistakes are recorded in c), then builds into out->module. */
 void sn_gpt2_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_gpt3_build(sn_config *c, const sn_model_options *o, sn_model *out);
+void sn_gato_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_gopher_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_bert_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_edt_build(sn_config *c, const sn_model_options *o, sn_model *out);

@@ -211,6 +211,19 @@ static bool check_vocabulary(const sn_tokenizer *t, int64_t vocab, sn_error *err
                    sn_tokenizer_kind(t), (int)sn_tokenizer_vocab_size(t), (long long)vocab);
 }
 
+/* Is there such an entry, of tokens (and targets) alone? */
+static bool reads_tokens(sn_module *m, sn_entry *e) {
+    if (!e) return false;
+    sn_order order = sn_entry_topo(m, e);
+    bool ok = true;
+    for (int i = 0; i < order.n; i++) {
+        const char *name = sn_attr_str(order.node[i], SN_A_name, "");
+        if (order.node[i]->op == SN_OP_input)
+            ok &= !strcmp(name, "tokens") || !strcmp(name, "targets");
+    }
+    return ok;
+}
+
 /* Encoders have no caches; they and encoder-decoders want more than tokens for their loss. */
 static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
     sn_module *mod = m->model.module;
@@ -230,15 +243,8 @@ static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
             err, SN_ERR_USAGE,
             "a %s model predicts the tokens of a result, given a source: sinter translate",
             m->model.type);
-    sn_entry *loss = entries & SN_LOSS ? sn_entry_get(mod, "loss") : NULL;
-    bool ok = !(entries & SN_CACHED) || sn_entry_get(mod, "decode");
-    if (entries & SN_LOSS) ok &= loss != NULL;
-    sn_order order = loss ? sn_entry_topo(mod, loss) : (sn_order){0};
-    for (int i = 0; i < order.n; i++) {
-        const char *name = sn_attr_str(order.node[i], SN_A_name, "");
-        if (order.node[i]->op == SN_OP_input)
-            ok &= !strcmp(name, "tokens") || !strcmp(name, "targets");
-    }
+    bool ok = (!(entries & SN_CACHED) || reads_tokens(mod, sn_entry_get(mod, "decode"))) &&
+              (!(entries & SN_LOSS) || reads_tokens(mod, sn_entry_get(mod, "loss")));
     return ok ||
            sn_fail(err, SN_ERR_USAGE,
                    "a %s model predicts no next token: generate and eval need a decoder, such "
