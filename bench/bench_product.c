@@ -146,7 +146,7 @@ static bool run_product(const sn_bench_options *o, product p, sn_bench_report *o
                         .size = &size,
                         .n_size = p.copies > 1 ? 0 : 1,
                         .flop = 2 * m * n * k,
-                        .bytes = {4 * (n * k + m * k), 4 * m * n},
+                        .bytes = {4 * (n * k * sn_bench_storage(o->weights) + m * k), 4 * m * n},
                         .runs = (double)p.copies,
                         .check = p.copies == 1};
     rival r;

@@ -204,12 +204,11 @@ static double bytes_of(const graph_case *c, const sn_node *n) {
     return bytes;
 }
 
-/* Size of a stored weight over its size in f32. */
-static double storage_of(const char *weights) {
+double sn_bench_storage(const char *weights) {
     static const struct {
         const char *name;
         double part;
-    } kinds[] = {{"bf16", 0.5}, {"int8", 0.25}};
+    } kinds[] = {{"bf16", 0.5}, {"int8", 0.25}, {"int4", 0.125 + 1 / 64.0}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (weights && !strcmp(weights, kinds[i].name)) return kinds[i].part;
     return 1;
@@ -232,7 +231,7 @@ static double leaf_bytes(const graph_case *c, sn_order order, int i) {
         for (int k = 0; k < user->n_in; k++) {
             bool linear = user->op == SN_OP_linear && k == 1;
             if (linear && base_of(user->in[k]) == n)
-                weight = whole * storage_of(c->o->weights);
+                weight = whole * sn_bench_storage(c->o->weights);
             else if (user->in[k] != n || (sn_ops[user->op].flags & SN_OPF_VIEW))
                 continue;
             else if (k == 0 && (user->op == SN_OP_embedding || user->op == SN_OP_gather))

@@ -36,6 +36,9 @@ bool sn_bench_graph_run(const sn_bench_options *o, const sn_bench_graph *g,
                         const char *peer_request, const sn_bench_entrant *more, int n_more,
                         sn_bench_report *out, sn_error *err);
 
+/* Size of a weight as `weights` stores it over its size in f32. */
+double sn_bench_storage(const char *weights);
+
 /* Operations of the matrix products that an entry reaches, for these sizes: of products with a
  * parameter, and between computed tensors (attention). */
 void sn_bench_count(sn_module *m, const char *entry, const int64_t *symbol, double *weights,

@@ -58,7 +58,7 @@ typedef struct sn_bench_options {
     const char *peer_dir; /* scripts of the peers */
     const char *target, *cache_dir;
     const char *profile; /* a file for the times of the last variant's kernels; NULL: none */
-    const char *weights; /* storage of constant matrices: NULL, "f32", "bf16", "int8" */
+    const char *weights; /* storage of constant matrices: NULL, "f32", "bf16", "int8", "int4" */
     int threads;         /* 0: as many as OpenMP offers */
     int rounds;          /* at least 5 */
     double seconds;      /* of one entrant in one round, at least */

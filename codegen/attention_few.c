@@ -14,6 +14,7 @@ typedef struct few {
     const att_plan *p;
     em_val batch, kv_head, tq, tk;
     em_val first, end; /* rows: queries of heads, head by head */
+    em_val tile;       /* its first key */
     att_regions regions;
 } few;
 
@@ -32,9 +33,13 @@ static em_val load_part(em *e, const att_plan *p, sn_dtype t, em_val row, int i,
                              : em_load_tail(e, t, at, p->lanes, em_i64(e, d - i));
 }
 
-/* While the first row of queries goes through a tile it fetches the next one. */
+/* While the first row of queries goes through a tile it fetches the next one: of this head if a
+ * whole one is left, else the first of the next head. */
 static em_val fetch_distance(em *e, const few *w, const sn_attention_operand *o, em_val r) {
-    em_val far = em_mul(e, att_size(e, o->row), em_i64(e, ATT_KEYS)), zero = em_i64(e, 0);
+    em_val row = att_size(e, o->row), keys = em_i64(e, ATT_KEYS), zero = em_i64(e, 0);
+    em_val left = em_sub(e, em_sub(e, w->tk, w->tile), keys);
+    em_val other = em_sub(e, att_size(e, o->head), em_mul(e, w->tile, row));
+    em_val far = em_select(e, em_cmp(e, EM_GE, left, keys), em_mul(e, row, keys), other);
     return em_select(e, em_cmp(e, EM_EQ, r, w->first), far, zero);
 }
 
@@ -262,6 +267,7 @@ em_val att_emit_few(em *e, const att_plan *p) {
         sn_interval_emit(&c.code, ATT_DEP_HEAD | ATT_DEP_Q);
     }
     em_loop tile = em_for(e, zero, w.tk, em_i64(e, ATT_KEYS));
+    w.tile = tile.i;
     em_val n = em_imin(e, em_sub(e, w.tk, tile.i), em_i64(e, ATT_KEYS)), maybe = em_i1(e, true);
     if (a->mask) {
         sn_interval k = {tile.i, em_sub(e, em_add(e, tile.i, n), one)};

@@ -65,7 +65,11 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
     if (g->n_batch < 0 || g->n_batch > SN_GEMM_BATCH)
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d batch axes, at most %d", g->n_batch,
                        SN_GEMM_BATCH);
-    bool narrow = g->b_packed && g->b.dtype == SN_I8;
+    bool narrow = g->b_packed && (g->b.dtype == SN_I8 || g->group);
+    if (g->group && (!g->b_packed || g->pair || compute != SN_F32 || g->k.slot >= 0 ||
+                     g->group % GEMM_WORD || g->k.value % g->group))
+        return sn_fail(err, SN_ERR_INTERNAL,
+                       "gemm: 4-bit integers are for packed f32 products of whole groups");
     if (!sn_dtype_is_float(g->a.dtype) || (!narrow && !sn_dtype_is_float(g->b.dtype)))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: operands cannot be %s and %s",
                        sn_dtype_name(g->a.dtype), sn_dtype_name(g->b.dtype));
@@ -97,14 +101,14 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
                     sn_error *err) {
     if (!check_spec(g, compute, err)) return false;
     *p = (gemm_plan){.g = g, .t = compute, .esize = (int)sn_dtype_size(compute), .nv = 2};
-    p->b_type = g->b_packed ? g->b.dtype : compute;
+    p->b_type = g->b_packed && !g->group ? g->b.dtype : compute;
     p->lanes = sn_target_lanes(t, compute);
     p->panel = sn_gemm_panel(compute);
     p->parts = p->panel / (p->nv * p->lanes);
     p->mr = (t->vector_regs - 4) / p->nv / 2 * 2;
     p->copy_a = choose_copy(p);
-    p->pack_b = !g->b_packed;
-    p->direct_b = p->pack_b && gemm_is(g->b.col, 1) && g->b.dtype == compute;
+    p->pack_b = !g->b_packed || g->group;
+    p->direct_b = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
 
     int64_t chunk = GEMM_CHUNK_BYTES / p->esize, longest = GEMM_MAX_K_BYTES / p->esize;
     bool long_k = g->k.slot >= 0 || g->k.value > longest;
@@ -295,8 +299,51 @@ static em_val reads_in_place(em *e, const gemm_plan *p, const gemm_state *s, em_
     return em_and(e, s->in_place, whole);
 }
 
+/* Where row k0 of a panel of 4-bit integers and of its factors begin. */
+static void four_from(em *e, const gemm_plan *p, const gemm_state *s, em_val panel, em_val k0,
+                      em_val *words, em_val *factors) {
+    em_val k = em_add(e, em_mul(e, panel, s->k), k0), width = em_i64(e, p->panel);
+    em_val row = em_div(e, k, em_i64(e, GEMM_WORD)), group = em_div(e, k, em_i64(e, p->g->group));
+    *words = em_at(e, s->b, SN_I32, em_mul(e, row, width));
+    *factors = em_at(e, em_buf(e, p->g->factor_buf), SN_BF16, em_mul(e, group, width));
+}
+
+static void widen_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
+    em_loop l = em_for(e, lo, hi, one(e));
+    em_val args[4];
+    four_from(e, p, s, l.i, s->k0, &args[0], &args[1]);
+    args[2] = block_at(e, p, s, l.i);
+    args[3] = em_div(e, s->kn, em_i64(e, p->g->group));
+    em_call(e, p->widen, args, 4);
+    em_end(e, &l);
+}
+
+/* A product of one row, from the 4-bit integers themselves. */
+static void emit_four_row(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
+    em_loop l = em_for(e, lo, hi, one(e));
+    em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
+    em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
+    em_val args[4] = {s->a};
+    four_from(e, p, s, l.i, zero(e), &args[1], &args[2]);
+    args[1] = em_at(e, args[1], SN_I32, col);
+    args[2] = em_at(e, args[2], SN_BF16, col);
+    args[3] = em_at(e, e->scratch, p->t, col);
+    em_branch last = em_if(e, em_cmp(e, EM_EQ, em_add(e, l.i, one(e)), s->panels));
+    em_call(e, p->last_row, args, 4);
+    em_else(e, &last);
+    em_call(e, p->row, args, 4);
+    em_endif(e, &last);
+    em_end(e, &part);
+    call_finish(e, p, s, e->scratch, zero(e), one(e), l.i);
+    em_end(e, &l);
+}
+
 /* Packs the panels [lo, hi) of the block, rows k0 .. k0 + kn. */
 static void pack_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
+    if (p->widen) {
+        widen_block(e, p, s, lo, hi);
+        return;
+    }
     em_loop l = em_for(e, lo, hi, one(e));
     em_branch br = {0};
     if (p->direct_b) {
@@ -316,7 +363,7 @@ static void pack_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo
 static void emit_panel_source(em *e, const gemm_plan *p, gemm_state *s, em_val hi) {
     em_val width = em_i64(e, p->panel);
     s->b_stride = width;
-    if (p->g->b_packed) {
+    if (!p->pack_b) {
         em_val at = em_mul(e, em_add(e, em_mul(e, s->panel, s->k), s->k0), width);
         s->bp = em_at(e, s->b, p->b_type, at);
         em_val alone = em_cmp(e, EM_EQ, s->blocks, one(e)); /* fetch this panel, else the next */
@@ -459,6 +506,12 @@ static void emit_blocks(em *e, const gemm_plan *p, gemm_state *s, em_val row0, e
 /* A thread's part of one batch item. */
 static void emit_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                       em_val panel0, em_val panel1) {
+    em_branch single = {0};
+    if (p->row) {
+        single = em_if(e, em_cmp(e, EM_EQ, s->m, one(e)));
+        emit_four_row(e, p, s, panel0, panel1);
+        em_else(e, &single);
+    }
     if (p->direct_b) s->in_place = em_cmp(e, EM_LE, em_sub(e, row1, row0), em_i64(e, 2 * p->mr));
     if (!p->chunked && !p->pack_b) {
         s->k0 = zero(e);
@@ -472,6 +525,7 @@ static void emit_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_
         emit_blocks(e, p, s, l.i, end, panel0, panel1);
         em_end(e, &l);
     }
+    if (p->row) em_endif(e, &single);
 }
 
 /* The item's index on each batch axis, and its operands. */
@@ -550,11 +604,16 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
     if (!gemm_plan_make(&p, g, e->target, e->compute, &e->err)) return;
     p.name = name;
     for (int i = 0; i < p.n_sizes; i++) p.micro[i] = gemm_emit_micro(e, &p, p.size[i], false);
+    if (g->group) p.widen = gemm_emit_four_widen(e, &p);
+    if (g->group && !g->prologue && !g->row_prologue && g->a.dtype == p.t && gemm_is(g->a.col, 1)) {
+        p.row = gemm_emit_four_row(e, &p, false);
+        p.last_row = gemm_emit_four_row(e, &p, true);
+    }
     if (g->b_packed && sn_dtype_size(p.b_type) == 1 && !p.chunked)
         p.twin = gemm_emit_micro(e, &p, 1, true);
     p.finish = gemm_emit_finish(e, &p);
     if (p.copy_a) p.copy = gemm_emit_copy(e, &p);
-    if (p.pack_b)
+    if (!g->b_packed)
         p.pack = gemm_emit_pack_panel(e, &p, "pack", g->b.dtype, g->b.row, g->b.col, false);
     emit_kernel(e, &p);
 }
@@ -563,10 +622,12 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     gemm_plan p = {.name = name,
                    .t = e->compute,
                    .esize = (int)sn_dtype_size(e->compute),
-                   .b_type = g->narrow ? g->narrow_dtype : e->compute,
+                   .b_type = g->group || g->narrow ? g->narrow_dtype : e->compute,
                    .lanes = e->lanes,
                    .panel = sn_gemm_panel(e->compute)};
-    em_val pack = gemm_emit_pack_panel(e, &p, "panel", g->dtype, g->row, g->col, g->pair);
+    em_val pack = g->group
+                      ? gemm_emit_four_pack(e, &p, g->dtype, g->row, g->col)
+                      : gemm_emit_pack_panel(e, &p, "panel", g->dtype, g->row, g->col, g->pair);
     em_kernel(e, name);
     em_val n = gemm_size(e, g->n), k = gemm_size(e, g->k), lo, hi;
     em_val columns = em_i64(e, g->pair ? p.panel / 2 : p.panel);
@@ -576,7 +637,8 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     em_val from = em_mul(e, col, gemm_size(e, g->col));
     em_val src = em_at(e, em_buf(e, 0), g->dtype, from);
     em_val second = g->pair ? em_at(e, em_buf(e, 2), g->dtype, from) : src;
-    em_val to = em_mul(e, em_mul(e, l.i, k), em_i64(e, p.panel));
+    em_val rows = g->group ? em_div(e, k, em_i64(e, GEMM_WORD)) : k;
+    em_val to = em_mul(e, em_mul(e, l.i, rows), em_i64(e, p.panel));
     em_val args[] = {e->buf, e->dim,           src, second, em_at(e, em_buf(e, 1), p.b_type, to),
                      k,      em_sub(e, n, col)};
     em_call(e, pack, args, 7);

@@ -18,7 +18,12 @@
  * right factors are read where they lie, or packed by the kernel a panel at a time.
  *
  * Panels may be narrower than the compute type: bf16, f16 or i8 widen in registers (scales of i8
- * columns are the epilogue's). All other unpacked operands may be of any float type. */
+ * columns are the epilogue's). All other unpacked operands may be of any float type.
+ *
+ * Panels of 4-bit integers (`group`): an i32 holds 8 consecutive k of a column, a panel is
+ * [K / 8][P] words; `group` consecutive k share a bf16 factor, in panels [K / group][P]. A single
+ * row (M = 1) sums each group before it is multiplied by its factor; several rows multiply first.
+ */
 enum { SN_GEMM_BATCH = 3, SN_GEMM_STATE = 4 };
 
 /* A size, stride or offset in elements: a constant (slot < 0), or dim[slot] of the call. */
@@ -71,9 +76,12 @@ typedef struct sn_gemm {
     sn_gemm_size m, n, k;
     sn_gemm_operand a, b, c; /* a: rows i, columns k; b: rows k, columns j; c: rows i, columns j */
     bool b_packed;           /* b is in panels */
-    bool pair;     /* packed B holds two products' columns side by side (pack: `second`) */
-    bool no_store; /* the epilogue stores; c is not used */
-    void *ctx;     /* for the callbacks, each of which may be NULL */
+    int group; /* > 0: packed B is of 4-bit integers, so many along K share a factor; a multiple
+                  of 8 that divides K */
+    int factor_buf; /* the factors' base pointer is buf[factor_buf] */
+    bool pair;      /* packed B holds two products' columns side by side (pack: `second`) */
+    bool no_store;  /* the epilogue stores; c is not used */
+    void *ctx;      /* for the callbacks, each of which may be NULL */
     sn_gemm_epilogue *epilogue;
     sn_gemm_touch *touch; /* where the epilogue reads tensors of the result's size */
     sn_gemm_row_prologue *row_prologue;
@@ -102,6 +110,7 @@ typedef struct sn_gemm_pack {
     sn_dtype dtype; /* of the sources */
     sn_gemm_size k, n, row, col;
     bool pair;
+    int group;   /* > 0: panels of 4-bit integers; K is a multiple of 8 */
     bool narrow; /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
     sn_dtype narrow_dtype;
 } sn_gemm_pack;

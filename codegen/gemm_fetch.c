@@ -9,7 +9,7 @@ enum { LINE = 64, SHORTEST = 128 };
 void gemm_plan_fetch(gemm_plan *p) {
     const sn_gemm *g = p->g;
     p->fetch = 0;
-    if (!p->pack_b || p->kc < LINE || (g->k.slot < 0 && g->k.value < LINE)) return;
+    if (!p->pack_b || g->group || p->kc < LINE || (g->k.slot < 0 && g->k.value < LINE)) return;
     p->fetch = SHORTEST;
     while (p->fetch < 4 * SHORTEST && p->fetch < p->kc / 4) p->fetch *= 2;
 }

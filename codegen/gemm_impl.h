@@ -5,7 +5,7 @@
 
 #include "codegen/gemm.h"
 
-enum { GEMM_SIZES = 5 };
+enum { GEMM_WORD = 8 /* 4-bit integers of an i32 */, GEMM_SIZES = 5 };
 
 typedef struct gemm_plan {
     const sn_gemm *g;
@@ -20,7 +20,7 @@ typedef struct gemm_plan {
     int mr;          /* most rows of a micro-tile, even */
     bool copy_a;     /* A goes through scratch (prologue, conversion, transposition, bad strides) */
     bool turned_a;   /* ... a tile at a time as [k][a_step], because its columns are contiguous */
-    bool pack_b;     /* B may go through scratch */
+    bool pack_b;     /* B may go through scratch: packed or widened there */
     bool direct_b;   /* ... or be read in place when few rows use it (columns are contiguous) */
     bool chunked;    /* K is cut in chunks of kc; partial sums wait in scratch */
     int64_t kc;      /* rows of B (columns of A) at a time; K itself unless chunked */
@@ -34,8 +34,9 @@ typedef struct gemm_plan {
     int fetch;  /* addresses of what a tile fetches, a power of two; 0: no list (gemm_fetch.c) */
     int64_t a_at, b_at, f_at, scratch; /* byte offsets in scratch (sums are at 0), its size */
     /* emitted functions */
-    em_val micro[GEMM_SIZES]; /* of size[i] rows */
-    em_val twin;              /* narrow panels, one row: two panels at once; else NULL */
+    em_val micro[GEMM_SIZES];    /* of size[i] rows */
+    em_val twin;                 /* narrow panels, one row: two panels at once; else NULL */
+    em_val row, last_row, widen; /* of 4-bit integers; else NULL */
     em_val finish, copy, pack;
 } gemm_plan;
 
@@ -70,6 +71,12 @@ em_val gemm_function(em *e, const gemm_plan *p, const char *suffix, const em_typ
 
 /* gemm_micro.c: void micro(A, B, T, k, next, next_step, b_stride) for `rows` rows (see there) */
 em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin);
+
+/* gemm_four.c: right factors of 4-bit integers (signatures there) */
+em_val gemm_emit_four_row(em *e, const gemm_plan *p, bool last);
+em_val gemm_emit_four_widen(em *e, const gemm_plan *p);
+em_val gemm_emit_four_pack(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size row,
+                           sn_gemm_size col);
 
 /* gemm_edge.c: what touches the operands outside the micro-kernel */
 em_val gemm_emit_finish(em *e, const gemm_plan *p); /* epilogue and store of a tile */

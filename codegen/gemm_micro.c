@@ -75,7 +75,7 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
         }
         for (int t = 0; t < panels; t++) {
             fetch_panel(e, p, from[t], u, rows == p->mr ? NEAR_FULL : NEAR, 3);
-            if (g->b_packed && rows < p->mr) fetch_panel(e, p, from[t], u, FAR, 2);
+            if (!p->pack_b && rows < p->mr) fetch_panel(e, p, from[t], u, FAR, 2);
         }
         if (fetch_list) gemm_emit_fetch(e, p, em_param(e, 4), em_add(e, l.i, em_i64(e, u)));
         if (fetch_next) {

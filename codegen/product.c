@@ -20,6 +20,7 @@ typedef struct epilogue {
     const sn_kernel *k;
     const sn_region *region;
     sn_order order;
+    int first; /* operand of the step that is the region's argument 1 */
 } epilogue;
 
 /* Element offset of a row's first element, and of column `col` if columns are neighbours. */
@@ -63,7 +64,7 @@ static int lines_of(const sn_view *v, sn_dtype compute) {
 static void touch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *line) {
     const epilogue *x = ctx;
     const sn_step *s = x->k->step;
-    for (int i = 2, n = 0; i < s->n_in; i++) {
+    for (int i = x->first, n = 0; i < s->n_in; i++) {
         const sn_view *v = &s->in[i];
         if (!is_streamed(v)) continue;
         em_val off = em_add(e, row_offset(e, x->k, v, at), at->col);
@@ -101,9 +102,9 @@ static em_val region_node(em *e, const epilogue *x, em_val *value, int i, const 
             if (x->order.node[p] == n->in[j]) in[j] = value[p];
     switch (n->op) {
     case SN_OP_arg: {
-        int arg = (int)sn_attr_int(n, SN_A_index, 0);
+        int arg = (int)sn_attr_int(n, SN_A_index, 0), buf = x->first + arg - 1;
         if (arg == 0) return acc[0];
-        return load_tile(e, x->k, &x->k->step->in[arg + 1], arg + 1, at);
+        return load_tile(e, x->k, &x->k->step->in[buf], buf, at);
     }
     case SN_OP_const:
         return sn_emit_const(e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
@@ -151,11 +152,13 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, epilogue *x) {
         for (int i = 0; i < SN_GEMM_BATCH; i++) g->b.batch[i] = SN_GEMM_CONST(0);
     } else
         g->b = operand_of(k, &s->in[1], 1);
+    g->group = (int)sn_attr_int(s->node, SN_A_group, 0);
+    if (g->group) g->factor_buf = 2;
     const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
     if (epi) {
-        *x = (epilogue){k, epi, sn_region_topo(k->m, epi)};
+        *x = (epilogue){k, epi, sn_region_topo(k->m, epi), g->group ? 3 : 2};
         g->epilogue = emit_epilogue;
-        for (int i = 2; i < s->n_in; i++)
+        for (int i = x->first; i < s->n_in; i++)
             if (is_streamed(&s->in[i])) g->n_touch += lines_of(&s->in[i], k->compute);
         if (g->n_touch) g->touch = touch_operands;
     }
@@ -184,6 +187,7 @@ static void emit_pack(em *e, const sn_kernel *k) {
                       .col = sn_kernel_size(k, v->stride[1])};
     p.narrow_dtype = k->step->out[0].dtype;
     p.narrow = p.narrow_dtype != k->compute;
+    p.group = (int)sn_attr_int(k->step->node, SN_A_group, 0);
     sn_gemm_emit_pack(e, k->name, &p);
 }
 

@@ -544,7 +544,7 @@ typedef struct sn_options {
     int threads;             /* 0: as many as the process may use */
     const char *backend;     /* "auto" (or NULL), "own", "onednn" */
     const char *target;      /* NULL: this CPU; "x86-64-v3", … */
-    const char *weights;     /* storage of constant matrices: "f32" (or NULL), "bf16", "int8" */
+    const char *weights;     /* storage of constant matrices: "f32" (or NULL), "bf16", "int8", "int4" */
     const char *cache_dir;   /* NULL: the user's cache directory; "": no disk cache */
     const char *passes;      /* NULL; or "-name,-name": passes switched off */
     const char *const *taps; /* [n_taps] names of tensors to read out, "*": all; they become

@@ -58,6 +58,52 @@ static bool matrix_order(decomp *c, int rank, const sn_dim *shape, int64_t *perm
     return true;
 }
 
+enum { FOUR_BIT = 8 }; /* numbers in an i32 */
+
+/* x [.., 8, columns] of integers as words [.., columns]: the last number takes the sign. */
+static sn_node *join_words(sn_node *x) {
+    x = sn_b_cast(x, SN_I32);
+    int64_t axis = x->rank - 2;
+    sn_node *sum = NULL;
+    double weight = 1;
+    for (int64_t j = 0; j < FOUR_BIT; j++, weight *= 16) {
+        sn_node *part = sn_b_slice(x, (int)axis, j, 1);
+        if (j + 1 < FOUR_BIT) part = sn_b_scalar(SN_OP_and, part, 15);
+        part = sn_b_scalar(SN_OP_mul, part, weight);
+        sum = sum ? sn_b_binary(SN_OP_add, sum, part) : part;
+    }
+    return sum;
+}
+
+/* The 8 numbers of every word [panels, k / 8, columns]: [panels, k, columns]. */
+static sn_node *split_words(decomp *c, sn_node *words) {
+    const sn_dim one[] = {words->shape[0], words->shape[1], 1, words->shape[2]};
+    sn_node *part[FOUR_BIT], *w = sn_b_reshape(words, 4, one);
+    double weight = 1;
+    for (int j = 0; j < FOUR_BIT; j++, weight *= 16) {
+        sn_node *v = sn_b_scalar(SN_OP_div, w, weight); /* floored */
+        v = sn_b_scalar(SN_OP_mod, sn_b_scalar(SN_OP_add, v, 8), 16);
+        part[j] = sn_b_scalar(SN_OP_sub, v, 8);
+    }
+    sn_node *all = sn_node_new(c->m, SN_OP_concat, FOUR_BIT, part, SN_ATTRS(SN_INT(axis, 2)));
+    const sn_dim shape[] = {words->shape[0], sn_dim_mul(c->m, words->shape[1], FOUR_BIT),
+                            words->shape[2]};
+    return sn_b_reshape(all, 3, shape);
+}
+
+/* Every `group`-th number along K shares a factor: panels [P, K, 32] times [P, K / group, 32]. */
+static sn_node *scale_groups(decomp *c, sn_node *x, sn_node *factor, int64_t group) {
+    const sn_dim *f = factor->shape;
+    if (factor->rank != 3 || sn_dim_mul(c->m, f[1], group) != x->shape[1]) {
+        sn_dc_fail(c, "the factors of its groups have another shape");
+        return NULL;
+    }
+    x = sn_b_reshape(sn_b_cast(x, SN_F32), 4, (const sn_dim[]){f[0], f[1], group, f[2]});
+    factor = sn_b_reshape(sn_b_cast(factor, SN_F32), 4, (const sn_dim[]){f[0], f[1], 1, f[2]});
+    x = sn_b_binary(SN_OP_mul, x, factor);
+    return sn_b_reshape(x, 3, (const sn_dim[]){f[0], sn_dim_mul(c->m, f[1], group), f[2]});
+}
+
 bool decomp_pack_b(decomp *c) {
     if (c->n_in != 1) return sn_dc_fail(c, "one tensor is needed");
     sn_node *x = c->in[0];
@@ -67,7 +113,8 @@ bool decomp_pack_b(decomp *c) {
         !sn_dc_number(c, "the number of columns", columns, &n))
         return false;
     sn_dim panels = n / PANEL + (n % PANEL != 0), padded = sn_dim_mul(c->m, panels, PANEL);
-    x = sn_b_cast(x, (sn_dtype)sn_dc_int(c, SN_A_dtype, x->dtype));
+    bool words = sn_dc_int(c, SN_A_group, 0) > 0;
+    if (!words) x = sn_b_cast(x, (sn_dtype)sn_dc_int(c, SN_A_dtype, x->dtype));
     x = sn_b_reshape(sn_b_transpose(x, x->rank, perm), 2, (const sn_dim[]){k, n});
     x = SN_NODE(c->m, pad,
                 SN_ATTRS(SN_FLT(value, 0), SN_LIST(low, 2, ((const sn_dim[]){0, 0})),
@@ -75,7 +122,15 @@ bool decomp_pack_b(decomp *c) {
                 x);
     if (c->m->error.code) return false;
     x = sn_b_reshape(x, 3, (const sn_dim[]){k, panels, PANEL});
-    c->out[0] = sn_b_transpose(x, 3, (const int64_t[]){1, 0, 2});
+    x = sn_b_transpose(x, 3, (const int64_t[]){1, 0, 2});
+    if (words) {
+        int64_t rows;
+        if (!sn_dc_number(c, "the number of rows", k, &rows)) return false;
+        if (rows % FOUR_BIT) return sn_dc_fail(c, "K is not a multiple of %d", FOUR_BIT);
+        x = sn_b_reshape(x, 4, (const sn_dim[]){panels, rows / FOUR_BIT, FOUR_BIT, PANEL});
+        x = sn_b_reshape(join_words(x), 3, (const sn_dim[]){panels, rows / FOUR_BIT, PANEL});
+    }
+    c->out[0] = x;
     return !c->m->error.code;
 }
 
@@ -98,26 +153,32 @@ static sn_node *unpack(decomp *c, sn_node *panels, const sn_attr *packed) {
     return sn_b_transpose(sn_b_reshape(x, packed->n, shape), packed->n, back);
 }
 
-/* Operands: left, right, {n_pro} of the prologue, the rest for the epilogue. The product is a dot
+/* Operands: left, right, with {group} its factors, {n_pro} of the prologue, the rest for the
+ * epilogue. The product is a dot
  * with the node's batch and contract axes, by default the last of the left and the first of the
  * right factor. {packed}: the right factor is in panels and had that shape before. */
 bool decomp_gemm(decomp *c) {
     const sn_attr *pro = sn_dc_attr(c, SN_A_prologue), *epi = sn_dc_attr(c, SN_A_epilogue);
     const sn_attr *packed = sn_dc_attr(c, SN_A_packed);
-    int64_t n_pro_attr = sn_dc_int(c, SN_A_n_pro, 0);
-    if (n_pro_attr < 0 || n_pro_attr > c->n_in - 2) return sn_dc_fail(c, "operands are missing");
+    int64_t n_pro_attr = sn_dc_int(c, SN_A_n_pro, 0), group = sn_dc_int(c, SN_A_group, 0);
+    int first = group > 0 ? 3 : 2;
+    if (n_pro_attr < 0 || n_pro_attr > c->n_in - first)
+        return sn_dc_fail(c, "operands are missing");
     int n_pro = (int)n_pro_attr;
     sn_node *left = c->in[0], *right = c->in[1];
     sn_node **arg = sn_arena_alloc(c->m, sizeof *arg * (size_t)c->n_in);
     if (pro) {
         arg[0] = left;
-        if (n_pro) memcpy(arg + 1, c->in + 2, sizeof *arg * (size_t)n_pro);
+        if (n_pro) memcpy(arg + 1, c->in + first, sizeof *arg * (size_t)n_pro);
         if (!open_region(c, pro->r, "prologue", 1 + n_pro, arg)) return false;
         left = c->out[0];
     }
+    if (group > 0 && !packed) return sn_dc_fail(c, "factors of groups without panels");
+    if (group > 0 && !(right = scale_groups(c, split_words(c, right), c->in[2], group)))
+        return false;
     if (packed && !(right = unpack(c, right, packed))) return false;
     right = sn_b_cast(right, (sn_dtype)left->dtype); /* panels may be narrower */
-    int64_t last = left->rank - 1, first = 0;
+    int64_t last = left->rank - 1, row = 0;
     sn_attr dot[4];
     int n = 0;
     static const sn_attr_key keys[] = {SN_A_batch_a, SN_A_batch_b, SN_A_contract_a,
@@ -126,13 +187,13 @@ bool decomp_gemm(decomp *c) {
         if (sn_dc_attr(c, keys[i])) dot[n++] = *sn_dc_attr(c, keys[i]);
     if (!sn_dc_attr(c, SN_A_contract_a)) {
         dot[n++] = SN_LIST(contract_a, 1, &last);
-        dot[n++] = SN_LIST(contract_b, 1, &first);
+        dot[n++] = SN_LIST(contract_b, 1, &row);
     }
     c->out[0] = sn_node_new(c->m, SN_OP_dot, 2, (sn_node *[]){left, right}, n, dot);
     c->n_out = 1;
     if (!epi || c->m->error.code) return !c->m->error.code;
-    int n_epi = c->n_in - 2 - n_pro;
+    int n_epi = c->n_in - first - n_pro;
     arg[0] = c->out[0];
-    if (n_epi) memcpy(arg + 1, c->in + 2 + n_pro, sizeof *arg * (size_t)n_epi);
+    if (n_epi) memcpy(arg + 1, c->in + first + n_pro, sizeof *arg * (size_t)n_epi);
     return open_region(c, epi->r, "epilogue", 1 + n_epi, arg);
 }

@@ -123,14 +123,53 @@ static bool may_pack(const builder *b, const sn_node *dot) {
 
 /* What goes into the panels of a dot's right factor, and its type there: a factor that was narrowed
  * and widened again is stored narrow. */
-static sn_node *panel_source(const builder *b, const sn_node *dot, sn_dtype *stored) {
+typedef struct panels {
+    sn_node *source;
+    sn_dtype stored;
+    sn_node *factors; /* of groups of 4-bit integers (then stored is i32); NULL: none */
+    sn_dim group;
+} panels;
+
+/* x, where y is x narrowed to `type` and widened again; else NULL. */
+static sn_node *narrowed(sn_node *y, sn_dtype type) {
+    bool is = y->op == SN_OP_cast && y->in[0]->op == SN_OP_cast && y->in[0]->dtype == type;
+    return is ? y->in[0]->in[0] : NULL;
+}
+
+/* [N, K] from q [N, K / group, group] f [N, K / group, 1], which quantise.c makes of 4 bits. */
+static bool find_groups(const sn_node *dot, panels *p) {
+    const sn_node *y = dot->in[1], *mul = y->in[0];
+    const sn_attr *contract = sn_attr_get(dot, SN_A_contract_b);
+    if (y->op != SN_OP_reshape || y->rank != 2 || mul->op != SN_OP_mul || mul->rank != 3 ||
+        !contract || contract->n != 1 || contract->v[0] != 1)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        sn_node *q = narrowed(mul->in[i], SN_I8), *f = mul->in[1 - i];
+        while (f->op == SN_OP_broadcast) f = f->in[0];
+        sn_node *wide = narrowed(f, SN_BF16);
+        if (!q || !wide || f->rank != 3 || f->shape[2] != 1) continue;
+        *p = (panels){q, SN_I32, wide, mul->shape[2]};
+        return true;
+    }
+    return false;
+}
+
+static panels panels_of(const builder *b, const sn_node *dot) {
     sn_node *y = dot->in[1];
-    *stored = (sn_dtype)y->dtype;
-    if (y->op != SN_OP_cast || y->in[0]->op != SN_OP_cast || !may_pack(b, dot)) return y;
-    sn_dtype narrow = (sn_dtype)y->in[0]->dtype;
-    if (narrow != SN_BF16 && narrow != SN_I8) return y;
-    *stored = narrow;
-    return y->in[0]->in[0];
+    panels p = {.source = y, .stored = (sn_dtype)y->dtype};
+    if (!may_pack(b, dot) || find_groups(dot, &p)) return p;
+    static const sn_dtype narrow[] = {SN_BF16, SN_I8};
+    for (int i = 0; i < 2; i++)
+        if (narrowed(y, narrow[i])) p = (panels){.source = narrowed(y, narrow[i]), narrow[i]};
+    return p;
+}
+
+static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, sn_dtype stored, sn_dim group) {
+    const sn_attr *cb = sn_attr_get(dot, SN_A_contract_b);
+    sn_attr attr[3] = {SN_INT(dtype, stored),
+                       SN_LIST(contract_b, cb ? cb->n : 0, cb ? cb->v : NULL),
+                       SN_INT(group, group)};
+    return sn_node_new(b->m, SN_OP_pack_b, 1, &x, group ? 3 : 2, attr);
 }
 
 static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
@@ -138,11 +177,13 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
     cut_list c = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
     add_cut(b, &c, dot); /* argument 0 is the product */
     for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], dot);
-    sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + 1));
+    sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + 2));
+    panels p = panels_of(b, dot);
+    int n_in = 2;
     in[0] = build_value(b, dot->in[0]);
-    sn_dtype stored;
-    in[1] = build_value(b, panel_source(b, dot, &stored));
-    for (int i = 1; i < c.n; i++) in[i + 1] = build_value(b, c.node[i]);
+    in[1] = build_value(b, p.source);
+    if (p.factors) in[n_in++] = build_value(b, p.factors);
+    for (int i = 1; i < c.n; i++) in[n_in++] = build_value(b, c.node[i]);
 
     sn_attr attr[8];
     int n_attr = 0;
@@ -158,13 +199,17 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
     }
     sn_module_set_loc(b->m, dot->loc);
     if (may_pack(b, dot)) {
-        const sn_attr *cb = sn_attr_get(dot, SN_A_contract_b);
-        attr[n_attr++] = SN_LIST(packed, in[1]->rank, in[1]->shape);
-        in[1] = sn_node_new(b->m, SN_OP_pack_b, 1, &in[1],
-                            SN_ATTRS(SN_INT(dtype, stored),
-                                     SN_LIST(contract_b, cb ? cb->n : 0, cb ? cb->v : NULL)));
+        const sn_node *y = dot->in[1];
+        attr[n_attr++] = SN_LIST(packed, y->rank, y->shape);
+        if (p.factors) {
+            attr[n_attr++] = SN_INT(group, p.group);
+            in[1] = sn_b_reshape(in[1], 2, y->shape);
+            in[2] = sn_b_reshape(in[2], 2, in[2]->shape);
+            in[2] = pack(b, dot, in[2], SN_BF16, 0);
+        }
+        in[1] = pack(b, dot, in[1], p.stored, p.group);
     }
-    publish(b, sn_node_new(b->m, SN_OP_gemm, c.n + 1, in, n_attr, attr), n_out, out);
+    publish(b, sn_node_new(b->m, SN_OP_gemm, n_in, in, n_attr, attr), n_out, out);
 }
 
 static void build_gemm(builder *b, int k) {
@@ -209,20 +254,38 @@ static void use(builder *b, const sn_node *n, int by_group) {
     if (k >= 0 && k != by_group) b->uses[y->id]++;
 }
 
+/* Views that only products read, which take what lies below instead: they read nothing. */
+static uint8_t *find_bypassed(builder *b) {
+    sn_grouping *g = b->g;
+    uint8_t *bypassed = sn_arena_alloc(b->m, g->n_id), *read = sn_arena_alloc(b->m, g->n_id);
+    for (int i = 0; i < g->order.n; i++) {
+        const sn_node *n = g->order.node[i];
+        for (int j = 0; j < n->n_in; j++) {
+            bool around = n->op == SN_OP_dot && j == 1 && panels_of(b, n).factors;
+            (around ? bypassed : read)[n->in[j]->id] = 1;
+        }
+    }
+    for (int i = 0; i < g->entry->n_output; i++) read[g->entry->output[i].node->id] = 1;
+    for (int i = 0; i < g->entry->n_assign; i++) read[g->entry->assign[i].node->id] = 1;
+    for (uint32_t i = 0; i < g->n_id; i++) bypassed[i] &= !read[i];
+    return bypassed;
+}
+
 /* Counts the users of every member outside its kernel. A broadcast is no user: the one who reads it
  * is. */
 static void count_uses(builder *b) {
     sn_grouping *g = b->g;
+    const uint8_t *bypassed = find_bypassed(b);
     for (int i = 0; i < g->entry->n_output; i++) use(b, g->entry->output[i].node, -1);
     for (int i = 0; i < g->entry->n_assign; i++) use(b, g->entry->assign[i].node, -1);
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
-        if (n->op == SN_OP_broadcast) continue;
+        if (n->op == SN_OP_broadcast || bypassed[n->id]) continue;
         for (int j = 0; j < n->n_in; j++) {
-            sn_dtype stored;
-            const sn_node *x =
-                n->op == SN_OP_dot && j == 1 ? panel_source(b, n, &stored) : n->in[j];
-            use(b, x, g->group_of[n->id]);
+            panels p = {.source = n->in[j]};
+            if (n->op == SN_OP_dot && j == 1) p = panels_of(b, n);
+            use(b, p.source, g->group_of[n->id]);
+            if (p.factors) use(b, p.factors, g->group_of[n->id]);
         }
     }
 }

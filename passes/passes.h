@@ -15,7 +15,7 @@ typedef struct sn_pass_options {
                          the level */
     const char
         *dump; /* directory for the text after every pass that changed something; NULL: none */
-    const char *weights;  /* "bf16", "int8"; NULL: f32 */
+    const char *weights;  /* "bf16", "int8", "int4"; NULL: f32 */
     bool constant_params; /* parameters do not change between calls: hoist what depends on them only
                            */
 } sn_pass_options;

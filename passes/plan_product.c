@@ -109,7 +109,9 @@ static int try_split(const product *p, const sn_step *s, int extra, sn_view *in,
     for (int i = 0; i < n_rows; i++) rows.axis[i] = n_lead + i;
     for (int i = 0; i < p->cols.n; i++) cols.axis[i] = n_lead + n_rows + i;
     int rank = n_lead + n_rows + p->cols.n;
-    for (int i = 2; i < s->n_in; i++) {
+    int first = sn_attr_get(s->node, SN_A_group) ? 3 : 2; /* after the factors, and their groups' */
+    if (first == 3) in[2] = s->in[2];
+    for (int i = first; i < s->n_in; i++) {
         sn_view wide = sn_view_broadcast(&s->in[i], rank, s->out[0].shape);
         if (!three_parts(p->m, &wide, merged, &lead, &rows, &cols, &in[i])) return i;
     }

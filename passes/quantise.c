@@ -3,6 +3,8 @@
  *
  *   bf16: W becomes bf16(W);  int8: W[i,:] becomes s[i] q[i,:], s = max |W[i,:]| / 127, q = round(W
  * / s), and s multiplies the product.
+ *   int4: 32 of a row share a factor s, bf16, the value of largest magnitude over -8; W becomes s q
+ *         with q = round(W / s) from -8 to 7. Where rows are no multiple of 32: int8.
  *
  * Requires composites (before expand). Breaks values by the rounding, on purpose: what is left is
  * spelled in ordinary operations, so the evaluator computes exactly what the kernels do. Only
@@ -13,7 +15,10 @@
 
 #include <string.h>
 
-enum { MIN_WEIGHT = 1024 }; /* elements from which on it pays */
+enum {
+    MIN_WEIGHT = 1024, /* elements from which on it pays */
+    GROUP = 32         /* int4: numbers that share a factor */
+};
 
 /* x as it will be stored, and widened again. */
 static sn_node *through(sn_node *x, sn_dtype narrow) {
@@ -36,10 +41,28 @@ static sn_node *with_int8(sn_node *x, sn_node *w) {
     return sn_b_binary(SN_OP_mul, linear(x, through(q, SN_I8)), sn_b_reshape(scale, 1, w->shape));
 }
 
+static sn_node *with_int4(sn_node *x, sn_node *w) {
+    sn_module *m = w->m;
+    int64_t row, last = 2;
+    if (!sn_dim_is_const(m, w->shape[1], &row) || row % GROUP) return with_int8(x, w);
+    sn_node *g = sn_b_reshape(w, 3, (const sn_dim[]){w->shape[0], row / GROUP, GROUP});
+    sn_node *high = sn_b_reduce(SN_OP_reduce_max, g, 1, &last);
+    sn_node *low = sn_b_reduce(SN_OP_reduce_min, g, 1, &last);
+    sn_node *down = sn_b_binary(SN_OP_lt, high, sn_b_unary(SN_OP_neg, low));
+    sn_node *most = sn_b_select(down, low, high);
+    sn_node *none = sn_b_scalar(SN_OP_eq, most, 0); /* of zeros: any factor will do */
+    most = sn_b_select(none, sn_b_scalar(SN_OP_add, most, 1), most);
+    sn_node *scale = through(sn_b_scalar(SN_OP_mul, most, -0.125), SN_BF16);
+    sn_node *q = sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_div, g, scale));
+    q = sn_b_scalar(SN_OP_max, sn_b_scalar(SN_OP_min, q, 7), -8);
+    sn_node *rounded = sn_b_binary(SN_OP_mul, through(q, SN_I8), scale);
+    return linear(x, sn_b_reshape(rounded, 2, w->shape));
+}
+
 static const struct {
     const char *name;
     sn_node *(*make)(sn_node *x, sn_node *w);
-} kinds[] = {{"bf16", with_bf16}, {"int8", with_int8}};
+} kinds[] = {{"bf16", with_bf16}, {"int8", with_int8}, {"int4", with_int4}};
 
 bool sn_quantise_knows(const char *name) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

@@ -1,5 +1,6 @@
-/* Weights in bf16 and int8: the compiled product is exactly that of the rounded weights, at every
- * level and shape of batch; the weights really are stored narrow; unknown storage is refused. */
+/* Weights in bf16, int8 and int4: the compiled product is exactly that of the rounded weights, at
+ * every level and shape of batch; the weights really are stored narrow; unknown storage is refused.
+ */
 #include "frontend/sinter.h"
 
 #include <setjmp.h>
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { K = 70, N = 45, M = 17 };
+enum { N = 45, M = 17, MOST_K = 6208 };
 
 static void need(bool ok, const sn_error *err) {
     if (!ok) fail_msg("%s", err->message);
@@ -25,18 +26,37 @@ static float pseudo(uint32_t i) {
 }
 
 /* What the option makes of row r of W. */
-static void round_row(const char *weights, const float *w, double *out) {
+static void round_int8(int K, const float *w, double *out) {
     float most = 1e-30f;
     for (int k = 0; k < K; k++) most = fmaxf(most, fabsf(w[k]));
     float scale = most * (float)(1 / 127.0);
-    for (int k = 0; k < K; k++)
-        out[k] = !strcmp(weights, "bf16") ? (double)sn_bf16_to_f32(sn_f32_to_bf16(w[k]))
-                                          : (double)rintf(w[k] / scale) * (double)scale;
+    for (int k = 0; k < K; k++) out[k] = (double)rintf(w[k] / scale) * (double)scale;
 }
 
-static void check(const char *weights, int level) {
-    static float w[N * K], bias[N], x[M * K], y[M * N];
+static void round_int4(const float *w, double *out) {
+    float most = 0;
+    for (int k = 0; k < 32; k++)
+        if (fabsf(w[k]) > fabsf(most)) most = w[k];
+    float scale = sn_bf16_to_f32(sn_f32_to_bf16(most * -0.125f));
+    for (int k = 0; k < 32; k++)
+        out[k] = most == 0 ? 0 : fmaxf(-8, fminf(7, rintf(w[k] / scale))) * (double)scale;
+}
+
+static void round_row(const char *weights, int K, const float *w, double *out) {
+    if (!strcmp(weights, "bf16"))
+        for (int k = 0; k < K; k++) out[k] = (double)sn_bf16_to_f32(sn_f32_to_bf16(w[k]));
+    else if (!strcmp(weights, "int8") || K % 32)
+        round_int8(K, w, out);
+    else
+        for (int k = 0; k < K; k += 32) round_int4(w + k, out + k);
+}
+
+static void check(const char *weights, int level, int K, const char *target, const char *stored) {
+    static float w[N * MOST_K], bias[N], x[M * MOST_K], y[M * N];
+    static double row[N][MOST_K];
     for (int i = 0; i < N * K; i++) w[i] = pseudo((uint32_t)i);
+    memset(w + K, 0, sizeof *w * 32); /* a whole group of zeros */
+    for (int j = 0; j < N; j++) round_row(weights, K, w + (ptrdiff_t)j * K, row[j]);
     for (int i = 0; i < N; i++) bias[i] = pseudo((uint32_t)i + 7777);
     for (int i = 0; i < M * K; i++) x[i] = pseudo((uint32_t)i + 99999);
     sn_error err = {0};
@@ -49,6 +69,7 @@ static void check(const char *weights, int level) {
     sn_options o = sn_options_default();
     o.level = level;
     o.weights = weights;
+    o.target = target;
     o.cache_dir = "";
     sn_program *p = sn_compile(m, &o, &err);
     need(p != NULL, &err);
@@ -60,15 +81,15 @@ static void check(const char *weights, int level) {
         int t = lengths[l];
         sn_arg_binding xi = SN_BIND("x", SN_F32, x, t, K), yo = SN_BIND("y", SN_F32, y, t, N);
         need(sn_run(s, "run", &xi, 1, &yo, 1, &err), &err);
-        for (int j = 0; j < N; j++) {
-            double row[K];
-            round_row(weights, w + (ptrdiff_t)j * K, row);
+        for (int j = 0; j < N; j++)
             for (int i = 0; i < t; i++) {
-                double sum = bias[j];
-                for (int k = 0; k < K; k++) sum += row[k] * x[i * K + k];
-                assert_true(fabs(y[i * N + j] - sum) <= 2e-5 * (1 + fabs(sum)));
+                double sum = bias[j], size = 1;
+                for (int k = 0; k < K; k++) {
+                    sum += row[j][k] * (double)x[i * K + k];
+                    size += fabs(row[j][k] * (double)x[i * K + k]);
+                }
+                assert_true(fabs((double)y[i * N + j] - sum) <= 1e-6 * size);
             }
-        }
     }
     char *text = NULL;
     size_t size = 0;
@@ -76,7 +97,7 @@ static void check(const char *weights, int level) {
     assert_non_null(f);
     sn_program_explain(p, "@prepare", f);
     fclose(f);
-    assert_non_null(strstr(text, !strcmp(weights, "bf16") ? "pack     bf16" : "pack     i8"));
+    assert_non_null(strstr(text, stored));
     free(text);
     sn_session_free(s);
     sn_program_free(p);
@@ -87,9 +108,19 @@ static void narrow_weights(void **state) {
     (void)state;
     static const int levels[] = {0, 2, 4};
     for (int l = 0; l < 3; l++) {
-        check("bf16", levels[l]);
-        check("int8", levels[l]);
+        check("bf16", levels[l], 70, NULL, "pack     bf16");
+        check("int8", levels[l], 70, NULL, "pack     i8");
+        check("int4", levels[l], 96, NULL, "pack     i32");
     }
+    check("int4", 4, 128, "x86-64-v3", "pack     i32");
+    check("int4", 4, 64, "x86-64", "pack     i32");
+    check("int8", 4, 68, "x86-64-v3", "pack     i8");
+    check("int4", 4, 70, NULL, "pack     i8"); /* rows of no whole groups */
+}
+
+static void long_rows(void **state) { /* several rows widen their panels piece by piece */
+    (void)state;
+    check("int4", 4, MOST_K, NULL, "pack     i32");
 }
 
 static void unknown_storage(void **state) {
@@ -108,6 +139,7 @@ static void unknown_storage(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(narrow_weights),
+                                       cmocka_unit_test(long_rows),
                                        cmocka_unit_test(unknown_storage)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

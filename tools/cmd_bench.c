@@ -55,7 +55,7 @@ typedef struct options {
          0,                                                                                        \
          ARG_CHOICE,                                                                               \
          offsetof(options, weights),                                                               \
-         "f32|bf16|int8",                                                                          \
+         "f32|bf16|int8|int4",                                                                          \
          "f32",                                                                                    \
          0,                                                                                        \
          0,                                                                                        \
