@@ -467,6 +467,26 @@ void sn_body_store(sn_body *b, int out, em_val v) {
     }
 }
 
+static void fetch_next(sn_body *b, em_val row, sn_dtype t, const sn_dim *stride, bool write) {
+    em *e = b->e;
+    int a = b->rank - 1;
+    while (a >= 0 && (a == b->row || b->domain[a] == 1)) a--;
+    if (a < 0 || stride[a] == 0 || stride[b->row] != 1) return;
+    em_val at = em_add(e, b->j, sn_kernel_dim(e, b->k, stride[a]));
+    em_prefetch(e, em_at(e, row, t, at), write, 3);
+}
+
+void sn_body_fetch_next(sn_body *b, int item) {
+    const sn_item *it = &b->item[item];
+    if (it->n->op == SN_OP_arg && it->ptr)
+        fetch_next(b, it->ptr, view_of_arg(b, it->n)->dtype, it->stride, false);
+}
+
+void sn_body_fetch_next_out(sn_body *b, int out) {
+    if (b->out_row[out])
+        fetch_next(b, b->out_ptr[out], b->k->step->out[out].dtype, b->out_stride[out], true);
+}
+
 /* ---- reductions ---- */
 
 em_val sn_body_neutral(em *e, const sn_node *n) {

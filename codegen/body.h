@@ -64,6 +64,10 @@ em_val sn_body_vector(sn_body *b,
                       int item); /* at b->j under b->mask; may be a scalar if it is uniform */
 em_val sn_body_cache_ptr(sn_body *b, int item);    /* its row buffer in scratch */
 void sn_body_store(sn_body *b, int out, em_val v); /* v at b->j into result `out` */
+/* Fetches into L2 what the next row has at b->j of the operand that item is, or of result `out`;
+ * nothing where the next row is the same one, or is not stored in one piece. */
+void sn_body_fetch_next(sn_body *b, int item);
+void sn_body_fetch_next_out(sn_body *b, int out);
 
 /* Reductions: the value of nothing (a scalar), and two partial results as one; NaN wins. */
 em_val sn_body_neutral(em *e, const sn_node *reduction);

@@ -94,12 +94,25 @@ em_val em_min(em *e, em_val a, em_val b) {
 /* NaN: compared with itself unequal. Two instructions more than em_max, no library call; with a
  * constant none: the operand that may be NaN stands second. (That also keeps InstCombine of LLVM 19
  * away from max(|x|, 0), which it makes x > 0 ? |x| : 0.) */
+/* The same choice as an intrinsic for vectors of 512 bits: LLVM would take comparison and choice of
+ * keep_nan apart and join them otherwise, to twice the instructions. NULL: no such vectors. */
+static em_val pick_whole(em *e, em_val a, em_val b, bool max) {
+    int lanes = em_lanes_of(a);
+    bool wide = em_elem_type(a) == e->f64;
+    if (!e->target->has_avx512 || lanes * (wide ? 64 : 32) != 512) return NULL;
+    char name[40];
+    snprintf(name, sizeof name, "llvm.x86.avx512.%s.%s.512", max ? "max" : "min",
+             wide ? "pd" : "ps");
+    return em_intrinsic(e, name, NULL, 0, (em_val[]){a, b, em_i32(e, 4)}, 3);
+}
+
 static em_val keep_nan(em *e, em_val a, em_val b, em_val (*pick)(em *, em_val, em_val)) {
     if (!unify(e, "em_max_nan", &a, &b) || !em_is_float(a)) return pick(e, a, b);
     if (LLVMIsConstant(b)) return em_select(e, em_cmp(e, EM_EQ, b, b), pick(e, b, a), b);
     if (LLVMIsConstant(a)) return em_select(e, em_cmp(e, EM_EQ, a, a), pick(e, a, b), a);
     /* the choice is b if either is NaN, so only a NaN in `a` can be lost */
-    return em_select(e, em_cmp(e, EM_NE, a, a), a, pick(e, a, b));
+    em_val whole = pick_whole(e, a, b, pick == em_max);
+    return em_select(e, em_cmp(e, EM_NE, a, a), a, whole ? whole : pick(e, a, b));
 }
 
 em_val em_max_nan(em *e, em_val a, em_val b) {

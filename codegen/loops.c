@@ -141,7 +141,7 @@ static void emit_position(rows *r, int l, sums *s, int u) {
         em_val v = wide_value(b, red->op[0]);
         if (b->mask)
             v = em_select(e, b->mask, v, em_splat(e, sn_body_neutral(e, red->n), b->lanes));
-        em_set(e, s->acc[i][u], sn_body_join(e, red->n, em_get(e, s->acc[i][u]), v));
+        em_set(e, s->acc[i][u], sn_body_join(e, red->n, v, em_get(e, s->acc[i][u])));
     }
     em_val result[SN_MAX_RESULTS]; /* all before the first is stored: it may lie where another
                                       one's operand does */
@@ -158,6 +158,15 @@ static void emit_position(rows *r, int l, sums *s, int u) {
     }
 }
 
+/* The second stage computes from what is in L1 and leaves memory idle: it fetches what the next row
+ * will read and write. */
+static void fetch_next_row(rows *r, int l) {
+    sn_body *b = &r->b;
+    if (l != 1 || b->mask) return;
+    for (int i = 0; i < b->n_item; i++) sn_body_fetch_next(b, i);
+    for (int o = 0; o < b->region->n_out; o++) sn_body_fetch_next_out(b, o);
+}
+
 static void vector_loop(rows *r, int l, sums *s, em_val lo, em_val hi, int unroll,
                         em_val masked_end) {
     sn_body *b = &r->b;
@@ -167,6 +176,7 @@ static void vector_loop(rows *r, int l, sums *s, em_val lo, em_val hi, int unrol
         b->j = em_add(e, loop.i, em_i64(e, (int64_t)b->lanes * u));
         b->mask = masked_end ? em_tail_mask(e, em_sub(e, masked_end, b->j), b->lanes) : NULL;
         emit_position(r, l, s, u);
+        fetch_next_row(r, l);
     }
     em_end(e, &loop);
 }

@@ -62,7 +62,8 @@ static bool pass_options(compiler *c, sn_pass_options *po) {
                        "library and configure with -DSN_ONEDNN=ON, or choose own");
     const char *weights = o->weights && strcmp(o->weights, "f32") ? o->weights : NULL;
     if (weights && !sn_quantise_knows(weights))
-        return sn_fail(c->err, SN_ERR_USAGE, "weights '%s': choose f32, bf16, int8 or int4", weights);
+        return sn_fail(c->err, SN_ERR_USAGE, "weights '%s': choose f32, bf16, int8 or int4",
+                       weights);
     *po = (sn_pass_options){
         .level = level, .backend = backend, .weights = weights, .constant_params = true};
     if (o->passes) { /* "-name,-name" */

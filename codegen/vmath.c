@@ -3,7 +3,7 @@
  * polynomials (Remez exchange, weighted for relative error of the function, then rounded). Argument
  * reductions: Cody and Waite, Software Manual for the Elementary Functions, 1980. With AVX-512,
  * scaling by 2^n and splitting into exponent and mantissa are single instructions. */
-#include "codegen/vmath.h"
+#include "codegen/vmath_impl.h"
 
 static const struct {
     const char *name;
@@ -245,7 +245,40 @@ static em_val integer_part(em *e, em_val t, exp_parts *out) {
 
 static em_val expm1_reduced(em *e, em_val r) {
     const precision *p = precision_of(e, r);
-    return em_fma(e, em_mul(e, r, r), polynomial(e, r, p->exp, p->n_exp), r);
+    em_val square = em_mul(e, r, r);
+    if (is_wide(e, r)) return em_fma(e, square, polynomial(e, r, p->exp, p->n_exp), r);
+    /* Estrin's order: the chain of multiply-adds decides how many vectors are in flight */
+    em_val low = em_fma(e, r, num(e, r, p->exp[1]), num(e, r, p->exp[0]));
+    em_val high = em_fma(e, r, num(e, r, p->exp[3]), num(e, r, p->exp[2]));
+    high = em_fma(e, square, num(e, r, p->exp[4]), high);
+    return em_fma(e, square, em_fma(e, square, high, low), r);
+}
+
+/* r within [-1, 1] in one instruction; NaN becomes a number. */
+static em_val limit_rest(em *e, em_val r) {
+    char name[64];
+    int lanes = em_lanes_of(r), bits = lanes * (is_wide(e, r) ? 64 : 32), n = 0;
+    snprintf(name, sizeof name, "llvm.x86.avx512.mask.range.%s.%d", is_wide(e, r) ? "pd" : "ps",
+             bits);
+    em_val args[6];
+    args[n++] = r;
+    args[n++] = num(e, r, 1);
+    args[n++] = em_i32(e, 2); /* the smaller magnitude with the sign of r */
+    args[n++] = em_zero(LLVMTypeOf(r));
+    args[n++] = LLVMConstAllOnes(lanes == 16 ? e->i16 : e->i8);
+    if (bits == 512) args[n++] = em_i32(e, 4);
+    return em_intrinsic(e, name, NULL, 0, args, n);
+}
+
+/* e^x with AVX-512 for any x: n is out of range where the result is, and NaN where x is; scaling
+ * knows what becomes of that, as long as the rest stays small. */
+static em_val emit_exp_scaled(em *e, em_val x) {
+    const precision *p = precision_of(e, x);
+    em_val magic = num(e, x, p->magic);
+    em_val n = em_sub(e, em_fma(e, x, num(e, x, p->log2e), magic), magic);
+    em_val r = em_fma(e, n, num(e, x, -p->ln2_hi), x);
+    r = limit_rest(e, em_fma(e, n, num(e, x, -p->ln2_lo), r));
+    return avx512_call(e, "mask.scalef", em_add(e, expm1_reduced(e, r), num(e, x, 1)), n, true);
 }
 
 /* `more` (may be NULL): a small correction to x. */
@@ -268,16 +301,16 @@ static em_val emit_exp_more(em *e, em_val x, em_val more) {
 }
 
 static em_val emit_exp(em *e, em_val x) {
+    if (has_avx512_form(e, x)) return emit_exp_scaled(e, x);
     return emit_exp_more(e, x, NULL);
 }
 
 static em_val emit_exp_neg(em *e, em_val x) {
     const precision *p = precision_of(e, x);
-    bool graceful = has_avx512_form(e, x); /* vscalefps makes subnormal numbers at no cost */
-    double lo = graceful ? p->exp_lo : p->exp_normal;
+    if (has_avx512_form(e, x)) return emit_exp_scaled(e, x);
+    double lo = p->exp_normal;
     exp_parts s = split_exp(e, em_max(e, num(e, x, lo), x), NULL);
     em_val y = em_add(e, s.m, num(e, x, 1));
-    if (graceful) return scale(e, y, s.n, s.n_int);
     y = em_mul(e, y, power_of_two(e, p, s.n_int));
     return em_select(e, em_cmp(e, EM_LT, x, num(e, x, lo)), num(e, x, 0), y);
 }
@@ -313,6 +346,7 @@ static em_val emit_expm1(em *e, em_val x) {
 
 /* (e^2x - 1) / (e^2x + 1), of the magnitude. */
 static em_val emit_tanh(em *e, em_val x) {
+    if (vmath_has_pieces(e, x)) return vmath_tanh_pieces(e, x);
     const precision *p = precision_of(e, x);
     em_val a = em_min(e, num(e, x, p->tanh_hi), em_abs(e, x));
     em_val m = expm1_in_range(e, em_add(e, a, a));
@@ -434,6 +468,7 @@ static em_val emit_log1p(em *e, em_val x) {
  */
 
 static em_val emit_erf(em *e, em_val x) {
+    if (vmath_has_pieces(e, x)) return vmath_erf_pieces(e, x);
     bool wide = is_wide(e, x);
     em_val square = em_mul(e, x, x), a = em_abs(e, x);
     em_val low = wide ? polynomial(e, square, erf_low_f64, N(erf_low_f64))
