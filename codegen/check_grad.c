@@ -273,8 +273,7 @@ static bool take_values(checker *c, tensor *t, int n, double *loss) {
 static bool check_all(checker *c, tensor *t, int n, sn_grad_error *worst) {
     double loss = 0;
     if (!take_inputs(c)) return false;
-    sn_program *p =
-        sn_compile(c->m, &(sn_options){.level = -1, .threads = 1, .cache_dir = ""}, c->err);
+    sn_program *p = sn_compile(c->m, &(sn_options){.level = -1, .threads = 1}, c->err);
     c->s = p ? sn_session_new_arrays(p, NULL, 0, c->err) : NULL;
     bool ok = c->s && take_values(c, t, n, &loss);
     for (int i = 0; ok && i < n; i++) {

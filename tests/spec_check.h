@@ -10,7 +10,8 @@ typedef struct spec_row {
     const char *name, *file;
     sn_model_fn *define; /* entries `forward` and `loss`, perhaps `prefill` and `decode` */
     const char *config;  /* instead of it: of sn_model_build */
-    const char *kernels; /* of forward at level 4, "2 flash, 9 gemm": so many, no others */
+    const char *kernels; /* of forward at level 4, "9 gemm, 2 flash": no more, no others, but as
+                            many flash */
     const char *holds;   /* what explain says of one of them, "score: sub, tanh"; or NULL */
     double goal;         /* loss after `steps` steps, less than this */
     int steps;

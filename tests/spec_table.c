@@ -1,8 +1,7 @@
 /* spec_table [NAME…]: the table of the specification: each row's file, parameters, whether forward,
  * gradients, decoding and training hold, the kernels it was fused into and its error against the
  * evaluator. Exit code 1 if any row fails. Names choose rows, or groups of rows. */
-#include "tests/spec_check.h"
-#include "tests/variants.h"
+#include "tests/spec_rows.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +14,8 @@
 static const struct {
     const char *name;
     const spec_row *rows;
-} groups[] = {{"variants", spec_variants}};
+} groups[] = {
+    {"components", spec_components}, {"models", spec_models}, {"variants", spec_variants}};
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 
 static bool chosen(int argc, char **argv, const char *group, const char *row) {

@@ -1,7 +1,6 @@
 /* The variants of examples/variants, each through everything that a row of the specification must
  * show; which kernels they are compiled to is asserted from the explain report. */
-#include "tests/spec_check.h"
-#include "tests/variants.h"
+#include "tests/spec_rows.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

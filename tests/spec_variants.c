@@ -1,7 +1,7 @@
-/* variants.c: one row a file of examples/variants: the kernels that one layer of it must come out
- * as, and what one of them must have taken in. The functions are those that SN_MODEL defines,
+/* spec_variants.c: one row a file of examples/variants: the kernels that one layer of it must come
+ * out as, and what one of them must have taken in. The functions are those that SN_MODEL defines,
  * renamed by CMakeLists.txt. */
-#include "tests/variants.h"
+#include "tests/spec_rows.h"
 
 /* clang-format off */
 #define VARIANTS(_) \
