@@ -1,4 +1,5 @@
-/* bench_model.c: whole models with random weights: all logits of a text, or decode steps. */
+/* bench_model.c: whole models with random weights: all logits of a text, decode steps, or steps of
+ * training. */
 #include "bench/benches.h"
 #include "bench/graph_case.h"
 #include "frontend/models.h"
@@ -13,7 +14,7 @@ enum { CHECKED_PRODUCTS = 400000000, MOST_CHECKED = 400000000 /* parameters */ }
 typedef struct spec {
     const char *model;
     int64_t batch, tokens;
-    bool decode;
+    sn_bench_mode mode;
 } spec;
 
 /* What is run of a model without decode, and how much of its attention is visible for T tokens:
@@ -53,15 +54,47 @@ static bool build_model(const spec *s, sn_model *m, sn_error *err) {
     sn_config *c = open_config(s->model, err);
     if (!c) return false;
     int entries = architecture_of(sn_config_string_or(c, "model_type", NULL))->entries;
-    sn_model_options mo = {.entries = s->decode ? SN_CACHED : entries, .batch = s->batch};
+    if (s->mode == SN_BENCH_DECODE) entries = SN_CACHED;
+    if (s->mode == SN_BENCH_TRAIN) entries = SN_LOSS | entries;
+    sn_model_options mo = {.entries = entries, .batch = s->batch};
     bool ok = sn_model_build(c, &mo, m, err);
     sn_config_free(c);
     return ok;
 }
 
+static void drop_entries(sn_module *m) {
+    for (int i = 0; i < sn_entry_count(m); i++) {
+        sn_entry *e = sn_entry_at(m, i);
+        e->n_output = e->n_tap = 0;
+    }
+}
+
+/* The entry "loss" becomes one step of AdamW, as PyTorch's script does it: the mean of all losses,
+ * no clipping. */
+static bool make_step(sn_module *m, sn_error *err) {
+    sn_entry *e = sn_entry_get(m, "loss");
+    if (!e || !e->n_output) return sn_fail(err, SN_ERR_USAGE, "the model has no entry 'loss'");
+    sn_tensor loss = sn_mean_all(e->output[0].node);
+    int n = sn_params_of(loss, 0, NULL);
+    sn_tensor *param = calloc((size_t)n + 1, sizeof *param);
+    if (!param) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    sn_params_of(loss, n, param);
+    drop_entries(m);
+    sn_optimizer o = sn_optimizer_of(SN_ADAMW);
+    sn_entry_begin(m, "train");
+    sn_optimize(loss, sn_scalar(m, SN_F32, 1e-4), n, param, &o);
+    sn_output("loss", loss);
+    free(param);
+    return sn_module_ok(m, err);
+}
+
 static sn_module *build(const void *p, sn_error *err) {
+    const spec *s = p;
     sn_model m;
-    return build_model(p, &m, err) ? m.module : NULL;
+    if (!build_model(s, &m, err)) return NULL;
+    if (s->mode != SN_BENCH_TRAIN || make_step(m.module, err)) return m.module;
+    sn_module_free(m.module);
+    return NULL;
 }
 
 static int64_t parameters_of(sn_module *m) {
@@ -75,7 +108,17 @@ static int64_t parameters_of(sn_module *m) {
     return sum;
 }
 
-/* Operations; of causal attention the visible half. */
+static bool decodes(const spec *s) {
+    return s->mode == SN_BENCH_DECODE;
+}
+
+static const char *entry_of(const spec *s, const char *type) {
+    static const char *const names[] = {[SN_BENCH_DECODE] = "decode", [SN_BENCH_TRAIN] = "train"};
+    return names[s->mode] ? names[s->mode] : architecture_of(type)->entry;
+}
+
+/* Operations; of causal attention the visible half. A step of training is three times the forward
+ * pass: each product has two gradients. */
 static double operations_of(const spec *s, const sn_model *m) {
     int64_t symbol[16] = {0};
     const struct {
@@ -88,19 +131,20 @@ static double operations_of(const spec *s, const sn_model *m) {
     }
     double weights, others, t = (double)s->tokens;
     const struct architecture *a = architecture_of(m->type);
-    sn_bench_count(m->module, s->decode ? "decode" : a->entry, symbol, &weights, &others);
+    sn_bench_count(m->module, decodes(s) ? "decode" : a->entry, symbol, &weights, &others);
     double visible = 1 - (double)a->causal / a->attentions * (1 - (t + 1) / (2 * t));
-    return weights + others * (s->decode ? 1 : visible);
+    double passes = s->mode == SN_BENCH_TRAIN ? 3 : 1;
+    return passes * (weights + others * (decodes(s) ? 1 : visible));
 }
 
 static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *out,
                      sn_error *err) {
     sn_model m;
     if (!build_model(s, &m, err)) return false;
-    int64_t parameters = parameters_of(m.module), most = m.context - s->decode;
+    int64_t parameters = parameters_of(m.module), most = m.context - decodes(s);
     double flop = operations_of(s, &m);
-    const char *entry = s->decode ? "decode" : architecture_of(m.type)->entry;
-    bool has = sn_entry_get(m.module, entry) != NULL;
+    const char *entry = entry_of(s, m.type);
+    bool has = sn_entry_get(m.module, s->mode == SN_BENCH_TRAIN ? "loss" : entry) != NULL;
     sn_module_free(m.module);
     if (!has) return sn_fail(err, SN_ERR_USAGE, "%s has no entry '%s'", s->model, entry);
     if (s->tokens > most)
@@ -109,30 +153,31 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
     const char *slash = strrchr(s->model, '/'), *base = slash && slash[1] ? slash + 1 : s->model;
     char name[48], shape[64], request[256];
     snprintf(name, sizeof name, "%.30s %s", base, entry);
-    snprintf(shape, sizeof shape, s->decode ? "%lldx1 after %lld" : "%lldx%lld",
+    snprintf(shape, sizeof shape, decodes(s) ? "%lldx1 after %lld" : "%lldx%lld",
              (long long)s->batch, (long long)s->tokens);
     snprintf(request, sizeof request,
-             "{\"work\": \"model\", \"name\": \"%.30s\", \"batch\": %lld, \"tokens\": %lld, "
+             "{\"work\": \"%s\", \"name\": \"%.30s\", \"batch\": %lld, \"tokens\": %lld, "
              "\"past\": %lld, \"decode\": %s}",
-             base, (long long)s->batch, (long long)(s->decode ? 1 : s->tokens),
-             (long long)(s->decode ? s->tokens : 0), s->decode ? "true" : "false");
+             s->mode == SN_BENCH_TRAIN ? "train" : "model", base, (long long)s->batch,
+             (long long)(decodes(s) ? 1 : s->tokens), (long long)(decodes(s) ? s->tokens : 0),
+             decodes(s) ? "true" : "false");
     int64_t checked = CHECKED_PRODUCTS / (parameters + 1);
     checked = checked < 2 ? 2 : checked > s->tokens ? s->tokens : checked;
     const sn_bench_size sizes[2][3] = {
         {{"B", s->batch, 1}, {"T", s->tokens, checked}, {"S", s->tokens, checked}},
         {{"P", s->tokens, s->tokens < 3 ? s->tokens : 3}}};
-    sn_bench_graph g = {.kind = "model",
+    sn_bench_graph g = {.kind = s->mode == SN_BENCH_TRAIN ? "train" : "model",
                         .name = name,
                         .shape = shape,
                         .build = build,
                         .spec = s,
                         .entry = entry,
-                        .size = sizes[s->decode],
-                        .n_size = s->decode ? 1 : 3,
+                        .size = sizes[decodes(s)],
+                        .n_size = decodes(s) ? 1 : 3,
                         .id_limit = m.vocab,
                         .flop = flop,
                         .bytes = {-1, -1},
-                        .tokens = (double)(s->batch * (s->decode ? 1 : s->tokens)),
+                        .tokens = (double)(s->batch * (decodes(s) ? 1 : s->tokens)),
                         .check = parameters <= MOST_CHECKED};
     if (!g.check && o->check)
         sn_bench_note(out, "%s has too many parameters for the evaluator: errors not measured",
@@ -141,14 +186,17 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
 }
 
 bool sn_bench_models(const sn_bench_options *o, const char *model, const char *tokens,
-                     int64_t batch, bool decode, sn_bench_report *out, sn_error *err) {
-    const char *p = tokens ? tokens : decode ? "64,512" : "64,256,1024";
+                     int64_t batch, sn_bench_mode mode, sn_bench_report *out, sn_error *err) {
+    static const char *const usual[] = {[SN_BENCH_FORWARD] = "64,256,1024",
+                                        [SN_BENCH_DECODE] = "64,512",
+                                        [SN_BENCH_TRAIN] = "64,256"};
+    const char *p = tokens ? tokens : usual[mode];
     for (bool more = true; more;) {
         char *end;
         long long n = strtoll(p, &end, 10);
         if (end == p || n < 1 || (*end && *end != ',') || (*end && !end[1]))
             return sn_fail(err, SN_ERR_USAGE, "--tokens is '%s'; write numbers, as 64,256", p);
-        spec s = {.model = model, .batch = batch, .tokens = n, .decode = decode};
+        spec s = {.model = model, .batch = batch, .tokens = n, .mode = mode};
         if (!run_spec(o, &s, out, err)) return false;
         more = *end == ',';
         p = end + 1;

@@ -24,11 +24,12 @@ bool sn_bench_gemms(const sn_bench_options *o, const char *shapes, sn_bench_repo
 bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *shapes,
                     sn_bench_report *out, sn_error *err);
 
-/* A whole model, all logits of `tokens` tokens ("64,256,1024"), or decode steps after so many
- * cached tokens. model: a preset, or a folder with a config.json (its sizes are taken, weights are
- * random). */
+/* A whole model: all logits of `tokens` tokens ("64,256,1024"), decode steps after so many cached
+ * tokens, or steps of training (forward, backward, AdamW) on so many. model: a preset, or a folder
+ * with a config.json (its sizes are taken, weights are random). */
+typedef enum sn_bench_mode { SN_BENCH_FORWARD, SN_BENCH_DECODE, SN_BENCH_TRAIN } sn_bench_mode;
 bool sn_bench_models(const sn_bench_options *o, const char *model, const char *tokens,
-                     int64_t batch, bool decode, sn_bench_report *out, sn_error *err);
+                     int64_t batch, sn_bench_mode mode, sn_bench_report *out, sn_error *err);
 
 /* The same work by the kernel generators alone (o->direct): one record each. mask: a name of
  * sn_bench_attention_mask; shape: B, H, HK, T, D. */

@@ -96,7 +96,8 @@ typedef struct options {
 
 static const char roofline_name[] = "sinter bench roofline", gemm_name[] = "sinter bench gemm",
                   kernel_name[] = "sinter bench kernel",
-                  attention_name[] = "sinter bench attention", model_name[] = "sinter bench model";
+                  attention_name[] = "sinter bench attention", model_name[] = "sinter bench model",
+                  train_name[] = "sinter bench train";
 
 static const char columns_help[] =
     "Every round times every variant once, in turning order, with the f32 multiply-add peak "
@@ -140,6 +141,15 @@ static const arg model_table[] = {
     WORK("0..4", "own"),
     {0}};
 
+static const arg train_table[] = {
+    {"MODEL", 0, ARG_PLACE, offsetof(options, model), NULL, NULL, 0, 0,
+     "gpt2, edt-base, … or a model folder (its sizes; weights are random)"},
+    {"tokens", 0, ARG_TEXT, offsetof(options, tokens), "N,…", NULL, 0, 0,
+     "tokens of each sequence [64,256]"},
+    {"batch", 0, ARG_INT, offsetof(options, batch), "N", "4", 1, 1024, "sequences at once"},
+    WORK("4", "own"),
+    {0}};
+
 static bool run_roofline(const options *o, const sn_bench_options *b, sn_bench_report *r,
                          sn_error *err) {
     (void)o;
@@ -159,7 +169,12 @@ static bool run_attention(const options *o, const sn_bench_options *b, sn_bench_
 }
 static bool run_model(const options *o, const sn_bench_options *b, sn_bench_report *r,
                       sn_error *err) {
-    return sn_bench_models(b, o->model, o->tokens, o->batch, o->decode, r, err);
+    sn_bench_mode mode = o->decode ? SN_BENCH_DECODE : SN_BENCH_FORWARD;
+    return sn_bench_models(b, o->model, o->tokens, o->batch, mode, r, err);
+}
+static bool run_train(const options *o, const sn_bench_options *b, sn_bench_report *r,
+                      sn_error *err) {
+    return sn_bench_models(b, o->model, o->tokens, o->batch, SN_BENCH_TRAIN, r, err);
 }
 
 static const struct {
@@ -180,6 +195,9 @@ static const struct {
       attention_table},
      run_attention},
     {{model_name, "whole models, forward or decoding", columns_help, model_table}, run_model},
+    {{train_name, "whole steps of training: forward, backward and AdamW", columns_help,
+      train_table},
+     run_train},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 

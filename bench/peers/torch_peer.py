@@ -107,6 +107,25 @@ def model(r):
     return lambda: m(ids, caches, past)
 
 
+def train(r):
+    if r["name"] not in MODELS:
+        return None
+    models.clear()
+    m = MODELS[r["name"]]()
+    m.train()
+    given = inputs(m, r["batch"], r["tokens"])
+    target = torch.randint(0, m.vocab, (r["batch"] * r["tokens"],))
+    o = torch.optim.AdamW(m.parameters(), lr=1e-4)
+
+    def step():
+        with torch.enable_grad():
+            loss = F.cross_entropy(m(*given).view(-1, m.vocab), target)
+            loss.backward()
+        o.step()
+        o.zero_grad(set_to_none=True)
+    return step
+
+
 def gemm(r):
     x = torch.randn(r["m"], r["k"])
     ws = [torch.randn(r["n"], r["k"]) for _ in range(r["copies"])]
@@ -117,7 +136,7 @@ def gemm(r):
     return run
 
 
-WORKS = {"gemm": gemm, "kernel": kernel, "attention": attention, "model": model}
+WORKS = {"gemm": gemm, "kernel": kernel, "attention": attention, "model": model, "train": train}
 
 say(setup=f"PyTorch {torch.__version__} eager, {THREADS} threads")
 last, run = None, None
