@@ -3,6 +3,7 @@
 #include "bench/benches.h"
 #include "bench/graph_case.h"
 #include "frontend/models.h"
+#include "frontend/train.h"
 #include "ir/ir.h"
 
 #include <stdlib.h>
@@ -10,6 +11,8 @@
 #include <sys/stat.h>
 
 enum { CHECKED_PRODUCTS = 400000000, MOST_CHECKED = 400000000 /* parameters */ };
+
+static const char train_entry[] = "train_step";
 
 typedef struct spec {
     const char *model;
@@ -55,44 +58,32 @@ static bool build_model(const spec *s, sn_model *m, sn_error *err) {
     if (!c) return false;
     int entries = architecture_of(sn_config_string_or(c, "model_type", NULL))->entries;
     if (s->mode == SN_BENCH_DECODE) entries = SN_CACHED;
-    if (s->mode == SN_BENCH_TRAIN) entries = SN_LOSS | entries;
-    sn_model_options mo = {.entries = entries, .batch = s->batch};
+    if (s->mode == SN_BENCH_TRAIN) entries |= SN_TRAIN;
+    sn_training t = sn_training_default();
+    sn_model_options mo = {.entries = entries, .batch = s->batch, .training = &t};
     bool ok = sn_model_build(c, &mo, m, err);
     sn_config_free(c);
     return ok;
 }
 
-static void drop_entries(sn_module *m) {
+/* Of the module only the step of training is left, and of that only the loss: PyTorch's script does
+ * not compute the length of the gradient either. */
+static bool keep_step(sn_module *m, sn_error *err) {
     for (int i = 0; i < sn_entry_count(m); i++) {
         sn_entry *e = sn_entry_at(m, i);
-        e->n_output = e->n_tap = 0;
+        bool step = !strcmp(e->name, train_entry);
+        e->n_output = step ? 1 : 0;
+        e->n_tap = 0;
     }
-}
-
-/* The entry "loss" becomes one step of AdamW, as PyTorch's script does it: the mean of all losses,
- * no clipping. */
-static bool make_step(sn_module *m, sn_error *err) {
-    sn_entry *e = sn_entry_get(m, "loss");
-    if (!e || !e->n_output) return sn_fail(err, SN_ERR_USAGE, "the model has no entry 'loss'");
-    sn_tensor loss = sn_mean_all(e->output[0].node);
-    int n = sn_params_of(loss, 0, NULL);
-    sn_tensor *param = calloc((size_t)n + 1, sizeof *param);
-    if (!param) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    sn_params_of(loss, n, param);
-    drop_entries(m);
-    sn_optimizer o = sn_optimizer_of(SN_ADAMW);
-    sn_entry_begin(m, "train");
-    sn_optimize(loss, sn_scalar(m, SN_F32, 1e-4), n, param, &o);
-    sn_output("loss", loss);
-    free(param);
-    return sn_module_ok(m, err);
+    return sn_entry_get(m, train_entry) ||
+           sn_fail(err, SN_ERR_USAGE, "the model has no entry '%s'", train_entry);
 }
 
 static sn_module *build(const void *p, sn_error *err) {
     const spec *s = p;
     sn_model m;
     if (!build_model(s, &m, err)) return NULL;
-    if (s->mode != SN_BENCH_TRAIN || make_step(m.module, err)) return m.module;
+    if (s->mode != SN_BENCH_TRAIN || keep_step(m.module, err)) return m.module;
     sn_module_free(m.module);
     return NULL;
 }
@@ -113,7 +104,8 @@ static bool decodes(const spec *s) {
 }
 
 static const char *entry_of(const spec *s, const char *type) {
-    static const char *const names[] = {[SN_BENCH_DECODE] = "decode", [SN_BENCH_TRAIN] = "train"};
+    static const char *const names[] = {
+        [SN_BENCH_DECODE] = "decode", [SN_BENCH_TRAIN] = train_entry};
     return names[s->mode] ? names[s->mode] : architecture_of(type)->entry;
 }
 
@@ -144,7 +136,7 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
     int64_t parameters = parameters_of(m.module), most = m.context - decodes(s);
     double flop = operations_of(s, &m);
     const char *entry = entry_of(s, m.type);
-    bool has = sn_entry_get(m.module, s->mode == SN_BENCH_TRAIN ? "loss" : entry) != NULL;
+    bool has = sn_entry_get(m.module, entry) != NULL;
     sn_module_free(m.module);
     if (!has) return sn_fail(err, SN_ERR_USAGE, "%s has no entry '%s'", s->model, entry);
     if (s->tokens > most)
