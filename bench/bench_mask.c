@@ -13,7 +13,8 @@ enum { DOCUMENT = 300, CHECKED_PRODUCTS = 100000000, MAX_TOKENS = 1 << 16 };
 typedef struct spec {
     int64_t b, h, hk, t, d;
     const struct variant *variant;
-    int64_t size; /* of a window or prefix */
+    int64_t size;  /* of a window or prefix */
+    bool backward; /* with the gradients of q, k and v */
 } spec;
 
 typedef struct variant {
@@ -118,7 +119,14 @@ static sn_module *build(const void *p, sn_error *err) {
                            .k = sn_input(m, "k", SN_F32, B, s->hk, T, s->d),
                            .v = sn_input(m, "v", SN_F32, B, s->hk, T, s->d)};
     s->variant->args(&a, m, s, T);
-    sn_output("y", sn_attention_at(SN_HERE, &a));
+    sn_tensor y = sn_attention_at(SN_HERE, &a), d[3];
+    sn_output("y", y);
+    if (s->backward) {
+        static const char *const name[3] = {"dq", "dk", "dv"};
+        sn_tensor g = sn_input(m, "g", SN_F32, B, s->h, T, s->d), in[3] = {a.q, a.k, a.v};
+        sn_grad(sn_sum_all(sn_mul(y, g)), 3, in, d);
+        for (int i = 0; i < 3; i++) sn_output(name[i], d[i]);
+    }
     if (sn_module_ok(m, err)) return m;
     sn_module_free(m);
     return NULL;
@@ -138,6 +146,7 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
     snprintf(name, sizeof name, "%s", s->variant->name);
     if (s->variant->sized)
         snprintf(name, sizeof name, "%s:%lld", s->variant->name, (long long)s->size);
+    if (s->backward) strcat(name, " backward");
     if (s->hk == s->h)
         snprintf(shape, sizeof shape, "%lld,%lld,%lld,%lld", (long long)s->b, (long long)s->h,
                  (long long)s->t, (long long)s->d);
@@ -146,9 +155,9 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
                  (long long)s->hk, (long long)s->t, (long long)s->d);
     snprintf(request, sizeof request,
              "{\"work\": \"attention\", \"mask\": \"%s\", \"size\": %lld, \"b\": %lld, "
-             "\"h\": %lld, \"hk\": %lld, \"t\": %lld, \"d\": %lld}",
+             "\"h\": %lld, \"hk\": %lld, \"t\": %lld, \"d\": %lld, \"backward\": %d}",
              s->variant->name, (long long)s->size, (long long)s->b, (long long)s->h,
-             (long long)s->hk, (long long)s->t, (long long)s->d);
+             (long long)s->hk, (long long)s->t, (long long)s->d, s->backward);
     int64_t checked = (int64_t)sqrt((double)CHECKED_PRODUCTS / (double)(2 * s->h * s->d));
     checked = checked < 1 ? 1 : checked > s->t ? s->t : checked;
     sn_bench_size size[] = {{"B", s->b, 1}, {"T", s->t, checked}};
@@ -160,12 +169,13 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
                         .entry = "main",
                         .size = size,
                         .n_size = 2,
-                        .flop = 4 * (double)(s->b * s->h * s->d) * visible(s),
+                        /* two products, and the five of the backward pass */
+                        .flop = (s->backward ? 14 : 4) * (double)(s->b * s->h * s->d) * visible(s),
                         .bytes = {-1, -1},
                         .check = true};
     if (!sn_bench_graph_run(o, &g, request, NULL, 0, out, err)) return false;
     const variant *v = s->variant;
-    if (!o->direct || v->direct != (v->sized ? s->size : 1)) return true;
+    if (s->backward || !o->direct || v->direct != (v->sized ? s->size : 1)) return true;
     return sn_bench_attention_direct(o, v->name, (const int64_t[]){s->b, s->h, s->hk, s->t, s->d},
                                      name, shape, out, err);
 }
@@ -226,7 +236,7 @@ static bool read_shape(spec *s, const char **text, sn_error *err) {
     return true;
 }
 
-bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *shapes,
+bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *shapes, bool backward,
                     sn_bench_report *out, sn_error *err) {
     const char *p = shapes ? shapes : usual;
     while (*p) {
@@ -234,6 +244,7 @@ bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *sh
         if (!read_shape(&s, &p, err)) return false;
         for (const char *m = masks; *m;) {
             size_t len = strcspn(m, ",");
+            s.backward = backward;
             if (!read_mask(&s, m, len, err) || !run_spec(o, &s, out, err)) return false;
             m += len + (m[len] == ',');
         }

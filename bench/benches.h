@@ -20,8 +20,8 @@ bool sn_bench_gemms(const sn_bench_options *o, const char *shapes, sn_bench_repo
 
 /* Attention through the DSL. masks: full, causal, window:N, prefix:N, alibi, softcap, documents
  * with commas between; shapes: "B,H,T,D B,H,T,D …" (B,H,HK,T,D with fewer key heads); NULL: the
- * usual. */
-bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *shapes,
+ * usual. backward: with the gradients of q, k and v; 3.5 times the operations are counted. */
+bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *shapes, bool backward,
                     sn_bench_report *out, sn_error *err);
 
 /* A whole model: all logits of `tokens` tokens ("64,256,1024"), decode steps after so many cached

@@ -33,14 +33,17 @@ static sn_dim work_of(sn_module *m, const sn_step *s) {
     return sn_dim_mul(m, result, OPS_PER_ELEMENT);
 }
 
-/* Multiplications of a product [.., m, k] [.., k, n], or of attention's two. */
+/* Multiplications of a product [.., m, k] [.., k, n], of attention's two or its gradient's five. */
 static sn_dim products_of(sn_module *m, const sn_step *s) {
     const sn_view *a = &s->in[0], *b = &s->in[1], *y = &s->out[0];
     if (s->node->op == SN_OP_gemm)
         return sn_dim_mul(m, sn_dim_product(m, y->rank, y->shape), a->shape[a->rank - 1]);
-    if (s->node->op != SN_OP_flash) return 0;
-    sn_dim pairs = sn_dim_mul(m, sn_dim_product(m, y->rank - 1, y->shape), b->shape[b->rank - 2]);
-    return sn_dim_mul(m, pairs, sn_dim_add(m, a->shape[a->rank - 1], y->shape[y->rank - 1]));
+    bool grad = s->node->op == SN_OP_flash_grad;
+    if (!grad && s->node->op != SN_OP_flash) return 0;
+    sn_dim pairs = sn_dim_mul(m, sn_dim_product(m, a->rank - 1, a->shape), b->shape[b->rank - 2]);
+    sn_dim d = a->shape[a->rank - 1], dv = s->in[2].shape[a->rank - 1];
+    if (!grad) return sn_dim_mul(m, pairs, sn_dim_add(m, d, dv));
+    return sn_dim_mul(m, pairs, sn_dim_add(m, sn_dim_mul(m, 3, d), sn_dim_mul(m, 2, dv)));
 }
 
 bool sn_unit_make(sn_module *m, const sn_entry *e, const char *name, sn_unit *u) {

@@ -24,6 +24,22 @@ static void print_ops(FILE *f, sn_module *m, const sn_region *r) {
     if (!any) fputs("copy", f);
 }
 
+/* Tiles of attention; for its gradient what the score's derivative costs and which captured tensors
+ * get theirs from it. */
+static void print_attention(FILE *f, sn_module *m, const sn_kernel *k) {
+    char tiles[160];
+    const sn_region *derivative = sn_flash_report(k, tiles, sizeof tiles);
+    const sn_attr *wrt = sn_attr_get(k->step->node, SN_A_wrt);
+    fprintf(f, "        %s\n", tiles);
+    if (derivative) {
+        fputs("        score and its derivative: ", f);
+        print_ops(f, m, derivative);
+        fputc('\n', f);
+    }
+    for (int i = 0; wrt && i < wrt->n; i++)
+        fprintf(f, "        adds up the gradient of captured tensor %lld\n", (long long)wrt->v[i]);
+}
+
 static void print_step(FILE *f, sn_module *m, const sn_unit *u, int i) {
     const sn_step *s = &u->plan->step[i];
     const sn_node *n = s->node;
@@ -46,6 +62,7 @@ static void print_step(FILE *f, sn_module *m, const sn_unit *u, int i) {
         fprintf(f, "\n        primitive of oneDNN %s\n", sn_dnnl_version());
     else
         fprintf(f, "\n        kernel %s\n", u->kernel[i].name);
+    if (n->op == SN_OP_flash || n->op == SN_OP_flash_grad) print_attention(f, m, &u->kernel[i]);
 }
 
 static void print_entry(FILE *f, const sn_program *p, const sn_compiled_entry *c) {

@@ -139,5 +139,14 @@ static sn_dim flash_grad_scratch(const sn_kernel *k, const sn_target *t) {
                            sn_attention_grad_scratch(&g, t, k->compute, MANY));
 }
 
+const sn_region *sn_flash_report(const sn_kernel *k, char *tiles, size_t size) {
+    sn_attention_grad g = {.score = NULL};
+    bool back = k->step->node->op == SN_OP_flash_grad;
+    if (!back) make_spec(k, 3, &g.a);
+    if (back && !make_gradient(k, &g)) return NULL;
+    sn_attention_explain(&g.a, tiles, size);
+    return g.score ? g.score->region : NULL;
+}
+
 const sn_family sn_family_flash = {"flash", emit_flash, flash_scratch};
 const sn_family sn_family_flash_grad = {"flash_grad", emit_flash_grad, flash_grad_scratch};

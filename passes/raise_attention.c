@@ -1,5 +1,4 @@
-/* raise_attention.c: dot, any chain of elementwise work, softmax [, dropout], dot becomes
- * attention.
+/* raise_attention.c: dot, any elementwise work, softmax [, dropout], dot becomes attention.
  *
  * The chain is followed from the values' product down to the scores' product. Each axis of the
  * scores is a list of pieces (axes that a reshape merged are taken apart again); what becomes of a
@@ -729,8 +728,7 @@ static sn_node *try_match(match *k) {
     const chain_node *w = chain_find(k, k->weights);
     operands x;
     if (k->dropped && !in_order(k, &o)) {
-        remark(k->r, k->product, k->dropped,
-               "numbers the weights in another order than b, h, q, k");
+        remark(k->r, k->product, k->dropped, "numbers weights in another order than b, h, q, k");
         return NULL;
     }
     if (!w || !make_operands(k, &o, w, &x)) return NULL;

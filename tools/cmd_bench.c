@@ -14,7 +14,7 @@ typedef struct options {
         *profile;
     int64_t threads, rounds;
     double seconds;
-    bool no_check, direct;
+    bool no_check, direct, backward;
     const char *names, *shape, *mask, *model, *tokens;
     int64_t batch;
     bool decode;
@@ -128,6 +128,8 @@ static const arg attention_table[] = {
      "shapes, spaces between; B,H,HK,T,D: fewer key heads"},
     {"direct", 0, ARG_FLAG, offsetof(options, direct), NULL, NULL, 0, 0,
      "the kernel generator alone beside it"},
+    {"backward", 0, ARG_FLAG, offsetof(options, backward), NULL, NULL, 0, 0,
+     "forward and backward: with the gradients of q, k and v"},
     WORK("0..4", "own"),
     {0}};
 static const arg model_table[] = {
@@ -165,7 +167,7 @@ static bool run_kernel(const options *o, const sn_bench_options *b, sn_bench_rep
 }
 static bool run_attention(const options *o, const sn_bench_options *b, sn_bench_report *r,
                           sn_error *err) {
-    return sn_bench_masks(b, o->mask, o->shape, r, err);
+    return sn_bench_masks(b, o->mask, o->shape, o->backward, r, err);
 }
 static bool run_model(const options *o, const sn_bench_options *b, sn_bench_report *r,
                       sn_error *err) {

@@ -94,7 +94,7 @@ def kernel(r):
 
 def attention(r):
     B, Hn, T, D = (r[k] for k in ("b", "h", "t", "d"))
-    if r["mask"] not in ("full", "causal") or r["hk"] != Hn:
+    if r["mask"] not in ("full", "causal") or r["hk"] != Hn or r.get("backward"):
         return None
     g = Graph()
     q, k, v = (g.input(n, B, T, Hn * D) for n in "qkv")

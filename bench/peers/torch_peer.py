@@ -85,7 +85,16 @@ def attention(r):
         if mask is not None:
             a = a.masked_fill(mask, float("-inf"))
         return a.softmax(-1) @ v
-    return run
+
+    if not r.get("backward"):
+        return run
+    g = torch.randn(B, H, T, D)
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+
+    def step():
+        with torch.enable_grad():
+            return torch.autograd.grad(run(), inputs, g)
+    return step
 
 
 models = {}
