@@ -318,6 +318,21 @@ static void test_loss_that_is_no_number(void **unused) {
                         "\"training\": {\"steps\": 40, \"batch\": 4, \"block\": 8}}";
     scratch_write(scratch_path("steep.json"), text, sizeof text - 1);
     refuse(scratch_path("steep.json"), "steep", false, "training has come apart");
+    train_settings s;
+    sn_error err = {0};
+    script how = {0};
+    train_result r;
+    assert_true(train_settings_read(scratch_path("steep.json"), &s, &err));
+    train_request q = {.settings = &s,
+                       .folder = scratch_path("steeper"),
+                       .check_nan = true,
+                       .compile = {.level = -1, .threads = 1, .cache_dir = scratch_dir},
+                       .progress = on_progress,
+                       .ctx = &how};
+    assert_int_equal(train_run(&q, &r, &err), TRAIN_FAILED);
+    if (!strstr(err.message, "the first is made by ") || !strstr(err.message, "frontend/"))
+        fail_msg("'%s' does not tell where", err.message);
+    train_settings_free(&s);
 }
 
 /* Two kinds of lines, told apart by their letters; a label that the model has no class for. */

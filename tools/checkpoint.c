@@ -61,6 +61,14 @@ void train_tensors_close(train_tensors *t) {
     *t = (train_tensors){0};
 }
 
+bool train_tensors_read(const train_tensors *t, const sn_session *s, sn_error *err) {
+    for (size_t i = 0; i < t->count; i++) {
+        const sn_weight *w = &t->weight[i];
+        if (!sn_state_read(s, w->name, (void *)(uintptr_t)w->data, w->bytes, err)) return false;
+    }
+    return true;
+}
+
 /* ---- files ---- */
 
 bool checkpoint_exists(const char *folder) {
@@ -72,10 +80,7 @@ bool checkpoint_exists(const char *folder) {
 
 bool checkpoint_save(const char *folder, const sn_session *s, train_tensors *t,
                      const train_state *state, const char *settings, sn_error *err) {
-    for (size_t i = 0; i < t->count; i++) {
-        const sn_weight *w = &t->weight[i];
-        if (!sn_state_read(s, w->name, (void *)(uintptr_t)w->data, w->bytes, err)) return false;
-    }
+    if (!train_tensors_read(t, s, err)) return false;
     char step[32], best[40], best_step[32];
     snprintf(step, sizeof step, "%lld", (long long)state->step);
     snprintf(best, sizeof best, "%a", state->best);

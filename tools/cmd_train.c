@@ -17,7 +17,7 @@ typedef struct options {
     cmd_compile compile;
     const char *config, *output, *text;
     int64_t steps, seed;
-    bool resume, force;
+    bool resume, force, check_nan;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -27,6 +27,8 @@ static const arg table[] = {
     {"output", 'o', ARG_TEXT, AT(output), "DIR", NULL, 0, 0, "folder of the model and the run"},
     {"resume", 'r', ARG_FLAG, AT(resume), NULL, NULL, 0, 0, "go on where the run in DIR stopped"},
     {"force", 0, ARG_FLAG, AT(force), NULL, NULL, 0, 0, "begin anew although DIR has a run"},
+    {"check-nan", 0, ARG_FLAG, AT(check_nan), NULL, NULL, 0, 0,
+     "when the loss is no number, tell the operation that made it so; slower"},
     {"text", 0, ARG_TEXT, AT(text), "FILE", NULL, 0, 0, "what to train on; else the config's"},
     {"steps", 'n', ARG_INT, AT(steps), "N", "0", 0, 1 << 30,
      "stop after step N; 0: the config's number"},
@@ -130,6 +132,7 @@ int cmd_train(int argc, char **argv) {
                        .folder = o.output,
                        .resume = o.resume,
                        .force = o.force,
+                       .check_nan = o.check_nan,
                        .compile = cmd_options(&o.compile),
                        .progress = show_line,
                        .event = show_event,

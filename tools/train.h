@@ -98,6 +98,8 @@ typedef struct train_tensors {
     size_t count;
 } train_tensors;
 bool train_tensors_open(sn_module *m, train_tensors *out, sn_error *err);
+/* Their present values. */
+bool train_tensors_read(const train_tensors *t, const sn_session *s, sn_error *err);
 void train_tensors_close(train_tensors *t);
 
 /* Writes DIR/checkpoint.safetensors: replaced as a whole, or left as it was. */
@@ -107,6 +109,11 @@ bool checkpoint_save(const char *folder, const sn_session *s, train_tensors *t,
 bool checkpoint_load(const char *folder, sn_session *s, train_tensors *t, train_state *state,
                      const char *settings, sn_error *err);
 bool checkpoint_exists(const char *folder);
+
+/* Repeats a step by the evaluator with the states before it: which operation makes the first NaN or
+ * infinity of it. False: none does. */
+bool train_find_nan(sn_module *m, const train_tensors *before, const sn_batch *b,
+                    const sn_arg_binding *in, int n_in, char *buf, size_t size);
 
 /* ---- the run ---- */
 
