@@ -30,12 +30,14 @@ typedef struct compiler {
     sn_error *err;
     const char **done; /* names of kernels that are loaded */
     int n_done, cap_done;
+    sn_budget budget; /* bytes 0: none */
 } compiler;
 
 /* ---- options ---- */
 
 static bool module_failed(compiler *c) {
     const sn_error *e = sn_module_error(c->m);
+    if (c->err->code) return false; /* an option that cannot be met: no fault of the module */
     sn_fail(c->err, e->code ? e->code : SN_ERR_INTERNAL, "%s",
             e->code ? e->message : "compilation failed");
     return false;
@@ -74,6 +76,39 @@ static bool pass_options(compiler *c, sn_pass_options *po) {
         po->off = list;
     }
     return true;
+}
+
+/* "B=12,T=64": the sizes that the budget is meant for; others count at their upper bounds. */
+static bool read_sizes(compiler *c, int64_t *symbol) {
+    for (int i = 0; i < sn_symbol_count(c->m); i++) symbol[i] = sn_symbol_at(c->m, i)->hi;
+    for (const char *s = c->o->budget_sizes; s && *s;) {
+        char name[64];
+        int used = 0, i;
+        long long value;
+        if (sscanf(s, "%63[^= ,]=%lld%n", name, &value, &used) != 2 || (s[used] && s[used] != ','))
+            return sn_fail(c->err, SN_ERR_USAGE, "budget sizes '%s': write them as \"B=12,T=64\"",
+                           c->o->budget_sizes);
+        i = sn_symbol_find(c->m, name);
+        if (i >= 0 && (value < sn_symbol_at(c->m, i)->lo || value > sn_symbol_at(c->m, i)->hi))
+            return sn_fail(c->err, SN_ERR_RANGE, "budget sizes: %s = %lld is outside %lld..%lld",
+                           name, value, (long long)sn_symbol_at(c->m, i)->lo,
+                           (long long)sn_symbol_at(c->m, i)->hi);
+        if (i < 0)
+            return sn_fail(c->err, SN_ERR_USAGE, "budget sizes: module %s has no dimension '%s'",
+                           sn_module_name(c->m), name);
+        symbol[i] = value;
+        s += used + (s[used] == ',');
+    }
+    return true;
+}
+
+static bool budget_option(compiler *c) {
+    if (c->o->memory_budget < 0)
+        return sn_fail(c->err, SN_ERR_USAGE, "memory budget %lld: it cannot be negative",
+                       (long long)c->o->memory_budget);
+    int64_t *symbol = sn_arena_alloc(c->m, sizeof *symbol * (size_t)(sn_symbol_count(c->m) + 1));
+    c->budget = (sn_budget){c->o->memory_budget, symbol, &c->p->passes, c->err};
+    return read_sizes(c, symbol);
 }
 
 /* ---- taps ---- */
@@ -284,7 +319,8 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
     sn_entry *e = sn_entry_at(c->m, i);
     char symbol[64];
     snprintf(symbol, sizeof symbol, "sn_entry_%d", i);
-    if (!sn_unit_make(c->m, e, symbol, &out->unit)) return module_failed(c);
+    if (!sn_unit_make(c->m, e, symbol, c->budget.bytes ? &c->budget : NULL, &out->unit))
+        return module_failed(c);
     for (int k = 0; k < out->unit.plan->n_step; k++) {
         const sn_kernel *kernel = &out->unit.kernel[k];
         if (sn_step_is_extern(kernel->step)) {
@@ -352,7 +388,7 @@ static bool compile(compiler *c) {
     sn_program *p = c->p;
     sn_pass_options po;
     if (sn_module_error(c->m)->code) return module_failed(c);
-    if (!pass_options(c, &po)) return false;
+    if (!pass_options(c, &po) || !budget_option(c)) return false;
     if (!sn_target_init(&p->target, c->o->target, c->err)) return false;
     if (!c->sink && !sn_target_runs_here(&p->target))
         return sn_fail(

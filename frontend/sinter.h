@@ -552,6 +552,12 @@ typedef struct sn_options {
     int n_taps;
     bool strict_fusion; /* an op that was expected to fuse and did not is an error */
     bool tune;          /* choose kernels by measuring */
+    /* Bytes that the tensors between an entry's kernels may take together (scratch memory of threads
+     * comes on top); 0: as many as they need. Where they would take more, kernels run a second time
+     * instead of keeping what they made: the same bits, later. */
+    int64_t memory_budget;
+    const char *budget_sizes; /* the dimensions that the budget is meant for, "B=12,T=64"; those not
+                                 named (NULL: all) count at their upper bounds */
 } sn_options;
 sn_options sn_options_default(void);
 

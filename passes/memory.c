@@ -5,6 +5,7 @@
  * bounds: best fit, so that slots stay of a kind. */
 #include "passes/memory.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void touch(sn_buffer *b, int step) {
@@ -45,7 +46,8 @@ static int pick_slot(const slot *s, int n, int64_t need, int step) {
     return best;
 }
 
-static void assign_slots(sn_plan *p) {
+/* By time: a slot is taken again as soon as it is free, while it is warm. */
+static void assign_by_time(sn_plan *p) {
     slot *s = sn_arena_alloc(p->m, sizeof *s * (size_t)(p->n_buffer + 1));
     for (int step = 0; step < p->n_step; step++)
         for (int i = 0; i < p->n_buffer; i++) {
@@ -61,6 +63,68 @@ static void assign_slots(sn_plan *p) {
             s[k].busy_until = b->last;
             b->slot = k;
         }
+}
+
+/* ---- by size ---- */
+
+typedef struct tenant {
+    int buffer, slot;
+    int64_t size;
+} tenant;
+
+static int by_size(const void *a, const void *b) {
+    const tenant *x = a, *y = b;
+    if (x->size != y->size) return x->size > y->size ? -1 : 1;
+    return x->buffer - y->buffer;
+}
+
+static bool overlap(const sn_buffer *a, const sn_buffer *b) {
+    return a->first <= b->last && b->first <= a->last;
+}
+
+/* Largest first, so that a slot never grows: less memory in all [Pisarchyk & Lee 2020, "greedy by
+ * size for shared objects"]. */
+static void assign_by_size(sn_plan *p) {
+    tenant *t = sn_arena_alloc(p->m, sizeof *t * (size_t)(p->n_buffer + 1));
+    int n = 0;
+    for (int i = 0; i < p->n_buffer; i++)
+        if (p->buffer[i].kind == SN_BUF_TEMP && p->buffer[i].first >= 0)
+            t[n++] = (tenant){i, -1,
+                              sn_dim_eval(p->m, p->buffer[i].count, p->meant) *
+                                  (int64_t)sn_dtype_size(p->buffer[i].dtype)};
+    if (n) qsort(t, (size_t)n, sizeof *t, by_size);
+    uint8_t *taken = sn_arena_alloc(p->m, (size_t)n + 1);
+    for (int i = 0; i < n; i++) {
+        memset(taken, 0, (size_t)p->n_slot + 1);
+        for (int k = 0; k < i; k++)
+            taken[t[k].slot] |= overlap(&p->buffer[t[k].buffer], &p->buffer[t[i].buffer]);
+        int slot = p->n_slot; /* the smallest that is free: the last one */
+        while (slot > 0 && taken[slot - 1]) slot--;
+        t[i].slot = slot ? slot - 1 : p->n_slot++;
+        p->buffer[t[i].buffer].slot = t[i].slot;
+    }
+}
+
+static void assign_slots(sn_plan *p) {
+    p->n_slot = 0;
+    if (p->meant)
+        assign_by_size(p);
+    else
+        assign_by_time(p);
+}
+
+int64_t sn_plan_arena(sn_plan *p, const int64_t *symbol) {
+    find_lifetimes(p);
+    assign_slots(p);
+    int64_t *size = sn_arena_alloc(p->m, sizeof *size * (size_t)(p->n_slot + 1)), sum = 0;
+    for (int i = 0; i < p->n_buffer; i++) {
+        const sn_buffer *b = &p->buffer[i];
+        if (b->kind != SN_BUF_TEMP || b->first < 0) continue;
+        int64_t need = sn_dim_eval(p->m, b->count, symbol) * (int64_t)sn_dtype_size(b->dtype);
+        if (need > size[b->slot]) size[b->slot] = need;
+    }
+    for (int i = 0; i < p->n_slot; i++) sum += (size[i] + 63) & ~(int64_t)63;
+    return sum;
 }
 
 /* Memory that a view touches, as one number: slots first, then the buffers that are no temporaries.

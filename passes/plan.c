@@ -5,6 +5,7 @@
 #include "passes/memory.h"
 #include "passes/plan_order.h"
 #include "passes/plan_product.h"
+#include "passes/remat.h"
 #include "passes/view.h"
 
 #include <string.h>
@@ -410,7 +411,7 @@ static void collect_inputs(planner *p, sn_order order) {
                 (sn_binding){sn_attr_str(order.node[i], SN_A_name, ""), order.node[i]};
 }
 
-sn_plan *sn_plan_make(sn_module *m, const sn_entry *e) {
+sn_plan *sn_plan_make(sn_module *m, const sn_entry *e, const sn_budget *budget) {
     sn_order order = sn_plan_order(m, e);
     size_t n = sn_module_node_count(m);
     planner p = {.m = m,
@@ -430,6 +431,7 @@ sn_plan *sn_plan_make(sn_module *m, const sn_entry *e) {
     for (int i = 0; i < e->n_output; i++) plan_output(&p, &e->output[i]);
     plan_assigns(&p);
     if (sn_module_error(m)->code) return NULL;
+    if (budget && !sn_plan_remat(p.plan, budget)) return NULL;
     sn_plan_memory(p.plan);
     return p.plan;
 }

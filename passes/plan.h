@@ -51,14 +51,25 @@ typedef struct sn_plan {
     int n_step;
     sn_buffer *buffer;
     int n_buffer;
+    const int64_t *meant; /* sizes for which slots share as much memory as they can; NULL: as they
+                             come, while memory is warm */
     int n_slot; /* a slot's size is the maximum over its tenants; offsets are prefix sums, 64-byte
                    aligned */
     sn_binding *input; /* [n_input] in order of appearance */
     int n_input;
 } sn_plan;
 
-/* NULL: sn_module_error. Requires a module after `fuse`. All memory is the module's arena. */
-sn_plan *sn_plan_make(sn_module *m, const sn_entry *e);
+/* How large a plan's temporaries together may be. */
+typedef struct sn_budget {
+    int64_t bytes;
+    const int64_t *symbol; /* [sn_symbol_count] the sizes that this is meant for */
+    sn_passes *passes;     /* for remarks; may be NULL */
+    sn_error *err;         /* says how much is needed if it is more */
+} sn_budget;
+
+/* NULL: sn_module_error, or the budget's. Requires a module after `fuse`. All memory is the
+ * module's arena. budget NULL: none. */
+sn_plan *sn_plan_make(sn_module *m, const sn_entry *e, const sn_budget *budget);
 void sn_plan_print(FILE *f, const sn_plan *p);
 
 #endif

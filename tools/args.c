@@ -2,6 +2,7 @@
  * meant. */
 #include "tools/args.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -116,6 +117,22 @@ static bool set_int(const arg_command *c, const arg *a, const char *text, void *
     return false;
 }
 
+static bool set_size(const arg_command *c, const arg *a, const char *text, void *slot) {
+    static const char units[] = "KMG";
+    errno = 0;
+    char *end;
+    double v = strtod(text, &end);
+    const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    for (const char *u = units; unit && u <= unit; u++) v *= 1024;
+    if (end == text || errno || (*end && (!unit || end[1])) || !(v >= a->lo && v <= a->hi)) {
+        fprintf(stderr, "%s: --%s %s: a number of bytes is expected, as 512M or 2G\n", c->name,
+                a->name, text);
+        return false;
+    }
+    *(int64_t *)slot = (int64_t)v;
+    return true;
+}
+
 static bool set_number(const arg_command *c, const arg *a, const char *text, void *out) {
     char *end;
     double v = strtod(text, &end);
@@ -156,18 +173,21 @@ static bool set_text(const arg_command *c, const arg *a, const char *text, void 
 
 static bool set_value(const arg_command *c, const arg *a, const char *text, void *out) {
     static bool (*const setters[])(const arg_command *, const arg *, const char *, void *) = {
-        [ARG_FLAG] = set_flag,         [ARG_INT] = set_int,       [ARG_NUMBER] = set_number,
-        [ARG_TEXT] = set_text,         [ARG_CHOICE] = set_choice, [ARG_PLACE] = set_text,
-        [ARG_PLACE_OR_NONE] = set_text};
+        [ARG_FLAG] = set_flag,          [ARG_INT] = set_int,       [ARG_NUMBER] = set_number,
+        [ARG_TEXT] = set_text,          [ARG_CHOICE] = set_choice, [ARG_PLACE] = set_text,
+        [ARG_PLACE_OR_NONE] = set_text, [ARG_SIZE] = set_size};
     return setters[a->kind](c, a, text, slot_of(a, out));
 }
 
 static void clear_value(const arg *a, void *out) {
-    static const size_t sizes[] = {
-        [ARG_FLAG] = sizeof(bool),           [ARG_INT] = sizeof(int64_t),
-        [ARG_NUMBER] = sizeof(double),       [ARG_TEXT] = sizeof(char *),
-        [ARG_CHOICE] = sizeof(char *),       [ARG_PLACE] = sizeof(char *),
-        [ARG_PLACE_OR_NONE] = sizeof(char *)};
+    static const size_t sizes[] = {[ARG_FLAG] = sizeof(bool),
+                                   [ARG_INT] = sizeof(int64_t),
+                                   [ARG_NUMBER] = sizeof(double),
+                                   [ARG_TEXT] = sizeof(char *),
+                                   [ARG_CHOICE] = sizeof(char *),
+                                   [ARG_PLACE] = sizeof(char *),
+                                   [ARG_PLACE_OR_NONE] = sizeof(char *),
+                                   [ARG_SIZE] = sizeof(int64_t)};
     memset(slot_of(a, out), 0, sizes[a->kind]);
 }
 

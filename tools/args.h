@@ -7,12 +7,13 @@
 
 /* What a row's value is stored as, at `offset` of the caller's struct. */
 typedef enum arg_kind {
-    ARG_FLAG,         /* bool: true when given */
-    ARG_INT,          /* int64_t in [lo, hi] */
-    ARG_NUMBER,       /* double in [lo, hi]; "inf" is a number */
-    ARG_TEXT,         /* const char *: points into argv or to the default */
-    ARG_CHOICE,       /* const char *: one of `value`, "auto|own|onednn" */
-    ARG_PLACE,        /* const char *: a positional argument that must be there */
+    ARG_FLAG,   /* bool: true when given */
+    ARG_INT,    /* int64_t in [lo, hi] */
+    ARG_SIZE,   /* int64_t: bytes in [lo, hi], as "500000", "64K", "512M", "2G" (powers of 1024) */
+    ARG_NUMBER, /* double in [lo, hi]; "inf" is a number */
+    ARG_TEXT,   /* const char *: points into argv or to the default */
+    ARG_CHOICE, /* const char *: one of `value`, "auto|own|onednn" */
+    ARG_PLACE,  /* const char *: a positional argument that must be there */
     ARG_PLACE_OR_NONE /* const char *: a positional argument that may be left out (NULL) */
 } arg_kind;
 

@@ -25,6 +25,7 @@ sn_options cmd_options(const cmd_compile *c) {
     o.cache_dir = c->cache_dir && !strcmp(c->cache_dir, "none") ? "" : c->cache_dir;
     o.passes = c->off;
     o.strict_fusion = c->strict;
+    o.memory_budget = c->budget;
     return o;
 }
 

@@ -17,6 +17,7 @@ cmd_fn cmd_compile_ahead, cmd_generate, cmd_eval, cmd_import, cmd_inspect, cmd_e
 typedef struct cmd_compile {
     int64_t level, threads;
     const char *backend, *target, *cache_dir, *off, *weights;
+    int64_t budget;
     bool strict;
 } cmd_compile;
 #define CMD_COMPILE_ARGS(T)                                                                        \
@@ -55,6 +56,15 @@ typedef struct cmd_compile {
          NULL,        0, 0,        "compiled kernels; else ~/.cache/sinter"},                      \
         {"off", 0, ARG_TEXT, offsetof(T, compile.off), "PASS,…",                                   \
          NULL,  0, 0,        "passes to switch off"},                                              \
+        {"memory-budget",                                                                          \
+         0,                                                                                        \
+         ARG_SIZE,                                                                                 \
+         offsetof(T, compile.budget),                                                              \
+         "SIZE",                                                                                   \
+         NULL,                                                                                     \
+         1,                                                                                        \
+         1e15,                                                                                     \
+         "512M, 2G: compute again rather than keep more than that between kernels"},               \
     {                                                                                              \
         "strict-fusion", 0, ARG_FLAG, offsetof(T, compile.strict), NULL, NULL, 0, 0,               \
             "an expected fusion that did not happen is an error"                                   \

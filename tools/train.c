@@ -1,6 +1,7 @@
 /* train.c: the training loop [PH22 A11 to A13 lines 2 to 7]: steps, validation, early stopping,
  * saving. Whatever a step needs follows from its number, so a run that was stopped goes on with the
  * same bits. */
+#include "ir/ir.h"
 #include "tools/train.h"
 
 #include "runtime/file.h"
@@ -134,6 +135,23 @@ static bool build_model(trainer *t, sn_error *err) {
     return ok;
 }
 
+/* A memory budget is meant for the batches that come: B of them, no longer than a block. */
+static bool compile_model(trainer *t, sn_error *err) {
+    sn_module *m = t->model.module;
+    sn_options o = t->r->compile;
+    char sizes[256] = "";
+    size_t at = 0;
+    for (int i = 0; i < sn_symbol_count(m) && at + 100 < sizeof sizes; i++) {
+        const sn_symbol *s = sn_symbol_at(m, i);
+        int64_t n = strcmp(s->name, "B") ? t->s->data.block : t->s->data.batch;
+        at += (size_t)snprintf(sizes + at, sizeof sizes - at, "%s%s=%lld", at ? "," : "", s->name,
+                               (long long)(n > s->hi ? s->hi : n));
+    }
+    if (o.memory_budget) o.budget_sizes = sizes;
+    t->program = sn_compile(m, &o, err);
+    return t->program != NULL;
+}
+
 static bool open_session(trainer *t, sn_error *err) {
     size_t n = t->parameters.count;
     sn_arg_binding *p = calloc(n + 1, sizeof *p);
@@ -181,8 +199,7 @@ static bool open_trainer(trainer *t, sn_error *err) {
                        t->r->folder);
     if (!train_data_open(t->s, &t->data, err) || !build_model(t, err) || !check_labels(t, err))
         return false;
-    t->program = sn_compile(t->model.module, &t->r->compile, err);
-    if (!t->program || !open_session(t, err) ||
+    if (!compile_model(t, err) || !open_session(t, err) ||
         !train_tensors_open(t->model.module, &t->tensors, err))
         return false;
     t->flops = flops_of_token(t);
