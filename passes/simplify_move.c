@@ -209,6 +209,56 @@ static sn_node *concat_slices(sn_node *n) {
                    x);
 }
 
+/* Zeros around x along one axis alone: which; -1: it is something else. */
+static int padded_axis(const sn_node *n) {
+    if (n->op != SN_OP_pad || sn_attr_flt(n, SN_A_value, 0) != 0) return -1;
+    const sn_attr *low = sn_attr_get(n, SN_A_low), *high = sn_attr_get(n, SN_A_high);
+    int axis = -1;
+    for (int a = 0; a < n->rank; a++) {
+        if (!low->v[a] && !high->v[a]) continue;
+        if (axis >= 0) return -1;
+        axis = a;
+    }
+    return axis;
+}
+
+/* Appends x, or what was joined on the axis to make it. */
+static int joined(sn_node *x, int axis, sn_node **part, int n, int most) {
+    bool join = x->op == SN_OP_concat && sn_attr_int(x, SN_A_axis, 0) == axis;
+    int count = join ? x->n_in : 1;
+    for (int i = 0; i < count && n < most; i++) part[n++] = join ? x->in[i] : x;
+    return n;
+}
+
+/* tensors that lie side by side in zeros, added, are joined (what flows back to a tensor that was
+ * split) */
+static sn_node *add_pads(sn_node *n) {
+    enum { MOST = 32 };
+    sn_node *x = n->in[0], *y = n->in[1], *part[MOST];
+    int axis = padded_axis(x);
+    if (axis < 0 || axis != padded_axis(y)) return NULL;
+    sn_module *m = n->m;
+    for (int order = 0; order < 2; order++) {
+        sn_node *first = order ? y : x, *then = order ? x : y;
+        sn_dim at = sn_attr_get(first, SN_A_low)->v[axis];
+        sn_dim next = sn_dim_add(m, at, first->in[0]->shape[axis]);
+        if (next != sn_attr_get(then, SN_A_low)->v[axis]) continue;
+        int k = joined(first->in[0], axis, part, 0, MOST);
+        k = joined(then->in[0], axis, part, k, MOST);
+        if (k == MOST) return NULL;
+        sn_node *all = sn_b_concat(m, k, part, axis);
+        sn_dim low[SN_MAX_RANK] = {0}, high[SN_MAX_RANK] = {0};
+        low[axis] = at;
+        high[axis] = sn_attr_get(then, SN_A_high)->v[axis];
+        if (!low[axis] && !high[axis]) return all;
+        return SN_NODE(
+            m, pad,
+            SN_ATTRS(SN_LIST(low, n->rank, low), SN_LIST(high, n->rank, high), SN_FLT(value, 0)),
+            all);
+    }
+    return NULL;
+}
+
 /* an index along an axis of size 1 is 0; along another, it is the same for every other axis */
 static sn_node *shrink_iota(sn_node *n) {
     int axis = (int)sn_attr_int(n, SN_A_axis, 0);
@@ -236,5 +286,6 @@ const sn_simplification sn_simplify_move[] = {
     {SN_OP_slice, slice_slice},
     {SN_OP_slice, slice_concat},
     {SN_OP_concat, concat_slices},
+    {SN_OP_add, add_pads},
     {SN_OP_COUNT, NULL},
 };

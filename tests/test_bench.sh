@@ -94,6 +94,18 @@ C
     exact 0.1
     grep -q '"dtype":"int8"' "$tmp/records" || fail "the storage of weights is not recorded"
 }
+check_train() {
+    cat >"$tmp/config.json" <<END
+{"model_type": "gpt2", "vocab_size": 97, "n_positions": 32, "n_embd": 24, "n_layer": 2, "n_head": 3}
+END
+    run 0 train "$tmp" --tokens 4,32 --batch 2 --levels 0,4 $quick --json "$tmp/json"
+    prints 'train_step'
+    records 4
+    exact 1e-4
+    refused 2 'neither a folder' train gpt9
+    refused 2 'more than' train gpt2 --tokens 5000 $quick
+}
+
 check_options() {
     refused 2 'did you mean gemm' gem
     refused 2 'nothing to measure' everything
