@@ -1,7 +1,9 @@
-# What `cmake --install` puts down: the program, libsinter.so (everything), libsinter_rt.a (what a
-# deployed program needs), headers under include/sinter with the paths that they name each other by,
-# and a pkg-config file.
+# What `cmake --install` puts down: the program with its manual pages, libsinter.so (everything),
+# libsinter_rt.a (what a deployed program may use), libsinter_program.a (what `sinter compile --exe` links), headers under
+# include/sinter with the paths that they name each other by, pkg-config files and a CMake package. The targets
+# sinter::sinter and sinter::rt are the same from there, from a build tree, and by add_subdirectory.
 include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
 
 set(parts sinter_rt sinter_ir sinter_frontend sinter_passes sn_codegen)
 add_library(sinter_shared SHARED)
@@ -12,12 +14,50 @@ target_link_libraries(sinter_shared PRIVATE ${parts})
 set_target_properties(sinter_shared PROPERTIES OUTPUT_NAME sinter VERSION ${PROJECT_VERSION}
                       SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C)
 
-configure_file(${CMAKE_CURRENT_LIST_DIR}/sinter.pc.in ${PROJECT_BINARY_DIR}/sinter.pc @ONLY)
-install(TARGETS sinter sinter_shared sinter_rt)
-install(FILES ${PROJECT_BINARY_DIR}/sinter.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(FILES frontend/sinter.h frontend/models.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/frontend)
+# For add_subdirectory: the libraries without the warnings and definitions that we compile ourselves with.
+foreach(lib rt shared)
+  add_library(sinter_use_${lib} INTERFACE)
+  target_link_libraries(sinter_use_${lib} INTERFACE $<LINK_ONLY:sinter_${lib}>)
+  target_include_directories(sinter_use_${lib} INTERFACE ${PROJECT_SOURCE_DIR})
+endforeach()
+add_library(sinter::rt ALIAS sinter_use_rt)
+add_library(sinter::sinter ALIAS sinter_use_shared)
+
+# The package, once for the build tree, once for a prefix of any name.
+set(version_file ${PROJECT_BINARY_DIR}/cmake/sinterConfigVersion.cmake)
+write_basic_package_version_file(${version_file} VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+set(SN_CONFIG_PATHS "set(sinter_rt_file \"${PROJECT_BINARY_DIR}/runtime/libsinter_rt.a\")
+set(sinter_file \"${PROJECT_BINARY_DIR}/libsinter.so\")
+set(sinter_include \"${PROJECT_SOURCE_DIR}\")")
+configure_file(${CMAKE_CURRENT_LIST_DIR}/sinterConfig.cmake.in ${PROJECT_BINARY_DIR}/cmake/sinterConfig.cmake @ONLY)
+file(RELATIVE_PATH up /usr/${CMAKE_INSTALL_LIBDIR}/cmake/sinter /usr)
+set(SN_CONFIG_PATHS "get_filename_component(sinter_prefix \"\${CMAKE_CURRENT_LIST_DIR}/${up}\" ABSOLUTE)
+set(sinter_rt_file \"\${sinter_prefix}/${CMAKE_INSTALL_LIBDIR}/libsinter_rt.a\")
+set(sinter_file \"\${sinter_prefix}/${CMAKE_INSTALL_LIBDIR}/libsinter.so\")
+set(sinter_include \"\${sinter_prefix}/${CMAKE_INSTALL_INCLUDEDIR}/sinter\")")
+configure_file(${CMAKE_CURRENT_LIST_DIR}/sinterConfig.cmake.in ${PROJECT_BINARY_DIR}/install/sinterConfig.cmake @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/install/sinterConfig.cmake ${version_file}
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/sinter)
+
+file(RELATIVE_PATH SN_PC_UP /usr/${CMAKE_INSTALL_LIBDIR}/pkgconfig /usr)
+foreach(pc sinter sinter_rt)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/${pc}.pc.in ${PROJECT_BINARY_DIR}/${pc}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${pc}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
+
+# Manual pages say what --help says.
+add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man/sinter.1
+                   COMMAND ${PROJECT_SOURCE_DIR}/tools/man.sh $<TARGET_FILE:sinter> ${PROJECT_BINARY_DIR}/man
+                   DEPENDS sinter ${PROJECT_SOURCE_DIR}/tools/man.sh VERBATIM)
+add_custom_target(man ALL DEPENDS ${PROJECT_BINARY_DIR}/man/sinter.1)
+install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
+
+install(TARGETS sinter sinter_shared sinter_rt sinter_program)
+install(FILES frontend/sinter.h frontend/models.h frontend/train.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/frontend)
 install(FILES ir/ir.h ir/ops.def ir/attrs.def ir/debug.def DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/ir)
-foreach(header base config file model_dir npy problems rng sample threads tokenizer weights)
+foreach(header base config dataset deployed file manifest model_dir npy problems rng sample threads tokenizer weights)
   install(FILES runtime/${header}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/runtime)
 endforeach()
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES examples/deploy/generate.c examples/deploy/next.cc DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)

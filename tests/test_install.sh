@@ -1,18 +1,90 @@
 #!/bin/sh
-# test_install.sh BUILD_DIR SOURCE_DIR CC: installs into a folder, then builds and runs an example
-# against what lies there, as a user of the library would.
+# test_install.sh BUILD_DIR SOURCE_DIR CC: installs into a folder, moves it, then builds and runs
+# against what lies there as users of the libraries would: by pkg-config, by find_package, from the
+# build tree and by add_subdirectory; the manual pages; a deployed program.
 set -e
+build=$1 source=$2 cc=$3
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-cmake --install "$1" --prefix "$tmp" >"$tmp/log"
-"$tmp/bin/sinter" --version
-pc=$(find "$tmp" -name sinter.pc)
-sed -i "s|^prefix=.*|prefix=$tmp|" "$pc"
-export PKG_CONFIG_PATH="$(dirname "$pc")" XDG_CACHE_HOME="$tmp/cache"
-# shellcheck disable=SC2046
-"$3" -std=gnu11 -Wall -Wextra -Werror "$2/examples/variant.c" -o "$tmp/variant" $(pkg-config --cflags --libs sinter)
-LD_LIBRARY_PATH="$(dirname "$(dirname "$pc")")" "$tmp/variant" | tail -1
-# every installed header stands alone, in C and in C++ if there is a compiler
-find "$tmp/include" -name '*.h' | while read -r h; do
-    echo "#include \"$h\"" | "$3" -std=gnu11 -Wall -Wextra -Werror -I"$tmp/include/sinter" -fsyntax-only -xc -
+cmake --install "$build" --prefix "$tmp/first" >"$tmp/log"
+mv "$tmp/first" "$tmp/there" # nothing in it may know where it was
+prefix=$tmp/there
+"$prefix/bin/sinter" --version
+pc=$(find "$prefix" -name sinter.pc)
+lib=$(dirname "$(dirname "$pc")")
+PKG_CONFIG_PATH="$(dirname "$pc")${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}"
+export PKG_CONFIG_PATH XDG_CACHE_HOME="$tmp/cache"
+strict="-std=gnu11 -Wall -Wextra -Werror"
+
+# pkg-config: everything, then the runtime alone, which asks for no LLVM
+# shellcheck disable=SC2046,SC2086
+"$cc" $strict "$source/examples/variant.c" -o "$tmp/variant" $(pkg-config --cflags --libs sinter)
+LD_LIBRARY_PATH="$lib" "$tmp/variant" | tail -1
+mkdir "$tmp/user"
+cat >"$tmp/user/user.c" <<'END'
+#include "runtime/sample.h"
+#include "runtime/tokenizer.h"
+#include <stdio.h>
+#include <string.h>
+int main(void) {
+    static const char text[] = "to be or not to be";
+    sn_tokenizer *t =
+        sn_tokenizer_train(&(sn_train_options){.kind = SN_TRAIN_CHAR}, text, strlen(text), NULL);
+    printf("%d tokens\n", t ? (int)sn_tokenizer_vocab_size(t) : 0);
+    sn_tokenizer_free(t);
+    return 0;
+}
+END
+# shellcheck disable=SC2046,SC2086
+"$cc" $strict "$tmp/user/user.c" -o "$tmp/user/user" $(pkg-config --cflags --libs sinter_rt)
+[ "$("$tmp/user/user")" = "10 tokens" ]
+if ldd "$tmp/user/user" | grep -iE 'llvm|dnnl|libsinter'; then exit 1; fi
+[ -e "$lib/libsinter.so.0" ]
+
+# every installed header stands alone
+find "$prefix/include" -name '*.h' | while read -r h; do
+    echo "#include \"$h\"" | "$cc" -std=gnu11 -Wall -Wextra -Werror -I"$prefix/include/sinter" -fsyntax-only -xc -
 done
+
+# CMake: the same project three ways
+cat >"$tmp/user/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(user C)
+if(SINTER_SOURCE)
+  add_subdirectory(${SINTER_SOURCE} sinter EXCLUDE_FROM_ALL)
+else()
+  find_package(sinter 0.1 REQUIRED CONFIG)
+endif()
+add_executable(user user.c)
+target_link_libraries(user PRIVATE sinter::rt)
+add_executable(variant EXCLUDE_FROM_ALL ${VARIANT})
+target_link_libraries(variant PRIVATE sinter::sinter)
+END
+project() { # project NAME OPTION: configures, builds the user of the runtime, runs it
+    cmake -S "$tmp/user" -B "$tmp/$1" -G Ninja -DCMAKE_C_COMPILER="$cc" -DVARIANT="$source/examples/variant.c" \
+        "$2" >"$tmp/log" 2>&1 || { tail -20 "$tmp/log"; exit 1; }
+    cmake --build "$tmp/$1" --target user >"$tmp/log" 2>&1 || { tail -20 "$tmp/log"; exit 1; }
+    [ "$("$tmp/$1/user")" = "10 tokens" ]
+}
+for way in "prefix -DCMAKE_PREFIX_PATH=$prefix" "tree -Dsinter_DIR=$build/cmake"; do
+    # shellcheck disable=SC2086
+    project $way
+    cmake --build "$tmp/${way%% *}" --target variant >"$tmp/log" 2>&1 || { tail -20 "$tmp/log"; exit 1; }
+    "$tmp/${way%% *}/variant" | tail -1
+done
+project subdirectory "-DSINTER_SOURCE=$source"
+
+# manual pages, one for each command, that a formatter accepts
+[ "$(find "$prefix/share/man/man1" -name 'sinter-*.1' | wc -l)" = "$("$prefix/bin/sinter" --help | grep -c '^  [a-z]*  ')" ]
+grep -q -- 'embed.-weights' "$prefix/share/man/man1/sinter-compile.1"
+if command -v groff >/dev/null 2>&1; then
+    for page in "$prefix"/share/man/man1/*.1; do
+        groff -man -ww -z -Tutf8 -Kutf8 "$page" 2>&1 | grep -v 'cannot' >"$tmp/log" || :
+        if [ -s "$tmp/log" ]; then cat "$tmp/log"; exit 1; fi
+    done
+fi
+
+# a program, linked with what is installed
+"$prefix/bin/sinter" compile "$source/examples/models/stories260K/stories260K.bin" \
+    --tokenizer "$source/examples/models/stories260K/tok512.bin" --name story -o "$tmp/out" --exe
+"$tmp/out/story" -p "Once upon a time" -n 12 --temperature 0
