@@ -255,7 +255,7 @@ static void emit_init(em *e, const sn_aot *a, em_val begin, em_val check) {
 }
 
 /* Numbers that Linux has on all our architectures. */
-enum { OPEN_FLAGS = 02000000, SEEK_LAST = 2, READABLE = 1, PRIVATE = 2 };
+enum { OPEN_FLAGS = 02000000, SEEK_LAST = 2, READABLE = 1, PRIVATE = 2, LARGE_PAGES = 14 };
 
 static em_val map_file(em *e, em_val path, em_var size) {
     em_type open_params[] = {e->ptr, e->i32}, seek_params[] = {e->i32, e->i64, e->i32},
@@ -273,6 +273,11 @@ static em_val map_file(em *e, em_val path, em_var size) {
                     em_i32(e, PRIVATE),    fd,  em_i64(e, 0)};
     em_val p = em_call(e, em_extern(e, "mmap", e->ptr, map_params, 6), map, 6);
     em_call(e, em_extern(e, "close", e->i32, &e->i32, 1), &fd, 1);
+    /* where the file system can, what is read from the disk by way of this mapping comes in large
+     * pages; where not, nothing is lost, not even if there is no mapping */
+    em_type advice[] = {e->ptr, e->i64, e->i32};
+    em_call(e, em_extern(e, "madvise", e->i32, advice, 3),
+            (em_val[]){p, end, em_i32(e, LARGE_PAGES)}, 3);
     em_endif(e, &br);
     return em_join(e, &br, p, nothing);
 }

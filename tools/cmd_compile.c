@@ -43,7 +43,7 @@ static const arg table[] = {
      "in the object instead of in NAME.weights"},
     {"cc", 0, ARG_TEXT, AT(cc), "PROGRAM", NULL, 0, 0,
      "links NAME.so and the program; else cc, or TARGET-linux-gnu-gcc"},
-    {"weights", 0, ARG_CHOICE, AT(weights), "f32|bf16|int8", "f32", 0, 0,
+    {"weights", 0, ARG_CHOICE, AT(weights), "f32|bf16|int8|int4", "f32", 0, 0,
      "storage of the matrices"},
     {"level", 0, ARG_INT, AT(level), "0..4", "4", 0, 4, "fusion level"},
     {"cache-dir", 0, ARG_TEXT, AT(cache_dir), "DIR|none", NULL, 0, 0,
