@@ -16,8 +16,10 @@ static const char train_entry[] = "train_step";
 
 typedef struct spec {
     const char *model;
+    sn_model_fn *define; /* NULL: a preset or a folder's config */
     int64_t batch, tokens;
     sn_bench_mode mode;
+    bool usual; /* usual sizes: those that the model has no room for are left out */
 } spec;
 
 /* What is run of a model without decode, and how much of its attention is visible for T tokens:
@@ -54,14 +56,16 @@ static sn_config *open_config(const char *model, sn_error *err) {
 }
 
 static bool build_model(const spec *s, sn_model *m, sn_error *err) {
-    sn_config *c = open_config(s->model, err);
-    if (!c) return false;
-    int entries = architecture_of(sn_config_string_or(c, "model_type", NULL))->entries;
+    sn_config *c = s->define ? NULL : open_config(s->model, err);
+    if (!c && !s->define) return false;
+    const char *type = c ? sn_config_string_or(c, "model_type", NULL) : NULL;
+    int entries = architecture_of(type)->entries;
     if (s->mode == SN_BENCH_DECODE) entries = SN_CACHED;
     if (s->mode == SN_BENCH_TRAIN) entries |= SN_TRAIN;
     sn_training t = sn_training_default();
     sn_model_options mo = {.entries = entries, .batch = s->batch, .training = &t};
-    bool ok = sn_model_build(c, &mo, m, err);
+    bool ok =
+        c ? sn_model_build(c, &mo, m, err) : sn_model_build_with(s->define, s->model, &mo, m, err);
     sn_config_free(c);
     return ok;
 }
@@ -139,6 +143,7 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
     bool has = sn_entry_get(m.module, entry) != NULL;
     sn_module_free(m.module);
     if (!has) return sn_fail(err, SN_ERR_USAGE, "%s has no entry '%s'", s->model, entry);
+    if (s->tokens > most && s->usual && s->tokens > 64) return true;
     if (s->tokens > most)
         return sn_fail(err, SN_ERR_USAGE, "%lld tokens are more than %s has room for (%lld)",
                        (long long)s->tokens, s->model, (long long)most);
@@ -177,8 +182,9 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
     return sn_bench_graph_run(o, &g, request, NULL, 0, out, err);
 }
 
-bool sn_bench_models(const sn_bench_options *o, const char *model, const char *tokens,
-                     int64_t batch, sn_bench_mode mode, sn_bench_report *out, sn_error *err) {
+bool sn_bench_models(const sn_bench_options *o, const char *model, sn_model_fn *define,
+                     const char *tokens, int64_t batch, sn_bench_mode mode, sn_bench_report *out,
+                     sn_error *err) {
     static const char *const usual[] = {[SN_BENCH_FORWARD] = "64,256,1024",
                                         [SN_BENCH_DECODE] = "64,512",
                                         [SN_BENCH_TRAIN] = "64,256"};
@@ -188,7 +194,12 @@ bool sn_bench_models(const sn_bench_options *o, const char *model, const char *t
         long long n = strtoll(p, &end, 10);
         if (end == p || n < 1 || (*end && *end != ',') || (*end && !end[1]))
             return sn_fail(err, SN_ERR_USAGE, "--tokens is '%s'; write numbers, as 64,256", p);
-        spec s = {.model = model, .batch = batch, .tokens = n, .mode = mode};
+        spec s = {.model = model,
+                  .define = define,
+                  .batch = batch,
+                  .tokens = n,
+                  .mode = mode,
+                  .usual = !tokens};
         if (!run_spec(o, &s, out, err)) return false;
         more = *end == ',';
         p = end + 1;

@@ -2,6 +2,7 @@
 #ifndef SN_BENCHES_H
 #define SN_BENCHES_H
 
+#include "frontend/models.h"
 #include "bench/measure.h"
 
 /* f32, f64, bf16 and int8 multiply-add peaks, on one thread and on all; read and copy bandwidth
@@ -26,10 +27,12 @@ bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *sh
 
 /* A whole model: all logits of `tokens` tokens ("64,256,1024"), decode steps after so many cached
  * tokens, or steps of training (forward, backward, AdamW) on so many. model: a preset, or a folder
- * with a config.json (its sizes are taken, weights are random). */
+ * with a config.json (its sizes are taken, weights are random), or the name of what `define`
+ * defines, unless that is NULL. */
 typedef enum sn_bench_mode { SN_BENCH_FORWARD, SN_BENCH_DECODE, SN_BENCH_TRAIN } sn_bench_mode;
-bool sn_bench_models(const sn_bench_options *o, const char *model, const char *tokens,
-                     int64_t batch, sn_bench_mode mode, sn_bench_report *out, sn_error *err);
+bool sn_bench_models(const sn_bench_options *o, const char *model, sn_model_fn *define,
+                     const char *tokens, int64_t batch, sn_bench_mode mode, sn_bench_report *out,
+                     sn_error *err);
 
 /* The same work by the kernel generators alone (o->direct): one record each. mask: a name of
  * sn_bench_attention_mask; shape: B, H, HK, T, D. */

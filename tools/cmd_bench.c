@@ -3,6 +3,7 @@
 #include "bench/noise.h"
 #include "bench/peers.h"
 #include "tools/cmd.h"
+#include "tools/model_source.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -55,7 +56,7 @@ typedef struct options {
          0,                                                                                        \
          ARG_CHOICE,                                                                               \
          offsetof(options, weights),                                                               \
-         "f32|bf16|int8|int4",                                                                          \
+         "f32|bf16|int8|int4",                                                                     \
          "f32",                                                                                    \
          0,                                                                                        \
          0,                                                                                        \
@@ -134,7 +135,7 @@ static const arg attention_table[] = {
     {0}};
 static const arg model_table[] = {
     {"MODEL", 0, ARG_PLACE, offsetof(options, model), NULL, NULL, 0, 0,
-     "gpt2, gpt2-medium, … or a model folder (its sizes; weights are random)"},
+     "gpt2, gpt2-medium, …, a model folder (its sizes; weights are random), or a model in C"},
     {"tokens", 0, ARG_TEXT, offsetof(options, tokens), "N,…", NULL, 0, 0,
      "tokens at once [64,256,1024]; with --decode tokens in the cache [64,512]"},
     {"batch", 0, ARG_INT, offsetof(options, batch), "N", "1", 1, 1024, "sequences at once"},
@@ -169,14 +170,23 @@ static bool run_attention(const options *o, const sn_bench_options *b, sn_bench_
                           sn_error *err) {
     return sn_bench_masks(b, o->mask, o->shape, o->backward, r, err);
 }
+static bool run_mode(const options *o, const sn_bench_options *b, sn_bench_mode mode,
+                     sn_bench_report *r, sn_error *err) {
+    model_source code = {0};
+    if (!model_source_is(o->model))
+        return sn_bench_models(b, o->model, NULL, o->tokens, o->batch, mode, r, err);
+    bool ok = model_source_open(o->model, b->cache_dir, &code, err) &&
+              sn_bench_models(b, code.name, code.define, o->tokens, o->batch, mode, r, err);
+    model_source_close(&code);
+    return ok;
+}
 static bool run_model(const options *o, const sn_bench_options *b, sn_bench_report *r,
                       sn_error *err) {
-    sn_bench_mode mode = o->decode ? SN_BENCH_DECODE : SN_BENCH_FORWARD;
-    return sn_bench_models(b, o->model, o->tokens, o->batch, mode, r, err);
+    return run_mode(o, b, o->decode ? SN_BENCH_DECODE : SN_BENCH_FORWARD, r, err);
 }
 static bool run_train(const options *o, const sn_bench_options *b, sn_bench_report *r,
                       sn_error *err) {
-    return sn_bench_models(b, o->model, o->tokens, o->batch, SN_BENCH_TRAIN, r, err);
+    return run_mode(o, b, SN_BENCH_TRAIN, r, err);
 }
 
 static const struct {
