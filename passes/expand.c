@@ -154,13 +154,35 @@ static bool takes_flash(const sn_passes *p, const sn_node *n) {
     return known && p->o.level >= FLASH_LEVEL && strcmp(p->o.backend, "onednn") && flash_fits(n);
 }
 
-static sn_node *make_flash(sn_node *n) {
-    return sn_node_new(n->m, SN_OP_flash, n->n_in, n->in, n->n_attr, n->attr);
+static sn_node *rule(void *ctx, sn_node *n);
+
+/* n's attributes but those of `but`; the score is made of primitives only. Returns their number. */
+static int kernel_attrs(sn_passes *p, const sn_node *n, const sn_attr_key but[2], sn_attr *out) {
+    int count = 0;
+    for (int i = 0; i < n->n_attr; i++) {
+        if (n->attr[i].key == but[0] || n->attr[i].key == but[1]) continue;
+        sn_attr *a = &out[count++];
+        *a = n->attr[i];
+        if (sn_attr_table[a->key].kind != SN_AK_REGION) continue;
+        sn_node **y = sn_arena_alloc(n->m, sizeof *y * (size_t)a->r->n_out);
+        for (int k = 0; k < a->r->n_out; k++) y[k] = a->r->out[k];
+        if (sn_rewrite(n->m, a->r->n_out, y, rule, p))
+            a->r = sn_region_new(n->m, a->r->n_arg, a->r->arg, a->r->n_out, y);
+    }
+    return count;
+}
+
+static sn_node *make_flash(sn_passes *p, sn_node *n) {
+    static const sn_attr_key none[2] = {SN_ATTR_COUNT, SN_ATTR_COUNT};
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
+    int n_attr = kernel_attrs(p, n, none, attr);
+    return sn_node_new(n->m, SN_OP_flash, n->n_in, n->in, n_attr, attr);
 }
 
 /* The forward kernel that the gradient goes with: the one that made the result, if it still is one,
  * else one more. */
-static sn_node *flash_of_gradient(sn_node *n) {
+static sn_node *flash_of_gradient(sn_passes *p, sn_node *n) {
+    static const sn_attr_key of_gradient[2] = {SN_A_index, SN_A_wrt};
     enum { RESULT = 3, MORE = 2 };
     sn_node *made = n->in[RESULT]->op == SN_OP_result ? n->in[RESULT]->in[0] : NULL;
     bool same = made && made->op == SN_OP_flash;
@@ -168,24 +190,21 @@ static sn_node *flash_of_gradient(sn_node *n) {
     if (same) return made;
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * n->n_in);
     sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
-    int n_attr = 0;
+    int n_attr = kernel_attrs(p, n, of_gradient, attr);
     for (int i = 0; i < n->n_in - MORE; i++) in[i] = n->in[i < RESULT ? i : i + MORE];
-    for (int i = 0; i < n->n_attr; i++)
-        if (n->attr[i].key != SN_A_index && n->attr[i].key != SN_A_wrt) attr[n_attr++] = n->attr[i];
     return sn_node_new(n->m, SN_OP_flash, n->n_in - MORE, in, n_attr, attr);
 }
 
 /* One result of the kernel that gives all gradients. */
-static sn_node *expand_gradient(sn_node *n) {
-    sn_node *flash = flash_of_gradient(n);
+static sn_node *expand_gradient(sn_passes *p, sn_node *n) {
+    static const sn_attr_key index[2] = {SN_A_index, SN_A_index};
+    sn_node *flash = flash_of_gradient(p, n);
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 1));
     sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
-    int n_attr = 0, which = (int)sn_attr_int(n, SN_A_index, 0);
+    int which = (int)sn_attr_int(n, SN_A_index, 0), n_attr = kernel_attrs(p, n, index, attr);
     for (int i = 0; i < n->n_in; i++) in[i < 4 ? i : i + 1] = n->in[i];
     in[3] = sn_b_result(flash, 0);
     in[4] = sn_b_result(flash, 1);
-    for (int i = 0; i < n->n_attr; i++)
-        if (n->attr[i].key != SN_A_index) attr[n_attr++] = n->attr[i];
     sn_node *all = sn_node_new(n->m, SN_OP_flash_grad, n->n_in + 1, in, n_attr, attr);
     if (which < 3) return sn_b_result(all, which);
     const sn_attr *wrt = sn_attr_get(n, SN_A_wrt);
@@ -201,7 +220,7 @@ static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t unit) {
     sn_node *whole = sn_primitive_wanted(p) ? sn_primitive_of(p, n) : NULL;
     if (whole) return whole;
     if (takes_flash(p, n))
-        return n->op == SN_OP_attention ? sn_b_result(make_flash(n), 0) : expand_gradient(n);
+        return n->op == SN_OP_attention ? sn_b_result(make_flash(p, n), 0) : expand_gradient(p, n);
     /* Attention is not one kernel below its level: its products and its softmax are the units. */
     if (!unit && n->op != SN_OP_attention && n->op != SN_OP_attention_grad) unit = n->id + 1;
     memo w = {.p = p, .top = n, .unit = unit};

@@ -18,8 +18,11 @@ strict="-std=gnu11 -Wall -Wextra -Werror"
 
 # pkg-config: everything, then the runtime alone, which asks for no LLVM
 # shellcheck disable=SC2046,SC2086
-"$cc" $strict "$source/examples/variant.c" -o "$tmp/variant" $(pkg-config --cflags --libs sinter)
-LD_LIBRARY_PATH="$lib" "$tmp/variant" | tail -1
+"$cc" $strict "$source/examples/program.c" -o "$tmp/program" $(pkg-config --cflags --libs sinter)
+LD_LIBRARY_PATH="$lib" "$tmp/program" | tail -1
+# a model in C finds the installed headers
+cp -r "$source/examples/variants" "$tmp/variants"
+"$prefix/bin/sinter" run "$tmp/variants/alibi.c" | grep 'parameters in'
 mkdir "$tmp/user"
 cat >"$tmp/user/user.c" <<'END'
 #include "runtime/sample.h"

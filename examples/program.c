@@ -1,5 +1,6 @@
-/* variant.c: attention with a score function of one's own: ALiBi's penalty on distance (Press et
- * al. 2021) under a soft cap, written as scalar code, compiled into the attention kernel. */
+/* program.c: a model in a program of one's own: built, compiled, explained and run for two lengths,
+ * with weights from arrays. Its attention has ALiBi's penalty on distance (Press et al. 2021) under
+ * a soft cap. */
 #include "frontend/sinter.h"
 
 #include <stdio.h>
@@ -8,13 +9,13 @@ enum { H = 4, D = 32, WIDTH = H * D };
 
 /* 20 tanh((score - slope[h] (q - k)) / 20) */
 static sn_tensor capped_alibi(const sn_score_ctx *c) {
-    sn_tensor distance = sn_cast(sn_sub(c->q, c->k), SN_F32);
+    sn_tensor distance = sn_cast(sn_behind(c), SN_F32);
     sn_tensor penalty = sn_mul(sn_at(c->captured[0], c->h), distance);
     return sn_mul(sn_tanh(sn_div(sn_sub(c->score, penalty), 20.0)), 20.0);
 }
 
 static sn_module *build(void) {
-    sn_module *m = sn_module_new("variant");
+    sn_module *m = sn_module_new("program");
     sn_dim T = sn_symbol(m, "T", 1, 4096); /* a size known at run time */
     sn_entry_begin(m, "forward");
     sn_tensor x = sn_input(m, "x", SN_F32, 1, T, WIDTH), part[3];
