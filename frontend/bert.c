@@ -8,6 +8,8 @@ typedef struct bert {
     int64_t labels; /* of a classifier; 0: masked language model */
     double eps;
     const char *prefix;
+    bool
+        gamma; /* norms' parameters are named gamma and beta, as the first published weights have */
     const sn_training *training; /* of the entry that is being built; NULL: none */
 } bert;
 
@@ -30,6 +32,9 @@ static bert read_config(sn_config *c, const sn_model_options *o) {
     g.labels = sn_config_int_or(c, "num_labels", w && w->rank == 2 ? w->shape[0] : 0, 0, 1 << 24);
     bool bare = !o->weights || sn_weights_find(o->weights, "embeddings.word_embeddings.weight");
     g.prefix = bare ? "" : "bert.";
+    char name[64];
+    snprintf(name, sizeof name, "%sembeddings.LayerNorm.gamma", g.prefix);
+    g.gamma = o->weights && sn_weights_find(o->weights, name);
     return g;
 }
 
@@ -40,6 +45,15 @@ static sn_tensor inside(const sn_score_ctx *c) {
 
 static sn_tensor drop(const bert *g, sn_tensor x) {
     return sn_training_dropout(x, g->training);
+}
+
+static sn_tensor norm(const bert *g, sn_tensor x, const char *name) {
+    if (!g->gamma) return sn_nn_layer_norm(x, name, g->eps);
+    sn_module *m = sn_module_of(x);
+    sn_scope_push(m, "%s", name);
+    sn_tensor gamma = sn_param(m, "gamma", SN_F32, g->d), beta = sn_param(m, "beta", SN_F32, g->d);
+    sn_scope_pop(m);
+    return sn_layer_norm(x, gamma, beta, g->eps);
 }
 
 /* A5 on X alone, Mask = 1 on what is no padding */
@@ -62,18 +76,18 @@ static sn_tensor encode(const bert *g, sn_module *m, sn_dim B, sn_dim T) {
     x = sn_add(x,
                sn_nn_embedding(sn_arange(m, SN_I32, T), "position_embeddings", g->context, g->d));
     x = sn_add(x, sn_nn_embedding(types, "token_type_embeddings", g->types, g->d));
-    x = drop(g, sn_nn_layer_norm(x, "LayerNorm", g->eps));
+    x = drop(g, norm(g, x, "LayerNorm"));
     sn_scope_pop(m);
     for (int l = 0; l < g->layers; l++) { /* line 4 */
         sn_scope_push(m, "encoder.layer.%d", l);
         sn_scope_push(m, "attention");
-        x = sn_add(x, drop(g, attend(g, x, lengths)));       /* line 5 */
-        x = sn_nn_layer_norm(x, "output.LayerNorm", g->eps); /* line 6 */
+        x = sn_add(x, drop(g, attend(g, x, lengths))); /* line 5 */
+        x = norm(g, x, "output.LayerNorm");            /* line 6 */
         sn_scope_pop(m);
         sn_tensor h = sn_gelu(sn_nn_linear(x, "intermediate.dense", g->d_mlp, SN_BIAS));
         h = drop(g, sn_nn_linear(h, "output.dense", g->d, SN_BIAS));
-        x = sn_add(x, h);                                    /* line 7 */
-        x = sn_nn_layer_norm(x, "output.LayerNorm", g->eps); /* line 8 */
+        x = sn_add(x, h);                   /* line 7 */
+        x = norm(g, x, "output.LayerNorm"); /* line 8 */
         sn_scope_pop(m);
         sn_name(x, "block%d", l);
     }
@@ -85,7 +99,7 @@ static sn_tensor unembed(const bert *g, sn_module *m, sn_tensor x) {
     sn_scope_params(m, "");
     sn_scope_push(m, "cls.predictions");
     x = sn_gelu(sn_nn_linear(x, "transform.dense", g->d, SN_BIAS)); /* line 10 */
-    x = sn_nn_layer_norm(x, "transform.LayerNorm", g->eps);         /* line 11 */
+    x = norm(g, x, "transform.LayerNorm");                          /* line 11 */
     sn_tensor bias = sn_param(m, "bias", SN_F32, g->vocab);
     sn_scope_pop(m);
     sn_scope_params(m, g->prefix);

@@ -7,6 +7,7 @@ typedef struct llama {
     int64_t vocab, context, layers, heads, key_heads, d, d_head, d_mlp;
     double eps, base;
     bool tied, halves;
+    int attention;      /* flags of attention's linear layers */
     const char *prefix; /* of all parameters but lm_head */
 } llama;
 
@@ -36,8 +37,9 @@ static llama read_config(sn_config *c, const sn_model_options *o) {
                           (long long)g.heads, (long long)g.d);
     if (g.d_head % 2) sn_config_problem(c, "heads of odd width %lld", (long long)g.d_head);
     if (sn_config_has(c, "rope_scaling")) sn_config_problem(c, "\"rope_scaling\" is not supported");
-    if (sn_config_bool_or(c, "attention_bias", false) || sn_config_bool_or(c, "mlp_bias", false))
-        sn_config_problem(c, "\"attention_bias\" and \"mlp_bias\" are not supported");
+    g.attention = sn_config_bool_or(c, "attention_bias", false) ? SN_BIAS : 0;
+    if (sn_config_bool_or(c, "mlp_bias", false))
+        sn_config_problem(c, "\"mlp_bias\" is not supported");
     bool bare = o->weights && sn_weights_find(o->weights, "embed_tokens.weight");
     g.prefix = bare ? "" : "model.";
     return g;
@@ -48,16 +50,16 @@ static sn_tensor rotate(const llama *g, const sn_span *s, sn_tensor x) {
 }
 
 static sn_tensor attend(const llama *g, const sn_span *s, sn_tensor x) {
-    sn_tensor q = sn_nn_linear(x, "self_attn.q_proj", g->heads * g->d_head, 0);
-    sn_tensor k = sn_nn_linear(x, "self_attn.k_proj", g->key_heads * g->d_head, 0);
-    sn_tensor v = sn_nn_linear(x, "self_attn.v_proj", g->key_heads * g->d_head, 0);
+    sn_tensor q = sn_nn_linear(x, "self_attn.q_proj", g->heads * g->d_head, g->attention);
+    sn_tensor k = sn_nn_linear(x, "self_attn.k_proj", g->key_heads * g->d_head, g->attention);
+    sn_tensor v = sn_nn_linear(x, "self_attn.v_proj", g->key_heads * g->d_head, g->attention);
     q = sn_name(rotate(g, s, sn_split_heads(q, g->heads)), "q");
     k = sn_name(rotate(g, s, sn_split_heads(k, g->key_heads)), "k");
     v = sn_name(sn_split_heads(v, g->key_heads), "v");
     k = sn_span_remember(s, k, "k_cache");
     v = sn_span_remember(s, v, "v_cache");
     sn_tensor y = sn_name(sn_merge_heads(sn_span_attention(s, q, k, v, .causal = true)), "y");
-    return sn_nn_linear(y, "self_attn.o_proj", g->d, 0);
+    return sn_nn_linear(y, "self_attn.o_proj", g->d, g->attention);
 }
 
 static sn_tensor feed_forward(const llama *g, sn_tensor x) {

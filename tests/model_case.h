@@ -34,9 +34,10 @@ void case_evaluate(model_case *c, const char *entry, const char *output, const s
                    int n_in, double *out, int64_t n);
 /* Compiles at a level; taps as in sn_options, may be NULL. */
 sn_session *case_compile(model_case *c, int level, const char *tap, sn_program **p);
-/* Runs the entry at levels 1 and 4 against the evaluator: |got - want| <= 2e-4 (1 + |want|). */
-void case_check(model_case *c, const char *entry, const char *output, const sn_arg_binding *in,
-                int n_in, int64_t n);
+/* Runs the entry at fusion levels `lowest` and 4 against the evaluator: |got - want| <= 2e-4 (1 +
+ * |want|). */
+void case_check(model_case *c, int lowest, const char *entry, const char *output,
+                const sn_arg_binding *in, int n_in, int64_t n);
 /* The gradient of the output's mean with respect to every parameter that it is made of, against
  * differences: relative errors below 1e-5. Adds nodes to the module: close the case after it. */
 void case_check_grad(model_case *c, const char *entry, const char *output, const sn_arg_binding *in,

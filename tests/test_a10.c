@@ -19,10 +19,17 @@ enum { V = 19, CONTEXT = 24, D = 12, H = 3, LAYERS = 2, T = 9 };
     "{\"model_type\": \"" type "\", \"vocab_size\": 19, \"n_positions\": 24, \"n_embd\": 12, "     \
     "\"n_head\": 3, \"n_layer\": 2" more "}"
 
-static const char *const relatives[] = {A10("gpt2", ""), A10("gpt3", ", \"window_size\": 4"),
-                                        A10("gopher", ""),
-                                        "{\"model_type\": \"tse_alt\", \"n_vocab\": 19, \"n_ctx\": "
-                                        "24, \"d_model\": 12, \"n_heads\": 3, \"n_layers\": 2}"};
+static const char *const relatives[] = {
+    A10("gpt2", ""),
+    A10("gpt3", ", \"window_size\": 4"),
+    A10("gopher", ""),
+    "{\"model_type\": \"llama\", \"vocab_size\": 19, \"max_position_embeddings\": 24, "
+    "\"hidden_size\": 12, \"intermediate_size\": 16, \"num_hidden_layers\": 1, "
+    "\"num_attention_heads\": 6, \"num_key_value_heads\": 2, \"attention_bias\": true}",
+    "{\"model_type\": \"tse_alt\", \"n_vocab\": 19, \"n_ctx\": 24, \"d_model\": 12, "
+    "\"n_heads\": 2, \"n_layers\": 1}",
+    "{\"model_type\": \"tse_gpt\", \"n_vocab\": 19, \"n_ctx\": 24, \"d_model\": 12, "
+    "\"n_heads\": 2, \"n_layers\": 1}"};
 enum { RELATIVES = sizeof relatives / sizeof *relatives };
 
 static void levels_agree(void **state) {
@@ -37,7 +44,7 @@ static void levels_agree(void **state) {
         case_size(&c, "T", T);
         sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, tokens, 2, T),
                                SN_BIND("targets", SN_I32, targets, 2, T)};
-        case_check(&c, "loss", "loss", in, 2, 2 * T);
+        case_check(&c, r == 2 ? 1 : 4, "loss", "loss", in, 2, 2 * T);
         case_close(&c);
     }
 }
@@ -213,7 +220,7 @@ static void gopher_terms_by_hand(void **state) {
 /* The entry "lens": its last row is the forward pass, its first the embedding through the head. */
 static void lens_ends_in_the_logits(void **state) {
     (void)state;
-    for (int r = 0; r < RELATIVES; r++) {
+    for (int r = 0; r < 3; r += 2) {
         static float all[LAYERS + 1][T][V], logits[T][V];
         int32_t tokens[T];
         model_case c;

@@ -104,7 +104,7 @@ static void finish(component *k, sn_tensor y) {
 static void check(component *k, int first, int n_in, bool gradient, const double *want, int n) {
     double got[B * TX * NV];
     assert_true(n <= (int)(sizeof got / sizeof *got));
-    case_check(&k->c, "f", "y", k->in + first, n_in, n);
+    case_check(&k->c, 1, "f", "y", k->in + first, n_in, n);
     case_evaluate(&k->c, "f", "y", k->in + first, n_in, got, n);
     for (int i = 0; i < n; i++)
         if (!(fabs(got[i] - want[i]) < 1e-6)) fail_msg("%d: %g, not %g", i, got[i], want[i]);
@@ -337,7 +337,7 @@ static void tse_alt_equals_tse_gpt(void **state) {
         case_size(&c, "T", N);
         case_evaluate(&c, "forward", "logits", &in, 1, got, B * N * NV);
         for (int i = 0; i < B * N * NV; i++) assert_true(fabs(got[i] - want[i]) < 1e-5);
-        if (f) case_check(&c, "forward", "logits", &in, 1, B * N * NV);
+        if (f) case_check(&c, 4, "forward", "logits", &in, 1, B * N * NV);
         case_close(&c);
     }
     case_close(&usual);

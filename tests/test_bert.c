@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "tests/model_case.h"
+#include "tests/scratch.h"
 #include "tools/encoder.h"
 
 #include <math.h>
@@ -54,7 +55,7 @@ static void losses(void **state) {
         case_size(&c, "B", B);
         case_size(&c, "T", T);
         int n = classes ? B : B * T;
-        case_check(&c, "loss", "loss", b.in, 4, n);
+        case_check(&c, 1, "loss", "loss", b.in, 4, n);
         case_evaluate(&c, "loss", "loss", b.in, 4, loss, n);
         for (int i = 0; i < n; i++) assert_true(b.targets[i] < 0 ? loss[i] == 0 : loss[i] > 0);
         case_check_grad(&c, "loss", "loss", b.in, 4);
@@ -90,6 +91,57 @@ static void embeddings(void **state) {
     assert_memory_equal(one, two, sizeof one);
     sn_session_free(s);
     sn_program_free(p);
+    case_close(&c);
+}
+
+/* Weights named as in the first published BERTs, "bert." in front, gamma and beta: the same model.
+ */
+static void published_names(void **state) {
+    (void)state;
+    model_case c;
+    batch b;
+    sn_program *p;
+    sn_error err = {0};
+    float one[B][T][V], two[B][T][V];
+    static sn_weight list[CASE_PARAM];
+    static char names[CASE_PARAM][96];
+    const char *path = scratch_path("model.safetensors");
+    fill_batch(&b, false);
+    case_open(&c, BERT(""), SN_FORWARD);
+    sn_session *s = case_compile(&c, 4, NULL, &p);
+    sn_arg_binding out = SN_BIND("logits", SN_F32, one, B, T, V);
+    need(sn_run(s, "forward", b.in, 3, &out, 1, &err), &err);
+    sn_session_free(s);
+    sn_program_free(p);
+    for (int i = 0; i < c.n_param; i++) {
+        const sn_arg_binding *a = &c.param[i];
+        bool head = !strncmp(a->name, "cls.", 4);
+        const char *norm = strstr(a->name, "LayerNorm.");
+        size_t keep = norm ? (size_t)(norm - a->name) + 10 : strlen(a->name);
+        const char *last = !norm ? "" : strcmp(norm + 10, "bias") ? "gamma" : "beta";
+        snprintf(names[i], sizeof names[i], "%s%.*s%s", head ? "" : "bert.", (int)keep, a->name,
+                 last);
+        list[i] = (sn_weight){.name = names[i], .dtype = SN_F32, .rank = a->rank, .data = a->data};
+        for (int k = 0; k < a->rank; k++) list[i].shape[k] = a->shape[k];
+        list[i].bytes = (size_t)sn_weight_elements(&list[i]) * sizeof(float);
+    }
+    need(sn_weights_save(path, list, (size_t)c.n_param, NULL, 0, &err), &err);
+    sn_weights *w = sn_weights_open(path, &err);
+    need(w != NULL, &err);
+    sn_config *json = sn_config_parse("test", BERT(""), strlen(BERT("")), &err);
+    sn_model m;
+    need(sn_model_build(json, &(sn_model_options){.entries = SN_FORWARD, .weights = w}, &m, &err),
+         &err);
+    need((p = sn_compile(m.module, NULL, &err)) != NULL, &err);
+    need((s = sn_session_new(p, w, &err)) != NULL, &err);
+    out.data = two;
+    need(sn_run(s, "forward", b.in, 3, &out, 1, &err), &err);
+    assert_memory_equal(one, two, sizeof one);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m.module);
+    sn_config_free(json);
+    sn_weights_close(w);
     case_close(&c);
 }
 
@@ -134,6 +186,7 @@ static void minilm_sentences(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(losses), cmocka_unit_test(embeddings),
+                                       cmocka_unit_test(published_names),
                                        cmocka_unit_test(minilm_sentences)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

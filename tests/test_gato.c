@@ -176,7 +176,7 @@ static void losses(void **state) {
     sequence q;
     double loss[B * T], mean;
     open_gato(&c, &q, SN_LOSS);
-    case_check(&c, "loss", "loss", q.in, 6, B * T);
+    case_check(&c, 1, "loss", "loss", q.in, 6, B * T);
     case_evaluate(&c, "loss", "loss", q.in, 6, loss, B * T);
     for (int i = 0; i < B * T; i++) assert_true(q.targets[i] < 0 ? loss[i] == 0 : loss[i] > 0);
     for (int k = 0; k < 3; k++) {
