@@ -249,8 +249,8 @@ static void emit_workspace(em *e, const sn_unit *u) {
     em_ret(e, em_add(e, p.slots_end, em_mul(e, n, p.scratch_bytes)));
 }
 
-/* A step of the host: its arguments as a kernel would get them. */
-static em_val emit_extern(part *p, int i, em_val call, em_val bufs, em_val dims) {
+/* A step of the host, called `number`: the arguments of step i as a kernel would get them. */
+static em_val emit_extern(part *p, int i, int number, em_val call, em_val bufs, em_val dims) {
     em *e = p->e;
     em_type params[] = {e->ptr, e->i64, e->ptr, e->ptr};
     em_val fn = em_extern(e, SN_EXTERN_SYMBOL, e->i32, params, 4);
@@ -258,15 +258,15 @@ static em_val emit_extern(part *p, int i, em_val call, em_val bufs, em_val dims)
     em_val workspace = field(p, call, offsetof(sn_call, workspace));
     set_arguments(p, i, table, workspace, bufs, dims);
     em_val host = field(p, call, offsetof(sn_call, host));
-    return em_call(e, fn, (em_val[]){host, em_i64(e, i), bufs, dims}, 4);
+    return em_call(e, fn, (em_val[]){host, em_i64(e, number), bufs, dims}, 4);
 }
 
 void sn_unit_emit(em *e, const sn_unit *u) {
     int n = u->plan->n_step;
     em_val *part_fn = sn_arena_alloc(u->plan->m, sizeof *part_fn * (size_t)(n + 1));
     for (int i = 0; i < n;) { /* runs of own kernels */
-        int last = i;
-        while (last < n && !sn_step_is_extern(&u->plan->step[last])) last++;
+        int last = i, end = u->checked ? i + 1 : n;
+        while (last < end && !sn_step_is_extern(&u->plan->step[last])) last++;
         if (last > i) part_fn[i] = emit_part(e, u, i, last);
         i = last > i ? last : i + 1;
     }
@@ -281,7 +281,7 @@ void sn_unit_emit(em *e, const sn_unit *u) {
     em_val run = field(&p, threads, offsetof(sn_threads, run));
     em_type run_params[] = {e->ptr, e->ptr, e->ptr};
     LLVMTypeRef run_type = LLVMFunctionType(e->tvoid, run_params, 3, 0);
-    bool any_extern = false;
+    bool any_extern = u->checked;
     for (int i = 0; i < n; i++) any_extern |= sn_step_is_extern(&u->plan->step[i]);
     if (any_extern) lay_out_workspace(&p);
     em_val bufs = any_extern ? stack_for(e, u, true) : NULL,
@@ -291,7 +291,8 @@ void sn_unit_emit(em *e, const sn_unit *u) {
         if (part_fn[i])
             LLVMBuildCall2(e->b, run_type, run, (em_val[]){threads, part_fn[i], call}, 3, "");
         else if (sn_step_is_extern(&u->plan->step[i]))
-            status = em_or(e, status, emit_extern(&p, i, call, bufs, dims));
+            status = em_or(e, status, emit_extern(&p, i, i, call, bufs, dims));
+        if (u->checked) status = em_or(e, status, emit_extern(&p, i, n + i, call, bufs, dims));
     }
     em_ret(e, status);
 }

@@ -20,6 +20,7 @@ typedef struct sn_unit {
     sn_dim work;      /* floating-point operations of a call, roughly */
     sn_dim products;  /* multiplications of its matrix products, attention's included */
     int n_wait;       /* places where threads wait for each other */
+    bool checked;     /* the host looks through the results of every step: extern step n_step + i */
     const char *text; /* identity, for the cache */
 } sn_unit;
 

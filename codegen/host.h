@@ -17,6 +17,10 @@ typedef struct sn_host_call {
 /* Runs the step. Nothing is computed where there are no elements. False: err says why. */
 bool sn_host_run(sn_dnnl *d, const sn_host_call *c, sn_error *err);
 
+/* Looks through the results of a step that has just run. False: err names the first NaN, or the
+ * first infinity that the step was not told to make. */
+bool sn_check_values(const sn_plan *plan, const sn_host_call *c, sn_error *err);
+
 /* The composite in the body of a `primitive` node. */
 const sn_node *sn_host_composite(const sn_node *n);
 

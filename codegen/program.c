@@ -299,7 +299,7 @@ static const char *unit_text(sn_module *m, const sn_unit *u) {
     size_t size = 0;
     FILE *f = open_memstream(&data, &size);
     if (!f) return NULL;
-    fprintf(f, "entry %s\n", u->symbol);
+    fprintf(f, "entry %s%s\n", u->symbol, u->checked ? " checked" : "");
     for (int i = 0; i < sn_symbol_count(m); i++) fprintf(f, "%s ", sn_symbol_at(m, i)->name);
     sn_plan_print(f, u->plan);
     for (int i = 0; i < u->plan->n_step; i++) fprintf(f, "%s\n", u->kernel[i].name);
@@ -321,6 +321,7 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
     snprintf(symbol, sizeof symbol, "sn_entry_%d", i);
     if (!sn_unit_make(c->m, e, symbol, c->budget.bytes ? &c->budget : NULL, &out->unit))
         return module_failed(c);
+    out->unit.checked = c->o->check_nan || sn_debug_get()->check_nan;
     for (int k = 0; k < out->unit.plan->n_step; k++) {
         const sn_kernel *kernel = &out->unit.kernel[k];
         if (sn_step_is_extern(kernel->step)) {

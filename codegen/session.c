@@ -436,18 +436,30 @@ static int64_t worthwhile_threads(const request *r) {
     return work / (r->c->unit.n_wait + 1) < SN_WORK_PER_WAIT ? 1 : r->s->threads.n;
 }
 
+/* Threads that run nothing any more after a failure: states keep what they are. */
+typedef struct guarded {
+    sn_threads threads; /* first: generated code sees only these */
+    const sn_session *s;
+} guarded;
+
+static void run_guarded(sn_threads *self, void (*fn)(void *, int64_t, int64_t), void *arg) {
+    const sn_session *s = ((const guarded *)self)->s;
+    if (!s->host_error.code) s->threads.run(self, fn, arg);
+}
+
 static bool execute(request *r) {
     sn_session *s = r->s;
-    sn_threads threads = s->threads;
-    threads.n = worthwhile_threads(r);
+    guarded g = {s->threads, s};
+    if (r->c->unit.checked) g.threads.run = run_guarded;
+    g.threads.n = worthwhile_threads(r);
     void **table = malloc(sizeof *table * (size_t)(r->c->unit.n_table + 1));
     if (!table) return sn_fail(r->err, SN_ERR_MEMORY, "out of memory");
-    int64_t bytes = r->c->workspace(r->symbol, threads.n);
+    int64_t bytes = r->c->workspace(r->symbol, g.threads.n);
     bool ok = fill_table(r, table) && grow(&s->workspace, (size_t)bytes + 64, r->err);
     if (ok) {
         s->running = r->c;
         s->host_error = (sn_error){0};
-        sn_call call = {table, r->symbol, s->workspace.data, &threads, s->profile, s};
+        sn_call call = {table, r->symbol, s->workspace.data, &g.threads, s->profile, s};
         if (r->c->run(&call)) ok = sn_fail(r->err, s->host_error.code, "%s", s->host_error.message);
     }
     free(table);
@@ -509,8 +521,11 @@ static bool constant_right(const sn_session *s, const sn_step *step) {
 
 int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *dim) {
     sn_session *s = host;
-    const sn_kernel *k = &s->running->unit.kernel[step];
+    const sn_unit *u = &s->running->unit;
+    const sn_kernel *k = &u->kernel[step % u->plan->n_step];
     sn_host_call c = {k, buf, dim, constant_right(s, k->step)};
+    if (s->host_error.code) return 1; /* a step before has failed */
+    if (step >= u->plan->n_step) return sn_check_values(u->plan, &c, &s->host_error) ? 0 : 1;
     if (!s->dnnl && !(s->dnnl = sn_dnnl_create(&s->host_error))) return 1;
     int before = sn_threads_default((int)s->threads.n);
     if (s->profile) s->profile->mark(s->profile, step, 0, 0);

@@ -552,6 +552,8 @@ typedef struct sn_options {
     int n_taps;
     bool strict_fusion; /* an op that was expected to fuse and did not is an error */
     bool tune;          /* choose kernels by measuring */
+    bool check_nan;     /* a run stops after the kernel that makes the first NaN, or the first infinity
+                           that is not meant (as a masked score is), and says which: slow */
     /* Bytes that the tensors between an entry's kernels may take together (scratch memory of threads
      * comes on top); 0: as many as they need. Where they would take more, kernels run a second time
      * instead of keeping what they made: the same bits, later. */
