@@ -140,8 +140,10 @@ program() {
     same "a program" "$(exe/story -p "$text" -n 30 --temperature 0)" "$told"
     same "a program that draws" "$(exe/story -p "$text" -n 30 --seed 7 --top-p 0.9)" "$drawn"
     same "one thread" "$(exe/story -p "$text" -n 30 --temperature 0 -t 1)" "$told"
-    more=$(ldd exe/story | awk '{print $1}' | grep -vE 'linux-vdso|ld-linux|libc\.|libm\.|libgomp\.|lib(a|ub)san|libgcc_s|libdl|librt|libpthread' | tr '\n' ' ')
-    same "libraries of a program" "$more" ""
+    if ! ldd exe/story | grep -q libasan; then
+        more=$(ldd exe/story | awk '{print $1}' | grep -vE 'linux-vdso|ld-linux|libc\.|libm\.|libgomp\.' | tr '\n' ' ')
+        same "libraries of a program" "$more" ""
+    fi
     mkdir moved && cp -r exe/story exe/story.weights exe/story.tokenizer moved && rm -r exe
     same "a program elsewhere" "$(cd / && "$tmp/moved/story" -p "$text" -n 30 --temperature 0 --verify)" "$told"
     moved/story --info | grep -q "^entry prefill" || fail "--info"
@@ -154,8 +156,7 @@ program() {
     says "checksum differs" moved/story --weights bad --verify -p x
     says "outside 0..511" moved/story --prompt-ids "512"
     says "not in this program" moved/story --target x86-64-v9 -p x
-    case $("$cc" -v 2>&1) in *) ;; esac
-    if ! nm -D moved/story 2>/dev/null | grep -q __asan; then
+    if ! ldd moved/story | grep -q libasan; then
         compile lone --exe --static --threads none --embed-weights --weights int8
         ldd lone/story >out 2>&1 && fail "a static program has libraries: $(cat out)"
         rm lone/story.o
