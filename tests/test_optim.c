@@ -507,6 +507,35 @@ static void mistakes(void **state) {
     EXPECT_ERROR("sn_assign", "not a state");
 }
 
+/* A parameter that the loss does not depend on: its gradient is zero, so only weight decay moves
+ * it. */
+static void unused_parameter(void **state) {
+    (void)state;
+    for (int decay = 0; decay < 2; decay++) {
+        sn_tensor loss, param[2];
+        sn_module *m = mistake(&loss, &param[0]);
+        param[1] = sn_param(m, "unused", SN_F32, 2, 2);
+        sn_optimizer o = sn_optimizer_of(SN_ADAMW);
+        o.decay = decay ? 0.5 : 0;
+        sn_optimize(loss, sn_scalar(m, SN_F32, 0.25), 2, param, &o);
+        sn_error err = {0};
+        sn_program *p = sn_compile(m, &(sn_options){.level = -1, .cache_dir = ""}, &err);
+        if (!p) fail_msg("%s", err.message);
+        float w[3] = {1, 2, 3}, unused[4] = {1, -2, 3, -4}, now[4];
+        sn_arg_binding value[] = {SN_BIND("w", SN_F32, w, 3),
+                                  SN_BIND("unused", SN_F32, unused, 2, 2)};
+        sn_session *s = sn_session_new_arrays(p, value, 2, &err);
+        if (!s || !sn_run(s, "step", NULL, 0, NULL, 0, &err)) fail_msg("%s", err.message);
+        assert_true(sn_state_read(s, "unused", now, sizeof now, &err));
+        for (int i = 0; i < 4; i++) assert_true(now[i] == unused[i] * (decay ? 0.875F : 1));
+        assert_true(sn_state_read(s, "w", now, sizeof w, &err));
+        assert_true(now[0] < w[0]);
+        sn_session_free(s);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(optimizers_by_the_evaluator),
@@ -517,6 +546,7 @@ int main(void) {
         cmocka_unit_test(model_learns),
         cmocka_unit_test(threads_agree),
         cmocka_unit_test(mistakes),
+        cmocka_unit_test(unused_parameter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
