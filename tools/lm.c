@@ -238,7 +238,8 @@ static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
         return sn_fail(err, SN_ERR_USAGE,
                        "a %s model has no encoder and decoder: translate needs an edt model",
                        m->model.type);
-    if (!o->translates && m->model.source_vocab && entries & (SN_CACHED | SN_LOSS))
+    if (o->translates) return true;
+    if (m->model.source_vocab && entries & (SN_CACHED | SN_LOSS))
         return sn_fail(
             err, SN_ERR_USAGE,
             "a %s model predicts the tokens of a result, given a source: sinter translate",
