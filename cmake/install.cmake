@@ -53,7 +53,7 @@ add_custom_target(man ALL DEPENDS ${PROJECT_BINARY_DIR}/man/sinter.1)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
 
 install(TARGETS sinter sinter_shared sinter_rt sinter_program)
-install(FILES frontend/sinter.h frontend/models.h frontend/train.h
+install(FILES frontend/sinter.h frontend/models.h frontend/train.h frontend/algorithms.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/frontend)
 install(FILES ir/ir.h ir/ops.def ir/attrs.def ir/debug.def DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/ir)
 foreach(header base config dataset deployed file manifest model_dir npy problems rng sample threads tokenizer weights)

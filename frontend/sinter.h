@@ -540,11 +540,11 @@ typedef struct sn_session sn_session; /* one user of a program: bound weights, s
 typedef struct sn_weights sn_weights; /* a mapped weight file, runtime/weights.h */
 
 typedef struct sn_options {
-    int level;               /* fusion level 0 to 4; -1: 4, everything */
-    int threads;             /* 0: as many as the process may use */
-    const char *backend;     /* "auto" (or NULL), "own", "onednn" */
-    const char *target;      /* NULL: this CPU; "x86-64-v3", … */
-    const char *weights;     /* storage of constant matrices: "f32" (or NULL), "bf16", "int8", "int4" */
+    int level;           /* fusion level 0 to 4; -1: 4, everything */
+    int threads;         /* 0: as many as the process may use */
+    const char *backend; /* "auto" (or NULL), "own", "onednn" */
+    const char *target;  /* NULL: this CPU; "x86-64-v3", … */
+    const char *weights; /* storage of constant matrices: "f32" (or NULL), "bf16", "int8", "int4" */
     const char *cache_dir;   /* NULL: the user's cache directory; "": no disk cache */
     const char *passes;      /* NULL; or "-name,-name": passes switched off */
     const char *const *taps; /* [n_taps] names of tensors to read out, "*": all; they become
@@ -552,11 +552,11 @@ typedef struct sn_options {
     int n_taps;
     bool strict_fusion; /* an op that was expected to fuse and did not is an error */
     bool tune;          /* choose kernels by measuring */
-    bool check_nan;     /* a run stops after the kernel that makes the first NaN, or the first infinity
-                           that is not meant (as a masked score is), and says which: slow */
-    /* Bytes that the tensors between an entry's kernels may take together (scratch memory of threads
-     * comes on top); 0: as many as they need. Where they would take more, kernels run a second time
-     * instead of keeping what they made: the same bits, later. */
+    bool check_nan; /* a run stops after the kernel that makes the first NaN, or the first infinity
+                       that is not meant (as a masked score is), and says which: slow */
+    /* Bytes that the tensors between an entry's kernels may take together (scratch memory of
+     * threads comes on top); 0: as many as they need. Where they would take more, kernels run a
+     * second time instead of keeping what they made: the same bits, later. */
     int64_t memory_budget;
     const char *budget_sizes; /* the dimensions that the budget is meant for, "B=12,T=64"; those not
                                  named (NULL: all) count at their upper bounds */

@@ -64,7 +64,7 @@ add_executable(variant EXCLUDE_FROM_ALL ${VARIANT})
 target_link_libraries(variant PRIVATE sinter::sinter)
 END
 project() { # project NAME OPTION: configures, builds the user of the runtime, runs it
-    cmake -S "$tmp/user" -B "$tmp/$1" -G Ninja -DCMAKE_C_COMPILER="$cc" -DVARIANT="$source/examples/variant.c" \
+    cmake -S "$tmp/user" -B "$tmp/$1" -G Ninja -DCMAKE_C_COMPILER="$cc" -DVARIANT="$source/examples/program.c" \
         "$2" >"$tmp/log" 2>&1 || { tail -20 "$tmp/log"; exit 1; }
     cmake --build "$tmp/$1" --target user >"$tmp/log" 2>&1 || { tail -20 "$tmp/log"; exit 1; }
     [ "$("$tmp/$1/user")" = "10 tokens" ]

@@ -32,7 +32,7 @@ typedef struct cmd_compile {
      "fusion level, 0: one kernel per operation"},                                                 \
         {"backend", 0, ARG_CHOICE,     offsetof(T, compile.backend), "auto|own|onednn", "auto",    \
          0,         0, "whose kernels"},                                                           \
-        {"weights", 0, ARG_CHOICE, offsetof(T, compile.weights), "f32|bf16|int8|int4",                  \
+        {"weights", 0, ARG_CHOICE, offsetof(T, compile.weights), "f32|bf16|int8|int4",             \
          "f32",     0, 0,          "storage of the matrices"},                                     \
         {"threads",                                                                                \
          't',                                                                                      \
