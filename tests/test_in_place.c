@@ -173,7 +173,45 @@ static void test_states(void **state) {
         for (int level = 0; level <= 4; level += 2) check(&cases[i], level);
 }
 
+/* A product that is added to states, large enough for several threads. */
+static void train_with(int threads, float *a, float *b) {
+    enum { SIZE = 160 };
+    static float x[SIZE * SIZE];
+    for (int i = 0; i < SIZE * SIZE; i++) x[i] = (float)sin(0.7 * i);
+    sn_module *m = sn_module_new("threads");
+    sn_tensor state[] = {sn_state(m, "a", SN_F32, SIZE, SIZE),
+                         sn_state(m, "b", SN_F32, SIZE, SIZE)};
+    sn_entry_begin(m, "step");
+    build_product(m, state[0], state[1], sn_input(m, "x", SN_F32, SIZE, SIZE));
+    sn_options o = sn_options_default();
+    o.threads = threads;
+    o.cache_dir = "";
+    sn_error err = {0};
+    sn_program *p = sn_compile(m, &o, &err);
+    sn_session *s = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
+    if (!s) fail_msg("%s", err.message);
+    sn_arg_binding in = SN_BIND("x", SN_F32, x, SIZE, SIZE);
+    for (int t = 0; t < STEPS; t++) assert_true(sn_run(s, "step", &in, 1, NULL, 0, &err));
+    assert_true(sn_state_read(s, "a", a, sizeof x, &err));
+    assert_true(sn_state_read(s, "b", b, sizeof x, &err));
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    static float one[2][160 * 160], many[2][160 * 160];
+    train_with(1, one[0], one[1]);
+    for (int threads = 2; threads <= 3; threads++) {
+        train_with(threads, many[0], many[1]);
+        assert_memory_equal(one, many, sizeof one);
+    }
+    assert_true(one[0][1] != 0 && one[1][1] != 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_states)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_states),
+                                       cmocka_unit_test(test_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
