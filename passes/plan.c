@@ -173,17 +173,59 @@ static void plan_result(planner *p, sn_node *n) {
     set_view(p, n, all[sn_attr_int(n, SN_A_index, 0)]);
 }
 
-static void plan_concat(planner *p, sn_node *n) {
-    sn_view whole = fresh(p, n, NULL);
+/* Where operand i lies in the memory of a concat. */
+static sn_view concat_part(planner *p, const sn_node *n, const sn_view *whole, int i) {
     int64_t axis = sn_attr_int(n, SN_A_axis, 0);
-    sn_dim at = 0;
+    sn_dim start[SN_MAX_RANK] = {0};
+    for (int k = 0; k < i; k++) start[axis] = sn_dim_add(p->m, start[axis], n->in[k]->shape[axis]);
+    return sn_view_slice(p->m, whole, start, n->in[i]->shape, NULL);
+}
+
+static bool same_view(const sn_view *a, const sn_view *b) {
+    bool same = a->buffer == b->buffer && a->rank == b->rank && a->offset == b->offset;
+    for (int i = 0; same && i < a->rank; i++) same = a->stride[i] == b->stride[i];
+    return same;
+}
+
+static void plan_concat(planner *p, sn_node *n) {
+    sn_view whole = p->view[n->id] ? view_of(p, n) : fresh(p, n, NULL);
     for (int i = 0; i < n->n_in; i++) {
-        sn_dim start[SN_MAX_RANK] = {0};
-        start[axis] = at;
-        copy(p, view_of(p, n->in[i]), sn_view_slice(p->m, &whole, start, n->in[i]->shape, NULL));
-        at = sn_dim_add(p->m, at, n->in[i]->shape[axis]);
+        sn_view to = concat_part(p, n, &whole, i), from = view_of(p, n->in[i]);
+        if (!same_view(&from, &to)) copy(p, from, to);
     }
     set_view(p, n, whole);
+}
+
+/* If all that reads n are views that end in a concat, n's place in that. False: they do not. */
+static bool place_in_concat(planner *p, const sn_node *n, sn_view *out) {
+    const sn_node *chain[SN_MAX_RANK], *c = n;
+    int n_chain = 0, which = -1;
+    while (c->op != SN_OP_concat) {
+        bool step = c == n || c->op == SN_OP_transpose || c->op == SN_OP_reshape;
+        if (!step || n_chain == SN_MAX_RANK || p->users[c->id] != 1 || !p->user[c->id])
+            return false;
+        chain[n_chain++] = c;
+        c = p->user[c->id];
+    }
+    for (int i = 0; i < c->n_in; i++)
+        if (c->in[i] == chain[n_chain - 1]) which = i;
+    if (which < 0 || c->dtype != n->dtype) return false;
+    if (!p->view[c->id]) set_view(p, c, fresh(p, c, NULL));
+    sn_view v = concat_part(p, c, p->view[c->id], which);
+    while (--n_chain > 0) { /* from the concat back to n */
+        const sn_node *x = chain[n_chain];
+        sn_view before;
+        if (x->op == SN_OP_transpose) {
+            int64_t back[SN_MAX_RANK];
+            for (int a = 0; a < x->rank; a++) back[sn_attr_get(x, SN_A_perm)->v[a]] = a;
+            before = sn_view_transpose(&v, back);
+        } else if (!sn_view_reshape(p->m, &v, x->in[0]->rank, x->in[0]->shape, &before)) {
+            return false;
+        }
+        v = before;
+    }
+    *out = v;
+    return v.stride[v.rank - 1] == 1;
 }
 
 static void plan_pad(planner *p, sn_node *n) {
@@ -297,6 +339,7 @@ static void plan_kernel(planner *p, sn_node *n) {
             }
         }
         bool whole = !reader || n->op == SN_OP_primitive;
+        if (n->op == SN_OP_flash_grad && reader && place_in_concat(p, reader, &s->out[i])) continue;
         const char *home = sn_plan_home(p->m, p->entry, p->order, p->at, i);
         s->out[i] = home ? state_view(p, type, home)
                          : fresh(p, type, whole ? NULL : storage_order(p, reader));

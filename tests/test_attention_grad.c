@@ -212,12 +212,12 @@ static void same_bits(void **state) {
     jit_result_free(&one);
 }
 
-/* The report names the derivative, what it adds up, and what the mask does to tiles. */
-static void explained(void **state) {
-    (void)state;
+/* What `sinter explain` says of a variant; free it. */
+static char *report_of(const char *name) {
     const variant *v = NULL;
     for (int i = 0; i < N_VARIANTS; i++)
-        if (!strcmp(variants[i].name, "slopes")) v = &variants[i];
+        if (!strcmp(variants[i].name, name)) v = &variants[i];
+    assert_non_null(v);
     sn_module *m = build(v, SN_F32);
     sn_error err = {0};
     sn_options o = {.level = 4, .cache_dir = scratch_dir};
@@ -229,6 +229,15 @@ static void explained(void **state) {
     assert_non_null(f);
     sn_program_explain(p, NULL, f);
     fclose(f);
+    sn_program_free(p);
+    sn_module_free(m);
+    return text;
+}
+
+/* The report names the derivative, what it adds up, and what the mask does to tiles. */
+static void explained(void **state) {
+    (void)state;
+    char *text = report_of("slopes");
     const char *back = strstr(text, "flash_grad");
     assert_non_null(back);
     assert_non_null(strstr(back, "no mask"));
@@ -237,12 +246,18 @@ static void explained(void **state) {
     assert_non_null(strstr(back, "gradient of captured tensor 0"));
     assert_non_null(strstr(back, "gradient of captured tensor 1"));
     free(text);
-    sn_program_free(p);
-    sn_module_free(m);
+}
+
+/* q, k and v are read as parts of one tensor, and their gradients stored as parts of one. */
+static void packed_in_place(void **state) {
+    (void)state;
+    char *text = report_of("packed");
+    assert_non_null(strstr(text, "entry main: 2 kernel calls"));
+    free(text);
 }
 
 int main(void) {
-    enum { MAX = N_VARIANTS * 8 + 1 };
+    enum { MAX = N_VARIANTS * 8 + 2 };
     static setting all[MAX];
     static struct CMUnitTest tests[MAX];
     static const char *const targets[] = {"x86-64-v3", "x86-64"};
@@ -269,5 +284,6 @@ int main(void) {
             (struct CMUnitTest){s->name, s->threads ? same_bits : matches_evaluator, NULL, NULL, s};
     }
     tests[n++] = (struct CMUnitTest){"explained", explained, NULL, NULL, NULL};
+    tests[n++] = (struct CMUnitTest){"packed in place", packed_in_place, NULL, NULL, NULL};
     return _cmocka_run_group_tests("attention_grad", tests, n, scratch_make, scratch_end);
 }
