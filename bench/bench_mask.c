@@ -8,7 +8,8 @@
 
 static const char usual[] = "1,12,1024,64 1,32,2048,128 8,12,128,64";
 
-enum { DOCUMENT = 300, CHECKED_PRODUCTS = 100000000, MAX_TOKENS = 1 << 16 };
+enum { UNFUSED = 2, FUSED = 4 }; /* levels that a sweep compares */
+enum { NEAR = 3, DOCUMENT = 300, CHECKED_PRODUCTS = 100000000, MAX_TOKENS = 1 << 16 };
 
 typedef struct spec {
     int64_t b, h, hk, t, d;
@@ -96,6 +97,65 @@ static bool sees_documents(const spec *s, int64_t q, int64_t k) {
     return k <= q && q / DOCUMENT == k / DOCUMENT;
 }
 
+/* Every size-th key back, from the query itself on. */
+static sn_tensor mask_dilated(const sn_score_ctx *c) {
+    const spec *s = c->user;
+    sn_tensor back = sn_sub(c->q, c->k);
+    return sn_and(sn_ge(back, 0), sn_eq(sn_mod(back, (double)s->size), 0));
+}
+static void args_dilated(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)m, (void)T;
+    a->mask = mask_dilated;
+    a->user = s;
+}
+static bool sees_dilated(const spec *s, int64_t q, int64_t k) {
+    return k <= q && (q - k) % s->size == 0;
+}
+
+/* Blocks of size: the query's own and the first one. */
+static sn_tensor mask_blocks(const sn_score_ctx *c) {
+    const spec *s = c->user;
+    double n = (double)s->size;
+    return sn_or(sn_eq(sn_div(c->q, n), sn_div(c->k, n)), sn_lt(c->k, n));
+}
+static void args_blocks(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)m, (void)T;
+    a->mask = mask_blocks;
+    a->user = s;
+}
+static bool sees_blocks(const spec *s, int64_t q, int64_t k) {
+    return q / s->size == k / s->size || k < s->size;
+}
+
+/* Positions are a picture of width size; neighbours are at most NEAR away in both directions. */
+static sn_tensor within(sn_tensor a, sn_tensor b) {
+    sn_tensor d = sn_sub(a, b);
+    return sn_and(sn_le(d, NEAR), sn_ge(d, -NEAR));
+}
+static sn_tensor mask_neighbours(const sn_score_ctx *c) {
+    const spec *s = c->user;
+    double n = (double)s->size;
+    return sn_and(within(sn_div(c->q, n), sn_div(c->k, n)),
+                  within(sn_mod(c->q, n), sn_mod(c->k, n)));
+}
+static void args_neighbours(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)m, (void)T;
+    a->mask = mask_neighbours;
+    a->user = s;
+}
+static bool sees_neighbours(const spec *s, int64_t q, int64_t k) {
+    return llabs(q / s->size - k / s->size) <= NEAR && llabs(q % s->size - k % s->size) <= NEAR;
+}
+
+static sn_tensor score_bias(const sn_score_ctx *c) {
+    return sn_add(c->score, sn_at(c->captured[0], c->q, c->k));
+}
+static void args_bias(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)s;
+    a->score = score_bias;
+    a->captured[0] = sn_input(m, "bias", SN_F32, T, T);
+}
+
 static const variant variants[] = {
     {"full", false, args_full, NULL, 1},
     {"causal", false, args_causal, sees_causal, 1},
@@ -104,6 +164,10 @@ static const variant variants[] = {
     {"alibi", false, args_alibi, sees_causal, 0},
     {"softcap", false, args_softcap, sees_causal, 0},
     {"documents", false, args_documents, sees_documents, 1},
+    {"dilated", true, args_dilated, sees_dilated, 0},
+    {"blocks", true, args_blocks, sees_blocks, 0},
+    {"neighbours", true, args_neighbours, sees_neighbours, 0},
+    {"bias", false, args_bias, NULL, 0},
 };
 
 static sn_module *build(const void *p, sn_error *err) {
@@ -191,7 +255,7 @@ static bool read_mask(spec *s, const char *text, size_t len, sn_error *err) {
     if (!s->variant)
         return sn_fail(err, SN_ERR_USAGE,
                        "there is no mask '%.*s'; there are: full, causal, window:N, prefix:N, "
-                       "alibi, softcap, documents",
+                       "alibi, softcap, documents, dilated:N, blocks:N, neighbours:N, bias",
                        (int)len, text);
     if (s->variant->sized != (colon != NULL))
         return sn_fail(err, SN_ERR_USAGE,
@@ -236,9 +300,52 @@ static bool read_shape(spec *s, const char **text, sn_error *err) {
     return true;
 }
 
+static const sn_bench_record *find_unfused(const sn_bench_report *r, const sn_bench_record *x) {
+    for (int i = 0; i < r->n; i++) {
+        const sn_bench_record *y = &r->list[i];
+        if (y->level == UNFUSED && !strcmp(y->name, x->name) && !strcmp(y->shape, x->shape) &&
+            !strcmp(y->backend, x->backend))
+            return y;
+    }
+    return NULL;
+}
+
+/* Which fused attentions were slower than their own unfused forms, by the medians. */
+static void judge(sn_bench_report *r) {
+    int n = 0, slower = 0;
+    double least = INFINITY, most = 0;
+    for (int i = 0; i < r->n; i++) {
+        const sn_bench_record *x = &r->list[i], *y = find_unfused(r, x);
+        if (x->level != FUSED || !y) continue;
+        double ratio = y->ms_median / x->ms_median;
+        if (ratio < 1) {
+            sn_bench_note(r, "fused is slower: %s %s, %.3g ms against %.3g ms", x->name, x->shape,
+                          x->ms_median, y->ms_median);
+            slower++;
+        }
+        least = fmin(least, ratio), most = fmax(most, ratio), n++;
+    }
+    sn_bench_note(r,
+                  "fused (level %d) against unfused (level %d): %.2f to %.4g times as fast in "
+                  "%d cases, slower in %d",
+                  FUSED, UNFUSED, least, most, n, slower);
+}
+
+bool sn_bench_sweep(const sn_bench_options *o, sn_bench_report *out, sn_error *err) {
+    static const char masks[] = "full,causal,window:256,prefix:128,alibi,softcap,documents,"
+                                "dilated:4,blocks:128,neighbours:32,bias";
+    static const char shapes[] = "1,4,16,64 1,4,64,64 1,4,256,64 1,4,1024,64 1,2,4096,64";
+    sn_bench_options two = *o;
+    two.levels = 1u << UNFUSED | 1u << FUSED;
+    if (!sn_bench_masks(&two, masks, shapes, false, out, err)) return false;
+    judge(out);
+    return true;
+}
+
 bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *shapes, bool backward,
                     sn_bench_report *out, sn_error *err) {
     const char *p = shapes ? shapes : usual;
+    if (!masks) masks = "full,causal";
     while (*p) {
         spec s;
         if (!read_shape(&s, &p, err)) return false;

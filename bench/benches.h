@@ -19,11 +19,16 @@ const char *sn_bench_kernel_name(int i); /* NULL after the last */
 bool sn_bench_gemms(const sn_bench_options *o, const char *shapes, sn_bench_report *out,
                     sn_error *err);
 
-/* Attention through the DSL. masks: full, causal, window:N, prefix:N, alibi, softcap, documents
- * with commas between; shapes: "B,H,T,D B,H,T,D …" (B,H,HK,T,D with fewer key heads); NULL: the
- * usual. backward: with the gradients of q, k and v; 3.5 times the operations are counted. */
+/* Attention through the DSL. masks: full, causal, window:N, prefix:N, alibi, softcap, documents,
+ * dilated:N, blocks:N, neighbours:N, bias with commas between; shapes: "B,H,T,D B,H,T,D …"
+ * (B,H,HK,T,D with fewer key heads); NULL: the usual. backward: with the gradients of q, k and
+ * v; 3.5 times the operations are counted. */
 bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *shapes, bool backward,
                     sn_bench_report *out, sn_error *err);
+
+/* Every mask from 16 to 4096 tokens, fused against its own unfused form; notes say which is slower.
+ */
+bool sn_bench_sweep(const sn_bench_options *o, sn_bench_report *out, sn_error *err);
 
 /* A whole model: all logits of `tokens` tokens ("64,256,1024"), decode steps after so many cached
  * tokens, or steps of training (forward, backward, AdamW) on so many. model: a preset, or a folder

@@ -18,7 +18,7 @@ typedef struct options {
     bool no_check, direct, backward;
     const char *names, *shape, *mask, *model, *tokens;
     int64_t batch;
-    bool decode;
+    bool decode, sweep;
 } options;
 
 #define ROUNDS                                                                                     \
@@ -123,8 +123,11 @@ static const arg kernel_table[] = {{"NAMES", 0, ARG_PLACE_OR_NONE, offsetof(opti
                                    WORK("0..4", "own"),
                                    {0}};
 static const arg attention_table[] = {
-    {"mask", 0, ARG_TEXT, offsetof(options, mask), "MASK,…", "full,causal", 0, 0,
-     "full, causal, window:N, prefix:N, alibi, softcap, documents"},
+    {"mask", 0, ARG_TEXT, offsetof(options, mask), "MASK,…", NULL, 0, 0,
+     "full, causal, window:N, prefix:N, alibi, softcap, documents, dilated:N, blocks:N, "
+     "neighbours:N (a picture N wide), bias; else full,causal"},
+    {"sweep", 0, ARG_FLAG, offsetof(options, sweep), NULL, NULL, 0, 0,
+     "every mask from 16 to 4096 tokens: level 4 against level 2"},
     {"shape", 0, ARG_TEXT, offsetof(options, shape), "B,H,T,D …", NULL, 0, 0,
      "shapes, spaces between; B,H,HK,T,D: fewer key heads"},
     {"direct", 0, ARG_FLAG, offsetof(options, direct), NULL, NULL, 0, 0,
@@ -168,7 +171,14 @@ static bool run_kernel(const options *o, const sn_bench_options *b, sn_bench_rep
 }
 static bool run_attention(const options *o, const sn_bench_options *b, sn_bench_report *r,
                           sn_error *err) {
-    return sn_bench_masks(b, o->mask, o->shape, o->backward, r, err);
+    if (!o->sweep) return sn_bench_masks(b, o->mask, o->shape, o->backward, r, err);
+    if (o->mask || o->shape || o->backward)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--sweep has masks and shapes of its own, forward: leave out %s",
+                       o->mask    ? "--mask"
+                       : o->shape ? "--shape"
+                                  : "--backward");
+    return sn_bench_sweep(b, r, err);
 }
 static bool run_mode(const options *o, const sn_bench_options *b, sn_bench_mode mode,
                      sn_bench_report *r, sn_error *err) {
