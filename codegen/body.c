@@ -54,12 +54,8 @@ static void derive(sn_body *b, sn_item *it) {
     }
     const sn_attr *axes = sn_attr_get(n, SN_A_axes);
     for (int i = 0; axes && i < axes->n; i++) it->vary &= ~(1u << (axes->v[i] + it->shift));
-    static const uint8_t dear[SN_OP_COUNT] = {
-        [SN_OP_exp] = 8,   [SN_OP_exp2] = 8,   [SN_OP_expm1] = 8,   [SN_OP_log] = 8,
-        [SN_OP_log1p] = 8, [SN_OP_tanh] = 8,   [SN_OP_sigmoid] = 8, [SN_OP_erf] = 8,
-        [SN_OP_sin] = 8,   [SN_OP_cos] = 8,    [SN_OP_pow] = 16,    [SN_OP_div] = 3,
-        [SN_OP_sqrt] = 3,  [SN_OP_gather] = 8, [SN_OP_at] = 8,      [SN_OP_random] = 40};
-    it->cost += dear[n->op] ? dear[n->op] : (n->op != SN_OP_broadcast);
+    bool far = n->op == SN_OP_gather || n->op == SN_OP_at;
+    it->cost += far || sn_ops[n->op].flags & SN_OPF_DEAR ? DEAR_COST : n->op != SN_OP_broadcast;
 }
 
 static int item_of(sn_body *b, const sn_node *n, int shift) {

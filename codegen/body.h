@@ -7,6 +7,8 @@
 #include "codegen/elem.h"
 #include "codegen/kernel.h"
 
+enum { DEAR_COST = 8 }; /* of an operation with that flag, and of a look-up */
+
 /* A node at a place: when it is made its axis a lies on axis a + shift of the domain; place[]
  * follows the merging of axes. */
 typedef struct sn_item {
@@ -16,7 +18,8 @@ typedef struct sn_item {
     int op[SN_MAX_RANK + 1]; /* operand items; -1: captured tensor, read by gather, at or random */
     uint32_t vary;           /* axes of the domain along which the value changes */
     int stage;               /* row reductions that must be finished before it can be computed */
-    int cost;                /* elementwise operations below it, along the row */
+    int cost;                /* elementwise operations below it, along the row; dear ones count
+                                DEAR_COST */
     int cache;               /* row buffer that keeps it for a later loop, -1: none */
     int out;                 /* result of the kernel that this is, -1: none */
     sn_dim stride[SN_MAX_RANK]; /* of an operand of the kernel, along the domain's axes */

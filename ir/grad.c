@@ -21,6 +21,7 @@ static const grad_fn rules[SN_OP_COUNT] = {
 #define LEAF SN_OPF_LEAF
 #define ID SN_OPF_ID
 #define GRAD SN_OPF_GRAD
+#define DEAR SN_OPF_DEAR
 #define ELEM(name, n, rule, flags, doc, expr)                                                      \
     [SN_OP_##name] = ((flags)&NOGRAD) ? NULL : grad_##name,
 #define PRIM(name, n, rule, flags, doc)                                                            \
@@ -33,6 +34,7 @@ static const grad_fn rules[SN_OP_COUNT] = {
 #undef LEAF
 #undef ID
 #undef GRAD
+#undef DEAR
 };
 
 bool sn_gr_needs(const grad *c, int i) {

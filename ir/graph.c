@@ -19,6 +19,7 @@ const sn_op_info sn_ops[SN_OP_COUNT] = {
 #define LEAF SN_OPF_LEAF
 #define ID SN_OPF_ID
 #define GRAD SN_OPF_GRAD
+#define DEAR SN_OPF_DEAR
 #define ELEM(name, n, rule, flags, doc, expr)                                                      \
     [SN_OP_##name] = {#name, doc, SN_ELEM, n, n, flags, #rule},
 #define PRIM(name, n, rule, flags, doc)                                                            \
@@ -32,6 +33,7 @@ const sn_op_info sn_ops[SN_OP_COUNT] = {
 #undef LEAF
 #undef ID
 #undef GRAD
+#undef DEAR
 };
 
 const struct sn_attr_info sn_attr_table[SN_ATTR_COUNT] = {

@@ -41,6 +41,7 @@ enum { /* flags of ops.def */
        SN_OPF_LEAF = 8,
        SN_OPF_ID = 16,
        SN_OPF_GRAD = 32,
+       SN_OPF_DEAR = 64,
 };
 
 typedef struct sn_op_info {

@@ -18,25 +18,8 @@ static bool is_memory_leaf(const sn_node *n) {
     return n->op == SN_OP_input || n->op == SN_OP_param || n->op == SN_OP_state;
 }
 
-/* Operations that are worth a store rather than a second computation. */
 static bool costly(const sn_node *n) {
-    switch (n->op) {
-    case SN_OP_exp:
-    case SN_OP_exp2:
-    case SN_OP_expm1:
-    case SN_OP_log:
-    case SN_OP_log1p:
-    case SN_OP_tanh:
-    case SN_OP_sigmoid:
-    case SN_OP_erf:
-    case SN_OP_sin:
-    case SN_OP_cos:
-    case SN_OP_pow:
-    case SN_OP_random:
-        return true;
-    default:
-        return false;
-    }
+    return sn_ops[n->op].flags & SN_OPF_DEAR;
 }
 
 static void find_cheap(sn_grouping *g) {
