@@ -54,9 +54,11 @@ static float parameter(const char *name, int rank, const int64_t *shape, size_t 
 /* Inputs of integers: element i of so many in a row, all shorter than the row is long. */
 static int32_t integer(const check *c, const char *name, size_t i, size_t row) {
     if (!strcmp(name, "lengths") || !strcmp(name, "prefix")) return 5 - (int32_t)i % 2;
+    if (!strcmp(name, "kinds")) return (int32_t)(i % 4);
     if (!strcmp(name, "types")) return (int32_t)(i % 2);
     if (!strcmp(name, "documents")) return (int32_t)((i % row) / 3);
     int64_t bound = c->labels && !strcmp(name, "targets") ? c->labels : c->vocab;
+    if (c->row->tokens && !strcmp(name, "tokens")) bound = c->row->tokens;
     /* targets: the token before, within its document */
     bool shifted = !strcmp(name, "targets") && i % row % 3;
     size_t k = shifted ? i - 1 : i;
@@ -292,6 +294,20 @@ static bool check_forward(check *c, jit_run *run) {
     return ok && !sn_program_stats(run->p).recompilations;
 }
 
+/* Is there an entry decode of nothing but tokens (and what an encoder-decoder has besides)? */
+static bool decodes_tokens(sn_module *m) {
+    static const char *const known[] = {"tokens", "lengths"};
+    const sn_entry *e = sn_entry_get(m, "decode");
+    sn_order order = e ? sn_entry_topo(m, e) : (sn_order){0};
+    bool ok = e != NULL;
+    for (int i = 0; i < order.n; i++) {
+        const char *name = sn_attr_str(order.node[i], SN_A_name, "");
+        if (order.node[i]->op == SN_OP_input)
+            ok &= !strcmp(name, known[0]) || !strcmp(name, known[1]);
+    }
+    return ok;
+}
+
 static bool check_level(check *c, int level) {
     sn_module *m = make(c, level < 4 ? SN_FORWARD : SN_FORWARD | SN_CACHED);
     if (!m) return false;
@@ -301,7 +317,7 @@ static bool check_level(check *c, int level) {
     if (ok && level == 4) {
         c->r->parameters = count_parameters(m);
         c->r->kernels_ok = count_kernels(c, run.p);
-        bool decodes = sn_entry_get(m, "decode"), translates = sn_entry_get(m, "reorder");
+        bool decodes = decodes_tokens(m), translates = sn_entry_get(m, "reorder");
         c->r->cached_ok = !decodes || (translates ? check_translation : check_cached)(c, &run);
     }
     return close_all(c, &run, m, ok);

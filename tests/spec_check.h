@@ -15,6 +15,7 @@ typedef struct spec_row {
     const char *holds;   /* what explain says of one of them, "score: sub, tanh"; or NULL */
     double goal;         /* loss after `steps` steps, less than this */
     int steps;
+    int tokens; /* tokens are below this; 0: below the vocabulary */
 } spec_row;
 
 typedef struct spec_result {

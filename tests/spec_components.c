@@ -106,7 +106,7 @@ static void define_unembedding(sn_module *m, const sn_model_options *o) {
 }
 
 #define ROW(name, part, kernels)                                                                   \
-    { name, "frontend/algorithms.c", define_##part, NULL, kernels, NULL, 0.1, 300 }
+    { name, "frontend/algorithms.c", define_##part, NULL, kernels, NULL, 0.1, 300, 0 }
 const spec_row spec_components[] = {
     ROW("A1 token embedding", token_embedding, "1 loops, 1 gemm"),
     ROW("A2 positions", learned_positions, "2 loops, 1 gemm"),

@@ -14,7 +14,7 @@
     "\"intermediate_size\": 32, " SIZES more "}"
 
 #define ROW(name, file, config, kernels, goal)                                                     \
-    { name, "frontend/" file, NULL, config, kernels, NULL, goal, 400 }
+    { name, "frontend/" file, NULL, config, kernels, NULL, goal, 400, 0 }
 const spec_row spec_models[] = {
     ROW("A8 A11 A15 EDT", "edt.c",
         "{\"model_type\": \"edt\", \"vocab_size\": 11, \"max_position_embeddings\": 32, "
@@ -40,4 +40,14 @@ const spec_row spec_models[] = {
         "{\"model_type\": \"vit\", \"image_size\": 8, \"patch_size\": 4, \"num_channels\": 3, "
         "\"num_labels\": 5, \"intermediate_size\": 20, " SIZES "}",
         "7 loops, 6 gemm, 1 flash", 0.1),
+    {.name = "Gato",
+     .file = "frontend/gato.c",
+     .config = "{\"model_type\": \"gato\", \"vocab_size\": 7, \"n_positions\": 32, \"n_embd\": 16, "
+               "\"n_head\": 2, \"n_layer\": 1, \"discrete_values\": 5, \"continuous_bins\": 6, "
+               "\"image_size\": 8, \"patch_size\": 4, \"num_channels\": 2, \"resnet_filters\": 4, "
+               "\"resnet_groups\": 2}",
+     .kernels = "39 loops, 9 gemm, 1 flash",
+     .goal = 0.2,
+     .steps = 400,
+     .tokens = 5},
     {0}};

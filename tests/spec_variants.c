@@ -30,5 +30,5 @@
 VARIANTS(DECLARE)
 
 #define ROW(name, kernels, holds)                                                                  \
-    {#name, "examples/variants/" #name ".c", variant_##name, NULL, kernels, holds, 0.05, 300},
+    {#name, "examples/variants/" #name ".c", variant_##name, NULL, kernels, holds, 0.05, 300, 0},
 const spec_row spec_variants[] = {VARIANTS(ROW){0}};
