@@ -61,7 +61,7 @@ void train_tensors_close(train_tensors *t) {
     *t = (train_tensors){0};
 }
 
-bool train_tensors_read(const train_tensors *t, const sn_session *s, sn_error *err) {
+static bool read_tensors(const train_tensors *t, const sn_session *s, sn_error *err) {
     for (size_t i = 0; i < t->count; i++) {
         const sn_weight *w = &t->weight[i];
         if (!sn_state_read(s, w->name, (void *)(uintptr_t)w->data, w->bytes, err)) return false;
@@ -80,7 +80,7 @@ bool checkpoint_exists(const char *folder) {
 
 bool checkpoint_save(const char *folder, const sn_session *s, train_tensors *t,
                      const train_state *state, const char *settings, sn_error *err) {
-    if (!train_tensors_read(t, s, err)) return false;
+    if (!read_tensors(t, s, err)) return false;
     char step[32], best[40], best_step[32];
     snprintf(step, sizeof step, "%lld", (long long)state->step);
     snprintf(best, sizeof best, "%a", state->best);

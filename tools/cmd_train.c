@@ -28,7 +28,7 @@ static const arg table[] = {
     {"resume", 'r', ARG_FLAG, AT(resume), NULL, NULL, 0, 0, "go on where the run in DIR stopped"},
     {"force", 0, ARG_FLAG, AT(force), NULL, NULL, 0, 0, "begin anew although DIR has a run"},
     {"check-nan", 0, ARG_FLAG, AT(check_nan), NULL, NULL, 0, 0,
-     "when the loss is no number, tell the operation that made it so; slower"},
+     "stop at the kernel that makes the first NaN or infinity, and tell its operations"},
     {"text", 0, ARG_TEXT, AT(text), "FILE", NULL, 0, 0, "what to train on; else the config's"},
     {"steps", 'n', ARG_INT, AT(steps), "N", "0", 0, 1 << 30,
      "stop after step N; 0: the config's number"},
@@ -132,12 +132,12 @@ int cmd_train(int argc, char **argv) {
                        .folder = o.output,
                        .resume = o.resume,
                        .force = o.force,
-                       .check_nan = o.check_nan,
                        .compile = cmd_options(&o.compile),
                        .progress = show_line,
                        .event = show_event,
                        .stopped = was_stopped,
                        .ctx = &s};
+    r.compile.check_nan = o.check_nan;
     train_result result = {0};
     train_end end =
         change_settings(&o, &settings, &err) ? train_run(&r, &result, &err) : TRAIN_FAILED;

@@ -265,7 +265,6 @@ static bool make_step(trainer *t, sn_error *err) {
     double sum = 0;
     inputs in = {.n = 0};
     sn_arg_binding out[] = {scalar("norm", &norm), scalar("rate", &rate), scalar("loss", &loss)};
-    if (t->r->check_nan && !train_tensors_read(&t->tensors, t->session, err)) return false;
     for (int64_t k = 0; k < parts; k++) {
         int64_t number = t->state.step * parts + k;
         if (!sn_dataset_batch(t->data.train, number, &t->batch, err)) return false;
@@ -283,15 +282,11 @@ static bool make_step(trainer *t, sn_error *err) {
         t->state.step++;
         return true;
     }
-    char where[384] = "--check-nan tells which operation it was";
-    if (t->r->check_nan &&
-        !train_find_nan(t->model.module, &t->tensors, &t->batch, in.arg, in.n, where, sizeof where))
-        snprintf(where, sizeof where, "in exact arithmetic all would be finite");
     return sn_fail(err, SN_ERR_RANGE,
                    "step %lld: the loss is %g and its gradient's length %g: training has come "
-                   "apart; %s. Try a lower rate, a warm-up or clipping; the last checkpoint is as "
-                   "it was",
-                   (long long)t->state.step + 1, t->loss, norm, where);
+                   "apart; --check-nan tells where. Try a lower rate, a warm-up or clipping; the "
+                   "last checkpoint is as it was",
+                   (long long)t->state.step + 1, t->loss, norm);
 }
 
 /* ---- validation ---- */

@@ -98,8 +98,6 @@ typedef struct train_tensors {
     size_t count;
 } train_tensors;
 bool train_tensors_open(sn_module *m, train_tensors *out, sn_error *err);
-/* Their present values. */
-bool train_tensors_read(const train_tensors *t, const sn_session *s, sn_error *err);
 void train_tensors_close(train_tensors *t);
 
 /* Writes DIR/checkpoint.safetensors: replaced as a whole, or left as it was. */
@@ -110,11 +108,6 @@ bool checkpoint_load(const char *folder, sn_session *s, train_tensors *t, train_
                      const char *settings, sn_error *err);
 bool checkpoint_exists(const char *folder);
 
-/* Repeats a step by the evaluator with the states before it: which operation makes the first NaN or
- * infinity of it. False: none does. */
-bool train_find_nan(sn_module *m, const train_tensors *before, const sn_batch *b,
-                    const sn_arg_binding *in, int n_in, char *buf, size_t size);
-
 /* ---- the run ---- */
 
 typedef enum train_end { TRAIN_DONE, TRAIN_EARLY, TRAIN_INTERRUPTED, TRAIN_FAILED } train_end;
@@ -123,7 +116,6 @@ typedef struct train_request {
     train_settings *settings;
     const char *folder; /* where everything goes */
     bool resume, force; /* go on with a checkpoint; or begin anew although there is one */
-    bool check_nan;     /* on a loss that is no number, tell where it came from */
     sn_options compile;
     /* What a caller shows; lines end without a newline. event: a line that stays. */
     void (*progress)(void *ctx, const char *line);
