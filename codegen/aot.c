@@ -32,6 +32,18 @@ static bool take_name(sn_aot *a) {
     return true;
 }
 
+static bool check_labels(sn_aot *a) {
+    for (int i = 0; i < a->o->n_label; i++) {
+        const char *s = a->o->label[i];
+        if (s && (strlen(s) > SN_AOT_LABEL || strcspn(s, "\r\n") < strlen(s)))
+            return sn_fail(a->err, SN_ERR_USAGE,
+                           "the name of class %d ('%.40s'): at most %d bytes without line breaks "
+                           "are allowed; shorten it in \"id2label\"",
+                           i, s, SN_AOT_LABEL);
+    }
+    return true;
+}
+
 static bool add_target(sn_aot *a, const char *spec) {
     if (a->n_variant == SN_AOT_TARGETS)
         return sn_fail(a->err, SN_ERR_TARGET, "more than %d targets in one artefact",
@@ -396,8 +408,8 @@ bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err) {
     group *g = calloc(SN_AOT_TARGETS, sizeof *g);
     sn_elf *elf = sn_elf_new();
     bool ok = (g && elf) || sn_fail(&own, SN_ERR_MEMORY, "out of memory");
-    ok = ok && take_name(&a) && take_targets(&a) && (!o->dir || sn_folder_make(o->dir, &own)) &&
-         emit(&a, elf, g);
+    ok = ok && take_name(&a) && check_labels(&a) && take_targets(&a) &&
+         (!o->dir || sn_folder_make(o->dir, &own)) && emit(&a, elf, g);
     for (int v = 0; v < a.n_variant; v++) sn_program_free(a.variant[v].program);
     sn_elf_free(elf);
     free(g);

@@ -15,6 +15,7 @@ enum {
     SN_AOT_SYMBOLS = 16, /* symbolic dims of a module */
     SN_AOT_TESTS = 12,
     SN_AOT_ALIGN = 64,
+    SN_AOT_LABEL = 255, /* bytes of a class name */
 };
 
 /* One question to the CPU. x86-64: bits of register `reg` (0..3: eax..edx) of a CPUID leaf;

@@ -238,6 +238,8 @@ void sn_aot_print_manifest(const sn_aot *a, FILE *f) {
             a->weight_bytes, a->o->embed_weights ? "embedded" : "file", (unsigned long long)a->hash,
             a->state_bytes);
     if (a->o->no_bos) fprintf(f, "text bare\n");
+    for (int i = 0; i < a->o->n_label; i++)
+        if (a->o->label[i] && *a->o->label[i]) fprintf(f, "label %d %s\n", i, a->o->label[i]);
     for (int i = 0; i < a->n_variant; i++)
         fprintf(f, "target %s %s %zu\n", a->variant[i].target.name, a->variant[i].target.triple,
                 a->variant[i].code_bytes);

@@ -1,5 +1,5 @@
 /* program.c: main of a deployed program: opens the artefact that it is linked with, then generates
- * text, or encodes it. */
+ * text, classifies or encodes it. */
 #include "deploy/program.h"
 
 #include <fcntl.h>
@@ -13,7 +13,8 @@
 #define AT(field) offsetof(options, field)
 static const arg table[] = {
     TEXT_ARGS(options),
-    {"all", 0, ARG_FLAG, AT(all), NULL, NULL, 0, 0, "encoders: a vector for each token"},
+    {"all", 0, ARG_FLAG, AT(all), NULL, NULL, 0, 0,
+     "encoders and classifiers: a vector for each token"},
     {"weights", 0, ARG_TEXT, AT(weights), "FILE", NULL, 0, 0,
      "else what is inside, or NAME.weights beside the program"},
     {"tokenizer", 0, ARG_TEXT, AT(tokenizer), "PATH", NULL, 0, 0,
@@ -186,16 +187,31 @@ static void close_all(program *p) {
     if (p->copy) munmap(p->copy, (size_t)p->copied);
 }
 
+/* Is there such an entry, of text, whose output has so many dimensions? A classifier's forward has
+ * [B, labels]; an encoder-decoder's prefill has [batch, S, d] and is no decoder's. */
+static bool gives(const program *p, const char *entry, int rank) {
+    const sn_manifest_entry *e = sn_manifest_get(&p->manifest, entry);
+    bool reads = false;
+    int dims = 1;
+    for (int i = 0; e && i < e->n_tensor; i++)
+        reads |= !strcmp(e->tensor[i].name, "tokens") || !strcmp(e->tensor[i].name, "source");
+    if (!reads) return false;
+    for (const char *s = e->tensor[e->n_tensor - 1].shape; *s; s++) dims += *s == ',';
+    return dims == rank;
+}
+
 static bool run(program *p, sn_error *err) {
     if (p->o->info) {
         fputs(p->a->manifest, stdout);
         return true;
     }
     if (!open_model(p, err)) return false;
-    if (sn_manifest_get(&p->manifest, "prefill") && sn_manifest_get(&p->manifest, "decode"))
-        return generate(p, err);
-    if (sn_manifest_get(&p->manifest, "encode")) return program_encode(p, err);
-    return sn_fail(err, SN_ERR_USAGE, "this artefact neither generates nor encodes");
+    const bool encodes = gives(p, "encode", 3);
+    if (gives(p, "prefill", 2) && sn_manifest_get(&p->manifest, "decode")) return generate(p, err);
+    if (gives(p, "forward", 2) && !(encodes && p->o->all)) return program_classify(p, err);
+    if (encodes) return program_encode(p, err);
+    return sn_fail(err, SN_ERR_USAGE,
+                   "this artefact neither generates, classifies nor encodes text");
 }
 
 static int run_main(program *p, options *o, int argc, char **argv) {
@@ -208,7 +224,9 @@ static int run_main(program *p, options *o, int argc, char **argv) {
     }
     const arg_command command = {
         p->manifest.name, "a model compiled by Sinter",
-        "A language model continues a text, an encoder gives its vector.\n", table};
+        "A language model continues a text, a classifier gives the class of each line of it, an\n"
+        "encoder its vector.\n",
+        table};
     int code = args_parse(&command, argc, argv, o);
     if (code != ARGS_RUN) return code;
     find_folder(p);

@@ -29,7 +29,10 @@ typedef struct program {
 bool program_call(program *p, const char *entry, const int64_t *dims, void *const *args,
                   sn_error *err);
 
-/* Prints the vectors of a text. */
+/* Prints the vectors of a text: of all its tokens, or their mean. */
 bool program_encode(program *p, sn_error *err);
+
+/* Prints the likeliest class of a text, or of each line of a file, and its probability. */
+bool program_classify(program *p, sn_error *err);
 
 #endif

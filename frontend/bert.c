@@ -148,7 +148,7 @@ void sn_bert_build(sn_config *c, const sn_model_options *o, sn_model *out) {
         sn_tensor lengths = sn_input(m, "lengths", SN_I32, B);
         sn_output("embedding", sn_sentence_embedding(encode(&g, m, B, T), lengths));
     }
-    if (head && o->entries & SN_FORWARD) {
+    if (head && o->entries & (SN_FORWARD | (g.labels ? SN_CLASSIFY : 0))) {
         sn_entry_begin(m, "forward");
         sn_output("logits", logits_of(&g, m, B, T));
     }

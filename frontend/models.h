@@ -31,7 +31,8 @@ enum {
     SN_LENS = 16,
     SN_TRAIN = 32, /* the entries of train.h, of the inputs that loss has */
     SN_STEP = 64,
-    SN_EMBED = 128
+    SN_EMBED = 128,
+    SN_CLASSIFY = 256 /* forward of a classifier; of no effect elsewhere */
 };
 
 /* Encoders (bert): tokens, types (segments) [B, T] and lengths [B], beyond which is padding:

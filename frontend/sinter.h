@@ -650,7 +650,10 @@ typedef struct sn_emit_options {
     const char *threads; /* "openmp" (or NULL), "none" */
     bool program;        /* with the table by which libsinter_program's main calls it */
     bool no_bos;         /* tells that main that texts begin without the token BOS */
-    bool embed_weights;  /* in the object instead of in NAME.weights */
+    const char *const *label; /* [n_label] names of classes, for that main: one line each, at most
+                                 255 bytes; NULL: has none */
+    int n_label;
+    bool embed_weights; /* in the object instead of in NAME.weights */
     sn_options compile; /* level, weights, passes, cache_dir; target and backend are of no effect */
 } sn_emit_options;
 sn_emit_options sn_emit_options_default(void);

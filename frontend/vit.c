@@ -120,7 +120,7 @@ void sn_vit_build(sn_config *c, const sn_model_options *o, sn_model *out) {
         sn_entry_begin(m, "encode");
         sn_output("hidden", encode(&g, pixels));
     }
-    if (o->entries & SN_FORWARD) {
+    if (o->entries & (SN_FORWARD | SN_CLASSIFY)) {
         sn_entry_begin(m, "forward");
         sn_output("logits", classify(&g, pixels));
     }

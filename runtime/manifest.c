@@ -79,6 +79,12 @@ static bool read_text(sn_manifest *m, const char *s) {
     return m->no_bos;
 }
 
+static bool read_label(sn_manifest *m, const char *s) {
+    int at = 0;
+    m->n_label++;
+    return sscanf(s, "%*u %n", &at) == 0 && at > 0;
+}
+
 static const struct {
     const char *word;
     bool (*read)(sn_manifest *m, const char *rest);
@@ -86,7 +92,7 @@ static const struct {
     {"name", read_name},       {"version", read_version}, {"threads", read_threads},
     {"weights", read_weights}, {"state", read_state},     {"text", read_text},
     {"target", read_target},   {"entry", read_entry},     {"dim", read_dim},
-    {"in", read_input},        {"out", read_output},
+    {"in", read_input},        {"out", read_output},      {"label", read_label},
 };
 
 static bool read_line(sn_manifest *m, const char *line) {
@@ -126,6 +132,16 @@ const char *sn_manifest_find(const void *data, size_t size, int k) {
         if (p) p++;
     }
     return NULL;
+}
+
+const char *sn_manifest_label(const char *manifest, int64_t i, int *length) {
+    char begin[40];
+    snprintf(begin, sizeof begin, "\nlabel %" PRId64 " ", i);
+    const char *p = strstr(manifest, begin);
+    if (!p) return NULL;
+    p += strlen(begin);
+    *length = (int)strcspn(p, "\n");
+    return p;
 }
 
 const sn_manifest_entry *sn_manifest_get(const sn_manifest *m, const char *entry) {

@@ -49,6 +49,7 @@ typedef struct sn_manifest {
     int n_target;
     sn_manifest_entry entry[SN_MANIFEST_ENTRIES];
     int n_entry;
+    int n_label; /* classes that have a name: sn_manifest_label */
 } sn_manifest;
 
 /* Reads a manifest of at most `size` bytes, its mark included. False: err says which line. */
@@ -56,6 +57,9 @@ bool sn_manifest_parse(const char *text, size_t size, sn_manifest *out, sn_error
 
 /* The k-th manifest in some bytes; NULL: there are not so many. */
 const char *sn_manifest_find(const void *data, size_t size, int k);
+
+/* The name of class i in a manifest, *length bytes of its text; NULL: it has none. */
+const char *sn_manifest_label(const char *manifest, int64_t i, int *length);
 
 const sn_manifest_entry *sn_manifest_get(const sn_manifest *m, const char *entry); /* NULL: none */
 

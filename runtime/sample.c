@@ -185,3 +185,11 @@ int32_t sn_sampler_next(sn_sampler *s, const float *logits, sn_error *err) {
     }
     return cand[last].token;
 }
+
+void sn_sample_softmax(float *x, int64_t n) {
+    float most = x[0];
+    double sum = 0;
+    for (int64_t i = 1; i < n; i++) most = x[i] > most ? x[i] : most;
+    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - most);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)(exp(x[i] - most) / sum);
+}

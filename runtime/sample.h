@@ -40,6 +40,9 @@ sn_rng *sn_sampler_rng(sn_sampler *s);
  * are. */
 size_t sn_sample_largest(const float *x, size_t n);
 
+/* Logits x[n] to probabilities in place [PH22 A6]; sums in f64; n > 0. */
+void sn_sample_softmax(float *x, int64_t n);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_deploy.sh SINTER SOURCE_DIR CC [CXX] SECTION: artefacts of stories260K as a user has them:
 # linked in a folder that sees nothing else, run on other CPUs by qemu where there is one, as
-# programs. Sections: link targets program refuse
+# programs. Sections: link targets program labels refuse
 set -u
 sinter=$1 source=$2 cc=$3 cxx=$4 section=$5
 model=$source/examples/models/stories260K/stories260K.bin
@@ -165,7 +165,46 @@ program() {
     fi
 }
 
+# A classifier of texts: the program says what `sinter classify` says; one without head gives vectors.
+labels() {
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+        printf '0\tab%sba\n1\txxy%syx\n2\tzz%szz\n' "$i" "$i" "$i"
+    done >classes.txt
+    cat >classes.json <<'END'
+{"model": {"model_type": "bert", "max_position_embeddings": 16, "hidden_size": 16, "intermediate_size": 32,
+  "num_hidden_layers": 1, "num_attention_heads": 2, "num_labels": 3}, "data": {"text": "classes.txt"},
+ "schedule": {"rate": 3e-3}, "training": {"steps": 300, "batch": 8, "block": 12}}
+END
+    "$sinter" train classes.json -o kinds >out 2>&1 || fail "training: $(tail -1 out)"
+    cut -f 2 classes.txt >lines
+    numbers=$("$sinter" classify kinds -f lines --backend own)
+    "$sinter" compile kinds --name plain -o exe --exe || fail "compile a classifier"
+    same "classes without names" "$(exe/plain -f lines)" "$numbers"
+    sed 's/^{/{"id2label": {"0": "quite good", "1": "bad"},/' kinds/config.json >config && mv config kinds/config.json
+    told=$("$sinter" classify kinds -f lines --backend own)
+    same "names" "$told" "$(echo "$numbers" | sed 's/^0 /quite good /; s/^1 /bad /')"
+    for name in "quite good" bad 2; do
+        echo "$told" | grep -q "^$name  [01]\.[0-9]" || fail "no line is of class $name: $told"
+    done
+    "$sinter" compile kinds --name kinds -o exe --exe || fail "compile a classifier with names"
+    same "names of a program" "$(exe/kinds -f lines)" "$told"
+    same "names from standard input" "$(exe/kinds -f - -t 1 <lines)" "$told"
+    same "name of one text" "$(exe/kinds -p "$(head -1 lines)")" "$(echo "$told" | head -1)"
+    same "a vector a token" "$(exe/kinds -p abba --all | awk '{print NF}' | sort -u)" 16
+    "$sinter" inspect exe/kinds | grep -q "^classes     2 with names" || fail "inspect"
+    says "outside its range" exe/kinds -p "$(seq 40)"
+    says "text is empty" exe/kinds -p ""
+    "$sinter" compile kinds --name bare -o exe --exe --entries encode || fail "compile without the head"
+    same "without the head" "$(exe/bare -p abba | awk '{print NF}')" 16
+    sed 's/quite good/quite\\ngood/' kinds/config.json >config && mv config kinds/config.json
+    says "without line breaks" "$sinter" compile kinds --name kinds -o x --exe
+    sed 's/"bad"/7/' kinds/config.json >config && mv config kinds/config.json
+    says 'id2label' "$sinter" classify kinds -p ab
+    says "takes images" "$sinter" compile "$source/examples/models/mnist-vit/mnist_vit.npz" --name digits -o x --exe
+}
+
 refuse() {
+    says "backend" "$sinter" compile "$model" --name s -o x --backend onednn
     says "C identifier" "$sinter" compile "$model" --name 1st -o x
     says "nearest are x86-64-v" "$sinter" compile "$model" --target x86-64-v5 --name s -o x
     says "different architectures" "$sinter" compile "$model" --target x86-64-v3,aarch64 --name s -o x

@@ -32,10 +32,19 @@ static const arg table[] = {
 
 static const arg_command command = {
     NAME, "classes of images or texts",
-    "A line for each: the class and its probability.\n"
+    "A line for each: the class and its probability; the name of the class if \"id2label\" of\n"
+    "config.json tells it.\n"
     "\n  sinter classify examples/models/mnist-vit/mnist_vit.npz -i digits.idx3-ubyte --labels "
     "digits.idx1-ubyte\n",
     table};
+
+static void print_class(const lm *m, int64_t i, float p) {
+    const char *name = lm_label(m, i);
+    if (name && *name)
+        printf("%s  %.5f\n", name, p);
+    else
+        printf("%lld  %.5f\n", (long long)i, p);
+}
 
 /* ---- images ---- */
 
@@ -70,7 +79,7 @@ static bool classify_images(lm *m, const unsigned char *bytes, int64_t n, int32_
     ok = ok && sn_run(m->session, "forward", &in, 1, &o, 1, err);
     for (int64_t i = 0; ok && i < n; i++) {
         float *row = logits + i * v->labels;
-        encoder_softmax(row, v->labels);
+        sn_sample_softmax(row, v->labels);
         out[i] = (int32_t)sn_sample_largest(row, (size_t)v->labels);
         p[i] = row[out[i]];
     }
@@ -93,7 +102,7 @@ static bool do_images(lm *m, const options *o, const sn_idx *x, const sn_idx *la
             if (labels->data)
                 right += labels->data[at + i] == found[i];
             else
-                printf("%d  %.5f\n", (int)found[i], p[i]);
+                print_class(m, found[i], p[i]);
         }
     }
     if (ok && labels->data) printf("%lld of %lld\n", (long long)right, (long long)n);
@@ -126,9 +135,9 @@ static bool do_line(lm *m, const char *text, size_t size, sn_error *err) {
     bool ok = encoder_read(m, text, size, &ids, err) &&
               encoder_run(m, "forward", "logits", &ids, 1, &logits, &each, NULL, err);
     if (ok) {
-        encoder_softmax(logits, each);
+        sn_sample_softmax(logits, each);
         size_t best = sn_sample_largest(logits, (size_t)each);
-        printf("%zu  %.5f\n", best, logits[best]);
+        print_class(m, (int64_t)best, logits[best]);
     }
     sn_ids_free(&ids);
     free(logits);

@@ -29,7 +29,8 @@ static const arg table[] = {
      "for which CPUs, with features: x86-64-v2,x86-64-v4,+avx512vnni"},
     {"list-targets", 0, ARG_FLAG, AT(list_targets), NULL, NULL, 0, 0, "the names for --target"},
     {"entries", 0, ARG_TEXT, AT(entries), "NAME,…", NULL, 0, 0,
-     "of forward, loss, cached (prefill, decode), step, encode; else cached and step, or encode"},
+     "of forward, loss, cached (prefill, decode), step, encode; else cached and step, or encode "
+     "(and forward of a classifier)"},
     {"train", 0, ARG_TEXT, AT(train), "CONFIG", NULL, 0, 0,
      "instead of MODEL: the training step of a config of sinter train, with its first weights"},
     {"threads", 0, ARG_CHOICE, AT(threads), "openmp|none", "openmp", 0, 0,
@@ -37,7 +38,7 @@ static const arg table[] = {
     {"archive", 0, ARG_FLAG, AT(archive), NULL, NULL, 0, 0, "also NAME.a"},
     {"shared", 0, ARG_FLAG, AT(shared), NULL, NULL, 0, 0, "also NAME.so (by the C compiler)"},
     {"exe", 0, ARG_FLAG, AT(exe), NULL, NULL, 0, 0,
-     "also NAME, a program: generates text, or encodes it"},
+     "also NAME, a program: generates text, classifies or encodes it"},
     {"static", 0, ARG_FLAG, AT(is_static), NULL, NULL, 0, 0, "a program without shared libraries"},
     {"embed-weights", 0, ARG_FLAG, AT(embed), NULL, NULL, 0, 0,
      "in the object instead of in NAME.weights"},
@@ -56,6 +57,7 @@ static const arg_command command = {
     NAME, "make an object, a library or a program of a model, to be deployed",
     "Writes NAME.o, NAME.h and NAME.weights, which need neither Sinter nor LLVM: NAME.h says how\n"
     "to call them. With several targets the program chooses when it starts.\n"
+    "All kernels are Sinter's own: there is no --backend, since oneDNN's need its library.\n"
     "\n  sinter compile MODEL -o out --target x86-64-v2,x86-64-v3,x86-64-v4\n"
     "  sinter compile MODEL -o out --exe --static --threads none\n",
     table};
@@ -184,18 +186,43 @@ static bool compile_training(const options *o, sn_error *err) {
     return ok;
 }
 
+/* Names of classes for the program to print. Free the list; NULL: none, or an error. */
+static const char **class_names(const lm *m, sn_error *err) {
+    if (!m->labels) return NULL;
+    const char **names = calloc((size_t)m->model.labels, sizeof *names);
+    if (!names) sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (int64_t i = 0; names && i < m->model.labels; i++) names[i] = lm_label(m, i);
+    return names;
+}
+
+static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
+    if (o->exe && m->model.image)
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "--exe: a %s model takes images, programs read text; link NAME.o with a main "
+            "of your own",
+            m->model.type);
+    const char **names = class_names(m, err);
+    if (m->labels && !names) return false;
+    eo->label = names;
+    eo->n_label = names ? (int)m->model.labels : 0;
+    bool ok = sn_emit(m->session, eo, err) && link_parts(o, m, eo->name, err);
+    free(names);
+    return ok;
+}
+
 static bool compile(const options *o, sn_error *err) {
     int entries;
     char name[48];
     if (o->train) return compile_training(o, err);
     if (!read_entries(o->entries, &entries, err)) return false;
-    if (!entries) entries = SN_CACHED | SN_STEP | SN_ENCODE;
+    if (!entries) entries = SN_CACHED | SN_STEP | SN_ENCODE | SN_CLASSIFY;
     sn_emit_options eo = emit_options(o, name);
     lm *m = open_model(o, entries, &eo.compile, err);
     if (!m) return false;
     if (!o->name) default_name(o, name);
     eo.no_bos = !lm_begins_with_bos(m);
-    bool ok = sn_emit(m->session, &eo, err) && link_parts(o, m, eo.name, err);
+    bool ok = emit(o, m, &eo, err);
     lm_close(m);
     return ok;
 }

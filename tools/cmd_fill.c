@@ -46,7 +46,7 @@ static bool find_mask(const lm *m, const options *o, int32_t *mask, sn_error *er
 }
 
 static void print_top(const lm *m, float *p, int64_t vocab, int64_t top) {
-    encoder_softmax(p, vocab);
+    sn_sample_softmax(p, vocab);
     for (int64_t i = 0; i < top && i < vocab; i++) {
         size_t best = sn_sample_largest(p, (size_t)vocab), size;
         const char *text =

@@ -1,7 +1,6 @@
 /* encoder.c: texts to a padded batch, one run. */
 #include "tools/encoder.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,12 +53,4 @@ bool encoder_run(lm *m, const char *entry, const char *output, const sn_ids *tex
     free(*out);
     *out = NULL;
     return false;
-}
-
-void encoder_softmax(float *x, int64_t n) {
-    float most = x[0];
-    double sum = 0;
-    for (int64_t i = 1; i < n; i++) most = x[i] > most ? x[i] : most;
-    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - most);
-    for (int64_t i = 0; i < n; i++) x[i] = (float)(exp(x[i] - most) / sum);
 }

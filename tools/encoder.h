@@ -15,7 +15,4 @@ bool encoder_read(const lm *m, const char *text, size_t size, sn_ids *out, sn_er
 bool encoder_run(lm *m, const char *entry, const char *output, const sn_ids *text, int64_t n,
                  float **out, int64_t *each, int64_t *length, sn_error *err);
 
-/* x[n] to probabilities, in place. */
-void encoder_softmax(float *x, int64_t n);
-
 #endif

@@ -32,6 +32,7 @@ static void print_manifest(const sn_manifest *m) {
            m->embedded ? "embedded" : "in a file to map", m->hash);
     printf("state       %" PRId64 " bytes a sequence; workspace: %s_ENTRY_workspace()\n",
            m->state_bytes, m->name);
+    if (m->n_label) printf("classes     %d with names\n", m->n_label);
     for (int i = 0; i < m->n_entry; i++) print_entry(&m->entry[i]);
 }
 

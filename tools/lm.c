@@ -253,6 +253,15 @@ static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
                    m->model.type);
 }
 
+/* "id2label" of Hugging Face's configs: {"0": "negative", ...} */
+static bool open_labels(lm *m, sn_error *err) {
+    if (!m->model.labels || !m->config || !sn_config_has(m->config, "id2label")) return true;
+    m->labels = sn_config_section(m->config, "id2label");
+    for (int64_t i = 0; m->labels && i < m->model.labels; i++) lm_label(m, i);
+    if (!sn_config_check(m->labels ? m->labels : m->config, err)) return false;
+    return m->labels || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+}
+
 static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!open_source(m, o, err)) return false;
     sn_model_options mo = {.entries = o->entries,
@@ -265,7 +274,7 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
                      : sn_model_build_with(m->code.define, m->code.name, &mo, &m->model, err);
     if (!built) return false;
     if (!check_vocabulary(m->tokenizer, m->model.vocab, err) ||
-        !check_vocabulary(m->source, m->model.source_vocab, err))
+        !check_vocabulary(m->source, m->model.source_vocab, err) || !open_labels(m, err))
         return false;
     if (o->build_only) return true;
     if (!o->compile_only && !check_kind(m, o, err)) return false;
@@ -300,6 +309,7 @@ void lm_close(lm *m) {
     sn_tokenizer_free(m->tokenizer);
     sn_tokenizer_free(m->source);
     sn_model_dir_close(m->dir);
+    sn_config_free(m->labels);
     sn_config_free(m->own_config);
     for (int i = 0; i < m->n_random; i++) free(m->random[i]);
     free(m->random);
@@ -316,6 +326,12 @@ int64_t lm_parameters(const lm *m) {
         if (is_param(p)) n += elements_of(p);
     }
     return n;
+}
+
+const char *lm_label(const lm *m, int64_t i) {
+    char key[24];
+    snprintf(key, sizeof key, "%lld", (long long)i);
+    return m->labels ? sn_config_string_or(m->labels, key, NULL) : NULL;
 }
 
 /* ---- running ---- */

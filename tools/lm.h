@@ -44,6 +44,7 @@ typedef struct lm {
     int64_t beams;           /* rows of tokens that an encoder-decoder was opened for */
     float *logits;           /* [vocab] after lm_feed */
     int64_t past;            /* tokens in the caches */
+    sn_config *labels;       /* names of a classifier's classes, "id2label"; NULL: none */
     sn_config *own_config;   /* of a preset, or a checkpoint folder */
     void **random;           /* [n_random] weights of a preset */
     int n_random;
@@ -73,6 +74,9 @@ bool lm_begins_with_bos(const lm *m);
 
 /* The same for the source of an encoder-decoder, without BOS. */
 bool lm_encode_source(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err);
+
+/* Name of class i of a classifier; NULL: its config tells none. */
+const char *lm_label(const lm *m, int64_t i);
 
 /* Number of parameter elements of the program's model. */
 int64_t lm_parameters(const lm *m);
