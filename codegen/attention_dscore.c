@@ -87,6 +87,7 @@ static contribution find_element(em *e, const att_back *b, const att_regions *g,
     contribution c = {.base = em_buf(e, t->parts.buf), .at = part_base(e, t, k->batch, k->head)};
     for (int j = 0; j < r->n_index; j++) {
         em_val index = em_idx(e, sn_region_value(code, r->value + 1 + j));
+        index = att_clamp_index(e, index, t->parts.shape[2 + j]);
         em_val step = em_mul(e, index, att_size(e, t->parts.stride[2 + j]));
         if (em_lanes_of(step) > 1)
             c.lanes = c.lanes ? em_add(e, c.lanes, step) : step;

@@ -100,6 +100,8 @@ typedef struct att_tables {
     int first; /* region argument of captured tensor 0 */
     att_square *square;
 } att_tables;
+/* i64 index i (lanes or one) of an axis of this size: the nearest one inside. */
+em_val att_clamp_index(em *e, em_val i, sn_gemm_size size);
 em_val att_read_table(void *ctx, const sn_node *n, const em_val *index);
 em_val att_dim_value(void *ctx, const sn_node *n);
 sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *index);

@@ -65,15 +65,37 @@ static const sn_attention_captured *captured_of(const att_tables *t, const sn_no
     return NULL;
 }
 
+em_val att_clamp_index(em *e, em_val i, sn_gemm_size size) {
+    int n = em_lanes_of(i);
+    em_val zero = em_i64(e, 0), last = em_sub(e, att_size(e, size), em_i64(e, 1));
+    return n > 1 ? em_imax(e, em_imin(e, i, em_splat(e, last, n)), em_splat(e, zero, n))
+                 : em_imax(e, em_imin(e, i, last), zero);
+}
+
+/* Is index x of an axis of this size inside, whatever the sizes are? */
+static bool surely_inside(const att_tables *t, const sn_node *x, sn_gemm_size axis) {
+    const sn_attention *a = t->a;
+    const sn_gemm_size limit[] = {a->batch, SN_GEMM_CONST(a->heads), a->tq, a->tk};
+    if (x->op == SN_OP_const)
+        return axis.slot < 0 && sn_attr_flt(x, SN_A_value, -1) >= 0 &&
+               sn_attr_flt(x, SN_A_value, -1) < (double)axis.value;
+    int which = x->op == SN_OP_arg ? (int)sn_attr_int(x, SN_A_index, -1) - (t->first - 4) : -1;
+    if (which < 0 || which > 3) return false;
+    return axis.slot < 0 ? limit[which].slot < 0 && limit[which].value <= axis.value
+                         : limit[which].slot == axis.slot;
+}
+
 /* A table read at (.., q, .., k): k on its last, contiguous axis, the rest b, h or constants. */
-static bool is_square(const att_square *s, const sn_attention_captured *c, const sn_node *n,
+static bool is_square(const att_tables *t, const sn_attention_captured *c, const sn_node *n,
                       int *q_axis) {
+    const att_square *s = t->square;
     *q_axis = -1;
     int last = n->n_in - 2;
     if (s->p->piece != 4 || !sn_dtype_is_float(c->dtype) || c->stride[last].slot >= 0) return false;
     for (int i = 0; i <= last; i++) {
         const sn_node *x = n->in[i + 1];
         int64_t arg = x->op == SN_OP_arg ? sn_attr_int(x, SN_A_index, -1) : -1;
+        if (!surely_inside(t, x, c->shape[i])) return false;
         if (i == last && (arg != s->k_arg || c->stride[last].value != 1)) return false;
         if (i < last && arg == s->k_arg) return false;
         if (i < last && arg == s->q_arg) {
@@ -118,7 +140,7 @@ static void read_square(em *e, const att_tables *t, const sn_attention_captured 
     att_transpose_pieces(e, s->p, value);
 }
 
-/* Scalar indices move the base; vectors make a gather. */
+/* Scalar indices move the base; vectors make a gather. One outside counts as the nearest inside. */
 em_val att_read_table(void *ctx, const sn_node *n, const em_val *index) {
     const att_tables *t = ctx;
     em *e = t->e;
@@ -127,7 +149,7 @@ em_val att_read_table(void *ctx, const sn_node *n, const em_val *index) {
     if (!c) return sn_emit_const(e, (sn_dtype)n->dtype, 0);
     att_square *s = t->square;
     int q_axis, i_known = 0;
-    if (s && is_square(s, c, n, &q_axis)) {
+    if (s && is_square(t, c, n, &q_axis)) {
         while (i_known < s->n && s->node[i_known] != n) i_known++;
         if (i_known == s->n && s->n < 4) {
             s->node[s->n++] = n;
@@ -137,7 +159,9 @@ em_val att_read_table(void *ctx, const sn_node *n, const em_val *index) {
     }
     em_val at = att_size(e, c->offset), lanes = NULL;
     for (int i = 0; i < n->n_in - 1; i++) {
-        em_val x = em_mul(e, em_idx(e, index[i]), att_size(e, c->stride[i]));
+        em_val x = em_idx(e, index[i]);
+        if (!surely_inside(t, n->in[i + 1], c->shape[i])) x = att_clamp_index(e, x, c->shape[i]);
+        x = em_mul(e, x, att_size(e, c->stride[i]));
         if (em_lanes_of(x) > 1)
             lanes = lanes ? em_add(e, lanes, x) : x;
         else

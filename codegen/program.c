@@ -66,6 +66,11 @@ static bool pass_options(compiler *c, sn_pass_options *po) {
     if (weights && !sn_quantise_knows(weights))
         return sn_fail(c->err, SN_ERR_USAGE, "weights '%s': choose f32, bf16, int8 or int4",
                        weights);
+    if (weights && !strcmp(backend, "onednn"))
+        return sn_fail(c->err, SN_ERR_USAGE,
+                       "weights '%s' with backend 'onednn': its products take weights of f32 only; "
+                       "choose backend own or auto, or weights f32",
+                       weights);
     *po = (sn_pass_options){
         .level = level, .backend = backend, .weights = weights, .constant_params = true};
     if (o->passes) { /* "-name,-name" */
@@ -212,6 +217,19 @@ static void find_ranges(compiler *c, const sn_entry *e, sn_compiled_entry *out) 
             if (sn_dim_le(c->m, end, n->in[0]->shape[a])) continue;
             out->range[out->n_range++] = (sn_range_check){end, n->in[0]->shape[a], n->loc};
         }
+    }
+}
+
+/* ---- checked mode ---- */
+
+/* Companions of the user's entries follow them all. */
+static void add_companions(compiler *c, int n_user) {
+    bool wanted_here = c->o->check_index || sn_debug_get()->check_index;
+    for (int i = 0; wanted_here && !c->sink && i < n_user; i++) {
+        sn_compiled_entry *out = &c->p->entry[i];
+        int next = sn_entry_count(c->m);
+        out->n_lookup = sn_check_index_add(c->m, sn_entry_at(c->m, i), &out->lookup);
+        if (out->n_lookup) out->companion = next;
     }
 }
 
@@ -399,11 +417,12 @@ static bool compile(compiler *c) {
     if (!promote_taps(c)) return false;
     find_trained(c);
     int n_user = sn_entry_count(c->m);
-    p->entry = sn_arena_alloc(c->m, sizeof *p->entry * (size_t)(n_user + 2));
+    p->entry = sn_arena_alloc(c->m, sizeof *p->entry * (size_t)(2 * n_user + 2));
     for (int i = 0; i < n_user; i++) {
         find_limits(c, sn_entry_at(c->m, i), &p->entry[i]);
         find_ranges(c, sn_entry_at(c->m, i), &p->entry[i]);
     }
+    add_companions(c, n_user);
     double start = now();
     if (!sn_passes_run(&p->passes, c->m, &po)) return module_failed(c);
     p->stats.passes = now() - start;

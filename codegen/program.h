@@ -22,6 +22,16 @@ typedef struct sn_range_check {
     sn_loc loc;
 } sn_range_check;
 
+/* check_index: something that reads or writes a table of `size` elements at `index`, and the
+ * companion entry's outputs that hold its extremes. */
+typedef struct sn_index_lookup {
+    sn_node *index;
+    sn_dim size;
+    const char *op;
+    sn_loc loc;
+    const char *least, *greatest;
+} sn_index_lookup;
+
 typedef struct sn_compiled_entry {
     sn_unit unit;
     sn_entry_fn *run;
@@ -30,6 +40,8 @@ typedef struct sn_compiled_entry {
     int n_limit;
     sn_range_check *range;
     int n_range;
+    sn_index_lookup *lookup; /* [n_lookup] that the companion, entry number `companion`, computes */
+    int n_lookup, companion; /* 0: no companion */
 } sn_compiled_entry;
 
 struct sn_program {
@@ -59,6 +71,13 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
                             sn_error *err);
 
 sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name);
+
+/* codegen/check_index.c: adds e's companion to the module, unless e looks nothing up. Returns the
+ * number of lookups, innermost first. */
+int sn_check_index_add(sn_module *m, sn_entry *e, sn_index_lookup **lookup);
+/* extremes: the least and the greatest index. False: err names the one that is outside. */
+bool sn_check_index_report(const sn_module *m, const char *entry, const sn_index_lookup *l,
+                           const int64_t *symbol, const int64_t extremes[2], sn_error *err);
 
 /* The parameter of that name, if an entry assigns it; NULL otherwise. */
 const sn_node *sn_program_trained(const sn_program *p, const char *name);

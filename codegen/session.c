@@ -466,6 +466,33 @@ static bool execute(request *r) {
     return ok;
 }
 
+/* check_index: the companion computes the extremes of all indices. */
+static bool check_lookups(request *r) {
+    const sn_compiled_entry *c = r->c;
+    if (!c->companion) return true;
+    int n = 2 * c->n_lookup;
+    int64_t *extreme = calloc((size_t)n, sizeof *extreme);
+    sn_arg_binding *out = calloc((size_t)n, sizeof *out);
+    bool ok = extreme && out;
+    if (!ok) sn_fail(r->err, SN_ERR_MEMORY, "out of memory");
+    for (int i = 0; ok && i < n; i++) {
+        const sn_index_lookup *l = &c->lookup[i / 2];
+        out[i] = (sn_arg_binding){
+            .name = i % 2 ? l->greatest : l->least, .dtype = SN_I64, .data = &extreme[i]};
+    }
+    request of_companion = *r; /* the same sizes: they are known */
+    of_companion.c = &r->s->p->entry[c->companion];
+    of_companion.out = out;
+    of_companion.n_out = n;
+    ok = ok && execute(&of_companion);
+    for (int i = 0; ok && i < c->n_lookup; i++)
+        ok = sn_check_index_report(r->s->p->m, c->unit.plan->entry->name, &c->lookup[i], r->symbol,
+                                   &extreme[2 * i], r->err);
+    free(extreme);
+    free(out);
+    return ok;
+}
+
 bool sn_run(sn_session *s, const char *entry, const sn_arg_binding *in, int n_in,
             const sn_arg_binding *out, int n_out, sn_error *err) {
     request r = {.s = s,
@@ -478,7 +505,8 @@ bool sn_run(sn_session *s, const char *entry, const sn_arg_binding *in, int n_in
     if (!r.c)
         return sn_fail(err, SN_ERR_USAGE, "module %s has no entry '%s'", sn_module_name(s->p->m),
                        entry);
-    return solve_all(&r) && check_indices(&r) && check_outputs(&r) && execute(&r);
+    return solve_all(&r) && check_lookups(&r) && check_indices(&r) && check_outputs(&r) &&
+           execute(&r);
 }
 
 int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding *in, int n_in,

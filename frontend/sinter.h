@@ -554,6 +554,9 @@ typedef struct sn_options {
     bool tune;          /* choose kernels by measuring */
     bool check_nan; /* a run stops after the kernel that makes the first NaN, or the first infinity
                        that is not meant (as a masked score is), and says which: slow */
+    bool check_index; /* a run stops, before it writes anything, at an index outside its table
+                         (gather, scatter, sn_at, embeddings, targets of cross entropy) and says
+                         which: slow. Without it such indices count as the nearest inside */
     /* Bytes that the tensors between an entry's kernels may take together (scratch memory of
      * threads comes on top); 0: as many as they need. Where they would take more, kernels run a
      * second time instead of keeping what they made: the same bits, later. */
