@@ -55,6 +55,9 @@ static bool pass_options(compiler *c, sn_pass_options *po) {
     int level = o->level < 0 ? 4 : o->level;
     if (o->level > 4)
         return sn_fail(c->err, SN_ERR_USAGE, "fusion level %d: levels are 0 to 4", o->level);
+    if (o->threads < 0)
+        return sn_fail(c->err, SN_ERR_USAGE,
+                       "%d threads: give their number, or 0 for as many as there are", o->threads);
     const char *backend = o->backend ? o->backend : "auto";
     if (!one_of(backend, backends))
         return sn_fail(c->err, SN_ERR_USAGE, "backend '%s': choose auto, own or onednn", backend);
