@@ -4,11 +4,11 @@
 # "$ COMMAND" must be printed by it, in this order, "…" standing for anything.
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-mkdir "$tmp/bin" "$tmp/work"
+mkdir "$tmp/bin" "$tmp/here"
 ln -s "$1" "$tmp/bin/sinter"
-ln -s "$2/examples" "$tmp/work/examples"
+ln -s "$2/examples" "$tmp/here/examples"
 export PATH="$tmp/bin:$PATH" XDG_CACHE_HOME="$tmp/cache" LC_ALL=C.UTF-8
-cd "$tmp/work" || exit 1
+cd "$tmp/here" || exit 1
 awk '
 function fail(why) { print FILENAME ":" FNR ": " why; failures++ }
 # Does the line hold the pieces between "…" one after the other?
