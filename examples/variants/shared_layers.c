@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 static sn_tensor layer(const sn_span *s, sn_tensor x, int turn) {
-    char keys[16], values[16];
+    char keys[24], values[24];
     snprintf(keys, sizeof keys, "keys%d", turn);
     snprintf(values, sizeof values, "values%d", turn);
     qkv p = project(sn_nn_layer_norm(x, "norm1", 1e-5));
