@@ -163,6 +163,17 @@ static bool feed(const decoding *d, int64_t from, int64_t n, float *logits, sn_e
     return sn_run(d->s, n == 1 ? "decode" : "prefill", in, 2, &out, 1, err);
 }
 
+/* Logits of one token, decoded and as `forward` gave them. */
+static void note_difference(check *c, const float *one, const float *all) {
+    for (int64_t v = 0; v < c->vocab; v++)
+        c->r->cached = fmax(c->r->cached, fabs((double)(one[v] - all[v])));
+}
+
+static bool judge_decoding(check *c, bool ok, const sn_error *err) {
+    if (!ok) return fail(c, "decoding: %s", err->message);
+    return c->r->cached < 1e-4 || fail(c, "decoding differs from forward by %g", c->r->cached);
+}
+
 /* One text of eight tokens with its source, token by token [PH22 A15], against `forward`. */
 static bool check_translation(check *c, jit_run *run) {
     enum { ALL = 8 };
@@ -189,14 +200,12 @@ static bool check_translation(check *c, jit_run *run) {
                                  *lengths, SN_BIND_DIM("P", t), SN_BIND_DIM("S", ALL)};
         sn_arg_binding result = SN_BIND("logits", SN_F32, one, 1, c->vocab);
         ok = sn_run(run->s, "decode", step, 4, &result, 1, &err);
-        for (int64_t v = 0; v < c->vocab; v++)
-            c->r->cached = fmax(c->r->cached, fabs((double)(one[v] - all[t * c->vocab + v])));
+        note_difference(c, one, all + t * c->vocab);
     }
     for (int i = 0; i < n; i++) free(in[i].data);
     free(all);
     free(one);
-    if (!ok) return fail(c, "decoding: %s", err.message);
-    return c->r->cached < 1e-4 || fail(c, "decoding differs from forward by %g", c->r->cached);
+    return judge_decoding(c, ok, &err);
 }
 
 /* A prompt of five tokens at once, then two alone: the logits are those of `forward` over all seven
@@ -218,14 +227,12 @@ static bool check_cached(check *c, jit_run *run) {
     c->r->cached = 0;
     for (int64_t t = PROMPT - 1; ok && t < ALL; t++) {
         ok = t == PROMPT - 1 ? feed(&d, 0, PROMPT, one, &err) : feed(&d, t, 1, one, &err);
-        for (int64_t v = 0; v < c->vocab; v++)
-            c->r->cached = fmax(c->r->cached, fabs((double)(one[v] - all[t * c->vocab + v])));
+        note_difference(c, one, all + t * c->vocab);
     }
     for (int i = 0; i < n; i++) free(in[i].data);
     free(all);
     free(one);
-    if (!ok) return fail(c, "decoding: %s", err.message);
-    return c->r->cached < 1e-4 || fail(c, "decoding differs from forward by %g", c->r->cached);
+    return judge_decoding(c, ok, &err);
 }
 
 /* ---- forward ---- */
