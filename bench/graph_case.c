@@ -250,9 +250,7 @@ static void count_bytes(const graph_case *c, sn_order order, double *read, doubl
     for (int i = 0; i < c->timed.n_out; i++)
         *write += (double)c->timed.out[i].n * (double)sn_dtype_size(c->timed.out[i].arg.dtype);
     for (int i = 0; i < order.n; i++) {
-        sn_op op = (sn_op)order.node[i]->op;
-        if (op == SN_OP_param || op == SN_OP_input || op == SN_OP_state)
-            *read += leaf_bytes(c, order, i);
+        if (sn_ops[order.node[i]->op].flags & SN_OPF_HELD) *read += leaf_bytes(c, order, i);
     }
 }
 

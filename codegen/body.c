@@ -1,16 +1,13 @@
 /* body.c: the body of a `loops` kernel laid over a domain of axes; see body.h. */
 #include "codegen/body.h"
 #include "codegen/philox.h"
+#include "passes/graph_util.h"
 
 #include <string.h>
 
 /* ---- items ---- */
 
 static int item_of(sn_body *b, const sn_node *n, int shift);
-
-static bool captures(const sn_node *n, int operand) {
-    return operand == 0 && (n->op == SN_OP_gather || n->op == SN_OP_at || n->op == SN_OP_random);
-}
 
 static int operand_shift(const sn_node *n, int shift, int i) {
     const sn_node *x = n->in[i];
@@ -54,8 +51,7 @@ static void derive(sn_body *b, sn_item *it) {
     }
     const sn_attr *axes = sn_attr_get(n, SN_A_axes);
     for (int i = 0; axes && i < axes->n; i++) it->vary &= ~(1u << (axes->v[i] + it->shift));
-    bool far = n->op == SN_OP_gather || n->op == SN_OP_at;
-    it->cost += far || sn_ops[n->op].flags & SN_OPF_DEAR ? DEAR_COST : n->op != SN_OP_broadcast;
+    it->cost += sn_ops[n->op].flags & SN_OPF_DEAR ? DEAR_COST : n->op != SN_OP_broadcast;
 }
 
 static int item_of(sn_body *b, const sn_node *n, int shift) {
@@ -63,7 +59,7 @@ static int item_of(sn_body *b, const sn_node *n, int shift) {
         if (b->item[i].n == n && b->item[i].shift == shift) return i;
     sn_item it = {.n = n, .shift = shift, .cache = -1, .out = -1};
     for (int i = 0; i < n->n_in; i++)
-        it.op[i] = captures(n, i) ? -1 : item_of(b, n->in[i], operand_shift(n, shift, i));
+        it.op[i] = sn_reads_far(n, i) ? -1 : item_of(b, n->in[i], operand_shift(n, shift, i));
     for (int a = 0; a < n->rank; a++) it.place[a] = (uint8_t)(a + shift);
     derive(b, &it);
     b->item[b->n_item] = it;

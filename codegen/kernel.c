@@ -17,28 +17,16 @@ static bool is_column(const sn_node *n) {
     return false;
 }
 
+static const sn_family *const families[SN_OP_COUNT] = {
+    [SN_OP_loops] = &sn_family_loops,           [SN_OP_gemm] = &sn_family_gemm,
+    [SN_OP_pack_b] = &sn_family_pack,           [SN_OP_flash] = &sn_family_flash,
+    [SN_OP_flash_grad] = &sn_family_flash_grad, [SN_OP_primitive] = &sn_family_primitive,
+    [SN_OP_cumsum] = &sn_family_scan,           [SN_OP_scatter_add] = &sn_family_scatter,
+    [SN_OP_at_add] = &sn_family_scatter,
+};
+
 static const sn_family *family_of(const sn_node *n) {
-    switch (n->op) {
-    case SN_OP_loops:
-        return is_column(n) ? &sn_family_column : &sn_family_loops;
-    case SN_OP_gemm:
-        return &sn_family_gemm;
-    case SN_OP_pack_b:
-        return &sn_family_pack;
-    case SN_OP_flash:
-        return &sn_family_flash;
-    case SN_OP_flash_grad:
-        return &sn_family_flash_grad;
-    case SN_OP_primitive:
-        return &sn_family_primitive;
-    case SN_OP_cumsum:
-        return &sn_family_scan;
-    case SN_OP_scatter_add:
-    case SN_OP_at_add:
-        return &sn_family_scatter;
-    default:
-        return NULL;
-    }
+    return n->op == SN_OP_loops && is_column(n) ? &sn_family_column : families[n->op];
 }
 
 /* ---- run-time sizes ---- */

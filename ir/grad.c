@@ -13,28 +13,19 @@
 
 #include <string.h>
 
+enum { /* the short names of the flags column */
+#define FLAG(name, bit, doc) name = SN_OPF_##name,
+#include "ir/ops.def"
+};
+
 /* A rule that is promised and missing fails the link. */
 static const grad_fn rules[SN_OP_COUNT] = {
-#define COMM SN_OPF_COMM
-#define NOGRAD SN_OPF_NOGRAD
-#define VIEW SN_OPF_VIEW
-#define LEAF SN_OPF_LEAF
-#define ID SN_OPF_ID
-#define GRAD SN_OPF_GRAD
-#define DEAR SN_OPF_DEAR
 #define ELEM(name, n, rule, flags, doc, expr)                                                      \
     [SN_OP_##name] = ((flags)&NOGRAD) ? NULL : grad_##name,
 #define PRIM(name, n, rule, flags, doc)                                                            \
     [SN_OP_##name] = ((flags) & (NOGRAD | LEAF)) ? NULL : grad_##name,
 #define COMP(name, lo, hi, flags, doc) [SN_OP_##name] = ((flags)&GRAD) ? grad_##name : NULL,
 #include "ir/ops.def"
-#undef COMM
-#undef NOGRAD
-#undef VIEW
-#undef LEAF
-#undef ID
-#undef GRAD
-#undef DEAR
 };
 
 bool sn_gr_needs(const grad *c, int i) {

@@ -12,14 +12,12 @@
 
 #define MAX_ATTR 16
 
+enum { /* the short names of the flags column */
+#define FLAG(name, bit, doc) name = SN_OPF_##name,
+#include "ir/ops.def"
+};
+
 const sn_op_info sn_ops[SN_OP_COUNT] = {
-#define COMM SN_OPF_COMM
-#define NOGRAD SN_OPF_NOGRAD
-#define VIEW SN_OPF_VIEW
-#define LEAF SN_OPF_LEAF
-#define ID SN_OPF_ID
-#define GRAD SN_OPF_GRAD
-#define DEAR SN_OPF_DEAR
 #define ELEM(name, n, rule, flags, doc, expr)                                                      \
     [SN_OP_##name] = {#name, doc, SN_ELEM, n, n, flags, #rule},
 #define PRIM(name, n, rule, flags, doc)                                                            \
@@ -27,13 +25,6 @@ const sn_op_info sn_ops[SN_OP_COUNT] = {
 #define COMP(name, lo, hi, flags, doc) [SN_OP_##name] = {#name, doc, SN_COMP, lo, hi, flags, ""},
 #define FUSED(name, flags, doc) [SN_OP_##name] = {#name, doc, SN_FUSED, 0, -1, flags, ""},
 #include "ir/ops.def"
-#undef COMM
-#undef NOGRAD
-#undef VIEW
-#undef LEAF
-#undef ID
-#undef GRAD
-#undef DEAR
 };
 
 const struct sn_attr_info sn_attr_table[SN_ATTR_COUNT] = {

@@ -34,14 +34,9 @@ typedef enum sn_op {
 
 typedef enum sn_op_kind { SN_ELEM, SN_PRIM, SN_COMP, SN_FUSED } sn_op_kind;
 
-enum { /* flags of ops.def */
-       SN_OPF_COMM = 1,
-       SN_OPF_NOGRAD = 2,
-       SN_OPF_VIEW = 4,
-       SN_OPF_LEAF = 8,
-       SN_OPF_ID = 16,
-       SN_OPF_GRAD = 32,
-       SN_OPF_DEAR = 64,
+enum {
+#define FLAG(name, bit, doc) SN_OPF_##name = 1 << bit,
+#include "ir/ops.def"
 };
 
 typedef struct sn_op_info {

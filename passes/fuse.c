@@ -62,7 +62,7 @@ static void find_cut(builder *b, int k, cut_list *c, sn_node *n, sn_node *stop) 
         return;
     }
     for (int i = 0; i < n->n_in; i++) {
-        if (!sn_group_captures(n, i))
+        if (!sn_reads_far(n, i))
             find_cut(b, k, c, n->in[i], stop);
         else if (!c->seen[n->in[i]->id]) { /* read at random: must lie in memory */
             c->seen[n->in[i]->id] = 1;

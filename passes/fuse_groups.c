@@ -14,8 +14,8 @@
 enum { CHEAP = 1, CHEAP_INDEX = 2 };
 enum { MAX_MEMBERS = 128 }; /* of one kernel: the compiler's time grows faster than its body */
 
-static bool is_memory_leaf(const sn_node *n) {
-    return n->op == SN_OP_input || n->op == SN_OP_param || n->op == SN_OP_state;
+static bool is_held(const sn_node *n) {
+    return sn_ops[n->op].flags & SN_OPF_HELD;
 }
 
 static bool costly(const sn_node *n) {
@@ -25,8 +25,8 @@ static bool costly(const sn_node *n) {
 static void find_cheap(sn_grouping *g) {
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
-        bool ok = !is_memory_leaf(n) && (sn_is_leaf(n) || n->op == SN_OP_broadcast ||
-                                         (sn_ops[n->op].kind == SN_ELEM && !costly(n)));
+        bool ok = !is_held(n) && (sn_is_leaf(n) || n->op == SN_OP_broadcast ||
+                                  (sn_ops[n->op].kind == SN_ELEM && !costly(n)));
         for (int j = 0; j < n->n_in && ok; j++) ok = g->cheap[n->in[j]->id];
         bool index = n->op == SN_OP_iota; /* an epilogue does not know the indices of single axes */
         for (int j = 0; j < n->n_in && ok; j++) index |= g->cheap[n->in[j]->id] == CHEAP_INDEX;
@@ -53,10 +53,6 @@ static void find_summed(sn_grouping *g) {
 const sn_node *sn_group_strip(const sn_node *n) {
     while (sn_is_view(n)) n = n->in[0];
     return n;
-}
-
-bool sn_group_captures(const sn_node *n, int i) {
-    return i == 0 && (n->op == SN_OP_gather || n->op == SN_OP_at || n->op == SN_OP_random);
 }
 
 bool sn_group_absorbs(const sn_grouping *g, const sn_node *n) {
@@ -223,7 +219,7 @@ static void place(sn_grouping *g, sn_node *n) {
         found(g, SN_GROUP_COLUMN, n);
         return;
     }
-    if (sn_group_captures(n, 0)) { /* reads its table at random: founds a kernel, others follow */
+    if (sn_reads_far(n, 0)) { /* reads its table at random: founds a kernel, others follow */
         found(g, SN_GROUP_LOOPS, n);
         return;
     }
@@ -261,7 +257,7 @@ static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t unit) {
         if (to->domain[i] != from->domain[i]) return false;
     for (int i = 0; i < from->n_member; i++) {
         const sn_node *n = from->member[i];
-        bool look_up = sn_group_captures(n, 0) && to->kind == SN_GROUP_LOOPS;
+        bool look_up = sn_reads_far(n, 0) && to->kind == SN_GROUP_LOOPS;
         if (!(is_elementwise(n) || look_up) || n->op == SN_OP_random ||
             !level_allows(g, to, n, unit))
             return false;
@@ -290,7 +286,7 @@ static bool reads_in_place(const sn_grouping *g, int k, int h) {
         for (int j = 0; j < to->member[i]->n_in; j++) {
             const sn_node *x = to->member[i]->in[j];
             if (g->group_of[sn_group_strip(x)->id] != h) continue;
-            if (g->group_of[x->id] != h || sn_group_captures(to->member[i], j)) return false;
+            if (g->group_of[x->id] != h || sn_reads_far(to->member[i], j)) return false;
         }
     return true;
 }
@@ -348,7 +344,7 @@ static void settle_cheap(sn_grouping *g) {
         needed[sn_group_strip(g->entry->assign[i].node)->id] = 1;
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
-        if (n->n_in && sn_group_captures(n, 0)) needed[sn_group_strip(n->in[0])->id] = 1;
+        if (n->n_in && sn_reads_far(n, 0)) needed[sn_group_strip(n->in[0])->id] = 1;
         if (g->cheap[n->id] || !needs_memory(g, n)) continue;
         int h = g->group_of[n->id];
         bool gemm = h >= 0 && g->group[h].kind == SN_GROUP_GEMM;

@@ -43,8 +43,6 @@ sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e);
 /* May a kernel's body contain n besides its group's members: leaves without memory, cheap nodes,
  * broadcasts and casts of those? */
 bool sn_group_absorbs(const sn_grouping *g, const sn_node *n);
-/* Does n read operand i anywhere, so that it cannot be a value in registers? */
-bool sn_group_captures(const sn_node *n, int i);
 const sn_node *
 sn_group_strip(const sn_node *n); /* below views: the node that computes or holds the elements */
 

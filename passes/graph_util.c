@@ -12,6 +12,10 @@ bool sn_is_view(const sn_node *n) {
     return (sn_ops[n->op].flags & SN_OPF_VIEW) || n->op == SN_OP_result;
 }
 
+bool sn_reads_far(const sn_node *n, int i) {
+    return i == 0 && (sn_ops[n->op].flags & SN_OPF_FAR);
+}
+
 bool sn_is_leaf(const sn_node *n) {
     return n->n_in == 0;
 }

@@ -692,10 +692,8 @@ bool fuzz_bind(sn_eval *ev, sn_module *m, const sn_entry *e) {
     fuzz_symbol_values(m, symbols);
     sn_order order = sn_entry_topo(m, e);
     for (int i = 0; i < order.n; i++) {
-        int op = order.node[i]->op;
-        if ((op == SN_OP_input || op == SN_OP_param || op == SN_OP_state) &&
-            !bind_leaf(ev, order.node[i], symbols))
-            return false;
+        const sn_node *n = order.node[i];
+        if ((sn_ops[n->op].flags & SN_OPF_HELD) && !bind_leaf(ev, n, symbols)) return false;
     }
     return true;
 }

@@ -171,9 +171,8 @@ static bool check_region(verdict *v, const char *text, const values *want) {
     sn_order order = sn_entry_topo(m, e);
     sn_node **cut = sn_arena_alloc(m, ((size_t)order.n + 1) * sizeof *cut);
     for (int i = 0; i < order.n; i++) {
-        int op = order.node[i]->op;
-        if (op == SN_OP_input || op == SN_OP_param || op == SN_OP_state)
-            cut[n_cut++] = order.node[i];
+        sn_node *x = order.node[i];
+        if (sn_ops[x->op].flags & SN_OPF_HELD) cut[n_cut++] = x;
     }
     sn_region *r = sn_region_extract(m, n_cut, cut, n, out);
     sn_node *loops =

@@ -98,9 +98,8 @@ static sn_eval *new_eval(sn_module *m, const sn_order *order) {
     sn_eval *ev = sn_eval_new(m, symbols);
     if (!ev) abort();
     for (int i = 0; i < order->n; i++) {
-        int op = order->node[i]->op;
-        if (op == SN_OP_input || op == SN_OP_param || op == SN_OP_state)
-            bind_leaf(ev, m, order->node[i], symbols);
+        const sn_node *n = order->node[i];
+        if (sn_ops[n->op].flags & SN_OPF_HELD) bind_leaf(ev, m, n, symbols);
     }
     return ev;
 }

@@ -31,8 +31,7 @@ typedef struct run {
 } run;
 
 static bool has_value(const op_case *row) {
-    return !(sn_ops[row->op].flags & SN_OPF_LEAF) || row->n_want || row->op == SN_OP_iota ||
-           row->op == SN_OP_random;
+    return !(sn_ops[row->op].flags & SN_OPF_LEAF) || row->n_want || row->op == SN_OP_iota;
 }
 
 static void start(run *r, const op_case *row, bool wide, bool exact, int64_t len) {
