@@ -131,12 +131,16 @@ em_val att_tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k) {
     return em_at(e, base, p->t, index);
 }
 
+int64_t att_scratch_bytes(const att_plan *p, int64_t tk, int64_t row) {
+    int64_t flags = ((tk + ATT_KEYS - 1) / ATT_KEYS + 63) / 64 * 64;
+    if (p->pack) row += p->a->d + p->a->dv;
+    return p->tail_at + flags + (tk * row + 64) * p->esize + 64;
+}
+
 int64_t sn_attention_scratch(const sn_attention *a, const sn_target *t, sn_dtype compute,
                              int64_t tk) {
     att_plan p;
-    if (!att_plan_make(&p, a, "", t, compute, NULL)) return 0;
-    int64_t flags = ((tk + ATT_KEYS - 1) / ATT_KEYS + 63) / 64 * 64;
-    return p.tail_at + flags + (p.pack ? tk * (a->d + a->dv) * p.esize : 0) + 64;
+    return att_plan_make(&p, a, "", t, compute, NULL) ? att_scratch_bytes(&p, tk, 0) : 0;
 }
 
 /* --- a block of queries ----------------------------------------------------------------------- */

@@ -61,10 +61,7 @@ static em_val sums_at(em *e, const att_back *b, em_val tk, bool of_v, em_val k) 
 int64_t sn_attention_grad_scratch(const sn_attention_grad *g, const sn_target *t, sn_dtype compute,
                                   int64_t tk) {
     att_back b;
-    if (!make_plan(&b, g, "", t, compute, NULL)) return 0;
-    int64_t flags = ((tk + ATT_KEYS - 1) / ATT_KEYS + 63) / 64 * 64;
-    int64_t row = b.d + b.dv + (b.p.pack ? g->a.d + g->a.dv : 0);
-    return b.p.tail_at + flags + (tk * row + 64) * b.p.esize + 64;
+    return make_plan(&b, g, "", t, compute, NULL) ? att_scratch_bytes(&b.p, tk, b.d + b.dv) : 0;
 }
 
 /* --- a block of queries ----------------------------------------------------------------------- */

@@ -54,6 +54,8 @@ em_val att_tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k);
 int64_t att_place(int64_t *at, int64_t bytes); /* the next place in scratch */
 em_val att_any_lane(em *e, em_val cond);
 em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type *params, int n);
+/* Of tk keys: the fixed part, flags of tiles, copies of K and V, and `row` elements a key. */
+int64_t att_scratch_bytes(const att_plan *p, int64_t tk, int64_t row);
 em_val att_scratch(em *e, int64_t at); /* pointer into this thread's scratch */
 
 /* attention_tile.c: functions of the module, one for each number of query vectors.

@@ -24,10 +24,7 @@ static bert read_config(sn_config *c, const sn_model_options *o) {
               .d_mlp = sn_config_int(c, "intermediate_size", 1, 1 << 22),
               .eps = sn_config_float_or(c, "layer_norm_eps", 1e-12, 0, 1)};
     sn_config_choice_or(c, "hidden_act", acts, 0);
-    if (g.d % g.heads)
-        sn_config_problem(c,
-                          "\"num_attention_heads\" = %lld does not divide \"hidden_size\" = %lld",
-                          (long long)g.heads, (long long)g.d);
+    sn_config_divides(c, "num_attention_heads", g.heads, "hidden_size", g.d);
     const sn_weight *w = o->weights ? sn_weights_find(o->weights, "classifier.weight") : NULL;
     g.labels = sn_config_int_or(c, "num_labels", w && w->rank == 2 ? w->shape[0] : 0, 0, 1 << 24);
     bool bare = !o->weights || sn_weights_find(o->weights, "embeddings.word_embeddings.weight");

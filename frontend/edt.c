@@ -37,9 +37,7 @@ static edt read_config(sn_config *c) {
              .output_bias = sn_config_bool_or(c, "output_bias", false)};
     g.source_vocab = sn_config_int_or(c, "source_vocab_size", g.vocab, 1, 1 << 24);
     g.final_norm = sn_config_bool_or(c, "final_layer_norm", g.pre);
-    if (g.d % g.heads)
-        sn_config_problem(c, "\"attention_heads\" = %lld does not divide \"d_model\" = %lld",
-                          (long long)g.heads, (long long)g.d);
+    sn_config_divides(c, "attention_heads", g.heads, "d_model", g.d);
     if (g.positions != LEARNED && (g.d % 2 || g.d < 4))
         sn_config_problem(c, "sinusoidal positions need an even \"d_model\" of at least 4");
     return g;

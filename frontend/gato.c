@@ -31,9 +31,7 @@ static gato read_own(sn_config *c) {
     if (g.image % g.patch || g.patch % 2)
         sn_config_problem(c, "\"patch_size\" = %lld must be even and divide \"image_size\" = %lld",
                           (long long)g.patch, (long long)g.image);
-    if (g.filters % g.groups)
-        sn_config_problem(c, "\"resnet_groups\" = %lld does not divide \"resnet_filters\" = %lld",
-                          (long long)g.groups, (long long)g.filters);
+    sn_config_divides(c, "resnet_groups", g.groups, "resnet_filters", g.filters);
     return g;
 }
 

@@ -22,9 +22,7 @@ a10 a10_read(sn_config *c, const sn_model_options *o) {
              .norm = gpt2_norm,
              .attend = gpt2_attend};
     g.d_mlp = sn_config_int_or(c, "n_inner", 4 * g.d, 1, 1 << 22);
-    if (g.d % g.heads)
-        sn_config_problem(c, "\"n_head\" = %lld does not divide \"n_embd\" = %lld",
-                          (long long)g.heads, (long long)g.d);
+    sn_config_divides(c, "n_head", g.heads, "n_embd", g.d);
     bool in_out = sn_config_choice_or(c, "linear_layout", layouts, 0) == 0;
     g.linear = SN_BIAS | (in_out ? SN_IN_OUT : 0);
     bool bare = !o->weights || sn_weights_find(o->weights, "wte.weight");

@@ -26,15 +26,9 @@ static llama read_config(sn_config *c, const sn_model_options *o) {
     g.key_heads = sn_config_int_or(c, "num_key_value_heads", g.heads, 1, 1 << 12);
     g.d_head = sn_config_int_or(c, "head_dim", g.d / g.heads, 1, 1 << 16);
     sn_config_choice_or(c, "hidden_act", acts, 0);
-    if (g.heads % g.key_heads)
-        sn_config_problem(c,
-                          "\"num_key_value_heads\" = %lld does not divide "
-                          "\"num_attention_heads\" = %lld",
-                          (long long)g.key_heads, (long long)g.heads);
-    if (!sn_config_has(c, "head_dim") && g.d % g.heads)
-        sn_config_problem(c,
-                          "\"num_attention_heads\" = %lld does not divide \"hidden_size\" = %lld",
-                          (long long)g.heads, (long long)g.d);
+    sn_config_divides(c, "num_key_value_heads", g.key_heads, "num_attention_heads", g.heads);
+    if (!sn_config_has(c, "head_dim"))
+        sn_config_divides(c, "num_attention_heads", g.heads, "hidden_size", g.d);
     if (g.d_head % 2) sn_config_problem(c, "heads of odd width %lld", (long long)g.d_head);
     if (sn_config_has(c, "rope_scaling")) sn_config_problem(c, "\"rope_scaling\" is not supported");
     g.attention = sn_config_bool_or(c, "attention_bias", false) ? SN_BIAS : 0;

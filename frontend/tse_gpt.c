@@ -15,9 +15,8 @@ tse tse_read(sn_config *c) {
              .d_model = sn_config_int(c, "d_model", 1, 1 << 20),
              .head = apply_head};
     g.d_head = sn_config_int_or(c, "d_head", g.d_model / g.n_heads, 1, 1 << 16);
-    if (!sn_config_has(c, "d_head") && g.d_model % g.n_heads)
-        sn_config_problem(c, "\"n_heads\" = %lld does not divide \"d_model\" = %lld",
-                          (long long)g.n_heads, (long long)g.d_model);
+    if (!sn_config_has(c, "d_head"))
+        sn_config_divides(c, "n_heads", g.n_heads, "d_model", g.d_model);
     g.d_mlp = sn_config_int_or(c, "d_mlp", 4 * g.d_model, 1, 1 << 22);
     g.nonlinear = sn_config_choice_or(c, "nonlinear", names, 0) ? sn_gelu_at : sn_relu_at;
     return g;

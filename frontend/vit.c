@@ -32,13 +32,8 @@ static vit read_config(sn_config *c) {
     sn_config_choice_or(c, "hidden_act", acts, 0);
     if (first != g.class_token)
         sn_config_problem(c, "\"pooling\" \"cls\" and \"use_cls_token\" belong together");
-    if (g.image % g.patch)
-        sn_config_problem(c, "\"patch_size\" = %lld does not divide \"image_size\" = %lld",
-                          (long long)g.patch, (long long)g.image);
-    if (g.d % g.heads)
-        sn_config_problem(c,
-                          "\"num_attention_heads\" = %lld does not divide \"hidden_size\" = %lld",
-                          (long long)g.heads, (long long)g.d);
+    sn_config_divides(c, "patch_size", g.patch, "image_size", g.image);
+    sn_config_divides(c, "num_attention_heads", g.heads, "hidden_size", g.d);
     g.tokens = g.image / g.patch * (g.image / g.patch) + g.class_token;
     return g;
 }

@@ -254,6 +254,13 @@ void sn_config_problem(sn_config *c, const char *fmt, ...) {
     sn_problem(&c->problems, "%s", line);
 }
 
+void sn_config_divides(sn_config *c, const char *key, int64_t part, const char *whole_key,
+                       int64_t whole) {
+    if (whole % part)
+        sn_config_problem(c, "\"%s\" = %lld does not divide \"%s\" = %lld", key, (long long)part,
+                          whole_key, (long long)whole);
+}
+
 bool sn_config_check(const sn_config *c, sn_error *err) {
     return sn_problems_check(&c->problems, c->name, SN_ERR_FILE, err);
 }

@@ -51,8 +51,11 @@ sn_config *sn_config_section(sn_config *c, const char *key);
 /* Records a problem for every key that is not in `names` (ended by NULL). */
 void sn_config_only(sn_config *c, const char *const *names);
 
-/* Records a problem that spans several keys ("n_head = 5 does not divide n_embd = 64"). */
+/* Records a problem that spans several keys ("image" and "channels" belong together). */
 void sn_config_problem(sn_config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Records a problem unless the value of one key, which is not 0, divides the value of another. */
+void sn_config_divides(sn_config *c, const char *key, int64_t part, const char *whole_key,
+                       int64_t whole);
 
 /* True when nothing was wrong so far. Otherwise fails with "FILE: problem; problem; …". */
 bool sn_config_check(const sn_config *c, sn_error *err);

@@ -152,7 +152,9 @@ static void config_complaints(void **state) {
     sn_config_choice(c, "s", kinds);
     int64_t list[2];
     assert_int_equal(sn_config_int_list(c, "list", list, 2, 1, 8), 0);
-    sn_config_problem(c, "\"n\" = %d does not divide \"d\" = %d", -3, 4);
+    sn_config_problem(c, "\"n\" and \"%s\" belong together", "s");
+    sn_config_divides(c, "n", 2, "d", 4);
+    sn_config_divides(c, "n", -3, "d", 4);
     assert_false(sn_config_check(c, &e));
     static const char *const wanted[] = {
         "config.json: \"n\" is -3; allowed: an integer from 1 to 8",
@@ -163,7 +165,7 @@ static void config_complaints(void **state) {
         "\"n\" is -3; allowed: a string",
         "\"s\" is \"x\"; allowed: one of \"gelu\", \"relu\"",
         "\"list\" is [1,9]; allowed: at most 2 integers from 1 to 8",
-        "\"n\" = -3 does not divide \"d\" = 4"};
+        "\"n\" and \"s\" belong together; \"n\" = -3 does not divide \"d\" = 4"};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         expect_error(&e, SN_ERR_FILE, "config.json", wanted[i]);
     sn_config_free(c);
