@@ -20,7 +20,8 @@ typedef struct spec {
 
 typedef struct variant {
     const char *name;
-    bool sized; /* written NAME:N */
+    bool sized;  /* written NAME:N */
+    bool decode; /* one query, which sees all keys */
     void (*args)(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T);
     bool (*sees)(const spec *s, int64_t q, int64_t k); /* NULL: all */
     int64_t direct; /* the direct bench has the same: 1, or its size; 0: it has not */
@@ -157,17 +158,18 @@ static void args_bias(sn_attention_args *a, sn_module *m, const spec *s, sn_dim 
 }
 
 static const variant variants[] = {
-    {"full", false, args_full, NULL, 1},
-    {"causal", false, args_causal, sees_causal, 1},
-    {"window", true, args_window, sees_window, 256},
-    {"prefix", true, args_prefix, sees_prefix, 128},
-    {"alibi", false, args_alibi, sees_causal, 0},
-    {"softcap", false, args_softcap, sees_causal, 0},
-    {"documents", false, args_documents, sees_documents, 1},
-    {"dilated", true, args_dilated, sees_dilated, 0},
-    {"blocks", true, args_blocks, sees_blocks, 0},
-    {"neighbours", true, args_neighbours, sees_neighbours, 0},
-    {"bias", false, args_bias, NULL, 0},
+    {"full", false, false, args_full, NULL, 1},
+    {"causal", false, false, args_causal, sees_causal, 1},
+    {"window", true, false, args_window, sees_window, 256},
+    {"prefix", true, false, args_prefix, sees_prefix, 128},
+    {"alibi", false, false, args_alibi, sees_causal, 0},
+    {"softcap", false, false, args_softcap, sees_causal, 0},
+    {"documents", false, false, args_documents, sees_documents, 1},
+    {"dilated", true, false, args_dilated, sees_dilated, 0},
+    {"blocks", true, false, args_blocks, sees_blocks, 0},
+    {"neighbours", true, false, args_neighbours, sees_neighbours, 0},
+    {"decode", false, true, args_full, NULL, 0},
+    {"bias", false, false, args_bias, NULL, 0},
 };
 
 static sn_module *build(const void *p, sn_error *err) {
@@ -179,7 +181,8 @@ static sn_module *build(const void *p, sn_error *err) {
     }
     sn_dim B = sn_symbol(m, "B", 1, 1 << 16), T = sn_symbol(m, "T", 1, MAX_TOKENS);
     sn_entry_begin(m, "main");
-    sn_attention_args a = {.q = sn_input(m, "q", SN_F32, B, s->h, T, s->d),
+    sn_dim Tq = s->variant->decode ? 1 : T;
+    sn_attention_args a = {.q = sn_input(m, "q", SN_F32, B, s->h, Tq, s->d),
                            .k = sn_input(m, "k", SN_F32, B, s->hk, T, s->d),
                            .v = sn_input(m, "v", SN_F32, B, s->hk, T, s->d)};
     s->variant->args(&a, m, s, T);
@@ -187,7 +190,7 @@ static sn_module *build(const void *p, sn_error *err) {
     sn_output("y", y);
     if (s->backward) {
         static const char *const name[3] = {"dq", "dk", "dv"};
-        sn_tensor g = sn_input(m, "g", SN_F32, B, s->h, T, s->d), in[3] = {a.q, a.k, a.v};
+        sn_tensor g = sn_input(m, "g", SN_F32, B, s->h, Tq, s->d), in[3] = {a.q, a.k, a.v};
         sn_grad(sn_sum_all(sn_mul(y, g)), 3, in, d);
         for (int i = 0; i < 3; i++) sn_output(name[i], d[i]);
     }
@@ -197,6 +200,7 @@ static sn_module *build(const void *p, sn_error *err) {
 }
 
 static double visible(const spec *s) {
+    if (s->variant->decode) return (double)s->t;
     if (!s->variant->sees) return (double)s->t * (double)s->t;
     int64_t n = 0;
     for (int64_t q = 0; q < s->t; q++)
@@ -255,7 +259,7 @@ static bool read_mask(spec *s, const char *text, size_t len, sn_error *err) {
     if (!s->variant)
         return sn_fail(err, SN_ERR_USAGE,
                        "there is no mask '%.*s'; there are: full, causal, window:N, prefix:N, "
-                       "alibi, softcap, documents, dilated:N, blocks:N, neighbours:N, bias",
+                       "alibi, softcap, documents, dilated:N, blocks:N, neighbours:N, bias, decode",
                        (int)len, text);
     if (s->variant->sized != (colon != NULL))
         return sn_fail(err, SN_ERR_USAGE,

@@ -107,11 +107,10 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     p->keep_at = att_place(&at, a->rate > 0 ? p->qb * 8 : 0);
     p->key_at = att_place(&at, 16); /* head whose K and V are prepared (its number, keys so far) */
     p->dummy_at = att_place(&at, (a->dv + 64) * 8);
-    int64_t rows = (int64_t)ATT_FEW * a->group, line = (int64_t)p->lanes * p->esize;
-    p->few_q_at = att_place(&at, rows * ((a->d + p->lanes - 1) / p->lanes) * line);
-    p->few_o_at = att_place(&at, rows * ((a->dv + p->lanes - 1) / p->lanes) * line);
-    p->few_l_at = att_place(&at, rows * line);
-    p->few_m_at = att_place(&at, rows * p->esize);
+    int64_t rows = (int64_t)ATT_FEW * a->group;
+    p->few_q_at = att_place(&at, rows * att_padded(p, a->d) * p->esize);
+    p->few_at = att_place(&at, rows * att_record_size(p) * p->esize);
+    p->most_parts = a->parts_buf > 0 ? att_most_parts(a) : 1;
     p->tail_at = at;
     return true;
 }
@@ -500,25 +499,6 @@ static void emit_all_blocks(em *e, const att_plan *p, em_val block) {
     em_end(e, &h);
 }
 
-/* Whole K/V heads, unless these do not come out even among the threads: then the rows of queries
- * that share a head are split as well. A row's result does not depend on the others. */
-static void emit_few_heads(em *e, const sn_attention *a, em_val few) {
-    em_val lo, hi, n = e->nthreads, one = em_i64(e, 1);
-    em_val heads = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads / a->group));
-    em_val rows = em_mul(e, att_size(e, a->tq), em_i64(e, a->group));
-    em_val even = em_cmp(e, EM_EQ, em_rem(e, heads, n), em_i64(e, 0));
-    even = em_or(e, even, em_cmp(e, EM_GE, heads, em_mul(e, n, em_i64(e, 4))));
-    em_val parts = em_imax(e, one, em_select(e, even, one, em_imin(e, n, rows)));
-    em_share(e, em_mul(e, heads, parts), &lo, &hi);
-    em_loop u = em_for(e, lo, hi, one);
-    em_val part = em_rem(e, u.i, parts);
-    em_val first = em_div(e, em_mul(e, rows, part), parts);
-    em_val end = em_div(e, em_mul(e, rows, em_add(e, part, one)), parts);
-    em_val args[] = {e->buf, e->dim, e->scratch, em_div(e, u.i, parts), first, end};
-    em_call(e, few, args, 6);
-    em_end(e, &u);
-}
-
 void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
     att_plan p;
     if (!att_plan_make(&p, a, name, e->target, e->compute, &e->err)) return;
@@ -529,11 +509,12 @@ void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
     em_val block = emit_block(e, &p, &f), few = att_emit_few(e, &p);
     em_kernel(e, name);
     em_branch is_few = em_if(e, em_cmp(e, EM_LE, att_size(e, a->tq), em_i64(e, ATT_FEW)));
-    emit_few_heads(e, a, few);
+    att_emit_few_heads(e, &p, few);
     em_else(e, &is_few);
     emit_all_blocks(e, &p, block);
     em_endif(e, &is_few);
     em_end_kernel(e);
+    if (p.most_parts > 1) att_emit_finish(e, &p);
 }
 
 sn_mask_kind sn_attention_explain(const sn_attention *a, char *why, size_t size) {

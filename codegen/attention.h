@@ -40,8 +40,10 @@ typedef struct sn_attention {
     sn_gemm_size batch, tq, tk;
     double scale;
     sn_attention_operand q, k, v, out; /* head strides of k and v are per K/V head */
-    int lse_buf; /* log of the sum of e^score, [B, heads, tq] of the compute type; < 0: not wanted
-                  */
+    int lse_buf;   /* log of the sum of e^score, [B, heads, tq] of the compute type; < 0: not wanted
+                    */
+    int parts_buf; /* memory of all threads, sn_attention_parts bytes; 0: none, keys of few queries
+                      are not split */
     const sn_region *score, *mask; /* NULL: none */
     int n_captured;
     const sn_attention_captured *captured;
@@ -57,8 +59,14 @@ typedef struct sn_attention {
 } sn_attention;
 
 /* Emits a kernel called `name` into e's module, whose compute type it uses. Mistakes of the spec
- * stick to e->err. */
+ * stick to e->err. With parts_buf there is a second one, `name`_finish, which all threads run, with
+ * the same arguments, when all are done with the first. */
 void sn_attention_emit(em *e, const char *name, const sn_attention *a);
+
+/* Bytes of the memory in which parts of the keys leave their sums; 0: these sizes need no parts.
+ * Few queries (decoding) of few heads over many keys are done in parts, for all threads to have
+ * work; how many depends on sizes only. */
+int64_t sn_attention_parts(const sn_attention *a, const sn_target *t, sn_dtype compute);
 
 /* Bytes of scratch that each thread needs for tk keys: a constant plus a term linear in tk. */
 int64_t sn_attention_scratch(const sn_attention *a, const sn_target *t, sn_dtype compute,

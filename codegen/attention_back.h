@@ -19,10 +19,6 @@ typedef struct att_back {
     int64_t lse_at, delta_at;
 } att_back;
 
-static inline int att_padded(const att_plan *p, int d) {
-    return (d + p->lanes - 1) / p->lanes * p->lanes;
-}
-
 /* attention_outer.c: functions of the module
  *   outer(C, A, B, keys, queries): C[k][..] += A[k][q] B[q][..], rows of C and B `width` long
  *   copy_rows(from, stride, rows, all, to): whole vectors, zeros for rows .. all - 1

@@ -1,6 +1,7 @@
 /* attention_few.c: attention of a few queries (decoding): K and V pass by once, for all queries and
  * all heads that share them. Lanes are elements of a row in both products and keys in between, so
- * that the work stays far below the time that memory takes. */
+ * that the work stays far below the time that memory takes. Keys may be done in parts
+ * (attention_split.c). */
 #include "codegen/attention_impl.h"
 #include "codegen/vmath.h"
 
@@ -14,12 +15,15 @@ typedef struct few {
     const att_plan *p;
     em_val batch, kv_head, tq, tk;
     em_val first, end; /* rows: queries of heads, head by head */
+    em_val state;      /* a record of each row: see att_record */
     em_val tile;       /* its first key */
     att_regions regions;
 } few;
 
-static int padded(const att_plan *p, int d) {
-    return (d + p->lanes - 1) / p->lanes * p->lanes;
+em_val att_record(em *e, const att_plan *p, em_val state, em_val r, att_part part) {
+    int dv = att_padded(p, p->a->dv), at[] = {[ATT_O] = 0, [ATT_L] = dv, [ATT_M] = dv + p->lanes};
+    em_val row = em_mul(e, r, em_i64(e, att_record_size(p)));
+    return em_at(e, state, p->t, em_add(e, row, em_i64(e, at[part])));
 }
 
 static em_val row_of(em *e, const att_plan *p, int64_t base, em_val r, int width) {
@@ -98,7 +102,7 @@ static em_val emit_tile_scores(em *e, few *w, em_val k_base, em_val k0, em_val n
                                bool masked) {
     const att_plan *p = w->p;
     em_val lanes = em_i64(e, p->lanes), s = att_scratch(e, p->s_at);
-    em_val q_at = row_of(e, p, p->few_q_at, r, padded(p, p->a->d));
+    em_val q_at = row_of(e, p, p->few_q_at, r, att_padded(p, p->a->d));
     em_val head = em_add(e, em_mul(e, w->kv_head, em_i64(e, p->a->group)), em_div(e, r, w->tq));
     em_val last = em_int_cast(e, em_sub(e, w->tk, em_i64(e, 1)), e->i32);
     att_regions *g = &w->regions;
@@ -124,9 +128,9 @@ static void emit_tile_sums(em *e, const few *w, em_val v_base, em_val k0, em_val
     int dv = p->a->dv, step = SUM_VECTORS * p->lanes;
     em_val s = att_scratch(e, p->s_at), stride = att_size(e, o->row);
     em_val far = fetch_distance(e, w, o, r);
-    em_val out = row_of(e, p, p->few_o_at, r, padded(p, dv)), tile = em_mul(e, k0, stride);
+    em_val out = att_record(e, p, w->state, r, ATT_O), tile = em_mul(e, k0, stride);
     for (int c = 0; c < dv; c += step) {
-        int vectors = (dv - c < step ? padded(p, dv - c) : step) / p->lanes;
+        int vectors = (dv - c < step ? att_padded(p, dv - c) : step) / p->lanes;
         int keys = vectors <= SUM_VECTORS / 2 ? 2 : 1; /* more sums in flight than the latency */
         em_val first[2][SUM_VECTORS], sum[2][SUM_VECTORS];
         for (int u = 0; u < keys; u++)
@@ -170,8 +174,7 @@ static void emit_row_tile(em *e, few *w, em_val k_base, em_val v_base, em_val k0
                           em_val r, bool masked) {
     const att_plan *p = w->p;
     em_val s = att_scratch(e, p->s_at);
-    em_val m_at = em_at(e, att_scratch(e, p->few_m_at), p->t, r);
-    em_val l_at = row_of(e, p, p->few_l_at, r, p->lanes);
+    em_val m_at = att_record(e, p, w->state, r, ATT_M), l_at = att_record(e, p, w->state, r, ATT_L);
     em_val top = emit_tile_scores(e, w, k_base, k0, n, r, masked), old = em_load(e, p->t, m_at, 1);
     em_val m = em_max(e, top, old), none = em_cmp(e, EM_EQ, m, em_f(e, -INFINITY));
     em_store(e, p->t, m_at, m);
@@ -199,29 +202,29 @@ static void emit_begin(em *e, const few *w, em_val r, em_val head, em_val q) {
     const sn_attention *a = p->a;
     em_val from = em_at(e, att_base(e, &a->q, w->batch, head), a->q.dtype,
                         em_mul(e, q, att_size(e, a->q.row)));
-    em_val to = row_of(e, p, p->few_q_at, r, padded(p, a->d));
+    em_val to = row_of(e, p, p->few_q_at, r, att_padded(p, a->d));
     em_val scale = em_vf(e, a->scale * (p->log2_scores ? log2_e : 1));
     for (int i = 0; i < a->d; i += p->lanes) {
         em_val x = load_part(e, p, a->q.dtype, from, i, a->d);
         em_store(e, p->t, em_at(e, to, p->t, em_i64(e, i)), em_mul(e, x, scale));
     }
-    em_val out = row_of(e, p, p->few_o_at, r, padded(p, a->dv));
+    em_val out = att_record(e, p, w->state, r, ATT_O);
     for (int i = 0; i < a->dv; i += p->lanes)
         em_store(e, p->t, em_at(e, out, p->t, em_i64(e, i)), em_vf(e, 0));
-    em_store(e, p->t, row_of(e, p, p->few_l_at, r, p->lanes), em_vf(e, 0));
-    em_store(e, p->t, em_at(e, att_scratch(e, p->few_m_at), p->t, r), em_f(e, -INFINITY));
+    em_store(e, p->t, att_record(e, p, w->state, r, ATT_L), em_vf(e, 0));
+    em_store(e, p->t, att_record(e, p, w->state, r, ATT_M), em_f(e, -INFINITY));
 }
 
-static void emit_finish(em *e, const few *w, em_val r, em_val head, em_val q) {
-    const att_plan *p = w->p;
+void att_emit_result(em *e, const att_plan *p, em_val state, em_val r, em_val batch, em_val head,
+                     em_val q) {
     const sn_attention *a = p->a;
-    em_val l = em_load(e, p->t, row_of(e, p, p->few_l_at, r, p->lanes), p->lanes);
+    em_val l = em_load(e, p->t, att_record(e, p, state, r, ATT_L), p->lanes);
     l = em_reduce(e, EM_SUM, l);
     em_val none = em_cmp(e, EM_EQ, l, em_f(e, 0));
     em_val factor = em_select(e, none, em_f(e, 0), em_div(e, em_f(e, att_keep_factor(p)), l));
-    em_val out = em_at(e, att_base(e, &a->out, w->batch, head), a->out.dtype,
+    em_val out = em_at(e, att_base(e, &a->out, batch, head), a->out.dtype,
                        em_mul(e, q, att_size(e, a->out.row)));
-    em_val from = row_of(e, p, p->few_o_at, r, padded(p, a->dv));
+    em_val from = att_record(e, p, state, r, ATT_O);
     for (int i = 0; i < a->dv; i += p->lanes) {
         em_val x = em_load(e, p->t, em_at(e, from, p->t, em_i64(e, i)), p->lanes);
         x = em_mul(e, x, em_splat(e, factor, p->lanes));
@@ -232,26 +235,29 @@ static void emit_finish(em *e, const few *w, em_val r, em_val head, em_val q) {
             em_store_tail(e, a->out.dtype, at, x, em_i64(e, a->dv - i));
     }
     if (a->lse_buf < 0) return;
-    em_val m = em_load(e, p->t, em_at(e, att_scratch(e, p->few_m_at), p->t, r), 1);
+    em_val m = em_load(e, p->t, att_record(e, p, state, r, ATT_M), 1);
     em_val lse = em_fma(e, m, em_f(e, 0.69314718055994530942), sn_vmath_emit(e, SN_V_LOG, l));
     lse = em_select(e, none, em_f(e, -INFINITY), lse);
-    em_val row = em_add(e, em_mul(e, w->batch, em_i64(e, a->heads)), head);
-    em_val at = em_add(e, em_mul(e, row, w->tq), q);
+    em_val row = em_add(e, em_mul(e, batch, em_i64(e, a->heads)), head);
+    em_val at = em_add(e, em_mul(e, row, att_size(e, a->tq)), q);
     em_store(e, p->t, em_at(e, em_buf(e, a->lse_buf), p->t, at), lse);
 }
 
-/* void few(buf, dim, scratch, K/V head of all, first row, row after the last) */
+/* void few(buf, dim, scratch, K/V head of all, first row, row after the last, first key, key after
+ * the last, state, whether the result follows) */
 em_val att_emit_few(em *e, const att_plan *p) {
     const sn_attention *a = p->a;
-    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64, e->i64};
-    em_val fn = att_function(e, p, "few", params, 6);
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64,
+                              e->i64, e->i64, e->i64, e->ptr, e->i1};
+    em_val fn = att_function(e, p, "few", params, 10);
     em saved = *e;
     e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
     em_val zero = em_i64(e, 0), one = em_i64(e, 1), group = em_i64(e, a->group);
     em_val kv_heads = em_i64(e, a->heads / a->group);
     few w = {.p = p, .tq = att_size(e, a->tq), .tk = att_size(e, a->tk)};
     w.batch = em_div(e, em_param(e, 3), kv_heads), w.kv_head = em_rem(e, em_param(e, 3), kv_heads);
-    w.first = em_param(e, 4), w.end = em_param(e, 5);
+    w.first = em_param(e, 4), w.end = em_param(e, 5), w.state = em_param(e, 8);
+    em_val last = em_param(e, 7);
     em_val head0 = em_mul(e, w.kv_head, group);
     em_val k_base = att_base(e, &a->k, w.batch, w.kv_head);
     em_val v_base = att_base(e, &a->v, w.batch, w.kv_head);
@@ -266,9 +272,9 @@ em_val att_emit_few(em *e, const att_plan *p) {
         att_classifier_begin(&c, e, p, NULL, w.batch, heads, queries);
         sn_interval_emit(&c.code, ATT_DEP_HEAD | ATT_DEP_Q);
     }
-    em_loop tile = em_for(e, zero, w.tk, em_i64(e, ATT_KEYS));
+    em_loop tile = em_for(e, em_param(e, 6), last, em_i64(e, ATT_KEYS));
     w.tile = tile.i;
-    em_val n = em_imin(e, em_sub(e, w.tk, tile.i), em_i64(e, ATT_KEYS)), maybe = em_i1(e, true);
+    em_val n = em_imin(e, em_sub(e, last, tile.i), em_i64(e, ATT_KEYS)), maybe = em_i1(e, true);
     if (a->mask) {
         sn_interval k = {tile.i, em_sub(e, em_add(e, tile.i, n), one)};
         maybe = att_classifier_finish(&c, k).hi;
@@ -280,9 +286,12 @@ em_val att_emit_few(em *e, const att_plan *p) {
     em_endif(e, &seen);
     em_end(e, &tile);
 
+    em_branch whole = em_if(e, em_param(e, 9));
     l = em_for(e, w.first, w.end, one);
-    emit_finish(e, &w, l.i, em_add(e, head0, em_div(e, l.i, w.tq)), em_rem(e, l.i, w.tq));
+    em_val head = em_add(e, head0, em_div(e, l.i, w.tq));
+    att_emit_result(e, p, w.state, l.i, w.batch, head, em_rem(e, l.i, w.tq));
     em_end(e, &l);
+    em_endif(e, &whole);
     em_ret(e, NULL);
     e->buf = saved.buf, e->dim = saved.dim, e->scratch = saved.scratch;
     return fn;

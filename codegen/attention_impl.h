@@ -38,10 +38,15 @@ typedef struct att_plan {
     const sn_region *derivative; /* backward: taken instead of the score region */
     bool log2_scores;            /* scores are in units of ln 2 as they leave the product */
     int64_t s_at, q_at, o_at, max_at, m_at, l_at, seg_at, visible_at, key_at, dummy_at, tail_at;
-    int64_t keep_at;        /* an i64 a query: which keys of the tile dropout keeps */
-    em_val keep_word, keep; /* functions, NULL: no dropout */
-    int64_t few_q_at, few_o_at, few_m_at, few_l_at;
+    int64_t keep_at;          /* an i64 a query: which keys of the tile dropout keeps */
+    em_val keep_word, keep;   /* functions, NULL: no dropout */
+    int64_t few_q_at, few_at; /* queries; a record of each row */
+    int most_parts;           /* of keys, for few queries; 1: they are done in one */
 } att_plan;
+
+static inline int att_padded(const att_plan *p, int d) {
+    return (d + p->lanes - 1) / p->lanes * p->lanes;
+}
 
 bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const sn_target *t,
                    sn_dtype compute, sn_error *err);
@@ -175,8 +180,26 @@ em_val att_keep_bit(em *e, em_val words, em_val k);         /* lanes that keep k
 em_val att_keep_lanes(em *e, em_val word, em_val k, int lanes); /* keys k .. of one query */
 
 em_val att_captured_scalar(em *e, const sn_attention *a, int i);
-/* attention_few.c: few(buf, dim, scratch, K/V head of all, first, end): rows first .. end - 1 of
- * the queries of the heads that share it; row = head in the group * tq + query. */
+/* attention_few.c: few(buf, dim, scratch, K/V head of all, first, end, from, to, state, whole):
+ * rows first .. end - 1 of the queries of the heads that share it over keys from .. to - 1; row =
+ * head in the group * tq + query. state: a record of every row, in which sums are left; whole: the
+ * result follows from them. */
 em_val att_emit_few(em *e, const att_plan *p);
+
+/* A record: sum of weighted rows of V, sums of weights in each lane, maximum (one element). */
+typedef enum att_part { ATT_O, ATT_L, ATT_M } att_part;
+static inline int att_record_size(const att_plan *p) { /* elements */
+    return att_padded(p, p->a->dv) + 2 * p->lanes;
+}
+em_val att_record(em *e, const att_plan *p, em_val state, em_val r, att_part part);
+/* From record r to query q of the head in the result and the log-sum-exp. */
+void att_emit_result(em *e, const att_plan *p, em_val state, em_val r, em_val batch, em_val head,
+                     em_val q);
+
+/* attention_split.c: all heads' few queries, dealt out to threads; and the kernel that adds up
+ * parts of keys. */
+int att_most_parts(const sn_attention *a);
+void att_emit_few_heads(em *e, const att_plan *p, em_val few);
+void att_emit_finish(em *e, const att_plan *p);
 
 #endif

@@ -3,7 +3,9 @@
  *   SYMBOL(call):        for each run of own kernels: threads->run(threads, SYMBOL_part_N, call);
  * between runs: host primitives SYMBOL_part_N:       every thread: sizes from the symbolic dims,
  * slots of the workspace, then kernel, barrier, kernel, ... SYMBOL_workspace:    bytes for given
- * symbolic dims and threads: the same expressions */
+ * symbolic dims and threads: the same expressions
+ * The workspace: slots, the memory that the two halves of a kernel share, scratch of each thread.
+ */
 #include "codegen/entry.h"
 
 #include <string.h>
@@ -75,7 +77,7 @@ typedef struct part {
     em_val *value;
     int n_known, cap_known;
     em_val *slot; /* offsets of the slots in the workspace */
-    em_val slots_end, scratch_bytes;
+    em_val shared_at, slots_end, scratch_bytes;
 } part;
 
 static em_val dim_value(part *p, sn_dim d) {
@@ -133,12 +135,17 @@ static void lay_out_workspace(part *p) {
         end = em_add(e, end, round_up(e, size));
     }
     em_val scratch = em_i64(e, 0);
+    int64_t shared = 0;
     for (int i = 0; i < plan->n_step; i++) {
         const sn_kernel *k = &p->u->kernel[i];
-        if (k->family->scratch && !sn_step_is_extern(k->step))
+        if (sn_step_is_extern(k->step)) continue;
+        if (k->family->scratch)
             scratch = em_imax(e, scratch, dim_value(p, k->family->scratch(k, e->target)));
+        int64_t bytes = sn_kernel_shared(k, e->target);
+        shared = bytes > shared ? bytes : shared;
     }
-    p->slots_end = end;
+    p->shared_at = end;
+    p->slots_end = em_add(e, end, round_up(e, em_i64(e, shared)));
     p->scratch_bytes =
         em_add(e, round_up(e, scratch), em_i64(e, ALIGN)); /* threads never share a line */
 }
@@ -172,6 +179,8 @@ static void set_arguments(part *p, int i, em_val table, em_val workspace, em_val
         em_store_raw(e, pointer_of(p, v, table, workspace), em_at(e, bufs, SN_I64, em_i64(e, j)),
                      8);
     }
+    em_store_raw(e, em_at_bytes(e, workspace, p->shared_at),
+                 em_at(e, bufs, SN_I64, em_i64(e, s->n_in + s->n_out)), 8);
     for (int j = 0; j < k->n_dim; j++)
         em_store_raw(e, dim_value(p, k->dim[j]), em_at(e, dims, SN_I64, em_i64(e, j)), 8);
 }
@@ -180,7 +189,7 @@ static em_val stack_for(em *e, const sn_unit *u, bool bufs) {
     int most = 1;
     for (int i = 0; i < u->plan->n_step; i++) {
         const sn_step *s = &u->plan->step[i];
-        int n = bufs ? s->n_in + s->n_out : u->kernel[i].n_dim;
+        int n = bufs ? s->n_in + s->n_out + 1 : u->kernel[i].n_dim;
         if (n > most) most = n;
     }
     return em_stack(e, SN_I64, most);
@@ -222,13 +231,25 @@ static em_val emit_part(em *e, const sn_unit *u, int first, int last) {
     em_type kernel_params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
     em_type barrier_params[] = {e->ptr, e->i64};
     LLVMTypeRef barrier_type = LLVMFunctionType(e->tvoid, barrier_params, 2, 0);
+    em_val wait[] = {threads, tid}, args[] = {bufs, dims, scratch, tid, n};
+    bool shared_read = false; /* since the last wait */
     for (int i = first; i < last; i++) {
-        if (u->plan->step[i].barrier && i > first)
-            LLVMBuildCall2(e->b, barrier_type, barrier, (em_val[]){threads, tid}, 2, "");
+        const sn_kernel *k = &u->kernel[i];
+        bool shared = sn_kernel_shared(k, e->target) > 0;
+        if ((u->plan->step[i].barrier && i > first) || (shared && shared_read)) {
+            LLVMBuildCall2(e->b, barrier_type, barrier, wait, 2, "");
+            shared_read = false;
+        }
         set_arguments(&p, i, table, workspace, bufs, dims);
-        em_val kernel = em_extern(e, u->kernel[i].name, e->tvoid, kernel_params, 5);
         mark(&p, profile, i, tid, 0);
-        em_call(e, kernel, (em_val[]){bufs, dims, scratch, tid, n}, 5);
+        em_call(e, em_extern(e, k->name, e->tvoid, kernel_params, 5), args, 5);
+        if (shared) {
+            char finish[64];
+            snprintf(finish, sizeof finish, "%s_finish", k->name);
+            LLVMBuildCall2(e->b, barrier_type, barrier, wait, 2, "");
+            em_call(e, em_extern(e, finish, e->tvoid, kernel_params, 5), args, 5);
+            shared_read = true;
+        }
         mark(&p, profile, i, tid, 1);
     }
     em_ret(e, NULL);

@@ -61,9 +61,16 @@ static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
     if (rate) a->seed_stride = sn_kernel_size(k, s->in[s->n_in - 1].stride[0]);
 }
 
+static int64_t flash_shared(const sn_kernel *k, const sn_target *t) {
+    sn_attention a;
+    make_spec(k, 3, &a);
+    return sn_attention_parts(&a, t, k->compute);
+}
+
 static void emit_flash(em *e, const sn_kernel *k) {
     sn_attention a;
     make_spec(k, 3, &a);
+    if (flash_shared(k, e->target)) a.parts_buf = k->step->n_in + k->step->n_out;
     sn_attention_emit(e, k->name, &a);
 }
 
@@ -148,5 +155,7 @@ const sn_region *sn_flash_report(const sn_kernel *k, char *tiles, size_t size) {
     return g.score ? g.score->region : NULL;
 }
 
-const sn_family sn_family_flash = {"flash", emit_flash, flash_scratch};
-const sn_family sn_family_flash_grad = {"flash_grad", emit_flash_grad, flash_grad_scratch};
+const sn_family sn_family_flash = {
+    .name = "flash", .emit = emit_flash, .scratch = flash_scratch, .shared = flash_shared};
+const sn_family sn_family_flash_grad = {
+    .name = "flash_grad", .emit = emit_flash_grad, .scratch = flash_grad_scratch};

@@ -198,4 +198,4 @@ bool sn_host_run(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
 }
 
 /* Steps that are a primitive's make no code of their own. */
-const sn_family sn_family_primitive = {"onednn", NULL, NULL};
+const sn_family sn_family_primitive = {.name = "onednn"};

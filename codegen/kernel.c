@@ -188,6 +188,10 @@ bool sn_kernel_describe(sn_module *m, const sn_step *s, sn_kernel *k) {
     return true;
 }
 
+int64_t sn_kernel_shared(const sn_kernel *k, const sn_target *t) {
+    return k->family->shared ? k->family->shared(k, t) : 0;
+}
+
 int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d) {
     for (int i = 0; i < k->n_dim; i++)
         if (k->dim[i] == d) return i;

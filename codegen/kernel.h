@@ -29,7 +29,11 @@ typedef struct sn_family {
     void (*emit)(em *e, const sn_kernel *k);
     sn_dim (*scratch)(const sn_kernel *k,
                       const sn_target *t); /* bytes a thread needs; NULL: none */
+    /* Bytes that all threads share, at buf[n_in + n_out]; NULL or 0: none. A kernel that has them
+     * is two, with a wait in between: NAME and NAME_finish, of the same arguments. */
+    int64_t (*shared)(const sn_kernel *k, const sn_target *t);
 } sn_family;
+int64_t sn_kernel_shared(const sn_kernel *k, const sn_target *t);
 
 /* Describes the kernel of a step. False: the module's error. Memory is the module's. */
 bool sn_kernel_describe(sn_module *m, const sn_step *s, sn_kernel *k);

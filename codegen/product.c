@@ -191,5 +191,5 @@ static void emit_pack(em *e, const sn_kernel *k) {
     sn_gemm_emit_pack(e, k->name, &p);
 }
 
-const sn_family sn_family_gemm = {"gemm", emit_gemm, gemm_scratch};
-const sn_family sn_family_pack = {"pack", emit_pack, NULL};
+const sn_family sn_family_gemm = {.name = "gemm", .emit = emit_gemm, .scratch = gemm_scratch};
+const sn_family sn_family_pack = {.name = "pack", .emit = emit_pack};

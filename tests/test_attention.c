@@ -236,13 +236,15 @@ typedef struct shape {
     double tolerance;
 } shape;
 
+enum { PARTS = 9 }; /* buffer of sums over parts of the keys */
+
 typedef struct problem {
     shape s;
     tables t;
     sn_module *m;
     sn_attention a;
     sn_attention_captured captured[N_CAPTURED];
-    void *buf[16];
+    void *buf[PARTS + 1];
     int64_t dim[4]; /* B, Tq, Tk */
     int64_t n_out, n_lse;
     int64_t stride[4][3]; /* of q, k, v, out: batch, head, row */
@@ -392,7 +394,7 @@ static void make_problem(problem *p, const shape *s) {
 }
 
 static void free_problem(problem *p) {
-    void *all[] = {p->base, p->buf[3], p->buf[4], p->t.doc, p->t.dense, p->t.bias};
+    void *all[] = {p->base, p->buf[3], p->buf[4], p->buf[PARTS], p->t.doc, p->t.dense, p->t.bias};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     sn_module_free(p->m);
 }
@@ -457,22 +459,36 @@ static void check_problem(const problem *p, const char *what) {
 typedef struct compiled {
     sn_target target;
     sn_jit *jit;
-    sn_kernel_fn *run;
+    sn_kernel_fn *run, *finish; /* finish: adds up parts of keys */
 } compiled;
 
-static bool compile(compiled *c, const problem *p) {
+static sn_kernel_fn *look_up(const compiled *c, const char *name) {
+    sn_error err = {0};
+    sn_kernel_fn *run;
+    void *f = sn_jit_lookup(c->jit, name, &err);
+    if (!f) fail_msg("%s", err.message);
+    memcpy(&run, &f, sizeof f);
+    return run;
+}
+
+static bool compile(compiled *c, problem *p) {
     sn_error err = {0};
     em e;
     if (!sn_target_init(&c->target, p->s.target, &err)) fail_msg("%s", err.message);
     if (!sn_target_runs_here(&c->target)) return false;
+    int64_t parts = sn_attention_parts(&p->a, &c->target, p->s.compute);
+    if (parts) {
+        p->a.parts_buf = PARTS;
+        p->buf[PARTS] = zeroed(parts);
+        memset(p->buf[PARTS], 0xff, (size_t)parts);
+    }
     c->jit = sn_jit_create(&c->target, NULL, &err);
     assert_true(em_init(&e, &c->target, "att", p->s.compute, &err));
     sn_attention_emit(&e, "att", &p->a);
     LLVMModuleRef mod = em_finish(&e, &err);
     if (!mod || !sn_jit_compile(c->jit, mod, NULL, &err)) fail_msg("%s", err.message);
-    void *f = sn_jit_lookup(c->jit, "att", &err);
-    if (!f) fail_msg("%s", err.message);
-    memcpy(&c->run, &f, sizeof f);
+    c->run = look_up(c, "att");
+    c->finish = parts ? look_up(c, "att_finish") : NULL;
     em_free(&e);
     return true;
 }
@@ -482,14 +498,15 @@ static void run(const compiled *c, problem *p, int threads) {
     assert_true(size > 0);
     memset(p->buf[3], 0x55, (size_t)p->n_out * sn_dtype_size(p->s.compute));
     memset(p->buf[4], 0x55, (size_t)p->n_lse * sn_dtype_size(p->s.compute));
-    for (int t = 0; t < threads; t++) {
-        void *scratch = zeroed(size);
-        memset(scratch, 0xff, (size_t)size); /* NaN: nothing may rely on what is there */
-        ((uint8_t *)scratch)[size] = 0x77;
-        c->run(p->buf, p->dim, scratch, t, threads);
-        assert_int_equal(((uint8_t *)scratch)[size], 0x77);
-        free(scratch);
-    }
+    for (int half = 0; half < 1 + (c->finish != NULL); half++)
+        for (int t = 0; t < threads; t++) {
+            void *scratch = zeroed(size);
+            memset(scratch, 0xff, (size_t)size); /* NaN: nothing may rely on what is there */
+            ((uint8_t *)scratch)[size] = 0x77;
+            (half ? c->finish : c->run)(p->buf, p->dim, scratch, t, threads);
+            assert_int_equal(((uint8_t *)scratch)[size], 0x77);
+            free(scratch);
+        }
 }
 
 /* 1, 2 and 3 threads give the same bits, which are right. */
@@ -583,6 +600,26 @@ static void few_queries(void **state) {
             if (m == 3) s.compute = s.stored = SN_F64;
             if (m == 4) s.stored = SN_BF16;
             check_shape(&s, "few");
+        }
+}
+
+/* Few heads and queries over many keys: these are split in parts, of which some see nothing. */
+static void keys_in_parts(void **state) {
+    (void)state;
+    static const int sizes[][5] = {/* batch, Tq, K/V heads, Tk, d */
+                                   {1, 1, 1, 1100, 64},
+                                   {1, 3, 2, 700, 20},
+                                   {2, 1, 1, 2049, 64},
+                                   {1, 6, 4, 1030, 33},
+                                   {1, 5, 1, 513, 128}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int m = 0; m < 3; m++) {
+            shape s = base_shape();
+            s.b = sizes[i][0], s.tq = sizes[i][1], s.hk = sizes[i][2], s.tk = sizes[i][3];
+            s.d = s.dv = sizes[i][4], s.packed = i % 2;
+            s.mask = m ? &masks[(m * 3 + i) % N_MASKS] : NULL, s.score = m == 2 ? &scores[2] : NULL;
+            if (m == 1 && i == 1) s.compute = s.stored = SN_F64;
+            check_shape(&s, "parts");
         }
 }
 
@@ -732,11 +769,12 @@ static void bad_specs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full),           cmocka_unit_test(head_sizes),
-        cmocka_unit_test(lengths),        cmocka_unit_test(few_queries),
-        cmocka_unit_test(nothing_to_do),  cmocka_unit_test(every_mask),
-        cmocka_unit_test(every_score),    cmocka_unit_test(targets),
-        cmocka_unit_test(types),          cmocka_unit_test(not_finite),
-        cmocka_unit_test(growing_scores), cmocka_unit_test(bad_specs)};
+        cmocka_unit_test(full),          cmocka_unit_test(head_sizes),
+        cmocka_unit_test(lengths),       cmocka_unit_test(few_queries),
+        cmocka_unit_test(keys_in_parts), cmocka_unit_test(nothing_to_do),
+        cmocka_unit_test(every_mask),    cmocka_unit_test(every_score),
+        cmocka_unit_test(targets),       cmocka_unit_test(types),
+        cmocka_unit_test(not_finite),    cmocka_unit_test(growing_scores),
+        cmocka_unit_test(bad_specs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
