@@ -2,6 +2,7 @@
  * not fused and why. */
 #include "codegen/onednn.h"
 #include "codegen/program.h"
+#include "passes/choice.h"
 
 #include <string.h>
 
@@ -77,10 +78,27 @@ static void print_entry(FILE *f, const sn_program *p, const sn_compiled_entry *c
     for (int i = 0; i < plan->n_step; i++) print_step(f, p->m, &c->unit, i);
 }
 
+/* Where several kernels would be right, which one was taken, who said so and why. */
+static void print_choices(FILE *f, const sn_passes *p) {
+    static const char *const taken[] = {"own kernel", "own kernels, not fused", "oneDNN"};
+    for (int i = 0; i < p->n_question; i++) {
+        const sn_question *q = p->question[i];
+        char shape[2][128] = {"", ""};
+        for (int k = 0; k < 2 && k < q->node->n_in; k++)
+            sn_shape_print(p->m, q->node->in[k]->rank, q->node->in[k]->shape, shape[k],
+                           sizeof shape[k]);
+        bool two = q->node->n_in > 1;
+        fprintf(f, "choice, %s %s%s%s: %s", sn_ops[q->node->op].name, shape[0], two ? " " : "",
+                shape[1], taken[q->answer]);
+        fprintf(f, " (%s)\n", q->why);
+    }
+}
+
 void sn_program_explain(const sn_program *p, const char *entry, FILE *f) {
     for (int i = 0; i < p->n_entry; i++)
         if (!entry || !strcmp(entry, p->entry[i].unit.plan->entry->name))
             print_entry(f, p, &p->entry[i]);
+    print_choices(f, &p->passes);
     for (int i = 0; i < p->passes.n_remark; i++) {
         const sn_remark *r = &p->passes.remark[i];
         fprintf(f, "%s %s: ", r->missed ? "not fused," : "note,", r->pass);

@@ -1,14 +1,17 @@
-/* choose.c: own code or oneDNN for each product (expand chose for composites already).
+/* choose.c: own code or oneDNN for each product, as choice.h says (expand chose for composites
+ * already, and fuse left such a product without what a primitive does not compute).
  *
- * Requires fused nodes. Keeps values. `auto` takes our own kernels, whose results do not depend on
- * the number of threads; `onednn` takes the primitive wherever there is one for the kernel. */
-#include "passes/passes.h"
+ * Requires fused nodes. Keeps values. */
+#include "passes/choice.h"
 #include "passes/primitive.h"
 
 static sn_node *rule(void *ctx, sn_node *n) {
+    sn_passes *p = ctx;
     if (n->op != SN_OP_gemm || sn_attr_get(n, SN_A_backend)) return n;
+    bool asked = sn_primitive_wanted(p);
+    if (!asked && (sn_attr_get(n, SN_A_packed) || sn_choose(p, n) != SN_CHOOSE_PRIMITIVE)) return n;
     if (!sn_primitive_gemm(n)) {
-        sn_remark_add(ctx, "choose", n, false,
+        sn_remark_add(p, "choose", n, false,
                       "own code: the primitive takes f32, one result, at most a bias");
         return n;
     }
@@ -20,5 +23,5 @@ static sn_node *rule(void *ctx, sn_node *n) {
 }
 
 int sn_pass_choose(sn_passes *p) {
-    return sn_primitive_wanted(p) ? sn_rewrite_module(p->m, rule, p) : 0;
+    return sn_rewrite_module(p->m, rule, p);
 }

@@ -3,6 +3,7 @@
  * Requires nothing. Keeps values. Breaks: no COMP node is left. Records for each new node which
  * composite it came from (p->unit): a level that does not fuse across the user's operations still
  * makes one kernel of one composite. */
+#include "passes/choice.h"
 #include "passes/graph_util.h"
 #include "passes/passes.h"
 #include "passes/primitive.h"
@@ -149,9 +150,10 @@ static bool flash_fits(const sn_node *n) {
 }
 
 /* Is there a kernel for all of attention, or of its gradient? */
-static bool takes_flash(const sn_passes *p, const sn_node *n) {
+static bool takes_flash(sn_passes *p, const sn_node *n) {
     bool known = n->op == SN_OP_attention || n->op == SN_OP_attention_grad;
-    return known && p->o.level >= FLASH_LEVEL && strcmp(p->o.backend, "onednn") && flash_fits(n);
+    return known && p->o.level >= FLASH_LEVEL && strcmp(p->o.backend, "onednn") && flash_fits(n) &&
+           sn_choose(p, n) == SN_CHOOSE_FUSED;
 }
 
 static sn_node *rule(void *ctx, sn_node *n);
@@ -217,7 +219,7 @@ static sn_node *expand_gradient(sn_passes *p, sn_node *n) {
 }
 
 static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t unit) {
-    sn_node *whole = sn_primitive_wanted(p) ? sn_primitive_of(p, n) : NULL;
+    sn_node *whole = sn_choose(p, n) == SN_CHOOSE_PRIMITIVE ? sn_primitive_of(p, n) : NULL;
     if (whole) return whole;
     if (takes_flash(p, n))
         return n->op == SN_OP_attention ? sn_b_result(make_flash(p, n), 0) : expand_gradient(p, n);

@@ -5,8 +5,8 @@
  * leaves, views, FUSED nodes and primitives with a kernel of their own. Terminates: each group is
  * built once. */
 #include "passes/fuse_groups.h"
+#include "passes/choice.h"
 #include "passes/graph_util.h"
-#include "passes/primitive.h"
 
 #include <string.h>
 
@@ -115,7 +115,7 @@ static void build_loops(builder *b, int k) {
 /* A right factor that never changes is put in panels once; a primitive has a layout of its own. */
 static bool may_pack(const builder *b, const sn_node *dot) {
     const sn_attr *batch = sn_attr_get(dot, SN_A_batch_b);
-    if (sn_primitive_wanted(b->g->p) && sn_primitive_dot(dot)) return false;
+    if (sn_choose(b->g->p, dot) == SN_CHOOSE_PRIMITIVE) return false;
     return b->g->p->o.constant_params && (!batch || !batch->n) &&
            (dot->dtype == SN_F32 || dot->dtype == SN_F64) && sn_static_shape(dot->in[1]) &&
            sn_from_params_only(dot->in[1]);

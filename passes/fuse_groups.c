@@ -5,6 +5,7 @@
  * between kernels). What no group takes founds its own. Nodes that cost nothing to recompute (index
  * arithmetic of masks, constants) belong to no group: every kernel that uses them computes them. */
 #include "passes/fuse_groups.h"
+#include "passes/choice.h"
 #include "passes/graph_util.h"
 #include "passes/primitive.h"
 
@@ -180,8 +181,9 @@ static int found(sn_grouping *g, sn_group_kind kind, sn_node *n) {
  * kernel that sums: a square of the product would be stored beside it. */
 static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node *n) {
     const sn_node *dot = k->member[0];
-    if (sn_primitive_wanted(g->p) && sn_primitive_dot(dot))
-        return k->n_member == 1 && sn_primitive_bias(dot, n);
+    sn_answer answer = sn_choose(g->p, dot);
+    if (answer == SN_CHOOSE_APART) return false;
+    if (answer == SN_CHOOSE_PRIMITIVE) return k->n_member == 1 && sn_primitive_bias(dot, n);
     if (!sn_shapes_equal(n, dot) || n->op == SN_OP_random) return false;
     if (g->summed[n->id] && !costly(n)) return false;
     bool wide = n->dtype == SN_F64;

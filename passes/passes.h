@@ -18,6 +18,7 @@ typedef struct sn_pass_options {
     const char *weights;  /* "bf16", "int8", "int4"; NULL: f32 */
     bool constant_params; /* parameters do not change between calls: hoist what depends on them only
                            */
+    const struct sn_chooser *chooser; /* choice.h; NULL: the cost model alone */
 } sn_pass_options;
 
 /* A remark for `explain`: what became of a node, or why something was not fused. */
@@ -36,6 +37,9 @@ typedef struct sn_passes {
     uint32_t *unit; /* [n_unit] by node id: 1 + id of the composite that the node came from; 0: none
                        (made by expand) */
     uint32_t n_unit;
+    struct sn_question **question,
+        **asked; /* choice.h: [n_question]; by node id, NULL: not asked */
+    int n_question, cap_question, cap_asked;
 } sn_passes;
 
 typedef struct sn_pass_info {

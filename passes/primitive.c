@@ -46,10 +46,19 @@ static const struct candidate {
                   {SN_OP_conv2d, conv_unfit},          {SN_OP_softmax_grad, softmax_unfit},
                   {SN_OP_layer_norm_grad, norm_unfit}, {SN_OP_conv2d_grad, conv_unfit}};
 
-sn_node *sn_primitive_of(sn_passes *p, sn_node *comp) {
-    const struct candidate *c = NULL;
+static const struct candidate *candidate_of(const sn_node *comp) {
     for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++)
-        if (candidates[i].op == comp->op) c = &candidates[i];
+        if (candidates[i].op == comp->op) return &candidates[i];
+    return NULL;
+}
+
+bool sn_primitive_fits(const sn_node *comp) {
+    const struct candidate *c = candidate_of(comp);
+    return c && all_f32(comp) && !c->unfit(comp);
+}
+
+sn_node *sn_primitive_of(sn_passes *p, sn_node *comp) {
+    const struct candidate *c = candidate_of(comp);
     if (!c) return NULL;
     const char *why = all_f32(comp) ? c->unfit(comp) : "the primitive takes f32";
     if (why) {

@@ -8,6 +8,9 @@
 /* Does the run want primitives wherever there is one? */
 bool sn_primitive_wanted(const sn_passes *p);
 
+/* Is there a primitive that computes this composite? */
+bool sn_primitive_fits(const sn_node *comp);
+
 /* A composite as one node `primitive`; NULL: there is none for it. A composite whose kind has a
  * primitive that does not fit gets a remark. */
 sn_node *sn_primitive_of(sn_passes *p, sn_node *comp);
