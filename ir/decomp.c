@@ -12,9 +12,7 @@ static const decomp_fn decomp_table[SN_OP_COUNT] = {
 };
 
 const sn_attr *sn_dc_attr(const decomp *c, sn_attr_key key) {
-    for (int i = 0; i < c->n_attr; i++)
-        if (c->attr[i].key == key) return &c->attr[i];
-    return NULL;
+    return sn_attr_find(c->n_attr, c->attr, key);
 }
 
 int64_t sn_dc_int(const decomp *c, sn_attr_key key, int64_t otherwise) {

@@ -133,29 +133,6 @@ int64_t sn_eval_dim(const eval_call *c, sn_dim d) {
 
 /* ---- leaves ---- */
 
-static double load_element(const void *p, sn_dtype t, int64_t i) {
-    switch (t) {
-    case SN_F32:
-        return ((const float *)p)[i];
-    case SN_F64:
-        return ((const double *)p)[i];
-    case SN_BF16:
-        return sn_bf16_to_f32(((const uint16_t *)p)[i]);
-    case SN_F16:
-        return sn_f16_to_f32(((const uint16_t *)p)[i]);
-    case SN_I32:
-        return ((const int32_t *)p)[i];
-    case SN_I64:
-        return (double)((const int64_t *)p)[i];
-    case SN_I8:
-        return ((const int8_t *)p)[i];
-    case SN_U8:
-        return ((const uint8_t *)p)[i];
-    default: /* bool */
-        return ((const uint8_t *)p)[i] != 0;
-    }
-}
-
 bool sn_eval_leaf(eval_call *c) {
     const char *name = sn_attr_str(c->n, SN_A_name, "");
     const bound *b = NULL;
@@ -172,7 +149,7 @@ bool sn_eval_leaf(eval_call *c) {
     if (b->bytes != (size_t)c->out->n * sn_dtype_size(t))
         return sn_eval_fail(c, SN_ERR_SHAPE, "'%s' needs %lld elements of %s, %zu bytes are bound",
                             name, (long long)c->out->n, sn_dtype_name(t), b->bytes);
-    for (int64_t i = 0; i < c->out->n; i++) out[i] = load_element(b->data, t, i);
+    for (int64_t i = 0; i < c->out->n; i++) out[i] = sn_dtype_load(t, b->data, i);
     return true;
 }
 

@@ -18,9 +18,7 @@ typedef struct fold_ctx {
 } ctx;
 
 static const sn_attr *attr_of(const ctx *c, sn_attr_key key) {
-    for (int i = 0; i < c->n_attr; i++)
-        if (c->attr[i].key == key) return &c->attr[i];
-    return NULL;
+    return sn_attr_find(c->n_attr, c->attr, key);
 }
 
 /* Is n a constant, or a broadcast one? */

@@ -429,10 +429,14 @@ sn_node *sn_node_with(const sn_node *n, sn_node *const *in) {
     return r;
 }
 
-const sn_attr *sn_attr_get(const sn_node *n, sn_attr_key key) {
-    for (int i = 0; i < n->n_attr; i++)
-        if (n->attr[i].key == key) return &n->attr[i];
+const sn_attr *sn_attr_find(int n, const sn_attr *attr, sn_attr_key key) {
+    for (int i = 0; i < n; i++)
+        if (attr[i].key == key) return &attr[i];
     return NULL;
+}
+
+const sn_attr *sn_attr_get(const sn_node *n, sn_attr_key key) {
+    return sn_attr_find(n->n_attr, n->attr, key);
 }
 
 int64_t sn_attr_int(const sn_node *n, sn_attr_key key, int64_t otherwise) {

@@ -27,9 +27,7 @@ static bool bad(ctx *c, const char *fmt, ...) {
 }
 
 static const sn_attr *attr_of(const ctx *c, sn_attr_key key) {
-    for (int i = 0; i < c->n_attr; i++)
-        if (c->attr[i].key == key) return &c->attr[i];
-    return NULL;
+    return sn_attr_find(c->n_attr, c->attr, key);
 }
 
 /* A required attribute; NULL after an explanation. */

@@ -184,7 +184,8 @@ sn_node *sn_node_with(const sn_node *n, sn_node *const *in);
     sn_node_new(m, SN_OP_##op, (int)(sizeof((sn_node *[]){__VA_ARGS__}) / sizeof(sn_node *)),      \
                 (sn_node *[]){__VA_ARGS__}, attrs)
 
-const sn_attr *sn_attr_get(const sn_node *n, sn_attr_key key); /* NULL: absent */
+const sn_attr *sn_attr_find(int n, const sn_attr *attr, sn_attr_key key); /* of a list; NULL */
+const sn_attr *sn_attr_get(const sn_node *n, sn_attr_key key);            /* NULL: absent */
 int64_t sn_attr_int(const sn_node *n, sn_attr_key key, int64_t otherwise);
 double sn_attr_flt(const sn_node *n, sn_attr_key key, double otherwise);
 const char *sn_attr_str(const sn_node *n, sn_attr_key key, const char *otherwise);

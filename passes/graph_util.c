@@ -81,6 +81,14 @@ bool sn_from_params_only(const sn_node *n) {
     return any;
 }
 
+bool sn_is_fixed(const sn_node *n, int depth) {
+    if (n->op == SN_OP_param || n->op == SN_OP_const) return true;
+    if (!n->n_in || !depth) return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (!sn_is_fixed(n->in[i], depth - 1)) return false;
+    return true;
+}
+
 bool sn_static_shape(const sn_node *n) {
     for (int i = 0; i < n->rank; i++)
         if (!sn_dim_is_const(n->m, n->shape[i], NULL)) return false;

@@ -33,14 +33,6 @@ typedef struct merger {
     sn_node **made;  /* by old id */
 } merger;
 
-static bool is_fixed(const sn_node *n, int depth) {
-    if (n->op == SN_OP_param || n->op == SN_OP_const) return true;
-    if (!n->n_in || !depth) return false;
-    for (int i = 0; i < n->n_in; i++)
-        if (!is_fixed(n->in[i], depth - 1)) return false;
-    return true;
-}
-
 /* The weight of a dot as [out, in]; NULL: it is no linear map of its left operand. */
 static sn_node *weight_of(const sn_node *dot) {
     const sn_attr *batch = sn_attr_get(dot, SN_A_batch_a);
@@ -59,8 +51,8 @@ static bool read_product(sn_node *n, product *p) {
     p->w = n->op == SN_OP_dot ? weight_of(n) : n->in[1];
     p->b = n->op == SN_OP_linear && n->n_in > 2 ? n->in[2] : NULL;
     return p->w && sn_match_float(n) && p->x->dtype == n->dtype && p->w->dtype == n->dtype &&
-           (!p->b || (p->b->dtype == n->dtype && is_fixed(p->b, 4))) && is_fixed(p->w, 4) &&
-           !is_fixed(p->x, 4) && sn_dim_is_const(n->m, p->w->shape[0], &width) &&
+           (!p->b || (p->b->dtype == n->dtype && sn_is_fixed(p->b, 4))) && sn_is_fixed(p->w, 4) &&
+           !sn_is_fixed(p->x, 4) && sn_dim_is_const(n->m, p->w->shape[0], &width) &&
            sn_dim_is_const(n->m, p->w->shape[1], &depth) && width <= MAX_WIDTH;
 }
 

@@ -62,15 +62,6 @@ static sn_node *dot_transpose(sn_node *n) {
     return r ? r : dot_transposed(n, 1);
 }
 
-/* Made of parameters and constants only: scaling it costs nothing at run time. */
-static bool is_fixed(const sn_node *n, int depth) {
-    if (n->op == SN_OP_param || n->op == SN_OP_const) return true;
-    if (!n->n_in || !depth) return false;
-    for (int i = 0; i < n->n_in; i++)
-        if (!is_fixed(n->in[i], depth - 1)) return false;
-    return true;
-}
-
 /* n = c times the result, where the scale lies below views; NULL: there is none */
 static sn_node *strip_scale(sn_node *n, double *c, int depth) {
     sn_node *x = sn_match_scaled(n, c);
@@ -86,7 +77,7 @@ static sn_node *dot_scale(sn_node *n) {
     double c;
     for (int i = 0; i < 2; i++) {
         sn_node *in[2] = {n->in[0], n->in[1]};
-        if (is_fixed(in[i], 5) || !(in[i] = strip_scale(in[i], &c, 4))) continue;
+        if (sn_is_fixed(in[i], 5) || !(in[i] = strip_scale(in[i], &c, 4))) continue;
         sn_node *d = sn_node_with(n, in);
         return c == -1 ? sn_b_unary(SN_OP_neg, d) : sn_b_scalar(SN_OP_mul, d, c);
     }

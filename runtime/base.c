@@ -78,6 +78,29 @@ uint16_t sn_f32_to_f16(float x) {
     return (uint16_t)(sign | ((a - 0x38000000u + 0xfffu + (a >> 13 & 1)) >> 13));
 }
 
+double sn_dtype_load(sn_dtype t, const void *array, int64_t i) {
+    switch (t) {
+    case SN_F32:
+        return (double)((const float *)array)[i];
+    case SN_F64:
+        return ((const double *)array)[i];
+    case SN_BF16:
+        return (double)sn_bf16_to_f32(((const uint16_t *)array)[i]);
+    case SN_F16:
+        return (double)sn_f16_to_f32(((const uint16_t *)array)[i]);
+    case SN_I32:
+        return ((const int32_t *)array)[i];
+    case SN_I64:
+        return (double)((const int64_t *)array)[i];
+    case SN_I8:
+        return ((const int8_t *)array)[i];
+    case SN_U8:
+        return ((const uint8_t *)array)[i];
+    default: /* bool */
+        return ((const uint8_t *)array)[i] != 0;
+    }
+}
+
 bool sn_fail(sn_error *err, sn_code code, const char *fmt, ...) {
     if (!err || err->code) return false;
     va_list ap;

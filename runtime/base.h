@@ -41,6 +41,9 @@ float sn_f16_to_f32(uint16_t h);
 uint16_t sn_f32_to_bf16(float x);
 float sn_bf16_to_f32(uint16_t h);
 
+/* Element i of an array of type t; i64 rounded to a double, a bool is 0 or 1. */
+double sn_dtype_load(sn_dtype t, const void *array, int64_t i);
+
 /* A place in a source file, for messages. */
 typedef struct sn_loc {
     const char *file; /* a literal or a string that outlives its user; NULL: unknown */

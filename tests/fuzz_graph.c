@@ -4,6 +4,7 @@
  * by deleting nodes and printed as text. */
 #include "passes/passes.h"
 #include "tests/fuzz.h"
+#include "tests/text.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -33,38 +34,25 @@ static bool fail(verdict *v, const char *stage, const char *fmt, ...) {
 
 /* ---- text ---- */
 
-static char *print(sn_module *m) {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    if (!f) abort();
-    sn_print_module(f, m);
-    if (fclose(f)) abort();
-    return text;
-}
-
 /* A module with these dims and the one entry, as text. */
 static char *print_alone(sn_module *m, const sn_entry *e) {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    if (!f) abort();
-    fputs("module fuzz\n", f);
+    text_stream s;
+    text_open(&s);
+    fputs("module fuzz\n", s.f);
     for (int i = 0; i < sn_symbol_count(m); i++) {
-        const sn_symbol *s = sn_symbol_at(m, i);
-        fprintf(f, "dim %s in [%lld, %lld]\n", s->name, (long long)s->lo, (long long)s->hi);
+        const sn_symbol *y = sn_symbol_at(m, i);
+        fprintf(s.f, "dim %s in [%lld, %lld]\n", y->name, (long long)y->lo, (long long)y->hi);
     }
-    sn_print_entry(f, m, e);
-    if (fclose(f)) abort();
-    return text;
+    sn_print_entry(s.f, m, e);
+    return text_close(&s);
 }
 
 static bool check_text(verdict *v, const char *stage, sn_module *m, bool raw) {
     sn_error err = {0};
     if (!sn_verify(m)) return fail(v, stage, "%s", sn_module_error(m)->message);
-    char *text = print(m);
+    char *text = module_text(m);
     sn_module *again = sn_parse(text, "text", raw, &err);
-    char *text2 = again ? print(again) : NULL;
+    char *text2 = again ? module_text(again) : NULL;
     if (!again)
         fail(v, stage, "%s", err.message);
     else if (strcmp(text, text2))
@@ -335,7 +323,7 @@ static bool run_seed(uint64_t seed) {
         sn_module_free(m);
         return false;
     }
-    char *text = print(m);
+    char *text = module_text(m);
     sn_module_free(m);
     bool ok = check(text, &v);
     if (!ok) {

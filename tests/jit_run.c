@@ -253,25 +253,8 @@ bool jit_call(jit_run *r, const char *entry, const int64_t *symbol, jit_result *
 /* ---- against the evaluator ---- */
 
 double jit_element(const jit_value *v, size_t i) {
-    const void *p = v->bytes;
-    switch ((sn_dtype)v->node->dtype) {
-    case SN_F32:
-        return (double)((const float *)p)[i];
-    case SN_F64:
-        return ((const double *)p)[i];
-    case SN_BF16:
-        return (double)sn_bf16_to_f32(((const uint16_t *)p)[i]);
-    case SN_F16:
-        return (double)sn_f16_to_f32(((const uint16_t *)p)[i]);
-    case SN_I32:
-        return ((const int32_t *)p)[i];
-    case SN_I64:
-        return (double)((const int64_t *)p)[i];
-    case SN_I8:
-        return ((const int8_t *)p)[i];
-    default:
-        return ((const uint8_t *)p)[i];
-    }
+    sn_dtype t = (sn_dtype)v->node->dtype; /* of a bool the stored byte: it has to be 0 or 1 */
+    return sn_dtype_load(t == SN_BOOL ? SN_U8 : t, v->bytes, (int64_t)i);
 }
 
 static sn_eval *new_eval(jit_run *r, const sn_entry *e, const int64_t *symbol, bool exact) {

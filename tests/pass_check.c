@@ -7,16 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-char *pass_print(sn_module *m) {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    if (!f) abort();
-    sn_print_module(f, m);
-    if (fclose(f)) abort();
-    return text;
-}
-
 bool pass_run(sn_module *m, const char *passes, char *why, size_t size) {
     sn_passes p;
     sn_pass_options o = {

@@ -5,8 +5,6 @@
 
 #include "ir/ir.h"
 
-/* The module as text; free it. */
-char *pass_print(sn_module *m);
 /* Runs the passes ("simplify,raise") on a module with folding, as on the highest level, verifying
  * after each. False: `why` says what failed. */
 bool pass_run(sn_module *m, const char *passes, char *why, size_t size);

@@ -1,6 +1,7 @@
 /* raise_check.c: spellings of one thing come out of the passes as one text. */
 #include "tests/raise_check.h"
 #include "tests/pass_check.h"
+#include "tests/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,10 +16,10 @@ char *raise_text(const raise_spelling *s) {
     sn_entry_begin(m, "f");
     sn_output("y", s->build(m));
     if (sn_module_error(m)->code) fail_msg("%s: %s", s->name, sn_module_error(m)->message);
-    char *before = pass_print(m);
+    char *before = module_text(m);
     if (!pass_check(before, passes, 1e-5, why, sizeof why)) fail_msg("%s: %s", s->name, why);
     if (!pass_run(m, passes, why, sizeof why)) fail_msg("%s: %s", s->name, why);
-    char *after = pass_print(m);
+    char *after = module_text(m);
     sn_module_free(m);
     free(before);
     return after;

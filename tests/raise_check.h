@@ -16,4 +16,14 @@ void raise_check(const raise_spelling *spelling, int n, const char *must_hold);
 /* The text of build's graph after simplify and raise, its values checked; free it. */
 char *raise_text(const raise_spelling *spelling);
 
+/* A test function of spellings S(function), and one spelling. */
+#define CHECK(test, must_hold, ...)                                                                \
+    static void test(void **state) {                                                               \
+        (void)state;                                                                               \
+        static const raise_spelling list[] = {__VA_ARGS__};                                        \
+        raise_check(list, sizeof list / sizeof *list, must_hold);                                  \
+    }
+#define S(f)                                                                                       \
+    { #f, f }
+
 #endif

@@ -3,6 +3,7 @@
 #include "tests/spec_check.h"
 #include "runtime/rng.h"
 #include "tests/jit_run.h"
+#include "tests/text.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -259,12 +260,8 @@ static int listed(const char *list, const char *family) {
 }
 
 static bool count_kernels(check *c, sn_program *p) {
-    char *text = NULL, *out = c->r->kernels;
-    size_t size, used = 0;
-    FILE *f = open_memstream(&text, &size);
-    if (!f) return fail(c, "out of memory");
-    sn_program_explain(p, "forward", f);
-    fclose(f);
+    char *text = explain_text(p, "forward"), *out = c->r->kernels;
+    size_t used = 0;
     char family[16][16];
     int count[16] = {0}, n = 0, step;
     for (char *line = text; line && *line; line = strchr(line, '\n'), line += line != NULL) {

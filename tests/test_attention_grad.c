@@ -13,6 +13,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "tests/scratch.h"
+#include "tests/text.h"
 
 enum { BUCKETS = 8, MAX_GRAD = 3 + SN_MAX_CAPTURED };
 
@@ -223,12 +224,7 @@ static char *report_of(const char *name) {
     sn_options o = {.level = 4, .cache_dir = scratch_dir};
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    assert_non_null(f);
-    sn_program_explain(p, NULL, f);
-    fclose(f);
+    char *text = explain_text(p, NULL);
     sn_program_free(p);
     sn_module_free(m);
     return text;

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include "codegen/onednn.h"
 #include "tests/compile_case.h"
+#include "tests/text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -64,11 +65,7 @@ static void unfit(void **state) {
     sn_options o = {.level = 4, .cache_dir = "", .backend = "onednn"};
     sn_program *p = sn_compile(m, &o, &err);
     assert_non_null(p);
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    sn_program_explain(p, NULL, f);
-    fclose(f);
+    char *text = explain_text(p, NULL);
     assert_non_null(strstr(text, "own code: the primitive takes the last axis"));
     assert_non_null(strstr(text, "own code: the primitive takes f32"));
     free(text);

@@ -56,23 +56,9 @@ static void put(sn_dtype t, void *base, int i, double v) {
     }
 }
 
+/* Of a bool the stored byte: it has to be 0 or 1. */
 static double get(sn_dtype t, const void *base, int i) {
-    switch (t) {
-    case SN_F32:
-        return (double)((const float *)base)[i];
-    case SN_F64:
-        return ((const double *)base)[i];
-    case SN_I32:
-        return ((const int32_t *)base)[i];
-    case SN_I64:
-        return (double)((const int64_t *)base)[i];
-    case SN_I8:
-        return ((const int8_t *)base)[i];
-    case SN_BF16:
-        return (double)sn_bf16_to_f32(((const uint16_t *)base)[i]);
-    default:
-        return ((const uint8_t *)base)[i];
-    }
+    return sn_dtype_load(t == SN_BOOL ? SN_U8 : t, base, i);
 }
 
 /* The node op(arg0, arg1, ...) on type t (cast: to type `to`), or NULL where the op has no meaning.

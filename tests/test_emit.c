@@ -119,25 +119,9 @@ static const float values[] = {
     2147483520.0f, INFINITY,       -INFINITY, NAN,      1.00390625f, 1.01171875f};
 enum { N_VALUES = sizeof values / sizeof values[0] };
 
-static double read_as(const void *p, sn_dtype t, int i) {
-    switch (t) {
-    case SN_F32:
-        return ((const float *)p)[i];
-    case SN_F64:
-        return ((const double *)p)[i];
-    case SN_BF16:
-        return sn_bf16_to_f32(((const uint16_t *)p)[i]);
-    case SN_F16:
-        return sn_f16_to_f32(((const uint16_t *)p)[i]);
-    case SN_I32:
-        return ((const int32_t *)p)[i];
-    case SN_I64:
-        return (double)((const int64_t *)p)[i];
-    case SN_I8:
-        return ((const int8_t *)p)[i];
-    default:
-        return ((const uint8_t *)p)[i];
-    }
+/* Of a bool the stored byte: it has to be 0 or 1. */
+static double load_raw(const void *p, sn_dtype t, int i) {
+    return sn_dtype_load(t == SN_BOOL ? SN_U8 : t, p, i);
 }
 
 static double saturate(double x, double lo, double hi) {
@@ -215,7 +199,7 @@ static void convert_on(const sn_target *t) {
             for (int i = 0; i < N_VALUES; i++) write_as(x, from, i, values[i]);
             c.run((void *[]){x, y}, &n, NULL, 0, 1);
             for (int i = 0; i < n; i++) {
-                double in = read_as(x, from, i), out = read_as(y, to, i), want = expected(in, to);
+                double in = load_raw(x, from, i), out = load_raw(y, to, i), want = expected(in, to);
                 if (!same(out, want))
                     fail_msg("%s: %s %g to %s: %g, expected %g", t->name, sn_dtype_name(from), in,
                              sn_dtype_name(to), out, want);

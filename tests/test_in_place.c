@@ -3,6 +3,7 @@
 #include "codegen/program.h"
 #include "frontend/sinter.h"
 #include "ir/ir.h"
+#include "tests/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -98,11 +99,7 @@ static sn_module *make(const in_place_case *c) {
 }
 
 static int count_copies(const sn_program *p) {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    sn_program_explain(p, "step", f);
-    fclose(f);
+    char *text = explain_text(p, "step");
     int n = 0;
     for (const char *s = text; (s = strstr(s, "body: copy")); s++) n++;
     free(text);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "tests/scratch.h"
+#include "tests/text.h"
 
 #include <math.h>
 
@@ -398,16 +399,6 @@ static void context_over_the_models(void **state) {
     sn_config_free(c);
 }
 
-static char *print(sn_module *m) {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    assert_non_null(f);
-    sn_print_module(f, m);
-    fclose(f);
-    return text;
-}
-
 /* Every architecture's graph verifies, prints, and parses back to the same text. */
 static void graphs_survive_text(void **state) {
     (void)state;
@@ -425,10 +416,10 @@ static void graphs_survive_text(void **state) {
         sn_config *c = sn_config_parse("config.json", texts[i], strlen(texts[i]), &err);
         need(sn_model_build(c, &(sn_model_options){.batch = 2}, &model, &err), &err);
         if (!sn_verify(model.module)) fail_msg("%s", sn_module_error(model.module)->message);
-        char *text = print(model.module);
+        char *text = module_text(model.module);
         sn_module *copy = sn_parse(text, model.type, false, &err);
         need(copy != NULL, &err);
-        char *again = print(copy);
+        char *again = module_text(copy);
         assert_string_equal(text, again);
         free(text);
         free(again);

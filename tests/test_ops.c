@@ -11,6 +11,7 @@
  *
  * A row whose op has no value of its own (leaves) takes part where it can. */
 #include "tests/op_case.h"
+#include "tests/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -121,16 +122,6 @@ static void mode_f64(const op_case *row, int64_t len) {
     against_exact(row, len, true, row->tol);
 }
 
-static char *print_text(sn_module *m) {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    assert_non_null(f);
-    sn_print_module(f, m);
-    assert_int_equal(fclose(f), 0);
-    return text;
-}
-
 static void mode_text(const op_case *row, int64_t len) {
     run r;
     start(&r, row, false, true, len);
@@ -140,12 +131,12 @@ static void mode_text(const op_case *row, int64_t len) {
     }
     sn_entry_output(r.m, sn_entry_add(r.m, "main"), "y", sn_b_result(r.n, 0));
     if (!sn_verify(r.m)) fail_msg("%s", sn_module_error(r.m)->message);
-    char *text = print_text(r.m);
+    char *text = module_text(r.m);
     for (int raw = 0; raw < 2; raw++) {
         sn_error err = {0};
         sn_module *m = sn_parse(text, "row.sn", raw, &err);
         if (!m) fail_msg("%s\nin\n%s", err.message, text);
-        char *again = print_text(m);
+        char *again = module_text(m);
         assert_string_equal(again, text);
         free(again);
         sn_eval *ev = op_case_eval(row, m, false, len);

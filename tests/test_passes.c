@@ -2,6 +2,7 @@
  * graph verifies, and the fixpoint ends. */
 #include "tests/fuzz.h"
 #include "tests/pass_check.h"
+#include "tests/text.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -9,19 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-
-static char *read_file(const char *path) {
-    FILE *f = fopen(path, "rb");
-    if (!f) fail_msg("cannot open %s", path);
-    fseek(f, 0, SEEK_END);
-    long n = ftell(f);
-    rewind(f);
-    char *s = calloc(1, (size_t)n + 1);
-    assert_non_null(s);
-    assert_int_equal(fread(s, 1, (size_t)n, f), n);
-    fclose(f);
-    return s;
-}
 
 /* The files of tests/passes: their first line names the passes; FileCheck reads the rest. */
 static void files(void **state) {
@@ -35,7 +23,7 @@ static void files(void **state) {
         if (length < 3 || strcmp(e->d_name + length - 3, ".sn")) continue;
         char path[sizeof folder + sizeof e->d_name + 1], why[600], passes[64] = "";
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        char *text = read_file(path);
+        char *text = file_text(path);
         if (strncmp(text, mark, strlen(mark))) fail_msg("%s: no first line", e->d_name);
         sscanf(text + strlen(mark), "%63s", passes);
         if (!pass_check(text, passes, 1e-5, why, sizeof why)) fail_msg("%s: %s", e->d_name, why);
@@ -50,7 +38,7 @@ static void check_random(uint64_t seed, const char *passes) {
     char why[600] = "";
     sn_module *m = fuzz_graph(seed);
     assert_non_null(m);
-    char *text = pass_print(m);
+    char *text = module_text(m);
     sn_module_free(m);
     double tolerance = strstr(text, "f16") ? 0.03 : 1e-4; /* bf16, f16: rounded after every node */
     if (!pass_check(text, passes, tolerance, why, sizeof why))

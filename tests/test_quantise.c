@@ -2,6 +2,7 @@
  * every level and shape of batch; the weights really are stored narrow; unknown storage is refused.
  */
 #include "frontend/sinter.h"
+#include "tests/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,12 +92,7 @@ static void check(const char *weights, int level, int K, const char *target, con
                 assert_true(fabs((double)y[i * N + j] - sum) <= 1e-6 * size);
             }
     }
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    assert_non_null(f);
-    sn_program_explain(p, "@prepare", f);
-    fclose(f);
+    char *text = explain_text(p, "@prepare");
     assert_non_null(strstr(text, stored));
     free(text);
     sn_session_free(s);

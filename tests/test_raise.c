@@ -19,14 +19,6 @@ static sn_tensor input(sn_module *m) {
         sn_tensor x = input(m);                                                                    \
         return expression;                                                                         \
     }
-#define CHECK(test, must_hold, ...)                                                                \
-    static void test(void **state) {                                                               \
-        (void)state;                                                                               \
-        static const raise_spelling list[] = {__VA_ARGS__};                                        \
-        raise_check(list, sizeof list / sizeof *list, must_hold);                                  \
-    }
-#define S(f)                                                                                       \
-    { #f, f }
 
 /* ---- activations ---- */
 

@@ -3,6 +3,7 @@
 #include "tests/pass_check.h"
 #include "tests/raise_check.h"
 #include "passes/passes.h"
+#include "tests/text.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -43,14 +44,6 @@ static sn_tensor finish(const parts *p, sn_tensor x) {
         parts p = make_parts(m, H);                                                                \
         __VA_ARGS__                                                                                \
     }
-#define CHECK(test, must_hold, ...)                                                                \
-    static void test(void **state) {                                                               \
-        (void)state;                                                                               \
-        static const raise_spelling list[] = {__VA_ARGS__};                                        \
-        raise_check(list, sizeof list / sizeof *list, must_hold);                                  \
-    }
-#define S(f)                                                                                       \
-    { #f, f }
 #define ROOT sqrt((double)D)
 
 /* ---- without a mask: where the scale stands, how softmax is spelled ---- */
@@ -390,7 +383,7 @@ static void check_missed(sn_module *m, const char *why) {
     sn_pass_options o = {.level = 4, .backend = "own", .only = "simplify,raise", .verify = true};
     assert_int_equal(sn_module_error(m)->code, SN_OK);
     assert_true(sn_passes_run(&run, m, &o));
-    char *text = pass_print(m);
+    char *text = module_text(m);
     assert_null(strstr(text, "= attention"));
     int missed = 0;
     for (int i = 0; i < run.n_remark; i++)
@@ -435,7 +428,7 @@ static void free_tap(void **state) {
         sn_pass_options o = {
             .level = level, .backend = "own", .off = "merge,expand,fuse,choose,hoist"};
         assert_true(sn_passes_run(&run, m, &o));
-        char *text = pass_print(m);
+        char *text = module_text(m);
         assert_int_equal(strstr(text, "= attention") != NULL, level == 3);
         free(text);
         sn_module_free(m);

@@ -3,6 +3,7 @@
 #include "tests/fuzz.h"
 #include "tests/pass_check.h"
 #include "frontend/sinter.h"
+#include "tests/text.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -167,10 +168,10 @@ static void check_random(uint64_t seed) {
     sn_entry_begin(g.m, "f");
     sn_output("y", draw_attention(&g));
     if (sn_module_error(g.m)->code) fail_msg("%s", sn_module_error(g.m)->message);
-    char *text = pass_print(g.m);
+    char *text = module_text(g.m);
     bool ok =
         pass_check(text, passes, 1e-5, why, sizeof why) && pass_run(g.m, passes, why, sizeof why);
-    char *after = pass_print(g.m);
+    char *after = module_text(g.m);
     const char *dot = strstr(text, "= dot"); /* a mask may hide every score: then one is left */
     if (ok && dot && strstr(dot + 1, "= dot") && !strstr(after, "= attention"))
         snprintf(why, sizeof why, "no attention"), ok = false;

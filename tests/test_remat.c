@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "tests/scratch.h"
+#include "tests/text.h"
 
 enum { D = 32, BLOCKS = 6, B = 24, T = 16, MAX_PARAM = 64, STEPS = 2 };
 
@@ -61,12 +62,7 @@ static void free_result(result *r) {
 }
 
 static void look_at_report(const sn_program *p, result *r) {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    assert_non_null(f);
-    sn_program_explain(p, "step", f);
-    fclose(f);
+    char *text = explain_text(p, "step");
     r->told = strstr(text, "computed again") != NULL;
     sn_plan *plan = sn_program_entry(p, "step")->unit.plan;
     r->steps = plan->n_step;

@@ -1,6 +1,7 @@
 /* The text form: every sample file parses, prints, and parses back to the same graph; mistakes are
  * reported with line and column; mutilated text gives errors, never crashes. */
 #include "ir/ir.h"
+#include "tests/text.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -9,16 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-
-static char *print(sn_module *m) {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    assert_non_null(f);
-    sn_print_module(f, m);
-    assert_int_equal(fclose(f), 0);
-    return text;
-}
 
 static sn_module *parse(const char *text, bool raw) {
     sn_error err = {0};
@@ -34,9 +25,9 @@ static char *round_trip(const char *text) {
     for (int raw = 0; raw < 2; raw++) {
         sn_module *a = parse(text, raw);
         assert_true(sn_verify(a));
-        char *first = print(a);
+        char *first = module_text(a);
         sn_module *b = parse(first, raw);
-        char *second = print(b);
+        char *second = module_text(b);
         assert_string_equal(first, second);
         sn_module_free(a);
         sn_module_free(b);
@@ -47,19 +38,6 @@ static char *round_trip(const char *text) {
             free(first);
     }
     return raw_text;
-}
-
-static char *read_file(const char *path) {
-    FILE *f = fopen(path, "rb");
-    if (!f) fail_msg("cannot open %s", path);
-    fseek(f, 0, SEEK_END);
-    long n = ftell(f);
-    rewind(f);
-    char *s = calloc(1, (size_t)n + 1);
-    assert_non_null(s);
-    assert_int_equal(fread(s, 1, (size_t)n, f), n);
-    fclose(f);
-    return s;
 }
 
 typedef void (*on_text)(const char *text);
@@ -74,7 +52,7 @@ static int each_sample(on_text visit) {
         if (length < 3 || strcmp(e->d_name + length - 3, ".sn")) continue;
         char path[sizeof folder + sizeof e->d_name + 1];
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        char *text = read_file(path);
+        char *text = file_text(path);
         visit(text);
         free(text);
         n++;
@@ -132,7 +110,7 @@ static void same_node(void **state) {
     assert_ptr_equal(a->output[0].node, a->output[1].node);
     assert_ptr_equal(a->output[0].node, b->output[0].node);
     assert_int_equal(sn_module_node_count(m), 2);
-    char *text = print(m);
+    char *text = module_text(m);
     assert_string_equal(text, "module m\n"
                               "entry a {\n"
                               "  %0: f32[2] = input {name=\"x\"}\n"
@@ -161,7 +139,7 @@ static void doubles_keep_bits(void **state) {
     for (size_t i = 0; i < n; i++) {
         sn_module *m = sn_module_new("m");
         sn_entry_output(m, sn_entry_add(m, "e"), "x", sn_b_const(m, SN_F64, values[i]));
-        char *text = print(m);
+        char *text = module_text(m);
         sn_module *back = parse(text, false);
         const sn_node *c = sn_entry_get(back, "e")->output[0].node;
         assert_memory_equal(&sn_attr_get(c, SN_A_value)->f, &values[i], sizeof(double));
@@ -187,7 +165,7 @@ static void independent_of_birth(void **state) {
         }
         sn_node *r = sn_b_binary(SN_OP_sub, sn_b_unary(SN_OP_exp, x), sn_b_unary(SN_OP_tanh, y));
         sn_entry_output(m, sn_entry_add(m, "e"), "r", sn_b_binary(SN_OP_mul, r, x));
-        text[i] = print(m);
+        text[i] = module_text(m);
         sn_module_free(m);
     }
     assert_string_equal(text[0], text[1]);
@@ -295,7 +273,7 @@ static void deep_text(void **state) { /* long chains and nested regions do not r
     assert_true(asprintf(&whole, "%s output \"y\" = %%%d }", text, n) > 0);
     sn_module *m = parse(whole, true);
     assert_int_equal(sn_module_node_count(m), n + 1);
-    char *again = print(m);
+    char *again = module_text(m);
     assert_true(strlen(again) > strlen(text));
     sn_module_free(m);
     free(again);
@@ -323,7 +301,7 @@ static void parse_hostile(const char *text) {
         sn_module_free(m);
         return;
     }
-    char *again = print(m);
+    char *again = module_text(m);
     sn_module_free(m);
     m = parse(again, rng & 1);
     sn_module_free(m);
