@@ -9,69 +9,34 @@
  * A score or weight that somebody else needs blocks this: it would have to be computed twice. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
-#include "passes/raise.h"
+#include "passes/raise_attention.h"
 #include "passes/raise_region.h"
 
 #include <string.h>
 
-enum { MAX_PIECES = 12, MAX_CHAIN = 64, STAND_IN = 2000, MAX_DEPTH = 24, ATTENTION_LEVEL = 3 };
+enum { STAND_IN = 2000, MAX_DEPTH = 24, ATTENTION_LEVEL = 3 };
 
-typedef enum role { BATCH, GROUP, QUERY } role;
-
-/* A part of a score axis other than the key's; size 1: no variable. */
-typedef struct piece {
-    int axis; /* of the scores */
-    sn_dim size;
-    sn_node *var;    /* a stand-in, while roles are not known */
-    bool in_k, in_v; /* k or v has it */
-    role role;
-} piece;
-
-typedef struct chain_node {
-    sn_node *n, *value; /* value: the element's scalar expression */
-    sn_index ix[SN_MAX_RANK];
-    uint32_t uses; /* in the chain */
-} chain_node;
-
-typedef struct match {
-    sn_raiser *r;
-    sn_module *m;
-    sn_node *scores, *softmax, *product; /* first dot, softmax, second dot */
-    sn_node *dropped;                    /* dropout of the weights; NULL: none */
-    sn_node *weights;                    /* the operand of the second dot that softmax feeds */
-    int side;                            /* which operand that is */
-    int key_axis, q_side;                /* axis of the keys in the scores; operand that is q */
-    piece piece[MAX_PIECES];
-    int n_piece;
-    sn_node *key_var;
-    chain_node chain[MAX_CHAIN];
-    int n_chain;
-    sn_element *element; /* NULL: indices only */
-    uint8_t *above;      /* by id: is_above, once it is known */
-    sn_node *score_value;
-} match;
-
-static bool is_listed(const sn_attr *a, int64_t axis) {
+bool ra_is_listed(const sn_attr *a, int64_t axis) {
     for (int i = 0; a && i < a->n; i++)
         if (a->v[i] == axis) return true;
     return false;
 }
 
-static const sn_attr *batch_of(const sn_node *dot, int side) {
+const sn_attr *ra_batch_of(const sn_node *dot, int side) {
     return sn_attr_get(dot, side ? SN_A_batch_b : SN_A_batch_a);
 }
 
-static const sn_attr *contract_of(const sn_node *dot, int side) {
+const sn_attr *ra_contract_of(const sn_node *dot, int side) {
     return sn_attr_get(dot, side ? SN_A_contract_b : SN_A_contract_a);
 }
 
 static bool is_free(const sn_node *dot, int side, int axis) {
-    return !is_listed(batch_of(dot, side), axis) && !is_listed(contract_of(dot, side), axis);
+    return !ra_is_listed(ra_batch_of(dot, side), axis) &&
+           !ra_is_listed(ra_contract_of(dot, side), axis);
 }
 
-/* Axis i of a dot's result: the axis of each operand that it comes from, or -1. */
-static void result_axis(const sn_node *dot, int i, int operand_axis[2]) {
-    const sn_attr *a = batch_of(dot, 0), *b = batch_of(dot, 1);
+void ra_result_axis(const sn_node *dot, int i, int operand_axis[2]) {
+    const sn_attr *a = ra_batch_of(dot, 0), *b = ra_batch_of(dot, 1);
     int n = a ? a->n : 0;
     operand_axis[0] = operand_axis[1] = -1;
     if (i < n) {
@@ -110,21 +75,21 @@ static int find_products(sn_node *n, uint8_t *seen, sn_node **found, int count, 
     return count;
 }
 
-static chain_node *chain_find(match *k, const sn_node *n) {
+static ra_step *chain_find(ra_match *k, const sn_node *n) {
     for (int i = 0; i < k->n_chain; i++)
         if (k->chain[i].n == n) return &k->chain[i];
     return NULL;
 }
 
-static chain_node *chain_add(match *k, sn_node *n) {
+static ra_step *chain_add(ra_match *k, sn_node *n) {
     if (k->n_chain == MAX_CHAIN) return NULL;
-    chain_node *c = &k->chain[k->n_chain++];
-    *c = (chain_node){.n = n};
+    ra_step *c = &k->chain[k->n_chain++];
+    *c = (ra_step){.n = n};
     return c;
 }
 
 /* Is the first product below n? */
-static bool is_above(match *k, sn_node *n) {
+static bool is_above(ra_match *k, sn_node *n) {
     enum { UNKNOWN, NO, YES };
     sn_node *opened = sn_element_opened(n);
     if (n == k->scores) return true;
@@ -136,7 +101,7 @@ static bool is_above(match *k, sn_node *n) {
     return k->above[n->id] == YES;
 }
 
-static bool move_index(match *k, const sn_node *n, const chain_node *x, chain_node *c) {
+static bool move_index(ra_match *k, const sn_node *n, const ra_step *x, ra_step *c) {
     int more = n->rank - x->n->rank;
     const sn_attr *perm;
     switch (n->op) {
@@ -158,13 +123,13 @@ static bool move_index(match *k, const sn_node *n, const chain_node *x, chain_no
     }
 }
 
-static chain_node *walk(match *k, sn_node *n, int depth);
+static ra_step *walk(ra_match *k, sn_node *n, int depth);
 
 /* An elementwise step: its operands from the chain agree on the index; the others are read at it.
  */
-static bool walk_elem(match *k, sn_node *n, chain_node *c, int depth) {
-    chain_node *from[3] = {NULL};
-    const chain_node *first = NULL;
+static bool walk_elem(ra_match *k, sn_node *n, ra_step *c, int depth) {
+    ra_step *from[3] = {NULL};
+    const ra_step *first = NULL;
     sn_node *value[3];
     if (n->n_in > 3) return false;
     for (int i = 0; i < n->n_in; i++) {
@@ -184,13 +149,13 @@ static bool walk_elem(match *k, sn_node *n, chain_node *c, int depth) {
     return true;
 }
 
-static chain_node *walk(match *k, sn_node *n, int depth) {
-    chain_node *c = chain_find(k, n), made = {.n = n};
+static ra_step *walk(ra_match *k, sn_node *n, int depth) {
+    ra_step *c = chain_find(k, n), made = {.n = n};
     if (c) return c;
     if (!depth) return NULL;
     sn_node *opened = sn_element_opened(n);
     if (opened) {
-        chain_node *o = walk(k, opened, depth - 1);
+        ra_step *o = walk(k, opened, depth - 1);
         if (!o || !(c = chain_add(k, n))) return NULL;
         memcpy(c->ix, o->ix, sizeof c->ix);
         c->value = o->value;
@@ -200,7 +165,7 @@ static chain_node *walk(match *k, sn_node *n, int depth) {
         if (!walk_elem(k, n, &made, depth)) return NULL;
     } else {
         if (!is_step(n)) return NULL;
-        chain_node *x = walk(k, n->in[0], depth - 1);
+        ra_step *x = walk(k, n->in[0], depth - 1);
         if (!x) return NULL;
         x->uses++;
         made.value = x->value;
@@ -212,29 +177,29 @@ static chain_node *walk(match *k, sn_node *n, int depth) {
 }
 
 /* Indices (and with `element` values) of the chain, given those of the scores. */
-static chain_node *walk_chain(match *k, const sn_index *ix, sn_element *element) {
+static ra_step *walk_chain(ra_match *k, const sn_index *ix, sn_element *element) {
     k->n_chain = 0;
     k->element = element;
-    chain_node *c = chain_add(k, k->scores);
+    ra_step *c = chain_add(k, k->scores);
     memcpy(c->ix, ix, sizeof *ix * k->scores->rank);
     c->value = k->score_value;
     return walk(k, k->softmax->in[0], MAX_DEPTH);
 }
 
 /* Indices of the second product's operand, by the views between it and softmax. */
-static chain_node *walk_weights(match *k) {
+static ra_step *walk_weights(ra_match *k) {
     sn_node *view[MAX_DEPTH];
     int n = 0;
     for (sn_node *v = k->weights; v != k->softmax; v = v->in[0]) {
         if (n == MAX_DEPTH) return NULL;
         view[n++] = v;
     }
-    chain_node *from = chain_find(k, k->softmax->in[0]), *c = chain_add(k, k->softmax);
+    ra_step *from = chain_find(k, k->softmax->in[0]), *c = chain_add(k, k->softmax);
     if (!from || !c) return NULL;
     from->uses++;
     memcpy(c->ix, from->ix, sizeof c->ix);
     while (n > 0) {
-        chain_node *next = chain_add(k, view[--n]);
+        ra_step *next = chain_add(k, view[--n]);
         if (!next || !move_index(k, next->n, c, next)) return NULL;
         c->uses++;
         c = next;
@@ -245,22 +210,22 @@ static chain_node *walk_weights(match *k) {
 
 /* ---- pieces ---- */
 
-static sn_node *stand_in(match *k, int i) {
+static sn_node *stand_in(ra_match *k, int i) {
     return sn_arg(k->m, STAND_IN + i, SN_I32, 0, NULL);
 }
 
 /* Which axis of the scores is the keys', and which operand q? */
-static bool find_key_axis(match *k) {
+static bool find_key_axis(ra_match *k) {
     sn_index ix[SN_MAX_RANK];
     int from[2];
     for (int i = 0; i < k->scores->rank; i++)
         ix[i] = sn_index_whole(stand_in(k, i), k->scores->shape[i]);
-    const chain_node *c = walk_chain(k, ix, NULL);
+    const ra_step *c = walk_chain(k, ix, NULL);
     if (!c) return false;
     int axis = (int)sn_attr_int(k->softmax, SN_A_axis, k->softmax->rank - 1);
     for (int i = 0; i < k->scores->rank; i++) {
         if (!sn_index_is(&c->ix[axis], stand_in(k, i))) continue;
-        result_axis(k->scores, i, from);
+        ra_result_axis(k->scores, i, from);
         k->key_axis = i;
         k->q_side = from[0] < 0 ? 0 : 1;
         return (from[0] < 0) != (from[1] < 0);
@@ -268,15 +233,14 @@ static bool find_key_axis(match *k) {
     return false;
 }
 
-static bool add_piece(match *k, int axis, sn_dim size, bool in_k) {
+static bool add_piece(ra_match *k, int axis, sn_dim size, bool in_k) {
     if (k->n_piece == MAX_PIECES) return false;
-    k->piece[k->n_piece] = (piece){.axis = axis, .size = size, .in_k = in_k};
+    k->piece[k->n_piece] = (ra_piece){.axis = axis, .size = size, .in_k = in_k};
     k->n_piece++;
     return true;
 }
 
-/* Does n repeat its operand along the axis? */
-static bool repeats(const sn_node *n, int axis) {
+bool ra_repeats(const sn_node *n, int axis) {
     if (n->op != SN_OP_broadcast || n->shape[axis] == 1) return false;
     int i = axis - (n->rank - n->in[0]->rank);
     return i < 0 || n->in[0]->shape[i] == 1;
@@ -284,7 +248,7 @@ static bool repeats(const sn_node *n, int axis) {
 
 /* The sizes that a reshape merged into axis `axis` of x; their number, 1 if none. Heads that were
  * repeated for their queries count as one axis: raise_region.c takes the repetition away. */
-static int merged_sizes(match *k, const sn_node *x, int axis, sn_dim *size) {
+static int merged_sizes(ra_match *k, const sn_node *x, int axis, sn_dim *size) {
     size[0] = x->shape[axis];
     while (x->op == SN_OP_transpose) {
         axis = (int)sn_attr_get(x, SN_A_perm)->v[axis];
@@ -299,33 +263,33 @@ static int merged_sizes(match *k, const sn_node *x, int axis, sn_dim *size) {
         const sn_digit *d = &out[axis].d[i];
         if (d->size != d->total) return 1; /* y's axis is itself split */
         for (int a = 0; a < y->rank; a++)
-            if (d->src == stand_in(k, a) && repeats(y, a)) return 1;
+            if (d->src == stand_in(k, a) && ra_repeats(y, a)) return 1;
     }
     if (out[axis].n < 2) return 1;
     for (int i = 0; i < out[axis].n; i++) size[i] = out[axis].d[i].size;
     return out[axis].n;
 }
 
-static bool make_pieces(match *k) {
+static bool make_pieces(ra_match *k) {
     sn_dim size[SN_MAX_DIGITS];
     int from[2];
     k->n_piece = 0;
     for (int i = 0; i < k->scores->rank; i++) {
         if (i == k->key_axis) continue;
-        result_axis(k->scores, i, from);
+        ra_result_axis(k->scores, i, from);
         int q = from[k->q_side], key = from[1 - k->q_side];
         if (q < 0) return false; /* keys with an axis that queries do not have */
         int n = merged_sizes(k, k->scores->in[k->q_side], q, size);
         const sn_node *keys = k->scores->in[1 - k->q_side];
         if (n == 1 && key >= 0) n = merged_sizes(k, keys, key, size);
         for (int j = 0; j < n; j++)
-            if (!add_piece(k, i, size[j], key >= 0 && !repeats(keys, key))) return false;
+            if (!add_piece(k, i, size[j], key >= 0 && !ra_repeats(keys, key))) return false;
     }
     return true;
 }
 
 /* Splits the piece of which d is a part, so that d is whole. False: it is whole already. */
-static bool split_piece(match *k, const sn_digit *d) {
+static bool split_piece(ra_match *k, const sn_digit *d) {
     for (int i = 0; i < k->n_piece; i++) {
         sn_dim part[3], high;
         int n = 0;
@@ -335,7 +299,7 @@ static bool split_piece(match *k, const sn_digit *d) {
         part[n++] = d->size;
         if (d->low != 1) part[n++] = d->low;
         if (k->n_piece + n - 1 > MAX_PIECES) return false;
-        piece old = k->piece[i];
+        ra_piece old = k->piece[i];
         memmove(k->piece + i + n, k->piece + i + 1,
                 sizeof *k->piece * (size_t)(k->n_piece - i - 1));
         k->n_piece += n - 1;
@@ -348,23 +312,24 @@ static bool split_piece(match *k, const sn_digit *d) {
     return false;
 }
 
-static void score_indices(const match *k, const sn_index *piece_ix, sn_index *ix) {
+static void score_indices(const ra_match *k, const sn_index *piece_ix, sn_index *ix) {
     memset(ix, 0, sizeof *ix * SN_MAX_RANK);
     for (int i = 0; i < k->n_piece; i++) sn_index_append(k->m, &ix[k->piece[i].axis], &piece_ix[i]);
     ix[k->key_axis] = sn_index_whole(k->key_var, k->scores->shape[k->key_axis]);
 }
 
 /* Does v vary along the axis that the weights' axis a goes with? */
-static bool values_have(const match *k, int a) {
-    const sn_attr *bw = batch_of(k->product, k->side), *bv = batch_of(k->product, 1 - k->side);
+static bool values_have(const ra_match *k, int a) {
+    const sn_attr *bw = ra_batch_of(k->product, k->side),
+                  *bv = ra_batch_of(k->product, 1 - k->side);
     for (int i = 0; bw && i < bw->n; i++)
-        if (bw->v[i] == a) return !repeats(k->product->in[1 - k->side], (int)bv->v[i]);
+        if (bw->v[i] == a) return !ra_repeats(k->product->in[1 - k->side], (int)bv->v[i]);
     return false;
 }
 
 /* Marks the pieces that v has. Pieces that the second product treats in parts are split, after
  * which *again is set. */
-static bool mark_values(match *k, bool *again) {
+static bool mark_values(ra_match *k, bool *again) {
     sn_index piece_ix[MAX_PIECES], ix[SN_MAX_RANK];
     *again = false;
     for (int i = 0; i < k->n_piece; i++) {
@@ -374,9 +339,9 @@ static bool mark_values(match *k, bool *again) {
     }
     k->key_var = stand_in(k, 15);
     score_indices(k, piece_ix, ix);
-    chain_node *w = walk_chain(k, ix, NULL) ? walk_weights(k) : NULL;
+    ra_step *w = walk_chain(k, ix, NULL) ? walk_weights(k) : NULL;
     if (!w) return false;
-    const sn_attr *contract = contract_of(k->product, k->side);
+    const sn_attr *contract = ra_contract_of(k->product, k->side);
     if (!contract || contract->n != 1) return false;
     const sn_index *key = &w->ix[contract->v[0]];
     bool one_key = k->scores->shape[k->key_axis] == 1;
@@ -394,284 +359,34 @@ static bool mark_values(match *k, bool *again) {
 
 /* How much a piece that only queries have looks like the axis of queries: run-time sizes most, then
  * the single query of a decoding step, then what stands last. */
-static int query_rank(const match *k, int i) {
-    const piece *p = &k->piece[i];
+static int query_rank(const ra_match *k, int i) {
+    const ra_piece *p = &k->piece[i];
     if (p->in_k || p->in_v) return 0;
     if (!sn_dim_is_const(k->m, p->size, NULL)) return 3;
     return p->size == 1 ? 2 : 1;
 }
 
 /* One of the pieces that only queries have is the query, the others are groups of heads. */
-static void assign_roles(match *k) {
+static void assign_roles(ra_match *k) {
     int query = -1;
     for (int i = 0; i < k->n_piece; i++)
         if (query_rank(k, i) && (query < 0 || query_rank(k, i) >= query_rank(k, query))) query = i;
     for (int i = 0; i < k->n_piece; i++) {
-        piece *p = &k->piece[i];
+        ra_piece *p = &k->piece[i];
         p->role = p->in_k || p->in_v ? BATCH : i == query ? QUERY : GROUP;
     }
-}
-
-/* ---- views of q, k, v and of the result ---- */
-
-/* Places of pieces in the order batch.., head, groups.., query. */
-typedef struct order {
-    int place[MAX_PIECES];
-    int n_outer; /* batch pieces that make B */
-    int n_batch, n_group, n_query;
-    sn_dim B, Hk, G, Tq;
-} order;
-
-static sn_dim product_of(const match *k, const order *o, int from, int n) {
-    sn_dim p = 1;
-    for (int i = 0; i < n; i++) p = sn_dim_mul(k->m, p, k->piece[o->place[from + i]].size);
-    return p;
-}
-
-static order order_pieces(const match *k) {
-    order o = {.n_batch = 0};
-    int n = 0;
-    int *count[] = {[BATCH] = &o.n_batch, [GROUP] = &o.n_group, [QUERY] = &o.n_query};
-    for (role r = BATCH; r <= QUERY; r++)
-        for (int i = 0; i < k->n_piece; i++)
-            if (k->piece[i].role == r) {
-                o.place[n++] = i;
-                ++*count[r];
-            }
-    /* of several batch pieces the last one that is a number is the heads; a single one is the batch
-     */
-    o.n_outer = o.n_batch;
-    for (int i = o.n_batch - 1; i >= 0 && o.n_batch > 1; i--) {
-        int head = o.place[i];
-        if (!sn_dim_is_const(k->m, k->piece[head].size, NULL)) continue;
-        memmove(o.place + i, o.place + i + 1, sizeof *o.place * (size_t)(o.n_batch - 1 - i));
-        o.place[--o.n_outer] = head;
-        break;
-    }
-    o.B = product_of(k, &o, 0, o.n_outer);
-    o.Hk = product_of(k, &o, o.n_outer, o.n_batch - o.n_outer);
-    o.G = product_of(k, &o, o.n_batch, o.n_group);
-    o.Tq = product_of(k, &o, o.n_batch + o.n_group, o.n_query);
-    return o;
-}
-
-enum { MAX_AXES = 2 * MAX_PIECES };
-
-/* x with each axis replaced by the parts listed for it. Parts are named: name[i] >= 0 a piece,
- * KEY, WIDTH. Then the parts in the order `want`; parts that x does not have are repeated. */
-enum { KEY = -1, WIDTH = -2 };
-typedef struct parts {
-    int name[MAX_AXES];
-    sn_dim size[MAX_AXES];
-    int n;
-} parts;
-
-static bool add_part(parts *p, int name, sn_dim size) {
-    if (p->n == MAX_AXES) return false;
-    p->name[p->n] = name;
-    p->size[p->n++] = size;
-    return true;
-}
-
-/* want: names of pieces and KEY; WIDTH, all of them in order, comes last. */
-static sn_node *arrange(sn_node *x, const parts *have, int n_want, const int *want,
-                        const sn_dim *want_size, sn_dim *full, int *n_full) {
-    int64_t perm[SN_MAX_RANK];
-    sn_dim one[SN_MAX_RANK];
-    int n = 0, moved = 0;
-    if (have->n > SN_MAX_RANK) return NULL;
-    x = sn_b_reshape(x, have->n, have->size);
-    for (int i = 0; i < n_want; i++) {
-        int at = -1;
-        for (int j = 0; j < have->n; j++)
-            if (have->name[j] == want[i]) at = j;
-        if (n == SN_MAX_RANK) return NULL;
-        if (at >= 0) perm[moved++] = at;
-        full[n] = want_size[i];
-        one[n++] = at >= 0 ? want_size[i] : 1;
-    }
-    for (int j = 0; j < have->n; j++)
-        if (have->name[j] == WIDTH) {
-            if (n == SN_MAX_RANK) return NULL;
-            perm[moved++] = j;
-            full[n] = one[n] = have->size[j];
-            n++;
-        }
-    if (moved != have->n) return NULL;
-    *n_full = n;
-    x = sn_b_reshape(sn_b_transpose(x, have->n, perm), n, one);
-    return sn_b_broadcast(x, n, full);
-}
-
-/* *x with size 1 on an axis along which it is repeated. */
-static void unspread(sn_node **x, int axis) {
-    sn_dim shape[SN_MAX_RANK];
-    memcpy(shape, (*x)->shape, sizeof *shape * (*x)->rank);
-    shape[axis] = 1;
-    *x = sn_b_broadcast((*x)->in[0], (*x)->rank, shape);
-}
-
-/* Is the axis repeated, and does nobody take its pieces for heads of keys and values? */
-static bool is_spread(const match *k, const sn_node *x, int axis, const parts *p, int first) {
-    if (!repeats(x, axis)) return false;
-    for (int i = first; i < p->n; i++)
-        if (k->piece[p->name[i]].role == BATCH) return false;
-    return true;
-}
-
-/* The parts of an operand of the scores. Repeated axes of keys that only queries need vanish. */
-static bool score_parts(const match *k, int side, sn_node **operand, parts *p) {
-    const sn_node *x = k->scores->in[side];
-    int from[2];
-    p->n = 0;
-    *operand = k->scores->in[side];
-    for (int a = 0; a < x->rank; a++) {
-        if (is_listed(contract_of(k->scores, side), a)) {
-            if (!add_part(p, WIDTH, x->shape[a])) return false;
-            continue;
-        }
-        for (int i = 0; i < k->scores->rank; i++) {
-            result_axis(k->scores, i, from);
-            if (from[side] != a) continue;
-            int first = p->n;
-            if (i == k->key_axis && !add_part(p, KEY, x->shape[a])) return false;
-            for (int j = 0; j < k->n_piece; j++)
-                if (k->piece[j].axis == i && !add_part(p, j, k->piece[j].size)) return false;
-            if (side == k->q_side || i == k->key_axis || !is_spread(k, x, a, p, first)) continue;
-            p->n = first;
-            unspread(operand, a);
-        }
-    }
-    return true;
-}
-
-/* Pieces that make up an index of the weights, in order. Those of size 1 belong to no digit. */
-static bool index_parts(const match *k, const sn_index *ix, parts *p) {
-    for (int i = 0; i < ix->n; i++)
-        for (int j = 0; j < k->n_piece; j++)
-            if (k->piece[j].var == ix->d[i].src && k->piece[j].size != 1 &&
-                !add_part(p, j, k->piece[j].size))
-                return false;
-    return true;
-}
-
-static bool value_parts(const match *k, const chain_node *w, sn_node **operand, parts *p) {
-    int side = 1 - k->side;
-    *operand = k->product->in[side];
-    const sn_node *v = k->product->in[side];
-    const sn_attr *bv = batch_of(k->product, side), *bw = batch_of(k->product, k->side);
-    p->n = 0;
-    for (int a = 0; a < v->rank; a++) {
-        bool ok = true;
-        if (is_listed(contract_of(k->product, side), a))
-            ok = add_part(p, KEY, v->shape[a]);
-        else if (!is_listed(bv, a))
-            ok = add_part(p, WIDTH, v->shape[a]);
-        int first = p->n;
-        for (int i = 0; bv && i < bv->n && ok; i++) {
-            if (bv->v[i] != a) continue;
-            ok = index_parts(k, &w->ix[bw->v[i]], p);
-            if (!ok || !is_spread(k, v, a, p, first)) continue;
-            p->n = first;
-            unspread(operand, a);
-        }
-        if (!ok) return false;
-    }
-    return true;
-}
-
-/* Several contracted axes stand in the order of the scores' lists in q and in k alike. */
-static bool one_width(const match *k) {
-    const sn_attr *c = contract_of(k->scores, 0);
-    return c && c->n == 1;
-}
-
-typedef struct operands {
-    sn_node *q, *k, *v;
-    sn_dim width[SN_MAX_RANK]; /* of v: the axes that make dv */
-    int n_width;
-    sn_dim dv;
-} operands;
-
-static bool make_operands(const match *k, const order *o, const chain_node *w, operands *x) {
-    parts p;
-    sn_node *from;
-    int want[MAX_PIECES + 1], n_full;
-    sn_dim size[MAX_PIECES + 1], full[SN_MAX_RANK], d, Tk = k->scores->shape[k->key_axis];
-    int side = k->q_side;
-    sn_module *m = k->m;
-    if (!one_width(k)) return false;
-    d = k->scores->in[side]->shape[contract_of(k->scores, side)->v[0]];
-    for (int i = 0; i < k->n_piece; i++) {
-        want[i] = o->place[i];
-        size[i] = k->piece[o->place[i]].size;
-    }
-    if (!score_parts(k, side, &from, &p)) return false;
-    x->q = arrange(from, &p, k->n_piece, want, size, full, &n_full);
-    want[o->n_batch] = KEY;
-    size[o->n_batch] = Tk;
-    if (!x->q || !score_parts(k, 1 - side, &from, &p)) return false;
-    x->k = arrange(from, &p, o->n_batch + 1, want, size, full, &n_full);
-    if (!x->k || !value_parts(k, w, &from, &p)) return false;
-    x->v = arrange(from, &p, o->n_batch + 1, want, size, full, &n_full);
-    if (!x->v) return false;
-    x->n_width = n_full - (o->n_batch + 1);
-    memcpy(x->width, full + o->n_batch + 1, sizeof *full * (size_t)x->n_width);
-    x->dv = sn_dim_product(m, x->n_width, x->width);
-    sn_dim H = sn_dim_mul(m, o->Hk, o->G);
-    x->q = sn_b_reshape(x->q, 4, (const sn_dim[]){o->B, H, o->Tq, d});
-    x->k = sn_b_reshape(x->k, 4, (const sn_dim[]){o->B, o->Hk, Tk, d});
-    x->v = sn_b_reshape(x->v, 4, (const sn_dim[]){o->B, o->Hk, Tk, x->dv});
-    return sn_dim_is_const(m, d, NULL) && sn_dim_is_const(m, x->dv, NULL) &&
-           sn_dim_is_const(m, H, NULL) && !sn_module_error(m)->code;
-}
-
-/* The attention's result [B,H,Tq,dv] in the shape of the second product. */
-static sn_node *arrange_result(const match *k, const order *o, const chain_node *w,
-                               const operands *x, sn_node *y) {
-    sn_dim shape[MAX_AXES];
-    int64_t perm[SN_MAX_RANK];
-    int n = 0, moved = 0, used[MAX_PIECES] = {0}, first_width;
-    for (int i = 0; i < k->n_piece; i++) shape[n++] = k->piece[o->place[i]].size;
-    first_width = n;
-    for (int i = 0; i < x->n_width; i++) shape[n++] = x->width[i];
-    if (n > SN_MAX_RANK) return NULL;
-    const sn_node *dot = k->product;
-    for (int i = 0, next = first_width; i < dot->rank; i++) {
-        int from[2];
-        result_axis(dot, i, from);
-        if (from[k->side] < 0) {
-            perm[moved++] = next++;
-            continue;
-        }
-        parts p = {.n = 0};
-        if (!index_parts(k, &w->ix[from[k->side]], &p)) return NULL;
-        for (int j = 0; j < p.n; j++)
-            for (int at = 0; at < k->n_piece; at++)
-                if (o->place[at] == p.name[j]) {
-                    perm[moved++] = at;
-                    used[p.name[j]] = 1;
-                }
-    }
-    for (int at = 0; at < k->n_piece; at++) /* axes of size 1 stand anywhere */
-        if (!used[o->place[at]]) {
-            if (k->piece[o->place[at]].size != 1) return NULL;
-            perm[moved++] = at;
-        }
-    if (moved != n) return NULL;
-    y = sn_b_transpose(sn_b_reshape(y, n, shape), n, perm);
-    return sn_b_reshape(y, dot->rank, dot->shape);
 }
 
 /* ---- the node ---- */
 
 /* Indices of the pieces from b, h and q. */
-static void piece_indices(const match *k, const order *o, const sn_score_args *a, sn_index *ix) {
+static void piece_indices(const ra_match *k, const ra_order *o, const sn_score_args *a,
+                          sn_index *ix) {
     sn_dim H = sn_dim_mul(k->m, o->Hk, o->G), low[3] = {1, 1, 1}, total[3] = {o->B, H, o->Tq};
     sn_node *src[3] = {a->b, a->h, a->q};
     for (int i = k->n_piece - 1; i >= 0; i--) {
         int which = i < o->n_outer ? 0 : i < o->n_batch + o->n_group ? 1 : 2;
-        const piece *p = &k->piece[o->place[i]];
+        const ra_piece *p = &k->piece[o->place[i]];
         ix[o->place[i]].n = p->size != 1;
         ix[o->place[i]].d[0] = (sn_digit){src[which], low[which], p->size, total[which]};
         low[which] = sn_dim_mul(k->m, low[which], p->size);
@@ -679,7 +394,7 @@ static void piece_indices(const match *k, const order *o, const sn_score_args *a
 }
 
 /* The first node of the chain that somebody else uses; NULL: none. */
-static const sn_node *find_other_user(match *k) {
+static const sn_node *find_other_user(ra_match *k) {
     for (int i = 0; i < k->n_chain; i++)
         if (sn_raise_uses(k->r, k->chain[i].n) > k->chain[i].uses) return k->chain[i].n;
     return NULL;
@@ -696,8 +411,8 @@ static void remark(sn_raiser *r, const sn_node *product, const sn_node *what, co
 }
 
 /* Are the weights that are dropped numbered by batch, head, query and key? */
-static bool in_order(match *k, const order *o) {
-    const chain_node *c = chain_find(k, k->dropped);
+static bool in_order(ra_match *k, const ra_order *o) {
+    const ra_step *c = chain_find(k, k->dropped);
     int next = 0, n = k->n_piece;
     for (int a = 0; c && a < k->dropped->rank; a++)
         for (int i = 0; i < c->ix[a].n; i++) {
@@ -712,7 +427,7 @@ static bool in_order(match *k, const order *o) {
 }
 
 /* What the second product becomes; NULL: it is no attention with these scores. */
-static sn_node *try_match(match *k) {
+static sn_node *try_match(ra_match *k) {
     bool again = true;
     if (k->scores->dtype != k->product->dtype || k->softmax->dtype != k->product->dtype ||
         !sn_match_float(k->product) || !find_key_axis(k) || !make_pieces(k))
@@ -724,27 +439,27 @@ static sn_node *try_match(match *k) {
         return NULL;
     }
     assign_roles(k);
-    order o = order_pieces(k);
-    const chain_node *w = chain_find(k, k->weights);
-    operands x;
+    ra_order o = ra_order_pieces(k);
+    const ra_step *w = chain_find(k, k->weights);
+    ra_operands x;
     if (k->dropped && !in_order(k, &o)) {
         remark(k->r, k->product, k->dropped, "numbers weights in another order than b, h, q, k");
         return NULL;
     }
-    if (!w || !make_operands(k, &o, w, &x)) return NULL;
+    if (!w || !ra_make_operands(k, &o, w, &x)) return NULL;
 
     sn_score_args a = sn_score_args_make(k->m, (sn_dtype)k->scores->dtype);
     sn_index piece_ix[MAX_PIECES], ix[SN_MAX_RANK];
-    chain_node weights = *w; /* its index in pieces; the chain is walked again */
+    ra_step weights = *w; /* its index in pieces; the chain is walked again */
     piece_indices(k, &o, &a, piece_ix);
     sn_node *key_var = k->key_var;
     k->key_var = a.k;
     k->score_value = a.score;
     score_indices(k, piece_ix, ix);
-    const chain_node *c = walk_chain(k, ix, sn_element_new(k->m));
+    const ra_step *c = walk_chain(k, ix, sn_element_new(k->m));
     k->key_var = key_var;
     sn_node *y = c && c->value ? sn_attention_make(x.q, x.k, x.v, &a, c->value, k->dropped) : NULL;
-    return y ? arrange_result(k, &o, &weights, &x, y) : NULL;
+    return y ? ra_arrange_result(k, &o, &weights, &x, y) : NULL;
 }
 
 static sn_node *below_views(sn_node *n) {
@@ -768,8 +483,8 @@ static sn_node *raise_attention(sn_raiser *r, sn_node *n) {
         uint32_t n_id = sn_module_node_count(r->m);
         int count = find_products(softmax->in[0], sn_arena_alloc(r->m, n_id), found, 0, 4);
         for (int i = 0; i < count; i++) {
-            if (!r->scratch) r->scratch = sn_arena_alloc(r->m, sizeof(match));
-            match *k = r->scratch;
+            if (!r->scratch) r->scratch = sn_arena_alloc(r->m, sizeof(ra_match));
+            ra_match *k = r->scratch;
             k->r = r;
             k->m = r->m;
             k->scores = found[i];
