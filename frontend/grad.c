@@ -1,5 +1,8 @@
-/* grad.c: sn_grad: checks of what the user asks a gradient of; the walk itself is in ir/grad.c. */
+/* grad.c: sn_grad: checks of what the user asks a gradient of; the walk itself is in ir/grad.c.
+ * Attention in plain operations becomes attention before that: the gradients of its parts could not
+ * be put together to the gradient's kernel afterwards. */
 #include "frontend/front.h"
+#include "passes/passes.h"
 
 /* Fails the module if x is no tensor of its own that has a gradient. */
 static bool has_gradient(sn_tensor loss, sn_tensor x, int i) {
@@ -33,7 +36,9 @@ int sn_grad_at(sn_loc at, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor
         }
         if (!has_gradient(loss, wrt[i], i)) return 0;
     }
-    return sn_gradient(loss, n, wrt, out);
+    bool leaves = true;
+    for (int i = 0; i < n; i++) leaves &= !wrt[i]->n_in;
+    return sn_gradient(leaves ? sn_raise_loss(loss) : loss, n, wrt, out);
 }
 
 int sn_params_of(sn_tensor x, int max, sn_tensor *out) {

@@ -342,6 +342,8 @@ sn_tensor sn_matmul_at(sn_loc, sn_tensor, sn_tensor),
  * parameters, inputs, tensors on the way, tensors captured by sn_attention. Where the loss does not
  * depend on one its gradient is zeros, and `explain` notes it; the number of those is returned.
  * Equal tensors are one tensor: the gradient of exp(x) counts every exp(x) of the module.
+ * Attention in plain operations gets the gradient of sn_attention, whose weights stay out of memory,
+ * if wrt are parameters, inputs and states only.
  * At kinks: relu, abs, sign, floor, … have slope 0; equal operands of sn_max and sn_min get half
  * each, and the elements that attain sn_amax and sn_amin share alike. Positions and keys that are
  * masked, rows without a visible key, and targets outside the vocabulary give zero, never NaN. */

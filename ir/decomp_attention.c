@@ -215,19 +215,24 @@ bool decomp_attention_grad(decomp *c) {
 /* Of one captured tensor: everything as the sum of the first batch and head. */
 static sn_node *as_parts(decomp *c, sn_node *d, const sn_region *score, int captured) {
     sn_dim part[2] = {c->in[0]->shape[0], c->in[0]->shape[1]}, one[SN_MAX_RANK] = {1, 1};
-    sn_dim low[SN_MAX_RANK] = {0}, high[SN_MAX_RANK] = {0};
+    sn_dim full[SN_MAX_RANK] = {1, 1};
     int axis[2];
     if (d->rank + 2 > SN_MAX_RANK) {
         sn_dc_fail(c, "captured tensor %d has too many axes", captured);
         return d;
     }
     sn_score_axes(score, captured, part, axis);
-    for (int i = 0; i < 2; i++) high[i] = axis[i] < 0 ? sn_dim_sub(c->m, part[i], 1) : 0;
-    for (int i = 0; i < d->rank; i++) one[2 + i] = d->shape[i];
-    d = sn_b_reshape(sn_b_cast(d, c->type), d->rank + 2, one);
-    return SN_NODE(
-        c->m, pad,
-        SN_ATTRS(SN_LIST(low, d->rank, low), SN_LIST(high, d->rank, high), SN_FLT(value, 0)), d);
+    int rank = d->rank + 2;
+    for (int i = 2; i < rank; i++) one[i] = full[i] = d->shape[i - 2];
+    for (int i = 0; i < 2; i++)
+        if (axis[i] < 0) full[i] = part[i];
+    d = sn_b_broadcast(sn_b_reshape(sn_b_cast(d, c->type), rank, one), rank, full);
+    for (int i = 0; i < 2; i++) {
+        if (full[i] == 1) continue;
+        sn_node *at = sn_b_iota(c->m, SN_I32, rank, full, i);
+        d = sn_b_select(sn_b_scalar(SN_OP_eq, at, 0), d, sn_b_const(c->m, (sn_dtype)d->dtype, 0));
+    }
+    return d;
 }
 
 bool decomp_flash_grad(decomp *c) {

@@ -70,6 +70,39 @@ int sn_rewrite_module(sn_module *m, sn_rule rule, void *ctx) {
     return count;
 }
 
+void sn_respell(sn_node *from, sn_node *to) {
+    sn_module *m = from->m;
+    if (from == to) return;
+    if ((m->n_respelt & (m->n_respelt - 1)) == 0) { /* full at every power of two */
+        size_t room = m->n_respelt ? 4 * (size_t)m->n_respelt : 2;
+        sn_node **grown = sn_arena_alloc(m, sizeof *grown * room);
+        if (m->n_respelt) memcpy(grown, m->respelt, sizeof *grown * 2 * (size_t)m->n_respelt);
+        m->respelt = grown;
+    }
+    m->respelt[2 * m->n_respelt] = from;
+    m->respelt[2 * m->n_respelt++ + 1] = to;
+}
+
+int sn_respell_module(sn_module *m) {
+    int n = each_root(m, NULL, false), count = 0;
+    if (!m->n_respelt) return 0;
+    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n + 1));
+    each_root(m, root, false);
+    mapping map = map_new(m);
+    for (int i = m->n_respelt - 1; i >= 0; i--)
+        map.to[m->respelt[2 * i]->id] = m->respelt[2 * i + 1];
+    sn_order order = sn_topo(m, n, root);
+    for (int i = 0; i < order.n && !m->error.code; i++) {
+        sn_node *old = order.node[i];
+        if (!map.to[old->id]) map.to[old->id] = rebuild(&map, old);
+        count += map.to[old->id] != old;
+    }
+    for (int i = 0; i < n; i++) root[i] = map_get(&map, root[i]);
+    each_root(m, root, true);
+    m->n_respelt = 0;
+    return count;
+}
+
 void sn_region_inline(const sn_region *r, sn_node *const *arg, sn_node **results) {
     sn_module *m = r->out[0]->m;
     sn_order order = sn_region_topo(m, r);

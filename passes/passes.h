@@ -58,6 +58,11 @@ bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o);
 void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed, const char *fmt,
                    ...) __attribute__((format(printf, 5, 6)));
 
+/* The loss with what is attention in plain operations as attention, whose gradient is a kernel; the
+ * loss itself if there is none. Values stay; nodes in between may go, so gradients with respect to
+ * leaves only may be taken of the result. Respells (sn_respell) what it changed. */
+sn_node *sn_raise_loss(sn_node *loss);
+
 /* Is it a storage of weights that quantise.c can make? */
 bool sn_quantise_knows(const char *name);
 

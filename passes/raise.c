@@ -16,6 +16,7 @@
 #include <string.h>
 
 enum { MAX_STEPS = 32 }; /* rules in a row on one node: a bound on mistakes */
+enum { ALL_LEVELS = 4, MAX_ROUNDS = 20 };
 
 uint32_t sn_raise_uses(const sn_raiser *r, const sn_node *n) {
     return n->id < r->n_uses ? r->uses[n->id] : 0;
@@ -63,14 +64,11 @@ static uint32_t *count_uses(sn_module *m, int n_root, sn_node *const *root) {
     return uses;
 }
 
-int sn_pass_raise(sn_passes *p) {
-    sn_module *m = p->m;
-    int n_live, n_root = sn_module_roots(m, NULL, &n_live, false), count = 0;
-    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
-    sn_module_roots(m, root, &n_live, false);
-    uint32_t n_old = sn_module_node_count(m), *uses = count_uses(m, n_live, root);
-    sn_node **made = sn_arena_alloc(m, sizeof *made * n_old);
-    sn_raiser r = {.p = p, .m = m};
+/* What each node below the roots becomes, by id. */
+static sn_node **raise_all(sn_raiser *r, int n_root, sn_node *const *root, const uint32_t *uses,
+                           int *count) {
+    sn_module *m = r->m;
+    sn_node **made = sn_arena_alloc(m, sizeof *made * sn_module_node_count(m));
     sn_order order = sn_topo(m, n_root, root);
     sn_loc loc = sn_module_loc(m);
     for (int i = 0; i < order.n && !sn_module_error(m)->code; i++) {
@@ -81,13 +79,67 @@ int sn_pass_raise(sn_passes *p) {
             n = sn_node_with(old, in);
         }
         sn_module_set_loc(m, old->loc);
-        made[old->id] = raise_node(&r, n);
-        add_uses(&r, made[old->id], uses[old->id]);
-        count += made[old->id] != n;
+        made[old->id] = raise_node(r, n);
+        add_uses(r, made[old->id], uses[old->id]);
+        *count += made[old->id] != n;
     }
     sn_module_set_loc(m, loc);
+    return made;
+}
+
+int sn_pass_raise(sn_passes *p) {
+    sn_module *m = p->m;
+    int n_live, n_root = sn_module_roots(m, NULL, &n_live, false), count = 0;
+    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
+    sn_module_roots(m, root, &n_live, false);
+    sn_raiser r = {.p = p, .m = m};
+    sn_node **made = raise_all(&r, n_root, root, count_uses(m, n_live, root), &count);
     if (sn_module_error(m)->code) return count;
     for (int i = 0; i < n_root; i++) root[i] = made[root[i]->id];
     sn_module_roots(m, root, &n_live, true);
     return count;
+}
+
+/* ---- before a gradient ---- */
+
+static int count_attention(sn_module *m, sn_node *root) {
+    sn_order order = sn_topo(m, 1, &root);
+    int n = 0;
+    for (int i = 0; i < order.n; i++) n += order.node[i]->op == SN_OP_attention;
+    return n;
+}
+
+/* One round; what was an output before the gradient is a user, too. */
+static sn_node **raise_below(sn_passes *p, sn_node *loss, int *count) {
+    sn_module *m = p->m;
+    sn_raiser r = {.p = p, .m = m};
+    int n_live, n_root = sn_module_roots(m, NULL, &n_live, false);
+    sn_node **live = sn_arena_alloc(m, sizeof *live * (size_t)(n_root + 1));
+    sn_module_roots(m, live, &n_live, false);
+    live[n_live] = loss;
+    return raise_all(&r, 1, &loss, count_uses(m, n_live + 1, live), count);
+}
+
+sn_node *sn_raise_loss(sn_node *loss) {
+    sn_module *m = loss->m;
+    sn_passes p = {.m = m, .o = {.level = ALL_LEVELS, .backend = "own"}};
+    sn_order order = sn_topo(m, 1, &loss);
+    sn_node **now = sn_arena_alloc(m, sizeof *now * (size_t)order.n), *raised = loss;
+    for (int i = 0; i < order.n; i++) now[i] = order.node[i];
+    for (int round = 0, count = 1; round < MAX_ROUNDS && count; round++) {
+        count = 0;
+        uint32_t n_old = sn_module_node_count(m);
+        sn_node **made = raise_below(&p, raised, &count);
+        if (sn_module_error(m)->code) return loss;
+        for (int i = 0; i < order.n; i++) /* what the loss no longer needs stays as it is */
+            if (now[i]->id < n_old && made[now[i]->id]) now[i] = made[now[i]->id];
+        raised = now[order.n - 1];
+    }
+    if (count_attention(m, raised) == count_attention(m, loss)) return loss;
+    for (int i = 0; i < order.n; i++) sn_respell(order.node[i], now[i]);
+    return raised;
+}
+
+int sn_pass_respell(sn_passes *p) {
+    return sn_respell_module(p->m);
 }
