@@ -112,12 +112,6 @@ static inline dnnl_status_t compat_convolution_backward(dnnl_primitive_desc_t *p
     return status;
 }
 
-enum {
-    COMPAT_SHIFT = DNNL_ARG_SHIFT,
-    COMPAT_SCALE = DNNL_ARG_SCALE,
-    COMPAT_DIFF_SCALE = DNNL_ARG_DIFF_SCALE
-};
-
 #else
 
 typedef dnnl_memory_desc_t *compat_md;
@@ -235,13 +229,5 @@ static inline dnnl_status_t compat_convolution_backward(dnnl_primitive_desc_t *p
     return status != dnnl_success ? status : compat_backward(pd, e, &f, &b);
 }
 
-enum {
-    COMPAT_SHIFT = DNNL_ARG_SHIFT,
-    COMPAT_SCALE = DNNL_ARG_SCALE,
-    COMPAT_DIFF_SCALE = DNNL_ARG_DIFF_SCALE
-};
-
 #endif
-
-enum { COMPAT_USE_SCALE = dnnl_use_scale, COMPAT_USE_SHIFT = dnnl_use_shift };
 #endif

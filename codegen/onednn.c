@@ -330,9 +330,9 @@ static dnnl_status_t finish_entry(sn_dnnl *d, entry *e, dnnl_status_t status, co
 
 static dnnl_status_t make_rows(sn_dnnl *d, entry *e, compat_md x, compat_md v, compat_md stat,
                                float eps, unsigned flags) {
-    bool gain = flags & COMPAT_USE_SCALE;
-    int vector[3] = {gain ? COMPAT_SCALE : COMPAT_SHIFT,
-                     gain && flags & COMPAT_USE_SHIFT ? COMPAT_SHIFT : 0};
+    bool gain = flags & dnnl_use_scale;
+    int vector[3] = {gain ? DNNL_ARG_SCALE : DNNL_ARG_SHIFT,
+                     gain && flags & dnnl_use_shift ? DNNL_ARG_SHIFT : 0};
     if (!flags) vector[0] = 0;
     switch ((entry_kind)e->key[0]) {
     case SOFTMAX:
@@ -350,7 +350,7 @@ static dnnl_status_t make_rows(sn_dnnl *d, entry *e, compat_md x, compat_md v, c
         return finish_entry(
             d, e, compat_layer_norm_backward(&e->pd, d->engine, x, stat, eps, flags),
             (const int[]){DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC, DNNL_ARG_MEAN,
-                          DNNL_ARG_VARIANCE, vector[0], COMPAT_DIFF_SCALE, 0},
+                          DNNL_ARG_VARIANCE, vector[0], DNNL_ARG_DIFF_SCALE, 0},
             (compat_md[]){x, x, x, stat, stat, v, v});
     }
 }
@@ -385,7 +385,7 @@ bool sn_dnnl_run_softmax(sn_dnnl *d, int64_t rows, int64_t n, const float *x, fl
 
 bool sn_dnnl_run_layer_norm(sn_dnnl *d, int64_t rows, int64_t n, float eps, const float *x,
                             const float *gain, const float *bias, float *y, sn_error *err) {
-    unsigned flags = (gain ? COMPAT_USE_SCALE : 0) | (bias ? COMPAT_USE_SHIFT : 0);
+    unsigned flags = (gain ? dnnl_use_scale : 0) | (bias ? dnnl_use_shift : 0);
     entry *e = find_rows(d, LAYER_NORM, rows, n, eps, flags, err);
     return e && run_entry(d, e, (const void *[]){x, y, gain ? gain : bias, bias}, err);
 }
@@ -408,7 +408,7 @@ static void row_statistics(int64_t n, const float *x, float *mean, float *varian
 
 bool sn_dnnl_run_layer_norm_grad(sn_dnnl *d, int64_t rows, int64_t n, float eps, const float *x,
                                  const float *g, const float *gain, float *dx, sn_error *err) {
-    entry *e = find_rows(d, LAYER_NORM_GRAD, rows, n, eps, gain ? COMPAT_USE_SCALE : 0, err);
+    entry *e = find_rows(d, LAYER_NORM_GRAD, rows, n, eps, gain ? dnnl_use_scale : 0, err);
     if (!e) return false;
     size_t room = 2 * (size_t)rows + (size_t)n;
     float *mean = malloc(room * sizeof *mean), *variance = mean + rows;
