@@ -128,8 +128,9 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     }
     int most = g->m.slot < 0 && g->m.value < p->mr ? (int)g->m.value : p->mr;
     if (most == p->mr) p->size[p->n_sizes++] = p->mr;
-    for (int r = 8; r >= 1; r /= 2)
-        if (r < p->mr && (r <= most || r == 1)) p->size[p->n_sizes++] = r;
+    for (p->half = 1; 2 * p->half < p->mr;) p->half *= 2;
+    for (int r = p->half; r >= 1; r /= 2)
+        if (r <= most || r == 1) p->size[p->n_sizes++] = r;
     int64_t rows = GEMM_GROUP_BYTES / p->esize / (p->kc > 0 ? p->kc : chunk);
     if (rows > 1024) rows = 1024;
     rows = rows / p->mr * p->mr;
@@ -155,7 +156,8 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     p->a_at = round_up(sums * p->esize, 64);
     p->b_at = p->a_at + (p->copy_a ? round_up(a_rows * p->esize, 64) : 0);
     p->f_at = p->b_at + (p->pack_b ? round_up(p->np * panel_bytes, 64) : 0);
-    p->scratch = p->f_at + p->fetch * 8;
+    p->o_at = p->f_at + p->fetch * 8;
+    p->scratch = p->o_at + p->own * 8;
     return true;
 }
 
@@ -200,10 +202,10 @@ static void call_micro(em *e, const gemm_plan *p, em_val rows, const em_val *arg
     int n = 0;
     for (; n + 1 < p->n_sizes; n++) {
         br[n] = em_if(e, em_cmp(e, EM_EQ, rows, em_i64(e, p->size[n])));
-        em_call(e, p->micro[n], args, 7);
+        em_call(e, p->micro[n], args, 8);
         em_else(e, &br[n]);
     }
-    em_call(e, p->micro[n], args, 7);
+    em_call(e, p->micro[n], args, 8);
     while (n > 0) em_endif(e, &br[--n]);
 }
 
@@ -257,6 +259,7 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
         next = gemm_emit_fetch_list(e, p, s, start, rows);
     else
         next = em_at_bytes(e, next, em_mul(e, em_mul(e, i, s->kn), s->next_step));
+    em_val own = p->own ? gemm_emit_own_list(e, p, s, start, rows) : e->scratch;
     em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
     em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
     em_val args[] = {a,
@@ -265,7 +268,8 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
                      s->kn,
                      next,
                      s->next_step,
-                     s->b_stride};
+                     s->b_stride,
+                     own};
     call_micro(e, p, rows, args);
     em_end(e, &part);
 
@@ -397,8 +401,9 @@ static em_val emit_twins(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em
                      s->k,
                      b,
                      zero(e),
-                     apart};
-    em_call(e, p->twin, args, 7);
+                     apart,
+                     e->scratch};
+    em_call(e, p->twin, args, 8);
     em_end(e, &part);
     call_finish(e, p, s, e->scratch, s->row0, one(e), first);
     call_finish(e, p, s, second, s->row0, one(e), em_add(e, first, half));
@@ -448,6 +453,15 @@ static em_val count_tiles(em *e, const gemm_plan *p, em_val n) {
     return em_add(e, tiles, ones);
 }
 
+/* How many of these have all the rows that registers hold, at least 1: they share the next panel.
+ */
+static em_val count_full(em *e, const gemm_plan *p, em_val n) {
+    em_val mr = em_i64(e, p->mr), full = em_div(e, n, mr), two = em_i64(e, 2);
+    em_val halves = em_cmp(e, EM_EQ, em_rem(e, n, mr), two);
+    full = em_select(e, halves, em_sub(e, full, one(e)), full);
+    return em_imax(e, full, one(e));
+}
+
 enum { COPY = 1, MULTIPLY = 2 };
 
 /* Rows [row0, row1) in groups that stay in L2: their copies, their products with panels [lo, hi),
@@ -464,7 +478,7 @@ static void emit_groups(em *e, const gemm_plan *p, gemm_state *s, em_val row0, e
     s->valid = em_sub(e, em_imin(e, em_add(e, row0, em_mul(e, hi, mr)), row1), s->row0);
     s->blocks = count_tiles(e, p, s->valid);
     s->next_step = em_div(e, em_i64(e, p->panel * (int)sn_dtype_size(p->b_type)),
-                          em_mul(e, s->blocks, em_i64(e, p->parts)));
+                          em_mul(e, count_full(e, p, s->valid), em_i64(e, p->parts)));
     if (p->copy_a && what & COPY) copy_group(e, p, s);
     if (what & MULTIPLY) emit_panels(e, p, s, panel0, panel1);
     em_end(e, &group);

@@ -58,8 +58,8 @@ typedef struct sn_gemm_at {
  */
 typedef em_val sn_gemm_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at);
 
-/* Emits the addresses of the n_touch cache lines that the epilogue will read of row at->row in the
- * panel of columns from at->col on; lanes and mask mean nothing. */
+/* Emits the addresses of the n_touch cache lines that the epilogue will read (and may write) of row
+ * at->row in the panel of columns from at->col on; lanes and mask mean nothing. */
 typedef void sn_gemm_touch(void *ctx, em *e, const sn_gemm_at *at, em_val *line);
 
 /* Emits what a row of A needs before its elements (mean, scale): fills state[0 .. n_state-1] with

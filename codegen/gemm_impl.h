@@ -31,8 +31,11 @@ typedef struct gemm_plan {
     int size[GEMM_SIZES]; /* rows of the micro-tiles: mr, then powers of two down to 1 */
     int n_sizes;
     int64_t np; /* panels of B packed at a time; chunked: whose sums wait */
-    int fetch;  /* addresses of what a tile fetches, a power of two; 0: no list (gemm_fetch.c) */
-    int64_t a_at, b_at, f_at, scratch; /* byte offsets in scratch (sums are at 0), its size */
+    int half;   /* rows of the largest micro-tile but mr */
+    int fetch;  /* addresses of B that a tile fetches, a power of two; 0: no list (gemm_fetch.c) */
+    int own;    /* the same of lines that its epilogue reads and writes */
+    int own_shift;                           /* 2^own_shift steps of k share an address */
+    int64_t a_at, b_at, f_at, o_at, scratch; /* byte offsets in scratch (sums at 0), its size */
     /* emitted functions */
     em_val micro[GEMM_SIZES];    /* of size[i] rows */
     em_val twin;                 /* narrow panels, one row: two panels at once; else NULL */
@@ -69,7 +72,8 @@ bool gemm_is(sn_gemm_size s, int64_t v); /* a constant equal to v */
 em_val gemm_function(em *e, const gemm_plan *p, const char *suffix, const em_type *params, int n,
                      bool keep); /* internal; keep: never inlined */
 
-/* gemm_micro.c: void micro(A, B, T, k, next, next_step, b_stride) for `rows` rows (see there) */
+/* gemm_micro.c: void micro(A, B, T, k, next, next_step, b_stride, own) for `rows` rows (see there)
+ */
 em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin);
 
 /* gemm_four.c: right factors of 4-bit integers (signatures there) */
@@ -85,12 +89,14 @@ em_val gemm_emit_pack_panel(em *e, const gemm_plan *p, const char *suffix, sn_dt
                             sn_gemm_size row, sn_gemm_size col, bool pair);
 
 /* gemm_fetch.c: what a tile fetches while it is computed */
-void gemm_plan_fetch(gemm_plan *p); /* fills p->fetch */
-/* Fills the list, which it returns, for the tile of `rows` rows from row `start` of the group on.
- */
+void gemm_plan_fetch(gemm_plan *p); /* fills p->fetch, p->own */
+/* Fill a list, which they return, for the tile of `rows` rows from row `start` of the group on. */
 em_val gemm_emit_fetch_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
                             em_val rows);
-/* Emits the prefetch of step `k` of the list `list`. */
+em_val gemm_emit_own_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
+                          em_val rows);
+/* Emit the prefetch of step `k` of such a list. */
 void gemm_emit_fetch(em *e, const gemm_plan *p, em_val list, em_val k);
+void gemm_emit_own(em *e, const gemm_plan *p, em_val list, em_val k);
 
 #endif

@@ -34,17 +34,18 @@ static em_val load_b(em *e, const gemm_plan *p, em_val at) {
     return sn_dtype_is_float(p->b_type) ? v : em_convert(e, v, p->b_type, p->t);
 }
 
-/* void micro(A, B, T, k, next, next_step, b_stride)
+/* void micro(A, B, T, k, next, next_step, b_stride, own)
  * T[i][j] (row stride: a panel) = sum over k of A[i*a_stride + k] B[k*b_stride + j]; chunked: added
  * to T. next, next_step: what a full tile fetches, bytes between lines. b_stride in elements, used
  * for unpacked B only.
+ * own: the list of lines that the epilogue will read and write.
  * twin: one row by two panels, b_stride elements apart, whose sums are T[0] and T[1]: widening
  * narrow elements takes as long as loading them, and two sums would wait for each other. */
 em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
     char suffix[32];
     snprintf(suffix, sizeof suffix, twin ? "twin" : "micro%d", rows);
-    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr, e->i64, e->i64};
-    em_val fn = gemm_function(e, p, suffix, params, 7, true);
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr, e->i64, e->i64, e->ptr};
+    em_val fn = gemm_function(e, p, suffix, params, 8, true);
     em_val sums = em_param(e, 2);
     const sn_gemm *g = p->g;
     bool const_k = !p->chunked && g->k.slot < 0;
@@ -53,6 +54,7 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
     em_val b_stride = in_place ? em_param(e, 6) : em_i64(e, p->panel);
     int unroll = choose_unroll(p, twin), panels = twin ? 2 : 1;
     bool fetch_next = rows == p->mr && !p->fetch, fetch_list = rows == p->mr && p->fetch;
+    bool fetch_own = p->own && rows >= p->half && !twin;
 
     em_val init[32], acc[32];
     int n = rows * panels * p->nv;
@@ -78,6 +80,7 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
             if (!p->pack_b && rows < p->mr) fetch_panel(e, p, from[t], u, FAR, 2);
         }
         if (fetch_list) gemm_emit_fetch(e, p, em_param(e, 4), em_add(e, l.i, em_i64(e, u)));
+        if (fetch_own && u == 0) gemm_emit_own(e, p, em_param(e, 7), l.i);
         if (fetch_next) {
             em_prefetch(e, nu, false, 2);
             nu = em_at_bytes(e, nu, em_param(e, 5));

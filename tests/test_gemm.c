@@ -134,6 +134,15 @@ static const shape shapes[] = {
     {.name = "batch", .n = 35, .k = 17, .batch0 = 3, .batch1 = 2, .b = TRANSPOSED},
     {.name = "batch runtime", .n = 35, .k = 17, .batch0 = 5, .n_runtime = true, .k_runtime = true},
     {.name = "many rows", .n = 40, .k = 1100, .packed = true, .only_m = 1000},
+    {.name = "fetched result", .n = 77, .k = 130, .packed = true, .epilogue = true},
+    {.name = "fetched pair",
+     .n = 41,
+     .k = 67,
+     .packed = true,
+     .pair = true,
+     .epilogue = true,
+     .only_m = 37},
+    {.name = "fetched batch", .n = 35, .k = 90, .batch0 = 3, .c = WIDE, .only_m = 31},
 };
 
 /* --- one problem -------------------------------------------------------------------------------
