@@ -402,6 +402,7 @@ static bool add_variant(graph_case *c, int level, const char *backend, sn_error 
     o.threads = sn_bench_threads(c->o);
     o.target = c->o->target;
     o.weights = c->o->weights;
+    o.precision = c->o->precision;
     o.cache_dir = c->o->cache_dir;
     sn_bench_progress(c->o, "%s %s %s: compiling %s level %d", c->g->kind, c->g->name, c->g->shape,
                       backend, level);
@@ -483,7 +484,9 @@ static bool run_case(graph_case *c, const char *request, const sn_bench_entrant 
     sn_bench_work w = {.kind = g->kind,
                        .name = g->name,
                        .shape = g->shape,
-                       .dtype = c->o->weights ? c->o->weights : "f32",
+                       .dtype = c->o->precision ? c->o->precision
+                                : c->o->weights ? c->o->weights
+                                                : "f32",
                        .flop = g->flop,
                        .read = g->bytes[0],
                        .write = g->bytes[1],

@@ -57,15 +57,16 @@ typedef struct sn_bench_options {
     const char *peers;    /* "all", "none", or names with commas between */
     const char *peer_dir; /* scripts of the peers */
     const char *target, *cache_dir;
-    const char *profile; /* a file for the times of the last variant's kernels; NULL: none */
-    const char *weights; /* storage of constant matrices: NULL, "f32", "bf16", "int8", "int4" */
-    int threads;         /* 0: as many as OpenMP offers */
-    int rounds;          /* at least 5 */
-    double seconds;      /* of one entrant in one round, at least */
-    bool check;          /* against the f64 evaluator */
-    bool direct;         /* the kernel generators alone beside it */
-    FILE *progress;      /* NULL: none */
-    double *shown;       /* when progress was shown last; 0 at first */
+    const char *profile;   /* a file for the times of the last variant's kernels; NULL: none */
+    const char *weights;   /* storage of constant matrices: NULL, "f32", "bf16", "int8", "int4" */
+    const char *precision; /* of training: NULL, "f32", "bf16" */
+    int threads;           /* 0: as many as OpenMP offers */
+    int rounds;            /* at least 5 */
+    double seconds;        /* of one entrant in one round, at least */
+    bool check;            /* against the f64 evaluator */
+    bool direct;           /* the kernel generators alone beside it */
+    FILE *progress;        /* NULL: none */
+    double *shown;         /* when progress was shown last; 0 at first */
     struct sn_bench_peers *started; /* peers.h: sn_bench_peers_start; NULL: none */
 } sn_bench_options;
 int sn_bench_threads(const sn_bench_options *o);

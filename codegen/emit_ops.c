@@ -218,9 +218,21 @@ static em_val bf16_to_f32(em *e, em_val h) {
     return as_f32(e, em_shl(e, wide, int_like(e, wide, 16)));
 }
 
+/* The bf16 numbers that x was widened from; NULL: it was not. */
+static em_val widened_from(em *e, em_val x) {
+    em_val bits = LLVMIsABitCastInst(x) ? LLVMGetOperand(x, 0) : NULL;
+    bool shifted = bits && LLVMIsAInstruction(bits) && LLVMGetInstructionOpcode(bits) == LLVMShl &&
+                   LLVMGetOperand(bits, 1) == int_like(e, bits, 16);
+    em_val wide = shifted ? LLVMGetOperand(bits, 0) : NULL;
+    em_val h = wide && LLVMIsAZExtInst(wide) ? LLVMGetOperand(wide, 0) : NULL;
+    return h && em_elem_type(h) == e->i16 ? h : NULL;
+}
+
 /* sn_f32_to_bf16, lane by lane: round to nearest even on the integer image, NaN made quiet. The
  * ISA's own instruction flushes subnormals, so it is not used. */
 static em_val f32_to_bf16(em *e, em_val x) {
+    em_val exact = widened_from(e, x);
+    if (exact) return exact;
     em_val u = as_i32(e, x), sixteen = int_like(e, u, 16);
     em_val odd = em_and(e, em_lshr(e, u, sixteen), int_like(e, u, 1));
     em_val r = em_add(e, u, em_add(e, odd, int_like(e, u, 0x7fff)));

@@ -74,8 +74,19 @@ static bool pass_options(compiler *c, sn_pass_options *po) {
                        "weights '%s' with backend 'onednn': its products take weights of f32 only; "
                        "choose backend own or auto, or weights f32",
                        weights);
-    *po = (sn_pass_options){
-        .level = level, .backend = backend, .weights = weights, .constant_params = true};
+    const char *precision = o->precision && strcmp(o->precision, "f32") ? o->precision : NULL;
+    if (precision && !sn_narrow_knows(precision))
+        return sn_fail(c->err, SN_ERR_USAGE, "precision '%s': choose f32 or bf16", precision);
+    if (precision && !strcmp(backend, "onednn"))
+        return sn_fail(c->err, SN_ERR_USAGE,
+                       "precision '%s' with backend 'onednn': its primitives read and write f32 "
+                       "only; choose backend own or auto, or precision f32",
+                       precision);
+    *po = (sn_pass_options){.level = level,
+                            .backend = backend,
+                            .weights = weights,
+                            .precision = precision,
+                            .constant_params = true};
     if (o->passes) { /* "-name,-name" */
         char *list = sn_arena_alloc(c->m, strlen(o->passes) + 1);
         const char *s = o->passes;

@@ -547,6 +547,10 @@ typedef struct sn_options {
     const char *backend; /* "auto" (or NULL), "own", "onednn" */
     const char *target;  /* NULL: this CPU; "x86-64-v3", … */
     const char *weights; /* storage of constant matrices: "f32" (or NULL), "bf16", "int8", "int4" */
+    /* What an entry that trains (it has an output "loss", and assigns) stores between kernels:
+     * "f32" (or NULL) or "bf16": large tensors that its forward part leaves for the backward part,
+     * and what attention's gradient gives. Sums, parameters and the optimizer's states stay f32. */
+    const char *precision;
     const char *cache_dir;   /* NULL: the user's cache directory; "": no disk cache */
     const char *passes;      /* NULL; or "-name,-name": passes switched off */
     const char *const *taps; /* [n_taps] names of tensors to read out, "*": all; they become

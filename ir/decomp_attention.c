@@ -181,15 +181,16 @@ static bool pull_back(decomp *c, int more, int n, const int *which, sn_node **ou
     for (int i = 0; i < c->n_attr; i++)
         if (c->attr[i].key != SN_A_index && c->attr[i].key != SN_A_wrt) attr[n_attr++] = c->attr[i];
     for (int i = 0; i < n_arg; i++) {
-        real[i] = c->in[i < 3 ? i : i + more];
+        real[i] = i < 3 ? sn_dc_operand(c, i) : c->in[i + more];
         arg[i] = sn_arg(c->m, i, (sn_dtype)real[i]->dtype, real[i]->rank, real[i]->shape);
     }
-    sn_node *y = sn_node_new(c->m, SN_OP_attention, n_arg, arg, n_attr, attr), *g = c->in[2 + more];
+    sn_node *y = sn_node_new(c->m, SN_OP_attention, n_arg, arg, n_attr, attr),
+            *g = sn_dc_operand(c, 2 + more);
     if (c->m->error.code) return false;
     for (int i = 3; i < 3 + more; i += more - 1) /* the result and its cotangent */
-        if (c->in[i]->dtype != y->dtype || c->in[i]->rank != y->rank ||
+        if (!sn_dtype_is_float((sn_dtype)c->in[i]->dtype) || c->in[i]->rank != y->rank ||
             memcmp(c->in[i]->shape, y->shape, sizeof *y->shape * y->rank))
-            return sn_dc_fail(c, "operand %d is not of the type of attention's result", i);
+            return sn_dc_fail(c, "operand %d does not have the shape of attention's result", i);
     real[n_arg] = g;
     arg[n_arg] = sn_arg(c->m, n_arg, (sn_dtype)g->dtype, g->rank, g->shape);
     for (int i = 0; i < n; i++) wrt[i] = arg[which[i]];
@@ -198,7 +199,10 @@ static bool pull_back(decomp *c, int more, int n, const int *which, sn_node **ou
         if (!d[i]) d[i] = sn_b_broadcast_like(sn_b_const(c->m, (sn_dtype)wrt[i]->dtype, 0), wrt[i]);
     if (c->m->error.code) return false;
     const sn_region *r = sn_region_new(c->m, n_arg + 1, arg, n, d);
-    if (!c->m->error.code) sn_region_inline(r, real, out);
+    if (c->m->error.code) return false;
+    sn_region_inline(r, real, out);
+    for (int i = 0; i < n; i++) /* of its operand's type */
+        if (which[i] < 3) out[i] = sn_b_cast(out[i], (sn_dtype)c->in[which[i]]->dtype);
     return !c->m->error.code;
 }
 

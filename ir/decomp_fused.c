@@ -177,7 +177,9 @@ bool decomp_gemm(decomp *c) {
     if (group > 0 && !(right = scale_groups(c, split_words(c, right), c->in[2], group)))
         return false;
     if (packed && !(right = unpack(c, right, packed))) return false;
-    right = sn_b_cast(right, (sn_dtype)left->dtype); /* panels may be narrower */
+    sn_dtype type = (sn_dtype)(epi && epi->r->n_arg ? epi->r->arg[0] : left)->dtype;
+    left = sn_b_cast(left, type); /* both may be stored narrower than the product is computed */
+    right = sn_b_cast(right, type);
     int64_t last = left->rank - 1, row = 0;
     sn_attr dot[4];
     int n = 0;

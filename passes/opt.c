@@ -2,12 +2,22 @@
 #include "passes/opt.h"
 #include "passes/passes.h"
 
-bool sn_opt(const char *text, const char *file, const char *passes, FILE *out, sn_error *err) {
+#include <string.h>
+
+bool sn_opt(const char *text, const char *file, const char *passes, const char *precision,
+            FILE *out, sn_error *err) {
+    if (precision && !strcmp(precision, "f32")) precision = NULL;
+    if (precision && !sn_narrow_knows(precision))
+        return sn_fail(err, SN_ERR_USAGE, "precision '%s': choose f32 or bf16", precision);
     sn_module *m = sn_parse(text, file, true, err);
     if (!m) return false;
     sn_module_set_raw(m, false);
-    sn_pass_options o = {
-        .level = 4, .backend = "own", .only = passes, .verify = true, .constant_params = true};
+    sn_pass_options o = {.level = 4,
+                         .backend = "own",
+                         .only = passes,
+                         .verify = true,
+                         .precision = precision,
+                         .constant_params = true};
     sn_passes p;
     bool ok = !passes || !*passes || sn_passes_run(&p, m, &o);
     if (ok)

@@ -8,8 +8,9 @@
 
 /* Parses `text` as it stands (no folding), runs the passes named in `passes` ("simplify,raise"; in
  * the order of passes.def, as on the highest fusion level; NULL or "": none), verifies after each
- * one and prints the module. `file` is the text's name for messages. False: err says what is wrong
- * with the text, the names or the graph. */
-bool sn_opt(const char *text, const char *file, const char *passes, FILE *out, sn_error *err);
+ * one and prints the module. precision: "bf16" for the pass narrow; NULL: f32. `file` is the text's
+ * name for messages. False: err says what is wrong with the text, the names or the graph. */
+bool sn_opt(const char *text, const char *file, const char *passes, const char *precision,
+            FILE *out, sn_error *err);
 
 #endif

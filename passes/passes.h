@@ -15,7 +15,8 @@ typedef struct sn_pass_options {
                          the level */
     const char
         *dump; /* directory for the text after every pass that changed something; NULL: none */
-    const char *weights;  /* "bf16", "int8", "int4"; NULL: f32 */
+    const char *weights;   /* "bf16", "int8", "int4"; NULL: f32 */
+    const char *precision; /* "bf16": of what training keeps for its backward part; NULL: f32 */
     bool constant_params; /* parameters do not change between calls: hoist what depends on them only
                            */
     const struct sn_chooser *chooser; /* choice.h; NULL: the cost model alone */
@@ -65,6 +66,8 @@ sn_node *sn_raise_loss(sn_node *loss);
 
 /* Is it a storage of weights that quantise.c can make? */
 bool sn_quantise_knows(const char *name);
+/* Is it a precision that narrow.c can store in? */
+bool sn_narrow_knows(const char *name);
 
 #define PASS(name, level, fixpoint, why) int sn_pass_##name(sn_passes *p);
 #include "passes/passes.def"

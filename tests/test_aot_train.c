@@ -1,5 +1,5 @@
-/* test_aot_train.c [STEPS]: the training step of the Shakespeare config, compiled ahead of time:
- * every loss is that of `sinter train`, bit for bit. */
+/* test_aot_train.c [STEPS]: the training step of the Shakespeare config, compiled ahead of time, in
+ * f32 and with bf16: every loss is that of `sinter train`, bit for bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +74,8 @@ static void run_train(train_settings *s, double *loss) {
     s->steps = steps;
     s->log_every = 1;
     s->validate_every = s->save_every = steps + 1;
-    train_request r = {.settings = s, .folder = scratch_path("run"), .compile = compile_options()};
+    train_request r = {
+        .settings = s, .folder = scratch_path("run"), .force = true, .compile = compile_options()};
     train_result result;
     if (train_run(&r, &result, &err) != TRAIN_DONE) fail_msg("%s", err.message);
     FILE *f = fopen(scratch_path("run/metrics.jsonl"), "r");
@@ -129,13 +130,13 @@ static size_t state_bytes_of_header(void) {
     return (size_t)bytes;
 }
 
-static void same_losses(void **state) {
-    (void)state;
+static void same_losses(void **precision) {
     sn_error err = {0};
     train_settings s = {0};
     double *told = calloc((size_t)steps, sizeof *told), *got = calloc((size_t)steps, sizeof *got);
     assert_true(told && got);
     need(train_settings_read(CONFIG, &s, &err), &err);
+    s.precision = *precision;
     sn_emit_options o = sn_emit_options_default();
     o.name = "training";
     o.dir = scratch_dir;
@@ -162,6 +163,8 @@ static void same_losses(void **state) {
 
 int main(int argc, char **argv) {
     if (argc > 1) steps = strtol(argv[1], NULL, 10);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_losses)};
+    static char f32[] = "f32", bf16[] = "bf16";
+    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(same_losses, f32),
+                                       cmocka_unit_test_prestate(same_losses, bf16)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

@@ -191,27 +191,40 @@ static void test_stop_and_resume(void **unused) {
     assert_true(lines >= 3 && last == STEPS);
 }
 
-/* Another process, killed without a chance to save; its checkpoint is of step 3, 6 or 9, or none.
- */
+static void refuse(const char *config, const char *folder, bool resume, const char *say) {
+    script how = {0};
+    sn_error err = {0};
+    train_result r;
+    assert_int_equal(run_config(config, scratch_path(folder), resume, 1, &how, &r, &err),
+                     TRAIN_FAILED);
+    if (!strstr(err.message, say)) fail_msg("'%s' does not say '%s'", err.message, say);
+}
+
+/* Another process, killed at step `at` without a chance to save; its checkpoint is of step 3, 6 or
+ * 9, or none. */
+static void kill_and_resume(char *config, char *folder, int64_t at) {
+    char step[32];
+    snprintf(step, sizeof step, "%lld", (long long)at);
+    char *argv[] = {"test_train_run", config, scratch_dir, folder, step, NULL};
+    pid_t child;
+    int status = 0;
+    assert_int_equal(posix_spawn(&child, "/proc/self/exe", NULL, NULL, argv, environ), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    script how = {0};
+    sn_error err = {0};
+    train_result r;
+    need(run_config(config, scratch_path(folder), at > 3, 2, &how, &r, &err), TRAIN_DONE, &err);
+}
+
 static void test_kill_and_resume(void **unused) {
     (void)unused;
     static const int64_t places[] = {2, 7, 11};
     for (int k = 0; k < 3; k++) {
-        char at[32], folder[64], config[256];
-        snprintf(at, sizeof at, "%lld", (long long)places[k]);
+        char folder[64], config[256];
         snprintf(folder, sizeof folder, "killed%d", k);
         snprintf(config, sizeof config, "%s", usual());
-        char *argv[] = {"test_train_run", config, scratch_dir, folder, at, NULL};
-        pid_t child;
-        int status = 0;
-        assert_int_equal(posix_spawn(&child, "/proc/self/exe", NULL, NULL, argv, environ), 0);
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-        script how = {0};
-        sn_error err = {0};
-        train_result r;
-        need(run_config(config, scratch_path(folder), places[k] > 3, 2, &how, &r, &err), TRAIN_DONE,
-             &err);
+        kill_and_resume(config, folder, places[k]);
         same_run(folder, "whole");
     }
 }
@@ -245,16 +258,31 @@ static void test_full_disk(void **unused) {
     same_run("full", "whole");
 }
 
-/* ---- refusals ---- */
-
-static void refuse(const char *config, const char *folder, bool resume, const char *say) {
+/* Twelve steps of bf16 between forward and backward: near those of f32, the same bits for one
+ * thread and two and after a kill; a run in one precision cannot go on in the other. */
+static void test_half_precision(void **unused) {
+    (void)unused;
+    static const char half[] = "\"steps\": 12, \"batch\": 4, \"block\": 8, \"dropout\": 0.1, "
+                               "\"save_every\": 3, \"validate_every\": 4, "
+                               "\"precision\": \"bf16\"";
     script how = {0};
     sn_error err = {0};
-    train_result r;
-    assert_int_equal(run_config(config, scratch_path(folder), resume, 1, &how, &r, &err),
-                     TRAIN_FAILED);
-    if (!strstr(err.message, say)) fail_msg("'%s' does not say '%s'", err.message, say);
+    train_result wide, r;
+    need(run_config(usual(), scratch_path("wide"), false, 2, &how, &wide, &err), TRAIN_DONE, &err);
+    const char *path = config_of(usual_model, usual_data, half);
+    char config[256];
+    snprintf(config, sizeof config, "%s", path);
+    need(run_config(config, scratch_path("half"), false, 1, &how, &r, &err), TRAIN_DONE, &err);
+    assert_true(r.loss != wide.loss && fabs(r.loss - wide.loss) < 2e-3 * wide.loss);
+    assert_true(fabs(r.best - wide.best) < 2e-3 * wide.best);
+    char folder[] = "halved";
+    kill_and_resume(config, folder, 7);
+    same_run("halved", "half");
+    refuse(config, "whole", true, "precision bf16. Give another folder, or the same settings");
+    refuse(usual(), "half", true, "made with other settings");
 }
+
+/* ---- refusals ---- */
 
 static void test_other_checkpoints(void **unused) {
     (void)unused;
@@ -295,6 +323,7 @@ static void test_wrong_configs(void **unused) {
     static const char *const cases[][3] = {
         {usual_model, "\"steps\": 0", "\"steps\" is 0"},
         {usual_model, "\"stesp\": 5", "\"stesp\" is not known"},
+        {usual_model, "\"precision\": \"f16\"", "\"precision\""},
         {usual_model, "\"block\": 9", "longer than the model's context of 8"},
         {usual_model, "\"steps\": 12, \"block\": 8, \"batch\": 4, \"start\": \"nowhere\"",
          "nowhere"},
@@ -392,6 +421,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_stop_and_resume),
         cmocka_unit_test(test_kill_and_resume),
         cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_half_precision),
         cmocka_unit_test(test_other_checkpoints),
         cmocka_unit_test(test_wrong_data),
         cmocka_unit_test(test_wrong_configs),

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *levels, *backends, *weights, *peers, *peer_dir, *target, *cache_dir, *json, *plot,
-        *profile;
+    const char *levels, *backends, *weights, *precision, *peers, *peer_dir, *target, *cache_dir,
+        *json, *plot, *profile;
     int64_t threads, rounds;
     double seconds;
     bool no_check, direct, backward;
@@ -153,6 +153,8 @@ static const arg train_table[] = {
     {"tokens", 0, ARG_TEXT, offsetof(options, tokens), "N,…", NULL, 0, 0,
      "tokens of each sequence [64,256]"},
     {"batch", 0, ARG_INT, offsetof(options, batch), "N", "4", 1, 1024, "sequences at once"},
+    {"precision", 0, ARG_CHOICE, offsetof(options, precision), "f32|bf16", "f32", 0, 0,
+     "of what the forward pass keeps for the backward pass; errors then show the rounding too"},
     WORK("4", "own"),
     {0}};
 
@@ -290,6 +292,7 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
                             .peer_dir = o->peer_dir ? o->peer_dir : SN_PEER_DIR,
                             .target = o->target,
                             .weights = o->weights,
+                            .precision = o->precision,
                             .cache_dir =
                                 o->cache_dir && !strcmp(o->cache_dir, "none") ? "" : o->cache_dir,
                             .threads = (int)o->threads,

@@ -9,7 +9,7 @@
 #define NAME "sinter opt"
 
 typedef struct options {
-    const char *file, *passes;
+    const char *file, *passes, *precision;
     bool list;
 } options;
 
@@ -18,6 +18,8 @@ static const arg table[] = {
     {"FILE", 0, ARG_PLACE_OR_NONE, AT(file), NULL, NULL, 0, 0,
      "graph in text form (.sn); else standard input"},
     {"passes", 0, ARG_TEXT, AT(passes), "A,B", NULL, 0, 0, "passes to run; else none"},
+    {"precision", 0, ARG_CHOICE, AT(precision), "f32|bf16", "f32", 0, 0,
+     "of what the pass narrow finds stored for a backward part"},
     {"list-passes", 0, ARG_FLAG, AT(list), NULL, NULL, 0, 0, "print all passes in their order"},
     {0},
 };
@@ -40,7 +42,7 @@ int cmd_opt(int argc, char **argv) {
     const char *file = o.file ? o.file : "-";
     size_t size;
     char *text = cmd_read_text(file, &size, &err);
-    bool ok = text && sn_opt(text, file, o.passes, stdout, &err);
+    bool ok = text && sn_opt(text, file, o.passes, o.precision, stdout, &err);
     free(text);
     return ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
 }

@@ -15,7 +15,7 @@
 
 typedef struct options {
     cmd_compile compile;
-    const char *config, *output, *text;
+    const char *config, *output, *text, *precision;
     int64_t steps, seed;
     bool resume, force, check_nan;
 } options;
@@ -34,6 +34,8 @@ static const arg table[] = {
      "stop after step N; 0: the config's number"},
     {"seed", 0, ARG_INT, AT(seed), "S", "-1", -1, INT32_MAX,
      "of weights, order and dropout; -1: the config's"},
+    {"precision", 0, ARG_CHOICE, AT(precision), "f32|bf16", NULL, 0, 0,
+     "of what the forward pass keeps for the backward pass; else the config's"},
     CMD_COMPILE_ARGS(options),
     {0},
 };
@@ -82,6 +84,7 @@ static void catch_signals(screen *s) {
 static bool change_settings(const options *o, train_settings *s, sn_error *err) {
     if (o->steps) s->steps = o->steps;
     if (o->seed >= 0) s->seed = s->data.seed = (uint64_t)o->seed;
+    if (o->precision) s->precision = o->precision;
     if (!o->text) return true;
     free(s->text);
     s->text = strdup(o->text);

@@ -148,6 +148,7 @@ static bool compile_model(trainer *t, sn_error *err) {
                                (long long)(n > s->hi ? s->hi : n));
     }
     if (o.memory_budget) o.budget_sizes = sizes;
+    o.precision = t->s->precision;
     t->program = sn_compile(m, &o, err);
     return t->program != NULL;
 }
@@ -436,12 +437,14 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
 }
 
 bool train_emit(train_settings *s, const sn_emit_options *o, sn_error *err) {
-    train_request r = {.settings = s, .compile = o->compile};
-    r.compile.backend = "own";
+    sn_emit_options own = *o;
+    own.compile.backend = "own";
+    own.compile.precision = s->precision;
+    train_request r = {.settings = s, .compile = own.compile};
     trainer t = {.r = &r, .s = s};
     bool ok = train_data_open(s, &t.data, err) && build_model(&t, err) && check_labels(&t, err);
     t.program = ok ? sn_compile(t.model.module, &r.compile, err) : NULL;
-    ok = t.program && open_session(&t, err) && sn_emit(t.session, o, err);
+    ok = t.program && open_session(&t, err) && sn_emit(t.session, &own, err);
     close_trainer(&t);
     return ok;
 }

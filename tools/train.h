@@ -27,7 +27,8 @@ typedef struct train_settings {
     train_documents documents;
     sn_dataset_options data; /* without ids of special tokens and vocab */
     sn_training training;
-    int decay_groups; /* which rule training.optimizer.decays is */
+    int decay_groups;      /* which rule training.optimizer.decays is */
+    const char *precision; /* "f32" or "bf16": sn_options */
     int64_t steps, log_every, validate_every, validation_batches, save_every, patience;
     uint64_t seed;
 } train_settings;

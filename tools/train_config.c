@@ -154,11 +154,21 @@ static int64_t usual_block(sn_config *model) {
 }
 
 static void read_training(reader *r, train_settings *s) {
-    static const char *const keys[] = {"steps",      "batch",          "block",
-                                       "dropout",    "accumulate",     "seed",
-                                       "log_every",  "validate_every", "validation_batches",
-                                       "save_every", "patience",       "start",
+    static const char *const keys[] = {"steps",
+                                       "batch",
+                                       "block",
+                                       "dropout",
+                                       "accumulate",
+                                       "seed",
+                                       "log_every",
+                                       "validate_every",
+                                       "validation_batches",
+                                       "save_every",
+                                       "patience",
+                                       "start",
+                                       "precision",
                                        NULL};
+    static const char *const precisions[] = {"f32", "bf16", NULL};
     sn_config *c = open_section(r, "training", keys);
     if (!c) return;
     s->steps = sn_config_int_or(c, "steps", 1000, 1, INT32_MAX);
@@ -173,6 +183,7 @@ static void read_training(reader *r, train_settings *s) {
     s->save_every = sn_config_int_or(c, "save_every", s->validate_every, 1, INT32_MAX);
     s->patience = sn_config_int_or(c, "patience", 0, 0, INT32_MAX);
     s->start = path_of(r, c, "start");
+    s->precision = precisions[sn_config_choice_or(c, "precision", precisions, 0)];
     close_section(r, c);
 }
 
@@ -251,14 +262,16 @@ void train_settings_free(train_settings *s) {
 const char *train_settings_text(const train_settings *s, char *buf, size_t size) {
     const sn_optimizer *o = &s->training.optimizer;
     const sn_schedule *c = &s->training.schedule;
-    snprintf(buf, size,
-             "task %d order %d documents %d batch %lld block %lld seed %llu dropout %g accumulate "
-             "%lld masks %g %g %g optimizer %d %g %d %g %g %g %g %d %g schedule %d %g %g %lld %lld",
-             (int)s->data.task, (int)s->data.order, (int)s->documents, (long long)s->data.batch,
-             (long long)s->data.block, (unsigned long long)s->seed, s->training.dropout,
-             (long long)s->training.accumulate, s->data.p_mask, s->data.p_replace, s->data.p_random,
-             (int)o->kind, o->momentum, (int)o->nesterov, o->beta1, o->beta2, o->eps, o->decay,
-             s->decay_groups, o->max_norm, (int)c->kind, c->peak, c->final, (long long)c->warmup,
-             (long long)c->total);
+    bool f32 = !strcmp(s->precision, "f32"); /* is not told: older runs do not know the word */
+    snprintf(
+        buf, size,
+        "task %d order %d documents %d batch %lld block %lld seed %llu dropout %g accumulate "
+        "%lld masks %g %g %g optimizer %d %g %d %g %g %g %g %d %g schedule %d %g %g %lld %lld%s%s",
+        (int)s->data.task, (int)s->data.order, (int)s->documents, (long long)s->data.batch,
+        (long long)s->data.block, (unsigned long long)s->seed, s->training.dropout,
+        (long long)s->training.accumulate, s->data.p_mask, s->data.p_replace, s->data.p_random,
+        (int)o->kind, o->momentum, (int)o->nesterov, o->beta1, o->beta2, o->eps, o->decay,
+        s->decay_groups, o->max_norm, (int)c->kind, c->peak, c->final, (long long)c->warmup,
+        (long long)c->total, f32 ? "" : " precision ", f32 ? "" : s->precision);
     return buf;
 }

@@ -1,0 +1,232 @@
+/* narrow.c: what a step of training keeps from its forward for its backward part, in bf16, by the
+ * option `precision`; sums, weights and the optimizer's states stay f32.
+ *
+ * Requires fused nodes (after fuse): only they say what is stored. The forward part is what the
+ * output "loss" depends on; a tensor that a kernel of it stores and another part reads is rounded
+ * in the epilogue of the kernel that makes it, and widened where it is read: in the bodies of loops
+ * and epilogues by a cast, as a factor of a product and as an operand of attention by those
+ * kernels. So are the gradients that attention gives back, which have its operands' types. Breaks
+ * values by the rounding, on purpose: it is spelled in casts and types, so the evaluator computes
+ * exactly what the kernels do. What somebody reads who cannot widen it stays f32. Terminates: one
+ * walk. */
+#include "passes/fuse_groups.h"
+#include "passes/graph_util.h"
+#include "passes/passes.h"
+
+#include <string.h>
+
+enum {
+    MIN_ROW = 16,      /* elements of the last axis from which on a tensor is large */
+    MIN_ELEMENTS = 512 /* of a tensor whose sizes are known */
+};
+
+typedef struct narrower {
+    sn_module *m;
+    sn_order order;
+    uint8_t *forward; /* by id: the loss depends on it */
+    uint8_t *crosses; /* by id: read by what is not forward */
+    uint8_t *wide;    /* by id: somebody needs it as it is */
+    uint32_t *needed; /* by id of a node with several results: bit i: result i is needed wide */
+    uint32_t *narrow; /* by id of a kernel: bit i: its result i is to be stored narrow */
+    sn_node **made;   /* by id: what replaces it */
+    int count;
+} narrower;
+
+bool sn_narrow_knows(const char *name) {
+    return !strcmp(name, "bf16");
+}
+
+static bool renames(const sn_node *n) { /* has its operands' type, and computes nothing */
+    return n->op != SN_OP_result && (sn_is_view(n) || n->op == SN_OP_concat);
+}
+
+/* ---- who reads what ---- */
+
+static bool looks_up(const sn_region *r, int arg) {
+    sn_order order = sn_region_topo(r->out[0]->m, r);
+    for (int i = 0; i < order.n; i++)
+        if (sn_reads_far(order.node[i], 0) && sn_group_strip(order.node[i]->in[0]) == r->arg[arg])
+            return true;
+    return false;
+}
+
+/* Can the kernel n widen operand i? */
+static bool widens(const narrower *w, const sn_node *n, int i) {
+    enum { RESULT = 3, COTANGENT = 5 };
+    switch (n->op) {
+    case SN_OP_loops:
+        return !looks_up(sn_attr_region(n, SN_A_body), i);
+    case SN_OP_gemm:
+        return !sn_attr_get(n, SN_A_prologue);
+    case SN_OP_flash: /* the result has the queries' type, a gradient its operand's */
+        return i < 3 && !(i == 0 && w->needed[n->id] & 1);
+    case SN_OP_flash_grad:
+        return i < 3 ? !(w->needed[n->id] >> i & 1) : i == RESULT || i == COTANGENT;
+    default:
+        return false;
+    }
+}
+
+static void find_readers(narrower *w, const sn_entry *e) {
+    for (int i = 0; i < e->n_output; i++) w->wide[e->output[i].node->id] = 1;
+    for (int i = 0; i < e->n_assign; i++) w->wide[e->assign[i].node->id] = 1;
+    for (int k = w->order.n; k-- > 0;) {
+        const sn_node *n = w->order.node[k];
+        bool backward = !w->forward[n->id];
+        for (int i = 0; i < n->n_in; i++) {
+            uint32_t x = n->in[i]->id;
+            if (n->op == SN_OP_result) {
+                w->needed[x] |= (uint32_t)w->wide[n->id] << sn_attr_int(n, SN_A_index, 0);
+                continue;
+            }
+            bool through = renames(n);
+            w->wide[x] |= through ? w->wide[n->id] : !widens(w, n, i);
+            w->crosses[x] |= through ? w->crosses[n->id] : backward;
+        }
+    }
+}
+
+static void mark_forward(narrower *w, const sn_node *loss) {
+    w->forward[loss->id] = 1;
+    for (int k = w->order.n; k-- > 0;) {
+        const sn_node *n = w->order.node[k];
+        for (int i = 0; w->forward[n->id] && i < n->n_in; i++) w->forward[n->in[i]->id] = 1;
+    }
+}
+
+/* ---- what is stored narrow ---- */
+
+static bool is_large(const sn_node *n) {
+    int64_t count;
+    if (n->rank < 2 || sn_dim_hi(n->m, n->shape[n->rank - 1]) < MIN_ROW) return false;
+    return !sn_dim_is_const(n->m, sn_dim_product(n->m, n->rank, n->shape), &count) ||
+           count >= MIN_ELEMENTS;
+}
+
+static void choose(narrower *w) {
+    for (int k = 0; k < w->order.n; k++) {
+        const sn_node *n = w->order.node[k], *kernel = n->op == SN_OP_result ? n->in[0] : n;
+        bool ours = kernel->op == SN_OP_loops || kernel->op == SN_OP_gemm;
+        if (!ours || n->n_result > 1 || n->dtype != SN_F32 || !w->forward[kernel->id] ||
+            !w->crosses[n->id] || w->wide[n->id] || !is_large(n))
+            continue;
+        w->narrow[kernel->id] |= 1u << (n == kernel ? 0 : sn_attr_int(n, SN_A_index, 0));
+        w->count++;
+    }
+}
+
+/* ---- the kernels again ---- */
+
+/* The region for operands `in` (arguments `first` and on) of which some may be narrower than
+ * before, with those results cast that are to be stored narrow. */
+static sn_region *refit(sn_module *m, const sn_region *r, int first, sn_node *const *in,
+                        uint32_t narrow) {
+    sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(r->n_arg + 1));
+    sn_node **wide = sn_arena_alloc(m, sizeof *wide * (size_t)(r->n_arg + 1));
+    sn_node **out = sn_arena_alloc(m, sizeof *out * (size_t)r->n_out);
+    for (int i = 0; i < r->n_arg; i++) {
+        const sn_node *old = r->arg[i];
+        sn_dtype t = (sn_dtype)(i < first ? old : in[i - first])->dtype;
+        arg[i] = sn_arg(m, i, t, old->rank, old->shape);
+        wide[i] = sn_b_cast(arg[i], (sn_dtype)old->dtype);
+    }
+    sn_region_inline(r, wide, out);
+    for (int i = 0; i < r->n_out; i++)
+        if (narrow >> i & 1) out[i] = sn_b_cast(out[i], SN_BF16);
+    return sn_region_new(m, r->n_arg, arg, r->n_out, out);
+}
+
+/* The epilogue that changes nothing: it says of which type the product of narrow factors is. */
+static sn_region *plain_epilogue(const sn_node *gemm) {
+    sn_node *product = sn_arg(gemm->m, 0, (sn_dtype)gemm->dtype, gemm->rank, gemm->shape);
+    return sn_region_new(gemm->m, 1, &product, 1, &product);
+}
+
+/* Operands of a gemm before those of its epilogue. */
+static int factors_of(const sn_node *gemm) {
+    int factors = sn_attr_get(gemm, SN_A_group) ? 3 : 2;
+    return factors + (int)sn_attr_int(gemm, SN_A_n_pro, 0);
+}
+
+/* The kernel n for operands `in`: with its body, or its epilogue, refitted. */
+static sn_node *with_region(narrower *w, const sn_node *n, sn_node *const *in) {
+    bool loops = n->op == SN_OP_loops;
+    sn_attr_key key = loops ? SN_A_body : SN_A_epilogue;
+    const sn_region *r = sn_attr_region(n, key);
+    sn_attr *attr = sn_arena_alloc(w->m, sizeof *attr * (size_t)(n->n_attr + 1));
+    int count = 0;
+    for (int i = 0; i < n->n_attr; i++)
+        if (n->attr[i].key != key) attr[count++] = n->attr[i];
+    if (!r) r = plain_epilogue(n);
+    r = refit(w->m, r, loops ? 0 : 1, in + (loops ? 0 : factors_of(n)), w->narrow[n->id]);
+    attr[count++] = (sn_attr){.key = key, .r = r};
+    return sn_node_new(w->m, (sn_op)n->op, n->n_in, in, count, attr);
+}
+
+/* Parts of a row must be of one type. */
+static void widen_parts(int n, sn_node **in) {
+    bool differ = false;
+    for (int i = 1; i < n; i++) differ |= in[i]->dtype != in[0]->dtype;
+    for (int i = 0; differ && i < n; i++) {
+        if (in[i]->dtype == SN_F32) continue;
+        sn_node *x = in[i], *y = sn_b_cast(x, SN_F32);
+        in[i] = sn_node_new(x->m, SN_OP_loops, 1, &x,
+                            SN_ATTRS(SN_REG(body, sn_region_extract(x->m, 1, &x, 1, &y))));
+    }
+}
+
+static sn_node *rebuild(narrower *w, sn_node *n) {
+    sn_node **in = sn_arena_alloc(w->m, sizeof *in * (size_t)(n->n_in + 1));
+    bool same = !w->narrow[n->id];
+    for (int i = 0; i < n->n_in; i++) {
+        in[i] = w->made[n->in[i]->id];
+        same &= in[i]->dtype == n->in[i]->dtype;
+    }
+    sn_module_set_loc(w->m, n->loc);
+    if (n->op == SN_OP_concat) widen_parts(n->n_in, in);
+    bool ours = n->op == SN_OP_loops || n->op == SN_OP_gemm;
+    if (!same && ours) return with_region(w, n, in);
+    return n->n_in ? sn_node_with(n, in) : n;
+}
+
+static sn_node *replacement(void *ctx, sn_node *n) {
+    return ((narrower *)ctx)->made[n->id];
+}
+
+static const sn_node *loss_of(const sn_entry *e) {
+    for (int i = 0; e->n_assign && i < e->n_output; i++)
+        if (!strcmp(e->output[i].name, "loss")) return e->output[i].node;
+    return NULL;
+}
+
+static int narrow_entry(sn_module *m, sn_entry *e, const sn_node *loss) {
+    uint32_t n = sn_module_node_count(m);
+    narrower w = {.m = m, .order = sn_entry_topo(m, e)};
+    w.forward = sn_arena_alloc(m, n);
+    w.crosses = sn_arena_alloc(m, n);
+    w.wide = sn_arena_alloc(m, n);
+    w.needed = sn_arena_alloc(m, sizeof *w.needed * n);
+    w.narrow = sn_arena_alloc(m, sizeof *w.narrow * n);
+    w.made = sn_arena_alloc(m, sizeof *w.made * n);
+    mark_forward(&w, loss);
+    find_readers(&w, e);
+    choose(&w);
+    if (!w.count) return 0;
+    for (int i = 0; i < w.order.n && !sn_module_error(m)->code; i++)
+        w.made[w.order.node[i]->id] = rebuild(&w, w.order.node[i]);
+    if (!sn_module_error(m)->code) sn_entry_map(e, replacement, &w);
+    return w.count;
+}
+
+int sn_pass_narrow(sn_passes *p) {
+    sn_loc loc = sn_module_loc(p->m);
+    int count = 0;
+    if (!p->o.precision) return 0;
+    for (int i = 0; i < sn_entry_count(p->m); i++) {
+        sn_entry *e = sn_entry_at(p->m, i);
+        const sn_node *loss = loss_of(e);
+        if (loss) count += narrow_entry(p->m, e, loss);
+    }
+    sn_module_set_loc(p->m, loc);
+    return count;
+}
