@@ -5,6 +5,8 @@
  * scaling by 2^n and splitting into exponent and mantissa are single instructions. */
 #include "codegen/vmath_impl.h"
 
+#include <math.h>
+
 static const struct {
     const char *name;
     double ulp32, ulp64;
@@ -485,6 +487,24 @@ static em_val emit_erf(em *e, em_val x) {
     }
     em_val high = copy_sign(e, em_sub(e, num(e, x, 1), rest), x);
     return em_select(e, em_cmp(e, EM_LT, a, num(e, x, wide ? 1 : 0.925)), low, high);
+}
+
+/* x (1 + gate) / 2, where the gate is -1 long before x is minus infinity. */
+static em_val gated_half(em *e, em_val x, em_val gate) {
+    em_val half = em_mul(e, em_max(e, num(e, x, -64), x), num(e, x, 0.5));
+    return em_mul(e, half, em_add(e, gate, num(e, x, 1)));
+}
+
+static em_val emit_gelu(em *e, em_val x) {
+    if (vmath_has_pieces(e, x)) return vmath_gelu_pieces(e, x, false);
+    return gated_half(e, x, emit_erf(e, em_mul(e, x, num(e, x, sqrt(0.5)))));
+}
+
+static em_val emit_gelu_tanh(em *e, em_val x) {
+    if (vmath_has_pieces(e, x)) return vmath_gelu_pieces(e, x, true);
+    double k = sqrt(2 / M_PI);
+    em_val slope = em_fma(e, em_mul(e, x, x), num(e, x, 0.044715 * k), num(e, x, k));
+    return gated_half(e, x, emit_tanh(e, em_mul(e, x, slope)));
 }
 
 /* x = n pi/2 + r in f64, by three parts of pi/2 of which two have 33 bits: n * part is exact up to

@@ -12,6 +12,8 @@
  * the smallest normal number). Special values (infinities, NaN, both zeros, overflow, subnormal
  * arguments and results) follow C's Annex F, with these exceptions:
  *   exp_neg  for x <= 0 only; results below the smallest normal number may be 0
+ *   gelu, gelu_tanh: ulp of x/2, since below 0 a sum near x cancels; 0 at minus infinity, and the
+ *            sign of a zero is any
  *   sin, cos the bound holds for |x| <= 2^20; beyond, accuracy is lost and |y| <= 1 stays
  * Neither sets floating-point exceptions nor heeds another rounding mode than to nearest. */
 #define SN_VFUNCS(_)                                                                               \
@@ -25,6 +27,8 @@
     _(TANH, tanh, 3.0, 3.0, "hyperbolic tangent")                                                  \
     _(SIGMOID, sigmoid, 2.5, 2.5, "1 / (1 + e^-x)")                                                \
     _(ERF, erf, 1.2, 1.2, "error function 2/sqrt(pi) * integral of e^-t^2 from 0 to x")            \
+    _(GELU, gelu, 3.0, 3.0, "x (1 + erf(x / sqrt 2)) / 2")                                         \
+    _(GELU_TANH, gelu_tanh, 4.0, 4.0, "x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2")           \
     _(SIN, sin, 1.6, 1.6, "sine of x radians")                                                     \
     _(COS, cos, 1.6, 1.6, "cosine of x radians")                                                   \
     _(SQRT, sqrt, 0.5, 0.5, "square root")                                                         \

@@ -8,5 +8,6 @@
 bool vmath_has_pieces(em *e, em_val x);
 em_val vmath_erf_pieces(em *e, em_val x);
 em_val vmath_tanh_pieces(em *e, em_val x);
+em_val vmath_gelu_pieces(em *e, em_val x, bool by_tanh);
 
 #endif

@@ -4,7 +4,7 @@
  * the value there is nearly a float (Gal, 1986); coefficients interpolate at Chebyshev's nodes. */
 #include "codegen/vmath_impl.h"
 
-enum { TERMS = 6 };
+enum { TERMS = 6, TAIL_TERMS = 4 };
 
 typedef struct pieces {
     int n;
@@ -112,20 +112,110 @@ static const pieces tanh_of = {32,
                                {tanh_pieces[0], tanh_pieces[1], tanh_pieces[2], tanh_pieces[3],
                                 tanh_pieces[4], tanh_pieces[5], tanh_pieces[6], tanh_pieces[7]}};
 
+/* Q(a) = 1 - Phi(a), the upper tail of the normal distribution, or the same by tanh: pieces of
+ * width 1/4, ascending coefficients; the last piece is 0. */
+static const float tail_pieces[1 + TAIL_TERMS][32] = {
+    {0x1.0p-1f,       0x1.9aecbap-2f,  0x1.3bf144p-2f,  0x1.d022p-3f,
+     0x1.44ed0cp-3f,  0x1.b0bdd2p-4f,  0x1.11a46ep-4f,  0x1.482a24p-5f,
+     0x1.74bcf8p-6f,  0x1.90925p-7f,   0x1.96f4e6p-8f,  0x1.869044p-9f,
+     0x1.61de2p-10f,  0x1.2e86fep-11f, 0x1.e7dbcap-13f, 0x1.72d956p-14f,
+     0x1.09ad7ap-15f, 0x1.66a5bcp-17f, 0x1.c80728p-19f, 0x1.11056ep-20f,
+     0x1.33ca3p-22f,  0x1.46a16cp-24f, 0x1.463cfap-26f, 0x1.32a35ep-28f,
+     0x1.0f30fp-30f,  0x1.c34c28p-33f, 0x1.61404cp-35f, 0x1.04178ap-37f,
+     0x1.683c36p-40f, 0x1.d53e3ep-43f, 0x1.1f68f4p-45f, 0},
+    {-0x1.988452p-2f,  -0x1.8bf28ep-2f,  -0x1.6883b8p-2f,  -0x1.345d6p-2f,
+     -0x1.ef8e82p-3f,  -0x1.7610f6p-3f,  -0x1.0940c2p-3f,  -0x1.6164acp-4f,
+     -0x1.ba4bap-5f,   -0x1.0402f2p-5f,  -0x1.1f2edp-6f,   -0x1.29f99ep-7f,
+     -0x1.2270aap-8f,  -0x1.09f158p-9f,  -0x1.c9839p-11f,  -0x1.71b22ap-12f,
+     -0x1.18a216p-13f, -0x1.903c8cp-15f, -0x1.0c1cdcp-16f, -0x1.517176p-18f,
+     -0x1.8ef75p-20f,  -0x1.bb1f16p-22f, -0x1.ce56c6p-24f, -0x1.c52828p-26f,
+     -0x1.a13d8cp-28f, -0x1.68e38p-30f,  -0x1.253ae6p-32f, -0x1.bfa1dep-35f,
+     -0x1.40f5dp-37f,  -0x1.b05f1ep-40f, -0x1.11938p-42f,  0},
+    {-0x1.452ed6p-18f, 0x1.8bf26cp-5f,  0x1.688392p-4f,  0x1.ce8bdp-4f,
+     0x1.ef8e3p-4f,    0x1.d394dcp-4f,  0x1.8de0d6p-4f,  0x1.3537e4p-4f,
+     0x1.ba4b7ap-5f,   0x1.248364p-5f,  0x1.66fafp-6f,   0x1.99b848p-7f,
+     0x1.b3aafap-8f,   0x1.b02b4ap-9f,  0x1.905762p-10f, 0x1.5a9c4p-11f,
+     0x1.18a7dep-12f,  0x1.a94bf8p-14f, 0x1.2dab32p-15f, 0x1.90c8fp-17f,
+     0x1.f2d1a2p-19f,  0x1.22e1p-20f,   0x1.3df74p-22f,  0x1.45d728p-24f,
+     0x1.3915cp-26f,   0x1.1a1c3cp-28f, 0x1.dcd4a4p-31f, 0x1.79ffa2p-33f,
+     0x1.191bb2p-35f,  0x1.884542p-38f, 0x1.00ce2ep-40f, 0},
+    {0x1.112394p-4f,   0x1.ed950ap-5f,   0x1.67c84p-5f,    0x1.67cdep-6f,
+     0x1.49639cp-14f,  -0x1.16a31cp-6f,  -0x1.b83626p-6f,  -0x1.e48906p-6f,
+     -0x1.b992d2p-6f,  -0x1.5ff30ep-6f,  -0x1.f6fecep-7f,  -0x1.46a14cp-7f,
+     -0x1.84ad66p-8f,  -0x1.aa134ap-9f,  -0x1.afe7bap-10f, -0x1.95f73cp-11f,
+     -0x1.628f1ep-12f, -0x1.20311ap-13f, -0x1.b490b2p-15f, -0x1.347166p-16f,
+     -0x1.96e51ep-18f, -0x1.f577e6p-20f, -0x1.20db4p-21f,  -0x1.37396p-23f,
+     -0x1.39bdc6p-25f, -0x1.2807dcp-27f, -0x1.058576p-29f, -0x1.b0bf4cp-32f,
+     -0x1.4f66dep-34f, -0x1.e72444p-37f, -0x1.4b88bep-39f, 0},
+    {-0x1.45d3cep-9f, -0x1.82775p-7f,  -0x1.497daap-6f, -0x1.76d922p-6f,
+     -0x1.49b9dep-6f, -0x1.bfbad4p-7f, -0x1.8eb768p-8f, 0x1.8185fap-12f,
+     0x1.252324p-8f,  0x1.90efbap-8f,  0x1.843c98p-8f,  0x1.376768p-8f,
+     0x1.b3f348p-9f,  0x1.10d904p-9f,  0x1.3585dcp-10f, 0x1.40e488p-11f,
+     0x1.31be06p-12f, 0x1.0cc874p-13f, 0x1.b551e6p-15f, 0x1.49f4d4p-16f,
+     0x1.ce95d2p-18f, 0x1.2daefcp-19f, 0x1.6e8378p-21f, 0x1.9f219ep-23f,
+     0x1.b6b678p-25f, 0x1.b0e07ap-27f, 0x1.8f0312p-29f, 0x1.57c35ep-31f,
+     0x1.14ee38p-33f, 0x1.a15cecp-36f, 0x1.2649b4p-38f, 0},
+};
+
+static const float tanh_tail_pieces[1 + TAIL_TERMS][32] = {
+    {0x1.0p-1f,       0x1.9aee04p-2f,  0x1.3bfa4cp-2f,  0x1.d0523p-3f,
+     0x1.453d22p-3f,  0x1.b1795ep-4f,  0x1.123c8ep-4f,  0x1.48a34ap-5f,
+     0x1.73ef8ap-6f,  0x1.8c25e8p-7f,  0x1.8b6cccp-8f,  0x1.701acep-9f,
+     0x1.3dd716p-10f, 0x1.fa1996p-12f, 0x1.71379ap-13f, 0x1.ea7566p-15f,
+     0x1.26a204p-16f, 0x1.3e0c9ap-18f, 0x1.326b18p-20f, 0x1.05b8ccp-22f,
+     0x1.89ba44p-25f, 0x1.0311fp-27f,  0x1.28401cp-30f, 0x1.2467ep-33f,
+     0x1.eee7f8p-37f, 0x1.64b37cp-40f, 0x1.b2ff12p-44f, 0x1.bdca72p-48f,
+     0x1.7d5c46p-52f, 0x1.0e8446p-56f, 0x1.3c1ad6p-61f, 0},
+    {-0x1.988452p-2f,  -0x1.8be386p-2f,  -0x1.68542p-2f,   -0x1.341906p-2f,
+     -0x1.ef266p-3f,   -0x1.76152p-3f,   -0x1.09c7e8p-3f,  -0x1.631938p-4f,
+     -0x1.bda5d6p-5f,  -0x1.0628aep-5f,  -0x1.2042e2p-6f,  -0x1.26ff36p-7f,
+     -0x1.178a98p-8f,  -0x1.e7bb5p-10f,  -0x1.85407ap-11f, -0x1.1a569ap-12f,
+     -0x1.71c0eep-14f, -0x1.b233d6p-16f, -0x1.c61f76p-18f, -0x1.a42c3ep-20f,
+     -0x1.559d94p-22f, -0x1.e4dd9ap-25f, -0x1.2a5748p-27f, -0x1.3c343p-30f,
+     -0x1.1eb6b8p-33f, -0x1.b9da52p-37f, -0x1.1f652p-40f,  -0x1.397736p-44f,
+     -0x1.1cbceep-48f, -0x1.abe2a4p-53f, -0x1.082016p-57f, 0},
+    {-0x1.4c93d2p-18f, 0x1.8dafb4p-5f,  0x1.6983bcp-4f,  0x1.ceb302p-4f,
+     0x1.ee60dep-4f,   0x1.d18602p-4f,  0x1.8c0a84p-4f,  0x1.3490aep-4f,
+     0x1.bbc08ep-5f,   0x1.279b82p-5f,  0x1.6d2572p-6f,  0x1.a17908p-7f,
+     0x1.b82b62p-8f,   0x1.a9d818p-9f,  0x1.77c7p-10f,   0x1.2c8052p-11f,
+     0x1.b0a0cep-13f,  0x1.1671b4p-14f, 0x1.3e4f38p-16f, 0x1.410204p-18f,
+     0x1.1bb2a8p-20f,  0x1.b48dd8p-23f, 0x1.2280d6p-25f, 0x1.4c3582p-28f,
+     0x1.444d2ep-31f,  0x1.0c7cb6p-34f, 0x1.768fb2p-38f, 0x1.b56486p-42f,
+     0x1.a8bc3ep-46f,  0x1.54ba12p-50f, 0x1.c0a49cp-55f, 0},
+    {0x1.12814ap-4f,   0x1.ef25d8p-5f,   0x1.66c6a2p-5f,   0x1.6153bap-6f,
+     -0x1.57a46cp-12f, -0x1.18a334p-6f,  -0x1.b40508p-6f,  -0x1.dcf81ep-6f,
+     -0x1.b3405cp-6f,  -0x1.5dd0dap-6f,  -0x1.fac5cap-7f,  -0x1.4e0cacp-7f,
+     -0x1.91c70ep-8f,  -0x1.b81b1ep-9f,  -0x1.b536e2p-10f, -0x1.87b9ep-11f,
+     -0x1.3a9562p-12f, -0x1.c1fe78p-14f, -0x1.1cce3ap-15f, -0x1.3cff86p-17f,
+     -0x1.344acp-19f,  -0x1.045794p-21f, -0x1.7b6c34p-24f, -0x1.da3386p-27f,
+     -0x1.f91346p-30f, -0x1.c79c24p-33f, -0x1.59e7f2p-36f, -0x1.b74c2ap-40f,
+     -0x1.cfb2d4p-44f, -0x1.94409ep-48f, -0x1.213eb4p-52f, 0},
+    {-0x1.4d408ep-9f, -0x1.8ac216p-7f, -0x1.4f06cp-6f,  -0x1.799e44p-6f,
+     -0x1.4735dp-6f,  -0x1.b3477ap-7f, -0x1.79157p-8f,  0x1.c44ecap-12f,
+     0x1.18394ap-8f,  0x1.7e79d6p-8f,  0x1.77d97cp-8f,  0x1.353112p-8f,
+     0x1.bdafbap-9f,  0x1.1de16ap-9f,  0x1.47a0c8p-10f, 0x1.4edc34p-11f,
+     0x1.2ffad4p-12f, 0x1.e7aa8p-14f,  0x1.57bf16p-15f, 0x1.a771f2p-17f,
+     0x1.c533bap-19f, 0x1.a3035cp-21f, 0x1.4cba5cp-23f, 0x1.c3333p-26f,
+     0x1.03af18p-28f, 0x1.f87462p-32f, 0x1.9af666p-35f, 0x1.171e06p-38f,
+     0x1.3a2a42p-42f, 0x1.233832p-46f, 0x1.b9e63ep-51f, 0},
+};
+
 static em_val row_of(em *e, const float *x) {
     em_val lane[16];
     for (int i = 0; i < 16; i++) lane[i] = LLVMConstReal(e->f32, (double)x[i]);
     return LLVMConstVector(lane, 16);
 }
 
-static em_val look_up(em *e, const pieces *p, int row, em_val index) {
-    em_val low = row_of(e, p->table[row]);
-    if (p->n == 16)
-        return em_intrinsic(e, "llvm.x86.avx512.permvar.sf.512", NULL, 0, (em_val[]){low, index},
-                            2);
-    em_val high = row_of(e, p->table[row] + 16);
+static em_val look_up_32(em *e, const float *table, em_val index) {
+    em_val low = row_of(e, table), high = row_of(e, table + 16);
     return em_intrinsic(e, "llvm.x86.avx512.vpermi2var.ps.512", NULL, 0,
                         (em_val[]){low, index, high}, 3);
+}
+
+static em_val look_up(em *e, const pieces *p, int row, em_val index) {
+    if (p->n == 32) return look_up_32(e, p->table[row], index);
+    em_val low = row_of(e, p->table[row]);
+    return em_intrinsic(e, "llvm.x86.avx512.permvar.sf.512", NULL, 0, (em_val[]){low, index}, 2);
 }
 
 /* The piece of 0 is t + t q(t) with t = |x|: small arguments keep their relative accuracy. */
@@ -151,4 +241,21 @@ em_val vmath_erf_pieces(em *e, em_val x) {
 
 em_val vmath_tanh_pieces(em *e, em_val x) {
     return emit_pieces(e, &tanh_of, x);
+}
+
+/* max(x, 0) - a Q(a) for a = |x|: the graph of gelu(x) - max(x, 0) is even. */
+em_val vmath_gelu_pieces(em *e, em_val x, bool by_tanh) {
+    const float(*table)[32] = by_tanh ? tanh_tail_pieces : tail_pieces;
+    em_val all = LLVMConstAllOnes(e->i16), zero = em_zero(LLVMTypeOf(x));
+    /* the smaller magnitude, without sign: the end for NaN, which max(0, x) keeps */
+    em_val bound[] = {x, em_like(e, x, 7.75), em_i32(e, 2 | 2 << 2), zero, all, em_i32(e, 4)};
+    em_val a = em_intrinsic(e, "llvm.x86.avx512.mask.range.ps.512", NULL, 0, bound, 6);
+    em_val scaled = em_fma(e, a, em_like(e, x, 4), em_like(e, x, 0x1.8p23));
+    em_val index = em_bitcast(e, scaled, em_vec(e->i32, 16)); /* the low bits: the nearest piece */
+    /* what is left of a above or below the nearest multiple of 2^-2 */
+    em_val rest[] = {a, em_i32(e, 2 << 4), zero, all, em_i32(e, 4)};
+    em_val t = em_intrinsic(e, "llvm.x86.avx512.mask.reduce.ps.512", NULL, 0, rest, 5);
+    em_val q = look_up_32(e, table[TAIL_TERMS], index);
+    for (int i = TAIL_TERMS - 1; i >= 0; i--) q = em_fma(e, q, t, look_up_32(e, table[i], index));
+    return em_fma(e, em_neg(e, a), q, em_max(e, zero, x));
 }

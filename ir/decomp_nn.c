@@ -11,26 +11,6 @@ bool decomp_relu(decomp *c) {
     return sn_dc_done(c, sn_b_scalar(SN_OP_max, sn_dc_operand(c, 0), 0));
 }
 
-bool decomp_gelu(decomp *c) {
-    if (!sn_dc_float(c, 0)) return false;
-    sn_node *x = sn_dc_operand(c, 0);
-    sn_node *erf = sn_b_unary(SN_OP_erf, sn_b_scalar(SN_OP_mul, x, sqrt(0.5)));
-    sn_node *half = sn_b_scalar(SN_OP_mul, x, 0.5);
-    return sn_dc_done(c, sn_b_binary(SN_OP_mul, half, sn_b_scalar(SN_OP_add, erf, 1)));
-}
-
-bool decomp_gelu_tanh(decomp *c) {
-    if (!sn_dc_float(c, 0)) return false;
-    sn_node *x = sn_dc_operand(c, 0);
-    sn_node *square = sn_b_binary(SN_OP_mul, x, x);
-    /* x + 0.044715 x^3 = x (1 + 0.044715 x^2) */
-    sn_node *inner = sn_b_scalar(SN_OP_add, sn_b_scalar(SN_OP_mul, square, 0.044715), 1);
-    inner = sn_b_scalar(SN_OP_mul, sn_b_binary(SN_OP_mul, x, inner), sqrt(2 / M_PI));
-    sn_node *half = sn_b_scalar(SN_OP_mul, x, 0.5);
-    sn_node *one_plus = sn_b_scalar(SN_OP_add, sn_b_unary(SN_OP_tanh, inner), 1);
-    return sn_dc_done(c, sn_b_binary(SN_OP_mul, half, one_plus));
-}
-
 bool decomp_silu(decomp *c) {
     if (!sn_dc_float(c, 0)) return false;
     sn_node *x = sn_dc_operand(c, 0);

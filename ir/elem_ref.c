@@ -14,6 +14,15 @@ static double sn_ref_mod(double x, double y, bool integer) {
     return x - y * floor(x / y);
 }
 
+/* Both go to 0 for x to minus infinity. */
+static double sn_ref_gelu(double x) {
+    return x < -40 ? 0 : x * erfc(-x * M_SQRT1_2) / 2;
+}
+
+static double sn_ref_gelu_tanh(double x) {
+    return x < -40 ? 0 : x / (1 + exp(-2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
 double sn_elem_ref(sn_op op, bool integer, double x, double y, double z) {
     (void)integer;
     switch (op) {

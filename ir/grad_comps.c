@@ -26,26 +26,6 @@ bool grad_relu(grad *c) {
     return true;
 }
 
-/* (1 + erf(x / sqrt 2)) / 2 + x e^(-x^2 / 2) / sqrt(2 pi) */
-bool grad_gelu(grad *c) {
-    sn_node *x = X;
-    sn_node *cdf = OPC(mul, OPC(add, OP1(erf, OPC(mul, x, sqrt(0.5))), 1), 0.5);
-    sn_node *density = OPC(mul, OP1(exp, OPC(mul, OP2(mul, x, x), -0.5)), sqrt(0.5 / M_PI));
-    sn_gr_give(c, 0, OP2(mul, G, OP2(add, OP2(mul, x, density), cdf)));
-    return true;
-}
-
-/* With t = tanh(u), u = sqrt(2 / pi) (x + a x^3): (1 + t) / 2 + x u' (1 - t^2) / 2 */
-bool grad_gelu_tanh(grad *c) {
-    const double a = 0.044715, k = sqrt(2 / M_PI);
-    sn_node *x = X, *square = OP2(mul, x, x);
-    sn_node *u = OPC(mul, OP2(mul, x, OPC(add, OPC(mul, square, a), 1)), k);
-    sn_node *t = OP1(tanh, u), *slope = OPC(add, OPC(mul, square, 3 * a * k), k);
-    sn_node *bend = OP2(mul, OP2(mul, x, slope), OP2(sub, sn_gr_fill(t, 1), OP2(mul, t, t)));
-    sn_gr_give(c, 0, OP2(mul, G, OPC(mul, OP2(add, bend, OPC(add, t, 1)), 0.5)));
-    return true;
-}
-
 /* s + x s (1 - s) for s = sigmoid(x) */
 bool grad_silu(grad *c) {
     sn_node *x = X, *s = OP1(sigmoid, x);

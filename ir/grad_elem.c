@@ -58,6 +58,26 @@ RULE2(pow, OP2(mul, G, unless_zero(Y, OP2(mul, Y, OP2(pow, X, OPC(sub, Y, 1)))))
 RULE2(max, winner(c, Y, X), winner(c, X, Y))
 RULE2(min, winner(c, X, Y), winner(c, Y, X))
 
+/* (1 + erf(x / sqrt 2)) / 2 + x e^(-x^2 / 2) / sqrt(2 pi) */
+static sn_node *gelu_slope(sn_node *x) {
+    sn_node *cdf = OPC(mul, OPC(add, OP1(erf, OPC(mul, x, sqrt(0.5))), 1), 0.5);
+    sn_node *density = OPC(mul, OP1(exp, OPC(mul, OP2(mul, x, x), -0.5)), sqrt(0.5 / M_PI));
+    return OP2(add, OP2(mul, x, density), cdf);
+}
+
+/* With t = tanh(u), u = sqrt(2 / pi) (x + a x^3): (1 + t) / 2 + x u' (1 - t^2) / 2 */
+static sn_node *gelu_tanh_slope(sn_node *x) {
+    const double a = 0.044715, k = sqrt(2 / M_PI);
+    sn_node *square = OP2(mul, x, x);
+    sn_node *u = OPC(mul, OP2(mul, x, OPC(add, OPC(mul, square, a), 1)), k);
+    sn_node *t = OP1(tanh, u), *slope = OPC(add, OPC(mul, square, 3 * a * k), k);
+    sn_node *bend = OP2(mul, OP2(mul, x, slope), OP2(sub, sn_gr_fill(t, 1), OP2(mul, t, t)));
+    return OPC(mul, OP2(add, bend, OPC(add, t, 1)), 0.5);
+}
+
+RULE1(gelu, OP2(mul, G, gelu_slope(X)))
+RULE1(gelu_tanh, OP2(mul, G, gelu_tanh_slope(X)))
+
 bool grad_select(grad *c) {
     sn_node *zero = sn_gr_fill(G, 0);
     if (sn_gr_needs(c, 1)) sn_gr_give(c, 1, sn_b_select(X, G, zero));

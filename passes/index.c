@@ -133,8 +133,6 @@ sn_element *sn_element_new(sn_module *m) {
 sn_node *sn_element_opened(sn_node *n) {
     switch (n->op) {
     case SN_OP_relu:
-    case SN_OP_gelu:
-    case SN_OP_gelu_tanh:
     case SN_OP_silu:
     case SN_OP_softplus:
         return n->meaning;

@@ -33,20 +33,6 @@ void ref_relu(const ref_call *c) {
     each(c, relu);
 }
 
-static double gelu(double x) {
-    return x * 0.5 * erfc(-x / sqrt(2));
-}
-void ref_gelu(const ref_call *c) {
-    each(c, gelu);
-}
-
-static double gelu_tanh(double x) {
-    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * pow(x, 3))));
-}
-void ref_gelu_tanh(const ref_call *c) {
-    each(c, gelu_tanh);
-}
-
 static double silu(double x) {
     return x / (1 + exp(-x));
 }

@@ -127,7 +127,8 @@ static void check_case(const elem_case *c, sn_jit *jit) {
         double want = sn_elem_ref((sn_op)n->op, !flt, x[0], x[1], x[2]);
         want = sn_round_to((sn_dtype)n->dtype, want);
         double tol = t == SN_F64 && n->op != SN_OP_cast ? 1e-12 : 4e-6;
-        double size = n->op == SN_OP_mod ? fabs(x[0]) : fabs(want);
+        bool by_x = n->op == SN_OP_mod || n->op == SN_OP_gelu || n->op == SN_OP_gelu_tanh;
+        double size = by_x ? fabs(x[0]) : fabs(want);
         bool same = (isnan(want) && isnan(y)) || want == y ||
                     (sn_dtype_is_float((sn_dtype)n->dtype) && fabs(want - y) <= tol * size);
         if (!same) fail_msg("%s(%g, %g, %g) = %g, not %g", c->name, x[0], x[1], x[2], y, want);
