@@ -52,11 +52,10 @@ static bool check_list(sn_module *m, const char *list) {
         for (int i = 0; i < sn_pass_count && !known; i++)
             known = strlen(sn_pass_table[i].name) == n && !strncmp(s, sn_pass_table[i].name, n);
         if (!known) {
-            char names[200];
-            size_t at = 0;
-            for (int i = 0; i < sn_pass_count; i++)
-                at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "",
-                                       sn_pass_table[i].name);
+            const char *names = sn_pass_table[0].name;
+            for (int i = 1; i < sn_pass_count; i++)
+                names = sn_arena_printf(m, "%s, %s", names, sn_pass_table[i].name);
+            sn_module_set_loc(m, (sn_loc){0}); /* no line of the model is to blame */
             sn_module_fail(m, SN_ERR_USAGE, "there is no pass '%.*s'; passes are %s", (int)n, s,
                            names);
             return false;

@@ -17,12 +17,14 @@ enum { CONFIG_LIMIT = 16 << 20 };
 struct sn_config {
     char *name;
     cJSON *root;
+    cJSON *asked; /* an object with the keys that were asked for and are there */
     sn_problems problems;
 };
 
 void sn_config_free(sn_config *c) {
     if (!c) return;
     cJSON_Delete(c->root);
+    cJSON_Delete(c->asked);
     free(c->name);
     free(c);
 }
@@ -32,7 +34,8 @@ sn_config *sn_config_new(const char *name) {
     if (!c) return NULL;
     c->name = strdup(name);
     c->root = cJSON_CreateObject();
-    if (c->name && c->root) return c;
+    c->asked = cJSON_CreateObject();
+    if (c->name && c->root && c->asked) return c;
     sn_config_free(c);
     return NULL;
 }
@@ -91,7 +94,14 @@ const char *sn_config_name(const sn_config *c) {
 /* The value of a key; NULL when absent or null. */
 static const cJSON *find_value(const sn_config *c, const char *key) {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(c->root, key);
+    if (v && !cJSON_GetObjectItemCaseSensitive(c->asked, key)) cJSON_AddNullToObject(c->asked, key);
     return v && !cJSON_IsNull(v) ? v : NULL;
+}
+
+const char *sn_config_unread(const sn_config *c, int i) {
+    for (const cJSON *v = c->root->child; v; v = v->next)
+        if (!cJSON_GetObjectItemCaseSensitive(c->asked, v->string) && i-- == 0) return v->string;
+    return NULL;
 }
 
 bool sn_config_has(const sn_config *c, const char *key) {

@@ -51,6 +51,10 @@ sn_config *sn_config_section(sn_config *c, const char *key);
 /* Records a problem for every key that is not in `names` (ended by NULL). */
 void sn_config_only(sn_config *c, const char *const *names);
 
+/* The i-th key that no getter has asked for so far; NULL: there are no more. Perhaps it is
+ * misspelt. */
+const char *sn_config_unread(const sn_config *c, int i);
+
 /* Records a problem that spans several keys ("image" and "channels" belong together). */
 void sn_config_problem(sn_config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Records a problem unless the value of one key, which is not 0, divides the value of another. */

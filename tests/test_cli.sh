@@ -136,6 +136,7 @@ check_encoders() {
     [ "$(wc -l <"$tmp/out")" = 1000 ] || fail "a line for every image"
     printf '\0\0\10\3\0\0\0\1\0\0\0\2\0\0\0\2abcd' >"$tmp/small"
     refused 1 'takes images of 28 x 28 pixels and 1 channels, these are 2 x 2' classify "$vit" -i "$tmp/small"
+    refused 1 'its 1 dimension hold no images' classify "$vit" -i "$digits-labels.idx1-ubyte"
     refused 1 'one label for each' classify "$vit" -i "$digits-images.idx3-ubyte" --labels "$digits-images.idx3-ubyte"
     refused 2 'this model classifies images' classify "$vit" -p a
     refused 2 'give one of' classify "$vit"
@@ -434,7 +435,7 @@ check_bad_requests() {
     refused 1 'token 512 (number 1) is outside the vocabulary 0..511' generate "$stories" --prompt-ids '1 512'
     refused 2 'wrong at character 3' generate "$stories" --prompt-ids '1 x'
     refused 2 'wrong at character 1' generate "$stories" --prompt-ids '-1'
-    refused 2 'whole numbers' generate "$nano" -p 'sort this'
+    refused 2 'has no tokenizer .*whole numbers' generate "$nano" -p 'sort this'
     refused 1 'outside the vocabulary 0..2' generate "$nano" -p '0 1 3'
     refused 2 'the prompt is empty' generate "$nano"
     refused 1 'cannot open' generate "$stories" -f "$tmp/none"
@@ -447,6 +448,7 @@ check_bad_requests() {
     run 0 generate "$nano" -p "0 2 1 1 0 2" -n 6 --temperature 0 --target x86-64-v2
     prints '0 0 1 1 2 2$'
     refused 1 'aarch64' generate "$nano" -p 0 --target aarch64
+    refused 2 '^sinter generate: there is no pass .fuze.; passes are .*fuse' generate "$nano" -p 0 --off fuze
     refused 1 'pentium9' generate "$nano" -p 0 --target pentium9
     if [ -c /dev/full ]; then
         "$sinter" generate "$nano" -p 0 -n 2 >/dev/full 2>"$tmp/err"
@@ -489,7 +491,15 @@ END
     run 0 eval "$tmp/m" "$tmp/text"
     run 0 inspect "$tmp/m"
     refused 2 'there is a training run already' train "$tmp/run.json" -o "$tmp/m"
-    # Ctrl-C saves; the resumed run has the same bits as the one above
+    run 0 train "$tmp/run.json" -o "$tmp/m" --resume --steps 10
+    says 'nothing to do: .* at step 30 already'
+    ! grep -q -e nan -e gflops "$tmp/out" || fail "numbers of no step: $what"
+    run 0 train "$tmp/run.json" -o "$tmp/m" --resume --steps 35
+    prints '^steps  *35$'
+    sed 's/"n_layer"/"n_layrs": 2, &/' "$tmp/run.json" >"$tmp/typo.json"
+    run 0 train "$tmp/typo.json" -o "$tmp/typo" --steps 1
+    says 'note: "model": "n_layrs" means nothing to a gpt2'
+    # Ctrl-C saves
     sed 's/"steps": 30/"steps": 2000/' "$tmp/run.json" >"$tmp/long.json"
     "$sinter" train "$tmp/long.json" -o "$tmp/n" >"$tmp/out" 2>"$tmp/err" &
     child=$!

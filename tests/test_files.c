@@ -128,7 +128,10 @@ static void config_values(void **state) {
     assert_int_equal(sn_config_choice(c, "act", kinds), 1);
     assert_int_equal(sn_config_choice_or(c, "absent", kinds, 0), 0);
     int64_t list[3];
+    assert_string_equal(sn_config_unread(c, 0), "list");
+    assert_null(sn_config_unread(c, 1));
     assert_int_equal(sn_config_int_list(c, "list", list, 3, 1, 3), 3);
+    assert_null(sn_config_unread(c, 0));
     assert_int_equal(list[2], 3);
     assert_int_equal(sn_config_int_list(c, "absent", list, 3, 1, 3), 0);
     assert_true(sn_config_has(c, "n"));

@@ -53,15 +53,20 @@ static bool check_images(const lm *m, const sn_idx *x, const char *path, sn_erro
     if (!v->image)
         return sn_fail(err, SN_ERR_USAGE, "a %s model takes no images: --prompt or --file",
                        v->type);
+    if (x->rank < 3)
+        return sn_fail(err, SN_ERR_SHAPE,
+                       "%s: its %d dimension%s hold no images: numbers, heights "
+                       "and widths are expected",
+                       path, x->rank, x->rank > 1 ? "s" : "");
     int64_t channels = x->rank == 4 ? x->shape[1] : 1;
-    if (x->rank < 3 || channels != v->channels || x->shape[x->rank - 2] != v->image ||
+    if (channels != v->channels || x->shape[x->rank - 2] != v->image ||
         x->shape[x->rank - 1] != v->image)
         return sn_fail(err, SN_ERR_SHAPE,
                        "%s: the model takes images of %lld x %lld pixels and %lld channels, these "
                        "are %lld x %lld and %lld: scale them",
                        path, (long long)v->image, (long long)v->image, (long long)v->channels,
-                       (long long)(x->rank > 2 ? x->shape[x->rank - 2] : 0),
-                       (long long)(x->rank > 2 ? x->shape[x->rank - 1] : 0), (long long)channels);
+                       (long long)x->shape[x->rank - 2], (long long)x->shape[x->rank - 1],
+                       (long long)channels);
     return true;
 }
 

@@ -92,12 +92,14 @@ static bool change_settings(const options *o, train_settings *s, sn_error *err) 
 }
 
 static void print_result(const train_result *r) {
-    printf("steps            %lld\nloss             %.5f\n", (long long)r->steps, r->loss);
+    printf("steps            %lld\n", (long long)r->steps);
+    if (isfinite(r->loss)) printf("loss             %.5f\n", r->loss);
     if (isfinite(r->validation)) printf("validation_loss  %.5f\n", r->validation);
     if (isfinite(r->best))
         printf("best             %.5f (step %lld)\n", r->best, (long long)r->best_step);
-    printf("tokens_per_s     %.0f\ngflops           %.1f\nseconds          %.1f\n",
-           r->tokens_per_second, r->gflops, r->seconds);
+    if (r->seconds > 0)
+        printf("tokens_per_s     %.0f\ngflops           %.1f\nseconds          %.1f\n",
+               r->tokens_per_second, r->gflops, r->seconds);
 }
 
 static int finish(const options *o, train_end end, const train_result *r, const sn_error *err) {
@@ -112,6 +114,11 @@ static int finish(const options *o, train_end end, const train_result *r, const 
                 NAME, (long long)r->steps, o->output, NAME, o->config, o->output);
         return EXIT_WRONG;
     }
+    if (end == TRAIN_DONE && !(r->seconds > 0))
+        fprintf(stderr,
+                "%s: nothing to do: the run in %s is at step %lld already; --steps N goes "
+                "on to a later one\n",
+                NAME, o->output, (long long)r->steps);
     print_result(r);
     fprintf(stderr, "%s: model, metrics.jsonl and loss.svg are in %s\n", NAME, o->output);
     return cmd_finish(NAME);

@@ -110,6 +110,16 @@ static void note_source(train_settings *s) {
     free(full);
 }
 
+/* A key of the config that the model does not know may be a misspelt one. A folder's config.json
+ * has many that only others read. */
+static bool tell_unread(const trainer *t) {
+    const char *key;
+    for (int i = 0; !t->s->start && (key = sn_config_unread(t->s->model, i)); i++)
+        tell(t->r->event, t->r->ctx, "note: \"model\": \"%s\" means nothing to a %s", key,
+             t->model.type);
+    return true;
+}
+
 static bool build_model(trainer *t, sn_error *err) {
     sn_model_dir *dir = t->s->start ? sn_model_dir_open(t->s->start, err) : NULL;
     if (t->s->start && !dir) return false;
@@ -123,7 +133,7 @@ static bool build_model(trainer *t, sn_error *err) {
              sn_model_build_with(t->code.define, t->code.name, &o, &t->model, err) &&
              check_source(t, err);
     else
-        ok = sn_model_build(t->s->model, &o, &t->model, err);
+        ok = sn_model_build(t->s->model, &o, &t->model, err) && tell_unread(t);
     if (ok && t->s->data.block > t->model.context)
         ok = sn_fail(err, SN_ERR_RANGE,
                      "block = %lld is longer than the model's context of %lld tokens",
