@@ -7,11 +7,12 @@
  * The workspace: slots, the memory that the two halves of a kernel share, scratch of each thread.
  */
 #include "codegen/entry.h"
+#include "passes/plan_chunks.h"
 
 #include <string.h>
 #include <xxhash.h>
 
-enum { ALIGN = 64 };
+enum { ALIGN = 64, ROW_UNIT = 16 /* rows of a turn; divides every limit of a loop */ };
 
 bool sn_step_is_extern(const sn_step *s) {
     return !strcmp(sn_attr_str(s->node, SN_A_backend, "own"), "onednn");
@@ -56,9 +57,10 @@ bool sn_unit_make(sn_module *m, const sn_entry *e, const char *name, const sn_bu
     u->kernel = sn_arena_alloc(m, sizeof *u->kernel * (size_t)(u->plan->n_step + 1));
     for (int i = 0; i < u->plan->n_step; i++) {
         if (!sn_kernel_describe(m, &u->plan->step[i], &u->kernel[i])) return false;
+        u->n_wait += u->plan->step[i].barrier;
+        if (u->plan->step[i].turn == SN_TURN_LATER) continue; /* the first turn's stands for all */
         u->work = sn_dim_add(m, u->work, work_of(m, &u->plan->step[i]));
         u->products = sn_dim_add(m, u->products, products_of(m, &u->plan->step[i]));
-        u->n_wait += u->plan->step[i].barrier;
     }
     u->table = sn_arena_alloc(m, sizeof *u->table * (size_t)(u->plan->n_buffer + 1));
     for (int i = 0; i < u->plan->n_buffer; i++)
@@ -78,13 +80,31 @@ typedef struct part {
     int n_known, cap_known;
     em_val *slot; /* offsets of the slots in the workspace */
     em_val shared_at, slots_end, scratch_bytes;
+    em_val row; /* in a loop over rows: the first one of this turn; NULL: outside */
 } part;
+
+static void know(part *p, sn_dim d, em_val v) {
+    if (p->n_known == p->cap_known) {
+        int cap = p->cap_known ? 2 * p->cap_known : 64;
+        sn_dim *k = sn_arena_alloc(p->m, sizeof *k * (size_t)cap);
+        em_val *list = sn_arena_alloc(p->m, sizeof *list * (size_t)cap);
+        if (p->n_known) {
+            memcpy(k, p->known, sizeof *k * (size_t)p->n_known);
+            memcpy(list, p->value, sizeof *list * (size_t)p->n_known);
+        }
+        p->known = k;
+        p->value = list;
+        p->cap_known = cap;
+    }
+    p->known[p->n_known] = d;
+    p->value[p->n_known++] = v;
+}
 
 static em_val dim_value(part *p, sn_dim d) {
     em *e = p->e;
     int64_t c;
     if (sn_dim_is_const(p->m, d, &c)) return em_i64(e, c);
-    for (int i = 0; i < p->n_known; i++)
+    for (int i = p->n_known - 1; i >= 0; i--) /* the latest counts: see begin_rows */
         if (p->known[i] == d) return p->value[i];
     em_val sum = em_i64(e, 0);
     for (int t = 0; t < sn_dim_terms(p->m, d); t++) {
@@ -96,20 +116,8 @@ static em_val dim_value(part *p, sn_dim d) {
                                  em_load(e, SN_I64, em_at(e, p->symbols, SN_I64, em_i64(e, s)), 1));
         sum = em_add(e, sum, product);
     }
-    if (p->n_known == p->cap_known) {
-        int cap = p->cap_known ? 2 * p->cap_known : 64;
-        sn_dim *k = sn_arena_alloc(p->m, sizeof *k * (size_t)cap);
-        em_val *v = sn_arena_alloc(p->m, sizeof *v * (size_t)cap);
-        if (p->n_known) {
-            memcpy(k, p->known, sizeof *k * (size_t)p->n_known);
-            memcpy(v, p->value, sizeof *v * (size_t)p->n_known);
-        }
-        p->known = k;
-        p->value = v;
-        p->cap_known = cap;
-    }
-    p->known[p->n_known] = d;
-    return p->value[p->n_known++] = sum;
+    know(p, d, sum);
+    return sum;
 }
 
 static em_val round_up(em *e, em_val n) {
@@ -127,8 +135,9 @@ static void lay_out_workspace(part *p) {
         for (int i = 0; i < plan->n_buffer; i++) {
             const sn_buffer *b = &plan->buffer[i];
             if (b->kind != SN_BUF_TEMP || b->slot != s) continue;
-            em_val bytes =
-                em_mul(e, dim_value(p, b->count), em_i64(e, (int64_t)sn_dtype_size(b->dtype)));
+            em_val n = dim_value(p, b->count);
+            if (b->most) n = em_imin(e, n, dim_value(p, b->most));
+            em_val bytes = em_mul(e, n, em_i64(e, (int64_t)sn_dtype_size(b->dtype)));
             size = em_imax(e, size, bytes);
         }
         p->slot[s] = end;
@@ -165,7 +174,9 @@ static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspa
     else
         base =
             em_load_raw(e, e->ptr, em_at(e, table, SN_I64, em_i64(e, p->u->table[v->buffer])), 8);
-    return v->offset ? em_at(e, base, v->dtype, dim_value(p, v->offset)) : base;
+    if (v->offset) base = em_at(e, base, v->dtype, dim_value(p, v->offset));
+    if (!p->row || !v->advance) return base;
+    return em_at(e, base, v->dtype, em_mul(e, p->row, dim_value(p, v->advance)));
 }
 
 /* Fills the argument arrays of step i on the stack. */
@@ -209,48 +220,108 @@ static void mark(part *p, em_val profile, int step, em_val tid, int end) {
     em_endif(e, &br);
 }
 
+/* What a thread's walk over kernels needs besides sizes. */
+typedef struct walk {
+    part p;
+    em_val table, workspace, scratch, bufs, dims, threads, barrier, profile, tid, n;
+    bool shared_read; /* the memory that two halves of a kernel share, since the last wait */
+} walk;
+
+static void wait_for_all(walk *w) {
+    em *e = w->p.e;
+    em_type params[] = {e->ptr, e->i64};
+    LLVMBuildCall2(e->b, LLVMFunctionType(e->tvoid, params, 2, 0), w->barrier,
+                   (em_val[]){w->threads, w->tid}, 2, "");
+}
+
+static void call_kernel(walk *w, int i) {
+    em *e = w->p.e;
+    const sn_kernel *k = &w->p.u->kernel[i];
+    em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
+    em_val args[] = {w->bufs, w->dims, w->scratch, w->tid, w->n};
+    set_arguments(&w->p, i, w->table, w->workspace, w->bufs, w->dims);
+    mark(&w->p, w->profile, i, w->tid, 0);
+    em_call(e, em_extern(e, k->name, e->tvoid, params, 5), args, 5);
+    if (sn_kernel_shared(k, e->target) > 0) {
+        char finish[64];
+        snprintf(finish, sizeof finish, "%s_finish", k->name);
+        wait_for_all(w);
+        em_call(e, em_extern(e, finish, e->tvoid, params, 5), args, 5);
+        w->shared_read = true;
+    }
+    mark(&w->p, w->profile, i, w->tid, 1);
+}
+
+/* A kernel of a loop, in its turns. */
+static void call_in_turn(walk *w, int i) {
+    em *e = w->p.e;
+    sn_turn turn = w->p.u->plan->step[i].turn;
+    if (turn == SN_TURN_EACH) {
+        call_kernel(w, i);
+        return;
+    }
+    int known = w->p.n_known; /* what is computed in the branch is known only there */
+    em_cmp_op op = turn == SN_TURN_FIRST ? EM_EQ : EM_NE;
+    em_branch br = em_if(e, em_cmp(e, op, w->p.row, em_i64(e, 0)));
+    call_kernel(w, i);
+    em_endif(e, &br);
+    w->p.n_known = known;
+}
+
+/* From here on the rows' dim is the number of rows of a turn: as few turns as there can be, of
+ * about the same length. */
+static em_loop begin_rows(walk *w, const sn_row_loop *l) {
+    em *e = w->p.e;
+    em_val all = dim_value(&w->p, l->rows), one = em_i64(e, 1), unit = em_i64(e, ROW_UNIT);
+    em_val least = em_imax(e, all, one), turns = em_ceil_div(e, least, l->most);
+    em_val each = em_div(e, em_add(e, least, em_sub(e, turns, one)), turns);
+    each = em_mul(e, em_ceil_div(e, each, ROW_UNIT), unit);
+    em_loop loop = em_for(e, em_i64(e, 0), least, each);
+    w->p.row = loop.i;
+    know(&w->p, l->rows, em_imin(e, em_sub(e, all, loop.i), each));
+    return loop;
+}
+
 /* Every thread's walk over steps [first, last). */
 static em_val emit_part(em *e, const sn_unit *u, int first, int last) {
     char name[96];
     snprintf(name, sizeof name, "%s_part_%d", u->symbol, first);
     em_type params[] = {e->ptr, e->i64, e->i64};
     em_val fn = em_function(e, name, e->tvoid, params, 3);
-    part p;
-    begin(&p, e, u);
-    em_val call = em_param(e, 0), tid = em_param(e, 1), n = em_param(e, 2);
-    p.symbols = field(&p, call, offsetof(sn_call, symbol));
-    em_val table = field(&p, call, offsetof(sn_call, buffer));
-    em_val workspace = field(&p, call, offsetof(sn_call, workspace));
-    em_val threads = field(&p, call, offsetof(sn_call, threads));
-    em_val barrier = field(&p, threads, offsetof(sn_threads, barrier));
-    lay_out_workspace(&p);
-    em_val profile = field(&p, call, offsetof(sn_call, profile));
-    em_val own = em_add(e, p.slots_end, em_mul(e, tid, p.scratch_bytes));
-    em_val scratch = em_at_bytes(e, workspace, own);
-    em_val bufs = stack_for(e, u, true), dims = stack_for(e, u, false);
-    em_type kernel_params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
-    em_type barrier_params[] = {e->ptr, e->i64};
-    LLVMTypeRef barrier_type = LLVMFunctionType(e->tvoid, barrier_params, 2, 0);
-    em_val wait[] = {threads, tid}, args[] = {bufs, dims, scratch, tid, n};
-    bool shared_read = false; /* since the last wait */
+    walk w = {.tid = em_param(e, 1), .n = em_param(e, 2)};
+    begin(&w.p, e, u);
+    em_val call = em_param(e, 0);
+    w.p.symbols = field(&w.p, call, offsetof(sn_call, symbol));
+    w.table = field(&w.p, call, offsetof(sn_call, buffer));
+    w.workspace = field(&w.p, call, offsetof(sn_call, workspace));
+    w.threads = field(&w.p, call, offsetof(sn_call, threads));
+    w.barrier = field(&w.p, w.threads, offsetof(sn_threads, barrier));
+    lay_out_workspace(&w.p);
+    w.profile = field(&w.p, call, offsetof(sn_call, profile));
+    em_val own = em_add(e, w.p.slots_end, em_mul(e, w.tid, w.p.scratch_bytes));
+    w.scratch = em_at_bytes(e, w.workspace, own);
+    w.bufs = stack_for(e, u, true);
+    w.dims = stack_for(e, u, false);
+    em_loop rows = {0};
+    int known = 0;
     for (int i = first; i < last; i++) {
-        const sn_kernel *k = &u->kernel[i];
-        bool shared = sn_kernel_shared(k, e->target) > 0;
-        if ((u->plan->step[i].barrier && i > first) || (shared && shared_read)) {
-            LLVMBuildCall2(e->b, barrier_type, barrier, wait, 2, "");
-            shared_read = false;
+        const sn_row_loop *loop = sn_chunks_loop(u->plan, i);
+        if (loop && i == loop->first) {
+            known = w.p.n_known;
+            rows = begin_rows(&w, loop);
+            w.shared_read = true; /* by the turn before, perhaps */
         }
-        set_arguments(&p, i, table, workspace, bufs, dims);
-        mark(&p, profile, i, tid, 0);
-        em_call(e, em_extern(e, k->name, e->tvoid, kernel_params, 5), args, 5);
-        if (shared) {
-            char finish[64];
-            snprintf(finish, sizeof finish, "%s_finish", k->name);
-            LLVMBuildCall2(e->b, barrier_type, barrier, wait, 2, "");
-            em_call(e, em_extern(e, finish, e->tvoid, kernel_params, 5), args, 5);
-            shared_read = true;
+        bool shared = sn_kernel_shared(&u->kernel[i], e->target) > 0;
+        if ((u->plan->step[i].barrier && (i > first || loop)) || (shared && w.shared_read)) {
+            wait_for_all(&w);
+            w.shared_read = false;
         }
-        mark(&p, profile, i, tid, 1);
+        call_in_turn(&w, i);
+        if (loop && i + 1 == loop->last) {
+            em_end(e, &rows);
+            w.p.row = NULL;
+            w.p.n_known = known;
+        }
     }
     em_ret(e, NULL);
     return fn;

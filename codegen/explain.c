@@ -3,6 +3,7 @@
 #include "codegen/onednn.h"
 #include "codegen/program.h"
 #include "passes/choice.h"
+#include "passes/plan_chunks.h"
 
 #include <string.h>
 
@@ -58,6 +59,8 @@ static void print_step(FILE *f, sn_module *m, const sn_unit *u, int i) {
         fprintf(f, "  %s: ", sn_attr_table[regions[r]].name);
         print_ops(f, m, region);
     }
+    static const char *const turns[] = {"", "  first turn", "  later turns"};
+    fputs(turns[s->turn], f);
     if (n->loc.file) fprintf(f, "   (%s:%d)", n->loc.file, n->loc.line);
     if (sn_step_is_extern(s))
         fprintf(f, "\n        primitive of oneDNN %s\n", sn_dnnl_version());
@@ -75,7 +78,16 @@ static void print_entry(FILE *f, const sn_program *p, const sn_compiled_entry *c
     char products[256];
     sn_dim_print(p->m, c->unit.products, products, sizeof products);
     if (c->unit.products) fprintf(f, "  products: %s multiplications\n", products);
-    for (int i = 0; i < plan->n_step; i++) print_step(f, p->m, &c->unit, i);
+    for (int i = 0; i < plan->n_step; i++) {
+        const sn_row_loop *loop = sn_chunks_loop(plan, i);
+        if (loop && i == loop->first) {
+            char rows[128];
+            sn_dim_print(p->m, loop->rows, rows, sizeof rows);
+            fprintf(f, "      --- %lld of %s rows at a time, up to call %d:\n",
+                    (long long)loop->most, rows, loop->last - 1);
+        }
+        print_step(f, p->m, &c->unit, i);
+    }
 }
 
 /* Where several kernels would be right, which one was taken, who said so and why. */

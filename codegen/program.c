@@ -49,6 +49,10 @@ static bool one_of(const char *s, const char *const *list) {
     return false;
 }
 
+static bool checks_values(const compiler *c) {
+    return c->o->check_nan || sn_debug_get()->check_nan;
+}
+
 static bool pass_options(compiler *c, sn_pass_options *po) {
     const sn_options *o = c->o;
     static const char *const backends[] = {"auto", "own", "onednn", NULL};
@@ -94,6 +98,8 @@ static bool pass_options(compiler *c, sn_pass_options *po) {
             if (*s != '-' && *s != ' ') *d++ = *s;
         po->off = list;
     }
+    if (checks_values(c)) /* looks through whole tensors */
+        po->off = po->off ? sn_arena_printf(c->m, "%s,chunk", po->off) : "chunk";
     return true;
 }
 
@@ -338,8 +344,10 @@ static const char *unit_text(sn_module *m, const sn_unit *u) {
     for (int i = 0; i < u->plan->n_buffer; i++) {
         char count[128];
         sn_dim_print(m, u->plan->buffer[i].count, count, sizeof count);
-        fprintf(f, "%d %d %s %d\n", u->plan->buffer[i].kind, u->plan->buffer[i].slot, count,
+        fprintf(f, "%d %d %s %d", u->plan->buffer[i].kind, u->plan->buffer[i].slot, count,
                 u->table[i]);
+        sn_dim_print(m, u->plan->buffer[i].most, count, sizeof count);
+        fprintf(f, " %s\n", count);
     }
     bool ok = fclose(f) == 0;
     const char *text = ok ? sn_arena_printf(m, "%s", data) : NULL;
@@ -353,7 +361,7 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
     snprintf(symbol, sizeof symbol, "sn_entry_%d", i);
     if (!sn_unit_make(c->m, e, symbol, c->budget.bytes ? &c->budget : NULL, &out->unit))
         return module_failed(c);
-    out->unit.checked = c->o->check_nan || sn_debug_get()->check_nan;
+    out->unit.checked = checks_values(c);
     for (int k = 0; k < out->unit.plan->n_step; k++) {
         const sn_kernel *kernel = &out->unit.kernel[k];
         if (sn_step_is_extern(kernel->step)) {

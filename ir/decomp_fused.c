@@ -32,6 +32,11 @@ bool decomp_primitive(decomp *c) {
     return decomp_loops(c);
 }
 
+/* In how many pieces rows are taken changes nothing but the order of sums over them. */
+bool decomp_chunks(decomp *c) {
+    return decomp_loops(c);
+}
+
 /* Axes of the right factor in the order of its matrix [K, N]: the contracted ones, then the others;
  * K and N are their products. */
 static bool matrix_order(decomp *c, int rank, const sn_dim *shape, int64_t *perm, sn_dim *k,

@@ -294,20 +294,42 @@ static sn_node *replace(void *ctx, sn_node *n) {
     return build_value(ctx, n);
 }
 
+static int fuse_entry(sn_passes *p, sn_entry *e) {
+    sn_loc loc = sn_module_loc(p->m);
+    sn_grouping *g = sn_group_entry(p, e);
+    builder b = {.g = g, .m = p->m};
+    b.made = sn_arena_alloc(p->m, sizeof *b.made * g->n_id);
+    b.uses = sn_arena_alloc(p->m, sizeof *b.uses * g->n_id);
+    count_uses(&b);
+    sn_entry_map(e, replace, &b);
+    e->n_tap = 0; /* what was asked for is an output by now */
+    sn_module_set_loc(p->m, loc);
+    return b.count;
+}
+
+/* What runs for some rows at a time is fused like an entry whose inputs are its arguments. */
+static sn_node *fuse_body(void *ctx, sn_node *n) {
+    if (n->op != SN_OP_chunks) return n;
+    const sn_region *body = sn_attr_region(n, SN_A_body);
+    sn_binding result[SN_MAX_RESULTS];
+    sn_node *out[SN_MAX_RESULTS];
+    sn_entry inside = {.name = "body", .output = result, .n_output = body->n_out};
+    for (int i = 0; i < body->n_out; i++) result[i] = (sn_binding){"", body->out[i]};
+    fuse_entry(ctx, &inside);
+    for (int i = 0; i < body->n_out; i++) out[i] = result[i].node;
+    sn_attr attr[3];
+    for (int i = 0; i < n->n_attr; i++) {
+        attr[i] = n->attr[i];
+        if (attr[i].key == SN_A_body)
+            attr[i].r = sn_region_new(n->m, body->n_arg, body->arg, body->n_out, out);
+    }
+    return sn_node_new(n->m, SN_OP_chunks, n->n_in, n->in, n->n_attr, attr);
+}
+
 int sn_pass_fuse(sn_passes *p) {
-    int count = 0;
+    int count = sn_rewrite_module(p->m, fuse_body, p);
     for (int i = 0; i < sn_entry_count(p->m); i++) {
-        sn_entry *e = sn_entry_at(p->m, i);
-        sn_loc loc = sn_module_loc(p->m);
-        sn_grouping *g = sn_group_entry(p, e);
-        builder b = {.g = g, .m = p->m};
-        b.made = sn_arena_alloc(p->m, sizeof *b.made * g->n_id);
-        b.uses = sn_arena_alloc(p->m, sizeof *b.uses * g->n_id);
-        count_uses(&b);
-        sn_entry_map(e, replace, &b);
-        e->n_tap = 0; /* what was asked for is an output by now */
-        sn_module_set_loc(p->m, loc);
-        count += b.count;
+        count += fuse_entry(p, sn_entry_at(p->m, i));
         if (sn_module_error(p->m)->code) return count;
     }
     return count;

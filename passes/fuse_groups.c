@@ -16,7 +16,7 @@ enum { CHEAP = 1, CHEAP_INDEX = 2 };
 enum { MAX_MEMBERS = 128 }; /* of one kernel: the compiler's time grows faster than its body */
 
 static bool is_held(const sn_node *n) {
-    return sn_ops[n->op].flags & SN_OPF_HELD;
+    return (sn_ops[n->op].flags & SN_OPF_HELD) || n->op == SN_OP_arg; /* of a body of kernels */
 }
 
 static bool costly(const sn_node *n) {

@@ -4,6 +4,7 @@
  * dims are known, so any tenants can share one. The choice goes by the sizes at the dims' upper
  * bounds: best fit, so that slots stay of a kind. */
 #include "passes/memory.h"
+#include "passes/plan_chunks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,14 @@ static void find_lifetimes(sn_plan *p) {
         for (int i = 0; i < p->step[s].n_in; i++) touch(&p->buffer[p->step[s].in[i].buffer], s);
         for (int i = 0; i < p->step[s].n_out; i++) touch(&p->buffer[p->step[s].out[i].buffer], s);
     }
+    for (int k = 0; k < p->n_loop; k++) /* the next turn needs them again */
+        for (int i = 0; i < p->n_buffer; i++) {
+            sn_buffer *b = &p->buffer[i];
+            int first = p->loop[k].first, last = p->loop[k].last - 1;
+            if (b->first > last || b->last < first || b->first < 0) continue;
+            if (b->first > first) b->first = first;
+            if (b->last < last) b->last = last;
+        }
 }
 
 typedef struct slot {
@@ -28,6 +37,7 @@ typedef struct slot {
 
 static int64_t bytes_at_most(const sn_plan *p, const sn_buffer *b) {
     int64_t n = sn_dim_hi(p->m, b->count), size = (int64_t)sn_dtype_size(b->dtype);
+    if (b->most && sn_dim_hi(p->m, b->most) < n) n = sn_dim_hi(p->m, b->most);
     return n > INT64_MAX / size ? INT64_MAX : n * size;
 }
 
@@ -90,7 +100,7 @@ static void assign_by_size(sn_plan *p) {
     for (int i = 0; i < p->n_buffer; i++)
         if (p->buffer[i].kind == SN_BUF_TEMP && p->buffer[i].first >= 0)
             t[n++] = (tenant){i, -1,
-                              sn_dim_eval(p->m, p->buffer[i].count, p->meant) *
+                              sn_buffer_elements(p->m, &p->buffer[i], p->meant) *
                                   (int64_t)sn_dtype_size(p->buffer[i].dtype)};
     if (n) qsort(t, (size_t)n, sizeof *t, by_size);
     uint8_t *taken = sn_arena_alloc(p->m, (size_t)n + 1);
@@ -120,7 +130,7 @@ int64_t sn_plan_arena(sn_plan *p, const int64_t *symbol) {
     for (int i = 0; i < p->n_buffer; i++) {
         const sn_buffer *b = &p->buffer[i];
         if (b->kind != SN_BUF_TEMP || b->first < 0) continue;
-        int64_t need = sn_dim_eval(p->m, b->count, symbol) * (int64_t)sn_dtype_size(b->dtype);
+        int64_t need = sn_buffer_elements(p->m, b, symbol) * (int64_t)sn_dtype_size(b->dtype);
         if (need > size[b->slot]) size[b->slot] = need;
     }
     for (int i = 0; i < p->n_slot; i++) sum += (size[i] + 63) & ~(int64_t)63;
@@ -137,6 +147,8 @@ static int place_of(const sn_plan *p, const sn_view *v) {
 static void place_barriers(sn_plan *p) {
     size_t n = (size_t)(p->n_slot + p->n_buffer);
     uint8_t *read = sn_arena_alloc(p->m, n + 1), *written = sn_arena_alloc(p->m, n + 1);
+    int again =
+        0; /* loops have been walked twice up to this one: a turn waits for the one before */
     for (int s = 0; s < p->n_step; s++) {
         sn_step *t = &p->step[s];
         for (int i = 0; i < t->n_in; i++) t->barrier |= written[place_of(p, &t->in[i])];
@@ -150,6 +162,11 @@ static void place_barriers(sn_plan *p) {
         }
         for (int i = 0; i < t->n_in; i++) read[place_of(p, &t->in[i])] = 1;
         for (int i = 0; i < t->n_out; i++) written[place_of(p, &t->out[i])] = 1;
+        const sn_row_loop *loop = sn_chunks_loop(p, s);
+        if (loop && s + 1 == loop->last && again <= loop - p->loop) {
+            again++;
+            s = loop->first - 1;
+        }
     }
 }
 
@@ -173,13 +190,23 @@ static void print_view(FILE *f, const sn_plan *p, const sn_view *v) {
     fprintf(f, " strides %s", text);
     sn_dim_print(p->m, v->offset, text, sizeof text);
     if (v->offset) fprintf(f, " at %s", text);
+    sn_dim_print(p->m, v->advance, text, sizeof text);
+    if (v->advance) fprintf(f, " row by %s", text);
 }
 
 void sn_plan_print(FILE *f, const sn_plan *p) {
     fprintf(f, "plan %s: %d steps, %d slots\n", p->entry->name, p->n_step, p->n_slot);
+    for (int k = 0; k < p->n_loop; k++) {
+        char rows[128];
+        sn_dim_print(p->m, p->loop[k].rows, rows, sizeof rows);
+        fprintf(f, "steps %d to %d: for %lld of %s rows at a time\n", p->loop[k].first,
+                p->loop[k].last - 1, (long long)p->loop[k].most, rows);
+    }
     for (int s = 0; s < p->n_step; s++) {
+        static const char *const turns[] = {"", ", first turn", ", later turns"};
         const sn_step *t = &p->step[s];
-        fprintf(f, "%s%4d %s\n", t->barrier ? "---- barrier\n" : "", s, sn_ops[t->node->op].name);
+        fprintf(f, "%s%4d %s%s\n", t->barrier ? "---- barrier\n" : "", s, sn_ops[t->node->op].name,
+                turns[t->turn]);
         for (int i = 0; i < t->n_in; i++) {
             fprintf(f, "       in  ");
             print_view(f, p, &t->in[i]);

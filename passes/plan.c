@@ -3,6 +3,7 @@
  * is assigned afterwards (memory.c). */
 #include "passes/graph_util.h"
 #include "passes/memory.h"
+#include "passes/plan_chunks.h"
 #include "passes/plan_order.h"
 #include "passes/plan_product.h"
 #include "passes/remat.h"
@@ -16,6 +17,7 @@ typedef struct planner {
     sn_plan *plan;
     sn_order order;
     int at;         /* place in it */
+    bool inside;    /* the body of a chunks node */
     sn_view **view; /* by node id: [n_result] views, NULL: not planned yet */
     int *users;     /* by node id: users in this entry; roots count */
     sn_node **user; /* by node id: the last user that is a node */
@@ -340,7 +342,7 @@ static void plan_kernel(planner *p, sn_node *n) {
         }
         bool whole = !reader || n->op == SN_OP_primitive;
         if (n->op == SN_OP_flash_grad && reader && place_in_concat(p, reader, &s->out[i])) continue;
-        const char *home = sn_plan_home(p->m, p->entry, p->order, p->at, i);
+        const char *home = p->inside ? NULL : sn_plan_home(p->m, p->entry, p->order, p->at, i);
         s->out[i] = home ? state_view(p, type, home)
                          : fresh(p, type, whole ? NULL : storage_order(p, reader));
     }
@@ -362,6 +364,59 @@ static void plan_kernel(planner *p, sn_node *n) {
     }
 }
 
+/* ---- kernels for some rows at a time ---- */
+
+static void plan_node(planner *p, sn_node *n);
+
+/* Result x of the body is a sum over rows, which steps from `first` on have made for one turn: all
+ * of it. */
+static sn_view sum_turns(planner *p, int first, const sn_node *x) {
+    sn_view part = view_of(p, x), sum;
+    for (int i = first; i < p->plan->n_step; i++) {
+        sn_node *n = p->plan->step[i].node;
+        if (n->op != SN_OP_gemm || n->n_result > 1 || sn_attr_get(n, SN_A_epilogue) ||
+            p->plan->step[i].out[0].buffer != part.buffer)
+            continue;
+        sn_step *t = add_step(p, sn_chunks_add_product(n), n->n_in + 1, 1);
+        sn_step *s = &p->plan->step[i];
+        memcpy(t->in, s->in, sizeof *t->in * n->n_in);
+        t->in[n->n_in] = t->out[0] = s->out[0];
+        s->turn = SN_TURN_FIRST;
+        t->turn = SN_TURN_LATER;
+        return part;
+    }
+    sum = fresh(p, x, NULL);
+    copy(p, part, sum);
+    last_step(p)->turn = SN_TURN_FIRST;
+    sn_step *t = add_step(p, sn_chunks_add(p->m, &sum), 2, 1);
+    t->in[0] = t->out[0] = sum;
+    t->in[1] = part;
+    t->turn = SN_TURN_LATER;
+    return sum;
+}
+
+static void plan_chunks(planner *p, sn_node *n) {
+    const sn_region *body = sn_attr_region(n, SN_A_body);
+    sn_dim rows = sn_attr_get(n, SN_A_dim)->i;
+    sn_order order = sn_region_topo(p->m, body);
+    int first = p->plan->n_step, first_buffer = p->plan->n_buffer;
+    sn_view *result = sn_arena_alloc(p->m, sizeof *result * (size_t)(n->n_result + 1));
+    for (int i = 0; i < order.n; i++) p->view[order.node[i]->id] = NULL; /* of a twin's body */
+    for (int i = 0; i < body->n_arg; i++) set_view(p, body->arg[i], view_of(p, n->in[i]));
+    p->inside = true;
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i]->op != SN_OP_arg) plan_node(p, order.node[i]);
+    for (int i = 0; i < n->n_result; i++) {
+        const sn_node *x = body->out[i];
+        bool of_rows = x->rank && x->shape[0] == rows;
+        result[i] = of_rows ? view_of(p, x) : sum_turns(p, first, x);
+    }
+    p->inside = false;
+    sn_step whole = sn_chunks_fold(p->plan, n, first, first_buffer, result);
+    *add_step(p, n, 0, 0) = whole;
+    p->view[n->id] = result;
+}
+
 static void plan_node(planner *p, sn_node *n) {
     static void (*const table[SN_OP_COUNT])(planner *, sn_node *) = {
         [SN_OP_input] = plan_leaf,      [SN_OP_param] = plan_leaf,
@@ -371,6 +426,7 @@ static void plan_node(planner *p, sn_node *n) {
         [SN_OP_slice] = plan_slice,     [SN_OP_broadcast] = plan_broadcast,
         [SN_OP_result] = plan_result,   [SN_OP_concat] = plan_concat,
         [SN_OP_pad] = plan_pad,         [SN_OP_update_slice] = plan_update_slice,
+        [SN_OP_chunks] = plan_chunks,
     };
     sn_module_set_loc(p->m, n->loc); /* of the copies that this makes */
     (table[n->op] ? table[n->op] : plan_kernel)(p, n);
@@ -475,6 +531,7 @@ sn_plan *sn_plan_make(sn_module *m, const sn_entry *e, const sn_budget *budget) 
     plan_assigns(&p);
     if (sn_module_error(m)->code) return NULL;
     if (budget && !sn_plan_remat(p.plan, budget)) return NULL;
+    sn_chunks_unfold(p.plan);
     sn_plan_memory(p.plan);
     return p.plan;
 }

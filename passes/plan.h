@@ -22,6 +22,7 @@ typedef struct sn_buffer {
     sn_dtype dtype;
     const char *name; /* of an input, output, parameter or state; NULL for temporaries */
     sn_dim count;     /* elements */
+    sn_dim most;      /* ... but not more than that; 0: no limit */
     int first, last;  /* steps that write it first and use it last (temporaries) */
     int slot;         /* temporaries: slot of the workspace */
 } sn_buffer;
@@ -32,23 +33,41 @@ typedef struct sn_view {
     int rank;
     sn_dim offset; /* elements */
     sn_dim shape[SN_MAX_RANK], stride[SN_MAX_RANK];
+    sn_dim advance; /* in a loop over rows: elements to the next row; 0: the same for all */
 } sn_view;
 
+/* When a step of a loop runs. */
+typedef enum sn_turn { SN_TURN_EACH, SN_TURN_FIRST, SN_TURN_LATER } sn_turn;
+
 /* One kernel call. `node` says what to compute (FUSED, or a PRIM with a kernel of its own); operand
- * i of the node is in[i]. */
+ * i of the node is in[i]. While a plan is made, `inner` are the calls of a chunks node
+ * (plan_chunks.h). */
 typedef struct sn_step {
     sn_node *node;
     int n_in, n_out;
     sn_view *in, *out;
     bool barrier; /* wait for all threads before it: it depends on a step since the last barrier, or
                      overwrites what one uses */
+    sn_turn turn;
+    struct sn_step *inner;
+    int n_inner;
 } sn_step;
+
+/* Steps [first, last) run for `most` of `rows` rows at a time, at least once; meanwhile the dim
+ * `rows` stands for how many these are. */
+typedef struct sn_row_loop {
+    int first, last;
+    sn_dim rows;
+    int64_t most;
+} sn_row_loop;
 
 typedef struct sn_plan {
     sn_module *m;
     const sn_entry *entry;
     sn_step *step;
     int n_step;
+    sn_row_loop *loop; /* [n_loop] in order */
+    int n_loop;
     sn_buffer *buffer;
     int n_buffer;
     const int64_t *meant; /* sizes for which slots share as much memory as they can; NULL: as they

@@ -6,6 +6,7 @@
  * whole block of a network is such a chain that begins at the block's input. */
 #include "passes/remat.h"
 #include "passes/memory.h"
+#include "passes/plan_chunks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,7 @@ static int step_of(int use) {
 }
 
 static int64_t bytes_of(const search *s, const sn_buffer *b) {
-    return (sn_dim_eval(s->m, b->count, s->budget->symbol) * (int64_t)sn_dtype_size(b->dtype) +
+    return (sn_buffer_elements(s->m, b, s->budget->symbol) * (int64_t)sn_dtype_size(b->dtype) +
             63) &
            ~(int64_t)63;
 }
@@ -149,6 +150,8 @@ static bool written_between(const search *s, int b, int after, int before) {
 static double cost_of(const search *s, const sn_step *t) {
     enum { OPS_PER_BYTE = 16 };
     double bytes = 0, result = 0;
+    for (int i = 0; i < t->n_inner; i++) bytes += cost_of(s, &t->inner[i]);
+    if (t->inner) return bytes;
     for (int i = 0; i < t->n_in + t->n_out; i++) {
         const sn_view *v = i < t->n_in ? &t->in[i] : &t->out[i - t->n_in];
         double n =

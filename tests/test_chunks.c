@@ -1,0 +1,270 @@
+/* Very wide rows (logits of a large vocabulary) live for some rows at a time: the loss and its
+ * gradients are those of the whole, with the same bits for any number of threads, in less memory,
+ * and wherever somebody needs the logits whole, they are. */
+#include "codegen/program.h"
+#include "passes/memory.h"
+#include "tests/jit_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include <math.h>
+
+#include "tests/scratch.h"
+
+enum { D = 6, V = 2048, MOST_B = 8, MOST_T = 600, TURN = 512 /* rows at a time */ };
+
+typedef struct spelling {
+    const char *name;
+    sn_dtype type;
+    bool tied, bias, cap, weights, smooth, right, adam, z_loss, whole;
+} spelling;
+
+static const spelling spellings[] = {
+    {.name = "plain", .type = SN_F32},
+    {.name = "tied", .type = SN_F32, .tied = true, .adam = true},
+    {.name = "bias and cap", .type = SN_F32, .bias = true, .cap = true, .weights = true},
+    {.name = "smooth", .type = SN_F32, .bias = true, .smooth = true, .right = true},
+    {.name = "z-loss", .type = SN_F32, .z_loss = true, .weights = true},
+    {.name = "f64", .type = SN_F64, .bias = true, .weights = true},
+};
+enum { N_SPELLING = sizeof spellings / sizeof *spellings };
+
+/* Outputs loss and gradients, or with `adam` steps; `whole`: and the logits. */
+static sn_module *network(const spelling *k) {
+    sn_module *m = sn_module_new("network");
+    sn_dim b = sn_symbol(m, "B", 1, MOST_B), t = sn_symbol(m, "T", 0, MOST_T);
+    sn_tensor w = k->right ? sn_param(m, "w", k->type, D, V) : sn_param(m, "w", k->type, V, D);
+    sn_tensor mix = sn_param(m, "mix", k->type, D, D), param[4] = {w, mix}, g[4];
+    int n = 2;
+    sn_tensor ids = sn_input(m, "ids", SN_I32, b, t),
+              targets = sn_input(m, "targets", SN_I32, b, t);
+    sn_tensor x = k->tied ? sn_embedding(w, ids) : sn_input(m, "x", k->type, b, t, D);
+    sn_tensor h = sn_tanh(sn_linear(x, mix, NULL));
+    sn_tensor logits = k->right ? sn_matmul(h, w) : sn_linear(h, w, NULL);
+    if (k->bias) logits = sn_add(logits, param[n++] = sn_param(m, "b", k->type, V));
+    if (k->cap) logits = sn_mul(sn_tanh(sn_mul(logits, 0.5)), 2.0);
+    sn_tensor loss = sn_cross_entropy(logits, targets);
+    if (k->smooth) /* some of the probability for all classes alike */
+        loss = sn_sub(sn_mul(loss, 0.9), sn_mul(sn_mean(sn_log_softmax(logits, -1), -1), 0.1));
+    if (k->z_loss) {
+        sn_tensor z = sn_logsumexp(logits, -1);
+        loss = sn_add(loss, sn_mul(sn_mul(z, z), 0.01));
+    }
+    if (k->weights) loss = sn_mul(loss, sn_input(m, "weights", k->type, b, t));
+    loss = sn_div(sn_sum_all(loss), 10.0);
+    sn_entry_begin(m, "step");
+    sn_output("loss", loss);
+    if (k->whole) sn_output("logits", logits);
+    if (k->adam) {
+        sn_optimizer o = sn_optimizer_of(SN_ADAMW);
+        sn_optimize(loss, sn_scalar(m, k->type, 1e-2), n, param, &o);
+    } else {
+        sn_grad(loss, n, param, g);
+        for (int i = 0; i < n; i++) sn_output(sn_attr_str(param[i], SN_A_name, ""), g[i]);
+    }
+    if (sn_module_error(m)->code) fail_msg("%s: %s", k->name, sn_module_error(m)->message);
+    return m;
+}
+
+static double draw(uint32_t *seed) {
+    *seed = *seed * 1664525u + 1013904223u;
+    return (double)(*seed >> 8) / (1 << 23) - 1;
+}
+
+static void *elements(void *ctx, const sn_node *leaf, const int64_t *symbol, size_t *bytes) {
+    size_t n = 1;
+    (void)ctx;
+    for (int a = 0; a < leaf->rank; a++) n *= (size_t)sn_dim_eval(leaf->m, leaf->shape[a], symbol);
+    *bytes = n * sn_dtype_size((sn_dtype)leaf->dtype);
+    const char *name = sn_attr_str(leaf, SN_A_name, "");
+    bool targets = !strcmp(name, "targets");
+    uint32_t seed = 7 + (uint32_t)name[0];
+    void *p = calloc(1, *bytes + 1);
+    assert_non_null(p);
+    for (size_t i = 0; i < n; i++) {
+        double v = draw(&seed);
+        if (!strncmp(name, "optimizer", 9)) v = fabs(v);
+        if (leaf->dtype == SN_I32) /* some targets count not */
+            ((int32_t *)p)[i] = targets && i % 5 == 3 ? -1 : (int32_t)((v + 1) / 2 * V) % V;
+        else if (leaf->dtype == SN_F64)
+            ((double *)p)[i] = v;
+        else if (leaf->dtype == SN_F32)
+            ((float *)p)[i] = (float)v;
+    }
+    return p;
+}
+
+typedef struct run {
+    jit_run r;
+    sn_module *m;
+} run;
+
+static void open_run(run *r, const spelling *k, sn_options o) {
+    o.cache_dir = scratch_dir;
+    o.backend = "own";
+    r->m = network(k);
+    if (!jit_open(&r->r, r->m, &o, elements, NULL)) fail_msg("%s: %s", k->name, r->r.why);
+}
+
+static void close_run(run *r) {
+    jit_close(&r->r);
+    sn_module_free(r->m);
+}
+
+static sn_plan *plan_of(const run *r) {
+    return sn_program_entry(r->r.p, "step")->unit.plan;
+}
+
+static void call(run *r, const int64_t *symbol, jit_result *out) {
+    if (!jit_call(&r->r, "step", symbol, out)) fail_msg("%s", r->r.why);
+}
+
+static void compare(const spelling *k, const jit_result *a, const jit_result *b, double tolerance) {
+    assert_int_equal(a->n, b->n);
+    for (int i = 0; i < a->n; i++) {
+        assert_int_equal(a->value[i].n, b->value[i].n);
+        double scale = 0;
+        for (size_t e = 0; e < a->value[i].n; e++)
+            scale = fmax(scale, fabs(jit_element(&a->value[i], e)));
+        for (size_t e = 0; e < a->value[i].n; e++) {
+            double x = jit_element(&a->value[i], e), y = jit_element(&b->value[i], e);
+            if (!(fabs(x - y) <= tolerance * scale))
+                fail_msg("%s: %s, element %zu: %g instead of %g", k->name, a->value[i].name, e, y,
+                         x);
+        }
+    }
+}
+
+/* Sizes around the number of rows of a turn; none at all. */
+static const int64_t sizes[][2] = {{2, 0}, {1, 1}, {1, TURN}, {3, 171}, {4, 300}};
+enum { N_SIZE = sizeof sizes / sizeof *sizes };
+
+static void as_whole(void **state) {
+    (void)state;
+    for (int i = 0; i < N_SPELLING; i++) {
+        const spelling *k = &spellings[i];
+        run whole, less[3];
+        open_run(&whole, k, (sn_options){.level = 1, .threads = 2});
+        for (int t = 0; t < 3; t++)
+            open_run(&less[t], k, (sn_options){.level = t ? 4 : 3 + i % 2, .threads = 1 + t});
+        assert_int_equal(plan_of(&whole)->n_loop, 0);
+        for (int s = 0; s < N_SIZE; s++) {
+            jit_result want, got[3];
+            call(&whole, sizes[s], &want);
+            for (int t = 0; t < 3; t++) {
+                assert_int_equal(plan_of(&less[t])->n_loop, 1);
+                call(&less[t], sizes[s], &got[t]);
+                compare(k, &want, &got[t], k->type == SN_F64 ? 1e-12 : 2e-5);
+            }
+            for (int v = 0; v < want.n; v++)
+                assert_memory_equal(got[1].value[v].bytes, got[2].value[v].bytes,
+                                    got[1].value[v].n *
+                                        sn_dtype_size((sn_dtype)got[1].value[v].node->dtype));
+            for (int t = 0; t < 3; t++) jit_result_free(&got[t]);
+            jit_result_free(&want);
+        }
+        close_run(&whole);
+        for (int t = 0; t < 3; t++) close_run(&less[t]);
+    }
+}
+
+/* Against the evaluator, with a last turn that is shorter. */
+static void as_meant(void **state) {
+    (void)state;
+    run r;
+    open_run(&r, &spellings[2], (sn_options){.level = 4, .threads = 2});
+    static const int64_t symbol[] = {1, TURN + 3};
+    if (!jit_check(&r.r, "step", symbol, 1e-4, 4)) fail_msg("%s", r.r.why);
+    close_run(&r);
+}
+
+static void less_memory(void **state) {
+    (void)state;
+    run whole, less;
+    static const int64_t large[] = {MOST_B, MOST_T}, small[] = {1, 8};
+    open_run(&whole, &spellings[0], (sn_options){.level = 4, .threads = 1, .passes = "-chunk"});
+    open_run(&less, &spellings[0], (sn_options){.level = 4, .threads = 1});
+    int64_t rows = (int64_t)MOST_B * MOST_T * V * 4, turn = (int64_t)TURN * V * 4;
+    assert_true(sn_plan_arena(plan_of(&whole), large) >= rows);
+    assert_true(sn_plan_arena(plan_of(&less), large) < 3 * turn);
+    assert_true(sn_plan_arena(plan_of(&less), small) <
+                sn_plan_arena(plan_of(&whole), small) + 4096);
+    close_run(&whole);
+    close_run(&less);
+}
+
+/* With a budget that other tensors have to shrink for, the loop may run twice, with the same bits.
+ */
+static void with_budget(void **state) {
+    (void)state;
+    const spelling *k = &spellings[1];
+    run plain, tight;
+    jit_result a, b;
+    open_run(&plain, k, (sn_options){.level = 4, .threads = 2});
+    int64_t bytes = sn_plan_arena(plan_of(&plain), sizes[4]);
+    open_run(
+        &tight, k,
+        (sn_options){
+            .level = 4, .threads = 2, .memory_budget = bytes - 4096, .budget_sizes = "B=4,T=300"});
+    assert_true(sn_plan_arena(plan_of(&tight), sizes[4]) <= bytes - 4096);
+    call(&plain, sizes[4], &a);
+    call(&tight, sizes[4], &b);
+    compare(k, &a, &b, 0);
+    jit_result_free(&a);
+    jit_result_free(&b);
+    close_run(&plain);
+    close_run(&tight);
+}
+
+static bool loops(spelling k, sn_options o) {
+    run r;
+    open_run(&r, &k, o);
+    bool any = plan_of(&r)->n_loop;
+    close_run(&r);
+    return any;
+}
+
+static void only_where_it_can(void **state) {
+    (void)state;
+    spelling k = spellings[0];
+    assert_true(loops(k, (sn_options){.level = 4}));
+    assert_true(loops(k, (sn_options){.level = 3}));
+    assert_false(loops(k, (sn_options){.level = 2}));
+    assert_false(loops(k, (sn_options){.level = 4, .check_nan = true}));
+    assert_false(loops(k, (sn_options){.level = 4, .passes = "-chunk"}));
+    k.whole = true;
+    assert_false(loops(k, (sn_options){.level = 4}));
+}
+
+static void reported(void **state) {
+    (void)state;
+    for (int whole = 0; whole < 2; whole++) {
+        spelling k = spellings[0];
+        k.whole = whole;
+        run r;
+        char *text = NULL;
+        size_t size;
+        open_run(&r, &k, (sn_options){.level = 4});
+        FILE *f = open_memstream(&text, &size);
+        assert_non_null(f);
+        sn_program_explain(r.r.p, "step", f);
+        fclose(f);
+        const char *want = whole ? "it is a result of the entry" : "512 of T*B rows at a time";
+        const char *same = whole ? want : "512 of B*T rows at a time";
+        if (!strstr(text, want) && !strstr(text, same)) fail_msg("%s", text);
+        free(text);
+        close_run(&r);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_whole),    cmocka_unit_test(as_meant),
+        cmocka_unit_test(less_memory), cmocka_unit_test(with_budget),
+        cmocka_unit_test(reported),    cmocka_unit_test(only_where_it_can),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_end);
+}
