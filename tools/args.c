@@ -76,9 +76,13 @@ static void print_help(const arg_command *c) {
     printf("%s: %s\n\nusage: %s", c->name, c->what, c->name);
     for (const arg *a = c->table; a->name; a++)
         if (is_place(a)) printf(a->kind == ARG_PLACE ? " %s" : " [%s]", a->name);
-    printf(" [options]\n\n");
-    for (const arg *a = c->table; a->name; a++)
-        if (is_place(a)) printf("  %-*s%s\n", HELP_COLUMN - 2, a->name, a->help);
+    printf(" [options]\n");
+    bool first = true;
+    for (const arg *a = c->table; a->name; a++) {
+        if (!is_place(a)) continue;
+        printf("%s  %-*s%s\n", first ? "\n" : "", HELP_COLUMN - 2, a->name, a->help);
+        first = false;
+    }
     printf("\noptions:\n");
     for (const arg *a = c->table; a->name; a++)
         if (!is_place(a)) print_row(a);

@@ -123,7 +123,7 @@ static bool add_library(command *c, const char *name, sn_error *err) {
  * for it where it runs. */
 static void add_archive(command *c, const char *cc, const char *name) {
     char shell[512], path[512] = "";
-    snprintf(shell, sizeof shell, "'%s' -print-file-name=lib%s.a", cc, name);
+    snprintf(shell, sizeof shell, "'%s' -print-file-name=lib%s.a 2>/dev/null", cc, name);
     FILE *f = popen(shell, "r");
     if (f && fgets(path, sizeof path, f)) path[strcspn(path, "\n")] = 0;
     if (f) pclose(f);
