@@ -183,7 +183,7 @@ static void region_text(void **state) {
         sn_node *arg[] = {sn_arg(m, 0, SN_F32, 0, NULL), sn_arg(m, 1, SN_F32, 1, &t)};
         sn_node *half = sn_b_scalar(SN_OP_mul, arg[0], 0.5);
         sn_node *length = sn_b_cast(sn_b_dim(m, SN_I32, t), SN_F32);
-        sn_node *out = sn_b_binary(SN_OP_add, half, length);
+        sn_node *out = sn_b_binary(SN_OP_sub, half, length);
         text[i] = strdup(sn_region_text(m, sn_region_new(m, 2, arg, 1, &out)));
         assert_int_equal(sn_module_error(m)->code, SN_OK);
         sn_module_free(m);
@@ -193,7 +193,7 @@ static void region_text(void **state) {
                                  "  %3: f32[] = mul %0, %2\n"
                                  "  %4: i32[] = dim_value {dim=T}\n"
                                  "  %5: f32[] = cast %4\n"
-                                 "  %6: f32[] = add %3, %5\n"
+                                 "  %6: f32[] = sub %3, %5\n"
                                  "  yield %6\n"
                                  "}\n");
     assert_string_equal(text[0], text[1]);
