@@ -2,9 +2,11 @@
  * switches of debug.def. The only place that reads the environment. */
 #include "ir/ir.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { FLAG, TEXT };
 
@@ -57,6 +59,9 @@ static void parse_environment(void) {
         if (value) *value++ = 0;
         known &= set_switch(item, value);
     }
+    if (debug.dump && mkdir(debug.dump, 0777) && errno != EEXIST)
+        fprintf(stderr, "SINTER_DEBUG: dump=%s: cannot make folder: %s\n", debug.dump,
+                strerror(errno));
     if (known && !debug.help) return;
     fprintf(stderr, "SINTER_DEBUG=name,name=value,... with\n");
     print_switches();

@@ -43,7 +43,7 @@ static bool nothing_set(const sn_debug *d) {
 }
 
 static bool three_set(const sn_debug *d) {
-    return !d->help && d->time && d->verify && d->dump && !strcmp(d->dump, "/tmp/x=y") && !d->off;
+    return !d->help && d->time && d->verify && d->dump && strstr(d->dump, "/x=y") && !d->off;
 }
 
 static bool help_set(const sn_debug *d) {
@@ -57,8 +57,16 @@ static void switches(void **state) {
     assert_string_equal(out, "");
     run("", nothing_set, out, sizeof out);
     assert_string_equal(out, "");
-    run("time,dump=/tmp/x=y,,verify", three_set, out, sizeof out);
-    assert_string_equal(out, "");
+    char folder[] = "/tmp/sn_debug_XXXXXX", text[100];
+    assert_non_null(mkdtemp(folder));
+    snprintf(text, sizeof text, "time,dump=%s/x=y,,verify", folder);
+    for (int again = 0; again < 2; again++) { /* makes the folder, or finds it */
+        run(text, three_set, out, sizeof out);
+        assert_string_equal(out, "");
+    }
+    snprintf(text, sizeof text, "%s/x=y", folder);
+    assert_int_equal(rmdir(text), 0);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static void help(void **state) {
@@ -79,6 +87,8 @@ static void mistakes(void **state) {
     assert_non_null(strstr(out, "verify"));
     run("time=1", nothing_set, out, sizeof out);
     assert_non_null(strstr(out, "time takes no value"));
+    run("time,verify,dump=/proc/no/x=y", three_set, out, sizeof out);
+    assert_non_null(strstr(out, "dump=/proc/no/x=y: cannot make folder"));
     run("dump", nothing_set, out, sizeof out);
     assert_non_null(strstr(out, "dump takes a value"));
 }
