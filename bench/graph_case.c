@@ -5,6 +5,7 @@
 #include "bench/probe.h"
 #include "codegen/program.h"
 #include "ir/ir.h"
+#include "runtime/memory.h"
 #include "runtime/rng.h"
 
 #include <math.h>
@@ -115,7 +116,7 @@ static bool make_leaf(leaf *l, const char *name, const sn_node *n, const int64_t
     for (int a = 0; a < n->rank; a++) l->n *= l->shape[a] = sn_dim_eval(n->m, n->shape[a], symbol);
     sn_dtype t = (sn_dtype)n->dtype;
     size_t bytes = (size_t)l->n * sn_dtype_size(t);
-    void *data = aligned_alloc(64, (bytes + 64) / 64 * 64);
+    void *data = sn_memory_alloc(bytes + 64);
     if (!data)
         return sn_fail(err, SN_ERR_MEMORY, "out of memory: the bench needs %zu MB for '%s'",
                        bytes >> 20, name);

@@ -1,6 +1,7 @@
 /* measure.c: interleaved rounds of entrants and probes, and the statistics over them. */
 #include "bench/measure.h"
 #include "bench/probe.h"
+#include "runtime/memory.h"
 
 #include <math.h>
 #include <omp.h>
@@ -142,8 +143,8 @@ static bool stream_init(stream *s, const sn_bench_work *w, sn_error *err) {
     *s = (stream){.scale = total > STREAM_MOST ? total / STREAM_MOST : 1};
     s->n_read = (size_t)(w->read * w->runs / s->scale) / 64 * 64;
     s->n_write = (size_t)(w->write * w->runs / s->scale) / 64 * 64;
-    s->src = aligned_alloc(64, s->n_read + 64);
-    s->dst = aligned_alloc(64, s->n_write + 64);
+    s->src = sn_memory_alloc(s->n_read + 64); /* as the work has its memory: in huge pages */
+    s->dst = sn_memory_alloc(s->n_write + 64);
     if (!s->src || !s->dst) {
         stream_free(s);
         return sn_fail(err, SN_ERR_MEMORY, "out of memory: the bandwidth probe needs %zu MB",

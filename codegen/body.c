@@ -489,10 +489,12 @@ em_val sn_body_neutral(em *e, const sn_node *n) {
     return em_neutral(e, n->op == SN_OP_reduce_max ? EM_MAX : EM_MIN, elem);
 }
 
-em_val sn_body_join(em *e, const sn_node *n, em_val a, em_val b) {
+em_val sn_body_join(em *e, const sn_item *it, em_val a, em_val b) {
+    const sn_node *n = it->n;
     if (n->op == SN_OP_reduce_sum) return em_add(e, a, b);
     bool max = n->op == SN_OP_reduce_max;
     if (n->dtype == SN_U8) return em_select(e, max ? em_ult(e, b, a) : em_ult(e, a, b), a, b);
     if (!em_is_float(a)) return max ? em_imax(e, a, b) : em_imin(e, a, b);
+    if (it->quiet) return max ? em_max(e, a, b) : em_min(e, a, b);
     return max ? em_max_nan(e, a, b) : em_min_nan(e, a, b);
 }

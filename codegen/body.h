@@ -21,7 +21,8 @@ typedef struct sn_item {
     int cost;                /* elementwise operations below it, along the row; dear ones count
                                 DEAR_COST */
     int cache;               /* row buffer that keeps it for a later loop, -1: none */
-    int out;                 /* result of the kernel that this is, -1: none */
+    bool quiet; /* a maximum or minimum that may overlook NaN: its users see it elsewhere */
+    int out;    /* result of the kernel that this is, -1: none */
     sn_dim stride[SN_MAX_RANK]; /* of an operand of the kernel, along the domain's axes */
     em_val ptr;                 /* its place for the current indices */
     bool filled;                /* during emission: this loop has written its row buffer */
@@ -72,8 +73,9 @@ void sn_body_store(sn_body *b, int out, em_val v); /* v at b->j into result `out
 void sn_body_fetch_next(sn_body *b, int item);
 void sn_body_fetch_next_out(sn_body *b, int out);
 
-/* Reductions: the value of nothing (a scalar), and two partial results as one; NaN wins. */
+/* Reductions: the value of nothing (a scalar), and two partial results as one; NaN wins unless
+ * the item is quiet. */
 em_val sn_body_neutral(em *e, const sn_node *reduction);
-em_val sn_body_join(em *e, const sn_node *reduction, em_val a, em_val b);
+em_val sn_body_join(em *e, const sn_item *reduction, em_val a, em_val b);
 
 #endif

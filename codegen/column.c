@@ -68,7 +68,7 @@ static void emit_column(em *e, const sn_kernel *k) {
         sn_body_forget_vectors(b);
         em_val x = sn_body_vector(b, red->op[0]);
         if (em_lanes_of(x) == 1) x = em_splat(e, x, b->lanes);
-        em_set(e, acc[v], sn_body_join(e, red->n, em_get(e, acc[v]), x));
+        em_set(e, acc[v], sn_body_join(e, red, em_get(e, acc[v]), x));
     }
     em_end(e, &walk);
     for (int a = 0; a < b->rank; a++)

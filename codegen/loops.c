@@ -103,16 +103,69 @@ static void plan_loops(rows *r) {
     for (int i = 0; i < b->n_item; i++) b->item[i].available = false;
 }
 
+/* ---- analysis: who sees a NaN ---- */
+
+/* The question: is x NaN somewhere on the row, which items are then NaN, whatever item `without`
+ * is: where x is, or (whole) on the whole row? */
+typedef struct nan_trace {
+    const sn_body *b;
+    int x, without;
+    uint8_t *known[2]; /* by `whole` and item: 0 not asked yet, 1 no, 2 yes */
+} nan_trace;
+
+static bool shows_nan(const nan_trace *t, int item, bool whole);
+
+static bool operand_shows(const nan_trace *t, const sn_item *it, int i, bool whole) {
+    return it->op[i] >= 0 && shows_nan(t, it->op[i], whole);
+}
+
+static bool finds_nan(const nan_trace *t, const sn_item *it, bool whole) {
+    const sn_node *n = it->n;
+    if (n->op == SN_OP_select) { /* no comparison with NaN holds but `ne`: the last operand */
+        const sn_item *c = &t->b->item[it->op[0]];
+        bool compares = c->n->op == SN_OP_eq || c->n->op == SN_OP_lt || c->n->op == SN_OP_le;
+        bool last = compares && (operand_shows(t, c, 0, whole) || operand_shows(t, c, 1, whole));
+        return operand_shows(t, it, 2, whole) && (last || operand_shows(t, it, 1, whole));
+    }
+    if (!(sn_ops[n->op].flags & SN_OPF_NANS) || !sn_dtype_is_float((sn_dtype)n->dtype))
+        return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (operand_shows(t, it, i, whole && !is_reduce(it))) return true;
+    return false;
+}
+
+static bool shows_nan(const nan_trace *t, int item, bool whole) {
+    if (item == t->without) return false;
+    if (item == t->x) return !whole || !along_row(t->b, item);
+    uint8_t *known = &t->known[whole][item];
+    if (!*known) *known = finds_nan(t, &t->b->item[item], whole) ? 2 : 1;
+    return *known == 2;
+}
+
+/* A softmax that overlooks a NaN when it looks for the maximum still adds it up: then the plain
+ * instruction will do, in place of three. */
+static void find_quiet(sn_body *b) {
+    for (int i = 0; i < b->n_item; i++) {
+        sn_item *it = &b->item[i];
+        if (it->n->op != SN_OP_reduce_max && it->n->op != SN_OP_reduce_min) continue;
+        nan_trace t = {.b = b, .x = it->op[0], .without = i};
+        for (int w = 0; w < 2; w++) t.known[w] = sn_arena_alloc(b->k->m, (size_t)b->n_item);
+        it->quiet = sn_dtype_is_float((sn_dtype)it->n->dtype);
+        for (int o = 0; o < b->region->n_out; o++) it->quiet &= shows_nan(&t, b->out_item[o], true);
+    }
+}
+
 static bool lay_out(rows *r, em *e, const sn_kernel *k) {
     if (!sn_body_init(&r->b, e, k, true)) return false;
     plan_loops(r);
+    find_quiet(&r->b);
     return true;
 }
 
 /* ---- emission ---- */
 
 /* All lanes to one value in a fixed order. */
-static em_val join_lanes(em *e, const sn_node *red, em_val v) {
+static em_val join_lanes(em *e, const sn_item *red, em_val v) {
     for (int n = em_lanes_of(v) / 2; n >= 1; n /= 2)
         v = sn_body_join(e, red, n > 1 ? em_part(e, v, 0, n) : em_extract(e, v, 0),
                          n > 1 ? em_part(e, v, n, n) : em_extract(e, v, 1));
@@ -141,7 +194,7 @@ static void emit_position(rows *r, int l, sums *s, int u) {
         em_val v = wide_value(b, red->op[0]);
         if (b->mask)
             v = em_select(e, b->mask, v, em_splat(e, sn_body_neutral(e, red->n), b->lanes));
-        em_set(e, s->acc[i][u], sn_body_join(e, red->n, v, em_get(e, s->acc[i][u])));
+        em_set(e, s->acc[i][u], sn_body_join(e, red, v, em_get(e, s->acc[i][u])));
     }
     em_val result[SN_MAX_RESULTS]; /* all before the first is stored: it may lie where another
                                       one's operand does */
@@ -191,7 +244,7 @@ static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
     for (int i = 0; i < b->n_item; i++)
         if (is_reduce(&b->item[i]) && b->item[i].stage == l + 1) s.item[s.n++] = i;
     int *list = sn_arena_alloc(b->k->m, sizeof *list * (size_t)(b->n_item + SN_MAX_RESULTS));
-    int n = targets(r, l, list), unroll = s.n ? ACCUMULATORS : 1;
+    int n = targets(r, l, list), unroll = s.n || l ? ACCUMULATORS : 1;
     for (int i = 0; i < n; i++) sn_body_uniforms(b, list[i]);
     for (int i = 0; i < s.n; i++) {
         em_val none = em_splat(e, sn_body_neutral(e, b->item[s.item[i]].n), b->lanes);
@@ -209,9 +262,9 @@ static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
     sn_body_forget_vectors(b);
     for (int i = 0; i < s.n; i++) {
         sn_item *red = &b->item[s.item[i]];
-        em_val low = sn_body_join(e, red->n, em_get(e, s.acc[i][0]), em_get(e, s.acc[i][1]));
-        em_val high = sn_body_join(e, red->n, em_get(e, s.acc[i][2]), em_get(e, s.acc[i][3]));
-        red->uniform = join_lanes(e, red->n, sn_body_join(e, red->n, low, high));
+        em_val low = sn_body_join(e, red, em_get(e, s.acc[i][0]), em_get(e, s.acc[i][1]));
+        em_val high = sn_body_join(e, red, em_get(e, s.acc[i][2]), em_get(e, s.acc[i][3]));
+        red->uniform = join_lanes(e, red, sn_body_join(e, red, low, high));
     }
     for (int i = 0; i < b->n_item; i++) { /* from here on later loops read what this one kept */
         sn_item *it = &b->item[i];
