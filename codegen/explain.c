@@ -33,6 +33,8 @@ static void print_attention(FILE *f, sn_module *m, const sn_kernel *k) {
     const sn_region *derivative = sn_flash_report(k, tiles, sizeof tiles);
     const sn_attr *wrt = sn_attr_get(k->step->node, SN_A_wrt);
     fprintf(f, "        %s\n", tiles);
+    double rate = sn_attr_flt(k->step->node, SN_A_rate, 0);
+    if (rate > 0) fprintf(f, "        drops %.3g of the weights, by counter\n", rate);
     if (derivative) {
         fputs("        score and its derivative: ", f);
         print_ops(f, m, derivative);

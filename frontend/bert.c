@@ -58,7 +58,7 @@ static sn_tensor attend(const bert *g, sn_tensor x, sn_tensor lengths) {
     sn_tensor q = sn_split_heads(sn_nn_linear(x, "self.query", g->d, SN_BIAS), g->heads);
     sn_tensor k = sn_split_heads(sn_nn_linear(x, "self.key", g->d, SN_BIAS), g->heads);
     sn_tensor v = sn_split_heads(sn_nn_linear(x, "self.value", g->d, SN_BIAS), g->heads);
-    sn_tensor y = sn_model_attention(q, k, v, .mask = inside, .captured = {lengths});
+    sn_tensor y = sn_model_attention(g->training, q, k, v, .mask = inside, .captured = {lengths});
     return sn_nn_linear(sn_merge_heads(y), "output.dense", g->d, SN_BIAS);
 }
 

@@ -96,9 +96,10 @@ static sn_tensor heads_of(const edt *g, sn_tensor x, const char *name) {
 /* A5 for given keys and values. lengths: Mask hides the padding of Z; NULL: Mask[t, t'] = [[t <=
  * t']] */
 static sn_tensor attend(const edt *g, sn_tensor x, sn_tensor k, sn_tensor v, sn_tensor lengths) {
+    const sn_training *t = g->training;
     sn_tensor q = heads_of(g, x, "q");
-    sn_tensor y = lengths ? sn_model_attention(q, k, v, .mask = inside, .captured = {lengths})
-                          : sn_model_attention(q, k, v, .causal = true);
+    sn_tensor y = lengths ? sn_model_attention(t, q, k, v, .mask = inside, .captured = {lengths})
+                          : sn_model_attention(t, q, k, v, .causal = true);
     return sn_nn_linear(sn_merge_heads(y), "out", g->d, SN_BIAS);
 }
 

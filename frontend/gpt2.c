@@ -31,17 +31,6 @@ a10 a10_read(sn_config *c, const sn_model_options *o) {
 }
 
 /* A5 on X alone, all heads at once; A4 lines 1 to 3 are one product */
-/* A4 in training, as one composite: its gradient is a kernel too, and keeps no square in memory. */
-static sn_tensor trained_heads(const a10 *g, const sn_span *s, sn_tensor q, sn_tensor k,
-                               sn_tensor v) {
-    sn_attention_args a = {.q = q, .k = k, .v = v, .causal = true, .window = g->window};
-    if (s->training->dropout > 0) {
-        a.dropout = s->training->dropout;
-        a.rng = sn_input(s->m, "rng", SN_I64, 2);
-    }
-    return sn_span_attention_at(SN_HERE, s, &a);
-}
-
 sn_tensor gpt2_attend(const a10 *g, const sn_span *s, sn_tensor x, int layer) {
     (void)layer;
     sn_tensor part[3];
@@ -52,9 +41,9 @@ sn_tensor gpt2_attend(const a10 *g, const sn_span *s, sn_tensor x, int layer) {
     k = sn_span_remember(s, k, "k_cache");
     v = sn_span_remember(s, v, "v_cache");
 
-    if (s->training) {
-        sn_tensor y = sn_merge_heads(trained_heads(g, s, q, k, v));
-        return sn_nn_linear(y, "attn.c_proj", g->d, g->linear);
+    if (s->training) { /* A4 in one */
+        sn_tensor y = sn_span_attention(s, q, k, v, .causal = true, .window = g->window);
+        return sn_nn_linear(sn_merge_heads(y), "attn.c_proj", g->d, g->linear);
     }
     sn_tensor mask = sn_span_mask(s, sn_dim_of(k, 2), g->window);
     sn_tensor att = sn_matmul(q, sn_swap(k, -1, -2)); /* A4 line 4 */

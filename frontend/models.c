@@ -200,17 +200,21 @@ void sn_span_keep(const sn_span *s, int64_t layers, sn_tensor x) {
 }
 
 /* The weights are what attention does to the unit vectors. */
-sn_tensor sn_model_attention_at(sn_loc at, const sn_attention_args *a) {
+sn_tensor sn_model_attention_at(sn_loc at, const sn_training *t, const sn_attention_args *a) {
     sn_module *m = sn_module_of(a->q);
+    sn_attention_args unit = *a, own = *a;
     if (!sn_module_ok(m, NULL)) return sn_attention_at(at, a);
-    sn_attention_args unit = *a;
+    if (t && t->dropout > 0) {
+        own.dropout = t->dropout;
+        own.rng = sn_input_at(at, m, "rng", SN_I64, SN_DIMS(2));
+    }
     sn_dim n = sn_dim_of_at(at, a->k, 2);
     sn_tensor row = sn_iota_at(at, m, SN_I32, 0, SN_DIMS(n, n)),
               column = sn_iota_at(at, m, SN_I32, 1, SN_DIMS(n, n));
     unit.v = sn_broadcast_at(at, sn_cast_at(at, sn_eq(row, column), sn_dtype_of(a->v)),
                              SN_DIMS(sn_dim_of(a->v, 0), sn_dim_of(a->v, 1), n, n));
     sn_name(sn_attention_at(at, &unit), "attention");
-    return sn_attention_at(at, a);
+    return sn_attention_at(at, &own);
 }
 
 sn_tensor sn_span_remember(const sn_span *s, sn_tensor x, const char *name) {
@@ -232,14 +236,14 @@ static sn_tensor same_document(const sn_score_ctx *c) {
 }
 
 sn_tensor sn_span_attention_at(sn_loc at, const sn_span *s, const sn_attention_args *a) {
-    if (!s->documents) return sn_model_attention_at(at, a);
+    if (!s->documents) return sn_model_attention_at(at, s->training, a);
     sn_attention_args own = *a;
     int n = 0;
     while (n < SN_MAX_CAPTURED - 1 && own.captured[n]) n++;
     own.captured[n] = s->documents;
     own.mask = same_document;
     own.user = &n;
-    return sn_model_attention_at(at, &own);
+    return sn_model_attention_at(at, s->training, &own);
 }
 
 /* ---- presets ---- */

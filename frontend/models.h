@@ -131,16 +131,18 @@ void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_option
 sn_tensor sn_span_remember(const sn_span *s, sn_tensor x, const char *name);
 /* Tells the residual stream after `layers` layers (0: the embedding). */
 void sn_span_keep(const sn_span *s, int64_t layers, sn_tensor x);
-/* sn_attention, with its weights [B, H, Tq, Tk] as the tap "attention" of the scope. */
-#define sn_model_attention(q_, k_, ...)                                                            \
-    sn_model_attention_at(SN_HERE, &(const sn_attention_args){.q = q_, .k = k_, .v = __VA_ARGS__})
-sn_tensor sn_model_attention_at(sn_loc, const sn_attention_args *a);
+/* sn_attention, its weights with the dropout of the training t (NULL: none), and before that as the
+ * tap "attention" [B, H, Tq, Tk] of the scope. .dropout and .rng are not to be set. */
+#define sn_model_attention(t, q_, k_, ...)                                                         \
+    sn_model_attention_at(SN_HERE, t,                                                              \
+                          &(const sn_attention_args){.q = q_, .k = k_, .v = __VA_ARGS__})
+sn_tensor sn_model_attention_at(sn_loc, const sn_training *t, const sn_attention_args *a);
 /* x with the dropout of the training, if there is one. */
 sn_tensor sn_span_dropout(const sn_span *s, sn_tensor x);
 /* Which of Tk keys each token sees: itself and earlier ones (window > 0: so many in all) of its
  * document; bool [T, Tk] or [B, 1, T, Tk]. */
 sn_tensor sn_span_mask(const sn_span *s, sn_dim Tk, int64_t window);
-/* sn_model_attention, masked by document; .mask and .user are not to be set. */
+/* sn_model_attention of the training, masked by document; .mask and .user are not to be set. */
 #define sn_span_attention(s, q_, k_, ...)                                                          \
     sn_span_attention_at(SN_HERE, s, &(const sn_attention_args){.q = q_, .k = k_, .v = __VA_ARGS__})
 sn_tensor sn_span_attention_at(sn_loc, const sn_span *s, const sn_attention_args *a);

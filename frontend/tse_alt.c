@@ -33,6 +33,7 @@ static sn_tensor apply_pairs(const tse *g, const sn_span *s, sn_tensor states, s
     sn_tensor scores = sn_name(pair_scores(g, src, other, c->full), "scores");
     scores = sn_mask_scores(scores, tse_mask(s, Tk));
     sn_tensor pattern = sn_name(sn_softmax(scores, -1), "pattern");
+    pattern = sn_span_dropout(s, pattern);
     sn_tensor scaled = sn_mul(state_updates(g, other, c->full), sn_expand(pattern, 3));
     return sn_name(sn_sum(scaled, 2), "update");
 }
@@ -47,6 +48,7 @@ static sn_tensor apply_lifted(const tse *g, const sn_span *s, sn_tensor states, 
     scores = sn_mask_scores(scores, tse_mask(s, sn_dim_of(seen, 1)));
     sn_tensor pattern = sn_name(sn_softmax(scores, -1), "pattern");
     sn_name(sn_expand(pattern, 1), "attention");
+    pattern = sn_span_dropout(s, pattern);
     return sn_name(sn_matmul(pattern, state_updates(g, seen, c->full)), "update");
 }
 

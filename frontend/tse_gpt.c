@@ -41,7 +41,7 @@ static sn_tensor apply_head(const tse *g, const sn_span *s, sn_tensor states, sn
     scores = sn_mask_scores(scores, tse_mask(s, sn_dim_of(ks, 1)));
     sn_tensor pattern = sn_name(sn_softmax(scores, -1), "pattern");
     sn_name(sn_expand(pattern, 1), "attention");
-    sn_tensor values = sn_matmul(pattern, vs);
+    sn_tensor values = sn_matmul(sn_span_dropout(s, pattern), vs);
     return sn_name(sn_nn_linear(values, "W_O", g->d_model, 0), "update");
 }
 

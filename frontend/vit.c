@@ -48,6 +48,12 @@ sn_tensor sn_image_patches(sn_tensor image, int64_t size) {
     return sn_reshape(x, n, sn_dim_mul(m, rows, columns), c, size, size);
 }
 
+/* After the sum with the positions, every dense layer but that of q, k and v (Dosovitskiy et al.
+ * 2021, appendix B.1), and on the weights of attention. */
+static sn_tensor drop(const vit *g, sn_tensor x) {
+    return sn_training_dropout(x, g->training);
+}
+
 /* pixels [B, C, H, W] in 0 .. 1 -> [B, tokens, d] */
 static sn_tensor embed(const vit *g, sn_tensor pixels) {
     sn_module *m = sn_module_of(pixels);
@@ -59,7 +65,7 @@ static sn_tensor embed(const vit *g, sn_tensor pixels) {
         sn_tensor first = sn_param(m, "cls_token", SN_F32, 1, 1, g->d);
         x = sn_concat(1, sn_broadcast(first, B, 1, g->d), x);
     }
-    return sn_add(x, sn_param(m, "pos_embed", SN_F32, 1, g->tokens, g->d));
+    return drop(g, sn_add(x, sn_param(m, "pos_embed", SN_F32, 1, g->tokens, g->d)));
 }
 
 static sn_tensor attend(const vit *g, sn_tensor x) {
@@ -68,13 +74,13 @@ static sn_tensor attend(const vit *g, sn_tensor x) {
               b = sn_param(m, "attn.in_proj_bias", SN_F32, 3 * g->d), part[3];
     sn_split(sn_linear(x, w, b), 2, 3, part); /* q|k|v */
     for (int i = 0; i < 3; i++) part[i] = sn_split_heads(part[i], g->heads);
-    sn_tensor y = sn_merge_heads(sn_model_attention(part[0], part[1], part[2], .causal = false));
-    return sn_training_dropout(sn_nn_linear(y, "attn.out_proj", g->d, SN_BIAS), g->training);
+    sn_tensor y = sn_model_attention(g->training, part[0], part[1], part[2], .causal = false);
+    return drop(g, sn_nn_linear(sn_merge_heads(y), "attn.out_proj", g->d, SN_BIAS));
 }
 
 static sn_tensor feed_forward(const vit *g, sn_tensor x) {
-    sn_tensor h = sn_gelu(sn_nn_linear(x, "ffn.fc1", g->d_mlp, SN_BIAS));
-    return sn_training_dropout(sn_nn_linear(h, "ffn.fc2", g->d, SN_BIAS), g->training);
+    sn_tensor h = drop(g, sn_gelu(sn_nn_linear(x, "ffn.fc1", g->d_mlp, SN_BIAS)));
+    return drop(g, sn_nn_linear(h, "ffn.fc2", g->d, SN_BIAS));
 }
 
 static sn_tensor norm(const vit *g, sn_tensor x, const char *name, bool here) {

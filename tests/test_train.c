@@ -2,6 +2,7 @@
  * same bits for one thread and two; packed documents, dropout, initial weights. test_train_refs has
  * levels and accumulation. */
 #include "frontend/models.h"
+#include "ir/ir.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -259,6 +260,54 @@ static void test_dropout_is_drawn(void **unused) {
     sn_config_free(c);
 }
 
+/* Attention that the training step reaches drops weights at the training's rate, in every layer. */
+static void test_dropout_of_weights(void **unused) {
+    (void)unused;
+    static const family more[] = {
+        {"gopher",
+         "{\"model_type\": \"gopher\", \"vocab_size\": 13, \"n_positions\": 8, \"n_embd\": 16, "
+         "\"n_layer\": 1, \"n_head\": 2}",
+         DECODER},
+        {"gpt3",
+         "{\"model_type\": \"gpt3\", \"vocab_size\": 13, \"n_positions\": 8, \"n_embd\": 16, "
+         "\"n_layer\": 2, \"n_head\": 2}",
+         DECODER},
+        {"tse_alt",
+         "{\"model_type\": \"tse_alt\", \"n_vocab\": 13, \"n_ctx\": 8, \"n_layers\": 1, "
+         "\"n_heads\": 2, \"d_model\": 16}",
+         DECODER},
+        {"vit",
+         "{\"model_type\": \"vit\", \"image_size\": 4, \"patch_size\": 2, \"num_channels\": 1, "
+         "\"hidden_size\": 16, \"intermediate_size\": 32, \"num_hidden_layers\": 1, "
+         "\"num_attention_heads\": 2, \"num_labels\": 3}",
+         {"pixels"}},
+    };
+    enum { N_MORE = sizeof more / sizeof *more };
+    static const int layers[N_FAMILIES + N_MORE] = {1, 1, 2, 1, 3, 1, 2, 2, 1};
+    sn_training t = quick();
+    t.dropout = 0.25;
+    for (int f = 0; f < N_FAMILIES + N_MORE; f++) {
+        const family *x = f < N_FAMILIES ? &families[f] : &more[f - N_FAMILIES];
+        sn_model model = build(x, &t);
+        const sn_entry *e = sn_entry_get(model.module, "train_step");
+        if (!e) fail_msg("%s has no training entry", x->name);
+        sn_node **root = calloc((size_t)e->n_assign, sizeof *root);
+        assert_non_null(root);
+        for (int i = 0; i < e->n_assign; i++) root[i] = e->assign[i].node;
+        sn_order order = sn_topo(model.module, e->n_assign, root);
+        int n = 0;
+        for (int i = 0; i < order.n; i++) {
+            if (order.node[i]->op != SN_OP_attention) continue;
+            n++;
+            if (sn_attr_flt(order.node[i], SN_A_rate, 0) != 0.25)
+                fail_msg("%s: attention without dropout", x->name);
+        }
+        if (n != layers[f]) fail_msg("%s: %d attentions, not %d", x->name, n, layers[f]);
+        free(root);
+        sn_module_free(model.module);
+    }
+}
+
 /* ---- initial weights ---- */
 
 static double deviation(const sn_weight *w, double *mean) {
@@ -325,7 +374,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_family_learns), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_documents),           cmocka_unit_test(test_dropout_is_drawn),
-        cmocka_unit_test(test_initial_weights),     cmocka_unit_test(test_decay_groups),
+        cmocka_unit_test(test_dropout_of_weights),  cmocka_unit_test(test_initial_weights),
+        cmocka_unit_test(test_decay_groups),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
