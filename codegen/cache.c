@@ -16,9 +16,11 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define MAGIC "SNOBJ01\n"
-#define SUFFIX ".sno"
-enum { NAME_SIZE = 32 + sizeof SUFFIX, STALE_SECONDS = 3600 };
+/* What a file holds, by how its name ends: an object, or a tuned choice. */
+static const struct {
+    char magic[9], suffix[5];
+} kinds[] = {[SN_CACHE_OBJECT] = {"SNOBJ01\n", ".sno"}, [SN_CACHE_CHOICE] = {"SNCHO01\n", ".snc"}};
+enum { NAME_SIZE = 32 + sizeof kinds[0].suffix, STALE_SECONDS = 3600 };
 
 typedef struct header {
     char magic[8];
@@ -107,8 +109,9 @@ sn_cache_stats sn_cache_get_stats(const sn_cache *c) {
 /* --- files -------------------------------------------------------------------------------------
  */
 
-static void name_of(sn_cache_key key, char name[NAME_SIZE]) {
-    snprintf(name, NAME_SIZE, "%016" PRIx64 "%016" PRIx64 SUFFIX, key.high, key.low);
+static void name_of(sn_cache_kind kind, sn_cache_key key, char name[NAME_SIZE]) {
+    snprintf(name, NAME_SIZE, "%016" PRIx64 "%016" PRIx64 "%s", key.high, key.low,
+             kinds[kind].suffix);
 }
 
 static bool read_all(int fd, void *data, size_t bytes) {
@@ -131,13 +134,13 @@ static bool write_all(int fd, const void *data, size_t bytes) {
     return true;
 }
 
-/* The object in an open file, if all of it is as it was written. */
-static bool read_object(int fd, sn_cache_key key, sn_object *out) {
+/* What an open file holds, if all of it is as it was written. */
+static bool read_object(int fd, sn_cache_kind kind, sn_cache_key key, sn_object *out) {
     struct stat st;
     header h;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode) || !read_all(fd, &h, sizeof h)) return false;
-    if (memcmp(h.magic, MAGIC, sizeof h.magic) || h.key.low != key.low || h.key.high != key.high ||
-        h.size == 0 || h.size != (uint64_t)st.st_size - sizeof h)
+    if (memcmp(h.magic, kinds[kind].magic, sizeof h.magic) || h.key.low != key.low ||
+        h.key.high != key.high || h.size == 0 || h.size != (uint64_t)st.st_size - sizeof h)
         return false;
     out->data = malloc(h.size);
     out->size = h.size;
@@ -148,13 +151,13 @@ static bool read_object(int fd, sn_cache_key key, sn_object *out) {
     return false;
 }
 
-bool sn_cache_get(sn_cache *c, sn_cache_key key, sn_object *out) {
+bool sn_cache_get(sn_cache *c, sn_cache_kind kind, sn_cache_key key, sn_object *out) {
     *out = (sn_object){0};
     if (!c) return false;
     char name[NAME_SIZE];
-    name_of(key, name);
+    name_of(kind, key, name);
     int fd = c->fd < 0 ? -1 : openat(c->fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool found = fd >= 0 && read_object(fd, key, out);
+    bool found = fd >= 0 && read_object(fd, kind, key, out);
     if (found) futimens(fd, NULL); /* the time of the last use, for eviction */
     if (fd >= 0) close(fd);
     c->stats.hits += found;
@@ -183,7 +186,14 @@ static bool has_suffix(const char *s, const char *suffix) {
     return n >= m && !strcmp(s + n - m, suffix);
 }
 
-/* All objects of the folder; what killed writers left behind is removed on the way. Returns their
+/* -1: none of ours. */
+static int kind_of(const char *name) {
+    for (int k = 0; k < (int)(sizeof kinds / sizeof *kinds); k++)
+        if (has_suffix(name, kinds[k].suffix) && strlen(name) == NAME_SIZE - 1) return k;
+    return -1;
+}
+
+/* All files of the folder; what killed writers left behind is removed on the way. Returns their
  * number, or -1; *list is malloc'ed. */
 static int64_t list_entries(sn_cache *c, entry **list, int64_t *bytes) {
     int fd = openat(c->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -197,7 +207,7 @@ static int64_t list_entries(sn_cache *c, entry **list, int64_t *bytes) {
     }
     for (struct dirent *f; (f = readdir(d));) {
         struct stat st;
-        bool object = has_suffix(f->d_name, SUFFIX) && strlen(f->d_name) < NAME_SIZE;
+        bool object = kind_of(f->d_name) >= 0;
         if ((!object && !has_suffix(f->d_name, ".tmp")) ||
             fstatat(c->fd, f->d_name, &st, AT_SYMLINK_NOFOLLOW))
             continue;
@@ -245,12 +255,12 @@ static int open_temporary(sn_cache *c, char name[64]) {
     return -1;
 }
 
-void sn_cache_put(sn_cache *c, sn_cache_key key, const sn_object *o) {
+void sn_cache_put(sn_cache *c, sn_cache_kind kind, sn_cache_key key, const sn_object *o) {
     if (!c || !c->writable || o->size == 0) return;
     header h = {.key = key, .size = o->size, .checksum = XXH3_64bits(o->data, o->size)};
-    memcpy(h.magic, MAGIC, sizeof h.magic);
+    memcpy(h.magic, kinds[kind].magic, sizeof h.magic);
     char name[NAME_SIZE], temporary[64];
-    name_of(key, name);
+    name_of(kind, key, name);
     int fd = open_temporary(c, temporary);
     bool ok = fd >= 0 && write_all(fd, &h, sizeof h) && write_all(fd, o->data, o->size);
     int why = errno;
@@ -264,4 +274,50 @@ void sn_cache_put(sn_cache *c, sn_cache_key key, const sn_object *o) {
     c->stats.stored++;
     if (c->bytes >= 0) c->bytes += (int64_t)(sizeof h + o->size);
     evict_old(c);
+}
+
+/* --- looking at all of it ----------------------------------------------------------------------
+ */
+
+bool sn_cache_usable(const sn_cache *c) {
+    return c && c->writable;
+}
+
+const char *sn_cache_folder(const sn_cache *c) {
+    return c ? c->dir : NULL;
+}
+
+/* The file of a name as it was stored; false: spoilt, or gone. */
+static bool read_named(sn_cache *c, sn_cache_kind kind, const char *name, sn_object *out) {
+    sn_cache_key key;
+    *out = (sn_object){0};
+    if (sscanf(name, "%16" SCNx64 "%16" SCNx64, &key.high, &key.low) != 2) return false;
+    int fd = openat(c->fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool ok = fd >= 0 && read_object(fd, kind, key, out);
+    if (fd >= 0) close(fd);
+    return ok;
+}
+
+int64_t sn_cache_each(sn_cache *c, sn_cache_kind kind, sn_cache_fn *fn, void *ctx) {
+    entry *list = NULL;
+    int64_t bytes, count = 0, n = c && c->fd >= 0 ? list_entries(c, &list, &bytes) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        sn_object o;
+        if (kind_of(list[i].name) != (int)kind || !read_named(c, kind, list[i].name, &o)) continue;
+        if (fn) fn(ctx, &o);
+        sn_object_free(&o);
+        count++;
+    }
+    free(list);
+    return count;
+}
+
+int64_t sn_cache_clear(sn_cache *c, sn_cache_kind kind) {
+    entry *list = NULL;
+    int64_t bytes, count = 0, n = c && c->fd >= 0 ? list_entries(c, &list, &bytes) : 0;
+    for (int64_t i = 0; i < n; i++)
+        if (kind_of(list[i].name) == (int)kind) count += unlinkat(c->fd, list[i].name, 0) == 0;
+    free(list);
+    if (c) c->bytes = -1;
+    return count;
 }

@@ -1,4 +1,5 @@
-/* cache.h: objects on disk, so that a kernel is compiled once and not once a process.
+/* cache.h: objects on disk, so that a kernel is compiled once and not once a process, and choices
+ * that were measured, so that they are measured once.
  * Keyed by everything the code depends on; safe between processes; never a reason to fail: what
  * cannot be read is compiled, what cannot be written is left, with a note to show once. */
 #ifndef SN_CACHE_H
@@ -23,12 +24,25 @@ typedef struct sn_cache sn_cache;
 sn_cache *sn_cache_open(const char *dir, int64_t max_bytes, sn_error *err);
 void sn_cache_close(sn_cache *c);
 
+/* Objects are ELF files; choices are texts (tune.c), kept in the same way. */
+typedef enum sn_cache_kind { SN_CACHE_OBJECT, SN_CACHE_CHOICE } sn_cache_kind;
+
 /* A sound object of this key, to be freed by sn_object_free; false if there is none. */
-bool sn_cache_get(sn_cache *c, sn_cache_key key, sn_object *out);
+bool sn_cache_get(sn_cache *c, sn_cache_kind kind, sn_cache_key key, sn_object *out);
 
 /* Stores an object, replacing one of the same key; then, over the size limit, removes those not
  * used for longest until three quarters of it are left. */
-void sn_cache_put(sn_cache *c, sn_cache_key key, const sn_object *o);
+void sn_cache_put(sn_cache *c, sn_cache_kind kind, sn_cache_key key, const sn_object *o);
+
+/* Whether what is put will be found again; and the folder's name, NULL if there is none. */
+bool sn_cache_usable(const sn_cache *c);
+const char *sn_cache_folder(const sn_cache *c);
+
+/* Calls fn (NULL: only counts) for every sound file of a kind. Returns their number. */
+typedef void sn_cache_fn(void *ctx, const sn_object *o);
+int64_t sn_cache_each(sn_cache *c, sn_cache_kind kind, sn_cache_fn *fn, void *ctx);
+/* Removes all files of a kind, spoilt ones too. Returns how many went. */
+int64_t sn_cache_clear(sn_cache *c, sn_cache_kind kind);
 
 /* What the user should know (an unwritable folder, a full disk), once: NULL when there is nothing,
  * or nothing new. Valid until the cache is closed. */

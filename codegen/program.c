@@ -315,7 +315,7 @@ static bool add_source(compiler *c, const source *s) {
     mark_done(c, s->name);
     sn_cache_key key = sn_cache_make_key(&c->p->target, s->text, strlen(s->text));
     sn_object obj = {0};
-    if (sn_cache_get(c->cache, key, &obj)) {
+    if (sn_cache_get(c->cache, SN_CACHE_OBJECT, key, &obj)) {
         c->p->stats.cached++;
         bool ok = c->sink ? c->sink->add(c->sink->ctx, &obj, c->err)
                           : sn_jit_add_object(c->p->jit, &obj, c->err);
@@ -326,7 +326,7 @@ static bool add_source(compiler *c, const source *s) {
     if (!make_object(c, s, &obj)) return false;
     c->p->stats.compiled++;
     c->p->stats.code_bytes += obj.size;
-    sn_cache_put(c->cache, key, &obj);
+    sn_cache_put(c->cache, SN_CACHE_OBJECT, key, &obj);
     bool ok = !c->sink || c->sink->add(c->sink->ctx, &obj, c->err);
     sn_object_free(&obj);
     return ok;

@@ -39,13 +39,13 @@ static sn_object make_bytes(int i, size_t size) {
 
 static void store(sn_cache *c, int i, size_t size) {
     sn_object o = make_bytes(i, size);
-    sn_cache_put(c, key_of(i), &o);
+    sn_cache_put(c, SN_CACHE_OBJECT, key_of(i), &o);
     sn_object_free(&o);
 }
 
 static bool fetch(sn_cache *c, int i, size_t size) {
     sn_object got, want = make_bytes(i, size);
-    bool found = sn_cache_get(c, key_of(i), &got);
+    bool found = sn_cache_get(c, SN_CACHE_OBJECT, key_of(i), &got);
     if (found) {
         assert_int_equal(got.size, want.size);
         assert_memory_equal(got.data, want.data, size);
@@ -228,11 +228,11 @@ static void processes(void **state) {
             int i = (r + p) % KEYS;
             size_t size = 3000 + 500 * (size_t)i;
             sn_object got, o = make_bytes(i, size);
-            if (sn_cache_get(c, key_of(i), &got)) {
+            if (sn_cache_get(c, SN_CACHE_OBJECT, key_of(i), &got)) {
                 bad |= got.size != size || memcmp(got.data, o.data, size) != 0;
                 sn_object_free(&got);
             }
-            sn_cache_put(c, key_of(i), &o);
+            sn_cache_put(c, SN_CACHE_OBJECT, key_of(i), &o);
             sn_object_free(&o);
         }
         bad |= !c || sn_cache_get_stats(c).corrupt != 0 || sn_cache_note(c) != NULL;
@@ -297,7 +297,7 @@ static void kernels(void **state) {
         assert_non_null(jit);
         sn_cache_key key = sn_cache_make_key(&target, "add 1", 5);
         sn_object o;
-        bool found = sn_cache_get(c, key, &o);
+        bool found = sn_cache_get(c, SN_CACHE_OBJECT, key, &o);
         assert_int_equal(found, session);
         if (found) {
             assert_true(sn_jit_add_object(jit, &o, &err));
@@ -311,7 +311,7 @@ static void kernels(void **state) {
             assert_non_null(em_finish(&e, &err));
             assert_true(sn_jit_compile(jit, e.mod, &o, &err));
             em_free(&e);
-            sn_cache_put(c, key, &o);
+            sn_cache_put(c, SN_CACHE_OBJECT, key, &o);
         }
         sn_object_free(&o);
         void *p = sn_jit_lookup(jit, "add_1", &err);
