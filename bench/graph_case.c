@@ -390,6 +390,22 @@ static bool check_variant(graph_case *c, variant *v, sn_bench_entrant *e, sn_err
     return true;
 }
 
+/* "B=1,T=256": the sizes that are timed, of those dimensions that the module has. */
+static const char *timed_sizes(const graph_case *c, sn_module *m, char *text, size_t size) {
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = 0; m && i < c->g->n_size && at < size; i++)
+        if (sn_symbol_find(m, c->g->size[i].name) >= 0)
+            at += (size_t)snprintf(text + at, size - at, "%s%s=%lld", at ? "," : "",
+                                   c->g->size[i].name, (long long)c->g->size[i].timed);
+    return text;
+}
+
+static void show_tuning(void *ctx, const char *line) {
+    const graph_case *c = ctx;
+    sn_bench_progress(c->o, "%s", line);
+}
+
 static bool add_variant(graph_case *c, int level, const char *backend, sn_error *err) {
     if (c->n_variant == MAX_VARIANTS)
         return sn_fail(err, SN_ERR_USAGE, "bench: more than %d levels and back ends", MAX_VARIANTS);
@@ -405,6 +421,11 @@ static bool add_variant(graph_case *c, int level, const char *backend, sn_error 
     o.weights = c->o->weights;
     o.precision = c->o->precision;
     o.cache_dir = c->o->cache_dir;
+    o.tune = c->o->tune && strcmp(backend, "onednn") != 0;
+    char sizes[256];
+    o.tune_sizes = timed_sizes(c, v->m, sizes, sizeof sizes);
+    o.progress = show_tuning;
+    o.progress_ctx = c;
     sn_bench_progress(c->o, "%s %s %s: compiling %s level %d", c->g->kind, c->g->name, c->g->shape,
                       backend, level);
     v->program = v->m ? sn_compile(v->m, &o, err) : NULL;

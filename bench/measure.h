@@ -65,6 +65,7 @@ typedef struct sn_bench_options {
     double seconds;        /* of one entrant in one round, at least */
     bool check;            /* against the f64 evaluator */
     bool direct;           /* the kernel generators alone beside it */
+    bool tune;             /* own entrants choose their kernels by measuring */
     FILE *progress;        /* NULL: none */
     double *shown;         /* when progress was shown last; 0 at first */
     struct sn_bench_peers *started; /* peers.h: sn_bench_peers_start; NULL: none */

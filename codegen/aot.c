@@ -29,7 +29,7 @@ static bool take_name(sn_aot *a) {
     a->openmp = !strcmp(threads, "openmp");
     if (!a->openmp && strcmp(threads, "none"))
         return sn_fail(a->err, SN_ERR_USAGE, "threads '%s': choose openmp or none", threads);
-    return true;
+    return sn_options_check_ahead(&a->o->compile, a->err);
 }
 
 static bool check_labels(sn_aot *a) {
@@ -119,7 +119,7 @@ static bool compile_variant(sn_aot *a, int v, group *g) {
     snprintf(g->prefix, sizeof g->prefix, "%s_v%d_", a->name, v);
     const sn_object_sink sink = {keep_object, g};
     sn_options o = compile_options(a, a->variant[v].target.name);
-    a->variant[v].program = sn_program_make(a->m, &o, &sink, a->err);
+    a->variant[v].program = sn_program_make(a->m, &o, &sink, NULL, a->err);
     a->variant[v].code_bytes = sn_elf_code_bytes(g->elf, v);
     return a->variant[v].program != NULL;
 }

@@ -67,7 +67,8 @@ static void print_step(FILE *f, sn_module *m, const sn_unit *u, int i) {
     if (sn_step_is_extern(s))
         fprintf(f, "\n        primitive of oneDNN %s\n", sn_dnnl_version());
     else
-        fprintf(f, "\n        kernel %s\n", u->kernel[i].name);
+        fprintf(f, "\n        kernel %s%s\n", u->kernel[i].name,
+                u->kernel[i].tuned ? u->kernel[i].tuned : "");
     if (n->op == SN_OP_flash || n->op == SN_OP_flash_grad) print_attention(f, m, &u->kernel[i]);
 }
 

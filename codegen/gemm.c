@@ -18,6 +18,30 @@ enum {
     GEMM_SUPER_ROWS = 1024      /* chunked: rows for which a block is packed once */
 };
 
+bool gemm_is(sn_gemm_size s, int64_t v) {
+    return s.slot < 0 && s.value == v;
+}
+
+/* Ways of cutting: bytes of A's rows that stay in L2, most rows of a micro-tile (0: what registers
+ * hold). The first is usually the fastest. */
+static const struct gemm_tile {
+    int64_t group_bytes;
+    int rows;
+    const char *name;
+} gemm_tiles[] = {{GEMM_GROUP_BYTES, 0, "768 KB of rows"},
+                  {GEMM_GROUP_BYTES / 2, 0, "384 KB of rows"},
+                  {GEMM_GROUP_BYTES * 2, 0, "1536 KB of rows"},
+                  {GEMM_GROUP_BYTES, 12, "768 KB of rows, 12 at a time"},
+                  {GEMM_GROUP_BYTES, 8, "768 KB of rows, 8 at a time"}};
+
+int sn_gemm_tiles(const sn_gemm *g) {
+    return gemm_is(g->m, 1) ? 1 : (int)(sizeof gemm_tiles / sizeof *gemm_tiles);
+}
+
+const char *sn_gemm_tile_name(int i) {
+    return gemm_tiles[i].name;
+}
+
 int sn_gemm_panel(sn_dtype compute) {
     return 128 / (int)sn_dtype_size(compute);
 }
@@ -25,10 +49,6 @@ int sn_gemm_panel(sn_dtype compute) {
 int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n, bool pair) {
     int64_t panel = sn_gemm_panel(compute), columns = pair ? panel / 2 : panel;
     return (n + columns - 1) / columns * panel * k;
-}
-
-bool gemm_is(sn_gemm_size s, int64_t v) {
-    return s.slot < 0 && s.value == v;
 }
 
 em_val gemm_size(em *e, sn_gemm_size s) {
@@ -100,12 +120,14 @@ static int64_t round_up(int64_t x, int64_t to) {
 bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
                     sn_error *err) {
     if (!check_spec(g, compute, err)) return false;
+    const struct gemm_tile *tile = &gemm_tiles[g->tile];
     *p = (gemm_plan){.g = g, .t = compute, .esize = (int)sn_dtype_size(compute), .nv = 2};
     p->b_type = g->b_packed && !g->group ? g->b.dtype : compute;
     p->lanes = sn_target_lanes(t, compute);
     p->panel = sn_gemm_panel(compute);
     p->parts = p->panel / (p->nv * p->lanes);
     p->mr = (t->vector_regs - 4) / p->nv / 2 * 2;
+    if (tile->rows && tile->rows < p->mr) p->mr = tile->rows;
     p->copy_a = choose_copy(p);
     p->pack_b = !g->b_packed || g->group;
     p->direct_b = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
@@ -131,7 +153,7 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     for (p->half = 1; 2 * p->half < p->mr;) p->half *= 2;
     for (int r = p->half; r >= 1; r /= 2)
         if (r <= most || r == 1) p->size[p->n_sizes++] = r;
-    int64_t rows = GEMM_GROUP_BYTES / p->esize / (p->kc > 0 ? p->kc : chunk);
+    int64_t rows = tile->group_bytes / p->esize / (p->kc > 0 ? p->kc : chunk);
     if (rows > 1024) rows = 1024;
     rows = rows / p->mr * p->mr;
     p->mc = rows < p->mr ? p->mr : rows;

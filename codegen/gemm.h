@@ -87,7 +87,13 @@ typedef struct sn_gemm {
     sn_gemm_row_prologue *row_prologue;
     sn_gemm_prologue *prologue;
     int n_state, n_touch;
+    int tile; /* how it is cut in blocks: 0, or another of sn_gemm_tiles; the same bits */
 } sn_gemm;
+
+/* How many ways of cutting this product there are; one row alone has only one. */
+int sn_gemm_tiles(const sn_gemm *g);
+/* Says what way i is. */
+const char *sn_gemm_tile_name(int i);
 
 /* Emits a kernel called `name` into e's module. Mistakes of the spec stick to e->err. The matrices
  * must not overlap, except that the epilogue may read C's elements at its own place. */

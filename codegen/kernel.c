@@ -168,6 +168,11 @@ static void describe(sn_kernel *k) {
     for (int i = 0; i < s->n_in; i++) put_view(&t, &s->in[i]);
     put(&t, "\n->");
     for (int i = 0; i < s->n_out; i++) put_view(&t, &s->out[i]);
+    if (k->tile) {
+        char tile[24];
+        snprintf(tile, sizeof tile, "\ntile %d", k->tile);
+        put(&t, tile);
+    }
     k->text = t.s;
     XXH128_hash_t h = XXH3_128bits(t.s, t.n);
     snprintf(k->name, sizeof k->name, "sn_%s_%016llx%08x", k->family->name,
@@ -190,6 +195,11 @@ bool sn_kernel_describe(sn_module *m, const sn_step *s, sn_kernel *k) {
 
 int64_t sn_kernel_shared(const sn_kernel *k, const sn_target *t) {
     return k->family->shared ? k->family->shared(k, t) : 0;
+}
+
+void sn_kernel_set_tile(sn_kernel *k, int tile) {
+    k->tile = tile;
+    describe(k);
 }
 
 int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d) {

@@ -19,8 +19,10 @@ typedef struct sn_kernel {
     int n_dim;
     sn_dim dim[SN_KERNEL_DIMS]; /* what dim[k] of the call must hold */
     sn_dtype compute;
-    const char *text; /* everything that its code depends on besides target and compiler */
-    char name[48];    /* symbol: family and hash of the text */
+    int tile;          /* how its work is cut, of the family's tiles; 0: as usual */
+    const char *tuned; /* for reports: why this tile; NULL: nobody measured */
+    const char *text;  /* everything that its code depends on besides target and compiler */
+    char name[48];     /* symbol: family and hash of the text */
 } sn_kernel;
 
 /* One way of making code: emits the kernel `k->name` into `e`. */
@@ -32,11 +34,16 @@ typedef struct sn_family {
     /* Bytes that all threads share, at buf[n_in + n_out]; NULL or 0: none. A kernel that has them
      * is two, with a wait in between: NAME and NAME_finish, of the same arguments. */
     int64_t (*shared)(const sn_kernel *k, const sn_target *t);
+    int (*tiles)(const sn_kernel *k); /* ways to cut its work, all to the same bits; NULL: one */
+    const char *(*tile_name)(int tile);
 } sn_family;
 int64_t sn_kernel_shared(const sn_kernel *k, const sn_target *t);
 
 /* Describes the kernel of a step. False: the module's error. Memory is the module's. */
 bool sn_kernel_describe(sn_module *m, const sn_step *s, sn_kernel *k);
+
+/* Takes another of the family's tiles: another text, another name. */
+void sn_kernel_set_tile(sn_kernel *k, int tile);
 
 /* In emission: a dim as an i64; input and output views' base pointers. */
 em_val sn_kernel_dim(em *e, const sn_kernel *k, sn_dim d);

@@ -138,7 +138,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, epilogue *x) {
     const sn_step *s = k->step;
     const sn_view *a = &s->in[0], *c = &s->out[0];
     int n_batch = a->rank - 2;
-    *g = (sn_gemm){.n_batch = n_batch, .ctx = x};
+    *g = (sn_gemm){.n_batch = n_batch, .ctx = x, .tile = k->tile};
     for (int i = 0; i < n_batch; i++) g->batch[i] = sn_kernel_size(k, a->shape[i]);
     g->m = sn_kernel_size(k, a->shape[n_batch]);
     g->k = sn_kernel_size(k, a->shape[n_batch + 1]);
@@ -191,5 +191,16 @@ static void emit_pack(em *e, const sn_kernel *k) {
     sn_gemm_emit_pack(e, k->name, &p);
 }
 
-const sn_family sn_family_gemm = {.name = "gemm", .emit = emit_gemm, .scratch = gemm_scratch};
+static int gemm_tiles(const sn_kernel *k) {
+    sn_gemm g;
+    epilogue x;
+    make_spec(k, &g, &x);
+    return sn_gemm_tiles(&g);
+}
+
+const sn_family sn_family_gemm = {.name = "gemm",
+                                  .emit = emit_gemm,
+                                  .scratch = gemm_scratch,
+                                  .tiles = gemm_tiles,
+                                  .tile_name = sn_gemm_tile_name};
 const sn_family sn_family_pack = {.name = "pack", .emit = emit_pack};

@@ -2,8 +2,9 @@
  * is there), entries. */
 #include "codegen/program.h"
 #include "codegen/cache.h"
-#include "codegen/onednn.h"
+#include "codegen/tune.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +14,6 @@ static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-sn_options sn_options_default(void) {
-    return (sn_options){.level = -1};
 }
 
 typedef struct compiler {
@@ -30,7 +27,9 @@ typedef struct compiler {
     sn_error *err;
     const char **done; /* names of kernels that are loaded */
     int n_done, cap_done;
-    sn_budget budget; /* bytes 0: none */
+    sn_budget budget;         /* bytes 0: none */
+    const sn_chooser *forced; /* choices are made already; NULL: by the tuner */
+    sn_tuner tuner;
 } compiler;
 
 /* ---- options ---- */
@@ -43,51 +42,17 @@ static bool module_failed(compiler *c) {
     return false;
 }
 
-static bool one_of(const char *s, const char *const *list) {
-    for (; *list; list++)
-        if (!strcmp(s, *list)) return true;
-    return false;
-}
-
 static bool checks_values(const compiler *c) {
     return c->o->check_nan || sn_debug_get()->check_nan;
 }
 
 static bool pass_options(compiler *c, sn_pass_options *po) {
     const sn_options *o = c->o;
-    static const char *const backends[] = {"auto", "own", "onednn", NULL};
-    int level = o->level < 0 ? 4 : o->level;
-    if (o->level > 4)
-        return sn_fail(c->err, SN_ERR_USAGE, "fusion level %d: levels are 0 to 4", o->level);
-    if (o->threads < 0)
-        return sn_fail(c->err, SN_ERR_USAGE,
-                       "%d threads: give their number, or 0 for as many as there are", o->threads);
-    const char *backend = o->backend ? o->backend : "auto";
-    if (!one_of(backend, backends))
-        return sn_fail(c->err, SN_ERR_USAGE, "backend '%s': choose auto, own or onednn", backend);
-    if (!strcmp(backend, "onednn") && !strcmp(sn_dnnl_version(), "none"))
-        return sn_fail(c->err, SN_ERR_TARGET,
-                       "backend 'onednn': this build has no oneDNN: install its headers and "
-                       "library and configure with -DSN_ONEDNN=ON, or choose own");
+    if (!sn_options_check(o, c->err)) return false;
     const char *weights = o->weights && strcmp(o->weights, "f32") ? o->weights : NULL;
-    if (weights && !sn_quantise_knows(weights))
-        return sn_fail(c->err, SN_ERR_USAGE, "weights '%s': choose f32, bf16, int8 or int4",
-                       weights);
-    if (weights && !strcmp(backend, "onednn"))
-        return sn_fail(c->err, SN_ERR_USAGE,
-                       "weights '%s' with backend 'onednn': its products take weights of f32 only; "
-                       "choose backend own or auto, or weights f32",
-                       weights);
     const char *precision = o->precision && strcmp(o->precision, "f32") ? o->precision : NULL;
-    if (precision && !sn_narrow_knows(precision))
-        return sn_fail(c->err, SN_ERR_USAGE, "precision '%s': choose f32 or bf16", precision);
-    if (precision && !strcmp(backend, "onednn"))
-        return sn_fail(c->err, SN_ERR_USAGE,
-                       "precision '%s' with backend 'onednn': its primitives read and write f32 "
-                       "only; choose backend own or auto, or precision f32",
-                       precision);
-    *po = (sn_pass_options){.level = level,
-                            .backend = backend,
+    *po = (sn_pass_options){.level = o->level < 0 ? 4 : o->level,
+                            .backend = o->backend ? o->backend : "auto",
                             .weights = weights,
                             .precision = precision,
                             .constant_params = true};
@@ -103,23 +68,22 @@ static bool pass_options(compiler *c, sn_pass_options *po) {
     return true;
 }
 
-/* "B=12,T=64": the sizes that the budget is meant for; others count at their upper bounds. */
-static bool read_sizes(compiler *c, int64_t *symbol) {
-    for (int i = 0; i < sn_symbol_count(c->m); i++) symbol[i] = sn_symbol_at(c->m, i)->hi;
-    for (const char *s = c->o->budget_sizes; s && *s;) {
+/* "B=12,T=64" of the option `what`, over the sizes that are there. */
+static bool read_sizes(compiler *c, const char *what, const char *text, int64_t *symbol) {
+    for (const char *s = text; s && *s;) {
         char name[64];
         int used = 0, i;
         long long value;
         if (sscanf(s, "%63[^= ,]=%lld%n", name, &value, &used) != 2 || (s[used] && s[used] != ','))
-            return sn_fail(c->err, SN_ERR_USAGE, "budget sizes '%s': write them as \"B=12,T=64\"",
-                           c->o->budget_sizes);
+            return sn_fail(c->err, SN_ERR_USAGE, "%s sizes '%s': write them as \"B=12,T=64\"", what,
+                           text);
         i = sn_symbol_find(c->m, name);
         if (i >= 0 && (value < sn_symbol_at(c->m, i)->lo || value > sn_symbol_at(c->m, i)->hi))
-            return sn_fail(c->err, SN_ERR_RANGE, "budget sizes: %s = %lld is outside %lld..%lld",
+            return sn_fail(c->err, SN_ERR_RANGE, "%s sizes: %s = %lld is outside %lld..%lld", what,
                            name, value, (long long)sn_symbol_at(c->m, i)->lo,
                            (long long)sn_symbol_at(c->m, i)->hi);
         if (i < 0)
-            return sn_fail(c->err, SN_ERR_USAGE, "budget sizes: module %s has no dimension '%s'",
+            return sn_fail(c->err, SN_ERR_USAGE, "%s sizes: module %s has no dimension '%s'", what,
                            sn_module_name(c->m), name);
         symbol[i] = value;
         s += used + (s[used] == ',');
@@ -128,12 +92,53 @@ static bool read_sizes(compiler *c, int64_t *symbol) {
 }
 
 static bool budget_option(compiler *c) {
-    if (c->o->memory_budget < 0)
-        return sn_fail(c->err, SN_ERR_USAGE, "memory budget %lld: it cannot be negative",
-                       (long long)c->o->memory_budget);
     int64_t *symbol = sn_arena_alloc(c->m, sizeof *symbol * (size_t)(sn_symbol_count(c->m) + 1));
+    for (int i = 0; i < sn_symbol_count(c->m); i++) symbol[i] = sn_symbol_at(c->m, i)->hi;
     c->budget = (sn_budget){c->o->memory_budget, symbol, &c->p->passes, c->err};
-    return read_sizes(c, symbol);
+    return read_sizes(c, "budget", c->o->budget_sizes, symbol);
+}
+
+/* ---- tuning ---- */
+
+static void open_cache(compiler *c) {
+    bool use_disk = !c->o->cache_dir || *c->o->cache_dir;
+    if (use_disk) c->cache = sn_cache_open(c->o->cache_dir, 0, c->err);
+}
+
+/* What is remembered is taken by everybody but the parts that tuning itself compiles. */
+static bool open_tuner(compiler *c, sn_pass_options *po) {
+    int64_t *symbol = sn_arena_alloc(c->m, sizeof *symbol * (size_t)(sn_symbol_count(c->m) + 1));
+    po->chooser = c->forced;
+    if (c->forced) return true;
+    for (int i = 0; i < sn_symbol_count(c->m); i++) {
+        const sn_symbol *s = sn_symbol_at(c->m, i);
+        double lo = s->lo < 1 ? 1 : (double)s->lo, middle = round(sqrt(lo * (double)s->hi));
+        symbol[i] = middle < (double)s->lo ? s->lo : (int64_t)middle;
+    }
+    c->tuner = (sn_tuner){.m = c->m,
+                          .o = c->o,
+                          .target = &c->p->target,
+                          .cache = c->cache,
+                          .symbol = symbol,
+                          .level = po->level,
+                          .backend = po->backend,
+                          .stats = &c->p->stats,
+                          .err = c->err};
+    sn_tuner_init(&c->tuner);
+    po->chooser = &c->tuner.chooser;
+    return read_sizes(c, "tune", c->o->tune_sizes, symbol);
+}
+
+/* The passes; where tuning finds that the model was wrong, once more with what it found. */
+static bool run_passes(compiler *c, const sn_pass_options *po) {
+    for (bool again = true; again;) {
+        sn_entries *before = sn_entries_save(c->m);
+        if (!sn_passes_run(&c->p->passes, c->m, po)) return module_failed(c);
+        if (!c->o->tune || c->sink || c->forced) return true;
+        if (!sn_tuner_measure(&c->tuner, &c->p->passes, &again)) return false;
+        if (again) sn_entries_restore(c->m, before);
+    }
+    return true;
 }
 
 /* ---- taps ---- */
@@ -363,11 +368,12 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
         return module_failed(c);
     out->unit.checked = checks_values(c);
     for (int k = 0; k < out->unit.plan->n_step; k++) {
-        const sn_kernel *kernel = &out->unit.kernel[k];
+        sn_kernel *kernel = &out->unit.kernel[k];
         if (sn_step_is_extern(kernel->step)) {
             c->p->stats.onednn++;
             continue;
         }
+        if (!c->forced && !sn_tuner_tile(&c->tuner, kernel)) return false;
         bool known = is_done(c, kernel->name);
         if (!add_source(c, &(source){.name = kernel->name,
                                      .text = kernel->text,
@@ -446,7 +452,8 @@ static bool compile(compiler *c) {
     }
     add_companions(c, n_user);
     double start = now();
-    if (!sn_passes_run(&p->passes, c->m, &po)) return module_failed(c);
+    open_cache(c);
+    if (!open_tuner(c, &po) || !run_passes(c, &po)) return false;
     p->stats.passes = now() - start;
     if (c->o->strict_fusion)
         for (int i = 0; i < p->passes.n_remark; i++)
@@ -456,8 +463,6 @@ static bool compile(compiler *c) {
                     p->passes.remark[i].node->loc.file ? p->passes.remark[i].node->loc.file : "?",
                     p->passes.remark[i].node->loc.line, p->passes.remark[i].text);
     if (!(c->sink ? open_codegen(c) : open_jit(c))) return false;
-    bool use_disk = !c->o->cache_dir || *c->o->cache_dir;
-    if (use_disk) c->cache = sn_cache_open(c->o->cache_dir, 0, c->err);
     for (int i = 0; i < sn_entry_count(c->m); i++) {
         if (!compile_entry(c, i, &p->entry[i])) return false;
         p->n_entry++;
@@ -471,7 +476,7 @@ static bool compile(compiler *c) {
 }
 
 sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_sink *sink,
-                            sn_error *err) {
+                            const sn_chooser *forced, sn_error *err) {
     static const sn_options defaults = {.level = -1};
     sn_error own = {0};
     sn_program *p = calloc(1, sizeof *p);
@@ -480,7 +485,8 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
         return NULL;
     }
     double start = now();
-    compiler c = {.p = p, .m = m, .o = o ? o : &defaults, .sink = sink, .err = &own};
+    compiler c = {
+        .p = p, .m = m, .o = o ? o : &defaults, .sink = sink, .forced = forced, .err = &own};
     p->m = m;
     p->threads = c.o->threads;
     sn_entries *saved = sn_entries_save(m);
@@ -497,7 +503,7 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
 }
 
 sn_program *sn_compile(sn_module *m, const sn_options *o, sn_error *err) {
-    return sn_program_make(m, o, NULL, err);
+    return sn_program_make(m, o, NULL, NULL, err);
 }
 
 void sn_program_free(sn_program *p) {

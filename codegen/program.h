@@ -66,9 +66,14 @@ typedef struct sn_object_sink {
 } sn_object_sink;
 
 /* sn_compile, for any target if there is a sink; then entries have no addresses and no session can
- * be made. */
+ * be made. forced: answers to all choices; NULL: those that are remembered. */
+struct sn_chooser;
 sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_sink *sink,
-                            sn_error *err);
+                            const struct sn_chooser *forced, sn_error *err);
+
+/* options.c: whether every option may be, and all of them together; for sn_emit. False: err. */
+bool sn_options_check(const sn_options *o, sn_error *err);
+bool sn_options_check_ahead(const sn_options *o, sn_error *err);
 
 sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name);
 

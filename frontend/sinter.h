@@ -557,7 +557,15 @@ typedef struct sn_options {
                                 outputs */
     int n_taps;
     bool strict_fusion; /* an op that was expected to fuse and did not is an error */
-    bool tune;          /* choose kernels by measuring */
+    /* Choose kernels by measuring, where several are right and no choice is remembered for the
+     * sizes in the disk cache, which must be usable; compilation takes seconds longer. Choices that
+     * are remembered are taken without it. */
+    bool tune;
+    /* The sizes in use, for tuned choices: "B=1,T=256". Dimensions that are not named count at the
+     * middle of their range (the geometric mean of its ends). */
+    const char *tune_sizes;
+    void (*progress)(void *ctx, const char *line); /* while measuring; NULL: silent */
+    void *progress_ctx;
     bool check_nan; /* a run stops after the kernel that makes the first NaN, or the first infinity
                        that is not meant (as a masked score is), and says which: slow */
     bool check_index; /* a run stops, before it writes anything, at an index outside its table
@@ -581,6 +589,9 @@ typedef struct sn_stats {
     int kernels;                  /* distinct kernels of the program */
     int compiled, cached;         /* made now; loaded from the disk cache */
     int onednn;                   /* primitives used instead of own kernels */
+    int measured;                 /* choices that were measured now */
+    int tuned;                    /* choices that somebody measured, now or before */
+    int changed;                  /* of these, those that the cost model had made otherwise */
     int recompilations;           /* after sn_compile: 0, whatever the sizes */
     double seconds;               /* of sn_compile in all */
     double passes, codegen, load; /* its parts */
@@ -663,7 +674,8 @@ typedef struct sn_emit_options {
                                  255 bytes; NULL: has none */
     int n_label;
     bool embed_weights; /* in the object instead of in NAME.weights */
-    sn_options compile; /* level, weights, passes, cache_dir; target and backend are of no effect */
+    sn_options compile; /* level, weights, passes, cache_dir; target is of no effect, backend may
+                           not be onednn, tune and checks may not be set */
 } sn_emit_options;
 sn_emit_options sn_emit_options_default(void);
 

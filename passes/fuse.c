@@ -294,13 +294,25 @@ static sn_node *replace(void *ctx, sn_node *n) {
     return build_value(ctx, n);
 }
 
-static int fuse_entry(sn_passes *p, sn_entry *e) {
+/* Tells the chooser what is computed together with each product. */
+static void show_products(builder *b) {
+    for (int k = 0; k < b->g->n_group; k++) {
+        const sn_group *g = &b->g->group[k];
+        if (g->kind != SN_GROUP_GEMM) continue;
+        sn_node **out = sn_arena_alloc(b->m, sizeof *out * (size_t)(g->n_member + 1));
+        int n = find_results(b, g, out);
+        sn_choice_sample(b->g->p, g->member[0], n, out, g->n_member, g->member);
+    }
+}
+
+static int fuse_entry(sn_passes *p, sn_entry *e, bool body) {
     sn_loc loc = sn_module_loc(p->m);
     sn_grouping *g = sn_group_entry(p, e);
     builder b = {.g = g, .m = p->m};
     b.made = sn_arena_alloc(p->m, sizeof *b.made * g->n_id);
     b.uses = sn_arena_alloc(p->m, sizeof *b.uses * g->n_id);
     count_uses(&b);
+    if (p->o.chooser && !body) show_products(&b);
     sn_entry_map(e, replace, &b);
     e->n_tap = 0; /* what was asked for is an output by now */
     sn_module_set_loc(p->m, loc);
@@ -315,7 +327,7 @@ static sn_node *fuse_body(void *ctx, sn_node *n) {
     sn_node *out[SN_MAX_RESULTS];
     sn_entry inside = {.name = "body", .output = result, .n_output = body->n_out};
     for (int i = 0; i < body->n_out; i++) result[i] = (sn_binding){"", body->out[i]};
-    fuse_entry(ctx, &inside);
+    fuse_entry(ctx, &inside, true);
     for (int i = 0; i < body->n_out; i++) out[i] = result[i].node;
     sn_attr attr[3];
     for (int i = 0; i < n->n_attr; i++) {
@@ -329,7 +341,7 @@ static sn_node *fuse_body(void *ctx, sn_node *n) {
 int sn_pass_fuse(sn_passes *p) {
     int count = sn_rewrite_module(p->m, fuse_body, p);
     for (int i = 0; i < sn_entry_count(p->m); i++) {
-        count += fuse_entry(p, sn_entry_at(p->m, i));
+        count += fuse_entry(p, sn_entry_at(p->m, i), false);
         if (sn_module_error(p->m)->code) return count;
     }
     return count;

@@ -15,6 +15,14 @@ double cmd_now(void) {
     return text_now();
 }
 
+/* Tuning takes seconds: each line that comes is a choice. */
+static void show_tuning(void *ctx, const char *line) {
+    (void)ctx;
+    bool terminal = isatty(STDERR_FILENO);
+    fprintf(stderr, terminal ? "\r\033[K%s" : "%s\n", line);
+    fflush(stderr);
+}
+
 sn_options cmd_options(const cmd_compile *c) {
     sn_options o = sn_options_default();
     o.level = (int)c->level;
@@ -26,6 +34,9 @@ sn_options cmd_options(const cmd_compile *c) {
     o.passes = c->off;
     o.strict_fusion = c->strict;
     o.memory_budget = c->budget;
+    o.tune = c->tune;
+    o.tune_sizes = c->tune_sizes;
+    if (c->tune) o.progress = show_tuning;
     return o;
 }
 

@@ -17,9 +17,24 @@ cmd_fn cmd_compile_ahead, cmd_generate, cmd_eval, cmd_import, cmd_inspect, cmd_e
 typedef struct cmd_compile {
     int64_t level, threads;
     const char *backend, *target, *cache_dir, *off, *weights;
+    const char *tune_sizes;
     int64_t budget;
-    bool strict;
+    bool strict, tune;
 } cmd_compile;
+#define CMD_TUNE_ARGS(T, in)                                                                       \
+    {"tune",                                                                                       \
+     0,                                                                                            \
+     ARG_FLAG,                                                                                     \
+     offsetof(T, in tune),                                                                         \
+     NULL,                                                                                         \
+     NULL,                                                                                         \
+     0,                                                                                            \
+     0,                                                                                            \
+     "measure which kernels are the fastest here, and remember it"},                               \
+    {                                                                                              \
+        "tune-sizes", 0, ARG_TEXT, offsetof(T, in tune_sizes), "B=1,T=256", NULL, 0, 0,            \
+            "sizes that choices are made for; else the middle of each range"                       \
+    }
 #define CMD_COMPILE_ARGS(T)                                                                        \
     {"level",                                                                                      \
      0,                                                                                            \
@@ -65,7 +80,7 @@ typedef struct cmd_compile {
          1,                                                                                        \
          1e15,                                                                                     \
          "512M, 2G: compute again rather than keep more than that between kernels"},               \
-    {                                                                                              \
+        CMD_TUNE_ARGS(T, compile.), {                                                              \
         "strict-fusion", 0, ARG_FLAG, offsetof(T, compile.strict), NULL, NULL, 0, 0,               \
             "an expected fusion that did not happen is an error"                                   \
     }

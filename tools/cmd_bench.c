@@ -15,7 +15,7 @@ typedef struct options {
         *json, *plot, *profile;
     int64_t threads, rounds;
     double seconds;
-    bool no_check, direct, backward;
+    bool no_check, direct, tune, backward;
     const char *names, *shape, *mask, *model, *tokens;
     int64_t batch;
     bool decode, sweep;
@@ -61,6 +61,15 @@ typedef struct options {
          0,                                                                                        \
          0,                                                                                        \
          "storage of constant matrices; errors then show the rounding too"},                       \
+        {"tune",                                                                                   \
+         0,                                                                                        \
+         ARG_FLAG,                                                                                 \
+         offsetof(options, tune),                                                                  \
+         NULL,                                                                                     \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         0,                                                                                        \
+         "own and auto measure first which kernels are the fastest here, and remember it"},        \
         {"peers",                                                                                  \
          0,                                                                                        \
          ARG_TEXT,                                                                                 \
@@ -300,6 +309,7 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
                             .seconds = o->seconds,
                             .check = !o->no_check,
                             .direct = o->direct,
+                            .tune = o->tune,
                             .profile = o->profile,
                             .progress = stderr,
                             .shown = shown};

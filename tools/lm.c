@@ -262,6 +262,17 @@ static bool open_labels(lm *m, sn_error *err) {
     return m->labels || sn_fail(err, SN_ERR_MEMORY, "out of memory");
 }
 
+void lm_sizes(sn_module *m, int64_t batch, int64_t length, char *text, size_t size) {
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = 0; i < sn_symbol_count(m) && at + 100 < size; i++) {
+        const sn_symbol *s = sn_symbol_at(m, i);
+        int64_t n = strcmp(s->name, "B") ? length : batch;
+        at += (size_t)snprintf(text + at, size - at, "%s%s=%lld", at ? "," : "", s->name,
+                               (long long)(n > s->hi ? s->hi : n));
+    }
+}
+
 static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!open_source(m, o, err)) return false;
     sn_model_options mo = {.entries = o->entries,
@@ -280,6 +291,9 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!o->compile_only && !check_kind(m, o, err)) return false;
     sn_options compile = o->compile;
     if (o->prepare && !o->prepare(o->user, &m->model, &compile, err)) return false;
+    char sizes[256]; /* of eval: whole windows */
+    lm_sizes(m->model.module, 1, m->model.context, sizes, sizeof sizes);
+    if (o->entries == SN_LOSS && !compile.tune_sizes) compile.tune_sizes = sizes;
     m->program = sn_compile(m->model.module, &compile, err);
     if (!m->program || o->compile_only) return m->program != NULL;
     m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);

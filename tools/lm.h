@@ -78,6 +78,10 @@ bool lm_encode_source(const lm *m, const char *text, size_t size, sn_ids *out, s
 /* Name of class i of a classifier; NULL: its config tells none. */
 const char *lm_label(const lm *m, int64_t i);
 
+/* The dimensions of a module as sn_options has them, "B=4,T=64": B is `batch`, others are `length`,
+ * or less where their bounds say so. */
+void lm_sizes(sn_module *m, int64_t batch, int64_t length, char *text, size_t size);
+
 /* Number of parameter elements of the program's model. */
 int64_t lm_parameters(const lm *m);
 

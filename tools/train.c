@@ -3,6 +3,7 @@
  * same bits. */
 #include "ir/ir.h"
 #include "tools/train.h"
+#include "tools/lm.h"
 
 #include "runtime/file.h"
 #include "ir/ir.h"
@@ -149,16 +150,11 @@ static bool build_model(trainer *t, sn_error *err) {
 static bool compile_model(trainer *t, sn_error *err) {
     sn_module *m = t->model.module;
     sn_options o = t->r->compile;
-    char sizes[256] = "";
-    size_t at = 0;
-    for (int i = 0; i < sn_symbol_count(m) && at + 100 < sizeof sizes; i++) {
-        const sn_symbol *s = sn_symbol_at(m, i);
-        int64_t n = strcmp(s->name, "B") ? t->s->data.block : t->s->data.batch;
-        at += (size_t)snprintf(sizes + at, sizeof sizes - at, "%s%s=%lld", at ? "," : "", s->name,
-                               (long long)(n > s->hi ? s->hi : n));
-    }
+    char sizes[256];
+    lm_sizes(m, t->s->data.batch, t->s->data.block, sizes, sizeof sizes);
     if (o.memory_budget) o.budget_sizes = sizes;
     o.precision = t->s->precision;
+    if (!o.tune_sizes) o.tune_sizes = sizes;
     t->program = sn_compile(m, &o, err);
     return t->program != NULL;
 }
