@@ -170,7 +170,7 @@ static void options(void **state) {
         const char *name, *what;
     } rows[] = {
         {{.level = 7}, "fusion level 7", "levels are 0 to 4"},
-        {{.level = 4, .passes = "-fuse,-fuze"}, "no pass 'fuze'", "passes are"},
+        {{.level = 4, .passes = "-merge,-fuze"}, "no pass 'fuze'", "passes are"},
         {{.level = 4, .backend = "mkl"}, "backend 'mkl'", "choose auto, own or onednn"},
         {{.level = 4, .weights = "fp8"}, "weights 'fp8'", "choose f32, bf16, int8 or int4"},
         {{.level = 4, .target = "z80"}, "z80", "target"},

@@ -280,11 +280,11 @@ static int spoil_all(uint64_t *seed) {
         const char *path = scratch_path(f->d_name);
         FILE *file = fopen(path, "r+b");
         fseek(file, 0, SEEK_END);
-        long size = ftell(file), at = (long)(next_random(seed) % (uint64_t)size);
+        long size = ftell(file), at = (long)(next_random(seed) % (uint64_t)(size + 1));
         fseek(file, at, SEEK_SET);
         int c = fgetc(file);
         fseek(file, at, SEEK_SET);
-        fputc(c ^ (1 + (int)(next_random(seed) % 255)), file);
+        fputc(c ^ (1 + (int)(next_random(seed) % 254)), file); /* at the end: one byte more */
         fclose(file);
         if (n % 3 == 1) assert_int_equal(truncate(path, at), 0);
         n++;
