@@ -8,9 +8,9 @@
 static sn_node *rule(void *ctx, sn_node *n) {
     sn_passes *p = ctx;
     if (n->op != SN_OP_gemm || sn_attr_get(n, SN_A_backend)) return n;
-    bool asked = sn_primitive_wanted(p);
-    if (!asked && (sn_attr_get(n, SN_A_packed) || sn_choose(p, n) != SN_CHOOSE_PRIMITIVE)) return n;
-    if (!sn_primitive_gemm(n)) {
+    bool asked = sn_primitive_wanted(p), fits = sn_primitive_gemm(n);
+    if (!asked && (!fits || sn_choose(p, n) != SN_CHOOSE_PRIMITIVE)) return n;
+    if (!fits) {
         sn_remark_add(p, "choose", n, false,
                       "own code: the primitive takes f32, one result, at most a bias");
         return n;
