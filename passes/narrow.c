@@ -1,14 +1,14 @@
 /* narrow.c: what a step of training keeps from its forward for its backward part, in bf16, by the
  * option `precision`; sums, weights and the optimizer's states stay f32.
  *
- * Requires fused nodes (after fuse): only they say what is stored. The forward part is what the
- * output "loss" depends on; a tensor that a kernel of it stores and another part reads is rounded
- * in the epilogue of the kernel that makes it, and widened where it is read: in the bodies of loops
- * and epilogues by a cast, as a factor of a product and as an operand of attention by those
- * kernels. So are the gradients that attention gives back, which have its operands' types. Breaks
- * values by the rounding, on purpose: it is spelled in casts and types, so the evaluator computes
- * exactly what the kernels do. What somebody reads who cannot widen it stays f32. Terminates: one
- * walk. */
+ * Requires fused nodes, own or a library's (after choose): only they say what is stored. The
+ * forward part is what the output "loss" depends on; a tensor that a kernel of it stores and
+ * another part reads is rounded in the epilogue of the kernel that makes it, and widened where it
+ * is read: in the bodies of loops and epilogues by a cast, as a factor of a product and as an
+ * operand of attention by those kernels. So are the gradients that attention gives back, which have
+ * its operands' types. Breaks values by the rounding, on purpose: it is spelled in casts and types,
+ * so the evaluator computes exactly what the kernels do. What somebody reads who cannot widen it
+ * stays f32. Terminates: one walk. */
 #include "passes/fuse_groups.h"
 #include "passes/graph_util.h"
 #include "passes/passes.h"
@@ -50,6 +50,10 @@ static bool looks_up(const sn_region *r, int arg) {
     return false;
 }
 
+static bool is_primitive(const sn_node *kernel) { /* reads and writes f32 only */
+    return sn_attr_get(kernel, SN_A_backend) != NULL;
+}
+
 /* Can the kernel n widen operand i? */
 static bool widens(const narrower *w, const sn_node *n, int i) {
     enum { RESULT = 3, COTANGENT = 5 };
@@ -57,7 +61,7 @@ static bool widens(const narrower *w, const sn_node *n, int i) {
     case SN_OP_loops:
         return !looks_up(sn_attr_region(n, SN_A_body), i);
     case SN_OP_gemm:
-        return !sn_attr_get(n, SN_A_prologue);
+        return !sn_attr_get(n, SN_A_prologue) && !is_primitive(n);
     case SN_OP_flash: /* the result has the queries' type, a gradient its operand's */
         return i < 3 && !(i == 0 && w->needed[n->id] & 1);
     case SN_OP_flash_grad:
@@ -106,7 +110,8 @@ static bool is_large(const sn_node *n) {
 static void choose(narrower *w) {
     for (int k = 0; k < w->order.n; k++) {
         const sn_node *n = w->order.node[k], *kernel = n->op == SN_OP_result ? n->in[0] : n;
-        bool ours = kernel->op == SN_OP_loops || kernel->op == SN_OP_gemm;
+        bool ours =
+            kernel->op == SN_OP_loops || (kernel->op == SN_OP_gemm && !is_primitive(kernel));
         if (!ours || n->n_result > 1 || n->dtype != SN_F32 || !w->forward[kernel->id] ||
             !w->crosses[n->id] || w->wide[n->id] || !is_large(n))
             continue;
