@@ -395,14 +395,27 @@ static sn_view sum_turns(planner *p, int first, const sn_node *x) {
     return sum;
 }
 
+/* An operand of the loop. Inside, the rows' dim is the length of a turn, so no stride may be that:
+ * such a tensor (a transposed one) is copied. */
+static sn_view loop_operand(planner *p, sn_node *x, sn_dim rows) {
+    sn_view v = view_of(p, x);
+    bool turned = false;
+    for (int a = 0; a < v.rank; a++) turned |= v.stride[a] == rows;
+    if (!turned) return v;
+    sn_view plain = fresh(p, x, NULL);
+    copy(p, v, plain);
+    return plain;
+}
+
 static void plan_chunks(planner *p, sn_node *n) {
     const sn_region *body = sn_attr_region(n, SN_A_body);
     sn_dim rows = sn_attr_get(n, SN_A_dim)->i;
     sn_order order = sn_region_topo(p->m, body);
-    int first = p->plan->n_step, first_buffer = p->plan->n_buffer;
     sn_view *result = sn_arena_alloc(p->m, sizeof *result * (size_t)(n->n_result + 1));
     for (int i = 0; i < order.n; i++) p->view[order.node[i]->id] = NULL; /* of a twin's body */
-    for (int i = 0; i < body->n_arg; i++) set_view(p, body->arg[i], view_of(p, n->in[i]));
+    for (int i = 0; i < body->n_arg; i++)
+        set_view(p, body->arg[i], loop_operand(p, n->in[i], rows));
+    int first = p->plan->n_step, first_buffer = p->plan->n_buffer;
     p->inside = true;
     for (int i = 0; i < order.n; i++)
         if (order.node[i]->op != SN_OP_arg) plan_node(p, order.node[i]);

@@ -19,7 +19,7 @@ enum { D = 6, V = 2048, MOST_B = 8, MOST_T = 600, TURN = 512 /* rows at a time *
 typedef struct spelling {
     const char *name;
     sn_dtype type;
-    bool tied, bias, cap, weights, smooth, right, adam, z_loss, whole;
+    bool tied, bias, cap, weights, smooth, right, adam, z_loss, turned, whole;
 } spelling;
 
 static const spelling spellings[] = {
@@ -28,6 +28,7 @@ static const spelling spellings[] = {
     {.name = "bias and cap", .type = SN_F32, .bias = true, .cap = true, .weights = true},
     {.name = "smooth", .type = SN_F32, .bias = true, .smooth = true, .right = true},
     {.name = "z-loss", .type = SN_F32, .z_loss = true, .weights = true},
+    {.name = "turned", .type = SN_F32, .turned = true},
     {.name = "f64", .type = SN_F64, .bias = true, .weights = true},
 };
 enum { N_SPELLING = sizeof spellings / sizeof *spellings };
@@ -45,6 +46,8 @@ static sn_module *network(const spelling *k) {
     sn_tensor h = sn_tanh(sn_linear(x, mix, NULL));
     sn_tensor logits = k->right ? sn_matmul(h, w) : sn_linear(h, w, NULL);
     if (k->bias) logits = sn_add(logits, param[n++] = sn_param(m, "b", k->type, V));
+    if (k->turned) /* rows are not the outer axis in memory */
+        logits = sn_add(logits, sn_transpose(sn_input(m, "turned", k->type, V, b, t), 1, 2, 0));
     if (k->cap) logits = sn_mul(sn_tanh(sn_mul(logits, 0.5)), 2.0);
     sn_tensor loss = sn_cross_entropy(logits, targets);
     if (k->smooth) /* some of the probability for all classes alike */
