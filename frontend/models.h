@@ -88,7 +88,7 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
     void sn_model_define(sn_module *m, const sn_model_options *o);                                 \
     void sn_model_define(sn_module *m, const sn_model_options *o)
 /* Of the structs and functions that a model file is compiled against; raised when they change. */
-enum { SN_MODEL_VERSION = 1 };
+enum { SN_MODEL_VERSION = 2 };
 typedef void sn_model_fn(sn_module *m, const sn_model_options *o);
 
 /* Builds what SN_MODEL defined into a module called `name`. The vocabulary is the width of the
