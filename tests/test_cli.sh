@@ -365,7 +365,24 @@ check_command_line() {
     refused 2 'not both' generate "$nano" --preset gpt2
     refused 2 'known: gpt2' generate --preset gpt5
     refused 2 'predicts no next token' generate --preset bert-base --prompt-ids 0
-    refused 2 'exclude each other' generate "$nano" -p 0 --prompt-ids 0
+    refused 2 'prompt contradicts --prompt-ids' generate "$nano" -p 0 --prompt-ids 0
+    # contradictions, also among options of the compiler
+    refused 2 'tune contradicts --cache-dir none: choices are remembered' generate "$nano" -p 0 --tune --cache-dir none
+    refused 2 'tune contradicts --backend onednn' eval "$nano" "$tmp/text" --tune --backend onednn
+    refused 2 'backend onednn contradicts --weights int8' generate "$nano" -p 0 --weights int8 --backend onednn
+    refused 2 'strict-fusion contradicts --level 0' explain "$nano" --level 0 --strict-fusion
+    refused 2 'strict-fusion contradicts --off raise' explain "$nano" --off raise --strict-fusion
+    refused 2 'resume contradicts --force' train "$nano" -o "$tmp/x" --resume --force
+    refused 2 'resume contradicts --seed' train "$nano" -o "$tmp/x" --resume --seed 3
+    refused 2 'train contradicts --exe' compile --train "$tmp/config" --exe
+    refused 2 'static is of no use without --exe' compile "$nano" --static -o "$tmp/x"
+    refused 2 'position is of no use without --logit-lens' inspect "$nano" --position 3
+    refused 2 'labels is of no use without --images' classify "$nano" -p a --labels "$tmp/x"
+    refused 2 'sweep contradicts --mask' bench attention --sweep --mask causal
+    refused 2 'tune contradicts --backends onednn' bench model gpt2 --tune --backends onednn
+    refused 2 'an integer from 0' generate "$nano" -p 0 --threads -1
+    refused 2 'tune sizes .T.: write them' generate "$nano" -p 0 --tune-sizes T
+    refused 2 "no dimension 'X'" generate "$nano" -p 0 --tune-sizes X=3
     refused 2 'give a model folder' inspect
     refused 2 'give the folder' import "$stories"
     refused 2 'unknown import format' import "$stories" -o "$tmp/x" --format pickle

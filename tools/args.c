@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_WORD = 32, HELP_COLUMN = 30 };
+enum { MAX_WORD = 32, MAX_ROWS = 64, HELP_COLUMN = 30 };
 
 /* ---- the nearest name ---- */
 
@@ -232,7 +232,8 @@ static int report_unknown(const arg_command *c, const char *word, const char *na
 }
 
 /* One option at argv[*i]; moves *i over a separate value. */
-static int parse_option(const arg_command *c, int argc, char **argv, int *i, void *out) {
+static int parse_option(const arg_command *c, int argc, char **argv, int *i, const char **given,
+                        void *out) {
     const char *word = argv[*i], *name = word + 1, *value = NULL;
     size_t n = 1;
     const arg *a;
@@ -257,7 +258,9 @@ static int parse_option(const arg_command *c, int argc, char **argv, int *i, voi
         }
         value = argv[++*i];
     }
-    return set_value(c, a, value, out) ? ARGS_RUN : complain(c);
+    if (!set_value(c, a, value, out)) return complain(c);
+    if (a - c->table < MAX_ROWS) given[a - c->table] = value ? value : "";
+    return ARGS_RUN;
 }
 
 static int finish_places(const arg_command *c, const arg *place) {
@@ -271,6 +274,7 @@ static int finish_places(const arg_command *c, const arg *place) {
 
 int args_parse(const arg_command *c, int argc, char **argv, void *out) {
     bool options = true;
+    const char *given[MAX_ROWS] = {NULL};
     const arg *place = c->table;
     if (!set_defaults(c, out)) return EXIT_USAGE;
     for (int i = 1; i < argc; i++)
@@ -284,7 +288,7 @@ int args_parse(const arg_command *c, int argc, char **argv, void *out) {
         if (options && !strcmp(argv[i], "--")) {
             options = false;
         } else if (options && argv[i][0] == '-' && argv[i][1]) {
-            int code = parse_option(c, argc, argv, &i, out);
+            int code = parse_option(c, argc, argv, &i, given, out);
             if (code != ARGS_RUN) return code;
         } else {
             while (place->name && !is_place(place)) place++;
@@ -295,5 +299,6 @@ int args_parse(const arg_command *c, int argc, char **argv, void *out) {
             *(const char **)slot_of(place++, out) = argv[i];
         }
     }
-    return finish_places(c, place);
+    int code = finish_places(c, place);
+    return code != ARGS_RUN || args_agree(c, given) ? code : complain(c);
 }

@@ -47,6 +47,10 @@ enum {
  * ARGS_RUN, or the exit code after printing what is wrong (and the nearest name) on stderr. */
 int args_parse(const arg_command *c, int argc, char **argv, void *out);
 
+/* Whether the options of a command line may stand together (args_conflicts.c); says what does not.
+ * given[i]: the value of row i as typed, "" of a flag, NULL: not given. */
+bool args_agree(const arg_command *c, const char *const *given);
+
 /* The name of `list` (ended by NULL) that is most like `word`; NULL if none is near. */
 const char *args_nearest(const char *word, const char *const *list);
 

@@ -182,14 +182,8 @@ static bool run_kernel(const options *o, const sn_bench_options *b, sn_bench_rep
 }
 static bool run_attention(const options *o, const sn_bench_options *b, sn_bench_report *r,
                           sn_error *err) {
-    if (!o->sweep) return sn_bench_masks(b, o->mask, o->shape, o->backward, r, err);
-    if (o->mask || o->shape || o->backward)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "--sweep has masks and shapes of its own, forward: leave out %s",
-                       o->mask    ? "--mask"
-                       : o->shape ? "--shape"
-                                  : "--backward");
-    return sn_bench_sweep(b, r, err);
+    return o->sweep ? sn_bench_sweep(b, r, err)
+                    : sn_bench_masks(b, o->mask, o->shape, o->backward, r, err);
 }
 static bool run_mode(const options *o, const sn_bench_options *b, sn_bench_mode mode,
                      sn_bench_report *r, sn_error *err) {

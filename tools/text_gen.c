@@ -118,9 +118,6 @@ typedef struct run {
 
 static bool read_prompt(run *r, sn_error *err) {
     const text_options *o = r->o;
-    if (!!o->prompt + !!o->prompt_file + !!o->ids > 1)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "--prompt, --prompt-file and --prompt-ids exclude each other");
     if (o->ids) return read_numbers(o->ids, strlen(o->ids), &r->ids, err);
     size_t size = 0;
     char *text =
