@@ -403,7 +403,7 @@ static const char *timed_sizes(const graph_case *c, sn_module *m, char *text, si
 
 static void show_tuning(void *ctx, const char *line) {
     const graph_case *c = ctx;
-    sn_bench_progress(c->o, "%s", line);
+    if (*line) sn_bench_progress(c->o, "%s", line);
 }
 
 static bool add_variant(graph_case *c, int level, const char *backend, sn_error *err) {

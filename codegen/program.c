@@ -467,6 +467,7 @@ static bool compile(compiler *c) {
         if (!compile_entry(c, i, &p->entry[i])) return false;
         p->n_entry++;
     }
+    if (p->stats.measured && c->o->progress) c->o->progress(c->o->progress_ctx, "");
     const char *note = sn_cache_note(c->cache);
     if (note) p->stats.note = sn_arena_printf(c->m, "%s", note);
     sn_codegen_stats cs = c->sink ? *sn_codegen_get_stats(c->codegen) : sn_jit_stats(p->jit);

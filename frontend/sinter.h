@@ -342,11 +342,11 @@ sn_tensor sn_matmul_at(sn_loc, sn_tensor, sn_tensor),
  * parameters, inputs, tensors on the way, tensors captured by sn_attention. Where the loss does not
  * depend on one its gradient is zeros, and `explain` notes it; the number of those is returned.
  * Equal tensors are one tensor: the gradient of exp(x) counts every exp(x) of the module.
- * Attention in plain operations gets the gradient of sn_attention, whose weights stay out of memory,
- * if wrt are parameters, inputs and states only.
- * At kinks: relu, abs, sign, floor, … have slope 0; equal operands of sn_max and sn_min get half
- * each, and the elements that attain sn_amax and sn_amin share alike. Positions and keys that are
- * masked, rows without a visible key, and targets outside the vocabulary give zero, never NaN. */
+ * Attention in plain operations gets the gradient of sn_attention, whose weights stay out of
+ * memory, if wrt are parameters, inputs and states only. At kinks: relu, abs, sign, floor, … have
+ * slope 0; equal operands of sn_max and sn_min get half each, and the elements that attain sn_amax
+ * and sn_amin share alike. Positions and keys that are masked, rows without a visible key, and
+ * targets outside the vocabulary give zero, never NaN. */
 #define sn_grad(loss, n, wrt, out) sn_grad_at(SN_HERE, loss, n, wrt, out)
 int sn_grad_at(sn_loc, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor *out);
 /* The parameters that x is made of, at most `max` of them, in the order of declaration. Returns
@@ -564,7 +564,8 @@ typedef struct sn_options {
     /* The sizes in use, for tuned choices: "B=1,T=256". Dimensions that are not named count at the
      * middle of their range (the geometric mean of its ends). */
     const char *tune_sizes;
-    void (*progress)(void *ctx, const char *line); /* while measuring; NULL: silent */
+    /* A line for each choice that is measured, "" when all are; NULL: silent. */
+    void (*progress)(void *ctx, const char *line);
     void *progress_ctx;
     bool check_nan; /* a run stops after the kernel that makes the first NaN, or the first infinity
                        that is not meant (as a masked score is), and says which: slow */

@@ -253,7 +253,7 @@ check_other_commands() {
     run 0 --version
     prints '^sinter [0-9]'
     run 0 --help
-    for c in generate eval import inspect explain bench opt train tokenizer; do
+    for c in generate eval import inspect explain bench opt train tokenizer cache; do
         prints "^  $c "
     done
     for c in generate eval import inspect explain opt; do
@@ -366,6 +366,18 @@ check_command_line() {
     refused 2 'known: gpt2' generate --preset gpt5
     refused 2 'predicts no next token' generate --preset bert-base --prompt-ids 0
     refused 2 'prompt contradicts --prompt-ids' generate "$nano" -p 0 --prompt-ids 0
+    # choices that are measured, kept, shown and thrown away
+    run 0 generate "$nano" -p "0 2 1 1 0 2" -n 2 --tune --cache-dir "$tmp/cache"
+    run 0 cache --cache-dir "$tmp/cache"
+    prints '^kernels  *[1-9]'
+    prints '^tuned  *[0-9]'
+    run 0 cache --cache-dir "$tmp/cache" --clear all
+    prints '^kernels  *[1-9][0-9]* removed'
+    run 0 cache --cache-dir "$tmp/cache"
+    prints '^kernels  *0'
+    prints '^tuned  *0'
+    : >"$tmp/file"
+    refused 1 'compiled kernels are not kept' cache --cache-dir "$tmp/file/cache"
     # contradictions, also among options of the compiler
     refused 2 'tune contradicts --cache-dir none: choices are remembered' generate "$nano" -p 0 --tune --cache-dir none
     refused 2 'tune contradicts --backend onednn' eval "$nano" "$tmp/text" --tune --backend onednn

@@ -110,11 +110,13 @@ static int clear(void **state) {
 static const sn_options TUNE = {.level = 4, .tune = true, .tune_sizes = "T=40"},
                         AFTER = {.level = 4, .tune_sizes = "T=40"};
 
-static int lines;
+static int lines, ended;
 static void count_line(void *ctx, const char *line) {
     assert_ptr_equal(ctx, &lines);
-    assert_true(!strncmp(line, "tune: ", 6) && !strchr(line, '\n'));
-    lines++;
+    assert_int_equal(ended, 0);
+    assert_true(!*line || (!strncmp(line, "tune: ", 6) && !strchr(line, '\n')));
+    lines += *line != 0;
+    ended += !*line;
 }
 
 static void measured_once(void **state) {
@@ -131,6 +133,7 @@ static void measured_once(void **state) {
     outcome first = compile_with(o);
     assert_true(first.stats.measured >= 4); /* two products, their tiles */
     assert_int_equal(lines, first.stats.measured);
+    assert_int_equal(ended, 1);
     assert_int_equal(first.stats.tuned, first.stats.measured);
     assert_int_equal(choices(), first.stats.measured);
     assert_non_null(strstr(first.explained, "tuned: "));

@@ -15,11 +15,14 @@ double cmd_now(void) {
     return text_now();
 }
 
-/* Tuning takes seconds: each line that comes is a choice. */
+/* Tuning takes seconds: each line is a choice, and an empty one the end. */
 static void show_tuning(void *ctx, const char *line) {
     (void)ctx;
     bool terminal = isatty(STDERR_FILENO);
-    fprintf(stderr, terminal ? "\r\033[K%s" : "%s\n", line);
+    if (terminal)
+        fprintf(stderr, "\r\033[K%s", line);
+    else if (*line)
+        fprintf(stderr, "%s\n", line);
     fflush(stderr);
 }
 
