@@ -547,6 +547,7 @@ END
     run 0 help train
     prints 'docs/training.md'
     refused 2 'give the folder' train "$tmp/run.json"
+    refused 2 'what is trained is stored as f32' train "$tmp/run.json" -o "$tmp/x" --weights int8
     refused 1 'no_such' train "$tmp/no_such.json" -o "$tmp/x"
     echo '{"model": ' >"$tmp/bad.json"
     refused 1 'not valid JSON' train "$tmp/bad.json" -o "$tmp/x"

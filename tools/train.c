@@ -151,6 +151,12 @@ static bool compile_model(trainer *t, sn_error *err) {
     sn_module *m = t->model.module;
     sn_options o = t->r->compile;
     char sizes[256];
+    if (o.weights && strcmp(o.weights, "f32"))
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "--weights %s: what is trained is stored as f32; give it to generate or eval "
+            "afterwards (--precision bf16 is for training)",
+            o.weights);
     lm_sizes(m, t->s->data.batch, t->s->data.block, sizes, sizeof sizes);
     if (o.memory_budget) o.budget_sizes = sizes;
     o.precision = t->s->precision;
