@@ -129,7 +129,7 @@ check_options() {
     refused 2 "no mask 'triangle'" attention --mask triangle
     refused 2 'needs a size' attention --mask window
     refused 2 'takes no size' attention --mask causal:4
-    refused 2 'leave out --mask' attention --sweep --mask full
+    refused 2 'sweep contradicts --mask' attention --sweep --mask full
     refused 2 'B,H,T,D' attention --shape 1,2,3
     refused 2 'divisor' attention --shape 1,4,3,8,8
     refused 2 'neither a folder' model gpt9
