@@ -2,6 +2,7 @@
  * the same bits as one that is not; so do one thread and two; a full disk leaves the old
  * checkpoint; wrong configs, data and checkpoints are refused with a reason; the folder is a model.
  */
+#include "ir/ir.h"
 #include "runtime/file.h"
 #include "tools/lm.h"
 #include "tools/train.h"
@@ -406,6 +407,35 @@ static void test_early_stopping(void **unused) {
     assert_true(r.best <= r.validation);
 }
 
+/* The configs that are shipped: every key is known, the model can be built and trained. */
+static void test_examples(void **unused) {
+    (void)unused;
+    static const char folder[] = SN_SOURCE_DIR "/examples/train";
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    int n = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        if (!strstr(e->d_name, ".json")) continue;
+        char path[sizeof folder + sizeof e->d_name + 1];
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        train_settings s;
+        sn_model m;
+        sn_error err = {0};
+        if (!train_settings_read(path, &s, &err)) fail_msg("%s", err.message);
+        sn_config_set_int(s.model, "vocab_size", 300); /* it comes from the text */
+        sn_model_options o = {.entries = SN_LOSS | SN_TRAIN, .training = &s.training};
+        if (!sn_model_build(s.model, &o, &m, &err)) fail_msg("%s: %s", path, err.message);
+        assert_non_null(sn_entry_get(m.module, "train_step"));
+        assert_true(s.data.block <= m.context);
+        assert_null(sn_config_unread(s.model, 0));
+        sn_module_free(m.module);
+        train_settings_free(&s);
+        n++;
+    }
+    closedir(d);
+    assert_true(n >= 5);
+}
+
 int main(int argc, char **argv) {
     if (argc == 5) { /* the run that is killed: CONFIG SCRATCH FOLDER STEP */
         snprintf(scratch_dir, sizeof scratch_dir, "%s", argv[2]);
@@ -428,6 +458,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_loss_that_is_no_number),
         cmocka_unit_test(test_early_stopping),
         cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_examples),
     };
     return cmocka_run_group_tests(tests, make_reference, scratch_end);
 }
