@@ -25,24 +25,54 @@ static double number_at(sn_dtype t, const void *p) {
     return (double)(t == SN_BF16 ? sn_bf16_to_f32(h) : sn_f16_to_f32(h));
 }
 
+/* Is a float among n of them, `step` bytes apart, whose exponent is all ones? */
+#define ANY_ODD(name, bits, exponent)                                                              \
+    static bool name(const char *p, int64_t n, int64_t step) {                                     \
+        bits any = 0, x;                                                                           \
+        if (step == (int64_t)sizeof x) /* in vectors */                                            \
+            for (int64_t i = 0; i < n; i++) {                                                      \
+                memcpy(&x, p + i * (int64_t)sizeof x, sizeof x);                                   \
+                any |= (x & (exponent)) == (exponent);                                             \
+            }                                                                                      \
+        else                                                                                       \
+            for (int64_t i = 0; i < n; i++) {                                                      \
+                memcpy(&x, p + i * step, sizeof x);                                                \
+                any |= (x & (exponent)) == (exponent);                                             \
+            }                                                                                      \
+        return any;                                                                                \
+    }
+ANY_ODD(odd_f64, uint64_t, (uint64_t)0x7ff << 52)
+ANY_ODD(odd_f32, uint32_t, (uint32_t)0xff << 23)
+ANY_ODD(odd_bf16, uint16_t, 0xff << 7)
+ANY_ODD(odd_f16, uint16_t, 0x1f << 10)
+
+static bool any_odd(sn_dtype t, const char *p, int64_t n, int64_t step) {
+    return t == SN_F64    ? odd_f64(p, n, step)
+           : t == SN_F32  ? odd_f32(p, n, step)
+           : t == SN_BF16 ? odd_bf16(p, n, step)
+                          : odd_f16(p, n, step);
+}
+
 /* The worst that view v of buffer p holds; *at: the row-major number of the first such element. */
 static finding look_through(const sn_host_call *c, const sn_view *v, const char *p, int64_t *at) {
-    int64_t shape[SN_MAX_RANK], stride[SN_MAX_RANK], n = 1,
-                                                     element = (int64_t)sn_dtype_size(v->dtype);
+    int64_t shape[SN_MAX_RANK], stride[SN_MAX_RANK], rows = 1, last = 1, step = 0;
     finding worst = FINITE;
     if (!sn_dtype_is_float(v->dtype)) return FINITE;
     for (int a = 0; a < v->rank; a++) {
-        n *= shape[a] = size_of(c, v->shape[a]);
-        stride[a] = size_of(c, v->stride[a]);
+        rows *= last;
+        last = shape[a] = size_of(c, v->shape[a]);
+        step = stride[a] = size_of(c, v->stride[a]) * (int64_t)sn_dtype_size(v->dtype);
     }
-    for (int64_t i = 0; i < n && worst != NOT_A_NUMBER; i++) {
-        int64_t offset = 0, rest = i;
-        for (int a = v->rank; a-- > 0; rest /= shape[a]) offset += rest % shape[a] * stride[a];
-        double x = number_at(v->dtype, p + offset * element);
-        if (isfinite(x)) continue;
-        finding f = isnan(x) ? NOT_A_NUMBER : INFINITE;
-        if (f > worst) *at = i;
-        if (f > worst) worst = f;
+    for (int64_t r = 0; r < rows && worst != NOT_A_NUMBER; r++) {
+        int64_t offset = 0, rest = r;
+        for (int a = v->rank - 1; a-- > 0; rest /= shape[a]) offset += rest % shape[a] * stride[a];
+        if (!any_odd(v->dtype, p + offset, last, step)) continue;
+        for (int64_t i = 0; i < last && worst != NOT_A_NUMBER; i++) {
+            double x = number_at(v->dtype, p + offset + i * step);
+            finding f = isfinite(x) ? FINITE : isnan(x) ? NOT_A_NUMBER : INFINITE;
+            if (f > worst) *at = r * last + i;
+            if (f > worst) worst = f;
+        }
     }
     return worst;
 }
