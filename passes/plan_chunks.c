@@ -1,6 +1,7 @@
 /* plan_chunks.c: see plan_chunks.h. Tensors of the body that nobody else reads have room for the
  * rows of one turn only. */
 #include "passes/plan_chunks.h"
+#include "passes/graph_util.h"
 #include "passes/view.h"
 
 #include <string.h>
@@ -31,6 +32,97 @@ sn_node *sn_chunks_add(sn_module *m, const sn_view *type) {
                                       SN_LIST(shape, type->rank, type->shape)));
     sn_region *body = sum_of_two(m, type->dtype, type->rank, type->shape);
     return sn_node_new(m, SN_OP_loops, 2, (sn_node *[]){x, x}, SN_ATTRS(SN_REG(body, body)));
+}
+
+/* ---- results in the place of operands ---- */
+
+/* Does a row kernel read operand i of a row for the last time in the loop over the row that writes
+ * result o? A loop computes what has as many reductions below it (codegen/loops.c). */
+static bool read_by_then(const sn_node *kernel, int i, int o) {
+    const sn_region *body = sn_attr_region(kernel, SN_A_body);
+    sn_order order = sn_region_topo(kernel->m, body);
+    int *stage = sn_arena_alloc(kernel->m, sizeof *stage * (size_t)(order.n + 1)), last = 0;
+    uint8_t *reads = sn_arena_alloc(kernel->m, (size_t)order.n + 1); /* the operand, in its row */
+    for (int k = 0; k < order.n; k++) {
+        const sn_node *n = order.node[k];
+        bool is_last, reduces = sn_reduces(n, &is_last), below = n == body->arg[i];
+        if (reduces && !is_last) return false;
+        for (int j = 0; j < n->n_in; j++)
+            for (int b = 0; b < k; b++) {
+                if (order.node[b] != n->in[j]) continue;
+                if (stage[b] > stage[k]) stage[k] = stage[b];
+                below |= reads[b];
+            }
+        if (below && n->n_in && sn_ops[n->op].kind != SN_ELEM && !reduces) return false;
+        bool result = false;
+        for (int r = 0; r < body->n_out; r++) result |= body->out[r] == n;
+        if (below && (reduces || result) && stage[k] > last) last = stage[k];
+        reads[k] = below && !reduces;
+        stage[k] += reduces;
+    }
+    for (int k = 0; k < order.n; k++)
+        if (order.node[k] == body->out[o]) return last <= stage[k];
+    return false;
+}
+
+static bool same_place(const sn_view *a, const sn_view *b) {
+    bool same = a->dtype == b->dtype && a->rank == b->rank && a->offset == b->offset;
+    for (int i = 0; same && i < a->rank; i++)
+        same = a->shape[i] == b->shape[i] && a->stride[i] == b->stride[i];
+    return same;
+}
+
+static bool reads_buffer(const sn_step *s, int buffer, int but) {
+    for (int i = 0; i < s->n_in; i++)
+        if (i != but && s->in[i].buffer == buffer) return true;
+    for (int i = 0; i < s->n_out; i++)
+        if (s->out[i].buffer == buffer) return true;
+    return false;
+}
+
+typedef struct body { /* steps from `first` on; which buffers are made for them and only theirs */
+    sn_plan *p;
+    int first, first_buffer, n_result;
+    const sn_view *result;
+} body;
+
+static bool is_local(const body *b, int buffer) {
+    bool local = buffer >= b->first_buffer;
+    for (int i = 0; i < b->n_result; i++) local &= b->result[i].buffer != buffer;
+    return local;
+}
+
+/* Result o of step `at` over operand i. */
+static bool may_overwrite(const body *b, int at, int i, int o) {
+    const sn_step *s = &b->p->step[at];
+    const sn_view *from = &s->in[i], *to = &s->out[o];
+    if (!is_local(b, from->buffer) || !is_local(b, to->buffer) || !same_place(from, to) ||
+        b->p->buffer[from->buffer].count != b->p->buffer[to->buffer].count ||
+        reads_buffer(s, from->buffer, i))
+        return false;
+    for (int k = at + 1; k < b->p->n_step; k++)
+        if (reads_buffer(&b->p->step[k], from->buffer, -1)) return false;
+    return read_by_then(s->node, i, o);
+}
+
+/* The gradient of logits is written over them. */
+static void overwrite(const body *b) {
+    for (int at = b->first; at < b->p->n_step; at++) {
+        const sn_step *s = &b->p->step[at];
+        for (int o = 0; s->node->op == SN_OP_loops && o < s->n_out; o++)
+            for (int i = 0; i < s->n_in; i++) {
+                if (!may_overwrite(b, at, i, o)) continue;
+                int old = s->out[o].buffer, new = s->in[i].buffer;
+                for (int k = b->first; k < b->p->n_step; k++) {
+                    sn_step *t = &b->p->step[k];
+                    for (int v = 0; v < t->n_in; v++)
+                        if (t->in[v].buffer == old) t->in[v].buffer = new;
+                    for (int v = 0; v < t->n_out; v++)
+                        if (t->out[v].buffer == old) t->out[v].buffer = new;
+                }
+                break;
+            }
+    }
 }
 
 /* ---- one step ---- */
@@ -65,6 +157,8 @@ static int place_of(sn_plan *p, sn_step *whole, int buffer, bool made) {
 sn_step sn_chunks_fold(sn_plan *p, sn_node *n, int first, int first_buffer, const sn_view *result) {
     sn_module *m = p->m;
     sn_dim rows = sn_attr_get(n, SN_A_dim)->i, each;
+    const body b = {p, first, first_buffer, n->n_result, result};
+    overwrite(&b);
     int64_t most = sn_attr_int(n, SN_A_rows, 1);
     sn_step whole = {.node = n, .n_out = n->n_result, .n_inner = p->n_step - first};
     int n_views = whole.n_out + p->n_buffer - first_buffer, n_read = 0;
@@ -79,12 +173,9 @@ sn_step sn_chunks_fold(sn_plan *p, sn_node *n, int first, int first_buffer, cons
             for (int j = 0; j < whole.n_in && !known; j++) known = whole.in[j].buffer == v->buffer;
             if (!known) whole.in[whole.n_in++] = *v;
         }
-    for (int b = first_buffer; b < p->n_buffer; b++) {
-        bool local = true;
-        for (int i = 0; i < n->n_result; i++) local &= result[i].buffer != b;
-        if (local && sn_dim_div(m, p->buffer[b].count, rows, &each))
-            p->buffer[b].most = sn_dim_mul(m, each, most);
-    }
+    for (int k = first_buffer; k < p->n_buffer; k++)
+        if (is_local(&b, k) && sn_dim_div(m, p->buffer[k].count, rows, &each))
+            p->buffer[k].most = sn_dim_mul(m, each, most);
     whole.inner = sn_arena_alloc(m, sizeof *whole.inner * (size_t)(whole.n_inner + 1));
     for (int i = 0; i < whole.n_inner; i++) {
         sn_step *t = &whole.inner[i];

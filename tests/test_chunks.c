@@ -192,7 +192,8 @@ static void less_memory(void **state) {
     open_run(&less, &spellings[0], (sn_options){.level = 4, .threads = 1});
     int64_t rows = (int64_t)MOST_B * MOST_T * V * 4, turn = (int64_t)TURN * V * 4;
     assert_true(sn_plan_arena(plan_of(&whole), large) >= rows);
-    assert_true(sn_plan_arena(plan_of(&less), large) < 3 * turn);
+    assert_true(sn_plan_arena(plan_of(&less), large) <
+                turn + turn / 2); /* logits become their gradient */
     assert_true(sn_plan_arena(plan_of(&less), small) <
                 sn_plan_arena(plan_of(&whole), small) + 4096);
     close_run(&whole);
