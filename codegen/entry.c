@@ -58,7 +58,8 @@ bool sn_unit_make(sn_module *m, const sn_entry *e, const char *name, const sn_bu
     for (int i = 0; i < u->plan->n_step; i++) {
         if (!sn_kernel_describe(m, &u->plan->step[i], &u->kernel[i])) return false;
         u->n_wait += u->plan->step[i].barrier;
-        if (u->plan->step[i].turn == SN_TURN_LATER) continue; /* the first turn's stands for all */
+        sn_turn turn = u->plan->step[i].turn; /* the first turn's stands for all */
+        if (turn == SN_TURN_LATER || turn == SN_TURN_SINGLE) continue;
         u->work = sn_dim_add(m, u->work, work_of(m, &u->plan->step[i]));
         u->products = sn_dim_add(m, u->products, products_of(m, &u->plan->step[i]));
     }
@@ -124,6 +125,10 @@ static em_val round_up(em *e, em_val n) {
     return em_and(e, em_add(e, n, em_i64(e, ALIGN - 1)), em_i64(e, -(int64_t)ALIGN));
 }
 
+static em_val is_more(part *p, sn_dim rows, int64_t than) {
+    return em_cmp(p->e, EM_GT, dim_value(p, rows), em_i64(p->e, than));
+}
+
 /* Slot offsets (a slot is as large as its largest tenant) and the scratch memory of one thread. */
 static void lay_out_workspace(part *p) {
     em *e = p->e;
@@ -137,6 +142,7 @@ static void lay_out_workspace(part *p) {
             if (b->kind != SN_BUF_TEMP || b->slot != s) continue;
             em_val n = dim_value(p, b->count);
             if (b->most) n = em_imin(e, n, dim_value(p, b->most));
+            if (b->rows) n = em_select(e, is_more(p, b->rows, b->beyond), n, em_i64(e, 0));
             em_val bytes = em_mul(e, n, em_i64(e, (int64_t)sn_dtype_size(b->dtype)));
             size = em_imax(e, size, bytes);
         }
@@ -224,6 +230,7 @@ static void mark(part *p, em_val profile, int step, em_val tid, int end) {
 typedef struct walk {
     part p;
     em_val table, workspace, scratch, bufs, dims, threads, barrier, profile, tid, n;
+    em_val all_rows;  /* of the loop; a turn's are what the dim says meanwhile */
     bool shared_read; /* the memory that two halves of a kernel share, since the last wait */
 } walk;
 
@@ -252,17 +259,26 @@ static void call_kernel(walk *w, int i) {
     mark(&w->p, w->profile, i, w->tid, 1);
 }
 
-/* A kernel of a loop, in its turns. */
+/* Whether step s runs; outside of a loop, or in this turn. */
+static em_val runs_now(walk *w, const sn_step *s) {
+    em *e = w->p.e;
+    if (s->turn == SN_TURN_SEVERAL) return is_more(&w->p, s->rows, s->most);
+    if (s->turn == SN_TURN_SINGLE) return em_not(e, is_more(&w->p, s->rows, s->most));
+    em_cmp_op op = s->turn == SN_TURN_FIRST ? EM_EQ : EM_NE;
+    em_val now = em_cmp(e, op, w->p.row, em_i64(e, 0));
+    return s->rows ? em_and(e, now, em_cmp(e, EM_GT, w->all_rows, em_i64(e, s->most))) : now;
+}
+
 static void call_in_turn(walk *w, int i) {
     em *e = w->p.e;
-    sn_turn turn = w->p.u->plan->step[i].turn;
-    if (turn == SN_TURN_EACH) {
+    const sn_step *s = &w->p.u->plan->step[i];
+    if (s->turn == SN_TURN_EACH) {
         call_kernel(w, i);
         return;
     }
+    em_val now = runs_now(w, s);
     int known = w->p.n_known; /* what is computed in the branch is known only there */
-    em_cmp_op op = turn == SN_TURN_FIRST ? EM_EQ : EM_NE;
-    em_branch br = em_if(e, em_cmp(e, op, w->p.row, em_i64(e, 0)));
+    em_branch br = em_if(e, now);
     call_kernel(w, i);
     em_endif(e, &br);
     w->p.n_known = known;
@@ -278,6 +294,7 @@ static em_loop begin_rows(walk *w, const sn_row_loop *l) {
     each = em_mul(e, em_ceil_div(e, each, ROW_UNIT), unit);
     em_loop loop = em_for(e, em_i64(e, 0), least, each);
     w->p.row = loop.i;
+    w->all_rows = all;
     know(&w->p, l->rows, em_imin(e, em_sub(e, all, loop.i), each));
     return loop;
 }

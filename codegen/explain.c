@@ -61,8 +61,7 @@ static void print_step(FILE *f, sn_module *m, const sn_unit *u, int i) {
         fprintf(f, "  %s: ", sn_attr_table[regions[r]].name);
         print_ops(f, m, region);
     }
-    static const char *const turns[] = {"", "  first turn", "  later turns"};
-    fputs(turns[s->turn], f);
+    fputs(sn_chunks_turn(s->turn), f);
     if (n->loc.file) fprintf(f, "   (%s:%d)", n->loc.file, n->loc.line);
     if (sn_step_is_extern(s))
         fprintf(f, "\n        primitive of oneDNN %s\n", sn_dnnl_version());

@@ -352,7 +352,9 @@ static const char *unit_text(sn_module *m, const sn_unit *u) {
         fprintf(f, "%d %d %s %d", u->plan->buffer[i].kind, u->plan->buffer[i].slot, count,
                 u->table[i]);
         sn_dim_print(m, u->plan->buffer[i].most, count, sizeof count);
-        fprintf(f, " %s\n", count);
+        fprintf(f, " %s", count);
+        sn_dim_print(m, u->plan->buffer[i].rows, count, sizeof count);
+        fprintf(f, " %s %lld\n", count, (long long)u->plan->buffer[i].beyond);
     }
     bool ok = fclose(f) == 0;
     const char *text = ok ? sn_arena_printf(m, "%s", data) : NULL;

@@ -14,9 +14,9 @@
 enum {
     LEAST_COLUMNS = 2048,    /* of a tensor that is worth it */
     LEAST_BYTES = 1 << 25,   /* that it may have as a whole */
-    CHUNK_BYTES = 104 << 20, /* of it at a time */
+    CHUNK_BYTES = 208 << 20, /* of it at a time */
     LEAST_ROWS = 128,        /* at a time: fewer leave the products too little work */
-    MOST_ROWS = 512,
+    MOST_ROWS = 1024,
     ROW_UNIT = 64,
 };
 

@@ -203,10 +203,15 @@ void sn_plan_print(FILE *f, const sn_plan *p) {
                 p->loop[k].last - 1, (long long)p->loop[k].most, rows);
     }
     for (int s = 0; s < p->n_step; s++) {
-        static const char *const turns[] = {"", ", first turn", ", later turns"};
         const sn_step *t = &p->step[s];
-        fprintf(f, "%s%4d %s%s\n", t->barrier ? "---- barrier\n" : "", s, sn_ops[t->node->op].name,
-                turns[t->turn]);
+        fprintf(f, "%s%4d %s%s", t->barrier ? "---- barrier\n" : "", s, sn_ops[t->node->op].name,
+                sn_chunks_turn(t->turn));
+        if (t->rows) {
+            char rows[128];
+            sn_dim_print(p->m, t->rows, rows, sizeof rows);
+            fprintf(f, ", turns of %lld of %s", (long long)t->most, rows);
+        }
+        fputc('\n', f);
         for (int i = 0; i < t->n_in; i++) {
             fprintf(f, "       in  ");
             print_view(f, p, &t->in[i]);

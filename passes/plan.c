@@ -324,6 +324,8 @@ static sn_view state_view(planner *p, const sn_node *type, const char *name) {
     return sn_view_whole(p->m, b, (sn_dtype)type->dtype, type->rank, type->shape, NULL);
 }
 
+static void plan_single_turn(planner *p, int i);
+
 static void plan_kernel(planner *p, sn_node *n) {
     sn_step *s = add_step(p, n, n->n_in, n->n_result);
     for (int i = 0; i < n->n_in; i++) s->in[i] = view_of(p, n->in[i]);
@@ -358,6 +360,10 @@ static void plan_kernel(planner *p, sn_node *n) {
         if (!sn_view_contiguous(p->m, &last_step(p)->in[i]))
             copy_operand(p, last_step(p), i, last_step(p)->in[i], NULL);
     if (n->op == SN_OP_gemm) fit_product(p, n);
+    for (int i = 0, turn = SN_TURN_EACH; n->op == SN_OP_loops && i < n->n_in; i++) {
+        if (turn == SN_TURN_EACH) plan_single_turn(p, i);
+        turn = last_step(p)->turn;
+    }
     if (n->op == SN_OP_pack_b && !sn_pack_view(p->m, s)) {
         copy_factor(p, last_step(p), 0);
         sn_pack_view(p->m, last_step(p));
@@ -428,6 +434,47 @@ static void plan_chunks(planner *p, sn_node *n) {
     sn_step whole = sn_chunks_fold(p->plan, n, first, first_buffer, result);
     *add_step(p, n, 0, 0) = whole;
     p->view[n->id] = result;
+}
+
+static sn_step *find_step(const planner *p, const sn_node *n) {
+    for (int i = 0; i < p->plan->n_step; i++)
+        if (p->plan->step[i].node == n) return &p->plan->step[i];
+    return NULL;
+}
+
+/* The last step, a kernel, is all that reads its operand i, a sum over rows. Where a single turn
+ * did, the sum is not stored: the product is made now, with the kernel as its epilogue. */
+static void plan_single_turn(planner *p, int i) {
+    sn_node *n = last_step(p)->node, *x = n->in[i];
+    if (x->op != SN_OP_result || x->in[0]->op != SN_OP_chunks || p->users[x->id] != 1) return;
+    const sn_step *whole = find_step(p, x->in[0]);
+    int index = (int)sn_attr_int(x, SN_A_index, 0);
+    sn_step *product = sn_chunks_product(whole, index);
+    sn_node *all = product ? sn_chunks_epilogue(product->node, n, i) : NULL;
+    if (!all) return;
+    sn_buffer *sum = &p->plan->buffer[whole->out[index].buffer];
+    const sn_view *const read[2] = {whole->in, whole->out};
+    int n_read = whole->n_in;
+    sum->rows = sn_attr_get(x->in[0], SN_A_dim)->i;
+    sum->beyond = sn_attr_int(x->in[0], SN_A_rows, 1);
+    sn_step *s = last_step(p), *t;
+    product->rows = s->rows = sum->rows;
+    product->most = s->most = sum->beyond;
+    s->turn = SN_TURN_SEVERAL;
+    t = add_step(p, all, all->n_in, n->n_result);
+    s = t - 1;
+    for (int k = 0; k < 2; k++) {
+        int at = product->in[k].buffer;
+        t->in[k] = product->in[k];
+        t->in[k].buffer = at < n_read ? read[0][at].buffer : read[1][at - n_read].buffer;
+        t->in[k].advance = 0;
+    }
+    for (int k = 0, at = 2; k < n->n_in; k++)
+        if (k != i) t->in[at++] = sn_view_broadcast(&s->in[k], 2, all->shape);
+    memcpy(t->out, s->out, sizeof *t->out * n->n_result);
+    t->turn = SN_TURN_SINGLE;
+    t->rows = s->rows;
+    t->most = s->most;
 }
 
 static void plan_node(planner *p, sn_node *n) {

@@ -23,8 +23,10 @@ typedef struct sn_buffer {
     const char *name; /* of an input, output, parameter or state; NULL for temporaries */
     sn_dim count;     /* elements */
     sn_dim most;      /* ... but not more than that; 0: no limit */
-    int first, last;  /* steps that write it first and use it last (temporaries) */
-    int slot;         /* temporaries: slot of the workspace */
+    sn_dim rows;      /* ... and none where this is at most `beyond`; 0: always */
+    int64_t beyond;
+    int first, last; /* steps that write it first and use it last (temporaries) */
+    int slot;        /* temporaries: slot of the workspace */
 } sn_buffer;
 
 typedef struct sn_view {
@@ -36,8 +38,15 @@ typedef struct sn_view {
     sn_dim advance; /* in a loop over rows: elements to the next row; 0: the same for all */
 } sn_view;
 
-/* When a step of a loop runs. */
-typedef enum sn_turn { SN_TURN_EACH, SN_TURN_FIRST, SN_TURN_LATER } sn_turn;
+/* When a step runs: in a loop in each turn, the first, later ones; after a loop always, or only if
+ * there was a single turn, or several. */
+typedef enum sn_turn {
+    SN_TURN_EACH,
+    SN_TURN_FIRST,
+    SN_TURN_LATER,
+    SN_TURN_SINGLE,
+    SN_TURN_SEVERAL,
+} sn_turn;
 
 /* One kernel call. `node` says what to compute (FUSED, or a PRIM with a kernel of its own); operand
  * i of the node is in[i]. While a plan is made, `inner` are the calls of a chunks node
@@ -49,6 +58,8 @@ typedef struct sn_step {
     bool barrier; /* wait for all threads before it: it depends on a step since the last barrier, or
                      overwrites what one uses */
     sn_turn turn;
+    sn_dim rows;  /* not 0: of the loop, for SINGLE and SEVERAL; FIRST: only if there are several */
+    int64_t most; /* of them in a turn */
     struct sn_step *inner;
     int n_inner;
 } sn_step;

@@ -34,6 +34,55 @@ sn_node *sn_chunks_add(sn_module *m, const sn_view *type) {
     return sn_node_new(m, SN_OP_loops, 2, (sn_node *[]){x, x}, SN_ATTRS(SN_REG(body, body)));
 }
 
+/* An epilogue knows elements at its place only, and the product's precision. */
+static bool fits_epilogue(const sn_node *gemm, const sn_node *taker) {
+    const sn_region *body = sn_attr_region(taker, SN_A_body);
+    sn_order order = sn_region_topo(taker->m, body);
+    for (int k = 0; k < order.n; k++) {
+        const sn_node *n = order.node[k];
+        bool plain = sn_ops[n->op].kind == SN_ELEM || n->op == SN_OP_arg || n->op == SN_OP_const ||
+                     n->op == SN_OP_dim_value || n->op == SN_OP_broadcast;
+        if (!plain || (n->dtype == SN_F64) != (gemm->dtype == SN_F64 && n->dtype == SN_F64))
+            return false;
+    }
+    for (int i = 0; i < body->n_out; i++)
+        if (!sn_shapes_equal(body->out[i], gemm)) return false;
+    return true;
+}
+
+sn_node *sn_chunks_epilogue(const sn_node *gemm, const sn_node *taker, int i) {
+    sn_module *m = gemm->m;
+    const sn_region *body = sn_attr_region(taker, SN_A_body);
+    if (gemm->rank != 2 || !fits_epilogue(gemm, taker)) return NULL;
+    int n = taker->n_in, n_in = 2, n_arg = 1;
+    sn_node **in = sn_arena_alloc(m, sizeof *in * (size_t)(n + 2));
+    sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)n);     /* of the epilogue */
+    sn_node **place = sn_arena_alloc(m, sizeof *place * (size_t)n); /* in the order of the taker */
+    memcpy(in, gemm->in, sizeof *in * 2);
+    for (int k = 0; k < n; k++) {
+        const sn_node *x = body->arg[k];
+        int at = k == i ? 0 : n_arg++;
+        place[k] = arg[at] = sn_arg(m, at, (sn_dtype)x->dtype, x->rank, x->shape);
+        if (k != i) in[n_in++] = taker->in[k];
+    }
+    sn_node *out[SN_MAX_RESULTS];
+    sn_region_inline(body, place, out);
+    sn_attr *attr = sn_arena_alloc(m, sizeof *attr * (size_t)(gemm->n_attr + 1));
+    memcpy(attr, gemm->attr, sizeof *attr * gemm->n_attr);
+    attr[gemm->n_attr] = SN_REG(epilogue, sn_region_new(m, n, arg, body->n_out, out));
+    return sn_node_new(m, SN_OP_gemm, n_in, in, gemm->n_attr + 1, attr);
+}
+
+sn_step *sn_chunks_product(const sn_step *whole, int index) {
+    for (int i = 0; i < whole->n_inner; i++) {
+        sn_step *s = &whole->inner[i];
+        if (s->turn == SN_TURN_FIRST && s->node->op == SN_OP_gemm &&
+            s->out[0].buffer == whole->n_in + index)
+            return s;
+    }
+    return NULL;
+}
+
 /* ---- results in the place of operands ---- */
 
 /* Does a row kernel read operand i of a row for the last time in the loop over the row that writes
@@ -239,7 +288,17 @@ const sn_row_loop *sn_chunks_loop(const sn_plan *p, int i) {
     return NULL;
 }
 
+const char *sn_chunks_turn(sn_turn t) {
+    static const char *const words[] = {[SN_TURN_EACH] = "",
+                                        [SN_TURN_FIRST] = ", first turn",
+                                        [SN_TURN_LATER] = ", later turns",
+                                        [SN_TURN_SINGLE] = ", if there was one turn",
+                                        [SN_TURN_SEVERAL] = ", if there were several turns"};
+    return words[t];
+}
+
 int64_t sn_buffer_elements(sn_module *m, const sn_buffer *b, const int64_t *symbol) {
     int64_t n = sn_dim_eval(m, b->count, symbol), most = sn_dim_eval(m, b->most, symbol);
+    if (b->rows && sn_dim_eval(m, b->rows, symbol) <= b->beyond) return 0;
     return b->most && most < n ? most : n;
 }

@@ -14,7 +14,7 @@
 
 #include "tests/scratch.h"
 
-enum { D = 6, V = 2048, MOST_B = 8, MOST_T = 600, TURN = 512 /* rows at a time */ };
+enum { D = 6, V = 2048, MOST_B = 8, MOST_T = 600, TURN = 1024 /* rows at a time */ };
 
 typedef struct spelling {
     const char *name;
@@ -142,7 +142,7 @@ static void compare(const spelling *k, const jit_result *a, const jit_result *b,
 }
 
 /* Sizes around the number of rows of a turn; none at all. */
-static const int64_t sizes[][2] = {{2, 0}, {1, 1}, {1, TURN}, {3, 171}, {4, 300}};
+static const int64_t sizes[][2] = {{2, 0}, {1, 1}, {2, TURN / 2}, {3, 342}, {4, 600}};
 enum { N_SIZE = sizeof sizes / sizeof *sizes };
 
 static void as_whole(void **state) {
@@ -179,7 +179,7 @@ static void as_meant(void **state) {
     (void)state;
     run r;
     open_run(&r, &spellings[2], (sn_options){.level = 4, .threads = 2});
-    static const int64_t symbol[] = {1, TURN + 3};
+    static const int64_t symbol[] = {2, TURN / 2 + 3};
     if (!jit_check(&r.r, "step", symbol, 1e-4, 4)) fail_msg("%s", r.r.why);
     close_run(&r);
 }
@@ -212,7 +212,7 @@ static void with_budget(void **state) {
     open_run(
         &tight, k,
         (sn_options){
-            .level = 4, .threads = 2, .memory_budget = bytes - 4096, .budget_sizes = "B=4,T=300"});
+            .level = 4, .threads = 2, .memory_budget = bytes - 4096, .budget_sizes = "B=4,T=600"});
     assert_true(sn_plan_arena(plan_of(&tight), sizes[4]) <= bytes - 4096);
     call(&plain, sizes[4], &a);
     call(&tight, sizes[4], &b);
@@ -256,8 +256,8 @@ static void reported(void **state) {
         assert_non_null(f);
         sn_program_explain(r.r.p, "step", f);
         fclose(f);
-        const char *want = whole ? "it is a result of the entry" : "512 of T*B rows at a time";
-        const char *same = whole ? want : "512 of B*T rows at a time";
+        const char *want = whole ? "it is a result of the entry" : "1024 of T*B rows at a time";
+        const char *same = whole ? want : "1024 of B*T rows at a time";
         if (!strstr(text, want) && !strstr(text, same)) fail_msg("%s", text);
         free(text);
         close_run(&r);
