@@ -200,6 +200,29 @@ static void less_memory(void **state) {
     close_run(&less);
 }
 
+/* Where one turn does all, the sum over rows is not stored, but taken by the optimizer's step in
+ * the epilogue of the product. */
+static void single_turn(void **state) {
+    (void)state;
+    run whole, less;
+    open_run(&whole, &spellings[1], (sn_options){.level = 4, .threads = 1, .passes = "-chunk"});
+    open_run(&less, &spellings[1], (sn_options){.level = 4, .threads = 1});
+    int single = 0, several = 0;
+    for (int i = 0; i < plan_of(&less)->n_step; i++) {
+        const sn_step *s = &plan_of(&less)->step[i];
+        single += s->turn == SN_TURN_SINGLE && s->node->op == SN_OP_gemm;
+        several += s->turn == SN_TURN_SEVERAL && s->node->op == SN_OP_loops;
+    }
+    assert_int_equal(single, 1);
+    assert_int_equal(several, 1);
+    int64_t rows =
+        (int64_t)sizes[2][0] * sizes[2][1] * V * 4; /* of logits, beside their gradient */
+    assert_true(sn_plan_arena(plan_of(&less), sizes[2]) + rows / 10 * 9 <=
+                sn_plan_arena(plan_of(&whole), sizes[2]));
+    close_run(&whole);
+    close_run(&less);
+}
+
 /* With a budget that other tensors have to shrink for, the loop may run twice, with the same bits.
  */
 static void with_budget(void **state) {
@@ -266,9 +289,10 @@ static void reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_whole),    cmocka_unit_test(as_meant),
-        cmocka_unit_test(less_memory), cmocka_unit_test(with_budget),
-        cmocka_unit_test(reported),    cmocka_unit_test(only_where_it_can),
+        cmocka_unit_test(as_whole),          cmocka_unit_test(as_meant),
+        cmocka_unit_test(less_memory),       cmocka_unit_test(single_turn),
+        cmocka_unit_test(with_budget),       cmocka_unit_test(reported),
+        cmocka_unit_test(only_where_it_can),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
