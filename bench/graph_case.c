@@ -126,6 +126,7 @@ static bool make_leaf(leaf *l, const char *name, const sn_node *n, const int64_t
 }
 
 static bool fill_leaf(graph_case *c, leaf *l, bool param, int stream, sn_error *err) {
+    if (l->arg.dtype == SN_I64) return true; /* seed and step of random numbers: 0 */
     if (l->arg.dtype == SN_F32) {
         fill_floats(l, l->arg.data, param, stream);
         return true;
@@ -134,7 +135,7 @@ static bool fill_leaf(graph_case *c, leaf *l, bool param, int stream, sn_error *
         fill_integers(l, l->arg.data, c->g->id_limit > 0 ? c->g->id_limit : 1);
         return true;
     }
-    return sn_fail(err, SN_ERR_INTERNAL, "bench: '%s' is neither f32 nor i32", l->arg.name);
+    return sn_fail(err, SN_ERR_INTERNAL, "bench: '%s' is neither f32 nor i32 nor i64", l->arg.name);
 }
 
 static bool make_params(graph_case *c, sn_order order, sn_error *err) {

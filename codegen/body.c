@@ -158,7 +158,7 @@ bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows) {
     const sn_step *s = k->step;
     const sn_region *r = sn_attr_region(s->node, SN_A_body);
     sn_order order = sn_region_topo(k->m, r);
-    *b = (sn_body){.e = e, .k = k, .region = r};
+    *b = (sn_body){.e = e, .k = k, .region = r, .quarter = -1};
     b->item = sn_arena_alloc(k->m, sizeof *b->item * (size_t)(4 * order.n + 4));
     for (int o = 0; o < r->n_out; o++)
         if (r->out[o]->rank > b->rank) b->rank = r->out[o]->rank;
@@ -340,9 +340,22 @@ static em_val emit_at(sn_body *b, const sn_item *it, bool vector) {
     return sn_emit_loaded(e, v->dtype, load_at(b, v, em_buf(e, (int)arg), at));
 }
 
-/* The recipe of runtime/rng.h: element i is word i >> 4 & 3 of Philox4x32-10 (counter = (i >> 6 <<
- * 4 | i & 15), stream, step; key = seed); its 24 high bits times 2^-24. */
-static em_val emit_random(sn_body *b, const sn_item *it, bool vector) {
+/* A row of the random tensor begins at a multiple of 64: so does every 64th position on it. */
+static bool draws_together(const sn_body *b, const sn_item *it) {
+    const sn_node *n = it->n;
+    int64_t width;
+    return n->op == SN_OP_random && n->rank && it->place[n->rank - 1] == b->row &&
+           sn_dim_is_const(b->k->m, n->shape[n->rank - 1], &width) && width % DRAWN == 0;
+}
+
+bool sn_body_draws(const sn_body *b) {
+    bool any = false;
+    for (int i = 0; i < b->n_item; i++) any |= draws_together(b, &b->item[i]);
+    return any;
+}
+
+/* Four words of bits for the row-major position `at` in the random tensor. */
+static void draw(sn_body *b, const sn_item *it, em_val at, em_val word[DRAWN_WORDS]) {
     em *e = b->e;
     const sn_node *n = it->n;
     const sn_view *seed = view_of_arg(b, n->in[0]);
@@ -350,21 +363,36 @@ static em_val emit_random(sn_body *b, const sn_item *it, bool vector) {
     em_val key = em_load(e, SN_I64, base, 1);
     em_val step =
         em_load(e, SN_I64, em_at(e, base, SN_I64, sn_kernel_dim(e, b->k, seed->stride[0])), 1);
-    em_val at = em_i64(e, 0); /* row-major position in the random tensor */
-    for (int a = 0; a < n->rank; a++) {
-        at = em_mul(e, at, sn_kernel_dim(e, b->k, n->shape[a]));
-        if (n->shape[a] != 1) at = em_add(e, at, axis_index(b, it->place[a], vector));
-    }
     em_val block = em_shl(e, em_lshr(e, at, em_like(e, at, 6)), em_like(e, at, 4));
-    block = em_or(e, block, em_and(e, at, em_like(e, at, 15)));
-    em_val low = em_int_cast(e, block, e->i32);
-    em_val c[4] = {low, em_int_cast(e, em_lshr(e, block, em_like(e, block, 32)), e->i32),
-                   em_like(e, low, (double)(int32_t)sn_attr_int(n, SN_A_stream, 0)),
-                   em_splat(e, em_int_cast(e, step, e->i32), em_lanes_of(at))};
-    sn_emit_philox(e, c, key);
-    em_val which = em_and(e, em_lshr(e, at, em_like(e, at, 4)), em_like(e, at, 3)), w = c[3];
-    for (int i = 2; i >= 0; i--)
-        w = em_select(e, em_cmp(e, EM_EQ, which, em_like(e, which, i)), c[i], w);
+    block = em_or(e, block, em_and(e, at, em_like(e, at, DRAWN_BLOCKS - 1)));
+    word[0] = em_int_cast(e, block, e->i32);
+    word[1] = em_int_cast(e, em_lshr(e, block, em_like(e, block, 32)), e->i32);
+    word[2] = em_like(e, word[0], (double)(int32_t)sn_attr_int(n, SN_A_stream, 0));
+    word[3] = em_splat(e, em_int_cast(e, step, e->i32), em_lanes_of(at));
+    sn_emit_philox(e, word, key);
+}
+
+/* The recipe of runtime/rng.h: element i is word i >> 4 & 3 of Philox4x32-10 (counter = (i >> 6 <<
+ * 4 | i & 15), stream, step; key = seed); its 24 high bits times 2^-24. */
+static em_val emit_random(sn_body *b, sn_item *it, bool vector) {
+    em *e = b->e;
+    const sn_node *n = it->n;
+    bool together = vector && b->quarter >= 0 && draws_together(b, it);
+    em_val w;
+    if (together && b->quarter > 0)
+        w = it->word[b->quarter];
+    else {
+        em_val at = em_i64(e, 0); /* row-major position in the random tensor */
+        for (int a = 0; a < n->rank; a++) {
+            at = em_mul(e, at, sn_kernel_dim(e, b->k, n->shape[a]));
+            if (n->shape[a] != 1) at = em_add(e, at, axis_index(b, it->place[a], vector));
+        }
+        draw(b, it, at, it->word);
+        w = it->word[together ? 0 : DRAWN_WORDS - 1];
+        em_val which = em_and(e, em_lshr(e, at, em_like(e, at, 4)), em_like(e, at, 3));
+        for (int i = DRAWN_WORDS - 2; i >= 0 && !together; i--)
+            w = em_select(e, em_cmp(e, EM_EQ, which, em_like(e, which, i)), it->word[i], w);
+    }
     em_val u = em_convert(e, em_lshr(e, w, em_like(e, w, 8)), SN_I32, e->compute);
     return em_mul(e, u, em_like(e, u, 0x1p-24));
 }

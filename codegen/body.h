@@ -7,7 +7,12 @@
 #include "codegen/elem.h"
 #include "codegen/kernel.h"
 
-enum { DEAR_COST = 8 }; /* of an operation with that flag, and of a look-up */
+enum {
+    DEAR_COST = 8,     /* of an operation with that flag, and of a look-up */
+    DRAWN = 64,        /* consecutive random numbers that come from the same counters: ... */
+    DRAWN_BLOCKS = 16, /* ... so many, each of which gives four, that far apart */
+    DRAWN_WORDS = 4
+};
 
 /* A node at a place: when it is made its axis a lies on axis a + shift of the domain; place[]
  * follows the merging of axes. */
@@ -27,6 +32,8 @@ typedef struct sn_item {
     em_val ptr;                 /* its place for the current indices */
     bool filled;                /* during emission: this loop has written its row buffer */
     bool available;             /* ... an earlier loop has; read it from there */
+    em_val word[DRAWN_WORDS];   /* of random bits: of this position and the three that share its
+                                   counters */
     em_val uniform, vec;        /* emitted values: of this row; of this position of the row */
 } sn_item;
 
@@ -51,6 +58,8 @@ typedef struct sn_body {
     /* emission */
     em_val index[SN_MAX_RANK]; /* i64: of the axes other than the row's */
     em_val out_ptr[SN_MAX_RESULTS];
+    int quarter; /* emission goes through positions j, j + 16, j + 32, j + 48 for a j whose vector
+                    lies in the first 16 of 64 aligned elements: number of this one; else -1 */
     em_val j, mask; /* first lane's position on the row; lanes in use, NULL: all */
     int lanes;
 } sn_body;
@@ -60,6 +69,8 @@ typedef struct sn_body {
 bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows);
 em_val sn_body_extent(sn_body *b, int axis); /* size of a domain axis, i64 */
 void sn_body_pointers(sn_body *b); /* operands' and results' places for the current b->index */
+/* Does the body draw random numbers of which four positions of a row share counters? */
+bool sn_body_draws(const sn_body *b);
 void sn_body_forget_vectors(sn_body *b); /* before emission at another position */
 void sn_body_forget_row(sn_body *b);     /* before emission of another row */
 /* Emits at this point every value below `item` that does not vary along the row. */

@@ -16,6 +16,7 @@ enum {
 typedef struct rows {
     sn_body b;
     int n_loop;                   /* stages with a loop: 0 .. n_loop-1 */
+    bool draws;                   /* random numbers, four vectors from one computation */
     int out_loop[SN_MAX_RESULTS]; /* loop that stores a result; -1: after the loops, once a row */
 } rows;
 
@@ -157,6 +158,7 @@ static void find_quiet(sn_body *b) {
 
 static bool lay_out(rows *r, em *e, const sn_kernel *k) {
     if (!sn_body_init(&r->b, e, k, true)) return false;
+    r->draws = sn_body_draws(&r->b);
     plan_loops(r);
     find_quiet(&r->b);
     return true;
@@ -220,17 +222,25 @@ static void fetch_next_row(rows *r, int l) {
     for (int o = 0; o < b->region->n_out; o++) sn_body_fetch_next_out(b, o);
 }
 
+/* Whole vectors of [lo, hi): `unroll` positions at a time, next to each other or, where random
+ * numbers are drawn for four at once, 16 elements apart. */
 static void vector_loop(rows *r, int l, sums *s, em_val lo, em_val hi, int unroll,
                         em_val masked_end) {
     sn_body *b = &r->b;
     em *e = b->e;
-    em_loop loop = em_for(e, lo, hi, em_i64(e, (int64_t)b->lanes * unroll));
+    bool drawn = unroll > 1 && r->draws;
+    int apart = drawn ? DRAWN_BLOCKS : b->lanes;
+    em_loop loop = em_for(e, lo, hi, em_i64(e, (int64_t)apart * unroll));
+    em_loop part = em_for(e, em_i64(e, 0), em_i64(e, apart), em_i64(e, b->lanes));
     for (int u = 0; u < unroll; u++) {
-        b->j = em_add(e, loop.i, em_i64(e, (int64_t)b->lanes * u));
+        b->j = em_add(e, em_add(e, loop.i, part.i), em_i64(e, (int64_t)apart * u));
         b->mask = masked_end ? em_tail_mask(e, em_sub(e, masked_end, b->j), b->lanes) : NULL;
+        b->quarter = drawn ? u : -1;
         emit_position(r, l, s, u);
         fetch_next_row(r, l);
     }
+    b->quarter = -1;
+    em_end(e, &part);
     em_end(e, &loop);
 }
 
@@ -244,7 +254,7 @@ static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
     for (int i = 0; i < b->n_item; i++)
         if (is_reduce(&b->item[i]) && b->item[i].stage == l + 1) s.item[s.n++] = i;
     int *list = sn_arena_alloc(b->k->m, sizeof *list * (size_t)(b->n_item + SN_MAX_RESULTS));
-    int n = targets(r, l, list), unroll = s.n || l ? ACCUMULATORS : 1;
+    int n = targets(r, l, list), unroll = s.n || l || r->draws ? ACCUMULATORS : 1;
     for (int i = 0; i < n; i++) sn_body_uniforms(b, list[i]);
     for (int i = 0; i < s.n; i++) {
         em_val none = em_splat(e, sn_body_neutral(e, b->item[s.item[i]].n), b->lanes);
@@ -252,7 +262,8 @@ static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
     }
     em_val count = em_sub(e, hi, lo), at = lo;
     if (unroll > 1) {
-        em_val end = em_add(e, lo, em_round_down(e, count, (int64_t)b->lanes * unroll));
+        int64_t step = r->draws ? DRAWN : (int64_t)b->lanes * unroll;
+        em_val end = em_add(e, lo, em_round_down(e, count, step));
         vector_loop(r, l, &s, at, end, unroll, NULL);
         at = end;
     }

@@ -3,10 +3,25 @@
 
 /* a k with both below 2^32: low half; the high one in *high. */
 static em_val mul_wide(em *e, em_val a, uint32_t k, em_val *high) {
-    em_val wide = LLVMBuildZExt(e->b, a, em_vec(e->i64, em_lanes_of(a)), "");
-    em_val p = em_mul(e, wide, em_like(e, wide, (double)k));
-    *high = em_int_cast(e, em_lshr(e, p, em_like(e, p, 32)), e->i32);
-    return em_int_cast(e, p, e->i32);
+    int n = em_lanes_of(a);
+    if (n % 2) {
+        em_val wide = LLVMBuildZExt(e->b, a, em_vec(e->i64, n), "");
+        em_val p = em_mul(e, wide, em_like(e, wide, (double)k));
+        *high = em_int_cast(e, em_lshr(e, p, em_like(e, p, 32)), e->i32);
+        return em_int_cast(e, p, e->i32);
+    }
+    /* lanes 0, 2, ... and 1, 3, ... where they are: x86 multiplies the low halves of 64-bit lanes
+     */
+    em_val pair = em_bitcast(e, a, em_vec(e->i64, n / 2)), c = em_like(e, pair, (double)k);
+    em_val even = em_mul(e, em_and(e, pair, em_like(e, pair, 0xFFFFFFFFu)), c);
+    em_val odd = em_mul(e, em_lshr(e, pair, em_like(e, pair, 32)), c);
+    even = em_bitcast(e, even, LLVMTypeOf(a));
+    odd = em_bitcast(e, odd, LLVMTypeOf(a));
+    int lane[2][64];
+    for (int i = 0; i < n; i++)
+        for (int h = 0; h < 2; h++) lane[h][i] = (i & ~1) + h + (i & 1 ? n : 0);
+    *high = em_shuffle(e, even, odd, lane[1], n);
+    return em_shuffle(e, even, odd, lane[0], n);
 }
 
 void sn_emit_philox(em *e, em_val c[4], em_val key) {

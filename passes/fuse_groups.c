@@ -260,9 +260,7 @@ static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t unit) {
     for (int i = 0; i < from->n_member; i++) {
         const sn_node *n = from->member[i];
         bool look_up = sn_reads_far(n, 0) && to->kind == SN_GROUP_LOOPS;
-        if (!(is_elementwise(n) || look_up) || n->op == SN_OP_random ||
-            !level_allows(g, to, n, unit))
-            return false;
+        if (!(is_elementwise(n) || look_up) || !level_allows(g, to, n, unit)) return false;
         if (to->kind == SN_GROUP_GEMM && !epilogue_may(g, to, n)) return false;
     }
     return to->kind == SN_GROUP_LOOPS || to->kind == SN_GROUP_GEMM;

@@ -42,6 +42,22 @@ static void *make_data(void *ctx, const sn_node *leaf, const int64_t *symbol, si
     return x;
 }
 
+/* A seed with high bits and a step, or numbers. */
+static void *draw_data(void *ctx, const sn_node *leaf, const int64_t *symbol, size_t *bytes) {
+    (void)ctx;
+    int64_t n = 1;
+    for (int a = 0; a < leaf->rank; a++) n *= sn_dim_eval(leaf->m, leaf->shape[a], symbol);
+    sn_dtype t = (sn_dtype)leaf->dtype;
+    void *data = malloc(*bytes = sn_dtype_size(t) * (size_t)n);
+    for (int64_t i = 0; data && i < n; i++) {
+        double v = sin((double)i) * 2;
+        if (t == SN_I64) ((int64_t *)data)[i] = i ? 7 : (INT64_C(5) << 40) + 3;
+        if (t == SN_F32) ((float *)data)[i] = (float)v;
+        if (t == SN_F64) ((double *)data)[i] = v;
+    }
+    return data;
+}
+
 static sn_tensor softmax(sn_tensor x) {
     return sn_softmax(x, -1);
 }
@@ -91,7 +107,40 @@ static void nan_in_rows(void **state) {
         }
 }
 
+/* Widths of which four vectors share their draws and others; alone, where it is added up, and
+ * behind an axis; every width of vectors that runs here. */
+static void dropout(void **state) {
+    (void)state;
+    static const int64_t width[] = {64, 100, 192, 320};
+    static const char *const target[] = {NULL, "x86-64-v3", "x86-64-v2"};
+    for (int i = 0; i < 24; i++) {
+        sn_module *m = sn_module_new("rows");
+        sn_dim n = sn_symbol(m, "N", 1, 1000);
+        bool wide = i >= 12;
+        sn_entry_begin(m, "main");
+        sn_tensor rng = sn_input(m, "rng", SN_I64, 2);
+        sn_tensor x = sn_input(m, "x", wide ? SN_F64 : SN_F32, 3, n, width[i % 4]);
+        sn_tensor y = sn_dropout(x, rng, 0.3);
+        sn_output("y", y);
+        sn_output("norm", sn_softmax(sn_add(sn_dropout(x, rng, 0.5), x), -1));
+        sn_options o = {.level = 4, .threads = 2, .cache_dir = "", .target = target[i / 4 % 3]};
+        jit_run r;
+        int64_t rows = 3;
+        if (!jit_open(&r, m, &o, draw_data, NULL)) {
+            bool runs = !strstr(r.why, "cannot run code");
+            sn_module_free(m);
+            if (runs) fail_msg("%s", r.why);
+            continue;
+        }
+        if (!jit_check(&r, "main", &rows, 1e-6, 1))
+            fail_msg("width %lld, target %s: %s", (long long)width[i % 4],
+                     o.target ? o.target : "native", r.why);
+        jit_close(&r);
+        sn_module_free(m);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nan_in_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nan_in_rows), cmocka_unit_test(dropout)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
