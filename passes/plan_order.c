@@ -1,5 +1,7 @@
-/* plan_order.c: see plan_order.h. Updates of parameters come as early as their readers allow: layer
- * by layer on the way back, while gradients are warm, instead of all at the end. */
+/* plan_order.c: see plan_order.h. Products, and kernels that leave little of what they read, come
+ * in the order of their depth: gradients of weights and their sums follow the gradient that they
+ * are made of, layer by layer on the way back, which frees what they read; then updates as early as
+ * their readers allow. */
 #include "passes/plan_order.h"
 #include "passes/graph_util.h"
 
@@ -40,8 +42,28 @@ typedef struct walk {
     sn_module *m;
     list *after; /* by id: what must run before this node although it is no operand */
     uint8_t *state;
+    uint32_t *seen, stamp; /* by id: looked at in this question */
+    sn_node **waiting;     /* room for a question's nodes */
     list done;
 } walk;
+
+/* Does x need something whose turn has begun? Then that cannot wait for x. */
+static bool needs_open(walk *w, sn_node *x) {
+    int n = 0;
+    w->stamp++;
+    w->waiting[n++] = x;
+    while (n) {
+        const sn_node *y = w->waiting[--n];
+        if (w->state[y->id] == OPEN) return true;
+        for (int i = 0; i < y->n_in; i++) {
+            sn_node *z = y->in[i];
+            if (w->state[z->id] == DONE || w->seen[z->id] == w->stamp) continue;
+            w->seen[z->id] = w->stamp;
+            w->waiting[n++] = z;
+        }
+    }
+    return false;
+}
 
 /* One node on the way down. Explicit, because graphs are deeper than stacks. */
 typedef struct frame {
@@ -65,7 +87,7 @@ static void visit(walk *w, sn_node *root, frame *stack) {
         }
         int i = f->next++;
         sn_node *x = i < f->n->n_in ? f->n->in[i] : after->node[i - f->n->n_in];
-        if (w->state[x->id] != NEW) continue; /* an open one waits for f: a circle */
+        if (w->state[x->id] != NEW || (i >= f->n->n_in && needs_open(w, x))) continue;
         w->state[x->id] = OPEN;
         stack[depth++] = (frame){x, 0};
     }
@@ -77,6 +99,28 @@ static int by_depth(const void *a, const void *b) {
     return (x->id > y->id) - (x->id < y->id);
 }
 
+static int64_t elements_at_most(const sn_node *n) {
+    int64_t sum = 0;
+    for (int i = 0; i < n->n_result; i++) {
+        const sn_node *t = n->n_result > 1 ? n->result_type[i] : n;
+        int64_t count = sn_dim_hi(n->m, sn_dim_product(n->m, t->rank, t->shape));
+        sum = count > INT64_MAX - sum ? INT64_MAX : sum + count;
+    }
+    return sum;
+}
+
+/* Is n a product, or does it leave so little of an operand that it had better come soon? */
+static bool comes_by_depth(const sn_node *n) {
+    enum { LITTLE = 8 };
+    if (n->op == SN_OP_gemm || n->op == SN_OP_chunks) return true;
+    int64_t most = 0;
+    for (int i = 0; n->op == SN_OP_loops && i < n->n_in; i++) {
+        int64_t count = elements_at_most(n->in[i]);
+        if (count > most) most = count;
+    }
+    return elements_at_most(n) <= most / LITTLE;
+}
+
 sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
     sn_order order = sn_entry_topo(m, e);
     if (!e->n_assign || sn_module_error(m)->code) return order;
@@ -84,6 +128,8 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
     walk w = {.m = m};
     w.after = sn_arena_alloc(m, sizeof *w.after * n);
     w.state = sn_arena_alloc(m, n);
+    w.seen = sn_arena_alloc(m, sizeof *w.seen * n);
+    w.waiting = sn_arena_alloc(m, sizeof *w.waiting * (size_t)(order.n + 1));
     /* by state: its writer waits for its readers */
     sn_node **leaf = sn_arena_alloc(m, sizeof *leaf * (size_t)(e->n_assign + 1));
     for (int i = 0; i < order.n; i++)
@@ -101,6 +147,12 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
         }
     }
     frame *stack = sn_arena_alloc(m, sizeof *stack * (size_t)(order.n + 1));
+    sn_node **early = sn_arena_alloc(m, sizeof *early * (size_t)(order.n + 1));
+    int n_early = 0;
+    for (int i = 0; i < order.n; i++)
+        if (comes_by_depth(order.node[i])) early[n_early++] = order.node[i];
+    qsort(early, (size_t)n_early, sizeof *early, by_depth);
+    for (int i = 0; i < n_early; i++) visit(&w, early[i], stack);
     sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(e->n_assign + 1));
     for (int a = 0; a < e->n_assign; a++) root[a] = e->assign[a].node;
     qsort(root, (size_t)e->n_assign, sizeof *root, by_depth);
@@ -111,6 +163,25 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
 
 /* ---- states written in place ---- */
 
+/* Is operand `arg` of the body read once, where nothing waits for the end of a row? Then all
+ * results that it is for are made of one reading, in the first loop over the row. */
+static bool read_once(sn_module *m, sn_order body, int arg) {
+    uint8_t *how = sn_arena_alloc(m, (size_t)body.n + 1); /* 1: of the operand; 2: of a row */
+    for (int k = 0; k < body.n; k++) {
+        const sn_node *b = body.node[k];
+        const sn_attr *axes = sn_attr_get(b, SN_A_axes);
+        bool row = axes && axes->n == 1 && axes->v[0] == b->rank - 1;
+        how[k] = b->op == SN_OP_arg && sn_attr_int(b, SN_A_index, 0) == arg;
+        for (int p = 0; p < k; p++)
+            for (int j = 0; j < b->n_in; j++)
+                if (b->in[j] == body.node[p]) how[k] |= how[p];
+        if (axes && !row) return false;
+        if (row) how[k] |= 2;
+        if (how[k] == 3) return false;
+    }
+    return true;
+}
+
 /* Does the kernel read operand i element by element, each at the place that it writes, before it
  * writes it? */
 static bool reads_in_place(const sn_node *n, int i) {
@@ -118,13 +189,15 @@ static bool reads_in_place(const sn_node *n, int i) {
     bool gemm = n->op == SN_OP_gemm;
     const sn_region *r = sn_attr_region(n, gemm ? SN_A_epilogue : SN_A_body);
     if ((!gemm && n->op != SN_OP_loops) || (gemm && i < 2) || !r) return false;
-    const sn_node *type = n->n_result > 1 ? n->result_type[0] : n;
-    if (x->op != SN_OP_state || !sn_shapes_equal(x, type)) return false;
+    bool same = n->n_result == 1 && sn_shapes_equal(x, n);
+    for (int k = 0; n->n_result > 1 && k < n->n_result; k++)
+        same |= sn_shapes_equal(x, n->result_type[k]);
+    if (x->op != SN_OP_state || !same) return false;
     int arg = gemm ? i - 1 : i;
     sn_order body = sn_region_topo(n->m, r);
+    if (!read_once(n->m, body, arg)) return false;
     for (int k = 0; k < body.n; k++) {
         const sn_node *b = body.node[k];
-        if (sn_attr_get(b, SN_A_axes)) return false; /* a row is read more than once */
         for (int j = 0; j < b->n_in; j++) {
             bool it = b->in[j]->op == SN_OP_arg && sn_attr_int(b->in[j], SN_A_index, 0) == arg;
             if (it && sn_ops[b->op].kind != SN_ELEM) return false;
