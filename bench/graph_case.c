@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_VARIANTS = 24, MAX_LEAVES = 1024, MAX_IO = 32, MAX_SYMBOLS = 16, DOCUMENT = 300 };
+enum { MAX_VARIANTS = 32, MAX_LEAVES = 1024, MAX_IO = 32, MAX_SYMBOLS = 16, DOCUMENT = 300 };
 
 typedef struct leaf {
     sn_arg_binding arg; /* shape and data are this file's */
@@ -407,9 +407,17 @@ static void show_tuning(void *ctx, const char *line) {
     if (*line) sn_bench_progress(c->o, "%s", line);
 }
 
-static bool add_variant(graph_case *c, int level, const char *backend, sn_error *err) {
+/* Back ends that can be asked for; `tuned`: what the entrant is called that chooses by measurement,
+ * next to one that knows nothing of it. */
+static const struct back_end {
+    const char *name, *tuned;
+} back_ends[] = {{"own", "own-tuned"}, {"onednn", NULL}, {"auto", "auto-tuned"}};
+
+static bool add_variant(graph_case *c, int level, const struct back_end *b, bool tuned,
+                        sn_error *err) {
     if (c->n_variant == MAX_VARIANTS)
         return sn_fail(err, SN_ERR_USAGE, "bench: more than %d levels and back ends", MAX_VARIANTS);
+    const char *backend = b->name;
     variant *v = &c->variant[c->n_variant];
     sn_bench_entrant *e = &c->entrant[c->n];
     *v = (variant){.c = c, .m = c->g->build(c->g->spec, err)};
@@ -422,7 +430,8 @@ static bool add_variant(graph_case *c, int level, const char *backend, sn_error 
     o.weights = c->o->weights;
     o.precision = c->o->precision;
     o.cache_dir = c->o->cache_dir;
-    o.tune = c->o->tune && strcmp(backend, "onednn") != 0;
+    if (c->o->tune && !tuned) o.cache_dir = ""; /* no choices are remembered there */
+    o.tune = tuned;
     char sizes[256];
     o.tune_sizes = timed_sizes(c, v->m, sizes, sizeof sizes);
     o.progress = show_tuning;
@@ -443,17 +452,20 @@ static bool add_variant(graph_case *c, int level, const char *backend, sn_error 
                             .ctx = v,
                             .workspace = workspace_of,
                             .compile_ms = sn_program_stats(v->program).seconds * 1e3};
-    e->backend = !strcmp(backend, "own") ? "own" : !strcmp(backend, "onednn") ? "onednn" : "auto";
+    e->backend = tuned ? b->tuned : b->name;
     c->n++;
     return check_variant(c, v, e, err);
 }
 
 static bool add_variants(graph_case *c, sn_error *err) {
-    static const char *const backends[] = {"own", "onednn", "auto"};
-    for (int b = 0; b < 3; b++) {
-        if (!sn_bench_listed(c->o->backends, backends[b])) continue;
-        for (int l = 0; l <= 4; l++)
-            if (c->o->levels >> l & 1 && !add_variant(c, l, backends[b], err)) return false;
+    for (size_t i = 0; i < sizeof back_ends / sizeof *back_ends; i++) {
+        const struct back_end *b = &back_ends[i];
+        if (!sn_bench_listed(c->o->backends, b->name)) continue;
+        for (int l = 0; l <= 4; l++) {
+            if (!(c->o->levels >> l & 1)) continue;
+            if (!add_variant(c, l, b, false, err)) return false;
+            if (c->o->tune && b->tuned && !add_variant(c, l, b, true, err)) return false;
+        }
     }
     return true;
 }

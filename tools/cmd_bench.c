@@ -69,7 +69,7 @@ typedef struct options {
          NULL,                                                                                     \
          0,                                                                                        \
          0,                                                                                        \
-         "own and auto measure first which kernels are the fastest here, and remember it"},        \
+         "beside own and auto what they are after measuring which kernels are the fastest"},       \
         {"peers",                                                                                  \
          0,                                                                                        \
          ARG_TEXT,                                                                                 \
