@@ -77,6 +77,32 @@ int64_t att_place(int64_t *at, int64_t bytes) {
     return here;
 }
 
+/* Ways of cutting; the first is usually the fastest. The last two matter only where rows of K and V
+ * lie apart. */
+static const struct att_cutting {
+    int nv, copy_from;
+    const char *name;
+} att_tiles[] = {{ATT_NV, ATT_COPY, "blocks of 3 vectors of queries"},
+                 {2, ATT_COPY, "blocks of 2 vectors of queries"},
+                 {1, ATT_COPY, "blocks of 1 vector of queries"},
+                 {ATT_NV, 0, "K and V copied always"},
+                 {ATT_NV, -1, "K and V never copied"}};
+
+/* Rows next to each other need no copy; far apart they share cache sets and pages. */
+static bool is_compact(const sn_attention *a) {
+    return is_static(a->k.row, a->d) && is_static(a->v.row, a->dv);
+}
+
+int sn_attention_tiles(const sn_attention *a, sn_dtype compute) {
+    bool few = a->tq.slot < 0 && a->tq.value <= ATT_FEW;
+    bool apart = !is_compact(a) && a->k.dtype == compute && a->v.dtype == compute;
+    return few ? 1 : apart ? 5 : 3;
+}
+
+const char *sn_attention_tile_name(int i) {
+    return att_tiles[i].name;
+}
+
 bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const sn_target *t,
                    sn_dtype compute, sn_error *err) {
     if (!check_spec(a, err)) return false;
@@ -89,10 +115,10 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
         p->key_rows[nv] = regs >= 32 ? (nv == 1 ? 16 : 8) : (nv == 1 ? 8 : 4);
         p->out_rows[nv] = (regs - nv - 1) / nv < 24 ? (regs - nv - 1) / nv : 24;
     }
-    /* rows next to each other need no copy; far apart they share cache sets and pages */
-    bool compact = is_static(a->k.row, a->d) && is_static(a->v.row, a->dv);
+    p->nv = att_tiles[a->tile].nv;
+    p->copy_from = att_tiles[a->tile].copy_from;
     p->convert = a->k.dtype != compute || a->v.dtype != compute;
-    p->pack = !compact || p->convert;
+    p->pack = !is_compact(a) || p->convert;
     p->check_v = a->score || a->mask || a->rate > 0;
     p->log2_scores = !a->score;
     int64_t at = 0, column = p->qb * p->esize;
@@ -412,15 +438,15 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
     b.after_k = att_base(e, &a->k, after_batch, after_head);
     b.after_v = att_base(e, &a->v, after_batch, after_head);
     /* vectors of queries spread evenly over the blocks */
-    em_val vectors = em_ceil_div(e, b.span.tq, p->lanes), blocks = em_ceil_div(e, vectors, ATT_NV);
+    em_val vectors = em_ceil_div(e, b.span.tq, p->lanes), blocks = em_ceil_div(e, vectors, p->nv);
     em_val v0 = em_div(e, em_mul(e, vectors, block), blocks);
     em_val v1 = em_div(e, em_mul(e, vectors, em_add(e, block, one)), blocks);
     b.span.q0 = em_mul(e, v0, lanes), b.span.nv = em_sub(e, v1, v0);
     b.span.rows = em_imin(e, em_mul(e, b.span.nv, lanes), em_sub(e, b.span.tq, b.span.q0));
     /* a copy costs about as much as a few blocks lose on rows that lie apart */
     em_val uses = em_mul(e, b.span.tq, group);
-    b.copied = p->convert ? em_i1(e, true) : em_cmp(e, EM_GT, uses, em_i64(e, ATT_COPY));
-    if (!p->pack) b.copied = em_i1(e, false);
+    b.copied = p->convert ? em_i1(e, true) : em_cmp(e, EM_GT, uses, em_i64(e, p->copy_from));
+    if (!p->pack || (p->copy_from < 0 && !p->convert)) b.copied = em_i1(e, false);
     if (copy || look) {
         em_val key = att_scratch(e, p->key_at), now = em_div(e, head, group);
         em_branch br = em_if(e, em_cmp(e, EM_NE, em_load(e, SN_I64, key, 1), now));
@@ -477,7 +503,7 @@ static void emit_all_blocks(em *e, const att_plan *p, em_val block) {
     const sn_attention *a = p->a;
     em_val zero = em_i64(e, 0), one = em_i64(e, 1), n = e->nthreads, tid = e->tid;
     em_val heads = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads));
-    em_val blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, a->tq), p->lanes), ATT_NV);
+    em_val blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, a->tq), p->lanes), p->nv);
     em_val whole = em_div(e, heads, n), first = em_mul(e, whole, tid);
     em_store(e, SN_I64, att_scratch(e, p->key_at), em_i64(e, -1));
     em_loop h = em_for(e, first, em_add(e, first, whole), one);

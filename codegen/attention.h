@@ -56,7 +56,13 @@ typedef struct sn_attention {
     em_val (*dim)(void *ctx, em *e, sn_dim d); /* i64 value of a dimension that a region uses; may
                                                   be NULL where dimensions are numbers */
     void *ctx;
+    int tile; /* forward: how queries are cut in blocks, 0 or another of sn_attention_tiles; the
+                 same bits */
 } sn_attention;
+
+/* How many ways of cutting there are, and what way i is. */
+int sn_attention_tiles(const sn_attention *a, sn_dtype compute);
+const char *sn_attention_tile_name(int i);
 
 /* Emits a kernel called `name` into e's module, whose compute type it uses. Mistakes of the spec
  * stick to e->err. With parts_buf there is a second one, `name`_finish, which all threads run, with

@@ -29,6 +29,7 @@ typedef struct att_plan {
     const char *name;
     sn_dtype t;               /* compute type */
     int esize, lanes, qb;     /* bytes of an element, lanes, queries of a full block */
+    int nv, copy_from;        /* vectors of a block, forward; as ATT_COPY, 0: always, -1: never */
     int piece;                /* elements of a 128-bit piece, the unit of transposes */
     int key_rows[ATT_NV + 1]; /* keys per micro-kernel call, by number of query vectors */
     int out_rows[ATT_NV + 1]; /* most elements of an output row per call */

@@ -58,6 +58,7 @@ static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
                         .seed_buf = s->n_in - 1,
                         .dim = run_time_dim,
                         .ctx = (void *)(uintptr_t)k};
+    if (s->node->op == SN_OP_flash) a->tile = k->tile;
     if (rate) a->seed_stride = sn_kernel_size(k, s->in[s->n_in - 1].stride[0]);
 }
 
@@ -65,6 +66,12 @@ static int64_t flash_shared(const sn_kernel *k, const sn_target *t) {
     sn_attention a;
     make_spec(k, 3, &a);
     return sn_attention_parts(&a, t, k->compute);
+}
+
+static int flash_tiles(const sn_kernel *k) {
+    sn_attention a;
+    make_spec(k, 3, &a);
+    return sn_attention_tiles(&a, k->compute);
 }
 
 static void emit_flash(em *e, const sn_kernel *k) {
@@ -155,7 +162,11 @@ const sn_region *sn_flash_report(const sn_kernel *k, char *tiles, size_t size) {
     return g.score ? g.score->region : NULL;
 }
 
-const sn_family sn_family_flash = {
-    .name = "flash", .emit = emit_flash, .scratch = flash_scratch, .shared = flash_shared};
+const sn_family sn_family_flash = {.name = "flash",
+                                   .emit = emit_flash,
+                                   .scratch = flash_scratch,
+                                   .shared = flash_shared,
+                                   .tiles = flash_tiles,
+                                   .tile_name = sn_attention_tile_name};
 const sn_family sn_family_flash_grad = {
     .name = "flash_grad", .emit = emit_flash_grad, .scratch = flash_grad_scratch};

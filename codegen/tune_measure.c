@@ -144,7 +144,7 @@ typedef void kernel_fn(void *const *buf, const int64_t *dim, void *scratch, int6
 typedef struct kernel_run {
     const sn_tuner *t;
     const sn_kernel *k;
-    kernel_fn *fn[MAX_WAYS];
+    kernel_fn *fn[MAX_WAYS], *finish[MAX_WAYS]; /* NULL: it does not wait in between */
     kernel_fn *running;
     void **buf;
     int n_buf;
@@ -171,8 +171,10 @@ static void on_thread(void *arg, int64_t tid, int64_t n) {
 static bool run_kernel(void *ctx, int way, sn_error *err) {
     (void)err;
     kernel_run *r = ctx;
-    r->running = r->fn[way];
-    r->threads.run(&r->threads, on_thread, r);
+    for (int part = 0; part < 2; part++) {
+        r->running = part ? r->finish[way] : r->fn[way];
+        if (r->running) r->threads.run(&r->threads, on_thread, r);
+    }
     return true;
 }
 
@@ -190,6 +192,12 @@ static bool load_kernel(kernel_run *r, sn_jit *jit, int way, size_t *scratch, sn
     void *fn = ok ? sn_jit_lookup(jit, k.name, err) : NULL;
     if (!fn) return false;
     memcpy(&r->fn[way], &fn, sizeof fn);
+    if (sn_kernel_shared(&k, r->t->target) > 0) {
+        char name[64];
+        snprintf(name, sizeof name, "%s_finish", k.name);
+        if (!(fn = sn_jit_lookup(jit, name, err))) return false;
+        memcpy(&r->finish[way], &fn, sizeof fn);
+    }
     if (k.family->scratch) {
         size_t need = (size_t)sn_dim_eval(k.m, k.family->scratch(&k, r->t->target), r->t->symbol);
         if (need > *scratch) *scratch = need;
@@ -209,6 +217,8 @@ static bool bind_kernel(kernel_run *r, size_t scratch, sn_error *err) {
         if (!(r->buf[i] = make_data(v->dtype, n, err))) return false;
         r->bytes[i] = (size_t)n * sn_dtype_size(v->dtype);
     }
+    int64_t shared = sn_kernel_shared(r->k, r->t->target);
+    if (shared > 0 && !(r->buf[r->n_buf] = make_data(SN_I8, shared, err))) return false;
     for (int i = 0; i < r->k->n_dim; i++)
         r->dim[i] = sn_dim_eval(r->t->m, r->k->dim[i], r->t->symbol);
     r->scratch_bytes = (scratch + 127) / 64 * 64;
@@ -253,7 +263,7 @@ bool sn_tune_kernel(sn_tuner *t, const sn_kernel *k, sn_contest *c) {
     ok = ok && bind_kernel(&r, scratch, t->err);
     for (int w = 0; w < c->n && ok; w++) ways.usable[w] = !w || same_bits(&r, w);
     ok = ok && decide(&ways, c);
-    for (int i = 0; r.buf && i < r.n_buf; i++) free(r.buf[i]);
+    for (int i = 0; r.buf && i <= r.n_buf; i++) free(r.buf[i]);
     free(r.buf);
     free(r.bytes);
     free(r.scratch);

@@ -14,18 +14,20 @@
 #include <math.h>
 #include <sys/stat.h>
 
-enum { T_MAX = 64, WIDTH = 96, ROWS = 40 };
+enum { T_MAX = 64, WIDTH = 96, HEADS = 6, ROWS = 40 };
 
-/* Two products of T rows, with what follows them: each may be computed in several ways. */
+/* Two products of T rows with attention between them, each with more than one way to be computed.
+ */
 static sn_module *make_module(void) {
     sn_module *m = sn_module_new("tuned");
     sn_dim T = sn_symbol(m, "T", 1, T_MAX);
-    sn_tensor x = sn_input(m, "x", SN_F32, T, WIDTH);
+    sn_tensor x = sn_input(m, "x", SN_F32, 1, T, WIDTH), part[3];
     sn_entry_begin(m, "main");
-    sn_tensor h = sn_gelu(sn_linear(x, sn_param(m, "w", SN_F32, 2 * WIDTH, WIDTH),
-                                    sn_param(m, "b", SN_F32, 2 * WIDTH)));
-    sn_tensor y = sn_linear(h, sn_param(m, "v", SN_F32, WIDTH, 2 * WIDTH), NULL);
-    sn_output("y", sn_add(y, x));
+    sn_tensor h = sn_linear(x, sn_param(m, "w", SN_F32, 3 * WIDTH, WIDTH),
+                            sn_param(m, "b", SN_F32, 3 * WIDTH));
+    for (int i = 0; i < 3; i++) part[i] = sn_split_heads(sn_slice(h, 2, i * WIDTH, WIDTH), HEADS);
+    h = sn_merge_heads(sn_attention(part[0], part[1], part[2], .causal = true));
+    sn_output("y", sn_add(sn_gelu(sn_linear(h, sn_param(m, "v", SN_F32, WIDTH, WIDTH), NULL)), x));
     return m;
 }
 
@@ -40,16 +42,16 @@ static void random_floats(float *x, size_t n, uint64_t seed) {
 }
 
 static void run(sn_program *p, outcome *r) {
-    static float w[2 * WIDTH * WIDTH], b[2 * WIDTH], v[2 * WIDTH * WIDTH], x[ROWS * WIDTH];
+    static float w[3 * WIDTH * WIDTH], b[3 * WIDTH], v[WIDTH * WIDTH], x[ROWS * WIDTH];
     random_floats(w, sizeof w / sizeof *w, 1);
     random_floats(b, sizeof b / sizeof *b, 2);
     random_floats(v, sizeof v / sizeof *v, 3);
     random_floats(x, sizeof x / sizeof *x, 4);
-    const sn_arg_binding param[] = {SN_BIND("w", SN_F32, w, 2 * WIDTH, WIDTH),
-                                    SN_BIND("b", SN_F32, b, 2 * WIDTH),
-                                    SN_BIND("v", SN_F32, v, WIDTH, 2 * WIDTH)},
-                         in = SN_BIND("x", SN_F32, x, ROWS, WIDTH),
-                         out = SN_BIND("y", SN_F32, r->y, ROWS, WIDTH);
+    const sn_arg_binding param[] = {SN_BIND("w", SN_F32, w, 3 * WIDTH, WIDTH),
+                                    SN_BIND("b", SN_F32, b, 3 * WIDTH),
+                                    SN_BIND("v", SN_F32, v, WIDTH, WIDTH)},
+                         in = SN_BIND("x", SN_F32, x, 1, ROWS, WIDTH),
+                         out = SN_BIND("y", SN_F32, r->y, 1, ROWS, WIDTH);
     sn_error err = {0};
     sn_session *s = sn_session_new_arrays(p, param, 3, &err);
     if (!s || !sn_run(s, "main", &in, 1, &out, 1, &err)) fail_msg("%s", err.message);
@@ -62,7 +64,7 @@ static outcome compile_with(sn_options o) {
     sn_error err = {0};
     sn_module *m = make_module();
     if (!o.cache_dir) o.cache_dir = scratch_dir;
-    if (!o.threads) o.threads = 2;
+    if (!o.threads) o.threads = 1;
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     r.stats = sn_program_stats(p);
@@ -131,7 +133,7 @@ static void measured_once(void **state) {
     o.progress_ctx = &lines;
     lines = 0;
     outcome first = compile_with(o);
-    assert_true(first.stats.measured >= 4); /* two products, their tiles */
+    assert_true(first.stats.measured >= 3); /* two products, attention; tiles of what won */
     assert_int_equal(lines, first.stats.measured);
     assert_int_equal(ended, 1);
     assert_int_equal(first.stats.tuned, first.stats.measured);
@@ -168,13 +170,16 @@ static void other_keys(void **state) {
         drop(&r);
     }
     /* tiles know the number of threads, questions the level and the back end */
-    outcome alone = compile_with((sn_options){.level = 4, .threads = 1, .tune_sizes = "T=40"});
+    outcome paired = compile_with((sn_options){.level = 4, .threads = 2, .tune_sizes = "T=40"});
     outcome own = compile_with((sn_options){.level = 4, .backend = "own", .tune_sizes = "T=40"});
     outcome low = compile_with((sn_options){.level = 0, .tune_sizes = "T=40"});
-    assert_in_range(alone.stats.tuned, 1, first.stats.tuned - 1);
+    assert_in_range(paired.stats.tuned, 1, first.stats.tuned);
     assert_in_range(own.stats.tuned, 0, first.stats.tuned - 1);
     assert_in_range(low.stats.tuned, 0, first.stats.tuned - 1);
-    drop(&first), drop(&alone), drop(&own), drop(&low);
+    assert_null(strstr(paired.explained, "  tile "));
+    assert_null(strstr(own.explained, "(tuned: "));
+    assert_null(strstr(low.explained, "(tuned: "));
+    drop(&first), drop(&paired), drop(&own), drop(&low);
 }
 
 /* ---- choices that somebody else has written ---- */
@@ -223,29 +228,39 @@ static int rewrite_all(const char *kind, int answer, int of) {
 static void other_answers(void **state) {
     (void)state;
     outcome plain = compile_with((sn_options){.level = 4, .cache_dir = ""});
-    outcome tuned = compile_with(TUNE);
-    int tiles = rewrite_all("tile", 0, -1), questions = rewrite_all("dot", SN_CHOOSE_FUSED, -1);
-    assert_true(tiles > 0 && questions > 0);
+    rewrite_all("dot", SN_CHOOSE_FUSED, -1);
+    rewrite_all("attention", SN_CHOOSE_FUSED, -1);
+    outcome tuned = compile_with(TUNE); /* tiles of these, if others had won */
+    int tiles = rewrite_all("tile", 0, -1);
+    assert_true(tiles >= 3);
     outcome base = compile_with(AFTER);
     assert_int_equal(base.stats.changed, 0);
     assert_memory_equal(base.y, plain.y, sizeof plain.y);
     for (int tile = 1; tile < 5; tile++) {
         rewrite_all("tile", tile, -1);
         outcome r = compile_with(AFTER);
-        assert_int_equal(r.stats.changed, tiles);
+        assert_in_range(r.stats.changed, 1, tiles);
         assert_string_not_equal(r.explained, base.explained); /* other code */
         assert_memory_equal(r.y, plain.y, sizeof plain.y);
         drop(&r);
     }
     rewrite_all("tile", 0, -1);
-    for (int answer = SN_CHOOSE_APART; answer <= SN_CHOOSE_PRIMITIVE; answer++) {
-        rewrite_all("dot", answer, -1);
+    static const struct {
+        const char *kind;
+        sn_answer answer;
+    } rows[] = {
+        {"dot", SN_CHOOSE_APART}, {"attention", SN_CHOOSE_APART}, {"dot", SN_CHOOSE_PRIMITIVE}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int n = rewrite_all(rows[i].kind, rows[i].answer, -1);
         outcome one = compile_with(AFTER);
-        bool there = answer == SN_CHOOSE_APART || one.stats.onednn; /* a build may have no oneDNN */
-        assert_int_equal(one.stats.changed, there ? questions : 0);
-        if (there) assert_non_null(strstr(one.explained, "tuned: by this test"));
+        bool there = rows[i].answer != SN_CHOOSE_PRIMITIVE || one.stats.onednn;
+        assert_true(n > 0);
+        if (there) { /* a build may have no oneDNN */
+            assert_in_range(one.stats.changed, 1, n);
+            assert_non_null(strstr(one.explained, "tuned: by this test"));
+        }
         assert_true(near(&plain, &one));
-        for (int threads = 1; threads <= 3; threads += 2) {
+        for (int threads = 2; threads <= 3; threads++) {
             sn_options o = AFTER;
             o.threads = threads;
             outcome r = compile_with(o);
@@ -253,8 +268,8 @@ static void other_answers(void **state) {
             drop(&r);
         }
         drop(&one);
+        rewrite_all(rows[i].kind, SN_CHOOSE_FUSED, -1);
     }
-    rewrite_all("dot", SN_CHOOSE_FUSED, -1);
     drop(&plain), drop(&tuned), drop(&base);
 }
 
@@ -269,9 +284,7 @@ static void foreign_answers(void **state) {
         assert_int_equal(r.stats.tuned, 0);
         drop(&r);
     }
-    outcome again = compile_with(TUNE);
-    assert_int_equal(again.stats.measured, first.stats.tuned);
-    drop(&first), drop(&again);
+    drop(&first);
 }
 
 static int spoil_all(uint64_t *seed) {
@@ -302,7 +315,7 @@ static void spoilt_files(void **state) {
     outcome first = compile_with(TUNE);
     outcome plain = compile_with((sn_options){.level = 4, .cache_dir = ""});
     for (int i = 0; i < 8; i++) {
-        assert_int_equal(spoil_all(&seed), first.stats.tuned);
+        assert_true(spoil_all(&seed) >= first.stats.tuned);
         outcome r = compile_with(AFTER);
         assert_int_equal(r.stats.tuned, 0);
         assert_memory_equal(r.y, plain.y, sizeof plain.y);
@@ -372,10 +385,10 @@ static void contradictions_ahead(void **state) {
     };
     sn_module *m = make_module();
     sn_error err = {0};
-    static float w[2 * WIDTH * WIDTH], b[2 * WIDTH];
-    const sn_arg_binding param[] = {SN_BIND("w", SN_F32, w, 2 * WIDTH, WIDTH),
-                                    SN_BIND("b", SN_F32, b, 2 * WIDTH),
-                                    SN_BIND("v", SN_F32, w, WIDTH, 2 * WIDTH)};
+    static float w[3 * WIDTH * WIDTH], b[3 * WIDTH];
+    const sn_arg_binding param[] = {SN_BIND("w", SN_F32, w, 3 * WIDTH, WIDTH),
+                                    SN_BIND("b", SN_F32, b, 3 * WIDTH),
+                                    SN_BIND("v", SN_F32, w, WIDTH, WIDTH)};
     sn_options o = AFTER;
     o.cache_dir = scratch_dir;
     sn_program *p = sn_compile(m, &o, &err);
