@@ -5,6 +5,7 @@
  * of two and the version of the generator; the number of threads only where the bits do not depend
  * on the choice, so that a program gives the same bits for any number of them. */
 #include "codegen/tune.h"
+#include "codegen/onednn.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -63,9 +64,9 @@ static const char *question_text(const sn_tuner *t, const sn_question *q) {
     for (int i = 0; i < q->node->n_in; i++)
         for (int a = 0; a < q->node->in[i]->rank; a++)
             want_symbols(t->m, q->node->in[i]->shape[a], used);
-    return sn_arena_printf(t->m, "%s%s, level %d, backend %s\n%s\nstructure %016llx\n",
+    return sn_arena_printf(t->m, "%s%s, level %d, backend %s\n%s\noneDNN %s\nstructure %016llx\n",
                            operands_text(q->node), bucket_text(t, used), t->level, t->backend,
-                           t->cpu, (unsigned long long)q->node->hash);
+                           t->cpu, sn_dnnl_version(), (unsigned long long)q->node->hash);
 }
 
 static const char *tile_text(const sn_tuner *t, const sn_kernel *k) {
@@ -150,6 +151,7 @@ static int answers_of(const sn_question *q, sn_answer answer[3]) {
 
 static void answer_question(void *ctx, sn_question *q) {
     sn_tuner *t = ctx;
+    if (!strcmp(sn_dnnl_version(), "none")) q->allowed &= ~(1u << SN_CHOOSE_PRIMITIVE);
     const sn_known *k = look_up(t, question_text(t, q), 3);
     if (!k || !(q->allowed >> k->answer & 1)) return;
     q->answer = (sn_answer)k->answer;
