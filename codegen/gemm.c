@@ -346,10 +346,17 @@ static void widen_block(em *e, const gemm_plan *p, const gemm_state *s, em_val l
 
 /* A product of one row, from the 4-bit integers themselves. */
 static void emit_four_row(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
+    em_val row = s->a;
+    if (p->g->prologue) {
+        row = em_at_bytes(e, e->scratch, em_i64(e, p->a_at));
+        em_val copy[] = {e->buf,  e->dim, s->a,        row,         zero(e),    one(e),
+                         zero(e), s->k,   s->batch[0], s->batch[1], s->batch[2]};
+        em_call(e, p->copy, copy, 11);
+    }
     em_loop l = em_for(e, lo, hi, one(e));
     em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
     em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
-    em_val args[4] = {s->a};
+    em_val args[4] = {row};
     four_from(e, p, s, l.i, zero(e), &args[1], &args[2]);
     args[1] = em_at(e, args[1], SN_I32, col);
     args[2] = em_at(e, args[2], SN_BF16, col);
@@ -641,7 +648,8 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
     p.name = name;
     for (int i = 0; i < p.n_sizes; i++) p.micro[i] = gemm_emit_micro(e, &p, p.size[i], false);
     if (g->group) p.widen = gemm_emit_four_widen(e, &p);
-    if (g->group && !g->prologue && !g->row_prologue && g->a.dtype == p.t && gemm_is(g->a.col, 1)) {
+    bool plain = !g->prologue && g->a.dtype == p.t && gemm_is(g->a.col, 1);
+    if (g->group && (plain || (g->prologue && !p.chunked))) {
         p.row = gemm_emit_four_row(e, &p, false);
         p.last_row = gemm_emit_four_row(e, &p, true);
     }

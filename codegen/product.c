@@ -1,5 +1,5 @@
-/* product.c: gemm and pack_b steps in the terms of the GEMM generator, with the epilogue's region
- * emitted on its tiles. */
+/* product.c: gemm and pack_b steps in the terms of the GEMM generator, with the prologue's region
+ * emitted on the rows that it copies and the epilogue's on its tiles. */
 #include "codegen/elem.h"
 #include "codegen/gemm.h"
 #include "codegen/kernel.h"
@@ -16,12 +16,18 @@ static sn_gemm_operand operand_of(const sn_kernel *k, const sn_view *v, int buf)
     return o;
 }
 
-typedef struct epilogue {
+/* A region around the product. */
+typedef struct around {
     const sn_kernel *k;
-    const sn_region *region;
+    const sn_region *region; /* NULL: none */
     sn_order order;
     int first; /* operand of the step that is the region's argument 1 */
-} epilogue;
+} around;
+
+/* What the generator's callbacks get. */
+typedef struct fused {
+    around epi, pro;
+} fused;
 
 /* Element offset of a row's first element, and of column `col` if columns are neighbours. */
 static em_val row_offset(em *e, const sn_kernel *k, const sn_view *v, const sn_gemm_at *at) {
@@ -62,7 +68,7 @@ static int lines_of(const sn_view *v, sn_dtype compute) {
 }
 
 static void touch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *line) {
-    const epilogue *x = ctx;
+    const around *x = &((const fused *)ctx)->epi;
     const sn_step *s = x->k->step;
     for (int i = x->first, n = 0; i < s->n_in; i++) {
         const sn_view *v = &s->in[i];
@@ -93,7 +99,7 @@ static void store_tile(em *e, const sn_kernel *k, int out, em_val v, const sn_ge
     }
 }
 
-static em_val region_node(em *e, const epilogue *x, em_val *value, int i, const em_val *acc,
+static em_val region_node(em *e, const around *x, em_val *value, int i, const em_val *acc,
                           const sn_gemm_at *at) {
     const sn_node *n = x->order.node[i];
     em_val in[4];
@@ -119,7 +125,7 @@ static em_val region_node(em *e, const epilogue *x, em_val *value, int i, const 
 }
 
 static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
-    const epilogue *x = ctx;
+    const around *x = &((const fused *)ctx)->epi;
     em_val *value = sn_arena_alloc(x->k->m, sizeof *value * (size_t)(x->order.n + 1));
     for (int i = 0; i < x->order.n; i++) value[i] = region_node(e, x, value, i, acc, at);
     em_val first = acc[0];
@@ -134,7 +140,110 @@ static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_a
     return em_lanes_of(first) == 1 && at->lanes > 1 ? em_splat(e, first, at->lanes) : first;
 }
 
-static void make_spec(const sn_kernel *k, sn_gemm *g, epilogue *x) {
+/* ---- prologue: arithmetic on a row, and sums of it, which are the row's state ---- */
+
+/* What is computed at a place of a row. */
+typedef struct row_place {
+    const around *pro;
+    const sn_gemm_at *at;
+    em_val x;            /* the left factor's elements there */
+    const em_val *state; /* the sums that are known */
+    em_val *value;       /* of the region's nodes, NULL: not yet */
+} row_place;
+
+static bool is_sum(const sn_node *n) {
+    return n->op == SN_OP_reduce_sum;
+}
+
+static int place_of(const around *pro, const sn_node *n) {
+    int i = 0;
+    while (pro->order.node[i] != n) i++;
+    return i;
+}
+
+static em_val row_value(em *e, const row_place *p, const sn_node *n) {
+    const around *pro = p->pro;
+    int i = place_of(pro, n);
+    if (p->value[i]) return p->value[i];
+    em_val v, in[4];
+    if (is_sum(n)) {
+        int sum = 0;
+        for (int j = 0; j < i; j++) sum += is_sum(pro->order.node[j]);
+        return p->value[i] = p->state[sum];
+    }
+    for (int j = 0; j < n->n_in && j < 4; j++) in[j] = row_value(e, p, n->in[j]);
+    if (n->op == SN_OP_arg) {
+        int arg = (int)sn_attr_int(n, SN_A_index, 0), buf = pro->first + arg - 1;
+        v = arg ? load_tile(e, pro->k, &pro->k->step->in[buf], buf, p->at) : p->x;
+    } else if (n->op == SN_OP_const)
+        v = sn_emit_const(e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
+    else if (n->op == SN_OP_broadcast)
+        v = in[0];
+    else
+        v = sn_emit_elem(e, n, in);
+    return p->value[i] = v;
+}
+
+static em_val row_vector(em *e, const around *pro, const sn_node *n, em_val x, const sn_gemm_at *at,
+                         const em_val *state) {
+    row_place p = {pro, at, x, state, NULL};
+    p.value = sn_arena_alloc(pro->k->m, sizeof *p.value * (size_t)(pro->order.n + 1));
+    em_val v = row_value(e, &p, n);
+    return em_lanes_of(v) == 1 && at->lanes > 1 ? em_splat(e, v, at->lanes) : v;
+}
+
+/* What a sum is taken of, at a place; 0 in lanes that do not exist. */
+static em_val summand(em *e, const around *pro, const sn_node *sum, const sn_gemm_at *at,
+                      const em_val *state) {
+    const sn_kernel *k = pro->k;
+    em_val x = load_tile(e, k, &k->step->in[0], 0, at);
+    em_val v = row_vector(e, pro, sum->in[0], x, at, state);
+    return at->mask ? em_select(e, at->mask, v, em_splat(e, em_f(e, 0), at->lanes)) : v;
+}
+
+/* The row is in L1 after the first sum; four accumulators hide the additions' latency. */
+static em_val emit_sum(em *e, const around *pro, const sn_node *sum, sn_gemm_at at,
+                       const em_val *state) {
+    enum { CHAINS = 4 };
+    const sn_view *a = &pro->k->step->in[0];
+    em_val n = sn_kernel_dim(e, pro->k, a->shape[a->rank - 1]), col = em_i64(e, 0), first[CHAINS];
+    int64_t block = (int64_t)CHAINS * e->lanes;
+    at.lanes = e->lanes;
+    at.mask = NULL;
+    em_val whole = em_round_down(e, n, block);
+    em_loop l = em_for(e, col, whole, em_i64(e, block));
+    for (int c = 0; c < CHAINS; c++) first[c] = em_carry(e, &l, em_vf(e, 0));
+    for (int c = 0; c < CHAINS; c++) {
+        at.col = em_add(e, l.i, em_i64(e, c * e->lanes));
+        em_next(e, &l, first[c], em_add(e, first[c], summand(e, pro, sum, &at, state)));
+    }
+    em_end(e, &l);
+    em_val all = em_final(e, &l, first[0]);
+    for (int c = 1; c < CHAINS; c++) all = em_add(e, all, em_final(e, &l, first[c]));
+    em_loop rest = em_for(e, whole, n, em_i64(e, e->lanes));
+    em_val last = em_carry(e, &rest, all);
+    at.col = rest.i;
+    at.mask = em_tail_mask(e, em_sub(e, n, rest.i), e->lanes);
+    em_next(e, &rest, last, em_add(e, last, summand(e, pro, sum, &at, state)));
+    em_end(e, &rest);
+    return em_reduce(e, EM_SUM, em_final(e, &rest, last));
+}
+
+static void emit_row_sums(void *ctx, em *e, const sn_gemm_at *at, em_val *state) {
+    const around *pro = &((const fused *)ctx)->pro;
+    for (int i = 0, n = 0; i < pro->order.n; i++)
+        if (is_sum(pro->order.node[i])) {
+            state[n] = emit_sum(e, pro, pro->order.node[i], *at, state);
+            n++;
+        }
+}
+
+static em_val emit_prologue(void *ctx, em *e, em_val x, const sn_gemm_at *at, const em_val *state) {
+    const around *pro = &((const fused *)ctx)->pro;
+    return row_vector(e, pro, pro->region->out[0], x, at, state);
+}
+
+static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     const sn_step *s = k->step;
     const sn_view *a = &s->in[0], *c = &s->out[0];
     int n_batch = a->rank - 2;
@@ -155,10 +264,20 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, epilogue *x) {
     g->group = (int)sn_attr_int(s->node, SN_A_group, 0);
     if (g->group) g->factor_buf = 2;
     const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
+    const sn_region *pro = sn_attr_region(s->node, SN_A_prologue);
+    int first = g->group ? 3 : 2;
+    *x = (fused){.epi = {.k = k}};
+    if (pro) {
+        x->pro = (around){k, pro, sn_region_topo(k->m, pro), first};
+        for (int i = 0; i < x->pro.order.n; i++) g->n_state += is_sum(x->pro.order.node[i]);
+        if (g->n_state) g->row_prologue = emit_row_sums;
+        g->prologue = emit_prologue;
+        first += (int)sn_attr_int(s->node, SN_A_n_pro, 0);
+    }
     if (epi) {
-        *x = (epilogue){k, epi, sn_region_topo(k->m, epi), g->group ? 3 : 2};
+        x->epi = (around){k, epi, sn_region_topo(k->m, epi), first};
         g->epilogue = emit_epilogue;
-        for (int i = x->first; i < s->n_in; i++)
+        for (int i = first; i < s->n_in; i++)
             if (is_streamed(&s->in[i])) g->n_touch += lines_of(&s->in[i], k->compute);
         if (g->n_touch) g->touch = touch_operands;
     }
@@ -166,14 +285,14 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, epilogue *x) {
 
 static void emit_gemm(em *e, const sn_kernel *k) {
     sn_gemm g;
-    epilogue x;
+    fused x;
     make_spec(k, &g, &x);
     sn_gemm_emit(e, k->name, &g);
 }
 
 static sn_dim gemm_scratch(const sn_kernel *k, const sn_target *t) {
     sn_gemm g;
-    epilogue x;
+    fused x;
     make_spec(k, &g, &x);
     return sn_dim_const(k->m, sn_gemm_scratch(&g, t, k->compute));
 }
@@ -193,7 +312,7 @@ static void emit_pack(em *e, const sn_kernel *k) {
 
 static int gemm_tiles(const sn_kernel *k) {
     sn_gemm g;
-    epilogue x;
+    fused x;
     make_spec(k, &g, &x);
     return sn_gemm_tiles(&g);
 }

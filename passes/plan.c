@@ -298,10 +298,13 @@ static void fit_product(planner *p, sn_node *n) {
         sn_step *s = last_step(p);
         if (bad < 2)
             copy_factor(p, s, bad);
-        else if (bad < s->n_in) /* spread over the result: repeated axes are in the way, too */
-            copy_operand(p, s, bad, sn_view_broadcast(&s->in[bad], s->out[0].rank, s->out[0].shape),
-                         NULL);
-        else {
+        else if (bad < s->n_in) { /* spread over the result (or the left factor, for the
+                                     prologue): repeated axes are in the way, too */
+            bool group = sn_attr_int(n, SN_A_group, 0) > 0;
+            bool left = bad < 2 + group + (int)sn_attr_int(n, SN_A_n_pro, 0);
+            const sn_view *over = left ? &s->in[0] : &s->out[0];
+            copy_operand(p, s, bad, sn_view_broadcast(&s->in[bad], over->rank, over->shape), NULL);
+        } else {
             const sn_node *type = n->n_result > 1 ? n->result_type[bad - s->n_in] : n;
             s->out[bad - s->n_in] =
                 sn_view_whole(p->m, s->out[bad - s->n_in].buffer, (sn_dtype)type->dtype, type->rank,

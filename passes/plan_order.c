@@ -188,12 +188,14 @@ static bool reads_in_place(const sn_node *n, int i) {
     const sn_node *x = n->in[i];
     bool gemm = n->op == SN_OP_gemm;
     const sn_region *r = sn_attr_region(n, gemm ? SN_A_epilogue : SN_A_body);
-    if ((!gemm && n->op != SN_OP_loops) || (gemm && i < 2) || !r) return false;
+    int first = gemm ? 2 + (sn_attr_int(n, SN_A_group, 0) > 0) : 0; /* of the region's operands */
+    if (gemm) first += (int)sn_attr_int(n, SN_A_n_pro, 0);
+    if ((!gemm && n->op != SN_OP_loops) || i < first || !r) return false;
     bool same = n->n_result == 1 && sn_shapes_equal(x, n);
     for (int k = 0; n->n_result > 1 && k < n->n_result; k++)
         same |= sn_shapes_equal(x, n->result_type[k]);
     if (x->op != SN_OP_state || !same) return false;
-    int arg = gemm ? i - 1 : i;
+    int arg = gemm ? i - first + 1 : i;
     sn_order body = sn_region_topo(n->m, r);
     if (!read_once(n->m, body, arg)) return false;
     for (int k = 0; k < body.n; k++) {

@@ -111,7 +111,12 @@ static int try_split(const product *p, const sn_step *s, int extra, sn_view *in,
     int rank = n_lead + n_rows + p->cols.n;
     int first = sn_attr_get(s->node, SN_A_group) ? 3 : 2; /* after the factors, and their groups' */
     if (first == 3) in[2] = s->in[2];
-    for (int i = first; i < s->n_in; i++) {
+    int last = first + (int)sn_attr_int(s->node, SN_A_n_pro, 0);
+    for (int i = first; i < last; i++) { /* of the prologue: laid over the left factor */
+        sn_view wide = sn_view_broadcast(&s->in[i], s->in[0].rank, s->in[0].shape);
+        if (!three_parts(p->m, &wide, merged, &lead_a, &row_a, &p->contract_a, &in[i])) return i;
+    }
+    for (int i = last; i < s->n_in; i++) {
         sn_view wide = sn_view_broadcast(&s->in[i], rank, s->out[0].shape);
         if (!three_parts(p->m, &wide, merged, &lead, &rows, &cols, &in[i])) return i;
     }
