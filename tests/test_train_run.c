@@ -278,6 +278,11 @@ static void test_half_precision(void **unused) {
     assert_true(fabs(r.best - wide.best) < 2e-3 * wide.best);
     char folder[] = "halved";
     kill_and_resume(config, folder, 7);
+    char line[512];
+    FILE *f = fopen(in("halved", "metrics.jsonl"), "r");
+    assert_non_null(f);
+    assert_true(fgets(line, sizeof line, f) && strstr(line, "\"precision\": \"bf16\""));
+    fclose(f);
     same_run("halved", "half");
     refuse(config, "whole", true, "precision bf16. Give another folder, or the same settings");
     refuse(usual(), "half", true, "made with other settings");

@@ -358,7 +358,8 @@ static train_metrics measure(const trainer *t) {
                            .rate = t->rate,
                            .tokens_per_second = speed,
                            .gflops = speed * t->flops * 1e-9,
-                           .seconds = seconds};
+                           .seconds = seconds,
+                           .precision = t->s->precision};
 }
 
 static void show_progress(trainer *t) {

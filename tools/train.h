@@ -79,6 +79,7 @@ bool train_log_open(train_log *l, const char *folder, int64_t keep, sn_error *er
 typedef struct train_metrics {
     train_point at;
     double norm, rate, tokens_per_second, gflops, seconds;
+    const char *precision;
 } train_metrics;
 bool train_log_add(train_log *l, const train_metrics *m, sn_error *err);
 bool train_log_draw(const train_log *l, sn_error *err); /* the curve so far */

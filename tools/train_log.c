@@ -74,7 +74,7 @@ bool train_log_add(train_log *l, const train_metrics *m, sn_error *err) {
     print_value(l->file, "tokens_per_second", m->tokens_per_second, "%.0f");
     print_value(l->file, "gflops", m->gflops, "%.2f");
     print_value(l->file, "seconds", m->seconds, "%.3f");
-    fputs("}\n", l->file);
+    fprintf(l->file, ", \"precision\": \"%s\"}\n", m->precision);
     if (fflush(l->file) != 0)
         return sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", l->jsonl, strerror(errno));
     return add_point(l, m->at, err);
