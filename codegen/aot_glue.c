@@ -63,13 +63,7 @@ int sn_aot_code(sn_aot *a, int kind, const char *fmt, ...) {
     for (int i = 0; i < a->n_message; i++)
         if (a->message[i].kind == kind && !strcmp(a->message[i].text, text))
             return kind | (i + 1) << 8;
-    if (a->n_message == a->cap_message) {
-        int cap = a->cap_message ? 2 * a->cap_message : 32;
-        sn_aot_message *grown = sn_arena_alloc(a->m, sizeof *grown * (size_t)cap);
-        if (a->n_message) memcpy(grown, a->message, sizeof *grown * (size_t)a->n_message);
-        a->message = grown;
-        a->cap_message = cap;
-    }
+    a->message = sn_arena_grow(a->m, a->message, sizeof *a->message, a->n_message, &a->cap_message);
     a->message[a->n_message++] = (sn_aot_message){kind, sn_arena_str(a->m, text)};
     return kind | a->n_message << 8;
 }

@@ -20,13 +20,7 @@ static bool is_known(const collector *c, const sn_node *index, sn_dim size) {
 
 static void add_lookup(collector *c, const sn_node *user, sn_loc loc, sn_node *index, sn_dim size) {
     if (is_known(c, index, size)) return; /* a gradient's, say */
-    if (c->n == c->cap) {
-        int cap = c->cap ? 2 * c->cap : 16;
-        sn_index_lookup *grown = sn_arena_alloc(c->m, sizeof *grown * (size_t)cap);
-        if (c->n) memcpy(grown, c->lookup, sizeof *grown * (size_t)c->n);
-        c->lookup = grown;
-        c->cap = cap;
-    }
+    c->lookup = sn_arena_grow(c->m, c->lookup, sizeof *c->lookup, c->n, &c->cap);
     c->lookup[c->n++] =
         (sn_index_lookup){.index = index, .size = size, .op = sn_ops[user->op].name, .loc = loc};
 }

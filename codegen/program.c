@@ -267,13 +267,7 @@ static bool is_done(const compiler *c, const char *name) {
 }
 
 static void mark_done(compiler *c, const char *name) {
-    if (c->n_done == c->cap_done) {
-        int cap = c->cap_done ? 2 * c->cap_done : 64;
-        const char **grown = sn_arena_alloc(c->m, sizeof *grown * (size_t)cap);
-        if (c->n_done) memcpy(grown, c->done, sizeof *grown * (size_t)c->n_done);
-        c->done = grown;
-        c->cap_done = cap;
-    }
+    c->done = sn_arena_grow(c->m, c->done, sizeof *c->done, c->n_done, &c->cap_done);
     c->done[c->n_done++] = name;
 }
 

@@ -79,13 +79,7 @@ static const char *tile_text(const sn_tuner *t, const sn_kernel *k) {
 /* ---- what is known ---- */
 
 static const sn_known *remember(sn_tuner *t, const char *text, int answer, const char *why) {
-    if (t->n_known == t->cap_known) {
-        int cap = t->cap_known ? 2 * t->cap_known : 32;
-        sn_known *grown = sn_arena_alloc(t->m, sizeof *grown * (size_t)cap);
-        if (t->n_known) memcpy(grown, t->known, sizeof *grown * (size_t)t->n_known);
-        t->known = grown;
-        t->cap_known = cap;
-    }
+    t->known = sn_arena_grow(t->m, t->known, sizeof *t->known, t->n_known, &t->cap_known);
     t->known[t->n_known] = (sn_known){.text = text, .answer = answer, .why = why};
     return &t->known[t->n_known++];
 }

@@ -64,6 +64,12 @@ static void *grow(sn_module *m, void *old, size_t used, size_t capacity, size_t 
     return p;
 }
 
+void *sn_arena_grow(sn_module *m, void *list, size_t item, int n, int *cap) {
+    if (n < *cap) return list;
+    *cap = *cap ? 2 * *cap : 16;
+    return grow(m, list, (size_t)n, (size_t)*cap, item);
+}
+
 /* ---- hash tables: same() compares a stored item with the key that is looked up ---- */
 
 typedef bool (*same_fn)(const void *item, const void *key);

@@ -163,6 +163,8 @@ void **sn_module_frontend(sn_module *m);        /* a slot for the frontend's sta
 void sn_module_set_raw(sn_module *m, bool raw); /* raw: no folding at birth (text under test) */
 void *sn_arena_alloc(sn_module *m,
                      size_t bytes); /* zeroed, 16-byte aligned; never NULL: see graph.c */
+/* A list of n items with room for one more: itself, or a copy twice as long. n = *cap = 0: new. */
+void *sn_arena_grow(sn_module *m, void *list, size_t item, int n, int *cap);
 const char *sn_arena_str(sn_module *m, const char *s); /* interned copy */
 const char *sn_arena_printf(sn_module *m, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -103,13 +103,14 @@ static void judge(const sn_passes *p, const sn_node *n, sn_question *q) {
         q->allowed |= 1u << SN_CHOOSE_APART;
 }
 
-static void grow(void **list, size_t size, int *cap, int need, sn_module *m) {
-    if (need < *cap) return;
-    int more = 2 * need + 64;
-    void *grown = sn_arena_alloc(m, size * (size_t)more);
-    if (*cap) memcpy(grown, *list, size * (size_t)*cap);
-    *list = grown;
-    *cap = more;
+/* Makes room for an answer by id. */
+static void reach(sn_passes *p, int id) {
+    if (id < p->cap_asked) return;
+    int more = 2 * id + 64;
+    sn_question **grown = sn_arena_alloc(p->m, sizeof *grown * (size_t)more);
+    if (p->cap_asked) memcpy(grown, p->asked, sizeof *grown * (size_t)p->cap_asked);
+    p->asked = grown;
+    p->cap_asked = more;
 }
 
 static sn_question *question_of(sn_passes *p, const sn_node *n) {
@@ -125,10 +126,11 @@ static sn_question *question_of(sn_passes *p, const sn_node *n) {
         judge(p, node, q);
         q->answer = q->model;
         if (p->o.chooser && q->allowed & (q->allowed - 1)) p->o.chooser->ask(p->o.chooser->ctx, q);
-        grow((void **)&p->question, sizeof *p->question, &p->cap_question, p->n_question, p->m);
+        p->question =
+            sn_arena_grow(p->m, p->question, sizeof *p->question, p->n_question, &p->cap_question);
         p->question[p->n_question++] = q;
     }
-    grow((void **)&p->asked, sizeof *p->asked, &p->cap_asked, id, p->m);
+    reach(p, id);
     return p->asked[id] = q;
 }
 

@@ -41,13 +41,7 @@ typedef struct cut_list {
 } cut_list;
 
 static void add_cut(builder *b, cut_list *c, sn_node *n) {
-    if (c->n == c->cap) {
-        int cap = c->cap ? 2 * c->cap : 16;
-        sn_node **grown = sn_arena_alloc(b->m, sizeof *grown * (size_t)cap);
-        if (c->n) memcpy(grown, c->node, sizeof *grown * (size_t)c->n);
-        c->node = grown;
-        c->cap = cap;
-    }
+    c->node = sn_arena_grow(b->m, c->node, sizeof *c->node, c->n, &c->cap);
     c->node[c->n++] = n;
 }
 

@@ -92,13 +92,7 @@ static void add_dep(sn_grouping *g, int group, int on) {
     if (group == on || on < 0) return;
     for (int i = 0; i < k->n_dep; i++)
         if (k->dep[i] == on) return;
-    if (k->n_dep == k->cap_dep) {
-        int cap = k->cap_dep ? 2 * k->cap_dep : 8;
-        int *grown = sn_arena_alloc(g->m, sizeof *grown * (size_t)cap);
-        if (k->n_dep) memcpy(grown, k->dep, sizeof *grown * (size_t)k->n_dep);
-        k->dep = grown;
-        k->cap_dep = cap;
-    }
+    k->dep = sn_arena_grow(g->m, k->dep, sizeof *k->dep, k->n_dep, &k->cap_dep);
     k->dep[k->n_dep++] = on;
 }
 
@@ -146,13 +140,7 @@ static uint32_t unit_of(const sn_grouping *g, const sn_node *n) {
 
 static void join(sn_grouping *g, int group, sn_node *n) {
     sn_group *k = &g->group[group];
-    if (k->n_member == k->cap_member) {
-        int cap = k->cap_member ? 2 * k->cap_member : 8;
-        sn_node **grown = sn_arena_alloc(g->m, sizeof *grown * (size_t)cap);
-        if (k->n_member) memcpy(grown, k->member, sizeof *grown * (size_t)k->n_member);
-        k->member = grown;
-        k->cap_member = cap;
-    }
+    k->member = sn_arena_grow(g->m, k->member, sizeof *k->member, k->n_member, &k->cap_member);
     if (k->n_member == 0)
         k->unit = unit_of(g, n);
     else if (k->unit != unit_of(g, n))

@@ -111,7 +111,7 @@ bool sn_index_reshape(sn_module *m, int rank, const sn_index *ix, int to_rank, c
 
 /* ---- elements ---- */
 
-enum { MAX_MEMO = 512, FIRST_MEMO = 8 };
+enum { MAX_MEMO = 512 };
 
 typedef struct memo {
     sn_node *n, *value;
@@ -251,13 +251,7 @@ static sn_node *follow(sn_element *e, sn_node *n, const sn_index *ix) {
 
 static void remember(sn_element *e, sn_node *n, const sn_index *ix, sn_node *value) {
     if (e->n_done == MAX_MEMO) return;
-    if (e->n_done == e->cap_done) {
-        int cap = e->cap_done ? 2 * e->cap_done : FIRST_MEMO;
-        memo *grown = sn_arena_alloc(e->m, sizeof *grown * (size_t)cap);
-        if (e->n_done) memcpy(grown, e->done, sizeof *grown * (size_t)e->n_done);
-        e->done = grown;
-        e->cap_done = cap;
-    }
+    e->done = sn_arena_grow(e->m, e->done, sizeof *e->done, e->n_done, &e->cap_done);
     memo *d = &e->done[e->n_done++];
     d->n = n;
     d->value = value;

@@ -23,13 +23,7 @@ void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (p->n_remark == p->cap_remark) {
-        int cap = p->cap_remark ? 2 * p->cap_remark : 64;
-        sn_remark *grown = sn_arena_alloc(p->m, sizeof *grown * (size_t)cap);
-        if (p->n_remark) memcpy(grown, p->remark, sizeof *grown * (size_t)p->n_remark);
-        p->remark = grown;
-        p->cap_remark = cap;
-    }
+    p->remark = sn_arena_grow(p->m, p->remark, sizeof *p->remark, p->n_remark, &p->cap_remark);
     p->remark[p->n_remark++] = (sn_remark){pass, n, missed, sn_arena_str(p->m, text)};
 }
 

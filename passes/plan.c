@@ -29,13 +29,8 @@ typedef struct planner {
 
 static int add_buffer(planner *p, sn_buffer_kind kind, const sn_node *type, const char *name) {
     sn_plan *plan = p->plan;
-    if (plan->n_buffer == p->cap_buffer) {
-        int cap = p->cap_buffer ? 2 * p->cap_buffer : 32;
-        sn_buffer *grown = sn_arena_alloc(p->m, sizeof *grown * (size_t)cap);
-        if (plan->n_buffer) memcpy(grown, plan->buffer, sizeof *grown * (size_t)plan->n_buffer);
-        plan->buffer = grown;
-        p->cap_buffer = cap;
-    }
+    plan->buffer =
+        sn_arena_grow(p->m, plan->buffer, sizeof *plan->buffer, plan->n_buffer, &p->cap_buffer);
     plan->buffer[plan->n_buffer] =
         (sn_buffer){.kind = kind,
                     .dtype = (sn_dtype)type->dtype,
@@ -47,13 +42,7 @@ static int add_buffer(planner *p, sn_buffer_kind kind, const sn_node *type, cons
 
 static sn_step *add_step(planner *p, sn_node *node, int n_in, int n_out) {
     sn_plan *plan = p->plan;
-    if (plan->n_step == p->cap_step) {
-        int cap = p->cap_step ? 2 * p->cap_step : 32;
-        sn_step *grown = sn_arena_alloc(p->m, sizeof *grown * (size_t)cap);
-        if (plan->n_step) memcpy(grown, plan->step, sizeof *grown * (size_t)plan->n_step);
-        plan->step = grown;
-        p->cap_step = cap;
-    }
+    plan->step = sn_arena_grow(p->m, plan->step, sizeof *plan->step, plan->n_step, &p->cap_step);
     sn_step *s = &plan->step[plan->n_step++];
     *s = (sn_step){.node = node, .n_in = n_in, .n_out = n_out};
     s->in = sn_arena_alloc(p->m, sizeof *s->in * (size_t)(n_in + 1));

@@ -26,13 +26,7 @@ typedef struct list {
 } list;
 
 static void append(sn_module *m, list *l, sn_node *n) {
-    if (l->n == l->cap) {
-        int cap = l->cap ? 2 * l->cap : 8;
-        sn_node **grown = sn_arena_alloc(m, sizeof *grown * (size_t)cap);
-        if (l->n) memcpy(grown, l->node, sizeof *grown * (size_t)l->n);
-        l->node = grown;
-        l->cap = cap;
-    }
+    l->node = sn_arena_grow(m, l->node, sizeof *l->node, l->n, &l->cap);
     l->node[l->n++] = n;
 }
 
