@@ -14,6 +14,8 @@
 
 #include "tests/scratch.h"
 
+#include <dlfcn.h>
+
 enum { D = 6, V = 2048, MOST_B = 8, MOST_T = 600, TURN = 1024 /* rows at a time */ };
 
 typedef struct spelling {
@@ -246,6 +248,94 @@ static void with_budget(void **state) {
     close_run(&tight);
 }
 
+typedef struct artefact { /* chunks.h */
+    struct {
+        const void *weights;
+        int64_t bytes, threads;
+        void *pool;
+        int32_t target, mapped;
+    } m;
+    int (*open)(void *m, const char *path);
+    void (*close)(void *m);
+    int64_t (*workspace)(const void *m, int64_t B, int64_t T);
+    int (*step)(const void *m, void *workspace, int64_t B, int64_t T, const int32_t *targets,
+                const float *x, float *loss, float *w, float *mix);
+} artefact;
+
+static void *load(artefact *a) {
+    char command[600];
+    snprintf(command, sizeof command, "%s -shared -o %s/chunks.so %s/chunks.o -lgomp -lm", SN_CC,
+             scratch_dir, scratch_dir);
+    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "%s/chunks.so", scratch_dir);
+    void *lib = dlopen(command, RTLD_NOW | RTLD_LOCAL);
+    if (!lib) fail_msg("%s", dlerror());
+    const struct {
+        void *to;
+        const char *name;
+    } names[] = {{(void *)&a->open, "chunks_open"},
+                 {(void *)&a->close, "chunks_close"},
+                 {(void *)&a->workspace, "chunks_step_workspace"},
+                 {(void *)&a->step, "chunks_step"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        void *p = dlsym(lib, names[i].name);
+        if (!p) fail_msg("no symbol %s", names[i].name);
+        memcpy(names[i].to, &p, sizeof p);
+    }
+    snprintf(command, sizeof command, "%s/chunks.weights", scratch_dir);
+    assert_int_equal(a->open(&a->m, command), 0);
+    return lib;
+}
+
+static void *input(const run *r, const char *name, const int64_t *symbol) {
+    for (uint32_t i = 0; i < sn_module_node_count(r->m); i++) {
+        const sn_node *n = sn_module_node(r->m, i);
+        size_t bytes;
+        if (n->op == SN_OP_input && !strcmp(sn_attr_str(n, SN_A_name, ""), name))
+            return elements(NULL, n, symbol, &bytes);
+    }
+    return NULL;
+}
+
+/* The same bits from an artefact, in one turn and in several. */
+static void ahead_of_time(void **state) {
+    (void)state;
+    run r;
+    artefact a = {0};
+    sn_error err = {0};
+    open_run(&r, &spellings[0], (sn_options){.level = 4, .threads = 2});
+    sn_emit_options o = sn_emit_options_default();
+    o.name = "chunks";
+    o.dir = scratch_dir;
+    o.compile = (sn_options){.level = 4, .backend = "own", .cache_dir = scratch_dir};
+    if (!sn_emit(r.r.s, &o, &err)) fail_msg("%s", err.message);
+    void *lib = load(&a);
+    for (int s = 1; s < N_SIZE; s++) {
+        int64_t B = sizes[s][0], T = sizes[s][1], bytes = a.workspace(&a.m, B, T);
+        jit_result want;
+        call(&r, sizes[s], &want);
+        assert_int_equal(want.n, 3);
+        void *workspace = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+        float loss, *w = calloc((size_t)V * D, sizeof *w),
+                    *mix = calloc((size_t)D * D, sizeof *mix);
+        void *targets = input(&r, "targets", sizes[s]), *x = input(&r, "x", sizes[s]);
+        assert_true(workspace && w && mix && targets && x);
+        assert_int_equal(a.step(&a.m, workspace, B, T, targets, x, &loss, w, mix), 0);
+        const void *got[] = {&loss, w, mix};
+        for (int i = 0; i < 3; i++)
+            assert_memory_equal(got[i], want.value[i].bytes, want.value[i].n * sizeof(float));
+        free(workspace);
+        free(w);
+        free(mix);
+        free(targets);
+        free(x);
+        jit_result_free(&want);
+    }
+    a.close(&a.m);
+    dlclose(lib);
+    close_run(&r);
+}
+
 static bool loops(spelling k, sn_options o) {
     run r;
     open_run(&r, &k, o);
@@ -292,7 +382,7 @@ int main(void) {
         cmocka_unit_test(as_whole),          cmocka_unit_test(as_meant),
         cmocka_unit_test(less_memory),       cmocka_unit_test(single_turn),
         cmocka_unit_test(with_budget),       cmocka_unit_test(reported),
-        cmocka_unit_test(only_where_it_can),
+        cmocka_unit_test(only_where_it_can), cmocka_unit_test(ahead_of_time),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
