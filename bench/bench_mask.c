@@ -157,6 +157,15 @@ static void args_bias(sn_attention_args *a, sn_module *m, const spec *s, sn_dim 
     a->captured[0] = sn_input(m, "bias", SN_F32, T, T);
 }
 
+/* One table a head: each is read once for every batch. */
+static sn_tensor score_biases(const sn_score_ctx *c) {
+    return sn_add(c->score, sn_at(c->captured[0], c->h, c->q, c->k));
+}
+static void args_biases(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    a->score = score_biases;
+    a->captured[0] = sn_input(m, "bias", SN_F32, s->h, T, T);
+}
+
 static const variant variants[] = {
     {"full", false, false, args_full, NULL, 1},
     {"causal", false, false, args_causal, sees_causal, 1},
@@ -169,6 +178,7 @@ static const variant variants[] = {
     {"blocks", true, false, args_blocks, sees_blocks, 0},
     {"neighbours", true, false, args_neighbours, sees_neighbours, 0},
     {"decode", false, true, args_full, NULL, 0},
+    {"biases", false, false, args_biases, NULL, 0},
     {"bias", false, false, args_bias, NULL, 0},
 };
 
@@ -257,10 +267,11 @@ static bool read_mask(spec *s, const char *text, size_t len, sn_error *err) {
         if (strlen(variants[i].name) == name && !strncmp(variants[i].name, text, name))
             s->variant = &variants[i];
     if (!s->variant)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "there is no mask '%.*s'; there are: full, causal, window:N, prefix:N, "
-                       "alibi, softcap, documents, dilated:N, blocks:N, neighbours:N, bias, decode",
-                       (int)len, text);
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "there is no mask '%.*s'; there are: full, causal, window:N, prefix:N, "
+            "alibi, softcap, documents, dilated:N, blocks:N, neighbours:N, bias, biases, decode",
+            (int)len, text);
     if (s->variant->sized != (colon != NULL))
         return sn_fail(err, SN_ERR_USAGE,
                        s->variant->sized ? "mask '%.*s' needs a size, as window:256"

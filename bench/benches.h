@@ -20,9 +20,9 @@ bool sn_bench_gemms(const sn_bench_options *o, const char *shapes, sn_bench_repo
                     sn_error *err);
 
 /* Attention through the DSL. masks: full, causal, window:N, prefix:N, alibi, softcap, documents,
- * dilated:N, blocks:N, neighbours:N, bias, decode (one query, T keys) with commas between; shapes:
- * "B,H,T,D B,H,T,D …" (B,H,HK,T,D with fewer key heads); NULL: the usual. backward: with the
- * gradients of q, k and v; 3.5 times the operations are counted. */
+ * dilated:N, blocks:N, neighbours:N, bias, biases (one a head), decode (one query, T keys) with
+ * commas between; shapes: "B,H,T,D B,H,T,D …" (B,H,HK,T,D with fewer key heads); NULL: the usual.
+ * backward: with the gradients of q, k and v; 3.5 times the operations are counted. */
 bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *shapes, bool backward,
                     sn_bench_report *out, sn_error *err);
 

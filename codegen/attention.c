@@ -130,6 +130,7 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     p->l_at = att_place(&at, column);
     p->seg_at = att_place(&at, ATT_SEGMENTS * 4 * 8);
     p->visible_at = att_place(&at, ATT_NV * 2 * 8);
+    p->sheet_at = att_place(&at, ATT_SHEETS * ATT_SHEET_KEYS * p->lanes * p->esize);
     p->keep_at = att_place(&at, a->rate > 0 ? p->qb * 8 : 0);
     p->key_at = att_place(&at, 16); /* head whose K and V are prepared (its number, keys so far) */
     p->dummy_at = att_place(&at, (a->dv + 64) * 8);

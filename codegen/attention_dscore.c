@@ -183,15 +183,14 @@ static void emit_regions(em *e, const att_back *b, const column *c, att_regions 
     const sn_score_grad *score = b->g->score;
     bool reads = b->g->n_table > 0;
     em_var sum[SN_MAX_READS];
-    em_val last = em_sub(e, c->tk, em_i64(e, 1)), first = NULL, valid = NULL, spill[2] = {NULL};
+    em_val last = em_sub(e, c->tk, em_i64(e, 1)), spill[2] = {NULL};
     for (int i = 0; reads && i < score->n_read; i++) sum[i] = em_let(e, em_vf(e, 0));
     if (reads) spill[0] = em_stack(e, p->t, p->lanes), spill[1] = em_stack(e, SN_I64, p->lanes);
     em_loop l = em_for(e, c->lo, c->hi, em_i64(e, 4));
     for (int u = 0; u < 4; u++) {
         em_val k = em_add(e, l.i, em_i64(e, u)), s = key_at(e, p, c->s, k);
         em_val dp = key_at(e, p, c->dp, k), k_abs = em_imin(e, em_add(e, c->k0, k), last);
-        if (!u) first = k_abs, valid = em_sub(e, c->tk, k_abs);
-        att_regions_square(g, first, valid, u);
+        g->sheets.key = k;
         em_val x = att_regions_apply(g, e, p, load_vector(e, p, s), k_abs);
         em_val w = att_exp2(e, em_sub(e, x, c->lse));
         em_val zero = em_vf(e, 0), none = em_cmp(e, EM_EQ, w, zero);
@@ -251,7 +250,8 @@ em_val att_emit_dscore(em *e, const att_back *b, bool masked) {
         LLVMFastMathFlags fast = em_fast(e, b->g->n_table ? 0 : e->fmf);
         att_regions regions = {0};
         att_regions_begin(&regions, e, p, masked, c.batch, c.head, q);
-        att_regions_in_squares(&regions, p, em_add(e, q0, at), q_last);
+        att_regions_sheets(&regions, e, p, (em_val[]){c.batch, c.head}, em_add(e, q0, at), c.k0,
+                           (em_val[]){c.lo, c.hi});
         emit_regions(e, b, &c, &regions, em_param(e, 10));
         em_fast(e, fast);
     } else {

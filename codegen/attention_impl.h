@@ -39,6 +39,7 @@ typedef struct att_plan {
     const sn_region *derivative; /* backward: taken instead of the score region */
     bool log2_scores;            /* scores are in units of ln 2 as they leave the product */
     int64_t s_at, q_at, o_at, max_at, m_at, l_at, seg_at, visible_at, key_at, dummy_at, tail_at;
+    int64_t sheet_at;         /* tables laid as [key][query] */
     int64_t keep_at;          /* an i64 a query: which keys of the tile dropout keeps */
     em_val keep_word, keep;   /* functions, NULL: no dropout */
     int64_t few_q_at, few_at; /* queries; a record of each row */
@@ -90,24 +91,28 @@ em_val att_exp2(em *e, em_val x); /* 2^x, 0 below the smallest normal number; Na
 
 void att_transpose_pieces(em *e, const att_plan *p, em_val *x);
 
-/* Reading captured tensors in regions. Where lanes are queries and four keys are done at a time, a
- * table indexed by q and k themselves is read in squares (`square` is set). */
-typedef struct att_square {
+/* attention_sheet.c: tables that regions read at the query and the key themselves: laid in scratch
+ * as [key][query], where lanes are queries, before the keys of a tile are gone through. */
+enum { ATT_SHEETS = 2, ATT_SHEET_KEYS = ATT_KEYS + 4 };
+typedef struct att_sheets {
     const att_plan *p;
-    int q_arg, k_arg;       /* arguments of the region */
-    em_val q0, q_last;      /* query of lane 0; queries beyond the last repeat it */
-    em_val k, valid;        /* first of the four keys, how many there are */
-    int u;                  /* which of the four is asked for */
-    const sn_node *node[4]; /* tables that have been read */
-    em_val value[4][4];
+    const sn_node *node[ATT_SHEETS]; /* reads that are laid */
     int n;
-} att_square;
+    em_val key; /* of the tile, that is asked for */
+} att_sheets;
+
+/* Reading captured tensors in regions. */
 typedef struct att_tables {
     em *e;
     const sn_attention *a;
-    int first; /* region argument of captured tensor 0 */
-    att_square *square;
+    int first;                /* region argument of captured tensor 0 */
+    const att_sheets *sheets; /* NULL: none */
 } att_tables;
+/* What n, a read of one, reads; NULL and an error: it is none. */
+const sn_attention_captured *att_captured_of(const att_tables *t, const sn_node *n, int *index);
+/* Is index x of an axis of this size inside, whatever the sizes are? */
+bool att_surely_inside(const att_tables *t, const sn_node *x, sn_gemm_size axis);
+em_val att_sheet_row(em *e, const att_sheets *s, const sn_node *n); /* NULL: n is not laid */
 /* i64 index i (lanes or one) of an axis of this size: the nearest one inside. */
 em_val att_clamp_index(em *e, em_val i, sn_gemm_size size);
 em_val att_read_table(void *ctx, const sn_node *n, const em_val *index);
@@ -123,15 +128,16 @@ typedef struct att_region {
 } att_region;
 typedef struct att_regions {
     att_region score, mask;
-    att_square square[2];
+    att_sheets sheets;
 } att_regions;
 /* Emits what depends on batch, head and q only; then scores x (of lanes of queries or of keys) at
  * keys k become scores in units of ln 2, -inf where masked. */
 void att_regions_begin(att_regions *g, em *e, const att_plan *p, bool masked, em_val batch,
                        em_val head, em_val q);
-/* Lets the regions read squares: lane i is query min(q0 + i, q_last). */
-void att_regions_in_squares(att_regions *g, const att_plan *p, em_val q0, em_val q_last);
-void att_regions_square(att_regions *g, em_val k, em_val valid, int u); /* u = 0 begins a new one */
+/* Lays the sheets of keys range[0] .. range[1] - 1 of the tile at k0; of[]: batch and head; lane i
+ * is query q0 + i, or the last one. */
+void att_regions_sheets(att_regions *g, em *e, const att_plan *p, const em_val of[2], em_val q0,
+                        em_val k0, const em_val range[2]);
 em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_val k);
 /* What of the cotangent of the score goes on: all other results of p->derivative. */
 void att_regions_derive(att_regions *g, em_val cotangent);

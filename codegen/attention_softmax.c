@@ -57,7 +57,7 @@ em_val att_exp2(em *e, em_val x) {
 
 /* --- captured tensors ------------------------------------------------------------------------- */
 
-static const sn_attention_captured *captured_of(const att_tables *t, const sn_node *n, int *index) {
+const sn_attention_captured *att_captured_of(const att_tables *t, const sn_node *n, int *index) {
     *index = (int)sn_attr_int(n->in[0], SN_A_index, -1) - t->first;
     if (*index >= 0 && *index < t->a->n_captured) return &t->a->captured[*index];
     sn_fail(&t->e->err, SN_ERR_INTERNAL,
@@ -72,95 +72,20 @@ em_val att_clamp_index(em *e, em_val i, sn_gemm_size size) {
                  : em_imax(e, em_imin(e, i, last), zero);
 }
 
-/* Is index x of an axis of this size inside, whatever the sizes are? */
-static bool surely_inside(const att_tables *t, const sn_node *x, sn_gemm_size axis) {
-    const sn_attention *a = t->a;
-    const sn_gemm_size limit[] = {a->batch, SN_GEMM_CONST(a->heads), a->tq, a->tk};
-    if (x->op == SN_OP_const)
-        return axis.slot < 0 && sn_attr_flt(x, SN_A_value, -1) >= 0 &&
-               sn_attr_flt(x, SN_A_value, -1) < (double)axis.value;
-    int which = x->op == SN_OP_arg ? (int)sn_attr_int(x, SN_A_index, -1) - (t->first - 4) : -1;
-    if (which < 0 || which > 3) return false;
-    return axis.slot < 0 ? limit[which].slot < 0 && limit[which].value <= axis.value
-                         : limit[which].slot == axis.slot;
-}
-
-/* A table read at (.., q, .., k): k on its last, contiguous axis, the rest b, h or constants. */
-static bool is_square(const att_tables *t, const sn_attention_captured *c, const sn_node *n,
-                      int *q_axis) {
-    const att_square *s = t->square;
-    *q_axis = -1;
-    int last = n->n_in - 2;
-    if (s->p->piece != 4 || !sn_dtype_is_float(c->dtype) || c->stride[last].slot >= 0) return false;
-    for (int i = 0; i <= last; i++) {
-        const sn_node *x = n->in[i + 1];
-        int64_t arg = x->op == SN_OP_arg ? sn_attr_int(x, SN_A_index, -1) : -1;
-        if (!surely_inside(t, x, c->shape[i])) return false;
-        if (i == last && (arg != s->k_arg || c->stride[last].value != 1)) return false;
-        if (i < last && arg == s->k_arg) return false;
-        if (i < last && arg == s->q_arg) {
-            if (*q_axis >= 0) return false;
-            *q_axis = i;
-        } else if (x->op != SN_OP_arg && x->op != SN_OP_const) {
-            return false;
-        }
-    }
-    return *q_axis >= 0;
-}
-
-/* Four keys of `lanes` rows, transposed: half the work of four gathers and a quarter of the lines.
- */
-static void read_square(em *e, const att_tables *t, const sn_attention_captured *c,
-                        const sn_node *n, int q_axis, const em_val *index, em_val *value) {
-    const att_square *s = t->square;
-    em_val at = em_add(e, att_size(e, c->offset), s->k), mask = em_tail_mask(e, s->valid, 4);
-    for (int i = 0; i < n->n_in - 2; i++)
-        if (i != q_axis)
-            at = em_add(e, at, em_mul(e, em_idx(e, index[i]), att_size(e, c->stride[i])));
-    em_val base = em_at(e, em_buf(e, c->buf), c->dtype, at),
-           stride = att_size(e, c->stride[q_axis]);
-    int groups = s->p->lanes / 4;
-    em_val turn = em_and(e, em_lshr(e, s->k, em_i64(e, 2)), em_i64(e, 3));
-    em_val first = em_add(e, s->q0, em_mul(e, turn, em_i64(e, groups)));
-    for (int i = 0; i < groups; i++) { /* a quarter of the next tile's rows each time */
-        em_val row = em_mul(e, em_add(e, first, em_i64(e, i)), stride);
-        em_prefetch(e, em_at(e, base, c->dtype, em_add(e, row, em_i64(e, ATT_KEYS))), false, 2);
-    }
-    for (int i = 0; i < 4; i++) {
-        em_val part[4] = {NULL};
-        for (int g = 0; g < groups; g++) {
-            em_val q = em_imin(e, em_add(e, s->q0, em_i64(e, i + 4 * g)), s->q_last);
-            em_val row = em_at(e, base, c->dtype, em_mul(e, q, stride));
-            part[g] = em_load_mask(e, c->dtype, row, 4, mask, NULL);
-        }
-        for (int m = groups; m > 1; m /= 2)
-            for (int g = 0; g < m / 2; g++) part[g] = em_concat(e, part[2 * g], part[2 * g + 1]);
-        value[i] = part[0];
-    }
-    att_transpose_pieces(e, s->p, value);
-}
-
 /* Scalar indices move the base; vectors make a gather. One outside counts as the nearest inside. */
 em_val att_read_table(void *ctx, const sn_node *n, const em_val *index) {
     const att_tables *t = ctx;
     em *e = t->e;
     int which;
-    const sn_attention_captured *c = captured_of(t, n, &which);
+    const sn_attention_captured *c = att_captured_of(t, n, &which);
     if (!c) return sn_emit_const(e, (sn_dtype)n->dtype, 0);
-    att_square *s = t->square;
-    int q_axis, i_known = 0;
-    if (s && is_square(t, c, n, &q_axis)) {
-        while (i_known < s->n && s->node[i_known] != n) i_known++;
-        if (i_known == s->n && s->n < 4) {
-            s->node[s->n++] = n;
-            read_square(e, t, c, n, q_axis, index, s->value[i_known]);
-        }
-        if (i_known < s->n) return s->value[i_known][s->u];
-    }
+    em_val laid = t->sheets ? att_sheet_row(e, t->sheets, n) : NULL;
+    if (laid) return laid;
     em_val at = att_size(e, c->offset), lanes = NULL;
     for (int i = 0; i < n->n_in - 1; i++) {
         em_val x = em_idx(e, index[i]);
-        if (!surely_inside(t, n->in[i + 1], c->shape[i])) x = att_clamp_index(e, x, c->shape[i]);
+        if (!att_surely_inside(t, n->in[i + 1], c->shape[i]))
+            x = att_clamp_index(e, x, c->shape[i]);
         x = em_mul(e, x, att_size(e, c->stride[i]));
         if (em_lanes_of(x) > 1)
             lanes = lanes ? em_add(e, lanes, x) : x;
@@ -212,7 +137,7 @@ sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *inde
     const att_tables *t = ctx;
     em *e = t->e;
     int which;
-    const sn_attention_captured *c = captured_of(t, n, &which);
+    const sn_attention_captured *c = att_captured_of(t, n, &which);
     if (!c || c->rank != n->n_in - 1 || c->rank > 4) return (sn_interval){NULL, NULL};
     sn_interval r[SN_MAX_RANK];
     em_val count = em_i64(e, 1);
@@ -288,24 +213,6 @@ void att_regions_begin(att_regions *g, em *e, const att_plan *p, bool masked, em
     begin_region(&g->mask, e, p, masked ? p->a->mask : NULL, 0, batch, head, q);
 }
 
-void att_regions_in_squares(att_regions *g, const att_plan *p, em_val q0, em_val q_last) {
-    att_region *all[] = {&g->score, &g->mask};
-    for (int i = 0; i < 2; i++) {
-        int first = all[i]->first;
-        g->square[i] = (att_square){
-            .p = p, .q_arg = first + 2, .k_arg = first + 3, .q0 = q0, .q_last = q_last};
-        all[i]->tables.square = &g->square[i];
-    }
-}
-
-void att_regions_square(att_regions *g, em_val k, em_val valid, int u) {
-    for (int i = 0; i < 2; i++) {
-        att_square *s = &g->square[i];
-        s->k = k, s->valid = valid, s->u = u;
-        if (u == 0) s->n = 0;
-    }
-}
-
 em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_val k) {
     (void)p;
     if (g->score.used) x = em_mul(e, apply_region(&g->score, e, x, k), em_vf(e, log2_e));
@@ -343,12 +250,11 @@ static void store_vector(em *e, const att_plan *p, em_val x, em_val at) {
 static em_val emit_regions(em *e, const att_plan *p, const column *c, att_regions *regions) {
     em_loop l = em_for(e, c->lo, c->hi, em_i64(e, 4));
     em_val top = em_carry(e, &l, em_vf(e, -INFINITY)), x[4];
-    em_val last = em_sub(e, c->tk, em_i64(e, 1)), first = NULL, valid = NULL;
+    em_val last = em_sub(e, c->tk, em_i64(e, 1));
     for (int u = 0; u < 4; u++) {
         em_val k = em_add(e, l.i, em_i64(e, u)), at = score_at(e, p, c, k);
         em_val k_abs = em_imin(e, em_add(e, c->k0, k), last);
-        if (!u) first = k_abs, valid = em_sub(e, c->tk, k_abs);
-        att_regions_square(regions, first, valid, u);
+        regions->sheets.key = k;
         x[u] = att_regions_apply(regions, e, p, load_vector(e, p, at), k_abs);
         store_vector(e, p, x[u], at);
     }
@@ -442,8 +348,8 @@ em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
         q = em_imin(e, q, last); /* lanes beyond the last query repeat it: tables stay in range */
         att_regions regions = {0};
         att_regions_begin(&regions, e, p, masked, batch, head, q);
-        em_val q_last = em_sub(e, att_size(e, p->a->tq), em_i64(e, 1));
-        att_regions_in_squares(&regions, p, em_add(e, q0, at), q_last);
+        att_regions_sheets(&regions, e, p, (em_val[]){batch, head}, em_add(e, q0, at), c.k0,
+                           (em_val[]){c.lo, c.hi});
         top = emit_regions(e, p, &c, &regions);
     } else {
         top = load_vector(e, p, c.max_at);

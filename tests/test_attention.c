@@ -623,6 +623,25 @@ static void keys_in_parts(void **state) {
         }
 }
 
+/* A table far below all scores: what stands in for keys beyond the last must not be above it. */
+static void low_table(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        shape s = base_shape();
+        problem p;
+        compiled c;
+        s.tq = s.tk = 97 + 2 * i, s.score = &scores[2], s.tolerance = 1e-4;
+        make_problem(&p, &s);
+        for (int64_t j = 0; j < (int64_t)s.h * s.tk * s.tk; j++) p.t.bias[j] -= 1000;
+        if (compile(&c, &p)) {
+            run(&c, &p, 2);
+            check_problem(&p, "low table");
+            sn_jit_destroy(c.jit);
+        }
+        free_problem(&p);
+    }
+}
+
 static void nothing_to_do(void **state) {
     (void)state;
     shape s = base_shape();
@@ -769,12 +788,12 @@ static void bad_specs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full),          cmocka_unit_test(head_sizes),
-        cmocka_unit_test(lengths),       cmocka_unit_test(few_queries),
-        cmocka_unit_test(keys_in_parts), cmocka_unit_test(nothing_to_do),
-        cmocka_unit_test(every_mask),    cmocka_unit_test(every_score),
-        cmocka_unit_test(targets),       cmocka_unit_test(types),
-        cmocka_unit_test(not_finite),    cmocka_unit_test(growing_scores),
-        cmocka_unit_test(bad_specs)};
+        cmocka_unit_test(full),           cmocka_unit_test(head_sizes),
+        cmocka_unit_test(lengths),        cmocka_unit_test(few_queries),
+        cmocka_unit_test(keys_in_parts),  cmocka_unit_test(low_table),
+        cmocka_unit_test(nothing_to_do),  cmocka_unit_test(every_mask),
+        cmocka_unit_test(every_score),    cmocka_unit_test(targets),
+        cmocka_unit_test(types),          cmocka_unit_test(not_finite),
+        cmocka_unit_test(growing_scores), cmocka_unit_test(bad_specs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
