@@ -300,6 +300,23 @@ static void locate_tile(em *e, const att_block *b, att_tile *t) {
     }
 }
 
+/* What `scores` fetches on the way: rows of q and of the result for the next block; as long as more
+ * tiles follow their part of a dense table, half of the rows each. */
+static void fetch_sheet(em *e, const att_block *b, const att_tile *t, em_val key, em_val *first,
+                        em_val ahead[2], em_val step[2]) {
+    enum { ROWS = ATT_KEYS / 2 }; /* that `scores` goes over in a tile */
+    em_val next = em_add(e, t->k0, em_i64(e, ATT_KEYS)), of[] = {b->span.batch, b->span.head};
+    em_val at, by;
+    if (!att_has_sheet(e, b->p)) return;
+    att_sheet_ahead(e, b->p, of, b->span.q0, next, &at, &by);
+    em_val more = em_cmp(e, EM_LT, next, b->span.tk), half = em_mul(e, by, em_i64(e, ROWS));
+    *first = em_select(e, more, em_lshr(e, key, em_i64(e, 1)), *first);
+    for (int i = 0; i < 2; i++) {
+        ahead[i] = em_select(e, more, i ? em_at_bytes(e, at, half) : at, ahead[i]);
+        step[i] = em_select(e, more, by, step[i]);
+    }
+}
+
 /* The tile's scores, weights and sums, segment by segment. */
 static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg, em_val partial) {
     const att_plan *p = b->p;
@@ -314,6 +331,9 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
     em_val f[4];
     for (int i = 0; i < 4; i++) f[i] = em_load(e, SN_I64, att_segment(e, p, l.i, i), 1);
     em_val row = em_at(e, s, p->t, em_mul(e, f[0], em_i64(e, p->qb)));
+    em_val first = em_lshr(e, em_add(e, t->k0, f[0]), one), ahead[] = {b->next_q, b->out};
+    em_val step[] = {row_bytes(e, &p->a->q), row_bytes(e, &p->a->out)};
+    fetch_sheet(e, b, t, f[0], &first, ahead, step);
     em_val scores[] = {em_at(e, t->k, p->t, em_mul(e, f[0], t->k_stride)),
                        t->k_stride,
                        em_sub(e, f[1], f[0]),
@@ -321,11 +341,11 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
                        att_column(e, p, q, f[2]),
                        att_column(e, p, row, f[2]),
                        att_column(e, p, max_at, f[2]),
-                       em_lshr(e, em_add(e, t->k0, f[0]), one),
-                       b->next_q,
-                       row_bytes(e, &p->a->q),
-                       b->out,
-                       row_bytes(e, &p->a->out)};
+                       first,
+                       ahead[0],
+                       step[0],
+                       ahead[1],
+                       step[1]};
     att_call_by_count(e, b->f->scores, em_sub(e, f[3], f[2]), scores, 12);
     em_end(e, &l);
 

@@ -112,6 +112,11 @@ typedef struct att_tables {
 const sn_attention_captured *att_captured_of(const att_tables *t, const sn_node *n, int *index);
 /* Is index x of an axis of this size inside, whatever the sizes are? */
 bool att_surely_inside(const att_tables *t, const sn_node *x, sn_gemm_size axis);
+/* Does the score read such a table? Row q0 of the first one from key k0 on, and the bytes between
+ * rows, to fetch what is laid next. of[]: batch and head. */
+bool att_has_sheet(em *e, const att_plan *p);
+void att_sheet_ahead(em *e, const att_plan *p, const em_val of[2], em_val q0, em_val k0, em_val *at,
+                     em_val *step);
 em_val att_sheet_row(em *e, const att_sheets *s, const sn_node *n); /* NULL: n is not laid */
 /* i64 index i (lanes or one) of an axis of this size: the nearest one inside. */
 em_val att_clamp_index(em *e, em_val i, sn_gemm_size size);

@@ -1,7 +1,8 @@
 /* attention_sheet.c: dense biases and the like, tables read at (.., q, .., k): rows of keys are
  * turned into columns of queries before a tile's scores are gone through. A line of each row is
  * read once, whole: rows lie a power of two apart where T is one, and would drive each other out of
- * the cache between visits. The line of the next tile is fetched at the same time. */
+ * the cache between visits. The next tile's lines are fetched a few at a time while scores are
+ * computed. */
 #include "codegen/attention_impl.h"
 
 enum { PIECE = 4, LINE = 16 }; /* keys of a transpose; of a line of f32 */
@@ -71,7 +72,8 @@ static void lay_keys(em *e, const sheet *s, em_val k, int n) {
                     part[g] = em_concat(e, part[2 * g], part[2 * g + 1]);
             x[c][i] = part[0];
         }
-    for (int i = 0; i < p->lanes && n == LINE; i++)
+    bool ahead = p->a->d < ATT_KEYS || p->derivative; /* else `scores` does it: att_sheet_ahead */
+    for (int i = 0; i < p->lanes && n == LINE && ahead; i++)
         em_prefetch(e, em_at(e, at[i], s->c->dtype, em_i64(e, ATT_KEYS)), false, 2);
     for (int c = 0; c < n / PIECE; c++) {
         att_transpose_pieces(e, p, x[c]);
@@ -109,36 +111,75 @@ static em_val sheet_place(em *e, const att_plan *p, int i) {
     return att_scratch(e, p->sheet_at + i * bytes);
 }
 
+/* Fills in where key 0 of the table's row of query 0 is, for keys from k0 on; returns the distance
+ * of rows in elements, NULL: n is laid by nobody. of: batch and head. */
+static em_val find_table(em *e, const att_plan *p, const att_tables *t, const sn_node *n,
+                         const em_val of[2], em_val k0, sheet *s) {
+    int which, q_axis;
+    *s = (sheet){.p = p};
+    if (n->op != SN_OP_at || !(s->c = att_captured_of(t, n, &which)) ||
+        !is_sheet(t, s->c, n, p->piece, &q_axis))
+        return NULL;
+    em_val at = em_add(e, att_size(e, s->c->offset), k0);
+    for (int i = 0; i < n->n_in - 2; i++) {
+        const sn_node *x = n->in[i + 1];
+        if (i == q_axis) continue;
+        em_val index = x->op == SN_OP_const ? em_i64(e, (int64_t)sn_attr_flt(x, SN_A_value, 0))
+                                            : of[sn_attr_int(x, SN_A_index, 0) - (t->first - 4)];
+        at = em_add(e, at, em_mul(e, index, att_size(e, s->c->stride[i])));
+    }
+    s->base = em_at(e, em_buf(e, s->c->buf), s->c->dtype, at);
+    return att_size(e, s->c->stride[q_axis]);
+}
+
 static void lay_region(att_region *r, att_sheets *all, em *e, const em_val of[2], em_val q0,
                        em_val k0, const em_val range[2]) {
     const att_plan *p = all->p;
     if (!r->used) return;
     r->tables.sheets = all;
     sn_order order = sn_region_topo(r->code.region->out[0]->m, r->code.region);
-    for (int j = 0; j < order.n; j++) {
-        const sn_node *n = order.node[j];
-        int which, q_axis;
-        if (n->op != SN_OP_at || all->n == ATT_SHEETS) continue;
-        sheet s = {.p = p, .c = att_captured_of(&r->tables, n, &which)};
-        if (!s.c || !is_sheet(&r->tables, s.c, n, p->piece, &q_axis)) continue;
-        em_val at = em_add(e, att_size(e, s.c->offset), k0), one = em_i64(e, 1);
-        for (int i = 0; i < n->n_in - 2; i++) {
-            const sn_node *x = n->in[i + 1];
-            if (i == q_axis) continue;
-            em_val index = x->op == SN_OP_const
-                               ? em_i64(e, (int64_t)sn_attr_flt(x, SN_A_value, 0))
-                               : of[sn_attr_int(x, SN_A_index, 0) - (r->tables.first - 4)];
-            at = em_add(e, at, em_mul(e, index, att_size(e, s.c->stride[i])));
-        }
-        s.base = em_at(e, em_buf(e, s.c->buf), s.c->dtype, at);
-        em_val last = em_sub(e, att_size(e, p->a->tq), one),
-               step = att_size(e, s.c->stride[q_axis]);
+    for (int j = 0; j < order.n && all->n < ATT_SHEETS; j++) {
+        sheet s;
+        em_val step = find_table(e, p, &r->tables, order.node[j], of, k0, &s);
+        if (!step) continue;
+        em_val last = em_sub(e, att_size(e, p->a->tq), em_i64(e, 1));
         for (int i = 0; i < p->lanes; i++)
             s.row[i] = em_mul(e, em_imin(e, em_add(e, q0, em_i64(e, i)), last), step);
         s.to = sheet_place(e, p, all->n);
         lay_sheet(e, &s, range[0], range[1], em_sub(e, att_size(e, p->a->tk), k0));
-        all->node[all->n++] = n;
+        all->node[all->n++] = order.node[j];
     }
+}
+
+/* The score's first read of a table that is laid. NULL: there is none */
+static const sn_node *first_read(const att_tables *t, const att_plan *p) {
+    sn_order order = {0};
+    int which, q_axis;
+    if (p->a->score) order = sn_region_topo(p->a->score->out[0]->m, p->a->score);
+    for (int j = 0; j < order.n; j++) {
+        const sn_node *n = order.node[j];
+        const sn_attention_captured *c = n->op == SN_OP_at ? att_captured_of(t, n, &which) : NULL;
+        if (c && is_sheet(t, c, n, p->piece, &q_axis)) return n;
+    }
+    return NULL;
+}
+
+static att_tables score_tables(em *e, const att_plan *p) {
+    return (att_tables){.e = e, .a = p->a, .first = 5};
+}
+
+bool att_has_sheet(em *e, const att_plan *p) {
+    att_tables t = score_tables(e, p);
+    return first_read(&t, p) != NULL;
+}
+
+void att_sheet_ahead(em *e, const att_plan *p, const em_val of[2], em_val q0, em_val k0, em_val *at,
+                     em_val *step) {
+    att_tables t = score_tables(e, p);
+    sheet s;
+    em_val row = find_table(e, p, &t, first_read(&t, p), of, k0, &s);
+    *at = em_at(e, s.base, s.c->dtype, em_mul(e, q0, row));
+    *step = em_mul(e, row, em_i64(e, (int64_t)sn_dtype_size(s.c->dtype)));
 }
 
 void att_regions_sheets(att_regions *g, em *e, const att_plan *p, const em_val of[2], em_val q0,

@@ -43,7 +43,8 @@ static void emit_score_group(em *e, const att_plan *p, int d, int rows, int nv, 
     em_val line = em_mul(e, em_lshr(e, l.i, em_i64(e, 4)), em_i64(e, 64));
     for (int i = 0; i < 2; i++) { /* four rows, one after the other, then their next line */
         em_val row = em_mul(e, em_and(e, turn, three), fetch_step[i]);
-        em_prefetch(e, em_at_bytes(e, fetch_at[i], em_add(e, row, line)), i, 2);
+        bool write = i && !att_has_sheet(e, p); /* the result's rows */
+        em_prefetch(e, em_at_bytes(e, fetch_at[i], em_add(e, row, line)), write, 2);
     }
     for (int u = 0; u < step; u++) {
         em_val at_d = em_add(e, l.i, em_i64(e, u));
