@@ -192,8 +192,10 @@ static void emit_regions(em *e, const att_back *b, const column *c, att_regions 
         em_val dp = key_at(e, p, c->dp, k), k_abs = em_imin(e, em_add(e, c->k0, k), last);
         g->sheets.key = k;
         em_val x = att_regions_apply(g, e, p, load_vector(e, p, s), k_abs);
-        em_val w = att_exp2(e, em_sub(e, x, c->lse));
-        em_val zero = em_vf(e, 0), none = em_cmp(e, EM_EQ, w, zero);
+        em_val w = att_exp2(e, em_sub(e, x, c->lse)), zero = em_vf(e, 0);
+        /* a hidden key of a row that is NaN has no part in that */
+        w = em_select(e, em_cmp(e, EM_EQ, x, em_vf(e, -INFINITY)), zero, w);
+        em_val none = em_cmp(e, EM_EQ, w, zero);
         em_val ds = em_mul(e, w, pass_dropout(e, p, c, k, w, s, dp));
         ds = em_select(e, none, zero, ds); /* a hidden key gives nothing, whatever its value is */
         if (score) {
