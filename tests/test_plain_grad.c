@@ -241,7 +241,7 @@ static void compare(const model *x, int level, const int64_t *symbol, float *odd
         if (x->attend == nothing_seen) assert_true(most == 0);
         for (size_t k = 0; k < got.value[i].n; k++) {
             double a = jit_element(&got.value[i], k), b = jit_element(&want.value[i], k);
-            if (odd && isnan(a) && isnan(b)) continue;
+            if (odd && isnan(b) && (i || isnan(a))) continue;
             if (!(fabs(a - b) <= 2e-5 * (1 + most)))
                 fail_msg("%s, level %d, B = %d, T = %d: %s[%zu] is %.9g, not %.9g", x->name, level,
                          (int)symbol[0], (int)symbol[1], got.value[i].name, k, a, b);
@@ -262,7 +262,8 @@ static void equal_gradients(void **state) {
     compare(*state, 0, sizes[0], NULL);
 }
 
-/* A score that is not finite makes the rows that see it NaN, and what they give to others. */
+/* A score that is not finite makes the rows that see it NaN, as it does unfused. Gradients are NaN
+ * where those are, if at all: unfused, NaN times the weight 0 of a hidden key is NaN, too. */
 static void not_finite(void **state) {
     static const int64_t size[] = {1, 99};
     float odd[] = {NAN, INFINITY};
@@ -273,13 +274,14 @@ static void not_finite(void **state) {
 int main(void) {
     static char name[2 * N_MODELS][48];
     struct CMUnitTest tests[2 * N_MODELS + 1];
+    tests[0] = (struct CMUnitTest){"not finite", not_finite, NULL, NULL, NULL};
     for (int i = 0; i < N_MODELS; i++)
         for (int k = 0; k < 2; k++) {
             snprintf(name[2 * i + k], sizeof *name, "%s: %s", models[i].name,
                      k ? "kernels" : "gradients");
-            tests[2 * i + k] = (struct CMUnitTest){name[2 * i + k], k ? kernels : equal_gradients,
-                                                   NULL, NULL, (void *)(uintptr_t)&models[i]};
+            tests[1 + 2 * i + k] =
+                (struct CMUnitTest){name[2 * i + k], k ? kernels : equal_gradients, NULL, NULL,
+                                    (void *)(uintptr_t)&models[i]};
         }
-    tests[2 * N_MODELS] = (struct CMUnitTest){"not finite", not_finite, NULL, NULL, NULL};
     return cmocka_run_group_tests_name("plain_grad", tests, scratch_make, scratch_end);
 }
