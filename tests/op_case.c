@@ -110,6 +110,19 @@ static const sn_region *make_two(sn_module *m, int n_in, sn_node *const *in) {
     return tensor_region(m, n_in, in, 2, sum_and_product);
 }
 
+/* rows of x [M, K]: exp(x w), and its sum over all rows */
+static void exp_and_sum(sn_node *const *arg, sn_node **out) {
+    sn_node *product = SN_NODE(arg[0]->m, dot,
+                               SN_ATTRS(SN_LIST(contract_a, 1, (const int64_t[]){1}),
+                                        SN_LIST(contract_b, 1, (const int64_t[]){0})),
+                               arg[0], arg[1]);
+    out[0] = sn_b_unary(SN_OP_exp, product);
+    out[1] = sn_b_reduce(SN_OP_reduce_sum, out[0], 1, &(int64_t){0});
+}
+static const sn_region *make_exp_rows(sn_module *m, int n_in, sn_node *const *in) {
+    return tensor_region(m, n_in, in, 2, exp_and_sum);
+}
+
 /* gemm(x [M, K], w, gain [K], bias [N]): the prologue scales, the epilogue adds and cuts */
 static void scale_rows(sn_node *const *arg, sn_node **out) {
     out[0] = sn_b_binary(SN_OP_mul, arg[0], arg[1]);
@@ -135,12 +148,14 @@ REGION_OF(alibi)
 REGION_OF(bias)
 static const case_region add_softmax_body = {make_add_softmax, NULL},
                          softmax_body = {make_softmax, NULL}, two = {make_two, NULL},
-                         scale = {make_scale, NULL}, relu_of_sum = {make_bias_relu, NULL};
+                         exp_rows = {make_exp_rows, NULL}, scale = {make_scale, NULL},
+                         relu_of_sum = {make_bias_relu, NULL};
 
 /* ---- the table ---- */
 
 void ref_loops_softmax(const ref_call *c);
 void ref_gemm(const ref_call *c);
+void ref_exp_rows(const ref_call *c);
 void ref_flash_grad(const ref_call *c);
 void ref_softmax(const ref_call *c);
 
@@ -286,6 +301,7 @@ sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned par
         if (wide && b->key == SN_A_dtype && b->i == SN_F32) b->i = SN_F64;
         for (int k = 0; k < b->n; k++) list[n_attr][k] = a->attr.v[k] == LEN ? len : a->attr.v[k];
         if (b->n) b->v = list[n_attr];
+        if (b->key == SN_A_dim && b->i == LEN) b->i = len;
     }
     sn_node *n = is_gradient(op) ? build_gradient(m, op, n_in, in, n_attr, attr)
                                  : sn_node_new(m, op, n_in, in, n_attr, attr);

@@ -491,6 +491,18 @@ void ref_loops_softmax(const ref_call *c) {
     }
 }
 
+/* exp(x w) row by row, or (result 1) its sum over the rows */
+void ref_exp_rows(const ref_call *c) {
+    const sn_value *x = c->in[0], *w = c->in[1];
+    int64_t rows = x->shape[0], kk = w->shape[0], n = w->shape[1];
+    for (int64_t j = 0; j < c->result->n; j++) c->out[j] = 0;
+    for (int64_t i = 0; i < rows * n; i++) {
+        double y = 0;
+        for (int64_t k = 0; k < kk; k++) y += x->data[i / n * kk + k] * w->data[k * n + i % n];
+        c->out[c->row->index ? i % n : i] += exp(y);
+    }
+}
+
 /* max(0, (x gain) w + bias), w [K, N] plain or in panels of 32 columns */
 void ref_gemm(const ref_call *c) {
     const sn_value *x = c->in[0], *w = c->in[1];
