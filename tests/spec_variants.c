@@ -12,7 +12,7 @@
     _(gated_mlp, "8 loops, 9 gemm, 2 flash", "body: sigmoid, mul x2") \
     _(latent_attention, "14 loops, 7 gemm, 1 flash", "flash    f32[B,2,T,4]  mask: le") \
     _(linear_attention, "7 loops, 7 gemm", "body: recip, le, select, iota x2, reduce_sum") \
-    _(mixture_of_experts, "6 loops, 6 gemm, 1 flash", "gemm     f32[B,T,4,32]  epilogue: erf, add, mul x4") \
+    _(mixture_of_experts, "6 loops, 6 gemm, 1 flash", "gemm     f32[B,T,4,32]  epilogue: gelu, mul") \
     _(packed_documents, "9 loops, 5 gemm, 1 flash", "mask: le, eq, and, at x2") \
     _(parallel_block, "9 loops, 4 gemm, 1 flash", "gemm     f32[B,T,112]  epilogue: add") \
     _(perceiver, "7 loops, 8 gemm, 2 flash, 1 column", "flash    f32[B,2,8,8]  mask: lt, at") \
