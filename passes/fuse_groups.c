@@ -46,6 +46,7 @@ static void find_summed(sn_grouping *g) {
         for (int j = 0; j < n->n_in; j++) {
             uint8_t *how = &g->summed[n->in[j]->id];
             *how = sums && *how != READ ? SUMMED : READ;
+            g->readers[n->in[j]->id]++;
         }
     }
     for (uint32_t i = 0; i < g->n_id; i++) g->summed[i] = g->summed[i] == SUMMED;
@@ -198,6 +199,7 @@ static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, u
 }
 
 static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t unit);
+static void take_summand(sn_grouping *g, const sn_node *n);
 
 static void place(sn_grouping *g, sn_node *n) {
     bool last, reduces = sn_reduces(n, &last);
@@ -207,6 +209,7 @@ static void place(sn_grouping *g, sn_node *n) {
     }
     if (reduces && !last) {
         found(g, SN_GROUP_COLUMN, n);
+        if (g->p->o.level >= 2) take_summand(g, n);
         return;
     }
     if (sn_reads_far(n, 0)) { /* reads its table at random: founds a kernel, others follow */
@@ -240,15 +243,16 @@ static void place(sn_grouping *g, sn_node *n) {
  * is for? */
 static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t unit) {
     const sn_group *to = &g->group[k], *from = &g->group[h];
-    if (from->kind != SN_GROUP_LOOPS || from->reduces || to->rank != from->rank ||
+    if (from->kind != SN_GROUP_LOOPS || to->rank != from->rank ||
         to->n_member + from->n_member > MAX_MEMBERS)
         return false;
     for (int i = 0; i < to->rank; i++)
         if (to->domain[i] != from->domain[i]) return false;
     for (int i = 0; i < from->n_member; i++) {
         const sn_node *n = from->member[i];
-        bool look_up = sn_reads_far(n, 0) && to->kind == SN_GROUP_LOOPS;
-        if (!(is_elementwise(n) || look_up) || !level_allows(g, to, n, unit)) return false;
+        bool last,
+            rows = to->kind == SN_GROUP_LOOPS && (sn_reads_far(n, 0) || sn_reduces(n, &last));
+        if (!(is_elementwise(n) || rows) || !level_allows(g, to, n, unit)) return false;
         if (to->kind == SN_GROUP_GEMM && !epilogue_may(g, to, n)) return false;
     }
     return to->kind == SN_GROUP_LOOPS || to->kind == SN_GROUP_GEMM;
@@ -267,13 +271,14 @@ static bool merge_acyclic(sn_grouping *g, int k, int h) {
     return true;
 }
 
-/* Does k read h's members in registers only: at the same place? */
+/* Does k read h's members in registers only: at the same place, or spread along the row? */
 static bool reads_in_place(const sn_grouping *g, int k, int h) {
     const sn_group *to = &g->group[k];
     for (int i = 0; i < to->n_member; i++)
         for (int j = 0; j < to->member[i]->n_in; j++) {
             const sn_node *x = to->member[i]->in[j];
             if (g->group_of[sn_group_strip(x)->id] != h) continue;
+            if (x->op == SN_OP_broadcast) x = x->in[0];
             if (g->group_of[x->id] != h || sn_reads_far(to->member[i], j)) return false;
         }
     return true;
@@ -313,6 +318,16 @@ static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t unit) {
             reads_in_place(g, k, h))
             merge_into(g, k, h);
     }
+}
+
+/* What was founded only to be summed by n, along columns, is computed while they are summed. */
+static void take_summand(sn_grouping *g, const sn_node *n) {
+    const sn_node *x = n->in[0];
+    int h = g->group_of[x->id];
+    if (h < 0 || g->group[h].kind != SN_GROUP_LOOPS || g->group[h].n_member != 1 ||
+        !is_elementwise(x) || costly(x) || !g->summed[x->id] || g->readers[x->id] != 1)
+        return;
+    merge_into(g, g->group_of[n->id], h);
 }
 
 /* A cheap node that somebody needs in memory (an output, a product's operand, an index table) gets
@@ -355,6 +370,7 @@ sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e) {
     g->group_of = sn_arena_alloc(m, sizeof *g->group_of * g->n_id);
     g->cheap = sn_arena_alloc(m, g->n_id);
     g->summed = sn_arena_alloc(m, g->n_id);
+    g->readers = sn_arena_alloc(m, sizeof *g->readers * g->n_id);
     for (uint32_t i = 0; i < g->n_id; i++) g->group_of[i] = -1;
     find_cheap(g);
     find_summed(g);

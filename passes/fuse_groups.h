@@ -33,9 +33,10 @@ typedef struct sn_grouping {
     sn_order order;
     sn_group *group;
     int n_group;
-    int *group_of;   /* by node id; -1: none (leaves, views, cheap nodes) */
-    uint8_t *cheap;  /* by node id; not 0: recomputed wherever it is used */
-    uint8_t *summed; /* by node id: reductions are all that reads it */
+    int *group_of;     /* by node id; -1: none (leaves, views, cheap nodes) */
+    uint8_t *cheap;    /* by node id; not 0: recomputed wherever it is used */
+    uint8_t *summed;   /* by node id: reductions are all that reads it */
+    uint32_t *readers; /* by node id: how many operands it is */
     uint32_t n_id, stamp;
 } sn_grouping;
 

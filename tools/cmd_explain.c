@@ -12,12 +12,15 @@ typedef struct options {
     cmd_model model;
     cmd_compile compile;
     const char *entry;
+    bool train;
 } options;
 
 static const arg table[] = {
     CMD_MODEL_ARGS(options),
     {"entry", 'e', ARG_TEXT, offsetof(options, entry), "NAME", NULL, 0, 0,
-     "only this entry: forward, loss, prefill, decode"},
+     "only this entry: forward, loss, prefill, decode, train_step"},
+    {"training", 0, ARG_FLAG, offsetof(options, train), NULL, NULL, 0, 0,
+     "the entries of training, with AdamW, instead of the others"},
     CMD_COMPILE_ARGS(options),
     {0},
 };
@@ -62,7 +65,8 @@ int cmd_explain(int argc, char **argv) {
     if (code != ARGS_RUN) return code;
     if (is_text(o.model.path)) return explain_text(&o);
     sn_error err = {0};
-    lm *m = cmd_open(NAME, &o.model, &o.compile, SN_ALL_ENTRIES, false, &code);
+    int entries = o.train ? SN_LOSS | SN_TRAIN : SN_ALL_ENTRIES;
+    lm *m = cmd_open(NAME, &o.model, &o.compile, entries, false, &code);
     if (!m) return code;
     bool ok = explain(m->program, m->model.module, o.entry, &err);
     code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
