@@ -271,7 +271,8 @@ static bool merge_acyclic(sn_grouping *g, int k, int h) {
     return true;
 }
 
-/* Does k read h's members in registers only: at the same place, or spread along the row? */
+/* Does k read h's members in registers only: at the same place, or spread along the row? A
+ * product's factors must be in memory. */
 static bool reads_in_place(const sn_grouping *g, int k, int h) {
     const sn_group *to = &g->group[k];
     for (int i = 0; i < to->n_member; i++)
@@ -279,7 +280,9 @@ static bool reads_in_place(const sn_grouping *g, int k, int h) {
             const sn_node *x = to->member[i]->in[j];
             if (g->group_of[sn_group_strip(x)->id] != h) continue;
             if (x->op == SN_OP_broadcast) x = x->in[0];
-            if (g->group_of[x->id] != h || sn_reads_far(to->member[i], j)) return false;
+            if (g->group_of[x->id] != h || to->member[i]->op == SN_OP_dot ||
+                sn_reads_far(to->member[i], j))
+                return false;
         }
     return true;
 }
