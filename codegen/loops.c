@@ -107,7 +107,7 @@ static void plan_loops(rows *r) {
 /* ---- analysis: who sees a NaN ---- */
 
 /* The question: is x NaN somewhere on the row, which items are then NaN, whatever item `without`
- * is: where x is, or (whole) on the whole row? */
+ * and the reductions that may already overlook one are: where x is, or (whole) on the whole row? */
 typedef struct nan_trace {
     const sn_body *b;
     int x, without;
@@ -136,7 +136,7 @@ static bool finds_nan(const nan_trace *t, const sn_item *it, bool whole) {
 }
 
 static bool shows_nan(const nan_trace *t, int item, bool whole) {
-    if (item == t->without) return false;
+    if (item == t->without || t->b->item[item].quiet) return false;
     if (item == t->x) return !whole || !along_row(t->b, item);
     uint8_t *known = &t->known[whole][item];
     if (!*known) *known = finds_nan(t, &t->b->item[item], whole) ? 2 : 1;
