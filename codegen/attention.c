@@ -180,6 +180,7 @@ typedef struct att_block {
     em_val copied;                   /* whether K and V are read from the copy in scratch */
     em_val out;                      /* this block's rows of the result */
     em_val next_q, after_k, after_v; /* of the block that follows; of the head that follows */
+    em_val leaves;                   /* the head's last block: it fetches all of the next head */
 } att_block;
 
 /* K and V of the tile at k0: pointers and distance of rows. */
@@ -194,6 +195,7 @@ typedef struct att_tile {
  * upto)
  */
 em_val att_emit_prepare(em *e, const att_plan *p, bool copy) {
+    enum { LOOKS = 4 };
     const sn_attention *a = p->a;
     const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64, e->i64};
     em_val fn = att_function(e, p, copy ? "copy" : "look", params, 6);
@@ -204,7 +206,8 @@ em_val att_emit_prepare(em *e, const att_plan *p, bool copy) {
     em_loop tile = em_for(e, em_load(e, SN_I64, until, 1), em_param(e, 5), em_i64(e, ATT_KEYS));
     em_val end = em_imin(e, em_add(e, tile.i, em_i64(e, ATT_KEYS)), tk);
     em_loop row = em_for(e, tile.i, end, em_i64(e, 1));
-    em_val bad = em_carry(e, &row, em_vf(e, 0)), now = bad;
+    em_val bad[LOOKS], now[LOOKS]; /* sums apart, or each would wait for the one before */
+    for (int i = 0; i < LOOKS; i++) now[i] = bad[i] = em_carry(e, &row, em_vf(e, 0));
     for (int is_v = 0; is_v < 2; is_v++) {
         const sn_attention_operand *o = is_v ? &a->v : &a->k;
         if (!copy && !is_v) continue;
@@ -216,7 +219,8 @@ em_val att_emit_prepare(em *e, const att_plan *p, bool copy) {
             em_val i = em_i64(e, c), rest = em_i64(e, d - c), at = em_at(e, from, o->dtype, i);
             em_val x = c < whole ? em_load(e, o->dtype, at, p->lanes)
                                  : em_load_tail(e, o->dtype, at, p->lanes, rest);
-            if (is_v && p->check_v) now = em_fma(e, x, em_vf(e, 0), now);
+            em_val *sum = &now[c / p->lanes % LOOKS];
+            if (is_v && p->check_v) *sum = em_fma(e, x, em_vf(e, 0), *sum);
             if (!copy) continue;
             at = em_at(e, to, p->t, i);
             if (c < whole)
@@ -225,10 +229,12 @@ em_val att_emit_prepare(em *e, const att_plan *p, bool copy) {
                 em_store_tail(e, p->t, at, x, rest);
         }
     }
-    em_next(e, &row, bad, now);
+    for (int i = 0; i < LOOKS; i++) em_next(e, &row, bad[i], now[i]);
     em_end(e, &row);
     if (p->check_v) { /* 0 x is NaN where x is not finite, and NaN stays */
-        em_val sum = em_reduce(e, EM_SUM, em_final(e, &row, bad));
+        em_val all = em_final(e, &row, bad[0]);
+        for (int i = 1; i < LOOKS; i++) all = em_add(e, all, em_final(e, &row, bad[i]));
+        em_val sum = em_reduce(e, EM_SUM, all);
         em_val flag = em_int_cast(e, em_cmp(e, EM_NE, sum, em_f(e, 0)), e->i8);
         em_val at = flags_at(e, p, LLVMBuildUDiv(e->b, tile.i, em_i64(e, ATT_KEYS), ""));
         em_store(e, SN_U8, at, flag);
@@ -245,16 +251,22 @@ static em_val row_bytes(em *e, const sn_attention_operand *o) {
     return em_mul(e, att_size(e, o->row), em_i64(e, (int64_t)sn_dtype_size(o->dtype)));
 }
 
+/* Bytes of K and V of a head that leave room for those of the next one in a core's cache. */
+enum { FETCH_HEAD = 1 << 18 };
+
 /* The rows that this tile's sums fetch: the next tile's, from the copy if they are in it already,
- * or the first of the next head. */
+ * or the first of the next head; in the last block of a short head the next head's rows of this
+ * tile, so that all of them are there when it begins. */
 static void fetch_next(em *e, const att_block *b, att_tile *t) {
     const att_plan *p = b->p;
     const sn_attention *a = p->a;
-    em_val next = em_add(e, t->k0, em_i64(e, ATT_KEYS)), more = em_cmp(e, EM_LT, next, b->span.tk);
-    em_val k = em_at(e, b->k_base, a->k.dtype, em_mul(e, next, att_size(e, a->k.row)));
-    em_val v = em_at(e, b->v_base, a->v.dtype, em_mul(e, next, att_size(e, a->v.row)));
-    t->next_k = em_select(e, more, k, b->after_k);
-    t->next_v = em_select(e, more, v, b->after_v);
+    em_val next = em_add(e, t->k0, em_i64(e, ATT_KEYS)), zero = em_i64(e, 0);
+    em_val more = em_and(e, em_cmp(e, EM_LT, next, b->span.tk), em_not(e, b->leaves));
+    em_val row = em_select(e, more, next, em_select(e, b->leaves, t->k0, zero));
+    em_val k = em_select(e, more, b->k_base, b->after_k);
+    em_val v = em_select(e, more, b->v_base, b->after_v);
+    t->next_k = em_at(e, k, a->k.dtype, em_mul(e, row, att_size(e, a->k.row)));
+    t->next_v = em_at(e, v, a->v.dtype, em_mul(e, row, att_size(e, a->v.row)));
     t->next_k_step = row_bytes(e, &a->k);
     t->next_v_step = row_bytes(e, &a->v);
     if (!p->pack) return;
@@ -376,9 +388,9 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
                      att_column(e, p, row, f[2]),
                      att_column(e, p, o, f[2]),
                      em_sub(e, f[1], f[0]),
-                     t->next_k,
+                     em_at_bytes(e, t->next_k, em_mul(e, f[0], t->next_k_step)),
                      t->next_k_step,
-                     t->next_v,
+                     em_at_bytes(e, t->next_v, em_mul(e, f[0], t->next_v_step)),
                      t->next_v_step};
     att_call_by_count(e, b->f->sums, em_sub(e, f[3], f[2]), sums, 9);
     em_end(e, &l);
@@ -462,6 +474,9 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
     em_val vectors = em_ceil_div(e, b.span.tq, p->lanes), blocks = em_ceil_div(e, vectors, p->nv);
     em_val v0 = em_div(e, em_mul(e, vectors, block), blocks);
     em_val v1 = em_div(e, em_mul(e, vectors, em_add(e, block, one)), blocks);
+    em_val bytes = em_mul(e, b.span.tk, em_i64(e, (int64_t)(a->d + a->dv) * p->esize));
+    b.leaves =
+        em_and(e, em_cmp(e, EM_EQ, v1, vectors), em_cmp(e, EM_LE, bytes, em_i64(e, FETCH_HEAD)));
     b.span.q0 = em_mul(e, v0, lanes), b.span.nv = em_sub(e, v1, v0);
     b.span.rows = em_imin(e, em_mul(e, b.span.nv, lanes), em_sub(e, b.span.tq, b.span.q0));
     /* a copy costs about as much as a few blocks lose on rows that lie apart */
