@@ -10,6 +10,7 @@ static const char usual[] = "1,12,1024,64 1,32,2048,128 8,12,128,64";
 
 enum { UNFUSED = 2, FUSED = 4 }; /* levels that a sweep compares */
 enum { NEAR = 3, DOCUMENT = 300, CHECKED_PRODUCTS = 100000000, MAX_TOKENS = 1 << 16 };
+enum { CLIP = 64, EXACT = 8, FAR = 128 }; /* relative positions */
 
 typedef struct spec {
     int64_t b, h, hk, t, d;
@@ -166,6 +167,35 @@ static void args_biases(sn_attention_args *a, sn_module *m, const spec *s, sn_di
     a->captured[0] = sn_input(m, "bias", SN_F32, s->h, T, T);
 }
 
+/* A learned number a head and distance, distances cut at CLIP. */
+static sn_tensor score_relative(const sn_score_ctx *c) {
+    sn_tensor back = sn_min(sn_max(sn_sub(c->q, c->k), -CLIP), CLIP);
+    return sn_add(c->score, sn_at(c->captured[0], c->h, sn_add(back, CLIP)));
+}
+static void args_relative(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)T;
+    a->score = score_relative;
+    a->captured[0] = sn_input(m, "bias", SN_F32, s->h, 2 * CLIP + 1);
+}
+
+/* Buckets of distances, to both sides: the nearest have one each, farther ones logarithmic ones
+ * [Raffel et al., Exploring the limits of transfer learning, 2020, section 2.1]; half a step off,
+ * so that no distance lies on an edge, where the check in f64 would take the other bucket. */
+static sn_tensor score_buckets(const sn_score_ctx *c) {
+    sn_tensor back = sn_sub(c->q, c->k), far = sn_max(back, sn_neg(back));
+    sn_tensor ratio = sn_mul(sn_add(sn_cast(far, SN_F32), 0.5), 1.0 / EXACT);
+    sn_tensor step = sn_mul(sn_log(ratio), (double)EXACT / log((double)FAR / EXACT));
+    sn_tensor late = sn_min(sn_add(sn_cast(step, SN_I32), EXACT), 2 * EXACT - 1);
+    sn_tensor side = sn_mul(sn_cast(sn_lt(back, 0), SN_I32), 2 * EXACT);
+    sn_tensor bucket = sn_add(sn_where(sn_lt(far, EXACT), far, late), side);
+    return sn_add(c->score, sn_at(c->captured[0], c->h, bucket));
+}
+static void args_buckets(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)T;
+    a->score = score_buckets;
+    a->captured[0] = sn_input(m, "bias", SN_F32, s->h, 4 * EXACT);
+}
+
 static const variant variants[] = {
     {"full", false, false, args_full, NULL, 1},
     {"causal", false, false, args_causal, sees_causal, 1},
@@ -180,6 +210,8 @@ static const variant variants[] = {
     {"decode", false, true, args_full, NULL, 0},
     {"biases", false, false, args_biases, NULL, 0},
     {"bias", false, false, args_bias, NULL, 0},
+    {"relative", false, false, args_relative, NULL, 0},
+    {"buckets", false, false, args_buckets, NULL, 0},
 };
 
 static sn_module *build(const void *p, sn_error *err) {
@@ -267,11 +299,12 @@ static bool read_mask(spec *s, const char *text, size_t len, sn_error *err) {
         if (strlen(variants[i].name) == name && !strncmp(variants[i].name, text, name))
             s->variant = &variants[i];
     if (!s->variant)
-        return sn_fail(
-            err, SN_ERR_USAGE,
-            "there is no mask '%.*s'; there are: full, causal, window:N, prefix:N, "
-            "alibi, softcap, documents, dilated:N, blocks:N, neighbours:N, bias, biases, decode",
-            (int)len, text);
+        return sn_fail(err, SN_ERR_USAGE,
+                       "there is no mask '%.*s'; there are: full, causal, window:N, prefix:N, "
+                       "alibi, softcap, documents, dilated:N, blocks:N, neighbours:N, bias, "
+                       "biases, relative, buckets, "
+                       "decode",
+                       (int)len, text);
     if (s->variant->sized != (colon != NULL))
         return sn_fail(err, SN_ERR_USAGE,
                        s->variant->sized ? "mask '%.*s' needs a size, as window:256"

@@ -134,7 +134,8 @@ static const arg kernel_table[] = {{"NAMES", 0, ARG_PLACE_OR_NONE, offsetof(opti
 static const arg attention_table[] = {
     {"mask", 0, ARG_TEXT, offsetof(options, mask), "MASK,…", NULL, 0, 0,
      "full, causal, window:N, prefix:N, alibi, softcap, documents, dilated:N, blocks:N, "
-     "neighbours:N (a picture N wide), bias, biases (one a head), decode (one query, T keys); else "
+     "neighbours:N (a picture N wide), bias, biases (one a head), relative (a number a head and "
+     "distance), buckets (T5's), decode (one query, T keys); else "
      "full,causal"},
     {"sweep", 0, ARG_FLAG, offsetof(options, sweep), NULL, NULL, 0, 0,
      "every mask from 16 to 4096 tokens: level 4 against level 2"},
