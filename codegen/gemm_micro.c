@@ -15,8 +15,9 @@ static int choose_unroll(const gemm_plan *p, bool twin) {
 }
 
 /* Panels flow through L2 from memory. A short tile is a step every few cycles and waits for memory:
- * it fetches its own panel far ahead into L2 and a little ahead into L1. A full tile takes long
- * over its panel: meanwhile it fetches, a line a step, what the caller says comes next. */
+ * it fetches its own panel far ahead into L2 and a little ahead into L1. Two panels at once leave
+ * L1 to themselves and fetch far ahead into it: one instruction a line, not two. A full tile takes
+ * long over its panel: meanwhile it fetches, a line a step, what the caller says comes next. */
 enum { FAR = 32, NEAR = 4, NEAR_FULL = 8 }; /* steps of k, of panels in the compute type */
 
 /* Row u of the loop's body fetches the lines that begin in it (rows of narrow panels share them).
@@ -76,8 +77,9 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
             bv[j] = load_b(e, p, em_at(e, from[j / p->nv], p->b_type, at));
         }
         for (int t = 0; t < panels; t++) {
-            fetch_panel(e, p, from[t], u, rows == p->mr ? NEAR_FULL : NEAR, 3);
-            if (!p->pack_b && rows < p->mr) fetch_panel(e, p, from[t], u, FAR, 2);
+            int close = twin ? FAR : rows == p->mr ? NEAR_FULL : NEAR;
+            fetch_panel(e, p, from[t], u, close, 3);
+            if (!p->pack_b && rows < p->mr && !twin) fetch_panel(e, p, from[t], u, FAR, 2);
         }
         if (fetch_list) gemm_emit_fetch(e, p, em_param(e, 4), em_add(e, l.i, em_i64(e, u)));
         if (fetch_own && u == 0) gemm_emit_own(e, p, em_param(e, 7), l.i);
