@@ -653,7 +653,7 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
         p.row = gemm_emit_four_row(e, &p, false);
         p.last_row = gemm_emit_four_row(e, &p, true);
     }
-    if (g->b_packed && sn_dtype_size(p.b_type) <= 2 && !p.chunked)
+    if (g->b_packed && sn_dtype_size(p.b_type) <= 4 && !p.chunked)
         p.twin = gemm_emit_micro(e, &p, 1, true);
     p.finish = gemm_emit_finish(e, &p);
     if (p.copy_a) p.copy = gemm_emit_copy(e, &p);

@@ -40,8 +40,8 @@ static em_val load_b(em *e, const gemm_plan *p, em_val at) {
  * to T. next, next_step: what a full tile fetches, bytes between lines. b_stride in elements, used
  * for unpacked B only.
  * own: the list of lines that the epilogue will read and write.
- * twin: one row by two panels, b_stride elements apart, whose sums are T[0] and T[1]: widening
- * narrow elements takes as long as loading them, and two sums would wait for each other. */
+ * twin: one row by two panels, b_stride elements apart, whose sums are T[0] and T[1]: of one panel
+ * they would wait for each other, and memory for them. */
 em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
     char suffix[32];
     snprintf(suffix, sizeof suffix, twin ? "twin" : "micro%d", rows);
