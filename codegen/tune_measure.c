@@ -2,6 +2,7 @@
  * its own, or a product with what follows it, or a composite, as a program of its own. Ways take
  * turns, so that what else the machine does meets all of them; what wins must win twice. */
 #include "codegen/tune.h"
+#include "passes/graph_util.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -304,13 +305,6 @@ static bool belongs(const place *p, const sn_node *n) {
     return view || made;
 }
 
-static bool only_params(const sn_node *n) {
-    if (!n->n_in) return n->op == SN_OP_param || n->op == SN_OP_const;
-    for (int i = 0; i < n->n_in; i++)
-        if (!only_params(n->in[i])) return false;
-    return true;
-}
-
 /* n with what does not belong to the place replaced by inputs and parameters. */
 static sn_node *cut_out(place *p, sn_node *n) {
     if (p->made[n->id]) return p->made[n->id];
@@ -320,7 +314,7 @@ static sn_node *cut_out(place *p, sn_node *n) {
         for (int i = 0; i < n->n_in; i++) in[i] = cut_out(p, n->in[i]);
         if (n->n_in) r = sn_node_with(n, in);
     } else if (p->n_leaf < MAX_LEAVES) {
-        r = sn_node_new(n->m, only_params(n) ? SN_OP_param : SN_OP_input, 0, NULL,
+        r = sn_node_new(n->m, sn_from_params_only(n) ? SN_OP_param : SN_OP_input, 0, NULL,
                         SN_ATTRS(SN_STR(name, sn_arena_printf(n->m, "@tune%d", p->n_leaf)),
                                  SN_INT(dtype, n->dtype), SN_LIST(shape, n->rank, n->shape)));
         p->leaf[p->n_leaf++] = r;

@@ -157,17 +157,9 @@ static void place_root(chunker *c, const sn_node *n) {
 static sn_node *argument(chunker *c, sn_node *x, int lead) {
     for (int i = 0; i < c->n_arg; i++)
         if (c->operand[i] == x) return c->arg[i];
-    if (c->n_arg == c->cap_arg) {
-        int cap = c->cap_arg ? 2 * c->cap_arg : 8;
-        sn_node **grown = sn_arena_alloc(c->m, 2 * sizeof *grown * (size_t)cap);
-        if (c->n_arg) {
-            memcpy(grown, c->operand, sizeof *grown * (size_t)c->n_arg);
-            memcpy(grown + cap, c->arg, sizeof *grown * (size_t)c->n_arg);
-        }
-        c->operand = grown;
-        c->arg = grown + cap;
-        c->cap_arg = cap;
-    }
+    int cap = c->cap_arg; /* of both */
+    c->operand = sn_arena_grow(c->m, c->operand, sizeof *c->operand, c->n_arg, &cap);
+    c->arg = sn_arena_grow(c->m, c->arg, sizeof *c->arg, c->n_arg, &c->cap_arg);
     for (int a = lead; a < x->rank; a++)
         if (x->shape[a] == c->rows) c->why = "another axis is as long as its rows are many";
     sn_node *arg = sn_arg(c->m, c->n_arg, (sn_dtype)x->dtype, x->rank, x->shape);

@@ -124,17 +124,9 @@ static sn_node *expand_below(memo *w, sn_node *n) {
     sn_node *made = n->n_in ? sn_node_with(n, in) : n;
     made = sn_ops[made->op].kind == SN_COMP ? expand_comp(w->p, made, w->unit) : spell_prim(made);
     if (w->unit && !sn_is_leaf(made)) set_unit(w->p, made, w->unit);
-    if (w->n == w->cap) {
-        int cap = w->cap ? 2 * w->cap : 32;
-        sn_node **grown = sn_arena_alloc(n->m, 2 * sizeof *grown * (size_t)cap);
-        if (w->n) {
-            memcpy(grown, w->from, sizeof *grown * (size_t)w->n);
-            memcpy(grown + cap, w->to, sizeof *grown * (size_t)w->n);
-        }
-        w->from = grown;
-        w->to = grown + cap;
-        w->cap = cap;
-    }
+    int cap = w->cap; /* of both */
+    w->from = sn_arena_grow(n->m, w->from, sizeof *w->from, w->n, &cap);
+    w->to = sn_arena_grow(n->m, w->to, sizeof *w->to, w->n, &w->cap);
     w->from[w->n] = n;
     w->to[w->n++] = made;
     return made;

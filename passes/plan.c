@@ -172,17 +172,11 @@ static sn_view concat_part(planner *p, const sn_node *n, const sn_view *whole, i
     return sn_view_slice(p->m, whole, start, n->in[i]->shape, NULL);
 }
 
-static bool same_view(const sn_view *a, const sn_view *b) {
-    bool same = a->buffer == b->buffer && a->rank == b->rank && a->offset == b->offset;
-    for (int i = 0; same && i < a->rank; i++) same = a->stride[i] == b->stride[i];
-    return same;
-}
-
 static void plan_concat(planner *p, sn_node *n) {
     sn_view whole = p->view[n->id] ? view_of(p, n) : fresh(p, n, NULL);
     for (int i = 0; i < n->n_in; i++) {
         sn_view to = concat_part(p, n, &whole, i), from = view_of(p, n->in[i]);
-        if (!same_view(&from, &to)) copy(p, from, to);
+        if (from.buffer != to.buffer || !sn_view_matches(&from, &to)) copy(p, from, to);
     }
     set_view(p, n, whole);
 }
@@ -336,7 +330,7 @@ static void plan_kernel(planner *p, sn_node *n) {
         }
         bool whole = !reader || n->op == SN_OP_primitive;
         if (n->op == SN_OP_flash_grad && reader && place_in_concat(p, reader, &s->out[i])) continue;
-        const char *home = p->inside ? NULL : sn_plan_home(p->m, p->entry, p->order, p->at, i);
+        const char *home = p->inside ? NULL : sn_plan_home(p->entry, p->order, p->at, i);
         s->out[i] = home ? state_view(p, type, home)
                          : fresh(p, type, whole ? NULL : storage_order(p, reader));
     }

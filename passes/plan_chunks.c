@@ -2,6 +2,7 @@
  * rows of one turn only. */
 #include "passes/plan_chunks.h"
 #include "passes/graph_util.h"
+#include "passes/in_place.h"
 #include "passes/view.h"
 
 #include <string.h>
@@ -85,42 +86,6 @@ sn_step *sn_chunks_product(const sn_step *whole, int index) {
 
 /* ---- results in the place of operands ---- */
 
-/* Does a row kernel read operand i of a row for the last time in the loop over the row that writes
- * result o? A loop computes what has as many reductions below it (codegen/loops.c). */
-static bool read_by_then(const sn_node *kernel, int i, int o) {
-    const sn_region *body = sn_attr_region(kernel, SN_A_body);
-    sn_order order = sn_region_topo(kernel->m, body);
-    int *stage = sn_arena_alloc(kernel->m, sizeof *stage * (size_t)(order.n + 1)), last = 0;
-    uint8_t *reads = sn_arena_alloc(kernel->m, (size_t)order.n + 1); /* the operand, in its row */
-    for (int k = 0; k < order.n; k++) {
-        const sn_node *n = order.node[k];
-        bool is_last, reduces = sn_reduces(n, &is_last), below = n == body->arg[i];
-        if (reduces && !is_last) return false;
-        for (int j = 0; j < n->n_in; j++)
-            for (int b = 0; b < k; b++) {
-                if (order.node[b] != n->in[j]) continue;
-                if (stage[b] > stage[k]) stage[k] = stage[b];
-                below |= reads[b];
-            }
-        if (below && n->n_in && sn_ops[n->op].kind != SN_ELEM && !reduces) return false;
-        bool result = false;
-        for (int r = 0; r < body->n_out; r++) result |= body->out[r] == n;
-        if (below && (reduces || result) && stage[k] > last) last = stage[k];
-        reads[k] = below && !reduces;
-        stage[k] += reduces;
-    }
-    for (int k = 0; k < order.n; k++)
-        if (order.node[k] == body->out[o]) return last <= stage[k];
-    return false;
-}
-
-static bool same_place(const sn_view *a, const sn_view *b) {
-    bool same = a->dtype == b->dtype && a->rank == b->rank && a->offset == b->offset;
-    for (int i = 0; same && i < a->rank; i++)
-        same = a->shape[i] == b->shape[i] && a->stride[i] == b->stride[i];
-    return same;
-}
-
 static bool reads_buffer(const sn_step *s, int buffer, int but) {
     for (int i = 0; i < s->n_in; i++)
         if (i != but && s->in[i].buffer == buffer) return true;
@@ -145,13 +110,13 @@ static bool is_local(const body *b, int buffer) {
 static bool may_overwrite(const body *b, int at, int i, int o) {
     const sn_step *s = &b->p->step[at];
     const sn_view *from = &s->in[i], *to = &s->out[o];
-    if (!is_local(b, from->buffer) || !is_local(b, to->buffer) || !same_place(from, to) ||
+    if (!is_local(b, from->buffer) || !is_local(b, to->buffer) || !sn_view_matches(from, to) ||
         b->p->buffer[from->buffer].count != b->p->buffer[to->buffer].count ||
         reads_buffer(s, from->buffer, i))
         return false;
     for (int k = at + 1; k < b->p->n_step; k++)
         if (reads_buffer(&b->p->step[k], from->buffer, -1)) return false;
-    return read_by_then(s->node, i, o);
+    return sn_reads_before(sn_attr_region(s->node, SN_A_body), i, o);
 }
 
 /* The gradient of logits is written over them. */

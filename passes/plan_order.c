@@ -4,6 +4,7 @@
  * their readers allow. */
 #include "passes/plan_order.h"
 #include "passes/graph_util.h"
+#include "passes/in_place.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -157,54 +158,23 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
 
 /* ---- states written in place ---- */
 
-/* Is operand `arg` of the body read once, where nothing waits for the end of a row? Then all
- * results that it is for are made of one reading, in the first loop over the row. */
-static bool read_once(sn_module *m, sn_order body, int arg) {
-    uint8_t *how = sn_arena_alloc(m, (size_t)body.n + 1); /* 1: of the operand; 2: of a row */
-    for (int k = 0; k < body.n; k++) {
-        const sn_node *b = body.node[k];
-        const sn_attr *axes = sn_attr_get(b, SN_A_axes);
-        bool row = axes && axes->n == 1 && axes->v[0] == b->rank - 1;
-        how[k] = b->op == SN_OP_arg && sn_attr_int(b, SN_A_index, 0) == arg;
-        for (int p = 0; p < k; p++)
-            for (int j = 0; j < b->n_in; j++)
-                if (b->in[j] == body.node[p]) how[k] |= how[p];
-        if (axes && !row) return false;
-        if (row) how[k] |= 2;
-        if (how[k] == 3) return false;
-    }
-    return true;
-}
-
-/* Does the kernel read operand i element by element, each at the place that it writes, before it
- * writes it? */
-static bool reads_in_place(const sn_node *n, int i) {
-    const sn_node *x = n->in[i];
+/* Does the kernel read operand i, a state, element by element, each at the place that result o
+ * writes, before that is written? */
+static bool reads_in_place(const sn_node *n, int i, int o) {
     bool gemm = n->op == SN_OP_gemm;
     const sn_region *r = sn_attr_region(n, gemm ? SN_A_epilogue : SN_A_body);
     int first = gemm ? 2 + (sn_attr_int(n, SN_A_group, 0) > 0) : 0; /* of the region's operands */
     if (gemm) first += (int)sn_attr_int(n, SN_A_n_pro, 0);
     if ((!gemm && n->op != SN_OP_loops) || i < first || !r) return false;
-    bool same = n->n_result == 1 && sn_shapes_equal(x, n);
-    for (int k = 0; n->n_result > 1 && k < n->n_result; k++)
-        same |= sn_shapes_equal(x, n->result_type[k]);
-    if (x->op != SN_OP_state || !same) return false;
-    int arg = gemm ? i - first + 1 : i;
-    sn_order body = sn_region_topo(n->m, r);
-    if (!read_once(n->m, body, arg)) return false;
-    for (int k = 0; k < body.n; k++) {
-        const sn_node *b = body.node[k];
-        for (int j = 0; j < b->n_in; j++) {
-            bool it = b->in[j]->op == SN_OP_arg && sn_attr_int(b->in[j], SN_A_index, 0) == arg;
-            if (it && sn_ops[b->op].kind != SN_ELEM) return false;
-        }
-    }
-    return true;
+    if (n->in[i]->op != SN_OP_state ||
+        !sn_shapes_equal(n->in[i], n->n_result > 1 ? n->result_type[o] : n))
+        return false;
+    return sn_reads_before(r, gemm ? i - first + 1 : i, o);
 }
 
-static bool reads_elsewhere(const sn_node *n, const char *state) {
+static bool reads_elsewhere(const sn_node *n, const char *state, int o) {
     for (int i = 0; i < n->n_in; i++)
-        if (is_state(strip(n->in[i]), state) && !reads_in_place(n, i)) return true;
+        if (is_state(strip(n->in[i]), state) && !reads_in_place(n, i, o)) return true;
     return false;
 }
 
@@ -220,11 +190,10 @@ static const sn_binding *taker(const sn_entry *e, const sn_node *n, int i) {
     return NULL;
 }
 
-const char *sn_plan_home(sn_module *m, const sn_entry *e, sn_order order, int at, int i) {
+const char *sn_plan_home(const sn_entry *e, sn_order order, int at, int i) {
     sn_node *n = order.node[at];
     const sn_binding *a = taker(e, n, i);
-    (void)m;
-    if (!a || reads_elsewhere(n, a->name)) return NULL;
+    if (!a || reads_elsewhere(n, a->name, i)) return NULL;
     for (int k = at + 1; k < order.n; k++) {
         if (sn_is_view(order.node[k])) continue;
         for (int j = 0; j < order.node[k]->n_in; j++)

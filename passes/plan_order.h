@@ -14,6 +14,6 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e);
  * has to stand at place `at` of the order. Requires that nothing later in the order, and no output
  * or other assignment, reads the state's old value, and that the kernel reads it at the place only
  * that it writes. */
-const char *sn_plan_home(sn_module *m, const sn_entry *e, sn_order order, int at, int i);
+const char *sn_plan_home(const sn_entry *e, sn_order order, int at, int i);
 
 #endif

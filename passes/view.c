@@ -25,6 +25,13 @@ bool sn_view_contiguous(sn_module *m, const sn_view *v) {
     return true;
 }
 
+bool sn_view_matches(const sn_view *a, const sn_view *b) {
+    bool same = a->dtype == b->dtype && a->rank == b->rank && a->offset == b->offset;
+    for (int i = 0; same && i < a->rank; i++)
+        same = a->shape[i] == b->shape[i] && a->stride[i] == b->stride[i];
+    return same;
+}
+
 sn_view sn_view_transpose(const sn_view *v, const int64_t *perm) {
     sn_view r = *v;
     for (int i = 0; i < v->rank; i++) {

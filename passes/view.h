@@ -10,6 +10,8 @@ sn_view sn_view_whole(sn_module *m, int buffer, sn_dtype t, int rank, const sn_d
                       const int64_t *order);
 bool sn_view_contiguous(
     sn_module *m, const sn_view *v); /* row-major without gaps (axes of size 1 do not matter) */
+/* The same elements at the same places of a buffer, which may be another. */
+bool sn_view_matches(const sn_view *a, const sn_view *b);
 sn_view sn_view_transpose(const sn_view *v, const int64_t *perm);
 sn_view sn_view_slice(sn_module *m, const sn_view *v, const sn_dim *start, const sn_dim *size,
                       const int64_t *step);
