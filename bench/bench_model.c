@@ -19,6 +19,7 @@ typedef struct spec {
     sn_model_fn *define; /* NULL: a preset or a folder's config */
     int64_t batch, tokens;
     sn_bench_mode mode;
+    double clip;
     bool usual; /* usual sizes: those that the model has no room for are left out */
 } spec;
 
@@ -63,6 +64,7 @@ static bool build_model(const spec *s, sn_model *m, sn_error *err) {
     if (s->mode == SN_BENCH_DECODE) entries = SN_CACHED;
     if (s->mode == SN_BENCH_TRAIN) entries |= SN_TRAIN;
     sn_training t = sn_training_default();
+    t.optimizer.max_norm = s->clip;
     sn_model_options mo = {.entries = entries, .batch = s->batch, .training = &t};
     bool ok =
         c ? sn_model_build(c, &mo, m, err) : sn_model_build_with(s->define, s->model, &mo, m, err);
@@ -149,15 +151,15 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
                        (long long)s->tokens, s->model, (long long)most);
     const char *slash = strrchr(s->model, '/'), *base = slash && slash[1] ? slash + 1 : s->model;
     char name[48], shape[64], request[256];
-    snprintf(name, sizeof name, "%.30s %s", base, entry);
+    snprintf(name, sizeof name, "%.30s %s%s", base, entry, s->clip > 0 ? " clipped" : "");
     snprintf(shape, sizeof shape, decodes(s) ? "%lldx1 after %lld" : "%lldx%lld",
              (long long)s->batch, (long long)s->tokens);
     snprintf(request, sizeof request,
              "{\"work\": \"%s\", \"name\": \"%.30s\", \"batch\": %lld, \"tokens\": %lld, "
-             "\"past\": %lld, \"decode\": %s}",
+             "\"past\": %lld, \"decode\": %s, \"clip\": %g}",
              s->mode == SN_BENCH_TRAIN ? "train" : "model", base, (long long)s->batch,
              (long long)(decodes(s) ? 1 : s->tokens), (long long)(decodes(s) ? s->tokens : 0),
-             decodes(s) ? "true" : "false");
+             decodes(s) ? "true" : "false", s->clip);
     int64_t checked = CHECKED_PRODUCTS / (parameters + 1);
     checked = checked < 2 ? 2 : checked > s->tokens ? s->tokens : checked;
     const sn_bench_size sizes[2][3] = {
@@ -182,24 +184,24 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
     return sn_bench_graph_run(o, &g, request, NULL, 0, out, err);
 }
 
-bool sn_bench_models(const sn_bench_options *o, const char *model, sn_model_fn *define,
-                     const char *tokens, int64_t batch, sn_bench_mode mode, sn_bench_report *out,
+bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_bench_report *out,
                      sn_error *err) {
     static const char *const usual[] = {[SN_BENCH_FORWARD] = "64,256,1024",
                                         [SN_BENCH_DECODE] = "64,512",
                                         [SN_BENCH_TRAIN] = "64,256"};
-    const char *p = tokens ? tokens : usual[mode];
+    const char *p = b->tokens ? b->tokens : usual[b->mode];
     for (bool more = true; more;) {
         char *end;
         long long n = strtoll(p, &end, 10);
         if (end == p || n < 1 || (*end && *end != ',') || (*end && !end[1]))
             return sn_fail(err, SN_ERR_USAGE, "--tokens is '%s'; write numbers, as 64,256", p);
-        spec s = {.model = model,
-                  .define = define,
-                  .batch = batch,
+        spec s = {.model = b->model,
+                  .define = b->define,
+                  .batch = b->batch,
                   .tokens = n,
-                  .mode = mode,
-                  .usual = !tokens};
+                  .mode = b->mode,
+                  .clip = b->clip,
+                  .usual = !b->tokens};
         if (!run_spec(o, &s, out, err)) return false;
         more = *end == ',';
         p = end + 1;

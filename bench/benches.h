@@ -31,12 +31,18 @@ bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *sh
 bool sn_bench_sweep(const sn_bench_options *o, sn_bench_report *out, sn_error *err);
 
 /* A whole model: all logits of `tokens` tokens ("64,256,1024"), decode steps after so many cached
- * tokens, or steps of training (forward, backward, AdamW) on so many. model: a preset, or a folder
- * with a config.json (its sizes are taken, weights are random), or the name of what `define`
- * defines, unless that is NULL. */
+ * tokens, or steps of training (forward, backward, AdamW) on so many. */
 typedef enum sn_bench_mode { SN_BENCH_FORWARD, SN_BENCH_DECODE, SN_BENCH_TRAIN } sn_bench_mode;
-bool sn_bench_models(const sn_bench_options *o, const char *model, sn_model_fn *define,
-                     const char *tokens, int64_t batch, sn_bench_mode mode, sn_bench_report *out,
+typedef struct sn_bench_model {
+    const char *model; /* a preset, or a folder with a config.json (its sizes are taken, weights are
+                        * random), or the name of what `define` defines */
+    sn_model_fn *define; /* NULL: model is not in C */
+    const char *tokens;  /* NULL: the usual ones */
+    int64_t batch;
+    sn_bench_mode mode;
+    double clip; /* training: longest gradient of all parameters together; 0: not clipped */
+} sn_bench_model;
+bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_bench_report *out,
                      sn_error *err);
 
 /* The same work by the kernel generators alone (o->direct): one record each. mask: a name of

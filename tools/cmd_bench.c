@@ -5,6 +5,7 @@
 #include "tools/cmd.h"
 #include "tools/model_source.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,7 +15,7 @@ typedef struct options {
     const char *levels, *backends, *weights, *precision, *peers, *peer_dir, *target, *cache_dir,
         *json, *plot, *profile;
     int64_t threads, rounds;
-    double seconds;
+    double seconds, clip;
     bool no_check, direct, tune, backward;
     const char *names, *shape, *mask, *model, *tokens;
     int64_t batch;
@@ -166,6 +167,8 @@ static const arg train_table[] = {
     {"batch", 0, ARG_INT, offsetof(options, batch), "N", "4", 1, 1024, "sequences at once"},
     {"precision", 0, ARG_CHOICE, offsetof(options, precision), "f32|bf16", "f32", 0, 0,
      "of what the forward pass keeps for the backward pass; errors then show the rounding too"},
+    {"clip", 0, ARG_NUMBER, offsetof(options, clip), "NORM", "0", 0, INFINITY,
+     "longest gradient of all parameters together; 0: gradients are not clipped"},
     WORK("4", "own"),
     {0}};
 
@@ -190,10 +193,13 @@ static bool run_attention(const options *o, const sn_bench_options *b, sn_bench_
 static bool run_mode(const options *o, const sn_bench_options *b, sn_bench_mode mode,
                      sn_bench_report *r, sn_error *err) {
     model_source code = {0};
-    if (!model_source_is(o->model))
-        return sn_bench_models(b, o->model, NULL, o->tokens, o->batch, mode, r, err);
-    bool ok = model_source_open(o->model, b->cache_dir, &code, err) &&
-              sn_bench_models(b, code.name, code.define, o->tokens, o->batch, mode, r, err);
+    sn_bench_model what = {
+        .model = o->model, .tokens = o->tokens, .batch = o->batch, .mode = mode, .clip = o->clip};
+    if (!model_source_is(o->model)) return sn_bench_models(b, &what, r, err);
+    bool ok = model_source_open(o->model, b->cache_dir, &code, err);
+    what.model = code.name;
+    what.define = code.define;
+    ok = ok && sn_bench_models(b, &what, r, err);
     model_source_close(&code);
     return ok;
 }

@@ -130,6 +130,8 @@ def train(r):
         with torch.enable_grad():
             loss = F.cross_entropy(m(*given).view(-1, m.vocab), target)
             loss.backward()
+        if r["clip"] > 0:
+            torch.nn.utils.clip_grad_norm_(m.parameters(), r["clip"])
         o.step()
         o.zero_grad(set_to_none=True)
     return step
