@@ -3,8 +3,8 @@
  * minute. */
 #include "bench/bench_attention.h"
 #include "bench/probe.h"
-#include "codegen/attention.h"
-#include "codegen/jit.h"
+#include "codegen/attention/attention.h"
+#include "codegen/jit/jit.h"
 
 #include <math.h>
 #include <omp.h>

@@ -2,10 +2,10 @@
  * Ratios are taken within a round, because a shared machine changes from minute to minute. */
 #include "bench/bench_gemm.h"
 #include "bench/probe.h"
-#include "codegen/gemm.h"
-#include "codegen/jit.h"
+#include "codegen/gemm/gemm.h"
+#include "codegen/jit/jit.h"
 #include "codegen/onednn.h"
-#include "codegen/vmath.h"
+#include "codegen/emit/vmath.h"
 #include "runtime/memory.h"
 
 #include <math.h>

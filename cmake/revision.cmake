@@ -1,6 +1,6 @@
 # Writes OUT, a header that defines CODEGEN_REVISION: a hash of the sources of the code generator in DIR,
 # so that compiled kernels in the disk cache never outlive the code that made them.
-file(GLOB files ${DIR}/*.c ${DIR}/*.h)
+file(GLOB_RECURSE files ${DIR}/*.c ${DIR}/*.h)
 list(SORT files)
 set(all "")
 foreach(f ${files})

@@ -7,7 +7,7 @@
 #ifndef SN_KERNEL_H
 #define SN_KERNEL_H
 
-#include "codegen/gemm.h"
+#include "codegen/gemm/gemm.h"
 #include "passes/plan.h"
 
 enum { SN_KERNEL_DIMS = 256 };

@@ -1,7 +1,7 @@
 /* program.c: sn_compile: passes, plans, kernels (each distinct one once, from the disk cache if it
  * is there), entries. */
 #include "codegen/program.h"
-#include "codegen/cache.h"
+#include "codegen/jit/cache.h"
 #include "codegen/tune.h"
 
 #include <math.h>

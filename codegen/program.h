@@ -3,7 +3,7 @@
 #define SN_PROGRAM_H
 
 #include "codegen/entry.h"
-#include "codegen/jit.h"
+#include "codegen/jit/jit.h"
 #include "frontend/sinter.h"
 #include "runtime/threads.h"
 

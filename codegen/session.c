@@ -1,7 +1,7 @@
 /* session.c: running a program: bound weights, states, workspace, sizes solved from the input
  * shapes. */
 #include "codegen/program.h"
-#include "codegen/host.h"
+#include "codegen/jit/host.h"
 #include "runtime/memory.h"
 #include "runtime/problems.h"
 #include "runtime/weights.h"

@@ -3,7 +3,7 @@
 #ifndef SN_TUNE_H
 #define SN_TUNE_H
 
-#include "codegen/cache.h"
+#include "codegen/jit/cache.h"
 #include "codegen/program.h"
 #include "passes/choice.h"
 

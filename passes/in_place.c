@@ -1,5 +1,5 @@
 /* in_place.c: see in_place.h. A row kernel goes over a row in loops: each computes what has as many
- * reductions below it (codegen/loops.c). */
+ * reductions below it (codegen/rows/loops.c). */
 #include "passes/in_place.h"
 #include "passes/graph_util.h"
 

@@ -9,7 +9,7 @@
  * A program is compiled once a row and mode and then runs at every length. Equal kernels of the
  * modes are compiled once: they share a disk cache in a folder of their own. */
 #include "codegen/onednn.h"
-#include "codegen/target.h"
+#include "codegen/emit/target.h"
 #include "tests/jit_run.h"
 #include "tests/op_case.h"
 

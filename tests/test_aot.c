@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "codegen/elf_merge.h"
-#include "codegen/target.h"
+#include "codegen/aot/elf_merge.h"
+#include "codegen/emit/target.h"
 #include "tests/model_case.h"
 #include "tests/scratch.h"
 

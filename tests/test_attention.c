@@ -1,7 +1,7 @@
 /* Emitted attention against loops in double: masks, scores, head sizes, strides, GQA, threads,
  * targets, values that are not finite. */
-#include "codegen/attention.h"
-#include "codegen/jit.h"
+#include "codegen/attention/attention.h"
+#include "codegen/jit/jit.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* The object cache: what is stored comes back, what is spoilt does not, many processes at once, a
  * folder that cannot be written, and the least recently used objects going first. */
-#include "codegen/cache.h"
-#include "codegen/emit.h"
-#include "codegen/jit.h"
+#include "codegen/jit/cache.h"
+#include "codegen/emit/emit.h"
+#include "codegen/jit/jit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

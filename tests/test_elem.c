@@ -2,8 +2,8 @@
  * type that it allows, scalars and vectors, the host's vectors and narrower ones; regions in
  * stages.
  */
-#include "codegen/elem.h"
-#include "codegen/jit.h"
+#include "codegen/emit/elem.h"
+#include "codegen/jit/jit.h"
 
 #include <math.h>
 #include <setjmp.h>

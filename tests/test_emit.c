@@ -1,7 +1,7 @@
 /* The emission vocabulary: loops with carries, tails of every length, conversions and reductions,
  * on every vector width that this machine can run. */
-#include "codegen/emit.h"
-#include "codegen/jit.h"
+#include "codegen/emit/emit.h"
+#include "codegen/jit/jit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* The GEMM generator against sums in double: every tile size, odd sizes, strides, batches, fusion,
  * both compute types, both vector widths; equal bits for any number of threads; nothing outside C.
  */
-#include "codegen/gemm.h"
-#include "codegen/jit.h"
+#include "codegen/gemm/gemm.h"
+#include "codegen/jit/jit.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* Interval arithmetic on masks: what the compiled code says of a tile holds for each of its pairs,
  * and where a person sees that a tile is empty or full the code sees it too. */
-#include "codegen/jit.h"
-#include "codegen/mask_intervals.h"
+#include "codegen/jit/jit.h"
+#include "codegen/attention/mask_intervals.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Objects and the JIT session: symbols between objects and from the host, what is kept out, many
  * small objects, the perf map, and every failure as an error message. */
-#include "codegen/emit.h"
-#include "codegen/jit.h"
+#include "codegen/emit/emit.h"
+#include "codegen/jit/jit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

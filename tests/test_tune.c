@@ -1,7 +1,7 @@
 /* Choices by measurement: one is measured, kept and taken again without measuring; another size,
  * level or CPU is another choice; what is spoilt or foreign is ignored; whatever is chosen gives
  * the same values, and the same bits for any number of threads. */
-#include "codegen/cache.h"
+#include "codegen/jit/cache.h"
 #include "codegen/tune.h"
 #include "frontend/sinter.h"
 

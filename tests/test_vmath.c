@@ -2,8 +2,8 @@
  * that runs here; the bounds are those of vmath.h. The f32 range is walked with a stride, ends and
  * special values included; SN_VMATH_STRIDE=1 walks all 2^32, SN_VMATH_REPORT=1 prints the errors.
  */
-#include "codegen/jit.h"
-#include "codegen/vmath.h"
+#include "codegen/jit/jit.h"
+#include "codegen/emit/vmath.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

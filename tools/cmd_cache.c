@@ -1,6 +1,6 @@
 /* cmd_cache.c: `sinter cache`: what the disk cache holds, and throwing it away. */
 #include "tools/cmd.h"
-#include "codegen/cache.h"
+#include "codegen/jit/cache.h"
 
 #include <stdio.h>
 #include <string.h>

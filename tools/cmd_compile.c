@@ -2,7 +2,7 @@
 #include "tools/cmd.h"
 #include "tools/link.h"
 #include "tools/train.h"
-#include "codegen/target.h"
+#include "codegen/emit/target.h"
 #include "runtime/file.h"
 
 #include <ctype.h>

@@ -1,7 +1,7 @@
 /* inspect_artefact.c: what is in an object, library, program or weights file of `sinter compile`.
  */
 #include "tools/inspect_artefact.h"
-#include "codegen/aot_file.h"
+#include "codegen/aot/file.h"
 #include "runtime/file.h"
 #include "runtime/manifest.h"
 

@@ -1,6 +1,6 @@
 /* link.c: runs the C compiler as a linker. */
 #include "tools/link.h"
-#include "codegen/target.h"
+#include "codegen/emit/target.h"
 #include "runtime/file.h"
 
 #include <errno.h>

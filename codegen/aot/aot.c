@@ -1,0 +1,417 @@
+/* aot.c: sn_emit: from a session to files: targets, entries, the layout of weights and state, and
+ * what is written where. */
+#include "codegen/aot/aot.h"
+#include "runtime/file.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+sn_emit_options sn_emit_options_default(void) {
+    return (sn_emit_options){.kinds = SN_EMIT_OBJECT, .compile = {.level = -1}};
+}
+
+/* ---- options ---- */
+
+static bool take_name(sn_aot *a) {
+    const char *name = a->o->name ? a->o->name : sn_module_name(a->m);
+    bool ok = strlen(name) < sizeof a->name - 16 && (isalpha((unsigned char)*name) || *name == '_');
+    for (const char *p = name; *p; p++) ok &= isalnum((unsigned char)*p) || *p == '_';
+    if (!ok)
+        return sn_fail(a->err, SN_ERR_USAGE,
+                       "artefact name '%s': it begins every symbol, so it must be a C identifier "
+                       "of at most %zu characters",
+                       name, sizeof a->name - 17);
+    snprintf(a->name, sizeof a->name, "%s", name);
+    for (size_t i = 0; name[i]; i++) a->upper[i] = (char)toupper((unsigned char)name[i]);
+    const char *threads = a->o->threads ? a->o->threads : "openmp";
+    a->openmp = !strcmp(threads, "openmp");
+    if (!a->openmp && strcmp(threads, "none"))
+        return sn_fail(a->err, SN_ERR_USAGE, "threads '%s': choose openmp or none", threads);
+    return sn_options_check_ahead(&a->o->compile, a->err);
+}
+
+static bool check_labels(sn_aot *a) {
+    for (int i = 0; i < a->o->n_label; i++) {
+        const char *s = a->o->label[i];
+        if (s && (strlen(s) > SN_AOT_LABEL || strcspn(s, "\r\n") < strlen(s)))
+            return sn_fail(a->err, SN_ERR_USAGE,
+                           "the name of class %d ('%.40s'): at most %d bytes without line breaks "
+                           "are allowed; shorten it in \"id2label\"",
+                           i, s, SN_AOT_LABEL);
+    }
+    return true;
+}
+
+static bool add_target(sn_aot *a, const char *spec) {
+    if (a->n_variant == SN_AOT_TARGETS)
+        return sn_fail(a->err, SN_ERR_TARGET, "more than %d targets in one artefact",
+                       SN_AOT_TARGETS);
+    sn_target *t = &a->variant[a->n_variant].target;
+    if (!sn_target_init(t, spec, a->err)) return false;
+    if (a->n_variant && t->arch != a->variant[0].target.arch)
+        return sn_fail(a->err, SN_ERR_TARGET,
+                       "targets '%s' and '%s' are of different architectures; compile for each "
+                       "into a folder of its own",
+                       a->variant[0].target.name, t->name);
+    for (int i = 0; i < a->n_variant; i++)
+        if (!strcmp(a->variant[i].target.name, t->name))
+            return sn_fail(a->err, SN_ERR_TARGET, "target '%s' is given twice", t->name);
+    a->n_variant++;
+    return true;
+}
+
+static int popcount(uint64_t x) {
+    return __builtin_popcountll(x);
+}
+
+/* The most capable first: wider vectors, then more features. */
+static int by_capability(const void *x, const void *y) {
+    const sn_target *a = &((const sn_aot_variant *)x)->target,
+                    *b = &((const sn_aot_variant *)y)->target;
+    if (a->vector_bytes != b->vector_bytes) return b->vector_bytes - a->vector_bytes;
+    return popcount(b->feature_set) - popcount(a->feature_set);
+}
+
+/* "A,+x,B": a part that begins with a sign belongs to the target before it. */
+static bool take_targets(sn_aot *a) {
+    const char *list = a->o->targets && *a->o->targets ? a->o->targets : "native";
+    while (*list) {
+        char spec[sizeof a->variant[0].target.name] = "";
+        size_t n = 0;
+        do {
+            if (n) n++; /* the comma */
+            n += strcspn(list + n, ",");
+        } while (list[n] && (list[n + 1] == '+' || list[n + 1] == '-'));
+        if (n >= sizeof spec)
+            return sn_fail(a->err, SN_ERR_TARGET, "target '%.40s...' is too long", list);
+        memcpy(spec, list, n);
+        if (!add_target(a, spec)) return false;
+        list += n + (list[n] == ',');
+    }
+    qsort(a->variant, (size_t)a->n_variant, sizeof *a->variant, by_capability);
+    return true;
+}
+
+/* ---- code ---- */
+
+typedef struct group {
+    sn_elf *elf;
+    int index;
+    char prefix[96];
+} group;
+
+static bool keep_object(void *ctx, const sn_object *o, sn_error *err) {
+    group *g = ctx;
+    return sn_elf_add(g->elf, g->index, g->prefix, o, err);
+}
+
+static sn_options compile_options(const sn_aot *a, const char *target) {
+    sn_options o = a->o->compile;
+    o.target = target;
+    o.backend = "own"; /* a deployed program has no oneDNN */
+    return o;
+}
+
+/* The prefix must live as long as the merge. */
+static bool compile_variant(sn_aot *a, int v, group *g) {
+    snprintf(g->prefix, sizeof g->prefix, "%s_v%d_", a->name, v);
+    const sn_object_sink sink = {keep_object, g};
+    sn_options o = compile_options(a, a->variant[v].target.name);
+    a->variant[v].program = sn_program_make(a->m, &o, &sink, NULL, a->err);
+    a->variant[v].code_bytes = sn_elf_code_bytes(g->elf, v);
+    return a->variant[v].program != NULL;
+}
+
+/* ---- entries ---- */
+
+static void want_symbols(const sn_module *m, sn_dim d, bool *used) {
+    for (int t = 0; t < sn_dim_terms(m, d); t++) {
+        const uint8_t *exponent;
+        sn_dim_term(m, d, t, &exponent);
+        for (int s = 0; s < sn_symbol_count(m); s++) used[s] |= exponent[s] != 0;
+    }
+}
+
+static void describe_entry(sn_aot *a, const sn_compiled_entry *c, sn_aot_entry *t) {
+    bool used[SN_AOT_SYMBOLS] = {false};
+    const sn_plan *plan = c->unit.plan;
+    *t = (sn_aot_entry){.name = plan->entry->name,
+                        .input = plan->input,
+                        .n_input = plan->n_input,
+                        .output = plan->entry->output,
+                        .n_output = plan->entry->n_output};
+    for (int i = 0; i < t->n_input + t->n_output; i++) {
+        const sn_node *n = i < t->n_input ? t->input[i].node : t->output[i - t->n_input].node;
+        for (int d = 0; d < n->rank; d++) want_symbols(a->m, n->shape[d], used);
+    }
+    for (int k = 0; k < plan->n_step; k++)
+        for (int d = 0; d < c->unit.kernel[k].n_dim; d++)
+            want_symbols(a->m, c->unit.kernel[k].dim[d], used);
+    for (int i = 0; i < plan->n_buffer; i++) {
+        t->has_state |= plan->buffer[i].kind == SN_BUF_STATE;
+        want_symbols(a->m, plan->buffer[i].count, used);
+    }
+    for (int i = 0; i < c->n_range; i++) want_symbols(a->m, c->range[i].end, used);
+    for (int s = 0; s < sn_symbol_count(a->m); s++)
+        if (used[s]) t->symbol[t->n_symbol++] = s;
+}
+
+static bool is_prepare(const sn_compiled_entry *c) {
+    return !strcmp(c->unit.plan->entry->name, "@prepare");
+}
+
+static bool describe_entries(sn_aot *a) {
+    const sn_program *p = a->variant[0].program;
+    if (sn_symbol_count(a->m) > SN_AOT_SYMBOLS)
+        return sn_fail(a->err, SN_ERR_USAGE, "a module has at most %d symbolic dimensions",
+                       SN_AOT_SYMBOLS);
+    a->entry = sn_arena_alloc(a->m, sizeof *a->entry * (size_t)(p->n_entry + 1));
+    for (int i = 0; i < p->n_entry; i++)
+        if (!is_prepare(&p->entry[i])) describe_entry(a, &p->entry[i], &a->entry[a->n_entry++]);
+    return true;
+}
+
+/* ---- weights and state ---- */
+
+static size_t round_up(size_t n, size_t to) {
+    return (n + to - 1) / to * to;
+}
+
+static bool add_place(sn_aot *a, sn_aot_place **list, int *n, const sn_buffer *b, size_t *end) {
+    int64_t count;
+    for (int i = 0; i < *n; i++)
+        if (!strcmp((*list)[i].name, b->name)) return true;
+    if (!sn_dim_is_const(a->m, b->count, &count))
+        return sn_fail(a->err, SN_ERR_SHAPE, "'%s' has a symbolic shape", b->name);
+    size_t bytes = (size_t)count * sn_dtype_size(b->dtype);
+    sn_aot_place *grown = sn_arena_alloc(a->m, sizeof *grown * (size_t)(*n + 1));
+    if (*n) memcpy(grown, *list, sizeof *grown * (size_t)*n);
+    grown[*n] = (sn_aot_place){.name = b->name, .dtype = b->dtype, .bytes = bytes, .offset = *end};
+    *list = grown;
+    ++*n;
+    *end += round_up(bytes, SN_AOT_ALIGN);
+    return true;
+}
+
+/* Of a training program: parameters, and whatever the session's steps have made of the optimizer's
+ * states. Caches begin empty. */
+static bool has_first_value(const sn_aot *a, const sn_aot_place *p) {
+    const sn_program *program = a->variant[0].program;
+    const char *now = sn_session_memory(a->s, p->name);
+    if (!program->n_trained || !now) return false;
+    if (sn_program_trained(program, p->name)) return true;
+    for (size_t i = 0; i < p->bytes; i++)
+        if (now[i]) return true;
+    return false;
+}
+
+/* Every parameter and state that an entry of any target uses. */
+static bool lay_out(sn_aot *a) {
+    size_t weights = SN_AOT_PAGE, state = 0;
+    for (int v = 0; v < a->n_variant; v++) {
+        const sn_program *p = a->variant[v].program;
+        for (int i = 0; i < p->n_entry; i++) {
+            const sn_plan *plan = p->entry[i].unit.plan;
+            for (int k = 0; k < plan->n_buffer && !is_prepare(&p->entry[i]); k++) {
+                const sn_buffer *b = &plan->buffer[k];
+                if ((b->kind == SN_BUF_PARAM &&
+                     !add_place(a, &a->weight, &a->n_weight, b, &weights)) ||
+                    (b->kind == SN_BUF_STATE && !add_place(a, &a->state, &a->n_state, b, &state)))
+                    return false;
+            }
+        }
+    }
+    for (int i = 0; i < a->n_state; i++)
+        if (has_first_value(a, &a->state[i])) {
+            a->state[i].from = weights;
+            weights += round_up(a->state[i].bytes, SN_AOT_ALIGN);
+        }
+    a->weight_bytes = round_up(weights, SN_AOT_PAGE);
+    a->state_bytes = round_up(state, SN_AOT_ALIGN);
+    if (!a->state_bytes) a->state_bytes = SN_AOT_ALIGN;
+    return true;
+}
+
+/* How the weights are prepared: the kernels of @prepare in their order. Two programs of one module
+ * may share a weights file if this is the same. */
+static const sn_compiled_entry *preparation(const sn_program *p) {
+    return sn_program_entry(p, "@prepare");
+}
+
+static bool same_preparation(const sn_program *x, const sn_program *y) {
+    const sn_compiled_entry *a = preparation(x), *b = preparation(y);
+    if (!a || !b) return a == b;
+    if (a->unit.plan->n_step != b->unit.plan->n_step) return false;
+    for (int i = 0; i < a->unit.plan->n_step; i++)
+        if (strcmp(a->unit.kernel[i].name, b->unit.kernel[i].name)) return false;
+    return true;
+}
+
+static void hash_layout(sn_aot *a) {
+    XXH64_hash_t h = XXH3_64bits(SN_VERSION, strlen(SN_VERSION));
+    const sn_compiled_entry *c = preparation(a->variant[0].program);
+    for (int i = 0; c && i < c->unit.plan->n_step; i++)
+        h = XXH3_64bits_withSeed(c->unit.kernel[i].name, strlen(c->unit.kernel[i].name), h);
+    for (int i = 0; i < a->n_weight + a->n_state; i++) {
+        const sn_aot_place *p = i < a->n_weight ? &a->weight[i] : &a->state[i - a->n_weight];
+        const uint64_t place[] = {p->bytes, p->offset, p->from, (uint64_t)p->dtype};
+        h = XXH3_64bits_withSeed(p->name, strlen(p->name), h);
+        h = XXH3_64bits_withSeed(place, sizeof place, h);
+    }
+    a->hash = h;
+}
+
+/* Parameters as the session has them, for a session of the artefact's own program. */
+static sn_arg_binding *raw_parameters(sn_aot *a, int *n) {
+    uint32_t nodes = sn_module_node_count(a->m);
+    sn_arg_binding *list = calloc((size_t)nodes + 1, sizeof *list);
+    *n = 0;
+    for (uint32_t i = 0; list && i < nodes; i++) {
+        const sn_node *p = sn_module_node(a->m, i);
+        const char *name = p->op == SN_OP_param ? sn_attr_str(p, SN_A_name, "@") : "@";
+        const void *data = *name == '@' ? NULL : sn_session_memory(a->s, name);
+        if (data)
+            list[(*n)++] = (sn_arg_binding){name, (sn_dtype)p->dtype, p->rank, p->shape,
+                                            (void *)(uintptr_t)data};
+    }
+    return list;
+}
+
+static bool find_contents(sn_aot *a, const sn_session *s) {
+    for (int i = 0; i < a->n_weight; i++) {
+        a->weight[i].data = sn_session_memory(s, a->weight[i].name);
+        if (!a->weight[i].data)
+            return sn_fail(a->err, SN_ERR_INTERNAL, "no contents for '%s'", a->weight[i].name);
+    }
+    for (int i = 0; i < a->n_state; i++)
+        if (a->state[i].from) a->state[i].data = sn_session_memory(a->s, a->state[i].name);
+    return true;
+}
+
+/* ---- files ---- */
+
+static bool fill_manifest(sn_aot *a) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) return sn_fail(a->err, SN_ERR_MEMORY, "out of memory");
+    sn_aot_print_manifest(a, f);
+    bool ok = fclose(f) == 0;
+    if (ok) a->manifest = sn_arena_printf(a->m, "%s", text);
+    free(text);
+    return ok || sn_fail(a->err, SN_ERR_MEMORY, "out of memory");
+}
+
+static char *path_of(const sn_aot *a, const char *ending) {
+    char name[96];
+    snprintf(name, sizeof name, "%s%s", a->name, ending);
+    char *path = sn_path_join(a->o->dir ? a->o->dir : ".", name);
+    if (!path) sn_fail(a->err, SN_ERR_MEMORY, "out of memory");
+    return path;
+}
+
+static bool save(const sn_aot *a, const char *ending, const void *data, size_t bytes) {
+    char *path = path_of(a, ending);
+    bool ok = path && sn_file_save(path, data, bytes, a->err);
+    free(path);
+    return ok;
+}
+
+static bool save_header(sn_aot *a) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) return sn_fail(a->err, SN_ERR_MEMORY, "out of memory");
+    bool ok = sn_aot_write_header(a, f);
+    ok = fclose(f) == 0 && ok && save(a, ".h", text, size);
+    free(text);
+    return ok;
+}
+
+static bool save_code(sn_aot *a, const sn_object *o) {
+    char member[72];
+    sn_object archive = {0};
+    snprintf(member, sizeof member, "%s.o", a->name);
+    if (a->o->kinds & SN_EMIT_OBJECT && !save(a, ".o", o->data, o->size)) return false;
+    if (!(a->o->kinds & SN_EMIT_ARCHIVE)) return true;
+    bool ok =
+        sn_elf_archive(o, member, &archive, a->err) && save(a, ".a", archive.data, archive.size);
+    sn_object_free(&archive);
+    return ok;
+}
+
+static bool finish(sn_aot *a, sn_elf *elf) {
+    sn_object glue = {0}, all = {0};
+    void *image = NULL;
+    bool ok = fill_manifest(a) && sn_aot_emit_glue(a, &glue) &&
+              sn_elf_add(elf, SN_AOT_TARGETS, NULL, &glue, a->err);
+    if (ok && a->o->embed_weights) {
+        char name[96];
+        snprintf(name, sizeof name, "%s_weights_image", a->name);
+        image = sn_aot_weights_image(a);
+        ok = image && sn_elf_add_data(elf, name, image, a->weight_bytes, SN_AOT_PAGE, a->err);
+    } else if (ok) {
+        char *path = path_of(a, ".weights");
+        ok = path && sn_aot_write_weights(a, path);
+        free(path);
+    }
+    ok = ok && sn_elf_finish(elf, &all, a->err) && save_code(a, &all) && save_header(a);
+    sn_object_free(&all);
+    sn_object_free(&glue);
+    free(image);
+    return ok;
+}
+
+/* The target whose preparation this machine can run: the first of the artefact's that runs here, or
+ * this machine itself. */
+static const char *preparing_target(const sn_aot *a) {
+    for (int v = 0; v < a->n_variant; v++)
+        if (sn_target_runs_here(&a->variant[v].target)) return a->variant[v].target.name;
+    return "native";
+}
+
+static bool emit(sn_aot *a, sn_elf *elf, group *g) {
+    for (int v = 0; v < a->n_variant; v++) {
+        g[v] = (group){.elf = elf, .index = v};
+        if (!compile_variant(a, v, &g[v])) return false;
+        if (!same_preparation(a->variant[0].program, a->variant[v].program))
+            return sn_fail(a->err, SN_ERR_TARGET,
+                           "targets '%s' and '%s' want their weights in different forms; compile "
+                           "for each into a folder of its own",
+                           a->variant[0].target.name, a->variant[v].target.name);
+    }
+    if (!describe_entries(a) || !lay_out(a)) return false;
+    hash_layout(a);
+    sn_options o = compile_options(a, preparing_target(a));
+    sn_program *p = sn_compile(a->m, &o, a->err);
+    int n = 0;
+    sn_arg_binding *raw = p ? raw_parameters(a, &n) : NULL;
+    if (p && !raw) sn_fail(a->err, SN_ERR_MEMORY, "out of memory");
+    sn_session *s = raw ? sn_session_new_arrays(p, raw, n, a->err) : NULL;
+    bool ok = s && (same_preparation(p, a->variant[0].program) ||
+                    sn_fail(a->err, SN_ERR_TARGET,
+                            "this machine prepares weights in another form than target '%s' "
+                            "reads; compile on a machine that runs the target",
+                            a->variant[0].target.name));
+    ok = ok && find_contents(a, s) && finish(a, elf);
+    sn_session_free(s);
+    sn_program_free(p);
+    free(raw);
+    return ok;
+}
+
+bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err) {
+    sn_error own = {0};
+    sn_aot a = {.o = o, .s = s, .m = sn_session_program(s)->m, .err = &own};
+    group *g = calloc(SN_AOT_TARGETS, sizeof *g);
+    sn_elf *elf = sn_elf_new();
+    bool ok = (g && elf) || sn_fail(&own, SN_ERR_MEMORY, "out of memory");
+    ok = ok && take_name(&a) && check_labels(&a) && take_targets(&a) &&
+         (!o->dir || sn_folder_make(o->dir, &own)) && emit(&a, elf, g);
+    for (int v = 0; v < a.n_variant; v++) sn_program_free(a.variant[v].program);
+    sn_elf_free(elf);
+    free(g);
+    return ok || sn_fail(err, own.code, "%s", own.message);
+}

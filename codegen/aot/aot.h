@@ -1,0 +1,136 @@
+/* aot.h: the inside of sn_emit: what an artefact consists of, shared by the aot_*.c files.
+ *
+ * An artefact is one object: for each target the very objects that the JIT would load (as a group
+ * of local symbols), and one small object for the architecture's oldest CPU with the functions
+ * that NAME.h declares: they check arguments, choose a target, lay out the call and make it. */
+#ifndef SN_AOT_H
+#define SN_AOT_H
+
+#include "codegen/aot/file.h"
+#include "codegen/aot/elf_merge.h"
+#include "codegen/program.h"
+
+enum {
+    SN_AOT_TARGETS = 8,
+    SN_AOT_SYMBOLS = 16, /* symbolic dims of a module */
+    SN_AOT_TESTS = 12,
+    SN_AOT_ALIGN = 64,
+    SN_AOT_LABEL = 255, /* bytes of a class name */
+};
+
+/* One question to the CPU. x86-64: bits of register `reg` (0..3: eax..edx) of a CPUID leaf;
+ * elsewhere Linux's getauxval(leaf). */
+typedef struct sn_cpu_test {
+    uint32_t leaf, sub;
+    int reg;
+    uint64_t mask;
+} sn_cpu_test;
+
+/* What a CPU must have to run code for t (at most SN_AOT_TESTS tests, their number is returned),
+ * and on x86-64 the register state that its operating system must save (XCR0; 0: none). */
+int sn_target_floor(const sn_target *t, sn_cpu_test *test, uint64_t *xcr0);
+
+/* The oldest CPU of an architecture, for code that runs before anything is known. */
+const char *sn_target_base(sn_arch arch);
+
+/* A tensor in the weights file or in the state. */
+typedef struct sn_aot_place {
+    const char *name;
+    sn_dtype dtype;
+    int rank;
+    const sn_dim *shape;
+    size_t bytes, offset;
+    const void *data; /* weights: contents; states: first value, NULL: zeros */
+    size_t from;      /* states with a first value: its offset in the weights file */
+} sn_aot_place;
+
+typedef struct sn_aot_variant {
+    sn_target target;
+    sn_program *program;
+    size_t code_bytes;
+} sn_aot_variant;
+
+typedef struct sn_aot_entry {
+    const char *name;
+    int symbol[SN_AOT_SYMBOLS], n_symbol; /* the dims that a caller passes */
+    const sn_binding *input, *output;
+    int n_input, n_output;
+    bool has_state;
+} sn_aot_entry;
+
+/* Reasons that an entry may give: kind in the low byte, 1 + index here above. */
+typedef struct sn_aot_message {
+    int kind;
+    const char *text;
+} sn_aot_message;
+
+typedef struct sn_aot {
+    const sn_emit_options *o;
+    sn_session *s;
+    sn_module *m;
+    char name[64], upper[64];
+    bool openmp;
+    sn_aot_variant variant[SN_AOT_TARGETS]; /* the most capable first */
+    int n_variant;
+    sn_aot_entry *entry;
+    int n_entry;
+    sn_aot_place *weight, *state;
+    int n_weight, n_state;
+    size_t weight_bytes, state_bytes; /* weight_bytes: of the whole file, header included */
+    uint64_t hash;                    /* of the weights' layout: which file belongs to which code */
+    sn_aot_message *message;
+    int n_message, cap_message;
+    const char *manifest;
+    sn_error *err;
+} sn_aot;
+
+/* Kinds of errors of an artefact's functions: name, text of NAME_message. */
+#define SN_AOT_ERRORS(_)                                                                           \
+    _(OK, "no error")                                                                              \
+    _(ARGUMENT, "an argument is NULL, or memory is not aligned to 64 bytes")                       \
+    _(CLOSED, "the model is not open")                                                             \
+    _(RANGE, "a length is out of range")                                                           \
+    _(INDEX, "a token or index is out of range")                                                   \
+    _(CPU, "this CPU, or its operating system, is below every target of the artefact")             \
+    _(FILE, "the weights file cannot be opened or mapped")                                         \
+    _(FORMAT, "this is no weights file of Sinter, or one of another version")                      \
+    _(SIZE, "the weights file is cut off or too long")                                             \
+    _(MODEL, "the weights file belongs to another model or to other compile options")              \
+    _(DAMAGED, "the contents of the weights file are damaged: the checksum differs")
+enum {
+#define X(name, text) SN_AOT_##name,
+    SN_AOT_ERRORS(X)
+#undef X
+        SN_AOT_ERROR_COUNT
+};
+
+/* glue.c: the object with the public functions; entry.c: its entries. */
+bool sn_aot_emit_glue(sn_aot *a, sn_object *out);
+void sn_aot_emit_entry(em *e, sn_aot *a, int i);
+void sn_aot_emit_threads(em *e, const sn_aot *a);
+em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, const em_type *params,
+                       int n, bool visible);
+int sn_aot_code(sn_aot *a, int kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* Fields of the caller's struct NAME, and their places. */
+enum {
+    SN_AOT_WEIGHTS = 0,
+    SN_AOT_BYTES = 8,
+    SN_AOT_THREADS = 16,
+    SN_AOT_POOL = 24,
+    SN_AOT_VARIANT = 32, /* i32: 1 + index; 0: closed */
+    SN_AOT_MAPPED = 36,  /* i32 */
+    SN_AOT_STRUCT = 40
+};
+
+/* weights.c: the file's bytes go to `f`. */
+bool sn_aot_write_weights(sn_aot *a, const char *path);
+void sn_aot_fill_header(const sn_aot *a, sn_aot_header *h);
+void *sn_aot_weights_image(sn_aot *a); /* all of the file, malloc'ed; NULL: out of memory */
+
+/* header.c */
+bool sn_aot_write_header(sn_aot *a, FILE *f);
+const char *sn_aot_c_type(sn_dtype t);
+void sn_aot_print_manifest(const sn_aot *a, FILE *f);
+
+#endif

@@ -1,0 +1,450 @@
+/* entry.c: the entries of an artefact, and the thread hook over OpenMP.
+ *
+ *   int NAME_ENTRY(const NAME *m, [void *state,] void *workspace, dims…, inputs…, outputs…)
+ *   int64_t NAME_ENTRY_workspace(const NAME *m, dims…)
+ *
+ * Both check, then go on with the target that the model has chosen: one inner function a target
+ * fills the buffer table that the generated code reads (kernel.h, runtime/threads.h). */
+#include "codegen/aot/aot.h"
+
+#include <string.h>
+
+static em_val get(em *e, em_val base, em_type t, int64_t offset) {
+    return em_load_raw(e, t, em_at_bytes(e, base, em_i64(e, offset)), 8);
+}
+
+static void put(em *e, em_val base, int64_t offset, em_val v) {
+    em_store_raw(e, v, em_at_bytes(e, base, em_i64(e, offset)), 8);
+}
+
+/* ---- OpenMP: libgomp's entry points, which other OpenMP libraries have as well ---- */
+
+/* What a thread team shares. */
+enum { TEAM_FN, TEAM_ARG = 8, TEAM_N = 16, TEAM_GOT = 24, TEAM_SIZE = 32 };
+/* The barrier of a call, on its stack: two lines. */
+enum { BARRIER_WAITING, BARRIER_ROUND = 64, BARRIER_SIZE = 128 };
+enum { SPINS = 4000 }; /* then the processor is given away */
+
+static void call_work(em *e, em_val fn, em_val arg, em_val tid, em_val n) {
+    em_type params[] = {e->ptr, e->i64, e->i64};
+    LLVMBuildCall2(e->b, LLVMFunctionType(e->tvoid, params, 3, 0), fn, (em_val[]){arg, tid, n}, 3,
+                   "");
+}
+
+static em_val thread_number(em *e, const char *name) {
+    return em_idx(e, em_call(e, em_extern(e, name, e->i32, NULL, 0), NULL, 0));
+}
+
+/* Each thread of a team works if there are as many as the barrier counts on. */
+static em_val emit_team(em *e, const sn_aot *a) {
+    em_val fn = sn_aot_function(e, a, "team", e->tvoid, &e->ptr, 1, false);
+    em_val t = em_param(e, 0);
+    em_val got = thread_number(e, "omp_get_num_threads"),
+           tid = thread_number(e, "omp_get_thread_num");
+    em_branch master = em_if(e, em_cmp(e, EM_EQ, tid, em_i64(e, 0)));
+    put(e, t, TEAM_GOT, got);
+    em_endif(e, &master);
+    em_val n = get(e, t, e->i64, TEAM_N);
+    em_branch all = em_if(e, em_cmp(e, EM_EQ, got, n));
+    call_work(e, get(e, t, e->ptr, TEAM_FN), get(e, t, e->ptr, TEAM_ARG), tid, n);
+    em_endif(e, &all);
+    em_ret(e, NULL);
+    return fn;
+}
+
+static void emit_run(em *e, const sn_aot *a, em_val team) {
+    em_type params[] = {e->ptr, e->ptr, e->ptr};
+    sn_aot_function(e, a, "run", e->tvoid, params, 3, false);
+    em_val self = em_param(e, 0), fn = em_param(e, 1), arg = em_param(e, 2);
+    em_val n = get(e, self, e->i64, offsetof(sn_threads, n)), one = em_i64(e, 1);
+    em_val t = em_stack(e, SN_I8, TEAM_SIZE);
+    em_branch alone = em_if(e, em_cmp(e, EM_LE, n, one));
+    put(e, t, TEAM_GOT, em_i64(e, 0));
+    em_else(e, &alone);
+    put(e, t, TEAM_FN, fn);
+    put(e, t, TEAM_ARG, arg);
+    put(e, t, TEAM_N, n);
+    em_type start_params[] = {e->ptr, e->ptr, e->i32, e->i32};
+    em_val start = em_extern(e, "GOMP_parallel", e->tvoid, start_params, 4);
+    em_call(e, start, (em_val[]){team, t, em_int_cast(e, n, e->i32), em_i32(e, 0)}, 4);
+    em_endif(e, &alone);
+    /* one thread, or fewer than promised: inside another parallel region, or a limit */
+    em_branch few = em_if(e, em_cmp(e, EM_NE, get(e, t, e->i64, TEAM_GOT), n));
+    put(e, self, offsetof(sn_threads, n), one);
+    call_work(e, fn, arg, em_i64(e, 0), one);
+    put(e, self, offsetof(sn_threads, n), n);
+    em_endif(e, &few);
+    em_ret(e, NULL);
+}
+
+static em_val load_atomic(em *e, em_val p) {
+    em_val v = em_load_raw(e, e->i64, p, 8);
+    LLVMSetOrdering(v, LLVMAtomicOrderingAcquire);
+    return v;
+}
+
+static void store_atomic(em *e, em_val v, em_val p, LLVMAtomicOrdering order) {
+    em_val s = LLVMBuildStore(e->b, v, p);
+    LLVMSetAlignment(s, 8);
+    LLVMSetOrdering(s, order);
+}
+
+/* Waits until the round is another one: first spinning, then giving the processor away. */
+static void emit_waiting(em *e, em_val place, em_val round) {
+    LLVMBasicBlockRef again = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "again"),
+                      out = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "out");
+    em_var spin = em_let(e, em_i32(e, 0));
+    LLVMBuildBr(e->b, again);
+    LLVMPositionBuilderAtEnd(e->b, again);
+    em_val next = em_add(e, em_get(e, spin), em_i32(e, 1));
+    em_set(e, spin, em_imin(e, next, em_i32(e, SPINS)));
+    em_branch patient = em_if(e, em_cmp(e, EM_GE, next, em_i32(e, SPINS)));
+    em_call(e, em_extern(e, "sched_yield", e->i32, NULL, 0), NULL, 0);
+    em_else(e, &patient);
+    if (e->target->arch == SN_ARCH_X86_64) em_intrinsic(e, "llvm.x86.sse2.pause", NULL, 0, NULL, 0);
+    em_endif(e, &patient);
+    em_val same = em_cmp(e, EM_EQ, load_atomic(e, place), round);
+    LLVMBuildCondBr(e->b, same, again, out);
+    LLVMPositionBuilderAtEnd(e->b, out);
+}
+
+static void emit_barrier(em *e, const sn_aot *a) {
+    em_type params[] = {e->ptr, e->i64};
+    sn_aot_function(e, a, "barrier", e->tvoid, params, 2, false);
+    em_val self = em_param(e, 0), n = get(e, self, e->i64, offsetof(sn_threads, n));
+    em_branch many = em_if(e, em_cmp(e, EM_GT, n, em_i64(e, 1)));
+    em_val b = get(e, self, e->ptr, offsetof(sn_threads, state));
+    em_val waiting = em_at_bytes(e, b, em_i64(e, BARRIER_WAITING)),
+           place = em_at_bytes(e, b, em_i64(e, BARRIER_ROUND));
+    em_val round = load_atomic(e, place);
+    em_val before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, waiting, em_i64(e, 1),
+                                       LLVMAtomicOrderingAcquireRelease, 0);
+    em_branch last = em_if(e, em_cmp(e, EM_EQ, em_add(e, before, em_i64(e, 1)), n));
+    store_atomic(e, em_i64(e, 0), waiting, LLVMAtomicOrderingMonotonic);
+    store_atomic(e, em_add(e, round, em_i64(e, 1)), place, LLVMAtomicOrderingRelease);
+    em_else(e, &last);
+    emit_waiting(e, place, round);
+    em_endif(e, &last);
+    em_endif(e, &many);
+    em_ret(e, NULL);
+}
+
+void sn_aot_emit_threads(em *e, const sn_aot *a) {
+    emit_run(e, a, emit_team(e, a));
+    emit_barrier(e, a);
+}
+
+/* Without OpenMP: run calls the function once, nobody waits. */
+static void emit_single(em *e, const sn_aot *a) {
+    em_type params[] = {e->ptr, e->ptr, e->ptr};
+    sn_aot_function(e, a, "run", e->tvoid, params, 3, false);
+    call_work(e, em_param(e, 1), em_param(e, 2), em_i64(e, 0), em_i64(e, 1));
+    em_ret(e, NULL);
+    em_type wait[] = {e->ptr, e->i64};
+    sn_aot_function(e, a, "barrier", e->tvoid, wait, 2, false);
+    em_ret(e, NULL);
+}
+
+static em_val named(em *e, const sn_aot *a, const char *name) {
+    char full[160];
+    snprintf(full, sizeof full, "%s_%s", a->name, name);
+    return LLVMGetNamedFunction(e->mod, full);
+}
+
+/* ---- one target ---- */
+
+typedef struct job {
+    em *e;
+    sn_aot *a;
+    const sn_aot_entry *entry;
+    const sn_compiled_entry *c; /* of a target */
+    int v;
+    em_val symbols; /* i64 [symbols of the module] */
+} job;
+
+static em_val dim_value(job *j, sn_dim d) {
+    em *e = j->e;
+    sn_module *m = j->a->m;
+    int64_t c;
+    if (sn_dim_is_const(m, d, &c)) return em_i64(e, c);
+    em_val sum = em_i64(e, 0);
+    for (int t = 0; t < sn_dim_terms(m, d); t++) {
+        const uint8_t *exponent;
+        em_val product = em_i64(e, sn_dim_term(m, d, t, &exponent));
+        for (int s = 0; s < sn_symbol_count(m); s++)
+            for (int x = 0; x < exponent[s]; x++)
+                product = em_mul(e, product, get(e, j->symbols, e->i64, 8 * (int64_t)s));
+        sum = em_add(e, sum, product);
+    }
+    return sum;
+}
+
+static const sn_aot_place *find_place(const sn_aot_place *list, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i].name, name)) return &list[i];
+    return NULL;
+}
+
+static int find_binding(const sn_binding *list, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i].name, name)) return i;
+    return -1;
+}
+
+/* Where buffer b of the plan is; args: pointers of the inputs, then of the outputs. */
+static em_val buffer_address(job *j, const sn_buffer *b, em_val weights, em_val state,
+                             em_val args) {
+    em *e = j->e;
+    const sn_aot *a = j->a;
+    const sn_aot_place *p = NULL;
+    int k = -1;
+    if (b->kind == SN_BUF_PARAM) p = find_place(a->weight, a->n_weight, b->name);
+    if (b->kind == SN_BUF_STATE) p = find_place(a->state, a->n_state, b->name);
+    if (p)
+        return em_at_bytes(e, b->kind == SN_BUF_PARAM ? weights : state,
+                           em_i64(e, (int64_t)p->offset));
+    if (b->kind == SN_BUF_INPUT) k = find_binding(j->entry->input, j->entry->n_input, b->name);
+    if (b->kind == SN_BUF_OUTPUT) {
+        k = find_binding(j->entry->output, j->entry->n_output, b->name);
+        if (k >= 0) k += j->entry->n_input;
+    }
+    if (k < 0)
+        sn_fail(&e->err, SN_ERR_INTERNAL, "%s: the targets disagree about '%s'", j->entry->name,
+                b->name ? b->name : "?");
+    return get(e, args, e->ptr, 8 * (int64_t)k);
+}
+
+/* How many threads are worth it, as in session.c. */
+static em_val worthwhile(job *j, em_val n) {
+    em *e = j->e;
+    em_val share = em_div(e, dim_value(j, j->c->unit.work), em_i64(e, j->c->unit.n_wait + 1));
+    return em_select(e, em_cmp(e, EM_LT, share, em_i64(e, SN_WORK_PER_WAIT)), em_i64(e, 1), n);
+}
+
+static em_val call_unit(job *j, const char *suffix, em_type ret, const em_type *params,
+                        const em_val *args, int n) {
+    char name[160];
+    snprintf(name, sizeof name, "%s_v%d_%s%s", j->a->name, j->v, j->c->unit.symbol + 3, suffix);
+    return em_call(j->e, em_extern(j->e, name, ret, params, n), args, n);
+}
+
+/* int32_t ENTRY_on_V(const NAME *m, void *state, void *workspace, const int64_t *symbols,
+ *                    void *const *args, int64_t threads) */
+static em_val emit_variant(job *j) {
+    em *e = j->e;
+    const sn_unit *u = &j->c->unit;
+    char name[160];
+    snprintf(name, sizeof name, "%s_on_%d", j->entry->name, j->v);
+    em_type params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr, e->i64};
+    em_val fn = sn_aot_function(e, j->a, name, e->i32, params, 6, false);
+    em_val m = em_param(e, 0), state = em_param(e, 1), workspace = em_param(e, 2),
+           args = em_param(e, 4), n = em_param(e, 5);
+    j->symbols = em_param(e, 3);
+    em_val weights = get(e, m, e->ptr, SN_AOT_WEIGHTS);
+    em_val table = em_stack(e, SN_I64, u->n_table + 1);
+    for (int i = 0; i < u->plan->n_buffer; i++) {
+        const sn_buffer *b = &u->plan->buffer[i];
+        if (b->kind == SN_BUF_TEMP) continue;
+        put(e, table, 8 * (int64_t)u->table[i], buffer_address(j, b, weights, state, args));
+    }
+    em_val threads = em_stack(e, SN_I8, sizeof(sn_threads)),
+           barrier = em_stack(e, SN_I8, BARRIER_SIZE), call = em_stack(e, SN_I8, sizeof(sn_call));
+    put(e, barrier, BARRIER_WAITING, em_i64(e, 0));
+    put(e, barrier, BARRIER_ROUND, em_i64(e, 0));
+    put(e, threads, offsetof(sn_threads, n), worthwhile(j, n));
+    put(e, threads, offsetof(sn_threads, run), named(e, j->a, "run"));
+    put(e, threads, offsetof(sn_threads, barrier), named(e, j->a, "barrier"));
+    put(e, threads, offsetof(sn_threads, state), barrier);
+    em_val pool = get(e, m, e->ptr, SN_AOT_POOL); /* the user's own threads */
+    em_branch own = em_if(e, LLVMBuildIsNotNull(e->b, pool, ""));
+    static const size_t parts[] = {offsetof(sn_threads, run), offsetof(sn_threads, barrier),
+                                   offsetof(sn_threads, state)};
+    for (int i = 0; i < 3; i++)
+        put(e, threads, (int64_t)parts[i], get(e, pool, e->ptr, (int64_t)parts[i]));
+    em_endif(e, &own);
+    put(e, call, offsetof(sn_call, buffer), table);
+    put(e, call, offsetof(sn_call, symbol), j->symbols);
+    put(e, call, offsetof(sn_call, workspace), workspace);
+    put(e, call, offsetof(sn_call, threads), threads);
+    put(e, call, offsetof(sn_call, profile), LLVMConstNull(e->ptr));
+    put(e, call, offsetof(sn_call, host), LLVMConstNull(e->ptr));
+    em_ret(e, call_unit(j, "", e->i32, &e->ptr, &call, 1));
+    return fn;
+}
+
+/* ---- checks ---- */
+
+static void fail_if(em *e, em_var status, em_val cond, int code) {
+    em_val free = em_cmp(e, EM_EQ, em_get(e, status), em_i32(e, 0));
+    em_set(e, status, em_select(e, em_and(e, free, cond), em_i32(e, code), em_get(e, status)));
+}
+
+static em_val is_ok(em *e, em_var status) {
+    return em_cmp(e, EM_EQ, em_get(e, status), em_i32(e, 0));
+}
+
+/* Values of the module's symbolic dims: those that the entry takes as parameters from `first` on,
+ * 1 for the others. Checks their bounds. */
+static void take_dims(job *j, int first, em_var status) {
+    em *e = j->e;
+    sn_module *m = j->a->m;
+    j->symbols = em_stack(e, SN_I64, sn_symbol_count(m) + 1);
+    for (int s = 0; s < sn_symbol_count(m); s++) put(e, j->symbols, 8 * (int64_t)s, em_i64(e, 1));
+    for (int i = 0; i < j->entry->n_symbol; i++) {
+        int s = j->entry->symbol[i];
+        const sn_symbol *sym = sn_symbol_at(m, s);
+        em_val v = em_param(e, first + i);
+        put(e, j->symbols, 8 * (int64_t)s, v);
+        em_val out = em_or(e, em_cmp(e, EM_LT, v, em_i64(e, sym->lo)),
+                           em_cmp(e, EM_GT, v, em_i64(e, sym->hi)));
+        fail_if(e, status, out,
+                sn_aot_code(j->a, SN_AOT_RANGE, "%s: %s is outside its range %lld..%lld",
+                            j->entry->name, sym->name, (long long)sym->lo, (long long)sym->hi));
+    }
+    const sn_compiled_entry *c = j->c;
+    for (int i = 0; i < c->n_range; i++) {
+        char end[128], extent[128];
+        sn_dim_print(m, c->range[i].end, end, sizeof end);
+        sn_dim_print(m, c->range[i].extent, extent, sizeof extent);
+        em_val over =
+            em_cmp(e, EM_GT, dim_value(j, c->range[i].end), dim_value(j, c->range[i].extent));
+        fail_if(e, status, over,
+                sn_aot_code(j->a, SN_AOT_RANGE,
+                            "%s: %s is over the limit of %s that the model has room for",
+                            j->entry->name, end, extent));
+    }
+}
+
+/* Integers that index tables: each in [0, limit). */
+static void check_indices(job *j, int first_input, em_var status) {
+    em *e = j->e;
+    for (int i = 0; i < j->c->n_limit; i++) {
+        const sn_index_limit *l = &j->c->limit[i];
+        int k = find_binding(j->entry->input, j->entry->n_input, l->input);
+        if (k < 0) continue;
+        const sn_node *n = j->entry->input[k].node;
+        if (n->dtype != SN_I32 && n->dtype != SN_I64) continue;
+        em_branch br = em_if(e, is_ok(e, status));
+        em_val count = dim_value(j, sn_dim_product(j->a->m, n->rank, n->shape));
+        em_var bad = em_let(e, em_i1(e, false));
+        em_loop loop = em_for(e, em_i64(e, 0), count, em_i64(e, 1));
+        em_val v = em_idx(
+            e, em_load(e, (sn_dtype)n->dtype,
+                       em_at(e, em_param(e, first_input + k), (sn_dtype)n->dtype, loop.i), 1));
+        em_set(e, bad, em_or(e, em_get(e, bad), em_not(e, em_ult(e, v, em_i64(e, l->limit)))));
+        em_end(e, &loop);
+        fail_if(e, status, em_get(e, bad),
+                sn_aot_code(j->a, SN_AOT_INDEX, "%s: an element of '%s' is outside 0..%lld",
+                            j->entry->name, l->input, (long long)l->limit - 1));
+        em_endif(e, &br);
+    }
+}
+
+/* The number of threads that the model is set to. */
+static em_val thread_count(job *j, em_val m) {
+    em *e = j->e;
+    em_val n = get(e, m, e->i64, SN_AOT_THREADS), one = em_i64(e, 1), most = one;
+    em_val pool = get(e, m, e->ptr, SN_AOT_POOL);
+    em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, pool, ""));
+    em_val of_pool = get(e, pool, e->i64, offsetof(sn_threads, n));
+    em_else(e, &br);
+    if (j->a->openmp) {
+        most = thread_number(e, "omp_get_max_threads");
+        most = em_select(e, em_cmp(e, EM_GT, n, em_i64(e, 0)), n, most);
+    }
+    em_endif(e, &br);
+    return em_imax(e, em_join(e, &br, of_pool, most), one);
+}
+
+static void check_open(job *j, em_val m, em_var status) {
+    em *e = j->e;
+    em_branch br = em_if(e, is_ok(e, status));
+    em_val v = get(e, m, e->i32, SN_AOT_VARIANT);
+    fail_if(e, status, em_cmp(e, EM_EQ, v, em_i32(e, 0)), SN_AOT_CLOSED);
+    em_endif(e, &br);
+}
+
+static const sn_compiled_entry *compiled(const job *j, int v) {
+    return sn_program_entry(j->a->variant[v].program, j->entry->name);
+}
+
+/* int64_t ENTRY_workspace(m, dims…): bytes, at least 64; or minus an error code. */
+static void emit_workspace(job *j) {
+    em *e = j->e;
+    char name[160];
+    em_type params[1 + SN_AOT_SYMBOLS] = {e->ptr};
+    for (int i = 0; i < j->entry->n_symbol; i++) params[1 + i] = e->i64;
+    snprintf(name, sizeof name, "%s_workspace", j->entry->name);
+    sn_aot_function(e, j->a, name, e->i64, params, 1 + j->entry->n_symbol, true);
+    em_val m = em_param(e, 0);
+    em_var status = em_let(e, em_i32(e, 0)), bytes = em_let(e, em_i64(e, 0));
+    fail_if(e, status, LLVMBuildIsNull(e->b, m, ""), SN_AOT_ARGUMENT);
+    check_open(j, m, status);
+    j->c = compiled(j, 0);
+    take_dims(j, 1, status);
+    em_branch br = em_if(e, is_ok(e, status));
+    em_val which = get(e, m, e->i32, SN_AOT_VARIANT), n = thread_count(j, m);
+    for (j->v = 0; j->v < j->a->n_variant; j->v++) {
+        em_branch mine = em_if(e, em_cmp(e, EM_EQ, which, em_i32(e, j->v + 1)));
+        j->c = compiled(j, j->v);
+        em_type types[] = {e->ptr, e->i64};
+        em_val args[] = {j->symbols, worthwhile(j, n)};
+        em_set(e, bytes, call_unit(j, "_workspace", e->i64, types, args, 2));
+        em_endif(e, &mine);
+    }
+    em_set(e, bytes, em_imax(e, em_get(e, bytes), em_i64(e, SN_AOT_ALIGN)));
+    em_else(e, &br);
+    em_set(e, bytes, em_sub(e, em_i64(e, 0), em_idx(e, em_get(e, status))));
+    em_endif(e, &br);
+    em_ret(e, em_get(e, bytes));
+}
+
+static void emit_entry(job *j, const em_val *variant) {
+    em *e = j->e;
+    const sn_aot_entry *t = j->entry;
+    int n_fixed = 2 + t->has_state, first_arg = n_fixed + t->n_symbol,
+        n_arg = t->n_input + t->n_output, n = first_arg + n_arg;
+    em_type *params = sn_arena_alloc(j->a->m, sizeof *params * (size_t)n);
+    for (int i = 0; i < n; i++) params[i] = i >= n_fixed && i < first_arg ? e->i64 : e->ptr;
+    sn_aot_function(e, j->a, t->name, e->i32, params, n, true);
+    em_val m = em_param(e, 0), workspace = em_param(e, n_fixed - 1),
+           state = t->has_state ? em_param(e, 1) : LLVMConstNull(e->ptr);
+    em_var status = em_let(e, em_i32(e, 0));
+    em_val odd = em_i64(e, 0);
+    for (int i = 0; i < n; i++) {
+        if (params[i] != e->ptr) continue;
+        fail_if(e, status, LLVMBuildIsNull(e->b, em_param(e, i), ""), SN_AOT_ARGUMENT);
+        if (i > 0 && i < n_fixed)
+            odd = em_or(e, odd, LLVMBuildPtrToInt(e->b, em_param(e, i), e->i64, ""));
+    }
+    em_val off = em_and(e, odd, em_i64(e, SN_AOT_ALIGN - 1));
+    fail_if(e, status, em_cmp(e, EM_NE, off, em_i64(e, 0)), SN_AOT_ARGUMENT);
+    check_open(j, m, status);
+    j->c = compiled(j, 0);
+    take_dims(j, n_fixed, status);
+    check_indices(j, first_arg, status);
+    em_branch br = em_if(e, is_ok(e, status));
+    em_val args = em_stack(e, SN_I64, n_arg + 1);
+    for (int i = 0; i < n_arg; i++) put(e, args, 8 * (int64_t)i, em_param(e, first_arg + i));
+    em_val which = get(e, m, e->i32, SN_AOT_VARIANT), threads = thread_count(j, m);
+    for (int v = 0; v < j->a->n_variant; v++) {
+        em_branch mine = em_if(e, em_cmp(e, EM_EQ, which, em_i32(e, v + 1)));
+        em_val pass[] = {m, state, workspace, j->symbols, args, threads};
+        em_set(e, status, em_call(e, variant[v], pass, 6));
+        em_endif(e, &mine);
+    }
+    em_endif(e, &br);
+    em_ret(e, em_get(e, status));
+}
+
+void sn_aot_emit_entry(em *e, sn_aot *a, int i) {
+    job j = {.e = e, .a = a, .entry = &a->entry[i]};
+    em_val variant[SN_AOT_TARGETS];
+    if (!named(e, a, "run")) emit_single(e, a);
+    for (j.v = 0; j.v < a->n_variant; j.v++) {
+        j.c = compiled(&j, j.v);
+        variant[j.v] = emit_variant(&j);
+    }
+    emit_workspace(&j);
+    emit_entry(&j, variant);
+}

@@ -1,0 +1,25 @@
+/* file.h: the format of an artefact's weights file. Known to the code that glue.c emits, to
+ * the writer and to `sinter inspect`. */
+#ifndef SN_AOT_FILE_H
+#define SN_AOT_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The first page; then tensors, each aligned to 64 bytes. */
+typedef struct sn_aot_header {
+    char magic[8]; /* SN_AOT_MAGIC */
+    uint32_t version, header_bytes;
+    uint64_t hash, bytes, checksum; /* hash: of the layout; bytes: of the file; checksum: of what
+                                       follows the page */
+    char name[64];
+} sn_aot_header;
+#define SN_AOT_MAGIC "SNWGHT01"
+enum { SN_AOT_FILE_VERSION = 1, SN_AOT_PAGE = 4096 };
+
+/* The checksum: four chains over the 64-bit words w[i], i mod 4: h = (h ^ w) * prime, folded in the
+ * same way. `bytes` is a multiple of 32. */
+#define SN_AOT_PRIME UINT64_C(0x9E3779B185EBCA87)
+uint64_t sn_aot_checksum(const void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,556 @@
+/* glue.c: the public functions of an artefact besides its entries: opening and checking the
+ * weights, choosing a target by what the CPU has, messages, the state's first value. */
+#include "codegen/aot/aot.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- small parts ---- */
+
+/* A function that keeps pointers that it gets: none of em_function's promises about them. */
+em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, const em_type *params,
+                       int n, bool visible) {
+    char full[160];
+    snprintf(full, sizeof full, "%s_%s", a->name, name);
+    em_val fn = LLVMGetNamedFunction(e->mod, full) ? NULL : em_function(e, full, ret, params, n);
+    if (!fn) {
+        sn_fail(&e->err, SN_ERR_USAGE, "the entry '%s' has the name of another function", name);
+        return em_function(e, "sn_twice", ret, params, n);
+    }
+    for (unsigned i = 1; i <= (unsigned)n; i++)
+        for (int k = 0; k < 2; k++) {
+            const char *promise = k ? "noalias" : SN_LLVM_NOCAPTURE;
+            LLVMRemoveEnumAttributeAtIndex(
+                fn, i, LLVMGetEnumAttributeKindForName(promise, strlen(promise)));
+        }
+    if (visible) LLVMSetLinkage(fn, LLVMExternalLinkage);
+    return fn;
+}
+
+static em_val field(em *e, em_val base, em_type t, int64_t offset) {
+    return em_load_raw(e, t, em_at_bytes(e, base, em_i64(e, offset)), 1);
+}
+
+static void set_field(em *e, em_val base, int64_t offset, em_val v) {
+    em_store_raw(e, v, em_at_bytes(e, base, em_i64(e, offset)), 8);
+}
+
+static em_val is_null(em *e, em_val p) {
+    return LLVMBuildIsNull(e->b, p, "");
+}
+
+static em_val address(em *e, em_val p) {
+    return LLVMBuildPtrToInt(e->b, p, e->i64, "");
+}
+
+/* The first reason to fail stays. */
+static void fail_if(em *e, em_var status, em_val cond, int code) {
+    em_val free = em_cmp(e, EM_EQ, em_get(e, status), em_i32(e, 0));
+    em_set(e, status, em_select(e, em_and(e, free, cond), em_i32(e, code), em_get(e, status)));
+}
+
+static em_val is_ok(em *e, em_var status) {
+    return em_cmp(e, EM_EQ, em_get(e, status), em_i32(e, 0));
+}
+
+int sn_aot_code(sn_aot *a, int kind, const char *fmt, ...) {
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    for (int i = 0; i < a->n_message; i++)
+        if (a->message[i].kind == kind && !strcmp(a->message[i].text, text))
+            return kind | (i + 1) << 8;
+    a->message = sn_arena_grow(a->m, a->message, sizeof *a->message, a->n_message, &a->cap_message);
+    a->message[a->n_message++] = (sn_aot_message){kind, sn_arena_str(a->m, text)};
+    return kind | a->n_message << 8;
+}
+
+/* ---- which target ---- */
+
+/* {eax, ebx, ecx, edx} of a leaf. */
+static em_val cpuid(em *e, uint32_t leaf, uint32_t sub) {
+    em_type regs[] = {e->i32, e->i32, e->i32, e->i32}, args[] = {e->i32, e->i32};
+    em_type type = LLVMFunctionType(LLVMStructTypeInContext(e->ctx, regs, 4, 0), args, 2, 0);
+    const char *code = "cpuid",
+               *bind = "={ax},={bx},={cx},={dx},{ax},{cx},~{dirflag},~{fpsr},~{flags}";
+    em_val cpuid = LLVMGetInlineAsm(type, code, strlen(code), bind, strlen(bind), 1, 0,
+                                    LLVMInlineAsmDialectATT, 0);
+    em_val in[] = {em_i32(e, (int32_t)leaf), em_i32(e, (int32_t)sub)};
+    return LLVMBuildCall2(e->b, type, cpuid, in, 2, "");
+}
+
+static em_val xgetbv(em *e) {
+    em_type regs[] = {e->i32, e->i32}, args[] = {e->i32};
+    em_type type = LLVMFunctionType(LLVMStructTypeInContext(e->ctx, regs, 2, 0), args, 1, 0);
+    const char *code = "xgetbv", *bind = "={ax},={dx},{cx},~{dirflag},~{fpsr},~{flags}";
+    em_val get = LLVMGetInlineAsm(type, code, strlen(code), bind, strlen(bind), 1, 0,
+                                  LLVMInlineAsmDialectATT, 0);
+    em_val zero = em_i32(e, 0);
+    return LLVMBuildExtractValue(e->b, LLVMBuildCall2(e->b, type, get, &zero, 1, ""), 0, "");
+}
+
+static em_val has_bits(em *e, em_val word, uint64_t mask) {
+    em_val m = LLVMConstInt(LLVMTypeOf(word), mask, 0);
+    return em_cmp(e, EM_EQ, em_and(e, word, m), m);
+}
+
+/* The bits of one test: 0 where the CPU does not know the leaf. */
+static em_val x86_test(em *e, const sn_cpu_test *t) {
+    em_val last = LLVMBuildExtractValue(e->b, cpuid(e, t->leaf & 0x80000000u, 0), 0, "");
+    em_val known = LLVMBuildICmp(e->b, LLVMIntUGE, last, em_i32(e, (int32_t)t->leaf), "");
+    em_val have = em_i1(e, false);
+    em_branch br = em_if(e, known);
+    em_val yes = has_bits(
+        e, LLVMBuildExtractValue(e->b, cpuid(e, t->leaf, t->sub), (unsigned)t->reg, ""), t->mask);
+    if (t->sub) { /* sub-leaves are counted in eax of the first */
+        em_val most = LLVMBuildExtractValue(e->b, cpuid(e, t->leaf, 0), 0, "");
+        em_val there = LLVMBuildICmp(e->b, LLVMIntUGE, most, em_i32(e, (int32_t)t->sub), "");
+        yes = em_and(e, yes, there);
+    }
+    em_endif(e, &br);
+    return em_join(e, &br, yes, have);
+}
+
+static em_val linux_test(em *e, const sn_cpu_test *t) {
+    em_val what = em_i64(e, t->leaf);
+    return has_bits(e, em_call(e, em_extern(e, "getauxval", e->i64, &e->i64, 1), &what, 1),
+                    t->mask);
+}
+
+static em_val variant_runs(em *e, const sn_target *t) {
+    sn_cpu_test test[SN_AOT_TESTS];
+    uint64_t xcr0;
+    int n = sn_target_floor(t, test, &xcr0);
+    em_val ok = em_i1(e, true);
+    for (int i = 0; i < n; i++)
+        ok = em_and(e, ok,
+                    t->arch == SN_ARCH_X86_64 ? x86_test(e, &test[i]) : linux_test(e, &test[i]));
+    if (!xcr0) return ok;
+    em_branch br = em_if(e, ok); /* XGETBV exists where OSXSAVE says so, which AVX asks for */
+    em_val saved = has_bits(e, xgetbv(e), xcr0);
+    em_endif(e, &br);
+    return em_join(e, &br, saved, em_i1(e, false));
+}
+
+/* int32_t runs(int32_t variant): 1 if this machine can run variant 1, 2, ... */
+static em_val emit_runs(em *e, const sn_aot *a) {
+    em_val fn = sn_aot_function(e, a, "runs", e->i32, &e->i32, 1, false);
+    em_val which = em_param(e, 0);
+    em_var result = em_let(e, em_i32(e, 0));
+    for (int v = 0; v < a->n_variant; v++) {
+        em_branch br = em_if(e, em_cmp(e, EM_EQ, which, em_i32(e, v + 1)));
+        em_set(e, result,
+               em_int_cast(e,
+                           LLVMBuildZExt(e->b, variant_runs(e, &a->variant[v].target), e->i32, ""),
+                           e->i32));
+        em_endif(e, &br);
+    }
+    em_ret(e, em_get(e, result));
+    return fn;
+}
+
+/* int NAME_choose(NAME *m, int target) */
+static void emit_choose(em *e, const sn_aot *a, em_val runs) {
+    em_type params[] = {e->ptr, e->i32};
+    sn_aot_function(e, a, "choose", e->i32, params, 2, true);
+    em_val m = em_param(e, 0), which = em_param(e, 1);
+    em_var status = em_let(e, em_i32(e, 0));
+    fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
+    em_branch br = em_if(e, is_ok(e, status));
+    em_val can = em_call(e, runs, &which, 1);
+    fail_if(e, status, em_cmp(e, EM_EQ, can, em_i32(e, 0)), SN_AOT_CPU);
+    em_branch set = em_if(e, is_ok(e, status));
+    set_field(e, m, SN_AOT_VARIANT, which);
+    em_endif(e, &set);
+    em_endif(e, &br);
+    em_ret(e, em_get(e, status));
+}
+
+/* ---- weights ---- */
+
+/* int check(const void *weights, int64_t bytes): is it the file that belongs to this code? */
+static em_val emit_check(em *e, const sn_aot *a) {
+    em_type params[] = {e->ptr, e->i64};
+    em_val fn = sn_aot_function(e, a, "check", e->i32, params, 2, false);
+    em_val w = em_param(e, 0), bytes = em_param(e, 1);
+    em_var status = em_let(e, em_i32(e, 0));
+    sn_aot_header h;
+    sn_aot_fill_header(a, &h);
+    uint64_t magic, version;
+    memcpy(&magic, h.magic, 8);
+    memcpy(&version, &h.version, 8);
+    em_val odd = em_and(e, address(e, w), em_i64(e, SN_AOT_ALIGN - 1));
+    fail_if(e, status, is_null(e, w), SN_AOT_ARGUMENT);
+    fail_if(e, status, em_cmp(e, EM_NE, odd, em_i64(e, 0)), SN_AOT_ARGUMENT);
+    fail_if(e, status, em_cmp(e, EM_LT, bytes, em_i64(e, SN_AOT_PAGE)), SN_AOT_SIZE);
+    em_branch br = em_if(e, is_ok(e, status));
+    static const int64_t at[] = {offsetof(sn_aot_header, magic), offsetof(sn_aot_header, version),
+                                 offsetof(sn_aot_header, hash), offsetof(sn_aot_header, bytes)};
+    const uint64_t want[] = {magic, version, h.hash, h.bytes};
+    static const int code[] = {SN_AOT_FORMAT, SN_AOT_FORMAT, SN_AOT_MODEL, SN_AOT_SIZE};
+    for (int i = 0; i < 4; i++)
+        fail_if(e, status,
+                em_cmp(e, EM_NE, field(e, w, e->i64, at[i]), em_i64(e, (int64_t)want[i])), code[i]);
+    fail_if(e, status, em_cmp(e, EM_NE, bytes, em_i64(e, (int64_t)h.bytes)), SN_AOT_SIZE);
+    em_endif(e, &br);
+    em_ret(e, em_get(e, status));
+    return fn;
+}
+
+/* int begin(NAME *m): clears it and chooses the most capable target. */
+static em_val emit_begin(em *e, const sn_aot *a, em_val runs) {
+    em_val fn = sn_aot_function(e, a, "begin", e->i32, &e->ptr, 1, false);
+    em_val m = em_param(e, 0);
+    em_var status = em_let(e, em_i32(e, 0)), best = em_let(e, em_i32(e, 0));
+    fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
+    em_branch br = em_if(e, is_ok(e, status));
+    for (int64_t i = 0; i < SN_AOT_STRUCT; i += 8) set_field(e, m, i, em_i64(e, 0));
+    for (int v = 1; v <= a->n_variant; v++) {
+        em_branch open = em_if(e, em_cmp(e, EM_EQ, em_get(e, best), em_i32(e, 0)));
+        em_val which = em_i32(e, v);
+        em_val can = em_cmp(e, EM_NE, em_call(e, runs, &which, 1), em_i32(e, 0));
+        em_set(e, best, em_select(e, can, which, em_i32(e, 0)));
+        em_endif(e, &open);
+    }
+    fail_if(e, status, em_cmp(e, EM_EQ, em_get(e, best), em_i32(e, 0)), SN_AOT_CPU);
+    em_endif(e, &br);
+    em_branch ok = em_if(e, is_ok(e, status));
+    set_field(e, m, SN_AOT_VARIANT, em_get(e, best));
+    em_endif(e, &ok);
+    em_ret(e, em_get(e, status));
+    return fn;
+}
+
+/* Checks the weights and keeps them, or closes the model. */
+static void take_weights(em *e, em_val check, em_val m, em_val w, em_val bytes, em_var status) {
+    em_val args[] = {w, bytes};
+    em_set(e, status, em_call(e, check, args, 2));
+    em_branch br = em_if(e, is_ok(e, status));
+    set_field(e, m, SN_AOT_WEIGHTS, w);
+    set_field(e, m, SN_AOT_BYTES, bytes);
+    em_else(e, &br);
+    set_field(e, m, SN_AOT_VARIANT, em_i32(e, 0));
+    em_endif(e, &br);
+}
+
+/* int NAME_init(NAME *m, const void *weights, int64_t bytes) */
+static void emit_init(em *e, const sn_aot *a, em_val begin, em_val check) {
+    em_type params[] = {e->ptr, e->ptr, e->i64};
+    sn_aot_function(e, a, "init", e->i32, params, 3, true);
+    em_val m = em_param(e, 0), w = em_param(e, 1), bytes = em_param(e, 2);
+    em_var status = em_let(e, em_call(e, begin, &m, 1));
+    em_branch br = em_if(e, is_ok(e, status));
+    take_weights(e, check, m, w, bytes, status);
+    em_endif(e, &br);
+    em_ret(e, em_get(e, status));
+}
+
+/* Numbers that Linux has on all our architectures. */
+enum { OPEN_FLAGS = 02000000, SEEK_LAST = 2, READABLE = 1, PRIVATE = 2, LARGE_PAGES = 14 };
+
+static em_val map_file(em *e, em_val path, em_var size) {
+    em_type open_params[] = {e->ptr, e->i32}, seek_params[] = {e->i32, e->i64, e->i32},
+            map_params[] = {e->ptr, e->i64, e->i32, e->i32, e->i32, e->i64};
+    em_type open_type = LLVMFunctionType(e->i32, open_params, 2, 1); /* open(path, flags, ...) */
+    em_val open = LLVMAddFunction(e->mod, "open", open_type);
+    em_val fd =
+        LLVMBuildCall2(e->b, open_type, open, (em_val[]){path, em_i32(e, OPEN_FLAGS)}, 2, "");
+    em_val nothing = LLVMBuildIntToPtr(e->b, em_i64(e, -1), e->ptr, "");
+    em_branch br = em_if(e, em_cmp(e, EM_GE, fd, em_i32(e, 0)));
+    em_val seek[] = {fd, em_i64(e, 0), em_i32(e, SEEK_LAST)};
+    em_val end = em_call(e, em_extern(e, "lseek", e->i64, seek_params, 3), seek, 3);
+    em_set(e, size, end);
+    em_val map[] = {LLVMConstNull(e->ptr), end, em_i32(e, READABLE),
+                    em_i32(e, PRIVATE),    fd,  em_i64(e, 0)};
+    em_val p = em_call(e, em_extern(e, "mmap", e->ptr, map_params, 6), map, 6);
+    em_call(e, em_extern(e, "close", e->i32, &e->i32, 1), &fd, 1);
+    /* where the file system can, what is read from the disk by way of this mapping comes in large
+     * pages; where not, nothing is lost, not even if there is no mapping */
+    em_type advice[] = {e->ptr, e->i64, e->i32};
+    em_call(e, em_extern(e, "madvise", e->i32, advice, 3),
+            (em_val[]){p, end, em_i32(e, LARGE_PAGES)}, 3);
+    em_endif(e, &br);
+    return em_join(e, &br, p, nothing);
+}
+
+static void unmap(em *e, em_val p, em_val bytes) {
+    em_type params[] = {e->ptr, e->i64};
+    em_call(e, em_extern(e, "munmap", e->i32, params, 2), (em_val[]){p, bytes}, 2);
+}
+
+static em_val embedded(em *e, const sn_aot *a) {
+    char name[96];
+    snprintf(name, sizeof name, "%s_weights_image", a->name);
+    em_val g = LLVMGetNamedGlobal(e->mod, name);
+    if (g) return g;
+    g = LLVMAddGlobal(e->mod, e->i8, name);
+    LLVMSetVisibility(g, LLVMHiddenVisibility); /* in this object: no detour by way of the GOT */
+    return g;
+}
+
+/* int NAME_open(NAME *m, const char *path) */
+static void emit_open(em *e, const sn_aot *a, em_val begin, em_val check) {
+    em_type params[] = {e->ptr, e->ptr};
+    sn_aot_function(e, a, "open", e->i32, params, 2, true);
+    em_val m = em_param(e, 0), path = em_param(e, 1);
+    em_var status = em_let(e, em_call(e, begin, &m, 1)), size = em_let(e, em_i64(e, 0));
+    em_val none = is_null(e, path);
+    if (!a->o->embed_weights) fail_if(e, status, none, SN_AOT_ARGUMENT);
+    em_branch br = em_if(e, is_ok(e, status));
+    em_branch inside = {0};
+    if (a->o->embed_weights) {
+        inside = em_if(e, none);
+        take_weights(e, check, m, embedded(e, a), em_i64(e, (int64_t)a->weight_bytes), status);
+        em_else(e, &inside);
+    }
+    em_val p = map_file(e, path, size);
+    fail_if(e, status, em_cmp(e, EM_EQ, address(e, p), em_i64(e, -1)), SN_AOT_FILE);
+    em_branch mapped = em_if(e, is_ok(e, status));
+    take_weights(e, check, m, p, em_get(e, size), status);
+    em_branch good = em_if(e, is_ok(e, status));
+    set_field(e, m, SN_AOT_MAPPED, em_i32(e, 1));
+    em_else(e, &good);
+    unmap(e, p, em_get(e, size));
+    em_endif(e, &good);
+    em_else(e, &mapped);
+    set_field(e, m, SN_AOT_VARIANT, em_i32(e, 0));
+    em_endif(e, &mapped);
+    if (a->o->embed_weights) em_endif(e, &inside);
+    em_endif(e, &br);
+    em_ret(e, em_get(e, status));
+}
+
+/* void NAME_close(NAME *m) */
+static void emit_close(em *e, const sn_aot *a) {
+    sn_aot_function(e, a, "close", e->tvoid, &e->ptr, 1, true);
+    em_val m = em_param(e, 0);
+    em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, m, ""));
+    em_branch own = em_if(e, em_cmp(e, EM_NE, field(e, m, e->i32, SN_AOT_MAPPED), em_i32(e, 0)));
+    unmap(e, field(e, m, e->ptr, SN_AOT_WEIGHTS), field(e, m, e->i64, SN_AOT_BYTES));
+    em_endif(e, &own);
+    for (int64_t i = 0; i < SN_AOT_STRUCT; i += 8) set_field(e, m, i, em_i64(e, 0));
+    em_endif(e, &br);
+    em_ret(e, NULL);
+}
+
+static em_val stir(em *e, em_val h, em_val w) {
+    em_val prime = em_i64(e, (int64_t)SN_AOT_PRIME);
+    return em_mul(e, em_xor(e, h, w), prime);
+}
+
+static em_val emit_checksum(em *e, em_val data, int64_t bytes) {
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, bytes), em_i64(e, 32));
+    em_val h[4];
+    for (int i = 0; i < 4; i++) h[i] = em_carry(e, &l, em_i64(e, i));
+    em_val p = em_at_bytes(e, data, l.i);
+    for (int i = 0; i < 4; i++) em_next(e, &l, h[i], stir(e, h[i], field(e, p, e->i64, 8 * i)));
+    em_end(e, &l);
+    em_val sum = em_i64(e, 0);
+    for (int i = 0; i < 4; i++) sum = stir(e, sum, em_final(e, &l, h[i]));
+    return sum;
+}
+
+uint64_t sn_aot_checksum(const void *data, size_t bytes) {
+    uint64_t h[4] = {0, 1, 2, 3}, w[4], sum = 0;
+    for (size_t i = 0; i + 32 <= bytes; i += 32) {
+        memcpy(w, (const char *)data + i, 32);
+        for (int k = 0; k < 4; k++) h[k] = (h[k] ^ w[k]) * SN_AOT_PRIME;
+    }
+    for (int k = 0; k < 4; k++) sum = (sum ^ h[k]) * SN_AOT_PRIME;
+    return sum;
+}
+
+/* int NAME_verify(const NAME *m) */
+static void emit_verify(em *e, const sn_aot *a) {
+    sn_aot_function(e, a, "verify", e->i32, &e->ptr, 1, true);
+    em_val m = em_param(e, 0);
+    em_var status = em_let(e, em_i32(e, 0));
+    fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
+    em_branch br = em_if(e, is_ok(e, status));
+    fail_if(e, status, em_cmp(e, EM_EQ, field(e, m, e->i32, SN_AOT_VARIANT), em_i32(e, 0)),
+            SN_AOT_CLOSED);
+    em_branch open = em_if(e, is_ok(e, status));
+    em_val w = field(e, m, e->ptr, SN_AOT_WEIGHTS);
+    em_val sum = emit_checksum(e, em_at_bytes(e, w, em_i64(e, SN_AOT_PAGE)),
+                               (int64_t)a->weight_bytes - SN_AOT_PAGE);
+    em_val told = field(e, w, e->i64, offsetof(sn_aot_header, checksum));
+    fail_if(e, status, em_cmp(e, EM_NE, sum, told), SN_AOT_DAMAGED);
+    em_endif(e, &open);
+    em_endif(e, &br);
+    em_ret(e, em_get(e, status));
+}
+
+/* ---- state and texts ---- */
+
+/* int NAME_state_init(const NAME *m, void *state) */
+static void emit_state_init(em *e, const sn_aot *a) {
+    em_type params[] = {e->ptr, e->ptr};
+    sn_aot_function(e, a, "state_init", e->i32, params, 2, true);
+    em_val m = em_param(e, 0), state = em_param(e, 1);
+    em_var status = em_let(e, em_i32(e, 0));
+    fail_if(e, status, em_or(e, is_null(e, m), is_null(e, state)), SN_AOT_ARGUMENT);
+    em_branch br = em_if(e, is_ok(e, status));
+    fail_if(e, status, em_cmp(e, EM_EQ, field(e, m, e->i32, SN_AOT_VARIANT), em_i32(e, 0)),
+            SN_AOT_CLOSED);
+    em_branch open = em_if(e, is_ok(e, status));
+    LLVMBuildMemSet(e->b, state, LLVMConstInt(e->i8, 0, 0), em_i64(e, (int64_t)a->state_bytes), 64);
+    em_val w = field(e, m, e->ptr, SN_AOT_WEIGHTS);
+    for (int i = 0; i < a->n_state; i++) {
+        const sn_aot_place *p = &a->state[i];
+        if (!p->data) continue;
+        LLVMBuildMemCpy(e->b, em_at_bytes(e, state, em_i64(e, (int64_t)p->offset)), 64,
+                        em_at_bytes(e, w, em_i64(e, (int64_t)p->from)), 64,
+                        em_i64(e, (int64_t)p->bytes));
+    }
+    em_endif(e, &open);
+    em_endif(e, &br);
+    em_ret(e, em_get(e, status));
+}
+
+static em_val constant(em *e, const char *name, em_val init) {
+    em_val g = LLVMAddGlobal(e->mod, LLVMTypeOf(init), name);
+    LLVMSetInitializer(g, init);
+    LLVMSetGlobalConstant(g, 1);
+    LLVMSetLinkage(g, LLVMInternalLinkage);
+    return g;
+}
+
+static const char *const kind_text[] = {
+#define X(name, text) text,
+    SN_AOT_ERRORS(X)
+#undef X
+};
+
+/* const char *NAME_message(int code): all texts one after the other, and where each begins. */
+static void emit_message(em *e, const sn_aot *a) {
+    int n = SN_AOT_ERROR_COUNT + a->n_message + 1;
+    em_val *offset = sn_arena_alloc(a->m, sizeof *offset * (size_t)n);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) {
+        sn_fail(&e->err, SN_ERR_MEMORY, "out of memory");
+        return;
+    }
+    long at = 0;
+    for (int i = 0; i < n; i++) {
+        const char *s = i < SN_AOT_ERROR_COUNT ? kind_text[i]
+                        : i < n - 1            ? a->message[i - SN_AOT_ERROR_COUNT].text
+                                               : "unknown error code";
+        offset[i] = em_i32(e, (int32_t)at);
+        at += fprintf(f, "%s%c", s, 0);
+    }
+    fclose(f);
+    em_val texts = constant(e, "texts", LLVMConstStringInContext(e->ctx, text, (unsigned)size, 1));
+    em_val offsets = constant(e, "offsets", LLVMConstArray2(e->i32, offset, (uint64_t)n));
+    free(text);
+    sn_aot_function(e, a, "message", e->ptr, &e->i32, 1, true);
+    em_val code = em_param(e, 0);
+    em_val detail = em_ashr(e, code, em_i32(e, 8)), kind = em_and(e, code, em_i32(e, 255));
+    em_val plain = em_cmp(e, EM_EQ, detail, em_i32(e, 0));
+    em_val index = em_sub(e, detail, em_i32(e, 1));
+    em_val k = em_select(e, plain, kind, em_add(e, index, em_i32(e, SN_AOT_ERROR_COUNT)));
+    em_val known = em_select(e, plain, em_ult(e, kind, em_i32(e, SN_AOT_ERROR_COUNT)),
+                             em_ult(e, index, em_i32(e, a->n_message)));
+    k = em_select(e, known, k, em_i32(e, n - 1));
+    em_val where = em_load_raw(e, e->i32, em_at(e, offsets, SN_I32, em_idx(e, k)), 4);
+    em_ret(e, em_at_bytes(e, texts, em_idx(e, where)));
+}
+
+static em_val manifest(em *e, const sn_aot *a) {
+    const char *s = a->manifest;
+    em_val g = LLVMGetNamedGlobal(e->mod, "manifest");
+    return g ? g
+             : constant(e, "manifest", LLVMConstStringInContext(e->ctx, s, (unsigned)strlen(s), 0));
+}
+
+/* const char *NAME_manifest(void); it is found in the file by its first line. */
+static void emit_manifest(em *e, const sn_aot *a) {
+    em_val g = manifest(e, a);
+    sn_aot_function(e, a, "manifest", e->ptr, NULL, 0, true);
+    em_ret(e, g);
+}
+
+/* ---- for a program's main ---- */
+
+static em_val public_function(em *e, const sn_aot *a, const char *name, const char *ending) {
+    char full[160];
+    snprintf(full, sizeof full, "%s_%s%s", a->name, name, ending);
+    return LLVMGetNamedFunction(e->mod, full);
+}
+
+/* An entry or its _workspace, called with its parameters in lists (runtime/deployed.h). */
+static em_val emit_listed(em *e, const sn_aot *a, const sn_aot_entry *t, bool workspace) {
+    char name[160];
+    snprintf(name, sizeof name, "%s_listed%s", t->name, workspace ? "_workspace" : "");
+    em_type params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr};
+    sn_aot_function(e, a, name, workspace ? e->i64 : e->i32, params, workspace ? 2 : 5, false);
+    em_val fn = e->fn, to = public_function(e, a, t->name, workspace ? "_workspace" : "");
+    int n = 0, n_arg = workspace ? 0 : t->n_input + t->n_output;
+    em_val *arg = sn_arena_alloc(a->m, sizeof *arg * (size_t)(3 + t->n_symbol + n_arg));
+    arg[n++] = em_param(e, 0);
+    if (!workspace && t->has_state) arg[n++] = em_param(e, 1);
+    if (!workspace) arg[n++] = em_param(e, 2);
+    for (int i = 0; i < t->n_symbol; i++)
+        arg[n++] = field(e, em_param(e, workspace ? 1 : 3), e->i64, 8 * (int64_t)i);
+    for (int i = 0; i < n_arg; i++) arg[n++] = field(e, em_param(e, 4), e->ptr, 8 * (int64_t)i);
+    em_ret(e, em_call(e, to, arg, n));
+    return fn;
+}
+
+static void emit_table(em *e, const sn_aot *a) {
+    static const char *const names[] = {"open",   "init",       "close",  "verify",
+                                        "choose", "state_init", "message"};
+    enum { N = sizeof names / sizeof *names };
+    em_val *cell = sn_arena_alloc(a->m, sizeof *cell * (size_t)(N + 2 + 3 * a->n_entry));
+    int n = 0;
+    for (int i = 0; i < N; i++) cell[n++] = public_function(e, a, names[i], "");
+    cell[n++] = manifest(e, a);
+    cell[n++] = em_i64(e, a->n_entry);
+    for (int i = 0; i < a->n_entry; i++) {
+        const char *s = a->entry[i].name;
+        char name[96];
+        snprintf(name, sizeof name, "name_of_%d", i);
+        cell[n++] = constant(e, name, LLVMConstStringInContext(e->ctx, s, (unsigned)strlen(s), 0));
+        cell[n++] = emit_listed(e, a, &a->entry[i], false);
+        cell[n++] = emit_listed(e, a, &a->entry[i], true);
+    }
+    em_val init = LLVMConstStructInContext(e->ctx, cell, (unsigned)n, 0);
+    em_val table = LLVMAddGlobal(e->mod, LLVMTypeOf(init), "sn_deployed_artefact");
+    LLVMSetInitializer(table, init);
+    LLVMSetGlobalConstant(table, 1);
+}
+
+static void emit_all(em *e, sn_aot *a) {
+    em_val runs = emit_runs(e, a), check = emit_check(e, a), begin = emit_begin(e, a, runs);
+    emit_choose(e, a, runs);
+    emit_init(e, a, begin, check);
+    emit_open(e, a, begin, check);
+    emit_close(e, a);
+    emit_verify(e, a);
+    emit_state_init(e, a);
+    if (a->openmp) sn_aot_emit_threads(e, a);
+    for (int i = 0; i < a->n_entry; i++) sn_aot_emit_entry(e, a, i);
+    emit_message(e, a);
+    emit_manifest(e, a);
+    if (a->o->program) emit_table(e, a);
+}
+
+bool sn_aot_emit_glue(sn_aot *a, sn_object *out) {
+    em e;
+    sn_target base;
+    *out = (sn_object){0};
+    bool ok = sn_target_init(&base, sn_target_base(a->variant[0].target.arch), a->err) &&
+              em_init(&e, &base, a->name, SN_F32, a->err);
+    if (!ok) return false;
+    emit_all(&e, a);
+    LLVMModuleRef mod = em_finish(&e, a->err);
+    sn_codegen *g = mod ? sn_codegen_create(&base, NULL, a->err) : NULL;
+    ok = g && sn_codegen_object(g, mod, out, a->err);
+    sn_codegen_destroy(g);
+    em_free(&e);
+    return ok;
+}

@@ -1,0 +1,256 @@
+/* header.c: NAME.h, the manual of an artefact in C's words, and the manifest, a text inside the
+ * object that `sinter inspect` reads. */
+#include "codegen/aot/aot.h"
+#include "runtime/manifest.h"
+
+#include <ctype.h>
+#include <string.h>
+
+const char *sn_aot_c_type(sn_dtype t) {
+    static const char *const types[SN_DTYPE_COUNT] = {
+        [SN_F32] = "float",    [SN_F64] = "double",  [SN_BF16] = "uint16_t",
+        [SN_F16] = "uint16_t", [SN_I32] = "int32_t", [SN_I64] = "int64_t",
+        [SN_I8] = "int8_t",    [SN_U8] = "uint8_t",  [SN_BOOL] = "uint8_t"};
+    return types[t];
+}
+
+/* A name of the model as a C identifier. */
+static const char *identifier(const sn_aot *a, const char *name) {
+    char *s = sn_arena_alloc(a->m, strlen(name) + 2), *p = s;
+    if (*name >= '0' && *name <= '9') *p++ = '_';
+    for (; *name; name++)
+        *p++ = (*name >= 'a' && *name <= 'z') || (*name >= 'A' && *name <= 'Z') ||
+                       (*name >= '0' && *name <= '9')
+                   ? *name
+                   : '_';
+    return s;
+}
+
+static const char *shape_of(const sn_aot *a, const sn_node *n) {
+    char text[512];
+    sn_shape_print(a->m, n->rank, n->shape, text, sizeof text);
+    return sn_arena_printf(a->m, "%s", text);
+}
+
+static void print_dims(const sn_aot *a, const sn_aot_entry *t, FILE *f) {
+    for (int k = 0; k < t->n_symbol; k++)
+        fprintf(f, ", int64_t %s", sn_symbol_at(a->m, t->symbol[k])->name);
+}
+
+static void print_tensor(const sn_aot *a, const sn_binding *b, const char *role, FILE *f) {
+    fprintf(f, " *   %-10s %s %s, %s\n", identifier(a, b->name),
+            sn_dtype_name((sn_dtype)b->node->dtype), shape_of(a, b->node), role);
+}
+
+static const char *upper(const sn_aot *a, const char *name) {
+    const char *id = identifier(a, name);
+    char *s = sn_arena_alloc(a->m, strlen(id) + 1);
+    for (size_t i = 0; id[i]; i++) s[i] = (char)toupper((unsigned char)id[i]);
+    return s;
+}
+
+/* NAME_ENTRY_OUTPUT: how many elements, where that is a number. */
+static void print_count(const sn_aot *a, const sn_aot_entry *t, const sn_binding *b, FILE *f) {
+    int64_t count;
+    sn_dim d = sn_dim_product(a->m, b->node->rank, b->node->shape);
+    if (sn_dim_is_const(a->m, d, &count))
+        fprintf(f, "#define %s_%s_%s %lld /* elements */\n", a->upper, upper(a, t->name),
+                upper(a, b->name), (long long)count);
+}
+
+static void print_entry(const sn_aot *a, const sn_aot_entry *t, FILE *f) {
+    const sn_compiled_entry *c = sn_program_entry(a->variant[0].program, t->name);
+    fprintf(f, "\n/* %s\n", t->name);
+    for (int i = 0; i < t->n_symbol; i++) {
+        const sn_symbol *s = sn_symbol_at(a->m, t->symbol[i]);
+        fprintf(f, " *   %-10s a length, %lld to %lld\n", s->name, (long long)s->lo,
+                (long long)s->hi);
+    }
+    for (int i = 0; i < c->n_range; i++) {
+        char end[128], extent[128];
+        sn_dim_print(a->m, c->range[i].end, end, sizeof end);
+        sn_dim_print(a->m, c->range[i].extent, extent, sizeof extent);
+        bool again = false;
+        for (int k = 0; k < i; k++)
+            again |= c->range[k].end == c->range[i].end && c->range[k].extent == c->range[i].extent;
+        if (!again) fprintf(f, " *   %s is at most %s\n", end, extent);
+    }
+    for (int i = 0; i < t->n_input; i++) print_tensor(a, &t->input[i], "read", f);
+    for (int i = 0; i < t->n_output; i++) print_tensor(a, &t->output[i], "written", f);
+    if (t->has_state) fprintf(f, " * Reads and changes the state.\n");
+    fprintf(f, " */\n");
+    for (int i = 0; i < t->n_output; i++) print_count(a, t, &t->output[i], f);
+    fprintf(f, "int %s_%s(const %s *m", a->name, t->name, a->name);
+    if (t->has_state) fprintf(f, ", void *state");
+    fprintf(f, ", void *workspace");
+    print_dims(a, t, f);
+    for (int i = 0; i < t->n_input; i++)
+        fprintf(f, ", const %s *%s", sn_aot_c_type((sn_dtype)t->input[i].node->dtype),
+                identifier(a, t->input[i].name));
+    for (int i = 0; i < t->n_output; i++)
+        fprintf(f, ", %s *%s", sn_aot_c_type((sn_dtype)t->output[i].node->dtype),
+                identifier(a, t->output[i].name));
+    fprintf(f, ");\nint64_t %s_%s_workspace(const %s *m", a->name, t->name, a->name);
+    print_dims(a, t, f);
+    fprintf(f, ");\n");
+}
+
+static void print_targets(const sn_aot *a, FILE *f) {
+    fprintf(f,
+            " * Targets, the most capable first (the CPU must have what one of them asks for):\n");
+    for (int i = 0; i < a->n_variant; i++)
+        fprintf(f, " *   %d  %s\n", i + 1, a->variant[i].target.name);
+}
+
+/* "$x" in a text stands for a string of the list. */
+typedef struct word {
+    char letter;
+    const char *text;
+} word;
+
+static void expand(const char *text, const word *list, FILE *f) {
+    for (; *text; text++) {
+        const word *w = list;
+        while (*text == '$' && w->letter && w->letter != text[1]) w++;
+        if (*text != '$' || !w->letter) {
+            fputc(*text, f);
+            continue;
+        }
+        fputs(w->text, f);
+        text++;
+    }
+}
+
+static const char top[] =
+    "#ifndef $N_ARTEFACT_H\n"
+    "#define $N_ARTEFACT_H\n\n"
+    "#include <stddef.h>\n"
+    "#include <stdint.h>\n\n"
+    "#ifdef __cplusplus\n"
+    "extern \"C\" {\n"
+    "#endif\n\n"
+    "#define $N_VERSION \"$v\"\n"
+    "#define $N_STATE_BYTES INT64_C($s)\n"
+    "#define $N_WEIGHT_BYTES INT64_C($w) /* of the file */\n"
+    "#define $N_ALIGN 64 /* of state, workspace and of weights that you load yourself */\n\n"
+    "/* Your own threads: `run` calls fn(arg, t, n) for every t in [0, n), all at the same time, "
+    "and\n"
+    " * returns when all have returned; `barrier` returns when all n threads have called it. */\n"
+    "typedef struct $n_threads {\n"
+    "    int64_t n;\n"
+    "    void (*run)(struct $n_threads *self, void (*fn)(void *arg, int64_t t, int64_t n),\n"
+    "                void *arg);\n"
+    "    void (*barrier)(struct $n_threads *self, int64_t t);\n"
+    "    void *state;\n"
+    "} $n_threads;\n\n"
+    "/* An open model. Entries only read it. */\n"
+    "typedef struct $n {\n"
+    "    const void *weights;\n"
+    "    int64_t bytes;\n"
+    "    int64_t threads;   /* you may set it: $t */\n"
+    "    $n_threads *pool; /* you may set it: your threads; NULL: the built-in way */\n"
+    "    int32_t target;    /* 1 + index of the target in use; 0: closed */\n"
+    "    int32_t mapped;\n"
+    "} $n;\n\n";
+
+static const char middle[] =
+    "};\n"
+    "#define $N_ERROR_KIND(code) ((code) & 255)\n"
+    "/* The error in words; a string of the program. */\n"
+    "const char *$n_message(int code);\n\n"
+    "/* Maps the weights file and checks that it belongs to this code (not its contents)$e.\n"
+    " * Chooses the most capable target that this CPU runs. */\n"
+    "int $n_open($n *m, const char *path);\n"
+    "/* The same with weights that are in memory, which must stay there. */\n"
+    "int $n_init($n *m, const void *weights, int64_t bytes);\n"
+    "void $n_close($n *m);\n"
+    "/* Reads all of the weights and compares their checksum. */\n"
+    "int $n_verify(const $n *m);\n"
+    "/* Another target than open's choice, 1 is the first of the list above. */\n"
+    "int $n_choose($n *m, int target);\n"
+    "/* What is in this artefact, as text. */\n"
+    "const char *$n_manifest(void);\n\n"
+    "/* Gives state[$N_STATE_BYTES] its first value. $f */\n"
+    "int $n_state_init(const $n *m, void *state);\n\n"
+    "/* The entries. workspace: memory that a call uses and leaves as garbage, as many bytes as "
+    "the\n"
+    " * _workspace function says for these lengths (negative: minus an error code); it never\n"
+    " * shrinks when a length grows, so ask for the largest once. */\n";
+
+static const char bottom[] = "\n#ifdef __cplusplus\n"
+                             "}\n"
+                             "#endif\n"
+                             "#endif\n";
+
+bool sn_aot_write_header(sn_aot *a, FILE *f) {
+    static const char *const kinds[] = {
+#define X(name, text) #name,
+        SN_AOT_ERRORS(X)
+#undef X
+    };
+    static const char *const texts[] = {
+#define X(name, text) text,
+        SN_AOT_ERRORS(X)
+#undef X
+    };
+    bool first_values = false;
+    for (int i = 0; i < a->n_state; i++) first_values |= a->state[i].data != NULL;
+    fprintf(
+        f,
+        "/* %s.h: a model compiled ahead of time by Sinter %s.\n"
+        " * Needs libc, libm%s. No function allocates memory, prints, or keeps state of its own;\n"
+        " * several threads may use one open model at once, each with its own state and "
+        "workspace.\n"
+        " * Functions return 0 or an error code, for %s_message. Tensors are row-major.\n",
+        a->name, SN_VERSION, a->openmp ? " and an OpenMP runtime (-lgomp)" : "", a->name);
+    print_targets(a, f);
+    fprintf(f, " */\n");
+    const word words[] = {
+        {'n', a->name},
+        {'N', a->upper},
+        {'v', SN_VERSION},
+        {'s', sn_arena_printf(a->m, "%zu", a->state_bytes)},
+        {'w', sn_arena_printf(a->m, "%zu", a->weight_bytes)},
+        {'t', a->openmp ? "0: as many as OpenMP would take" : "of no effect in this artefact"},
+        {'e', a->o->embed_weights ? ";\n * path NULL: the weights that are in the object" : ""},
+        {'f', first_values ? "Memory of zeros is no first value: it holds parameters."
+                           : "Fresh memory that is zero (calloc, mmap) needs no call."},
+        {0, NULL}};
+    expand(top, words, f);
+    fprintf(f, "enum { /* kinds of errors */\n");
+    for (int i = 0; i < SN_AOT_ERROR_COUNT; i++)
+        fprintf(f, "    %s_%s%s = %d, /* %s */\n", a->upper, i ? "ERROR_" : "", kinds[i], i,
+                texts[i]);
+    expand(middle, words, f);
+    for (int i = 0; i < a->n_entry; i++) print_entry(a, &a->entry[i], f);
+    fputs(bottom, f);
+    return !ferror(f) || sn_fail(a->err, SN_ERR_FILE, "the header cannot be written");
+}
+
+static void manifest_tensor(const sn_aot *a, const char *role, const sn_binding *b, FILE *f) {
+    fprintf(f, "  %s %s %s %s\n", role, b->name, sn_dtype_name((sn_dtype)b->node->dtype),
+            shape_of(a, b->node));
+}
+
+void sn_aot_print_manifest(const sn_aot *a, FILE *f) {
+    fprintf(f, SN_MANIFEST_MARK "name %s\nversion %s\n", a->name, SN_VERSION);
+    fprintf(f, "threads %s\nweights %zu %s %016llx\nstate %zu\n", a->openmp ? "openmp" : "none",
+            a->weight_bytes, a->o->embed_weights ? "embedded" : "file", (unsigned long long)a->hash,
+            a->state_bytes);
+    if (a->o->no_bos) fprintf(f, "text bare\n");
+    for (int i = 0; i < a->o->n_label; i++)
+        if (a->o->label[i] && *a->o->label[i]) fprintf(f, "label %d %s\n", i, a->o->label[i]);
+    for (int i = 0; i < a->n_variant; i++)
+        fprintf(f, "target %s %s %zu\n", a->variant[i].target.name, a->variant[i].target.triple,
+                a->variant[i].code_bytes);
+    for (int i = 0; i < a->n_entry; i++) {
+        const sn_aot_entry *t = &a->entry[i];
+        fprintf(f, "entry %s%s\n", t->name, t->has_state ? " state" : "");
+        for (int k = 0; k < t->n_symbol; k++) {
+            const sn_symbol *s = sn_symbol_at(a->m, t->symbol[k]);
+            fprintf(f, "  dim %s %lld %lld\n", s->name, (long long)s->lo, (long long)s->hi);
+        }
+        for (int k = 0; k < t->n_input; k++) manifest_tensor(a, "in", &t->input[k], f);
+        for (int k = 0; k < t->n_output; k++) manifest_tensor(a, "out", &t->output[k], f);
+    }
+}

@@ -1,0 +1,599 @@
+/* attention.c: the plan of an attention kernel and its loops: threads, blocks of queries, tiles of
+ * keys, which of them to skip. */
+#include "codegen/attention/impl.h"
+#include "codegen/emit/vmath.h"
+
+#include <math.h>
+#include <stdio.h>
+
+em_val att_size(em *e, sn_gemm_size s) {
+    return s.slot < 0 ? em_i64(e, s.value) : em_dim(e, s.slot);
+}
+
+em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head) {
+    em_val at = em_add(e, att_size(e, o->offset), em_mul(e, batch, att_size(e, o->batch)));
+    at = em_add(e, at, em_mul(e, head, att_size(e, o->head)));
+    return em_at(e, em_buf(e, o->buf), o->dtype, at);
+}
+
+em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type *params, int n) {
+    char name[256];
+    snprintf(name, sizeof name, "%s.%s", p->name, suffix);
+    em_val fn = em_function(e, name, e->tvoid, params, n);
+    unsigned kind = LLVMGetEnumAttributeKindForName("noinline", 8);
+    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
+                            LLVMCreateEnumAttribute(e->ctx, kind, 0));
+    return fn;
+}
+
+em_val att_scratch(em *e, int64_t at) {
+    return em_at_bytes(e, e->scratch, em_i64(e, at));
+}
+
+/* --- plan ------------------------------------------------------------------------------------- */
+
+static bool check_region(const sn_attention *a, const sn_region *r, int n_fixed, const char *what,
+                         bool is_mask, sn_error *err) {
+    if (!r) return true;
+    if (r->n_out != 1 || r->n_arg > n_fixed + a->n_captured)
+        return sn_fail(err, SN_ERR_INTERNAL,
+                       "attention: %s has %d arguments and %d results, not %d "
+                       "and 1",
+                       what, r->n_arg, r->n_out, n_fixed + a->n_captured);
+    if (r->out[0]->rank != 0 || (r->out[0]->dtype == SN_BOOL) != is_mask)
+        return sn_fail(err, SN_ERR_INTERNAL, "attention: %s must give one %s", what,
+                       is_mask ? "bool" : "number");
+    for (int i = !is_mask; i < n_fixed && i < r->n_arg; i++)
+        if (sn_dtype_is_float((sn_dtype)r->arg[i]->dtype) || r->arg[i]->dtype == SN_BOOL)
+            return sn_fail(err, SN_ERR_INTERNAL,
+                           "attention: argument %d of %s is a position, %s is "
+                           "no integer type",
+                           i, what, sn_dtype_name((sn_dtype)r->arg[i]->dtype));
+    return true;
+}
+
+static bool check_spec(const sn_attention *a, sn_error *err) {
+    if (a->d < 1 || a->dv < 1 || a->d > 4096 || a->dv > 4096)
+        return sn_fail(err, SN_ERR_INTERNAL, "attention: head sizes %d and %d", a->d, a->dv);
+    if (a->heads < 1 || a->group < 1 || a->heads % a->group)
+        return sn_fail(err, SN_ERR_INTERNAL, "attention: %d heads in groups of %d", a->heads,
+                       a->group);
+    const sn_attention_operand *o[] = {&a->q, &a->k, &a->v, &a->out};
+    for (int i = 0; i < 4; i++)
+        if (!sn_dtype_is_float(o[i]->dtype))
+            return sn_fail(err, SN_ERR_INTERNAL, "attention: operand %d is %s, not a float type", i,
+                           sn_dtype_name(o[i]->dtype));
+    return check_region(a, a->score, 5, "the score region", false, err) &&
+           check_region(a, a->mask, 4, "the mask region", true, err);
+}
+
+static bool is_static(sn_gemm_size s, int64_t v) {
+    return s.slot < 0 && s.value == v;
+}
+
+int64_t att_place(int64_t *at, int64_t bytes) {
+    int64_t here = *at;
+    *at += (bytes + 63) / 64 * 64;
+    return here;
+}
+
+/* Ways of cutting; the first is usually the fastest. The last two matter only where rows of K and V
+ * lie apart. */
+static const struct att_cutting {
+    int nv, copy_from;
+    const char *name;
+} att_tiles[] = {{ATT_NV, ATT_COPY, "blocks of 3 vectors of queries"},
+                 {2, ATT_COPY, "blocks of 2 vectors of queries"},
+                 {1, ATT_COPY, "blocks of 1 vector of queries"},
+                 {ATT_NV, 0, "K and V copied always"},
+                 {ATT_NV, -1, "K and V never copied"}};
+
+/* Rows next to each other need no copy; far apart they share cache sets and pages. */
+static bool is_compact(const sn_attention *a) {
+    return is_static(a->k.row, a->d) && is_static(a->v.row, a->dv);
+}
+
+int sn_attention_tiles(const sn_attention *a, sn_dtype compute) {
+    bool few = a->tq.slot < 0 && a->tq.value <= ATT_FEW;
+    bool apart = !is_compact(a) && a->k.dtype == compute && a->v.dtype == compute;
+    return few ? 1 : apart ? 5 : 3;
+}
+
+const char *sn_attention_tile_name(int i) {
+    return att_tiles[i].name;
+}
+
+bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const sn_target *t,
+                   sn_dtype compute, sn_error *err) {
+    if (!check_spec(a, err)) return false;
+    *p = (att_plan){.a = a, .name = name, .t = compute, .esize = (int)sn_dtype_size(compute)};
+    p->lanes = sn_target_lanes(t, compute);
+    p->qb = ATT_NV * p->lanes;
+    p->piece = 16 / p->esize;
+    int regs = t->vector_regs;
+    for (int nv = 1; nv <= ATT_NV; nv++) {
+        p->key_rows[nv] = regs >= 32 ? (nv == 1 ? 16 : 8) : (nv == 1 ? 8 : 4);
+        p->out_rows[nv] = (regs - nv - 1) / nv < 24 ? (regs - nv - 1) / nv : 24;
+    }
+    p->nv = att_tiles[a->tile].nv;
+    p->copy_from = att_tiles[a->tile].copy_from;
+    p->convert = a->k.dtype != compute || a->v.dtype != compute;
+    p->pack = !is_compact(a) || p->convert;
+    p->check_v = a->score || a->mask || a->rate > 0;
+    p->log2_scores = !a->score;
+    int64_t at = 0, column = p->qb * p->esize;
+    p->s_at = att_place(&at, (ATT_KEYS + 16) * column);
+    p->q_at = att_place(&at, a->d * column);
+    p->o_at = att_place(&at, a->dv * column);
+    p->max_at = att_place(&at, column);
+    p->m_at = att_place(&at, column);
+    p->l_at = att_place(&at, column);
+    p->seg_at = att_place(&at, ATT_SEGMENTS * 4 * 8);
+    p->visible_at = att_place(&at, ATT_NV * 2 * 8);
+    p->sheet_at = att_place(&at, ATT_SHEETS * ATT_SHEET_KEYS * p->lanes * p->esize);
+    p->keep_at = att_place(&at, a->rate > 0 ? p->qb * 8 : 0);
+    p->key_at = att_place(&at, 16); /* head whose K and V are prepared (its number, keys so far) */
+    p->dummy_at = att_place(&at, (a->dv + 64) * 8);
+    int64_t rows = (int64_t)ATT_FEW * a->group;
+    p->few_q_at = att_place(&at, rows * att_padded(p, a->d) * p->esize);
+    p->few_at = att_place(&at, rows * att_record_size(p) * p->esize);
+    p->most_parts = a->parts_buf > 0 ? att_most_parts(a) : 1;
+    p->tail_at = at;
+    return true;
+}
+
+/* After the fixed part: a flag for each tile, K, V. */
+static em_val flags_at(em *e, const att_plan *p, em_val tile) {
+    return em_at_bytes(e, att_scratch(e, p->tail_at), tile);
+}
+
+em_val att_tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k) {
+    const sn_attention *a = p->a;
+    em_val flags =
+        em_and(e, em_add(e, em_ceil_div(e, tk, ATT_KEYS), em_i64(e, 63)), em_i64(e, -64));
+    em_val base = em_at_bytes(e, att_scratch(e, p->tail_at), flags);
+    em_val index = em_mul(e, k, em_i64(e, is_v ? a->dv : a->d));
+    if (is_v) index = em_add(e, index, em_mul(e, tk, em_i64(e, a->d)));
+    return em_at(e, base, p->t, index);
+}
+
+int64_t att_scratch_bytes(const att_plan *p, int64_t tk, int64_t row) {
+    int64_t flags = ((tk + ATT_KEYS - 1) / ATT_KEYS + 63) / 64 * 64;
+    if (p->pack) row += p->a->d + p->a->dv;
+    return p->tail_at + flags + (tk * row + 64) * p->esize + 64;
+}
+
+int64_t sn_attention_scratch(const sn_attention *a, const sn_target *t, sn_dtype compute,
+                             int64_t tk) {
+    att_plan p;
+    return att_plan_make(&p, a, "", t, compute, NULL) ? att_scratch_bytes(&p, tk, 0) : 0;
+}
+
+/* --- a block of queries ----------------------------------------------------------------------- */
+
+typedef struct att_block {
+    const att_plan *p;
+    const att_micro *f;
+    em_val softmax, softmax_mask, copy, look;
+    att_span span;
+    em_val kv_head, k_base, v_base;
+    em_val copied;                   /* whether K and V are read from the copy in scratch */
+    em_val out;                      /* this block's rows of the result */
+    em_val next_q, after_k, after_v; /* of the block that follows; of the head that follows */
+    em_val leaves;                   /* the head's last block: it fetches all of the next head */
+} att_block;
+
+/* K and V of the tile at k0: pointers and distance of rows. */
+typedef struct att_tile {
+    em_val k0, n;
+    em_val k, k_stride, v, v_stride, careful;
+    em_val next_k, next_v, next_k_step, next_v_step; /* rows to fetch, bytes between them */
+} att_tile;
+
+/* Prepares what is not yet prepared of this head, up to `upto` keys: copies K and V (unless it only
+ * looks) and notes where V is not finite. void copy or look(buf, dim, scratch, batch, kv_head,
+ * upto)
+ */
+em_val att_emit_prepare(em *e, const att_plan *p, bool copy) {
+    enum { LOOKS = 4 };
+    const sn_attention *a = p->a;
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64, e->i64};
+    em_val fn = att_function(e, p, copy ? "copy" : "look", params, 6);
+    em saved = *e;
+    e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
+    em_val batch = em_param(e, 3), head = em_param(e, 4), tk = att_size(e, a->tk);
+    em_val until = att_scratch(e, p->key_at + 8), zero = em_i64(e, 0);
+    em_loop tile = em_for(e, em_load(e, SN_I64, until, 1), em_param(e, 5), em_i64(e, ATT_KEYS));
+    em_val end = em_imin(e, em_add(e, tile.i, em_i64(e, ATT_KEYS)), tk);
+    em_loop row = em_for(e, tile.i, end, em_i64(e, 1));
+    em_val bad[LOOKS], now[LOOKS]; /* sums apart, or each would wait for the one before */
+    for (int i = 0; i < LOOKS; i++) now[i] = bad[i] = em_carry(e, &row, em_vf(e, 0));
+    for (int is_v = 0; is_v < 2; is_v++) {
+        const sn_attention_operand *o = is_v ? &a->v : &a->k;
+        if (!copy && !is_v) continue;
+        int d = is_v ? a->dv : a->d, whole = d / p->lanes * p->lanes;
+        em_val from =
+            em_at(e, att_base(e, o, batch, head), o->dtype, em_mul(e, row.i, att_size(e, o->row)));
+        em_val to = att_tail_rows(e, p, tk, is_v, row.i);
+        for (int c = 0; c < d; c += p->lanes) {
+            em_val i = em_i64(e, c), rest = em_i64(e, d - c), at = em_at(e, from, o->dtype, i);
+            em_val x = c < whole ? em_load(e, o->dtype, at, p->lanes)
+                                 : em_load_tail(e, o->dtype, at, p->lanes, rest);
+            em_val *sum = &now[c / p->lanes % LOOKS];
+            if (is_v && p->check_v) *sum = em_fma(e, x, em_vf(e, 0), *sum);
+            if (!copy) continue;
+            at = em_at(e, to, p->t, i);
+            if (c < whole)
+                em_store(e, p->t, at, x);
+            else
+                em_store_tail(e, p->t, at, x, rest);
+        }
+    }
+    for (int i = 0; i < LOOKS; i++) em_next(e, &row, bad[i], now[i]);
+    em_end(e, &row);
+    if (p->check_v) { /* 0 x is NaN where x is not finite, and NaN stays */
+        em_val all = em_final(e, &row, bad[0]);
+        for (int i = 1; i < LOOKS; i++) all = em_add(e, all, em_final(e, &row, bad[i]));
+        em_val sum = em_reduce(e, EM_SUM, all);
+        em_val flag = em_int_cast(e, em_cmp(e, EM_NE, sum, em_f(e, 0)), e->i8);
+        em_val at = flags_at(e, p, LLVMBuildUDiv(e->b, tile.i, em_i64(e, ATT_KEYS), ""));
+        em_store(e, SN_U8, at, flag);
+    }
+    em_end(e, &tile);
+    em_store(e, SN_I64, until, em_imax(e, em_load(e, SN_I64, until, 1), em_param(e, 5)));
+    (void)zero;
+    em_ret(e, NULL);
+    e->buf = saved.buf, e->dim = saved.dim, e->scratch = saved.scratch;
+    return fn;
+}
+
+static em_val row_bytes(em *e, const sn_attention_operand *o) {
+    return em_mul(e, att_size(e, o->row), em_i64(e, (int64_t)sn_dtype_size(o->dtype)));
+}
+
+/* Bytes of K and V of a head that leave room for those of the next one in a core's cache. */
+enum { FETCH_HEAD = 1 << 18 };
+
+/* The rows that this tile's sums fetch: the next tile's, from the copy if they are in it already,
+ * or the first of the next head; in the last block of a short head the next head's rows of this
+ * tile, so that all of them are there when it begins. */
+static void fetch_next(em *e, const att_block *b, att_tile *t) {
+    const att_plan *p = b->p;
+    const sn_attention *a = p->a;
+    em_val next = em_add(e, t->k0, em_i64(e, ATT_KEYS)), zero = em_i64(e, 0);
+    em_val more = em_and(e, em_cmp(e, EM_LT, next, b->span.tk), em_not(e, b->leaves));
+    em_val row = em_select(e, more, next, em_select(e, b->leaves, t->k0, zero));
+    em_val k = em_select(e, more, b->k_base, b->after_k);
+    em_val v = em_select(e, more, b->v_base, b->after_v);
+    t->next_k = em_at(e, k, a->k.dtype, em_mul(e, row, att_size(e, a->k.row)));
+    t->next_v = em_at(e, v, a->v.dtype, em_mul(e, row, att_size(e, a->v.row)));
+    t->next_k_step = row_bytes(e, &a->k);
+    t->next_v_step = row_bytes(e, &a->v);
+    if (!p->pack) return;
+    em_val until = em_load(e, SN_I64, att_scratch(e, p->key_at + 8), 1);
+    em_val ready = em_and(e, em_and(e, b->copied, more), em_cmp(e, EM_GT, until, next));
+    t->next_k = em_select(e, ready, att_tail_rows(e, p, b->span.tk, false, next), t->next_k);
+    t->next_v = em_select(e, ready, att_tail_rows(e, p, b->span.tk, true, next), t->next_v);
+    em_val k_row = em_i64(e, (int64_t)a->d * p->esize),
+           v_row = em_i64(e, (int64_t)a->dv * p->esize);
+    t->next_k_step = em_select(e, ready, k_row, t->next_k_step);
+    t->next_v_step = em_select(e, ready, v_row, t->next_v_step);
+}
+
+static void locate_tile(em *e, const att_block *b, att_tile *t) {
+    const att_plan *p = b->p;
+    if (b->copy || b->look) {
+        em_val upto = em_add(e, t->k0, em_i64(e, ATT_KEYS));
+        em_val until = em_load(e, SN_I64, att_scratch(e, p->key_at + 8), 1);
+        em_branch br = em_if(e, em_cmp(e, EM_LT, until, upto));
+        em_val args[] = {e->buf, e->dim, e->scratch, b->span.batch, b->kv_head, upto};
+        em_branch copied = em_if(e, b->copied);
+        if (b->copy) em_call(e, b->copy, args, 6);
+        em_else(e, &copied);
+        if (b->look) em_call(e, b->look, args, 6);
+        em_endif(e, &copied);
+        em_endif(e, &br);
+    }
+    t->k_stride = att_size(e, p->a->k.row);
+    t->v_stride = att_size(e, p->a->v.row);
+    t->k = em_at(e, b->k_base, p->a->k.dtype, em_mul(e, t->k0, t->k_stride));
+    t->v = em_at(e, b->v_base, p->a->v.dtype, em_mul(e, t->k0, t->v_stride));
+    if (p->pack) {
+        t->k = em_select(e, b->copied, att_tail_rows(e, p, b->span.tk, false, t->k0), t->k);
+        t->v = em_select(e, b->copied, att_tail_rows(e, p, b->span.tk, true, t->k0), t->v);
+        t->k_stride = em_select(e, b->copied, em_i64(e, p->a->d), t->k_stride);
+        t->v_stride = em_select(e, b->copied, em_i64(e, p->a->dv), t->v_stride);
+    }
+    fetch_next(e, b, t);
+    t->careful = em_i1(e, false);
+    if (p->check_v) {
+        em_val flag = flags_at(e, p, LLVMBuildUDiv(e->b, t->k0, em_i64(e, ATT_KEYS), ""));
+        t->careful = em_cmp(e, EM_NE, em_load(e, SN_U8, flag, 1), LLVMConstInt(e->i8, 0, false));
+    }
+}
+
+/* What `scores` fetches on the way: rows of q and of the result for the next block; as long as more
+ * tiles follow their part of a dense table, half of the rows each. */
+static void fetch_sheet(em *e, const att_block *b, const att_tile *t, em_val key, em_val *first,
+                        em_val ahead[2], em_val step[2]) {
+    enum { ROWS = ATT_KEYS / 2 }; /* that `scores` goes over in a tile */
+    em_val next = em_add(e, t->k0, em_i64(e, ATT_KEYS)), of[] = {b->span.batch, b->span.head};
+    em_val at, by;
+    if (!att_has_sheet(e, b->p)) return;
+    att_sheet_ahead(e, b->p, of, b->span.q0, next, &at, &by);
+    em_val more = em_cmp(e, EM_LT, next, b->span.tk), half = em_mul(e, by, em_i64(e, ROWS));
+    *first = em_select(e, more, em_lshr(e, key, em_i64(e, 1)), *first);
+    for (int i = 0; i < 2; i++) {
+        ahead[i] = em_select(e, more, i ? em_at_bytes(e, at, half) : at, ahead[i]);
+        step[i] = em_select(e, more, by, step[i]);
+    }
+}
+
+/* The tile's scores, weights and sums, segment by segment. */
+static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg, em_val partial) {
+    const att_plan *p = b->p;
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1);
+    em_val s = att_scratch(e, p->s_at), q = att_scratch(e, p->q_at), o = att_scratch(e, p->o_at);
+    em_val max_at = att_scratch(e, p->max_at);
+    if (!p->a->score)
+        for (int v = 0; v < ATT_NV; v++)
+            em_store_raw(e, em_vf(e, -INFINITY), em_at(e, max_at, p->t, em_i64(e, v * p->lanes)),
+                         16);
+    em_loop l = em_for(e, zero, n_seg, one);
+    em_val f[4];
+    for (int i = 0; i < 4; i++) f[i] = em_load(e, SN_I64, att_segment(e, p, l.i, i), 1);
+    em_val row = em_at(e, s, p->t, em_mul(e, f[0], em_i64(e, p->qb)));
+    em_val first = em_lshr(e, em_add(e, t->k0, f[0]), one), ahead[] = {b->next_q, b->out};
+    em_val step[] = {row_bytes(e, &p->a->q), row_bytes(e, &p->a->out)};
+    fetch_sheet(e, b, t, f[0], &first, ahead, step);
+    em_val scores[] = {em_at(e, t->k, p->t, em_mul(e, f[0], t->k_stride)),
+                       t->k_stride,
+                       em_sub(e, f[1], f[0]),
+                       em_sub(e, t->n, f[0]),
+                       att_column(e, p, q, f[2]),
+                       att_column(e, p, row, f[2]),
+                       att_column(e, p, max_at, f[2]),
+                       first,
+                       ahead[0],
+                       step[0],
+                       ahead[1],
+                       step[1]};
+    att_call_by_count(e, b->f->scores, em_sub(e, f[3], f[2]), scores, 12);
+    em_end(e, &l);
+
+    l = em_for(e, zero, b->span.nv, one);
+    em_val lo = em_load(e, SN_I64, att_visible(e, p, l.i, 0), 1);
+    em_val hi = em_load(e, SN_I64, att_visible(e, p, l.i, 1), 1);
+    em_branch sees = em_if(e, em_cmp(e, EM_LT, lo, hi));
+    em_val args[] = {e->buf, e->dim, e->scratch, l.i,           lo,
+                     hi,     t->k0,  b->span.q0, b->span.batch, b->span.head};
+    if (b->softmax_mask) {
+        em_branch with = em_if(e, partial);
+        em_call(e, b->softmax_mask, args, 10);
+        em_else(e, &with);
+        em_call(e, b->softmax, args, 10);
+        em_endif(e, &with);
+    } else {
+        em_call(e, b->softmax, args, 10);
+    }
+    em_endif(e, &sees);
+    em_end(e, &l);
+
+    em_branch quick = em_if(e, em_not(e, t->careful));
+    l = em_for(e, zero, n_seg, one);
+    for (int i = 0; i < 4; i++) f[i] = em_load(e, SN_I64, att_segment(e, p, l.i, i), 1);
+    row = em_at(e, s, p->t, em_mul(e, f[0], em_i64(e, p->qb)));
+    em_val sums[] = {em_at(e, t->v, p->t, em_mul(e, f[0], t->v_stride)),
+                     t->v_stride,
+                     att_column(e, p, row, f[2]),
+                     att_column(e, p, o, f[2]),
+                     em_sub(e, f[1], f[0]),
+                     em_at_bytes(e, t->next_k, em_mul(e, f[0], t->next_k_step)),
+                     t->next_k_step,
+                     em_at_bytes(e, t->next_v, em_mul(e, f[0], t->next_v_step)),
+                     t->next_v_step};
+    att_call_by_count(e, b->f->sums, em_sub(e, f[3], f[2]), sums, 9);
+    em_end(e, &l);
+    if (p->check_v) {
+        em_else(e, &quick);
+        l = em_for(e, zero, b->span.nv, one);
+        lo = em_load(e, SN_I64, att_visible(e, p, l.i, 0), 1);
+        hi = em_load(e, SN_I64, att_visible(e, p, l.i, 1), 1);
+        row = em_at(e, s, p->t, em_mul(e, lo, em_i64(e, p->qb)));
+        em_val careful[] = {em_at(e, t->v, p->t, em_mul(e, lo, t->v_stride)), t->v_stride,
+                            att_column(e, p, row, l.i), att_column(e, p, o, l.i),
+                            em_sub(e, hi, lo)};
+        em_call(e, b->f->careful_sums, careful, 5);
+        em_end(e, &l);
+    }
+    em_endif(e, &quick);
+}
+
+/* --- the tiles of a block --------------------------------------------------------------------- */
+
+static void emit_tiles(em *e, const att_block *b) {
+    em_val zero = em_i64(e, 0);
+    att_classifier c;
+    att_span_begin(e, &b->span, &c);
+    em_loop l = em_for(e, zero, b->span.tk, em_i64(e, ATT_KEYS));
+    att_tile t = {.k0 = l.i, .n = em_imin(e, em_sub(e, b->span.tk, l.i), em_i64(e, ATT_KEYS))};
+    sn_interval sees = att_span_sees(e, &b->span, &c, t.k0, t.n);
+    em_branch seen = em_if(e, sees.hi);
+    locate_tile(e, b, &t);
+    em_val partial = em_not(e, sees.lo);
+    em_val n_seg = att_span_segments(e, &b->span, &c, t.k0, t.n, partial);
+    emit_tile(e, b, &t, n_seg, partial);
+    em_endif(e, &seen);
+    em_end(e, &l);
+}
+
+static void emit_lse(em *e, const att_block *b, em_val v, em_val q, em_val rows) {
+    const att_plan *p = b->p;
+    em_val m = em_load(e, p->t, att_column(e, p, att_scratch(e, p->m_at), v), p->lanes);
+    em_val l = em_load(e, p->t, att_column(e, p, att_scratch(e, p->l_at), v), p->lanes);
+    em_val r = em_fma(e, m, em_vf(e, 0.69314718055994530942), sn_vmath_emit(e, SN_V_LOG, l));
+    r = em_select(e, em_cmp(e, EM_EQ, l, em_vf(e, 0)), em_vf(e, -INFINITY), r);
+    em_val row = em_add(e, em_mul(e, b->span.batch, em_i64(e, p->a->heads)), b->span.head);
+    em_val at = em_add(e, em_mul(e, row, b->span.tq), q);
+    em_store_tail(e, p->t, em_at(e, em_buf(e, p->a->lse_buf), p->t, at), r, rows);
+}
+
+/* void block(buf, dim, scratch, head of all, block) */
+static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
+    const sn_attention *a = p->a;
+    em_val softmax = att_emit_softmax(e, p, false);
+    em_val with_mask = a->mask ? att_emit_softmax(e, p, true) : NULL;
+    em_val copy = p->pack ? att_emit_prepare(e, p, true) : NULL;
+    em_val look = p->check_v && !p->convert ? att_emit_prepare(e, p, false) : NULL;
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
+    em_val fn = att_function(e, p, "block", params, 5);
+    em saved = *e;
+    e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
+    em_val head = em_param(e, 3), block = em_param(e, 4), heads = em_i64(e, a->heads);
+    em_val group = em_i64(e, a->group), zero = em_i64(e, 0), one = em_i64(e, 1);
+    em_val lanes = em_i64(e, p->lanes);
+    att_block b = {.p = p,
+                   .f = f,
+                   .span.p = p,
+                   .softmax = softmax,
+                   .softmax_mask = with_mask,
+                   .copy = copy,
+                   .look = look};
+    b.span.tq = att_size(e, a->tq), b.span.tk = att_size(e, a->tk);
+    b.span.batch = em_div(e, head, heads), b.span.head = em_rem(e, head, heads);
+    b.kv_head = em_div(e, b.span.head, group);
+    b.k_base = att_base(e, &a->k, b.span.batch, b.kv_head);
+    b.v_base = att_base(e, &a->v, b.span.batch, b.kv_head);
+    em_val end = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads));
+    em_val after = em_imin(e, em_add(e, head, one), em_sub(e, end, one));
+    em_val after_batch = em_div(e, after, heads), after_q = em_rem(e, after, heads);
+    em_val after_head = em_div(e, after_q, group);
+    b.after_k = att_base(e, &a->k, after_batch, after_head);
+    b.after_v = att_base(e, &a->v, after_batch, after_head);
+    /* vectors of queries spread evenly over the blocks */
+    em_val vectors = em_ceil_div(e, b.span.tq, p->lanes), blocks = em_ceil_div(e, vectors, p->nv);
+    em_val v0 = em_div(e, em_mul(e, vectors, block), blocks);
+    em_val v1 = em_div(e, em_mul(e, vectors, em_add(e, block, one)), blocks);
+    em_val bytes = em_mul(e, b.span.tk, em_i64(e, (int64_t)(a->d + a->dv) * p->esize));
+    b.leaves =
+        em_and(e, em_cmp(e, EM_EQ, v1, vectors), em_cmp(e, EM_LE, bytes, em_i64(e, FETCH_HEAD)));
+    b.span.q0 = em_mul(e, v0, lanes), b.span.nv = em_sub(e, v1, v0);
+    b.span.rows = em_imin(e, em_mul(e, b.span.nv, lanes), em_sub(e, b.span.tq, b.span.q0));
+    /* a copy costs about as much as a few blocks lose on rows that lie apart */
+    em_val uses = em_mul(e, b.span.tq, group);
+    b.copied = p->convert ? em_i1(e, true) : em_cmp(e, EM_GT, uses, em_i64(e, p->copy_from));
+    if (!p->pack || (p->copy_from < 0 && !p->convert)) b.copied = em_i1(e, false);
+    if (copy || look) {
+        em_val key = att_scratch(e, p->key_at), now = em_div(e, head, group);
+        em_branch br = em_if(e, em_cmp(e, EM_NE, em_load(e, SN_I64, key, 1), now));
+        em_store(e, SN_I64, key, now);
+        em_store(e, SN_I64, att_scratch(e, p->key_at + 8), zero);
+        em_endif(e, &br);
+    }
+    em_val q_base = att_base(e, &a->q, b.span.batch, b.span.head), q_row = att_size(e, a->q.row);
+    em_val o = att_scratch(e, p->o_at), q_to = att_scratch(e, p->q_at);
+    em_loop l = em_for(e, zero, b.span.nv, one);
+    em_val q = em_add(e, b.span.q0, em_mul(e, l.i, lanes)),
+           rows = em_imin(e, em_sub(e, b.span.tq, q), lanes);
+    em_val load[] = {em_at(e, q_base, a->q.dtype, em_mul(e, q, q_row)), q_row, rows,
+                     att_column(e, p, q_to, l.i)};
+    em_call(e, f->load_q, load, 4);
+    em_store(e, p->t, att_column(e, p, att_scratch(e, p->m_at), l.i), em_vf(e, -INFINITY));
+    em_store(e, p->t, att_column(e, p, att_scratch(e, p->l_at), l.i), em_vf(e, 0));
+    em_loop d = em_for(e, zero, em_i64(e, a->dv), one);
+    em_val row = em_at(e, o, p->t, em_mul(e, d.i, em_i64(e, p->qb)));
+    em_store(e, p->t, att_column(e, p, row, l.i), em_vf(e, 0));
+    em_end(e, &d);
+    em_end(e, &l);
+
+    em_val out = att_base(e, &a->out, b.span.batch, b.span.head), out_row = att_size(e, a->out.row);
+    em_val q_end = em_add(e, b.span.q0, b.span.rows),
+           q_after = att_base(e, &a->q, after_batch, after_q);
+    b.out = em_at(e, out, a->out.dtype, em_mul(e, b.span.q0, out_row));
+    b.next_q = em_select(e, em_cmp(e, EM_LT, q_end, b.span.tq),
+                         em_at(e, q_base, a->q.dtype, em_mul(e, q_end, q_row)), q_after);
+    emit_tiles(e, &b);
+
+    l = em_for(e, zero, b.span.nv, one);
+    q = em_add(e, b.span.q0, em_mul(e, l.i, lanes)),
+    rows = em_imin(e, em_sub(e, b.span.tq, q), lanes);
+    em_val store[] = {att_column(e, p, o, l.i),
+                      att_column(e, p, att_scratch(e, p->l_at), l.i),
+                      em_at(e, out, a->out.dtype, em_mul(e, q, out_row)),
+                      out_row,
+                      rows,
+                      att_scratch(e, p->dummy_at)};
+    em_call(e, f->store_out, store, 6);
+    if (a->lse_buf >= 0) emit_lse(e, &b, l.i, q, rows);
+    em_end(e, &l);
+    em_ret(e, NULL);
+    e->buf = saved.buf, e->dim = saved.dim, e->scratch = saved.scratch;
+    return fn;
+}
+
+/* --- the kernel ------------------------------------------------------------------------------- */
+
+/* As many heads for every thread, whole, so that K and V stay in its cache; of the heads that are
+ * left over the blocks are dealt out to and fro, which evens out masks that grow or shrink. */
+static void emit_all_blocks(em *e, const att_plan *p, em_val block) {
+    const sn_attention *a = p->a;
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1), n = e->nthreads, tid = e->tid;
+    em_val heads = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads));
+    em_val blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, a->tq), p->lanes), p->nv);
+    em_val whole = em_div(e, heads, n), first = em_mul(e, whole, tid);
+    em_store(e, SN_I64, att_scratch(e, p->key_at), em_i64(e, -1));
+    em_loop h = em_for(e, first, em_add(e, first, whole), one);
+    em_loop i = em_for(e, zero, blocks, one);
+    em_val args[] = {e->buf, e->dim, e->scratch, h.i, i.i};
+    em_call(e, block, args, 5);
+    em_end(e, &i);
+    em_end(e, &h);
+    h = em_for(e, em_mul(e, whole, n), heads, one);
+    i = em_for(e, zero, blocks, one);
+    em_val at = em_add(e, em_mul(e, em_sub(e, h.i, em_mul(e, whole, n)), blocks), i.i);
+    em_val turn = em_rem(e, at, em_mul(e, n, em_i64(e, 2)));
+    em_val back = em_sub(e, em_sub(e, em_mul(e, n, em_i64(e, 2)), one), turn);
+    em_branch mine = em_if(e, em_cmp(e, EM_EQ, em_imin(e, turn, back), tid));
+    em_val left[] = {e->buf, e->dim, e->scratch, h.i, i.i};
+    em_call(e, block, left, 5);
+    em_endif(e, &mine);
+    em_end(e, &i);
+    em_end(e, &h);
+}
+
+void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
+    att_plan p;
+    if (!att_plan_make(&p, a, name, e->target, e->compute, &e->err)) return;
+    att_micro f;
+    p.keep_word = att_emit_keep_word(e, &p);
+    p.keep = att_emit_keep(e, &p, p.keep_word);
+    att_emit_micro(e, &p, &f);
+    em_val block = emit_block(e, &p, &f), few = att_emit_few(e, &p);
+    em_kernel(e, name);
+    em_branch is_few = em_if(e, em_cmp(e, EM_LE, att_size(e, a->tq), em_i64(e, ATT_FEW)));
+    att_emit_few_heads(e, &p, few);
+    em_else(e, &is_few);
+    emit_all_blocks(e, &p, block);
+    em_endif(e, &is_few);
+    em_end_kernel(e);
+    if (p.most_parts > 1) att_emit_finish(e, &p);
+}
+
+sn_mask_kind sn_attention_explain(const sn_attention *a, char *why, size_t size) {
+    const sn_node *culprit = NULL;
+    sn_mask_kind kind = SN_MASK_NONE;
+    if (a->mask)
+        kind = sn_interval_decidable(a->mask, &culprit) ? SN_MASK_DECIDABLE : SN_MASK_UNDECIDABLE;
+    if (!why) return kind;
+    const char *what = culprit ? sn_ops[culprit->op].name : "";
+    if (kind == SN_MASK_NONE)
+        snprintf(why, size, "no mask");
+    else if (kind == SN_MASK_UNDECIDABLE)
+        snprintf(why, size, "no tile is skipped: `%s` of %s cannot be bounded over a tile", what,
+                 culprit ? sn_dtype_name((sn_dtype)culprit->dtype) : "");
+    else if (culprit)
+        snprintf(why, size, "tiles are skipped where the mask without `%s` is false", what);
+    else
+        snprintf(why, size, "empty tiles are skipped, full tiles run without mask");
+    return kind;
+}

@@ -1,0 +1,172 @@
+/* flash.c: a `flash` or `flash_grad` step in the terms of the attention generator. */
+#include "codegen/attention/attention.h"
+#include "codegen/kernel.h"
+
+#include <math.h>
+
+static sn_attention_operand operand_of(const sn_kernel *k, const sn_view *v, int buf) {
+    return (sn_attention_operand){.buf = buf,
+                                  .dtype = v->dtype,
+                                  .offset = SN_GEMM_CONST(0),
+                                  .batch = sn_kernel_size(k, v->stride[0]),
+                                  .head = sn_kernel_size(k, v->stride[1]),
+                                  .row = sn_kernel_size(k, v->stride[2])};
+}
+
+static em_val run_time_dim(void *ctx, em *e, sn_dim d) {
+    return sn_kernel_dim(e, ctx, d);
+}
+
+static sn_attention_captured captured_of(const sn_kernel *k, const sn_view *v, int buf) {
+    sn_attention_captured c = {
+        .buf = buf, .dtype = v->dtype, .offset = SN_GEMM_CONST(0), .rank = v->rank};
+    for (int a = 0; a < v->rank; a++) {
+        c.shape[a] = sn_kernel_size(k, v->shape[a]);
+        c.stride[a] = sn_kernel_size(k, v->stride[a]);
+    }
+    return c;
+}
+
+/* first: the first captured tensor among the operands */
+static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
+    const sn_step *s = k->step;
+    const sn_view *q = &s->in[0], *key = &s->in[1], *v = &s->in[2];
+    const sn_attr *rate = sn_attr_get(s->node, SN_A_rate);
+    int n_captured = s->n_in - first - (rate != NULL);
+    sn_attention_captured *captured =
+        sn_arena_alloc(k->m, sizeof *captured * (size_t)(n_captured + 1));
+    for (int i = 0; i < n_captured; i++) captured[i] = captured_of(k, &s->in[first + i], first + i);
+    *a = (sn_attention){.d = (int)q->shape[3],
+                        .dv = (int)v->shape[3],
+                        .heads = (int)q->shape[1],
+                        .group = (int)(q->shape[1] / key->shape[1]),
+                        .batch = sn_kernel_size(k, q->shape[0]),
+                        .tq = sn_kernel_size(k, q->shape[2]),
+                        .tk = sn_kernel_size(k, key->shape[2]),
+                        .scale = sn_attr_flt(s->node, SN_A_scale, 1 / sqrt((double)q->shape[3])),
+                        .q = operand_of(k, q, 0),
+                        .k = operand_of(k, key, 1),
+                        .v = operand_of(k, v, 2),
+                        .out = operand_of(k, &s->out[0], s->n_in),
+                        .lse_buf = s->n_in + 1,
+                        .score = sn_attr_region(s->node, SN_A_score),
+                        .mask = sn_attr_region(s->node, SN_A_mask),
+                        .n_captured = n_captured,
+                        .captured = captured,
+                        .rate = rate ? rate->f : 0,
+                        .stream = (uint32_t)sn_attr_int(s->node, SN_A_stream, 0),
+                        .seed_buf = s->n_in - 1,
+                        .dim = run_time_dim,
+                        .ctx = (void *)(uintptr_t)k};
+    if (s->node->op == SN_OP_flash) a->tile = k->tile;
+    if (rate) a->seed_stride = sn_kernel_size(k, s->in[s->n_in - 1].stride[0]);
+}
+
+static int64_t flash_shared(const sn_kernel *k, const sn_target *t) {
+    sn_attention a;
+    make_spec(k, 3, &a);
+    return sn_attention_parts(&a, t, k->compute);
+}
+
+static int flash_tiles(const sn_kernel *k) {
+    sn_attention a;
+    make_spec(k, 3, &a);
+    return sn_attention_tiles(&a, k->compute);
+}
+
+static void emit_flash(em *e, const sn_kernel *k) {
+    sn_attention a;
+    make_spec(k, 3, &a);
+    if (flash_shared(k, e->target)) a.parts_buf = k->step->n_in + k->step->n_out;
+    sn_attention_emit(e, k->name, &a);
+}
+
+/* The generator's scratch is a constant plus blocks of keys; as a polynomial it is bounded from
+ * above, given the bytes for 1 and for MANY keys. */
+enum { MANY = 1 << 20, SLACK = 256 };
+
+static sn_dim scratch_of_keys(const sn_kernel *k, int64_t one, int64_t many) {
+    int64_t slope = (many - one + MANY - 1) / MANY;
+    sn_dim keys = sn_dim_add(k->m, k->step->in[1].shape[2], sn_dim_const(k->m, SLACK));
+    return sn_dim_add(k->m, sn_dim_const(k->m, one),
+                      sn_dim_mul(k->m, keys, sn_dim_const(k->m, slope)));
+}
+
+static sn_dim flash_scratch(const sn_kernel *k, const sn_target *t) {
+    sn_attention a;
+    make_spec(k, 3, &a);
+    return scratch_of_keys(k, sn_attention_scratch(&a, t, k->compute, 1),
+                           sn_attention_scratch(&a, t, k->compute, MANY));
+}
+
+/* --- the gradient: q, k, v, out, lse, d out, captured -> dq, dk, dv, parts of tables ------------
+ */
+
+static void make_tables(const sn_kernel *k, sn_attention_grad *g) {
+    const sn_step *s = k->step;
+    const sn_attr *wrt = sn_attr_get(s->node, SN_A_wrt);
+    int n = wrt ? wrt->n : 0;
+    sn_attention_table *table = sn_arena_alloc(k->m, sizeof *table * (size_t)(n + 1));
+    sn_dim size[2] = {s->in[0].shape[0], s->in[0].shape[1]};
+    for (int i = 0; i < n; i++) {
+        table[i].captured = (int)wrt->v[i];
+        table[i].parts = captured_of(k, &s->out[3 + i], s->n_in + 3 + i);
+        sn_score_axes(g->a.score, table[i].captured, size, table[i].axis);
+    }
+    g->table = table;
+    g->n_table = n;
+}
+
+static bool make_gradient(const sn_kernel *k, sn_attention_grad *g) {
+    enum { OUT = 3, LSE, DOUT, CAPTURED };
+    const sn_step *s = k->step;
+    const sn_attr *wrt = sn_attr_get(s->node, SN_A_wrt);
+    *g = (sn_attention_grad){.score = NULL};
+    make_spec(k, CAPTURED, &g->a);
+    g->a.out = operand_of(k, &s->in[OUT], OUT);
+    g->a.lse_buf = LSE;
+    g->dout = operand_of(k, &s->in[DOUT], DOUT);
+    g->dq = operand_of(k, &s->out[0], s->n_in);
+    g->dk = operand_of(k, &s->out[1], s->n_in + 1);
+    g->dv = operand_of(k, &s->out[2], s->n_in + 2);
+    if (!g->a.score) return true;
+    sn_score_grad *score = sn_arena_alloc(k->m, sizeof *score);
+    g->score = score;
+    if (!sn_score_gradient(k->m, g->a.score, wrt ? wrt->n : 0, wrt ? wrt->v : NULL, score))
+        return false;
+    make_tables(k, g);
+    return true;
+}
+
+static void emit_flash_grad(em *e, const sn_kernel *k) {
+    sn_attention_grad g;
+    if (make_gradient(k, &g))
+        sn_attention_emit_grad(e, k->name, &g);
+    else
+        sn_fail(&e->err, SN_ERR_INTERNAL, "attention gradient: the score reads too many tensors");
+}
+
+static sn_dim flash_grad_scratch(const sn_kernel *k, const sn_target *t) {
+    sn_attention_grad g;
+    if (!make_gradient(k, &g)) return sn_dim_const(k->m, 0);
+    return scratch_of_keys(k, sn_attention_grad_scratch(&g, t, k->compute, 1),
+                           sn_attention_grad_scratch(&g, t, k->compute, MANY));
+}
+
+const sn_region *sn_flash_report(const sn_kernel *k, char *tiles, size_t size) {
+    sn_attention_grad g = {.score = NULL};
+    bool back = k->step->node->op == SN_OP_flash_grad;
+    if (!back) make_spec(k, 3, &g.a);
+    if (back && !make_gradient(k, &g)) return NULL;
+    sn_attention_explain(&g.a, tiles, size);
+    return g.score ? g.score->region : NULL;
+}
+
+const sn_family sn_family_flash = {.name = "flash",
+                                   .emit = emit_flash,
+                                   .scratch = flash_scratch,
+                                   .shared = flash_shared,
+                                   .tiles = flash_tiles,
+                                   .tile_name = sn_attention_tile_name};
+const sn_family sn_family_flash_grad = {
+    .name = "flash_grad", .emit = emit_flash_grad, .scratch = flash_grad_scratch};

@@ -1,0 +1,338 @@
+/* mask_intervals.c: one rule an op. Rules hold for scalars and vectors alike. */
+#include "codegen/attention/mask_intervals.h"
+
+#include <math.h>
+
+typedef sn_interval rule_fn(em *e, const sn_node *n, const sn_interval *x);
+
+static const sn_interval unknown = {NULL, NULL};
+
+static bool known(sn_interval x) {
+    return x.lo != NULL;
+}
+
+static sn_interval maybe(em *e) {
+    return (sn_interval){em_i1(e, false), em_i1(e, true)};
+}
+
+/* The smaller or larger of two bounds; bools by logic. */
+static em_val lower(em *e, em_val a, em_val b) {
+    return LLVMTypeOf(a) == e->i1 || em_elem_type(a) == e->i1 ? em_and(e, a, b) : em_imin(e, a, b);
+}
+
+static em_val upper(em *e, em_val a, em_val b) {
+    return LLVMTypeOf(a) == e->i1 || em_elem_type(a) == e->i1 ? em_or(e, a, b) : em_imax(e, a, b);
+}
+
+/* Arithmetic of the node's own type wraps: beyond its range nothing is known. i64 does not occur
+ * near its limits (positions and sizes), narrower types are checked. */
+static sn_interval within_type(em *e, const sn_node *n, sn_interval x) {
+    static const struct {
+        int64_t lo, hi;
+    } range[SN_DTYPE_COUNT] = {[SN_I32] = {INT32_MIN, INT32_MAX},
+                               [SN_I8] = {INT8_MIN, INT8_MAX},
+                               [SN_U8] = {0, UINT8_MAX}};
+    if (!known(x) || !range[n->dtype].hi) return x;
+    em_val lo = em_i64(e, range[n->dtype].lo), hi = em_i64(e, range[n->dtype].hi);
+    em_val fits = em_and(e, em_cmp(e, EM_GE, x.lo, lo), em_cmp(e, EM_LE, x.hi, hi));
+    return (sn_interval){em_select(e, fits, x.lo, lo), em_select(e, fits, x.hi, hi)};
+}
+
+#define RULE(name) static sn_interval rule_##name(em *e, const sn_node *n, const sn_interval *x)
+
+RULE(none) {
+    (void)x;
+    return n->dtype == SN_BOOL ? maybe(e) : unknown;
+}
+
+RULE(same) {
+    (void)e, (void)n;
+    return x[0];
+}
+
+RULE(neg) {
+    return within_type(e, n, (sn_interval){em_neg(e, x[0].hi), em_neg(e, x[0].lo)});
+}
+
+RULE(add) {
+    return within_type(e, n,
+                       (sn_interval){em_add(e, x[0].lo, x[1].lo), em_add(e, x[0].hi, x[1].hi)});
+}
+
+RULE(sub) {
+    return within_type(e, n,
+                       (sn_interval){em_sub(e, x[0].lo, x[1].hi), em_sub(e, x[0].hi, x[1].lo)});
+}
+
+RULE(mul) {
+    em_val a = em_mul(e, x[0].lo, x[1].lo), b = em_mul(e, x[0].lo, x[1].hi);
+    em_val c = em_mul(e, x[0].hi, x[1].lo), d = em_mul(e, x[0].hi, x[1].hi);
+    return within_type(e, n,
+                       (sn_interval){em_imin(e, em_imin(e, a, b), em_imin(e, c, d)),
+                                     em_imax(e, em_imax(e, a, b), em_imax(e, c, d))});
+}
+
+RULE(abs) {
+    em_val zero = em_i64(e, 0), low = em_neg(e, x[0].lo);
+    em_val lo = em_imax(e, zero, em_imax(e, x[0].lo, em_neg(e, x[0].hi)));
+    return within_type(e, n, (sn_interval){lo, em_imax(e, low, x[0].hi)});
+}
+
+RULE(sign) {
+    (void)n;
+    sn_interval r;
+    em_val one = em_i64(e, 1), minus = em_i64(e, -1);
+    r.lo = em_imax(e, minus, em_imin(e, one, x[0].lo));
+    r.hi = em_imax(e, minus, em_imin(e, one, x[0].hi));
+    return r;
+}
+
+RULE(min) {
+    (void)n;
+    return (sn_interval){em_imin(e, x[0].lo, x[1].lo), em_imin(e, x[0].hi, x[1].hi)};
+}
+
+RULE(max) {
+    (void)n;
+    return (sn_interval){em_imax(e, x[0].lo, x[1].lo), em_imax(e, x[0].hi, x[1].hi)};
+}
+
+/* Floor of x / y for y > 0. */
+static em_val floor_quotient(em *e, em_val x, em_val y) {
+    em_val q = em_div(e, x, y), r = em_sub(e, x, em_mul(e, q, y));
+    return em_add(e, q, em_int_cast(e, em_ashr(e, r, em_i64(e, 63)), e->i64));
+}
+
+/* The divisor where it is one positive number, else 1, and whether it is. */
+static em_val one_divisor(em *e, sn_interval y, em_val *good) {
+    *good = em_and(e, em_cmp(e, EM_EQ, y.lo, y.hi), em_cmp(e, EM_GT, y.lo, em_i64(e, 0)));
+    return em_select(e, *good, y.lo, em_like(e, y.lo, 1));
+}
+
+static em_val largest(em *e, sn_interval x) {
+    return em_imax(e, em_abs(e, x.lo), em_abs(e, x.hi));
+}
+
+RULE(div) {
+    em_val good, y = one_divisor(e, x[1], &good), any = largest(e, x[0]);
+    em_val lo = floor_quotient(e, x[0].lo, y), hi = floor_quotient(e, x[0].hi, y);
+    return within_type(
+        e, n, (sn_interval){em_select(e, good, lo, em_neg(e, any)), em_select(e, good, hi, any)});
+}
+
+RULE(mod) {
+    em_val good, y = one_divisor(e, x[1], &good), any = largest(e, x[1]);
+    em_val q0 = floor_quotient(e, x[0].lo, y), q1 = floor_quotient(e, x[0].hi, y);
+    em_val same = em_cmp(e, EM_EQ, q0, q1), base = em_mul(e, q0, y), zero = em_like(e, q0, 0);
+    em_val lo = em_select(e, same, em_sub(e, x[0].lo, base), zero);
+    em_val hi = em_select(e, same, em_sub(e, x[0].hi, base), em_sub(e, y, em_i64(e, 1)));
+    return within_type(
+        e, n, (sn_interval){em_select(e, good, lo, em_neg(e, any)), em_select(e, good, hi, any)});
+}
+
+RULE(lt) {
+    (void)n;
+    return (sn_interval){em_cmp(e, EM_LT, x[0].hi, x[1].lo), em_cmp(e, EM_LT, x[0].lo, x[1].hi)};
+}
+
+RULE(le) {
+    (void)n;
+    return (sn_interval){em_cmp(e, EM_LE, x[0].hi, x[1].lo), em_cmp(e, EM_LE, x[0].lo, x[1].hi)};
+}
+
+RULE(not ) {
+    (void)n;
+    return (sn_interval){em_not(e, x[0].hi), em_not(e, x[0].lo)};
+}
+
+/* Integers bit by bit: not followed. */
+RULE(and) {
+    if (n->dtype != SN_BOOL) return unknown;
+    return (sn_interval){em_and(e, x[0].lo, x[1].lo), em_and(e, x[0].hi, x[1].hi)};
+}
+
+RULE(or) {
+    if (n->dtype != SN_BOOL) return unknown;
+    return (sn_interval){em_or(e, x[0].lo, x[1].lo), em_or(e, x[0].hi, x[1].hi)};
+}
+
+RULE(xor) {
+    if (n->dtype != SN_BOOL) return unknown;
+    em_val no0 = em_not(e, x[0].hi), no1 = em_not(e, x[1].hi);
+    em_val differ = em_or(e, em_and(e, x[0].lo, no1), em_and(e, x[1].lo, no0));
+    em_val agree = em_or(e, em_and(e, x[0].lo, x[1].lo), em_and(e, no0, no1));
+    return (sn_interval){differ, em_not(e, agree)};
+}
+
+RULE(ne) {
+    if (n->in[0]->dtype == SN_BOOL) {
+        sn_node as_bool = {.dtype = SN_BOOL};
+        return rule_xor(e, &as_bool, x);
+    }
+    em_val apart = em_or(e, em_cmp(e, EM_LT, x[0].hi, x[1].lo), em_cmp(e, EM_LT, x[1].hi, x[0].lo));
+    em_val single =
+        em_and(e, em_cmp(e, EM_EQ, x[0].lo, x[0].hi), em_cmp(e, EM_EQ, x[1].lo, x[1].hi));
+    em_val equal = em_and(e, single, em_cmp(e, EM_EQ, x[0].lo, x[1].lo));
+    return (sn_interval){apart, em_not(e, equal)};
+}
+
+RULE(eq) {
+    sn_interval r = rule_ne(e, n, x);
+    return rule_not(e, n, &r);
+}
+
+RULE(select) {
+    (void)n;
+    em_val yes = x[0].lo, no = em_not(e, x[0].hi);
+    em_val lo = em_select(e, no, x[2].lo, lower(e, x[1].lo, x[2].lo));
+    em_val hi = em_select(e, no, x[2].hi, upper(e, x[1].hi, x[2].hi));
+    return (sn_interval){em_select(e, yes, x[1].lo, lo), em_select(e, yes, x[1].hi, hi)};
+}
+
+RULE(cast) {
+    sn_dtype from = (sn_dtype)n->in[0]->dtype, to = (sn_dtype)n->dtype;
+    if (sn_dtype_is_float(from) || sn_dtype_is_float(to)) return rule_none(e, n, x);
+    if (from == to) return x[0];
+    if (from == SN_BOOL) {
+        em_val one = em_i64(e, 1), zero = em_i64(e, 0);
+        return (sn_interval){em_select(e, x[0].lo, one, zero), em_select(e, x[0].hi, one, zero)};
+    }
+    if (to == SN_BOOL) {
+        sn_node compare = {.in = n->in};
+        em_val zero = em_i64(e, 0);
+        sn_interval both[] = {x[0], {zero, zero}};
+        return rule_ne(e, &compare, both);
+    }
+    return within_type(e, n, x[0]);
+}
+
+/* What an op means to intervals; ops that are not here cannot be followed. Conditions of `unknown`
+ * operands are handled before: see emit_node. */
+static rule_fn *const rules[SN_OP_COUNT] = {
+    [SN_OP_stop_gradient] = rule_same,
+    [SN_OP_neg] = rule_neg,
+    [SN_OP_abs] = rule_abs,
+    [SN_OP_sign] = rule_sign,
+    [SN_OP_add] = rule_add,
+    [SN_OP_sub] = rule_sub,
+    [SN_OP_mul] = rule_mul,
+    [SN_OP_div] = rule_div,
+    [SN_OP_mod] = rule_mod,
+    [SN_OP_min] = rule_min,
+    [SN_OP_max] = rule_max,
+    [SN_OP_lt] = rule_lt,
+    [SN_OP_le] = rule_le,
+    [SN_OP_eq] = rule_eq,
+    [SN_OP_ne] = rule_ne,
+    [SN_OP_not] = rule_not,
+    [SN_OP_and] = rule_and,
+    [SN_OP_or] = rule_or,
+    [SN_OP_xor] = rule_xor,
+    [SN_OP_select] = rule_select,
+    [SN_OP_cast] = rule_cast,
+};
+
+/* --- emission --------------------------------------------------------------------------------- */
+
+static int position(const sn_interval_code *c, const sn_node *n) {
+    int i = 0; /* regions are small: a search serves */
+    while (i + 1 < c->order.n && c->order.node[i] != n) i++;
+    return i;
+}
+
+bool sn_interval_begin(sn_interval_code *c, em *e, const sn_region *r) {
+    sn_module *m = r->out[0]->m;
+    c->e = e;
+    c->region = r;
+    c->order = sn_region_topo(m, r);
+    size_t n = (size_t)c->order.n;
+    c->value = sn_arena_alloc(m, n * sizeof *c->value);
+    c->done = sn_arena_alloc(m, n * sizeof *c->done);
+    c->deps = sn_arena_alloc(m, n * sizeof *c->deps);
+    return e->err.code == SN_OK;
+}
+
+void sn_interval_arg(sn_interval_code *c, int i, sn_interval v, uint32_t deps) {
+    for (int p = 0; p < c->order.n; p++) {
+        const sn_node *n = c->order.node[p];
+        if (n->op == SN_OP_arg && sn_attr_int(n, SN_A_index, -1) == i) {
+            c->value[p] = v;
+            c->deps[p] = deps;
+            c->done[p] = true;
+        }
+        for (int j = 0; j < n->n_in; j++) c->deps[p] |= c->deps[position(c, n->in[j])];
+    }
+}
+
+static bool is_int(sn_dtype t) {
+    return !sn_dtype_is_float(t);
+}
+
+static sn_interval emit_constant(em *e, const sn_node *n) {
+    double v = sn_attr_flt(n, SN_A_value, 0);
+    if (!is_int((sn_dtype)n->dtype)) return unknown;
+    em_val c = n->dtype == SN_BOOL ? em_i1(e, v != 0) : em_i64(e, (int64_t)v);
+    return (sn_interval){c, c};
+}
+
+static sn_interval emit_node(sn_interval_code *c, const sn_node *n, int at, const sn_interval *x) {
+    em *e = c->e;
+    if (n->op == SN_OP_const) return emit_constant(e, n);
+    if (n->op == SN_OP_dim_value && c->dim && is_int((sn_dtype)n->dtype)) {
+        em_val v = c->dim(c->ctx, n);
+        return (sn_interval){v, v};
+    }
+    bool table = n->op == SN_OP_at && is_int((sn_dtype)n->dtype);
+    if (table && c->coarse) return c->coarse->value[at];
+    rule_fn *rule = rules[n->op];
+    for (int j = table; j < n->n_in; j++)
+        if (!known(x[j])) rule = NULL;
+    if (table && c->at) {
+        for (int j = 1; j < n->n_in; j++)
+            if (!known(x[j])) return rule_none(e, n, x);
+        sn_interval r = c->at(c->ctx, n, x + 1);
+        return known(r) ? r : rule_none(e, n, x);
+    }
+    return rule ? rule(e, n, x) : rule_none(e, n, x);
+}
+
+void sn_interval_emit(sn_interval_code *c, uint32_t allowed) {
+    for (int i = 0; i < c->order.n; i++) {
+        const sn_node *n = c->order.node[i];
+        if (c->done[i] || (c->deps[i] & ~allowed)) continue;
+        sn_interval x[SN_MAX_RANK + 1];
+        int n_in = n->n_in <= SN_MAX_RANK + 1 ? n->n_in : 0;
+        for (int j = 0; j < n_in; j++) x[j] = c->value[position(c, n->in[j])];
+        c->value[i] = n->op == SN_OP_arg ? rule_none(c->e, n, x) : emit_node(c, n, i, x);
+        c->done[i] = true;
+    }
+}
+
+sn_interval sn_interval_result(const sn_interval_code *c) {
+    return c->value[position(c, c->region->out[0])];
+}
+
+/* --- what can be decided, without emitting ---------------------------------------------------- */
+
+/* bool: false if always "possibly, not surely"; integer: false if unknown. */
+bool sn_interval_decidable(const sn_region *r, const sn_node **culprit) {
+    sn_order order = sn_region_topo(r->out[0]->m, r);
+    bool *good = sn_arena_alloc(r->out[0]->m, (size_t)order.n);
+    if (culprit) *culprit = NULL;
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        int known_operands = 0;
+        for (int j = 0; j < n->n_in; j++)
+            for (int k = 0; k < i; k++) known_operands += order.node[k] == n->in[j] && good[k];
+        bool leaf = n->op == SN_OP_const || n->op == SN_OP_dim_value || n->op == SN_OP_arg;
+        bool all = known_operands == n->n_in && (leaf || n->op == SN_OP_at || rules[n->op]);
+        bool bits =
+            n->dtype != SN_BOOL && (n->op == SN_OP_and || n->op == SN_OP_or || n->op == SN_OP_xor);
+        /* one decided side of a logical op is enough: it may settle the result */
+        bool logical = n->dtype == SN_BOOL && (n->op == SN_OP_and || n->op == SN_OP_or);
+        good[i] = is_int((sn_dtype)n->dtype) && !bits && (all || (logical && known_operands > 0));
+        if (n->op == SN_OP_arg && n->rank > 0) good[i] = true;
+        if (!good[i] && culprit && !*culprit) *culprit = n;
+    }
+    return good[order.n - 1];
+}

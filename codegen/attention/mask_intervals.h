@@ -1,0 +1,43 @@
+/* mask_intervals.h: interval arithmetic on a mask region, as code: what can the mask be over a
+ * whole tile of queries and keys?
+ *
+ * Every integer node becomes a pair lo <= value <= hi (i64), every bool node a pair "surely true",
+ * "possibly true" (i1). Nodes that intervals cannot follow (floats, sizes of tables unknown) have
+ * none: comparisons with them are "possibly true, not surely". */
+#ifndef SN_MASK_INTERVALS_H
+#define SN_MASK_INTERVALS_H
+
+#include "codegen/emit/elem.h"
+
+/* lo == NULL: nothing is known. Scalars, or vectors of one tile a lane. */
+typedef struct sn_interval {
+    em_val lo, hi;
+} sn_interval;
+
+typedef struct sn_interval_code sn_interval_code;
+struct sn_interval_code {
+    em *e;
+    const sn_region *region;
+    sn_order order;
+    sn_interval *value; /* [order.n] */
+    bool *done;         /* [order.n] */
+    uint32_t *deps;     /* [order.n] */
+    /* Smallest and largest element of captured tensor `n->in[0]` over the given index ranges. */
+    sn_interval (*at)(void *ctx, const sn_node *n, const sn_interval *index);
+    em_val (*dim)(void *ctx, const sn_node *n);
+    void *ctx;
+    const sn_interval_code *coarse; /* of a larger tile: its table reads are taken over */
+};
+
+bool sn_interval_begin(sn_interval_code *c, em *e, const sn_region *r);
+void sn_interval_arg(sn_interval_code *c, int i, sn_interval v, uint32_t deps);
+void sn_interval_emit(sn_interval_code *c, uint32_t allowed); /* as sn_region_emit */
+/* Of the region's result 0: lo "surely true", hi "possibly true"; never NULL after emission. */
+sn_interval sn_interval_result(const sn_interval_code *c);
+
+/* Whether intervals can decide anything about the region: false if its result is "possibly, not
+ * surely" whatever the tile. `culprit` (may be NULL) receives the first node that cannot be
+ * followed, or NULL. */
+bool sn_interval_decidable(const sn_region *r, const sn_node **culprit);
+
+#endif

@@ -1,0 +1,236 @@
+/* emit.h: the vocabulary in which kernels are written: loops, loads, tails, arithmetic, reductions.
+ * A thin layer over the LLVM C API that keeps what a kernel must not repeat: types, element
+ * conversion, masks, fast-math flags, alignment. Kernels read as loops over tiles. */
+#ifndef SN_EMIT_H
+#define SN_EMIT_H
+
+#include "codegen/emit/llvm_compat.h"
+#include "codegen/emit/target.h"
+
+#include <stdio.h>
+
+/* Values. An em_val is a scalar or a vector; every operation below takes either, and where one
+ * operand is a vector and the other a scalar, the scalar is spread over the lanes. Arithmetic is
+ * float or (signed) integer by the type of its operands, which must agree otherwise.
+ *
+ * In registers an element is what its memory holds, except that float elements are converted to the
+ * compute type (f32 or f64) by em_load and back by em_store. A condition or mask is i1 or <n x i1>.
+ * A bool in memory is one byte, 0 or 1.
+ *
+ * Errors stick to `err` of the context: emission goes on (on harmless values), em_finish fails. */
+typedef LLVMValueRef em_val;
+typedef LLVMTypeRef em_type;
+
+typedef struct em {
+    const sn_target *target; /* borrowed */
+    LLVMContextRef ctx;      /* owned */
+    LLVMModuleRef mod;       /* owned until em_finish */
+    LLVMBuilderRef b;        /* where code goes */
+    LLVMValueRef fn;         /* the function being written */
+    sn_dtype compute;        /* SN_F32 or SN_F64: type of all float arithmetic */
+    int lanes;               /* of a compute vector: 16, 8 or 4 for f32 */
+    em_type tvoid, ptr, i1, i8, i16, i32, i64, f32, f64;
+    em_type ft;            /* compute scalar */
+    em_type vt;            /* compute vector of `lanes` */
+    LLVMFastMathFlags fmf; /* on every float instruction from now on; default: contract only */
+    em_val buf, dim, scratch, tid, nthreads; /* parameters of the kernel being written */
+    sn_error err;
+} em;
+
+/* A context with an empty module called `name`. compute: SN_F32 or SN_F64. False on failure. */
+bool em_init(em *e, const sn_target *t, const char *name, sn_dtype compute, sn_error *err);
+void em_free(em *e); /* also after a failed em_init or after em_finish */
+
+/* The finished module after verification; it stays owned by `e` and lives until em_free. NULL and
+ * `err` if an emission error stuck or LLVM's verifier objects. */
+LLVMModuleRef em_finish(em *e, sn_error *err);
+void em_dump(const em *e, FILE *out); /* the module as LLVM IR text */
+
+/* --- functions --------------------------------------------------------------------------------
+ * Every kernel has one signature:
+ *   void kernel(void *const *buf, const int64_t *dim, void *scratch, int64_t tid, int64_t nthreads)
+ * buf: base pointers of operands and results; dim: the run-time sizes and strides it asked for;
+ * scratch: this thread's memory, aligned to 64; 0 <= tid < nthreads. No barrier inside. */
+typedef void sn_kernel_fn(void *const *buf, const int64_t *dim, void *scratch, int64_t tid,
+                          int64_t nthreads);
+
+void em_kernel(em *e,
+               const char *name); /* begins a kernel; sets buf, dim, scratch, tid, nthreads */
+void em_end_kernel(em *e);
+em_val em_buf(em *e, int k); /* buf[k]: a pointer */
+em_val em_dim(em *e, int k); /* dim[k]: an i64 */
+
+/* Begins a function of this module (not visible outside); pointer parameters are noalias. Ends with
+ * em_ret. The value returned is for em_call. The function in progress, if any, is left: only
+ * em_function within no function, or finish the outer one first. */
+em_val em_function(em *e, const char *name, em_type ret, const em_type *params, int n);
+em_val em_param(em *e, int k);
+void em_ret(em *e, em_val v); /* v NULL: void */
+em_val em_call(em *e, em_val fn, const em_val *args, int n);
+em_val em_extern(em *e, const char *name, em_type ret, const em_type *params, int n);
+/* An LLVM intrinsic, overloaded on the types `over`: em_intrinsic(e, "llvm.fma", &t, 1, args, 3).
+ */
+em_val em_intrinsic(em *e, const char *name, const em_type *over, int n_over, const em_val *args,
+                    int n);
+em_val em_unary_intrinsic(em *e, const char *name, em_val x); /* overloaded on the type of x */
+
+/* n elements of t on the stack, aligned to 64 bytes, allocated once at function entry. */
+em_val em_stack(em *e, sn_dtype t, int64_t n);
+
+/* --- types and constants ---------------------------------------------------------------------- */
+em_type em_mem_type(em *e, sn_dtype t); /* as stored: bf16 is i16, bool is i8 */
+em_type em_vec(em_type t, int n);       /* <n x t>; t itself for n = 1 */
+int em_lanes_of(em_val v);              /* 1 for a scalar */
+em_type em_elem_type(em_val v);         /* of a vector; a scalar's own */
+bool em_is_float(em_val v);
+
+em_val em_i64(em *e, int64_t v);
+em_val em_i32(em *e, int32_t v);
+em_val em_i1(em *e, bool v);
+em_val em_f(em *e, double v);              /* compute scalar */
+em_val em_vf(em *e, double v);             /* compute vector, all lanes v */
+em_val em_like(em *e, em_val x, double v); /* constant of x's type, float or integer */
+em_val em_zero(em_type t);
+em_val em_splat(em *e, em_val scalar, int n); /* <n x .>; the scalar itself for n = 1 */
+em_val em_iota(em *e, em_type elem, int n);   /* integer vector 0, 1, ... n-1 */
+
+/* --- arithmetic ------------------------------------------------------------------------------- */
+LLVMFastMathFlags em_fast(em *e, LLVMFastMathFlags flags); /* sets, returns the former ones */
+
+em_val em_add(em *e, em_val a, em_val b);
+em_val em_sub(em *e, em_val a, em_val b);
+em_val em_mul(em *e, em_val a, em_val b);
+em_val em_div(em *e, em_val a, em_val b); /* integers: signed, towards zero */
+em_val em_rem(em *e, em_val a, em_val b); /* integers only, sign of a */
+em_val em_neg(em *e, em_val a);
+em_val em_abs(em *e, em_val a);
+em_val em_sqrt(em *e, em_val a);
+/* a*b + c, in one rounding where the target has FMA, else (fmuladd) as the target likes. */
+em_val em_fma(em *e, em_val a, em_val b, em_val c);
+/* One instruction on x86: a > b ? a : b; if either is NaN the result is b. */
+em_val em_max(em *e, em_val a, em_val b);
+em_val em_min(em *e, em_val a, em_val b);
+/* NaN if either is NaN. */
+em_val em_max_nan(em *e, em_val a, em_val b);
+em_val em_min_nan(em *e, em_val a, em_val b);
+
+em_val em_and(em *e, em_val a, em_val b); /* bitwise; integers and masks */
+em_val em_or(em *e, em_val a, em_val b);
+em_val em_xor(em *e, em_val a, em_val b);
+em_val em_not(em *e, em_val a);
+em_val em_shl(em *e, em_val a, em_val b);
+em_val em_lshr(em *e, em_val a, em_val b);
+em_val em_ashr(em *e, em_val a, em_val b);
+
+typedef enum em_cmp_op { EM_EQ, EM_NE, EM_LT, EM_LE, EM_GT, EM_GE } em_cmp_op;
+/* Floats: false if either is NaN, except EM_NE, which is then true (C's rules). Integers signed. */
+em_val em_cmp(em *e, em_cmp_op op, em_val a, em_val b);
+em_val em_ult(em *e, em_val a, em_val b); /* unsigned integers */
+em_val em_select(em *e, em_val cond, em_val a, em_val b);
+
+em_val em_bitcast(em *e, em_val v, em_type t);
+em_val em_int_cast(em *e, em_val v, em_type elem); /* sign-extends or truncates; i1 gives 0 or 1 */
+em_val em_idx(em *e, em_val v);                    /* any integer as i64 */
+/* The value of element type t (or a mask, an integer) as another element type. Float to integer
+ * truncates and saturates, NaN gives 0; to bool: nonzero. From f64 to f16 and bf16 by way of f32.
+ */
+em_val em_convert(em *e, em_val v, sn_dtype from, sn_dtype to);
+
+/* --- lanes ------------------------------------------------------------------------------------ */
+em_val em_extract(em *e, em_val v, int lane);
+em_val em_extract_at(em *e, em_val v, em_val lane);
+em_val em_insert(em *e, em_val v, em_val x, int lane);
+em_val em_shuffle(em *e, em_val a, em_val b, const int *lanes, int n); /* lane < 0: undefined */
+em_val em_part(em *e, em_val v, int first, int n);                     /* n consecutive lanes */
+em_val em_concat(em *e, em_val a, em_val b);
+
+typedef enum em_red { EM_SUM, EM_MAX, EM_MIN } em_red;
+em_val em_combine(em *e, em_red op, em_val a, em_val b); /* em_add, em_max, em_min */
+em_val em_neutral(em *e, em_red op, em_type t);          /* 0, -inf, +inf of that type */
+/* All lanes to a scalar, in a fixed order: halves are folded until one lane is left. */
+em_val em_reduce(em *e, em_red op, em_val v);
+
+/* --- memory ----------------------------------------------------------------------------------- */
+em_val em_at(em *e, em_val base, sn_dtype t, em_val index); /* base + index elements */
+em_val em_at_bytes(em *e, em_val base, em_val offset);
+
+/* The first `valid` (i64) of n lanes; for valid <= 0 none, for valid >= n all. */
+em_val em_tail_mask(em *e, em_val valid, int n);
+
+/* Loads n consecutive elements of t: float types arrive in the compute type, integers as they are,
+ * bool as i8. n = 1 gives a scalar. em_load_mask: lanes off read nothing and are `fill` (NULL: 0);
+ * a NULL mask means all lanes, so that one text serves full and partial tiles. */
+em_val em_load(em *e, sn_dtype t, em_val p, int n);
+em_val em_load_mask(em *e, sn_dtype t, em_val p, int n, em_val mask, em_val fill);
+em_val em_load_tail(em *e, sn_dtype t, em_val p, int n, em_val valid);
+em_val em_load_splat(em *e, sn_dtype t, em_val p, int n); /* one element in all n lanes */
+/* base[index[i]] for each lane; lanes off (mask not NULL) are 0. index: i32 or i64 vector. */
+em_val em_gather(em *e, sn_dtype t, em_val base, em_val index, em_val mask);
+
+/* Stores all lanes of v as elements of t; v is of the compute type, an integer or a mask. */
+void em_store(em *e, sn_dtype t, em_val p, em_val v);
+void em_store_mask(em *e, sn_dtype t, em_val p, em_val v, em_val mask);
+void em_store_tail(em *e, sn_dtype t, em_val p, em_val v, em_val valid);
+
+/* Elements as stored, no conversion; `align` in bytes (0: that of one element). */
+em_val em_load_raw(em *e, em_type t, em_val p, unsigned align);
+void em_store_raw(em *e, em_val v, em_val p, unsigned align);
+
+/* Hint to fetch the line at p; write: will be written; level: 3 all caches .. 0 non-temporal. */
+void em_prefetch(em *e, em_val p, bool write, int level);
+
+/* --- control ----------------------------------------------------------------------------------
+ * for (i = lo; i < hi; i += step), step > 0; lo, hi, step are i64. State of the loop is either a
+ * carried value (em_carry, em_next, em_final) or a variable (em_var), which is the way through
+ * conditions. l.i is the index. Carries must be declared before the first other code of the body.
+ *
+ *     em_loop l = em_for(e, zero, n, em_i64(e, 16));
+ *     em_val s = em_carry(e, &l, em_vf(e, 0));
+ *     em_next(e, &l, s, em_add(e, s, em_load(e, SN_F32, em_at(e, x, SN_F32, l.i), 16)));
+ *     em_end(e, &l);
+ *     em_val sum = em_reduce(e, EM_SUM, em_final(e, &l, s));
+ */
+enum { EM_MAX_CARRY = 96 };
+typedef struct em_loop {
+    em_val i;
+    em_val lo, hi, step;
+    LLVMBasicBlockRef before, body, after;
+    int n_carry;
+    em_val carry[EM_MAX_CARRY], init[EM_MAX_CARRY], next[EM_MAX_CARRY], final[EM_MAX_CARRY];
+} em_loop;
+
+em_loop em_for(em *e, em_val lo, em_val hi, em_val step);
+em_val em_carry(em *e, em_loop *l, em_val init); /* the value at the start of an iteration */
+void em_next(em *e, em_loop *l, em_val carried, em_val v); /* ... and at the start of the next */
+void em_end(em *e, em_loop *l);
+em_val em_final(em *e, const em_loop *l, em_val carried); /* after em_end */
+
+/* if (cond) { ... } em_else { ... } em_endif; em_join after em_endif gives a value of both ways. */
+typedef struct em_branch {
+    LLVMBasicBlockRef from, yes, no, after, yes_end, no_end;
+    bool has_else;
+} em_branch;
+
+em_branch em_if(em *e, em_val cond);
+void em_else(em *e, em_branch *br);
+void em_endif(em *e, em_branch *br);
+em_val em_join(em *e, const em_branch *br, em_val if_yes, em_val if_no);
+
+/* A variable that the optimiser turns into a register; begins as `init`. */
+typedef struct em_var {
+    em_val slot;
+    em_type type;
+} em_var;
+em_var em_let(em *e, em_val init);
+em_val em_get(em *e, em_var v);
+void em_set(em *e, em_var v, em_val x);
+
+/* --- integers for tiling ---------------------------------------------------------------------- */
+em_val em_imin(em *e, em_val a, em_val b); /* signed integers of one type */
+em_val em_imax(em *e, em_val a, em_val b);
+em_val em_ceil_div(em *e, em_val a, int64_t b);   /* a >= 0, b > 0 */
+em_val em_round_down(em *e, em_val a, int64_t b); /* a >= 0 to a multiple of b */
+/* This thread's share of n units, contiguous and fixed by (n, tid, nthreads): [lo, hi). */
+void em_share(em *e, em_val n, em_val *lo, em_val *hi);
+
+#endif

@@ -1,0 +1,125 @@
+/* mem.c: loads, stores, tails and gathers of the emission vocabulary.
+ * Partial vectors go through llvm.masked.*: one predicated instruction with AVX-512, vmaskmov with
+ * AVX (32 and 64 bit elements), a branch a lane elsewhere. */
+#include "codegen/emit/emit.h"
+
+em_val em_at(em *e, em_val base, sn_dtype t, em_val index) {
+    em_type elem = em_mem_type(e, t);
+    return LLVMBuildInBoundsGEP2(e->b, elem, base, &index, 1, "");
+}
+
+em_val em_at_bytes(em *e, em_val base, em_val offset) {
+    return LLVMBuildInBoundsGEP2(e->b, e->i8, base, &offset, 1, "");
+}
+
+em_val em_tail_mask(em *e, em_val valid, int n) {
+    if (n == 1) return em_cmp(e, EM_GT, valid, em_i64(e, 0));
+    /* lane numbers as wide as the data, so that the mask needs no resizing on AVX2 */
+    em_type elem = n * 8 == e->target->vector_bytes && n * 8 < 64 ? e->i64 : e->i32;
+    em_val some = em_int_cast(e, em_imax(e, em_imin(e, valid, em_i64(e, n)), em_i64(e, 0)), elem);
+    return em_cmp(e, EM_LT, em_iota(e, elem, n), em_splat(e, some, n));
+}
+
+em_val em_load_raw(em *e, em_type t, em_val p, unsigned align) {
+    em_val v = LLVMBuildLoad2(e->b, t, p, "");
+    if (align) LLVMSetAlignment(v, align);
+    return v;
+}
+
+void em_store_raw(em *e, em_val v, em_val p, unsigned align) {
+    em_val s = LLVMBuildStore(e->b, v, p);
+    if (align) LLVMSetAlignment(s, align);
+}
+
+static em_val to_compute(em *e, sn_dtype t, em_val raw) {
+    return sn_dtype_is_float(t) ? em_convert(e, raw, t, e->compute) : raw;
+}
+
+em_val em_load(em *e, sn_dtype t, em_val p, int n) {
+    em_val raw = em_load_raw(e, em_vec(em_mem_type(e, t), n), p, (unsigned)sn_dtype_size(t));
+    return to_compute(e, t, raw);
+}
+
+/* A scalar under a condition: a branch, since there is no masked load of one element. */
+static em_val load_scalar_if(em *e, em_type t, em_val p, unsigned align, em_val cond) {
+    em_branch br = em_if(e, cond);
+    em_val v = em_load_raw(e, t, p, align);
+    em_endif(e, &br);
+    return em_join(e, &br, v, em_zero(t));
+}
+
+static em_val masked_load(em *e, em_type t, em_val p, unsigned align, em_val mask) {
+    em_type over[] = {t, e->ptr};
+    em_val args[] = {p, em_i32(e, (int32_t)align), mask, em_zero(t)};
+    return em_intrinsic(e, "llvm.masked.load", over, 2, args, 4);
+}
+
+em_val em_load_mask(em *e, sn_dtype t, em_val p, int n, em_val mask, em_val fill) {
+    if (!mask) return em_load(e, t, p, n);
+    em_type type = em_vec(em_mem_type(e, t), n);
+    unsigned align = (unsigned)sn_dtype_size(t);
+    em_val raw =
+        n == 1 ? load_scalar_if(e, type, p, align, mask) : masked_load(e, type, p, align, mask);
+    em_val v = to_compute(e, t, raw);
+    return fill ? em_select(e, mask, v, em_splat(e, fill, em_lanes_of(fill) == 1 ? n : 1)) : v;
+}
+
+em_val em_load_tail(em *e, sn_dtype t, em_val p, int n, em_val valid) {
+    return em_load_mask(e, t, p, n, em_tail_mask(e, valid, n), NULL);
+}
+
+em_val em_load_splat(em *e, sn_dtype t, em_val p, int n) {
+    return em_splat(e, em_load(e, t, p, 1), n);
+}
+
+em_val em_gather(em *e, sn_dtype t, em_val base, em_val index, em_val mask) {
+    int n = em_lanes_of(index);
+    em_type type = em_vec(em_mem_type(e, t), n);
+    em_val p = em_at(e, base, t, index);
+    if (n == 1) return em_load_mask(e, t, p, 1, mask, NULL);
+    em_type over[] = {type, LLVMTypeOf(p)};
+    em_val all = LLVMConstAllOnes(em_vec(e->i1, n));
+    em_val args[] = {p, em_i32(e, (int32_t)sn_dtype_size(t)), mask ? mask : all, em_zero(type)};
+    return to_compute(e, t, em_intrinsic(e, "llvm.masked.gather", over, 2, args, 4));
+}
+
+/* The value as memory holds it. Integers are resized, masks become 0 and 1, a value that already
+ * has the stored type is left alone. */
+static em_val to_memory(em *e, sn_dtype t, em_val v) {
+    em_type elem = em_elem_type(v);
+    if (elem == e->f32) return em_convert(e, v, SN_F32, t);
+    if (elem == e->f64) return em_convert(e, v, SN_F64, t);
+    if (elem == em_mem_type(e, t)) return v;
+    return em_convert(e, v, elem == e->i1 ? SN_BOOL : elem == e->i64 ? SN_I64 : SN_I32, t);
+}
+
+void em_store(em *e, sn_dtype t, em_val p, em_val v) {
+    em_store_raw(e, to_memory(e, t, v), p, (unsigned)sn_dtype_size(t));
+}
+
+void em_store_mask(em *e, sn_dtype t, em_val p, em_val v, em_val mask) {
+    if (!mask) {
+        em_store(e, t, p, v);
+        return;
+    }
+    unsigned align = (unsigned)sn_dtype_size(t);
+    if (em_lanes_of(v) == 1) {
+        em_branch br = em_if(e, mask);
+        em_store(e, t, p, v);
+        em_endif(e, &br);
+        return;
+    }
+    em_val raw = to_memory(e, t, v);
+    em_type over[] = {LLVMTypeOf(raw), e->ptr};
+    em_val args[] = {raw, p, em_i32(e, (int32_t)align), mask};
+    em_intrinsic(e, "llvm.masked.store", over, 2, args, 4);
+}
+
+void em_store_tail(em *e, sn_dtype t, em_val p, em_val v, em_val valid) {
+    em_store_mask(e, t, p, v, em_tail_mask(e, valid, em_lanes_of(v)));
+}
+
+void em_prefetch(em *e, em_val p, bool write, int level) {
+    em_val args[] = {p, em_i32(e, write), em_i32(e, level), em_i32(e, 1)};
+    em_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
+}

@@ -1,0 +1,394 @@
+/* target.c: CPU names and features, the host's and those of other machines.
+ * LLVM's C API cannot tell what a CPU name implies, so the facts that steer emission are in two
+ * tables here; LLVM itself gets the name and the full feature string. */
+#include "codegen/emit/target.h"
+
+#include "codegen/emit/llvm_compat.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+/* Features that a user may add or remove: LLVM's name, our bit, what it implies (directly). */
+#define FEATURES(_)                                                                                \
+    _("sse3", SSE3, 0)                                                                             \
+    _("ssse3", SSSE3, BIT(SSE3))                                                                   \
+    _("sse4.1", SSE41, BIT(SSSE3))                                                                 \
+    _("sse4.2", SSE42, BIT(SSE41))                                                                 \
+    _("popcnt", POPCNT, 0)                                                                         \
+    _("avx", AVX, BIT(SSE42))                                                                      \
+    _("f16c", F16C, BIT(AVX))                                                                      \
+    _("fma", FMA, BIT(AVX))                                                                        \
+    _("avx2", AVX2, BIT(AVX))                                                                      \
+    _("bmi", BMI, 0)                                                                               \
+    _("bmi2", BMI2, 0)                                                                             \
+    _("lzcnt", LZCNT, 0)                                                                           \
+    _("movbe", MOVBE, 0)                                                                           \
+    _("avxvnni", AVXVNNI, BIT(AVX2))                                                               \
+    _("avx512f", AVX512F, BIT(AVX2) | BIT(F16C) | BIT(FMA))                                        \
+    _("avx512bw", AVX512BW, BIT(AVX512F))                                                          \
+    _("avx512cd", AVX512CD, BIT(AVX512F))                                                          \
+    _("avx512dq", AVX512DQ, BIT(AVX512F))                                                          \
+    _("avx512vl", AVX512VL, BIT(AVX512F))                                                          \
+    _("avx512vbmi", AVX512VBMI, BIT(AVX512BW))                                                     \
+    _("avx512vbmi2", AVX512VBMI2, BIT(AVX512BW))                                                   \
+    _("avx512vnni", AVX512VNNI, BIT(AVX512F))                                                      \
+    _("avx512bf16", AVX512BF16, BIT(AVX512BW))                                                     \
+    _("avx512fp16", AVX512FP16, BIT(AVX512BW) | BIT(AVX512DQ) | BIT(AVX512VL))                     \
+    _("amx-tile", AMX_TILE, 0)                                                                     \
+    _("amx-bf16", AMX_BF16, BIT(AMX_TILE))                                                         \
+    _("amx-int8", AMX_INT8, BIT(AMX_TILE))                                                         \
+    _("prefer-256-bit", PREFER_256, 0)                                                             \
+    _("neon", NEON, 0)                                                                             \
+    _("fullfp16", FULLFP16, BIT(NEON))                                                             \
+    _("dotprod", DOTPROD, BIT(NEON))                                                               \
+    _("bf16", BF16, BIT(NEON))                                                                     \
+    _("i8mm", I8MM, BIT(NEON))                                                                     \
+    _("sve", SVE, BIT(FULLFP16))                                                                   \
+    _("v", RVV, 0)
+
+#define BIT(x) (UINT64_C(1) << F_##x)
+enum {
+#define X(name, id, implies) F_##id,
+    FEATURES(X)
+#undef X
+        F_COUNT
+};
+
+static const struct {
+    const char *name;
+    uint64_t implies;
+} features[F_COUNT] = {
+#define X(name, id, implies) {name, implies},
+    FEATURES(X)
+#undef X
+};
+
+#define AVX512 (BIT(AVX512F) | BIT(AVX512BW) | BIT(AVX512DQ) | BIT(AVX512VL))
+#define V2 (BIT(SSE42) | BIT(POPCNT))
+#define V3 (V2 | BIT(AVX2) | BIT(F16C) | BIT(FMA) | BIT(BMI) | BIT(BMI2) | BIT(LZCNT) | BIT(MOVBE))
+#define V4 (V3 | AVX512 | BIT(AVX512CD))
+#define ICL (V4 | BIT(AVX512VBMI) | BIT(AVX512VBMI2) | BIT(AVX512VNNI))
+#define SPR                                                                                        \
+    (ICL | BIT(AVXVNNI) | BIT(AVX512BF16) | BIT(AVX512FP16) | BIT(AMX_TILE) | BIT(AMX_BF16) |      \
+     BIT(AMX_INT8))
+#define ARM BIT(NEON)
+#define ARM82 (ARM | BIT(FULLFP16) | BIT(DOTPROD))
+#define ARM86 (ARM82 | BIT(BF16) | BIT(I8MM))
+
+/* Names a user may give: LLVM's CPU name (NULL: the same), architecture, implied features. */
+static const struct {
+    const char *name, *cpu;
+    sn_arch arch;
+    uint64_t set;
+} cpus[] = {
+    {"x86-64", 0, SN_ARCH_X86_64, 0},
+    {"x86-64-v2", 0, SN_ARCH_X86_64, V2},
+    {"x86-64-v3", 0, SN_ARCH_X86_64, V3},
+    {"x86-64-v4", 0, SN_ARCH_X86_64, V4},
+    {"nehalem", 0, SN_ARCH_X86_64, V2},
+    {"sandybridge", 0, SN_ARCH_X86_64, V2 | BIT(AVX)},
+    {"ivybridge", 0, SN_ARCH_X86_64, V2 | BIT(AVX) | BIT(F16C)},
+    {"haswell", 0, SN_ARCH_X86_64, V3},
+    {"broadwell", 0, SN_ARCH_X86_64, V3},
+    {"skylake", 0, SN_ARCH_X86_64, V3},
+    {"skylake-avx512", 0, SN_ARCH_X86_64, V4},
+    {"cascadelake", 0, SN_ARCH_X86_64, V4 | BIT(AVX512VNNI)},
+    {"cooperlake", 0, SN_ARCH_X86_64, V4 | BIT(AVX512VNNI) | BIT(AVX512BF16)},
+    {"icelake-client", 0, SN_ARCH_X86_64, ICL},
+    {"icelake-server", 0, SN_ARCH_X86_64, ICL},
+    {"tigerlake", 0, SN_ARCH_X86_64, ICL},
+    {"alderlake", 0, SN_ARCH_X86_64, V3 | BIT(AVXVNNI)},
+    {"sapphirerapids", 0, SN_ARCH_X86_64, SPR},
+    {"emeraldrapids", 0, SN_ARCH_X86_64, SPR},
+    {"graniterapids", 0, SN_ARCH_X86_64, SPR},
+    {"znver1", 0, SN_ARCH_X86_64, V3},
+    {"znver2", 0, SN_ARCH_X86_64, V3},
+    {"znver3", 0, SN_ARCH_X86_64, V3},
+    {"znver4", 0, SN_ARCH_X86_64, ICL | BIT(AVX512BF16)},
+    {"znver5", 0, SN_ARCH_X86_64, ICL | BIT(AVX512BF16) | BIT(AVXVNNI)},
+    {"aarch64", "generic", SN_ARCH_AARCH64, ARM},
+    {"cortex-a72", 0, SN_ARCH_AARCH64, ARM},
+    {"cortex-a76", 0, SN_ARCH_AARCH64, ARM82},
+    {"neoverse-n1", 0, SN_ARCH_AARCH64, ARM82},
+    {"neoverse-n2", 0, SN_ARCH_AARCH64, ARM86 | BIT(SVE)},
+    {"neoverse-v1", 0, SN_ARCH_AARCH64, ARM86 | BIT(SVE)},
+    {"neoverse-v2", 0, SN_ARCH_AARCH64, ARM86 | BIT(SVE)},
+    {"apple-m1", 0, SN_ARCH_AARCH64, ARM82},
+    {"apple-m2", 0, SN_ARCH_AARCH64, ARM86},
+    {"riscv64", "generic-rv64", SN_ARCH_RISCV64, 0},
+};
+enum { N_CPUS = sizeof cpus / sizeof cpus[0] };
+
+static const struct {
+    const char *triple;
+    int first, last;  /* rows of the feature table that belong to this architecture */
+    const char *base; /* features of LLVM's that every target has: the usual calling convention */
+    const char *abi;  /* of LLVM's module flag "target-abi"; NULL: none */
+} archs[] = {
+    [SN_ARCH_X86_64] = {"x86_64-unknown-linux-gnu", F_SSE3, F_PREFER_256, "", NULL},
+    [SN_ARCH_AARCH64] = {"aarch64-unknown-linux-gnu", F_NEON, F_SVE, "", NULL},
+    [SN_ARCH_RISCV64] = {"riscv64-unknown-linux-gnu", F_RVV, F_RVV, "+m,+a,+f,+d,+c", "lp64d"},
+};
+
+const char *sn_target_known(size_t i) {
+    return i == 0 ? "native" : i <= N_CPUS ? cpus[i - 1].name : NULL;
+}
+
+static const char *feature_name(size_t i) {
+    return i < F_COUNT ? features[i].name : NULL;
+}
+
+static size_t least(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* Levenshtein distance of names up to 63 characters; longer ones are cut. */
+static size_t edit_distance(const char *a, const char *b) {
+    size_t row[64], n = least(strlen(b), 63), m = least(strlen(a), 63);
+    for (size_t j = 0; j <= n; j++) row[j] = j;
+    for (size_t i = 1; i <= m; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t up = row[j], swap = diagonal + (a[i - 1] != b[j - 1]);
+            row[j] = least(swap, least(up, row[j - 1]) + 1);
+            diagonal = up;
+        }
+    }
+    return row[n];
+}
+
+/* Reports an unknown name with the three nearest of a list. */
+static bool fail_unknown(sn_error *err, const char *what, const char *name,
+                         const char *(*list)(size_t), const char *hint) {
+    const char *best[3] = {"", "", ""};
+    size_t dist[3] = {SIZE_MAX, SIZE_MAX, SIZE_MAX};
+    for (size_t i = 0; list(i); i++) {
+        size_t d = edit_distance(name, list(i)), k = 3;
+        while (k > 0 && d < dist[k - 1]) k--;
+        if (k == 3) continue;
+        memmove(best + k + 1, best + k, (2 - k) * sizeof *best);
+        memmove(dist + k + 1, dist + k, (2 - k) * sizeof *dist);
+        best[k] = list(i);
+        dist[k] = d;
+    }
+    return sn_fail(err, SN_ERR_TARGET, "unknown %s '%s'; the nearest are %s, %s and %s (%s)", what,
+                   name, best[0], best[1], best[2], hint);
+}
+
+static int find_feature(const char *name) {
+    for (int i = 0; i < F_COUNT; i++)
+        if (!strcmp(name, features[i].name)) return i;
+    return -1;
+}
+
+/* Adds what the members imply, until nothing changes. */
+static uint64_t close_features(uint64_t set) {
+    for (uint64_t before = 0; before != set;) {
+        before = set;
+        for (int i = 0; i < F_COUNT; i++)
+            if (set >> i & 1) set |= features[i].implies;
+    }
+    return set;
+}
+
+/* Removes feature f and everything that implies it. */
+static uint64_t remove_feature(uint64_t set, int f) {
+    for (int i = 0; i < F_COUNT; i++)
+        if (set >> i & 1 && close_features(UINT64_C(1) << i) >> f & 1) set &= ~(UINT64_C(1) << i);
+    return set;
+}
+
+/* Register state that the operating system saves (XCR0), or all ones where there is no such thing.
+ * LLVM looks too; this is the line of defence that does not depend on its version. */
+static uint64_t saved_register_state(void) {
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return 0;
+    __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return (uint64_t)d << 32 | a;
+#else
+    return ~UINT64_C(0);
+#endif
+}
+
+static const struct {
+    uint64_t state; /* bits of XCR0 that must all be set */
+    int feature;
+} needs_state[] = {{0x6, F_AVX}, {0xe6, F_AVX512F}, {0x60006, F_AMX_TILE}};
+
+/* The host's features as a set; their LLVM spelling goes to `text` if that is not NULL. */
+static uint64_t host_features(char *text, size_t size) {
+    char *all = LLVMGetHostCPUFeatures(), *save = NULL;
+    uint64_t set = 0, state = saved_register_state();
+    if (text) snprintf(text, size, "%s", all);
+    for (char *f = strtok_r(all, ",", &save); f; f = strtok_r(NULL, ",", &save)) {
+        int i = find_feature(f + 1);
+        if (i >= 0 && f[0] == '+') set |= UINT64_C(1) << i;
+    }
+    LLVMDisposeMessage(all);
+    for (size_t i = 0; i < sizeof needs_state / sizeof needs_state[0]; i++) {
+        if ((state & needs_state[i].state) == needs_state[i].state) continue;
+        int f = needs_state[i].feature;
+        set = remove_feature(set, f);
+        if (text) {
+            size_t n = strlen(text);
+            snprintf(text + n, size - n, ",-%s", features[f].name);
+        }
+    }
+#if defined(__aarch64__)
+    set |= BIT(NEON);
+#endif
+    return set;
+}
+
+static bool init_native(sn_target *t, sn_error *err) {
+    char *triple = LLVMGetDefaultTargetTriple(), *cpu = LLVMGetHostCPUName();
+    snprintf(t->triple, sizeof t->triple, "%s", triple);
+    snprintf(t->cpu, sizeof t->cpu, "%s", cpu);
+    LLVMDisposeMessage(triple);
+    LLVMDisposeMessage(cpu);
+#if defined(__x86_64__)
+    t->arch = SN_ARCH_X86_64;
+#elif defined(__aarch64__)
+    t->arch = SN_ARCH_AARCH64;
+#else
+    return sn_fail(err, SN_ERR_TARGET,
+                   "this machine (%s) is none that code can be tuned to as it is; give "
+                   "--target to compile for another one",
+                   t->triple);
+#endif
+    (void)err;
+    t->feature_set = host_features(t->features, sizeof t->features - 256);
+    return true;
+}
+
+static bool init_named(sn_target *t, const char *name, sn_error *err) {
+    for (size_t i = 0; i < N_CPUS; i++)
+        if (!strcmp(name, cpus[i].name)) {
+            t->arch = cpus[i].arch;
+            t->feature_set = close_features(cpus[i].set);
+            snprintf(t->cpu, sizeof t->cpu, "%s", cpus[i].cpu ? cpus[i].cpu : cpus[i].name);
+            snprintf(t->triple, sizeof t->triple, "%s", archs[t->arch].triple);
+            snprintf(t->features, sizeof t->features, "%s", archs[t->arch].base);
+            return true;
+        }
+    return fail_unknown(err, "target", name, sn_target_known,
+                        "give native, a CPU name, or a level such as x86-64-v3");
+}
+
+static bool append_feature(sn_target *t, const char *signed_name, sn_error *err) {
+    size_t n = strlen(t->features);
+    int k = snprintf(t->features + n, sizeof t->features - n, "%s%s", n ? "," : "", signed_name);
+    if (k < 0 || (size_t)k >= sizeof t->features - n)
+        return sn_fail(err, SN_ERR_TARGET, "target '%s': the feature list is too long", t->name);
+    return true;
+}
+
+/* One "+name" or "-name" of the user. */
+static bool apply_feature(sn_target *t, const char *f, sn_error *err) {
+    if (f[0] != '+' && f[0] != '-')
+        return sn_fail(err, SN_ERR_TARGET,
+                       "target '%s': a feature starts with + or -, as in x86-64-v3,+avxvnni; "
+                       "got '%s'",
+                       t->name, f);
+    int i = find_feature(f + 1);
+    if (i < 0)
+        return fail_unknown(err, "target feature", f + 1, feature_name,
+                            "write +name to add one, -name to remove one");
+    if (i < archs[t->arch].first || i > archs[t->arch].last)
+        return sn_fail(err, SN_ERR_TARGET,
+                       "target '%s': feature '%s' belongs to another "
+                       "architecture than %s",
+                       t->name, f + 1, archs[t->arch].triple);
+    if (f[0] == '+')
+        t->feature_set = close_features(t->feature_set | UINT64_C(1) << i);
+    else
+        t->feature_set = remove_feature(t->feature_set, i);
+    return append_feature(t, f, err);
+}
+
+static void derive_facts(sn_target *t) {
+    uint64_t s = t->feature_set;
+    bool arm = t->arch == SN_ARCH_AARCH64;
+    t->has_avx2 = s & BIT(AVX2);
+    t->has_avx512 = (s & AVX512) == AVX512;
+    t->has_fma = t->arch != SN_ARCH_X86_64 || s & BIT(FMA);
+    t->has_f16c = arm || s & BIT(F16C);
+    t->has_fp16 = s & (BIT(AVX512FP16) | BIT(FULLFP16));
+    t->has_bf16 = s & (BIT(AVX512BF16) | BIT(BF16));
+    t->has_vnni = t->has_avx512 ? s & BIT(AVX512VNNI) : s & (BIT(AVXVNNI) | BIT(I8MM));
+    t->vector_bytes = t->has_avx512 ? 64 : s & BIT(AVX) ? 32 : 16;
+    t->vector_regs = t->arch != SN_ARCH_X86_64 || t->has_avx512 ? 32 : 16;
+}
+
+bool sn_target_init(sn_target *t, const char *spec, sn_error *err) {
+    *t = (sn_target){0};
+    if (!spec) spec = "native";
+    if (strlen(spec) >= sizeof t->name)
+        return sn_fail(err, SN_ERR_TARGET, "target '%.40s...': longer than %zu characters", spec,
+                       sizeof t->name - 1);
+    snprintf(t->name, sizeof t->name, "%s", spec);
+    char list[sizeof t->name], *save = NULL;
+    snprintf(list, sizeof list, "%s", spec);
+    char *name = strtok_r(list, ",", &save);
+    if (!name) name = list;
+    bool ok = !strcmp(name, "native") ? init_native(t, err) : init_named(t, name, err);
+    for (char *f; ok && (f = strtok_r(NULL, ",", &save));) ok = apply_feature(t, f, err);
+    if (!ok) return false;
+    derive_facts(t);
+    /* Some CPUs are tuned to split 512-bit vectors; ours are as wide as they should be. */
+    return !t->has_avx512 || append_feature(t, "-prefer-256-bit", err);
+}
+
+bool sn_target_runs_here(const sn_target *t) {
+    sn_target host;
+    sn_error err = {0};
+    if (!sn_target_init(&host, "native", &err) || host.arch != t->arch) return false;
+    return !(t->feature_set & ~host.feature_set & ~BIT(PREFER_256));
+}
+
+bool sn_target_has(const sn_target *t, const char *feature) {
+    int f = find_feature(feature);
+    return f >= 0 && t->feature_set >> f & 1;
+}
+
+const char *sn_target_abi(const sn_target *t) {
+    return archs[t->arch].abi;
+}
+
+int sn_target_lanes(const sn_target *t, sn_dtype dtype) {
+    return t->vector_bytes / (int)sn_dtype_size(dtype);
+}
+
+static void init_llvm(void) {
+    LLVMInitializeAllTargetInfos();
+    LLVMInitializeAllTargets();
+    LLVMInitializeAllTargetMCs();
+    LLVMInitializeAllAsmPrinters();
+    LLVMInitializeAllAsmParsers();
+}
+
+LLVMTargetMachineRef sn_target_machine(const sn_target *t, sn_error *err) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, init_llvm);
+    LLVMTargetRef target = NULL;
+    char *message = NULL;
+    if (LLVMGetTargetFromTriple(t->triple, &target, &message)) {
+        sn_fail(err, SN_ERR_TARGET, "this build's LLVM cannot make code for %s: %s", t->triple,
+                message);
+        LLVMDisposeMessage(message);
+        return NULL;
+    }
+    LLVMTargetMachineRef tm =
+        LLVMCreateTargetMachine(target, t->triple, t->cpu, t->features, LLVMCodeGenLevelAggressive,
+                                LLVMRelocPIC, LLVMCodeModelSmall);
+    if (!tm)
+        sn_fail(err, SN_ERR_TARGET, "LLVM gives no target machine for %s, %s", t->triple, t->cpu);
+    return tm;
+}

@@ -1,0 +1,161 @@
+/* fetch.c: what a tile fetches while it is computed: the lines that its epilogue will read and
+ * write, and (into L2) its share of the columns of B that are packed next. A tile takes
+ * microseconds; asked for all at once the lines would wait for each other and for the tile's own
+ * loads, so the micro-kernel walks lists of addresses, one a step of k. */
+#include "codegen/gemm/impl.h"
+
+enum { LINE = 64, SHORTEST = 128, LONGEST = 512 };
+
+/* Lines of a tile's row of C; one more where rows may begin inside a line. */
+static int result_lines(const gemm_plan *p) {
+    const sn_gemm_operand *c = &p->g->c;
+    if (p->g->no_store || !gemm_is(c->col, 1)) return 0;
+    int size = (int)sn_dtype_size(c->dtype), columns = p->g->pair ? p->panel / 2 : p->panel;
+    bool aligned = c->row.slot < 0 && c->row.value * size % LINE == 0;
+    return (columns * size + LINE - 1) / LINE + !aligned;
+}
+
+/* Lines of a tile's row that the epilogue reads or writes. */
+static int own_lines(const gemm_plan *p) {
+    return result_lines(p) + (p->g->touch ? p->g->n_touch : 0);
+}
+
+static int power_of_two(int n) {
+    int p = 8;
+    while (p < n) p *= 2;
+    return p;
+}
+
+void gemm_plan_fetch(gemm_plan *p) {
+    const sn_gemm *g = p->g;
+    p->fetch = p->own = p->own_shift = 0;
+    if (p->kc < LINE || (g->k.slot < 0 && g->k.value < LINE)) return;
+    int lines = p->mr * own_lines(p);
+    if (lines && lines <= LONGEST && !gemm_is(g->m, 1)) p->own = power_of_two(lines);
+    while (p->own && p->own << (p->own_shift + 1) <= p->kc) p->own_shift++;
+    if (!p->pack_b || g->group) return;
+    p->fetch = SHORTEST;
+    while (p->fetch < LONGEST && p->fetch < p->kc / 4) p->fetch *= 2;
+}
+
+static void put(em *e, em_val list, em_val i, em_val address) {
+    em_store_raw(e, address, em_at(e, list, SN_I64, i), 8);
+}
+
+/* A list of n places at byte `at` of scratch. Steps without a line of theirs fetch the list's own.
+ */
+static em_val empty_list(em *e, int64_t at, int n) {
+    em_val list = em_at_bytes(e, e->scratch, em_i64(e, at));
+    em_val nothing = em_splat(e, LLVMBuildPtrToInt(e->b, list, e->i64, ""), 8);
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, 8));
+    em_store_raw(e, nothing, em_at(e, list, SN_I64, l.i), 8);
+    em_end(e, &l);
+    return list;
+}
+
+static void put_own(em *e, const gemm_plan *p, const gemm_state *s, em_val list, em_val start,
+                    em_val rows) {
+    const sn_gemm *g = p->g;
+    const sn_gemm_operand *c = &g->c;
+    int columns = g->pair ? p->panel / 2 : p->panel, n = own_lines(p), first = result_lines(p);
+    em_val line[LONGEST];
+    sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
+                     .col = em_mul(e, s->panel, em_i64(e, columns))};
+    em_loop l = em_for(e, em_i64(e, 0), rows, em_i64(e, 1));
+    at.row = em_add(e, em_add(e, s->row0, start), l.i);
+    if (first) {
+        int size = (int)sn_dtype_size(c->dtype), last = columns * size - 1;
+        em_val off =
+            em_add(e, gemm_offset(e, g, c, at.batch), em_mul(e, at.row, gemm_size(e, c->row)));
+        em_val to = em_at(e, em_buf(e, c->buf), c->dtype, em_add(e, off, at.col));
+        for (int i = 0; i < first; i++)
+            line[i] = em_at_bytes(e, to, em_i64(e, i * LINE < last ? i * LINE : last));
+    }
+    if (n > first) g->touch(g->ctx, e, &at, line + first);
+    em_val place = em_mul(e, l.i, em_i64(e, n));
+    for (int i = 0; i < n; i++) put(e, list, em_add(e, place, em_i64(e, i)), line[i]);
+    em_end(e, &l);
+}
+
+em_val gemm_emit_own_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
+                          em_val rows) {
+    em_val list = empty_list(e, p->o_at, p->own);
+    em_val due = em_cmp(e, EM_GE, rows, em_i64(e, p->half)); /* others do not read it */
+    if (p->chunked) due = em_and(e, due, em_cmp(e, EM_GE, em_add(e, s->k0, s->kn), s->k));
+    em_branch br = em_if(e, due);
+    put_own(e, p, s, list, start, rows);
+    em_endif(e, &br);
+    return list;
+}
+
+/* Asked for as the ones who will write it; the caller's lines are its own. */
+void gemm_emit_own(em *e, const gemm_plan *p, em_val list, em_val k) {
+    em_val i = em_and(e, em_ashr(e, k, em_i64(e, p->own_shift)), em_i64(e, p->own - 1));
+    em_prefetch(e, em_load_raw(e, e->ptr, em_at(e, list, SN_I64, i), 8), true, 3);
+}
+
+/* The tile's share of n things, by its rows. */
+static void share_of(em *e, const gemm_state *s, em_val n, em_val start, em_val rows, em_val *lo,
+                     em_val *hi) {
+    em_val first = em_add(e, s->sum_row, start);
+    *lo = em_div(e, em_mul(e, n, first), s->walked);
+    *hi = em_div(e, em_mul(e, n, em_add(e, first, rows)), s->walked);
+}
+
+/* The lines of B that are packed next: np panels further on, or the next chunk of this panel. */
+static void put_source(em *e, const gemm_plan *p, const gemm_state *s, em_val list, em_val start,
+                       em_val rows) {
+    const sn_gemm_operand *b = &p->g->b;
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1), lo, hi;
+    em_val panel = em_add(e, s->panel, em_i64(e, p->np)), k0 = zero, kn = s->kn;
+    if (p->chunked) {
+        em_val more = em_cmp(e, EM_LT, em_add(e, s->k0, s->kn), s->k);
+        panel = em_select(e, more, s->panel, panel);
+        k0 = em_select(e, more, em_add(e, s->k0, s->kn), zero);
+    }
+    panel = em_imin(e, panel, em_sub(e, s->end_panel, one));
+    em_val row = gemm_size(e, b->row), col = gemm_size(e, b->col);
+    em_val at =
+        em_add(e, em_mul(e, k0, row), em_mul(e, em_mul(e, panel, em_i64(e, p->panel)), col));
+    em_val from = em_at(e, s->b, b->dtype, at), room = em_i64(e, p->fetch);
+    int size = (int)sn_dtype_size(b->dtype);
+    if (gemm_is(b->row, 1)) { /* columns lie along k */
+        em_val lines = em_ceil_div(e, em_mul(e, kn, em_i64(e, size)), LINE);
+        share_of(e, s, em_i64(e, p->panel), start, rows, &lo, &hi);
+        em_loop j = em_for(e, lo, hi, one);
+        em_val first = em_mul(e, em_sub(e, j.i, lo), lines);
+        em_val column = em_at(e, from, b->dtype, em_mul(e, j.i, col));
+        em_val n = em_imin(e, lines, em_imax(e, em_sub(e, room, first), zero));
+        em_loop l = em_for(e, zero, n, one);
+        put(e, list, em_add(e, first, l.i),
+            em_at_bytes(e, column, em_mul(e, l.i, em_i64(e, LINE))));
+        em_end(e, &l);
+        em_end(e, &j);
+        return;
+    }
+    int lines = (p->panel * size + LINE - 1) / LINE;
+    share_of(e, s, kn, start, rows, &lo, &hi);
+    hi = em_imin(e, hi, em_add(e, lo, em_i64(e, p->fetch / lines)));
+    em_loop k = em_for(e, lo, hi, one);
+    em_val place = em_mul(e, em_sub(e, k.i, lo), em_i64(e, lines));
+    em_val p0 = em_at(e, from, b->dtype, em_mul(e, k.i, row));
+    for (int l = 0; l < lines; l++)
+        put(e, list, em_add(e, place, em_i64(e, l)), em_at_bytes(e, p0, em_i64(e, l * LINE)));
+    em_end(e, &k);
+}
+
+em_val gemm_emit_fetch_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
+                            em_val rows) {
+    em_val list = empty_list(e, p->f_at, p->fetch);
+    em_branch packs = {0};
+    if (p->direct_b) packs = em_if(e, em_not(e, s->in_place));
+    put_source(e, p, s, list, start, rows);
+    if (p->direct_b) em_endif(e, &packs);
+    return list;
+}
+
+void gemm_emit_fetch(em *e, const gemm_plan *p, em_val list, em_val k) {
+    em_val i = em_and(e, k, em_i64(e, p->fetch - 1));
+    em_val line = em_load_raw(e, e->ptr, em_at(e, list, SN_I64, i), 8);
+    em_prefetch(e, line, false, 2);
+}

@@ -1,0 +1,691 @@
+/* gemm.c: the plan of a GEMM kernel and its loops: threads, batch, row groups, panels, tiles.
+ * A group of A's rows (768 KB) stays in L2 while panels of B pass by; each panel meets the
+ * group's tiles one after the other. Panels that are packed here are made a block (4 MB) at a time,
+ * which then serves all groups: a thread packs each of its columns once, or once for 1024 rows. */
+#include "codegen/gemm/impl.h"
+
+enum {
+    GEMM_GROUP_BYTES = 3 << 18, /* of A's rows that stay in L2 */
+    GEMM_MAX_K_BYTES = 24576,   /* longest row of A that is copied in one piece */
+    GEMM_CHUNK_BYTES = 4096,    /* else the piece of a row */
+    GEMM_FETCH_STEPS = 32,      /* of k, that a tile alone with its panel fetches ahead */
+    GEMM_MOST_ROW_PARTS = 64,   /* of a grid of rows and columns */
+    GEMM_ROW_UNIT = 8,          /* threads share rows by so many */
+    GEMM_WAITING_PANELS = 8,    /* chunked: panels whose sums wait for the next chunk */
+    GEMM_BLOCK_BYTES = 1 << 19, /* of panels that the kernel packs before it uses them */
+    GEMM_COPY_BYTES = 1 << 22,  /* of rows of A that are copied for all of these */
+    GEMM_MOST_BLOCK = 64,       /* panels of a block */
+    GEMM_SUPER_ROWS = 1024      /* chunked: rows for which a block is packed once */
+};
+
+bool gemm_is(sn_gemm_size s, int64_t v) {
+    return s.slot < 0 && s.value == v;
+}
+
+/* Ways of cutting: bytes of A's rows that stay in L2, most rows of a micro-tile (0: what registers
+ * hold). The first is usually the fastest. */
+static const struct gemm_tile {
+    int64_t group_bytes;
+    int rows;
+    const char *name;
+} gemm_tiles[] = {{GEMM_GROUP_BYTES, 0, "768 KB of rows"},
+                  {GEMM_GROUP_BYTES / 2, 0, "384 KB of rows"},
+                  {GEMM_GROUP_BYTES * 2, 0, "1536 KB of rows"},
+                  {GEMM_GROUP_BYTES, 12, "768 KB of rows, 12 at a time"},
+                  {GEMM_GROUP_BYTES, 8, "768 KB of rows, 8 at a time"}};
+
+int sn_gemm_tiles(const sn_gemm *g) {
+    return gemm_is(g->m, 1) ? 1 : (int)(sizeof gemm_tiles / sizeof *gemm_tiles);
+}
+
+const char *sn_gemm_tile_name(int i) {
+    return gemm_tiles[i].name;
+}
+
+int sn_gemm_panel(sn_dtype compute) {
+    return 128 / (int)sn_dtype_size(compute);
+}
+
+int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n, bool pair) {
+    int64_t panel = sn_gemm_panel(compute), columns = pair ? panel / 2 : panel;
+    return (n + columns - 1) / columns * panel * k;
+}
+
+em_val gemm_size(em *e, sn_gemm_size s) {
+    return s.slot < 0 ? em_i64(e, s.value) : em_dim(e, s.slot);
+}
+
+em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch) {
+    em_val at = gemm_size(e, o->offset);
+    for (int i = 0; i < g->n_batch; i++)
+        at = em_add(e, at, em_mul(e, batch[i], gemm_size(e, o->batch[i])));
+    return at;
+}
+
+em_val gemm_function(em *e, const gemm_plan *p, const char *suffix, const em_type *params, int n,
+                     bool keep) {
+    char name[256];
+    snprintf(name, sizeof name, "%s.%s", p->name, suffix);
+    em_val fn = em_function(e, name, e->tvoid, params, n);
+    if (keep) {
+        unsigned kind = LLVMGetEnumAttributeKindForName("noinline", 8);
+        LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
+                                LLVMCreateEnumAttribute(e->ctx, kind, 0));
+    }
+    return fn;
+}
+
+/* --- plan --------------------------------------------------------------------------------------
+ */
+
+static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
+    if (compute != SN_F32 && compute != SN_F64)
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: compute type must be f32 or f64, not %s",
+                       sn_dtype_name(compute));
+    if (g->n_batch < 0 || g->n_batch > SN_GEMM_BATCH)
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d batch axes, at most %d", g->n_batch,
+                       SN_GEMM_BATCH);
+    bool narrow = g->b_packed && (g->b.dtype == SN_I8 || g->group);
+    if (g->group && (!g->b_packed || g->pair || compute != SN_F32 || g->k.slot >= 0 ||
+                     g->group % GEMM_WORD || g->k.value % g->group))
+        return sn_fail(err, SN_ERR_INTERNAL,
+                       "gemm: 4-bit integers are for packed f32 products of whole groups");
+    if (!sn_dtype_is_float(g->a.dtype) || (!narrow && !sn_dtype_is_float(g->b.dtype)))
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: operands cannot be %s and %s",
+                       sn_dtype_name(g->a.dtype), sn_dtype_name(g->b.dtype));
+    if (g->pair && (!g->b_packed || !g->epilogue))
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: a pair needs packed panels and an epilogue");
+    if (g->no_store && !g->epilogue)
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: nobody stores the result");
+    if (g->n_state > SN_GEMM_STATE)
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d row values, at most %d", g->n_state,
+                       SN_GEMM_STATE);
+    return true;
+}
+
+/* A's rows are broadcast from where they lie if the micro-kernel can address them by constants.
+ * Rows a multiple of 16 KB apart share cache sets and pages too closely. */
+static bool choose_copy(const gemm_plan *p) {
+    const sn_gemm *g = p->g;
+    if (g->prologue || g->row_prologue || g->a.dtype != p->t || !gemm_is(g->a.col, 1)) return true;
+    if (gemm_is(g->m, 1)) return false;
+    return g->a.row.slot >= 0 || g->a.row.value * p->esize % 16384 == 0 ||
+           g->a.row.value > INT32_MAX / 128 || g->a.row.value < 0;
+}
+
+static int64_t round_up(int64_t x, int64_t to) {
+    return (x + to - 1) / to * to;
+}
+
+bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
+                    sn_error *err) {
+    if (!check_spec(g, compute, err)) return false;
+    const struct gemm_tile *tile = &gemm_tiles[g->tile];
+    *p = (gemm_plan){.g = g, .t = compute, .esize = (int)sn_dtype_size(compute), .nv = 2};
+    p->b_type = g->b_packed && !g->group ? g->b.dtype : compute;
+    p->lanes = sn_target_lanes(t, compute);
+    p->panel = sn_gemm_panel(compute);
+    p->parts = p->panel / (p->nv * p->lanes);
+    p->mr = (t->vector_regs - 4) / p->nv / 2 * 2;
+    if (tile->rows && tile->rows < p->mr) p->mr = tile->rows;
+    p->copy_a = choose_copy(p);
+    p->pack_b = !g->b_packed || g->group;
+    p->direct_b = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
+
+    int64_t chunk = GEMM_CHUNK_BYTES / p->esize, longest = GEMM_MAX_K_BYTES / p->esize;
+    bool long_k = g->k.slot >= 0 || g->k.value > longest;
+    p->chunked = (p->copy_a || p->pack_b) && long_k;
+    p->kc = p->chunked ? chunk : g->k.slot < 0 ? g->k.value : 0;
+    p->turned_a = p->copy_a && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) && !g->prologue &&
+                  !g->row_prologue;
+    p->a_step = p->turned_a ? round_up(p->mr, p->lanes) : 1;
+    if (p->turned_a) {
+        p->a_stride = 1;
+    } else if (p->copy_a) {
+        int64_t line = 64 / p->esize;
+        p->a_stride = round_up(p->kc, line) + line;
+        if (p->a_stride / line % 2 == 0) p->a_stride += line;
+    } else {
+        p->a_stride = gemm_is(g->m, 1) ? 0 : g->a.row.value;
+    }
+    int most = g->m.slot < 0 && g->m.value < p->mr ? (int)g->m.value : p->mr;
+    if (most == p->mr) p->size[p->n_sizes++] = p->mr;
+    for (p->half = 1; 2 * p->half < p->mr;) p->half *= 2;
+    for (int r = p->half; r >= 1; r /= 2)
+        if (r <= most || r == 1) p->size[p->n_sizes++] = r;
+    int64_t rows = tile->group_bytes / p->esize / (p->kc > 0 ? p->kc : chunk);
+    if (rows > 1024) rows = 1024;
+    rows = rows / p->mr * p->mr;
+    p->mc = rows < p->mr ? p->mr : rows;
+    if (g->m.slot < 0 && g->m.value < p->mc)
+        p->mc = round_up(g->m.value > 0 ? g->m.value : 1, p->mr);
+
+    p->np = p->chunked ? GEMM_WAITING_PANELS : 1;
+    p->super = p->mc;
+    int64_t panel_bytes = p->kc * p->panel * p->esize, a_rows = p->mc * p->a_stride;
+    if (p->pack_b && panel_bytes > 0) {
+        int64_t most = GEMM_BLOCK_BYTES / panel_bytes, wanted = GEMM_SUPER_ROWS;
+        p->np = most < 1 ? 1 : most > GEMM_MOST_BLOCK ? GEMM_MOST_BLOCK : most;
+        if (p->copy_a && wanted > GEMM_COPY_BYTES / p->esize / p->kc)
+            wanted = GEMM_COPY_BYTES / p->esize / p->kc;
+        if (p->mc < wanted) p->super = wanted / p->mc * p->mc;
+        a_rows = p->super * p->a_stride;
+    }
+    int64_t tiles = p->super / p->mr + 4; /* the last ones: 8, 4 .. rows */
+    if (p->turned_a) a_rows = tiles * p->kc * p->a_step;
+    gemm_plan_fetch(p);
+    int64_t sums = (p->chunked ? p->super * p->np : p->mr) * p->panel;
+    p->a_at = round_up(sums * p->esize, 64);
+    p->b_at = p->a_at + (p->copy_a ? round_up(a_rows * p->esize, 64) : 0);
+    p->f_at = p->b_at + (p->pack_b ? round_up(p->np * panel_bytes, 64) : 0);
+    p->o_at = p->f_at + p->fetch * 8;
+    p->scratch = p->o_at + p->own * 8;
+    return true;
+}
+
+int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) {
+    gemm_plan p;
+    return gemm_plan_make(&p, g, t, compute, NULL) ? p.scratch : 0;
+}
+
+/* --- loops -------------------------------------------------------------------------------------
+ */
+
+static em_val zero(em *e) {
+    return em_i64(e, 0);
+}
+static em_val one(em *e) {
+    return em_i64(e, 1);
+}
+
+/* The start of part i when n things are shared evenly over c parts. */
+static em_val cut(em *e, em_val n, em_val i, em_val c) {
+    return em_div(e, em_mul(e, n, i), c);
+}
+
+static void share(em *e, em_val n, em_val part, em_val parts, em_val *lo, em_val *hi) {
+    *lo = cut(e, n, part, parts);
+    *hi = cut(e, n, em_add(e, part, one(e)), parts);
+}
+
+/* Rows of a tile where `left` rows are left: the most that the registers hold, then 8, 4, 2, 1.
+ * Two more than the most are better served in halves. */
+static em_val choose_rows(em *e, const gemm_plan *p, em_val left) {
+    em_val rows = one(e);
+    for (int r = 2; r < p->mr; r *= 2)
+        rows = em_select(e, em_cmp(e, EM_GE, left, em_i64(e, r)), em_i64(e, r), rows);
+    em_val full = em_cmp(e, EM_GE, left, em_i64(e, p->mr));
+    em_val halves = em_cmp(e, EM_EQ, left, em_i64(e, p->mr + 2));
+    return em_select(e, em_and(e, full, em_not(e, halves)), em_i64(e, p->mr), rows);
+}
+
+static void call_micro(em *e, const gemm_plan *p, em_val rows, const em_val *args) {
+    em_branch br[GEMM_SIZES];
+    int n = 0;
+    for (; n + 1 < p->n_sizes; n++) {
+        br[n] = em_if(e, em_cmp(e, EM_EQ, rows, em_i64(e, p->size[n])));
+        em_call(e, p->micro[n], args, 8);
+        em_else(e, &br[n]);
+    }
+    em_call(e, p->micro[n], args, 8);
+    while (n > 0) em_endif(e, &br[--n]);
+}
+
+static void clear_sums(em *e, const gemm_plan *p, const gemm_state *s, em_val sums, em_val rows) {
+    em_branch first = em_if(e, em_cmp(e, EM_EQ, s->k0, zero(e)));
+    em_val n = em_mul(e, rows, em_i64(e, p->panel));
+    em_loop l = em_for(e, zero(e), n, em_i64(e, p->lanes));
+    em_store(e, p->t, em_at(e, sums, p->t, l.i), em_vf(e, 0));
+    em_end(e, &l);
+    em_endif(e, &first);
+}
+
+/* Epilogue and store of the sums of `rows` rows from row `row` on, in a panel. */
+static void call_finish(em *e, const gemm_plan *p, const gemm_state *s, em_val sums, em_val row,
+                        em_val rows, em_val panel) {
+    int columns = p->g->pair ? p->panel / 2 : p->panel;
+    em_val args[] = {e->buf,      e->dim,      sums,
+                     row,         rows,        em_mul(e, panel, em_i64(e, columns)),
+                     s->batch[0], s->batch[1], s->batch[2]};
+    em_call(e, p->finish, args, 9);
+}
+
+/* Where the i-th tile, from row `start` of the group on, lies in A for the micro-kernel. */
+static em_val rows_from(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start) {
+    if (p->copy_a) {
+        em_val row = p->pack_b ? em_add(e, s->sum_row, start) : start;
+        em_val slot = p->pack_b ? em_add(e, em_div(e, s->sum_row, em_i64(e, p->mr)), i) : i;
+        em_val from = p->turned_a ? em_mul(e, slot, em_i64(e, p->kc * p->a_step))
+                                  : em_mul(e, row, em_i64(e, p->a_stride));
+        return em_at(e, em_at_bytes(e, e->scratch, em_i64(e, p->a_at)), p->t, from);
+    }
+    em_val row = em_mul(e, em_add(e, s->row0, start), gemm_size(e, p->g->a.row));
+    return em_at(e, s->a, p->t, em_add(e, row, s->k0));
+}
+
+/* The tile of `rows` rows from row `start` of the group on, the i-th in order. */
+static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start,
+                      em_val rows) {
+    em_val tile = e->scratch;
+    if (p->chunked) {
+        em_val at = em_mul(e, em_sub(e, s->panel, s->first_panel), em_i64(e, p->super));
+        at = em_add(e, em_add(e, at, s->sum_row), start);
+        em_val single = em_cmp(e, EM_LE, s->k, em_i64(e, p->kc)); /* nothing waits */
+        at = em_select(e, single, zero(e), em_mul(e, at, em_i64(e, p->panel)));
+        tile = em_at(e, tile, p->t, at);
+        clear_sums(e, p, s, tile, rows);
+    }
+    em_val a = rows_from(e, p, s, i, start);
+    em_val next = s->next;
+    if (p->fetch)
+        next = gemm_emit_fetch_list(e, p, s, start, rows);
+    else
+        next = em_at_bytes(e, next, em_mul(e, em_mul(e, i, s->kn), s->next_step));
+    em_val own = p->own ? gemm_emit_own_list(e, p, s, start, rows) : e->scratch;
+    em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
+    em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
+    em_val args[] = {a,
+                     em_at(e, s->bp, p->b_type, col),
+                     em_at(e, tile, p->t, col),
+                     s->kn,
+                     next,
+                     s->next_step,
+                     s->b_stride,
+                     own};
+    call_micro(e, p, rows, args);
+    em_end(e, &part);
+
+    em_branch last = {0};
+    if (p->chunked) last = em_if(e, em_cmp(e, EM_GE, em_add(e, s->k0, s->kn), s->k));
+    call_finish(e, p, s, tile, em_add(e, s->row0, start), rows, s->panel);
+    if (p->chunked) em_endif(e, &last);
+}
+
+/* Where columns from panel `panel` on lie, from row k0 of B on. */
+static em_val columns_from(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
+    const sn_gemm_operand *b = &p->g->b;
+    em_val col = em_mul(e, panel, em_i64(e, p->panel));
+    em_val at = em_mul(e, s->k0, gemm_size(e, b->row));
+    return em_at(e, s->b, b->dtype, em_add(e, at, em_mul(e, col, gemm_size(e, b->col))));
+}
+
+/* A panel of the block in scratch. */
+static em_val block_at(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
+    em_val at = em_mul(e, em_sub(e, panel, s->first_panel), em_i64(e, p->kc * p->panel));
+    return em_at(e, em_at_bytes(e, e->scratch, em_i64(e, p->b_at)), p->t, at);
+}
+
+static em_val columns_left(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
+    return em_sub(e, s->n, em_mul(e, panel, em_i64(e, p->panel)));
+}
+
+/* May the panel be read where it lies? It must be whole. */
+static em_val reads_in_place(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
+    em_val whole = em_cmp(e, EM_GE, columns_left(e, p, s, panel), em_i64(e, p->panel));
+    return em_and(e, s->in_place, whole);
+}
+
+/* Where row k0 of a panel of 4-bit integers and of its factors begin. */
+static void four_from(em *e, const gemm_plan *p, const gemm_state *s, em_val panel, em_val k0,
+                      em_val *words, em_val *factors) {
+    em_val k = em_add(e, em_mul(e, panel, s->k), k0), width = em_i64(e, p->panel);
+    em_val row = em_div(e, k, em_i64(e, GEMM_WORD)), group = em_div(e, k, em_i64(e, p->g->group));
+    *words = em_at(e, s->b, SN_I32, em_mul(e, row, width));
+    *factors = em_at(e, em_buf(e, p->g->factor_buf), SN_BF16, em_mul(e, group, width));
+}
+
+static void widen_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
+    em_loop l = em_for(e, lo, hi, one(e));
+    em_val args[4];
+    four_from(e, p, s, l.i, s->k0, &args[0], &args[1]);
+    args[2] = block_at(e, p, s, l.i);
+    args[3] = em_div(e, s->kn, em_i64(e, p->g->group));
+    em_call(e, p->widen, args, 4);
+    em_end(e, &l);
+}
+
+/* A product of one row, from the 4-bit integers themselves. */
+static void emit_four_row(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
+    em_val row = s->a;
+    if (p->g->prologue) {
+        row = em_at_bytes(e, e->scratch, em_i64(e, p->a_at));
+        em_val copy[] = {e->buf,  e->dim, s->a,        row,         zero(e),    one(e),
+                         zero(e), s->k,   s->batch[0], s->batch[1], s->batch[2]};
+        em_call(e, p->copy, copy, 11);
+    }
+    em_loop l = em_for(e, lo, hi, one(e));
+    em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
+    em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
+    em_val args[4] = {row};
+    four_from(e, p, s, l.i, zero(e), &args[1], &args[2]);
+    args[1] = em_at(e, args[1], SN_I32, col);
+    args[2] = em_at(e, args[2], SN_BF16, col);
+    args[3] = em_at(e, e->scratch, p->t, col);
+    em_branch last = em_if(e, em_cmp(e, EM_EQ, em_add(e, l.i, one(e)), s->panels));
+    em_call(e, p->last_row, args, 4);
+    em_else(e, &last);
+    em_call(e, p->row, args, 4);
+    em_endif(e, &last);
+    em_end(e, &part);
+    call_finish(e, p, s, e->scratch, zero(e), one(e), l.i);
+    em_end(e, &l);
+}
+
+/* Packs the panels [lo, hi) of the block, rows k0 .. k0 + kn. */
+static void pack_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
+    if (p->widen) {
+        widen_block(e, p, s, lo, hi);
+        return;
+    }
+    em_loop l = em_for(e, lo, hi, one(e));
+    em_branch br = {0};
+    if (p->direct_b) {
+        br = em_if(e, reads_in_place(e, p, s, l.i));
+        em_else(e, &br);
+    }
+    em_val src = columns_from(e, p, s, l.i);
+    em_val args[] = {
+        e->buf, e->dim, src, src, block_at(e, p, s, l.i), s->kn, columns_left(e, p, s, l.i)};
+    em_call(e, p->pack, args, 7);
+    if (p->direct_b) em_endif(e, &br);
+    em_end(e, &l);
+}
+
+/* Finds the panel's elements: packed ahead, in place, or in the block that was packed before. `hi`:
+ * the end of the panels that are there. */
+static void emit_panel_source(em *e, const gemm_plan *p, gemm_state *s, em_val hi) {
+    em_val width = em_i64(e, p->panel);
+    s->b_stride = width;
+    if (!p->pack_b) {
+        em_val at = em_mul(e, em_add(e, em_mul(e, s->panel, s->k), s->k0), width);
+        s->bp = em_at(e, s->b, p->b_type, at);
+        em_val alone = em_cmp(e, EM_EQ, s->blocks, one(e)); /* fetch this panel, else the next */
+        em_val ahead = em_select(e, alone, em_i64(e, GEMM_FETCH_STEPS), s->k);
+        s->next = em_at(e, s->bp, p->b_type, em_mul(e, ahead, width));
+        return;
+    }
+    em_val last = em_sub(e, hi, one(e));
+    s->next = block_at(e, p, s, em_imin(e, em_add(e, s->panel, one(e)), last));
+    s->bp = block_at(e, p, s, s->panel);
+    if (!p->direct_b) return;
+    em_val there = reads_in_place(e, p, s, s->panel);
+    s->bp = em_select(e, there, columns_from(e, p, s, s->panel), s->bp);
+    s->b_stride = em_select(e, there, gemm_size(e, p->g->b.row), width);
+}
+
+/* A row alone with narrow panels: panel i of the first half together with panel i of the second, so
+ * that both are read as they lie. Returns the first panel that is left. */
+static em_val emit_twins(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
+    em_branch alone = em_if(e, em_cmp(e, EM_EQ, s->valid, one(e)));
+    em_val half = em_ashr(e, em_sub(e, hi, lo), one(e));
+    em_val panel = em_mul(e, s->k, em_i64(e, p->panel)), apart = em_mul(e, half, panel);
+    em_val second = em_at(e, e->scratch, p->t, em_i64(e, p->panel));
+    em_loop l = em_for(e, zero(e), half, one(e));
+    em_val first = em_add(e, lo, l.i), b = em_at(e, s->b, p->b_type, em_mul(e, first, panel));
+    em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
+    em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
+    em_val args[] = {rows_from(e, p, s, zero(e), zero(e)),
+                     em_at(e, b, p->b_type, col),
+                     em_at(e, e->scratch, p->t, col),
+                     s->k,
+                     b,
+                     zero(e),
+                     apart,
+                     e->scratch};
+    em_call(e, p->twin, args, 8);
+    em_end(e, &part);
+    call_finish(e, p, s, e->scratch, s->row0, one(e), first);
+    call_finish(e, p, s, second, s->row0, one(e), em_add(e, first, half));
+    em_end(e, &l);
+    em_val rest = em_add(e, lo, em_add(e, half, half));
+    em_endif(e, &alone);
+    return em_join(e, &alone, rest, lo);
+}
+
+static void emit_panels(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
+    if (p->twin) lo = emit_twins(e, p, s, lo, hi);
+    em_loop panel = em_for(e, lo, hi, one(e));
+    s->panel = panel.i;
+    emit_panel_source(e, p, s, hi);
+    em_loop tile = em_for(e, zero(e), s->blocks, one(e));
+    em_val start = em_carry(e, &tile, zero(e));
+    em_val rows = choose_rows(e, p, em_sub(e, s->valid, start));
+    emit_tile(e, p, s, tile.i, start, rows);
+    em_next(e, &tile, start, em_add(e, start, rows));
+    em_end(e, &tile);
+    em_end(e, &panel);
+}
+
+/* The group's rows of A, columns k0 .. k0 + kn. */
+static void copy_group(em *e, const gemm_plan *p, const gemm_state *s) {
+    em_val args[] = {e->buf,      e->dim,      s->a,       rows_from(e, p, s, zero(e), zero(e)),
+                     s->row0,     s->valid,    s->k0,      s->kn,
+                     s->batch[0], s->batch[1], s->batch[2]};
+    if (!p->turned_a) {
+        em_call(e, p->copy, args, 11);
+        return;
+    }
+    em_loop tile = em_for(e, zero(e), s->blocks, one(e));
+    em_val start = em_carry(e, &tile, zero(e));
+    args[3] = rows_from(e, p, s, tile.i, start);
+    args[4] = em_add(e, s->row0, start);
+    args[5] = choose_rows(e, p, em_sub(e, s->valid, start));
+    em_call(e, p->copy, args, 11);
+    em_next(e, &tile, start, em_add(e, start, args[5]));
+    em_end(e, &tile);
+}
+
+/* How many tiles choose_rows makes of n > 0 rows: the rest is taken apart by its binary digits. */
+static em_val count_tiles(em *e, const gemm_plan *p, em_val n) {
+    em_val rest = em_rem(e, n, em_i64(e, p->mr)), tiles = em_div(e, n, em_i64(e, p->mr));
+    em_val ones = em_unary_intrinsic(e, "llvm.ctpop", rest);
+    return em_add(e, tiles, ones);
+}
+
+/* How many of these have all the rows that registers hold, at least 1: they share the next panel.
+ */
+static em_val count_full(em *e, const gemm_plan *p, em_val n) {
+    em_val mr = em_i64(e, p->mr), full = em_div(e, n, mr), two = em_i64(e, 2);
+    em_val halves = em_cmp(e, EM_EQ, em_rem(e, n, mr), two);
+    full = em_select(e, halves, em_sub(e, full, one(e)), full);
+    return em_imax(e, full, one(e));
+}
+
+enum { COPY = 1, MULTIPLY = 2 };
+
+/* Rows [row0, row1) in groups that stay in L2: their copies, their products with panels [lo, hi),
+ * or both. */
+static void emit_groups(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
+                        em_val panel0, em_val panel1, int what) {
+    em_val tiles = em_ceil_div(e, em_sub(e, row1, row0), p->mr);
+    em_val groups = em_ceil_div(e, tiles, p->mc / p->mr), mr = em_i64(e, p->mr), lo, hi;
+    s->walked = em_sub(e, row1, row0);
+    em_loop group = em_for(e, zero(e), groups, one(e));
+    share(e, tiles, group.i, groups, &lo, &hi);
+    s->sum_row = em_mul(e, lo, mr);
+    s->row0 = em_add(e, row0, s->sum_row);
+    s->valid = em_sub(e, em_imin(e, em_add(e, row0, em_mul(e, hi, mr)), row1), s->row0);
+    s->blocks = count_tiles(e, p, s->valid);
+    s->next_step = em_div(e, em_i64(e, p->panel * (int)sn_dtype_size(p->b_type)),
+                          em_mul(e, count_full(e, p, s->valid), em_i64(e, p->parts)));
+    if (p->copy_a && what & COPY) copy_group(e, p, s);
+    if (what & MULTIPLY) emit_panels(e, p, s, panel0, panel1);
+    em_end(e, &group);
+}
+
+/* Copies the rows of A, for all panels if K is one chunk. */
+static void copy_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
+                      em_val panel0) {
+    em_val due = em_cmp(e, EM_EQ, s->first_panel, panel0);
+    if (p->chunked) due = em_or(e, due, em_cmp(e, EM_GT, s->k, em_i64(e, p->kc)));
+    em_branch br = em_if(e, due);
+    emit_groups(e, p, s, row0, row1, panel0, panel0, COPY);
+    em_endif(e, &br);
+}
+
+/* Rows against panels, some panels and (chunked) some columns of A at a time: what is packed or
+ * waits is for these panels. */
+static void emit_blocks(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
+                        em_val panel0, em_val panel1) {
+    em_loop some = em_for(e, panel0, panel1, em_i64(e, p->np)), chunk;
+    em_val end = em_imin(e, panel1, em_add(e, some.i, em_i64(e, p->np)));
+    s->first_panel = some.i;
+    s->end_panel = panel1;
+    s->k0 = zero(e);
+    s->kn = s->k;
+    if (p->chunked) {
+        chunk = em_for(e, zero(e), em_imax(e, s->k, one(e)), em_i64(e, p->kc));
+        s->k0 = chunk.i;
+        s->kn = em_imin(e, em_i64(e, p->kc), em_sub(e, s->k, chunk.i));
+    }
+    bool ahead = p->pack_b && p->copy_a;
+    if (p->pack_b) pack_block(e, p, s, some.i, end);
+    if (ahead) copy_rows(e, p, s, row0, row1, panel0);
+    emit_groups(e, p, s, row0, row1, some.i, end, ahead ? MULTIPLY : COPY | MULTIPLY);
+    if (p->chunked) em_end(e, &chunk);
+    em_end(e, &some);
+}
+
+/* A thread's part of one batch item. */
+static void emit_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
+                      em_val panel0, em_val panel1) {
+    em_branch single = {0};
+    if (p->row) {
+        single = em_if(e, em_cmp(e, EM_EQ, s->m, one(e)));
+        emit_four_row(e, p, s, panel0, panel1);
+        em_else(e, &single);
+    }
+    if (p->direct_b) s->in_place = em_cmp(e, EM_LE, em_sub(e, row1, row0), em_i64(e, 2 * p->mr));
+    if (!p->chunked && !p->pack_b) {
+        s->k0 = zero(e);
+        s->kn = s->k;
+        emit_groups(e, p, s, row0, row1, panel0, panel1, COPY | MULTIPLY);
+    } else if (!p->chunked && !p->copy_a) {
+        emit_blocks(e, p, s, row0, row1, panel0, panel1);
+    } else { /* what waits has room for so many rows */
+        em_loop l = em_for(e, row0, row1, em_i64(e, p->super));
+        em_val end = em_imin(e, row1, em_add(e, l.i, em_i64(e, p->super)));
+        emit_blocks(e, p, s, l.i, end, panel0, panel1);
+        em_end(e, &l);
+    }
+    if (p->row) em_endif(e, &single);
+}
+
+/* The item's index on each batch axis, and its operands. */
+static void begin_item(em *e, const gemm_plan *p, gemm_state *s, em_val item) {
+    const sn_gemm *g = p->g;
+    for (int i = SN_GEMM_BATCH - 1; i >= 0; i--) {
+        s->batch[i] = i < g->n_batch ? item : zero(e);
+        if (i < g->n_batch && i > 0) {
+            em_val size = gemm_size(e, g->batch[i]);
+            s->batch[i] = em_rem(e, item, size);
+            item = em_div(e, item, size);
+        }
+    }
+    em_val a = gemm_offset(e, g, &g->a, s->batch), b = gemm_offset(e, g, &g->b, s->batch);
+    s->a = em_at(e, em_buf(e, g->a.buf), g->a.dtype, a);
+    s->b = em_at(e, em_buf(e, g->b.buf), g->b.dtype, b);
+}
+
+/* In how many parts the rows are shared: all threads if every one gets four tiles, else the largest
+ * power of two for which that holds and that divides the threads; the rest share the columns. */
+static em_val count_row_parts(em *e, const gemm_plan *p, em_val m) {
+    em_val nt = e->nthreads, parts = one(e), tiles = em_i64(e, 4 * p->mr);
+    for (int d = 2; d <= GEMM_MOST_ROW_PARTS; d *= 2) {
+        em_val divides = em_cmp(e, EM_EQ, em_and(e, nt, em_i64(e, d - 1)), zero(e));
+        em_val enough = em_cmp(e, EM_GE, m, em_mul(e, tiles, em_i64(e, d)));
+        parts = em_select(e, em_and(e, divides, enough), em_i64(e, d), parts);
+    }
+    return em_select(e, em_cmp(e, EM_GE, m, em_mul(e, tiles, nt)), nt, parts);
+}
+
+/* The same where the kernel packs B: threads that share the columns pack each once, but each copies
+ * all rows of A. */
+static em_val choose_row_parts(em *e, const gemm_plan *p, const gemm_state *s) {
+    em_val by_rows = count_row_parts(e, p, s->m);
+    if (!p->pack_b) return by_rows;
+    em_val columns = em_cmp(e, EM_GE, s->panels, em_mul(e, e->nthreads, em_i64(e, 4)));
+    if (p->copy_a) columns = em_and(e, columns, em_cmp(e, EM_GE, s->n, s->m));
+    return em_select(e, columns, one(e), by_rows);
+}
+
+/* Threads share the batch items if these go up evenly or are many, else a grid of rows and columns.
+ * Sums do not depend on it. */
+static void emit_kernel(em *e, const gemm_plan *p) {
+    const sn_gemm *g = p->g;
+    em_kernel(e, p->name);
+    gemm_state s = {.m = gemm_size(e, g->m), .n = gemm_size(e, g->n), .k = gemm_size(e, g->k)};
+    em_val items = one(e);
+    for (int i = 0; i < g->n_batch; i++) items = em_mul(e, items, gemm_size(e, g->batch[i]));
+    s.panels = em_ceil_div(e, s.n, g->pair ? p->panel / 2 : p->panel);
+
+    em_val nt = e->nthreads, tid = e->tid;
+    em_val even = em_cmp(e, EM_EQ, em_rem(e, items, nt), zero(e));
+    em_val many = em_cmp(e, EM_GE, items, em_mul(e, nt, em_i64(e, 4)));
+    em_val by_item = em_or(e, even, many);
+    em_val row_parts = em_select(e, by_item, one(e), choose_row_parts(e, p, &s));
+    em_val col_parts = em_select(e, by_item, one(e), em_div(e, nt, row_parts));
+    em_val part = em_select(e, by_item, zero(e), tid);
+    em_val item0, item1, row0, row1, panel0, panel1;
+    share(e, items, em_select(e, by_item, tid, zero(e)), em_select(e, by_item, nt, one(e)), &item0,
+          &item1);
+    share(e, em_ceil_div(e, s.m, GEMM_ROW_UNIT), em_div(e, part, col_parts), row_parts, &row0,
+          &row1);
+    share(e, s.panels, em_rem(e, part, col_parts), col_parts, &panel0, &panel1);
+    row1 = em_imin(e, em_mul(e, row1, em_i64(e, GEMM_ROW_UNIT)), s.m);
+    row0 = em_mul(e, row0, em_i64(e, GEMM_ROW_UNIT));
+
+    em_loop item = em_for(e, item0, item1, one(e));
+    begin_item(e, p, &s, item.i);
+    emit_rows(e, p, &s, row0, row1, panel0, panel1);
+    em_end(e, &item);
+    em_end_kernel(e);
+}
+
+void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
+    gemm_plan p;
+    if (!gemm_plan_make(&p, g, e->target, e->compute, &e->err)) return;
+    p.name = name;
+    for (int i = 0; i < p.n_sizes; i++) p.micro[i] = gemm_emit_micro(e, &p, p.size[i], false);
+    if (g->group) p.widen = gemm_emit_four_widen(e, &p);
+    bool plain = !g->prologue && g->a.dtype == p.t && gemm_is(g->a.col, 1);
+    if (g->group && (plain || (g->prologue && !p.chunked))) {
+        p.row = gemm_emit_four_row(e, &p, false);
+        p.last_row = gemm_emit_four_row(e, &p, true);
+    }
+    if (g->b_packed && sn_dtype_size(p.b_type) <= 4 && !p.chunked)
+        p.twin = gemm_emit_micro(e, &p, 1, true);
+    p.finish = gemm_emit_finish(e, &p);
+    if (p.copy_a) p.copy = gemm_emit_copy(e, &p);
+    if (!g->b_packed)
+        p.pack = gemm_emit_pack_panel(e, &p, "pack", g->b.dtype, g->b.row, g->b.col, false);
+    emit_kernel(e, &p);
+}
+
+void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
+    gemm_plan p = {.name = name,
+                   .t = e->compute,
+                   .esize = (int)sn_dtype_size(e->compute),
+                   .b_type = g->group || g->narrow ? g->narrow_dtype : e->compute,
+                   .lanes = e->lanes,
+                   .panel = sn_gemm_panel(e->compute)};
+    em_val pack = g->group
+                      ? gemm_emit_four_pack(e, &p, g->dtype, g->row, g->col)
+                      : gemm_emit_pack_panel(e, &p, "panel", g->dtype, g->row, g->col, g->pair);
+    em_kernel(e, name);
+    em_val n = gemm_size(e, g->n), k = gemm_size(e, g->k), lo, hi;
+    em_val columns = em_i64(e, g->pair ? p.panel / 2 : p.panel);
+    em_share(e, em_ceil_div(e, n, g->pair ? p.panel / 2 : p.panel), &lo, &hi);
+    em_loop l = em_for(e, lo, hi, one(e));
+    em_val col = em_mul(e, l.i, columns);
+    em_val from = em_mul(e, col, gemm_size(e, g->col));
+    em_val src = em_at(e, em_buf(e, 0), g->dtype, from);
+    em_val second = g->pair ? em_at(e, em_buf(e, 2), g->dtype, from) : src;
+    em_val rows = g->group ? em_div(e, k, em_i64(e, GEMM_WORD)) : k;
+    em_val to = em_mul(e, em_mul(e, l.i, rows), em_i64(e, p.panel));
+    em_val args[] = {e->buf, e->dim,           src, second, em_at(e, em_buf(e, 1), p.b_type, to),
+                     k,      em_sub(e, n, col)};
+    em_call(e, pack, args, 7);
+    em_end(e, &l);
+    em_end_kernel(e);
+}

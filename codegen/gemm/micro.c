@@ -1,0 +1,109 @@
+/* micro.c: the micro-kernel: a tile of T = A B with all sums in registers.
+ * Two vectors of columns by up to 14 rows with 32 registers (28 sums, 2 of B, broadcasts of A), up
+ * to 6 rows with 16. Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication,
+ * 2008. */
+#include "codegen/gemm/impl.h"
+
+#include <string.h>
+
+/* Steps of k in the loop's body: a second one halves the loop's own instructions, which compete
+ * with the multiply-adds for execution ports; more only costs compile time. */
+static int choose_unroll(const gemm_plan *p, bool twin) {
+    const sn_gemm_size *k = &p->g->k;
+    if (p->chunked || k->slot >= 0 || k->value % 2) return 1;
+    return twin && k->value % 4 == 0 ? 4 : 2;
+}
+
+/* Panels flow through L2 from memory. A short tile is a step every few cycles and waits for memory:
+ * it fetches its own panel far ahead into L2 and a little ahead into L1. Two panels at once leave
+ * L1 to themselves and fetch far ahead into it: one instruction a line, not two. A full tile takes
+ * long over its panel: meanwhile it fetches, a line a step, what the caller says comes next. */
+enum { FAR = 32, NEAR = 4, NEAR_FULL = 8 }; /* steps of k, of panels in the compute type */
+
+/* Row u of the loop's body fetches the lines that begin in it (rows of narrow panels share them).
+ */
+static void fetch_panel(em *e, const gemm_plan *p, em_val b, int u, int steps, int level) {
+    int size = (int)sn_dtype_size(p->b_type), ahead = steps * p->panel * p->esize;
+    if (u * p->panel * size % 64) return;
+    for (int line = 0; line < p->nv * p->lanes * size; line += 64)
+        em_prefetch(e, em_at_bytes(e, b, em_i64(e, ahead + line)), false, level);
+}
+
+/* A vector of a row of B in the compute type. This is where narrow weights widen. */
+static em_val load_b(em *e, const gemm_plan *p, em_val at) {
+    em_val v = em_load(e, p->b_type, at, p->lanes);
+    return sn_dtype_is_float(p->b_type) ? v : em_convert(e, v, p->b_type, p->t);
+}
+
+/* void micro(A, B, T, k, next, next_step, b_stride, own)
+ * T[i][j] (row stride: a panel) = sum over k of A[i*a_stride + k] B[k*b_stride + j]; chunked: added
+ * to T. next, next_step: what a full tile fetches, bytes between lines. b_stride in elements, used
+ * for unpacked B only.
+ * own: the list of lines that the epilogue will read and write.
+ * twin: one row by two panels, b_stride elements apart, whose sums are T[0] and T[1]: of one panel
+ * they would wait for each other, and memory for them. */
+em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
+    char suffix[32];
+    snprintf(suffix, sizeof suffix, twin ? "twin" : "micro%d", rows);
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr, e->i64, e->i64, e->ptr};
+    em_val fn = gemm_function(e, p, suffix, params, 8, true);
+    em_val sums = em_param(e, 2);
+    const sn_gemm *g = p->g;
+    bool const_k = !p->chunked && g->k.slot < 0;
+    em_val k = const_k ? em_i64(e, g->k.value) : em_param(e, 3);
+    bool in_place = p->direct_b;
+    em_val b_stride = in_place ? em_param(e, 6) : em_i64(e, p->panel);
+    int unroll = choose_unroll(p, twin), panels = twin ? 2 : 1;
+    bool fetch_next = rows == p->mr && !p->fetch, fetch_list = rows == p->mr && p->fetch;
+    bool fetch_own = p->own && rows >= p->half && !twin;
+
+    em_val init[32], acc[32];
+    int n = rows * panels * p->nv;
+    for (int i = 0; i < n; i++) {
+        int at = i / p->nv * p->panel + i % p->nv * p->lanes;
+        em_val from = em_at(e, sums, p->t, em_i64(e, at));
+        init[i] = p->chunked ? em_load(e, p->t, from, p->lanes) : em_vf(e, 0);
+    }
+    em_loop l = em_for(e, em_i64(e, 0), k, em_i64(e, unroll));
+    em_val a = em_carry(e, &l, em_param(e, 0)), b = em_carry(e, &l, em_param(e, 1));
+    em_val next = fetch_next ? em_carry(e, &l, em_param(e, 4)) : NULL;
+    for (int i = 0; i < n; i++) acc[i] = em_carry(e, &l, init[i]);
+    em_val first[32], bu = b, nu = next;
+    memcpy(first, acc, sizeof first);
+    for (int u = 0; u < unroll; u++) {
+        em_val bv[8], from[2] = {bu, twin ? em_at(e, bu, p->b_type, em_param(e, 6)) : NULL};
+        for (int j = 0; j < panels * p->nv; j++) {
+            em_val at = em_i64(e, j % p->nv * p->lanes);
+            bv[j] = load_b(e, p, em_at(e, from[j / p->nv], p->b_type, at));
+        }
+        for (int t = 0; t < panels; t++) {
+            int close = twin ? FAR : rows == p->mr ? NEAR_FULL : NEAR;
+            fetch_panel(e, p, from[t], u, close, 3);
+            if (!p->pack_b && rows < p->mr && !twin) fetch_panel(e, p, from[t], u, FAR, 2);
+        }
+        if (fetch_list) gemm_emit_fetch(e, p, em_param(e, 4), em_add(e, l.i, em_i64(e, u)));
+        if (fetch_own && u == 0) gemm_emit_own(e, p, em_param(e, 7), l.i);
+        if (fetch_next) {
+            em_prefetch(e, nu, false, 2);
+            nu = em_at_bytes(e, nu, em_param(e, 5));
+        }
+        for (int i = 0; i < rows; i++) {
+            em_val at = em_at(e, a, p->t, em_i64(e, i * p->a_stride + u * p->a_step));
+            em_val av = em_load_splat(e, p->t, at, p->lanes);
+            for (int j = 0; j < panels * p->nv; j++)
+                acc[i * p->nv + j] = em_fma(e, av, bv[j], acc[i * p->nv + j]);
+        }
+        bu = em_at(e, bu, p->b_type, b_stride);
+    }
+    em_next(e, &l, a, em_at(e, a, p->t, em_i64(e, unroll * p->a_step)));
+    em_next(e, &l, b, bu);
+    if (fetch_next) em_next(e, &l, next, nu);
+    for (int i = 0; i < n; i++) em_next(e, &l, first[i], acc[i]);
+    em_end(e, &l);
+    for (int i = 0; i < n; i++) {
+        int at = i / p->nv * p->panel + i % p->nv * p->lanes;
+        em_store(e, p->t, em_at(e, sums, p->t, em_i64(e, at)), em_final(e, &l, first[i]));
+    }
+    em_ret(e, NULL);
+    return fn;
+}

@@ -1,0 +1,325 @@
+/* product.c: gemm and pack_b steps in the terms of the GEMM generator, with the prologue's region
+ * emitted on the rows that it copies and the epilogue's on its tiles. */
+#include "codegen/emit/elem.h"
+#include "codegen/gemm/gemm.h"
+#include "codegen/kernel.h"
+
+#include <string.h>
+
+/* An operand [batch.., rows, columns]. */
+static sn_gemm_operand operand_of(const sn_kernel *k, const sn_view *v, int buf) {
+    sn_gemm_operand o = {.buf = buf, .dtype = v->dtype, .offset = SN_GEMM_CONST(0)};
+    for (int i = 0; i < SN_GEMM_BATCH; i++) o.batch[i] = SN_GEMM_CONST(0);
+    for (int i = 0; i < v->rank - 2; i++) o.batch[i] = sn_kernel_size(k, v->stride[i]);
+    o.row = sn_kernel_size(k, v->stride[v->rank - 2]);
+    o.col = sn_kernel_size(k, v->stride[v->rank - 1]);
+    return o;
+}
+
+/* A region around the product. */
+typedef struct around {
+    const sn_kernel *k;
+    const sn_region *region; /* NULL: none */
+    sn_order order;
+    int first; /* operand of the step that is the region's argument 1 */
+} around;
+
+/* What the generator's callbacks get. */
+typedef struct fused {
+    around epi, pro;
+} fused;
+
+/* Element offset of a row's first element, and of column `col` if columns are neighbours. */
+static em_val row_offset(em *e, const sn_kernel *k, const sn_view *v, const sn_gemm_at *at) {
+    int n_batch = v->rank - 2;
+    em_val off = em_mul(e, at->row, sn_kernel_dim(e, k, v->stride[n_batch]));
+    for (int i = 0; i < n_batch; i++)
+        if (v->stride[i] != 0)
+            off = em_add(e, off, em_mul(e, at->batch[i], sn_kernel_dim(e, k, v->stride[i])));
+    return off;
+}
+
+/* Elements of view v at a tile's place: a vector along the columns, or a scalar that is the same
+ * for all lanes. */
+static em_val load_tile(em *e, const sn_kernel *k, const sn_view *v, int buf,
+                        const sn_gemm_at *at) {
+    em_val off = row_offset(e, k, v, at), base = em_buf(e, buf);
+    sn_dim step = v->stride[v->rank - 1];
+    if (step == 0)
+        return sn_emit_loaded(e, v->dtype, em_load(e, v->dtype, em_at(e, base, v->dtype, off), 1));
+    if (step == 1) {
+        em_val p = em_at(e, base, v->dtype, em_add(e, off, at->col));
+        return sn_emit_loaded(e, v->dtype, em_load_mask(e, v->dtype, p, at->lanes, at->mask, NULL));
+    }
+    em_val col = em_add(e, em_splat(e, at->col, at->lanes), em_iota(e, e->i64, at->lanes));
+    em_val index =
+        em_add(e, em_splat(e, off, at->lanes), em_mul(e, col, sn_kernel_dim(e, k, step)));
+    return sn_emit_loaded(e, v->dtype, em_gather(e, v->dtype, base, index, at->mask));
+}
+
+/* Is the operand read once, along its rows? */
+static bool is_streamed(const sn_view *v) {
+    return v->stride[v->rank - 1] == 1 && v->stride[v->rank - 2] != 0;
+}
+
+/* Cache lines of one row of a panel. */
+static int lines_of(const sn_view *v, sn_dtype compute) {
+    return (sn_gemm_panel(compute) * (int)sn_dtype_size(v->dtype) + 63) / 64;
+}
+
+static void touch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *line) {
+    const around *x = &((const fused *)ctx)->epi;
+    const sn_step *s = x->k->step;
+    for (int i = x->first, n = 0; i < s->n_in; i++) {
+        const sn_view *v = &s->in[i];
+        if (!is_streamed(v)) continue;
+        em_val off = em_add(e, row_offset(e, x->k, v, at), at->col);
+        em_val p = em_at(e, em_buf(e, i), v->dtype, off);
+        for (int l = 0; l < lines_of(v, x->k->compute); l++)
+            line[n++] = em_at_bytes(e, p, em_i64(e, l * 64));
+    }
+}
+
+static void store_tile(em *e, const sn_kernel *k, int out, em_val v, const sn_gemm_at *at) {
+    const sn_view *w = &k->step->out[out];
+    em_val off = row_offset(e, k, w, at);
+    if (em_lanes_of(v) == 1) v = em_splat(e, v, at->lanes);
+    em_val base = em_buf(e, k->step->n_in + out);
+    if (w->stride[w->rank - 1] == 1) {
+        em_store_mask(e, w->dtype, em_at(e, base, w->dtype, em_add(e, off, at->col)), v, at->mask);
+        return;
+    }
+    em_val step = sn_kernel_dim(e, k, w->stride[w->rank - 1]);
+    for (int lane = 0; lane < at->lanes; lane++) {
+        em_branch br = {0};
+        if (at->mask) br = em_if(e, em_extract(e, at->mask, lane));
+        em_val place = em_add(e, off, em_mul(e, em_add(e, at->col, em_i64(e, lane)), step));
+        em_store(e, w->dtype, em_at(e, base, w->dtype, place), em_extract(e, v, lane));
+        if (at->mask) em_endif(e, &br);
+    }
+}
+
+static em_val region_node(em *e, const around *x, em_val *value, int i, const em_val *acc,
+                          const sn_gemm_at *at) {
+    const sn_node *n = x->order.node[i];
+    em_val in[4];
+    for (int j = 0; j < n->n_in && j < 4; j++)
+        for (int p = 0; p < i; p++)
+            if (x->order.node[p] == n->in[j]) in[j] = value[p];
+    switch (n->op) {
+    case SN_OP_arg: {
+        int arg = (int)sn_attr_int(n, SN_A_index, 0), buf = x->first + arg - 1;
+        if (arg == 0) return acc[0];
+        return load_tile(e, x->k, &x->k->step->in[buf], buf, at);
+    }
+    case SN_OP_const:
+        return sn_emit_const(e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
+    case SN_OP_dim_value:
+        return sn_emit_integer(e, (sn_dtype)n->dtype,
+                               sn_kernel_dim(e, x->k, sn_attr_int(n, SN_A_dim, 0)));
+    case SN_OP_broadcast:
+        return in[0];
+    default:
+        return sn_emit_elem(e, n, in);
+    }
+}
+
+static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
+    const around *x = &((const fused *)ctx)->epi;
+    em_val *value = sn_arena_alloc(x->k->m, sizeof *value * (size_t)(x->order.n + 1));
+    for (int i = 0; i < x->order.n; i++) value[i] = region_node(e, x, value, i, acc, at);
+    em_val first = acc[0];
+    for (int o = x->region->n_out - 1; o >= 0; o--)
+        for (int i = 0; i < x->order.n; i++)
+            if (x->order.node[i] == x->region->out[o]) {
+                if (o)
+                    store_tile(e, x->k, o, value[i], at);
+                else
+                    first = value[i];
+            }
+    return em_lanes_of(first) == 1 && at->lanes > 1 ? em_splat(e, first, at->lanes) : first;
+}
+
+/* ---- prologue: arithmetic on a row, and sums of it, which are the row's state ---- */
+
+/* What is computed at a place of a row. */
+typedef struct row_place {
+    const around *pro;
+    const sn_gemm_at *at;
+    em_val x;            /* the left factor's elements there */
+    const em_val *state; /* the sums that are known */
+    em_val *value;       /* of the region's nodes, NULL: not yet */
+} row_place;
+
+static bool is_sum(const sn_node *n) {
+    return n->op == SN_OP_reduce_sum;
+}
+
+static int place_of(const around *pro, const sn_node *n) {
+    int i = 0;
+    while (pro->order.node[i] != n) i++;
+    return i;
+}
+
+static em_val row_value(em *e, const row_place *p, const sn_node *n) {
+    const around *pro = p->pro;
+    int i = place_of(pro, n);
+    if (p->value[i]) return p->value[i];
+    em_val v, in[4];
+    if (is_sum(n)) {
+        int sum = 0;
+        for (int j = 0; j < i; j++) sum += is_sum(pro->order.node[j]);
+        return p->value[i] = p->state[sum];
+    }
+    for (int j = 0; j < n->n_in && j < 4; j++) in[j] = row_value(e, p, n->in[j]);
+    if (n->op == SN_OP_arg) {
+        int arg = (int)sn_attr_int(n, SN_A_index, 0), buf = pro->first + arg - 1;
+        v = arg ? load_tile(e, pro->k, &pro->k->step->in[buf], buf, p->at) : p->x;
+    } else if (n->op == SN_OP_const)
+        v = sn_emit_const(e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
+    else if (n->op == SN_OP_broadcast)
+        v = in[0];
+    else
+        v = sn_emit_elem(e, n, in);
+    return p->value[i] = v;
+}
+
+static em_val row_vector(em *e, const around *pro, const sn_node *n, em_val x, const sn_gemm_at *at,
+                         const em_val *state) {
+    row_place p = {pro, at, x, state, NULL};
+    p.value = sn_arena_alloc(pro->k->m, sizeof *p.value * (size_t)(pro->order.n + 1));
+    em_val v = row_value(e, &p, n);
+    return em_lanes_of(v) == 1 && at->lanes > 1 ? em_splat(e, v, at->lanes) : v;
+}
+
+/* What a sum is taken of, at a place; 0 in lanes that do not exist. */
+static em_val summand(em *e, const around *pro, const sn_node *sum, const sn_gemm_at *at,
+                      const em_val *state) {
+    const sn_kernel *k = pro->k;
+    em_val x = load_tile(e, k, &k->step->in[0], 0, at);
+    em_val v = row_vector(e, pro, sum->in[0], x, at, state);
+    return at->mask ? em_select(e, at->mask, v, em_splat(e, em_f(e, 0), at->lanes)) : v;
+}
+
+/* The row is in L1 after the first sum; four accumulators hide the additions' latency. */
+static em_val emit_sum(em *e, const around *pro, const sn_node *sum, sn_gemm_at at,
+                       const em_val *state) {
+    enum { CHAINS = 4 };
+    const sn_view *a = &pro->k->step->in[0];
+    em_val n = sn_kernel_dim(e, pro->k, a->shape[a->rank - 1]), col = em_i64(e, 0), first[CHAINS];
+    int64_t block = (int64_t)CHAINS * e->lanes;
+    at.lanes = e->lanes;
+    at.mask = NULL;
+    em_val whole = em_round_down(e, n, block);
+    em_loop l = em_for(e, col, whole, em_i64(e, block));
+    for (int c = 0; c < CHAINS; c++) first[c] = em_carry(e, &l, em_vf(e, 0));
+    for (int c = 0; c < CHAINS; c++) {
+        at.col = em_add(e, l.i, em_i64(e, c * e->lanes));
+        em_next(e, &l, first[c], em_add(e, first[c], summand(e, pro, sum, &at, state)));
+    }
+    em_end(e, &l);
+    em_val all = em_final(e, &l, first[0]);
+    for (int c = 1; c < CHAINS; c++) all = em_add(e, all, em_final(e, &l, first[c]));
+    em_loop rest = em_for(e, whole, n, em_i64(e, e->lanes));
+    em_val last = em_carry(e, &rest, all);
+    at.col = rest.i;
+    at.mask = em_tail_mask(e, em_sub(e, n, rest.i), e->lanes);
+    em_next(e, &rest, last, em_add(e, last, summand(e, pro, sum, &at, state)));
+    em_end(e, &rest);
+    return em_reduce(e, EM_SUM, em_final(e, &rest, last));
+}
+
+static void emit_row_sums(void *ctx, em *e, const sn_gemm_at *at, em_val *state) {
+    const around *pro = &((const fused *)ctx)->pro;
+    for (int i = 0, n = 0; i < pro->order.n; i++)
+        if (is_sum(pro->order.node[i])) {
+            state[n] = emit_sum(e, pro, pro->order.node[i], *at, state);
+            n++;
+        }
+}
+
+static em_val emit_prologue(void *ctx, em *e, em_val x, const sn_gemm_at *at, const em_val *state) {
+    const around *pro = &((const fused *)ctx)->pro;
+    return row_vector(e, pro, pro->region->out[0], x, at, state);
+}
+
+static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
+    const sn_step *s = k->step;
+    const sn_view *a = &s->in[0], *c = &s->out[0];
+    int n_batch = a->rank - 2;
+    *g = (sn_gemm){.n_batch = n_batch, .ctx = x, .tile = k->tile};
+    for (int i = 0; i < n_batch; i++) g->batch[i] = sn_kernel_size(k, a->shape[i]);
+    g->m = sn_kernel_size(k, a->shape[n_batch]);
+    g->k = sn_kernel_size(k, a->shape[n_batch + 1]);
+    g->n = sn_kernel_size(k, c->shape[n_batch + 1]);
+    g->a = operand_of(k, a, 0);
+    g->c = operand_of(k, c, s->n_in);
+    g->b_packed = sn_attr_get(s->node, SN_A_packed) != NULL;
+    if (g->b_packed) {
+        g->b = (sn_gemm_operand){.buf = 1, .dtype = s->in[1].dtype};
+        g->b.offset = g->b.row = g->b.col = SN_GEMM_CONST(0);
+        for (int i = 0; i < SN_GEMM_BATCH; i++) g->b.batch[i] = SN_GEMM_CONST(0);
+    } else
+        g->b = operand_of(k, &s->in[1], 1);
+    g->group = (int)sn_attr_int(s->node, SN_A_group, 0);
+    if (g->group) g->factor_buf = 2;
+    const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
+    const sn_region *pro = sn_attr_region(s->node, SN_A_prologue);
+    int first = g->group ? 3 : 2;
+    *x = (fused){.epi = {.k = k}};
+    if (pro) {
+        x->pro = (around){k, pro, sn_region_topo(k->m, pro), first};
+        for (int i = 0; i < x->pro.order.n; i++) g->n_state += is_sum(x->pro.order.node[i]);
+        if (g->n_state) g->row_prologue = emit_row_sums;
+        g->prologue = emit_prologue;
+        first += (int)sn_attr_int(s->node, SN_A_n_pro, 0);
+    }
+    if (epi) {
+        x->epi = (around){k, epi, sn_region_topo(k->m, epi), first};
+        g->epilogue = emit_epilogue;
+        for (int i = first; i < s->n_in; i++)
+            if (is_streamed(&s->in[i])) g->n_touch += lines_of(&s->in[i], k->compute);
+        if (g->n_touch) g->touch = touch_operands;
+    }
+}
+
+static void emit_gemm(em *e, const sn_kernel *k) {
+    sn_gemm g;
+    fused x;
+    make_spec(k, &g, &x);
+    sn_gemm_emit(e, k->name, &g);
+}
+
+static sn_dim gemm_scratch(const sn_kernel *k, const sn_target *t) {
+    sn_gemm g;
+    fused x;
+    make_spec(k, &g, &x);
+    return sn_dim_const(k->m, sn_gemm_scratch(&g, t, k->compute));
+}
+
+static void emit_pack(em *e, const sn_kernel *k) {
+    const sn_view *v = &k->step->in[0];
+    sn_gemm_pack p = {.dtype = v->dtype,
+                      .k = sn_kernel_size(k, v->shape[0]),
+                      .n = sn_kernel_size(k, v->shape[1]),
+                      .row = sn_kernel_size(k, v->stride[0]),
+                      .col = sn_kernel_size(k, v->stride[1])};
+    p.narrow_dtype = k->step->out[0].dtype;
+    p.narrow = p.narrow_dtype != k->compute;
+    p.group = (int)sn_attr_int(k->step->node, SN_A_group, 0);
+    sn_gemm_emit_pack(e, k->name, &p);
+}
+
+static int gemm_tiles(const sn_kernel *k) {
+    sn_gemm g;
+    fused x;
+    make_spec(k, &g, &x);
+    return sn_gemm_tiles(&g);
+}
+
+const sn_family sn_family_gemm = {.name = "gemm",
+                                  .emit = emit_gemm,
+                                  .scratch = gemm_scratch,
+                                  .tiles = gemm_tiles,
+                                  .tile_name = sn_gemm_tile_name};
+const sn_family sn_family_pack = {.name = "pack", .emit = emit_pack};

@@ -1,0 +1,323 @@
+/* cache.c: one file an object, named by its key: a header, then the ELF file. Written under another
+ * name and renamed, so that readers of other processes see all of it or nothing; not synced to the
+ * disk, since a checksum tells what a crash has spoilt. */
+#include "codegen/jit/cache.h"
+
+#include "runtime/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* What a file holds, by how its name ends: an object, or a tuned choice. */
+static const struct {
+    char magic[9], suffix[5];
+} kinds[] = {[SN_CACHE_OBJECT] = {"SNOBJ01\n", ".sno"}, [SN_CACHE_CHOICE] = {"SNCHO01\n", ".snc"}};
+enum { NAME_SIZE = 32 + sizeof kinds[0].suffix, STALE_SECONDS = 3600 };
+
+typedef struct header {
+    char magic[8];
+    sn_cache_key key;
+    uint64_t size;     /* of what follows */
+    uint64_t checksum; /* XXH3-64 of what follows */
+} header;
+
+struct sn_cache {
+    char *dir;
+    int fd; /* of the folder; -1 if there is none */
+    bool writable;
+    int64_t max_bytes;
+    int64_t bytes; /* in the folder, as far as known; -1 before the first look */
+    char note[512];
+    bool noted;
+    sn_cache_stats stats;
+};
+
+sn_cache_key sn_cache_make_key(const sn_target *t, const void *text, size_t bytes) {
+    const char *const parts[] = {sn_codegen_version(), t->triple, t->cpu, t->features};
+    enum { N = sizeof parts / sizeof parts[0] };
+    XXH128_hash_t hash[N + 1]; /* a hash of hashes: no part can run into the next */
+    for (size_t i = 0; i < N; i++) hash[i] = XXH3_128bits(parts[i], strlen(parts[i]));
+    hash[N] = XXH3_128bits(text, bytes);
+    XXH128_hash_t h = XXH3_128bits(hash, sizeof hash);
+    return (sn_cache_key){h.low64, h.high64};
+}
+
+/* --- the folder --------------------------------------------------------------------------------
+ */
+
+static void add_note(sn_cache *c, const char *what, const char *why) {
+    c->writable = false;
+    if (!c->note[0])
+        snprintf(c->note, sizeof c->note,
+                 "compiled kernels are not kept: %s %s: %s; give another cache folder, or none",
+                 what, c->dir ? c->dir : "~/.cache", why);
+}
+
+static char *default_dir(void) {
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (base && base[0] == '/') return sn_path_join(base, "sinter");
+    return home && home[0] == '/' ? sn_path_join(home, ".cache/sinter") : NULL;
+}
+
+sn_cache *sn_cache_open(const char *dir, int64_t max_bytes, sn_error *err) {
+    sn_cache *c = calloc(1, sizeof *c);
+    if (!c) {
+        sn_fail(err, SN_ERR_MEMORY, "out of memory for the object cache");
+        return NULL;
+    }
+    c->fd = -1;
+    c->bytes = -1;
+    c->max_bytes = max_bytes > 0 ? max_bytes : INT64_C(256) << 20;
+    c->dir = dir ? strdup(dir) : default_dir();
+    sn_error why = {0};
+    if (!c->dir) {
+        add_note(c, "no folder like", "neither XDG_CACHE_HOME nor HOME is set");
+        return c;
+    }
+    sn_folder_make(c->dir, &why); /* if this fails, so does open */
+    c->fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    c->writable = c->fd >= 0 && faccessat(c->fd, ".", W_OK | X_OK, 0) == 0;
+    if (!c->writable) add_note(c, "cannot write in", strerror(errno));
+    return c;
+}
+
+void sn_cache_close(sn_cache *c) {
+    if (!c) return;
+    if (c->fd >= 0) close(c->fd);
+    free(c->dir);
+    free(c);
+}
+
+const char *sn_cache_note(sn_cache *c) {
+    if (!c || c->noted || !c->note[0]) return NULL;
+    c->noted = true;
+    return c->note;
+}
+
+sn_cache_stats sn_cache_get_stats(const sn_cache *c) {
+    return c ? c->stats : (sn_cache_stats){0};
+}
+
+/* --- files -------------------------------------------------------------------------------------
+ */
+
+static void name_of(sn_cache_kind kind, sn_cache_key key, char name[NAME_SIZE]) {
+    snprintf(name, NAME_SIZE, "%016" PRIx64 "%016" PRIx64 "%s", key.high, key.low,
+             kinds[kind].suffix);
+}
+
+static bool read_all(int fd, void *data, size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = read(fd, (char *)data + done, bytes - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        done += (size_t)n;
+    }
+    return true;
+}
+
+static bool write_all(int fd, const void *data, size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = write(fd, (const char *)data + done, bytes - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        done += (size_t)n;
+    }
+    return true;
+}
+
+/* What an open file holds, if all of it is as it was written. */
+static bool read_object(int fd, sn_cache_kind kind, sn_cache_key key, sn_object *out) {
+    struct stat st;
+    header h;
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || !read_all(fd, &h, sizeof h)) return false;
+    if (memcmp(h.magic, kinds[kind].magic, sizeof h.magic) || h.key.low != key.low ||
+        h.key.high != key.high || h.size == 0 || h.size != (uint64_t)st.st_size - sizeof h)
+        return false;
+    out->data = malloc(h.size);
+    out->size = h.size;
+    if (out->data && read_all(fd, out->data, h.size) &&
+        XXH3_64bits(out->data, h.size) == h.checksum)
+        return true;
+    sn_object_free(out);
+    return false;
+}
+
+bool sn_cache_get(sn_cache *c, sn_cache_kind kind, sn_cache_key key, sn_object *out) {
+    *out = (sn_object){0};
+    if (!c) return false;
+    char name[NAME_SIZE];
+    name_of(kind, key, name);
+    int fd = c->fd < 0 ? -1 : openat(c->fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool found = fd >= 0 && read_object(fd, kind, key, out);
+    if (found) futimens(fd, NULL); /* the time of the last use, for eviction */
+    if (fd >= 0) close(fd);
+    c->stats.hits += found;
+    c->stats.misses += !found;
+    c->stats.corrupt += fd >= 0 && !found;
+    return found;
+}
+
+/* --- eviction ----------------------------------------------------------------------------------
+ */
+
+typedef struct entry {
+    char name[NAME_SIZE];
+    struct timespec used;
+    int64_t size;
+} entry;
+
+static int by_time(const void *a, const void *b) {
+    const struct timespec *x = &((const entry *)a)->used, *y = &((const entry *)b)->used;
+    if (x->tv_sec != y->tv_sec) return x->tv_sec < y->tv_sec ? -1 : 1;
+    return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
+}
+
+static bool has_suffix(const char *s, const char *suffix) {
+    size_t n = strlen(s), m = strlen(suffix);
+    return n >= m && !strcmp(s + n - m, suffix);
+}
+
+/* -1: none of ours. */
+static int kind_of(const char *name) {
+    for (int k = 0; k < (int)(sizeof kinds / sizeof *kinds); k++)
+        if (has_suffix(name, kinds[k].suffix) && strlen(name) == NAME_SIZE - 1) return k;
+    return -1;
+}
+
+/* All files of the folder; what killed writers left behind is removed on the way. Returns their
+ * number, or -1; *list is malloc'ed. */
+static int64_t list_entries(sn_cache *c, entry **list, int64_t *bytes) {
+    int fd = openat(c->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    int64_t n = 0, room = 0;
+    *list = NULL;
+    *bytes = 0;
+    if (!d) {
+        if (fd >= 0) close(fd);
+        return -1;
+    }
+    for (struct dirent *f; (f = readdir(d));) {
+        struct stat st;
+        bool object = kind_of(f->d_name) >= 0;
+        if ((!object && !has_suffix(f->d_name, ".tmp")) ||
+            fstatat(c->fd, f->d_name, &st, AT_SYMLINK_NOFOLLOW))
+            continue;
+        if (!object) {
+            if (st.st_mtime < time(NULL) - STALE_SECONDS) unlinkat(c->fd, f->d_name, 0);
+            continue;
+        }
+        if (n == room) {
+            entry *more = realloc(*list, (size_t)(room = room ? 2 * room : 64) * sizeof **list);
+            if (!more) break; /* fewer are considered */
+            *list = more;
+        }
+        entry *e = &(*list)[n++];
+        *e = (entry){.used = st.st_mtim, .size = st.st_size};
+        memcpy(e->name, f->d_name, strlen(f->d_name) + 1);
+        *bytes += st.st_size;
+    }
+    closedir(d);
+    return n;
+}
+
+/* Looks at the folder at the first store and when the limit seems to be passed, not else. */
+static void evict_old(sn_cache *c) {
+    if (c->bytes >= 0 && c->bytes <= c->max_bytes) return;
+    entry *list;
+    int64_t n = list_entries(c, &list, &c->bytes);
+    if (n > 0 && c->bytes > c->max_bytes) {
+        qsort(list, (size_t)n, sizeof *list, by_time);
+        for (int64_t i = 0; i < n && c->bytes > c->max_bytes / 4 * 3; i++) {
+            c->bytes -= list[i].size;
+            /* another process may have been faster, which is as well */
+            c->stats.evicted += unlinkat(c->fd, list[i].name, 0) == 0;
+        }
+    }
+    free(list);
+}
+
+/* Creates a file that no other process or thread has; 0 to 99 tries. */
+static int open_temporary(sn_cache *c, char name[64]) {
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, 64, ".%ld-%p-%d.tmp", (long)getpid(), (void *)c, i);
+        int fd = openat(c->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        if (fd >= 0 || errno != EEXIST) return fd;
+    }
+    return -1;
+}
+
+void sn_cache_put(sn_cache *c, sn_cache_kind kind, sn_cache_key key, const sn_object *o) {
+    if (!c || !c->writable || o->size == 0) return;
+    header h = {.key = key, .size = o->size, .checksum = XXH3_64bits(o->data, o->size)};
+    memcpy(h.magic, kinds[kind].magic, sizeof h.magic);
+    char name[NAME_SIZE], temporary[64];
+    name_of(kind, key, name);
+    int fd = open_temporary(c, temporary);
+    bool ok = fd >= 0 && write_all(fd, &h, sizeof h) && write_all(fd, o->data, o->size);
+    int why = errno;
+    if (fd >= 0 && close(fd) && ok) ok = false, why = errno;
+    if (ok && renameat(c->fd, temporary, c->fd, name)) ok = false, why = errno;
+    if (!ok) {
+        if (fd >= 0) unlinkat(c->fd, temporary, 0);
+        add_note(c, "cannot write in", strerror(why));
+        return;
+    }
+    c->stats.stored++;
+    if (c->bytes >= 0) c->bytes += (int64_t)(sizeof h + o->size);
+    evict_old(c);
+}
+
+/* --- looking at all of it ----------------------------------------------------------------------
+ */
+
+bool sn_cache_usable(const sn_cache *c) {
+    return c && c->writable;
+}
+
+const char *sn_cache_folder(const sn_cache *c) {
+    return c ? c->dir : NULL;
+}
+
+/* The file of a name as it was stored; false: spoilt, or gone. */
+static bool read_named(sn_cache *c, sn_cache_kind kind, const char *name, sn_object *out) {
+    sn_cache_key key;
+    *out = (sn_object){0};
+    if (sscanf(name, "%16" SCNx64 "%16" SCNx64, &key.high, &key.low) != 2) return false;
+    int fd = openat(c->fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool ok = fd >= 0 && read_object(fd, kind, key, out);
+    if (fd >= 0) close(fd);
+    return ok;
+}
+
+int64_t sn_cache_each(sn_cache *c, sn_cache_kind kind, sn_cache_fn *fn, void *ctx) {
+    entry *list = NULL;
+    int64_t bytes, count = 0, n = c && c->fd >= 0 ? list_entries(c, &list, &bytes) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        sn_object o;
+        if (kind_of(list[i].name) != (int)kind || !read_named(c, kind, list[i].name, &o)) continue;
+        if (fn) fn(ctx, &o);
+        sn_object_free(&o);
+        count++;
+    }
+    free(list);
+    return count;
+}
+
+int64_t sn_cache_clear(sn_cache *c, sn_cache_kind kind) {
+    entry *list = NULL;
+    int64_t bytes, count = 0, n = c && c->fd >= 0 ? list_entries(c, &list, &bytes) : 0;
+    for (int64_t i = 0; i < n; i++)
+        if (kind_of(list[i].name) == (int)kind) count += unlinkat(c->fd, list[i].name, 0) == 0;
+    free(list);
+    if (c) c->bytes = -1;
+    return count;
+}

@@ -1,0 +1,42 @@
+/* jit.h: loads ELF objects into this process and finds their symbols.
+ * The objects are those that object.h makes (or a cache or a file held); they see each other's
+ * symbols and a given table of host functions, nothing else of the process. */
+#ifndef SN_JIT_H
+#define SN_JIT_H
+
+#include "codegen/jit/object.h"
+
+typedef struct sn_jit_symbol {
+    const char *name;
+    void *address;
+} sn_jit_symbol;
+
+typedef struct sn_jit_options {
+    const sn_jit_symbol *symbols; /* host functions that objects may call; copied */
+    size_t n_symbols;
+    bool perf_map;              /* append every function to /tmp/perf-PID.map, for `perf` */
+    bool gdb;                   /* tell gdb of every object: names in backtraces and disassembly */
+    sn_codegen_options codegen; /* for sn_jit_compile */
+} sn_jit_options;
+
+/* A session for one target, which must be this machine's or older. Code lives as long as the
+ * session. Used by one thread at a time; running code needs no lock. NULL on failure. */
+typedef struct sn_jit sn_jit;
+sn_jit *sn_jit_create(const sn_target *t, const sn_jit_options *options, sn_error *err);
+void sn_jit_destroy(sn_jit *jit);
+
+/* Adds an object; its bytes are copied. Two definitions of a symbol are an error. An object that is
+ * no ELF file for this machine fails here or at the first lookup. */
+bool sn_jit_add_object(sn_jit *jit, const sn_object *o, sn_error *err);
+
+/* Makes an object of a module (which stays the caller's) and adds it. `keep`, if not NULL, receives
+ * the object, to be freed by the caller. */
+bool sn_jit_compile(sn_jit *jit, struct LLVMOpaqueModule *mod, sn_object *keep, sn_error *err);
+
+/* Address of a symbol, linking its object at first use. NULL and `err` (which names missing
+ * symbols) on failure. */
+void *sn_jit_lookup(sn_jit *jit, const char *name, sn_error *err);
+
+sn_codegen_stats sn_jit_stats(const sn_jit *jit);
+
+#endif

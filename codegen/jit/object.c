@@ -1,0 +1,204 @@
+/* object.c: optimisation pipeline, code generation to memory, and LLVM's errors turned into ours.
+ */
+#include "codegen/jit/object.h"
+
+#include "codegen/emit/llvm_compat.h"
+#include "codegen_revision.h" /* made by cmake/revision.cmake */
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Emitted IR needs cleaning, not discovering: variables to registers, folding, address arithmetic
+ * out of loops, common subexpressions of unrolled tiles. No vectoriser, no unroller, no inliner but
+ * for what a kernel marks itself. Order: scalars first, so that later passes see less. */
+#define PIPELINE                                                                                   \
+    "always-inline,function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,"   \
+    "loop-mssa(licm),early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,adce)"
+
+struct sn_codegen {
+    sn_target target;
+    sn_codegen_options options;
+    LLVMTargetMachineRef machine;
+    LLVMPassBuilderOptionsRef passes;
+    sn_codegen_stats stats;
+};
+
+const char *sn_codegen_version(void) {
+    return "sinter-0.1." CODEGEN_REVISION " llvm-" LLVM_VERSION_STRING " " PIPELINE;
+}
+
+void sn_object_free(sn_object *o) {
+    free(o->data);
+    *o = (sn_object){0};
+}
+
+/* --- errors of LLVM ----------------------------------------------------------------------------
+ */
+
+/* LLVM reports what it cannot compile by calling a process-wide handler and then exiting. While
+ * this thread is inside LLVM the handler jumps back here instead. The jump skips LLVM's
+ * destructors: what it was working on is leaked, never touched again. */
+typedef struct fatal_guard {
+    jmp_buf env;
+    char message[512];
+} fatal_guard;
+
+static _Thread_local fatal_guard *active_guard;
+
+static void on_fatal_error(const char *reason) {
+    if (!active_guard) {
+        fprintf(stderr, "sinter: fatal error in LLVM: %s\n", reason);
+        return;
+    }
+    snprintf(active_guard->message, sizeof active_guard->message, "%s", reason);
+    longjmp(active_guard->env, 1);
+}
+
+static void install_handler(void) {
+    LLVMInstallFatalErrorHandler(on_fatal_error);
+}
+
+static void on_diagnostic(LLVMDiagnosticInfoRef info, void *err) {
+    if (LLVMGetDiagInfoSeverity(info) != LLVMDSError) return;
+    char *text = LLVMGetDiagInfoDescription(info);
+    sn_fail(err, SN_ERR_INTERNAL, "LLVM: %s", text);
+    LLVMDisposeMessage(text);
+}
+
+static const char abandoned[] = "sinter.abandoned";
+
+bool sn_module_is_abandoned(LLVMModuleRef mod) {
+    return LLVMGetNamedMetadata(mod, abandoned, sizeof abandoned - 1) != NULL;
+}
+
+/* --- the code generator ------------------------------------------------------------------------
+ */
+
+sn_codegen *sn_codegen_create(const sn_target *t, const sn_codegen_options *options,
+                              sn_error *err) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, install_handler);
+    sn_codegen *g = calloc(1, sizeof *g);
+    if (!g) {
+        sn_fail(err, SN_ERR_MEMORY, "out of memory for the code generator");
+        return NULL;
+    }
+    g->target = *t;
+    if (options) g->options = *options;
+    if (!g->options.passes) g->options.passes = PIPELINE;
+    g->machine = sn_target_machine(t, err);
+    if (!g->machine) {
+        free(g);
+        return NULL;
+    }
+    g->passes = LLVMCreatePassBuilderOptions();
+    LLVMPassBuilderOptionsSetVerifyEach(g->passes, g->options.verify);
+    LLVMPassBuilderOptionsSetLoopVectorization(g->passes, 0);
+    LLVMPassBuilderOptionsSetSLPVectorization(g->passes, 0);
+    return g;
+}
+
+void sn_codegen_destroy(sn_codegen *g) {
+    if (!g) return;
+    LLVMDisposePassBuilderOptions(g->passes);
+    LLVMDisposeTargetMachine(g->machine);
+    free(g);
+}
+
+const sn_codegen_stats *sn_codegen_get_stats(const sn_codegen *g) {
+    return &g->stats;
+}
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void dump_module(LLVMModuleRef mod, FILE *out) {
+    if (!out) return;
+    char *text = LLVMPrintModuleToString(mod);
+    fputs(text, out);
+    LLVMDisposeMessage(text);
+}
+
+static bool run_passes(sn_codegen *g, LLVMModuleRef mod, sn_error *err) {
+    if (!g->options.passes[0]) return true;
+    LLVMErrorRef failed = LLVMRunPasses(mod, g->options.passes, g->machine, g->passes);
+    if (!failed) return true;
+    char *message = LLVMGetErrorMessage(failed);
+    sn_fail(err, SN_ERR_INTERNAL, "LLVM pass pipeline: %s", message);
+    LLVMDisposeErrorMessage(message);
+    return false;
+}
+
+/* Code of one kind as a memory buffer; NULL and `err` on failure. */
+static LLVMMemoryBufferRef emit_code(sn_codegen *g, LLVMModuleRef mod, LLVMCodeGenFileType kind,
+                                     sn_error *err) {
+    LLVMMemoryBufferRef buffer = NULL;
+    char *message = NULL;
+    if (LLVMTargetMachineEmitToMemoryBuffer(g->machine, mod, kind, &message, &buffer)) {
+        sn_fail(err, SN_ERR_INTERNAL, "LLVM code generation: %s", message);
+        LLVMDisposeMessage(message);
+        return NULL;
+    }
+    return buffer;
+}
+
+/* Code generation consumes the module, so assembly is made of a copy. */
+static void dump_assembly(sn_codegen *g, LLVMModuleRef mod, FILE *out, sn_error *err) {
+    if (!out) return;
+    LLVMModuleRef copy = LLVMCloneModule(mod);
+    LLVMMemoryBufferRef text = emit_code(g, copy, LLVMAssemblyFile, err);
+    if (text) {
+        fwrite(LLVMGetBufferStart(text), 1, LLVMGetBufferSize(text), out);
+        LLVMDisposeMemoryBuffer(text);
+    }
+    LLVMDisposeModule(copy);
+}
+
+static bool make_object(sn_codegen *g, LLVMModuleRef mod, sn_object *out, sn_error *err) {
+    double t0 = seconds();
+    dump_module(mod, g->options.dump_ir);
+    bool ok = run_passes(g, mod, err);
+    double t1 = seconds();
+    g->stats.optimise += t1 - t0;
+    if (!ok) return false;
+    dump_module(mod, g->options.dump_optimised);
+    dump_assembly(g, mod, g->options.dump_asm, err);
+    LLVMMemoryBufferRef buffer = emit_code(g, mod, LLVMObjectFile, err);
+    g->stats.codegen += seconds() - t1;
+    if (!buffer) return false;
+    out->size = LLVMGetBufferSize(buffer);
+    out->data = malloc(out->size);
+    if (out->data) memcpy(out->data, LLVMGetBufferStart(buffer), out->size);
+    LLVMDisposeMemoryBuffer(buffer);
+    if (!out->data) return sn_fail(err, SN_ERR_MEMORY, "out of memory for an object");
+    g->stats.modules++;
+    g->stats.bytes += (int64_t)out->size;
+    return true;
+}
+
+bool sn_codegen_object(sn_codegen *g, LLVMModuleRef mod, sn_object *out, sn_error *err) {
+    sn_error diagnosed = {0};
+    fatal_guard guard, *outer = active_guard;
+    *out = (sn_object){0};
+    LLVMContextRef ctx = LLVMGetModuleContext(mod);
+    LLVMContextSetDiagnosticHandler(ctx, on_diagnostic, &diagnosed);
+    active_guard = &guard;
+    if (setjmp(guard.env)) {
+        active_guard = outer;
+        LLVMGetOrInsertNamedMetadata(mod, abandoned, sizeof abandoned - 1);
+        return sn_fail(err, SN_ERR_INTERNAL, "LLVM cannot compile a kernel for %s: %s",
+                       g->target.name, guard.message);
+    }
+    bool ok = make_object(g, mod, out, &diagnosed);
+    active_guard = outer;
+    LLVMContextSetDiagnosticHandler(ctx, NULL, NULL);
+    if (ok && !diagnosed.code) return true;
+    sn_object_free(out);
+    return sn_fail(err, diagnosed.code, "%s", diagnosed.message);
+}

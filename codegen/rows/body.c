@@ -1,0 +1,528 @@
+/* body.c: the body of a `loops` kernel laid over a domain of axes; see body.h. */
+#include "codegen/rows/body.h"
+#include "codegen/emit/philox.h"
+#include "passes/graph_util.h"
+
+#include <string.h>
+
+/* ---- items ---- */
+
+static int item_of(sn_body *b, const sn_node *n, int shift);
+
+static int operand_shift(const sn_node *n, int shift, int i) {
+    const sn_node *x = n->in[i];
+    if (n->op == SN_OP_gather) return shift + (int)sn_attr_int(n, SN_A_axis, 0);
+    return shift + (n->rank - x->rank);
+}
+
+static const sn_view *view_of_arg(const sn_body *b, const sn_node *arg) {
+    return &b->k->step->in[sn_attr_int(arg, SN_A_index, 0)];
+}
+
+static uint32_t axes_mask(const sn_node *n, int shift, int from, int to) {
+    uint32_t m = 0;
+    for (int a = from; a < to; a++)
+        if (n->shape[a] != 1) m |= 1u << (a + shift);
+    return m;
+}
+
+static void derive(sn_body *b, sn_item *it) {
+    const sn_node *n = it->n;
+    if (n->op == SN_OP_arg) {
+        const sn_view *v = view_of_arg(b, n);
+        for (int a = 0; a < n->rank; a++)
+            if (n->shape[a] != 1 && v->stride[a] != 0) it->vary |= 1u << (a + it->shift);
+        return;
+    }
+    for (int i = 0; i < n->n_in; i++) {
+        if (it->op[i] < 0) continue;
+        const sn_item *x = &b->item[it->op[i]];
+        it->vary |= x->vary;
+        if (x->stage > it->stage) it->stage = x->stage;
+        it->cost += x->cost;
+    }
+    if (n->op == SN_OP_iota)
+        it->vary |= axes_mask(n, it->shift, (int)sn_attr_int(n, SN_A_axis, 0),
+                              (int)sn_attr_int(n, SN_A_axis, 0) + 1);
+    if (n->op == SN_OP_random) it->vary = axes_mask(n, it->shift, 0, n->rank);
+    if (n->op == SN_OP_gather) {
+        int axis = (int)sn_attr_int(n, SN_A_axis, 0), after = axis + n->in[1]->rank;
+        it->vary |= axes_mask(n, it->shift, 0, axis) | axes_mask(n, it->shift, after, n->rank);
+    }
+    const sn_attr *axes = sn_attr_get(n, SN_A_axes);
+    for (int i = 0; axes && i < axes->n; i++) it->vary &= ~(1u << (axes->v[i] + it->shift));
+    it->cost += sn_ops[n->op].flags & SN_OPF_DEAR ? DEAR_COST : n->op != SN_OP_broadcast;
+}
+
+static int item_of(sn_body *b, const sn_node *n, int shift) {
+    for (int i = 0; i < b->n_item; i++)
+        if (b->item[i].n == n && b->item[i].shift == shift) return i;
+    sn_item it = {.n = n, .shift = shift, .cache = -1, .out = -1};
+    for (int i = 0; i < n->n_in; i++)
+        it.op[i] = sn_reads_far(n, i) ? -1 : item_of(b, n->in[i], operand_shift(n, shift, i));
+    for (int a = 0; a < n->rank; a++) it.place[a] = (uint8_t)(a + shift);
+    derive(b, &it);
+    b->item[b->n_item] = it;
+    return b->n_item++;
+}
+
+/* ---- domain ---- */
+
+static void widen(sn_body *b, const sn_node *n, int shift) {
+    for (int a = 0; a < n->rank; a++)
+        if (n->shape[a] != 1) b->domain[a + shift] = n->shape[a];
+}
+
+/* Stride of a view of shape `shape` along each axis of the domain; 0 where it does not vary. */
+static void align(const sn_body *b, const sn_view *v, const sn_node *type, int shift,
+                  sn_dim *stride) {
+    for (int a = 0; a < b->rank; a++) stride[a] = 0;
+    for (int a = 0; a < type->rank; a++)
+        if (type->shape[a] != 1) stride[a + shift] = v->stride[a];
+}
+
+static bool steps_together(sn_module *m, const sn_dim *stride, const sn_dim *domain, int a) {
+    return stride[a] == sn_dim_mul(m, stride[a + 1], domain[a + 1]);
+}
+
+/* May axes a and a+1 become one? All memory must step through them in one stride, and nothing may
+ * look at their indices. */
+static bool mergeable(const sn_body *b, int a) {
+    sn_module *m = b->k->m;
+    uint32_t pair = 3u << a;
+    if (b->reduces && a + 1 == b->row) return false;
+    for (int i = 0; i < b->n_item; i++) {
+        const sn_item *it = &b->item[i];
+        const sn_node *n = it->n;
+        if (n->op == SN_OP_random) return false;
+        bool looks = n->op == SN_OP_iota || n->op == SN_OP_gather || sn_attr_get(n, SN_A_axes);
+        const sn_attr *axes = sn_attr_get(n, SN_A_axes);
+        uint32_t at = it->vary;
+        for (int j = 0; axes && j < axes->n; j++) at |= 1u << it->place[axes->v[j]];
+        if (axes && !(at & ~it->vary & pair))
+            continue; /* a reduction of other axes does not mind */
+        if (looks && (at & pair)) return false;
+        if (n->op == SN_OP_arg && !steps_together(m, it->stride, b->domain, a)) return false;
+        if (n->op != SN_OP_arg && (it->vary & pair) && (it->vary & pair) != pair &&
+            b->domain[a] != 1 && b->domain[a + 1] != 1)
+            return false;
+    }
+    for (int o = 0; o < b->region->n_out; o++)
+        if (!steps_together(m, b->out_stride[o], b->domain, a)) return false;
+    return true;
+}
+
+static void drop_axis(sn_dim *list, int a, int rank) {
+    memmove(&list[a], &list[a + 1], sizeof *list * (size_t)(rank - a - 1));
+}
+
+static void merge(sn_body *b, int a) {
+    b->domain[a + 1] = sn_dim_mul(b->k->m, b->domain[a], b->domain[a + 1]);
+    for (int i = 0; i < b->n_factor[a + 1]; i++)
+        b->factor[a][b->n_factor[a]++] = b->factor[a + 1][i];
+    for (int i = a; i + 1 < b->rank; i++) {
+        if (i > a) memcpy(b->factor[i], b->factor[i + 1], sizeof b->factor[i]);
+        b->n_factor[i] = i > a ? b->n_factor[i + 1] : b->n_factor[i];
+    }
+    drop_axis(b->domain, a, b->rank);
+    for (int i = 0; i < b->n_item; i++) drop_axis(b->item[i].stride, a, b->rank);
+    for (int i = 0; i < b->region->n_out; i++) drop_axis(b->out_stride[i], a, b->rank);
+    for (int i = 0; i < b->n_item; i++) {
+        uint32_t low = b->item[i].vary & ((1u << a) - 1), high = b->item[i].vary >> (a + 1);
+        high |= b->item[i].vary >> a & 1;
+        b->item[i].vary = low | high << a;
+        for (int x = 0; x < b->item[i].n->rank; x++) b->item[i].place[x] -= b->item[i].place[x] > a;
+    }
+    b->rank--;
+    if (b->row > a) b->row--;
+}
+
+static void merge_axes(sn_body *b) {
+    for (int a = b->rank - 2; a >= 0; a--)
+        if (mergeable(b, a)) merge(b, a);
+}
+
+static void find_stages(sn_body *b) {
+    for (int i = 0; i < b->n_item; i++) { /* operands stand before their users */
+        sn_item *it = &b->item[i];
+        it->stage = 0;
+        for (int j = 0; j < it->n->n_in; j++)
+            if (it->op[j] >= 0 && b->item[it->op[j]].stage > it->stage)
+                it->stage = b->item[it->op[j]].stage;
+        if (sn_attr_get(it->n, SN_A_axes)) it->stage++;
+        if (it->stage > b->n_stage) b->n_stage = it->stage;
+    }
+}
+
+bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows) {
+    const sn_step *s = k->step;
+    const sn_region *r = sn_attr_region(s->node, SN_A_body);
+    sn_order order = sn_region_topo(k->m, r);
+    *b = (sn_body){.e = e, .k = k, .region = r, .quarter = -1};
+    b->item = sn_arena_alloc(k->m, sizeof *b->item * (size_t)(4 * order.n + 4));
+    for (int o = 0; o < r->n_out; o++)
+        if (r->out[o]->rank > b->rank) b->rank = r->out[o]->rank;
+    for (int o = 0; o < r->n_out; o++) {
+        b->out_item[o] = item_of(b, r->out[o], b->rank - r->out[o]->rank);
+        b->item[b->out_item[o]].out = o;
+    }
+    if (b->rank == 0) b->rank = 1;
+    b->full_rank = b->rank;
+    for (int a = 0; a < b->rank; a++) b->domain[a] = 1;
+    for (int i = 0; i < b->n_item; i++) {
+        widen(b, b->item[i].n, b->item[i].shift);
+        b->reduces |= reduce_rows && sn_attr_get(b->item[i].n, SN_A_axes) != NULL;
+    }
+    for (int i = 0; i < b->n_item; i++)
+        if (b->item[i].n->op == SN_OP_arg)
+            align(b, view_of_arg(b, b->item[i].n), b->item[i].n, b->item[i].shift,
+                  b->item[i].stride);
+    for (int o = 0; o < r->n_out; o++)
+        align(b, &s->out[o], r->out[o], b->rank - r->out[o]->rank, b->out_stride[o]);
+    for (int a = 0; a < b->rank; a++) {
+        b->factor[a][0] = b->domain[a];
+        b->n_factor[a] = 1;
+    }
+    b->row = b->rank - 1;
+    if (!b->reduces) { /* the last axis along which something happens; of a column reduction, that
+                          stays */
+        int row = b->row;
+        while (row > 0 && (b->domain[row] == 1 || (!reduce_rows && b->out_stride[0][row] == 0)))
+            row--;
+        if (reduce_rows || (b->domain[row] != 1 && b->out_stride[0][row] != 0)) b->row = row;
+    }
+    find_stages(b);
+    merge_axes(b);
+    for (int o = 0; o < r->n_out; o++) b->out_row[o] = b->out_stride[o][b->row] != 0;
+    b->lanes = e ? e->lanes : 0;
+    return true;
+}
+
+/* ---- emission: places ---- */
+
+em_val sn_body_extent(sn_body *b, int axis) {
+    em_val size = em_i64(b->e, 1);
+    for (int i = 0; i < b->n_factor[axis]; i++)
+        size = em_mul(b->e, size, sn_kernel_dim(b->e, b->k, b->factor[axis][i]));
+    return size;
+}
+
+static em_val place(sn_body *b, em_val base, sn_dtype t, const sn_dim *stride) {
+    em_val at = em_i64(b->e, 0);
+    for (int a = 0; a < b->rank; a++)
+        if (a != b->row && stride[a] != 0)
+            at = em_add(b->e, at, em_mul(b->e, b->index[a], sn_kernel_dim(b->e, b->k, stride[a])));
+    return em_at(b->e, base, t, at);
+}
+
+void sn_body_pointers(sn_body *b) {
+    const sn_step *s = b->k->step;
+    for (int i = 0; i < b->n_item; i++) {
+        sn_item *it = &b->item[i];
+        if (it->n->op != SN_OP_arg) continue;
+        int arg = (int)sn_attr_int(it->n, SN_A_index, 0);
+        it->ptr = place(b, em_buf(b->e, arg), s->in[arg].dtype, it->stride);
+    }
+    for (int o = 0; o < s->n_out; o++)
+        b->out_ptr[o] = place(b, em_buf(b->e, s->n_in + o), s->out[o].dtype, b->out_stride[o]);
+}
+
+void sn_body_forget_vectors(sn_body *b) {
+    for (int i = 0; i < b->n_item; i++) b->item[i].vec = NULL;
+}
+
+void sn_body_forget_row(sn_body *b) {
+    for (int i = 0; i < b->n_item; i++) {
+        b->item[i].vec = b->item[i].uniform = NULL;
+        b->item[i].available = b->item[i].filled = false;
+    }
+}
+
+em_val sn_body_cache_ptr(sn_body *b, int item) {
+    em_val row = em_mul(b->e, sn_body_extent(b, b->row), em_i64(b->e, b->item[item].cache));
+    return em_at(b->e, b->e->scratch, b->k->compute, row);
+}
+
+/* ---- emission: values ---- */
+
+/* Index of domain axis `axis` here: a scalar, or a vector of positions along the row. */
+static em_val axis_index(sn_body *b, int axis, bool vector) {
+    em *e = b->e;
+    if (axis != b->row) return b->index[axis];
+    if (!vector) return em_i64(e, 0);
+    return em_add(e, em_splat(e, b->j, b->lanes), em_iota(e, e->i64, b->lanes));
+}
+
+static em_val clamp_index(sn_body *b, em_val i, sn_dim size) {
+    em *e = b->e;
+    em_val top = em_sub(e, sn_kernel_dim(e, b->k, size), em_i64(e, 1));
+    em_val zero = em_i64(e, 0);
+    int n = em_lanes_of(i);
+    return em_imax(e, em_imin(e, i, em_splat(e, top, n)), em_splat(e, zero, n));
+}
+
+static em_val value_of(sn_body *b, int item, bool vector);
+
+/* The index that item holds, as an i64. */
+static em_val index_value(sn_body *b, int item, bool vector) {
+    em_val i = value_of(b, item, vector);
+    return em_convert(b->e, i, (sn_dtype)b->item[item].n->dtype, SN_I64);
+}
+
+static em_val load_at(sn_body *b, const sn_view *v, em_val base, em_val offset) {
+    em *e = b->e;
+    if (em_lanes_of(offset) > 1) return em_gather(e, v->dtype, base, offset, b->mask);
+    return em_load(e, v->dtype, em_at(e, base, v->dtype, offset), 1);
+}
+
+static em_val emit_arg(sn_body *b, const sn_item *it, bool vector) {
+    em *e = b->e;
+    sn_dtype t = view_of_arg(b, it->n)->dtype;
+    em_val p = it->ptr;
+    if (!vector || !(it->vary & 1u << b->row)) return sn_emit_loaded(e, t, em_load(e, t, p, 1));
+    sn_dim stride = it->stride[b->row];
+    if (stride == 1)
+        return sn_emit_loaded(e, t,
+                              em_load_mask(e, t, em_at(e, p, t, b->j), b->lanes, b->mask, NULL));
+    em_val at = em_mul(e, axis_index(b, b->row, true),
+                       em_splat(e, sn_kernel_dim(e, b->k, stride), b->lanes));
+    return sn_emit_loaded(e, t, em_gather(e, t, p, at, b->mask));
+}
+
+static em_val emit_iota(sn_body *b, const sn_item *it, bool vector) {
+    int axis = it->place[sn_attr_int(it->n, SN_A_axis, 0)];
+    if (!it->vary) return sn_emit_const(b->e, (sn_dtype)it->n->dtype, 0); /* an axis of size 1 */
+    return sn_emit_integer(b->e, (sn_dtype)it->n->dtype, axis_index(b, axis, vector));
+}
+
+/* x's slice at an index: the result's axes are x's before `axis`, the index tensor's, x's after it.
+ */
+static em_val emit_gather(sn_body *b, const sn_item *it, bool vector) {
+    em *e = b->e;
+    const sn_node *n = it->n, *x = n->in[0];
+    int64_t arg = sn_attr_int(x, SN_A_index, 0);
+    const sn_view *v = &b->k->step->in[arg];
+    int axis = (int)sn_attr_int(n, SN_A_axis, 0), n_index = n->in[1]->rank;
+    em_val i = index_value(b, it->op[1], vector);
+    i = clamp_index(b, i, v->shape[axis]);
+    int lanes = em_lanes_of(i);
+    em_val at = em_mul(e, i, em_splat(e, sn_kernel_dim(e, b->k, v->stride[axis]), lanes));
+    bool along_row = false;
+    for (int a = 0; a < x->rank; a++) {
+        if (a == axis || x->shape[a] == 1) continue;
+        int d = it->place[a < axis ? a : a + n_index - 1];
+        if (d == b->row && vector) {
+            along_row = true;
+            if (v->stride[a] == 1 && lanes == 1)
+                continue; /* consecutive elements: one load below */
+        }
+        em_val step = em_mul(e, axis_index(b, d, vector), sn_kernel_dim(e, b->k, v->stride[a]));
+        at = em_add(e, at, step);
+    }
+    em_val base = em_buf(e, (int)arg);
+    if (along_row && em_lanes_of(at) == 1)
+        return sn_emit_loaded(e, v->dtype,
+                              em_load_mask(e, v->dtype,
+                                           em_at(e, base, v->dtype, em_add(e, at, b->j)), b->lanes,
+                                           b->mask, NULL));
+    return sn_emit_loaded(e, v->dtype, load_at(b, v, base, at));
+}
+
+static em_val emit_at(sn_body *b, const sn_item *it, bool vector) {
+    em *e = b->e;
+    int64_t arg = sn_attr_int(it->n->in[0], SN_A_index, 0);
+    const sn_view *v = &b->k->step->in[arg];
+    em_val at = em_i64(e, 0);
+    for (int a = 0; a < v->rank; a++) {
+        em_val i = clamp_index(b, index_value(b, it->op[a + 1], vector), v->shape[a]);
+        at = em_add(e, at, em_mul(e, i, sn_kernel_dim(e, b->k, v->stride[a])));
+    }
+    return sn_emit_loaded(e, v->dtype, load_at(b, v, em_buf(e, (int)arg), at));
+}
+
+/* A row of the random tensor begins at a multiple of 64: so does every 64th position on it. */
+static bool draws_together(const sn_body *b, const sn_item *it) {
+    const sn_node *n = it->n;
+    int64_t width;
+    return n->op == SN_OP_random && n->rank && it->place[n->rank - 1] == b->row &&
+           sn_dim_is_const(b->k->m, n->shape[n->rank - 1], &width) && width % DRAWN == 0;
+}
+
+bool sn_body_draws(const sn_body *b) {
+    bool any = false;
+    for (int i = 0; i < b->n_item; i++) any |= draws_together(b, &b->item[i]);
+    return any;
+}
+
+/* Four words of bits for the row-major position `at` in the random tensor. */
+static void draw(sn_body *b, const sn_item *it, em_val at, em_val word[DRAWN_WORDS]) {
+    em *e = b->e;
+    const sn_node *n = it->n;
+    const sn_view *seed = view_of_arg(b, n->in[0]);
+    em_val base = em_buf(e, (int)sn_attr_int(n->in[0], SN_A_index, 0));
+    em_val key = em_load(e, SN_I64, base, 1);
+    em_val step =
+        em_load(e, SN_I64, em_at(e, base, SN_I64, sn_kernel_dim(e, b->k, seed->stride[0])), 1);
+    em_val block = em_shl(e, em_lshr(e, at, em_like(e, at, 6)), em_like(e, at, 4));
+    block = em_or(e, block, em_and(e, at, em_like(e, at, DRAWN_BLOCKS - 1)));
+    word[0] = em_int_cast(e, block, e->i32);
+    word[1] = em_int_cast(e, em_lshr(e, block, em_like(e, block, 32)), e->i32);
+    word[2] = em_like(e, word[0], (double)(int32_t)sn_attr_int(n, SN_A_stream, 0));
+    word[3] = em_splat(e, em_int_cast(e, step, e->i32), em_lanes_of(at));
+    sn_emit_philox(e, word, key);
+}
+
+/* The recipe of runtime/rng.h: element i is word i >> 4 & 3 of Philox4x32-10 (counter = (i >> 6 <<
+ * 4 | i & 15), stream, step; key = seed); its 24 high bits times 2^-24. */
+static em_val emit_random(sn_body *b, sn_item *it, bool vector) {
+    em *e = b->e;
+    const sn_node *n = it->n;
+    bool together = vector && b->quarter >= 0 && draws_together(b, it);
+    em_val w;
+    if (together && b->quarter > 0)
+        w = it->word[b->quarter];
+    else {
+        em_val at = em_i64(e, 0); /* row-major position in the random tensor */
+        for (int a = 0; a < n->rank; a++) {
+            at = em_mul(e, at, sn_kernel_dim(e, b->k, n->shape[a]));
+            if (n->shape[a] != 1) at = em_add(e, at, axis_index(b, it->place[a], vector));
+        }
+        draw(b, it, at, it->word);
+        w = it->word[together ? 0 : DRAWN_WORDS - 1];
+        em_val which = em_and(e, em_lshr(e, at, em_like(e, at, 4)), em_like(e, at, 3));
+        for (int i = DRAWN_WORDS - 2; i >= 0 && !together; i--)
+            w = em_select(e, em_cmp(e, EM_EQ, which, em_like(e, which, i)), it->word[i], w);
+    }
+    em_val u = em_convert(e, em_lshr(e, w, em_like(e, w, 8)), SN_I32, e->compute);
+    return em_mul(e, u, em_like(e, u, 0x1p-24));
+}
+
+static em_val emit_item(sn_body *b, int item, bool vector) {
+    sn_item *it = &b->item[item];
+    const sn_node *n = it->n;
+    em_val x[4] = {0};
+    switch (n->op) {
+    case SN_OP_arg:
+        return emit_arg(b, it, vector);
+    case SN_OP_const:
+        return sn_emit_const(b->e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
+    case SN_OP_dim_value:
+        return sn_emit_integer(b->e, (sn_dtype)n->dtype,
+                               sn_kernel_dim(b->e, b->k, sn_attr_int(n, SN_A_dim, 0)));
+    case SN_OP_iota:
+        return emit_iota(b, it, vector);
+    case SN_OP_broadcast:
+        return value_of(b, it->op[0], vector);
+    case SN_OP_gather:
+        return emit_gather(b, it, vector);
+    case SN_OP_at:
+        return emit_at(b, it, vector);
+    case SN_OP_random:
+        return emit_random(b, it, vector);
+    default:
+        if (sn_ops[n->op].kind != SN_ELEM) {
+            sn_fail(&b->e->err, SN_ERR_INTERNAL, "%s: '%s' cannot stand in a loop body", b->k->name,
+                    sn_ops[n->op].name);
+            return em_f(b->e, 0);
+        }
+        for (int i = 0; i < n->n_in; i++) x[i] = value_of(b, it->op[i], vector);
+        return sn_emit_elem(b->e, n, x);
+    }
+}
+
+static em_val load_cached(sn_body *b, int item) {
+    sn_item *it = &b->item[item];
+    em *e = b->e;
+    em_val p = it->cache >= 0 ? sn_body_cache_ptr(b, item) : b->out_ptr[it->out];
+    return em_load_mask(e, b->k->compute, em_at(e, p, b->k->compute, b->j), b->lanes, b->mask,
+                        NULL);
+}
+
+static em_val value_of(sn_body *b, int item, bool vector) {
+    sn_item *it = &b->item[item];
+    if (!(it->vary & 1u << b->row)) {
+        if (!it->uniform) it->uniform = emit_item(b, item, false);
+        return it->uniform;
+    }
+    if (!it->vec) it->vec = it->available ? load_cached(b, item) : emit_item(b, item, vector);
+    return it->vec;
+}
+
+void sn_body_uniforms(sn_body *b, int item) {
+    sn_item *it = &b->item[item];
+    if (!(it->vary & 1u << b->row)) {
+        value_of(b, item, false);
+        return;
+    }
+    if (it->available) return;
+    for (int i = 0; i < it->n->n_in; i++)
+        if (it->op[i] >= 0) sn_body_uniforms(b, it->op[i]);
+}
+
+em_val sn_body_vector(sn_body *b, int item) {
+    return value_of(b, item, true);
+}
+
+void sn_body_store(sn_body *b, int out, em_val v) {
+    em *e = b->e;
+    sn_dtype t = b->k->step->out[out].dtype;
+    em_val p = b->out_ptr[out];
+    if (!b->out_row[out]) { /* one element a row */
+        em_store(e, t, p, em_lanes_of(v) > 1 ? em_extract(e, v, 0) : v);
+        return;
+    }
+    v = em_splat(e, v, em_lanes_of(v) > 1 ? 1 : b->lanes);
+    sn_dim stride = b->out_stride[out][b->row];
+    if (stride == 1) {
+        em_store_mask(e, t, em_at(e, p, t, b->j), v, b->mask);
+        return;
+    }
+    em_val step = sn_kernel_dim(e, b->k, stride); /* strided rows: one lane at a time */
+    for (int lane = 0; lane < b->lanes; lane++) {
+        em_val at = em_mul(e, em_add(e, b->j, em_i64(e, lane)), step);
+        em_branch br = {0};
+        if (b->mask) br = em_if(e, em_extract(e, b->mask, lane));
+        em_store(e, t, em_at(e, p, t, at), em_extract(e, v, lane));
+        if (b->mask) em_endif(e, &br);
+    }
+}
+
+static void fetch_next(sn_body *b, em_val row, sn_dtype t, const sn_dim *stride, bool write) {
+    em *e = b->e;
+    int a = b->rank - 1;
+    while (a >= 0 && (a == b->row || b->domain[a] == 1)) a--;
+    if (a < 0 || stride[a] == 0 || stride[b->row] != 1) return;
+    em_val at = em_add(e, b->j, sn_kernel_dim(e, b->k, stride[a]));
+    em_prefetch(e, em_at(e, row, t, at), write, 3);
+}
+
+void sn_body_fetch_next(sn_body *b, int item) {
+    const sn_item *it = &b->item[item];
+    if (it->n->op == SN_OP_arg && it->ptr)
+        fetch_next(b, it->ptr, view_of_arg(b, it->n)->dtype, it->stride, false);
+}
+
+void sn_body_fetch_next_out(sn_body *b, int out) {
+    if (b->out_row[out])
+        fetch_next(b, b->out_ptr[out], b->k->step->out[out].dtype, b->out_stride[out], true);
+}
+
+/* ---- reductions ---- */
+
+em_val sn_body_neutral(em *e, const sn_node *n) {
+    sn_dtype t = (sn_dtype)n->dtype;
+    em_type elem = sn_dtype_is_float(t) ? e->ft : em_mem_type(e, t);
+    if (n->op == SN_OP_reduce_sum) return em_zero(elem);
+    if (t == SN_U8) return n->op == SN_OP_reduce_max ? em_zero(elem) : LLVMConstAllOnes(elem);
+    return em_neutral(e, n->op == SN_OP_reduce_max ? EM_MAX : EM_MIN, elem);
+}
+
+em_val sn_body_join(em *e, const sn_item *it, em_val a, em_val b) {
+    const sn_node *n = it->n;
+    if (n->op == SN_OP_reduce_sum) return em_add(e, a, b);
+    bool max = n->op == SN_OP_reduce_max;
+    if (n->dtype == SN_U8) return em_select(e, max ? em_ult(e, b, a) : em_ult(e, a, b), a, b);
+    if (!em_is_float(a)) return max ? em_imax(e, a, b) : em_imin(e, a, b);
+    if (it->quiet) return max ? em_max(e, a, b) : em_min(e, a, b);
+    return max ? em_max_nan(e, a, b) : em_min_nan(e, a, b);
+}

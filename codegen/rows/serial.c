@@ -1,0 +1,212 @@
+/* serial.c: primitives whose order of additions is their meaning: running sums and scatter-adds.
+ * Threads share out what is independent (rows, columns); along the dependent axis one thread goes
+ * in order, so that bits do not depend on the number of threads. */
+#include "codegen/kernel.h"
+#include "codegen/emit/elem.h"
+
+static em_val extent(em *e, const sn_kernel *k, const sn_view *v, int a) {
+    return sn_kernel_dim(e, k, v->shape[a]);
+}
+
+/* Offset of a view for a flat number over all axes but `skip`, innermost fastest. */
+static em_val offset_without(em *e, const sn_kernel *k, const sn_view *v, int skip, em_val flat) {
+    em_val off = em_i64(e, 0);
+    for (int a = v->rank - 1; a >= 0; a--) {
+        if (a == skip) continue;
+        em_val n = extent(e, k, v, a);
+        off = em_add(e, off, em_mul(e, em_rem(e, flat, n), sn_kernel_dim(e, k, v->stride[a])));
+        flat = em_div(e, flat, n);
+    }
+    return off;
+}
+
+static em_val count_without(em *e, const sn_kernel *k, const sn_view *v, int skip) {
+    em_val n = em_i64(e, 1);
+    for (int a = 0; a < v->rank; a++)
+        if (a != skip) n = em_mul(e, n, extent(e, k, v, a));
+    return n;
+}
+
+static void emit_scan(em *e, const sn_kernel *k) {
+    const sn_view *x = &k->step->in[0], *y = &k->step->out[0];
+    int axis = (int)sn_attr_int(k->step->node, SN_A_axis, 0);
+    em_kernel(e, k->name);
+    em_val lo, hi, zero = em_i64(e, 0);
+    em_share(e, count_without(e, k, x, axis), &lo, &hi);
+    em_loop row = em_for(e, lo, hi, em_i64(e, 1));
+    em_val from = offset_without(e, k, x, axis, row.i), to = offset_without(e, k, y, axis, row.i);
+    em_type t = sn_dtype_is_float(x->dtype) ? e->ft : em_mem_type(e, x->dtype);
+    em_loop step = em_for(e, zero, extent(e, k, x, axis), em_i64(e, 1));
+    em_val sum = em_carry(e, &step, em_zero(t));
+    em_val at = em_add(e, from, em_mul(e, step.i, sn_kernel_dim(e, k, x->stride[axis])));
+    em_val next = em_add(e, sum, em_load(e, x->dtype, em_at(e, em_buf(e, 0), x->dtype, at), 1));
+    at = em_add(e, to, em_mul(e, step.i, sn_kernel_dim(e, k, y->stride[axis])));
+    em_store(e, y->dtype, em_at(e, em_buf(e, 1), y->dtype, at), next);
+    em_next(e, &step, sum, next);
+    em_end(e, &step);
+    em_end(e, &row);
+    em_end_kernel(e);
+}
+
+static void add_at(em *e, sn_dtype t, em_val p, em_val v) {
+    em_store(e, t, p, em_add(e, em_load(e, t, p, 1), v));
+}
+
+static em_val clamp(em *e, em_val i, em_val n) {
+    return em_imax(e, em_imin(e, em_idx(e, i), em_sub(e, n, em_i64(e, 1))), em_i64(e, 0));
+}
+
+/* Fills the elements that this thread owns with zero: those whose flat number outside `axis` lies
+ * in [lo, hi). */
+static void clear(em *e, const sn_kernel *k, const sn_view *y, int buf, int axis, em_val lo,
+                  em_val hi) {
+    em_loop row = em_for(e, lo, hi, em_i64(e, 1));
+    em_val off = offset_without(e, k, y, axis, row.i);
+    em_loop step = em_for(e, em_i64(e, 0), extent(e, k, y, axis), em_i64(e, 1));
+    em_val at = em_add(e, off, em_mul(e, step.i, sn_kernel_dim(e, k, y->stride[axis])));
+    em_type t = sn_dtype_is_float(y->dtype) ? e->ft : em_mem_type(e, y->dtype);
+    em_store(e, y->dtype, em_at(e, em_buf(e, buf), y->dtype, at), em_zero(t));
+    em_end(e, &step);
+    em_end(e, &row);
+}
+
+/* Rows of x are added to rows of y; a thread owns some of the elements of a row, and takes all rows
+ * in order. */
+static void emit_scatter_rows(em *e, const sn_kernel *k) {
+    const sn_view *x = &k->step->in[0], *index = &k->step->in[1], *y = &k->step->out[0];
+    int axis = (int)sn_attr_int(k->step->node, SN_A_axis, 0);
+    em_val lo, hi, zero = em_i64(e, 0);
+    em_share(e, count_without(e, k, y, axis), &lo, &hi);
+    clear(e, k, y, 2, axis, lo, hi);
+    em_loop row = em_for(e, zero, count_without(e, k, index, -1), em_i64(e, 1));
+    em_val iat = offset_without(e, k, index, -1, row.i);
+    em_val i = clamp(e, em_load(e, index->dtype, em_at(e, em_buf(e, 1), index->dtype, iat), 1),
+                     extent(e, k, y, axis));
+    /* x's axes: y's before `axis`, the index's, y's after it */
+    em_val from = zero, rest = row.i;
+    for (int a = axis + index->rank - 1; a >= axis; a--) {
+        em_val n = extent(e, k, x, a);
+        from = em_add(e, from, em_mul(e, em_rem(e, rest, n), sn_kernel_dim(e, k, x->stride[a])));
+        rest = em_div(e, rest, n);
+    }
+    em_val to = em_mul(e, i, sn_kernel_dim(e, k, y->stride[axis]));
+    em_loop col = em_for(e, lo, hi, em_i64(e, 1));
+    em_val xo = from, yo = to, flat = col.i;
+    for (int a = y->rank - 1; a >= 0; a--) {
+        if (a == axis) continue;
+        em_val n = extent(e, k, y, a), part = em_rem(e, flat, n);
+        int xa = a < axis ? a : a + index->rank - 1;
+        xo = em_add(e, xo, em_mul(e, part, sn_kernel_dim(e, k, x->stride[xa])));
+        yo = em_add(e, yo, em_mul(e, part, sn_kernel_dim(e, k, y->stride[a])));
+        flat = em_div(e, flat, n);
+    }
+    em_val v = em_load(e, x->dtype, em_at(e, em_buf(e, 0), x->dtype, xo), 1);
+    add_at(e, y->dtype, em_at(e, em_buf(e, 2), y->dtype, yo), v);
+    em_end(e, &col);
+    em_end(e, &row);
+}
+
+/* Elements of x are added wherever their indices say: one thread, in order. */
+static void emit_scatter_elements(em *e, const sn_kernel *k) {
+    const sn_view *x = &k->step->in[0], *y = &k->step->out[0];
+    int n_index = k->step->n_in - 1;
+    em_val zero = em_i64(e, 0), mine = em_cmp(e, EM_EQ, e->tid, zero);
+    em_val rows = em_select(e, mine, count_without(e, k, y, 0), zero);
+    clear(e, k, y, k->step->n_in, 0, zero, rows);
+    em_val n = em_select(e, mine, count_without(e, k, x, -1), zero);
+    em_loop step = em_for(e, zero, n, em_i64(e, 1));
+    em_val to = zero;
+    for (int a = 0; a < n_index; a++) {
+        const sn_view *index = &k->step->in[a + 1];
+        em_val at = offset_without(e, k, index, -1, step.i);
+        em_val i = em_load(e, index->dtype, em_at(e, em_buf(e, a + 1), index->dtype, at), 1);
+        to = em_add(e, to,
+                    em_mul(e, clamp(e, i, extent(e, k, y, a)), sn_kernel_dim(e, k, y->stride[a])));
+    }
+    em_val at = offset_without(e, k, x, -1, step.i);
+    em_val v = em_load(e, x->dtype, em_at(e, em_buf(e, 0), x->dtype, at), 1);
+    add_at(e, y->dtype, em_at(e, em_buf(e, k->step->n_in), y->dtype, to), v);
+    em_end(e, &step);
+}
+
+/* Are the axes from `first` on one row without gaps? */
+static bool is_row(sn_module *m, const sn_view *v, int first) {
+    sn_dim step = 1;
+    for (int a = v->rank - 1; a >= first; a--) {
+        if (v->shape[a] != 1 && v->stride[a] != step) return false;
+        step = sn_dim_mul(m, step, v->shape[a]);
+    }
+    return true;
+}
+
+/* Whole rows added to whole rows: the gradient of a table of embeddings. */
+static bool adds_rows(const sn_kernel *k) {
+    const sn_view *x = &k->step->in[0], *index = &k->step->in[1], *y = &k->step->out[0];
+    return sn_attr_int(k->step->node, SN_A_axis, 0) == 0 && y->rank > 1 && x->dtype == y->dtype &&
+           x->dtype == k->compute && is_row(k->m, y, 1) && is_row(k->m, x, index->rank);
+}
+
+/* A vector at position j of a row, of which `left` elements are this thread's. */
+static void at_position(em *e, sn_dtype t, em_val to, em_val from, em_val j, em_val left,
+                        bool whole) {
+    em_val mask = whole ? NULL : em_tail_mask(e, left, e->lanes);
+    em_val p = em_at(e, to, t, j), v = em_vf(e, 0);
+    if (from) {
+        v = em_load_mask(e, t, em_at(e, from, t, j), e->lanes, mask, NULL);
+        v = em_add(e, em_load_mask(e, t, p, e->lanes, mask, NULL), v);
+    }
+    em_store_mask(e, t, p, v, mask);
+}
+
+/* to[j] = 0, or to[j] += from[j], for lo <= j < hi */
+static void walk_row(em *e, sn_dtype t, em_val to, em_val from, em_val lo, em_val hi) {
+    em_val whole = em_add(e, lo, em_round_down(e, em_sub(e, hi, lo), e->lanes));
+    em_loop main = em_for(e, lo, whole, em_i64(e, e->lanes));
+    at_position(e, t, to, from, main.i, NULL, true);
+    em_end(e, &main);
+    em_loop tail = em_for(e, whole, hi, em_i64(e, e->lanes));
+    at_position(e, t, to, from, tail.i, em_sub(e, hi, tail.i), false);
+    em_end(e, &tail);
+}
+
+/* A thread owns some columns, whole cache lines of them, of all rows. */
+static void emit_scatter_vectors(em *e, const sn_kernel *k) {
+    const sn_view *x = &k->step->in[0], *index = &k->step->in[1], *y = &k->step->out[0];
+    sn_dtype t = y->dtype;
+    int64_t unit = 128 / (int64_t)sn_dtype_size(t);
+    em_val cols = count_without(e, k, y, 0), rows = extent(e, k, y, 0), lo, hi;
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1);
+    em_share(e, em_ceil_div(e, cols, unit), &lo, &hi);
+    lo = em_mul(e, lo, em_i64(e, unit));
+    hi = em_imin(e, em_mul(e, hi, em_i64(e, unit)), cols);
+    em_val step = sn_kernel_dim(e, k, y->stride[0]);
+    em_loop clear = em_for(e, zero, rows, one);
+    walk_row(e, t, em_at(e, em_buf(e, 2), t, em_mul(e, clear.i, step)), NULL, lo, hi);
+    em_end(e, &clear);
+    em_loop row = em_for(e, zero, count_without(e, k, index, -1), one);
+    em_val iat = offset_without(e, k, index, -1, row.i), from = zero, rest = row.i;
+    em_val i =
+        clamp(e, em_load(e, index->dtype, em_at(e, em_buf(e, 1), index->dtype, iat), 1), rows);
+    for (int a = index->rank - 1; a >= 0; a--) {
+        em_val n = extent(e, k, x, a);
+        from = em_add(e, from, em_mul(e, em_rem(e, rest, n), sn_kernel_dim(e, k, x->stride[a])));
+        rest = em_div(e, rest, n);
+    }
+    walk_row(e, t, em_at(e, em_buf(e, 2), t, em_mul(e, i, step)), em_at(e, em_buf(e, 0), t, from),
+             lo, hi);
+    em_end(e, &row);
+}
+
+static void emit_scatter(em *e, const sn_kernel *k) {
+    em_kernel(e, k->name);
+    if (k->step->node->op == SN_OP_scatter_add && adds_rows(k))
+        emit_scatter_vectors(e, k);
+    else if (k->step->node->op == SN_OP_scatter_add)
+        emit_scatter_rows(e, k);
+    else
+        emit_scatter_elements(e, k);
+    em_end_kernel(e);
+}
+
+const sn_family sn_family_scan = {.name = "scan", .emit = emit_scan};
+const sn_family sn_family_scatter = {.name = "scatter", .emit = emit_scatter};
