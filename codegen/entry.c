@@ -7,7 +7,7 @@
  * The workspace: slots, the memory that the two halves of a kernel share, scratch of each thread.
  */
 #include "codegen/entry.h"
-#include "passes/plan_chunks.h"
+#include "passes/plan/chunks.h"
 
 #include <string.h>
 #include <xxhash.h>

@@ -3,7 +3,7 @@
 #include "codegen/onednn.h"
 #include "codegen/program.h"
 #include "passes/choice.h"
-#include "passes/plan_chunks.h"
+#include "passes/plan/chunks.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #define SN_KERNEL_H
 
 #include "codegen/gemm/gemm.h"
-#include "passes/plan.h"
+#include "passes/plan/plan.h"
 
 enum { SN_KERNEL_DIMS = 256 };
 

@@ -2,7 +2,7 @@
  * gradients are those of the whole, with the same bits for any number of threads, in less memory,
  * and wherever somebody needs the logits whole, they are. */
 #include "codegen/program.h"
-#include "passes/memory.h"
+#include "passes/plan/memory.h"
 #include "tests/jit_run.h"
 
 #include <setjmp.h>

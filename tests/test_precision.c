@@ -5,7 +5,7 @@
 #include "codegen/onednn.h"
 #include "codegen/program.h"
 #include "frontend/models.h"
-#include "passes/memory.h"
+#include "passes/plan/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

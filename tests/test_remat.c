@@ -2,7 +2,7 @@
  */
 #include "codegen/program.h"
 #include "frontend/sinter.h"
-#include "passes/memory.h"
+#include "passes/plan/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

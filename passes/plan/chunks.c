@@ -1,0 +1,269 @@
+/* chunks.c: see chunks.h. Tensors of the body that nobody else reads have room for the
+ * rows of one turn only. */
+#include "passes/plan/chunks.h"
+#include "passes/graph_util.h"
+#include "passes/plan/in_place.h"
+#include "passes/plan/view.h"
+
+#include <string.h>
+
+/* ---- sums over rows: written in the first turn, added to in later ones ---- */
+
+static sn_region *sum_of_two(sn_module *m, sn_dtype t, int rank, const sn_dim *shape) {
+    sn_node *arg[2] = {sn_arg(m, 0, t, rank, shape), sn_arg(m, 1, t, rank, shape)};
+    sn_node *sum = sn_b_binary(SN_OP_add, arg[0], arg[1]);
+    return sn_region_new(m, 2, arg, 1, &sum);
+}
+
+sn_node *sn_chunks_add_product(sn_node *gemm) {
+    sn_module *m = gemm->m;
+    sn_node **in = sn_arena_alloc(m, sizeof *in * (size_t)(gemm->n_in + 1));
+    sn_attr *attr = sn_arena_alloc(m, sizeof *attr * (size_t)(gemm->n_attr + 1));
+    memcpy(in, gemm->in, sizeof *in * gemm->n_in);
+    in[gemm->n_in] = gemm; /* by its type */
+    memcpy(attr, gemm->attr, sizeof *attr * gemm->n_attr);
+    attr[gemm->n_attr] =
+        SN_REG(epilogue, sum_of_two(m, (sn_dtype)gemm->dtype, gemm->rank, gemm->shape));
+    return sn_node_new(m, SN_OP_gemm, gemm->n_in + 1, in, gemm->n_attr + 1, attr);
+}
+
+sn_node *sn_chunks_add(sn_module *m, const sn_view *type) {
+    sn_node *x = sn_node_new(m, SN_OP_input, 0, NULL,
+                             SN_ATTRS(SN_STR(name, "sum"), SN_INT(dtype, type->dtype),
+                                      SN_LIST(shape, type->rank, type->shape)));
+    sn_region *body = sum_of_two(m, type->dtype, type->rank, type->shape);
+    return sn_node_new(m, SN_OP_loops, 2, (sn_node *[]){x, x}, SN_ATTRS(SN_REG(body, body)));
+}
+
+/* An epilogue knows elements at its place only, and the product's precision. */
+static bool fits_epilogue(const sn_node *gemm, const sn_node *taker) {
+    const sn_region *body = sn_attr_region(taker, SN_A_body);
+    sn_order order = sn_region_topo(taker->m, body);
+    for (int k = 0; k < order.n; k++) {
+        const sn_node *n = order.node[k];
+        bool plain = sn_ops[n->op].kind == SN_ELEM || n->op == SN_OP_arg || n->op == SN_OP_const ||
+                     n->op == SN_OP_dim_value || n->op == SN_OP_broadcast;
+        if (!plain || (n->dtype == SN_F64) != (gemm->dtype == SN_F64 && n->dtype == SN_F64))
+            return false;
+    }
+    for (int i = 0; i < body->n_out; i++)
+        if (!sn_shapes_equal(body->out[i], gemm)) return false;
+    return true;
+}
+
+sn_node *sn_chunks_epilogue(const sn_node *gemm, const sn_node *taker, int i) {
+    sn_module *m = gemm->m;
+    const sn_region *body = sn_attr_region(taker, SN_A_body);
+    if (gemm->rank != 2 || !fits_epilogue(gemm, taker)) return NULL;
+    int n = taker->n_in, n_in = 2, n_arg = 1;
+    sn_node **in = sn_arena_alloc(m, sizeof *in * (size_t)(n + 2));
+    sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)n);     /* of the epilogue */
+    sn_node **place = sn_arena_alloc(m, sizeof *place * (size_t)n); /* in the order of the taker */
+    memcpy(in, gemm->in, sizeof *in * 2);
+    for (int k = 0; k < n; k++) {
+        const sn_node *x = body->arg[k];
+        int at = k == i ? 0 : n_arg++;
+        place[k] = arg[at] = sn_arg(m, at, (sn_dtype)x->dtype, x->rank, x->shape);
+        if (k != i) in[n_in++] = taker->in[k];
+    }
+    sn_node *out[SN_MAX_RESULTS];
+    sn_region_inline(body, place, out);
+    sn_attr *attr = sn_arena_alloc(m, sizeof *attr * (size_t)(gemm->n_attr + 1));
+    memcpy(attr, gemm->attr, sizeof *attr * gemm->n_attr);
+    attr[gemm->n_attr] = SN_REG(epilogue, sn_region_new(m, n, arg, body->n_out, out));
+    return sn_node_new(m, SN_OP_gemm, n_in, in, gemm->n_attr + 1, attr);
+}
+
+sn_step *sn_chunks_product(const sn_step *whole, int index) {
+    for (int i = 0; i < whole->n_inner; i++) {
+        sn_step *s = &whole->inner[i];
+        if (s->turn == SN_TURN_FIRST && s->node->op == SN_OP_gemm &&
+            s->out[0].buffer == whole->n_in + index)
+            return s;
+    }
+    return NULL;
+}
+
+/* ---- results in the place of operands ---- */
+
+static bool reads_buffer(const sn_step *s, int buffer, int but) {
+    for (int i = 0; i < s->n_in; i++)
+        if (i != but && s->in[i].buffer == buffer) return true;
+    for (int i = 0; i < s->n_out; i++)
+        if (s->out[i].buffer == buffer) return true;
+    return false;
+}
+
+typedef struct body { /* steps from `first` on; which buffers are made for them and only theirs */
+    sn_plan *p;
+    int first, first_buffer, n_result;
+    const sn_view *result;
+} body;
+
+static bool is_local(const body *b, int buffer) {
+    bool local = buffer >= b->first_buffer;
+    for (int i = 0; i < b->n_result; i++) local &= b->result[i].buffer != buffer;
+    return local;
+}
+
+/* Result o of step `at` over operand i. */
+static bool may_overwrite(const body *b, int at, int i, int o) {
+    const sn_step *s = &b->p->step[at];
+    const sn_view *from = &s->in[i], *to = &s->out[o];
+    if (!is_local(b, from->buffer) || !is_local(b, to->buffer) || !sn_view_matches(from, to) ||
+        b->p->buffer[from->buffer].count != b->p->buffer[to->buffer].count ||
+        reads_buffer(s, from->buffer, i))
+        return false;
+    for (int k = at + 1; k < b->p->n_step; k++)
+        if (reads_buffer(&b->p->step[k], from->buffer, -1)) return false;
+    return sn_reads_before(sn_attr_region(s->node, SN_A_body), i, o);
+}
+
+/* The gradient of logits is written over them. */
+static void overwrite(const body *b) {
+    for (int at = b->first; at < b->p->n_step; at++) {
+        const sn_step *s = &b->p->step[at];
+        for (int o = 0; s->node->op == SN_OP_loops && o < s->n_out; o++)
+            for (int i = 0; i < s->n_in; i++) {
+                if (!may_overwrite(b, at, i, o)) continue;
+                int old = s->out[o].buffer, new = s->in[i].buffer;
+                for (int k = b->first; k < b->p->n_step; k++) {
+                    sn_step *t = &b->p->step[k];
+                    for (int v = 0; v < t->n_in; v++)
+                        if (t->in[v].buffer == old) t->in[v].buffer = new;
+                    for (int v = 0; v < t->n_out; v++)
+                        if (t->out[v].buffer == old) t->out[v].buffer = new;
+                }
+                break;
+            }
+    }
+}
+
+/* ---- one step ---- */
+
+static sn_dim step_of_rows(const sn_view *v, sn_dim rows) {
+    for (int a = 0; a < v->rank; a++)
+        if (v->shape[a] == rows) return v->stride[a];
+    return 0;
+}
+
+static sn_view *views_for(sn_module *m, int n, const sn_view *from) {
+    sn_view *v = sn_arena_alloc(m, sizeof *v * (size_t)(n + 1));
+    if (n) memcpy(v, from, sizeof *v * (size_t)n);
+    return v;
+}
+
+/* The place of the buffer among the operands and results of the whole step, which grow. */
+static int place_of(sn_plan *p, sn_step *whole, int buffer, bool made) {
+    for (int i = 0; i < whole->n_in; i++)
+        if (whole->in[i].buffer == buffer) return i;
+    for (int i = 0; i < whole->n_out; i++)
+        if (whole->out[i].buffer == buffer) return whole->n_in + i;
+    if (!made) {
+        sn_module_fail(p->m, SN_ERR_INTERNAL, "chunks: a kernel reads what is no operand");
+        return 0;
+    }
+    whole->out[whole->n_out++] = (sn_view){
+        .buffer = buffer, .dtype = p->buffer[buffer].dtype, .rank = 1, .shape = {1}, .stride = {1}};
+    return whole->n_in + whole->n_out - 1;
+}
+
+sn_step sn_chunks_fold(sn_plan *p, sn_node *n, int first, int first_buffer, const sn_view *result) {
+    sn_module *m = p->m;
+    sn_dim rows = sn_attr_get(n, SN_A_dim)->i, each;
+    const body b = {p, first, first_buffer, n->n_result, result};
+    overwrite(&b);
+    int64_t most = sn_attr_int(n, SN_A_rows, 1);
+    sn_step whole = {.node = n, .n_out = n->n_result, .n_inner = p->n_step - first};
+    int n_views = whole.n_out + p->n_buffer - first_buffer, n_read = 0;
+    for (int i = first; i < p->n_step; i++) n_read += p->step[i].n_in;
+    whole.out = sn_arena_alloc(m, sizeof *whole.out * (size_t)(n_views + 1));
+    whole.in = sn_arena_alloc(m, sizeof *whole.in * (size_t)(n_read + 1));
+    memcpy(whole.out, result, sizeof *result * (size_t)whole.n_out);
+    for (int i = first; i < p->n_step; i++) /* operands before places of results are numbered */
+        for (int k = 0; k < p->step[i].n_in; k++) {
+            const sn_view *v = &p->step[i].in[k];
+            bool known = v->buffer >= first_buffer;
+            for (int j = 0; j < whole.n_in && !known; j++) known = whole.in[j].buffer == v->buffer;
+            if (!known) whole.in[whole.n_in++] = *v;
+        }
+    for (int k = first_buffer; k < p->n_buffer; k++)
+        if (is_local(&b, k) && sn_dim_div(m, p->buffer[k].count, rows, &each))
+            p->buffer[k].most = sn_dim_mul(m, each, most);
+    whole.inner = sn_arena_alloc(m, sizeof *whole.inner * (size_t)(whole.n_inner + 1));
+    for (int i = 0; i < whole.n_inner; i++) {
+        sn_step *t = &whole.inner[i];
+        *t = p->step[first + i];
+        t->in = views_for(m, t->n_in, t->in);
+        t->out = views_for(m, t->n_out, t->out);
+        for (int k = 0; k < t->n_in + t->n_out; k++) {
+            sn_view *v = k < t->n_in ? &t->in[k] : &t->out[k - t->n_in];
+            if (!p->buffer[v->buffer].most) v->advance = step_of_rows(v, rows);
+            v->buffer = place_of(p, &whole, v->buffer, v->buffer >= first_buffer);
+        }
+    }
+    p->n_step = first;
+    return whole;
+}
+
+/* ---- a loop ---- */
+
+static void unfold_step(sn_plan *p, const sn_step *whole, sn_step *to) {
+    for (int i = 0; i < whole->n_inner; i++) {
+        to[i] = whole->inner[i];
+        to[i].in = views_for(p->m, to[i].n_in, to[i].in); /* a copy may be of other buffers */
+        to[i].out = views_for(p->m, to[i].n_out, to[i].out);
+        for (int k = 0; k < to[i].n_in + to[i].n_out; k++) {
+            sn_view *v = k < to[i].n_in ? &to[i].in[k] : &to[i].out[k - to[i].n_in];
+            v->buffer = v->buffer < whole->n_in ? whole->in[v->buffer].buffer
+                                                : whole->out[v->buffer - whole->n_in].buffer;
+        }
+    }
+}
+
+void sn_chunks_unfold(sn_plan *p) {
+    int n_step = p->n_step, n_loop = 0, at = 0;
+    for (int i = 0; i < p->n_step; i++) {
+        n_loop += p->step[i].inner != NULL;
+        n_step += p->step[i].n_inner;
+    }
+    if (!n_loop) return;
+    sn_step *step = sn_arena_alloc(p->m, sizeof *step * (size_t)(n_step + 1));
+    p->loop = sn_arena_alloc(p->m, sizeof *p->loop * (size_t)n_loop);
+    for (int i = 0; i < p->n_step; i++) {
+        const sn_step *s = &p->step[i];
+        if (!s->inner) {
+            step[at++] = *s;
+            continue;
+        }
+        unfold_step(p, s, step + at);
+        p->loop[p->n_loop++] = (sn_row_loop){.first = at,
+                                             .last = at + s->n_inner,
+                                             .rows = sn_attr_get(s->node, SN_A_dim)->i,
+                                             .most = sn_attr_int(s->node, SN_A_rows, 1)};
+        at += s->n_inner;
+    }
+    p->step = step;
+    p->n_step = at;
+}
+
+const sn_row_loop *sn_chunks_loop(const sn_plan *p, int i) {
+    for (int k = 0; k < p->n_loop; k++)
+        if (i >= p->loop[k].first && i < p->loop[k].last) return &p->loop[k];
+    return NULL;
+}
+
+const char *sn_chunks_turn(sn_turn t) {
+    static const char *const words[] = {[SN_TURN_EACH] = "",
+                                        [SN_TURN_FIRST] = ", first turn",
+                                        [SN_TURN_LATER] = ", later turns",
+                                        [SN_TURN_SINGLE] = ", if there was one turn",
+                                        [SN_TURN_SEVERAL] = ", if there were several turns"};
+    return words[t];
+}
+
+int64_t sn_buffer_elements(sn_module *m, const sn_buffer *b, const int64_t *symbol) {
+    int64_t n = sn_dim_eval(m, b->count, symbol), most = sn_dim_eval(m, b->most, symbol);
+    if (b->rows && sn_dim_eval(m, b->rows, symbol) <= b->beyond) return 0;
+    return b->most && most < n ? most : n;
+}

@@ -1,0 +1,40 @@
+/* in_place.c: see in_place.h. A row kernel goes over a row in loops: each computes what has as many
+ * reductions below it (codegen/rows/loops.c). */
+#include "passes/plan/in_place.h"
+#include "passes/graph_util.h"
+
+typedef struct reading {
+    int stage;  /* the loop that computes it: reductions below */
+    bool reads; /* the argument, in its own loop */
+} reading;
+
+static bool is_result(const sn_region *body, const sn_node *n) {
+    for (int i = 0; i < body->n_out; i++)
+        if (body->out[i] == n) return true;
+    return false;
+}
+
+bool sn_reads_before(const sn_region *body, int arg, int result) {
+    sn_module *m = body->out[0]->m;
+    sn_order order = sn_region_topo(m, body);
+    reading *at = sn_arena_alloc(m, sizeof *at * (size_t)(order.n + 1));
+    int last = 0; /* the last loop that reads the argument */
+    for (int k = 0; k < order.n; k++) {
+        const sn_node *n = order.node[k];
+        bool is_last, reduces = sn_reduces(n, &is_last), below = n == body->arg[arg];
+        if (reduces && !is_last) return false;
+        for (int j = 0; j < n->n_in; j++)
+            for (int b = 0; b < k; b++) {
+                if (order.node[b] != n->in[j]) continue;
+                if (at[b].stage > at[k].stage) at[k].stage = at[b].stage;
+                below |= at[b].reads;
+            }
+        if (below && n->n_in && sn_ops[n->op].kind != SN_ELEM && !reduces) return false;
+        if (below && (reduces || is_result(body, n)) && at[k].stage > last) last = at[k].stage;
+        at[k].reads = below && !reduces;
+        at[k].stage += reduces;
+    }
+    for (int k = 0; k < order.n; k++)
+        if (order.node[k] == body->out[result]) return last <= at[k].stage;
+    return false;
+}

@@ -1,0 +1,226 @@
+/* memory.c: which temporary shares memory with which, and where threads must wait.
+ *
+ * Slots are coloured at compile time; a slot's size is the largest of its tenants when the symbolic
+ * dims are known, so any tenants can share one. The choice goes by the sizes at the dims' upper
+ * bounds: best fit, so that slots stay of a kind. */
+#include "passes/plan/memory.h"
+#include "passes/plan/chunks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void touch(sn_buffer *b, int step) {
+    if (b->first < 0) b->first = step;
+    b->last = step;
+}
+
+static void find_lifetimes(sn_plan *p) {
+    for (int i = 0; i < p->n_buffer; i++) p->buffer[i].first = p->buffer[i].last = -1;
+    for (int s = 0; s < p->n_step; s++) {
+        for (int i = 0; i < p->step[s].n_in; i++) touch(&p->buffer[p->step[s].in[i].buffer], s);
+        for (int i = 0; i < p->step[s].n_out; i++) touch(&p->buffer[p->step[s].out[i].buffer], s);
+    }
+    for (int k = 0; k < p->n_loop; k++) /* the next turn needs them again */
+        for (int i = 0; i < p->n_buffer; i++) {
+            sn_buffer *b = &p->buffer[i];
+            int first = p->loop[k].first, last = p->loop[k].last - 1;
+            if (b->first > last || b->last < first || b->first < 0) continue;
+            if (b->first > first) b->first = first;
+            if (b->last < last) b->last = last;
+        }
+}
+
+typedef struct slot {
+    int64_t size; /* of the largest tenant, at the upper bounds, in bytes */
+    int busy_until;
+} slot;
+
+static int64_t bytes_at_most(const sn_plan *p, const sn_buffer *b) {
+    int64_t n = sn_dim_hi(p->m, b->count), size = (int64_t)sn_dtype_size(b->dtype);
+    if (b->most && sn_dim_hi(p->m, b->most) < n) n = sn_dim_hi(p->m, b->most);
+    return n > INT64_MAX / size ? INT64_MAX : n * size;
+}
+
+static int pick_slot(const slot *s, int n, int64_t need, int step) {
+    int best = -1;
+    for (int i = 0; i < n; i++) {
+        if (s[i].busy_until >= step) continue;
+        if (best < 0) {
+            best = i;
+            continue;
+        }
+        bool fits = s[i].size >= need, best_fits = s[best].size >= need;
+        if (fits != best_fits ? fits : (fits ? s[i].size < s[best].size : s[i].size > s[best].size))
+            best = i;
+    }
+    return best;
+}
+
+/* By time: a slot is taken again as soon as it is free, while it is warm. */
+static void assign_by_time(sn_plan *p) {
+    slot *s = sn_arena_alloc(p->m, sizeof *s * (size_t)(p->n_buffer + 1));
+    for (int step = 0; step < p->n_step; step++)
+        for (int i = 0; i < p->n_buffer; i++) {
+            sn_buffer *b = &p->buffer[i];
+            if (b->kind != SN_BUF_TEMP || b->first != step) continue;
+            int64_t need = bytes_at_most(p, b);
+            int k = pick_slot(s, p->n_slot, need, step);
+            if (k < 0) {
+                k = p->n_slot++;
+                s[k] = (slot){0, -1};
+            }
+            if (s[k].size < need) s[k].size = need;
+            s[k].busy_until = b->last;
+            b->slot = k;
+        }
+}
+
+/* ---- by size ---- */
+
+typedef struct tenant {
+    int buffer, slot;
+    int64_t size;
+} tenant;
+
+static int by_size(const void *a, const void *b) {
+    const tenant *x = a, *y = b;
+    if (x->size != y->size) return x->size > y->size ? -1 : 1;
+    return x->buffer - y->buffer;
+}
+
+static bool overlap(const sn_buffer *a, const sn_buffer *b) {
+    return a->first <= b->last && b->first <= a->last;
+}
+
+/* Largest first, so that a slot never grows: less memory in all [Pisarchyk & Lee 2020, "greedy by
+ * size for shared objects"]. */
+static void assign_by_size(sn_plan *p) {
+    tenant *t = sn_arena_alloc(p->m, sizeof *t * (size_t)(p->n_buffer + 1));
+    int n = 0;
+    for (int i = 0; i < p->n_buffer; i++)
+        if (p->buffer[i].kind == SN_BUF_TEMP && p->buffer[i].first >= 0)
+            t[n++] = (tenant){i, -1,
+                              sn_buffer_elements(p->m, &p->buffer[i], p->meant) *
+                                  (int64_t)sn_dtype_size(p->buffer[i].dtype)};
+    if (n) qsort(t, (size_t)n, sizeof *t, by_size);
+    uint8_t *taken = sn_arena_alloc(p->m, (size_t)n + 1);
+    for (int i = 0; i < n; i++) {
+        memset(taken, 0, (size_t)p->n_slot + 1);
+        for (int k = 0; k < i; k++)
+            taken[t[k].slot] |= overlap(&p->buffer[t[k].buffer], &p->buffer[t[i].buffer]);
+        int slot = p->n_slot; /* the smallest that is free: the last one */
+        while (slot > 0 && taken[slot - 1]) slot--;
+        t[i].slot = slot ? slot - 1 : p->n_slot++;
+        p->buffer[t[i].buffer].slot = t[i].slot;
+    }
+}
+
+static void assign_slots(sn_plan *p) {
+    p->n_slot = 0;
+    if (p->meant)
+        assign_by_size(p);
+    else
+        assign_by_time(p);
+}
+
+int64_t sn_plan_arena(sn_plan *p, const int64_t *symbol) {
+    find_lifetimes(p);
+    assign_slots(p);
+    int64_t *size = sn_arena_alloc(p->m, sizeof *size * (size_t)(p->n_slot + 1)), sum = 0;
+    for (int i = 0; i < p->n_buffer; i++) {
+        const sn_buffer *b = &p->buffer[i];
+        if (b->kind != SN_BUF_TEMP || b->first < 0) continue;
+        int64_t need = sn_buffer_elements(p->m, b, symbol) * (int64_t)sn_dtype_size(b->dtype);
+        if (need > size[b->slot]) size[b->slot] = need;
+    }
+    for (int i = 0; i < p->n_slot; i++) sum += (size[i] + 63) & ~(int64_t)63;
+    return sum;
+}
+
+/* Memory that a view touches, as one number: slots first, then the buffers that are no temporaries.
+ */
+static int place_of(const sn_plan *p, const sn_view *v) {
+    const sn_buffer *b = &p->buffer[v->buffer];
+    return b->kind == SN_BUF_TEMP ? b->slot : p->n_slot + v->buffer;
+}
+
+static void place_barriers(sn_plan *p) {
+    size_t n = (size_t)(p->n_slot + p->n_buffer);
+    uint8_t *read = sn_arena_alloc(p->m, n + 1), *written = sn_arena_alloc(p->m, n + 1);
+    int again =
+        0; /* loops have been walked twice up to this one: a turn waits for the one before */
+    for (int s = 0; s < p->n_step; s++) {
+        sn_step *t = &p->step[s];
+        for (int i = 0; i < t->n_in; i++) t->barrier |= written[place_of(p, &t->in[i])];
+        for (int i = 0; i < t->n_out; i++) {
+            int k = place_of(p, &t->out[i]);
+            t->barrier |= read[k] | written[k];
+        }
+        if (t->barrier) {
+            memset(read, 0, n);
+            memset(written, 0, n);
+        }
+        for (int i = 0; i < t->n_in; i++) read[place_of(p, &t->in[i])] = 1;
+        for (int i = 0; i < t->n_out; i++) written[place_of(p, &t->out[i])] = 1;
+        const sn_row_loop *loop = sn_chunks_loop(p, s);
+        if (loop && s + 1 == loop->last && again <= loop - p->loop) {
+            again++;
+            s = loop->first - 1;
+        }
+    }
+}
+
+void sn_plan_memory(sn_plan *p) {
+    find_lifetimes(p);
+    assign_slots(p);
+    place_barriers(p);
+}
+
+static void print_view(FILE *f, const sn_plan *p, const sn_view *v) {
+    static const char *const kinds[] = {"input", "output", "param", "state", "temp"};
+    const sn_buffer *b = &p->buffer[v->buffer];
+    char text[256];
+    if (b->kind == SN_BUF_TEMP)
+        fprintf(f, "slot%d", b->slot);
+    else
+        fprintf(f, "%s \"%s\"", kinds[b->kind], b->name);
+    sn_shape_print(p->m, v->rank, v->shape, text, sizeof text);
+    fprintf(f, " %s%s", sn_dtype_name(v->dtype), text);
+    sn_shape_print(p->m, v->rank, v->stride, text, sizeof text);
+    fprintf(f, " strides %s", text);
+    sn_dim_print(p->m, v->offset, text, sizeof text);
+    if (v->offset) fprintf(f, " at %s", text);
+    sn_dim_print(p->m, v->advance, text, sizeof text);
+    if (v->advance) fprintf(f, " row by %s", text);
+}
+
+void sn_plan_print(FILE *f, const sn_plan *p) {
+    fprintf(f, "plan %s: %d steps, %d slots\n", p->entry->name, p->n_step, p->n_slot);
+    for (int k = 0; k < p->n_loop; k++) {
+        char rows[128];
+        sn_dim_print(p->m, p->loop[k].rows, rows, sizeof rows);
+        fprintf(f, "steps %d to %d: for %lld of %s rows at a time\n", p->loop[k].first,
+                p->loop[k].last - 1, (long long)p->loop[k].most, rows);
+    }
+    for (int s = 0; s < p->n_step; s++) {
+        const sn_step *t = &p->step[s];
+        fprintf(f, "%s%4d %s%s", t->barrier ? "---- barrier\n" : "", s, sn_ops[t->node->op].name,
+                sn_chunks_turn(t->turn));
+        if (t->rows) {
+            char rows[128];
+            sn_dim_print(p->m, t->rows, rows, sizeof rows);
+            fprintf(f, ", turns of %lld of %s", (long long)t->most, rows);
+        }
+        fputc('\n', f);
+        for (int i = 0; i < t->n_in; i++) {
+            fprintf(f, "       in  ");
+            print_view(f, p, &t->in[i]);
+            fputc('\n', f);
+        }
+        for (int i = 0; i < t->n_out; i++) {
+            fprintf(f, "       out ");
+            print_view(f, p, &t->out[i]);
+            fputc('\n', f);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+/* order.c: see order.h. Products, and kernels that leave little of what they read, come
+ * in the order of their depth: gradients of weights and their sums follow the gradient that they
+ * are made of, layer by layer on the way back, which frees what they read; then updates as early as
+ * their readers allow. */
+#include "passes/plan/order.h"
+#include "passes/graph_util.h"
+#include "passes/plan/in_place.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Below views, and below the selection of a result: the kernel or leaf. */
+static sn_node *strip(sn_node *n) {
+    while (sn_is_view(n)) n = n->in[0];
+    return n;
+}
+
+static bool is_state(const sn_node *n, const char *name) {
+    return n->op == SN_OP_state && !strcmp(sn_attr_str(n, SN_A_name, ""), name);
+}
+
+/* ---- order ---- */
+
+typedef struct list {
+    sn_node **node;
+    int n, cap;
+} list;
+
+static void append(sn_module *m, list *l, sn_node *n) {
+    l->node = sn_arena_grow(m, l->node, sizeof *l->node, l->n, &l->cap);
+    l->node[l->n++] = n;
+}
+
+enum { NEW, OPEN, DONE };
+
+typedef struct walk {
+    sn_module *m;
+    list *after; /* by id: what must run before this node although it is no operand */
+    uint8_t *state;
+    uint32_t *seen, stamp; /* by id: looked at in this question */
+    sn_node **waiting;     /* room for a question's nodes */
+    list done;
+} walk;
+
+/* Does x need something whose turn has begun? Then that cannot wait for x. */
+static bool needs_open(walk *w, sn_node *x) {
+    int n = 0;
+    w->stamp++;
+    w->waiting[n++] = x;
+    while (n) {
+        const sn_node *y = w->waiting[--n];
+        if (w->state[y->id] == OPEN) return true;
+        for (int i = 0; i < y->n_in; i++) {
+            sn_node *z = y->in[i];
+            if (w->state[z->id] == DONE || w->seen[z->id] == w->stamp) continue;
+            w->seen[z->id] = w->stamp;
+            w->waiting[n++] = z;
+        }
+    }
+    return false;
+}
+
+/* One node on the way down. Explicit, because graphs are deeper than stacks. */
+typedef struct frame {
+    sn_node *n;
+    int next;
+} frame;
+
+static void visit(walk *w, sn_node *root, frame *stack) {
+    int depth = 0;
+    if (w->state[root->id] != NEW) return;
+    w->state[root->id] = OPEN;
+    stack[depth++] = (frame){root, 0};
+    while (depth) {
+        frame *f = &stack[depth - 1];
+        const list *after = &w->after[f->n->id];
+        if (f->next == f->n->n_in + after->n) {
+            w->state[f->n->id] = DONE;
+            append(w->m, &w->done, f->n);
+            depth--;
+            continue;
+        }
+        int i = f->next++;
+        sn_node *x = i < f->n->n_in ? f->n->in[i] : after->node[i - f->n->n_in];
+        if (w->state[x->id] != NEW || (i >= f->n->n_in && needs_open(w, x))) continue;
+        w->state[x->id] = OPEN;
+        stack[depth++] = (frame){x, 0};
+    }
+}
+
+static int by_depth(const void *a, const void *b) {
+    const sn_node *x = *(sn_node *const *)a, *y = *(sn_node *const *)b;
+    if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static int64_t elements_at_most(const sn_node *n) {
+    int64_t sum = 0;
+    for (int i = 0; i < n->n_result; i++) {
+        const sn_node *t = n->n_result > 1 ? n->result_type[i] : n;
+        int64_t count = sn_dim_hi(n->m, sn_dim_product(n->m, t->rank, t->shape));
+        sum = count > INT64_MAX - sum ? INT64_MAX : sum + count;
+    }
+    return sum;
+}
+
+/* Is n a product, or does it leave so little of an operand that it had better come soon? */
+static bool comes_by_depth(const sn_node *n) {
+    enum { LITTLE = 8 };
+    if (n->op == SN_OP_gemm || n->op == SN_OP_chunks) return true;
+    int64_t most = 0;
+    for (int i = 0; n->op == SN_OP_loops && i < n->n_in; i++) {
+        int64_t count = elements_at_most(n->in[i]);
+        if (count > most) most = count;
+    }
+    return elements_at_most(n) <= most / LITTLE;
+}
+
+sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
+    sn_order order = sn_entry_topo(m, e);
+    if (!e->n_assign || sn_module_error(m)->code) return order;
+    size_t n = sn_module_node_count(m);
+    walk w = {.m = m};
+    w.after = sn_arena_alloc(m, sizeof *w.after * n);
+    w.state = sn_arena_alloc(m, n);
+    w.seen = sn_arena_alloc(m, sizeof *w.seen * n);
+    w.waiting = sn_arena_alloc(m, sizeof *w.waiting * (size_t)(order.n + 1));
+    /* by state: its writer waits for its readers */
+    sn_node **leaf = sn_arena_alloc(m, sizeof *leaf * (size_t)(e->n_assign + 1));
+    for (int i = 0; i < order.n; i++)
+        for (int a = 0; order.node[i]->op == SN_OP_state && a < e->n_assign; a++)
+            if (is_state(order.node[i], e->assign[a].name)) leaf[a] = order.node[i];
+    sn_node **writer = sn_arena_alloc(m, sizeof *writer * n); /* by id of the state's leaf */
+    for (int a = 0; a < e->n_assign; a++)
+        if (leaf[a] && strip(e->assign[a].node)->n_in)
+            writer[leaf[a]->id] = strip(e->assign[a].node);
+    for (int i = 0; i < order.n; i++) {
+        sn_node *r = order.node[i];
+        for (int j = 0; j < r->n_in && !sn_is_view(r); j++) {
+            sn_node *s = strip(r->in[j]), *k = writer[s->id];
+            if (k && k != r) append(m, &w.after[k->id], r);
+        }
+    }
+    frame *stack = sn_arena_alloc(m, sizeof *stack * (size_t)(order.n + 1));
+    sn_node **early = sn_arena_alloc(m, sizeof *early * (size_t)(order.n + 1));
+    int n_early = 0;
+    for (int i = 0; i < order.n; i++)
+        if (comes_by_depth(order.node[i])) early[n_early++] = order.node[i];
+    qsort(early, (size_t)n_early, sizeof *early, by_depth);
+    for (int i = 0; i < n_early; i++) visit(&w, early[i], stack);
+    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(e->n_assign + 1));
+    for (int a = 0; a < e->n_assign; a++) root[a] = e->assign[a].node;
+    qsort(root, (size_t)e->n_assign, sizeof *root, by_depth);
+    for (int i = 0; i < e->n_output; i++) visit(&w, e->output[i].node, stack);
+    for (int a = 0; a < e->n_assign; a++) visit(&w, root[a], stack);
+    return (sn_order){w.done.node, w.done.n};
+}
+
+/* ---- states written in place ---- */
+
+/* Does the kernel read operand i, a state, element by element, each at the place that result o
+ * writes, before that is written? */
+static bool reads_in_place(const sn_node *n, int i, int o) {
+    bool gemm = n->op == SN_OP_gemm;
+    const sn_region *r = sn_attr_region(n, gemm ? SN_A_epilogue : SN_A_body);
+    int first = gemm ? 2 + (sn_attr_int(n, SN_A_group, 0) > 0) : 0; /* of the region's operands */
+    if (gemm) first += (int)sn_attr_int(n, SN_A_n_pro, 0);
+    if ((!gemm && n->op != SN_OP_loops) || i < first || !r) return false;
+    if (n->in[i]->op != SN_OP_state ||
+        !sn_shapes_equal(n->in[i], n->n_result > 1 ? n->result_type[o] : n))
+        return false;
+    return sn_reads_before(r, gemm ? i - first + 1 : i, o);
+}
+
+static bool reads_elsewhere(const sn_node *n, const char *state, int o) {
+    for (int i = 0; i < n->n_in; i++)
+        if (is_state(strip(n->in[i]), state) && !reads_in_place(n, i, o)) return true;
+    return false;
+}
+
+/* The assignment that takes result i of n as it is; NULL: none. */
+static const sn_binding *taker(const sn_entry *e, const sn_node *n, int i) {
+    for (int a = 0; a < e->n_assign; a++) {
+        const sn_node *v = e->assign[a].node;
+        bool it = n->n_result == 1 ? v == n
+                                   : v->op == SN_OP_result && v->in[0] == n &&
+                                         sn_attr_int(v, SN_A_index, 0) == i;
+        if (it) return &e->assign[a];
+    }
+    return NULL;
+}
+
+const char *sn_plan_home(const sn_entry *e, sn_order order, int at, int i) {
+    sn_node *n = order.node[at];
+    const sn_binding *a = taker(e, n, i);
+    if (!a || reads_elsewhere(n, a->name, i)) return NULL;
+    for (int k = at + 1; k < order.n; k++) {
+        if (sn_is_view(order.node[k])) continue;
+        for (int j = 0; j < order.node[k]->n_in; j++)
+            if (is_state(strip(order.node[k]->in[j]), a->name)) return NULL;
+    }
+    for (int o = 0; o < e->n_output; o++)
+        if (is_state(strip(e->output[o].node), a->name)) return NULL;
+    for (int o = 0; o < e->n_assign; o++)
+        if (is_state(strip(e->assign[o].node), a->name)) return NULL;
+    return a->name;
+}

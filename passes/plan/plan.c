@@ -1,0 +1,583 @@
+/* plan.c: from an entry's graph to a list of kernel calls: which tensor lives in which buffer,
+ * which are only views, which copies are unavoidable, where results can be written in place. Memory
+ * is assigned afterwards (memory.c). */
+#include "passes/graph_util.h"
+#include "passes/plan/memory.h"
+#include "passes/plan/chunks.h"
+#include "passes/plan/order.h"
+#include "passes/plan/product.h"
+#include "passes/plan/remat.h"
+#include "passes/plan/view.h"
+
+#include <string.h>
+
+typedef struct planner {
+    sn_module *m;
+    const sn_entry *entry;
+    sn_plan *plan;
+    sn_order order;
+    int at;         /* place in it */
+    bool inside;    /* the body of a chunks node */
+    sn_view **view; /* by node id: [n_result] views, NULL: not planned yet */
+    int *users;     /* by node id: users in this entry; roots count */
+    sn_node **user; /* by node id: the last user that is a node */
+    int cap_step, cap_buffer;
+    uint32_t n_id; /* nodes when planning began; copies add more */
+} planner;
+
+/* ---- growing lists ---- */
+
+static int add_buffer(planner *p, sn_buffer_kind kind, const sn_node *type, const char *name) {
+    sn_plan *plan = p->plan;
+    plan->buffer =
+        sn_arena_grow(p->m, plan->buffer, sizeof *plan->buffer, plan->n_buffer, &p->cap_buffer);
+    plan->buffer[plan->n_buffer] =
+        (sn_buffer){.kind = kind,
+                    .dtype = (sn_dtype)type->dtype,
+                    .name = name,
+                    .count = sn_dim_product(p->m, type->rank, type->shape),
+                    .slot = -1};
+    return plan->n_buffer++;
+}
+
+static sn_step *add_step(planner *p, sn_node *node, int n_in, int n_out) {
+    sn_plan *plan = p->plan;
+    plan->step = sn_arena_grow(p->m, plan->step, sizeof *plan->step, plan->n_step, &p->cap_step);
+    sn_step *s = &plan->step[plan->n_step++];
+    *s = (sn_step){.node = node, .n_in = n_in, .n_out = n_out};
+    s->in = sn_arena_alloc(p->m, sizeof *s->in * (size_t)(n_in + 1));
+    s->out = sn_arena_alloc(p->m, sizeof *s->out * (size_t)(n_out + 1));
+    return s;
+}
+
+/* ---- leaves and results ---- */
+
+static int find_buffer(const planner *p, sn_buffer_kind kind, const char *name) {
+    for (int i = 0; i < p->plan->n_buffer; i++)
+        if (p->plan->buffer[i].kind == kind && !strcmp(p->plan->buffer[i].name, name)) return i;
+    return -1;
+}
+
+static int leaf_buffer(planner *p, sn_buffer_kind kind, sn_node *n) {
+    const char *name = sn_attr_str(n, SN_A_name, "");
+    int b = find_buffer(p, kind, name);
+    return b >= 0 ? b : add_buffer(p, kind, n, name);
+}
+
+static void set_view(planner *p, const sn_node *n, sn_view v) {
+    sn_view *kept = sn_arena_alloc(p->m, sizeof *kept);
+    *kept = v;
+    p->view[n->id] = kept;
+}
+
+/* If a transpose is all that ever reads n, its elements are stored in the transposed order at once.
+ * The last axis must stay: kernels write rows. */
+static const int64_t *storage_order(const planner *p, const sn_node *n) {
+    if (p->users[n->id] != 1 || !p->user[n->id]) return NULL;
+    const sn_node *t = p->user[n->id];
+    if (t->op != SN_OP_transpose) return NULL;
+    const sn_attr *perm = sn_attr_get(t, SN_A_perm);
+    return perm->v[perm->n - 1] == perm->n - 1 ? perm->v : NULL;
+}
+
+static sn_view fresh(planner *p, const sn_node *type, const int64_t *order) {
+    int b = add_buffer(p, SN_BUF_TEMP, type, NULL);
+    return sn_view_whole(p->m, b, (sn_dtype)type->dtype, type->rank, type->shape, order);
+}
+
+static sn_view view_of(planner *p, const sn_node *n) {
+    return *p->view[n->id];
+}
+
+/* ---- copies: a `loops` kernel whose body is its argument ---- */
+
+static sn_node *identity_kernel(planner *p, const sn_view *src) {
+    sn_node *arg = sn_arg(p->m, 0, src->dtype, src->rank, src->shape);
+    sn_region *body = sn_region_new(p->m, 1, &arg, 1, &arg);
+    /* the operand only matters by its type: any node of it will do */
+    sn_node *x = sn_node_new(p->m, SN_OP_input, 0, NULL,
+                             SN_ATTRS(SN_STR(name, "copy"), SN_INT(dtype, src->dtype),
+                                      SN_LIST(shape, src->rank, src->shape)));
+    return sn_node_new(p->m, SN_OP_loops, 1, &x, SN_ATTRS(SN_REG(body, body)));
+}
+
+static void copy(planner *p, sn_view src, sn_view dst) {
+    sn_step *s = add_step(p, identity_kernel(p, &src), 1, 1);
+    s->in[0] = src;
+    s->out[0] = dst;
+}
+
+static void fill(planner *p, sn_view dst, double value) {
+    sn_node *k = sn_b_broadcast(sn_b_const(p->m, dst.dtype, value), dst.rank, dst.shape);
+    sn_region *body = sn_region_new(p->m, 0, NULL, 1, &k);
+    sn_step *s =
+        add_step(p, sn_node_new(p->m, SN_OP_loops, 0, NULL, SN_ATTRS(SN_REG(body, body))), 0, 1);
+    s->out[0] = dst;
+}
+
+/* ---- one planning function a kind of node ---- */
+
+static void plan_leaf(planner *p, sn_node *n) {
+    static const struct {
+        sn_op op;
+        sn_buffer_kind kind;
+    } kinds[] = {
+        {SN_OP_input, SN_BUF_INPUT}, {SN_OP_param, SN_BUF_PARAM}, {SN_OP_state, SN_BUF_STATE}};
+    for (int i = 0; i < 3; i++)
+        if (n->op == kinds[i].op) {
+            int b = leaf_buffer(p, kinds[i].kind, n);
+            set_view(p, n, sn_view_whole(p->m, b, (sn_dtype)n->dtype, n->rank, n->shape, NULL));
+        }
+}
+
+static void plan_reshape(planner *p, sn_node *n) {
+    sn_view from = view_of(p, n->in[0]), v;
+    if (!sn_view_reshape(p->m, &from, n->rank, n->shape, &v)) {
+        sn_view packed = fresh(p, n->in[0], NULL);
+        copy(p, from, packed);
+        sn_view_reshape(p->m, &packed, n->rank, n->shape, &v);
+    }
+    set_view(p, n, v);
+}
+
+static void plan_transpose(planner *p, sn_node *n) {
+    sn_view from = view_of(p, n->in[0]);
+    set_view(p, n, sn_view_transpose(&from, sn_attr_get(n, SN_A_perm)->v));
+}
+
+static void plan_slice(planner *p, sn_node *n) {
+    sn_view from = view_of(p, n->in[0]);
+    const sn_attr *step = sn_attr_get(n, SN_A_step);
+    set_view(p, n,
+             sn_view_slice(p->m, &from, sn_attr_get(n, SN_A_start)->v, sn_attr_get(n, SN_A_size)->v,
+                           step ? step->v : NULL));
+}
+
+static void plan_broadcast(planner *p, sn_node *n) {
+    if (!p->view[n->in[0]->id]) return; /* of a constant: only ever inside bodies */
+    sn_view from = view_of(p, n->in[0]);
+    set_view(p, n, sn_view_broadcast(&from, n->rank, n->shape));
+}
+
+static void plan_result(planner *p, sn_node *n) {
+    sn_view *all = p->view[n->in[0]->id];
+    set_view(p, n, all[sn_attr_int(n, SN_A_index, 0)]);
+}
+
+/* Where operand i lies in the memory of a concat. */
+static sn_view concat_part(planner *p, const sn_node *n, const sn_view *whole, int i) {
+    int64_t axis = sn_attr_int(n, SN_A_axis, 0);
+    sn_dim start[SN_MAX_RANK] = {0};
+    for (int k = 0; k < i; k++) start[axis] = sn_dim_add(p->m, start[axis], n->in[k]->shape[axis]);
+    return sn_view_slice(p->m, whole, start, n->in[i]->shape, NULL);
+}
+
+static void plan_concat(planner *p, sn_node *n) {
+    sn_view whole = p->view[n->id] ? view_of(p, n) : fresh(p, n, NULL);
+    for (int i = 0; i < n->n_in; i++) {
+        sn_view to = concat_part(p, n, &whole, i), from = view_of(p, n->in[i]);
+        if (from.buffer != to.buffer || !sn_view_matches(&from, &to)) copy(p, from, to);
+    }
+    set_view(p, n, whole);
+}
+
+/* If all that reads n are views that end in a concat, n's place in that. False: they do not. */
+static bool place_in_concat(planner *p, const sn_node *n, sn_view *out) {
+    const sn_node *chain[SN_MAX_RANK], *c = n;
+    int n_chain = 0, which = -1;
+    while (c->op != SN_OP_concat) {
+        bool step = c == n || c->op == SN_OP_transpose || c->op == SN_OP_reshape;
+        if (!step || n_chain == SN_MAX_RANK || p->users[c->id] != 1 || !p->user[c->id])
+            return false;
+        chain[n_chain++] = c;
+        c = p->user[c->id];
+    }
+    for (int i = 0; i < c->n_in; i++)
+        if (c->in[i] == chain[n_chain - 1]) which = i;
+    if (which < 0 || c->dtype != n->dtype) return false;
+    if (!p->view[c->id]) set_view(p, c, fresh(p, c, NULL));
+    sn_view v = concat_part(p, c, p->view[c->id], which);
+    while (--n_chain > 0) { /* from the concat back to n */
+        const sn_node *x = chain[n_chain];
+        sn_view before;
+        if (x->op == SN_OP_transpose) {
+            int64_t back[SN_MAX_RANK];
+            for (int a = 0; a < x->rank; a++) back[sn_attr_get(x, SN_A_perm)->v[a]] = a;
+            before = sn_view_transpose(&v, back);
+        } else if (!sn_view_reshape(p->m, &v, x->in[0]->rank, x->in[0]->shape, &before)) {
+            return false;
+        }
+        v = before;
+    }
+    *out = v;
+    return v.stride[v.rank - 1] == 1;
+}
+
+static void plan_pad(planner *p, sn_node *n) {
+    sn_view whole = fresh(p, n, NULL);
+    fill(p, whole, sn_attr_flt(n, SN_A_value, 0));
+    copy(p, view_of(p, n->in[0]),
+         sn_view_slice(p->m, &whole, sn_attr_get(n, SN_A_low)->v, n->in[0]->shape, NULL));
+    set_view(p, n, whole);
+}
+
+static bool assigned(const planner *p, const char *state) {
+    for (int i = 0; i < p->entry->n_assign; i++)
+        if (!strcmp(p->entry->assign[i].name, state)) return true;
+    return false;
+}
+
+/* May x's memory be overwritten: nobody else reads x, and it is ours or a state that is assigned
+ * anyway. */
+static bool may_overwrite(const planner *p, const sn_node *x) {
+    const sn_view *v = p->view[x->id];
+    const sn_buffer *b = &p->plan->buffer[v->buffer];
+    if (p->users[x->id] != 1 || sn_is_view(x)) return false;
+    return b->kind == SN_BUF_TEMP || (b->kind == SN_BUF_STATE && assigned(p, b->name));
+}
+
+static void plan_update_slice(planner *p, sn_node *n) {
+    sn_view x = view_of(p, n->in[0]), whole = x;
+    if (!may_overwrite(p, n->in[0])) {
+        whole = fresh(p, n, NULL);
+        copy(p, x, whole);
+    }
+    copy(p, view_of(p, n->in[1]),
+         sn_view_slice(p->m, &whole, sn_attr_get(n, SN_A_start)->v, n->in[1]->shape, NULL));
+    set_view(p, n, whole);
+}
+
+/* Gives operand i of the step (which is the last one of the plan) a copy without gaps of this view
+ * of it, with the axes stored in this order (NULL: as they are), made by a step before it. */
+static void copy_operand(planner *p, sn_step *s, int i, sn_view from, const int64_t *order) {
+    sn_step kernel = *s;
+    p->plan->n_step--;
+    int b = add_buffer(p, SN_BUF_TEMP, kernel.node, NULL);
+    sn_view packed = sn_view_whole(p->m, b, from.dtype, from.rank, from.shape, order);
+    p->plan->buffer[b].dtype = from.dtype;
+    p->plan->buffer[b].count = sn_dim_product(p->m, from.rank, from.shape);
+    copy(p, from, packed);
+    kernel.in[i] = packed;
+    *add_step(p, kernel.node, 0, 0) = kernel;
+}
+
+static void copy_factor(planner *p, sn_step *s, int i) {
+    int64_t order[SN_MAX_RANK];
+    sn_product_order(p->m, s, i, order);
+    copy_operand(p, s, i, s->in[i], order);
+}
+
+static sn_step *last_step(const planner *p) {
+    return &p->plan->step[p->plan->n_step - 1];
+}
+
+/* Products want matrices: what cannot be walked as one is copied, and a result that was to be
+ * stored transposed is not. */
+static void fit_product(planner *p, sn_node *n) {
+    int bad;
+    for (int guard = 0;
+         guard < 2 * SN_MAX_RANK + n->n_in && (bad = sn_product_views(p->m, last_step(p))) >= 0;
+         guard++) {
+        sn_step *s = last_step(p);
+        if (bad < 2)
+            copy_factor(p, s, bad);
+        else if (bad < s->n_in) { /* spread over the result (or the left factor, for the
+                                     prologue): repeated axes are in the way, too */
+            bool group = sn_attr_int(n, SN_A_group, 0) > 0;
+            bool left = bad < 2 + group + (int)sn_attr_int(n, SN_A_n_pro, 0);
+            const sn_view *over = left ? &s->in[0] : &s->out[0];
+            copy_operand(p, s, bad, sn_view_broadcast(&s->in[bad], over->rank, over->shape), NULL);
+        } else {
+            const sn_node *type = n->n_result > 1 ? n->result_type[bad - s->n_in] : n;
+            s->out[bad - s->n_in] =
+                sn_view_whole(p->m, s->out[bad - s->n_in].buffer, (sn_dtype)type->dtype, type->rank,
+                              type->shape, NULL);
+            p->view[n->id][bad - s->n_in] = s->out[bad - s->n_in];
+        }
+    }
+    if (bad >= 0)
+        sn_module_fail(p->m, SN_ERR_INTERNAL, "a product has too many batch axes for its kernel");
+    bool primitive = bad < 0 && sn_attr_get(n, SN_A_backend);
+    for (int guard = 0; guard < 4 && primitive && (bad = sn_product_unfit(last_step(p))) >= 0;
+         guard++)
+        copy_operand(p, last_step(p), bad, last_step(p)->in[bad], NULL);
+}
+
+/* The whole of a state, as what is written. */
+static sn_view state_view(planner *p, const sn_node *type, const char *name) {
+    int b = find_buffer(p, SN_BUF_STATE, name);
+    if (b < 0) b = add_buffer(p, SN_BUF_STATE, type, name);
+    return sn_view_whole(p->m, b, (sn_dtype)type->dtype, type->rank, type->shape, NULL);
+}
+
+static void plan_single_turn(planner *p, int i);
+
+static void plan_kernel(planner *p, sn_node *n) {
+    sn_step *s = add_step(p, n, n->n_in, n->n_result);
+    for (int i = 0; i < n->n_in; i++) s->in[i] = view_of(p, n->in[i]);
+    for (int i = 0; i < n->n_result; i++) {
+        const sn_node *type = n->n_result > 1 ? n->result_type[i] : n;
+        const sn_node *reader =
+            n; /* of a node with several results, each `result` node is looked at */
+        if (n->n_result > 1) {
+            reader = NULL;
+            for (uint32_t id = n->id + 1; id < p->n_id && !reader; id++) {
+                const sn_node *r = sn_module_node(p->m, id);
+                if (r->op == SN_OP_result && r->in[0] == n && p->users[r->id] &&
+                    sn_attr_int(r, SN_A_index, 0) == i)
+                    reader = r;
+            }
+        }
+        bool whole = !reader || n->op == SN_OP_primitive;
+        if (n->op == SN_OP_flash_grad && reader && place_in_concat(p, reader, &s->out[i])) continue;
+        const char *home = p->inside ? NULL : sn_plan_home(p->entry, p->order, p->at, i);
+        s->out[i] = home ? state_view(p, type, home)
+                         : fresh(p, type, whole ? NULL : storage_order(p, reader));
+    }
+    p->view[n->id] =
+        sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be rearranged */
+    memcpy(p->view[n->id], s->out, sizeof *s->out * n->n_result);
+    bool grad = n->op == SN_OP_flash_grad;
+    int n_rows = n->op == SN_OP_flash ? 3 : grad ? 6 : 0, lse = grad ? 4 : -1;
+    for (int i = 0; i < n_rows; i++) /* attention reads rows of q, k, v, its result and cotangent */
+        if (i != lse && last_step(p)->in[i].stride[3] != 1)
+            copy_operand(p, last_step(p), i, last_step(p)->in[i], NULL);
+    for (int i = 0; n->op == SN_OP_primitive && i < n->n_in; i++)
+        if (!sn_view_contiguous(p->m, &last_step(p)->in[i]))
+            copy_operand(p, last_step(p), i, last_step(p)->in[i], NULL);
+    if (n->op == SN_OP_gemm) fit_product(p, n);
+    for (int i = 0, turn = SN_TURN_EACH; n->op == SN_OP_loops && i < n->n_in; i++) {
+        if (turn == SN_TURN_EACH) plan_single_turn(p, i);
+        turn = last_step(p)->turn;
+    }
+    if (n->op == SN_OP_pack_b && !sn_pack_view(p->m, s)) {
+        copy_factor(p, last_step(p), 0);
+        sn_pack_view(p->m, last_step(p));
+    }
+}
+
+/* ---- kernels for some rows at a time ---- */
+
+static void plan_node(planner *p, sn_node *n);
+
+/* Result x of the body is a sum over rows, which steps from `first` on have made for one turn: all
+ * of it. */
+static sn_view sum_turns(planner *p, int first, const sn_node *x) {
+    sn_view part = view_of(p, x), sum;
+    for (int i = first; i < p->plan->n_step; i++) {
+        sn_node *n = p->plan->step[i].node;
+        if (n->op != SN_OP_gemm || n->n_result > 1 || sn_attr_get(n, SN_A_epilogue) ||
+            p->plan->step[i].out[0].buffer != part.buffer)
+            continue;
+        sn_step *t = add_step(p, sn_chunks_add_product(n), n->n_in + 1, 1);
+        sn_step *s = &p->plan->step[i];
+        memcpy(t->in, s->in, sizeof *t->in * n->n_in);
+        t->in[n->n_in] = t->out[0] = s->out[0];
+        s->turn = SN_TURN_FIRST;
+        t->turn = SN_TURN_LATER;
+        return part;
+    }
+    sum = fresh(p, x, NULL);
+    copy(p, part, sum);
+    last_step(p)->turn = SN_TURN_FIRST;
+    sn_step *t = add_step(p, sn_chunks_add(p->m, &sum), 2, 1);
+    t->in[0] = t->out[0] = sum;
+    t->in[1] = part;
+    t->turn = SN_TURN_LATER;
+    return sum;
+}
+
+/* An operand of the loop. Inside, the rows' dim is the length of a turn, so no stride may be that:
+ * such a tensor (a transposed one) is copied. */
+static sn_view loop_operand(planner *p, sn_node *x, sn_dim rows) {
+    sn_view v = view_of(p, x);
+    bool turned = false;
+    for (int a = 0; a < v.rank; a++) turned |= v.stride[a] == rows;
+    if (!turned) return v;
+    sn_view plain = fresh(p, x, NULL);
+    copy(p, v, plain);
+    return plain;
+}
+
+static void plan_chunks(planner *p, sn_node *n) {
+    const sn_region *body = sn_attr_region(n, SN_A_body);
+    sn_dim rows = sn_attr_get(n, SN_A_dim)->i;
+    sn_order order = sn_region_topo(p->m, body);
+    sn_view *result = sn_arena_alloc(p->m, sizeof *result * (size_t)(n->n_result + 1));
+    for (int i = 0; i < order.n; i++) p->view[order.node[i]->id] = NULL; /* of a twin's body */
+    for (int i = 0; i < body->n_arg; i++)
+        set_view(p, body->arg[i], loop_operand(p, n->in[i], rows));
+    int first = p->plan->n_step, first_buffer = p->plan->n_buffer;
+    p->inside = true;
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i]->op != SN_OP_arg) plan_node(p, order.node[i]);
+    for (int i = 0; i < n->n_result; i++) {
+        const sn_node *x = body->out[i];
+        bool of_rows = x->rank && x->shape[0] == rows;
+        result[i] = of_rows ? view_of(p, x) : sum_turns(p, first, x);
+    }
+    p->inside = false;
+    sn_step whole = sn_chunks_fold(p->plan, n, first, first_buffer, result);
+    *add_step(p, n, 0, 0) = whole;
+    p->view[n->id] = result;
+}
+
+static sn_step *find_step(const planner *p, const sn_node *n) {
+    for (int i = 0; i < p->plan->n_step; i++)
+        if (p->plan->step[i].node == n) return &p->plan->step[i];
+    return NULL;
+}
+
+/* The last step, a kernel, is all that reads its operand i, a sum over rows. Where a single turn
+ * did, the sum is not stored: the product is made now, with the kernel as its epilogue. */
+static void plan_single_turn(planner *p, int i) {
+    sn_node *n = last_step(p)->node, *x = n->in[i];
+    if (x->op != SN_OP_result || x->in[0]->op != SN_OP_chunks || p->users[x->id] != 1) return;
+    const sn_step *whole = find_step(p, x->in[0]);
+    int index = (int)sn_attr_int(x, SN_A_index, 0);
+    sn_step *product = sn_chunks_product(whole, index);
+    sn_node *all = product ? sn_chunks_epilogue(product->node, n, i) : NULL;
+    if (!all) return;
+    sn_buffer *sum = &p->plan->buffer[whole->out[index].buffer];
+    const sn_view *const read[2] = {whole->in, whole->out};
+    int n_read = whole->n_in;
+    sum->rows = sn_attr_get(x->in[0], SN_A_dim)->i;
+    sum->beyond = sn_attr_int(x->in[0], SN_A_rows, 1);
+    sn_step *s = last_step(p), *t;
+    product->rows = s->rows = sum->rows;
+    product->most = s->most = sum->beyond;
+    s->turn = SN_TURN_SEVERAL;
+    t = add_step(p, all, all->n_in, n->n_result);
+    s = t - 1;
+    for (int k = 0; k < 2; k++) {
+        int at = product->in[k].buffer;
+        t->in[k] = product->in[k];
+        t->in[k].buffer = at < n_read ? read[0][at].buffer : read[1][at - n_read].buffer;
+        t->in[k].advance = 0;
+    }
+    for (int k = 0, at = 2; k < n->n_in; k++)
+        if (k != i) t->in[at++] = sn_view_broadcast(&s->in[k], 2, all->shape);
+    memcpy(t->out, s->out, sizeof *t->out * n->n_result);
+    t->turn = SN_TURN_SINGLE;
+    t->rows = s->rows;
+    t->most = s->most;
+}
+
+static void plan_node(planner *p, sn_node *n) {
+    static void (*const table[SN_OP_COUNT])(planner *, sn_node *) = {
+        [SN_OP_input] = plan_leaf,      [SN_OP_param] = plan_leaf,
+        [SN_OP_state] = plan_leaf,      [SN_OP_const] = plan_leaf,
+        [SN_OP_iota] = plan_leaf,       [SN_OP_dim_value] = plan_leaf,
+        [SN_OP_reshape] = plan_reshape, [SN_OP_transpose] = plan_transpose,
+        [SN_OP_slice] = plan_slice,     [SN_OP_broadcast] = plan_broadcast,
+        [SN_OP_result] = plan_result,   [SN_OP_concat] = plan_concat,
+        [SN_OP_pad] = plan_pad,         [SN_OP_update_slice] = plan_update_slice,
+        [SN_OP_chunks] = plan_chunks,
+    };
+    sn_module_set_loc(p->m, n->loc); /* of the copies that this makes */
+    (table[n->op] ? table[n->op] : plan_kernel)(p, n);
+}
+
+/* ---- roots ---- */
+
+/* The output's tensor becomes the caller's buffer if it is a whole temporary that no other output
+ * took. */
+static void plan_output(planner *p, const sn_binding *o) {
+    sn_view v = view_of(p, o->node);
+    sn_buffer *b = &p->plan->buffer[v.buffer];
+    bool whole = b->kind == SN_BUF_TEMP && v.offset == 0 && sn_view_contiguous(p->m, &v) &&
+                 sn_dim_product(p->m, v.rank, v.shape) == b->count;
+    if (whole) {
+        b->kind = SN_BUF_OUTPUT;
+        b->name = o->name;
+        return;
+    }
+    int out = add_buffer(p, SN_BUF_OUTPUT, o->node, o->name);
+    copy(p, v, sn_view_whole(p->m, out, v.dtype, v.rank, v.shape, NULL));
+}
+
+/* ---- assignments: all sources are read before any state is written ---- */
+
+static int state_of(planner *p, const sn_binding *a) {
+    int b = find_buffer(p, SN_BUF_STATE, a->name);
+    return b >= 0 ? b : add_buffer(p, SN_BUF_STATE, a->node, a->name);
+}
+
+/* Is the new value where it belongs already? */
+static bool in_place(planner *p, const sn_binding *a) {
+    sn_view v = view_of(p, a->node);
+    return v.buffer == state_of(p, a) && v.offset == 0 && sn_view_contiguous(p->m, &v) &&
+           sn_dim_product(p->m, v.rank, v.shape) == p->plan->buffer[v.buffer].count;
+}
+
+static bool will_be_written(planner *p, int buffer) {
+    for (int i = 0; i < p->entry->n_assign; i++)
+        if (state_of(p, &p->entry->assign[i]) == buffer && !in_place(p, &p->entry->assign[i]))
+            return true;
+    return false;
+}
+
+static void plan_assigns(planner *p) {
+    int n = p->entry->n_assign;
+    sn_view *from = sn_arena_alloc(p->m, sizeof *from * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) {
+        const sn_binding *a = &p->entry->assign[i];
+        from[i] = view_of(p, a->node);
+        if (in_place(p, a) || !will_be_written(p, from[i].buffer)) continue;
+        sn_view kept = fresh(p, a->node, NULL);
+        copy(p, from[i], kept);
+        from[i] = kept;
+    }
+    for (int i = 0; i < n; i++) {
+        const sn_binding *a = &p->entry->assign[i];
+        const sn_node *t = a->node;
+        if (in_place(p, a)) continue;
+        copy(p, from[i],
+             sn_view_whole(p->m, state_of(p, a), (sn_dtype)t->dtype, t->rank, t->shape, NULL));
+    }
+}
+
+static void count_users(planner *p, sn_order order) {
+    for (int i = 0; i < order.n; i++)
+        for (int j = 0; j < order.node[i]->n_in; j++) {
+            const sn_node *x = order.node[i]->in[j];
+            p->users[x->id]++;
+            p->user[x->id] = order.node[i];
+        }
+    for (int i = 0; i < p->entry->n_output; i++) p->users[p->entry->output[i].node->id]++;
+    for (int i = 0; i < p->entry->n_assign; i++) p->users[p->entry->assign[i].node->id]++;
+}
+
+static void collect_inputs(planner *p, sn_order order) {
+    p->plan->input = sn_arena_alloc(p->m, sizeof *p->plan->input * (size_t)(order.n + 1));
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i]->op == SN_OP_input)
+            p->plan->input[p->plan->n_input++] =
+                (sn_binding){sn_attr_str(order.node[i], SN_A_name, ""), order.node[i]};
+}
+
+sn_plan *sn_plan_make(sn_module *m, const sn_entry *e, const sn_budget *budget) {
+    sn_order order = sn_plan_order(m, e);
+    size_t n = sn_module_node_count(m);
+    planner p = {.m = m,
+                 .entry = e,
+                 .plan = sn_arena_alloc(m, sizeof *p.plan),
+                 .order = order,
+                 .n_id = (uint32_t)n};
+    p.plan->m = m;
+    p.plan->entry = e;
+    p.view = sn_arena_alloc(m, sizeof *p.view * n);
+    p.users = sn_arena_alloc(m, sizeof *p.users * n);
+    p.user = sn_arena_alloc(m, sizeof *p.user * n);
+    count_users(&p, order);
+    collect_inputs(&p, order);
+    for (p.at = 0; p.at < order.n; p.at++) plan_node(&p, order.node[p.at]);
+    /* Outputs first: one of them may be a state's value at entry. */
+    for (int i = 0; i < e->n_output; i++) plan_output(&p, &e->output[i]);
+    plan_assigns(&p);
+    if (sn_module_error(m)->code) return NULL;
+    if (budget && !sn_plan_remat(p.plan, budget)) return NULL;
+    sn_chunks_unfold(p.plan);
+    sn_plan_memory(p.plan);
+    return p.plan;
+}

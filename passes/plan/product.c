@@ -1,0 +1,202 @@
+/* product.c: products over tensors become products of matrices, see product.h. Axes of
+ * the rows that cannot be walked with one stride by every operand become batch axes. */
+#include "passes/plan/product.h"
+
+#include <string.h>
+
+typedef struct axes {
+    int n;
+    int64_t axis[SN_MAX_RANK];
+} axes;
+
+typedef struct product {
+    sn_module *m;
+    axes batch_a, batch_b, contract_a, contract_b, rows, cols; /* rows: of a, cols: of b */
+} product;
+
+static axes listed(const sn_node *n, sn_attr_key key) {
+    const sn_attr *a = sn_attr_get(n, key);
+    axes r = {.n = a ? a->n : 0};
+    for (int i = 0; i < r.n; i++) r.axis[i] = a->v[i];
+    return r;
+}
+
+static axes others(int rank, const axes *x, const axes *y) {
+    axes r = {.n = 0};
+    for (int a = 0; a < rank; a++) {
+        bool used = false;
+        for (int i = 0; i < x->n; i++) used |= x->axis[i] == a;
+        for (int i = 0; i < y->n; i++) used |= y->axis[i] == a;
+        if (!used) r.axis[r.n++] = a;
+    }
+    return r;
+}
+
+static void append(axes *to, const axes *from, int first, int last) {
+    for (int i = first; i < last; i++) to->axis[to->n++] = from->axis[i];
+}
+
+/* The view with its axes in the order `lead` (the first `merged` of them as one axis, the others
+ * one by one), then the groups g1 and g2 as one axis each. */
+static bool three_parts(sn_module *m, const sn_view *v, int merged, const axes *lead,
+                        const axes *g1, const axes *g2, sn_view *out) {
+    int64_t perm[SN_MAX_RANK];
+    sn_dim shape[SN_MAX_RANK + 2];
+    int n = 0, rank = merged > 0;
+    sn_dim p1 = 1, p2 = 1;
+    shape[0] = 1;
+    for (int i = 0; i < lead->n; i++) {
+        sn_dim size = v->shape[lead->axis[i]];
+        perm[n++] = lead->axis[i];
+        if (i < merged)
+            shape[0] = sn_dim_mul(m, shape[0], size);
+        else
+            shape[rank++] = size;
+    }
+    for (int i = 0; i < g1->n; i++) {
+        p1 = sn_dim_mul(m, p1, v->shape[g1->axis[i]]);
+        perm[n++] = g1->axis[i];
+    }
+    for (int i = 0; i < g2->n; i++) {
+        p2 = sn_dim_mul(m, p2, v->shape[g2->axis[i]]);
+        perm[n++] = g2->axis[i];
+    }
+    if (rank + 2 > SN_MAX_RANK) return false;
+    shape[rank++] = p1;
+    shape[rank++] = p2;
+    sn_view ordered = sn_view_transpose(v, perm);
+    return sn_view_reshape(m, &ordered, rank, shape, out);
+}
+
+/* The right factor as matrices; it repeats along the extra batch axes of the left one. */
+static bool split_right(const product *p, const sn_step *s, int merged, int extra,
+                        const sn_view *left, sn_view *out) {
+    sn_view b;
+    if (!three_parts(p->m, &s->in[1], merged, &p->batch_b, &p->contract_b, &p->cols, &b))
+        return false;
+    int r = b.rank - 2;
+    *out = b;
+    out->rank = b.rank + extra;
+    for (int i = 0; i < extra; i++) {
+        out->shape[r + i] = left->shape[r + i];
+        out->stride[r + i] = 0;
+    }
+    for (int i = 0; i < 2; i++) {
+        out->shape[r + extra + i] = b.shape[r + i];
+        out->stride[r + extra + i] = b.stride[r + i];
+    }
+    return true;
+}
+
+/* With the first `extra` row axes as batch axes; more batch axes than the kernels take become one.
+ * Returns -1, or which operand does not fit. */
+static int try_split(const product *p, const sn_step *s, int extra, sn_view *in, sn_view *out) {
+    int n_lead = p->batch_a.n + extra, n_rows = p->rows.n - extra;
+    int merged = n_lead > SN_PRODUCT_BATCH ? p->batch_a.n : 0;
+    if (merged && 1 + extra > SN_PRODUCT_BATCH) return 0;
+    axes lead_a = {.n = 0}, row_a = {.n = 0};
+    append(&lead_a, &p->batch_a, 0, p->batch_a.n);
+    append(&lead_a, &p->rows, 0, extra);
+    append(&row_a, &p->rows, extra, p->rows.n);
+    if (!three_parts(p->m, &s->in[0], merged, &lead_a, &row_a, &p->contract_a, &in[0])) return 0;
+    if (sn_attr_get(s->node, SN_A_packed))
+        in[1] = s->in[1];
+    else if (!split_right(p, s, merged, extra, &in[0], &in[1]))
+        return 1;
+    /* results and epilogue operands: batch axes, rows, columns in this order */
+    axes lead = {.n = n_lead}, rows = {.n = n_rows}, cols = {.n = p->cols.n};
+    for (int i = 0; i < n_lead; i++) lead.axis[i] = i;
+    for (int i = 0; i < n_rows; i++) rows.axis[i] = n_lead + i;
+    for (int i = 0; i < p->cols.n; i++) cols.axis[i] = n_lead + n_rows + i;
+    int rank = n_lead + n_rows + p->cols.n;
+    int first = sn_attr_get(s->node, SN_A_group) ? 3 : 2; /* after the factors, and their groups' */
+    if (first == 3) in[2] = s->in[2];
+    int last = first + (int)sn_attr_int(s->node, SN_A_n_pro, 0);
+    for (int i = first; i < last; i++) { /* of the prologue: laid over the left factor */
+        sn_view wide = sn_view_broadcast(&s->in[i], s->in[0].rank, s->in[0].shape);
+        if (!three_parts(p->m, &wide, merged, &lead_a, &row_a, &p->contract_a, &in[i])) return i;
+    }
+    for (int i = last; i < s->n_in; i++) {
+        sn_view wide = sn_view_broadcast(&s->in[i], rank, s->out[0].shape);
+        if (!three_parts(p->m, &wide, merged, &lead, &rows, &cols, &in[i])) return i;
+    }
+    for (int i = 0; i < s->n_out; i++)
+        if (!three_parts(p->m, &s->out[i], merged, &lead, &rows, &cols, &out[i]))
+            return s->n_in + i;
+    return -1;
+}
+
+static product describe(sn_module *m, const sn_step *s) {
+    const sn_node *n = s->node;
+    product p = {.m = m};
+    p.batch_a = listed(n, SN_A_batch_a);
+    p.batch_b = listed(n, SN_A_batch_b);
+    p.contract_a = listed(n, SN_A_contract_a);
+    p.contract_b = listed(n, SN_A_contract_b);
+    p.rows = others(n->in[0]->rank, &p.batch_a, &p.contract_a);
+    const sn_attr *packed = sn_attr_get(n, SN_A_packed);
+    p.cols = others(packed ? packed->n : n->in[1]->rank, &p.batch_b, &p.contract_b);
+    return p;
+}
+
+void sn_product_order(sn_module *m, const sn_step *s, int operand, int64_t *order) {
+    if (s->node->op == SN_OP_pack_b) {
+        axes none = {.n = 0}, k = listed(s->node, SN_A_contract_b);
+        axes n = others(s->in[0].rank, &k, &none);
+        append(&k, &n, 0, n.n);
+        memcpy(order, k.axis, sizeof k.axis);
+        return;
+    }
+    product p = describe(m, s);
+    const axes *parts[2][3] = {{&p.batch_a, &p.rows, &p.contract_a},
+                               {&p.batch_b, &p.contract_b, &p.cols}};
+    axes all = {.n = 0};
+    for (int i = 0; i < 3; i++) append(&all, parts[operand][i], 0, parts[operand][i]->n);
+    memcpy(order, all.axis, sizeof all.axis);
+}
+
+int sn_product_views(sn_module *m, sn_step *s) {
+    product p = describe(m, s);
+    sn_view *in = sn_arena_alloc(m, sizeof *in * (size_t)s->n_in);
+    sn_view *out = sn_arena_alloc(m, sizeof *out * (size_t)s->n_out);
+    int bad = 0, first_bad = -1;
+    for (int extra = 0; extra <= p.rows.n; extra++) {
+        bad = try_split(&p, s, extra, in, out);
+        if (bad < 0) {
+            memcpy(s->in, in, sizeof *in * (size_t)s->n_in);
+            memcpy(s->out, out, sizeof *out * (size_t)s->n_out);
+            return -1;
+        }
+        if (first_bad < 0) first_bad = bad;
+    }
+    return first_bad;
+}
+
+static bool unit_axis(const sn_view *v, int axis) {
+    return v->stride[axis] == 1 || v->shape[axis] == 1;
+}
+
+static bool repeats(const sn_view *v, int axis) {
+    return v->stride[axis] == 0 && v->shape[axis] != 1;
+}
+
+int sn_product_unfit(const sn_step *s) {
+    for (int i = 0; i < 2; i++) { /* factors: one axis without gaps, none that repeats elements */
+        const sn_view *v = &s->in[i];
+        int row = v->rank - 2, col = v->rank - 1;
+        if (!(unit_axis(v, row) || unit_axis(v, col)) || repeats(v, row) || repeats(v, col))
+            return i;
+    }
+    for (int i = 0; i < s->in[0].rank - 2; i++) /* a batch that repeats both factors */
+        if (repeats(&s->in[0], i) && repeats(&s->in[1], i)) return 0;
+    return s->n_in > 2 && !unit_axis(&s->in[2], s->in[2].rank - 1) ? 2 : -1; /* the bias */
+}
+
+bool sn_pack_view(sn_module *m, sn_step *s) {
+    axes none = {.n = 0}, k = listed(s->node, SN_A_contract_b);
+    axes n = others(s->in[0].rank, &k, &none);
+    sn_view v;
+    if (!three_parts(m, &s->in[0], 0, &none, &k, &n, &v)) return false;
+    s->in[0] = v;
+    return true;
+}

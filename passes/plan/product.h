@@ -1,0 +1,23 @@
+/* product.h: products over tensors become products of matrices: one row axis, one column axis,
+ * one contracted axis. */
+#ifndef SN_PLAN_PRODUCT_H
+#define SN_PLAN_PRODUCT_H
+
+#include "passes/plan/view.h"
+
+enum { SN_PRODUCT_BATCH = 3 }; /* batch axes that the kernels take */
+
+/* Rewrites the views of a gemm step: in[0] [batch.., M, K], in[1] [batch.., K, N] (a packed one
+ * stays), the epilogue's operands and all results [batch.., M, N]. Returns the index of an operand
+ * whose strides do not allow it (n_in + i: result i), -1: done. */
+int sn_product_views(sn_module *m, sn_step *s);
+/* The order in which the axes of factor 0 or 1 (of pack_b: 0) must be stored so that it is a
+ * matrix. order: [SN_MAX_RANK] */
+void sn_product_order(sn_module *m, const sn_step *s, int operand, int64_t *order);
+/* Index of an operand of a product, matrices by now, that a primitive cannot walk and wants as a
+ * copy without gaps; -1: none. */
+int sn_product_unfit(const sn_step *s);
+/* The same for pack_b: in[0] becomes [K, N]. False: its strides do not allow it. */
+bool sn_pack_view(sn_module *m, sn_step *s);
+
+#endif

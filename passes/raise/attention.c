@@ -1,0 +1,514 @@
+/* attention.c: dot, any elementwise work, softmax [, dropout], dot becomes attention.
+ *
+ * The chain is followed from the values' product down to the scores' product. Each axis of the
+ * scores is a list of pieces (axes that a reshape merged are taken apart again); what becomes of a
+ * piece in the second product says what it is: a batch, a head, a group of query heads, the query.
+ * The chain is then written as a scalar expression of the pieces' indices (index.h), from which
+ * region.c makes the node. Layouts, broadcasts and transposes so become views of q, k and v.
+ *
+ * A score or weight that somebody else needs blocks this: it would have to be computed twice. */
+#include "passes/graph_util.h"
+#include "passes/match.h"
+#include "passes/raise/attention.h"
+#include "passes/raise/region.h"
+
+#include <string.h>
+
+enum { STAND_IN = 2000, MAX_DEPTH = 24, ATTENTION_LEVEL = 3 };
+
+bool ra_is_listed(const sn_attr *a, int64_t axis) {
+    for (int i = 0; a && i < a->n; i++)
+        if (a->v[i] == axis) return true;
+    return false;
+}
+
+const sn_attr *ra_batch_of(const sn_node *dot, int side) {
+    return sn_attr_get(dot, side ? SN_A_batch_b : SN_A_batch_a);
+}
+
+const sn_attr *ra_contract_of(const sn_node *dot, int side) {
+    return sn_attr_get(dot, side ? SN_A_contract_b : SN_A_contract_a);
+}
+
+static bool is_free(const sn_node *dot, int side, int axis) {
+    return !ra_is_listed(ra_batch_of(dot, side), axis) &&
+           !ra_is_listed(ra_contract_of(dot, side), axis);
+}
+
+void ra_result_axis(const sn_node *dot, int i, int operand_axis[2]) {
+    const sn_attr *a = ra_batch_of(dot, 0), *b = ra_batch_of(dot, 1);
+    int n = a ? a->n : 0;
+    operand_axis[0] = operand_axis[1] = -1;
+    if (i < n) {
+        operand_axis[0] = (int)a->v[i];
+        operand_axis[1] = (int)b->v[i];
+        return;
+    }
+    i -= n;
+    for (int side = 0; side < 2; side++)
+        for (int x = 0; x < dot->in[side]->rank; x++)
+            if (is_free(dot, side, x) && i-- == 0) {
+                operand_axis[side] = x;
+                return;
+            }
+}
+
+/* ---- the chain ---- */
+
+static bool is_step(const sn_node *n) {
+    return sn_ops[n->op].kind == SN_ELEM || n->op == SN_OP_reshape || n->op == SN_OP_transpose ||
+           n->op == SN_OP_broadcast;
+}
+
+/* Products below n by steps only, at most `cap`, the nearest to the left first. seen: by id. */
+static int find_products(sn_node *n, uint8_t *seen, sn_node **found, int count, int cap) {
+    sn_node *opened = sn_element_opened(n);
+    if (seen[n->id]) return count;
+    seen[n->id] = 1;
+    if (opened) return find_products(opened, seen, found, count, cap);
+    if (n->op == SN_OP_dot) {
+        if (count < cap) found[count++] = n;
+        return count;
+    }
+    if (!is_step(n) || n->dtype == SN_BOOL) return count;
+    for (int i = 0; i < n->n_in; i++) count = find_products(n->in[i], seen, found, count, cap);
+    return count;
+}
+
+static ra_step *chain_find(ra_match *k, const sn_node *n) {
+    for (int i = 0; i < k->n_chain; i++)
+        if (k->chain[i].n == n) return &k->chain[i];
+    return NULL;
+}
+
+static ra_step *chain_add(ra_match *k, sn_node *n) {
+    if (k->n_chain == MAX_CHAIN) return NULL;
+    ra_step *c = &k->chain[k->n_chain++];
+    *c = (ra_step){.n = n};
+    return c;
+}
+
+/* Is the first product below n? */
+static bool is_above(ra_match *k, sn_node *n) {
+    enum { UNKNOWN, NO, YES };
+    sn_node *opened = sn_element_opened(n);
+    if (n == k->scores) return true;
+    if (k->above[n->id] == UNKNOWN) {
+        bool yes = opened && is_above(k, opened);
+        for (int i = 0; i < n->n_in && is_step(n) && !yes; i++) yes = is_above(k, n->in[i]);
+        k->above[n->id] = yes ? YES : NO;
+    }
+    return k->above[n->id] == YES;
+}
+
+static bool move_index(ra_match *k, const sn_node *n, const ra_step *x, ra_step *c) {
+    int more = n->rank - x->n->rank;
+    const sn_attr *perm;
+    switch (n->op) {
+    case SN_OP_dropout:
+        memcpy(c->ix, x->ix, sizeof c->ix);
+        return true;
+    case SN_OP_transpose:
+        perm = sn_attr_get(n, SN_A_perm);
+        for (int i = 0; i < n->rank; i++) c->ix[i] = x->ix[perm->v[i]];
+        return true;
+    case SN_OP_reshape:
+        return sn_index_reshape(k->m, x->n->rank, x->ix, n->rank, n->shape, c->ix);
+    default: /* broadcast: scores may get axes of size 1, but are not repeated */
+        for (int i = 0; i < n->rank; i++) {
+            if (n->shape[i] != (i < more ? 1 : x->n->shape[i - more])) return false;
+            c->ix[i] = i < more ? (sn_index){.n = 0} : x->ix[i - more];
+        }
+        return true;
+    }
+}
+
+static ra_step *walk(ra_match *k, sn_node *n, int depth);
+
+/* An elementwise step: its operands from the chain agree on the index; the others are read at it.
+ */
+static bool walk_elem(ra_match *k, sn_node *n, ra_step *c, int depth) {
+    ra_step *from[3] = {NULL};
+    const ra_step *first = NULL;
+    sn_node *value[3];
+    if (n->n_in > 3) return false;
+    for (int i = 0; i < n->n_in; i++) {
+        if (!is_above(k, n->in[i])) continue;
+        if (!(from[i] = walk(k, n->in[i], depth - 1))) return false;
+        from[i]->uses++;
+        for (int a = 0; first && a < n->rank; a++)
+            if (!sn_index_equal(&first->ix[a], &from[i]->ix[a])) return false;
+        first = from[i];
+    }
+    if (!first) return false;
+    for (int a = 0; a < n->rank; a++) c->ix[a] = first->ix[a];
+    if (!k->element) return true;
+    for (int i = 0; i < n->n_in; i++)
+        value[i] = from[i] ? from[i]->value : sn_element_of(k->element, n->in[i], c->ix);
+    c->value = sn_node_new(k->m, (sn_op)n->op, n->n_in, value, n->n_attr, n->attr);
+    return true;
+}
+
+static ra_step *walk(ra_match *k, sn_node *n, int depth) {
+    ra_step *c = chain_find(k, n), made = {.n = n};
+    if (c) return c;
+    if (!depth) return NULL;
+    sn_node *opened = sn_element_opened(n);
+    if (opened) {
+        ra_step *o = walk(k, opened, depth - 1);
+        if (!o || !(c = chain_add(k, n))) return NULL;
+        memcpy(c->ix, o->ix, sizeof c->ix);
+        c->value = o->value;
+        return c;
+    }
+    if (sn_ops[n->op].kind == SN_ELEM) {
+        if (!walk_elem(k, n, &made, depth)) return NULL;
+    } else {
+        if (!is_step(n)) return NULL;
+        ra_step *x = walk(k, n->in[0], depth - 1);
+        if (!x) return NULL;
+        x->uses++;
+        made.value = x->value;
+        if (!move_index(k, n, x, &made)) return NULL;
+    }
+    if (!(c = chain_add(k, n))) return NULL;
+    *c = made;
+    return c;
+}
+
+/* Indices (and with `element` values) of the chain, given those of the scores. */
+static ra_step *walk_chain(ra_match *k, const sn_index *ix, sn_element *element) {
+    k->n_chain = 0;
+    k->element = element;
+    ra_step *c = chain_add(k, k->scores);
+    memcpy(c->ix, ix, sizeof *ix * k->scores->rank);
+    c->value = k->score_value;
+    return walk(k, k->softmax->in[0], MAX_DEPTH);
+}
+
+/* Indices of the second product's operand, by the views between it and softmax. */
+static ra_step *walk_weights(ra_match *k) {
+    sn_node *view[MAX_DEPTH];
+    int n = 0;
+    for (sn_node *v = k->weights; v != k->softmax; v = v->in[0]) {
+        if (n == MAX_DEPTH) return NULL;
+        view[n++] = v;
+    }
+    ra_step *from = chain_find(k, k->softmax->in[0]), *c = chain_add(k, k->softmax);
+    if (!from || !c) return NULL;
+    from->uses++;
+    memcpy(c->ix, from->ix, sizeof c->ix);
+    while (n > 0) {
+        ra_step *next = chain_add(k, view[--n]);
+        if (!next || !move_index(k, next->n, c, next)) return NULL;
+        c->uses++;
+        c = next;
+    }
+    c->uses++;
+    return c;
+}
+
+/* ---- pieces ---- */
+
+static sn_node *stand_in(ra_match *k, int i) {
+    return sn_arg(k->m, STAND_IN + i, SN_I32, 0, NULL);
+}
+
+/* Which axis of the scores is the keys', and which operand q? */
+static bool find_key_axis(ra_match *k) {
+    sn_index ix[SN_MAX_RANK];
+    int from[2];
+    for (int i = 0; i < k->scores->rank; i++)
+        ix[i] = sn_index_whole(stand_in(k, i), k->scores->shape[i]);
+    const ra_step *c = walk_chain(k, ix, NULL);
+    if (!c) return false;
+    int axis = (int)sn_attr_int(k->softmax, SN_A_axis, k->softmax->rank - 1);
+    for (int i = 0; i < k->scores->rank; i++) {
+        if (!sn_index_is(&c->ix[axis], stand_in(k, i))) continue;
+        ra_result_axis(k->scores, i, from);
+        k->key_axis = i;
+        k->q_side = from[0] < 0 ? 0 : 1;
+        return (from[0] < 0) != (from[1] < 0);
+    }
+    return false;
+}
+
+static bool add_piece(ra_match *k, int axis, sn_dim size, bool in_k) {
+    if (k->n_piece == MAX_PIECES) return false;
+    k->piece[k->n_piece] = (ra_piece){.axis = axis, .size = size, .in_k = in_k};
+    k->n_piece++;
+    return true;
+}
+
+bool ra_repeats(const sn_node *n, int axis) {
+    if (n->op != SN_OP_broadcast || n->shape[axis] == 1) return false;
+    int i = axis - (n->rank - n->in[0]->rank);
+    return i < 0 || n->in[0]->shape[i] == 1;
+}
+
+/* The sizes that a reshape merged into axis `axis` of x; their number, 1 if none. Heads that were
+ * repeated for their queries count as one axis: region.c takes the repetition away. */
+static int merged_sizes(ra_match *k, const sn_node *x, int axis, sn_dim *size) {
+    size[0] = x->shape[axis];
+    while (x->op == SN_OP_transpose) {
+        axis = (int)sn_attr_get(x, SN_A_perm)->v[axis];
+        x = x->in[0];
+    }
+    if (x->op != SN_OP_reshape) return 1;
+    const sn_node *y = x->in[0];
+    sn_index ix[SN_MAX_RANK], out[SN_MAX_RANK];
+    for (int i = 0; i < y->rank; i++) ix[i] = sn_index_whole(stand_in(k, i), y->shape[i]);
+    if (!sn_index_reshape(k->m, y->rank, ix, x->rank, x->shape, out)) return 1;
+    for (int i = 0; i < out[axis].n; i++) {
+        const sn_digit *d = &out[axis].d[i];
+        if (d->size != d->total) return 1; /* y's axis is itself split */
+        for (int a = 0; a < y->rank; a++)
+            if (d->src == stand_in(k, a) && ra_repeats(y, a)) return 1;
+    }
+    if (out[axis].n < 2) return 1;
+    for (int i = 0; i < out[axis].n; i++) size[i] = out[axis].d[i].size;
+    return out[axis].n;
+}
+
+static bool make_pieces(ra_match *k) {
+    sn_dim size[SN_MAX_DIGITS];
+    int from[2];
+    k->n_piece = 0;
+    for (int i = 0; i < k->scores->rank; i++) {
+        if (i == k->key_axis) continue;
+        ra_result_axis(k->scores, i, from);
+        int q = from[k->q_side], key = from[1 - k->q_side];
+        if (q < 0) return false; /* keys with an axis that queries do not have */
+        int n = merged_sizes(k, k->scores->in[k->q_side], q, size);
+        const sn_node *keys = k->scores->in[1 - k->q_side];
+        if (n == 1 && key >= 0) n = merged_sizes(k, keys, key, size);
+        for (int j = 0; j < n; j++)
+            if (!add_piece(k, i, size[j], key >= 0 && !ra_repeats(keys, key))) return false;
+    }
+    return true;
+}
+
+/* Splits the piece of which d is a part, so that d is whole. False: it is whole already. */
+static bool split_piece(ra_match *k, const sn_digit *d) {
+    for (int i = 0; i < k->n_piece; i++) {
+        sn_dim part[3], high;
+        int n = 0;
+        if (k->piece[i].var != d->src || d->size == d->total) continue;
+        if (!sn_dim_div(k->m, d->total, sn_dim_mul(k->m, d->low, d->size), &high)) return false;
+        if (high != 1) part[n++] = high;
+        part[n++] = d->size;
+        if (d->low != 1) part[n++] = d->low;
+        if (k->n_piece + n - 1 > MAX_PIECES) return false;
+        ra_piece old = k->piece[i];
+        memmove(k->piece + i + n, k->piece + i + 1,
+                sizeof *k->piece * (size_t)(k->n_piece - i - 1));
+        k->n_piece += n - 1;
+        for (int j = 0; j < n; j++) {
+            k->piece[i + j] = old;
+            k->piece[i + j].size = part[j];
+        }
+        return true;
+    }
+    return false;
+}
+
+static void score_indices(const ra_match *k, const sn_index *piece_ix, sn_index *ix) {
+    memset(ix, 0, sizeof *ix * SN_MAX_RANK);
+    for (int i = 0; i < k->n_piece; i++) sn_index_append(k->m, &ix[k->piece[i].axis], &piece_ix[i]);
+    ix[k->key_axis] = sn_index_whole(k->key_var, k->scores->shape[k->key_axis]);
+}
+
+/* Does v vary along the axis that the weights' axis a goes with? */
+static bool values_have(const ra_match *k, int a) {
+    const sn_attr *bw = ra_batch_of(k->product, k->side),
+                  *bv = ra_batch_of(k->product, 1 - k->side);
+    for (int i = 0; bw && i < bw->n; i++)
+        if (bw->v[i] == a) return !ra_repeats(k->product->in[1 - k->side], (int)bv->v[i]);
+    return false;
+}
+
+/* Marks the pieces that v has. Pieces that the second product treats in parts are split, after
+ * which *again is set. */
+static bool mark_values(ra_match *k, bool *again) {
+    sn_index piece_ix[MAX_PIECES], ix[SN_MAX_RANK];
+    *again = false;
+    for (int i = 0; i < k->n_piece; i++) {
+        k->piece[i].var = stand_in(k, 16 + i);
+        k->piece[i].in_v = false;
+        piece_ix[i] = sn_index_whole(k->piece[i].var, k->piece[i].size);
+    }
+    k->key_var = stand_in(k, 15);
+    score_indices(k, piece_ix, ix);
+    ra_step *w = walk_chain(k, ix, NULL) ? walk_weights(k) : NULL;
+    if (!w) return false;
+    const sn_attr *contract = ra_contract_of(k->product, k->side);
+    if (!contract || contract->n != 1) return false;
+    const sn_index *key = &w->ix[contract->v[0]];
+    bool one_key = k->scores->shape[k->key_axis] == 1;
+    if (!sn_index_is(key, k->key_var) && !(one_key && key->n == 0)) return false;
+    for (int a = 0; a < k->weights->rank; a++)
+        for (int i = 0; i < w->ix[a].n; i++) {
+            const sn_digit *d = &w->ix[a].d[i];
+            if (d->src == k->key_var) continue;
+            if (split_piece(k, d)) return *again = true;
+            for (int j = 0; j < k->n_piece && values_have(k, a); j++)
+                k->piece[j].in_v |= k->piece[j].var == d->src;
+        }
+    return true;
+}
+
+/* How much a piece that only queries have looks like the axis of queries: run-time sizes most, then
+ * the single query of a decoding step, then what stands last. */
+static int query_rank(const ra_match *k, int i) {
+    const ra_piece *p = &k->piece[i];
+    if (p->in_k || p->in_v) return 0;
+    if (!sn_dim_is_const(k->m, p->size, NULL)) return 3;
+    return p->size == 1 ? 2 : 1;
+}
+
+/* One of the pieces that only queries have is the query, the others are groups of heads. */
+static void assign_roles(ra_match *k) {
+    int query = -1;
+    for (int i = 0; i < k->n_piece; i++)
+        if (query_rank(k, i) && (query < 0 || query_rank(k, i) >= query_rank(k, query))) query = i;
+    for (int i = 0; i < k->n_piece; i++) {
+        ra_piece *p = &k->piece[i];
+        p->role = p->in_k || p->in_v ? BATCH : i == query ? QUERY : GROUP;
+    }
+}
+
+/* ---- the node ---- */
+
+/* Indices of the pieces from b, h and q. */
+static void piece_indices(const ra_match *k, const ra_order *o, const sn_score_args *a,
+                          sn_index *ix) {
+    sn_dim H = sn_dim_mul(k->m, o->Hk, o->G), low[3] = {1, 1, 1}, total[3] = {o->B, H, o->Tq};
+    sn_node *src[3] = {a->b, a->h, a->q};
+    for (int i = k->n_piece - 1; i >= 0; i--) {
+        int which = i < o->n_outer ? 0 : i < o->n_batch + o->n_group ? 1 : 2;
+        const ra_piece *p = &k->piece[o->place[i]];
+        ix[o->place[i]].n = p->size != 1;
+        ix[o->place[i]].d[0] = (sn_digit){src[which], low[which], p->size, total[which]};
+        low[which] = sn_dim_mul(k->m, low[which], p->size);
+    }
+}
+
+/* The first node of the chain that somebody else uses; NULL: none. */
+static const sn_node *find_other_user(ra_match *k) {
+    for (int i = 0; i < k->n_chain; i++)
+        if (sn_raise_uses(k->r, k->chain[i].n) > k->chain[i].uses) return k->chain[i].n;
+    return NULL;
+}
+
+/* Says once why the product did not become attention. `what`: the node in the way. */
+static void remark(sn_raiser *r, const sn_node *product, const sn_node *what, const char *why) {
+    char text[160];
+    snprintf(text, sizeof text, "no attention kernel: its %s %s, so the weights stay in memory",
+             sn_ops[what->op].name, why);
+    for (int i = 0; i < r->p->n_remark; i++)
+        if (r->p->remark[i].node == product && !strcmp(r->p->remark[i].text, text)) return;
+    sn_remark_add(r->p, "raise", product, true, "%s", text);
+}
+
+/* Are the weights that are dropped numbered by batch, head, query and key? */
+static bool in_order(ra_match *k, const ra_order *o) {
+    const ra_step *c = chain_find(k, k->dropped);
+    int next = 0, n = k->n_piece;
+    for (int a = 0; c && a < k->dropped->rank; a++)
+        for (int i = 0; i < c->ix[a].n; i++) {
+            const sn_digit *d = &c->ix[a].d[i];
+            if (d->size == 1) continue;
+            while (next < n && k->piece[o->place[next]].size == 1) next++;
+            const sn_node *want = next < n ? k->piece[o->place[next]].var : k->key_var;
+            if (next > n || d->src != want || d->size != d->total) return false;
+            next++;
+        }
+    return c != NULL;
+}
+
+/* What the second product becomes; NULL: it is no attention with these scores. */
+static sn_node *try_match(ra_match *k) {
+    bool again = true;
+    if (k->scores->dtype != k->product->dtype || k->softmax->dtype != k->product->dtype ||
+        !sn_match_float(k->product) || !find_key_axis(k) || !make_pieces(k))
+        return NULL;
+    for (int round = 0; again; round++)
+        if (round == MAX_PIECES || !mark_values(k, &again)) return NULL;
+    if (find_other_user(k)) {
+        remark(k->r, k->product, find_other_user(k), "is needed elsewhere");
+        return NULL;
+    }
+    assign_roles(k);
+    ra_order o = ra_order_pieces(k);
+    const ra_step *w = chain_find(k, k->weights);
+    ra_operands x;
+    if (k->dropped && !in_order(k, &o)) {
+        remark(k->r, k->product, k->dropped, "numbers weights in another order than b, h, q, k");
+        return NULL;
+    }
+    if (!w || !ra_make_operands(k, &o, w, &x)) return NULL;
+
+    sn_score_args a = sn_score_args_make(k->m, (sn_dtype)k->scores->dtype);
+    sn_index piece_ix[MAX_PIECES], ix[SN_MAX_RANK];
+    ra_step weights = *w; /* its index in pieces; the chain is walked again */
+    piece_indices(k, &o, &a, piece_ix);
+    sn_node *key_var = k->key_var;
+    k->key_var = a.k;
+    k->score_value = a.score;
+    score_indices(k, piece_ix, ix);
+    const ra_step *c = walk_chain(k, ix, sn_element_new(k->m));
+    k->key_var = key_var;
+    sn_node *y = c && c->value ? sn_attention_make(x.q, x.k, x.v, &a, c->value, k->dropped) : NULL;
+    return y ? ra_arrange_result(k, &o, &weights, &x, y) : NULL;
+}
+
+static sn_node *below_views(sn_node *n) {
+    while (n->op == SN_OP_reshape || n->op == SN_OP_transpose) n = n->in[0];
+    return n;
+}
+
+static bool wanted(const sn_raiser *r) {
+    const sn_pass_options *o = &r->p->o;
+    return o->only || (o->level >= ATTENTION_LEVEL && strcmp(o->backend, "onednn"));
+}
+
+/* dot(softmax(f(dot(q, k))), v) = attention(q, k, v) with f as its regions */
+static sn_node *raise_attention(sn_raiser *r, sn_node *n) {
+    if (!wanted(r)) return NULL;
+    for (int side = 0; side < 2; side++) {
+        sn_node *weights = below_views(n->in[side]), *found[4];
+        sn_node *dropped = weights->op == SN_OP_dropout ? weights : NULL;
+        sn_node *softmax = dropped ? below_views(weights->in[0]) : weights;
+        if (softmax->op != SN_OP_softmax) continue;
+        uint32_t n_id = sn_module_node_count(r->m);
+        int count = find_products(softmax->in[0], sn_arena_alloc(r->m, n_id), found, 0, 4);
+        for (int i = 0; i < count; i++) {
+            if (!r->scratch) r->scratch = sn_arena_alloc(r->m, sizeof(ra_match));
+            ra_match *k = r->scratch;
+            k->r = r;
+            k->m = r->m;
+            k->scores = found[i];
+            k->softmax = softmax;
+            k->dropped = dropped;
+            k->product = n;
+            k->weights = n->in[side];
+            k->side = side;
+            k->above = sn_arena_alloc(r->m, n_id);
+            sn_node *y = try_match(k);
+            if (y || sn_module_error(r->m)->code) return y;
+        }
+    }
+    return NULL;
+}
+
+/* Attention with callbacks in the form that plain operations get. */
+static sn_node *settle_attention(sn_raiser *r, sn_node *n) {
+    (void)r;
+    return sn_attention_canonical(n);
+}
+
+const sn_raising sn_raise_attention[] = {
+    {SN_OP_dot, raise_attention},
+    {SN_OP_attention, settle_attention},
+    {SN_OP_COUNT, NULL},
+};

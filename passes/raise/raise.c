@@ -1,0 +1,145 @@
+/* raise.c: plain operations become the composites that they mean, however they were spelled. The
+ * rules are in raise_*.c; each node is simplified before and after (simplify.h), so a rule needs to
+ * know one spelling only.
+ *
+ * Requires nothing; runs best after simplify. Keeps dtype and shape, and values up to rounding,
+ * where they are finite: a row that is hidden as a whole becomes 0 instead of NaN (softmax is
+ * defined so), and an overflow that the composite avoids is avoided. Taps are raised too, but do
+ * not count as users.
+ *
+ * Terminates: each rule replaces primitives by one composite that holds them, or moves a factor or
+ * summand into a composite; no rule opens one, but matmul, once. */
+#include "passes/raise/raise.h"
+#include "passes/graph_util.h"
+#include "passes/simplify/simplify.h"
+
+#include <string.h>
+
+enum { MAX_STEPS = 32 }; /* rules in a row on one node: a bound on mistakes */
+enum { ALL_LEVELS = 4, MAX_ROUNDS = 20 };
+
+uint32_t sn_raise_uses(const sn_raiser *r, const sn_node *n) {
+    return n->id < r->n_uses ? r->uses[n->id] : 0;
+}
+
+static void add_uses(sn_raiser *r, const sn_node *n, uint32_t count) {
+    if (n->id >= r->n_uses) {
+        uint32_t size = n->id + n->id / 2 + 64;
+        uint32_t *grown = sn_arena_alloc(r->m, sizeof *grown * size);
+        if (r->n_uses) memcpy(grown, r->uses, sizeof *grown * r->n_uses);
+        r->uses = grown;
+        r->n_uses = size;
+    }
+    r->uses[n->id] += count;
+}
+
+static sn_node *apply_rules(sn_raiser *r, sn_node *n) {
+    static const sn_raising *const tables[] = {sn_raise_product, sn_raise_act, sn_raise_norm,
+                                               sn_raise_softmax, sn_raise_attention};
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
+        for (const sn_raising *s = tables[t]; s->rule; s++) {
+            if (s->op != SN_OP_COUNT && s->op != n->op) continue;
+            sn_node *x = s->rule(r, n);
+            if (x && x != n && x->dtype == n->dtype && sn_shapes_equal(x, n)) return x;
+        }
+    return NULL;
+}
+
+static sn_node *raise_node(sn_raiser *r, sn_node *n) {
+    n = sn_simplify_node(n);
+    for (int step = 0; step < MAX_STEPS && !sn_module_error(r->m)->code; step++) {
+        sn_node *x = apply_rules(r, n);
+        if (!x) break;
+        n = sn_simplify_node(x);
+    }
+    return n;
+}
+
+static uint32_t *count_uses(sn_module *m, int n_root, sn_node *const *root) {
+    uint32_t *uses = sn_arena_alloc(m, sizeof *uses * sn_module_node_count(m));
+    sn_order order = sn_topo(m, n_root, root);
+    for (int i = 0; i < n_root; i++) uses[root[i]->id]++;
+    for (int i = 0; i < order.n; i++)
+        for (int j = 0; j < order.node[i]->n_in; j++) uses[order.node[i]->in[j]->id]++;
+    return uses;
+}
+
+/* What each node below the roots becomes, by id. */
+static sn_node **raise_all(sn_raiser *r, int n_root, sn_node *const *root, const uint32_t *uses,
+                           int *count) {
+    sn_module *m = r->m;
+    sn_node **made = sn_arena_alloc(m, sizeof *made * sn_module_node_count(m));
+    sn_order order = sn_topo(m, n_root, root);
+    sn_loc loc = sn_module_loc(m);
+    for (int i = 0; i < order.n && !sn_module_error(m)->code; i++) {
+        sn_node *old = order.node[i], *n = old;
+        if (old->n_in) {
+            sn_node **in = sn_arena_alloc(m, sizeof *in * old->n_in);
+            for (int j = 0; j < old->n_in; j++) in[j] = made[old->in[j]->id];
+            n = sn_node_with(old, in);
+        }
+        sn_module_set_loc(m, old->loc);
+        made[old->id] = raise_node(r, n);
+        add_uses(r, made[old->id], uses[old->id]);
+        *count += made[old->id] != n;
+    }
+    sn_module_set_loc(m, loc);
+    return made;
+}
+
+int sn_pass_raise(sn_passes *p) {
+    sn_module *m = p->m;
+    int n_live, n_root = sn_module_roots(m, NULL, &n_live, false), count = 0;
+    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
+    sn_module_roots(m, root, &n_live, false);
+    sn_raiser r = {.p = p, .m = m};
+    sn_node **made = raise_all(&r, n_root, root, count_uses(m, n_live, root), &count);
+    if (sn_module_error(m)->code) return count;
+    for (int i = 0; i < n_root; i++) root[i] = made[root[i]->id];
+    sn_module_roots(m, root, &n_live, true);
+    return count;
+}
+
+/* ---- before a gradient ---- */
+
+static int count_attention(sn_module *m, sn_node *root) {
+    sn_order order = sn_topo(m, 1, &root);
+    int n = 0;
+    for (int i = 0; i < order.n; i++) n += order.node[i]->op == SN_OP_attention;
+    return n;
+}
+
+/* One round; what was an output before the gradient is a user, too. */
+static sn_node **raise_below(sn_passes *p, sn_node *loss, int *count) {
+    sn_module *m = p->m;
+    sn_raiser r = {.p = p, .m = m};
+    int n_live, n_root = sn_module_roots(m, NULL, &n_live, false);
+    sn_node **live = sn_arena_alloc(m, sizeof *live * (size_t)(n_root + 1));
+    sn_module_roots(m, live, &n_live, false);
+    live[n_live] = loss;
+    return raise_all(&r, 1, &loss, count_uses(m, n_live + 1, live), count);
+}
+
+sn_node *sn_raise_loss(sn_node *loss) {
+    sn_module *m = loss->m;
+    sn_passes p = {.m = m, .o = {.level = ALL_LEVELS, .backend = "own"}};
+    sn_order order = sn_topo(m, 1, &loss);
+    sn_node **now = sn_arena_alloc(m, sizeof *now * (size_t)order.n), *raised = loss;
+    for (int i = 0; i < order.n; i++) now[i] = order.node[i];
+    for (int round = 0, count = 1; round < MAX_ROUNDS && count; round++) {
+        count = 0;
+        uint32_t n_old = sn_module_node_count(m);
+        sn_node **made = raise_below(&p, raised, &count);
+        if (sn_module_error(m)->code) return loss;
+        for (int i = 0; i < order.n; i++) /* what the loss no longer needs stays as it is */
+            if (now[i]->id < n_old && made[now[i]->id]) now[i] = made[now[i]->id];
+        raised = now[order.n - 1];
+    }
+    if (count_attention(m, raised) == count_attention(m, loss)) return loss;
+    for (int i = 0; i < order.n; i++) sn_respell(order.node[i], now[i]);
+    return raised;
+}
+
+int sn_pass_respell(sn_passes *p) {
+    return sn_respell_module(p->m);
+}

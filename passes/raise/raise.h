@@ -1,0 +1,27 @@
+/* raise.h: what the rules of raising share. A rule sees a node whose operands are raised already
+ * and returns the composite that it means, or NULL. */
+#ifndef SN_RAISE_H
+#define SN_RAISE_H
+
+#include "passes/passes.h"
+
+typedef struct sn_raiser {
+    sn_passes *p;
+    sn_module *m;
+    uint32_t *uses; /* [n_uses] by id: users among what outputs and assignments need */
+    uint32_t n_uses;
+    void *scratch; /* of attention.c, for all of its matches */
+} sn_raiser;
+
+/* How often the node is used; 0: made during this pass, by the rules themselves. */
+uint32_t sn_raise_uses(const sn_raiser *r, const sn_node *n);
+
+/* Rules end with a NULL rule; op as in simplify.h. */
+typedef struct sn_raising {
+    sn_op op;
+    sn_node *(*rule)(sn_raiser *r, sn_node *n);
+} sn_raising;
+extern const sn_raising sn_raise_act[], sn_raise_norm[], sn_raise_softmax[], sn_raise_product[],
+    sn_raise_attention[];
+
+#endif

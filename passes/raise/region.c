@@ -1,0 +1,302 @@
+/* region.c: one canonical attention node for an expression of one score (region.h). */
+#include "passes/raise/region.h"
+#include "passes/match.h"
+#include "passes/simplify/simplify.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_CAPTURED = 16, MAX_TERMS = 32, STAND_IN = 1000 /* argument index of stand-ins */ };
+
+sn_score_args sn_score_args_make(sn_module *m, sn_dtype t) {
+    return (sn_score_args){.score = sn_arg(m, STAND_IN, t, 0, NULL),
+                           .b = sn_arg(m, STAND_IN + 1, SN_I32, 0, NULL),
+                           .h = sn_arg(m, STAND_IN + 2, SN_I32, 0, NULL),
+                           .q = sn_arg(m, STAND_IN + 3, SN_I32, 0, NULL),
+                           .k = sn_arg(m, STAND_IN + 4, SN_I32, 0, NULL)};
+}
+
+/* ---- captured tensors ---- */
+
+typedef struct capture {
+    sn_node *node[MAX_CAPTURED];
+    int n;
+    bool full;
+    uint8_t *seen; /* by id */
+} capture;
+
+static int compare_nodes(const sn_node *a, const sn_node *b) {
+    if (a->depth != b->depth) return a->depth < b->depth ? -1 : 1;
+    if (a->hash != b->hash) return a->hash < b->hash ? -1 : 1;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+/* Inserts into the sorted list. */
+static void add_capture(capture *c, sn_node *n) {
+    for (int i = 0; i < c->n; i++)
+        if (c->node[i] == n) return;
+    if (c->n == MAX_CAPTURED) {
+        c->full = true;
+        return;
+    }
+    int i = c->n++;
+    for (; i > 0 && compare_nodes(n, c->node[i - 1]) < 0; i--) c->node[i] = c->node[i - 1];
+    c->node[i] = n;
+}
+
+static bool is_stand_in(const sn_node *n) {
+    return n->op == SN_OP_arg && sn_attr_int(n, SN_A_index, 0) >= STAND_IN;
+}
+
+static void find_captured(capture *c, sn_node *n) {
+    if (c->seen[n->id]) return;
+    c->seen[n->id] = 1;
+    if (is_stand_in(n) || n->op == SN_OP_const || n->op == SN_OP_dim_value) return;
+    if (n->op == SN_OP_at) {
+        add_capture(c, n->in[0]);
+        for (int i = 1; i < n->n_in; i++) find_captured(c, n->in[i]);
+    } else if (!n->rank && sn_ops[n->op].kind == SN_ELEM) {
+        for (int i = 0; i < n->n_in; i++) find_captured(c, n->in[i]);
+    } else {
+        add_capture(c, n);
+    }
+}
+
+/* ---- the expression ---- */
+
+static bool is_hiding(const sn_node *n) {
+    return n->op == SN_OP_select && sn_match_value(n->in[2], -INFINITY);
+}
+
+/* What is hidden stays hidden whatever is added to it, by whatever positive number it is scaled. */
+static sn_node *float_mask(void *ctx, sn_node *n) {
+    double c;
+    (void)ctx;
+    n = sn_simplify_node(n);
+    bool sum = n->op == SN_OP_add || n->op == SN_OP_sub;
+    for (int i = 0; i < 2; i++) {
+        if (!(sum && (i == 0 || n->op == SN_OP_add)) &&
+            !(i == 0 && n->op == SN_OP_mul && sn_match_const(n->in[1], &c) && c > 0) &&
+            !(i == 0 && n->op == SN_OP_cast && sn_dtype_is_float((sn_dtype)n->dtype)))
+            continue;
+        const sn_node *s = n->in[i];
+        if (!is_hiding(s)) continue;
+        sn_node *in[2] = {n->in[0], n->n_in > 1 ? n->in[1] : NULL};
+        in[i] = s->in[1];
+        return sn_b_select(s->in[0], sn_node_with(n, in),
+                           sn_b_const(n->m, (sn_dtype)n->dtype, -INFINITY));
+    }
+    return n;
+}
+
+static bool depends_on(sn_module *m, sn_node *n, const sn_node *on) {
+    sn_order order = sn_topo(m, 1, &n);
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i] == on) return true;
+    return false;
+}
+
+typedef struct terms {
+    sn_node *node[MAX_TERMS];
+    int n;
+} terms;
+
+/* The conditions that `and` joins, sorted, each once. False: too many. */
+static bool split_and(terms *t, sn_node *c) {
+    if (c->op == SN_OP_and) return split_and(t, c->in[0]) && split_and(t, c->in[1]);
+    int i = 0;
+    while (i < t->n && compare_nodes(t->node[i], c) < 0) i++;
+    if (i < t->n && t->node[i] == c) return true;
+    if (t->n == MAX_TERMS) return false;
+    memmove(t->node + i + 1, t->node + i, sizeof *t->node * (size_t)(t->n - i));
+    t->node[i] = c;
+    t->n++;
+    return true;
+}
+
+/* Takes the masks off *value, down to one that depends on the score. NULL: there is none. */
+static sn_node *peel_masks(sn_module *m, sn_node **value, const sn_node *score) {
+    terms t = {.n = 0};
+    while (is_hiding(*value) && !depends_on(m, (*value)->in[0], score)) {
+        terms more = t;
+        if (!split_and(&more, (*value)->in[0])) break;
+        t = more;
+        *value = (*value)->in[1];
+    }
+    sn_node *mask = NULL;
+    for (int i = 0; i < t.n; i++) mask = mask ? sn_b_binary(SN_OP_and, mask, t.node[i]) : t.node[i];
+    return mask;
+}
+
+typedef struct rescale {
+    sn_node *score, *scaled;
+} rescale;
+
+static sn_node *drop_scale(void *ctx, sn_node *n) {
+    const rescale *r = ctx;
+    return n == r->scaled ? r->score : n;
+}
+
+/* c > 0, if the score is used as score * c only; then *value uses the score itself. 1 otherwise. */
+static double take_scale(sn_module *m, sn_node **value, sn_node *score) {
+    double c = 1;
+    sn_node *scaled = NULL;
+    sn_order order = sn_topo(m, 1, value);
+    for (int i = 0; i < order.n; i++) {
+        sn_node *n = order.node[i];
+        for (int j = 0; j < n->n_in; j++) {
+            if (n->in[j] != score) continue;
+            if (scaled || n->op != SN_OP_mul || !sn_match_const(n->in[1], &c)) return 1;
+            scaled = n;
+        }
+    }
+    if (!scaled || !(c > 0) || isinf(c) || *value == score) return 1;
+    sn_rewrite(m, 1, value, drop_scale, &(rescale){score, scaled});
+    return c;
+}
+
+/* A factor that is 1 / sqrt d but for rounding is that. */
+static double settle_scale(sn_module *m, double c, sn_dim d) {
+    int64_t width;
+    if (!sn_dim_is_const(m, d, &width) || width < 1) return c;
+    double usual = 1 / sqrt((double)width);
+    return sn_match_near(c, usual) ? usual : c;
+}
+
+/* ---- repeated heads ---- */
+
+/* [B,Hk,T,d] if n [B,H,T,d] repeats each of its heads H/Hk times in a row; NULL: it does not */
+static sn_node *unrepeat_heads(sn_node *n) {
+    int64_t perm[4] = {0, 1, 2, 3};
+    sn_node *r = n;
+    if (r->op == SN_OP_transpose) {
+        memcpy(perm, sn_attr_get(r, SN_A_perm)->v, sizeof perm);
+        r = r->in[0];
+    }
+    sn_node *spread = r->op == SN_OP_reshape ? r->in[0] : NULL;
+    int axis = (int)perm[1]; /* of heads, in r; in `spread` that axis and the next */
+    if (!spread || spread->op != SN_OP_broadcast || r->rank != 4 || spread->rank != 5) return NULL;
+    sn_node *x = spread->in[0];
+    sn_dim few[5], one[4];
+    for (int i = 0; i < 5; i++) {
+        int j = i - (5 - x->rank);
+        few[i] = j < 0 ? 1 : x->shape[j];
+        sn_dim want = i <= axis ? (i < axis ? r->shape[i] : spread->shape[i])
+                                : (i == axis + 1 ? spread->shape[i] : r->shape[i - 1]);
+        if (spread->shape[i] != want || few[i] != (i == axis + 1 ? 1 : want)) return NULL;
+    }
+    for (int i = 0; i < 4; i++) one[i] = i <= axis ? few[i] : few[i + 1];
+    return sn_b_transpose(sn_b_reshape(x, 4, one), 4, perm);
+}
+
+/* ---- the node ---- */
+
+static const sn_region *make_region(sn_module *m, const sn_score_args *a, const capture *c,
+                                    bool with_score, sn_node *out) {
+    sn_node *cut[5 + MAX_CAPTURED];
+    int n = 0;
+    if (with_score) cut[n++] = a->score;
+    cut[n++] = a->b;
+    cut[n++] = a->h;
+    cut[n++] = a->q;
+    cut[n++] = a->k;
+    for (int i = 0; i < c->n; i++) cut[n++] = c->node[i];
+    return sn_region_extract(m, n, cut, 1, &out);
+}
+
+static capture capture_all(sn_module *m, sn_node *value, sn_node *mask) {
+    capture c = {.n = 0, .seen = sn_arena_alloc(m, sn_module_node_count(m))};
+    if (value) find_captured(&c, value);
+    if (mask) find_captured(&c, mask);
+    return c;
+}
+
+/* Simplifies the expression and takes mask and scale off it. This is done in a closed region, so
+ * that the graph below the captured tensors is not walked. */
+static bool settle(sn_module *m, const sn_score_args *a, sn_node **value, sn_node **mask,
+                   double *scale) {
+    capture c = capture_all(m, *value, NULL);
+    if (c.full) return false;
+    const sn_region *r = make_region(m, a, &c, true, *value);
+    if (sn_module_error(m)->code) return false;
+    sn_node *out[2] = {r->out[0]};
+    for (int round = 0; round < 64 && sn_rewrite(m, 1, out, float_mask, NULL); round++) continue;
+    out[1] = peel_masks(m, &out[0], r->arg[0]);
+    *scale = take_scale(m, &out[0], r->arg[0]);
+    r = sn_region_new(m, r->n_arg, r->arg, out[1] ? 2 : 1, out);
+    if (sn_module_error(m)->code) return false;
+    sn_node *arg[5 + MAX_CAPTURED] = {a->score, a->b, a->h, a->q, a->k};
+    for (int i = 0; i < c.n; i++) arg[5 + i] = c.node[i];
+    sn_region_inline(r, arg, out);
+    *value = out[0];
+    *mask = out[1];
+    return true;
+}
+
+sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_args *a,
+                           sn_node *value, const sn_node *dropped) {
+    sn_module *m = q->m;
+    sn_node *mask = NULL;
+    double scale;
+    if (!settle(m, a, &value, &mask, &scale)) return NULL;
+    scale = settle_scale(m, scale, q->shape[3]);
+    capture c = capture_all(m, value, mask);
+    for (int i = 0; i < c.n; i++) /* would widen the computation */
+        c.full |= c.node[i]->dtype == SN_F64 && q->dtype != SN_F64;
+    if (c.full) return NULL;
+    sn_node *few_k = unrepeat_heads(k), *few_v = unrepeat_heads(v);
+    if (few_k && few_v && few_k->shape[1] == few_v->shape[1]) {
+        k = few_k;
+        v = few_v;
+    }
+    sn_node *in[4 + MAX_CAPTURED] = {q, k, v};
+    int n_in = 3;
+    for (int i = 0; i < c.n; i++) in[n_in++] = c.node[i];
+    sn_attr attr[5] = {SN_FLT(scale, scale)};
+    int n_attr = 1;
+    if (value != a->score) attr[n_attr++] = SN_REG(score, make_region(m, a, &c, true, value));
+    if (mask) attr[n_attr++] = SN_REG(mask, make_region(m, a, &c, false, mask));
+    if (dropped) {
+        attr[n_attr++] = SN_FLT(rate, sn_attr_flt(dropped, SN_A_rate, 0));
+        attr[n_attr++] = SN_INT(stream, sn_attr_int(dropped, SN_A_stream, 0));
+        in[n_in++] = dropped->in[dropped->n_in - 1];
+    }
+    if (sn_module_error(m)->code) return NULL;
+    return sn_node_new(m, SN_OP_attention, n_in, in, n_attr, attr);
+}
+
+/* The region's result over the stand-ins and the captured tensors themselves. */
+static sn_node *open_region(sn_element *e, const sn_node *n, const sn_region *r, sn_node *score,
+                            const sn_score_args *a) {
+    sn_node **arg = sn_arena_alloc(n->m, sizeof *arg * (size_t)(r->n_arg + 1)), *out;
+    int k = 0;
+    if (score) arg[k++] = score;
+    arg[k++] = a->b;
+    arg[k++] = a->h;
+    arg[k++] = a->q;
+    arg[k++] = a->k;
+    for (int i = 3; k < r->n_arg; i++) arg[k++] = n->in[i];
+    sn_region_inline(r, arg, &out);
+    return sn_element_of(e, out, NULL);
+}
+
+sn_node *sn_attention_canonical(sn_node *n) {
+    sn_module *m = n->m;
+    if (!sn_match_float(n->in[0])) return NULL;
+    sn_dtype t = (sn_dtype)n->in[0]->dtype;
+    for (int i = 1; i < 3; i++)
+        if (n->in[i]->dtype != t) return NULL;
+    int64_t width;
+    const sn_attr *scale = sn_attr_get(n, SN_A_scale);
+    const sn_region *score = sn_attr_region(n, SN_A_score), *mask = sn_attr_region(n, SN_A_mask);
+    if (!scale && !sn_dim_is_const(m, n->in[0]->shape[3], &width)) return NULL;
+    double c = scale ? scale->f : 1 / sqrt((double)width);
+    sn_score_args a = sn_score_args_make(m, t);
+    sn_element *e = sn_element_new(m);
+    sn_node *value = c == 1 ? a.score : sn_b_scalar(SN_OP_mul, a.score, c);
+    if (score) value = open_region(e, n, score, value, &a);
+    if (mask)
+        value = sn_b_select(open_region(e, n, mask, NULL, &a), value, sn_b_const(m, t, -INFINITY));
+    const sn_node *dropped = sn_attr_get(n, SN_A_rate) ? n : NULL;
+    return sn_attention_make(n->in[0], n->in[1], n->in[2], &a, value, dropped);
+}

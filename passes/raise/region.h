@@ -1,0 +1,27 @@
+/* region.h: one canonical attention node for an expression of one score, whether it was found
+ * in plain operations or given by callbacks. */
+#ifndef SN_RAISE_REGION_H
+#define SN_RAISE_REGION_H
+
+#include "passes/raise/index.h"
+
+/* Stand-ins for what a region gets as arguments. */
+typedef struct sn_score_args {
+    sn_node *score;         /* q k, without any scale */
+    sn_node *b, *h, *q, *k; /* i32 */
+} sn_score_args;
+sn_score_args sn_score_args_make(sn_module *m, sn_dtype t);
+
+/* attention(q [B,H,Tq,d], k [B,Hk,Tk,d], v [B,Hk,Tk,dv]) with the softmax's argument `value`, a
+ * scalar expression of the stand-ins and of tensors that it reads by `at` (or as they are, if they
+ * are scalars): a factor that is only a scale of the score becomes the scale attribute, keys that a
+ * select hides by -inf the mask region, the rest the score region. Captured tensors are those that
+ * are left, in an order that depends on them only. Keys and values that were repeated for their
+ * query heads are used once. dropped: a node whose {rate}, {stream} and last operand say how
+ * weights are dropped, NULL: none are. */
+sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_args *a,
+                           sn_node *value, const sn_node *dropped);
+/* The same from an attention node: its canonical form. */
+sn_node *sn_attention_canonical(sn_node *n);
+
+#endif

@@ -1,0 +1,224 @@
+/* softmax.c: softmax, its logarithm and their sum, masked or not, shifted or not, and
+ * cross-entropy. A shift that is constant along the axis changes none of them. */
+#include "passes/graph_util.h"
+#include "passes/match.h"
+#include "passes/raise/raise.h"
+
+#include <math.h>
+#include <string.h>
+
+static sn_node *on_axis(sn_op op, sn_node *x, int axis) {
+    return sn_node_new(x->m, op, 1, &x, SN_ATTRS(SN_INT(axis, axis)));
+}
+
+static int axis_of(const sn_node *n) {
+    return (int)sn_attr_int(n, SN_A_axis, n->in[0]->rank - 1);
+}
+
+/* The only axis of a reduction; -1: several */
+static int single_axis(const sn_node *n) {
+    const sn_attr *axes = sn_attr_get(n, SN_A_axes);
+    return axes && axes->n == 1 ? (int)axes->v[0] : -1;
+}
+
+/* x, if n = x - m for some m that is constant along the axis; otherwise n */
+static sn_node *strip_shift(sn_node *n, int axis) {
+    return n->op == SN_OP_sub && sn_match_row(n->in[1], n, axis) ? n->in[0] : n;
+}
+
+/* z with e^z = n, also where the exponential stands below views; NULL: n is none */
+static sn_node *exponent(sn_node *n) {
+    if (n->op == SN_OP_exp) return n->in[0];
+    if (n->op != SN_OP_transpose && n->op != SN_OP_reshape) return NULL;
+    sn_node *z = exponent(n->in[0]);
+    return z ? sn_node_with(n, &z) : NULL;
+}
+
+/* z with e^z = n up to a factor that is constant along the axis; NULL: n is no weight */
+static sn_node *log_weight(sn_node *n, int axis, int depth) {
+    sn_node *mask = NULL, *w = NULL, *z = exponent(n);
+    if (z) return strip_shift(z, axis);
+    if (n->op == SN_OP_softmax) return axis_of(n) == axis ? n->in[0] : NULL;
+    if (n->op == SN_OP_select && sn_match_value(n->in[2], 0)) {
+        mask = n->in[0];
+        w = n->in[1];
+    }
+    for (int i = 0; i < 2 && n->op == SN_OP_mul && !mask; i++) {
+        sn_node *c = sn_match_below(n->in[i]);
+        if (c->op != SN_OP_cast || c->in[0]->dtype != SN_BOOL) continue;
+        mask = sn_b_broadcast_like(c->in[0], n);
+        w = n->in[1 - i];
+    }
+    if (!mask || !depth || !(z = log_weight(w, axis, depth - 1))) return NULL;
+    return sn_b_select(mask, z, sn_b_const(n->m, (sn_dtype)n->dtype, -INFINITY));
+}
+
+/* w / sum(w) with w = e^z, masked or not = softmax z; other factors stay outside */
+static sn_node *raise_softmax(sn_raiser *r, sn_node *n) {
+    (void)r;
+    sn_node *f[6], *w = NULL, *z = NULL;
+    double c;
+    int k = sn_match_float(n) ? sn_match_factors(n, NULL, f, 6, &c) : -1, axis = -1, at = -1;
+    for (int i = 0; i < k && !z; i++) {
+        const sn_node *inverse = sn_match_below(f[i]);
+        if (inverse->op != SN_OP_recip || inverse->in[0]->op != SN_OP_reduce_sum) continue;
+        axis = single_axis(inverse->in[0]);
+        w = inverse->in[0]->in[0];
+        if (axis < 0 || inverse->rank != n->rank || !sn_shapes_equal(w, n)) continue;
+        if ((z = log_weight(w, axis, 3))) at = i;
+    }
+    if (!z) return NULL;
+    sn_node *inverse = f[at];
+    k = sn_match_factors(n, w, f, 6, &c);
+    int at_w = -1, at_inverse = -1;
+    for (int i = 0; i < k; i++) {
+        if (f[i] == w) at_w = i;
+        if (f[i] == inverse) at_inverse = i;
+    }
+    if (at_w < 0 || at_inverse < 0) return NULL;
+    sn_node *y = on_axis(SN_OP_softmax, z, axis);
+    for (int i = 0; i < k; i++)
+        if (i != at_w && i != at_inverse) y = sn_b_binary(SN_OP_mul, y, f[i]);
+    return c == 1 ? y : sn_b_scalar(SN_OP_mul, y, c);
+}
+
+/* softmax(x - m) = softmax x, for m constant along the axis; its logarithm likewise */
+static sn_node *drop_shift(sn_raiser *r, sn_node *n) {
+    (void)r;
+    sn_node *x = strip_shift(n->in[0], axis_of(n));
+    return x == n->in[0] ? NULL : sn_node_with(n, &x);
+}
+
+/* ln sum e^x = logsumexp x */
+static sn_node *raise_logsumexp(sn_raiser *r, sn_node *n) {
+    (void)r;
+    const sn_node *sum = n->in[0];
+    int axis = sum->op == SN_OP_reduce_sum ? single_axis(sum) : -1;
+    sn_node *z = axis >= 0 && sn_match_float(n) ? exponent(sum->in[0]) : NULL;
+    return z ? on_axis(SN_OP_logsumexp, z, axis) : NULL;
+}
+
+/* logsumexp(x - m) + m = logsumexp x */
+static sn_node *shift_logsumexp(sn_raiser *r, sn_node *n) {
+    (void)r;
+    for (int i = 0; i < 2; i++) {
+        const sn_node *l = n->in[i];
+        if (l->op != SN_OP_logsumexp || l->in[0]->op != SN_OP_sub) continue;
+        const sn_node *m = sn_match_below(l->in[0]->in[1]);
+        if (m == n->in[1 - i]) return on_axis(SN_OP_logsumexp, l->in[0]->in[0], axis_of(l));
+    }
+    return NULL;
+}
+
+/* x - logsumexp x = log_softmax x */
+static sn_node *raise_log_softmax(sn_raiser *r, sn_node *n) {
+    (void)r;
+    const sn_node *l = sn_match_below(n->in[1]);
+    sn_node *x = n->in[0];
+    if (l->op != SN_OP_logsumexp || l->rank != n->rank || !sn_match_float(n)) return NULL;
+    return l->in[0] == x ? on_axis(SN_OP_log_softmax, x, axis_of(l)) : NULL;
+}
+
+/* ln softmax x = log_softmax x */
+static sn_node *log_of_softmax(sn_raiser *r, sn_node *n) {
+    (void)r;
+    sn_node *s = n->in[0];
+    return s->op == SN_OP_softmax ? on_axis(SN_OP_log_softmax, s->in[0], axis_of(s)) : NULL;
+}
+
+/* e^(log_softmax x) = softmax x */
+static sn_node *exp_of_log_softmax(sn_raiser *r, sn_node *n) {
+    (void)r;
+    sn_node *l = n->in[0];
+    return l->op == SN_OP_log_softmax ? on_axis(SN_OP_softmax, l->in[0], axis_of(l)) : NULL;
+}
+
+/* ---- cross-entropy ---- */
+
+/* Is x log_softmax over its last axis? Then its operand. */
+static sn_node *log_softmax_operand(const sn_node *x) {
+    return x->op == SN_OP_log_softmax && axis_of(x) == x->rank - 1 ? x->in[0] : NULL;
+}
+
+static bool is_integer(const sn_node *n) {
+    return !sn_dtype_is_float((sn_dtype)n->dtype) && n->dtype != SN_BOOL;
+}
+
+/* n is true where the last axis' index equals a target [..]: the targets; NULL: it is not */
+static sn_node *hit_target(sn_node *n) {
+    if (n->op == SN_OP_broadcast && n->in[0]->rank == n->rank && sn_shapes_equal(n, n->in[0]))
+        n = n->in[0];
+    if (n->op != SN_OP_eq) return NULL;
+    for (int i = 0; i < 2; i++) {
+        const sn_node *index = sn_match_below(n->in[i]);
+        sn_node *t = sn_match_below(n->in[1 - i]);
+        int last = n->rank - 1;
+        if (index->op != SN_OP_iota || !is_integer(index) ||
+            sn_attr_int(index, SN_A_axis, -1) != index->rank - 1 || t->rank != n->rank ||
+            t->shape[last] != 1 || index->shape[index->rank - 1] != n->shape[last])
+            continue;
+        bool full = true;
+        for (int a = 0; a < last; a++) full &= t->shape[a] == n->shape[a];
+        if (full) return sn_b_reshape(t, last, n->shape);
+    }
+    return NULL;
+}
+
+/* The targets of which n is the one-hot form, as bool or number; NULL: of none. */
+static sn_node *one_hot_target(sn_node *n) {
+    if (n->op == SN_OP_one_hot) return n->in[0];
+    if (n->op == SN_OP_cast && n->in[0]->dtype == SN_BOOL) return hit_target(n->in[0]);
+    return n->dtype == SN_BOOL ? hit_target(n) : NULL;
+}
+
+static sn_node *make_pick(sn_node *x, sn_node *target, const sn_node *like) {
+    bool fits = target && x && is_integer(target) && target->rank == x->rank - 1;
+    for (int a = 0; fits && a < target->rank; a++) fits = target->shape[a] == x->shape[a];
+    if (!fits) return NULL;
+    sn_node *loss = SN_NODE(x->m, cross_entropy, SN_NO_ATTRS, x, target);
+    return sn_b_unary(SN_OP_neg, sn_b_reshape(loss, like->rank, like->shape));
+}
+
+/* sum over the last axis of log_softmax(x) one_hot(target) = -cross_entropy(x, target) */
+static sn_node *raise_pick(sn_raiser *r, sn_node *n) {
+    (void)r;
+    sn_node *s = n->in[0], *x = NULL, *target = NULL;
+    if (single_axis(n) != n->rank - 1 || !sn_match_float(n)) return NULL;
+    for (int i = 0; i < 2 && s->op == SN_OP_mul && !(x && target); i++) {
+        x = log_softmax_operand(s->in[i]);
+        target = one_hot_target(s->in[1 - i]);
+    }
+    if (s->op == SN_OP_select && sn_match_value(s->in[2], 0)) {
+        x = log_softmax_operand(s->in[1]);
+        target = one_hot_target(s->in[0]);
+    }
+    return make_pick(x, target, n);
+}
+
+/* log_softmax(x)[i, j, .., target] = -cross_entropy(x, target) */
+static sn_node *raise_pick_at(sn_raiser *r, sn_node *n) {
+    (void)r;
+    sn_node *x = log_softmax_operand(n->in[0]);
+    int rank = n->in[0]->rank;
+    if (!x || n->rank != rank - 1 || !sn_match_float(n)) return NULL;
+    for (int i = 0; i < rank - 1; i++) {
+        const sn_node *index = sn_match_below(n->in[1 + i]);
+        int64_t axis = sn_attr_int(index, SN_A_axis, -1);
+        if (index->op != SN_OP_iota || axis + (n->rank - index->rank) != i) return NULL;
+    }
+    return make_pick(x, n->in[rank], n);
+}
+
+const sn_raising sn_raise_softmax[] = {
+    {SN_OP_mul, raise_softmax},
+    {SN_OP_softmax, drop_shift},
+    {SN_OP_log_softmax, drop_shift},
+    {SN_OP_log, raise_logsumexp},
+    {SN_OP_add, shift_logsumexp},
+    {SN_OP_sub, raise_log_softmax},
+    {SN_OP_log, log_of_softmax},
+    {SN_OP_exp, exp_of_log_softmax},
+    {SN_OP_reduce_sum, raise_pick},
+    {SN_OP_at, raise_pick_at},
+    {SN_OP_COUNT, NULL},
+};

@@ -1,0 +1,92 @@
+/* dot.c: rules of products: transposes become the product's own axes, scales move behind
+ * it. */
+#include "passes/graph_util.h"
+#include "passes/match.h"
+#include "passes/simplify/simplify.h"
+
+#include <string.h>
+
+static const sn_attr_key batch_key[2] = {SN_A_batch_a, SN_A_batch_b};
+static const sn_attr_key contract_key[2] = {SN_A_contract_a, SN_A_contract_b};
+
+static bool is_listed(const sn_attr *a, int64_t axis) {
+    for (int i = 0; a && i < a->n; i++)
+        if (a->v[i] == axis) return true;
+    return false;
+}
+
+/* dot of (x transposed) = dot of x with other axes, transposed if x's free axes stand in another
+ * order */
+static sn_node *dot_transposed(sn_node *n, int side) {
+    sn_node *t = n->in[side];
+    if (t->op != SN_OP_transpose) return NULL;
+    const sn_attr *perm = sn_attr_get(t, SN_A_perm);
+    const sn_attr *batch = sn_attr_get(n, batch_key[side]);
+    const sn_attr *contract = sn_attr_get(n, contract_key[side]);
+    int64_t nb[SN_MAX_RANK], nc[SN_MAX_RANK], order[SN_MAX_RANK];
+    int n_batch = batch ? batch->n : 0, n_contract = contract ? contract->n : 0, n_free = 0;
+    for (int i = 0; i < n_batch; i++) nb[i] = perm->v[batch->v[i]];
+    for (int i = 0; i < n_contract; i++) nc[i] = perm->v[contract->v[i]];
+    for (int i = 0; i < t->rank; i++)
+        if (!is_listed(batch, i) && !is_listed(contract, i)) order[n_free++] = perm->v[i];
+
+    /* the free axes of the new product stand in the order of x; where is each old one? */
+    int first = side ? n->rank - n_free : n_batch;
+    int64_t back[SN_MAX_RANK];
+    bool moved = false;
+    for (int i = 0; i < n->rank; i++) back[i] = i;
+    for (int i = 0; i < n_free; i++) {
+        int place = 0;
+        for (int j = 0; j < n_free; j++) place += order[j] < order[i];
+        back[first + i] = first + place;
+        moved |= place != i;
+    }
+    sn_attr attr[4];
+    int n_attr = 0;
+    for (int i = 0; i < n->n_attr && n_attr < 4; i++) {
+        if (n->attr[i].key == batch_key[side])
+            attr[n_attr++] = (sn_attr){.key = batch_key[side], .n = n_batch, .v = nb};
+        else if (n->attr[i].key == contract_key[side])
+            attr[n_attr++] = (sn_attr){.key = contract_key[side], .n = n_contract, .v = nc};
+        else
+            attr[n_attr++] = n->attr[i];
+    }
+    sn_node *in[2] = {n->in[0], n->in[1]};
+    in[side] = t->in[0];
+    sn_node *d = sn_node_new(n->m, SN_OP_dot, 2, in, n_attr, attr);
+    return moved ? sn_b_transpose(d, d->rank, back) : d;
+}
+
+static sn_node *dot_transpose(sn_node *n) {
+    sn_node *r = dot_transposed(n, 0);
+    return r ? r : dot_transposed(n, 1);
+}
+
+/* n = c times the result, where the scale lies below views; NULL: there is none */
+static sn_node *strip_scale(sn_node *n, double *c, int depth) {
+    sn_node *x = sn_match_scaled(n, c);
+    if (x != n) return x;
+    if (!depth || (n->op != SN_OP_transpose && n->op != SN_OP_reshape && n->op != SN_OP_slice))
+        return NULL;
+    x = strip_scale(n->in[0], c, depth - 1);
+    return x ? sn_node_with(n, &x) : NULL;
+}
+
+/* dot(c x, y) = c dot(x, y), unless c x is a weight */
+static sn_node *dot_scale(sn_node *n) {
+    double c;
+    for (int i = 0; i < 2; i++) {
+        sn_node *in[2] = {n->in[0], n->in[1]};
+        if (sn_is_fixed(in[i], 5) || !(in[i] = strip_scale(in[i], &c, 4))) continue;
+        sn_node *d = sn_node_with(n, in);
+        return c == -1 ? sn_b_unary(SN_OP_neg, d) : sn_b_scalar(SN_OP_mul, d, c);
+    }
+    return NULL;
+}
+
+const sn_simplification sn_simplify_dot[] = {
+    {SN_OP_dot, dot_transpose},
+    {SN_OP_dot, dot_scale},
+    {SN_OP_matmul, dot_scale},
+    {SN_OP_COUNT, NULL},
+};

@@ -1,0 +1,94 @@
+/* simplify.c: one spelling for scales, masks, divisions and movement, so that every later pattern
+ * is matched once. The rules are in arith.c, mask.c, move.c and
+ * dot.c, each with its law above it.
+ *
+ * Requires nothing. Keeps dtype and shape of every node, and values up to rounding (a rule that
+ * rounds differently says so). Works below and above composites, and inside the regions of
+ * attention.
+ *
+ * Terminates: no rule undoes another. Each one either removes a node, or moves something one way
+ * only: constants to the right and out of products, `not` down to comparisons, -inf to the third
+ * place of select, broadcasts and transposes towards the results, reshapes out of products. The
+ * pass is bounded besides (pass.c). */
+#include "passes/simplify/simplify.h"
+#include "passes/graph_util.h"
+#include "passes/passes.h"
+
+#include <string.h>
+
+enum { MAX_STEPS = 64 }; /* rules in a row on one node: a bound on mistakes */
+
+static bool same_type(const sn_node *a, const sn_node *b) {
+    return a->dtype == b->dtype && sn_shapes_equal(a, b);
+}
+
+static sn_node *apply_birth(sn_node *n) {
+    sn_type type = {.dtype = (sn_dtype)n->dtype, .rank = n->rank};
+    if (!n->n_in || sn_ops[n->op].kind == SN_FUSED) return NULL;
+    if (n->rank) memcpy(type.shape, n->shape, sizeof(sn_dim) * n->rank);
+    if (sn_ops[n->op].kind != SN_COMP) {
+        sn_node *r = sn_fold(n->m, (sn_op)n->op, n->n_in, n->in, n->n_attr, n->attr, &type);
+        if (r) return r;
+    }
+    if (!(sn_ops[n->op].flags & SN_OPF_COMM)) return NULL;
+    return sn_node_new(n->m, (sn_op)n->op, n->n_in, n->in, n->n_attr, n->attr); /* order */
+}
+
+static sn_node *apply_tables(sn_node *n) {
+    static const sn_simplification *const tables[] = {sn_simplify_arith, sn_simplify_mask,
+                                                      sn_simplify_move, sn_simplify_dot};
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
+        for (const sn_simplification *s = tables[t]; s->rule; s++) {
+            if (s->op != SN_OP_COUNT && s->op != n->op) continue;
+            sn_node *r = s->rule(n);
+            if (r && r != n && same_type(r, n)) return r;
+        }
+    return NULL;
+}
+
+sn_node *sn_simplify_node(sn_node *n) {
+    for (int step = 0; step < MAX_STEPS; step++) {
+        sn_node *r = apply_birth(n);
+        if (!r || r == n) r = apply_tables(n);
+        if (!r || sn_module_error(n->m)->code) break;
+        n = r;
+    }
+    return n;
+}
+
+static sn_node *scalar_rule(void *ctx, sn_node *n) {
+    (void)ctx;
+    return sn_simplify_node(n);
+}
+
+const sn_region *sn_simplify_region(sn_module *m, const sn_region *r) {
+    sn_node *out[SN_MAX_RESULTS];
+    if (r->n_out > SN_MAX_RESULTS) return r;
+    memcpy(out, r->out, sizeof *out * (size_t)r->n_out);
+    for (int round = 0; round < MAX_STEPS; round++)
+        if (!sn_rewrite(m, r->n_out, out, scalar_rule, NULL)) break;
+    return sn_region_new(m, r->n_arg, r->arg, r->n_out, out);
+}
+
+static sn_node *simplify_regions(sn_node *n) {
+    sn_attr attr[16];
+    bool changed = false;
+    bool known = n->op == SN_OP_attention || n->op == SN_OP_attention_grad;
+    if (!known || n->n_attr > 16) return n;
+    for (int i = 0; i < n->n_attr; i++) {
+        attr[i] = n->attr[i];
+        if (sn_attr_table[attr[i].key].kind != SN_AK_REGION) continue;
+        attr[i].r = sn_simplify_region(n->m, attr[i].r);
+        changed |= attr[i].r != n->attr[i].r;
+    }
+    return changed ? sn_node_new(n->m, (sn_op)n->op, n->n_in, n->in, n->n_attr, attr) : n;
+}
+
+static sn_node *rule(void *ctx, sn_node *n) {
+    (void)ctx;
+    return simplify_regions(sn_simplify_node(n));
+}
+
+int sn_pass_simplify(sn_passes *p) {
+    return sn_rewrite_module(p->m, rule, p);
+}
