@@ -1,8 +1,8 @@
 /* plot.c: the report as one SVG picture: the roofline with every record as a point, and bars of the
  * share that each level and peer reaches. */
 #include "bench/measure.h"
+#include "runtime/file.h"
 
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -165,8 +165,9 @@ static int draw_bars(FILE *f, const sn_bench_report *r, int left, int y) {
 }
 
 bool sn_bench_write_svg(const sn_bench_report *r, const char *path, sn_error *err) {
-    FILE *f = fopen(path, "w");
-    if (!f) return sn_fail(err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
+    sn_file *file = sn_file_create(path, err);
+    if (!file) return false;
+    FILE *f = sn_file_stream(file);
     axes a;
     bool roof = find_axes(r, &a);
     int left = roof ? LEFT + WIDTH + 40 : 20, groups = 0;
@@ -184,8 +185,5 @@ bool sn_bench_write_svg(const sn_bench_report *r, const char *path, sn_error *er
     if (roof) draw_roofline(f, r, &a);
     draw_bars(f, r, left, TOP - GAP);
     fputs("</svg>\n", f);
-    bool ok = !ferror(f);
-    if (fclose(f) || !ok)
-        return sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", path, strerror(errno));
-    return true;
+    return sn_file_commit(file, err);
 }

@@ -2,9 +2,9 @@
 #include "bench/measure.h"
 #include "bench/probe.h"
 #include "codegen/onednn.h"
+#include "runtime/file.h"
 
 #include <cJSON.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,9 +199,10 @@ static cJSON *machine_json(const sn_bench_report *r, const sn_bench_options *o) 
     return j;
 }
 
-static bool write_line(FILE *f, cJSON *j) {
+static bool write_line(sn_file *f, cJSON *j, sn_error *err) {
     char *text = cJSON_PrintUnformatted(j);
-    bool ok = text && fprintf(f, "%s\n", text) > 0;
+    bool ok = text ? sn_file_write(f, text, strlen(text), err) && sn_file_write(f, "\n", 1, err)
+                   : sn_fail(err, SN_ERR_MEMORY, "out of memory for a record");
     free(text);
     cJSON_Delete(j);
     return ok;
@@ -209,11 +210,10 @@ static bool write_line(FILE *f, cJSON *j) {
 
 bool sn_bench_write_json(const sn_bench_report *r, const sn_bench_options *o, const char *path,
                          sn_error *err) {
-    FILE *f = fopen(path, "w");
-    if (!f) return sn_fail(err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
-    bool ok = write_line(f, machine_json(r, o));
-    for (int i = 0; i < r->n && ok; i++) ok = write_line(f, record_json(&r->list[i]));
-    if (fclose(f) || !ok)
-        return sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", path, strerror(errno));
-    return true;
+    sn_file *f = sn_file_create(path, err);
+    bool ok = f && write_line(f, machine_json(r, o), err);
+    for (int i = 0; i < r->n && ok; i++) ok = write_line(f, record_json(&r->list[i]), err);
+    if (ok) return sn_file_commit(f, err);
+    sn_file_discard(f);
+    return false;
 }

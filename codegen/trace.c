@@ -1,7 +1,7 @@
 /* trace.c: what each kernel call cost on each thread: trace events for Perfetto, and a table. */
 #include "codegen/program.h"
+#include "runtime/file.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,28 +70,45 @@ static size_t count(const sn_trace *t) {
     return n < t->cap ? n : t->cap;
 }
 
+size_t sn_trace_lost(const sn_trace *t) {
+    return atomic_load(&t->n) - count(t);
+}
+
+static void print_json_text(FILE *f, const char *text) {
+    fputc('"', f);
+    for (const char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ')
+            fprintf(f, "\\u%04x", (unsigned)*c);
+        else
+            fprintf(f, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+    fputc('"', f);
+}
+
+static void print_event(FILE *f, const event *e, double zero) {
+    const sn_kernel *k = &e->entry->unit.kernel[e->step];
+    sn_loc loc = k->step->node->loc;
+    fprintf(f, "{\"name\":\"%s %d\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,",
+            k->family->name, e->step, k->family->name, e->tid);
+    fprintf(f, "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"entry\":", (e->begin - zero) * 1e6,
+            (e->end - e->begin) * 1e6);
+    print_json_text(f, e->entry->unit.plan->entry->name);
+    fprintf(f, ",\"kernel\":\"%s\",\"file\":", k->name);
+    print_json_text(f, loc.file ? loc.file : "");
+    fprintf(f, ",\"line\":%d}}", loc.line);
+}
+
 bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
-    FILE *f = fopen(path, "w");
-    if (!f) return sn_fail(err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
+    sn_file *file = sn_file_create(path, err);
+    if (!file) return false;
+    FILE *f = sn_file_stream(file);
     double zero = count(t) ? t->list[0].begin : 0;
-    fprintf(f, "{\"traceEvents\":[\n");
+    fputs("{\"traceEvents\":[\n", f);
     for (size_t i = 0; i < count(t); i++) {
-        const event *e = &t->list[i];
-        const sn_kernel *k = &e->entry->unit.kernel[e->step];
-        const sn_node *n = k->step->node;
-        fprintf(f,
-                "%s{\"name\":\"%s "
-                "%d\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
-                "\"args\":{\"entry\":\"%s\",\"kernel\":\"%s\",\"line\":%d}}",
-                i ? ",\n" : "", k->family->name, e->step, k->family->name, e->tid,
-                (e->begin - zero) * 1e6, (e->end - e->begin) * 1e6,
-                e->entry->unit.plan->entry->name, k->name, n->loc.line);
+        if (i) fputs(",\n", f);
+        print_event(f, &t->list[i], zero);
     }
-    fprintf(f, "\n]}\n");
-    bool ok = !ferror(f);
-    if (fclose(f) || !ok)
-        return sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", path, strerror(errno));
-    return true;
+    fprintf(f, "\n],\"otherData\":{\"calls_not_kept\":%zu}}\n", sn_trace_lost(t));
+    return sn_file_commit(file, err);
 }
 
 typedef struct total {

@@ -637,13 +637,14 @@ sn_session *sn_session_new_arrays(sn_program *p, const sn_arg_binding *param, in
 void sn_session_free(sn_session *s);  /* NULL is allowed */
 void sn_session_reset(sn_session *s); /* all states to zero, but not parameters */
 /* Times of every kernel on every thread, as Chrome's trace events (opens in Perfetto). Begin before
- * the runs to look at; at most `events` kernel calls are kept. entry NULL: of all. sn_trace_write:
- * false if the file cannot be written. */
+ * the runs to look at; the first `events` kernel calls are kept, and sn_trace_lost counts the rest.
+ * entry NULL: of all. sn_trace_write: false, and no file, if it cannot be written. */
 typedef struct sn_trace sn_trace;
 sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_error *err);
 bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err);
 /* The same as a table: time of each kernel summed over calls, most first. */
 void sn_trace_print(const sn_trace *t, FILE *f);
+size_t sn_trace_lost(const sn_trace *t);
 void sn_trace_end(sn_trace *t);
 
 /* Copies a state out or in; bytes must be its size. */

@@ -172,6 +172,10 @@ bool sn_file_write(sn_file *f, const void *data, size_t bytes, sn_error *err) {
     return fwrite(data, 1, bytes, f->out) == bytes || fail_write(f, err);
 }
 
+FILE *sn_file_stream(sn_file *f) {
+    return f->out;
+}
+
 void sn_file_discard(sn_file *f) {
     if (!f) return;
     unlink(f->temp); /* while still locked: nobody else's file can have the name */
@@ -193,7 +197,7 @@ bool sn_file_commit(sn_file *f, sn_error *err) {
     bool ok = !f->failed;
     if (!ok)
         sn_fail(err, SN_ERR_FILE, "%s: an earlier write failed", f->path);
-    else if (fflush(f->out) != 0 || fsync(fileno(f->out)) != 0)
+    else if (fflush(f->out) != 0 || ferror(f->out) || fsync(fileno(f->out)) != 0)
         ok = fail_write(f, err);
     else if (rename(f->temp, f->path) != 0)
         ok = sn_fail(err, SN_ERR_FILE, "%s: cannot replace it: %s", f->path, strerror(errno));

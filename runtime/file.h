@@ -5,6 +5,8 @@
 
 #include "runtime/base.h"
 
+#include <stdio.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -29,6 +31,8 @@ typedef struct sn_file sn_file;
  * on error. End with commit or discard. */
 sn_file *sn_file_create(const char *path, sn_error *err);
 bool sn_file_write(sn_file *f, const void *data, size_t bytes, sn_error *err);
+/* For fprintf: what fails there fails the commit. Closed by commit or discard. */
+FILE *sn_file_stream(sn_file *f);
 
 /* Flushes, fsyncs, renames over `path`, fsyncs the folder and frees `f`, also on failure. On
  * failure the old file, if there was one, is unchanged and the temporary is gone. Refuses if a

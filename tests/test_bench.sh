@@ -141,8 +141,8 @@ check_options() {
     refused 2 'more than' model gpt2 --tokens 5000 $quick
     refused 2 'more than' model gpt2 --decode --tokens 1024 $quick
     refused 2 'write numbers' model gpt2 --tokens 4,
-    refused 1 'cannot be written' kernel --json /nowhere/x.json
-    refused 1 'cannot be written' kernel --plot /nowhere/x.svg
+    refused 1 'cannot write' kernel --json /nowhere/x.json
+    refused 1 'cannot write' kernel --plot /nowhere/x.svg
 }
 check_peers() { # whatever is installed: one that is absent is a note, not an error
     run 0 gemm --shape 20,9,10 --peers all --levels 4 $quick --json "$tmp/json"

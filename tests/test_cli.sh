@@ -92,8 +92,7 @@ check_generate() {
     for entry in prefill decode; do
         grep -q "\"entry\":\"$entry\"" "$tmp/profile" || fail "the profile lacks $entry"
     done
-    run 1 generate "$tmp/m" -n 3 --profile /nowhere/x
-    says '/nowhere/x'
+    refused 1 '/nowhere/x' generate "$tmp/m" -n 3 --profile /nowhere/x
     run 0 generate "$tmp/m" --context 16 --temperature 0 --print-ids
     says 'context of 16 tokens is full'
     [ "$(wc -w <"$tmp/out")" = 17 ] || fail "17 tokens for a context of 16"
@@ -483,6 +482,18 @@ check_bad_requests() {
         "$sinter" generate "$nano" -p 0 -n 2 >/dev/full 2>"$tmp/err"
         [ $? = 1 ] || fail "a full disk is not noticed"
         says 'cannot write'
+    fi
+    # files that may not become long enough: an error, and nothing half written is left
+    mkdir -p "$tmp/disk"
+    run 0 import "$nano" -o "$tmp/nano"
+    (trap '' XFSZ && ulimit -f 4 && "$sinter" generate "$tmp/nano" -p 0 -n 2 --cache-dir none \
+        --profile "$tmp/disk/profile.json" >"$tmp/out" 2>"$tmp/err")
+    [ $? = 1 ] || fail "a profile that is cut off is not noticed"
+    says 'profile.json: write failed'
+    [ -z "$(ls -A "$tmp/disk")" ] || fail "part of a profile is left"
+    if [ -c /dev/zero ]; then # no end
+        refused 1 'no end: put the text into a file' generate "$nano" -f /dev/zero
+        refused 1 'not a regular file' import /dev/zero -o "$tmp/none"
     fi
 }
 

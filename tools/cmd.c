@@ -102,12 +102,21 @@ lm *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *c
     return open_model(name, model, compile, o, code);
 }
 
+bool cmd_can_write(const char *path, sn_error *err) {
+    sn_file *f = path ? sn_file_create(path, err) : NULL;
+    sn_file_discard(f);
+    return f || !path;
+}
+
 sn_trace *cmd_profile_begin(const char *path, sn_session *s, sn_error *err) {
     enum { EVENTS = 1 << 20 };
-    return path ? sn_trace_begin(s, NULL, EVENTS, err) : NULL;
+    return path && cmd_can_write(path, err) ? sn_trace_begin(s, NULL, EVENTS, err) : NULL;
 }
 
 bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err) {
+    if (t && sn_trace_lost(t))
+        fprintf(stderr, "note: %s has the first kernel calls; %zu more are not in it\n", path,
+                sn_trace_lost(t));
     bool ok = !t || sn_trace_write(t, path, err);
     sn_trace_end(t);
     return ok;

@@ -162,8 +162,13 @@ int cmd_finish(const char *name);
         "profile", 0, ARG_TEXT, offsetof(T, profile), "FILE.json", NULL, 0, 0,                     \
             "times of every kernel on every thread; opens in Perfetto"                             \
     }
+/* NULL with an error, or without `path`. */
 sn_trace *cmd_profile_begin(const char *path, sn_session *s, sn_error *err);
 bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err);
+
+/* Whether the file can be written (NULL: there is none), which is better known before minutes are
+ * spent on what goes into it. */
+bool cmd_can_write(const char *path, sn_error *err);
 
 /* "sinter: compile …" lines for --stats. */
 void cmd_print_model(const lm *m);

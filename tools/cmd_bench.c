@@ -327,15 +327,6 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
     return true;
 }
 
-/* That files can be written is found out before minutes are spent on measuring. */
-static bool check_file(const char *path, sn_error *err) {
-    if (!path) return true;
-    FILE *f = fopen(path, "a");
-    if (!f) return sn_fail(err, SN_ERR_FILE, "%s: cannot be written", path);
-    fclose(f);
-    return true;
-}
-
 int cmd_bench(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : NULL;
     if (!what || !strcmp(what, "--help") || !strcmp(what, "-h")) {
@@ -352,8 +343,8 @@ int cmd_bench(int argc, char **argv) {
     sn_bench_options b;
     sn_bench_report r = {0};
     double shown = cmd_now();
-    bool ok = read_options(&o, &b, &shown, &err) && check_file(o.json, &err) &&
-              check_file(o.plot, &err) && check_file(o.profile, &err);
+    bool ok = read_options(&o, &b, &shown, &err) && cmd_can_write(o.json, &err) &&
+              cmd_can_write(o.plot, &err) && cmd_can_write(o.profile, &err);
     if (ok) {
         sn_bench_noise noise = sn_bench_noise_begin();
         b.started = sn_bench_peers_start(&b, &r);

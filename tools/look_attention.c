@@ -173,16 +173,10 @@ static void draw(FILE *f, const look *l, const selection *s) {
 }
 
 static bool write_picture(const look *l, const selection *s, const char *path, sn_error *err) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    if (!f) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    draw(f, l, s);
-    bool ok = !ferror(f);
-    ok = fclose(f) == 0 && ok ? sn_file_save(path, text, size, err)
-                              : sn_fail(err, SN_ERR_MEMORY, "out of memory for the picture");
-    free(text);
-    return ok;
+    sn_file *f = sn_file_create(path, err);
+    if (!f) return false;
+    draw(sn_file_stream(f), l, s);
+    return sn_file_commit(f, err);
 }
 
 bool look_attention(const look_options *o, sn_error *err) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 double text_now(void) {
@@ -16,16 +17,27 @@ double text_now(void) {
 
 /* ---- reading ---- */
 
+/* What is no file has no size, and perhaps no end. */
+enum { MOST_OF_STREAM = 1 << 28 };
+
+static bool may_read(FILE *f, size_t n, const char *path, sn_error *err) {
+    struct stat st;
+    if (n + 1 < MOST_OF_STREAM || (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode))) return true;
+    return sn_fail(err, SN_ERR_FILE, "%s: more than 256 MiB and no end: put the text into a file",
+                   path);
+}
+
 static char *read_stream(FILE *f, size_t *size, sn_error *err, const char *path) {
     char *data = NULL;
     size_t capacity = 0, n = 0;
     do {
         if (n + 1 >= capacity) {
             capacity = capacity ? 2 * capacity : 1 << 16;
-            char *more = realloc(data, capacity);
+            bool may = may_read(f, n, path, err);
+            char *more = may ? realloc(data, capacity) : NULL;
             if (!more) {
                 free(data);
-                sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+                if (may) sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
                 return NULL;
             }
             data = more;

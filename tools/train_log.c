@@ -149,10 +149,9 @@ static void draw_line(FILE *f, const train_log *l, const range *r, bool validati
 }
 
 bool train_log_draw(const train_log *l, sn_error *err) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    if (!f) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    sn_file *file = sn_file_create(l->svg, err);
+    if (!file) return false;
+    FILE *f = sn_file_stream(file);
     range r = find_range(l);
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
@@ -167,10 +166,7 @@ bool train_log_draw(const train_log *l, sn_error *err) {
             "<text x=\"%d\" y=\"18\" fill=\"#e65100\">validation loss</text>"
             "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">step</text>\n</svg>\n",
             LEFT, LEFT + 110, LEFT + WIDTH, TOP + HEIGHT + 34);
-    bool ok = fclose(f) == 0 || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    ok = ok && sn_file_save(l->svg, text, size, err);
-    free(text);
-    return ok;
+    return sn_file_commit(file, err);
 }
 
 void train_log_close(train_log *l) {
