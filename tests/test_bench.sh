@@ -150,6 +150,15 @@ check_peers() { # whatever is installed: one that is absent is a note, not an er
     run 0 gemm --shape 20,9,10 --peers torch --peer-dir /nowhere --levels 4 $quick
     prints 'note: torch skipped: .*peer-dir'
 }
+check_claims() { # every claim finds its records; how fast they are is not the question here
+    claims=$(dirname "$0")/../bench/claims.py cases=2 what=claims.py
+    "$claims" --sinter "$sinter" kernels >"$tmp/out" 2>"$tmp/err"
+    [ $? -le 1 ] || fail "claims.py failed"
+    [ "$(grep -c '^| kernels | .* >= 85' "$tmp/out")" = 4 ] || fail "not a row a claim"
+    if grep -q 'not measured' "$tmp/out"; then fail "a claim has no record"; fi
+    if "$claims" nothing 2>"$tmp/err"; then fail "an unknown run is no error"; fi
+    grep -q "no run 'nothing'" "$tmp/err" || fail "the unknown run is not named"
+}
 
 "check_$section"
 echo "$cases cases, $failures failures"

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""claims.py: what we claim about speed, measured: a row a claim, each with what was asked for.
+
+usage: bench/claims.py [--sinter FILE] [--rounds N] [--list] [RUN ...]     (no RUN: all of them)
+
+A run is one call of `sinter bench`, in which ours, the machine's limits and the peers take turns
+(docs/bench.md); every figure below is a ratio within one run. Peers that are not installed are
+skipped, and so are the claims about them. Prints a table in Markdown; exits with 1 if a claim is
+not met. Nothing else should run on the machine meanwhile."""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+PEERS = "--peers onnxruntime,torch,torch-malloc"
+MASKS = ("full,causal,window:256,prefix:128,alibi,softcap,documents,dilated:4,blocks:128,"
+         "neighbours:32,bias,biases,relative,buckets")
+
+# run: options of `sinter bench`
+RUNS = {
+    "gemm": "gemm --no-check --shape '1024,3072,768 1024,768,3072 1024,768,768 4096,4096,4096 "
+            "1024,50257,768 128,768,768 64,768,768 64,50257,768'",
+    "row": "gemm --no-check --shape '1,768,3072 1,3072,768'",
+    "fused": "kernel linear,linear_bias_gelu,linear_residual --no-check --levels 4",
+    "kernels": "kernel layer_norm,softmax,gelu,gelu_erf --no-check --levels 4 --seconds 0.1",
+    "attention": "attention --no-check --levels 4 --mask full,causal "
+                 "--shape '1,12,1024,64 1,32,2048,128 8,12,128,64'",
+    "masks": f"attention --no-check --levels 4 --mask {MASKS} --shape '1,12,1024,64 1,12,4096,64'",
+    "sweep": "attention --no-check --sweep",
+    "backward": "attention --no-check --backward --levels 4 --mask full,causal --shape 1,12,1024,64",
+    "gpt2": f"model gpt2 --no-check --levels 4 {PEERS} --tokens 64,256,1024",
+    "bert": f"model bert-base --no-check --levels 4 {PEERS} --tokens 128",
+    "bert8": f"model bert-base --no-check --levels 4 {PEERS} --tokens 128 --batch 8",
+    "edt": f"model edt-base --no-check --levels 4 {PEERS} --tokens 64 --batch 8",
+    **{f"decode-{w}": f"model gpt2 --no-check --decode --tokens 64,512 --levels 4 --seconds 0.2 "
+                      f"--weights {w}" for w in ("f32", "bf16", "int8", "int4")},
+    "cold": "model gpt2 --no-check --levels 4 --tokens 64 --cache-dir none",
+    "train": "train gpt2 --no-check --peers torch,torch-malloc --tokens 64,256 --cache-dir none",
+    "train-edt": "train edt-base --no-check --peers torch,torch-malloc --tokens 64 --batch 8",
+}
+
+
+def share(run, name, shape, least):
+    """at least so many percent of the limit: of the multiply-add peak, or of streaming"""
+    return run, name, shape, "% of the limit", lambda of: of()["pct_roofline"], ">=", least
+
+
+def faster(run, name, shape, peer, least):
+    """at least so many times as fast as the peer"""
+    return (run, name, shape, f"times as fast as {peer}",
+            lambda of: of(peer)["ms_median"] / of()["ms_median"], ">=", least)
+
+
+def cost(run, name, shape, other, most):
+    """at most so much of the time of the other one"""
+    return (run, name, shape, f"of the time of {other}",
+            lambda of: of()["ms_median"] / of(name=other)["ms_median"], "<=", most)
+
+
+def unfused(run, name, shape):
+    return (run, name, shape, "times as fast as level 2",
+            lambda of: of(level=2)["ms_median"] / of()["ms_median"], ">=", 1)
+
+
+def within(run, name, shape, key, unit, most):
+    return run, name, shape, unit, lambda of: of()[key], "<=", most
+
+
+def claims_of_gemm():
+    large = ["1024,3072,768", "1024,768,3072", "1024,768,768", "4096,4096,4096", "1024,50257,768"]
+    small = ["128,768,768", "64,768,768", "64,50257,768"]
+    for s in large:
+        yield share("gemm", "product", s, 95)
+    for s in large + small:
+        yield faster("gemm", "product", s, "onednn-packed", 0.98 if s in large else 0.95)
+    for s in ("1,768,3072", "1,3072,768"):
+        yield share("row", "product, weights in memory", s, 95)
+    yield cost("fused", "linear_bias_gelu", "1024x768", "linear", 1.03)
+
+
+def claims_of_attention():
+    for shape, full, causal in (("1,12,1024,64", 80, 70), ("1,32,2048,128", 80, 70),
+                                ("8,12,128,64", 75, 55)):
+        yield share("attention", "full", shape, full)
+        yield share("attention", "causal", shape, causal)
+    for shape in ("1,12,1024,64", "1,12,4096,64"):
+        yield cost("masks", "causal", shape, "full", 0.6)
+        for name in ("bias", "biases", "relative", "buckets"):
+            yield cost("masks", name, shape, "full", 1.15)
+        for name in ("alibi", "softcap", "prefix:128"):
+            yield cost("masks", name, shape, "causal", 1.15)
+    yield cost("masks", "window:256", "1,12,4096,64", "full", 0.2)
+    for shape in ("1,4,16,64", "1,4,64,64", "1,4,256,64", "1,4,1024,64", "1,2,4096,64"):
+        for name in MASKS.split(","):
+            yield unfused("sweep", name, shape)
+    yield share("backward", "full", "1,12,1024,64", 65)
+    yield share("backward", "causal", "1,12,1024,64", 55)
+
+
+def claims_of_models():
+    for tokens, times, least in ((64, 1.3, None), (256, 1.2, 85), (1024, 1.45, 85)):
+        for peer in ("onnxruntime", "torch"):
+            yield faster("gpt2", "gpt2 forward", f"1x{tokens}", peer, times)
+        if least:
+            yield share("gpt2", "gpt2 forward", f"1x{tokens}", least)
+    for run, name, shape, times in (("bert", "bert-base encode", "1x128", 1.15),
+                                    ("bert8", "bert-base encode", "8x128", 1.1),
+                                    ("edt", "edt-base forward", "8x64", 1.2)):
+        for peer in ("onnxruntime", "torch"):
+            yield faster(run, name, shape, peer, times)
+    for weights, least in (("f32", 95), ("bf16", 90), ("int8", 80), ("int4", 60)):
+        for past in (64, 512):
+            yield share(f"decode-{weights}", "gpt2 decode", f"1x1 after {past}", least)
+    yield within("cold", "gpt2 forward", "1x64", "compile_ms", "ms of compilation", 1000)
+
+
+def claims_of_kernels():
+    for name, shape in (("layer_norm", "1024x768"), ("softmax", "12288x1024"),
+                        ("gelu", "1024x3072"), ("gelu_erf", "1024x3072")):
+        yield share("kernels", name, shape, 85)
+
+
+def claims_of_training():
+    for shape, tuned, plain in (("4x64", 1.25, 1.8), ("4x256", 1.15, 1.5)):
+        yield faster("train", "gpt2 train_step", shape, "torch", tuned)
+        yield faster("train", "gpt2 train_step", shape, "torch-malloc", plain)
+    yield share("train", "gpt2 train_step", "4x256", 75)
+    yield within("train", "gpt2 train_step", "4x64", "compile_ms", "ms of compilation", 3000)
+    yield faster("train-edt", "edt-base train_step", "8x64", "torch", 1.25)
+    yield faster("train-edt", "edt-base train_step", "8x64", "torch-malloc", 1.6)
+
+
+def claims():
+    for part in (claims_of_gemm, claims_of_kernels, claims_of_attention, claims_of_models,
+                 claims_of_training):
+        yield from part()
+
+
+def measure(sinter, run, rounds):
+    """The records of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "records")
+        command = f"'{sinter}' bench {RUNS[run]} --rounds {rounds} --json '{file}'"
+        subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL)
+        with open(file) as f:
+            return [json.loads(line) for line in f][1:]
+
+
+def finder(records, name, shape):
+    """A function that finds the record of a back end or peer, of ours unless it is named."""
+    def of(backend="own", level=4, name=name):
+        for r in records:
+            ours = r["backend"] != "own" or r["level"] == level
+            if r["name"] == name and r["shape"] == shape and r["backend"] == backend and ours:
+                return r
+        raise LookupError
+    return of
+
+
+def main():
+    a = argparse.ArgumentParser(description="measures what is claimed about speed")
+    a.add_argument("--sinter", default="build/release/tools/sinter", metavar="FILE")
+    a.add_argument("--rounds", type=int, default=5)
+    a.add_argument("--list", action="store_true", help="the runs, and what each calls")
+    a.add_argument("run", nargs="*", metavar="RUN")
+    o = a.parse_args()
+    if o.list:
+        for run, options in RUNS.items():
+            print(f"{run:12} sinter bench {options}")
+        return 0
+    for run in o.run:
+        if run not in RUNS:
+            a.error(f"there is no run '{run}'; --list shows them")
+    if not os.access(o.sinter, os.X_OK):
+        a.error(f"there is no program at {o.sinter}; build it, or give --sinter FILE")
+    short, records = 0, {}
+    print("| run | work | shape | ms | measured | | asked |\n|---|---|---|---|---|---|---|")
+    for run, name, shape, what, quantity, sign, bound in claims():
+        if o.run and run not in o.run:
+            continue
+        if run not in records:
+            print(f"{run} …", file=sys.stderr)
+            records[run] = measure(o.sinter, run, o.rounds)
+        of = finder(records[run], name, shape)
+        try:
+            value = quantity(of)
+        except LookupError:
+            print(f"| {run} | {name} | {shape} | | not measured | {what} | {sign} {bound} |")
+            continue
+        met = value >= bound if sign == ">=" else value <= bound
+        short += not met
+        print(f"| {run} | {name} | {shape} | {of()['ms_median']:.4g} | {value:.3g} | {what} "
+              f"| {sign} {bound}{'' if met else ': short'} |", flush=True)
+    return 1 if short else 0
+
+
+sys.exit(main())
