@@ -242,7 +242,7 @@ static bool compile(bench *b, int i, sn_error *err) {
     memcpy(&b->run[i], &f, sizeof f);
     b->compile_ms[i] = (sn_probe_now() - start) * 1e3;
     em_free(&e);
-    size_t scratch = (size_t)sn_attention_scratch(&b->spec[i], &b->target, SN_F32, s->tk);
+    size_t scratch = (size_t)sn_attention_scratch(&b->spec[i], &b->target, SN_F32, s->tq, s->tk);
     scratch = (scratch + 4095) / 4096 * 4096 + 64;
     if (scratch > b->scratch_stride) b->scratch_stride = scratch;
     return f != NULL;

@@ -29,7 +29,7 @@ static void print_ops(FILE *f, sn_module *m, const sn_region *r) {
 /* Tiles of attention; for its gradient what the score's derivative costs and which captured tensors
  * get theirs from it. */
 static void print_attention(FILE *f, sn_module *m, const sn_kernel *k) {
-    char tiles[160];
+    char tiles[240];
     const sn_region *derivative = sn_flash_report(k, tiles, sizeof tiles);
     const sn_attr *wrt = sn_attr_get(k->step->node, SN_A_wrt);
     fprintf(f, "        %s\n", tiles);

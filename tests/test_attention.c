@@ -494,7 +494,7 @@ static bool compile(compiled *c, problem *p) {
 }
 
 static void run(const compiled *c, problem *p, int threads) {
-    int64_t size = sn_attention_scratch(&p->a, &c->target, p->s.compute, p->s.tk);
+    int64_t size = sn_attention_scratch(&p->a, &c->target, p->s.compute, p->s.tq, p->s.tk);
     assert_true(size > 0);
     memset(p->buf[3], 0x55, (size_t)p->n_out * sn_dtype_size(p->s.compute));
     memset(p->buf[4], 0x55, (size_t)p->n_lse * sn_dtype_size(p->s.compute));

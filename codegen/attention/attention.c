@@ -130,6 +130,7 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     p->l_at = att_place(&at, column);
     p->seg_at = att_place(&at, ATT_SEGMENTS * 4 * 8);
     p->visible_at = att_place(&at, ATT_NV * 2 * 8);
+    p->diagonal_at = att_place(&at, 3 * 8);
     p->sheet_at = att_place(&at, ATT_SHEETS * ATT_SHEET_KEYS * p->lanes * p->esize);
     p->keep_at = att_place(&at, a->rate > 0 ? p->qb * 8 : 0);
     p->key_at = att_place(&at, 16); /* head whose K and V are prepared (its number, keys so far) */
@@ -139,34 +140,35 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     p->few_at = att_place(&at, rows * att_record_size(p) * p->esize);
     p->most_parts = a->parts_buf > 0 ? att_most_parts(a) : 1;
     p->tail_at = at;
+    att_diagonals_find(p);
     return true;
 }
 
-/* After the fixed part: a flag for each tile, K, V. */
+/* After the fixed part and the rows of differences: a flag for each tile, K, V. */
 static em_val flags_at(em *e, const att_plan *p, em_val tile) {
-    return em_at_bytes(e, att_scratch(e, p->tail_at), tile);
+    return em_at_bytes(e, att_diagonals_end(e, p, att_scratch(e, p->tail_at)), tile);
 }
 
 em_val att_tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k) {
     const sn_attention *a = p->a;
     em_val flags =
         em_and(e, em_add(e, em_ceil_div(e, tk, ATT_KEYS), em_i64(e, 63)), em_i64(e, -64));
-    em_val base = em_at_bytes(e, att_scratch(e, p->tail_at), flags);
+    em_val base = flags_at(e, p, flags);
     em_val index = em_mul(e, k, em_i64(e, is_v ? a->dv : a->d));
     if (is_v) index = em_add(e, index, em_mul(e, tk, em_i64(e, a->d)));
     return em_at(e, base, p->t, index);
 }
 
-int64_t att_scratch_bytes(const att_plan *p, int64_t tk, int64_t row) {
+int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row) {
     int64_t flags = ((tk + ATT_KEYS - 1) / ATT_KEYS + 63) / 64 * 64;
     if (p->pack) row += p->a->d + p->a->dv;
-    return p->tail_at + flags + (tk * row + 64) * p->esize + 64;
+    return p->tail_at + att_diagonals_bytes(p, tq, tk) + flags + (tk * row + 64) * p->esize + 64;
 }
 
 int64_t sn_attention_scratch(const sn_attention *a, const sn_target *t, sn_dtype compute,
-                             int64_t tk) {
+                             int64_t tq, int64_t tk) {
     att_plan p;
-    return att_plan_make(&p, a, "", t, compute, NULL) ? att_scratch_bytes(&p, tk, 0) : 0;
+    return att_plan_make(&p, a, "", t, compute, NULL) ? att_scratch_bytes(&p, tq, tk, 0) : 0;
 }
 
 /* --- a block of queries ----------------------------------------------------------------------- */
@@ -174,7 +176,7 @@ int64_t sn_attention_scratch(const sn_attention *a, const sn_target *t, sn_dtype
 typedef struct att_block {
     const att_plan *p;
     const att_micro *f;
-    em_val softmax, softmax_mask, copy, look;
+    em_val softmax, softmax_mask, copy, look, diagonals;
     att_span span;
     em_val kv_head, k_base, v_base;
     em_val copied;                   /* whether K and V are read from the copy in scratch */
@@ -361,6 +363,7 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
     att_call_by_count(e, b->f->scores, em_sub(e, f[3], f[2]), scores, 12);
     em_end(e, &l);
 
+    att_diagonals_reach(e, b->diagonals, &b->span, t->k0, t->n);
     l = em_for(e, zero, b->span.nv, one);
     em_val lo = em_load(e, SN_I64, att_visible(e, p, l.i, 0), 1);
     em_val hi = em_load(e, SN_I64, att_visible(e, p, l.i, 1), 1);
@@ -445,6 +448,7 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
     em_val with_mask = a->mask ? att_emit_softmax(e, p, true) : NULL;
     em_val copy = p->pack ? att_emit_prepare(e, p, true) : NULL;
     em_val look = p->check_v && !p->convert ? att_emit_prepare(e, p, false) : NULL;
+    em_val diagonals = att_emit_diagonals(e, p);
     const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
     em_val fn = att_function(e, p, "block", params, 5);
     em saved = *e;
@@ -458,7 +462,8 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
                    .softmax = softmax,
                    .softmax_mask = with_mask,
                    .copy = copy,
-                   .look = look};
+                   .look = look,
+                   .diagonals = diagonals};
     b.span.tq = att_size(e, a->tq), b.span.tk = att_size(e, a->tk);
     b.span.batch = em_div(e, head, heads), b.span.head = em_rem(e, head, heads);
     b.kv_head = em_div(e, b.span.head, group);
@@ -490,6 +495,7 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
         em_store(e, SN_I64, att_scratch(e, p->key_at + 8), zero);
         em_endif(e, &br);
     }
+    att_diagonals_enter(e, p, head);
     em_val q_base = att_base(e, &a->q, b.span.batch, b.span.head), q_row = att_size(e, a->q.row);
     em_val o = att_scratch(e, p->o_at), q_to = att_scratch(e, p->q_at);
     em_loop l = em_for(e, zero, b.span.nv, one);
@@ -542,6 +548,7 @@ static void emit_all_blocks(em *e, const att_plan *p, em_val block) {
     em_val blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, a->tq), p->lanes), p->nv);
     em_val whole = em_div(e, heads, n), first = em_mul(e, whole, tid);
     em_store(e, SN_I64, att_scratch(e, p->key_at), em_i64(e, -1));
+    att_diagonals_reset(e, p);
     em_loop h = em_for(e, first, em_add(e, first, whole), one);
     em_loop i = em_for(e, zero, blocks, one);
     em_val args[] = {e->buf, e->dim, e->scratch, h.i, i.i};

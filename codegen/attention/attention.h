@@ -74,9 +74,9 @@ void sn_attention_emit(em *e, const char *name, const sn_attention *a);
  * work; how many depends on sizes only. */
 int64_t sn_attention_parts(const sn_attention *a, const sn_target *t, sn_dtype compute);
 
-/* Bytes of scratch that each thread needs for tk keys: a constant plus a term linear in tk. */
+/* Bytes of scratch that each thread needs: a constant plus terms linear in tq and tk. */
 int64_t sn_attention_scratch(const sn_attention *a, const sn_target *t, sn_dtype compute,
-                             int64_t tk);
+                             int64_t tq, int64_t tk);
 
 /* What flows back through attention, given what flows into its result. Scores and weights are
  * computed again from the log-sum-exp, tile by tile, and d scores are taken through the derivative
@@ -101,7 +101,11 @@ typedef struct sn_attention_grad {
 
 void sn_attention_emit_grad(em *e, const char *name, const sn_attention_grad *g);
 int64_t sn_attention_grad_scratch(const sn_attention_grad *g, const sn_target *t, sn_dtype compute,
-                                  int64_t tk);
+                                  int64_t tq, int64_t tk);
+
+/* How many values of the score (or, if not NULL, of its derivative) and the mask follow from the
+ * difference of query and key, and are dear enough to be computed once for each difference. */
+int sn_attention_diagonals(const sn_attention *a, const sn_region *derivative);
 
 /* Whether tiles of keys can be skipped or run without mask: what the interval analysis can say
  * about the mask. `why` (may be NULL) receives a sentence for reports. */

@@ -37,6 +37,7 @@ static bool make_plan(att_back *b, const sn_attention_grad *g, const char *name,
     b->dv = att_padded(p, g->a.dv);
     p->check_v = false; /* weights that are 0 are looked for one by one */
     p->derivative = g->score ? g->score->region : NULL;
+    att_diagonals_find(p);
     b->dp_at = att_place(&p->tail_at, (ATT_KEYS + 16) * column);
     b->do_at = att_place(&p->tail_at, g->a.dv * column);
     b->dq_at = att_place(&p->tail_at, g->a.d * column);
@@ -59,9 +60,9 @@ static em_val sums_at(em *e, const att_back *b, em_val tk, bool of_v, em_val k) 
 }
 
 int64_t sn_attention_grad_scratch(const sn_attention_grad *g, const sn_target *t, sn_dtype compute,
-                                  int64_t tk) {
+                                  int64_t tq, int64_t tk) {
     att_back b;
-    return make_plan(&b, g, "", t, compute, NULL) ? att_scratch_bytes(&b.p, tk, b.d + b.dv) : 0;
+    return make_plan(&b, g, "", t, compute, NULL) ? att_scratch_bytes(&b.p, tq, tk, b.d + b.dv) : 0;
 }
 
 /* --- a block of queries ----------------------------------------------------------------------- */
@@ -69,7 +70,7 @@ int64_t sn_attention_grad_scratch(const sn_attention_grad *g, const sn_target *t
 typedef struct functions {
     em_val scores[ATT_NV + 1], dweights[ATT_NV + 1], sums[ATT_NV + 1];
     em_val outer_q, outer_do, rows_q, rows_do, load_q, load_do, load_out, store_q;
-    em_val dscore, dscore_mask, copy;
+    em_val dscore, dscore_mask, copy, diagonals;
     em_val store_k, store_v, zero, zero_tables;
 } functions;
 
@@ -95,6 +96,7 @@ static void emit_functions(em *e, const att_back *b, functions *f) {
     f->store_q = att_emit_store(e, p, "store_q", g->dq.dtype, a->d, a->scale);
     f->dscore = att_emit_dscore(e, b, false);
     f->dscore_mask = a->mask ? att_emit_dscore(e, b, true) : NULL;
+    f->diagonals = att_emit_diagonals(e, p);
     f->copy = p->pack ? att_emit_prepare(e, p, true) : NULL;
     f->store_k = att_emit_store_rows(e, p, "store_k", g->dk.dtype, a->d, a->scale);
     f->store_v = att_emit_store_rows(e, p, "store_v", g->dv.dtype, a->dv, 1);
@@ -289,6 +291,7 @@ static void emit_tile(em *e, const block *w, tile *t, em_val n_seg, em_val parti
     for (int i = 0; i < 4; i++) f[i] = em_load(e, SN_I64, att_segment(e, p, l.i, i), 1);
     emit_scores(e, w, t, f);
     em_end(e, &l);
+    att_diagonals_reach(e, w->f->diagonals, &w->span, t->k0, t->n);
     l = em_for(e, zero, w->span.nv, one);
     em_val lo = em_load(e, SN_I64, att_visible(e, p, l.i, 0), 1);
     em_val hi = em_load(e, SN_I64, att_visible(e, p, l.i, 1), 1);
@@ -340,6 +343,7 @@ static em_val emit_block(em *e, const att_back *b, const functions *f) {
         em_store(e, SN_I64, att_scratch(e, p->key_at + 8), zero);
         em_endif(e, &br);
     }
+    att_diagonals_enter(e, p, head);
     att_classifier c;
     att_span_begin(e, &w.span, &c);
     em_val any = em_or(e, w.give_q, att_span_sees(e, &w.span, &c, from, em_sub(e, to, from)).hi);
@@ -483,6 +487,7 @@ void sn_attention_emit_grad(em *e, const char *name, const sn_attention_grad *g)
     k.tk = att_size(e, a->tk);
     k.blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, a->tq), b.p.lanes), ATT_NV);
     em_store(e, SN_I64, att_scratch(e, b.p.key_at), em_i64(e, -1));
+    att_diagonals_reset(e, &b.p);
     em_loop u = em_for(e, first, em_add(e, first, whole), em_i64(e, 1));
     emit_unit(e, &k, u.i);
     em_end(e, &u);

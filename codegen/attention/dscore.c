@@ -250,7 +250,7 @@ em_val att_emit_dscore(em *e, const att_back *b, bool masked) {
         q = em_imin(e, q, em_int_cast(e, q_last, e->i32));
         /* with and without tables the optimiser makes two loops: both must round alike */
         LLVMFastMathFlags fast = em_fast(e, b->g->n_table ? 0 : e->fmf);
-        att_regions regions = {0};
+        att_regions regions = {.diagonal = att_diagonal_of(e, p, em_add(e, q0, at))};
         att_regions_begin(&regions, e, p, masked, c.batch, c.head, q);
         att_regions_sheets(&regions, e, p, (em_val[]){c.batch, c.head}, em_add(e, q0, at), c.k0,
                            (em_val[]){c.lo, c.hi});

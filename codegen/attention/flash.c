@@ -3,6 +3,7 @@
 #include "codegen/kernel.h"
 
 #include <math.h>
+#include <string.h>
 
 static sn_attention_operand operand_of(const sn_kernel *k, const sn_view *v, int buf) {
     return (sn_attention_operand){.buf = buf,
@@ -81,22 +82,27 @@ static void emit_flash(em *e, const sn_kernel *k) {
     sn_attention_emit(e, k->name, &a);
 }
 
-/* The generator's scratch is a constant plus blocks of keys; as a polynomial it is bounded from
- * above, given the bytes for 1 and for MANY keys. */
+/* The generator's scratch is a constant plus blocks of keys and of queries; as a polynomial it is
+ * bounded from above, given the bytes for 1 of each, for MANY queries, for MANY keys. */
 enum { MANY = 1 << 20, SLACK = 256 };
 
-static sn_dim scratch_of_keys(const sn_kernel *k, int64_t one, int64_t many) {
-    int64_t slope = (many - one + MANY - 1) / MANY;
-    sn_dim keys = sn_dim_add(k->m, k->step->in[1].shape[2], sn_dim_const(k->m, SLACK));
-    return sn_dim_add(k->m, sn_dim_const(k->m, one),
-                      sn_dim_mul(k->m, keys, sn_dim_const(k->m, slope)));
+static sn_dim scratch_of_sizes(const sn_kernel *k, int64_t one, int64_t queries, int64_t keys) {
+    sn_dim sum = sn_dim_const(k->m, one);
+    for (int i = 0; i < 2; i++) {
+        int64_t slope = ((i ? keys : queries) - one + MANY - 1) / MANY;
+        if (!slope) continue;
+        sn_dim n = sn_dim_add(k->m, k->step->in[i].shape[2], sn_dim_const(k->m, SLACK));
+        sum = sn_dim_add(k->m, sum, sn_dim_mul(k->m, n, sn_dim_const(k->m, slope)));
+    }
+    return sum;
 }
 
 static sn_dim flash_scratch(const sn_kernel *k, const sn_target *t) {
     sn_attention a;
     make_spec(k, 3, &a);
-    return scratch_of_keys(k, sn_attention_scratch(&a, t, k->compute, 1),
-                           sn_attention_scratch(&a, t, k->compute, MANY));
+    return scratch_of_sizes(k, sn_attention_scratch(&a, t, k->compute, 1, 1),
+                            sn_attention_scratch(&a, t, k->compute, MANY, 1),
+                            sn_attention_scratch(&a, t, k->compute, 1, MANY));
 }
 
 /* --- the gradient: q, k, v, out, lse, d out, captured -> dq, dk, dv, parts of tables ------------
@@ -149,8 +155,9 @@ static void emit_flash_grad(em *e, const sn_kernel *k) {
 static sn_dim flash_grad_scratch(const sn_kernel *k, const sn_target *t) {
     sn_attention_grad g;
     if (!make_gradient(k, &g)) return sn_dim_const(k->m, 0);
-    return scratch_of_keys(k, sn_attention_grad_scratch(&g, t, k->compute, 1),
-                           sn_attention_grad_scratch(&g, t, k->compute, MANY));
+    return scratch_of_sizes(k, sn_attention_grad_scratch(&g, t, k->compute, 1, 1),
+                            sn_attention_grad_scratch(&g, t, k->compute, MANY, 1),
+                            sn_attention_grad_scratch(&g, t, k->compute, 1, MANY));
 }
 
 const sn_region *sn_flash_report(const sn_kernel *k, char *tiles, size_t size) {
@@ -159,7 +166,13 @@ const sn_region *sn_flash_report(const sn_kernel *k, char *tiles, size_t size) {
     if (!back) make_spec(k, 3, &g.a);
     if (back && !make_gradient(k, &g)) return NULL;
     sn_attention_explain(&g.a, tiles, size);
-    return g.score ? g.score->region : NULL;
+    const sn_region *derivative = g.score ? g.score->region : NULL;
+    int rows = sn_attention_diagonals(&g.a, derivative);
+    size_t n = strlen(tiles);
+    if (rows)
+        snprintf(tiles + n, size - n, "; %d value%s of the distance, computed once for each", rows,
+                 rows > 1 ? "s" : "");
+    return derivative;
 }
 
 const sn_family sn_family_flash = {.name = "flash",

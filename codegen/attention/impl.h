@@ -18,6 +18,20 @@ enum {
 /* What a value of a region depends on. */
 enum { ATT_DEP_HEAD = 1, ATT_DEP_Q = 2, ATT_DEP_K = 4, ATT_DEP_SCORE = 8, ATT_DEP_GRAD = 16 };
 
+/* diagonal.c: values of the score and the mask that depend on the difference of query and
+ * key only, in rows of scratch, an element a difference. */
+enum { ATT_DIAGONALS = 4 };
+typedef struct att_diagonal {
+    sn_node *node;
+    const sn_region *region;
+    sn_dtype dtype; /* as stored */
+    int offset;     /* of the row, bytes a difference */
+} att_diagonal;
+typedef struct att_diagonals {
+    att_diagonal row[ATT_DIAGONALS];
+    int n, bytes; /* of all rows, a difference */
+} att_diagonals;
+
 /* Lanes are queries: scores S and weights P lie as [key][query], Q and the sums O as
  * [element][query], so that maxima and sums over keys need no reduction across lanes, and K and V
  * are read as they lie, one element broadcast to all lanes. A block is up to ATT_NV vectors of
@@ -39,6 +53,8 @@ typedef struct att_plan {
     const sn_region *derivative; /* backward: taken instead of the score region */
     bool log2_scores;            /* scores are in units of ln 2 as they leave the product */
     int64_t s_at, q_at, o_at, max_at, m_at, l_at, seg_at, visible_at, key_at, dummy_at, tail_at;
+    att_diagonals diagonals;  /* rows begin at tail_at, before the flags of tiles */
+    int64_t diagonal_at;      /* which of them are there */
     int64_t sheet_at;         /* tables laid as [key][query] */
     int64_t keep_at;          /* an i64 a query: which keys of the tile dropout keeps */
     em_val keep_word, keep;   /* functions, NULL: no dropout */
@@ -61,8 +77,9 @@ em_val att_tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k);
 int64_t att_place(int64_t *at, int64_t bytes); /* the next place in scratch */
 em_val att_any_lane(em *e, em_val cond);
 em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type *params, int n);
-/* Of tk keys: the fixed part, flags of tiles, copies of K and V, and `row` elements a key. */
-int64_t att_scratch_bytes(const att_plan *p, int64_t tk, int64_t row);
+/* The fixed part, rows of differences, flags of tiles, copies of K and V, and `row` elements a key.
+ */
+int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row);
 em_val att_scratch(em *e, int64_t at); /* pointer into this thread's scratch */
 
 /* tile.c: functions of the module, one for each number of query vectors.
@@ -134,6 +151,7 @@ typedef struct att_region {
 typedef struct att_regions {
     att_region score, mask;
     att_sheets sheets;
+    em_val diagonal; /* of lane 0 at key 0 in the rows of differences; NULL: none are read */
 } att_regions;
 /* Emits what depends on batch, head and q only; then scores x (of lanes of queries or of keys) at
  * keys k become scores in units of ln 2, -inf where masked. */
@@ -144,6 +162,10 @@ void att_regions_begin(att_regions *g, em *e, const att_plan *p, bool masked, em
 void att_regions_sheets(att_regions *g, em *e, const att_plan *p, const em_val of[2], em_val q0,
                         em_val k0, const em_val range[2]);
 em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_val k);
+/* For queries and keys that are lanes of what rows of differences hold: their values; false: there
+ * are none of that region. of[]: batch and head. */
+bool att_region_of_differences(att_region *u, em *e, const att_plan *p, bool score,
+                               const em_val of[2], em_val q, em_val k);
 /* What of the cotangent of the score goes on: all other results of p->derivative. */
 void att_regions_derive(att_regions *g, em_val cotangent);
 
@@ -175,6 +197,21 @@ em_val att_visible(em *e, const att_plan *p, em_val v, int end);
 em_val att_column(em *e, const att_plan *p, em_val base, em_val v); /* vector v of a row */
 /* Calls fn[n] for the run-time number n of vectors. */
 void att_call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, int n_args);
+
+void att_diagonals_find(att_plan *p); /* once the plan's regions are settled */
+int64_t att_diagonals_bytes(const att_plan *p, int64_t tq, int64_t tk);
+em_val att_diagonals_end(em *e, const att_plan *p, em_val start); /* what follows the rows */
+void att_diagonals_reset(em *e, const att_plan *p);               /* nothing is there yet */
+void att_diagonals_enter(em *e, const att_plan *p, em_val head);  /* of all batches */
+/* diagonals(buf, dim, scratch, batch, head, lo, hi): rows will hold elements lo .. hi - 1. NULL:
+ * there are no rows. */
+em_val att_emit_diagonals(em *e, const att_plan *p);
+/* Calls it if the keys k0 .. k0 + n - 1 and the span's queries need more than is there. */
+void att_diagonals_reach(em *e, em_val diagonals, const att_span *b, em_val k0, em_val n);
+em_val att_diagonal_of(em *e, const att_plan *p, em_val q); /* element of query q, key 0; or NULL */
+/* A region's code with what rows hold, which begins at element `at`. */
+void att_diagonals_limit(sn_region_code *c, const att_plan *p);
+void att_diagonals_give(sn_region_code *c, em *e, const att_plan *p, em_val at);
 
 /* dropout.c */
 static inline bool att_drops(const att_plan *p) {

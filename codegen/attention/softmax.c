@@ -172,18 +172,24 @@ sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *inde
 /* --- regions over scores -----------------------------------------------------------------------
  */
 
+static const sn_region *region_of(const att_plan *p, bool score) {
+    if (!score) return p->a->mask;
+    return p->derivative ? p->derivative : p->a->score;
+}
+
 static em_val as_index(em *e, const sn_region *r, int i, em_val v) {
     return em_int_cast(e, v, em_mem_type(e, (sn_dtype)r->arg[i]->dtype));
 }
 
-static void begin_region(att_region *u, em *e, const att_plan *p, const sn_region *r, int first,
-                         em_val batch, em_val head, em_val q) {
+/* Sets all arguments but the key, the score and what flows back to it. */
+static bool open_region(att_region *u, em *e, const att_plan *p, const sn_region *r, int first,
+                        em_val batch, em_val head, em_val q) {
     u->used = r != NULL;
-    if (!r) return;
+    if (!r) return false;
     u->first = first;
     u->tables = (att_tables){.e = e, .a = p->a, .first = first + 4};
     u->code = (sn_region_code){.at = att_read_table, .dim = att_dim_value, .ctx = &u->tables};
-    if (!sn_region_begin(&u->code, e, r)) return;
+    if (!sn_region_begin(&u->code, e, r)) return false;
     em_val fixed[] = {batch, head, q};
     for (int i = 0; i < 3 && first + i < r->n_arg; i++)
         sn_region_arg(&u->code, first + i, as_index(e, r, first + i, fixed[i]),
@@ -194,14 +200,42 @@ static void begin_region(att_region *u, em *e, const att_plan *p, const sn_regio
     if (first + 3 < r->n_arg) sn_region_arg(&u->code, first + 3, NULL, ATT_DEP_K);
     if (first) sn_region_arg(&u->code, 0, NULL, ATT_DEP_SCORE);
     if (r == p->derivative) sn_region_arg(&u->code, r->n_arg - 1, NULL, ATT_DEP_GRAD);
+    return true;
+}
+
+static void begin_region(att_region *u, em *e, const att_plan *p, bool of_score, bool diagonal,
+                         em_val batch, em_val head, em_val q) {
+    if (!open_region(u, e, p, region_of(p, of_score), of_score, batch, head, q)) return;
+    if (diagonal) att_diagonals_limit(&u->code, p);
     sn_region_emit(&u->code, ATT_DEP_HEAD | ATT_DEP_Q);
 }
 
-static em_val apply_region(att_region *u, em *e, em_val score, em_val k) {
+static void set_key(att_region *u, em *e, em_val k) {
     const sn_region *r = u->code.region;
-    sn_region_forget(&u->code, ATT_DEP_K | ATT_DEP_SCORE | ATT_DEP_GRAD);
     int at_k = u->first + 3;
     if (at_k < r->n_arg) sn_region_arg(&u->code, at_k, as_index(e, r, at_k, k), ATT_DEP_K);
+}
+
+bool att_region_of_differences(att_region *u, em *e, const att_plan *p, bool score,
+                               const em_val of[2], em_val q, em_val k) {
+    const att_diagonals *d = &p->diagonals;
+    const sn_region *r = region_of(p, score);
+    sn_node *root[ATT_DIAGONALS];
+    int n = 0;
+    for (int i = 0; i < d->n; i++)
+        if (d->row[i].region == r) root[n++] = d->row[i].node;
+    if (!n || !open_region(u, e, p, r, score, of[0], of[1], q)) return false;
+    set_key(u, e, k);
+    sn_region_only(&u->code, root, n, NULL, 0);
+    sn_region_emit(&u->code, ~0u);
+    return true;
+}
+
+static em_val apply_region(att_region *u, em *e, const att_plan *p, em_val score, em_val k,
+                           em_val diagonal) {
+    sn_region_forget(&u->code, ATT_DEP_K | ATT_DEP_SCORE | ATT_DEP_GRAD);
+    set_key(u, e, k);
+    if (diagonal) att_diagonals_give(&u->code, e, p, em_sub(e, diagonal, k));
     if (u->first) sn_region_arg(&u->code, 0, score, ATT_DEP_SCORE);
     sn_region_emit(&u->code, ~(uint32_t)ATT_DEP_GRAD);
     return sn_region_value(&u->code, 0);
@@ -209,14 +243,15 @@ static em_val apply_region(att_region *u, em *e, em_val score, em_val k) {
 
 void att_regions_begin(att_regions *g, em *e, const att_plan *p, bool masked, em_val batch,
                        em_val head, em_val q) {
-    begin_region(&g->score, e, p, p->derivative ? p->derivative : p->a->score, 1, batch, head, q);
-    begin_region(&g->mask, e, p, masked ? p->a->mask : NULL, 0, batch, head, q);
+    begin_region(&g->score, e, p, true, g->diagonal, batch, head, q);
+    if (masked) begin_region(&g->mask, e, p, false, g->diagonal, batch, head, q);
 }
 
 em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_val k) {
-    (void)p;
-    if (g->score.used) x = em_mul(e, apply_region(&g->score, e, x, k), em_vf(e, log2_e));
-    if (g->mask.used) x = em_select(e, apply_region(&g->mask, e, NULL, k), x, em_vf(e, -INFINITY));
+    em_val at = g->diagonal;
+    if (g->score.used) x = em_mul(e, apply_region(&g->score, e, p, x, k, at), em_vf(e, log2_e));
+    if (g->mask.used)
+        x = em_select(e, apply_region(&g->mask, e, p, NULL, k, at), x, em_vf(e, -INFINITY));
     return x;
 }
 
@@ -346,7 +381,7 @@ em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
             em_add(e, em_int_cast(e, em_add(e, q0, at), e->i32), em_iota(e, e->i32, p->lanes));
         em_val last = em_int_cast(e, em_sub(e, att_size(e, p->a->tq), em_i64(e, 1)), e->i32);
         q = em_imin(e, q, last); /* lanes beyond the last query repeat it: tables stay in range */
-        att_regions regions = {0};
+        att_regions regions = {.diagonal = att_diagonal_of(e, p, em_add(e, q0, at))};
         att_regions_begin(&regions, e, p, masked, batch, head, q);
         att_regions_sheets(&regions, e, p, (em_val[]){batch, head}, em_add(e, q0, at), c.k0,
                            (em_val[]){c.lo, c.hi});

@@ -273,6 +273,7 @@ void sn_region_emit(sn_region_code *c, uint32_t allowed) {
     for (int i = 0; i < c->order.n; i++) {
         const sn_node *n = c->order.node[i];
         if (c->value[i] || (c->deps[i] & ~allowed) || n->op == SN_OP_arg) continue;
+        if (c->needed && !c->needed[i]) continue;
         em_val x[SN_MAX_RANK + 1];
         int n_in = n->n_in <= SN_MAX_RANK + 1 ? n->n_in : 0;
         for (int j = 0; j < n_in; j++) x[j] = c->value[position(c, n->in[j])];
@@ -283,6 +284,26 @@ void sn_region_emit(sn_region_code *c, uint32_t allowed) {
 void sn_region_forget(sn_region_code *c, uint32_t bits) {
     for (int i = 0; i < c->order.n; i++)
         if (c->deps[i] & bits) c->value[i] = NULL;
+}
+
+void sn_region_only(sn_region_code *c, sn_node *const *root, int n_root, const sn_node *const *leaf,
+                    int n_leaf) {
+    c->needed = sn_arena_alloc(c->region->out[0]->m, (size_t)c->order.n * sizeof *c->needed);
+    for (int i = 0; i < n_root; i++) c->needed[position(c, root[i])] = true;
+    for (int i = c->order.n - 1; i >= 0; i--) { /* users come later in the order */
+        const sn_node *n = c->order.node[i];
+        for (int j = 0; j < n_leaf; j++)
+            if (leaf[j] == n) c->needed[i] = false;
+        for (int j = 0; j < n->n_in && c->needed[i]; j++) c->needed[position(c, n->in[j])] = true;
+    }
+}
+
+void sn_region_give(sn_region_code *c, const sn_node *n, em_val v) {
+    c->value[position(c, n)] = v;
+}
+
+em_val sn_region_node(const sn_region_code *c, const sn_node *n) {
+    return c->value[position(c, n)];
 }
 
 em_val sn_region_value(const sn_region_code *c, int out) {

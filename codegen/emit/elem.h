@@ -39,6 +39,7 @@ struct sn_region_code {
     uint32_t *deps; /* [order.n] union of the operands' */
     uint32_t *slot; /* node id - lowest id -> position in order + 1, 0: not there */
     uint32_t base;
+    bool *needed; /* [order.n], NULL: all; others are never emitted */
     /* The element that an `at` node reads, in register form; index[i] is the i-th index value. The
      * captured tensor is the node's operand 0 (an arg node). Vectors of indices give a vector. */
     em_val (*at)(void *ctx, const sn_node *n, const em_val *index);
@@ -56,6 +57,13 @@ void sn_region_emit(sn_region_code *c, uint32_t allowed);
 void sn_region_forget(sn_region_code *c, uint32_t bits);
 em_val sn_region_value(const sn_region_code *c, int out);  /* NULL before it is emitted */
 uint32_t sn_region_deps(const sn_region_code *c, int out); /* of result `out` */
+
+/* From now on only what the n_root nodes need is emitted, down to the n_leaf nodes, whose values
+ * are given before they are used; all of them are nodes of the region. */
+void sn_region_only(sn_region_code *c, sn_node *const *root, int n_root, const sn_node *const *leaf,
+                    int n_leaf);
+void sn_region_give(sn_region_code *c, const sn_node *n, em_val v);
+em_val sn_region_node(const sn_region_code *c, const sn_node *n); /* NULL before it is emitted */
 
 /* Everything at once, for kernels without stages. out: [r->n_out]. */
 bool sn_emit_region(em *e, const sn_region *r, const em_val *arg,

@@ -1,0 +1,324 @@
+/* Scores and masks that depend on the distance of query and key in part, in many spellings: rows of
+ * distances are found where they should be, and what is read from them is what the evaluator says,
+ * forward and backward, at every level and for several targets; the same bits for any number of
+ * threads. */
+#include "codegen/attention/attention.h"
+#include "frontend/sinter.h"
+#include "ir/ir.h"
+#include "runtime/rng.h"
+#include "tests/jit_run.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/scratch.h"
+#include "tests/text.h"
+
+enum { EXACT = 4, CLIP = 9, MAX_IN = 8 };
+
+/* --- scores and masks ------------------------------------------------------------------------- */
+
+/* [Raffel et al. 2020], half a step off the edges of buckets; of `far` tokens */
+static sn_tensor late_bucket(sn_tensor far, int buckets) {
+    sn_tensor ratio = sn_mul(sn_add(sn_cast(far, SN_F32), 0.5), 1.0 / EXACT);
+    sn_tensor step = sn_mul(sn_log(ratio), (buckets - EXACT) / log(128.0 / EXACT));
+    sn_tensor late = sn_min(sn_add(sn_cast(step, SN_I32), EXACT), buckets - 1);
+    return sn_where(sn_lt(far, EXACT), far, late);
+}
+
+/* To both sides; table [H, 16]. */
+static sn_tensor score_buckets(const sn_score_ctx *c) {
+    sn_tensor back = sn_sub(c->q, c->k), far = sn_max(back, sn_neg(back));
+    sn_tensor side = sn_mul(sn_cast(sn_lt(back, 0), SN_I32), 8);
+    return sn_add(c->score, sn_at(c->captured[0], c->h, sn_add(late_bucket(far, 8), side)));
+}
+
+/* The last query stands at the last key; what lies ahead is in bucket 0; table [16, H]. */
+static sn_tensor score_past_buckets(const sn_score_ctx *c) {
+    sn_tensor far = sn_max(sn_behind(c), 0);
+    return sn_add(sn_at(c->captured[0], late_bucket(far, 16), c->h), c->score);
+}
+
+/* No difference is written: comparisons, the larger less the smaller, floats; table [H, 9]. */
+static sn_tensor score_spelt(const sn_score_ctx *c) {
+    sn_tensor far = sn_sub(sn_max(c->q, c->k), sn_min(c->q, c->k));
+    sn_tensor x = sn_mul(sn_cast(c->q, SN_F32), 0.25), y = sn_mul(sn_cast(c->k, SN_F32), 0.25);
+    sn_tensor wave = sn_cos(sn_sub(sn_add(x, 0.5), sn_add(y, 1.0)));
+    wave = sn_where(sn_le(sn_add(c->k, 2), sn_add(c->q, 2)), wave, sn_exp(sn_sub(x, y)));
+    sn_tensor near = sn_at(c->captured[0], c->h, sn_min(far, CLIP - 1));
+    return sn_add(sn_sub(c->score, near), sn_cast(wave, (sn_dtype)c->score->dtype));
+}
+
+/* Two tables, one of them the batch's, and a table of the query, whose part is no distance's. */
+static sn_tensor score_tables(const sn_score_ctx *c) {
+    sn_tensor back = sn_add(sn_min(sn_max(sn_sub(c->q, c->k), -CLIP), CLIP), CLIP);
+    sn_tensor a = sn_at(c->captured[0], c->h, back), b = sn_at(c->captured[1], c->b, back);
+    sn_tensor own = sn_at(c->captured[2], c->q);
+    return sn_add(sn_mul(c->score, sn_add(a, 1)), sn_add(sn_mul(b, own), sn_exp(sn_mul(a, b))));
+}
+
+/* Penalties on distance with the head's own rate: a power, dear enough. */
+static sn_tensor score_power(const sn_score_ctx *c) {
+    sn_tensor far = sn_cast(sn_abs(sn_sub(c->k, c->q)), (sn_dtype)c->score->dtype);
+    sn_tensor rate = sn_abs(sn_at(c->captured[0], c->h));
+    return sn_sub(c->score, sn_pow(sn_add(far, 1), sn_add(rate, 0.5)));
+}
+
+/* Cheap: left as it is. */
+static sn_tensor score_slope(const sn_score_ctx *c) {
+    sn_tensor far = sn_cast(sn_sub(c->q, c->k), (sn_dtype)c->score->dtype);
+    return sn_sub(c->score, sn_mul(sn_mul(sn_at(c->captured[0], c->h), 0.1), far));
+}
+
+/* Nothing here is a distance. */
+static sn_tensor score_sum(const sn_score_ctx *c) {
+    sn_tensor at = sn_mod(sn_add(c->q, sn_mul(c->k, 2)), CLIP);
+    return sn_add(c->score, sn_at(c->captured[0], c->h, at));
+}
+
+static sn_tensor mask_strided(const sn_score_ctx *c) {
+    return sn_or(sn_eq(sn_mod(sn_sub(c->q, c->k), 5), 0), sn_lt(c->k, 7));
+}
+
+typedef struct variant {
+    const char *name;
+    sn_score_fn score, mask;
+    int rows; /* that the forward kernel keeps */
+    int n_table;
+    struct {
+        int rank;
+        int64_t size[2];
+    } table[3];
+    int b, h, hk, tq, tk, d;
+    bool causal;
+} variant;
+
+static const variant variants[] = {
+    {"buckets", score_buckets, NULL, 1, 1, {{2, {3, 16}}}, 2, 3, 3, 131, 131, 16, false},
+    {"buckets, cross", score_buckets, NULL, 1, 1, {{2, {2, 16}}}, 1, 2, 1, 71, 203, 9, false},
+    {"buckets, many queries",
+     score_buckets,
+     NULL,
+     1,
+     1,
+     {{2, {2, 16}}},
+     1,
+     2,
+     2,
+     150,
+     40,
+     8,
+     false},
+    {"buckets, one token", score_buckets, NULL, 1, 1, {{2, {2, 16}}}, 2, 2, 2, 1, 1, 8, false},
+    {"buckets, one key", score_buckets, NULL, 1, 1, {{2, {2, 16}}}, 1, 2, 2, 20, 1, 8, false},
+    {"causal buckets", score_past_buckets, NULL, 1, 1, {{2, {16, 4}}}, 1, 4, 2, 130, 130, 16, true},
+    {"causal buckets, offset",
+     score_past_buckets,
+     NULL,
+     1,
+     1,
+     {{2, {16, 2}}},
+     2,
+     2,
+     2,
+     37,
+     150,
+     8,
+     true},
+    {"causal buckets, decode",
+     score_past_buckets,
+     NULL,
+     1,
+     1,
+     {{2, {16, 4}}},
+     1,
+     4,
+     4,
+     1,
+     700,
+     16,
+     true},
+    {"spelt otherwise", score_spelt, NULL, 2, 1, {{2, {3, CLIP}}}, 1, 3, 3, 100, 90, 8, false},
+    {"three tables",
+     score_tables,
+     NULL,
+     3,
+     3,
+     {{2, {2, 2 * CLIP + 1}}, {2, {3, 2 * CLIP + 1}}, {1, {99}}},
+     3,
+     2,
+     1,
+     99,
+     99,
+     16,
+     true},
+    {"power", score_power, NULL, 1, 1, {{1, {2}}}, 1, 2, 2, 80, 80, 8, true},
+    {"slope", score_slope, NULL, 0, 1, {{1, {2}}}, 1, 2, 2, 80, 80, 8, true},
+    {"no distance", score_sum, NULL, 0, 1, {{2, {2, CLIP}}}, 1, 2, 2, 70, 70, 8, false},
+    {"strided", NULL, mask_strided, 1, 0, {{0, {0}}}, 1, 2, 2, 140, 140, 16, true},
+    {"buckets, strided",
+     score_buckets,
+     mask_strided,
+     2,
+     1,
+     {{2, {2, 16}}},
+     2,
+     2,
+     2,
+     133,
+     133,
+     8,
+     true},
+};
+enum { N_VARIANTS = sizeof variants / sizeof *variants };
+
+/* --- the graph -------------------------------------------------------------------------------- */
+
+/* Entry "main": the result and, if `back`, the gradients of sum(weight attention). */
+static sn_module *build(const variant *v, sn_dtype t, bool back) {
+    sn_module *m = sn_module_new("attention");
+    sn_tensor in[MAX_IN], g[MAX_IN];
+    in[0] = sn_input(m, "q", t, v->b, v->h, v->tq, v->d);
+    in[1] = sn_input(m, "k", t, v->b, v->hk, v->tk, v->d);
+    in[2] = sn_input(m, "v", t, v->b, v->hk, v->tk, v->d);
+    sn_attention_args a = {in[0],          in[1], in[2], .causal = v->causal, .score = v->score,
+                           .mask = v->mask};
+    for (int i = 0; i < v->n_table; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "table%d", i);
+        sn_dim size[] = {v->table[i].size[0], v->table[i].size[1], SN_END};
+        size[v->table[i].rank] = SN_END;
+        in[3 + i] = a.captured[i] = sn_input_at(SN_HERE, m, name, t, size);
+    }
+    sn_tensor y = sn_attention_at(SN_HERE, &a);
+    sn_entry *e = sn_entry_add(m, "main");
+    sn_entry_output(m, e, "y", y);
+    if (!back) return m;
+    int n = 3 + v->n_table;
+    sn_tensor w = sn_input(m, "weight", t, v->b, v->h, v->tq, v->d);
+    sn_grad(sn_sum_all(sn_mul(y, w)), n, in, g);
+    for (int i = 0; i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "g%d", i);
+        sn_entry_output(m, e, name, g[i]);
+    }
+    return m;
+}
+
+static void *leaf_data(void *ctx, const sn_node *leaf, const int64_t *symbol, size_t *bytes) {
+    (void)ctx;
+    size_t n = 1;
+    for (int a = 0; a < leaf->rank; a++) n *= (size_t)sn_dim_eval(leaf->m, leaf->shape[a], symbol);
+    *bytes = n * sn_dtype_size((sn_dtype)leaf->dtype);
+    void *data = malloc(*bytes + 1);
+    sn_rng r = {.seed = leaf->hash, .stream = SN_STREAM_DATA};
+    for (size_t i = 0; data && i < n; i++) {
+        double z = sn_rng_normal(&r) * 0.7;
+        if (leaf->dtype == SN_F64)
+            ((double *)data)[i] = z;
+        else
+            ((float *)data)[i] = (float)z;
+    }
+    return data;
+}
+
+/* --- tests ------------------------------------------------------------------------------------ */
+
+typedef struct setting {
+    const variant *v;
+    int level;
+    bool back;
+    sn_dtype t;
+    const char *target;
+    char name[80];
+} setting;
+
+static void matches_evaluator(void **state) {
+    const setting *s = *state;
+    sn_module *m = build(s->v, s->t, s->back);
+    jit_run run;
+    sn_options o = {.level = s->level, .threads = 2, .cache_dir = scratch_dir, .target = s->target};
+    bool ok = jit_open(&run, m, &o, leaf_data, NULL);
+    ok = ok && jit_check(&run, "main", NULL, s->t == SN_F64 ? 1e-11 : 2e-5, s->t == SN_F64 ? 0 : 8);
+    char why[JIT_WHY];
+    snprintf(why, sizeof why, "%s", run.why);
+    jit_close(&run);
+    sn_module_free(m);
+    if (!ok) fail_msg("%s", why);
+}
+
+static void run_with_threads(const setting *s, int threads, jit_result *out) {
+    sn_module *m = build(s->v, SN_F32, s->back);
+    jit_run run;
+    sn_options o = {.level = 4, .threads = threads, .cache_dir = scratch_dir};
+    bool ok = jit_open(&run, m, &o, leaf_data, NULL) && jit_call(&run, "main", NULL, out);
+    if (!ok) fail_msg("%s", run.why);
+    jit_close(&run);
+    sn_module_free(m);
+}
+
+static void same_bits(void **state) {
+    jit_result one = {0}, more = {0};
+    run_with_threads(*state, 1, &one);
+    for (int threads = 2; threads <= 5; threads += threads == 3 ? 2 : 1) {
+        run_with_threads(*state, threads, &more);
+        assert_int_equal(one.n, more.n);
+        for (int i = 0; i < one.n; i++) {
+            assert_int_equal(one.value[i].n, more.value[i].n);
+            assert_memory_equal(one.value[i].bytes, more.value[i].bytes, 4 * one.value[i].n);
+        }
+        jit_result_free(&more);
+    }
+    jit_result_free(&one);
+}
+
+/* The report says how many values are rows of distances. */
+static void rows_found(void **state) {
+    (void)state;
+    for (int i = 0; i < N_VARIANTS; i++) {
+        sn_module *m = build(&variants[i], SN_F32, false);
+        sn_error err = {0};
+        sn_options o = {.level = 4, .cache_dir = scratch_dir};
+        sn_program *p = sn_compile(m, &o, &err);
+        if (!p) fail_msg("%s", err.message);
+        char *text = explain_text(p, NULL), want[64];
+        int n = variants[i].rows;
+        snprintf(want, sizeof want, "; %d value%s of the distance", n, n > 1 ? "s" : "");
+        const char *found = strstr(text, n ? want : " of the distance");
+        if (n ? !found : found != NULL) fail_msg("%s:\n%s", variants[i].name, text);
+        free(text);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
+int main(void) {
+    enum { MAX = N_VARIANTS * 8 + 1 };
+    static setting all[MAX];
+    static struct CMUnitTest tests[MAX];
+    static const char *const targets[] = {"x86-64-v3", "x86-64"};
+    size_t n = 0;
+    for (int i = 0; i < N_VARIANTS; i++) {
+        const variant *v = &variants[i];
+        for (int level = i % 2 ? 4 : 0; level <= 4; level += 2)
+            all[n++] = (setting){.v = v, .level = level, .t = SN_F32};
+        all[n++] = (setting){.v = v, .level = 4, .t = SN_F32, .target = targets[i % 2]};
+        all[n++] = (setting){.v = v, .level = 4, .t = SN_F64, .back = i % 3 == 0};
+        all[n++] = (setting){.v = v, .level = 4, .t = SN_F32, .back = true};
+        all[n++] = (setting){.v = v, .level = -1, .back = i % 2};
+    }
+    for (size_t i = 0; i < n; i++) {
+        setting *s = &all[i];
+        bool bits = s->level < 0;
+        snprintf(s->name, sizeof s->name, "%s%s, %s %s %s", s->v->name, s->back ? ", backward" : "",
+                 bits ? "bits" : sn_dtype_name(s->t), s->level ? "" : "level 0",
+                 s->target ? s->target : "");
+        tests[i] =
+            (struct CMUnitTest){s->name, bits ? same_bits : matches_evaluator, NULL, NULL, s};
+    }
+    tests[n++] = (struct CMUnitTest){"rows found", rows_found, NULL, NULL, NULL};
+    return _cmocka_run_group_tests("attention_diagonal", tests, n, scratch_make, scratch_end);
+}
