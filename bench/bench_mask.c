@@ -381,7 +381,7 @@ static void judge(sn_bench_report *r) {
 
 bool sn_bench_sweep(const sn_bench_options *o, sn_bench_report *out, sn_error *err) {
     static const char masks[] = "full,causal,window:256,prefix:128,alibi,softcap,documents,"
-                                "dilated:4,blocks:128,neighbours:32,bias";
+                                "dilated:4,blocks:128,neighbours:32,bias,biases,relative,buckets";
     static const char shapes[] = "1,4,16,64 1,4,64,64 1,4,256,64 1,4,1024,64 1,2,4096,64";
     sn_bench_options two = *o;
     two.levels = 1u << UNFUSED | 1u << FUSED;
