@@ -1,6 +1,7 @@
 /* few.c: attention of a few queries (decoding): K and V pass by once, for all queries and
  * all heads that share them. Lanes are elements of a row in both products and keys in between, so
- * that the work stays far below the time that memory takes. Keys may be done in parts
+ * that the work stays far below the time that memory takes; up to four heads that share K and V go
+ * through a tile together, or the cache would be what limits them. Keys may be done in parts
  * (split.c). */
 #include "codegen/attention/impl.h"
 #include "codegen/emit/vmath.h"
@@ -9,7 +10,10 @@
 
 static const double log2_e = 1.44269504088896340736;
 
-enum { SUM_VECTORS = 8 }; /* vectors of an output row that are summed at a time */
+enum {
+    SUM_VECTORS = 8, /* vectors of an output row that are summed at a time */
+    MOST_ROWS = 4    /* queries that go through a tile together: K and V are read once for them */
+};
 
 typedef struct few {
     const att_plan *p;
@@ -17,7 +21,7 @@ typedef struct few {
     em_val first, end; /* rows: queries of heads, head by head */
     em_val state;      /* a record of each row: see att_record */
     em_val tile;       /* its first key */
-    att_regions regions;
+    att_regions regions[MOST_ROWS];
 } few;
 
 em_val att_record(em *e, const att_plan *p, em_val state, em_val r, att_part part) {
@@ -64,137 +68,218 @@ static em_val sum_each(em *e, const att_plan *p, em_val *x) {
     return x[0];
 }
 
-/* Scores of keys k0 .. k0 + lanes - 1 for the scaled query at q, before any region. Fetches what
- * lies `far` elements behind each row. */
-static em_val emit_scores(em *e, const few *w, em_val k_base, em_val k0, em_val q, em_val far) {
+/* Scores of keys k0 .. k0 + lanes - 1 for the scaled queries at q[], before any region: x[u]. A
+ * turn has some keys for all queries; how many changes no sum. Fetches what lies `far` elements
+ * behind each row. */
+static void emit_scores(em *e, const few *w, em_val k_base, em_val k0, int rows, const em_val *q,
+                        em_val far, em_val *x) {
     const att_plan *p = w->p;
     const sn_attention_operand *o = &p->a->k;
-    int d = p->a->d, n = p->lanes, whole = d / n * n;
+    int d = p->a->d, n = p->lanes, whole = d / n * n, keys = n / rows;
     em_val stride = att_size(e, o->row), last = em_sub(e, w->tk, em_i64(e, 1));
-    em_val row[64], ahead[64], sum[64], first[64];
-    for (int i = 0; i < n; i++) {
-        em_val k = em_imin(e, em_add(e, k0, em_i64(e, i)), last);
-        row[i] = em_at(e, k_base, o->dtype, em_mul(e, k, stride));
-        ahead[i] = em_at(e, row[i], o->dtype, far);
-        sum[i] = em_vf(e, 0);
-    }
     int line = 64 / (int)sn_dtype_size(o->dtype);
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, n));
-    for (int i = 0; i < n; i++) first[i] = em_carry(e, &l, sum[i]);
-    em_val x = em_load(e, p->t, em_at(e, q, p->t, l.i), n);
-    for (int i = 0; i < n; i++) {
-        em_val y = em_load(e, o->dtype, em_at(e, row[i], o->dtype, l.i), n);
-        if (n >= line) em_prefetch(e, em_at(e, ahead[i], o->dtype, l.i), false, 2);
-        em_next(e, &l, first[i], em_fma(e, x, y, first[i]));
+    em_val mine[MOST_ROWS][MOST_ROWS]; /* of a query, turn by turn */
+    for (int turn = 0; turn < rows; turn++) {
+        em_val row[64], ahead[64], sum[64], first[64];
+        for (int i = 0; i < keys; i++) {
+            em_val k = em_imin(e, em_add(e, k0, em_i64(e, turn * keys + i)), last);
+            row[i] = em_at(e, k_base, o->dtype, em_mul(e, k, stride));
+            ahead[i] = em_at(e, row[i], o->dtype, far);
+        }
+        em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, n));
+        for (int i = 0; i < n; i++) first[i] = sum[i] = em_carry(e, &l, em_vf(e, 0));
+        em_val part[MOST_ROWS];
+        for (int u = 0; u < rows; u++) part[u] = em_load(e, p->t, em_at(e, q[u], p->t, l.i), n);
+        for (int i = 0; i < keys; i++) {
+            em_val y = em_load(e, o->dtype, em_at(e, row[i], o->dtype, l.i), n);
+            if (n >= line) em_prefetch(e, em_at(e, ahead[i], o->dtype, l.i), false, 2);
+            for (int u = 0; u < rows; u++)
+                sum[u * keys + i] = em_fma(e, part[u], y, sum[u * keys + i]);
+        }
+        for (int i = 0; i < n; i++) em_next(e, &l, first[i], sum[i]);
+        em_end(e, &l);
+        for (int i = 0; i < n; i++) sum[i] = em_final(e, &l, first[i]);
+        for (int u = 0; u < rows && whole < d; u++) {
+            part[u] = em_load(e, p->t, em_at(e, q[u], p->t, em_i64(e, whole)), n);
+            for (int i = 0; i < keys; i++) {
+                em_val y = load_part(e, p, o->dtype, row[i], whole, d);
+                sum[u * keys + i] = em_fma(e, part[u], y, sum[u * keys + i]);
+            }
+        }
+        em_val all = sum_each(e, p, sum);
+        for (int u = 0; u < rows; u++)
+            mine[u][turn] = rows > 1 ? em_part(e, all, u * keys, keys) : all;
     }
-    em_end(e, &l);
-    for (int i = 0; i < n; i++) sum[i] = em_final(e, &l, first[i]);
-    if (whole < d) {
-        x = em_load(e, p->t, em_at(e, q, p->t, em_i64(e, whole)), n);
-        for (int i = 0; i < n; i++)
-            sum[i] = em_fma(e, x, load_part(e, p, o->dtype, row[i], whole, d), sum[i]);
+    for (int u = 0; u < rows; u++) {
+        for (int m = rows; m > 1; m /= 2)
+            for (int i = 0; i < m / 2; i++)
+                mine[u][i] = em_concat(e, mine[u][2 * i], mine[u][2 * i + 1]);
+        x[u] = mine[u][0];
     }
-    return sum_each(e, p, sum);
 }
 
-/* All scores of the tile for row r, through the regions, to S; returns their maximum (a scalar). */
-static em_val emit_tile_scores(em *e, few *w, em_val k_base, em_val k0, em_val n, em_val r,
-                               bool masked) {
+/* Query r + u of the rows that go through a tile together. */
+typedef struct few_rows {
+    int n;
+    em_val row[MOST_ROWS], head[MOST_ROWS], q[MOST_ROWS];
+    em_val s[MOST_ROWS]; /* scores of the tile, then weights */
+} few_rows;
+
+static few_rows take_rows(em *e, const few *w, em_val r, int n) {
     const att_plan *p = w->p;
-    em_val lanes = em_i64(e, p->lanes), s = att_scratch(e, p->s_at);
-    em_val q_at = row_of(e, p, p->few_q_at, r, att_padded(p, p->a->d));
-    em_val head = em_add(e, em_mul(e, w->kv_head, em_i64(e, p->a->group)), em_div(e, r, w->tq));
+    few_rows t = {.n = n};
+    for (int u = 0; u < n; u++) {
+        em_val row = em_add(e, r, em_i64(e, u)), first = em_i64(e, u * ATT_KEYS);
+        em_val in_group = em_div(e, row, w->tq);
+        t.row[u] = row;
+        t.head[u] = em_add(e, em_mul(e, w->kv_head, em_i64(e, p->a->group)), in_group);
+        t.q[u] = em_rem(e, row, w->tq);
+        t.s[u] = em_at(e, att_scratch(e, p->s_at), p->t, first);
+    }
+    return t;
+}
+
+/* All scores of the tile for the rows, through the regions; their maxima (scalars) to top. */
+static void emit_tile_scores(em *e, few *w, em_val k_base, em_val k0, em_val n, const few_rows *t,
+                             bool masked, em_val *top) {
+    const att_plan *p = w->p;
+    em_val lanes = em_i64(e, p->lanes), q_at[MOST_ROWS], first[MOST_ROWS], x[MOST_ROWS];
     em_val last = em_int_cast(e, em_sub(e, w->tk, em_i64(e, 1)), e->i32);
-    att_regions *g = &w->regions;
-    att_regions_begin(g, e, p, masked, w->batch, head, em_rem(e, r, w->tq));
+    for (int u = 0; u < t->n; u++) {
+        q_at[u] = row_of(e, p, p->few_q_at, t->row[u], att_padded(p, p->a->d));
+        att_regions_begin(&w->regions[u], e, p, masked, w->batch, t->head[u], t->q[u]);
+    }
     em_loop l = em_for(e, em_i64(e, 0), n, lanes);
-    em_val top = em_carry(e, &l, em_vf(e, -INFINITY)), at = em_add(e, k0, l.i);
-    em_val x = emit_scores(e, w, k_base, at, q_at, fetch_distance(e, w, &p->a->k, r));
+    for (int u = 0; u < t->n; u++) first[u] = em_carry(e, &l, em_vf(e, -INFINITY));
+    em_val at = em_add(e, k0, l.i), far = fetch_distance(e, w, &p->a->k, t->row[0]);
+    emit_scores(e, w, k_base, at, t->n, q_at, far, x);
     em_val k =
         em_add(e, em_splat(e, em_int_cast(e, at, e->i32), p->lanes), em_iota(e, e->i32, p->lanes));
-    x = att_regions_apply(g, e, p, x, em_imin(e, k, em_splat(e, last, p->lanes)));
-    x = em_select(e, em_tail_mask(e, em_sub(e, n, l.i), p->lanes), x, em_vf(e, -INFINITY));
-    em_store(e, p->t, em_at(e, s, p->t, l.i), x);
-    em_next(e, &l, top, em_max(e, x, top));
+    k = em_imin(e, k, em_splat(e, last, p->lanes));
+    em_val here = em_tail_mask(e, em_sub(e, n, l.i), p->lanes);
+    for (int u = 0; u < t->n; u++) {
+        x[u] = att_regions_apply(&w->regions[u], e, p, x[u], k);
+        x[u] = em_select(e, here, x[u], em_vf(e, -INFINITY));
+        em_store(e, p->t, em_at(e, t->s[u], p->t, l.i), x[u]);
+        em_next(e, &l, first[u], em_max(e, x[u], first[u]));
+    }
     em_end(e, &l);
-    return em_reduce(e, EM_MAX, em_final(e, &l, top));
+    for (int u = 0; u < t->n; u++) top[u] = em_reduce(e, EM_MAX, em_final(e, &l, first[u]));
 }
 
-/* O[r] = O[r] factor + weights V, some vectors of the row at a time. */
-static void emit_tile_sums(em *e, const few *w, em_val v_base, em_val k0, em_val n, em_val r,
-                           em_val factor) {
+/* Vectors c .. c + vectors - 1 of the rows' sums: sum = sum factor + weights V. With `keys` of two
+ * even and odd keys are summed apart, so that more sums are in flight than the latency. */
+static void emit_sum_columns(em *e, const few *w, em_val v_base, em_val k0, em_val n,
+                             const few_rows *t, const em_val *factor, int c, int vectors,
+                             int keys) {
+    enum { MOST = 2 * SUM_VECTORS };
     const att_plan *p = w->p;
     const sn_attention_operand *o = &p->a->v;
-    int dv = p->a->dv, step = SUM_VECTORS * p->lanes;
-    em_val s = att_scratch(e, p->s_at), stride = att_size(e, o->row);
-    em_val far = fetch_distance(e, w, o, r);
-    em_val out = att_record(e, p, w->state, r, ATT_O), tile = em_mul(e, k0, stride);
-    for (int c = 0; c < dv; c += step) {
-        int vectors = (dv - c < step ? att_padded(p, dv - c) : step) / p->lanes;
-        int keys = vectors <= SUM_VECTORS / 2 ? 2 : 1; /* more sums in flight than the latency */
-        em_val first[2][SUM_VECTORS], sum[2][SUM_VECTORS];
-        for (int u = 0; u < keys; u++)
-            for (int i = 0; i < vectors; i++) {
-                em_val at = em_at(e, out, p->t, em_i64(e, c + i * p->lanes));
-                sum[u][i] = u ? em_vf(e, 0) : em_mul(e, em_load(e, p->t, at, p->lanes), factor);
+    int dv = p->a->dv;
+    em_val stride = att_size(e, o->row), far = fetch_distance(e, w, o, t->row[0]);
+    em_val tile = em_mul(e, k0, stride), out[MOST_ROWS];
+    em_val first[MOST_ROWS][MOST], sum[MOST_ROWS][MOST]; /* of even keys, of odd ones */
+    for (int r = 0; r < t->n; r++) {
+        out[r] = att_record(e, p, w->state, t->row[r], ATT_O);
+        for (int i = 0; i < keys * vectors; i++) {
+            em_val at = em_at(e, out[r], p->t, em_i64(e, c + i * p->lanes));
+            sum[r][i] =
+                i < vectors ? em_mul(e, em_load(e, p->t, at, p->lanes), factor[r]) : em_vf(e, 0);
+        }
+    }
+    em_val even = em_and(e, n, em_i64(e, -keys)), lo[] = {em_i64(e, 0), even}, hi[] = {even, n};
+    for (int part = 0; part < keys; part++) {
+        int unroll = part ? 1 : keys, m = unroll * vectors;
+        em_loop l = em_for(e, lo[part], hi[part], em_i64(e, unroll));
+        for (int r = 0; r < t->n; r++)
+            for (int i = 0; i < m; i++) first[r][i] = em_carry(e, &l, sum[r][i]);
+        for (int u = 0; u < unroll; u++) {
+            em_val k = em_add(e, l.i, em_i64(e, u)), at = em_add(e, tile, em_mul(e, k, stride));
+            em_val row = em_at(e, v_base, o->dtype, at), next = em_at(e, row, o->dtype, far);
+            em_val weight[MOST_ROWS], some[MOST_ROWS];
+            for (int r = 0; r < t->n; r++) {
+                weight[r] = em_load_splat(e, p->t, em_at(e, t->s[r], p->t, k), p->lanes);
+                some[r] = p->check_v ? em_cmp(e, EM_NE, weight[r], em_vf(e, 0)) : NULL;
             }
-        em_val even = em_and(e, n, em_i64(e, -keys)), lo[] = {em_i64(e, 0), even}, hi[] = {even, n};
-        for (int part = 0; part < keys; part++) {
-            int unroll = part ? 1 : keys;
-            em_loop l = em_for(e, lo[part], hi[part], em_i64(e, unroll));
-            for (int u = 0; u < unroll; u++)
-                for (int i = 0; i < vectors; i++) first[u][i] = em_carry(e, &l, sum[u][i]);
-            for (int u = 0; u < unroll; u++) {
-                em_val k = em_add(e, l.i, em_i64(e, u)), at = em_add(e, tile, em_mul(e, k, stride));
-                em_val row = em_at(e, v_base, o->dtype, at);
-                em_val next = em_at(e, row, o->dtype, far);
-                em_val weight = em_load_splat(e, p->t, em_at(e, s, p->t, k), p->lanes);
-                em_val some = p->check_v ? em_cmp(e, EM_NE, weight, em_vf(e, 0)) : NULL;
-                for (int i = 0; i < vectors; i++) {
-                    int at_i = c + i * p->lanes;
-                    em_prefetch(e, em_at(e, next, o->dtype, em_i64(e, at_i)), false, 2);
-                    em_val y =
-                        em_fma(e, load_part(e, p, o->dtype, row, at_i, dv), weight, first[u][i]);
-                    em_next(e, &l, first[u][i], some ? em_select(e, some, y, first[u][i]) : y);
+            for (int i = 0; i < vectors; i++) {
+                int at_i = c + i * p->lanes;
+                em_prefetch(e, em_at(e, next, o->dtype, em_i64(e, at_i)), false, 2);
+                em_val v = load_part(e, p, o->dtype, row, at_i, dv);
+                for (int r = 0; r < t->n; r++) {
+                    em_val was = first[r][u * vectors + i], y = em_fma(e, v, weight[r], was);
+                    em_next(e, &l, was, some[r] ? em_select(e, some[r], y, was) : y);
                 }
             }
-            em_end(e, &l);
-            for (int u = 0; u < unroll; u++)
-                for (int i = 0; i < vectors; i++) sum[u][i] = em_final(e, &l, first[u][i]);
         }
+        em_end(e, &l);
+        for (int r = 0; r < t->n; r++)
+            for (int i = 0; i < m; i++) sum[r][i] = em_final(e, &l, first[r][i]);
+    }
+    for (int r = 0; r < t->n; r++)
         for (int i = 0; i < vectors; i++) {
-            em_val all = keys == 2 ? em_add(e, sum[0][i], sum[1][i]) : sum[0][i];
-            em_store(e, p->t, em_at(e, out, p->t, em_i64(e, c + i * p->lanes)), all);
+            em_val all = keys == 2 ? em_add(e, sum[r][i], sum[r][vectors + i]) : sum[r][i];
+            em_store(e, p->t, em_at(e, out[r], p->t, em_i64(e, c + i * p->lanes)), all);
         }
+}
+
+/* O[r] = O[r] factor + weights V, some vectors of the rows at a time: what fits into registers. How
+ * keys are summed follows from the row alone. */
+static void emit_tile_sums(em *e, const few *w, em_val v_base, em_val k0, em_val n,
+                           const few_rows *t, const em_val *factor) {
+    int lanes = w->p->lanes, dv = w->p->a->dv, step = SUM_VECTORS * lanes;
+    for (int c = 0; c < dv; c += step) {
+        int vectors = (dv - c < step ? att_padded(w->p, dv - c) : step) / lanes;
+        int keys = vectors <= SUM_VECTORS / 2 ? 2 : 1;
+        int most = 2 * SUM_VECTORS / (t->n * keys);
+        for (int i = 0; i < vectors; i += most)
+            emit_sum_columns(e, w, v_base, k0, n, t, factor, c + i * lanes,
+                             vectors - i < most ? vectors - i : most, keys);
     }
 }
 
-/* One tile for row r: as in blocks, but the maximum is one number and follows at once. */
-static void emit_row_tile(em *e, few *w, em_val k_base, em_val v_base, em_val k0, em_val n,
-                          em_val r, bool masked) {
+/* One tile for n rows from r on: as in blocks, but a row's maximum is one number and follows at
+ * once. */
+static void emit_rows_tile(em *e, few *w, em_val k_base, em_val v_base, em_val k0, em_val n,
+                           em_val r, int rows, bool masked) {
     const att_plan *p = w->p;
-    em_val s = att_scratch(e, p->s_at);
-    em_val m_at = att_record(e, p, w->state, r, ATT_M), l_at = att_record(e, p, w->state, r, ATT_L);
-    em_val top = emit_tile_scores(e, w, k_base, k0, n, r, masked), old = em_load(e, p->t, m_at, 1);
-    em_val m = em_max(e, top, old), none = em_cmp(e, EM_EQ, m, em_f(e, -INFINITY));
-    em_store(e, p->t, m_at, m);
-    m = em_splat(e, em_select(e, none, em_f(e, 0), m), p->lanes);
-    em_val factor = att_exp2(e, em_sub(e, em_splat(e, old, p->lanes), m));
-    em_val before = em_mul(e, em_load(e, p->t, l_at, p->lanes), factor);
-    em_val head = em_add(e, em_mul(e, w->kv_head, em_i64(e, p->a->group)), em_div(e, r, w->tq));
-    em_val kept = NULL;
-    if (att_drops(p))
-        kept = att_keep_word(e, p, p->keep_word, w->batch, head, em_rem(e, r, w->tq), k0);
-    em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, p->lanes));
-    em_val sum = em_carry(e, &l, before);
-    em_val at = em_at(e, s, p->t, l.i);
-    em_val x = att_exp2(e, em_sub(e, em_load(e, p->t, at, p->lanes), m)), left = x;
-    if (kept) left = em_select(e, att_keep_lanes(e, kept, l.i, p->lanes), x, em_vf(e, 0));
-    em_store(e, p->t, at, left);
-    em_next(e, &l, sum, em_add(e, sum, x));
-    em_end(e, &l);
-    em_store(e, p->t, l_at, em_final(e, &l, sum));
-    emit_tile_sums(e, w, v_base, k0, n, r, factor);
+    few_rows t = take_rows(e, w, r, rows);
+    em_val top[MOST_ROWS], factor[MOST_ROWS];
+    emit_tile_scores(e, w, k_base, k0, n, &t, masked, top);
+    for (int u = 0; u < rows; u++) {
+        em_val m_at = att_record(e, p, w->state, t.row[u], ATT_M);
+        em_val l_at = att_record(e, p, w->state, t.row[u], ATT_L), old = em_load(e, p->t, m_at, 1);
+        em_val m = em_max(e, top[u], old), none = em_cmp(e, EM_EQ, m, em_f(e, -INFINITY));
+        em_store(e, p->t, m_at, m);
+        m = em_splat(e, em_select(e, none, em_f(e, 0), m), p->lanes);
+        factor[u] = att_exp2(e, em_sub(e, em_splat(e, old, p->lanes), m));
+        em_val before = em_mul(e, em_load(e, p->t, l_at, p->lanes), factor[u]), kept = NULL;
+        if (att_drops(p)) kept = att_keep_word(e, p, p->keep_word, w->batch, t.head[u], t.q[u], k0);
+        em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, p->lanes));
+        em_val sum = em_carry(e, &l, before), at = em_at(e, t.s[u], p->t, l.i);
+        em_val x = att_exp2(e, em_sub(e, em_load(e, p->t, at, p->lanes), m)), left = x;
+        if (kept) left = em_select(e, att_keep_lanes(e, kept, l.i, p->lanes), x, em_vf(e, 0));
+        em_store(e, p->t, at, left);
+        em_next(e, &l, sum, em_add(e, sum, x));
+        em_end(e, &l);
+        em_store(e, p->t, l_at, em_final(e, &l, sum));
+    }
+    emit_tile_sums(e, w, v_base, k0, n, &t, factor);
+}
+
+/* The tile for all rows: as many at a time as share K and V anyway, then one by one. */
+static void emit_tile(em *e, few *w, em_val k_base, em_val v_base, em_val n) {
+    bool masked = w->p->a->mask != NULL;
+    int group = w->p->a->group, many = group >= MOST_ROWS ? MOST_ROWS : group >= 2 ? 2 : 1;
+    if (many > w->p->lanes) many = w->p->lanes;
+    em_val count = em_and(e, em_sub(e, w->end, w->first), em_i64(e, -many));
+    em_val middle = em_add(e, w->first, count), begin[] = {w->first, middle};
+    em_val end[] = {middle, w->end};
+    for (int part = 0; part < (many > 1 ? 2 : 1); part++) {
+        int rows = part ? 1 : many;
+        em_loop r = em_for(e, begin[part], end[part], em_i64(e, rows));
+        emit_rows_tile(e, w, k_base, v_base, w->tile, n, r.i, rows, masked);
+        em_end(e, &r);
+    }
 }
 
 static void emit_begin(em *e, const few *w, em_val r, em_val head, em_val q) {
@@ -280,9 +365,7 @@ em_val att_emit_few(em *e, const att_plan *p) {
         maybe = att_classifier_finish(&c, k).hi;
     }
     em_branch seen = em_if(e, maybe);
-    em_loop r = em_for(e, w.first, w.end, one);
-    emit_row_tile(e, &w, k_base, v_base, tile.i, n, r.i, a->mask != NULL);
-    em_end(e, &r);
+    emit_tile(e, &w, k_base, v_base, n);
     em_endif(e, &seen);
     em_end(e, &tile);
 
