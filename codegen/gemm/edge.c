@@ -26,6 +26,26 @@ static void store_result(em *e, const gemm_plan *p, em_val v, const sn_gemm_at *
                       em_extract(e, v, i), at->mask ? em_extract(e, at->mask, i) : NULL);
 }
 
+/* Row i of the tile that gemm_emit_finish finishes. */
+static void finish_row(em *e, const gemm_plan *p, em_val i) {
+    const sn_gemm *g = p->g;
+    em_val n = gemm_size(e, g->n), col0 = em_param(e, 5);
+    int columns = g->pair ? p->panel / 2 : p->panel;
+    em_val sums = em_at(e, em_param(e, 2), p->t, em_mul(e, i, em_i64(e, p->panel)));
+    for (int j = 0; j < columns; j += p->lanes) {
+        sn_gemm_at at = {.batch = {em_param(e, 6), em_param(e, 7), em_param(e, 8)},
+                         .row = em_add(e, em_param(e, 3), i),
+                         .col = em_add(e, col0, em_i64(e, j)),
+                         .lanes = p->lanes};
+        at.mask = column_mask(e, p, n, at.col);
+        em_val acc[2] = {em_load(e, p->t, em_at(e, sums, p->t, em_i64(e, j)), p->lanes), NULL};
+        if (g->pair)
+            acc[1] = em_load(e, p->t, em_at(e, sums, p->t, em_i64(e, j + columns)), p->lanes);
+        em_val v = g->epilogue ? g->epilogue(g->ctx, e, acc, &at) : acc[0];
+        if (!g->no_store) store_result(e, p, v, &at);
+    }
+}
+
 /* void finish(buf, dim, T, row, rows, col, batch0, batch1, batch2)
  * T: sums of `rows` rows from row `row` on and of one panel from column `col` on. The tile is in
  * L1; going through it keeps one copy of the epilogue for all micro-kernels. */
@@ -36,24 +56,19 @@ em_val gemm_emit_finish(em *e, const gemm_plan *p) {
     e->buf = em_param(e, 0);
     e->dim = em_param(e, 1);
     const sn_gemm *g = p->g;
-    em_val tile = em_param(e, 2), row0 = em_param(e, 3), col0 = em_param(e, 5);
-    em_val n = gemm_size(e, g->n);
-    int columns = g->pair ? p->panel / 2 : p->panel;
-    em_loop l = em_for(e, em_i64(e, 0), em_param(e, 4), em_i64(e, 1));
-    em_val sums = em_at(e, tile, p->t, em_mul(e, l.i, em_i64(e, p->panel)));
-    for (int j = 0; j < columns; j += p->lanes) {
-        sn_gemm_at at = {.batch = {em_param(e, 6), em_param(e, 7), em_param(e, 8)},
-                         .row = em_add(e, row0, l.i),
-                         .col = em_add(e, col0, em_i64(e, j)),
-                         .lanes = p->lanes};
-        at.mask = column_mask(e, p, n, at.col);
-        em_val acc[2] = {em_load(e, p->t, em_at(e, sums, p->t, em_i64(e, j)), p->lanes), NULL};
-        if (g->pair)
-            acc[1] = em_load(e, p->t, em_at(e, sums, p->t, em_i64(e, j + columns)), p->lanes);
-        em_val v = g->epilogue ? g->epilogue(g->ctx, e, acc, &at) : acc[0];
-        if (!g->no_store) store_result(e, p, v, &at);
+    if (g->epilogue) {
+        em_loop l = em_for(e, em_i64(e, 0), em_param(e, 4), em_i64(e, 1));
+        finish_row(e, p, l.i);
+        em_end(e, &l);
+    } else { /* short: a full tile's rows one behind the other */
+        em_branch full = em_if(e, em_cmp(e, EM_EQ, em_param(e, 4), em_i64(e, p->mr)));
+        for (int i = 0; i < p->mr; i++) finish_row(e, p, em_i64(e, i));
+        em_else(e, &full);
+        em_loop l = em_for(e, em_i64(e, 0), em_param(e, 4), em_i64(e, 1));
+        finish_row(e, p, l.i);
+        em_end(e, &l);
+        em_endif(e, &full);
     }
-    em_end(e, &l);
     em_ret(e, NULL);
     return fn;
 }

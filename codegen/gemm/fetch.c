@@ -17,7 +17,7 @@ static int result_lines(const gemm_plan *p) {
 
 /* Lines of a tile's row that the epilogue reads or writes. */
 static int own_lines(const gemm_plan *p) {
-    return result_lines(p) + (p->g->touch ? p->g->n_touch : 0);
+    return result_lines(p) + p->g->n_touch;
 }
 
 static int power_of_two(int n) {
@@ -53,38 +53,66 @@ static em_val empty_list(em *e, int64_t at, int n) {
     return list;
 }
 
-static void put_own(em *e, const gemm_plan *p, const gemm_state *s, em_val list, em_val start,
-                    em_val rows) {
-    const sn_gemm *g = p->g;
-    const sn_gemm_operand *c = &g->c;
-    int columns = g->pair ? p->panel / 2 : p->panel, n = own_lines(p), first = result_lines(p);
-    em_val line[LONGEST];
-    sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
-                     .col = em_mul(e, s->panel, em_i64(e, columns))};
-    em_loop l = em_for(e, em_i64(e, 0), rows, em_i64(e, 1));
-    at.row = em_add(e, em_add(e, s->row0, start), l.i);
-    if (first) {
-        int size = (int)sn_dtype_size(c->dtype), last = columns * size - 1;
-        em_val off =
-            em_add(e, gemm_offset(e, g, c, at.batch), em_mul(e, at.row, gemm_size(e, c->row)));
-        em_val to = em_at(e, em_buf(e, c->buf), c->dtype, em_add(e, off, at.col));
-        for (int i = 0; i < first; i++)
-            line[i] = em_at_bytes(e, to, em_i64(e, i * LINE < last ? i * LINE : last));
+/* Places [8v, 8v + 8) of a tile's list: its rows' lines of C, eight at a time, because between two
+ * tiles every instruction counts. */
+static void put_result_lines(em *e, const gemm_plan *p, em_val list, em_val to, em_val rows,
+                             int v) {
+    const sn_gemm_operand *c = &p->g->c;
+    int size = (int)sn_dtype_size(c->dtype), lines = result_lines(p);
+    int last = (p->g->pair ? p->panel / 2 : p->panel) * size - 1;
+    em_val row[8], byte[8];
+    for (int l = 0; l < 8; l++) {
+        int i = 8 * v + l, line = i % lines * LINE;
+        row[l] = em_i64(e, i / lines);
+        byte[l] = em_i64(e, line < last ? line : last);
     }
-    if (n > first) g->touch(g->ctx, e, &at, line + first);
-    em_val place = em_mul(e, l.i, em_i64(e, n));
-    for (int i = 0; i < n; i++) put(e, list, em_add(e, place, em_i64(e, i)), line[i]);
+    em_val index = LLVMConstVector(row, 8),
+           stride = em_mul(e, gemm_size(e, c->row), em_i64(e, size));
+    em_val at = em_mul(e, index, em_splat(e, stride, 8));
+    at = em_add(e, em_splat(e, to, 8), em_add(e, at, LLVMConstVector(byte, 8)));
+    em_val nothing = em_splat(e, LLVMBuildPtrToInt(e->b, list, e->i64, ""), 8);
+    at = em_select(e, em_cmp(e, EM_LT, index, em_splat(e, rows, 8)), at, nothing);
+    em_store_raw(e, at, em_at(e, list, SN_I64, em_i64(e, 8 * v)), 8);
+}
+
+/* What the epilogue reads besides, behind the lines of C. */
+static void put_touched(em *e, const gemm_plan *p, sn_gemm_at *at, em_val list, em_val rows) {
+    const sn_gemm *g = p->g;
+    em_val line[LONGEST], row0 = at->row;
+    int first = p->mr * result_lines(p);
+    em_loop l = em_for(e, em_i64(e, 0), rows, em_i64(e, 1));
+    at->row = em_add(e, row0, l.i);
+    g->touch(g->ctx, e, at, line);
+    em_val place = em_add(e, em_mul(e, l.i, em_i64(e, g->n_touch)), em_i64(e, first));
+    for (int i = 0; i < g->n_touch; i++) put(e, list, em_add(e, place, em_i64(e, i)), line[i]);
     em_end(e, &l);
 }
 
 em_val gemm_emit_own_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
                           em_val rows) {
-    em_val list = empty_list(e, p->o_at, p->own);
-    em_val due = em_cmp(e, EM_GE, rows, em_i64(e, p->half)); /* others do not read it */
-    if (p->chunked) due = em_and(e, due, em_cmp(e, EM_GE, em_add(e, s->k0, s->kn), s->k));
-    em_branch br = em_if(e, due);
-    put_own(e, p, s, list, start, rows);
-    em_endif(e, &br);
+    const sn_gemm *g = p->g;
+    const sn_gemm_operand *c = &g->c;
+    int columns = g->pair ? p->panel / 2 : p->panel;
+    sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
+                     .row = em_add(e, s->row0, start),
+                     .col = em_mul(e, s->panel, em_i64(e, columns))};
+    em_val list = em_at_bytes(e, e->scratch, em_i64(e, p->o_at));
+    em_branch walked = em_if(e, em_cmp(e, EM_GE, rows, em_i64(e, p->half))); /* by these only */
+    if (p->chunked) { /* only the last chunk's sums leave */
+        em_val due = em_cmp(e, EM_GE, em_add(e, s->k0, s->kn), s->k);
+        rows = em_select(e, due, rows, em_i64(e, 0));
+    }
+    if (g->n_touch) empty_list(e, p->o_at, p->own);
+    if (result_lines(p)) {
+        em_val off =
+            em_add(e, gemm_offset(e, g, c, at.batch), em_mul(e, at.row, gemm_size(e, c->row)));
+        em_val to = em_at(e, em_buf(e, c->buf), c->dtype, em_add(e, off, at.col));
+        to = LLVMBuildPtrToInt(e->b, to, e->i64, "");
+        int n = g->n_touch ? p->mr * result_lines(p) : p->own;
+        for (int v = 0; v < (n + 7) / 8; v++) put_result_lines(e, p, list, to, rows, v);
+    }
+    if (g->n_touch) put_touched(e, p, &at, list, rows);
+    em_endif(e, &walked);
     return list;
 }
 
