@@ -114,6 +114,22 @@ static bool sees_dilated(const spec *s, int64_t q, int64_t k) {
     return k <= q && (q - k) % s->size == 0;
 }
 
+/* The last size keys, and from there every size-th one back (Child et al. 2019, "strided"). */
+static sn_tensor mask_strided(const sn_score_ctx *c) {
+    const spec *s = c->user;
+    sn_tensor back = sn_sub(c->q, c->k);
+    sn_tensor column = sn_eq(sn_mod(back, (double)s->size), 0);
+    return sn_and(sn_ge(back, 0), sn_or(sn_lt(back, (double)s->size), column));
+}
+static void args_strided(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)m, (void)T;
+    a->mask = mask_strided;
+    a->user = s;
+}
+static bool sees_strided(const spec *s, int64_t q, int64_t k) {
+    return k <= q && (q - k < s->size || (q - k) % s->size == 0);
+}
+
 /* Blocks of size: the query's own and the first one. */
 static sn_tensor mask_blocks(const sn_score_ctx *c) {
     const spec *s = c->user;
@@ -147,6 +163,19 @@ static void args_neighbours(sn_attention_args *a, sn_module *m, const spec *s, s
 }
 static bool sees_neighbours(const spec *s, int64_t q, int64_t k) {
     return llabs(q / s->size - k / s->size) <= NEAR && llabs(q % s->size - k % s->size) <= NEAR;
+}
+
+/* A table of truth values with no tile that could be skipped. */
+static sn_tensor mask_dense(const sn_score_ctx *c) {
+    return sn_at(c->captured[0], c->q, c->k);
+}
+static void args_dense(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)s;
+    a->mask = mask_dense;
+    a->captured[0] = sn_input(m, "visible", SN_BOOL, T, T);
+}
+static bool sees_dense(const spec *s, int64_t q, int64_t k) {
+    return sn_bench_truth(q * s->t + k);
 }
 
 static sn_tensor score_bias(const sn_score_ctx *c) {
@@ -205,9 +234,11 @@ static const variant variants[] = {
     {"softcap", false, false, args_softcap, sees_causal, 0},
     {"documents", false, false, args_documents, sees_documents, 1},
     {"dilated", true, false, args_dilated, sees_dilated, 0},
+    {"strided", true, false, args_strided, sees_strided, 0},
     {"blocks", true, false, args_blocks, sees_blocks, 0},
     {"neighbours", true, false, args_neighbours, sees_neighbours, 0},
     {"decode", false, true, args_full, NULL, 0},
+    {"dense", false, false, args_dense, sees_dense, 0},
     {"biases", false, false, args_biases, NULL, 0},
     {"bias", false, false, args_bias, NULL, 0},
     {"relative", false, false, args_relative, NULL, 0},
@@ -301,9 +332,8 @@ static bool read_mask(spec *s, const char *text, size_t len, sn_error *err) {
     if (!s->variant)
         return sn_fail(err, SN_ERR_USAGE,
                        "there is no mask '%.*s'; there are: full, causal, window:N, prefix:N, "
-                       "alibi, softcap, documents, dilated:N, blocks:N, neighbours:N, bias, "
-                       "biases, relative, buckets, "
-                       "decode",
+                       "alibi, softcap, documents, dilated:N, strided:N, blocks:N, neighbours:N, "
+                       "dense, bias, biases, relative, buckets, decode",
                        (int)len, text);
     if (s->variant->sized != (colon != NULL))
         return sn_fail(err, SN_ERR_USAGE,
@@ -381,7 +411,8 @@ static void judge(sn_bench_report *r) {
 
 bool sn_bench_sweep(const sn_bench_options *o, sn_bench_report *out, sn_error *err) {
     static const char masks[] = "full,causal,window:256,prefix:128,alibi,softcap,documents,"
-                                "dilated:4,blocks:128,neighbours:32,bias,biases,relative,buckets";
+                                "dilated:4,strided:128,blocks:128,neighbours:32,dense,bias,biases,"
+                                "relative,buckets";
     static const char shapes[] = "1,4,16,64 1,4,64,64 1,4,256,64 1,4,1024,64 1,2,4096,64";
     sn_bench_options two = *o;
     two.levels = 1u << UNFUSED | 1u << FUSED;

@@ -110,6 +110,10 @@ static void fill_integers(const leaf *l, int32_t *p, int64_t limit) {
     }
 }
 
+bool sn_bench_truth(int64_t i) {
+    return (uint32_t)((uint64_t)i * 2654435761u) >> 30 != 0;
+}
+
 static bool make_leaf(leaf *l, const char *name, const sn_node *n, const int64_t *symbol,
                       sn_error *err) {
     l->n = 1;
@@ -135,7 +139,11 @@ static bool fill_leaf(graph_case *c, leaf *l, bool param, int stream, sn_error *
         fill_integers(l, l->arg.data, c->g->id_limit > 0 ? c->g->id_limit : 1);
         return true;
     }
-    return sn_fail(err, SN_ERR_INTERNAL, "bench: '%s' is neither f32 nor i32 nor i64", l->arg.name);
+    if (l->arg.dtype == SN_BOOL) {
+        for (int64_t i = 0; i < l->n; i++) ((uint8_t *)l->arg.data)[i] = sn_bench_truth(i);
+        return true;
+    }
+    return sn_fail(err, SN_ERR_INTERNAL, "bench: '%s' has a type that nobody fills", l->arg.name);
 }
 
 static bool make_params(graph_case *c, sn_order order, sn_error *err) {

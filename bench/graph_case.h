@@ -30,6 +30,9 @@ typedef struct sn_bench_graph {
     bool check;      /* compare with the evaluator, if the options allow */
 } sn_bench_graph;
 
+/* Element i of inputs of truth values: three of four are true, in no order. */
+bool sn_bench_truth(int64_t i);
+
 /* peer_request: what the peers are asked, a JSON object without the number of repeats; NULL: no
  * peers. more: further entrants (may be NULL). */
 bool sn_bench_graph_run(const sn_bench_options *o, const sn_bench_graph *g,

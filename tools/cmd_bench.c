@@ -134,8 +134,9 @@ static const arg kernel_table[] = {{"NAMES", 0, ARG_PLACE_OR_NONE, offsetof(opti
                                    {0}};
 static const arg attention_table[] = {
     {"mask", 0, ARG_TEXT, offsetof(options, mask), "MASK,…", NULL, 0, 0,
-     "full, causal, window:N, prefix:N, alibi, softcap, documents, dilated:N, blocks:N, "
-     "neighbours:N (a picture N wide), bias, biases (one a head), relative (a number a head and "
+     "full, causal, window:N, prefix:N, alibi, softcap, documents, dilated:N, strided:N (the last "
+     "N, then every N-th), blocks:N, neighbours:N (a picture N wide), dense (a table of truth "
+     "values), bias, biases (one a head), relative (a number a head and "
      "distance), buckets (T5's), decode (one query, T keys); else "
      "full,causal"},
     {"sweep", 0, ARG_FLAG, offsetof(options, sweep), NULL, NULL, 0, 0,

@@ -1,5 +1,6 @@
-/* sheet.c: dense biases and the like, tables read at (.., q, .., k): rows of keys are
- * turned into columns of queries before a tile's scores are gone through. A line of each row is
+/* sheet.c: dense biases, dense masks and the like, tables read at (.., q, .., k): rows of keys are
+ * turned into columns of queries before a tile's scores are gone through; masks as bits
+ * of 0 and 1. A line of each row is
  * read once, whole: rows lie a power of two apart where T is one, and would drive each other out of
  * the cache between visits. The next tile's lines are fetched a few at a time while scores are
  * computed. */
@@ -19,12 +20,13 @@ bool att_surely_inside(const att_tables *t, const sn_node *x, sn_gemm_size axis)
                          : limit[which].slot == axis.slot;
 }
 
-/* k on the last, contiguous axis of a float table, q on another, the rest b, h or constants. */
+/* k on the last, contiguous axis of a table of floats or truth values, q on another, the rest b, h or constants. */
 static bool is_sheet(const att_tables *t, const sn_attention_captured *c, const sn_node *n,
                      int piece, int *q_axis) {
     int last = n->n_in - 2, q_arg = t->first - 2, k_arg = t->first - 1;
     *q_axis = -1;
-    if (piece != PIECE || !sn_dtype_is_float(c->dtype) || c->stride[last].slot >= 0) return false;
+    bool fits = sn_dtype_is_float(c->dtype) || c->dtype == SN_BOOL;
+    if (piece != PIECE || !fits || c->stride[last].slot >= 0) return false;
     for (int i = 0; i <= last; i++) {
         const sn_node *x = n->in[i + 1];
         int64_t arg = x->op == SN_OP_arg ? sn_attr_int(x, SN_A_index, -1) : -1;
@@ -53,6 +55,14 @@ static em_val row_at(em *e, const sheet *s, em_val k) {
     return em_at(e, s->to, s->p->t, em_mul(e, k, em_i64(e, s->p->lanes)));
 }
 
+static em_val load_keys(em *e, const sheet *s, em_val at, int n) {
+    em_val v = em_load(e, s->c->dtype, at, n);
+    if (s->c->dtype != SN_BOOL) return v;
+    bool wide = s->p->t == SN_F64;
+    v = em_convert(e, v, SN_BOOL, wide ? SN_I64 : SN_I32);
+    return em_bitcast(e, v, em_vec(wide ? e->f64 : e->f32, n));
+}
+
 /* Keys k .. k + n - 1, n a multiple of PIECE. */
 static void lay_keys(em *e, const sheet *s, em_val k, int n) {
     const att_plan *p = s->p;
@@ -65,7 +75,7 @@ static void lay_keys(em *e, const sheet *s, em_val k, int n) {
             em_val part[16];
             for (int g = 0; g < groups; g++) {
                 em_val from = em_at(e, at[i + PIECE * g], s->c->dtype, em_i64(e, c * PIECE));
-                part[g] = em_load(e, s->c->dtype, from, PIECE);
+                part[g] = load_keys(e, s, from, PIECE);
             }
             for (int m = groups; m > 1; m /= 2)
                 for (int g = 0; g < m / 2; g++)
@@ -100,7 +110,7 @@ static void lay_sheet(em *e, const sheet *s, em_val lo, em_val hi, em_val have) 
     em_val k = em_imin(e, l.i, em_sub(e, have, em_i64(e, 1))), x = em_vf(e, 0);
     for (int i = 0; i < s->p->lanes; i++) {
         em_val from = em_at(e, s->base, s->c->dtype, em_add(e, s->row[i], k));
-        x = em_insert(e, x, em_load(e, s->c->dtype, from, 1), i);
+        x = em_insert(e, x, load_keys(e, s, from, 1), i);
     }
     em_store(e, s->p->t, row_at(e, s, l.i), x);
     em_end(e, &l);
@@ -193,7 +203,10 @@ em_val att_sheet_row(em *e, const att_sheets *s, const sn_node *n) {
     for (int i = 0; i < s->n; i++) {
         if (s->node[i] != n) continue;
         em_val at = em_mul(e, s->key, em_i64(e, s->p->lanes));
-        return em_load(e, s->p->t, em_at(e, sheet_place(e, s->p, i), s->p->t, at), s->p->lanes);
+        em_val x = em_load(e, s->p->t, em_at(e, sheet_place(e, s->p, i), s->p->t, at), s->p->lanes);
+        if (n->dtype != SN_BOOL) return x;
+        x = em_bitcast(e, x, em_vec(s->p->t == SN_F64 ? e->i64 : e->i32, s->p->lanes));
+        return em_cmp(e, EM_NE, x, em_like(e, x, 0));
     }
     return NULL;
 }

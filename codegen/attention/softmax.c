@@ -112,22 +112,47 @@ em_val att_dim_value(void *ctx, const sn_node *n) {
     return em_i64(t->e, 0);
 }
 
+/* Elements of a table that are looked at together; integers of 64 bits are kept as they are. */
+typedef struct row_range {
+    sn_dtype as;
+    int n;
+    em_var lo, hi; /* by lane */
+} row_range;
+
+static row_range begin_range(em *e, const sn_attention_captured *c) {
+    sn_gemm_size stride = c->stride[c->rank - 1];
+    row_range r = {.as = sn_dtype_size(c->dtype) < 8 ? SN_I32 : SN_I64};
+    r.n = stride.slot < 0 && stride.value == 1 ? 16 : 1;
+    em_val least = r.as == SN_I32 ? em_i32(e, INT32_MIN) : em_i64(e, INT64_MIN / 4);
+    em_val most = r.as == SN_I32 ? em_i32(e, INT32_MAX) : em_i64(e, INT64_MAX / 4);
+    r.lo = em_let(e, em_splat(e, most, r.n)), r.hi = em_let(e, em_splat(e, least, r.n));
+    return r;
+}
+
 /* Minimum and maximum over the last axis from `base` (pointer to index 0 of it), lo .. hi. */
 static void emit_row_range(em *e, const sn_attention_captured *c, em_val base, sn_interval last,
-                           em_var lo, em_var hi) {
-    sn_gemm_size stride = c->stride[c->rank - 1];
-    int n = stride.slot < 0 && stride.value == 1 ? 16 : 1;
-    em_loop l = em_for(e, last.lo, em_add(e, last.hi, em_i64(e, 1)), em_i64(e, n));
-    em_val at = em_at(e, base, c->dtype, em_mul(e, l.i, att_size(e, stride)));
-    em_val valid = em_sub(e, em_add(e, last.hi, em_i64(e, 1)), l.i);
-    em_val first = em_load(e, c->dtype, at, 1);
-    em_val x =
-        n == 1 ? first
-               : em_load_mask(e, c->dtype, at, n, em_tail_mask(e, valid, n), em_splat(e, first, n));
-    x = em_convert(e, x, c->dtype, SN_I64);
-    em_set(e, lo, em_imin(e, em_get(e, lo), em_reduce(e, EM_MIN, x)));
-    em_set(e, hi, em_imax(e, em_get(e, hi), em_reduce(e, EM_MAX, x)));
+                           const row_range *r) {
+    em_val end = em_add(e, last.hi, em_i64(e, 1)), stride = att_size(e, c->stride[c->rank - 1]);
+    em_loop l = em_for(e, last.lo, end, em_i64(e, r->n));
+    em_val at = em_at(e, base, c->dtype, em_mul(e, l.i, stride));
+    em_val x = em_load(e, c->dtype, at, 1);
+    if (r->n > 1) {
+        em_val valid = em_tail_mask(e, em_sub(e, end, l.i), r->n);
+        x = em_load_mask(e, c->dtype, at, r->n, valid, em_splat(e, x, r->n));
+    }
+    x = em_convert(e, x, c->dtype, r->as);
+    em_set(e, r->lo, em_imin(e, em_get(e, r->lo), x));
+    em_set(e, r->hi, em_imax(e, em_get(e, r->hi), x));
     em_end(e, &l);
+}
+
+/* Of truth values: both have been seen, so that the rest of them cannot matter. */
+static em_val are_mixed(em *e, const row_range *r) {
+    em_val lo = em_get(e, r->lo), hi = em_get(e, r->hi);
+    em_val no = em_cmp(e, EM_EQ, lo, em_like(e, lo, 0));
+    em_val yes = em_cmp(e, EM_EQ, hi, em_like(e, hi, 1));
+    if (r->n == 1) return em_and(e, no, yes);
+    return em_and(e, att_any_lane(e, no), att_any_lane(e, yes));
 }
 
 /* Elements that a range may have before it is taken as "anything". */
@@ -151,17 +176,21 @@ sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *inde
     }
     em_val small = em_cmp(e, EM_LE, count, em_i64(e, most_elements));
     em_val low = em_i64(e, INT64_MIN / 4), high = em_i64(e, INT64_MAX / 4);
-    em_var lo = em_let(e, em_select(e, small, high, low)),
-           hi = em_let(e, em_select(e, small, low, high));
+    em_var lo = em_let(e, low), hi = em_let(e, high); /* anything */
     em_branch br = em_if(e, small);
+    row_range row = begin_range(e, c);
     em_loop l[4];
     em_val at = att_size(e, c->offset);
     for (int i = 0; i < c->rank - 1; i++) {
         l[i] = em_for(e, r[i].lo, em_add(e, r[i].hi, em_i64(e, 1)), em_i64(e, 1));
         at = em_add(e, at, em_mul(e, l[i].i, att_size(e, c->stride[i])));
     }
-    emit_row_range(e, c, em_at(e, em_buf(e, c->buf), c->dtype, at), r[c->rank - 1], lo, hi);
+    em_branch more = em_if(e, n->dtype == SN_BOOL ? em_not(e, are_mixed(e, &row)) : em_i1(e, true));
+    emit_row_range(e, c, em_at(e, em_buf(e, c->buf), c->dtype, at), r[c->rank - 1], &row);
+    em_endif(e, &more);
     for (int i = c->rank - 2; i >= 0; i--) em_end(e, &l[i]);
+    em_set(e, lo, em_int_cast(e, em_reduce(e, EM_MIN, em_get(e, row.lo)), e->i64));
+    em_set(e, hi, em_int_cast(e, em_reduce(e, EM_MAX, em_get(e, row.hi)), e->i64));
     em_endif(e, &br);
     sn_interval v = {em_get(e, lo), em_get(e, hi)};
     if (n->dtype != SN_BOOL) return v;
