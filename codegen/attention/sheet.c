@@ -20,7 +20,8 @@ bool att_surely_inside(const att_tables *t, const sn_node *x, sn_gemm_size axis)
                          : limit[which].slot == axis.slot;
 }
 
-/* k on the last, contiguous axis of a table of floats or truth values, q on another, the rest b, h or constants. */
+/* k on the last, contiguous axis of a table of floats or truth values, q on another, the rest b, h
+ * or constants. */
 static bool is_sheet(const att_tables *t, const sn_attention_captured *c, const sn_node *n,
                      int piece, int *q_axis) {
     int last = n->n_in - 2, q_arg = t->first - 2, k_arg = t->first - 1;
@@ -55,12 +56,23 @@ static em_val row_at(em *e, const sheet *s, em_val k) {
     return em_at(e, s->to, s->p->t, em_mul(e, k, em_i64(e, s->p->lanes)));
 }
 
-static em_val load_keys(em *e, const sheet *s, em_val at, int n) {
-    em_val v = em_load(e, s->c->dtype, at, n);
-    if (s->c->dtype != SN_BOOL) return v;
-    bool wide = s->p->t == SN_F64;
-    v = em_convert(e, v, SN_BOOL, wide ? SN_I64 : SN_I32);
-    return em_bitcast(e, v, em_vec(wide ? e->f64 : e->f32, n));
+static em_val truth_bits(em *e, const att_plan *p, em_val x) {
+    bool wide = p->t == SN_F64;
+    x = em_convert(e, x, SN_I32, wide ? SN_I64 : SN_I32);
+    return em_bitcast(e, x, em_vec(wide ? e->f64 : e->f32, em_lanes_of(x)));
+}
+
+/* PIECE keys k .. of truth values: one integer of a lane holds them all. */
+static void lay_truth(em *e, const sheet *s, em_val k) {
+    em_val x = em_splat(e, em_i32(e, 0), s->p->lanes), byte = em_like(e, x, 255);
+    for (int i = 0; i < s->p->lanes; i++) {
+        em_val from = em_at(e, s->base, SN_BOOL, em_add(e, s->row[i], k));
+        x = em_insert(e, x, em_load_raw(e, e->i32, from, 1), i);
+    }
+    for (int u = 0; u < PIECE; u++) {
+        em_val bits = truth_bits(e, s->p, em_and(e, em_lshr(e, x, em_like(e, x, 8 * u)), byte));
+        em_store(e, s->p->t, row_at(e, s, em_add(e, k, em_i64(e, u))), bits);
+    }
 }
 
 /* Keys k .. k + n - 1, n a multiple of PIECE. */
@@ -70,21 +82,25 @@ static void lay_keys(em *e, const sheet *s, em_val k, int n) {
     int groups = p->lanes / PIECE;
     for (int i = 0; i < p->lanes; i++)
         at[i] = em_at(e, s->base, s->c->dtype, em_add(e, s->row[i], k));
+    bool ahead = p->a->d < ATT_KEYS || p->derivative; /* else `scores` does it: att_sheet_ahead */
+    for (int i = 0; i < p->lanes && n == LINE && ahead; i++)
+        em_prefetch(e, em_at(e, at[i], s->c->dtype, em_i64(e, ATT_KEYS)), false, 2);
+    if (s->c->dtype == SN_BOOL) {
+        for (int c = 0; c < n; c += PIECE) lay_truth(e, s, em_add(e, k, em_i64(e, c)));
+        return;
+    }
     for (int i = 0; i < PIECE; i++)
         for (int c = 0; c < n / PIECE; c++) {
             em_val part[16];
             for (int g = 0; g < groups; g++) {
                 em_val from = em_at(e, at[i + PIECE * g], s->c->dtype, em_i64(e, c * PIECE));
-                part[g] = load_keys(e, s, from, PIECE);
+                part[g] = em_load(e, s->c->dtype, from, PIECE);
             }
             for (int m = groups; m > 1; m /= 2)
                 for (int g = 0; g < m / 2; g++)
                     part[g] = em_concat(e, part[2 * g], part[2 * g + 1]);
             x[c][i] = part[0];
         }
-    bool ahead = p->a->d < ATT_KEYS || p->derivative; /* else `scores` does it: att_sheet_ahead */
-    for (int i = 0; i < p->lanes && n == LINE && ahead; i++)
-        em_prefetch(e, em_at(e, at[i], s->c->dtype, em_i64(e, ATT_KEYS)), false, 2);
     for (int c = 0; c < n / PIECE; c++) {
         att_transpose_pieces(e, p, x[c]);
         for (int i = 0; i < PIECE; i++)
@@ -110,7 +126,9 @@ static void lay_sheet(em *e, const sheet *s, em_val lo, em_val hi, em_val have) 
     em_val k = em_imin(e, l.i, em_sub(e, have, em_i64(e, 1))), x = em_vf(e, 0);
     for (int i = 0; i < s->p->lanes; i++) {
         em_val from = em_at(e, s->base, s->c->dtype, em_add(e, s->row[i], k));
-        x = em_insert(e, x, load_keys(e, s, from, 1), i);
+        em_val v = em_load(e, s->c->dtype, from, 1);
+        x = em_insert(
+            e, x, s->c->dtype == SN_BOOL ? truth_bits(e, s->p, em_int_cast(e, v, e->i32)) : v, i);
     }
     em_store(e, s->p->t, row_at(e, s, l.i), x);
     em_end(e, &l);
