@@ -4,15 +4,16 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { LINE = 64, HUGE_PAGE = 2 << 20, LARGE = 4 << 20, CHUNK = 16 << 20 };
+enum { LINE = 64, HUGE_PAGE = 2 << 20, LARGE = 4 << 20, CHUNK = 64 << 20 };
 
 void *sn_memory_alloc(size_t bytes) {
-    if (bytes > (size_t)-1 - LINE) return NULL;
-    size_t rounded = (bytes + LINE) / LINE * LINE;
+    size_t unit = bytes >= LARGE ? HUGE_PAGE : LINE; /* the block's end too lies in a huge page */
+    if (bytes > (size_t)-1 - unit) return NULL;
+    size_t rounded = (bytes + unit) / unit * unit;
     void *p = NULL;
-    if (posix_memalign(&p, rounded >= LARGE ? HUGE_PAGE : LINE, rounded) != 0) return NULL;
+    if (posix_memalign(&p, unit, rounded) != 0) return NULL;
 #ifdef MADV_HUGEPAGE
-    if (rounded >= LARGE) madvise(p, rounded / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* a hint */
+    if (unit == HUGE_PAGE) madvise(p, rounded, MADV_HUGEPAGE); /* a hint */
 #endif
     return p;
 }
@@ -27,7 +28,7 @@ static void *add_chunk(sn_memory_pool *p, size_t bytes) {
 }
 
 void *sn_memory_pool_alloc(sn_memory_pool *p, size_t bytes) {
-    if (bytes >= CHUNK / 4) return add_chunk(p, bytes);
+    if (bytes >= CHUNK / 2) return add_chunk(p, bytes);
     size_t rounded = (bytes + LINE) / LINE * LINE;
     if (rounded > p->left) {
         char *chunk = add_chunk(p, CHUNK);

@@ -4,13 +4,14 @@
 
 #include <stddef.h>
 
-/* `bytes` of memory aligned to 64, to be released by free(). Blocks of 4 MB and more begin at a
- * huge page and ask the kernel for huge pages: weights that stream from memory come 3 to 7 %
- * faster, and first touches cost fewer page faults. NULL: out of memory. */
+/* `bytes` of memory aligned to 64, to be released by free(). Blocks of 4 MB and more are whole huge
+ * pages and ask the kernel for such: weights that stream from memory come 3 to 7 % faster, and
+ * first touches cost fewer page faults. NULL: out of memory. */
 void *sn_memory_alloc(size_t bytes);
 
-/* Many blocks that live and end together, side by side in huge pages: a model's packed weights are
- * mostly smaller than what alone would get them. Zero-initialised; free releases all. */
+/* Many blocks that live and end together, side by side in huge pages (a model's packed weights),
+ * from chunks of 64 MB, which cost memory only where they are used. Zero-initialised; free releases
+ * all. */
 typedef struct sn_memory_pool {
     void **chunk; /* [n_chunk] */
     size_t n_chunk, left;
