@@ -386,6 +386,38 @@ static size_t workspace_of(const void *ctx) {
     return sn_session_workspace(((const variant *)ctx)->session);
 }
 
+/* Adds the part in use of a cache [.., capacity, d], one block a head; without list only counts. */
+static int add_cache(const variant *v, const sn_node *n, sn_probe_block *list) {
+    int past = sn_symbol_find(n->m, "P"), count = 1;
+    if (past < 0 || n->rank < 2) return 0;
+    int64_t row = n->shape[n->rank - 1] * (int64_t)sn_dtype_size((sn_dtype)n->dtype);
+    for (int a = 0; a < n->rank - 2; a++) count *= (int)n->shape[a];
+    const char *data = sn_session_memory(v->session, sn_attr_str(n, SN_A_name, ""));
+    for (int i = 0; list && data && i < count; i++)
+        list[i] = (sn_probe_block){data + i * n->shape[n->rank - 2] * row,
+                                   (size_t)((v->c->timed.symbol[past] + 1) * row)};
+    return data ? count : 0;
+}
+
+/* Prepared weights and caches. */
+static int memory_of(const void *ctx, sn_probe_block **list) {
+    const variant *v = ctx;
+    sn_order order = sn_entry_topo(v->c->ref, sn_entry_get(v->c->ref, v->c->g->entry));
+    for (int n = 0, pass = 0;; pass++) { /* first counts */
+        sn_probe_block *to = pass ? *list : NULL;
+        const void *data;
+        size_t bytes;
+        for (n = 0; (data = sn_session_prepared(v->session, n, &bytes)); n++)
+            if (to) to[n] = (sn_probe_block){data, bytes};
+        for (int i = 0; i < order.n; i++)
+            if (order.node[i]->op == SN_OP_state)
+                n += add_cache(v, order.node[i], to ? to + n : NULL);
+        if (pass) return n;
+        *list = malloc(sizeof **list * ((size_t)n + 1));
+        if (!*list) return -1;
+    }
+}
+
 static bool check_variant(graph_case *c, variant *v, sn_bench_entrant *e, sn_error *err) {
     e->rel_rms = e->max_ulp = e->max_rel = NAN;
     if (!c->g->check || !c->o->check) return true;
@@ -459,6 +491,7 @@ static bool add_variant(graph_case *c, int level, const struct back_end *b, bool
                             .time = time_variant,
                             .ctx = v,
                             .workspace = workspace_of,
+                            .memory = memory_of,
                             .compile_ms = sn_program_stats(v->program).seconds * 1e3};
     e->backend = tuned ? b->tuned : b->name;
     c->n++;

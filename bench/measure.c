@@ -17,6 +17,9 @@ static const double PROBE = 0.008; /* seconds of one look at the FMA peak */
 /* Streams are timed where they may matter, and not over more than this. */
 static const double STREAM_FROM = 0.1, STREAM_MOST = 1 << 30;
 
+/* Memory of an entrant that is at least this part of the work's bytes stands for all of them. */
+static const double OWN_PART = 0.9;
+
 /* ---- lists ---- */
 
 sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err) {
@@ -125,17 +128,33 @@ double sn_bench_median(const double *x, int n) {
 
 /* ---- the streaming probe ---- */
 
-/* Buffers of the work's own size, so that they sit in the same caches. */
+/* An entrant's own memory, or buffers of the work's size, so that they sit in the same caches. */
 typedef struct stream {
+    sn_probe_block *block; /* the entrant's */
+    int n_block;
     char *src, *dst;
     size_t n_read, n_write;
     double scale; /* bytes of the work / bytes streamed */
 } stream;
 
 static void stream_free(stream *s) {
+    free(s->block);
     free(s->src);
     free(s->dst);
     *s = (stream){0};
+}
+
+/* No blocks if the entrant's memory is not known, or not most of what is read. */
+static bool stream_own(stream *s, const sn_bench_work *w, const sn_bench_entrant *e,
+                       sn_error *err) {
+    double bytes = 0, total = (w->read + w->write) * w->runs;
+    *s = (stream){0};
+    s->n_block = e->memory ? e->memory(e->ctx, &s->block) : 0;
+    if (s->n_block < 0) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < s->n_block; i++) bytes += (double)s->block[i].bytes;
+    if (bytes < OWN_PART * total) stream_free(s);
+    s->scale = s->n_block ? total / bytes : 1;
+    return true;
 }
 
 static bool stream_init(stream *s, const sn_bench_work *w, sn_error *err) {
@@ -155,23 +174,45 @@ static bool stream_init(stream *s, const sn_bench_work *w, sn_error *err) {
     return true;
 }
 
+static double stream_once(const stream *s, int threads) {
+    if (s->n_block) return sn_probe_blocks(threads, s->block, s->n_block);
+    return sn_probe_stream(threads, s->src, s->n_read, s->dst, s->n_write);
+}
+
 /* Seconds that the work's bytes take; the second and later passes, as the entrants are timed. */
 static double stream_time(const stream *s, int threads, double seconds) {
-    double once = sn_probe_stream(threads, s->src, s->n_read, s->dst, s->n_write), sum = 0;
+    double once = stream_once(s, threads), sum = 0;
     int n = once * 3 > seconds ? 2 : (int)(seconds / once);
-    for (int i = 0; i < n; i++)
-        sum += sn_probe_stream(threads, s->src, s->n_read, s->dst, s->n_write);
+    for (int i = 0; i < n; i++) sum += stream_once(s, threads);
     return sum / n * s->scale;
+}
+
+/* The streams of n entrants, their own or the last one of the list, which is for all others; none
+ * at all if the work's operations take far longer. */
+static bool streams_init(stream *list, int n, const sn_bench_work *w, const sn_bench_entrant *e,
+                         const sn_bench_options *o, sn_error *err) {
+    int threads = sn_bench_threads(o), own = 0;
+    double least = STREAM_FROM * w->runs * w->flop / (sn_probe_fma_peak(threads, PROBE) * 1e9);
+    if (w->read + w->write <= 0) return true;
+    for (int i = 0; i < n; i++) {
+        if (!stream_own(&list[i], w, &e[i], err)) return false;
+        if (list[i].n_block && stream_time(&list[i], threads, 0) <= least) stream_free(&list[i]);
+        own += list[i].n_block > 0;
+    }
+    if (own == n) return true;
+    if (!stream_init(&list[n], w, err)) return false;
+    if (stream_time(&list[n], threads, 0) <= least) stream_free(&list[n]);
+    return true;
 }
 
 /* ---- rounds ---- */
 
 typedef struct rounds {
     int n;
-    double *time;              /* [entrants][MAX_ROUNDS] */
-    double peak[MAX_ROUNDS];   /* the highest of the round's probes */
-    double stream[MAX_ROUNDS]; /* seconds, the shortest of the round's; 0: not looked at */
-    bool *failed;              /* [entrants] */
+    double *time;            /* [entrants][MAX_ROUNDS] */
+    double *stream;          /* [entrants][MAX_ROUNDS] seconds, the shortest; 0: not looked at */
+    double peak[MAX_ROUNDS]; /* the highest of the round's probes */
+    bool *failed;            /* [entrants] */
 } rounds;
 
 static bool time_entrant(sn_bench_entrant *e, int repeats, double *seconds, bool *failed,
@@ -187,8 +228,8 @@ static bool time_entrant(sn_bench_entrant *e, int repeats, double *seconds, bool
 static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_bench_entrant *e,
                        int n, rounds *r, sn_bench_report *out, sn_error *err) {
     int threads = sn_bench_threads(o), *repeats = calloc((size_t)n, sizeof *repeats);
-    stream s = {0};
-    bool ok = repeats || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    stream *s = calloc((size_t)n + 1, sizeof *s), *common = s + n;
+    bool ok = (repeats && s) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int i = 0; i < n && ok; i++) {
         double once = 0, again = 0;
         sn_bench_progress(o, "%s %s %s: %s level %d: first run", w->kind, w->name, w->shape,
@@ -201,30 +242,29 @@ static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_ben
         double want = once > 0 ? o->seconds / once : MAX_REPEATS;
         repeats[i] = want < 1 ? 1 : want > MAX_REPEATS ? MAX_REPEATS : (int)want;
     }
-    double peak = sn_probe_fma_peak(threads, PROBE);
-    bool streams = false;
-    if (ok && w->read + w->write > 0) {
-        ok = stream_init(&s, w, err);
-        streams =
-            ok && stream_time(&s, threads, 0) > STREAM_FROM * w->runs * w->flop / (peak * 1e9);
-        if (!streams) stream_free(&s);
-    }
+    ok = ok && streams_init(s, n, w, e, o, err);
     for (int k = 0; k < r->n && ok; k++) {
+        double of_all = 0;
         r->peak[k] = sn_probe_fma_peak(threads, PROBE);
-        if (streams) r->stream[k] = stream_time(&s, threads, o->seconds);
+        if (common->src) of_all = stream_time(common, threads, o->seconds);
         for (int j = 0; j < n && ok; j++) {
-            int i = (j + k) % n;
+            int i = (j + k) % n, at = i * MAX_ROUNDS + k;
             if (r->failed[i]) continue;
             sn_bench_progress(o, "%s %s %s: round %d/%d, %s level %d", w->kind, w->name, w->shape,
                               k + 1, r->n, e[i].backend, e[i].level);
-            ok = time_entrant(&e[i], repeats[i], &r->time[i * MAX_ROUNDS + k], &r->failed[i], out,
-                              err);
+            if (s[i].n_block) r->stream[at] = stream_time(&s[i], threads, o->seconds);
+            ok = time_entrant(&e[i], repeats[i], &r->time[at], &r->failed[i], out, err);
+            if (s[i].n_block)
+                r->stream[at] = fmin(r->stream[at], stream_time(&s[i], threads, o->seconds));
             r->peak[k] = fmax(r->peak[k], sn_probe_fma_peak(threads, PROBE));
         }
-        if (streams) r->stream[k] = fmin(r->stream[k], stream_time(&s, threads, o->seconds));
+        if (common->src) of_all = fmin(of_all, stream_time(common, threads, o->seconds));
+        for (int i = 0; i < n; i++)
+            if (!s[i].n_block) r->stream[i * MAX_ROUNDS + k] = of_all;
     }
     sn_bench_progress_end(o);
-    stream_free(&s);
+    for (int i = 0; s && i <= n; i++) stream_free(&s[i]);
+    free(s);
     free(repeats);
     return ok;
 }
@@ -241,17 +281,18 @@ static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_
     x->level = e->level;
     x->threads = sn_bench_threads(o);
     x->rounds = r->n;
-    const double *t = r->time + i * MAX_ROUNDS, *peak = r->peak;
+    const double *t = r->time + i * MAX_ROUNDS, *stream = r->stream + i * MAX_ROUNDS;
+    const double *peak = r->peak;
     double share[MAX_ROUNDS], gain[MAX_ROUNDS], rate[MAX_ROUNDS];
     int by_memory = 0;
     x->ms_min = INFINITY;
     x->ms_max = 0;
     for (int k = 0; k < r->n; k++) {
         double compute = w->flop / (peak[k] * 1e9);
-        by_memory += r->stream[k] > compute;
-        share[k] = 100 * fmax(compute, r->stream[k]) / t[k];
+        by_memory += stream[k] > compute;
+        share[k] = 100 * fmax(compute, stream[k]) / t[k];
         gain[k] = level0 >= 0 ? r->time[level0 * MAX_ROUNDS + k] / t[k] : NAN;
-        rate[k] = r->stream[k] > 0 ? (w->read + w->write) / r->stream[k] * 1e-9 : NAN;
+        rate[k] = stream[k] > 0 ? (w->read + w->write) / stream[k] * 1e-9 : NAN;
         x->ms_min = fmin(x->ms_min, t[k] * 1e3);
         x->ms_max = fmax(x->ms_max, t[k] * 1e3);
     }
@@ -285,13 +326,16 @@ bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, sn_benc
     rounds r = {.n = o->rounds < MAX_ROUNDS ? o->rounds : MAX_ROUNDS};
     size_t cells = (size_t)n * MAX_ROUNDS + 1;
     r.time = calloc(cells, sizeof *r.time);
+    r.stream = calloc(cells, sizeof *r.stream);
     r.failed = calloc((size_t)n + 1, sizeof *r.failed);
-    bool ok = (r.time && r.failed) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    bool ok = (r.time && r.stream && r.failed) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     int before = omp_get_max_threads();
     omp_set_num_threads(sn_bench_threads(o)); /* oneDNN asks for it */
     ok = ok && run_rounds(o, w, e, n, &r, out, err);
-    for (size_t i = 0; ok && i < cells; i++) r.time[i] /= w->runs;
-    for (int k = 0; ok && k < r.n; k++) r.stream[k] /= w->runs;
+    for (size_t i = 0; ok && i < cells; i++) {
+        r.time[i] /= w->runs;
+        r.stream[i] /= w->runs;
+    }
     omp_set_num_threads(before);
     for (int i = 0; i < n && ok; i++) {
         if (r.failed[i]) continue;
@@ -300,6 +344,7 @@ bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, sn_benc
         if (ok) fill_record(x, o, w, &e[i], i, find_level0(e, n, i), &r);
     }
     free(r.time);
+    free(r.stream);
     free(r.failed);
     return ok;
 }

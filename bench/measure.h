@@ -3,13 +3,16 @@
  *
  * A shared machine changes from minute to minute. So each round times every entrant once, in
  * turning order, with the FMA-peak probe between them, and, for work that memory may bound, with
- * the streaming of the same number of bytes at the round's beginning and end. A round's limits are
- * the best that its probes saw (a probe beside threads that still spin sees less). Shares and
- * speed-ups are medians of ratios taken within a round.
+ * the streaming of the same number of bytes: of the entrant's own memory just before and after it,
+ * where that is known, because what of it lies in the last-level cache makes a difference; else of
+ * other memory at the round's beginning and end. A round's limits are the best that its probes saw
+ * (a probe beside threads that still spin sees less). Shares and speed-ups are medians of ratios
+ * taken within a round.
  */
 #ifndef SN_MEASURE_H
 #define SN_MEASURE_H
 
+#include "bench/probe.h"
 #include "runtime/base.h"
 
 #include <stdio.h>
@@ -94,6 +97,9 @@ typedef struct sn_bench_entrant {
     double rel_rms, max_ulp, max_rel, compile_ms;
     char checked[64];
     size_t (*workspace)(const void *ctx); /* after the runs; NULL: not known */
+    /* What a run reads and what stays where it is (weights, caches): the number of blocks, -1: out
+     * of memory. *list, from malloc, is the caller's. NULL: not known. */
+    int (*memory)(const void *ctx, sn_probe_block **list);
 } sn_bench_entrant;
 
 /* Times all entrants; a record for each. A peer that fails becomes a note; an own entrant that

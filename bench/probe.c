@@ -213,19 +213,24 @@ double sn_probe_stream(int threads, const void *src, size_t n_read, void *dst, s
     return sn_probe_now() - start;
 }
 
-double sn_probe_read(int threads, const void *p, size_t bytes) {
+double sn_probe_blocks(int threads, const sn_probe_block *block, int n) {
     sum_fn *sum = choose_sum();
-    const float *x = p;
-    size_t lines = bytes / 64;
     double start = sn_probe_now();
 #pragma omp parallel num_threads(threads)
     {
-        size_t t = (size_t)omp_get_thread_num(), n = (size_t)omp_get_num_threads();
-        size_t lo = lines * t / n * 16, hi = lines * (t + 1) / n * 16;
-        volatile float keep = sum(x + lo, hi - lo);
+        size_t t = (size_t)omp_get_thread_num(), of = (size_t)omp_get_num_threads();
+        volatile float keep;
+        for (int i = 0; i < n; i++) {
+            size_t lines = block[i].bytes / 64, lo = lines * t / of, hi = lines * (t + 1) / of;
+            keep = sum((const float *)block[i].at + lo * 16, (hi - lo) * 16);
+        }
         (void)keep;
     }
-    return (double)bytes / (sn_probe_now() - start) * 1e-9;
+    return sn_probe_now() - start;
+}
+
+double sn_probe_read(int threads, const void *p, size_t bytes) {
+    return (double)bytes / sn_probe_blocks(threads, &(sn_probe_block){p, bytes}, 1) * 1e-9;
 }
 
 double sn_probe_read_bandwidth(int threads, size_t bytes) {

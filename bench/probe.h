@@ -26,6 +26,14 @@ const char *sn_probe_peak_name(int kind); /* NULL after the last */
  * thread its part in order; what both have in common is a copy. */
 double sn_probe_stream(int threads, const void *src, size_t n_read, void *dst, size_t n_write);
 
+/* Seconds of reading n blocks once, one after the other: every thread its part of each, in order.
+ */
+typedef struct sn_probe_block {
+    const void *at; /* aligned to 64 */
+    size_t bytes;
+} sn_probe_block;
+double sn_probe_blocks(int threads, const sn_probe_block *block, int n);
+
 double sn_probe_now(void); /* seconds of a monotonic clock */
 
 #endif

@@ -91,6 +91,10 @@ const sn_node *sn_program_trained(const sn_program *p, const char *name);
  * that name. */
 const void *sn_session_memory(const sn_session *s, const char *name);
 
+/* Number i (from 0) of the parameters that were prepared (packed, widened, quantised) when the
+ * session was made, in memory of its own, and its bytes. NULL: no more. */
+const void *sn_session_prepared(const sn_session *s, int i, size_t *bytes);
+
 /* A session's kernels report to `profile` from now on; NULL: no more. */
 const sn_compiled_entry *sn_session_running(const sn_session *s); /* ... or what ran last */
 void sn_session_set_profile(sn_session *s, sn_profile *profile);

@@ -658,6 +658,16 @@ const void *sn_session_memory(const sn_session *s, const char *name) {
     return b ? b->data : NULL;
 }
 
+const void *sn_session_prepared(const sn_session *s, int i, size_t *bytes) {
+    for (int k = 0; k < s->n_param; k++) {
+        const bound *b = &s->param[k];
+        if (!is_prepared(b->name) || i-- > 0) continue;
+        *bytes = b->bytes;
+        return b->data;
+    }
+    return NULL;
+}
+
 size_t sn_session_workspace(const sn_session *s) {
     return s->workspace.size;
 }

@@ -87,6 +87,8 @@ C
     exact 1e-4
     prints 'tokens/s'
     run 0 model "$tmp" --decode --tokens 5,31 --levels 4 $quick --json "$tmp/json"
+    # the weights' own memory was streamed beside it
+    [ "$(grep -c '"stream_gbytes_s": *[0-9]' "$tmp/json")" = 2 ] || fail "no streaming: $what"
     records 2
     exact 1e-4
     run 0 model "$tmp" --decode --tokens 5 --levels 4 --weights int8 $quick --json "$tmp/json"
