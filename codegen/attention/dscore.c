@@ -129,6 +129,12 @@ static em_val key_at(em *e, const att_plan *p, em_val base, em_val k) {
     return em_at(e, base, p->t, em_mul(e, k, em_i64(e, p->qb)));
 }
 
+/* 2^x. Weights that are far below what a gradient in the compute type can show are 0: their
+ * products with small gradients would be subnormal, and each of those costs hundreds of cycles. */
+static em_val weight_of(em *e, const att_plan *p, em_val x) {
+    return att_exp2_above(e, x, p->t == SN_F32 ? -100 : -960);
+}
+
 /* Stores what dropout leaves of weight w; returns what flows into w, less the row's mean. */
 static em_val pass_dropout(em *e, const att_plan *p, const column *c, em_val k, em_val w, em_val s,
                            em_val dp) {
@@ -153,7 +159,7 @@ static void emit_plain(em *e, const att_plan *p, const column *c) {
         for (int u = 0; u < unroll; u++) {
             em_val k = em_add(e, l.i, em_i64(e, u)), s = key_at(e, p, c->s, k);
             em_val dp = key_at(e, p, c->dp, k);
-            em_val w = att_exp2(e, em_sub(e, load_vector(e, p, s), c->lse));
+            em_val w = weight_of(e, p, em_sub(e, load_vector(e, p, s), c->lse));
             store_vector(e, p, em_mul(e, w, pass_dropout(e, p, c, k, w, s, dp)), dp);
         }
         em_end(e, &l);
@@ -192,7 +198,7 @@ static void emit_regions(em *e, const att_back *b, const column *c, att_regions 
         em_val dp = key_at(e, p, c->dp, k), k_abs = em_imin(e, em_add(e, c->k0, k), last);
         g->sheets.key = k;
         em_val x = att_regions_apply(g, e, p, load_vector(e, p, s), k_abs);
-        em_val w = att_exp2(e, em_sub(e, x, c->lse)), zero = em_vf(e, 0);
+        em_val w = weight_of(e, p, em_sub(e, x, c->lse)), zero = em_vf(e, 0);
         /* a hidden key of a row that is NaN has no part in that */
         w = em_select(e, em_cmp(e, EM_EQ, x, em_vf(e, -INFINITY)), zero, w);
         em_val none = em_cmp(e, EM_EQ, w, zero);

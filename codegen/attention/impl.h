@@ -105,6 +105,7 @@ em_val att_emit_store(em *e, const att_plan *p, const char *name, sn_dtype t, in
  * and O are brought to the new maximum. masked: with the mask region. */
 em_val att_emit_softmax(em *e, const att_plan *p, bool masked);
 em_val att_exp2(em *e, em_val x); /* 2^x, 0 below the smallest normal number; NaN stays */
+em_val att_exp2_above(em *e, em_val x, int least); /* 2^x, 0 below 2^least; of x's type */
 
 void att_transpose_pieces(em *e, const att_plan *p, em_val *x);
 

@@ -34,6 +34,10 @@ static em_val avx512_op(em *e, const char *name, em_val x, em_val y) {
 }
 
 em_val att_exp2(em *e, em_val x) {
+    return att_exp2_above(e, x, em_elem_type(x) == e->f32 ? -126 : -1022);
+}
+
+em_val att_exp2_above(em *e, em_val x, int least) {
     em_val y;
     bool f32 = em_elem_type(x) == e->f32;
     if (!f32) {
@@ -51,8 +55,7 @@ em_val att_exp2(em *e, em_val x) {
         y = em_mul(e, polynomial(e, part, exp2_half), em_bitcast(e, power, LLVMTypeOf(x)));
     }
     /* subnormal weights are worth nothing and would cost hundreds of cycles in each product */
-    return em_select(e, em_cmp(e, EM_LT, x, em_like(e, x, f32 ? -126 : -1022)), em_like(e, x, 0),
-                     y);
+    return em_select(e, em_cmp(e, EM_LT, x, em_like(e, x, least)), em_like(e, x, 0), y);
 }
 
 /* --- captured tensors ------------------------------------------------------------------------- */
