@@ -51,6 +51,10 @@ typedef struct sn_bench_report {
 } sn_bench_report;
 sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err); /* empty record; NULL: memory */
 void sn_bench_note(sn_bench_report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Notes each record that is slower than the same work at a lower level of the same back end: a
+ * fused kernel slower than its parts is a bug. Slower: even its shortest time is 3 % above the
+ * other's median. */
+void sn_bench_judge(sn_bench_report *r);
 void sn_bench_report_free(sn_bench_report *r);
 
 /* Options of all benches. */

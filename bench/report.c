@@ -13,6 +13,29 @@
 /* Percent of the processors' time that may go elsewhere without a warning. */
 static const double QUIET = 5;
 
+/* ---- levels against each other ---- */
+
+static bool same_work(const sn_bench_record *x, const sn_bench_record *y) {
+    return !strcmp(x->name, y->name) && !strcmp(x->shape, y->shape) &&
+           !strcmp(x->backend, y->backend) && !strcmp(x->dtype, y->dtype);
+}
+
+void sn_bench_judge(sn_bench_report *r) {
+    static const double margin = 1.03;
+    for (int i = 0; i < r->n; i++) {
+        const sn_bench_record *x = &r->list[i], *best = NULL;
+        for (int j = 0; j < r->n; j++) {
+            const sn_bench_record *y = &r->list[j];
+            bool lower = y->level >= 0 && y->level < x->level && same_work(x, y);
+            if (lower && (!best || y->ms_median < best->ms_median)) best = y;
+        }
+        if (best && x->ms_min > margin * best->ms_median)
+            sn_bench_note(r, "%s %s %s: level %d is slower than level %d, %.4g against %.4g ms",
+                          x->name, x->shape, x->backend, x->level, best->level, x->ms_median,
+                          best->ms_median);
+    }
+}
+
 /* ---- the table ---- */
 
 typedef struct column {

@@ -354,6 +354,7 @@ int cmd_bench(int argc, char **argv) {
         sn_bench_noise_end(&noise, &r.others, &r.stolen);
         sn_bench_progress_end(&b);
     }
+    if (ok) sn_bench_judge(&r);
     if (ok) sn_bench_print(&r, stdout);
     if (ok && o.json) ok = sn_bench_write_json(&r, &b, o.json, &err);
     if (ok && o.plot) ok = sn_bench_write_svg(&r, o.plot, &err);
