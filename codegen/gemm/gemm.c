@@ -5,6 +5,8 @@
 #include "codegen/gemm/impl.h"
 
 enum {
+    GEMM_LINE = 64,
+    GEMM_COPY_PANELS = 20,      /* for so many A's rows are copied only because they lie badly */
     GEMM_GROUP_BYTES = 3 << 18, /* of A's rows that stay in L2 */
     GEMM_MAX_K_BYTES = 24576,   /* longest row of A that is copied in one piece */
     GEMM_CHUNK_BYTES = 4096,    /* else the piece of a row */
@@ -113,6 +115,17 @@ static bool choose_copy(const gemm_plan *p) {
            g->a.row.value > INT32_MAX / 128 || g->a.row.value < 0;
 }
 
+/* Rows a multiple of 4 KB apart share a set of L1, which has fewer ways than a full tile has rows:
+ * that costs 2 to 3 %. Copying a row takes as long as half a panel's products with it, so it pays
+ * for many panels only. */
+static bool choose_dual(const gemm_plan *p, int64_t longest) {
+    const sn_gemm *g = p->g;
+    bool plain = !g->prologue && !g->row_prologue && g->a.dtype == p->t && gemm_is(g->a.col, 1);
+    int64_t row = g->a.row.value;
+    return plain && !p->pack_b && !gemm_is(g->m, 1) && g->k.slot < 0 && g->k.value <= longest &&
+           g->a.row.slot < 0 && row > 0 && row <= INT32_MAX / 128 && row * p->esize % 4096 == 0;
+}
+
 static int64_t round_up(int64_t x, int64_t to) {
     return (x + to - 1) / to * to;
 }
@@ -128,11 +141,12 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     p->parts = p->panel / (p->nv * p->lanes);
     p->mr = (t->vector_regs - 4) / p->nv / 2 * 2;
     if (tile->rows && tile->rows < p->mr) p->mr = tile->rows;
-    p->copy_a = choose_copy(p);
     p->pack_b = !g->b_packed || g->group;
     p->direct_b = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
 
     int64_t chunk = GEMM_CHUNK_BYTES / p->esize, longest = GEMM_MAX_K_BYTES / p->esize;
+    p->dual = choose_dual(p, longest);
+    p->copy_a = p->dual || choose_copy(p);
     bool long_k = g->k.slot >= 0 || g->k.value > longest;
     p->chunked = (p->copy_a || p->pack_b) && long_k;
     p->kc = p->chunked ? chunk : g->k.slot < 0 ? g->k.value : 0;
@@ -160,6 +174,9 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     if (g->m.slot < 0 && g->m.value < p->mc)
         p->mc = round_up(g->m.value > 0 ? g->m.value : 1, p->mr);
 
+    p->ahead = !p->chunked && !p->pack_b && gemm_is(g->a.col, 1) && g->a.row.slot < 0 &&
+               g->k.slot < 0 && g->a.row.value == g->k.value && !gemm_is(g->m, 1);
+    p->relay = p->copy_a && !p->turned_a && !p->pack_b && !p->chunked;
     p->np = p->chunked ? GEMM_WAITING_PANELS : 1;
     p->super = p->mc;
     int64_t panel_bytes = p->kc * p->panel * p->esize, a_rows = p->mc * p->a_stride;
@@ -224,10 +241,10 @@ static void call_micro(em *e, const gemm_plan *p, em_val rows, const em_val *arg
     int n = 0;
     for (; n + 1 < p->n_sizes; n++) {
         br[n] = em_if(e, em_cmp(e, EM_EQ, rows, em_i64(e, p->size[n])));
-        em_call(e, p->micro[n], args, 8);
+        em_call(e, p->micro[n], args, 10);
         em_else(e, &br[n]);
     }
-    em_call(e, p->micro[n], args, 8);
+    em_call(e, p->micro[n], args, 10);
     while (n > 0) em_endif(e, &br[--n]);
 }
 
@@ -250,15 +267,18 @@ static void call_finish(em *e, const gemm_plan *p, const gemm_state *s, em_val s
     em_call(e, p->finish, args, 9);
 }
 
-/* Where the i-th tile, from row `start` of the group on, lies in A for the micro-kernel. */
+/* Where the i-th tile, from row `start` of the group on, lies in the copy of A. */
+static em_val copy_from(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start) {
+    em_val row = p->pack_b ? em_add(e, s->sum_row, start) : start;
+    em_val slot = p->pack_b ? em_add(e, em_div(e, s->sum_row, em_i64(e, p->mr)), i) : i;
+    em_val from = p->turned_a ? em_mul(e, slot, em_i64(e, p->kc * p->a_step))
+                              : em_mul(e, row, em_i64(e, p->a_stride));
+    return em_at(e, em_at_bytes(e, e->scratch, em_i64(e, p->a_at)), p->t, from);
+}
+
+/* The same for the micro-kernel: there, or in A itself. */
 static em_val rows_from(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start) {
-    if (p->copy_a) {
-        em_val row = p->pack_b ? em_add(e, s->sum_row, start) : start;
-        em_val slot = p->pack_b ? em_add(e, em_div(e, s->sum_row, em_i64(e, p->mr)), i) : i;
-        em_val from = p->turned_a ? em_mul(e, slot, em_i64(e, p->kc * p->a_step))
-                                  : em_mul(e, row, em_i64(e, p->a_stride));
-        return em_at(e, em_at_bytes(e, e->scratch, em_i64(e, p->a_at)), p->t, from);
-    }
+    if (p->copy_a && !p->dual) return copy_from(e, p, s, i, start);
     em_val row = em_mul(e, em_add(e, s->row0, start), gemm_size(e, p->g->a.row));
     return em_at(e, s->a, p->t, em_add(e, row, s->k0));
 }
@@ -291,8 +311,26 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
                      next,
                      s->next_step,
                      s->b_stride,
-                     own};
+                     own,
+                     a,
+                     zero(e)};
+    if (p->ahead) { /* the tile that lies there in the next group */
+        em_val row = em_mul(e, start, gemm_size(e, p->g->a.row));
+        em_val due = em_cmp(e, EM_NE, s->rows_step, zero(e));
+        args[8] = em_select(e, due, em_at(e, s->next_rows, p->g->a.dtype, row), a);
+        args[9] = s->rows_step;
+    }
+    em_branch copied = {0};
+    if (p->dual) {
+        em_val full = em_cmp(e, EM_EQ, rows, em_i64(e, p->mr));
+        copied = em_if(e, em_and(e, s->copied, full));
+        args[0] = copy_from(e, p, s, i, start);
+        em_call(e, p->copied, args, 10);
+        em_else(e, &copied);
+        args[0] = a;
+    }
     call_micro(e, p, rows, args);
+    if (p->dual) em_endif(e, &copied);
     em_end(e, &part);
 
     em_branch last = {0};
@@ -402,6 +440,11 @@ static void emit_panel_source(em *e, const gemm_plan *p, gemm_state *s, em_val h
         em_val alone = em_cmp(e, EM_EQ, s->blocks, one(e)); /* fetch this panel, else the next */
         em_val ahead = em_select(e, alone, em_i64(e, GEMM_FETCH_STEPS), s->k);
         s->next = em_at(e, s->bp, p->b_type, em_mul(e, ahead, width));
+        em_val last = em_cmp(e, EM_EQ, em_add(e, s->panel, one(e)), hi); /* then the first again */
+        em_val lo = em_mul(e, s->first_panel, s->k);
+        s->turn = em_and(e, last, s->more);
+        s->next = em_select(e, s->turn, em_at(e, s->b, p->b_type, em_mul(e, lo, width)), s->next);
+        s->rows_step = em_select(e, s->turn, em_i64(e, GEMM_LINE), zero(e));
         return;
     }
     em_val last = em_sub(e, hi, one(e));
@@ -431,8 +474,10 @@ static em_val emit_twins(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em
                      b,
                      zero(e),
                      apart,
-                     e->scratch};
-    em_call(e, p->twin, args, 8);
+                     e->scratch,
+                     b,
+                     zero(e)};
+    em_call(e, p->twin, args, 10);
     em_end(e, &part);
     call_finish(e, p, s, e->scratch, s->row0, one(e), first);
     call_finish(e, p, s, second, s->row0, one(e), em_add(e, first, half));
@@ -440,6 +485,23 @@ static em_val emit_twins(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em
     em_val rest = em_add(e, lo, em_add(e, half, half));
     em_endif(e, &alone);
     return em_join(e, &alone, rest, lo);
+}
+
+/* Rows [first, first + n) of A, to their places from row `place` of the group's copy on. */
+static void copy_piece(em *e, const gemm_plan *p, const gemm_state *s, em_val first, em_val n,
+                       em_val place) {
+    em_val args[] = {e->buf,      e->dim,      s->a,       copy_from(e, p, s, zero(e), place),
+                     first,       n,           s->k0,      s->kn,
+                     s->batch[0], s->batch[1], s->batch[2]};
+    em_call(e, p->copy, args, 11);
+}
+
+/* Rows [from, to) of the next group's copy, as far as they exist. */
+static void relay_rows(em *e, const gemm_plan *p, const gemm_state *s, em_val from, em_val to) {
+    em_val n = em_sub(e, em_imin(e, to, s->next_valid), from);
+    em_branch br = em_if(e, em_cmp(e, EM_GT, n, zero(e)));
+    copy_piece(e, p, s, em_add(e, s->next_row, from), n, from);
+    em_endif(e, &br);
 }
 
 static void emit_panels(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
@@ -451,27 +513,44 @@ static void emit_panels(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_
     em_val start = em_carry(e, &tile, zero(e));
     em_val rows = choose_rows(e, p, em_sub(e, s->valid, start));
     emit_tile(e, p, s, tile.i, start, rows);
-    em_next(e, &tile, start, em_add(e, start, rows));
+    em_val end = em_add(e, start, rows);
+    if (p->relay) {
+        em_branch turn = em_if(e, p->dual ? em_and(e, s->turn, s->copied) : s->turn);
+        relay_rows(e, p, s, start, end);
+        em_endif(e, &turn);
+    }
+    em_next(e, &tile, start, end);
     em_end(e, &tile);
     em_end(e, &panel);
+    if (p->relay) { /* it may have a tile more */
+        em_val none = em_i64(e, 0);
+        em_val rest = p->dual ? em_select(e, s->copied, s->next_valid, none) : s->next_valid;
+        relay_rows(e, p, s, s->valid, rest);
+    }
 }
 
 /* The group's rows of A, columns k0 .. k0 + kn. */
 static void copy_group(em *e, const gemm_plan *p, const gemm_state *s) {
-    em_val args[] = {e->buf,      e->dim,      s->a,       rows_from(e, p, s, zero(e), zero(e)),
-                     s->row0,     s->valid,    s->k0,      s->kn,
-                     s->batch[0], s->batch[1], s->batch[2]};
     if (!p->turned_a) {
-        em_call(e, p->copy, args, 11);
+        copy_piece(e, p, s, s->row0, s->valid, zero(e));
         return;
     }
     em_loop tile = em_for(e, zero(e), s->blocks, one(e));
     em_val start = em_carry(e, &tile, zero(e));
-    args[3] = rows_from(e, p, s, tile.i, start);
-    args[4] = em_add(e, s->row0, start);
-    args[5] = choose_rows(e, p, em_sub(e, s->valid, start));
+    em_val rows = choose_rows(e, p, em_sub(e, s->valid, start));
+    em_val args[] = {e->buf,
+                     e->dim,
+                     s->a,
+                     copy_from(e, p, s, tile.i, start),
+                     em_add(e, s->row0, start),
+                     rows,
+                     s->k0,
+                     s->kn,
+                     s->batch[0],
+                     s->batch[1],
+                     s->batch[2]};
     em_call(e, p->copy, args, 11);
-    em_next(e, &tile, start, em_add(e, start, args[5]));
+    em_next(e, &tile, start, em_add(e, start, rows));
     em_end(e, &tile);
 }
 
@@ -504,11 +583,26 @@ static void emit_groups(em *e, const gemm_plan *p, gemm_state *s, em_val row0, e
     share(e, tiles, group.i, groups, &lo, &hi);
     s->sum_row = em_mul(e, lo, mr);
     s->row0 = em_add(e, row0, s->sum_row);
-    s->valid = em_sub(e, em_imin(e, em_add(e, row0, em_mul(e, hi, mr)), row1), s->row0);
+    em_val next = em_add(e, row0, em_mul(e, hi, mr));
+    s->valid = em_sub(e, em_imin(e, next, row1), s->row0);
+    s->more = em_cmp(e, EM_LT, next, row1);
+    if (p->ahead || p->relay) {
+        share(e, tiles, em_add(e, group.i, one(e)), groups, &lo, &hi);
+        em_val end = em_add(e, row0, em_mul(e, hi, mr));
+        s->next_row = next;
+        s->next_valid = em_select(e, s->more, em_sub(e, em_imin(e, end, row1), next), zero(e));
+        s->next_rows = em_at(e, s->a, p->g->a.dtype, em_mul(e, next, gemm_size(e, p->g->a.row)));
+    }
     s->blocks = count_tiles(e, p, s->valid);
     s->next_step = em_div(e, em_i64(e, p->panel * (int)sn_dtype_size(p->b_type)),
                           em_mul(e, count_full(e, p, s->valid), em_i64(e, p->parts)));
-    if (p->copy_a && what & COPY) copy_group(e, p, s);
+    if (p->copy_a && what & COPY) {
+        em_branch due = {0};
+        em_val first = em_cmp(e, EM_EQ, group.i, zero(e));
+        if (p->relay) due = em_if(e, p->dual ? em_and(e, first, s->copied) : first);
+        copy_group(e, p, s);
+        if (p->relay) em_endif(e, &due);
+    }
     if (what & MULTIPLY) emit_panels(e, p, s, panel0, panel1);
     em_end(e, &group);
 }
@@ -557,6 +651,9 @@ static void emit_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_
     }
     if (p->direct_b) s->in_place = em_cmp(e, EM_LE, em_sub(e, row1, row0), em_i64(e, 2 * p->mr));
     if (!p->chunked && !p->pack_b) {
+        em_val many = em_i64(e, GEMM_COPY_PANELS);
+        s->copied = em_cmp(e, EM_GE, em_sub(e, panel1, panel0), many);
+        s->first_panel = panel0;
         s->k0 = zero(e);
         s->kn = s->k;
         emit_groups(e, p, s, row0, row1, panel0, panel1, COPY | MULTIPLY);
@@ -646,7 +743,8 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
     gemm_plan p;
     if (!gemm_plan_make(&p, g, e->target, e->compute, &e->err)) return;
     p.name = name;
-    for (int i = 0; i < p.n_sizes; i++) p.micro[i] = gemm_emit_micro(e, &p, p.size[i], false);
+    for (int i = 0; i < p.n_sizes; i++) p.micro[i] = gemm_emit_micro(e, &p, p.size[i], GEMM_MICRO);
+    if (p.dual) p.copied = gemm_emit_micro(e, &p, p.mr, GEMM_COPIED);
     if (g->group) p.widen = gemm_emit_four_widen(e, &p);
     bool plain = !g->prologue && g->a.dtype == p.t && gemm_is(g->a.col, 1);
     if (g->group && (plain || (g->prologue && !p.chunked))) {
@@ -654,7 +752,7 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
         p.last_row = gemm_emit_four_row(e, &p, true);
     }
     if (g->b_packed && sn_dtype_size(p.b_type) <= 4 && !p.chunked)
-        p.twin = gemm_emit_micro(e, &p, 1, true);
+        p.twin = gemm_emit_micro(e, &p, 1, GEMM_TWIN);
     p.finish = gemm_emit_finish(e, &p);
     if (p.copy_a) p.copy = gemm_emit_copy(e, &p);
     if (!g->b_packed)

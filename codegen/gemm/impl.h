@@ -19,6 +19,7 @@ typedef struct gemm_plan {
     int parts;       /* micro-tiles side by side in a panel */
     int mr;          /* most rows of a micro-tile, even */
     bool copy_a;     /* A goes through scratch (prologue, conversion, transposition, bad strides) */
+    bool dual;       /* ... but only for many panels, and only full tiles read it there */
     bool turned_a;   /* ... a tile at a time as [k][a_step], because its columns are contiguous */
     bool pack_b;     /* B may go through scratch: packed or widened there */
     bool direct_b;   /* ... or be read in place when few rows use it (columns are contiguous) */
@@ -32,12 +33,15 @@ typedef struct gemm_plan {
     int n_sizes;
     int64_t np;    /* panels of B packed at a time; chunked: whose sums wait */
     int half;      /* rows of the largest micro-tile but mr */
+    bool ahead;    /* a group's last panel fetches the next group's rows of A */
+    bool relay;    /* ... and copies them where its own are no more needed */
     int fetch;     /* addresses of B that a tile fetches, a power of two; 0: no list (fetch.c) */
     int own;       /* the same of lines that its epilogue reads and writes */
     int own_shift; /* 2^own_shift steps of k share an address */
     int64_t a_at, b_at, f_at, o_at, scratch; /* byte offsets in scratch (sums at 0), its size */
     /* emitted functions */
     em_val micro[GEMM_SIZES];    /* of size[i] rows */
+    em_val copied;               /* dual: of mr rows of the copy; else NULL */
     em_val twin;                 /* narrow panels, one row: two panels at once; else NULL */
     em_val row, last_row, widen; /* of 4-bit integers; else NULL */
     em_val finish, copy, pack;
@@ -51,6 +55,11 @@ typedef struct gemm_state {
     em_val row0, valid;  /* group: first row, rows that exist */
     em_val sum_row;      /* group: its place among the rows that are walked together */
     em_val walked;       /* number of these */
+    em_val more;         /* is there a group after this one? */
+    em_val copied;       /* are full tiles read from the copy? */
+    em_val next_rows;    /* its rows of A, as they are stored */
+    em_val next_row;     /* its first row */
+    em_val next_valid;   /* its number of rows */
     em_val in_place;     /* B is read where it lies, but for the columns at its end */
     em_val blocks;       /* group: tiles */
     em_val next_step;    /* bytes between lines fetched ahead */
@@ -60,6 +69,8 @@ typedef struct gemm_state {
     em_val panel;        /* its number */
     em_val bp, b_stride; /* its elements, distance of its rows */
     em_val next;         /* the panel after it */
+    em_val turn;         /* the group's last panel, and there is a group after it */
+    em_val rows_step;    /* bytes of the next group's rows that a step of k fetches */
 } gemm_state;
 
 bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
@@ -72,9 +83,10 @@ bool gemm_is(sn_gemm_size s, int64_t v); /* a constant equal to v */
 em_val gemm_function(em *e, const gemm_plan *p, const char *suffix, const em_type *params, int n,
                      bool keep); /* internal; keep: never inlined */
 
-/* micro.c: void micro(A, B, T, k, next, next_step, b_stride, own) for `rows` rows (see there)
- */
-em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin);
+/* micro.c: void micro(A, B, T, k, next, next_step, b_stride, own, ahead, ahead_step) for `rows`
+ * rows (see there) */
+typedef enum gemm_micro { GEMM_MICRO, GEMM_TWIN, GEMM_COPIED } gemm_micro;
+em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind);
 
 /* four.c: right factors of 4-bit integers (signatures there) */
 em_val gemm_emit_four_row(em *e, const gemm_plan *p, bool last);

@@ -35,18 +35,24 @@ static em_val load_b(em *e, const gemm_plan *p, em_val at) {
     return sn_dtype_is_float(p->b_type) ? v : em_convert(e, v, p->b_type, p->t);
 }
 
-/* void micro(A, B, T, k, next, next_step, b_stride, own)
+/* void micro(A, B, T, k, next, next_step, b_stride, own, ahead, ahead_step)
  * T[i][j] (row stride: a panel) = sum over k of A[i*a_stride + k] B[k*b_stride + j]; chunked: added
  * to T. next, next_step: what a full tile fetches, bytes between lines. b_stride in elements, used
  * for unpacked B only.
  * own: the list of lines that the epilogue will read and write.
+ * ahead, ahead_step: what else a full tile fetches, likewise.
+ * copied: of a plan that reads A's rows where they lie or from a copy, the latter.
  * twin: one row by two panels, b_stride elements apart, whose sums are T[0] and T[1]: of one panel
  * they would wait for each other, and memory for them. */
-em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
+em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind) {
+    static const char *const names[] = {"micro%d", "twin", "copied%d"};
     char suffix[32];
-    snprintf(suffix, sizeof suffix, twin ? "twin" : "micro%d", rows);
-    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr, e->i64, e->i64, e->ptr};
-    em_val fn = gemm_function(e, p, suffix, params, 8, true);
+    snprintf(suffix, sizeof suffix, names[kind], rows);
+    bool twin = kind == GEMM_TWIN;
+    int64_t stride = p->dual && kind != GEMM_COPIED ? p->g->a.row.value : p->a_stride;
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr,
+                              e->i64, e->i64, e->ptr, e->ptr, e->i64};
+    em_val fn = gemm_function(e, p, suffix, params, 10, true);
     em_val sums = em_param(e, 2);
     const sn_gemm *g = p->g;
     bool const_k = !p->chunked && g->k.slot < 0;
@@ -55,6 +61,7 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
     em_val b_stride = in_place ? em_param(e, 6) : em_i64(e, p->panel);
     int unroll = choose_unroll(p, rows, twin), panels = twin ? 2 : 1;
     bool fetch_next = rows == p->mr && !p->fetch, fetch_list = rows == p->mr && p->fetch;
+    bool fetch_rows = rows == p->mr && p->ahead;
     bool fetch_own = p->own && rows >= p->half && !twin;
 
     em_val init[32], acc[32];
@@ -67,8 +74,9 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
     em_loop l = em_for(e, em_i64(e, 0), k, em_i64(e, unroll));
     em_val a = em_carry(e, &l, em_param(e, 0)), b = em_carry(e, &l, em_param(e, 1));
     em_val next = fetch_next ? em_carry(e, &l, em_param(e, 4)) : NULL;
+    em_val ahead = fetch_rows ? em_carry(e, &l, em_param(e, 8)) : NULL;
     for (int i = 0; i < n; i++) acc[i] = em_carry(e, &l, init[i]);
-    em_val first[32], bu = b, nu = next;
+    em_val first[32], bu = b, nu = next, ru = ahead;
     memcpy(first, acc, sizeof first);
     for (int u = 0; u < unroll; u++) {
         em_val bv[8], from[2] = {bu, twin ? em_at(e, bu, p->b_type, em_param(e, 6)) : NULL};
@@ -88,8 +96,12 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
             em_prefetch(e, nu, false, 2);
             nu = em_at_bytes(e, nu, em_param(e, 5));
         }
+        if (fetch_rows) {
+            em_prefetch(e, ru, false, 2);
+            ru = em_at_bytes(e, ru, em_param(e, 9));
+        }
         for (int i = 0; i < rows; i++) {
-            em_val at = em_at(e, a, p->t, em_i64(e, i * p->a_stride + u * p->a_step));
+            em_val at = em_at(e, a, p->t, em_i64(e, i * stride + u * p->a_step));
             em_val av = em_load_splat(e, p->t, at, p->lanes);
             for (int j = 0; j < panels * p->nv; j++)
                 acc[i * p->nv + j] = em_fma(e, av, bv[j], acc[i * p->nv + j]);
@@ -99,6 +111,7 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, bool twin) {
     em_next(e, &l, a, em_at(e, a, p->t, em_i64(e, unroll * p->a_step)));
     em_next(e, &l, b, bu);
     if (fetch_next) em_next(e, &l, next, nu);
+    if (fetch_rows) em_next(e, &l, ahead, ru);
     for (int i = 0; i < n; i++) em_next(e, &l, first[i], acc[i]);
     em_end(e, &l);
     for (int i = 0; i < n; i++) {
