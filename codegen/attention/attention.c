@@ -442,8 +442,10 @@ static void emit_lse(em *e, const att_block *b, em_val v, em_val q, em_val rows)
 }
 
 /* void block(buf, dim, scratch, head of all, block) */
-static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
+static em_val emit_block(em *e, const att_plan *p) {
     const sn_attention *a = p->a;
+    att_micro f;
+    att_emit_micro(e, p, &f);
     em_val softmax = att_emit_softmax(e, p, false);
     em_val with_mask = a->mask ? att_emit_softmax(e, p, true) : NULL;
     em_val copy = p->pack ? att_emit_prepare(e, p, true) : NULL;
@@ -457,7 +459,7 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
     em_val group = em_i64(e, a->group), zero = em_i64(e, 0), one = em_i64(e, 1);
     em_val lanes = em_i64(e, p->lanes);
     att_block b = {.p = p,
-                   .f = f,
+                   .f = &f,
                    .span.p = p,
                    .softmax = softmax,
                    .softmax_mask = with_mask,
@@ -503,7 +505,7 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
            rows = em_imin(e, em_sub(e, b.span.tq, q), lanes);
     em_val load[] = {em_at(e, q_base, a->q.dtype, em_mul(e, q, q_row)), q_row, rows,
                      att_column(e, p, q_to, l.i)};
-    em_call(e, f->load_q, load, 4);
+    em_call(e, f.load_q, load, 4);
     em_store(e, p->t, att_column(e, p, att_scratch(e, p->m_at), l.i), em_vf(e, -INFINITY));
     em_store(e, p->t, att_column(e, p, att_scratch(e, p->l_at), l.i), em_vf(e, 0));
     em_loop d = em_for(e, zero, em_i64(e, a->dv), one);
@@ -529,7 +531,7 @@ static em_val emit_block(em *e, const att_plan *p, const att_micro *f) {
                       out_row,
                       rows,
                       att_scratch(e, p->dummy_at)};
-    em_call(e, f->store_out, store, 6);
+    em_call(e, f.store_out, store, 6);
     if (a->lse_buf >= 0) emit_lse(e, &b, l.i, q, rows);
     em_end(e, &l);
     em_ret(e, NULL);
@@ -571,17 +573,24 @@ static void emit_all_blocks(em *e, const att_plan *p, em_val block) {
 void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
     att_plan p;
     if (!att_plan_make(&p, a, name, e->target, e->compute, &e->err)) return;
-    att_micro f;
+    bool known = a->tq.slot < 0, few_only = known && a->tq.value <= ATT_FEW;
+    bool blocks_only = known && !few_only;
     p.keep_word = att_emit_keep_word(e, &p);
-    p.keep = att_emit_keep(e, &p, p.keep_word);
-    att_emit_micro(e, &p, &f);
-    em_val block = emit_block(e, &p, &f), few = att_emit_few(e, &p);
+    p.keep = few_only ? NULL : att_emit_keep(e, &p, p.keep_word);
+    em_val block = few_only ? NULL : emit_block(e, &p),
+           few = blocks_only ? NULL : att_emit_few(e, &p);
     em_kernel(e, name);
-    em_branch is_few = em_if(e, em_cmp(e, EM_LE, att_size(e, a->tq), em_i64(e, ATT_FEW)));
-    att_emit_few_heads(e, &p, few);
-    em_else(e, &is_few);
-    emit_all_blocks(e, &p, block);
-    em_endif(e, &is_few);
+    if (few_only) {
+        att_emit_few_heads(e, &p, few);
+    } else if (blocks_only) {
+        emit_all_blocks(e, &p, block);
+    } else {
+        em_branch is_few = em_if(e, em_cmp(e, EM_LE, att_size(e, a->tq), em_i64(e, ATT_FEW)));
+        att_emit_few_heads(e, &p, few);
+        em_else(e, &is_few);
+        emit_all_blocks(e, &p, block);
+        em_endif(e, &is_few);
+    }
     em_end_kernel(e);
     if (p.most_parts > 1) att_emit_finish(e, &p);
 }

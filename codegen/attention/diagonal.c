@@ -189,6 +189,7 @@ void att_diagonals_find(att_plan *p) {
     const sn_attention *a = p->a;
     const sn_region *score = p->derivative ? p->derivative : a->score;
     p->diagonals = (att_diagonals){.n = 0};
+    if (a->tq.slot < 0 && a->tq.value <= ATT_FEW) return; /* hardly fewer distances than pairs */
     for (int first = 1; first >= 0; first--) {
         const sn_region *r = first ? score : a->mask;
         search s;

@@ -266,11 +266,19 @@ static void emit_rows_tile(em *e, few *w, em_val k_base, em_val v_base, em_val k
     emit_tile_sums(e, w, v_base, k0, n, &t, factor);
 }
 
-/* The tile for all rows: as many at a time as share K and V anyway, then one by one. */
+/* Rows that go through a tile together; where the number of queries is not known, one is the most
+ * likely. */
+static int rows_together(const att_plan *p) {
+    sn_gemm_size tq = p->a->tq;
+    int64_t all = p->a->group * (tq.slot < 0 ? tq.value : 1);
+    int most = p->lanes < MOST_ROWS ? p->lanes : MOST_ROWS;
+    return all >= most ? most : all >= 2 ? 2 : 1;
+}
+
+/* The tile for all rows: some at a time, then one by one. */
 static void emit_tile(em *e, few *w, em_val k_base, em_val v_base, em_val n) {
     bool masked = w->p->a->mask != NULL;
-    int group = w->p->a->group, many = group >= MOST_ROWS ? MOST_ROWS : group >= 2 ? 2 : 1;
-    if (many > w->p->lanes) many = w->p->lanes;
+    int many = rows_together(w->p);
     em_val count = em_and(e, em_sub(e, w->end, w->first), em_i64(e, -many));
     em_val middle = em_add(e, w->first, count), begin[] = {w->first, middle};
     em_val end[] = {middle, w->end};
