@@ -359,8 +359,12 @@ static void register_node(sn_module *m, sn_node *n) {
         m->node = grow(m, m->node, m->n_node, m->cap_node, sizeof *m->node);
         m->stamp = grow(m, m->stamp, m->n_node, m->cap_node, sizeof *m->stamp);
     }
-    for (int i = 0; i < n->n_in; i++)
+    for (int i = 0; i < n->n_in; i++) {
         if (n->in[i]->depth >= n->depth) n->depth = n->in[i]->depth + 1;
+        n->leaves |= n->in[i]->leaves;
+    }
+    if (!n->n_in && n->op != SN_OP_const)
+        n->leaves = n->op == SN_OP_param ? SN_LEAF_PARAM : SN_LEAF_OTHER;
     n->id = m->n_node;
     m->node[m->n_node++] = n;
 }

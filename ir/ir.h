@@ -90,6 +90,9 @@ typedef struct sn_attr {
     }
 #define SN_NO_ATTRS 0, NULL
 
+/* Parameters; whatever else differs from run to run or from element to element. */
+enum { SN_LEAF_PARAM = 1, SN_LEAF_OTHER = 2 };
+
 struct sn_node {
     sn_module *m;
     uint32_t id;   /* order of birth: operands have smaller ids */
@@ -105,6 +108,7 @@ struct sn_node {
     uint64_t hash;    /* XXH3 of op, attributes, operands: of structure, not of addresses or ids */
     uint32_t depth;   /* longest way to a leaf */
     uint8_t n_result; /* 1, or the number of results; `result` nodes select them */
+    uint8_t leaves;   /* SN_LEAF_… of all leaves that it is made of, but constants */
     const sn_node *const
         *result_type; /* [n_result] nodes of the same dtype and shape, if n_result > 1 */
 };

@@ -69,24 +69,11 @@ int sn_module_roots(sn_module *m, sn_node **root, int *n_live, bool store) {
 }
 
 bool sn_from_params_only(const sn_node *n) {
-    if (n->op == SN_OP_param) return true;
-    bool any = false;
-    for (int i = 0; i < n->n_in; i++) {
-        const sn_node *x = n->in[i];
-        while (x->op == SN_OP_broadcast) x = x->in[0];
-        if (x->op == SN_OP_const) continue;
-        if (!sn_from_params_only(x)) return false;
-        any = true;
-    }
-    return any;
+    return n->leaves == SN_LEAF_PARAM;
 }
 
-bool sn_is_fixed(const sn_node *n, int depth) {
-    if (n->op == SN_OP_param || n->op == SN_OP_const) return true;
-    if (!n->n_in || !depth) return false;
-    for (int i = 0; i < n->n_in; i++)
-        if (!sn_is_fixed(n->in[i], depth - 1)) return false;
-    return true;
+bool sn_is_fixed(const sn_node *n) {
+    return !(n->leaves & SN_LEAF_OTHER);
 }
 
 bool sn_static_shape(const sn_node *n) {

@@ -15,9 +15,8 @@ bool sn_reads_far(const sn_node *n, int i);         /* operand i anywhere: it ha
 bool sn_static_shape(const sn_node *n);             /* every size is a number */
 /* Made of parameters and constants only, and of at least one parameter. */
 bool sn_from_params_only(const sn_node *n);
-/* Made of parameters and constants only, by at most `depth` operations on the way: what is done to
- * it costs nothing at run time. */
-bool sn_is_fixed(const sn_node *n, int depth);
+/* Made of parameters and constants only: what is done to it costs nothing at run time. */
+bool sn_is_fixed(const sn_node *n);
 /* Replaces every root of the entry (outputs, assignments, taps) by f(ctx, root). */
 void sn_entry_map(sn_entry *e, sn_node *(*f)(void *, sn_node *), void *ctx);
 /* Every root of the module: outputs and assignments of all entries, which are the first *n_live,

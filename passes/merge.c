@@ -51,8 +51,8 @@ static bool read_product(sn_node *n, product *p) {
     p->w = n->op == SN_OP_dot ? weight_of(n) : n->in[1];
     p->b = n->op == SN_OP_linear && n->n_in > 2 ? n->in[2] : NULL;
     return p->w && sn_match_float(n) && p->x->dtype == n->dtype && p->w->dtype == n->dtype &&
-           (!p->b || (p->b->dtype == n->dtype && sn_is_fixed(p->b, 4))) && sn_is_fixed(p->w, 4) &&
-           !sn_is_fixed(p->x, 4) && sn_dim_is_const(n->m, p->w->shape[0], &width) &&
+           (!p->b || (p->b->dtype == n->dtype && sn_is_fixed(p->b))) && sn_is_fixed(p->w) &&
+           !sn_is_fixed(p->x) && sn_dim_is_const(n->m, p->w->shape[0], &width) &&
            sn_dim_is_const(n->m, p->w->shape[1], &depth) && width <= MAX_WIDTH;
 }
 

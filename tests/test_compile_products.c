@@ -227,11 +227,23 @@ static void prepared(void **state) {
     cc_check(m, 0, 4, 3, (int64_t[]){17, 0, 1}, 2e-5);
 }
 
+/* Both operands of each step are made of the one before: 2^40 ways lead down to the parameter. */
+static void deep_weights(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("deep_weights");
+    sn_dim t = sn_symbol_add(m, "T", 0, 50);
+    sn_node *w = cc_param(m, "w", SN_F32, SHAPE(9, 16)), *x = cc_input(m, "x", SN_F32, SHAPE(t, 9));
+    for (int i = 0; i < 40; i++)
+        w = sn_b_binary(SN_OP_sub, sn_b_unary(SN_OP_tanh, w), sn_b_scalar(SN_OP_mul, w, 0.5));
+    cc_entry(m, product(x, w), "deep");
+    cc_check(m, 0, 4, 2, (int64_t[]){3, 0}, 1e-5);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches),  cmocka_unit_test(axes_of_factors), cmocka_unit_test(sizes),
         cmocka_unit_test(large),    cmocka_unit_test(types),           cmocka_unit_test(epilogues),
-        cmocka_unit_test(prepared),
+        cmocka_unit_test(prepared), cmocka_unit_test(deep_weights),
     };
     return cmocka_run_group_tests(tests, cc_begin, cc_end);
 }

@@ -448,15 +448,19 @@ static em_val value_of(sn_body *b, int item, bool vector) {
     return it->vec;
 }
 
+/* Operands come before what is made of them. */
 void sn_body_uniforms(sn_body *b, int item) {
-    sn_item *it = &b->item[item];
-    if (!(it->vary & 1u << b->row)) {
-        value_of(b, item, false);
-        return;
+    bool *asked = sn_arena_alloc(b->k->m, sizeof *asked * (size_t)(item + 1));
+    asked[item] = true;
+    for (int at = item; at >= 0; at--) {
+        sn_item *it = &b->item[at];
+        if (!asked[at]) continue;
+        if (!(it->vary & 1u << b->row))
+            value_of(b, at, false);
+        else
+            for (int i = 0; i < it->n->n_in && !it->available; i++)
+                if (it->op[i] >= 0) asked[it->op[i]] = true;
     }
-    if (it->available) return;
-    for (int i = 0; i < it->n->n_in; i++)
-        if (it->op[i] >= 0) sn_body_uniforms(b, it->op[i]);
 }
 
 em_val sn_body_vector(sn_body *b, int item) {

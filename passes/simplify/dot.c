@@ -77,7 +77,7 @@ static sn_node *dot_scale(sn_node *n) {
     double c;
     for (int i = 0; i < 2; i++) {
         sn_node *in[2] = {n->in[0], n->in[1]};
-        if (sn_is_fixed(in[i], 5) || !(in[i] = strip_scale(in[i], &c, 4))) continue;
+        if (sn_is_fixed(in[i]) || !(in[i] = strip_scale(in[i], &c, 4))) continue;
         sn_node *d = sn_node_with(n, in);
         return c == -1 ? sn_b_unary(SN_OP_neg, d) : sn_b_scalar(SN_OP_mul, d, c);
     }
