@@ -3,6 +3,7 @@
 #include "bench/graph_case.h"
 #include "bench/probe.h"
 #include "codegen/onednn.h"
+#include "runtime/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -95,9 +96,9 @@ static bool open_rival(rival *r, const product *p, sn_error *err) {
     if (bytes < 0) return false;
     size_t weights = (size_t)(p->n * p->k) * sizeof(float);
     r->bytes = ((size_t)bytes + 63) / 64 * 64;
-    r->x = aligned_alloc(64, (size_t)(p->m * p->k) * sizeof(float) / 64 * 64 + 64);
-    r->y = aligned_alloc(64, (size_t)(p->m * p->n) * sizeof(float) / 64 * 64 + 64);
-    r->packed = aligned_alloc(64, r->bytes * (size_t)p->copies + 64);
+    r->x = sn_memory_alloc((size_t)(p->m * p->k) * sizeof(float)); /* in huge pages, as ours */
+    r->y = sn_memory_alloc((size_t)(p->m * p->n) * sizeof(float));
+    r->packed = sn_memory_alloc(r->bytes * (size_t)p->copies);
     float *w = malloc(weights);
     bool ok = (r->x && r->y && r->packed && w) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int64_t i = 0; ok && i < p->n * p->k; i++) w[i] = (float)(i * 7919 % 1000) / 1000 - 0.5f;

@@ -7,7 +7,8 @@
  * where that is known, because what of it lies in the last-level cache makes a difference; else of
  * other memory at the round's beginning and end. A round's limits are the best that its probes saw
  * (a probe beside threads that still spin sees less). Shares and speed-ups are medians of ratios
- * taken within a round.
+ * taken within a round. A second limit is the 90 % quantile of all looks at the FMA peak of the
+ * run, of 25 ms each, one before and one after each entrant.
  */
 #ifndef SN_MEASURE_H
 #define SN_MEASURE_H
@@ -30,9 +31,11 @@ typedef struct sn_bench_record {
     double ms_median, ms_min, ms_max;
     double flop, bytes; /* of one run: operations that the result needs; compulsory traffic */
     double gflops, gbytes_s;
-    double peak_gflops, stream_gbytes_s; /* medians of the probes */
-    double pct_roofline;                 /* of the measured limit of its round */
-    char bound[8];                       /* "compute" or "memory": which limit that was */
+    double peak_gflops, stream_gbytes_s;  /* medians of the probes */
+    double pct_roofline;                  /* of the measured limit of its round */
+    double run_peak_gflops, pct_run_peak; /* the whole run's limit, and the share of it of work
+                                             that is bound by computing */
+    char bound[8];                        /* "compute" or "memory": which limit that was */
     double speedup_vs_level0;
     double rel_rms, max_ulp, max_rel; /* against the f64 evaluator */
     char checked[64];                 /* the problem that the error was taken on */
@@ -47,6 +50,9 @@ typedef struct sn_bench_report {
     int n, cap;
     char **note; /* [n_note] things to know: peers that are absent and why */
     int n_note;
+    double *probe; /* [n_probe] looks at the f32 peak, GFLOP/s: the mean of one before and one
+                      after each run of an entrant; sorted */
+    int n_probe, cap_probe;
     double others, stolen; /* noise.h, percent; -1: not known */
 } sn_bench_report;
 sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err); /* empty record; NULL: memory */

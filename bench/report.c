@@ -54,6 +54,7 @@ static const column columns[] = {
     {"GFLOP/s", 9, "%.4g", AT(gflops), 1},
     {"GB/s", 8, "%.4g", AT(gbytes_s), 1},
     {"% roof", 8, "%.1f", AT(pct_roofline), 1},
+    {"% run", 8, "%.1f", AT(pct_run_peak), 1},
     {"x level 0", 10, "%.2f", AT(speedup_vs_level0), 1},
     {"tokens/s", 9, "%.4g", AT(tokens_s), 1},
     {"work MB", 9, "%.4g", AT(peak_bytes), 1.0 / (1 << 20)},
@@ -117,6 +118,7 @@ static void print_limits(const sn_bench_report *r, FILE *f) {
     }
     if (r->n) fprintf(f, "\n%d threads, medians of %d interleaved rounds", threads, rounds);
     if (hi > 0) fprintf(f, "; f32 peak beside it %.4g to %.4g GFLOP/s", lo, hi);
+    if (r->n_probe) fprintf(f, ", the run's %.4g", r->probe[(int)(r->n_probe * 0.9)]);
     if (fast > 0) fprintf(f, "; streaming the same bytes %.3g to %.3g GB/s", slow, fast);
     if (r->n) fputc('\n', f);
 }
@@ -172,6 +174,8 @@ static cJSON *record_json(const sn_bench_record *x) {
     add_number(o, "peak_gflops", x->peak_gflops);
     add_number(o, "stream_gbytes_s", x->stream_gbytes_s);
     add_number(o, "pct_roofline", x->pct_roofline);
+    add_number(o, "run_peak_gflops", x->run_peak_gflops);
+    add_number(o, "pct_run_peak", x->pct_run_peak);
     cJSON_AddStringToObject(o, "bound", x->bound);
     add_number(o, "speedup_vs_level0", x->speedup_vs_level0);
     add_number(o, "rel_rms", x->rel_rms);
