@@ -357,7 +357,7 @@ int main(void) {
     size_t n = 0;
     for (int i = 0; i < N_VARIANTS; i++) {
         const variant *v = &variants[i];
-        for (int level = i % 2 ? 4 : 0; level <= 4; level += 2)
+        for (int level = i % 2 ? 4 : 0; level <= 4; level += 4)
             all[n++] = (setting){.v = v, .level = level, .t = SN_F32};
         all[n++] = (setting){.v = v, .level = 4, .t = SN_F32, .target = targets[i % 2]};
         all[n++] = (setting){.v = v, .level = 4, .t = SN_F64, .back = i % 3 == 0};
