@@ -55,10 +55,20 @@ __attribute__((target("avx2,fma"))) static float burst_avx2(void) {
     return _mm256_cvtss_f32(sum);
 }
 
+/* Four streams of one thread, each fetched a page ahead, read 2 to 3 % more from memory than one;
+ * short pieces are one stream, whose first page nobody has fetched. */
+enum { FOUR_FROM = 65536 /* floats */ };
 __attribute__((target("avx512f"))) static float sum_avx512(const float *p, size_t n) {
     __m512 s[4];
+    size_t part = n >= FOUR_FROM ? n / 64 * 16 : 0;
     for (int i = 0; i < 4; i++) s[i] = _mm512_setzero_ps();
-    for (size_t i = 0; i + 64 <= n; i += 64)
+    for (size_t i = 0; i < part; i += 16)
+        for (size_t j = 0; j < 4; j++) {
+            const float *at = p + j * part + i;
+            _mm_prefetch((const char *)at + 4096, _MM_HINT_T0);
+            s[j] = _mm512_add_ps(s[j], _mm512_loadu_ps(at));
+        }
+    for (size_t i = 4 * part; i + 64 <= n; i += 64)
         for (int j = 0; j < 4; j++) {
             _mm_prefetch((const char *)(p + i + 16 * (size_t)j) + 4096, _MM_HINT_T0);
             s[j] = _mm512_add_ps(s[j], _mm512_loadu_ps(p + i + 16 * (size_t)j));
