@@ -39,7 +39,7 @@ static void derive(sn_body *b, sn_item *it) {
         const sn_item *x = &b->item[it->op[i]];
         it->vary |= x->vary;
         if (x->stage > it->stage) it->stage = x->stage;
-        it->cost += x->cost;
+        it->cost = it->cost + x->cost < MOST_COST ? it->cost + x->cost : MOST_COST;
     }
     if (n->op == SN_OP_iota)
         it->vary |= axes_mask(n, it->shift, (int)sn_attr_int(n, SN_A_axis, 0),

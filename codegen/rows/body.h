@@ -8,7 +8,8 @@
 #include "codegen/kernel.h"
 
 enum {
-    DEAR_COST = 8,     /* of an operation with that flag, and of a look-up */
+    DEAR_COST = 8, /* of an operation with that flag, and of a look-up */
+    MOST_COST = 1 << 20,
     DRAWN = 64,        /* consecutive random numbers that come from the same counters: ... */
     DRAWN_BLOCKS = 16, /* ... so many, each of which gives four, that far apart */
     DRAWN_WORDS = 4
