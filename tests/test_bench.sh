@@ -70,9 +70,9 @@ check_gemm() {
     exact 1e-6
 }
 check_attention() {
-    run 0 attention --mask full,causal,window:5,prefix:3,alibi,softcap,documents \
+    run 0 attention --mask full,causal,window:5,prefix:3,alibi,softcap,documents,dense,strided:3 \
         --shape "1,2,24,16 2,4,2,9,8" --levels 0,4 $quick --json "$tmp/json"
-    records 28
+    records 36
     exact 1e-5
     prints 'window:5'
     run 0 attention --mask causal,softcap --shape 1,2,24,16 --levels 4 --direct --no-check $quick

@@ -392,6 +392,7 @@ check_command_line() {
     refused 2 'sweep contradicts --mask' bench attention --sweep --mask causal
     refused 2 'tune contradicts --backends onednn' bench model gpt2 --tune --backends onednn
     refused 2 'an integer from 0' generate "$nano" -p 0 --threads -1
+    refused 2 'looked up in the cache' generate "$nano" -p 0 --tune-sizes T=8 --cache-dir none
     refused 2 'tune sizes .T.: write them' generate "$nano" -p 0 --tune-sizes T
     refused 2 "no dimension 'X'" generate "$nano" -p 0 --tune-sizes X=3
     refused 2 'give a model folder' inspect

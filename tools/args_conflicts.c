@@ -14,6 +14,8 @@ static const struct conflict {
     const char *b, *b_value, *why;
 } conflicts[] = {
     {"tune", NULL, EXCLUDES, "cache-dir", "none", "choices are remembered in the cache folder"},
+    {"tune-sizes", NULL, EXCLUDES, "cache-dir", "none",
+     "choices for these sizes are looked up in the cache folder"},
     {"tune", NULL, EXCLUDES, "backend", "onednn", "that has chosen already: auto or own"},
     {"tune", NULL, EXCLUDES, "backends", "onednn", "that has chosen already: auto or own"},
     {"backend", "onednn", EXCLUDES, "weights", "bf16|int8|int4",

@@ -34,7 +34,7 @@ typedef struct cmd_compile {
      "measure which kernels are the fastest here, and remember it"},                               \
     {                                                                                              \
         "tune-sizes", 0, ARG_TEXT, offsetof(T, in tune_sizes), "B=1,T=256", NULL, 0, 0,            \
-            "sizes that choices are made for; else the middle of each range"                       \
+            "sizes that choices are made or looked up for; else the middle of each range"          \
     }
 #define CMD_COMPILE_ARGS(T)                                                                        \
     {"level",                                                                                      \
