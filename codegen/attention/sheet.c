@@ -56,23 +56,23 @@ static em_val row_at(em *e, const sheet *s, em_val k) {
     return em_at(e, s->to, s->p->t, em_mul(e, k, em_i64(e, s->p->lanes)));
 }
 
-static em_val truth_bits(em *e, const att_plan *p, em_val x) {
-    bool wide = p->t == SN_F64;
-    x = em_convert(e, x, SN_I32, wide ? SN_I64 : SN_I32);
-    return em_bitcast(e, x, em_vec(wide ? e->f64 : e->f32, em_lanes_of(x)));
+/* PIECE keys k .. of truth values, the bytes of one integer in each lane. */
+static void store_truth(em *e, const sheet *s, em_val k, em_val x) {
+    em_val byte = em_like(e, x, 255);
+    for (int u = 0; u < PIECE; u++) {
+        em_val bits = em_and(e, em_lshr(e, x, em_like(e, x, 8 * u)), byte);
+        bits = em_bitcast(e, bits, e->vt);
+        em_store(e, s->p->t, row_at(e, s, em_add(e, k, em_i64(e, u))), bits);
+    }
 }
 
-/* PIECE keys k .. of truth values: one integer of a lane holds them all. */
 static void lay_truth(em *e, const sheet *s, em_val k) {
-    em_val x = em_splat(e, em_i32(e, 0), s->p->lanes), byte = em_like(e, x, 255);
+    em_val x = em_splat(e, em_i32(e, 0), s->p->lanes);
     for (int i = 0; i < s->p->lanes; i++) {
         em_val from = em_at(e, s->base, SN_BOOL, em_add(e, s->row[i], k));
         x = em_insert(e, x, em_load_raw(e, e->i32, from, 1), i);
     }
-    for (int u = 0; u < PIECE; u++) {
-        em_val bits = truth_bits(e, s->p, em_and(e, em_lshr(e, x, em_like(e, x, 8 * u)), byte));
-        em_store(e, s->p->t, row_at(e, s, em_add(e, k, em_i64(e, u))), bits);
-    }
+    store_truth(e, s, k, x);
 }
 
 /* Keys k .. k + n - 1, n a multiple of PIECE. */
@@ -85,26 +85,32 @@ static void lay_keys(em *e, const sheet *s, em_val k, int n) {
     bool ahead = p->a->d < ATT_KEYS || p->derivative; /* else `scores` does it: att_sheet_ahead */
     for (int i = 0; i < p->lanes && n == LINE && ahead; i++)
         em_prefetch(e, em_at(e, at[i], s->c->dtype, em_i64(e, ATT_KEYS)), false, 2);
-    if (s->c->dtype == SN_BOOL) {
-        for (int c = 0; c < n; c += PIECE) lay_truth(e, s, em_add(e, k, em_i64(e, c)));
+    bool truth = s->c->dtype == SN_BOOL;
+    if (truth && n == PIECE) {
+        lay_truth(e, s, k);
         return;
     }
+    int columns = truth ? 1 : n / PIECE; /* four truth values go together as one integer */
     for (int i = 0; i < PIECE; i++)
-        for (int c = 0; c < n / PIECE; c++) {
-            em_val part[16];
+        for (int c = 0; c < columns; c++) {
+            em_val part[16] = {NULL};
             for (int g = 0; g < groups; g++) {
                 em_val from = em_at(e, at[i + PIECE * g], s->c->dtype, em_i64(e, c * PIECE));
-                part[g] = em_load(e, s->c->dtype, from, PIECE);
+                part[g] = truth ? em_load_raw(e, em_vec(e->i32, PIECE), from, 1)
+                                : em_load(e, s->c->dtype, from, PIECE);
             }
             for (int m = groups; m > 1; m /= 2)
                 for (int g = 0; g < m / 2; g++)
                     part[g] = em_concat(e, part[2 * g], part[2 * g + 1]);
             x[c][i] = part[0];
         }
-    for (int c = 0; c < n / PIECE; c++) {
+    for (int c = 0; c < columns; c++) {
         att_transpose_pieces(e, p, x[c]);
         for (int i = 0; i < PIECE; i++)
-            em_store(e, p->t, row_at(e, s, em_add(e, k, em_i64(e, c * PIECE + i))), x[c][i]);
+            if (truth)
+                store_truth(e, s, em_add(e, k, em_i64(e, PIECE * i)), x[c][i]);
+            else
+                em_store(e, p->t, row_at(e, s, em_add(e, k, em_i64(e, c * PIECE + i))), x[c][i]);
     }
 }
 
@@ -123,14 +129,15 @@ static void lay_sheet(em *e, const sheet *s, em_val lo, em_val hi, em_val have) 
         at = stop;
     }
     em_loop l = em_for(e, at, until, em_i64(e, 1));
-    em_val k = em_imin(e, l.i, em_sub(e, have, em_i64(e, 1))), x = em_vf(e, 0);
+    bool truth = s->c->dtype == SN_BOOL;
+    em_val k = em_imin(e, l.i, em_sub(e, have, em_i64(e, 1)));
+    em_val x = truth ? em_splat(e, em_i32(e, 0), s->p->lanes) : em_vf(e, 0);
     for (int i = 0; i < s->p->lanes; i++) {
         em_val from = em_at(e, s->base, s->c->dtype, em_add(e, s->row[i], k));
         em_val v = em_load(e, s->c->dtype, from, 1);
-        x = em_insert(
-            e, x, s->c->dtype == SN_BOOL ? truth_bits(e, s->p, em_int_cast(e, v, e->i32)) : v, i);
+        x = em_insert(e, x, truth ? em_int_cast(e, v, e->i32) : v, i);
     }
-    em_store(e, s->p->t, row_at(e, s, l.i), x);
+    em_store(e, s->p->t, row_at(e, s, l.i), truth ? em_bitcast(e, x, e->vt) : x);
     em_end(e, &l);
 }
 
@@ -223,7 +230,7 @@ em_val att_sheet_row(em *e, const att_sheets *s, const sn_node *n) {
         em_val at = em_mul(e, s->key, em_i64(e, s->p->lanes));
         em_val x = em_load(e, s->p->t, em_at(e, sheet_place(e, s->p, i), s->p->t, at), s->p->lanes);
         if (n->dtype != SN_BOOL) return x;
-        x = em_bitcast(e, x, em_vec(s->p->t == SN_F64 ? e->i64 : e->i32, s->p->lanes));
+        x = em_bitcast(e, x, em_vec(e->i32, s->p->lanes)); /* pieces of four: the type is f32 */
         return em_cmp(e, EM_NE, x, em_like(e, x, 0));
     }
     return NULL;
