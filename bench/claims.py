@@ -78,7 +78,7 @@ def claims_of_gemm():
         yield faster("gemm", "product", s, "onednn-packed", 0.98 if s in large else 0.95)
     for s in ("1,768,3072", "1,3072,768"):
         yield share("row", "product, weights in memory", s, 95)
-    yield cost("fused", "linear_bias_gelu", "1024x768", "linear", 1.03)
+    yield cost("fused", "linear_bias_gelu", "1024x768x3072", "linear", 1.03)
 
 
 def claims_of_attention():

@@ -18,6 +18,8 @@
 
 #include <stdio.h>
 
+enum { SN_BENCH_SETUP = 512 }; /* room for the words on how a peer was set up */
+
 /* One measurement, as it stands in the JSON file. Absent numbers are NaN, absent texts "". */
 typedef struct sn_bench_record {
     char kind[16];    /* "gemm", "kernel", "attention", "model", "roofline" */
@@ -25,8 +27,8 @@ typedef struct sn_bench_record {
     char shape[64];   /* "1024x768" */
     char backend[24]; /* "own", "onednn", "auto", or a peer */
     char dtype[8];
-    char setup[320]; /* how it was set up (peers) */
-    int level;       /* fusion level; -1: a peer, or a probe */
+    char setup[SN_BENCH_SETUP]; /* how it was set up (peers) */
+    int level;                  /* fusion level; -1: a peer, or a probe */
     int threads, rounds;
     double ms_median, ms_min, ms_max;
     double flop, bytes; /* of one run: operations that the result needs; compulsory traffic */
@@ -100,7 +102,7 @@ typedef struct sn_bench_work {
 typedef struct sn_bench_entrant {
     int level; /* -1: a peer */
     const char *backend;
-    char setup[320];
+    char setup[SN_BENCH_SETUP];
     /* Seconds of one run, the mean over `repeats` runs after an untimed one. */
     bool (*time)(void *ctx, int repeats, double *seconds, sn_error *err);
     void *ctx;

@@ -32,7 +32,7 @@ static void *symbol_of(void *lib, const char *name, void *f) {
     return p;
 }
 
-sn_bench_openblas *sn_bench_openblas_open(int threads, char setup[320], sn_error *err) {
+sn_bench_openblas *sn_bench_openblas_open(int threads, char setup[SN_BENCH_SETUP], sn_error *err) {
 #if defined __x86_64__
     if (__builtin_cpu_supports("avx512f"))
         setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
@@ -56,7 +56,7 @@ sn_bench_openblas *sn_bench_openblas_open(int threads, char setup[320], sn_error
     if (symbol_of(b->lib, "openblas_set_num_threads", &set_threads)) set_threads(threads);
     symbol_of(b->lib, "openblas_get_config", &config);
     symbol_of(b->lib, "openblas_get_corename", &core);
-    snprintf(setup, 320, "%s, core %s, weights as [N, K]", config ? config() : "OpenBLAS",
+    snprintf(setup, SN_BENCH_SETUP, "%s, core %s, weights as [N, K]", config ? config() : "OpenBLAS",
              core ? core() : "unknown");
     return b;
 }

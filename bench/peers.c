@@ -16,6 +16,10 @@
 
 enum { TIMEOUT_MS = 300000, LINE = 4096, MAX_ENV = 8 };
 
+/* PyTorch's own threads and those of the other OpenBLAS, that of pthreads, fight for the cores. */
+#define OPENMP_OPENBLAS                                                                            \
+    { "LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu/openblas-openmp" }
+
 /* A peer and how it is set up at its best; env rows are set unless the user has set them. */
 static const struct peer_info {
     const char *name;
@@ -25,14 +29,15 @@ static const struct peer_info {
     {"openblas", {NULL}, {{NULL}}},
     {"torch",
      {"/usr/bin/python3", "torch_peer.py"},
-     {{"OPENBLAS_CORETYPE", "SkylakeX"},
+     {OPENMP_OPENBLAS,
+      {"OPENBLAS_CORETYPE", "SkylakeX"},
       {"ATEN_CPU_CAPABILITY", "avx512"},
       {"GLIBC_TUNABLES",
        "glibc.malloc.mmap_threshold=34359738368:"
        "glibc.malloc.trim_threshold=34359738368:glibc.malloc.top_pad=268435456"}}},
     {"torch-malloc",
      {"/usr/bin/python3", "torch_peer.py"},
-     {{"OPENBLAS_CORETYPE", "SkylakeX"}, {"ATEN_CPU_CAPABILITY", "avx512"}}},
+     {OPENMP_OPENBLAS, {"OPENBLAS_CORETYPE", "SkylakeX"}, {"ATEN_CPU_CAPABILITY", "avx512"}}},
     {"onnxruntime", {"node", "ort_peer.js"}, {{NULL}}},
 };
 enum { N_INFO = sizeof infos / sizeof *infos };
@@ -46,7 +51,7 @@ typedef struct peer {
     sn_bench_openblas *blas;
     pid_t pid;
     int to, from, threads;
-    char setup[320], *request;
+    char setup[SN_BENCH_SETUP], *request;
     char buffer[LINE]; /* of what has been read beyond the last line */
     size_t used;
 } peer;

@@ -30,7 +30,7 @@ const char *sn_bench_peer_name(int i);
 
 /* bench/openblas.c: cblas_sgemm of the best OpenBLAS there is. NULL with a reason: none. */
 typedef struct sn_bench_openblas sn_bench_openblas;
-sn_bench_openblas *sn_bench_openblas_open(int threads, char setup[320], sn_error *err);
+sn_bench_openblas *sn_bench_openblas_open(int threads, char setup[SN_BENCH_SETUP], sn_error *err);
 void sn_bench_openblas_close(sn_bench_openblas *b);
 /* y [m, n] = x [m, k] w [n, k]^T for so many different w, seconds of all of them */
 bool sn_bench_openblas_time(sn_bench_openblas *b, int64_t m, int64_t n, int64_t k, int64_t copies,
