@@ -192,7 +192,8 @@ def main():
             continue
         met = value >= bound if sign == ">=" else value <= bound
         short += not met
-        print(f"| {run} | {name} | {shape} | {of()['ms_median']:.4g} | {value:{".3g" if value < 1000 else ".0f"}} | {what} "
+        text = f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+        print(f"| {run} | {name} | {shape} | {of()['ms_median']:.4g} | {text} | {what} "
               f"| {sign} {bound}{'' if met else ': short'} |", flush=True)
     return 1 if short else 0
 
