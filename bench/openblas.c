@@ -56,8 +56,8 @@ sn_bench_openblas *sn_bench_openblas_open(int threads, char setup[SN_BENCH_SETUP
     if (symbol_of(b->lib, "openblas_set_num_threads", &set_threads)) set_threads(threads);
     symbol_of(b->lib, "openblas_get_config", &config);
     symbol_of(b->lib, "openblas_get_corename", &core);
-    snprintf(setup, SN_BENCH_SETUP, "%s, core %s, weights as [N, K]", config ? config() : "OpenBLAS",
-             core ? core() : "unknown");
+    snprintf(setup, SN_BENCH_SETUP, "%s, core %s, weights as [N, K]",
+             config ? config() : "OpenBLAS", core ? core() : "unknown");
     return b;
 }
 
