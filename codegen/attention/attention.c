@@ -159,6 +159,18 @@ em_val att_tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k) {
     return em_at(e, base, p->t, index);
 }
 
+void att_keys_reset(em *e, const att_plan *p) {
+    em_store(e, SN_I64, att_scratch(e, p->key_at), em_i64(e, -1));
+}
+
+void att_keys_enter(em *e, const att_plan *p, em_val kv_head) {
+    em_val key = att_scratch(e, p->key_at);
+    em_branch other = em_if(e, em_cmp(e, EM_NE, em_load(e, SN_I64, key, 1), kv_head));
+    em_store(e, SN_I64, key, kv_head);
+    em_store(e, SN_I64, att_scratch(e, p->key_at + 8), em_i64(e, 0));
+    em_endif(e, &other);
+}
+
 int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row) {
     int64_t flags = ((tk + ATT_KEYS - 1) / ATT_KEYS + 63) / 64 * 64;
     if (p->pack) row += p->a->d + p->a->dv;
@@ -490,13 +502,7 @@ static em_val emit_block(em *e, const att_plan *p) {
     em_val uses = em_mul(e, b.span.tq, group);
     b.copied = p->convert ? em_i1(e, true) : em_cmp(e, EM_GT, uses, em_i64(e, p->copy_from));
     if (!p->pack || (p->copy_from < 0 && !p->convert)) b.copied = em_i1(e, false);
-    if (copy || look) {
-        em_val key = att_scratch(e, p->key_at), now = em_div(e, head, group);
-        em_branch br = em_if(e, em_cmp(e, EM_NE, em_load(e, SN_I64, key, 1), now));
-        em_store(e, SN_I64, key, now);
-        em_store(e, SN_I64, att_scratch(e, p->key_at + 8), zero);
-        em_endif(e, &br);
-    }
+    if (copy || look) att_keys_enter(e, p, em_div(e, head, group));
     att_diagonals_enter(e, p, head);
     em_val q_base = att_base(e, &a->q, b.span.batch, b.span.head), q_row = att_size(e, a->q.row);
     em_val o = att_scratch(e, p->o_at), q_to = att_scratch(e, p->q_at);
@@ -549,7 +555,7 @@ static void emit_all_blocks(em *e, const att_plan *p, em_val block) {
     em_val heads = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads));
     em_val blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, a->tq), p->lanes), p->nv);
     em_val whole = em_div(e, heads, n), first = em_mul(e, whole, tid);
-    em_store(e, SN_I64, att_scratch(e, p->key_at), em_i64(e, -1));
+    att_keys_reset(e, p);
     att_diagonals_reset(e, p);
     em_loop h = em_for(e, first, em_add(e, first, whole), one);
     em_loop i = em_for(e, zero, blocks, one);

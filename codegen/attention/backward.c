@@ -336,13 +336,7 @@ static em_val emit_block(em *e, const att_back *b, const functions *f) {
     em_val v1 = em_div(e, em_mul(e, vectors, em_add(e, turn, one)), blocks);
     w.span.q0 = em_mul(e, v0, lanes), w.span.nv = em_sub(e, v1, v0);
     w.span.rows = em_imin(e, em_mul(e, w.span.nv, lanes), em_sub(e, w.span.tq, w.span.q0));
-    if (p->pack) {
-        em_val key = att_scratch(e, p->key_at), now = em_div(e, head, group);
-        em_branch br = em_if(e, em_cmp(e, EM_NE, em_load(e, SN_I64, key, 1), now));
-        em_store(e, SN_I64, key, now);
-        em_store(e, SN_I64, att_scratch(e, p->key_at + 8), zero);
-        em_endif(e, &br);
-    }
+    if (p->pack) att_keys_enter(e, p, em_div(e, head, group));
     att_diagonals_enter(e, p, head);
     att_classifier c;
     att_span_begin(e, &w.span, &c);
@@ -486,7 +480,7 @@ void sn_attention_emit_grad(em *e, const char *name, const sn_attention_grad *g)
     em_val whole = em_div(e, units, e->nthreads), first = em_mul(e, whole, e->tid);
     k.tk = att_size(e, a->tk);
     k.blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, a->tq), b.p.lanes), ATT_NV);
-    em_store(e, SN_I64, att_scratch(e, b.p.key_at), em_i64(e, -1));
+    att_keys_reset(e, &b.p);
     att_diagonals_reset(e, &b.p);
     em_loop u = em_for(e, first, em_add(e, first, whole), em_i64(e, 1));
     emit_unit(e, &k, u.i);

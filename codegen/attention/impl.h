@@ -82,6 +82,11 @@ em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type 
 int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row);
 em_val att_scratch(em *e, int64_t at); /* pointer into this thread's scratch */
 
+/* Which K/V head's keys and values are prepared (copied, looked through): none yet; now that of
+ * kv_head, of all batches, of which nothing is prepared unless it was the last one. */
+void att_keys_reset(em *e, const att_plan *p);
+void att_keys_enter(em *e, const att_plan *p, em_val kv_head);
+
 /* tile.c: functions of the module, one for each number of query vectors.
  *   scores(K, k_stride, keys, rows, Q, S, max): S[k][..] = K[k] . Q for k < keys, in groups of
  *     key_rows (rows beyond `rows` repeat the last one); max becomes the larger of itself and S
