@@ -1,5 +1,6 @@
 /* jit_run.c: an entry compiled and run, against the evaluator; see jit_run.h. */
 #include "tests/jit_run.h"
+#include "runtime/rng.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -314,4 +315,25 @@ bool jit_check(jit_run *r, const char *entry, const int64_t *symbol, double tol,
     sn_eval_free(rounded);
     jit_result_free(&got);
     return ok;
+}
+
+void *jit_random_leaf(void *ctx, const sn_node *leaf, const int64_t *symbol, size_t *bytes) {
+    (void)ctx;
+    size_t n = 1;
+    for (int a = 0; a < leaf->rank; a++) n *= (size_t)sn_dim_eval(leaf->m, leaf->shape[a], symbol);
+    *bytes = n * sn_dtype_size((sn_dtype)leaf->dtype);
+    void *data = malloc(*bytes + 1);
+    sn_rng r = {.seed = leaf->hash, .stream = SN_STREAM_DATA};
+    for (size_t i = 0; data && i < n; i++) {
+        double z = sn_rng_normal(&r) * 0.7;
+        if (leaf->dtype == SN_F64)
+            ((double *)data)[i] = z;
+        else if (leaf->dtype == SN_F32)
+            ((float *)data)[i] = (float)z;
+        else if (leaf->dtype == SN_I64)
+            ((int64_t *)data)[i] = (int64_t)i + 41;
+        else
+            ((int32_t *)data)[i] = (int32_t)(i % 140 / 37);
+    }
+    return data;
 }

@@ -12,6 +12,7 @@ enum { JIT_WHY = 1200, JIT_MAX = 64 };
 /* Fresh elements of a leaf (input, parameter, state) for these values of the symbolic dims; free()d
  * by the caller. NULL: out of memory. */
 typedef void *jit_data_fn(void *ctx, const sn_node *leaf, const int64_t *symbol, size_t *bytes);
+jit_data_fn jit_random_leaf; /* normal numbers drawn by the leaf's hash; small whole ones */
 
 typedef struct jit_leaf { /* memory of a parameter, for the life of the session */
     const char *name;

@@ -5,7 +5,6 @@
 #include "codegen/attention/attention.h"
 #include "frontend/sinter.h"
 #include "ir/ir.h"
-#include "runtime/rng.h"
 #include "tests/jit_run.h"
 
 #include <math.h>
@@ -237,23 +236,6 @@ static sn_module *build(const variant *v, sn_dtype t, bool back, uint64_t seed) 
     return m;
 }
 
-static void *leaf_data(void *ctx, const sn_node *leaf, const int64_t *symbol, size_t *bytes) {
-    (void)ctx;
-    size_t n = 1;
-    for (int a = 0; a < leaf->rank; a++) n *= (size_t)sn_dim_eval(leaf->m, leaf->shape[a], symbol);
-    *bytes = n * sn_dtype_size((sn_dtype)leaf->dtype);
-    void *data = malloc(*bytes + 1);
-    sn_rng r = {.seed = leaf->hash, .stream = SN_STREAM_DATA};
-    for (size_t i = 0; data && i < n; i++) {
-        double z = sn_rng_normal(&r) * 0.7;
-        if (leaf->dtype == SN_F64)
-            ((double *)data)[i] = z;
-        else
-            ((float *)data)[i] = (float)z;
-    }
-    return data;
-}
-
 /* --- tests ------------------------------------------------------------------------------------ */
 
 typedef struct setting {
@@ -270,7 +252,7 @@ static void matches_evaluator(void **state) {
     sn_module *m = build(s->v, s->t, s->back, 0);
     jit_run run;
     sn_options o = {.level = s->level, .threads = 2, .cache_dir = scratch_dir, .target = s->target};
-    bool ok = jit_open(&run, m, &o, leaf_data, NULL);
+    bool ok = jit_open(&run, m, &o, jit_random_leaf, NULL);
     ok = ok && jit_check(&run, "main", NULL, s->t == SN_F64 ? 1e-11 : 2e-5, s->t == SN_F64 ? 0 : 8);
     char why[JIT_WHY];
     snprintf(why, sizeof why, "%s", run.why);
@@ -283,7 +265,7 @@ static void run_with_threads(const setting *s, int threads, jit_result *out) {
     sn_module *m = build(s->v, SN_F32, s->back, 0);
     jit_run run;
     sn_options o = {.level = 4, .threads = threads, .cache_dir = scratch_dir};
-    bool ok = jit_open(&run, m, &o, leaf_data, NULL) && jit_call(&run, "main", NULL, out);
+    bool ok = jit_open(&run, m, &o, jit_random_leaf, NULL) && jit_call(&run, "main", NULL, out);
     if (!ok) fail_msg("%s", run.why);
     jit_close(&run);
     sn_module_free(m);
@@ -337,7 +319,7 @@ static void random_scores(void **state) {
         sn_module *m = build(&v, SN_F64, seed % 4 == 0, seed);
         jit_run run;
         sn_options o = {.level = 4, .threads = 2, .cache_dir = scratch_dir};
-        bool ok = jit_open(&run, m, &o, leaf_data, NULL);
+        bool ok = jit_open(&run, m, &o, jit_random_leaf, NULL);
         ok = ok && jit_check(&run, "main", NULL, 1e-10, 0);
         if (!ok) fail_msg("seed %d: %s", (int)seed, run.why);
         char *text = explain_text(run.p, NULL);
