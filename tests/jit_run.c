@@ -317,6 +317,45 @@ bool jit_check(jit_run *r, const char *entry, const int64_t *symbol, double tol,
     return ok;
 }
 
+/* ---- against other numbers of threads ---- */
+
+static bool equal_results(jit_run *r, const char *entry, const jit_result *a, const jit_result *b) {
+    for (int i = 0; i < a->n; i++) {
+        const jit_value *v = &a->value[i], *w = &b->value[i];
+        size_t size = sn_dtype_size((sn_dtype)v->node->dtype);
+        if (v->n != w->n || memcmp(v->bytes, w->bytes, v->n * size))
+            return fail(r, "entry %s: '%s' has other bits", entry, v->name);
+    }
+    return true;
+}
+
+bool jit_same_bits(sn_module *m, const sn_options *o, const int64_t *symbol, jit_data_fn *data,
+                   void *ctx, char *why) {
+    static const int threads[] = {1, 2, 3, 7};
+    int n = sn_entry_count(m);
+    jit_result *one = calloc((size_t)n + 1, sizeof *one), *more = calloc(1, sizeof *more);
+    if (!one || !more) abort();
+    bool ok = true;
+    for (int t = 0; ok && t < 4; t++) {
+        sn_options with = *o;
+        with.threads = threads[t];
+        jit_run r;
+        ok = jit_open(&r, m, &with, data, ctx);
+        for (int e = 0; ok && e < n; e++) {
+            const char *name = sn_entry_at(m, e)->name;
+            ok = jit_call(&r, name, symbol, t ? more : &one[e]);
+            if (t) ok = ok && equal_results(&r, name, &one[e], more);
+            jit_result_free(more);
+        }
+        if (!ok) snprintf(why, JIT_WHY, "%d threads: %.*s", threads[t], JIT_WHY - 32, r.why);
+        jit_close(&r);
+    }
+    for (int e = 0; e < n; e++) jit_result_free(&one[e]);
+    free(one);
+    free(more);
+    return ok;
+}
+
 void *jit_random_leaf(void *ctx, const sn_node *leaf, const int64_t *symbol, size_t *bytes) {
     (void)ctx;
     size_t n = 1;
