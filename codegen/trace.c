@@ -2,6 +2,7 @@
 #include "codegen/program.h"
 #include "runtime/file.h"
 
+#include <cJSON.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,27 +75,30 @@ size_t sn_trace_lost(const sn_trace *t) {
     return atomic_load(&t->n) - count(t);
 }
 
-static void print_json_text(FILE *f, const char *text) {
-    fputc('"', f);
-    for (const char *c = text; *c; c++)
-        if ((unsigned char)*c < ' ')
-            fprintf(f, "\\u%04x", (unsigned)*c);
-        else
-            fprintf(f, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
-    fputc('"', f);
-}
-
-static void print_event(FILE *f, const event *e, double zero) {
+/* One line of trace JSON; false: out of memory. */
+static bool print_event(FILE *f, const event *e, double zero) {
     const sn_kernel *k = &e->entry->unit.kernel[e->step];
     sn_loc loc = k->step->node->loc;
-    fprintf(f, "{\"name\":\"%s %d\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,",
-            k->family->name, e->step, k->family->name, e->tid);
-    fprintf(f, "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"entry\":", (e->begin - zero) * 1e6,
-            (e->end - e->begin) * 1e6);
-    print_json_text(f, e->entry->unit.plan->entry->name);
-    fprintf(f, ",\"kernel\":\"%s\",\"file\":", k->name);
-    print_json_text(f, loc.file ? loc.file : "");
-    fprintf(f, ",\"line\":%d}}", loc.line);
+    char name[64];
+    snprintf(name, sizeof name, "%s %d", k->family->name, e->step);
+    cJSON *j = cJSON_CreateObject();
+    cJSON_AddStringToObject(j, "name", name);
+    cJSON_AddStringToObject(j, "cat", k->family->name);
+    cJSON_AddStringToObject(j, "ph", "X");
+    cJSON_AddNumberToObject(j, "pid", 1);
+    cJSON_AddNumberToObject(j, "tid", e->tid);
+    cJSON_AddNumberToObject(j, "ts", (e->begin - zero) * 1e6);
+    cJSON_AddNumberToObject(j, "dur", (e->end - e->begin) * 1e6);
+    cJSON *args = cJSON_AddObjectToObject(j, "args");
+    cJSON_AddStringToObject(args, "entry", e->entry->unit.plan->entry->name);
+    cJSON_AddStringToObject(args, "kernel", k->name);
+    cJSON_AddStringToObject(args, "file", loc.file ? loc.file : "");
+    bool ok = cJSON_AddNumberToObject(args, "line", loc.line) != NULL;
+    char *text = ok ? cJSON_PrintUnformatted(j) : NULL;
+    if (text) fputs(text, f);
+    free(text);
+    cJSON_Delete(j);
+    return text != NULL;
 }
 
 bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
@@ -105,7 +109,10 @@ bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
     fputs("{\"traceEvents\":[\n", f);
     for (size_t i = 0; i < count(t); i++) {
         if (i) fputs(",\n", f);
-        print_event(f, &t->list[i], zero);
+        if (!print_event(f, &t->list[i], zero)) {
+            sn_file_discard(file);
+            return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory for a trace event", path);
+        }
     }
     fprintf(f, "\n],\"otherData\":{\"calls_not_kept\":%zu}}\n", sn_trace_lost(t));
     return sn_file_commit(file, err);
