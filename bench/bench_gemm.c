@@ -168,7 +168,7 @@ static bool set_up(bench *b, double *compile_ms, sn_error *err) {
                        (long long)s.n, (long long)s.k);
     b->jit = sn_jit_create(&b->target, NULL, err);
     if (!b->jit || !compile(b, compile_ms, err)) return false;
-    b->panel_bytes = (size_t)sn_gemm_packed_size(SN_F32, s.k, s.n, false) * sizeof(float);
+    b->panel_bytes = (size_t)sn_gemm_packed_size(SN_F32, s.k, s.n) * sizeof(float);
     b->copies = s.m <= SKINNY ? (int)(ROTATE_BYTES / b->panel_bytes) + 1 : 1;
     b->a = allocate((size_t)(s.m * s.k) * sizeof(float), err);
     b->b = allocate((size_t)(s.n * s.k) * sizeof(float), err);

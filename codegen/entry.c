@@ -8,6 +8,7 @@
  */
 #include "codegen/entry.h"
 #include "passes/plan/chunks.h"
+#include "passes/plan/product.h"
 
 #include <string.h>
 #include <xxhash.h>
@@ -22,12 +23,10 @@ bool sn_step_is_extern(const sn_step *s) {
  * loops some for each element. */
 static sn_dim work_of(sn_module *m, const sn_step *s) {
     enum { OPS_PER_ELEMENT = 8 };
-    const sn_view *a = &s->in[0];
     sn_dim result = 0;
     for (int i = 0; i < s->n_out; i++)
         result = sn_dim_add(m, result, sn_dim_product(m, s->out[i].rank, s->out[i].shape));
-    if (s->node->op == SN_OP_gemm)
-        return sn_dim_mul(m, result, sn_dim_mul(m, 2, a->shape[a->rank - 1]));
+    if (s->node->op == SN_OP_gemm) return sn_dim_mul(m, 2, sn_product_work(m, s));
     if (s->node->op == SN_OP_flash)
         return sn_dim_mul(m, result, sn_dim_mul(m, 4, s->in[1].shape[s->in[1].rank - 2]));
     if (s->node->op == SN_OP_flash_grad) /* five products for the forward kernel's two */
@@ -38,9 +37,8 @@ static sn_dim work_of(sn_module *m, const sn_step *s) {
 
 /* Multiplications of a product [.., m, k] [.., k, n], of attention's two or its gradient's five. */
 static sn_dim products_of(sn_module *m, const sn_step *s) {
-    const sn_view *a = &s->in[0], *b = &s->in[1], *y = &s->out[0];
-    if (s->node->op == SN_OP_gemm)
-        return sn_dim_mul(m, sn_dim_product(m, y->rank, y->shape), a->shape[a->rank - 1]);
+    const sn_view *a = &s->in[0], *b = &s->in[1];
+    if (s->node->op == SN_OP_gemm) return sn_product_work(m, s);
     bool grad = s->node->op == SN_OP_flash_grad;
     if (!grad && s->node->op != SN_OP_flash) return 0;
     sn_dim pairs = sn_dim_mul(m, sn_dim_product(m, a->rank - 1, a->shape), b->shape[b->rank - 2]);

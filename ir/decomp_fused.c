@@ -109,6 +109,23 @@ static sn_node *scale_groups(decomp *c, sn_node *x, sn_node *factor, int64_t gro
     return sn_b_reshape(x, 3, (const sn_dim[]){f[0], sn_dim_mul(c->m, f[1], group), f[2]});
 }
 
+/* The columns of x [K, N] in the order of panels whose halves lie {pair} apart, or back from it. */
+static sn_node *order_pairs(decomp *c, sn_node *x, bool back) {
+    int64_t pair = sn_dc_int(c, SN_A_pair, 0), n;
+    if (!pair || !sn_dc_number(c, "the number of columns", x->shape[1], &n)) return x;
+    if (pair < 0 || pair % (PANEL / 2) || n % (2 * pair)) {
+        sn_dc_fail(c, "%lld columns do not go up in pairs %lld apart", (long long)n,
+                   (long long)pair);
+        return x;
+    }
+    const sn_dim k = x->shape[0], blocks = n / (2 * pair), half = PANEL / 2, parts = pair / half;
+    x = sn_b_reshape(x, 5,
+                     back ? (const sn_dim[]){k, blocks, parts, 2, half}
+                          : (const sn_dim[]){k, blocks, 2, parts, half});
+    x = sn_b_transpose(x, 5, (const int64_t[]){0, 1, 3, 2, 4});
+    return sn_b_reshape(x, 2, (const sn_dim[]){k, n});
+}
+
 bool decomp_pack_b(decomp *c) {
     if (c->n_in != 1) return sn_dc_fail(c, "one tensor is needed");
     sn_node *x = c->in[0];
@@ -121,6 +138,7 @@ bool decomp_pack_b(decomp *c) {
     bool words = sn_dc_int(c, SN_A_group, 0) > 0;
     if (!words) x = sn_b_cast(x, (sn_dtype)sn_dc_int(c, SN_A_dtype, x->dtype));
     x = sn_b_reshape(sn_b_transpose(x, x->rank, perm), 2, (const sn_dim[]){k, n});
+    x = order_pairs(c, x, false);
     x = SN_NODE(c->m, pad,
                 SN_ATTRS(SN_FLT(value, 0), SN_LIST(low, 2, ((const sn_dim[]){0, 0})),
                          SN_LIST(high, 2, ((const sn_dim[]){0, sn_dim_sub(c->m, padded, n)}))),
@@ -150,7 +168,7 @@ static sn_node *unpack(decomp *c, sn_node *panels, const sn_attr *packed) {
     if (!matrix_order(c, packed->n, packed->v, perm, &k, &n)) return NULL;
     sn_node *x = sn_b_transpose(panels, 3, (const int64_t[]){1, 0, 2});
     x = sn_b_reshape(x, 2, (const sn_dim[]){k, sn_dim_mul(c->m, panels->shape[0], PANEL)});
-    x = sn_b_slice(x, 1, 0, n);
+    x = order_pairs(c, sn_b_slice(x, 1, 0, n), true);
     for (int i = 0; i < packed->n; i++) {
         shape[i] = packed->v[perm[i]];
         back[perm[i]] = i;
@@ -179,6 +197,7 @@ bool decomp_gemm(decomp *c) {
         left = c->out[0];
     }
     if (group > 0 && !packed) return sn_dc_fail(c, "factors of groups without panels");
+    if (sn_dc_attr(c, SN_A_pair) && !packed) return sn_dc_fail(c, "pairs without panels");
     if (group > 0 && !(right = scale_groups(c, split_words(c, right), c->in[2], group)))
         return false;
     if (packed && !(right = unpack(c, right, packed))) return false;

@@ -141,6 +141,19 @@ static const sn_region *make_bias_relu(sn_module *m, int n_in, sn_node *const *i
     return tensor_region(m, 2, (sn_node *[]){product, in[3]}, 1, bias_relu);
 }
 
+/* gemm(x [M, K], w [K, 2F]): max(0, first half) second half, [M, F] */
+static void reglu(sn_node *const *arg, sn_node **out) {
+    sn_dim f = arg[0]->shape[1] / 2;
+    sn_node *gate = sn_b_slice(arg[0], 1, 0, f), *up = sn_b_slice(arg[0], 1, f, f);
+    out[0] = sn_b_binary(SN_OP_mul, sn_b_scalar(SN_OP_max, gate, 0), up);
+}
+static const sn_region *make_reglu(sn_module *m, int n_in, sn_node *const *in) {
+    (void)n_in;
+    sn_dim shape[2] = {in[0]->shape[0], 32 * in[1]->shape[0]};
+    sn_node *product = sn_b_broadcast(sn_b_const(m, (sn_dtype)in[0]->dtype, 0), 2, shape);
+    return tensor_region(m, 1, &product, 1, reglu);
+}
+
 #define REGION_OF(name) static const case_region name = {make_##name, plain_##name};
 REGION_OF(causal)
 REGION_OF(documents)
@@ -149,12 +162,13 @@ REGION_OF(bias)
 static const case_region add_softmax_body = {make_add_softmax, NULL},
                          softmax_body = {make_softmax, NULL}, two = {make_two, NULL},
                          exp_rows = {make_exp_rows, NULL}, scale = {make_scale, NULL},
-                         relu_of_sum = {make_bias_relu, NULL};
+                         relu_of_sum = {make_bias_relu, NULL}, gate = {make_reglu, NULL};
 
 /* ---- the table ---- */
 
 void ref_loops_softmax(const ref_call *c);
 void ref_gemm(const ref_call *c);
+void ref_gate(const ref_call *c);
 void ref_exp_rows(const ref_call *c);
 void ref_flash_grad(const ref_call *c);
 void ref_softmax(const ref_call *c);

@@ -10,6 +10,7 @@
 #include "ir/ops.def"
 void ref_loops_softmax(const ref_call *c);
 void ref_gemm(const ref_call *c);
+void ref_gate(const ref_call *c);
 
 ref_fn ref_of(sn_op op) {
     static const ref_fn table[SN_OP_COUNT] = {
@@ -514,5 +515,21 @@ void ref_gemm(const ref_call *c) {
             sum += x->data[i / n * kk + k] * c->in[2]->data[k] * w->data[at];
         }
         c->out[i] = sum > 0 ? sum : 0;
+    }
+}
+
+/* max(0, x g) (x u): panels hold 16 columns of g, then the same of u */
+void ref_gate(const ref_call *c) {
+    const sn_value *x = c->in[0], *w = c->in[1];
+    int64_t kk = x->shape[1], n = c->result->shape[1];
+    for (int64_t i = 0; i < c->result->n; i++) {
+        int64_t j = i % n, panel = j / 16 * kk;
+        double gate = 0, up = 0;
+        for (int64_t k = 0; k < kk; k++) {
+            double a = x->data[i / n * kk + k];
+            const double *row = w->data + (panel + k) * 32 + j % 16;
+            gate += a * row[0], up += a * row[16];
+        }
+        c->out[i] = gate > 0 ? gate * up : 0;
     }
 }

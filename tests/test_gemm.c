@@ -26,7 +26,8 @@ typedef struct shape {
     bool n_runtime, k_runtime, m_constant;
     layout a, b, c;
     bool packed;
-    bool epilogue, prologue, pair, no_store;
+    bool epilogue, prologue, no_store;
+    int64_t pair;           /* columns so far apart meet; N = 2 pair: one result of both */
     int64_t batch0, batch1; /* 0: none; batch1 repeats B (GQA) */
     int64_t only_m;         /* 0: all */
     bool narrow;            /* panels of this type; B then holds values that it holds exactly */
@@ -94,12 +95,13 @@ static const shape shapes[] = {
      .no_store = true},
     {.name = "prologue", .n = 50, .k = 43, .packed = true, .prologue = true},
     {.name = "both", .n = 50, .k = 43, .packed = true, .prologue = true, .epilogue = true},
-    {.name = "pair", .n = 41, .k = 20, .packed = true, .pair = true, .epilogue = true},
+    {.name = "pair", .n = 96, .k = 20, .packed = true, .pair = 48, .epilogue = true},
+    {.name = "pairs in blocks", .n = 192, .k = 21, .packed = true, .pair = 32, .epilogue = true},
     {.name = "pair of rows",
-     .n = 41,
+     .n = 192,
      .k = 35,
      .packed = true,
-     .pair = true,
+     .pair = 48,
      .epilogue = true,
      .b = TRANSPOSED},
     {.name = "packed from rows", .n = 37, .k = 50, .packed = true, .b = TRANSPOSED},
@@ -150,12 +152,34 @@ static const shape shapes[] = {
      .only_m = 401},
     {.name = "fetched result", .n = 77, .k = 130, .packed = true, .epilogue = true},
     {.name = "fetched pair",
-     .n = 41,
+     .n = 160,
      .k = 67,
      .packed = true,
-     .pair = true,
+     .pair = 80,
      .epilogue = true,
      .only_m = 37},
+    {.name = "fetched pairs in blocks",
+     .n = 96,
+     .k = 130,
+     .packed = true,
+     .pair = 16,
+     .epilogue = true,
+     .only_m = 37},
+    {.name = "pairs of bf16",
+     .n = 224,
+     .k = 28,
+     .packed = true,
+     .pair = 112,
+     .epilogue = true,
+     .narrow = true,
+     .panels = SN_BF16},
+    {.name = "pairs with a prologue",
+     .n = 64,
+     .k = 43,
+     .packed = true,
+     .pair = 32,
+     .prologue = true,
+     .epilogue = true},
     {.name = "fetched batch", .n = 35, .k = 90, .batch0 = 3, .c = WIDE, .only_m = 31},
 };
 
@@ -168,10 +192,10 @@ enum { BUF_A, BUF_B, BUF_C, BUF_BIAS, BUF_GAIN, BUF_OUT, BUFS };
 typedef struct problem {
     const shape *s;
     sn_dtype t;
-    int64_t m, n, k, items;
+    int64_t m, n, k, items, columns;                  /* of the result */
     int64_t a_row, a_col, b_row, b_col, c_row, c_col; /* strides */
     int64_t a_item, b_item, c_item;                   /* elements of a batch item */
-    void *a, *b, *second, *panels, *bias, *gain, *c, *scratch;
+    void *a, *b, *panels, *bias, *gain, *c, *scratch;
     double *expect;
 } problem;
 
@@ -231,11 +255,18 @@ static em_val bias_and_square(void *ctx, em *e, const em_val *acc, const sn_gemm
     const problem *p = ctx;
     em_val bias = em_at(e, em_buf(e, BUF_BIAS), p->t, at->col);
     em_val x = em_add(e, acc[0], em_load_mask(e, p->t, bias, at->lanes, at->mask, NULL));
-    x = em_mul(e, x, x);
-    if (acc[1]) x = em_mul(e, x, acc[1]);
-    if (!p->s->no_store) return x;
     em_val to = em_add(e, em_mul(e, at->row, em_i64(e, p->c_row)), at->col);
-    em_store_mask(e, p->t, em_at(e, em_buf(e, BUF_C), p->t, to), x, at->mask);
+    em_val place = em_at(e, em_buf(e, BUF_C), p->t, to);
+    if (p->columns < p->n) return em_mul(e, x, acc[1]);
+    if (p->s->pair) {
+        em_val apart = em_i64(e, p->s->pair);
+        em_val y = em_load(e, p->t, em_at(e, bias, p->t, apart), at->lanes);
+        em_store(e, p->t, em_at(e, place, p->t, apart), em_mul(e, em_add(e, acc[1], y), acc[0]));
+        return em_mul(e, x, acc[1]);
+    }
+    x = em_mul(e, x, x);
+    if (!p->s->no_store) return x;
+    em_store_mask(e, p->t, place, x, at->mask);
     return NULL;
 }
 
@@ -263,27 +294,30 @@ static double a_element(const problem *p, int64_t item, int64_t i, int64_t k) {
     return p->s->prologue ? (x - get(p->t, p->a, row)) * get(p->t, p->gain, k) : x;
 }
 
+static double product(const problem *p, int64_t item, int64_t i, int64_t j) {
+    int64_t of = p->s->batch1 ? item / p->s->batch1 : item;
+    int64_t b = of * p->b_item + j * p->b_col;
+    double sum = 0;
+    for (int64_t k = 0; k < p->k; k++)
+        sum += a_element(p, item, i, k) * get(p->t, p->b, b + k * p->b_row);
+    return sum;
+}
+
 static void reference(problem *p) {
     p->expect = malloc((size_t)(p->items * p->m * p->n + 1) * sizeof *p->expect);
     assert_non_null(p->expect);
     double *out = p->expect;
+    int64_t pair = p->s->pair;
     for (int64_t item = 0; item < p->items; item++)
         for (int64_t i = 0; i < p->m; i++)
-            for (int64_t j = 0; j < p->n; j++) {
-                double sum = 0, second = 0;
-                int64_t of = p->s->batch1 ? item / p->s->batch1 : item;
-                int64_t b = of * p->b_item + j * p->b_col;
-                for (int64_t k = 0; k < p->k; k++) {
-                    double x = a_element(p, item, i, k);
-                    sum += x * get(p->t, p->b, b + k * p->b_row);
-                    if (p->second) second += x * get(p->t, p->second, b + k * p->b_row);
-                }
+            for (int64_t j = 0; j < p->columns; j++) {
+                double x = product(p, item, i, j);
                 if (p->s->epilogue) {
-                    sum += get(p->t, p->bias, j);
-                    sum *= sum;
-                    if (p->second) sum *= second;
+                    double biased = x + get(p->t, p->bias, j);
+                    if (pair) x = product(p, item, i, j % (2 * pair) < pair ? j + pair : j - pair);
+                    x = biased * (pair ? x : biased);
                 }
-                *out++ = sum;
+                *out++ = x;
             }
 }
 
@@ -356,10 +390,11 @@ static kernel compile(sn_jit *jit, const sn_target *target, const problem *p, in
     sn_gemm g;
     make_spec(p, &g);
     sn_gemm_emit(&e, run, &g);
+    sn_gemm_size n = p->s->pair ? SN_GEMM_CONST(p->n) : SN_GEMM_DIM(DIM_N);
     sn_gemm_emit_pack(&e, pack,
                       &(sn_gemm_pack){.dtype = p->t,
                                       .k = SN_GEMM_DIM(DIM_K),
-                                      .n = SN_GEMM_DIM(DIM_N),
+                                      .n = n,
                                       .row = SN_GEMM_CONST(p->b_row),
                                       .col = SN_GEMM_CONST(p->b_col),
                                       .pair = p->s->pair,
@@ -377,7 +412,8 @@ static void prepare(problem *p, const shape *s, sn_dtype t, int64_t m) {
     p->items = inner * outer;
     set_strides(s->a, m, p->k, &p->a_row, &p->a_col, &p->a_item);
     set_strides(s->b, p->k, p->n, &p->b_row, &p->b_col, &p->b_item);
-    set_strides(s->c, m, p->n, &p->c_row, &p->c_col, &p->c_item);
+    p->columns = s->pair && s->n == 2 * s->pair ? s->pair : s->n;
+    set_strides(s->c, m, p->columns, &p->c_row, &p->c_col, &p->c_item);
     p->a = fill(t, p->items * p->a_item);
     p->b = fill(t, outer * p->b_item);
     for (int64_t i = 0; s->narrow && i < p->b_item; i++) {
@@ -387,7 +423,6 @@ static void prepare(problem *p, const shape *s, sn_dtype t, int64_t m) {
             : s->panels == SN_F16 ? (double)sn_f16_to_f32(sn_f32_to_f16(v))
                                   : rint((double)v * 127));
     }
-    if (s->pair) p->second = fill(t, p->b_item);
     p->bias = fill(t, p->n);
     p->gain = fill(t, p->k);
     reference(p);
@@ -398,7 +433,6 @@ static void release(problem *p) {
     int64_t outer = p->s->batch0 ? p->s->batch0 : 1;
     release_guarded(p->a, (size_t)(p->items * p->a_item) * size);
     release_guarded(p->b, (size_t)(outer * p->b_item) * size);
-    release_guarded(p->second, (size_t)p->b_item * size);
     release_guarded(p->bias, (size_t)p->n * size);
     release_guarded(p->gain, (size_t)p->k * size);
     free(p->expect);
@@ -436,12 +470,12 @@ static void *run(const problem *p, const kernel *k, int threads, void *panels) {
 static void check(const problem *p, const void *c, const char *where) {
     double eps = p->t == SN_F64 ? 1e-12 : 1e-5, scale = sqrt((double)p->k + 1);
     if (p->s->panels == SN_I8) scale *= 127;
-    if (p->s->epilogue) scale *= scale * (p->second ? scale : 1);
+    if (p->s->epilogue) scale *= scale;
     int64_t size = p->items * p->c_item, stored = 0;
     for (int64_t item = 0; item < p->items; item++)
         for (int64_t i = 0; i < p->m; i++)
-            for (int64_t j = 0; j < p->n; j++) {
-                double want = p->expect[(item * p->m + i) * p->n + j];
+            for (int64_t j = 0; j < p->columns; j++) {
+                double want = p->expect[(item * p->m + i) * p->columns + j];
                 int64_t at = item * p->c_item + i * p->c_row + j * p->c_col;
                 double is = get(p->t, c, CANARY + at);
                 if (!(fabs(is - want) <= eps * scale * (1 + fabs(want) / scale)))
@@ -451,7 +485,7 @@ static void check(const problem *p, const void *c, const char *where) {
                              want);
             }
     for (int64_t i = 0; i < size + 2 * CANARY; i++) stored += get(p->t, c, i) != 12345;
-    if (stored != p->items * p->m * p->n)
+    if (stored != p->items * p->m * p->columns)
         fail_msg("%s %s: %lld elements written for M = %lld", where, p->s->name, (long long)stored,
                  (long long)p->m);
 }
@@ -466,13 +500,12 @@ static void run_shape(sn_jit *jit, const sn_target *target, const shape *s, sn_d
         if (i == 0) k = compile(jit, target, &p, number);
         void *panels = NULL;
         if (s->packed) {
-            int64_t n = sn_gemm_packed_size(t, p.k, p.n, s->pair);
+            int64_t n = sn_gemm_packed_size(t, p.k, p.n);
             panels = aligned_alloc(64, (size_t)(n * 8 + 64) / 64 * 64);
             assert_non_null(panels);
             int64_t dim[DIMS] = {0, p.n, p.k};
             for (int64_t j = 0; j < n; j++) put(t, panels, j, NAN);
-            for (int th = 0; th < 2; th++)
-                k.pack((void *[]){p.b, panels, p.second}, dim, NULL, th, 2);
+            for (int th = 0; th < 2; th++) k.pack((void *[]){p.b, panels}, dim, NULL, th, 2);
             for (int64_t j = 0; j < n && !s->narrow; j++) assert_false(isnan(get(t, panels, j)));
         }
         void *one = run(&p, &k, 1, panels);

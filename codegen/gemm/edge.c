@@ -5,8 +5,7 @@
 /* Column j of a tile's row, as vectors of `lanes`, with a mask where the columns may end inside. */
 static em_val column_mask(em *e, const gemm_plan *p, em_val n, em_val col) {
     const sn_gemm *g = p->g;
-    int columns = g->pair ? p->panel / 2 : p->panel;
-    if (g->n.slot < 0 && g->n.value % columns == 0) return NULL;
+    if (g->pair || (g->n.slot < 0 && g->n.value % p->panel == 0)) return NULL;
     return em_tail_mask(e, em_sub(e, n, col), p->lanes);
 }
 
@@ -30,9 +29,8 @@ static void store_result(em *e, const gemm_plan *p, em_val v, const sn_gemm_at *
 static void finish_row(em *e, const gemm_plan *p, em_val i) {
     const sn_gemm *g = p->g;
     em_val n = gemm_size(e, g->n), col0 = em_param(e, 5);
-    int columns = g->pair ? p->panel / 2 : p->panel;
     em_val sums = em_at(e, em_param(e, 2), p->t, em_mul(e, i, em_i64(e, p->panel)));
-    for (int j = 0; j < columns; j += p->lanes) {
+    for (int j = 0; j < p->columns; j += p->lanes) {
         sn_gemm_at at = {.batch = {em_param(e, 6), em_param(e, 7), em_param(e, 8)},
                          .row = em_add(e, em_param(e, 3), i),
                          .col = em_add(e, col0, em_i64(e, j)),
@@ -40,7 +38,7 @@ static void finish_row(em *e, const gemm_plan *p, em_val i) {
         at.mask = column_mask(e, p, n, at.col);
         em_val acc[2] = {em_load(e, p->t, em_at(e, sums, p->t, em_i64(e, j)), p->lanes), NULL};
         if (g->pair)
-            acc[1] = em_load(e, p->t, em_at(e, sums, p->t, em_i64(e, j + columns)), p->lanes);
+            acc[1] = em_load(e, p->t, em_at(e, sums, p->t, em_i64(e, j + p->columns)), p->lanes);
         em_val v = g->epilogue ? g->epilogue(g->ctx, e, acc, &at) : acc[0];
         if (!g->no_store) store_result(e, p, v, &at);
     }
@@ -191,35 +189,37 @@ em_val gemm_emit_copy(em *e, const gemm_plan *p) {
     return fn;
 }
 
-/* void pack(buf, dim, src, second, dst, kn, columns)
+/* void pack(buf, dim, src, dst, kn, columns)
  * dst[k][j] = src[k*row + j*col] for j < columns, 0 up to the panel's width; pair: half a panel of
- * src, then half a panel of `second`. */
+ * these, then those `pair` columns further. */
 em_val gemm_emit_pack_panel(em *e, const gemm_plan *p, const char *suffix, sn_dtype dtype,
-                            sn_gemm_size row, sn_gemm_size col, bool pair) {
-    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr, e->i64, e->i64};
-    em_val fn = gemm_function(e, p, suffix, params, 7, false);
+                            sn_gemm_size row, sn_gemm_size col, int64_t pair) {
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->i64, e->i64};
+    em_val fn = gemm_function(e, p, suffix, params, 6, false);
     e->buf = em_param(e, 0);
     e->dim = em_param(e, 1);
-    em_val dst = em_param(e, 4), columns = em_param(e, 6);
-    int width = pair ? p->panel / 2 : p->panel;
+    em_val dst = em_param(e, 3), kn = em_param(e, 4), columns = em_param(e, 5);
+    em_val across = gemm_size(e, col), from[2] = {em_param(e, 2), NULL};
+    int width = p->columns, halves = pair ? 2 : 1;
+    if (pair) from[1] = em_at(e, from[0], dtype, em_mul(e, across, em_i64(e, pair)));
     if (gemm_is(row, 1) && !gemm_is(col, 1)) {
-        for (int half = 0; half < (pair ? 2 : 1); half++)
-            emit_turn(e, p, dtype, p->b_type, em_param(e, 2 + half), gemm_size(e, col),
-                      em_at(e, dst, p->b_type, em_i64(e, half * width)), em_i64(e, p->panel),
-                      em_param(e, 5), columns, em_i64(e, width));
+        for (int half = 0; half < halves; half++)
+            emit_turn(e, p, dtype, p->b_type, from[half], across,
+                      em_at(e, dst, p->b_type, em_i64(e, half * width)), em_i64(e, p->panel), kn,
+                      columns, em_i64(e, width));
         em_ret(e, NULL);
         return fn;
     }
     em_val mask[64];
     for (int j = 0; j < width; j += p->lanes)
         mask[j / p->lanes] = em_tail_mask(e, em_sub(e, columns, em_i64(e, j)), p->lanes);
-    em_loop l = em_for(e, em_i64(e, 0), em_param(e, 5), em_i64(e, 1));
+    em_loop l = em_for(e, em_i64(e, 0), kn, em_i64(e, 1));
     em_val at = em_mul(e, l.i, gemm_size(e, row));
-    for (int half = 0; half < (pair ? 2 : 1); half++) {
-        em_val src = em_at(e, em_param(e, 2 + half), dtype, at);
+    for (int half = 0; half < halves; half++) {
+        em_val src = em_at(e, from[half], dtype, at);
         for (int j = 0; j < width; j += p->lanes) {
-            em_val from = em_at(e, src, dtype, em_mul(e, gemm_size(e, col), em_i64(e, j)));
-            em_val v = load_strided(e, dtype, from, col, p->lanes, mask[j / p->lanes]);
+            em_val part = em_at(e, src, dtype, em_mul(e, across, em_i64(e, j)));
+            em_val v = load_strided(e, dtype, part, col, p->lanes, mask[j / p->lanes]);
             em_val to = em_mul(e, l.i, em_i64(e, p->panel));
             to = em_add(e, to, em_i64(e, half * width + j));
             em_store(e, p->b_type, em_at(e, dst, p->b_type, to), v);
@@ -228,4 +228,39 @@ em_val gemm_emit_pack_panel(em *e, const gemm_plan *p, const char *suffix, sn_dt
     em_end(e, &l);
     em_ret(e, NULL);
     return fn;
+}
+
+bool gemm_check_pair(sn_gemm_size n, int64_t pair, sn_dtype compute, sn_error *err) {
+    bool ok = n.slot < 0 && pair > 0 && n.value % (2 * pair) == 0;
+    if (pair && (!ok || pair % (sn_gemm_panel(compute) / 2)))
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: columns %lld apart do not go up in pairs",
+                       (long long)pair);
+    return true;
+}
+
+void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
+    gemm_plan p = {.name = name,
+                   .t = e->compute,
+                   .esize = (int)sn_dtype_size(e->compute),
+                   .b_type = g->group || g->narrow ? g->narrow_dtype : e->compute,
+                   .lanes = e->lanes,
+                   .panel = sn_gemm_panel(e->compute)};
+    p.columns = g->pair ? p.panel / 2 : p.panel;
+    if (!gemm_check_pair(g->n, g->pair, e->compute, &e->err)) return;
+    em_val pack = g->group
+                      ? gemm_emit_four_pack(e, &p, g->dtype, g->row, g->col, g->pair)
+                      : gemm_emit_pack_panel(e, &p, "panel", g->dtype, g->row, g->col, g->pair);
+    em_kernel(e, name);
+    em_val n = gemm_size(e, g->n), k = gemm_size(e, g->k), lo, hi;
+    em_share(e, em_ceil_div(e, n, p.panel), &lo, &hi);
+    em_loop l = em_for(e, lo, hi, em_i64(e, 1));
+    em_val col = gemm_first_column(e, &p, g->pair, l.i);
+    em_val src = em_at(e, em_buf(e, 0), g->dtype, em_mul(e, col, gemm_size(e, g->col)));
+    em_val rows = g->group ? em_div(e, k, em_i64(e, GEMM_WORD)) : k;
+    em_val to = em_mul(e, em_mul(e, l.i, rows), em_i64(e, p.panel));
+    em_val args[] = {e->buf, e->dim,           src, em_at(e, em_buf(e, 1), p.b_type, to),
+                     k,      em_sub(e, n, col)};
+    em_call(e, pack, args, 6);
+    em_end(e, &l);
+    em_end_kernel(e);
 }

@@ -10,9 +10,9 @@ enum { LINE = 64, SHORTEST = 128, LONGEST = 512 };
 static int result_lines(const gemm_plan *p) {
     const sn_gemm_operand *c = &p->g->c;
     if (p->g->no_store || !gemm_is(c->col, 1)) return 0;
-    int size = (int)sn_dtype_size(c->dtype), columns = p->g->pair ? p->panel / 2 : p->panel;
+    int size = (int)sn_dtype_size(c->dtype);
     bool aligned = c->row.slot < 0 && c->row.value * size % LINE == 0;
-    return (columns * size + LINE - 1) / LINE + !aligned;
+    return (p->columns * size + LINE - 1) / LINE + !aligned;
 }
 
 /* Lines of a tile's row that the epilogue reads or writes. */
@@ -59,7 +59,7 @@ static void put_result_lines(em *e, const gemm_plan *p, em_val list, em_val to, 
                              int v) {
     const sn_gemm_operand *c = &p->g->c;
     int size = (int)sn_dtype_size(c->dtype), lines = result_lines(p);
-    int last = (p->g->pair ? p->panel / 2 : p->panel) * size - 1;
+    int last = p->columns * size - 1;
     em_val row[8], byte[8];
     for (int l = 0; l < 8; l++) {
         int i = 8 * v + l, line = i % lines * LINE;
@@ -92,10 +92,9 @@ em_val gemm_emit_own_list(em *e, const gemm_plan *p, const gemm_state *s, em_val
                           em_val rows) {
     const sn_gemm *g = p->g;
     const sn_gemm_operand *c = &g->c;
-    int columns = g->pair ? p->panel / 2 : p->panel;
     sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
                      .row = em_add(e, s->row0, start),
-                     .col = em_mul(e, s->panel, em_i64(e, columns))};
+                     .col = gemm_first_column(e, p, g->pair, s->panel)};
     em_val list = em_at_bytes(e, e->scratch, em_i64(e, p->o_at));
     em_branch walked = em_if(e, em_cmp(e, EM_GE, rows, em_i64(e, p->half))); /* by these only */
     if (p->chunked) { /* only the last chunk's sums leave */

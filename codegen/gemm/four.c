@@ -125,30 +125,31 @@ em_val gemm_emit_four_widen(em *e, const gemm_plan *p) {
     return fn;
 }
 
-/* void pack(buf, dim, src, second, dst, k, columns): a panel of words of integers from -8 to 7 that
+/* void pack(buf, dim, src, dst, k, columns): a panel of words of integers from -8 to 7 that
  * src holds as floats; the signature is that of gemm_emit_pack_panel. */
 em_val gemm_emit_four_pack(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size row,
-                           sn_gemm_size col) {
-    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr, e->i64, e->i64};
-    em_val fn = gemm_function(e, p, "panel", params, 7, false);
+                           sn_gemm_size col, int64_t pair) {
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->i64, e->i64};
+    em_val fn = gemm_function(e, p, "panel", params, 6, false);
     e->buf = em_param(e, 0);
     e->dim = em_param(e, 1);
     em_val step = gemm_size(e, row), across = gemm_size(e, col);
     em_val lane = em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, across, p->lanes));
-    em_loop l = em_for(e, em_i64(e, 0), em_param(e, 5), em_i64(e, GEMM_WORD));
+    em_loop l = em_for(e, em_i64(e, 0), em_param(e, 4), em_i64(e, GEMM_WORD));
     em_val to = em_mul(e, em_div(e, l.i, em_i64(e, GEMM_WORD)), em_i64(e, p->panel));
     for (int c = 0; c < p->panel; c += p->lanes) {
-        em_val mask = em_tail_mask(e, em_sub(e, em_param(e, 6), em_i64(e, c)), p->lanes);
+        int64_t j0 = c % p->columns; /* of the panel's part that is read as it lies */
+        em_val mask = em_tail_mask(e, em_sub(e, em_param(e, 5), em_i64(e, j0)), p->lanes);
         em_val words = NULL;
         for (int j = 0; j < GEMM_WORD; j++) {
             em_val at = em_mul(e, em_add(e, l.i, em_i64(e, j)), step);
-            at = em_add(e, at, em_mul(e, em_i64(e, c), across));
+            at = em_add(e, at, em_mul(e, em_i64(e, j0 + c / p->columns * pair), across));
             em_val x = em_gather(e, dtype, em_at(e, em_param(e, 2), dtype, at), lane, mask);
             em_val q = em_convert(e, x, p->t, SN_I32);
             q = em_shl(e, em_and(e, q, em_like(e, q, 15)), em_like(e, q, 4 * j));
             words = words ? em_or(e, words, q) : q;
         }
-        em_val at = em_at(e, em_param(e, 4), SN_I32, em_add(e, to, em_i64(e, c)));
+        em_val at = em_at(e, em_param(e, 3), SN_I32, em_add(e, to, em_i64(e, c)));
         em_store(e, SN_I32, at, words);
     }
     em_end(e, &l);

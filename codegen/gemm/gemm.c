@@ -48,13 +48,20 @@ int sn_gemm_panel(sn_dtype compute) {
     return 128 / (int)sn_dtype_size(compute);
 }
 
-int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n, bool pair) {
-    int64_t panel = sn_gemm_panel(compute), columns = pair ? panel / 2 : panel;
-    return (n + columns - 1) / columns * panel * k;
+int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n) {
+    int64_t panel = sn_gemm_panel(compute);
+    return (n + panel - 1) / panel * panel * k;
 }
 
 em_val gemm_size(em *e, sn_gemm_size s) {
     return s.slot < 0 ? em_i64(e, s.value) : em_dim(e, s.slot);
+}
+
+em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair, em_val panel) {
+    em_val first = em_mul(e, panel, em_i64(e, p->columns));
+    if (!pair) return first;
+    em_val h = em_i64(e, pair); /* behind the second halves of the blocks before */
+    return em_add(e, first, em_mul(e, em_div(e, first, h), h));
 }
 
 em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch) {
@@ -88,15 +95,16 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d batch axes, at most %d", g->n_batch,
                        SN_GEMM_BATCH);
     bool narrow = g->b_packed && (g->b.dtype == SN_I8 || g->group);
-    if (g->group && (!g->b_packed || g->pair || compute != SN_F32 || g->k.slot >= 0 ||
-                     g->group % GEMM_WORD || g->k.value % g->group))
+    if (g->group && (!g->b_packed || compute != SN_F32 || g->k.slot >= 0 || g->group % GEMM_WORD ||
+                     g->k.value % g->group))
         return sn_fail(err, SN_ERR_INTERNAL,
                        "gemm: 4-bit integers are for packed f32 products of whole groups");
     if (!sn_dtype_is_float(g->a.dtype) || (!narrow && !sn_dtype_is_float(g->b.dtype)))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: operands cannot be %s and %s",
                        sn_dtype_name(g->a.dtype), sn_dtype_name(g->b.dtype));
     if (g->pair && (!g->b_packed || !g->epilogue))
-        return sn_fail(err, SN_ERR_INTERNAL, "gemm: a pair needs packed panels and an epilogue");
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: pairs need packed panels and an epilogue");
+    if (!gemm_check_pair(g->n, g->pair, compute, err)) return false;
     if (g->no_store && !g->epilogue)
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: nobody stores the result");
     if (g->n_state > SN_GEMM_STATE)
@@ -138,6 +146,7 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     p->b_type = g->b_packed && !g->group ? g->b.dtype : compute;
     p->lanes = sn_target_lanes(t, compute);
     p->panel = sn_gemm_panel(compute);
+    p->columns = g->pair ? p->panel / 2 : p->panel;
     p->parts = p->panel / (p->nv * p->lanes);
     p->mr = (t->vector_regs - 4) / p->nv / 2 * 2;
     if (tile->rows && tile->rows < p->mr) p->mr = tile->rows;
@@ -260,10 +269,8 @@ static void clear_sums(em *e, const gemm_plan *p, const gemm_state *s, em_val su
 /* Epilogue and store of the sums of `rows` rows from row `row` on, in a panel. */
 static void call_finish(em *e, const gemm_plan *p, const gemm_state *s, em_val sums, em_val row,
                         em_val rows, em_val panel) {
-    int columns = p->g->pair ? p->panel / 2 : p->panel;
-    em_val args[] = {e->buf,      e->dim,      sums,
-                     row,         rows,        em_mul(e, panel, em_i64(e, columns)),
-                     s->batch[0], s->batch[1], s->batch[2]};
+    em_val col = gemm_first_column(e, p, p->g->pair, panel);
+    em_val args[] = {e->buf, e->dim, sums, row, rows, col, s->batch[0], s->batch[1], s->batch[2]};
     em_call(e, p->finish, args, 9);
 }
 
@@ -423,8 +430,8 @@ static void pack_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo
     }
     em_val src = columns_from(e, p, s, l.i);
     em_val args[] = {
-        e->buf, e->dim, src, src, block_at(e, p, s, l.i), s->kn, columns_left(e, p, s, l.i)};
-    em_call(e, p->pack, args, 7);
+        e->buf, e->dim, src, block_at(e, p, s, l.i), s->kn, columns_left(e, p, s, l.i)};
+    em_call(e, p->pack, args, 6);
     if (p->direct_b) em_endif(e, &br);
     em_end(e, &l);
 }
@@ -714,7 +721,7 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     gemm_state s = {.m = gemm_size(e, g->m), .n = gemm_size(e, g->n), .k = gemm_size(e, g->k)};
     em_val items = one(e);
     for (int i = 0; i < g->n_batch; i++) items = em_mul(e, items, gemm_size(e, g->batch[i]));
-    s.panels = em_ceil_div(e, s.n, g->pair ? p->panel / 2 : p->panel);
+    s.panels = em_ceil_div(e, s.n, p->panel);
 
     em_val nt = e->nthreads, tid = e->tid;
     em_val even = em_cmp(e, EM_EQ, em_rem(e, items, nt), zero(e));
@@ -756,34 +763,6 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
     p.finish = gemm_emit_finish(e, &p);
     if (p.copy_a) p.copy = gemm_emit_copy(e, &p);
     if (!g->b_packed)
-        p.pack = gemm_emit_pack_panel(e, &p, "pack", g->b.dtype, g->b.row, g->b.col, false);
+        p.pack = gemm_emit_pack_panel(e, &p, "pack", g->b.dtype, g->b.row, g->b.col, 0);
     emit_kernel(e, &p);
-}
-
-void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
-    gemm_plan p = {.name = name,
-                   .t = e->compute,
-                   .esize = (int)sn_dtype_size(e->compute),
-                   .b_type = g->group || g->narrow ? g->narrow_dtype : e->compute,
-                   .lanes = e->lanes,
-                   .panel = sn_gemm_panel(e->compute)};
-    em_val pack = g->group
-                      ? gemm_emit_four_pack(e, &p, g->dtype, g->row, g->col)
-                      : gemm_emit_pack_panel(e, &p, "panel", g->dtype, g->row, g->col, g->pair);
-    em_kernel(e, name);
-    em_val n = gemm_size(e, g->n), k = gemm_size(e, g->k), lo, hi;
-    em_val columns = em_i64(e, g->pair ? p.panel / 2 : p.panel);
-    em_share(e, em_ceil_div(e, n, g->pair ? p.panel / 2 : p.panel), &lo, &hi);
-    em_loop l = em_for(e, lo, hi, one(e));
-    em_val col = em_mul(e, l.i, columns);
-    em_val from = em_mul(e, col, gemm_size(e, g->col));
-    em_val src = em_at(e, em_buf(e, 0), g->dtype, from);
-    em_val second = g->pair ? em_at(e, em_buf(e, 2), g->dtype, from) : src;
-    em_val rows = g->group ? em_div(e, k, em_i64(e, GEMM_WORD)) : k;
-    em_val to = em_mul(e, em_mul(e, l.i, rows), em_i64(e, p.panel));
-    em_val args[] = {e->buf, e->dim,           src, second, em_at(e, em_buf(e, 1), p.b_type, to),
-                     k,      em_sub(e, n, col)};
-    em_call(e, pack, args, 7);
-    em_end(e, &l);
-    em_end_kernel(e);
 }

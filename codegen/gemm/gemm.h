@@ -20,6 +20,11 @@
  * Panels may be narrower than the compute type: bf16, f16 or i8 widen in registers (scales of i8
  * columns are the epilogue's). All other unpacked operands may be of any float type.
  *
+ * Pairs (`pair` = h): the columns come in blocks of 2h, and columns j and j + h of a block meet in
+ * the epilogue (the halves of a gate, of a head that is rotated). A panel then holds P/2 columns of
+ * a block's first half, and those h further. h is a multiple of P/2, N of 2h. The epilogue's value
+ * for column j is stored there: with one block, a result of h columns.
+ *
  * Panels of 4-bit integers (`group`): an i32 holds 8 consecutive k of a column, a panel is
  * [K / 8][P] words; `group` consecutive k share a bf16 factor, in panels [K / group][P]. A single
  * row (M = 1) sums each group before it is multiplied by its factor; several rows multiply first.
@@ -54,8 +59,7 @@ typedef struct sn_gemm_at {
 } sn_gemm_at;
 
 /* Emits what becomes of a vector of sums; returns what C gets (ignored when the spec says that the
- * callback stores). acc[1] exists with `pair` only: the sums of the second product's same columns.
- */
+ * callback stores). acc[1] exists with `pair` only: the sums `pair` columns further. */
 typedef em_val sn_gemm_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at);
 
 /* Emits the addresses of the n_touch cache lines that the epilogue will read (and may write) of row
@@ -79,7 +83,7 @@ typedef struct sn_gemm {
     int group; /* > 0: packed B is of 4-bit integers, so many along K share a factor; a multiple
                   of 8 that divides K */
     int factor_buf; /* the factors' base pointer is buf[factor_buf] */
-    bool pair;      /* packed B holds two products' columns side by side (pack: `second`) */
+    int64_t pair;   /* > 0: columns so far apart meet in the epilogue (packed B only) */
     bool no_store;  /* the epilogue stores; c is not used */
     void *ctx;      /* for the callbacks, each of which may be NULL */
     sn_gemm_epilogue *epilogue;
@@ -105,17 +109,15 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute);
 /* Columns of a panel: 128 bytes of the compute type. */
 int sn_gemm_panel(sn_dtype compute);
 
-/* Elements of the panels of a K x N right factor; with `pair` N columns of two factors. */
-int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n, bool pair);
+/* Elements of the panels of a K x N right factor. */
+int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n);
 
 /* A kernel that writes panels: buf[0] = source (K x N at the given strides, any float dtype),
- * buf[1] = panels in the compute type (or narrow), and with `pair` buf[2] = the second factor, same
- * strides; a panel then holds P/2 columns of the first and the same columns of the second. No
- * scratch. */
+ * buf[1] = panels in the compute type (or narrow). No scratch. */
 typedef struct sn_gemm_pack {
-    sn_dtype dtype; /* of the sources */
+    sn_dtype dtype; /* of the source */
     sn_gemm_size k, n, row, col;
-    bool pair;
+    int64_t pair;
     int group;   /* > 0: panels of 4-bit integers; K is a multiple of 8 */
     bool narrow; /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
     sn_dtype narrow_dtype;

@@ -15,6 +15,7 @@ typedef struct gemm_plan {
     sn_dtype b_type; /* of B as the micro-kernel reads it */
     int lanes;       /* of a vector */
     int panel;       /* columns of a panel */
+    int columns;     /* of these the epilogue walks: all, or the first half of pairs */
     int nv;          /* vectors of a micro-tile's row: 2 */
     int parts;       /* micro-tiles side by side in a panel */
     int mr;          /* most rows of a micro-tile, even */
@@ -77,6 +78,8 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
                     sn_error *err);
 
 em_val gemm_size(em *e, sn_gemm_size s);
+/* B's first column in a panel. */
+em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair, em_val panel);
 /* Element offset of a batch item: the operand's offset and its batch strides. */
 em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch);
 bool gemm_is(sn_gemm_size s, int64_t v); /* a constant equal to v */
@@ -92,13 +95,14 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind);
 em_val gemm_emit_four_row(em *e, const gemm_plan *p, bool last);
 em_val gemm_emit_four_widen(em *e, const gemm_plan *p);
 em_val gemm_emit_four_pack(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size row,
-                           sn_gemm_size col);
+                           sn_gemm_size col, int64_t pair);
 
 /* edge.c: what touches the operands outside the micro-kernel */
 em_val gemm_emit_finish(em *e, const gemm_plan *p); /* epilogue and store of a tile */
 em_val gemm_emit_copy(em *e, const gemm_plan *p);   /* rows of A to scratch, with the prologue */
+bool gemm_check_pair(sn_gemm_size n, int64_t pair, sn_dtype compute, sn_error *err);
 em_val gemm_emit_pack_panel(em *e, const gemm_plan *p, const char *suffix, sn_dtype dtype,
-                            sn_gemm_size row, sn_gemm_size col, bool pair);
+                            sn_gemm_size row, sn_gemm_size col, int64_t pair);
 
 /* fetch.c: what a tile fetches while it is computed */
 void gemm_plan_fetch(gemm_plan *p); /* fills p->fetch, p->own */

@@ -62,9 +62,11 @@ static bool is_streamed(const sn_view *v) {
     return v->stride[v->rank - 1] == 1 && v->stride[v->rank - 2] != 0;
 }
 
-/* Cache lines of one row of a panel. */
-static int lines_of(const sn_view *v, sn_dtype compute) {
-    return (sn_gemm_panel(compute) * (int)sn_dtype_size(v->dtype) + 63) / 64;
+/* Cache lines of one row of the columns that a panel makes. */
+static int lines_of(const sn_kernel *k, const sn_view *v) {
+    int columns = sn_gemm_panel(k->compute);
+    if (sn_attr_get(k->step->node, SN_A_pair)) columns /= 2;
+    return (columns * (int)sn_dtype_size(v->dtype) + 63) / 64;
 }
 
 static void touch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *line) {
@@ -75,7 +77,7 @@ static void touch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *line)
         if (!is_streamed(v)) continue;
         em_val off = em_add(e, row_offset(e, x->k, v, at), at->col);
         em_val p = em_at(e, em_buf(e, i), v->dtype, off);
-        for (int l = 0; l < lines_of(v, x->k->compute); l++)
+        for (int l = 0; l < lines_of(x->k, v); l++)
             line[n++] = em_at_bytes(e, p, em_i64(e, l * 64));
     }
 }
@@ -119,6 +121,8 @@ static em_val region_node(em *e, const around *x, em_val *value, int i, const em
                                sn_kernel_dim(e, x->k, sn_attr_int(n, SN_A_dim, 0)));
     case SN_OP_broadcast:
         return in[0];
+    case SN_OP_slice: /* of argument 0: a half of pairs */
+        return acc[sn_attr_get(n, SN_A_start)->v[n->rank - 1] != 0];
     default:
         return sn_emit_elem(e, n, in);
     }
@@ -252,6 +256,11 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     g->m = sn_kernel_size(k, a->shape[n_batch]);
     g->k = sn_kernel_size(k, a->shape[n_batch + 1]);
     g->n = sn_kernel_size(k, c->shape[n_batch + 1]);
+    g->pair = sn_attr_int(s->node, SN_A_pair, 0);
+    if (g->pair) { /* the result may be of fewer columns */
+        const sn_view *b = &s->in[1];
+        g->n = sn_kernel_size(k, sn_dim_mul(k->m, b->shape[0], b->shape[2]));
+    }
     g->a = operand_of(k, a, 0);
     g->c = operand_of(k, c, s->n_in);
     g->b_packed = sn_attr_get(s->node, SN_A_packed) != NULL;
@@ -278,7 +287,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
         x->epi = (around){k, epi, sn_region_topo(k->m, epi), first};
         g->epilogue = emit_epilogue;
         for (int i = first; i < s->n_in; i++)
-            if (is_streamed(&s->in[i])) g->n_touch += lines_of(&s->in[i], k->compute);
+            if (is_streamed(&s->in[i])) g->n_touch += lines_of(k, &s->in[i]);
         if (g->n_touch) g->touch = touch_operands;
     }
 }
@@ -307,6 +316,7 @@ static void emit_pack(em *e, const sn_kernel *k) {
     p.narrow_dtype = k->step->out[0].dtype;
     p.narrow = p.narrow_dtype != k->compute;
     p.group = (int)sn_attr_int(k->step->node, SN_A_group, 0);
+    p.pair = sn_attr_int(k->step->node, SN_A_pair, 0);
     sn_gemm_emit_pack(e, k->name, &p);
 }
 

@@ -172,6 +172,16 @@ int sn_product_views(sn_module *m, sn_step *s) {
     return first_bad;
 }
 
+sn_dim sn_product_work(sn_module *m, const sn_step *s) {
+    const sn_attr *packed = sn_attr_get(s->node, SN_A_packed);
+    const sn_view *a = &s->in[0], *b = &s->in[1];
+    sn_dim n = packed ? 1 : b->shape[b->rank - 1];
+    axes none = {.n = 0}, k = listed(s->node, SN_A_contract_b);
+    axes cols = others(packed ? packed->n : 0, &k, &none);
+    for (int i = 0; i < cols.n; i++) n = sn_dim_mul(m, n, packed->v[cols.axis[i]]);
+    return sn_dim_mul(m, sn_dim_product(m, a->rank, a->shape), n);
+}
+
 static bool unit_axis(const sn_view *v, int axis) {
     return v->stride[axis] == 1 || v->shape[axis] == 1;
 }

@@ -11,6 +11,9 @@ enum { SN_PRODUCT_BATCH = 3 }; /* batch axes that the kernels take */
  * stays), the epilogue's operands and all results [batch.., M, N]. Returns the index of an operand
  * whose strides do not allow it (n_in + i: result i), -1: done. */
 int sn_product_views(sn_module *m, sn_step *s);
+/* Multiplications of a gemm step with such views. */
+sn_dim sn_product_work(sn_module *m, const sn_step *s);
+
 /* The order in which the axes of factor 0 or 1 (of pack_b: 0) must be stored so that it is a
  * matrix. order: [SN_MAX_RANK] */
 void sn_product_order(sn_module *m, const sn_step *s, int operand, int64_t *order);

@@ -7,6 +7,7 @@
 #include "passes/plan/remat.h"
 #include "passes/plan/memory.h"
 #include "passes/plan/chunks.h"
+#include "passes/plan/product.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -159,10 +160,9 @@ static double cost_of(const search *s, const sn_step *t) {
         bytes += n * (double)sn_dtype_size(v->dtype);
         if (i >= t->n_in) result += n;
     }
-    const sn_view *a = t->n_in ? &t->in[0] : NULL, *k = t->n_in > 1 ? &t->in[1] : NULL;
+    const sn_view *k = t->n_in > 1 ? &t->in[1] : NULL;
     if (t->node->op == SN_OP_gemm)
-        return bytes + 2 * result *
-                           (double)sn_dim_eval(s->m, a->shape[a->rank - 1], s->budget->symbol) /
+        return bytes + 2 * (double)sn_dim_eval(s->m, sn_product_work(s->m, t), s->budget->symbol) /
                            OPS_PER_BYTE;
     if (t->node->op == SN_OP_flash)
         return bytes + 4 * result *
