@@ -9,8 +9,6 @@
 
 #include <math.h>
 
-static const double log2_e = 1.44269504088896340736;
-
 enum { GIVE_Q = 1, GIVE_KV = 2 }; /* what a call of `block` computes; tables go with q */
 
 /* --- plan ------------------------------------------------------------------------------------- */
@@ -89,7 +87,7 @@ static void emit_functions(em *e, const att_back *b, functions *f) {
     f->outer_do = same ? f->outer_q : att_emit_outer(e, p, "outer_do", b->dv);
     f->rows_q = att_emit_copy_rows(e, p, "rows_q", a->q.dtype, a->d);
     f->rows_do = att_emit_copy_rows(e, p, "rows_do", g->dout.dtype, a->dv);
-    double scale = a->scale * (p->log2_scores ? log2_e : 1);
+    double scale = a->scale * (p->log2_scores ? ATT_LOG2_E : 1);
     f->load_q = att_emit_load(e, p, "load_q", a->q.dtype, a->d, scale);
     f->load_do = att_emit_load(e, p, "load_do", g->dout.dtype, a->dv, 1);
     f->load_out = att_emit_load(e, p, "load_out", a->out.dtype, a->dv, 1);
@@ -117,14 +115,6 @@ static em_val row_of(em *e, const block *w, const sn_attention_operand *o, em_va
     return em_at(e, base, o->dtype, em_mul(e, r, att_size(e, o->row)));
 }
 
-static em_val load_vector(em *e, const att_plan *p, em_val at) {
-    return em_load_raw(e, e->vt, at, (unsigned)(p->lanes * p->esize));
-}
-
-static void store_vector(em *e, const att_plan *p, em_val x, em_val at) {
-    em_store_raw(e, x, at, (unsigned)(p->lanes * p->esize));
-}
-
 /* D = rowsum(d out * out) and the log-sum-exp in powers of two, +inf where there is no query or no
  * visible key: then all weights come out as 0. */
 static void emit_row_numbers(em *e, const block *w, em_val v, em_val q, em_val rows) {
@@ -133,19 +123,18 @@ static void emit_row_numbers(em *e, const block *w, em_val v, em_val q, em_val r
     em_val y = att_column(e, p, att_scratch(e, p->o_at), v);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->a->dv), em_i64(e, 1));
     em_val sum = em_carry(e, &l, em_vf(e, 0)), at = em_mul(e, l.i, em_i64(e, p->qb));
-    em_val a = load_vector(e, p, em_at(e, x, p->t, at)),
-           b = load_vector(e, p, em_at(e, y, p->t, at));
+    em_val a = att_load(e, p, em_at(e, x, p->t, at)), b = att_load(e, p, em_at(e, y, p->t, at));
     em_next(e, &l, sum, em_fma(e, a, b, sum));
     em_end(e, &l);
-    store_vector(e, p, em_final(e, &l, sum), att_column(e, p, att_scratch(e, w->b->delta_at), v));
+    att_store(e, p, em_final(e, &l, sum), att_column(e, p, att_scratch(e, w->b->delta_at), v));
     em_val row = em_add(e, em_mul(e, w->span.batch, em_i64(e, p->a->heads)), w->span.head);
     em_val from = em_add(e, em_mul(e, row, w->span.tq), q), none = em_vf(e, INFINITY);
     em_val lse =
         em_load_tail(e, p->t, em_at(e, em_buf(e, p->a->lse_buf), p->t, from), p->lanes, rows);
     em_val real =
         em_and(e, em_tail_mask(e, rows, p->lanes), em_cmp(e, EM_NE, lse, em_vf(e, -INFINITY)));
-    lse = em_select(e, real, em_mul(e, lse, em_vf(e, log2_e)), none);
-    store_vector(e, p, lse, att_column(e, p, att_scratch(e, w->b->lse_at), v));
+    lse = em_select(e, real, em_mul(e, lse, em_vf(e, ATT_LOG2_E)), none);
+    att_store(e, p, lse, att_column(e, p, att_scratch(e, w->b->lse_at), v));
 }
 
 /* Everything of the block's queries that the tiles need. */
@@ -188,7 +177,7 @@ static void emit_end(em *e, const block *w) {
     em_val lanes = em_i64(e, p->lanes);
     em_loop l = em_for(e, em_i64(e, 0), w->span.nv, em_i64(e, 1));
     em_val q = em_add(e, w->span.q0, em_mul(e, l.i, lanes));
-    store_vector(e, p, em_vf(e, 1), att_scratch(e, p->l_at));
+    att_store(e, p, em_vf(e, 1), att_scratch(e, p->l_at));
     em_val args[] = {att_column(e, p, att_scratch(e, w->b->dq_at), l.i),
                      att_scratch(e, p->l_at),
                      row_of(e, w, to, q),

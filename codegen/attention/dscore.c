@@ -4,14 +4,6 @@
 
 #include <math.h>
 
-static em_val load_vector(em *e, const att_plan *p, em_val at) {
-    return em_load_raw(e, e->vt, at, (unsigned)(p->lanes * p->esize));
-}
-
-static void store_vector(em *e, const att_plan *p, em_val x, em_val at) {
-    em_store_raw(e, x, at, (unsigned)(p->lanes * p->esize));
-}
-
 /* A vector of queries and the keys of a tile that it sees. */
 typedef struct column {
     em_val s, dp, lse, delta; /* pointers; values */
@@ -138,14 +130,14 @@ static em_val weight_of(em *e, const att_plan *p, em_val x) {
 /* Stores what dropout leaves of weight w; returns what flows into w, less the row's mean. */
 static em_val pass_dropout(em *e, const att_plan *p, const column *c, em_val k, em_val w, em_val s,
                            em_val dp) {
-    em_val flow = load_vector(e, p, dp);
+    em_val flow = att_load(e, p, dp);
     if (c->keep) {
         em_val bit = att_keep_bit(e, c->keep, k), by = em_vf(e, att_keep_factor(p));
         em_val factor = em_select(e, bit, by, em_vf(e, 0));
         w = em_mul(e, w, factor);
         flow = em_select(e, bit, em_mul(e, flow, by), em_vf(e, 0));
     }
-    store_vector(e, p, w, s);
+    att_store(e, p, w, s);
     return em_sub(e, flow, c->delta);
 }
 
@@ -159,8 +151,8 @@ static void emit_plain(em *e, const att_plan *p, const column *c) {
         for (int u = 0; u < unroll; u++) {
             em_val k = em_add(e, l.i, em_i64(e, u)), s = key_at(e, p, c->s, k);
             em_val dp = key_at(e, p, c->dp, k);
-            em_val w = weight_of(e, p, em_sub(e, load_vector(e, p, s), c->lse));
-            store_vector(e, p, em_mul(e, w, pass_dropout(e, p, c, k, w, s, dp)), dp);
+            em_val w = weight_of(e, p, em_sub(e, att_load(e, p, s), c->lse));
+            att_store(e, p, em_mul(e, w, pass_dropout(e, p, c, k, w, s, dp)), dp);
         }
         em_end(e, &l);
     }
@@ -197,7 +189,7 @@ static void emit_regions(em *e, const att_back *b, const column *c, att_regions 
         em_val k = em_add(e, l.i, em_i64(e, u)), s = key_at(e, p, c->s, k);
         em_val dp = key_at(e, p, c->dp, k), k_abs = em_imin(e, em_add(e, c->k0, k), last);
         g->sheets.key = k;
-        em_val x = att_regions_apply(g, e, p, load_vector(e, p, s), k_abs);
+        em_val x = att_regions_apply(g, e, p, att_load(e, p, s), k_abs);
         em_val w = weight_of(e, p, em_sub(e, x, c->lse)), zero = em_vf(e, 0);
         /* a hidden key of a row that is NaN has no part in that */
         w = em_select(e, em_cmp(e, EM_EQ, x, em_vf(e, -INFINITY)), zero, w);
@@ -208,7 +200,7 @@ static void emit_regions(em *e, const att_back *b, const column *c, att_regions 
             att_regions_derive(g, ds);
             ds = em_select(e, none, zero, sn_region_value(&g->score.code, 1));
         }
-        store_vector(e, p, ds, dp);
+        att_store(e, p, ds, dp);
         if (!reads) continue;
         em_branch give = em_if(e, em_and(e, tables, em_cmp(e, EM_LT, k, c->hi)));
         emit_contributions(e, b, g, c, em_not(e, none), sum, spill);
@@ -236,8 +228,8 @@ em_val att_emit_dscore(em *e, const att_back *b, bool masked) {
     em_val at = em_mul(e, v, em_i64(e, p->lanes));
     column c = {.s = em_at(e, att_scratch(e, p->s_at), p->t, at),
                 .dp = em_at(e, att_scratch(e, b->dp_at), p->t, at),
-                .lse = load_vector(e, p, em_at(e, att_scratch(e, b->lse_at), p->t, at)),
-                .delta = load_vector(e, p, em_at(e, att_scratch(e, b->delta_at), p->t, at)),
+                .lse = att_load(e, p, em_at(e, att_scratch(e, b->lse_at), p->t, at)),
+                .delta = att_load(e, p, em_at(e, att_scratch(e, b->delta_at), p->t, at)),
                 .lo = em_param(e, 4),
                 .hi = em_param(e, 5),
                 .k0 = em_param(e, 6),

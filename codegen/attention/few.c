@@ -8,8 +8,6 @@
 
 #include <math.h>
 
-static const double log2_e = 1.44269504088896340736;
-
 enum {
     SUM_VECTORS = 8, /* vectors of an output row that are summed at a time */
     MOST_ROWS = 4    /* queries that go through a tile together: K and V are read once for them */
@@ -296,7 +294,7 @@ static void emit_begin(em *e, const few *w, em_val r, em_val head, em_val q) {
     em_val from = em_at(e, att_base(e, &a->q, w->batch, head), a->q.dtype,
                         em_mul(e, q, att_size(e, a->q.row)));
     em_val to = row_of(e, p, p->few_q_at, r, att_padded(p, a->d));
-    em_val scale = em_vf(e, a->scale * (p->log2_scores ? log2_e : 1));
+    em_val scale = em_vf(e, a->scale * (p->log2_scores ? ATT_LOG2_E : 1));
     for (int i = 0; i < a->d; i += p->lanes) {
         em_val x = load_part(e, p, a->q.dtype, from, i, a->d);
         em_store(e, p->t, em_at(e, to, p->t, em_i64(e, i)), em_mul(e, x, scale));

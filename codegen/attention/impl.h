@@ -1,5 +1,6 @@
 /* impl.h: what the files of the attention generator share: the plan of a kernel (sizes
- * and places in scratch) and the parts that one file emits for another. */
+ * and places in scratch) and the parts that one file emits for another. A file uses only what those
+ * listed before it here declare. */
 #ifndef SN_ATTENTION_IMPL_H
 #define SN_ATTENTION_IMPL_H
 
@@ -12,8 +13,12 @@ enum {
     ATT_GROUP = 8, /* keys that a partial tile may leave out at a time */
     ATT_SEGMENTS = 2 * ATT_NV,
     ATT_COPY = 600, /* more queries than this share the rows of a K/V head: K and V are copied */
-    ATT_FEW = 6     /* up to so many queries K and V pass by once, without blocks */
+    ATT_FEW = 6,    /* up to so many queries K and V pass by once, without blocks */
+    ATT_UNITS = 16, /* for few: heads of keys times parts are at most so many, if there are parts */
+    ATT_PART_TILES = 4 /* at least so many tiles make a part */
 };
+
+#define ATT_LOG2_E 1.44269504088896340736
 
 /* What a value of a region depends on. */
 enum { ATT_DEP_HEAD = 1, ATT_DEP_Q = 2, ATT_DEP_K = 4, ATT_DEP_SCORE = 8, ATT_DEP_GRAD = 16 };
@@ -66,26 +71,63 @@ static inline int att_padded(const att_plan *p, int d) {
     return (d + p->lanes - 1) / p->lanes * p->lanes;
 }
 
-bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const sn_target *t,
-                   sn_dtype compute, sn_error *err);
+/* base.c */
 em_val att_size(em *e, sn_gemm_size s);
 em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head);
-/* Emits copy(buf, dim, scratch, batch, kv_head, upto) or look(..): see there. */
-em_val att_emit_prepare(em *e, const att_plan *p, bool copy);
-/* Row k of the copy of K or V. */
-em_val att_tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k);
-int64_t att_place(int64_t *at, int64_t bytes); /* the next place in scratch */
-em_val att_any_lane(em *e, em_val cond);
 em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type *params, int n);
+em_val att_scratch(em *e, int64_t at);                /* pointer into this thread's scratch */
+em_val att_load(em *e, const att_plan *p, em_val at); /* a vector of scratch, at a multiple of it */
+void att_store(em *e, const att_plan *p, em_val x, em_val at);
+em_val att_column(em *e, const att_plan *p, em_val base, em_val v); /* vector v of a row */
+em_val att_any_lane(em *e, em_val cond);
+/* Calls fn[n] for the run-time number n of vectors. */
+void att_call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, int n_args);
+
+/* exp2.c */
+em_val att_exp2(em *e, em_val x); /* 2^x, 0 below the smallest normal number; NaN stays */
+em_val att_exp2_above(em *e, em_val x, int least); /* 2^x, 0 below 2^least; of x's type */
+
+/* diagonal.c */
+void att_diagonals_find(att_plan *p); /* once the plan's regions are settled */
+int64_t att_diagonals_bytes(const att_plan *p, int64_t tq, int64_t tk);
+em_val att_diagonals_end(em *e, const att_plan *p, em_val start); /* what follows the rows */
+void att_diagonals_reset(em *e, const att_plan *p);               /* nothing is there yet */
+void att_diagonals_enter(em *e, const att_plan *p, em_val head);  /* of all batches */
+em_val att_diagonal_of(em *e, const att_plan *p, em_val q); /* element of query q, key 0; or NULL */
+em_val att_diagonal_element(em *e, const att_plan *p, const att_diagonal *row, em_val i);
+/* Of the rows in scratch: 0 whose head, 1 and 2 the elements there are. */
+em_val att_diagonal_state(em *e, const att_plan *p, int i);
+/* A region's code with what rows hold, which begins at element `at`. */
+void att_diagonals_limit(sn_region_code *c, const att_plan *p);
+void att_diagonals_give(sn_region_code *c, em *e, const att_plan *p, em_val at);
+
+/* plan.c */
+bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const sn_target *t,
+                   sn_dtype compute, sn_error *err);
+int64_t att_place(int64_t *at, int64_t bytes); /* the next place in scratch */
 /* The fixed part, rows of differences, flags of tiles, copies of K and V, and `row` elements a key.
  */
 int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row);
-em_val att_scratch(em *e, int64_t at); /* pointer into this thread's scratch */
+int64_t att_part_size(const att_plan *p); /* elements of one part of the keys, for few queries */
+
+/* keys.c */
+em_val att_flags_at(em *e, const att_plan *p, em_val tile); /* u8: V is not finite in the tile */
+/* Row k of the copy of K or V. */
+em_val att_tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k);
+/* Emits copy(buf, dim, scratch, batch, kv_head, upto) or look(..): see there. */
+em_val att_emit_prepare(em *e, const att_plan *p, bool copy);
 
 /* Which K/V head's keys and values are prepared (copied, looked through): none yet; now that of
  * kv_head, of all batches, of which nothing is prepared unless it was the last one. */
 void att_keys_reset(em *e, const att_plan *p);
 void att_keys_enter(em *e, const att_plan *p, em_val kv_head);
+
+/* transpose.c: functions of the module
+ *   load(q, stride, rows, Q): a vector of queries of d elements of t, transposed, times `factor`
+ *   store(O, l pointer, out, stride, rows, dummy): transposed back, times `by` / l */
+void att_transpose_pieces(em *e, const att_plan *p, em_val *x);
+em_val att_emit_load(em *e, const att_plan *p, const char *name, sn_dtype t, int d, double factor);
+em_val att_emit_store(em *e, const att_plan *p, const char *name, sn_dtype t, int d, double by);
 
 /* tile.c: functions of the module, one for each number of query vectors.
  *   scores(K, k_stride, keys, rows, Q, S, max): S[k][..] = K[k] . Q for k < keys, in groups of
@@ -98,21 +140,9 @@ typedef struct att_micro {
     em_val store_out;    /* (O, 1/l pointer, out, stride, rows, dummy): transposed back */
 } att_micro;
 void att_emit_micro(em *e, const att_plan *p, att_micro *f);
-/* The same for rows of d elements and other operands. with_max: `max` is kept; elements are
- * multiplied by `factor` as they are loaded, by / l as they are stored. */
+/* The same for rows of d elements and other operands. with_max: `max` is kept. */
 em_val att_emit_scores(em *e, const att_plan *p, const char *what, int nv, int d, bool with_max);
 em_val att_emit_sums(em *e, const att_plan *p, const char *what, int nv, int d);
-em_val att_emit_load(em *e, const att_plan *p, const char *name, sn_dtype t, int d, double factor);
-em_val att_emit_store(em *e, const att_plan *p, const char *name, sn_dtype t, int d, double by);
-
-/* softmax.c: softmax(S, O, state, vector, lo, hi, k0, q0, batch, head, buf, dim): scores
- * of one vector of queries and keys [lo, hi) of the tile at k0 become weights; running maximum, sum
- * and O are brought to the new maximum. masked: with the mask region. */
-em_val att_emit_softmax(em *e, const att_plan *p, bool masked);
-em_val att_exp2(em *e, em_val x); /* 2^x, 0 below the smallest normal number; NaN stays */
-em_val att_exp2_above(em *e, em_val x, int least); /* 2^x, 0 below 2^least; of x's type */
-
-void att_transpose_pieces(em *e, const att_plan *p, em_val *x);
 
 /* sheet.c: tables that regions read at the query and the key themselves: laid in scratch
  * as [key][query], where lanes are queries, before the keys of a tile are gone through. */
@@ -124,7 +154,7 @@ typedef struct att_sheets {
     em_val key; /* of the tile, that is asked for */
 } att_sheets;
 
-/* Reading captured tensors in regions. */
+/* tables.c: reading captured tensors in regions. */
 typedef struct att_tables {
     em *e;
     const sn_attention *a;
@@ -135,19 +165,21 @@ typedef struct att_tables {
 const sn_attention_captured *att_captured_of(const att_tables *t, const sn_node *n, int *index);
 /* Is index x of an axis of this size inside, whatever the sizes are? */
 bool att_surely_inside(const att_tables *t, const sn_node *x, sn_gemm_size axis);
+/* i64 index i (lanes or one) of an axis of this size: the nearest one inside. */
+em_val att_clamp_index(em *e, em_val i, sn_gemm_size size);
+em_val att_captured_scalar(em *e, const sn_attention *a, int i);
+em_val att_dim_value(void *ctx, const sn_node *n);
+sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *index);
+
+/* sheet.c */
 /* Does the score read such a table? Row q0 of the first one from key k0 on, and the bytes between
  * rows, to fetch what is laid next. of[]: batch and head. */
 bool att_has_sheet(em *e, const att_plan *p);
 void att_sheet_ahead(em *e, const att_plan *p, const em_val of[2], em_val q0, em_val k0, em_val *at,
                      em_val *step);
 em_val att_sheet_row(em *e, const att_sheets *s, const sn_node *n); /* NULL: n is not laid */
-/* i64 index i (lanes or one) of an axis of this size: the nearest one inside. */
-em_val att_clamp_index(em *e, em_val i, sn_gemm_size size);
-em_val att_read_table(void *ctx, const sn_node *n, const em_val *index);
-em_val att_dim_value(void *ctx, const sn_node *n);
-sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *index);
 
-/* The score and mask regions of one place in the code. */
+/* region.c: the score and mask regions of one place in the code. */
 typedef struct att_region {
     sn_region_code code;
     att_tables tables;
@@ -200,24 +232,12 @@ em_val att_span_segments(em *e, const att_span *b, const att_classifier *c, em_v
 em_val att_segment(em *e, const att_plan *p, em_val i, int field); /* pointers to i64 */
 /* Keys [lo, hi) of the tile that vector v sees; end: 0 lo, 1 hi. */
 em_val att_visible(em *e, const att_plan *p, em_val v, int end);
-em_val att_column(em *e, const att_plan *p, em_val base, em_val v); /* vector v of a row */
-/* Calls fn[n] for the run-time number n of vectors. */
-void att_call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, int n_args);
 
-void att_diagonals_find(att_plan *p); /* once the plan's regions are settled */
-int64_t att_diagonals_bytes(const att_plan *p, int64_t tq, int64_t tk);
-em_val att_diagonals_end(em *e, const att_plan *p, em_val start); /* what follows the rows */
-void att_diagonals_reset(em *e, const att_plan *p);               /* nothing is there yet */
-void att_diagonals_enter(em *e, const att_plan *p, em_val head);  /* of all batches */
-/* diagonals(buf, dim, scratch, batch, head, lo, hi): rows will hold elements lo .. hi - 1. NULL:
- * there are no rows. */
+/* diagonal_rows.c: diagonals(buf, dim, scratch, batch, head, lo, hi): rows will hold elements lo ..
+ * hi - 1. NULL: there are no rows. */
 em_val att_emit_diagonals(em *e, const att_plan *p);
 /* Calls it if the keys k0 .. k0 + n - 1 and the span's queries need more than is there. */
 void att_diagonals_reach(em *e, em_val diagonals, const att_span *b, em_val k0, em_val n);
-em_val att_diagonal_of(em *e, const att_plan *p, em_val q); /* element of query q, key 0; or NULL */
-/* A region's code with what rows hold, which begins at element `at`. */
-void att_diagonals_limit(sn_region_code *c, const att_plan *p);
-void att_diagonals_give(sn_region_code *c, em *e, const att_plan *p, em_val at);
 
 /* dropout.c */
 static inline bool att_drops(const att_plan *p) {
@@ -234,7 +254,11 @@ em_val att_keep_vector(em *e, const att_plan *p, em_val v); /* after `keep` of v
 em_val att_keep_bit(em *e, em_val words, em_val k);         /* lanes that keep key k of the tile */
 em_val att_keep_lanes(em *e, em_val word, em_val k, int lanes); /* keys k .. of one query */
 
-em_val att_captured_scalar(em *e, const sn_attention *a, int i);
+/* softmax.c: softmax(buf, dim, scratch, vector, lo, hi, k0, q0, batch, head): scores of one vector
+ * of queries and keys [lo, hi) of the tile at k0 become weights; running maximum, sum and O are
+ * brought to the new maximum. masked: with the mask region. */
+em_val att_emit_softmax(em *e, const att_plan *p, bool masked);
+
 /* few.c: few(buf, dim, scratch, K/V head of all, first, end, from, to, state, whole):
  * rows first .. end - 1 of the queries of the heads that share it over keys from .. to - 1; row =
  * head in the group * tq + query. state: a record of every row, in which sums are left; whole: the
@@ -253,7 +277,6 @@ void att_emit_result(em *e, const att_plan *p, em_val state, em_val r, em_val ba
 
 /* split.c: all heads' few queries, dealt out to threads; and the kernel that adds up
  * parts of keys. */
-int att_most_parts(const sn_attention *a);
 void att_emit_few_heads(em *e, const att_plan *p, em_val few);
 void att_emit_finish(em *e, const att_plan *p);
 

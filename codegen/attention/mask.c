@@ -3,10 +3,6 @@
  */
 #include "codegen/attention/impl.h"
 
-em_val att_column(em *e, const att_plan *p, em_val base, em_val v) {
-    return em_at(e, base, p->t, em_mul(e, v, em_i64(e, p->lanes)));
-}
-
 em_val att_segment(em *e, const att_plan *p, em_val i, int field) {
     em_val at = em_add(e, em_mul(e, i, em_i64(e, 4)), em_i64(e, field));
     return em_at(e, att_scratch(e, p->seg_at), SN_I64, at);
@@ -21,14 +17,6 @@ static void put_segment(em *e, const att_plan *p, em_val i, em_val lo, em_val hi
                         em_val vb) {
     em_val f[] = {lo, hi, va, vb};
     for (int k = 0; k < 4; k++) em_store(e, SN_I64, att_segment(e, p, i, k), f[k]);
-}
-
-void att_call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, int n_args) {
-    for (int nv = 1; nv <= ATT_NV; nv++) {
-        em_branch br = em_if(e, em_cmp(e, EM_EQ, n, em_i64(e, nv)));
-        em_call(e, fn[nv], args, n_args);
-        em_endif(e, &br);
-    }
 }
 
 void att_classifier_begin(att_classifier *c, em *e, const att_plan *p,

@@ -8,21 +8,13 @@ static em_val vector_at(em *e, const att_plan *p, em_val row, int64_t i) {
     return em_at(e, row, p->t, em_i64(e, i));
 }
 
-static em_val load_vector(em *e, const att_plan *p, em_val at) {
-    return em_load_raw(e, e->vt, at, (unsigned)(p->lanes * p->esize));
-}
-
-static void store_vector(em *e, const att_plan *p, em_val x, em_val at) {
-    em_store_raw(e, x, at, (unsigned)(p->lanes * p->esize));
-}
-
 /* C[i][c ..] += A[i][q] B[q][c ..] over q < queries, for i < rows and nv vectors from column c. */
 static void emit_group(em *e, const att_plan *p, int rows, int nv, int width, em_val c_at,
                        em_val a_at, em_val b_at, em_val queries) {
     em_val sum[64], first[64];
     int n = rows * nv, unroll = p->lanes < 4 ? p->lanes : 4;
     for (int i = 0; i < n; i++)
-        sum[i] = load_vector(e, p, vector_at(e, p, c_at, i / nv * width + i % nv * p->lanes));
+        sum[i] = att_load(e, p, vector_at(e, p, c_at, i / nv * width + i % nv * p->lanes));
     em_loop l = em_for(e, em_i64(e, 0), queries, em_i64(e, unroll));
     for (int i = 0; i < n; i++) first[i] = sum[i] = em_carry(e, &l, sum[i]);
     em_val a = em_at(e, a_at, p->t, l.i),
@@ -30,7 +22,7 @@ static void emit_group(em *e, const att_plan *p, int rows, int nv, int width, em
     for (int u = 0; u < unroll; u++) {
         em_val y[MOST_VECTORS];
         for (int v = 0; v < nv; v++)
-            y[v] = load_vector(e, p, vector_at(e, p, b, u * width + v * p->lanes));
+            y[v] = att_load(e, p, vector_at(e, p, b, u * width + v * p->lanes));
         for (int i = 0; i < rows; i++) {
             em_val x = em_load_splat(e, p->t, vector_at(e, p, a, i * p->qb + u), p->lanes);
             for (int v = 0; v < nv; v++) sum[i * nv + v] = em_fma(e, x, y[v], sum[i * nv + v]);
@@ -39,8 +31,8 @@ static void emit_group(em *e, const att_plan *p, int rows, int nv, int width, em
     for (int i = 0; i < n; i++) em_next(e, &l, first[i], sum[i]);
     em_end(e, &l);
     for (int i = 0; i < n; i++)
-        store_vector(e, p, em_final(e, &l, first[i]),
-                     vector_at(e, p, c_at, i / nv * width + i % nv * p->lanes));
+        att_store(e, p, em_final(e, &l, first[i]),
+                  vector_at(e, p, c_at, i / nv * width + i % nv * p->lanes));
 }
 
 /* Columns of nv vectors from `column` on: groups of as many keys as registers allow, then fewer. */
@@ -92,7 +84,7 @@ em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t
             if (!part)
                 x = c + p->lanes <= d ? em_load(e, t, at, p->lanes)
                                       : em_load_tail(e, t, at, p->lanes, em_i64(e, d - c));
-            store_vector(e, p, x, vector_at(e, p, to, c));
+            att_store(e, p, x, vector_at(e, p, to, c));
         }
         em_end(e, &l);
     }
@@ -109,7 +101,7 @@ em_val att_emit_store_rows(em *e, const att_plan *p, const char *name, sn_dtype 
     em_val from = em_at(e, em_param(e, 0), p->t, em_mul(e, l.i, em_i64(e, width)));
     em_val to = em_at(e, em_param(e, 2), t, em_mul(e, l.i, em_param(e, 3)));
     for (int c = 0; c < width; c += p->lanes) {
-        em_val x = load_vector(e, p, vector_at(e, p, from, c));
+        em_val x = att_load(e, p, vector_at(e, p, from, c));
         if (factor != 1) x = em_mul(e, x, em_vf(e, factor));
         if (c + p->lanes <= d)
             em_store(e, t, em_at(e, to, t, em_i64(e, c)), x);
@@ -125,7 +117,7 @@ em_val att_emit_zero(em *e, const att_plan *p, const char *name) {
     const em_type params[] = {e->ptr, e->i64};
     em_val fn = att_function(e, p, name, params, 2);
     em_loop l = em_for(e, em_i64(e, 0), em_param(e, 1), em_i64(e, p->lanes));
-    store_vector(e, p, em_vf(e, 0), em_at(e, em_param(e, 0), p->t, l.i));
+    att_store(e, p, em_vf(e, 0), em_at(e, em_param(e, 0), p->t, l.i));
     em_end(e, &l);
     em_ret(e, NULL);
     return fn;

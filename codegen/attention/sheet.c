@@ -8,18 +8,6 @@
 
 enum { PIECE = 4, LINE = 16 }; /* keys of a transpose; of a line of f32 */
 
-bool att_surely_inside(const att_tables *t, const sn_node *x, sn_gemm_size axis) {
-    const sn_attention *a = t->a;
-    const sn_gemm_size limit[] = {a->batch, SN_GEMM_CONST(a->heads), a->tq, a->tk};
-    if (x->op == SN_OP_const)
-        return axis.slot < 0 && sn_attr_flt(x, SN_A_value, -1) >= 0 &&
-               sn_attr_flt(x, SN_A_value, -1) < (double)axis.value;
-    int which = x->op == SN_OP_arg ? (int)sn_attr_int(x, SN_A_index, -1) - (t->first - 4) : -1;
-    if (which < 0 || which > 3) return false;
-    return axis.slot < 0 ? limit[which].slot < 0 && limit[which].value <= axis.value
-                         : limit[which].slot == axis.slot;
-}
-
 /* k on the last, contiguous axis of a table of floats or truth values, q on another, the rest b, h
  * or constants. */
 static bool is_sheet(const att_tables *t, const sn_attention_captured *c, const sn_node *n,

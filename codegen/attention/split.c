@@ -6,32 +6,6 @@
 
 #include <math.h>
 
-enum {
-    UNITS = 16,    /* heads of keys times parts are at most so many, if there are parts */
-    PART_TILES = 4 /* at least so many tiles make a part */
-};
-
-int att_most_parts(const sn_attention *a) {
-    bool fixed = a->batch.slot < 0;
-    int64_t heads = (fixed && a->batch.value > 1 ? a->batch.value : 1) * (a->heads / a->group);
-    bool many_queries = a->tq.slot < 0 && a->tq.value > ATT_FEW;
-    bool few_keys = a->tk.slot < 0 && a->tk.value < 2 * PART_TILES * ATT_KEYS;
-    return heads > UNITS / 2 || many_queries || few_keys ? 1 : (int)(UNITS / heads);
-}
-
-/* Elements of the parts' memory between one and the next. */
-static int64_t part_size(const att_plan *p) {
-    const sn_attention *a = p->a;
-    int64_t tq = a->tq.slot < 0 ? a->tq.value : ATT_FEW;
-    return tq * a->group * att_record_size(p);
-}
-
-int64_t sn_attention_parts(const sn_attention *a, const sn_target *t, sn_dtype compute) {
-    att_plan p;
-    if (!att_plan_make(&p, a, "", t, compute, NULL) || att_most_parts(a) == 1) return 0;
-    return UNITS * part_size(&p) * p.esize;
-}
-
 /* K/V heads of all, tiles of keys, parts of them. */
 typedef struct split {
     em_val heads, rows, tiles, parts;
@@ -45,8 +19,9 @@ static split count_parts(em *e, const att_plan *p) {
                .tiles = em_ceil_div(e, att_size(e, a->tk), ATT_KEYS),
                .parts = one};
     if (p->most_parts == 1) return s;
-    em_val even = em_and(e, em_div(e, em_i64(e, UNITS), em_imax(e, s.heads, one)), em_i64(e, -2));
-    em_val most = em_div(e, s.tiles, em_i64(e, PART_TILES));
+    em_val even =
+        em_and(e, em_div(e, em_i64(e, ATT_UNITS), em_imax(e, s.heads, one)), em_i64(e, -2));
+    em_val most = em_div(e, s.tiles, em_i64(e, ATT_PART_TILES));
     s.parts = em_imax(e, em_imin(e, even, most), one);
     return s;
 }
@@ -56,7 +31,7 @@ static em_val share_of(em *e, em_val all, em_val i, em_val n) {
 }
 
 static em_val parts_at(em *e, const att_plan *p, em_val unit) {
-    em_val at = em_mul(e, unit, em_i64(e, part_size(p)));
+    em_val at = em_mul(e, unit, em_i64(e, att_part_size(p)));
     return em_at(e, em_buf(e, p->a->parts_buf), p->t, at);
 }
 

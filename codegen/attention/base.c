@@ -1,0 +1,56 @@
+/* base.c: what all parts of the attention generator use: sizes, places, functions of the emitted
+ * module, whole vectors in scratch. */
+#include "codegen/attention/impl.h"
+
+#include <stdio.h>
+
+em_val att_size(em *e, sn_gemm_size s) {
+    return s.slot < 0 ? em_i64(e, s.value) : em_dim(e, s.slot);
+}
+
+em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head) {
+    em_val at = em_add(e, att_size(e, o->offset), em_mul(e, batch, att_size(e, o->batch)));
+    at = em_add(e, at, em_mul(e, head, att_size(e, o->head)));
+    return em_at(e, em_buf(e, o->buf), o->dtype, at);
+}
+
+em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type *params, int n) {
+    char name[256];
+    snprintf(name, sizeof name, "%s.%s", p->name, suffix);
+    em_val fn = em_function(e, name, e->tvoid, params, n);
+    unsigned kind = LLVMGetEnumAttributeKindForName("noinline", 8);
+    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
+                            LLVMCreateEnumAttribute(e->ctx, kind, 0));
+    return fn;
+}
+
+em_val att_scratch(em *e, int64_t at) {
+    return em_at_bytes(e, e->scratch, em_i64(e, at));
+}
+
+em_val att_column(em *e, const att_plan *p, em_val base, em_val v) {
+    return em_at(e, base, p->t, em_mul(e, v, em_i64(e, p->lanes)));
+}
+
+em_val att_any_lane(em *e, em_val cond) {
+    unsigned n = (unsigned)em_lanes_of(cond);
+    em_type bits = LLVMIntTypeInContext(e->ctx, n);
+    em_val packed = em_bitcast(e, cond, bits);
+    return LLVMBuildICmp(e->b, LLVMIntNE, packed, LLVMConstInt(bits, 0, false), "");
+}
+
+void att_call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, int n_args) {
+    for (int nv = 1; nv <= ATT_NV; nv++) {
+        em_branch br = em_if(e, em_cmp(e, EM_EQ, n, em_i64(e, nv)));
+        em_call(e, fn[nv], args, n_args);
+        em_endif(e, &br);
+    }
+}
+
+em_val att_load(em *e, const att_plan *p, em_val at) {
+    return em_load_raw(e, e->vt, at, (unsigned)(p->lanes * p->esize));
+}
+
+void att_store(em *e, const att_plan *p, em_val x, em_val at) {
+    em_store_raw(e, x, at, (unsigned)(p->lanes * p->esize));
+}

@@ -1,0 +1,149 @@
+/* plan.c: the plan of an attention kernel: whether its spec makes sense, how queries are cut in
+ * blocks, places in scratch. */
+#include "codegen/attention/impl.h"
+
+static bool check_region(const sn_attention *a, const sn_region *r, int n_fixed, const char *what,
+                         bool is_mask, sn_error *err) {
+    if (!r) return true;
+    if (r->n_out != 1 || r->n_arg > n_fixed + a->n_captured)
+        return sn_fail(err, SN_ERR_INTERNAL,
+                       "attention: %s has %d arguments and %d results, not %d "
+                       "and 1",
+                       what, r->n_arg, r->n_out, n_fixed + a->n_captured);
+    if (r->out[0]->rank != 0 || (r->out[0]->dtype == SN_BOOL) != is_mask)
+        return sn_fail(err, SN_ERR_INTERNAL, "attention: %s must give one %s", what,
+                       is_mask ? "bool" : "number");
+    for (int i = !is_mask; i < n_fixed && i < r->n_arg; i++)
+        if (sn_dtype_is_float((sn_dtype)r->arg[i]->dtype) || r->arg[i]->dtype == SN_BOOL)
+            return sn_fail(err, SN_ERR_INTERNAL,
+                           "attention: argument %d of %s is a position, %s is "
+                           "no integer type",
+                           i, what, sn_dtype_name((sn_dtype)r->arg[i]->dtype));
+    return true;
+}
+
+static bool check_spec(const sn_attention *a, sn_error *err) {
+    if (a->d < 1 || a->dv < 1 || a->d > 4096 || a->dv > 4096)
+        return sn_fail(err, SN_ERR_INTERNAL, "attention: head sizes %d and %d", a->d, a->dv);
+    if (a->heads < 1 || a->group < 1 || a->heads % a->group)
+        return sn_fail(err, SN_ERR_INTERNAL, "attention: %d heads in groups of %d", a->heads,
+                       a->group);
+    const sn_attention_operand *o[] = {&a->q, &a->k, &a->v, &a->out};
+    for (int i = 0; i < 4; i++)
+        if (!sn_dtype_is_float(o[i]->dtype))
+            return sn_fail(err, SN_ERR_INTERNAL, "attention: operand %d is %s, not a float type", i,
+                           sn_dtype_name(o[i]->dtype));
+    return check_region(a, a->score, 5, "the score region", false, err) &&
+           check_region(a, a->mask, 4, "the mask region", true, err);
+}
+
+static bool is_static(sn_gemm_size s, int64_t v) {
+    return s.slot < 0 && s.value == v;
+}
+
+int64_t att_place(int64_t *at, int64_t bytes) {
+    int64_t here = *at;
+    *at += (bytes + 63) / 64 * 64;
+    return here;
+}
+
+/* Ways of cutting; the first is usually the fastest. The last two matter only where rows of K and V
+ * lie apart. */
+static const struct att_cutting {
+    int nv, copy_from;
+    const char *name;
+} att_tiles[] = {{ATT_NV, ATT_COPY, "blocks of 3 vectors of queries"},
+                 {2, ATT_COPY, "blocks of 2 vectors of queries"},
+                 {1, ATT_COPY, "blocks of 1 vector of queries"},
+                 {ATT_NV, 0, "K and V copied always"},
+                 {ATT_NV, -1, "K and V never copied"}};
+
+/* Rows next to each other need no copy; far apart they share cache sets and pages. */
+static bool is_compact(const sn_attention *a) {
+    return is_static(a->k.row, a->d) && is_static(a->v.row, a->dv);
+}
+
+int sn_attention_tiles(const sn_attention *a, sn_dtype compute) {
+    bool few = a->tq.slot < 0 && a->tq.value <= ATT_FEW;
+    bool apart = !is_compact(a) && a->k.dtype == compute && a->v.dtype == compute;
+    return few ? 1 : apart ? 5 : 3;
+}
+
+const char *sn_attention_tile_name(int i) {
+    return att_tiles[i].name;
+}
+
+/* Parts of keys, for few queries, at most. */
+static int most_parts(const sn_attention *a) {
+    bool fixed = a->batch.slot < 0;
+    int64_t heads = (fixed && a->batch.value > 1 ? a->batch.value : 1) * (a->heads / a->group);
+    bool many_queries = a->tq.slot < 0 && a->tq.value > ATT_FEW;
+    bool few_keys = a->tk.slot < 0 && a->tk.value < 2 * ATT_PART_TILES * ATT_KEYS;
+    return heads > ATT_UNITS / 2 || many_queries || few_keys ? 1 : (int)(ATT_UNITS / heads);
+}
+
+bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const sn_target *t,
+                   sn_dtype compute, sn_error *err) {
+    if (!check_spec(a, err)) return false;
+    *p = (att_plan){.a = a, .name = name, .t = compute, .esize = (int)sn_dtype_size(compute)};
+    p->lanes = sn_target_lanes(t, compute);
+    p->qb = ATT_NV * p->lanes;
+    p->piece = 16 / p->esize;
+    int regs = t->vector_regs;
+    for (int nv = 1; nv <= ATT_NV; nv++) {
+        p->key_rows[nv] = regs >= 32 ? (nv == 1 ? 16 : 8) : (nv == 1 ? 8 : 4);
+        p->out_rows[nv] = (regs - nv - 1) / nv < 24 ? (regs - nv - 1) / nv : 24;
+    }
+    p->nv = att_tiles[a->tile].nv;
+    p->copy_from = att_tiles[a->tile].copy_from;
+    p->convert = a->k.dtype != compute || a->v.dtype != compute;
+    p->pack = !is_compact(a) || p->convert;
+    p->check_v = a->score || a->mask || a->rate > 0;
+    p->log2_scores = !a->score;
+    int64_t at = 0, column = p->qb * p->esize;
+    p->s_at = att_place(&at, (ATT_KEYS + 16) * column);
+    p->q_at = att_place(&at, a->d * column);
+    p->o_at = att_place(&at, a->dv * column);
+    p->max_at = att_place(&at, column);
+    p->m_at = att_place(&at, column);
+    p->l_at = att_place(&at, column);
+    p->seg_at = att_place(&at, ATT_SEGMENTS * 4 * 8);
+    p->visible_at = att_place(&at, ATT_NV * 2 * 8);
+    p->diagonal_at = att_place(&at, 3 * 8);
+    p->sheet_at = att_place(&at, ATT_SHEETS * ATT_SHEET_KEYS * p->lanes * p->esize);
+    p->keep_at = att_place(&at, a->rate > 0 ? p->qb * 8 : 0);
+    p->key_at = att_place(&at, 16); /* head whose K and V are prepared (its number, keys so far) */
+    p->dummy_at = att_place(&at, (a->dv + 64) * 8);
+    int64_t rows = (int64_t)ATT_FEW * a->group;
+    p->few_q_at = att_place(&at, rows * att_padded(p, a->d) * p->esize);
+    p->few_at = att_place(&at, rows * att_record_size(p) * p->esize);
+    p->most_parts = a->parts_buf > 0 ? most_parts(a) : 1;
+    p->tail_at = at;
+    att_diagonals_find(p);
+    return true;
+}
+
+int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row) {
+    int64_t flags = ((tk + ATT_KEYS - 1) / ATT_KEYS + 63) / 64 * 64;
+    if (p->pack) row += p->a->d + p->a->dv;
+    return p->tail_at + att_diagonals_bytes(p, tq, tk) + flags + (tk * row + 64) * p->esize + 64;
+}
+
+int64_t sn_attention_scratch(const sn_attention *a, const sn_target *t, sn_dtype compute,
+                             int64_t tq, int64_t tk) {
+    att_plan p;
+    return att_plan_make(&p, a, "", t, compute, NULL) ? att_scratch_bytes(&p, tq, tk, 0) : 0;
+}
+
+/* Elements of the parts' memory between one and the next. */
+int64_t att_part_size(const att_plan *p) {
+    const sn_attention *a = p->a;
+    int64_t tq = a->tq.slot < 0 ? a->tq.value : ATT_FEW;
+    return tq * a->group * att_record_size(p);
+}
+
+int64_t sn_attention_parts(const sn_attention *a, const sn_target *t, sn_dtype compute) {
+    att_plan p;
+    if (!att_plan_make(&p, a, "", t, compute, NULL) || most_parts(a) == 1) return 0;
+    return ATT_UNITS * att_part_size(&p) * p.esize;
+}

@@ -1,0 +1,118 @@
+/* region.c: the score and mask regions over scores, in stages: what depends on the head and the
+ * query once, the rest key by key; tables, sheets and rows of differences where they read them. */
+#include "codegen/attention/impl.h"
+
+#include <math.h>
+
+/* Scalar indices move the base; vectors make a gather. One outside counts as the nearest inside. */
+em_val att_read_table(void *ctx, const sn_node *n, const em_val *index) {
+    const att_tables *t = ctx;
+    em *e = t->e;
+    int which;
+    const sn_attention_captured *c = att_captured_of(t, n, &which);
+    if (!c) return sn_emit_const(e, (sn_dtype)n->dtype, 0);
+    em_val laid = t->sheets ? att_sheet_row(e, t->sheets, n) : NULL;
+    if (laid) return laid;
+    em_val at = att_size(e, c->offset), lanes = NULL;
+    for (int i = 0; i < n->n_in - 1; i++) {
+        em_val x = em_idx(e, index[i]);
+        if (!att_surely_inside(t, n->in[i + 1], c->shape[i]))
+            x = att_clamp_index(e, x, c->shape[i]);
+        x = em_mul(e, x, att_size(e, c->stride[i]));
+        if (em_lanes_of(x) > 1)
+            lanes = lanes ? em_add(e, lanes, x) : x;
+        else
+            at = em_add(e, at, x);
+    }
+    em_val base = em_at(e, em_buf(e, c->buf), c->dtype, at);
+    em_val v = lanes ? em_gather(e, c->dtype, base, lanes, NULL) : em_load(e, c->dtype, base, 1);
+    return sn_emit_loaded(e, c->dtype, v);
+}
+
+static const sn_region *region_of(const att_plan *p, bool score) {
+    if (!score) return p->a->mask;
+    return p->derivative ? p->derivative : p->a->score;
+}
+
+static em_val as_index(em *e, const sn_region *r, int i, em_val v) {
+    return em_int_cast(e, v, em_mem_type(e, (sn_dtype)r->arg[i]->dtype));
+}
+
+/* Sets all arguments but the key, the score and what flows back to it. */
+static bool open_region(att_region *u, em *e, const att_plan *p, const sn_region *r, int first,
+                        em_val batch, em_val head, em_val q) {
+    u->used = r != NULL;
+    if (!r) return false;
+    u->first = first;
+    u->tables = (att_tables){.e = e, .a = p->a, .first = first + 4};
+    u->code = (sn_region_code){.at = att_read_table, .dim = att_dim_value, .ctx = &u->tables};
+    if (!sn_region_begin(&u->code, e, r)) return false;
+    em_val fixed[] = {batch, head, q};
+    for (int i = 0; i < 3 && first + i < r->n_arg; i++)
+        sn_region_arg(&u->code, first + i, as_index(e, r, first + i, fixed[i]),
+                      i == 2 ? ATT_DEP_Q : ATT_DEP_HEAD);
+    for (int i = first + 4; i < r->n_arg - (r == p->derivative); i++)
+        if (r->arg[i]->rank == 0)
+            sn_region_arg(&u->code, i, att_captured_scalar(e, p->a, i - first - 4), ATT_DEP_HEAD);
+    if (first + 3 < r->n_arg) sn_region_arg(&u->code, first + 3, NULL, ATT_DEP_K);
+    if (first) sn_region_arg(&u->code, 0, NULL, ATT_DEP_SCORE);
+    if (r == p->derivative) sn_region_arg(&u->code, r->n_arg - 1, NULL, ATT_DEP_GRAD);
+    return true;
+}
+
+static void begin_region(att_region *u, em *e, const att_plan *p, bool of_score, bool diagonal,
+                         em_val batch, em_val head, em_val q) {
+    if (!open_region(u, e, p, region_of(p, of_score), of_score, batch, head, q)) return;
+    if (diagonal) att_diagonals_limit(&u->code, p);
+    sn_region_emit(&u->code, ATT_DEP_HEAD | ATT_DEP_Q);
+}
+
+static void set_key(att_region *u, em *e, em_val k) {
+    const sn_region *r = u->code.region;
+    int at_k = u->first + 3;
+    if (at_k < r->n_arg) sn_region_arg(&u->code, at_k, as_index(e, r, at_k, k), ATT_DEP_K);
+}
+
+bool att_region_of_differences(att_region *u, em *e, const att_plan *p, bool score,
+                               const em_val of[2], em_val q, em_val k) {
+    const att_diagonals *d = &p->diagonals;
+    const sn_region *r = region_of(p, score);
+    sn_node *root[ATT_DIAGONALS];
+    int n = 0;
+    for (int i = 0; i < d->n; i++)
+        if (d->row[i].region == r) root[n++] = d->row[i].node;
+    if (!n || !open_region(u, e, p, r, score, of[0], of[1], q)) return false;
+    set_key(u, e, k);
+    sn_region_only(&u->code, root, n, NULL, 0);
+    sn_region_emit(&u->code, ~0u);
+    return true;
+}
+
+static em_val apply_region(att_region *u, em *e, const att_plan *p, em_val score, em_val k,
+                           em_val diagonal) {
+    sn_region_forget(&u->code, ATT_DEP_K | ATT_DEP_SCORE | ATT_DEP_GRAD);
+    set_key(u, e, k);
+    if (diagonal) att_diagonals_give(&u->code, e, p, em_sub(e, diagonal, k));
+    if (u->first) sn_region_arg(&u->code, 0, score, ATT_DEP_SCORE);
+    sn_region_emit(&u->code, ~(uint32_t)ATT_DEP_GRAD);
+    return sn_region_value(&u->code, 0);
+}
+
+void att_regions_begin(att_regions *g, em *e, const att_plan *p, bool masked, em_val batch,
+                       em_val head, em_val q) {
+    begin_region(&g->score, e, p, true, g->diagonal, batch, head, q);
+    if (masked) begin_region(&g->mask, e, p, false, g->diagonal, batch, head, q);
+}
+
+em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_val k) {
+    em_val at = g->diagonal;
+    if (g->score.used) x = em_mul(e, apply_region(&g->score, e, p, x, k, at), em_vf(e, ATT_LOG2_E));
+    if (g->mask.used)
+        x = em_select(e, apply_region(&g->mask, e, p, NULL, k, at), x, em_vf(e, -INFINITY));
+    return x;
+}
+
+void att_regions_derive(att_regions *g, em_val cotangent) {
+    sn_region_arg(&g->score.code, g->score.code.region->n_arg - 1, cotangent, ATT_DEP_GRAD);
+    sn_region_emit(&g->score.code, ~0u);
+}

@@ -1,0 +1,131 @@
+/* tables.c: captured tensors that regions read: which one, whether inside, its range over a tile.
+ */
+#include "codegen/attention/impl.h"
+
+const sn_attention_captured *att_captured_of(const att_tables *t, const sn_node *n, int *index) {
+    *index = (int)sn_attr_int(n->in[0], SN_A_index, -1) - t->first;
+    if (*index >= 0 && *index < t->a->n_captured) return &t->a->captured[*index];
+    sn_fail(&t->e->err, SN_ERR_INTERNAL,
+            "attention: region reads argument %d, which is not captured", *index + t->first);
+    return NULL;
+}
+
+em_val att_clamp_index(em *e, em_val i, sn_gemm_size size) {
+    int n = em_lanes_of(i);
+    em_val zero = em_i64(e, 0), last = em_sub(e, att_size(e, size), em_i64(e, 1));
+    return n > 1 ? em_imax(e, em_imin(e, i, em_splat(e, last, n)), em_splat(e, zero, n))
+                 : em_imax(e, em_imin(e, i, last), zero);
+}
+
+bool att_surely_inside(const att_tables *t, const sn_node *x, sn_gemm_size axis) {
+    const sn_attention *a = t->a;
+    const sn_gemm_size limit[] = {a->batch, SN_GEMM_CONST(a->heads), a->tq, a->tk};
+    if (x->op == SN_OP_const)
+        return axis.slot < 0 && sn_attr_flt(x, SN_A_value, -1) >= 0 &&
+               sn_attr_flt(x, SN_A_value, -1) < (double)axis.value;
+    int which = x->op == SN_OP_arg ? (int)sn_attr_int(x, SN_A_index, -1) - (t->first - 4) : -1;
+    if (which < 0 || which > 3) return false;
+    return axis.slot < 0 ? limit[which].slot < 0 && limit[which].value <= axis.value
+                         : limit[which].slot == axis.slot;
+}
+
+em_val att_captured_scalar(em *e, const sn_attention *a, int i) {
+    const sn_attention_captured *c = &a->captured[i];
+    em_val at = em_at(e, em_buf(e, c->buf), c->dtype, att_size(e, c->offset));
+    return sn_emit_loaded(e, c->dtype, em_load(e, c->dtype, at, 1));
+}
+
+em_val att_dim_value(void *ctx, const sn_node *n) {
+    const att_tables *t = ctx;
+    sn_dim d = sn_attr_int(n, SN_A_dim, 0);
+    if (d >= 0) return em_i64(t->e, d);
+    if (t->a->dim) return t->a->dim(t->a->ctx, t->e, d);
+    sn_fail(&t->e->err, SN_ERR_INTERNAL, "attention: a region uses a dimension, but no way to it");
+    return em_i64(t->e, 0);
+}
+
+/* Elements of a table that are looked at together; integers of 64 bits are kept as they are. */
+typedef struct row_range {
+    sn_dtype as;
+    int n;
+    em_var lo, hi; /* by lane */
+} row_range;
+
+static row_range begin_range(em *e, const sn_attention_captured *c) {
+    sn_gemm_size stride = c->stride[c->rank - 1];
+    row_range r = {.as = sn_dtype_size(c->dtype) < 8 ? SN_I32 : SN_I64};
+    r.n = stride.slot < 0 && stride.value == 1 ? 16 : 1;
+    em_val least = r.as == SN_I32 ? em_i32(e, INT32_MIN) : em_i64(e, INT64_MIN / 4);
+    em_val most = r.as == SN_I32 ? em_i32(e, INT32_MAX) : em_i64(e, INT64_MAX / 4);
+    r.lo = em_let(e, em_splat(e, most, r.n)), r.hi = em_let(e, em_splat(e, least, r.n));
+    return r;
+}
+
+/* Minimum and maximum over the last axis from `base` (pointer to index 0 of it), lo .. hi. */
+static void emit_row_range(em *e, const sn_attention_captured *c, em_val base, sn_interval last,
+                           const row_range *r) {
+    em_val end = em_add(e, last.hi, em_i64(e, 1)), stride = att_size(e, c->stride[c->rank - 1]);
+    em_loop l = em_for(e, last.lo, end, em_i64(e, r->n));
+    em_val at = em_at(e, base, c->dtype, em_mul(e, l.i, stride));
+    em_val x = em_load(e, c->dtype, at, 1);
+    if (r->n > 1) {
+        em_val valid = em_tail_mask(e, em_sub(e, end, l.i), r->n);
+        x = em_load_mask(e, c->dtype, at, r->n, valid, em_splat(e, x, r->n));
+    }
+    x = em_convert(e, x, c->dtype, r->as);
+    em_set(e, r->lo, em_imin(e, em_get(e, r->lo), x));
+    em_set(e, r->hi, em_imax(e, em_get(e, r->hi), x));
+    em_end(e, &l);
+}
+
+/* Of truth values: both have been seen, so that the rest of them cannot matter. */
+static em_val are_mixed(em *e, const row_range *r) {
+    em_val lo = em_get(e, r->lo), hi = em_get(e, r->hi);
+    em_val no = em_cmp(e, EM_EQ, lo, em_like(e, lo, 0));
+    em_val yes = em_cmp(e, EM_EQ, hi, em_like(e, hi, 1));
+    if (r->n == 1) return em_and(e, no, yes);
+    return em_and(e, att_any_lane(e, no), att_any_lane(e, yes));
+}
+
+/* Elements that a range may have before it is taken as "anything". */
+static const int64_t most_elements = 1 << 16;
+
+sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *index) {
+    const att_tables *t = ctx;
+    em *e = t->e;
+    int which;
+    const sn_attention_captured *c = att_captured_of(t, n, &which);
+    if (!c || c->rank != n->n_in - 1 || c->rank > 4) return (sn_interval){NULL, NULL};
+    sn_interval r[SN_MAX_RANK];
+    em_val count = em_i64(e, 1);
+    for (int i = 0; i < c->rank; i++) {
+        em_val last = em_sub(e, att_size(e, c->shape[i]), em_i64(e, 1)), zero = em_i64(e, 0);
+        r[i].lo = em_imax(e, em_imin(e, index[i].lo, last), zero);
+        r[i].hi = em_imax(e, em_imin(e, index[i].hi, last), zero);
+        count = em_mul(e, count, em_add(e, em_sub(e, r[i].hi, r[i].lo), em_i64(e, 1)));
+        count = em_imin(e, count, em_i64(e, most_elements + 1));
+        count = em_select(e, em_cmp(e, EM_LT, last, zero), em_i64(e, most_elements + 1), count);
+    }
+    em_val small = em_cmp(e, EM_LE, count, em_i64(e, most_elements));
+    em_val low = em_i64(e, INT64_MIN / 4), high = em_i64(e, INT64_MAX / 4);
+    em_var lo = em_let(e, low), hi = em_let(e, high); /* anything */
+    em_branch br = em_if(e, small);
+    row_range row = begin_range(e, c);
+    em_loop l[4];
+    em_val at = att_size(e, c->offset);
+    for (int i = 0; i < c->rank - 1; i++) {
+        l[i] = em_for(e, r[i].lo, em_add(e, r[i].hi, em_i64(e, 1)), em_i64(e, 1));
+        at = em_add(e, at, em_mul(e, l[i].i, att_size(e, c->stride[i])));
+    }
+    em_branch more = em_if(e, n->dtype == SN_BOOL ? em_not(e, are_mixed(e, &row)) : em_i1(e, true));
+    emit_row_range(e, c, em_at(e, em_buf(e, c->buf), c->dtype, at), r[c->rank - 1], &row);
+    em_endif(e, &more);
+    for (int i = c->rank - 2; i >= 0; i--) em_end(e, &l[i]);
+    em_set(e, lo, em_int_cast(e, em_reduce(e, EM_MIN, em_get(e, row.lo)), e->i64));
+    em_set(e, hi, em_int_cast(e, em_reduce(e, EM_MAX, em_get(e, row.hi)), e->i64));
+    em_endif(e, &br);
+    sn_interval v = {em_get(e, lo), em_get(e, hi)};
+    if (n->dtype != SN_BOOL) return v;
+    em_val zero = em_i64(e, 0); /* bytes 0 and 1: surely true if the least is 1 */
+    return (sn_interval){em_cmp(e, EM_GT, v.lo, zero), em_cmp(e, EM_GT, v.hi, zero)};
+}

@@ -1,0 +1,130 @@
+/* transpose.c: rows of queries to columns, where lanes are queries, and back; as functions of the
+ * emitted module. */
+#include "codegen/attention/impl.h"
+
+/* In every 128-bit piece of `piece` vectors: the piece x piece square transposed. */
+void att_transpose_pieces(em *e, const att_plan *p, em_val *x) {
+    static const int pick4[4][4] = {{0, 16, 1, 17}, {2, 18, 3, 19}, {0, 1, 16, 17}, {2, 3, 18, 19}};
+    static const int pick2[2][2] = {{0, 16}, {1, 17}};
+    int n = p->lanes, pc = p->piece, mask[4][64];
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < n; i++) {
+            int from = pc == 4 ? pick4[k][i % 4] : pick2[k & 1][i % 2];
+            mask[k][i] = from < 16 ? i / pc * pc + from : n + i / pc * pc + from - 16;
+        }
+    em_val t[4];
+    if (pc == 2) {
+        t[0] = em_shuffle(e, x[0], x[1], mask[0], n);
+        t[1] = em_shuffle(e, x[0], x[1], mask[1], n);
+        x[0] = t[0], x[1] = t[1];
+        return;
+    }
+    for (int i = 0; i < 4; i++)
+        t[i] = em_shuffle(e, x[i / 2 * 2], x[i / 2 * 2 + 1], mask[i & 1], n);
+    for (int i = 0; i < 4; i++) x[i] = em_shuffle(e, t[i / 2], t[2 + i / 2], mask[2 + (i & 1)], n);
+}
+
+/* Pieces as elements: n vectors of n pieces (n = 1, 2 or 4), transposed. */
+static void transpose_blocks(em *e, const att_plan *p, int n, em_val *x) {
+    static const int pick4[4][4] = {{0, 1, 4, 5}, {2, 3, 6, 7}, {0, 2, 4, 6}, {1, 3, 5, 7}};
+    static const int pick2[4][4] = {{0, 2}, {1, 3}};
+    int mask[4][64];
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < p->lanes; i++)
+            mask[k][i] = (n == 4 ? pick4 : pick2)[k][i / p->piece] * p->piece + i % p->piece;
+    em_val t[4];
+    if (n == 2) {
+        for (int i = 0; i < 2; i++) t[i] = em_shuffle(e, x[0], x[1], mask[i], p->lanes);
+        x[0] = t[0], x[1] = t[1];
+    }
+    if (n != 4) return;
+    for (int i = 0; i < 4; i++)
+        t[i] = em_shuffle(e, x[i / 2 * 2], x[i / 2 * 2 + 1], mask[i & 1], p->lanes);
+    for (int i = 0; i < 4; i++)
+        x[i] = em_shuffle(e, t[i / 2], t[2 + i / 2], mask[2 + i % 2], p->lanes);
+}
+
+static void row_pointers(em *e, const att_plan *p, em_val base, sn_dtype t, em_val stride,
+                         em_val rows, em_val *at) {
+    em_val last = em_sub(e, rows, em_i64(e, 1));
+    for (int i = 0; i < p->lanes; i++)
+        at[i] = em_at(e, base, t, em_mul(e, em_imin(e, em_i64(e, i), last), stride));
+}
+
+em_val att_emit_load(em *e, const att_plan *p, const char *name, sn_dtype t, int d, double factor) {
+    const em_type params[] = {e->ptr, e->i64, e->i64, e->ptr};
+    em_val fn = att_function(e, p, name, params, 4);
+    em_val to = em_param(e, 3), at[64], scale = em_vf(e, factor);
+    int pc = p->piece, groups = p->lanes / pc, whole = d / pc * pc;
+    row_pointers(e, p, em_param(e, 0), t, em_param(e, 1), em_param(e, 2), at);
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, pc));
+    em_val x[4];
+    for (int i = 0; i < pc; i++) {
+        em_val part[4] = {NULL};
+        for (int g = 0; g < groups; g++)
+            part[g] = em_load(e, t, em_at(e, at[i + pc * g], t, l.i), pc);
+        for (int n = groups; n > 1; n /= 2)
+            for (int g = 0; g < n / 2; g++) part[g] = em_concat(e, part[2 * g], part[2 * g + 1]);
+        x[i] = part[0];
+    }
+    att_transpose_pieces(e, p, x);
+    em_val out = em_at(e, to, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
+    for (int i = 0; i < pc; i++)
+        att_store(e, p, em_mul(e, x[i], scale), em_at(e, out, p->t, em_i64(e, (int64_t)i * p->qb)));
+    em_end(e, &l);
+    for (int c = whole; c < d; c++) {
+        em_val v = em_vf(e, 0);
+        for (int i = 0; i < p->lanes; i++)
+            v = em_insert(e, v, em_load(e, t, em_at(e, at[i], t, em_i64(e, c)), 1), i);
+        att_store(e, p, em_mul(e, v, scale), em_at(e, to, p->t, em_i64(e, (int64_t)c * p->qb)));
+    }
+    em_ret(e, NULL);
+    return fn;
+}
+
+/* Rows d0 .. d0 + n - 1 of O, n <= lanes, to elements d0 .. of the output rows. */
+static void emit_store_square(em *e, const att_plan *p, sn_dtype t, em_val o, em_val factor,
+                              em_val d0, int n, const em_val *row_at) {
+    int pc = p->piece, groups = p->lanes / pc;
+    em_val x[4][4]; /* [group of elements][element in it] */
+    for (int g = 0; g < groups; g++) {
+        for (int i = 0; i < pc; i++) {
+            em_val at = em_at(e, o, p->t,
+                              em_mul(e, em_add(e, d0, em_i64(e, g * pc + i)), em_i64(e, p->qb)));
+            x[g][i] = g * pc + i < n ? em_mul(e, factor, att_load(e, p, at)) : em_vf(e, 0);
+        }
+        att_transpose_pieces(e, p, x[g]);
+    }
+    for (int j = 0; j < pc; j++) {
+        em_val y[4];
+        for (int g = 0; g < groups; g++) y[g] = x[g][j];
+        transpose_blocks(e, p, groups, y);
+        for (int g = 0; g < groups; g++) {
+            em_val at = em_at(e, row_at[g * pc + j], t, d0);
+            if (n == p->lanes)
+                em_store(e, t, at, y[g]);
+            else
+                em_store_tail(e, t, at, y[g], em_i64(e, n));
+        }
+    }
+}
+
+em_val att_emit_store(em *e, const att_plan *p, const char *name, sn_dtype t, int dv, double by) {
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64, e->ptr};
+    em_val fn = att_function(e, p, name, params, 6);
+    em_val o = em_param(e, 0), sum = att_load(e, p, em_param(e, 1)), out = em_param(e, 2);
+    em_val stride = em_param(e, 3), rows = em_param(e, 4), dummy = em_param(e, 5), at[64];
+    em_val none = em_cmp(e, EM_EQ, sum, em_vf(e, 0));
+    em_val factor = em_select(e, none, em_vf(e, 0), em_div(e, em_vf(e, by), sum));
+    for (int i = 0; i < p->lanes; i++) { /* rows that do not exist go nowhere */
+        em_val row = em_at(e, out, t, em_mul(e, em_i64(e, i), stride));
+        at[i] = em_select(e, em_cmp(e, EM_LT, em_i64(e, i), rows), row, dummy);
+    }
+    int whole = dv / p->lanes * p->lanes;
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, p->lanes));
+    emit_store_square(e, p, t, o, factor, l.i, p->lanes, at);
+    em_end(e, &l);
+    if (whole < dv) emit_store_square(e, p, t, o, factor, em_i64(e, whole), dv - whole, at);
+    em_ret(e, NULL);
+    return fn;
+}
