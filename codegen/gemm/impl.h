@@ -74,15 +74,16 @@ typedef struct gemm_state {
     em_val rows_step;    /* bytes of the next group's rows that a step of k fetches */
 } gemm_state;
 
+/* plan.c */
 bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
                     sn_error *err);
+bool gemm_is(sn_gemm_size s, int64_t v); /* a constant equal to v */
 
 em_val gemm_size(em *e, sn_gemm_size s);
 /* B's first column in a panel. */
 em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair, em_val panel);
 /* Element offset of a batch item: the operand's offset and its batch strides. */
 em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch);
-bool gemm_is(sn_gemm_size s, int64_t v); /* a constant equal to v */
 em_val gemm_function(em *e, const gemm_plan *p, const char *suffix, const em_type *params, int n,
                      bool keep); /* internal; keep: never inlined */
 

@@ -1,0 +1,174 @@
+/* plan.c: the plan of a GEMM kernel: what follows from spec and target before anything is emitted:
+ * sizes of tiles and groups, what is copied or packed, where things lie in scratch. */
+#include "codegen/gemm/impl.h"
+
+enum {
+    GEMM_GROUP_BYTES = 3 << 18, /* of A's rows that stay in L2 */
+    GEMM_MAX_K_BYTES = 24576,   /* longest row of A that is copied in one piece */
+    GEMM_CHUNK_BYTES = 4096,    /* else the piece of a row */
+    GEMM_WAITING_PANELS = 8,    /* chunked: panels whose sums wait for the next chunk */
+    GEMM_BLOCK_BYTES = 1 << 19, /* of panels that the kernel packs before it uses them */
+    GEMM_COPY_BYTES = 1 << 22,  /* of rows of A that are copied for all of these */
+    GEMM_MOST_BLOCK = 64,       /* panels of a block */
+    GEMM_SUPER_ROWS = 1024      /* chunked: rows for which a block is packed once */
+};
+
+bool gemm_is(sn_gemm_size s, int64_t v) {
+    return s.slot < 0 && s.value == v;
+}
+
+/* Ways of cutting: bytes of A's rows that stay in L2, most rows of a micro-tile (0: what registers
+ * hold). The first is usually the fastest. */
+static const struct gemm_tile {
+    int64_t group_bytes;
+    int rows;
+    const char *name;
+} gemm_tiles[] = {{GEMM_GROUP_BYTES, 0, "768 KB of rows"},
+                  {GEMM_GROUP_BYTES / 2, 0, "384 KB of rows"},
+                  {GEMM_GROUP_BYTES * 2, 0, "1536 KB of rows"},
+                  {GEMM_GROUP_BYTES, 12, "768 KB of rows, 12 at a time"},
+                  {GEMM_GROUP_BYTES, 8, "768 KB of rows, 8 at a time"}};
+
+int sn_gemm_tiles(const sn_gemm *g) {
+    return gemm_is(g->m, 1) ? 1 : (int)(sizeof gemm_tiles / sizeof *gemm_tiles);
+}
+
+const char *sn_gemm_tile_name(int i) {
+    return gemm_tiles[i].name;
+}
+
+int sn_gemm_panel(sn_dtype compute) {
+    return 128 / (int)sn_dtype_size(compute);
+}
+
+int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n) {
+    int64_t panel = sn_gemm_panel(compute);
+    return (n + panel - 1) / panel * panel * k;
+}
+
+static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
+    if (compute != SN_F32 && compute != SN_F64)
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: compute type must be f32 or f64, not %s",
+                       sn_dtype_name(compute));
+    if (g->n_batch < 0 || g->n_batch > SN_GEMM_BATCH)
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d batch axes, at most %d", g->n_batch,
+                       SN_GEMM_BATCH);
+    bool narrow = g->b_packed && (g->b.dtype == SN_I8 || g->group);
+    if (g->group && (!g->b_packed || compute != SN_F32 || g->k.slot >= 0 || g->group % GEMM_WORD ||
+                     g->k.value % g->group))
+        return sn_fail(err, SN_ERR_INTERNAL,
+                       "gemm: 4-bit integers are for packed f32 products of whole groups");
+    if (!sn_dtype_is_float(g->a.dtype) || (!narrow && !sn_dtype_is_float(g->b.dtype)))
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: operands cannot be %s and %s",
+                       sn_dtype_name(g->a.dtype), sn_dtype_name(g->b.dtype));
+    if (g->pair && (!g->b_packed || !g->epilogue))
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: pairs need packed panels and an epilogue");
+    if (!gemm_check_pair(g->n, g->pair, compute, err)) return false;
+    if (g->no_store && !g->epilogue)
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: nobody stores the result");
+    if (g->n_state > SN_GEMM_STATE)
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d row values, at most %d", g->n_state,
+                       SN_GEMM_STATE);
+    return true;
+}
+
+/* A's rows are broadcast from where they lie if the micro-kernel can address them by constants.
+ * Rows a multiple of 16 KB apart share cache sets and pages too closely. */
+static bool choose_copy(const gemm_plan *p) {
+    const sn_gemm *g = p->g;
+    if (g->prologue || g->row_prologue || g->a.dtype != p->t || !gemm_is(g->a.col, 1)) return true;
+    if (gemm_is(g->m, 1)) return false;
+    return g->a.row.slot >= 0 || g->a.row.value * p->esize % 16384 == 0 ||
+           g->a.row.value > INT32_MAX / 128 || g->a.row.value < 0;
+}
+
+/* Rows a multiple of 4 KB apart share a set of L1, which has fewer ways than a full tile has rows:
+ * that costs 2 to 3 %. Copying a row takes as long as half a panel's products with it, so it pays
+ * for many panels only. */
+static bool choose_dual(const gemm_plan *p, int64_t longest) {
+    const sn_gemm *g = p->g;
+    bool plain = !g->prologue && !g->row_prologue && g->a.dtype == p->t && gemm_is(g->a.col, 1);
+    int64_t row = g->a.row.value;
+    return plain && !p->pack_b && !gemm_is(g->m, 1) && g->k.slot < 0 && g->k.value <= longest &&
+           g->a.row.slot < 0 && row > 0 && row <= INT32_MAX / 128 && row * p->esize % 4096 == 0;
+}
+
+static int64_t round_up(int64_t x, int64_t to) {
+    return (x + to - 1) / to * to;
+}
+
+bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
+                    sn_error *err) {
+    if (!check_spec(g, compute, err)) return false;
+    const struct gemm_tile *tile = &gemm_tiles[g->tile];
+    *p = (gemm_plan){.g = g, .t = compute, .esize = (int)sn_dtype_size(compute), .nv = 2};
+    p->b_type = g->b_packed && !g->group ? g->b.dtype : compute;
+    p->lanes = sn_target_lanes(t, compute);
+    p->panel = sn_gemm_panel(compute);
+    p->columns = g->pair ? p->panel / 2 : p->panel;
+    p->parts = p->panel / (p->nv * p->lanes);
+    p->mr = (t->vector_regs - 4) / p->nv / 2 * 2;
+    if (tile->rows && tile->rows < p->mr) p->mr = tile->rows;
+    p->pack_b = !g->b_packed || g->group;
+    p->direct_b = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
+
+    int64_t chunk = GEMM_CHUNK_BYTES / p->esize, longest = GEMM_MAX_K_BYTES / p->esize;
+    p->dual = choose_dual(p, longest);
+    p->copy_a = p->dual || choose_copy(p);
+    bool long_k = g->k.slot >= 0 || g->k.value > longest;
+    p->chunked = (p->copy_a || p->pack_b) && long_k;
+    p->kc = p->chunked ? chunk : g->k.slot < 0 ? g->k.value : 0;
+    p->turned_a = p->copy_a && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) && !g->prologue &&
+                  !g->row_prologue;
+    p->a_step = p->turned_a ? round_up(p->mr, p->lanes) : 1;
+    if (p->turned_a) {
+        p->a_stride = 1;
+    } else if (p->copy_a) {
+        int64_t line = 64 / p->esize;
+        p->a_stride = round_up(p->kc, line) + line;
+        if (p->a_stride / line % 2 == 0) p->a_stride += line;
+    } else {
+        p->a_stride = gemm_is(g->m, 1) ? 0 : g->a.row.value;
+    }
+    int most = g->m.slot < 0 && g->m.value < p->mr ? (int)g->m.value : p->mr;
+    if (most == p->mr) p->size[p->n_sizes++] = p->mr;
+    for (p->half = 1; 2 * p->half < p->mr;) p->half *= 2;
+    for (int r = p->half; r >= 1; r /= 2)
+        if (r <= most || r == 1) p->size[p->n_sizes++] = r;
+    int64_t rows = tile->group_bytes / p->esize / (p->kc > 0 ? p->kc : chunk);
+    if (rows > 1024) rows = 1024;
+    rows = rows / p->mr * p->mr;
+    p->mc = rows < p->mr ? p->mr : rows;
+    if (g->m.slot < 0 && g->m.value < p->mc)
+        p->mc = round_up(g->m.value > 0 ? g->m.value : 1, p->mr);
+
+    p->ahead = !p->chunked && !p->pack_b && gemm_is(g->a.col, 1) && g->a.row.slot < 0 &&
+               g->k.slot < 0 && g->a.row.value == g->k.value && !gemm_is(g->m, 1);
+    p->relay = p->copy_a && !p->turned_a && !p->pack_b && !p->chunked;
+    p->np = p->chunked ? GEMM_WAITING_PANELS : 1;
+    p->super = p->mc;
+    int64_t panel_bytes = p->kc * p->panel * p->esize, a_rows = p->mc * p->a_stride;
+    if (p->pack_b && panel_bytes > 0) {
+        int64_t most = GEMM_BLOCK_BYTES / panel_bytes, wanted = GEMM_SUPER_ROWS;
+        p->np = most < 1 ? 1 : most > GEMM_MOST_BLOCK ? GEMM_MOST_BLOCK : most;
+        if (p->copy_a && wanted > GEMM_COPY_BYTES / p->esize / p->kc)
+            wanted = GEMM_COPY_BYTES / p->esize / p->kc;
+        if (p->mc < wanted) p->super = wanted / p->mc * p->mc;
+        a_rows = p->super * p->a_stride;
+    }
+    int64_t tiles = p->super / p->mr + 4; /* the last ones: 8, 4 .. rows */
+    if (p->turned_a) a_rows = tiles * p->kc * p->a_step;
+    gemm_plan_fetch(p);
+    int64_t sums = (p->chunked ? p->super * p->np : p->mr) * p->panel;
+    p->a_at = round_up(sums * p->esize, 64);
+    p->b_at = p->a_at + (p->copy_a ? round_up(a_rows * p->esize, 64) : 0);
+    p->f_at = p->b_at + (p->pack_b ? round_up(p->np * panel_bytes, 64) : 0);
+    p->o_at = p->f_at + p->fetch * 8;
+    p->scratch = p->o_at + p->own * 8;
+    return true;
+}
+
+int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) {
+    gemm_plan p;
+    return gemm_plan_make(&p, g, t, compute, NULL) ? p.scratch : 0;
+}
