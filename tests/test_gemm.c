@@ -32,6 +32,7 @@ typedef struct shape {
     int64_t only_m;         /* 0: all */
     bool narrow;            /* panels of this type; B then holds values that it holds exactly */
     sn_dtype panels;
+    bool only_bits; /* too large for sums in double: threads have other blocks, and the same bits */
 } shape;
 
 static const shape shapes[] = {
@@ -150,6 +151,35 @@ static const shape shapes[] = {
      .packed = true,
      .prologue = true,
      .only_m = 401},
+    {.name = "waiting sums", .n = 75, .k = 3220, .packed = true, .only_m = 131},
+    {.name = "waiting sums of copied rows",
+     .n = 641,
+     .k = 4096,
+     .packed = true,
+     .b = TRANSPOSED,
+     .only_m = 99},
+    {.name = "waiting sums of a prologue",
+     .n = 40,
+     .k = 3215,
+     .packed = true,
+     .prologue = true,
+     .epilogue = true,
+     .only_m = 130},
+    {.name = "waiting sums of bf16 panels",
+     .n = 70,
+     .k = 3200,
+     .packed = true,
+     .narrow = true,
+     .panels = SN_BF16,
+     .n_runtime = true,
+     .a = WIDE,
+     .only_m = 129},
+    {.name = "waiting sums in blocks",
+     .n = 2400,
+     .k = 3136,
+     .packed = true,
+     .only_m = 70,
+     .only_bits = true},
     {.name = "fetched result", .n = 77, .k = 130, .packed = true, .epilogue = true},
     {.name = "fetched pair",
      .n = 160,
@@ -425,7 +455,7 @@ static void prepare(problem *p, const shape *s, sn_dtype t, int64_t m) {
     }
     p->bias = fill(t, p->n);
     p->gain = fill(t, p->k);
-    reference(p);
+    if (!s->only_bits) reference(p);
 }
 
 static void release(problem *p) {
@@ -509,7 +539,7 @@ static void run_shape(sn_jit *jit, const sn_target *target, const shape *s, sn_d
             for (int64_t j = 0; j < n && !s->narrow; j++) assert_false(isnan(get(t, panels, j)));
         }
         void *one = run(&p, &k, 1, panels);
-        check(&p, one, target->name);
+        if (!s->only_bits) check(&p, one, target->name);
         for (size_t j = 0; j < sizeof thread_counts / sizeof *thread_counts; j++) {
             int threads = thread_counts[j];
             void *more = run(&p, &k, threads, panels);

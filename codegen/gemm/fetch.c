@@ -20,6 +20,11 @@ static int own_lines(const gemm_plan *p) {
     return result_lines(p) + p->g->n_touch;
 }
 
+/* Lines of a tile's sums that wait, in whole vectors of addresses. */
+static int waiting_lines(const gemm_plan *p) {
+    return p->waits ? (p->mr * p->panel * p->esize / LINE + 7) / 8 * 8 : 0;
+}
+
 static int power_of_two(int n) {
     int p = 8;
     while (p < n) p *= 2;
@@ -30,7 +35,7 @@ void gemm_plan_fetch(gemm_plan *p) {
     const sn_gemm *g = p->g;
     p->fetch = p->own = p->own_shift = 0;
     if (p->kc < LINE || (g->k.slot < 0 && g->k.value < LINE)) return;
-    int lines = p->mr * own_lines(p);
+    int lines = p->mr * own_lines(p) + waiting_lines(p);
     if (lines && lines <= LONGEST && !gemm_is(g->m, 1)) p->own = power_of_two(lines);
     while (p->own && p->own << (p->own_shift + 1) <= p->kc) p->own_shift++;
     if (!p->pack_b || g->group) return;
@@ -88,8 +93,19 @@ static void put_touched(em *e, const gemm_plan *p, sn_gemm_at *at, em_val list, 
     em_end(e, &l);
 }
 
-em_val gemm_emit_own_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
-                          em_val rows) {
+/* The sums of the tile that is next, at the list's end. */
+static void put_waiting(em *e, const gemm_plan *p, em_val list, em_val sums) {
+    em_val from = em_splat(e, LLVMBuildPtrToInt(e->b, sums, e->i64, ""), 8), byte[8];
+    int n = waiting_lines(p);
+    for (int i = 0; i < n; i += 8) {
+        for (int l = 0; l < 8; l++) byte[l] = em_i64(e, (i + l) * LINE);
+        em_store_raw(e, em_add(e, from, LLVMConstVector(byte, 8)),
+                     em_at(e, list, SN_I64, em_i64(e, p->own - n + i)), 8);
+    }
+}
+
+em_val gemm_emit_own_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start, em_val rows,
+                          em_val sums) {
     const sn_gemm *g = p->g;
     const sn_gemm_operand *c = &g->c;
     sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
@@ -97,6 +113,7 @@ em_val gemm_emit_own_list(em *e, const gemm_plan *p, const gemm_state *s, em_val
                      .col = gemm_first_column(e, p, g->pair, s->panel)};
     em_val list = em_at_bytes(e, e->scratch, em_i64(e, p->o_at));
     em_branch walked = em_if(e, em_cmp(e, EM_GE, rows, em_i64(e, p->half))); /* by these only */
+    em_val behind = em_mul(e, rows, em_i64(e, p->panel * p->esize));
     if (p->chunked) { /* only the last chunk's sums leave */
         em_val due = em_cmp(e, EM_GE, em_add(e, s->k0, s->kn), s->k);
         rows = em_select(e, due, rows, em_i64(e, 0));
@@ -107,10 +124,11 @@ em_val gemm_emit_own_list(em *e, const gemm_plan *p, const gemm_state *s, em_val
             em_add(e, gemm_offset(e, g, c, at.batch), em_mul(e, at.row, gemm_size(e, c->row)));
         em_val to = em_at(e, em_buf(e, c->buf), c->dtype, em_add(e, off, at.col));
         to = LLVMBuildPtrToInt(e->b, to, e->i64, "");
-        int n = g->n_touch ? p->mr * result_lines(p) : p->own;
+        int n = g->n_touch ? p->mr * result_lines(p) : p->own - waiting_lines(p);
         for (int v = 0; v < (n + 7) / 8; v++) put_result_lines(e, p, list, to, rows, v);
     }
     if (g->n_touch) put_touched(e, p, &at, list, rows);
+    if (p->waits) put_waiting(e, p, list, em_at_bytes(e, sums, behind));
     em_endif(e, &walked);
     return list;
 }

@@ -1,7 +1,8 @@
 /* gemm.c: the loops of a GEMM kernel: threads, batch, row groups, panels, tiles.
  * A group of A's rows (768 KB) stays in L2 while panels of B pass by; each panel meets the
- * group's tiles one after the other. Panels that are packed here are made a block (512 KB) at a time,
- * which then serves all groups: a thread packs each of its columns once, or once for 1024 rows. */
+ * group's tiles one after the other. Panels that are packed here are made a block (512 KB) at a
+ * time, which then serves all groups: a thread packs each of its columns once, or once for 1024
+ * rows. */
 #include "codegen/gemm/impl.h"
 
 enum {
@@ -76,20 +77,11 @@ static void call_micro(em *e, const gemm_plan *p, em_val rows, const em_val *arg
     int n = 0;
     for (; n + 1 < p->n_sizes; n++) {
         br[n] = em_if(e, em_cmp(e, EM_EQ, rows, em_i64(e, p->size[n])));
-        em_call(e, p->micro[n], args, 10);
+        em_call(e, p->micro[n], args, 11);
         em_else(e, &br[n]);
     }
-    em_call(e, p->micro[n], args, 10);
+    em_call(e, p->micro[n], args, 11);
     while (n > 0) em_endif(e, &br[--n]);
-}
-
-static void clear_sums(em *e, const gemm_plan *p, const gemm_state *s, em_val sums, em_val rows) {
-    em_branch first = em_if(e, em_cmp(e, EM_EQ, s->k0, zero(e)));
-    em_val n = em_mul(e, rows, em_i64(e, p->panel));
-    em_loop l = em_for(e, zero(e), n, em_i64(e, p->lanes));
-    em_store(e, p->t, em_at(e, sums, p->t, l.i), em_vf(e, 0));
-    em_end(e, &l);
-    em_endif(e, &first);
 }
 
 /* Epilogue and store of the sums of `rows` rows from row `row` on, in a panel. */
@@ -109,9 +101,15 @@ static em_val copy_from(em *e, const gemm_plan *p, const gemm_state *s, em_val i
     return em_at(e, em_at_bytes(e, e->scratch, em_i64(e, p->a_at)), p->t, from);
 }
 
+/* ... from column k0 on. */
+static em_val copied_from(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start) {
+    em_val from = copy_from(e, p, s, i, start);
+    return p->waits ? em_at(e, from, p->t, s->k0) : from;
+}
+
 /* The same for the micro-kernel: there, or in A itself. */
 static em_val rows_from(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start) {
-    if (p->copy_a && !p->dual) return copy_from(e, p, s, i, start);
+    if (p->copy_a && !p->dual) return copied_from(e, p, s, i, start);
     em_val row = em_mul(e, em_add(e, s->row0, start), gemm_size(e, p->g->a.row));
     return em_at(e, s->a, p->t, em_add(e, row, s->k0));
 }
@@ -121,12 +119,13 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
                       em_val rows) {
     em_val tile = e->scratch;
     if (p->chunked) {
-        em_val at = em_mul(e, em_sub(e, s->panel, s->first_panel), em_i64(e, p->super));
-        at = em_add(e, em_add(e, at, s->sum_row), start);
-        em_val single = em_cmp(e, EM_LE, s->k, em_i64(e, p->kc)); /* nothing waits */
+        em_val side = p->waits ? s->valid : em_i64(e, p->super);
+        em_val at = em_mul(e, em_sub(e, s->panel, s->first_panel), side);
+        at = em_add(e, p->waits ? at : em_add(e, at, s->sum_row), start);
+        em_val some = p->waits ? s->chunk : em_i64(e, p->kc);
+        em_val single = em_cmp(e, EM_LE, s->k, some); /* nothing waits */
         at = em_select(e, single, zero(e), em_mul(e, at, em_i64(e, p->panel)));
         tile = em_at(e, tile, p->t, at);
-        clear_sums(e, p, s, tile, rows);
     }
     em_val a = rows_from(e, p, s, i, start);
     em_val next = s->next;
@@ -134,7 +133,7 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
         next = gemm_emit_fetch_list(e, p, s, start, rows);
     else
         next = em_at_bytes(e, next, em_mul(e, em_mul(e, i, s->kn), s->next_step));
-    em_val own = p->own ? gemm_emit_own_list(e, p, s, start, rows) : e->scratch;
+    em_val own = p->own ? gemm_emit_own_list(e, p, s, start, rows, tile) : e->scratch;
     em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
     em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
     em_val args[] = {a,
@@ -146,7 +145,8 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
                      s->b_stride,
                      own,
                      a,
-                     zero(e)};
+                     zero(e),
+                     s->k0};
     if (p->ahead) { /* the tile that lies there in the next group */
         em_val row = em_mul(e, start, gemm_size(e, p->g->a.row));
         em_val due = em_cmp(e, EM_NE, s->rows_step, zero(e));
@@ -157,8 +157,8 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
     if (p->dual) {
         em_val full = em_cmp(e, EM_EQ, rows, em_i64(e, p->mr));
         copied = em_if(e, em_and(e, s->copied, full));
-        args[0] = copy_from(e, p, s, i, start);
-        em_call(e, p->copied, args, 10);
+        args[0] = copied_from(e, p, s, i, start);
+        em_call(e, p->copied, args, 11);
         em_else(e, &copied);
         args[0] = a;
     }
@@ -273,10 +273,10 @@ static void emit_panel_source(em *e, const gemm_plan *p, gemm_state *s, em_val h
         em_val alone = em_cmp(e, EM_EQ, s->blocks, one(e)); /* fetch this panel, else the next */
         em_val ahead = em_select(e, alone, em_i64(e, GEMM_FETCH_STEPS), s->k);
         s->next = em_at(e, s->bp, p->b_type, em_mul(e, ahead, width));
-        em_val last = em_cmp(e, EM_EQ, em_add(e, s->panel, one(e)), hi); /* then the first again */
-        em_val lo = em_mul(e, s->first_panel, s->k);
+        em_val last = em_cmp(e, EM_EQ, em_add(e, s->panel, one(e)), hi);
+        s->next = em_select(e, em_and(e, last, s->leap), s->after, s->next);
         s->turn = em_and(e, last, s->more);
-        s->next = em_select(e, s->turn, em_at(e, s->b, p->b_type, em_mul(e, lo, width)), s->next);
+        if (p->waits) s->turn = em_and(e, s->turn, s->last);
         s->rows_step = em_select(e, s->turn, em_i64(e, GEMM_LINE), zero(e));
         return;
     }
@@ -292,7 +292,9 @@ static void emit_panel_source(em *e, const gemm_plan *p, gemm_state *s, em_val h
 /* A row alone with narrow panels: panel i of the first half together with panel i of the second, so
  * that both are read as they lie. Returns the first panel that is left. */
 static em_val emit_twins(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
-    em_branch alone = em_if(e, em_cmp(e, EM_EQ, s->valid, one(e)));
+    em_val single = em_cmp(e, EM_EQ, s->valid, one(e));
+    if (p->waits) single = em_and(e, single, em_cmp(e, EM_EQ, s->kn, s->k));
+    em_branch alone = em_if(e, single);
     em_val half = em_ashr(e, em_sub(e, hi, lo), one(e));
     em_val panel = em_mul(e, s->k, em_i64(e, p->panel)), apart = em_mul(e, half, panel);
     em_val second = em_at(e, e->scratch, p->t, em_i64(e, p->panel));
@@ -309,8 +311,9 @@ static em_val emit_twins(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em
                      apart,
                      e->scratch,
                      b,
+                     zero(e),
                      zero(e)};
-    em_call(e, p->twin, args, 10);
+    em_call(e, p->twin, args, 11);
     em_end(e, &part);
     call_finish(e, p, s, e->scratch, s->row0, one(e), first);
     call_finish(e, p, s, second, s->row0, one(e), em_add(e, first, half));
@@ -323,8 +326,9 @@ static em_val emit_twins(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em
 /* Rows [first, first + n) of A, to their places from row `place` of the group's copy on. */
 static void copy_piece(em *e, const gemm_plan *p, const gemm_state *s, em_val first, em_val n,
                        em_val place) {
+    em_val k0 = p->waits ? zero(e) : s->k0, kn = p->waits ? s->k : s->kn;
     em_val args[] = {e->buf,      e->dim,      s->a,       copy_from(e, p, s, zero(e), place),
-                     first,       n,           s->k0,      s->kn,
+                     first,       n,           k0,         kn,
                      s->batch[0], s->batch[1], s->batch[2]};
     em_call(e, p->copy, args, 11);
 }
@@ -358,6 +362,7 @@ static void emit_panels(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_
     if (p->relay) { /* it may have a tile more */
         em_val none = em_i64(e, 0);
         em_val rest = p->dual ? em_select(e, s->copied, s->next_valid, none) : s->next_valid;
+        if (p->waits) rest = em_select(e, s->last, rest, none);
         relay_rows(e, p, s, s->valid, rest);
     }
 }
@@ -403,6 +408,31 @@ static em_val count_full(em *e, const gemm_plan *p, em_val n) {
     return em_imax(e, full, one(e));
 }
 
+/* Element k0 of a panel that was packed ahead. */
+static em_val panel_at(em *e, const gemm_plan *p, const gemm_state *s, em_val panel, em_val k0) {
+    em_val at = em_add(e, em_mul(e, panel, s->k), k0);
+    return em_at(e, s->b, p->b_type, em_mul(e, at, em_i64(e, p->panel)));
+}
+
+/* The group against panels [lo, hi), some of them and a chunk of K at a time. */
+static void emit_chunks(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
+    em_loop some = em_for(e, lo, hi, em_i64(e, p->np));
+    em_val end = em_imin(e, hi, em_add(e, some.i, em_i64(e, p->np)));
+    em_val last = em_cmp(e, EM_EQ, end, hi);
+    s->first_panel = some.i;
+    em_loop chunk = em_for(e, zero(e), em_imax(e, s->k, one(e)), s->chunk);
+    s->k0 = chunk.i;
+    s->kn = em_imin(e, s->chunk, em_sub(e, s->k, chunk.i));
+    em_val k1 = em_add(e, s->k0, s->kn), whole = em_cmp(e, EM_GE, k1, s->k);
+    em_val then = panel_at(e, p, s, em_select(e, last, lo, end), zero(e));
+    s->after = em_select(e, whole, then, panel_at(e, p, s, some.i, k1));
+    s->last = em_and(e, last, whole);
+    s->leap = em_or(e, em_not(e, s->last), s->more);
+    emit_panels(e, p, s, some.i, end);
+    em_end(e, &chunk);
+    em_end(e, &some);
+}
+
 enum { COPY = 1, MULTIPLY = 2 };
 
 /* Rows [row0, row1) in groups that stay in L2: their copies, their products with panels [lo, hi),
@@ -426,9 +456,11 @@ static void emit_groups(em *e, const gemm_plan *p, gemm_state *s, em_val row0, e
         s->next_valid = em_select(e, s->more, em_sub(e, em_imin(e, end, row1), next), zero(e));
         s->next_rows = em_at(e, s->a, p->g->a.dtype, em_mul(e, next, gemm_size(e, p->g->a.row)));
     }
+    s->leap = s->more;
     s->blocks = count_tiles(e, p, s->valid);
     s->next_step = em_div(e, em_i64(e, p->panel * (int)sn_dtype_size(p->b_type)),
                           em_mul(e, count_full(e, p, s->valid), em_i64(e, p->parts)));
+    if (p->waits) s->k0 = zero(e), s->kn = s->k;
     if (p->copy_a && what & COPY) {
         em_branch due = {0};
         em_val first = em_cmp(e, EM_EQ, group.i, zero(e));
@@ -436,7 +468,8 @@ static void emit_groups(em *e, const gemm_plan *p, gemm_state *s, em_val row0, e
         copy_group(e, p, s);
         if (p->relay) em_endif(e, &due);
     }
-    if (what & MULTIPLY) emit_panels(e, p, s, panel0, panel1);
+    if (what & MULTIPLY && p->waits) emit_chunks(e, p, s, panel0, panel1);
+    if (what & MULTIPLY && !p->waits) emit_panels(e, p, s, panel0, panel1);
     em_end(e, &group);
 }
 
@@ -483,12 +516,19 @@ static void emit_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_
         em_else(e, &single);
     }
     if (p->direct_b) s->in_place = em_cmp(e, EM_LE, em_sub(e, row1, row0), em_i64(e, 2 * p->mr));
-    if (!p->chunked && !p->pack_b) {
+    if (p->waits || (!p->chunked && !p->pack_b)) {
         em_val many = em_i64(e, GEMM_COPY_PANELS);
         s->copied = em_cmp(e, EM_GE, em_sub(e, panel1, panel0), many);
         s->first_panel = panel0;
+        s->after =
+            em_at(e, s->b, p->b_type, em_mul(e, em_mul(e, panel0, s->k), em_i64(e, p->panel)));
         s->k0 = zero(e);
         s->kn = s->k;
+        if (p->waits) {
+            em_val most = em_i64(e, p->group_bytes / p->esize / p->g->k.value);
+            em_val few = em_cmp(e, EM_LE, em_sub(e, row1, row0), most);
+            s->chunk = em_select(e, few, s->k, em_i64(e, p->kc));
+        }
         emit_groups(e, p, s, row0, row1, panel0, panel1, COPY | MULTIPLY);
     } else if (!p->chunked && !p->copy_a) {
         emit_blocks(e, p, s, row0, row1, panel0, panel1);
@@ -584,7 +624,7 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
         p.row = gemm_emit_four_row(e, &p, false);
         p.last_row = gemm_emit_four_row(e, &p, true);
     }
-    if (g->b_packed && sn_dtype_size(p.b_type) <= 4 && !p.chunked)
+    if (g->b_packed && sn_dtype_size(p.b_type) <= 4 && (!p.chunked || p.waits))
         p.twin = gemm_emit_micro(e, &p, 1, GEMM_TWIN);
     p.finish = gemm_emit_finish(e, &p);
     if (p.copy_a) p.copy = gemm_emit_copy(e, &p);

@@ -25,9 +25,11 @@ typedef struct gemm_plan {
     bool pack_b;     /* B may go through scratch: packed or widened there */
     bool direct_b;   /* ... or be read in place when few rows use it (columns are contiguous) */
     bool chunked;    /* K is cut in chunks of kc; partial sums wait in scratch */
+    bool waits;      /* ... while the group's rows stay, for the panels of a block (packed B) */
     int64_t kc;      /* rows of B (columns of A) at a time; K itself unless chunked */
     int64_t a_stride;     /* elements between A's rows as the micro-kernel sees them */
     int64_t a_step;       /* elements between A's columns, likewise */
+    int64_t group_bytes;  /* of A's rows that stay in L2 */
     int64_t mc;           /* rows of A at a time, a multiple of mr */
     int64_t super;        /* chunked: rows whose sums wait, a multiple of mc */
     int size[GEMM_SIZES]; /* rows of the micro-tiles: mr, then powers of two down to 1 */
@@ -66,10 +68,14 @@ typedef struct gemm_state {
     em_val next_step;    /* bytes between lines fetched ahead */
     em_val first_panel;  /* of the panels that are packed, or whose sums wait */
     em_val end_panel;    /* of all that this thread has */
+    em_val chunk;        /* waits: so much of K at a time; K itself for few rows */
     em_val k0, kn;       /* chunk of K; unchunked: 0 and K */
     em_val panel;        /* its number */
     em_val bp, b_stride; /* its elements, distance of its rows */
     em_val next;         /* the panel after it */
+    em_val after;        /* what is read after the last of the panels that pass by */
+    em_val leap;         /* is there such a thing? */
+    em_val last;         /* waits: the group's last block and chunk */
     em_val turn;         /* the group's last panel, and there is a group after it */
     em_val rows_step;    /* bytes of the next group's rows that a step of k fetches */
 } gemm_state;
@@ -87,8 +93,8 @@ em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_v
 em_val gemm_function(em *e, const gemm_plan *p, const char *suffix, const em_type *params, int n,
                      bool keep); /* internal; keep: never inlined */
 
-/* micro.c: void micro(A, B, T, k, next, next_step, b_stride, own, ahead, ahead_step) for `rows`
- * rows (see there) */
+/* micro.c: void micro(A, B, T, k, next, next_step, b_stride, own, ahead, ahead_step, begun) for
+ * `rows` rows (see there) */
 typedef enum gemm_micro { GEMM_MICRO, GEMM_TWIN, GEMM_COPIED } gemm_micro;
 em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind);
 
@@ -110,8 +116,8 @@ void gemm_plan_fetch(gemm_plan *p); /* fills p->fetch, p->own */
 /* Fill a list, which they return, for the tile of `rows` rows from row `start` of the group on. */
 em_val gemm_emit_fetch_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
                             em_val rows);
-em_val gemm_emit_own_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
-                          em_val rows);
+em_val gemm_emit_own_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start, em_val rows,
+                          em_val sums);
 /* Emit the prefetch of step `k` of such a list. */
 void gemm_emit_fetch(em *e, const gemm_plan *p, em_val list, em_val k);
 void gemm_emit_own(em *e, const gemm_plan *p, em_val list, em_val k);

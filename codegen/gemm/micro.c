@@ -10,8 +10,8 @@
  * compete with the multiply-adds for execution ports (0.3 % of the time from 2 to 4). */
 static int choose_unroll(const gemm_plan *p, int rows, bool twin) {
     const sn_gemm_size *k = &p->g->k;
-    if (p->chunked || k->slot >= 0 || k->value % 2) return 1;
-    return (twin || rows == p->mr) && k->value % 4 == 0 ? 4 : 2;
+    if ((p->chunked && !p->waits) || k->slot >= 0 || k->value % 2) return 1;
+    return (twin || rows == p->mr) && k->value % 4 == 0 ? 4 : 2; /* chunks are whole lines */
 }
 
 /* Panels flow through L2 from memory. A short tile is a step every few cycles and waits for memory:
@@ -47,24 +47,23 @@ static em_val load_b(em *e, const gemm_plan *p, em_val at) {
     return sn_dtype_is_float(p->b_type) ? v : em_convert(e, v, p->b_type, p->t);
 }
 
-/* void micro(A, B, T, k, next, next_step, b_stride, own, ahead, ahead_step)
+/* void micro(A, B, T, k, next, next_step, b_stride, own, ahead, ahead_step, begun)
  * T[i][j] (row stride: a panel) = sum over k of A[i*a_stride + k] B[k*b_stride + j]; chunked: added
- * to T. next, next_step: what a full tile fetches, bytes between lines. b_stride in elements, used
- * for unpacked B only.
- * own: the list of lines that the epilogue will read and write.
- * ahead, ahead_step: what else a full tile fetches, likewise.
- * copied: of a plan that reads A's rows where they lie or from a copy, the latter.
- * twin: one row by two panels, b_stride elements apart, whose sums are T[0] and T[1]: of one panel
- * they would wait for each other, and memory for them. */
+ * to T if begun is not 0. next, next_step: what a full tile fetches, bytes between lines. b_stride
+ * in elements, used for unpacked B only. own: the list of lines that the epilogue will read and
+ * write. ahead, ahead_step: what else a full tile fetches, likewise. copied: of a plan that reads
+ * A's rows where they lie or from a copy, the latter. twin: one row by two panels, b_stride
+ * elements apart, whose sums are T[0] and T[1]: of one panel they would wait for each other, and
+ * memory for them. */
 em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind) {
     static const char *const names[] = {"micro%d", "twin", "copied%d"};
     char suffix[32];
     snprintf(suffix, sizeof suffix, names[kind], rows);
     bool twin = kind == GEMM_TWIN;
     int64_t stride = p->dual && kind != GEMM_COPIED ? p->g->a.row.value : p->a_stride;
-    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr,
-                              e->i64, e->i64, e->ptr, e->ptr, e->i64};
-    em_val fn = gemm_function(e, p, suffix, params, 10, true);
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr, e->i64,
+                              e->i64, e->ptr, e->ptr, e->i64, e->i64};
+    em_val fn = gemm_function(e, p, suffix, params, 11, true);
     em_val sums = em_param(e, 2);
     const sn_gemm *g = p->g;
     bool const_k = !p->chunked && g->k.slot < 0;
@@ -78,10 +77,12 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind) {
 
     em_val init[32], acc[32];
     int n = rows * panels * p->nv;
+    em_val begun = em_splat(e, em_cmp(e, EM_NE, em_param(e, 10), em_i64(e, 0)), p->lanes);
     for (int i = 0; i < n; i++) {
         int at = i / p->nv * p->panel + i % p->nv * p->lanes;
         em_val from = em_at(e, sums, p->t, em_i64(e, at));
-        init[i] = p->chunked ? em_load(e, p->t, from, p->lanes) : em_vf(e, 0);
+        bool goes_on = p->chunked && !twin;
+        init[i] = goes_on ? em_load_mask(e, p->t, from, p->lanes, begun, NULL) : em_vf(e, 0);
     }
     em_loop l = em_for(e, em_i64(e, 0), k, em_i64(e, unroll));
     em_val a = em_carry(e, &l, em_param(e, 0)), b = em_carry(e, &l, em_param(e, 1));

@@ -6,6 +6,9 @@ enum {
     GEMM_GROUP_BYTES = 3 << 18, /* of A's rows that stay in L2 */
     GEMM_MAX_K_BYTES = 24576,   /* longest row of A that is copied in one piece */
     GEMM_CHUNK_BYTES = 4096,    /* else the piece of a row */
+    GEMM_WAIT_FROM = 12288,     /* packed panels: K of longer rows is cut ... */
+    GEMM_WAIT_BYTES = 8192,     /* ... in chunks of at most this */
+    GEMM_SUMS_BYTES = 1 << 20,  /* of the sums that wait meanwhile */
     GEMM_WAITING_PANELS = 8,    /* chunked: panels whose sums wait for the next chunk */
     GEMM_BLOCK_BYTES = 1 << 19, /* of panels that the kernel packs before it uses them */
     GEMM_COPY_BYTES = 1 << 22,  /* of rows of A that are copied for all of these */
@@ -97,6 +100,28 @@ static int64_t round_up(int64_t x, int64_t to) {
     return (x + to - 1) / to * to;
 }
 
+/* Long rows would be few in L2, and each panel, which comes from the last-level cache or memory,
+ * would serve only these: with packed panels K is cut, and the sums of a block of panels wait while
+ * the same rows go on with the next chunk. Below that length it gains nothing: A passes by once a
+ * block. */
+static void choose_wait(gemm_plan *p) {
+    const sn_gemm *g = p->g;
+    if (p->pack_b || p->turned_a || g->k.slot >= 0) return;
+    int64_t row = g->k.value * p->esize, chunks = (row + GEMM_WAIT_BYTES - 1) / GEMM_WAIT_BYTES;
+    bool few = g->m.slot < 0 && g->m.value * row <= p->group_bytes;
+    p->waits = row > GEMM_WAIT_FROM && !few;
+    p->chunked = p->waits;
+    p->kc = p->waits ? round_up((g->k.value + chunks - 1) / chunks, 64 / p->esize) : g->k.value;
+}
+
+/* Panels of a block. */
+static int64_t count_waiting(const gemm_plan *p) {
+    int64_t panels = GEMM_SUMS_BYTES / (p->mc * p->panel * p->esize);
+    const sn_gemm_size *n = &p->g->n;
+    if (n->slot < 0 && panels * p->columns > n->value) panels = n->value / p->columns + 1;
+    return panels < 1 ? 1 : panels;
+}
+
 bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
                     sn_error *err) {
     if (!check_spec(g, compute, err)) return false;
@@ -118,14 +143,16 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     bool long_k = g->k.slot >= 0 || g->k.value > longest;
     p->chunked = (p->copy_a || p->pack_b) && long_k;
     p->kc = p->chunked ? chunk : g->k.slot < 0 ? g->k.value : 0;
+    p->group_bytes = tile->group_bytes;
     p->turned_a = p->copy_a && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) && !g->prologue &&
                   !g->row_prologue;
+    choose_wait(p);
     p->a_step = p->turned_a ? round_up(p->mr, p->lanes) : 1;
     if (p->turned_a) {
         p->a_stride = 1;
     } else if (p->copy_a) {
         int64_t line = 64 / p->esize;
-        p->a_stride = round_up(p->kc, line) + line;
+        p->a_stride = round_up(p->waits ? g->k.value : p->kc, line) + line;
         if (p->a_stride / line % 2 == 0) p->a_stride += line;
     } else {
         p->a_stride = gemm_is(g->m, 1) ? 0 : g->a.row.value;
@@ -135,7 +162,7 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     for (p->half = 1; 2 * p->half < p->mr;) p->half *= 2;
     for (int r = p->half; r >= 1; r /= 2)
         if (r <= most || r == 1) p->size[p->n_sizes++] = r;
-    int64_t rows = tile->group_bytes / p->esize / (p->kc > 0 ? p->kc : chunk);
+    int64_t rows = p->group_bytes / p->esize / (p->kc > 0 ? p->kc : chunk);
     if (rows > 1024) rows = 1024;
     rows = rows / p->mr * p->mr;
     p->mc = rows < p->mr ? p->mr : rows;
@@ -144,8 +171,9 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
 
     p->ahead = !p->chunked && !p->pack_b && gemm_is(g->a.col, 1) && g->a.row.slot < 0 &&
                g->k.slot < 0 && g->a.row.value == g->k.value && !gemm_is(g->m, 1);
-    p->relay = p->copy_a && !p->turned_a && !p->pack_b && !p->chunked;
+    p->relay = p->copy_a && !p->turned_a && !p->pack_b && (!p->chunked || p->waits);
     p->np = p->chunked ? GEMM_WAITING_PANELS : 1;
+    if (p->waits) p->np = count_waiting(p);
     p->super = p->mc;
     int64_t panel_bytes = p->kc * p->panel * p->esize, a_rows = p->mc * p->a_stride;
     if (p->pack_b && panel_bytes > 0) {
