@@ -14,7 +14,8 @@ static void print_ops(FILE *f, sn_module *m, const sn_region *r) {
     sn_order order = sn_region_topo(m, r);
     for (int i = 0; i < order.n; i++) {
         sn_op op = (sn_op)order.node[i]->op;
-        if (op != SN_OP_arg && op != SN_OP_const && op != SN_OP_broadcast) count[op]++;
+        bool moves = op == SN_OP_arg || op == SN_OP_broadcast || op == SN_OP_slice;
+        if (op != SN_OP_const && !moves) count[op]++;
     }
     bool any = false;
     for (int op = 0; op < SN_OP_COUNT; op++) {
@@ -61,6 +62,9 @@ static void print_step(FILE *f, sn_module *m, const sn_unit *u, int i) {
         fprintf(f, "  %s: ", sn_attr_table[regions[r]].name);
         print_ops(f, m, region);
     }
+    int64_t pair = sn_attr_int(n, SN_A_pair, 0);
+    if (pair && n->op == SN_OP_gemm && type->shape[type->rank - 1] == pair)
+        fprintf(f, ", gate of 2 x %lld columns", (long long)pair);
     fputs(sn_chunks_turn(s->turn), f);
     if (n->loc.file) fprintf(f, "   (%s:%d)", n->loc.file, n->loc.line);
     if (sn_step_is_extern(s))

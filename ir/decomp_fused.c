@@ -109,21 +109,47 @@ static sn_node *scale_groups(decomp *c, sn_node *x, sn_node *factor, int64_t gro
     return sn_b_reshape(x, 3, (const sn_dim[]){f[0], sn_dim_mul(c->m, f[1], group), f[2]});
 }
 
-/* The columns of x [K, N] in the order of panels whose halves lie {pair} apart, or back from it. */
-static sn_node *order_pairs(decomp *c, sn_node *x, bool back) {
-    int64_t pair = sn_dc_int(c, SN_A_pair, 0), n;
-    if (!pair || !sn_dc_number(c, "the number of columns", x->shape[1], &n)) return x;
-    if (pair < 0 || pair % (PANEL / 2) || n % (2 * pair)) {
-        sn_dc_fail(c, "%lld columns do not go up in pairs %lld apart", (long long)n,
-                   (long long)pair);
-        return x;
-    }
-    const sn_dim k = x->shape[0], blocks = n / (2 * pair), half = PANEL / 2, parts = pair / half;
-    x = sn_b_reshape(x, 5,
-                     back ? (const sn_dim[]){k, blocks, parts, 2, half}
-                          : (const sn_dim[]){k, blocks, 2, parts, half});
+/* Panels whose halves lie {pair} apart: the columns come in blocks of two halves, each of which
+ * fills half panels. */
+static bool find_pairs(decomp *c, int64_t n, int64_t *pair, int64_t *parts) {
+    const int64_t half = PANEL / 2;
+    *pair = sn_dc_int(c, SN_A_pair, 0);
+    *parts = (*pair + half - 1) / half;
+    if (*pair > 0 && n % (2 * *pair) == 0 && (n == 2 * *pair || *pair % half == 0)) return true;
+    return sn_dc_fail(c, "%lld columns do not go up in pairs %lld apart", (long long)n,
+                      (long long)*pair);
+}
+
+static sn_node *pad_columns(decomp *c, sn_node *x, sn_dim to) {
+    const int axis = x->rank - 1;
+    sn_dim low[4] = {0}, high[4] = {0};
+    high[axis] = sn_dim_sub(c->m, to, x->shape[axis]);
+    return SN_NODE(
+        c->m, pad,
+        SN_ATTRS(SN_FLT(value, 0), SN_LIST(low, x->rank, low), SN_LIST(high, x->rank, high)), x);
+}
+
+/* The columns of x [K, n] in the order of such panels; those that fill them up are 0. */
+static sn_node *pair_columns(decomp *c, sn_node *x, int64_t n) {
+    int64_t pair, parts;
+    if (!find_pairs(c, n, &pair, &parts)) return NULL;
+    const sn_dim k = x->shape[0], blocks = n / (2 * pair), half = PANEL / 2;
+    x = sn_b_reshape(x, 4, (const sn_dim[]){k, blocks, 2, pair});
+    x = pad_columns(c, x, parts * half);
+    x = sn_b_reshape(x, 5, (const sn_dim[]){k, blocks, 2, parts, half});
     x = sn_b_transpose(x, 5, (const int64_t[]){0, 1, 3, 2, 4});
-    return sn_b_reshape(x, 2, (const sn_dim[]){k, n});
+    return sn_b_reshape(x, 2, (const sn_dim[]){k, blocks * parts * PANEL});
+}
+
+/* Back from it: x [K, columns of all panels] as [K, n]. */
+static sn_node *part_columns(decomp *c, sn_node *x, int64_t n) {
+    int64_t pair, parts;
+    if (!find_pairs(c, n, &pair, &parts)) return NULL;
+    const sn_dim k = x->shape[0], blocks = n / (2 * pair), half = PANEL / 2;
+    x = sn_b_reshape(x, 5, (const sn_dim[]){k, blocks, parts, 2, half});
+    x = sn_b_transpose(x, 5, (const int64_t[]){0, 1, 3, 2, 4});
+    x = sn_b_reshape(x, 4, (const sn_dim[]){k, blocks, 2, parts * half});
+    return sn_b_reshape(sn_b_slice(x, 3, 0, pair), 2, (const sn_dim[]){k, n});
 }
 
 bool decomp_pack_b(decomp *c) {
@@ -138,11 +164,8 @@ bool decomp_pack_b(decomp *c) {
     bool words = sn_dc_int(c, SN_A_group, 0) > 0;
     if (!words) x = sn_b_cast(x, (sn_dtype)sn_dc_int(c, SN_A_dtype, x->dtype));
     x = sn_b_reshape(sn_b_transpose(x, x->rank, perm), 2, (const sn_dim[]){k, n});
-    x = order_pairs(c, x, false);
-    x = SN_NODE(c->m, pad,
-                SN_ATTRS(SN_FLT(value, 0), SN_LIST(low, 2, ((const sn_dim[]){0, 0})),
-                         SN_LIST(high, 2, ((const sn_dim[]){0, sn_dim_sub(c->m, padded, n)}))),
-                x);
+    if (sn_dc_attr(c, SN_A_pair) && !(x = pair_columns(c, x, n))) return false;
+    x = pad_columns(c, x, padded);
     if (c->m->error.code) return false;
     x = sn_b_reshape(x, 3, (const sn_dim[]){k, panels, PANEL});
     x = sn_b_transpose(x, 3, (const int64_t[]){1, 0, 2});
@@ -168,7 +191,12 @@ static sn_node *unpack(decomp *c, sn_node *panels, const sn_attr *packed) {
     if (!matrix_order(c, packed->n, packed->v, perm, &k, &n)) return NULL;
     sn_node *x = sn_b_transpose(panels, 3, (const int64_t[]){1, 0, 2});
     x = sn_b_reshape(x, 2, (const sn_dim[]){k, sn_dim_mul(c->m, panels->shape[0], PANEL)});
-    x = order_pairs(c, sn_b_slice(x, 1, 0, n), true);
+    if (sn_dc_attr(c, SN_A_pair)) {
+        int64_t columns;
+        if (!sn_dc_number(c, "the number of columns", n, &columns)) return NULL;
+        if (!(x = part_columns(c, x, columns))) return NULL;
+    } else
+        x = sn_b_slice(x, 1, 0, n);
     for (int i = 0; i < packed->n; i++) {
         shape[i] = packed->v[perm[i]];
         back[perm[i]] = i;

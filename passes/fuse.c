@@ -107,15 +107,6 @@ static void build_loops(builder *b, int k) {
 
 /* ---- products ---- */
 
-/* A right factor that never changes is put in panels once; a primitive has a layout of its own. */
-static bool may_pack(const builder *b, const sn_node *dot) {
-    const sn_attr *batch = sn_attr_get(dot, SN_A_batch_b);
-    if (sn_choose(b->g->p, dot) == SN_CHOOSE_PRIMITIVE) return false;
-    return b->g->p->o.constant_params && (!batch || !batch->n) &&
-           (dot->dtype == SN_F32 || dot->dtype == SN_F64) && sn_static_shape(dot->in[1]) &&
-           sn_from_params_only(dot->in[1]);
-}
-
 /* What goes into the panels of a dot's right factor, and its type there: a factor that was narrowed
  * and widened again is stored narrow. */
 typedef struct panels {
@@ -152,19 +143,22 @@ static bool find_groups(const sn_node *dot, panels *p) {
 static panels panels_of(const builder *b, const sn_node *dot) {
     sn_node *y = dot->in[1];
     panels p = {.source = y, .stored = (sn_dtype)y->dtype};
-    if (!may_pack(b, dot) || find_groups(dot, &p)) return p;
+    if (!sn_group_packs(b->g, dot) || find_groups(dot, &p)) return p;
     static const sn_dtype narrow[] = {SN_BF16, SN_I8};
     for (int i = 0; i < 2; i++)
         if (narrowed(y, narrow[i])) p = (panels){.source = narrowed(y, narrow[i]), narrow[i]};
     return p;
 }
 
-static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, sn_dtype stored, sn_dim group) {
+static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, sn_dtype stored, sn_dim group,
+                     int64_t pair) {
     const sn_attr *cb = sn_attr_get(dot, SN_A_contract_b);
-    sn_attr attr[3] = {SN_INT(dtype, stored),
-                       SN_LIST(contract_b, cb ? cb->n : 0, cb ? cb->v : NULL),
-                       SN_INT(group, group)};
-    return sn_node_new(b->m, SN_OP_pack_b, 1, &x, group ? 3 : 2, attr);
+    sn_attr attr[4] = {SN_INT(dtype, stored),
+                       SN_LIST(contract_b, cb ? cb->n : 0, cb ? cb->v : NULL)};
+    int n = 2;
+    if (group) attr[n++] = SN_INT(group, group);
+    if (pair) attr[n++] = SN_INT(pair, pair);
+    return sn_node_new(b->m, SN_OP_pack_b, 1, &x, n, attr);
 }
 
 /* ---- prologues: the norm of a product's left factor, computed while its rows are copied ---- */
@@ -218,7 +212,7 @@ static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
     int64_t length;
     int h = feeding_group(b, out), sums = 0;
     if (h < 0 || b->g->p->o.level < 4 || sn_choose(b->g->p, dot) != SN_CHOOSE_FUSED ||
-        !may_pack(b, dot) || (batch && batch->n) || !contract || contract->n != 1 ||
+        !sn_group_packs(b->g, dot) || (batch && batch->n) || !contract || contract->n != 1 ||
         contract->v[0] != out->rank - 1 || out->dtype != dot->dtype)
         return NULL;
     if (!sn_dim_is_const(b->m, out->shape[out->rank - 1], &length) || length < 2 ||
@@ -262,6 +256,7 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
     sn_region *pro = find_prologue(b, dot, &rows);
     sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + rows.n + 2));
     panels p = panels_of(b, dot);
+    int64_t pair = b->g->group[k].pair;
     int n_in = 2;
     in[0] = build_value(b, pro ? rows.node[0] : dot->in[0]);
     in[1] = build_value(b, p.source);
@@ -286,16 +281,17 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
         attr[n_attr++] = SN_REG(epilogue, epi);
     }
     sn_module_set_loc(b->m, dot->loc);
-    if (may_pack(b, dot)) {
+    if (sn_group_packs(b->g, dot)) {
         const sn_node *y = dot->in[1];
         attr[n_attr++] = SN_LIST(packed, y->rank, y->shape);
         if (p.factors) {
             attr[n_attr++] = SN_INT(group, p.group);
             in[1] = sn_b_reshape(in[1], 2, y->shape);
             in[2] = sn_b_reshape(in[2], 2, in[2]->shape);
-            in[2] = pack(b, dot, in[2], SN_BF16, 0);
+            in[2] = pack(b, dot, in[2], SN_BF16, 0, pair);
         }
-        in[1] = pack(b, dot, in[1], p.stored, p.group);
+        in[1] = pack(b, dot, in[1], p.stored, p.group, pair);
+        if (pair) attr[n_attr++] = SN_INT(pair, pair);
     }
     publish(b, sn_node_new(b->m, SN_OP_gemm, n_in, in, n_attr, attr), n_out, out);
 }

@@ -6,6 +6,7 @@
  * arithmetic of masks, constants) belong to no group: every kernel that uses them computes them. */
 #include "passes/fuse_groups.h"
 #include "passes/choice.h"
+#include "passes/fuse_halves.h"
 #include "passes/graph_util.h"
 #include "passes/primitive.h"
 
@@ -165,15 +166,19 @@ static int found(sn_grouping *g, sn_group_kind kind, sn_node *n) {
     return g->n_group++;
 }
 
-/* An epilogue works on the product's tile in the product's precision: same shape, no random
- * numbers, no index arithmetic, f64 with f64 only. What is only summed afterwards is left to the
- * kernel that sums: a square of the product would be stored beside it. */
-static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node *n) {
-    const sn_node *dot = k->member[0];
-    sn_answer answer = sn_choose(g->p, dot);
-    if (answer == SN_CHOOSE_APART) return false;
-    if (answer == SN_CHOOSE_PRIMITIVE) return k->n_member == 1 && sn_primitive_bias(dot, n);
-    if (!sn_shapes_equal(n, dot) || n->op == SN_OP_random) return false;
+bool sn_group_packs(const sn_grouping *g, const sn_node *dot) {
+    const sn_attr *batch = sn_attr_get(dot, SN_A_batch_b);
+    if (sn_choose(g->p, dot) == SN_CHOOSE_PRIMITIVE) return false;
+    return g->p->o.constant_params && (!batch || !batch->n) &&
+           (dot->dtype == SN_F32 || dot->dtype == SN_F64) && sn_static_shape(dot->in[1]) &&
+           sn_from_params_only(dot->in[1]);
+}
+
+/* An epilogue works on the product's tile in the product's precision: no random numbers, no index
+ * arithmetic, f64 with f64 only. What is only summed afterwards is left to the kernel that sums: a
+ * square of the product would be stored beside it. */
+bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_node *n) {
+    if (n->op == SN_OP_random) return false;
     if (g->summed[n->id] && !costly(n)) return false;
     bool wide = n->dtype == SN_F64;
     for (int i = 0; i < n->n_in; i++) {
@@ -181,6 +186,18 @@ static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node 
         wide |= n->in[i]->dtype == SN_F64;
     }
     return !wide || dot->dtype == SN_F64;
+}
+
+/* The same for the product's group: the shape is its result's. */
+static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node *n) {
+    const sn_node *dot = k->member[0];
+    sn_answer answer = sn_choose(g->p, dot);
+    if (answer == SN_CHOOSE_APART) return false;
+    if (answer == SN_CHOOSE_PRIMITIVE) return k->n_member == 1 && sn_primitive_bias(dot, n);
+    if (n->rank != k->rank) return false;
+    for (int i = 0; i < k->rank; i++)
+        if (n->shape[i] != k->domain[i]) return false;
+    return sn_group_epilogue_may(g, dot, n);
 }
 
 /* The operand's group if n may join it: directly, or through a broadcast along the row (a
@@ -200,6 +217,16 @@ static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, u
 
 static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t unit);
 static void take_summand(sn_grouping *g, const sn_node *n);
+
+/* A half of a product that meets the other one: its kernel's result is of that shape. */
+static void place_half(sn_grouping *g, sn_node *n) {
+    int h = g->group_of[n->in[0]->id];
+    if (h < 0 || g->group[h].member[0] != g->half_of[n->id]) return;
+    sn_group *k = &g->group[h];
+    join(g, h, n);
+    k->domain[k->rank - 1] = n->shape[n->rank - 1];
+    sn_dim_is_const(g->m, n->shape[n->rank - 1], &k->pair);
+}
 
 static void place(sn_grouping *g, sn_node *n) {
     bool last, reduces = sn_reduces(n, &last);
@@ -377,9 +404,13 @@ sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e) {
     for (uint32_t i = 0; i < g->n_id; i++) g->group_of[i] = -1;
     find_cheap(g);
     find_summed(g);
+    g->half_of = sn_halves_find(g);
     for (int i = 0; i < g->order.n; i++) {
         sn_node *n = g->order.node[i];
-        if (!sn_is_leaf(n) && !sn_is_view(n) && !g->cheap[n->id]) place(g, n);
+        if (g->half_of[n->id])
+            place_half(g, n);
+        else if (!sn_is_leaf(n) && !sn_is_view(n) && !g->cheap[n->id])
+            place(g, n);
     }
     settle_cheap(g);
     return g;

@@ -19,6 +19,7 @@ typedef struct sn_group {
     sn_dim domain[SN_MAX_RANK];
     uint32_t unit; /* composite that all members come from; 0: several or none */
     bool reduces;
+    int64_t pair;     /* > 0: the product's halves, of so many columns, meet in the epilogue */
     sn_node **member; /* in topological order */
     int n_member, cap_member;
     int *dep; /* groups that must run before this one (direct) */
@@ -37,6 +38,7 @@ typedef struct sn_grouping {
     uint8_t *cheap;    /* by node id; not 0: recomputed wherever it is used */
     uint8_t *summed;   /* by node id: reductions are all that reads it */
     uint32_t *readers; /* by node id: how many operands it is */
+    sn_node **half_of; /* by node id: of two slices, the product whose halves they are */
     uint32_t n_id, stamp;
 } sn_grouping;
 
@@ -44,6 +46,10 @@ sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e);
 /* May a kernel's body contain n besides its group's members: leaves without memory, cheap nodes,
  * broadcasts and casts of those? */
 bool sn_group_absorbs(const sn_grouping *g, const sn_node *n);
+/* A right factor that never changes is put in panels once; a primitive has a layout of its own. */
+bool sn_group_packs(const sn_grouping *g, const sn_node *dot);
+/* May the product's epilogue compute n, if its shape is right? */
+bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_node *n);
 const sn_node *
 sn_group_strip(const sn_node *n); /* below views: the node that computes or holds the elements */
 

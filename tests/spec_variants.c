@@ -9,7 +9,7 @@
     _(batch_norm, "2 loops, 5 gemm, 1 flash", "epilogue: add x3, sub, mul x2") \
     _(deepnorm, "4 loops, 5 gemm, 1 flash", "flash    f32[B,2,T,8]  mask: le") \
     _(differential_attention, "5 loops, 5 gemm, 2 flash", "body: rsqrt, add, sub, mul x5, div, reduce_sum") \
-    _(gated_mlp, "8 loops, 9 gemm, 2 flash", "body: sigmoid, mul x2") \
+    _(gated_mlp, "6 loops, 9 gemm, 2 flash", "epilogue: sigmoid, mul x2, gate of 2 x") \
     _(latent_attention, "14 loops, 7 gemm, 1 flash", "flash    f32[B,2,T,4]  mask: le") \
     _(linear_attention, "7 loops, 7 gemm", "body: recip, le, select, iota x2, reduce_sum") \
     _(mixture_of_experts, "6 loops, 6 gemm, 1 flash", "gemm     f32[B,T,4,32]  epilogue: gelu, mul") \

@@ -5,7 +5,11 @@
 /* Column j of a tile's row, as vectors of `lanes`, with a mask where the columns may end inside. */
 static em_val column_mask(em *e, const gemm_plan *p, em_val n, em_val col) {
     const sn_gemm *g = p->g;
-    if (g->pair || (g->n.slot < 0 && g->n.value % p->panel == 0)) return NULL;
+    if (g->pair) {
+        if (g->pair % p->columns == 0) return NULL;
+        n = em_i64(e, g->pair); /* one block */
+    } else if (g->n.slot < 0 && g->n.value % p->panel == 0)
+        return NULL;
     return em_tail_mask(e, em_sub(e, n, col), p->lanes);
 }
 
@@ -231,8 +235,9 @@ em_val gemm_emit_pack_panel(em *e, const gemm_plan *p, const char *suffix, sn_dt
 }
 
 bool gemm_check_pair(sn_gemm_size n, int64_t pair, sn_dtype compute, sn_error *err) {
-    bool ok = n.slot < 0 && pair > 0 && n.value % (2 * pair) == 0;
-    if (pair && (!ok || pair % (sn_gemm_panel(compute) / 2)))
+    bool blocks = n.slot < 0 && pair > 0 && n.value % (2 * pair) == 0;
+    bool whole = n.value == 2 * pair || pair % (sn_gemm_panel(compute) / 2) == 0;
+    if (pair && (!blocks || !whole))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: columns %lld apart do not go up in pairs",
                        (long long)pair);
     return true;
@@ -255,11 +260,12 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     em_share(e, em_ceil_div(e, n, p.panel), &lo, &hi);
     em_loop l = em_for(e, lo, hi, em_i64(e, 1));
     em_val col = gemm_first_column(e, &p, g->pair, l.i);
+    em_val left = em_sub(e, n, col); /* a half panel in blocks is always whole */
+    if (g->pair && g->n.value == 2 * g->pair) left = em_sub(e, left, em_i64(e, g->pair));
     em_val src = em_at(e, em_buf(e, 0), g->dtype, em_mul(e, col, gemm_size(e, g->col)));
     em_val rows = g->group ? em_div(e, k, em_i64(e, GEMM_WORD)) : k;
     em_val to = em_mul(e, em_mul(e, l.i, rows), em_i64(e, p.panel));
-    em_val args[] = {e->buf, e->dim,           src, em_at(e, em_buf(e, 1), p.b_type, to),
-                     k,      em_sub(e, n, col)};
+    em_val args[] = {e->buf, e->dim, src, em_at(e, em_buf(e, 1), p.b_type, to), k, left};
     em_call(e, pack, args, 6);
     em_end(e, &l);
     em_end_kernel(e);

@@ -22,8 +22,9 @@
  *
  * Pairs (`pair` = h): the columns come in blocks of 2h, and columns j and j + h of a block meet in
  * the epilogue (the halves of a gate, of a head that is rotated). A panel then holds P/2 columns of
- * a block's first half, and those h further. h is a multiple of P/2, N of 2h. The epilogue's value
- * for column j is stored there: with one block, a result of h columns.
+ * a block's first half, and those h further. N is a multiple of 2h, and h of P/2 if there are
+ * several blocks. The epilogue's value for column j is stored there: with one block, a result of h
+ * columns.
  *
  * Panels of 4-bit integers (`group`): an i32 holds 8 consecutive k of a column, a panel is
  * [K / 8][P] words; `group` consecutive k share a bf16 factor, in panels [K / group][P]. A single

@@ -3,6 +3,7 @@
 #include "codegen/emit/elem.h"
 #include "codegen/gemm/gemm.h"
 #include "codegen/kernel.h"
+#include "passes/plan/product.h"
 
 #include <string.h>
 
@@ -101,99 +102,98 @@ static void store_tile(em *e, const sn_kernel *k, int out, em_val v, const sn_ge
     }
 }
 
-static em_val region_node(em *e, const around *x, em_val *value, int i, const em_val *acc,
-                          const sn_gemm_at *at) {
-    const sn_node *n = x->order.node[i];
-    em_val in[4];
-    for (int j = 0; j < n->n_in && j < 4; j++)
-        for (int p = 0; p < i; p++)
-            if (x->order.node[p] == n->in[j]) in[j] = value[p];
-    switch (n->op) {
-    case SN_OP_arg: {
-        int arg = (int)sn_attr_int(n, SN_A_index, 0), buf = x->first + arg - 1;
-        if (arg == 0) return acc[0];
-        return load_tile(e, x->k, &x->k->step->in[buf], buf, at);
-    }
-    case SN_OP_const:
-        return sn_emit_const(e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
-    case SN_OP_dim_value:
-        return sn_emit_integer(e, (sn_dtype)n->dtype,
-                               sn_kernel_dim(e, x->k, sn_attr_int(n, SN_A_dim, 0)));
-    case SN_OP_broadcast:
-        return in[0];
-    case SN_OP_slice: /* of argument 0: a half of pairs */
-        return acc[sn_attr_get(n, SN_A_start)->v[n->rank - 1] != 0];
-    default:
-        return sn_emit_elem(e, n, in);
-    }
-}
+/* ---- what is computed at a place ---- */
 
-static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
-    const around *x = &((const fused *)ctx)->epi;
-    em_val *value = sn_arena_alloc(x->k->m, sizeof *value * (size_t)(x->order.n + 1));
-    for (int i = 0; i < x->order.n; i++) value[i] = region_node(e, x, value, i, acc, at);
-    em_val first = acc[0];
-    for (int o = x->region->n_out - 1; o >= 0; o--)
-        for (int i = 0; i < x->order.n; i++)
-            if (x->order.node[i] == x->region->out[o]) {
-                if (o)
-                    store_tile(e, x->k, o, value[i], at);
-                else
-                    first = value[i];
-            }
-    return em_lanes_of(first) == 1 && at->lanes > 1 ? em_splat(e, first, at->lanes) : first;
-}
-
-/* ---- prologue: arithmetic on a row, and sums of it, which are the row's state ---- */
-
-/* What is computed at a place of a row. */
-typedef struct row_place {
-    const around *pro;
+typedef struct place {
+    const around *around;
     const sn_gemm_at *at;
-    em_val x;            /* the left factor's elements there */
-    const em_val *state; /* the sums that are known */
-    em_val *value;       /* of the region's nodes, NULL: not yet */
-} row_place;
+    const em_val *given; /* argument 0: the product, the sums `pair` columns further; or the left
+                            factor's elements */
+    const em_val *state; /* the sums of a prologue that are known */
+    em_val *value[2];    /* of the region's nodes; of pairs, for both halves. NULL: not yet */
+} place;
 
 static bool is_sum(const sn_node *n) {
     return n->op == SN_OP_reduce_sum;
 }
 
-static int place_of(const around *pro, const sn_node *n) {
+static int place_of(const around *x, const sn_node *n) {
     int i = 0;
-    while (pro->order.node[i] != n) i++;
+    while (x->order.node[i] != n) i++;
     return i;
 }
 
-static em_val row_value(em *e, const row_place *p, const sn_node *n) {
-    const around *pro = p->pro;
-    int i = place_of(pro, n);
-    if (p->value[i]) return p->value[i];
+static place begin_place(const around *x, const sn_gemm_at *at, const em_val *given,
+                         const em_val *state) {
+    place p = {x, at, given, state, {NULL}};
+    for (int half = 0; half < 2; half++)
+        p.value[half] = sn_arena_alloc(x->k->m, sizeof(em_val) * (size_t)(x->order.n + 1));
+    return p;
+}
+
+static em_val argument(em *e, const place *p, int arg, int half) {
+    const around *x = p->around;
+    int buf = x->first + arg - 1;
+    if (arg == 0) return p->given[half];
+    sn_gemm_at at = *p->at;
+    int64_t pair = sn_attr_int(x->k->step->node, SN_A_pair, 0);
+    if (half) at.col = em_add(e, at.col, em_i64(e, pair));
+    return load_tile(e, x->k, &x->k->step->in[buf], buf, &at);
+}
+
+static em_val value_at(em *e, const place *p, const sn_node *n, int half) {
+    const around *x = p->around;
+    int i = place_of(x, n);
+    if (p->value[half][i]) return p->value[half][i];
     em_val v, in[4];
+    if (n->op == SN_OP_slice) /* of the product: the half of pairs that it takes */
+        half = sn_attr_get(n, SN_A_start)->v[n->rank - 1] != 0;
     if (is_sum(n)) {
         int sum = 0;
-        for (int j = 0; j < i; j++) sum += is_sum(pro->order.node[j]);
-        return p->value[i] = p->state[sum];
+        for (int j = 0; j < i; j++) sum += is_sum(x->order.node[j]);
+        return p->value[half][i] = p->state[sum];
     }
-    for (int j = 0; j < n->n_in && j < 4; j++) in[j] = row_value(e, p, n->in[j]);
-    if (n->op == SN_OP_arg) {
-        int arg = (int)sn_attr_int(n, SN_A_index, 0), buf = pro->first + arg - 1;
-        v = arg ? load_tile(e, pro->k, &pro->k->step->in[buf], buf, p->at) : p->x;
-    } else if (n->op == SN_OP_const)
+    for (int j = 0; j < n->n_in && j < 4; j++) in[j] = value_at(e, p, n->in[j], half);
+    switch (n->op) {
+    case SN_OP_arg:
+        v = argument(e, p, (int)sn_attr_int(n, SN_A_index, 0), half);
+        break;
+    case SN_OP_const:
         v = sn_emit_const(e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
-    else if (n->op == SN_OP_broadcast)
+        break;
+    case SN_OP_dim_value:
+        v = sn_emit_integer(e, (sn_dtype)n->dtype,
+                            sn_kernel_dim(e, x->k, sn_attr_int(n, SN_A_dim, 0)));
+        break;
+    case SN_OP_slice:
+    case SN_OP_broadcast:
         v = in[0];
-    else
+        break;
+    default:
         v = sn_emit_elem(e, n, in);
-    return p->value[i] = v;
+    }
+    return p->value[half][i] = v;
 }
+
+static em_val spread(em *e, em_val v, const sn_gemm_at *at) {
+    return em_lanes_of(v) == 1 && at->lanes > 1 ? em_splat(e, v, at->lanes) : v;
+}
+
+static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
+    const around *x = &((const fused *)ctx)->epi;
+    place p = begin_place(x, at, acc, NULL);
+    em_val out[SN_MAX_RESULTS]; /* all are read before one is written: they may lie in one place */
+    for (int o = 0; o < x->region->n_out; o++) out[o] = value_at(e, &p, x->region->out[o], 0);
+    for (int o = 1; o < x->region->n_out; o++) store_tile(e, x->k, o, out[o], at);
+    return spread(e, out[0], at);
+}
+
+/* ---- prologue: arithmetic on a row, and sums of it, which are the row's state ---- */
 
 static em_val row_vector(em *e, const around *pro, const sn_node *n, em_val x, const sn_gemm_at *at,
                          const em_val *state) {
-    row_place p = {pro, at, x, state, NULL};
-    p.value = sn_arena_alloc(pro->k->m, sizeof *p.value * (size_t)(pro->order.n + 1));
-    em_val v = row_value(e, &p, n);
-    return em_lanes_of(v) == 1 && at->lanes > 1 ? em_splat(e, v, at->lanes) : v;
+    place p = begin_place(pro, at, &x, state);
+    return spread(e, value_at(e, &p, n, 0), at);
 }
 
 /* What a sum is taken of, at a place; 0 in lanes that do not exist. */
@@ -257,10 +257,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     g->k = sn_kernel_size(k, a->shape[n_batch + 1]);
     g->n = sn_kernel_size(k, c->shape[n_batch + 1]);
     g->pair = sn_attr_int(s->node, SN_A_pair, 0);
-    if (g->pair) { /* the result may be of fewer columns */
-        const sn_view *b = &s->in[1];
-        g->n = sn_kernel_size(k, sn_dim_mul(k->m, b->shape[0], b->shape[2]));
-    }
+    if (g->pair) g->n = sn_kernel_size(k, sn_product_columns(k->m, s)); /* the result's are fewer */
     g->a = operand_of(k, a, 0);
     g->c = operand_of(k, c, s->n_in);
     g->b_packed = sn_attr_get(s->node, SN_A_packed) != NULL;

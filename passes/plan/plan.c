@@ -285,8 +285,10 @@ static void fit_product(planner *p, sn_node *n) {
                                      prologue): repeated axes are in the way, too */
             bool group = sn_attr_int(n, SN_A_group, 0) > 0;
             bool left = bad < 2 + group + (int)sn_attr_int(n, SN_A_n_pro, 0);
-            const sn_view *over = left ? &s->in[0] : &s->out[0];
-            copy_operand(p, s, bad, sn_view_broadcast(&s->in[bad], over->rank, over->shape), NULL);
+            const sn_view *a = &s->in[0];
+            sn_view wide = left ? sn_view_broadcast(&s->in[bad], a->rank, a->shape)
+                                : sn_product_lay(p->m, s, bad);
+            copy_operand(p, s, bad, wide, NULL);
         } else {
             const sn_node *type = n->n_result > 1 ? n->result_type[bad - s->n_in] : n;
             s->out[bad - s->n_in] =

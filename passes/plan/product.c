@@ -88,6 +88,15 @@ static bool split_right(const product *p, const sn_step *s, int merged, int extr
     return true;
 }
 
+sn_view sn_product_lay(sn_module *m, const sn_step *s, int i) {
+    const sn_view *v = &s->in[i], *out = &s->out[0];
+    sn_dim shape[SN_MAX_RANK], whole = sn_dim_const(m, 2 * sn_attr_int(s->node, SN_A_pair, 0));
+    memcpy(shape, out->shape, sizeof *shape * (size_t)out->rank);
+    if (sn_attr_get(s->node, SN_A_pair) && v->rank && v->shape[v->rank - 1] == whole)
+        shape[out->rank - 1] = whole;
+    return sn_view_broadcast(v, out->rank, shape);
+}
+
 /* With the first `extra` row axes as batch axes; more batch axes than the kernels take become one.
  * Returns -1, or which operand does not fit. */
 static int try_split(const product *p, const sn_step *s, int extra, sn_view *in, sn_view *out) {
@@ -108,7 +117,6 @@ static int try_split(const product *p, const sn_step *s, int extra, sn_view *in,
     for (int i = 0; i < n_lead; i++) lead.axis[i] = i;
     for (int i = 0; i < n_rows; i++) rows.axis[i] = n_lead + i;
     for (int i = 0; i < p->cols.n; i++) cols.axis[i] = n_lead + n_rows + i;
-    int rank = n_lead + n_rows + p->cols.n;
     int first = sn_attr_get(s->node, SN_A_group) ? 3 : 2; /* after the factors, and their groups' */
     if (first == 3) in[2] = s->in[2];
     int last = first + (int)sn_attr_int(s->node, SN_A_n_pro, 0);
@@ -117,7 +125,7 @@ static int try_split(const product *p, const sn_step *s, int extra, sn_view *in,
         if (!three_parts(p->m, &wide, merged, &lead_a, &row_a, &p->contract_a, &in[i])) return i;
     }
     for (int i = last; i < s->n_in; i++) {
-        sn_view wide = sn_view_broadcast(&s->in[i], rank, s->out[0].shape);
+        sn_view wide = sn_product_lay(p->m, s, i);
         if (!three_parts(p->m, &wide, merged, &lead, &rows, &cols, &in[i])) return i;
     }
     for (int i = 0; i < s->n_out; i++)
@@ -172,14 +180,19 @@ int sn_product_views(sn_module *m, sn_step *s) {
     return first_bad;
 }
 
-sn_dim sn_product_work(sn_module *m, const sn_step *s) {
+sn_dim sn_product_columns(sn_module *m, const sn_step *s) {
     const sn_attr *packed = sn_attr_get(s->node, SN_A_packed);
-    const sn_view *a = &s->in[0], *b = &s->in[1];
+    const sn_view *b = &s->in[1];
     sn_dim n = packed ? 1 : b->shape[b->rank - 1];
     axes none = {.n = 0}, k = listed(s->node, SN_A_contract_b);
     axes cols = others(packed ? packed->n : 0, &k, &none);
     for (int i = 0; i < cols.n; i++) n = sn_dim_mul(m, n, packed->v[cols.axis[i]]);
-    return sn_dim_mul(m, sn_dim_product(m, a->rank, a->shape), n);
+    return n;
+}
+
+sn_dim sn_product_work(sn_module *m, const sn_step *s) {
+    const sn_view *a = &s->in[0];
+    return sn_dim_mul(m, sn_dim_product(m, a->rank, a->shape), sn_product_columns(m, s));
 }
 
 static bool unit_axis(const sn_view *v, int axis) {

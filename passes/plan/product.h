@@ -11,6 +11,11 @@ enum { SN_PRODUCT_BATCH = 3 }; /* batch axes that the kernels take */
  * stays), the epilogue's operands and all results [batch.., M, N]. Returns the index of an operand
  * whose strides do not allow it (n_in + i: result i), -1: done. */
 int sn_product_views(sn_module *m, sn_step *s);
+/* Operand i of a gemm step's epilogue spread over the result, or over the product if it is added
+ * before the halves of pairs meet. */
+sn_view sn_product_lay(sn_module *m, const sn_step *s, int i);
+/* Columns of a gemm step's right factor. */
+sn_dim sn_product_columns(sn_module *m, const sn_step *s);
 /* Multiplications of a gemm step with such views. */
 sn_dim sn_product_work(sn_module *m, const sn_step *s);
 

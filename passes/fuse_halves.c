@@ -1,0 +1,156 @@
+/* fuse_halves.c: products whose halves meet in elementwise work: act(x Wg) (x Wu) after merge.c
+ * made one product of two. The panels of such a product can hold columns j and F + j side by side,
+ * so that the epilogue has both in registers and only [.., F] is stored.
+ *
+ * Source: Shazeer 2020, "GLU variants improve transformer" (what is computed). */
+#include "passes/fuse_halves.h"
+#include "passes/choice.h"
+#include "passes/graph_util.h"
+
+#include <string.h>
+
+enum {
+    MOST_WHOLE = 8
+}; /* operations on the whole product, each of which is done for both halves */
+
+/* What a node is made of: bits, so that what is made of both halves has both. */
+enum { WHOLE = 1, FIRST = 2, SECOND = 4 };
+
+typedef struct pair {
+    sn_node *dot, *slice[2];
+    int64_t f; /* columns of a half */
+    int whole; /* operations on the whole product */
+    bool meets;
+    const char *why; /* not; NULL: nothing is in the way */
+} pair;
+
+typedef struct finder {
+    const sn_grouping *g;
+    pair *pair;
+    int n_pair, cap_pair;
+    int *of;       /* by node id: 1 + its pair */
+    uint8_t *part; /* by node id */
+} finder;
+
+static pair *pair_of(const finder *f, const sn_node *n) {
+    return f->of[n->id] ? &f->pair[f->of[n->id] - 1] : NULL;
+}
+
+static void set_part(finder *f, const sn_node *n, const pair *p, int part) {
+    f->of[n->id] = 1 + (int)(p - f->pair);
+    f->part[n->id] = (uint8_t)part;
+}
+
+static void spoil(pair *p, const char *why) {
+    if (!p->why) p->why = why;
+}
+
+static void add_product(finder *f, sn_node *dot) {
+    const sn_attr *contract = sn_attr_get(dot, SN_A_contract_b);
+    sn_passes *passes = f->g->p;
+    int64_t n;
+    if (!contract || dot->in[1]->rank - contract->n != 1 || !dot->rank ||
+        !sn_dim_is_const(f->g->m, dot->shape[dot->rank - 1], &n) || n % 2)
+        return;
+    f->pair = sn_arena_grow(f->g->m, f->pair, sizeof *f->pair, f->n_pair, &f->cap_pair);
+    pair *p = &f->pair[f->n_pair++];
+    *p = (pair){.dot = dot, .f = n / 2};
+    if (sn_choose(passes, dot) != SN_CHOOSE_FUSED)
+        spoil(p, "the product is chosen without what follows it");
+    else if (!sn_group_packs(f->g, dot))
+        spoil(p, "its weights are no constants in panels");
+    set_part(f, dot, p, WHOLE);
+}
+
+/* Does n, a slice of what p makes, take a half of the last axis? 0: no. */
+static int half_of(const pair *p, const sn_node *n) {
+    const sn_attr *start = sn_attr_get(n, SN_A_start), *step = sn_attr_get(n, SN_A_step);
+    const sn_node *x = n->in[0];
+    int last = n->rank - 1;
+    int64_t from, size;
+    if (!start || !sn_dim_is_const(n->m, start->v[last], &from) ||
+        !sn_dim_is_const(n->m, n->shape[last], &size) || size != p->f || (from && from != p->f))
+        return 0;
+    for (int a = 0; a < last; a++)
+        if (start->v[a] != 0 || n->shape[a] != x->shape[a]) return 0;
+    for (int a = 0; step && a < step->n; a++)
+        if (step->v[a] != 1) return 0;
+    return from ? SECOND : FIRST;
+}
+
+/* Is n arithmetic on the whole product with operands that are known before it runs? */
+static bool works_on_whole(const finder *f, const pair *p, const sn_node *n) {
+    if (sn_ops[n->op].kind != SN_ELEM || !sn_shapes_equal(n, p->dot) ||
+        !sn_group_epilogue_may(f->g, p->dot, n) || p->whole == MOST_WHOLE)
+        return false;
+    for (int i = 0; i < n->n_in; i++) {
+        bool whole = pair_of(f, n->in[i]) == p && f->part[n->in[i]->id] == WHOLE;
+        if (!whole && !sn_is_fixed(n->in[i])) return false;
+    }
+    return true;
+}
+
+static bool works_on_half(const finder *f, const pair *p, const sn_node *n) {
+    const sn_node *half = p->slice[0] ? p->slice[0] : p->slice[1];
+    return sn_ops[n->op].kind == SN_ELEM && sn_shapes_equal(n, half) &&
+           sn_group_epilogue_may(f->g, p->dot, n);
+}
+
+/* n reads x, which is part of p. */
+static void follow(finder *f, pair *p, sn_node *n, const sn_node *x) {
+    int part = f->part[x->id], half;
+    bool slice = x == p->slice[0] || x == p->slice[1];
+    if (part == WHOLE && n->op == SN_OP_slice && (half = half_of(p, n))) {
+        const sn_node *other = p->slice[half == FIRST];
+        if (other && other->in[0] != x) spoil(p, "its halves are taken at different steps");
+        p->slice[half == SECOND] = n;
+        set_part(f, n, p, half);
+    } else if (part == WHOLE && works_on_whole(f, p, n)) {
+        p->whole += pair_of(f, n) != p;
+        set_part(f, n, p, WHOLE);
+    } else if (part == WHOLE) {
+        spoil(p, "the product is read as a whole, too");
+    } else if (works_on_half(f, p, n) && (!pair_of(f, n) || pair_of(f, n) == p)) {
+        set_part(f, n, p, f->part[n->id] | part);
+        p->meets |= (f->part[n->id] & (FIRST | SECOND)) == (FIRST | SECOND);
+    } else if (slice) {
+        spoil(p, "a half is read by something else, too");
+    }
+}
+
+/* What leaves the entry is stored. */
+static void leave(const finder *f, const sn_node *n) {
+    pair *p = pair_of(f, n);
+    if (p && (f->part[n->id] == WHOLE || n == p->slice[0] || n == p->slice[1]))
+        spoil(p, "the product or a half of it is a result");
+}
+
+/* Why its halves are not computed together: once for each reason. */
+static void tell(const finder *f, const pair *p) {
+    for (const pair *q = f->pair; q < p; q++)
+        if (q->meets && q->why == p->why) return;
+    sn_remark_add(f->g->p, "fuse", p->dot, false,
+                  "the halves of this product meet in a kernel of their own: %s", p->why);
+}
+
+sn_node **sn_halves_find(const sn_grouping *g) {
+    finder f = {.g = g};
+    sn_node **found = sn_arena_alloc(g->m, sizeof *found * g->n_id);
+    f.of = sn_arena_alloc(g->m, sizeof *f.of * g->n_id);
+    f.part = sn_arena_alloc(g->m, g->n_id);
+    for (int i = 0; i < g->order.n && g->p->o.level >= 4; i++) {
+        sn_node *n = g->order.node[i];
+        for (int j = 0; j < n->n_in; j++)
+            if (pair_of(&f, n->in[j])) follow(&f, pair_of(&f, n->in[j]), n, n->in[j]);
+        if (n->op == SN_OP_dot) add_product(&f, n);
+    }
+    for (int i = 0; i < g->entry->n_output; i++) leave(&f, g->entry->output[i].node);
+    for (int i = 0; i < g->entry->n_assign; i++) leave(&f, g->entry->assign[i].node);
+    for (int i = 0; i < f.n_pair; i++) {
+        const pair *p = &f.pair[i];
+        if (!p->meets) continue;
+        for (int k = 0; k < 2 && !p->why; k++) found[p->slice[k]->id] = p->dot;
+        if (p->why) tell(&f, p);
+    }
+    return found;
+}
