@@ -11,13 +11,14 @@
 typedef struct att_block {
     const att_plan *p;
     const att_micro *f;
-    em_val softmax, softmax_mask, copy, look, diagonals;
+    em_val softmax, softmax_mask, copy, look, diagonals, addend;
     att_span span;
     em_val kv_head, k_base, v_base;
     em_val copied;                   /* whether K and V are read from the copy in scratch */
     em_val out;                      /* this block's rows of the result */
     em_val next_q, after_k, after_v; /* of the block that follows; of the head that follows */
     em_val leaves;                   /* the head's last block: it fetches all of the next head */
+    em_val from, to, part;           /* its keys now; whether they are part of all */
 } att_block;
 
 /* K and V of the tile at k0: pointers and distance of rows. */
@@ -41,10 +42,11 @@ static void fetch_next(em *e, const att_block *b, att_tile *t) {
     const att_plan *p = b->p;
     const sn_attention *a = p->a;
     em_val next = em_add(e, t->k0, em_i64(e, ATT_KEYS)), zero = em_i64(e, 0);
-    em_val more = em_and(e, em_cmp(e, EM_LT, next, b->span.tk), em_not(e, b->leaves));
-    em_val row = em_select(e, more, next, em_select(e, b->leaves, t->k0, zero));
-    em_val k = em_select(e, more, b->k_base, b->after_k);
-    em_val v = em_select(e, more, b->v_base, b->after_v);
+    em_val more = em_and(e, em_cmp(e, EM_LT, next, b->to), em_not(e, b->leaves));
+    em_val begin = em_select(e, b->part, b->from, zero), same = em_or(e, more, b->part);
+    em_val row = em_select(e, more, next, em_select(e, b->leaves, t->k0, begin));
+    em_val k = em_select(e, same, b->k_base, b->after_k);
+    em_val v = em_select(e, same, b->v_base, b->after_v);
     t->next_k = em_at(e, k, a->k.dtype, em_mul(e, row, att_size(e, a->k.row)));
     t->next_v = em_at(e, v, a->v.dtype, em_mul(e, row, att_size(e, a->v.row)));
     t->next_k_step = row_bytes(e, &a->k);
@@ -109,16 +111,41 @@ static void fetch_sheet(em *e, const att_block *b, const att_tile *t, em_val key
     }
 }
 
+/* Calls fn for every vector that sees some keys of the tile; where `partial`, the softmax with
+ * mask instead. */
+static void call_of_visible(em *e, const att_block *b, const att_tile *t, em_val fn,
+                            em_val partial) {
+    em_loop l = em_for(e, em_i64(e, 0), b->span.nv, em_i64(e, 1));
+    em_val lo = em_load(e, SN_I64, att_visible(e, b->p, l.i, 0), 1);
+    em_val hi = em_load(e, SN_I64, att_visible(e, b->p, l.i, 1), 1);
+    em_branch sees = em_if(e, em_cmp(e, EM_LT, lo, hi));
+    em_val args[] = {e->buf, e->dim, e->scratch, l.i,           lo,
+                     hi,     t->k0,  b->span.q0, b->span.batch, b->span.head};
+    if (partial) {
+        em_branch with = em_if(e, partial);
+        em_call(e, b->softmax_mask, args, 10);
+        em_else(e, &with);
+        em_call(e, fn, args, 10);
+        em_endif(e, &with);
+    } else {
+        em_call(e, fn, args, 10);
+    }
+    em_endif(e, &sees);
+    em_end(e, &l);
+}
+
 /* The tile's scores, weights and sums, segment by segment. */
 static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg, em_val partial) {
     const att_plan *p = b->p;
     em_val zero = em_i64(e, 0), one = em_i64(e, 1);
-    em_val s = att_scratch(e, p->s_at), q = att_scratch(e, p->q_at), o = att_scratch(e, p->o_at);
+    em_val s = att_scratch(e, p->s_at), q = att_state(e, p, p->q_at), o = att_state(e, p, p->o_at);
     em_val max_at = att_scratch(e, p->max_at);
-    if (!p->a->score)
+    if (att_product_scores(p))
         for (int v = 0; v < ATT_NV; v++)
             em_store_raw(e, em_vf(e, -INFINITY), em_at(e, max_at, p->t, em_i64(e, v * p->lanes)),
                          16);
+    att_diagonals_reach(e, b->diagonals, &b->span, t->k0, t->n);
+    if (b->addend) call_of_visible(e, b, t, b->addend, NULL);
     em_loop l = em_for(e, zero, n_seg, one);
     em_val f[4];
     for (int i = 0; i < 4; i++) f[i] = em_load(e, SN_I64, att_segment(e, p, l.i, i), 1);
@@ -141,24 +168,7 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
     att_call_by_count(e, b->f->scores, em_sub(e, f[3], f[2]), scores, 12);
     em_end(e, &l);
 
-    att_diagonals_reach(e, b->diagonals, &b->span, t->k0, t->n);
-    l = em_for(e, zero, b->span.nv, one);
-    em_val lo = em_load(e, SN_I64, att_visible(e, p, l.i, 0), 1);
-    em_val hi = em_load(e, SN_I64, att_visible(e, p, l.i, 1), 1);
-    em_branch sees = em_if(e, em_cmp(e, EM_LT, lo, hi));
-    em_val args[] = {e->buf, e->dim, e->scratch, l.i,           lo,
-                     hi,     t->k0,  b->span.q0, b->span.batch, b->span.head};
-    if (b->softmax_mask) {
-        em_branch with = em_if(e, partial);
-        em_call(e, b->softmax_mask, args, 10);
-        em_else(e, &with);
-        em_call(e, b->softmax, args, 10);
-        em_endif(e, &with);
-    } else {
-        em_call(e, b->softmax, args, 10);
-    }
-    em_endif(e, &sees);
-    em_end(e, &l);
+    call_of_visible(e, b, t, b->softmax, b->softmax_mask ? partial : NULL);
 
     em_branch quick = em_if(e, em_not(e, t->careful));
     l = em_for(e, zero, n_seg, one);
@@ -178,8 +188,8 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
     if (p->check_v) {
         em_else(e, &quick);
         l = em_for(e, zero, b->span.nv, one);
-        lo = em_load(e, SN_I64, att_visible(e, p, l.i, 0), 1);
-        hi = em_load(e, SN_I64, att_visible(e, p, l.i, 1), 1);
+        em_val lo = em_load(e, SN_I64, att_visible(e, p, l.i, 0), 1);
+        em_val hi = em_load(e, SN_I64, att_visible(e, p, l.i, 1), 1);
         row = em_at(e, s, p->t, em_mul(e, lo, em_i64(e, p->qb)));
         em_val careful[] = {em_at(e, t->v, p->t, em_mul(e, lo, t->v_stride)), t->v_stride,
                             att_column(e, p, row, l.i), att_column(e, p, o, l.i),
@@ -193,10 +203,9 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
 /* --- the tiles of a block --------------------------------------------------------------------- */
 
 static void emit_tiles(em *e, const att_block *b) {
-    em_val zero = em_i64(e, 0);
     att_classifier c;
     att_span_begin(e, &b->span, &c);
-    em_loop l = em_for(e, zero, b->span.tk, em_i64(e, ATT_KEYS));
+    em_loop l = em_for(e, b->from, b->to, em_i64(e, ATT_KEYS));
     att_tile t = {.k0 = l.i, .n = em_imin(e, em_sub(e, b->span.tk, l.i), em_i64(e, ATT_KEYS))};
     sn_interval sees = att_span_sees(e, &b->span, &c, t.k0, t.n);
     em_branch seen = em_if(e, sees.hi);
@@ -210,8 +219,8 @@ static void emit_tiles(em *e, const att_block *b) {
 
 static void emit_lse(em *e, const att_block *b, em_val v, em_val q, em_val rows) {
     const att_plan *p = b->p;
-    em_val m = em_load(e, p->t, att_column(e, p, att_scratch(e, p->m_at), v), p->lanes);
-    em_val l = em_load(e, p->t, att_column(e, p, att_scratch(e, p->l_at), v), p->lanes);
+    em_val m = em_load(e, p->t, att_column(e, p, att_state(e, p, p->m_at), v), p->lanes);
+    em_val l = em_load(e, p->t, att_column(e, p, att_state(e, p, p->l_at), v), p->lanes);
     em_val r = em_fma(e, m, em_vf(e, 0.69314718055994530942), sn_vmath_emit(e, SN_V_LOG, l));
     r = em_select(e, em_cmp(e, EM_EQ, l, em_vf(e, 0)), em_vf(e, -INFINITY), r);
     em_val row = em_add(e, em_mul(e, b->span.batch, em_i64(e, p->a->heads)), b->span.head);
@@ -219,7 +228,8 @@ static void emit_lse(em *e, const att_block *b, em_val v, em_val q, em_val rows)
     em_store_tail(e, p->t, em_at(e, em_buf(e, p->a->lse_buf), p->t, at), r, rows);
 }
 
-/* void block(buf, dim, scratch, head of all, block) */
+/* void block(buf, dim, scratch, head of all, block, slot, first key, key after the last): the block
+ * begins with key 0, its result is stored after the last one. */
 static em_val emit_block(em *e, const att_plan *p) {
     const sn_attention *a = p->a;
     att_micro f;
@@ -228,9 +238,9 @@ static em_val emit_block(em *e, const att_plan *p) {
     em_val with_mask = a->mask ? att_emit_softmax(e, p, true) : NULL;
     em_val copy = p->pack ? att_emit_prepare(e, p, true) : NULL;
     em_val look = p->check_v && !p->convert ? att_emit_prepare(e, p, false) : NULL;
-    em_val diagonals = att_emit_diagonals(e, p);
-    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
-    em_val fn = att_function(e, p, "block", params, 5);
+    em_val diagonals = att_emit_diagonals(e, p), addend = att_emit_addend(e, p);
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64, e->i64, e->i64, e->i64};
+    em_val fn = att_function(e, p, "block", params, 8);
     em saved = *e;
     e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
     em_val head = em_param(e, 3), block = em_param(e, 4), heads = em_i64(e, a->heads);
@@ -243,8 +253,16 @@ static em_val emit_block(em *e, const att_plan *p) {
                    .softmax_mask = with_mask,
                    .copy = copy,
                    .look = look,
-                   .diagonals = diagonals};
+                   .diagonals = diagonals,
+                   .addend = addend};
     b.span.tq = att_size(e, a->tq), b.span.tk = att_size(e, a->tk);
+    b.from = em_param(e, 6), b.to = em_param(e, 7);
+    em_val begins = em_cmp(e, EM_EQ, b.from, zero), ends = em_cmp(e, EM_EQ, b.to, b.span.tk);
+    b.part = em_not(e, em_and(e, begins, ends));
+    em_val slot = em_param(e, 5), apart = em_i64(e, p->slots_at - p->state_bytes);
+    em_val state = em_add(e, apart, em_mul(e, slot, em_i64(e, p->state_bytes)));
+    state = em_select(e, em_cmp(e, EM_EQ, slot, zero), zero, state);
+    em_store(e, SN_I64, att_scratch(e, p->slot_at), state);
     b.span.batch = em_div(e, head, heads), b.span.head = em_rem(e, head, heads);
     b.kv_head = em_div(e, b.span.head, group);
     b.k_base = att_base(e, &a->k, b.span.batch, b.kv_head);
@@ -271,20 +289,22 @@ static em_val emit_block(em *e, const att_plan *p) {
     if (copy || look) att_keys_enter(e, p, em_div(e, head, group));
     att_diagonals_enter(e, p, head);
     em_val q_base = att_base(e, &a->q, b.span.batch, b.span.head), q_row = att_size(e, a->q.row);
-    em_val o = att_scratch(e, p->o_at), q_to = att_scratch(e, p->q_at);
+    em_val o = att_state(e, p, p->o_at), q_to = att_state(e, p, p->q_at);
+    em_branch first = em_if(e, begins);
     em_loop l = em_for(e, zero, b.span.nv, one);
     em_val q = em_add(e, b.span.q0, em_mul(e, l.i, lanes)),
            rows = em_imin(e, em_sub(e, b.span.tq, q), lanes);
     em_val load[] = {em_at(e, q_base, a->q.dtype, em_mul(e, q, q_row)), q_row, rows,
                      att_column(e, p, q_to, l.i)};
     em_call(e, f.load_q, load, 4);
-    em_store(e, p->t, att_column(e, p, att_scratch(e, p->m_at), l.i), em_vf(e, -INFINITY));
-    em_store(e, p->t, att_column(e, p, att_scratch(e, p->l_at), l.i), em_vf(e, 0));
+    em_store(e, p->t, att_column(e, p, att_state(e, p, p->m_at), l.i), em_vf(e, -INFINITY));
+    em_store(e, p->t, att_column(e, p, att_state(e, p, p->l_at), l.i), em_vf(e, 0));
     em_loop d = em_for(e, zero, em_i64(e, a->dv), one);
     em_val row = em_at(e, o, p->t, em_mul(e, d.i, em_i64(e, p->qb)));
     em_store(e, p->t, att_column(e, p, row, l.i), em_vf(e, 0));
     em_end(e, &d);
     em_end(e, &l);
+    em_endif(e, &first);
 
     em_val out = att_base(e, &a->out, b.span.batch, b.span.head), out_row = att_size(e, a->out.row);
     em_val q_end = em_add(e, b.span.q0, b.span.rows),
@@ -294,11 +314,12 @@ static em_val emit_block(em *e, const att_plan *p) {
                          em_at(e, q_base, a->q.dtype, em_mul(e, q_end, q_row)), q_after);
     emit_tiles(e, &b);
 
+    em_branch last = em_if(e, ends);
     l = em_for(e, zero, b.span.nv, one);
     q = em_add(e, b.span.q0, em_mul(e, l.i, lanes)),
     rows = em_imin(e, em_sub(e, b.span.tq, q), lanes);
     em_val store[] = {att_column(e, p, o, l.i),
-                      att_column(e, p, att_scratch(e, p->l_at), l.i),
+                      att_column(e, p, att_state(e, p, p->l_at), l.i),
                       em_at(e, out, a->out.dtype, em_mul(e, q, out_row)),
                       out_row,
                       rows,
@@ -306,6 +327,7 @@ static em_val emit_block(em *e, const att_plan *p) {
     em_call(e, f.store_out, store, 6);
     if (a->lse_buf >= 0) emit_lse(e, &b, l.i, q, rows);
     em_end(e, &l);
+    em_endif(e, &last);
     em_ret(e, NULL);
     e->buf = saved.buf, e->dim = saved.dim, e->scratch = saved.scratch;
     return fn;
@@ -313,8 +335,37 @@ static em_val emit_block(em *e, const att_plan *p) {
 
 /* --- the kernel ------------------------------------------------------------------------------- */
 
+/* Those blocks of a head that fall to thread `tid` of n, to and fro; `at`: the first one's place in
+ * the row. Where K and V of a head are large, some of its blocks take turns at a stretch of keys,
+ * which stays in the cache meanwhile. */
+static void emit_head(em *e, const att_plan *p, em_val block, em_val head, em_val at, em_val n,
+                      em_val tid) {
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1), tk = att_size(e, p->a->tk);
+    em_val blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, p->a->tq), p->lanes), p->nv);
+    em_val stretch = em_i64(e, att_stretch(p)), two = em_mul(e, n, em_i64(e, 2));
+    em_val once = em_cmp(e, EM_LE, tk, em_i64(e, 2 * att_stretch(p)));
+    stretch = em_select(e, once, em_imax(e, tk, one), stretch);
+    em_val some = em_select(e, once, em_imax(e, blocks, one), em_mul(e, n, em_i64(e, ATT_SLOTS)));
+    em_loop g = em_for(e, zero, blocks, some);
+    em_loop k = em_for(e, zero, em_imax(e, tk, one), stretch);
+    em_loop i = em_for(e, g.i, em_imin(e, em_add(e, g.i, some), blocks), one);
+    em_val slot = em_carry(e, &i, zero), turn = em_rem(e, em_add(e, at, i.i), two);
+    em_val back = em_sub(e, em_sub(e, two, one), turn);
+    em_val mine = em_cmp(e, EM_EQ, em_imin(e, turn, back), tid);
+    em_branch here = em_if(e, mine);
+    em_val to = em_imin(e, em_add(e, k.i, stretch), tk);
+    em_val args[] = {e->buf, e->dim, e->scratch, head, i.i, em_select(e, once, zero, slot),
+                     k.i,    to};
+    em_call(e, block, args, 8);
+    em_endif(e, &here);
+    em_next(e, &i, slot, em_add(e, slot, em_int_cast(e, mine, e->i64)));
+    em_end(e, &i);
+    em_end(e, &k);
+    em_end(e, &g);
+}
+
 /* As many heads for every thread, whole, so that K and V stay in its cache; of the heads that are
- * left over the blocks are dealt out to and fro, which evens out masks that grow or shrink. */
+ * left over the blocks are dealt out, which evens out masks that grow or shrink. */
 static void emit_all_blocks(em *e, const att_plan *p, em_val block) {
     const sn_attention *a = p->a;
     em_val zero = em_i64(e, 0), one = em_i64(e, 1), n = e->nthreads, tid = e->tid;
@@ -324,21 +375,11 @@ static void emit_all_blocks(em *e, const att_plan *p, em_val block) {
     att_keys_reset(e, p);
     att_diagonals_reset(e, p);
     em_loop h = em_for(e, first, em_add(e, first, whole), one);
-    em_loop i = em_for(e, zero, blocks, one);
-    em_val args[] = {e->buf, e->dim, e->scratch, h.i, i.i};
-    em_call(e, block, args, 5);
-    em_end(e, &i);
+    emit_head(e, p, block, h.i, zero, one, zero);
     em_end(e, &h);
-    h = em_for(e, em_mul(e, whole, n), heads, one);
-    i = em_for(e, zero, blocks, one);
-    em_val at = em_add(e, em_mul(e, em_sub(e, h.i, em_mul(e, whole, n)), blocks), i.i);
-    em_val turn = em_rem(e, at, em_mul(e, n, em_i64(e, 2)));
-    em_val back = em_sub(e, em_sub(e, em_mul(e, n, em_i64(e, 2)), one), turn);
-    em_branch mine = em_if(e, em_cmp(e, EM_EQ, em_imin(e, turn, back), tid));
-    em_val left[] = {e->buf, e->dim, e->scratch, h.i, i.i};
-    em_call(e, block, left, 5);
-    em_endif(e, &mine);
-    em_end(e, &i);
+    em_val left = em_mul(e, whole, n);
+    h = em_for(e, left, heads, one);
+    emit_head(e, p, block, h.i, em_mul(e, em_sub(e, h.i, left), blocks), n, tid);
     em_end(e, &h);
 }
 
@@ -347,6 +388,7 @@ void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
     if (!att_plan_make(&p, a, name, e->target, e->compute, &e->err)) return;
     bool known = a->tq.slot < 0, few_only = known && a->tq.value <= ATT_FEW;
     bool blocks_only = known && !few_only;
+    att_plan_slots(&p);
     p.keep_word = att_emit_keep_word(e, &p);
     p.keep = few_only ? NULL : att_emit_keep(e, &p, p.keep_word);
     em_val block = few_only ? NULL : emit_block(e, &p),

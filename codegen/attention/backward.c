@@ -78,9 +78,8 @@ static void emit_functions(em *e, const att_back *b, functions *f) {
     const sn_attention *a = &g->a;
     bool same = a->d == a->dv;
     for (int nv = 1; nv <= ATT_NV; nv++) {
-        f->scores[nv] = att_emit_scores(e, p, "scores", nv, a->d, false);
-        f->dweights[nv] =
-            same ? f->scores[nv] : att_emit_scores(e, p, "dweights", nv, a->dv, false);
+        f->scores[nv] = att_emit_scores(e, p, "scores", nv, a->d, 0);
+        f->dweights[nv] = same ? f->scores[nv] : att_emit_scores(e, p, "dweights", nv, a->dv, 0);
         f->sums[nv] = att_emit_sums(e, p, "sums", nv, a->d);
     }
     f->outer_q = att_emit_outer(e, p, "outer_q", b->d);

@@ -47,6 +47,10 @@ void att_call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, in
     }
 }
 
+em_val att_state(em *e, const att_plan *p, int64_t at) {
+    return em_at_bytes(e, att_scratch(e, at), em_load(e, SN_I64, att_scratch(e, p->slot_at), 1));
+}
+
 em_val att_load(em *e, const att_plan *p, em_val at) {
     return em_load_raw(e, e->vt, at, (unsigned)(p->lanes * p->esize));
 }

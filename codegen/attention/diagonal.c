@@ -254,13 +254,13 @@ em_val att_diagonal_of(em *e, const att_plan *p, em_val q) {
     return em_add(e, q, em_sub(e, att_size(e, p->a->tk), em_i64(e, 1)));
 }
 
-void att_diagonals_limit(sn_region_code *c, const att_plan *p) {
+void att_diagonals_limit(sn_region_code *c, const att_plan *p, sn_node *const *root, int n_root) {
     const att_diagonals *d = &p->diagonals;
     const sn_node *leaf[ATT_DIAGONALS];
     int n = 0;
     for (int i = 0; i < d->n; i++)
         if (d->row[i].region == c->region) leaf[n++] = d->row[i].node;
-    sn_region_only(c, c->region->out, c->region->n_out, leaf, n);
+    sn_region_only(c, root, n_root, leaf, n);
 }
 
 void att_diagonals_give(sn_region_code *c, em *e, const att_plan *p, em_val at) {

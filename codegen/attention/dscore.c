@@ -151,7 +151,7 @@ static void emit_plain(em *e, const att_plan *p, const column *c) {
         for (int u = 0; u < unroll; u++) {
             em_val k = em_add(e, l.i, em_i64(e, u)), s = key_at(e, p, c->s, k);
             em_val dp = key_at(e, p, c->dp, k);
-            em_val w = weight_of(e, p, em_sub(e, att_load(e, p, s), c->lse));
+            em_val w = weight_of(e, p, att_exponent(e, p, att_load(e, p, s), c->lse));
             att_store(e, p, em_mul(e, w, pass_dropout(e, p, c, k, w, s, dp)), dp);
         }
         em_end(e, &l);
@@ -190,7 +190,7 @@ static void emit_regions(em *e, const att_back *b, const column *c, att_regions 
         em_val dp = key_at(e, p, c->dp, k), k_abs = em_imin(e, em_add(e, c->k0, k), last);
         g->sheets.key = k;
         em_val x = att_regions_apply(g, e, p, att_load(e, p, s), k_abs);
-        em_val w = weight_of(e, p, em_sub(e, x, c->lse)), zero = em_vf(e, 0);
+        em_val w = weight_of(e, p, att_exponent(e, p, x, c->lse)), zero = em_vf(e, 0);
         /* a hidden key of a row that is NaN has no part in that */
         w = em_select(e, em_cmp(e, EM_EQ, x, em_vf(e, -INFINITY)), zero, w);
         em_val none = em_cmp(e, EM_EQ, w, zero);

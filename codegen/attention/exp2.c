@@ -26,6 +26,15 @@ em_val att_exp2(em *e, em_val x) {
     return att_exp2_above(e, x, em_elem_type(x) == e->f32 ? -126 : -1022);
 }
 
+em_val att_exponent(em *e, const att_plan *p, em_val score, em_val m) {
+    if (p->log2_scores) return em_sub(e, score, m);
+    return em_fma(e, score, em_like(e, score, ATT_LOG2_E), em_neg(e, m));
+}
+
+em_val att_in_ln2(em *e, const att_plan *p, em_val score) {
+    return p->log2_scores ? score : em_mul(e, score, em_like(e, score, ATT_LOG2_E));
+}
+
 em_val att_exp2_above(em *e, em_val x, int least) {
     em_val y;
     bool f32 = em_elem_type(x) == e->f32;

@@ -162,7 +162,8 @@ static void emit_tile_scores(em *e, few *w, em_val k_base, em_val k0, em_val n, 
         em_next(e, &l, first[u], em_max(e, x[u], first[u]));
     }
     em_end(e, &l);
-    for (int u = 0; u < t->n; u++) top[u] = em_reduce(e, EM_MAX, em_final(e, &l, first[u]));
+    for (int u = 0; u < t->n; u++)
+        top[u] = att_in_ln2(e, p, em_reduce(e, EM_MAX, em_final(e, &l, first[u])));
 }
 
 /* Vectors c .. c + vectors - 1 of the rows' sums: sum = sum factor + weights V. With `keys` of two
@@ -254,7 +255,7 @@ static void emit_rows_tile(em *e, few *w, em_val k_base, em_val v_base, em_val k
         if (att_drops(p)) kept = att_keep_word(e, p, p->keep_word, w->batch, t.head[u], t.q[u], k0);
         em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, p->lanes));
         em_val sum = em_carry(e, &l, before), at = em_at(e, t.s[u], p->t, l.i);
-        em_val x = att_exp2(e, em_sub(e, em_load(e, p->t, at, p->lanes), m)), left = x;
+        em_val x = att_exp2(e, att_exponent(e, p, em_load(e, p->t, at, p->lanes), m)), left = x;
         if (kept) left = em_select(e, att_keep_lanes(e, kept, l.i, p->lanes), x, em_vf(e, 0));
         em_store(e, p->t, at, left);
         em_next(e, &l, sum, em_add(e, sum, x));

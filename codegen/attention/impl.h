@@ -12,6 +12,7 @@ enum {
     ATT_KEYS = 64, /* keys of a tile */
     ATT_GROUP = 8, /* keys that a partial tile may leave out at a time */
     ATT_SEGMENTS = 2 * ATT_NV,
+    ATT_SLOTS = 8,  /* blocks that take turns at the keys of a stretch, where a head has many */
     ATT_COPY = 600, /* more queries than this share the rows of a K/V head: K and V are copied */
     ATT_FEW = 6,    /* up to so many queries K and V pass by once, without blocks */
     ATT_UNITS = 16, /* for few: heads of keys times parts are at most so many, if there are parts */
@@ -37,6 +38,16 @@ typedef struct att_diagonals {
     int n, bytes; /* of all rows, a difference */
 } att_diagonals;
 
+/* A score that is the product plus or minus these values of the region, which do not depend on it.
+ * Forward they are laid where the scores will be, and the product is added there. n 0: it is
+ * another. */
+enum { ATT_TERMS = 4 };
+typedef struct att_addend {
+    sn_node *term[ATT_TERMS];
+    bool minus[ATT_TERMS];
+    int n;
+} att_addend;
+
 /* Lanes are queries: scores S and weights P lie as [key][query], Q and the sums O as
  * [element][query], so that maxima and sums over keys need no reduction across lanes, and K and V
  * are read as they lie, one element broadcast to all lanes. A block is up to ATT_NV vectors of
@@ -57,7 +68,10 @@ typedef struct att_plan {
     bool check_v;             /* keys may weigh nothing: V must be looked through for NaN and inf */
     const sn_region *derivative; /* backward: taken instead of the score region */
     bool log2_scores;            /* scores are in units of ln 2 as they leave the product */
-    int64_t s_at, q_at, o_at, max_at, m_at, l_at, seg_at, visible_at, key_at, dummy_at, tail_at;
+    int64_t q_at, o_at, m_at, l_at, state_bytes; /* of a block, one after the other */
+    int64_t slots_at, slot_at;                   /* the same of other blocks; which one it is now */
+    int64_t s_at, max_at, seg_at, visible_at, key_at, dummy_at, tail_at;
+    att_addend addend;
     att_diagonals diagonals;  /* rows begin at tail_at, before the flags of tiles */
     int64_t diagonal_at;      /* which of them are there */
     int64_t sheet_at;         /* tables laid as [key][query] */
@@ -75,7 +89,8 @@ static inline int att_padded(const att_plan *p, int d) {
 em_val att_size(em *e, sn_gemm_size s);
 em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head);
 em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type *params, int n);
-em_val att_scratch(em *e, int64_t at);                /* pointer into this thread's scratch */
+em_val att_scratch(em *e, int64_t at);                  /* pointer into this thread's scratch */
+em_val att_state(em *e, const att_plan *p, int64_t at); /* forward: q_at .. l_at of this block */
 em_val att_load(em *e, const att_plan *p, em_val at); /* a vector of scratch, at a multiple of it */
 void att_store(em *e, const att_plan *p, em_val x, em_val at);
 em_val att_column(em *e, const att_plan *p, em_val base, em_val v); /* vector v of a row */
@@ -83,7 +98,10 @@ em_val att_any_lane(em *e, em_val cond);
 /* Calls fn[n] for the run-time number n of vectors. */
 void att_call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, int n_args);
 
-/* exp2.c */
+/* exp2.c: 2^(score - m), where m is in units of ln 2 and scores are unless there is a score region
+ */
+em_val att_exponent(em *e, const att_plan *p, em_val score, em_val m);
+em_val att_in_ln2(em *e, const att_plan *p, em_val score); /* a score in units of ln 2 */
 em_val att_exp2(em *e, em_val x); /* 2^x, 0 below the smallest normal number; NaN stays */
 em_val att_exp2_above(em *e, em_val x, int least); /* 2^x, 0 below 2^least; of x's type */
 
@@ -97,14 +115,21 @@ em_val att_diagonal_of(em *e, const att_plan *p, em_val q); /* element of query 
 em_val att_diagonal_element(em *e, const att_plan *p, const att_diagonal *row, em_val i);
 /* Of the rows in scratch: 0 whose head, 1 and 2 the elements there are. */
 em_val att_diagonal_state(em *e, const att_plan *p, int i);
-/* A region's code with what rows hold, which begins at element `at`. */
-void att_diagonals_limit(sn_region_code *c, const att_plan *p);
+/* A region's code, of which root[] are wanted, with what rows hold, which begins at element `at`.
+ */
+void att_diagonals_limit(sn_region_code *c, const att_plan *p, sn_node *const *root, int n_root);
 void att_diagonals_give(sn_region_code *c, em *e, const att_plan *p, em_val at);
 
 /* plan.c */
 bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const sn_target *t,
                    sn_dtype compute, sn_error *err);
 int64_t att_place(int64_t *at, int64_t bytes); /* the next place in scratch */
+void att_plan_slots(att_plan *p);              /* forward: places for the states of more blocks */
+int64_t att_stretch(const att_plan *p);        /* keys that blocks take turns at */
+/* Are the product's results the scores, but for a mask? Then it keeps their maximum. */
+static inline bool att_product_scores(const att_plan *p) {
+    return !p->a->score || p->addend.n > 0;
+}
 /* The fixed part, rows of differences, flags of tiles, copies of K and V, and `row` elements a key.
  */
 int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row);
@@ -131,7 +156,8 @@ em_val att_emit_store(em *e, const att_plan *p, const char *name, sn_dtype t, in
 
 /* tile.c: functions of the module, one for each number of query vectors.
  *   scores(K, k_stride, keys, rows, Q, S, max): S[k][..] = K[k] . Q for k < keys, in groups of
- *     key_rows (rows beyond `rows` repeat the last one); max becomes the larger of itself and S
+ *     key_rows (rows beyond `rows` repeat the last one); with ATT_MAX max becomes the larger of
+ *     itself and S; with ATT_ADD the products are added to S, in groups of ATT_GROUP at most
  *   sums(V, v_stride, P, O, keys): O[i][..] += V[k][i] P[k][..] over k < keys */
 typedef struct att_micro {
     em_val scores[ATT_NV + 1], sums[ATT_NV + 1];
@@ -140,8 +166,9 @@ typedef struct att_micro {
     em_val store_out;    /* (O, 1/l pointer, out, stride, rows, dummy): transposed back */
 } att_micro;
 void att_emit_micro(em *e, const att_plan *p, att_micro *f);
-/* The same for rows of d elements and other operands. with_max: `max` is kept. */
-em_val att_emit_scores(em *e, const att_plan *p, const char *what, int nv, int d, bool with_max);
+/* The same for rows of d elements and other operands. */
+enum { ATT_MAX = 1, ATT_ADD = 2 };
+em_val att_emit_scores(em *e, const att_plan *p, const char *what, int nv, int d, int flags);
 em_val att_emit_sums(em *e, const att_plan *p, const char *what, int nv, int d);
 
 /* sheet.c: tables that regions read at the query and the key themselves: laid in scratch
@@ -178,6 +205,10 @@ bool att_has_sheet(em *e, const att_plan *p);
 void att_sheet_ahead(em *e, const att_plan *p, const em_val of[2], em_val q0, em_val k0, em_val *at,
                      em_val *step);
 em_val att_sheet_row(em *e, const att_sheets *s, const sn_node *n); /* NULL: n is not laid */
+/* Lays n, read by the score, in place of the scores at `to`, of all keys that the product reads;
+ * false: it is no such table. Arguments as att_regions_sheets has them. */
+bool att_sheet_in_place(em *e, const att_plan *p, const sn_node *n, const em_val of[2], em_val q0,
+                        em_val k0, const em_val range[2], em_val to);
 
 /* region.c: the score and mask regions of one place in the code. */
 typedef struct att_region {
@@ -191,10 +222,16 @@ typedef struct att_regions {
     att_sheets sheets;
     em_val diagonal; /* of lane 0 at key 0 in the rows of differences; NULL: none are read */
 } att_regions;
-/* Emits what depends on batch, head and q only; then scores x (of lanes of queries or of keys) at
- * keys k become scores in units of ln 2, -inf where masked. */
+/* Emits what depends on batch, head and q only; then products x (of lanes of queries or of keys) at
+ * keys k become scores, -inf where masked. */
 void att_regions_begin(att_regions *g, em *e, const att_plan *p, bool masked, em_val batch,
                        em_val head, em_val q);
+/* The same for what a score adds to the product; for the mask alone. */
+void att_regions_begin_addend(att_regions *g, em *e, const att_plan *p, em_val batch, em_val head,
+                              em_val q);
+em_val att_regions_addend(att_regions *g, em *e, const att_plan *p, em_val k);
+void att_regions_begin_mask(att_regions *g, em *e, const att_plan *p, em_val batch, em_val head,
+                            em_val q);
 /* Lays the sheets of keys range[0] .. range[1] - 1 of the tile at k0; of[]: batch and head; lane i
  * is query q0 + i, or the last one. */
 void att_regions_sheets(att_regions *g, em *e, const att_plan *p, const em_val of[2], em_val q0,
@@ -253,6 +290,11 @@ em_val att_keep_word(em *e, const att_plan *p, em_val word, em_val batch, em_val
 em_val att_keep_vector(em *e, const att_plan *p, em_val v); /* after `keep` of vector v */
 em_val att_keep_bit(em *e, em_val words, em_val k);         /* lanes that keep key k of the tile */
 em_val att_keep_lanes(em *e, em_val word, em_val k, int lanes); /* keys k .. of one query */
+
+/* addend.c: addend(buf, dim, scratch, vector, lo, hi, k0, q0, batch, head): what the score adds to
+ * the product, laid in place of the scores of one vector of queries and keys [lo, hi) of the tile
+ * at k0. NULL: the plan has none. */
+em_val att_emit_addend(em *e, const att_plan *p);
 
 /* softmax.c: softmax(buf, dim, scratch, vector, lo, hi, k0, q0, batch, head): scores of one vector
  * of queries and keys [lo, hi) of the tile at k0 become weights; running maximum, sum and O are

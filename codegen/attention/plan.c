@@ -73,6 +73,46 @@ const char *sn_attention_tile_name(int i) {
     return att_tiles[i].name;
 }
 
+/* --- what is added to the product ------------------------------------------------------------- */
+
+/* The nodes that the score itself flows into, by id less the lowest one's. */
+static const bool *mark_score(const sn_region *r, uint32_t *lowest) {
+    sn_order order = sn_region_topo(r->out[0]->m, r);
+    uint32_t lo = UINT32_MAX, hi = 0;
+    for (int i = 0; i < order.n; i++) {
+        lo = order.node[i]->id < lo ? order.node[i]->id : lo;
+        hi = order.node[i]->id > hi ? order.node[i]->id : hi;
+    }
+    *lowest = lo;
+    bool *on = sn_arena_alloc(r->out[0]->m, hi - lo + 1);
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        bool *mine = &on[n->id - lo];
+        *mine = n->op == SN_OP_arg && !sn_attr_int(n, SN_A_index, -1);
+        for (int j = 0; j < n->n_in; j++) *mine = *mine || on[n->in[j]->id - lo];
+    }
+    return on;
+}
+
+static att_addend find_addend(const sn_region *r, sn_dtype compute) {
+    uint32_t lowest;
+    const bool *on = mark_score(r, &lowest);
+    att_addend a = {.n = 0};
+    sn_node *n = r->out[0];
+    while (n->op != SN_OP_arg) {
+        bool first = on[n->in[0]->id - lowest];
+        int other = first, minus = n->op == SN_OP_sub;
+        bool fits = n->op == SN_OP_add || (minus && first);
+        if (!fits || n->dtype != compute || on[n->in[other]->id - lowest] || a.n == ATT_TERMS)
+            return (att_addend){.n = 0};
+        a.minus[a.n] = minus;
+        a.term[a.n++] = n->in[other];
+        n = n->in[!other];
+    }
+    if (!on[n->id - lowest]) a.n = 0;
+    return a;
+}
+
 /* Parts of keys, for few queries, at most. */
 static int most_parts(const sn_attention *a) {
     bool fixed = a->batch.slot < 0;
@@ -100,13 +140,16 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     p->pack = !is_compact(a) || p->convert;
     p->check_v = a->score || a->mask || a->rate > 0;
     p->log2_scores = !a->score;
+    if (a->score) p->addend = find_addend(a->score, compute);
     int64_t at = 0, column = p->qb * p->esize;
-    p->s_at = att_place(&at, (ATT_KEYS + 16) * column);
     p->q_at = att_place(&at, a->d * column);
     p->o_at = att_place(&at, a->dv * column);
-    p->max_at = att_place(&at, column);
     p->m_at = att_place(&at, column);
     p->l_at = att_place(&at, column);
+    p->state_bytes = at;
+    p->slot_at = att_place(&at, 8);
+    p->s_at = att_place(&at, (ATT_KEYS + 16) * column);
+    p->max_at = att_place(&at, column);
     p->seg_at = att_place(&at, ATT_SEGMENTS * 4 * 8);
     p->visible_at = att_place(&at, ATT_NV * 2 * 8);
     p->diagonal_at = att_place(&at, 3 * 8);
@@ -123,6 +166,22 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     return true;
 }
 
+/* A core's second cache should hold that much of K and V beside other things. */
+enum { STRETCH_BYTES = 1 << 19 };
+
+int64_t att_stretch(const att_plan *p) {
+    int64_t keys = STRETCH_BYTES / ((p->a->d + p->a->dv) * p->esize) / ATT_KEYS * ATT_KEYS;
+    return keys > ATT_KEYS ? keys : ATT_KEYS;
+}
+
+void att_plan_slots(att_plan *p) {
+    const sn_attention *a = p->a;
+    bool few = a->tq.slot < 0 && a->tq.value <= ATT_FEW;
+    bool once = a->tk.slot < 0 && a->tk.value <= 2 * att_stretch(p);
+    p->slots_at = p->tail_at;
+    if (!few && !once) p->tail_at += (ATT_SLOTS - 1) * p->state_bytes;
+}
+
 int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row) {
     int64_t flags = ((tk + ATT_KEYS - 1) / ATT_KEYS + 63) / 64 * 64;
     if (p->pack) row += p->a->d + p->a->dv;
@@ -132,7 +191,9 @@ int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row
 int64_t sn_attention_scratch(const sn_attention *a, const sn_target *t, sn_dtype compute,
                              int64_t tq, int64_t tk) {
     att_plan p;
-    return att_plan_make(&p, a, "", t, compute, NULL) ? att_scratch_bytes(&p, tq, tk, 0) : 0;
+    if (!att_plan_make(&p, a, "", t, compute, NULL)) return 0;
+    att_plan_slots(&p);
+    return att_scratch_bytes(&p, tq, tk, 0);
 }
 
 /* Elements of the parts' memory between one and the next. */

@@ -63,7 +63,8 @@ static bool open_region(att_region *u, em *e, const att_plan *p, const sn_region
 static void begin_region(att_region *u, em *e, const att_plan *p, bool of_score, bool diagonal,
                          em_val batch, em_val head, em_val q) {
     if (!open_region(u, e, p, region_of(p, of_score), of_score, batch, head, q)) return;
-    if (diagonal) att_diagonals_limit(&u->code, p);
+    const sn_region *r = u->code.region;
+    if (diagonal) att_diagonals_limit(&u->code, p, r->out, r->n_out);
     sn_region_emit(&u->code, ATT_DEP_HEAD | ATT_DEP_Q);
 }
 
@@ -88,13 +89,18 @@ bool att_region_of_differences(att_region *u, em *e, const att_plan *p, bool sco
     return true;
 }
 
-static em_val apply_region(att_region *u, em *e, const att_plan *p, em_val score, em_val k,
-                           em_val diagonal) {
+static void evaluate_region(att_region *u, em *e, const att_plan *p, em_val score, em_val k,
+                            em_val diagonal) {
     sn_region_forget(&u->code, ATT_DEP_K | ATT_DEP_SCORE | ATT_DEP_GRAD);
     set_key(u, e, k);
     if (diagonal) att_diagonals_give(&u->code, e, p, em_sub(e, diagonal, k));
     if (u->first) sn_region_arg(&u->code, 0, score, ATT_DEP_SCORE);
     sn_region_emit(&u->code, ~(uint32_t)ATT_DEP_GRAD);
+}
+
+static em_val apply_region(att_region *u, em *e, const att_plan *p, em_val score, em_val k,
+                           em_val diagonal) {
+    evaluate_region(u, e, p, score, k, diagonal);
     return sn_region_value(&u->code, 0);
 }
 
@@ -104,9 +110,34 @@ void att_regions_begin(att_regions *g, em *e, const att_plan *p, bool masked, em
     if (masked) begin_region(&g->mask, e, p, false, g->diagonal, batch, head, q);
 }
 
+void att_regions_begin_mask(att_regions *g, em *e, const att_plan *p, em_val batch, em_val head,
+                            em_val q) {
+    begin_region(&g->mask, e, p, false, g->diagonal, batch, head, q);
+}
+
+void att_regions_begin_addend(att_regions *g, em *e, const att_plan *p, em_val batch, em_val head,
+                              em_val q) {
+    if (!open_region(&g->score, e, p, p->a->score, 1, batch, head, q)) return;
+    att_diagonals_limit(&g->score.code, p, p->addend.term, p->addend.n);
+    sn_region_emit(&g->score.code, ATT_DEP_HEAD | ATT_DEP_Q);
+}
+
+em_val att_regions_addend(att_regions *g, em *e, const att_plan *p, em_val k) {
+    sn_region_code *c = &g->score.code;
+    em_val sum = NULL;
+    evaluate_region(&g->score, e, p, NULL, k, g->diagonal);
+    for (int i = 0; i < p->addend.n; i++) {
+        em_val x = sn_region_node(c, p->addend.term[i]);
+        if (em_lanes_of(x) == 1) x = em_splat(e, x, p->lanes);
+        if (p->addend.minus[i]) x = em_neg(e, x);
+        sum = sum ? em_add(e, sum, x) : x;
+    }
+    return sum;
+}
+
 em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_val k) {
     em_val at = g->diagonal;
-    if (g->score.used) x = em_mul(e, apply_region(&g->score, e, p, x, k, at), em_vf(e, ATT_LOG2_E));
+    if (g->score.used) x = apply_region(&g->score, e, p, x, k, at);
     if (g->mask.used)
         x = em_select(e, apply_region(&g->mask, e, p, NULL, k, at), x, em_vf(e, -INFINITY));
     return x;

@@ -38,10 +38,11 @@ typedef struct sheet {
     const sn_attention_captured *c;
     em_val base, row[64]; /* key 0 of the tile; offsets of the lanes' rows */
     em_val to;
+    int width, group; /* elements from a key to the next; keys are laid in whole groups */
 } sheet;
 
 static em_val row_at(em *e, const sheet *s, em_val k) {
-    return em_at(e, s->to, s->p->t, em_mul(e, k, em_i64(e, s->p->lanes)));
+    return em_at(e, s->to, s->p->t, em_mul(e, k, em_i64(e, s->width)));
 }
 
 /* PIECE keys k .. of truth values, the bytes of one integer in each lane. */
@@ -105,7 +106,7 @@ static void lay_keys(em *e, const sheet *s, em_val k, int n) {
 /* Lines, then pieces, then keys; those beyond the last repeat it, as their scores do. */
 static void lay_sheet(em *e, const sheet *s, em_val lo, em_val hi, em_val have) {
     static const int steps[] = {LINE, PIECE};
-    em_val until = em_and(e, em_add(e, hi, em_i64(e, PIECE - 1)), em_i64(e, -PIECE));
+    em_val until = em_and(e, em_add(e, hi, em_i64(e, s->group - 1)), em_i64(e, -s->group));
     em_val end = em_imin(e, until, have), at = lo;
     for (int i = 0; i < 2; i++) {
         em_val count =
@@ -139,7 +140,7 @@ static em_val sheet_place(em *e, const att_plan *p, int i) {
 static em_val find_table(em *e, const att_plan *p, const att_tables *t, const sn_node *n,
                          const em_val of[2], em_val k0, sheet *s) {
     int which, q_axis;
-    *s = (sheet){.p = p};
+    *s = (sheet){.p = p, .width = p->lanes, .group = PIECE};
     if (n->op != SN_OP_at || !(s->c = att_captured_of(t, n, &which)) ||
         !is_sheet(t, s->c, n, p->piece, &q_axis))
         return NULL;
@@ -155,6 +156,13 @@ static em_val find_table(em *e, const att_plan *p, const att_tables *t, const sn
     return att_size(e, s->c->stride[q_axis]);
 }
 
+/* step: of rows. Lane i is query q0 + i, or the last one. */
+static void set_rows(em *e, sheet *s, em_val q0, em_val step) {
+    em_val last = em_sub(e, att_size(e, s->p->a->tq), em_i64(e, 1));
+    for (int i = 0; i < s->p->lanes; i++)
+        s->row[i] = em_mul(e, em_imin(e, em_add(e, q0, em_i64(e, i)), last), step);
+}
+
 static void lay_region(att_region *r, att_sheets *all, em *e, const em_val of[2], em_val q0,
                        em_val k0, const em_val range[2]) {
     const att_plan *p = all->p;
@@ -165,9 +173,7 @@ static void lay_region(att_region *r, att_sheets *all, em *e, const em_val of[2]
         sheet s;
         em_val step = find_table(e, p, &r->tables, order.node[j], of, k0, &s);
         if (!step) continue;
-        em_val last = em_sub(e, att_size(e, p->a->tq), em_i64(e, 1));
-        for (int i = 0; i < p->lanes; i++)
-            s.row[i] = em_mul(e, em_imin(e, em_add(e, q0, em_i64(e, i)), last), step);
+        set_rows(e, &s, q0, step);
         s.to = sheet_place(e, p, all->n);
         lay_sheet(e, &s, range[0], range[1], em_sub(e, att_size(e, p->a->tk), k0));
         all->node[all->n++] = order.node[j];
@@ -203,6 +209,18 @@ void att_sheet_ahead(em *e, const att_plan *p, const em_val of[2], em_val q0, em
     em_val row = find_table(e, p, &t, first_read(&t, p), of, k0, &s);
     *at = em_at(e, s.base, s.c->dtype, em_mul(e, q0, row));
     *step = em_mul(e, row, em_i64(e, (int64_t)sn_dtype_size(s.c->dtype)));
+}
+
+bool att_sheet_in_place(em *e, const att_plan *p, const sn_node *n, const em_val of[2], em_val q0,
+                        em_val k0, const em_val range[2], em_val to) {
+    att_tables t = score_tables(e, p);
+    sheet s;
+    em_val step = find_table(e, p, &t, n, of, k0, &s);
+    if (!step || n->dtype == SN_BOOL) return false;
+    set_rows(e, &s, q0, step);
+    s.to = to, s.width = p->qb, s.group = ATT_GROUP;
+    lay_sheet(e, &s, range[0], range[1], em_sub(e, att_size(e, p->a->tk), k0));
+    return true;
 }
 
 void att_regions_sheets(att_regions *g, em *e, const att_plan *p, const em_val of[2], em_val q0,

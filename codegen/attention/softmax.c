@@ -71,7 +71,7 @@ static void emit_weights(em *e, const att_plan *p, const column *c, em_val m) {
         em_val acc = em_carry(e, &l, sum), w[4];
         for (int u = 0; u < unroll; u++) {
             em_val at = score_at(e, p, c, em_add(e, l.i, em_i64(e, u)));
-            w[u] = att_exp2(e, em_sub(e, att_load(e, p, at), m));
+            w[u] = att_exp2(e, att_exponent(e, p, att_load(e, p, at), m));
             em_val left = w[u];
             if (c->keep) {
                 em_val bit = att_keep_bit(e, c->keep, em_add(e, l.i, em_i64(e, u)));
@@ -96,10 +96,10 @@ em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
     em_val v = em_param(e, 3), q0 = em_param(e, 7), batch = em_param(e, 8), head = em_param(e, 9);
     em_val at = em_mul(e, v, em_i64(e, p->lanes));
     column c = {.s = em_at(e, att_scratch(e, p->s_at), p->t, at),
-                .o = em_at(e, att_scratch(e, p->o_at), p->t, at),
+                .o = em_at(e, att_state(e, p, p->o_at), p->t, at),
                 .max_at = em_at(e, att_scratch(e, p->max_at), p->t, at),
-                .m_at = em_at(e, att_scratch(e, p->m_at), p->t, at),
-                .l_at = em_at(e, att_scratch(e, p->l_at), p->t, at),
+                .m_at = em_at(e, att_state(e, p, p->m_at), p->t, at),
+                .l_at = em_at(e, att_state(e, p, p->l_at), p->t, at),
                 .lo = em_param(e, 4),
                 .hi = em_param(e, 5),
                 .k0 = em_param(e, 6),
@@ -110,20 +110,23 @@ em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
         c.keep = att_keep_vector(e, p, v);
     }
     em_val top;
-    if (masked || p->a->score) {
+    if (masked || !att_product_scores(p)) {
         em_val q =
             em_add(e, em_int_cast(e, em_add(e, q0, at), e->i32), em_iota(e, e->i32, p->lanes));
         em_val last = em_int_cast(e, em_sub(e, att_size(e, p->a->tq), em_i64(e, 1)), e->i32);
         q = em_imin(e, q, last); /* lanes beyond the last query repeat it: tables stay in range */
         att_regions regions = {.diagonal = att_diagonal_of(e, p, em_add(e, q0, at))};
-        att_regions_begin(&regions, e, p, masked, batch, head, q);
+        if (att_product_scores(p))
+            att_regions_begin_mask(&regions, e, p, batch, head, q);
+        else
+            att_regions_begin(&regions, e, p, masked, batch, head, q);
         att_regions_sheets(&regions, e, p, (em_val[]){batch, head}, em_add(e, q0, at), c.k0,
                            (em_val[]){c.lo, c.hi});
         top = emit_regions(e, p, &c, &regions);
     } else {
         top = att_load(e, p, c.max_at);
     }
-    emit_weights(e, p, &c, emit_new_maximum(e, p, &c, top));
+    emit_weights(e, p, &c, emit_new_maximum(e, p, &c, att_in_ln2(e, p, top)));
     em_ret(e, NULL);
     e->buf = saved.buf, e->dim = saved.dim, e->scratch = saved.scratch;
     return fn;

@@ -51,7 +51,7 @@ static void emit_score_group(em *e, const att_plan *p, int d, int rows, int nv, 
     }
 }
 
-em_val att_emit_scores(em *e, const att_plan *p, const char *what, int nv, int d, bool with_max) {
+em_val att_emit_scores(em *e, const att_plan *p, const char *what, int nv, int d, int flags) {
     const em_type params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr, e->ptr,
                               e->ptr, e->i64, e->ptr, e->i64, e->ptr, e->i64};
     char suffix[32];
@@ -61,6 +61,7 @@ em_val att_emit_scores(em *e, const att_plan *p, const char *what, int nv, int d
            have = em_param(e, 3);
     em_val q = em_param(e, 4), s = em_param(e, 5), max_at = em_param(e, 6);
     int rows = p->key_rows[nv];
+    if ((flags & ATT_ADD) && rows > ATT_GROUP) rows = ATT_GROUP; /* a key's sum is added once */
     em_loop l = em_for(e, em_i64(e, 0), keys, em_i64(e, rows));
     em_val last = em_sub(e, em_sub(e, have, em_i64(e, 1)), l.i);
     em_val key[32], sum[64];
@@ -76,10 +77,13 @@ em_val att_emit_scores(em *e, const att_plan *p, const char *what, int nv, int d
     emit_score_group(e, p, d, rows, nv, key, q, fetch_at, fetch_step, sum);
     em_val out = em_at(e, s, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
     for (int v = 0; v < nv; v++) {
-        em_val top = vector_at(e, p, max_at, 0, v), m = with_max ? att_load(e, p, top) : NULL;
+        em_val top = vector_at(e, p, max_at, 0, v),
+               m = flags & ATT_MAX ? att_load(e, p, top) : NULL;
         for (int i = 0; i < rows; i++) {
-            att_store(e, p, sum[i * nv + v], vector_at(e, p, out, i, v));
-            if (m) m = em_max(e, sum[i * nv + v], m);
+            em_val x = sum[i * nv + v], to = vector_at(e, p, out, i, v);
+            if (flags & ATT_ADD) x = em_add(e, x, att_load(e, p, to));
+            att_store(e, p, x, to);
+            if (m) m = em_max(e, x, m);
         }
         if (m) att_store(e, p, m, top);
     }
@@ -205,8 +209,9 @@ static em_val emit_careful_sums(em *e, const att_plan *p) {
 
 void att_emit_micro(em *e, const att_plan *p, att_micro *f) {
     const sn_attention *a = p->a;
+    int flags = (att_product_scores(p) ? ATT_MAX : 0) | (p->addend.n ? ATT_ADD : 0);
     for (int nv = 1; nv <= ATT_NV; nv++) {
-        f->scores[nv] = att_emit_scores(e, p, "scores", nv, a->d, !a->score);
+        f->scores[nv] = att_emit_scores(e, p, "scores", nv, a->d, flags);
         f->sums[nv] = att_emit_sums(e, p, "sums", nv, a->dv);
     }
     f->careful_sums = p->check_v ? emit_careful_sums(e, p) : NULL;
