@@ -7,8 +7,17 @@
 
 #include <string.h>
 
+/* What an epilogue's reductions are called; NULL: something else. The view that cuts rows in panels
+ * for them has no name. */
+static const char *name_along_rows(sn_op op) {
+    return op == SN_OP_reduce_sum   ? "sums along rows"
+           : op == SN_OP_reduce_max ? "maxima along rows"
+           : op == SN_OP_reduce_min ? "minima along rows"
+                                    : NULL;
+}
+
 /* "add, exp x2, mul": the operations of a region, most used first in order of appearance. */
-static void print_ops(FILE *f, sn_module *m, const sn_region *r) {
+static void print_ops(FILE *f, sn_module *m, const sn_region *r, bool epilogue) {
     int count[SN_OP_COUNT] = {0};
     if (!r) return;
     sn_order order = sn_region_topo(m, r);
@@ -19,8 +28,9 @@ static void print_ops(FILE *f, sn_module *m, const sn_region *r) {
     }
     bool any = false;
     for (int op = 0; op < SN_OP_COUNT; op++) {
-        if (!count[op]) continue;
-        fprintf(f, "%s%s", any ? ", " : "", sn_ops[op].name);
+        if (!count[op] || (epilogue && op == SN_OP_reshape)) continue;
+        const char *sums = epilogue ? name_along_rows((sn_op)op) : NULL;
+        fprintf(f, "%s%s", any ? ", " : "", sums ? sums : sn_ops[op].name);
         if (count[op] > 1) fprintf(f, " x%d", count[op]);
         any = true;
     }
@@ -38,7 +48,7 @@ static void print_attention(FILE *f, sn_module *m, const sn_kernel *k) {
     if (rate > 0) fprintf(f, "        drops %.3g of the weights, by counter\n", rate);
     if (derivative) {
         fputs("        score and its derivative: ", f);
-        print_ops(f, m, derivative);
+        print_ops(f, m, derivative, false);
         fputc('\n', f);
     }
     for (int i = 0; wrt && i < wrt->n; i++)
@@ -60,7 +70,7 @@ static void print_step(FILE *f, sn_module *m, const sn_unit *u, int i) {
         const sn_region *region = sn_attr_region(n, regions[r]);
         if (!region) continue;
         fprintf(f, "  %s: ", sn_attr_table[regions[r]].name);
-        print_ops(f, m, region);
+        print_ops(f, m, region, regions[r] == SN_A_epilogue);
     }
     int64_t pair = sn_attr_int(n, SN_A_pair, 0);
     if (pair && n->op == SN_OP_gemm && type->shape[type->rank - 1] == pair)

@@ -4,7 +4,7 @@
  * Requires primitives only (after expand). Keeps values; each entry's computation is afterwards
  * leaves, views, FUSED nodes and primitives with a kernel of their own. Terminates: each group is
  * built once. */
-#include "passes/fuse_groups.h"
+#include "passes/row_sums.h"
 #include "passes/choice.h"
 #include "passes/graph_util.h"
 
@@ -45,6 +45,11 @@ static void add_cut(builder *b, cut_list *c, sn_node *n) {
     c->node[c->n++] = n;
 }
 
+/* Does n reduce rows of group k, a product, over panels of columns, in its epilogue? */
+static bool is_panel_sum(const builder *b, int k, const sn_node *n) {
+    return k >= 0 && b->g->group[k].kind == SN_GROUP_GEMM && inside(b, k, n) && sn_panel_sum(n);
+}
+
 /* Collects the tensors that the body reads, in the order in which a walk from its results meets
  * them. */
 static void find_cut(builder *b, int k, cut_list *c, sn_node *n, sn_node *stop) {
@@ -54,6 +59,10 @@ static void find_cut(builder *b, int k, cut_list *c, sn_node *n, sn_node *stop) 
     bool in_body = inside(b, k, n) || recomputed(b, n) || n->op == SN_OP_broadcast;
     if (!in_body) {
         add_cut(b, c, n);
+        return;
+    }
+    if (is_panel_sum(b, k, n)) { /* through the view that cuts its operand in panels */
+        find_cut(b, k, c, n->in[0]->in[0], stop);
         return;
     }
     for (int i = 0; i < n->n_in; i++) {
@@ -66,11 +75,15 @@ static void find_cut(builder *b, int k, cut_list *c, sn_node *n, sn_node *stop) 
     }
 }
 
-/* The group's results: members that somebody outside it uses. */
+/* The group's results: members that somebody outside it uses, of a product those of its shape
+ * first. */
 static int find_results(builder *b, const sn_group *k, sn_node **out) {
     int n = 0;
-    for (int i = 0; i < k->n_member; i++)
-        if (b->uses[k->member[i]->id]) out[n++] = k->member[i];
+    for (int sums = 0; sums < 2; sums++)
+        for (int i = 0; i < k->n_member; i++) {
+            bool sum = k->kind == SN_GROUP_GEMM && sn_panel_sum(k->member[i]);
+            if (b->uses[k->member[i]->id] && sum == sums) out[n++] = k->member[i];
+        }
     return n;
 }
 
@@ -338,14 +351,16 @@ static void use(builder *b, const sn_node *n, int by_group) {
     if (k >= 0 && k != by_group) b->uses[y->id]++;
 }
 
-/* Views that only products read, which take what lies below instead: they read nothing. */
+/* Views that only products and their epilogues read, which take what lies below instead: they read
+ * nothing. */
 static uint8_t *find_bypassed(builder *b) {
     sn_grouping *g = b->g;
     uint8_t *bypassed = sn_arena_alloc(b->m, g->n_id), *read = sn_arena_alloc(b->m, g->n_id);
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
         for (int j = 0; j < n->n_in; j++) {
-            bool around = n->op == SN_OP_dot && j == 1 && panels_of(b, n).factors;
+            bool around = (n->op == SN_OP_dot && j == 1 && panels_of(b, n).factors) ||
+                          is_panel_sum(b, g->group_of[n->id], n);
             (around ? bypassed : read)[n->in[j]->id] = 1;
         }
     }
@@ -391,7 +406,7 @@ static void show_products(builder *b) {
 
 static int fuse_entry(sn_passes *p, sn_entry *e, bool body) {
     sn_loc loc = sn_module_loc(p->m);
-    sn_grouping *g = sn_group_entry(p, e);
+    sn_grouping *g = body ? sn_group_entry(p, e) : sn_group_row_sums(p, e);
     builder b = {.g = g, .m = p->m};
     b.made = sn_arena_alloc(p->m, sizeof *b.made * g->n_id);
     b.uses = sn_arena_alloc(p->m, sizeof *b.uses * g->n_id);

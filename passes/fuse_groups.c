@@ -9,6 +9,7 @@
 #include "passes/fuse_halves.h"
 #include "passes/graph_util.h"
 #include "passes/primitive.h"
+#include "passes/row_sums.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -200,6 +201,17 @@ static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node 
     return sn_group_epilogue_may(g, dot, n);
 }
 
+/* A reduction over panels of columns is a product's work if what it reduces is. */
+static int product_of_panels(sn_grouping *g, const sn_node *n) {
+    const sn_node *x = sn_panel_sum(n);
+    int h = x ? g->group_of[x->id] : -1;
+    if (h < 0 || g->group[h].kind != SN_GROUP_GEMM || g->p->o.level < 4) return -1;
+    const sn_node *dot = g->group[h].member[0];
+    bool fits = sn_choose(g->p, dot) == SN_CHOOSE_FUSED && x->dtype == dot->dtype &&
+                !g->group[h].pair && g->group[h].n_member < MAX_MEMBERS;
+    return fits ? h : -1;
+}
+
 /* The operand's group if n may join it: directly, or through a broadcast along the row (a
  * reduction's result). */
 static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, uint32_t unit) {
@@ -232,6 +244,11 @@ static void place(sn_grouping *g, sn_node *n) {
     bool last, reduces = sn_reduces(n, &last);
     if (n->op == SN_OP_dot) {
         found(g, SN_GROUP_GEMM, n);
+        return;
+    }
+    int product = product_of_panels(g, n);
+    if (product >= 0) {
+        join(g, product, n);
         return;
     }
     if (reduces && !last) {

@@ -48,6 +48,31 @@ static void finish_row(em *e, const gemm_plan *p, em_val i) {
     }
 }
 
+/* All rows of the tile, and the reductions of each. */
+static void finish_rows(em *e, const gemm_plan *p, em_val n) {
+    const sn_gemm *g = p->g;
+    int lanes = 1;
+    while (lanes < p->mr) lanes *= 2;
+    em_val row = em_iota(e, e->i64, lanes), none = em_splat(e, em_f(e, 0), lanes);
+    em_val first[SN_GEMM_SUMS], all[SN_GEMM_SUMS], sum[SN_GEMM_SUMS];
+    em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
+    for (int i = 0; i < g->n_sums; i++) first[i] = em_carry(e, &l, none);
+    finish_row(e, p, l.i);
+    if (g->n_sums) g->row_sums(g->ctx, e, sum);
+    em_val here = g->n_sums ? em_cmp(e, EM_EQ, row, em_splat(e, l.i, lanes)) : NULL;
+    for (int i = 0; i < g->n_sums; i++)
+        em_next(e, &l, first[i], em_select(e, here, em_splat(e, sum[i], lanes), first[i]));
+    em_end(e, &l);
+    if (!g->n_sums) return;
+    for (int i = 0; i < g->n_sums; i++) all[i] = em_final(e, &l, first[i]);
+    sn_gemm_at at = {.batch = {em_param(e, 6), em_param(e, 7), em_param(e, 8)},
+                     .row = em_param(e, 3),
+                     .col = em_param(e, 5),
+                     .mask = em_tail_mask(e, n, lanes),
+                     .lanes = lanes};
+    g->store_sums(g->ctx, e, all, &at);
+}
+
 /* void finish(buf, dim, T, row, rows, col, batch0, batch1, batch2)
  * T: sums of `rows` rows from row `row` on and of one panel from column `col` on. The tile is in
  * L1; going through it keeps one copy of the epilogue for all micro-kernels. */
@@ -59,9 +84,7 @@ em_val gemm_emit_finish(em *e, const gemm_plan *p) {
     e->dim = em_param(e, 1);
     const sn_gemm *g = p->g;
     if (g->epilogue) {
-        em_loop l = em_for(e, em_i64(e, 0), em_param(e, 4), em_i64(e, 1));
-        finish_row(e, p, l.i);
-        em_end(e, &l);
+        finish_rows(e, p, em_param(e, 4));
     } else { /* short: a full tile's rows one behind the other */
         em_branch full = em_if(e, em_cmp(e, EM_EQ, em_param(e, 4), em_i64(e, p->mr)));
         for (int i = 0; i < p->mr; i++) finish_row(e, p, em_i64(e, i));

@@ -30,7 +30,7 @@
  * [K / 8][P] words; `group` consecutive k share a bf16 factor, in panels [K / group][P]. A single
  * row (M = 1) sums each group before it is multiplied by its factor; several rows multiply first.
  */
-enum { SN_GEMM_BATCH = 3, SN_GEMM_STATE = 4 };
+enum { SN_GEMM_BATCH = 3, SN_GEMM_STATE = 4, SN_GEMM_SUMS = 4 };
 
 /* A size, stride or offset in elements: a constant (slot < 0), or dim[slot] of the call. */
 typedef struct sn_gemm_size {
@@ -63,6 +63,15 @@ typedef struct sn_gemm_at {
  * callback stores). acc[1] exists with `pair` only: the sums `pair` columns further. */
 typedef em_val sn_gemm_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at);
 
+/* Emits the reductions over a row of a panel, all of whose vectors the epilogue was given: fills
+ * sum[0 .. n_sums-1] with scalars. */
+typedef void sn_gemm_row_sums(void *ctx, em *e, em_val *sum);
+
+/* Emits the store of a tile's: lane i of sum[0 .. n_sums-1] is row at->row + i's, of the panel
+ * whose first column is at->col; at->mask: lanes that exist. (One store a row fills the store
+ * buffer while lines of C are waited for: 50 % longer at K = 64.) */
+typedef void sn_gemm_store_sums(void *ctx, em *e, const em_val *sum, const sn_gemm_at *at);
+
 /* Emits the addresses of the n_touch cache lines that the epilogue will read (and may write) of row
  * at->row in the panel of columns from at->col on; lanes and mask mean nothing. */
 typedef void sn_gemm_touch(void *ctx, em *e, const sn_gemm_at *at, em_val *line);
@@ -88,10 +97,12 @@ typedef struct sn_gemm {
     bool no_store;  /* the epilogue stores; c is not used */
     void *ctx;      /* for the callbacks, each of which may be NULL */
     sn_gemm_epilogue *epilogue;
+    sn_gemm_row_sums *row_sums; /* where N is a multiple of the panel */
+    sn_gemm_store_sums *store_sums;
     sn_gemm_touch *touch; /* where the epilogue reads tensors of the result's size */
     sn_gemm_row_prologue *row_prologue;
     sn_gemm_prologue *prologue;
-    int n_state, n_touch;
+    int n_state, n_touch, n_sums;
     int tile; /* how it is cut in blocks: 0, or another of sn_gemm_tiles; the same bits */
 } sn_gemm;
 

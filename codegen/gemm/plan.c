@@ -69,6 +69,10 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
     if (!gemm_check_pair(g->n, g->pair, compute, err)) return false;
     if (g->no_store && !g->epilogue)
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: nobody stores the result");
+    if (g->n_sums > SN_GEMM_SUMS || (g->n_sums && g->pair))
+        return sn_fail(err, SN_ERR_INTERNAL,
+                       "gemm: %d reductions of rows, at most %d, none of pairs", g->n_sums,
+                       SN_GEMM_SUMS);
     if (g->n_state > SN_GEMM_STATE)
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d row values, at most %d", g->n_state,
                        SN_GEMM_STATE);

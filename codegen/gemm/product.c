@@ -4,6 +4,7 @@
 #include "codegen/gemm/gemm.h"
 #include "codegen/kernel.h"
 #include "passes/plan/product.h"
+#include "passes/row_sums.h"
 
 #include <string.h>
 
@@ -28,6 +29,8 @@ typedef struct around {
 /* What the generator's callbacks get. */
 typedef struct fused {
     around epi, pro;
+    int main;                    /* the result that the generator stores; -1: none */
+    em_val part[SN_MAX_RESULTS]; /* of reductions over a row's panel: of its vectors so far */
 } fused;
 
 /* Element offset of a row's first element, and of column `col` if columns are neighbours. */
@@ -83,23 +86,30 @@ static void touch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *line)
     }
 }
 
-static void store_tile(em *e, const sn_kernel *k, int out, em_val v, const sn_gemm_at *at) {
-    const sn_view *w = &k->step->out[out];
-    em_val off = row_offset(e, k, w, at);
-    if (em_lanes_of(v) == 1) v = em_splat(e, v, at->lanes);
-    em_val base = em_buf(e, k->step->n_in + out);
-    if (w->stride[w->rank - 1] == 1) {
-        em_store_mask(e, w->dtype, em_at(e, base, w->dtype, em_add(e, off, at->col)), v, at->mask);
+/* The lanes of v that exist, to places `step` apart from `to` on. */
+static void store_lanes(em *e, const sn_kernel *k, sn_dtype t, em_val to, sn_dim step, em_val v,
+                        const sn_gemm_at *at) {
+    if (step == 1) {
+        em_store_mask(e, t, to, v, at->mask);
         return;
     }
-    em_val step = sn_kernel_dim(e, k, w->stride[w->rank - 1]);
     for (int lane = 0; lane < at->lanes; lane++) {
         em_branch br = {0};
         if (at->mask) br = em_if(e, em_extract(e, at->mask, lane));
-        em_val place = em_add(e, off, em_mul(e, em_add(e, at->col, em_i64(e, lane)), step));
-        em_store(e, w->dtype, em_at(e, base, w->dtype, place), em_extract(e, v, lane));
+        em_val place = em_mul(e, em_i64(e, lane), sn_kernel_dim(e, k, step));
+        em_store(e, t, em_at(e, to, t, place), em_extract(e, v, lane));
         if (at->mask) em_endif(e, &br);
     }
+}
+
+static void store_tile(em *e, const sn_kernel *k, int out, em_val v, const sn_gemm_at *at) {
+    const sn_view *w = &k->step->out[out];
+    sn_dim step = w->stride[w->rank - 1];
+    if (em_lanes_of(v) == 1) v = em_splat(e, v, at->lanes);
+    em_val col = em_mul(e, at->col, sn_kernel_dim(e, k, step));
+    em_val to =
+        em_at(e, em_buf(e, k->step->n_in + out), w->dtype, em_add(e, row_offset(e, k, w, at), col));
+    store_lanes(e, k, w->dtype, to, step, v, at);
 }
 
 /* ---- what is computed at a place ---- */
@@ -148,7 +158,7 @@ static em_val value_at(em *e, const place *p, const sn_node *n, int half) {
     em_val v, in[4];
     if (n->op == SN_OP_slice) /* of the product: the half of pairs that it takes */
         half = sn_attr_get(n, SN_A_start)->v[n->rank - 1] != 0;
-    if (is_sum(n)) {
+    if (is_sum(n) && p->state) {
         int sum = 0;
         for (int j = 0; j < i; j++) sum += is_sum(x->order.node[j]);
         return p->value[half][i] = p->state[sum];
@@ -167,6 +177,10 @@ static em_val value_at(em *e, const place *p, const sn_node *n, int half) {
         break;
     case SN_OP_slice:
     case SN_OP_broadcast:
+    case SN_OP_reshape: /* cuts an epilogue's row in panels */
+    case SN_OP_reduce_sum:
+    case SN_OP_reduce_max:
+    case SN_OP_reduce_min: /* of a panel, which ends later */
         v = in[0];
         break;
     default:
@@ -179,13 +193,57 @@ static em_val spread(em *e, em_val v, const sn_gemm_at *at) {
     return em_lanes_of(v) == 1 && at->lanes > 1 ? em_splat(e, v, at->lanes) : v;
 }
 
+static em_val join(em *e, const sn_node *reduction, em_val a, em_val b) {
+    if (reduction->op == SN_OP_reduce_sum) return em_add(e, a, b);
+    return reduction->op == SN_OP_reduce_max ? em_max_nan(e, a, b) : em_min_nan(e, a, b);
+}
+
+static em_val add_part(em *e, const fused *f, int o, em_val v, const sn_gemm_at *at) {
+    if (em_lanes_of(v) == 1) v = em_splat(e, v, at->lanes);
+    return f->part[o] ? join(e, f->epi.region->out[o], f->part[o], v) : v;
+}
+
 static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
-    const around *x = &((const fused *)ctx)->epi;
+    fused *f = ctx;
+    const around *x = &f->epi;
     place p = begin_place(x, at, acc, NULL);
     em_val out[SN_MAX_RESULTS]; /* all are read before one is written: they may lie in one place */
     for (int o = 0; o < x->region->n_out; o++) out[o] = value_at(e, &p, x->region->out[o], 0);
-    for (int o = 1; o < x->region->n_out; o++) store_tile(e, x->k, o, out[o], at);
-    return spread(e, out[0], at);
+    for (int o = 0; o < x->region->n_out; o++)
+        if (sn_product_sums(x->k->step, o))
+            f->part[o] = add_part(e, f, o, out[o], at);
+        else if (o != f->main)
+            store_tile(e, x->k, o, out[o], at);
+    return f->main < 0 ? acc[0] : spread(e, out[f->main], at);
+}
+
+/* Halves are folded until one lane is left. */
+static void emit_panel_sums(void *ctx, em *e, em_val *sum) {
+    fused *f = ctx;
+    for (int o = 0, n_sum = 0; o < f->epi.k->step->n_out; o++) {
+        if (!f->part[o]) continue;
+        const sn_node *reduction = f->epi.region->out[o];
+        em_val v = f->part[o];
+        for (int n = em_lanes_of(v) / 2; n >= 1; n /= 2)
+            v = join(e, reduction, n > 1 ? em_part(e, v, 0, n) : em_extract(e, v, 0),
+                     n > 1 ? em_part(e, v, n, n) : em_extract(e, v, 1));
+        sum[n_sum++] = v;
+        f->part[o] = NULL;
+    }
+}
+
+/* Rows of a panel lie together (row_sums.c asks for it), if nobody wanted them elsewhere. */
+static void store_panel_sums(void *ctx, em *e, const em_val *sum, const sn_gemm_at *at) {
+    const sn_kernel *k = ((const fused *)ctx)->epi.k;
+    for (int o = 0, n = 0; o < k->step->n_out; o++) {
+        if (!sn_product_sums(k->step, o)) continue;
+        const sn_view *w = &k->step->out[o];
+        em_val panel = em_div(e, at->col, em_i64(e, sn_gemm_panel(k->compute)));
+        panel = em_mul(e, panel, sn_kernel_dim(e, k, w->stride[w->rank - 1]));
+        em_val to = em_at(e, em_buf(e, k->step->n_in + o), w->dtype,
+                          em_add(e, row_offset(e, k, w, at), panel));
+        store_lanes(e, k, w->dtype, to, w->stride[w->rank - 2], sum[n++], at);
+    }
 }
 
 /* ---- prologue: arithmetic on a row, and sums of it, which are the row's state ---- */
@@ -249,17 +307,18 @@ static em_val emit_prologue(void *ctx, em *e, em_val x, const sn_gemm_at *at, co
 
 static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     const sn_step *s = k->step;
-    const sn_view *a = &s->in[0], *c = &s->out[0];
-    int n_batch = a->rank - 2;
+    const sn_view *a = &s->in[0];
+    int n_batch = a->rank - 2, main = 0;
+    while (main < s->n_out && sn_product_sums(s, main)) main++;
+    const sn_view *c = &s->out[main < s->n_out ? main : 0];
     *g = (sn_gemm){.n_batch = n_batch, .ctx = x, .tile = k->tile};
     for (int i = 0; i < n_batch; i++) g->batch[i] = sn_kernel_size(k, a->shape[i]);
     g->m = sn_kernel_size(k, a->shape[n_batch]);
     g->k = sn_kernel_size(k, a->shape[n_batch + 1]);
-    g->n = sn_kernel_size(k, c->shape[n_batch + 1]);
     g->pair = sn_attr_int(s->node, SN_A_pair, 0);
-    if (g->pair) g->n = sn_kernel_size(k, sn_product_columns(k->m, s)); /* the result's are fewer */
+    g->n = sn_kernel_size(k, sn_product_columns(k->m, s)); /* of results there may be fewer */
     g->a = operand_of(k, a, 0);
-    g->c = operand_of(k, c, s->n_in);
+    g->c = operand_of(k, c, s->n_in + (main < s->n_out ? main : 0));
     g->b_packed = sn_attr_get(s->node, SN_A_packed) != NULL;
     if (g->b_packed) {
         g->b = (sn_gemm_operand){.buf = 1, .dtype = s->in[1].dtype};
@@ -272,7 +331,8 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
     const sn_region *pro = sn_attr_region(s->node, SN_A_prologue);
     int first = g->group ? 3 : 2;
-    *x = (fused){.epi = {.k = k}};
+    *x = (fused){.epi = {.k = k}, .main = main < s->n_out ? main : -1};
+    g->no_store = x->main < 0;
     if (pro) {
         x->pro = (around){k, pro, sn_region_topo(k->m, pro), first};
         for (int i = 0; i < x->pro.order.n; i++) g->n_state += is_sum(x->pro.order.node[i]);
@@ -283,6 +343,8 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     if (epi) {
         x->epi = (around){k, epi, sn_region_topo(k->m, epi), first};
         g->epilogue = emit_epilogue;
+        for (int i = 0; i < s->n_out; i++) g->n_sums += sn_product_sums(s, i);
+        if (g->n_sums) g->row_sums = emit_panel_sums, g->store_sums = store_panel_sums;
         for (int i = first; i < s->n_in; i++)
             if (is_streamed(&s->in[i])) g->n_touch += lines_of(k, &s->in[i]);
         if (g->n_touch) g->touch = touch_operands;

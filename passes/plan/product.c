@@ -1,6 +1,7 @@
 /* product.c: products over tensors become products of matrices, see product.h. Axes of
  * the rows that cannot be walked with one stride by every operand become batch axes. */
 #include "passes/plan/product.h"
+#include "passes/row_sums.h"
 
 #include <string.h>
 
@@ -88,13 +89,29 @@ static bool split_right(const product *p, const sn_step *s, int merged, int extr
     return true;
 }
 
+static const sn_node *result_node(const sn_step *s, int i) {
+    const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
+    return epi ? epi->out[i] : s->node;
+}
+
+bool sn_product_sums(const sn_step *s, int i) {
+    return sn_panel_sum(result_node(s, i)) != NULL;
+}
+
+int sn_product_shape(const sn_step *s, sn_dim *shape) {
+    const sn_node *first = result_node(s, 0), *x = sn_panel_sum(first);
+    if (!x) x = first;
+    if (x->rank) memcpy(shape, x->shape, sizeof *shape * x->rank);
+    return x->rank;
+}
+
 sn_view sn_product_lay(sn_module *m, const sn_step *s, int i) {
-    const sn_view *v = &s->in[i], *out = &s->out[0];
+    const sn_view *v = &s->in[i];
     sn_dim shape[SN_MAX_RANK], whole = sn_dim_const(m, 2 * sn_attr_int(s->node, SN_A_pair, 0));
-    memcpy(shape, out->shape, sizeof *shape * (size_t)out->rank);
+    int rank = sn_product_shape(s, shape);
     if (sn_attr_get(s->node, SN_A_pair) && v->rank && v->shape[v->rank - 1] == whole)
-        shape[out->rank - 1] = whole;
-    return sn_view_broadcast(v, out->rank, shape);
+        shape[rank - 1] = whole;
+    return sn_view_broadcast(v, rank, shape);
 }
 
 /* With the first `extra` row axes as batch axes; more batch axes than the kernels take become one.
@@ -128,9 +145,12 @@ static int try_split(const product *p, const sn_step *s, int extra, sn_view *in,
         sn_view wide = sn_product_lay(p->m, s, i);
         if (!three_parts(p->m, &wide, merged, &lead, &rows, &cols, &in[i])) return i;
     }
-    for (int i = 0; i < s->n_out; i++)
-        if (!three_parts(p->m, &s->out[i], merged, &lead, &rows, &cols, &out[i]))
-            return s->n_in + i;
+    for (int i = 0; i < s->n_out; i++) {
+        sn_view y = s->out[i];
+        y.rank =
+            n_lead + n_rows + p->cols.n; /* of panels' sums without their last axis, of size 1 */
+        if (!three_parts(p->m, &y, merged, &lead, &rows, &cols, &out[i])) return s->n_in + i;
+    }
     return -1;
 }
 

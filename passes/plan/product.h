@@ -8,8 +8,9 @@
 enum { SN_PRODUCT_BATCH = 3 }; /* batch axes that the kernels take */
 
 /* Rewrites the views of a gemm step: in[0] [batch.., M, K], in[1] [batch.., K, N] (a packed one
- * stays), the epilogue's operands and all results [batch.., M, N]. Returns the index of an operand
- * whose strides do not allow it (n_in + i: result i), -1: done. */
+ * stays), the epilogue's operands and all results [batch.., M, N], or
+ * [batch.., M, panels] where they are reductions over panels of columns. Returns the index of an
+ * operand whose strides do not allow it (n_in + i: result i), -1: done. */
 int sn_product_views(sn_module *m, sn_step *s);
 /* Operand i of a gemm step's epilogue spread over the result, or over the product if it is added
  * before the halves of pairs meet. */
@@ -19,6 +20,10 @@ sn_dim sn_product_columns(sn_module *m, const sn_step *s);
 /* Multiplications of a gemm step with such views. */
 sn_dim sn_product_work(sn_module *m, const sn_step *s);
 
+/* The shape of the product's result, whatever results the step has; returns the rank. */
+int sn_product_shape(const sn_step *s, sn_dim *shape);
+/* Is result i the sums (or another reduction) of panels of columns [batch.., M, panels]? */
+bool sn_product_sums(const sn_step *s, int i);
 /* The order in which the axes of factor 0 or 1 (of pack_b: 0) must be stored so that it is a
  * matrix. order: [SN_MAX_RANK] */
 void sn_product_order(sn_module *m, const sn_step *s, int operand, int64_t *order);
