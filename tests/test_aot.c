@@ -14,8 +14,9 @@
 #include <sys/stat.h>
 
 #define TINY                                                                                       \
-    "{\"model_type\": \"gpt2\", \"vocab_size\": 61, \"n_positions\": 24, \"n_embd\": 40, "         \
-    "\"n_layer\": 1, \"n_head\": 5}"
+    "{\"model_type\": \"llama\", \"vocab_size\": 61, \"max_position_embeddings\": 24, "            \
+    "\"hidden_size\": 40, \"intermediate_size\": 27, \"num_hidden_layers\": 1, "                   \
+    "\"num_attention_heads\": 5, \"num_key_value_heads\": 5, \"rms_norm_eps\": 1e-5}"
 enum { VOCAB = 61, CONTEXT = 24 };
 
 /* What NAME.h declares, for any NAME. */
