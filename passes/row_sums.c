@@ -44,6 +44,23 @@ const sn_node *sn_panel_sum(const sn_node *n) {
     return fits ? x : NULL;
 }
 
+static sn_node *over_panels(sn_op op, sn_node *x) {
+    sn_dim shape[SN_MAX_RANK];
+    int64_t panels = 0, last = x->rank;
+    fits_panels(x, &panels);
+    memcpy(shape, x->shape, sizeof *shape * x->rank);
+    shape[last - 1] = panels;
+    shape[last] = sn_panel_columns((sn_dtype)x->dtype);
+    return sn_b_reduce(op, sn_b_reshape(x, x->rank + 1, shape), 1, &last);
+}
+
+sn_node *sn_panel_sum_of(const sn_node *n) {
+    bool last;
+    int64_t panels;
+    bool fits = sn_reduces(n, &last) && last && fits_panels(n->in[0], &panels);
+    return fits ? over_panels((sn_op)n->op, n->in[0]) : NULL;
+}
+
 typedef struct splitter {
     sn_passes *p;
     sn_grouping *base;
@@ -113,14 +130,8 @@ static int choose(splitter *s) {
 
 /* Panels of one row are far apart, rows of one panel together: an epilogue has these at hand. */
 static sn_node *split(splitter *s, const sn_node *n, sn_node *x) {
-    sn_dim shape[SN_MAX_RANK];
-    int64_t panels = 0, last = x->rank, perm[SN_MAX_RANK] = {last - 1}, first = 0;
-    fits_panels(x, &panels);
-    memcpy(shape, x->shape, sizeof *shape * x->rank);
-    shape[last - 1] = panels;
-    shape[last] = sn_panel_columns((sn_dtype)x->dtype);
-    sn_node *cut = sn_b_reshape(x, x->rank + 1, shape);
-    sn_node *part = s->partial[n->id] = sn_b_reduce((sn_op)n->op, cut, 1, &last);
+    int64_t last = x->rank, perm[SN_MAX_RANK] = {last - 1}, first = 0;
+    sn_node *part = s->partial[n->id] = over_panels((sn_op)n->op, x);
     for (int64_t a = 0; a < last - 1; a++) perm[a + 1] = a;
     perm[last] = last;
     sn_node *turned = sn_b_transpose(part, part->rank, perm);

@@ -16,12 +16,13 @@
 
 #include <dlfcn.h>
 
-enum { D = 6, V = 2048, MOST_B = 8, MOST_T = 600, TURN = 1024 /* rows at a time */ };
+enum { D = 6, PANEL = 32, V = 2048, MOST_B = 8, MOST_T = 600, TURN = 1024 /* rows at a time */ };
 
 typedef struct spelling {
     const char *name;
     sn_dtype type;
     bool tied, bias, cap, weights, smooth, right, adam, z_loss, turned, whole;
+    double clip;
 } spelling;
 
 static const spelling spellings[] = {
@@ -32,19 +33,21 @@ static const spelling spellings[] = {
     {.name = "z-loss", .type = SN_F32, .z_loss = true, .weights = true},
     {.name = "turned", .type = SN_F32, .turned = true},
     {.name = "f64", .type = SN_F64, .bias = true, .weights = true},
+    {.name = "clipped", .type = SN_F32, .tied = true, .adam = true, .clip = 0.5},
 };
 enum { N_SPELLING = sizeof spellings / sizeof *spellings };
 
 /* Outputs loss and gradients, or with `adam` steps; `whole`: and the logits. */
 static sn_module *network(const spelling *k) {
     sn_module *m = sn_module_new("network");
+    const int d = k->clip > 0 ? PANEL : D;
     sn_dim b = sn_symbol(m, "B", 1, MOST_B), t = sn_symbol(m, "T", 0, MOST_T);
-    sn_tensor w = k->right ? sn_param(m, "w", k->type, D, V) : sn_param(m, "w", k->type, V, D);
-    sn_tensor mix = sn_param(m, "mix", k->type, D, D), param[4] = {w, mix}, g[4];
+    sn_tensor w = k->right ? sn_param(m, "w", k->type, d, V) : sn_param(m, "w", k->type, V, d);
+    sn_tensor mix = sn_param(m, "mix", k->type, d, d), param[4] = {w, mix}, g[4];
     int n = 2;
     sn_tensor ids = sn_input(m, "ids", SN_I32, b, t),
               targets = sn_input(m, "targets", SN_I32, b, t);
-    sn_tensor x = k->tied ? sn_embedding(w, ids) : sn_input(m, "x", k->type, b, t, D);
+    sn_tensor x = k->tied ? sn_embedding(w, ids) : sn_input(m, "x", k->type, b, t, d);
     sn_tensor h = sn_tanh(sn_linear(x, mix, NULL));
     sn_tensor logits = k->right ? sn_matmul(h, w) : sn_linear(h, w, NULL);
     if (k->bias) logits = sn_add(logits, param[n++] = sn_param(m, "b", k->type, V));
@@ -65,7 +68,9 @@ static sn_module *network(const spelling *k) {
     if (k->whole) sn_output("logits", logits);
     if (k->adam) {
         sn_optimizer o = sn_optimizer_of(SN_ADAMW);
-        sn_optimize(loss, sn_scalar(m, k->type, 1e-2), n, param, &o);
+        o.max_norm = k->clip;
+        sn_tensor norm = sn_optimize(loss, sn_scalar(m, k->type, 1e-2), n, param, &o);
+        if (k->clip > 0) sn_output("norm", norm);
     } else {
         sn_grad(loss, n, param, g);
         for (int i = 0; i < n; i++) sn_output(sn_attr_str(param[i], SN_A_name, ""), g[i]);
@@ -225,6 +230,24 @@ static void single_turn(void **state) {
     close_run(&less);
 }
 
+/* The squares of what one turn makes are summed in the epilogue, too. */
+static void single_turn_sums(void **state) {
+    (void)state;
+    run r;
+    open_run(&r, &spellings[N_SPELLING - 1], (sn_options){.level = 4, .threads = 1});
+    int products = 0, ends = 0;
+    for (int i = 0; i < plan_of(&r)->n_step; i++) {
+        const sn_step *s = &plan_of(&r)->step[i];
+        products += s->turn == SN_TURN_SINGLE && s->node->op == SN_OP_gemm && s->n_out == 2;
+        ends += s->turn == SN_TURN_SINGLE && s->node->op == SN_OP_loops;
+    }
+    assert_int_equal(products, 1);
+    assert_int_equal(ends, 1);
+    static const int64_t symbol[] = {2, 40};
+    if (!jit_check(&r.r, "step", symbol, 1e-4, 4)) fail_msg("%s", r.r.why);
+    close_run(&r);
+}
+
 /* With a budget that other tensors have to shrink for, the loop may run twice, with the same bits.
  */
 static void with_budget(void **state) {
@@ -379,10 +402,11 @@ static void reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_whole),          cmocka_unit_test(as_meant),
-        cmocka_unit_test(less_memory),       cmocka_unit_test(single_turn),
-        cmocka_unit_test(with_budget),       cmocka_unit_test(reported),
-        cmocka_unit_test(only_where_it_can), cmocka_unit_test(ahead_of_time),
+        cmocka_unit_test(as_whole),         cmocka_unit_test(as_meant),
+        cmocka_unit_test(less_memory),      cmocka_unit_test(single_turn),
+        cmocka_unit_test(single_turn_sums), cmocka_unit_test(with_budget),
+        cmocka_unit_test(reported),         cmocka_unit_test(only_where_it_can),
+        cmocka_unit_test(ahead_of_time),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

@@ -133,6 +133,21 @@ em_val gemm_emit_own_list(em *e, const gemm_plan *p, const gemm_state *s, em_val
     return list;
 }
 
+/* The lines that the tile's reductions go to are asked for when it begins: nothing else is near. */
+void gemm_emit_fetch_sums(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
+                          em_val rows) {
+    const sn_gemm *g = p->g;
+    em_val line[SN_GEMM_SUMS], row = em_add(e, s->row0, start);
+    em_val last = em_sub(e, em_add(e, row, rows), em_i64(e, 1));
+    for (int end = 0; end < 2; end++) {
+        sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
+                         .row = end ? last : row,
+                         .col = em_mul(e, s->panel, em_i64(e, p->columns))};
+        g->touch_sums(g->ctx, e, &at, line);
+        for (int i = 0; i < g->n_sums; i++) em_prefetch(e, line[i], true, 3);
+    }
+}
+
 /* Asked for as the ones who will write it; the caller's lines are its own. */
 void gemm_emit_own(em *e, const gemm_plan *p, em_val list, em_val k) {
     em_val i = em_and(e, em_ashr(e, k, em_i64(e, p->own_shift)), em_i64(e, p->own - 1));

@@ -118,6 +118,8 @@ em_val gemm_emit_fetch_list(em *e, const gemm_plan *p, const gemm_state *s, em_v
                             em_val rows);
 em_val gemm_emit_own_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start, em_val rows,
                           em_val sums);
+void gemm_emit_fetch_sums(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
+                          em_val rows);
 /* Emit the prefetch of step `k` of such a list. */
 void gemm_emit_fetch(em *e, const gemm_plan *p, em_val list, em_val k);
 void gemm_emit_own(em *e, const gemm_plan *p, em_val list, em_val k);

@@ -232,17 +232,28 @@ static void emit_panel_sums(void *ctx, em *e, em_val *sum) {
     }
 }
 
+/* Where result o, of reductions, has the element of this row and panel. */
+static em_val sums_at(em *e, const sn_kernel *k, int o, const sn_gemm_at *at) {
+    const sn_view *w = &k->step->out[o];
+    em_val panel = em_div(e, at->col, em_i64(e, sn_gemm_panel(k->compute)));
+    panel = em_mul(e, panel, sn_kernel_dim(e, k, w->stride[w->rank - 1]));
+    return em_at(e, em_buf(e, k->step->n_in + o), w->dtype,
+                 em_add(e, row_offset(e, k, w, at), panel));
+}
+
+static void touch_panel_sums(void *ctx, em *e, const sn_gemm_at *at, em_val *line) {
+    const sn_kernel *k = ((const fused *)ctx)->epi.k;
+    for (int o = 0, n = 0; o < k->step->n_out; o++)
+        if (sn_product_sums(k->step, o)) line[n++] = sums_at(e, k, o, at);
+}
+
 /* Rows of a panel lie together (row_sums.c asks for it), if nobody wanted them elsewhere. */
 static void store_panel_sums(void *ctx, em *e, const em_val *sum, const sn_gemm_at *at) {
     const sn_kernel *k = ((const fused *)ctx)->epi.k;
     for (int o = 0, n = 0; o < k->step->n_out; o++) {
         if (!sn_product_sums(k->step, o)) continue;
         const sn_view *w = &k->step->out[o];
-        em_val panel = em_div(e, at->col, em_i64(e, sn_gemm_panel(k->compute)));
-        panel = em_mul(e, panel, sn_kernel_dim(e, k, w->stride[w->rank - 1]));
-        em_val to = em_at(e, em_buf(e, k->step->n_in + o), w->dtype,
-                          em_add(e, row_offset(e, k, w, at), panel));
-        store_lanes(e, k, w->dtype, to, w->stride[w->rank - 2], sum[n++], at);
+        store_lanes(e, k, w->dtype, sums_at(e, k, o, at), w->stride[w->rank - 2], sum[n++], at);
     }
 }
 
@@ -326,8 +337,6 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
         for (int i = 0; i < SN_GEMM_BATCH; i++) g->b.batch[i] = SN_GEMM_CONST(0);
     } else
         g->b = operand_of(k, &s->in[1], 1);
-    g->tickets = true;
-    g->ticket_buf = s->n_in + s->n_out;
     g->group = (int)sn_attr_int(s->node, SN_A_group, 0);
     if (g->group) g->factor_buf = 2;
     const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
@@ -347,6 +356,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
         g->epilogue = emit_epilogue;
         for (int i = 0; i < s->n_out; i++) g->n_sums += sn_product_sums(s, i);
         if (g->n_sums) g->row_sums = emit_panel_sums, g->store_sums = store_panel_sums;
+        if (g->n_sums) g->touch_sums = touch_panel_sums;
         for (int i = first; i < s->n_in; i++)
             if (is_streamed(&s->in[i])) g->n_touch += lines_of(k, &s->in[i]);
         if (g->n_touch) g->touch = touch_operands;
@@ -391,7 +401,6 @@ static int gemm_tiles(const sn_kernel *k) {
 const sn_family sn_family_gemm = {.name = "gemm",
                                   .emit = emit_gemm,
                                   .scratch = gemm_scratch,
-                                  .tickets = true,
                                   .tiles = gemm_tiles,
                                   .tile_name = sn_gemm_tile_name};
 const sn_family sn_family_pack = {.name = "pack", .emit = emit_pack};

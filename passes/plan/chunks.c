@@ -4,6 +4,7 @@
 #include "passes/graph_util.h"
 #include "passes/plan/in_place.h"
 #include "passes/plan/view.h"
+#include "passes/row_sums.h"
 
 #include <string.h>
 
@@ -35,19 +36,34 @@ sn_node *sn_chunks_add(sn_module *m, const sn_view *type) {
     return sn_node_new(m, SN_OP_loops, 2, (sn_node *[]){x, x}, SN_ATTRS(SN_REG(body, body)));
 }
 
-/* An epilogue knows elements at its place only, and the product's precision. */
+/* Is n a result of the body, a reduction along rows that nothing in it reads? */
+static bool is_row_sum(const sn_region *body, sn_order order, const sn_node *n) {
+    bool last, result = false;
+    if (!sn_reduces(n, &last) || !last) return false;
+    for (int i = 0; i < body->n_out; i++) result |= body->out[i] == n;
+    for (int k = 0; k < order.n; k++)
+        for (int i = 0; i < order.node[k]->n_in; i++) result &= order.node[k]->in[i] != n;
+    return result;
+}
+
+/* An epilogue knows elements at its place only, and the product's precision; it reduces rows over
+ * panels. */
 static bool fits_epilogue(const sn_node *gemm, const sn_node *taker) {
     const sn_region *body = sn_attr_region(taker, SN_A_body);
     sn_order order = sn_region_topo(taker->m, body);
     for (int k = 0; k < order.n; k++) {
         const sn_node *n = order.node[k];
+        if (is_row_sum(body, order, n) && n->dtype == gemm->dtype &&
+            sn_shapes_equal(n->in[0], gemm) && sn_panel_sum_of(n))
+            continue;
         bool plain = sn_ops[n->op].kind == SN_ELEM || n->op == SN_OP_arg || n->op == SN_OP_const ||
                      n->op == SN_OP_dim_value || n->op == SN_OP_broadcast;
         if (!plain || (n->dtype == SN_F64) != (gemm->dtype == SN_F64 && n->dtype == SN_F64))
             return false;
     }
     for (int i = 0; i < body->n_out; i++)
-        if (!sn_shapes_equal(body->out[i], gemm)) return false;
+        if (!sn_shapes_equal(body->out[i], gemm) && !is_row_sum(body, order, body->out[i]))
+            return false;
     return true;
 }
 
@@ -68,10 +84,24 @@ sn_node *sn_chunks_epilogue(const sn_node *gemm, const sn_node *taker, int i) {
     }
     sn_node *out[SN_MAX_RESULTS];
     sn_region_inline(body, place, out);
+    for (int k = 0; k < body->n_out; k++)
+        if (!sn_shapes_equal(out[k], gemm)) out[k] = sn_panel_sum_of(out[k]);
     sn_attr *attr = sn_arena_alloc(m, sizeof *attr * (size_t)(gemm->n_attr + 1));
     memcpy(attr, gemm->attr, sizeof *attr * gemm->n_attr);
     attr[gemm->n_attr] = SN_REG(epilogue, sn_region_new(m, n, arg, body->n_out, out));
     return sn_node_new(m, SN_OP_gemm, n_in, in, gemm->n_attr + 1, attr);
+}
+
+sn_node *sn_chunks_end_sums(const sn_node *panels, sn_op op) {
+    const int64_t first = 0;
+    const sn_dim shape[] = {panels->shape[1], panels->shape[0]};
+    sn_node *x = sn_node_new(
+        panels->m, SN_OP_input, 0, NULL,
+        SN_ATTRS(SN_STR(name, "panels"), SN_INT(dtype, panels->dtype), SN_LIST(shape, 2, shape)));
+    sn_node *arg = sn_arg(panels->m, 0, (sn_dtype)panels->dtype, 2, shape);
+    sn_node *sum = sn_b_reduce(op, arg, 1, &first);
+    sn_region *body = sn_region_new(panels->m, 1, &arg, 1, &sum);
+    return sn_node_new(panels->m, SN_OP_loops, 1, &x, SN_ATTRS(SN_REG(body, body)));
 }
 
 sn_step *sn_chunks_product(const sn_step *whole, int index) {

@@ -20,9 +20,12 @@ sn_node *sn_chunks_add_product(sn_node *gemm);
 sn_node *sn_chunks_add(sn_module *m, const sn_view *type);
 
 /* The product whose epilogue is what `taker`, a loops node, makes of its operand i: the product's
- * result. Operands: the product's two, then the taker's others in their order. NULL: an epilogue
- * cannot. */
+ * result. Operands: the product's two, then the taker's others in their order. Of a reduction along
+ * rows it makes those over panels. NULL: an epilogue cannot. */
 sn_node *sn_chunks_epilogue(const sn_node *gemm, const sn_node *taker, int i);
+/* The kernel that makes a reduction along rows [1, M] of those over panels, [M, panels, 1], from
+ * these as [panels, M]. */
+sn_node *sn_chunks_end_sums(const sn_node *panels, sn_op op);
 
 /* The first turn's product that makes result `index` of a folded step; NULL: none. */
 sn_step *sn_chunks_product(const sn_step *whole, int index);

@@ -430,6 +430,31 @@ static sn_step *find_step(const planner *p, const sn_node *n) {
     return NULL;
 }
 
+/* Of reductions along rows the last step, a product, makes those over panels: puts these in memory
+ * of their own, rows of one panel together, and ends them. */
+static void end_row_sums(planner *p) {
+    int at = p->plan->n_step - 1;
+    const sn_region *epi = sn_attr_region(last_step(p)->node, SN_A_epilogue);
+    for (int o = 0; o < epi->n_out; o++) {
+        sn_step *product = &p->plan->step[at], *end;
+        if (!sn_product_sums(product, o)) continue;
+        const sn_node *sums = epi->out[o];
+        sn_view to = product->out[o], panels = fresh(p, sums, NULL);
+        sn_dim rows = sums->shape[0], count = sums->shape[1];
+        panels.rank = to.rank = 2;
+        panels.shape[0] = rows, panels.shape[1] = count;
+        panels.stride[0] = 1, panels.stride[1] = rows;
+        product->out[o] = panels;
+        end = add_step(p, sn_chunks_end_sums(sums, (sn_op)sums->op), 1, 1);
+        product = &p->plan->step[at];
+        end->in[0] = sn_view_transpose(&panels, (const int64_t[]){1, 0});
+        end->out[0] = sn_view_transpose(&to, (const int64_t[]){1, 0});
+        end->turn = product->turn;
+        end->rows = product->rows;
+        end->most = product->most;
+    }
+}
+
 /* The last step, a kernel, is all that reads its operand i, a sum over rows. Where a single turn
  * did, the sum is not stored: the product is made now, with the kernel as its epilogue. */
 static void plan_single_turn(planner *p, int i) {
@@ -458,11 +483,12 @@ static void plan_single_turn(planner *p, int i) {
         t->in[k].advance = 0;
     }
     for (int k = 0, at = 2; k < n->n_in; k++)
-        if (k != i) t->in[at++] = sn_view_broadcast(&s->in[k], 2, all->shape);
+        if (k != i) t->in[at++] = sn_view_broadcast(&s->in[k], 2, product->node->shape);
     memcpy(t->out, s->out, sizeof *t->out * n->n_result);
     t->turn = SN_TURN_SINGLE;
     t->rows = s->rows;
     t->most = s->most;
+    end_row_sums(p);
 }
 
 static void plan_node(planner *p, sn_node *n) {
