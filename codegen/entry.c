@@ -4,7 +4,9 @@
  * between runs: host primitives SYMBOL_part_N:       every thread: sizes from the symbolic dims,
  * slots of the workspace, then kernel, barrier, kernel, ... SYMBOL_workspace:    bytes for given
  * symbolic dims and threads: the same expressions
- * The workspace: slots, the memory that the two halves of a kernel share, scratch of each thread.
+ * The workspace: slots, the memory that the two halves of a kernel share, counters of the steps
+ * whose threads draw their work (one each, because a thread may be a step ahead), scratch of each
+ * thread.
  */
 #include "codegen/entry.h"
 #include "passes/plan/chunks.h"
@@ -78,7 +80,7 @@ typedef struct part {
     em_val *value;
     int n_known, cap_known;
     em_val *slot; /* offsets of the slots in the workspace */
-    em_val shared_at, slots_end, scratch_bytes;
+    em_val shared_at, tickets_at, slots_end, scratch_bytes;
     em_val row; /* in a loop over rows: the first one of this turn; NULL: outside */
 } part;
 
@@ -127,6 +129,18 @@ static em_val is_more(part *p, sn_dim rows, int64_t than) {
     return em_cmp(p->e, EM_GT, dim_value(p, rows), em_i64(p->e, than));
 }
 
+/* Does step i have a counter? In a loop over rows it would have to be 0 again in each turn. */
+static bool has_ticket(const sn_unit *u, int i) {
+    return u->kernel[i].family->tickets && !sn_step_is_extern(&u->plan->step[i]) &&
+           !sn_chunks_loop(u->plan, i);
+}
+
+static int count_tickets(const sn_unit *u) {
+    int n = 0;
+    for (int i = 0; i < u->plan->n_step; i++) n += has_ticket(u, i);
+    return n;
+}
+
 /* Slot offsets (a slot is as large as its largest tenant) and the scratch memory of one thread. */
 static void lay_out_workspace(part *p) {
     em *e = p->e;
@@ -158,7 +172,8 @@ static void lay_out_workspace(part *p) {
         shared = bytes > shared ? bytes : shared;
     }
     p->shared_at = end;
-    p->slots_end = em_add(e, end, round_up(e, em_i64(e, shared)));
+    p->tickets_at = em_add(e, end, round_up(e, em_i64(e, shared)));
+    p->slots_end = em_add(e, p->tickets_at, em_i64(e, count_tickets(p->u) * ALIGN));
     p->scratch_bytes =
         em_add(e, round_up(e, scratch), em_i64(e, ALIGN)); /* threads never share a line */
 }
@@ -183,6 +198,16 @@ static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspa
     return em_at(e, base, v->dtype, em_mul(e, p->row, dim_value(p, v->advance)));
 }
 
+/* The counter of step i, or NULL. */
+static em_val ticket_of(part *p, int i, em_val workspace) {
+    em *e = p->e;
+    if (!has_ticket(p->u, i)) return LLVMConstNull(e->ptr);
+    int before = 0;
+    for (int j = 0; j < i; j++) before += has_ticket(p->u, j);
+    em_val at = em_at_bytes(e, workspace, p->tickets_at);
+    return em_at_bytes(e, at, em_i64(e, (int64_t)before * ALIGN));
+}
+
 /* Fills the argument arrays of step i on the stack. */
 static void set_arguments(part *p, int i, em_val table, em_val workspace, em_val bufs,
                           em_val dims) {
@@ -194,8 +219,9 @@ static void set_arguments(part *p, int i, em_val table, em_val workspace, em_val
         em_store_raw(e, pointer_of(p, v, table, workspace), em_at(e, bufs, SN_I64, em_i64(e, j)),
                      8);
     }
-    em_store_raw(e, em_at_bytes(e, workspace, p->shared_at),
-                 em_at(e, bufs, SN_I64, em_i64(e, s->n_in + s->n_out)), 8);
+    em_val more = em_at_bytes(e, workspace, p->shared_at);
+    if (k->family->tickets) more = ticket_of(p, i, workspace);
+    em_store_raw(e, more, em_at(e, bufs, SN_I64, em_i64(e, s->n_in + s->n_out)), 8);
     for (int j = 0; j < k->n_dim; j++)
         em_store_raw(e, dim_value(p, k->dim[j]), em_at(e, dims, SN_I64, em_i64(e, j)), 8);
 }
@@ -368,6 +394,14 @@ static em_val emit_extern(part *p, int i, int number, em_val call, em_val bufs, 
     return em_call(e, fn, (em_val[]){host, em_i64(e, number), bufs, dims}, 4);
 }
 
+static void clear_tickets(part *p, em_val call, int n) {
+    em *e = p->e;
+    em_val at = em_at_bytes(e, field(p, call, offsetof(sn_call, workspace)), p->tickets_at);
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, (int64_t)n * ALIGN), em_i64(e, ALIGN));
+    em_store_raw(e, em_i64(e, 0), em_at_bytes(e, at, l.i), 8);
+    em_end(e, &l);
+}
+
 void sn_unit_emit(em *e, const sn_unit *u) {
     int n = u->plan->n_step;
     em_val *part_fn = sn_arena_alloc(u->plan->m, sizeof *part_fn * (size_t)(n + 1));
@@ -390,7 +424,9 @@ void sn_unit_emit(em *e, const sn_unit *u) {
     LLVMTypeRef run_type = LLVMFunctionType(e->tvoid, run_params, 3, 0);
     bool any_extern = u->checked;
     for (int i = 0; i < n; i++) any_extern |= sn_step_is_extern(&u->plan->step[i]);
-    if (any_extern) lay_out_workspace(&p);
+    int tickets = count_tickets(u);
+    if (any_extern || tickets) lay_out_workspace(&p);
+    if (tickets) clear_tickets(&p, call, tickets);
     em_val bufs = any_extern ? stack_for(e, u, true) : NULL,
            dims = any_extern ? stack_for(e, u, false) : NULL;
     em_val status = em_i32(e, 0);

@@ -9,15 +9,15 @@
 
 #include <string.h>
 
-enum {
-    MOST_WHOLE = 8
-}; /* operations on the whole product, each of which is done for both halves */
+/* Operations on the whole product, each of which is done for both halves. */
+enum { MOST_WHOLE = 8 };
 
-/* What a node is made of: bits, so that what is made of both halves has both. */
-enum { WHOLE = 1, FIRST = 2, SECOND = 4 };
+/* What a node is made of, as bits: the whole product, or slice i of it (FIRST << i). */
+enum { WHOLE = 1, FIRST = 2, MOST_SLICES = 6 };
 
 typedef struct pair {
-    sn_node *dot, *slice[2];
+    sn_node *dot, *slice[MOST_SLICES];
+    int n_slice;
     int64_t f; /* columns of a half */
     int whole; /* operations on the whole product */
     bool meets;
@@ -62,20 +62,20 @@ static void add_product(finder *f, sn_node *dot) {
     set_part(f, dot, p, WHOLE);
 }
 
-/* Does n, a slice of what p makes, take a half of the last axis? 0: no. */
-static int half_of(const pair *p, const sn_node *n) {
+/* Does n, a slice of what p makes, take a half of the last axis? */
+static bool is_half(const pair *p, const sn_node *n) {
     const sn_attr *start = sn_attr_get(n, SN_A_start), *step = sn_attr_get(n, SN_A_step);
     const sn_node *x = n->in[0];
     int last = n->rank - 1;
     int64_t from, size;
     if (!start || !sn_dim_is_const(n->m, start->v[last], &from) ||
         !sn_dim_is_const(n->m, n->shape[last], &size) || size != p->f || (from && from != p->f))
-        return 0;
+        return false;
     for (int a = 0; a < last; a++)
-        if (start->v[a] != 0 || n->shape[a] != x->shape[a]) return 0;
+        if (start->v[a] != 0 || n->shape[a] != x->shape[a]) return false;
     for (int a = 0; step && a < step->n; a++)
-        if (step->v[a] != 1) return 0;
-    return from ? SECOND : FIRST;
+        if (step->v[a] != 1) return false;
+    return true;
 }
 
 /* Is n arithmetic on the whole product with operands that are known before it runs? */
@@ -91,29 +91,41 @@ static bool works_on_whole(const finder *f, const pair *p, const sn_node *n) {
 }
 
 static bool works_on_half(const finder *f, const pair *p, const sn_node *n) {
-    const sn_node *half = p->slice[0] ? p->slice[0] : p->slice[1];
-    return sn_ops[n->op].kind == SN_ELEM && sn_shapes_equal(n, half) &&
-           sn_group_epilogue_may(f->g, p->dot, n);
+    const pair *q = pair_of(f, n);
+    return sn_ops[n->op].kind == SN_ELEM && (p->why || sn_shapes_equal(n, p->slice[0])) &&
+           sn_group_epilogue_may(f->g, p->dot, n) && (!q || q == p);
+}
+
+static bool is_slice_of(const pair *p, const sn_node *n) {
+    for (int i = 0; i < p->n_slice; i++)
+        if (p->slice[i] == n) return true;
+    return false;
+}
+
+static void add_slice(finder *f, pair *p, sn_node *n) {
+    if (!is_half(p, n)) spoil(p, "the product is of more than these two maps");
+    if (p->n_slice && n->in[0] != p->slice[0]->in[0])
+        spoil(p, "its halves are taken at different steps");
+    if (p->n_slice == MOST_SLICES) return;
+    set_part(f, n, p, FIRST << p->n_slice);
+    p->slice[p->n_slice++] = n;
 }
 
 /* n reads x, which is part of p. */
 static void follow(finder *f, pair *p, sn_node *n, const sn_node *x) {
-    int part = f->part[x->id], half;
-    bool slice = x == p->slice[0] || x == p->slice[1];
-    if (part == WHOLE && n->op == SN_OP_slice && (half = half_of(p, n))) {
-        const sn_node *other = p->slice[half == FIRST];
-        if (other && other->in[0] != x) spoil(p, "its halves are taken at different steps");
-        p->slice[half == SECOND] = n;
-        set_part(f, n, p, half);
+    int part = f->part[x->id];
+    if (part == WHOLE && n->op == SN_OP_slice) {
+        add_slice(f, p, n);
     } else if (part == WHOLE && works_on_whole(f, p, n)) {
         p->whole += pair_of(f, n) != p;
         set_part(f, n, p, WHOLE);
     } else if (part == WHOLE) {
         spoil(p, "the product is read as a whole, too");
-    } else if (works_on_half(f, p, n) && (!pair_of(f, n) || pair_of(f, n) == p)) {
-        set_part(f, n, p, f->part[n->id] | part);
-        p->meets |= (f->part[n->id] & (FIRST | SECOND)) == (FIRST | SECOND);
-    } else if (slice) {
+    } else if (works_on_half(f, p, n)) {
+        part |= f->part[n->id];
+        set_part(f, n, p, part);
+        p->meets |= (part & (part - 1)) != 0;
+    } else if (is_slice_of(p, x)) {
         spoil(p, "a half is read by something else, too");
     }
 }
@@ -121,7 +133,7 @@ static void follow(finder *f, pair *p, sn_node *n, const sn_node *x) {
 /* What leaves the entry is stored. */
 static void leave(const finder *f, const sn_node *n) {
     pair *p = pair_of(f, n);
-    if (p && (f->part[n->id] == WHOLE || n == p->slice[0] || n == p->slice[1]))
+    if (p && (f->part[n->id] == WHOLE || is_slice_of(p, n)))
         spoil(p, "the product or a half of it is a result");
 }
 
@@ -149,7 +161,7 @@ sn_node **sn_halves_find(const sn_grouping *g) {
     for (int i = 0; i < f.n_pair; i++) {
         const pair *p = &f.pair[i];
         if (!p->meets) continue;
-        for (int k = 0; k < 2 && !p->why; k++) found[p->slice[k]->id] = p->dot;
+        for (int k = 0; k < p->n_slice && !p->why; k++) found[p->slice[k]->id] = p->dot;
         if (p->why) tell(&f, p);
     }
     return found;

@@ -520,8 +520,9 @@ static sn_node *make_attention(gen *g, sn_op op) {
 static sn_node *make_pack_b(gen *g, sn_op op) {
     sn_dim shape[2] = {1 + below(g, 3), 1 + below(g, 3)};
     sn_node *x = like(g, SN_F64, 2, shape);
-    int64_t sum = below(g, 2);
-    return sn_node_new(g->m, op, 1, &x, SN_ATTRS(SN_LIST(contract_b, 1, &sum)));
+    int64_t sum = below(g, 2), n = shape[1 - sum];
+    sn_attr attr[] = {SN_LIST(contract_b, 1, &sum), SN_INT(pair, n / 2)};
+    return sn_node_new(g->m, op, 1, &x, n % 2 ? 1 : 2, attr);
 }
 
 /* ---- the table ---- */

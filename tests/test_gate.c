@@ -215,8 +215,8 @@ static void reasons(void **state) {
     assert_true(sn_passes_run(&run, m, &o));
     static const char *const why[] = {"a half is read by something else",
                                       "a half of it is a result", "read as a whole",
-                                      "at different steps"};
-    for (int k = 0; k < 4; k++) {
+                                      "at different steps", "more than these two maps"};
+    for (int k = 0; k < 5; k++) {
         int found = 0;
         for (int i = 0; i < run.n_remark; i++) found += strstr(run.remark[i].text, why[k]) != NULL;
         if (!found) fail_msg("nothing says '%s'", why[k]);

@@ -32,6 +32,7 @@ typedef struct shape {
     int64_t only_m;         /* 0: all */
     bool narrow;            /* panels of this type; B then holds values that it holds exactly */
     sn_dtype panels;
+    bool tickets;   /* so long that threads draw its last rows */
     bool only_bits; /* too large for sums in double: threads have other blocks, and the same bits */
 } shape;
 
@@ -181,6 +182,13 @@ static const shape shapes[] = {
      .packed = true,
      .only_m = 70,
      .only_bits = true},
+    {.name = "drawn rows",
+     .n = 2080,
+     .k = 4032,
+     .packed = true,
+     .only_m = 1027,
+     .tickets = true,
+     .only_bits = true},
     {.name = "fetched result", .n = 77, .k = 130, .packed = true, .epilogue = true},
     {.name = "fetched pair",
      .n = 160,
@@ -218,7 +226,7 @@ static const shape shapes[] = {
  */
 
 enum { DIM_M, DIM_N, DIM_K, DIM_A, DIM_B, DIM_C, DIM_BATCH, DIMS };
-enum { BUF_A, BUF_B, BUF_C, BUF_BIAS, BUF_GAIN, BUF_OUT, BUFS };
+enum { BUF_A, BUF_B, BUF_C, BUF_BIAS, BUF_GAIN, BUF_OUT, BUF_TICKET, BUFS };
 
 typedef struct problem {
     const shape *s;
@@ -363,6 +371,8 @@ static void make_spec(const problem *p, sn_gemm *g) {
                    .b_packed = s->packed,
                    .pair = s->pair,
                    .no_store = s->no_store,
+                   .tickets = s->tickets,
+                   .ticket_buf = BUF_TICKET,
                    .ctx = (void *)p,
                    .n_state = 1};
     g->a = (sn_gemm_operand){.buf = BUF_A, .dtype = p->t, .offset = SN_GEMM_CONST(0)};
@@ -485,7 +495,8 @@ static void *run(const problem *p, const kernel *k, int threads, void *panels) {
     dim[DIMS + 1] = p->a_item;
     dim[DIMS + 2] = inner * p->c_item;
     dim[DIMS + 3] = p->c_item;
-    void *buf[BUFS] = {p->a, panels ? panels : p->b, out, p->bias, p->gain, NULL};
+    int64_t ticket = 0;
+    void *buf[BUFS] = {p->a, panels ? panels : p->b, out, p->bias, p->gain, NULL, &ticket};
     for (int t = 0; t < threads; t++) {
         size_t room = ((size_t)k->scratch + 127) / 64 * 64;
         char *scratch = aligned_alloc(64, room);
@@ -495,6 +506,7 @@ static void *run(const problem *p, const kernel *k, int threads, void *panels) {
         for (size_t i = (size_t)k->scratch; i < room; i++) assert_true(scratch[i] == (char)0xff);
         free(scratch);
     }
+    assert_true((ticket > threads) == (p->s->tickets && threads > 1));
     return c;
 }
 

@@ -36,6 +36,7 @@ static bool make_plan(att_back *b, const sn_attention_grad *g, const char *name,
     p->check_v = false; /* weights that are 0 are looked for one by one */
     p->derivative = g->score ? g->score->region : NULL;
     att_diagonals_find(p);
+    att_find_diagonal_reads(b);
     b->dp_at = att_place(&p->tail_at, (ATT_KEYS + 16) * column);
     b->do_at = att_place(&p->tail_at, g->a.dv * column);
     b->dq_at = att_place(&p->tail_at, g->a.d * column);
@@ -43,6 +44,7 @@ static bool make_plan(att_back *b, const sn_attention_grad *g, const char *name,
     b->do_rows_at = att_place(&p->tail_at, (int64_t)p->qb * b->dv * p->esize);
     b->lse_at = att_place(&p->tail_at, column);
     b->delta_at = att_place(&p->tail_at, column);
+    b->slide_at = att_place(&p->tail_at, b->n_diagonal * att_slide_bytes(p));
     return true;
 }
 
@@ -57,10 +59,17 @@ static em_val sums_at(em *e, const att_back *b, em_val tk, bool of_v, em_val k) 
     return em_at(e, base, p->t, index);
 }
 
+em_val att_diagonal_sums(em *e, const att_back *b) {
+    em_val tk = att_size(e, b->p.a->tk);
+    return sums_at(e, b, tk, true, tk);
+}
+
 int64_t sn_attention_grad_scratch(const sn_attention_grad *g, const sn_target *t, sn_dtype compute,
                                   int64_t tq, int64_t tk) {
     att_back b;
-    return make_plan(&b, g, "", t, compute, NULL) ? att_scratch_bytes(&b.p, tq, tk, b.d + b.dv) : 0;
+    if (!make_plan(&b, g, "", t, compute, NULL)) return 0;
+    int64_t rows = b.n_diagonal * att_diagonals_most(b.p.lanes, tq, tk) * b.p.esize;
+    return att_scratch_bytes(&b.p, tq, tk, b.d + b.dv) + rows;
 }
 
 /* --- a block of queries ----------------------------------------------------------------------- */
@@ -69,7 +78,7 @@ typedef struct functions {
     em_val scores[ATT_NV + 1], dweights[ATT_NV + 1], sums[ATT_NV + 1];
     em_val outer_q, outer_do, rows_q, rows_do, load_q, load_do, load_out, store_q;
     em_val dscore, dscore_mask, copy, diagonals;
-    em_val store_k, store_v, zero, zero_tables;
+    em_val store_k, store_v, zero, zero_tables, give_diagonals;
 } functions;
 
 static void emit_functions(em *e, const att_back *b, functions *f) {
@@ -99,6 +108,7 @@ static void emit_functions(em *e, const att_back *b, functions *f) {
     f->store_v = att_emit_store_rows(e, p, "store_v", g->dv.dtype, a->dv, 1);
     f->zero = att_emit_zero(e, p, "zero");
     f->zero_tables = att_emit_zero_tables(e, b);
+    f->give_diagonals = att_emit_give_diagonals(e, b);
 }
 
 typedef struct block {
@@ -364,6 +374,13 @@ static void call_block(em *e, const kernel *k, em_val head, em_val block, em_val
     em_call(e, k->block, args, 8);
 }
 
+/* When all blocks of a head are done. */
+static void give_diagonals(em *e, const kernel *k, em_val head) {
+    em_val heads = em_i64(e, k->b->p.a->heads);
+    em_val args[] = {e->buf, e->dim, e->scratch, em_div(e, head, heads), em_rem(e, head, heads)};
+    if (k->f->give_diagonals) em_call(e, k->f->give_diagonals, args, 5);
+}
+
 /* All blocks of the query heads of a K/V head, over keys from .. to - 1. */
 static void emit_heads(em *e, const kernel *k, em_val unit, em_val from, em_val to, int give) {
     em_val group = em_i64(e, k->b->p.a->group), zero = em_i64(e, 0), one = em_i64(e, 1);
@@ -372,6 +389,7 @@ static void emit_heads(em *e, const kernel *k, em_val unit, em_val from, em_val 
     em_loop i = em_for(e, zero, k->blocks, one);
     call_block(e, k, head, i.i, from, to, give);
     em_end(e, &i);
+    if (give & GIVE_Q) give_diagonals(e, k, head);
     em_end(e, &h);
 }
 
@@ -435,6 +453,7 @@ static void emit_shared_units(em *e, const kernel *k, em_val first, em_val end) 
         em_loop l = em_for(e, zero, k->blocks, one);
         call_block(e, k, head, l.i, zero, k->tk, GIVE_Q);
         em_end(e, &l);
+        give_diagonals(e, k, head);
     } else {
         call_block(e, k, head, em_rem(e, i.i, parts), zero, k->tk, GIVE_Q);
     }
@@ -470,6 +489,10 @@ void sn_attention_emit_grad(em *e, const char *name, const sn_attention_grad *g)
     k.blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, a->tq), b.p.lanes), ATT_NV);
     att_keys_reset(e, &b.p);
     att_diagonals_reset(e, &b.p);
+    if (b.n_diagonal) {
+        em_val n = em_mul(e, att_diagonal_elements(e, &b.p), em_i64(e, b.n_diagonal));
+        em_call(e, f.zero, (em_val[]){att_diagonal_sums(e, &b), n}, 2);
+    }
     em_loop u = em_for(e, first, em_add(e, first, whole), em_i64(e, 1));
     emit_unit(e, &k, u.i);
     em_end(e, &u);

@@ -199,6 +199,16 @@ void att_diagonals_find(att_plan *p) {
     }
 }
 
+void att_diagonal_results(const att_plan *p, bool *still, bool *moves) {
+    const sn_region *r = p->derivative;
+    search s;
+    search_region(&s, r, 1, r->n_arg - 6);
+    for (int i = 0; i < r->n_out; i++) {
+        still[i] = diagonal_of(&s, r->out[i])->slope == 0;
+        moves[i] = diagonal_of(&s, r->out[i])->moves;
+    }
+}
+
 int sn_attention_diagonals(const sn_attention *a, const sn_region *derivative) {
     att_plan p = {.a = a, .derivative = derivative, .t = SN_F32};
     att_diagonals_find(&p);
@@ -209,26 +219,31 @@ int sn_attention_diagonals(const sn_attention *a, const sn_region *derivative) {
  * Element i of a row is of q - k = i - (tk - 1). */
 
 /* Elements of a row, a multiple of a line's. */
-static int64_t row_slack(const att_plan *p) {
-    return 2 * p->lanes + 63;
+static int64_t row_slack(int lanes) {
+    return 2 * lanes + 63;
+}
+
+int64_t att_diagonals_most(int lanes, int64_t tq, int64_t tk) {
+    return tq + tk + row_slack(lanes);
 }
 
 int64_t att_diagonals_bytes(const att_plan *p, int64_t tq, int64_t tk) {
-    return p->diagonals.bytes * (tq + tk + row_slack(p));
+    return p->diagonals.bytes * att_diagonals_most(p->lanes, tq, tk);
 }
 
-static em_val row_elements(em *e, const att_plan *p) {
+em_val att_diagonal_elements(em *e, const att_plan *p) {
     em_val n = em_add(e, att_size(e, p->a->tq), att_size(e, p->a->tk));
-    return em_and(e, em_add(e, n, em_i64(e, row_slack(p))), em_i64(e, -64));
+    return em_and(e, em_add(e, n, em_i64(e, row_slack(p->lanes))), em_i64(e, -64));
 }
 
 em_val att_diagonals_end(em *e, const att_plan *p, em_val start) {
     if (!p->diagonals.n) return start;
-    return em_at_bytes(e, start, em_mul(e, row_elements(e, p), em_i64(e, p->diagonals.bytes)));
+    return em_at_bytes(e, start,
+                       em_mul(e, att_diagonal_elements(e, p), em_i64(e, p->diagonals.bytes)));
 }
 
 em_val att_diagonal_element(em *e, const att_plan *p, const att_diagonal *row, em_val i) {
-    em_val at = em_mul(e, row_elements(e, p), em_i64(e, row->offset));
+    em_val at = em_mul(e, att_diagonal_elements(e, p), em_i64(e, row->offset));
     return em_at(e, em_at_bytes(e, att_scratch(e, p->tail_at), at), row->dtype, i);
 }
 

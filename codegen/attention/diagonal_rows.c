@@ -4,19 +4,10 @@
 /* Elements from .. to - 1, multiples of lanes, of all rows. */
 static void lay_elements(em *e, const att_plan *p, const em_val of[2], em_val from, em_val to) {
     const att_diagonals *d = &p->diagonals;
-    em_val one = em_i64(e, 1), tk = att_size(e, p->a->tk);
-    em_val most = em_splat(e, em_sub(e, att_size(e, p->a->tq), one), p->lanes);
-    em_val least = em_splat(e, em_sub(e, one, tk), p->lanes);
-    em_val zero = em_splat(e, em_i64(e, 0), p->lanes);
     em_loop l = em_for(e, from, to, em_i64(e, p->lanes));
-    em_val first = em_splat(e, em_add(e, l.i, em_sub(e, one, tk)), p->lanes);
-    em_val back = em_add(e, first, em_iota(e, e->i64, p->lanes));
-    back = em_imax(e, em_imin(e, back, most), least); /* beyond the ends tables stay in range */
-    em_val q = em_int_cast(e, em_imax(e, back, zero), e->i32);
-    em_val k = em_int_cast(e, em_imax(e, em_neg(e, back), zero), e->i32);
     for (int is_score = 0; is_score < 2; is_score++) {
         att_region r;
-        if (!att_region_of_differences(&r, e, p, is_score, of, q, k)) continue;
+        if (!att_region_of_differences(&r, e, p, is_score, of, l.i)) continue;
         for (int i = 0; i < d->n; i++) {
             if (d->row[i].region != r.code.region) continue;
             em_val x = sn_region_node(&r.code, d->row[i].node);

@@ -7,113 +7,9 @@
 /* A vector of queries and the keys of a tile that it sees. */
 typedef struct column {
     em_val s, dp, lse, delta; /* pointers; values */
-    em_val lo, hi, k0, tk, batch, head;
+    em_val lo, hi, k0, tk, q0, batch, head;
     em_val keep; /* what dropout keeps; NULL: everything */
 } column;
-
-/* --- captured tensors ------------------------------------------------------------------------- */
-
-static const sn_attention_table *table_of(const att_back *b, int captured) {
-    for (int i = 0; i < b->g->n_table; i++)
-        if (b->g->table[i].captured == captured) return &b->g->table[i];
-    return NULL;
-}
-
-/* The elements of a table that belong to one batch and head, but for its own axes. */
-static em_val part_base(em *e, const sn_attention_table *t, em_val batch, em_val head) {
-    em_val at = att_size(e, t->parts.offset), index[2] = {batch, head};
-    for (int i = 0; i < 2; i++)
-        if (t->axis[i] < 0)
-            at = em_add(e, at, em_mul(e, index[i], att_size(e, t->parts.stride[i])));
-    return at;
-}
-
-em_val att_emit_zero_tables(em *e, const att_back *b) {
-    if (!b->g->n_table) return NULL;
-    const att_plan *p = &b->p;
-    const em_type params[] = {e->ptr, e->ptr, e->i64, e->i64};
-    em_val fn = att_function(e, p, "zero_tables", params, 4);
-    em saved = *e;
-    e->buf = em_param(e, 0), e->dim = em_param(e, 1);
-    for (int i = 0; i < b->g->n_table; i++) {
-        const sn_attention_table *t = &b->g->table[i];
-        em_val at = part_base(e, t, em_param(e, 2), em_param(e, 3));
-        em_loop l[SN_MAX_RANK];
-        int n = 0;
-        for (int a = 0; a < t->parts.rank - 2; a++) {
-            em_val index, stride = att_size(e, t->parts.stride[2 + a]);
-            if (a == t->axis[0] || a == t->axis[1]) {
-                index = em_param(e, a == t->axis[0] ? 2 : 3);
-            } else {
-                l[n] = em_for(e, em_i64(e, 0), att_size(e, t->parts.shape[2 + a]), em_i64(e, 1));
-                index = l[n++].i;
-            }
-            at = em_add(e, at, em_mul(e, index, stride));
-        }
-        em_store(e, p->t, em_at(e, em_buf(e, t->parts.buf), p->t, at), em_f(e, 0));
-        while (n > 0) em_end(e, &l[--n]);
-    }
-    em_ret(e, NULL);
-    e->buf = saved.buf, e->dim = saved.dim;
-    return fn;
-}
-
-static void add_element(em *e, const att_plan *p, em_val base, em_val at, em_val x) {
-    em_val to = em_at(e, base, p->t, at);
-    em_store(e, p->t, to, em_add(e, em_load(e, p->t, to, 1), x));
-}
-
-/* One read of a captured tensor: where its indices move with the query, each lane has an element of
- * its own, but often all have the same one. */
-typedef struct contribution {
-    em_val base, at; /* pointer; the part of the offset that all lanes share */
-    em_val lanes;    /* the rest, NULL: 0 */
-    em_val x;
-} contribution;
-
-static contribution find_element(em *e, const att_back *b, const att_regions *g, int i,
-                                 const column *k) {
-    const struct sn_score_read *r = &b->g->score->read[i];
-    const sn_attention_table *t = table_of(b, r->captured);
-    const sn_region_code *code = &g->score.code;
-    contribution c = {.base = em_buf(e, t->parts.buf), .at = part_base(e, t, k->batch, k->head)};
-    for (int j = 0; j < r->n_index; j++) {
-        em_val index = em_idx(e, sn_region_value(code, r->value + 1 + j));
-        index = att_clamp_index(e, index, t->parts.shape[2 + j]);
-        em_val step = em_mul(e, index, att_size(e, t->parts.stride[2 + j]));
-        if (em_lanes_of(step) > 1)
-            c.lanes = c.lanes ? em_add(e, c.lanes, step) : step;
-        else
-            c.at = em_add(e, c.at, step);
-    }
-    return c;
-}
-
-/* Lanes in order, unless all add to one element. spill: place for a vector of numbers and one of
- * offsets. */
-static void add_lanes(em *e, const att_plan *p, const contribution *c, const em_val spill[2]) {
-    em_val first = em_extract(e, c->lanes, 0), lanes = em_i64(e, p->lanes);
-    em_val apart = att_any_lane(e, em_cmp(e, EM_NE, c->lanes, em_splat(e, first, p->lanes)));
-    em_branch br = em_if(e, apart);
-    em_store(e, p->t, spill[0], c->x);
-    em_store(e, SN_I64, spill[1], c->lanes);
-    em_loop l = em_for(e, em_i64(e, 0), lanes, em_i64(e, 1));
-    em_val at = em_load(e, SN_I64, em_at(e, spill[1], SN_I64, l.i), 1);
-    em_val x = em_load(e, p->t, em_at(e, spill[0], p->t, l.i), 1);
-    add_element(e, p, c->base, em_add(e, c->at, at), x);
-    em_end(e, &l);
-    em_else(e, &br);
-    add_element(e, p, c->base, em_add(e, c->at, first), em_reduce(e, EM_SUM, c->x));
-    em_endif(e, &br);
-}
-
-/* Does the read's element depend on the key or the query at all? */
-static bool stays(const att_back *b, const att_regions *g, int i) {
-    const struct sn_score_read *r = &b->g->score->read[i];
-    uint32_t deps = 0;
-    for (int j = 0; j < r->n_index; j++) deps |= sn_region_deps(&g->score.code, r->value + 1 + j);
-    return !(deps & (ATT_DEP_Q | ATT_DEP_K | ATT_DEP_SCORE | ATT_DEP_GRAD));
-}
 
 /* --- one vector of queries -------------------------------------------------------------------- */
 
@@ -158,20 +54,64 @@ static void emit_plain(em *e, const att_plan *p, const column *c) {
     }
 }
 
+static em_val read_value(em *e, const att_back *b, const att_regions *g, int i) {
+    em_val x = sn_region_value(&g->score.code, b->g->score->read[i].value);
+    return em_lanes_of(x) == 1 ? em_splat(e, x, b->p.lanes) : x;
+}
+
+/* Sums along the tile's diagonals, of reads that follow from the difference of query and key. */
+typedef struct slide {
+    em_val end;                                                      /* after whole fours of keys */
+    em_val at[SN_MAX_READS], first[SN_MAX_READS], sum[SN_MAX_READS]; /* of diagonal rows */
+} slide;
+
+static slide place_slide(em *e, const att_back *b, const column *c) {
+    em_val n = em_and(e, em_add(e, em_sub(e, c->hi, c->lo), em_i64(e, 3)), em_i64(e, -4));
+    slide s = {.end = em_add(e, c->lo, n)};
+    for (int r = 0; r < b->n_diagonal; r++)
+        s.at[r] = att_scratch(e, b->slide_at + r * att_slide_bytes(&b->p));
+    return s;
+}
+
+static void slide_key(em *e, const att_back *b, const att_regions *g, const column *c, slide *s,
+                      em_val k, em_val live) {
+    const att_plan *p = &b->p;
+    em_val back = em_sub(e, em_sub(e, s->end, em_i64(e, 1)), k), zero = em_vf(e, 0);
+    for (int i = 0; i < b->g->score->n_read; i++) {
+        int r = b->diagonal_row[i];
+        if (r < 0) continue;
+        em_val x = em_select(e, live, read_value(e, b, g, i), zero);
+        x = em_select(e, em_cmp(e, EM_LT, k, c->hi), x, zero);
+        s->sum[r] = att_along_diagonal(e, b, s->sum[r], x, em_at(e, s->at[r], p->t, back));
+    }
+}
+
+/* What was added up goes to the head's sums. */
+static void end_slide(em *e, const att_back *b, const column *c, const slide *s) {
+    const att_plan *p = &b->p;
+    em_val one = em_i64(e, 1), key = em_sub(e, em_add(e, c->k0, c->hi), one);
+    em_val to = em_add(e, em_sub(e, c->q0, key), em_sub(e, c->tk, one));
+    em_val n = em_add(e, em_sub(e, c->hi, c->lo), em_i64(e, p->lanes - 1));
+    for (int r = 0; r < b->n_diagonal; r++) {
+        em_val top = em_add(e, em_sub(e, em_sub(e, s->end, one), c->lo), em_i64(e, p->lanes));
+        em_store(e, p->t, em_at(e, s->at[r], p->t, top), em_vf(e, 0));
+        att_add_diagonals(e, b, r, em_at(e, s->at[r], p->t, em_sub(e, s->end, c->hi)), to, n);
+    }
+}
+
 /* What flows to captured tensors from one key. sum: of reads whose element stays, in the end. */
 static void emit_contributions(em *e, const att_back *b, const att_regions *g, const column *c,
                                em_val live, const em_var *sum, const em_val spill[2]) {
     for (int i = 0; i < b->g->score->n_read; i++) {
-        contribution r = find_element(e, b, g, i, c);
-        em_val x = sn_region_value(&g->score.code, b->g->score->read[i].value);
-        if (em_lanes_of(x) == 1) x = em_splat(e, x, b->p.lanes);
-        r.x = em_select(e, live, x, em_vf(e, 0));
-        if (stays(b, g, i))
+        if (b->diagonal_row[i] >= 0) continue;
+        att_contribution r = att_find_element(e, b, &g->score.code, i, c->batch, c->head);
+        r.x = em_select(e, live, read_value(e, b, g, i), em_vf(e, 0));
+        if (att_read_stays(b, g, i))
             em_set(e, sum[i], em_add(e, em_get(e, sum[i]), r.x));
         else if (r.lanes)
-            add_lanes(e, &b->p, &r, spill);
+            att_add_lanes(e, &b->p, &r, spill);
         else
-            add_element(e, &b->p, r.base, r.at, em_reduce(e, EM_SUM, r.x));
+            att_add_element(e, &b->p, r.base, r.at, em_reduce(e, EM_SUM, r.x));
     }
 }
 
@@ -184,7 +124,10 @@ static void emit_regions(em *e, const att_back *b, const column *c, att_regions 
     em_val last = em_sub(e, c->tk, em_i64(e, 1)), spill[2] = {NULL};
     for (int i = 0; reads && i < score->n_read; i++) sum[i] = em_let(e, em_vf(e, 0));
     if (reads) spill[0] = em_stack(e, p->t, p->lanes), spill[1] = em_stack(e, SN_I64, p->lanes);
+    slide along = place_slide(e, b, c);
     em_loop l = em_for(e, c->lo, c->hi, em_i64(e, 4));
+    for (int r = 0; r < b->n_diagonal; r++)
+        along.first[r] = along.sum[r] = em_carry(e, &l, em_vf(e, 0));
     for (int u = 0; u < 4; u++) {
         em_val k = em_add(e, l.i, em_i64(e, u)), s = key_at(e, p, c->s, k);
         em_val dp = key_at(e, p, c->dp, k), k_abs = em_imin(e, em_add(e, c->k0, k), last);
@@ -201,18 +144,21 @@ static void emit_regions(em *e, const att_back *b, const column *c, att_regions 
             ds = em_select(e, none, zero, sn_region_value(&g->score.code, 1));
         }
         att_store(e, p, ds, dp);
-        if (!reads) continue;
+        if (b->n_diagonal) slide_key(e, b, g, c, &along, k, em_not(e, none));
+        if (!reads || b->n_diagonal == score->n_read) continue;
         em_branch give = em_if(e, em_and(e, tables, em_cmp(e, EM_LT, k, c->hi)));
         emit_contributions(e, b, g, c, em_not(e, none), sum, spill);
         em_endif(e, &give);
     }
+    for (int r = 0; r < b->n_diagonal; r++) em_next(e, &l, along.first[r], along.sum[r]);
     em_end(e, &l);
     if (!reads) return;
     em_branch give = em_if(e, tables);
+    end_slide(e, b, c, &along);
     for (int i = 0; i < score->n_read; i++) {
-        if (!stays(b, g, i)) continue;
-        contribution r = find_element(e, b, g, i, c);
-        add_element(e, p, r.base, r.at, em_reduce(e, EM_SUM, em_get(e, sum[i])));
+        if (b->diagonal_row[i] >= 0 || !att_read_stays(b, g, i)) continue;
+        att_contribution r = att_find_element(e, b, &g->score.code, i, c->batch, c->head);
+        att_add_element(e, p, r.base, r.at, em_reduce(e, EM_SUM, em_get(e, sum[i])));
     }
     em_endif(e, &give);
 }
@@ -234,6 +180,7 @@ em_val att_emit_dscore(em *e, const att_back *b, bool masked) {
                 .hi = em_param(e, 5),
                 .k0 = em_param(e, 6),
                 .tk = att_size(e, p->a->tk),
+                .q0 = em_add(e, q0, at),
                 .batch = em_param(e, 8),
                 .head = em_param(e, 9)};
     if (att_drops(p)) {

@@ -108,6 +108,11 @@ em_val att_exp2_above(em *e, em_val x, int least); /* 2^x, 0 below 2^least; of x
 /* diagonal.c */
 void att_diagonals_find(att_plan *p); /* once the plan's regions are settled */
 int64_t att_diagonals_bytes(const att_plan *p, int64_t tq, int64_t tk);
+int64_t att_diagonals_most(int lanes, int64_t tq, int64_t tk); /* elements of a row, at most */
+em_val att_diagonal_elements(em *e, const att_plan *p);        /* of a row, whole vectors */
+/* Of each result of p->derivative: does it stay where query and key move on together, does it move
+ * at all? */
+void att_diagonal_results(const att_plan *p, bool *still, bool *moves);
 em_val att_diagonals_end(em *e, const att_plan *p, em_val start); /* what follows the rows */
 void att_diagonals_reset(em *e, const att_plan *p);               /* nothing is there yet */
 void att_diagonals_enter(em *e, const att_plan *p, em_val head);  /* of all batches */
@@ -237,10 +242,13 @@ void att_regions_begin_mask(att_regions *g, em *e, const att_plan *p, em_val bat
 void att_regions_sheets(att_regions *g, em *e, const att_plan *p, const em_val of[2], em_val q0,
                         em_val k0, const em_val range[2]);
 em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_val k);
-/* For queries and keys that are lanes of what rows of differences hold: their values; false: there
- * are none of that region. of[]: batch and head. */
+/* Values of root[] where lanes are differences, from element i of their rows on. of[]: batch and
+ * head. */
+bool att_region_at_differences(att_region *u, em *e, const att_plan *p, bool score,
+                               const em_val of[2], em_val i, sn_node *const *root, int n_root);
+/* The same of what rows hold; false: there are none of that region. */
 bool att_region_of_differences(att_region *u, em *e, const att_plan *p, bool score,
-                               const em_val of[2], em_val q, em_val k);
+                               const em_val of[2], em_val i);
 /* What of the cotangent of the score goes on: all other results of p->derivative. */
 void att_regions_derive(att_regions *g, em_val cotangent);
 

@@ -74,19 +74,32 @@ static void set_key(att_region *u, em *e, em_val k) {
     if (at_k < r->n_arg) sn_region_arg(&u->code, at_k, as_index(e, r, at_k, k), ATT_DEP_K);
 }
 
-bool att_region_of_differences(att_region *u, em *e, const att_plan *p, bool score,
-                               const em_val of[2], em_val q, em_val k) {
-    const att_diagonals *d = &p->diagonals;
-    const sn_region *r = region_of(p, score);
-    sn_node *root[ATT_DIAGONALS];
-    int n = 0;
-    for (int i = 0; i < d->n; i++)
-        if (d->row[i].region == r) root[n++] = d->row[i].node;
-    if (!n || !open_region(u, e, p, r, score, of[0], of[1], q)) return false;
+bool att_region_at_differences(att_region *u, em *e, const att_plan *p, bool score,
+                               const em_val of[2], em_val i, sn_node *const *root, int n_root) {
+    em_val one = em_i64(e, 1), tk = att_size(e, p->a->tk);
+    em_val most = em_splat(e, em_sub(e, att_size(e, p->a->tq), one), p->lanes);
+    em_val least = em_splat(e, em_sub(e, one, tk), p->lanes);
+    em_val zero = em_splat(e, em_i64(e, 0), p->lanes);
+    em_val first = em_splat(e, em_add(e, i, em_sub(e, one, tk)), p->lanes);
+    em_val back = em_add(e, first, em_iota(e, e->i64, p->lanes));
+    back = em_imax(e, em_imin(e, back, most), least); /* beyond the ends tables stay in range */
+    em_val q = em_int_cast(e, em_imax(e, back, zero), e->i32);
+    em_val k = em_int_cast(e, em_imax(e, em_neg(e, back), zero), e->i32);
+    if (!open_region(u, e, p, region_of(p, score), score, of[0], of[1], q)) return false;
     set_key(u, e, k);
-    sn_region_only(&u->code, root, n, NULL, 0);
+    sn_region_only(&u->code, root, n_root, NULL, 0);
     sn_region_emit(&u->code, ~0u);
     return true;
+}
+
+bool att_region_of_differences(att_region *u, em *e, const att_plan *p, bool score,
+                               const em_val of[2], em_val i) {
+    const att_diagonals *d = &p->diagonals;
+    sn_node *root[ATT_DIAGONALS];
+    int n = 0;
+    for (int j = 0; j < d->n; j++)
+        if (d->row[j].region == region_of(p, score)) root[n++] = d->row[j].node;
+    return n && att_region_at_differences(u, e, p, score, of, i, root, n);
 }
 
 static void evaluate_region(att_region *u, em *e, const att_plan *p, em_val score, em_val k,

@@ -179,6 +179,10 @@ void em_store_raw(em *e, em_val v, em_val p, unsigned align);
 /* Hint to fetch the line at p; write: will be written; level: 3 all caches .. 0 non-temporal. */
 void em_prefetch(em *e, em_val p, bool write, int level);
 
+/* Adds v to the i64 at p in one piece with respect to other threads, and returns what was there.
+ * It orders nothing else. */
+em_val em_fetch_add(em *e, em_val p, em_val v);
+
 /* --- control ----------------------------------------------------------------------------------
  * for (i = lo; i < hi; i += step), step > 0; lo, hi, step are i64. State of the loop is either a
  * carried value (em_carry, em_next, em_final) or a variable (em_var), which is the way through

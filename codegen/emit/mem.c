@@ -123,3 +123,7 @@ void em_prefetch(em *e, em_val p, bool write, int level) {
     em_val args[] = {p, em_i32(e, write), em_i32(e, level), em_i32(e, 1)};
     em_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
 }
+
+em_val em_fetch_add(em *e, em_val p, em_val v) {
+    return LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, p, v, LLVMAtomicOrderingMonotonic, 0);
+}

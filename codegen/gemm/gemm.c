@@ -11,6 +11,8 @@ enum {
     GEMM_FETCH_STEPS = 32,    /* of k, that a tile alone with its panel fetches ahead */
     GEMM_MOST_ROW_PARTS = 64, /* of a grid of rows and columns */
     GEMM_ROW_UNIT = 8,        /* threads share rows by so many */
+    GEMM_TAIL = 8,            /* long products: this part of the rows is drawn, not shared, */
+    GEMM_DRAWS = 256,         /* in about so many parts (of the whole) for each thread */
 };
 
 em_val gemm_size(em *e, sn_gemm_size s) {
@@ -580,6 +582,45 @@ static em_val choose_row_parts(em *e, const gemm_plan *p, const gemm_state *s) {
     return em_select(e, columns, one(e), by_rows);
 }
 
+/* Are there enough of packed panels, perhaps? */
+static bool may_draw(const gemm_plan *p) {
+    const sn_gemm *g = p->g;
+    return g->tickets && g->b_packed && !p->pack_b && !gemm_is(g->m, 1);
+}
+
+/* Multiplications of a product, tens of milliseconds, whose last rows are drawn. */
+static const int64_t long_product = (int64_t)1 << 33;
+
+/* A long product's last rows: threads draw panels of a group of them, when they are done with their
+ * shares, so that nobody waits long for one whose core was busy with something else. */
+typedef struct gemm_tail {
+    em_val counter;            /* pointer */
+    em_val draws;              /* is there a tail? */
+    em_val row0;               /* it begins here */
+    em_val rows, panels, wide; /* of a part; parts beside each other */
+    em_val parts;              /* of all */
+} gemm_tail;
+
+static gemm_tail plan_tail(em *e, const gemm_plan *p, const gemm_state *s, em_val by_rows) {
+    gemm_tail t = {.counter = em_buf(e, p->g->ticket_buf), .row0 = s->m};
+    em_val nt = e->nthreads, all = em_mul(e, em_mul(e, s->m, s->n), s->k);
+    t.draws = em_cmp(e, EM_GE, all, em_i64(e, long_product));
+    t.draws = em_and(e, t.draws, em_cmp(e, EM_GT, nt, one(e)));
+    t.draws = em_and(e, t.draws, by_rows);
+    t.draws = em_and(e, t.draws, LLVMBuildIsNotNull(e->b, t.counter, ""));
+    em_val tail = em_div(e, s->m, em_i64(e, GEMM_TAIL));
+    em_val shared = em_round_down(e, em_sub(e, s->m, tail), GEMM_ROW_UNIT);
+    t.row0 = em_select(e, t.draws, shared, s->m);
+    tail = em_imax(e, em_sub(e, s->m, t.row0), one(e));
+    em_val groups = em_ceil_div(e, tail, p->mc);
+    t.rows = em_div(e, em_add(e, tail, em_sub(e, groups, one(e))), groups);
+    em_val each = em_div(e, s->panels, em_mul(e, nt, em_i64(e, GEMM_DRAWS / GEMM_TAIL)));
+    t.panels = em_imax(e, em_mul(e, each, groups), em_i64(e, GEMM_COPY_PANELS));
+    t.wide = em_div(e, em_add(e, s->panels, em_sub(e, t.panels, one(e))), t.panels);
+    t.parts = em_select(e, t.draws, em_mul(e, groups, t.wide), zero(e));
+    return t;
+}
+
 /* Threads share the batch items if these go up evenly or are many, else a grid of rows and columns.
  * Sums do not depend on it. */
 static void emit_kernel(em *e, const gemm_plan *p) {
@@ -600,16 +641,41 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     em_val item0, item1, row0, row1, panel0, panel1;
     share(e, items, em_select(e, by_item, tid, zero(e)), em_select(e, by_item, nt, one(e)), &item0,
           &item1);
-    share(e, em_ceil_div(e, s.m, GEMM_ROW_UNIT), em_div(e, part, col_parts), row_parts, &row0,
+    bool draws = may_draw(p);
+    gemm_tail tail = {.row0 = s.m};
+    if (draws) {
+        em_val by_rows = em_cmp(e, EM_EQ, row_parts, nt);
+        tail = plan_tail(e, p, &s, em_and(e, by_rows, em_cmp(e, EM_EQ, items, one(e))));
+    }
+    share(e, em_ceil_div(e, tail.row0, GEMM_ROW_UNIT), em_div(e, part, col_parts), row_parts, &row0,
           &row1);
     share(e, s.panels, em_rem(e, part, col_parts), col_parts, &panel0, &panel1);
-    row1 = em_imin(e, em_mul(e, row1, em_i64(e, GEMM_ROW_UNIT)), s.m);
+    row1 = em_imin(e, em_mul(e, row1, em_i64(e, GEMM_ROW_UNIT)), tail.row0);
     row0 = em_mul(e, row0, em_i64(e, GEMM_ROW_UNIT));
 
+    em_loop work;
+    if (draws) { /* the share, then what is drawn */
+        work = em_for(e, zero(e), em_add(e, tail.parts, one(e)), one(e));
+        em_val own = em_cmp(e, EM_EQ, work.i, zero(e)), i = em_sub(e, work.i, one(e));
+        em_val first = em_add(e, tail.row0, em_mul(e, em_div(e, i, tail.wide), tail.rows));
+        em_val left = em_mul(e, em_rem(e, i, tail.wide), tail.panels);
+        row0 = em_select(e, own, row0, em_imin(e, first, s.m));
+        row1 = em_select(e, own, row1, em_imin(e, em_add(e, first, tail.rows), s.m));
+        panel0 = em_select(e, own, panel0, left);
+        panel1 = em_select(e, own, panel1, em_imin(e, em_add(e, left, tail.panels), s.panels));
+    }
     em_loop item = em_for(e, item0, item1, one(e));
     begin_item(e, p, &s, item.i);
     emit_rows(e, p, &s, row0, row1, panel0, panel1);
     em_end(e, &item);
+    if (draws) {
+        em_branch br = em_if(e, tail.draws);
+        em_val next = em_add(e, em_fetch_add(e, tail.counter, one(e)), one(e));
+        em_else(e, &br);
+        em_endif(e, &br);
+        work.step = em_sub(e, em_join(e, &br, next, one(e)), work.i);
+        em_end(e, &work);
+    }
     em_end_kernel(e);
 }
 

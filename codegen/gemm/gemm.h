@@ -94,8 +94,11 @@ typedef struct sn_gemm {
                   of 8 that divides K */
     int factor_buf; /* the factors' base pointer is buf[factor_buf] */
     int64_t pair;   /* > 0: columns so far apart meet in the epilogue (packed B only) */
-    bool no_store;  /* the epilogue stores; c is not used */
-    void *ctx;      /* for the callbacks, each of which may be NULL */
+    bool tickets;   /* buf[ticket_buf] is an i64, 0 when the kernel begins, from which threads draw
+                       the last parts of a long product; or NULL: their shares are fixed */
+    int ticket_buf;
+    bool no_store; /* the epilogue stores; c is not used */
+    void *ctx;     /* for the callbacks, each of which may be NULL */
     sn_gemm_epilogue *epilogue;
     sn_gemm_row_sums *row_sums; /* where N is a multiple of the panel */
     sn_gemm_store_sums *store_sums;

@@ -337,6 +337,8 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
         for (int i = 0; i < SN_GEMM_BATCH; i++) g->b.batch[i] = SN_GEMM_CONST(0);
     } else
         g->b = operand_of(k, &s->in[1], 1);
+    g->tickets = true;
+    g->ticket_buf = s->n_in + s->n_out;
     g->group = (int)sn_attr_int(s->node, SN_A_group, 0);
     if (g->group) g->factor_buf = 2;
     const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
@@ -401,6 +403,7 @@ static int gemm_tiles(const sn_kernel *k) {
 const sn_family sn_family_gemm = {.name = "gemm",
                                   .emit = emit_gemm,
                                   .scratch = gemm_scratch,
+                                  .tickets = true,
                                   .tiles = gemm_tiles,
                                   .tile_name = sn_gemm_tile_name};
 const sn_family sn_family_pack = {.name = "pack", .emit = emit_pack};

@@ -1,0 +1,176 @@
+/* dtables.c: what flows to captured tensors: the element that a read of one takes, and sums there.
+ * Where it follows from the difference of query and key, what flows is added up along the tile's
+ * diagonals first, then over the head in a row with an element a difference, and goes to the table
+ * once for each of them. */
+#include "codegen/attention/back.h"
+
+static const sn_attention_table *table_of(const att_back *b, int captured) {
+    for (int i = 0; i < b->g->n_table; i++)
+        if (b->g->table[i].captured == captured) return &b->g->table[i];
+    return NULL;
+}
+
+/* The elements of a table that belong to one batch and head, but for its own axes. */
+static em_val part_base(em *e, const sn_attention_table *t, em_val batch, em_val head) {
+    em_val at = att_size(e, t->parts.offset), index[2] = {batch, head};
+    for (int i = 0; i < 2; i++)
+        if (t->axis[i] < 0)
+            at = em_add(e, at, em_mul(e, index[i], att_size(e, t->parts.stride[i])));
+    return at;
+}
+
+em_val att_emit_zero_tables(em *e, const att_back *b) {
+    if (!b->g->n_table) return NULL;
+    const att_plan *p = &b->p;
+    const em_type params[] = {e->ptr, e->ptr, e->i64, e->i64};
+    em_val fn = att_function(e, p, "zero_tables", params, 4);
+    em saved = *e;
+    e->buf = em_param(e, 0), e->dim = em_param(e, 1);
+    for (int i = 0; i < b->g->n_table; i++) {
+        const sn_attention_table *t = &b->g->table[i];
+        em_val at = part_base(e, t, em_param(e, 2), em_param(e, 3));
+        em_loop l[SN_MAX_RANK];
+        int n = 0;
+        for (int a = 0; a < t->parts.rank - 2; a++) {
+            em_val index, stride = att_size(e, t->parts.stride[2 + a]);
+            if (a == t->axis[0] || a == t->axis[1]) {
+                index = em_param(e, a == t->axis[0] ? 2 : 3);
+            } else {
+                l[n] = em_for(e, em_i64(e, 0), att_size(e, t->parts.shape[2 + a]), em_i64(e, 1));
+                index = l[n++].i;
+            }
+            at = em_add(e, at, em_mul(e, index, stride));
+        }
+        em_store(e, p->t, em_at(e, em_buf(e, t->parts.buf), p->t, at), em_f(e, 0));
+        while (n > 0) em_end(e, &l[--n]);
+    }
+    em_ret(e, NULL);
+    e->buf = saved.buf, e->dim = saved.dim;
+    return fn;
+}
+
+void att_add_element(em *e, const att_plan *p, em_val base, em_val at, em_val x) {
+    em_val to = em_at(e, base, p->t, at);
+    em_store(e, p->t, to, em_add(e, em_load(e, p->t, to, 1), x));
+}
+
+att_contribution att_find_element(em *e, const att_back *b, const sn_region_code *code, int i,
+                                  em_val batch, em_val head) {
+    const struct sn_score_read *r = &b->g->score->read[i];
+    const sn_attention_table *t = table_of(b, r->captured);
+    att_contribution c = {.base = em_buf(e, t->parts.buf), .at = part_base(e, t, batch, head)};
+    for (int j = 0; j < r->n_index; j++) {
+        em_val index = em_idx(e, sn_region_value(code, r->value + 1 + j));
+        index = att_clamp_index(e, index, t->parts.shape[2 + j]);
+        em_val step = em_mul(e, index, att_size(e, t->parts.stride[2 + j]));
+        if (em_lanes_of(step) > 1)
+            c.lanes = c.lanes ? em_add(e, c.lanes, step) : step;
+        else
+            c.at = em_add(e, c.at, step);
+    }
+    return c;
+}
+
+void att_add_lanes(em *e, const att_plan *p, const att_contribution *c, const em_val spill[2]) {
+    em_val first = em_extract(e, c->lanes, 0), lanes = em_i64(e, p->lanes);
+    em_val apart = att_any_lane(e, em_cmp(e, EM_NE, c->lanes, em_splat(e, first, p->lanes)));
+    em_branch br = em_if(e, apart);
+    em_store(e, p->t, spill[0], c->x);
+    em_store(e, SN_I64, spill[1], c->lanes);
+    em_loop l = em_for(e, em_i64(e, 0), lanes, em_i64(e, 1));
+    em_val at = em_load(e, SN_I64, em_at(e, spill[1], SN_I64, l.i), 1);
+    em_val x = em_load(e, p->t, em_at(e, spill[0], p->t, l.i), 1);
+    att_add_element(e, p, c->base, em_add(e, c->at, at), x);
+    em_end(e, &l);
+    em_else(e, &br);
+    att_add_element(e, p, c->base, em_add(e, c->at, first), em_reduce(e, EM_SUM, c->x));
+    em_endif(e, &br);
+}
+
+bool att_read_stays(const att_back *b, const att_regions *g, int i) {
+    const struct sn_score_read *r = &b->g->score->read[i];
+    uint32_t deps = 0;
+    for (int j = 0; j < r->n_index; j++) deps |= sn_region_deps(&g->score.code, r->value + 1 + j);
+    return !(deps & (ATT_DEP_Q | ATT_DEP_K | ATT_DEP_SCORE | ATT_DEP_GRAD));
+}
+
+/* --- diagonals ---------------------------------------------------------------------------------
+ */
+
+void att_find_diagonal_reads(att_back *b) {
+    const sn_score_grad *score = b->g->score;
+    b->n_diagonal = 0;
+    if (!b->g->n_table) return;
+    bool *still = sn_arena_alloc(score->region->out[0]->m, (size_t)score->region->n_out);
+    bool *moves = sn_arena_alloc(score->region->out[0]->m, (size_t)score->region->n_out);
+    att_diagonal_results(&b->p, still, moves);
+    for (int i = 0; i < score->n_read; i++) {
+        bool all = true, any = false;
+        for (int j = 0; j < score->read[i].n_index; j++) {
+            all = all && still[score->read[i].value + 1 + j];
+            any = any || moves[score->read[i].value + 1 + j];
+        }
+        b->diagonal_row[i] = all && any ? b->n_diagonal++ : -1;
+    }
+}
+
+/* The head's sums of a difference: element i is of q - k = i - (tk - 1). */
+static em_val sums_of(em *e, const att_back *b, int row, em_val i) {
+    em_val all = att_diagonal_elements(e, &b->p);
+    em_val at = em_add(e, em_mul(e, all, em_i64(e, row)), i);
+    return em_at(e, att_diagonal_sums(e, b), b->p.t, at);
+}
+
+em_val att_along_diagonal(em *e, const att_back *b, em_val sum, em_val x, em_val at) {
+    const att_plan *p = &b->p;
+    int pick[64];
+    pick[0] = p->lanes;
+    for (int i = 1; i < p->lanes; i++) pick[i] = i - 1;
+    sum = em_add(e, em_shuffle(e, sum, em_vf(e, 0), pick, p->lanes), x);
+    em_store(e, p->t, at, sum);
+    return sum;
+}
+
+void att_add_diagonals(em *e, const att_back *b, int row, em_val from, em_val to, em_val n) {
+    const att_plan *p = &b->p;
+    em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, p->lanes));
+    em_val at = sums_of(e, b, row, em_add(e, to, l.i));
+    em_val x = em_load(e, p->t, em_at(e, from, p->t, l.i), p->lanes);
+    em_store(e, p->t, at, em_add(e, em_load(e, p->t, at, p->lanes), x));
+    em_end(e, &l);
+}
+
+em_val att_emit_give_diagonals(em *e, const att_back *b) {
+    const att_plan *p = &b->p;
+    const sn_score_grad *score = b->g->score;
+    if (!b->n_diagonal) return NULL;
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
+    em_val fn = att_function(e, p, "give_diagonals", params, 5);
+    em saved = *e;
+    e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
+    em_val of[] = {em_param(e, 3), em_param(e, 4)};
+    em_val spill[] = {em_stack(e, p->t, p->lanes), em_stack(e, SN_I64, p->lanes)};
+    sn_node *root[SN_MAX_READS * (SN_MAX_RANK + 1)];
+    int n = 0;
+    for (int i = 0; i < score->n_read; i++)
+        for (int j = 0; b->diagonal_row[i] >= 0 && j < score->read[i].n_index; j++)
+            root[n++] = score->region->out[score->read[i].value + 1 + j];
+    em_loop l = em_for(e, em_i64(e, 0), att_diagonal_elements(e, p), em_i64(e, p->lanes));
+    att_region r;
+    if (att_region_at_differences(&r, e, p, true, of, l.i, root, n))
+        for (int i = 0; i < score->n_read; i++) {
+            if (b->diagonal_row[i] < 0) continue;
+            em_val at = sums_of(e, b, b->diagonal_row[i], l.i);
+            att_contribution c = att_find_element(e, b, &r.code, i, of[0], of[1]);
+            c.x = em_load(e, p->t, at, p->lanes);
+            em_store(e, p->t, at, em_vf(e, 0));
+            if (c.lanes)
+                att_add_lanes(e, p, &c, spill);
+            else
+                att_add_element(e, p, c.base, c.at, em_reduce(e, EM_SUM, c.x));
+        }
+    em_end(e, &l);
+    em_ret(e, NULL);
+    e->buf = saved.buf, e->dim = saved.dim, e->scratch = saved.scratch;
+    return fn;
+}
