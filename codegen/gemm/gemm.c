@@ -12,6 +12,7 @@ enum {
     GEMM_MOST_ROW_PARTS = 64, /* of a grid of rows and columns */
     GEMM_ROW_UNIT = 8,        /* threads share rows by so many */
     GEMM_TAIL = 8,            /* long products: this part of the rows is drawn, not shared, */
+    GEMM_TAIL_TILES = 8,      /* at least: fewer would wait for B */
     GEMM_DRAWS = 256,         /* in about so many parts (of the whole) for each thread */
 };
 
@@ -607,6 +608,8 @@ static gemm_tail plan_tail(em *e, const gemm_plan *p, const gemm_state *s, em_va
     t.draws = em_cmp(e, EM_GE, all, em_i64(e, long_product));
     t.draws = em_and(e, t.draws, em_cmp(e, EM_GT, nt, one(e)));
     t.draws = em_and(e, t.draws, by_rows);
+    em_val least = em_i64(e, (int64_t)GEMM_TAIL * GEMM_TAIL_TILES * p->mr);
+    t.draws = em_and(e, t.draws, em_cmp(e, EM_GE, s->m, least));
     t.draws = em_and(e, t.draws, LLVMBuildIsNotNull(e->b, t.counter, ""));
     em_val tail = em_div(e, s->m, em_i64(e, GEMM_TAIL));
     em_val shared = em_round_down(e, em_sub(e, s->m, tail), GEMM_ROW_UNIT);
