@@ -193,30 +193,49 @@ bool decomp_sinusoid(decomp *c) {
     return !c->m->error.code;
 }
 
-/* Positions [T] or [B, T] as [T, 1] or [B, 1, .., T, 1], which fits x [.., T, d]. */
-static sn_node *rope_positions(const decomp *c, const sn_node *x) {
+/* Positions [T] or [B, T] as [T, 1 ..] or [B, 1, .., T, 1 ..], which fits x with T on `axis`. */
+static sn_node *rope_positions(const decomp *c, const sn_node *x, int axis) {
     sn_node *pos = sn_b_cast(c->in[1], c->type);
-    if (pos->rank == 1 && pos->shape[0] == x->shape[x->rank - 2]) return as_column(pos);
-    if (pos->rank == 2 && x->rank >= 3 && pos->shape[0] == x->shape[0] &&
-        pos->shape[1] == x->shape[x->rank - 2]) {
+    bool items = pos->rank == 2 && axis > 0 && pos->shape[0] == x->shape[0];
+    if ((pos->rank == 1 || items) && pos->shape[pos->rank - 1] == x->shape[axis]) {
         sn_dim shape[SN_MAX_RANK];
-        for (int i = 0; i < x->rank; i++) shape[i] = 1;
-        shape[0] = pos->shape[0];
-        shape[x->rank - 2] = pos->shape[1];
-        return sn_b_reshape(pos, x->rank, shape);
+        int first = items ? 0 : axis;
+        for (int i = first; i < x->rank; i++) shape[i] = 1;
+        if (items) shape[0] = pos->shape[0];
+        shape[axis] = x->shape[axis];
+        return sn_b_reshape(pos, x->rank - first, shape + first);
     }
     sn_dc_fail(c, "positions must be [T] or [B, T] for x [B, .., T, d]");
     return NULL;
+}
+
+/* Where the index on the last axis but one is in one of the ranges of `turned`. */
+static sn_node *in_ranges(const decomp *c, const sn_node *x, const sn_attr *turned) {
+    sn_dim shape[2] = {x->shape[x->rank - 2], 1};
+    sn_node *at = sn_b_iota(c->m, SN_I32, 2, shape, 0), *in = NULL;
+    for (int i = 0; i + 1 < turned->n; i += 2) {
+        sn_node *one = sn_b_scalar(SN_OP_lt, at, (double)turned->v[i + 1]);
+        if (turned->v[i] > 0) {
+            sn_node *from = sn_b_scalar(SN_OP_lt, at, (double)turned->v[i]);
+            one = sn_b_binary(SN_OP_and, one, sn_b_unary(SN_OP_not, from));
+        }
+        in = in ? sn_b_binary(SN_OP_or, in, one) : one;
+    }
+    return in;
 }
 
 bool decomp_rope(decomp *c) {
     int64_t width;
     if (!sn_dc_float(c, 0) || !sn_dc_rank(c, 0, 2)) return false;
     sn_node *x = sn_dc_operand(c, 0);
-    int last = x->rank - 1;
+    int last = x->rank - 1, axis = (int)sn_dc_int(c, SN_A_axis, last - 1);
+    const sn_attr *turned = sn_dc_attr(c, SN_A_turned);
+    if (axis < 0 || axis >= last) return sn_dc_fail(c, "there is no axis %d before the last", axis);
+    if (turned && (turned->n < 2 || turned->n % 2))
+        return sn_dc_fail(c, "attribute 'turned' needs pairs of indices");
     if (!sn_dc_number(c, "the width of x", x->shape[last], &width)) return false;
     if (width % 2) return sn_dc_fail(c, "the width of x must be even, not %lld", (long long)width);
-    sn_node *pos = rope_positions(c, x);
+    sn_node *pos = rope_positions(c, x, axis);
     if (!pos) return false;
     /* Element i of a row belongs to pair `pair`, whose other element is `other`. Rows stay whole,
      * so that the result is one loop over x. */
@@ -225,21 +244,21 @@ bool decomp_rope(decomp *c) {
     if (sn_dc_int(c, SN_A_interleaved, 0)) {
         pair = sn_b_scalar(SN_OP_div, i, 2);
         other = sn_b_scalar(SN_OP_xor, i, 1);
-        first = sn_b_binary(SN_OP_lt, i, other);
     } else {
         pair = sn_b_scalar(SN_OP_mod, i, (double)(width / 2));
         other =
             sn_b_scalar(SN_OP_mod, sn_b_scalar(SN_OP_add, i, (double)(width / 2)), (double)width);
-        first = sn_b_binary(SN_OP_lt, i, other);
     }
+    first = sn_b_binary(SN_OP_lt, i, other);
     sn_node *f = frequencies(c, c->type, width, sn_dc_flt(c, SN_A_base, 10000), 0);
     sn_node *angle =
         sn_b_binary(SN_OP_mul, pos, SN_NODE(c->m, gather, SN_ATTRS(SN_INT(axis, 0)), f, pair));
     sn_node *sin = sn_b_unary(SN_OP_sin, angle), *cos = sn_b_unary(SN_OP_cos, angle);
     sn_node *turn = sn_b_select(first, sn_b_unary(SN_OP_neg, sin), sin);
     sn_node *swapped = SN_NODE(c->m, gather, SN_ATTRS(SN_INT(axis, last)), x, other);
-    return sn_dc_done(c, sn_b_binary(SN_OP_add, sn_b_binary(SN_OP_mul, x, cos),
-                                     sn_b_binary(SN_OP_mul, swapped, turn)));
+    sn_node *y = sn_b_binary(SN_OP_add, sn_b_binary(SN_OP_mul, x, cos),
+                             sn_b_binary(SN_OP_mul, swapped, turn));
+    return sn_dc_done(c, turned ? sn_b_select(in_ranges(c, x, turned), y, x) : y);
 }
 
 /* ---- losses and noise ---- */

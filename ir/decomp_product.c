@@ -9,8 +9,22 @@ bool decomp_linear(decomp *c) {
     if (w->rank != 2 || w->shape[1] != x->shape[x->rank - 1])
         return sn_dc_fail(c, "the weight must be [out, in] for x [.., in]");
     if (!sn_dc_vector(c, 2, w->shape[0])) return false;
-    sn_node *y = sn_dc_dot(x, w, 0, x->rank - 1, 1);
-    if (c->n_in > 2) y = sn_b_binary(SN_OP_add, y, sn_dc_operand(c, 2));
+    const sn_attr *size = sn_dc_attr(c, SN_A_size);
+    sn_dim shape[SN_MAX_RANK + 1] = {0};
+    int n = size ? size->n : 1;
+    if (size &&
+        (n < 1 || x->rank - 1 + n > SN_MAX_RANK || sn_dim_product(c->m, n, size->v) != w->shape[0]))
+        return sn_dc_fail(c, "attribute 'size' must be the axes of W's out");
+    if (size) {
+        memcpy(shape, size->v, sizeof *shape * (size_t)n);
+        shape[n] = w->shape[1];
+        w = sn_b_reshape(w, n + 1, shape);
+    }
+    sn_node *y = sn_dc_dot(x, w, 0, x->rank - 1, n);
+    if (c->n_in > 2) {
+        sn_node *b = sn_dc_operand(c, 2);
+        y = sn_b_binary(SN_OP_add, y, size ? sn_b_reshape(b, n, shape) : b);
+    }
     return sn_dc_done(c, y);
 }
 

@@ -65,8 +65,9 @@ static void find_cut(builder *b, int k, cut_list *c, sn_node *n, sn_node *stop) 
         find_cut(b, k, c, n->in[0]->in[0], stop);
         return;
     }
+    bool swap = b->g->group[k].kind == SN_GROUP_GEMM; /* what an epilogue reads elsewhere */
     for (int i = 0; i < n->n_in; i++) {
-        if (!sn_reads_far(n, i))
+        if (swap || !sn_reads_far(n, i))
             find_cut(b, k, c, n->in[i], stop);
         else if (!c->seen[n->in[i]->id]) { /* read at random: must lie in memory */
             c->seen[n->in[i]->id] = 1;
@@ -127,6 +128,7 @@ typedef struct panels {
     sn_dtype stored;
     sn_node *factors; /* of groups of 4-bit integers (then stored is i32); NULL: none */
     sn_dim group;
+    bool flat; /* the source is [N, K] whatever axes the factor has instead of N */
 } panels;
 
 /* x, where y is x narrowed to `type` and widened again; else NULL. */
@@ -135,19 +137,25 @@ static sn_node *narrowed(sn_node *y, sn_dtype type) {
     return is ? y->in[0]->in[0] : NULL;
 }
 
-/* [N, K] from q [N, K / group, group] f [N, K / group, 1], which quantise.c makes of 4 bits. */
+/* Is the last axis of the right factor all that is contracted? */
+static bool sums_rows(const sn_node *dot) {
+    const sn_attr *contract = sn_attr_get(dot, SN_A_contract_b);
+    return contract && contract->n == 1 && contract->v[0] == dot->in[1]->rank - 1;
+}
+
+/* [N, K], or with several axes for N, from q [N, K / group, group] f [N, K / group, 1], which
+ * quantise.c makes of 4 bits. */
 static bool find_groups(const sn_node *dot, panels *p) {
     const sn_node *y = dot->in[1], *mul = y->in[0];
-    const sn_attr *contract = sn_attr_get(dot, SN_A_contract_b);
-    if (y->op != SN_OP_reshape || y->rank != 2 || mul->op != SN_OP_mul || mul->rank != 3 ||
-        !contract || contract->n != 1 || contract->v[0] != 1)
+    if (y->op != SN_OP_reshape || y->rank < 2 || mul->op != SN_OP_mul || mul->rank != 3 ||
+        !sums_rows(dot) || y->shape[y->rank - 1] != sn_dim_mul(y->m, mul->shape[1], mul->shape[2]))
         return false;
     for (int i = 0; i < 2; i++) {
         sn_node *q = narrowed(mul->in[i], SN_I8), *f = mul->in[1 - i];
         while (f->op == SN_OP_broadcast) f = f->in[0];
         sn_node *wide = narrowed(f, SN_BF16);
         if (!q || !wide || f->rank != 3 || f->shape[2] != 1) continue;
-        *p = (panels){q, SN_I32, wide, mul->shape[2]};
+        *p = (panels){q, SN_I32, wide, mul->shape[2], true};
         return true;
     }
     return false;
@@ -158,17 +166,28 @@ static panels panels_of(const builder *b, const sn_node *dot) {
     panels p = {.source = y, .stored = (sn_dtype)y->dtype};
     if (!sn_group_packs(b->g, dot) || find_groups(dot, &p)) return p;
     static const sn_dtype narrow[] = {SN_BF16, SN_I8};
+    if (y->op == SN_OP_reshape && sums_rows(dot) && y->in[0]->rank == 2 &&
+        y->in[0]->shape[1] == y->shape[y->rank - 1]) {
+        y = y->in[0];
+        p.source = y;
+        p.flat = true;
+    }
     for (int i = 0; i < 2; i++)
-        if (narrowed(y, narrow[i])) p = (panels){.source = narrowed(y, narrow[i]), narrow[i]};
+        if (narrowed(y, narrow[i])) {
+            p.source = narrowed(y, narrow[i]);
+            p.stored = narrow[i];
+        }
     return p;
 }
 
-static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, sn_dtype stored, sn_dim group,
-                     int64_t pair) {
+static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, const panels *p, sn_dtype stored,
+                     sn_dim group, int64_t pair) {
     const sn_attr *cb = sn_attr_get(dot, SN_A_contract_b);
+    const int64_t last[] = {1};
     sn_attr attr[4] = {SN_INT(dtype, stored),
                        SN_LIST(contract_b, cb ? cb->n : 0, cb ? cb->v : NULL)};
     int n = 2;
+    if (p->flat) attr[1] = SN_LIST(contract_b, 1, last);
     if (group) attr[n++] = SN_INT(group, group);
     if (pair) attr[n++] = SN_INT(pair, pair);
     return sn_node_new(b->m, SN_OP_pack_b, 1, &x, n, attr);
@@ -298,12 +317,13 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
         const sn_node *y = dot->in[1];
         attr[n_attr++] = SN_LIST(packed, y->rank, y->shape);
         if (p.factors) {
+            sn_dim flat[2] = {in[1]->shape[0], y->shape[y->rank - 1]};
             attr[n_attr++] = SN_INT(group, p.group);
-            in[1] = sn_b_reshape(in[1], 2, y->shape);
+            in[1] = sn_b_reshape(in[1], 2, flat);
             in[2] = sn_b_reshape(in[2], 2, in[2]->shape);
-            in[2] = pack(b, dot, in[2], SN_BF16, 0, pair);
+            in[2] = pack(b, dot, in[2], &p, SN_BF16, 0, pair);
         }
-        in[1] = pack(b, dot, in[1], p.stored, p.group, pair);
+        in[1] = pack(b, dot, in[1], &p, p.stored, p.group, pair);
         if (pair) attr[n_attr++] = SN_INT(pair, pair);
     }
     publish(b, sn_node_new(b->m, SN_OP_gemm, n_in, in, n_attr, attr), n_out, out);

@@ -31,7 +31,7 @@ static void find_cheap(sn_grouping *g) {
         bool ok = !is_held(n) && (sn_is_leaf(n) || n->op == SN_OP_broadcast ||
                                   (sn_ops[n->op].kind == SN_ELEM && !costly(n)));
         for (int j = 0; j < n->n_in && ok; j++) ok = g->cheap[n->in[j]->id];
-        bool index = n->op == SN_OP_iota; /* an epilogue does not know the indices of single axes */
+        bool index = n->op == SN_OP_iota; /* an epilogue knows the indices of columns only */
         for (int j = 0; j < n->n_in && ok; j++) index |= g->cheap[n->in[j]->id] == CHEAP_INDEX;
         g->cheap[n->id] = !ok ? 0 : index ? CHEAP_INDEX : CHEAP;
     }
@@ -119,7 +119,7 @@ static bool is_elementwise(const sn_node *n) {
 static bool level_allows(const sn_grouping *g, const sn_group *k, const sn_node *n, uint32_t unit) {
     int level = g->p->o.level;
     bool same = unit && unit == k->unit;
-    bool row = !is_elementwise(n);
+    bool row = !is_elementwise(n) && !sn_swap_distance(n);
     if (k->n_member >= MAX_MEMBERS) return false;
     switch (k->kind) {
     case SN_GROUP_LOOPS:
@@ -175,15 +175,30 @@ bool sn_group_packs(const sn_grouping *g, const sn_node *dot) {
            sn_from_params_only(dot->in[1]);
 }
 
-/* An epilogue works on the product's tile in the product's precision: no random numbers, no index
- * arithmetic, f64 with f64 only. What is only summed afterwards is left to the kernel that sums: a
- * square of the product would be stored beside it. */
+/* Index arithmetic over axes of the product's columns? */
+static bool is_of_columns(const sn_node *n, int n_columns) {
+    if (n->op == SN_OP_iota) return n->rank - 1 - sn_attr_int(n, SN_A_axis, 0) < n_columns;
+    for (int i = 0; i < n->n_in; i++)
+        if (!is_of_columns(n->in[i], n_columns)) return false;
+    return true;
+}
+
+static int count_columns(const sn_node *dot) {
+    const sn_attr *batch = sn_attr_get(dot, SN_A_batch_b);
+    const sn_attr *contract = sn_attr_get(dot, SN_A_contract_b);
+    return dot->in[1]->rank - (batch ? batch->n : 0) - (contract ? contract->n : 0);
+}
+
+/* An epilogue works on the product's tile in the product's precision: no random numbers, indices
+ * of columns only, f64 with f64 only. What is only summed afterwards is left to the kernel that
+ * sums: a square of the product would be stored beside it. */
 bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_node *n) {
     if (n->op == SN_OP_random) return false;
     if (g->summed[n->id] && !costly(n)) return false;
     bool wide = n->dtype == SN_F64;
     for (int i = 0; i < n->n_in; i++) {
-        if (g->cheap[n->in[i]->id] == CHEAP_INDEX) return false;
+        if (g->cheap[n->in[i]->id] == CHEAP_INDEX && !is_of_columns(n->in[i], count_columns(dot)))
+            return false;
         wide |= n->in[i]->dtype == SN_F64;
     }
     return !wide || dot->dtype == SN_F64;
@@ -227,6 +242,29 @@ static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, u
     return acyclic(g, h, n) ? h : -1;
 }
 
+/* Can the panels of a product hold columns so far apart side by side, and all of its group be
+ * computed for both? */
+static bool may_pair(const sn_grouping *g, const sn_group *k, int64_t distance) {
+    const sn_node *dot = k->member[0];
+    if (k->pair) return k->pair == distance && k->domain[k->rank - 1] == dot->shape[dot->rank - 1];
+    return sn_group_packs(g, dot) && !k->reduces &&
+           distance % (sn_panel_columns((sn_dtype)dot->dtype) / 2) == 0;
+}
+
+/* Does n swap columns of a product, or of what its epilogue made of it, that the epilogue has at
+ * hand: neighbours, which are in one register, or such as can be paired? */
+static bool takes_swap(sn_grouping *g, const sn_node *n) {
+    int h = n->n_in ? g->group_of[n->in[0]->id] : -1;
+    int64_t distance = h >= 0 && g->group[h].kind == SN_GROUP_GEMM ? sn_swap_distance(n) : 0;
+    if (!distance) return false;
+    sn_group *k = &g->group[h];
+    if (!level_allows(g, k, n, unit_of(g, n)) || !epilogue_may(g, k, n)) return false;
+    if (distance == 1) return !k->pair;
+    if (!may_pair(g, k, distance)) return false;
+    k->pair = distance;
+    return true;
+}
+
 static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t unit);
 static void take_summand(sn_grouping *g, const sn_node *n);
 
@@ -254,6 +292,10 @@ static void place(sn_grouping *g, sn_node *n) {
     if (reduces && !last) {
         found(g, SN_GROUP_COLUMN, n);
         if (g->p->o.level >= 2) take_summand(g, n);
+        return;
+    }
+    if (takes_swap(g, n)) {
+        join(g, g->group_of[n->in[0]->id], n);
         return;
     }
     if (sn_reads_far(n, 0)) { /* reads its table at random: founds a kernel, others follow */

@@ -25,26 +25,35 @@ static sn_node *through(sn_node *x, sn_dtype narrow) {
     return sn_b_cast(sn_b_cast(x, narrow), SN_F32);
 }
 
-static sn_node *linear(sn_node *x, sn_node *w) {
-    return SN_NODE(x->m, linear, SN_NO_ATTRS, x, w);
+/* The linear map n, without its bias, with w for its weight. */
+static sn_node *with_weight(const sn_node *n, sn_node *w) {
+    return sn_node_new(n->m, SN_OP_linear, 2, (sn_node *[]){n->in[0], w}, n->n_attr, n->attr);
 }
 
-static sn_node *with_bf16(sn_node *x, sn_node *w) {
-    return linear(x, through(w, SN_BF16));
+/* One number a column of n's result, [out], over the axes that n makes of them. */
+static sn_node *by_column(const sn_node *n, sn_node *v) {
+    const sn_attr *size = sn_attr_get(n, SN_A_size);
+    return size ? sn_b_reshape(v, size->n, size->v) : v;
 }
 
-static sn_node *with_int8(sn_node *x, sn_node *w) {
+static sn_node *with_bf16(const sn_node *n) {
+    return with_weight(n, through(n->in[1], SN_BF16));
+}
+
+static sn_node *with_int8(const sn_node *n) {
     int64_t row = 1;
+    sn_node *w = n->in[1];
     sn_node *most = sn_b_reduce(SN_OP_reduce_max, sn_b_unary(SN_OP_abs, w), 1, &row);
     sn_node *scale = sn_b_scalar(SN_OP_mul, sn_b_scalar(SN_OP_max, most, 1e-30), 1 / 127.0);
     sn_node *q = sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_div, w, scale));
-    return sn_b_binary(SN_OP_mul, linear(x, through(q, SN_I8)), sn_b_reshape(scale, 1, w->shape));
+    return sn_b_binary(SN_OP_mul, with_weight(n, through(q, SN_I8)),
+                       by_column(n, sn_b_reshape(scale, 1, w->shape)));
 }
 
-static sn_node *with_int4(sn_node *x, sn_node *w) {
-    sn_module *m = w->m;
+static sn_node *with_int4(const sn_node *n) {
+    sn_node *w = n->in[1];
     int64_t row, last = 2;
-    if (!sn_dim_is_const(m, w->shape[1], &row) || row % GROUP) return with_int8(x, w);
+    if (!sn_dim_is_const(n->m, w->shape[1], &row) || row % GROUP) return with_int8(n);
     sn_node *g = sn_b_reshape(w, 3, (const sn_dim[]){w->shape[0], row / GROUP, GROUP});
     sn_node *high = sn_b_reduce(SN_OP_reduce_max, g, 1, &last);
     sn_node *low = sn_b_reduce(SN_OP_reduce_min, g, 1, &last);
@@ -56,12 +65,12 @@ static sn_node *with_int4(sn_node *x, sn_node *w) {
     sn_node *q = sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_div, g, scale));
     q = sn_b_scalar(SN_OP_max, sn_b_scalar(SN_OP_min, q, 7), -8);
     sn_node *rounded = sn_b_binary(SN_OP_mul, through(q, SN_I8), scale);
-    return linear(x, sn_b_reshape(rounded, 2, w->shape));
+    return with_weight(n, sn_b_reshape(rounded, 2, w->shape));
 }
 
 static const struct {
     const char *name;
-    sn_node *(*make)(sn_node *x, sn_node *w);
+    sn_node *(*make)(const sn_node *n);
 } kinds[] = {{"bf16", with_bf16}, {"int8", with_int8}, {"int4", with_int4}};
 
 bool sn_quantise_knows(const char *name) {
@@ -79,8 +88,8 @@ static sn_node *rule(void *ctx, sn_node *n) {
         return n;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(kinds[i].name, p->o.weights)) {
-            sn_node *y = kinds[i].make(n->in[0], n->in[1]);
-            return n->n_in > 2 ? sn_b_binary(SN_OP_add, y, n->in[2]) : y;
+            sn_node *y = kinds[i].make(n);
+            return n->n_in > 2 ? sn_b_binary(SN_OP_add, y, by_column(n, n->in[2])) : y;
         }
     return n;
 }

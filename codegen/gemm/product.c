@@ -30,12 +30,18 @@ typedef struct around {
 typedef struct fused {
     around epi, pro;
     int main;                    /* the result that the generator stores; -1: none */
+    bool both;                   /* both columns of a pair are results */
     em_val part[SN_MAX_RESULTS]; /* of reductions over a row's panel: of its vectors so far */
 } fused;
 
+/* Axes of a step's operands before the rows'. */
+static int batch_axes(const sn_kernel *k) {
+    return k->step->in[0].rank - 2;
+}
+
 /* Element offset of a row's first element, and of column `col` if columns are neighbours. */
 static em_val row_offset(em *e, const sn_kernel *k, const sn_view *v, const sn_gemm_at *at) {
-    int n_batch = v->rank - 2;
+    int n_batch = batch_axes(k);
     em_val off = em_mul(e, at->row, sn_kernel_dim(e, k, v->stride[n_batch]));
     for (int i = 0; i < n_batch; i++)
         if (v->stride[i] != 0)
@@ -43,27 +49,61 @@ static em_val row_offset(em *e, const sn_kernel *k, const sn_view *v, const sn_g
     return off;
 }
 
+/* Elements of the compute type at a tile's place, `step` apart from `off` on; 0: one for all. */
+static em_val load_steps(em *e, const sn_kernel *k, const sn_view *v, int buf, em_val off,
+                         sn_dim step, const sn_gemm_at *at) {
+    em_val p = em_at(e, em_buf(e, buf), v->dtype, off);
+    if (step == 0) return sn_emit_loaded(e, v->dtype, em_load(e, v->dtype, p, 1));
+    if (step == 1)
+        return sn_emit_loaded(e, v->dtype, em_load_mask(e, v->dtype, p, at->lanes, at->mask, NULL));
+    em_val index =
+        em_mul(e, em_iota(e, e->i64, at->lanes), em_splat(e, sn_kernel_dim(e, k, step), at->lanes));
+    return sn_emit_loaded(e, v->dtype, em_gather(e, v->dtype, p, index, at->mask));
+}
+
+/* The index on axis `axis` of a tensor whose last axes are the columns, of one column or of a
+ * vector of them. */
+static em_val column_index(em *e, const sn_kernel *k, int rank, const sn_dim *shape, int axis,
+                           em_val col) {
+    int lanes = em_lanes_of(col);
+    em_val inner = em_i64(e, 1), size = sn_kernel_dim(e, k, shape[axis]);
+    for (int a = axis + 1; a < rank; a++) inner = em_mul(e, inner, sn_kernel_dim(e, k, shape[a]));
+    return em_rem(e, em_div(e, col, em_splat(e, inner, lanes)), em_splat(e, size, lanes));
+}
+
+static em_val column_vector(em *e, const sn_gemm_at *at) {
+    return em_add(e, em_splat(e, at->col, at->lanes), em_iota(e, e->i64, at->lanes));
+}
+
+/* Do all lanes of a vector of columns have the same index on every axis but the last? */
+static bool is_whole_vector(const sn_kernel *k, sn_dim last, int lanes) {
+    int64_t size;
+    return sn_dim_is_const(k->m, last, &size) && size % lanes == 0;
+}
+
 /* Elements of view v at a tile's place: a vector along the columns, or a scalar that is the same
  * for all lanes. */
 static em_val load_tile(em *e, const sn_kernel *k, const sn_view *v, int buf,
                         const sn_gemm_at *at) {
-    em_val off = row_offset(e, k, v, at), base = em_buf(e, buf);
-    sn_dim step = v->stride[v->rank - 1];
-    if (step == 0)
-        return sn_emit_loaded(e, v->dtype, em_load(e, v->dtype, em_at(e, base, v->dtype, off), 1));
-    if (step == 1) {
-        em_val p = em_at(e, base, v->dtype, em_add(e, off, at->col));
-        return sn_emit_loaded(e, v->dtype, em_load_mask(e, v->dtype, p, at->lanes, at->mask, NULL));
+    int first = batch_axes(k) + 1, last = v->rank - 1;
+    bool whole = first == last || is_whole_vector(k, v->shape[last], at->lanes);
+    em_val off = row_offset(e, k, v, at), col = whole ? at->col : column_vector(e, at);
+    if (!whole) off = em_splat(e, off, at->lanes);
+    for (int a = first; a <= last; a++) {
+        if (v->stride[a] == 0) continue;
+        em_val i = first == last ? col : column_index(e, k, v->rank, v->shape, a, col);
+        em_val by = em_splat(e, sn_kernel_dim(e, k, v->stride[a]), em_lanes_of(i));
+        off = em_add(e, off, em_mul(e, i, by));
     }
-    em_val col = em_add(e, em_splat(e, at->col, at->lanes), em_iota(e, e->i64, at->lanes));
-    em_val index =
-        em_add(e, em_splat(e, off, at->lanes), em_mul(e, col, sn_kernel_dim(e, k, step)));
-    return sn_emit_loaded(e, v->dtype, em_gather(e, v->dtype, base, index, at->mask));
+    if (whole) return load_steps(e, k, v, buf, off, v->stride[last], at);
+    em_val x = em_gather(e, v->dtype, em_buf(e, buf), off, at->mask);
+    return sn_emit_loaded(e, v->dtype, x);
 }
 
 /* Is the operand read once, along its rows? */
-static bool is_streamed(const sn_view *v) {
-    return v->stride[v->rank - 1] == 1 && v->stride[v->rank - 2] != 0;
+static bool is_streamed(const sn_kernel *k, const sn_view *v) {
+    int row = batch_axes(k);
+    return v->rank == row + 2 && v->stride[row + 1] == 1 && v->stride[row] != 0;
 }
 
 /* Cache lines of one row of the columns that a panel makes. */
@@ -78,7 +118,7 @@ static void touch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *line)
     const sn_step *s = x->k->step;
     for (int i = x->first, n = 0; i < s->n_in; i++) {
         const sn_view *v = &s->in[i];
-        if (!is_streamed(v)) continue;
+        if (!is_streamed(x->k, v)) continue;
         em_val off = em_add(e, row_offset(e, x->k, v, at), at->col);
         em_val p = em_at(e, em_buf(e, i), v->dtype, off);
         for (int l = 0; l < lines_of(x->k, v); l++)
@@ -112,6 +152,22 @@ static void store_tile(em *e, const sn_kernel *k, int out, em_val v, const sn_ge
     store_lanes(e, k, w->dtype, to, step, v, at);
 }
 
+/* Indices along an axis of the columns; a scalar if all lanes have the same. */
+static em_val emit_index(em *e, const sn_kernel *k, const sn_node *iota, const sn_gemm_at *at) {
+    const sn_node *y = k->step->node; /* of the result's shape, aligned at the last axis */
+    int axis = y->rank - iota->rank + (int)sn_attr_int(iota, SN_A_axis, 0);
+    sn_dim inner = sn_dim_product(k->m, y->rank - 1 - axis, y->shape + axis + 1);
+    em_val col = is_whole_vector(k, inner, at->lanes) ? at->col : column_vector(e, at);
+    return sn_emit_integer(e, (sn_dtype)iota->dtype,
+                           column_index(e, k, y->rank, y->shape, axis, col));
+}
+
+static em_val swap_neighbours(em *e, em_val v) {
+    int lane[64], n = em_lanes_of(v);
+    for (int i = 0; i < n; i++) lane[i] = i ^ 1;
+    return n > 1 ? em_shuffle(e, v, v, lane, n) : v;
+}
+
 /* ---- what is computed at a place ---- */
 
 typedef struct place {
@@ -141,14 +197,29 @@ static place begin_place(const around *x, const sn_gemm_at *at, const em_val *gi
     return p;
 }
 
+/* Where half 0 or 1 of the pairs lies. */
+static sn_gemm_at half_at(em *e, const sn_kernel *k, const sn_gemm_at *at, int half) {
+    sn_gemm_at r = *at;
+    int64_t pair = sn_attr_int(k->step->node, SN_A_pair, 0);
+    if (half) r.col = em_add(e, at->col, em_i64(e, pair));
+    return r;
+}
+
 static em_val argument(em *e, const place *p, int arg, int half) {
     const around *x = p->around;
     int buf = x->first + arg - 1;
     if (arg == 0) return p->given[half];
-    sn_gemm_at at = *p->at;
-    int64_t pair = sn_attr_int(x->k->step->node, SN_A_pair, 0);
-    if (half) at.col = em_add(e, at.col, em_i64(e, pair));
+    sn_gemm_at at = half_at(e, x->k, p->at, half);
     return load_tile(e, x->k, &x->k->step->in[buf], buf, &at);
+}
+
+static em_val value_at(em *e, const place *p, const sn_node *n, int half);
+
+/* Columns swapped with others: with their neighbours, or with those of the other half. */
+static em_val swapped(em *e, const place *p, const sn_node *gather, int half) {
+    bool pairs = sn_attr_get(p->around->k->step->node, SN_A_pair);
+    if (pairs) return value_at(e, p, gather->in[0], !half);
+    return swap_neighbours(e, value_at(e, p, gather->in[0], half));
 }
 
 static em_val value_at(em *e, const place *p, const sn_node *n, int half) {
@@ -163,8 +234,14 @@ static em_val value_at(em *e, const place *p, const sn_node *n, int half) {
         for (int j = 0; j < i; j++) sum += is_sum(x->order.node[j]);
         return p->value[half][i] = p->state[sum];
     }
+    if (n->op == SN_OP_gather) return p->value[half][i] = swapped(e, p, n, half);
     for (int j = 0; j < n->n_in && j < 4; j++) in[j] = value_at(e, p, n->in[j], half);
     switch (n->op) {
+    case SN_OP_iota: {
+        sn_gemm_at at = half_at(e, x->k, p->at, half);
+        v = emit_index(e, x->k, n, &at);
+        break;
+    }
     case SN_OP_arg:
         v = argument(e, p, (int)sn_attr_int(n, SN_A_index, 0), half);
         break;
@@ -207,8 +284,14 @@ static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_a
     fused *f = ctx;
     const around *x = &f->epi;
     place p = begin_place(x, at, acc, NULL);
-    em_val out[SN_MAX_RESULTS]; /* all are read before one is written: they may lie in one place */
-    for (int o = 0; o < x->region->n_out; o++) out[o] = value_at(e, &p, x->region->out[o], 0);
+    sn_gemm_at other = half_at(e, x->k, at, f->both);
+    /* all are read before one is written: they may lie in one place */
+    em_val out[SN_MAX_RESULTS], second[SN_MAX_RESULTS];
+    for (int o = 0; o < x->region->n_out; o++) {
+        out[o] = value_at(e, &p, x->region->out[o], 0);
+        if (f->both) second[o] = value_at(e, &p, x->region->out[o], 1);
+    }
+    for (int o = 0; o < x->region->n_out && f->both; o++) store_tile(e, x->k, o, second[o], &other);
     for (int o = 0; o < x->region->n_out; o++)
         if (sn_product_sums(x->k->step, o))
             f->part[o] = add_part(e, f, o, out[o], at);
@@ -345,6 +428,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     const sn_region *pro = sn_attr_region(s->node, SN_A_prologue);
     int first = g->group ? 3 : 2;
     *x = (fused){.epi = {.k = k}, .main = main < s->n_out ? main : -1};
+    x->both = g->pair && c->shape[n_batch + 1] == sn_product_columns(k->m, s);
     g->no_store = x->main < 0;
     if (pro) {
         x->pro = (around){k, pro, sn_region_topo(k->m, pro), first};
@@ -360,7 +444,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
         if (g->n_sums) g->row_sums = emit_panel_sums, g->store_sums = store_panel_sums;
         if (g->n_sums) g->touch_sums = touch_panel_sums;
         for (int i = first; i < s->n_in; i++)
-            if (is_streamed(&s->in[i])) g->n_touch += lines_of(k, &s->in[i]);
+            if (is_streamed(k, &s->in[i])) g->n_touch += lines_of(k, &s->in[i]);
         if (g->n_touch) g->touch = touch_operands;
     }
 }

@@ -69,6 +69,23 @@ static bool three_parts(sn_module *m, const sn_view *v, int merged, const axes *
     return sn_view_reshape(m, &ordered, rank, shape, out);
 }
 
+/* An operand or result of the epilogue, whose last axes are `cols`: as one axis, or, where one
+ * stride does not reach all columns, one by one. */
+static bool lay_over(sn_module *m, const sn_view *v, int merged, const axes *lead, const axes *rows,
+                     const axes *cols, sn_view *out) {
+    static const axes none = {.n = 0};
+    sn_view left = *v;
+    if (three_parts(m, v, merged, lead, rows, cols, out)) return true;
+    left.rank -= cols->n;
+    if (!three_parts(m, &left, merged, lead, rows, &none, out)) return false;
+    if (--out->rank + cols->n > SN_MAX_RANK) return false;
+    for (int i = 0; i < cols->n; i++) {
+        out->shape[out->rank] = v->shape[cols->axis[i]];
+        out->stride[out->rank++] = v->stride[cols->axis[i]];
+    }
+    return true;
+}
+
 /* The right factor as matrices; it repeats along the extra batch axes of the left one. */
 static bool split_right(const product *p, const sn_step *s, int merged, int extra,
                         const sn_view *left, sn_view *out) {
@@ -143,7 +160,10 @@ static int try_split(const product *p, const sn_step *s, int extra, sn_view *in,
     }
     for (int i = last; i < s->n_in; i++) {
         sn_view wide = sn_product_lay(p->m, s, i);
-        if (!three_parts(p->m, &wide, merged, &lead, &rows, &cols, &in[i])) return i;
+        bool whole = sn_attr_get(s->node, SN_A_backend); /* a primitive's bias */
+        if (whole ? !three_parts(p->m, &wide, merged, &lead, &rows, &cols, &in[i])
+                  : !lay_over(p->m, &wide, merged, &lead, &rows, &cols, &in[i]))
+            return i;
     }
     for (int i = 0; i < s->n_out; i++) {
         sn_view y = s->out[i];

@@ -8,9 +8,9 @@
 enum { SN_PRODUCT_BATCH = 3 }; /* batch axes that the kernels take */
 
 /* Rewrites the views of a gemm step: in[0] [batch.., M, K], in[1] [batch.., K, N] (a packed one
- * stays), the epilogue's operands and all results [batch.., M, N], or
- * [batch.., M, panels] where they are reductions over panels of columns. Returns the index of an
- * operand whose strides do not allow it (n_in + i: result i), -1: done. */
+ * stays), the epilogue's operands, which may keep several axes of columns, and all results
+ * [batch.., M, N], or [batch.., M, panels] where they are reductions over panels of columns.
+ * Returns the index of an operand whose strides do not allow it (n_in + i: result i), -1: done. */
 int sn_product_views(sn_module *m, sn_step *s);
 /* Operand i of a gemm step's epilogue spread over the result, or over the product if it is added
  * before the halves of pairs meet. */

@@ -1,0 +1,298 @@
+/* rotate.c: rotary positions move to the product whose heads they turn: queries and keys are turned
+ * where that is computed, in its registers (fuse.c).
+ *
+ * Requires composites, after merge. Keeps values. A linear map of whose columns some heads are
+ * turned, alike and by the same positions, gets the heads as an axis, and one `rope` of it turns
+ * these and leaves the others; what was turned, and slices of what was not, become views of that.
+ * Only where weights never change: else the product does not get them in panels, in which the two
+ * halves of a head lie side by side. Terminates: one walk. */
+#include "passes/graph_util.h"
+#include "passes/match.h"
+#include "passes/passes.h"
+#include "passes/plan/view.h"
+#include "passes/primitive.h"
+
+#include <string.h>
+
+enum { MAX_RANGES = 8, LINE = 64 /* bytes of half a panel's row */ };
+
+/* What rope and its operands have to be alike in to become one. */
+typedef struct turn {
+    sn_node *pos;
+    double base;
+    int64_t width, interleaved;
+    int axis; /* of the positions, in the map's result */
+} turn;
+
+/* A linear map some of whose heads are turned. */
+typedef struct product {
+    sn_node *map;
+    turn turn;
+    int64_t range[2 * MAX_RANGES]; /* of heads, ascending, apart */
+    int n_range;
+    sn_node *whole, *turned; /* made: [.., heads, width]; the same as the map's result */
+} product;
+
+typedef struct rotator {
+    sn_passes *p;
+    sn_module *m;
+    product *product;
+    int n_product, cap_product;
+    int *product_of; /* by old id of a map: 1 + index */
+    int *member_of;  /* by old id of a rope, or of a slice of heads that are not turned: the same */
+    sn_node **made;  /* by old id */
+} rotator;
+
+static bool is_renaming(const sn_node *n) {
+    return n->op == SN_OP_reshape || n->op == SN_OP_transpose || n->op == SN_OP_slice;
+}
+
+static sn_node *below_views(sn_node *n) {
+    while (is_renaming(n)) n = n->in[0];
+    return n;
+}
+
+/* n, a view of the map's result, as strides over that. */
+static bool view_over(sn_module *m, const sn_node *n, const sn_node *map, sn_view *v) {
+    if (n == map) {
+        *v = sn_view_whole(m, 0, (sn_dtype)n->dtype, n->rank, n->shape, NULL);
+        return true;
+    }
+    sn_view below;
+    if (!view_over(m, n->in[0], map, &below)) return false;
+    if (n->op == SN_OP_reshape) return sn_view_reshape(m, &below, n->rank, n->shape, v);
+    if (n->op == SN_OP_transpose) {
+        *v = sn_view_transpose(&below, sn_attr_get(n, SN_A_perm)->v);
+        return true;
+    }
+    const sn_attr *step = sn_attr_get(n, SN_A_step);
+    *v = sn_view_slice(m, &below, sn_attr_get(n, SN_A_start)->v, sn_attr_get(n, SN_A_size)->v,
+                       step ? step->v : NULL);
+    return true;
+}
+
+/* The columns that a view of the map's result has of every row: [first, last). axis_of: the map's
+ * axis that each of the view's is, -1: none, which is one of columns or has size 1. False: it has
+ * not all rows. */
+static bool columns_of(sn_module *m, const sn_view *v, const sn_node *map, int *axis_of,
+                       int64_t *first, int64_t *last) {
+    sn_view y = sn_view_whole(m, 0, (sn_dtype)map->dtype, map->rank, map->shape, NULL);
+    unsigned found = 0;
+    if (!sn_dim_is_const(m, v->offset, first)) return false;
+    *last = *first + 1;
+    for (int i = 0; i < v->rank; i++) {
+        int64_t size, stride;
+        axis_of[i] = -1;
+        if (v->shape[i] == 1) continue;
+        for (int a = 0; a < map->rank - 1 && axis_of[i] < 0; a++)
+            if (!(found >> a & 1) && y.shape[a] == v->shape[i] && y.stride[a] == v->stride[i])
+                axis_of[i] = a;
+        if (axis_of[i] >= 0) {
+            found |= 1u << axis_of[i];
+            continue;
+        }
+        if (!sn_dim_is_const(m, v->shape[i], &size) || !sn_dim_is_const(m, v->stride[i], &stride) ||
+            stride < 1)
+            return false;
+        *last += (size - 1) * stride;
+    }
+    int64_t width;
+    for (int a = 0; a < map->rank - 1; a++)
+        if (!(found >> a & 1) && y.shape[a] != 1) return false;
+    return sn_dim_is_const(m, map->shape[map->rank - 1], &width) && *last <= width;
+}
+
+/* Weights that the product will get in panels. */
+static bool has_panels(const sn_node *map) {
+    return map->op == SN_OP_linear && !sn_attr_get(map, SN_A_size) && sn_match_float(map) &&
+           map->in[0]->dtype == map->dtype && map->in[1]->dtype == map->dtype &&
+           sn_from_params_only(map->in[1]) && sn_static_shape(map->in[1]) &&
+           !sn_is_fixed(map->in[0]);
+}
+
+/* Reads rope: how it turns, and what range of heads of which map. False: not such a rope. */
+static bool read_turn(rotator *r, const sn_node *rope, turn *t, int64_t range[2]) {
+    sn_node *x = rope->in[0], *map = below_views(x);
+    int axis_of[SN_MAX_RANK], time = x->rank - 2;
+    int64_t first, last, all;
+    sn_view v;
+    if (rope->op != SN_OP_rope || sn_attr_get(rope, SN_A_axis) || rope->dtype != map->dtype ||
+        !has_panels(map) || !view_over(r->m, x, map, &v) ||
+        !columns_of(r->m, &v, map, axis_of, &first, &last))
+        return false;
+    *t = (turn){.pos = rope->in[1],
+                .base = sn_attr_flt(rope, SN_A_base, 10000),
+                .interleaved = sn_attr_int(rope, SN_A_interleaved, 0),
+                .axis = axis_of[time]};
+    if (!sn_dim_is_const(r->m, v.shape[time + 1], &t->width) || v.stride[time + 1] != 1)
+        return false;
+    for (int i = 0; i <= time; i++) /* heads side by side */
+        if (axis_of[i] < 0 && v.shape[i] != 1 && v.stride[i] != t->width) return false;
+    for (int a = map->rank - 2; a >= 0 && v.shape[time] == 1 && t->axis < 0; a--)
+        if (map->shape[a] == 1) t->axis = a;
+    bool items = t->pos->rank == 2; /* positions of each: by the first axis of both */
+    if (t->axis < items || (items && axis_of[0] != 0 && (v.shape[0] != 1 || map->shape[0] != 1)))
+        return false;
+    sn_dim_is_const(r->m, map->shape[map->rank - 1], &all);
+    range[0] = first / t->width;
+    range[1] = last / t->width;
+    return first % t->width == 0 && last % t->width == 0 && all % t->width == 0 &&
+           map->rank < SN_MAX_RANK;
+}
+
+static bool same_turn(const turn *a, const turn *b) {
+    return a->pos == b->pos && a->base == b->base && a->width == b->width &&
+           a->interleaved == b->interleaved && a->axis == b->axis;
+}
+
+/* Is `below` among what n is made of? */
+static bool depends_on(sn_module *m, sn_node *n, const sn_node *below) {
+    sn_order order = sn_topo(m, 1, &n);
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i] == below) return true;
+    return false;
+}
+
+/* Adds a range of heads; those that touch become one. False: too many, or some are turned already.
+ */
+static bool add_range(product *k, const int64_t range[2]) {
+    int at = 0;
+    while (at < k->n_range && k->range[2 * at] < range[0]) at++;
+    if (k->n_range == MAX_RANGES || (at && k->range[2 * at - 1] > range[0]) ||
+        (at < k->n_range && range[1] > k->range[2 * at]))
+        return false;
+    memmove(&k->range[2 * at + 2], &k->range[2 * at],
+            sizeof *k->range * 2 * (size_t)(k->n_range - at));
+    memcpy(&k->range[2 * at], range, 2 * sizeof *range);
+    k->n_range++;
+    for (int i = 0; i + 1 < k->n_range;) {
+        if (k->range[2 * i + 1] != k->range[2 * i + 2]) {
+            i++;
+            continue;
+        }
+        memmove(&k->range[2 * i + 1], &k->range[2 * i + 3],
+                sizeof *k->range * (size_t)(2 * (k->n_range - i) - 3));
+        k->n_range--;
+    }
+    return true;
+}
+
+static void find_rope(rotator *r, sn_node *rope) {
+    turn t;
+    int64_t range[2];
+    if (!read_turn(r, rope, &t, range)) return;
+    sn_node *map = below_views(rope->in[0]);
+    if (!t.interleaved && t.width / 2 * (int64_t)sn_dtype_size((sn_dtype)map->dtype) % LINE) {
+        sn_remark_add(r->p, "rotate", rope, true,
+                      "positions are turned in a kernel of their own: half a head is no multiple "
+                      "of %d numbers",
+                      LINE / (int)sn_dtype_size((sn_dtype)map->dtype));
+        return;
+    }
+    if (!r->product_of[map->id]) {
+        if (depends_on(r->m, t.pos, map)) return;
+        r->product =
+            sn_arena_grow(r->m, r->product, sizeof *r->product, r->n_product, &r->cap_product);
+        r->product[r->n_product] = (product){.map = map, .turn = t};
+        r->product_of[map->id] = ++r->n_product;
+    }
+    product *k = &r->product[r->product_of[map->id] - 1];
+    if (!same_turn(&k->turn, &t) || !add_range(k, range)) {
+        sn_remark_add(r->p, "rotate", rope, true,
+                      "turned in a kernel of its own: other heads of this product are turned "
+                      "otherwise");
+        return;
+    }
+    r->member_of[rope->id] = r->product_of[map->id];
+}
+
+/* A slice of heads that no rope turns is read from the turned result, too, so that the other is not
+ * stored. */
+static void find_rest(rotator *r, sn_node *slice) {
+    sn_node *map = below_views(slice);
+    int axis_of[SN_MAX_RANK];
+    int64_t first, last;
+    sn_view v;
+    if (slice->op != SN_OP_slice || !r->product_of[map->id] || !view_over(r->m, slice, map, &v) ||
+        !columns_of(r->m, &v, map, axis_of, &first, &last))
+        return;
+    const product *k = &r->product[r->product_of[map->id] - 1];
+    for (int i = 0; i < k->n_range; i++)
+        if (first < k->range[2 * i + 1] * k->turn.width && k->range[2 * i] * k->turn.width < last)
+            return;
+    r->member_of[slice->id] = r->product_of[map->id];
+}
+
+static sn_node *build(rotator *r, sn_node *old);
+
+/* The map with heads, some of them turned. */
+static void build_product(rotator *r, product *k) {
+    const sn_node *map = k->map;
+    const turn *t = &k->turn;
+    int64_t all;
+    sn_node *in[3];
+    sn_attr attr[4] = {SN_INT(axis, t->axis), SN_FLT(base, t->base),
+                       SN_INT(interleaved, t->interleaved),
+                       SN_LIST(turned, 2 * k->n_range, k->range)};
+    sn_dim_is_const(r->m, map->shape[map->rank - 1], &all);
+    sn_dim heads = all / t->width, size[2] = {heads, t->width};
+    for (int i = 0; i < map->n_in; i++) in[i] = build(r, map->in[i]);
+    k->whole = sn_node_new(r->m, SN_OP_linear, map->n_in, in, SN_ATTRS(SN_LIST(size, 2, size)));
+    bool every = k->n_range == 1 && k->range[0] == 0 && k->range[1] == heads;
+    sn_node *y = sn_node_new(r->m, SN_OP_rope, 2, (sn_node *[]){k->whole, build(r, t->pos)},
+                             every ? 3 : 4, attr);
+    k->turned = sn_b_reshape(y, map->rank, map->shape);
+}
+
+/* n, a view of a map's result, as the same view of `of`. */
+static sn_node *view_again(const sn_node *n, const sn_node *map, sn_node *of) {
+    if (n == map) return of;
+    sn_node *below = view_again(n->in[0], map, of);
+    return sn_node_with(n, &below);
+}
+
+static sn_node *build(rotator *r, sn_node *old) {
+    if (r->made[old->id]) return r->made[old->id];
+    sn_module_set_loc(r->m, old->loc);
+    int map = r->product_of[old->id], member = r->member_of[old->id];
+    sn_node *made = old;
+    if (map) {
+        product *k = &r->product[map - 1];
+        build_product(r, k);
+        made = sn_b_reshape(k->whole, old->rank, old->shape);
+    } else if (member) {
+        const product *k = &r->product[member - 1];
+        build(r, k->map);
+        made = view_again(old->op == SN_OP_rope ? old->in[0] : old, k->map, k->turned);
+    } else if (old->n_in) {
+        sn_node **in = sn_arena_alloc(r->m, sizeof *in * old->n_in);
+        for (int i = 0; i < old->n_in; i++) in[i] = build(r, old->in[i]);
+        made = sn_node_with(old, in);
+    }
+    return r->made[old->id] = made;
+}
+
+int sn_pass_rotate(sn_passes *p) {
+    sn_module *m = p->m;
+    if (!p->o.constant_params || sn_primitive_wanted(p)) return 0;
+    int n_live, n_root = sn_module_roots(m, NULL, &n_live, false);
+    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
+    sn_module_roots(m, root, &n_live, false);
+    sn_order live = sn_topo(m, n_live, root), order = sn_topo(m, n_root, root);
+    uint32_t n_old = sn_module_node_count(m);
+    rotator r = {.p = p, .m = m};
+    r.product_of = sn_arena_alloc(m, sizeof *r.product_of * n_old);
+    r.member_of = sn_arena_alloc(m, sizeof *r.member_of * n_old);
+    r.made = sn_arena_alloc(m, sizeof *r.made * n_old);
+    for (int i = 0; i < live.n; i++)
+        if (live.node[i]->op == SN_OP_rope) find_rope(&r, live.node[i]);
+    if (!r.n_product) return 0;
+    for (int i = 0; i < live.n; i++) find_rest(&r, live.node[i]);
+    sn_loc loc = sn_module_loc(m);
+    for (int i = 0; i < order.n; i++) build(&r, order.node[i]);
+    sn_module_set_loc(m, loc);
+    if (sn_module_error(m)->code) return 0;
+    for (int i = 0; i < n_root; i++) root[i] = r.made[root[i]->id];
+    sn_module_roots(m, root, &n_live, true);
+    return r.n_product;
+}

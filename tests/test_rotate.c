@@ -1,0 +1,265 @@
+/* test_rotate.c: rotary positions in the product of queries, keys and values: against the evaluator
+ * at every level, where they are computed by the product, and where they must not be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include "tests/compile_case.h"
+#include "tests/text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Heads of queries, heads of keys, their width, how pairs lie; the model's width. */
+typedef struct shape {
+    int64_t heads, key_heads, d;
+    bool halves, bias;
+} shape;
+
+enum { WIDTH = 40 };
+
+typedef struct qkv {
+    sn_tensor q, k, v;
+} qkv;
+
+static sn_tensor map(const shape *s, sn_tensor x, const char *name, int64_t heads) {
+    char bias[16];
+    snprintf(bias, sizeof bias, "%s_bias", name);
+    sn_module *m = sn_module_of(x);
+    sn_tensor b = s->bias ? sn_param(m, bias, SN_F32, heads * s->d) : NULL;
+    return sn_linear(x, sn_param(m, name, SN_F32, heads * s->d, WIDTH), b);
+}
+
+static qkv project(const shape *s, sn_tensor x, sn_tensor pos) {
+    sn_tensor q = sn_split_heads(map(s, x, "q", s->heads), s->heads);
+    sn_tensor k = sn_split_heads(map(s, x, "k", s->key_heads), s->key_heads);
+    sn_tensor v = sn_split_heads(map(s, x, "v", s->key_heads), s->key_heads);
+    return (qkv){sn_rope(q, pos, .halves = s->halves), sn_rope(k, pos, .halves = s->halves), v};
+}
+
+static sn_tensor attend(const shape *s, sn_tensor x, sn_tensor pos) {
+    qkv a = project(s, x, pos);
+    return sn_merge_heads(sn_attention(a.q, a.k, a.v, .causal = true));
+}
+
+/* Kernels of a family that turn: they look up and add; tables of sines look up frequencies. */
+static int count_turning(const sn_program *p, const char *family) {
+    int n = 0;
+    char *text = explain_text(p, NULL), *rest = text, *line;
+    while ((line = strtok_r(rest, "\n", &rest)))
+        n += strstr(line, family) && strstr(line, "add") && strstr(line, "gather") &&
+             !strstr(line, "sin");
+    free(text);
+    return n;
+}
+
+/* At level 4 so many products turn, and so many other kernels. */
+static void expect_fused(sn_module *m, int gemms, int loops) {
+    sn_error err = {0};
+    sn_options o = sn_options_default();
+    o.cache_dir = "";
+    o.backend = "own";
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    assert_int_equal(count_turning(p, "gemm"), gemms);
+    assert_int_equal(count_turning(p, "loops"), loops);
+    sn_program_free(p);
+}
+
+/* B items of T tokens, then one position list for all items and one for each. */
+static sn_module *whole_forward(const shape *s, bool one_item) {
+    sn_module *m = sn_module_new("forward");
+    sn_dim t = sn_symbol_add(m, "T", 0, 64), b = one_item ? 1 : 3;
+    sn_tensor x = cc_input(m, "x", SN_F32, SHAPE(b, t, WIDTH));
+    cc_entry(m, attend(s, x, cc_input(m, "i40", SN_I32, SHAPE(t))), "shared");
+    sn_tensor z = cc_input(m, "z", SN_F32, SHAPE(b, t, WIDTH));
+    if (!one_item) cc_entry(m, attend(s, z, cc_input(m, "i50", SN_I32, SHAPE(b, t))), "each");
+    return m;
+}
+
+static void adjacent_pairs(void **state) {
+    (void)state;
+    static const shape shapes[] = {{4, 4, 32, false, false},  {4, 2, 64, false, true},
+                                   {3, 1, 128, false, false}, {2, 1, 48, false, false},
+                                   {8, 4, 8, false, true},    {2, 2, 6, false, false}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        sn_module *m = whole_forward(&shapes[i], false);
+        expect_fused(m, 2, 0);
+        cc_check_threads(m, 4, 17);
+        cc_check(m, i ? 4 : 0, 4, 3, (int64_t[]){17, 1, 0}, 2e-4);
+    }
+    sn_module *m = whole_forward(&shapes[1], true);
+    expect_fused(m, 1, 0);
+    cc_check(m, 4, 4, 2, (int64_t[]){61, 1}, 2e-4);
+}
+
+/* Only where the halves of a head fill halves of panels. */
+static void narrow_halves(void **state) {
+    (void)state;
+    static const shape shapes[] = {{2, 1, 48, true, false}, {2, 2, 8, true, true}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        sn_module *m = whole_forward(&shapes[i], true);
+        expect_fused(m, 0, 2);
+        cc_check(m, 4, 4, 2, (int64_t[]){17, 1}, 2e-4);
+    }
+}
+
+/* A single map that is turned, one whose columns are other things, too, and one whose columns are
+ * also read as they were. */
+static void other_users(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("users");
+    sn_dim t = sn_symbol_add(m, "T", 0, 64);
+    const shape s = {2, 2, 16, false, false};
+    sn_tensor x[4], part[4];
+    for (int i = 0; i < 4; i++)
+        x[i] = cc_input(m, (const char *[]){"x", "y", "z", "w"}[i], SN_F32, SHAPE(2, t, WIDTH));
+    sn_tensor pos = cc_input(m, "i40", SN_I32, SHAPE(t));
+    sn_tensor one = sn_expand(map(&s, x[0], "one", 1), 1); /* [2, 1, T, 16] */
+    cc_entry(m, sn_rope(one, pos), "single");
+    cc_entry(m, sn_rope(map(&s, x[1], "one", 1), pos), "no_heads");
+    sn_split(map(&s, x[2], "four", 4), 2, 4, part); /* k, v, q, more */
+    sn_tensor k = sn_rope(sn_expand(part[0], 1), pos), q = sn_rope(sn_expand(part[2], 1), pos);
+    sn_tensor y = sn_attention(q, k, sn_expand(part[1], 1));
+    sn_entry *e = cc_entry(m, y, "apart");
+    sn_entry_output(m, e, "more", sn_tanh(part[3]));
+    qkv a = project(&s, x[3], pos);
+    e = cc_entry(m, sn_attention(a.q, a.k, a.v), "taken_out");
+    sn_entry_output(m, e, "k", a.k);
+    sn_entry_output(m, e, "v", a.v);
+    sn_entry_output(m, e, "raw", map(&s, x[3], "q", 2));
+    expect_fused(m, 4, 0);
+    cc_check_threads(m, 4, 17);
+    cc_check(m, 3, 4, 2, (int64_t[]){17, 1}, 2e-4);
+}
+
+/* Turned otherwise than the others, or nothing that a product makes: kernels of their own. */
+static void left_alone(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("alone");
+    sn_dim t = sn_symbol_add(m, "T", 0, 64);
+    const shape s = {2, 2, 16, false, false};
+    sn_tensor x = cc_input(m, "x", SN_F32, SHAPE(2, t, WIDTH));
+    sn_tensor pos = cc_input(m, "i40", SN_I32, SHAPE(t));
+    qkv a = project(&s, x, pos);
+    sn_tensor q = sn_split_heads(map(&s, x, "q", 2), 2);
+    cc_entry(m, sn_attention(sn_rope(q, pos, .base = 500), a.k, a.v), "other_base");
+    x = cc_input(m, "z", SN_F32, SHAPE(2, t, WIDTH));
+    sn_tensor w = cc_state(m, "w", SN_F32, SHAPE(32, WIDTH));
+    cc_entry(m, sn_rope(sn_split_heads(sn_linear(x, w, NULL), 2), pos), "trained_weight");
+    cc_entry(m, sn_rope(sn_split_heads(sn_tanh(map(&s, x, "q", 2)), 2), pos), "changed");
+    sn_tensor last = sn_slice(sn_split_heads(map(&s, x, "q", 2), 2), 2, sn_dim_sub(m, t, t), 1);
+    cc_entry(m, sn_rope(last, sn_slice(pos, 0, 0, 1)), "first_token");
+    expect_fused(m, 1, 4);
+    cc_check(m, 3, 4, 2, (int64_t[]){17, 1}, 2e-4);
+}
+
+/* ---- by the frontend's sessions ---- */
+
+enum { HEADS = 2, KEY_HEADS = 1, D = 64, CAPACITY = 12, TOKENS = 9 };
+enum { N_Q = HEADS * D * WIDTH, N_K = KEY_HEADS * D * WIDTH, N_Y = HEADS * D };
+
+typedef struct weights {
+    float q[N_Q], k[N_K], v[N_K];
+} weights;
+
+static sn_program *compile_decoder(sn_module *m, const char *narrow, int level, bool halves) {
+    sn_error err = {0};
+    const shape s = {HEADS, KEY_HEADS, D, halves, false};
+    static const char *const names[] = {"prefill", "decode"};
+    for (int i = 0; i < 2; i++) {
+        sn_entry_begin(m, names[i]);
+        sn_dim past = sn_symbol(m, "P", 0, CAPACITY - 1);
+        sn_dim t = i ? 1 : sn_symbol(m, "T", 1, CAPACITY);
+        sn_tensor x = sn_input(m, "x", SN_F32, 1, t, WIDTH);
+        qkv a = project(&s, x, sn_add(sn_arange(m, SN_I32, t), past));
+        sn_tensor k = sn_kv_cache(a.k, "k_cache", past, CAPACITY);
+        sn_tensor v = sn_kv_cache(a.v, "v_cache", past, CAPACITY);
+        sn_output("y", sn_merge_heads(sn_attention(a.q, k, v, .causal = true)));
+        sn_output("v", a.v);
+    }
+    sn_options o = sn_options_default();
+    o.level = level;
+    o.weights = narrow;
+    o.cache_dir = "";
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    return p;
+}
+
+static void run_entry(sn_session *s, const char *name, int64_t past, int64_t t, float *x, float *y,
+                      float *v) {
+    sn_error err = {0};
+    sn_arg_binding in[] = {SN_BIND("x", SN_F32, x, 1, t, WIDTH), SN_BIND_DIM("P", past)};
+    sn_arg_binding out[] = {SN_BIND("y", SN_F32, y, 1, t, N_Y),
+                            SN_BIND("v", SN_F32, v, 1, KEY_HEADS, t, D)};
+    if (!sn_run(s, name, in, 2, out, 2, &err)) fail_msg("%s", err.message);
+}
+
+/* Some tokens at once, then the others one by one. */
+static void decode(const char *narrow, int level, bool halves, weights *w, float *x, float *y,
+                   float *v) {
+    enum { FIRST = 5 };
+    sn_error err = {0};
+    sn_module *m = sn_module_new("decoder");
+    sn_program *p = compile_decoder(m, narrow, level, halves);
+    assert_int_equal(count_turning(p, "gemm"), level == 4 ? 2 : 0);
+    sn_arg_binding param[] = {SN_BIND("q", SN_F32, w->q, HEADS * D, WIDTH),
+                              SN_BIND("k", SN_F32, w->k, KEY_HEADS * D, WIDTH),
+                              SN_BIND("v", SN_F32, w->v, KEY_HEADS * D, WIDTH)};
+    sn_session *s = sn_session_new_arrays(p, param, 3, &err);
+    if (!s) fail_msg("%s", err.message);
+    run_entry(s, "prefill", 0, FIRST, x, y, v);
+    for (int t = FIRST; t < TOKENS; t++)
+        run_entry(s, "decode", t, 1, x + t * WIDTH, y + t * N_Y, v + t * KEY_HEADS * D);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+static void fill(float *p, int n, int step) {
+    for (int i = 0; i < n; i++) p[i] = (float)((i + 1) * step % 211) / 300 - 0.35f;
+}
+
+/* Decoding with a cache and with weights of fewer bits: as on the level without. */
+static void decoding(void **state) {
+    (void)state;
+    static const char *const narrow[] = {NULL, "bf16", "int8", "int4"};
+    static weights w;
+    static float x[TOKENS * WIDTH], y[2][TOKENS * N_Y], v[2][TOKENS * KEY_HEADS * D];
+    fill(w.q, N_Q, 37), fill(w.k, N_K, 53), fill(w.v, N_K, 71), fill(x, TOKENS * WIDTH, 91);
+    for (int i = 0; i < 4; i++) {
+        for (int l = 0; l < 2; l++) decode(narrow[i], l ? 4 : 2, false, &w, x, y[l], v[l]);
+        for (int j = 0; j < TOKENS * N_Y; j++)
+            assert_true(fabsf(y[0][j] - y[1][j]) <= 2e-5f * (1 + fabsf(y[0][j])));
+    }
+}
+
+/* Values share the product with what is turned, but are never touched: also NaN and infinities. */
+static void values_pass(void **state) {
+    (void)state;
+    static weights w;
+    static float x[TOKENS * WIDTH], y[TOKENS * N_Y], v[2][TOKENS * KEY_HEADS * D];
+    fill(w.q, N_Q, 37), fill(w.k, N_K, 53), fill(w.v, N_K, 71), fill(x, TOKENS * WIDTH, 91);
+    w.v[3 * WIDTH] = NAN;
+    w.v[8 * WIDTH + 1] = INFINITY;
+    w.v[9 * WIDTH + 1] = -INFINITY;
+    for (int l = 0; l < 2; l++) decode(NULL, l ? 4 : 2, false, &w, x, y, v[l]);
+    int strange = 0;
+    for (int i = 0; i < TOKENS * KEY_HEADS * D; i++) {
+        strange += !isfinite(v[0][i]);
+        assert_true(v[0][i] == v[1][i] || (isnan(v[0][i]) && isnan(v[1][i])));
+    }
+    assert_int_equal(strange, 3 * TOKENS);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adjacent_pairs), cmocka_unit_test(narrow_halves),
+        cmocka_unit_test(other_users),    cmocka_unit_test(left_alone),
+        cmocka_unit_test(decoding),       cmocka_unit_test(values_pass),
+    };
+    return cmocka_run_group_tests(tests, cc_begin, cc_end);
+}
