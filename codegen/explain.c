@@ -73,8 +73,10 @@ static void print_step(FILE *f, sn_module *m, const sn_unit *u, int i) {
         print_ops(f, m, region, regions[r] == SN_A_epilogue);
     }
     int64_t pair = sn_attr_int(n, SN_A_pair, 0);
-    if (pair && n->op == SN_OP_gemm && type->shape[type->rank - 1] == pair)
-        fprintf(f, ", gate of 2 x %lld columns", (long long)pair);
+    bool gate = pair && type->shape[type->rank - 1] == pair;
+    if (pair && n->op == SN_OP_gemm)
+        fprintf(f, ", %s %lld %s", gate ? "gate of 2 x" : "pairs", (long long)pair,
+                gate ? "columns" : "columns apart");
     fputs(sn_chunks_turn(s->turn), f);
     if (n->loc.file) fprintf(f, "   (%s:%d)", n->loc.file, n->loc.line);
     if (sn_step_is_extern(s))

@@ -14,7 +14,7 @@
     _(linear_attention, "7 loops, 7 gemm", "body: recip, le, select, iota x2, reduce_sum") \
     _(mixture_of_experts, "6 loops, 6 gemm, 1 flash", "gemm     f32[B,T,4,32]  epilogue: gelu, mul") \
     _(packed_documents, "9 loops, 5 gemm, 1 flash", "mask: le, eq, and, at x2") \
-    _(parallel_block, "9 loops, 4 gemm, 1 flash", "gemm     f32[B,T,112]  epilogue: add") \
+    _(parallel_block, "7 loops, 4 gemm, 1 flash", "gemm     f32[B,T,14,8]  epilogue: add x2, mul x2, lt, xor, select, iota x2, gather") \
     _(perceiver, "7 loops, 8 gemm, 2 flash, 1 column", "flash    f32[B,2,8,8]  mask: lt, at") \
     _(prefix_lm, "4 loops, 5 gemm, 1 flash", "mask: lt, le, or, at") \
     _(qk_norm, "6 loops, 5 gemm, 1 flash", "flash    f32[B,2,T,8]  mask: le") \
