@@ -247,7 +247,7 @@ static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, u
 static bool may_pair(const sn_grouping *g, const sn_group *k, int64_t distance) {
     const sn_node *dot = k->member[0];
     if (k->pair) return k->pair == distance && k->domain[k->rank - 1] == dot->shape[dot->rank - 1];
-    return sn_group_packs(g, dot) && !k->reduces &&
+    return sn_group_packs(g, dot) && !k->reduces && !k->swaps &&
            distance % (sn_panel_columns((sn_dtype)dot->dtype) / 2) == 0;
 }
 
@@ -259,9 +259,12 @@ static bool takes_swap(sn_grouping *g, const sn_node *n) {
     if (!distance) return false;
     sn_group *k = &g->group[h];
     if (!level_allows(g, k, n, unit_of(g, n)) || !epilogue_may(g, k, n)) return false;
-    if (distance == 1) return !k->pair;
-    if (!may_pair(g, k, distance)) return false;
-    k->pair = distance;
+    bool neighbours = distance == 1;
+    if (neighbours ? k->pair > 0 : !may_pair(g, k, distance)) return false;
+    if (neighbours)
+        k->swaps = true;
+    else
+        k->pair = distance;
     return true;
 }
 

@@ -20,6 +20,7 @@ typedef struct sn_group {
     uint32_t unit; /* composite that all members come from; 0: several or none */
     bool reduces;
     int64_t pair;     /* > 0: the product's halves, of so many columns, meet in the epilogue */
+    bool swaps;       /* neighbouring columns: then no others are swapped */
     sn_node **member; /* in topological order */
     int n_member, cap_member;
     int *dep; /* groups that must run before this one (direct) */

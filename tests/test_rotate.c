@@ -156,6 +156,21 @@ static void left_alone(void **state) {
     cc_check(m, 3, 4, 2, (int64_t[]){17, 1}, 2e-4);
 }
 
+/* Neighbours are swapped, and then halves: one product swaps only one kind. */
+static void two_distances(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("two");
+    const shape s = {1, 1, 32, false, false};
+    sn_tensor x = cc_input(m, "x", SN_F32, SHAPE(5, WIDTH)), y = map(&s, x, "q", 1);
+    sn_tensor i = sn_arange(m, SN_I32, 32);
+    sn_node *near = SN_NODE(m, gather, SN_ATTRS(SN_INT(axis, 1)), y, sn_b_scalar(SN_OP_xor, i, 1));
+    sn_node *far_at = sn_b_scalar(SN_OP_mod, sn_b_scalar(SN_OP_add, i, 16), 32);
+    sn_node *far = SN_NODE(m, gather, SN_ATTRS(SN_INT(axis, 1)), y, far_at);
+    cc_entry(m, sn_add(sn_mul(near, y), far), "near_first");
+    cc_entry(m, sn_add(sn_mul(far, y), near), "far_first");
+    cc_check(m, 4, 4, 0, NULL, 2e-4);
+}
+
 /* ---- by the frontend's sessions ---- */
 
 enum { HEADS = 2, KEY_HEADS = 1, D = 64, CAPACITY = 12, TOKENS = 9 };
@@ -261,7 +276,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_the_product), cmocka_unit_test(narrow_halves),
         cmocka_unit_test(other_users),    cmocka_unit_test(left_alone),
-        cmocka_unit_test(decoding),       cmocka_unit_test(values_pass),
+        cmocka_unit_test(two_distances),  cmocka_unit_test(decoding),
+        cmocka_unit_test(values_pass),
     };
     return cmocka_run_group_tests(tests, cc_begin, cc_end);
 }
