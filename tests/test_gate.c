@@ -195,8 +195,8 @@ static void build_apart(sn_module *m) {
     sn_entry_output(m, e, "sum", sum);
     sn_node *late = sn_b_unary(SN_OP_tanh, both);
     cc_entry(m, times(part(both, 0, 48), part(late, 48, 48)), "different_steps");
-    sn_node *index = sn_b_iota(m, SN_F32, SHAPE(2, x->shape[1], 48), 2);
-    cc_entry(m, times(times(a, index), b), "index");
+    sn_node *row = sn_b_iota(m, SN_F32, SHAPE(2, x->shape[1], 48), 1);
+    cc_entry(m, times(times(a, row), b), "index");
     cc_entry(m, sn_b_unary(SN_OP_exp, a), "one_half");
 }
 
