@@ -152,7 +152,10 @@ static void left_alone(void **state) {
     cc_entry(m, sn_rope(sn_split_heads(sn_tanh(map(&s, x, "q", 2)), 2), pos), "changed");
     sn_tensor last = sn_slice(sn_split_heads(map(&s, x, "q", 2), 2), 2, sn_dim_sub(m, t, t), 1);
     cc_entry(m, sn_rope(last, sn_slice(pos, 0, 0, 1)), "first_token");
-    expect_fused(m, 1, 4);
+    sn_tensor few = cc_input(m, "few", SN_F32, SHAPE(3, 8, WIDTH));
+    sn_tensor at = cc_input(m, "i8", SN_I32, SHAPE(8));
+    cc_entry(m, sn_rope(sn_split_heads(map(&s, few, "q", 2), 2), at), "many_short");
+    expect_fused(m, 1, 5);
     cc_check(m, 3, 4, 2, (int64_t[]){17, 1}, 2e-4);
 }
 
