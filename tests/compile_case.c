@@ -8,6 +8,7 @@
 #include "tests/compile_case.h"
 #include "runtime/rng.h"
 #include "tests/scratch.h"
+#include "tests/text.h"
 
 #include <xxhash.h>
 
@@ -154,6 +155,19 @@ void cc_check_threads(sn_module *m, int level, int64_t len) {
     sn_options o = {.level = level, .cache_dir = scratch_dir};
     char why[JIT_WHY];
     if (!jit_same_bits(m, &o, &len, elements, NULL, why)) fail_msg("%s", why);
+}
+
+int cc_count_report(sn_module *m, int level, const char *what) {
+    sn_error err = {0};
+    sn_options o = {.level = level, .cache_dir = "", .backend = "own"};
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    char *text = explain_text(p, NULL);
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++) n++;
+    free(text);
+    sn_program_free(p);
+    return n;
 }
 
 int cc_begin(void **state) {

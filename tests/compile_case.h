@@ -36,6 +36,9 @@ void cc_check(sn_module *m, int lo, int hi, int n_len, const int64_t *len, doubl
 /* The same with oneDNN's primitives at level 0, 2 and 4, of which there must be so many; keeps the
  * module. Nothing in builds without oneDNN. */
 void cc_check_onednn(sn_module *m, int primitives, int n_len, const int64_t *len, double tol);
+/* How often `sinter explain` says `what` of the module at a level, with our kernels alone; keeps
+ * the module. */
+int cc_count_report(sn_module *m, int level, const char *what);
 /* The same bits for any number of threads; keeps the module. */
 void cc_check_threads(sn_module *m, int level, int64_t len);
 

@@ -317,6 +317,17 @@ bool jit_check(jit_run *r, const char *entry, const int64_t *symbol, double tol,
     return ok;
 }
 
+bool jit_matches(sn_module *m, const sn_options *o, const int64_t *symbol, jit_data_fn *data,
+                 void *ctx, double tol, double slack, char *why) {
+    jit_run r;
+    bool ok = jit_open(&r, m, o, data, ctx);
+    for (int e = 0; ok && e < sn_entry_count(m); e++)
+        ok = jit_check(&r, sn_entry_at(m, e)->name, symbol, tol, slack);
+    if (!ok) snprintf(why, JIT_WHY, "%s", r.why);
+    jit_close(&r);
+    return ok;
+}
+
 /* ---- against other numbers of threads ---- */
 
 static bool equal_results(jit_run *r, const char *entry, const jit_result *a, const jit_result *b) {

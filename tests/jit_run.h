@@ -60,6 +60,12 @@ bool jit_call(jit_run *r, const char *entry, const int64_t *symbol, jit_result *
  * roundings add up. */
 bool jit_check(jit_run *r, const char *entry, const int64_t *symbol, double tol, double slack);
 
+/* Compiles the module with `o` and checks every entry as jit_check does; false: `why`, JIT_WHY
+ * long.
+ */
+bool jit_matches(sn_module *m, const sn_options *o, const int64_t *symbol, jit_data_fn *data,
+                 void *ctx, double tol, double slack, char *why);
+
 /* Compiles the module with `o` for 1, 2, 3 and 7 threads and runs every entry: false (and `why`,
  * JIT_WHY long) if any run fails or gives other bits than one thread does. */
 bool jit_same_bits(sn_module *m, const sn_options *o, const int64_t *symbol, jit_data_fn *data,

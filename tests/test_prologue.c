@@ -26,16 +26,7 @@ static sn_node *rms_norm(sn_node *x, sn_node *gain) {
 
 /* Products that compute a prologue at this level. */
 static int count_prologues(sn_module *m, int level) {
-    sn_error err = {0};
-    sn_options o = {.level = level, .cache_dir = "", .backend = "own"};
-    sn_program *p = sn_compile(m, &o, &err);
-    if (!p) fail_msg("%s", err.message);
-    char *text = explain_text(p, NULL);
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, "prologue:")); at++) n++;
-    free(text);
-    sn_program_free(p);
-    return n;
+    return cc_count_report(m, level, "prologue:");
 }
 
 typedef struct leaves {

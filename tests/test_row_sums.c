@@ -30,22 +30,8 @@ static sn_node *square(sn_node *x) {
     return sn_b_binary(SN_OP_mul, x, x);
 }
 
-/* How often the report of this level says so. */
-static int count(sn_module *m, int level, const char *what) {
-    sn_error err = {0};
-    sn_options o = {.level = level, .cache_dir = "", .backend = "own"};
-    sn_program *p = sn_compile(m, &o, &err);
-    if (!p) fail_msg("%s", err.message);
-    char *text = explain_text(p, NULL);
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, what)); at++) n++;
-    free(text);
-    sn_program_free(p);
-    return n;
-}
-
 static int count_sums(sn_module *m, int level) {
-    return count(m, level, "sums along rows");
+    return cc_count_report(m, level, "sums along rows");
 }
 
 static void add_output(sn_entry *e, const char *name, sn_node *n) {
@@ -70,9 +56,9 @@ static void kinds(void **state) {
     cc_entry(m, reduce(SN_OP_reduce_sum, square(y)), "alone");
     cc_entry(m, reduce(SN_OP_reduce_max, y), "max_alone");
     assert_int_equal(count_sums(m, 4), 4);
-    assert_int_equal(count(m, 4, "maxima along rows"), 3);
-    assert_int_equal(count(m, 4, "minima along rows"), 1);
-    assert_int_equal(count(m, 3, "along rows"), 0);
+    assert_int_equal(cc_count_report(m, 4, "maxima along rows"), 3);
+    assert_int_equal(cc_count_report(m, 4, "minima along rows"), 1);
+    assert_int_equal(cc_count_report(m, 3, "along rows"), 0);
     cc_check_threads(m, 4, 39);
     cc_check(m, 0, 4, 5, (int64_t[]){39, 1, 14, 2, 0}, 2e-5);
 }
@@ -140,7 +126,7 @@ static void after_epilogue(void **state) {
     add_output(e, "norm", sn_b_unary(SN_OP_sqrt, sum));
     add_output(e, "most", reduce_all(SN_OP_reduce_max, sn_b_unary(SN_OP_abs, y)));
     assert_int_equal(count_sums(m, 4), 4);
-    assert_int_equal(count(m, 4, "maxima along rows"), 1);
+    assert_int_equal(cc_count_report(m, 4, "maxima along rows"), 1);
     cc_check_threads(m, 4, 33);
     cc_check(m, 0, 4, 4, (int64_t[]){33, 1, 16, 0}, 1e-4);
 }
@@ -178,7 +164,7 @@ static void not_finite(void **state) {
     sn_entry *e = cc_entry(m, y, "log");
     add_output(e, "max", reduce(SN_OP_reduce_max, y));
     add_output(e, "sum", reduce(SN_OP_reduce_sum, y));
-    assert_int_equal(count(m, 4, "maxima along rows"), 1);
+    assert_int_equal(cc_count_report(m, 4, "maxima along rows"), 1);
     cc_check(m, 0, 4, 0, NULL, 1e-4);
 }
 
