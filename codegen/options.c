@@ -58,6 +58,15 @@ static bool is_off(const char *list, const char *name) {
     return false;
 }
 
+/* Without these there would be nothing to make code of. */
+static bool check_passes(const char *list, sn_error *err) {
+    if (!is_off(list, "expand") && !is_off(list, "fuse")) return true;
+    return sn_fail(err, SN_ERR_USAGE,
+                   "passes '%s': without expand and fuse there are no kernels; level 0 fuses the "
+                   "least",
+                   list);
+}
+
 static bool check_values(const sn_options *o, sn_error *err) {
     static const char *const backends[] = {"auto", "own", "onednn", NULL};
     if (o->level > 4)
@@ -77,11 +86,7 @@ static bool check_values(const sn_options *o, sn_error *err) {
         return sn_fail(err, SN_ERR_TARGET,
                        "backend 'onednn': this build has no oneDNN: install its headers and "
                        "library and configure with -DSN_ONEDNN=ON, or choose own");
-    if (is_off(o->passes, "expand") || is_off(o->passes, "fuse"))
-        return sn_fail(err, SN_ERR_USAGE,
-                       "passes '%s': without expand and fuse there are no kernels; level 0 fuses "
-                       "the least",
-                       o->passes);
+    if (!check_passes(o->passes, err) || !check_passes(sn_debug_get()->off, err)) return false;
     if (o->weights && strcmp(o->weights, "f32") && !sn_quantise_knows(o->weights))
         return sn_fail(err, SN_ERR_USAGE, "weights '%s': choose f32, bf16, int8 or int4",
                        o->weights);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { FLAG, TEXT };
 
@@ -47,6 +48,13 @@ static bool set_switch(const char *name, const char *value) {
     return i < n_switch;
 }
 
+static bool is_writable_folder(const char *path) {
+    struct stat st;
+    if (stat(path, &st)) return false;
+    if (!S_ISDIR(st.st_mode)) errno = ENOTDIR;
+    return S_ISDIR(st.st_mode) && !access(path, W_OK | X_OK);
+}
+
 static void parse_environment(void) {
     const char *text = getenv("SINTER_DEBUG");
     char *copy = text ? strdup(text) : NULL; /* values point into it: kept for ever */
@@ -61,6 +69,9 @@ static void parse_environment(void) {
     }
     if (debug.dump && mkdir(debug.dump, 0777) && errno != EEXIST)
         fprintf(stderr, "SINTER_DEBUG: dump=%s: cannot make folder: %s\n", debug.dump,
+                strerror(errno));
+    else if (debug.dump && !is_writable_folder(debug.dump))
+        fprintf(stderr, "SINTER_DEBUG: dump=%s: cannot write there: %s\n", debug.dump,
                 strerror(errno));
     if (known && !debug.help) return;
     fprintf(stderr, "SINTER_DEBUG=name,name=value,... with\n");

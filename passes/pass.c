@@ -39,7 +39,7 @@ static bool listed(const char *list, const char *name) {
     return false;
 }
 
-static bool check_list(sn_module *m, const char *list) {
+static bool check_list(sn_module *m, const char *where, const char *list) {
     for (const char *s = list; s && *s;) {
         size_t n = strcspn(s, "+,");
         bool known = n == 0;
@@ -50,8 +50,8 @@ static bool check_list(sn_module *m, const char *list) {
             for (int i = 1; i < sn_pass_count; i++)
                 names = sn_arena_printf(m, "%s, %s", names, sn_pass_table[i].name);
             sn_module_set_loc(m, (sn_loc){0}); /* no line of the model is to blame */
-            sn_module_fail(m, SN_ERR_USAGE, "there is no pass '%.*s'; passes are %s", (int)n, s,
-                           names);
+            sn_module_fail(m, SN_ERR_USAGE, "%sthere is no pass '%.*s'; passes are %s", where,
+                           (int)n, s, names);
             return false;
         }
         s += n;
@@ -83,7 +83,9 @@ bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o) {
         sn_remark_add(p, "gradient", note[i].about, false, "%s", note[i].text);
     const sn_debug *dbg = sn_debug_get();
     if (!p->o.dump) p->o.dump = dbg->dump;
-    if (!check_list(m, o->off) || !check_list(m, o->only)) return false;
+    if (!check_list(m, "", o->off) || !check_list(m, "", o->only) ||
+        !check_list(m, "SINTER_DEBUG=off: ", dbg->off))
+        return false;
     if (p->o.dump) dump(p, 0, "input");
     for (int i = 0; i < sn_pass_count && !sn_module_error(m)->code; i++) {
         const sn_pass_info *pass = &sn_pass_table[i];

@@ -478,6 +478,12 @@ check_bad_requests() {
     prints '0 0 1 1 2 2$'
     refused 1 'aarch64' generate "$nano" -p 0 --target aarch64
     refused 2 '^sinter generate: there is no pass .fuze.; passes are .*fuse' generate "$nano" -p 0 --off fuze
+    for off in 'raise+fuze' fuse; do
+        export SINTER_DEBUG=off=$off
+        case $off in fuse) names='without expand and fuse' ;; *) names='there is no pass .fuze.; passes are .*fuse' ;; esac
+        refused 2 "$names" generate "$nano" -p 0
+        unset SINTER_DEBUG
+    done
     refused 1 'pentium9' generate "$nano" -p 0 --target pentium9
     if [ -c /dev/full ]; then
         "$sinter" generate "$nano" -p 0 -n 2 >/dev/full 2>"$tmp/err"

@@ -46,6 +46,10 @@ static bool three_set(const sn_debug *d) {
     return !d->help && d->time && d->verify && d->dump && strstr(d->dump, "/x=y") && !d->off;
 }
 
+static bool dump_set(const sn_debug *d) {
+    return d->dump && !d->time;
+}
+
 static bool help_set(const sn_debug *d) {
     return d->help && !d->time && d->off && !strcmp(d->off, "fuse+memory");
 }
@@ -89,6 +93,10 @@ static void mistakes(void **state) {
     assert_non_null(strstr(out, "time takes no value"));
     run("time,verify,dump=/proc/no/x=y", three_set, out, sizeof out);
     assert_non_null(strstr(out, "dump=/proc/no/x=y: cannot make folder"));
+    run("time,verify,dump=/proc/version/x=y", three_set, out, sizeof out);
+    assert_non_null(strstr(out, "cannot make folder"));
+    run("dump=/proc/version", dump_set, out, sizeof out);
+    assert_non_null(strstr(out, "dump=/proc/version: cannot write there: Not a directory"));
     run("dump", nothing_set, out, sizeof out);
     assert_non_null(strstr(out, "dump takes a value"));
 }
