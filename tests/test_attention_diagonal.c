@@ -5,6 +5,7 @@
 #include "codegen/attention/attention.h"
 #include "frontend/sinter.h"
 #include "ir/ir.h"
+#include "tests/attention_case.h"
 #include "tests/jit_run.h"
 
 #include <math.h>
@@ -162,42 +163,27 @@ typedef struct variant {
     sn_score_fn score, mask;
     int rows; /* that the forward kernel keeps */
     int n_table;
-    struct {
-        int rank;
-        int64_t size[2];
-    } table[3];
+    int64_t table[3][3]; /* sizes, then 0 */
     int b, h, hk, tq, tk, d;
     bool causal;
 } variant;
 
 static const variant variants[] = {
-    {"buckets", score_buckets, NULL, 1, 1, {{2, {3, 16}}}, 2, 3, 3, 131, 131, 16, false},
-    {"cross", score_buckets, NULL, 1, 1, {{2, {2, 16}}}, 1, 2, 1, 71, 203, 9, false},
-    {"many queries", score_buckets, NULL, 1, 1, {{2, {2, 16}}}, 1, 2, 2, 150, 40, 8, false},
-    {"one token", score_buckets, NULL, 0, 1, {{2, {2, 16}}}, 2, 2, 2, 1, 1, 8, false},
-    {"one key", score_buckets, NULL, 1, 1, {{2, {2, 16}}}, 1, 2, 2, 20, 1, 8, false},
-    {"causal", score_past_buckets, NULL, 1, 1, {{2, {16, 4}}}, 1, 4, 2, 130, 130, 16, true},
-    {"offset", score_past_buckets, NULL, 1, 1, {{2, {16, 2}}}, 2, 2, 2, 37, 150, 8, true},
-    {"decode", score_past_buckets, NULL, 0, 1, {{2, {16, 8}}}, 1, 8, 2, 1, 700, 16, true},
-    {"spelt", score_spelt, NULL, 2, 1, {{2, {3, CLIP}}}, 1, 3, 3, 100, 90, 8, false},
-    {"tables",
-     score_tables,
-     NULL,
-     3,
-     3,
-     {{2, {2, 19}}, {2, {3, 19}}, {1, {99}}},
-     3,
-     2,
-     1,
-     99,
-     99,
-     16,
-     true},
-    {"power", score_power, NULL, 1, 1, {{1, {2}}}, 1, 2, 2, 80, 80, 8, true},
-    {"slope", score_slope, NULL, 0, 1, {{1, {2}}}, 1, 2, 2, 80, 80, 8, true},
-    {"no distance", score_sum, NULL, 0, 1, {{2, {2, CLIP}}}, 1, 2, 2, 70, 70, 8, false},
-    {"strided", NULL, mask_strided, 1, 0, {{0, {0}}}, 1, 2, 2, 140, 140, 16, true},
-    {"both", score_buckets, mask_strided, 2, 1, {{2, {2, 16}}}, 2, 2, 2, 133, 133, 8, true},
+    {"buckets", score_buckets, NULL, 1, 1, {{3, 16}}, 2, 3, 3, 131, 131, 16, false},
+    {"cross", score_buckets, NULL, 1, 1, {{2, 16}}, 1, 2, 1, 71, 203, 9, false},
+    {"many queries", score_buckets, NULL, 1, 1, {{2, 16}}, 1, 2, 2, 150, 40, 8, false},
+    {"one token", score_buckets, NULL, 0, 1, {{2, 16}}, 2, 2, 2, 1, 1, 8, false},
+    {"one key", score_buckets, NULL, 1, 1, {{2, 16}}, 1, 2, 2, 20, 1, 8, false},
+    {"causal", score_past_buckets, NULL, 1, 1, {{16, 4}}, 1, 4, 2, 130, 130, 16, true},
+    {"offset", score_past_buckets, NULL, 1, 1, {{16, 2}}, 2, 2, 2, 37, 150, 8, true},
+    {"decode", score_past_buckets, NULL, 0, 1, {{16, 8}}, 1, 8, 2, 1, 700, 16, true},
+    {"spelt", score_spelt, NULL, 2, 1, {{3, CLIP}}, 1, 3, 3, 100, 90, 8, false},
+    {"tables", score_tables, NULL, 3, 3, {{2, 19}, {3, 19}, {99}}, 3, 2, 1, 99, 99, 16, true},
+    {"power", score_power, NULL, 1, 1, {{2}}, 1, 2, 2, 80, 80, 8, true},
+    {"slope", score_slope, NULL, 0, 1, {{2}}, 1, 2, 2, 80, 80, 8, true},
+    {"no distance", score_sum, NULL, 0, 1, {{2, CLIP}}, 1, 2, 2, 70, 70, 8, false},
+    {"strided", NULL, mask_strided, 1, 0, {{0}}, 1, 2, 2, 140, 140, 16, true},
+    {"both", score_buckets, mask_strided, 2, 1, {{2, 16}}, 2, 2, 2, 133, 133, 8, true},
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants };
 
@@ -207,32 +193,18 @@ enum { N_VARIANTS = sizeof variants / sizeof *variants };
  * drawn at random. */
 static sn_module *build(const variant *v, sn_dtype t, bool back, uint64_t seed) {
     sn_module *m = sn_module_new("attention");
-    sn_tensor in[MAX_IN], g[MAX_IN];
+    sn_tensor in[MAX_IN];
     in[0] = sn_input(m, "q", t, v->b, v->h, v->tq, v->d);
     in[1] = sn_input(m, "k", t, v->b, v->hk, v->tk, v->d);
     in[2] = sn_input(m, "v", t, v->b, v->hk, v->tk, v->d);
     sn_attention_args a = {in[0],          in[1], in[2], .causal = v->causal, .score = v->score,
                            .mask = v->mask};
     a.user = &seed;
-    for (int i = 0; i < v->n_table; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "table%d", i);
-        sn_dim size[] = {v->table[i].size[0], v->table[i].size[1], SN_END};
-        size[v->table[i].rank] = SN_END;
-        in[3 + i] = a.captured[i] = sn_input_at(SN_HERE, m, name, t, size);
-    }
+    for (int i = 0; i < v->n_table; i++) in[3 + i] = a.captured[i] = ac_table(m, i, t, v->table[i]);
     sn_tensor y = sn_attention_at(SN_HERE, &a);
     sn_entry *e = sn_entry_add(m, "main");
     sn_entry_output(m, e, "y", y);
-    if (!back) return m;
-    int n = 3 + v->n_table;
-    sn_tensor w = sn_input(m, "weight", t, v->b, v->h, v->tq, v->d);
-    sn_grad(sn_sum_all(sn_mul(y, w)), n, in, g);
-    for (int i = 0; i < n; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "g%d", i);
-        sn_entry_output(m, e, name, g[i]);
-    }
+    if (back) ac_gradients(e, y, 3 + v->n_table, in);
     return m;
 }
 
@@ -251,22 +223,14 @@ static void matches_evaluator(void **state) {
     const setting *s = *state;
     sn_module *m = build(s->v, s->t, s->back, 0);
     sn_options o = {.level = s->level, .threads = 2, .cache_dir = scratch_dir, .target = s->target};
-    bool wide = s->t == SN_F64;
-    char why[JIT_WHY];
-    bool ok =
-        jit_matches(m, &o, NULL, jit_random_leaf, NULL, wide ? 1e-11 : 2e-5, wide ? 0 : 8, why);
-    sn_module_free(m);
-    if (!ok) fail_msg("%s", why);
+    ac_matches(m, &o, s->t);
 }
 
 static void same_bits(void **state) {
     const setting *s = *state;
     sn_module *m = build(s->v, SN_F32, s->back, 0);
     sn_options o = {.level = 4, .cache_dir = scratch_dir};
-    char why[JIT_WHY];
-    bool ok = jit_same_bits(m, &o, NULL, jit_random_leaf, NULL, why);
-    sn_module_free(m);
-    if (!ok) fail_msg("%s", why);
+    ac_same_bits(m, &o);
 }
 
 /* The report says how many values are rows of distances. */
@@ -295,7 +259,7 @@ static void random_scores(void **state) {
     enum { SCORES = 16 };
     int with_rows = 0;
     for (uint64_t seed = 0; seed < SCORES; seed++) {
-        variant v = {"random", score_random, NULL, 0,       1, {{2, {2, LOOKED_UP}}}, 1, 2, 1,
+        variant v = {"random", score_random, NULL, 0,       1, {{2, LOOKED_UP}}, 1, 2, 1,
                      0,        70,           8,    seed % 2};
         v.tq = 33 + (int)(seed % 5) * 9;
         if (seed % 3 == 0) v.mask = mask_random;

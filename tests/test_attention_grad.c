@@ -3,7 +3,7 @@
  * than one; the same bits for any number of threads. */
 #include "frontend/sinter.h"
 #include "ir/ir.h"
-#include "tests/jit_run.h"
+#include "tests/attention_case.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 #include "tests/scratch.h"
 #include "tests/text.h"
 
-enum { BUCKETS = 8, MAX_GRAD = 3 + SN_MAX_CAPTURED };
+enum { BUCKETS = 8 };
 
 /* --- scores and masks ------------------------------------------------------------------------- */
 
@@ -62,10 +62,7 @@ typedef struct variant {
     double dropout;
     sn_score_fn score;
     int n_table;
-    struct {
-        int rank;
-        int64_t size[3];
-    } table[2];
+    int64_t table[2][4]; /* sizes, then 0 */
 } variant;
 
 static const variant variants[] = {
@@ -76,20 +73,19 @@ static const variant variants[] = {
     {"few queries", 2, 2, 2, 3, 70, 16, 16, .causal = true},
     {"documents", 2, 2, 2, 110, 110, 8, 8, .causal = true, .documents = true},
     {"buckets", 2, 2, 2, 110, 110, 16, 16, .causal = true, .score = score_buckets, .n_table = 1,
-     .table = {{2, {BUCKETS, 2}}}},
+     .table = {{BUCKETS, 2}}},
     {"relative", 1, 4, 2, 100, 100, 16, 16, .score = score_relative, .n_table = 1,
-     .table = {{2, {199, 4}}}},
-    {"slopes", 2, 3, 3, 90, 75, 8, 8, .score = score_slopes, .n_table = 2,
-     .table = {{1, {3}}, {0, {0}}}},
+     .table = {{199, 4}}},
+    {"slopes", 2, 3, 3, 90, 75, 8, 8, .score = score_slopes, .n_table = 2, .table = {{3}, {0}}},
     {"dense", 2, 2, 1, 70, 70, 16, 16, .documents = true, .score = score_dense, .n_table = 1,
-     .table = {{3, {2, 70, 70}}}},
+     .table = {{2, 70, 70}}},
     {"shared", 2, 3, 3, 60, 60, 8, 8, .causal = true, .score = score_shared, .n_table = 1,
-     .table = {{1, {5}}}},
+     .table = {{5}}},
     {"dropout", 2, 2, 1, 100, 100, 16, 16, .causal = true, .dropout = 0.25},
     {"dropout, whole words", 1, 3, 3, 64, 128, 16, 8, .dropout = 0.5},
     {"dropout, few queries", 2, 2, 2, 5, 70, 16, 16, .dropout = 0.1},
     {"dropout, buckets", 1, 2, 2, 100, 100, 8, 8, .dropout = 0.3, .score = score_buckets,
-     .n_table = 1, .table = {{2, {BUCKETS, 2}}}},
+     .n_table = 1, .table = {{BUCKETS, 2}}},
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants };
 
@@ -98,7 +94,7 @@ enum { N_VARIANTS = sizeof variants / sizeof *variants };
 /* Entry "main": the result and all gradients of sum(weight attention). */
 static sn_module *build(const variant *v, sn_dtype t) {
     sn_module *m = sn_module_new("attention_grad");
-    sn_tensor in[3], wrt[MAX_GRAD], g[MAX_GRAD];
+    sn_tensor in[3], wrt[AC_MAX_GRADIENTS];
     int n = 0;
     if (v->packed) {
         sn_tensor x = sn_input(m, "x", t, v->b, v->tq, 3 * v->h * v->d), part[3];
@@ -112,14 +108,7 @@ static sn_module *build(const variant *v, sn_dtype t) {
     }
     sn_attention_args a = {in[0], in[1], in[2], .causal = v->causal, .score = v->score};
     a.user = &v->n_table;
-    for (int i = 0; i < v->n_table; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "table%d", i);
-        sn_dim size[4] = {0, 0, 0, SN_END};
-        for (int k = 0; k < v->table[i].rank; k++) size[k] = v->table[i].size[k];
-        size[v->table[i].rank] = SN_END;
-        wrt[n++] = a.captured[i] = sn_input_at(SN_HERE, m, name, t, size);
-    }
+    for (int i = 0; i < v->n_table; i++) wrt[n++] = a.captured[i] = ac_table(m, i, t, v->table[i]);
     if (v->documents) {
         a.mask = mask_documents;
         a.captured[v->n_table] = sn_input(m, "documents", SN_I32, v->b, v->tq);
@@ -127,15 +116,9 @@ static sn_module *build(const variant *v, sn_dtype t) {
     a.dropout = v->dropout;
     if (v->dropout > 0) a.rng = sn_input(m, "rng", SN_I64, 2);
     sn_tensor y = sn_attention_at(SN_HERE, &a);
-    sn_tensor w = sn_input(m, "weight", t, v->b, v->h, v->tq, v->dv);
-    sn_grad(sn_sum_all(sn_mul(y, w)), n, wrt, g);
     sn_entry *e = sn_entry_add(m, "main");
     sn_entry_output(m, e, "y", y);
-    for (int i = 0; i < n; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "g%d", i);
-        sn_entry_output(m, e, name, g[i]);
-    }
+    ac_gradients(e, y, n, wrt);
     return m;
 }
 
@@ -153,12 +136,7 @@ static void matches_evaluator(void **state) {
     const setting *s = *state;
     sn_module *m = build(s->v, s->t);
     sn_options o = {.level = s->level, .threads = 2, .cache_dir = scratch_dir, .target = s->target};
-    bool wide = s->t == SN_F64;
-    char why[JIT_WHY];
-    bool ok =
-        jit_matches(m, &o, NULL, jit_random_leaf, NULL, wide ? 1e-11 : 2e-5, wide ? 0 : 8, why);
-    sn_module_free(m);
-    if (!ok) fail_msg("%s", why);
+    ac_matches(m, &o, s->t);
 }
 
 /* Heads that come out even, heads that threads share, threads without a head. */
@@ -166,10 +144,7 @@ static void same_bits(void **state) {
     const setting *s = *state;
     sn_module *m = build(s->v, SN_F32);
     sn_options o = {.level = 4, .cache_dir = scratch_dir};
-    char why[JIT_WHY];
-    bool ok = jit_same_bits(m, &o, NULL, jit_random_leaf, NULL, why);
-    sn_module_free(m);
-    if (!ok) fail_msg("%s", why);
+    ac_same_bits(m, &o);
 }
 
 /* What `sinter explain` says of a variant; free it. */

@@ -3,7 +3,7 @@
  * keys. Against the evaluator, for several targets; the same bits for any number of threads. */
 #include "frontend/sinter.h"
 #include "ir/ir.h"
-#include "tests/jit_run.h"
+#include "tests/attention_case.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -93,15 +93,8 @@ static sn_module *build(const variant *v, sn_dtype t) {
                            .causal = v->causal,
                            .score = v->score,
                            .mask = v->mask};
-    for (int i = 0; i < MAX_TABLES && v->table[i][0]; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "table%d", i);
-        sn_dim size[SN_MAX_RANK + 1];
-        int n = 0;
-        while (v->table[i][n]) size[n] = v->table[i][n], n++;
-        size[n] = SN_END;
-        a.captured[i] = sn_input_at(SN_HERE, m, name, t, size);
-    }
+    for (int i = 0; i < MAX_TABLES && v->table[i][0]; i++)
+        a.captured[i] = ac_table(m, i, t, v->table[i]);
     sn_entry_output(m, sn_entry_add(m, "main"), "y", sn_attention_at(SN_HERE, &a));
     return m;
 }
@@ -120,22 +113,14 @@ static void matches_evaluator(void **state) {
     const setting *s = *state;
     sn_module *m = build(s->v, s->t);
     sn_options o = {.level = 4, .threads = 2, .cache_dir = scratch_dir, .target = s->target};
-    bool wide = s->t == SN_F64;
-    char why[JIT_WHY];
-    bool ok =
-        jit_matches(m, &o, NULL, jit_random_leaf, NULL, wide ? 1e-11 : 2e-5, wide ? 0 : 8, why);
-    sn_module_free(m);
-    if (!ok) fail_msg("%s", why);
+    ac_matches(m, &o, s->t);
 }
 
 static void same_bits(void **state) {
     const setting *s = *state;
     sn_module *m = build(s->v, s->t);
     sn_options o = {.level = 4, .cache_dir = scratch_dir, .target = s->target};
-    char why[JIT_WHY];
-    bool ok = jit_same_bits(m, &o, NULL, jit_random_leaf, NULL, why);
-    sn_module_free(m);
-    if (!ok) fail_msg("%s", why);
+    ac_same_bits(m, &o);
 }
 
 int main(void) {
