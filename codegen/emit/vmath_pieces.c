@@ -225,7 +225,8 @@ static em_val emit_pieces(em *e, const pieces *p, em_val x) {
     em_val index = em_bitcast(e, scaled, em_vec(e->i32, 16)); /* the low bits: the nearest piece */
     em_val t = em_sub(e, a, look_up(e, p, 0, index)), q = look_up(e, p, 1 + TERMS, index);
     for (int i = TERMS; i > 1; i--) q = em_fma(e, q, t, look_up(e, p, i, index));
-    em_val first = em_cmp(e, EM_LT, a, em_like(e, x, 0.5 / p->per_unit));
+    /* by the index that was looked up: half a piece's width need not be a float */
+    em_val first = em_cmp(e, EM_EQ, scaled, em_like(e, x, 0x1.8p23));
     em_val y = em_fma(e, q, t, em_select(e, first, t, look_up(e, p, 1, index)));
     em_type type = LLVMTypeOf(x);
     return em_intrinsic(e, "llvm.copysign", &type, 1, (em_val[]){y, x}, 2);
