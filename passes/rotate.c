@@ -16,8 +16,7 @@
 
 enum {
     MAX_RANGES = 8,
-    LINE = 64, /* bytes of half a panel's row */
-    SHORT = 32 /* tokens of a sequence */
+    LINE = 64 /* bytes of half a panel's row */
 };
 
 /* What rope and its operands have to be alike in to become one. */
@@ -181,13 +180,6 @@ static bool add_range(product *k, const int64_t range[2]) {
     return true;
 }
 
-/* Tables of positions that repeat make every sequence a product of its own, which costs 4 % with 32
- * sequences of 8 tokens and nothing with 8 of 32. */
-static bool is_many_short(sn_module *m, const sn_node *map, const turn *t) {
-    sn_dim items = sn_dim_product(m, t->axis, map->shape);
-    return sn_dim_hi(m, items) > 1 && sn_dim_hi(m, map->shape[t->axis]) < SHORT;
-}
-
 static void find_rope(rotator *r, sn_node *rope) {
     turn t;
     int64_t range[2];
@@ -198,14 +190,6 @@ static void find_rope(rotator *r, sn_node *rope) {
                       "positions are turned in a kernel of their own: half a head is no multiple "
                       "of %d numbers",
                       LINE / (int)sn_dtype_size((sn_dtype)map->dtype));
-        return;
-    }
-    if (is_many_short(r->m, map, &t)) {
-        sn_remark_add(
-            r->p, "rotate", rope, false,
-            "positions of several sequences of less than %d tokens are turned in a kernel "
-            "of their own: cost model",
-            SHORT);
         return;
     }
     if (!r->product_of[map->id]) {

@@ -39,13 +39,32 @@ static int batch_axes(const sn_kernel *k) {
     return k->step->in[0].rank - 2;
 }
 
+/* The index on axis `axis` of those of `shape` up to `end`, of the element (or of a vector of them)
+ * that is at `place` in all from axis `first` on. */
+static em_val axis_index(em *e, const sn_kernel *k, const sn_dim *shape, int first, int end,
+                         int axis, em_val place) {
+    int lanes = em_lanes_of(place);
+    em_val inner = em_i64(e, 1);
+    for (int a = axis + 1; a < end; a++) inner = em_mul(e, inner, sn_kernel_dim(e, k, shape[a]));
+    em_val i = em_div(e, place, em_splat(e, inner, lanes));
+    return axis == first ? i : em_rem(e, i, em_splat(e, sn_kernel_dim(e, k, shape[axis]), lanes));
+}
+
+/* Axes of a view before the columns'. */
+static int first_column(const sn_kernel *k, const sn_view *v) {
+    return batch_axes(k) + sn_product_row_axes(k->m, k->step, v);
+}
+
 /* Element offset of a row's first element, and of column `col` if columns are neighbours. */
 static em_val row_offset(em *e, const sn_kernel *k, const sn_view *v, const sn_gemm_at *at) {
-    int n_batch = batch_axes(k);
-    em_val off = em_mul(e, at->row, sn_kernel_dim(e, k, v->stride[n_batch]));
-    for (int i = 0; i < n_batch; i++)
-        if (v->stride[i] != 0)
-            off = em_add(e, off, em_mul(e, at->batch[i], sn_kernel_dim(e, k, v->stride[i])));
+    int n_batch = batch_axes(k), end = first_column(k, v);
+    em_val off = em_i64(e, 0);
+    for (int i = 0; i < end; i++) {
+        if (v->stride[i] == 0) continue;
+        em_val index =
+            i < n_batch ? at->batch[i] : axis_index(e, k, v->shape, n_batch, end, i, at->row);
+        off = em_add(e, off, em_mul(e, index, sn_kernel_dim(e, k, v->stride[i])));
+    }
     return off;
 }
 
@@ -59,16 +78,6 @@ static em_val load_steps(em *e, const sn_kernel *k, const sn_view *v, int buf, e
     em_val index =
         em_mul(e, em_iota(e, e->i64, at->lanes), em_splat(e, sn_kernel_dim(e, k, step), at->lanes));
     return sn_emit_loaded(e, v->dtype, em_gather(e, v->dtype, p, index, at->mask));
-}
-
-/* The index on axis `axis` of a tensor whose last axes are the columns, of one column or of a
- * vector of them. */
-static em_val column_index(em *e, const sn_kernel *k, int rank, const sn_dim *shape, int axis,
-                           em_val col) {
-    int lanes = em_lanes_of(col);
-    em_val inner = em_i64(e, 1), size = sn_kernel_dim(e, k, shape[axis]);
-    for (int a = axis + 1; a < rank; a++) inner = em_mul(e, inner, sn_kernel_dim(e, k, shape[a]));
-    return em_rem(e, em_div(e, col, em_splat(e, inner, lanes)), em_splat(e, size, lanes));
 }
 
 static em_val column_vector(em *e, const sn_gemm_at *at) {
@@ -85,13 +94,13 @@ static bool is_whole_vector(const sn_kernel *k, sn_dim last, int lanes) {
  * for all lanes. */
 static em_val load_tile(em *e, const sn_kernel *k, const sn_view *v, int buf,
                         const sn_gemm_at *at) {
-    int first = batch_axes(k) + 1, last = v->rank - 1;
+    int first = first_column(k, v), last = v->rank - 1;
     bool whole = first == last || is_whole_vector(k, v->shape[last], at->lanes);
     em_val off = row_offset(e, k, v, at), col = whole ? at->col : column_vector(e, at);
     if (!whole) off = em_splat(e, off, at->lanes);
     for (int a = first; a <= last; a++) {
         if (v->stride[a] == 0) continue;
-        em_val i = first == last ? col : column_index(e, k, v->rank, v->shape, a, col);
+        em_val i = axis_index(e, k, v->shape, first, v->rank, a, col);
         em_val by = em_splat(e, sn_kernel_dim(e, k, v->stride[a]), em_lanes_of(i));
         off = em_add(e, off, em_mul(e, i, by));
     }
@@ -102,8 +111,8 @@ static em_val load_tile(em *e, const sn_kernel *k, const sn_view *v, int buf,
 
 /* Is the operand read once, along its rows? */
 static bool is_streamed(const sn_kernel *k, const sn_view *v) {
-    int row = batch_axes(k);
-    return v->rank == row + 2 && v->stride[row + 1] == 1 && v->stride[row] != 0;
+    int col = first_column(k, v);
+    return v->rank == col + 1 && v->stride[col] == 1 && v->stride[col - 1] != 0;
 }
 
 /* Cache lines of one row of the columns that a panel makes. */
@@ -159,7 +168,7 @@ static em_val emit_index(em *e, const sn_kernel *k, const sn_node *iota, const s
     sn_dim inner = sn_dim_product(k->m, y->rank - 1 - axis, y->shape + axis + 1);
     em_val col = is_whole_vector(k, inner, at->lanes) ? at->col : column_vector(e, at);
     return sn_emit_integer(e, (sn_dtype)iota->dtype,
-                           column_index(e, k, y->rank, y->shape, axis, col));
+                           axis_index(e, k, y->shape, -1, y->rank, axis, col));
 }
 
 static em_val swap_neighbours(em *e, em_val v) {

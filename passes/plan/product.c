@@ -69,21 +69,52 @@ static bool three_parts(sn_module *m, const sn_view *v, int merged, const axes *
     return sn_view_reshape(m, &ordered, rank, shape, out);
 }
 
-/* An operand or result of the epilogue, whose last axes are `cols`: as one axis, or, where one
- * stride does not reach all columns, one by one. */
+/* Adds axes of v to `out`, as few as strides allow, at least one. */
+static bool add_levels(sn_module *m, const sn_view *v, const axes *group, sn_view *out) {
+    int first = out->rank;
+    for (int i = 0; i < group->n; i++) {
+        sn_dim size = v->shape[group->axis[i]], stride = v->stride[group->axis[i]];
+        int above = out->rank - 1;
+        if (size == 1) continue;
+        if (above >= first && out->stride[above] == sn_dim_mul(m, stride, size))
+            size = sn_dim_mul(m, out->shape[above], size);
+        else
+            above = out->rank++;
+        if (above == SN_MAX_RANK) return false;
+        out->shape[above] = size;
+        out->stride[above] = stride;
+    }
+    if (out->rank > first) return true;
+    if (first == SN_MAX_RANK) return false;
+    out->shape[first] = 1;
+    out->stride[first] = 0;
+    out->rank++;
+    return true;
+}
+
+/* An operand of the epilogue: rows and columns as one axis each, or, where one stride does not
+ * reach all, as several. */
 static bool lay_over(sn_module *m, const sn_view *v, int merged, const axes *lead, const axes *rows,
                      const axes *cols, sn_view *out) {
-    static const axes none = {.n = 0};
-    sn_view left = *v;
     if (three_parts(m, v, merged, lead, rows, cols, out)) return true;
-    left.rank -= cols->n;
-    if (!three_parts(m, &left, merged, lead, rows, &none, out)) return false;
-    if (--out->rank + cols->n > SN_MAX_RANK) return false;
-    for (int i = 0; i < cols->n; i++) {
-        out->shape[out->rank] = v->shape[cols->axis[i]];
-        out->stride[out->rank++] = v->stride[cols->axis[i]];
+    *out = *v;
+    out->rank = 0;
+    for (int i = 0, last; i < lead->n; i = last) {
+        axes group = {.n = 0};
+        int above = out->rank;
+        last = i < merged ? merged : i + 1;
+        append(&group, lead, i, last);
+        if (!add_levels(m, v, &group, out) || out->rank > above + 1) return false;
     }
-    return true;
+    return add_levels(m, v, rows, out) && add_levels(m, v, cols, out);
+}
+
+int sn_product_row_axes(sn_module *m, const sn_step *s, const sn_view *v) {
+    int first = s->in[0].rank - 2, n = 1;
+    sn_dim rows = v->shape[first];
+    while (rows != s->in[0].shape[first] && first + n < v->rank)
+        rows = sn_dim_mul(m, rows, v->shape[first + n++]);
+    return n;
 }
 
 /* The right factor as matrices; it repeats along the extra batch axes of the left one. */

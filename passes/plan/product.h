@@ -8,10 +8,13 @@
 enum { SN_PRODUCT_BATCH = 3 }; /* batch axes that the kernels take */
 
 /* Rewrites the views of a gemm step: in[0] [batch.., M, K], in[1] [batch.., K, N] (a packed one
- * stays), the epilogue's operands, which may keep several axes of columns, and all results
- * [batch.., M, N], or [batch.., M, panels] where they are reductions over panels of columns.
- * Returns the index of an operand whose strides do not allow it (n_in + i: result i), -1: done. */
+ * stays), the epilogue's operands, which may keep several axes of rows and of columns (where they
+ * repeat or have gaps), and all results [batch.., M, N], or [batch.., M, panels] where they are
+ * reductions over panels of columns. Returns the index of an operand whose strides do not allow it
+ * (n_in + i: result i), -1: done. */
 int sn_product_views(sn_module *m, sn_step *s);
+/* Axes of rows that such a view of an operand of the epilogue, or of a result, has. */
+int sn_product_row_axes(sn_module *m, const sn_step *s, const sn_view *v);
 /* Operand i of a gemm step's epilogue spread over the result, or over the product if it is added
  * before the halves of pairs meet. */
 sn_view sn_product_lay(sn_module *m, const sn_step *s, int i);
