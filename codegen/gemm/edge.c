@@ -83,7 +83,7 @@ em_val gemm_emit_finish(em *e, const gemm_plan *p) {
     e->buf = em_param(e, 0);
     e->dim = em_param(e, 1);
     const sn_gemm *g = p->g;
-    if (g->epilogue) {
+    if (g->epilogue || p->direct_c) {
         finish_rows(e, p, em_param(e, 4));
     } else { /* short: a full tile's rows one behind the other */
         em_branch full = em_if(e, em_cmp(e, EM_EQ, em_param(e, 4), em_i64(e, p->mr)));

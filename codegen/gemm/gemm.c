@@ -80,10 +80,10 @@ static void call_micro(em *e, const gemm_plan *p, em_val rows, const em_val *arg
     int n = 0;
     for (; n + 1 < p->n_sizes; n++) {
         br[n] = em_if(e, em_cmp(e, EM_EQ, rows, em_i64(e, p->size[n])));
-        em_call(e, p->micro[n], args, 11);
+        em_call(e, p->micro[n], args, GEMM_MICRO_PARAMS);
         em_else(e, &br[n]);
     }
-    em_call(e, p->micro[n], args, 11);
+    em_call(e, p->micro[n], args, GEMM_MICRO_PARAMS);
     while (n > 0) em_endif(e, &br[--n]);
 }
 
@@ -117,6 +117,22 @@ static em_val rows_from(em *e, const gemm_plan *p, const gemm_state *s, em_val i
     return em_at(e, s->a, p->t, em_add(e, row, s->k0));
 }
 
+/* Where the sums of the tile from row `start` of the group on go: to C itself if they are complete
+ * (NULL: always) and the panel is whole. Returns whether that is so; else leaves *to as it
+ * is. */
+static em_val choose_target(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
+                            em_val complete, em_val *to, em_val *to_row) {
+    const sn_gemm_operand *c = &p->g->c;
+    em_val row = em_mul(e, em_add(e, s->row0, start), gemm_size(e, c->row));
+    em_val first = em_mul(e, s->panel, em_i64(e, p->panel));
+    em_val at = em_add(e, gemm_offset(e, p->g, c, s->batch), em_add(e, row, first));
+    em_val whole = em_cmp(e, EM_LE, em_add(e, first, em_i64(e, p->panel)), s->n);
+    if (complete) whole = em_and(e, whole, complete);
+    *to = em_select(e, whole, em_at(e, em_buf(e, c->buf), p->t, at), *to);
+    *to_row = em_select(e, whole, gemm_size(e, c->row), *to_row);
+    return whole;
+}
+
 /* The tile of `rows` rows from row `start` of the group on, the i-th in order. */
 static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start,
                       em_val rows) {
@@ -138,6 +154,12 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
         next = em_at_bytes(e, next, em_mul(e, em_mul(e, i, s->kn), s->next_step));
     if (p->g->n_sums) gemm_emit_fetch_sums(e, p, s, start, rows);
     em_val own = p->own ? gemm_emit_own_list(e, p, s, start, rows, tile) : e->scratch;
+    em_val complete = p->chunked ? em_cmp(e, EM_GE, em_add(e, s->k0, s->kn), s->k) : NULL;
+    em_val to = tile, to_row = em_i64(e, p->panel), rest = complete; /* what is left to finish */
+    if (p->direct_c) {
+        em_val there = choose_target(e, p, s, start, complete, &to, &to_row);
+        rest = complete ? em_and(e, complete, em_not(e, there)) : em_not(e, there);
+    }
     em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
     em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
     em_val args[] = {a,
@@ -150,7 +172,9 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
                      own,
                      a,
                      zero(e),
-                     s->k0};
+                     s->k0,
+                     em_at(e, to, p->t, col),
+                     to_row};
     if (p->ahead) { /* the tile that lies there in the next group */
         em_val row = em_mul(e, start, gemm_size(e, p->g->a.row));
         em_val due = em_cmp(e, EM_NE, s->rows_step, zero(e));
@@ -162,7 +186,7 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
         em_val full = em_cmp(e, EM_EQ, rows, em_i64(e, p->mr));
         copied = em_if(e, em_and(e, s->copied, full));
         args[0] = copied_from(e, p, s, i, start);
-        em_call(e, p->copied, args, 11);
+        em_call(e, p->copied, args, GEMM_MICRO_PARAMS);
         em_else(e, &copied);
         args[0] = a;
     }
@@ -170,10 +194,10 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
     if (p->dual) em_endif(e, &copied);
     em_end(e, &part);
 
-    em_branch last = {0};
-    if (p->chunked) last = em_if(e, em_cmp(e, EM_GE, em_add(e, s->k0, s->kn), s->k));
+    em_branch br = {0};
+    if (rest) br = em_if(e, rest);
     call_finish(e, p, s, tile, em_add(e, s->row0, start), rows, s->panel);
-    if (p->chunked) em_endif(e, &last);
+    if (rest) em_endif(e, &br);
 }
 
 /* Where columns from panel `panel` on lie, from row k0 of B on. */
@@ -316,8 +340,10 @@ static em_val emit_twins(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em
                      e->scratch,
                      b,
                      zero(e),
+                     zero(e),
+                     e->scratch,
                      zero(e)};
-    em_call(e, p->twin, args, 11);
+    em_call(e, p->twin, args, GEMM_MICRO_PARAMS);
     em_end(e, &part);
     call_finish(e, p, s, e->scratch, s->row0, one(e), first);
     call_finish(e, p, s, second, s->row0, one(e), em_add(e, first, half));
@@ -462,8 +488,9 @@ static void emit_groups(em *e, const gemm_plan *p, gemm_state *s, em_val row0, e
     }
     s->leap = s->more;
     s->blocks = count_tiles(e, p, s->valid);
-    s->next_step = em_div(e, em_i64(e, p->panel * (int)sn_dtype_size(p->b_type)),
-                          em_mul(e, count_full(e, p, s->valid), em_i64(e, p->parts)));
+    em_val sharing = em_mul(e, count_full(e, p, s->valid), em_i64(e, p->parts));
+    em_val line = em_i64(e, p->panel * (int)sn_dtype_size(p->b_type) - 1); /* rounded up */
+    s->next_step = em_div(e, em_add(e, line, sharing), sharing);
     if (p->waits) s->k0 = zero(e), s->kn = s->k;
     if (p->copy_a && what & COPY) {
         em_branch due = {0};

@@ -24,6 +24,7 @@ typedef struct gemm_plan {
     bool turned_a;   /* ... a tile at a time as [k][a_step], because its columns are contiguous */
     bool pack_b;     /* B may go through scratch: packed or widened there */
     bool direct_b;   /* ... or be read in place when few rows use it (columns are contiguous) */
+    bool direct_c;   /* whole tiles leave the micro-kernel for C: nothing happens to them before */
     bool chunked;    /* K is cut in chunks of kc; partial sums wait in scratch */
     bool waits;      /* ... while the group's rows stay, for the panels of a block (packed B) */
     int64_t kc;      /* rows of B (columns of A) at a time; K itself unless chunked */
@@ -93,8 +94,9 @@ em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_v
 em_val gemm_function(em *e, const gemm_plan *p, const char *suffix, const em_type *params, int n,
                      bool keep); /* internal; keep: never inlined */
 
-/* micro.c: void micro(A, B, T, k, next, next_step, b_stride, own, ahead, ahead_step, begun) for
- * `rows` rows (see there) */
+/* micro.c: void micro(A, B, T, k, next, next_step, b_stride, own, ahead, ahead_step, begun, to,
+ * to_row) for `rows` rows (see there) */
+enum { GEMM_MICRO_PARAMS = 13 };
 typedef enum gemm_micro { GEMM_MICRO, GEMM_TWIN, GEMM_COPIED } gemm_micro;
 em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind);
 

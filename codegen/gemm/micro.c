@@ -47,23 +47,24 @@ static em_val load_b(em *e, const gemm_plan *p, em_val at) {
     return sn_dtype_is_float(p->b_type) ? v : em_convert(e, v, p->b_type, p->t);
 }
 
-/* void micro(A, B, T, k, next, next_step, b_stride, own, ahead, ahead_step, begun)
+/* void micro(A, B, T, k, next, next_step, b_stride, own, ahead, ahead_step, begun, to, to_row)
  * T[i][j] (row stride: a panel) = sum over k of A[i*a_stride + k] B[k*b_stride + j]; chunked: added
  * to T if begun is not 0. next, next_step: what a full tile fetches, bytes between lines. b_stride
  * in elements, used for unpacked B only. own: the list of lines that the epilogue will read and
  * write. ahead, ahead_step: what else a full tile fetches, likewise. copied: of a plan that reads
  * A's rows where they lie or from a copy, the latter. twin: one row by two panels, b_stride
  * elements apart, whose sums are T[0] and T[1]: of one panel they would wait for each other, and
- * memory for them. */
+ * memory for them. direct_c: the sums are written to `to`, rows to_row elements apart. */
 em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind) {
     static const char *const names[] = {"micro%d", "twin", "copied%d"};
     char suffix[32];
     snprintf(suffix, sizeof suffix, names[kind], rows);
     bool twin = kind == GEMM_TWIN;
     int64_t stride = p->dual && kind != GEMM_COPIED ? p->g->a.row.value : p->a_stride;
-    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr, e->i64,
-                              e->i64, e->ptr, e->ptr, e->i64, e->i64};
-    em_val fn = gemm_function(e, p, suffix, params, 11, true);
+    const em_type params[GEMM_MICRO_PARAMS] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr,
+                                               e->i64, e->i64, e->ptr, e->ptr, e->i64,
+                                               e->i64, e->ptr, e->i64};
+    em_val fn = gemm_function(e, p, suffix, params, GEMM_MICRO_PARAMS, true);
     em_val sums = em_param(e, 2);
     const sn_gemm *g = p->g;
     bool const_k = !p->chunked && g->k.slot < 0;
@@ -128,9 +129,13 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind) {
     if (fetch_rows) em_next(e, &l, ahead, ru);
     for (int i = 0; i < n; i++) em_next(e, &l, first[i], acc[i]);
     em_end(e, &l);
+    bool direct = p->direct_c && !twin;
+    em_val to = direct ? em_param(e, 11) : sums,
+           to_row = direct ? em_param(e, 12) : em_i64(e, p->panel);
     for (int i = 0; i < n; i++) {
-        int at = i / p->nv * p->panel + i % p->nv * p->lanes;
-        em_store(e, p->t, em_at(e, sums, p->t, em_i64(e, at)), em_final(e, &l, first[i]));
+        em_val at =
+            em_add(e, em_mul(e, em_i64(e, i / p->nv), to_row), em_i64(e, i % p->nv * p->lanes));
+        em_store(e, p->t, em_at(e, to, p->t, at), em_final(e, &l, first[i]));
     }
     em_ret(e, NULL);
     return fn;

@@ -141,6 +141,8 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     p->pack_b = !g->b_packed || g->group;
     p->direct_b = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
 
+    p->direct_c = !g->epilogue && g->c.dtype == compute && gemm_is(g->c.col, 1);
+
     int64_t chunk = GEMM_CHUNK_BYTES / p->esize, longest = GEMM_MAX_K_BYTES / p->esize;
     p->dual = choose_dual(p, longest);
     p->copy_a = p->dual || choose_copy(p);
