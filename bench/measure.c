@@ -268,15 +268,25 @@ static bool time_entrant(sn_bench_entrant *e, int repeats, double *seconds, bool
     return true;
 }
 
+/* "own level 4", or a peer's name; into `name`, which it returns. */
+static const char *entrant_name(const sn_bench_entrant *e, char name[64]) {
+    if (e->level < 0)
+        snprintf(name, 64, "%s", e->backend);
+    else
+        snprintf(name, 64, "%s level %d", e->backend, e->level);
+    return name;
+}
+
 static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_bench_entrant *e,
                        int n, rounds *r, sn_bench_report *out, sn_error *err) {
     int threads = sn_bench_threads(o), *repeats = calloc((size_t)n, sizeof *repeats);
     stream *s = calloc((size_t)n + 1, sizeof *s), *common = s + n;
+    char name[64];
     bool ok = (repeats && s) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int i = 0; i < n && ok; i++) {
         double once = 0, again = 0;
-        sn_bench_progress(o, "%s %s %s: %s level %d: first run", w->kind, w->name, w->shape,
-                          e[i].backend, e[i].level);
+        sn_bench_progress(o, "%s %s %s: %s: first run", w->kind, w->name, w->shape,
+                          entrant_name(&e[i], name));
         ok = time_entrant(&e[i], 1, &once, &r->failed[i], out, err);
         for (int k = 0; k < 3 && ok && !r->failed[i] && once < o->seconds; k++) {
             ok = time_entrant(&e[i], 1, &again, &r->failed[i], out, err);
@@ -292,8 +302,8 @@ static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_ben
         for (int j = 0; j < n && ok; j++) {
             int i = (j + k) % n, at = i * MAX_ROUNDS + k;
             if (r->failed[i]) continue;
-            sn_bench_progress(o, "%s %s %s: round %d/%d, %s level %d", w->kind, w->name, w->shape,
-                              k + 1, r->n, e[i].backend, e[i].level);
+            sn_bench_progress(o, "%s %s %s: round %d/%d, %s", w->kind, w->name, w->shape, k + 1,
+                              r->n, entrant_name(&e[i], name));
             if (s[i].n_block) r->stream[at] = stream_time(&s[i], threads, o->seconds);
             ok = time_entrant(&e[i], repeats[i], &r->time[at], &r->failed[i], out, err);
             if (s[i].n_block)

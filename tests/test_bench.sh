@@ -143,12 +143,18 @@ check_options() {
     refused 2 'more than' model gpt2 --tokens 5000 $quick
     refused 2 'more than' model gpt2 --decode --tokens 1024 $quick
     refused 2 'write numbers' model gpt2 --tokens 4,
+    for empty in gemm attention; do refused 2 'shape is empty' $empty --shape ''; done
+    refused 2 'mask is empty' attention --mask ' '
+    refused 2 'same file' kernel --json "$tmp/x" --plot "$tmp/x"
+    refused 2 'unknown option' attention --weights int8
+    refused 2 'unknown option' train gpt2 --weights int8
     refused 1 'cannot write' kernel --json /nowhere/x.json
     refused 1 'cannot write' kernel --plot /nowhere/x.svg
 }
 check_peers() { # whatever is installed: one that is absent is a note, not an error
     run 0 gemm --shape 20,9,10 --peers all --levels 4 $quick --json "$tmp/json"
     prints 'onednn-packed'
+    if grep -q 'level -' "$tmp/err"; then fail "a peer has no level: $what"; fi
     run 0 gemm --shape 20,9,10 --peers torch --peer-dir /nowhere --levels 4 $quick
     prints 'note: torch skipped: .*peer-dir'
 }

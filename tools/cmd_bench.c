@@ -48,20 +48,17 @@ typedef struct options {
         "plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0,                      \
             "a picture: roofline with a point a record, bars of levels and peers"                  \
     }
+/* Not of attention, which has no constant matrix, nor of training, where none is constant. */
+#define WEIGHTS                                                                                    \
+    {                                                                                              \
+        "weights", 0, ARG_CHOICE, offsetof(options, weights), "f32|bf16|int8|int4", "f32", 0, 0,   \
+            "storage of constant matrices; errors then show the rounding too"                      \
+    }
 #define WORK(levels_, backends_)                                                                   \
     {"levels", 0, ARG_TEXT, offsetof(options, levels), "L,…|L..L",                                 \
      levels_,  0, 0,        "fusion levels, 0 to 4"},                                              \
         {"backends", 0, ARG_TEXT, offsetof(options, backends), "B,…",                              \
          backends_,  0, 0,        "own, onednn, auto"},                                            \
-        {"weights",                                                                                \
-         0,                                                                                        \
-         ARG_CHOICE,                                                                               \
-         offsetof(options, weights),                                                               \
-         "f32|bf16|int8|int4",                                                                     \
-         "f32",                                                                                    \
-         0,                                                                                        \
-         0,                                                                                        \
-         "storage of constant matrices; errors then show the rounding too"},                       \
         {"tune",                                                                                   \
          0,                                                                                        \
          ARG_FLAG,                                                                                 \
@@ -124,12 +121,14 @@ static const arg gemm_table[] = {{"shape", 0, ARG_TEXT, offsetof(options, shape)
                                   0, 0, "shapes, spaces between; else the usual ones"},
                                  {"direct", 0, ARG_FLAG, offsetof(options, direct), NULL, NULL, 0,
                                   0, "the kernel generator alone beside it"},
+                                 WEIGHTS,
                                  WORK("4", "own"),
                                  {0}};
 static const arg kernel_table[] = {{"NAMES", 0, ARG_PLACE_OR_NONE, offsetof(options, names), NULL,
                                     NULL, 0, 0, "layer_norm,softmax,…; else all"},
                                    {"shape", 0, ARG_TEXT, offsetof(options, shape), "ROWSxWIDTH",
                                     NULL, 0, 0, "other sizes than the table's"},
+                                   WEIGHTS,
                                    WORK("0..4", "own"),
                                    {0}};
 static const arg attention_table[] = {
@@ -157,6 +156,7 @@ static const arg model_table[] = {
     {"batch", 0, ARG_INT, offsetof(options, batch), "N", "1", 1, 1024, "sequences at once"},
     {"decode", 0, ARG_FLAG, offsetof(options, decode), NULL, NULL, 0, 0,
      "one token at a time with a cache of keys and values"},
+    WEIGHTS,
     WORK("0..4", "own"),
     {0}};
 
@@ -295,6 +295,26 @@ static bool read_list(const char *option, const char *text, const char *const *k
     return true;
 }
 
+/* Lists that were given have something in them, and no file is written twice. */
+static bool check_texts(const options *o, sn_error *err) {
+    const struct {
+        const char *name, *text;
+    } list[] = {
+        {"NAMES", o->names}, {"--shape", o->shape}, {"--mask", o->mask}, {"--tokens", o->tokens}};
+    const struct {
+        const char *name, *path;
+    } file[] = {{"--json", o->json}, {"--plot", o->plot}, {"--profile", o->profile}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i].text && !list[i].text[strspn(list[i].text, " ")])
+            return sn_fail(err, SN_ERR_USAGE, "%s is empty", list[i].name);
+    for (size_t i = 0; i < sizeof file / sizeof *file; i++)
+        for (size_t j = 0; j < i; j++)
+            if (file[i].path && file[j].path && !strcmp(file[i].path, file[j].path))
+                return sn_fail(err, SN_ERR_USAGE, "%s and %s are the same file: '%s'", file[j].name,
+                               file[i].name, file[i].path);
+    return true;
+}
+
 static bool read_options(const options *o, sn_bench_options *b, double *shown, sn_error *err) {
     static const char *const backends[] = {"own", "onednn", "auto", NULL};
     const char *peers[SN_BENCH_MAX_PEERS + 3] = {"all", "none"};
@@ -316,6 +336,7 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
                             .profile = o->profile,
                             .progress = stderr,
                             .shown = shown};
+    if (!check_texts(o, err)) return false;
     if (!o->levels) return true; /* roofline */
     if (!read_levels(o->levels, &b->levels, err) ||
         !read_list("backends", o->backends, backends, err) ||
