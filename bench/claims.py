@@ -23,7 +23,7 @@ RUNS = {
     "gemm": "gemm --no-check --shape '1024,3072,768 1024,768,3072 1024,768,768 4096,4096,4096 "
             "1024,50257,768 128,768,768 64,768,768 64,50257,768'",
     "row": "gemm --no-check --shape '1,768,3072 1,3072,768'",
-    "fused": "kernel linear,linear_bias_gelu,linear_residual --no-check --levels 4",
+    "fused": "kernel linear,linear_bias_gelu,linear_down,linear_residual --no-check --levels 4",
     "kernels": "kernel layer_norm,softmax,gelu,gelu_erf --no-check --levels 4 --seconds 0.1",
     "attention": "attention --no-check --levels 4 --mask full,causal "
                  "--shape '1,12,1024,64 1,32,2048,128 8,12,128,64'",
@@ -79,6 +79,7 @@ def claims_of_gemm():
     for s in ("1,768,3072", "1,3072,768"):
         yield share("row", "product, weights in memory", s, 95)
     yield cost("fused", "linear_bias_gelu", "1024x768x3072", "linear", 1.03)
+    yield cost("fused", "linear_residual", "1024x3072x768", "linear_down", 1.03)
 
 
 def claims_of_attention():

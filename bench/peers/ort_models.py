@@ -72,7 +72,7 @@ def kernel(r):
         y = g.op("FastGelu", x, own=True)
     elif name == "gelu_erf":
         y = g.op("Gelu", x, own=True)
-    elif name in ("linear", "linear_bias_gelu", "linear_residual"):
+    elif name in ("linear", "linear_bias_gelu", "linear_down", "linear_residual"):
         dims = (R, N)
         y = g.linear(x, N, C)
         if name == "linear_bias_gelu":

@@ -41,10 +41,10 @@ def kernel(r):
         return lambda: F.gelu(x, approximate="tanh")
     if name == "gelu_erf":
         return lambda: F.gelu(x)
-    if name in ("linear", "linear_bias_gelu", "linear_residual"):
+    if name in ("linear", "linear_bias_gelu", "linear_down", "linear_residual"):
         w, b = torch.randn(N, C), torch.randn(N)
         res = torch.randn(R, N)
-        if name == "linear":
+        if name in ("linear", "linear_down"):
             return lambda: F.linear(x, w, b)
         if name == "linear_bias_gelu":
             return lambda: F.gelu(F.linear(x, w, b), approximate="tanh")
