@@ -105,6 +105,44 @@ static void nothing_is_visible(void **state) {
     }
 }
 
+static sn_tensor softmax_by_hand(int way, sn_tensor s) {
+    sn_tensor weight = sn_exp(way == 0 ? s : sn_sub(s, sn_amax_keep(s, -1)));
+    if (way < 2) return sn_div(weight, sn_sum_keep(weight, -1));
+    if (way == 2) return sn_exp(sn_sub(s, sn_expand(sn_logsumexp(s, -1), -1)));
+    return sn_exp(sn_log_softmax(s, -1));
+}
+
+/* As arithmetic a hidden row would be 0 / 0 or infinity less infinity: it is 0 on every level. */
+static void hidden_rows_by_hand(void **state) {
+    (void)state;
+    enum { T = 9, FIRST = 4 }; /* the first query that sees a key */
+    float x[T * D], y[T * D];
+    for (int i = 0; i < T * D; i++) x[i] = (float)(i % 11) / 7 - 1;
+    for (int way = 0; way < 4; way++)
+        for (int level = 0; level <= 4; level++) {
+            sn_error err = {0};
+            sn_module *m = sn_module_new("hidden");
+            sn_entry_begin(m, "main");
+            sn_tensor v = sn_input(m, "x", SN_F32, T, D);
+            sn_tensor at = sn_iota(m, SN_I32, 1, T, T), row = sn_iota(m, SN_I32, 0, T, T);
+            sn_tensor s =
+                sn_where(sn_le(at, sn_sub(row, FIRST)), sn_matmul(v, sn_swap(v, 0, 1)), -INFINITY);
+            sn_output("y", sn_matmul(softmax_by_hand(way, s), v));
+            sn_options o = {.level = level, .backend = "own", .cache_dir = scratch_dir};
+            sn_program *p = sn_compile(m, &o, &err);
+            sn_session *run = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
+            sn_arg_binding in = SN_BIND("x", SN_F32, x, T, D), out = SN_BIND("y", SN_F32, y, T, D);
+            if (!run || !sn_run(run, "main", &in, 1, &out, 1, &err)) fail_msg("%s", err.message);
+            for (int i = 0; i < FIRST * D; i++)
+                if (y[i] != 0) fail_msg("way %d, level %d: %g", way, level, (double)y[i]);
+            for (int i = 0; i < D; i++) /* it sees key 0 alone */
+                assert_float_equal(y[FIRST * D + i], x[i], 1e-6F);
+            sn_session_free(run);
+            sn_program_free(p);
+            sn_module_free(m);
+        }
+}
+
 static void sizes(void **state) {
     (void)state;
     static data d;
@@ -220,8 +258,11 @@ static void weights_and_backend(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_visible),  cmocka_unit_test(sizes),
-        cmocka_unit_test(not_finite),          cmocka_unit_test(options),
+        cmocka_unit_test(nothing_is_visible),
+        cmocka_unit_test(hidden_rows_by_hand),
+        cmocka_unit_test(sizes),
+        cmocka_unit_test(not_finite),
+        cmocka_unit_test(options),
         cmocka_unit_test(weights_and_backend),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);

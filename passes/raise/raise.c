@@ -33,11 +33,21 @@ static void add_uses(sn_raiser *r, const sn_node *n, uint32_t count) {
     r->uses[n->id] += count;
 }
 
+/* Softmax on every level, because it says what a row is that is hidden as a whole. */
+static const struct {
+    const sn_raising *rules;
+    int level;
+} tables[] = {{sn_raise_product, 2},
+              {sn_raise_act, 2},
+              {sn_raise_norm, 2},
+              {sn_raise_softmax, 0},
+              {sn_raise_attention, 2}};
+
 static sn_node *apply_rules(sn_raiser *r, sn_node *n) {
-    static const sn_raising *const tables[] = {sn_raise_product, sn_raise_act, sn_raise_norm,
-                                               sn_raise_softmax, sn_raise_attention};
+    const sn_pass_options *o = &r->p->o;
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
-        for (const sn_raising *s = tables[t]; s->rule; s++) {
+        for (const sn_raising *s = tables[t].rules; s->rule; s++) {
+            if (!o->only && o->level < tables[t].level) continue;
             if (s->op != SN_OP_COUNT && s->op != n->op) continue;
             sn_node *x = s->rule(r, n);
             if (x && x != n && x->dtype == n->dtype && sn_shapes_equal(x, n)) return x;
