@@ -1,120 +1,148 @@
 /* vmath_pieces.c: erf and tanh of 16 floats by tables in registers.
- * |x| falls into one of 16 or 32 pieces of equal width; each is a polynomial in the distance from
- * its centre whose coefficients are looked up by one instruction each. Centres are chosen so that
- * the value there is nearly a float (Gal, 1986); coefficients interpolate at Chebyshev's nodes. */
+ * |x| falls into one of 32 pieces, whose width doubles every eight; each is a polynomial in the
+ * distance from its centre whose coefficients are looked up by one instruction each. Centres are
+ * chosen so that the value there is nearly a float (Gal, 1986); coefficients are minimax for the
+ * relative error, rounded from the highest down, the lower ones fitted again each time. */
 #include "codegen/emit/vmath_impl.h"
 
-enum { TERMS = 6, TAIL_TERMS = 4 };
+enum { PIECES = 32, TERMS = 4 };
 
 typedef struct pieces {
-    int n;
-    double per_unit;               /* pieces on an interval of length 1 */
-    double end;                    /* from here on the result rounds to 1 */
-    const float *table[2 + TERMS]; /* centres, values there, coefficients of t, t^2, ... */
+    double per_unit;                /* the first eight pieces end at 2 / per_unit */
+    double end;                     /* from here on the result rounds to 1 */
+    bool slope_one;                 /* at 0 */
+    float table[2 + TERMS][PIECES]; /* centres, values there, coefficients of t, t^2, ... */
 } pieces;
 
-static const float erf_pieces[2 + TERMS][16] = {
-    {0x0.0p+0f, 0x1.08239cp-2f, 0x1.0825b6p-1f, 0x1.8c4690p-1f, 0x1.082438p+0f, 0x1.4a3458p+0f,
-     0x1.8c457cp+0f, 0x1.ce55aep+0f, 0x1.08287ap+1f, 0x1.292ce2p+1f, 0x1.4a3354p+1f, 0x1.6b3b9ap+1f,
-     0x1.8c5822p+1f, 0x1.ad752ap+1f, 0x1.ce92dap+1f, 0x1.ef5c9ep+1f},
-    {0x0.0p+0f, 0x1.239188p-2f, 0x1.119930p-1f, 0x1.73dcc4p-1f, 0x1.b60264p-1f, 0x1.dd1deep-1f,
-     0x1.f15cd0p-1f, 0x1.fa8c6cp-1f, 0x1.fe3316p-1f, 0x1.ff798cp-1f, 0x1.ffdd64p-1f, 0x1.fff826p-1f,
-     0x1.fffe70p-1f, 0x1.ffffbap-1f, 0x1.fffff6p-1f, 0x1.fffffep-1f},
-    {0x1.06eba8p-3f, 0x1.0e452ep+0f, 0x1.bab8b6p-1f, 0x1.3d5eb8p-1f, 0x1.8e78d8p-2f, 0x1.b5c146p-3f,
-     0x1.a4ebbep-4f, 0x1.6246d2p-5f, 0x1.055834p-6f, 0x1.514902p-8f, 0x1.7ceee0p-10f,
-     0x1.787adcp-12f, 0x1.446f24p-14f, 0x1.e912a6p-17f, 0x1.4266e4p-19f, 0x1.7b3f8ap-22f},
-    {-0x1.1cfa66p-25f, -0x1.16dcf0p-2f, -0x1.c8cfb2p-2f, -0x1.eb45fep-2f, -0x1.9b24fep-2f,
-     -0x1.1a5252p-2f, -0x1.45c776p-3f, -0x1.3fe932p-4f, -0x1.0dac48p-5f, -0x1.8788d6p-7f,
-     -0x1.eb584ap-9f, -0x1.0b16e8p-10f, -0x1.f64b88p-13f, -0x1.9a39f8p-15f, -0x1.234746p-17f,
-     -0x1.6eedf6p-20f},
-    {-0x1.81267ep-2f, -0x1.38672cp-2f, -0x1.141080p-3f, 0x1.4f3fe2p-5f, 0x1.2bf966p-3f,
-     0x1.539f36p-3f, 0x1.0a09ccp-3f, 0x1.46210ep-4f, 0x1.4777e0p-5f, 0x1.12e64ap-6f, 0x1.86c146p-8f,
-     0x1.d9e4bep-10f, 0x1.eb5baap-12f, 0x1.b65664p-14f, 0x1.515b86p-16f, 0x1.c9737cp-19f},
-    {-0x1.a0e62ap-14f, 0x1.0a7d8ap-3f, 0x1.77bfe0p-3f, 0x1.2713dep-3f, 0x1.dd5972p-5f,
-     -0x1.ed12b4p-7f, -0x1.853d02p-5f, -0x1.77b4d8p-5f, -0x1.f00506p-6f, -0x1.fbb866p-7f,
-     -0x1.a622f6p-8f, -0x1.23b45ep-9f, -0x1.528a32p-11f, -0x1.4d852ep-13f, -0x1.188ac6p-15f,
-     -0x1.9b6b6cp-18f},
-    {0x1.d448bep-4f, 0x1.3e4ef4p-4f, 0x1.675eaep-9f, -0x1.ce2a82p-5f, -0x1.1513bcp-4f,
-     -0x1.578f34p-5f, -0x1.3d6c94p-7f, 0x1.2a55acp-7f, 0x1.a7d994p-7f, 0x1.326c72p-7f,
-     0x1.3f6d52p-8f, 0x1.05e0a4p-9f, 0x1.5d702ap-11f, 0x1.83b950p-13f, 0x1.6a07cap-15f,
-     0x1.2131c6p-17f},
-    {-0x1.51ab4ap-7f, -0x1.515844p-5f, -0x1.926136p-5f, -0x1.840f18p-6f, 0x1.fc17b0p-8f,
-     0x1.676ab4p-6f, 0x1.1f6a98p-6f, 0x1.b5945ep-8f, -0x1.ba3898p-11f, -0x1.950d7ep-9f,
-     -0x1.418af4p-9f, -0x1.505464p-10f, -0x1.0ba9d6p-11f, -0x1.55a38ap-13f, -0x1.66def2p-15f,
-     -0x1.55c91ap-17f},
-};
+/* The first piece of erf is t + t q(t): its coefficient of t is less by 1. */
+static const pieces erf_of = {
+    7.5,
+    3.9375,
+    false,
+    {
+        {
+            0.0f,           0x1.999216p-5f, 0x1.999216p-5f, 0x1.ddf454p-4f, 0x1.ddf454p-4f,
+            0x1.7773fap-3f, 0x1.bbb9a6p-3f, 0x1.bbb9a6p-3f, 0x1.bbb9a6p-3f, 0x1.77725p-2f,
+            0x1.bbbe5cp-2f, 0x1.bbbe5cp-2f, 0x1.220ca4p-1f, 0x1.445b26p-1f, 0x1.665e66p-1f,
+            0x1.887392p-1f, 0x1.bbcb6p-1f,  0x1.00132p+0f,  0x1.222decp+0f, 0x1.444cc2p+0f,
+            0x1.665d22p+0f, 0x1.8872aap+0f, 0x1.aaa37cp+0f, 0x1.ccc54ap+0f, 0x1.fff7p+0f,
+            0x1.222fd4p+1f, 0x1.44398p+1f,  0x1.666d0ep+1f, 0x1.887c4ep+1f, 0x1.887c4ep+1f,
+            0x1.ccb712p+1f, 0x1.ccb712p+1f,
+        },
+        {
+            0.0f,           0x1.cdc426p-5f, 0x1.cdc426p-5f, 0x1.0c702p-3f,  0x1.0c702p-3f,
+            0x1.a2f468p-3f, 0x1.ecf6fcp-3f, 0x1.ecf6fcp-3f, 0x1.ecf6fcp-3f, 0x1.956778p-2f,
+            0x1.d70eeep-2f, 0x1.d70eeep-2f, 0x1.27671cp-1f, 0x1.42685p-1f,  0x1.5b033ap-1f,
+            0x1.717a6ap-1f, 0x1.8f3944p-1f, 0x1.af865ap-1f, 0x1.c83a94p-1f, 0x1.da843ep-1f,
+            0x1.e78ef8p-1f, 0x1.f08eeep-1f, 0x1.f6905ep-1f, 0x1.fa6968p-1f, 0x1.fd9a82p-1f,
+            0x1.ff4facp-1f, 0x1.ffd358p-1f, 0x1.fff62ep-1f, 0x1.fffe1ap-1f, 0x1.fffe1ap-1f,
+            0x1.fffff4p-1f, 0x1.fffff4p-1f,
+        },
+        {
+            0x1.06eba8p-3f,  0x1.2024d8p+0f,  0x1.2024d6p+0f,  0x1.1cf56p+0f,   0x1.1cf55ep+0f,
+            0x1.17516ap+0f,  0x1.139e4ap+0f,  0x1.139e48p+0f,  0x1.139e14p+0f,  0x1.f90f5p-1f,
+            0x1.ded164p-1f,  0x1.ded15cp-1f,  0x1.a32154p-1f,  0x1.82bf9ep-1f,  0x1.61f684p-1f,
+            0x1.410afp-1f,   0x1.108a8ap-1f,  0x1.a8d28cp-2f,  0x1.3fb4d6p-2f,  0x1.d0588cp-3f,
+            0x1.45a45p-3f,   0x1.b8be1ep-4f,  0x1.1f79ap-4f,   0x1.6a2afp-5f,   0x1.52c5ep-6f,
+            0x1.b13fc6p-8f,  0x1.e37ca6p-10f, 0x1.d1064ap-12f, 0x1.865cecp-14f, 0x1.80b5f2p-14f,
+            0x1.6565a2p-19f, 0x1.5f51fcp-19f,
+        },
+        {
+            0x1.109dbp-20f,   -0x1.cd0074p-5f,  -0x1.ccdf44p-5f,  -0x1.0a026ap-3f,
+            -0x1.09fb06p-3f,  -0x1.99a70ep-3f,  -0x1.ddbabp-3f,   -0x1.ddb496p-3f,
+            -0x1.dd630ap-3f,  -0x1.725cp-2f,    -0x1.9efc7ep-2f,  -0x1.9ef7f8p-2f,
+            -0x1.dae06cp-2f,  -0x1.ea045cp-2f,  -0x1.ef8102p-2f,  -0x1.ec291p-2f,
+            -0x1.d8783ap-2f,  -0x1.a8f252p-2f,  -0x1.6a6438p-2f,  -0x1.261dacp-2f,
+            -0x1.c7da46p-3f,  -0x1.51d45p-3f,   -0x1.df17bp-4f,   -0x1.45ef9ap-4f,
+            -0x1.52c5a6p-5f,  -0x1.eb2734p-7f,  -0x1.323aa2p-8f,  -0x1.459e68p-10f,
+            -0x1.2b5eb4p-12f, -0x1.112558p-12f, -0x1.41e006p-17f, -0x1.2170d2p-17f,
+        },
+        {
+            -0x1.814fe2p-2f, -0x1.7e3dfep-2f, -0x1.7f061ep-2f, -0x1.7191f4p-2f, -0x1.724e62p-2f,
+            -0x1.5b5d8ep-2f, -0x1.4cf5a8p-2f, -0x1.4d9194p-2f, -0x1.504294p-2f, -0x1.ec41e8p-3f,
+            -0x1.8e9722p-3f, -0x1.8f8458p-3f, -0x1.9057aep-4f, -0x1.975dd6p-5f, -0x1.34e47p-8f,
+            0x1.2b4746p-5f,  0x1.6bcb78p-4f,  0x1.1ac386p-3f,  0x1.4de0dep-3f,  0x1.557cfap-3f,
+            0x1.3c8ff8p-3f,  0x1.0fad94p-3f,  0x1.b47c3cp-4f,  0x1.4aed9ap-4f,  0x1.8d911p-5f,
+            0x1.52d1dp-6f,   0x1.e4f652p-8f,  0x1.23456cp-9f,  0x1.2aa084p-11f, 0x1.96dafcp-12f,
+            0x1.84d904p-16f, 0x1.f4a14cp-17f,
+        },
+        {
+            0x1.ead7d6p-8f,   0x1.d6ae72p-6f,   0x1.6147dep-5f,  0x1.066528p-4f,  0x1.417122p-4f,
+            0x1.9316fep-4f,   0x1.cea504p-4f,   0x1.fe3ef6p-4f,  0x1.1e4feep-3f,  0x1.525eb8p-3f,
+            0x1.6ba6e6p-3f,   0x1.757dc4p-3f,   0x1.7518acp-3f,  0x1.6842fcp-3f,  0x1.49516p-3f,
+            0x1.2994bap-3f,   0x1.d7c7bcp-4f,   0x1.1bbbdcp-4f,  0x1.a33008p-6f,  -0x1.41f38ap-7f,
+            -0x1.161b6p-5f,   -0x1.7df084p-5f,  -0x1.978598p-5f, -0x1.76286ep-5f, -0x1.1a13d8p-5f,
+            -0x1.2bb4d6p-6f,  -0x1.fa7368p-8f,  -0x1.5e0a9ap-9f, -0x1.92947p-11f, -0x1.026e88p-12f,
+            -0x1.3daa7ep-15f, -0x1.7100b2p-17f,
+        },
+    }};
 
-static const float tanh_pieces[2 + TERMS][32] = {
-    {0x0.0p+0f,      0x1.29c8a0p-2f, 0x1.29c5a8p-1f, 0x1.beb784p-1f, 0x1.29c4e0p+0f, 0x1.743e4cp+0f,
-     0x1.beb81ap+0f, 0x1.0489f6p+1f, 0x1.29c5aap+1f, 0x1.4f01c4p+1f, 0x1.743e5cp+1f, 0x1.997a6ap+1f,
-     0x1.beb7aep+1f, 0x1.e3f4b2p+1f, 0x1.0489dcp+2f, 0x1.1729e2p+2f, 0x1.29c58ap+2f, 0x1.3c64d2p+2f,
-     0x1.4f0254p+2f, 0x1.61aa20p+2f, 0x1.74515ep+2f, 0x1.86ef00p+2f, 0x1.997a5ap+2f, 0x1.ac189ap+2f,
-     0x1.bec316p+2f, 0x1.d1939cp+2f, 0x1.e431dcp+2f, 0x1.f6d01ep+2f, 0x1.048850p+3f, 0x1.0dd770p+3f,
-     0x1.172692p+3f, 0x1.20b430p+3f},
-    {0x0.0p+0f,      0x1.21a9fcp-2f, 0x1.0c31c8p-1f, 0x1.67c04cp-1f, 0x1.a4e5fcp-1f, 0x1.cb0180p-1f,
-     0x1.e1b0fcp-1f, 0x1.eed26ap-1f, 0x1.f653d4p-1f, 0x1.fa924ap-1f, 0x1.fcf580p-1f, 0x1.fe4c54p-1f,
-     0x1.ff0c58p-1f, 0x1.ff77c6p-1f, 0x1.ffb3b6p-1f, 0x1.ffd55ep-1f, 0x1.ffe82ap-1f, 0x1.fff2aep-1f,
-     0x1.fff88ep-1f, 0x1.fffbd8p-1f, 0x1.fffdaep-1f, 0x1.fffeb4p-1f, 0x1.ffff46p-1f, 0x1.ffff98p-1f,
-     0x1.ffffc6p-1f, 0x1.ffffe0p-1f, 0x1.ffffeep-1f, 0x1.fffff6p-1f, 0x1.fffffap-1f, 0x1.fffffcp-1f,
-     0x1.fffffep-1f, 0x1.000000p+0f},
-    {0x1.0562cap-32f, 0x1.d707d8p-1f,  0x1.7383dep-1f,  0x1.03398ep-1f,  0x1.4bfc8ep-2f,
-     0x1.92033ep-3f,  0x1.d695cap-4f,  0x1.0e3d08p-4f,  0x1.329908p-5f,  0x1.5995fep-6f,
-     0x1.841812p-7f,  0x1.b2f2a2p-8f,  0x1.e6dc0cp-9f,  0x1.104fc2p-9f,  0x1.311146p-10f,
-     0x1.5501c8p-11f, 0x1.7d5726p-12f, 0x1.aa3a94p-13f, 0x1.dc7cc8p-14f, 0x1.09ff20p-14f,
-     0x1.28ffc8p-15f, 0x1.4c0098p-16f, 0x1.73f56ep-17f, 0x1.9fc346p-18f, 0x1.d0080cp-19f,
-     0x1.01c08ep-19f, 0x1.201b24p-20f, 0x1.4208bap-21f, 0x1.6c19c0p-22f, 0x1.96fa70p-23f,
-     0x1.c6e78ep-24f, 0x1.f4c6d2p-25f},
-    {-0x1.f9995ep-24f, -0x1.0a7c50p-2f,  -0x1.85364ap-2f,  -0x1.6c486ep-2f,  -0x1.10ea4cp-2f,
-     -0x1.686716p-3f,  -0x1.baba64p-4f,  -0x1.052bf2p-4f,  -0x1.2cce3ep-5f,  -0x1.55ebfap-6f,
-     -0x1.81c9f8p-7f,  -0x1.b18088p-8f,  -0x1.e5f45ap-9f,  -0x1.10074ep-9f,  -0x1.30e3d0p-10f,
-     -0x1.54e562p-11f, -0x1.7d4564p-12f, -0x1.aa2f7ep-13f, -0x1.dc75dap-14f, -0x1.09fcf6p-14f,
-     -0x1.28fe70p-15f, -0x1.4bffc2p-16f, -0x1.73f4e6p-17f, -0x1.9fc2f0p-18f, -0x1.d007d8p-19f,
-     -0x1.01c07ep-19f, -0x1.201b1ap-20f, -0x1.4208b4p-21f, -0x1.6c19bcp-22f, -0x1.96fa6ep-23f,
-     -0x1.c6e78cp-24f, -0x1.f4c6d4p-25f},
-    {-0x1.5552dap-2f, -0x1.dd4624p-3f, -0x1.5e77f4p-5f, 0x1.4c8f4ap-4f,  0x1.c6c600p-4f,
-     0x1.7a31eap-4f,  0x1.03a912p-4f,  0x1.44a910p-5f,  0x1.81d8eep-6f,  0x1.be339ap-7f,
-     0x1.fc43a2p-8f,  0x1.1f13d4p-8f,  0x1.42c364p-9f,  0x1.69f2eep-10f, 0x1.960b72p-11f,
-     0x1.c63aeep-12f, 0x1.fc2c92p-13f, 0x1.1c1088p-13f, 0x1.3d9a46p-14f, 0x1.62a06cp-15f,
-     0x1.8bf9d8p-16f, 0x1.baa78ep-17f, 0x1.efef30p-18f, 0x1.152bdap-18f, 0x1.3559e8p-19f,
-     0x1.57aabcp-20f, 0x1.80238ep-21f, 0x1.ad6056p-22f, 0x1.e57704p-23f, 0x1.0f5148p-23f,
-     0x1.2f44a8p-24f, 0x1.4dd9c2p-25f},
-    {-0x1.240eaep-12f, 0x1.38a6dep-3f,   0x1.315c46p-3f,   0x1.f8157cp-5f,   -0x1.3ebfdcp-9f,
-     -0x1.8b1c50p-6f,  -0x1.82d8fcp-6f,  -0x1.174e14p-6f,  -0x1.640aeap-7f,  -0x1.ab0c5ap-8f,
-     -0x1.f01c18p-9f,  -0x1.1b3f78p-9f,  -0x1.405c3ap-10f, -0x1.6871e0p-11f, -0x1.951a68p-12f,
-     -0x1.c5a4cep-13f, -0x1.fbcf64p-14f, -0x1.1bf3c4p-14f, -0x1.3d88b8p-15f, -0x1.6295aep-16f,
-     -0x1.8bf342p-17f, -0x1.baa3c2p-18f, -0x1.efedd8p-19f, -0x1.152bcap-19f, -0x1.3559fep-20f,
-     -0x1.57a9cap-21f, -0x1.8022acp-22f, -0x1.ad5f74p-23f, -0x1.e57982p-24f, -0x1.0f52b0p-24f,
-     -0x1.2f463ep-25f, -0x1.4dd330p-26f},
-    {0x1.18adfcp-3f,  0x1.c0bbe4p-5f,  -0x1.7efb2cp-5f, -0x1.e0caa2p-5f, -0x1.c95d8cp-6f,
-     -0x1.433df6p-8f, 0x1.d44b16p-9f,  0x1.34eeeep-8f,  0x1.dd45b2p-9f,  0x1.37f686p-9f,
-     0x1.7a6eacp-10f, 0x1.ba1e92p-11f, 0x1.fa4aa0p-12f, 0x1.1ec526p-12f, 0x1.4383cep-13f,
-     0x1.6b0b1cp-14f, 0x1.96de2ap-15f, 0x1.c750a4p-16f, 0x1.fd595cp-17f, 0x1.1c7354p-17f,
-     0x1.3dac0ep-18f, 0x1.632756p-19f, 0x1.8deb8cp-20f, 0x1.bccc4ap-21f, 0x1.f07336p-22f,
-     0x1.13c358p-22f, 0x1.343d6cp-23f, 0x1.588a4ep-24f, 0x1.8589bep-25f, 0x1.b3696ep-26f,
-     0x1.e6afcep-27f, 0x1.0b7c48p-27f},
-    {-0x1.789924p-6f,  -0x1.2401f4p-4f,  -0x1.0f723cp-5f,  0x1.a26e6cp-7f,   0x1.2146d2p-6f,
-     0x1.14aac2p-7f,   0x1.0f62f6p-9f,   -0x1.383da2p-12f, -0x1.907bc8p-11f, -0x1.50c884p-11f,
-     -0x1.c4bbc2p-12f, -0x1.15e642p-12f, -0x1.468968p-13f, -0x1.770feep-14f, -0x1.a9ad5ap-15f,
-     -0x1.dfc516p-16f, -0x1.0d645ap-16f, -0x1.2de3dap-17f, -0x1.51eecep-18f, -0x1.79f860p-19f,
-     -0x1.a69adcp-20f, -0x1.d87eeep-21f, -0x1.083176p-21f, -0x1.275418p-22f, -0x1.4a0d20p-23f,
-     -0x1.709adcp-24f, -0x1.9c04bap-25f, -0x1.cc8ad6p-26f, -0x1.01cf82p-26f, -0x1.202bf8p-27f,
-     -0x1.421ba4p-28f, -0x1.7326d4p-29f},
-};
-
-static const pieces erf_of = {16,
-                              3.875,
-                              3.96875,
-                              {erf_pieces[0], erf_pieces[1], erf_pieces[2], erf_pieces[3],
-                               erf_pieces[4], erf_pieces[5], erf_pieces[6], erf_pieces[7]}};
-static const pieces tanh_of = {32,
-                               3.4375,
-                               9.125,
-                               {tanh_pieces[0], tanh_pieces[1], tanh_pieces[2], tanh_pieces[3],
-                                tanh_pieces[4], tanh_pieces[5], tanh_pieces[6], tanh_pieces[7]}};
+static const pieces tanh_of = {
+    3.25,
+    9.0625,
+    true,
+    {
+        {
+            0.0f,           0x1.d89438p-4f, 0x1.89d89ep-3f, 0x1.13b13cp-2f, 0x1.627628p-2f,
+            0x1.b14194p-2f, 0x1.fff858p-2f, 0x1.275bd6p-1f, 0x1.6270f2p-1f, 0x1.b12e44p-1f,
+            0x1p+0f,        0x1.277542p+0f, 0x1.4ec4ecp+0f, 0x1.762a32p+0f, 0x1.9d98b2p+0f,
+            0x1.c4dee8p+0f, 0x1.000b02p+1f, 0x1.27781cp+1f, 0x1.4ec15ap+1f, 0x1.763c7cp+1f,
+            0x1.9d958ep+1f, 0x1.c4ec84p+1f, 0x1.ec4d62p+1f, 0x1.09d884p+2f, 0x1.276322p+2f,
+            0x1.4ec664p+2f, 0x1.761712p+2f, 0x1.9d80aep+2f, 0x1.c4d1ecp+2f, 0x1.ec3fa6p+2f,
+            0x1.0a2b24p+3f, 0x1.154246p+3f,
+        },
+        {
+            0.0f,           0x1.d67e4p-4f,  0x1.850fd4p-3f, 0x1.0d38p-2f,   0x1.54f384p-2f,
+            0x1.992114p-2f, 0x1.d92f38p-2f, 0x1.0a706p-1f,  0x1.32e968p-1f, 0x1.60c51p-1f,
+            0x1.85efacp-1f, 0x1.a36384p-1f, 0x1.ba359ep-1f, 0x1.cbc152p-1f, 0x1.d9148ep-1f,
+            0x1.e312c6p-1f, 0x1.ed9822p-1f, 0x1.f5f9fep-1f, 0x1.fa8cd8p-1f, 0x1.fd0d4cp-1f,
+            0x1.fe675cp-1f, 0x1.ff22d8p-1f, 0x1.ff886cp-1f, 0x1.ffbf5ep-1f, 0x1.ffe652p-1f,
+            0x1.fff88p-1f,  0x1.fffdcep-1f, 0x1.ffff5cp-1f, 0x1.ffffdp-1f,  0x1.fffff2p-1f,
+            0x1.fffffcp-1f, 0x1.fffffep-1f,
+        },
+        {
+            0x1p+0f,         0x1.f93e96p-1f,  0x1.ed85b8p-1f,  0x1.dc9c28p-1f,  0x1.c73d08p-1f,
+            0x1.ae44aap-1f,  0x1.92ac0ep-1f,  0x1.755924p-1f,  0x1.4806aep-1f,  0x1.0cf0d4p-1f,
+            0x1.ae0dc2p-2f,  0x1.50f12cp-2f,  0x1.0422cep-2f,  0x1.8ca26ap-3f,  0x1.2b8612p-3f,
+            0x1.c1c09ep-4f,  0x1.2131ecp-4f,  0x1.3d9b26p-5f,  0x1.5aed1p-6f,   0x1.7841ep-7f,
+            0x1.97fea4p-8f,  0x1.b9eeacp-9f,  0x1.de155cp-10f, 0x1.02773cp-10f, 0x1.9a80ep-12f,
+            0x1.dfcf9ap-14f, 0x1.18e564p-15f, 0x1.47e0f6p-17f, 0x1.7fd71ep-19f, 0x1.bfdd98p-21f,
+            0x1.ffd28ep-23f, 0x1.000cfep-23f,
+        },
+        {
+            0x1.72d1bp-17f,   -0x1.d0481ep-4f,  -0x1.7711fap-3f,  -0x1.f53f2ep-3f,
+            -0x1.2f2d78p-2f,  -0x1.57d1a4p-2f,  -0x1.74258cp-2f,  -0x1.849336p-2f,
+            -0x1.894316p-2f,  -0x1.729a3ap-2f,  -0x1.478aap-2f,   -0x1.13fef8p-2f,
+            -0x1.c15242p-3f,  -0x1.642972p-3f,  -0x1.14c16ep-3f,  -0x1.a85666p-4f,
+            -0x1.16cd18p-4f,  -0x1.3763b4p-5f,  -0x1.573c7ap-6f,  -0x1.76176ap-7f,
+            -0x1.96b964p-8f,  -0x1.b9331ep-9f,  -0x1.dda69p-10f,  -0x1.023db2p-10f,
+            -0x1.9aa4ap-12f,  -0x1.dfd4f2p-14f, -0x1.17de7p-15f,  -0x1.47eafep-17f,
+            -0x1.809f58p-19f, -0x1.c08ca2p-21f, -0x1.ffab8cp-23f, -0x1.008e32p-23f,
+        },
+        {
+            -0x1.563a36p-2f, -0x1.4347e4p-2f, -0x1.255d26p-2f, -0x1.f7a0fap-3f, -0x1.951f8ep-3f,
+            -0x1.2af47p-3f,  -0x1.82155ep-4f, -0x1.760bf4p-5f, 0x1.095fa6p-6f,  0x1.2e608p-4f,
+            0x1.a76acap-4f,  0x1.c62bfep-4f,  0x1.ad24fap-4f,  0x1.7714ep-4f,   0x1.37ca0ap-4f,
+            0x1.f521cp-5f,   0x1.59e968p-5f,  0x1.90a5e8p-6f,  0x1.c23062p-7f,  0x1.efbf78p-8f,
+            0x1.0efdccp-8f,  0x1.26cb6ep-9f,  0x1.3fb6aap-10f, 0x1.5979d4p-11f, 0x1.1b5038p-12f,
+            0x1.477fdp-14f,  0x1.7f41d6p-16f, 0x1.bfaed2p-18f, 0x1.06020ep-19f, 0x1.31a586p-21f,
+            0x1.5d4016p-23f, 0x1.52d57ap-24f,
+        },
+        {
+            0x1.417c9p-6f,    0x1.2c46d2p-4f,   0x1.07abccp-3f,   0x1.3a3ec2p-3f,
+            0x1.6fd7aep-3f,   0x1.5c7aep-3f,    0x1.5202dep-3f,   0x1.37499cp-3f,
+            0x1.e3a54ep-4f,   0x1.1d50bap-4f,   0x1.e791f2p-6f,   -0x1.dfaea2p-11f,
+            -0x1.40b34p-6f,   -0x1.8c9502p-6f,  -0x1.9d8dc6p-6f,  -0x1.7d8ae8p-6f,
+            -0x1.2543e8p-6f,  -0x1.704924p-7f,  -0x1.ae2fdp-8f,   -0x1.e45586p-9f,
+            -0x1.0b8d6ep-9f,  -0x1.30bc4p-10f,  -0x1.3e4c3ep-11f, -0x1.698e6ep-12f,
+            -0x1.1744c8p-13f, -0x1.469fccp-15f, -0x1.9de98ep-17f, -0x1.be119cp-19f,
+            -0x1.ea3a62p-21f, -0x1.1e101ep-22f, -0x1.62f178p-24f, -0x1.0def72p-25f,
+        },
+    }};
 
 /* Q(a) = 1 - Phi(a), the upper tail of the normal distribution, or the same by tanh: pieces of
  * width 1/4, ascending coefficients; the last piece is 0. */
-static const float tail_pieces[1 + TAIL_TERMS][32] = {
+static const float tail_pieces[1 + TERMS][PIECES] = {
     {0x1.0p-1f,       0x1.9aecbap-2f,  0x1.3bf144p-2f,  0x1.d022p-3f,
      0x1.44ed0cp-3f,  0x1.b0bdd2p-4f,  0x1.11a46ep-4f,  0x1.482a24p-5f,
      0x1.74bcf8p-6f,  0x1.90925p-7f,   0x1.96f4e6p-8f,  0x1.869044p-9f,
@@ -157,7 +185,7 @@ static const float tail_pieces[1 + TAIL_TERMS][32] = {
      0x1.14ee38p-33f, 0x1.a15cecp-36f, 0x1.2649b4p-38f, 0},
 };
 
-static const float tanh_tail_pieces[1 + TAIL_TERMS][32] = {
+static const float tanh_tail_pieces[1 + TERMS][PIECES] = {
     {0x1.0p-1f,       0x1.9aee04p-2f,  0x1.3bfa4cp-2f,  0x1.d0523p-3f,
      0x1.453d22p-3f,  0x1.b1795ep-4f,  0x1.123c8ep-4f,  0x1.48a34ap-5f,
      0x1.73ef8ap-6f,  0x1.8c25e8p-7f,  0x1.8b6cccp-8f,  0x1.701acep-9f,
@@ -206,30 +234,29 @@ static em_val row_of(em *e, const float *x) {
     return LLVMConstVector(lane, 16);
 }
 
-static em_val look_up_32(em *e, const float *table, em_val index) {
+/* The low bits of the index count. */
+static em_val look_up(em *e, const float *table, em_val index) {
     em_val low = row_of(e, table), high = row_of(e, table + 16);
     return em_intrinsic(e, "llvm.x86.avx512.vpermi2var.ps.512", NULL, 0,
                         (em_val[]){low, index, high}, 3);
 }
 
-static em_val look_up(em *e, const pieces *p, int row, em_val index) {
-    if (p->n == 32) return look_up_32(e, p->table[row], index);
-    em_val low = row_of(e, p->table[row]);
-    return em_intrinsic(e, "llvm.x86.avx512.permvar.sf.512", NULL, 0, (em_val[]){low, index}, 2);
-}
-
-/* The piece of 0 is t + t q(t) with t = |x|: small arguments keep their relative accuracy. */
+/* The exponent of per_unit |x| + 2, from 1 to 4, and the three bits below it are the piece. */
 static em_val emit_pieces(em *e, const pieces *p, em_val x) {
     em_val a = em_min(e, em_like(e, x, p->end), em_abs(e, x)); /* NaN stays */
-    em_val scaled = em_fma(e, a, em_like(e, x, p->per_unit), em_like(e, x, 0x1.8p23));
-    em_val index = em_bitcast(e, scaled, em_vec(e->i32, 16)); /* the low bits: the nearest piece */
-    em_val t = em_sub(e, a, look_up(e, p, 0, index)), q = look_up(e, p, 1 + TERMS, index);
-    for (int i = TERMS; i > 1; i--) q = em_fma(e, q, t, look_up(e, p, i, index));
-    /* by the index that was looked up: half a piece's width need not be a float */
-    em_val first = em_cmp(e, EM_EQ, scaled, em_like(e, x, 0x1.8p23));
-    em_val y = em_fma(e, q, t, em_select(e, first, t, look_up(e, p, 1, index)));
+    em_val octave = em_fma(e, a, em_like(e, x, p->per_unit), em_like(e, x, 2));
+    em_val index = em_bitcast(e, octave, em_vec(e->i32, 16));
+    index = em_lshr(e, index, em_like(e, index, 20));
+    em_val t = em_sub(e, a, look_up(e, p->table[0], index));
+    em_val y = look_up(e, p->table[1 + TERMS], index);
+    for (int i = TERMS; i > 1; i--) y = em_fma(e, y, t, look_up(e, p->table[i], index));
+    em_val value = look_up(e, p->table[1], index);
+    if (!p->slope_one) { /* by what the index is made of: the piece's end need not be a float */
+        em_val first = em_cmp(e, EM_LT, octave, em_like(e, x, 2.25));
+        value = em_select(e, first, t, value);
+    }
     em_type type = LLVMTypeOf(x);
-    return em_intrinsic(e, "llvm.copysign", &type, 1, (em_val[]){y, x}, 2);
+    return em_intrinsic(e, "llvm.copysign", &type, 1, (em_val[]){em_fma(e, y, t, value), x}, 2);
 }
 
 bool vmath_has_pieces(em *e, em_val x) {
@@ -246,7 +273,7 @@ em_val vmath_tanh_pieces(em *e, em_val x) {
 
 /* max(x, 0) - a Q(a) for a = |x|: the graph of gelu(x) - max(x, 0) is even. */
 em_val vmath_gelu_pieces(em *e, em_val x, bool by_tanh) {
-    const float(*table)[32] = by_tanh ? tanh_tail_pieces : tail_pieces;
+    const float(*table)[PIECES] = by_tanh ? tanh_tail_pieces : tail_pieces;
     em_val all = LLVMConstAllOnes(e->i16), zero = em_zero(LLVMTypeOf(x));
     /* the smaller magnitude, without sign: the end for NaN, which max(0, x) keeps */
     em_val bound[] = {x, em_like(e, x, 7.75), em_i32(e, 2 | 2 << 2), zero, all, em_i32(e, 4)};
@@ -256,7 +283,7 @@ em_val vmath_gelu_pieces(em *e, em_val x, bool by_tanh) {
     /* what is left of a above or below the nearest multiple of 2^-2 */
     em_val rest[] = {a, em_i32(e, 2 << 4), zero, all, em_i32(e, 4)};
     em_val t = em_intrinsic(e, "llvm.x86.avx512.mask.reduce.ps.512", NULL, 0, rest, 5);
-    em_val q = look_up_32(e, table[TAIL_TERMS], index);
-    for (int i = TAIL_TERMS - 1; i >= 0; i--) q = em_fma(e, q, t, look_up_32(e, table[i], index));
+    em_val q = look_up(e, table[TERMS], index);
+    for (int i = TERMS - 1; i >= 0; i--) q = em_fma(e, q, t, look_up(e, table[i], index));
     return em_fma(e, em_neg(e, a), q, em_max(e, zero, x));
 }
