@@ -91,7 +91,7 @@ def claims_of_attention():
         yield cost("masks", "causal", shape, "full", 0.6)
         for name in ("dense", "bias", "biases", "relative", "buckets"):
             yield cost("masks", name, shape, "full", 1.15)
-        for name in ("alibi", "prefix:128"):
+        for name in ("alibi", "softcap", "prefix:128"):
             yield cost("masks", name, shape, "causal", 1.15)
     yield cost("masks", "window:256", "1,12,4096,64", "full", 0.2)
     for shape in ("1,4,16,64", "1,4,64,64", "1,4,256,64", "1,4,1024,64", "1,2,4096,64"):
