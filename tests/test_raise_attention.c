@@ -119,8 +119,31 @@ SPELLING(causal_difference, sn_tensor i = sn_iota(m, SN_I32, 0, p.T, p.T);
 SPELLING(causal_weights, sn_tensor e = sn_exp(sn_div(scores(&p), ROOT));
          e = sn_where(sn_causal_mask(m, p.T, p.T), e, 0);
          return sn_merge_heads(sn_matmul(sn_div(e, sn_sum_keep(e, -1)), p.v));)
-CHECK(causal, "mask=@r0", S(causal_op), S(causal_plain), S(causal_late_scale), S(causal_future),
-      S(causal_not), S(causal_added), S(causal_difference), S(causal_weights))
+SPELLING(causal_subtracted, sn_tensor x = sn_where(sn_causal_mask(m, p.T, p.T), 0, INFINITY);
+         return finish(&p, sn_sub(sn_div(scores(&p), ROOT), x));)
+SPELLING(causal_bound, sn_tensor x = sn_where(sn_causal_mask(m, p.T, p.T), INFINITY, -INFINITY);
+         return finish(&p, sn_min(x, sn_div(scores(&p), ROOT)));)
+static sn_tensor causal_scores(const parts *p) {
+    return sn_mask_scores(sn_div(scores(p), ROOT), sn_causal_mask(p->m, p->T, p->T));
+}
+SPELLING(causal_divided_last, sn_tensor s = causal_scores(&p);
+         sn_tensor e = sn_exp(sn_sub(s, sn_amax_keep(s, -1)));
+         return sn_merge_heads(sn_div(sn_matmul(e, p.v), sn_sum_keep(e, -1)));)
+SPELLING(causal_twice, sn_tensor a = sn_softmax(causal_scores(&p), -1);
+         a = sn_where(sn_causal_mask(m, p.T, p.T), a, 0); return sn_merge_heads(sn_matmul(a, p.v));)
+SPELLING(causal_times, sn_tensor a = sn_softmax(causal_scores(&p), -1);
+         a = sn_mul(sn_cast(sn_causal_mask(m, p.T, p.T), SN_F32), a);
+         return sn_merge_heads(sn_matmul(a, p.v));)
+CHECK(causal, "mask=@r0", S(causal_op), S(causal_subtracted), S(causal_bound),
+      S(causal_divided_last), S(causal_twice), S(causal_times), S(causal_plain),
+      S(causal_late_scale), S(causal_future), S(causal_not), S(causal_added), S(causal_difference),
+      S(causal_weights))
+
+/* Powers of 2, whose scale is 1 / ROOT up to rounding. */
+SPELLING(causal_exp2, sn_tensor s = sn_mul(causal_scores(&p), 1.4426950408889634);
+         sn_tensor e = sn_exp2(sn_sub(s, sn_amax_keep(s, -1)));
+         return sn_merge_heads(sn_matmul(sn_div(e, sn_sum_keep(e, -1)), p.v));)
+CHECK(powers_of_two, "= attention %", S(causal_exp2))
 
 SPELLING(window_op,
          return sn_merge_heads(sn_attention(p.q, p.k, p.v, .causal = true, .window = 3));)
@@ -404,6 +427,26 @@ static void shared_weights(void **state) {
     check_missed(m, "softmax is needed elsewhere");
 }
 
+/* What one round says to be in the way, and the next one takes away, is no remark. */
+static void no_longer_in_the_way(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("m");
+    sn_entry_begin(m, "f");
+    parts p = make_parts(m, H);
+    sn_tensor s = sn_div(scores(&p), ROOT);
+    sn_tensor e = sn_exp(sn_sub(s, sn_amax_keep(s, -1)));
+    e = sn_where(sn_causal_mask(m, p.T, p.T), e, 0);
+    sn_output("y", sn_matmul(sn_div(e, sn_sum_keep(e, -1)), p.v));
+    sn_passes run;
+    sn_pass_options o = {.level = 4, .backend = "own", .only = "simplify,raise", .verify = true};
+    assert_true(sn_passes_run(&run, m, &o));
+    char *text = module_text(m);
+    assert_non_null(strstr(text, "= attention"));
+    for (int i = 0; i < run.n_remark; i++) assert_false(run.remark[i].missed);
+    free(text);
+    sn_module_free(m);
+}
+
 static void dropped_in_other_order(void **state) {
     (void)state;
     sn_module *m = sn_module_new("m");
@@ -439,6 +482,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full),
         cmocka_unit_test(causal),
+        cmocka_unit_test(powers_of_two),
         cmocka_unit_test(window),
         cmocka_unit_test(lengths_mask),
         cmocka_unit_test(bool_mask),
@@ -454,6 +498,7 @@ int main(void) {
         cmocka_unit_test(cross_attention),
         cmocka_unit_test(relative_positions),
         cmocka_unit_test(shared_weights),
+        cmocka_unit_test(no_longer_in_the_way),
         cmocka_unit_test(dropped),
         cmocka_unit_test(dropped_in_other_order),
         cmocka_unit_test(free_tap),

@@ -97,8 +97,17 @@ static sn_node **raise_all(sn_raiser *r, int n_root, sn_node *const *root, const
     return made;
 }
 
+/* A round says once more what still stands in the way. */
+static void forget_remarks(sn_passes *p) {
+    int n = 0;
+    for (int i = 0; i < p->n_remark; i++)
+        if (strcmp(p->remark[i].pass, "raise") != 0) p->remark[n++] = p->remark[i];
+    p->n_remark = n;
+}
+
 int sn_pass_raise(sn_passes *p) {
     sn_module *m = p->m;
+    forget_remarks(p);
     int n_live, n_root = sn_module_roots(m, NULL, &n_live, false), count = 0;
     sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
     sn_module_roots(m, root, &n_live, false);

@@ -2,7 +2,7 @@
  * cross-entropy. A shift that is constant along the axis changes none of them. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
-#include "passes/raise/raise.h"
+#include "passes/raise/attention.h"
 
 #include <math.h>
 #include <string.h>
@@ -38,6 +38,7 @@ static sn_node *exponent(sn_node *n) {
 static sn_node *log_weight(sn_node *n, int axis, int depth) {
     sn_node *mask = NULL, *w = NULL, *z = exponent(n);
     if (z) return strip_shift(z, axis);
+    if (n->op == SN_OP_exp2) return sn_b_scalar(SN_OP_mul, strip_shift(n->in[0], axis), M_LN2);
     if (n->op == SN_OP_softmax) return axis_of(n) == axis ? n->in[0] : NULL;
     if (n->op == SN_OP_select && sn_match_value(n->in[2], 0)) {
         mask = n->in[0];
@@ -80,6 +81,73 @@ static sn_node *raise_softmax(sn_raiser *r, sn_node *n) {
     for (int i = 0; i < k; i++)
         if (i != at_w && i != at_inverse) y = sn_b_binary(SN_OP_mul, y, f[i]);
     return c == 1 ? y : sn_b_scalar(SN_OP_mul, y, c);
+}
+
+/* Does the inverse of a sum over `axis` of w vary only along axes of the product that are w's, in
+ * w's place? */
+static bool goes_with(const sn_node *inverse, const sn_node *dot, int side) {
+    int from[2];
+    for (int i = 0; i < dot->rank; i++) {
+        ra_result_axis(dot, i, from);
+        if (inverse->shape[i] != 1 && from[side] != i) return false;
+    }
+    return true;
+}
+
+/* dot(w, v) / sum(w) with w = e^z, summed over the axis that the product sums over too, =
+ * dot(softmax z, v); other factors stay outside */
+static sn_node *divide_first(sn_raiser *r, sn_node *n) {
+    (void)r;
+    sn_node *f[6], *product = NULL;
+    double c;
+    int k = sn_match_float(n) ? sn_match_factors(n, NULL, f, 6, &c) : -1, used[2] = {-1, -1};
+    for (int i = 0; i < k && !product; i++) {
+        const sn_node *inverse = sn_match_below(f[i]);
+        if (inverse->op != SN_OP_recip || inverse->in[0]->op != SN_OP_reduce_sum) continue;
+        int axis = single_axis(inverse->in[0]);
+        sn_node *w = inverse->in[0]->in[0];
+        if (axis < 0 || inverse->rank != w->rank || w->rank != n->rank) continue;
+        for (int j = 0; j < k && !product; j++)
+            for (int side = 0; side < 2 && !product && f[j]->op == SN_OP_dot; side++) {
+                const sn_attr *over = ra_contract_of(f[j], side);
+                if (f[j]->in[side] != w || !over || over->n != 1 || over->v[0] != axis ||
+                    !sn_shapes_equal(f[j], n) || !goes_with(inverse, f[j], side))
+                    continue;
+                sn_node *z = log_weight(w, axis, 3), *in[] = {f[j]->in[0], f[j]->in[1]};
+                if (!z) continue;
+                in[side] = on_axis(SN_OP_softmax, z, axis);
+                product = sn_node_with(f[j], in);
+                used[0] = i, used[1] = j;
+            }
+    }
+    for (int i = 0; i < k && product; i++)
+        if (i != used[0] && i != used[1]) product = sn_b_binary(SN_OP_mul, product, f[i]);
+    return product && c != 1 ? sn_b_scalar(SN_OP_mul, product, c) : product;
+}
+
+/* Is c one of the conditions that `and` joins to n? */
+static bool is_joined(const sn_node *n, const sn_node *c) {
+    return n == c || (n->op == SN_OP_and && (is_joined(n->in[0], c) || is_joined(n->in[1], c)));
+}
+
+/* Weights that c hides once more: c ? softmax(c ? x : -inf) : 0 = softmax(c ? x : -inf), as are the
+ * weights times c as a number */
+static sn_node *drop_second_mask(sn_raiser *r, sn_node *n) {
+    (void)r;
+    for (int i = 0; i < 2; i++) {
+        sn_node *s = n->in[1], *c = n->in[0];
+        if (n->op == SN_OP_mul) {
+            const sn_node *number = sn_match_below(n->in[i]);
+            if (number->op != SN_OP_cast || number->in[0]->dtype != SN_BOOL) continue;
+            s = n->in[1 - i], c = sn_b_broadcast_like(number->in[0], n);
+        } else if (!sn_match_value(n->in[2], 0))
+            return NULL;
+        if (s->op != SN_OP_softmax) continue;
+        const sn_node *z = s->in[0];
+        if (z->op == SN_OP_select && sn_match_value(z->in[2], -INFINITY) && is_joined(z->in[0], c))
+            return s;
+    }
+    return NULL;
 }
 
 /* softmax(x - m) = softmax x, for m constant along the axis; its logarithm likewise */
@@ -210,15 +278,11 @@ static sn_node *raise_pick_at(sn_raiser *r, sn_node *n) {
 }
 
 const sn_raising sn_raise_softmax[] = {
-    {SN_OP_mul, raise_softmax},
-    {SN_OP_softmax, drop_shift},
-    {SN_OP_log_softmax, drop_shift},
-    {SN_OP_log, raise_logsumexp},
-    {SN_OP_add, shift_logsumexp},
-    {SN_OP_sub, raise_log_softmax},
-    {SN_OP_log, log_of_softmax},
-    {SN_OP_exp, exp_of_log_softmax},
-    {SN_OP_reduce_sum, raise_pick},
-    {SN_OP_at, raise_pick_at},
-    {SN_OP_COUNT, NULL},
+    {SN_OP_mul, raise_softmax},      {SN_OP_mul, divide_first},
+    {SN_OP_mul, drop_second_mask},   {SN_OP_select, drop_second_mask},
+    {SN_OP_softmax, drop_shift},     {SN_OP_log_softmax, drop_shift},
+    {SN_OP_log, raise_logsumexp},    {SN_OP_add, shift_logsumexp},
+    {SN_OP_sub, raise_log_softmax},  {SN_OP_log, log_of_softmax},
+    {SN_OP_exp, exp_of_log_softmax}, {SN_OP_reduce_sum, raise_pick},
+    {SN_OP_at, raise_pick_at},       {SN_OP_COUNT, NULL},
 };

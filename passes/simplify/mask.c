@@ -198,6 +198,30 @@ static sn_node *add_mask(sn_node *n) {
     return NULL;
 }
 
+/* x - (c ? 0 : inf) = c ? x : -inf */
+static sn_node *subtract_mask(sn_node *n) {
+    const sn_node *s = sn_match_below(n->in[1]);
+    if (s->op != SN_OP_select) return NULL;
+    bool shown = sn_match_value(s->in[1], 0) && sn_match_value(s->in[2], INFINITY);
+    bool hidden = sn_match_value(s->in[2], 0) && sn_match_value(s->in[1], INFINITY);
+    if (!shown && !hidden) return NULL;
+    sn_node *c = sn_b_broadcast_like(s->in[0], n);
+    return sn_b_select(shown ? c : negate(c), n->in[0],
+                       sn_b_const(n->m, (sn_dtype)n->dtype, -INFINITY));
+}
+
+/* min(x, c ? inf : -inf) = c ? x : -inf (a NaN that is hidden is no longer seen) */
+static sn_node *bound_mask(sn_node *n) {
+    for (int i = 0; i < 2; i++) {
+        const sn_node *s = sn_match_below(n->in[i]);
+        if (s->op != SN_OP_select || !sn_match_value(s->in[1], INFINITY) || !is_hidden(s->in[2]))
+            continue;
+        sn_node *c = sn_b_broadcast_like(s->in[0], n);
+        return sn_b_select(c, n->in[1 - i], sn_b_const(n->m, (sn_dtype)n->dtype, -INFINITY));
+    }
+    return NULL;
+}
+
 /* ln(c as a number) = c ? 0 : -inf */
 static sn_node *log_mask(sn_node *n) {
     sn_node *x = n->in[0];
@@ -240,5 +264,6 @@ const sn_simplification sn_simplify_mask[] = {
     {SN_OP_select, select_hidden}, {SN_OP_select, select_nested}, {SN_OP_select, select_number},
     {SN_OP_select, select_max},    {SN_OP_add, add_mask},         {SN_OP_log, log_mask},
     {SN_OP_mul, combine_masks},    {SN_OP_min, combine_masks},    {SN_OP_max, combine_masks},
-    {SN_OP_sub, complement_mask},  {SN_OP_add, complement_mask},  {SN_OP_COUNT, NULL},
+    {SN_OP_sub, complement_mask},  {SN_OP_add, complement_mask},  {SN_OP_sub, subtract_mask},
+    {SN_OP_min, bound_mask},       {SN_OP_COUNT, NULL},
 };
