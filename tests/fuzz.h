@@ -24,6 +24,9 @@ bool fuzz_bind(sn_eval *ev, sn_module *m, const sn_entry *e);
 /* The elements that it binds to one leaf; free()d by the caller. */
 void *fuzz_leaf_data(const sn_node *leaf, const int64_t *symbols, size_t *bytes);
 
+/* Removes a folder of compiled kernels. */
+void fuzz_remove_kernels(const char *folder);
+
 /* fuzz_compiled.c: the graph as machine code at every fusion level against the evaluator.
  * cache_dir: where equal kernels are kept. False: why. */
 bool fuzz_check_compiled(const char *text, const char *cache_dir, char *why, size_t size);

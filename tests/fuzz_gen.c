@@ -2,9 +2,11 @@
  * composite ops by one function each. Sizes are small and include 0, 1 and symbolic dims. */
 #include "tests/fuzz.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_POOL = 256, MAX_ELEMENTS = 2000 };
 
@@ -695,4 +697,11 @@ bool fuzz_bind(sn_eval *ev, sn_module *m, const sn_entry *e) {
         if ((sn_ops[n->op].flags & SN_OPF_HELD) && !bind_leaf(ev, n, symbols)) return false;
     }
     return true;
+}
+
+void fuzz_remove_kernels(const char *folder) {
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
+    if (d) closedir(d);
+    rmdir(folder);
 }

@@ -6,12 +6,10 @@
 #include "tests/fuzz.h"
 #include "tests/text.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MAX_OUT = 4 };
 
@@ -334,20 +332,13 @@ static bool run_seed(uint64_t seed) {
     return ok;
 }
 
-static void remove_kernels(void) {
-    DIR *d = opendir(kernels);
-    for (struct dirent *e; d && (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
-    if (d) closedir(d);
-    rmdir(kernels);
-}
-
 int main(int argc, char **argv) {
     char folder[] = "/tmp/sn_fuzz_XXXXXX";
     if (argc > 3 && !(kernels = mkdtemp(folder))) return 1;
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     long count = argc > 2 ? strtol(argv[2], NULL, 0) : 1000, failures = 0;
     for (long i = 0; i < count && failures < 10; i++) failures += !run_seed(seed + (uint64_t)i);
-    if (kernels) remove_kernels();
+    if (kernels) fuzz_remove_kernels(kernels);
     printf("%ld graphs, %ld failed\n", count, failures);
     return failures != 0;
 }
