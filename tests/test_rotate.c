@@ -182,6 +182,31 @@ static void two_distances(void **state) {
     cc_check(m, 4, 4, 0, NULL, 2e-4);
 }
 
+static sn_tensor turn_by_hand(sn_tensor x, sn_tensor angle) { /* as Hugging Face's models do */
+    sn_tensor whole = sn_concat(-1, angle, angle);
+    sn_tensor other = sn_concat(-1, sn_neg(sn_slice(x, -1, 16, 16)), sn_slice(x, -1, 0, 16));
+    return sn_add(sn_mul(x, sn_cos(whole)), sn_mul(other, sn_sin(whole)));
+}
+
+/* Written in plain operations, for positions that all items share. */
+static void by_hand(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("hand");
+    sn_dim t = sn_symbol_add(m, "T", 0, 64);
+    const shape s = {4, 2, 32, true, true};
+    sn_tensor x = cc_input(m, "x", SN_F32, SHAPE(3, t, WIDTH));
+    sn_tensor pos = sn_expand(sn_cast(cc_input(m, "i40", SN_I32, SHAPE(t)), SN_F32), 1);
+    sn_tensor step = sn_div(sn_cast(sn_arange(m, SN_I32, 16), SN_F32), 16.0);
+    sn_tensor angle = sn_mul(pos, sn_div(1, sn_pow(10000, step)));
+    sn_tensor q = turn_by_hand(sn_split_heads(map(&s, x, "q", 4), 4), angle);
+    sn_tensor k = turn_by_hand(sn_split_heads(map(&s, x, "k", 2), 2), angle);
+    sn_tensor v = sn_split_heads(map(&s, x, "v", 2), 2);
+    cc_entry(m, sn_merge_heads(sn_attention(q, k, v, .causal = true)), "plain");
+    expect_fused(m, 1, 0);
+    cc_check_threads(m, 4, 17);
+    cc_check(m, 0, 4, 3, (int64_t[]){17, 1, 0}, 2e-4);
+}
+
 /* ---- by the frontend's sessions ---- */
 
 enum { HEADS = 2, KEY_HEADS = 1, D = 64, CAPACITY = 12, TOKENS = 9 };
@@ -288,7 +313,7 @@ int main(void) {
         cmocka_unit_test(in_the_product), cmocka_unit_test(narrow_halves),
         cmocka_unit_test(other_users),    cmocka_unit_test(left_alone),
         cmocka_unit_test(two_distances),  cmocka_unit_test(decoding),
-        cmocka_unit_test(values_pass),
+        cmocka_unit_test(values_pass),    cmocka_unit_test(by_hand),
     };
     return cmocka_run_group_tests(tests, cc_begin, cc_end);
 }

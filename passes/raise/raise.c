@@ -37,11 +37,8 @@ static void add_uses(sn_raiser *r, const sn_node *n, uint32_t count) {
 static const struct {
     const sn_raising *rules;
     int level;
-} tables[] = {{sn_raise_product, 2},
-              {sn_raise_act, 2},
-              {sn_raise_norm, 2},
-              {sn_raise_softmax, 0},
-              {sn_raise_attention, 2}};
+} tables[] = {{sn_raise_product, 2}, {sn_raise_act, 2},     {sn_raise_norm, 2},
+              {sn_raise_rope, 2},    {sn_raise_softmax, 0}, {sn_raise_attention, 2}};
 
 static sn_node *apply_rules(sn_raiser *r, sn_node *n) {
     const sn_pass_options *o = &r->p->o;
