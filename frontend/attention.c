@@ -62,7 +62,7 @@ sn_tensor sn_behind_at(sn_loc at, const sn_score_ctx *c) {
 static const sn_region *mask_region(sn_loc at, const sn_attention_args *a, int n_captured) {
     sn_module *m = a->q->m;
     sn_node *arg[MAX_ARG];
-    sn_tensor captured[SN_MAX_CAPTURED];
+    sn_tensor captured[SN_MAX_CAPTURED] = {NULL}; /* what is not captured is NULL */
     sn_score_ctx c = make_context(a, 0, n_captured, arg, captured);
     sn_tensor seen = a->causal ? causal_rule(at, c.q, c.k, c.n_q, c.n_k, a->window) : NULL;
     if (a->mask) {
@@ -77,7 +77,7 @@ static const sn_region *mask_region(sn_loc at, const sn_attention_args *a, int n
 static const sn_region *score_region(sn_loc at, const sn_attention_args *a, int n_captured) {
     sn_module *m = a->q->m;
     sn_node *arg[MAX_ARG];
-    sn_tensor captured[SN_MAX_CAPTURED];
+    sn_tensor captured[SN_MAX_CAPTURED] = {NULL}; /* what is not captured is NULL */
     sn_score_ctx c = make_context(a, 1, n_captured, arg, captured);
     sn_dtype t = a->q->dtype == SN_F64 ? SN_F64 : SN_F32; /* scores of narrow types are f32 */
     c.score = arg[0] = sn_arg(m, 0, t, 0, NULL);
@@ -94,14 +94,28 @@ static sn_tensor fail_attention(const sn_attention_args *a, const char *why) {
                           front_text(a->q, q), front_text(a->k, k), front_text(a->v, v), why);
 }
 
+/* What is wrong with the options by themselves; NULL: nothing. */
+static const char *bad_option(const sn_attention_args *a) {
+    if (!(a->scale >= 0 && a->scale < INFINITY))
+        return "the scale is no positive number (0: 1 / sqrt d; other factors: a score callback)";
+    if (a->window < 0) return "the window is negative";
+    if (a->window && !a->causal) return "a window needs .causal; others are a mask callback";
+    if (a->dropout != 0 && !(a->dropout > 0 && a->dropout < 1))
+        return "the dropout rate is not in [0, 1)";
+    if (a->dropout != 0 && !a->rng) return "dropout needs .rng, i64[2]: seed and step";
+    return NULL;
+}
+
 sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *a) {
     sn_tensor in[4 + SN_MAX_CAPTURED] = {a->q, a->k, a->v}, bad;
     int n = 0, drops = a->dropout != 0;
     while (n < SN_MAX_CAPTURED && a->captured[n]) n++;
     for (int i = 0; i < n; i++) in[3 + i] = a->captured[i];
     if (drops) in[3 + n] = a->rng;
-    if (!front_enter(at, "attention", 3 + n + drops, 3 + n + drops, in, &bad)) return bad;
+    if (!front_enter(at, "attention", 3 + n + drops, 3 + n, in, &bad)) return bad;
     sn_module *m = a->q->m;
+    const char *option = bad_option(a);
+    if (option) return sn_module_fail(m, SN_ERR_USAGE, "attention: %s", option);
     const sn_node *q = a->q, *k = a->k, *v = a->v;
     sn_dim group;
     int64_t d = 0;
@@ -117,8 +131,6 @@ sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *a) {
         return fail_attention(a, "the key heads do not divide the query heads");
     if (!(a->scale > 0) && (!sn_dim_is_const(m, q->shape[3], &d) || d < 1))
         return fail_attention(a, "a head of unknown width needs .scale");
-    if (drops && !(a->dropout > 0 && a->dropout < 1))
-        return fail_attention(a, "the dropout rate is not in [0, 1)");
     double scale = a->scale > 0 ? a->scale : 1 / sqrt((double)d);
     sn_attr attr[5] = {SN_FLT(scale, scale)};
     int n_attr = 1;

@@ -479,7 +479,7 @@ sn_tensor sn_behind_at(sn_loc, const sn_score_ctx *c);
 
 typedef struct sn_attention_args {
     sn_tensor q, k, v;
-    double scale;      /* 0: 1 / sqrt(d) */
+    double scale;      /* positive; 0: 1 / sqrt(d) */
     bool causal;       /* visible: k <= q + (Tk - Tq): the last query sees every key */
     int64_t window;    /* with causal, if > 0: the last so many keys only, itself included */
     sn_score_fn score; /* NULL: as it is */

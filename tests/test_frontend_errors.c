@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
+#include <math.h>
 
 static sn_module *m;
 static sn_tensor x23, x32, ids, flags, w47;
@@ -144,6 +145,10 @@ static sn_tensor outside(const sn_score_ctx *c) {
     return sn_add(c->score, sn_input(c->m, "stray", SN_F32, SN_SCALAR));
 }
 
+static sn_tensor forgotten(const sn_score_ctx *c) {
+    return sn_at(c->captured[0], c->q);
+}
+
 static void attention(void **state) {
     (void)state;
     sn_tensor q, k, v, narrow;
@@ -165,6 +170,20 @@ static void attention(void **state) {
                  "f32[2,3]");
     HEADS();
     EXPECT_ERROR(sn_attention(q, k, v, .score = outside), "captured");
+    HEADS();
+    EXPECT_ERROR(sn_attention(q, k, v, .mask = forgotten), "mask callback", "NULL");
+    HEADS();
+    EXPECT_ERROR(sn_attention(q, k, v, .scale = -1), "attention", "scale");
+    HEADS();
+    EXPECT_ERROR(sn_attention(q, k, v, .scale = NAN), "attention", "scale");
+    HEADS();
+    EXPECT_ERROR(sn_attention(q, k, v, .window = 4), "attention", "needs .causal");
+    HEADS();
+    EXPECT_ERROR(sn_attention(q, k, v, .causal = true, .window = -4), "attention", "negative");
+    HEADS();
+    EXPECT_ERROR(sn_attention(q, k, v, .dropout = 0.1), "attention", "dropout needs .rng");
+    HEADS();
+    EXPECT_ERROR(sn_attention(q, k, v, .dropout = 1), "attention", "dropout rate");
     EXPECT_ERROR(sn_split_heads(x23, 2), "split_heads");
     (void)narrow;
 }

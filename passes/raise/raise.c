@@ -1,5 +1,5 @@
 /* raise.c: plain operations become the composites that they mean, however they were spelled. The
- * rules are in raise_*.c; each node is simplified before and after (simplify.h), so a rule needs to
+ * rules are in raise/; each node is simplified before and after (simplify.h), so a rule needs to
  * know one spelling only.
  *
  * Requires nothing; runs best after simplify. Keeps dtype and shape, and values up to rounding,
