@@ -201,8 +201,11 @@ static void by_hand(void **state) {
     sn_tensor q = turn_by_hand(sn_split_heads(map(&s, x, "q", 4), 4), angle);
     sn_tensor k = turn_by_hand(sn_split_heads(map(&s, x, "k", 2), 2), angle);
     sn_tensor v = sn_split_heads(map(&s, x, "v", 2), 2);
-    cc_entry(m, sn_merge_heads(sn_attention(q, k, v, .causal = true)), "plain");
+    sn_tensor y = sn_merge_heads(sn_attention(q, k, v, .causal = true)), g;
+    cc_entry(m, y, "plain");
     expect_fused(m, 1, 0);
+    sn_grad(sn_sum_all(sn_tanh(q)), 1, &x, &g);
+    cc_entry(m, g, "gradient");
     cc_check_threads(m, 4, 17);
     cc_check(m, 0, 4, 3, (int64_t[]){17, 1, 0}, 2e-4);
 }
