@@ -272,7 +272,7 @@ check_other_commands() {
     prints 'llama.c:'
     run 0 explain --preset gpt2 --level 0 -e forward
     prints '^entry forward:'
-    refused 2 "no entry 'decod'" explain "$tmp/model" -e decod
+    refused 2 "no entry 'decod'; there are: forward, .*decode" explain "$tmp/model" -e decod
     run 0 import --list-formats
     prints '^llama2c'
     # the commands that the shipped models' SOURCE.txt name

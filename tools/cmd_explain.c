@@ -39,8 +39,14 @@ static bool is_text(const char *path) {
 }
 
 static bool explain(sn_program *p, sn_module *m, const char *entry, sn_error *err) {
-    if (entry && !sn_entry_get(m, entry))
-        return sn_fail(err, SN_ERR_USAGE, "there is no entry '%s'", entry);
+    if (entry && !sn_entry_get(m, entry)) {
+        char names[160] = "";
+        size_t n = 0;
+        for (int i = 0; i < sn_entry_count(m) && n < sizeof names; i++)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
+                                  sn_entry_at(m, i)->name);
+        return sn_fail(err, SN_ERR_USAGE, "there is no entry '%s'; there are: %s", entry, names);
+    }
     sn_program_explain(p, entry, stdout);
     return true;
 }
