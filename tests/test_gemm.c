@@ -146,6 +146,7 @@ static const shape shapes[] = {
     {.name = "batch runtime", .n = 35, .k = 17, .batch0 = 5, .n_runtime = true, .k_runtime = true},
     {.name = "many rows", .n = 40, .k = 1100, .packed = true, .only_m = 1000},
     {.name = "relayed rows", .n = 641, .k = 1024, .packed = true, .only_m = 210},
+    {.name = "relayed rows of whole panels", .n = 672, .k = 1024, .packed = true, .only_m = 210},
     {.name = "unrelayed rows", .n = 40, .k = 1024, .packed = true, .only_m = 210},
     {.name = "relayed prologue",
      .n = 33,

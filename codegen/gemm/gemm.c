@@ -6,7 +6,6 @@
 #include "codegen/gemm/impl.h"
 
 enum {
-    GEMM_LINE = 64,
     GEMM_COPY_PANELS = 20,    /* for so many A's rows are copied only because they lie badly */
     GEMM_FETCH_STEPS = 32,    /* of k, that a tile alone with its panel fetches ahead */
     GEMM_MOST_ROW_PARTS = 64, /* of a grid of rows and columns */
@@ -186,7 +185,15 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
         em_val full = em_cmp(e, EM_EQ, rows, em_i64(e, p->mr));
         copied = em_if(e, em_and(e, s->copied, full));
         args[0] = copied_from(e, p, s, i, start);
+        em_branch taken = {0};
+        if (p->within) {
+            em_val part_last = em_cmp(e, EM_EQ, part.i, em_i64(e, p->parts - 1));
+            taken = em_if(e, em_and(e, s->taken, part_last));
+            em_call(e, p->turning, args, GEMM_MICRO_PARAMS);
+            em_else(e, &taken);
+        }
         em_call(e, p->copied, args, GEMM_MICRO_PARAMS);
+        if (p->within) em_endif(e, &taken);
         em_else(e, &copied);
         args[0] = a;
     }
@@ -379,10 +386,17 @@ static void emit_panels(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_
     em_loop tile = em_for(e, zero(e), s->blocks, one(e));
     em_val start = em_carry(e, &tile, zero(e));
     em_val rows = choose_rows(e, p, em_sub(e, s->valid, start));
+    em_val end = em_add(e, start, rows), turns = s->turn;
+    if (p->dual) turns = em_and(e, turns, s->copied);
+    if (p->within) {
+        em_val full = em_cmp(e, EM_EQ, rows, em_i64(e, p->mr));
+        em_val both = em_and(e, full, em_cmp(e, EM_LE, end, s->next_valid));
+        s->taken = em_and(e, turns, both);
+        turns = em_and(e, turns, em_not(e, both));
+    }
     emit_tile(e, p, s, tile.i, start, rows);
-    em_val end = em_add(e, start, rows);
     if (p->relay) {
-        em_branch turn = em_if(e, p->dual ? em_and(e, s->turn, s->copied) : s->turn);
+        em_branch turn = em_if(e, turns);
         relay_rows(e, p, s, start, end);
         em_endif(e, &turn);
     }
@@ -715,6 +729,7 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
     p.name = name;
     for (int i = 0; i < p.n_sizes; i++) p.micro[i] = gemm_emit_micro(e, &p, p.size[i], GEMM_MICRO);
     if (p.dual) p.copied = gemm_emit_micro(e, &p, p.mr, GEMM_COPIED);
+    if (p.within) p.turning = gemm_emit_micro(e, &p, p.mr, GEMM_TURNING);
     if (g->group) p.widen = gemm_emit_four_widen(e, &p);
     bool plain = !g->prologue && g->a.dtype == p.t && gemm_is(g->a.col, 1);
     if (g->group && (plain || (g->prologue && !p.chunked))) {

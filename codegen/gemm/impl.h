@@ -5,7 +5,11 @@
 
 #include "codegen/gemm/gemm.h"
 
-enum { GEMM_WORD = 8 /* 4-bit integers of an i32 */, GEMM_SIZES = 5 };
+enum {
+    GEMM_WORD = 8, /* 4-bit integers of an i32 */
+    GEMM_SIZES = 5,
+    GEMM_LINE = 64 /* bytes */
+};
 
 typedef struct gemm_plan {
     const sn_gemm *g;
@@ -39,6 +43,7 @@ typedef struct gemm_plan {
     int half;      /* rows of the largest micro-tile but mr */
     bool ahead;    /* a group's last panel fetches the next group's rows of A */
     bool relay;    /* ... and copies them where its own are no more needed */
+    bool within;   /* ... full tiles while they are computed (dual) */
     int fetch;     /* addresses of B that a tile fetches, a power of two; 0: no list (fetch.c) */
     int own;       /* the same of lines that its epilogue reads and writes */
     int own_shift; /* 2^own_shift steps of k share an address */
@@ -46,6 +51,7 @@ typedef struct gemm_plan {
     /* emitted functions */
     em_val micro[GEMM_SIZES];    /* of size[i] rows */
     em_val copied;               /* dual: of mr rows of the copy; else NULL */
+    em_val turning;              /* the same, and copies those of the next group; else NULL */
     em_val twin;                 /* narrow panels, one row: two panels at once; else NULL */
     em_val row, last_row, widen; /* of 4-bit integers; else NULL */
     em_val finish, copy, pack;
@@ -78,6 +84,7 @@ typedef struct gemm_state {
     em_val leap;         /* is there such a thing? */
     em_val last;         /* waits: the group's last block and chunk */
     em_val turn;         /* the group's last panel, and there is a group after it */
+    em_val taken;        /* within: a full tile of that panel, and of the next group */
     em_val rows_step;    /* bytes of the next group's rows that a step of k fetches */
 } gemm_state;
 
@@ -97,7 +104,7 @@ em_val gemm_function(em *e, const gemm_plan *p, const char *suffix, const em_typ
 /* micro.c: void micro(A, B, T, k, next, next_step, b_stride, own, ahead, ahead_step, begun, to,
  * to_row) for `rows` rows (see there) */
 enum { GEMM_MICRO_PARAMS = 13 };
-typedef enum gemm_micro { GEMM_MICRO, GEMM_TWIN, GEMM_COPIED } gemm_micro;
+typedef enum gemm_micro { GEMM_MICRO, GEMM_TWIN, GEMM_COPIED, GEMM_TURNING } gemm_micro;
 em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind);
 
 /* four.c: right factors of 4-bit integers (signatures there) */

@@ -46,13 +46,29 @@ static void fetch_panel(em *e, const gemm_plan *p, em_val b, int u, int steps, i
  * `k`: the body's first step; u: which of its steps this is. */
 static void fetch_rows_of_a(em *e, const gemm_plan *p, em_val a, em_val k, int unroll, int u,
                             int rows, int64_t stride) {
-    enum { LINE = 64 };
-    int turns = LINE / p->esize / unroll, each = (rows + turns - 1) / turns;
+    int turns = GEMM_LINE / p->esize / unroll, each = (rows + turns - 1) / turns;
     em_val turn = em_and(e, k, em_i64(e, (turns - 1) * unroll)); /* unroll times that */
     em_val first = em_at_bytes(e, a, em_mul(e, turn, em_i64(e, each * stride * p->esize / unroll)));
     for (int i = u; i < each; i += unroll) {
         em_val row = em_at(e, first, p->t, em_i64(e, i * stride));
-        em_prefetch(e, em_at_bytes(e, row, em_i64(e, LINE)), false, 3);
+        em_prefetch(e, em_at_bytes(e, row, em_i64(e, GEMM_LINE)), false, 3);
+    }
+}
+
+/* Copies a line of each of the next group's rows `from` over those of the tile, from step k on,
+ * which nobody reads any more. What comes later is fetched into L2 alone: rows a multiple of 4 KB
+ * apart would push each other out of L1. */
+static void copy_line(em *e, const gemm_plan *p, em_val from, em_val k, int rows) {
+    enum { AHEAD = 8 * GEMM_LINE };
+    em_val src = em_at(e, from, p->t, k), dst = em_at(e, em_param(e, 0), p->t, k);
+    for (int i = 0; i < rows; i++) {
+        em_val at = em_at(e, src, p->t, em_i64(e, i * p->g->a.row.value));
+        em_val to = em_at(e, dst, p->t, em_i64(e, i * p->a_stride));
+        for (int j = 0; j < GEMM_LINE / p->esize; j += p->lanes) {
+            em_val v = em_load(e, p->t, em_at(e, at, p->t, em_i64(e, j)), p->lanes);
+            em_store(e, p->t, em_at(e, to, p->t, em_i64(e, j)), v);
+        }
+        em_prefetch(e, em_at_bytes(e, at, em_i64(e, AHEAD)), false, 2);
     }
 }
 
@@ -69,13 +85,14 @@ static em_val load_b(em *e, const gemm_plan *p, em_val at) {
  * write. ahead, ahead_step: what else a full tile fetches, likewise. copied: of a plan that reads
  * A's rows where they lie or from a copy, the latter. twin: one row by two panels, b_stride
  * elements apart, whose sums are T[0] and T[1]: of one panel they would wait for each other, and
- * memory for them. direct_c: the sums are written to `to`, rows to_row elements apart. */
+ * memory for them. turning: copied, and `ahead` are the next group's rows, which take the place of
+ * the tile's. direct_c: the sums are written to `to`, rows to_row elements apart. */
 em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind) {
-    static const char *const names[] = {"micro%d", "twin", "copied%d"};
+    static const char *const names[] = {"micro%d", "twin", "copied%d", "turning%d"};
     char suffix[32];
     snprintf(suffix, sizeof suffix, names[kind], rows);
-    bool twin = kind == GEMM_TWIN;
-    int64_t stride = p->dual && kind != GEMM_COPIED ? p->g->a.row.value : p->a_stride;
+    bool twin = kind == GEMM_TWIN, turning = kind == GEMM_TURNING;
+    int64_t stride = p->dual && kind < GEMM_COPIED ? p->g->a.row.value : p->a_stride;
     const em_type params[GEMM_MICRO_PARAMS] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr,
                                                e->i64, e->i64, e->ptr, e->ptr, e->i64,
                                                e->i64, e->ptr, e->i64};
@@ -88,7 +105,7 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind) {
     em_val b_stride = in_place ? em_param(e, 6) : em_i64(e, p->panel);
     int unroll = choose_unroll(p, rows, twin), panels = twin ? 2 : 1;
     bool fetch_next = rows == p->mr && !p->fetch, fetch_list = rows == p->mr && p->fetch;
-    bool fetch_rows = rows == p->mr && p->ahead;
+    bool fetch_rows = rows == p->mr && p->ahead && !turning;
     bool fetch_a = rows == p->mr && unroll == 4 && p->a_step == 1;
     bool fetch_own = p->own && rows >= p->half && !twin;
 
@@ -101,9 +118,20 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind) {
         bool goes_on = p->chunked && !twin;
         init[i] = goes_on ? em_load_mask(e, p->t, from, p->lanes, begun, NULL) : em_vf(e, 0);
     }
-    em_loop l = em_for(e, em_i64(e, 0), k, em_i64(e, unroll));
-    em_val a = em_carry(e, &l, em_param(e, 0)), b = em_carry(e, &l, em_param(e, 1));
-    em_val next = fetch_next ? em_carry(e, &l, em_param(e, 4)) : NULL;
+    em_val k0 = em_i64(e, 0), k1 = k;
+    em_val from_a = em_param(e, 0), from_b = em_param(e, 1), from_next = em_param(e, 4);
+    em_loop lines = {0};
+    if (turning) { /* a loop in the loop, else LLVM mixes the copy with the sums */
+        em_val line = em_i64(e, GEMM_LINE / p->esize);
+        lines = em_for(e, k0, k, line);
+        from_a = em_carry(e, &lines, from_a), from_b = em_carry(e, &lines, from_b);
+        if (fetch_next) from_next = em_carry(e, &lines, from_next);
+        for (int i = 0; i < n; i++) init[i] = em_carry(e, &lines, init[i]);
+        k0 = lines.i, k1 = em_add(e, lines.i, line);
+    }
+    em_loop l = em_for(e, k0, k1, em_i64(e, unroll));
+    em_val a = em_carry(e, &l, from_a), b = em_carry(e, &l, from_b);
+    em_val next = fetch_next ? em_carry(e, &l, from_next) : NULL;
     em_val ahead = fetch_rows ? em_carry(e, &l, em_param(e, 8)) : NULL;
     for (int i = 0; i < n; i++) acc[i] = em_carry(e, &l, init[i]);
     em_val first[32], bu = b, nu = next, ru = ahead;
@@ -146,13 +174,24 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind) {
     if (fetch_rows) em_next(e, &l, ahead, ru);
     for (int i = 0; i < n; i++) em_next(e, &l, first[i], acc[i]);
     em_end(e, &l);
+    em_val sum[32];
+    for (int i = 0; i < n; i++) sum[i] = em_final(e, &l, first[i]);
+    if (turning) {
+        copy_line(e, p, em_param(e, 8), lines.i, rows);
+        em_next(e, &lines, from_a, em_final(e, &l, a));
+        em_next(e, &lines, from_b, em_final(e, &l, b));
+        if (fetch_next) em_next(e, &lines, from_next, em_final(e, &l, next));
+        for (int i = 0; i < n; i++) em_next(e, &lines, init[i], sum[i]);
+        em_end(e, &lines);
+        for (int i = 0; i < n; i++) sum[i] = em_final(e, &lines, init[i]);
+    }
     bool direct = p->direct_c && !twin;
     em_val to = direct ? em_param(e, 11) : sums,
            to_row = direct ? em_param(e, 12) : em_i64(e, p->panel);
     for (int i = 0; i < n; i++) {
         em_val at =
             em_add(e, em_mul(e, em_i64(e, i / p->nv), to_row), em_i64(e, i % p->nv * p->lanes));
-        em_store(e, p->t, em_at(e, to, p->t, at), em_final(e, &l, first[i]));
+        em_store(e, p->t, em_at(e, to, p->t, at), sum[i]);
     }
     em_ret(e, NULL);
     return fn;

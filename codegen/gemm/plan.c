@@ -177,6 +177,7 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
 
     p->ahead = !p->chunked && !p->pack_b && gemm_is(g->a.col, 1) && g->a.row.slot < 0 &&
                g->k.slot < 0 && g->a.row.value == g->k.value && !gemm_is(g->m, 1);
+    p->within = p->dual && p->ahead && most == p->mr && g->k.value % (GEMM_LINE / p->esize) == 0;
     p->relay = p->copy_a && !p->turned_a && !p->pack_b && (!p->chunked || p->waits);
     p->np = p->chunked ? GEMM_WAITING_PANELS : 1;
     if (p->waits) p->np = count_waiting(p);
