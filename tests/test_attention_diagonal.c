@@ -79,6 +79,14 @@ static sn_tensor score_sum(const sn_score_ctx *c) {
     return sn_add(c->score, sn_at(c->captured[0], c->h, at));
 }
 
+/* Whatever the product is. */
+static sn_tensor score_alone(const sn_score_ctx *c) {
+    return sn_add(sn_at(c->captured[0], c->h, sn_mod(c->k, CLIP)), 1.5);
+}
+static sn_tensor score_number(const sn_score_ctx *c) {
+    return sn_b_const(c->score->m, (sn_dtype)c->score->dtype, 1.5);
+}
+
 static sn_tensor mask_strided(const sn_score_ctx *c) {
     return sn_or(sn_eq(sn_mod(sn_sub(c->q, c->k), 5), 0), sn_lt(c->k, 7));
 }
@@ -182,6 +190,9 @@ static const variant variants[] = {
     {"power", score_power, NULL, 1, 1, {{2}}, 1, 2, 2, 80, 80, 8, true},
     {"slope", score_slope, NULL, 0, 1, {{2}}, 1, 2, 2, 80, 80, 8, true},
     {"no distance", score_sum, NULL, 0, 1, {{2, CLIP}}, 1, 2, 2, 70, 70, 8, false},
+    {"alone", score_alone, NULL, 0, 1, {{2, CLIP}}, 1, 2, 2, 70, 45, 8, false},
+    {"alone, decode", score_alone, NULL, 0, 1, {{4, CLIP}}, 1, 4, 2, 1, 700, 16, false},
+    {"number", score_number, NULL, 0, 0, {{0}}, 1, 2, 2, 70, 45, 8, true},
     {"strided", NULL, mask_strided, 1, 0, {{0}}, 1, 2, 2, 140, 140, 16, true},
     {"both", score_buckets, mask_strided, 2, 1, {{2, 16}}, 2, 2, 2, 133, 133, 8, true},
 };

@@ -28,6 +28,10 @@ em_val att_scratch(em *e, int64_t at) {
     return em_at_bytes(e, e->scratch, em_i64(e, at));
 }
 
+em_val att_lanes(em *e, const att_plan *p, em_val x) {
+    return em_lanes_of(x) == 1 ? em_splat(e, x, p->lanes) : x;
+}
+
 em_val att_column(em *e, const att_plan *p, em_val base, em_val v) {
     return em_at(e, base, p->t, em_mul(e, v, em_i64(e, p->lanes)));
 }

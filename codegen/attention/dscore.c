@@ -55,8 +55,7 @@ static void emit_plain(em *e, const att_plan *p, const column *c) {
 }
 
 static em_val read_value(em *e, const att_back *b, const att_regions *g, int i) {
-    em_val x = sn_region_value(&g->score.code, b->g->score->read[i].value);
-    return em_lanes_of(x) == 1 ? em_splat(e, x, b->p.lanes) : x;
+    return att_lanes(e, &b->p, sn_region_value(&g->score.code, b->g->score->read[i].value));
 }
 
 /* Sums along the tile's diagonals, of reads that follow from the difference of query and key. */

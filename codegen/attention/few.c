@@ -108,12 +108,7 @@ static void emit_scores(em *e, const few *w, em_val k_base, em_val k0, int rows,
         for (int u = 0; u < rows; u++)
             mine[u][turn] = rows > 1 ? em_part(e, all, u * keys, keys) : all;
     }
-    for (int u = 0; u < rows; u++) {
-        for (int m = rows; m > 1; m /= 2)
-            for (int i = 0; i < m / 2; i++)
-                mine[u][i] = em_concat(e, mine[u][2 * i], mine[u][2 * i + 1]);
-        x[u] = mine[u][0];
-    }
+    for (int u = 0; u < rows; u++) x[u] = att_join(e, mine[u], rows);
 }
 
 /* Query r + u of the rows that go through a tile together. */

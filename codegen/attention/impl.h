@@ -94,6 +94,7 @@ em_val att_state(em *e, const att_plan *p, int64_t at); /* forward: q_at .. l_at
 em_val att_load(em *e, const att_plan *p, em_val at); /* a vector of scratch, at a multiple of it */
 void att_store(em *e, const att_plan *p, em_val x, em_val at);
 em_val att_column(em *e, const att_plan *p, em_val base, em_val v); /* vector v of a row */
+em_val att_lanes(em *e, const att_plan *p, em_val x); /* a vector, if it is not one yet */
 em_val att_any_lane(em *e, em_val cond);
 /* Calls fn[n] for the run-time number n of vectors. */
 void att_call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, int n_args);
@@ -155,6 +156,7 @@ void att_keys_enter(em *e, const att_plan *p, em_val kv_head);
 /* transpose.c: functions of the module
  *   load(q, stride, rows, Q): a vector of queries of d elements of t, transposed, times `factor`
  *   store(O, l pointer, out, stride, rows, dummy): transposed back, times `by` / l */
+em_val att_join(em *e, em_val *part, int n); /* n vectors as one; part[] is used up */
 void att_transpose_pieces(em *e, const att_plan *p, em_val *x);
 em_val att_emit_load(em *e, const att_plan *p, const char *name, sn_dtype t, int d, double factor);
 em_val att_emit_store(em *e, const att_plan *p, const char *name, sn_dtype t, int d, double by);

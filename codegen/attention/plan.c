@@ -99,7 +99,8 @@ static att_addend find_addend(const sn_region *r, sn_dtype compute) {
     const bool *on = mark_score(r, &lowest);
     att_addend a = {.n = 0};
     sn_node *n = r->out[0];
-    while (n->op != SN_OP_arg) {
+    if (!on[n->id - lowest]) return a; /* the product does not matter */
+    while (n->op != SN_OP_arg) {       /* n depends on it */
         bool first = on[n->in[0]->id - lowest];
         int other = first, minus = n->op == SN_OP_sub;
         bool fits = n->op == SN_OP_add || (minus && first);
@@ -108,8 +109,8 @@ static att_addend find_addend(const sn_region *r, sn_dtype compute) {
         a.minus[a.n] = minus;
         a.term[a.n++] = n->in[other];
         n = n->in[!other];
+        if (!on[n->id - lowest]) return (att_addend){.n = 0};
     }
-    if (!on[n->id - lowest]) a.n = 0;
     return a;
 }
 

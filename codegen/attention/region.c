@@ -140,8 +140,7 @@ em_val att_regions_addend(att_regions *g, em *e, const att_plan *p, em_val k) {
     em_val sum = NULL;
     evaluate_region(&g->score, e, p, NULL, k, g->diagonal);
     for (int i = 0; i < p->addend.n; i++) {
-        em_val x = sn_region_node(c, p->addend.term[i]);
-        if (em_lanes_of(x) == 1) x = em_splat(e, x, p->lanes);
+        em_val x = att_lanes(e, p, sn_region_node(c, p->addend.term[i]));
         if (p->addend.minus[i]) x = em_neg(e, x);
         sum = sum ? em_add(e, sum, x) : x;
     }
@@ -150,7 +149,7 @@ em_val att_regions_addend(att_regions *g, em *e, const att_plan *p, em_val k) {
 
 em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_val k) {
     em_val at = g->diagonal;
-    if (g->score.used) x = apply_region(&g->score, e, p, x, k, at);
+    if (g->score.used) x = att_lanes(e, p, apply_region(&g->score, e, p, x, k, at));
     if (g->mask.used)
         x = em_select(e, apply_region(&g->mask, e, p, NULL, k, at), x, em_vf(e, -INFINITY));
     return x;

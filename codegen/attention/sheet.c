@@ -88,10 +88,7 @@ static void lay_keys(em *e, const sheet *s, em_val k, int n) {
                 part[g] = truth ? em_load_raw(e, em_vec(e->i32, PIECE), from, 1)
                                 : em_load(e, s->c->dtype, from, PIECE);
             }
-            for (int m = groups; m > 1; m /= 2)
-                for (int g = 0; g < m / 2; g++)
-                    part[g] = em_concat(e, part[2 * g], part[2 * g + 1]);
-            x[c][i] = part[0];
+            x[c][i] = att_join(e, part, groups);
         }
     for (int c = 0; c < columns; c++) {
         att_transpose_pieces(e, p, x[c]);

@@ -2,6 +2,13 @@
  * emitted module. */
 #include "codegen/attention/impl.h"
 
+/* n vectors side by side in one, n a power of two; part[] is used up. */
+em_val att_join(em *e, em_val *part, int n) {
+    for (; n > 1; n /= 2)
+        for (int i = 0; i < n / 2; i++) part[i] = em_concat(e, part[2 * i], part[2 * i + 1]);
+    return part[0];
+}
+
 /* In every 128-bit piece of `piece` vectors: the piece x piece square transposed. */
 void att_transpose_pieces(em *e, const att_plan *p, em_val *x) {
     static const int pick4[4][4] = {{0, 16, 1, 17}, {2, 18, 3, 19}, {0, 1, 16, 17}, {2, 3, 18, 19}};
@@ -63,9 +70,7 @@ em_val att_emit_load(em *e, const att_plan *p, const char *name, sn_dtype t, int
         em_val part[4] = {NULL};
         for (int g = 0; g < groups; g++)
             part[g] = em_load(e, t, em_at(e, at[i + pc * g], t, l.i), pc);
-        for (int n = groups; n > 1; n /= 2)
-            for (int g = 0; g < n / 2; g++) part[g] = em_concat(e, part[2 * g], part[2 * g + 1]);
-        x[i] = part[0];
+        x[i] = att_join(e, part, groups);
     }
     att_transpose_pieces(e, p, x);
     em_val out = em_at(e, to, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
