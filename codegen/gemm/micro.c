@@ -32,6 +32,34 @@ static bool from_memory(const gemm_plan *p) {
     return g->k.slot < 0 && g->n.slot < 0 && g->k.value * g->n.value * size >= LARGE;
 }
 
+/* One micro-kernel: what its steps do. */
+typedef struct micro {
+    const gemm_plan *p;
+    int rows, panels, unroll;
+    bool twin;
+    bool fetches_list, fetches_own, fetches_a; /* beside what `at` walks over */
+    int64_t a_stride;
+    em_val b_stride;
+} micro;
+
+/* What goes from step to step: where A, B and what is fetched are, then the sums; NULL: not used.
+ */
+enum { AT_A, AT_B, AT_NEXT, AT_AHEAD, SUMS, CARRIED = SUMS + 32 };
+
+static void carry(em *e, em_loop *l, em_val *at) {
+    for (int i = 0; i < CARRIED; i++)
+        if (at[i]) at[i] = em_carry(e, l, at[i]);
+}
+
+/* Ends a loop that began with `first`; `at` is what follows. */
+static void go_on(em *e, em_loop *l, const em_val *first, em_val *at) {
+    for (int i = 0; i < CARRIED; i++)
+        if (at[i]) em_next(e, l, first[i], at[i]);
+    em_end(e, l);
+    for (int i = 0; i < CARRIED; i++)
+        if (at[i]) at[i] = em_final(e, l, first[i]);
+}
+
 /* Row u of the loop's body fetches the lines that begin in it (rows of narrow panels share them).
  */
 static void fetch_panel(em *e, const gemm_plan *p, em_val b, int u, int steps, int level) {
@@ -44,24 +72,82 @@ static void fetch_panel(em *e, const gemm_plan *p, em_val b, int u, int steps, i
 /* The rows of A are as many streams, each of which enters a new line every few steps. The lines
  * after these are fetched by turns, some rows in each body of the loop: 0.1 to 0.5 % of the time.
  * `k`: the body's first step; u: which of its steps this is. */
-static void fetch_rows_of_a(em *e, const gemm_plan *p, em_val a, em_val k, int unroll, int u,
-                            int rows, int64_t stride) {
-    int turns = GEMM_LINE / p->esize / unroll, each = (rows + turns - 1) / turns;
-    em_val turn = em_and(e, k, em_i64(e, (turns - 1) * unroll)); /* unroll times that */
-    em_val first = em_at_bytes(e, a, em_mul(e, turn, em_i64(e, each * stride * p->esize / unroll)));
-    for (int i = u; i < each; i += unroll) {
-        em_val row = em_at(e, first, p->t, em_i64(e, i * stride));
+static void fetch_rows_of_a(em *e, const micro *m, em_val a, em_val k, int u) {
+    int size = m->p->esize, turns = GEMM_LINE / size / m->unroll;
+    int each = (m->rows + turns - 1) / turns;
+    em_val turn = em_and(e, k, em_i64(e, (turns - 1) * m->unroll)); /* unroll times that */
+    em_val by = em_mul(e, turn, em_i64(e, each * m->a_stride * size / m->unroll));
+    em_val first = em_at_bytes(e, a, by);
+    for (int i = u; i < each; i += m->unroll) {
+        em_val row = em_at(e, first, m->p->t, em_i64(e, i * m->a_stride));
         em_prefetch(e, em_at_bytes(e, row, em_i64(e, GEMM_LINE)), false, 3);
     }
 }
 
-/* Copies a line of each of the next group's rows `from` over those of the tile, from step k on,
- * which nobody reads any more. What comes later is fetched into L2 alone: rows a multiple of 4 KB
- * apart would push each other out of L1. */
-static void copy_line(em *e, const gemm_plan *p, em_val from, em_val k, int rows) {
+/* b: this step's row of each panel; the others as in emit_step. */
+static void emit_fetches(em *e, const micro *m, em_val *at, const em_val *b, em_val k, int u) {
+    const gemm_plan *p = m->p;
+    static const int step[] = {[AT_NEXT] = 5, [AT_AHEAD] = 9}; /* parameters */
+    if (m->fetches_a) fetch_rows_of_a(e, m, at[AT_A], k, u);
+    for (int t = 0; t < m->panels; t++) {
+        int close = m->twin ? FAR : m->rows == p->mr ? NEAR_FULL : NEAR;
+        fetch_panel(e, p, b[t], u, close, 3);
+        if (m->twin && from_memory(p)) fetch_panel(e, p, b[t], u, FARTHER, 2);
+        if (!p->pack_b && m->rows < p->mr && !m->twin) fetch_panel(e, p, b[t], u, FAR, 2);
+    }
+    if (m->fetches_list) gemm_emit_fetch(e, p, em_param(e, 4), em_add(e, k, em_i64(e, u)));
+    if (m->fetches_own && u % (1 << p->own_shift) == 0)
+        gemm_emit_own(e, p, em_param(e, 7), em_add(e, k, em_i64(e, u)));
+    for (int i = AT_NEXT; i <= AT_AHEAD; i++) {
+        if (!at[i]) continue;
+        em_prefetch(e, at[i], false, 2);
+        at[i] = em_at_bytes(e, at[i], em_param(e, step[i]));
+    }
+}
+
+/* A vector of a row of B in the compute type. This is where narrow weights widen. */
+static em_val load_b(em *e, const gemm_plan *p, em_val at) {
+    em_val v = em_load(e, p->b_type, at, p->lanes);
+    return sn_dtype_is_float(p->b_type) ? v : em_convert(e, v, p->b_type, p->t);
+}
+
+/* Step u of the body that begins at step k. */
+static void emit_step(em *e, const micro *m, em_val *at, em_val k, int u) {
+    const gemm_plan *p = m->p;
+    em_val b[] = {at[AT_B], m->twin ? em_at(e, at[AT_B], p->b_type, em_param(e, 6)) : NULL}, bv[8];
+    for (int j = 0; j < m->panels * p->nv; j++) {
+        em_val col = em_i64(e, j % p->nv * p->lanes);
+        bv[j] = load_b(e, p, em_at(e, b[j / p->nv], p->b_type, col));
+    }
+    emit_fetches(e, m, at, b, k, u);
+    em_val *sum = at + SUMS;
+    for (int i = 0; i < m->rows; i++) {
+        em_val from = em_at(e, at[AT_A], p->t, em_i64(e, i * m->a_stride + u * p->a_step));
+        em_val av = em_load_splat(e, p->t, from, p->lanes);
+        for (int j = 0; j < m->panels * p->nv; j++)
+            sum[i * p->nv + j] = em_fma(e, av, bv[j], sum[i * p->nv + j]);
+    }
+    at[AT_B] = em_at(e, at[AT_B], p->b_type, m->b_stride);
+}
+
+static void emit_steps(em *e, const micro *m, em_val *at, em_val k0, em_val k1) {
+    em_loop l = em_for(e, k0, k1, em_i64(e, m->unroll));
+    em_val first[CARRIED];
+    carry(e, &l, at);
+    memcpy(first, at, sizeof first);
+    for (int u = 0; u < m->unroll; u++) emit_step(e, m, at, l.i, u);
+    at[AT_A] = em_at(e, at[AT_A], m->p->t, em_i64(e, m->unroll * m->p->a_step));
+    go_on(e, &l, first, at);
+}
+
+/* Copies a line of each of the next group's rows over those of the tile, from step k on, which
+ * nobody reads any more. What comes later is fetched into L2 alone: rows a multiple of 4 KB apart
+ * would push each other out of L1. */
+static void copy_line(em *e, const micro *m, em_val k) {
     enum { AHEAD = 8 * GEMM_LINE };
-    em_val src = em_at(e, from, p->t, k), dst = em_at(e, em_param(e, 0), p->t, k);
-    for (int i = 0; i < rows; i++) {
+    const gemm_plan *p = m->p;
+    em_val src = em_at(e, em_param(e, 8), p->t, k), dst = em_at(e, em_param(e, 0), p->t, k);
+    for (int i = 0; i < m->rows; i++) {
         em_val at = em_at(e, src, p->t, em_i64(e, i * p->g->a.row.value));
         em_val to = em_at(e, dst, p->t, em_i64(e, i * p->a_stride));
         for (int j = 0; j < GEMM_LINE / p->esize; j += p->lanes) {
@@ -72,10 +158,39 @@ static void copy_line(em *e, const gemm_plan *p, em_val from, em_val k, int rows
     }
 }
 
-/* A vector of a row of B in the compute type. This is where narrow weights widen. */
-static em_val load_b(em *e, const gemm_plan *p, em_val at) {
-    em_val v = em_load(e, p->b_type, at, p->lanes);
-    return sn_dtype_is_float(p->b_type) ? v : em_convert(e, v, p->b_type, p->t);
+/* A loop in a loop, else LLVM mixes the copy with the sums. */
+static void emit_turning(em *e, const micro *m, em_val *at, em_val k) {
+    em_val line = em_i64(e, GEMM_LINE / m->p->esize), first[CARRIED];
+    em_loop l = em_for(e, em_i64(e, 0), k, line);
+    carry(e, &l, at);
+    memcpy(first, at, sizeof first);
+    emit_steps(e, m, at, l.i, em_add(e, l.i, line));
+    copy_line(e, m, l.i);
+    go_on(e, &l, first, at);
+}
+
+/* Zeros, or what the chunk before left in T. */
+static void begin_sums(em *e, const micro *m, em_val *sum) {
+    const gemm_plan *p = m->p;
+    em_val begun = em_splat(e, em_cmp(e, EM_NE, em_param(e, 10), em_i64(e, 0)), p->lanes);
+    for (int i = 0; i < m->rows * m->panels * p->nv; i++) {
+        int at = i / p->nv * p->panel + i % p->nv * p->lanes;
+        em_val from = em_at(e, em_param(e, 2), p->t, em_i64(e, at));
+        bool goes_on = p->chunked && !m->twin;
+        sum[i] = goes_on ? em_load_mask(e, p->t, from, p->lanes, begun, NULL) : em_vf(e, 0);
+    }
+}
+
+static void store_sums(em *e, const micro *m, const em_val *sum) {
+    const gemm_plan *p = m->p;
+    bool direct = p->direct_c && !m->twin;
+    em_val to = em_param(e, direct ? 11 : 2);
+    em_val to_row = direct ? em_param(e, 12) : em_i64(e, p->panel);
+    for (int i = 0; i < m->rows * m->panels * p->nv; i++) {
+        em_val at =
+            em_add(e, em_mul(e, em_i64(e, i / p->nv), to_row), em_i64(e, i % p->nv * p->lanes));
+        em_store(e, p->t, em_at(e, to, p->t, at), sum[i]);
+    }
 }
 
 /* void micro(A, B, T, k, next, next_step, b_stride, own, ahead, ahead_step, begun, to, to_row)
@@ -91,108 +206,33 @@ em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind) {
     static const char *const names[] = {"micro%d", "twin", "copied%d", "turning%d"};
     char suffix[32];
     snprintf(suffix, sizeof suffix, names[kind], rows);
-    bool twin = kind == GEMM_TWIN, turning = kind == GEMM_TURNING;
-    int64_t stride = p->dual && kind < GEMM_COPIED ? p->g->a.row.value : p->a_stride;
     const em_type params[GEMM_MICRO_PARAMS] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr,
                                                e->i64, e->i64, e->ptr, e->ptr, e->i64,
                                                e->i64, e->ptr, e->i64};
     em_val fn = gemm_function(e, p, suffix, params, GEMM_MICRO_PARAMS, true);
-    em_val sums = em_param(e, 2);
-    const sn_gemm *g = p->g;
-    bool const_k = !p->chunked && g->k.slot < 0;
-    em_val k = const_k ? em_i64(e, g->k.value) : em_param(e, 3);
-    bool in_place = p->direct_b;
-    em_val b_stride = in_place ? em_param(e, 6) : em_i64(e, p->panel);
-    int unroll = choose_unroll(p, rows, twin), panels = twin ? 2 : 1;
-    bool fetch_next = rows == p->mr && !p->fetch, fetch_list = rows == p->mr && p->fetch;
-    bool fetch_rows = rows == p->mr && p->ahead && !turning;
-    bool fetch_a = rows == p->mr && unroll == 4 && p->a_step == 1;
-    bool fetch_own = p->own && rows >= p->half && !twin;
-
-    em_val init[32], acc[32];
-    int n = rows * panels * p->nv;
-    em_val begun = em_splat(e, em_cmp(e, EM_NE, em_param(e, 10), em_i64(e, 0)), p->lanes);
-    for (int i = 0; i < n; i++) {
-        int at = i / p->nv * p->panel + i % p->nv * p->lanes;
-        em_val from = em_at(e, sums, p->t, em_i64(e, at));
-        bool goes_on = p->chunked && !twin;
-        init[i] = goes_on ? em_load_mask(e, p->t, from, p->lanes, begun, NULL) : em_vf(e, 0);
-    }
-    em_val k0 = em_i64(e, 0), k1 = k;
-    em_val from_a = em_param(e, 0), from_b = em_param(e, 1), from_next = em_param(e, 4);
-    em_loop lines = {0};
-    if (turning) { /* a loop in the loop, else LLVM mixes the copy with the sums */
-        em_val line = em_i64(e, GEMM_LINE / p->esize);
-        lines = em_for(e, k0, k, line);
-        from_a = em_carry(e, &lines, from_a), from_b = em_carry(e, &lines, from_b);
-        if (fetch_next) from_next = em_carry(e, &lines, from_next);
-        for (int i = 0; i < n; i++) init[i] = em_carry(e, &lines, init[i]);
-        k0 = lines.i, k1 = em_add(e, lines.i, line);
-    }
-    em_loop l = em_for(e, k0, k1, em_i64(e, unroll));
-    em_val a = em_carry(e, &l, from_a), b = em_carry(e, &l, from_b);
-    em_val next = fetch_next ? em_carry(e, &l, from_next) : NULL;
-    em_val ahead = fetch_rows ? em_carry(e, &l, em_param(e, 8)) : NULL;
-    for (int i = 0; i < n; i++) acc[i] = em_carry(e, &l, init[i]);
-    em_val first[32], bu = b, nu = next, ru = ahead;
-    memcpy(first, acc, sizeof first);
-    for (int u = 0; u < unroll; u++) {
-        em_val bv[8], from[2] = {bu, twin ? em_at(e, bu, p->b_type, em_param(e, 6)) : NULL};
-        for (int j = 0; j < panels * p->nv; j++) {
-            em_val at = em_i64(e, j % p->nv * p->lanes);
-            bv[j] = load_b(e, p, em_at(e, from[j / p->nv], p->b_type, at));
-        }
-        if (fetch_a) fetch_rows_of_a(e, p, a, l.i, unroll, u, rows, stride);
-        for (int t = 0; t < panels; t++) {
-            int close = twin ? FAR : rows == p->mr ? NEAR_FULL : NEAR;
-            fetch_panel(e, p, from[t], u, close, 3);
-            if (twin && from_memory(p)) fetch_panel(e, p, from[t], u, FARTHER, 2);
-            if (!p->pack_b && rows < p->mr && !twin) fetch_panel(e, p, from[t], u, FAR, 2);
-        }
-        if (fetch_list) gemm_emit_fetch(e, p, em_param(e, 4), em_add(e, l.i, em_i64(e, u)));
-        if (fetch_own && u % (1 << p->own_shift) == 0)
-            gemm_emit_own(e, p, em_param(e, 7), em_add(e, l.i, em_i64(e, u)));
-        if (fetch_next) {
-            em_prefetch(e, nu, false, 2);
-            nu = em_at_bytes(e, nu, em_param(e, 5));
-        }
-        if (fetch_rows) {
-            em_prefetch(e, ru, false, 2);
-            ru = em_at_bytes(e, ru, em_param(e, 9));
-        }
-        for (int i = 0; i < rows; i++) {
-            em_val at = em_at(e, a, p->t, em_i64(e, i * stride + u * p->a_step));
-            em_val av = em_load_splat(e, p->t, at, p->lanes);
-            for (int j = 0; j < panels * p->nv; j++)
-                acc[i * p->nv + j] = em_fma(e, av, bv[j], acc[i * p->nv + j]);
-        }
-        bu = em_at(e, bu, p->b_type, b_stride);
-    }
-    em_next(e, &l, a, em_at(e, a, p->t, em_i64(e, unroll * p->a_step)));
-    em_next(e, &l, b, bu);
-    if (fetch_next) em_next(e, &l, next, nu);
-    if (fetch_rows) em_next(e, &l, ahead, ru);
-    for (int i = 0; i < n; i++) em_next(e, &l, first[i], acc[i]);
-    em_end(e, &l);
-    em_val sum[32];
-    for (int i = 0; i < n; i++) sum[i] = em_final(e, &l, first[i]);
-    if (turning) {
-        copy_line(e, p, em_param(e, 8), lines.i, rows);
-        em_next(e, &lines, from_a, em_final(e, &l, a));
-        em_next(e, &lines, from_b, em_final(e, &l, b));
-        if (fetch_next) em_next(e, &lines, from_next, em_final(e, &l, next));
-        for (int i = 0; i < n; i++) em_next(e, &lines, init[i], sum[i]);
-        em_end(e, &lines);
-        for (int i = 0; i < n; i++) sum[i] = em_final(e, &lines, init[i]);
-    }
-    bool direct = p->direct_c && !twin;
-    em_val to = direct ? em_param(e, 11) : sums,
-           to_row = direct ? em_param(e, 12) : em_i64(e, p->panel);
-    for (int i = 0; i < n; i++) {
-        em_val at =
-            em_add(e, em_mul(e, em_i64(e, i / p->nv), to_row), em_i64(e, i % p->nv * p->lanes));
-        em_store(e, p->t, em_at(e, to, p->t, at), sum[i]);
-    }
+    bool twin = kind == GEMM_TWIN, turning = kind == GEMM_TURNING, full = rows == p->mr;
+    micro m = {.p = p,
+               .rows = rows,
+               .panels = twin ? 2 : 1,
+               .unroll = choose_unroll(p, rows, twin),
+               .twin = twin,
+               .fetches_list = full && p->fetch,
+               .fetches_own = p->own && rows >= p->half && !twin,
+               .a_stride = p->dual && kind < GEMM_COPIED ? p->g->a.row.value : p->a_stride,
+               .b_stride = p->direct_b ? em_param(e, 6) : em_i64(e, p->panel)};
+    m.fetches_a = full && m.unroll == 4 && p->a_step == 1;
+    em_val at[CARRIED] = {[AT_A] = em_param(e, 0),
+                          [AT_B] = em_param(e, 1),
+                          [AT_NEXT] = full && !p->fetch ? em_param(e, 4) : NULL,
+                          [AT_AHEAD] = full && p->ahead && !turning ? em_param(e, 8) : NULL};
+    bool const_k = !p->chunked && p->g->k.slot < 0;
+    em_val k = const_k ? em_i64(e, p->g->k.value) : em_param(e, 3);
+    begin_sums(e, &m, at + SUMS);
+    if (turning)
+        emit_turning(e, &m, at, k);
+    else
+        emit_steps(e, &m, at, em_i64(e, 0), k);
+    store_sums(e, &m, at + SUMS);
     em_ret(e, NULL);
     return fn;
 }
