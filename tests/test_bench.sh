@@ -148,14 +148,14 @@ check_options() {
     refused 2 'same file' kernel --json "$tmp/x" --plot "$tmp/x"
     refused 2 'unknown option' attention --weights int8
     refused 2 'unknown option' train gpt2 --weights int8
-    refused 1 'cannot write' kernel --json /nowhere/x.json
-    refused 1 'cannot write' kernel --plot /nowhere/x.svg
+    refused 1 'cannot write' kernel --json "$tmp/none/x.json"
+    refused 1 'cannot write' kernel --plot "$tmp/none/x.svg"
 }
 check_peers() { # whatever is installed: one that is absent is a note, not an error
     run 0 gemm --shape 20,9,10 --peers all --levels 4 $quick --json "$tmp/json"
     prints 'onednn-packed'
     if grep -q 'level -' "$tmp/err"; then fail "a peer has no level: $what"; fi
-    run 0 gemm --shape 20,9,10 --peers torch --peer-dir /nowhere --levels 4 $quick
+    run 0 gemm --shape 20,9,10 --peers torch --peer-dir "$tmp/none" --levels 4 $quick
     prints 'note: torch skipped: .*peer-dir'
 }
 check_claims() { # every claim finds its records; how fast they are is not the question here

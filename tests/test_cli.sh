@@ -92,7 +92,7 @@ check_generate() {
     for entry in prefill decode; do
         grep -q "\"entry\":\"$entry\"" "$tmp/profile" || fail "the profile lacks $entry"
     done
-    refused 1 '/nowhere/x' generate "$tmp/m" -n 3 --profile /nowhere/x
+    refused 1 '/none/x' generate "$tmp/m" -n 3 --profile "$tmp/none/x"
     run 0 generate "$tmp/m" --context 16 --temperature 0 --print-ids
     says 'context of 16 tokens is full'
     [ "$(wc -w <"$tmp/out")" = 17 ] || fail "17 tokens for a context of 16"
@@ -243,7 +243,7 @@ SN_MODEL(m, o) { (void)m, (void)o; }'
     refused 2 'did you mean explain' run "$variant" expalin
     refused 2 'checkpoint is for models in C' generate "$source" --checkpoint "$tmp"
     refused 1 'none.safetensors' run "$variant" generate --checkpoint "$tmp/none.safetensors"
-    CC=/nowhere/cc refused 2 'cannot run /nowhere/cc' run "$variant"
+    CC="$tmp/none/cc" refused 2 'cannot run .*/none/cc' run "$variant"
     run 0 run --help
     prints 'SN_MODEL'
 }

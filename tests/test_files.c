@@ -70,9 +70,9 @@ static void unusual_targets(void **state) {
 
 static void files_that_cannot_be_mapped(void **state) {
     (void)state;
-    static const char *const paths[][2] = {{"/nonexistent/x", "No such file"},
-                                           {"/tmp", "not a regular file"},
-                                           {"/dev/null", "not a regular file"}};
+    const char *const paths[][2] = {{scratch_path("none/x"), "No such file"},
+                                    {"/tmp", "not a regular file"},
+                                    {"/dev/null", "not a regular file"}};
     for (int i = 0; i < 3; i++) {
         sn_error e = {0};
         assert_null(sn_weights_open(paths[i][0], &e));
@@ -187,8 +187,8 @@ static void config_files(void **state) {
         expect_error(&e, SN_ERR_FILE, "config.json", bad[i][1]);
     }
     sn_error e = {0};
-    assert_null(sn_config_open("/nonexistent/config.json", &e));
-    expect_error(&e, SN_ERR_FILE, "/nonexistent/config.json", "No such file");
+    assert_null(sn_config_open(scratch_path("none/config.json"), &e));
+    expect_error(&e, SN_ERR_FILE, "/none/config.json", "No such file");
 
     e = (sn_error){0};
     sn_config *c = sn_config_new("new");

@@ -563,7 +563,7 @@ static void formats_are_recognised(void **state) {
     sn_error e = {0};
     assert_false(import_model(&r, "onnx", &e));
     expect_error(&e, SN_ERR_USAGE, "onnx", "unknown import format");
-    r.input = "/nonexistent/model.bin";
+    r.input = scratch_path("none/model.bin");
     e = (sn_error){0};
     assert_false(import_model(&r, NULL, &e));
     expect_error(&e, SN_ERR_FILE, r.input, "No such file");

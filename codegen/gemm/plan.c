@@ -13,6 +13,7 @@ enum {
     GEMM_BLOCK_BYTES = 1 << 19, /* of panels that the kernel packs before it uses them */
     GEMM_COPY_BYTES = 1 << 22,  /* of rows of A that are copied for all of these */
     GEMM_MOST_BLOCK = 64,       /* panels of a block */
+    GEMM_MOST_ROWS = 1024,      /* of a group */
     GEMM_SUPER_ROWS = 1024      /* chunked: rows for which a block is packed once */
 };
 
@@ -126,9 +127,8 @@ static int64_t count_waiting(const gemm_plan *p) {
     return panels < 1 ? 1 : panels;
 }
 
-bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
-                    sn_error *err) {
-    if (!check_spec(g, compute, err)) return false;
+/* Tiles and vectors, and whether B is packed here. */
+static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute) {
     const struct gemm_tile *tile = &gemm_tiles[g->tile];
     *p = (gemm_plan){.g = g, .t = compute, .esize = (int)sn_dtype_size(compute), .nv = 2};
     p->b_type = g->b_packed && !g->group ? g->b.dtype : compute;
@@ -138,18 +138,21 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     p->parts = p->panel / (p->nv * p->lanes);
     p->mr = (t->vector_regs - 4) / p->nv / 2 * 2;
     if (tile->rows && tile->rows < p->mr) p->mr = tile->rows;
+    p->group_bytes = tile->group_bytes;
     p->pack_b = !g->b_packed || g->group;
     p->direct_b = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
-
     p->direct_c = !g->epilogue && g->c.dtype == compute && gemm_is(g->c.col, 1);
+}
 
-    int64_t chunk = GEMM_CHUNK_BYTES / p->esize, longest = GEMM_MAX_K_BYTES / p->esize;
+/* How K is cut, and where rows of A are read from. */
+static void choose_rows_of_a(gemm_plan *p) {
+    const sn_gemm *g = p->g;
+    int64_t longest = GEMM_MAX_K_BYTES / p->esize;
     p->dual = choose_dual(p, longest);
     p->copy_a = p->dual || choose_copy(p);
     bool long_k = g->k.slot >= 0 || g->k.value > longest;
     p->chunked = (p->copy_a || p->pack_b) && long_k;
-    p->kc = p->chunked ? chunk : g->k.slot < 0 ? g->k.value : 0;
-    p->group_bytes = tile->group_bytes;
+    p->kc = p->chunked ? GEMM_CHUNK_BYTES / p->esize : g->k.slot < 0 ? g->k.value : 0;
     p->turned_a = p->copy_a && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) && !g->prologue &&
                   !g->row_prologue;
     choose_wait(p);
@@ -157,49 +160,76 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     if (p->turned_a) {
         p->a_stride = 1;
     } else if (p->copy_a) {
-        int64_t line = 64 / p->esize;
+        int64_t line = GEMM_LINE / p->esize;
         p->a_stride = round_up(p->waits ? g->k.value : p->kc, line) + line;
         if (p->a_stride / line % 2 == 0) p->a_stride += line;
     } else {
         p->a_stride = gemm_is(g->m, 1) ? 0 : g->a.row.value;
     }
-    int most = g->m.slot < 0 && g->m.value < p->mr ? (int)g->m.value : p->mr;
+}
+
+/* Rows of micro-tiles, of which there are at most `most`, and of a group. */
+static void choose_sizes(gemm_plan *p, int most) {
+    const sn_gemm_size *m = &p->g->m;
     if (most == p->mr) p->size[p->n_sizes++] = p->mr;
     for (p->half = 1; 2 * p->half < p->mr;) p->half *= 2;
     for (int r = p->half; r >= 1; r /= 2)
         if (r <= most || r == 1) p->size[p->n_sizes++] = r;
-    int64_t rows = p->group_bytes / p->esize / (p->kc > 0 ? p->kc : chunk);
-    if (rows > 1024) rows = 1024;
+    int64_t k = p->kc > 0 ? p->kc : GEMM_CHUNK_BYTES / p->esize;
+    int64_t rows = p->group_bytes / p->esize / k;
+    if (rows > GEMM_MOST_ROWS) rows = GEMM_MOST_ROWS;
     rows = rows / p->mr * p->mr;
     p->mc = rows < p->mr ? p->mr : rows;
-    if (g->m.slot < 0 && g->m.value < p->mc)
-        p->mc = round_up(g->m.value > 0 ? g->m.value : 1, p->mr);
+    if (m->slot < 0 && m->value < p->mc) p->mc = round_up(m->value > 0 ? m->value : 1, p->mr);
+}
 
+/* What is done for the next group ahead of time. */
+static void choose_ahead(gemm_plan *p, int most) {
+    const sn_gemm *g = p->g;
     p->ahead = !p->chunked && !p->pack_b && gemm_is(g->a.col, 1) && g->a.row.slot < 0 &&
                g->k.slot < 0 && g->a.row.value == g->k.value && !gemm_is(g->m, 1);
     p->within = p->dual && p->ahead && most == p->mr && g->k.value % (GEMM_LINE / p->esize) == 0;
     p->relay = p->copy_a && !p->turned_a && !p->pack_b && (!p->chunked || p->waits);
+}
+
+/* Panels of a block, and the rows for which it is packed once. */
+static void choose_block(gemm_plan *p) {
     p->np = p->chunked ? GEMM_WAITING_PANELS : 1;
     if (p->waits) p->np = count_waiting(p);
     p->super = p->mc;
-    int64_t panel_bytes = p->kc * p->panel * p->esize, a_rows = p->mc * p->a_stride;
-    if (p->pack_b && panel_bytes > 0) {
-        int64_t most = GEMM_BLOCK_BYTES / panel_bytes, wanted = GEMM_SUPER_ROWS;
-        p->np = most < 1 ? 1 : most > GEMM_MOST_BLOCK ? GEMM_MOST_BLOCK : most;
-        if (p->copy_a && wanted > GEMM_COPY_BYTES / p->esize / p->kc)
-            wanted = GEMM_COPY_BYTES / p->esize / p->kc;
-        if (p->mc < wanted) p->super = wanted / p->mc * p->mc;
-        a_rows = p->super * p->a_stride;
-    }
+    int64_t panel_bytes = p->kc * p->panel * p->esize;
+    if (!p->pack_b || panel_bytes <= 0) return;
+    int64_t most = GEMM_BLOCK_BYTES / panel_bytes, wanted = GEMM_SUPER_ROWS;
+    p->np = most < 1 ? 1 : most > GEMM_MOST_BLOCK ? GEMM_MOST_BLOCK : most;
+    if (p->copy_a && wanted > GEMM_COPY_BYTES / p->esize / p->kc)
+        wanted = GEMM_COPY_BYTES / p->esize / p->kc;
+    if (p->mc < wanted) p->super = wanted / p->mc * p->mc;
+}
+
+/* Where in scratch sums, rows of A, panels and the lists of lines to fetch lie. */
+static void lay_scratch(gemm_plan *p) {
     int64_t tiles = p->super / p->mr + 4; /* the last ones: 8, 4 .. rows */
-    if (p->turned_a) a_rows = tiles * p->kc * p->a_step;
-    gemm_plan_fetch(p);
+    int64_t a_rows = p->turned_a ? tiles * p->kc * p->a_step : p->super * p->a_stride;
     int64_t sums = (p->chunked ? p->super * p->np : p->mr) * p->panel;
-    p->a_at = round_up(sums * p->esize, 64);
-    p->b_at = p->a_at + (p->copy_a ? round_up(a_rows * p->esize, 64) : 0);
-    p->f_at = p->b_at + (p->pack_b ? round_up(p->np * panel_bytes, 64) : 0);
+    int64_t panels = p->np * p->kc * p->panel;
+    p->a_at = round_up(sums * p->esize, GEMM_LINE);
+    p->b_at = p->a_at + (p->copy_a ? round_up(a_rows * p->esize, GEMM_LINE) : 0);
+    p->f_at = p->b_at + (p->pack_b ? round_up(panels * p->esize, GEMM_LINE) : 0);
     p->o_at = p->f_at + p->fetch * 8;
     p->scratch = p->o_at + p->own * 8;
+}
+
+bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
+                    sn_error *err) {
+    if (!check_spec(g, compute, err)) return false;
+    choose_tile(p, g, t, compute);
+    choose_rows_of_a(p);
+    int most = g->m.slot < 0 && g->m.value < p->mr ? (int)g->m.value : p->mr;
+    choose_sizes(p, most);
+    choose_ahead(p, most);
+    choose_block(p);
+    gemm_plan_fetch(p);
+    lay_scratch(p);
     return true;
 }
 
