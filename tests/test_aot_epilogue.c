@@ -6,10 +6,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include "frontend/sinter.h"
-#include "tests/scratch.h"
+#include "tests/artefact.h"
 #include "tests/text.h"
-
-#include <dlfcn.h>
 
 enum { ITEMS = 3, MOST = 40, WIDTH = 24, COLUMNS = 64, HEADS = 2, D = 32 };
 enum { LEFT = ITEMS * MOST * WIDTH, RIGHT = COLUMNS * WIDTH, RESULT = ITEMS * MOST * COLUMNS };
@@ -52,25 +50,12 @@ static sn_module *build(void) {
 }
 
 static void load(artefact *a) {
-    char command[1024];
-    snprintf(command, sizeof command, "%s -shared -o %s %s -lgomp -lm", SN_CC,
-             scratch_path("epilogue.so"), scratch_path("epilogue.o"));
-    assert_int_equal(system(command), 0);
-    a->lib = dlopen(scratch_path("epilogue.so"), RTLD_NOW | RTLD_LOCAL);
-    if (!a->lib) fail_msg("%s", dlerror());
-    const struct {
-        void *to;
-        const char *name;
-    } names[] = {{(void *)&a->open, "epilogue_open"},
-                 {(void *)&a->close, "epilogue_close"},
-                 {(void *)&a->message, "epilogue_message"},
-                 {(void *)&a->workspace, "epilogue_project_workspace"},
-                 {(void *)&a->project, "epilogue_project"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        void *p = dlsym(a->lib, names[i].name);
-        if (!p) fail_msg("no symbol %s", names[i].name);
-        memcpy(names[i].to, &p, sizeof p);
-    }
+    const artefact_symbol names[] = {{(void *)&a->open, "epilogue_open"},
+                                     {(void *)&a->close, "epilogue_close"},
+                                     {(void *)&a->message, "epilogue_message"},
+                                     {(void *)&a->workspace, "epilogue_project_workspace"},
+                                     {(void *)&a->project, "epilogue_project"}};
+    a->lib = artefact_load("epilogue", names, sizeof names / sizeof *names);
     assert_int_equal(a->open(&a->m, scratch_path("epilogue.weights")), 0);
 }
 

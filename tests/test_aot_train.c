@@ -5,10 +5,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "tests/scratch.h"
+#include "tests/artefact.h"
 #include "tools/train.h"
-
-#include <dlfcn.h>
 
 #define CONFIG SN_SOURCE_DIR "/examples/train/shakespeare.json"
 
@@ -39,26 +37,13 @@ typedef struct artefact {
 } artefact;
 
 static void load(artefact *a) {
-    char command[1024];
-    snprintf(command, sizeof command, "%s -shared -o %s %s -lgomp -lm", SN_CC,
-             scratch_path("training.so"), scratch_path("training.o"));
-    assert_int_equal(system(command), 0);
-    a->lib = dlopen(scratch_path("training.so"), RTLD_NOW | RTLD_LOCAL);
-    if (!a->lib) fail_msg("%s", dlerror());
-    const struct {
-        void *to;
-        const char *name;
-    } names[] = {{(void *)&a->open, "training_open"},
-                 {(void *)&a->close, "training_close"},
-                 {(void *)&a->message, "training_message"},
-                 {(void *)&a->state_init, "training_state_init"},
-                 {(void *)&a->workspace, "training_train_step_workspace"},
-                 {(void *)&a->step, "training_train_step"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        void *p = dlsym(a->lib, names[i].name);
-        if (!p) fail_msg("no symbol %s", names[i].name);
-        memcpy(names[i].to, &p, sizeof p);
-    }
+    const artefact_symbol names[] = {{(void *)&a->open, "training_open"},
+                                     {(void *)&a->close, "training_close"},
+                                     {(void *)&a->message, "training_message"},
+                                     {(void *)&a->state_init, "training_state_init"},
+                                     {(void *)&a->workspace, "training_train_step_workspace"},
+                                     {(void *)&a->step, "training_train_step"}};
+    a->lib = artefact_load("training", names, sizeof names / sizeof *names);
 }
 
 static sn_options compile_options(void) {

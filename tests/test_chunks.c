@@ -12,9 +12,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "tests/scratch.h"
-
-#include <dlfcn.h>
+#include "tests/artefact.h"
 
 enum { D = 6, PANEL = 32, V = 2048, MOST_B = 8, MOST_T = 600, TURN = 1024 /* rows at a time */ };
 
@@ -286,27 +284,12 @@ typedef struct artefact { /* chunks.h */
 } artefact;
 
 static void *load(artefact *a) {
-    char command[600];
-    snprintf(command, sizeof command, "%s -shared -o %s/chunks.so %s/chunks.o -lgomp -lm", SN_CC,
-             scratch_dir, scratch_dir);
-    assert_int_equal(system(command), 0);
-    snprintf(command, sizeof command, "%s/chunks.so", scratch_dir);
-    void *lib = dlopen(command, RTLD_NOW | RTLD_LOCAL);
-    if (!lib) fail_msg("%s", dlerror());
-    const struct {
-        void *to;
-        const char *name;
-    } names[] = {{(void *)&a->open, "chunks_open"},
-                 {(void *)&a->close, "chunks_close"},
-                 {(void *)&a->workspace, "chunks_step_workspace"},
-                 {(void *)&a->step, "chunks_step"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        void *p = dlsym(lib, names[i].name);
-        if (!p) fail_msg("no symbol %s", names[i].name);
-        memcpy(names[i].to, &p, sizeof p);
-    }
-    snprintf(command, sizeof command, "%s/chunks.weights", scratch_dir);
-    assert_int_equal(a->open(&a->m, command), 0);
+    const artefact_symbol names[] = {{(void *)&a->open, "chunks_open"},
+                                     {(void *)&a->close, "chunks_close"},
+                                     {(void *)&a->workspace, "chunks_step_workspace"},
+                                     {(void *)&a->step, "chunks_step"}};
+    void *lib = artefact_load("chunks", names, sizeof names / sizeof *names);
+    assert_int_equal(a->open(&a->m, scratch_path("chunks.weights")), 0);
     return lib;
 }
 

@@ -1,0 +1,32 @@
+/* artefact.h: a model compiled ahead of time into the scratch folder, linked and loaded. */
+#ifndef SN_TESTS_ARTEFACT_H
+#define SN_TESTS_ARTEFACT_H
+
+#include "tests/scratch.h"
+
+#include <dlfcn.h>
+
+typedef struct artefact_symbol {
+    void *to; /* a pointer to a function */
+    const char *name;
+} artefact_symbol;
+
+/* Makes NAME.so of NAME.o and sets these pointers; to be dlclose()d. */
+static inline void *artefact_load(const char *name, const artefact_symbol *symbol, int n) {
+    char command[1024], object[64], library[64];
+    snprintf(object, sizeof object, "%s.o", name);
+    snprintf(library, sizeof library, "%s.so", name);
+    snprintf(command, sizeof command, "%s -shared -o %s %s -lgomp -lm", SN_CC,
+             scratch_path(library), scratch_path(object));
+    assert_int_equal(system(command), 0);
+    void *lib = dlopen(scratch_path(library), RTLD_NOW | RTLD_LOCAL);
+    if (!lib) fail_msg("%s", dlerror());
+    for (int i = 0; i < n; i++) {
+        void *p = dlsym(lib, symbol[i].name);
+        if (!p) fail_msg("no symbol %s", symbol[i].name);
+        memcpy(symbol[i].to, &p, sizeof p);
+    }
+    return lib;
+}
+
+#endif
