@@ -1,0 +1,50 @@
+/* session.h: the inside of a session, shared by session.c and bind.c. */
+#ifndef SN_SESSION_H
+#define SN_SESSION_H
+
+#include "codegen/program.h"
+#include "codegen/jit/host.h"
+#include "runtime/memory.h"
+#include "runtime/problems.h"
+#include "runtime/weights.h"
+
+typedef struct block { /* memory of the session */
+    void *data;
+    size_t size;
+} block;
+
+typedef struct bound { /* a parameter or state by name */
+    const char *name;
+    void *data;
+    size_t bytes;
+} bound;
+
+struct sn_session {
+    sn_program *p;
+    sn_threads threads;
+    bound *param, *state;
+    int n_param, n_state;
+    sn_memory_pool pool;    /* prepared parameters, states */
+    block workspace, spare; /* spare: outputs that the caller does not want */
+    void ***fixed;          /* [p->n_entry]: buffer tables with parameters and states filled in */
+    sn_dnnl *dnnl;
+    sn_profile *profile;
+    const sn_compiled_entry *running; /* for host steps */
+    sn_error host_error;
+};
+
+/* Where parameters come from: a file, or arrays. */
+typedef struct origin {
+    const sn_weights *weights;
+    const sn_arg_binding *array;
+    int n_array;
+    sn_problems problems;
+} origin;
+
+/* bind.c: gives every parameter and state of the program its memory and its first value, and runs
+ * the preparation of weights. False: err. */
+bool sn_session_bind(sn_session *s, origin *o, sn_error *err);
+bound *sn_session_find(bound *list, int n, const char *name); /* NULL if absent */
+bool sn_session_is_prepared(const char *name);
+
+#endif
