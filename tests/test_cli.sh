@@ -218,7 +218,28 @@ check_run() {
     prints '^loss'
     run 0 run "$variant" generate --checkpoint "$tmp/trained" -p "First" -n 2 --temperature 0
     prints '^First'
-    refused 2 'sinter run .*alibi.c COMMAND --checkpoint' generate "$tmp/trained" -p a
+    run 0 run "$variant" inspect --taps
+    run 0 inspect "$variant"
+    prints 'output   logits       f32.B,T,256.'
+    run 0 inspect "$tmp/trained"
+    prints 'model       in C: .*alibi.c'
+    # the advice is a command that works, whatever the command
+    advised() { # advised COMMAND ARGS…: the folder alone is refused; the command of the message runs
+        command=$1
+        shift
+        refused 2 "sinter $command .*alibi.c --checkpoint $tmp/trained" "$command" "$tmp/trained" "$@"
+        run 0 $(grep -o "$command [^ ]*alibi.c --checkpoint .*" "$tmp/err") "$@"
+    }
+    cp "$tmp/text" "$tmp/small" && advised eval "$tmp/small"
+    advised generate -p First -n 2 --temperature 0
+    advised inspect --near e --top 3
+    advised compile -o "$tmp/made"
+    if grep -q 'weights are random' "$tmp/err"; then fail "a note about random weights: $what"; fi
+    for f in alibi_c.o alibi_c.h alibi_c.weights; do [ -s "$tmp/made/$f" ] || fail "compile wrote no $f"; done
+    run 0 run "$variant" compile -o "$tmp/random"
+    says 'note: the weights are random; --checkpoint'
+    cmp -s "$tmp/made/alibi_c.weights" "$tmp/random/alibi_c.weights" && fail "compile ignores --checkpoint"
+    refused 1 'no-such-folder' compile "$variant" -o "$tmp/x" --checkpoint "$tmp/no-such-folder"
     # what goes wrong is said
     model_c() { printf '#include "frontend/models.h"\n%s\n' "$1" >"$tmp/bad.c"; }
     model_c 'SN_MODEL(m, o) { sn_nothing(m, o); }'
@@ -241,6 +262,7 @@ SN_MODEL(m, o) { (void)m, (void)o; }'
     refused 1 'missing.c: No such file' run "$tmp/missing.c"
     refused 2 'is no model in C' run "$source"
     refused 2 'did you mean explain' run "$variant" expalin
+    refused 2 'no command that takes a model' run "$variant" cache
     refused 2 'checkpoint is for models in C' generate "$source" --checkpoint "$tmp"
     refused 1 'none.safetensors' run "$variant" generate --checkpoint "$tmp/none.safetensors"
     CC="$tmp/none/cc" refused 2 'cannot run .*/none/cc' run "$variant"

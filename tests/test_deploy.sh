@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_deploy.sh SINTER SOURCE_DIR CC [CXX] SECTION: artefacts of stories260K as a user has them:
 # linked in a folder that sees nothing else, run on other CPUs by qemu where there is one, as
-# programs. Sections: link targets program labels refuse
+# programs. Sections: link targets program variant labels refuse
 set -u
 sinter=$1 source=$2 cc=$3 cxx=$4 section=$5
 model=$source/examples/models/stories260K/stories260K.bin
@@ -165,6 +165,21 @@ program() {
     fi
 }
 
+# A model in C and what it has learned: weights and tokenizer of the checkpoint go into the program.
+variant() {
+    alibi=$source/examples/variants/alibi.c
+    head -c 3000 "$source/examples/data/tinyshakespeare.txt" >text
+    "$sinter" run "$alibi" train --text text -o trained -n 20 >out 2>&1 || fail "training: $(tail -1 out)"
+    told=$("$sinter" generate "$alibi" --checkpoint trained -p First -n 30 --temperature 0)
+    "$sinter" compile "$alibi" --checkpoint trained --name al -o exe --exe || fail "compile a checkpoint"
+    same "a trained variant" "$(exe/al -p First -n 30 --temperature 0)" "$told"
+    "$sinter" compile "$alibi" --checkpoint trained/model.safetensors --tokenizer trained --name al -o file --exe ||
+        fail "compile a file"
+    told=$("$sinter" generate "$alibi" --checkpoint trained/model.safetensors --tokenizer trained -p First -n 30 \
+        --temperature 0)
+    same "a trained variant's file" "$(file/al -p First -n 30 --temperature 0)" "$told"
+}
+
 # A classifier of texts: the program says what `sinter classify` says; one without head gives vectors.
 labels() {
     for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
@@ -209,7 +224,7 @@ refuse() {
     says "nearest are x86-64-v" "$sinter" compile "$model" --target x86-64-v5 --name s -o x
     says "different architectures" "$sinter" compile "$model" --target x86-64-v3,aarch64 --name s -o x
     says "choose among" "$sinter" compile "$model" --entries generate -o x
-    says "give either" "$sinter" compile -o x
+    says "give a model" "$sinter" compile -o x
     says "the C compiler 'no-such-cc'" "$sinter" compile "$model" --name s -o x --shared --cc no-such-cc
     says "this machine's architecture" "$sinter" compile "$model" --name s -o x --exe --target riscv64
     : >file

@@ -57,30 +57,36 @@ int cmd_finish(const char *name) {
     return EXIT_WRONG;
 }
 
-static lm *open_model(const char *name, const cmd_model *model, const cmd_compile *compile,
-                      lm_options o, int *code) {
-    sn_error err = {0};
-    *code = EXIT_OK;
+lm *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_error *err) {
     if (!model->path == !model->preset) {
-        fprintf(stderr, "%s: give %s\n(%s --help lists all options)\n", name,
+        sn_fail(err, SN_ERR_USAGE, "give %s (%s --help lists all options)",
                 model->path ? "a model or --preset, not both" : "a model folder, or --preset",
                 name);
-        *code = EXIT_USAGE;
         return NULL;
     }
+    o.command = name;
     o.path = model->path;
     o.preset = model->preset;
     o.tokenizer = model->tokenizer;
     o.checkpoint = model->checkpoint;
     o.context = model->context;
+    lm *m = lm_open(&o, err);
+    if (!m) return NULL;
+    const char *note = m->program ? sn_program_stats(m->program).note : NULL;
+    if (note) fprintf(stderr, "%s: note: %s\n", name, note);
+    if (m->n_random)
+        fprintf(stderr, "%s: note: the weights are random%s\n", name,
+                model->preset ? ": a preset is a size without weights"
+                              : "; --checkpoint PATH gives trained ones");
+    return m;
+}
+
+static lm *open_model(const char *name, const cmd_model *model, const cmd_compile *compile,
+                      lm_options o, int *code) {
+    sn_error err = {0};
     o.compile = cmd_options(compile);
-    lm *m = lm_open(&o, &err);
-    if (!m) {
-        *code = cmd_fail(name, &err);
-        return NULL;
-    }
-    sn_stats s = sn_program_stats(m->program);
-    if (s.note) fprintf(stderr, "%s: note: %s\n", name, s.note);
+    lm *m = cmd_open_model(name, model, o, &err);
+    *code = m ? EXIT_OK : cmd_fail(name, &err);
     return m;
 }
 
@@ -128,7 +134,7 @@ void cmd_print_model(const lm *m) {
             (double)lm_parameters(m) * 1e-6);
     if (m->model.layers) fprintf(stderr, "%lld layers, ", (long long)m->model.layers);
     fprintf(stderr, "context %lld, vocabulary %lld%s\n", (long long)m->model.context,
-            (long long)m->model.vocab, m->dir || m->checkpoint ? "" : ", random weights");
+            (long long)m->model.vocab, lm_weights(m) ? "" : ", random weights");
     fprintf(
         stderr,
         "compile   %.3f s (passes %.3f, code %.3f, load %.3f), %s: %d kernels, %d objects made, "

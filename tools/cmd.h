@@ -134,6 +134,11 @@ typedef struct cmd_model {
 /* Runs the subcommand argv[0], known to the table of sinter.c; the exit code. */
 int cmd_dispatch(int argc, char **argv);
 
+/* Opens a model; o: all fields but those that say where it comes from. Every command that takes a
+ * MODEL opens it by this function. Notes (random weights, notes of the compilation) go to stderr.
+ * NULL on error. */
+lm *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_error *err);
+
 /* Opens a model with these options; on failure says why and returns NULL, *code is the exit code.
  * Notes of the compilation go to stderr. run false: only compiled, no weights. */
 lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile, int entries,
@@ -146,6 +151,9 @@ lm *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *c
 /* The same for an encoder that runs: `entries` are to be built, `needs` must be among them. */
 lm *cmd_open_encoder(const char *name, const cmd_model *model, const cmd_compile *compile,
                      int entries, const char *needs, int *code);
+
+/* Prints the entries of a model in C: inputs, outputs, sizes. */
+bool cmd_describe_source(const char *path, sn_error *err);
 
 /* Says what failed, as "sinter NAME: MESSAGE"; the exit code. */
 int cmd_fail(const char *name, const sn_error *err);

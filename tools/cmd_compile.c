@@ -104,18 +104,8 @@ static void default_name(const options *o, char out[48]) {
 }
 
 static lm *open_model(const options *o, int entries, const sn_options *compile, sn_error *err) {
-    if (!o->model.path == !o->model.preset) {
-        sn_fail(err, SN_ERR_USAGE, "give either a model folder or --preset (%s --help)", NAME);
-        return NULL;
-    }
-    lm_options lo = {.path = o->model.path,
-                     .preset = o->model.preset,
-                     .tokenizer = o->model.tokenizer,
-                     .entries = entries,
-                     .context = o->model.context,
-                     .any_model = true,
-                     .compile = *compile};
-    return lm_open(&lo, err);
+    lm_options lo = {.entries = entries, .any_model = true, .compile = *compile};
+    return cmd_open_model(NAME, &o->model, lo, err);
 }
 
 /* NAME.tokenizer: as the model's folder has it, or as we write it. */
@@ -124,7 +114,7 @@ static bool save_tokenizer(const options *o, const lm *m, const char *name, sn_e
     snprintf(folder, sizeof folder, "%s.tokenizer", name);
     char *path = m->tokenizer ? sn_path_join(o->dir, folder) : NULL;
     if (!path) return !m->tokenizer || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    const char *source = o->model.tokenizer ? o->model.tokenizer : o->model.path;
+    const char *source = m->tokenizer_path;
     bool ok = sn_folder_make(path, err);
     static const char *const files[] = {"tokenizer.json", "tokenizer_config.json"};
     bool copied = false;

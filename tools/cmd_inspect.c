@@ -94,6 +94,12 @@ static void print_weights(const sn_weights *w, bool each) {
 static void print_config(sn_config *c, const sn_weights *w) {
     sn_error err = {0};
     sn_model model;
+    const char *source = sn_config_string_or(c, "source", NULL);
+    if (source) {
+        printf("model       in C: %s (give it to commands with this folder as --checkpoint)\n",
+               source);
+        return;
+    }
     if (!sn_model_build(c, &(sn_model_options){.weights = w}, &model, &err)) {
         printf("model       not one that generates: %s\n", err.message);
         return;
@@ -106,9 +112,11 @@ static void print_config(sn_config *c, const sn_weights *w) {
 
 static int inspect_folder(const char *path, bool tensors) {
     sn_error err = {0};
-    bool artefact;
+    bool artefact = false;
     if (!inspect_artefact(path, &artefact, &err)) return cmd_fail(NAME, &err);
     if (artefact) return cmd_finish(NAME);
+    if (model_source_is(path))
+        return cmd_describe_source(path, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     sn_model_dir *dir = sn_model_dir_open(path, &err);
     if (!dir) return cmd_fail(NAME, &err);
     print_config(dir->config, dir->weights);

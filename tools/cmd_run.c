@@ -1,5 +1,5 @@
-/* cmd_run.c: `sinter run MODEL.c COMMAND`: a model of one's own, in C, without a main program: says
- * what is in it, or hands it to another subcommand. */
+/* cmd_run.c: `sinter run MODEL.c [COMMAND]`: prints the inputs and outputs of a model in C, or runs
+ * another subcommand on it. */
 #include "tools/cmd.h"
 #include "ir/ir.h"
 #include "tools/model_source.h"
@@ -19,13 +19,20 @@ static const struct {
     {"eval", {"eval"}, "its loss on a text"},
     {"train", {"train"}, "train it on a text: sinter run MODEL.c train --text FILE -o DIR"},
     {"bench", {"bench", "model"}, "its speed at each fusion level, next to the machine's limits"},
+    {"compile", {"compile"}, "an object, a library or a program, with a checkpoint's weights"},
+    {"inspect", {"inspect"}, "its tensors by name, their values, attention"},
+    {"translate", {"translate"}, "lines of text, if it has an encoder and a decoder"},
+    {"embed", {"embed"}, "sentence embeddings, if it has an entry embed"},
+    {"fill", {"fill"}, "masked tokens, if it is such an encoder"},
+    {"classify", {"classify"}, "texts or images, if it is a classifier"},
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
 static void print_help(FILE *f) {
     fprintf(f, NAME ": a model in a C file of your own, without a main program\n\n"
                     "usage: sinter run MODEL.c [COMMAND [options of COMMAND]]\n\n"
-                    "Without COMMAND: what the model takes and gives. COMMAND is one of\n");
+                    "Without COMMAND: prints the inputs and outputs of each entry. COMMAND is one "
+                    "of\n");
     for (int i = 0; i < N_VERBS; i++) fprintf(f, "  %-12s%s\n", verbs[i].name, verbs[i].what);
     fprintf(
         f,
@@ -82,16 +89,15 @@ static void print_model(const sn_model *model) {
     }
 }
 
-static int describe(const char *path) {
-    sn_error err = {0};
+bool cmd_describe_source(const char *path, sn_error *err) {
     model_source source;
     sn_model model = {0};
-    bool ok = model_source_open(path, NULL, &source, &err) &&
-              sn_model_build_with(source.define, source.name, NULL, &model, &err);
+    bool ok = model_source_open(path, NULL, &source, err) &&
+              sn_model_build_with(source.define, source.name, NULL, &model, err);
     if (ok) print_model(&model);
     sn_module_free(model.module);
     model_source_close(&source);
-    return ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
+    return ok;
 }
 
 /* ---- the command line ---- */
@@ -103,9 +109,9 @@ static int find_verb(const char *name) {
         names[i] = verbs[i].name;
     }
     const char *near = args_nearest(name, names);
-    fprintf(stderr, NAME ": '%s' is nothing to do with a model", name);
+    fprintf(stderr, NAME ": '%s' is no command that takes a model", name);
     if (near) fprintf(stderr, "; did you mean %s?", near);
-    fprintf(stderr, "\n(" NAME " --help lists what is)\n");
+    fprintf(stderr, "\n(" NAME " --help lists them)\n");
     return -1;
 }
 
@@ -122,7 +128,8 @@ int cmd_run(int argc, char **argv) {
                 path, path);
         return EXIT_USAGE;
     }
-    if (argc == 2) return describe(path);
+    sn_error err = {0};
+    if (argc == 2) return cmd_describe_source(path, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     int verb = find_verb(argv[2]);
     if (verb < 0) return EXIT_USAGE;
     char **line = calloc((size_t)argc + 2, sizeof *line);

@@ -42,6 +42,13 @@ static bool has_tokenizer(const char *folder) {
     return found;
 }
 
+static bool open_tokenizer(lm *m, const char *path, sn_error *err) {
+    m->tokenizer_path = strdup(path);
+    if (!m->tokenizer_path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    m->tokenizer = sn_tokenizer_load(path, err);
+    return m->tokenizer != NULL;
+}
+
 /* An encoder-decoder's two vocabularies. *found: there are such files. */
 static bool open_vocabularies(lm *m, bool *found, sn_error *err) {
     char *source = sn_model_dir_file(m->dir, "source_vocabulary.json");
@@ -49,7 +56,7 @@ static bool open_vocabularies(lm *m, bool *found, sn_error *err) {
     *found = source && target;
     if (*found) {
         m->source = sn_tokenizer_load(source, err);
-        m->tokenizer = m->source ? sn_tokenizer_load(target, err) : NULL;
+        if (m->source) open_tokenizer(m, target, err);
     }
     free(source);
     free(target);
@@ -62,15 +69,14 @@ static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *
     m->config = m->dir->config;
     const char *source = sn_config_string_or(m->config, "source", NULL);
     if (source)
-        return sn_fail(
-            err, SN_ERR_USAGE,
-            "%s holds the weights of a model in C: sinter run %s COMMAND --checkpoint %s", path,
-            source, path);
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s holds the weights of a model in C; name its code as well: %s %s "
+                       "--checkpoint %s",
+                       path, o->command ? o->command : "sinter COMMAND", source, path);
     bool two = false;
     if (!o->tokenizer && !open_vocabularies(m, &two, err)) return false;
     if (two || (!o->tokenizer && !has_tokenizer(path))) return true;
-    m->tokenizer = sn_tokenizer_load(o->tokenizer ? o->tokenizer : path, err);
-    return m->tokenizer != NULL;
+    return open_tokenizer(m, o->tokenizer ? o->tokenizer : path, err);
 }
 
 /* A file of another format: imported into a folder that is gone as soon as it is mapped. */
@@ -104,9 +110,7 @@ static bool open_checkpoint(lm *m, const lm_options *o, sn_error *err) {
     const char *tokenizer = o->tokenizer                             ? o->tokenizer
                             : folder && has_tokenizer(o->checkpoint) ? o->checkpoint
                                                                      : NULL;
-    if (!tokenizer) return true;
-    m->tokenizer = sn_tokenizer_load(tokenizer, err);
-    return m->tokenizer != NULL;
+    return !tokenizer || open_tokenizer(m, tokenizer, err);
 }
 
 static bool open_preset(lm *m, const lm_options *o, sn_error *err) {
@@ -121,9 +125,7 @@ static bool open_preset(lm *m, const lm_options *o, sn_error *err) {
     }
     m->own_config = m->config = sn_config_parse(o->preset, text, strlen(text), err);
     if (!m->config) return false;
-    if (!o->tokenizer) return true;
-    m->tokenizer = sn_tokenizer_load(o->tokenizer, err);
-    return m->tokenizer != NULL;
+    return !o->tokenizer || open_tokenizer(m, o->tokenizer, err);
 }
 
 static bool open_source(lm *m, const lm_options *o, sn_error *err) {
@@ -204,7 +206,7 @@ static bool random_session(lm *m, uint64_t seed, sn_error *err) {
 /* ---- opening ---- */
 
 static bool check_vocabulary(const sn_tokenizer *t, int64_t vocab, sn_error *err) {
-    if (!t || sn_tokenizer_vocab_size(t) <= vocab) return true;
+    if (!t || !vocab || sn_tokenizer_vocab_size(t) <= vocab) return true;
     return sn_fail(err, SN_ERR_SHAPE,
                    "the tokenizer (%s) has %d tokens, the model's vocabulary only %lld: they do "
                    "not belong together",
@@ -298,7 +300,7 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!m->program || o->compile_only) return m->program != NULL;
     m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);
     if (!m->logits) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    const sn_weights *w = m->dir ? m->dir->weights : m->checkpoint;
+    const sn_weights *w = lm_weights(m);
     if (!w) return random_session(m, o->seed, err);
     m->session = sn_session_new(m->program, w, err);
     return m->session != NULL;
@@ -315,12 +317,17 @@ lm *lm_open(const lm_options *o, sn_error *err) {
     return NULL;
 }
 
+const sn_weights *lm_weights(const lm *m) {
+    return m->dir ? m->dir->weights : m->checkpoint;
+}
+
 void lm_close(lm *m) {
     if (!m) return;
     sn_session_free(m->session);
     sn_program_free(m->program);
     sn_module_free(m->model.module);
     sn_tokenizer_free(m->tokenizer);
+    free(m->tokenizer_path);
     sn_tokenizer_free(m->source);
     sn_model_dir_close(m->dir);
     sn_config_free(m->labels);

@@ -10,6 +10,7 @@
 #include "tools/model_source.h"
 
 typedef struct lm_options {
+    const char *command;    /* "sinter eval", for advice in messages; or NULL */
     const char *path;       /* model folder; a file of another format: imported in passing; a model
                                in C (model_source.h): random weights unless there is a checkpoint */
     const char *checkpoint; /* weights of a model in C: .safetensors file or folder of one */
@@ -40,6 +41,7 @@ typedef struct lm {
     sn_program *program;     /* NULL: build_only */
     sn_session *session;     /* NULL: compile_only, build_only */
     sn_tokenizer *tokenizer; /* NULL: the model came without one */
+    char *tokenizer_path;    /* file or folder that the tokenizer was read from */
     sn_tokenizer *source;    /* of an encoder-decoder's other vocabulary; NULL: the same */
     int64_t beams;           /* rows of tokens that an encoder-decoder was opened for */
     float *logits;           /* [vocab] after lm_feed */
@@ -52,7 +54,8 @@ typedef struct lm {
 
 /* NULL on error. The model's context is the limit of all that follows. */
 lm *lm_open(const lm_options *o, sn_error *err);
-void lm_close(lm *m); /* NULL is allowed */
+const sn_weights *lm_weights(const lm *m); /* as opened; NULL: random */
+void lm_close(lm *m);                      /* NULL is allowed */
 
 /* Runs n more tokens through prefill (decode for one): m->logits are those after the last of them.
  * A sequence over the context, and a token outside the vocabulary, are errors that change nothing.

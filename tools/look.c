@@ -147,15 +147,11 @@ static bool read_text(look *l, const look_options *o, sn_error *err) {
 bool look_run(look *l, const look_options *o, int entries, look_wants *wants, const char *output,
               sn_error *err) {
     choice c = {.l = l, .o = o, .wants = wants, .output = output};
-    lm_options lo = {.path = o->model.path,
-                     .preset = o->model.preset,
-                     .tokenizer = o->model.tokenizer,
-                     .entries = entries,
-                     .context = o->model.context,
+    lm_options lo = {.entries = entries,
                      .compile = cmd_options(&o->compile),
                      .prepare = choose_taps,
                      .user = &c};
-    l->m = lm_open(&lo, err);
+    l->m = cmd_open_model("sinter inspect", &o->model, lo, err);
     free(c.names);
     if (!l->m || !read_text(l, o, err)) return false;
     if (!l->tokens.count) return sn_fail(err, SN_ERR_USAGE, "the text is empty: nothing to read");

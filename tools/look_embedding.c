@@ -28,19 +28,15 @@ static const sn_node *find_table(sn_module *m) {
 }
 
 static bool open_space(space *s, const look_options *o, sn_error *err) {
-    lm_options lo = {.path = o->model.path,
-                     .preset = o->model.preset,
-                     .tokenizer = o->model.tokenizer,
-                     .entries = SN_FORWARD | SN_ENCODE,
-                     .build_only = true};
-    if (!(s->m = lm_open(&lo, err))) return false;
-    if (!s->m->dir) return sn_fail(err, SN_ERR_USAGE, "random weights have no neighbours");
+    lm_options lo = {.entries = SN_FORWARD | SN_ENCODE, .build_only = true};
+    if (!(s->m = cmd_open_model("sinter inspect", &o->model, lo, err))) return false;
+    if (!lm_weights(s->m)) return sn_fail(err, SN_ERR_USAGE, "random weights have no neighbours");
     s->words = s->m->source ? s->m->source : s->m->tokenizer;
     if (!s->words) return sn_fail(err, SN_ERR_USAGE, "the model came without a tokenizer");
     const sn_node *table = find_table(s->m->model.module);
     if (!table) return sn_fail(err, SN_ERR_USAGE, "the model embeds no tokens");
     s->name = sn_attr_str(table, SN_A_name, "");
-    const sn_weight *w = sn_weights_find(s->m->dir->weights, s->name);
+    const sn_weight *w = sn_weights_find(lm_weights(s->m), s->name);
     if (!w || w->rank != 2)
         return sn_fail(err, SN_ERR_FILE, "the weights have no matrix '%s'", s->name);
     s->n = w->shape[0], s->d = w->shape[1];

@@ -8,12 +8,8 @@
 #include <string.h>
 
 bool look_taps(const look_options *o, sn_error *err) {
-    lm_options lo = {.path = o->model.path,
-                     .preset = o->model.preset,
-                     .tokenizer = o->model.tokenizer,
-                     .entries = SN_FORWARD | SN_ENCODE,
-                     .build_only = true};
-    lm *m = lm_open(&lo, err);
+    lm_options lo = {.entries = SN_FORWARD | SN_ENCODE, .build_only = true};
+    lm *m = cmd_open_model("sinter inspect", &o->model, lo, err);
     if (!m) return false;
     for (int i = 0; i < sn_entry_count(m->model.module); i++) {
         const sn_entry *e = sn_entry_at(m->model.module, i);
