@@ -13,19 +13,6 @@ bound *sn_session_find(bound *list, int n, const char *name) {
 
 /* ---- parameters and states ---- */
 
-/* Every leaf of one kind that any entry uses, once; type from its node. */
-typedef bool leaf_fn(sn_session *s, const sn_node *n, void *ctx, sn_error *err);
-
-static bool each_leaf(sn_session *s, sn_op op, leaf_fn *fn, void *ctx, sn_error *err) {
-    sn_module *m = s->p->m;
-    for (int i = 0; i < s->p->n_entry; i++) {
-        sn_order order = sn_entry_topo(m, s->p->entry[i].unit.plan->entry);
-        for (int j = 0; j < order.n; j++)
-            if (order.node[j]->op == op && !fn(s, order.node[j], ctx, err)) return false;
-    }
-    return true;
-}
-
 bool sn_session_is_prepared(const char *name) {
     return !strncmp(name, "@prepared.", 10);
 }
@@ -39,15 +26,18 @@ static bool add_bound(bound **list, int *n, bound b, sn_error *err) {
     return true;
 }
 
-static int64_t fixed_count(sn_module *m, const sn_node *n) {
-    int64_t v = -1;
-    sn_dim_is_const(m, sn_dim_product(m, n->rank, n->shape), &v);
-    return v;
+/* The number of elements of a fixed shape; -1: it is symbolic, or the number overflows. */
+static int64_t fixed_count(const sn_node *n) {
+    int64_t count = 1, v;
+    for (int a = 0; a < n->rank; a++)
+        if (!sn_dim_is_const(n->m, n->shape[a], &v) || __builtin_mul_overflow(count, v, &count))
+            return -1;
+    return count;
 }
 
 static bool add_owned(sn_session *s, bound **list, int *count, const char *name, const sn_node *n,
                       sn_error *err) {
-    int64_t elements = fixed_count(s->p->m, n);
+    int64_t elements = fixed_count(n);
     if (sn_session_find(*list, *count, name)) return true;
     if (elements < 0)
         return sn_fail(err, SN_ERR_SHAPE,
@@ -113,10 +103,7 @@ static bool add_array(sn_session *s, const sn_node *n, origin *o, sn_error *err)
                      (bound){sn_attr_str(n, SN_A_name, ""), a ? a->data : NULL, 0}, err);
 }
 
-static bool add_param(sn_session *s, const sn_node *n, void *ctx, sn_error *err) {
-    origin *o = ctx;
-    const char *name = sn_attr_str(n, SN_A_name, "");
-    if (sn_session_find(s->param, s->n_param, name)) return true;
+static bool add_param(sn_session *s, const char *name, const sn_node *n, origin *o, sn_error *err) {
     if (sn_session_is_prepared(name)) return add_owned(s, &s->param, &s->n_param, name, n, err);
     return o->weights ? add_weight(s, n, o, err) : add_array(s, n, o, err);
 }
@@ -139,32 +126,16 @@ static bool copy_trained(const bound *b, const sn_node *n, origin *o, sn_error *
     return true;
 }
 
-static bool add_named_state(sn_session *s, const char *name, const sn_node *n, origin *o,
-                            sn_error *err) {
-    if (sn_session_find(s->state, s->n_state, name)) return true;
+static bool add_state(sn_session *s, const char *name, const sn_node *n, origin *o, sn_error *err) {
     const sn_node *trained = sn_program_trained(s->p, name);
     return add_owned(s, &s->state, &s->n_state, name, n, err) &&
            (!trained || copy_trained(&s->state[s->n_state - 1], trained, o, err));
 }
 
-static bool add_state(sn_session *s, const sn_node *n, void *ctx, sn_error *err) {
-    return add_named_state(s, sn_attr_str(n, SN_A_name, ""), n, ctx, err);
-}
-
-/* States that no kernel reads: because they are only written, or because the passes found that
- * their values do not matter. The user may set and read them all the same. */
-static bool add_unread(sn_session *s, origin *o, sn_error *err) {
-    sn_module *m = s->p->m;
-    for (int i = 0; i < sn_entry_count(m); i++) {
-        sn_order order = sn_entry_topo(m, sn_entry_at(m, i));
-        for (int j = 0; j < order.n; j++)
-            if (order.node[j]->op == SN_OP_state && !add_state(s, order.node[j], o, err))
-                return false;
-    }
-    for (int i = 0; i < s->p->n_entry; i++) {
-        const sn_entry *e = s->p->entry[i].unit.plan->entry;
-        for (int k = 0; k < e->n_assign; k++)
-            if (!add_named_state(s, e->assign[k].name, e->assign[k].node, o, err)) return false;
+static bool add_leaves(sn_session *s, origin *o, sn_error *err) {
+    for (int i = 0; i < s->p->n_leaf; i++) {
+        const sn_leaf *l = &s->p->leaf[i];
+        if (!(l->state ? add_state : add_param)(s, l->name, l->node, o, err)) return false;
     }
     return true;
 }
@@ -209,8 +180,7 @@ static bool prepare(sn_session *s, sn_error *err) {
 }
 
 bool sn_session_bind(sn_session *s, origin *o, sn_error *err) {
-    return each_leaf(s, SN_OP_param, add_param, o, err) &&
-           each_leaf(s, SN_OP_state, add_state, o, err) && add_unread(s, o, err) &&
+    return add_leaves(s, o, err) &&
            sn_problems_check(&o->problems,
                              o->weights ? sn_weights_path(o->weights) : "sn_session_new_arrays",
                              o->weights ? SN_ERR_FILE : SN_ERR_SHAPE, err) &&

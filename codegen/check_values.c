@@ -113,7 +113,19 @@ static const char *user_name(const sn_buffer *b) {
     return b->kind == SN_BUF_TEMP || b->kind == SN_BUF_OUTPUT ? NULL : b->name;
 }
 
-bool sn_check_values(const sn_plan *plan, const sn_host_call *c, sn_error *err) {
+sn_value_check *sn_value_checks(sn_module *m, const sn_plan *plan) {
+    sn_value_check *check = sn_arena_alloc(m, sizeof *check * (size_t)(plan->n_step + 1));
+    for (int i = 0; i < plan->n_step; i++) {
+        char ops[256];
+        list_ops(plan->step[i].node, ops, sizeof ops);
+        check[i] =
+            (sn_value_check){means_infinity(plan->step[i].node), sn_arena_printf(m, "%s", ops)};
+    }
+    return check;
+}
+
+bool sn_check_values(const sn_plan *plan, const sn_value_check *check, const sn_host_call *c,
+                     sn_error *err) {
     static const char *const what[] = {"", "infinity", "NaN"};
     const sn_step *s = c->kernel->step;
     finding worst = FINITE, read = FINITE;
@@ -134,16 +146,15 @@ bool sn_check_values(const sn_plan *plan, const sn_host_call *c, sn_error *err) 
                            plan->entry->name, name, (long long)at);
         if (f > read) read = f;
     }
-    if (worst == INFINITE && (read == INFINITE || means_infinity(s->node))) return true;
-    char ops[256], shape[128];
+    if (worst == INFINITE && (read == INFINITE || check[s - plan->step].infinity)) return true;
+    char shape[128];
     const sn_view *v = &s->out[result];
-    list_ops(s->node, ops, sizeof ops);
     sn_shape_print(c->kernel->m, v->rank, v->shape, shape, sizeof shape);
     return sn_fail(
         err, SN_ERR_RANGE,
         "check-nan: entry %s: the first %s is made by kernel %d (%s), in element %lld of "
         "its result %s%s (%s:%d). Hint: at --level 0 each operation is a kernel",
-        plan->entry->name, what[worst], (int)(s - plan->step), ops, (long long)where,
-        sn_dtype_name(v->dtype), shape, s->node->loc.file ? s->node->loc.file : "?",
-        s->node->loc.line);
+        plan->entry->name, what[worst], (int)(s - plan->step), check[s - plan->step].ops,
+        (long long)where, sn_dtype_name(v->dtype), shape,
+        s->node->loc.file ? s->node->loc.file : "?", s->node->loc.line);
 }

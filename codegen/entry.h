@@ -17,11 +17,12 @@ typedef struct sn_unit {
     char symbol[64];   /* of the entry's C function */
     int *table;        /* [plan->n_buffer]: place in the call's buffer table; -1: temporary */
     int n_table;
-    sn_dim work;      /* floating-point operations of a call, roughly */
-    sn_dim products;  /* multiplications of its matrix products, attention's included */
-    int n_wait;       /* places where threads wait for each other */
-    bool checked;     /* the host looks through the results of every step: extern step n_step + i */
-    const char *text; /* identity, for the cache */
+    sn_dim work;     /* floating-point operations of a call, roughly */
+    sn_dim products; /* multiplications of its matrix products, attention's included */
+    int n_wait;      /* places where threads wait for each other */
+    bool checked;    /* the host looks through the results of every step: extern step n_step + i */
+    const struct sn_value_check *check; /* [n_step] if checked (jit/host.h) */
+    const char *text;                   /* identity, for the cache */
 } sn_unit;
 
 /* False: the module's error. `name` is the symbol; budget NULL: none. */

@@ -2,6 +2,7 @@
  * is there), entries. */
 #include "codegen/program.h"
 #include "codegen/jit/cache.h"
+#include "codegen/jit/host.h"
 #include "codegen/tune.h"
 
 #include <math.h>
@@ -204,6 +205,54 @@ const sn_node *sn_program_trained(const sn_program *p, const char *name) {
     return NULL;
 }
 
+/* ---- parameters and states of sessions ---- */
+
+typedef struct leaves {
+    sn_leaf *list;
+    int n, cap;
+} leaves;
+
+static void add_leaf(compiler *c, leaves *l, const char *name, const sn_node *n, bool state) {
+    for (int i = 0; i < l->n; i++)
+        if (l->list[i].state == state && !strcmp(l->list[i].name, name)) return;
+    l->list = sn_arena_grow(c->m, l->list, sizeof *l->list, l->n, &l->cap);
+    l->list[l->n++] = (sn_leaf){name, n, state};
+}
+
+static void add_leaves(compiler *c, leaves *l, const sn_entry *e, sn_op op) {
+    sn_order order = sn_entry_topo(c->m, e);
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i]->op == op)
+            add_leaf(c, l, sn_attr_str(order.node[i], SN_A_name, ""), order.node[i],
+                     op == SN_OP_state);
+}
+
+/* The states of the user's entries. No kernel may read one: because it is only written, or because
+ * the passes found that its value does not matter. The user may set and read it all the same. */
+static leaves find_user_states(compiler *c) {
+    leaves l = {0};
+    for (int i = 0; i < sn_entry_count(c->m); i++)
+        add_leaves(c, &l, sn_entry_at(c->m, i), SN_OP_state);
+    return l;
+}
+
+/* After compilation: what the compiled entries read and assign, then the user's other states. */
+static void find_leaves(compiler *c, const leaves *user) {
+    sn_program *p = c->p;
+    leaves l = {0};
+    for (int op = 0; op < 2; op++)
+        for (int i = 0; i < p->n_entry; i++)
+            add_leaves(c, &l, p->entry[i].unit.plan->entry, op ? SN_OP_state : SN_OP_param);
+    for (int i = 0; i < user->n; i++) add_leaf(c, &l, user->list[i].name, user->list[i].node, true);
+    for (int i = 0; i < p->n_entry; i++) {
+        const sn_entry *e = p->entry[i].unit.plan->entry;
+        for (int k = 0; k < e->n_assign; k++)
+            add_leaf(c, &l, e->assign[k].name, e->assign[k].node, true);
+    }
+    p->leaf = l.list;
+    p->n_leaf = l.n;
+}
+
 /* ---- which inputs index tables ---- */
 
 static const sn_node *input_below(const sn_node *n) {
@@ -363,6 +412,7 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
     if (!sn_unit_make(c->m, e, symbol, c->budget.bytes ? &c->budget : NULL, &out->unit))
         return module_failed(c);
     out->unit.checked = checks_values(c);
+    if (out->unit.checked) out->unit.check = sn_value_checks(c->m, out->unit.plan);
     for (int k = 0; k < out->unit.plan->n_step; k++) {
         sn_kernel *kernel = &out->unit.kernel[k];
         if (sn_step_is_extern(kernel->step)) {
@@ -438,6 +488,7 @@ static bool compile(compiler *c) {
             c->err, SN_ERR_TARGET,
             "this CPU cannot run code for target '%s'; compile for it with sinter compile",
             p->target.name);
+    leaves user_states = find_user_states(c);
     if (!promote_taps(c)) return false;
     find_trained(c);
     int n_user = sn_entry_count(c->m);
@@ -463,6 +514,7 @@ static bool compile(compiler *c) {
         if (!compile_entry(c, i, &p->entry[i])) return false;
         p->n_entry++;
     }
+    find_leaves(c, &user_states);
     if (p->stats.measured && c->o->progress) c->o->progress(c->o->progress_ctx, "");
     const char *note = sn_cache_note(c->cache);
     if (note) p->stats.note = sn_arena_printf(c->m, "%s", note);
@@ -484,7 +536,8 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
     double start = now();
     compiler c = {
         .p = p, .m = m, .o = o ? o : &defaults, .sink = sink, .forced = forced, .err = &own};
-    p->m = m;
+    atomic_init(&p->owners, 1);
+    p->m = sn_module_retain(m);
     p->threads = c.o->threads;
     sn_entries *saved = sn_entries_save(m);
     bool ok = compile(&c);
@@ -504,9 +557,15 @@ sn_program *sn_compile(sn_module *m, const sn_options *o, sn_error *err) {
 }
 
 void sn_program_free(sn_program *p) {
-    if (!p) return;
+    if (!p || atomic_fetch_sub(&p->owners, 1) > 1) return;
     if (p->jit) sn_jit_destroy(p->jit);
+    sn_module_free(p->m);
     free(p);
+}
+
+sn_program *sn_program_retain(sn_program *p) {
+    atomic_fetch_add(&p->owners, 1);
+    return p;
 }
 
 sn_stats sn_program_stats(const sn_program *p) {

@@ -7,6 +7,8 @@
 #include "frontend/sinter.h"
 #include "runtime/threads.h"
 
+#include <stdatomic.h>
+
 typedef int32_t sn_entry_fn(const sn_call *call);
 typedef int64_t sn_workspace_fn(const int64_t *symbol, int64_t threads);
 
@@ -44,8 +46,18 @@ typedef struct sn_compiled_entry {
     int n_lookup, companion; /* 0: no companion */
 } sn_compiled_entry;
 
+/* A parameter or state that sessions give memory to, each name once. */
+typedef struct sn_leaf {
+    const char *name;
+    const sn_node *node; /* its type */
+    bool state;
+} sn_leaf;
+
+/* Complete when sn_compile returns: sessions and runs only read it and its module, on any number of
+ * threads. */
 struct sn_program {
-    sn_module *m; /* the user's; outlives the program */
+    sn_module *m;      /* the program is one of its owners */
+    atomic_int owners; /* the user and every session; the last one frees */
     sn_passes passes;
     sn_target target;
     sn_jit *jit;
@@ -55,6 +67,8 @@ struct sn_program {
     const sn_node *
         *trained; /* [n_trained] parameters that an entry assigns: states when compiled */
     int n_trained;
+    sn_leaf *leaf; /* [n_leaf] parameters first; arena memory */
+    int n_leaf;
     sn_stats stats;
 };
 
@@ -77,6 +91,10 @@ bool sn_options_check_ahead(const sn_options *o, sn_error *err);
 
 sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name);
 
+/* One more owner, who calls sn_program_free too; any thread. The same for a session. */
+sn_program *sn_program_retain(sn_program *p);
+sn_session *sn_session_retain(sn_session *s);
+
 /* codegen/check_index.c: adds e's companion to the module, unless e looks nothing up. Returns the
  * number of lookups, innermost first. */
 int sn_check_index_add(sn_module *m, sn_entry *e, sn_index_lookup **lookup);
@@ -97,6 +115,7 @@ const void *sn_session_prepared(const sn_session *s, int i, size_t *bytes);
 
 /* A session's kernels report to `profile` from now on; NULL: no more. */
 const sn_compiled_entry *sn_session_running(const sn_session *s); /* ... or what ran last */
+sn_profile *sn_session_profile(const sn_session *s);
 void sn_session_set_profile(sn_session *s, sn_profile *profile);
 const sn_program *sn_session_program(const sn_session *s);
 /* Bytes of working memory that the session's runs have needed so far (temporaries, scratch of all

@@ -352,7 +352,8 @@ int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *
     const sn_kernel *k = &u->kernel[step % u->plan->n_step];
     sn_host_call c = {k, buf, dim, constant_right(s, k->step)};
     if (s->host_error.code) return 1; /* a step before has failed */
-    if (step >= u->plan->n_step) return sn_check_values(u->plan, &c, &s->host_error) ? 0 : 1;
+    if (step >= u->plan->n_step)
+        return sn_check_values(u->plan, u->check, &c, &s->host_error) ? 0 : 1;
     if (!s->dnnl && !(s->dnnl = sn_dnnl_create(&s->host_error))) return 1;
     int before = sn_threads_default((int)s->threads.n);
     if (s->profile) s->profile->mark(s->profile, step, 0, 0);
@@ -371,7 +372,8 @@ static sn_session *open_session(sn_program *p, origin *o, sn_error *err) {
         sn_fail(err, SN_ERR_MEMORY, "out of memory");
         return NULL;
     }
-    s->p = p;
+    atomic_init(&s->owners, 1);
+    s->p = sn_program_retain(p);
     if (sn_threads_init(&s->threads, p->threads, &own) && sn_session_bind(s, o, &own)) return s;
     sn_fail(err, own.code, "%s", own.message);
     sn_session_free(s);
@@ -390,7 +392,7 @@ sn_session *sn_session_new_arrays(sn_program *p, const sn_arg_binding *param, in
 }
 
 void sn_session_free(sn_session *s) {
-    if (!s) return;
+    if (!s || atomic_fetch_sub(&s->owners, 1) > 1) return;
     free(s->param);
     free(s->state);
     sn_memory_pool_free(&s->pool);
@@ -400,7 +402,13 @@ void sn_session_free(sn_session *s) {
     free(s->spare.data);
     if (s->dnnl) sn_dnnl_destroy(s->dnnl);
     sn_threads_free(&s->threads);
+    sn_program_free(s->p);
     free(s);
+}
+
+sn_session *sn_session_retain(sn_session *s) {
+    atomic_fetch_add(&s->owners, 1);
+    return s;
 }
 
 const sn_program *sn_session_program(const sn_session *s) {
@@ -429,6 +437,10 @@ size_t sn_session_workspace(const sn_session *s) {
 
 const sn_compiled_entry *sn_session_running(const sn_session *s) {
     return s->running;
+}
+
+sn_profile *sn_session_profile(const sn_session *s) {
+    return s->profile;
 }
 
 void sn_session_set_profile(sn_session *s, sn_profile *profile) {

@@ -20,7 +20,8 @@ typedef struct bound { /* a parameter or state by name */
 } bound;
 
 struct sn_session {
-    sn_program *p;
+    sn_program *p;     /* the session is one of its owners */
+    atomic_int owners; /* the user and every trace */
     sn_threads threads;
     bound *param, *state;
     int n_param, n_state;

@@ -15,8 +15,8 @@ typedef struct event {
 } event;
 
 struct sn_trace {
-    sn_profile hook; /* first: the hook's address is the trace's */
-    sn_session *session;
+    sn_profile hook;                /* first: the hook's address is the trace's */
+    sn_session *session;            /* the trace is one of its owners */
     const sn_compiled_entry *entry; /* NULL: all */
     size_t cap;
     atomic_size_t n;
@@ -58,7 +58,7 @@ sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_err
         return NULL;
     }
     t->hook.mark = mark;
-    t->session = s;
+    t->session = sn_session_retain(s);
     t->entry = e;
     t->cap = events;
     t->list = list;
@@ -158,7 +158,8 @@ void sn_trace_print(const sn_trace *t, FILE *f) {
 
 void sn_trace_end(sn_trace *t) {
     if (!t) return;
-    sn_session_set_profile(t->session, NULL);
+    if (sn_session_profile(t->session) == &t->hook) sn_session_set_profile(t->session, NULL);
+    sn_session_free(t->session);
     free(t->list);
     free(t);
 }

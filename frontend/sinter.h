@@ -1,8 +1,12 @@
 /* sinter.h: the public header: write a model in C, compile it, run it.
  * Ownership: a module is an arena that owns every tensor, dimension and name made in it, and all
- * go with sn_module_free. A program owns its code, a session its states and workspace; programs and
- * sessions keep what they need, so the module may be freed after sn_compile. Buffers that you pass
- * in or get filled belong to you.
+ * go with it. A program owns its code, a session its states and workspace. A program keeps its
+ * module, a session its program, a trace its session: free yours in any order, memory goes with the
+ * last. Buffers that you pass in or get filled belong to you.
+ *
+ * Threads: a module belongs to one thread at a time (so do sn_compile, sn_emit and
+ * sn_program_explain, which work in it), a session too. Any number of threads may open, run and
+ * free sessions of one program, also while its module is built further or compiled again.
  *
  * Errors: the first mistake in a module (what, shapes, your file and line, what to do) sticks; all
  * later calls pass on an error tensor, and sn_compile reports it. No function aborts or prints.
@@ -584,7 +588,7 @@ sn_options sn_options_default(void);
 /* Compiles every entry. NULL with the module's first mistake, a bad option, or a kernel that
  * cannot be made. o NULL: defaults. */
 sn_program *sn_compile(sn_module *m, const sn_options *o, sn_error *err);
-void sn_program_free(sn_program *p); /* after its sessions; NULL is allowed */
+void sn_program_free(sn_program *p); /* sessions keep it; NULL is allowed */
 
 typedef struct sn_stats {
     int kernels;                  /* distinct kernels of the program */

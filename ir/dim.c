@@ -30,23 +30,6 @@ typedef struct interval {
 
 static const sn_dim_monomial no_term; /* exponents of a constant */
 
-bool sn_dims_init(struct sn_dims *d) {
-    memset(d, 0, sizeof *d);
-    d->cap_poly = 32;
-    d->n_slot = 128;
-    d->poly = malloc((size_t)d->cap_poly * sizeof *d->poly);
-    d->slot = calloc(d->n_slot, sizeof *d->slot);
-    if (d->poly && d->slot) return true;
-    sn_dims_free(d);
-    return false;
-}
-
-void sn_dims_free(struct sn_dims *d) {
-    free(d->poly);
-    free(d->slot);
-    memset(d, 0, sizeof *d);
-}
-
 /* ---- monomials ---- */
 
 static int degree(const uint8_t *e) {
@@ -178,27 +161,30 @@ static uint32_t hash_terms(int n, const sn_dim_monomial *t) {
     return (uint32_t)XXH3_64bits(t, (size_t)n * sizeof *t);
 }
 
+static sn_dim_poly *poly_at(const struct sn_dims *d, int64_t i) {
+    int k = 63 - __builtin_clzll((unsigned long long)i / 32 + 1);
+    return &d->block[k][i + 32 - (32 << k)];
+}
+
 static uint32_t *find_slot(const struct sn_dims *d, int n, const sn_dim_monomial *t) {
     for (uint32_t i = hash_terms(n, t);; i++) {
         uint32_t *slot = &d->slot[i & (d->n_slot - 1)];
-        const sn_dim_poly *p = *slot ? &d->poly[*slot - 1] : NULL;
+        const sn_dim_poly *p = *slot ? poly_at(d, (int64_t)*slot - 1) : NULL;
         if (!p || (p->n == n && !memcmp(p->term, t, (size_t)n * sizeof *t))) return slot;
     }
 }
 
-static bool grow_tables(struct sn_dims *d) {
-    sn_dim_poly *poly = realloc(d->poly, 2 * (size_t)d->cap_poly * sizeof *poly);
-    if (!poly) return false;
-    d->poly = poly;
-    uint32_t *slot = calloc(2 * (size_t)d->n_slot, sizeof *slot);
-    if (!slot) return false;
-    free(d->slot);
-    d->slot = slot;
-    d->n_slot *= 2;
-    d->cap_poly *= 2;
-    for (int i = 0; i < d->n_poly; i++)
-        *find_slot(d, d->poly[i].n, d->poly[i].term) = (uint32_t)i + 1;
-    return true;
+/* Room for one more. */
+static void reserve_poly(sn_module *m, struct sn_dims *d) {
+    int n = d->n_poly, k = 31 - __builtin_clz((unsigned)n / 32 + 1);
+    if (d->block[k]) return;
+    d->block[k] = sn_arena_alloc(m, ((size_t)32 << k) * sizeof *d->block[k]);
+    d->n_slot = 128u << k;
+    d->slot = sn_arena_alloc(m, d->n_slot * sizeof *d->slot);
+    for (int i = 0; i < n; i++) {
+        const sn_dim_poly *p = poly_at(d, i);
+        *find_slot(d, p->n, p->term) = (uint32_t)i + 1;
+    }
 }
 
 /* What every constructor returns after an error; the module's error tells. */
@@ -232,16 +218,13 @@ static sn_dim intern_poly(sn_module *m, const poly *p) {
     if (!p->n) return 0;
     if (p->n == 1 && !degree(p->t[0].exponent) && is_plain(p->t[0].coef)) return p->t[0].coef;
     struct sn_dims *d = sn_module_dims(m);
-    if (d->n_poly == d->cap_poly && !grow_tables(d)) {
-        sn_module_fail(m, SN_ERR_MEMORY, "out of memory for symbolic dimensions");
-        return 1;
-    }
+    reserve_poly(m, d);
     uint32_t *slot = find_slot(d, p->n, p->t);
     if (!*slot) {
         sn_dim_monomial *t = sn_arena_alloc(m, (size_t)p->n * sizeof *t);
         memcpy(t, p->t, (size_t)p->n * sizeof *t);
         interval b = bound_poly(d, p->n, t);
-        d->poly[d->n_poly] = (sn_dim_poly){
+        *poly_at(d, d->n_poly) = (sn_dim_poly){
             .n = p->n, .hash = hash_structure(d, p->n, t), .lo = b.lo, .hi = b.hi, .term = t};
         *slot = (uint32_t)++d->n_poly;
     }
@@ -256,7 +239,7 @@ bool sn_dim_valid(const sn_module *m, sn_dim d) {
 static const sn_dim_poly *stored(const sn_module *m, sn_dim d) {
     static const sn_dim_monomial one = {.coef = 1};
     static const sn_dim_poly stranger = {.n = 1, .lo = 1, .hi = 1, .term = &one};
-    return sn_dim_valid(m, d) ? &sn_module_dims(m)->poly[-FIRST_HANDLE - d] : &stranger;
+    return sn_dim_valid(m, d) ? poly_at(sn_module_dims(m), -FIRST_HANDLE - d) : &stranger;
 }
 
 static void load_poly(sn_module *m, sn_dim d, poly *p) {
@@ -329,8 +312,9 @@ sn_dim sn_symbol_add(sn_module *m, const char *name, int64_t lo, int64_t hi) {
         return 1;
     }
     if (i < 0) {
-        i = d->n_symbol++;
+        i = d->n_symbol;
         d->symbol[i] = (sn_symbol){sn_arena_str(m, name), lo, hi};
+        d->n_symbol++; /* last: other threads may look symbols up */
     }
     return symbol_dim(m, i);
 }

@@ -5,7 +5,10 @@
 
 #include "ir/ir.h"
 
+#include <stdatomic.h>
+
 #define SN_MAX_SYMBOLS 16
+#define SN_DIM_BLOCKS 24
 #define SN_MAX_TERMS 256 /* of one polynomial */
 
 /* coef * prod symbol[i]^exponent[i]. Terms of a polynomial are sorted by descending degree, then by
@@ -24,15 +27,15 @@ typedef struct sn_dim_poly {
 
 struct sn_dims {
     sn_symbol symbol[SN_MAX_SYMBOLS];
-    int n_symbol;
-    sn_dim_poly *poly; /* by handle: see dim.c */
-    int n_poly, cap_poly;
+    atomic_int n_symbol;
+    /* By handle, see dim.c: block k holds 32 << k of them and never moves, so that sessions may
+     * evaluate dimensions while another thread compiles the module again. */
+    sn_dim_poly *block[SN_DIM_BLOCKS];
+    atomic_int n_poly;
     uint32_t *slot; /* open addressing: 1 + index into poly; 0: free */
     uint32_t n_slot;
 };
 
-bool sn_dims_init(struct sn_dims *d);               /* false: out of memory */
-void sn_dims_free(struct sn_dims *d);               /* the tables; terms are arena memory */
-struct sn_dims *sn_module_dims(const sn_module *m); /* graph.c */
+struct sn_dims *sn_module_dims(const sn_module *m); /* graph.c; all zero at first, in the arena */
 
 #endif

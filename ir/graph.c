@@ -138,10 +138,7 @@ sn_module *sn_module_new(const char *name) {
     m->base = p;
     m->reserved = reserve;
     m->used = sizeof *m;
-    if (!sn_dims_init(&m->dims)) {
-        munmap(p, reserve);
-        return NULL;
-    }
+    atomic_init(&m->owners, 1);
     m->name = sn_arena_str(m, name ? name : "module");
     m->error_node = sn_arena_alloc(m, sizeof *m->error_node);
     *m->error_node = (sn_node){.m = m, .op = SN_OP_const, .n_result = 1, .id = UINT32_MAX};
@@ -149,9 +146,13 @@ sn_module *sn_module_new(const char *name) {
 }
 
 void sn_module_free(sn_module *m) {
-    if (!m) return;
-    sn_dims_free(&m->dims);
+    if (!m || atomic_fetch_sub(&m->owners, 1) > 1) return;
     munmap(m->base, m->reserved);
+}
+
+sn_module *sn_module_retain(sn_module *m) {
+    atomic_fetch_add(&m->owners, 1);
+    return m;
 }
 
 const char *sn_module_name(const sn_module *m) {

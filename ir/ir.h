@@ -147,7 +147,8 @@ typedef struct sn_symbol {
 
 /* ir/graph.c — arena, interned nodes, entries */
 sn_module *sn_module_new(const char *name); /* NULL: out of memory */
-void sn_module_free(sn_module *m);
+void sn_module_free(sn_module *m);          /* the memory goes with the last owner */
+sn_module *sn_module_retain(sn_module *m);  /* one more owner, who frees it too; any thread */
 const char *sn_module_name(const sn_module *m);
 sn_error *sn_module_error(sn_module *m); /* the sticky error; code 0: none */
 sn_node *sn_module_fail(sn_module *m, sn_code code, const char *fmt, ...)

@@ -5,6 +5,8 @@
 #include "ir/dims_impl.h"
 #include "ir/ir.h"
 
+#include <stdatomic.h>
+
 typedef struct sn_table { /* open addressing over pointers; grows by rehashing into the arena */
     void **slot;
     uint32_t size, used;
@@ -13,6 +15,7 @@ typedef struct sn_table { /* open addressing over pointers; grows by rehashing i
 struct sn_module {
     char *base; /* reserved address space: the arena never moves */
     size_t used, reserved;
+    atomic_int owners; /* the user and every program; the last one frees */
     const char *name;
     sn_error error;
     sn_node *error_node;

@@ -1,0 +1,256 @@
+/* test_lifetime.c: who keeps what alive, and programs shared by threads. `test_lifetime long` opens
+ * 100 000 sessions. */
+#include "frontend/sinter.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WIDTH = 8, ROWS = 4, LAYERS = 4, THREADS = 4 };
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { MEMORY_SLACK = 1 << 20 }; /* KiB: what was freed stays in quarantine */
+#else
+enum { MEMORY_SLACK = 512 };
+#endif
+
+static float weight[WIDTH * WIDTH], bias[WIDTH];
+
+/* LAYERS layers, a masked softmax (which writes -inf on purpose) and a state that counts runs. */
+static sn_module *build(void) {
+    sn_module *m = sn_module_new("shared");
+    sn_dim T = sn_symbol(m, "T", 1, 64);
+    sn_entry_begin(m, "f");
+    sn_tensor x = sn_input(m, "x", SN_F32, T, WIDTH), y = x;
+    for (int i = 0; i < LAYERS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "l%d", i);
+        y = sn_gelu(sn_nn_linear(y, name, WIDTH, SN_BIAS));
+    }
+    sn_tensor runs = sn_state(m, "runs", SN_F32, 1);
+    sn_assign(runs, sn_add(runs, 1));
+    sn_output("y", sn_softmax(sn_where(sn_lt(y, 0), -INFINITY, y), 1));
+    return m;
+}
+
+static sn_program *compile(sn_module *m, bool check_nan) {
+    sn_error err = {0};
+    sn_options o = sn_options_default();
+    o.threads = 1;
+    o.check_nan = check_nan;
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    return p;
+}
+
+static sn_session *open_session(sn_program *p) {
+    static char names[2 * LAYERS][16];
+    sn_arg_binding param[2 * LAYERS];
+    static const int64_t square[] = {WIDTH, WIDTH}, line[] = {WIDTH};
+    sn_error err = {0};
+    for (int i = 0; i < LAYERS; i++) {
+        if (!*names[2 * i]) {
+            snprintf(names[2 * i], 16, "l%d.weight", i);
+            snprintf(names[2 * i + 1], 16, "l%d.bias", i);
+        }
+        param[2 * i] = (sn_arg_binding){names[2 * i], SN_F32, 2, square, weight};
+        param[2 * i + 1] = (sn_arg_binding){names[2 * i + 1], SN_F32, 1, line, bias};
+    }
+    return sn_session_new_arrays(p, param, 2 * LAYERS, &err);
+}
+
+static bool run(sn_session *s, float y[ROWS * WIDTH]) {
+    float x[ROWS * WIDTH];
+    sn_error err = {0};
+    for (int i = 0; i < ROWS * WIDTH; i++) x[i] = (float)(i % 7) / 7;
+    sn_arg_binding in = SN_BIND("x", SN_F32, x, ROWS, WIDTH),
+                   out = SN_BIND("y", SN_F32, y, ROWS, WIDTH);
+    return sn_run(s, "f", &in, 1, &out, 1, &err);
+}
+
+/* ---- the order of freeing ---- */
+
+typedef struct things {
+    sn_module *m;
+    sn_program *p;
+    sn_session *s;
+    sn_trace *t;
+} things;
+
+static void free_one(things *k, int which) {
+    if (which == 0) sn_module_free(k->m);
+    if (which == 1) sn_program_free(k->p);
+    if (which == 2) sn_session_free(k->s);
+    if (which == 3) sn_trace_end(k->t);
+}
+
+/* All 24 orders; after each step whatever is left is used. */
+static void test_free_in_any_order(void **state) {
+    (void)state;
+    float y[ROWS * WIDTH], want[ROWS * WIDTH];
+    for (int order = 0; order < 256; order++) {
+        int turn[] = {order & 3, order >> 2 & 3, order >> 4 & 3, order >> 6}, seen = 0;
+        for (int i = 0; i < 4; i++) seen |= 1 << turn[i];
+        if (seen != 15) continue;
+        sn_error err = {0};
+        things k = {.m = build()};
+        k.p = compile(k.m, false);
+        k.s = open_session(k.p);
+        k.t = sn_trace_begin(k.s, NULL, 1000, &err);
+        assert_non_null(k.t);
+        assert_true(run(k.s, want));
+        bool gone[4] = {false};
+        for (int i = 0; i < 4; i++) {
+            free_one(&k, turn[i]);
+            gone[turn[i]] = true;
+            if (!gone[2]) assert_true(run(k.s, y));
+            if (!gone[2]) assert_memory_equal(y, want, sizeof y);
+            if (!gone[1]) sn_session_free(open_session(k.p));
+            if (!gone[3]) assert_int_equal(sn_trace_lost(k.t), 0);
+        }
+    }
+}
+
+/* The code of a trace's kernels outlives the session; the second trace goes on without the first.
+ */
+static void test_traces(void **state) {
+    (void)state;
+    float y[ROWS * WIDTH];
+    sn_error err = {0};
+    sn_module *m = build();
+    sn_program *p = compile(m, false);
+    sn_session *s = open_session(p);
+    sn_trace *a = sn_trace_begin(s, NULL, 0, &err), *b = sn_trace_begin(s, NULL, 0, &err);
+    sn_trace_end(a);
+    assert_true(run(s, y));
+    assert_true(sn_trace_lost(b) > 0);
+    sn_module_free(m);
+    sn_program_free(p);
+    sn_session_free(s);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    sn_trace_print(b, f);
+    fclose(f);
+    free(text);
+    sn_trace_end(b);
+}
+
+/* ---- threads ---- */
+
+typedef struct job {
+    sn_program *p;
+    int n;
+    const float *want;
+    atomic_int *wrong;
+} job;
+
+static void *open_and_run(void *arg) {
+    const job *j = arg;
+    float y[ROWS * WIDTH], runs;
+    sn_error err = {0};
+    for (int i = 0; i < j->n; i++) {
+        sn_session *s = open_session(j->p);
+        bool ok = s && run(s, y) && !memcmp(y, j->want, sizeof y) &&
+                  sn_state_read(s, "runs", &runs, sizeof runs, &err) && runs == 1;
+        if (!ok) atomic_fetch_add(j->wrong, 1);
+        sn_session_free(s);
+    }
+    return NULL;
+}
+
+/* compile_too: meanwhile this thread goes on building the module and compiles it again. */
+static void share(bool check_nan, int n, bool compile_too) {
+    float want[ROWS * WIDTH];
+    atomic_int wrong = 0;
+    sn_module *m = build();
+    sn_program *p = compile(m, check_nan);
+    sn_session *s = open_session(p);
+    assert_true(run(s, want));
+    sn_session_free(s);
+    pthread_t thread[THREADS];
+    job j = {p, n, want, &wrong};
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, open_and_run, &j), 0);
+    if (compile_too) {
+        sn_dim Q = sn_symbol(m, "Q", 1, 9);
+        sn_entry_begin(m, "g");
+        for (int i = 0; i < 40; i++) Q = sn_dim_add(m, Q, sn_dim_mul(m, Q, 1 + i % 2));
+        sn_output("q", sn_tanh(sn_input(m, "x", SN_F32, sn_symbol(m, "Q", 1, 9), 2)));
+        sn_program_free(compile(m, false));
+    }
+    for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+    sn_program_free(p);
+    sn_module_free(m);
+    assert_int_equal(wrong, 0);
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    share(false, 500, false);
+}
+
+static void test_threads_checked(void **state) {
+    (void)state;
+    share(true, 200, false);
+}
+
+static void test_threads_while_compiling(void **state) {
+    (void)state;
+    share(false, 200, true);
+}
+
+static long resident_kib(void) {
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f && fscanf(f, "%*d %ld", &pages) != 1) pages = 0;
+    if (f) fclose(f);
+    return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static void check_constant_memory(int sessions) {
+    float y[ROWS * WIDTH];
+    sn_module *m = build();
+    sn_program *p = compile(m, true);
+    long before = 0;
+    for (int i = 0; i < sessions + 200; i++) {
+        if (i == 200) before = resident_kib(); /* after what is kept for good */
+        sn_session *s = open_session(p);
+        assert_true(run(s, y));
+        sn_session_free(s);
+    }
+    assert_in_range(resident_kib(), 0, before + MEMORY_SLACK);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+static void test_memory_stays(void **state) {
+    (void)state;
+    check_constant_memory(3000);
+}
+
+static void test_memory_stays_long(void **state) {
+    (void)state;
+    check_constant_memory(100000);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_free_in_any_order),
+        cmocka_unit_test(test_traces),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_threads_checked),
+        cmocka_unit_test(test_threads_while_compiling),
+        cmocka_unit_test(test_memory_stays),
+    };
+    const struct CMUnitTest slow[] = {cmocka_unit_test(test_memory_stays_long)};
+    for (int i = 0; i < WIDTH * WIDTH; i++) weight[i] = (float)(i % 13) / 13 - 0.4f;
+    if (argc > 1 && !strcmp(argv[1], "long")) return cmocka_run_group_tests(slow, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
