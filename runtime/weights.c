@@ -295,7 +295,7 @@ static bool add_part(sn_weights *w, const char *path, sn_error *err) {
 }
 
 static bool build_names(sn_weights *w, sn_error *err) {
-    const char *twice;
+    const char *twice = NULL;
     if (w->count < UINT32_MAX / 4 && fill_table(&w->names, w->tensor, w->count, &twice))
         return true;
     if (!twice) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);

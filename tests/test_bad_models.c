@@ -32,8 +32,9 @@ static const char *const models[] = {
     "{\"model_type\": \"llama\", \"vocab_size\": 19, \"max_position_embeddings\": 8, " ENCODER,
     "{\"model_type\": \"bert\", \"vocab_size\": 19, \"max_position_embeddings\": 8, " ENCODER,
     "{\"model_type\": \"vit\", \"image_size\": 8, \"patch_size\": 4, \"num_labels\": 5, " ENCODER,
-    "{\"model_type\": \"edt\", \"vocab_size\": 19, \"max_position_embeddings\": 8, \"d_model\": "
-    "12, \"ffn_dim\": 20, \"encoder_layers\": 1, \"decoder_layers\": 1, \"attention_heads\": 3}"};
+    ("{\"model_type\": \"edt\", \"vocab_size\": 19, \"max_position_embeddings\": 8, \"d_model\": "
+     "12, \"ffn_dim\": 20, \"encoder_layers\": 1, \"decoder_layers\": 1, "
+     "\"attention_heads\": 3}")};
 enum { MODELS = sizeof models / sizeof *models };
 
 /* The config of `model` with one key set to another number is refused with `why`. */

@@ -161,7 +161,8 @@ static void build_sizes(sn_module *m) {
         sn_dim n = size[i / 3], f = width[i % 3];
         snprintf(name, sizeof name, "x%d_%d", (int)n, (int)f);
         sn_node *x = cc_input(m, name, SN_F32, SHAPE(n, 70));
-        cc_entry(m, times(act(SN_OP_silu, map(x, "gate", f, i % 2)), map(x, "up", f, i % 2)), name);
+        cc_entry(m, times(act(SN_OP_silu, map(x, "gate", f, i % 2)), map(x, "up", f, i % 2)), "%s",
+                 name);
     }
     sn_node *deep = cc_input(m, "deep", SN_F32, SHAPE(3, 6500));
     cc_entry(m, times(relu(map(deep, "far", 37, true)), map(deep, "away", 37, true)), "deep");

@@ -2,6 +2,7 @@
 #include "tools/import.h"
 #include "runtime/npy.h"
 #include "runtime/tokenizer.h"
+#include "tools/inspect_artefact.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -394,6 +395,135 @@ static void deflated_archive_is_the_same(void **state) {
     scratch_remove(scratch_path("stored"));
 }
 
+/* Bytes that grow at the end. */
+typedef struct blob {
+    unsigned char data[4096];
+    size_t size;
+} blob;
+
+static void put(blob *b, const void *data, size_t size) {
+    memcpy(b->data + b->size, data, size);
+    b->size += size;
+}
+
+static void put_le(blob *b, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++) b->data[b->size++] = (unsigned char)(value >> 8 * i);
+}
+
+static uint32_t find_crc(const unsigned char *p, size_t n) {
+    uint32_t c = ~0u;
+    for (size_t i = 0; i < n; i++) {
+        c ^= p[i];
+        for (int k = 0; k < 8; k++) c = c >> 1 ^ (c & 1 ? 0xedb88320u : 0);
+    }
+    return ~c;
+}
+
+/* One file of an archive: its name, and the text of its header's shape, which is of no elements or,
+ * "", of one. */
+typedef struct npz_entry {
+    const char *name, *shape;
+    bool again;             /* its data is the entry's before it */
+    uint32_t deflated_size; /* claimed size of a deflated entry; 0: stored */
+} npz_entry;
+
+static void put_entry(blob *b, blob *directory, const npz_entry *e, size_t *local) {
+    blob npy = {.size = 0};
+    char header[128];
+    int n = snprintf(header, sizeof header,
+                     "{'descr': '<f4', 'fortran_order': False, 'shape': (%s), }", e->shape);
+    put(&npy, "\x93NUMPY\1\0", 8);
+    put_le(&npy, (uint64_t)n, 2);
+    put(&npy, header, (size_t)n);
+    if (!*e->shape) put_le(&npy, 0, 4);
+    size_t name = strlen(e->name);
+    if (!e->again) {
+        *local = b->size;
+        put(b, "PK\3\4", 4);
+        for (int i = 0; i < 22; i++) put_le(b, 0, 1);
+        put_le(b, name, 2);
+        put_le(b, 0, 2);
+        put(b, e->name, name);
+        put(b, npy.data, npy.size);
+    }
+    put(directory, "PK\1\2", 4);
+    put_le(directory, 0, 6); /* versions, flags */
+    put_le(directory, e->deflated_size ? 8 : 0, 2);
+    put_le(directory, 0, 4); /* time */
+    put_le(directory, find_crc(npy.data, npy.size), 4);
+    put_le(directory, npy.size, 4);
+    put_le(directory, e->deflated_size ? e->deflated_size : npy.size, 4);
+    put_le(directory, name, 2);
+    put_le(directory, 0, 8);
+    put_le(directory, 0, 4);
+    put_le(directory, *local, 4);
+    put(directory, e->name, name);
+}
+
+static void expect_npz_refusal(const npz_entry *e, int n, const char *what) {
+    blob b = {.size = 0}, directory = {.size = 0};
+    size_t local = 0;
+    for (int i = 0; i < n; i++) put_entry(&b, &directory, &e[i], &local);
+    size_t start = b.size;
+    put(&b, directory.data, directory.size);
+    put(&b, "PK\5\6", 4);
+    put_le(&b, 0, 6);
+    put_le(&b, (uint64_t)n, 2);
+    put_le(&b, directory.size, 4);
+    put_le(&b, start, 4);
+    put_le(&b, 0, 2);
+    expect_refusal("npz", b.data, b.size, what);
+}
+
+/* An axis of size 0 lets the others carry any number; entries may share data or claim any size. */
+static void hostile_npz(void **state) {
+    (void)state;
+    static const npz_entry empty[] = {
+        {.name = "pos_embed.npy", .shape = "0, 4, 8"},
+        {.name = "patch_embed.proj.weight.npy", .shape = "0, 9223372036854775807"},
+        {.name = "encoder.0.ffn.fc1.weight.npy", .shape = "0, 8"},
+        {.name = "classifier.weight.npy", .shape = "0, 8"}};
+    expect_npz_refusal(empty, 4, "\"pos_embed\": has no elements");
+    static const npz_entry twice[] = {{.name = "a.npy", .shape = ""},
+                                      {.name = "a.npy", .shape = ""}};
+    expect_npz_refusal(twice, 2, "its name occurs twice");
+    static const char *const letters[] = {"a.npy", "b.npy", "c.npy", "d.npy",
+                                          "e.npy", "f.npy", "g.npy", "h.npy"};
+    npz_entry shared[8];
+    for (int i = 0; i < 8; i++) shared[i] = (npz_entry){letters[i], "", .again = i > 0};
+    expect_npz_refusal(shared, 8, "entries share their data");
+    static const npz_entry bomb[] = {
+        {.name = "a.npy", .shape = "1,", .deflated_size = (uint32_t)70 << 20}};
+    expect_npz_refusal(bomb, 1, "too large for the size of the archive");
+    size_t n;
+    unsigned char *f = read_all(digits, &n), *place = memmem(f, n, "\x93NUMPY", 6);
+    place[200] ^= 1; /* of the data: what is read is not what was written */
+    expect_refusal("npz", f, n, "wrong checksum");
+    free(f);
+}
+
+/* ---- files of `sinter compile` ---- */
+
+/* Files that begin as a .weights file but end before its first page does. */
+static void short_weights_are_damaged(void **state) {
+    (void)state;
+    enum { HEADER = 104 };
+    static const size_t sizes[] = {HEADER, 200, 4095, 4096 + 33};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        unsigned char *bytes = calloc(1, sizes[i]);
+        memcpy(bytes, "SNWGHT01", 8);
+        memcpy(bytes + 24, &sizes[i], 8); /* the size that it claims is right */
+        const char *path = scratch_path("short.weights");
+        assert_true(scratch_write(path, bytes, sizes[i]));
+        bool found = false;
+        sn_error e = {0};
+        if (!inspect_artefact(path, &found, &e)) fail_msg("%s", e.message);
+        assert_true(found);
+        unlink(path);
+        free(bytes);
+    }
+}
+
 /* ---- CTranslate2 ---- */
 
 static void names_model(void **state) {
@@ -609,6 +739,8 @@ int main(void) {
                                        cmocka_unit_test(hostile_json_tensors),
                                        cmocka_unit_test(digits_model),
                                        cmocka_unit_test(deflated_archive_is_the_same),
+                                       cmocka_unit_test(hostile_npz),
+                                       cmocka_unit_test(short_weights_are_damaged),
                                        cmocka_unit_test(names_model),
                                        cmocka_unit_test(hostile_ctranslate2),
                                        cmocka_unit_test(damaged_files_never_crash),

@@ -1,9 +1,11 @@
 /* import.c: the table of import formats and what the importers share. */
+#define XXH_INLINE_ALL
 #include "tools/import.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 const import_format import_formats[] = {
     {"ctranslate2", "CTranslate2 model.bin (binary version 2, f32)", ctranslate2_matches,
@@ -63,36 +65,61 @@ void *import_own(import_list *l, void *memory) {
     return more[l->owned_count++] = memory;
 }
 
+/* The table's place of a name, or the free place where it belongs. */
+static uint32_t *find_slot(const import_list *l, const char *name) {
+    size_t at = XXH3_64bits(name, strlen(name)) & (l->slots - 1);
+    while (l->slot[at] && strcmp(l->tensor[l->slot[at] - 1].name, name))
+        at = (at + 1) & (l->slots - 1);
+    return &l->slot[at];
+}
+
+/* Room for twice as many tensors, and a new table of names, half of it free. */
+static bool grow_list(import_list *l) {
+    size_t capacity = l->capacity ? l->capacity * 2 : 64;
+    sn_weight *more = realloc(l->tensor, capacity * sizeof *more);
+    if (more) l->tensor = more;
+    uint32_t *slot = calloc(capacity * 2, sizeof *slot);
+    if (!more || !slot) {
+        free(slot);
+        return false;
+    }
+    free(l->slot);
+    l->slot = slot;
+    l->slots = capacity * 2;
+    l->capacity = capacity;
+    for (size_t i = 0; i < l->count; i++) {
+        uint32_t *place = find_slot(l, l->tensor[i].name);
+        if (!*place) *place = (uint32_t)(i + 1); /* of equal names the first is found */
+    }
+    return true;
+}
+
 void import_add(import_list *l, const char *name, sn_dtype dtype, int rank, const int64_t *shape,
                 const void *data) {
-    if (l->count == l->capacity) {
-        size_t capacity = l->capacity ? l->capacity * 2 : 64;
-        sn_weight *more = realloc(l->tensor, capacity * sizeof *more);
-        if (!more) {
-            l->failed = true;
-            return;
-        }
-        l->tensor = more;
-        l->capacity = capacity;
+    if (l->count == l->capacity && !grow_list(l)) {
+        l->failed = true;
+        return;
     }
     sn_weight t = {.name = import_own(l, strdup(name)), .dtype = dtype, .rank = rank, .data = data};
     if (!t.name) return;
     for (int i = 0; i < rank; i++) t.shape[i] = shape[i];
     t.bytes = (size_t)sn_weight_elements(&t) * sn_dtype_size(dtype);
     l->tensor[l->count++] = t;
+    uint32_t *place = find_slot(l, t.name);
+    if (!*place) *place = (uint32_t)l->count;
 }
 
 void import_list_free(import_list *l) {
     for (size_t i = 0; i < l->owned_count; i++) free(l->owned[i]);
     free(l->owned);
     free(l->tensor);
+    free(l->slot);
     *l = (import_list){0};
 }
 
 const sn_weight *import_find(const import_list *l, const char *name) {
-    for (size_t i = 0; i < l->count; i++)
-        if (!strcmp(l->tensor[i].name, name)) return &l->tensor[i];
-    return NULL;
+    uint32_t n = l->count ? *find_slot(l, name) : 0;
+    return n ? &l->tensor[n - 1] : NULL;
 }
 
 bool import_save(const import_request *r, sn_config *config, const import_list *l, sn_error *err) {

@@ -47,6 +47,8 @@ bool ctranslate2_matches(const sn_mapping *m);
 typedef struct import_list {
     sn_weight *tensor;
     size_t count, capacity;
+    uint32_t *slot; /* hash table of names: number of a tensor plus 1, or 0 */
+    size_t slots;   /* a power of two */
     void **owned;
     size_t owned_count;
     bool failed;

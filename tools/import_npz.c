@@ -15,12 +15,17 @@
 #include "runtime/npy.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
 enum { END_SIZE = 22, ENTRY_SIZE = 46, LOCAL_SIZE = 30, COMMENT_LIMIT = 65535 };
+
+/* Most bytes of all arrays together: this many and 64 for each byte of the archive. Weights hardly
+ * compress; deflate's 1032 to 1 is what a file made to fill the memory has. */
+#define UNPACKED_LIMIT ((uint64_t)64 << 20)
 
 bool npz_matches(const sn_mapping *m) {
     return m->size >= END_SIZE && !memcmp(m->data, "PK\3\4", 4);
@@ -118,6 +123,10 @@ static bool read_array(const member *e, const char *path, import_list *l, sn_err
     else
         ok = sn_npy_parse(where, data, e->size, &a, err);
     free(unpacked);
+    if (ok && !a.count) {
+        sn_npy_free(&a);
+        return sn_fail(err, SN_ERR_FILE, "%s: has no elements", where);
+    }
     if (ok && import_own(l, a.data)) import_add(l, e->name, a.dtype, a.rank, a.shape, a.data);
     return ok;
 }
@@ -129,9 +138,16 @@ static bool read_archive(const sn_mapping *m, const char *path, import_list *l, 
     if (start + size > (uint64_t)(end - m->data))
         return sn_fail(err, SN_ERR_FILE, "%s: malformed zip archive", path);
     const unsigned char *at = m->data + start;
+    uint64_t packed = 0, unpacked = 0;
     for (uint64_t i = 0; i < count; i++) {
         member e;
         const char *why = read_member(m, &at, m->data + start + size, &e);
+        packed += why ? 0 : e.packed_size;
+        unpacked += why ? 0 : e.size;
+        if (!why && import_find(l, e.name)) why = "its name occurs twice";
+        if (!why && packed > m->size) why = "entries share their data";
+        if (!why && unpacked > UNPACKED_LIMIT + 64 * (uint64_t)m->size)
+            why = "the arrays are too large for the size of the archive";
         if (why) return sn_fail(err, SN_ERR_FILE, "%s: entry %" PRIu64 ": %s", path, i, why);
         if (!read_array(&e, path, l, err)) return false;
     }
@@ -181,10 +197,9 @@ static void check_tensor(const import_list *l, const vit *v, const char *name, c
         sn_problem(p, "array \"%s\" is not f32 of a shape that fits the others", name);
 }
 
+/* The whole part of the root of a size, which is below 2^32: arrays are held in memory. */
 static int64_t find_root(int64_t n) {
-    int64_t r = 0;
-    while ((r + 1) * (r + 1) <= n) r++;
-    return r;
+    return (int64_t)sqrt((double)n);
 }
 
 /* Reads sizes off a few arrays and checks all of them. */
@@ -217,6 +232,7 @@ static bool find_sizes(const import_list *l, vit *v, const char *path, sn_error 
             snprintf(name, sizeof name, "encoder.%" PRId64 ".%s", n, layer_kinds[i].name);
             check_tensor(l, v, name, layer_kinds[i].shape, &p);
         }
+    if (p.count) return sn_problems_check(&p, path, SN_ERR_FILE, err);
     int64_t side = find_root(v->patch), grid = find_root(v->tokens);
     if (side * side != v->patch || grid * grid != v->tokens)
         sn_problem(&p, "patches of %" PRId64 " pixels, %" PRId64 " of them: not squares", v->patch,

@@ -44,7 +44,7 @@ static bool print_weights(const sn_mapping *map) {
     h.name[sizeof h.name - 1] = 0;
     printf("weights     of artefact %s, %" PRIu64 " bytes, layout %016" PRIx64 "\n", h.name,
            h.bytes, h.hash);
-    if (h.bytes != map->size)
+    if (h.bytes != map->size || h.bytes < SN_AOT_PAGE || h.bytes % SN_AOT_UNIT)
         printf("            but the file has %zu bytes: it is damaged\n", map->size);
     else
         printf("            checksum %s\n",

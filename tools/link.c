@@ -97,7 +97,7 @@ bool link_shared(const link_request *r, sn_error *err) {
 
 /* A library of ours, looked for from where this program's file is. */
 static bool add_library(command *c, const char *name, sn_error *err) {
-    static const char *const places[] = {"../" SN_LIBDIR, "../runtime", "../deploy"};
+    static const char *const places[] = {("../" SN_LIBDIR), "../runtime", "../deploy"};
     char exe[4096], path[4400];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     exe[n > 0 ? n : 0] = 0;

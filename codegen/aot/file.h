@@ -15,10 +15,10 @@ typedef struct sn_aot_header {
     char name[64];
 } sn_aot_header;
 #define SN_AOT_MAGIC "SNWGHT01"
-enum { SN_AOT_FILE_VERSION = 1, SN_AOT_PAGE = 4096 };
+enum { SN_AOT_FILE_VERSION = 1, SN_AOT_PAGE = 4096, SN_AOT_UNIT = 32 }; /* bytes */
 
 /* The checksum: four chains over the 64-bit words w[i], i mod 4: h = (h ^ w) * prime, folded in the
- * same way. `bytes` is a multiple of 32. */
+ * same way. `bytes` is a multiple of SN_AOT_UNIT. */
 #define SN_AOT_PRIME UINT64_C(0x9E3779B185EBCA87)
 uint64_t sn_aot_checksum(const void *data, size_t bytes);
 
