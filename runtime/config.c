@@ -2,9 +2,9 @@
  * allowed. */
 #include "runtime/config.h"
 #include "runtime/file.h"
+#include "runtime/json.h"
 #include "runtime/problems.h"
 
-#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONFIG_LIMIT = 16 << 20 };
+enum { CONFIG_LIMIT = 16 << 20, KEY_LIMIT = 4096 };
 
 struct sn_config {
     char *name;
@@ -40,31 +40,16 @@ sn_config *sn_config_new(const char *name) {
     return NULL;
 }
 
-/* Line of a position in a text, from 1. */
-static size_t line_at(const char *text, const char *at) {
-    size_t line = 1;
-    for (const char *p = text; p < at; p++) line += *p == '\n';
-    return line;
-}
-
 sn_config *sn_config_parse(const char *name, const char *text, size_t bytes, sn_error *err) {
     if (bytes > CONFIG_LIMIT) {
         sn_fail(err, SN_ERR_FILE, "%s: %zu bytes is too long for a config (at most %d)", name,
                 bytes, CONFIG_LIMIT);
         return NULL;
     }
-    const char *end = text;
-    cJSON *root = bytes ? cJSON_ParseWithLengthOpts(text, bytes, &end, false) : NULL;
-    if (root)
-        while (end < text + bytes && strchr(" \t\r\n", *end) && *end) end++;
-    if (!root || end < text + bytes) {
-        sn_fail(err, SN_ERR_FILE, "%s: not valid JSON: error in line %zu", name,
-                line_at(text, end));
-        cJSON_Delete(root);
-        return NULL;
-    }
-    if (!cJSON_IsObject(root)) {
-        sn_fail(err, SN_ERR_FILE, "%s: not a JSON object ({...})", name);
+    cJSON *root = sn_json_parse(name, text, bytes, err);
+    if (!root) return NULL;
+    if (cJSON_GetArraySize(root) > KEY_LIMIT) {
+        sn_fail(err, SN_ERR_FILE, "%s: more than %d keys", name, KEY_LIMIT);
         cJSON_Delete(root);
         return NULL;
     }

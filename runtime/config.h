@@ -13,7 +13,8 @@ extern "C" {
 /* A JSON object. One thread at a time: getters record problems in it. Keys are matched exactly. */
 typedef struct sn_config sn_config;
 
-/* Reads a file; NULL if it is missing, over 16 MB, not JSON or not an object. */
+/* Reads a file; NULL if it is missing, over 16 MB, not JSON, not an object, or of more than
+ * 4096 keys. */
 sn_config *sn_config_open(const char *path, sn_error *err);
 /* Reads a string; `name` stands for the file in messages. */
 sn_config *sn_config_parse(const char *name, const char *text, size_t bytes, sn_error *err);

@@ -4,7 +4,7 @@
 #ifndef SN_TOK_H
 #define SN_TOK_H
 
-#include <cjson/cJSON.h>
+#include "runtime/json.h"
 
 #include "runtime/file.h"
 #include "runtime/tokenizer.h"

@@ -57,15 +57,7 @@ bool sn_tok_write(const char *dir, const char *name, const sn_bytes *data, sn_er
 cJSON *sn_json_read(const char *path, sn_error *err) {
     sn_mapping file;
     if (!sn_file_map(path, &file, err)) return NULL;
-    const char *text = (const char *)file.data, *end = text;
-    cJSON *root = cJSON_ParseWithLengthOpts(text, file.size, &end, false);
-    if (!root)
-        sn_fail(err, SN_ERR_FILE, "%s: not valid JSON near byte %td", path, end - text);
-    else if (!cJSON_IsObject(root)) {
-        sn_fail(err, SN_ERR_FILE, "%s: a JSON object is expected", path);
-        cJSON_Delete(root);
-        root = NULL;
-    }
+    cJSON *root = sn_json_parse(path, (const char *)file.data, file.size, err);
     sn_file_unmap(&file);
     return root;
 }

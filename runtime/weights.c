@@ -2,8 +2,8 @@
  * Nothing of a file is trusted: each number is checked before it is used. */
 #include "runtime/weights.h"
 #include "runtime/file.h"
+#include "runtime/json.h"
 
-#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -143,11 +143,8 @@ static bool read_entry(const cJSON *item, const unsigned char *body, uint64_t bo
     const cJSON *field[3] = {NULL}, *f;
     if (!cJSON_IsObject(item)) return fail_at(at, "its header entry is not an object");
     cJSON_ArrayForEach(f, item) {
-        for (int k = 0; k < 3; k++) {
-            if (strcmp(f->string, keys[k])) continue;
-            if (field[k]) return fail_at(at, "its header entry has a key twice");
-            field[k] = f;
-        }
+        for (int k = 0; k < 3; k++)
+            if (!strcmp(f->string, keys[k])) field[k] = f;
     }
     if (!field[0] || !field[1] || !field[2])
         return fail_at(at, "its header entry lacks dtype, shape or data_offsets");
@@ -250,12 +247,12 @@ static bool open_header(part *p, const char *path, size_t *header_size, sn_error
     if (n > HEADER_LIMIT)
         return sn_fail(err, SN_ERR_FILE, "%s: header length %" PRIu64 " is over the limit of %zu",
                        path, n, HEADER_LIMIT);
-    const char *text = (const char *)p->map.data + 8, *end = text;
-    if (n && *text == '{') p->header = cJSON_ParseWithLengthOpts(text, n, &end, false);
-    while (p->header && end < text + n && *end && strchr(" \t\r\n", *end)) end++;
-    if (!p->header || end != text + n)
-        return sn_fail(err, SN_ERR_FILE, "%s: header is not valid JSON (byte %zu)", path,
-                       (size_t)(end - text) + 8);
+    const char *text = (const char *)p->map.data + 8;
+    if (!n || *text != '{')
+        return sn_fail(err, SN_ERR_FILE, "%s: header is not valid JSON: it must begin with '{'",
+                       path);
+    p->header = sn_json_parse(path, text, n, err);
+    if (!p->header) return false;
     *header_size = n;
     return true;
 }
@@ -276,11 +273,10 @@ static bool add_part(sn_weights *w, const char *path, sn_error *err) {
     sn_weight *t = all + w->count;
     const unsigned char *body = p->map.data + 8 + header_size;
     size_t body_size = p->map.size - 8 - header_size, count = 0;
-    const cJSON *item, *meta = NULL;
+    const cJSON *item;
     cJSON_ArrayForEach(item, p->header) {
         if (!strcmp(item->string, METADATA)) {
-            if (meta) return sn_fail(err, SN_ERR_FILE, "%s: " METADATA " occurs twice", path);
-            if (!check_metadata(meta = item, path, err)) return false;
+            if (!check_metadata(item, path, err)) return false;
             continue;
         }
         const where at = {path, item->string, err};
@@ -309,11 +305,15 @@ static bool add_index(sn_weights *w, sn_error *err) {
     sn_mapping m;
     if (!sn_file_map(w->path, &m, err)) return false;
     cJSON *index =
-        m.size <= HEADER_LIMIT ? cJSON_ParseWithLength((const char *)m.data, m.size) : NULL;
+        m.size <= HEADER_LIMIT
+            ? sn_json_parse(w->path, (const char *)m.data, m.size, err)
+            : (sn_fail(err, SN_ERR_FILE, "%s: over the limit of %zu bytes", w->path, HEADER_LIMIT),
+               NULL);
     sn_file_unmap(&m);
+    if (!index) return false;
     const cJSON *map = cJSON_GetObjectItemCaseSensitive(index, "weight_map"), *item;
     bool ok = cJSON_IsObject(map) ||
-              sn_fail(err, SN_ERR_FILE, "%s: not a JSON object with a \"weight_map\"", w->path);
+              sn_fail(err, SN_ERR_FILE, "%s: has no object \"weight_map\"", w->path);
     const char *slash = strrchr(w->path, '/'), *opened[1024];
     size_t files = 0;
     cJSON_ArrayForEach(item, (ok ? map : NULL)) {

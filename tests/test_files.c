@@ -1,6 +1,7 @@
 /* Files as a whole, config.json, .npy arrays and model folders: what is read back, what is refused.
  */
 #include "runtime/config.h"
+#include "runtime/json.h"
 #include "runtime/file.h"
 #include "runtime/model_dir.h"
 #include "runtime/npy.h"
@@ -174,13 +175,95 @@ static void config_complaints(void **state) {
     sn_config_free(c);
 }
 
+/* Each text is refused at the byte that is wrong, and nothing behind the text is read: it ends with
+ * its memory, which the sanitizers watch. */
+static void json_texts(void **state) {
+    (void)state;
+    static const char *const bad[][2] = {
+        {"", "column 1: the text ends too early"},
+        {"{\"a\":1,", "column 8: a string is expected"},
+        {"{\"a\" 1}", "column 6: ':' is expected"},
+        {"{\"a\":[1 2]}", "column 9: ',' or ']' is expected"},
+        {"{\"a\":1]", "column 7: ',' or '}' is expected"},
+        {"{\"a\":01}", "',' or '}' is expected"},
+        {"{\"a\":+1}", "a value is expected"},
+        {"{\"a\":1.}", "a digit is expected"},
+        {"{\"a\":1e999}", "column 6: a number that is too large"},
+        {"{\"a\":nul}", "a value is expected"},
+        {"{\"a\":\"x", "a string does not end"},
+        {"{\"a\":\"\\x\"}", "an unknown escape"},
+        {"{\"a\":\"\\", "an unknown escape"},
+        {"{\"a\":\"b\\u0000c\"}", "\\u0000 in a string"},
+        {"{\"a\":\"\\ud800\"}", "half of a surrogate pair"},
+        {"{\"a\":\"\\u12\"}", "four hexadecimal digits"},
+        {"{\"a\":\"\n\"}", "a control character"},
+        {"{\"a\":1}\n{", "line 2, column 1: more text"},
+        {"{\"a\":1,\"b\":{\"c\":1,\"\\u0063\":2}}", "the key \"c\" occurs twice"},
+        {"[1]", "not a JSON object"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        size_t n = strlen(bad[i][0]);
+        char *exact = malloc(n + !n);
+        memcpy(exact, bad[i][0], n);
+        sn_error e = {0};
+        assert_null(sn_json_parse("name.json", exact, n, &e));
+        expect_error(&e, SN_ERR_FILE, "name.json", bad[i][1]);
+        free(exact);
+    }
+    char deep[2100];
+    for (int depth = 999; depth <= 1000; depth++) { /* of arrays, in an object */
+        int n = snprintf(deep, sizeof deep, "{\"a\":");
+        memset(deep + n, '[', (size_t)depth);
+        memset(deep + n + depth, ']', (size_t)depth);
+        deep[n + 2 * depth] = '}';
+        sn_error e = {0};
+        cJSON *root = sn_json_parse("deep", deep, (size_t)(n + 2 * depth + 1), &e);
+        assert_int_equal(root != NULL, depth == 999);
+        cJSON_Delete(root);
+    }
+    static const char good[] =
+        "\xef\xbb\xbf {\"a\": [-0.5e+3, 0, \"\\ud83d\\ude00\"], \"b\": {}} \n";
+    sn_error e = {0};
+    cJSON *root = sn_json_parse("good", good, sizeof good - 1, &e);
+    assert_non_null(root);
+    assert_true(root->child->child->valuedouble == -500);
+    assert_string_equal(root->child->child->prev->valuestring, "\xf0\x9f\x98\x80");
+    cJSON_Delete(root);
+}
+
+static int allocations_left;
+
+static void *failing_malloc(size_t size) {
+    return allocations_left-- > 0 ? malloc(size) : NULL;
+}
+
+/* Whichever allocation fails: it is reported as what it is, not as a fault of the file. */
+static void json_without_memory(void **state) {
+    (void)state;
+    static const char text[] = "{\"a\": [1, \"two\", {\"three\": 3}], \"b\": null}";
+    cJSON_Hooks hooks = {failing_malloc, free};
+    cJSON *root = NULL;
+    int failures = 0;
+    cJSON_InitHooks(&hooks);
+    for (int n = 0; !root && n < 100; n++, failures++) {
+        sn_error e = {0};
+        allocations_left = n;
+        root = sn_json_parse("name.json", text, sizeof text - 1, &e);
+        if (!root) expect_error(&e, SN_ERR_MEMORY, "name.json", "out of memory");
+    }
+    cJSON_InitHooks(NULL);
+    assert_non_null(root);
+    assert_true(failures > 8);
+    cJSON_Delete(root);
+}
+
 static void config_files(void **state) {
     (void)state;
-    static const char *const bad[][2] = {{"", "not valid JSON"},
-                                         {"{", "not valid JSON"},
-                                         {"{\"a\": 1,\n\"b\": }", "error in line 2"},
-                                         {"{} {}", "not valid JSON"},
-                                         {"[1]", "not a JSON object"}};
+    static const char *const bad[][2] = {
+        {"", "not valid JSON"},
+        {"{", "not valid JSON"},
+        {"{\"a\": 1,\n\"b\": }", "line 2, column 6: a value is expected"},
+        {"{} {}", "not valid JSON"},
+        {"[1]", "not a JSON object"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         sn_error e = {0};
         assert_null(parse(bad[i][0], &e));
@@ -405,6 +488,8 @@ int main(void) {
                                        cmocka_unit_test(folders),
                                        cmocka_unit_test(config_values),
                                        cmocka_unit_test(config_complaints),
+                                       cmocka_unit_test(json_texts),
+                                       cmocka_unit_test(json_without_memory),
                                        cmocka_unit_test(config_files),
                                        cmocka_unit_test(mutated_configs_never_crash),
                                        cmocka_unit_test(npy_arrays),

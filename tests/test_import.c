@@ -291,9 +291,9 @@ static void hostile_json_tensors(void **state) {
 #define TENSOR(shape, data)                                                                        \
     "{\"a\":{\"shape\":" shape ",\"dtype\":\"torch.float32\",\"data\":\"" data "\"}}"
     static const char *const cases[][2] = {
-        {"{", "not a JSON object"},
+        {"{", "not valid JSON: line 1, column 2"},
         {"[]", "not a JSON object"},
-        {"{} {}", "not a JSON object"},
+        {"{} {}", "not valid JSON: line 1, column 4"},
         {"{}", "no \"config\" in it"},
         {"{\"config\": 3}", "not a JSON object"},
         {"{\"config\": {\"n_layer\": 0, \"n_head\": 5}}", "\"n_layer\" is 0; allowed"},

@@ -113,7 +113,7 @@ static void wrong_json(void **state) {
     (void)state;
 #define SYMBOLS "{\"format\": \"sinter-vocabulary\", \"version\": 1, "
     refuse_file("tokenizer.json", "", "not valid JSON");
-    refuse_file("tokenizer.json", "[1, 2]", "object is expected");
+    refuse_file("tokenizer.json", "[1, 2]", "not a JSON object");
     refuse_file("tokenizer.json", "{\"model\": {\"type\": \"BPE\"}", "not valid JSON");
     refuse_file("vocabulary.json", "{\"tokens\": []}", "version 1");
     refuse_file("vocabulary.json", "{\"format\": 7, \"tokens\": []}", "version 1");

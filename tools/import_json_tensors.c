@@ -9,8 +9,8 @@
  * Face's GPT-2 keeps them as [in, out] ("in_out", the default for model_type gpt2 when the key is
  * absent) Causal masks (attn.bias) are dropped: they are not weights. */
 #include "tools/import.h"
+#include "runtime/json.h"
 
-#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -97,14 +97,13 @@ bool json_tensors_read(const char *path, import_list *out, sn_config **config, s
     *out = (import_list){0};
     if (config) *config = NULL;
     if (!sn_file_map(path, &m, err)) return false;
-    const char *end = NULL;
-    cJSON *root = m.size && m.size <= SIZE_LIMIT
-                      ? cJSON_ParseWithLengthOpts((const char *)m.data, m.size, &end, false)
-                      : NULL,
+    cJSON *root =
+              m.size <= SIZE_LIMIT ? sn_json_parse(path, (const char *)m.data, m.size, err) : NULL,
           *item;
-    while (root && end < (const char *)m.data + m.size && *end && strchr(" \t\r\n", *end)) end++;
-    bool ok = cJSON_IsObject(root) && end == (const char *)m.data + m.size;
-    if (!ok) sn_fail(err, SN_ERR_FILE, "%s: not a JSON object", path);
+    bool ok =
+        root || m.size <= SIZE_LIMIT ||
+        sn_fail(err, SN_ERR_FILE, "%s: over the limit of %zu bytes", path, (size_t)SIZE_LIMIT);
+    ok = ok && root;
     cJSON_ArrayForEach(item, (ok ? root : NULL)) {
         const char *why;
         char name[100];
