@@ -33,16 +33,20 @@ static void want_symbols(const sn_module *m, sn_dim d, bool *used) {
     }
 }
 
+sn_bucket sn_tune_bucket(int64_t v) {
+    int64_t from = 1;
+    while (from <= v / 2) from *= 2;
+    return v ? (sn_bucket){from, from - 1 + from} : (sn_bucket){0, 0};
+}
+
 /* " T=256..511": the sizes that share a choice. */
 static const char *bucket_text(const sn_tuner *t, const bool *used) {
     const char *text = "";
     for (int s = 0; s < sn_symbol_count(t->m); s++) {
         if (!used[s]) continue;
-        int64_t from = 1;
-        while (from * 2 <= t->symbol[s]) from *= 2;
+        sn_bucket b = sn_tune_bucket(t->symbol[s]);
         text = sn_arena_printf(t->m, "%s %s=%lld..%lld", text, sn_symbol_at(t->m, s)->name,
-                               (long long)(t->symbol[s] ? from : 0),
-                               (long long)(t->symbol[s] ? 2 * from - 1 : 0));
+                               (long long)b.from, (long long)b.to);
     }
     return text;
 }

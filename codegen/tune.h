@@ -38,6 +38,12 @@ typedef struct sn_tuner {
 
 void sn_tuner_init(sn_tuner *t);
 
+/* The sizes that share a choice with v >= 0: a power of two and what is below the next; 0 alone. */
+typedef struct sn_bucket {
+    int64_t from, to;
+} sn_bucket;
+sn_bucket sn_tune_bucket(int64_t v);
+
 /* Measures the questions of the passes that nobody has an answer to. *again: an answer is not the
  * model's, so that the passes must run once more. False: t->err. */
 bool sn_tuner_measure(sn_tuner *t, const sn_passes *p, bool *again);

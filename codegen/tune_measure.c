@@ -439,10 +439,10 @@ static bool is_right_around(question_run *r, int way) {
     const sn_module *m = r->t->m;
     for (int s = 0; s < sn_symbol_count(m); s++) {
         const sn_symbol *y = sn_symbol_at(m, s);
-        int64_t v = r->t->symbol[s], from = 1;
-        while (from * 2 <= v) from *= 2;
-        end[0][s] = !v ? 0 : from < y->lo ? y->lo : from;
-        end[1][s] = !v ? 0 : 2 * from - 1 > y->hi ? y->hi : 2 * from - 1;
+        int64_t v = r->t->symbol[s];
+        sn_bucket b = sn_tune_bucket(v);
+        end[0][s] = b.from < y->lo ? y->lo : b.from;
+        end[1][s] = b.to > y->hi ? y->hi : b.to;
         for (int i = 0; i < 2; i++) inside[i] |= end[i][s] != v;
     }
     bool ok = is_right(r, way, r->t->symbol);

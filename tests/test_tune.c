@@ -408,9 +408,26 @@ static void contradictions_ahead(void **state) {
     sn_module_free(m);
 }
 
+/* Sizes without an upper bound are tuned for at most INT64_MAX. */
+static void buckets(void **state) {
+    (void)state;
+    const int64_t top = (int64_t)1 << 62;
+    const int64_t row[][3] = {{0, 0, 0},
+                              {1, 1, 1},
+                              {5, 4, 7},
+                              {top - 1, top / 2, top - 1},
+                              {top, top, INT64_MAX},
+                              {INT64_MAX, top, INT64_MAX}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        sn_bucket b = sn_tune_bucket(row[i][0]);
+        assert_true(b.from == row[i][1] && b.to == row[i][2]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(measured_once, clear),
+        cmocka_unit_test(buckets),
         cmocka_unit_test(other_keys),
         cmocka_unit_test(other_answers),
         cmocka_unit_test(foreign_answers),
