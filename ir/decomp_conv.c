@@ -36,8 +36,15 @@ static bool read_window(const decomp *c, int axis, window *w) {
         !padding(c, SN_A_low, axis, &w->low) || !padding(c, SN_A_high, axis, &w->high))
         return false;
     if (w->kernel < 1) return sn_dc_fail(c, "the kernel has no element");
+    if (w->kernel > UINT16_MAX) /* operands of a concat */
+        return sn_dc_fail(c, "the kernel has %lld elements on axis %d, at most %d are possible",
+                          (long long)w->kernel, 2 + axis, UINT16_MAX);
+    int64_t span;
+    if (__builtin_mul_overflow(w->dilate, w->kernel - 1, &span) || span == INT64_MAX)
+        return sn_dc_fail(c, "the dilation %lld is too large", (long long)w->dilate);
+    span++;
     sn_dim padded = sn_dim_add(c->m, c->in[0]->shape[2 + axis], sn_dim_add(c->m, w->low, w->high));
-    sn_dim room = sn_dim_sub(c->m, padded, w->dilate * (w->kernel - 1) + 1);
+    sn_dim room = sn_dim_sub(c->m, padded, span);
     int64_t n;
     bool known = sn_dim_is_const(c->m, room, &n);
     if (known)
@@ -50,7 +57,7 @@ static bool read_window(const decomp *c, int axis, window *w) {
     return sn_dc_fail(c,
                       "the kernel spans %lld elements on axis %d, x with its padding may be "
                       "smaller",
-                      (long long)(w->dilate * (w->kernel - 1) + 1), 2 + axis);
+                      (long long)span, 2 + axis);
 }
 
 static sn_node *pad(sn_node *x, const window w[2]) {
@@ -63,8 +70,6 @@ static sn_node *pad(sn_node *x, const window w[2]) {
 /* Axis `from` of x replaced by two: element [.., i, .., o, ..] at new axis `at` and old axis
  * `from` + 1 is x[o step + i dilate]. */
 static sn_node *spread(sn_node *x, int at, int from, const window *w) {
-    if (w->kernel > 64 * 1024)
-        return sn_module_fail(x->m, SN_ERR_SHAPE, "conv2d: kernel too large");
     sn_node **part = sn_arena_alloc(x->m, sizeof *part * (size_t)w->kernel);
     sn_dim start[SN_MAX_RANK] = {0}, size[SN_MAX_RANK], wide[SN_MAX_RANK];
     int64_t step[SN_MAX_RANK];

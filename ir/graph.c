@@ -329,6 +329,9 @@ static sn_node *check_operands(sn_module *m, sn_op op, int n_in, sn_node *const 
         return sn_module_fail(
             m, SN_ERR_USAGE, "%s: %d operands given, it takes %s%d", info->name, n_in,
             info->max_in < 0 || info->max_in > info->min_in ? "at least " : "", info->min_in);
+    if (n_in > UINT16_MAX)
+        return sn_module_fail(m, SN_ERR_USAGE, "%s: %d operands given, it takes at most %d",
+                              info->name, n_in, UINT16_MAX);
     for (int i = 0; i < n_in; i++) {
         if (!in[i]) return sn_module_fail(m, SN_ERR_USAGE, "%s: operand %d is NULL", info->name, i);
         if (in[i]->m != m)
