@@ -107,18 +107,9 @@ static em_val dim_value(part *p, sn_dim d) {
     if (sn_dim_is_const(p->m, d, &c)) return em_i64(e, c);
     for (int i = p->n_known - 1; i >= 0; i--) /* the latest counts: see begin_rows */
         if (p->known[i] == d) return p->value[i];
-    em_val sum = em_i64(e, 0);
-    for (int t = 0; t < sn_dim_terms(p->m, d); t++) {
-        const uint8_t *exponent;
-        em_val product = em_i64(e, sn_dim_term(p->m, d, t, &exponent));
-        for (int s = 0; s < sn_symbol_count(p->m); s++)
-            for (int x = 0; x < exponent[s]; x++)
-                product = em_mul(e, product,
-                                 em_load(e, SN_I64, em_at(e, p->symbols, SN_I64, em_i64(e, s)), 1));
-        sum = em_add(e, sum, product);
-    }
-    know(p, d, sum);
-    return sum;
+    em_val v = sn_dim_emit(e, p->m, d, p->symbols, NULL);
+    know(p, d, v);
+    return v;
 }
 
 static em_val round_up(em *e, em_val n) {

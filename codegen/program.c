@@ -275,25 +275,6 @@ static void find_limits(compiler *c, const sn_entry *e, sn_compiled_entry *out) 
     }
 }
 
-/* ---- which slices may pass the end ---- */
-
-static void find_ranges(compiler *c, const sn_entry *e, sn_compiled_entry *out) {
-    sn_order order = sn_entry_topo(c->m, e);
-    out->range = sn_arena_alloc(c->m, sizeof *out->range * (size_t)(order.n * SN_MAX_RANK + 1));
-    for (int i = 0; i < order.n; i++) {
-        const sn_node *n = order.node[i];
-        if (n->op != SN_OP_slice && n->op != SN_OP_update_slice) continue;
-        const sn_attr *start = sn_attr_get(n, SN_A_start), *step = sn_attr_get(n, SN_A_step);
-        const sn_dim *size = n->op == SN_OP_slice ? n->shape : n->in[1]->shape;
-        for (int a = 0; a < n->rank; a++) {
-            sn_dim last = sn_dim_mul(c->m, sn_dim_add(c->m, size[a], -1), step ? step->v[a] : 1);
-            sn_dim end = sn_dim_add(c->m, sn_dim_add(c->m, start->v[a], last), 1);
-            if (sn_dim_le(c->m, end, n->in[0]->shape[a])) continue;
-            out->range[out->n_range++] = (sn_range_check){end, n->in[0]->shape[a], n->loc};
-        }
-    }
-}
-
 /* ---- checked mode ---- */
 
 /* Companions of the user's entries follow them all. */
@@ -495,8 +476,9 @@ static bool compile(compiler *c) {
     p->entry = sn_arena_alloc(c->m, sizeof *p->entry * (size_t)(2 * n_user + 2));
     for (int i = 0; i < n_user; i++) {
         find_limits(c, sn_entry_at(c->m, i), &p->entry[i]);
-        find_ranges(c, sn_entry_at(c->m, i), &p->entry[i]);
+        p->entry[i].n_range = sn_ranges_find(c->m, sn_entry_at(c->m, i), &p->entry[i].range);
     }
+    if (sn_module_error(c->m)->code) return module_failed(c); /* a bound that overflows */
     add_companions(c, n_user);
     double start = now();
     open_cache(c);

@@ -18,10 +18,21 @@ typedef struct sn_index_limit {
     int64_t limit;
 } sn_index_limit;
 
-/* end <= extent must hold, which the symbols' ranges alone do not prove. */
+/* What must hold of the sizes of a run and does not follow from the ranges of the symbols. */
+typedef enum sn_range_kind {
+    SN_RANGE_SIZE,  /* 0 <= high: an axis of a tensor */
+    SN_RANGE_START, /* 0 <= high: where a slice, an update or a padding begins */
+    SN_RANGE_END,   /* low <= high: where a slice or an update ends, the axis */
+    SN_RANGE_AXIS,  /* 1 <= high, or no index: an axis that indices select from */
+    SN_RANGE_COUNT  /* the node has at most SN_MOST_ELEMENTS elements */
+} sn_range_kind;
+
 typedef struct sn_range_check {
-    sn_dim end, extent;
-    sn_loc loc;
+    sn_range_kind kind;
+    sn_dim low, high;
+    const sn_node *node; /* the operation */
+    int rank;            /* AXIS: of the indices. COUNT: number of factors */
+    const sn_dim *shape; /* [rank] */
 } sn_range_check;
 
 /* check_index: something that reads or writes a table of `size` elements at `index`, and the
@@ -101,6 +112,19 @@ int sn_check_index_add(sn_module *m, sn_entry *e, sn_index_lookup **lookup);
 /* extremes: the least and the greatest index. False: err names the one that is outside. */
 bool sn_check_index_report(const sn_module *m, const char *entry, const sn_index_lookup *l,
                            const int64_t *symbol, const int64_t extremes[2], sn_error *err);
+
+/* codegen/ranges.c: what e's sizes must fulfil at run time, each condition once, in arena memory.
+ * Returns their number. */
+int sn_ranges_find(sn_module *m, const sn_entry *e, sn_range_check **check);
+/* False: err tells the operation, its line and the sizes. symbol: [sn_symbol_count]. */
+bool sn_range_holds(const sn_range_check *k, const char *entry, const int64_t *symbol,
+                    sn_error *err);
+/* The dims that the condition depends on; returns their number. */
+int sn_range_dims(const sn_range_check *k, sn_dim dim[2 + SN_MAX_RANK]);
+/* In words that the condition does not hold: operation, line, sizes. symbol: NULL if unknown. */
+void sn_range_print(const sn_range_check *k, const int64_t *symbol, char *buf, size_t size);
+/* Generated code: i1, true if the condition does not hold. symbols: pointer to their values. */
+em_val sn_range_emit(em *e, const sn_range_check *k, em_val symbols);
 
 /* The parameter of that name, if an entry assigns it; NULL otherwise. */
 const sn_node *sn_program_trained(const sn_program *p, const char *name);

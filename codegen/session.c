@@ -110,22 +110,15 @@ static bool check_bounds(request *r) {
     return true;
 }
 
-/* Slices whose end could not be proved to lie inside at compile time: past + new tokens against the
- * context, say. */
+/* What the ranges of the symbols do not prove: past + new tokens against the context, say. */
 static bool check_ranges(request *r) {
-    sn_module *m = r->s->p->m;
     for (int i = 0; i < r->c->n_range; i++) {
         const sn_range_check *k = &r->c->range[i];
-        int64_t end = sn_dim_eval(m, k->end, r->symbol),
-                extent = sn_dim_eval(m, k->extent, r->symbol);
-        char text[128];
-        if (end <= extent) continue;
-        sn_dim_print(m, k->end, text, sizeof text);
-        return sn_fail(
-            r->err, SN_ERR_RANGE,
-            "%s: %s = %lld is over the limit of %lld that the model has room for (%s:%d)",
-            r->c->unit.plan->entry->name, text, (long long)end, (long long)extent,
-            k->loc.file ? k->loc.file : "?", k->loc.line);
+        sn_dim dim[2 + SN_MAX_RANK];
+        int n = sn_range_dims(k, dim);
+        for (int d = 0; d < n; d++)
+            if (!check_symbols(r, dim[d])) return false;
+        if (!sn_range_holds(k, r->c->unit.plan->entry->name, r->symbol, r->err)) return false;
     }
     return true;
 }

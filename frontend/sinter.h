@@ -655,11 +655,14 @@ void sn_trace_end(sn_trace *t);
 bool sn_state_read(const sn_session *s, const char *name, void *data, size_t bytes, sn_error *err);
 bool sn_state_write(sn_session *s, const char *name, const void *data, size_t bytes, sn_error *err);
 
-/* Runs an entry. Symbolic dims follow from the input shapes; sizes and bounds are checked first.
+/* Runs an entry. Symbolic dims follow from the input shapes. Before anything is read or written all
+ * sizes are checked: bounds of dims, sizes and starts below 0, ends of slices and updates, indices
+ * into an empty axis (SN_ERR_RANGE), tensors of more than 2^48 elements (SN_ERR_MEMORY).
  * Outputs (and taps) that are not bound are not copied out. */
 bool sn_run(sn_session *s, const char *entry, const sn_arg_binding *in, int n_in,
             const sn_arg_binding *out, int n_out, sn_error *err);
-/* Shape of an output for given inputs (their data may be NULL); its rank, or -1 with an error. */
+/* Shape of an output for given inputs (their data may be NULL); its rank, or -1 with an error. The
+ * sizes are checked as sn_run checks them. */
 int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding *in, int n_in,
                     const char *output, int64_t shape[8], sn_error *err);
 

@@ -103,10 +103,14 @@ static void forget_values(sn_eval *ev) {
 static bool set_type(eval_call *c, sn_dtype t, int rank, const int64_t *shape) {
     sn_value *v = c->out;
     *v = (sn_value){.dtype = t, .rank = rank, .n = 1};
+    int64_t count = 1; /* empty axes counted as 1 */
     for (int i = 0; i < rank; i++) {
-        if (shape[i] < 0 || (shape[i] && v->n > INT64_MAX / 8 / shape[i]))
-            return sn_eval_fail(c, SN_ERR_SHAPE, "axis %d has the impossible size %lld", i,
-                                (long long)shape[i]);
+        if (shape[i] < 0)
+            return sn_eval_fail(c, SN_ERR_RANGE, "the size %lld of axis %d is negative",
+                                (long long)shape[i], i);
+        if (shape[i] && count > SN_MOST_ELEMENTS / shape[i])
+            return sn_eval_fail(c, SN_ERR_MEMORY, "more than 2^48 elements");
+        if (shape[i]) count *= shape[i];
         v->shape[i] = shape[i];
         v->n *= shape[i];
     }

@@ -264,7 +264,7 @@ static bool infer_pad(ctx *c) {
     c->out.dtype = (sn_dtype)x->dtype;
     sn_dim s[SN_MAX_RANK];
     for (int i = 0; i < x->rank; i++) {
-        if (sn_dim_lo(c->m, low->v[i]) < 0 || sn_dim_lo(c->m, high->v[i]) < 0)
+        if (sn_dim_hi(c->m, low->v[i]) < 0 || sn_dim_hi(c->m, high->v[i]) < 0)
             return bad(c, "padding of axis %d is negative; use slice", i);
         s[i] = sn_dim_add(c->m, sn_dim_add(c->m, x->shape[i], low->v[i]), high->v[i]);
     }
@@ -279,6 +279,9 @@ static bool infer_update_slice(ctx *c) {
         return bad(c, "both operands need one element type and rank, and start one number an axis");
     for (int i = 0; i < x->rank; i++) {
         sn_dim room = sn_dim_sub(c->m, x->shape[i], sn_dim_add(c->m, start->v[i], y->shape[i]));
+        char b[64];
+        if (sn_dim_hi(c->m, start->v[i]) < 0)
+            return bad(c, "the start %s on axis %d is negative", dim_text(c, start->v[i], b), i);
         if (sn_dim_hi(c->m, room) < 0) return bad(c, "the update passes the end of axis %d", i);
     }
     return set_like(c, x, (sn_dtype)x->dtype);

@@ -14,6 +14,7 @@
 
 #define SN_MAX_RANK 8
 #define SN_MAX_RESULTS 8
+#define SN_MOST_ELEMENTS ((int64_t)1 << 48) /* of a tensor; a count of bytes cannot overflow */
 
 typedef struct sn_module sn_module;
 typedef struct sn_node sn_node;

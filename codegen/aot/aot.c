@@ -153,7 +153,11 @@ static void describe_entry(sn_aot *a, const sn_compiled_entry *c, sn_aot_entry *
         t->has_state |= plan->buffer[i].kind == SN_BUF_STATE;
         want_symbols(a->m, plan->buffer[i].count, used);
     }
-    for (int i = 0; i < c->n_range; i++) want_symbols(a->m, c->range[i].end, used);
+    for (int i = 0; i < c->n_range; i++) {
+        sn_dim dim[2 + SN_MAX_RANK];
+        int n = sn_range_dims(&c->range[i], dim);
+        for (int d = 0; d < n; d++) want_symbols(a->m, dim[d], used);
+    }
     for (int s = 0; s < sn_symbol_count(a->m); s++)
         if (used[s]) t->symbol[t->n_symbol++] = s;
 }

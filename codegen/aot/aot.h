@@ -96,7 +96,8 @@ typedef struct sn_aot {
     _(FORMAT, "this is no weights file of Sinter, or one of another version")                      \
     _(SIZE, "the weights file is cut off or too long")                                             \
     _(MODEL, "the weights file belongs to another model or to other compile options")              \
-    _(DAMAGED, "the contents of the weights file are damaged: the checksum differs")
+    _(DAMAGED, "the contents of the weights file are damaged: the checksum differs")               \
+    _(MEMORY, "a tensor of these lengths is larger than any memory")
 enum {
 #define X(name, text) SN_AOT_##name,
     SN_AOT_ERRORS(X)

@@ -163,20 +163,7 @@ typedef struct job {
 } job;
 
 static em_val dim_value(job *j, sn_dim d) {
-    em *e = j->e;
-    sn_module *m = j->a->m;
-    int64_t c;
-    if (sn_dim_is_const(m, d, &c)) return em_i64(e, c);
-    em_val sum = em_i64(e, 0);
-    for (int t = 0; t < sn_dim_terms(m, d); t++) {
-        const uint8_t *exponent;
-        em_val product = em_i64(e, sn_dim_term(m, d, t, &exponent));
-        for (int s = 0; s < sn_symbol_count(m); s++)
-            for (int x = 0; x < exponent[s]; x++)
-                product = em_mul(e, product, get(e, j->symbols, e->i64, 8 * (int64_t)s));
-        sum = em_add(e, sum, product);
-    }
-    return sum;
+    return sn_dim_emit(j->e, j->a->m, d, j->symbols, NULL);
 }
 
 static const sn_aot_place *find_place(const sn_aot_place *list, int n, const char *name) {
@@ -303,15 +290,12 @@ static void take_dims(job *j, int first, em_var status) {
     }
     const sn_compiled_entry *c = j->c;
     for (int i = 0; i < c->n_range; i++) {
-        char end[128], extent[128];
-        sn_dim_print(m, c->range[i].end, end, sizeof end);
-        sn_dim_print(m, c->range[i].extent, extent, sizeof extent);
-        em_val over =
-            em_cmp(e, EM_GT, dim_value(j, c->range[i].end), dim_value(j, c->range[i].extent));
-        fail_if(e, status, over,
-                sn_aot_code(j->a, SN_AOT_RANGE,
-                            "%s: %s is over the limit of %s that the model has room for",
-                            j->entry->name, end, extent));
+        char text[240];
+        const sn_range_check *k = &c->range[i];
+        sn_range_print(k, NULL, text, sizeof text);
+        fail_if(e, status, sn_range_emit(e, k, j->symbols),
+                sn_aot_code(j->a, k->kind == SN_RANGE_COUNT ? SN_AOT_MEMORY : SN_AOT_RANGE,
+                            "%s: %s", j->entry->name, text));
     }
 }
 

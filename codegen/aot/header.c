@@ -67,13 +67,14 @@ static void print_entry(const sn_aot *a, const sn_aot_entry *t, FILE *f) {
                 (long long)s->hi);
     }
     for (int i = 0; i < c->n_range; i++) {
-        char end[128], extent[128];
-        sn_dim_print(a->m, c->range[i].end, end, sizeof end);
-        sn_dim_print(a->m, c->range[i].extent, extent, sizeof extent);
-        bool again = false;
-        for (int k = 0; k < i; k++)
-            again |= c->range[k].end == c->range[i].end && c->range[k].extent == c->range[i].extent;
-        if (!again) fprintf(f, " *   %s is at most %s\n", end, extent);
+        const sn_range_check *k = &c->range[i];
+        char low[128], high[128];
+        sn_dim_print(a->m, k->low, low, sizeof low);
+        sn_dim_print(a->m, k->high, high, sizeof high);
+        if (k->kind == SN_RANGE_END)
+            fprintf(f, " *   %s is at most %s\n", low, high);
+        else if (k->kind != SN_RANGE_COUNT)
+            fprintf(f, " *   %s is at least %s\n", high, low);
     }
     for (int i = 0; i < t->n_input; i++) print_tensor(a, &t->input[i], "read", f);
     for (int i = 0; i < t->n_output; i++) print_tensor(a, &t->output[i], "written", f);
