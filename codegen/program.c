@@ -339,20 +339,31 @@ static bool make_object(compiler *c, const source *s, sn_object *obj) {
     return ok;
 }
 
+/* False without an error: there is none, or it cannot be used and is no longer there. */
+static bool add_cached(compiler *c, const source *s, sn_cache_key key) {
+    sn_object obj;
+    sn_error unloadable = {0};
+    if (!sn_cache_get(c->cache, SN_CACHE_OBJECT, key, &obj)) return false;
+    bool ok = sn_object_check(&obj, s->name);
+    if (!ok || (!c->sink && !sn_jit_add_object(c->p->jit, &obj, &unloadable))) {
+        sn_cache_drop(c->cache, SN_CACHE_OBJECT, key);
+        ok = false;
+    } else {
+        ok = !c->sink || c->sink->add(c->sink->ctx, &obj, c->err);
+        c->p->stats.cached++;
+        c->p->stats.code_bytes += obj.size;
+    }
+    sn_object_free(&obj);
+    return ok;
+}
+
 static bool add_source(compiler *c, const source *s) {
     if (is_done(c, s->name)) return true;
     mark_done(c, s->name);
     sn_cache_key key = sn_cache_make_key(&c->p->target, s->text, strlen(s->text));
     sn_object obj = {0};
-    if (sn_cache_get(c->cache, SN_CACHE_OBJECT, key, &obj)) {
-        c->p->stats.cached++;
-        bool ok = c->sink ? c->sink->add(c->sink->ctx, &obj, c->err)
-                          : sn_jit_add_object(c->p->jit, &obj, c->err);
-        c->p->stats.code_bytes += obj.size;
-        sn_object_free(&obj);
-        return ok;
-    }
-    if (!make_object(c, s, &obj)) return false;
+    if (add_cached(c, s, key)) return true;
+    if (c->err->code || !make_object(c, s, &obj)) return false;
     c->p->stats.compiled++;
     c->p->stats.code_bytes += obj.size;
     sn_cache_put(c->cache, SN_CACHE_OBJECT, key, &obj);

@@ -60,7 +60,7 @@ bool sn_file_exists(const char *path) {
     return stat(path, &st) == 0;
 }
 
-bool sn_folder_make(const char *path, sn_error *err) {
+static bool make_folder(const char *path, mode_t mode, sn_error *err) {
     char *part = strdup(path);
     if (!part) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
     bool ok = true;
@@ -69,7 +69,7 @@ bool sn_folder_make(const char *path, sn_error *err) {
             char c = *p;
             *p = 0;
             struct stat st;
-            if (mkdir(part, 0777) < 0 && errno != EEXIST)
+            if (mkdir(part, c ? 0777 : mode) < 0 && errno != EEXIST)
                 ok = sn_fail(err, SN_ERR_FILE, "%s: cannot make folder: %s", part, strerror(errno));
             else if (stat(part, &st) < 0 || !S_ISDIR(st.st_mode))
                 ok = sn_fail(err, SN_ERR_FILE, "%s: is not a folder", part);
@@ -80,6 +80,14 @@ bool sn_folder_make(const char *path, sn_error *err) {
         }
     free(part);
     return ok;
+}
+
+bool sn_folder_make(const char *path, sn_error *err) {
+    return make_folder(path, 0777, err);
+}
+
+bool sn_folder_make_private(const char *path, sn_error *err) {
+    return make_folder(path, 0700, err);
 }
 
 /* The folder part of a path, allocated: "a/b" gives "a", "b" gives ".". */

@@ -49,6 +49,8 @@ bool sn_file_exists(const char *path);
 
 /* Makes a folder, and its missing parents; one that exists is fine. */
 bool sn_folder_make(const char *path, sn_error *err);
+/* The same, but a folder that is made (not its parents) has mode 0700. */
+bool sn_folder_make_private(const char *path, sn_error *err);
 
 #ifdef __cplusplus
 }

@@ -120,7 +120,7 @@ static void same_losses(void **precision) {
     train_settings s = {0};
     double *told = calloc((size_t)steps, sizeof *told), *got = calloc((size_t)steps, sizeof *got);
     assert_true(told && got);
-    need(train_settings_read(CONFIG, &s, &err), &err);
+    need(train_settings_read(CONFIG, NULL, &s, &err), &err);
     s.precision = *precision;
     sn_emit_options o = sn_emit_options_default();
     o.name = "training";

@@ -2,7 +2,11 @@
  * folder that cannot be written, and the least recently used objects going first. */
 #include "codegen/jit/cache.h"
 #include "codegen/emit/emit.h"
+#include "codegen/aot/elf_merge.h"
 #include "codegen/jit/jit.h"
+#include "codegen/program.h"
+#include "frontend/sinter.h"
+#include "runtime/file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 static char dir[64];
 static sn_target target;
@@ -261,7 +266,7 @@ static void eviction(void **state) {
     (void)state;
     sn_cache *c = open_cache(10 * 1100);
     char stale[128];
-    snprintf(stale, sizeof stale, "%s/.1-x.tmp", dir); /* left by a writer that was killed */
+    snprintf(stale, sizeof stale, "%s/.sinter-1-0.tmp", dir); /* left by a writer that was killed */
     FILE *f = fopen(stale, "w");
     assert_non_null(f);
     fclose(f);
@@ -284,6 +289,85 @@ static void eviction(void **state) {
     assert_false(fetch(c, 1, 1000));
     assert_false(fetch(c, 2, 1000));
     sn_cache_close(c);
+}
+
+static bool exists(const char *name) {
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Only what the cache itself can have left is removed. */
+static void files_of_others(void **state) {
+    (void)state;
+    static const char *const names[] = {"thesis.tmp",         ".1-0x1-0.tmp",      ".sinter-1.tmp",
+                                        ".sinter-1-0.tmp.gz", ".x.sinter-1-0.tmp", "a.sno",
+                                        ".sinter-1-0.tmp",    ".sinter-999-42.tmp"};
+    enum { N = sizeof names / sizeof *names, OURS = 2 };
+    for (int i = 0; i < N; i++) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        fclose(fopen(path, "w"));
+    }
+    age = 7200;
+    for_files(make_old);
+    sn_cache *c = open_cache(0);
+    assert_int_equal(sn_cache_each(c, SN_CACHE_OBJECT, NULL, NULL), 0);
+    for (int kind = 0; kind <= SN_CACHE_MODEL; kind++)
+        assert_int_equal(sn_cache_clear(c, (sn_cache_kind)kind), 0);
+    sn_cache_close(c);
+    for (int i = 0; i < N; i++) assert_int_equal(exists(names[i]), i < N - OURS);
+}
+
+static void distrusted(const char *path, const char *why) {
+    sn_error err = {0};
+    sn_cache *c = sn_cache_open(path, 0, &err);
+    assert_non_null(c);
+    assert_false(fetch(c, 1, 100));
+    store(c, 2, 100);
+    assert_false(fetch(c, 2, 100));
+    assert_false(sn_cache_usable(c));
+    const char *note = sn_cache_note(c);
+    if (!note || !strstr(note, why)) fail_msg("'%s' does not say '%s'", note, why);
+    sn_cache_close(c);
+}
+
+/* What is in the folder is executed: one that others can write is not even read. */
+static void folders_of_others(void **state) {
+    (void)state;
+    sn_cache *c = open_cache(0);
+    store(c, 1, 100);
+    sn_cache_close(c);
+    assert_int_equal(chmod(dir, 0720), 0);
+    distrusted(dir, "other users may write there");
+    assert_int_equal(chmod(dir, 01777), 0);
+    distrusted(dir, "other users may write there");
+    assert_int_equal(chmod(dir, 0755), 0); /* others may read */
+    c = open_cache(0);
+    assert_true(fetch(c, 1, 100));
+    sn_cache_close(c);
+    if (geteuid() == 0) { /* only root can give a folder away */
+        assert_int_equal(chown(dir, 12345, (gid_t)-1), 0);
+        distrusted(dir, "belongs to another user");
+        assert_int_equal(chown(dir, 0, (gid_t)-1), 0);
+    }
+    char link[80];
+    snprintf(link, sizeof link, "%s/link", dir);
+    assert_int_equal(symlink(dir, link), 0);
+    distrusted(link, "it is a symbolic link");
+    strcat(link, "/");
+    distrusted(link, "it is a symbolic link");
+    /* one that is made is the user's alone */
+    char own[80];
+    struct stat st;
+    snprintf(own, sizeof own, "%s/own", dir);
+    sn_error err = {0};
+    mode_t mask = umask(0);
+    sn_cache_close(sn_cache_open(own, 0, &err));
+    umask(mask);
+    assert_int_equal(stat(own, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0700);
+    assert_int_equal(rmdir(own), 0);
 }
 
 /* The way of a kernel: compiled and stored by one session, loaded by the next. */
@@ -325,11 +409,122 @@ static void kernels(void **state) {
     }
 }
 
+/* ---- objects that pass the checksum but are not what their name says ---- */
+
+static sn_module *three_products(void) {
+    sn_module *m = sn_module_new("forged");
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"a", "b", "c"};
+        sn_entry_begin(m, names[i]);
+        sn_tensor x = sn_input(m, "x", SN_F32, 3 + i, 8);
+        sn_output("y", i == 0 ? sn_exp(x) : i == 1 ? sn_softmax(x, 1) : sn_mul(x, x));
+    }
+    assert_int_equal(sn_module_error(m)->code, 0);
+    return m;
+}
+
+/* Compiles and runs; returns what the cache gave. */
+static sn_stats compile_and_run(void) {
+    sn_error err = {0};
+    sn_module *m = three_products();
+    sn_options o = sn_options_default();
+    o.cache_dir = dir, o.threads = 1;
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    sn_stats s = sn_program_stats(p);
+    sn_session *session = sn_session_new(p, NULL, &err);
+    float x[40], y[40];
+    for (int i = 0; i < 40; i++) x[i] = (float)i / 8;
+    sn_arg_binding in = SN_BIND("x", SN_F32, x, 5, 8), out = SN_BIND("y", SN_F32, y, 5, 8);
+    if (!session || !sn_run(session, "c", &in, 1, &out, 1, &err)) fail_msg("%s", err.message);
+    for (int i = 0; i < 40; i++) assert_true(y[i] == x[i] * x[i]);
+    sn_session_free(session);
+    sn_program_free(p);
+    sn_module_free(m);
+    return s;
+}
+
+enum { MAX_FILES = 64, HEADER = 40, AT_SIZE = 24, AT_SUM = 32 };
+static struct {
+    char path[MAX_FILES][400];
+    sn_object whole[MAX_FILES]; /* header included */
+    int n;
+} files;
+
+static void take_file(const char *path) {
+    sn_mapping map;
+    sn_error err = {0};
+    if (!strstr(path, ".sno")) return;
+    assert_true(files.n < MAX_FILES && sn_file_map(path, &map, &err));
+    sn_object *o = &files.whole[files.n];
+    *o = (sn_object){malloc(map.size), map.size};
+    memcpy(o->data, map.data, map.size);
+    snprintf(files.path[files.n++], sizeof files.path[0], "%s", path);
+    sn_file_unmap(&map);
+}
+
+/* Writes the file with the header of file `i`, other contents and a right checksum. */
+static void forge(int i, const uint8_t *data, size_t size) {
+    uint8_t *copy = malloc(HEADER + size);
+    uint64_t bytes = size, sum = XXH3_64bits(data, size);
+    memcpy(copy, files.whole[i].data, HEADER);
+    memcpy(copy + AT_SIZE, &bytes, 8);
+    memcpy(copy + AT_SUM, &sum, 8);
+    memcpy(copy + HEADER, data, size);
+    sn_error err = {0};
+    assert_true(sn_file_save(files.path[i], copy, HEADER + size, &err));
+    free(copy);
+}
+
+static void forged_objects(void **state) {
+    (void)state;
+    sn_stats first = compile_and_run();
+    files.n = 0;
+    for_files(take_file);
+    assert_true(files.n >= 6);
+    assert_int_equal(files.n, first.compiled);
+    /* each holds what belongs to the next: other symbols are defined, its own is missing */
+    for (int i = 0; i < files.n; i++) {
+        sn_object *o = &files.whole[(i + 1) % files.n];
+        forge(i, o->data + HEADER, o->size - HEADER);
+    }
+    sn_stats s = compile_and_run();
+    assert_int_equal(s.cached, 0);
+    assert_int_equal(s.compiled, files.n);
+    s = compile_and_run(); /* mended by the run before */
+    assert_int_equal(s.cached, files.n);
+    /* no object at all; an ELF head and nothing else; cut off */
+    const size_t sizes[] = {1, 64, files.whole[0].size - HEADER - 1};
+    for (int k = 0; k < 3; k++) {
+        forge(0, files.whole[0].data + HEADER, sizes[k]);
+        assert_int_equal(compile_and_run().cached, files.n - 1);
+    }
+    /* every byte of the object changed: refused, or loaded and merged without reading outside */
+    sn_object o = files.whole[0];
+    sn_object copy = {malloc(o.size - HEADER), o.size - HEADER};
+    int refused = 0;
+    for (size_t at = 0; at < copy.size; at++) {
+        memcpy(copy.data, o.data + HEADER, copy.size);
+        copy.data[at] ^= (uint8_t)(at % 2 ? 0xff : 0x15);
+        refused += !sn_object_check(&copy, NULL);
+        sn_error err = {0};
+        sn_elf *e = sn_elf_new();
+        sn_object merged;
+        if (sn_elf_add(e, 0, NULL, &copy, &err) && sn_elf_finish(e, &merged, &err))
+            sn_object_free(&merged);
+        sn_elf_free(e);
+    }
+    assert_true(refused > 50);
+    sn_object_free(&copy);
+    for (int i = 0; i < files.n; i++) sn_object_free(&files.whole[i]);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, new_folder, remove_folder)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        T(round_trip),       T(keys),      T(corruption), T(unusable_folder),
-        T(read_only_folder), T(processes), T(eviction),   T(kernels)};
+        T(round_trip),    T(keys),     T(corruption), T(unusable_folder), T(read_only_folder),
+        T(processes),     T(eviction), T(kernels),    T(files_of_others), T(folders_of_others),
+        T(forged_objects)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,6 +218,10 @@ check_run() {
     prints '^loss'
     run 0 run "$variant" generate --checkpoint "$tmp/trained" -p "First" -n 2 --temperature 0
     prints '^First'
+    # its folder is data; the user names the source, and its weights are trained further
+    refused 2 'never run' train "$tmp/trained" --text "$tmp/text" -o "$tmp/more" -n 2
+    refused 2 'a model in C is a .c or .so file' train "$tmp/trained" --source "$tmp/text" --text "$tmp/text" -o "$tmp/more"
+    run 0 train "$tmp/trained" --source "$variant" --text "$tmp/text" -o "$tmp/more" -n 2
     run 0 run "$variant" inspect --taps
     run 0 inspect "$variant"
     prints 'output   logits       f32.B,T,256.'
@@ -257,6 +261,37 @@ SN_MODEL(m, o) { (void)m, (void)o; }'
     refused 2 "the model 'bad' has no entry" run "$tmp/bad.c"
     model_c 'SN_MODEL(m, o) { (void)o; sn_entry_begin(m, "forward"); sn_add(sn_input(m, "x", SN_F32, 2), sn_input(m, "y", SN_F32, 3)); }'
     refused 1 'bad.c:2: add: ' run "$tmp/bad.c"
+    long=$(printf 'a%.0s' $(seq 70)).c # a name that is longer than what is kept of it
+    cp "$variant" "$tmp/$long"
+    CFLAGS="-O1 -I$source/examples/variants" run 0 run "$tmp/$long"
+    prints 'model       a*: '
+    # kept models: counted, compiled again when spoilt, cleared
+    run 0 cache
+    prints '^models   [1-9]'
+    for f in "$XDG_CACHE_HOME"/sinter/*.snm; do : >"$f"; done
+    run 0 cache
+    prints '^models   0,'
+    run 0 run "$variant"
+    run 0 cache
+    prints '^models   1,'
+    run 0 cache --clear models
+    prints '^models   [1-9][0-9]* removed'
+    # without a cache, many at once, and nothing stays behind
+    mkdir "$tmp/none"
+    for i in 1 2 3 4; do
+        TMPDIR="$tmp/none" "$sinter" explain "$variant" --entry decode --cache-dir none >"$tmp/out$i" 2>&1 || fail "explain $i" &
+    done
+    wait
+    for i in 2 3 4; do cmp -s "$tmp/out1" "$tmp/out$i" || fail "one source, no cache, $i"; done
+    [ -z "$(ls -A "$tmp/none")" ] || fail "left in TMPDIR: $(ls -A "$tmp/none")"
+    # what a killed process left is removed by the next one; what is not ours stays
+    mkdir -m 700 "$tmp/none/sinter-tmp-abcdef" "$tmp/none/sinter-tmp-notours"
+    echo weights >"$tmp/none/sinter-tmp-abcdef/model.safetensors"
+    touch -d '1 hour ago' "$tmp/none"/*
+    export TMPDIR="$tmp/none"
+    run 0 generate "$stories" -n 1
+    unset TMPDIR
+    [ "$(ls "$tmp/none")" = sinter-tmp-notours ] || fail "in TMPDIR: $(ls "$tmp/none")"
     printf 'no object' >"$tmp/bad.so"
     refused 2 'bad.so' run "$tmp/bad.so"
     refused 1 'missing.c: No such file' run "$tmp/missing.c"
@@ -268,6 +303,33 @@ SN_MODEL(m, o) { (void)m, (void)o; }'
     CC="$tmp/none/cc" refused 2 'cannot run .*/none/cc' run "$variant"
     run 0 run --help
     prints 'SN_MODEL'
+}
+
+# A model folder never makes a command run code that it names.
+check_folder_is_data() {
+    printf '#include <fcntl.h>\n__attribute__((constructor)) static void f(void) { creat("%s/pwned", 0600); }\n' "$tmp" >"$tmp/evil.c"
+    ${CC:-cc} -shared -fPIC "$tmp/evil.c" -o "$tmp/evil.so" || fail "cc"
+    run 2 run "$tmp/evil.so"
+    [ -e "$tmp/pwned" ] || fail "the constructor makes no file"
+    rm "$tmp/pwned"
+    head -c 3000 "$source/examples/data/tinyshakespeare.txt" >"$tmp/text"
+    for evil in "$tmp/evil.c" ../evil.so evil.so "$tmp/evil.so"; do
+        model
+        cp "$tmp/evil.so" "$tmp/model/"
+        sed -i "1s|{|{\"source\": \"$evil\",|" "$tmp/model/config.json"
+        refused 2 'never run: name the file yourself, --source' train "$tmp/model" --text "$tmp/text" -o "$tmp/x"
+        refused 2 'never run' compile --train "$tmp/model" -o "$tmp/x"
+    done
+    for line in 'generate M -n 1' 'eval M T' 'explain M' 'compile M -o X' 'compile M --exe -o X' \
+        'bench model M' 'translate M T' 'embed M T' 'fill M T' 'classify M T' 'inspect M' \
+        'inspect M -p a --logits' 'run M' 'tokenizer encode M' 'import M -o X' 'opt M'; do
+        line=$(echo "$line" | sed "s|M|$tmp/model|; s|T|$tmp/text|; s|X|$tmp/x|")
+        # shellcheck disable=SC2086
+        timeout 3 "$sinter" $line >"$tmp/out" 2>"$tmp/err" </dev/null
+        cases=$((cases + 1)) what=$line
+        [ ! -e "$tmp/pwned" ] || fail "ran code of a folder: $line"
+    done
+    [ ! -e "$tmp/pwned" ] || fail "ran code of a folder"
 }
 
 check_other_commands() {

@@ -52,7 +52,7 @@ static bool on_stop(void *ctx) {
 static train_end run_config(const char *config, const char *folder, bool resume, int threads,
                             script *how, train_result *result, sn_error *err) {
     train_settings s;
-    if (!train_settings_read(config, &s, err)) return TRAIN_FAILED;
+    if (!train_settings_read(config, NULL, &s, err)) return TRAIN_FAILED;
     train_request r = {.settings = &s,
                        .folder = folder,
                        .resume = resume,
@@ -357,7 +357,7 @@ static void test_loss_that_is_no_number(void **unused) {
     sn_error err = {0};
     script how = {0};
     train_result r;
-    assert_true(train_settings_read(scratch_path("steep.json"), &s, &err));
+    assert_true(train_settings_read(scratch_path("steep.json"), NULL, &s, &err));
     train_request q = {
         .settings = &s,
         .folder = scratch_path("steeper"),
@@ -426,7 +426,7 @@ static void test_examples(void **unused) {
         train_settings s;
         sn_model m;
         sn_error err = {0};
-        if (!train_settings_read(path, &s, &err)) fail_msg("%s", err.message);
+        if (!train_settings_read(path, NULL, &s, &err)) fail_msg("%s", err.message);
         sn_config_set_int(s.model, "vocab_size", 300); /* it comes from the text */
         sn_model_options o = {.entries = SN_LOSS | SN_TRAIN, .training = &s.training};
         if (!sn_model_build(s.model, &o, &m, &err)) fail_msg("%s: %s", path, err.message);

@@ -14,24 +14,26 @@ typedef struct options {
 static const arg table[] = {
     {"cache-dir", 0, ARG_TEXT, offsetof(options, dir), "DIR", NULL, 0, 0,
      "the folder; else ~/.cache/sinter"},
-    {"clear", 0, ARG_CHOICE, offsetof(options, clear), "tuned|kernels|all", NULL, 0, 0,
-     "throw away the tuned choices, the compiled kernels, or both"},
+    {"clear", 0, ARG_CHOICE, offsetof(options, clear), "tuned|kernels|models|all", NULL, 0, 0,
+     "throw away the tuned choices, the compiled kernels, the compiled models in C, or all"},
     {0},
 };
 
 static const arg_command command = {
-    NAME, "compiled kernels and tuned choices on disk: show, clear",
-    "Prints the folder, how many compiled kernels it holds, and a line for every choice that\n"
-    "--tune has measured: what it is about, for which sizes, and what won. What is cleared is\n"
+    NAME, "compiled kernels and models, tuned choices on disk: show, clear",
+    "Prints the folder, how many compiled kernels and models in C it holds, and a line for every\n"
+    "choice that --tune has measured: what it is about, for which sizes, and what won. What is "
+    "cleared is\n"
     "compiled, and with --tune measured, again when it is needed.\n",
     table};
 
-typedef struct sums {
-    int64_t bytes;
-} sums;
+static const struct {
+    sn_cache_kind kind;
+    const char *name;
+} kinds[] = {{SN_CACHE_OBJECT, "kernels"}, {SN_CACHE_MODEL, "models"}, {SN_CACHE_CHOICE, "tuned"}};
 
-static void add_kernel(void *ctx, const sn_object *o) {
-    ((sums *)ctx)->bytes += (int64_t)o->size;
+static void add_bytes(void *ctx, const sn_object *o) {
+    *(int64_t *)ctx += (int64_t)o->size;
 }
 
 /* "answer N of M: WHY", then what it is about on a line. */
@@ -47,17 +49,19 @@ static void print_choice(void *ctx, const sn_object *o) {
 }
 
 static void clear(sn_cache *c, const char *what) {
-    if (strcmp(what, "tuned") != 0)
-        printf("kernels  %lld removed\n", (long long)sn_cache_clear(c, SN_CACHE_OBJECT));
-    if (strcmp(what, "kernels") != 0)
-        printf("tuned    %lld removed\n", (long long)sn_cache_clear(c, SN_CACHE_CHOICE));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(what, kinds[i].name) || !strcmp(what, "all"))
+            printf("%-8s %lld removed\n", kinds[i].name,
+                   (long long)sn_cache_clear(c, kinds[i].kind));
 }
 
 static void show(sn_cache *c) {
-    sums s = {0};
-    int64_t n = sn_cache_each(c, SN_CACHE_OBJECT, add_kernel, &s);
-    printf("kernels  %lld, %lld KB\n", (long long)n, (long long)(s.bytes >> 10));
-    printf("tuned    %lld\n", (long long)sn_cache_each(c, SN_CACHE_CHOICE, NULL, NULL));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        int64_t bytes = 0, n = sn_cache_each(c, kinds[i].kind, add_bytes, &bytes);
+        printf("%-8s %lld", kinds[i].name, (long long)n);
+        if (kinds[i].kind != SN_CACHE_CHOICE) printf(", %lld KB", (long long)(bytes >> 10));
+        putchar('\n');
+    }
     sn_cache_each(c, SN_CACHE_CHOICE, print_choice, NULL);
 }
 

@@ -169,7 +169,7 @@ static bool compile_training(const options *o, sn_error *err) {
     train_settings s = {0};
     if (o->model.path)
         return sn_fail(err, SN_ERR_USAGE, "--train excludes MODEL: the config says which model");
-    if (!train_settings_read(o->train, &s, err)) return false;
+    if (!train_settings_read(o->train, NULL, &s, err)) return false;
     const sn_emit_options eo = emit_options(o, "training");
     bool ok = train_emit(&s, &eo, err) && link_parts(o, NULL, eo.name, err);
     train_settings_free(&s);

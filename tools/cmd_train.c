@@ -15,7 +15,7 @@
 
 typedef struct options {
     cmd_compile compile;
-    const char *config, *output, *text, *precision;
+    const char *config, *output, *text, *source, *precision;
     int64_t steps, seed;
     bool resume, force, check_nan;
 } options;
@@ -30,6 +30,8 @@ static const arg table[] = {
     {"check-nan", 0, ARG_FLAG, AT(check_nan), NULL, NULL, 0, 0,
      "stop at the kernel that makes the first NaN or infinity, and tell its operations"},
     {"text", 0, ARG_TEXT, AT(text), "FILE", NULL, 0, 0, "what to train on; else the config's"},
+    {"source", 0, ARG_TEXT, AT(source), "FILE", NULL, 0, 0,
+     "the model in C (.c, .so) whose weights CONFIG, a folder, holds"},
     {"steps", 'n', ARG_INT, AT(steps), "N", "0", 0, 1 << 30,
      "stop after step N; 0: the config's number"},
     {"seed", 0, ARG_INT, AT(seed), "S", "-1", -1, INT32_MAX,
@@ -137,7 +139,7 @@ int cmd_train(int argc, char **argv) {
     screen s = {0};
     train_settings settings;
     catch_signals(&s);
-    if (!train_settings_read(o.config, &settings, &err)) return cmd_fail(NAME, &err);
+    if (!train_settings_read(o.config, o.source, &settings, &err)) return cmd_fail(NAME, &err);
     train_request r = {.settings = &settings,
                        .folder = o.output,
                        .resume = o.resume,

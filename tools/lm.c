@@ -3,9 +3,9 @@
 #include "ir/ir.h"
 #include "runtime/rng.h"
 #include "tools/import.h"
+#include "tools/temporary.h"
 #include "tools/text_gen.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,20 +15,6 @@
 #include <unistd.h>
 
 /* ---- where the model comes from ---- */
-
-/* Removes a folder of plain files. What is mapped stays readable until it is unmapped. */
-static void remove_folder(const char *path) {
-    DIR *dir = opendir(path);
-    for (struct dirent *d; dir && (d = readdir(dir));) {
-        char *p = d->d_name[0] == '.' && (!d->d_name[1] || d->d_name[1] == '.')
-                      ? NULL
-                      : sn_path_join(path, d->d_name);
-        if (p) unlink(p);
-        free(p);
-    }
-    if (dir) closedir(dir);
-    rmdir(path);
-}
 
 static bool has_tokenizer(const char *folder) {
     static const char *const names[] = {"tokenizer.json", "vocabulary.json", "vocab.json",
@@ -81,14 +67,11 @@ static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *
 
 /* A file of another format: imported into a folder that is gone as soon as it is mapped. */
 static bool open_foreign(lm *m, const lm_options *o, sn_error *err) {
-    const char *tmp = getenv("TMPDIR");
-    char folder[512];
-    snprintf(folder, sizeof folder, "%s/sinter_XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(folder))
-        return sn_fail(err, SN_ERR_FILE, "%s: cannot make a folder: %s", folder, strerror(errno));
-    import_request r = {.input = o->path, .output = folder, .tokenizer = NULL};
-    bool ok = import_model(&r, NULL, err) && open_folder(m, folder, o, err);
-    remove_folder(folder);
+    temporary t;
+    if (!temporary_make(&t, err)) return false;
+    import_request r = {.input = o->path, .output = t.path, .tokenizer = NULL};
+    bool ok = import_model(&r, NULL, err) && open_folder(m, t.path, o, err);
+    temporary_remove(&t);
     return ok;
 }
 

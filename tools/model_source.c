@@ -1,15 +1,19 @@
 /* model_source.c: models in C, compiled and loaded at run time; see model_source.h. The text after
  * the preprocessor is the key of the cache, so that a changed header is noticed too. */
 #include "tools/model_source.h"
+#include "codegen/jit/cache.h"
 #include "runtime/file.h"
+#include "tools/temporary.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -124,10 +128,7 @@ static bool fail_compile(const char *path, const char *messages, sn_error *err) 
 /* Runs the command; its standard output (or, of the second form, nothing) is returned, to be freed.
  * NULL with the compiler's messages in err. */
 static char *run_command(command *c, const char *path, size_t *size, sn_error *err) {
-    int out[2] = {-1, -1};
-    char name[] = "/tmp/sinter_cc_XXXXXX";
-    int messages = mkstemp(name);
-    if (messages >= 0) unlink(name);
+    int out[2] = {-1, -1}, messages = memfd_create("sinter-cc", MFD_CLOEXEC);
     if (messages < 0 || pipe2(out, O_CLOEXEC)) {
         sn_fail(err, SN_ERR_FILE, "cannot run the C compiler: %s", strerror(errno));
         if (messages >= 0) close(messages);
@@ -136,6 +137,9 @@ static char *run_command(command *c, const char *path, size_t *size, sn_error *e
     c->arg[c->n] = NULL;
     pid_t child = fork();
     if (!child) {
+        sigset_t none; /* a trainer has signals blocked, which the compiler must not inherit */
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
         dup2(out[1], STDOUT_FILENO);
         dup2(messages, STDERR_FILENO);
         execvp(c->arg[0], c->arg);
@@ -162,66 +166,57 @@ static char *run_command(command *c, const char *path, size_t *size, sn_error *e
     return text;
 }
 
-/* ---- the cache ---- */
+/* ---- making the shared object ---- */
 
-/* DIR/models, made if need be; NULL: there is no cache. */
-static char *cache_folder(const char *dir) {
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char *root = NULL;
-    if (dir)
-        root = *dir ? strdup(dir) : NULL;
-    else if (base && base[0] == '/')
-        root = sn_path_join(base, "sinter");
-    else if (home && home[0] == '/')
-        root = sn_path_join(home, ".cache/sinter");
-    char *models = root ? sn_path_join(root, "models") : NULL;
-    free(root);
-    sn_error unusable = {0};
-    if (models && sn_folder_make(models, &unusable) && !access(models, W_OK | X_OK)) return models;
-    free(models);
-    return NULL;
+/* The text after the preprocessor and the command that compiles it. */
+static sn_cache_key key_of(const command *c, const char *text, size_t size) {
+    XXH128_hash_t hash[MAX_ARGS + 1]; /* a hash of hashes: no part can run into the next */
+    for (int i = 0; i < c->n; i++) hash[i] = XXH3_128bits(c->arg[i], strlen(c->arg[i]));
+    hash[c->n] = XXH3_128bits(text, size);
+    XXH128_hash_t h = XXH3_128bits(hash, sizeof *hash * (size_t)(c->n + 1));
+    return (sn_cache_key){h.low64, h.high64};
 }
 
-/* Where the object of this text belongs; *kept says whether it outlives the process. */
-static char *object_path(const command *c, const char *text, size_t size, const char *cache_dir,
-                         bool *kept, sn_error *err) {
-    XXH3_state_t *h = XXH3_createState();
-    char name[64], *folder = cache_folder(cache_dir), *path = NULL;
-    if (!h) goto done;
-    XXH3_128bits_reset(h);
-    for (int i = 0; i < c->n; i++) XXH3_128bits_update(h, c->arg[i], strlen(c->arg[i]) + 1);
-    XXH3_128bits_update(h, text, size);
-    XXH128_hash_t key = XXH3_128bits_digest(h);
-    *kept = folder != NULL;
-    snprintf(name, sizeof name, *kept ? "%016llx%016llx.so" : "sinter_%016llx%016llx_XXXXXX",
-             (unsigned long long)key.high64, (unsigned long long)key.low64);
-    path = sn_path_join(*kept ? folder : "/tmp", name);
-done:
-    XXH3_freeState(h);
-    free(folder);
-    if (!path) sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    return path;
+static bool read_object(const char *path, sn_object *out, sn_error *err) {
+    sn_mapping m;
+    if (!sn_file_map(path, &m, err)) return false;
+    *out = (sn_object){malloc(m.size + 1), m.size};
+    if (out->data) memcpy(out->data, m.data, m.size);
+    sn_file_unmap(&m);
+    return out->data || sn_fail(err, SN_ERR_MEMORY, "out of memory");
 }
 
-static bool make_object(command *c, const char *path, const char *object, sn_error *err) {
+/* Compiles into a folder that only this process has, and reads the result. */
+static bool make_object(command *c, const char *path, sn_object *out, sn_error *err) {
     size_t size;
-    char temporary[PATH_MAX + 16];
-    snprintf(temporary, sizeof temporary, "%s.%ld", object, (long)getpid());
+    temporary t;
+    if (!temporary_make(&t, err)) return false;
+    char *object = sn_path_join(t.path, "model.so");
     add_arg(c, "-shared");
     add_arg(c, "-o");
-    add_arg(c, temporary);
+    add_arg(c, object);
     add_arg(c, (char *)(uintptr_t)path);
-    char *text = run_command(c, path, &size, err);
+    char *text = object ? run_command(c, path, &size, err) : NULL;
+    bool ok = text ? read_object(object, out, err)
+                   : object || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    ok = ok && text;
     free(text);
-    if (text && !rename(temporary, object)) return true;
-    unlink(temporary);
-    return !text ? false
-                 : sn_fail(err, SN_ERR_FILE, "%s: cannot be written: %s", object, strerror(errno));
+    free(object);
+    temporary_remove(&t);
+    return ok;
 }
 
 /* ---- loading ---- */
 
+static void close_library(model_source *s) {
+    if (!s->library) return;
+    dlclose(s->library);
+    if (s->file >= 0) close(s->file);
+    s->library = NULL;
+}
+
 static bool load(model_source *s, const char *path, const char *object, sn_error *err) {
+    s->file = -1;
     s->library = dlopen(object, RTLD_NOW | RTLD_LOCAL);
     if (!s->library) {
         const char *why = dlerror();
@@ -243,22 +238,60 @@ static bool load(model_source *s, const char *path, const char *object, sn_error
     return true;
 }
 
+/* dlopen wants a file: one in memory. It stays open as long as the library, because dlopen takes
+ * equal names for the same library. */
+static bool load_object(model_source *s, const char *path, const sn_object *o, sn_error *err) {
+    char name[64];
+    int fd = memfd_create("sinter-model", MFD_CLOEXEC);
+    FILE *f = fd >= 0 ? fdopen(dup(fd), "wb") : NULL;
+    bool ok = f && fwrite(o->data, 1, o->size, f) == o->size;
+    if (f) ok &= fclose(f) == 0;
+    if (!ok) sn_fail(err, SN_ERR_FILE, "%s: no memory to load it: %s", path, strerror(errno));
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    ok = ok && load(s, path, name, err);
+    if (s->library)
+        s->file = fd;
+    else if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+/* The cached object of this key, loaded. One that does not load is removed and not an error. */
+static bool load_cached(model_source *s, const char *path, sn_cache *cache, sn_cache_key key) {
+    sn_object o;
+    sn_error unloadable = {0};
+    if (!sn_cache_get(cache, SN_CACHE_MODEL, key, &o)) return false;
+    bool ok = load_object(s, path, &o, &unloadable);
+    sn_object_free(&o);
+    if (ok) return true;
+    close_library(s);
+    sn_cache_drop(cache, SN_CACHE_MODEL, key);
+    return false;
+}
+
 static bool compile_and_load(model_source *s, const char *path, const char *cache_dir,
                              sn_error *err) {
     command c;
     size_t size;
-    bool kept = false;
     if (!begin_command(&c, err)) return false;
     int n = c.n;
     add_arg(&c, "-E");
     add_arg(&c, (char *)(uintptr_t)path);
     char *text = run_command(&c, path, &size, err);
     c.n = n;
-    char *object = text ? object_path(&c, text, size, cache_dir, &kept, err) : NULL;
-    bool ok = object && ((kept && sn_file_exists(object)) || make_object(&c, path, object, err)) &&
-              load(s, path, object, err);
-    if (object && !kept) unlink(object);
-    free(object);
+    bool use_disk = text && (!cache_dir || *cache_dir), ok = false;
+    sn_cache *cache = use_disk ? sn_cache_open(cache_dir, 0, err) : NULL;
+    if (text && (cache || !use_disk)) {
+        sn_cache_key key = key_of(&c, text, size);
+        sn_object o = {0};
+        ok = load_cached(s, path, cache, key);
+        if (!ok && make_object(&c, path, &o, err)) {
+            ok = load_object(s, path, &o, err);
+            if (ok) sn_cache_put(cache, SN_CACHE_MODEL, key, &o);
+        }
+        sn_object_free(&o);
+    }
+    sn_cache_close(cache);
     free(text);
     free(c.words);
     return ok;
@@ -268,9 +301,8 @@ bool model_source_open(const char *path, const char *cache_dir, model_source *ou
     *out = (model_source){0};
     struct stat st;
     if (stat(path, &st)) return sn_fail(err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
-    const char *slash = strrchr(path, '/');
-    snprintf(out->name, sizeof out->name, "%s", slash ? slash + 1 : path);
-    *strrchr(out->name, '.') = 0;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    snprintf(out->name, sizeof out->name, "%.*s", (int)(strrchr(name, '.') - name), name);
     char full[PATH_MAX]; /* dlopen looks for a bare name elsewhere */
     if (!realpath(path, full)) return sn_fail(err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
     bool ok = has_end(path, ".so") ? load(out, path, full, err)
@@ -280,6 +312,6 @@ bool model_source_open(const char *path, const char *cache_dir, model_source *ou
 }
 
 void model_source_close(model_source *s) {
-    if (s->library) dlclose(s->library);
+    close_library(s);
     *s = (model_source){0};
 }

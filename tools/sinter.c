@@ -25,7 +25,7 @@ static const struct {
     {"run", "run a model in a C file of your own", cmd_run},
     {"bench", "measure kernels and models next to the machine's limits and other systems",
      cmd_bench},
-    {"cache", "compiled kernels and tuned choices on disk: show, clear", cmd_cache},
+    {"cache", "compiled kernels and models, tuned choices on disk: show, clear", cmd_cache},
     {"opt", "run passes on a graph in text form", cmd_opt},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -34,8 +34,9 @@ typedef struct train_settings {
 } train_settings;
 
 /* Reads a config file, or a model folder: then the weights are its own, and all else as by
- * default. False with every mistake listed. */
-bool train_settings_read(const char *path, train_settings *out, sn_error *err);
+ * default. source: a model in C that replaces the one of the config (NULL: none). A config may name
+ * one itself; a model folder is data and may not. False with every mistake listed. */
+bool train_settings_read(const char *path, const char *source, train_settings *out, sn_error *err);
 void train_settings_free(train_settings *s);
 /* One line that tells two runs apart whose steps differ; returns buf. */
 const char *train_settings_text(const train_settings *s, char *buf, size_t size);

@@ -16,6 +16,7 @@
 typedef struct reader {
     sn_config *root;
     char *folder; /* of the file */
+    bool is_data; /* a model folder, which may come from anywhere: it names no code to run */
     sn_error *err;
     bool failed;
 } reader;
@@ -198,7 +199,7 @@ static void read_all(reader *r, train_settings *s) {
     sn_config_only(r->root, sections);
     if (!s->model) s->model = open_section(r, "model", NULL);
     if (!s->model) return;
-    s->source = path_of(r, s->model, "source");
+    if (!r->is_data) s->source = path_of(r, s->model, "source");
     read_data(r, s);
     read_training(r, s);
     read_tokenizer(r, s);
@@ -211,25 +212,43 @@ static void read_all(reader *r, train_settings *s) {
 }
 
 /* A model folder as the start of a run: its own config, weights and tokenizer. */
-static bool read_folder(const char *path, reader *r, train_settings *s) {
+static bool read_folder(const char *path, const char *source, reader *r, train_settings *s) {
     char *file = sn_path_join(path, "config.json");
     sn_config *model = file ? sn_config_open(file, r->err) : NULL;
     free(file);
     if (!model) return sn_fail(r->err, SN_ERR_MEMORY, "%s: out of memory", path);
     s->model = model;
+    const char *code = sn_config_string_or(model, "source", NULL);
+    if (code && !source)
+        return sn_fail(r->err, SN_ERR_USAGE,
+                       "%s holds the weights of a model in C, %s. A folder's files are data and "
+                       "never run: name the file yourself, --source FILE, if you trust it",
+                       path, code);
+    r->is_data = true;
     r->root = sn_config_new(path);
     if (r->root) read_all(r, s);
     s->start = strdup(path), s->tokenizer = strdup(path);
     return (r->root && s->start && s->tokenizer) || sn_fail(r->err, SN_ERR_MEMORY, "out of memory");
 }
 
-bool train_settings_read(const char *path, train_settings *out, sn_error *err) {
+static bool take_source(const char *path, const char *source, train_settings *s, sn_error *err) {
+    if (!source) return true;
+    if (!model_source_is(source) || model_source_is(path))
+        return sn_fail(err, SN_ERR_USAGE, "--source %s: %s", source,
+                       model_source_is(path) ? "the model is named already"
+                                             : "a model in C is a .c or .so file");
+    free(s->source);
+    s->source = strdup(source);
+    return s->source || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+}
+
+bool train_settings_read(const char *path, const char *source, train_settings *out, sn_error *err) {
     *out = (train_settings){0};
     struct stat st;
     reader r = {.folder = folder_of(path), .err = err};
     bool ok = r.folder || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (ok && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-        ok = read_folder(path, &r, out);
+        ok = read_folder(path, source, &r, out);
     } else if (ok && model_source_is(path)) {
         r.root = sn_config_new(path);
         if (r.root) read_all(&r, out);
@@ -247,7 +266,7 @@ bool train_settings_read(const char *path, train_settings *out, sn_error *err) {
     }
     sn_config_free(r.root);
     free(r.folder);
-    if (ok && !r.failed) return true;
+    if (ok && !r.failed && take_source(path, source, out, err)) return true;
     train_settings_free(out);
     return false;
 }

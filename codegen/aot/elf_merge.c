@@ -102,17 +102,9 @@ typedef struct input {
 
 static bool open_input(input *in, const sn_object *o, sn_error *err) {
     *in = (input){.data = o->data, .size = o->size, .h = (const Elf64_Ehdr *)o->data};
-    bool ok = o->size >= sizeof *in->h && !memcmp(o->data, ELFMAG, SELFMAG) &&
-              in->h->e_ident[EI_CLASS] == ELFCLASS64 && in->h->e_ident[EI_DATA] == ELFDATA2LSB &&
-              in->h->e_type == ET_REL && in->h->e_shoff <= o->size &&
-              in->h->e_shnum * sizeof(Elf64_Shdr) <= o->size - in->h->e_shoff &&
-              in->h->e_shstrndx < in->h->e_shnum;
-    if (!ok) return sn_fail(err, SN_ERR_INTERNAL, "a kernel's object is no 64-bit ELF file");
+    if (!sn_object_check(o, NULL))
+        return sn_fail(err, SN_ERR_INTERNAL, "a kernel's object is no 64-bit ELF file, or damaged");
     in->s = (const Elf64_Shdr *)(o->data + in->h->e_shoff);
-    for (int i = 0; i < in->h->e_shnum; i++)
-        if (in->s[i].sh_type != SHT_NOBITS &&
-            (in->s[i].sh_offset > o->size || in->s[i].sh_size > o->size - in->s[i].sh_offset))
-            return sn_fail(err, SN_ERR_INTERNAL, "a kernel's object is cut off");
     in->names = (const char *)o->data + in->s[in->h->e_shstrndx].sh_offset;
     for (int i = 0; i < in->h->e_shnum; i++)
         if (in->s[i].sh_type == SHT_SYMTAB) {
@@ -237,7 +229,7 @@ static bool take_relocations(sn_elf *e, input *in, sn_error *err) {
             size_t at = ELF64_R_SYM(r[k].r_info), y = in->symbol[at];
             out.r_offset += in->base[s->sh_info];
             if (ELF64_ST_TYPE(in->sym[at].st_info) == STT_SECTION) {
-                size_t to = in->to[in->sym[at].st_shndx];
+                size_t of = in->sym[at].st_shndx, to = of < in->h->e_shnum ? in->to[of] : 0;
                 if (!to) return sn_fail(err, SN_ERR_INTERNAL, "a relocation to a dropped section");
                 y = section_symbol(e, to - 1);
                 if (!y) return out_of_memory(err);

@@ -16,10 +16,12 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* What a file holds, by how its name ends: an object, or a tuned choice. */
+/* What a file holds, by how its name ends. */
 static const struct {
     char magic[9], suffix[5];
-} kinds[] = {[SN_CACHE_OBJECT] = {"SNOBJ01\n", ".sno"}, [SN_CACHE_CHOICE] = {"SNCHO01\n", ".snc"}};
+} kinds[] = {[SN_CACHE_OBJECT] = {"SNOBJ01\n", ".sno"},
+             [SN_CACHE_CHOICE] = {"SNCHO01\n", ".snc"},
+             [SN_CACHE_MODEL] = {"SNMOD01\n", ".snm"}};
 enum { NAME_SIZE = 32 + sizeof kinds[0].suffix, STALE_SECONDS = 3600 };
 
 typedef struct header {
@@ -67,6 +69,31 @@ static char *default_dir(void) {
     return home && home[0] == '/' ? sn_path_join(home, ".cache/sinter") : NULL;
 }
 
+/* Opens the folder. What it holds is executed, so nobody else may be able to write there: the
+ * folder must be the user's own, writable by nobody else, and no symbolic link. */
+static void open_folder(sn_cache *c) {
+    struct stat st;
+    for (size_t n = strlen(c->dir); n > 1 && c->dir[n - 1] == '/'; n--)
+        c->dir[n - 1] = 0; /* a slash at the end would follow a link */
+    sn_error why = {0};
+    sn_folder_make_private(c->dir, &why); /* if this fails, so does open */
+    int fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st)) {
+        bool link = lstat(c->dir, &st) == 0 && S_ISLNK(st.st_mode);
+        add_note(c, "cannot use", link ? "it is a symbolic link" : strerror(errno));
+    } else if (st.st_uid != geteuid()) {
+        add_note(c, "cannot use", "it belongs to another user");
+    } else if (st.st_mode & (S_IWGRP | S_IWOTH)) {
+        add_note(c, "cannot use", "other users may write there (cure: chmod go-w)");
+    } else {
+        c->fd = fd;
+        c->writable = faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) == 0;
+        if (!c->writable) add_note(c, "cannot write in", strerror(errno));
+        return;
+    }
+    if (fd >= 0) close(fd);
+}
+
 sn_cache *sn_cache_open(const char *dir, int64_t max_bytes, sn_error *err) {
     sn_cache *c = calloc(1, sizeof *c);
     if (!c) {
@@ -77,15 +104,10 @@ sn_cache *sn_cache_open(const char *dir, int64_t max_bytes, sn_error *err) {
     c->bytes = -1;
     c->max_bytes = max_bytes > 0 ? max_bytes : INT64_C(256) << 20;
     c->dir = dir ? strdup(dir) : default_dir();
-    sn_error why = {0};
-    if (!c->dir) {
+    if (c->dir)
+        open_folder(c);
+    else
         add_note(c, "no folder like", "neither XDG_CACHE_HOME nor HOME is set");
-        return c;
-    }
-    sn_folder_make(c->dir, &why); /* if this fails, so does open */
-    c->fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    c->writable = c->fd >= 0 && faccessat(c->fd, ".", W_OK | X_OK, 0) == 0;
-    if (!c->writable) add_note(c, "cannot write in", strerror(errno));
     return c;
 }
 
@@ -151,12 +173,16 @@ static bool read_object(int fd, sn_cache_kind kind, sn_cache_key key, sn_object 
     return false;
 }
 
+static int open_entry(const sn_cache *c, const char *name) {
+    return openat(c->fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+}
+
 bool sn_cache_get(sn_cache *c, sn_cache_kind kind, sn_cache_key key, sn_object *out) {
     *out = (sn_object){0};
     if (!c) return false;
     char name[NAME_SIZE];
     name_of(kind, key, name);
-    int fd = c->fd < 0 ? -1 : openat(c->fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = c->fd < 0 ? -1 : open_entry(c, name);
     bool found = fd >= 0 && read_object(fd, kind, key, out);
     if (found) futimens(fd, NULL); /* the time of the last use, for eviction */
     if (fd >= 0) close(fd);
@@ -164,6 +190,16 @@ bool sn_cache_get(sn_cache *c, sn_cache_kind kind, sn_cache_key key, sn_object *
     c->stats.misses += !found;
     c->stats.corrupt += fd >= 0 && !found;
     return found;
+}
+
+void sn_cache_drop(sn_cache *c, sn_cache_kind kind, sn_cache_key key) {
+    if (!c) return;
+    char name[NAME_SIZE];
+    name_of(kind, key, name);
+    c->stats.hits--;
+    c->stats.misses++;
+    c->stats.corrupt++;
+    if (c->fd >= 0) unlinkat(c->fd, name, 0);
 }
 
 /* --- eviction ----------------------------------------------------------------------------------
@@ -193,8 +229,17 @@ static int kind_of(const char *name) {
     return -1;
 }
 
-/* All files of the folder; what killed writers left behind is removed on the way. Returns their
- * number, or -1; *list is malloc'ed. */
+/* The name of a file that is being written. */
+#define TEMPORARY ".sinter-%ld-%d.tmp"
+
+static bool is_temporary(const char *name) {
+    long process;
+    int attempt, end = 0;
+    return sscanf(name, TEMPORARY "%n", &process, &attempt, &end) == 2 && end && !name[end];
+}
+
+/* All files of the folder that are the cache's; what killed writers left behind is removed on the
+ * way. Returns their number, or -1; *list is malloc'ed. */
 static int64_t list_entries(sn_cache *c, entry **list, int64_t *bytes) {
     int fd = openat(c->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
@@ -208,8 +253,8 @@ static int64_t list_entries(sn_cache *c, entry **list, int64_t *bytes) {
     for (struct dirent *f; (f = readdir(d));) {
         struct stat st;
         bool object = kind_of(f->d_name) >= 0;
-        if ((!object && !has_suffix(f->d_name, ".tmp")) ||
-            fstatat(c->fd, f->d_name, &st, AT_SYMLINK_NOFOLLOW))
+        if ((!object && !is_temporary(f->d_name)) ||
+            fstatat(c->fd, f->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
             continue;
         if (!object) {
             if (st.st_mtime < time(NULL) - STALE_SECONDS) unlinkat(c->fd, f->d_name, 0);
@@ -248,8 +293,8 @@ static void evict_old(sn_cache *c) {
 /* Creates a file that no other process or thread has; 0 to 99 tries. */
 static int open_temporary(sn_cache *c, char name[64]) {
     for (int i = 0; i < 100; i++) {
-        snprintf(name, 64, ".%ld-%p-%d.tmp", (long)getpid(), (void *)c, i);
-        int fd = openat(c->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        snprintf(name, 64, TEMPORARY, (long)getpid(), i);
+        int fd = openat(c->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd >= 0 || errno != EEXIST) return fd;
     }
     return -1;
@@ -292,7 +337,7 @@ static bool read_named(sn_cache *c, sn_cache_kind kind, const char *name, sn_obj
     sn_cache_key key;
     *out = (sn_object){0};
     if (sscanf(name, "%16" SCNx64 "%16" SCNx64, &key.high, &key.low) != 2) return false;
-    int fd = openat(c->fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open_entry(c, name);
     bool ok = fd >= 0 && read_object(fd, kind, key, out);
     if (fd >= 0) close(fd);
     return ok;

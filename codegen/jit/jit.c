@@ -5,9 +5,11 @@
 #include "codegen/emit/llvm_compat.h"
 
 #include <elf.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -58,6 +60,17 @@ static bool define_symbols(sn_jit *jit, const sn_jit_options *o, sn_error *err) 
     return fail_llvm(err, SN_ERR_INTERNAL, "host symbols of a session", e);
 }
 
+/* The name is perf's and can be guessed: a link or a file that others put there is refused. */
+static FILE *open_perf_map(const char *path) {
+    struct stat st;
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    bool own = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+               st.st_uid == geteuid();
+    FILE *f = own ? fdopen(fd, "a") : NULL;
+    if (fd >= 0 && !f) close(fd);
+    return f;
+}
+
 static bool open_session(sn_jit *jit, const sn_target *t, const sn_jit_options *o, sn_error *err) {
     if (!sn_target_runs_here(t))
         return sn_fail(err, SN_ERR_TARGET,
@@ -81,8 +94,11 @@ static bool open_session(sn_jit *jit, const sn_target *t, const sn_jit_options *
     if (o->perf_map) {
         char path[64];
         snprintf(path, sizeof path, "/tmp/perf-%ld.map", (long)getpid());
-        jit->perf_map = fopen(path, "a");
-        if (!jit->perf_map) return sn_fail(err, SN_ERR_FILE, "cannot write %s", path);
+        jit->perf_map = open_perf_map(path);
+        if (!jit->perf_map)
+            return sn_fail(err, SN_ERR_FILE,
+                           "cannot write %s: it must be a plain file of this user, or missing",
+                           path);
     }
     return define_symbols(jit, o, err);
 }

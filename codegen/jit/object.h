@@ -45,6 +45,11 @@ bool sn_codegen_object(sn_codegen *g, struct LLVMOpaqueModule *mod, sn_object *o
 
 const sn_codegen_stats *sn_codegen_get_stats(const sn_codegen *g);
 
+/* Whether an object that was not made just now (a cached one) is well formed: every offset, index
+ * and name that loading or merging follows lies inside. name: it must define this symbol, and
+ * besides it only NAME_…; NULL: any. */
+bool sn_object_check(const sn_object *o, const char *name);
+
 /* Whether a fatal error of LLVM left this module unusable, even for disposal. */
 bool sn_module_is_abandoned(struct LLVMOpaqueModule *mod);
 
