@@ -49,11 +49,9 @@ static sn_dim products_of(sn_module *m, const sn_step *s) {
     return sn_dim_mul(m, pairs, sn_dim_add(m, sn_dim_mul(m, 3, d), sn_dim_mul(m, 2, dv)));
 }
 
-bool sn_unit_make(sn_module *m, const sn_entry *e, const char *name, const sn_budget *budget,
-                  sn_unit *u) {
+bool sn_unit_make(sn_module *m, const sn_entry *e, const sn_budget *budget, sn_unit *u) {
     *u = (sn_unit){.plan = sn_plan_make(m, e, budget)};
     if (!u->plan) return false;
-    snprintf(u->symbol, sizeof u->symbol, "%s", name);
     u->kernel = sn_arena_alloc(m, sizeof *u->kernel * (size_t)(u->plan->n_step + 1));
     for (int i = 0; i < u->plan->n_step; i++) {
         if (!sn_kernel_describe(m, &u->plan->step[i], &u->kernel[i])) return false;

@@ -25,9 +25,8 @@ typedef struct sn_unit {
     const char *text;                   /* identity, for the cache */
 } sn_unit;
 
-/* False: the module's error. `name` is the symbol; budget NULL: none. */
-bool sn_unit_make(sn_module *m, const sn_entry *e, const char *name, const sn_budget *budget,
-                  sn_unit *u);
+/* False: the module's error. budget NULL: none. The caller sets u->symbol. */
+bool sn_unit_make(sn_module *m, const sn_entry *e, const sn_budget *budget, sn_unit *u);
 
 /* Emits `int32_t SYMBOL(const sn_call *)` and `int64_t SYMBOL_workspace(const int64_t *symbol,
  * int64_t threads)`. */

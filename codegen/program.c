@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <xxhash.h>
 
 static double now(void) {
     struct timespec t;
@@ -26,6 +27,7 @@ typedef struct compiler {
     const sn_object_sink *sink; /* NULL: code is loaded into this process */
     sn_codegen *codegen;        /* with a sink: what makes it */
     sn_error *err;
+    int n_described;   /* entries of the user and their companions */
     const char **done; /* names of kernels that are loaded */
     int n_done, cap_done;
     sn_budget budget;         /* bytes 0: none */
@@ -212,19 +214,20 @@ typedef struct leaves {
     int n, cap;
 } leaves;
 
-static void add_leaf(compiler *c, leaves *l, const char *name, const sn_node *n, bool state) {
+static void add_leaf(compiler *c, leaves *l, const char *name, const sn_node *n, bool state,
+                     bool stays) {
     for (int i = 0; i < l->n; i++)
         if (l->list[i].state == state && !strcmp(l->list[i].name, name)) return;
     l->list = sn_arena_grow(c->m, l->list, sizeof *l->list, l->n, &l->cap);
-    l->list[l->n++] = (sn_leaf){name, n, state};
+    l->list[l->n++] = (sn_leaf){name, n, state, stays};
 }
 
-static void add_leaves(compiler *c, leaves *l, const sn_entry *e, sn_op op) {
+static void add_leaves(compiler *c, leaves *l, const sn_entry *e, sn_op op, bool stays) {
     sn_order order = sn_entry_topo(c->m, e);
     for (int i = 0; i < order.n; i++)
         if (order.node[i]->op == op)
             add_leaf(c, l, sn_attr_str(order.node[i], SN_A_name, ""), order.node[i],
-                     op == SN_OP_state);
+                     op == SN_OP_state, stays);
 }
 
 /* The states of the user's entries. No kernel may read one: because it is only written, or because
@@ -232,7 +235,7 @@ static void add_leaves(compiler *c, leaves *l, const sn_entry *e, sn_op op) {
 static leaves find_user_states(compiler *c) {
     leaves l = {0};
     for (int i = 0; i < sn_entry_count(c->m); i++)
-        add_leaves(c, &l, sn_entry_at(c->m, i), SN_OP_state);
+        add_leaves(c, &l, sn_entry_at(c->m, i), SN_OP_state, true);
     return l;
 }
 
@@ -242,12 +245,14 @@ static void find_leaves(compiler *c, const leaves *user) {
     leaves l = {0};
     for (int op = 0; op < 2; op++)
         for (int i = 0; i < p->n_entry; i++)
-            add_leaves(c, &l, p->entry[i].unit.plan->entry, op ? SN_OP_state : SN_OP_param);
-    for (int i = 0; i < user->n; i++) add_leaf(c, &l, user->list[i].name, user->list[i].node, true);
+            add_leaves(c, &l, p->entry[i].unit.plan->entry, op ? SN_OP_state : SN_OP_param,
+                       !sn_compiled_prepares(&p->entry[i]));
+    for (int i = 0; i < user->n; i++)
+        add_leaf(c, &l, user->list[i].name, user->list[i].node, true, true);
     for (int i = 0; i < p->n_entry; i++) {
         const sn_entry *e = p->entry[i].unit.plan->entry;
         for (int k = 0; k < e->n_assign; k++)
-            add_leaf(c, &l, e->assign[k].name, e->assign[k].node, true);
+            add_leaf(c, &l, e->assign[k].name, e->assign[k].node, true, true);
     }
     p->leaf = l.list;
     p->n_leaf = l.n;
@@ -372,12 +377,13 @@ static bool add_source(compiler *c, const source *s) {
     return ok;
 }
 
+/* All that the code of u depends on, but its symbol. */
 static const char *unit_text(sn_module *m, const sn_unit *u) {
     char *data = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&data, &size);
     if (!f) return NULL;
-    fprintf(f, "entry %s%s\n", u->symbol, u->checked ? " checked" : "");
+    fprintf(f, "entry%s\n", u->checked ? " checked" : "");
     for (int i = 0; i < sn_symbol_count(m); i++) fprintf(f, "%s ", sn_symbol_at(m, i)->name);
     sn_plan_print(f, u->plan);
     for (int i = 0; i < u->plan->n_step; i++) fprintf(f, "%s\n", u->kernel[i].name);
@@ -397,11 +403,26 @@ static const char *unit_text(sn_module *m, const sn_unit *u) {
     return text;
 }
 
+/* Preparations of like weights, of equal layers, are the same code: its name is its hash. */
+static bool name_unit(compiler *c, int i, sn_compiled_entry *out) {
+    sn_unit *u = &out->unit;
+    const char *text = unit_text(c->m, u);
+    if (!text) return false;
+    if (sn_compiled_prepares(out)) {
+        XXH128_hash_t h = XXH3_128bits(text, strlen(text));
+        snprintf(u->symbol, sizeof u->symbol, "sn_prepare_%016llx%016llx",
+                 (unsigned long long)h.high64, (unsigned long long)h.low64);
+    } else {
+        snprintf(u->symbol, sizeof u->symbol, "sn_entry_%d", i);
+    }
+    u->text = sn_arena_printf(c->m, "%s %s", u->symbol, text);
+    return true;
+}
+
 static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
     sn_entry *e = sn_entry_at(c->m, i);
-    char symbol[64];
-    snprintf(symbol, sizeof symbol, "sn_entry_%d", i);
-    if (!sn_unit_make(c->m, e, symbol, c->budget.bytes ? &c->budget : NULL, &out->unit))
+    const char *symbol = out->unit.symbol;
+    if (!sn_unit_make(c->m, e, c->budget.bytes ? &c->budget : NULL, &out->unit))
         return module_failed(c);
     out->unit.checked = checks_values(c);
     if (out->unit.checked) out->unit.check = sn_value_checks(c->m, out->unit.plan);
@@ -420,8 +441,7 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
             return false;
         if (!known) c->p->stats.kernels++;
     }
-    out->unit.text = unit_text(c->m, &out->unit);
-    if (!out->unit.text) return sn_fail(c->err, SN_ERR_MEMORY, "out of memory");
+    if (!name_unit(c, i, out)) return sn_fail(c->err, SN_ERR_MEMORY, "out of memory");
     if (!add_source(c, &(source){.name = sn_arena_str(c->m, symbol),
                                  .text = out->unit.text,
                                  .compute = SN_F32,
@@ -436,6 +456,19 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
     if (!run || !size) return false;
     memcpy(&out->run, &run, sizeof run);
     memcpy(&out->workspace, &size, sizeof size);
+    return true;
+}
+
+/* The user's entries and their companions are described already; passes have added preparations. */
+static bool compile_entries(compiler *c) {
+    int n = sn_entry_count(c->m);
+    sn_compiled_entry *all = sn_arena_alloc(c->m, sizeof *all * (size_t)(n + 1));
+    memcpy(all, c->p->entry, sizeof *all * (size_t)c->n_described);
+    c->p->entry = all;
+    for (int i = 0; i < n; i++) {
+        if (!compile_entry(c, i, &all[i])) return false;
+        c->p->n_entry++;
+    }
     return true;
 }
 
@@ -484,13 +517,14 @@ static bool compile(compiler *c) {
     if (!promote_taps(c)) return false;
     find_trained(c);
     int n_user = sn_entry_count(c->m);
-    p->entry = sn_arena_alloc(c->m, sizeof *p->entry * (size_t)(2 * n_user + 2));
+    p->entry = sn_arena_alloc(c->m, sizeof *p->entry * (size_t)(2 * n_user + 1));
     for (int i = 0; i < n_user; i++) {
         find_limits(c, sn_entry_at(c->m, i), &p->entry[i]);
         p->entry[i].n_range = sn_ranges_find(c->m, sn_entry_at(c->m, i), &p->entry[i].range);
     }
     if (sn_module_error(c->m)->code) return module_failed(c); /* a bound that overflows */
     add_companions(c, n_user);
+    c->n_described = sn_entry_count(c->m);
     double start = now();
     open_cache(c);
     if (!open_tuner(c, &po) || !run_passes(c, &po)) return false;
@@ -503,10 +537,7 @@ static bool compile(compiler *c) {
                     p->passes.remark[i].node->loc.file ? p->passes.remark[i].node->loc.file : "?",
                     p->passes.remark[i].node->loc.line, p->passes.remark[i].text);
     if (!(c->sink ? open_codegen(c) : open_jit(c))) return false;
-    for (int i = 0; i < sn_entry_count(c->m); i++) {
-        if (!compile_entry(c, i, &p->entry[i])) return false;
-        p->n_entry++;
-    }
+    if (!compile_entries(c)) return false;
     find_leaves(c, &user_states);
     if (p->stats.measured && c->o->progress) c->o->progress(c->o->progress_ctx, "");
     const char *note = sn_cache_note(c->cache);
@@ -563,6 +594,10 @@ sn_program *sn_program_retain(sn_program *p) {
 
 sn_stats sn_program_stats(const sn_program *p) {
     return p->stats;
+}
+
+bool sn_compiled_prepares(const sn_compiled_entry *c) {
+    return !strncmp(c->unit.plan->entry->name, SN_PREPARE ".", sizeof SN_PREPARE);
 }
 
 sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name) {

@@ -62,6 +62,7 @@ typedef struct sn_leaf {
     const char *name;
     const sn_node *node; /* its type */
     bool state;
+    bool stays; /* not only preparations read it, which come last */
 } sn_leaf;
 
 /* Complete when sn_compile returns: sessions and runs only read it and its module, on any number of
@@ -72,7 +73,7 @@ struct sn_program {
     sn_passes passes;
     sn_target target;
     sn_jit *jit;
-    sn_compiled_entry *entry; /* arena memory; "@prepare" last, if there is one */
+    sn_compiled_entry *entry; /* arena memory; those that prepare weights come last */
     int n_entry;
     int threads;
     const sn_node *
@@ -100,6 +101,8 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
 bool sn_options_check(const sn_options *o, sn_error *err);
 bool sn_options_check_ahead(const sn_options *o, sn_error *err);
 
+/* Does the entry prepare weights when a session is made? */
+bool sn_compiled_prepares(const sn_compiled_entry *c);
 sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name);
 
 /* One more owner, who calls sn_program_free too; any thread. The same for a session. */
@@ -129,8 +132,12 @@ em_val sn_range_emit(em *e, const sn_range_check *k, em_val symbols);
 /* The parameter of that name, if an entry assigns it; NULL otherwise. */
 const sn_node *sn_program_trained(const sn_program *p, const char *name);
 
-/* Memory that a session holds for a parameter (as bound, or prepared) or a state; NULL: none of
- * that name. */
+/* A session of p, another program of the same module, with the parameters that `like` has now. Both
+ * read the same file or arrays, which must outlive them. */
+sn_session *sn_session_new_like(sn_program *p, const sn_session *like, sn_error *err);
+
+/* Memory that a session holds for a parameter (as bound, or prepared) or a state. NULL: none of
+ * that name, or a parameter that was only needed to prepare others. */
 const void *sn_session_memory(const sn_session *s, const char *name);
 
 /* Number i (from 0) of the parameters that were prepared (packed, widened, quantised) when the

@@ -9,7 +9,7 @@ enum { MAX_SYMBOLS = 16 };
 
 /* ---- memory ---- */
 
-static bool grow(block *b, size_t size, sn_error *err) {
+bool sn_session_grow(block *b, size_t size, sn_error *err) {
     if (size <= b->size) return true;
     void *p = sn_memory_alloc(size);
     if (!p) return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes of working memory", size);
@@ -218,7 +218,7 @@ static bool fill_table(request *r, void **table) {
             table[u->table[i]] = p;
         }
         spare = at;
-        if (!pass && !grow(&s->spare, spare + 64, r->err)) return false;
+        if (!pass && !sn_session_grow(&s->spare, spare + 64, r->err)) return false;
     }
     return true;
 }
@@ -247,7 +247,7 @@ static bool execute(request *r) {
     void **table = malloc(sizeof *table * (size_t)(r->c->unit.n_table + 1));
     if (!table) return sn_fail(r->err, SN_ERR_MEMORY, "out of memory");
     int64_t bytes = r->c->workspace(r->symbol, g.threads.n);
-    bool ok = fill_table(r, table) && grow(&s->workspace, (size_t)bytes + 64, r->err);
+    bool ok = fill_table(r, table) && sn_session_grow(&s->workspace, (size_t)bytes + 64, r->err);
     if (ok) {
         s->running = r->c;
         s->host_error = (sn_error){0};
@@ -384,11 +384,16 @@ sn_session *sn_session_new_arrays(sn_program *p, const sn_arg_binding *param, in
     return open_session(p, &o, err);
 }
 
+sn_session *sn_session_new_like(sn_program *p, const sn_session *like, sn_error *err) {
+    origin o = {.like = like};
+    return open_session(p, &o, err);
+}
+
 void sn_session_free(sn_session *s) {
     if (!s || atomic_fetch_sub(&s->owners, 1) > 1) return;
     free(s->param);
     free(s->state);
-    sn_memory_pool_free(&s->pool);
+    sn_memory_unmap(s->memory.data, s->memory.size);
     for (int i = 0; s->fixed && i < s->p->n_entry; i++) free(s->fixed[i]);
     free(s->fixed);
     free(s->workspace.data);
@@ -443,7 +448,7 @@ void sn_session_set_profile(sn_session *s, sn_profile *profile) {
 void sn_session_reset(sn_session *s) {
     for (int i = 0; i < s->n_state; i++)
         if (!sn_program_trained(s->p, s->state[i].name))
-            memset(s->state[i].data, 0, s->state[i].bytes);
+            sn_memory_zero(s->state[i].data, s->state[i].bytes);
 }
 
 static bound *need_state(const sn_session *s, const char *name, size_t bytes, sn_error *err) {

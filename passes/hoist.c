@@ -1,8 +1,10 @@
 /* hoist.c: what depends on parameters only is computed once, when weights are loaded.
  *
- * Requires fused nodes. Each such kernel moves to the entry "@prepare" and is read back as a
- * parameter "@prepared.N". Keeps values as long as parameters do not change between calls
- * (p->o.constant_params). Terminates: one walk. */
+ * Requires fused nodes. Each such kernel moves to an entry "@prepare.K" and is read back as a
+ * parameter "@prepared.N". Kernels that need the same intermediate results share an entry; all
+ * others get entries of their own, so that weights can be prepared one after the other and what one
+ * needs meanwhile is freed before the next. Keeps values as long as parameters do not change
+ * between calls (p->o.constant_params). Terminates: one walk. */
 #include "passes/graph_util.h"
 #include "passes/passes.h"
 
@@ -16,7 +18,8 @@ typedef struct hoister {
     uint8_t *closed; /* by old id: depends on no input, state or run-time dimension */
     sn_node **moved; /* by old id: the parameter that replaces it */
     uint32_t n_id;
-    sn_entry *prepare;
+    sn_node **kernel;  /* [count] what moved, in order */
+    const char **name; /* [count] of the parameter that replaces it */
     int count;
 } hoister;
 
@@ -64,9 +67,9 @@ static sn_node *hoistable(const hoister *h, sn_node *n) {
 
 static sn_node *prepared(hoister *h, sn_node *n) {
     if (!h->moved[n->id]) {
-        const char *name = sn_arena_printf(h->m, "@prepared.%d", h->count++);
-        if (!h->prepare) h->prepare = sn_entry_add(h->m, "@prepare");
-        sn_entry_output(h->m, h->prepare, name, n);
+        const char *name = sn_arena_printf(h->m, SN_PREPARED "%d", h->count);
+        h->kernel[h->count] = n;
+        h->name[h->count++] = name;
         h->moved[n->id] = sn_node_new(h->m, SN_OP_param, 0, NULL,
                                       SN_ATTRS(SN_STR(name, name), SN_INT(dtype, n->dtype),
                                                SN_LIST(shape, n->rank, n->shape)));
@@ -95,6 +98,61 @@ static sn_node *visit(void *ctx, sn_node *n) {
     return r;
 }
 
+/* ---- entries ---- */
+
+static int find(int *parent, int i) {
+    while (parent[i] != i) i = parent[i] = parent[parent[i]];
+    return i;
+}
+
+typedef struct reach { /* what the kernels need, each node by the first that needs it */
+    int *owner;        /* by id: 1 + that kernel */
+    int *parent;       /* [count] leads to the first kernel of the group */
+    sn_node **open;
+    int n_open;
+} reach;
+
+static void need(reach *r, sn_node *n, int by) {
+    if (r->owner[n->id]) {
+        int a = find(r->parent, r->owner[n->id] - 1), b = find(r->parent, by);
+        r->parent[a > b ? a : b] = a > b ? b : a;
+        return;
+    }
+    r->owner[n->id] = by + 1;
+    r->open[r->n_open++] = n;
+}
+
+/* Unites the kernels that need a common result. */
+static void group_kernels(const hoister *h, reach *r) {
+    for (int i = 0; i < h->count; i++) {
+        r->parent[i] = i;
+        need(r, h->kernel[i], i);
+        while (r->n_open) {
+            const sn_node *n = r->open[--r->n_open];
+            for (int k = 0; k < n->n_in; k++) {
+                sn_node *x = n->in[k];
+                while (sn_is_view(x)) x = x->in[0];
+                if (!sn_is_leaf(x)) need(r, x, i);
+            }
+        }
+    }
+}
+
+static void add_entries(hoister *h) {
+    int n = 0;
+    sn_entry **entry = sn_arena_alloc(h->m, sizeof *entry * (size_t)(h->count + 1));
+    reach r = {.owner = sn_arena_alloc(h->m, sizeof *r.owner * h->n_id),
+               .parent = sn_arena_alloc(h->m, sizeof *r.parent * (size_t)(h->count + 1)),
+               .open = sn_arena_alloc(h->m, sizeof(sn_node *) * h->n_id)};
+    group_kernels(h, &r);
+    for (int i = 0; i < h->count; i++) {
+        int first = find(r.parent, i);
+        if (!entry[first])
+            entry[first] = sn_entry_add(h->m, sn_arena_printf(h->m, SN_PREPARE ".%d", n++));
+        sn_entry_output(h->m, entry[first], h->name[i], h->kernel[i]);
+    }
+}
+
 int sn_pass_hoist(sn_passes *p) {
     if (!p->o.constant_params) return 0;
     sn_module *m = p->m;
@@ -103,8 +161,11 @@ int sn_pass_hoist(sn_passes *p) {
     h.closed = sn_arena_alloc(m, h.n_id);
     h.moved = sn_arena_alloc(m, sizeof *h.moved * h.n_id);
     for (uint32_t id = 0; id < h.n_id; id++) classify(&h, sn_module_node(m, id));
+    h.kernel = sn_arena_alloc(m, sizeof *h.kernel * h.n_id);
+    h.name = sn_arena_alloc(m, sizeof *h.name * h.n_id);
     int n_entry = sn_entry_count(m);
     walk w = {&h, sn_arena_alloc(m, sizeof(sn_node *) * h.n_id)};
     for (int i = 0; i < n_entry; i++) sn_entry_map(sn_entry_at(m, i), visit, &w);
+    add_entries(&h);
     return h.count;
 }

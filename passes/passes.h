@@ -22,6 +22,11 @@ typedef struct sn_pass_options {
     const struct sn_chooser *chooser; /* choice.h; NULL: the cost model alone */
 } sn_pass_options;
 
+/* Entries that prepare weights and the parameters that they make: SN_PREPARE ".0", SN_PREPARED "0"
+ * and so on (hoist.c). */
+#define SN_PREPARE "@prepare"
+#define SN_PREPARED "@prepared."
+
 /* A remark for `explain`: what became of a node, or why something was not fused. */
 typedef struct sn_remark {
     const char *pass;

@@ -48,6 +48,13 @@ void sn_file_unmap(sn_mapping *m) {
     *m = (sn_mapping){(const unsigned char *)"", 0};
 }
 
+void sn_file_release(const sn_mapping *m, const void *data, size_t bytes) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data,
+              begin = at / page * page, whole = (uintptr_t)m->data;
+    if (at >= whole && at - whole < m->size && bytes <= m->size - (at - whole))
+        madvise((void *)begin, bytes + (at - begin), MADV_DONTNEED);
+}
+
 char *sn_path_join(const char *dir, const char *name) {
     size_t n = strlen(dir), size = n + strlen(name) + 2;
     char *p = malloc(size);

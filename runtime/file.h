@@ -22,6 +22,9 @@ typedef struct sn_mapping {
  * below, never by writing into them. Release with sn_file_unmap. */
 bool sn_file_map(const char *path, sn_mapping *out, sn_error *err);
 void sn_file_unmap(sn_mapping *m);
+/* Takes the pages of these bytes, as far as they lie in m, out of the process's memory; who reads
+ * them again gets them from the system's copy of the file. */
+void sn_file_release(const sn_mapping *m, const void *data, size_t bytes);
 
 /* A file being written. Bytes go to ".NAME.tmp" in the same folder, locked against other writers of
  * the same name; what a killed writer left there is overwritten by the next one. */

@@ -1,10 +1,17 @@
-/* memory.c: allocation of large blocks, in huge pages where the system gives them. */
+/* memory.c: allocation of large blocks, in huge pages where the system gives them; how much memory
+ * there is. */
 #include "runtime/memory.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
-enum { LINE = 64, HUGE_PAGE = 2 << 20, LARGE = 4 << 20, CHUNK = 64 << 20 };
+enum { LINE = 64, HUGE_PAGE = 2 << 20, LARGE = 4 << 20 };
 
 void *sn_memory_alloc(size_t bytes) {
     size_t unit = bytes >= LARGE ? HUGE_PAGE : LINE; /* the block's end too lies in a huge page */
@@ -18,32 +25,96 @@ void *sn_memory_alloc(size_t bytes) {
     return p;
 }
 
-static void *add_chunk(sn_memory_pool *p, size_t bytes) {
-    void **grown = realloc(p->chunk, sizeof *grown * (p->n_chunk + 1));
-    if (!grown) return NULL;
-    p->chunk = grown;
-    void *block = sn_memory_alloc(bytes);
-    if (block) p->chunk[p->n_chunk++] = block;
-    return block;
+static uintptr_t page_size(void) {
+    return (uintptr_t)sysconf(_SC_PAGESIZE);
 }
 
-void *sn_memory_pool_alloc(sn_memory_pool *p, size_t bytes) {
-    if (bytes >= CHUNK / 2) return add_chunk(p, bytes);
-    size_t rounded = (bytes + LINE) / LINE * LINE;
-    if (rounded > p->left) {
-        char *chunk = add_chunk(p, CHUNK);
-        if (!chunk) return NULL;
-        p->at = chunk;
-        p->left = CHUNK;
+static size_t mapped_size(size_t bytes) { /* whole pages, at least one */
+    size_t page = page_size();
+    return (bytes + (bytes == 0) + page - 1) / page * page;
+}
+
+/* A larger mapping, of which what lies before the first huge page and behind the end is undone. */
+void *sn_memory_map(size_t bytes) {
+    if (bytes > (size_t)-1 / 2) return NULL;
+    size_t size = mapped_size(bytes), all = size + HUGE_PAGE;
+    char *p =
+        mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    size_t before = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE, behind = HUGE_PAGE - before;
+    if (before) munmap(p, before);
+    if (behind) munmap(p + before + size, behind);
+#ifdef MADV_HUGEPAGE
+    if (size >= LARGE) madvise(p + before, size, MADV_HUGEPAGE); /* a hint */
+#endif
+    return p + before;
+}
+
+void sn_memory_unmap(void *p, size_t bytes) {
+    if (p) munmap(p, mapped_size(bytes));
+}
+
+/* The whole pages of a block: returns their bytes. */
+static size_t inner_pages(char *p, size_t bytes, char **first) {
+    uintptr_t page = page_size(), begin = ((uintptr_t)p + page - 1) / page * page,
+              end = ((uintptr_t)p + bytes) / page * page;
+    *first = p + (begin - (uintptr_t)p);
+    return end > begin ? end - begin : 0;
+}
+
+void sn_memory_zero(void *p, size_t bytes) {
+    char *begin = p, *first;
+    size_t whole = inner_pages(p, bytes, &first);
+    if (!whole || madvise(first, whole, MADV_DONTNEED) != 0) {
+        memset(p, 0, bytes);
+        return;
     }
-    void *block = p->at;
-    p->at += rounded;
-    p->left -= rounded;
-    return block;
+    memset(begin, 0, (size_t)(first - begin));
+    memset(first + whole, 0, (size_t)(begin + bytes - first) - whole);
 }
 
-void sn_memory_pool_free(sn_memory_pool *p) {
-    for (size_t i = 0; i < p->n_chunk; i++) free(p->chunk[i]);
-    free(p->chunk);
-    *p = (sn_memory_pool){0};
+void sn_memory_drop(void *p, size_t bytes) {
+    char *first;
+    size_t whole = inner_pages(p, bytes, &first);
+    if (whole) madvise(first, whole, MADV_DONTNEED);
+}
+
+/* ---- how much there is ---- */
+
+/* Adds the number of kB behind each of the names that occur in the file. False: none does. */
+static bool read_kilobytes(const char *path, const char *const *name, size_t *bytes) {
+    char line[256];
+    bool found = false;
+    FILE *f = fopen(path, "re");
+    *bytes = 0;
+    while (f && fgets(line, sizeof line, f))
+        for (const char *const *n = name; *n; n++) {
+            size_t length = strlen(*n);
+            if (strncmp(line, *n, length) || line[length] != ':') continue;
+            *bytes += (size_t)strtoull(line + length + 1, NULL, 10) * 1024;
+            found = true;
+        }
+    if (f) fclose(f);
+    return found;
+}
+
+size_t sn_memory_available(void) {
+    size_t bytes;
+    static const char *const available[] = {"MemAvailable", "SwapFree", NULL};
+    return read_kilobytes("/proc/meminfo", available, &bytes) ? bytes : SIZE_MAX;
+}
+
+static size_t room(int limit, const char *used) {
+    struct rlimit r;
+    size_t bytes;
+    const char *const name[] = {used, NULL};
+    if (getrlimit(limit, &r) != 0 || r.rlim_cur == RLIM_INFINITY ||
+        !read_kilobytes("/proc/self/status", name, &bytes))
+        return SIZE_MAX;
+    return r.rlim_cur > bytes ? r.rlim_cur - bytes : 0;
+}
+
+size_t sn_memory_space(void) {
+    size_t all = room(RLIMIT_AS, "VmSize"), data = room(RLIMIT_DATA, "VmData");
+    return all < data ? all : data;
 }

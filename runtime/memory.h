@@ -9,15 +9,21 @@
  * first touches cost fewer page faults. NULL: out of memory. */
 void *sn_memory_alloc(size_t bytes);
 
-/* Many blocks that live and end together, side by side in huge pages (a model's packed weights),
- * from chunks of 64 MB, which cost memory only where they are used. Zero-initialised; free releases
- * all. */
-typedef struct sn_memory_pool {
-    void **chunk; /* [n_chunk] */
-    size_t n_chunk, left;
-    char *at;
-} sn_memory_pool;
-void *sn_memory_pool_alloc(sn_memory_pool *p, size_t bytes); /* as sn_memory_alloc */
-void sn_memory_pool_free(sn_memory_pool *p);
+/* Zero bytes straight from the system, aligned to huge pages: they cost memory only from the first
+ * write on. Not for free(). NULL: out of memory; bytes may be 0. */
+void *sn_memory_map(size_t bytes);
+void sn_memory_unmap(void *p, size_t bytes); /* NULL is allowed */
+
+/* Writes zeros; whole pages are given back to the system instead, which reads them as zeros and
+ * costs no memory. The memory must be a mapping of sn_memory_map. */
+void sn_memory_zero(void *p, size_t bytes);
+/* What is in these bytes is no longer needed: gives whole pages back. Of any allocated memory. */
+void sn_memory_drop(void *p, size_t bytes);
+
+/* How much memory the system can give without taking it from other programs (MemAvailable and free
+ * swap), and how much more address space the process may take (RLIMIT_AS, RLIMIT_DATA). SIZE_MAX:
+ * not known, or no limit. */
+size_t sn_memory_available(void);
+size_t sn_memory_space(void);
 
 #endif

@@ -441,6 +441,10 @@ const char *sn_weights_meta(const sn_weights *w, const char *key) {
     return m ? m->valuestring : NULL;
 }
 
+void sn_weights_release(const sn_weights *w, const void *data, size_t bytes) {
+    for (size_t i = 0; i < w->part_count; i++) sn_file_release(&w->part[i].map, data, bytes);
+}
+
 bool sn_weight_to_f32(const sn_weight *t, float *out) {
     size_t n = t->bytes / sn_dtype_size(t->dtype);
     const uint16_t *half = t->data;

@@ -55,6 +55,10 @@ size_t sn_weights_meta_count(const sn_weights *w);
 sn_meta sn_weights_meta_at(const sn_weights *w, size_t i);
 const char *sn_weights_meta(const sn_weights *w, const char *key); /* NULL if absent */
 
+/* Takes the pages of a tensor's bytes out of the process's memory until somebody reads them again.
+ * Other bytes than a tensor's are left alone. */
+void sn_weights_release(const sn_weights *w, const void *data, size_t bytes);
+
 /* Copies elements to f32 (from f32, f64, bf16, f16); false for other dtypes. `out` has room for
  * bytes / element size floats. */
 bool sn_weight_to_f32(const sn_weight *t, float *out);

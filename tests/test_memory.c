@@ -1,5 +1,4 @@
-/* test_memory.c: large blocks and pools of blocks: aligned, apart from each other, of the size
- * asked for. */
+/* test_memory.c: large blocks and mappings: aligned, of the size asked for, zero where promised. */
 #include "runtime/memory.h"
 
 #include <setjmp.h>
@@ -7,12 +6,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-enum { MB = 1 << 20, BLOCKS = 40 };
+enum { MB = 1 << 20 };
 
 static bool whole(const unsigned char *p, size_t n, unsigned char value) {
     for (size_t i = 0; i < n; i++)
@@ -34,28 +34,69 @@ static void blocks_are_aligned(void **state) {
     assert_null(sn_memory_alloc(SIZE_MAX - 100));
 }
 
-/* Blocks of all kinds in one pool: in a chunk, at its end, alone. */
-static void pool_blocks_are_apart(void **state) {
+static size_t anonymous(void) {
+    size_t kilobytes = 0;
+    char line[256];
+    FILE *f = fopen("/proc/self/status", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        if (!strncmp(line, "RssAnon:", 8)) kilobytes = strtoul(line + 8, NULL, 10);
+    fclose(f);
+    return kilobytes * 1024;
+}
+
+static void mappings_are_zero(void **state) {
     (void)state;
-    sn_memory_pool pool = {0};
-    unsigned char *block[BLOCKS];
-    size_t size[BLOCKS];
-    for (int i = 0; i < BLOCKS; i++) {
-        size[i] = i % 10 == 9 ? 33 * MB : (size_t)i % 4 * 2 * MB + (size_t)i * 17;
-        block[i] = sn_memory_pool_alloc(&pool, size[i]);
-        assert_non_null(block[i]);
-        assert_int_equal((uintptr_t)block[i] % 64, 0);
-        memset(block[i], i + 1, size[i]);
+    static const size_t sizes[] = {0, 1, 4096, 4097, 4 * MB, 5 * MB + 3};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        unsigned char *p = sn_memory_map(sizes[i]);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % (2 * MB), 0);
+        assert_true(whole(p, sizes[i], 0));
+        memset(p, 7, sizes[i]);
+        sn_memory_zero(p, sizes[i]);
+        assert_true(whole(p, sizes[i], 0));
+        if (sizes[i] > 100) { /* not from a page's begin to a page's end */
+            memset(p, 7, sizes[i]);
+            sn_memory_zero(p + 50, sizes[i] - 100);
+            assert_true(whole(p, 50, 7) && whole(p + 50, sizes[i] - 100, 0) &&
+                        whole(p + sizes[i] - 50, 50, 7));
+        }
+        sn_memory_unmap(p, sizes[i]);
     }
-    for (int i = 0; i < BLOCKS; i++) assert_true(whole(block[i], size[i], (unsigned char)(i + 1)));
-    assert_true(pool.n_chunk < BLOCKS / 2);
-    assert_null(sn_memory_pool_alloc(&pool, SIZE_MAX));
-    sn_memory_pool_free(&pool);
-    assert_int_equal(pool.n_chunk, 0);
+    sn_memory_unmap(NULL, 0);
+    assert_null(sn_memory_map(SIZE_MAX));
+}
+
+/* Memory is taken by the first write, and given back by zero and drop. */
+static void pages_come_and_go(void **state) {
+    (void)state;
+    enum { SIZE = 64 * MB, SOME = 8 * MB };
+    unsigned char *p = sn_memory_map(SIZE), *q = sn_memory_alloc(SIZE);
+    size_t before = anonymous();
+    assert_true(p && q);
+    sn_memory_zero(p, SIZE);
+    assert_true(anonymous() < before + SOME);
+    memset(p, 1, SIZE);
+    memset(q, 1, SIZE);
+    assert_true(anonymous() > before + 2 * SIZE - SOME);
+    sn_memory_zero(p, SIZE);
+    sn_memory_drop(q + 1, SIZE - 1);
+    assert_true(anonymous() < before + SOME);
+    assert_int_equal(q[0], 1);
+    sn_memory_unmap(p, SIZE);
+    free(q);
+}
+
+static void room_is_known(void **state) {
+    (void)state;
+    assert_true(sn_memory_available() > MB);
+    assert_true(sn_memory_space() > MB);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(blocks_are_aligned),
-                                       cmocka_unit_test(pool_blocks_are_apart)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_are_aligned), cmocka_unit_test(mappings_are_zero),
+        cmocka_unit_test(pages_come_and_go), cmocka_unit_test(room_is_known)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,10 +162,6 @@ static void describe_entry(sn_aot *a, const sn_compiled_entry *c, sn_aot_entry *
         if (used[s]) t->symbol[t->n_symbol++] = s;
 }
 
-static bool is_prepare(const sn_compiled_entry *c) {
-    return !strcmp(c->unit.plan->entry->name, "@prepare");
-}
-
 static bool describe_entries(sn_aot *a) {
     const sn_program *p = a->variant[0].program;
     if (sn_symbol_count(a->m) > SN_AOT_SYMBOLS)
@@ -173,7 +169,8 @@ static bool describe_entries(sn_aot *a) {
                        SN_AOT_SYMBOLS);
     a->entry = sn_arena_alloc(a->m, sizeof *a->entry * (size_t)(p->n_entry + 1));
     for (int i = 0; i < p->n_entry; i++)
-        if (!is_prepare(&p->entry[i])) describe_entry(a, &p->entry[i], &a->entry[a->n_entry++]);
+        if (!sn_compiled_prepares(&p->entry[i]))
+            describe_entry(a, &p->entry[i], &a->entry[a->n_entry++]);
     return true;
 }
 
@@ -218,7 +215,7 @@ static bool lay_out(sn_aot *a) {
         const sn_program *p = a->variant[v].program;
         for (int i = 0; i < p->n_entry; i++) {
             const sn_plan *plan = p->entry[i].unit.plan;
-            for (int k = 0; k < plan->n_buffer && !is_prepare(&p->entry[i]); k++) {
+            for (int k = 0; k < plan->n_buffer && !sn_compiled_prepares(&p->entry[i]); k++) {
                 const sn_buffer *b = &plan->buffer[k];
                 if ((b->kind == SN_BUF_PARAM &&
                      !add_place(a, &a->weight, &a->n_weight, b, &weights)) ||
@@ -238,26 +235,24 @@ static bool lay_out(sn_aot *a) {
     return true;
 }
 
-/* How the weights are prepared: the kernels of @prepare in their order. Two programs of one module
- * may share a weights file if this is the same. */
-static const sn_compiled_entry *preparation(const sn_program *p) {
-    return sn_program_entry(p, "@prepare");
+/* How the weights are prepared: the kernels that do it, in their order. Two programs of one module
+ * may share a weights file if this is the same. Returns the hash of their names, after `seed`. */
+static uint64_t hash_preparation(const sn_program *p, uint64_t seed) {
+    for (int e = 0; e < p->n_entry; e++) {
+        const sn_unit *u = &p->entry[e].unit;
+        for (int i = 0; sn_compiled_prepares(&p->entry[e]) && i < u->plan->n_step; i++)
+            seed = XXH3_64bits_withSeed(u->kernel[i].name, strlen(u->kernel[i].name), seed);
+    }
+    return seed;
 }
 
 static bool same_preparation(const sn_program *x, const sn_program *y) {
-    const sn_compiled_entry *a = preparation(x), *b = preparation(y);
-    if (!a || !b) return a == b;
-    if (a->unit.plan->n_step != b->unit.plan->n_step) return false;
-    for (int i = 0; i < a->unit.plan->n_step; i++)
-        if (strcmp(a->unit.kernel[i].name, b->unit.kernel[i].name)) return false;
-    return true;
+    return hash_preparation(x, 0) == hash_preparation(y, 0);
 }
 
 static void hash_layout(sn_aot *a) {
-    XXH64_hash_t h = XXH3_64bits(SN_VERSION, strlen(SN_VERSION));
-    const sn_compiled_entry *c = preparation(a->variant[0].program);
-    for (int i = 0; c && i < c->unit.plan->n_step; i++)
-        h = XXH3_64bits_withSeed(c->unit.kernel[i].name, strlen(c->unit.kernel[i].name), h);
+    XXH64_hash_t h =
+        hash_preparation(a->variant[0].program, XXH3_64bits(SN_VERSION, strlen(SN_VERSION)));
     for (int i = 0; i < a->n_weight + a->n_state; i++) {
         const sn_aot_place *p = i < a->n_weight ? &a->weight[i] : &a->state[i - a->n_weight];
         const uint64_t place[] = {p->bytes, p->offset, p->from, (uint64_t)p->dtype};
@@ -265,22 +260,6 @@ static void hash_layout(sn_aot *a) {
         h = XXH3_64bits_withSeed(place, sizeof place, h);
     }
     a->hash = h;
-}
-
-/* Parameters as the session has them, for a session of the artefact's own program. */
-static sn_arg_binding *raw_parameters(sn_aot *a, int *n) {
-    uint32_t nodes = sn_module_node_count(a->m);
-    sn_arg_binding *list = calloc((size_t)nodes + 1, sizeof *list);
-    *n = 0;
-    for (uint32_t i = 0; list && i < nodes; i++) {
-        const sn_node *p = sn_module_node(a->m, i);
-        const char *name = p->op == SN_OP_param ? sn_attr_str(p, SN_A_name, "@") : "@";
-        const void *data = *name == '@' ? NULL : sn_session_memory(a->s, name);
-        if (data)
-            list[(*n)++] = (sn_arg_binding){name, (sn_dtype)p->dtype, p->rank, p->shape,
-                                            (void *)(uintptr_t)data};
-    }
-    return list;
 }
 
 static bool find_contents(sn_aot *a, const sn_session *s) {
@@ -390,10 +369,7 @@ static bool emit(sn_aot *a, sn_elf *elf, group *g) {
     hash_layout(a);
     sn_options o = compile_options(a, preparing_target(a));
     sn_program *p = sn_compile(a->m, &o, a->err);
-    int n = 0;
-    sn_arg_binding *raw = p ? raw_parameters(a, &n) : NULL;
-    if (p && !raw) sn_fail(a->err, SN_ERR_MEMORY, "out of memory");
-    sn_session *s = raw ? sn_session_new_arrays(p, raw, n, a->err) : NULL;
+    sn_session *s = p ? sn_session_new_like(p, a->s, a->err) : NULL;
     bool ok = s && (same_preparation(p, a->variant[0].program) ||
                     sn_fail(a->err, SN_ERR_TARGET,
                             "this machine prepares weights in another form than target '%s' "
@@ -402,7 +378,6 @@ static bool emit(sn_aot *a, sn_elf *elf, group *g) {
     ok = ok && find_contents(a, s) && finish(a, elf);
     sn_session_free(s);
     sn_program_free(p);
-    free(raw);
     return ok;
 }
 

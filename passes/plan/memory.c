@@ -183,7 +183,7 @@ static void print_view(FILE *f, const sn_plan *p, const sn_view *v) {
     if (b->kind == SN_BUF_TEMP)
         fprintf(f, "slot%d", b->slot);
     else
-        fprintf(f, "%s \"%s\"", kinds[b->kind], b->name);
+        fprintf(f, "%s %d", kinds[b->kind], v->buffer);
     sn_shape_print(p->m, v->rank, v->shape, text, sizeof text);
     fprintf(f, " %s%s", sn_dtype_name(v->dtype), text);
     sn_shape_print(p->m, v->rank, v->stride, text, sizeof text);
@@ -195,7 +195,7 @@ static void print_view(FILE *f, const sn_plan *p, const sn_view *v) {
 }
 
 void sn_plan_print(FILE *f, const sn_plan *p) {
-    fprintf(f, "plan %s: %d steps, %d slots\n", p->entry->name, p->n_step, p->n_slot);
+    fprintf(f, "%d steps, %d slots\n", p->n_step, p->n_slot);
     for (int k = 0; k < p->n_loop; k++) {
         char rows[128];
         sn_dim_print(p->m, p->loop[k].rows, rows, sizeof rows);
