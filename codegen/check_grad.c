@@ -28,12 +28,14 @@ typedef struct tensor { /* one of wrt, in the wide graph */
 
 typedef struct checker {
     sn_module *m;
+    sn_node *loss; /* of the wide graph */
     const sn_arg_binding *value;
     int n_value;
     int64_t symbol[MAX_SYMBOL];
     input *in;
     int n_in;
     sn_session *s;
+    bool fused_score;
     sn_error *err;
 } checker;
 
@@ -205,18 +207,24 @@ static sn_node *swap_node(void *ctx, sn_node *n) {
     return n == s->from ? s->to : n;
 }
 
-/* Entries: "check" gives the loss, the tensors and their gradients; for each tensor that is no leaf
- * another one takes an input in its place. */
-static void make_entries(checker *c, sn_node *loss, tensor *t, int n) {
+/* The entry "check" gives the loss, the tensors and their gradients. */
+static void make_check(checker *c, const tensor *t, int n) {
     sn_entry *e = sn_entry_add(c->m, "check");
-    sn_entry_output(c->m, e, "loss", loss);
+    sn_entry_output(c->m, e, "loss", c->loss);
     for (int i = 0; i < n; i++) {
         sn_entry_output(c->m, e, sn_arena_printf(c->m, "x.%d", i), t[i].node);
         sn_entry_output(c->m, e, sn_arena_printf(c->m, "g.%d", i), t[i].gradient);
+    }
+}
+
+/* For each tensor that is no leaf another entry takes an input in its place. */
+static void make_entries(checker *c, tensor *t, int n) {
+    make_check(c, t, n);
+    for (int i = 0; i < n; i++) {
         t[i].entry = "check";
         if (t[i].node->op == SN_OP_input) continue;
         t[i].entry = sn_arena_printf(c->m, "check.%d", i);
-        sn_node *moved = loss;
+        sn_node *moved = c->loss;
         sn_node *leaf = sn_node_new(c->m, SN_OP_input, 0, NULL,
                                     SN_ATTRS(SN_STR(name, t[i].entry), SN_INT(dtype, SN_F64),
                                              SN_LIST(shape, t[i].node->rank, t[i].node->shape)));
@@ -249,7 +257,7 @@ static bool take_values(checker *c, tensor *t, int n, double *loss) {
     if (ok) out[0] = *SCALAR("loss", loss);
     for (int i = 0; ok && i < n; i++) {
         t[i].n = count_of(c, t[i].node);
-        t[i].x = calloc(3 * (size_t)t[i].n + 1, sizeof *t[i].x);
+        if (!t[i].x) t[i].x = calloc(3 * (size_t)t[i].n + 1, sizeof *t[i].x);
         ok = t[i].x != NULL;
         if (!ok) break;
         t[i].g = t[i].x + t[i].n;
@@ -270,12 +278,29 @@ static bool take_values(checker *c, tensor *t, int n, double *loss) {
     return ok;
 }
 
-static bool check_all(checker *c, tensor *t, int n, sn_grad_error *worst) {
+/* Compiles the entries, runs "check" and calls `then`, if there is one. */
+static bool with_program(checker *c, int level, tensor *t, int n, sn_grad_error *worst,
+                         bool (*then)(checker *, tensor *, int, double, sn_grad_error *)) {
     double loss = 0;
-    if (!take_inputs(c)) return false;
-    sn_program *p = sn_compile(c->m, &(sn_options){.level = -1, .threads = 1}, c->err);
+    sn_program *p = sn_compile(c->m, &(sn_options){.level = level, .threads = 1}, c->err);
     c->s = p ? sn_session_new_arrays(p, NULL, 0, c->err) : NULL;
-    bool ok = c->s && take_values(c, t, n, &loss);
+    bool ok = c->s && take_values(c, t, n, &loss) && then(c, t, n, loss, worst);
+    sn_session_free(c->s);
+    if (p) sn_program_free(p);
+    return ok;
+}
+
+/* Whether a kernel of "check" computes attention with a score region. */
+static bool has_score(const checker *c) {
+    const sn_plan *p = sn_program_entry(sn_session_program(c->s), "check")->unit.plan;
+    for (int i = 0; i < p->n_step; i++)
+        if (sn_attr_get(p->step[i].node, SN_A_score)) return true;
+    return false;
+}
+
+static bool measure_all(checker *c, tensor *t, int n, double loss, sn_grad_error *worst) {
+    bool ok = true;
+    c->fused_score = has_score(c);
     for (int i = 0; ok && i < n; i++) {
         const char *name =
             t[i].node->op == SN_OP_input ? sn_attr_str(t[i].node, SN_A_name, "") : t[i].entry;
@@ -287,9 +312,27 @@ static bool check_all(checker *c, tensor *t, int n, sn_grad_error *worst) {
             if (ok && (e.error > worst->error || worst->index < 0)) *worst = e;
         }
     }
-    sn_session_free(c->s);
-    if (p) sn_program_free(p);
     return ok;
+}
+
+/* A NaN in any gradient is an error without limit. */
+static bool find_nan(checker *c, tensor *t, int n, double loss, sn_grad_error *worst) {
+    (void)c, (void)loss;
+    for (int i = 0; i < n && worst->error < INFINITY; i++)
+        for (int64_t k = 0; k < t[i].n; k++)
+            if (isnan(t[i].g[k]))
+                *worst = (sn_grad_error){.error = INFINITY, .slope = NAN, .index = i};
+    return true;
+}
+
+/* A fused attention kernel leaves out what is masked, which may hide a NaN in the formula of the
+ * score's gradient. Level 0 computes every operation. */
+static bool check_all(checker *c, tensor *t, int n, sn_grad_error *worst) {
+    if (!take_inputs(c) || !with_program(c, -1, t, n, worst, measure_all)) return false;
+    if (!c->fused_score) return true;
+    sn_entries_clear(c->m);
+    make_check(c, t, n);
+    return with_program(c, 0, t, n, worst, find_nan);
 }
 
 bool sn_check_grad(sn_tensor loss, int n, const sn_tensor *wrt, const sn_arg_binding *value,
@@ -306,14 +349,14 @@ bool sn_check_grad(sn_tensor loss, int n, const sn_tensor *wrt, const sn_arg_bin
     for (int i = 0; i < n; i++) root[i] = wrt[i];
     root[n] = loss;
     sn_widen(m, n + 1, root, wide);
-    sn_node *wide_loss = wide[n];
+    c.loss = wide[n];
     tensor *t = sn_arena_alloc(m, sizeof *t * (size_t)(n + 1));
-    sn_gradient(wide_loss, n, wide, g);
+    sn_gradient(c.loss, n, wide, g);
     for (int i = 0; i < n; i++) t[i] = (tensor){.node = wide[i], .gradient = g[i]};
     sn_entries *saved = sn_entries_save(m);
     sn_entries_clear(m);
     bool ok = !sn_module_error(m)->code;
-    if (ok) make_entries(&c, wide_loss, t, n);
+    if (ok) make_entries(&c, t, n);
     ok = ok && check_all(&c, t, n, worst);
     sn_entries_restore(m, saved);
     for (int i = 0; i < n; i++) free(t[i].x);

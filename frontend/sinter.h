@@ -699,7 +699,9 @@ bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err);
 
 /* Tests sn_grad(loss, n, wrt): along two random directions for each tensor, the slope that the
  * gradient tells against the central difference of the loss. Everything runs as compiled code in
- * f64: the graph once more with every float an f64, whatever its own types. value: inputs,
+ * f64: the graph once more with every float an f64, whatever its own types. A NaN in a
+ * gradient is an infinite error; attention with a score of its own is also tried at fusion level 0,
+ * where nothing that a mask hides is left out. value: inputs,
  * parameters, states and dimensions (SN_BIND_DIM) of the loss, in their own types; floats that are
  * missing are drawn. *worst: the largest error. False with the reason if there is nothing to
  * compare: a mistake in the module, an integer input without a value. */

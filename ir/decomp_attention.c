@@ -9,7 +9,8 @@
  * column and no intermediate larger than the weights.
  *
  * The gradient is that of this spelling. It is taken once over stand-ins, so that nothing outside
- * of attention is walked over. */
+ * of attention is walked over. A hidden key gives nothing to any gradient, even where the
+ * derivative of its score is not finite: see pull_through_score. */
 #include "ir/decomp_impl.h"
 
 #include <math.h>
@@ -21,6 +22,7 @@ typedef struct attention {
     sn_dim batch, heads, key_heads, group, tq, tk;
     int n_captured;
     sn_node *seed; /* of dropout; NULL: none */
+    sn_node *raw;  /* what the score region is given; set by make_scores */
 } attention;
 
 static bool read_operands(attention *a, decomp *c) {
@@ -76,8 +78,8 @@ static bool check_region(const attention *a, const sn_region *r, const char *wha
     return true;
 }
 
-/* The region at every (b, h, q, k); score: its first argument, NULL for a mask. */
-static sn_node *map_region(const attention *a, const sn_region *r, sn_node *score) {
+/* The region's results at every (b, h, q, k); score: its first argument, NULL for a mask. */
+static void map_region(const attention *a, const sn_region *r, sn_node *score, sn_node **results) {
     sn_module *m = a->c->m;
     sn_dim shape[4] = {a->batch, a->heads, a->tq, a->tk};
     sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)r->n_arg);
@@ -85,9 +87,7 @@ static sn_node *map_region(const attention *a, const sn_region *r, sn_node *scor
     if (score) arg[n++] = score;
     for (int i = 0; i < 4; i++) arg[n++] = sn_b_iota(m, SN_I32, 4, shape, i);
     for (int i = 0; i < a->n_captured; i++) arg[n++] = a->c->in[3 + i];
-    sn_node *result;
-    sn_region_map(r, arg, 4, shape, &result);
-    return result;
+    sn_region_map(r, arg, 4, shape, results);
 }
 
 static const sn_region *region_of(const decomp *c, sn_attr_key key) {
@@ -96,7 +96,7 @@ static const sn_region *region_of(const decomp *c, sn_attr_key key) {
 }
 
 /* Scores [B, H, Tq, Tk] after both regions: -inf where the key is hidden. NULL: an error. */
-static sn_node *make_scores(const attention *a) {
+static sn_node *make_scores(attention *a) {
     decomp *c = a->c;
     const sn_region *score = region_of(c, SN_A_score), *mask = region_of(c, SN_A_mask);
     sn_dtype score_type = score && score->n_arg ? (sn_dtype)score->arg[0]->dtype : c->type;
@@ -112,8 +112,16 @@ static sn_node *make_scores(const attention *a) {
     sn_dim full[4] = {a->batch, a->heads, a->tq, a->tk};
     sn_node *s = sn_dc_dot(sn_b_reshape(a->q, 4, grouped), a->k, 2, 3, 3);
     s = sn_b_scalar(SN_OP_mul, sn_b_reshape(s, 4, full), factor);
-    if (score) s = sn_b_cast(map_region(a, score, sn_b_cast(s, score_type)), c->type);
-    if (mask) s = sn_b_select(map_region(a, mask, NULL), s, sn_b_const(c->m, c->type, -INFINITY));
+    if (score) {
+        a->raw = sn_b_cast(s, score_type);
+        map_region(a, score, a->raw, &s);
+        s = sn_b_cast(s, c->type);
+    }
+    if (mask) {
+        sn_node *seen;
+        map_region(a, mask, NULL, &seen);
+        s = sn_b_select(seen, s, sn_b_const(c->m, c->type, -INFINITY));
+    }
     return c->m->error.code ? NULL : s;
 }
 
@@ -170,6 +178,75 @@ bool decomp_flash(decomp *c) {
 
 /* ---- gradients ---- */
 
+/* The region with the floats that it reads of captured tensors as further results. */
+static const sn_region *with_reads(const sn_region *score) {
+    sn_module *m = score->out[0]->m;
+    sn_order order = sn_region_topo(m, score);
+    sn_node **out = sn_arena_alloc(m, sizeof *out * (size_t)(order.n + 1));
+    int n = 0;
+    out[n++] = score->out[0];
+    for (int i = 0; i < order.n; i++) {
+        sn_node *r = order.node[i];
+        if (sn_dtype_is_float((sn_dtype)r->dtype) && sn_score_read_of(r) >= 0) out[n++] = r;
+    }
+    return sn_region_new(m, score->n_arg, score->arg, n, out);
+}
+
+/* Whether the derivative of the score can be infinite or NaN where q and k are finite: it reads a
+ * captured float, or applies an op that is not finite everywhere. */
+static bool derivative_may_be_bad(const sn_region *score, int n_captured) {
+    sn_module *m = score->out[0]->m;
+    int64_t *all = sn_arena_alloc(m, sizeof *all * (size_t)(n_captured + 1));
+    int n = 0;
+    sn_score_grad d;
+    for (int i = 0; i < n_captured; i++)
+        if (sn_dtype_is_float((sn_dtype)score->arg[score->n_arg - n_captured + i]->dtype))
+            all[n++] = i;
+    if (!sn_score_gradient(m, score, n, all, &d)) return false;
+    sn_node **out = sn_arena_alloc(m, sizeof *out * (size_t)(d.n_read + 1));
+    out[0] = d.region->out[1];
+    for (int i = 0; i < d.n_read; i++) out[1 + i] = d.region->out[d.read[i].value];
+    sn_order order =
+        sn_region_topo(m, sn_region_new(m, d.region->n_arg, d.region->arg, d.n_read + 1, out));
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *x = order.node[i];
+        if (!sn_dtype_is_float((sn_dtype)x->dtype)) continue;
+        int read = sn_score_read_of(x); /* the cotangent is an argument, too */
+        bool tame = sn_ops[x->op].kind == SN_PRIM || (sn_ops[x->op].flags & SN_OPF_FINITE);
+        if (!tame || (read >= 0 && read < n_captured)) return true;
+    }
+    return false;
+}
+
+/* sn_pullback of attention with a score region, in two steps: from the result y to v, to the
+ * region's score and to the elements that it reads; then, where the key is visible, from there to
+ * the wanted operands. In one step a derivative that is not finite would turn the 0 that flows into
+ * a hidden score into NaN. `operands`: attention over stand-ins. */
+static void pull_through_score(decomp *operands, sn_node *y, sn_node *g, int n, sn_node *const *wrt,
+                               sn_node **d) {
+    attention a;
+    sn_node *scores;
+    sn_module *m = operands->m;
+    if (!read_operands(&a, operands) || !(scores = make_scores(&a))) return;
+    const sn_region *r = with_reads(region_of(operands, SN_A_score));
+    size_t n_from = (size_t)r->n_out + 1; /* the score, the reads, v */
+    sn_node **from = sn_arena_alloc(m, 2 * n_from * sizeof *from), **flow = from + n_from;
+    sn_node **part = sn_arena_alloc(m, sizeof *part * (size_t)n);
+    map_region(&a, r, a.raw, from);
+    from[0] = a.raw;
+    from[r->n_out] = a.v;
+    sn_pullback(y, g, (int)n_from, from, flow);
+    sn_node *seen = sn_b_scalar(SN_OP_ne, scores, -INFINITY);
+    for (int j = 0; j < n; j++) d[j] = wrt[j] == a.v ? flow[r->n_out] : NULL;
+    for (int i = 0; i < r->n_out && !m->error.code; i++) {
+        if (!flow[i]) continue;
+        sn_node *zero = sn_b_const(m, (sn_dtype)flow[i]->dtype, 0);
+        sn_pullback(from[i], sn_b_select(seen, flow[i], zero), n, wrt, part);
+        for (int j = 0; j < n; j++)
+            if (part[j]) d[j] = d[j] ? sn_b_binary(SN_OP_add, d[j], part[j]) : part[j];
+    }
+}
+
 /* What flows back to operands which[0 .. n - 1] of attention (seed and step aside counted like
  * captured tensors), given its operands with `more` others after the third, the last of which is
  * the cotangent. */
@@ -194,7 +271,12 @@ static bool pull_back(decomp *c, int more, int n, const int *which, sn_node **ou
     real[n_arg] = g;
     arg[n_arg] = sn_arg(c->m, n_arg, (sn_dtype)g->dtype, g->rank, g->shape);
     for (int i = 0; i < n; i++) wrt[i] = arg[which[i]];
-    sn_pullback(y->meaning, arg[n_arg], n, wrt, d);
+    decomp operands = {c->m, SN_OP_attention, n_arg, arg, n_attr, attr, NULL, 0, c->type};
+    const sn_region *score = region_of(c, SN_A_score);
+    if (score && derivative_may_be_bad(score, n_arg - 3 - (sn_dc_attr(c, SN_A_rate) != NULL)))
+        pull_through_score(&operands, y->meaning, arg[n_arg], n, wrt, d);
+    else
+        sn_pullback(y->meaning, arg[n_arg], n, wrt, d);
     for (int i = 0; i < n; i++)
         if (!d[i]) d[i] = sn_b_broadcast_like(sn_b_const(c->m, (sn_dtype)wrt[i]->dtype, 0), wrt[i]);
     if (c->m->error.code) return false;

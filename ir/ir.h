@@ -345,18 +345,21 @@ int sn_pullback(sn_node *y, sn_node *g, int n_wrt, sn_node *const *wrt, sn_node 
  * score, 1 what flows back to its argument 0, then for each read of a captured tensor that is
  * wanted what flows back to the element and the element's indices. Its last argument is what flows
  * into the score. */
-enum { SN_MAX_READS = 16 };
+typedef struct sn_score_read {
+    int captured, n_index;
+    int value; /* result; the indices follow it */
+} sn_score_read;
 typedef struct sn_score_grad {
     const sn_region *region;
     int n_read;
-    struct sn_score_read {
-        int captured, n_index;
-        int value; /* result; the indices follow it */
-    } read[SN_MAX_READS];
+    const sn_score_read *read; /* [n_read], in the module's arena */
 } sn_score_grad;
-/* wrt: [n_wrt] captured tensors, counted from 0. False: too many reads (no error is recorded). */
+/* wrt: [n_wrt] captured tensors, counted from 0. False: the module has an error. */
 bool sn_score_gradient(sn_module *m, const sn_region *score, int n_wrt, const int64_t *wrt,
                        sn_score_grad *out);
+/* The captured tensor of which node n of a score region reads one element; -1: n is no such read. A
+ * captured scalar is read as it is. */
+int sn_score_read_of(const sn_node *n);
 /* Whether the region reads the captured tensor. */
 bool sn_score_reads(const sn_region *score, int captured);
 /* axis[0], axis[1]: the axis of the captured tensor on which every read uses the batch's, the

@@ -9,8 +9,7 @@ static int arg_index(const sn_node *n) {
     return n->op == SN_OP_arg ? (int)sn_attr_int(n, SN_A_index, -1) : -1;
 }
 
-/* The captured tensor that n reads an element of; -1: none. Scalars are read as they are. */
-static int captured_read(const sn_node *n) {
+int sn_score_read_of(const sn_node *n) {
     int at = n->op == SN_OP_at ? arg_index(n->in[0]) : n->rank ? -1 : arg_index(n);
     return at < FIRST_CAPTURED ? -1 : at - FIRST_CAPTURED;
 }
@@ -23,16 +22,18 @@ static bool listed(int captured, int n, const int64_t *list) {
 
 bool sn_score_gradient(sn_module *m, const sn_region *score, int n_wrt, const int64_t *wrt,
                        sn_score_grad *out) {
-    enum { MAX_OUT = 2 + SN_MAX_READS * (1 + SN_MAX_RANK) };
     sn_order order = sn_region_topo(m, score);
-    sn_node *to[1 + SN_MAX_READS] = {score->arg[SCORE]}, *d[1 + SN_MAX_READS], *result[MAX_OUT];
+    size_t most = (size_t)order.n + 1; /* reads and the score itself */
+    sn_node **to = sn_arena_alloc(m, sizeof *to * most), **d = sn_arena_alloc(m, sizeof *d * most);
     int n = 1;
+    to[0] = score->arg[SCORE];
     for (int i = 0; i < order.n; i++) {
-        int captured = captured_read(order.node[i]);
+        int captured = sn_score_read_of(order.node[i]);
         if (captured < 0 || !listed(captured, n_wrt, wrt)) continue;
-        if (n > SN_MAX_READS) return false;
         to[n++] = order.node[i];
     }
+    sn_score_read *read = sn_arena_alloc(m, sizeof *read * (size_t)n);
+    sn_node **result = sn_arena_alloc(m, sizeof *result * (size_t)(2 + n * (1 + SN_MAX_RANK)));
     sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(score->n_arg + 1));
     for (int i = 0; i < score->n_arg; i++) arg[i] = score->arg[i];
     sn_dtype t = (sn_dtype)score->out[0]->dtype;
@@ -41,11 +42,12 @@ bool sn_score_gradient(sn_module *m, const sn_region *score, int n_wrt, const in
     int n_out = 2;
     result[0] = score->out[0];
     result[1] = d[0] ? d[0] : sn_b_const(m, t, 0);
+    out->read = read;
     out->n_read = 0;
     for (int i = 1; i < n; i++) {
         if (!d[i]) continue;
-        struct sn_score_read *r = &out->read[out->n_read++];
-        *r = (struct sn_score_read){.captured = captured_read(to[i]), .value = n_out};
+        sn_score_read *r = &read[out->n_read++];
+        *r = (sn_score_read){.captured = sn_score_read_of(to[i]), .value = n_out};
         r->n_index = to[i]->op == SN_OP_at ? to[i]->n_in - 1 : 0;
         result[n_out++] = d[i];
         for (int j = 0; j < r->n_index; j++) result[n_out++] = to[i]->in[1 + j];
@@ -57,7 +59,7 @@ bool sn_score_gradient(sn_module *m, const sn_region *score, int n_wrt, const in
 bool sn_score_reads(const sn_region *score, int captured) {
     sn_order order = score ? sn_region_topo(score->out[0]->m, score) : (sn_order){0};
     for (int i = 0; i < order.n; i++)
-        if (captured_read(order.node[i]) == captured) return true;
+        if (sn_score_read_of(order.node[i]) == captured) return true;
     return false;
 }
 
@@ -67,7 +69,7 @@ void sn_score_axes(const sn_region *score, int captured, const sn_dim size[2], i
     unsigned common[2] = {~0u, ~0u};
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
-        if (captured_read(n) != captured) continue;
+        if (sn_score_read_of(n) != captured) continue;
         unsigned here[2] = {0, 0};
         table = n->op == SN_OP_at ? n->in[0] : n;
         for (int j = 0; table != n && j < table->rank; j++)

@@ -50,6 +50,27 @@ static sn_tensor score_shared(const sn_score_ctx *c) {
     return sn_add(c->score, sn_at(c->captured[0], sn_mod(sn_add(c->q, sn_mul(c->k, 3)), 5)));
 }
 
+/* log(1 + distance), not a number for keys that a causal mask hides */
+static sn_tensor score_log(const sn_score_ctx *c) {
+    sn_tensor far = sn_cast(sn_sub(c->q, c->k), (sn_dtype)c->score->dtype);
+    sn_tensor s = sn_mul(c->score, sn_add(sn_at(c->captured[1], c->h), sn_rsqrt(sn_add(far, 1))));
+    return sn_sub(s, sn_mul(sn_at(c->captured[0], c->h), sn_log1p(far)));
+}
+
+/* a small network of the distance: 51 reads of two tables */
+static sn_tensor score_network(const sn_score_ctx *c) {
+    enum { UNITS = 17 };
+    sn_tensor far = sn_mul(sn_cast(sn_sub(c->q, c->k), (sn_dtype)c->score->dtype), 0.1);
+    sn_tensor s = c->score;
+    for (int i = 0; i < UNITS; i++) {
+        sn_tensor at = sn_full(c->m, SN_I32, i, SN_SCALAR);
+        sn_tensor bias = sn_at(c->captured[0], sn_add(at, UNITS));
+        sn_tensor unit = sn_tanh(sn_add(sn_mul(sn_at(c->captured[0], at), far), bias));
+        s = sn_add(s, sn_mul(sn_at(c->captured[1], at), unit));
+    }
+    return s;
+}
+
 static sn_tensor mask_documents(const sn_score_ctx *c) {
     sn_tensor doc = c->captured[*(const int *)c->user];
     return sn_eq(sn_at(doc, c->b, c->q), sn_at(doc, c->b, c->k));
@@ -81,6 +102,10 @@ static const variant variants[] = {
      .table = {{2, 70, 70}}},
     {"shared", 2, 3, 3, 60, 60, 8, 8, .causal = true, .score = score_shared, .n_table = 1,
      .table = {{5}}},
+    {"log", 2, 2, 1, 70, 70, 8, 8, .causal = true, .score = score_log, .n_table = 2,
+     .table = {{2}, {2}}},
+    {"network", 1, 2, 2, 40, 40, 8, 8, .causal = true, .score = score_network, .n_table = 2,
+     .table = {{34}, {17}}},
     {"dropout", 2, 2, 1, 100, 100, 16, 16, .causal = true, .dropout = 0.25},
     {"dropout, whole words", 1, 3, 3, 64, 128, 16, 8, .dropout = 0.5},
     {"dropout, few queries", 2, 2, 2, 5, 70, 16, 16, .dropout = 0.1},

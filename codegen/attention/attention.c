@@ -410,19 +410,23 @@ void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
 }
 
 sn_mask_kind sn_attention_explain(const sn_attention *a, char *why, size_t size) {
+    static const char *const effect[] = {
+        [0] = "no tile is skipped",
+        [SN_SHOWS_EMPTY] = "tiles are skipped only where the rest of the mask hides them",
+        [SN_SHOWS_FULL] =
+            "no tile is skipped; those that the rest of the mask shows run without it",
+        [SN_SHOWS_EMPTY | SN_SHOWS_FULL] = "tiles are skipped, or run without mask, only where the "
+                                           "rest of the mask decides them",
+    };
     const sn_node *culprit = NULL;
-    sn_mask_kind kind = SN_MASK_NONE;
-    if (a->mask)
-        kind = sn_interval_decidable(a->mask, &culprit) ? SN_MASK_DECIDABLE : SN_MASK_UNDECIDABLE;
+    int shows = a->mask ? sn_interval_shows(a->mask, &culprit) : 0;
+    sn_mask_kind kind = !a->mask ? SN_MASK_NONE : shows ? SN_MASK_DECIDABLE : SN_MASK_UNDECIDABLE;
     if (!why) return kind;
-    const char *what = culprit ? sn_ops[culprit->op].name : "";
     if (kind == SN_MASK_NONE)
         snprintf(why, size, "no mask");
-    else if (kind == SN_MASK_UNDECIDABLE)
-        snprintf(why, size, "no tile is skipped: `%s` of %s cannot be bounded over a tile", what,
-                 culprit ? sn_dtype_name((sn_dtype)culprit->dtype) : "");
     else if (culprit)
-        snprintf(why, size, "tiles are skipped where the mask without `%s` is false", what);
+        snprintf(why, size, "%s: `%s` of %s cannot be bounded over a tile", effect[shows],
+                 sn_ops[culprit->op].name, sn_dtype_name((sn_dtype)culprit->dtype));
     else
         snprintf(why, size, "empty tiles are skipped, full tiles run without mask");
     return kind;

@@ -60,13 +60,18 @@ static em_val read_value(em *e, const att_back *b, const att_regions *g, int i) 
 
 /* Sums along the tile's diagonals, of reads that follow from the difference of query and key. */
 typedef struct slide {
-    em_val end;                                                      /* after whole fours of keys */
-    em_val at[SN_MAX_READS], first[SN_MAX_READS], sum[SN_MAX_READS]; /* of diagonal rows */
+    em_val end;               /* after whole fours of keys */
+    em_val *at, *first, *sum; /* [n_diagonal] */
 } slide;
 
 static slide place_slide(em *e, const att_back *b, const column *c) {
     em_val n = em_and(e, em_add(e, em_sub(e, c->hi, c->lo), em_i64(e, 3)), em_i64(e, -4));
     slide s = {.end = em_add(e, c->lo, n)};
+    if (!b->n_diagonal) return s;
+    sn_module *m = b->g->score->region->out[0]->m;
+    s.at = sn_arena_alloc(m, 3 * sizeof *s.at * (size_t)b->n_diagonal);
+    s.first = s.at + b->n_diagonal;
+    s.sum = s.first + b->n_diagonal;
     for (int r = 0; r < b->n_diagonal; r++)
         s.at[r] = att_scratch(e, b->slide_at + r * att_slide_bytes(&b->p));
     return s;
@@ -119,8 +124,10 @@ static void emit_regions(em *e, const att_back *b, const column *c, att_regions 
     const att_plan *p = &b->p;
     const sn_score_grad *score = b->g->score;
     bool reads = b->g->n_table > 0;
-    em_var sum[SN_MAX_READS];
+    em_var *sum = NULL;
     em_val last = em_sub(e, c->tk, em_i64(e, 1)), spill[2] = {NULL};
+    if (reads)
+        sum = sn_arena_alloc(score->region->out[0]->m, sizeof *sum * (size_t)(score->n_read + 1));
     for (int i = 0; reads && i < score->n_read; i++) sum[i] = em_let(e, em_vf(e, 0));
     if (reads) spill[0] = em_stack(e, p->t, p->lanes), spill[1] = em_stack(e, SN_I64, p->lanes);
     slide along = place_slide(e, b, c);

@@ -56,7 +56,7 @@ void att_add_element(em *e, const att_plan *p, em_val base, em_val at, em_val x)
 
 att_contribution att_find_element(em *e, const att_back *b, const sn_region_code *code, int i,
                                   em_val batch, em_val head) {
-    const struct sn_score_read *r = &b->g->score->read[i];
+    const sn_score_read *r = &b->g->score->read[i];
     const sn_attention_table *t = table_of(b, r->captured);
     att_contribution c = {.base = em_buf(e, t->parts.buf), .at = part_base(e, t, batch, head)};
     for (int j = 0; j < r->n_index; j++) {
@@ -101,8 +101,10 @@ void att_find_diagonal_reads(att_back *b) {
     const sn_score_grad *score = b->g->score;
     b->n_diagonal = 0;
     if (!b->g->n_table) return;
-    bool *still = sn_arena_alloc(score->region->out[0]->m, (size_t)score->region->n_out);
-    bool *moves = sn_arena_alloc(score->region->out[0]->m, (size_t)score->region->n_out);
+    sn_module *m = score->region->out[0]->m;
+    bool *still = sn_arena_alloc(m, (size_t)score->region->n_out);
+    bool *moves = sn_arena_alloc(m, (size_t)score->region->n_out);
+    b->diagonal_row = sn_arena_alloc(m, sizeof *b->diagonal_row * (size_t)(score->n_read + 1));
     att_diagonal_results(&b->p, still, moves);
     for (int i = 0; i < score->n_read; i++) {
         bool all = true, any = false;
@@ -150,7 +152,8 @@ em_val att_emit_give_diagonals(em *e, const att_back *b) {
     e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
     em_val of[] = {em_param(e, 3), em_param(e, 4)};
     em_val spill[] = {em_stack(e, p->t, p->lanes), em_stack(e, SN_I64, p->lanes)};
-    sn_node *root[SN_MAX_READS * (SN_MAX_RANK + 1)];
+    sn_node **root =
+        sn_arena_alloc(score->region->out[0]->m, sizeof *root * (size_t)score->region->n_out);
     int n = 0;
     for (int i = 0; i < score->n_read; i++)
         for (int j = 0; b->diagonal_row[i] >= 0 && j < score->read[i].n_index; j++)

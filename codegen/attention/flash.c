@@ -149,7 +149,7 @@ static void emit_flash_grad(em *e, const sn_kernel *k) {
     if (make_gradient(k, &g))
         sn_attention_emit_grad(e, k->name, &g);
     else
-        sn_fail(&e->err, SN_ERR_INTERNAL, "attention gradient: the score reads too many tensors");
+        sn_fail(&e->err, SN_ERR_INTERNAL, "attention gradient: the score has no derivative");
 }
 
 static sn_dim flash_grad_scratch(const sn_kernel *k, const sn_target *t) {

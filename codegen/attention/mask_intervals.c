@@ -24,8 +24,9 @@ static em_val upper(em *e, em_val a, em_val b) {
     return LLVMTypeOf(a) == e->i1 || em_elem_type(a) == e->i1 ? em_or(e, a, b) : em_imax(e, a, b);
 }
 
-/* Arithmetic of the node's own type wraps: beyond its range nothing is known. i64 does not occur
- * near its limits (positions and sizes), narrower types are checked. */
+/* Arithmetic of the node's own type wraps. One value wraps as the type does; of a range that leaves
+ * the type nothing is known. i64 does not occur near its limits (positions and sizes), narrower
+ * types are checked. */
 static sn_interval within_type(em *e, const sn_node *n, sn_interval x) {
     static const struct {
         int64_t lo, hi;
@@ -35,7 +36,11 @@ static sn_interval within_type(em *e, const sn_node *n, sn_interval x) {
     if (!known(x) || !range[n->dtype].hi) return x;
     em_val lo = em_i64(e, range[n->dtype].lo), hi = em_i64(e, range[n->dtype].hi);
     em_val fits = em_and(e, em_cmp(e, EM_GE, x.lo, lo), em_cmp(e, EM_LE, x.hi, hi));
-    return (sn_interval){em_select(e, fits, x.lo, lo), em_select(e, fits, x.hi, hi)};
+    em_val one = em_cmp(e, EM_EQ, x.lo, x.hi);
+    em_val wrapped = em_and(e, em_sub(e, x.lo, lo), em_sub(e, hi, lo)); /* hi - lo: 2^bits - 1 */
+    wrapped = em_add(e, wrapped, lo);
+    return (sn_interval){em_select(e, one, wrapped, em_select(e, fits, x.lo, lo)),
+                         em_select(e, one, wrapped, em_select(e, fits, x.hi, hi))};
 }
 
 #define RULE(name) static sn_interval rule_##name(em *e, const sn_node *n, const sn_interval *x)
@@ -145,19 +150,48 @@ RULE(not ) {
     return (sn_interval){em_not(e, x[0].hi), em_not(e, x[0].lo)};
 }
 
-/* Integers bit by bit: not followed. */
+/* The bits below and at the highest one in which lo and hi differ: those that vary. */
+static em_val varying_bits(em *e, sn_interval x) {
+    em_val v = em_xor(e, x.lo, x.hi);
+    for (int by = 1; by < 64; by *= 2) v = em_or(e, v, em_lshr(e, v, em_like(e, v, by)));
+    return v;
+}
+
+typedef em_val bits_fn(em *e, em_val x, em_val y);
+
+/* A bitwise op of integers: the bits that are the same all over both ranges are known. Nothing is
+ * known where a range has both signs. */
+static sn_interval bitwise(em *e, const sn_node *n, const sn_interval *x, bits_fn *op) {
+    em_val free0 = varying_bits(e, x[0]), free1 = varying_bits(e, x[1]);
+    em_val known0 = em_and(e, x[0].lo, em_xor(e, free0, em_like(e, free0, -1)));
+    em_val known1 = em_and(e, x[1].lo, em_xor(e, free1, em_like(e, free1, -1)));
+    em_val free = em_or(e, free0, free1), none = em_like(e, free, -1);
+    sn_interval r = {op(e, known0, known1), NULL};
+    if (n->op == SN_OP_xor) { /* a bit varies where one of the operands' does */
+        r.lo = em_and(e, r.lo, em_xor(e, free, none));
+        r.hi = em_or(e, r.lo, free);
+    } else {
+        r.hi = op(e, em_or(e, known0, free0), em_or(e, known1, free1));
+    }
+    em_val both_signs = em_cmp(e, EM_LT, free, em_like(e, free, 0));
+    em_val least = em_like(e, free, INT64_MIN / 4), most = em_like(e, free, INT64_MAX / 4);
+    return within_type(
+        e, n,
+        (sn_interval){em_select(e, both_signs, least, r.lo), em_select(e, both_signs, most, r.hi)});
+}
+
 RULE(and) {
-    if (n->dtype != SN_BOOL) return unknown;
+    if (n->dtype != SN_BOOL) return bitwise(e, n, x, em_and);
     return (sn_interval){em_and(e, x[0].lo, x[1].lo), em_and(e, x[0].hi, x[1].hi)};
 }
 
 RULE(or) {
-    if (n->dtype != SN_BOOL) return unknown;
+    if (n->dtype != SN_BOOL) return bitwise(e, n, x, em_or);
     return (sn_interval){em_or(e, x[0].lo, x[1].lo), em_or(e, x[0].hi, x[1].hi)};
 }
 
 RULE(xor) {
-    if (n->dtype != SN_BOOL) return unknown;
+    if (n->dtype != SN_BOOL) return bitwise(e, n, x, em_xor);
     em_val no0 = em_not(e, x[0].hi), no1 = em_not(e, x[1].hi);
     em_val differ = em_or(e, em_and(e, x[0].lo, no1), em_and(e, x[1].lo, no0));
     em_val agree = em_or(e, em_and(e, x[0].lo, x[1].lo), em_and(e, no0, no1));
@@ -314,25 +348,48 @@ sn_interval sn_interval_result(const sn_interval_code *c) {
 
 /* --- what can be decided, without emitting ---------------------------------------------------- */
 
-/* bool: false if always "possibly, not surely"; integer: false if unknown. */
-bool sn_interval_decidable(const sn_region *r, const sn_node **culprit) {
+/* What tiles can show of a node. Integers: KNOWN or nothing. Truth values: whether some tile can be
+ * surely false, surely true. */
+enum { KNOWN = 1, FALSE = 1, TRUE = 2, BOTH = 3 };
+
+static int swap_sides(int x) {
+    return (x & FALSE ? TRUE : 0) | (x & TRUE ? FALSE : 0);
+}
+
+/* x: of the operands. all: every one is known. */
+static int show_bool(const sn_node *n, const int *x, bool all) {
+    bool logical = n->n_in == 2 && n->in[0]->dtype == SN_BOOL;
+    if (n->op == SN_OP_not) return swap_sides(x[0]);
+    if (n->op == SN_OP_and && logical) return ((x[0] | x[1]) & FALSE) | (x[0] & x[1] & TRUE);
+    if (n->op == SN_OP_or && logical) return (x[0] & x[1] & FALSE) | ((x[0] | x[1]) & TRUE);
+    if (n->op == SN_OP_select)
+        return (x[0] & TRUE ? x[1] : 0) | (x[0] & FALSE ? x[2] : 0) | (x[1] & x[2]);
+    return all ? BOTH : 0;
+}
+
+int sn_interval_shows(const sn_region *r, const sn_node **culprit) {
     sn_order order = sn_region_topo(r->out[0]->m, r);
-    bool *good = sn_arena_alloc(r->out[0]->m, (size_t)order.n);
+    int *shows = sn_arena_alloc(r->out[0]->m, (size_t)order.n * sizeof *shows);
     if (culprit) *culprit = NULL;
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
-        int known_operands = 0;
-        for (int j = 0; j < n->n_in; j++)
-            for (int k = 0; k < i; k++) known_operands += order.node[k] == n->in[j] && good[k];
+        int x[SN_MAX_RANK + 1] = {0};
         bool leaf = n->op == SN_OP_const || n->op == SN_OP_dim_value || n->op == SN_OP_arg;
-        bool all = known_operands == n->n_in && (leaf || n->op == SN_OP_at || rules[n->op]);
-        bool bits =
-            n->dtype != SN_BOOL && (n->op == SN_OP_and || n->op == SN_OP_or || n->op == SN_OP_xor);
-        /* one decided side of a logical op is enough: it may settle the result */
-        bool logical = n->dtype == SN_BOOL && (n->op == SN_OP_and || n->op == SN_OP_or);
-        good[i] = is_int((sn_dtype)n->dtype) && !bits && (all || (logical && known_operands > 0));
-        if (n->op == SN_OP_arg && n->rank > 0) good[i] = true;
-        if (!good[i] && culprit && !*culprit) *culprit = n;
+        bool all = (leaf || n->op == SN_OP_at || rules[n->op]) && n->n_in <= SN_MAX_RANK + 1;
+        for (int j = 0; all && j < n->n_in; j++) {
+            for (int k = 0; k < i; k++)
+                if (order.node[k] == n->in[j]) x[j] = shows[k];
+        }
+        for (int j = 0; j < n->n_in && all; j++)
+            all = x[j] == (n->in[j]->dtype == SN_BOOL ? BOTH : KNOWN);
+        if (n->dtype == SN_BOOL)
+            shows[i] = show_bool(n, x, all);
+        else
+            shows[i] = is_int((sn_dtype)n->dtype) && all ? KNOWN : 0;
+        if (n->op == SN_OP_arg && n->rank > 0) /* `at` reads it */
+            shows[i] = n->dtype == SN_BOOL ? BOTH : KNOWN;
+        if (!shows[i] && culprit && !*culprit) *culprit = n;
     }
-    return good[order.n - 1];
+    int result = shows[order.n - 1];
+    return (result & FALSE ? SN_SHOWS_EMPTY : 0) | (result & TRUE ? SN_SHOWS_FULL : 0);
 }

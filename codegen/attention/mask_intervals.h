@@ -35,9 +35,10 @@ void sn_interval_emit(sn_interval_code *c, uint32_t allowed); /* as sn_region_em
 /* Of the region's result 0: lo "surely true", hi "possibly true"; never NULL after emission. */
 sn_interval sn_interval_result(const sn_interval_code *c);
 
-/* Whether intervals can decide anything about the region: false if its result is "possibly, not
+/* What intervals can find out about tiles of the region, as flags; 0: its result is "possibly, not
  * surely" whatever the tile. `culprit` (may be NULL) receives the first node that cannot be
  * followed, or NULL. */
-bool sn_interval_decidable(const sn_region *r, const sn_node **culprit);
+enum { SN_SHOWS_EMPTY = 1, SN_SHOWS_FULL = 2 };
+int sn_interval_shows(const sn_region *r, const sn_node **culprit);
 
 #endif
