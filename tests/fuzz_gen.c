@@ -23,7 +23,8 @@ typedef struct gen {
     fuzz_rng r;
     unsigned allowed; /* element types of leaves and casts */
     bool composite;
-    sn_dim t; /* a symbolic dim */
+    bool open;   /* sizes that a run may refuse */
+    sn_dim t, u; /* symbolic dims; u: of open graphs */
     sn_node *pool[MAX_POOL];
     int n, n_leaf;
     sn_op op[SN_OP_COUNT]; /* those of this graph */
@@ -63,7 +64,16 @@ static sn_node *keep(gen *g, sn_node *n) {
     return n;
 }
 
+/* T - c, T - U, ...: 0 or negative in some runs. */
+static sn_dim open_dim(gen *g) {
+    sn_dim base = chance(g, 50) ? g->t : g->u, less = chance(g, 40) ? g->u : below(g, 4);
+    if (chance(g, 20)) base = sn_dim_mul(g->m, base, 2);
+    sn_dim d = sn_dim_sub(g->m, base, less);
+    return sn_dim_hi(g->m, d) < 0 || !d ? g->t : d;
+}
+
 static sn_dim random_dim(gen *g) {
+    if (g->open && chance(g, 35)) return open_dim(g);
     int k = below(g, 14);
     if (k < 10) return k < 1 ? 0 : k < 4 ? 1 : k - 2 < 6 ? k - 2 : 3;
     return k < 12 ? g->t : k < 13 ? sn_dim_add(g->m, g->t, 1) : sn_dim_mul(g->m, g->t, 2);
@@ -146,16 +156,22 @@ static sn_node *away_from_zero(sn_node *x) {
 }
 
 /* Integers of this shape in [0, size): anything modulo size. */
-static sn_node *new_index(gen *g, int64_t size, int rank, const sn_dim *shape) {
-    sn_node *x = sn_b_scalar(SN_OP_mod, like(g, SN_I32, rank, shape), (double)size);
+static sn_node *new_index(gen *g, sn_dim size, int rank, const sn_dim *shape) {
+    sn_node *x = like(g, SN_I32, rank, shape);
+    if (size >= 0)
+        x = sn_b_scalar(SN_OP_mod, x, (double)size);
+    else
+        x = sn_b_binary(SN_OP_mod, x, sn_b_broadcast(sn_b_dim(g->m, SN_I32, size), rank, shape));
     return chance(g, 70) ? x : sn_b_cast(x, SN_I64);
 }
 
-/* An axis with a fixed size of at least 1; -1: none. */
-static int pick_fixed_axis(gen *g, int rank, const sn_dim *shape) {
+/* An axis with a fixed size of at least 1, in open graphs one that may be 1 or more; -1: none. */
+static int pick_index_axis(gen *g, int rank, const sn_dim *shape) {
     int from = rank ? below(g, rank) : 0;
-    for (int i = 0; i < rank; i++)
-        if (shape[(from + i) % rank] >= 1) return (from + i) % rank;
+    for (int i = 0; i < rank; i++) {
+        sn_dim d = shape[(from + i) % rank];
+        if (d >= 1 || (g->open && sn_dim_hi(g->m, d) >= 1)) return (from + i) % rank;
+    }
     return -1;
 }
 
@@ -280,6 +296,13 @@ static sn_node *make_transpose(gen *g, sn_op op) {
 /* A window inside an axis: fixed axes anywhere, symbolic ones whole or without the first element.
  */
 static void random_window(gen *g, sn_dim extent, sn_dim *start, sn_dim *size) {
+    if (g->open && chance(g, 60)) {
+        *start = chance(g, 50) ? below(g, 3) : open_dim(g);
+        *size = chance(g, 30) ? below(g, 4) : chance(g, 50) ? open_dim(g) : extent;
+        if (*size == extent) *size = sn_dim_sub(g->m, extent, *start);
+        sn_dim rest = sn_dim_sub(g->m, sn_dim_sub(g->m, extent, *start), *size);
+        if (sn_dim_hi(g->m, *size) >= 0 && sn_dim_hi(g->m, rest) >= 0) return;
+    }
     *start = 0;
     *size = extent;
     if (sn_dim_lo(g->m, extent) < 1 || chance(g, 40)) return;
@@ -295,7 +318,8 @@ static sn_node *make_slice(gen *g, sn_op op) {
     int64_t step[SN_MAX_RANK];
     for (int i = 0; i < x->rank; i++) {
         random_window(g, x->shape[i], &start[i], &size[i]);
-        step[i] = size[i] > 1 && chance(g, 30) ? 2 : 1;
+        bool fixed = sn_dim_is_const(g->m, x->shape[i], NULL) || !g->open;
+        step[i] = size[i] > 1 && fixed && chance(g, 30) ? 2 : 1;
         if (step[i] == 2) size[i] = (size[i] + 1) / 2;
     }
     sn_attr attrs[] = {SN_LIST(start, x->rank, start), SN_LIST(size, x->rank, size),
@@ -322,6 +346,7 @@ static sn_node *make_pad(gen *g, sn_op op) {
     for (int i = 0; i < x->rank; i++) {
         low[i] = chance(g, 50) ? 0 : below(g, 3);
         high[i] = chance(g, 50) ? 0 : chance(g, 80) ? below(g, 3) : g->t;
+        if (g->open && chance(g, 25)) low[i] = open_dim(g);
     }
     double value = sn_round_to((sn_dtype)x->dtype, below(g, 3));
     return sn_node_new(
@@ -376,7 +401,7 @@ static sn_node *make_dot(gen *g, sn_op op) {
 static sn_node *make_gather(gen *g, sn_op op) {
     sn_node *x = pick(g, ANY, 1);
     sn_dim shape[4];
-    int axis = pick_fixed_axis(g, x->rank, x->shape), rank = random_shape(g, 2, shape);
+    int axis = pick_index_axis(g, x->rank, x->shape), rank = random_shape(g, 2, shape);
     if (axis < 0) return NULL;
     sn_node *in[] = {x, new_index(g, x->shape[axis], rank, shape)};
     return sn_node_new(g->m, op, 2, in, SN_ATTRS(SN_INT(axis, axis)));
@@ -385,8 +410,8 @@ static sn_node *make_gather(gen *g, sn_op op) {
 static sn_node *make_scatter_add(gen *g, sn_op op) {
     sn_dim shape[4], index[2], rows[8];
     int rank = random_shape(g, 2, shape), n_index = random_shape(g, 2, index), n = 0;
-    shape[rank++] = 1 + below(g, 4);
-    int axis = pick_fixed_axis(g, rank, shape);
+    shape[rank++] = g->open && chance(g, 50) ? open_dim(g) : 1 + below(g, 4);
+    int axis = pick_index_axis(g, rank, shape);
     for (int i = 0; i < rank; i++)
         for (int j = 0; j < (i == axis ? n_index : 1); j++)
             rows[n++] = i == axis ? index[j] : shape[i];
@@ -398,7 +423,8 @@ static sn_node *make_scatter_add(gen *g, sn_op op) {
 static sn_node *make_at(gen *g, sn_op op) {
     sn_dim table[3], shape[4];
     int rank = 1 + below(g, 3), n = random_shape(g, 2, shape);
-    for (int i = 0; i < rank; i++) table[i] = 1 + below(g, 3);
+    for (int i = 0; i < rank; i++)
+        table[i] = g->open && chance(g, 40) ? open_dim(g) : 1 + below(g, 3);
     sn_dtype t = random_type(g, NUMBERS);
     sn_node *in[4] = {op == SN_OP_at ? like(g, t, rank, table) : like(g, t, n, shape)};
     for (int i = 0; i < rank; i++) in[1 + i] = new_index(g, table[i], n, shape);
@@ -435,6 +461,7 @@ static sn_node *make_product(gen *g, sn_op op) { /* linear, matmul, gemm */
 
 static sn_node *make_embedding(gen *g, sn_op op) {
     sn_dim table[2] = {1 + below(g, 5), random_dim(g)}, shape[4];
+    if (g->open && chance(g, 50)) table[0] = open_dim(g);
     int rank = random_shape(g, 2, shape);
     sn_node *in[] = {like(g, SN_F64, 2, table), new_index(g, table[0], rank, shape)};
     return sn_node_new(g->m, op, 2, in, SN_NO_ATTRS);
@@ -589,13 +616,14 @@ static void choose_ops(gen *g) {
     for (; g->n_op < few; g->n_op++) g->op[g->n_op] = few == n ? all[g->n_op] : all[below(g, n)];
 }
 
-sn_module *fuzz_graph(uint64_t seed) {
-    gen g = {.m = sn_module_new("fuzz"), .r = {seed}};
+sn_module *fuzz_graph(uint64_t seed, bool open) {
+    gen g = {.m = sn_module_new("fuzz"), .r = {seed}, .open = open};
     if (!g.m) return NULL;
     sn_module_set_raw(g.m, true);
     g.composite = seed % 2 == 0;
     g.allowed = g.composite ? 1 << SN_F64 | 1 << SN_I32 | 1 << SN_I64 | BOOLS : ANY;
-    g.t = sn_symbol_add(g.m, "T", below(&g, 2), 3);
+    g.t = sn_symbol_add(g.m, "T", open ? 0 : below(&g, 2), open ? 6 : 3);
+    if (open) g.u = sn_symbol_add(g.m, "U", 0, 4);
     choose_ops(&g);
     int steps = 2 + below(&g, 22);
     for (int i = 0; i < steps && !sn_module_error(g.m)->code; i++) {
@@ -672,7 +700,10 @@ static double random_value(fuzz_rng *r, sn_dtype t) {
 void *fuzz_leaf_data(const sn_node *n, const int64_t *symbols, size_t *bytes) {
     sn_dtype t = (sn_dtype)n->dtype;
     int64_t count = 1;
-    for (int i = 0; i < n->rank; i++) count *= sn_dim_eval(n->m, n->shape[i], symbols);
+    for (int i = 0; i < n->rank; i++) {
+        int64_t size = sn_dim_eval(n->m, n->shape[i], symbols);
+        count *= size < 0 ? 0 : size;
+    }
     *bytes = (size_t)count * sn_dtype_size(t);
     void *data = calloc(1, *bytes + 1);
     fuzz_rng r = {hash_name(sn_attr_str(n, SN_A_name, ""))};
@@ -688,9 +719,7 @@ static bool bind_leaf(sn_eval *ev, const sn_node *n, const int64_t *symbols) {
     return ok;
 }
 
-bool fuzz_bind(sn_eval *ev, sn_module *m, const sn_entry *e) {
-    int64_t symbols[64];
-    fuzz_symbol_values(m, symbols);
+bool fuzz_bind(sn_eval *ev, sn_module *m, const sn_entry *e, const int64_t *symbols) {
     sn_order order = sn_entry_topo(m, e);
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];

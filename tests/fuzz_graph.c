@@ -1,7 +1,8 @@
-/* fuzz_graph [seed [count [compiled]]]: random graphs against each other's forms. For every graph:
- * it verifies; text parses back to the same text; folding at birth, decomposition of composites,
- * and its region in one kernel change no value of the evaluator. A graph that fails is made smaller
- * by deleting nodes and printed as text. */
+/* fuzz_graph [seed [count [compiled | open]]]: random graphs against each other's forms. For every
+ * graph: it verifies; text parses back to the same text; folding at birth, decomposition of
+ * composites, and its region in one kernel change no value of the evaluator; compiled: machine code
+ * computes the same; open: it also refuses the same sizes. A graph that fails is made smaller by
+ * deleting nodes and printed as text. */
 #include "passes/passes.h"
 #include "tests/fuzz.h"
 #include "tests/text.h"
@@ -80,7 +81,7 @@ static bool evaluate(verdict *v, const char *stage, sn_module *m, const sn_entry
     fuzz_symbol_values(m, symbols);
     result->n = 0;
     sn_eval *ev = sn_eval_new(m, symbols);
-    bool ok = ev && fuzz_bind(ev, m, e);
+    bool ok = ev && fuzz_bind(ev, m, e, symbols);
     if (ok) sn_eval_set_exact(ev, false);
     for (int i = 0; ok && i < n; i++) {
         const sn_value *x = sn_eval_node(ev, node[i]);
@@ -201,13 +202,15 @@ static bool check_kernels(verdict *v, const char *text, const values *want) {
 }
 
 static const char *kernels; /* folder of compiled kernels; NULL: graphs are not compiled */
+static bool open_sizes;     /* graphs whose sizes a run may refuse, at all sizes */
 
 /* All checks of one graph; what fails first. */
 static bool check(const char *text, verdict *v) {
     if (kernels) {
         v->stage = NULL;
-        return fuzz_check_compiled(text, kernels, v->why, sizeof v->why) ||
-               (v->stage = "compiled", false);
+        bool ok = open_sizes ? fuzz_check_open(text, kernels, v->why, sizeof v->why)
+                             : fuzz_check_compiled(text, kernels, v->why, sizeof v->why);
+        return ok || (v->stage = "compiled", false);
     }
     sn_error err = {0};
     values raw_values = {0}, folded_values = {0};
@@ -314,7 +317,7 @@ static char *shrink(char *text, verdict *v) {
 
 static bool run_seed(uint64_t seed) {
     verdict v = {0};
-    sn_module *m = fuzz_graph(seed);
+    sn_module *m = fuzz_graph(seed, open_sizes);
     if (!m || sn_module_error(m)->code) {
         fprintf(stderr, "seed %llu: generator: %s\n", (unsigned long long)seed,
                 m ? sn_module_error(m)->message : "out of memory");
@@ -335,6 +338,7 @@ static bool run_seed(uint64_t seed) {
 int main(int argc, char **argv) {
     char folder[] = "/tmp/sn_fuzz_XXXXXX";
     if (argc > 3 && !(kernels = mkdtemp(folder))) return 1;
+    open_sizes = argc > 3 && !strcmp(argv[3], "open");
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     long count = argc > 2 ? strtol(argv[2], NULL, 0) : 1000, failures = 0;
     for (long i = 0; i < count && failures < 10; i++) failures += !run_seed(seed + (uint64_t)i);
