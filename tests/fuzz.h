@@ -25,6 +25,10 @@ bool fuzz_bind(sn_eval *ev, sn_module *m, const sn_entry *e, const int64_t *symb
 /* The elements that it binds to one leaf; free()d by the caller. */
 void *fuzz_leaf_data(const sn_node *leaf, const int64_t *symbols, size_t *bytes);
 
+/* The seed that a fuzzer's argument means: itself, or one drawn from the clock for 0. Prints it, so
+ * that a run can be repeated. No argument (NULL): 1. */
+uint64_t fuzz_seed(const char *argument);
+
 /* Removes a folder of compiled kernels. */
 void fuzz_remove_kernels(const char *folder);
 

@@ -677,7 +677,7 @@ static bool check(uint64_t seed, char *why) {
 int main(int argc, char **argv) {
     char where[] = "/tmp/sn_fuzz_XXXXXX", why[JIT_WHY];
     if (!(folder = mkdtemp(where))) return 1;
-    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+    uint64_t seed = fuzz_seed(argc > 1 ? argv[1] : NULL);
     long count = argc > 2 ? strtol(argv[2], NULL, 0) : 100, failures = 0;
     for (long i = 0; i < count && failures < 10; i++) failures += !check(seed + (uint64_t)i, why);
     fuzz_remove_kernels(folder);

@@ -4,8 +4,10 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_POOL = 256, MAX_ELEMENTS = 2000 };
@@ -733,4 +735,12 @@ void fuzz_remove_kernels(const char *folder) {
     for (struct dirent *e; d && (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
     if (d) closedir(d);
     rmdir(folder);
+}
+
+uint64_t fuzz_seed(const char *argument) {
+    uint64_t seed = argument ? strtoull(argument, NULL, 0) : 1;
+    if (!seed) seed = (uint64_t)time(NULL) << 20;
+    printf("seed %llu\n", (unsigned long long)seed);
+    fflush(stdout);
+    return seed;
 }

@@ -339,7 +339,7 @@ int main(int argc, char **argv) {
     char folder[] = "/tmp/sn_fuzz_XXXXXX";
     if (argc > 3 && !(kernels = mkdtemp(folder))) return 1;
     open_sizes = argc > 3 && !strcmp(argv[3], "open");
-    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+    uint64_t seed = fuzz_seed(argc > 1 ? argv[1] : NULL);
     long count = argc > 2 ? strtol(argv[2], NULL, 0) : 1000, failures = 0;
     for (long i = 0; i < count && failures < 10; i++) failures += !run_seed(seed + (uint64_t)i);
     if (kernels) fuzz_remove_kernels(kernels);

@@ -91,6 +91,7 @@ typedef struct op_mode {
     void (*run)(const op_case *row, int64_t len);
     int64_t len[4]; /* values of T */
     int n_len;
+    size_t share; /* the default run takes one row in so many */
 } op_mode;
 extern const op_mode op_compiled_modes[]; /* op_compiled.c */
 extern const int op_compiled_count;

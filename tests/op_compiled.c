@@ -170,11 +170,13 @@ static void mode_threads(const op_case *row, int64_t len) {
     jit_result_free(&one);
 }
 
-#define LENGTHS {17, 0, 1, 130}, 4
-#define MODE(name)                                                                                 \
-    { #name, mode_##name, LENGTHS }
+#define MODE(name, share)                                                                          \
+    { #name, mode_##name, {17, 0, 1, 130 }, 4, share }
 const op_mode op_compiled_modes[] = {
-    MODE(jit0),  MODE(jit1),   MODE(jit2), MODE(jit3), MODE(jit4),
-    MODE(jit64), MODE(onednn), MODE(avx2), MODE(sse),  {"threads", mode_threads, {700}, 1},
+    MODE(jit0, 1),   MODE(jit1, 3),
+    MODE(jit2, 3),   MODE(jit3, 3),
+    MODE(jit4, 1),   MODE(jit64, 2),
+    MODE(onednn, 1), MODE(avx2, 2),
+    MODE(sse, 2),    {"threads", mode_threads, {700}, 1, 2},
 };
 const int op_compiled_count = sizeof op_compiled_modes / sizeof *op_compiled_modes;

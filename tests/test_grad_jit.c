@@ -4,6 +4,7 @@
 #include "frontend/models.h"
 #include "runtime/rng.h"
 #include "tests/jit_run.h"
+#include "tests/effort.h"
 #include "tests/op_case.h"
 
 #include <setjmp.h>
@@ -164,6 +165,7 @@ static void check_model(const char *text) {
     enum { MAX_WRT = 60 };
     sn_error err = {0};
     for (int level = 0; level <= 4; level++) {
+        if (!effort_takes((size_t)level, 2)) continue;
         sn_config *c = sn_config_parse("config.json", text, strlen(text), &err);
         sn_model model;
         sn_model_options mo = {.entries = SN_LOSS};
@@ -231,6 +233,7 @@ int main(int argc, char **argv) {
         const op_case *row = &op_cases[i % op_case_count];
         if (!op_grad_takes(row) || (argc > 1 && strcmp(argv[1], sn_ops[row->op].name))) continue;
         bool wide = i >= op_case_count;
+        if (!wide && argc < 2 && !effort_takes((size_t)i, 3)) continue;
         all[n] = (setting){.row = row, .wide = wide, .level = wide ? 4 : i % 5};
         snprintf(all[n].name, sizeof all[n].name, "level %d %s %s ops.def:%d", all[n].level,
                  all[n].wide ? "f64" : "f32", sn_ops[row->op].name, row->line);

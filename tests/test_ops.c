@@ -10,6 +10,7 @@
  *   grad    the gradient, and its gradient, are the differences in f64
  *
  * A row whose op has no value of its own (leaves) takes part where it can. */
+#include "tests/effort.h"
 #include "tests/op_case.h"
 #include "tests/text.h"
 
@@ -157,7 +158,7 @@ static void mode_grad(const op_case *row, int64_t len) {
 }
 
 #define MODE(name)                                                                                 \
-    { #name, mode_##name, {17, 0, 1 }, 3 }
+    { #name, mode_##name, {17, 0, 1 }, 3, 1 }
 static const op_mode modes[] = {MODE(shape), MODE(value), MODE(f32),
                                 MODE(f64),   MODE(text),  MODE(grad)};
 enum { N_MODE = sizeof modes / sizeof *modes };
@@ -219,6 +220,7 @@ int main(int argc, char **argv) {
         const op_case *row = &op_cases[i % rows];
         if (argc > 1 && !meant(argv[1], k, mode)) continue;
         if (argc > 2 && strcmp(argv[2], sn_ops[row->op].name)) continue;
+        if (argc < 3 && !effort_takes(i % rows + (size_t)k, mode->share)) continue;
         jobs[n] = (job){.mode = mode, .row = row};
         snprintf(jobs[n].name, sizeof jobs[n].name, "%s %s ops.def:%d #%d", mode->name,
                  sn_ops[row->op].name, row->line, (int)(row - op_cases));

@@ -1,0 +1,394 @@
+/* Mutated files of every format that Sinter reads. Each case copies a good file, changes some
+ * bytes, and reads the result: it must be accepted or refused with a message, within a time limit.
+ *
+ *   fuzz_files [SEED [CASES [FORMAT]]]    SEED 0: drawn from the clock; CASES for each format
+ *
+ * Run it in the asan preset as well: reads outside a buffer show there. */
+#include "frontend/models.h"
+#include "frontend/sinter.h"
+#include "passes/opt.h"
+#include "passes/passes.h"
+#include "runtime/config.h"
+#include "runtime/file.h"
+#include "runtime/manifest.h"
+#include "runtime/npy.h"
+#include "runtime/tokenizer.h"
+#include "runtime/weights.h"
+#include "tools/idx.h"
+#include "tools/import.h"
+#include "tools/inspect_artefact.h"
+#include "tools/train.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <cmocka.h>
+#include "tests/scratch.h"
+
+enum { SECONDS_PER_CASE = 30, MAX_EDITS = 8, MAX_MANIFEST = 1 << 16 };
+
+static char file[128], folder[128];
+static FILE *nowhere;
+static volatile unsigned sink;
+
+/* ---- what is done with each file ---- */
+
+/* A refusal must carry a code and a message. */
+static void refused(const sn_error *e) {
+    if (!e->code || !e->message[0]) abort();
+}
+
+static void read_weights(const char *path) {
+    sn_error e = {0};
+    sn_weights *w = sn_weights_open(path, &e);
+    if (!w) {
+        refused(&e);
+        return;
+    }
+    for (size_t i = 0; i < sn_weights_count(w); i++) {
+        const sn_weight *t = sn_weights_at(w, i);
+        for (size_t b = 0; b < t->bytes; b++) sink += ((const unsigned char *)t->data)[b];
+        float *f = malloc(4 * (size_t)sn_weight_elements(t) + 1);
+        if (f) sn_weight_to_f32(t, f);
+        free(f);
+    }
+    sn_weights_close(w);
+}
+
+static void read_config(const char *path) {
+    sn_error e = {0};
+    sn_config *c = sn_config_open(path, &e);
+    for (int training = 0; c && training < 2; training++) {
+        sn_model_options o = {.entries = training ? SN_TRAIN : 0};
+        sn_model m = {0};
+        e = (sn_error){0};
+        if (!sn_model_build(c, &o, &m, &e)) refused(&e);
+        sn_module_free(m.module);
+    }
+    sn_config_free(c);
+}
+
+static void read_tokenizer(const char *path) {
+    static const char text[] =
+        "Hello, 123\n  brown\tfox\xff\xc3\x28 \xe4\xbd\xa0 <|endoftext|> ##ing \0zz";
+    sn_error e = {0};
+    sn_tokenizer *t = sn_tokenizer_load(path, &e);
+    if (!t) {
+        refused(&e);
+        return;
+    }
+    for (unsigned flags = 0; flags < 4; flags++) {
+        sn_ids ids = {0};
+        sn_bytes bytes = {0};
+        if (sn_tokenizer_encode(t, text, sizeof text - 1, flags, &ids, &e)) {
+            for (size_t i = 0; i < ids.count; i++)
+                if (ids.data[i] < 0 || ids.data[i] >= sn_tokenizer_vocab_size(t)) abort();
+            sn_tokenizer_decode(t, ids.data, ids.count, flags, &bytes, &e);
+        }
+        sn_bytes_free(&bytes);
+        sn_ids_free(&ids);
+    }
+    sn_tokenizer_free(t);
+}
+
+static void import_file(const char *path, const char *format) {
+    sn_error e = {0};
+    import_request r = {.input = path, .output = folder};
+    if (!import_model(&r, format, &e)) refused(&e);
+}
+static void import_c2(const char *path) {
+    import_file(path, "ctranslate2");
+}
+static void import_l2c(const char *path) {
+    import_file(path, "llama2c");
+}
+static void import_zip(const char *path) {
+    import_file(path, "npz");
+}
+static void import_json(const char *path) {
+    import_file(path, "json-tensors");
+}
+
+static void read_npy(const char *path) {
+    sn_error e = {0};
+    sn_npy a;
+    if (!sn_npy_open(path, &a, &e)) {
+        refused(&e);
+        return;
+    }
+    for (size_t i = 0; i < a.bytes; i++) sink += ((unsigned char *)a.data)[i];
+    sn_npy_free(&a);
+}
+
+static void read_idx(const char *path) {
+    sn_error e = {0};
+    sn_idx x;
+    if (!idx_open(path, &x, &e)) {
+        refused(&e);
+        return;
+    }
+    sink += x.data[0];
+    idx_close(&x);
+}
+
+static char *text_of(const char *path) {
+    sn_error e = {0};
+    sn_mapping m;
+    if (!sn_file_map(path, &m, &e)) return NULL;
+    char *text = strndup((const char *)m.data, m.size);
+    sn_file_unmap(&m);
+    return text;
+}
+
+static void run_passes(const char *path) {
+    char all[1024] = "", *text = text_of(path);
+    sn_error e = {0};
+    for (int i = 0; i < sn_pass_count; i++) {
+        if (i) strcat(all, ",");
+        strcat(all, sn_pass_table[i].name);
+    }
+    if (text && !sn_opt(text, "case.sn", all, NULL, nowhere, &e)) refused(&e);
+    free(text);
+}
+
+static void compile_text(const char *path) {
+    char *text = text_of(path);
+    sn_error e = {0};
+    sn_module *m = text ? sn_parse(text, "case.sn", false, &e) : NULL;
+    sn_options o = sn_options_default();
+    o.cache_dir = "", o.threads = 1, o.level = m ? (int)(strlen(text) % 5) : 0;
+    sn_program *p = m ? sn_compile(m, &o, &e) : NULL;
+    if (text && !p) refused(&e);
+    if (p) sn_program_explain(p, NULL, nowhere);
+    sn_program_free(p);
+    sn_module_free(m);
+    free(text);
+}
+
+static void read_training(const char *path) {
+    sn_error e = {0};
+    train_settings s = {0};
+    if (train_settings_read(path, &s, &e))
+        train_settings_free(&s);
+    else
+        refused(&e);
+}
+
+static void inspect(const char *path) {
+    sn_error e = {0};
+    bool found = false;
+    inspect_artefact(path, &found, &e);
+}
+
+/* ---- formats ---- */
+
+/* seeds: files below the source folder, or text after "text:". name: what the reader expects. */
+static const struct {
+    const char *format, *name;
+    void (*use)(const char *path);
+    const char *seeds[4];
+} formats[] = {
+    {"safetensors", "m.safetensors", read_weights, {"tests/data/training/bert.safetensors"}},
+    {"index",
+     "m.safetensors.index.json",
+     read_weights,
+     {"text:{\"metadata\":{\"total_size\":8},\"weight_map\":{\"a\":\"a.safetensors\"}}"}},
+    {"config",
+     "config.json",
+     read_config,
+     {"text:{\"model_type\":\"gpt2\",\"vocab_size\":19,\"n_positions\":8,\"n_embd\":12,\"n_head\":"
+      "3,"
+      "\"n_layer\":1}",
+      "text:{\"model_type\":\"llama\",\"vocab_size\":19,\"max_position_embeddings\":8,\"hidden_"
+      "size\":"
+      "12,\"intermediate_size\":20,\"num_hidden_layers\":1,\"num_attention_heads\":3}",
+      "text:{\"model_type\":\"vit\",\"image_size\":8,\"patch_size\":4,\"num_labels\":5,\"hidden_"
+      "size\":"
+      "12,\"intermediate_size\":20,\"num_hidden_layers\":1,\"num_attention_heads\":3}"}},
+    {"tokenizer.json",
+     "tokenizer.json",
+     read_tokenizer,
+     {"text:{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<s>\":3},\"merges\":"
+      "[\"a "
+      "b\"]},\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}],\"pre_tokenizer\":{"
+      "\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"}}"}},
+    {"tokenizer.bin", "tokenizer.bin", read_tokenizer, {"examples/models/stories260K/tok512.bin"}},
+    {"vocab.txt",
+     "vocab.txt",
+     read_tokenizer,
+     {"text:[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\n##ing\nfox\n"}},
+    {"vocabulary.json",
+     "vocabulary.json",
+     read_tokenizer,
+     {"text:[\"<unk>\",\"<s>\",\"</s>\",\"a\",\"b\",\"c\"]"}},
+    {"llama2c", "m.bin", import_l2c, {"examples/models/stories260K/stories260K.bin"}},
+    {"ctranslate2", "model.bin", import_c2, {"examples/models/aren-transliteration/model.bin"}},
+    {"npz",
+     "m.npz",
+     import_zip,
+     {"tests/data/mnist_vit_deflated.npz", "examples/models/mnist-vit/mnist_vit.npz"}},
+    {"json-tensors",
+     "m.json",
+     import_json,
+     {"text:{\"config\":{\"model_type\":\"tse_gpt\"},\"a\":{\"shape\":[2],\"dtype\":\"float32\","
+      "\"data\":["
+      "1,2]}}"}},
+    {"npy", "a.npy", read_npy, {"tests/data/reference/stories260K/greedy_ids.npy"}},
+    {"idx", "a.idx", read_idx, {"examples/data/mnist-1000-labels.idx1-ubyte"}},
+    {"passes",
+     "a.sn",
+     run_passes,
+     {"tests/passes/fuse_gate.sn", "tests/passes/raise_attention.sn",
+      "tests/passes/simplify_move.sn", "tests/passes/fuse_norm_grad.sn"}},
+    {"compile",
+     "a.sn",
+     compile_text,
+     {"tests/passes/fuse_row_sums.sn", "tests/passes/raise_norm.sn",
+      "tests/passes/simplify_pads.sn", "tests/passes/simplify_index.sn"}},
+    {"training",
+     "t.json",
+     read_training,
+     {"examples/train/shakespeare.json", "examples/train/bert-masked.json"}},
+    {"artefact",
+     "a.o",
+     inspect,
+     {"text:" SN_MANIFEST_MARK "name m\nversion 0.1.0\nthreads openmp\n",
+      "text:SNWGHT01\1\1\1\1aaaabbbbccccddddeeeeffffgggg"}},
+};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+/* ---- mutation ---- */
+
+static uint64_t below(uint64_t *s, uint64_t n) {
+    return next_random(s) % n;
+}
+
+/* Changes `size` bytes in place or shortens them: bits, bytes, numbers at the limits, copies of
+ * other pieces, cuts. Most edits fall into the first 4 KiB, where headers are. Returns the size. */
+static size_t mutate(unsigned char *d, size_t size, uint64_t *s) {
+    static const uint64_t limits[] = {0,
+                                      1,
+                                      0x7f,
+                                      0xff,
+                                      0x7fff,
+                                      0xffff,
+                                      0x7fffffff,
+                                      0xffffffff,
+                                      0x7fffffffffffffff,
+                                      ~(uint64_t)0,
+                                      (uint64_t)1 << 62};
+    static const char *const words[] = {"-1", "1e999", "nan", "0", "99999999999999999999",
+                                        "\"", "[",     "}"};
+    for (uint64_t n = 1 + below(s, MAX_EDITS); n && size > 8; n--) {
+        size_t window = below(s, 4) && size > 4096 ? 4096 : size, at = below(s, window);
+        size_t left = size - at, len = 1 + below(s, left < 16 ? left : 16);
+        uint64_t limit = limits[below(s, sizeof limits / sizeof *limits)];
+        const char *word = words[below(s, sizeof words / sizeof *words)];
+        switch (below(s, 7)) {
+        case 0:
+            d[at] ^= (unsigned char)(1u << below(s, 8));
+            break;
+        case 1:
+            d[at] = (unsigned char)next_random(s);
+            break;
+        case 2:
+            memcpy(d + at, &limit, left < 8 ? left : below(s, 2) ? 8 : 4);
+            break;
+        case 3:
+            memmove(d + at, d + below(s, size - len + 1), len);
+            break;
+        case 4:
+            memcpy(d + at, word, left < strlen(word) ? left : strlen(word));
+            break;
+        case 5:
+            memmove(d + at, d + at + len, left - len), size -= len;
+            break;
+        default:
+            size = below(s, 8) ? size : at;
+            break;
+        }
+    }
+    return size;
+}
+
+/* ---- running ---- */
+
+static struct {
+    const char *format;
+    unsigned long long seed, index;
+} now;
+
+/* Says which case crashed or hung; everything in it is safe in a signal handler. */
+static void on_signal(int number) {
+    char text[160];
+    int n = snprintf(text, sizeof text, "signal %d: fuzz_files %llu 1 %s\n", number, now.seed,
+                     now.format);
+    if (write(2, text, (size_t)n) < 0) _exit(2);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/* The k-th seed file of a format, of which there is at least one. */
+static unsigned char *load_seed(int f, uint64_t k, size_t *size) {
+    int n = 0;
+    while (n < 4 && formats[f].seeds[n]) n++;
+    const char *seed = formats[f].seeds[k % (uint64_t)n];
+    if (!strncmp(seed, "text:", 5)) {
+        *size = strlen(seed + 5);
+        return (unsigned char *)strdup(seed + 5);
+    }
+    char path[512];
+    sn_mapping m;
+    sn_error e = {0};
+    snprintf(path, sizeof path, "%s/%s", SN_SOURCE_DIR, seed);
+    if (!sn_file_map(path, &m, &e)) return fprintf(stderr, "%s\n", e.message), NULL;
+    unsigned char *d = malloc(m.size);
+    if (d) memcpy(d, m.data, m.size);
+    *size = m.size;
+    sn_file_unmap(&m);
+    return d;
+}
+
+static bool run_case(int f, uint64_t seed) {
+    uint64_t s = seed * 0x9e3779b97f4a7c15u + (uint64_t)f;
+    size_t size;
+    unsigned char *d = load_seed(f, next_random(&s), &size);
+    if (!d) return false;
+    size = mutate(d, size, &s);
+    snprintf(file, sizeof file, "%s/%s", scratch_dir, formats[f].name);
+    FILE *out = fopen(file, "wb");
+    bool ok = out && fwrite(d, 1, size, out) == size;
+    if (out && fclose(out)) ok = false;
+    free(d);
+    now.format = formats[f].format, now.seed = seed;
+    alarm(SECONDS_PER_CASE);
+    if (ok) formats[f].use(file);
+    alarm(0);
+    unlink(file);
+    return ok;
+}
+
+int main(int argc, char **argv) {
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+    long cases = argc > 2 ? strtol(argv[2], NULL, 0) : 100;
+    if (!seed) seed = (uint64_t)time(NULL) << 20;
+    if (scratch_make(NULL) || !(nowhere = fopen("/dev/null", "w"))) return 1;
+    if (!freopen("/dev/null", "w", stdout)) return 1; /* `inspect` prints what it finds */
+    snprintf(folder, sizeof folder, "%s/out", scratch_dir);
+    mkdir(folder, 0700);
+    static const int caught[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGALRM};
+    for (int i = 0; i < 6; i++) signal(caught[i], on_signal);
+    fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+    bool ok = true;
+    for (int f = 0; f < FORMATS; f++) {
+        if (argc > 3 && strcmp(argv[3], formats[f].format)) continue;
+        for (long i = 0; ok && i < cases; i++) ok = run_case(f, seed + (uint64_t)i);
+        fprintf(stderr, "%-16s %ld cases\n", formats[f].format, cases);
+    }
+    fclose(nowhere);
+    scratch_end(NULL);
+    return !ok;
+}
