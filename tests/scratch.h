@@ -6,6 +6,7 @@
 #include "runtime/base.h"
 
 #include <dirent.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,17 +20,14 @@ static int scratch_make(void **state) {
     return mkdtemp(scratch_dir) ? 0 : -1;
 }
 
-/* Removes a folder and the files and folders in it. */
+static int scratch_remove_one(const char *path, const struct stat *st, int kind, struct FTW *at) {
+    (void)st, (void)kind, (void)at;
+    return remove(path);
+}
+
+/* Removes a folder and all that is in it. */
 static void scratch_remove(const char *path) {
-    DIR *dir = opendir(path);
-    for (struct dirent *d; dir && (d = readdir(dir));) {
-        char p[512];
-        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..")) continue;
-        snprintf(p, sizeof p, "%s/%s", path, d->d_name);
-        if (unlink(p) != 0) scratch_remove(p);
-    }
-    if (dir) closedir(dir);
-    rmdir(path);
+    nftw(path, scratch_remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 static int scratch_end(void **state) {
@@ -40,7 +38,7 @@ static int scratch_end(void **state) {
 
 /* scratch_dir/name; valid until the fourth call after this one. */
 static inline const char *scratch_path(const char *name) {
-    static char buf[4][256];
+    static char buf[4][512];
     static int turn;
     char *b = buf[turn = (turn + 1) % 4];
     snprintf(b, sizeof buf[0], "%s/%s", scratch_dir, name);

@@ -171,7 +171,7 @@ static void compile_text(const char *path) {
 static void read_training(const char *path) {
     sn_error e = {0};
     train_settings s = {0};
-    if (train_settings_read(path, &s, &e))
+    if (train_settings_read(path, NULL, &s, &e))
         train_settings_free(&s);
     else
         refused(&e);
