@@ -97,8 +97,12 @@ static bool generate(program *p, sn_error *err) {
     const sn_manifest_entry *e = sn_manifest_get(&p->manifest, "prefill");
     language l = {.p = p};
     text_times times;
-    text_model m = {
-        .model = &l, .feed = feed, .tokenizer = p->tokenizer, .no_bos = p->manifest.no_bos};
+    text_model m = {.model = &l,
+                    .feed = feed,
+                    .tokenizer = p->tokenizer,
+                    .eos = p->manifest.eos,
+                    .n_eos = p->manifest.n_eos,
+                    .no_bos = p->manifest.no_bos};
     for (int i = 0; i < e->n_dim; i++)
         if (!strcmp(e->dim[i].name, "T")) m.context = e->dim[i].hi;
     m.vocab = last_number(e->tensor[e->n_tensor - 1].shape);

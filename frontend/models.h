@@ -102,6 +102,10 @@ bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_o
 const char *sn_model_preset(const char *name);
 const char *sn_model_preset_name(int i);
 
+/* What an input, output or dimension of an entry above means, in words: "decode", "P". NULL: not
+ * known. For sn_emit_options.describe. */
+const char *sn_model_describe(const char *entry, const char *argument);
+
 /* ---- the architectures ---- */
 
 /* One pass over T tokens that follow `past` cached ones. */

@@ -678,7 +678,14 @@ typedef struct sn_emit_options {
     int kinds;           /* SN_EMIT_OBJECT for NAME.o, SN_EMIT_ARCHIVE for NAME.a */
     const char *threads; /* "openmp" (or NULL), "none" */
     bool program;        /* with the table by which libsinter_program's main calls it */
-    bool no_bos;         /* tells that main that texts begin without the token BOS */
+    const char *(*describe)(const char *entry,
+                            const char *argument); /* what an input, output or
+         dimension means, for NAME.h; it may return NULL. NULL: nothing is said */
+    int64_t vocab, context; /* constants of NAME.h: token ids, longest sequence; 0: left out */
+    int32_t bos;            /* the token that begins a text; -1 (the default): none */
+    const int32_t *eos;     /* [n_eos] tokens that end one, at most 16 */
+    int n_eos;
+    bool no_bos;              /* tells that main that texts begin without the token BOS */
     const char *const *label; /* [n_label] names of classes, for that main: one line each, at most
                                  255 bytes; NULL: has none */
     int n_label;

@@ -193,8 +193,9 @@ size_t sn_config_int_list(sn_config *c, const char *key, int64_t *out, size_t ma
     const cJSON *v = find_value(c, key), *item;
     if (!v) return 0;
     size_t n = 0;
-    bool good = cJSON_IsArray(v);
-    cJSON_ArrayForEach(item, (good ? v : NULL)) {
+    bool list = cJSON_IsArray(v), good = list;
+    if (!list && max && (good = whole_number(v, out) && *out >= lo && *out <= hi)) return 1;
+    cJSON_ArrayForEach(item, (list ? v : NULL)) {
         int64_t x;
         good = n < max && whole_number(item, &x) && x >= lo && x <= hi;
         if (!good) break;

@@ -41,7 +41,8 @@ const char *sn_config_string_or(sn_config *c, const char *key, const char *dflt)
 int sn_config_choice(sn_config *c, const char *key, const char *const *names);
 int sn_config_choice_or(sn_config *c, const char *key, const char *const *names, int dflt);
 
-/* Integers of an array; returns how many (at most max), 0 when the key is absent. */
+/* Integers of an array, or one that stands alone; returns how many (at most max), 0 when the key is
+ * absent. */
 size_t sn_config_int_list(sn_config *c, const char *key, int64_t *out, size_t max, int64_t lo,
                           int64_t hi);
 

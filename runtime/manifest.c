@@ -79,6 +79,20 @@ static bool read_text(sn_manifest *m, const char *s) {
     return m->no_bos;
 }
 
+static bool read_needs(sn_manifest *m, const char *s) {
+    if (!m->n_target || strlen(s) >= sizeof m->target->needs) return false;
+    snprintf(m->target[m->n_target - 1].needs, sizeof m->target->needs, "%s", s);
+    return true;
+}
+
+static bool read_bos(sn_manifest *m, const char *s) {
+    return sscanf(s, "%" SCNd32, &m->bos) == 1;
+}
+
+static bool read_eos(sn_manifest *m, const char *s) {
+    return m->n_eos < SN_MANIFEST_EOS && sscanf(s, "%" SCNd32, &m->eos[m->n_eos++]) == 1;
+}
+
 static bool read_label(sn_manifest *m, const char *s) {
     int at = 0;
     m->n_label++;
@@ -93,6 +107,7 @@ static const struct {
     {"weights", read_weights}, {"state", read_state},     {"text", read_text},
     {"target", read_target},   {"entry", read_entry},     {"dim", read_dim},
     {"in", read_input},        {"out", read_output},      {"label", read_label},
+    {"needs", read_needs},     {"bos", read_bos},         {"eos", read_eos},
 };
 
 static bool read_line(sn_manifest *m, const char *line) {
@@ -107,7 +122,7 @@ static bool read_line(sn_manifest *m, const char *line) {
 
 bool sn_manifest_parse(const char *text, size_t size, sn_manifest *out, sn_error *err) {
     const size_t mark = sizeof SN_MANIFEST_MARK - 1;
-    *out = (sn_manifest){0};
+    *out = (sn_manifest){.bos = -1};
     if (size < mark || memcmp(text, SN_MANIFEST_MARK, mark))
         return sn_fail(err, SN_ERR_FILE, "this is no artefact of this version of Sinter");
     int number = 2;

@@ -15,6 +15,7 @@ enum {
     SN_MANIFEST_ENTRIES = 16,
     SN_MANIFEST_DIMS = 16,
     SN_MANIFEST_TENSORS = 32,
+    SN_MANIFEST_EOS = 16,
     SN_MANIFEST_NAME = 128
 };
 
@@ -44,11 +45,14 @@ typedef struct sn_manifest {
     uint64_t hash;
     struct {
         char name[SN_MANIFEST_NAME], triple[SN_MANIFEST_NAME];
+        char needs[384]; /* CPU features and where it was made: "avx2 fma (haswell)" */
         int64_t code_bytes;
     } target[SN_MANIFEST_TARGETS];
     int n_target;
     sn_manifest_entry entry[SN_MANIFEST_ENTRIES];
     int n_entry;
+    int32_t bos, eos[SN_MANIFEST_EOS]; /* tokens; bos -1: none */
+    int n_eos;
     int n_label; /* classes that have a name: sn_manifest_label */
 } sn_manifest;
 

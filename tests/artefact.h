@@ -11,9 +11,27 @@ typedef struct artefact_symbol {
     const char *name;
 } artefact_symbol;
 
+#ifndef SN_CXX /* of the build; "": there is no C++ compiler */
+#define SN_CXX ""
+#endif
+
+/* NAME.h is strict C99 and C++17. */
+static inline void artefact_check_header(const char *name) {
+    char file[64], command[1024];
+    snprintf(file, sizeof file, "%s.h", name);
+    static const char *const with[] = {SN_CC " -std=c99 -xc", SN_CXX " -std=c++17 -xc++"};
+    for (int i = 0; i < (*SN_CXX ? 2 : 1); i++) {
+        snprintf(command, sizeof command,
+                 "%s -pedantic -Wall -Wextra -Wshadow -Werror -fsyntax-only -include %s /dev/null",
+                 with[i], scratch_path(file));
+        if (system(command)) fail_msg("%s", command);
+    }
+}
+
 /* Makes NAME.so of NAME.o and sets these pointers; to be dlclose()d. */
 static inline void *artefact_load(const char *name, const artefact_symbol *symbol, int n) {
     char command[1024], object[64], library[64];
+    artefact_check_header(name);
     snprintf(object, sizeof object, "%s.o", name);
     snprintf(library, sizeof library, "%s.so", name);
     snprintf(command, sizeof command, "%s -shared -o %s %s -lgomp -lm", SN_CC,

@@ -7,8 +7,8 @@
 
 #include "codegen/aot/elf_merge.h"
 #include "codegen/emit/target.h"
+#include "tests/artefact.h"
 #include "tests/model_case.h"
-#include "tests/scratch.h"
 
 #include <dlfcn.h>
 #include <sys/stat.h>
@@ -67,6 +67,7 @@ static artefact load(const char *dir, const char *name, const char *libs) {
     snprintf(command, sizeof command, "%s -shared -Wl,-z,defs -o %s %s/%s.o %s -lm -lc", SN_CC, lib,
              dir, name, libs);
     assert_int_equal(system(command), 0);
+    artefact_check_header(name);
     artefact a = {.lib = dlopen(lib, RTLD_NOW | RTLD_LOCAL)};
     if (!a.lib) fail_msg("%s", dlerror());
 #define FIND(what)                                                                                 \
@@ -390,7 +391,18 @@ static void wrong_options(void **state) {
     expect_refusal(&o, SN_ERR_USAGE, "C identifier");
     o.name = "";
     expect_refusal(&o, SN_ERR_USAGE, "C identifier");
+    static const char *const words[] = {"int",  "class", "linux",  "_Bool",
+                                        "NULL", "main",  "int32_t"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        o.name = words[i];
+        expect_refusal(&o, SN_ERR_USAGE, "word or macro of C");
+    }
     o.name = "tiny";
+    const int32_t many[17] = {0};
+    o.eos = many;
+    o.n_eos = 17;
+    expect_refusal(&o, SN_ERR_USAGE, "at most 16");
+    o.n_eos = 0;
     o.threads = "pthreads";
     expect_refusal(&o, SN_ERR_USAGE, "openmp or none");
     o.threads = NULL;

@@ -87,6 +87,21 @@ check_generate() {
     run 0 generate "$tmp/m" -p 'Once upon a time' -n 20 --seed 4
     cmp -s "$tmp/out" "$tmp/a" && fail "another seed gives the same text"
     run 0 generate "$tmp/m" -n 5 --temperature inf --top-k 10 --top-p 0.9
+    # tokens that end a text: a number or a list, in config.json and generation_config.json
+    ended() { # ended WHERE JSON: the text ends before token 432, the third that is generated
+        cp -r "$tmp/m" "$tmp/ends"
+        case $1 in
+        config.json) sed -i "s/\"eos_token_id\":.*2/\"eos_token_id\": $2/" "$tmp/ends/config.json" ;;
+        *) echo "{\"eos_token_id\": $2}" >"$tmp/ends/$1" ;;
+        esac
+        run 0 generate "$tmp/ends" --prompt-ids "1 403 407" -n 9 --temperature 0 --print-ids
+        [ "$(cat "$tmp/out")" = "1 403 407 261 378" ] || fail "$1 with eos_token_id $2: $what"
+        rm -r "$tmp/ends"
+    }
+    ended config.json 432
+    ended config.json '[7, 432, 99999]'
+    ended generation_config.json 432
+    ended generation_config.json '[7, 432]'
     # up to the end of the context, and no further
     run 0 generate "$tmp/m" -p "Once upon a time" -n 3 --profile "$tmp/profile"
     for entry in prefill decode; do

@@ -83,7 +83,7 @@ END
     # what inspect says of each
     for f in out/story.o out/story.a out/story.so generate; do
         "$sinter" inspect $f >out.txt || fail "inspect $f"
-        grep -q "artefact    story" out.txt && grep -q "entry       prefill" out.txt || fail "inspect $f"
+        grep -q "artefact    story" out.txt && grep -q "entry       prefill" out.txt && grep -q "needs .* (" out.txt || fail "inspect $f"
     done
     "$sinter" inspect out/story.weights | grep -q "checksum right" || fail "inspect weights"
     "$sinter" inspect two | grep -c "^artefact" >n
@@ -146,6 +146,14 @@ program() {
     fi
     mkdir moved && cp -r exe/story exe/story.weights exe/story.tokenizer moved && rm -r exe
     same "a program elsewhere" "$(cd / && "$tmp/moved/story" -p "$text" -n 30 --temperature 0 --verify)" "$told"
+    "$sinter" import "$model" --tokenizer "$tokenizer" -o folder 2>out || fail "import"
+    echo '{"eos_token_id": [7, 286]}' >folder/generation_config.json
+    "$sinter" compile folder --name ends -o ends --exe || fail "compile a folder"
+    told=$("$sinter" generate folder -p "$text" -n 30 --temperature 0)
+    same "tokens that end a text" "$(ends/ends -p "$text" -n 30 --temperature 0)" "$told"
+    same "how it ends" "$(ends/ends --prompt-ids "$prompt" -n 30 --temperature 0 --print-ids)" "$prompt ${want% 286*}"
+    told=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --temperature 0)
+    grep -q "define ENDS_EOS_LIST {2, 7, 286}" ends/ends.h || fail "the header lacks the end tokens"
     moved/story --info | grep -q "^entry prefill" || fail "--info"
     printf '%s' "$text" | moved/story -f - -n 30 --temperature 0 >out || fail "standard input"
     same "standard input" "$(cat out)" "$told"
@@ -236,5 +244,17 @@ refuse() {
     says "No such file" "$sinter" inspect none.o
 }
 
+# Every header is strict C99 and C++17.
+headers() {
+    strict="-pedantic -Wall -Wextra -Wshadow -Werror -fsyntax-only"
+    for h in $(find . -name '*.h' ! -path './cache/*'); do
+        $cc -std=c99 $strict -xc -include "$h" /dev/null || fail "$h is no C99"
+        if command -v "$cxx" >/dev/null 2>&1; then
+            $cxx -std=c++17 $strict -xc++ -include "$h" /dev/null || fail "$h is no C++17"
+        fi
+    done
+}
+
 $section
+headers
 exit $failed

@@ -135,6 +135,8 @@ static void config_values(void **state) {
     assert_null(sn_config_unread(c, 0));
     assert_int_equal(list[2], 3);
     assert_int_equal(sn_config_int_list(c, "absent", list, 3, 1, 3), 0);
+    assert_int_equal(sn_config_int_list(c, "n", list, 1, 1, 100), 1); /* a number alone */
+    assert_int_equal(list[0], sn_config_int(c, "n", 1, 100));
     assert_true(sn_config_has(c, "n"));
     assert_false(sn_config_has(c, "no"));
     assert_true(sn_config_check(c, &e));

@@ -170,7 +170,8 @@ static bool compile_training(const options *o, sn_error *err) {
     if (o->model.path)
         return sn_fail(err, SN_ERR_USAGE, "--train excludes MODEL: the config says which model");
     if (!train_settings_read(o->train, NULL, &s, err)) return false;
-    const sn_emit_options eo = emit_options(o, "training");
+    sn_emit_options eo = emit_options(o, "training");
+    eo.describe = sn_model_describe;
     bool ok = train_emit(&s, &eo, err) && link_parts(o, NULL, eo.name, err);
     train_settings_free(&s);
     return ok;
@@ -201,6 +202,16 @@ static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
     return ok;
 }
 
+/* What NAME.h says of a model's entries. */
+static void describe(const lm *m, sn_emit_options *eo) {
+    eo->describe = sn_model_describe;
+    eo->vocab = m->model.vocab;
+    eo->context = m->model.context;
+    eo->bos = lm_bos(m);
+    eo->eos = m->eos;
+    eo->n_eos = m->n_eos;
+}
+
 static bool compile(const options *o, sn_error *err) {
     int entries;
     char name[48];
@@ -212,6 +223,7 @@ static bool compile(const options *o, sn_error *err) {
     if (!m) return false;
     if (!o->name) default_name(o, name);
     eo.no_bos = !lm_begins_with_bos(m);
+    describe(m, &eo);
     bool ok = emit(o, m, &eo, err);
     lm_close(m);
     return ok;

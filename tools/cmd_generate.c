@@ -41,8 +41,14 @@ int cmd_generate(int argc, char **argv) {
     lm *m = cmd_open(NAME, &o.model, &o.compile, SN_CACHED, true, &code);
     if (!m) return code;
     text_times times;
-    const text_model t = {
-        m, feed, m->model.vocab, m->model.context, m->tokenizer, !lm_begins_with_bos(m)};
+    const text_model t = {.model = m,
+                          .feed = feed,
+                          .vocab = m->model.vocab,
+                          .context = m->model.context,
+                          .tokenizer = m->tokenizer,
+                          .eos = m->eos,
+                          .n_eos = m->n_eos,
+                          .no_bos = !lm_begins_with_bos(m)};
     sn_trace *trace = cmd_profile_begin(o.profile, m->session, &err);
     bool ok = !err.code && text_generate(NAME, &t, &o.text, &times, &err);
     ok = cmd_profile_end(o.profile, trace, &err) && ok;

@@ -25,9 +25,11 @@ static void print_entry(const sn_manifest_entry *e) {
 
 static void print_manifest(const sn_manifest *m) {
     printf("artefact    %s, by Sinter %s, threads: %s\n", m->name, m->version, m->threads);
-    for (int i = 0; i < m->n_target; i++)
+    for (int i = 0; i < m->n_target; i++) {
         printf("target      %s (%s): %" PRId64 " bytes of code\n", m->target[i].name,
                m->target[i].triple, m->target[i].code_bytes);
+        if (*m->target[i].needs) printf("            needs %s\n", m->target[i].needs);
+    }
     printf("weights     %" PRId64 " bytes, %s, layout %016" PRIx64 "\n", m->weight_bytes,
            m->embedded ? "embedded" : "in a file to map", m->hash);
     printf("state       %" PRId64 " bytes a sequence; workspace: %s_ENTRY_workspace()\n",

@@ -270,7 +270,8 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
                      : sn_model_build_with(m->code.define, m->code.name, &mo, &m->model, err);
     if (!built) return false;
     if (!check_vocabulary(m->tokenizer, m->model.vocab, err) ||
-        !check_vocabulary(m->source, m->model.source_vocab, err) || !open_labels(m, err))
+        !check_vocabulary(m->source, m->model.source_vocab, err) || !open_labels(m, err) ||
+        !lm_open_ends(m, m->dir ? m->dir->path : o->checkpoint, err))
         return false;
     if (o->build_only) return true;
     if (!o->compile_only && !check_kind(m, o, err)) return false;

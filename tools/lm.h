@@ -31,6 +31,8 @@ typedef struct lm_options {
     void *user;
 } lm_options;
 
+enum { LM_ENDS = 16 };
+
 /* An open model. All of it belongs to the lm; fields are for reading. */
 typedef struct lm {
     sn_model_dir *dir;      /* NULL: a preset or a model in C */
@@ -43,17 +45,22 @@ typedef struct lm {
     sn_tokenizer *tokenizer; /* NULL: the model came without one */
     char *tokenizer_path;    /* file or folder that the tokenizer was read from */
     sn_tokenizer *source;    /* of an encoder-decoder's other vocabulary; NULL: the same */
-    int64_t beams;           /* rows of tokens that an encoder-decoder was opened for */
-    float *logits;           /* [vocab] after lm_feed */
-    int64_t past;            /* tokens in the caches */
-    sn_config *labels;       /* names of a classifier's classes, "id2label"; NULL: none */
-    sn_config *own_config;   /* of a preset, or a checkpoint folder */
-    void **random;           /* [n_random] weights of a preset */
+    int32_t eos[LM_ENDS];    /* tokens that end a text: config.json's, generation_config.json's and
+                                the tokenizer's; the first ends a translation */
+    int n_eos;
+    int64_t beams;         /* rows of tokens that an encoder-decoder was opened for */
+    float *logits;         /* [vocab] after lm_feed */
+    int64_t past;          /* tokens in the caches */
+    sn_config *labels;     /* names of a classifier's classes, "id2label"; NULL: none */
+    sn_config *own_config; /* of a preset, or a checkpoint folder */
+    void **random;         /* [n_random] weights of a preset */
     int n_random;
 } lm;
 
 /* NULL on error. The model's context is the limit of all that follows. */
 lm *lm_open(const lm_options *o, sn_error *err);
+bool lm_open_ends(lm *m, const char *folder, sn_error *err); /* part of lm_open: fills eos */
+int32_t lm_bos(const lm *m);               /* the token that begins a text; -1: none */
 const sn_weights *lm_weights(const lm *m); /* as opened; NULL: random */
 void lm_close(lm *m);                      /* NULL is allowed */
 

@@ -175,9 +175,11 @@ static bool show(run *r, int32_t id, sn_error *err) {
 
 static bool is_end(const run *r, int32_t id) {
     const sn_tokenizer *t = r->m->tokenizer;
-    return t && !r->o->ignore_eos &&
-           (id == sn_tokenizer_special(t, SN_TOKEN_EOS) ||
-            id == sn_tokenizer_special(t, SN_TOKEN_BOS));
+    if (r->o->ignore_eos) return false;
+    for (int i = 0; i < r->m->n_eos; i++)
+        if (id == r->m->eos[i]) return true;
+    return t && (id == sn_tokenizer_special(t, SN_TOKEN_EOS) ||
+                 id == sn_tokenizer_special(t, SN_TOKEN_BOS));
 }
 
 /* ---- the loop ---- */

@@ -47,7 +47,9 @@ typedef struct text_model {
     const float *(*feed)(void *model, const int32_t *ids, int64_t n, sn_error *err);
     int64_t vocab, context;
     const sn_tokenizer *tokenizer; /* NULL: text is ids */
-    bool no_bos;                   /* a text that is not empty begins without BOS */
+    const int32_t *eos;            /* [n_eos] tokens that end a text, besides the tokenizer's */
+    int n_eos;
+    bool no_bos; /* a text that is not empty begins without BOS */
 } text_model;
 
 typedef struct text_times {

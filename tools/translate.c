@@ -14,31 +14,6 @@ typedef struct run {
     int32_t *tokens, *parents, *moved; /* [rows]; moved: what reorder gives back */
 } run;
 
-/* ---- special tokens ---- */
-
-static bool find_token(const lm *m, const char *key, sn_token_role role, int32_t *out,
-                       sn_error *err) {
-    sn_config *c = m->config;
-    bool given = sn_config_has(c, key);
-    int64_t id = given          ? sn_config_int(c, key, 0, m->model.vocab - 1)
-                 : m->tokenizer ? sn_tokenizer_special(m->tokenizer, role)
-                                : m->model.vocab - (role == SN_TOKEN_BOS ? 2 : 1);
-    *out = (int32_t)id;
-    if (!sn_config_check(c, err)) return false;
-    return id >= 0 || sn_fail(err, SN_ERR_USAGE,
-                              "the vocabulary has no %s token, and config.json no \"%s\": a result "
-                              "could not %s",
-                              role == SN_TOKEN_BOS ? "begin" : "end", key,
-                              role == SN_TOKEN_BOS ? "begin" : "end");
-}
-
-bool translate_ends(const lm *m, int32_t *bos, int32_t *eos, sn_error *err) {
-    bool start = sn_config_has(m->config, "decoder_start_token_id");
-    return find_token(m, start ? "decoder_start_token_id" : "bos_token_id", SN_TOKEN_BOS, bos,
-                      err) &&
-           find_token(m, "eos_token_id", SN_TOKEN_EOS, eos, err);
-}
-
 /* ---- running the entries ---- */
 
 static bool check_source(const lm *m, const int32_t *source, int64_t n, sn_error *err) {

@@ -2,6 +2,7 @@
  * what is written where. */
 #include "codegen/aot/aot.h"
 #include "runtime/file.h"
+#include "runtime/manifest.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include <xxhash.h>
 
 sn_emit_options sn_emit_options_default(void) {
-    return (sn_emit_options){.kinds = SN_EMIT_OBJECT, .compile = {.level = -1}};
+    return (sn_emit_options){.kinds = SN_EMIT_OBJECT, .bos = -1, .compile = {.level = -1}};
 }
 
 /* ---- options ---- */
@@ -18,6 +19,10 @@ static bool take_name(sn_aot *a) {
     const char *name = a->o->name ? a->o->name : sn_module_name(a->m);
     bool ok = strlen(name) < sizeof a->name - 16 && (isalpha((unsigned char)*name) || *name == '_');
     for (const char *p = name; *p; p++) ok &= isalnum((unsigned char)*p) || *p == '_';
+    if (ok && sn_aot_is_reserved(name))
+        return sn_fail(a->err, SN_ERR_USAGE,
+                       "artefact name '%s' is a word or macro of C or C++: choose another one",
+                       name);
     if (!ok)
         return sn_fail(a->err, SN_ERR_USAGE,
                        "artefact name '%s': it begins every symbol, so it must be a C identifier "
@@ -32,7 +37,10 @@ static bool take_name(sn_aot *a) {
     return sn_options_check_ahead(&a->o->compile, a->err);
 }
 
-static bool check_labels(sn_aot *a) {
+static bool check_texts(sn_aot *a) {
+    if (a->o->n_eos > SN_MANIFEST_EOS)
+        return sn_fail(a->err, SN_ERR_USAGE, "%d tokens that end a text: at most %d are possible",
+                       a->o->n_eos, SN_MANIFEST_EOS);
     for (int i = 0; i < a->o->n_label; i++) {
         const char *s = a->o->label[i];
         if (s && (strlen(s) > SN_AOT_LABEL || strcspn(s, "\r\n") < strlen(s)))
@@ -171,7 +179,7 @@ static bool describe_entries(sn_aot *a) {
     for (int i = 0; i < p->n_entry; i++)
         if (!sn_compiled_prepares(&p->entry[i]))
             describe_entry(a, &p->entry[i], &a->entry[a->n_entry++]);
-    return true;
+    return sn_aot_name_entries(a);
 }
 
 /* ---- weights and state ---- */
@@ -387,7 +395,7 @@ bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err) {
     group *g = calloc(SN_AOT_TARGETS, sizeof *g);
     sn_elf *elf = sn_elf_new();
     bool ok = (g && elf) || sn_fail(&own, SN_ERR_MEMORY, "out of memory");
-    ok = ok && take_name(&a) && check_labels(&a) && take_targets(&a) &&
+    ok = ok && take_name(&a) && check_texts(&a) && take_targets(&a) &&
          (!o->dir || sn_folder_make(o->dir, &own)) && emit(&a, elf, g);
     for (int v = 0; v < a.n_variant; v++) sn_program_free(a.variant[v].program);
     sn_elf_free(elf);

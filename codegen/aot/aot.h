@@ -16,6 +16,7 @@ enum {
     SN_AOT_TESTS = 12,
     SN_AOT_ALIGN = 64,
     SN_AOT_LABEL = 255, /* bytes of a class name */
+    SN_AOT_NEEDS = 300, /* of the features of a target */
 };
 
 /* One question to the CPU. x86-64: bits of register `reg` (0..3: eax..edx) of a CPUID leaf;
@@ -29,6 +30,9 @@ typedef struct sn_cpu_test {
 /* What a CPU must have to run code for t (at most SN_AOT_TESTS tests, their number is returned),
  * and on x86-64 the register state that its operating system must save (XCR0; 0: none). */
 int sn_target_floor(const sn_target *t, sn_cpu_test *test, uint64_t *xcr0);
+
+/* The features that these tests ask for, with spaces between them, in `text`, which is returned. */
+const char *sn_target_needs(const sn_target *t, char *text, size_t size);
 
 /* The oldest CPU of an architecture, for code that runs before anything is known. */
 const char *sn_target_base(sn_arch arch);
@@ -55,6 +59,7 @@ typedef struct sn_aot_entry {
     int symbol[SN_AOT_SYMBOLS], n_symbol; /* the dims that a caller passes */
     const sn_binding *input, *output;
     int n_input, n_output;
+    const char **dim_name, **input_name, **output_name; /* C parameters: names.c */
     bool has_state;
 } sn_aot_entry;
 
@@ -128,6 +133,19 @@ enum {
 bool sn_aot_write_weights(sn_aot *a, const char *path);
 void sn_aot_fill_header(const sn_aot *a, sn_aot_header *h);
 void *sn_aot_weights_image(sn_aot *a); /* all of the file, malloc'ed; NULL: out of memory */
+
+/* names.c. A list of names in use: zero-initialised, memory of the module. */
+typedef struct sn_aot_names {
+    const char **name;
+    int n, capacity;
+} sn_aot_names;
+bool sn_aot_is_reserved(const char *name); /* a word or macro of C or C++ */
+const char *sn_aot_identifier(const sn_aot *a, const char *name);
+/* The name, with the suffix or a number behind it if it is in use or reserved; then it is in use.
+ */
+const char *sn_aot_unique(const sn_aot *a, sn_aot_names *used, const char *name,
+                          const char *suffix);
+bool sn_aot_name_entries(sn_aot *a); /* checks names of entries, names their parameters */
 
 /* header.c */
 bool sn_aot_write_header(sn_aot *a, FILE *f);

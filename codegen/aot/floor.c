@@ -80,6 +80,19 @@ int sn_target_floor(const sn_target *t, sn_cpu_test *test, uint64_t *xcr0) {
     return n;
 }
 
+const char *sn_target_needs(const sn_target *t, char *text, size_t size) {
+    size_t n = 0;
+    const char *last = "";
+    snprintf(text, size, "every CPU of the architecture");
+    for (size_t i = 0; i < sizeof bits / sizeof *bits && n < size; i++) {
+        if (bits[i].arch != t->arch || !sn_target_has(t, bits[i].with)) continue;
+        if (strcmp(last, bits[i].with))
+            n += (size_t)snprintf(text + n, size - n, n ? " %s" : "%s", bits[i].with);
+        last = bits[i].with;
+    }
+    return text;
+}
+
 const char *sn_target_base(sn_arch arch) {
     static const char *const base[] = {
         [SN_ARCH_X86_64] = "x86-64", [SN_ARCH_AARCH64] = "aarch64", [SN_ARCH_RISCV64] = "riscv64"};

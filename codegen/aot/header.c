@@ -14,57 +14,55 @@ const char *sn_aot_c_type(sn_dtype t) {
     return types[t];
 }
 
-/* A name of the model as a C identifier. */
-static const char *identifier(const sn_aot *a, const char *name) {
-    char *s = sn_arena_alloc(a->m, strlen(name) + 2), *p = s;
-    if (*name >= '0' && *name <= '9') *p++ = '_';
-    for (; *name; name++)
-        *p++ = (*name >= 'a' && *name <= 'z') || (*name >= 'A' && *name <= 'Z') ||
-                       (*name >= '0' && *name <= '9')
-                   ? *name
-                   : '_';
-    return s;
-}
-
 static const char *shape_of(const sn_aot *a, const sn_node *n) {
     char text[512];
     sn_shape_print(a->m, n->rank, n->shape, text, sizeof text);
     return sn_arena_printf(a->m, "%s", text);
 }
 
-static void print_dims(const sn_aot *a, const sn_aot_entry *t, FILE *f) {
-    for (int k = 0; k < t->n_symbol; k++)
-        fprintf(f, ", int64_t %s", sn_symbol_at(a->m, t->symbol[k])->name);
+static void print_dims(const sn_aot_entry *t, FILE *f) {
+    for (int k = 0; k < t->n_symbol; k++) fprintf(f, ", int64_t %s", t->dim_name[k]);
 }
 
-static void print_tensor(const sn_aot *a, const sn_binding *b, const char *role, FILE *f) {
-    fprintf(f, " *   %-10s %s %s, %s\n", identifier(a, b->name),
-            sn_dtype_name((sn_dtype)b->node->dtype), shape_of(a, b->node), role);
+/* ", what the argument means", if the caller of sn_emit has said so. */
+static void print_meaning(const sn_aot *a, const sn_aot_entry *t, const char *name, FILE *f) {
+    const char *text = a->o->describe ? a->o->describe(t->name, name) : NULL;
+    fprintf(f, text ? ": %s\n" : "\n", text);
+}
+
+static void print_tensor(const sn_aot *a, const sn_aot_entry *t, const sn_binding *b,
+                         const char *name, const char *role, FILE *f) {
+    fprintf(f, " *   %-10s %s %s, %s", name, sn_dtype_name((sn_dtype)b->node->dtype),
+            shape_of(a, b->node), role);
+    print_meaning(a, t, b->name, f);
 }
 
 static const char *upper(const sn_aot *a, const char *name) {
-    const char *id = identifier(a, name);
+    const char *id = sn_aot_identifier(a, name);
     char *s = sn_arena_alloc(a->m, strlen(id) + 1);
     for (size_t i = 0; id[i]; i++) s[i] = (char)toupper((unsigned char)id[i]);
     return s;
 }
 
 /* NAME_ENTRY_OUTPUT: how many elements, where that is a number. */
-static void print_count(const sn_aot *a, const sn_aot_entry *t, const sn_binding *b, FILE *f) {
+static void print_count(const sn_aot *a, const sn_aot_entry *t, int i, sn_aot_names *macros,
+                        FILE *f) {
     int64_t count;
-    sn_dim d = sn_dim_product(a->m, b->node->rank, b->node->shape);
-    if (sn_dim_is_const(a->m, d, &count))
-        fprintf(f, "#define %s_%s_%s %lld /* elements */\n", a->upper, upper(a, t->name),
-                upper(a, b->name), (long long)count);
+    const sn_node *n = t->output[i].node;
+    if (!sn_dim_is_const(a->m, sn_dim_product(a->m, n->rank, n->shape), &count)) return;
+    const char *name =
+        sn_arena_printf(a->m, "%s_%s_%s", a->upper, upper(a, t->name), upper(a, t->output_name[i]));
+    fprintf(f, "#define %s %lld /* elements */\n", sn_aot_unique(a, macros, name, "_COUNT"),
+            (long long)count);
 }
 
-static void print_entry(const sn_aot *a, const sn_aot_entry *t, FILE *f) {
+static void print_lengths(const sn_aot *a, const sn_aot_entry *t, FILE *f) {
     const sn_compiled_entry *c = sn_program_entry(a->variant[0].program, t->name);
-    fprintf(f, "\n/* %s\n", t->name);
     for (int i = 0; i < t->n_symbol; i++) {
         const sn_symbol *s = sn_symbol_at(a->m, t->symbol[i]);
-        fprintf(f, " *   %-10s a length, %lld to %lld\n", s->name, (long long)s->lo,
+        fprintf(f, " *   %-10s a length, %lld to %lld", t->dim_name[i], (long long)s->lo,
                 (long long)s->hi);
+        print_meaning(a, t, s->name, f);
     }
     for (int i = 0; i < c->n_range; i++) {
         const sn_range_check *k = &c->range[i];
@@ -76,31 +74,72 @@ static void print_entry(const sn_aot *a, const sn_aot_entry *t, FILE *f) {
         else if (k->kind != SN_RANGE_COUNT)
             fprintf(f, " *   %s is at least %s\n", high, low);
     }
-    for (int i = 0; i < t->n_input; i++) print_tensor(a, &t->input[i], "read", f);
-    for (int i = 0; i < t->n_output; i++) print_tensor(a, &t->output[i], "written", f);
+}
+
+static void print_entry(const sn_aot *a, const sn_aot_entry *t, sn_aot_names *macros, FILE *f) {
+    fprintf(f, "\n/* %s\n", t->name);
+    print_lengths(a, t, f);
+    for (int i = 0; i < t->n_input; i++)
+        print_tensor(a, t, &t->input[i], t->input_name[i], "read", f);
+    for (int i = 0; i < t->n_output; i++)
+        print_tensor(a, t, &t->output[i], t->output_name[i], "written", f);
     if (t->has_state) fprintf(f, " * Reads and changes the state.\n");
     fprintf(f, " */\n");
-    for (int i = 0; i < t->n_output; i++) print_count(a, t, &t->output[i], f);
+    for (int i = 0; i < t->n_output; i++) print_count(a, t, i, macros, f);
     fprintf(f, "int %s_%s(const %s *m", a->name, t->name, a->name);
     if (t->has_state) fprintf(f, ", void *state");
     fprintf(f, ", void *workspace");
-    print_dims(a, t, f);
+    print_dims(t, f);
     for (int i = 0; i < t->n_input; i++)
         fprintf(f, ", const %s *%s", sn_aot_c_type((sn_dtype)t->input[i].node->dtype),
-                identifier(a, t->input[i].name));
+                t->input_name[i]);
     for (int i = 0; i < t->n_output; i++)
         fprintf(f, ", %s *%s", sn_aot_c_type((sn_dtype)t->output[i].node->dtype),
-                identifier(a, t->output[i].name));
+                t->output_name[i]);
     fprintf(f, ");\nint64_t %s_%s_workspace(const %s *m", a->name, t->name, a->name);
-    print_dims(a, t, f);
+    print_dims(t, f);
     fprintf(f, ");\n");
 }
 
 static void print_targets(const sn_aot *a, FILE *f) {
     fprintf(f,
             " * Targets, the most capable first (the CPU must have what one of them asks for):\n");
-    for (int i = 0; i < a->n_variant; i++)
-        fprintf(f, " *   %d  %s\n", i + 1, a->variant[i].target.name);
+    char needs[SN_AOT_NEEDS];
+    for (int i = 0; i < a->n_variant; i++) {
+        const sn_target *t = &a->variant[i].target;
+        fprintf(f, " *   %d  %s%s%s: %s\n", i + 1, t->name,
+                strcmp(t->name, "native") ? "" : ", made on ",
+                strcmp(t->name, "native") ? "" : t->cpu, sn_target_needs(t, needs, sizeof needs));
+    }
+}
+
+/* Numbers that a caller of a language model needs. `macros` begins with the names that every header
+ * has. */
+static void print_constants(const sn_aot *a, sn_aot_names *macros, FILE *f) {
+    static const char *const names[] = {"VERSION",       "STATE_BYTES", "WEIGHT_BYTES", "ALIGN",
+                                        "ARTEFACT_H",    "ERROR_KIND",  "VOCAB",        "CONTEXT",
+                                        "BOS",           "EOS",         "EOS_LIST",
+#define X(name, text) #name, "ERROR_" #name,
+                                        SN_AOT_ERRORS(X)
+#undef X
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        sn_aot_unique(a, macros, sn_arena_printf(a->m, "%s_%s", a->upper, names[i]), NULL);
+    const sn_emit_options *o = a->o;
+    const char *N = a->upper;
+    if (o->vocab)
+        fprintf(f, "#define %s_VOCAB %lld /* token ids are below */\n", N, (long long)o->vocab);
+    if (o->context)
+        fprintf(f, "#define %s_CONTEXT %lld /* tokens of the longest sequence */\n", N,
+                (long long)o->context);
+    if (o->bos >= 0) fprintf(f, "#define %s_BOS %d /* a text begins with it */\n", N, (int)o->bos);
+    if (o->n_eos) fprintf(f, "#define %s_EOS %d /* a text ends with it */\n", N, (int)o->eos[0]);
+    if (o->n_eos > 1) {
+        fprintf(f, "#define %s_EOS_LIST {", N);
+        for (int i = 0; i < o->n_eos; i++) fprintf(f, i ? ", %d" : "%d", (int)o->eos[i]);
+        fprintf(f, "} /* or with any of these */\n");
+    }
+    fputc('\n', f);
 }
 
 /* "$x" in a text stands for a string of the list. */
@@ -133,7 +172,9 @@ static const char top[] =
     "#define $N_VERSION \"$v\"\n"
     "#define $N_STATE_BYTES INT64_C($s)\n"
     "#define $N_WEIGHT_BYTES INT64_C($w) /* of the file */\n"
-    "#define $N_ALIGN 64 /* of state, workspace and of weights that you load yourself */\n\n"
+    "#define $N_ALIGN 64 /* of state, workspace and of weights that you load yourself */\n";
+
+static const char structs[] =
     "/* Your own threads: `run` calls fn(arg, t, n) for every t in [0, n), all at the same time, "
     "and\n"
     " * returns when all have returned; `barrier` returns when all n threads have called it. */\n"
@@ -217,19 +258,23 @@ bool sn_aot_write_header(sn_aot *a, FILE *f) {
         {'f', first_values ? "Memory of zeros is no first value: it holds parameters."
                            : "Fresh memory that is zero (calloc, mmap) needs no call."},
         {0, NULL}};
+    sn_aot_names macros = {0};
     expand(top, words, f);
+    print_constants(a, &macros, f);
+    expand(structs, words, f);
     fprintf(f, "enum { /* kinds of errors */\n");
     for (int i = 0; i < SN_AOT_ERROR_COUNT; i++)
         fprintf(f, "    %s_%s%s = %d, /* %s */\n", a->upper, i ? "ERROR_" : "", kinds[i], i,
                 texts[i]);
     expand(middle, words, f);
-    for (int i = 0; i < a->n_entry; i++) print_entry(a, &a->entry[i], f);
+    for (int i = 0; i < a->n_entry; i++) print_entry(a, &a->entry[i], &macros, f);
     fputs(bottom, f);
     return !ferror(f) || sn_fail(a->err, SN_ERR_FILE, "the header cannot be written");
 }
 
-static void manifest_tensor(const sn_aot *a, const char *role, const sn_binding *b, FILE *f) {
-    fprintf(f, "  %s %s %s %s\n", role, b->name, sn_dtype_name((sn_dtype)b->node->dtype),
+static void manifest_tensor(const sn_aot *a, const char *role, const sn_binding *b,
+                            const char *name, FILE *f) {
+    fprintf(f, "  %s %s %s %s\n", role, name, sn_dtype_name((sn_dtype)b->node->dtype),
             shape_of(a, b->node));
 }
 
@@ -241,17 +286,24 @@ void sn_aot_print_manifest(const sn_aot *a, FILE *f) {
     if (a->o->no_bos) fprintf(f, "text bare\n");
     for (int i = 0; i < a->o->n_label; i++)
         if (a->o->label[i] && *a->o->label[i]) fprintf(f, "label %d %s\n", i, a->o->label[i]);
-    for (int i = 0; i < a->n_variant; i++)
-        fprintf(f, "target %s %s %zu\n", a->variant[i].target.name, a->variant[i].target.triple,
-                a->variant[i].code_bytes);
+    if (a->o->bos >= 0) fprintf(f, "bos %d\n", (int)a->o->bos);
+    for (int i = 0; i < a->o->n_eos; i++) fprintf(f, "eos %d\n", (int)a->o->eos[i]);
+    for (int i = 0; i < a->n_variant; i++) {
+        const sn_target *t = &a->variant[i].target;
+        char needs[SN_AOT_NEEDS];
+        fprintf(f, "target %s %s %zu\n", t->name, t->triple, a->variant[i].code_bytes);
+        fprintf(f, "  needs %s (%s)\n", sn_target_needs(t, needs, sizeof needs), t->cpu);
+    }
     for (int i = 0; i < a->n_entry; i++) {
         const sn_aot_entry *t = &a->entry[i];
         fprintf(f, "entry %s%s\n", t->name, t->has_state ? " state" : "");
         for (int k = 0; k < t->n_symbol; k++) {
             const sn_symbol *s = sn_symbol_at(a->m, t->symbol[k]);
-            fprintf(f, "  dim %s %lld %lld\n", s->name, (long long)s->lo, (long long)s->hi);
+            fprintf(f, "  dim %s %lld %lld\n", t->dim_name[k], (long long)s->lo, (long long)s->hi);
         }
-        for (int k = 0; k < t->n_input; k++) manifest_tensor(a, "in", &t->input[k], f);
-        for (int k = 0; k < t->n_output; k++) manifest_tensor(a, "out", &t->output[k], f);
+        for (int k = 0; k < t->n_input; k++)
+            manifest_tensor(a, "in", &t->input[k], t->input_name[k], f);
+        for (int k = 0; k < t->n_output; k++)
+            manifest_tensor(a, "out", &t->output[k], t->output_name[k], f);
     }
 }
