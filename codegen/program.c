@@ -109,7 +109,7 @@ static void open_cache(compiler *c) {
 }
 
 /* What is remembered is taken by everybody but the parts that tuning itself compiles. */
-static bool open_tuner(compiler *c, sn_pass_options *po) {
+static bool open_tuner(compiler *c, sn_pass_options *po, int n_entry) {
     int64_t *symbol = sn_arena_alloc(c->m, sizeof *symbol * (size_t)(sn_symbol_count(c->m) + 1));
     po->chooser = c->forced;
     if (c->forced) return true;
@@ -123,13 +123,16 @@ static bool open_tuner(compiler *c, sn_pass_options *po) {
                           .target = &c->p->target,
                           .cache = c->cache,
                           .symbol = symbol,
+                          .entry = c->p->entry,
+                          .n_entry = n_entry,
                           .level = po->level,
                           .backend = po->backend,
                           .stats = &c->p->stats,
                           .err = c->err};
     sn_tuner_init(&c->tuner);
     po->chooser = &c->tuner.chooser;
-    return read_sizes(c, "tune", c->o->tune_sizes, symbol);
+    if (!read_sizes(c, "tune", c->o->tune_sizes, symbol)) return false;
+    return !c->o->tune || sn_tuner_may_run(&c->tuner, symbol, c->err);
 }
 
 /* The passes; where tuning finds that the model was wrong, once more with what it found. */
@@ -527,7 +530,7 @@ static bool compile(compiler *c) {
     c->n_described = sn_entry_count(c->m);
     double start = now();
     open_cache(c);
-    if (!open_tuner(c, &po) || !run_passes(c, &po)) return false;
+    if (!open_tuner(c, &po, n_user) || !run_passes(c, &po)) return false;
     p->stats.passes = now() - start;
     if (c->o->strict_fusion)
         for (int i = 0; i < p->passes.n_remark; i++)

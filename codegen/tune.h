@@ -25,7 +25,9 @@ typedef struct sn_tuner {
     const sn_options *o;
     const sn_target *target;
     sn_cache *cache;
-    const int64_t *symbol; /* [sn_symbol_count] the sizes in use */
+    const int64_t *symbol;          /* [sn_symbol_count] the sizes in use */
+    const sn_compiled_entry *entry; /* [n_entry] the user's, with what their sizes must fulfil */
+    int n_entry;
     int level, threads;
     const char *backend;
     char cpu[80];
@@ -43,6 +45,10 @@ typedef struct sn_bucket {
     int64_t from, to;
 } sn_bucket;
 sn_bucket sn_tune_bucket(int64_t v);
+
+/* Whether every entry may run at these sizes; otherwise err tells the first that may not, and why.
+ */
+bool sn_tuner_may_run(const sn_tuner *t, const int64_t *symbol, sn_error *err);
 
 /* Measures the questions of the passes that nobody has an answer to. *again: an answer is not the
  * model's, so that the passes must run once more. False: t->err. */

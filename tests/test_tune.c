@@ -408,6 +408,29 @@ static void contradictions_ahead(void **state) {
     sn_module_free(m);
 }
 
+/* T >= 8 is no range of T, but a condition of the slice. */
+static void sizes_that_cannot_run(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("short");
+    sn_error err = {0};
+    sn_dim T = sn_symbol(m, "T", 1, 16);
+    sn_entry_begin(m, "f");
+    sn_tensor x = sn_input(m, "x", SN_F32, T, 16);
+    sn_output("y", sn_softmax(sn_slice(x, 0, 0, sn_dim_sub(m, T, 8)), 1));
+    sn_options o = TUNE;
+    o.tune_sizes = NULL;
+    sn_program *p = sn_compile(m, &o, &err); /* sqrt(1 16) = 4 */
+    assert_null(p);
+    assert_int_equal(err.code, SN_ERR_RANGE);
+    assert_non_null(strstr(err.message, "tune sizes: slice (test_tune.c:"));
+    assert_non_null(strstr(err.message, "the size T-8 = -4"));
+    o.tune_sizes = "T=9";
+    p = sn_compile(m, &o, &(sn_error){0});
+    assert_non_null(p);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
 /* Sizes without an upper bound are tuned for at most INT64_MAX. */
 static void buckets(void **state) {
     (void)state;
@@ -428,6 +451,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(measured_once, clear),
         cmocka_unit_test(buckets),
+        cmocka_unit_test(sizes_that_cannot_run),
         cmocka_unit_test(other_keys),
         cmocka_unit_test(other_answers),
         cmocka_unit_test(foreign_answers),
