@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 
 enum { T, P, N, Q, SYMBOLS }; /* the dims of the module */
-enum { HALF = 1 << 16, MOST_ARGS = 8 };
+enum { HALF = 1 << 25, MOST_ARGS = 8 };
 
 typedef struct graph {
     sn_module *m;
@@ -134,12 +134,64 @@ static sn_tensor sum_of_square(const graph *g) {
     return sn_sum_all(sn_mul(i, sn_input(g->m, "x", SN_F32, 1)));
 }
 
+/* ---- empty axes that nothing is read from ---- */
+
+static sn_tensor of_none(const graph *g) {
+    return sn_input(g->m, "x", SN_F32, 3, g->d[N]);
+}
+
+static sn_tensor cross_entropy(const graph *g) {
+    return sn_cross_entropy(of_none(g), three(g, "i"));
+}
+
+static sn_tensor picked(const graph *g) { /* the same in plain operations */
+    sn_tensor x = sn_log_softmax(of_none(g), 1), column = sn_iota(g->m, SN_I32, 1, 3, g->d[N]);
+    return sn_sum(sn_where(sn_eq(sn_reshape(three(g, "i"), 3, 1), column), x, 0.0), 1);
+}
+
+static sn_tensor product(const graph *g) {
+    sn_tensor x = of_none(g);
+    return sn_matmul(x, sn_transpose(x, 1, 0));
+}
+
+static sn_tensor no_columns(const graph *g) {
+    sn_tensor x = of_none(g);
+    return sn_matmul(sn_transpose(x, 1, 0), x);
+}
+
+static sn_tensor norms(const graph *g) {
+    return sn_cumsum(sn_softmax(sn_layer_norm(of_none(g), NULL, NULL, 1e-5), 1), 0);
+}
+
+static sn_tensor extremes(const graph *g) {
+    sn_tensor x = of_none(g);
+    return sn_add(sn_cast(sn_argmax(x, 1), SN_F32), sn_amax(x, 1));
+}
+
+static sn_tensor joined(const graph *g) {
+    sn_tensor x = of_none(g);
+    return sn_pad(sn_concat(1, x, sn_mul(x, 2.0)), 1, 1, 2, 3.0);
+}
+
+static sn_tensor heads(const graph *g, const char *name, sn_dim n) {
+    return sn_input(g->m, name, SN_F32, 1, 2, n, 4);
+}
+
+static sn_tensor no_keys(const graph *g) {
+    return sn_attention(heads(g, "q", 3), heads(g, "k", g->d[N]), heads(g, "v", g->d[N]));
+}
+
+static sn_tensor no_queries(const graph *g) {
+    sn_tensor k = heads(g, "k", g->d[P]);
+    return sn_attention(heads(g, "q", g->d[N]), k, k, .causal = true);
+}
+
 typedef struct row {
     const char *name;
     sn_tensor (*build)(const graph *g);
     const char *dims; /* that the entry takes */
     int64_t good[SYMBOLS], bad[SYMBOLS];
-    const char *why;
+    const char *why; /* NULL: no size is refused */
 } row;
 
 static const row rows[] = {
@@ -165,6 +217,16 @@ static const row rows[] = {
     {"scatter", scattered, "N", {0, 0, 1}, {0, 0, 0}, "the axis of size N"},
     {"at", single, "N", {0, 0, 1}, {0, 0, 0}, "the axis of size N"},
     {"gradient", slice_of_gradient, "T", {3}, {2}, "the start T-3"},
+    {"cross_entropy", cross_entropy, "N", {0}, {0}, NULL},
+    {"picked", picked, "N", {0}, {0}, NULL},
+    {"product", product, "N", {0}, {0}, NULL},
+    {"no_columns", no_columns, "N", {0}, {0}, NULL},
+    {"norms", norms, "N", {0}, {0}, NULL},
+    {"extremes", extremes, "N", {0}, {0}, NULL},
+    {"joined", joined, "N", {0}, {0}, NULL},
+    {"no_keys", no_keys, "N", {0}, {0}, NULL},
+    {"no_queries", no_queries, "PN", {0, 5}, {0}, NULL},
+    {"nothing", no_queries, "PN", {0}, {0}, NULL},
     {"count", square, "Q", {0, 0, 0, 3}, {0, 0, 0, (int64_t)1 << 32}, "2^48 elements"},
     {"count_most", square, "Q", {0, 0, 0, 3}, {0, 0, 0, ((int64_t)1 << 24) + 1}, "2^48 elements"},
     {"count_inside", sum_of_square, "Q", {0, 0, 0, 3}, {0, 0, 0, (int64_t)1 << 32}, "2^48 elem"},
@@ -270,7 +332,7 @@ static void run_row(sn_program *p, sn_session *s, const row *r, bool good, int l
     if (good && (!ran || rank != y->rank))
         fail_msg("%s, level %d: %s", r->name, level, err.message);
     if (!good && (ran || rank >= 0)) fail_msg("%s, level %d: not refused", r->name, level);
-    for (size_t i = 0; good && i < bytes / sizeof(float); i++)
+    for (size_t i = 0; good && r->why && i < bytes / sizeof(float); i++)
         assert_true(isfinite(((const float *)out.data)[i]));
     if (!good) {
         expect_refusal(r, &err, level);
@@ -294,7 +356,7 @@ static void levels(void **state) {
         if (!s) fail_msg("level %d: %s", level, err.message);
         for (int i = 0; i < ROWS; i++) {
             run_row(p, s, &rows[i], true, level);
-            run_row(p, s, &rows[i], false, level);
+            if (rows[i].why) run_row(p, s, &rows[i], false, level);
         }
         sn_session_free(s);
         sn_program_free(p);
@@ -371,7 +433,7 @@ static void artefacts(void **state) {
     assert_int_equal(d->open(&m, scratch_path("bounds.weights")), 0);
     for (int i = 0; i < ROWS; i++) {
         call_good(d, &m, &rows[i], p);
-        call_bad(d, &m, &rows[i]);
+        if (rows[i].why) call_bad(d, &m, &rows[i]);
     }
     d->close(&m);
     dlclose(lib);
@@ -411,7 +473,8 @@ static void evaluator(void **state) {
     for (int i = 0; i < ROWS; i++) {
         sn_error err;
         if (!evaluate(&rows[i], true, &err)) fail_msg("%s: %s", rows[i].name, err.message);
-        if (evaluate(&rows[i], false, &err)) fail_msg("%s: not refused", rows[i].name);
+        if (rows[i].why && evaluate(&rows[i], false, &err))
+            fail_msg("%s: not refused", rows[i].name);
     }
 }
 

@@ -199,7 +199,8 @@ em_val sn_emit_elem(em *e, const sn_node *n, const em_val *x) {
 em_val sn_emit_const(em *e, sn_dtype t, double value) {
     if (sn_dtype_is_float(t)) return em_f(e, sn_dtype_size(t) == 2 ? sn_round_to(t, value) : value);
     if (t == SN_BOOL) return em_i1(e, value != 0);
-    return LLVMConstInt(em_mem_type(e, t), (unsigned long long)(int64_t)value, true);
+    return LLVMConstInt(em_mem_type(e, t), (unsigned long long)(int64_t)sn_round_to(t, value),
+                        true);
 }
 
 em_val sn_emit_integer(em *e, sn_dtype t, em_val i) {
