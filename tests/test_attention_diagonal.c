@@ -6,6 +6,7 @@
 #include "frontend/sinter.h"
 #include "ir/ir.h"
 #include "tests/attention_case.h"
+#include "tests/effort.h"
 #include "tests/jit_run.h"
 
 #include <math.h>
@@ -299,10 +300,12 @@ int main(void) {
         const variant *v = &variants[i];
         for (int level = i % 2 ? 4 : 0; level <= 4; level += 4)
             all[n++] = (setting){.v = v, .level = level, .t = SN_F32};
-        all[n++] = (setting){.v = v, .level = 4, .t = SN_F32, .target = targets[i % 2]};
+        if (effort_takes((size_t)i, 2))
+            all[n++] = (setting){.v = v, .level = 4, .t = SN_F32, .target = targets[i / 2 % 2]};
         all[n++] = (setting){.v = v, .level = 4, .t = SN_F64, .back = i % 3 == 0};
         all[n++] = (setting){.v = v, .level = 4, .t = SN_F32, .back = true};
-        all[n++] = (setting){.v = v, .level = -1, .back = i % 2};
+        if (effort_takes((size_t)i + 1, 3))
+            all[n++] = (setting){.v = v, .level = -1, .back = i % 2};
     }
     for (size_t i = 0; i < n; i++) {
         setting *s = &all[i];

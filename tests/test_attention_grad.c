@@ -4,6 +4,7 @@
 #include "frontend/sinter.h"
 #include "ir/ir.h"
 #include "tests/attention_case.h"
+#include "tests/effort.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -220,11 +221,12 @@ int main(void) {
     for (int i = 0; i < N_VARIANTS; i++) {
         const variant *v = &variants[i];
         for (int level = 0; level <= 4; level += i % 3 ? 4 : 2)
-            all[n++] = (setting){.v = v, .level = level, .t = SN_F32};
-        if (i % 2) all[n++] = (setting){.v = v, .level = 4, .t = SN_F64};
+            if (level == 4 || effort_takes((size_t)i, 2))
+                all[n++] = (setting){.v = v, .level = level, .t = SN_F32};
+        if (effort_takes((size_t)i + 3, 4)) all[n++] = (setting){.v = v, .level = 4, .t = SN_F64};
         all[n++] = (setting){
             .v = v, .level = 4, .t = i % 2 ? SN_F64 : SN_F32, .target = targets[i / 2 % 2]};
-        all[n++] = (setting){.v = v, .threads = 1};
+        if (effort_takes((size_t)i, 2)) all[n++] = (setting){.v = v, .threads = 1};
     }
     for (size_t i = 0; i < n; i++) {
         setting *s = &all[i];

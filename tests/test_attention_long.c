@@ -4,6 +4,7 @@
 #include "frontend/sinter.h"
 #include "ir/ir.h"
 #include "tests/attention_case.h"
+#include "tests/effort.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -133,8 +134,9 @@ int main(void) {
         const variant *v = &variants[i];
         bool large = v->d > 64; /* narrow vectors make more blocks of fewer queries */
         all[n++] = (setting){.v = v, .t = SN_F32};
-        all[n++] = (setting){.v = v, .t = SN_F32, .target = targets[large ? 0 : i % 2]};
-        if (!large) all[n++] = (setting){.v = v, .t = SN_F64};
+        if (effort_takes((size_t)i, 2))
+            all[n++] = (setting){.v = v, .t = SN_F32, .target = targets[large ? 0 : i / 2 % 2]};
+        if (!large && effort_takes((size_t)i + 1, 2)) all[n++] = (setting){.v = v, .t = SN_F64};
         all[n++] =
             (setting){.v = v, .t = SN_F32, .bits = true, .target = large ? targets[0] : NULL};
     }
