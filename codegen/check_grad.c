@@ -114,7 +114,7 @@ static bool add_input(checker *c, const sn_node *leaf) {
     const sn_arg_binding *a = find_value(c, in->name);
     for (int i = 0; i < leaf->rank; i++) {
         in->shape[i] = sn_dim_eval(c->m, leaf->shape[i], c->symbol);
-        if (a && a->shape[i] != in->shape[i])
+        if (a && (a->rank != leaf->rank || a->shape[i] != in->shape[i]))
             return sn_fail(c->err, SN_ERR_SHAPE, "'%s' is bound to a tensor of another shape",
                            in->name);
     }
@@ -338,7 +338,13 @@ static bool check_all(checker *c, tensor *t, int n, sn_grad_error *worst) {
 bool sn_check_grad(sn_tensor loss, int n, const sn_tensor *wrt, const sn_arg_binding *value,
                    int n_value, sn_grad_error *worst, sn_error *err) {
     sn_error own = {0};
+    sn_grad_error unwanted;
+    if (!worst) worst = &unwanted;
     *worst = (sn_grad_error){.index = -1};
+    if (!sn_bindings_check(value, n_value, "value", true, err)) return false;
+    if (n < 0 || (n && !wrt))
+        return sn_fail(err, SN_ERR_USAGE, "sn_check_grad: %d tensors%s", n,
+                       wrt ? "" : ", but their list is NULL");
     if (!loss) return sn_fail(err, SN_ERR_USAGE, "sn_check_grad: there is no loss");
     sn_module *m = loss->m;
     checker c = {.m = m, .value = value, .n_value = n_value, .err = &own};

@@ -125,6 +125,7 @@ static void print_choices(FILE *f, const sn_passes *p) {
 }
 
 void sn_program_explain(const sn_program *p, const char *entry, FILE *f) {
+    if (!p || !f) return;
     for (int i = 0; i < p->n_entry; i++)
         if (!entry || !strcmp(entry, p->entry[i].unit.plan->entry->name) ||
             (!strcmp(entry, SN_PREPARE) && sn_compiled_prepares(&p->entry[i])))

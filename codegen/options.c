@@ -69,17 +69,21 @@ static bool check_passes(const char *list, sn_error *err) {
 
 static bool check_values(const sn_options *o, sn_error *err) {
     static const char *const backends[] = {"auto", "own", "onednn", NULL};
-    if (o->level > 4)
-        return sn_fail(err, SN_ERR_USAGE, "fusion level %d: levels are 0 to 4", o->level);
-    if (o->threads < 0)
+    if (o->level < -1 || o->level > 4)
+        return sn_fail(err, SN_ERR_USAGE, "fusion level %d: levels are 0 to 4, -1 stands for 4",
+                       o->level);
+    if (o->threads < 0 || o->threads > SN_MAX_THREADS)
         return sn_fail(err, SN_ERR_USAGE,
-                       "%d threads: give their number, or 0 for as many as there are", o->threads);
+                       "%d threads: give their number, at most %d, or 0 for as many as there are",
+                       o->threads, SN_MAX_THREADS);
     if (o->memory_budget < 0)
         return sn_fail(err, SN_ERR_USAGE, "memory budget %lld: it cannot be negative",
                        (long long)o->memory_budget);
     if (o->n_taps < 0 || (o->n_taps && !o->taps))
         return sn_fail(err, SN_ERR_USAGE, "%d taps%s: give a list and its length", o->n_taps,
                        o->taps ? "" : " without their names");
+    for (int i = 0; i < o->n_taps; i++)
+        if (!o->taps[i]) return sn_fail(err, SN_ERR_USAGE, "tap %d is NULL; give a name", i);
     if (o->backend && !one_of(o->backend, backends))
         return sn_fail(err, SN_ERR_USAGE, "backend '%s': choose auto, own or onednn", o->backend);
     if (o->backend && !strcmp(o->backend, "onednn") && !strcmp(sn_dnnl_version(), "none"))

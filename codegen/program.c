@@ -555,6 +555,10 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
                             const sn_chooser *forced, sn_error *err) {
     static const sn_options defaults = {.level = -1};
     sn_error own = {0};
+    if (!m) {
+        sn_fail(err, SN_ERR_USAGE, "sn_compile: there is no module (NULL)");
+        return NULL;
+    }
     sn_program *p = calloc(1, sizeof *p);
     if (!p) {
         sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -596,7 +600,7 @@ sn_program *sn_program_retain(sn_program *p) {
 }
 
 sn_stats sn_program_stats(const sn_program *p) {
-    return p->stats;
+    return p ? p->stats : (sn_stats){0};
 }
 
 bool sn_compiled_prepares(const sn_compiled_entry *c) {

@@ -105,6 +105,14 @@ bool sn_options_check_ahead(const sn_options *o, sn_error *err);
 bool sn_compiled_prepares(const sn_compiled_entry *c);
 sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name);
 
+/* codegen/bindings.c. A list that a caller gave: names, types, ranks, shapes, data if with_data,
+ * each name once. `what`: "input", for messages. False: err. */
+bool sn_bindings_check(const sn_arg_binding *list, int n, const char *what, bool with_data,
+                       sn_error *err);
+/* No output shares memory with an input or another output. */
+bool sn_bindings_check_overlap(const sn_arg_binding *in, int n_in, const sn_arg_binding *out,
+                               int n_out, sn_error *err);
+
 /* One more owner, who calls sn_program_free too; any thread. The same for a session. */
 sn_program *sn_program_retain(sn_program *p);
 sn_session *sn_session_retain(sn_session *s);

@@ -129,7 +129,7 @@ static bool solve_all(request *r) {
     for (int i = 0; i < r->n_in; i++) {
         int sym =
             r->in[i].rank == 0 && r->in[i].dtype == SN_I64 ? sn_symbol_find(m, r->in[i].name) : -1;
-        if (sym < 0) continue;
+        if (sym < 0 || !r->in[i].data) continue;
         memcpy(&r->symbol[sym], r->in[i].data, sizeof(int64_t));
         r->known[sym] = true;
     }
@@ -153,7 +153,10 @@ static bool solve_all(request *r) {
 }
 
 static int64_t element_at(const sn_arg_binding *a, int64_t i) {
-    return a->dtype == SN_I64 ? ((const int64_t *)a->data)[i] : ((const int32_t *)a->data)[i];
+    int64_t wide;
+    int32_t narrow; /* the caller's data need not be aligned */
+    if (a->dtype == SN_I64) return memcpy(&wide, (const char *)a->data + 8 * i, 8), wide;
+    return memcpy(&narrow, (const char *)a->data + 4 * i, 4), narrow;
 }
 
 static bool check_indices(request *r) {
@@ -285,33 +288,40 @@ static bool check_lookups(request *r) {
     return ok;
 }
 
+/* What can be said of a call before its sizes are known. with_data: it will be run. */
+static bool begin(request *r, const sn_program *p, const char *entry, bool with_data) {
+    if (!p) return sn_fail(r->err, SN_ERR_USAGE, "there is no session or program (NULL)");
+    r->c = entry ? sn_program_entry(p, entry) : NULL;
+    if (!r->c)
+        return sn_fail(r->err, SN_ERR_USAGE, "module %s has no entry '%s'", sn_module_name(p->m),
+                       entry ? entry : "NULL");
+    return sn_bindings_check(r->in, r->n_in, "input", with_data, r->err) &&
+           sn_bindings_check(r->out, r->n_out, "output", with_data, r->err);
+}
+
 bool sn_run(sn_session *s, const char *entry, const sn_arg_binding *in, int n_in,
             const sn_arg_binding *out, int n_out, sn_error *err) {
-    request r = {.s = s,
-                 .c = sn_program_entry(s->p, entry),
-                 .in = in,
-                 .out = out,
-                 .n_in = n_in,
-                 .n_out = n_out,
-                 .err = err};
-    if (!r.c)
-        return sn_fail(err, SN_ERR_USAGE, "module %s has no entry '%s'", sn_module_name(s->p->m),
-                       entry);
-    return solve_all(&r) && check_lookups(&r) && check_indices(&r) && check_outputs(&r) &&
-           execute(&r);
+    request r = {.s = s, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .err = err};
+    if (!begin(&r, s ? s->p : NULL, entry, true)) return false;
+    if (atomic_exchange(&s->busy, true))
+        return sn_fail(err, SN_ERR_USAGE,
+                       "another thread is running this session; give each thread its own");
+    bool ok = solve_all(&r) && check_lookups(&r) && check_indices(&r) && check_outputs(&r) &&
+              sn_bindings_check_overlap(in, n_in, out, n_out, err) && execute(&r);
+    atomic_store(&s->busy, false);
+    return ok;
 }
 
 int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding *in, int n_in,
                     const char *output, int64_t shape[8], sn_error *err) {
     sn_session s = {.p = (sn_program *)(uintptr_t)p};
-    request r = {.s = &s, .c = sn_program_entry(p, entry), .in = in, .n_in = n_in, .err = err};
-    if (!r.c) {
-        sn_fail(err, SN_ERR_USAGE, "module %s has no entry '%s'", sn_module_name(p->m), entry);
-        return -1;
-    }
-    const sn_binding *o = output_of(r.c->unit.plan, output);
-    if (!o) {
-        sn_fail(err, SN_ERR_USAGE, "%s has no output '%s'", entry, output);
+    request r = {.s = &s, .in = in, .n_in = n_in, .err = err};
+    if (!begin(&r, p, entry, false)) return -1;
+    const sn_binding *o = output ? output_of(r.c->unit.plan, output) : NULL;
+    if (!o || !shape) {
+        sn_fail(err, SN_ERR_USAGE,
+                o ? "the array for the shape of %s's '%s' is NULL" : "%s has no output '%s'", entry,
+                output ? output : "NULL");
         return -1;
     }
     if (!solve_all(&r)) return -1;
@@ -323,12 +333,9 @@ int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding
 int64_t sn_program_products(const sn_program *p, const char *entry, const sn_arg_binding *in,
                             int n_in, sn_error *err) {
     sn_session s = {.p = (sn_program *)(uintptr_t)p};
-    request r = {.s = &s, .c = sn_program_entry(p, entry), .in = in, .n_in = n_in, .err = err};
-    if (!r.c) {
-        sn_fail(err, SN_ERR_USAGE, "module %s has no entry '%s'", sn_module_name(p->m), entry);
-        return -1;
-    }
-    return solve_all(&r) ? sn_dim_eval(p->m, r.c->unit.products, r.symbol) : -1;
+    request r = {.s = &s, .in = in, .n_in = n_in, .err = err};
+    if (!begin(&r, p, entry, false) || !solve_all(&r)) return -1;
+    return sn_dim_eval(p->m, r.c->unit.products, r.symbol);
 }
 
 /* ---- primitives of the host ---- */
@@ -359,6 +366,12 @@ int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *
 /* ---- life ---- */
 
 static sn_session *open_session(sn_program *p, origin *o, sn_error *err) {
+    if (!p) {
+        sn_fail(err, SN_ERR_USAGE, "there is no program (NULL): has sn_compile failed?");
+        return NULL;
+    }
+    if (!o->weights && !sn_bindings_check(o->array, o->n_array, "parameter", true, err))
+        return NULL;
     sn_session *s = calloc(1, sizeof *s);
     sn_error own = {0};
     if (!s) {
@@ -446,12 +459,18 @@ void sn_session_set_profile(sn_session *s, sn_profile *profile) {
 }
 
 void sn_session_reset(sn_session *s) {
+    if (!s) return;
     for (int i = 0; i < s->n_state; i++)
         if (!sn_program_trained(s->p, s->state[i].name))
             sn_memory_zero(s->state[i].data, s->state[i].bytes);
 }
 
-static bound *need_state(const sn_session *s, const char *name, size_t bytes, sn_error *err) {
+static bound *need_state(const sn_session *s, const char *name, const void *data, size_t bytes,
+                         sn_error *err) {
+    if (!sn_given(s, "sn_state_read or sn_state_write", "the session", err) ||
+        !sn_given(name, "sn_state_read or sn_state_write", "the state's name", err) ||
+        !sn_given(data, "sn_state_read or sn_state_write", "the data", err))
+        return NULL;
     bound *b = sn_session_find(s->state, s->n_state, name);
     if (!b)
         sn_fail(err, SN_ERR_USAGE, "there is no state '%s'", name);
@@ -463,14 +482,14 @@ static bound *need_state(const sn_session *s, const char *name, size_t bytes, sn
 }
 
 bool sn_state_read(const sn_session *s, const char *name, void *data, size_t bytes, sn_error *err) {
-    bound *b = need_state(s, name, bytes, err);
+    bound *b = need_state(s, name, data, bytes, err);
     if (b) memcpy(data, b->data, bytes);
     return b != NULL;
 }
 
 bool sn_state_write(sn_session *s, const char *name, const void *data, size_t bytes,
                     sn_error *err) {
-    bound *b = need_state(s, name, bytes, err);
+    bound *b = need_state(s, name, data, bytes, err);
     if (b) memcpy(b->data, data, bytes);
     return b != NULL;
 }

@@ -31,6 +31,7 @@ typedef struct bound { /* a parameter or state by name */
 struct sn_session {
     sn_program *p;     /* the session is one of its owners */
     atomic_int owners; /* the user and every trace */
+    atomic_bool busy;  /* a run is under way */
     sn_threads threads;
     bound *param, *state;
     int n_param, n_state;

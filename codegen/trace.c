@@ -44,6 +44,10 @@ static void mark(sn_profile *self, int64_t step, int64_t tid, int64_t end) {
 }
 
 sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_error *err) {
+    if (!s) {
+        sn_fail(err, SN_ERR_USAGE, "sn_trace_begin: there is no session (NULL)");
+        return NULL;
+    }
     const sn_compiled_entry *e = entry ? sn_program_entry(sn_session_program(s), entry) : NULL;
     if (entry && !e) {
         sn_fail(err, SN_ERR_USAGE, "there is no entry '%s' to profile", entry);
@@ -72,6 +76,7 @@ static size_t count(const sn_trace *t) {
 }
 
 size_t sn_trace_lost(const sn_trace *t) {
+    if (!t) return 0;
     return atomic_load(&t->n) - count(t);
 }
 
@@ -102,6 +107,8 @@ static bool print_event(FILE *f, const event *e, double zero) {
 }
 
 bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
+    if (!t || !path)
+        return sn_fail(err, SN_ERR_USAGE, "sn_trace_write: the %s is NULL", t ? "path" : "trace");
     sn_file *file = sn_file_create(path, err);
     if (!file) return false;
     FILE *f = sn_file_stream(file);
@@ -130,6 +137,7 @@ static int by_time(const void *a, const void *b) {
 }
 
 void sn_trace_print(const sn_trace *t, FILE *f) {
+    if (!t || !f) return;
     int n_total = 0, cap = 0;
     total *list = NULL;
     double all = 0;

@@ -54,6 +54,7 @@ static sn_tensor causal_rule(sn_loc at, sn_tensor q, sn_tensor k, sn_dim Tq, sn_
 }
 
 sn_tensor sn_behind_at(sn_loc at, const sn_score_ctx *c) {
+    if (!c) return NULL;
     sn_tensor last =
         sn_add_at(at, sn_operand_tensor(c->q), sn_operand_dim(sn_dim_sub(c->m, c->n_k, c->n_q)));
     return sn_sub_at(at, sn_operand_tensor(last), sn_operand_tensor(c->k));
@@ -107,6 +108,7 @@ static const char *bad_option(const sn_attention_args *a) {
 }
 
 sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *a) {
+    if (!a) return NULL;
     sn_tensor in[4 + SN_MAX_CAPTURED] = {a->q, a->k, a->v}, bad;
     int n = 0, drops = a->dropout != 0;
     while (n < SN_MAX_CAPTURED && a->captured[n]) n++;

@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <string.h>
 
+enum { MAX_PATH = 4096 };
+
 typedef struct scope {
     struct scope *up;
     const char *path; /* "h.0.", ends with a dot */
@@ -99,7 +101,8 @@ int front_axis(sn_module *m, const char *op, sn_tensor x, int axis, int rank) {
 
 int front_dims(sn_module *m, const char *op, const sn_dim *list) {
     int n = 0;
-    for (; n <= SN_MAX_RANK && list[n] != SN_END; n++) {
+    if (!list) sn_module_fail(m, SN_ERR_USAGE, "%s: the list of sizes is NULL", op);
+    for (; list && n <= SN_MAX_RANK && list[n] != SN_END; n++) {
         if (sn_dim_valid(m, list[n]) && sn_dim_hi(m, list[n]) >= 0) continue;
         char t[64];
         sn_dim_print(m, list[n], t, sizeof t);
@@ -108,22 +111,23 @@ int front_dims(sn_module *m, const char *op, const sn_dim *list) {
                                                 : "a dimension of another module");
         return -1;
     }
-    if (n <= SN_MAX_RANK) return n;
+    if (list && n <= SN_MAX_RANK) return n;
     sn_module_fail(m, SN_ERR_SHAPE, "%s: more than %d axes", op, SN_MAX_RANK);
     return -1;
 }
 
 int front_axes(sn_module *m, const char *op, const int *list) {
     int n = 0;
-    while (n <= SN_MAX_RANK && list[n] != INT_MIN) n++;
-    if (n <= SN_MAX_RANK) return n;
+    if (!list) sn_module_fail(m, SN_ERR_USAGE, "%s: the list of axes is NULL", op);
+    while (list && n <= SN_MAX_RANK && list[n] != INT_MIN) n++;
+    if (list && n <= SN_MAX_RANK) return n;
     sn_module_fail(m, SN_ERR_SHAPE, "%s: more than %d axes", op, SN_MAX_RANK);
     return -1;
 }
 
 int front_tensors(const sn_tensor *list) {
     int n = 0;
-    while (list[n]) n++;
+    while (list && list[n]) n++;
     return n;
 }
 
@@ -138,6 +142,32 @@ bool front_same_shape(sn_tensor x, sn_tensor y) {
 
 int64_t front_stream(sn_module *m) {
     return state_of(m)->stream++;
+}
+
+bool front_name(sn_module *m, const char *what, const char *name) {
+    bool plain = name && *name && *name != '@';
+    for (const char *c = name; plain && *c; c++) plain = (unsigned char)*c >= ' ' && *c != 127;
+    if (plain) return true;
+    if (!name || !*name)
+        sn_module_fail(m, SN_ERR_USAGE, "%s: it needs a name", what);
+    else
+        sn_module_fail(m, SN_ERR_USAGE,
+                       *name == '@' ? "%s: names that begin with '@' are Sinter's own"
+                                    : "%s: a name must not have control characters",
+                       what);
+    return false;
+}
+
+bool front_list(sn_module *m, const char *op, int n, const sn_tensor *list) {
+    for (int i = 0; i < n; i++)
+        if (!list || !list[i]) {
+            if (list)
+                sn_module_fail(m, SN_ERR_USAGE, "%s: operand %d is NULL", op, i + 1);
+            else
+                sn_module_fail(m, SN_ERR_USAGE, "%s: the list of tensors is NULL", op);
+            return false;
+        }
+    return true;
 }
 
 /* ---- dimensions ---- */
@@ -205,6 +235,14 @@ void sn_scope_push_at(sn_loc at, sn_module *m, const char *fmt, ...) {
         sn_module_fail(m, SN_ERR_USAGE, "sn_scope_push: a scope's name has 1 to 255 bytes");
         return;
     }
+    if (!front_name(m, "sn_scope_push", name)) return;
+    if (strlen(path_of(f)) + (size_t)n > MAX_PATH) {
+        sn_module_fail(m, SN_ERR_USAGE,
+                       "sn_scope_push: the names of all open scopes have more than %d bytes; is a "
+                       "sn_scope_pop missing?",
+                       MAX_PATH);
+        return;
+    }
     scope *s = sn_arena_alloc(m, sizeof *s);
     s->up = f->top;
     s->path = sn_arena_printf(m, "%s%s.", path_of(f), name);
@@ -255,7 +293,7 @@ static sn_tensor make_leaf(sn_loc at, sn_module *m, sn_op op, const char *prefix
     const char *what = sn_ops[op].name;
     int rank = front_dims(m, what, shape);
     if (rank < 0) return sn_module_error_node(m);
-    if (!name || !*name) return sn_module_fail(m, SN_ERR_USAGE, "%s: it needs a name", what);
+    if (!front_name(m, what, name)) return sn_module_error_node(m);
     name = sn_arena_printf(m, "%s%s%s", prefix, scope, name);
     sn_module_set_loc(m, at);
     sn_node *n = sn_node_new(
@@ -323,11 +361,7 @@ static sn_entry *current_entry(sn_module *m, const char *what) {
 
 void sn_entry_begin_at(sn_loc at, sn_module *m, const char *name) {
     if (!front_enter_module(at, m)) return;
-    if (!name || !*name) {
-        sn_module_fail(m, SN_ERR_USAGE, "sn_entry_begin: an entry needs a name");
-        return;
-    }
-    state_of(m)->entry = sn_entry_add(m, name);
+    if (front_name(m, "sn_entry_begin", name)) state_of(m)->entry = sn_entry_add(m, name);
 }
 
 /* Whether the name is new in the list, or stands for the same node. */
@@ -347,9 +381,8 @@ void sn_output_at(sn_loc at, const char *name, sn_tensor x) {
     if (!front_enter(at, "sn_output", 1, 1, &x, &bad)) return;
     sn_entry *e = current_entry(x->m, "sn_output");
     if (!e) return;
-    if (!name || !*name)
-        sn_module_fail(x->m, SN_ERR_USAGE, "sn_output: an output needs a name");
-    else if (free_name(x->m, e->output, e->n_output, name, x, "sn_output"))
+    if (front_name(x->m, "sn_output", name) &&
+        free_name(x->m, e->output, e->n_output, name, x, "sn_output"))
         sn_entry_output(x->m, e, name, x);
 }
 
@@ -367,6 +400,11 @@ void sn_assign_at(sn_loc at, sn_tensor state, sn_tensor x) {
         sn_module_fail(x->m, SN_ERR_SHAPE,
                        "sn_assign: the state is %s, the value %s; type and shape must agree",
                        front_text(state, a), front_text(x, b));
+    else if (front_assigned(state))
+        sn_module_fail(x->m, SN_ERR_USAGE,
+                       "sn_assign: %s has a new value in this entry already; assign once, what is "
+                       "to stay in the end",
+                       front_text(state, a));
     else
         sn_entry_assign(x->m, e, sn_attr_str(state, SN_A_name, ""), x);
 }
@@ -393,6 +431,7 @@ sn_tensor sn_name_at(sn_loc at, sn_tensor x, const char *fmt, ...) {
     if (!e) return bad_;
     if (n <= 0 || n >= (int)sizeof name)
         return sn_module_fail(x->m, SN_ERR_USAGE, "sn_name: a name has 1 to 255 bytes");
+    if (!front_name(x->m, "sn_name", name)) return bad_;
     const char *path = sn_arena_printf(x->m, "%s%s", path_of(state_of(x->m)), name);
     if (!free_name(x->m, e->tap, e->n_tap, path, x, "sn_name")) return bad_;
     sn_entry_tap(x->m, e, path, x);

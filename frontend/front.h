@@ -26,6 +26,13 @@ const char *front_text(sn_tensor x, char buf[FRONT_TEXT]);
 /* An axis counted from the front, of `rank` axes; -1 after recording a mistake of `op`. */
 int front_axis(sn_module *m, const char *op, sn_tensor x, int axis, int rank);
 
+/* False, and an error of the module, if the list or one of its n members is NULL. */
+bool front_list(sn_module *m, const char *op, int n, const sn_tensor *list);
+
+/* False, and an error of the module, unless the user may give this name to something: it is not
+ * empty, has no control characters and does not begin with '@'. */
+bool front_name(sn_module *m, const char *what, const char *name);
+
 /* Length of a list ended by SN_END, INT_MIN or NULL; -1 after recording that it is too long. */
 int front_dims(sn_module *m, const char *op, const sn_dim *list);
 int front_axes(sn_module *m, const char *op, const int *list);

@@ -17,9 +17,14 @@ static bool has_gradient(sn_tensor loss, sn_tensor x, int i) {
 int sn_grad_at(sn_loc at, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor *out) {
     sn_tensor bad = loss ? sn_module_error_node(loss->m) : NULL;
     char t[FRONT_TEXT];
-    for (int i = 0; i < n; i++) out[i] = bad;
+    for (int i = 0; out && i < n; i++) out[i] = bad;
     if (n < 1) return 0;
     if (!front_enter(at, "sn_grad", 1, 1, &loss, &bad)) return 0;
+    if (!front_list(loss->m, "sn_grad", n, wrt)) return 0;
+    if (!out) {
+        sn_module_fail(loss->m, SN_ERR_USAGE, "sn_grad: the list of gradients is NULL");
+        return 0;
+    }
     if (!front_enter(at, "sn_grad", n, n, wrt, &bad)) return 0;
     if (loss->rank || !sn_dtype_is_float((sn_dtype)loss->dtype)) {
         sn_module_fail(loss->m, SN_ERR_SHAPE,
@@ -46,6 +51,6 @@ int sn_params_of(sn_tensor x, int max, sn_tensor *out) {
     if (!x || sn_module_error(x->m)->code) return 0;
     sn_order order = sn_topo(x->m, 1, &x);
     for (int i = 0; i < order.n; i++)
-        if (order.node[i]->op == SN_OP_param && n++ < max) out[n - 1] = order.node[i];
+        if (order.node[i]->op == SN_OP_param && n++ < max && out) out[n - 1] = order.node[i];
     return n;
 }

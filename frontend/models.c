@@ -32,6 +32,9 @@ static bool choose_options(const sn_model_options *o, const sn_training *usual,
 
 bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_error *err) {
     const char *types[N_MODELS + 1] = {NULL};
+    if (!sn_given(c, "sn_model_build", "the config", err) ||
+        !sn_given(out, "sn_model_build", "the model", err))
+        return false;
     for (int i = 0; i < N_MODELS; i++) types[i] = registry[i].type;
     int i = sn_config_choice(c, "model_type", types);
     *out = (sn_model){0};
@@ -81,6 +84,9 @@ bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_o
                          sn_model *out, sn_error *err) {
     sn_training usual = sn_training_default();
     sn_model_options chosen;
+    if (!sn_given((const void *)(uintptr_t)define, "sn_model_build_with", "the function", err) ||
+        !sn_given(out, "sn_model_build_with", "the model", err))
+        return false;
     *out = (sn_model){0};
     if (!choose_options(o, &usual, &chosen, err)) return false;
     sn_module *m = sn_module_new(name);

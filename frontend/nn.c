@@ -64,6 +64,7 @@ static bool letters_ok(const char *s, int n) {
 
 sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
     FRONT_ENTER("einsum", x, y);
+    if (!spec) return sn_module_fail(x->m, SN_ERR_USAGE, "einsum: the specification is NULL");
     const char *comma = strchr(spec, ','), *arrow = strstr(spec, "->");
     if (!comma || !arrow || arrow < comma)
         return sn_module_fail(x->m, SN_ERR_USAGE, "einsum: '%s' is not of the form ab,bc->ac",

@@ -34,7 +34,8 @@ sn_optimizer sn_optimizer_of(sn_optimizer_kind kind) {
         [SN_ADAM] = {.kind = SN_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
         [SN_ADAMW] = {.kind = SN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = 0.01},
     };
-    return usual[kind];
+    bool known = kind >= SN_SGD && kind <= SN_ADAMW;
+    return known ? usual[kind] : (sn_optimizer){.kind = kind}; /* which sn_optimize refuses */
 }
 
 /* ---- the step and the rate ---- */
@@ -85,6 +86,9 @@ sn_tensor sn_rate_at(sn_loc at, sn_tensor step, const sn_schedule *s) {
                                                             [SN_COSINE] = fall_cosine,
                                                             [SN_INVERSE_SQRT] = fall_root};
     FRONT_ENTER("sn_rate", step);
+    if (!s || s->kind < SN_CONSTANT || s->kind > SN_INVERSE_SQRT)
+        return sn_module_fail(step->m, SN_ERR_USAGE, "sn_rate: %s",
+                              s ? "there is no such kind of schedule" : "the schedule is NULL");
     if (step->rank || !front_is_integer(step))
         return sn_module_fail(step->m, SN_ERR_SHAPE,
                               "sn_rate: the step must be an integer scalar. Hint: sn_train_step");
@@ -194,9 +198,9 @@ static sn_node *step_adamw(const update *u) {
 
 static bool check_settings(sn_tensor rate, const sn_optimizer *o) {
     char t[FRONT_TEXT];
-    bool fits = o->kind >= SN_SGD && o->kind <= SN_ADAMW && o->momentum >= 0 && o->beta1 >= 0 &&
-                o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 && o->decay >= 0 &&
-                o->max_norm >= 0;
+    bool fits = o && o->kind >= SN_SGD && o->kind <= SN_ADAMW && o->momentum >= 0 &&
+                o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 &&
+                o->decay >= 0 && o->max_norm >= 0;
     if (!fits)
         sn_module_fail(rate->m, SN_ERR_USAGE,
                        "sn_optimize: a setting is out of range. Hint: begin with sn_optimizer_of");
@@ -305,7 +309,9 @@ sn_tensor sn_apply_gradients_at(sn_loc at, sn_tensor rate, int n, const sn_tenso
     if (n < 1)
         return sn_module_fail(m, SN_ERR_USAGE,
                               "sn_apply_gradients: there is no parameter to change");
-    if (!front_enter(at, "sn_apply_gradients", n, n, param, &bad_) ||
+    if (!front_list(m, "sn_apply_gradients", n, param) ||
+        !front_list(m, "sn_apply_gradients", n, gradient) ||
+        !front_enter(at, "sn_apply_gradients", n, n, param, &bad_) ||
         !front_enter(at, "sn_apply_gradients", n, n, gradient, &bad_))
         return bad_;
     if (!check_settings(rate, o) || !check_params(m, n, param) ||

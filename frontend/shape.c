@@ -9,6 +9,7 @@ sn_tensor sn_reshape_at(sn_loc at, sn_tensor x, const sn_dim *list) {
     sn_module *m = x->m;
     sn_dim shape[SN_MAX_RANK + 2], known = 1;
     int rest = -1, n = 0;
+    if (!list) return sn_module_fail(m, SN_ERR_USAGE, "reshape: the list of sizes is NULL");
     do { /* the list with 1 for the size to be found */
         bool unknown = list[n] == SN_REST;
         if (unknown && rest >= 0)
@@ -121,12 +122,16 @@ sn_tensor sn_index_at(sn_loc at, sn_tensor x, int axis, sn_dim i) {
 
 void sn_split_at(sn_loc at, sn_tensor x, int axis, int n, sn_tensor *part) {
     sn_tensor bad;
-    for (int i = 0; i < n; i++) part[i] = x ? sn_module_error_node(x->m) : NULL;
+    for (int i = 0; part && i < n; i++) part[i] = x ? sn_module_error_node(x->m) : NULL;
     if (!front_enter(at, "split", 1, 1, &x, &bad)) return;
     int a = front_axis(x->m, "split", x, axis, x->rank);
     sn_dim size;
     char t[FRONT_TEXT];
     if (a < 0) return;
+    if (!part) {
+        sn_module_fail(x->m, SN_ERR_USAGE, "split: the list for the parts is NULL");
+        return;
+    }
     if (n < 1 || !sn_dim_div(x->m, x->shape[a], n, &size)) {
         sn_module_fail(x->m, SN_ERR_SHAPE, "split: axis %d of %s has no %d equal parts", axis,
                        front_text(x, t), n);

@@ -263,6 +263,7 @@ static bool is_name_char(char c, bool first) {
 }
 
 static bool is_name(const char *s) {
+    if (!s) return false;
     if (!is_name_char(*s, true)) return false;
     while (is_name_char(*s, false)) s++;
     return !*s;
@@ -288,7 +289,7 @@ sn_dim sn_symbol_add(sn_module *m, const char *name, int64_t lo, int64_t hi) {
     struct sn_dims *d = sn_module_dims(m);
     if (!is_name(name)) {
         sn_module_fail(m, SN_ERR_USAGE, "symbolic dim \"%s\": not a name; use letters, digits, _",
-                       name);
+                       name ? name : "NULL");
         return 1;
     }
     if (lo < 0 || lo > hi) {

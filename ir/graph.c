@@ -160,7 +160,10 @@ const char *sn_module_name(const sn_module *m) {
 }
 
 sn_error *sn_module_error(sn_module *m) {
-    return &m->error;
+    static _Thread_local sn_error none;
+    if (m) return &m->error;
+    none = (sn_error){SN_ERR_USAGE, "there is no module (NULL)"};
+    return &none;
 }
 
 sn_node *sn_module_error_node(sn_module *m) {

@@ -110,3 +110,7 @@ bool sn_fail(sn_error *err, sn_code code, const char *fmt, ...) {
     err->code = code;
     return false;
 }
+
+bool sn_given(const void *p, const char *function, const char *what, sn_error *err) {
+    return p || sn_fail(err, SN_ERR_USAGE, "%s: %s is NULL", function, what);
+}

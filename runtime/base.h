@@ -73,6 +73,8 @@ typedef struct sn_error {
  */
 bool sn_fail(sn_error *err, sn_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* Whether p is not NULL; otherwise the error "function: what is NULL". */
+bool sn_given(const void *p, const char *function, const char *what, sn_error *err);
 
 #ifdef __cplusplus
 }

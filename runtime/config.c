@@ -46,6 +46,7 @@ sn_config *sn_config_parse(const char *name, const char *text, size_t bytes, sn_
                 bytes, CONFIG_LIMIT);
         return NULL;
     }
+    if (bytes && !sn_given(text, "sn_config_parse", "the text", err)) return NULL;
     cJSON *root = sn_json_parse(name, text, bytes, err);
     if (!root) return NULL;
     if (cJSON_GetArraySize(root) > KEY_LIMIT) {

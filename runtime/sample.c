@@ -33,7 +33,9 @@ static bool check_options(const sn_sample_options *o, size_t vocab, sn_error *er
 }
 
 sn_sampler *sn_sampler_new(const sn_sample_options *options, size_t vocab, sn_error *err) {
-    if (!check_options(options, vocab, err)) return NULL;
+    if (!sn_given(options, "sn_sampler_new", "the options", err) ||
+        !check_options(options, vocab, err))
+        return NULL;
     sn_sampler *s = calloc(1, sizeof *s);
     if (s) s->cand = calloc(vocab, sizeof *s->cand);
     if (!s || !s->cand) {
@@ -156,6 +158,9 @@ static float check_logits(const float *logits, size_t n, sn_error *err) {
 }
 
 int32_t sn_sampler_next(sn_sampler *s, const float *logits, sn_error *err) {
+    if (!sn_given(s, "sn_sampler_next", "the sampler", err) ||
+        !sn_given(logits, "sn_sampler_next", "the list of logits", err))
+        return -1;
     candidate *cand = s->cand;
     size_t n = 0;
     float max = check_logits(logits, s->vocab, err);

@@ -19,6 +19,8 @@ typedef struct sn_threads {
     void *state;
 } sn_threads;
 
+enum { SN_MAX_THREADS = 1024 }; /* of one session */
+
 /* n threads of OpenMP; n <= 0: as many as OpenMP would take. False: out of memory. */
 bool sn_threads_init(sn_threads *t, int n, sn_error *err);
 void sn_threads_free(sn_threads *t);

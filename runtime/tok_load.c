@@ -121,6 +121,7 @@ static sn_tokenizer *load_file(source *s, const char *name, sn_error *err) {
 }
 
 sn_tokenizer *sn_tokenizer_load(const char *path, sn_error *err) {
+    if (!sn_given(path, "sn_tokenizer_load", "the path", err)) return NULL;
     struct stat st;
     source s = {.root = NULL};
     sn_tokenizer *t = NULL;

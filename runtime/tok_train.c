@@ -158,7 +158,7 @@ static sn_tokenizer *train_symbols(const sn_train_options *o, const char *text, 
 
 static bool check_options(const sn_train_options *o, sn_error *err) {
     int32_t least = SN_TRAIN_SPECIALS + (o->kind == SN_TRAIN_BPE ? 256 : 1 + o->unk);
-    if (o->kind > SN_TRAIN_CHAR)
+    if ((int)o->kind < 0 || o->kind > SN_TRAIN_CHAR)
         return sn_fail(err, SN_ERR_USAGE, "tokenizer training: no such kind, %d", (int)o->kind);
     if (o->vocab_size && o->vocab_size < least)
         return sn_fail(err, SN_ERR_RANGE,
@@ -174,11 +174,13 @@ static bool check_options(const sn_train_options *o, sn_error *err) {
 
 sn_tokenizer *sn_tokenizer_train(const sn_train_options *o, const char *text, size_t size,
                                  sn_error *err) {
-    if (!check_options(o, err)) return NULL;
+    if (!sn_given(o, "sn_tokenizer_train", "the options", err) || !check_options(o, err))
+        return NULL;
     if (size == 0) {
         sn_fail(err, SN_ERR_USAGE, "tokenizer training: the text is empty");
         return NULL;
     }
+    if (!sn_given(text, "sn_tokenizer_train", "the text", err)) return NULL;
     if (o->kind != SN_TRAIN_BPE) return train_symbols(o, text, size, err);
     int32_t vocab = o->vocab_size ? o->vocab_size : 50257;
     return sn_train_bpe(text, size, (size_t)(vocab - 256 - SN_TRAIN_SPECIALS),

@@ -187,6 +187,10 @@ static bool push_special(const sn_tokenizer *t, sn_token_role role, sn_ids *out,
 
 bool sn_tokenizer_encode(const sn_tokenizer *t, const char *text, size_t size, unsigned flags,
                          sn_ids *out, sn_error *err) {
+    if (!sn_given(t, "sn_tokenizer_encode", "the tokenizer", err) ||
+        !sn_given(out, "sn_tokenizer_encode", "the list for the ids", err) ||
+        (size && !sn_given(text, "sn_tokenizer_encode", "the text", err)))
+        return false;
     size_t before = out->count;
     bool ok = (!(flags & SN_TOK_BOS) || push_special(t, SN_TOKEN_BOS, out, err)) &&
               encode_all(t, text, size, flags, out, err) &&
@@ -216,6 +220,10 @@ bool sn_text_stream_next(sn_text_stream *d, int32_t id, sn_bytes *out, sn_error 
 
 bool sn_tokenizer_decode(const sn_tokenizer *t, const int32_t *ids, size_t n, unsigned flags,
                          sn_bytes *out, sn_error *err) {
+    if (!sn_given(t, "sn_tokenizer_decode", "the tokenizer", err) ||
+        !sn_given(out, "sn_tokenizer_decode", "the buffer for the text", err) ||
+        (n && !sn_given(ids, "sn_tokenizer_decode", "the list of ids", err)))
+        return false;
     size_t before = out->size;
     sn_text_stream d = sn_text_stream_begin(t, flags);
     bool ok = sn_bytes_append(out, "", 0, err); /* the NUL, also of empty text */

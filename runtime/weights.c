@@ -348,6 +348,7 @@ static bool add_index(sn_weights *w, sn_error *err) {
 
 sn_weights *sn_weights_open(const char *path, sn_error *err) {
     static const char ending[] = ".index.json";
+    if (!sn_given(path, "sn_weights_open", "the path", err)) return NULL;
     sn_weights *w = calloc(1, sizeof *w);
     if (!w || !(w->path = strdup(path))) {
         sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
@@ -380,14 +381,15 @@ const char *sn_weights_path(const sn_weights *w) {
 }
 
 size_t sn_weights_count(const sn_weights *w) {
-    return w->count;
+    return w ? w->count : 0;
 }
 
 const sn_weight *sn_weights_at(const sn_weights *w, size_t i) {
-    return &w->tensor[i];
+    return w && i < w->count ? &w->tensor[i] : NULL;
 }
 
 const sn_weight *sn_weights_find(const sn_weights *w, const char *name) {
+    if (!w || !name) return NULL;
     size_t at = XXH3_64bits(name, strlen(name)) & w->names.mask;
     for (; w->names.slot[at]; at = (at + 1) & w->names.mask) {
         const sn_weight *t = &w->tensor[w->names.slot[at] - 1];
@@ -478,6 +480,10 @@ static bool check_tensors(const char *path, const sn_weight *t, size_t count, sn
     for (size_t i = 0; i < count; i++) {
         const where at = {path, t[i].name, err};
         uint64_t bytes;
+        if (!t[i].name) return sn_fail(err, SN_ERR_USAGE, "%s: tensor %zu has no name", path, i);
+        if ((int)t[i].dtype < 0 || t[i].dtype >= SN_DTYPE_COUNT)
+            return fail_at(&at, "there is no such element type");
+        if (!t[i].data && t[i].bytes) return fail_at(&at, "its data is NULL");
         if (!strcmp(t[i].name, METADATA)) return fail_at(&at, "this name is reserved");
         if (t[i].rank < 0 || t[i].rank > SN_WEIGHT_RANK) return fail_at(&at, "0 to 8 dimensions");
         if (!find_bytes(&t[i], &bytes) || bytes != t[i].bytes)
@@ -546,7 +552,11 @@ static bool write_all(sn_file *f, const char *header, const sn_weight *t, const 
 
 bool sn_weights_save(const char *path, const sn_weight *t, size_t count, const sn_meta *meta,
                      size_t meta_count, sn_error *err) {
-    if (!check_tensors(path, t, count, err)) return false;
+    if (!sn_given(path, "sn_weights_save", "the path", err) ||
+        (count && !sn_given(t, "sn_weights_save", "the list of tensors", err)) ||
+        (meta_count && !sn_given(meta, "sn_weights_save", "the list of metadata", err)) ||
+        !check_tensors(path, t, count, err))
+        return false;
     uint32_t *order = malloc((count + 1) * sizeof *order);
     size_t n = 0;
     if (order)

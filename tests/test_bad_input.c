@@ -202,12 +202,16 @@ static void not_finite(void **state) {
 
 static void options(void **state) {
     (void)state;
-    static const char *const taps[] = {"h.1"};
+    static const char *const taps[] = {"h.1"}, *const no_name[] = {NULL};
     static const struct {
         sn_options o;
         const char *name, *what;
     } rows[] = {
         {{.level = 7}, "fusion level 7", "levels are 0 to 4"},
+        {{.level = -7}, "fusion level -7", "levels are 0 to 4"},
+        {{.level = 4, .threads = 1000000}, "1000000 threads", "at most 1024"},
+        {{.level = 4, .taps = no_name, .n_taps = 1}, "tap 0 is NULL", "give a name"},
+        {{.level = 4, .n_taps = 3}, "3 taps", "give a list"},
         {{.level = 4, .passes = "-merge,-fuze"}, "no pass 'fuze'", "passes are"},
         {{.level = 4, .backend = "mkl"}, "backend 'mkl'", "choose auto, own or onednn"},
         {{.level = 4, .weights = "fp8"}, "weights 'fp8'", "choose f32, bf16, int8 or int4"},

@@ -232,7 +232,7 @@ static void check_constant_memory(int sessions) {
 
 static void test_memory_stays(void **state) {
     (void)state;
-    check_constant_memory(3000);
+    check_constant_memory(MEMORY_SLACK > 512 ? 200 : 3000);
 }
 
 static void test_memory_stays_long(void **state) {

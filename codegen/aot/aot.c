@@ -15,6 +15,25 @@ sn_emit_options sn_emit_options_default(void) {
 
 /* ---- options ---- */
 
+/* Words of C and C++ that cannot name a function. */
+static bool is_keyword(const char *name) {
+    static const char *const words[] = {
+        "alignas",  "alignof",  "and",       "asm",       "auto",      "bitand",    "bitor",
+        "bool",     "break",    "case",      "catch",     "char",      "class",     "compl",
+        "concept",  "const",    "consteval", "constexpr", "constinit", "continue",  "decltype",
+        "default",  "delete",   "do",        "double",    "else",      "enum",      "explicit",
+        "export",   "extern",   "false",     "float",     "for",       "friend",    "goto",
+        "if",       "inline",   "int",       "long",      "mutable",   "namespace", "new",
+        "noexcept", "not",      "nullptr",   "operator",  "or",        "private",   "protected",
+        "public",   "register", "requires",  "restrict",  "return",    "short",     "signed",
+        "sizeof",   "static",   "struct",    "switch",    "template",  "this",      "throw",
+        "true",     "try",      "typedef",   "typeid",    "typename",  "typeof",    "union",
+        "unsigned", "using",    "virtual",   "void",      "volatile",  "while",     "xor"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(words[i], name)) return true;
+    return false;
+}
+
 static bool take_name(sn_aot *a) {
     const char *name = a->o->name ? a->o->name : sn_module_name(a->m);
     bool ok = strlen(name) < sizeof a->name - 16 && (isalpha((unsigned char)*name) || *name == '_');
@@ -28,6 +47,9 @@ static bool take_name(sn_aot *a) {
                        "artefact name '%s': it begins every symbol, so it must be a C identifier "
                        "of at most %zu characters",
                        name, sizeof a->name - 17);
+    if (is_keyword(name))
+        return sn_fail(a->err, SN_ERR_USAGE,
+                       "artefact name '%s' is a keyword of C or C++; choose another", name);
     snprintf(a->name, sizeof a->name, "%s", name);
     for (size_t i = 0; name[i]; i++) a->upper[i] = (char)toupper((unsigned char)name[i]);
     const char *threads = a->o->threads ? a->o->threads : "openmp";
@@ -35,6 +57,17 @@ static bool take_name(sn_aot *a) {
     if (!a->openmp && strcmp(threads, "none"))
         return sn_fail(a->err, SN_ERR_USAGE, "threads '%s': choose openmp or none", threads);
     return sn_options_check_ahead(&a->o->compile, a->err);
+}
+
+static bool check_lists(sn_aot *a) {
+    int known = SN_EMIT_OBJECT | SN_EMIT_ARCHIVE;
+    if (a->o->kinds & ~known)
+        return sn_fail(a->err, SN_ERR_USAGE, "kinds %d: SN_EMIT_OBJECT, SN_EMIT_ARCHIVE, or both",
+                       a->o->kinds);
+    if (a->o->n_label < 0 || (a->o->n_label && !a->o->label))
+        return sn_fail(a->err, SN_ERR_USAGE, "%d labels%s: give a list and its length",
+                       a->o->n_label, a->o->label ? "" : " without their names");
+    return true;
 }
 
 static bool check_texts(sn_aot *a) {
@@ -391,11 +424,13 @@ static bool emit(sn_aot *a, sn_elf *elf, group *g) {
 
 bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err) {
     sn_error own = {0};
+    if (!sn_given(s, "sn_emit", "the session", err) || !sn_given(o, "sn_emit", "the options", err))
+        return false;
     sn_aot a = {.o = o, .s = s, .m = sn_session_program(s)->m, .err = &own};
     group *g = calloc(SN_AOT_TARGETS, sizeof *g);
     sn_elf *elf = sn_elf_new();
     bool ok = (g && elf) || sn_fail(&own, SN_ERR_MEMORY, "out of memory");
-    ok = ok && take_name(&a) && check_texts(&a) && take_targets(&a) &&
+    ok = ok && take_name(&a) && check_lists(&a) && check_texts(&a) && take_targets(&a) &&
          (!o->dir || sn_folder_make(o->dir, &own)) && emit(&a, elf, g);
     for (int v = 0; v < a.n_variant; v++) sn_program_free(a.variant[v].program);
     sn_elf_free(elf);
