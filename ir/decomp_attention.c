@@ -163,15 +163,27 @@ bool decomp_attention(decomp *c) {
     return sn_dc_done(c, apply_weights(&a, scores));
 }
 
+/* [B, H, 2, Tq]: the largest score m of a query and log of the sum of e^(score - m). */
+static sn_node *log_sum_exp(const attention *a, sn_node *scores) {
+    decomp *c = a->c;
+    int64_t keys = 3;
+    sn_dim row[4] = {a->batch, a->heads, 1, a->tq};
+    sn_node *top = sn_b_reduce(SN_OP_reduce_max, scores, 1, &keys), *part[2];
+    sn_node *none = sn_b_scalar(SN_OP_eq, top, -INFINITY);
+    sn_node *m = sn_b_select(none, sn_b_const(c->m, (sn_dtype)top->dtype, 0), top);
+    sn_node *apart = sn_b_binary(SN_OP_sub, scores, sn_b_broadcast_like(m, scores));
+    part[0] = sn_b_reshape(top, 4, row);
+    part[1] = sn_b_reshape(SN_NODE(c->m, logsumexp, SN_ATTRS(SN_INT(axis, 3)), apart), 4, row);
+    return sn_b_concat(c->m, 2, part, 2);
+}
+
 bool decomp_flash(decomp *c) {
     attention a;
     sn_node *scores;
     if (c->n_in < 3) return sn_dc_fail(c, "q, k and v are needed");
     if (!read_operands(&a, c) || !(scores = make_scores(&a))) return false;
-    sn_node *lse = SN_NODE(c->m, logsumexp, SN_ATTRS(SN_INT(axis, 3)), scores);
-    sn_dim shape[3] = {a.batch, a.heads, a.tq};
     if (!sn_dc_done(c, apply_weights(&a, scores))) return false;
-    c->out[1] = sn_b_reshape(lse, 3, shape);
+    c->out[1] = log_sum_exp(&a, scores);
     c->n_out = 2;
     return !c->m->error.code;
 }

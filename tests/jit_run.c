@@ -306,8 +306,8 @@ bool jit_check(jit_run *r, const char *entry, const int64_t *symbol, double tol,
     jit_result got = {.n = 0};
     const sn_entry *e = sn_entry_get(r->m, entry);
     bool ok = jit_call(r, entry, symbol, &got);
-    sn_eval *exact = ok ? new_eval(r, e, symbol, true) : NULL;
-    sn_eval *rounded = ok && slack > 0 ? new_eval(r, e, symbol, false) : NULL;
+    sn_eval *exact = ok ? new_eval(r, e, symbol, !r->single) : NULL;
+    sn_eval *rounded = ok && slack > 0 && !r->single ? new_eval(r, e, symbol, false) : NULL;
     for (int i = 0; ok && i < got.n; i++)
         ok = compare(r, &got.value[i], (sn_node *)(uintptr_t)got.value[i].node, exact, rounded, tol,
                      slack);

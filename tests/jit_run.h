@@ -30,6 +30,7 @@ typedef struct jit_run {
     jit_leaf param[JIT_MAX];
     int n_param;
     double worst;      /* error of jit_check so far, over 1 + |value| */
+    bool single;       /* jit_check compares with the evaluator in single roundings alone */
     bool loose;        /* jit_check takes any infinity or NaN for any other */
     char why[JIT_WHY]; /* after a failure */
 } jit_run;

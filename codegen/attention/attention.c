@@ -221,11 +221,12 @@ static void emit_lse(em *e, const att_block *b, em_val v, em_val q, em_val rows)
     const att_plan *p = b->p;
     em_val m = em_load(e, p->t, att_column(e, p, att_state(e, p, p->m_at), v), p->lanes);
     em_val l = em_load(e, p->t, att_column(e, p, att_state(e, p, p->l_at), v), p->lanes);
-    em_val r = em_fma(e, m, em_vf(e, 0.69314718055994530942), sn_vmath_emit(e, SN_V_LOG, l));
-    r = em_select(e, em_cmp(e, EM_EQ, l, em_vf(e, 0)), em_vf(e, -INFINITY), r);
-    em_val row = em_add(e, em_mul(e, b->span.batch, em_i64(e, p->a->heads)), b->span.head);
-    em_val at = em_add(e, em_mul(e, row, b->span.tq), q);
-    em_store_tail(e, p->t, em_at(e, em_buf(e, p->a->lse_buf), p->t, at), r, rows);
+    em_val none = em_cmp(e, EM_EQ, l, em_vf(e, 0));
+    em_val log_sum = em_select(e, none, em_vf(e, -INFINITY), sn_vmath_emit(e, SN_V_LOG, l));
+    em_val at = att_lse_at(e, p, b->span.batch, b->span.head, q, false);
+    em_store_tail(e, p->t, at, m, rows);
+    at = att_lse_at(e, p, b->span.batch, b->span.head, q, true);
+    em_store_tail(e, p->t, at, log_sum, rows);
 }
 
 /* void block(buf, dim, scratch, head of all, block, slot, first key, key after the last): the block

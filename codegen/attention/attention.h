@@ -16,9 +16,10 @@
  * rank-0 arguments of any integer type, captured tensors are read by `at` (rank 0: used directly).
  *
  * A key that is masked, or whose score is -inf, contributes nothing, even where its k or v is not
- * finite. A row without any such key is 0, its log-sum-exp -inf. NaN and +inf in a visible score
- * make the row NaN, as the unfused form does. Each element is summed in an order that depends on
- * shapes only: results do not depend on the number of threads. */
+ * finite. A row without any such key is 0, both parts of its log-sum-exp -inf. NaN and +inf in a
+ * visible score make the row NaN, as the unfused form does. Weights are normalised last: values of
+ * v, times 256 times the number of keys, must not overflow. Each element is summed in an order that
+ * depends on shapes only: results do not depend on the number of threads. */
 typedef struct sn_attention_operand {
     int buf;             /* base pointer: buf[buf] of the call */
     sn_dtype dtype;      /* any float type */
@@ -40,8 +41,10 @@ typedef struct sn_attention {
     sn_gemm_size batch, tq, tk;
     double scale;
     sn_attention_operand q, k, v, out; /* head strides of k and v are per K/V head */
-    int lse_buf;   /* log of the sum of e^score, [B, heads, tq] of the compute type; < 0: not wanted
-                    */
+    int lse_buf;   /* [B, heads, 2, tq] of the compute type, < 0: not wanted. Of each query a number
+                    * m,   its largest score or slightly less, and log of the sum of e^(score - m).
+                    * Their   sum is the log-sum-exp, which one number could hold to half an ulp of m
+                    * only. */
     int parts_buf; /* memory of all threads, sn_attention_parts bytes; 0: none, keys of few queries
                       are not split */
     const sn_region *score, *mask; /* NULL: none */

@@ -16,7 +16,7 @@ typedef struct att_back {
     int64_t dp_at;                 /* [key][query] d weights, then d scores */
     int64_t do_at, dq_at;          /* [element][query] */
     int64_t q_rows_at, do_rows_at; /* [query][element], zeros beyond the last query */
-    int64_t lse_at, delta_at;
+    int64_t top_at, log_sum_at, delta_at;
     int n_diagonal, *diagonal_row; /* [n_read] of reads: its row of sums; -1: none */
     int64_t slide_at;              /* sums along a tile's diagonals, row by row */
 } att_back;

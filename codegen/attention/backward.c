@@ -42,7 +42,8 @@ static bool make_plan(att_back *b, const sn_attention_grad *g, const char *name,
     b->dq_at = att_place(&p->tail_at, g->a.d * column);
     b->q_rows_at = att_place(&p->tail_at, (int64_t)p->qb * b->d * p->esize);
     b->do_rows_at = att_place(&p->tail_at, (int64_t)p->qb * b->dv * p->esize);
-    b->lse_at = att_place(&p->tail_at, column);
+    b->top_at = att_place(&p->tail_at, column);
+    b->log_sum_at = att_place(&p->tail_at, column);
     b->delta_at = att_place(&p->tail_at, column);
     b->slide_at = att_place(&p->tail_at, b->n_diagonal * att_slide_bytes(p));
     return true;
@@ -95,8 +96,7 @@ static void emit_functions(em *e, const att_back *b, functions *f) {
     f->outer_do = same ? f->outer_q : att_emit_outer(e, p, "outer_do", b->dv);
     f->rows_q = att_emit_copy_rows(e, p, "rows_q", a->q.dtype, a->d);
     f->rows_do = att_emit_copy_rows(e, p, "rows_do", g->dout.dtype, a->dv);
-    double scale = a->scale * (p->log2_scores ? ATT_LOG2_E : 1);
-    f->load_q = att_emit_load(e, p, "load_q", a->q.dtype, a->d, scale);
+    f->load_q = att_emit_load(e, p, "load_q", a->q.dtype, a->d, a->scale);
     f->load_do = att_emit_load(e, p, "load_do", g->dout.dtype, a->dv, 1);
     f->load_out = att_emit_load(e, p, "load_out", a->out.dtype, a->dv, 1);
     f->store_q = att_emit_store(e, p, "store_q", g->dq.dtype, a->d, a->scale);
@@ -124,8 +124,9 @@ static em_val row_of(em *e, const block *w, const sn_attention_operand *o, em_va
     return em_at(e, base, o->dtype, em_mul(e, r, att_size(e, o->row)));
 }
 
-/* D = rowsum(d out * out) and the log-sum-exp in powers of two, +inf where there is no query or no
- * visible key: then all weights come out as 0. */
+/* D = rowsum(d out * out) and both parts of the log-sum-exp, the log of the sum in powers of two.
+ * The first one is +inf where there is no query or no visible key: then all weights come out as 0.
+ */
 static void emit_row_numbers(em *e, const block *w, em_val v, em_val q, em_val rows) {
     const att_plan *p = &w->b->p;
     em_val x = att_column(e, p, att_scratch(e, w->b->do_at), v);
@@ -136,14 +137,16 @@ static void emit_row_numbers(em *e, const block *w, em_val v, em_val q, em_val r
     em_next(e, &l, sum, em_fma(e, a, b, sum));
     em_end(e, &l);
     att_store(e, p, em_final(e, &l, sum), att_column(e, p, att_scratch(e, w->b->delta_at), v));
-    em_val row = em_add(e, em_mul(e, w->span.batch, em_i64(e, p->a->heads)), w->span.head);
-    em_val from = em_add(e, em_mul(e, row, w->span.tq), q), none = em_vf(e, INFINITY);
-    em_val lse =
-        em_load_tail(e, p->t, em_at(e, em_buf(e, p->a->lse_buf), p->t, from), p->lanes, rows);
-    em_val real =
-        em_and(e, em_tail_mask(e, rows, p->lanes), em_cmp(e, EM_NE, lse, em_vf(e, -INFINITY)));
-    lse = em_select(e, real, em_mul(e, lse, em_vf(e, ATT_LOG2_E)), none);
-    att_store(e, p, lse, att_column(e, p, att_scratch(e, w->b->lse_at), v));
+    em_val part[2];
+    for (int i = 0; i < 2; i++)
+        part[i] = em_load_tail(e, p->t, att_lse_at(e, p, w->span.batch, w->span.head, q, i),
+                               p->lanes, rows);
+    em_val sees = em_cmp(e, EM_NE, part[1], em_vf(e, -INFINITY));
+    em_val real = em_and(e, em_tail_mask(e, rows, p->lanes), sees);
+    em_val top = em_select(e, real, part[0], em_vf(e, INFINITY));
+    em_val log_sum = em_select(e, real, em_mul(e, part[1], em_vf(e, ATT_LOG2_E)), em_vf(e, 0));
+    att_store(e, p, top, att_column(e, p, att_scratch(e, w->b->top_at), v));
+    att_store(e, p, log_sum, att_column(e, p, att_scratch(e, w->b->log_sum_at), v));
 }
 
 /* Everything of the block's queries that the tiles need. */

@@ -14,6 +14,13 @@ em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head)
     return em_at(e, em_buf(e, o->buf), o->dtype, at);
 }
 
+em_val att_lse_at(em *e, const att_plan *p, em_val batch, em_val head, em_val q, bool log_sum) {
+    em_val row = em_add(e, em_mul(e, batch, em_i64(e, p->a->heads)), head);
+    row = em_add(e, em_mul(e, row, em_i64(e, 2)), em_i64(e, log_sum));
+    em_val at = em_add(e, em_mul(e, row, att_size(e, p->a->tq)), q);
+    return em_at(e, em_buf(e, p->a->lse_buf), p->t, at);
+}
+
 em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type *params, int n) {
     char name[256];
     snprintf(name, sizeof name, "%s.%s", p->name, suffix);

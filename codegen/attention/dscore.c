@@ -6,7 +6,8 @@
 
 /* A vector of queries and the keys of a tile that it sees. */
 typedef struct column {
-    em_val s, dp, lse, delta; /* pointers; values */
+    em_val s, dp;               /* pointers */
+    em_val top, log_sum, delta; /* values of the queries */
     em_val lo, hi, k0, tk, q0, batch, head;
     em_val keep; /* what dropout keeps; NULL: everything */
 } column;
@@ -17,10 +18,8 @@ static em_val key_at(em *e, const att_plan *p, em_val base, em_val k) {
     return em_at(e, base, p->t, em_mul(e, k, em_i64(e, p->qb)));
 }
 
-/* 2^x. Weights that are far below what a gradient in the compute type can show are 0: their
- * products with small gradients would be subnormal, and each of those costs hundreds of cycles. */
-static em_val weight_of(em *e, const att_plan *p, em_val x) {
-    return att_exp2_above(e, x, p->t == SN_F32 ? -100 : -960);
+static em_val weight_of(em *e, const column *c, em_val score) {
+    return att_exp2_less(e, em_sub(e, score, c->top), c->log_sum);
 }
 
 /* Stores what dropout leaves of weight w; returns what flows into w, less the row's mean. */
@@ -47,7 +46,7 @@ static void emit_plain(em *e, const att_plan *p, const column *c) {
         for (int u = 0; u < unroll; u++) {
             em_val k = em_add(e, l.i, em_i64(e, u)), s = key_at(e, p, c->s, k);
             em_val dp = key_at(e, p, c->dp, k);
-            em_val w = weight_of(e, p, att_exponent(e, p, att_load(e, p, s), c->lse));
+            em_val w = weight_of(e, c, att_load(e, p, s));
             att_store(e, p, em_mul(e, w, pass_dropout(e, p, c, k, w, s, dp)), dp);
         }
         em_end(e, &l);
@@ -139,14 +138,14 @@ static void emit_regions(em *e, const att_back *b, const column *c, att_regions 
         em_val dp = key_at(e, p, c->dp, k), k_abs = em_imin(e, em_add(e, c->k0, k), last);
         g->sheets.key = k;
         em_val x = att_regions_apply(g, e, p, att_load(e, p, s), k_abs);
-        em_val w = weight_of(e, p, att_exponent(e, p, x, c->lse)), zero = em_vf(e, 0);
+        em_val w = weight_of(e, c, x), zero = em_vf(e, 0);
         /* a hidden key of a row that is NaN has no part in that */
         w = em_select(e, em_cmp(e, EM_EQ, x, em_vf(e, -INFINITY)), zero, w);
         em_val none = em_cmp(e, EM_EQ, w, zero);
         em_val ds = em_mul(e, w, pass_dropout(e, p, c, k, w, s, dp));
         ds = em_select(e, none, zero, ds); /* a hidden key gives nothing, whatever its value is */
         if (score) {
-            att_regions_derive(g, ds);
+            att_regions_derive(g, e, ds);
             ds = em_select(e, none, zero, sn_region_value(&g->score.code, 1));
         }
         att_store(e, p, ds, dp);
@@ -180,7 +179,8 @@ em_val att_emit_dscore(em *e, const att_back *b, bool masked) {
     em_val at = em_mul(e, v, em_i64(e, p->lanes));
     column c = {.s = em_at(e, att_scratch(e, p->s_at), p->t, at),
                 .dp = em_at(e, att_scratch(e, b->dp_at), p->t, at),
-                .lse = att_load(e, p, em_at(e, att_scratch(e, b->lse_at), p->t, at)),
+                .top = att_load(e, p, em_at(e, att_scratch(e, b->top_at), p->t, at)),
+                .log_sum = att_load(e, p, em_at(e, att_scratch(e, b->log_sum_at), p->t, at)),
                 .delta = att_load(e, p, em_at(e, att_scratch(e, b->delta_at), p->t, at)),
                 .lo = em_param(e, 4),
                 .hi = em_param(e, 5),

@@ -1,4 +1,9 @@
-/* exp2.c: 2^x as softmax needs it: faster than the exact function, and never subnormal. */
+/* exp2.c: e^x as softmax needs it: faster than the exact function, and never subnormal.
+ *
+ * Callers pass the difference of a score and its row's maximum, in the score's own units. It is
+ * exact where the two are close; log2 e multiplies it afterwards. The other order, score log2 e - m
+ * log2 e, rounds each product by itself: at scores of 1e10 the difference would be off by
+ * thousands. */
 #include "codegen/attention/impl.h"
 #include "codegen/emit/vmath.h"
 
@@ -22,36 +27,39 @@ static em_val avx512_op(em *e, const char *name, em_val x, em_val y) {
     return em_intrinsic(e, name, NULL, 0, args, 5);
 }
 
-em_val att_exp2(em *e, em_val x) {
-    return att_exp2_above(e, x, em_elem_type(x) == e->f32 ? -126 : -1022);
-}
-
-em_val att_exponent(em *e, const att_plan *p, em_val score, em_val m) {
-    if (p->log2_scores) return em_sub(e, score, m);
-    return em_fma(e, score, em_like(e, score, ATT_LOG2_E), em_neg(e, m));
-}
-
-em_val att_in_ln2(em *e, const att_plan *p, em_val score) {
-    return p->log2_scores ? score : em_mul(e, score, em_like(e, score, ATT_LOG2_E));
-}
-
-em_val att_exp2_above(em *e, em_val x, int least) {
-    em_val y;
-    bool f32 = em_elem_type(x) == e->f32;
-    if (!f32) {
-        y = sn_vmath_emit(e, SN_V_EXP2, x);
-    } else if (e->target->has_avx512 && em_lanes_of(x) == 16) {
+/* 2^(x log2 e - less), at most 1; less NULL: 2^(x log2 e). */
+static em_val power(em *e, em_val x, em_val less, int least) {
+    bool wide = em_elem_type(x) == e->f64, avx512 = e->target->has_avx512 && em_lanes_of(x) == 16;
+    em_val log2e = em_like(e, x, ATT_LOG2_E), y;
+    bool fused = !wide && !avx512 && !less && e->target->has_fma; /* in the reduction's own steps */
+    em_val z = fused ? x : em_mul(e, x, log2e);
+    if (less) z = em_min(e, em_like(e, x, 0), em_fma(e, x, log2e, em_neg(e, less)));
+    if (wide) {
+        y = sn_vmath_emit(e, SN_V_EXP2, z);
+    } else if (avx512) {
         em_val part =
-            avx512_op(e, "llvm.x86.avx512.mask.reduce.ps.512", x, em_i32(e, 1)); /* x - floor */
-        y = avx512_op(e, "llvm.x86.avx512.mask.scalef.ps.512", polynomial(e, part, exp2_unit), x);
+            avx512_op(e, "llvm.x86.avx512.mask.reduce.ps.512", z, em_i32(e, 1)); /* z - floor */
+        y = avx512_op(e, "llvm.x86.avx512.mask.scalef.ps.512", polynomial(e, part, exp2_unit), z);
     } else { /* 1.5 2^23 moves the integer part to the low bits; from there to an exponent */
-        em_val magic = em_like(e, x, 0x1.8p23), t = em_add(e, x, magic);
-        em_val part = em_sub(e, x, em_sub(e, t, magic));
-        em_type bits = em_vec(e->i32, em_lanes_of(x));
-        em_val power = em_bitcast(e, t, bits);
-        power = em_add(e, em_shl(e, power, em_like(e, power, 23)), em_like(e, power, 0x3f800000));
-        y = em_mul(e, polynomial(e, part, exp2_half), em_bitcast(e, power, LLVMTypeOf(x)));
+        em_val magic = em_like(e, z, 0x1.8p23);
+        em_val t = fused ? em_fma(e, z, log2e, magic) : em_add(e, z, magic);
+        em_val whole = em_sub(e, t, magic);
+        em_val part = fused ? em_fma(e, z, log2e, em_neg(e, whole)) : em_sub(e, z, whole);
+        em_type bits = em_vec(e->i32, em_lanes_of(z));
+        em_val bit = em_bitcast(e, t, bits);
+        bit = em_add(e, em_shl(e, bit, em_like(e, bit, 23)), em_like(e, bit, 0x3f800000));
+        y = em_mul(e, polynomial(e, part, exp2_half), em_bitcast(e, bit, LLVMTypeOf(z)));
     }
     /* subnormal weights are worth nothing and would cost hundreds of cycles in each product */
-    return em_select(e, em_cmp(e, EM_LT, x, em_like(e, x, least)), em_like(e, x, 0), y);
+    double bound = fused ? least * (1 - 1e-6) / ATT_LOG2_E : least; /* rounded towards 0 */
+    em_val small = em_cmp(e, EM_LT, z, em_like(e, z, bound));
+    return em_select(e, small, em_like(e, z, 0), y);
+}
+
+em_val att_exp(em *e, em_val x) {
+    return power(e, x, NULL, em_elem_type(x) == e->f32 ? -126 : -1022);
+}
+
+em_val att_exp2_less(em *e, em_val x, em_val less) {
+    return power(e, x, less, em_elem_type(x) == e->f32 ? -100 : -960);
 }

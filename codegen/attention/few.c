@@ -157,8 +157,7 @@ static void emit_tile_scores(em *e, few *w, em_val k_base, em_val k0, em_val n, 
         em_next(e, &l, first[u], em_max(e, x[u], first[u]));
     }
     em_end(e, &l);
-    for (int u = 0; u < t->n; u++)
-        top[u] = att_in_ln2(e, p, em_reduce(e, EM_MAX, em_final(e, &l, first[u])));
+    for (int u = 0; u < t->n; u++) top[u] = em_reduce(e, EM_MAX, em_final(e, &l, first[u]));
 }
 
 /* Vectors c .. c + vectors - 1 of the rows' sums: sum = sum factor + weights V. With `keys` of two
@@ -245,12 +244,12 @@ static void emit_rows_tile(em *e, few *w, em_val k_base, em_val v_base, em_val k
         em_val m = em_max(e, top[u], old), none = em_cmp(e, EM_EQ, m, em_f(e, -INFINITY));
         em_store(e, p->t, m_at, m);
         m = em_splat(e, em_select(e, none, em_f(e, 0), m), p->lanes);
-        factor[u] = att_exp2(e, em_sub(e, em_splat(e, old, p->lanes), m));
+        factor[u] = att_exp(e, em_sub(e, em_splat(e, old, p->lanes), m));
         em_val before = em_mul(e, em_load(e, p->t, l_at, p->lanes), factor[u]), kept = NULL;
         if (att_drops(p)) kept = att_keep_word(e, p, p->keep_word, w->batch, t.head[u], t.q[u], k0);
         em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, p->lanes));
         em_val sum = em_carry(e, &l, before), at = em_at(e, t.s[u], p->t, l.i);
-        em_val x = att_exp2(e, att_exponent(e, p, em_load(e, p->t, at, p->lanes), m)), left = x;
+        em_val x = att_exp(e, em_sub(e, em_load(e, p->t, at, p->lanes), m)), left = x;
         if (kept) left = em_select(e, att_keep_lanes(e, kept, l.i, p->lanes), x, em_vf(e, 0));
         em_store(e, p->t, at, left);
         em_next(e, &l, sum, em_add(e, sum, x));
@@ -290,7 +289,7 @@ static void emit_begin(em *e, const few *w, em_val r, em_val head, em_val q) {
     em_val from = em_at(e, att_base(e, &a->q, w->batch, head), a->q.dtype,
                         em_mul(e, q, att_size(e, a->q.row)));
     em_val to = row_of(e, p, p->few_q_at, r, att_padded(p, a->d));
-    em_val scale = em_vf(e, a->scale * (p->log2_scores ? ATT_LOG2_E : 1));
+    em_val scale = em_vf(e, a->scale);
     for (int i = 0; i < a->d; i += p->lanes) {
         em_val x = load_part(e, p, a->q.dtype, from, i, a->d);
         em_store(e, p->t, em_at(e, to, p->t, em_i64(e, i)), em_mul(e, x, scale));
@@ -323,11 +322,9 @@ void att_emit_result(em *e, const att_plan *p, em_val state, em_val r, em_val ba
     }
     if (a->lse_buf < 0) return;
     em_val m = em_load(e, p->t, att_record(e, p, state, r, ATT_M), 1);
-    em_val lse = em_fma(e, m, em_f(e, 0.69314718055994530942), sn_vmath_emit(e, SN_V_LOG, l));
-    lse = em_select(e, none, em_f(e, -INFINITY), lse);
-    em_val row = em_add(e, em_mul(e, batch, em_i64(e, a->heads)), head);
-    em_val at = em_add(e, em_mul(e, row, att_size(e, a->tq)), q);
-    em_store(e, p->t, em_at(e, em_buf(e, a->lse_buf), p->t, at), lse);
+    em_val log_sum = em_select(e, none, em_f(e, -INFINITY), sn_vmath_emit(e, SN_V_LOG, l));
+    em_store(e, p->t, att_lse_at(e, p, batch, head, q, false), m);
+    em_store(e, p->t, att_lse_at(e, p, batch, head, q, true), log_sum);
 }
 
 /* void few(buf, dim, scratch, K/V head of all, first row, row after the last, first key, key after

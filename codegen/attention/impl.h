@@ -66,8 +66,7 @@ typedef struct att_plan {
     bool convert;             /* K or V are not of the compute type: always copied */
     bool pack;                /* K and V are copied to scratch, head by head */
     bool check_v;             /* keys may weigh nothing: V must be looked through for NaN and inf */
-    const sn_region *derivative; /* backward: taken instead of the score region */
-    bool log2_scores;            /* scores are in units of ln 2 as they leave the product */
+    const sn_region *derivative;                 /* backward: taken instead of the score region */
     int64_t q_at, o_at, m_at, l_at, state_bytes; /* of a block, one after the other */
     int64_t slots_at, slot_at;                   /* the same of other blocks; which one it is now */
     int64_t s_at, max_at, seg_at, visible_at, key_at, dummy_at, tail_at;
@@ -88,6 +87,8 @@ static inline int att_padded(const att_plan *p, int d) {
 /* base.c */
 em_val att_size(em *e, sn_gemm_size s);
 em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head);
+/* Query q of lse_buf: the number subtracted from its scores, or the log of the sum. */
+em_val att_lse_at(em *e, const att_plan *p, em_val batch, em_val head, em_val q, bool log_sum);
 em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type *params, int n);
 em_val att_scratch(em *e, int64_t at);                  /* pointer into this thread's scratch */
 em_val att_state(em *e, const att_plan *p, int64_t at); /* forward: q_at .. l_at of this block */
@@ -99,12 +100,12 @@ em_val att_any_lane(em *e, em_val cond);
 /* Calls fn[n] for the run-time number n of vectors. */
 void att_call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, int n_args);
 
-/* exp2.c: 2^(score - m), where m is in units of ln 2 and scores are unless there is a score region
- */
-em_val att_exponent(em *e, const att_plan *p, em_val score, em_val m);
-em_val att_in_ln2(em *e, const att_plan *p, em_val score); /* a score in units of ln 2 */
-em_val att_exp2(em *e, em_val x); /* 2^x, 0 below the smallest normal number; NaN stays */
-em_val att_exp2_above(em *e, em_val x, int least); /* 2^x, 0 below 2^least; of x's type */
+/* exp2.c: of x's type; NaN stays NaN. */
+em_val att_exp(em *e, em_val x); /* e^x, 0 below the smallest normal number */
+/* e^x 2^-less, at most 1 and 0 below 2^-100 (f64: 2^-960): weights so small cannot show in a
+ * gradient, but their products with small gradients would be subnormal, and each of those costs
+ * hundreds of cycles. */
+em_val att_exp2_less(em *e, em_val x, em_val less);
 
 /* diagonal.c */
 void att_diagonals_find(att_plan *p); /* once the plan's regions are settled */
@@ -252,7 +253,7 @@ bool att_region_at_differences(att_region *u, em *e, const att_plan *p, bool sco
 bool att_region_of_differences(att_region *u, em *e, const att_plan *p, bool score,
                                const em_val of[2], em_val i);
 /* What of the cotangent of the score goes on: all other results of p->derivative. */
-void att_regions_derive(att_regions *g, em_val cotangent);
+void att_regions_derive(att_regions *g, em *e, em_val cotangent);
 
 /* The mask over ranges of queries and keys. Queries first, then any number of key ranges. */
 typedef struct att_classifier {

@@ -140,7 +140,6 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     p->convert = a->k.dtype != compute || a->v.dtype != compute;
     p->pack = !is_compact(a) || p->convert;
     p->check_v = a->score || a->mask || a->rate > 0;
-    p->log2_scores = !a->score;
     if (a->score) p->addend = find_addend(a->score, compute);
     int64_t at = 0, column = p->qb * p->esize;
     p->q_at = att_place(&at, a->d * column);

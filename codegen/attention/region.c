@@ -60,12 +60,20 @@ static bool open_region(att_region *u, em *e, const att_plan *p, const sn_region
     return true;
 }
 
+/* Emits without contraction. A kernel recomputes scores that another one has made, in other
+ * surroundings; both must round alike, for at scores of 1e9 one rounding is worth e^64. */
+static void emit_exact(em *e, sn_region_code *c, uint32_t allowed) {
+    LLVMFastMathFlags fast = em_fast(e, 0);
+    sn_region_emit(c, allowed);
+    em_fast(e, fast);
+}
+
 static void begin_region(att_region *u, em *e, const att_plan *p, bool of_score, bool diagonal,
                          em_val batch, em_val head, em_val q) {
     if (!open_region(u, e, p, region_of(p, of_score), of_score, batch, head, q)) return;
     const sn_region *r = u->code.region;
     if (diagonal) att_diagonals_limit(&u->code, p, r->out, r->n_out);
-    sn_region_emit(&u->code, ATT_DEP_HEAD | ATT_DEP_Q);
+    emit_exact(e, &u->code, ATT_DEP_HEAD | ATT_DEP_Q);
 }
 
 static void set_key(att_region *u, em *e, em_val k) {
@@ -88,7 +96,7 @@ bool att_region_at_differences(att_region *u, em *e, const att_plan *p, bool sco
     if (!open_region(u, e, p, region_of(p, score), score, of[0], of[1], q)) return false;
     set_key(u, e, k);
     sn_region_only(&u->code, root, n_root, NULL, 0);
-    sn_region_emit(&u->code, ~0u);
+    emit_exact(e, &u->code, ~0u);
     return true;
 }
 
@@ -108,7 +116,7 @@ static void evaluate_region(att_region *u, em *e, const att_plan *p, em_val scor
     set_key(u, e, k);
     if (diagonal) att_diagonals_give(&u->code, e, p, em_sub(e, diagonal, k));
     if (u->first) sn_region_arg(&u->code, 0, score, ATT_DEP_SCORE);
-    sn_region_emit(&u->code, ~(uint32_t)ATT_DEP_GRAD);
+    emit_exact(e, &u->code, ~(uint32_t)ATT_DEP_GRAD);
 }
 
 static em_val apply_region(att_region *u, em *e, const att_plan *p, em_val score, em_val k,
@@ -132,30 +140,41 @@ void att_regions_begin_addend(att_regions *g, em *e, const att_plan *p, em_val b
                               em_val q) {
     if (!open_region(&g->score, e, p, p->a->score, 1, batch, head, q)) return;
     att_diagonals_limit(&g->score.code, p, p->addend.term, p->addend.n);
-    sn_region_emit(&g->score.code, ATT_DEP_HEAD | ATT_DEP_Q);
+    emit_exact(e, &g->score.code, ATT_DEP_HEAD | ATT_DEP_Q);
 }
 
-em_val att_regions_addend(att_regions *g, em *e, const att_plan *p, em_val k) {
-    sn_region_code *c = &g->score.code;
+/* The sum of the addend's terms, once they have their values. */
+static em_val sum_terms(const att_regions *g, em *e, const att_plan *p) {
+    const sn_region_code *c = &g->score.code;
     em_val sum = NULL;
-    evaluate_region(&g->score, e, p, NULL, k, g->diagonal);
+    LLVMFastMathFlags fast = em_fast(e, 0);
     for (int i = 0; i < p->addend.n; i++) {
         em_val x = att_lanes(e, p, sn_region_node(c, p->addend.term[i]));
         if (p->addend.minus[i]) x = em_neg(e, x);
         sum = sum ? em_add(e, sum, x) : x;
     }
+    em_fast(e, fast);
     return sum;
+}
+
+em_val att_regions_addend(att_regions *g, em *e, const att_plan *p, em_val k) {
+    evaluate_region(&g->score, e, p, NULL, k, g->diagonal);
+    return sum_terms(g, e, p);
 }
 
 em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_val k) {
     em_val at = g->diagonal;
-    if (g->score.used) x = att_lanes(e, p, apply_region(&g->score, e, p, x, k, at));
+    if (g->score.used) {
+        em_val y = apply_region(&g->score, e, p, x, k, at);
+        /* in the order of the kernels that lay the addend first */
+        x = p->addend.n ? em_add(e, x, sum_terms(g, e, p)) : att_lanes(e, p, y);
+    }
     if (g->mask.used)
         x = em_select(e, apply_region(&g->mask, e, p, NULL, k, at), x, em_vf(e, -INFINITY));
     return x;
 }
 
-void att_regions_derive(att_regions *g, em_val cotangent) {
+void att_regions_derive(att_regions *g, em *e, em_val cotangent) {
     sn_region_arg(&g->score.code, g->score.code.region->n_arg - 1, cotangent, ATT_DEP_GRAD);
-    sn_region_emit(&g->score.code, ~0u);
+    emit_exact(e, &g->score.code, ~0u);
 }

@@ -5,9 +5,9 @@
 
 #include <math.h>
 
-/* A maximum may lag behind by this many powers of two before sums are rescaled: weights stay below
- * 2^LAG, which loses nothing in floating point, and most tiles after the first rescale nothing. */
-static const double lag = 8;
+/* A maximum may lag behind by this much before sums are rescaled: weights stay below e^lag, which
+ * loses nothing in floating point, and most tiles after the first rescale nothing. */
+static const double lag = 5.5;
 
 /* --- softmax of a column ---------------------------------------------------------------------- */
 
@@ -43,10 +43,10 @@ static em_val emit_regions(em *e, const att_plan *p, const column *c, att_region
 /* Brings m, l and O to the new maximum where it has grown by more than the lag. */
 static em_val emit_new_maximum(em *e, const att_plan *p, const column *c, em_val top) {
     em_var m = em_let(e, att_load(e, p, c->m_at));
-    em_val old = em_get(e, m), grown = em_cmp(e, EM_GT, top, em_add(e, old, em_vf(e, lag)));
+    em_val old = em_get(e, m), grown = em_cmp(e, EM_GT, em_sub(e, top, old), em_vf(e, lag));
     em_branch br = em_if(e, att_any_lane(e, grown));
     em_val now = em_select(e, grown, top, old);
-    em_val factor = em_select(e, grown, att_exp2(e, em_sub(e, old, now)), em_vf(e, 1));
+    em_val factor = em_select(e, grown, att_exp(e, em_sub(e, old, now)), em_vf(e, 1));
     em_set(e, m, now);
     att_store(e, p, now, c->m_at);
     att_store(e, p, em_mul(e, att_load(e, p, c->l_at), factor), c->l_at);
@@ -71,7 +71,7 @@ static void emit_weights(em *e, const att_plan *p, const column *c, em_val m) {
         em_val acc = em_carry(e, &l, sum), w[4];
         for (int u = 0; u < unroll; u++) {
             em_val at = score_at(e, p, c, em_add(e, l.i, em_i64(e, u)));
-            w[u] = att_exp2(e, att_exponent(e, p, att_load(e, p, at), m));
+            w[u] = att_exp(e, em_sub(e, att_load(e, p, at), m));
             em_val left = w[u];
             if (c->keep) {
                 em_val bit = att_keep_bit(e, c->keep, em_add(e, l.i, em_i64(e, u)));
@@ -126,7 +126,7 @@ em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
     } else {
         top = att_load(e, p, c.max_at);
     }
-    emit_weights(e, p, &c, emit_new_maximum(e, p, &c, att_in_ln2(e, p, top)));
+    emit_weights(e, p, &c, emit_new_maximum(e, p, &c, top));
     em_ret(e, NULL);
     e->buf = saved.buf, e->dim = saved.dim, e->scratch = saved.scratch;
     return fn;

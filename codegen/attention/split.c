@@ -86,7 +86,7 @@ static void add_parts(em *e, const att_plan *p, em_val unit, em_val parts, em_va
     l = em_for(e, zero, parts, one);
     em_val from = parts_at(e, p, em_add(e, unit, l.i));
     at = att_record(e, p, from, r, ATT_M);
-    em_val factor = att_exp2(e, em_sub(e, em_splat(e, em_load(e, p->t, at, 1), p->lanes), m));
+    em_val factor = att_exp(e, em_sub(e, em_splat(e, em_load(e, p->t, at, 1), p->lanes), m));
     from = att_record(e, p, from, r, ATT_O);
     for (int i = 0; i < n; i += p->lanes) {
         em_val to = em_at(e, state, p->t, em_i64(e, i));

@@ -215,7 +215,6 @@ void att_emit_micro(em *e, const att_plan *p, att_micro *f) {
         f->sums[nv] = att_emit_sums(e, p, "sums", nv, a->dv);
     }
     f->careful_sums = p->check_v ? emit_careful_sums(e, p) : NULL;
-    f->load_q = att_emit_load(e, p, "load_q", a->q.dtype, a->d,
-                              a->scale * (p->log2_scores ? ATT_LOG2_E : 1));
+    f->load_q = att_emit_load(e, p, "load_q", a->q.dtype, a->d, a->scale);
     f->store_out = att_emit_store(e, p, "store_out", a->out.dtype, a->dv, att_keep_factor(p));
 }
