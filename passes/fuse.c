@@ -50,14 +50,17 @@ static bool is_panel_sum(const builder *b, int k, const sn_node *n) {
     return k >= 0 && b->g->group[k].kind == SN_GROUP_GEMM && inside(b, k, n) && sn_panel_sum(n);
 }
 
+enum { WALKED = 1, IN_MEMORY };
+
 /* Collects the tensors that the body reads, in the order in which a walk from its results meets
  * them. */
 static void find_cut(builder *b, int k, cut_list *c, sn_node *n, sn_node *stop) {
     if (c->seen[n->id]) return;
-    c->seen[n->id] = 1;
+    c->seen[n->id] = WALKED;
     if (n == stop) return;
     bool in_body = inside(b, k, n) || recomputed(b, n) || n->op == SN_OP_broadcast;
     if (!in_body) {
+        c->seen[n->id] = IN_MEMORY;
         add_cut(b, c, n);
         return;
     }
@@ -69,8 +72,9 @@ static void find_cut(builder *b, int k, cut_list *c, sn_node *n, sn_node *stop) 
     for (int i = 0; i < n->n_in; i++) {
         if (swap || !sn_reads_far(n, i))
             find_cut(b, k, c, n->in[i], stop);
-        else if (!c->seen[n->in[i]->id]) { /* read at random: must lie in memory */
-            c->seen[n->in[i]->id] = 1;
+        else if (c->seen[n->in[i]->id] != IN_MEMORY) {
+            /* read at random: must lie in memory, also for those that could compute it */
+            c->seen[n->in[i]->id] = IN_MEMORY;
             add_cut(b, c, n->in[i]);
         }
     }

@@ -140,7 +140,31 @@ static void dropout(void **state) {
     }
 }
 
+/* A constant that the kernel itself could make, and that a gather reads from memory. */
+static void gathered_constant(void **state) {
+    (void)state;
+    static const char text[] = "module m\n"
+                               "entry f {\n"
+                               "  %0: f32[] = const {value=0}\n"
+                               "  %1: f32[3,2,6] = broadcast %0\n"
+                               "  %2: i32[2] = input {name=\"at\"}\n"
+                               "  %3: f32[3,2,6] = rope %1, %2 {interleaved=1}\n"
+                               "  %4: i64[2] = input {name=\"rng\"}\n"
+                               "  %5: f32[3,2,6] = dropout %3, %4 {stream=0, rate=0.5}\n"
+                               "  output \"y\" = %5\n"
+                               "}\n";
+    for (int level = 0; level <= 4; level++) {
+        char why[JIT_WHY];
+        sn_options o = {.level = level, .threads = 1, .backend = "own", .cache_dir = ""};
+        sn_module *m = sn_parse(text, "text", false, NULL);
+        if (!jit_matches(m, &o, NULL, jit_random_leaf, NULL, 1e-5, 0, why))
+            fail_msg("level %d: %s", level, why);
+        sn_module_free(m);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nan_in_rows), cmocka_unit_test(dropout)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nan_in_rows), cmocka_unit_test(dropout),
+                                       cmocka_unit_test(gathered_constant)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
