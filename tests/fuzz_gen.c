@@ -226,6 +226,7 @@ static sn_node *make_const(gen *g, sn_op op) {
 static sn_node *make_dim_value(gen *g, sn_op op) {
     (void)op;
     sn_dim d = sn_dim_add(g->m, sn_dim_mul(g->m, g->t, 1 + below(g, 3)), below(g, 2));
+    if (g->open) d = open_dim(g);
     return sn_b_dim(g->m, chance(g, 50) ? SN_I32 : SN_F64, d);
 }
 
@@ -515,13 +516,17 @@ static sn_region *make_score(gen *g, int n_captured, const sn_dim *heads) {
     return sn_region_new(g->m, 5 + n_captured, a, 1, &out);
 }
 
-/* k <= q + c, or a window */
+/* k <= q + c, or q + T - U; or a window */
 static sn_region *make_mask(gen *g, int n_captured, const sn_dim *heads) {
     sn_node *a[5];
     for (int i = 0; i < 4; i++) a[i] = sn_arg(g->m, i, SN_I32, 0, NULL);
     if (n_captured) a[4] = sn_arg(g->m, 4, SN_F64, 1, heads);
-    sn_node *out =
-        sn_b_binary(SN_OP_le, a[3], sn_b_scalar(SN_OP_add, a[2], (double)below(g, 3) - 1));
+    sn_node *last;
+    if (g->open && chance(g, 50)) /* an offset that may be negative */
+        last = sn_b_binary(SN_OP_add, a[2], sn_b_dim(g->m, SN_I32, open_dim(g)));
+    else
+        last = sn_b_scalar(SN_OP_add, a[2], (double)below(g, 3) - 1);
+    sn_node *out = sn_b_binary(SN_OP_le, a[3], last);
     if (chance(g, 40))
         out = sn_b_binary(SN_OP_and, out,
                           sn_b_scalar(SN_OP_lt, sn_b_binary(SN_OP_sub, a[2], a[3]), 2));
