@@ -306,8 +306,7 @@ static bool spell_number(cJSON *v) {
     return true;
 }
 
-/* The object as text with a final newline; NULL when out of memory. */
-static char *print_config(const sn_config *c, size_t *bytes) {
+char *sn_config_print(const sn_config *c, size_t *bytes) {
     cJSON *copy = cJSON_Duplicate(c->root, true), *v;
     bool ok = copy != NULL;
     cJSON_ArrayForEach(v, copy) ok = ok && (!cJSON_IsNumber(v) || spell_number(v));
@@ -322,7 +321,7 @@ static char *print_config(const sn_config *c, size_t *bytes) {
 bool sn_config_save(sn_config *c, const char *path, sn_error *err) {
     if (!sn_config_check(c, err)) return false;
     size_t bytes = 0;
-    char *json = print_config(c, &bytes);
+    char *json = sn_config_print(c, &bytes);
     if (!json) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
     bool ok = sn_file_save(path, json, bytes, err);
     cJSON_free(json);

@@ -75,7 +75,10 @@ void sn_config_set_string(sn_config *c, const char *key, const char *value);
 /* Copies every key of `from` into `c`, replacing keys that are there. */
 void sn_config_merge(sn_config *c, const sn_config *from);
 
-/* Writes the object as indented JSON, atomically (runtime/file.h). */
+/* The object as indented JSON with a final newline (not NUL-terminated), allocated; NULL when out
+ * of memory. */
+char *sn_config_print(const sn_config *c, size_t *bytes);
+/* Writes that to a file, atomically (runtime/file.h). */
 bool sn_config_save(sn_config *c, const char *path, sn_error *err);
 
 #ifdef __cplusplus

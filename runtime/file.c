@@ -113,12 +113,20 @@ static char *temp_name(const char *path) {
 }
 
 /* Opens and locks the temporary. A lock can be won on a file that its writer has just renamed away:
- * then the name no longer leads to the inode we hold, and we try again. */
+ * then the name no longer leads to the inode we hold, and we try again. A file with a second name
+ * must not be written: then only this name of it is removed. */
 static int open_locked(const char *temp) {
     for (int tries = 0; tries < 100; tries++) {
-        int fd = open(temp, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        int fd = open(temp, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
         if (fd < 0) return -1;
         struct stat held, named;
+        if (fstat(fd, &held) == 0 && (!S_ISREG(held.st_mode) || held.st_nlink > 1)) {
+            bool plain = S_ISREG(held.st_mode);
+            close(fd);
+            if (plain && unlink(temp) == 0) continue;
+            errno = plain ? errno : ENXIO; /* as for a FIFO that nobody reads */
+            return -1;
+        }
         if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &held) == 0) {
             if (stat(temp, &named) == 0 && named.st_ino == held.st_ino &&
                 named.st_dev == held.st_dev)
@@ -160,6 +168,9 @@ sn_file *sn_file_create(const char *path, sn_error *err) {
     if (fd < 0) {
         if (errno == EWOULDBLOCK)
             sn_fail(err, SN_ERR_FILE, "%s: another process is writing it now", path);
+        else if (errno == ENXIO || errno == ELOOP)
+            sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s is no plain file: remove it", path,
+                    f->temp);
         else
             sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", path, strerror(errno));
         free_file(f);

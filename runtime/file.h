@@ -31,7 +31,8 @@ void sn_file_release(const sn_mapping *m, const void *data, size_t bytes);
 typedef struct sn_file sn_file;
 
 /* Starts a new file that will replace `path`, and takes over its permissions if there is one; NULL
- * on error. End with commit or discard. */
+ * on error. A symbolic link is replaced by a plain file, what it leads to stays as it was. End with
+ * commit or discard. */
 sn_file *sn_file_create(const char *path, sn_error *err);
 bool sn_file_write(sn_file *f, const void *data, size_t bytes, sn_error *err);
 /* For fprintf: what fails there fails the commit. Closed by commit or discard. */

@@ -645,21 +645,67 @@ END
     sed 's/"n_layer"/"n_layrs": 2, &/' "$tmp/run.json" >"$tmp/typo.json"
     run 0 train "$tmp/typo.json" -o "$tmp/typo" --steps 1
     says 'note: "model": "n_layrs" means nothing to a gpt2'
-    # Ctrl-C saves; more steps than any machine takes before the signal comes
+    # Ctrl-C saves, and so do the others; more steps than any machine takes before the signal comes
     sed 's/"steps": 30/"steps": 1000000000/' "$tmp/run.json" >"$tmp/long.json"
-    "$sinter" train "$tmp/long.json" -o "$tmp/n" >"$tmp/out" 2>"$tmp/err" &
+    for signal in INT:130 TERM:143 HUP:129; do
+        rm -rf "$tmp/n"
+        "$sinter" train "$tmp/long.json" -o "$tmp/n" >"$tmp/out" 2>"$tmp/err" &
+        child=$!
+        until [ -s "$tmp/n/metrics.jsonl" ] || ! kill -0 $child 2>/dev/null; do
+            sleep 0.1
+        done
+        if [ $signal = INT:130 ]; then # meanwhile nobody else trains there
+            "$sinter" train "$tmp/run.json" -o "$tmp/n" --force >"$tmp/out2" 2>"$tmp/err2"
+            [ $? = 1 ] && grep -q 'another process is training in this folder' "$tmp/err2" || fail "two trainers"
+        fi
+        kill -${signal%:*} $child
+        wait $child
+        code=$? what="train, interrupted by $signal"
+        [ $code = ${signal#*:} ] || fail "exit code $code: $what"
+        says 'interrupted after step .*--resume'
+        [ -s "$tmp/n/model.safetensors" ] || fail "no model: $what"
+        [ -s "$tmp/n/checkpoint.safetensors" ] || fail "no checkpoint: $what"
+    done
+    run 0 train "$tmp/long.json" -o "$tmp/n" --resume -n 1
+    # before the first step a signal ends the process at once
+    "$sinter" train "$tmp/long.json" -o "$tmp/early" --cache-dir none >"$tmp/out" 2>"$tmp/err" &
     child=$!
-    until [ -s "$tmp/n/metrics.jsonl" ] || ! kill -0 $child 2>/dev/null; do
+    kill -TERM $child
+    wait $child
+    code=$? what="train, ended at once"
+    [ $code = 143 ] || fail "exit code $code: $what"
+    # nohup: the terminal may go
+    (trap '' HUP; exec "$sinter" train "$tmp/long.json" -o "$tmp/nohup") >"$tmp/out" 2>"$tmp/err" &
+    child=$!
+    until [ -s "$tmp/nohup/metrics.jsonl" ] || ! kill -0 $child 2>/dev/null; do
         sleep 0.1
     done
-    kill -INT $child
+    kill -HUP $child
+    sleep 0.2
+    kill -0 $child 2>/dev/null || fail "nohup: SIGHUP ended the run"
+    kill -TERM $child
     wait $child
-    what="train, interrupted"
-    says 'interrupted after step .*--resume'
-    [ -s "$tmp/n/model.safetensors" ] || fail "no model after Ctrl-C"
-    # a trained model is trained further, with its own tokenizer
+    # a trained model is trained further, with its own tokenizer, and is not spoilt by that
     run 0 train "$tmp/m" --text "$tmp/text" --steps 3 --seed 5 -o "$tmp/further"
+    says 'goes on from .*/m at a rate of 5e-05 after a warm-up of 100 steps'
     run 0 generate "$tmp/further" -p 'First' -n 3
+    run 0 import "$stories" -o "$tmp/stories"
+    run 0 eval "$tmp/stories" "$tmp/text"
+    before=$(sed -n 's/^loss  *//p' "$tmp/out")
+    run 0 train "$tmp/stories" --text "$tmp/text" -n 10 -o "$tmp/tuned" --block 32 --batch 2
+    run 0 eval "$tmp/tuned" "$tmp/text"
+    after=$(sed -n 's/^loss  *//p' "$tmp/out")
+    awk "BEGIN { exit !($before > 1 && $after < $before + 0.01) }" || fail "fine-tuning: loss $before, then $after"
+    # what the command line changes
+    run 0 train "$tmp/m" --text "$tmp/text" -n 4 -o "$tmp/flags" --rate 0.01 --warmup 2 --batch 3 --block 8 --validate-every 2
+    says '0.01 after a warm-up of 2 steps'
+    says 'rows of 8 tokens'
+    says 'step 2 .*validation'
+    grep -q '"step": 4, .*"rate": 0.01,' "$tmp/flags/metrics.jsonl" || fail "--rate"
+    refused 2 'made with other settings' train "$tmp/m" --text "$tmp/text" -n 5 -o "$tmp/flags" --resume
+    run 0 train "$tmp/m" --text "$tmp/text" -n 6 -o "$tmp/flags" --rate 0.01 --warmup 2 --batch 3 --block 8 --validate-every 2 --resume
+    refused 2 'would be overwritten' train "$tmp/m" --text "$tmp/text" -o "$tmp/m" --force
+    refused 2 'is no training run' train "$tmp/run.json" -o "$tmp/stories"
     run 0 help train
     prints 'docs/training.md'
     refused 2 'give the folder' train "$tmp/run.json"

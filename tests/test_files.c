@@ -13,6 +13,8 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "tests/scratch.h"
 
@@ -22,6 +24,77 @@ static const sn_weight samples[] = {{"odd", SN_U8, 1, {3}, block, 3},
 enum { SAMPLES = sizeof samples / sizeof *samples };
 
 /* ---- atomic writing ---- */
+
+/* What a commit asks of the system, in order: f a file synced, d a folder synced, r a rename. */
+static char asked[16];
+
+static void note(char what) {
+    size_t n = strlen(asked);
+    if (n + 1 < sizeof asked) asked[n] = what, asked[n + 1] = 0;
+}
+
+int fsync(int fd) {
+    struct stat st;
+    note(fstat(fd, &st) == 0 && S_ISDIR(st.st_mode) ? 'd' : 'f');
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int rename(const char *from, const char *to) {
+    note('r');
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+/* The file is on the disk before it has its name, and the name before the call returns. */
+static void order_of_a_commit(void **state) {
+    (void)state;
+    sn_error e = {0};
+    *asked = 0;
+    assert_true(sn_file_save(scratch_path("synced"), "x", 1, &e));
+    assert_string_equal(asked, "frd");
+    unlink(scratch_path("synced"));
+}
+
+static void unusual_temporaries(void **state) {
+    (void)state;
+    sn_error e = {0};
+    char path[256], temp[256], other[256];
+    snprintf(path, sizeof path, "%s", scratch_path("target"));
+    snprintf(temp, sizeof temp, "%s", scratch_path(".target.tmp"));
+    snprintf(other, sizeof other, "%s", scratch_path("other"));
+    assert_int_equal(mkfifo(temp, 0600), 0); /* opening one for writing waits for a reader */
+    alarm(20);
+    assert_false(sn_file_save(path, "new", 3, &e));
+    expect_error(&e, SN_ERR_FILE, path, "is no plain file: remove it");
+    int reader = open(temp, O_RDONLY | O_NONBLOCK); /* with a reader, open succeeds */
+    e = (sn_error){0};
+    assert_false(sn_file_save(path, "new", 3, &e));
+    expect_error(&e, SN_ERR_FILE, path, "is no plain file: remove it");
+    close(reader);
+    alarm(0);
+    assert_int_equal(unlink(temp), 0);
+    /* a second name of a file: that file stays as it is */
+    assert_true(scratch_write(other, "precious", 8));
+    assert_int_equal(link(other, temp), 0);
+    e = (sn_error){0};
+    assert_true(sn_file_save(path, "new", 3, &e));
+    sn_mapping m;
+    assert_true(sn_file_map(other, &m, &e));
+    assert_int_equal(m.size, 8);
+    sn_file_unmap(&m);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(other, temp), 0);
+    assert_false(sn_file_save(path, "new", 3, &e));
+    expect_error(&e, SN_ERR_FILE, path, "is no plain file: remove it");
+    unlink(temp);
+    /* a link in the place of the target is replaced, what it leads to is not */
+    assert_int_equal(symlink(other, path), 0);
+    e = (sn_error){0};
+    assert_true(sn_file_save(path, "new", 3, &e));
+    assert_true(sn_file_map(other, &m, &e));
+    assert_int_equal(m.size, 8);
+    sn_file_unmap(&m);
+    unlink(path), unlink(other);
+}
 
 static void unusual_targets(void **state) {
     (void)state;
@@ -486,6 +559,8 @@ static void model_folders(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(unusual_targets),
+                                       cmocka_unit_test(order_of_a_commit),
+                                       cmocka_unit_test(unusual_temporaries),
                                        cmocka_unit_test(files_that_cannot_be_mapped),
                                        cmocka_unit_test(folders),
                                        cmocka_unit_test(config_values),

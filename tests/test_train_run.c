@@ -14,9 +14,13 @@
 #include <math.h>
 #include <signal.h>
 #include <spawn.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "tests/scratch.h"
@@ -30,7 +34,28 @@ typedef struct script {
     int64_t stop_at, kill_at, limit_at; /* steps; 0: never */
     int64_t step;
     rlim_t limit;
+    int stop_poll, polls; /* the call of on_stop that says yes; 0: none. How many there were */
+    char event[1024];     /* all events */
+    bool force;
 } script;
+
+/* Files change their names and go by these two calls only: a process can be killed before any. */
+static int64_t changes_left = -1;
+
+static void before_change(void) {
+    if (changes_left >= 0 && changes_left-- == 0) raise(SIGKILL);
+}
+
+int rename(const char *from, const char *to) {
+    before_change();
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int unlinkat(int folder, const char *name, int flags) {
+    struct stat st;
+    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0) before_change();
+    return (int)syscall(SYS_unlinkat, folder, name, flags);
+}
 
 static void on_progress(void *ctx, const char *line) {
     script *s = ctx;
@@ -44,9 +69,16 @@ static void on_progress(void *ctx, const char *line) {
     }
 }
 
+static void on_event(void *ctx, const char *line) {
+    script *s = ctx;
+    size_t n = strlen(s->event);
+    snprintf(s->event + n, sizeof s->event - n, "%s\n", line);
+}
+
 static bool on_stop(void *ctx) {
-    const script *s = ctx;
-    return s->stop_at && s->step == s->stop_at;
+    script *s = ctx;
+    s->polls++;
+    return (s->stop_at && s->step == s->stop_at) || (s->stop_poll && s->polls == s->stop_poll);
 }
 
 static train_end run_config(const char *config, const char *folder, bool resume, int threads,
@@ -56,6 +88,8 @@ static train_end run_config(const char *config, const char *folder, bool resume,
     train_request r = {.settings = &s,
                        .folder = folder,
                        .resume = resume,
+                       .force = how->force,
+                       .event = on_event,
                        .compile = {.level = -1, .threads = threads, .cache_dir = scratch_dir},
                        .progress = on_progress,
                        .stopped = on_stop,
@@ -69,7 +103,7 @@ static const char usual_model[] =
     "{\"model_type\": \"gpt2\", \"n_positions\": 8, \"n_embd\": 16, \"n_layer\": 1, \"n_head\": 2}";
 static const char usual_data[] = "\"text\": \"text.txt\"";
 static const char usual_training[] = "\"steps\": 12, \"batch\": 4, \"block\": 8, \"dropout\": 0.1, "
-                                     "\"save_every\": 3, \"validate_every\": 4";
+                                     "\"save_every\": 3, \"validate_every\": 4, \"log_every\": 3";
 
 /* Writes a config from three sections; returns its path. */
 static const char *config_of(const char *model, const char *data, const char *training) {
@@ -107,6 +141,29 @@ static const char *in(const char *folder, const char *file) {
     return scratch_path(path);
 }
 
+/* What a line of the log says of the training, without times. */
+static bool next_line(FILE *f, char line[512]) {
+    if (!fgets(line, 512, f)) return false;
+    char *times = strstr(line, ", \"tokens_per_second\"");
+    if (!times) times = strstr(line, ", \"gflops\"");
+    if (times) *times = 0;
+    return true;
+}
+
+static void same_log(const char *a, const char *b) {
+    FILE *x = fopen(in(a, "metrics.jsonl"), "r"), *y = fopen(in(b, "metrics.jsonl"), "r");
+    assert_true(x && y);
+    char line[512], other[512];
+    int n = 0;
+    for (; next_line(x, line); n++) {
+        if (!next_line(y, other)) fail_msg("%s has no line %s", b, line);
+        assert_string_equal(line, other);
+    }
+    if (next_line(y, other)) fail_msg("%s has no line %s", a, other);
+    assert_true(n >= 5);
+    fclose(x), fclose(y);
+}
+
 static void same_run(const char *a, const char *b) {
     same_file(in(a, "checkpoint.safetensors"), in(b, "checkpoint.safetensors"));
     same_file(in(a, "model.safetensors"), in(b, "model.safetensors"));
@@ -128,6 +185,15 @@ static int make_reference(void **state) {
         return -1;
     }
     return ok ? 0 : -1;
+}
+
+static void refuse(const char *config, const char *folder, bool resume, const char *say) {
+    script how = {0};
+    sn_error err = {0};
+    train_result r;
+    assert_int_equal(run_config(config, scratch_path(folder), resume, 1, &how, &r, &err),
+                     TRAIN_FAILED);
+    if (!strstr(err.message, say)) fail_msg("'%s' does not say '%s'", err.message, say);
 }
 
 static void test_the_folder_is_a_model(void **unused) {
@@ -177,6 +243,7 @@ static void test_stop_and_resume(void **unused) {
     how.stop_at = 0;
     need(run_config(usual(), folder, true, 2, &how, &r, &err), TRAIN_DONE, &err);
     same_run("stopped", "whole");
+    same_log("stopped", "whole");
     /* the lines of the log are those of one run, once each */
     int lines = 0;
     double last = 0;
@@ -190,15 +257,6 @@ static void test_stop_and_resume(void **unused) {
     }
     fclose(f);
     assert_true(lines >= 3 && last == STEPS);
-}
-
-static void refuse(const char *config, const char *folder, bool resume, const char *say) {
-    script how = {0};
-    sn_error err = {0};
-    train_result r;
-    assert_int_equal(run_config(config, scratch_path(folder), resume, 1, &how, &r, &err),
-                     TRAIN_FAILED);
-    if (!strstr(err.message, say)) fail_msg("'%s' does not say '%s'", err.message, say);
 }
 
 /* Another process, killed at step `at` without a chance to save; its checkpoint is of step 3, 6 or
@@ -227,6 +285,31 @@ static void test_kill_and_resume(void **unused) {
         snprintf(config, sizeof config, "%s", usual());
         kill_and_resume(config, folder, places[k]);
         same_run(folder, "whole");
+        same_log(folder, "whole");
+    }
+}
+
+/* A stop while a validation runs: it is done after the resume, and its line is in the log once. */
+static void test_stop_in_validation(void **unused) {
+    (void)unused;
+    sn_error err = {0};
+    train_result r;
+    script all = {.stop_at = 0};
+    need(run_config(usual(), scratch_path("polled"), false, 1, &all, &r, &err), TRAIN_DONE, &err);
+    int in_validation = (all.polls - STEPS) / 3; /* of each of the three */
+    assert_true(in_validation >= 2);
+    const int polls[] = {5, all.polls - 1}; /* of the first validation, of the last one */
+    for (int k = 0; k < 2; k++) {
+        script how = {.stop_poll = polls[k]};
+        char folder[32];
+        snprintf(folder, sizeof folder, "validating%d", k);
+        need(run_config(usual(), scratch_path(folder), false, 1, &how, &r, &err), TRAIN_INTERRUPTED,
+             &err);
+        assert_int_equal(r.steps, k ? STEPS : 4);
+        how = (script){0};
+        need(run_config(usual(), scratch_path(folder), true, 2, &how, &r, &err), TRAIN_DONE, &err);
+        same_run(folder, "whole");
+        same_log(folder, "whole");
     }
 }
 
@@ -288,6 +371,111 @@ static void test_half_precision(void **unused) {
     refuse(usual(), "half", true, "made with other settings");
 }
 
+/* ---- one folder, one run ---- */
+
+static const char other_heads[] =
+    "{\"model_type\": \"gpt2\", \"n_positions\": 8, \"n_embd\": 16, \"n_layer\": 1, \"n_head\": 4}";
+
+static void copy_file(const char *from, const char *to) {
+    sn_mapping m;
+    sn_error err = {0};
+    if (!sn_file_map(from, &m, &err) || !scratch_write(to, m.data, m.size))
+        fail_msg("%s: %s", from, err.message);
+    sn_file_unmap(&m);
+}
+
+static void copy_run(const char *to) {
+    static const char *const names[] = {
+        "checkpoint.safetensors", "model.safetensors", "config.json",
+        "vocabulary.json",        "metrics.jsonl",     "loss.svg"};
+    scratch_remove(scratch_path(to));
+    assert_int_equal(mkdir(scratch_path(to), 0700), 0);
+    for (int i = 0; i < 6; i++) copy_file(in("whole", names[i]), in(to, names[i]));
+}
+
+static bool has_text(const char *path, const char *text) {
+    sn_mapping m;
+    sn_error err = {0};
+    if (!sn_file_map(path, &m, &err)) fail_msg("%s", err.message);
+    bool found = memmem(m.data, m.size, text, strlen(text)) != NULL;
+    sn_file_unmap(&m);
+    return found;
+}
+
+static bool is_file_of(const char *file, const char *folder) {
+    sn_mapping x, y;
+    sn_error err = {0};
+    if (!sn_file_map(in(folder, file), &x, &err) || !sn_file_map(in("whole", file), &y, &err))
+        fail_msg("%s", err.message);
+    bool same = x.size == y.size && !memcmp(x.data, y.data, x.size);
+    sn_file_unmap(&x), sn_file_unmap(&y);
+    return same;
+}
+
+/* --force over a run of a model of the same shapes, killed before every change of a file in turn:
+ * what is left is never of two runs. */
+static void test_force_killed(void **unused) {
+    (void)unused;
+    char config[256];
+    snprintf(config, sizeof config, "%s",
+             config_of(other_heads, usual_data,
+                       "\"steps\": 1, \"batch\": 4, \"block\": 8, \"validate_every\": 1"));
+    int changes = 0;
+    for (bool killed = true; killed; changes++) {
+        assert_true(changes < 40);
+        copy_run("forced");
+        char at[32];
+        snprintf(at, sizeof at, "%d", changes);
+        char *argv[] = {"test_train_run", config, scratch_dir, "forced", at, "force", NULL};
+        pid_t child;
+        int status = 0;
+        assert_int_equal(posix_spawn(&child, "/proc/self/exe", NULL, NULL, argv, environ), 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+        if (!killed) assert_int_equal(status, 0);
+        bool old = has_text(in("forced", "config.json"), "\"n_head\":\t2");
+        if (sn_file_exists(in("forced", "model.safetensors")))
+            assert_int_equal(is_file_of("model.safetensors", "forced"), old);
+        if (sn_file_exists(in("forced", "checkpoint.safetensors")))
+            assert_int_equal(is_file_of("checkpoint.safetensors", "forced"), old);
+        assert_true(killed || !old);
+    }
+    assert_true(changes >= 9); /* 4 files go; config, vocabulary, model, checkpoint, curve come */
+}
+
+static void test_locked_folder(void **unused) {
+    (void)unused;
+    copy_run("locked");
+    int fd = open(scratch_path("locked"), O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    refuse(usual(), "locked", true, "another process is training in this folder");
+    close(fd);
+    script how = {0};
+    sn_error err = {0};
+    train_result r;
+    need(run_config(usual(), scratch_path("locked"), true, 1, &how, &r, &err), TRAIN_DONE, &err);
+    same_run("locked", "whole");
+}
+
+/* Neither the log nor the curve can be written: notes, and the run is the same. */
+static void test_files_that_cannot_be_written(void **unused) {
+    (void)unused;
+    mkdir(scratch_path("notes"), 0700);
+    mkdir(in("notes", "loss.svg"), 0700);
+    script how = {.stop_at = 5};
+    sn_error err = {0};
+    train_result r;
+    char folder[128];
+    snprintf(folder, sizeof folder, "%s", scratch_path("notes"));
+    mkdir(in("notes", "metrics.jsonl"), 0700);
+    need(run_config(usual(), folder, false, 2, &how, &r, &err), TRAIN_INTERRUPTED, &err);
+    assert_non_null(strstr(how.event, "note: "));
+    assert_non_null(strstr(how.event, "training goes on"));
+    how = (script){.stop_at = 0};
+    need(run_config(usual(), folder, true, 2, &how, &r, &err), TRAIN_DONE, &err);
+    same_run("notes", "whole");
+}
+
 /* ---- refusals ---- */
 
 static void test_other_checkpoints(void **unused) {
@@ -300,8 +488,125 @@ static void test_other_checkpoints(void **unused) {
                      "\"steps\": 12, \"batch\": 5, \"block\": 8, \"save_every\": 3"),
            "whole", true, "made with other settings");
     refuse(usual(), "nothing", true, "no checkpoint to go on with");
+    assert_false(sn_file_exists(scratch_path("nothing")));
+    /* equal shapes, and yet another run */
+    refuse(config_of(other_heads, usual_data, usual_training), "whole", true, "another model");
+    assert_true(has_text(in("whole", "config.json"), "\"n_head\":\t2"));
+    char text[3000];
+    FILE *f = fopen(scratch_path("text.txt"), "r");
+    assert_int_equal(fread(text, 1, 3000, f), 3000);
+    fclose(f);
+    char *at = text + 100; /* a character takes the place of the next one */
+    while (at[0] == at[1]) at++;
+    at[1] = at[0];
+    scratch_write(scratch_path("other.txt"), text, 3000);
+    refuse(config_of(usual_model, "\"text\": \"other.txt\"", usual_training), "whole", true,
+           "made with another text");
+    script how = {.stop_at = 1};
+    sn_error err = {0};
+    train_result r;
+    need(run_config(config_of(usual_model, "\"text\": \"text.txt\", \"validation\": \"text.txt\"",
+                              usual_training),
+                    scratch_path("validated"), false, 1, &how, &r, &err),
+         TRAIN_INTERRUPTED, &err);
+    refuse(config_of(usual_model, "\"text\": \"text.txt\", \"validation\": \"other.txt\"",
+                     usual_training),
+           "validated", true, "made with another validation text");
+    for (int i = 0; i < 3000; i++)
+        if (text[i] == 'F') text[i] = 0x7e;
+    scratch_write(scratch_path("other.txt"), text, 3000);
+    refuse(config_of(usual_model, "\"text\": \"other.txt\"", usual_training), "whole", true,
+           "made with another tokenizer");
+    /* numbers that differ in the tenth digit */
+    const char *near = config_of(usual_model, usual_data,
+                                 "\"steps\": 12, \"batch\": 4, \"block\": 8, "
+                                 "\"dropout\": 0.1000000001, \"save_every\": 3");
+    refuse(near, "whole", true, "made with other settings");
     scratch_write(scratch_path("nothing"), "", 0);
     refuse(usual(), "nothing", false, "nothing");
+}
+
+/* A checkpoint as a run makes it, but for one value of its metadata. */
+static void test_wrong_metadata(void **unused) {
+    (void)unused;
+    static const char *const cases[][3] = {
+        {"sinter.step", "nan", "\"sinter.step\" is nan"},
+        {"sinter.step", "inf", "\"sinter.step\" is inf"},
+        {"sinter.step", "1e300", "is 1e300"},
+        {"sinter.step", "-5", "is -5"},
+        {"sinter.step", "3.7", "is 3.7"},
+        {"sinter.step", "0x10", "is 0x10"},
+        {"sinter.step", "99999999999999999999", "is 9999"},
+        {"sinter.step", "", "\"sinter.step\" is "},
+        {"sinter.step", "12 ", "is 12 "},
+        {"sinter.step", "13", "its optimizer is at step 12, the run at step 13"},
+        {"sinter.best_step", "13", "\"sinter.best_step\" is 13"},
+        {"sinter.best", "nan", "\"sinter.best\" is nan"},
+        {"sinter.best", "inf", "\"sinter.best\" is inf"},
+        {"sinter.pending", "2", "\"sinter.pending\" is 2"},
+        {"sinter.loss", NULL, "\"sinter.loss\" is missing"},
+        {"sinter.text", NULL, "made with another text"},
+    };
+    static const char *const keys[] = {"sinter.step",    "sinter.best",      "sinter.best_step",
+                                       "sinter.loss",    "sinter.norm",      "sinter.rate",
+                                       "sinter.pending", "sinter.settings",  "sinter.model",
+                                       "sinter.text",    "sinter.tokenizer", "sinter.validation"};
+    enum { KEYS = sizeof keys / sizeof *keys };
+    sn_error err = {0};
+    copy_run("forged");
+    sn_weights *w = sn_weights_open(in("whole", "checkpoint.safetensors"), &err);
+    assert_non_null(w);
+    size_t n = sn_weights_count(w);
+    sn_weight *list = malloc(n * sizeof *list);
+    for (size_t i = 0; i < n; i++) list[i] = *sn_weights_at(w, i);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        sn_meta meta[KEYS];
+        size_t k = 0;
+        for (int i = 0; i < KEYS; i++) {
+            bool changed = !strcmp(keys[i], cases[c][0]);
+            const char *value = changed ? cases[c][1] : sn_weights_meta(w, keys[i]);
+            if (value) meta[k++] = (sn_meta){keys[i], value};
+        }
+        if (!sn_weights_save(in("forged", "checkpoint.safetensors"), list, n, meta, k, &err))
+            fail_msg("%s", err.message);
+        refuse(usual(), "forged", true, cases[c][2]);
+    }
+    free(list);
+    sn_weights_close(w);
+}
+
+/* Folders that hold what is not a run's, and would be lost or mixed up. */
+static void test_other_folders(void **unused) {
+    (void)unused;
+    mkdir(scratch_path("model"), 0700);
+    copy_file(in("whole", "model.safetensors"), in("model", "model.safetensors"));
+    refuse(usual(), "model", false, "no training run: give another folder");
+    mkdir(scratch_path("stale"), 0700);
+    assert_true(scratch_write(in("stale", "tokenizer.json"), "{}", 2));
+    refuse(usual(), "stale", false, "no training run: give another folder");
+    script how = {.force = true, .stop_at = 1};
+    sn_error err = {0};
+    train_result r;
+    need(run_config(usual(), scratch_path("stale"), false, 1, &how, &r, &err), TRAIN_INTERRUPTED,
+         &err);
+    assert_false(sn_file_exists(in("stale", "tokenizer.json")));
+    assert_true(sn_file_exists(in("stale", "vocabulary.json")));
+    how.force = false;
+    /* a run that ended before its first checkpoint is begun again without a word */
+    assert_int_equal(remove(in("stale", "checkpoint.safetensors")), 0);
+    need(run_config(usual(), scratch_path("stale"), false, 1, &how, &r, &err), TRAIN_INTERRUPTED,
+         &err);
+    /* the model to begin with */
+    how.force = true;
+    char folder[128];
+    snprintf(folder, sizeof folder, "%s", scratch_path("stale"));
+    err = (sn_error){0};
+    assert_int_equal(run_config(folder, folder, false, 1, &how, &r, &err), TRAIN_FAILED);
+    assert_non_null(strstr(err.message, "would be overwritten"));
+    /* nothing is left of a run that cannot begin */
+    refuse(config_of(usual_model, "\"text\": \"missing.txt\"", usual_training), "unborn", false,
+           "missing.txt");
+    assert_false(sn_file_exists(scratch_path("unborn")));
 }
 
 static void test_wrong_data(void **unused) {
@@ -442,6 +747,14 @@ static void test_examples(void **unused) {
 }
 
 int main(int argc, char **argv) {
+    if (argc == 6) { /* --force, killed before a change of a file: CONFIG SCRATCH FOLDER CHANGE x */
+        snprintf(scratch_dir, sizeof scratch_dir, "%s", argv[2]);
+        script how = {.force = true};
+        sn_error err = {0};
+        train_result r;
+        changes_left = strtoll(argv[4], NULL, 10);
+        return run_config(argv[1], scratch_path(argv[3]), false, 1, &how, &r, &err) != TRAIN_DONE;
+    }
     if (argc == 5) { /* the run that is killed: CONFIG SCRATCH FOLDER STEP */
         snprintf(scratch_dir, sizeof scratch_dir, "%s", argv[2]);
         script how = {.kill_at = strtoll(argv[4], NULL, 10)};
@@ -455,6 +768,12 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_one_thread),
         cmocka_unit_test(test_stop_and_resume),
         cmocka_unit_test(test_kill_and_resume),
+        cmocka_unit_test(test_stop_in_validation),
+        cmocka_unit_test(test_force_killed),
+        cmocka_unit_test(test_locked_folder),
+        cmocka_unit_test(test_files_that_cannot_be_written),
+        cmocka_unit_test(test_wrong_metadata),
+        cmocka_unit_test(test_other_folders),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_half_precision),
         cmocka_unit_test(test_other_checkpoints),

@@ -79,18 +79,26 @@ bool checkpoint_exists(const char *folder) {
 }
 
 bool checkpoint_save(const char *folder, const sn_session *s, train_tensors *t,
-                     const train_state *state, const char *settings, sn_error *err) {
+                     const train_state *state, const train_identity *id, sn_error *err) {
     if (!read_tensors(t, s, err)) return false;
-    char step[32], best[40], best_step[32];
+    char step[32], best[40], best_step[32], last[3][40];
+    const double of_last[] = {state->loss, state->norm, state->rate};
+    for (int i = 0; i < 3; i++) snprintf(last[i], sizeof last[i], "%a", of_last[i]);
     snprintf(step, sizeof step, "%lld", (long long)state->step);
     snprintf(best, sizeof best, "%a", state->best);
     snprintf(best_step, sizeof best_step, "%lld", (long long)state->best_step);
-    const sn_meta meta[] = {
+    enum { STATE = 7 };
+    sn_meta meta[STATE + TRAIN_PARTS] = {
         {"sinter.step", step},
         {"sinter.best", best},
         {"sinter.best_step", best_step},
-        {"sinter.settings", settings},
+        {"sinter.loss", last[0]},
+        {"sinter.norm", last[1]},
+        {"sinter.rate", last[2]},
+        {"sinter.pending", state->pending ? "1" : "0"},
     };
+    for (int p = 0; p < TRAIN_PARTS; p++)
+        meta[STATE + p] = (sn_meta){train_parts[p].key, id->part[p]};
     char *path = sn_path_join(folder, FILE_NAME);
     bool ok =
         path ? sn_weights_save(path, t->weight, t->count, meta, sizeof meta / sizeof *meta, err)
@@ -99,13 +107,47 @@ bool checkpoint_save(const char *folder, const sn_session *s, train_tensors *t,
     return ok;
 }
 
+static bool fail_meta(const sn_weights *w, const char *key, const char *text, sn_error *err) {
+    return sn_fail(err, SN_ERR_FILE, "%s: no checkpoint of a training run: \"%s\" is %.40s",
+                   sn_weights_path(w), key, text ? text : "missing");
+}
+
 static bool read_number(const sn_weights *w, const char *key, double *out, sn_error *err) {
     const char *text = sn_weights_meta(w, key);
     char *end = NULL;
     *out = text ? strtod(text, &end) : 0;
-    return (text && end != text && !*end) ||
-           sn_fail(err, SN_ERR_FILE, "%s: no checkpoint of a training run: \"%s\" is missing",
-                   sn_weights_path(w), key);
+    return (text && end != text && !*end && !isnan(*out)) || fail_meta(w, key, text, err);
+}
+
+/* Decimal digits of a number from 0 to most. */
+static bool read_count(const sn_weights *w, const char *key, int64_t most, int64_t *out,
+                       sn_error *err) {
+    const char *text = sn_weights_meta(w, key);
+    size_t digits = text ? strspn(text, "0123456789") : 0;
+    bool ok = digits > 0 && digits < 19 && !text[digits];
+    *out = ok ? strtoll(text, NULL, 10) : 0;
+    return (ok && *out <= most) || fail_meta(w, key, text, err);
+}
+
+static bool read_state(const sn_weights *w, train_state *s, sn_error *err) {
+    int64_t pending, optimizer;
+    if (!read_count(w, "sinter.step", INT32_MAX, &s->step, err) ||
+        !read_count(w, "sinter.best_step", s->step, &s->best_step, err) ||
+        !read_count(w, "sinter.pending", 1, &pending, err) ||
+        !read_number(w, "sinter.best", &s->best, err) ||
+        !read_number(w, "sinter.loss", &s->loss, err) ||
+        !read_number(w, "sinter.norm", &s->norm, err) ||
+        !read_number(w, "sinter.rate", &s->rate, err))
+        return false;
+    s->pending = pending;
+    if (s->best_step > 0 ? !isfinite(s->best) : s->best != INFINITY)
+        return fail_meta(w, "sinter.best", sn_weights_meta(w, "sinter.best"), err);
+    const sn_weight *t = sn_weights_find(w, "optimizer.step");
+    if (!t || t->bytes != sizeof optimizer) return true;
+    memcpy(&optimizer, t->data, sizeof optimizer);
+    return optimizer == s->step ||
+           sn_fail(err, SN_ERR_FILE, "%s: its optimizer is at step %lld, the run at step %lld",
+                   sn_weights_path(w), (long long)optimizer, (long long)s->step);
 }
 
 static bool check_tensors(const sn_weights *w, const train_tensors *t, sn_error *err) {
@@ -126,32 +168,26 @@ static bool check_tensors(const sn_weights *w, const train_tensors *t, sn_error 
 }
 
 static bool load_from(const sn_weights *w, sn_session *s, const train_tensors *t,
-                      train_state *state, const char *settings, sn_error *err) {
-    double step, best, best_step;
-    if (!read_number(w, "sinter.step", &step, err) || !read_number(w, "sinter.best", &best, err) ||
-        !read_number(w, "sinter.best_step", &best_step, err) || !check_tensors(w, t, err))
+                      train_state *state, const train_identity *id, sn_error *err) {
+    train_state read = {0};
+    if (!check_tensors(w, t, err) || !train_identity_check(id, w, err) ||
+        !read_state(w, &read, err))
         return false;
-    const char *made = sn_weights_meta(w, "sinter.settings");
-    if (!made || strcmp(made, settings) != 0)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "%s: made with other settings, so the run cannot go on as it was: %s; now: "
-                       "%s. Give another folder, or the same settings",
-                       sn_weights_path(w), made ? made : "none", settings);
     for (size_t i = 0; i < t->count; i++) {
         const sn_weight *have = sn_weights_find(w, t->weight[i].name);
         if (!sn_state_write(s, have->name, have->data, have->bytes, err)) return false;
     }
-    *state = (train_state){(int64_t)step, best, (int64_t)best_step};
+    *state = read;
     return true;
 }
 
 bool checkpoint_load(const char *folder, sn_session *s, train_tensors *t, train_state *state,
-                     const char *settings, sn_error *err) {
+                     const train_identity *id, sn_error *err) {
     char *path = sn_path_join(folder, FILE_NAME);
     if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     sn_weights *w = sn_file_exists(path) ? sn_weights_open(path, err) : NULL;
     if (!w) sn_fail(err, SN_ERR_FILE, "%s: there is no checkpoint to go on with", path);
-    bool ok = w && load_from(w, s, t, state, settings, err);
+    bool ok = w && load_from(w, s, t, state, id, err);
     sn_weights_close(w);
     free(path);
     return ok;

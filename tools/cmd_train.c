@@ -16,7 +16,8 @@
 typedef struct options {
     cmd_compile compile;
     const char *config, *output, *text, *source, *precision;
-    int64_t steps, seed;
+    int64_t steps, seed, warmup, batch, block, validate_every;
+    double rate;
     bool resume, force, check_nan;
 } options;
 
@@ -34,6 +35,13 @@ static const arg table[] = {
      "the model in C (.c, .so) whose weights CONFIG, a folder, holds"},
     {"steps", 'n', ARG_INT, AT(steps), "N", "0", 0, 1 << 30,
      "stop after step N; 0: the config's number"},
+    {"rate", 0, ARG_NUMBER, AT(rate), "R", "-1", -1, 1e3, "after the warm-up; -1: the config's"},
+    {"warmup", 0, ARG_INT, AT(warmup), "N", "-1", -1, INT32_MAX,
+     "steps in which the rate grows from 0; -1: the config's"},
+    {"batch", 0, ARG_INT, AT(batch), "N", "0", 0, 1 << 20, "rows of a step; 0: the config's"},
+    {"block", 0, ARG_INT, AT(block), "N", "0", 0, 1 << 24, "tokens of a row; 0: the config's"},
+    {"validate-every", 0, ARG_INT, AT(validate_every), "N", "0", 0, INT32_MAX,
+     "steps between validations, and between checkpoints; 0: the config's"},
     {"seed", 0, ARG_INT, AT(seed), "S", "-1", -1, INT32_MAX,
      "of weights, order and dropout; -1: the config's"},
     {"precision", 0, ARG_CHOICE, AT(precision), "f32|bf16", NULL, 0, 0,
@@ -47,15 +55,15 @@ static const arg_command command = {
     "CONFIG has the sections model (the keys of config.json), tokenizer, data, optimizer,\n"
     "schedule and training; docs/training.md lists all keys. DIR becomes a model folder for\n"
     "generate, eval and the rest, with the run beside it: checkpoint.safetensors,\n"
-    "metrics.jsonl, loss.svg. Ctrl-C saves and leaves; --resume then goes on, and gives the\n"
-    "same bits as a run that was never stopped.\n"
+    "metrics.jsonl, loss.svg. Ctrl-C (SIGINT, SIGTERM, SIGHUP) saves and leaves with exit code\n"
+    "128 + signal; --resume then goes on, and gives the same bits as a run that was never\n"
+    "stopped. A model folder as CONFIG is trained further, at a rate of 5e-5 unless told.\n"
     "\n  sinter train examples/train/shakespeare.json -o shakespeare\n"
     "  sinter generate shakespeare -p \"ROMEO:\" -n 300\n",
     table};
 
 typedef struct screen {
     cmd_progress progress;
-    sigset_t signals;
 } screen;
 
 static void show_line(void *ctx, const char *line) {
@@ -69,24 +77,46 @@ static void show_event(void *ctx, const char *line) {
     fprintf(stderr, "%s\n", line);
 }
 
-/* Ctrl-C and a request to end are waited for, not delivered. */
-static bool was_stopped(void *ctx) {
-    const screen *s = ctx;
-    static const struct timespec at_once = {0};
-    return sigtimedwait(&s->signals, NULL, &at_once) > 0;
+/* The first signal that asked for an end; 0: none. */
+static volatile sig_atomic_t caught;
+
+static void on_signal(int signal) {
+    if (!caught) caught = signal;
 }
 
-static void catch_signals(screen *s) {
-    sigemptyset(&s->signals);
-    sigaddset(&s->signals, SIGINT);
-    sigaddset(&s->signals, SIGTERM);
-    sigprocmask(SIG_BLOCK, &s->signals, NULL);
+static bool was_stopped(void *ctx) {
+    (void)ctx;
+    return caught != 0;
+}
+
+/* From the first step on a request to end is noted, and the run saves and leaves. Before, there is
+ * nothing to save: it ends the process as usual, also while that reads, compiles and tunes. With
+ * nohup a run goes on when its terminal is gone. A reader of our messages that ends is no reason to
+ * lose a run either. */
+static void catch_signals(void *ctx) {
+    (void)ctx;
+    static const int list[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction now, note = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        bool ignored = sigaction(list[i], NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+        if (list[i] != SIGHUP || !ignored) sigaction(list[i], &note, NULL);
+    }
+    signal(SIGPIPE, SIG_IGN);
 }
 
 static bool change_settings(const options *o, train_settings *s, sn_error *err) {
     if (o->steps) s->steps = o->steps;
     if (o->seed >= 0) s->seed = s->data.seed = (uint64_t)o->seed;
     if (o->precision) s->precision = o->precision;
+    sn_schedule *c = &s->training.schedule;
+    if (o->rate >= 0) c->peak = o->rate;
+    if (o->warmup >= 0) c->warmup = o->warmup;
+    if (o->batch) s->data.batch = o->batch;
+    if (o->block) s->data.block = o->block;
+    if (o->validate_every) s->validate_every = s->save_every = o->validate_every;
+    if (c->total > 0 && c->warmup >= c->total)
+        return sn_fail(err, SN_ERR_USAGE, "--warmup %lld is not less than the %lld steps in all",
+                       (long long)c->warmup, (long long)c->total);
     if (!o->text) return true;
     free(s->text);
     s->text = strdup(o->text);
@@ -111,10 +141,10 @@ static int finish(const options *o, train_end end, const train_result *r, const 
                 (long long)r->steps);
     if (end == TRAIN_INTERRUPTED) {
         fprintf(stderr,
-                "%s: interrupted after step %lld; all is saved in %s. To go on: %s %s -o %s "
-                "--resume\n",
-                NAME, (long long)r->steps, o->output, NAME, o->config, o->output);
-        return EXIT_WRONG;
+                "%s: interrupted after step %lld; all is saved in %s. To go on: the same command "
+                "with --resume\n",
+                NAME, (long long)r->steps, o->output);
+        return 128 + caught;
     }
     if (end == TRAIN_DONE && !(r->seconds > 0))
         fprintf(stderr,
@@ -138,7 +168,6 @@ int cmd_train(int argc, char **argv) {
     sn_error err = {0};
     screen s = {0};
     train_settings settings;
-    catch_signals(&s);
     if (!train_settings_read(o.config, o.source, &settings, &err)) return cmd_fail(NAME, &err);
     train_request r = {.settings = &settings,
                        .folder = o.output,
@@ -147,6 +176,7 @@ int cmd_train(int argc, char **argv) {
                        .compile = cmd_options(&o.compile),
                        .progress = show_line,
                        .event = show_event,
+                       .begun = catch_signals,
                        .stopped = was_stopped,
                        .ctx = &s};
     r.compile.check_nan = o.check_nan;

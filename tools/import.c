@@ -16,6 +16,19 @@ const import_format import_formats[] = {
     {"llama2c", "llama2.c checkpoint .bin (legacy, version 0)", llama2c_matches, import_llama2c},
     {0}};
 
+const char *const import_tokenizer_files[] = {"tokenizer.json",
+                                              "vocabulary.json",
+                                              "vocab.json",
+                                              "merges.txt",
+                                              "encoder.json",
+                                              "vocab.bpe",
+                                              "tokenizer.bin",
+                                              "vocab.txt",
+                                              "tokenizer_config.json",
+                                              "source_vocabulary.json",
+                                              "target_vocabulary.json",
+                                              NULL};
+
 /* "a, b, c" of all formats. */
 static void list_formats(char *buf, size_t size) {
     size_t n = 0;

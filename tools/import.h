@@ -40,6 +40,9 @@ bool json_tensors_matches(const sn_mapping *m);
 bool npz_matches(const sn_mapping *m);
 bool ctranslate2_matches(const sn_mapping *m);
 
+/* The files that a tokenizer may consist of, ended by NULL. */
+extern const char *const import_tokenizer_files[];
+
 /* ---- for the importers ---- */
 
 /* A growing list of tensors that owns their names, and their data if told so. Once something ran

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,9 +136,6 @@ static char *run_command(command *c, const char *path, size_t *size, sn_error *e
     c->arg[c->n] = NULL;
     pid_t child = fork();
     if (!child) {
-        sigset_t none; /* a trainer has signals blocked, which the compiler must not inherit */
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, NULL);
         dup2(out[1], STDOUT_FILENO);
         dup2(messages, STDERR_FILENO);
         execvp(c->arg[0], c->arg);

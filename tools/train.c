@@ -28,12 +28,16 @@ typedef struct trainer {
     train_tensors tensors;
     train_state state;
     train_log log;
+    train_folder folder;
+    bool noted;    /* that a file beside the checkpoint cannot be written */
+    bool stopping; /* the caller asked to stop */
+    bool cut;      /* in the middle of a validation */
     sn_batch batch;
     float *losses; /* of a validation batch */
     size_t room;
-    char settings[768];
+    train_identity identity;
     double flops; /* of one token */
-    double loss, norm, rate, validation;
+    double validation;
     double begun;          /* time when the first step began */
     int64_t tokens, steps; /* since then */
 } trainer;
@@ -203,25 +207,38 @@ static bool write_model_files(trainer *t, sn_error *err) {
     return ok && train_data_save_tokenizer(t->s, &t->data, t->r->folder, err);
 }
 
+/* The log and the curve are for people: a run does not end because they cannot be written. */
+static void note_once(trainer *t, bool ok, const sn_error *why) {
+    if (!ok && !t->noted) tell(t->r->event, t->r->ctx, "note: %s; training goes on", why->message);
+    t->noted |= !ok;
+}
+
+static void open_log(trainer *t) {
+    sn_error why = {0};
+    note_once(t, train_log_open(&t->log, t->r->folder, t->state.step, &why), &why);
+}
+
+static void add_to_log(trainer *t, const train_metrics *m) {
+    sn_error why = {0};
+    note_once(t, train_log_add(&t->log, m, &why), &why);
+}
+
 static bool open_trainer(trainer *t, sn_error *err) {
-    bool found = checkpoint_exists(t->r->folder);
-    if (found && !t->r->resume && !t->r->force)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "%s: there is a training run already: --resume goes on with it, --force "
-                       "begins anew",
-                       t->r->folder);
-    if (!train_data_open(t->s, &t->data, err) || !build_model(t, err) || !check_labels(t, err))
+    if (!train_folder_open(&t->folder, t->r->folder, t->s, t->r->resume, t->r->force, err) ||
+        !train_data_open(t->s, &t->data, err) || !build_model(t, err) || !check_labels(t, err) ||
+        !train_identify(t->s, &t->data, &t->identity, err))
         return false;
     if (!compile_model(t, err) || !open_session(t, err) ||
         !train_tensors_open(t->model.module, &t->tensors, err))
         return false;
     t->flops = flops_of_token(t);
-    train_settings_text(t->s, t->settings, sizeof t->settings);
     t->state = (train_state){.best = INFINITY};
-    if (t->r->resume &&
-        !checkpoint_load(t->r->folder, t->session, &t->tensors, &t->state, t->settings, err))
+    if (t->r->resume
+            ? !checkpoint_load(t->r->folder, t->session, &t->tensors, &t->state, &t->identity, err)
+            : !train_folder_begin(&t->folder, t->s, err))
         return false;
-    return write_model_files(t, err) && train_log_open(&t->log, t->r->folder, t->state.step, err);
+    open_log(t); /* before the model's files: it says that they belong to a run */
+    return write_model_files(t, err);
 }
 
 static void close_trainer(trainer *t) {
@@ -235,6 +252,7 @@ static void close_trainer(trainer *t) {
     sn_module_free(t->model.module);
     train_data_close(&t->data);
     model_source_close(&t->code);
+    train_folder_close(&t->folder);
 }
 
 /* ---- one step ---- */
@@ -289,9 +307,10 @@ static bool make_step(trainer *t, sn_error *err) {
         t->tokens += t->batch.B * (t->batch.T + t->batch.S);
     }
     if (parts > 1 && !sn_run(t->session, "train_step", NULL, 0, out, 2, err)) return false;
-    t->loss = sum / (double)parts, t->norm = norm, t->rate = rate;
+    double mean = sum / (double)parts;
     t->steps++;
-    if (isfinite(t->loss) && isfinite(norm)) {
+    if (isfinite(mean) && isfinite(norm)) {
+        t->state.loss = mean, t->state.norm = norm, t->state.rate = rate;
         t->state.step++;
         return true;
     }
@@ -299,7 +318,7 @@ static bool make_step(trainer *t, sn_error *err) {
                    "step %lld: the loss is %g and its gradient's length %g: training has come "
                    "apart; --check-nan tells where. Try a lower rate, a warm-up or clipping; the "
                    "last checkpoint is as it was",
-                   (long long)t->state.step + 1, t->loss, norm);
+                   (long long)t->state.step + 1, mean, norm);
 }
 
 /* ---- validation ---- */
@@ -312,7 +331,12 @@ static bool room_for_losses(trainer *t, size_t n, sn_error *err) {
     return true;
 }
 
-/* The mean of -ln P(target) over the validation text. */
+static bool stop_asked(trainer *t) {
+    t->stopping = t->stopping || (t->r->stopped && t->r->stopped(t->r->ctx));
+    return t->stopping;
+}
+
+/* The mean of -ln P(target) over the validation text; t->cut if there was a stop on the way. */
 static bool validate(trainer *t, sn_error *err) {
     int64_t batches = sn_dataset_batches(t->data.validation), most = t->s->validation_batches;
     if (most > 0 && batches > most) batches = most;
@@ -320,6 +344,8 @@ static bool validate(trainer *t, sn_error *err) {
     inputs in = {.n = 0};
     bool classes = t->s->data.task == SN_TASK_CLASSES;
     for (int64_t k = 0; k < batches; k++) {
+        t->cut = stop_asked(t);
+        if (t->cut) return true;
         if (!sn_dataset_batch(t->data.validation, k, &t->batch, err)) return false;
         const sn_batch *b = &t->batch;
         int64_t shape[] = {b->B, b->T}, n = classes ? b->B : b->B * b->T;
@@ -347,15 +373,18 @@ static bool save_model(trainer *t, sn_error *err) {
 }
 
 static bool save_checkpoint(trainer *t, sn_error *err) {
-    return train_log_draw(&t->log, err) &&
-           checkpoint_save(t->r->folder, t->session, &t->tensors, &t->state, t->settings, err);
+    if (!checkpoint_save(t->r->folder, t->session, &t->tensors, &t->state, &t->identity, err))
+        return false;
+    sn_error why = {0};
+    note_once(t, train_log_draw(&t->log, &why), &why);
+    return true;
 }
 
 static train_metrics measure(const trainer *t) {
     double seconds = now() - t->begun, speed = (double)t->tokens / seconds;
-    return (train_metrics){.at = {t->state.step, t->loss, NAN},
-                           .norm = t->norm,
-                           .rate = t->rate,
+    return (train_metrics){.at = {t->state.step, t->state.loss, NAN},
+                           .norm = t->state.norm,
+                           .rate = t->state.rate,
                            .tokens_per_second = speed,
                            .gflops = speed * t->flops * 1e-9,
                            .seconds = seconds,
@@ -370,8 +399,8 @@ static void show_progress(trainer *t) {
         snprintf(validation, sizeof validation, ", validation %.4f", t->validation);
     tell(t->r->progress, t->r->ctx,
          "step %lld of %lld  loss %.4f%s  %.0f tokens/s  %.1f GFLOP/s  %lld:%02lld left",
-         (long long)t->state.step, (long long)t->s->steps, t->loss, validation, m.tokens_per_second,
-         m.gflops, (long long)left / 60, (long long)left % 60);
+         (long long)t->state.step, (long long)t->s->steps, t->state.loss, validation,
+         m.tokens_per_second, m.gflops, (long long)left / 60, (long long)left % 60);
 }
 
 /* Validates; the best model so far is the one that the folder holds. */
@@ -379,6 +408,8 @@ static bool judge(trainer *t, sn_error *err) {
     if (!t->data.validation) return true;
     double paused = now();
     if (!validate(t, err)) return false;
+    t->state.pending = t->cut;
+    if (t->cut) return true;
     bool better = t->validation < t->state.best;
     if (better) {
         t->state.best = t->validation, t->state.best_step = t->state.step;
@@ -388,40 +419,48 @@ static bool judge(trainer *t, sn_error *err) {
     train_metrics m = measure(t);
     m.at.validation = t->validation;
     tell(t->r->event, t->r->ctx, "step %lld  loss %.4f  validation %.4f%s",
-         (long long)t->state.step, t->loss, t->validation, better ? "  (best so far)" : "");
-    return train_log_add(&t->log, &m, err);
+         (long long)t->state.step, t->state.loss, t->validation, better ? "  (best so far)" : "");
+    add_to_log(t, &m);
+    return true;
 }
 
 static bool is_due(int64_t step, int64_t every, int64_t last) {
     return step % every == 0 || step == last;
 }
 
+/* Saves if it is due, and says whether the run ends here; TRAIN_DONE: it does not. */
+static train_end end_step(trainer *t, sn_error *err) {
+    const train_settings *s = t->s;
+    const train_state *at = &t->state;
+    bool early = s->patience > 0 && isfinite(at->best) && !at->pending &&
+                 (at->step - at->best_step) / s->validate_every >= s->patience;
+    bool stopped = stop_asked(t) && (at->step < s->steps || at->pending);
+    if ((is_due(at->step, s->save_every, s->steps) || early || stopped) && !save_checkpoint(t, err))
+        return TRAIN_FAILED;
+    return early ? TRAIN_EARLY : stopped ? TRAIN_INTERRUPTED : TRAIN_DONE;
+}
+
 static train_end run_steps(trainer *t, sn_error *err) {
     const train_settings *s = t->s;
+    train_end end = TRAIN_DONE;
     t->begun = now();
     t->validation = NAN;
-    while (t->state.step < s->steps) {
+    if (t->state.pending) end = judge(t, err) ? end_step(t, err) : TRAIN_FAILED;
+    while (end == TRAIN_DONE && t->state.step < s->steps) {
         if (!make_step(t, err)) return TRAIN_FAILED;
         int64_t step = t->state.step;
         show_progress(t);
         bool judged = is_due(step, s->validate_every, s->steps) && t->data.validation;
         train_metrics m = measure(t);
-        if (!judged && is_due(step, s->log_every, s->steps) && !train_log_add(&t->log, &m, err))
-            return TRAIN_FAILED;
+        if (!judged && is_due(step, s->log_every, s->steps)) add_to_log(t, &m);
         if (judged && !judge(t, err)) return TRAIN_FAILED;
-        bool early = s->patience > 0 && isfinite(t->state.best) &&
-                     (step - t->state.best_step) / s->validate_every >= s->patience;
-        bool stopped = t->r->stopped && t->r->stopped(t->r->ctx) && step < s->steps;
-        if ((is_due(step, s->save_every, s->steps) || early || stopped) && !save_checkpoint(t, err))
-            return TRAIN_FAILED;
-        if (early) return TRAIN_EARLY;
-        if (stopped) return TRAIN_INTERRUPTED;
+        end = end_step(t, err);
     }
-    return TRAIN_DONE;
+    return end;
 }
 
 train_end train_run(const train_request *r, train_result *out, sn_error *err) {
-    trainer t = {.r = r, .s = r->settings, .loss = NAN, .validation = NAN};
+    trainer t = {.r = r, .s = r->settings, .folder = {.fd = -1}, .validation = NAN};
     train_end end = open_trainer(&t, err) ? TRAIN_DONE : TRAIN_FAILED;
     if (end != TRAIN_FAILED) {
         tell(r->event, r->ctx,
@@ -430,12 +469,17 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
              t.model.type, (double)t.parameters.elements * 1e-6, (long long)t.model.vocab,
              (long long)sn_dataset_rows(t.data.train), (long long)r->settings->data.block,
              r->resume ? ", going on" : "", sn_program_stats(t.program).seconds);
+        if (t.s->start && !r->resume)
+            tell(r->event, r->ctx,
+                 "goes on from %s at a rate of %g after a warm-up of %lld steps (--rate, --warmup)",
+                 t.s->start, t.s->training.schedule.peak, (long long)t.s->training.schedule.warmup);
+        if (r->begun) r->begun(r->ctx);
         end = run_steps(&t, err);
     }
     /* without validation, or interrupted before the first one, the last model counts */
     if (end != TRAIN_FAILED && t.state.best_step == 0 && !save_model(&t, err)) end = TRAIN_FAILED;
     *out = (train_result){.steps = t.state.step,
-                          .loss = t.loss,
+                          .loss = t.steps ? t.state.loss : NAN,
                           .validation = t.validation,
                           .best = t.state.best_step ? t.state.best : NAN,
                           .best_step = t.state.best_step,
@@ -454,7 +498,7 @@ bool train_emit(train_settings *s, const sn_emit_options *o, sn_error *err) {
     own.compile.backend = "own";
     own.compile.precision = s->precision;
     train_request r = {.settings = s, .compile = own.compile};
-    trainer t = {.r = &r, .s = s};
+    trainer t = {.r = &r, .s = s, .folder = {.fd = -1}};
     bool ok = train_data_open(s, &t.data, err) && build_model(&t, err) && check_labels(&t, err);
     t.program = ok ? sn_compile(t.model.module, &r.compile, err) : NULL;
     ok = t.program && open_session(&t, err) && sn_emit(t.session, &own, err);

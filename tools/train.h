@@ -40,6 +40,9 @@ bool train_settings_read(const char *path, const char *source, train_settings *o
 void train_settings_free(train_settings *s);
 /* One line that tells two runs apart whose steps differ; returns buf. */
 const char *train_settings_text(const train_settings *s, char *buf, size_t size);
+/* What `sinter train` begins with when it goes on from trained weights (settings->start). */
+#define TRAIN_FURTHER_RATE 5e-5
+enum { TRAIN_FURTHER_WARMUP = 100 };
 
 /* ---- data ---- */
 
@@ -60,6 +63,53 @@ void train_data_close(train_data *d);
 bool train_data_save_tokenizer(const train_settings *s, const train_data *d, const char *folder,
                                sn_error *err);
 
+/* ---- what a run consists of ---- */
+
+typedef enum train_part_kind {
+    TRAIN_SETTINGS,
+    TRAIN_MODEL,
+    TRAIN_TOKENIZER,
+    TRAIN_TEXT,
+    TRAIN_VALIDATION,
+    TRAIN_PARTS
+} train_part_kind;
+
+typedef struct train_part {
+    const char *key, *what; /* in a checkpoint's metadata; in messages */
+} train_part;
+extern const train_part train_parts[TRAIN_PARTS];
+
+/* The settings as text; of the others a hash: of the model's config (and C file), of all tokens of
+ * the tokenizer, of the tokens and labels of the texts. */
+typedef struct train_identity {
+    char part[TRAIN_PARTS][1024];
+} train_identity;
+bool train_identify(const train_settings *s, const train_data *d, train_identity *out,
+                    sn_error *err);
+/* False if a checkpoint was made with other parts; the error says which. */
+bool train_identity_check(const train_identity *now, const sn_weights *made, sn_error *err);
+
+/* ---- the folder ---- */
+
+#define TRAIN_LOG "metrics.jsonl"
+
+typedef struct train_folder {
+    const char *path;
+    int fd;    /* holds the lock; -1: not open */
+    bool made; /* it did not exist before */
+} train_folder;
+
+/* Makes the folder if need be and locks it for this process. resume: it must have a checkpoint.
+ * Otherwise it must hold neither a run (force: it may) nor another model or tokenizer, and must not
+ * be the model to begin with. Nothing in it changes. */
+bool train_folder_open(train_folder *f, const char *path, const train_settings *s, bool resume,
+                       bool force, sn_error *err);
+/* Removes the files of an earlier run, the checkpoint first, before anything of a new run is
+ * written: a process that is killed at any moment leaves files of one run only. */
+bool train_folder_begin(const train_folder *f, const train_settings *s, sn_error *err);
+/* Gives the lock back; removes a folder that was made and stayed empty. */
+void train_folder_close(train_folder *f);
+
 /* ---- what was measured on the way ---- */
 
 typedef struct train_point {
@@ -70,12 +120,13 @@ typedef struct train_point {
 /* metrics.jsonl and loss.svg of the folder. */
 typedef struct train_log {
     char *jsonl, *svg;
-    FILE *file;
+    int fd; /* of jsonl, plus 1; 0: not open */
     train_point *point;
     size_t count, capacity;
 } train_log;
 
-/* Opens the log; keeps lines up to step `keep` of an earlier run, drops the rest. */
+/* Opens the log; keeps lines up to step `keep` of an earlier run, drops the rest. If that fails the
+ * log can be used all the same, and keeps its points in memory. A line is written whole or not. */
 bool train_log_open(train_log *l, const char *folder, int64_t keep, sn_error *err);
 typedef struct train_metrics {
     train_point at;
@@ -93,6 +144,8 @@ typedef struct train_state {
     int64_t step;
     double best; /* lowest validation loss; INFINITY: none yet */
     int64_t best_step;
+    double loss, norm, rate; /* of the last step */
+    bool pending;            /* its validation is due, but was interrupted */
 } train_state;
 
 /* The names and shapes of all that training changes, memory of their size included. */
@@ -105,10 +158,11 @@ void train_tensors_close(train_tensors *t);
 
 /* Writes DIR/checkpoint.safetensors: replaced as a whole, or left as it was. */
 bool checkpoint_save(const char *folder, const sn_session *s, train_tensors *t,
-                     const train_state *state, const char *settings, sn_error *err);
-/* Reads it back into the session. Refuses another architecture, and other settings. */
+                     const train_state *state, const train_identity *id, sn_error *err);
+/* Reads it back into the session. Refuses another architecture, other parts of a run, and metadata
+ * that no run writes. */
 bool checkpoint_load(const char *folder, sn_session *s, train_tensors *t, train_state *state,
-                     const char *settings, sn_error *err);
+                     const train_identity *id, sn_error *err);
 bool checkpoint_exists(const char *folder);
 
 /* ---- the run ---- */
@@ -123,7 +177,8 @@ typedef struct train_request {
     /* What a caller shows; lines end without a newline. event: a line that stays. */
     void (*progress)(void *ctx, const char *line);
     void (*event)(void *ctx, const char *line);
-    bool (*stopped)(void *ctx); /* asked between steps */
+    void (*begun)(void *ctx);   /* preparations are done, the first step comes; may be NULL */
+    bool (*stopped)(void *ctx); /* asked after each step and each batch of a validation */
     void *ctx;
 } train_request;
 

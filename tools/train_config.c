@@ -53,7 +53,7 @@ static void read_tokenizer(reader *r, train_settings *s) {
     static const char *const kinds[] = {"bpe", "word", "char", NULL};
     sn_config *c = open_section(r, "tokenizer", keys);
     if (!c) return;
-    s->tokenizer = path_of(r, c, "path");
+    if (!r->is_data) s->tokenizer = path_of(r, c, "path");
     s->learn.kind = (sn_train_kind)sn_config_choice_or(c, "kind", kinds, SN_TRAIN_CHAR);
     s->learn.vocab_size = (int32_t)sn_config_int_or(c, "vocab", 0, 0, 1 << 24);
     s->learn.min_count = (int32_t)sn_config_int_or(c, "min_count", 0, 0, INT32_MAX);
@@ -117,7 +117,7 @@ static void read_optimizer(reader *r, train_settings *s) {
     o->beta2 = sn_config_float_or(c, "beta2", o->beta2, 0, 0.9999999);
     o->eps = sn_config_float_or(c, "eps", o->eps, 0, 1);
     o->decay = sn_config_float_or(c, "decay", o->decay, 0, 1e3);
-    o->max_norm = sn_config_float_or(c, "clip", 0, 0, 1e9);
+    o->max_norm = sn_config_float_or(c, "clip", s->start ? 1 : 0, 0, 1e9);
     s->decay_groups = sn_config_choice_or(c, "decay_groups", groups, 0);
     o->decays = decays[s->decay_groups];
     close_section(r, c);
@@ -130,11 +130,13 @@ static void read_schedule(reader *r, train_settings *s) {
     if (!c) return;
     sn_schedule *o = &s->training.schedule;
     o->kind = (sn_schedule_kind)sn_config_choice_or(c, "kind", kinds, SN_CONSTANT);
-    o->peak = sn_config_float_or(c, "rate", 1e-3, 0, 1e3);
+    o->peak = sn_config_float_or(c, "rate", s->start ? TRAIN_FURTHER_RATE : 1e-3, 0, 1e3);
     o->final = sn_config_float_or(c, "final", 0, 0, 1e3);
-    o->warmup = sn_config_int_or(c, "warmup", 0, 0, INT32_MAX);
     bool falls = o->kind == SN_LINEAR || o->kind == SN_COSINE;
     o->total = sn_config_int_or(c, "total", falls ? s->steps : 0, 0, INT32_MAX);
+    int64_t warmup = s->start ? TRAIN_FURTHER_WARMUP : 0;
+    if (falls && warmup > o->total / 10) warmup = o->total / 10;
+    o->warmup = sn_config_int_or(c, "warmup", warmup, 0, INT32_MAX);
     if (falls && o->total <= o->warmup)
         sn_config_problem(c, "\"warmup\" = %lld is not less than the %lld steps in all",
                           (long long)o->warmup, (long long)o->total);
@@ -183,7 +185,7 @@ static void read_training(reader *r, train_settings *s) {
     s->validation_batches = sn_config_int_or(c, "validation_batches", 0, 0, INT32_MAX);
     s->save_every = sn_config_int_or(c, "save_every", s->validate_every, 1, INT32_MAX);
     s->patience = sn_config_int_or(c, "patience", 0, 0, INT32_MAX);
-    s->start = path_of(r, c, "start");
+    if (!r->is_data) s->start = path_of(r, c, "start");
     s->precision = precisions[sn_config_choice_or(c, "precision", precisions, 0)];
     close_section(r, c);
 }
@@ -226,9 +228,11 @@ static bool read_folder(const char *path, const char *source, reader *r, train_s
                        path, code);
     r->is_data = true;
     r->root = sn_config_new(path);
-    if (r->root) read_all(r, s);
     s->start = strdup(path), s->tokenizer = strdup(path);
-    return (r->root && s->start && s->tokenizer) || sn_fail(r->err, SN_ERR_MEMORY, "out of memory");
+    if (!r->root || !s->start || !s->tokenizer)
+        return sn_fail(r->err, SN_ERR_MEMORY, "out of memory");
+    read_all(r, s);
+    return true;
 }
 
 static bool take_source(const char *path, const char *source, train_settings *s, sn_error *err) {
@@ -284,8 +288,9 @@ const char *train_settings_text(const train_settings *s, char *buf, size_t size)
     bool f32 = !strcmp(s->precision, "f32"); /* is not told: older runs do not know the word */
     snprintf(
         buf, size,
-        "task %d order %d documents %d batch %lld block %lld seed %llu dropout %g accumulate "
-        "%lld masks %g %g %g optimizer %d %g %d %g %g %g %g %d %g schedule %d %g %g %lld %lld%s%s",
+        "task %d order %d documents %d batch %lld block %lld seed %llu dropout %.17g accumulate "
+        "%lld masks %.17g %.17g %.17g optimizer %d %.17g %d %.17g %.17g %.17g %.17g %d %.17g "
+        "schedule %d %.17g %.17g %lld %lld%s%s",
         (int)s->data.task, (int)s->data.order, (int)s->documents, (long long)s->data.batch,
         (long long)s->data.block, (unsigned long long)s->seed, s->training.dropout,
         (long long)s->training.accumulate, s->data.p_mask, s->data.p_replace, s->data.p_random,

@@ -188,17 +188,15 @@ bool train_data_open(train_settings *s, train_data *out, sn_error *err) {
 
 bool train_data_save_tokenizer(const train_settings *s, const train_data *d, const char *folder,
                                sn_error *err) {
-    static const char *const names[] = {
-        "tokenizer.json", "vocabulary.json", "vocab.json", "merges.txt",           "encoder.json",
-        "vocab.bpe",      "tokenizer.bin",   "vocab.txt",  "tokenizer_config.json"};
     if (!s->tokenizer) return sn_tokenizer_save(d->tokenizer, folder, err);
     struct stat st;
     bool is_folder = stat(s->tokenizer, &st) == 0 && S_ISDIR(st.st_mode), ok = true;
-    for (size_t i = 0; ok && i < sizeof names / sizeof *names; i++) {
-        char *from = is_folder ? sn_path_join(s->tokenizer, names[i])
-                               : import_beside(s->tokenizer, names[i]);
+    for (int i = 0; ok && import_tokenizer_files[i]; i++) {
+        const char *name = import_tokenizer_files[i];
+        char *from =
+            is_folder ? sn_path_join(s->tokenizer, name) : import_beside(s->tokenizer, name);
         ok = from || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-        if (ok && sn_file_exists(from)) ok = import_copy(from, folder, names[i], err);
+        if (ok && sn_file_exists(from)) ok = import_copy(from, folder, name, err);
         free(from);
     }
     return ok;

@@ -4,9 +4,11 @@
 #include "runtime/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static bool add_point(train_log *l, train_point p, sn_error *err) {
@@ -51,12 +53,21 @@ static bool keep_lines(train_log *l, int64_t keep, sn_error *err) {
 }
 
 bool train_log_open(train_log *l, const char *folder, int64_t keep, sn_error *err) {
-    *l = (train_log){.jsonl = sn_path_join(folder, "metrics.jsonl"),
+    *l = (train_log){.jsonl = sn_path_join(folder, TRAIN_LOG),
                      .svg = sn_path_join(folder, "loss.svg")};
     if (!l->jsonl || !l->svg) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (keep > 0 && !keep_lines(l, keep, err)) return false;
-    l->file = fopen(l->jsonl, keep > 0 ? "a" : "w");
-    return l->file || sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", l->jsonl, strerror(errno));
+    int flags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC | (keep > 0 ? 0 : O_TRUNC);
+    int fd = open(l->jsonl, flags, 0666);
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        l->fd = fd + 1;
+        return true;
+    }
+    sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", l->jsonl,
+            fd < 0 ? strerror(errno) : "not a regular file");
+    if (fd >= 0) close(fd);
+    return false;
 }
 
 static void print_value(FILE *f, const char *key, double v, const char *format) {
@@ -65,19 +76,40 @@ static void print_value(FILE *f, const char *key, double v, const char *format) 
     fprintf(f, format, v);
 }
 
+/* Appends the line; what was written of it is taken back if not all could be. */
+static bool write_line(train_log *l, const char *line, size_t size, sn_error *err) {
+    if (!l->fd) return true;
+    struct stat st;
+    int fd = l->fd - 1;
+    bool known = fstat(fd, &st) == 0;
+    ssize_t n = write(fd, line, size);
+    if (n == (ssize_t)size) return true;
+    int why = n < 0 ? errno : ENOSPC;
+    if (n > 0 && (!known || ftruncate(fd, st.st_size))) { /* no line may follow half of one */
+        close(fd);
+        l->fd = 0;
+    }
+    return sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", l->jsonl, strerror(why));
+}
+
 bool train_log_add(train_log *l, const train_metrics *m, sn_error *err) {
-    fprintf(l->file, "{\"step\": %lld", (long long)m->at.step);
-    print_value(l->file, "loss", m->at.loss, "%.9g");
-    print_value(l->file, "validation_loss", m->at.validation, "%.9g");
-    print_value(l->file, "norm", m->norm, "%.6g");
-    print_value(l->file, "rate", m->rate, "%.6g");
-    print_value(l->file, "tokens_per_second", m->tokens_per_second, "%.0f");
-    print_value(l->file, "gflops", m->gflops, "%.2f");
-    print_value(l->file, "seconds", m->seconds, "%.3f");
-    fprintf(l->file, ", \"precision\": \"%s\"}\n", m->precision);
-    if (fflush(l->file) != 0)
-        return sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", l->jsonl, strerror(errno));
-    return add_point(l, m->at, err);
+    char *line = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&line, &size);
+    if (!f) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    fprintf(f, "{\"step\": %lld", (long long)m->at.step);
+    print_value(f, "loss", m->at.loss, "%.9g");
+    print_value(f, "validation_loss", m->at.validation, "%.9g");
+    print_value(f, "norm", m->norm, "%.6g");
+    print_value(f, "rate", m->rate, "%.6g");
+    print_value(f, "tokens_per_second", m->tokens_per_second, "%.0f");
+    print_value(f, "gflops", m->gflops, "%.2f");
+    print_value(f, "seconds", m->seconds, "%.3f");
+    fprintf(f, ", \"precision\": \"%s\"}\n", m->precision);
+    bool ok = fclose(f) == 0 || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    ok = ok && write_line(l, line, size, err);
+    free(line);
+    return add_point(l, m->at, err) && ok;
 }
 
 /* ---- the curve ---- */
@@ -149,7 +181,7 @@ static void draw_line(FILE *f, const train_log *l, const range *r, bool validati
 }
 
 bool train_log_draw(const train_log *l, sn_error *err) {
-    sn_file *file = sn_file_create(l->svg, err);
+    sn_file *file = l->svg ? sn_file_create(l->svg, err) : NULL;
     if (!file) return false;
     FILE *f = sn_file_stream(file);
     range r = find_range(l);
@@ -170,7 +202,7 @@ bool train_log_draw(const train_log *l, sn_error *err) {
 }
 
 void train_log_close(train_log *l) {
-    if (l->file) fclose(l->file);
+    if (l->fd) close(l->fd - 1);
     free(l->jsonl), free(l->svg), free(l->point);
     *l = (train_log){0};
 }
