@@ -142,11 +142,11 @@ static bool choose_target(program *p, sn_error *err) {
 /* All of the file in memory of large pages, where weights stream 3 to 7 % faster than from a mapped
  * file's small ones. */
 static bool copy_weights(program *p, const char *path, sn_error *err) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO does not wait */
     struct stat st;
-    if (fd < 0 || fstat(fd, &st) || st.st_size < 1) {
+    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size < 1) {
         if (fd >= 0) close(fd);
-        return sn_fail(err, SN_ERR_FILE, "%s: cannot be opened or is empty", path);
+        return sn_fail(err, SN_ERR_FILE, "%s: cannot be opened, is empty or no file", path);
     }
     p->copied = st.st_size;
     p->copy = allocate(st.st_size);

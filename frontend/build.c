@@ -1,9 +1,11 @@
 /* build.c: the frontend's state in a module: scopes, names, leaves, entries; and the checks with
  * which every op begins. */
+#define XXH_INLINE_ALL
 #include "frontend/front.h"
 
 #include <stdarg.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum { MAX_PATH = 4096 };
 
@@ -23,6 +25,7 @@ typedef struct front {
     const char *params; /* prefix of parameters */
     sn_entry *entry;    /* the current one; NULL: none */
     leaf *leaf;         /* [n_leaf] */
+    int *leaf_slot;     /* [2 cap_leaf] hash table: place in leaf plus 1, or 0 */
     int n_leaf, cap_leaf;
     int64_t stream;
     sn_tensor added_loss;
@@ -262,30 +265,48 @@ void sn_scope_params(sn_module *m, const char *prefix) {
     if (m) state_of(m)->params = prefix ? sn_arena_str(m, prefix) : "";
 }
 
+static const char *name_of(const leaf *l) {
+    return sn_attr_str(l->node, SN_A_name, "");
+}
+
+/* The table's place of a leaf with this name in this entry, or the free one where it belongs. */
+static int *find_leaf(const front *f, const leaf *l) {
+    const char *name = name_of(l);
+    size_t mask = 2 * (size_t)f->cap_leaf - 1, at = XXH3_64bits(name, strlen(name)) & mask;
+    for (; f->leaf_slot[at]; at = (at + 1) & mask) {
+        const leaf *old = &f->leaf[f->leaf_slot[at] - 1];
+        if (old->entry == l->entry && !strcmp(name_of(old), name)) break;
+    }
+    return &f->leaf_slot[at];
+}
+
+static void grow_leaves(sn_module *m, front *f) {
+    f->cap_leaf = f->cap_leaf ? 2 * f->cap_leaf : 64;
+    leaf *more = sn_arena_alloc(m, sizeof *more * (size_t)f->cap_leaf);
+    if (f->n_leaf) memcpy(more, f->leaf, sizeof *more * (size_t)f->n_leaf);
+    f->leaf = more;
+    f->leaf_slot = sn_arena_alloc(m, sizeof *f->leaf_slot * 2 * (size_t)f->cap_leaf);
+    for (int i = 0; i < f->n_leaf; i++) *find_leaf(f, &f->leaf[i]) = i + 1;
+}
+
 static sn_tensor remember_leaf(sn_module *m, sn_node *n) {
     front *f = state_of(m);
-    const char *name = sn_attr_str(n, SN_A_name, "");
     leaf new = {n, n->op == SN_OP_input ? f->entry : NULL};
-    for (int i = 0; i < f->n_leaf; i++) {
-        const leaf *old = &f->leaf[i];
-        if (old->entry != new.entry || strcmp(sn_attr_str(old->node, SN_A_name, ""), name))
-            continue;
-        if (old->node == n) return n;
-        char a[FRONT_TEXT], b[FRONT_TEXT];
-        return sn_module_fail(m, SN_ERR_SHAPE,
-                              "%s %s: the name is taken by the %s %s declared at %s:%d; give it "
-                              "another name or the same shape and type",
-                              sn_ops[n->op].name, front_text(n, a), sn_ops[old->node->op].name,
-                              front_text(old->node, b), old->node->loc.file, old->node->loc.line);
+    if (f->n_leaf == f->cap_leaf) grow_leaves(m, f);
+    int *place = find_leaf(f, &new);
+    if (!*place) {
+        f->leaf[f->n_leaf++] = new;
+        *place = f->n_leaf;
+        return n;
     }
-    if (f->n_leaf == f->cap_leaf) {
-        f->cap_leaf = f->cap_leaf ? 2 * f->cap_leaf : 64;
-        leaf *more = sn_arena_alloc(m, sizeof *more * (size_t)f->cap_leaf);
-        if (f->n_leaf) memcpy(more, f->leaf, sizeof *more * (size_t)f->n_leaf);
-        f->leaf = more;
-    }
-    f->leaf[f->n_leaf++] = new;
-    return n;
+    const leaf *old = &f->leaf[*place - 1];
+    if (old->node == n) return n;
+    char a[FRONT_TEXT], b[FRONT_TEXT];
+    return sn_module_fail(m, SN_ERR_SHAPE,
+                          "%s %s: the name is taken by the %s %s declared at %s:%d; give it "
+                          "another name or the same shape and type",
+                          sn_ops[n->op].name, front_text(n, a), sn_ops[old->node->op].name,
+                          front_text(old->node, b), old->node->loc.file, old->node->loc.line);
 }
 
 static sn_tensor make_leaf(sn_loc at, sn_module *m, sn_op op, const char *prefix, const char *scope,

@@ -30,6 +30,22 @@ static bool choose_options(const sn_model_options *o, const sn_training *usual,
     return sn_fail(err, SN_ERR_USAGE, "a model's batch, beams and context cannot be negative");
 }
 
+/* More layers than the weights have tensors: refused before thousands of layers are built. */
+static bool check_layers(sn_config *c, const sn_weights *w, sn_error *err) {
+    static const char *const keys[] = {"n_layer",        "n_layers",       "num_hidden_layers",
+                                       "encoder_layers", "decoder_layers", NULL};
+    const int64_t tensors = w ? (int64_t)sn_weights_count(w) : INT64_MAX;
+    for (int i = 0; keys[i]; i++) {
+        int64_t layers = sn_config_int_or(c, keys[i], 0, 0, 1 << 12);
+        if (layers > tensors)
+            sn_config_problem(c,
+                              "\"%s\" is %lld, but the weights have %lld tensors in all: they do "
+                              "not belong together",
+                              keys[i], (long long)layers, (long long)tensors);
+    }
+    return sn_config_check(c, err);
+}
+
 bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_error *err) {
     const char *types[N_MODELS + 1] = {NULL};
     if (!sn_given(c, "sn_model_build", "the config", err) ||
@@ -41,7 +57,8 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
     if (!sn_config_check(c, err)) return false;
     sn_training usual = sn_training_default();
     sn_model_options chosen;
-    if (!choose_options(o, &usual, &chosen, err)) return false;
+    if (!choose_options(o, &usual, &chosen, err) || !check_layers(c, chosen.weights, err))
+        return false;
     out->type = registry[i].type;
     out->batch = chosen.batch;
     out->module = sn_module_new(out->type);

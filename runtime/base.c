@@ -101,12 +101,23 @@ double sn_dtype_load(sn_dtype t, const void *array, int64_t i) {
     }
 }
 
+void sn_mask_controls(char *text, const char *keep) {
+    for (char *p = text; *p; p++) {
+        unsigned char c = (unsigned char)*p, next = (unsigned char)p[1];
+        if ((c < 32 || c == 127) && !strchr(keep, c))
+            *p = '?';
+        else if (c == 0xc2 && next >= 0x80 && next < 0xa0)
+            p[0] = p[1] = '?';
+    }
+}
+
 bool sn_fail(sn_error *err, sn_code code, const char *fmt, ...) {
     if (!err || err->code) return false;
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(err->message, sizeof err->message, fmt, ap);
     va_end(ap);
+    sn_mask_controls(err->message, "\n\t");
     err->code = code;
     return false;
 }

@@ -69,8 +69,12 @@ typedef struct sn_error {
     char message[1024];
 } sn_error;
 
+/* Replaces control characters by '?', those of ISO 6429 in UTF-8 (U+0080 to U+009F) as well, except
+ * the characters in `keep`: text from a file must not act on the terminal that shows it. */
+void sn_mask_controls(char *text, const char *keep);
+
 /* Records the error unless one is set already; always returns false, so that callers can return it.
- */
+ * Control characters in the message, but for line ends and tabs, are masked. */
 bool sn_fail(sn_error *err, sn_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Whether p is not NULL; otherwise the error "function: what is NULL". */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,12 @@ char *sn_path_join(const char *dir, const char *name) {
 bool sn_file_exists(const char *path) {
     struct stat st;
     return stat(path, &st) == 0;
+}
+
+bool sn_folder_has(const char *folder, const char *name) {
+    char path[PATH_MAX]; /* no longer path can be opened */
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return n > 0 && (size_t)n < sizeof path && sn_file_exists(path);
 }
 
 static bool make_folder(const char *path, mode_t mode, sn_error *err) {

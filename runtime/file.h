@@ -50,6 +50,8 @@ bool sn_file_save(const char *path, const void *data, size_t bytes, sn_error *er
 /* "dir/name", allocated; NULL when out of memory. */
 char *sn_path_join(const char *dir, const char *name);
 bool sn_file_exists(const char *path);
+/* Whether a folder has a file or folder of that name. Needs no memory, so "no" means no. */
+bool sn_folder_has(const char *folder, const char *name);
 
 /* Makes a folder, and its missing parents; one that exists is fine. */
 bool sn_folder_make(const char *path, sn_error *err);

@@ -131,6 +131,7 @@ bool sn_manifest_parse(const char *text, size_t size, sn_manifest *out, sn_error
         size_t n = 0;
         while (at + n < size && text[at + n] && text[at + n] != '\n') n++;
         snprintf(line, sizeof line, "%.*s", (int)n, text + at);
+        sn_mask_controls(line, "\t");
         if (n >= sizeof line || !read_line(out, line))
             return sn_fail(err, SN_ERR_FILE, "the artefact's manifest is wrong in line %d: %.60s",
                            number, line);

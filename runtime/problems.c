@@ -29,10 +29,9 @@ bool sn_problems_check(const sn_problems *p, const char *head, sn_code code, sn_
 
 const char *sn_printable(char *buf, size_t size, const char *s) {
     size_t n = 0;
-    for (; s[n] && n + 4 < size; n++) {
-        unsigned char c = (unsigned char)s[n];
-        buf[n] = c < 32 || c == 127 ? '?' : s[n];
-    }
+    for (; s[n] && n + 4 < size; n++) buf[n] = s[n];
+    buf[n] = 0;
+    sn_mask_controls(buf, "");
     strcpy(buf + n, s[n] ? "..." : "");
     return buf;
 }

@@ -44,6 +44,7 @@ void sn_regex_free(sn_regex *r) {
 typedef struct splitting {
     const sn_regex *regex;
     pcre2_match_data *match;
+    pcre2_match_context *limits;
     sn_regex_piece fn;
     void *ctx;
     sn_error *err;
@@ -58,7 +59,7 @@ static bool split_valid(splitting *s, const char *text, size_t size) {
     size_t at = 0, done = 0;
     while (at < size) {
         int n = pcre2_match(s->regex->code, (PCRE2_SPTR)text, size, at, PCRE2_NO_UTF_CHECK,
-                            s->match, NULL);
+                            s->match, s->limits);
         if (n == PCRE2_ERROR_NOMATCH) break;
         if (n < 0) {
             PCRE2_UCHAR why[128];
@@ -79,11 +80,23 @@ static bool split_valid(splitting *s, const char *text, size_t size) {
     return emit_piece(s, text + done, size - done, false);
 }
 
+/* A step of a match may go back over each character of a long run once for every alternative: the
+ * limit grows with the text. */
+static void set_limit(splitting *s, size_t size) {
+    const uint64_t limit = 10000000 + 16 * (uint64_t)size; /* PCRE2's own, and more */
+    pcre2_set_match_limit(s->limits, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
+}
+
 bool sn_regex_split(const sn_regex *r, const char *text, size_t size, sn_regex_piece fn, void *ctx,
                     sn_error *err) {
-    splitting s = {r, pcre2_match_data_create_from_pattern(r->code, NULL), fn, ctx, err};
-    if (!s.match) return sn_fail(err, SN_ERR_MEMORY, "regex: no memory");
-    bool ok = true;
+    splitting s = {r,
+                   pcre2_match_data_create_from_pattern(r->code, NULL),
+                   pcre2_match_context_create(NULL),
+                   fn,
+                   ctx,
+                   err};
+    bool ok = (s.match && s.limits) || sn_fail(err, SN_ERR_MEMORY, "regex: no memory");
+    if (ok) set_limit(&s, size);
     for (size_t at = 0; ok && at < size;) {
         size_t end = at;
         uint32_t cp = 0;
@@ -101,5 +114,6 @@ bool sn_regex_split(const sn_regex *r, const char *text, size_t size, sn_regex_p
         at = end;
     }
     pcre2_match_data_free(s.match);
+    pcre2_match_context_free(s.limits);
     return ok;
 }

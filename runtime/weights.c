@@ -300,7 +300,7 @@ static bool build_names(sn_weights *w, sn_error *err) {
 }
 
 /* "weight_map" of an index: tensor name to file name. Opens each file once, then checks that every
- * name is in the file that it should be in. */
+ * name is in one of them. */
 static bool add_index(sn_weights *w, sn_error *err) {
     sn_mapping m;
     if (!sn_file_map(w->path, &m, err)) return false;

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "codegen/aot/aot.h"
 #include "codegen/aot/elf_merge.h"
 #include "codegen/emit/target.h"
 #include "tests/artefact.h"
@@ -346,6 +347,9 @@ static void weights_that_do_not_fit(void **state) {
     expect_code(&a, a.open(&a.m, NULL), ARGUMENT, "NULL");
     expect_code(&a, a.open(NULL, "x"), ARGUMENT, "NULL");
     expect_code(&a, a.open(&a.m, scratch_dir), NO_FILE, "cannot be opened or mapped");
+    assert_int_equal(mkfifo(scratch_path("pipe.weights"), 0600), 0); /* must not be waited for */
+    expect_code(&a, a.open(&a.m, scratch_path("pipe.weights")), NO_FILE, "cannot be opened");
+    unlink(scratch_path("pipe.weights"));
     expect_code(&a, a.open(&a.m, scratch_path("other.weights")), MODEL, "another model");
     expect_code(&a, a.open(&a.m, scratch_path("tiny.h")), FORMAT, "no weights file");
     assert_int_equal(a.m.target, 0);
@@ -458,8 +462,28 @@ static void objects_that_do_not_merge(void **state) {
     sn_elf_free(NULL);
 }
 
+/* The parts of the register file that the system must save for a target: XCR0 bits 1 and 2 for AVX,
+ * 5, 6 and 7 for AVX-512 (Intel SDM volume 1, 13.1). */
+static void saved_registers(void **state) {
+    (void)state;
+    static const struct {
+        const char *target;
+        uint64_t xcr0;
+    } cases[] = {{"x86-64-v2", 0}, {"x86-64-v3", 0x6}, {"x86-64-v4", 0xe6}, {"aarch64", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sn_error err = {0};
+        sn_target t;
+        sn_cpu_test test[SN_AOT_TESTS];
+        uint64_t xcr0 = ~UINT64_C(0);
+        need(sn_target_init(&t, cases[i].target, &err), &err);
+        assert_true(sn_target_floor(&t, test, &xcr0) > 0 || i == 3);
+        assert_int_equal(xcr0, cases[i].xcr0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits),
+                                       cmocka_unit_test(saved_registers),
                                        cmocka_unit_test(generation_step),
                                        cmocka_unit_test(calls_out_of_range),
                                        cmocka_unit_test(weights_that_do_not_fit),

@@ -1,5 +1,6 @@
 /* Element types: every f16 and bf16 value survives a round trip; rounding is to nearest even. */
 #include "runtime/base.h"
+#include "runtime/problems.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,9 +46,20 @@ static void first_error_sticks(void **state) {
     assert_string_equal(e.message, "first 1");
 }
 
+/* What a file's names hold reaches no terminal. */
+static void errors_hide_controls(void **state) {
+    (void)state;
+    sn_error e = {0};
+    assert_false(sn_fail(&e, SN_ERR_FILE, "a \"%s\"\n\tb", "x\033[2Jy\x7f\xc2\x9b\xc3\xa4\r"));
+    assert_string_equal(e.message, "a \"x?[2Jy???\xc3\xa4?\"\n\tb");
+    char name[8];
+    assert_string_equal(sn_printable(name, sizeof name, "a\nb\x1b"), "a?b?");
+    assert_string_equal(sn_printable(name, sizeof name, "abcd\nfgh"), "abcd...");
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(half_round_trip),
-                                       cmocka_unit_test(half_rounding),
-                                       cmocka_unit_test(first_error_sticks)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(half_round_trip), cmocka_unit_test(half_rounding),
+        cmocka_unit_test(first_error_sticks), cmocka_unit_test(errors_hide_controls)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -516,6 +516,13 @@ check_bad_models() {
     refused 1 'none' import "$stories" -o "$tmp/x" --tokenizer "$tmp/none"
     refused 1 'file' import "$stories" -o "$tmp/file/x"
 
+    model # what does not belong together is known before anything is compiled
+    sed 's/"num_hidden_layers":[^,]*/"num_hidden_layers": 4000/' "$tmp/model/config.json" >"$tmp/c" && mv "$tmp/c" "$tmp/model/config.json"
+    refused 1 'the weights have [0-9]* tensors in all' generate "$tmp/model"
+    sed 's/"num_hidden_layers": 4000/"num_hidden_layers": 6/' "$tmp/model/config.json" >"$tmp/c" && mv "$tmp/c" "$tmp/model/config.json"
+    refused 1 'layers.5.*is missing' generate "$tmp/model" --cache-dir "$tmp/cold"
+    [ -z "$(find "$tmp/cold" -type f 2>/dev/null)" ] || fail "kernels were compiled for weights of another model"
+
     model # the folder's files, spoiled one by one
     head -c 900000 "$tmp/model/model.safetensors" >"$tmp/cut" && mv "$tmp/cut" "$tmp/model/model.safetensors"
     refused 1 'model.safetensors' generate "$tmp/model"

@@ -3,6 +3,7 @@
 #include "codegen/program.h"
 #include "frontend/sinter.h"
 #include "ir/ir.h"
+#include "passes/plan/in_place.h"
 #include "tests/text.h"
 
 #include <setjmp.h>
@@ -207,8 +208,30 @@ static void test_threads(void **state) {
     assert_true(one[0][1] != 0 && one[1][1] != 0);
 }
 
+/* A row norm has three loops: the mean, the variance, the result. The row is read for the last time
+ * in the third, so only what the third writes may lie where the row lies. */
+static void last_reading_loop(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("loops");
+    sn_tensor x = sn_input(m, "x", SN_F32, 4, N), free_row = sn_input(m, "f", SN_F32, 4, N);
+    sn_tensor centred = sn_sub(x, sn_mul(sn_sum_keep(x, -1), 1.0 / N));
+    sn_tensor spread = sn_sum_keep(sn_mul(centred, centred), -1);
+    sn_tensor early = sn_mul(free_row, 2), middle = sn_exp(sn_sub(free_row, sn_sum_keep(x, -1))),
+              late = sn_div(centred, sn_sqrt(spread));
+    sn_node *arg[] = {x, free_row}, *out[] = {early, middle, late};
+    const sn_region *body = sn_region_new(m, 2, arg, 3, out);
+    assert_false(sn_reads_before(body, 0, 0)); /* written while the mean is still summed */
+    assert_false(sn_reads_before(body, 0, 1)); /* one loop early */
+    assert_true(sn_reads_before(body, 0, 2));
+    assert_true(sn_reads_before(body, 1, 1)); /* read in two loops, for the last time here */
+    assert_false(sn_reads_before(body, 1, 0));
+    assert_true(sn_reads_before(body, 1, 2));
+    sn_module_free(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_states),
-                                       cmocka_unit_test(test_threads)};
+                                       cmocka_unit_test(test_threads),
+                                       cmocka_unit_test(last_reading_loop)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,6 +172,25 @@ static void greedy_limit(void **state) {
     sn_sampler_free(hot);
 }
 
+/* One heavy token and many equal light ones, lighter than the share of mass that each would have if
+ * all were equal: the filter that spares ranking must still keep them. */
+static void nucleus_of_light_tokens(void **state) {
+    (void)state;
+    enum { LIGHT = 600, DRAWS = 4000 };
+    static float l[1 + LIGHT];
+    for (int i = 1; i <= LIGHT; i++) l[i] = logf(1.5f / LIGHT); /* 1.5 together; the heavy one 1 */
+    sn_sampler *s =
+        make_sampler(1, 0, 0.4985f, 1 + LIGHT); /* 1.24625: the heavy one and 99 others */
+    int light = 0;
+    for (int i = 0; i < DRAWS; i++) {
+        int32_t token = sn_sampler_next(s, l, NULL);
+        assert_in_range(token, 0, 99);
+        light += token > 0;
+    }
+    assert_in_range(light, DRAWS * 16 / 100, DRAWS * 24 / 100); /* 0.2475 / 1.2475 = 19.8 % */
+    sn_sampler_free(s);
+}
+
 static void repeats_and_resumes(void **state) {
     (void)state;
     float l[V];
@@ -242,6 +261,7 @@ int main(void) {
         cmocka_unit_test(below_is_even),
         cmocka_unit_test(frequencies),
         cmocka_unit_test(greedy_limit),
+        cmocka_unit_test(nucleus_of_light_tokens),
         cmocka_unit_test(repeats_and_resumes),
         cmocka_unit_test(refusals),
         cmocka_unit_test(argmax_ties),

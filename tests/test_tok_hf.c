@@ -1,6 +1,7 @@
 /* tokenizer.json: made here out of the other formats' files, and then held against the same ids:
  * GPT-2 byte level, BERT WordPiece, llama with byte fallback (merges derived from the scores, as
  * transformers' converter does). Steps that are not supported, and malformed files, are refused. */
+#include "runtime/regex.h"
 #include "tests/tok_check.h"
 
 #include <cjson/cJSON.h>
@@ -386,11 +387,38 @@ static void refusals(void **state) {
     sn_tokenizer_free(t);
 }
 
+static bool count_piece(void *ctx, const char *text, size_t size, bool matched) {
+    (void)text;
+    *(size_t *)ctx += matched ? size : 0;
+    return true;
+}
+
+/* Llama 3's pattern goes back over a run of spaces once: as many steps as there are spaces. */
+static void long_runs_of_spaces(void **state) {
+    (void)state;
+    static const char pattern[] =
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+        "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    enum { SIZE = 10000000 };
+    sn_error err = {0};
+    sn_regex *r = sn_regex_new(pattern, sizeof pattern - 1, &err);
+    char *text = malloc(SIZE);
+    memset(text, ' ', SIZE);
+    text[SIZE - 1] = 'x';
+    size_t matched = 0;
+    if (!r || !sn_regex_split(r, text, SIZE, count_piece, &matched, &err))
+        fail_msg("%s", err.message);
+    assert_int_equal(matched, SIZE);
+    free(text);
+    sn_regex_free(r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2),     cmocka_unit_test(gpt2_variants), cmocka_unit_test(bert),
-        cmocka_unit_test(llama),    cmocka_unit_test(llama_full),    cmocka_unit_test(metaspace),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(gpt2),       cmocka_unit_test(gpt2_variants),
+        cmocka_unit_test(bert),       cmocka_unit_test(llama),
+        cmocka_unit_test(llama_full), cmocka_unit_test(metaspace),
+        cmocka_unit_test(refusals),   cmocka_unit_test(long_runs_of_spaces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -614,6 +614,11 @@ static void test_wrong_data(void **unused) {
     scratch_write(scratch_path("empty.txt"), "", 0);
     scratch_write(scratch_path("tiny.txt"), "To be or", 8);
     scratch_write(scratch_path("one.txt"), "x", 1);
+    char
+        page[4096]; /* a whole page whose last label is missing: the mapping ends with the number */
+    for (int i = 0; i < 4092; i++) page[i] = "1\t\n"[i % 3];
+    memcpy(page + 4092, "\t123", 4);
+    scratch_write(scratch_path("page.txt"), page, sizeof page);
     static const char *const cases[][2] = {
         {"\"text\": \"missing.txt\"", "missing.txt"},
         {"\"text\": \"empty.txt\"", "empty"},
@@ -624,6 +629,8 @@ static void test_wrong_data(void **unused) {
         {"\"task\": \"next\"", "no text to train on"},
         {"\"text\": \"text.txt\", \"task\": \"pairs\"", "\"target\" is missing"},
         {"\"text\": \"text.txt\", \"task\": \"classes\"", "LABEL<tab>TEXT"},
+        {"\"text\": \"page.txt\", \"task\": \"classes\"",
+         "page.txt: line 1365 is not LABEL<tab>TEXT"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refuse(config_of(usual_model, cases[i][0], usual_training), "wrong", false, cases[i][1]);

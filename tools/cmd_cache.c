@@ -44,8 +44,11 @@ static void print_choice(void *ctx, const sn_object *o) {
     if (!why) return;
     size_t rest = o->size - (size_t)(end + 1 - text);
     const char *stop = memchr(end + 1, '\n', rest);
-    printf("%.*s:%.*s\n", (int)(stop ? stop - end - 1 : (ptrdiff_t)rest), end + 1,
-           (int)(end - why - 1), why + 1);
+    char line[400];
+    snprintf(line, sizeof line, "%.*s:%.*s", (int)(stop ? stop - end - 1 : (ptrdiff_t)rest),
+             end + 1, (int)(end - why - 1), why + 1);
+    sn_mask_controls(line, "");
+    puts(line);
 }
 
 static void clear(sn_cache *c, const char *what) {

@@ -65,7 +65,8 @@ static int find_question(const look_options *o) {
 }
 
 static void print_tensor(const sn_weight *w) {
-    printf("  %-48s %-5s [", w->name, sn_dtype_name(w->dtype));
+    char name[200];
+    printf("  %-48s %-5s [", sn_printable(name, sizeof name, w->name), sn_dtype_name(w->dtype));
     for (int i = 0; i < w->rank; i++) printf("%s%lld", i ? "," : "", (long long)w->shape[i]);
     printf("] %zu\n", w->bytes);
 }
@@ -95,9 +96,10 @@ static void print_config(sn_config *c, const sn_weights *w) {
     sn_error err = {0};
     sn_model model;
     const char *source = sn_config_string_or(c, "source", NULL);
+    char shown[300];
     if (source) {
         printf("model       in C: %s (give it to commands with this folder as --checkpoint)\n",
-               source);
+               sn_printable(shown, sizeof shown, source));
         return;
     }
     if (!sn_model_build(c, &(sn_model_options){.weights = w}, &model, &err)) {

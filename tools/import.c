@@ -61,6 +61,7 @@ bool import_model(const import_request *r, const char *format, sn_error *err) {
     if (!f) return false;
     import_request own = *r;
     char *beside = r->config ? NULL : import_beside(r->input, "import.json");
+    if (!r->config && !beside) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", r->input);
     if (beside && sn_file_exists(beside)) own.config = beside;
     bool ok = f->run(&own, err);
     free(beside);

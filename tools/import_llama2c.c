@@ -185,18 +185,21 @@ static bool check_tokenizer(const char *path, int64_t vocab, sn_error *err) {
                                      path, count, vocab);
 }
 
-/* The tokenizer's path, allocated, or NULL if there is none to be found. */
-static char *find_tokenizer(const import_request *r, int64_t vocab) {
-    if (r->tokenizer) return strdup(r->tokenizer);
+/* *out: the tokenizer's path, allocated, or NULL if there is none to be found. */
+static bool find_tokenizer(const import_request *r, int64_t vocab, char **out, sn_error *err) {
     char by_size[32];
     snprintf(by_size, sizeof by_size, "tok%" PRId64 ".bin", vocab);
     const char *const names[] = {"tokenizer.bin", by_size};
-    for (int i = 0; i < 2; i++) {
-        char *p = import_beside(r->input, names[i]);
-        if (p && sn_file_exists(p)) return p;
-        free(p);
+    *out = NULL;
+    for (int i = 0; i < 2 && !*out; i++) {
+        char *p = r->tokenizer ? strdup(r->tokenizer) : import_beside(r->input, names[i]);
+        if (!p) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", r->input);
+        if (r->tokenizer || sn_file_exists(p))
+            *out = p;
+        else
+            free(p);
     }
-    return NULL;
+    return true;
 }
 
 bool import_llama2c(const import_request *r, sn_error *err) {
@@ -204,8 +207,9 @@ bool import_llama2c(const import_request *r, sn_error *err) {
     if (!sn_file_map(r->input, &m, err)) return false;
     shape s = {0};
     bool ok = check_model(&m, &s, r->input, err);
-    char *tokenizer = ok ? find_tokenizer(r, s.vocab) : NULL;
-    ok = ok && (!tokenizer || check_tokenizer(tokenizer, s.vocab, err));
+    char *tokenizer = NULL;
+    ok = ok && find_tokenizer(r, s.vocab, &tokenizer, err) &&
+         (!tokenizer || check_tokenizer(tokenizer, s.vocab, err));
     if (ok) {
         import_list l = {0};
         list_tensors(&s, &m, &l);

@@ -44,6 +44,7 @@ static bool print_weights(const sn_mapping *map) {
     memcpy(&h, map->data, sizeof h);
     if (memcmp(h.magic, SN_AOT_MAGIC, sizeof h.magic)) return false;
     h.name[sizeof h.name - 1] = 0;
+    sn_mask_controls(h.name, "");
     printf("weights     of artefact %s, %" PRIu64 " bytes, layout %016" PRIx64 "\n", h.name,
            h.bytes, h.hash);
     if (h.bytes != map->size || h.bytes < SN_AOT_PAGE || h.bytes % SN_AOT_UNIT)

@@ -20,11 +20,8 @@ static bool has_tokenizer(const char *folder) {
     static const char *const names[] = {"tokenizer.json", "vocabulary.json", "vocab.json",
                                         "encoder.json",   "tokenizer.bin",   "vocab.txt"};
     bool found = false;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++) {
-        char *p = sn_path_join(folder, names[i]);
-        found = p && sn_file_exists(p);
-        free(p);
-    }
+    for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++)
+        found = sn_folder_has(folder, names[i]);
     return found;
 }
 
@@ -37,16 +34,17 @@ static bool open_tokenizer(lm *m, const char *path, sn_error *err) {
 
 /* An encoder-decoder's two vocabularies. *found: there are such files. */
 static bool open_vocabularies(lm *m, bool *found, sn_error *err) {
-    char *source = sn_model_dir_file(m->dir, "source_vocabulary.json");
-    char *target = sn_model_dir_file(m->dir, "target_vocabulary.json");
-    *found = source && target;
-    if (*found) {
-        m->source = sn_tokenizer_load(source, err);
-        if (m->source) open_tokenizer(m, target, err);
-    }
+    static const char *const names[2] = {"source_vocabulary.json", "target_vocabulary.json"};
+    *found = sn_folder_has(m->dir->path, names[0]) && sn_folder_has(m->dir->path, names[1]);
+    if (!*found) return true;
+    char *source = sn_path_join(m->dir->path, names[0]);
+    char *target = sn_path_join(m->dir->path, names[1]);
+    bool ok = (source && target) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (ok) m->source = sn_tokenizer_load(source, err);
+    ok = m->source && open_tokenizer(m, target, err);
     free(source);
     free(target);
-    return !*found || m->tokenizer;
+    return ok;
 }
 
 static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *err) {
@@ -258,6 +256,27 @@ void lm_sizes(sn_module *m, int64_t batch, int64_t length, char *text, size_t si
     }
 }
 
+/* Whether the weights have each parameter that an entry reads, with its shape. Compiling a large
+ * model takes long; what does not belong together is known before. */
+static bool check_weights(const lm *m, const sn_weights *w, sn_error *err) {
+    sn_module *mod = m->model.module;
+    sn_problems problems = {0};
+    uint32_t count = sn_module_node_count(mod);
+    bool *seen = calloc((size_t)count + 1, sizeof *seen);
+    if (!seen) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (int e = 0; e < sn_entry_count(mod); e++) {
+        sn_order order = sn_entry_topo(mod, sn_entry_at(mod, e));
+        for (int i = 0; i < order.n; i++) {
+            const sn_node *n = order.node[i];
+            if (!is_param(n) || seen[n->id]) continue;
+            seen[n->id] = true;
+            sn_weights_need(w, sn_attr_str(n, SN_A_name, ""), n->rank, n->shape, &problems);
+        }
+    }
+    free(seen);
+    return sn_problems_check(&problems, sn_weights_path(w), SN_ERR_FILE, err);
+}
+
 static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!open_source(m, o, err)) return false;
     sn_model_options mo = {.entries = o->entries,
@@ -275,6 +294,8 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
         return false;
     if (o->build_only) return true;
     if (!o->compile_only && !check_kind(m, o, err)) return false;
+    const sn_weights *w = lm_weights(m);
+    if (w && !o->compile_only && !check_weights(m, w, err)) return false;
     sn_options compile = o->compile;
     if (o->prepare && !o->prepare(o->user, &m->model, &compile, err)) return false;
     char sizes[256]; /* of eval: whole windows */
@@ -284,7 +305,6 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!m->program || o->compile_only) return m->program != NULL;
     m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);
     if (!m->logits) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    const sn_weights *w = lm_weights(m);
     if (!w) return random_session(m, o->seed, err);
     m->session = sn_session_new(m->program, w, err);
     return m->session != NULL;

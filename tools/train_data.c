@@ -34,15 +34,24 @@ static bool next_piece(const sn_mapping *m, train_documents unit, size_t *at, pi
     return true;
 }
 
+/* A whole number of digits alone, up to INT32_MAX; -1: the text is none. */
+static int32_t read_label(const char *text, const char *end) {
+    int64_t v = text < end ? 0 : -1;
+    for (; text < end && v >= 0; text++) {
+        bool digit = *text >= '0' && *text <= '9';
+        v = digit ? v * 10 + (*text - '0') : -1;
+        if (v > INT32_MAX) v = -1;
+    }
+    return (int32_t)v;
+}
+
 /* The label of a line "LABEL<tab>TEXT"; the piece becomes the text. */
 static bool take_label(const char *path, size_t line, piece *p, int32_t *label, sn_error *err) {
-    char *end;
     const char *tab = memchr(p->text, '\t', p->size);
-    long v = tab ? strtol(p->text, &end, 10) : 0;
-    if (!tab || end != tab || v < 0 || v > INT32_MAX)
+    *label = tab ? read_label(p->text, tab) : -1;
+    if (*label < 0)
         return sn_fail(err, SN_ERR_FILE,
                        "%s: line %zu is not LABEL<tab>TEXT with a number as label", path, line);
-    *label = (int32_t)v;
     p->size -= (size_t)(tab + 1 - p->text);
     p->text = tab + 1;
     return true;

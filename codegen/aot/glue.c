@@ -248,8 +248,9 @@ static void emit_init(em *e, const sn_aot *a, em_val begin, em_val check) {
     em_ret(e, em_get(e, status));
 }
 
-/* Numbers that Linux has on all our architectures. */
-enum { OPEN_FLAGS = 02000000, SEEK_LAST = 2, READABLE = 1, PRIVATE = 2, LARGE_PAGES = 14 };
+/* Numbers that Linux has on all our architectures. Files are opened with O_CLOEXEC and O_NONBLOCK:
+ * a FIFO is then refused, by lseek, where the call would wait for its writer. */
+enum { OPEN_FLAGS = 02004000, SEEK_LAST = 2, READABLE = 1, PRIVATE = 2, LARGE_PAGES = 14 };
 
 static em_val map_file(em *e, em_val path, em_var size) {
     em_type open_params[] = {e->ptr, e->i32}, seek_params[] = {e->i32, e->i64, e->i32},
