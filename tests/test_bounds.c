@@ -87,6 +87,19 @@ static sn_tensor padding(const graph *g) {
     return sn_pad(x, 0, less(g, P, 2), less(g, P, 1), 1.5);
 }
 
+/* Off by one is what the ranges of the dims allow here. */
+static sn_tensor end_by_one(const graph *g) {
+    return sn_slice(sn_input(g->m, "x", SN_F32, 64), 0, g->d[P], 1);
+}
+
+static sn_tensor size_by_one(const graph *g) {
+    return sn_slice(sn_input(g->m, "x", SN_F32, 64), 0, 2, less(g, P, 1));
+}
+
+static sn_tensor start_by_one(const graph *g) {
+    return sn_slice(sn_input(g->m, "x", SN_F32, 64), 0, less(g, P, 1), 1);
+}
+
 static sn_tensor three(const graph *g, const char *name) {
     return sn_input(g->m, name, SN_I32, 3);
 }
@@ -200,6 +213,9 @@ static const row rows[] = {
     {"softmax", softmax_of_slice, "T", {5}, {3}, "the size T-5"},
     {"sum", sum_of_slice, "T", {3}, {2}, "the size T-3"},
     {"end", slice_end, "TP", {9, 5}, {9, 6}, "the end P+4"},
+    {"end_by_one", end_by_one, "P", {0, 63}, {0, 64}, "the end P+1"},
+    {"size_by_one", size_by_one, "P", {0, 1}, {0, 0}, "the size P-1"},
+    {"start_by_one", start_by_one, "P", {0, 1}, {0, 0}, "the start P-1"},
     {"strided", strided_slice, "TP", {8, 5}, {7, 5}, "the end 3*P-7"},
     {"strided_size", strided_slice, "TP", {8, 2}, {8, 1}, "the size P-2"},
     {"strided_empty", empty_strided_slice, "PN", {0, 8, 0}, {0, 9, 0}, "the end P"},
