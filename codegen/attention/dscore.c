@@ -18,8 +18,11 @@ static em_val key_at(em *e, const att_plan *p, em_val base, em_val k) {
     return em_at(e, base, p->t, em_mul(e, k, em_i64(e, p->qb)));
 }
 
-static em_val weight_of(em *e, const column *c, em_val score) {
-    return att_exp2_less(e, em_sub(e, score, c->top), c->log_sum);
+/* The forward kernel for few queries adds up products in another order. Where a score is so large
+ * that its rounding then differs, it may lie far above the row's maximum. */
+static em_val weight_of(em *e, const att_plan *p, const column *c, em_val score) {
+    bool few = p->a->tq.slot >= 0 || p->a->tq.value <= ATT_FEW;
+    return att_exp2_less(e, em_sub(e, score, c->top), c->log_sum, few);
 }
 
 /* Stores what dropout leaves of weight w; returns what flows into w, less the row's mean. */
@@ -46,7 +49,7 @@ static void emit_plain(em *e, const att_plan *p, const column *c) {
         for (int u = 0; u < unroll; u++) {
             em_val k = em_add(e, l.i, em_i64(e, u)), s = key_at(e, p, c->s, k);
             em_val dp = key_at(e, p, c->dp, k);
-            em_val w = weight_of(e, c, att_load(e, p, s));
+            em_val w = weight_of(e, p, c, att_load(e, p, s));
             att_store(e, p, em_mul(e, w, pass_dropout(e, p, c, k, w, s, dp)), dp);
         }
         em_end(e, &l);
@@ -138,7 +141,7 @@ static void emit_regions(em *e, const att_back *b, const column *c, att_regions 
         em_val dp = key_at(e, p, c->dp, k), k_abs = em_imin(e, em_add(e, c->k0, k), last);
         g->sheets.key = k;
         em_val x = att_regions_apply(g, e, p, att_load(e, p, s), k_abs);
-        em_val w = weight_of(e, c, x), zero = em_vf(e, 0);
+        em_val w = weight_of(e, p, c, x), zero = em_vf(e, 0);
         /* a hidden key of a row that is NaN has no part in that */
         w = em_select(e, em_cmp(e, EM_EQ, x, em_vf(e, -INFINITY)), zero, w);
         em_val none = em_cmp(e, EM_EQ, w, zero);

@@ -27,13 +27,14 @@ static em_val avx512_op(em *e, const char *name, em_val x, em_val y) {
     return em_intrinsic(e, name, NULL, 0, args, 5);
 }
 
-/* 2^(x log2 e - less), at most 1; less NULL: 2^(x log2 e). */
-static em_val power(em *e, em_val x, em_val less, int least) {
+/* 2^(x log2 e - less); less NULL: 2^(x log2 e). At most 1 where `bounded`. */
+static em_val power(em *e, em_val x, em_val less, bool bounded, int least) {
     bool wide = em_elem_type(x) == e->f64, avx512 = e->target->has_avx512 && em_lanes_of(x) == 16;
     em_val log2e = em_like(e, x, ATT_LOG2_E), y;
     bool fused = !wide && !avx512 && !less && e->target->has_fma; /* in the reduction's own steps */
     em_val z = fused ? x : em_mul(e, x, log2e);
-    if (less) z = em_min(e, em_like(e, x, 0), em_fma(e, x, log2e, em_neg(e, less)));
+    if (less) z = em_fma(e, x, log2e, em_neg(e, less));
+    if (bounded) z = em_min(e, em_like(e, x, 0), z); /* NaN stays */
     if (wide) {
         y = sn_vmath_emit(e, SN_V_EXP2, z);
     } else if (avx512) {
@@ -57,9 +58,9 @@ static em_val power(em *e, em_val x, em_val less, int least) {
 }
 
 em_val att_exp(em *e, em_val x) {
-    return power(e, x, NULL, em_elem_type(x) == e->f32 ? -126 : -1022);
+    return power(e, x, NULL, false, em_elem_type(x) == e->f32 ? -126 : -1022);
 }
 
-em_val att_exp2_less(em *e, em_val x, em_val less) {
-    return power(e, x, less, em_elem_type(x) == e->f32 ? -100 : -960);
+em_val att_exp2_less(em *e, em_val x, em_val less, bool bounded) {
+    return power(e, x, less, bounded, em_elem_type(x) == e->f32 ? -100 : -960);
 }

@@ -102,10 +102,10 @@ void att_call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, in
 
 /* exp2.c: of x's type; NaN stays NaN. */
 em_val att_exp(em *e, em_val x); /* e^x, 0 below the smallest normal number */
-/* e^x 2^-less, at most 1 and 0 below 2^-100 (f64: 2^-960): weights so small cannot show in a
- * gradient, but their products with small gradients would be subnormal, and each of those costs
- * hundreds of cycles. */
-em_val att_exp2_less(em *e, em_val x, em_val less);
+/* e^x 2^-less, at most 1 where `bounded`, 0 below 2^-100 (f64: 2^-960): weights so small cannot
+ * show in a gradient, but their products with small gradients would be subnormal, and each of those
+ * costs hundreds of cycles. */
+em_val att_exp2_less(em *e, em_val x, em_val less, bool bounded);
 
 /* diagonal.c */
 void att_diagonals_find(att_plan *p); /* once the plan's regions are settled */
