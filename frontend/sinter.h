@@ -633,8 +633,10 @@ typedef struct sn_arg_binding {
     ((sn_arg_binding){.name = (name_), .dtype = SN_I64, .data = &(int64_t){value_}})
 
 /* Binds every parameter by name (and checks its shape; all that do not fit are listed) and
- * allocates states, zero. `w` must outlive the session, which changes nothing in it: parameters
- * that an entry assigns are copied. */
+ * allocates states, zero: memory that costs nothing until it is written. Packs and quantises
+ * weights one after the other; of what only that reads nothing is kept. SN_ERR_MEMORY, before
+ * anything is done, if the weights need more than is available. `w` must outlive the session, which
+ * changes nothing in it: parameters that an entry assigns are copied. */
 sn_session *sn_session_new(sn_program *p, const sn_weights *w, sn_error *err);
 /* The same from arrays, n of them; they must outlive the session. */
 sn_session *sn_session_new_arrays(sn_program *p, const sn_arg_binding *param, int n, sn_error *err);

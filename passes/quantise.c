@@ -5,6 +5,7 @@
  * / s), and s multiplies the product.
  *   int4: 32 of a row share a factor s, bf16, the value of largest magnitude over -8; W becomes s q
  *         with q = round(W / s) from -8 to 7. Where rows are no multiple of 32: int8.
+ *   Tables in which `embedding` looks rows up are stored in bf16 with all three.
  *
  * Requires composites (before expand). Breaks values by the rounding, on purpose: what is left is
  * spelled in ordinary operations, so the evaluator computes exactly what the kernels do. Only
@@ -79,13 +80,23 @@ bool sn_quantise_knows(const char *name) {
     return false;
 }
 
+/* Does it pay to store w in fewer bits? */
+static bool is_large_weight(const sn_node *w) {
+    int64_t elements;
+    return w->dtype == SN_F32 && sn_from_params_only(w) &&
+           sn_dim_is_const(w->m, sn_dim_product(w->m, w->rank, w->shape), &elements) &&
+           elements >= MIN_WEIGHT;
+}
+
+static sn_node *with_bf16_rows(const sn_node *n) {
+    sn_node *in[2] = {sn_b_cast(n->in[0], SN_BF16), n->in[1]};
+    return sn_b_cast(sn_node_new(n->m, SN_OP_embedding, 2, in, n->n_attr, n->attr), SN_F32);
+}
+
 static sn_node *rule(void *ctx, sn_node *n) {
     const sn_passes *p = ctx;
-    int64_t elements;
-    if (n->op != SN_OP_linear || n->dtype != SN_F32 || !sn_from_params_only(n->in[1]) ||
-        !sn_dim_is_const(n->m, sn_dim_product(n->m, n->in[1]->rank, n->in[1]->shape), &elements) ||
-        elements < MIN_WEIGHT)
-        return n;
+    if (n->op == SN_OP_embedding && is_large_weight(n->in[0])) return with_bf16_rows(n);
+    if (n->op != SN_OP_linear || n->dtype != SN_F32 || !is_large_weight(n->in[1])) return n;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(kinds[i].name, p->o.weights)) {
             sn_node *y = kinds[i].make(n);
