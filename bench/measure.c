@@ -297,6 +297,10 @@ static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_ben
     }
     ok = ok && streams_init(s, n, w, e, o, err);
     for (int k = 0; k < r->n && ok; k++) {
+        if (o->stop && *o->stop) {
+            ok = sn_fail(err, SN_ERR_USAGE, "interrupted");
+            break;
+        }
         double of_all = 0, before = look_at_peak(threads, &r->peak[k]);
         if (common->src) of_all = stream_time(common, threads, o->seconds);
         for (int j = 0; j < n && ok; j++) {

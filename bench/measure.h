@@ -16,6 +16,7 @@
 #include "bench/probe.h"
 #include "runtime/base.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 enum { SN_BENCH_SETUP = 512 }; /* room for the words on how a peer was set up */
@@ -81,9 +82,10 @@ typedef struct sn_bench_options {
     bool check;            /* against the f64 evaluator */
     bool direct;           /* the kernel generators alone beside it */
     bool tune;             /* own entrants choose their kernels by measuring */
-    FILE *progress;        /* NULL: none */
-    double *shown;         /* when progress was shown last; 0 at first */
-    struct sn_bench_peers *started; /* peers.h: sn_bench_peers_start; NULL: none */
+    const volatile sig_atomic_t *stop; /* not 0: no further round is begun; NULL: never */
+    FILE *progress;                    /* NULL: none */
+    double *shown;                     /* when progress was shown last; 0 at first */
+    struct sn_bench_peers *started;    /* peers.h: sn_bench_peers_start; NULL: none */
 } sn_bench_options;
 int sn_bench_threads(const sn_bench_options *o);
 

@@ -60,7 +60,7 @@ static const column columns[] = {
     {"work MB", 9, "%.4g", AT(peak_bytes), 1.0 / (1 << 20)},
     {"rel RMS", 9, "%.1e", AT(rel_rms), 1},
     {"max ulp", 9, "%.3g", AT(max_ulp), 1},
-    {"compile", 8, "%.0f", AT(compile_ms), 1},
+    {"build ms", 9, "%.0f", AT(compile_ms), 1},
 };
 #undef AT
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
@@ -85,7 +85,7 @@ static void print_group(const sn_bench_report *r, int from, int to, FILE *f) {
             work ? "level" : "dtype");
     for (int c = 0; c < N_COLUMNS; c++)
         if (shown[c]) fprintf(f, " %*s", columns[c].width, columns[c].head);
-    fputc('\n', f);
+    fputs(work ? "  bound by\n" : "\n", f);
     for (int i = from; i < to; i++) {
         const sn_bench_record *x = &r->list[i];
         bool same = i > from && !strcmp(x->name, x[-1].name) && !strcmp(x->shape, x[-1].shape);

@@ -174,7 +174,7 @@ static bool add_leaves(sn_session *s, origin *o, sn_error *err) {
         if (!(l->state ? add_state : add_param)(s, l, o, err)) return false;
     }
     return sn_problems_check(&o->problems,
-                             s->weights ? sn_weights_path(s->weights) : "sn_session_new_arrays",
+                             s->weights ? sn_weights_path(s->weights) : "parameters of the session",
                              s->weights ? SN_ERR_FILE : SN_ERR_SHAPE, err);
 }
 

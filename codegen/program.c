@@ -351,6 +351,7 @@ static bool make_object(compiler *c, const source *s, sn_object *obj) {
 static bool add_cached(compiler *c, const source *s, sn_cache_key key) {
     sn_object obj;
     sn_error unloadable = {0};
+    if (sn_debug_get()->dump) return false; /* what is dumped must be compiled */
     if (!sn_cache_get(c->cache, SN_CACHE_OBJECT, key, &obj)) return false;
     bool ok = sn_object_check(&obj, s->name);
     if (!ok || (!c->sink && !sn_jit_add_object(c->p->jit, &obj, &unloadable))) {

@@ -3,6 +3,7 @@
 #include "runtime/file.h"
 
 #include <cJSON.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,10 +113,22 @@ bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
     sn_file *file = sn_file_create(path, err);
     if (!file) return false;
     FILE *f = sn_file_stream(file);
-    double zero = count(t) ? t->list[0].begin : 0;
-    fputs("{\"traceEvents\":[\n", f);
+    double zero = INFINITY; /* events lie in the order of their ends */
+    int threads = 0;
     for (size_t i = 0; i < count(t); i++) {
-        if (i) fputs(",\n", f);
+        zero = fmin(zero, t->list[i].begin);
+        threads = t->list[i].tid >= threads ? t->list[i].tid + 1 : threads;
+    }
+    fputs("{\"traceEvents\":[\n"
+          "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"sinter\"}}",
+          f);
+    for (int i = 0; i < threads; i++)
+        fprintf(f,
+                ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,"
+                "\"args\":{\"name\":\"thread %d\"}}",
+                i, i);
+    for (size_t i = 0; i < count(t); i++) {
+        fputs(",\n", f);
         if (!print_event(f, &t->list[i], zero)) {
             sn_file_discard(file);
             return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory for a trace event", path);

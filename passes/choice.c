@@ -17,9 +17,9 @@ static const struct cost {
     bool steady;
     const char *why; /* why our own kernel */
 } costs[] = {
-    {SN_OP_dot, 1.05, true, "cost model: as fast alone, and what follows it costs nothing"},
+    {SN_OP_dot, 1.05, true, "cost model: same speed, and its epilogue is free"},
     {SN_OP_softmax, 1.9, true, "cost model: faster alone, and its neighbours join it"},
-    {SN_OP_layer_norm, 1.03, true, "cost model: as fast alone, and its neighbours join it"},
+    {SN_OP_layer_norm, 1.03, true, "cost model: same speed, and it fuses with its neighbours"},
     {SN_OP_softmax_grad, 1.5, true, "cost model: faster alone, and its neighbours join it"},
     {SN_OP_layer_norm_grad, 1.5, true, "cost model: faster alone, and its neighbours join it"},
     {SN_OP_conv2d, 0.85, false,

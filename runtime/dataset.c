@@ -37,8 +37,8 @@ bool sn_documents_split(const sn_documents *d, double part, sn_document_range *f
     *first = *rest = sn_documents_all(d);
     size_t all = d->count == 1 ? d->ids.count : d->count, n = (size_t)ceil(part * (double)all);
     if (all < 2)
-        return sn_fail(err, SN_ERR_FILE, "%zu %s cannot be split in two", all,
-                       d->count == 1 ? "tokens" : "documents");
+        return sn_fail(err, SN_ERR_FILE, "%zu %s%s cannot be split in two", all,
+                       d->count == 1 ? "token" : "document", all == 1 ? "" : "s");
     if (n >= all) n = all - 1;
     if (d->count > 1) {
         first->count = d->count - n;

@@ -21,6 +21,10 @@ struct sn_file {
 
 bool sn_file_map(const char *path, sn_mapping *out, sn_error *err) {
     *out = (sn_mapping){(const unsigned char *)"", 0};
+    if (!strcmp(path, "-"))
+        return sn_fail(
+            err, SN_ERR_FILE,
+            "-: standard input cannot be read here; name a file (./- if it is called -)");
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not hang on a pipe */
     if (fd < 0) return sn_fail(err, SN_ERR_FILE, "%s: cannot open: %s", path, strerror(errno));
     struct stat st;
@@ -159,6 +163,11 @@ static void free_file(sn_file *f) {
 
 sn_file *sn_file_create(const char *path, sn_error *err) {
     struct stat st;
+    if (!strcmp(path, "-")) {
+        sn_fail(err, SN_ERR_FILE,
+                "-: standard output cannot be written here; name a file (./- to call it -)");
+        return NULL;
+    }
     bool exists = stat(path, &st) == 0;
     if (exists && !S_ISREG(st.st_mode)) {
         sn_fail(err, SN_ERR_FILE, "%s: cannot replace it: not a regular file", path);

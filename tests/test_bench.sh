@@ -54,6 +54,21 @@ exact() {
         fail "errors over $1: $what"
 }
 
+# Ctrl-C: what is finished is printed and written, and the exit code says so.
+check_stop() {
+    what="kernel, interrupted"
+    "$sinter" bench kernel --shape 64x256 --levels 4 --rounds 101 --seconds 0.01 -t 1 --no-check \
+        --json "$tmp/json" >"$tmp/out" 2>"$tmp/err" &
+    pid=$!
+    sleep 1.5
+    kill -INT $pid
+    wait $pid
+    code=$?
+    cases=$((cases + 1))
+    [ $code = 130 ] || fail "exit code $code, not 130"
+    if grep -q 'records are finished' "$tmp/err"; then [ -s "$tmp/json" ] || fail "no records"; fi
+}
+
 check_kernel() {
     run 0 kernel --shape 6x32x20 --levels 0..4 $quick --json "$tmp/json" --plot "$tmp/svg"
     records $((5 * $("$sinter" bench kernel nothing 2>&1 | grep -o 'there are: .*' | tr -cd ',' | wc -c) + 5))
@@ -114,7 +129,7 @@ END
 
 check_options() {
     refused 2 'did you mean gemm' gem
-    refused 2 'nothing to measure' everything
+    refused 2 'unknown benchmark' everything
     run 2
     run 0 --help
     prints 'roofline'

@@ -107,6 +107,8 @@ check_generate() {
     for entry in prefill decode; do
         grep -q "\"entry\":\"$entry\"" "$tmp/profile" || fail "the profile lacks $entry"
     done
+    grep -q '"process_name"' "$tmp/profile" && grep -q '"thread_name"' "$tmp/profile" || fail "the profile has no names"
+    if grep -q '"ts":-' "$tmp/profile"; then fail "an event of the profile lies before the first"; fi
     refused 1 '/none/x' generate "$tmp/m" -n 3 --profile "$tmp/none/x"
     run 0 generate "$tmp/m" --context 16 --temperature 0 --print-ids
     says 'context of 16 tokens is full'
@@ -162,7 +164,7 @@ check_encoders() {
     refused 2 'needs --mask' fill --preset bert-tiny -p '5 1 7'
     refused 1 'has positions for 512' fill --preset bert-tiny --mask 9 -p "$(seq -s ' ' 600)"
     refused 2 'text is empty' fill --preset bert-tiny --mask 9 -p ''
-    refused 2 "no entry 'embed'" embed "$stories" -p a
+    refused 2 "have no head for 'embed'" embed "$stories" -p a
     printf '5 6 7\n5 6 8 9 10\n5 6 7\n' >"$tmp/lines"
     run 0 embed --preset bert-tiny -f "$tmp/lines" --similarity
     prints '^1.00000 -*0.[0-9]* 1.00000$'
@@ -495,6 +497,27 @@ check_command_line() {
     refused 2 'tune sizes .T.: write them' generate "$nano" -p 0 --tune-sizes T
     refused 2 "no dimension 'X'" generate "$nano" -p 0 --tune-sizes X=3
     refused 2 'give a model folder' inspect
+    for version in version -V --version; do
+        run 0 $version
+        prints '^sinter [0-9]'
+    done
+    run 0 help bench model
+    prints '^usage: sinter bench model'
+    run 0 bench help
+    refused 2 "unknown benchmark 'modle'; did you mean model" bench modle
+    # kernels that come from the cache are compiled again when they are to be dumped
+    for turn in 1 2; do
+        mkdir "$tmp/dump$turn"
+        SINTER_DEBUG=dump="$tmp/dump$turn" "$sinter" generate "$nano" -p "0 2 1" -n 1 >/dev/null 2>&1
+    done
+    [ "$(ls "$tmp/dump1" | grep -c '\.ll$')" = "$(ls "$tmp/dump2" | grep -c '\.ll$')" ] || fail "dump of a warm cache lacks kernels"
+    [ -n "$(ls "$tmp/dump2" | grep '\.ll$')" ] || fail "no LLVM IR was dumped"
+    # one rule for -: standard input of texts, never an output
+    refused 1 'standard input cannot be read here' import "$stories" -o "$tmp/x" --tokenizer -
+    refused 1 'standard output cannot be written' bench roofline --json -
+    : >"$tmp/m.gguf"
+    refused 1 'GGUF files are not read' generate "$tmp/m.gguf" -p a
+    refused 1 'preset gpt2 is that size' generate gpt2 -p a
     refused 2 'give the folder' import "$stories"
     refused 2 'unknown import format' import "$stories" -o "$tmp/x" --format pickle
 }
@@ -570,7 +593,7 @@ check_bad_requests() {
     refused 1 'token 512 (number 1) is outside the vocabulary 0..511' generate "$stories" --prompt-ids '1 512'
     refused 2 'wrong at character 3' generate "$stories" --prompt-ids '1 x'
     refused 2 'wrong at character 1' generate "$stories" --prompt-ids '-1'
-    refused 2 'has no tokenizer .*whole numbers' generate "$nano" -p 'sort this'
+    refused 2 'has no tokenizer: write token ids.*whole numbers' generate "$nano" -p 'sort this'
     refused 1 'outside the vocabulary 0..2' generate "$nano" -p '0 1 3'
     refused 2 'the prompt is empty' generate "$nano"
     refused 1 'cannot open' generate "$stories" -f "$tmp/none"

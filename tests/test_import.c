@@ -605,7 +605,7 @@ static void hostile_ctranslate2(void **state) {
                  {26, 199, "after the last tensor"},
                  {58, 9, "more than 8 dimensions"},
                  {59, 44, "its shape and its size do not fit"},
-                 {67, 2, "not f32"},
+                 {67, 3, "neither f32 nor int8"},
                  {68, 0, "its shape and its size do not fit"},
                  {32, 'X', "embeddings or the first layer are missing"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

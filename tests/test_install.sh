@@ -78,7 +78,9 @@ done
 project subdirectory "-DSINTER_SOURCE=$source"
 
 # manual pages, one for each command, that a formatter accepts
-[ "$(find "$prefix/share/man/man1" -name 'sinter-*.1' | wc -l)" = "$("$prefix/bin/sinter" --help | grep -c '^  [a-z]*  ')" ]
+[ "$(find "$prefix/share/man/man1" -name 'sinter-*.1' ! -name 'sinter-bench-*' | wc -l)" = "$("$prefix/bin/sinter" --help | grep -c '^  [a-z]*  ')" ]
+[ -s "$prefix/share/man/man1/sinter-bench-model.1" ]
+grep -q 'SH ENVIRONMENT' "$prefix/share/man/man1/sinter-compile.1"
 grep -q -- 'embed.-weights' "$prefix/share/man/man1/sinter-compile.1"
 if command -v groff >/dev/null 2>&1; then
     for page in "$prefix"/share/man/man1/*.1; do

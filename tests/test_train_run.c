@@ -664,7 +664,7 @@ static void test_loss_that_is_no_number(void **unused) {
                         "\"optimizer\": {\"kind\": \"sgd\"}, \"schedule\": {\"rate\": 1000}, "
                         "\"training\": {\"steps\": 40, \"batch\": 4, \"block\": 8}}";
     scratch_write(scratch_path("steep.json"), text, sizeof text - 1);
-    refuse(scratch_path("steep.json"), "steep", false, "training has come apart");
+    refuse(scratch_path("steep.json"), "steep", false, "training diverged");
     train_settings s;
     sn_error err = {0};
     script how = {0};
@@ -677,7 +677,7 @@ static void test_loss_that_is_no_number(void **unused) {
         .progress = on_progress,
         .ctx = &how};
     assert_int_equal(train_run(&q, &r, &err), TRAIN_FAILED);
-    if (strstr(err.message, "come apart") || !strstr(err.message, "frontend/"))
+    if (strstr(err.message, "diverged") || !strstr(err.message, "frontend/"))
         fail_msg("'%s' does not tell where", err.message);
     train_settings_free(&s);
 }

@@ -36,10 +36,11 @@ typedef struct arg_command {
 } arg_command;
 
 enum {
-    ARGS_RUN = -1,  /* all is set: go on */
-    EXIT_OK = 0,    /* done, or help was asked for and printed on stdout */
-    EXIT_WRONG = 1, /* something failed: a file, a model, memory */
-    EXIT_USAGE = 2  /* a wrong command line */
+    ARGS_RUN = -1,     /* all is set: go on */
+    EXIT_OK = 0,       /* done, or help was asked for and printed on stdout */
+    EXIT_WRONG = 1,    /* something failed: a file, a model, memory */
+    EXIT_USAGE = 2,    /* a wrong command line */
+    EXIT_STOPPED = 130 /* interrupted by Ctrl-C, what was finished is kept */
 };
 
 /* Fills `out` (defaults first) from argv[1 ..]. Options may stand anywhere, as "--name VALUE",

@@ -46,8 +46,15 @@ typedef struct cmd_compile {
      0,                                                                                            \
      4,                                                                                            \
      "fusion level, 0: one kernel per operation"},                                                 \
-        {"backend", 0, ARG_CHOICE,     offsetof(T, compile.backend), "auto|own|onednn", "auto",    \
-         0,         0, "whose kernels"},                                                           \
+        {"backend",                                                                                \
+         0,                                                                                        \
+         ARG_CHOICE,                                                                               \
+         offsetof(T, compile.backend),                                                             \
+         "auto|own|onednn",                                                                        \
+         "auto",                                                                                   \
+         0,                                                                                        \
+         0,                                                                                        \
+         "kernels to use: Sinter's own, oneDNN's, or the faster of the two"},                      \
         {"weights", 0, ARG_CHOICE, offsetof(T, compile.weights), "f32|bf16|int8|int4",             \
          "f32",     0, 0,          "storage of the matrices"},                                     \
         {"threads",                                                                                \
@@ -80,7 +87,7 @@ typedef struct cmd_compile {
          NULL,                                                                                     \
          1,                                                                                        \
          1e15,                                                                                     \
-         "512M, 2G: compute again rather than keep more than that between kernels"},               \
+         "512M, 2G: limit on activation memory; what does not fit is recomputed"},                 \
         CMD_TUNE_ARGS(T, compile.), {                                                              \
         "strict-fusion", 0, ARG_FLAG, offsetof(T, compile.strict), NULL, NULL, 0, 0,               \
             "an expected fusion that did not happen is an error"                                   \

@@ -6,6 +6,7 @@
 #include "tools/model_source.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,15 +25,8 @@ typedef struct options {
 
 #define ROUNDS                                                                                     \
     {"rounds", 0, ARG_INT, offsetof(options, rounds), "N", "9", 5, 101, "interleaved rounds"},     \
-        {"seconds",                                                                                \
-         0,                                                                                        \
-         ARG_NUMBER,                                                                               \
-         offsetof(options, seconds),                                                               \
-         "S",                                                                                      \
-         "0.02",                                                                                   \
-         0,                                                                                        \
-         60,                                                                                       \
-         "of every entrant in a round, at least"},                                                 \
+        {"seconds", 0, ARG_NUMBER, offsetof(options, seconds),          "S",                       \
+         "0.02",    0, 60,         "minimum time per variant and round"},                          \
         {"threads", 't', ARG_INT, offsetof(options, threads),         "N",                         \
          "0",       0,   1024,    "0: as many as the process may use"},                            \
         {"json",                                                                                   \
@@ -67,7 +61,7 @@ typedef struct options {
          NULL,                                                                                     \
          0,                                                                                        \
          0,                                                                                        \
-         "beside own and auto what they are after measuring which kernels are the fastest"},       \
+         "also measure tuned variants of own and auto"},                                           \
         {"peers",                                                                                  \
          0,                                                                                        \
          ARG_TEXT,                                                                                 \
@@ -167,7 +161,7 @@ static const arg train_table[] = {
      "tokens of each sequence [64,256]"},
     {"batch", 0, ARG_INT, offsetof(options, batch), "N", "4", 1, 1024, "sequences at once"},
     {"precision", 0, ARG_CHOICE, offsetof(options, precision), "f32|bf16", "f32", 0, 0,
-     "of what the forward pass keeps for the backward pass; errors then show the rounding too"},
+     "precision of activations stored for the backward pass"},
     {"clip", 0, ARG_NUMBER, offsetof(options, clip), "NORM", "0", 0, INFINITY,
      "longest gradient of all parameters together; 0: gradients are not clipped"},
     WORK("4", "own"),
@@ -255,9 +249,9 @@ static int find_kind(const char *name) {
         names[i] = kind_of(i);
     }
     const char *near = args_nearest(name, names);
-    fprintf(stderr, "sinter bench: '%s' is nothing to measure", name);
+    fprintf(stderr, "sinter bench: unknown benchmark '%s'", name);
     if (near) fprintf(stderr, "; did you mean %s?", near);
-    fprintf(stderr, "\n(sinter bench --help lists what is)\n");
+    fprintf(stderr, "\n(sinter bench --help lists all)\n");
     return -1;
 }
 
@@ -349,9 +343,32 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
     return true;
 }
 
+static volatile sig_atomic_t stopped;
+
+static void note_stop(int number) {
+    (void)number;
+    stopped = 1;
+}
+
+/* The first Ctrl-C ends the measuring, and what is finished is kept; the second ends the program.
+ */
+static void catch_stop(void) {
+    struct sigaction act = {.sa_handler = note_stop, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&act.sa_mask);
+    sigaction(SIGINT, &act, NULL);
+}
+
+/* Prints and writes what was measured. */
+static bool report(const options *o, const sn_bench_options *b, sn_bench_report *r, sn_error *err) {
+    sn_bench_judge(r);
+    sn_bench_print(r, stdout);
+    return (!o->json || sn_bench_write_json(r, b, o->json, err)) &&
+           (!o->plot || sn_bench_write_svg(r, o->plot, err));
+}
+
 int cmd_bench(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : NULL;
-    if (!what || !strcmp(what, "--help") || !strcmp(what, "-h")) {
+    if (!what || !strcmp(what, "--help") || !strcmp(what, "-h") || !strcmp(what, "help")) {
         print_help(what ? stdout : stderr);
         return what ? cmd_finish("sinter bench") : EXIT_USAGE;
     }
@@ -370,15 +387,20 @@ int cmd_bench(int argc, char **argv) {
     if (ok) {
         sn_bench_noise noise = sn_bench_noise_begin();
         b.started = sn_bench_peers_start(&b, &r);
+        b.stop = &stopped;
+        catch_stop();
         ok = kinds[kind].run(&o, &b, &r, &err);
         sn_bench_peers_stop(b.started);
         sn_bench_noise_end(&noise, &r.others, &r.stolen);
         sn_bench_progress_end(&b);
     }
-    if (ok) sn_bench_judge(&r);
-    if (ok) sn_bench_print(&r, stdout);
-    if (ok && o.json) ok = sn_bench_write_json(&r, &b, o.json, &err);
-    if (ok && o.plot) ok = sn_bench_write_svg(&r, o.plot, &err);
+    bool partial = !ok && stopped && r.n > 0;
+    if (partial) {
+        fprintf(stderr, "%s: interrupted: %d records are finished\n", c->name, r.n);
+        err = (sn_error){0};
+    }
+    if (ok || partial) ok = report(&o, &b, &r, &err);
     sn_bench_report_free(&r);
-    return ok ? cmd_finish(c->name) : cmd_fail(c->name, &err);
+    if (!ok) code = cmd_fail(c->name, &err);
+    return stopped ? EXIT_STOPPED : ok ? cmd_finish(c->name) : code;
 }

@@ -22,7 +22,7 @@ static const arg table[] = {
     CMD_MODEL_ARGS(options),
     {"images", 'i', ARG_TEXT, AT(images), "FILE", NULL, 0, 0, "images of bytes, IDX as MNIST's"},
     {"labels", 0, ARG_TEXT, AT(labels), "FILE", NULL, 0, 0,
-     "their right classes, IDX: how many are met is all that is printed"},
+     "true labels (IDX); prints only the number of correct predictions"},
     {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "a text, for an encoder of texts"},
     {"file", 'f', ARG_TEXT, AT(file), "FILE", NULL, 0, 0, "each line of a file, -: standard input"},
     {"batch", 'b', ARG_INT, AT(batch), "N", "64", 1, 1024, "images a run"},

@@ -29,7 +29,7 @@ static const arg table[] = {
 };
 
 static const arg_command command = {
-    NAME, "sentence embeddings, and how alike sentences are",
+    NAME, "sentence embeddings; rank sentences by similarity",
     "An embedding is the mean of an encoder's last states over the sentence's tokens, scaled to\n"
     "length 1: the product of two is their cosine similarity. A line of numbers for every "
     "sentence,\n"

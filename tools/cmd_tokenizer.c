@@ -64,6 +64,15 @@ static bool train(const options *o, sn_error *err) {
                "bytes_per_token  %.3f\n",
                sn_tokenizer_kind(t), (int)sn_tokenizer_vocab_size(t), ids.count,
                ids.count ? (double)size / (double)ids.count : 0.0);
+    if (ok && sn_tokenizer_vocab_size(t) < o->vocab)
+        fprintf(stderr,
+                NAME
+                ": %d tokens, fewer than --vocab %lld: the text has no more words or pairs that "
+                "occur --min-count times\n",
+                (int)sn_tokenizer_vocab_size(t), (long long)o->vocab);
+    if (ok && how.kind != SN_TRAIN_BPE && !o->unk)
+        fprintf(stderr, NAME
+                ": what this text does not have will be an error; --unk adds a token for it\n");
     sn_ids_free(&ids);
     sn_tokenizer_free(t);
     free(text);

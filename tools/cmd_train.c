@@ -42,10 +42,9 @@ static const arg table[] = {
     {"block", 0, ARG_INT, AT(block), "N", "0", 0, 1 << 24, "tokens of a row; 0: the config's"},
     {"validate-every", 0, ARG_INT, AT(validate_every), "N", "0", 0, INT32_MAX,
      "steps between validations, and between checkpoints; 0: the config's"},
-    {"seed", 0, ARG_INT, AT(seed), "S", "-1", -1, INT32_MAX,
-     "of weights, order and dropout; -1: the config's"},
+    {"seed", 0, ARG_INT, AT(seed), "S", "-1", -1, INT32_MAX, "random seed; -1: the config's"},
     {"precision", 0, ARG_CHOICE, AT(precision), "f32|bf16", NULL, 0, 0,
-     "of what the forward pass keeps for the backward pass; else the config's"},
+     "precision of activations stored for the backward pass; else the config's"},
     CMD_COMPILE_ARGS(options),
     {0},
 };

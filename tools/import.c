@@ -8,8 +8,8 @@
 #include <xxhash.h>
 
 const import_format import_formats[] = {
-    {"ctranslate2", "CTranslate2 model.bin (binary version 2, f32)", ctranslate2_matches,
-     import_ctranslate2},
+    {"ctranslate2", "CTranslate2 model.bin (binary version 2; f32, int8 or int16)",
+     ctranslate2_matches, import_ctranslate2},
     {"npz", "NumPy .npz archive of a vision transformer", npz_matches, import_npz},
     {"json-tensors", "JSON with base64 f32 tensors of a GPT-2 (minGPT names)", json_tensors_matches,
      import_json_tensors},
@@ -37,6 +37,28 @@ static void list_formats(char *buf, size_t size) {
         n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? ", " : "", f->name);
 }
 
+/* What to do with files of which import reads none, by the ends of their names; NULL: nothing is
+ * known. */
+static const char *find_hint(const char *path) {
+    static const struct {
+        const char *ending, *hint;
+    } hints[] = {
+        {".pth", "PyTorch pickles are not read; save the model as safetensors (save_pretrained)"},
+        {".pt", "PyTorch pickles are not read; save the model as safetensors (save_pretrained)"},
+        {"pytorch_model.bin", "PyTorch pickles are not read; save the model as safetensors "
+                              "(save_pretrained)"},
+        {".gguf", "GGUF files are not read; take the model's safetensors"},
+        {".onnx", "ONNX files are not read; take the model's safetensors"},
+        {".safetensors", "this is part of a model folder: give the folder"},
+        {"/config.json", "this is part of a model folder: give the folder"},
+    };
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++) {
+        size_t n = strlen(path), k = strlen(hints[i].ending);
+        if (n >= k && !strcmp(path + n - k, hints[i].ending)) return hints[i].hint;
+    }
+    return NULL;
+}
+
 static const import_format *find_format(const import_request *r, const char *name, sn_error *err) {
     char names[160];
     list_formats(names, sizeof names);
@@ -47,12 +69,16 @@ static const import_format *find_format(const import_request *r, const char *nam
         return NULL;
     }
     sn_mapping m;
+    const char *hint = find_hint(r->input);
     if (!sn_file_map(r->input, &m, err)) return NULL;
     const import_format *f = import_formats;
     while (f->name && !f->matches(&m)) f++;
     sn_file_unmap(&m);
-    if (f->name) return f;
-    sn_fail(err, SN_ERR_FILE, "%s: its format is not known; known: %s", r->input, names);
+    if (f->name && !hint) return f;
+    if (hint)
+        sn_fail(err, SN_ERR_FILE, "%s: %s", r->input, hint);
+    else
+        sn_fail(err, SN_ERR_FILE, "%s: its format is not known; known: %s", r->input, names);
     return NULL;
 }
 

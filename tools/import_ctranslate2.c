@@ -4,7 +4,8 @@
  *
  * u32 version; string spec; u32 revision; u32 count; per tensor: string name, u8 rank, u32 dims,
  * u8 item size, u32 item count, data. A string is a u16 length, which counts the final NUL, and
- * bytes. Only f32 tensors are taken; int8 and int16 models are refused.
+ * bytes. Items are f32, or int8 or int16 beside a tensor NAME_scale of f32, one number or one a
+ * row: the weight is the integer over the scale, and becomes f32.
  *
  * The model becomes an "edt" (frontend/edt.c), and its tensors get that file's names: q|k|v and
  * k|v, which CTranslate2 fuses, are taken apart; gamma and beta of its norms are weight and bias.
@@ -76,8 +77,32 @@ bool ctranslate2_matches(const sn_mapping *m) {
     return !c.bad && version >= 1 && version < 100 && !strncmp(spec, "Transformer", 11);
 }
 
-/* One tensor; returns what is wrong, or NULL. */
-static const char *take_tensor(cursor *c, import_list *l, const char **name) {
+/* A tensor of int8 or int16 as f32: each item over its row's scale. */
+static const char *widen(import_list *l, const char *name, const sn_weight *t, size_t item_size,
+                         const unsigned char *data) {
+    char scale_name[200];
+    snprintf(scale_name, sizeof scale_name, "%.180s_scale", name);
+    const sn_weight *scale = import_find(l, scale_name);
+    int64_t count = sn_weight_elements(t), rows = scale ? sn_weight_elements(scale) : 0;
+    if (!rows || (rows != 1 && (!t->rank || rows != t->shape[0])))
+        return "not f32, and without a scale for it or for each row";
+    float *out = count ? import_own(l, malloc((size_t)count * sizeof *out)) : NULL;
+    if (!out) return count ? "out of memory" : "has no elements";
+    for (int64_t i = 0; i < count; i++) {
+        int16_t wide;
+        memcpy(&wide, data + (size_t)i * item_size, item_size == 2 ? 2 : 1);
+        float by, q = item_size == 2 ? (float)wide : (float)(int8_t)data[i];
+        memcpy(&by, (const char *)scale->data + (size_t)(i / (count / rows)) * sizeof by,
+               sizeof by);
+        out[i] = q / by;
+    }
+    import_add(l, name, SN_F32, t->rank, t->shape, out);
+    return NULL;
+}
+
+/* One tensor; returns what is wrong, or NULL. Those of f32 are taken when narrow is false, the
+ * others, whose scales are known then, when it is true. */
+static const char *take_tensor(cursor *c, import_list *l, bool narrow, const char **name) {
     *name = take_string(c);
     sn_weight t = {.name = *name, .dtype = SN_F32, .rank = (int)take_u8(c)};
     if (c->bad) return "truncated";
@@ -85,13 +110,29 @@ static const char *take_tensor(cursor *c, import_list *l, const char **name) {
     for (int i = 0; i < t.rank; i++) t.shape[i] = take_u32(c);
     uint32_t item_size = take_u8(c), items = take_u32(c);
     if (c->bad) return "truncated";
-    if (item_size != 4) return "not f32; convert the model without --quantization";
+    if (item_size != 4 && item_size != 2 && item_size != 1) return "neither f32 nor int8 nor int16";
     if (sn_weight_elements(&t) != (int64_t)items) return "its shape and its size do not fit";
-    const void *data = take(c, (size_t)items * 4);
+    const unsigned char *data = take(c, (size_t)items * item_size);
     if (c->bad) return "truncated";
+    if (narrow != (item_size != 4)) return NULL;
     if (import_find(l, *name)) return "occurs twice";
+    if (narrow) return widen(l, *name, &t, item_size, data);
     import_add(l, *name, SN_F32, t.rank, t.shape, data);
     return NULL;
+}
+
+/* All tensors of the file; returns whether they could be read. */
+static bool take_tensors(cursor *c, uint32_t count, bool narrow, const char *path, import_list *l,
+                         sn_error *err) {
+    char shown[100];
+    for (uint32_t i = 0; i < count; i++) {
+        const char *name, *why = take_tensor(c, l, narrow, &name);
+        if (why)
+            return sn_fail(err, SN_ERR_FILE, "%s: tensor %" PRIu32 " \"%s\": %s", path, i,
+                           sn_printable(shown, sizeof shown, name), why);
+    }
+    return c->at == c->end || sn_fail(err, SN_ERR_FILE, "%s: %zu bytes after the last tensor", path,
+                                      (size_t)(c->end - c->at));
 }
 
 static bool read_model(const sn_mapping *m, const char *path, import_list *l, int64_t *heads,
@@ -111,14 +152,9 @@ static bool read_model(const sn_mapping *m, const char *path, import_list *l, in
     if (!*heads)
         return sn_fail(err, SN_ERR_FILE, "%s: spec \"%s\" is not supported; known: %s, %s", path,
                        sn_printable(shown, sizeof shown, spec), specs[0].spec, specs[1].spec);
-    for (uint32_t i = 0; i < count; i++) {
-        const char *name, *why = take_tensor(&c, l, &name);
-        if (why)
-            return sn_fail(err, SN_ERR_FILE, "%s: tensor %" PRIu32 " \"%s\": %s", path, i,
-                           sn_printable(shown, sizeof shown, name), why);
-    }
-    return c.at == c.end || sn_fail(err, SN_ERR_FILE, "%s: %zu bytes after the last tensor", path,
-                                    (size_t)(c.end - c.at));
+    cursor again = c;
+    return take_tensors(&c, count, false, path, l, err) &&
+           take_tensors(&again, count, true, path, l, err);
 }
 
 /* ---- the architecture ---- */
@@ -178,10 +214,10 @@ static int64_t find_dim(const sizes *z, char letter) {
     return all[strchr(letters, letter) - letters];
 }
 
-/* Checks tensors "PREFIX" + name; returns how many rows there are. */
+/* Checks tensors "PREFIX" + name; returns how many they and their scales are. */
 static size_t check_kinds(const import_list *l, const sizes *z, const char *prefix, const kind *k,
                           sn_problems *p) {
-    size_t n = 0;
+    size_t n = 0, scales = 0;
     for (; k[n].name; n++) {
         char name[120];
         snprintf(name, sizeof name, "%s%s", prefix, k[n].name);
@@ -193,8 +229,10 @@ static size_t check_kinds(const import_list *l, const sizes *z, const char *pref
             sn_problem(p, "tensor \"%s\" is missing", name);
         else if (!fits)
             sn_problem(p, "tensor \"%s\" has a shape that does not fit the others", name);
+        snprintf(name, sizeof name, "%s%s_scale", prefix, k[n].name);
+        scales += import_find(l, name) != NULL;
     }
-    return n;
+    return n + scales;
 }
 
 /* Adds the parts of t under edt's names: `to` as in kind, a prefix and the stack before it. */

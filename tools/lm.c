@@ -47,7 +47,22 @@ static bool open_vocabularies(lm *m, bool *found, sn_error *err) {
     return ok;
 }
 
+/* What is no folder may be a published size or a model of a hub. */
+static bool check_path(const char *path, sn_error *err) {
+    struct stat st;
+    if (stat(path, &st) == 0) return true;
+    if (sn_model_preset(path))
+        return sn_fail(err, SN_ERR_FILE,
+                       "%s: cannot open model folder; --preset %s is that size with random weights",
+                       path, path);
+    const char *slash = strchr(path, '/');
+    bool hub = slash && slash > path && slash[1] && !strchr(slash + 1, '/') && path[0] != '.';
+    return sn_fail(err, SN_ERR_FILE, "%s: cannot open model folder: %s%s", path, strerror(errno),
+                   hub ? "; a model of a hub must be downloaded first" : "");
+}
+
 static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *err) {
+    if (!check_path(path, err)) return false;
     m->dir = sn_model_dir_open(path, err);
     if (!m->dir) return false;
     m->config = m->dir->config;
@@ -213,9 +228,11 @@ static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
     int entries = o->entries;
     if (o->needs && !sn_entry_get(mod, o->needs))
         return sn_fail(err, SN_ERR_USAGE,
-                       "a %s model with these weights has no entry '%s': an encoder with the "
-                       "fitting head, such as a bert, is wanted",
-                       m->model.type, o->needs);
+                       "these weights of a %s model have no head for '%s': an encoder that was "
+                       "trained for it is needed, such as a bert with a %s",
+                       m->model.type, o->needs,
+                       strcmp(o->needs, "classify") ? "masked-language-model head or a pooler"
+                                                    : "classifier");
     if (o->any_model) return true;
     if (o->translates && !m->model.source_vocab)
         return sn_fail(err, SN_ERR_USAGE,

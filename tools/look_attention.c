@@ -162,7 +162,7 @@ static void draw(FILE *f, const look *l, const selection *s) {
         int64_t last = s->last < p.heads ? s->last : p.heads - 1;
         fprintf(f, ", head%s %lld", last > s->head ? "s" : "", (long long)s->head);
         if (last > s->head) fprintf(f, " to %lld", (long long)last);
-        fputs("; a row a query, a column a key</text>\n", f);
+        fputs("; rows: queries, columns: keys</text>\n", f);
         y += TITLE;
         for (int64_t h = s->head; h <= last; h++)
             draw_head(f, &p, h, margin + (int)(h - s->head) * (square + GAP), y, cell);

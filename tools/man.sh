@@ -32,17 +32,50 @@ page() {
         if (match(line, /  +| [^ ]*$/) && match(line, /  +/)) { flag = substr(line, 1, RSTART - 1); text = substr(line, RSTART + RLENGTH) }
         else if (length(line) >= 22 && match($0, /^.{29} /)) { flag = substr($0, 1, 29); sub(/^ */, "", flag); text = substr($0, 31) }
         else { flag = line; text = "" }
-        printf ".TP\n\\fB%s\\fR\n%s\n", clean(flag), clean(text)
+        printf ".TP\n\\fB%s\\fR\n", clean(flag)
+        if (text != "") print clean(text)
         next
     }
     part == "options" { sub(/^ */, ""); print clean($0); next }
     /^  / { printf ".nf\n%s\n.fi\n", clean($0); next }
     { print clean($0) }
-    END { if (name != "sinter") print ".SH SEE ALSO\n.BR sinter (1)" }
     ' >"$dir/$1.1"
+    cat >>"$dir/$1.1" <<'END'
+.SH EXIT STATUS
+0: done. 1: something failed. 2: wrong command line. 130: interrupted, what was finished is kept.
+.SH ENVIRONMENT
+.TP
+.B XDG_CACHE_HOME
+folder of the folder sinter, where compiled kernels are kept; else ~/.cache
+.TP
+.B CC, CFLAGS
+compile models in C, and link what sinter\-compile makes
+.TP
+.B OMP_NUM_THREADS, OMP_WAIT_POLICY, OMP_PROC_BIND
+number of threads, how they wait, and where they run
+.TP
+.B SINTER_DEBUG
+for developers; SINTER_DEBUG=help lists what it takes
+.TP
+.B TMPDIR
+folder for temporary files; else /tmp
+.SH FILES
+.TP
+.I ~/.cache/sinter
+compiled kernels, choices of \-\-tune and compiled models in C; may be deleted at any time
+.SH SEE ALSO
+END
+    echo "$2" >>"$dir/$1.1"
 }
 
-"$sinter" --help | page sinter
-"$sinter" --help | awk '/^usage:/ {on = 1; next} on && /^  [a-z]+  / {print $1}' | while read -r command; do
-    "$sinter" "$command" --help | page "sinter-$command"
+# names COMMAND…: the commands that its help lists, one a line
+names() { "$sinter" "$@" --help | awk '/^usage:/ {on = 1; next} on && /^  [a-z]+  / {print $1}'; }
+
+all=$(names | sed 's/.*/.BR sinter\\-& (1)/')
+"$sinter" --help | page sinter "$all"
+names | while read -r command; do
+    "$sinter" "$command" --help | page "sinter-$command" ".BR sinter (1)"
+done
+names bench | while read -r what; do
+    "$sinter" bench "$what" --help | page "sinter-bench-$what" ".BR sinter\-bench (1)"
 done

@@ -10,7 +10,7 @@ static const struct {
 } commands[] = {
     {"generate", "continue a text with a language model", cmd_generate},
     {"translate", "translate lines of text with an encoder-decoder model", cmd_translate},
-    {"embed", "sentence embeddings, and how alike sentences are", cmd_embed},
+    {"embed", "sentence embeddings; rank sentences by similarity", cmd_embed},
     {"fill", "the likeliest tokens for the masks of a text", cmd_fill},
     {"classify", "classes of images or texts", cmd_classify},
     {"eval", "loss and perplexity of a text", cmd_eval},
@@ -35,9 +35,9 @@ static void print_help(FILE *f) {
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(f, "  %-12s%s\n", commands[i].name, commands[i].what);
     fprintf(f, "\n  sinter help COMMAND or sinter COMMAND --help explains one of them\n"
-               "  sinter --version\n"
+               "  sinter version\n"
                "\nResults go to standard output, everything else to standard error.\n"
-               "Exit codes: 0 done, 1 something failed, 2 wrong command line.\n");
+               "Exit codes: 0 done, 1 something failed, 2 wrong command line, 130 interrupted.\n");
 }
 
 static int find_command(const char *name) {
@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
         return EXIT_USAGE;
     }
     bool help = !strcmp(name, "help");
-    if (!strcmp(name, "--version")) {
+    if (!strcmp(name, "--version") || !strcmp(name, "-V") || !strcmp(name, "version")) {
         printf("sinter %s\n", SN_VERSION);
         return cmd_finish("sinter");
     }
@@ -74,6 +74,10 @@ int main(int argc, char **argv) {
         print_help(stdout);
         return cmd_finish("sinter");
     }
-    char *ask[] = {argv[help ? 2 : 1], "--help", NULL};
-    return help ? cmd_dispatch(2, ask) : cmd_dispatch(argc - 1, argv + 1);
+    if (!help) return cmd_dispatch(argc - 1, argv + 1);
+    char *ask[4] = {argv[2]}; /* help bench model */
+    int n = 1;
+    if (argc > 3) ask[n++] = argv[3];
+    ask[n++] = "--help";
+    return cmd_dispatch(n, ask);
 }

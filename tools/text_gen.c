@@ -104,8 +104,10 @@ bool text_encode(const sn_tokenizer *t, const char *text, size_t size, bool bos,
     sn_error wrong = {0};
     if (!t) {
         if (read_numbers(text, size, out, &wrong)) return true;
-        return sn_fail(err, wrong.code, "this model has no tokenizer (--tokenizer): %s",
-                       wrong.message);
+        return sn_fail(
+            err, wrong.code,
+            "this model has no tokenizer: write token ids, or give one with --tokenizer (%s)",
+            wrong.message);
     }
     bool has = sn_tokenizer_special(t, SN_TOKEN_BOS) >= 0;
     return sn_tokenizer_encode(t, text, size, SN_TOK_SPECIAL | (bos && has ? SN_TOK_BOS : 0), out,

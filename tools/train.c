@@ -314,11 +314,12 @@ static bool make_step(trainer *t, sn_error *err) {
         t->state.step++;
         return true;
     }
-    return sn_fail(err, SN_ERR_RANGE,
-                   "step %lld: the loss is %g and its gradient's length %g: training has come "
-                   "apart; --check-nan tells where. Try a lower rate, a warm-up or clipping; the "
-                   "last checkpoint is as it was",
-                   (long long)t->state.step + 1, mean, norm);
+    return sn_fail(
+        err, SN_ERR_RANGE,
+        "training diverged at step %lld: the loss is %g, the norm of its gradient %g. Rerun "
+        "with --check-nan to find the operation; a lower rate, a warm-up or clipping may "
+        "help. The last checkpoint is as it was",
+        (long long)t->state.step + 1, mean, norm);
 }
 
 /* ---- validation ---- */
