@@ -374,6 +374,10 @@ check_other_commands() {
     run 0 explain --preset gpt2 --level 0 -e forward
     prints '^entry forward:'
     refused 2 "no entry 'decod'; there are: forward, .*decode" explain "$tmp/model" -e decod
+    mkdir "$tmp/stale"
+    echo '{}' >"$tmp/stale/tokenizer.json"
+    refused 1 'stale/tokenizer.json would be read in place of' import "$stories" -o "$tmp/stale"
+    [ ! -e "$tmp/stale/model.safetensors" ] || fail "imported beside another tokenizer"
     run 0 import --list-formats
     prints '^llama2c'
     # the commands that the shipped models' SOURCE.txt name

@@ -202,6 +202,23 @@ static bool find_tokenizer(const import_request *r, int64_t vocab, char **out, s
     return true;
 }
 
+/* Other tokenizer files of the folder would be read in place of the one that is written. */
+static bool check_output(const import_request *r, sn_error *err) {
+    bool ok = true;
+    for (int i = 0; ok && import_tokenizer_files[i]; i++) {
+        if (!strcmp(import_tokenizer_files[i], "tokenizer.bin")) continue;
+        char *p = sn_path_join(r->output, import_tokenizer_files[i]);
+        if (!p) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        if (sn_file_exists(p))
+            ok = sn_fail(err, SN_ERR_FILE,
+                         "%s would be read in place of the model's tokenizer.bin: remove it, or "
+                         "give another folder",
+                         p);
+        free(p);
+    }
+    return ok;
+}
+
 bool import_llama2c(const import_request *r, sn_error *err) {
     sn_mapping m;
     if (!sn_file_map(r->input, &m, err)) return false;
@@ -209,7 +226,7 @@ bool import_llama2c(const import_request *r, sn_error *err) {
     bool ok = check_model(&m, &s, r->input, err);
     char *tokenizer = NULL;
     ok = ok && find_tokenizer(r, s.vocab, &tokenizer, err) &&
-         (!tokenizer || check_tokenizer(tokenizer, s.vocab, err));
+         (!tokenizer || (check_tokenizer(tokenizer, s.vocab, err) && check_output(r, err)));
     if (ok) {
         import_list l = {0};
         list_tensors(&s, &m, &l);
