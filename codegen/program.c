@@ -33,6 +33,7 @@ typedef struct compiler {
     sn_budget budget;         /* bytes 0: none */
     const sn_chooser *forced; /* choices are made already; NULL: by the tuner */
     sn_tuner tuner;
+    bool ok;
 } compiler;
 
 /* ---- options ---- */
@@ -552,6 +553,16 @@ static bool compile(compiler *c) {
     return true;
 }
 
+static void compile_plain(void *ctx) {
+    compiler *c = ctx;
+    c->ok = compile(c);
+}
+
+static void compile_guarded(void *ctx) {
+    compiler *c = ctx;
+    sn_llvm_try(compile_plain, c, c->err);
+}
+
 sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_sink *sink,
                             const sn_chooser *forced, sn_error *err) {
     static const sn_options defaults = {.level = -1};
@@ -572,7 +583,11 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
     p->m = sn_module_retain(m);
     p->threads = c.o->threads;
     sn_entries *saved = sn_entries_save(m);
-    bool ok = compile(&c);
+    const void *mark = sn_llvm_mark();
+    bool ok = sn_module_try(m, compile_guarded, &c) ? c.ok : module_failed(&c);
+    sn_llvm_reset(mark);
+    if (!ok && own.code == SN_ERR_MEMORY) /* LLVM may have been left in the middle: lost */
+        p->jit = NULL, c.codegen = NULL;
     sn_entries_restore(m, saved);
     sn_cache_close(c.cache);
     sn_codegen_destroy(c.codegen);

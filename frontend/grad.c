@@ -14,6 +14,21 @@ static bool has_gradient(sn_tensor loss, sn_tensor x, int i) {
     return false;
 }
 
+typedef struct gradient {
+    sn_tensor loss;
+    int n;
+    const sn_tensor *wrt;
+    sn_tensor *out;
+    int zeros;
+} gradient;
+
+static void take_gradient(void *ctx) {
+    gradient *g = ctx;
+    bool leaves = true;
+    for (int i = 0; i < g->n; i++) leaves &= !g->wrt[i]->n_in;
+    g->zeros = sn_gradient(leaves ? sn_raise_loss(g->loss) : g->loss, g->n, g->wrt, g->out);
+}
+
 int sn_grad_at(sn_loc at, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor *out) {
     sn_tensor bad = loss ? sn_module_error_node(loss->m) : NULL;
     char t[FRONT_TEXT];
@@ -41,9 +56,10 @@ int sn_grad_at(sn_loc at, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor
         }
         if (!has_gradient(loss, wrt[i], i)) return 0;
     }
-    bool leaves = true;
-    for (int i = 0; i < n; i++) leaves &= !wrt[i]->n_in;
-    return sn_gradient(leaves ? sn_raise_loss(loss) : loss, n, wrt, out);
+    gradient g = {loss, n, wrt, out, 0};
+    if (sn_module_try(loss->m, take_gradient, &g)) return g.zeros;
+    for (int i = 0; i < n; i++) out[i] = bad;
+    return 0;
 }
 
 int sn_params_of(sn_tensor x, int max, sn_tensor *out) {

@@ -1,9 +1,8 @@
 /* graph.c: the module: an arena of interned nodes with its entries. The only place where nodes are
- * born. The arena is one reservation of address space, so an allocation in it cannot fail before 16
- * GiB are in use. */
+ * born. The arena is a list of chunks that never move; memory at an end is an error of the module.
+ */
 #include "ir/module_impl.h"
 
-#include <assert.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,11 +43,60 @@ bool sn_op_parse(const char *name, sn_op *out) {
 
 /* ---- arena ---- */
 
+static const size_t first_chunk = (size_t)1 << 20, largest_chunk = (size_t)64 << 20,
+                    limit = (size_t)16 << 30; /* of one module */
+
+/* False: the system has no more. */
+static bool add_chunk(sn_chunk **list, size_t size) {
+    sn_chunk *c = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (c == MAP_FAILED) return false;
+    *c = (sn_chunk){*list, size, sizeof *c};
+    *list = c;
+    return true;
+}
+
+/* Room for `bytes`: a chunk twice as long as the last one, or just as long as needed. */
+static void make_room(sn_module *m, size_t bytes) {
+    size_t page = (size_t)1 << 16, size = 2 * m->chunk->size;
+    size_t need = (bytes + sizeof(sn_chunk) + 16 + page - 1) & ~(page - 1);
+    if (size > largest_chunk) size = largest_chunk;
+    if (size < need) size = need;
+    bool over = bytes > limit || m->mapped + need > limit;
+    if (!over && (add_chunk(&m->chunk, size) || add_chunk(&m->chunk, need))) {
+        m->mapped += m->chunk->size;
+        return;
+    }
+    sn_module_fail(m, SN_ERR_MEMORY,
+                   over ? "a module may take %zu MiB; this graph needs more"
+                        : "out of memory: the graph has %zu MiB and needs more",
+                   (over ? limit : m->mapped) >> 20);
+    if (m->guard) longjmp(*m->guard, 1);
+    /* A short call of the user's: a name, a list. No other follows, for the module has an error. */
+    if (!add_chunk(&m->chunk, need)) abort();
+}
+
 void *sn_arena_alloc(sn_module *m, size_t bytes) {
-    size_t at = (m->used + 15) & ~(size_t)15;
-    assert(bytes < m->reserved - at && "a module's arena is full");
-    m->used = at + bytes;
-    return m->base + at; /* fresh pages of the reservation are zero */
+    size_t at = (m->chunk->used + 15) & ~(size_t)15;
+    if (bytes > m->chunk->size - at || at > m->chunk->size) {
+        make_room(m, bytes);
+        at = (m->chunk->used + 15) & ~(size_t)15;
+    }
+    m->chunk->used = at + bytes;
+    return (char *)m->chunk + at; /* fresh pages are zero */
+}
+
+bool sn_module_try(sn_module *m, void (*fn)(void *ctx), void *ctx) {
+    jmp_buf here, *const outer = m->guard;
+    m->guard = &here;
+    if (setjmp(here)) {
+        m->guard = outer;
+        m->composite = NULL; /* it lay on the stack */
+        return false;
+    }
+    fn(ctx);
+    m->guard = outer;
+    return true;
 }
 
 static void *copy_to_arena(sn_module *m, const void *p, size_t bytes) {
@@ -126,18 +174,12 @@ const char *sn_arena_printf(sn_module *m, const char *fmt, ...) {
 /* ---- the module ---- */
 
 sn_module *sn_module_new(const char *name) {
-    size_t reserve = (size_t)64 << 30;
-    void *p;
-    do { /* 16 GiB, or less where address space is limited */
-        reserve /= 4;
-        p = mmap(NULL, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                 -1, 0);
-    } while (p == MAP_FAILED && reserve > (size_t)16 << 20);
-    if (p == MAP_FAILED) return NULL;
-    sn_module *m = p;
-    m->base = p;
-    m->reserved = reserve;
-    m->used = sizeof *m;
+    sn_chunk *c = NULL;
+    if (!add_chunk(&c, first_chunk)) return NULL;
+    sn_module *m = (sn_module *)(c + 1);
+    c->used += sizeof *m;
+    m->chunk = c;
+    m->mapped = c->size;
     atomic_init(&m->owners, 1);
     m->name = sn_arena_str(m, name ? name : "module");
     m->error_node = sn_arena_alloc(m, sizeof *m->error_node);
@@ -147,7 +189,10 @@ sn_module *sn_module_new(const char *name) {
 
 void sn_module_free(sn_module *m) {
     if (!m || atomic_fetch_sub(&m->owners, 1) > 1) return;
-    munmap(m->base, m->reserved);
+    for (sn_chunk *c = m->chunk, *next; c; c = next) {
+        next = c->next;
+        munmap(c, c->size);
+    }
 }
 
 sn_module *sn_module_retain(sn_module *m) {
@@ -376,8 +421,8 @@ static void register_node(sn_module *m, sn_node *n) {
     m->node[m->n_node++] = n;
 }
 
-sn_node *sn_node_new(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
-                     const sn_attr *attr) {
+static sn_node *make_node(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
+                          const sn_attr *attr) {
     sn_node *bad = check_operands(m, op, n_in, in, n_attr);
     if (bad) return bad;
     sn_attr sorted[MAX_ATTR];
@@ -433,6 +478,28 @@ sn_node *sn_node_new(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n
     *table_find(&m->nodes, n->hash, same_node, n) = n;
     m->nodes.used++;
     return n;
+}
+
+typedef struct birth {
+    sn_module *m;
+    sn_op op;
+    int n_in, n_attr;
+    sn_node *const *in;
+    const sn_attr *attr;
+    sn_node *node;
+} birth;
+
+static void make_born(void *ctx) {
+    birth *b = ctx;
+    b->node = make_node(b->m, b->op, b->n_in, b->in, b->n_attr, b->attr);
+}
+
+sn_node *sn_node_new(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
+                     const sn_attr *attr) {
+    if (m->guard) return make_node(m, op, n_in, in, n_attr, attr);
+    birth b = {m, op, n_in, n_attr, in, attr, m->error_node};
+    sn_module_try(m, make_born, &b);
+    return b.node;
 }
 
 sn_node *sn_node_with(const sn_node *n, sn_node *const *in) {

@@ -167,8 +167,13 @@ void sn_module_set_loc(sn_module *m, sn_loc loc);              /* of the nodes t
 sn_loc sn_module_loc(const sn_module *m);
 void **sn_module_frontend(sn_module *m);        /* a slot for the frontend's state; NULL at first */
 void sn_module_set_raw(sn_module *m, bool raw); /* raw: no folding at birth (text under test) */
-void *sn_arena_alloc(sn_module *m,
-                     size_t bytes); /* zeroed, 16-byte aligned; never NULL: see graph.c */
+/* Zeroed, 16-byte aligned; never NULL. Where the memory is at an end the module gets the error
+ * SN_ERR_MEMORY and the innermost sn_module_try ends. */
+void *sn_arena_alloc(sn_module *m, size_t bytes);
+/* Calls fn(ctx). False: it was left in the middle because the module's memory is at an end; what it
+ * had allocated elsewhere is lost. Everything long runs inside one: compiling, gradients, parsing.
+ */
+bool sn_module_try(sn_module *m, void (*fn)(void *ctx), void *ctx);
 /* A list of n items with room for one more: itself, or a copy twice as long. n = *cap = 0: new. */
 void *sn_arena_grow(sn_module *m, void *list, size_t item, int n, int *cap);
 const char *sn_arena_str(sn_module *m, const char *s); /* interned copy */

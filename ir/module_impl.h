@@ -5,6 +5,7 @@
 #include "ir/dims_impl.h"
 #include "ir/ir.h"
 
+#include <setjmp.h>
 #include <stdatomic.h>
 
 typedef struct sn_table { /* open addressing over pointers; grows by rehashing into the arena */
@@ -12,9 +13,15 @@ typedef struct sn_table { /* open addressing over pointers; grows by rehashing i
     uint32_t size, used;
 } sn_table;
 
+typedef struct sn_chunk { /* of the arena: mapped, zero, never moved; its header comes first */
+    struct sn_chunk *next;
+    size_t size, used;
+} sn_chunk;
+
 struct sn_module {
-    char *base; /* reserved address space: the arena never moves */
-    size_t used, reserved;
+    sn_chunk *chunk;   /* the newest; the module itself lies in the oldest */
+    size_t mapped;     /* bytes of all chunks */
+    jmp_buf *guard;    /* where an allocation that fails jumps to; NULL: nowhere */
     atomic_int owners; /* the user and every program; the last one frees */
     const char *name;
     sn_error error;

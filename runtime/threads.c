@@ -3,6 +3,7 @@
 #include "runtime/threads.h"
 
 #include <omp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -62,8 +63,43 @@ static void run_all(sn_threads *t, void (*fn)(void *, int64_t, int64_t), void *a
     t->n = n;
 }
 
+static void *wait_for_lock(void *lock) {
+    pthread_mutex_lock(lock);
+    pthread_mutex_unlock(lock);
+    return NULL;
+}
+
+/* How many of n threads the system gives at once, the calling one included. */
+static int count_threads(int n) {
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t thread[SN_MAX_THREADS];
+    int got = 1;
+    pthread_mutex_lock(&lock);
+    while (got < n && !pthread_create(&thread[got], NULL, wait_for_lock, &lock)) got++;
+    pthread_mutex_unlock(&lock);
+    for (int i = 1; i < got; i++) pthread_join(thread[i], NULL);
+    return got;
+}
+
+/* OpenMP ends the process where a thread cannot be started, so more threads than processors are
+ * tried out first. */
+static bool check_number(int n, sn_error *err) {
+    static atomic_int tried; /* so many were to be had before */
+    if (n > SN_MAX_THREADS)
+        return sn_fail(err, SN_ERR_USAGE, "%d threads: at most %d are possible", n, SN_MAX_THREADS);
+    if (n <= omp_get_num_procs() || n <= tried) return true;
+    int got = count_threads(n);
+    if (got < n)
+        return sn_fail(err, SN_ERR_MEMORY,
+                       "%d threads: the system gives this process no more than %d; ask for fewer",
+                       n, got);
+    tried = n;
+    return true;
+}
+
 bool sn_threads_init(sn_threads *t, int n, sn_error *err) {
     if (n <= 0) n = omp_get_max_threads();
+    if (!check_number(n, err)) return false;
     *t = (sn_threads){.n = n, .run = run_all, .barrier = wait_all};
     t->state = aligned_alloc(64, sizeof(barrier));
     if (!t->state) return sn_fail(err, SN_ERR_MEMORY, "out of memory for the thread barrier");

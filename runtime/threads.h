@@ -21,7 +21,8 @@ typedef struct sn_threads {
 
 enum { SN_MAX_THREADS = 1024 }; /* of one session */
 
-/* n threads of OpenMP; n <= 0: as many as OpenMP would take. False: out of memory. */
+/* n threads of OpenMP; n <= 0: as many as OpenMP would take. False: out of memory,
+ * more than SN_MAX_THREADS, or more than the system gives. */
 bool sn_threads_init(sn_threads *t, int n, sn_error *err);
 void sn_threads_free(sn_threads *t);
 /* Libraries on OpenMP that the calling thread calls use n threads from now on. Returns how many it

@@ -1,6 +1,7 @@
 /* test_lifetime.c: who keeps what alive, and programs shared by threads. `test_lifetime long` opens
  * 100 000 sessions. */
 #include "frontend/sinter.h"
+#include "runtime/threads.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { WIDTH = 8, ROWS = 4, LAYERS = 4, THREADS = 4 };
@@ -240,12 +243,94 @@ static void test_memory_stays_long(void **state) {
     check_constant_memory(100000);
 }
 
+/* ---- limits of the system ---- */
+
+/* Address space for so many MiB more than there is now. */
+static void limit_memory(long mib) {
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%ld", &pages) != 1) _exit(99);
+    fclose(f);
+    rlim_t most = (rlim_t)(pages * sysconf(_SC_PAGESIZE)) + ((rlim_t)mib << 20);
+    setrlimit(RLIMIT_AS, &(struct rlimit){most, most});
+}
+
+/* 0: it compiled; the code of the error otherwise. */
+static int compile_limited(int mib) {
+    limit_memory(mib);
+    sn_error err = {0};
+    sn_module *m = sn_module_new("large");
+    if (!m) return SN_ERR_MEMORY;
+    sn_entry_begin(m, "f");
+    sn_tensor x = sn_input(m, "x", SN_F32, 32, 32), w = sn_param(m, "w", SN_F32, 32, 32), g;
+    for (int i = 0; i < 40; i++) x = sn_softmax(sn_matmul(sn_tanh(x), w), 1);
+    sn_grad(sn_sum_all(x), 1, &w, &g);
+    sn_output("g", g);
+    sn_options o = {.level = 4, .threads = 1, .cache_dir = ""};
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p && !*err.message) return 98;
+    sn_program_free(p);
+    sn_module_free(m);
+    return p ? 0 : (int)err.code;
+}
+
+static int threads_limited(int mib) {
+    limit_memory(mib);
+    sn_error err = {0};
+    sn_threads t = {.n = 0};
+    bool ok = sn_threads_init(&t, 1000, &err);
+    sn_threads_free(&t);
+    return ok ? 0 : (int)err.code;
+}
+
+/* In a process of its own. */
+static int in_child(int (*fn)(int), int mib) {
+    int status;
+    pid_t child = fork();
+    if (!child) _exit(fn(mib));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status)) fail_msg("%d MiB: signal %d", mib, WTERMSIG(status));
+    return WEXITSTATUS(status);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they need terabytes */
+static void test_out_of_memory(void **state) {
+    (void)state;
+    static const int some[] = {0, 1, 2, 3, 5, 8, 13, 21, 34, 55};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        int code = in_child(compile_limited, some[i]);
+        if (code && code != SN_ERR_MEMORY) fail_msg("%d MiB: code %d", some[i], code);
+        if (i == 0) assert_int_equal(code, SN_ERR_MEMORY);
+    }
+    assert_int_equal(in_child(compile_limited, 4000), 0);
+}
+
+static void test_too_many_threads(void **state) {
+    (void)state;
+    assert_int_equal(in_child(threads_limited, 100), SN_ERR_MEMORY);
+}
+#endif
+
+static void test_number_of_threads(void **state) {
+    (void)state;
+    sn_error err = {0};
+    sn_threads t;
+    assert_false(sn_threads_init(&t, 100000, &err));
+    assert_int_equal(err.code, SN_ERR_USAGE);
+    assert_non_null(strstr(err.message, "at most 1024"));
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_free_in_any_order),
         cmocka_unit_test(test_traces),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_threads_checked),
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_too_many_threads),
+#endif
+        cmocka_unit_test(test_number_of_threads),
         cmocka_unit_test(test_threads_while_compiling),
         cmocka_unit_test(test_memory_stays),
     };

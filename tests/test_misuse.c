@@ -254,8 +254,8 @@ static void emitting(void **state) {
     (void)state;
     FAILS("session is NULL", sn_emit(NULL, NULL, &err));
     FAILS("options is NULL", sn_emit(s, NULL, &err));
-    FAILS("keyword", emit("int", SN_EMIT_OBJECT, 0));
-    FAILS("keyword", emit("namespace", SN_EMIT_OBJECT, 0));
+    FAILS("C or C++", emit("int", SN_EMIT_OBJECT, 0));
+    FAILS("C or C++", emit("namespace", SN_EMIT_OBJECT, 0));
     FAILS("kinds 64", emit("t", 64, 0));
     FAILS("3 labels", emit("t", SN_EMIT_OBJECT, 3));
     FAILS("-2 labels", emit("t", SN_EMIT_OBJECT, -2));

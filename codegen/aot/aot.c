@@ -15,25 +15,6 @@ sn_emit_options sn_emit_options_default(void) {
 
 /* ---- options ---- */
 
-/* Words of C and C++ that cannot name a function. */
-static bool is_keyword(const char *name) {
-    static const char *const words[] = {
-        "alignas",  "alignof",  "and",       "asm",       "auto",      "bitand",    "bitor",
-        "bool",     "break",    "case",      "catch",     "char",      "class",     "compl",
-        "concept",  "const",    "consteval", "constexpr", "constinit", "continue",  "decltype",
-        "default",  "delete",   "do",        "double",    "else",      "enum",      "explicit",
-        "export",   "extern",   "false",     "float",     "for",       "friend",    "goto",
-        "if",       "inline",   "int",       "long",      "mutable",   "namespace", "new",
-        "noexcept", "not",      "nullptr",   "operator",  "or",        "private",   "protected",
-        "public",   "register", "requires",  "restrict",  "return",    "short",     "signed",
-        "sizeof",   "static",   "struct",    "switch",    "template",  "this",      "throw",
-        "true",     "try",      "typedef",   "typeid",    "typename",  "typeof",    "union",
-        "unsigned", "using",    "virtual",   "void",      "volatile",  "while",     "xor"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (!strcmp(words[i], name)) return true;
-    return false;
-}
-
 static bool take_name(sn_aot *a) {
     const char *name = a->o->name ? a->o->name : sn_module_name(a->m);
     bool ok = strlen(name) < sizeof a->name - 16 && (isalpha((unsigned char)*name) || *name == '_');
@@ -47,9 +28,6 @@ static bool take_name(sn_aot *a) {
                        "artefact name '%s': it begins every symbol, so it must be a C identifier "
                        "of at most %zu characters",
                        name, sizeof a->name - 17);
-    if (is_keyword(name))
-        return sn_fail(a->err, SN_ERR_USAGE,
-                       "artefact name '%s' is a keyword of C or C++; choose another", name);
     snprintf(a->name, sizeof a->name, "%s", name);
     for (size_t i = 0; name[i]; i++) a->upper[i] = (char)toupper((unsigned char)name[i]);
     const char *threads = a->o->threads ? a->o->threads : "openmp";

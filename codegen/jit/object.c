@@ -5,6 +5,7 @@
 #include "codegen/emit/llvm_compat.h"
 #include "codegen_revision.h" /* made by cmake/revision.cmake */
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdlib.h>
@@ -44,6 +45,7 @@ void sn_object_free(sn_object *o) {
 typedef struct fatal_guard {
     jmp_buf env;
     char message[512];
+    sn_code code;
 } fatal_guard;
 
 static _Thread_local fatal_guard *active_guard;
@@ -54,11 +56,70 @@ static void on_fatal_error(const char *reason) {
         return;
     }
     snprintf(active_guard->message, sizeof active_guard->message, "%s", reason);
+    active_guard->code = SN_ERR_INTERNAL;
     longjmp(active_guard->env, 1);
 }
 
+typedef void new_handler(void);
+static new_handler *(*set_new_handler)(new_handler *); /* std::set_new_handler; NULL: not found */
+static new_handler *usual_handler;
+
+/* operator new has no memory. Inside a guard this thread leaves LLVM; for everybody else what was
+ * set before decides, or std::bad_alloc is thrown. */
+static void on_no_memory(void) {
+    if (!active_guard) {
+        set_new_handler(usual_handler);
+        return;
+    }
+    strcpy(active_guard->message, "out of memory");
+    active_guard->code = SN_ERR_MEMORY;
+    longjmp(active_guard->env, 1);
+}
+
+static void on_bad_alloc(void *ctx, const char *reason, bool diagnose) {
+    (void)ctx, (void)diagnose;
+    if (active_guard) on_no_memory();
+    on_fatal_error(reason);
+}
+
+/* What LLVM's C interface does not offer is looked up by its C++ name. */
 static void install_handler(void) {
+    void (*install)(void (*)(void *, const char *, bool), void *) = NULL;
+    void *set = dlsym(RTLD_DEFAULT, "_ZSt15set_new_handlerPFvvE"),
+         *bad = dlsym(RTLD_DEFAULT, "_ZN4llvm31install_bad_alloc_error_handlerEPFvPvPKcbES0_");
+    memcpy(&set_new_handler, &set, sizeof set);
+    memcpy(&install, &bad, sizeof bad);
     LLVMInstallFatalErrorHandler(on_fatal_error);
+    if (install) install(on_bad_alloc, NULL);
+}
+
+static void use_handlers(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, install_handler);
+    if (!set_new_handler) return;
+    new_handler *before = set_new_handler(on_no_memory);
+    if (before != on_no_memory) usual_handler = before;
+}
+
+const void *sn_llvm_mark(void) {
+    return active_guard;
+}
+
+void sn_llvm_reset(const void *mark) {
+    active_guard = (fatal_guard *)(uintptr_t)mark;
+}
+
+bool sn_llvm_try(void (*fn)(void *ctx), void *ctx, sn_error *err) {
+    fatal_guard guard, *const outer = active_guard;
+    use_handlers();
+    active_guard = &guard;
+    if (setjmp(guard.env)) {
+        active_guard = outer;
+        return sn_fail(err, guard.code, "LLVM: %s", guard.message);
+    }
+    fn(ctx);
+    active_guard = outer;
+    return true;
 }
 
 static void on_diagnostic(LLVMDiagnosticInfoRef info, void *err) {
@@ -79,8 +140,7 @@ bool sn_module_is_abandoned(LLVMModuleRef mod) {
 
 sn_codegen *sn_codegen_create(const sn_target *t, const sn_codegen_options *options,
                               sn_error *err) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, install_handler);
+    use_handlers();
     sn_codegen *g = calloc(1, sizeof *g);
     if (!g) {
         sn_fail(err, SN_ERR_MEMORY, "out of memory for the code generator");
@@ -192,8 +252,8 @@ bool sn_codegen_object(sn_codegen *g, LLVMModuleRef mod, sn_object *out, sn_erro
     if (setjmp(guard.env)) {
         active_guard = outer;
         LLVMGetOrInsertNamedMetadata(mod, abandoned, sizeof abandoned - 1);
-        return sn_fail(err, SN_ERR_INTERNAL, "LLVM cannot compile a kernel for %s: %s",
-                       g->target.name, guard.message);
+        return sn_fail(err, guard.code, "LLVM cannot compile a kernel for %s: %s", g->target.name,
+                       guard.message);
     }
     bool ok = make_object(g, mod, out, &diagnosed);
     active_guard = outer;

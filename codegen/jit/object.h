@@ -57,4 +57,11 @@ bool sn_module_is_abandoned(struct LLVMOpaqueModule *mod);
  * pipeline. Part of a cache key, next to the target and the kernel. */
 const char *sn_codegen_version(void);
 
+/* Calls fn(ctx), in which LLVM may run out of memory or meet what it calls fatal: then it is left
+ * in the middle, false, err. Nothing that LLVM was working on may be used or freed after that. */
+bool sn_llvm_try(void (*fn)(void *ctx), void *ctx, sn_error *err);
+/* Who leaves sn_llvm_try by a jump of his own restores what sn_llvm_mark gave before. */
+const void *sn_llvm_mark(void);
+void sn_llvm_reset(const void *mark);
+
 #endif
