@@ -328,6 +328,7 @@ static em_val emit_part(em *e, const sn_unit *u, int first, int last) {
     w.barrier = field(&w.p, w.threads, offsetof(sn_threads, barrier));
     lay_out_workspace(&w.p);
     w.profile = field(&w.p, call, offsetof(sn_call, profile));
+    em_val fp = em_fp_enter(e);
     em_val own = em_add(e, w.p.slots_end, em_mul(e, w.tid, w.p.scratch_bytes));
     w.scratch = em_at_bytes(e, w.workspace, own);
     w.bufs = stack_for(e, u, true);
@@ -353,6 +354,7 @@ static em_val emit_part(em *e, const sn_unit *u, int first, int last) {
             w.p.n_known = known;
         }
     }
+    em_fp_leave(e, fp);
     em_ret(e, NULL);
     return fn;
 }

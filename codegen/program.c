@@ -393,14 +393,10 @@ static const char *unit_text(sn_module *m, const sn_unit *u) {
     sn_plan_print(f, u->plan);
     for (int i = 0; i < u->plan->n_step; i++) fprintf(f, "%s\n", u->kernel[i].name);
     for (int i = 0; i < u->plan->n_buffer; i++) {
-        char count[128];
-        sn_dim_print(m, u->plan->buffer[i].count, count, sizeof count);
-        fprintf(f, "%d %d %s %d", u->plan->buffer[i].kind, u->plan->buffer[i].slot, count,
-                u->table[i]);
-        sn_dim_print(m, u->plan->buffer[i].most, count, sizeof count);
-        fprintf(f, " %s", count);
-        sn_dim_print(m, u->plan->buffer[i].rows, count, sizeof count);
-        fprintf(f, " %s %lld\n", count, (long long)u->plan->buffer[i].beyond);
+        const sn_buffer *b = &u->plan->buffer[i];
+        fprintf(f, "%d %d %d %lld ", b->kind, b->slot, u->table[i], (long long)b->beyond);
+        sn_print_dims(f, m, 3, (const sn_dim[]){b->count, b->most, b->rows});
+        fputc('\n', f);
     }
     bool ok = fclose(f) == 0;
     const char *text = ok ? sn_arena_printf(m, "%s", data) : NULL;

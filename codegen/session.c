@@ -242,6 +242,23 @@ static void run_guarded(sn_threads *self, void (*fn)(void *, int64_t, int64_t), 
     if (!s->host_error.code) s->threads.run(self, fn, arg);
 }
 
+/* Primitives of the host run on the threads of OpenMP: in the state of our own kernels, so that it
+ * does not matter which of the two computes a step. */
+static bool run_unit(request *r, const sn_call *call) {
+    sn_session *s = r->s;
+    const sn_plan *plan = r->c->unit.plan;
+    bool any_extern = false;
+    for (int i = 0; i < plan->n_step; i++) any_extern |= sn_step_is_extern(&plan->step[i]);
+    if (!any_extern) return r->c->run(call) == 0;
+    uint64_t *before = calloc((size_t)s->threads.n, sizeof *before);
+    if (!before) return sn_fail(&s->host_error, SN_ERR_MEMORY, "out of memory");
+    sn_fp_enter(&s->threads, before);
+    bool ok = r->c->run(call) == 0;
+    sn_fp_leave(&s->threads, before);
+    free(before);
+    return ok;
+}
+
 static bool execute(request *r) {
     sn_session *s = r->s;
     guarded g = {s->threads, s};
@@ -255,7 +272,8 @@ static bool execute(request *r) {
         s->running = r->c;
         s->host_error = (sn_error){0};
         sn_call call = {table, r->symbol, s->workspace.data, &g.threads, s->profile, s};
-        if (r->c->run(&call)) ok = sn_fail(r->err, s->host_error.code, "%s", s->host_error.message);
+        if (!run_unit(r, &call))
+            ok = sn_fail(r->err, s->host_error.code, "%s", s->host_error.message);
     }
     free(table);
     return ok;

@@ -662,7 +662,9 @@ bool sn_state_write(sn_session *s, const char *name, const void *data, size_t by
  * into an empty axis (SN_ERR_RANGE), tensors of more than 2^48 elements (SN_ERR_MEMORY).
  * Outputs (and taps) that are not bound are not copied out; inputs that the entry does not have are
  * passed over. Outputs may not overlap inputs or each other; nor may they overlap weights that the
- * session was opened with, which is not checked. */
+ * session was opened with, which is not checked. Kernels round
+ * to nearest and take subnormal numbers as zero; the floating-point state of the calling thread is
+ * the same afterwards. */
 bool sn_run(sn_session *s, const char *entry, const sn_arg_binding *in, int n_in,
             const sn_arg_binding *out, int n_out, sn_error *err);
 /* Shape of an output for given inputs (their data may be NULL); its rank, or -1 with an error. The

@@ -56,7 +56,7 @@ typedef struct scope {
     int n;
 } scope;
 
-static void print_dim(FILE *f, const sn_module *m, sn_dim d) {
+void sn_print_dim(FILE *f, const sn_module *m, sn_dim d) {
     char small[256], *big = NULL;
     int n = sn_dim_print(m, d, small, sizeof small);
     if ((size_t)n >= sizeof small && (big = malloc((size_t)n + 1)))
@@ -65,18 +65,18 @@ static void print_dim(FILE *f, const sn_module *m, sn_dim d) {
     free(big);
 }
 
-static void print_dims(FILE *f, const sn_module *m, int n, const sn_dim *d) {
+void sn_print_dims(FILE *f, const sn_module *m, int n, const sn_dim *d) {
     fputc('[', f);
     for (int i = 0; i < n; i++) {
         if (i) fputc(',', f);
-        print_dim(f, m, d[i]);
+        sn_print_dim(f, m, d[i]);
     }
     fputc(']', f);
 }
 
 static void print_type(FILE *f, const sn_node *n) {
     fputs(sn_dtype_name((sn_dtype)n->dtype), f);
-    print_dims(f, n->m, n->rank, n->shape);
+    sn_print_dims(f, n->m, n->rank, n->shape);
 }
 
 static void print_quoted(FILE *f, const char *s) {
@@ -146,10 +146,10 @@ static void print_attr(const printer *p, const sn_attr *a) {
         fputs(sn_dtype_name((sn_dtype)a->i), p->f);
         break;
     case SN_AK_DIM:
-        print_dim(p->f, p->m, a->i);
+        sn_print_dim(p->f, p->m, a->i);
         break;
     case SN_AK_DIMS:
-        print_dims(p->f, p->m, a->n, a->v);
+        sn_print_dims(p->f, p->m, a->n, a->v);
         break;
     case SN_AK_INTS:
         fputc('[', p->f);

@@ -119,3 +119,50 @@ int sn_threads_default(int n) {
     if (n != before) omp_set_num_threads(n);
     return before;
 }
+
+/* ---- floating-point state ---- */
+
+static uint64_t fp_state(void) {
+#if defined(__x86_64__)
+    return __builtin_ia32_stmxcsr();
+#elif defined(__aarch64__)
+    uint64_t v;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(v));
+    return v;
+#else
+    return 0;
+#endif
+}
+
+static void set_fp_state(uint64_t v) {
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr((unsigned)v);
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"(v));
+#else
+    (void)v;
+#endif
+}
+
+static void enter(void *before, int64_t tid, int64_t n) {
+    (void)n;
+    ((uint64_t *)before)[tid] = fp_state();
+#if defined(__x86_64__)
+    set_fp_state(SN_FP_MXCSR);
+#elif defined(__aarch64__)
+    set_fp_state(SN_FP_FPCR);
+#endif
+}
+
+static void leave(void *before, int64_t tid, int64_t n) {
+    (void)n;
+    set_fp_state(((uint64_t *)before)[tid]);
+}
+
+void sn_fp_enter(sn_threads *t, uint64_t *before) {
+    t->run(t, enter, before);
+}
+
+void sn_fp_leave(sn_threads *t, uint64_t *before) {
+    t->run(t, leave, before);
+}

@@ -29,6 +29,15 @@ void sn_threads_free(sn_threads *t);
  * was before. */
 int sn_threads_default(int n);
 
+/* The floating-point state that kernels run in, on every thread: round to nearest, no traps,
+ * subnormal operands and results are zero. MXCSR of x86-64 and FPCR of aarch64; other processors
+ * keep theirs. Generated code sets it itself and puts back what it found. */
+enum { SN_FP_MXCSR = 0x9fc0, SN_FP_FPCR = 1 << 24 };
+/* The same for functions of libraries that t's threads run: sn_fp_enter sets the state on all of
+ * t's threads and stores what it was in before, [t->n]; sn_fp_leave puts that back. */
+void sn_fp_enter(sn_threads *t, uint64_t *before);
+void sn_fp_leave(sn_threads *t, uint64_t *before);
+
 /* Where a thread is: called before (end = 0) and after (end = 1) each kernel if the call has one.
  */
 typedef struct sn_profile {

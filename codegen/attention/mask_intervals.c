@@ -305,7 +305,8 @@ static bool is_int(sn_dtype t) {
 static sn_interval emit_constant(em *e, const sn_node *n) {
     double v = sn_attr_flt(n, SN_A_value, 0);
     if (!is_int((sn_dtype)n->dtype)) return unknown;
-    em_val c = n->dtype == SN_BOOL ? em_i1(e, v != 0) : em_i64(e, (int64_t)v);
+    em_val c = n->dtype == SN_BOOL ? em_i1(e, v != 0)
+                                   : em_i64(e, (int64_t)sn_round_to((sn_dtype)n->dtype, v));
     return (sn_interval){c, c};
 }
 

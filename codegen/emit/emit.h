@@ -74,6 +74,13 @@ em_val em_intrinsic(em *e, const char *name, const em_type *over, int n_over, co
                     int n);
 em_val em_unary_intrinsic(em *e, const char *name, em_val x); /* overloaded on the type of x */
 
+/* The floating-point state of generated code: round to nearest, no traps, subnormal operands and
+ * results are zero. em_fp_enter sets it on the calling thread and returns what was set before (NULL
+ * on a target without such a state), for em_fp_leave. LLVM may move arithmetic across them: only
+ * calls may stand in between. */
+em_val em_fp_enter(em *e);
+void em_fp_leave(em *e, em_val before);
+
 /* n elements of t on the stack, aligned to 64 bytes, allocated once at function entry. */
 em_val em_stack(em *e, sn_dtype t, int64_t n);
 

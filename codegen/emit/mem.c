@@ -2,6 +2,7 @@
  * Partial vectors go through llvm.masked.*: one predicated instruction with AVX-512, vmaskmov with
  * AVX (32 and 64 bit elements), a branch a lane elsewhere. */
 #include "codegen/emit/emit.h"
+#include "runtime/threads.h"
 
 em_val em_at(em *e, em_val base, sn_dtype t, em_val index) {
     em_type elem = em_mem_type(e, t);
@@ -126,4 +127,34 @@ void em_prefetch(em *e, em_val p, bool write, int level) {
 
 em_val em_fetch_add(em *e, em_val p, em_val v) {
     return LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, p, v, LLVMAtomicOrderingMonotonic, 0);
+}
+
+/* --- floating-point state --------------------------------------------------------------------- */
+
+static void load_mxcsr(em *e, em_val value) {
+    em_val place = em_stack(e, SN_I32, 1);
+    em_store_raw(e, value, place, 4);
+    em_intrinsic(e, "llvm.x86.sse.ldmxcsr", NULL, 0, &place, 1);
+}
+
+em_val em_fp_enter(em *e) {
+    em_val before = NULL;
+    if (e->target->arch == SN_ARCH_X86_64) {
+        em_val place = em_stack(e, SN_I32, 1);
+        em_intrinsic(e, "llvm.x86.sse.stmxcsr", NULL, 0, &place, 1);
+        before = em_load_raw(e, e->i32, place, 4);
+        load_mxcsr(e, em_i32(e, SN_FP_MXCSR));
+    }
+    if (e->target->arch == SN_ARCH_AARCH64) {
+        em_val state = em_i64(e, SN_FP_FPCR);
+        before = em_intrinsic(e, "llvm.aarch64.get.fpcr", NULL, 0, NULL, 0);
+        em_intrinsic(e, "llvm.aarch64.set.fpcr", NULL, 0, &state, 1);
+    }
+    return before;
+}
+
+void em_fp_leave(em *e, em_val before) {
+    if (e->target->arch == SN_ARCH_X86_64) load_mxcsr(e, before);
+    if (e->target->arch == SN_ARCH_AARCH64)
+        em_intrinsic(e, "llvm.aarch64.set.fpcr", NULL, 0, &before, 1);
 }

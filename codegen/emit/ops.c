@@ -242,12 +242,17 @@ static em_val f32_to_bf16(em *e, em_val x) {
 }
 
 /* Without F16C LLVM would call a library function, one a lane: the same by integer operations.
- * Exponent and mantissa moved into place and scaled by 2^112; infinity and NaN get all ones. */
+ * Exponent and mantissa are moved into place and 112 is added to the exponent; infinity and NaN get
+ * all ones. A subnormal half m 2^-24 is (2^-14 + m 2^-24) - 2^-14: all of these are normal in f32,
+ * as kernels flush what is not. */
 static em_val f16_to_f32_soft(em *e, em_val half) {
     em_val h = em_bitcast(e, half, em_vec(e->i16, em_lanes_of(half)));
     em_val u = resize_int(e, h, e->i32, false);
     em_val mag = em_shl(e, em_and(e, u, int_like(e, u, 0x7fff)), int_like(e, u, 13));
-    em_val scaled = as_i32(e, em_mul(e, as_f32(e, mag), em_like(e, as_f32(e, mag), 0x1p112)));
+    em_val above = as_f32(e, em_add(e, mag, int_like(e, u, 0x38800000)));
+    em_val small = as_i32(e, em_sub(e, above, em_like(e, above, 0x1p-14)));
+    em_val scaled = em_select(e, em_ult(e, mag, int_like(e, u, 0x00800000)), small,
+                              em_add(e, mag, int_like(e, u, 0x38000000)));
     em_val special = em_ult(e, int_like(e, u, 0x0f7fffff), mag);
     em_val r = em_select(e, special, em_or(e, mag, int_like(e, u, 0x7f800000)), scaled);
     em_val sign = em_shl(e, em_and(e, u, int_like(e, u, 0x8000)), int_like(e, u, 16));

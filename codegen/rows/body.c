@@ -159,7 +159,7 @@ bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows) {
     const sn_region *r = sn_attr_region(s->node, SN_A_body);
     sn_order order = sn_region_topo(k->m, r);
     *b = (sn_body){.e = e, .k = k, .region = r, .quarter = -1};
-    b->item = sn_arena_alloc(k->m, sizeof *b->item * (size_t)(4 * order.n + 4));
+    b->item = sn_arena_alloc(k->m, sizeof *b->item * (size_t)(order.n * (SN_MAX_RANK + 1)));
     for (int o = 0; o < r->n_out; o++)
         if (r->out[o]->rank > b->rank) b->rank = r->out[o]->rank;
     for (int o = 0; o < r->n_out; o++) {

@@ -179,37 +179,39 @@ void sn_plan_memory(sn_plan *p) {
 static void print_view(FILE *f, const sn_plan *p, const sn_view *v) {
     static const char *const kinds[] = {"input", "output", "param", "state", "temp"};
     const sn_buffer *b = &p->buffer[v->buffer];
-    char text[256];
     if (b->kind == SN_BUF_TEMP)
         fprintf(f, "slot%d", b->slot);
     else
         fprintf(f, "%s %d", kinds[b->kind], v->buffer);
-    sn_shape_print(p->m, v->rank, v->shape, text, sizeof text);
-    fprintf(f, " %s%s", sn_dtype_name(v->dtype), text);
-    sn_shape_print(p->m, v->rank, v->stride, text, sizeof text);
-    fprintf(f, " strides %s", text);
-    sn_dim_print(p->m, v->offset, text, sizeof text);
-    if (v->offset) fprintf(f, " at %s", text);
-    sn_dim_print(p->m, v->advance, text, sizeof text);
-    if (v->advance) fprintf(f, " row by %s", text);
+    fprintf(f, " %s", sn_dtype_name(v->dtype));
+    sn_print_dims(f, p->m, v->rank, v->shape);
+    fputs(" strides ", f);
+    sn_print_dims(f, p->m, v->rank, v->stride);
+    if (v->offset) {
+        fputs(" at ", f);
+        sn_print_dim(f, p->m, v->offset);
+    }
+    if (v->advance) {
+        fputs(" row by ", f);
+        sn_print_dim(f, p->m, v->advance);
+    }
 }
 
 void sn_plan_print(FILE *f, const sn_plan *p) {
     fprintf(f, "%d steps, %d slots\n", p->n_step, p->n_slot);
     for (int k = 0; k < p->n_loop; k++) {
-        char rows[128];
-        sn_dim_print(p->m, p->loop[k].rows, rows, sizeof rows);
-        fprintf(f, "steps %d to %d: for %lld of %s rows at a time\n", p->loop[k].first,
-                p->loop[k].last - 1, (long long)p->loop[k].most, rows);
+        fprintf(f, "steps %d to %d: for %lld of ", p->loop[k].first, p->loop[k].last - 1,
+                (long long)p->loop[k].most);
+        sn_print_dim(f, p->m, p->loop[k].rows);
+        fputs(" rows at a time\n", f);
     }
     for (int s = 0; s < p->n_step; s++) {
         const sn_step *t = &p->step[s];
         fprintf(f, "%s%4d %s%s", t->barrier ? "---- barrier\n" : "", s, sn_ops[t->node->op].name,
                 sn_chunks_turn(t->turn));
         if (t->rows) {
-            char rows[128];
-            sn_dim_print(p->m, t->rows, rows, sizeof rows);
-            fprintf(f, ", turns of %lld of %s", (long long)t->most, rows);
+            fprintf(f, ", turns of %lld of ", (long long)t->most);
+            sn_print_dim(f, p->m, t->rows);
         }
         fputc('\n', f);
         for (int i = 0; i < t->n_in; i++) {
