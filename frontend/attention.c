@@ -27,9 +27,13 @@ static sn_score_ctx make_context(const sn_attention_args *a, int first, int n_ca
                           .user = a->user};
 }
 
-/* What a callback gave, checked: a scalar of type t. NULL after recording a mistake. */
-static sn_tensor check_scalar(sn_module *m, const char *what, sn_tensor r, sn_dtype t) {
+/* What a callback gives, checked: a scalar of type t. NULL after recording a mistake. */
+static sn_tensor call_back(sn_module *m, const char *what, sn_score_fn fn, const sn_score_ctx *c,
+                           sn_dtype t) {
     char text[FRONT_TEXT] = "NULL";
+    sn_module_set_callback(m, what);
+    sn_tensor r = fn(c);
+    sn_module_set_callback(m, NULL);
     if (sn_module_error(m)->code) return NULL;
     if (r && r->m == m && r->rank == 0 && r->dtype == t) return r;
     if (r) front_text(r, text);
@@ -67,7 +71,7 @@ static const sn_region *mask_region(sn_loc at, const sn_attention_args *a, int n
     sn_score_ctx c = make_context(a, 0, n_captured, arg, captured);
     sn_tensor seen = a->causal ? causal_rule(at, c.q, c.k, c.n_q, c.n_k, a->window) : NULL;
     if (a->mask) {
-        sn_tensor own = check_scalar(m, "mask", a->mask(&c), SN_BOOL);
+        sn_tensor own = call_back(m, "mask", a->mask, &c, SN_BOOL);
         sn_module_set_loc(m, at);
         if (!own) return NULL;
         seen = seen ? sn_b_binary(SN_OP_and, seen, own) : own;
@@ -82,7 +86,7 @@ static const sn_region *score_region(sn_loc at, const sn_attention_args *a, int 
     sn_score_ctx c = make_context(a, 1, n_captured, arg, captured);
     sn_dtype t = a->q->dtype == SN_F64 ? SN_F64 : SN_F32; /* scores of narrow types are f32 */
     c.score = arg[0] = sn_arg(m, 0, t, 0, NULL);
-    sn_tensor s = check_scalar(m, "score", a->score(&c), t);
+    sn_tensor s = call_back(m, "score", a->score, &c, t);
     sn_module_set_loc(m, at);
     return s && s != arg[0] ? sn_region_new(m, 5 + n_captured, arg, 1, &s) : NULL;
 }

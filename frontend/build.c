@@ -54,6 +54,20 @@ bool front_enter_module(sn_loc at, sn_module *m) {
     return !sn_module_error(m)->code;
 }
 
+/* Why an operand may be NULL that the user did not make. */
+static void fail_null(sn_module *m, const char *op, int i) {
+    const char *callback = sn_module_callback(m);
+    if (callback)
+        sn_module_fail(
+            m, SN_ERR_USAGE,
+            "%s: operand %d is NULL, in the %s callback of attention. Hint: c->captured[i] "
+            "is NULL unless .captured lists a tensor there; only a score callback has "
+            "c->score",
+            op, i, callback);
+    else
+        sn_module_fail(m, SN_ERR_USAGE, "%s: operand %d is NULL", op, i);
+}
+
 bool front_enter(sn_loc at, const char *op, int n, int required, const sn_tensor *x,
                  sn_tensor *bad) {
     sn_module *m = NULL;
@@ -62,7 +76,7 @@ bool front_enter(sn_loc at, const char *op, int n, int required, const sn_tensor
     if (!front_enter_module(at, m)) return false;
     for (int i = 0; i < n; i++) {
         if (!x[i] && i < required) {
-            sn_module_fail(m, SN_ERR_USAGE, "%s: operand %d is NULL", op, i + 1);
+            fail_null(m, op, i + 1);
             return false;
         }
         if (x[i] && x[i]->m != m) {
@@ -206,6 +220,10 @@ sn_dim sn_dim_of_at(sn_loc at, sn_tensor x, int axis) {
                        front_text(x, t));
     }
     return 1;
+}
+
+const char *sn_name_of(sn_tensor x) {
+    return x ? sn_attr_str(x, SN_A_name, NULL) : NULL;
 }
 
 int sn_rank_of(sn_tensor x) {

@@ -169,7 +169,8 @@ sn_tensor sn_at_at(sn_loc at, sn_tensor x, const sn_tensor *index) {
     sn_dim shape[SN_MAX_RANK];
     char t[FRONT_TEXT];
     if (!x || n != x->rank) {
-        if (!front_enter(at, "at", 1, 1, &x, &bad)) return bad;
+        sn_tensor first[] = {x, n ? index[0] : NULL}; /* of the module at least */
+        if (!front_enter(at, "at", 2, 1, first, &bad)) return bad;
         return sn_module_fail(x->m, SN_ERR_SHAPE, "at: %d indices for %s; it takes one an axis", n,
                               front_text(x, t));
     }

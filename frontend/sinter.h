@@ -62,6 +62,8 @@ sn_tensor sn_dim_tensor_at(sn_loc, sn_module *m, sn_dtype t, sn_dim d);
 #define sn_dim_of(x, axis) sn_dim_of_at(SN_HERE, x, axis)
 sn_dim sn_dim_of_at(sn_loc, sn_tensor x, int axis);
 int sn_rank_of(sn_tensor x);
+/* Of an input, parameter or state, with its scopes; NULL: x has none. The module's memory. */
+const char *sn_name_of(sn_tensor x);
 sn_dtype sn_dtype_of(sn_tensor x);
 sn_module *sn_module_of(sn_tensor x);
 
@@ -353,8 +355,8 @@ sn_tensor sn_matmul_at(sn_loc, sn_tensor, sn_tensor),
  * targets outside the vocabulary give zero, never NaN. */
 #define sn_grad(loss, n, wrt, out) sn_grad_at(SN_HERE, loss, n, wrt, out)
 int sn_grad_at(sn_loc, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor *out);
-/* The parameters that x is made of, at most `max` of them, in the order of declaration. Returns
- * their number, which may be more than max. */
+/* The parameters that x is made of, at most `max` of them, in the order of declaration; sn_name_of
+ * tells which is which. Returns their number, which may be more than max. */
 int sn_params_of(sn_tensor x, int max, sn_tensor *out);
 
 /* ---- training: one step of an optimizer is a part of the entry's graph [PH22 A11, A13] ---- */

@@ -50,12 +50,17 @@ bool decomp_mean(decomp *c) {
            sn_dc_done(c, sn_b_mean(sn_dc_operand(c, 0), axes->n, axes->v));
 }
 
+/* mean(d^2) - (mean d)^2 for d = x - mean(x). The second term is 0 but for the rounding of the
+ * mean, which counts where the mean is far larger than the deviation. */
 bool decomp_variance(decomp *c) {
     const sn_attr *axes = read_axes(c);
     if (!axes || !sn_dc_float(c, 0)) return false;
     sn_node *x = sn_dc_operand(c, 0);
     sn_node *away = sn_b_binary(SN_OP_sub, x, sn_b_mean(x, axes->n, axes->v));
-    return sn_dc_done(c, mean_square(away, axes->n, axes->v));
+    sn_node *off = sn_b_mean(away, axes->n, axes->v), *zero = sn_b_const(c->m, c->type, 0);
+    sn_node *v = sn_b_binary(SN_OP_sub, mean_square(away, axes->n, axes->v),
+                             sn_b_binary(SN_OP_mul, off, off));
+    return sn_dc_done(c, sn_b_binary(SN_OP_max, v, sn_b_broadcast_like(zero, v)));
 }
 
 /* ---- softmax and its logarithms ---- */

@@ -165,6 +165,12 @@ void sn_module_note(sn_module *m, const sn_node *about, const char *fmt, ...)
 int sn_module_notes(const sn_module *m, const sn_note **list); /* their number */
 void sn_module_set_loc(sn_module *m, sn_loc loc);              /* of the nodes that follow */
 sn_loc sn_module_loc(const sn_module *m);
+/* Whether the module is being compiled at level 0, where a quotient is one division. */
+void sn_module_set_exact_division(sn_module *m, bool exact);
+bool sn_module_exact_division(const sn_module *m);
+/* The callback of the user's that is running ("score"), for messages; NULL: none. */
+void sn_module_set_callback(sn_module *m, const char *name);
+const char *sn_module_callback(const sn_module *m);
 void **sn_module_frontend(sn_module *m);        /* a slot for the frontend's state; NULL at first */
 void sn_module_set_raw(sn_module *m, bool raw); /* raw: no folding at birth (text under test) */
 /* Zeroed, 16-byte aligned; never NULL. Where the memory is at an end the module gets the error

@@ -27,6 +27,8 @@ struct sn_module {
     sn_error error;
     sn_node *error_node;
     sn_loc loc;
+    bool exact_division;
+    const char *callback; /* that is running; NULL: none */
     bool raw;
     const sn_node *
         composite; /* the outermost composite being expanded (op and operands only), for messages */

@@ -87,6 +87,7 @@ bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o) {
         !check_list(m, "SINTER_DEBUG=off: ", dbg->off))
         return false;
     if (p->o.dump) dump(p, 0, "input");
+    sn_module_set_exact_division(m, o->level == 0 && !o->only);
     for (int i = 0; i < sn_pass_count && !sn_module_error(m)->code; i++) {
         const sn_pass_info *pass = &sn_pass_table[i];
         bool run = o->only ? listed(o->only, pass->name) : o->level >= pass->level;

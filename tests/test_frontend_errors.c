@@ -145,8 +145,23 @@ static sn_tensor outside(const sn_score_ctx *c) {
     return sn_add(c->score, sn_input(c->m, "stray", SN_F32, SN_SCALAR));
 }
 
+static int mistake_line; /* in a callback */
 static sn_tensor forgotten(const sn_score_ctx *c) {
-    return sn_at(c->captured[0], c->q);
+    mistake_line = __LINE__ + 1;
+    return sn_le(sn_at(c->captured[0], c->q), 0);
+}
+static sn_tensor score_in_mask(const sn_score_ctx *c) {
+    mistake_line = __LINE__ + 1;
+    return sn_lt(c->score, sn_cast(c->q, SN_F32));
+}
+
+static void names(void **state) {
+    (void)state;
+    sn_tensor param[1];
+    assert_int_equal(sn_params_of(sn_tanh(w47), 1, param), 1);
+    assert_string_equal(sn_name_of(param[0]), "h.0.weight");
+    assert_null(sn_name_of(sn_tanh(w47)));
+    assert_null(sn_name_of(NULL));
 }
 
 static void attention(void **state) {
@@ -171,7 +186,11 @@ static void attention(void **state) {
     HEADS();
     EXPECT_ERROR(sn_attention(q, k, v, .score = outside), "captured");
     HEADS();
-    EXPECT_ERROR(sn_attention(q, k, v, .mask = forgotten), "mask callback", "NULL");
+    sn_attention(q, k, v, .mask = forgotten);
+    check(mistake_line, (const char *const[]){"at: operand 1 is NULL", "mask callback", NULL});
+    HEADS();
+    sn_attention(q, k, v, .mask = score_in_mask);
+    check(mistake_line, (const char *const[]){"mask callback", "c->score", NULL});
     HEADS();
     EXPECT_ERROR(sn_attention(q, k, v, .scale = -1), "attention", "scale");
     HEADS();
@@ -262,8 +281,9 @@ static void no_module(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, start, finish)
     const struct CMUnitTest tests[] = {
-        TEST(elementwise), TEST(two_modules),       TEST(shapes),       TEST(products),
-        TEST(attention),   TEST(names_and_entries), TEST(errors_stick), TEST(no_module),
+        TEST(elementwise),       TEST(two_modules),  TEST(shapes),
+        TEST(products),          TEST(names),        TEST(attention),
+        TEST(names_and_entries), TEST(errors_stick), TEST(no_module),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

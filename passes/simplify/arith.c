@@ -128,9 +128,10 @@ static sn_node *rewrite_neg(sn_node *n) {
     return NULL;
 }
 
-/* x / c = x (1 / c): rounds twice instead of once */
+/* x / c = x (1 / c): rounds twice instead of once, so that level 0 does not */
 static sn_node *div_constant(sn_node *n) {
     double c;
+    if (sn_module_exact_division(n->m)) return NULL;
     if (!is_float(n) || !sn_match_const(n->in[1], &c) || c == 0 || !is_tame(c) || !is_tame(1 / c))
         return NULL;
     return scale(n->in[0], 1 / c);
@@ -150,7 +151,8 @@ static sn_node *rewrite_div(sn_node *n) {
     return NULL;
 }
 
-/* x / y = x (1 / y) where y is spread: one division for many elements. Rounds twice. */
+/* x / y = x (1 / y) where y is spread: one division for many elements. Rounds twice; the pass
+ * `divide` undoes it at level 0. */
 static sn_node *div_spread(sn_node *n) {
     if (!is_float(n) || !is_spread(n->in[1]) || is_one(n->in[0])) return NULL;
     sn_node *r = sn_b_unary(SN_OP_recip, sn_match_below(n->in[1]));
