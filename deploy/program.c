@@ -11,23 +11,46 @@
 #include <unistd.h>
 
 #define AT(field) offsetof(options, field)
+#define COMMON_ARGS                                                                                \
+    {"weights",   0,      ARG_TEXT,                                                                \
+     AT(weights), "FILE", NULL,                                                                    \
+     0,           0,      "else what is inside, or NAME.weights beside the program"},              \
+        {"tokenizer",                                                                              \
+         0,                                                                                        \
+         ARG_TEXT,                                                                                 \
+         AT(tokenizer),                                                                            \
+         "PATH",                                                                                   \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         0,                                                                                        \
+         "else NAME.tokenizer beside the program; without one, text is token ids"},                \
+        {"verify",   0,    ARG_FLAG,                                                               \
+         AT(verify), NULL, NULL,                                                                   \
+         0,          0,    "read all weights and compare their checksum first"},                   \
+        {"copy-weights",                                                                           \
+         0,                                                                                        \
+         ARG_FLAG,                                                                                 \
+         AT(copy),                                                                                 \
+         NULL,                                                                                     \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         0,                                                                                        \
+         "read the file into memory of large pages first: a later start, faster tokens"},          \
+        {"target", 0, ARG_TEXT, AT(target), "CPU", NULL, 0, 0, "one of --info's; else the best"},  \
+        {"threads",   't',  ARG_INT,                                                               \
+         AT(threads), "N",  "0",                                                                   \
+         0,           1024, "0: as many as the process may use"},                                  \
+    {                                                                                              \
+        "info", 0, ARG_FLAG, AT(info), NULL, NULL, 0, 0, "what this program is made of"            \
+    }
 static const arg table[] = {
     TEXT_ARGS(options),
     {"all", 0, ARG_FLAG, AT(all), NULL, NULL, 0, 0,
      "encoders and classifiers: a vector for each token"},
-    {"weights", 0, ARG_TEXT, AT(weights), "FILE", NULL, 0, 0,
-     "else what is inside, or NAME.weights beside the program"},
-    {"tokenizer", 0, ARG_TEXT, AT(tokenizer), "PATH", NULL, 0, 0,
-     "else NAME.tokenizer beside the program; without one, text is token ids"},
-    {"verify", 0, ARG_FLAG, AT(verify), NULL, NULL, 0, 0,
-     "read all weights and compare their checksum first"},
-    {"copy-weights", 0, ARG_FLAG, AT(copy), NULL, NULL, 0, 0,
-     "read the file into memory of large pages first: a later start, faster tokens"},
-    {"target", 0, ARG_TEXT, AT(target), "CPU", NULL, 0, 0, "one of --info's; else the best"},
-    {"threads", 't', ARG_INT, AT(threads), "N", "0", 0, 1024, "0: as many as the process may use"},
-    {"info", 0, ARG_FLAG, AT(info), NULL, NULL, 0, 0, "what this program is made of"},
+    COMMON_ARGS,
     {0},
 };
+static const arg translator_table[] = {PAIR_ARGS(options), COMMON_ARGS, {0}};
 
 /* ---- memory ---- */
 
@@ -180,11 +203,15 @@ static bool open_model(program *p, sn_error *err) {
     const char *tokenizer = p->o->tokenizer;
     if (!tokenizer && beside(p, ".tokenizer", path, sizeof path)) tokenizer = path;
     if (tokenizer && !(p->tokenizer = sn_tokenizer_load(tokenizer, err))) return false;
+    if (beside(p, ".source.tokenizer", path, sizeof path) &&
+        !(p->source = sn_tokenizer_load(path, err)))
+        return false;
     return true;
 }
 
 static void close_all(program *p) {
     sn_tokenizer_free(p->tokenizer);
+    sn_tokenizer_free(p->source);
     if (p->workspace) munmap(p->workspace, (size_t)p->room);
     if (p->state) munmap(p->state, (size_t)p->manifest.state_bytes);
     p->a->close(&p->model);
@@ -210,6 +237,7 @@ static bool run(program *p, sn_error *err) {
         return true;
     }
     if (!open_model(p, err)) return false;
+    if (program_is_translator(p)) return program_translate(p, err);
     const bool encodes = gives(p, "encode", 3);
     if (gives(p, "prefill", 2) && sn_manifest_get(&p->manifest, "decode")) return generate(p, err);
     if (gives(p, "forward", 2) && !(encodes && p->o->all)) return program_classify(p, err);
@@ -226,11 +254,15 @@ static int run_main(program *p, options *o, int argc, char **argv) {
         fprintf(stderr, "%s: %s\n", argv[0], err.message);
         return EXIT_WRONG;
     }
-    const arg_command command = {
-        p->manifest.name, "a model compiled by Sinter",
+    static const char continues[] =
         "A language model continues a text, a classifier gives the class of each line of it, an\n"
-        "encoder its vector.\n",
-        table};
+        "encoder its vector.\n";
+    static const char translates[] =
+        "Translates each line. How many hypotheses the search keeps is a matter of --beams when\n"
+        "the program is made.\n";
+    const bool pair = program_is_translator(p);
+    const arg_command command = {p->manifest.name, "a model compiled by Sinter",
+                                 pair ? translates : continues, pair ? translator_table : table};
     int code = args_parse(&command, argc, argv, o);
     if (code != ARGS_RUN) return code;
     find_folder(p);

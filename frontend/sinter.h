@@ -689,6 +689,7 @@ typedef struct sn_emit_options {
     const char *(*describe)(const char *entry,
                             const char *argument); /* what an input, output or
          dimension means, for NAME.h; it may return NULL. NULL: nothing is said */
+    int64_t source_vocab;   /* of an encoder-decoder: token ids of the source; 0: none */
     int64_t vocab, context; /* constants of NAME.h: token ids, longest sequence; 0: left out */
     int32_t bos;            /* the token that begins a text; -1 (the default): none */
     const int32_t *eos;     /* [n_eos] tokens that end one, at most 16 */

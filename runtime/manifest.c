@@ -93,6 +93,10 @@ static bool read_eos(sn_manifest *m, const char *s) {
     return m->n_eos < SN_MANIFEST_EOS && sscanf(s, "%" SCNd32, &m->eos[m->n_eos++]) == 1;
 }
 
+static bool read_source(sn_manifest *m, const char *s) {
+    return sscanf(s, "%" SCNd64, &m->source_vocab) == 1;
+}
+
 static bool read_label(sn_manifest *m, const char *s) {
     int at = 0;
     m->n_label++;
@@ -108,6 +112,7 @@ static const struct {
     {"target", read_target},   {"entry", read_entry},     {"dim", read_dim},
     {"in", read_input},        {"out", read_output},      {"label", read_label},
     {"needs", read_needs},     {"bos", read_bos},         {"eos", read_eos},
+    {"source", read_source},
 };
 
 static bool read_line(sn_manifest *m, const char *line) {

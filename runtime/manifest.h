@@ -53,7 +53,8 @@ typedef struct sn_manifest {
     int n_entry;
     int32_t bos, eos[SN_MANIFEST_EOS]; /* tokens; bos -1: none */
     int n_eos;
-    int n_label; /* classes that have a name: sn_manifest_label */
+    int64_t source_vocab; /* of an encoder-decoder; 0: none */
+    int n_label;          /* classes that have a name: sn_manifest_label */
 } sn_manifest;
 
 /* Reads a manifest of at most `size` bytes, its mark included. False: err says which line. */

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_deploy.sh SINTER SOURCE_DIR CC [CXX] SECTION: artefacts of stories260K as a user has them:
 # linked in a folder that sees nothing else, run on other CPUs by qemu where there is one, as
-# programs. Sections: link targets program variant labels refuse
+# programs. Sections: link targets program translator variant labels refuse
 set -u
 sinter=$1 source=$2 cc=$3 cxx=$4 section=$5
 model=$source/examples/models/stories260K/stories260K.bin
@@ -173,6 +173,24 @@ program() {
     fi
 }
 
+# An encoder-decoder: greedy, by search, drawn, with scores, of a file.
+translator() {
+    names=$source/examples/models/aren-transliteration/model.bin
+    printf 'آتزمون\nآتشيسون\nآرباكه\n' >lines
+    "$sinter" compile "$names" --name tr -o exe --exe || fail "compile an encoder-decoder"
+    same "greedy" "$(exe/tr -f lines --scores)" "$("$sinter" translate "$names" -f lines --scores --backend own)"
+    same "drawn" "$(exe/tr -p آتزمون --temperature 1 --seed 5)" \
+        "$("$sinter" translate "$names" -p آتزمون --temperature 1 --seed 5 --backend own)"
+    same "token ids" "$(exe/tr -p آتزمون --print-ids -n 3)" \
+        "$("$sinter" translate "$names" -p آتزمون --print-ids -n 3 --backend own)"
+    "$sinter" compile "$names" --name tr -o beams --exe --beams 3 || fail "compile with beams"
+    same "beams" "$(beams/tr -f - --length-penalty 1 --scores <lines)" \
+        "$("$sinter" translate "$names" -f lines --beams 3 --length-penalty 1 --scores --backend own)"
+    says "single beam" beams/tr -p آتزمون --temperature 1
+    says "line 1: the source is empty" exe/tr -p ""
+    says "beams is for encoder-decoders" "$sinter" compile "$model" --name s -o x --beams 2
+}
+
 # A model in C and what it has learned: weights and tokenizer of the checkpoint go into the program.
 variant() {
     alibi=$source/examples/variants/alibi.c
@@ -219,6 +237,10 @@ END
     says "text is empty" exe/kinds -p ""
     "$sinter" compile kinds --name bare -o exe --exe --entries encode || fail "compile without the head"
     same "without the head" "$(exe/bare -p abba | awk '{print NF}')" 16
+    # the program gives the mean over the tokens, the command scales it to length 1
+    same "a vector" "$(exe/bare -p abba | awk '{for (i = 1; i <= NF; i++) s += $i * $i
+        for (i = 1; i <= NF; i++) printf "%.4f ", $i / sqrt(s)}')" \
+        "$("$sinter" embed kinds -p abba --backend own | awk '{for (i = 1; i <= NF; i++) printf "%.4f ", $i}')"
     sed 's/quite good/quite\\ngood/' kinds/config.json >config && mv config kinds/config.json
     says "without line breaks" "$sinter" compile kinds --name kinds -o x --exe
     sed 's/"bad"/7/' kinds/config.json >config && mv config kinds/config.json

@@ -2,6 +2,7 @@
 #include "tools/cmd.h"
 #include "tools/link.h"
 #include "tools/train.h"
+#include "tools/translate.h"
 #include "codegen/emit/target.h"
 #include "runtime/file.h"
 
@@ -15,7 +16,7 @@
 typedef struct options {
     cmd_model model;
     const char *dir, *name, *target, *entries, *threads, *weights, *cache_dir, *off, *cc, *train;
-    int64_t level;
+    int64_t level, beams;
     bool list_targets, archive, shared, embed, exe, is_static;
 } options;
 
@@ -38,7 +39,9 @@ static const arg table[] = {
     {"archive", 0, ARG_FLAG, AT(archive), NULL, NULL, 0, 0, "also NAME.a"},
     {"shared", 0, ARG_FLAG, AT(shared), NULL, NULL, 0, 0, "also NAME.so (by the C compiler)"},
     {"exe", 0, ARG_FLAG, AT(exe), NULL, NULL, 0, 0,
-     "also NAME, a program: generates text, classifies or encodes it"},
+     "also NAME, a program: generates, translates, classifies or encodes text"},
+    {"beams", 0, ARG_INT, AT(beams), "N", "1", 1, 1024,
+     "hypotheses that an encoder-decoder's search keeps, 1: greedy"},
     {"static", 0, ARG_FLAG, AT(is_static), NULL, NULL, 0, 0, "a program without shared libraries"},
     {"embed-weights", 0, ARG_FLAG, AT(embed), NULL, NULL, 0, 0,
      "in the object instead of in NAME.weights"},
@@ -104,17 +107,17 @@ static void default_name(const options *o, char out[48]) {
 }
 
 static lm *open_model(const options *o, int entries, const sn_options *compile, sn_error *err) {
-    lm_options lo = {.entries = entries, .any_model = true, .compile = *compile};
+    lm_options lo = {.entries = entries, .any_model = true, .beams = o->beams, .compile = *compile};
     return cmd_open_model(NAME, &o->model, lo, err);
 }
 
-/* NAME.tokenizer: as the model's folder has it, or as we write it. */
-static bool save_tokenizer(const options *o, const lm *m, const char *name, sn_error *err) {
+/* A folder beside the program: as the model's folder has it (at `source`), or as we write it. */
+static bool save_tokenizer(const options *o, const sn_tokenizer *t, const char *source,
+                           const char *name, const char *ending, sn_error *err) {
     char folder[96];
-    snprintf(folder, sizeof folder, "%s.tokenizer", name);
-    char *path = m->tokenizer ? sn_path_join(o->dir, folder) : NULL;
-    if (!path) return !m->tokenizer || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    const char *source = m->tokenizer_path;
+    snprintf(folder, sizeof folder, "%s%s", name, ending);
+    char *path = t ? sn_path_join(o->dir, folder) : NULL;
+    if (!path) return !t || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     bool ok = sn_folder_make(path, err);
     static const char *const files[] = {"tokenizer.json", "tokenizer_config.json"};
     bool copied = false;
@@ -132,7 +135,7 @@ static bool save_tokenizer(const options *o, const lm *m, const char *name, sn_e
         free(from);
         free(to);
     }
-    if (ok && !copied) ok = sn_tokenizer_save(m->tokenizer, path, err);
+    if (ok && !copied) ok = sn_tokenizer_save(t, path, err);
     free(path);
     return ok;
 }
@@ -145,7 +148,10 @@ static bool link_parts(const options *o, const lm *m, const char *name, sn_error
                       .openmp = !strcmp(o->threads, "openmp"),
                       .is_static = o->is_static};
     if (o->shared && !link_shared(&r, err)) return false;
-    return !o->exe || (save_tokenizer(o, m, name, err) && link_program(&r, err));
+    return !o->exe ||
+           (save_tokenizer(o, m->tokenizer, m->tokenizer_path, name, ".tokenizer", err) &&
+            save_tokenizer(o, m->source, "", name, ".source.tokenizer", err) &&
+            link_program(&r, err));
 }
 
 static sn_emit_options emit_options(const options *o, const char *name) {
@@ -187,6 +193,9 @@ static const char **class_names(const lm *m, sn_error *err) {
 }
 
 static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
+    if (o->beams > 1 && !m->model.source_vocab)
+        return sn_fail(err, SN_ERR_USAGE, "--beams is for encoder-decoders; this is a %s model",
+                       m->model.type);
     if (o->exe && m->model.image)
         return sn_fail(
             err, SN_ERR_USAGE,
@@ -203,13 +212,17 @@ static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
 }
 
 /* What NAME.h says of a model's entries. */
-static void describe(const lm *m, sn_emit_options *eo) {
+static bool describe(lm *m, sn_emit_options *eo, sn_error *err) {
     eo->describe = sn_model_describe;
     eo->vocab = m->model.vocab;
     eo->context = m->model.context;
     eo->bos = lm_bos(m);
     eo->eos = m->eos;
     eo->n_eos = m->n_eos;
+    eo->source_vocab = m->model.source_vocab;
+    if (!eo->source_vocab) return true;
+    eo->n_eos = 1; /* a translation ends with one token */
+    return translate_ends(m, &eo->bos, &m->eos[0], err);
 }
 
 static bool compile(const options *o, sn_error *err) {
@@ -223,8 +236,7 @@ static bool compile(const options *o, sn_error *err) {
     if (!m) return false;
     if (!o->name) default_name(o, name);
     eo.no_bos = !lm_begins_with_bos(m);
-    describe(m, &eo);
-    bool ok = emit(o, m, &eo, err);
+    bool ok = describe(m, &eo, err) && emit(o, m, &eo, err);
     lm_close(m);
     return ok;
 }

@@ -117,8 +117,8 @@ static void print_targets(const sn_aot *a, FILE *f) {
  * has. */
 static void print_constants(const sn_aot *a, sn_aot_names *macros, FILE *f) {
     static const char *const names[] = {"VERSION",       "STATE_BYTES", "WEIGHT_BYTES", "ALIGN",
-                                        "ARTEFACT_H",    "ERROR_KIND",  "VOCAB",        "CONTEXT",
-                                        "BOS",           "EOS",         "EOS_LIST",
+                                        "ARTEFACT_H",    "ERROR_KIND",  "SOURCE_VOCAB", "VOCAB",
+                                        "CONTEXT",       "BOS",         "EOS",          "EOS_LIST",
 #define X(name, text) #name, "ERROR_" #name,
                                         SN_AOT_ERRORS(X)
 #undef X
@@ -129,6 +129,9 @@ static void print_constants(const sn_aot *a, sn_aot_names *macros, FILE *f) {
     const char *N = a->upper;
     if (o->vocab)
         fprintf(f, "#define %s_VOCAB %lld /* token ids are below */\n", N, (long long)o->vocab);
+    if (o->source_vocab)
+        fprintf(f, "#define %s_SOURCE_VOCAB %lld /* the same, of the text to translate */\n", N,
+                (long long)o->source_vocab);
     if (o->context)
         fprintf(f, "#define %s_CONTEXT %lld /* tokens of the longest sequence */\n", N,
                 (long long)o->context);
@@ -287,6 +290,7 @@ void sn_aot_print_manifest(const sn_aot *a, FILE *f) {
     for (int i = 0; i < a->o->n_label; i++)
         if (a->o->label[i] && *a->o->label[i]) fprintf(f, "label %d %s\n", i, a->o->label[i]);
     if (a->o->bos >= 0) fprintf(f, "bos %d\n", (int)a->o->bos);
+    if (a->o->source_vocab) fprintf(f, "source %lld\n", (long long)a->o->source_vocab);
     for (int i = 0; i < a->o->n_eos; i++) fprintf(f, "eos %d\n", (int)a->o->eos[i]);
     for (int i = 0; i < a->n_variant; i++) {
         const sn_target *t = &a->variant[i].target;
