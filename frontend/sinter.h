@@ -20,6 +20,7 @@
 #define SN_SINTER_H
 
 #include "runtime/base.h"
+#include "runtime/weights.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -545,7 +546,6 @@ sn_tensor sn_nn_linear_at(sn_loc, sn_tensor x, const char *name, int64_t n_out, 
 
 typedef struct sn_program sn_program; /* compiled entries; read-only, any thread may use it */
 typedef struct sn_session sn_session; /* one user of a program: bound weights, states, workspace */
-typedef struct sn_weights sn_weights; /* a mapped weight file, runtime/weights.h */
 
 typedef struct sn_options {
     int level;           /* fusion level 0 to 4; -1: 4, everything */
