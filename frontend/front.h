@@ -54,4 +54,9 @@ sn_tensor *front_added_loss(sn_module *m);
 /* A new random stream of the module. */
 int64_t front_stream(sn_module *m);
 
+/* Records a problem for every key that no getter has asked for and that changes what a model of
+ * this context computes. */
+struct sn_config;
+void front_check_keys(struct sn_config *c, int64_t context);
+
 #endif

@@ -77,6 +77,10 @@ typedef struct sn_model {
  * every wrong key listed, or the known types when the type is not one of them. */
 bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_error *err);
 
+/* Whether every tensor of the weights is a parameter of the model, or known to be of no effect
+ * (causal masks, positions, heads of other tasks). The model must have all of its entries. */
+bool sn_model_takes_all(const sn_model *model, const sn_weights *w, sn_error *err);
+
 /* ---- a model in a C file of its own ---- */
 
 /* SN_MODEL(m, o) { … } is the one thing that such a file exports: it adds entries to the empty

@@ -210,6 +210,13 @@ size_t sn_config_int_list(sn_config *c, const char *key, int64_t *out, size_t ma
     return 0;
 }
 
+bool sn_config_equals(const sn_config *c, const char *key, const char *json) {
+    cJSON *want = cJSON_Parse(json);
+    bool same = cJSON_Compare(cJSON_GetObjectItemCaseSensitive(c->root, key), want, true);
+    cJSON_Delete(want);
+    return same;
+}
+
 sn_config *sn_config_section(sn_config *c, const char *key) {
     const cJSON *v = find_value(c, key);
     if (v && !cJSON_IsObject(v)) {

@@ -24,6 +24,9 @@ void sn_config_free(sn_config *c);          /* NULL is allowed */
 const char *sn_config_name(const sn_config *c);
 bool sn_config_has(const sn_config *c, const char *key); /* present and not null */
 
+/* Whether the key has this value, as JSON ("false", "\"absolute\""); does not count as read. */
+bool sn_config_equals(const sn_config *c, const char *key, const char *json);
+
 /* Getters. The plain form demands the key, the _or form has a default for a key that is absent or
  * null. lo and hi are allowed themselves. A missing, mistyped or out-of-range value is recorded as
  * a problem; the getter then returns something harmless (lo, the default, "" or 0) so that the

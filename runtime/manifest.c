@@ -148,8 +148,10 @@ bool sn_manifest_parse(const char *text, size_t size, sn_manifest *out, sn_error
 const char *sn_manifest_find(const void *data, size_t size, int k) {
     const char *p = data, *end = p + size;
     while (p && p < end) {
-        p = memmem(p, (size_t)(end - p), SN_MANIFEST_MARK, sizeof SN_MANIFEST_MARK - 1);
-        if (p && k-- == 0) return p;
+        const size_t n = sizeof SN_MANIFEST_MARK - 1;
+        p = memmem(p, (size_t)(end - p), SN_MANIFEST_MARK, n);
+        /* the mark alone is a string of this file's code, in programs that link it */
+        if (p && (size_t)(end - p) > n && p[n] && k-- == 0) return p;
         if (p) p++;
     }
     return NULL;

@@ -255,6 +255,8 @@ check_run() {
     advised generate -p First -n 2 --temperature 0
     advised inspect --near e --top 3
     advised compile -o "$tmp/made"
+    says 'for native'
+    says 'made/alibi_c.weights  *[1-9][0-9]* bytes'
     if grep -q 'weights are random' "$tmp/err"; then fail "a note about random weights: $what"; fi
     for f in alibi_c.o alibi_c.h alibi_c.weights; do [ -s "$tmp/made/$f" ] || fail "compile wrote no $f"; done
     run 0 run "$variant" compile -o "$tmp/random"
@@ -527,6 +529,20 @@ check_command_line() {
 }
 
 check_bad_models() {
+    # nothing that the folder has is left out in silence
+    model
+    sed -i 's/"num_hidden_layers":.*5/"num_hidden_layers": 4/' "$tmp/model/config.json"
+    refused 1 'no parameters for 9 of the tensors (model.layers.4' generate "$tmp/model" -p a
+    for key in '"sliding_window": 16' '"quantization_config": {}' '"attn_logit_softcapping": 30.0' \
+        '"partial_rotary_factor": 0.5' '"use_qk_norm": true'; do
+        model
+        sed -i "s/^{/{$key,/" "$tmp/model/config.json"
+        name=${key#\"}
+        refused 1 "\"${name%%\"*}\"" generate "$tmp/model" -p a -n 1
+    done
+    model
+    sed -i 's/^{/{"sliding_window": 4096, "final_logit_softcapping": null, "partial_rotary_factor": 1.0,/' "$tmp/model/config.json"
+    run 0 generate "$tmp/model" -p a -n 1 --temperature 0
     refused 1 'cannot open model folder' generate "$tmp/none"
     mkdir "$tmp/empty"
     refused 1 'no config.json' generate "$tmp/empty"

@@ -137,6 +137,7 @@ program() {
     told=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --temperature 0)
     drawn=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --seed 7 --top-p 0.9)
     compile exe --exe
+    same "artefacts that inspect finds in a program" "$("$sinter" inspect exe/story | grep -c ^artefact)" 1
     same "a program" "$(exe/story -p "$text" -n 30 --temperature 0)" "$told"
     same "a program that draws" "$(exe/story -p "$text" -n 30 --seed 7 --top-p 0.9)" "$drawn"
     same "one thread" "$(exe/story -p "$text" -n 30 --temperature 0 -t 1)" "$told"

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define NAME "sinter compile"
 
@@ -171,6 +173,25 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     return eo;
 }
 
+/* What was written: a line for each file with its size. */
+static void print_files(const options *o, const char *name) {
+    const struct {
+        const char *ending;
+        bool made;
+    } files[] = {{".o", true},       {".h", true},       {".weights", !o->embed},
+                 {".a", o->archive}, {".so", o->shared}, {"", o->exe}};
+    fprintf(stderr, "%s: for %s\n", NAME, o->target);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char file[160];
+        struct stat st;
+        snprintf(file, sizeof file, "%s%s", name, files[i].ending);
+        char *path = files[i].made ? sn_path_join(o->dir, file) : NULL;
+        if (path && stat(path, &st) == 0)
+            fprintf(stderr, "  %-40s %12lld bytes\n", path, (long long)st.st_size);
+        free(path);
+    }
+}
+
 static bool compile_training(const options *o, sn_error *err) {
     train_settings s = {0};
     if (o->model.path)
@@ -179,6 +200,7 @@ static bool compile_training(const options *o, sn_error *err) {
     sn_emit_options eo = emit_options(o, "training");
     eo.describe = sn_model_describe;
     bool ok = train_emit(&s, &eo, err) && link_parts(o, NULL, eo.name, err);
+    if (ok) print_files(o, eo.name);
     train_settings_free(&s);
     return ok;
 }
@@ -236,7 +258,9 @@ static bool compile(const options *o, sn_error *err) {
     if (!m) return false;
     if (!o->name) default_name(o, name);
     eo.no_bos = !lm_begins_with_bos(m);
+    if (isatty(STDERR_FILENO)) fprintf(stderr, "%s: compiling %s …\n", NAME, eo.name);
     bool ok = describe(m, &eo, err) && emit(o, m, &eo, err);
+    if (ok) print_files(o, eo.name);
     lm_close(m);
     return ok;
 }

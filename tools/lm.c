@@ -294,17 +294,30 @@ static bool check_weights(const lm *m, const sn_weights *w, sn_error *err) {
     return sn_problems_check(&problems, sn_weights_path(w), SN_ERR_FILE, err);
 }
 
+/* Builds the model, with these entries. */
+static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, sn_error *err) {
+    const sn_model_options mo = {.entries = entries,
+                                 .context = o->context,
+                                 .beams = o->beams,
+                                 .weights = m->dir ? m->dir->weights : NULL};
+    return !m->code.define ? sn_model_build(m->config, &mo, out, err)
+                           : sn_model_build_with(m->code.define, m->code.name, &mo, out, err);
+}
+
+/* The entries that were asked for may leave tensors out that others take. */
+static bool check_unused(const lm *m, const lm_options *o, const sn_weights *w, sn_error *err) {
+    sn_model all;
+    if (sn_model_takes_all(&m->model, w, NULL)) return true;
+    if (!build(m, o, SN_ALL_ENTRIES | SN_EMBED, &all, err)) return false;
+    bool ok = sn_model_takes_all(&all, w, err);
+    sn_module_free(all.module);
+    return ok;
+}
+
 static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!open_source(m, o, err)) return false;
-    sn_model_options mo = {.entries = o->entries,
-                           .context = o->context,
-                           .beams = o->beams,
-                           .weights = m->dir ? m->dir->weights : NULL};
     m->beams = o->beams ? o->beams : 1;
-    bool built = !m->code.define
-                     ? sn_model_build(m->config, &mo, &m->model, err)
-                     : sn_model_build_with(m->code.define, m->code.name, &mo, &m->model, err);
-    if (!built) return false;
+    if (!build(m, o, o->entries, &m->model, err)) return false;
     if (!check_vocabulary(m->tokenizer, m->model.vocab, err) ||
         !check_vocabulary(m->source, m->model.source_vocab, err) || !open_labels(m, err) ||
         !lm_open_ends(m, m->dir ? m->dir->path : o->checkpoint, err))
@@ -312,7 +325,8 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (o->build_only) return true;
     if (!o->compile_only && !check_kind(m, o, err)) return false;
     const sn_weights *w = lm_weights(m);
-    if (w && !o->compile_only && !check_weights(m, w, err)) return false;
+    if (w && !o->compile_only && (!check_weights(m, w, err) || !check_unused(m, o, w, err)))
+        return false;
     sn_options compile = o->compile;
     if (o->prepare && !o->prepare(o->user, &m->model, &compile, err)) return false;
     char sizes[256]; /* of eval: whole windows */

@@ -145,7 +145,8 @@ static bool build_model(trainer *t, sn_error *err) {
                      (long long)t->s->data.block, (long long)t->model.context);
     ok = ok && sn_parameters_draw(t->model.module, t->model.type, t->model.layers, t->s->seed,
                                   &t->parameters, err);
-    if (ok && dir) ok = start_from_folder(t, dir, err);
+    if (ok && dir)
+        ok = start_from_folder(t, dir, err) && sn_model_takes_all(&t->model, dir->weights, err);
     sn_model_dir_close(dir);
     return ok;
 }

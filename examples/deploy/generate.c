@@ -1,6 +1,9 @@
 /* generate.c: continues token ids with a model compiled ahead of time, the likeliest token each
- * time: sinter compile MODEL --name story -o out cc generate.c -Iout out/story.o -lgomp -lm -o
- * generate && ./generate out/story.weights 20 1 403 407
+ * time.
+ *
+ *   sinter compile MODEL --name story -o out
+ *   cc generate.c -Iout out/story.o -lgomp -lm -o generate
+ *   ./generate out/story.weights 20 1 403 407
  */
 #include <stdio.h>
 #include <stdlib.h>
