@@ -9,7 +9,9 @@
  * free sessions of one program, also while its module is built further or compiled again.
  *
  * Errors: the first mistake in a module (what, shapes, your file and line, what to do) sticks; all
- * later calls pass on an error tensor, and sn_compile reports it. No function aborts or prints.
+ * later calls pass on an error tensor, and sn_compile reports it. No function aborts on a mistake
+ * of yours, and none prints, with one exception for developers: SINTER_DEBUG (ir/debug.def) writes
+ * what it is asked for, and complaints about its own value, to stderr.
  *
  * Layout: row-major, tokens as rows: X [B, T, d]; a linear map is Y = X W^T + b with W [out, in].
  * Axes count from 0; a negative axis counts from the last (-1). Shapes broadcast as in NumPy:

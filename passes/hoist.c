@@ -4,7 +4,7 @@
  * parameter "@prepared.N". Kernels that need the same intermediate results share an entry; all
  * others get entries of their own, so that weights can be prepared one after the other and what one
  * needs meanwhile is freed before the next. Keeps values as long as parameters do not change
- * between calls (p->o.constant_params). Terminates: one walk. */
+ * between calls (p->o.constant_params). Terminates: two loops. */
 #include "passes/graph_util.h"
 #include "passes/passes.h"
 
@@ -77,25 +77,47 @@ static sn_node *prepared(hoister *h, sn_node *n) {
     return h->moved[n->id];
 }
 
+/* Which nodes stay in the entries, and what each becomes. Operands have lower ids than their users,
+ * so two loops over ids do what a recursion would: deep graphs do not grow the stack. */
 typedef struct walk {
     hoister *h;
-    sn_node **made;
+    bool *kept;     /* by old id */
+    sn_node **made; /* by old id */
 } walk;
 
-static sn_node *visit(void *ctx, sn_node *n) {
+static sn_node *keep(void *ctx, sn_node *n) {
     walk *w = ctx;
-    hoister *h = w->h;
-    if (n->id < h->n_id && w->made[n->id]) return w->made[n->id];
-    sn_node *r = n, *kernel = hoistable(h, n);
-    if (kernel == n) {
-        r = prepared(h, n);
-    } else if (n->n_in) {
-        sn_node **in = sn_arena_alloc(h->m, sizeof *in * n->n_in);
-        for (int i = 0; i < n->n_in; i++) in[i] = visit(w, n->in[i]);
-        r = sn_node_with(n, in);
+    w->kept[n->id] = true;
+    return n;
+}
+
+static sn_node *made(void *ctx, sn_node *n) {
+    const walk *w = ctx;
+    return w->made[n->id];
+}
+
+/* From users to operands: what lies below a kernel that moves does not stay on its account. */
+static void keep_operands(walk *w) {
+    for (uint32_t id = w->h->n_id; id-- > 0;) {
+        sn_node *n = sn_module_node(w->h->m, id);
+        if (!w->kept[id] || hoistable(w->h, n) == n) continue;
+        for (int i = 0; i < n->n_in; i++) w->kept[n->in[i]->id] = true;
     }
-    if (n->id < h->n_id) w->made[n->id] = r;
-    return r;
+}
+
+static void rebuild(walk *w) {
+    for (uint32_t id = 0; id < w->h->n_id; id++) {
+        sn_node *n = sn_module_node(w->h->m, id);
+        if (!w->kept[id]) continue;
+        w->made[id] = n;
+        if (hoistable(w->h, n) == n) {
+            w->made[id] = prepared(w->h, n);
+        } else if (n->n_in) {
+            sn_node **in = sn_arena_alloc(w->h->m, sizeof *in * n->n_in);
+            for (int i = 0; i < n->n_in; i++) in[i] = w->made[n->in[i]->id];
+            w->made[id] = sn_node_with(n, in);
+        }
+    }
 }
 
 /* ---- entries ---- */
@@ -164,8 +186,12 @@ int sn_pass_hoist(sn_passes *p) {
     h.kernel = sn_arena_alloc(m, sizeof *h.kernel * h.n_id);
     h.name = sn_arena_alloc(m, sizeof *h.name * h.n_id);
     int n_entry = sn_entry_count(m);
-    walk w = {&h, sn_arena_alloc(m, sizeof(sn_node *) * h.n_id)};
-    for (int i = 0; i < n_entry; i++) sn_entry_map(sn_entry_at(m, i), visit, &w);
+    walk w = {&h, sn_arena_alloc(m, h.n_id * sizeof(bool)),
+              sn_arena_alloc(m, sizeof(sn_node *) * h.n_id)};
+    for (int i = 0; i < n_entry; i++) sn_entry_map(sn_entry_at(m, i), keep, &w);
+    keep_operands(&w);
+    rebuild(&w);
+    for (int i = 0; i < n_entry; i++) sn_entry_map(sn_entry_at(m, i), made, &w);
     add_entries(&h);
     return h.count;
 }

@@ -398,6 +398,12 @@ check_other_commands() {
     prints '^entry'
     run 0 explain "$sn"
     refused 2 "nopass" opt --passes=nopass "$sn"
+    # deep graphs do not grow the C stack
+    awk 'BEGIN { print "module deep\nentry f {\n  %0: f32[8] = input {name=\"x\"}"
+        for (i = 1; i < 30000; i++) printf "  %%%d: f32[8] = tanh %%%d\n", i, i - 1
+        print "  output \"y\" = %29999\n}" }' >"$tmp/deep.sn"
+    (ulimit -s 512 && "$sinter" opt --passes=simplify,raise,expand,hoist "$tmp/deep.sn" >/dev/null 2>"$tmp/err") ||
+        fail "a chain of 30000 operations"
     echo 'nonsense' >"$tmp/bad.sn"
     refused 1 'bad.sn:1' opt "$tmp/bad.sn"
     refused 1 'bad.sn:1' explain "$tmp/bad.sn"
