@@ -163,7 +163,7 @@ void cc_check_threads(sn_module *m, int level, int64_t len) {
 
 int cc_count_report(sn_module *m, int level, const char *what) {
     sn_error err = {0};
-    sn_options o = {.level = level, .cache_dir = "", .backend = "own"};
+    sn_options o = {.level = level, .cache_dir = scratch_dir, .backend = "own"};
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     char *text = explain_text(p, NULL);
@@ -172,6 +172,10 @@ int cc_count_report(sn_module *m, int level, const char *what) {
     free(text);
     sn_program_free(p);
     return n;
+}
+
+const char *cc_cache_dir(void) {
+    return scratch_dir;
 }
 
 int cc_begin(void **state) {

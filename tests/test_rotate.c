@@ -69,7 +69,7 @@ static void expect_all_rows(sn_module *m, const sn_program *p) {
 static void expect_fused(sn_module *m, int gemms, int loops) {
     sn_error err = {0};
     sn_options o = sn_options_default();
-    o.cache_dir = "";
+    o.cache_dir = cc_cache_dir();
     o.backend = "own";
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
@@ -237,7 +237,7 @@ static sn_program *compile_decoder(sn_module *m, const char *narrow, int level, 
     sn_options o = sn_options_default();
     o.level = level;
     o.weights = narrow;
-    o.cache_dir = "";
+    o.cache_dir = cc_cache_dir();
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     return p;
