@@ -43,7 +43,7 @@ int cc_count_report(sn_module *m, int level, const char *what);
 void cc_check_threads(sn_module *m, int level, int64_t len);
 
 const char *cc_cache_dir(void); /* where compiled kernels are kept while the program runs */
-int cc_begin(void **state); /* group fixtures: the folder of kernels */
+int cc_begin(void **state);     /* group fixtures: the folder of kernels */
 int cc_end(void **state);
 
 #endif
