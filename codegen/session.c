@@ -43,13 +43,36 @@ static void shape_text(int rank, const int64_t *shape, char *buf, size_t size) {
     snprintf(buf + at, size - at, "]");
 }
 
+static bool has_symbol(const sn_module *m, sn_dim d, int s) {
+    for (int t = 0; t < sn_dim_terms(m, d); t++) {
+        const uint8_t *exponent;
+        sn_dim_term(m, d, t, &exponent);
+        if (exponent[s]) return true;
+    }
+    return false;
+}
+
+/* ", where T = 4": the symbols of a shape whose values are known. */
+static void values_text(const request *r, const sn_node *n, char *buf, size_t size) {
+    size_t at = 0;
+    buf[0] = 0;
+    for (int s = 0; s < sn_symbol_count(n->m) && at + 1 < size; s++) {
+        bool used = false;
+        for (int i = 0; i < n->rank; i++) used |= has_symbol(n->m, n->shape[i], s);
+        if (!used || !r->known[s]) continue;
+        at += (size_t)snprintf(buf + at, size - at, "%s%s = %lld", at ? ", " : ", where ",
+                               sn_symbol_at(n->m, s)->name, (long long)r->symbol[s]);
+    }
+}
+
 static bool misfit(const request *r, const sn_node *n, const sn_arg_binding *a) {
-    char want[128], have[128];
+    char want[128], have[128], values[128];
+    values_text(r, n, values, sizeof values);
     sn_shape_print(n->m, n->rank, n->shape, want, sizeof want);
     shape_text(a->rank, a->shape, have, sizeof have);
-    return sn_fail(r->err, SN_ERR_SHAPE, "%s: '%s' must be %s%s, not %s%s",
+    return sn_fail(r->err, SN_ERR_SHAPE, "%s: '%s' must be %s%s%s, not %s%s",
                    r->c->unit.plan->entry->name, a->name, sn_dtype_name((sn_dtype)n->dtype), want,
-                   sn_dtype_name(a->dtype), have);
+                   values, sn_dtype_name(a->dtype), have);
 }
 
 /* The symbol if d is exactly one; -1 otherwise. */

@@ -8,9 +8,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum {
-    SPINS = 4000
-}; /* then the processor is given away: more threads than cores must still make progress */
+/* About 50 microseconds, as long as a sleep and its end take. Then a thread yields: what it waits
+ * for may be waiting for this processor. */
+enum { SPINS = 1000 };
 
 typedef struct barrier {
     _Alignas(64) atomic_long waiting;
@@ -49,10 +49,13 @@ static void run_all(sn_threads *t, void (*fn)(void *, int64_t, int64_t), void *a
     int got = 0;
 #pragma omp parallel num_threads((int)t->n)
     {
-#pragma omp master
-        got = omp_get_num_threads();
-#pragma omp barrier
-        if (got == t->n) fn(arg, omp_get_thread_num(), t->n);
+        int team = omp_get_num_threads(), tid = omp_get_thread_num();
+        if (tid == 0) got = team;
+        if (team == t->n) {
+            fn(arg, tid, t->n);
+            /* OpenMP's barrier at the end of the region spins for milliseconds without yielding */
+            wait_all(t, tid);
+        }
     }
     if (got == t->n) return;
     /* fewer threads than promised (a thread limit, or inside another parallel region): the barrier

@@ -78,7 +78,7 @@ static int32_t match_longest(encoding *e, size_t size, size_t at, size_t *end) {
     size_t prefix = e->w->prefix.size;
     char *word = e->piece.data + prefix, *text = word + at;
     if (at && prefix) memcpy(text -= prefix, e->w->prefix.data, prefix);
-    for (*end = size; *end > at; --*end) {
+    for (*end = size - at < v->longest ? size : at + v->longest; *end > at; --*end) {
         bool boundary = *end == size || ((unsigned char)word[*end] & 0xC0) != 0x80;
         int32_t id = boundary ? sn_vocab_find(v, text, (size_t)(word + *end - text)) : -1;
         if (id >= 0 && !(v->entry[id].flags & SN_TOKEN_CONTROL)) return id;

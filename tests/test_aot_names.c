@@ -67,6 +67,7 @@ static void odd_names(void **state) {
     expect("const float *range, float *range_out");
     expect("#define NAMED_STATE_BYTES_OUT 1 /* elements */");
     assert_null(strstr(header, "VOCAB"));
+    assert_null(strstr(header, "state_init")); /* there is no state */
     case_close(&c);
 }
 

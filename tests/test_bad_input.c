@@ -105,6 +105,23 @@ static void nothing_is_visible(void **state) {
     }
 }
 
+/* A message about a shape gives the values of its symbols. */
+static void shape_of_an_input(void **state) {
+    (void)state;
+    static data d;
+    attention a = open_attention(4, 1, false);
+    sn_error err = {0};
+    fill(&d);
+    sn_arg_binding in[] = {
+        SN_BIND("q", SN_F32, d.q, 1, H, 4, D), SN_BIND("k", SN_F32, d.k, 1, H, 9, D),
+        SN_BIND("v", SN_F32, d.v, 1, H, 4, D), SN_BIND("from", SN_I32, d.from, 1)};
+    sn_arg_binding out = SN_BIND("y", SN_F32, d.y, 1, H, 4, D);
+    assert_false(sn_run(a.s, "main", in, 4, &out, 1, &err));
+    assert_string_equal(err.message,
+                        "main: 'k' must be f32[B,2,T,8], where B = 1, T = 4, not f32[1,2,9,8]");
+    close_attention(&a);
+}
+
 static sn_tensor softmax_by_hand(int way, sn_tensor s) {
     sn_tensor weight = sn_exp(way == 0 ? s : sn_sub(s, sn_amax_keep(s, -1)));
     if (way < 2) return sn_div(weight, sn_sum_keep(weight, -1));
@@ -262,11 +279,9 @@ static void weights_and_backend(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_visible),
-        cmocka_unit_test(hidden_rows_by_hand),
-        cmocka_unit_test(sizes),
-        cmocka_unit_test(not_finite),
-        cmocka_unit_test(options),
+        cmocka_unit_test(nothing_is_visible),  cmocka_unit_test(shape_of_an_input),
+        cmocka_unit_test(hidden_rows_by_hand), cmocka_unit_test(sizes),
+        cmocka_unit_test(not_finite),          cmocka_unit_test(options),
         cmocka_unit_test(weights_and_backend),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);

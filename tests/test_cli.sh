@@ -212,6 +212,11 @@ check_eval() {
 # models in C, without a main program
 check_run() {
     variant=$source/examples/variants/alibi.c
+    # how long OpenMP's threads spin is set for this program only
+    printf '#!/bin/sh\necho "${GOMP_SPINCOUNT-unset}" >>"%s/spin"\nexec cc "$@"\n' "$tmp" >"$tmp/cc"
+    chmod +x "$tmp/cc"
+    (unset OMP_WAIT_POLICY && CC=$tmp/cc run 0 run "$variant" explain --cache-dir "$tmp/spins")
+    [ "$(sort -u "$tmp/spin")" = unset ] || fail "a compiler inherits GOMP_SPINCOUNT: $(cat "$tmp/spin")"
     run 0 run "$variant"
     prints 'model       alibi: 132864 parameters'
     prints 'output   logits       f32.B,T,256.'
@@ -432,6 +437,11 @@ check_inspect() {
     [ "$(grep -c "fill='none'" "$tmp/all.svg")" = 40 ] || fail "a square for each of 40 heads"
     run 0 inspect "$tmp/model" -p "Once upon a time there was" --attention layers.2:1 -o "$tmp/one.svg"
     grep -q 'layers.2.attention, head 1' "$tmp/one.svg" || fail "the picture's title"
+    # little is left empty beside the squares
+    wide=$(sed -n "1s/.* width='\([0-9]*\)'.*/\1/p" "$tmp/all.svg")
+    right=$(sed -n "s/.*x='\([0-9]*\)'.* width='\([0-9]*\)'.*fill='none'.*/\1 \2/p" "$tmp/all.svg" |
+        awk '$1 + $2 > r { r = $1 + $2 } END { print r }')
+    [ $((wide - right)) -lt $((wide / 10)) ] || fail "a picture of $wide, used to $right"
     run 0 inspect "$tmp/model" --near he --top 1
     prints "358  ' she'"
     run 0 inspect "$tmp/model" --analogy "he his she" --top 1
@@ -489,7 +499,17 @@ check_command_line() {
     prints '^kernels  *0'
     prints '^tuned  *0'
     : >"$tmp/file"
-    refused 1 'compiled kernels are not kept' cache --cache-dir "$tmp/file/cache"
+    refused 1 'compiled kernels are not kept' cache --cache-dir "$tmp/file"
+    refused 1 "cache-dir $tmp/nosuch: No such file" cache --cache-dir "$tmp/nosuch"
+    [ ! -e "$tmp/nosuch" ] || fail "'sinter cache' made a folder"
+    # one value an option; threads and processors; developers' help ends the program
+    refused 2 "prompt is given twice, 'a' and 'b'" generate "$nano" -p a -p b
+    refused 2 'missing INPUT (' tokenizer train
+    run 0 explain "$nano" --threads 1024
+    says 'note: 1024 threads share [0-9]* processors'
+    SINTER_DEBUG=help run 0 generate "$nano" -p a
+    says '^  dump='
+    [ ! -s "$tmp/out" ] || fail 'SINTER_DEBUG=help: ran as well'
     # contradictions, also among options of the compiler
     refused 2 'tune contradicts --cache-dir none: choices are remembered' generate "$nano" -p 0 --tune --cache-dir none
     refused 2 'tune contradicts --backend onednn' eval "$nano" "$tmp/text" --tune --backend onednn

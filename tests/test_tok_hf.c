@@ -413,12 +413,33 @@ static void long_runs_of_spaces(void **state) {
     sn_regex_free(r);
 }
 
+/* Pieces are looked for up to the length of the longest token, however long a word may be. */
+static void long_words(void **state) {
+    (void)state;
+    enum { SIZE = 100000 };
+    sn_tokenizer *t = load_tree_ok(
+        cJSON_Parse("{\"model\": {\"type\": \"WordPiece\", \"unk_token\": \"u\", \"vocab\": {"
+                    "\"u\": 0, \"a\": 1, \"##aaa\": 2}, "
+                    "\"max_input_chars_per_word\": 1000000}, "
+                    "\"normalizer\": {\"type\": \"BertNormalizer\"}, "
+                    "\"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}}"));
+    char *text = malloc(SIZE);
+    memset(text, 'a', SIZE);
+    sn_ids ids = encode_ok(t, text, SIZE, 0);
+    assert_int_equal(ids.count, 1 + SIZE / 3);
+    assert_int_equal(ids.data[SIZE / 3], 2);
+    free(text);
+    sn_ids_free(&ids);
+    sn_tokenizer_free(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2),       cmocka_unit_test(gpt2_variants),
         cmocka_unit_test(bert),       cmocka_unit_test(llama),
         cmocka_unit_test(llama_full), cmocka_unit_test(metaspace),
         cmocka_unit_test(refusals),   cmocka_unit_test(long_runs_of_spaces),
+        cmocka_unit_test(long_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

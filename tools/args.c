@@ -258,15 +258,21 @@ static int parse_option(const arg_command *c, int argc, char **argv, int *i, con
         }
         value = argv[++*i];
     }
+    bool known = a - c->table < MAX_ROWS;
+    if (known && value && given[a - c->table]) {
+        fprintf(stderr, "%s: --%s is given twice, '%s' and '%s': it takes one value\n", c->name,
+                a->name, given[a - c->table], value);
+        return complain(c);
+    }
     if (!set_value(c, a, value, out)) return complain(c);
-    if (a - c->table < MAX_ROWS) given[a - c->table] = value ? value : "";
+    if (known) given[a - c->table] = value ? value : "";
     return ARGS_RUN;
 }
 
 static int finish_places(const arg_command *c, const arg *place) {
     for (; place->name; place++) {
         if (place->kind != ARG_PLACE) continue;
-        fprintf(stderr, "%s: %s is missing: %s\n", c->name, place->name, place->help);
+        fprintf(stderr, "%s: missing %s (%s)\n", c->name, place->name, place->help);
         return complain(c);
     }
     return ARGS_RUN;

@@ -4,6 +4,7 @@
 #include "tools/text_gen.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,17 @@ static void show_tuning(void *ctx, const char *line) {
     fflush(stderr);
 }
 
+void cmd_note_threads(int64_t n) {
+    static bool told;
+    cpu_set_t set;
+    if (told || sched_getaffinity(0, sizeof set, &set) || n <= CPU_COUNT(&set)) return;
+    told = true;
+    fprintf(stderr, "note: %lld threads share %d processors: fewer are usually faster (-t)\n",
+            (long long)n, CPU_COUNT(&set));
+}
+
 sn_options cmd_options(const cmd_compile *c) {
+    cmd_note_threads(c->threads);
     sn_options o = sn_options_default();
     o.level = (int)c->level;
     o.threads = (int)c->threads;

@@ -93,6 +93,8 @@ typedef struct cmd_compile {
             "an expected fusion that did not happen is an error"                                   \
     }
 sn_options cmd_options(const cmd_compile *c);
+/* Says once that n threads are more than the processors that this process may use. */
+void cmd_note_threads(int64_t n);
 
 /* Where a model comes from: a member `model` of T, and rows (MODEL itself is a place). */
 typedef struct cmd_model {

@@ -313,6 +313,7 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
     static const char *const backends[] = {"own", "onednn", "auto", NULL};
     const char *peers[SN_BENCH_MAX_PEERS + 3] = {"all", "none"};
     for (int i = 0; sn_bench_peer_name(i); i++) peers[i + 2] = sn_bench_peer_name(i);
+    cmd_note_threads(o->threads);
     *b = (sn_bench_options){.backends = o->backends,
                             .peers = o->peers,
                             .peer_dir = o->peer_dir ? o->peer_dir : SN_PEER_DIR,

@@ -2,8 +2,10 @@
 #include "tools/cmd.h"
 #include "codegen/jit/cache.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NAME "sinter cache"
 
@@ -73,6 +75,10 @@ int cmd_cache(int argc, char **argv) {
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
+    if (o.dir && access(o.dir, F_OK)) {
+        sn_fail(&err, SN_ERR_FILE, "--cache-dir %s: %s", o.dir, strerror(errno));
+        return cmd_fail(NAME, &err);
+    }
     sn_cache *c = sn_cache_open(o.dir, 0, &err);
     const char *note = sn_cache_note(c);
     if (!c || note) {

@@ -21,7 +21,7 @@ static const arg table[] = {
     CMD_MODEL_ARGS(options),
     {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "a sentence"},
     {"file", 'f', ARG_TEXT, AT(file), "FILE", NULL, 0, 0,
-     "a sentence a line, -: standard input; with --prompt: ranked by likeness to it"},
+     "a sentence a line, -: standard input; with --prompt: ranked by similarity to it"},
     {"similarity", 0, ARG_FLAG, AT(similarity), NULL, NULL, 0, 0,
      "cosine similarity of every two lines, as a table"},
     CMD_COMPILE_ARGS(options),

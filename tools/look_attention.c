@@ -1,4 +1,4 @@
-/* look_attention.c: attention maps as a picture: a square a head, a row a query, a column a key,
+/* look_attention.c: attention maps as a picture: a square per head, rows: queries, columns: keys,
  * the darker the larger the weight [PH22 A4 line 6]. */
 #include "tools/look.h"
 #include "runtime/file.h"
@@ -148,12 +148,13 @@ static void draw(FILE *f, const look *l, const selection *s) {
     bool labels = single && side <= LABEL_LIMIT;
     int cell = single ? (side <= 32 ? 18 : 576 / (int)side + 1) : 180 / (int)side + 1;
     int margin = labels ? 110 : 20, square = (int)side * cell;
+    int width = margin + (int)most * (square + GAP) + (labels ? 60 : 20), title = margin + 400;
     int height = margin + (s->end - s->first) * (square + TITLE + GAP) + 20;
     fprintf(f,
             "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
             "font-family='sans-serif' font-size='11'>\n"
             "<rect width='100%%' height='100%%' fill='white'/>\n",
-            margin + (int)most * (square + GAP) + 260, height);
+            width > title ? width : title, height);
     int y = margin;
     for (int i = s->first; i < s->end; i++) {
         map p = map_of(&l->list[i]);

@@ -52,7 +52,8 @@ folder of the folder sinter, where compiled kernels are kept; else ~/.cache
 compile models in C, and link what sinter\-compile makes
 .TP
 .B OMP_NUM_THREADS, OMP_WAIT_POLICY, OMP_PROC_BIND
-number of threads, how they wait, and where they run
+number of threads, how they wait, and where they run. Without OMP_WAIT_POLICY and GOMP_SPINCOUNT,
+threads that wait spin for about 0.2 ms and then sleep.
 .TP
 .B SINTER_DEBUG
 for developers; SINTER_DEBUG=help lists what it takes

@@ -1,32 +1,37 @@
 /* sinter.c: the program: a table of subcommands. */
+#include "ir/ir.h"
 #include "tools/cmd.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name, *what;
     cmd_fn *run;
+    bool threads; /* runs models */
 } commands[] = {
-    {"generate", "continue a text with a language model", cmd_generate},
-    {"translate", "translate lines of text with an encoder-decoder model", cmd_translate},
-    {"embed", "sentence embeddings; rank sentences by similarity", cmd_embed},
-    {"fill", "the likeliest tokens for the masks of a text", cmd_fill},
-    {"classify", "classes of images or texts", cmd_classify},
-    {"eval", "loss and perplexity of a text", cmd_eval},
-    {"train", "train a model on a text", cmd_train},
-    {"tokenizer", "learn a vocabulary from text; text to token ids and back", cmd_tokenizer},
+    {"generate", "continue a text with a language model", cmd_generate, true},
+    {"translate", "translate lines of text with an encoder-decoder model", cmd_translate, true},
+    {"embed", "sentence embeddings; rank sentences by similarity", cmd_embed, true},
+    {"fill", "the likeliest tokens for the masks of a text", cmd_fill, true},
+    {"classify", "classes of images or texts", cmd_classify, true},
+    {"eval", "loss and perplexity of a text", cmd_eval, true},
+    {"train", "train a model on a text", cmd_train, true},
+    {"tokenizer", "learn a vocabulary from text; text to token ids and back", cmd_tokenizer, false},
     {"compile", "make an object, a library or a program of a model, to be deployed",
-     cmd_compile_ahead},
-    {"import", "turn a model of another format into a model folder", cmd_import},
-    {"inspect", "what is in a model folder", cmd_inspect},
+     cmd_compile_ahead, false},
+    {"import", "turn a model of another format into a model folder", cmd_import, false},
+    {"inspect", "what is in a model folder", cmd_inspect, true},
     {"explain", "which kernel every operation went to, what was fused, and what was not",
-     cmd_explain},
-    {"run", "run a model in a C file of your own", cmd_run},
+     cmd_explain, false},
+    {"run", "run a model in a C file of your own", cmd_run, true},
     {"bench", "measure kernels and models next to the machine's limits and other systems",
-     cmd_bench},
-    {"cache", "compiled kernels and models, tuned choices on disk: show, clear", cmd_cache},
-    {"opt", "run passes on a graph in text form", cmd_opt},
+     cmd_bench, true},
+    {"cache", "compiled kernels and models, tuned choices on disk: show, clear", cmd_cache, false},
+    {"opt", "run passes on a graph in text form", cmd_opt, false},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -59,12 +64,36 @@ int cmd_dispatch(int argc, char **argv) {
     return i < 0 ? EXIT_USAGE : commands[i].run(argc, argv);
 }
 
+static bool runs_models(const char *name) {
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (!strcmp(commands[i].name, name)) return commands[i].threads;
+    return false;
+}
+
+/* OpenMP's waiting threads spin for some 15 ms by default. On a shared machine they then burn time
+ * that the thread they wait for needs: runs of 20 us take 20 ms. libgomp has read its settings when
+ * main begins, so the program starts itself again with a limit of about 0.2 ms, unless the user
+ * has said how to wait. The variable is removed again: compilers and peers do not inherit it. */
+static void limit_spinning(char **argv) {
+    static const char name[] = "GOMP_SPINCOUNT", limit[] = "4000";
+    const char *now = getenv(name);
+    if (now && !strcmp(now, limit)) unsetenv(name);
+    if (now || getenv("OMP_WAIT_POLICY")) return;
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) return;
+    self[n] = 0;
+    if (!setenv(name, limit, 1)) execv(self, argv);
+    unsetenv(name);
+}
+
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : NULL;
     if (!name) {
         print_help(stderr);
         return EXIT_USAGE;
     }
+    if (sn_debug_get()->help) return EXIT_OK; /* SINTER_DEBUG=help: the table has been printed */
     bool help = !strcmp(name, "help");
     if (!strcmp(name, "--version") || !strcmp(name, "-V") || !strcmp(name, "version")) {
         printf("sinter %s\n", SN_VERSION);
@@ -74,7 +103,10 @@ int main(int argc, char **argv) {
         print_help(stdout);
         return cmd_finish("sinter");
     }
-    if (!help) return cmd_dispatch(argc - 1, argv + 1);
+    if (!help) {
+        if (runs_models(name)) limit_spinning(argv);
+        return cmd_dispatch(argc - 1, argv + 1);
+    }
     char *ask[4] = {argv[2]}; /* help bench model */
     int n = 1;
     if (argc > 3) ask[n++] = argv[3];

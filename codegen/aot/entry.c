@@ -20,10 +20,10 @@ static void put(em *e, em_val base, int64_t offset, em_val v) {
 /* ---- OpenMP: libgomp's entry points, which other OpenMP libraries have as well ---- */
 
 /* What a thread team shares. */
-enum { TEAM_FN, TEAM_ARG = 8, TEAM_N = 16, TEAM_GOT = 24, TEAM_SIZE = 32 };
+enum { TEAM_FN, TEAM_ARG = 8, TEAM_THREADS = 16, TEAM_GOT = 24, TEAM_SIZE = 32 };
 /* The barrier of a call, on its stack: two lines. */
 enum { BARRIER_WAITING, BARRIER_ROUND = 64, BARRIER_SIZE = 128 };
-enum { SPINS = 4000 }; /* then the processor is given away */
+enum { SPINS = 1000 }; /* about 50 microseconds, then a thread yields */
 
 static void call_work(em *e, em_val fn, em_val arg, em_val tid, em_val n) {
     em_type params[] = {e->ptr, e->i64, e->i64};
@@ -35,8 +35,10 @@ static em_val thread_number(em *e, const char *name) {
     return em_idx(e, em_call(e, em_extern(e, name, e->i32, NULL, 0), NULL, 0));
 }
 
-/* Each thread of a team works if there are as many as the barrier counts on. */
-static em_val emit_team(em *e, const sn_aot *a) {
+/* Each thread of a team works if there are as many as the barrier counts on. It waits for the
+ * others here: OpenMP's barrier at the end of the region spins for milliseconds without yielding.
+ */
+static em_val emit_team(em *e, const sn_aot *a, em_val barrier) {
     em_val fn = sn_aot_function(e, a, "team", e->tvoid, &e->ptr, 1, false);
     em_val t = em_param(e, 0);
     em_val got = thread_number(e, "omp_get_num_threads"),
@@ -44,9 +46,11 @@ static em_val emit_team(em *e, const sn_aot *a) {
     em_branch master = em_if(e, em_cmp(e, EM_EQ, tid, em_i64(e, 0)));
     put(e, t, TEAM_GOT, got);
     em_endif(e, &master);
-    em_val n = get(e, t, e->i64, TEAM_N);
+    em_val self = get(e, t, e->ptr, TEAM_THREADS),
+           n = get(e, self, e->i64, offsetof(sn_threads, n));
     em_branch all = em_if(e, em_cmp(e, EM_EQ, got, n));
     call_work(e, get(e, t, e->ptr, TEAM_FN), get(e, t, e->ptr, TEAM_ARG), tid, n);
+    em_call(e, barrier, (em_val[]){self, tid}, 2);
     em_endif(e, &all);
     em_ret(e, NULL);
     return fn;
@@ -63,7 +67,7 @@ static void emit_run(em *e, const sn_aot *a, em_val team) {
     em_else(e, &alone);
     put(e, t, TEAM_FN, fn);
     put(e, t, TEAM_ARG, arg);
-    put(e, t, TEAM_N, n);
+    put(e, t, TEAM_THREADS, self);
     em_type start_params[] = {e->ptr, e->ptr, e->i32, e->i32};
     em_val start = em_extern(e, "GOMP_parallel", e->tvoid, start_params, 4);
     em_call(e, start, (em_val[]){team, t, em_int_cast(e, n, e->i32), em_i32(e, 0)}, 4);
@@ -108,9 +112,9 @@ static void emit_waiting(em *e, em_val place, em_val round) {
     LLVMPositionBuilderAtEnd(e->b, out);
 }
 
-static void emit_barrier(em *e, const sn_aot *a) {
+static em_val emit_barrier(em *e, const sn_aot *a) {
     em_type params[] = {e->ptr, e->i64};
-    sn_aot_function(e, a, "barrier", e->tvoid, params, 2, false);
+    em_val fn = sn_aot_function(e, a, "barrier", e->tvoid, params, 2, false);
     em_val self = em_param(e, 0), n = get(e, self, e->i64, offsetof(sn_threads, n));
     em_branch many = em_if(e, em_cmp(e, EM_GT, n, em_i64(e, 1)));
     em_val b = get(e, self, e->ptr, offsetof(sn_threads, state));
@@ -127,11 +131,12 @@ static void emit_barrier(em *e, const sn_aot *a) {
     em_endif(e, &last);
     em_endif(e, &many);
     em_ret(e, NULL);
+    return fn;
 }
 
 void sn_aot_emit_threads(em *e, const sn_aot *a) {
-    emit_run(e, a, emit_team(e, a));
-    emit_barrier(e, a);
+    em_val barrier = emit_barrier(e, a);
+    emit_run(e, a, emit_team(e, a, barrier));
 }
 
 /* Without OpenMP: run calls the function once, nobody waits. */

@@ -214,9 +214,12 @@ static const char middle[] =
     "/* Another target than open's choice, 1 is the first of the list above. */\n"
     "int $n_choose($n *m, int target);\n"
     "/* What is in this artefact, as text. */\n"
-    "const char *$n_manifest(void);\n\n"
-    "/* Gives state[$N_STATE_BYTES] its first value. $f */\n"
-    "int $n_state_init(const $n *m, void *state);\n\n"
+    "const char *$n_manifest(void);\n\n";
+
+static const char of_state[] = "/* Gives state[$N_STATE_BYTES] its first value. $f */\n"
+                               "int $n_state_init(const $n *m, void *state);\n\n";
+
+static const char of_entries[] =
     "/* The entries. workspace: memory that a call uses and leaves as garbage, as many bytes as "
     "the\n"
     " * _workspace function says for these lengths (negative: minus an error code); it never\n"
@@ -270,6 +273,8 @@ bool sn_aot_write_header(sn_aot *a, FILE *f) {
         fprintf(f, "    %s_%s%s = %d, /* %s */\n", a->upper, i ? "ERROR_" : "", kinds[i], i,
                 texts[i]);
     expand(middle, words, f);
+    if (a->n_state) expand(of_state, words, f);
+    expand(of_entries, words, f);
     for (int i = 0; i < a->n_entry; i++) print_entry(a, &a->entry[i], &macros, f);
     fputs(bottom, f);
     return !ferror(f) || sn_fail(a->err, SN_ERR_FILE, "the header cannot be written");

@@ -1,4 +1,4 @@
-// next.cc: the same model from C++, with memory that looks after itself: the logits of the token
+// next.cc: the same model from C++, with RAII wrappers: the logits of the token
 // that follows some ids.
 //   c++ -std=c++17 next.cc -Iout out/story.o -lgomp -lm -o next && ./next out/story.weights 1 403 407
 #include <algorithm>
