@@ -1,0 +1,64 @@
+#!/bin/sh
+# test_links.sh SOURCE_DIR: the documents name things that exist: links lead to files and headings, paths in
+# backquotes are files or folders of the tree, names in the pages for maintainers occur in the sources, and
+# docs/internals.md has a row for every pass, in order. No line is longer than 120 characters.
+cd "$1" || exit 1
+failed=0
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+docs="README.md CONTRIBUTING.md docs/*.md docs/notes/bench-log.md"
+
+# The headings of a file as the anchors that links use.
+anchors() {
+    sed -n 's/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'
+}
+
+# The text of a document without code blocks.
+text() {
+    awk '/^```/ { code = !code; next } !code' "$1"
+}
+
+for doc in $docs; do
+    folder=$(dirname "$doc")
+    for link in $(text "$doc" | grep -oE '\]\([^)]+\)' | sed 's/^](//; s/)$//'); do
+        case $link in http*) continue ;; esac
+        file=${link%%#*}
+        [ -z "$file" ] || [ -e "$folder/$file" ] || fail "$doc: link to $link: there is no such file"
+        case $link in *#*)
+            anchors "${file:+$folder/}${file:-$doc}" | grep -qxF "${link#*#}" || fail "$doc: link to $link: there is no such heading"
+            ;;
+        esac
+    done
+    # paths that begin with a folder of the tree; * stands for any name, NAME and FAMILY for one to be chosen
+    for path in $(text "$doc" | grep -oE '`[^` ]+`' | tr -d '`' |
+        grep -E '^(bench|cmake|codegen|deploy|examples|frontend|ir|passes|runtime|tests|tools)/[a-zA-Z0-9_.*/-]*$'); do
+        case $path in *NAME* | *FAMILY*) continue ;; esac
+        # shellcheck disable=SC2086
+        ls -d $path >/dev/null 2>&1 || [ -e "$path.c" ] || [ -e "$path.h" ] || fail "$doc: there is no $path"
+    done
+done
+
+# Names with an underscore in the pages for maintainers occur in the sources.
+words=$(mktemp) || exit 1
+trap 'rm -f "$words"' EXIT
+find ir frontend passes codegen runtime deploy tools bench tests cmake \( -name '*.[ch]' -o -name '*.def' -o -name '*.txt' \
+    -o -name '*.sh' -o -name '*.cmake' \) -exec cat {} + | LC_ALL=C tr -cs 'A-Za-z0-9_' '\n' | LC_ALL=C sort -u >"$words"
+for doc in docs/internals.md docs/glossary.md CONTRIBUTING.md; do
+    text "$doc" | grep -oE '`[^` ]+`' | tr -d '`' | LC_ALL=C sed 's/[(*].*//' | grep -E '^[a-zA-Z0-9_]+_[a-zA-Z0-9]+$' |
+        grep -vE '[A-Z]{4}|softsign' | LC_ALL=C sort -u | LC_ALL=C comm -23 - "$words" | sed "s|^|$doc: no source has the name |" | grep . && failed=1
+done
+
+want=$(sed -n 's/^PASS(\([a-z_]*\), \([0-9]\),.*/\1 \2/p' passes/passes.def)
+have=$(awk -F'|' '/^\| pass \|/ { in_table = 1; next } in_table && !/^\|/ { exit }
+    in_table && !/^\|-/ { gsub(/ /, "", $2); gsub(/ /, "", $3); print $2, $3 }' docs/internals.md)
+[ "$want" = "$have" ] || fail "docs/internals.md: its table of passes is not passes.def:
+$want
+but:
+$have"
+for doc in docs/*.md CONTRIBUTING.md; do
+    text "$doc" | LC_ALL=C.UTF-8 grep -nE '^.{121}' | sed "s|^|$doc: longer than 120: |" | grep . && failed=1
+done
+[ "$failed" = 0 ] && echo "all links and paths exist"
+exit $failed
