@@ -1,6 +1,7 @@
 /* program.c: main of a deployed program: opens the artefact that it is linked with, then generates
  * text, classifies or encodes it. */
 #include "deploy/program.h"
+#include "runtime/threads.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -265,6 +266,7 @@ static int run_main(program *p, options *o, int argc, char **argv) {
                                  pair ? translates : continues, pair ? translator_table : table};
     int code = args_parse(&command, argc, argv, o);
     if (code != ARGS_RUN) return code;
+    if (!strcmp(p->manifest.threads, "openmp")) sn_threads_limit_spinning(argv);
     find_folder(p);
     bool ok = run(p, &err);
     close_all(p);

@@ -12,16 +12,16 @@
 #define WEIGHTS "model.safetensors"
 #define INDEX "model.safetensors.index.json"
 
-/* "path/name" if that exists, else NULL. */
-static char *find_file(const char *path, const char *name) {
+/* "path/name", allocated, if that exists; NULL if not, or without memory (then an error). */
+static char *find_file(const char *path, const char *name, sn_error *err) {
+    if (!sn_folder_has(path, name)) return NULL;
     char *p = sn_path_join(path, name);
-    if (p && sn_file_exists(p)) return p;
-    free(p);
-    return NULL;
+    if (!p) sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+    return p;
 }
 
 /* The only *.safetensors file of a folder. NULL if there is none, or several (then *several). */
-static char *find_only_weights(const char *path, bool *several) {
+static char *find_only_weights(const char *path, bool *several, sn_error *err) {
     static const char ending[] = ".safetensors";
     size_t e = sizeof ending - 1;
     char *found = NULL;
@@ -32,8 +32,8 @@ static char *find_only_weights(const char *path, bool *several) {
         if (n <= e || strcmp(d->d_name + n - e, ending) || d->d_name[0] == '.') continue;
         *several = found != NULL;
         free(found);
-        found = *several ? NULL : sn_path_join(path, d->d_name);
-        if (*several) break;
+        found = *several ? NULL : find_file(path, d->d_name, err);
+        if (!found) break;
     }
     if (dir) closedir(dir);
     return found;
@@ -41,10 +41,13 @@ static char *find_only_weights(const char *path, bool *several) {
 
 static char *find_weights(const char *path, sn_error *err) {
     bool several = false;
-    char *p = find_file(path, WEIGHTS);
-    if (!p) p = find_file(path, INDEX);
-    if (!p) p = find_only_weights(path, &several);
-    if (!p)
+    sn_error own = {0};
+    char *p = find_file(path, WEIGHTS, &own);
+    if (!p && !own.code) p = find_file(path, INDEX, &own);
+    if (!p && !own.code) p = find_only_weights(path, &several, &own);
+    if (own.code)
+        sn_fail(err, own.code, "%s", own.message);
+    else if (!p)
         sn_fail(err, SN_ERR_FILE,
                 several ? "%s: several .safetensors files, but neither " WEIGHTS " nor " INDEX
                         : "%s: no " WEIGHTS " here; `sinter import` makes a model folder from "
@@ -73,12 +76,13 @@ sn_model_dir *sn_model_dir_open(const char *path, sn_error *err) {
         free(m);
         return NULL;
     }
-    char *config = find_file(path, CONFIG), *weights = NULL;
-    if (!config)
+    char *config = find_file(path, CONFIG, err), *weights = NULL;
+    if (!config && !sn_folder_has(path, CONFIG))
         sn_fail(err, SN_ERR_FILE,
                 "%s: no " CONFIG " here; `sinter import` makes a model folder from other formats",
                 path);
-    else if ((weights = find_weights(path, err)) && (m->config = sn_config_open(config, err)))
+    else if (config && (weights = find_weights(path, err)) &&
+             (m->config = sn_config_open(config, err)))
         m->weights = sn_weights_open(weights, err);
     free(config);
     free(weights);
@@ -96,20 +100,17 @@ void sn_model_dir_close(sn_model_dir *m) {
 }
 
 char *sn_model_dir_file(const sn_model_dir *m, const char *name) {
-    return find_file(m->path, name);
+    return find_file(m->path, name, NULL);
 }
 
 bool sn_model_dir_save(const char *path, sn_config *config, const sn_weight *tensors, size_t count,
                        sn_error *err) {
     if (!sn_folder_make(path, err)) return false;
-    char *index = find_file(path, INDEX);
-    if (index) {
-        free(index);
+    if (sn_folder_has(path, INDEX))
         return sn_fail(err, SN_ERR_FILE,
                        "%s: holds a model of several files (" INDEX "); use "
                        "another folder",
                        path);
-    }
     char *weights = sn_path_join(path, WEIGHTS), *json = sn_path_join(path, CONFIG);
     bool ok = (weights && json) || sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
     ok = ok && sn_weights_save(weights, tensors, count, NULL, 0, err) &&

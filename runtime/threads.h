@@ -25,6 +25,12 @@ enum { SN_MAX_THREADS = 1024 }; /* of one session */
  * more than SN_MAX_THREADS, or more than the system gives. */
 bool sn_threads_init(sn_threads *t, int n, sn_error *err);
 void sn_threads_free(sn_threads *t);
+/* To be called first in main of a program. Threads of libgomp that wait spin for some 15 ms by
+ * default; on a shared machine they then burn time that the thread they wait for needs (a run of
+ * 20 us took 20 ms). libgomp reads its settings before main, so this function starts the program
+ * again, once, with a limit of about 0.2 ms. It returns at once if OMP_WAIT_POLICY or
+ * GOMP_SPINCOUNT is set. Child processes do not inherit the limit. */
+void sn_threads_limit_spinning(char **argv);
 /* Libraries on OpenMP that the calling thread calls use n threads from now on. Returns how many it
  * was before. */
 int sn_threads_default(int n);

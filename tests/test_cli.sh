@@ -204,7 +204,7 @@ check_eval() {
     refused 1 'fewer than 2 tokens' eval "$stories" "$tmp/empty"
     refused 1 'cannot open' eval "$stories" "$tmp/none"
     refused 1 'cannot read' eval "$stories" "$tmp"
-    refused 2 'FILE is missing' eval "$stories"
+    refused 2 'missing FILE (' eval "$stories"
     head -c 4096 "$sinter" >"$tmp/binary"
     run 0 eval "$stories" "$tmp/binary"
 }

@@ -72,10 +72,7 @@ static bool read_tensors(const train_tensors *t, const sn_session *s, sn_error *
 /* ---- files ---- */
 
 bool checkpoint_exists(const char *folder) {
-    char *path = sn_path_join(folder, FILE_NAME);
-    bool found = path && sn_file_exists(path);
-    free(path);
-    return found;
+    return sn_folder_has(folder, FILE_NAME);
 }
 
 bool checkpoint_save(const char *folder, const sn_session *s, train_tensors *t,

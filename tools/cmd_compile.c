@@ -129,7 +129,8 @@ static bool save_tokenizer(const options *o, const sn_tokenizer *t, const char *
         char *from = itself ? strdup(source) : sn_path_join(source, files[i]),
              *to = sn_path_join(path, files[i]);
         sn_mapping map;
-        if (from && to && sn_file_exists(from) && sn_file_map(from, &map, err)) {
+        ok = (from && to) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        if (ok && sn_file_exists(from) && (ok = sn_file_map(from, &map, err))) {
             ok = sn_file_save(to, map.data, map.size, err);
             copied |= i == 0;
             sn_file_unmap(&map);

@@ -106,7 +106,8 @@ static bool add_library(command *c, const char *name, sn_error *err) {
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         snprintf(path, sizeof path, "%s/%s", places[i], name);
         char *full = sn_path_join(exe, path);
-        if (full && sn_file_exists(full) && c->n_own < MAX_ARGS) {
+        if (!full) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        if (sn_file_exists(full) && c->n_own < MAX_ARGS) {
             c->own[c->n_own++] = full;
             add(c, full);
             return true;

@@ -98,11 +98,14 @@ static bool open_checkpoint(lm *m, const lm_options *o, sn_error *err) {
     if (o->checkpoint && !file) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (file) m->checkpoint = sn_weights_open(file, err);
     free(file);
-    char *config = folder ? sn_path_join(o->checkpoint, "config.json") : NULL;
-    if (config && sn_file_exists(config) && m->checkpoint)
-        m->config = m->own_config = sn_config_open(config, err);
-    free(config);
     if (o->checkpoint && !m->checkpoint) return false;
+    if (folder && sn_folder_has(o->checkpoint, "config.json")) {
+        char *config = sn_path_join(o->checkpoint, "config.json");
+        if (!config) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        m->config = m->own_config = sn_config_open(config, err);
+        free(config);
+        if (!m->config) return false;
+    }
     const char *tokenizer = o->tokenizer                             ? o->tokenizer
                             : folder && has_tokenizer(o->checkpoint) ? o->checkpoint
                                                                      : NULL;

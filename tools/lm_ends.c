@@ -24,6 +24,7 @@ static bool add_ends(lm *m, sn_config *c, sn_error *err) {
 bool lm_open_ends(lm *m, const char *folder, sn_error *err) {
     if (m->config && !add_ends(m, m->config, err)) return false;
     char *path = folder ? sn_path_join(folder, "generation_config.json") : NULL;
+    if (folder && !path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (path && sn_file_exists(path)) {
         sn_config *c = sn_config_open(path, err);
         bool ok = c && add_ends(m, c, err);

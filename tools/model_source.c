@@ -55,9 +55,7 @@ static bool find_headers(char *flag, size_t size, sn_error *err) {
     exe[n > 0 ? n : 0] = 0;
     for (int up = 0; up < 2 && strrchr(exe, '/'); up++) *strrchr(exe, '/') = 0;
     snprintf(path, sizeof path, "%s/include/sinter", exe);
-    char *header = sn_path_join(path, "frontend/models.h");
-    bool installed = header && sn_file_exists(header);
-    free(header);
+    bool installed = sn_folder_has(path, "frontend/models.h");
     if (installed || sn_file_exists(SN_HEADERS "/frontend/models.h")) {
         snprintf(flag, size, "-I%s", installed ? path : SN_HEADERS);
         return true;

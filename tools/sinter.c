@@ -1,12 +1,10 @@
 /* sinter.c: the program: a table of subcommands. */
 #include "ir/ir.h"
+#include "runtime/threads.h"
 #include "tools/cmd.h"
 
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const struct {
     const char *name, *what;
@@ -70,29 +68,13 @@ static bool runs_models(const char *name) {
     return false;
 }
 
-/* OpenMP's waiting threads spin for some 15 ms by default. On a shared machine they then burn time
- * that the thread they wait for needs: runs of 20 us take 20 ms. libgomp has read its settings when
- * main begins, so the program starts itself again with a limit of about 0.2 ms, unless the user
- * has said how to wait. The variable is removed again: compilers and peers do not inherit it. */
-static void limit_spinning(char **argv) {
-    static const char name[] = "GOMP_SPINCOUNT", limit[] = "4000";
-    const char *now = getenv(name);
-    if (now && !strcmp(now, limit)) unsetenv(name);
-    if (now || getenv("OMP_WAIT_POLICY")) return;
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n <= 0) return;
-    self[n] = 0;
-    if (!setenv(name, limit, 1)) execv(self, argv);
-    unsetenv(name);
-}
-
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : NULL;
     if (!name) {
         print_help(stderr);
         return EXIT_USAGE;
     }
+    if (runs_models(name)) sn_threads_limit_spinning(argv);
     if (sn_debug_get()->help) return EXIT_OK; /* SINTER_DEBUG=help: the table has been printed */
     bool help = !strcmp(name, "help");
     if (!strcmp(name, "--version") || !strcmp(name, "-V") || !strcmp(name, "version")) {
@@ -103,10 +85,7 @@ int main(int argc, char **argv) {
         print_help(stdout);
         return cmd_finish("sinter");
     }
-    if (!help) {
-        if (runs_models(name)) limit_spinning(argv);
-        return cmd_dispatch(argc - 1, argv + 1);
-    }
+    if (!help) return cmd_dispatch(argc - 1, argv + 1);
     char *ask[4] = {argv[2]}; /* help bench model */
     int n = 1;
     if (argc > 3) ask[n++] = argv[3];
