@@ -1,6 +1,6 @@
 /* vmath.h: elementary functions emitted inline over scalars and vectors of f32 or f64.
- * No library calls and no tables in memory; every bound below is held by tests/test_vmath.c over
- * the whole range of the type, on every vector width. */
+ * No library calls and no tables in memory; every bound below is held by tests/codegen/test_vmath.c
+ * over the whole range of the type, on every vector width. */
 #ifndef SN_VMATH_H
 #define SN_VMATH_H
 

@@ -26,7 +26,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <cmocka.h>
-#include "tests/scratch.h"
+#include "tests/support/scratch.h"
 
 enum { SECONDS_PER_CASE = 30, MAX_EDITS = 8, MAX_MANIFEST = 1 << 16 };
 
@@ -241,13 +241,13 @@ static const struct {
     {"passes",
      "a.sn",
      run_passes,
-     {"tests/passes/fuse_gate.sn", "tests/passes/raise_attention.sn",
-      "tests/passes/simplify_move.sn", "tests/passes/fuse_norm_grad.sn"}},
+     {"tests/passes/text/fuse_gate.sn", "tests/passes/text/raise_attention.sn",
+      "tests/passes/text/simplify_move.sn", "tests/passes/text/fuse_norm_grad.sn"}},
     {"compile",
      "a.sn",
      compile_text,
-     {"tests/passes/fuse_row_sums.sn", "tests/passes/raise_norm.sn",
-      "tests/passes/simplify_pads.sn", "tests/passes/simplify_index.sn"}},
+     {"tests/passes/text/fuse_row_sums.sn", "tests/passes/text/raise_norm.sn",
+      "tests/passes/text/simplify_pads.sn", "tests/passes/text/simplify_index.sn"}},
     {"training",
      "t.json",
      read_training,

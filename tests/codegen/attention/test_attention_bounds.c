@@ -1,0 +1,122 @@
+/* Attention reads nothing beyond the last element of K, V, Q and a bias: each ends at a page that
+ * nobody may read. One program for every number of keys. */
+#include "frontend/sinter.h"
+#include "ir/ir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/support/scratch.h"
+
+enum { H = 4, HK = 2, D = 20, DV = 7, MOST_KEYS = 600, MOST_QUERIES = 20, N_IN = 4 };
+
+/* `room` bytes whose end is that of the readable memory. */
+typedef struct fenced {
+    unsigned char *map, *end;
+    size_t bytes;
+} fenced;
+
+static fenced fence(size_t room) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (room + page - 1) / page * page;
+    fenced f = {.bytes = whole + page};
+    f.map = mmap(NULL, f.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (f.map == MAP_FAILED) fail_msg("mmap");
+    f.end = f.map + whole;
+    assert_int_equal(mprotect(f.end, page, PROT_NONE), 0);
+    for (size_t i = 0; i < whole / sizeof(float); i++) {
+        float x = (float)(i % 13) / 13;
+        memcpy(f.map + i * sizeof x, &x, sizeof x);
+    }
+    return f;
+}
+
+typedef struct setting {
+    const char *name, *target;
+    int64_t queries;
+    bool biased, gradient;
+} setting;
+
+static sn_tensor score_bias(const sn_score_ctx *c) {
+    return sn_add(c->score, sn_at(c->captured[0], c->q, c->k));
+}
+
+static sn_module *build(const setting *s) {
+    sn_module *m = sn_module_new("bounds");
+    sn_dim keys = sn_symbol(m, "K", 1, MOST_KEYS);
+    sn_tensor q = sn_input(m, "q", SN_F32, 1, H, s->queries, D);
+    sn_tensor k = sn_input(m, "k", SN_F32, 1, HK, keys, D);
+    sn_tensor v = sn_input(m, "v", SN_F32, 1, HK, keys, DV), g[3];
+    sn_attention_args a = {q, k, v, .causal = !s->biased};
+    if (s->biased) a.captured[0] = sn_input(m, "bias", SN_F32, s->queries, keys);
+    if (s->biased) a.score = score_bias;
+    sn_entry *e = sn_entry_add(m, "main");
+    sn_tensor y = sn_attention_at(SN_HERE, &a);
+    sn_entry_output(m, e, "y", y);
+    if (!s->gradient) return m;
+    sn_grad(sn_sum_all(y), 3, ((sn_tensor[]){q, k, v}), g);
+    for (int i = 0; i < 3; i++) sn_entry_output(m, e, (const char *[]){"dq", "dk", "dv"}[i], g[i]);
+    return m;
+}
+
+static void run_with(sn_session *session, const setting *s, int64_t keys, const fenced *in,
+                     float *out) {
+    int64_t dims[N_IN][4] = {
+        {1, H, s->queries, D}, {1, HK, keys, D}, {1, HK, keys, DV}, {s->queries, keys}};
+    int64_t y_dims[4] = {1, H, s->queries, DV};
+    const char *names[N_IN] = {"q", "k", "v", "bias"};
+    sn_arg_binding arg[N_IN], result[4];
+    sn_error err = {0};
+    for (int i = 0; i < N_IN; i++) {
+        int rank = i < 3 ? 4 : 2;
+        size_t n = sizeof(float);
+        for (int a = 0; a < rank; a++) n *= (size_t)dims[i][a];
+        arg[i] = (sn_arg_binding){names[i], SN_F32, rank, dims[i], in[i].end - n};
+    }
+    int64_t *shape[4] = {y_dims, dims[0], dims[1], dims[2]};
+    const char *to[4] = {"y", "dq", "dk", "dv"};
+    for (int i = 0; i < 4; i++)
+        result[i] = (sn_arg_binding){to[i], SN_F32, 4, shape[i], out + i * H * MOST_KEYS * D};
+    if (!sn_run(session, "main", arg, s->biased ? 4 : 3, result, s->gradient ? 4 : 1, &err))
+        fail_msg("%s", err.message);
+}
+
+static void stays_inside(void **state) {
+    const setting *s = *state;
+    sn_error err = {0};
+    sn_module *m = build(s);
+    sn_options o = {.level = 4, .threads = 2, .cache_dir = scratch_dir, .target = s->target};
+    sn_program *p = sn_compile(m, &o, &err);
+    sn_session *session = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
+    if (!session) fail_msg("%s", err.message);
+    fenced in[N_IN];
+    float *out = calloc(4 * H * MOST_KEYS * D, sizeof *out);
+    const size_t room[N_IN] = {H * MOST_QUERIES * D, HK * MOST_KEYS * D, HK * MOST_KEYS * DV,
+                               MOST_QUERIES * MOST_KEYS};
+    for (int i = 0; i < N_IN; i++) in[i] = fence(room[i] * sizeof(float));
+    for (int64_t keys = 1; keys <= MOST_KEYS; keys += keys < 70 ? 1 : 53)
+        run_with(session, s, keys, in, out);
+    for (int i = 0; i < N_IN; i++) munmap(in[i].map, in[i].bytes);
+    free(out);
+    sn_session_free(session);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+int main(void) {
+    static setting all[] = {
+        {"decoding", NULL, 1, false, false},
+        {"decoding, x86-64-v3", "x86-64-v3", 1, false, false},
+        {"decoding with a bias", NULL, 3, true, false},
+        {"blocks with a bias", NULL, MOST_QUERIES, true, false},
+        {"gradient", "x86-64-v3", MOST_QUERIES, false, true},
+    };
+    enum { N = sizeof all / sizeof *all };
+    struct CMUnitTest tests[N];
+    for (int i = 0; i < N; i++)
+        tests[i] = (struct CMUnitTest){all[i].name, stays_inside, NULL, NULL, &all[i]};
+    return cmocka_run_group_tests_name("attention_bounds", tests, scratch_make, scratch_end);
+}

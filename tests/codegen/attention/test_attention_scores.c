@@ -1,0 +1,250 @@
+/* Attention over scores of any size: rows of numbers from 1e-30 to the largest of the type, alone
+ * and mixed, as masks by large finite numbers make them; a row that such a mask hides throughout
+ * is the softmax of what rounding leaves of its scores. Result and gradients at every level and for
+ * several targets against the evaluator.
+ *
+ * Products are exact, so that a score has one rounding, the same one everywhere.
+ *
+ * test_attention_scores [SEED [COUNT]]: COUNT times other numbers, from SEED on; SEED
+ * 0: from the time. */
+#include "frontend/sinter.h"
+#include "ir/ir.h"
+#include "runtime/rng.h"
+#include "tests/support/attention_case.h"
+#include "tests/support/jit_run.h"
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+#include "tests/support/scratch.h"
+
+enum { D = 4, DV = 8 };
+
+static uint64_t first_seed = 1, n_seeds = 1;
+
+/* --- scores ----------------------------------------------------------------------------------- */
+
+static sn_tensor bias_of(const sn_score_ctx *c) {
+    return sn_at(c->captured[0], c->b, c->h, c->q, c->k);
+}
+
+static sn_tensor score_add(const sn_score_ctx *c) {
+    return sn_add(c->score, bias_of(c));
+}
+
+static sn_tensor score_where(const sn_score_ctx *c) {
+    return sn_where(sn_eq(bias_of(c), 0), c->score, bias_of(c));
+}
+
+static sn_tensor score_cap(const sn_score_ctx *c) {
+    return sn_add(sn_mul(sn_tanh(sn_mul(c->score, 1.0 / 16)), 16), bias_of(c));
+}
+
+static sn_tensor score_terms(const sn_score_ctx *c) { /* with a number of the distance */
+    sn_tensor far = sn_cast(sn_sub(c->k, c->q), (sn_dtype)c->score->dtype);
+    return sn_add(sn_add(c->score, sn_mul(far, 1.0 / 64)), bias_of(c));
+}
+
+static sn_tensor mask_some(const sn_score_ctx *c) {
+    return sn_ne(sn_mod(sn_add(c->q, c->k), 5), 0);
+}
+
+typedef struct variant {
+    const char *name;
+    sn_score_fn score, mask; /* score NULL: plain operations; so are products by themselves */
+    bool products;           /* which are large; no bias */
+    int b, h, hk, tq, tk;
+    bool causal;
+    double dropout;
+} variant;
+
+static const variant variants[] = {
+    {"operations", NULL, NULL, false, 2, 2, 2, 45, 75, .causal = false},
+    {"sum", score_add, NULL, false, 2, 2, 1, 45, 75, .causal = false},
+    {"products", NULL, NULL, true, 2, 2, 1, 45, 75, .causal = false},
+    {"choice", score_where, NULL, false, 2, 2, 1, 45, 75, .causal = false},
+    {"soft cap", score_cap, NULL, false, 2, 2, 2, 45, 75, .causal = false},
+    {"terms", score_terms, mask_some, false, 2, 2, 2, 45, 75, .causal = true},
+    {"few queries", score_add, NULL, false, 1, 16, 2, 3, 600, .causal = false},
+    {"few queries, soft cap", score_cap, mask_some, false, 1, 16, 16, 1, 70, .causal = false},
+    {"dropout", score_add, NULL, false, 1, 4, 2, 45, 130, .dropout = 0.25},
+};
+
+enum { N_VARIANTS = sizeof variants / sizeof *variants, MAX_SETTINGS = N_VARIANTS * 8 };
+
+/* --- the graph -------------------------------------------------------------------------------- */
+
+static sn_tensor plain_operations(sn_tensor q, sn_tensor k, sn_tensor v, sn_tensor bias) {
+    sn_tensor s = sn_mul(sn_matmul(q, sn_swap(k, 2, 3)), 0.5);
+    return sn_matmul(sn_softmax(sn_add(s, bias), -1), v);
+}
+
+static sn_module *build(const variant *v, sn_dtype t) {
+    sn_module *m = sn_module_new("attention_scores");
+    sn_tensor q = sn_input(m, "q", t, v->b, v->h, v->tq, D), bias = NULL;
+    sn_tensor k = sn_input(m, "k", t, v->b, v->hk, v->tk, D);
+    sn_tensor val = sn_input(m, "v", t, v->b, v->hk, v->tk, DV), y;
+    if (!v->products) bias = sn_input(m, "bias", t, v->b, v->h, v->tq, v->tk);
+    if (v->score || v->products) {
+        sn_attention_args a = {q, k, val, .causal = v->causal, .score = v->score, .mask = v->mask};
+        a.captured[0] = bias;
+        a.scale = v->products ? 1 : 0;
+        a.dropout = v->dropout;
+        if (v->dropout > 0) a.rng = sn_input(m, "rng", SN_I64, 2);
+        y = sn_attention_at(SN_HERE, &a);
+    } else {
+        y = plain_operations(q, k, val, bias);
+    }
+    sn_entry *e = sn_entry_add(m, "main");
+    sn_entry_output(m, e, "y", y);
+    /* what flows to keys is a sum over queries, which cancels where these are as large as here */
+    if (v->products)
+        ac_gradients(e, y, 2, (sn_tensor[]){q, val});
+    else
+        ac_gradients(e, y, 4, (sn_tensor[]){q, k, val, bias});
+    return m;
+}
+
+/* --- numbers ---------------------------------------------------------------------------------- */
+
+/* Where a score has other roundings before, it must not lie near a tie of these. */
+static const double sizes[] = {1e-30, 1e-5, 1,    1e4,  1e9,  5e9,    1e10,
+                               1e11,  1e20, 1e30, 1e36, 3e37, 2.4e38, FLT_MAX};
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+typedef struct source {
+    uint64_t seed;
+    bool products; /* queries are as large as a bias */
+} source;
+
+static int below(sn_rng *r, int n) {
+    return (int)sn_rng_below(r, (uint32_t)n);
+}
+
+static double size_of(sn_rng *r, bool wide) {
+    double x = sizes[below(r, N_SIZES)];
+    return wide && x == FLT_MAX ? DBL_MAX : x;
+}
+
+/* What is added to a row of scores: nothing, one number to some or to all, numbers of one size with
+ * either sign, numbers of all sizes; in some rows -inf to some keys, in a few to all. */
+static void fill_bias(sn_rng *r, bool wide, double *x, int n) {
+    double size = size_of(r, wide), part = sn_rng_uniform53(r), hidden = sn_rng_uniform53(r);
+    int kind = below(r, 6);
+    if (below(r, 3)) size = -size;
+    hidden = hidden < 0.05 ? 1 : hidden < 0.2 ? 0.3 : 0;
+    for (int i = 0; i < n; i++) {
+        double any = size_of(r, wide), by = (below(r, 5) - 2) / 2.0;
+        double some = sn_rng_uniform53(r) < part ? size : 0;
+        double of[] = {0, size, some, by * size, by * any, size};
+        x[i] = sn_rng_uniform53(r) < hidden ? -INFINITY : of[kind];
+    }
+}
+
+/* Quarters up to 3 (queries) or 2 (keys). As products, |q k| < 24: the largest power of two times
+ * that is finite, sums on the way too. */
+static void fill_factor(sn_rng *r, bool query, bool large, double *x, int n) {
+    double by = large ? ldexp(1, below(r, 3) ? below(r, 224) - 100 : 123) : 1;
+    for (int i = 0; i < n; i++) x[i] = by * (query ? below(r, 25) - 12 : below(r, 17) - 8) / 4;
+}
+
+static void *numbers(void *ctx, const sn_node *leaf, const int64_t *symbol, size_t *bytes) {
+    const source *from = ctx;
+    const char *name = sn_attr_str(leaf, SN_A_name, "");
+    bool query = !strcmp(name, "q"), bias = !strcmp(name, "bias"), wide = leaf->dtype == SN_F64;
+    if (!query && !bias && strcmp(name, "k")) return jit_random_leaf(NULL, leaf, symbol, bytes);
+    size_t n = 1;
+    for (int a = 0; a < leaf->rank; a++) n *= (size_t)sn_dim_eval(leaf->m, leaf->shape[a], symbol);
+    int width = (int)sn_dim_eval(leaf->m, leaf->shape[leaf->rank - 1], symbol);
+    *bytes = n * sn_dtype_size((sn_dtype)leaf->dtype);
+    double *x = calloc(n, sizeof *x);
+    float *narrow = (float *)x;
+    sn_rng r = {.seed = from->seed, .stream = SN_STREAM_DATA, .index = 1000000 * (uint64_t)name[0]};
+    for (size_t at = 0; x && at < n; at += (size_t)width)
+        if (bias)
+            fill_bias(&r, wide, x + at, width);
+        else
+            fill_factor(&r, query, query && from->products, x + at, width);
+    for (size_t i = 0; x && !wide && i < n; i++) { /* in place: from the first on */
+        float y = (float)x[i];
+        memcpy(&narrow[i], &y, sizeof y);
+    }
+    return x;
+}
+
+/* --- tests ------------------------------------------------------------------------------------ */
+
+typedef struct setting {
+    const variant *v;
+    sn_dtype t;
+    int level;
+    const char *target;
+    char name[80];
+} setting;
+
+static void matches_evaluator(void **state) {
+    const setting *s = *state;
+    sn_module *m = build(s->v, s->t);
+    source from = {.products = s->v->products};
+    sn_options o = {.level = s->level, .threads = 2, .cache_dir = scratch_dir, .target = s->target};
+    jit_run r;
+    bool ok = jit_open(&r, m, &o, numbers, &from), wide = s->t == SN_F64;
+    r.single = true; /* -1e9 + p is rounded, and differences of it are large */
+    for (uint64_t i = 0; i < n_seeds && ok; i++) {
+        from.seed = first_seed + i;
+        ok = jit_check(&r, "main", NULL, wide ? 1e-11 : 2e-5, 0);
+    }
+    char why[JIT_WHY];
+    snprintf(why, sizeof why, "%s", r.why);
+    jit_close(&r);
+    sn_module_free(m);
+    if (!ok) fail_msg("seed %llu: %s", (unsigned long long)from.seed, why);
+}
+
+/* By default; further numbers go through every variant, level and target. */
+static const setting few_settings[] = {
+    {.v = &variants[0], .level = 0, .t = SN_F32},
+    {.v = &variants[0], .level = 3, .t = SN_F32},
+    {.v = &variants[1], .level = 4, .t = SN_F32, .target = "x86-64-v3"},
+    {.v = &variants[1], .level = 4, .t = SN_F64},
+    {.v = &variants[2], .level = 4, .t = SN_F32},
+    {.v = &variants[4], .level = 4, .t = SN_F32, .target = "x86-64"},
+    {.v = &variants[5], .level = 4, .t = SN_F32},
+    {.v = &variants[6], .level = 4, .t = SN_F32},
+    {.v = &variants[7], .level = 4, .t = SN_F32, .target = "x86-64-v3"},
+};
+
+static size_t all_settings(setting *to) {
+    static const char *const targets[] = {NULL, "x86-64-v3", "x86-64"};
+    size_t n = 0;
+    for (int i = 0; i < N_VARIANTS; i++) {
+        for (int level = 0; level < 4; level++)
+            to[n++] = (setting){.v = &variants[i], .t = SN_F32, .level = level};
+        for (int k = 0; k < 3; k++)
+            to[n++] = (setting){.v = &variants[i], .t = SN_F32, .level = 4, .target = targets[k]};
+        to[n++] = (setting){.v = &variants[i], .t = SN_F64, .level = 4};
+    }
+    return n;
+}
+
+int main(int argc, char **argv) {
+    static setting all[MAX_SETTINGS];
+    static struct CMUnitTest tests[MAX_SETTINGS];
+    size_t n = sizeof few_settings / sizeof *few_settings;
+    memcpy(all, few_settings, sizeof few_settings);
+    if (argc > 1) first_seed = strtoull(argv[1], NULL, 10);
+    if (!first_seed) first_seed = (uint64_t)time(NULL) << 20; /* failures name their seed */
+    if (argc > 2) n_seeds = strtoull(argv[2], NULL, 10), n = all_settings(all);
+    for (size_t i = 0; i < n; i++) {
+        setting *s = &all[i];
+        snprintf(s->name, sizeof s->name, "%s, %s, level %d %s", s->v->name, sn_dtype_name(s->t),
+                 s->level, s->target ? s->target : "");
+        tests[i] = (struct CMUnitTest){s->name, matches_evaluator, NULL, NULL, s};
+    }
+    return _cmocka_run_group_tests("attention_scores", tests, n, scratch_make, scratch_end);
+}

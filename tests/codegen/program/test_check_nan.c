@@ -1,0 +1,127 @@
+/* check_nan: a run stops after the kernel that made the first NaN or infinity, names it with the
+ * user's line, and leaves states as they were; what is meant to be infinite is no finding. */
+#include "frontend/sinter.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include "tests/support/scratch.h"
+
+enum { N = 6 };
+
+typedef struct trial {
+    sn_module *m;
+    sn_program *p;
+    sn_session *s;
+    int line; /* of the operation that fails */
+} trial;
+
+static void open_trial(trial *t, int level, const char *backend) {
+    sn_error err = {0};
+    sn_options o = {.level = level,
+                    .threads = 2,
+                    .backend = backend,
+                    .cache_dir = scratch_dir,
+                    .check_nan = true};
+    t->p = sn_compile(t->m, &o, &err);
+    if (!t->p) fail_msg("%s", err.message);
+    t->s = sn_session_new_arrays(t->p, NULL, 0, &err);
+    if (!t->s) fail_msg("%s", err.message);
+}
+
+static void close_trial(trial *t) {
+    sn_session_free(t->s);
+    sn_program_free(t->p);
+    sn_module_free(t->m);
+}
+
+/* y = softmax(exp(x) + log(x - 1)), and a state that adds y up. */
+static trial logarithm(int level) {
+    trial t = {.m = sn_module_new("logarithm")};
+    sn_tensor x = sn_input(t.m, "x", SN_F32, sn_symbol(t.m, "B", 1, 9), N);
+    sn_tensor less = sn_sub(x, 1);
+    t.line = __LINE__ + 1;
+    sn_tensor y = sn_log(less);
+    sn_tensor sum = sn_state(t.m, "sum", SN_F32, N);
+    y = sn_softmax(sn_add(sn_exp(x), y), 1);
+    sn_entry_begin(t.m, "main");
+    sn_output("y", y);
+    sn_assign(sum, sn_add(sum, sn_sum(y, 0)));
+    open_trial(&t, level, "own");
+    return t;
+}
+
+static bool run(const trial *t, const float *x, sn_error *err) {
+    sn_arg_binding in = SN_BIND("x", SN_F32, (void *)(uintptr_t)x, 2, N);
+    *err = (sn_error){0};
+    return sn_run(t->s, "main", &in, 1, NULL, 0, err);
+}
+
+static void expect(const sn_error *err, const char *text) {
+    assert_int_equal(err->code, SN_ERR_RANGE);
+    if (!strstr(err->message, text)) fail_msg("'%s' is not in: %s", text, err->message);
+}
+
+static void names_the_first(void **state) {
+    (void)state;
+    for (int level = 0; level <= 4; level += 2) {
+        trial t = logarithm(level);
+        sn_error err;
+        float good[2 * N], bad[2 * N], before[N], after[N], sum = 0;
+        for (int i = 0; i < 2 * N; i++) good[i] = bad[i] = 1.5F + 0.1F * (float)i;
+        if (!run(&t, good, &err)) fail_msg("%s", err.message);
+        assert_true(sn_state_read(t.s, "sum", before, sizeof before, &err));
+        for (int i = 0; i < N; i++) sum += before[i];
+        assert_true(fabsf(sum - 2) < 1e-5F);
+        bad[7] = 0.5F;
+        assert_false(run(&t, bad, &err));
+        expect(&err, "the first NaN is made by kernel");
+        expect(&err, "log");
+        expect(&err, "test_check_nan.c:");
+        if (level == 0) { /* the operation itself */
+            char line[32];
+            snprintf(line, sizeof line, "test_check_nan.c:%d)", t.line);
+            expect(&err, line);
+            expect(&err, "element 7");
+        }
+        assert_true(sn_state_read(t.s, "sum", after, sizeof after, &err));
+        assert_memory_equal(before, after, sizeof before);
+        bad[7] = 100; /* e^100 */
+        assert_false(run(&t, bad, &err));
+        if (level == 0) expect(&err, "the first infinity is made by kernel");
+        bad[7] = NAN;
+        assert_false(run(&t, bad, &err));
+        expect(&err, "'x', which was given, has a NaN at element 7");
+        if (!run(&t, good, &err)) fail_msg("%s", err.message); /* the session goes on */
+        close_trial(&t);
+    }
+}
+
+/* Hidden scores are -inf on purpose, at every level. */
+static void masks_are_no_finding(void **state) {
+    (void)state;
+    for (int level = 0; level <= 4; level += 2) {
+        trial t = {.m = sn_module_new("masked")};
+        sn_tensor x = sn_input(t.m, "x", SN_F32, 2, N);
+        sn_tensor hidden = sn_lt(sn_iota(t.m, SN_I32, 1, 2, N), 3);
+        sn_entry_begin(t.m, "main");
+        sn_output("y", sn_softmax(sn_mask_scores(x, hidden), 1));
+        open_trial(&t, level, "own");
+        float x_data[2 * N] = {1, 2, 3};
+        sn_error err;
+        if (!run(&t, x_data, &err)) fail_msg("level %d: %s", level, err.message);
+        close_trial(&t);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_the_first),
+        cmocka_unit_test(masks_are_no_finding),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_end);
+}

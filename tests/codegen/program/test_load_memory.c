@@ -1,0 +1,312 @@
+/* test_load_memory.c: what opening a session costs: the weights in the form in which kernels read
+ * them, and not much more while they are made; tables that are stored once; refusals. */
+#include "codegen/program.h"
+#include "runtime/weights.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "tests/support/scratch.h"
+
+enum { LAYERS = 16, WIDTH = 1024, COUNT = WIDTH * WIDTH, VOCAB = 1000, D = 96, MB = 1 << 20 };
+
+static void need(bool ok, const sn_error *err) {
+    if (!ok) fail_msg("%s", err->message);
+}
+
+/* ---- peak ---- */
+
+static size_t anonymous(void) {
+    size_t kilobytes = 0;
+    char line[256];
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, "RssAnon:", 8)) kilobytes = strtoul(line + 8, NULL, 10);
+    if (f) fclose(f);
+    return kilobytes * 1024;
+}
+
+typedef struct sampler {
+    atomic_bool stop;
+    size_t most;
+} sampler;
+
+static void *sample(void *arg) {
+    sampler *s = arg;
+    while (!atomic_load(&s->stop)) {
+        size_t now = anonymous();
+        if (now > s->most) s->most = now;
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+    return NULL;
+}
+
+static char layer[LAYERS][16];
+
+static const char *write_layers(void) {
+    static uint16_t numbers[COUNT];
+    sn_weight w[LAYERS];
+    sn_error err = {0};
+    for (int i = 0; i < COUNT; i++) numbers[i] = (uint16_t)(0x3c00 + i % 77);
+    for (int i = 0; i < LAYERS; i++) {
+        snprintf(layer[i], sizeof layer[i], "w%d", i);
+        w[i] = (sn_weight){.name = layer[i],
+                           .dtype = SN_BF16,
+                           .rank = 2,
+                           .shape = {WIDTH, WIDTH},
+                           .data = numbers,
+                           .bytes = sizeof numbers};
+    }
+    const char *path = scratch_path("layers.safetensors");
+    need(sn_weights_save(path, w, LAYERS, NULL, 0, &err), &err);
+    return path;
+}
+
+static sn_program *compile(sn_module *m, const char *weights) {
+    sn_error err = {0};
+    sn_options o = sn_options_default();
+    o.weights = weights;
+    o.threads = 1;
+    o.cache_dir = "";
+    sn_program *p = sn_compile(m, &o, &err);
+    need(p != NULL, &err);
+    return p;
+}
+
+static sn_module *chain(int layers, int64_t width) {
+    sn_module *m = sn_module_new("chain");
+    sn_entry_begin(m, "run");
+    sn_tensor x = sn_input(m, "x", SN_F32, 1, width);
+    for (int i = 0; i < layers; i++)
+        x = sn_linear(x, sn_param(m, layer[i], SN_F32, width, width), (sn_tensor){0});
+    sn_output("y", x);
+    return m;
+}
+
+static size_t prepared_bytes(const sn_session *s) {
+    size_t sum = 0, bytes;
+    for (int i = 0; sn_session_prepared(s, i, &bytes); i++) sum += bytes;
+    return sum;
+}
+
+/* In a process of its own, because others leave memory behind that is used again. Exit codes: 0 as
+ * promised, 1 more memory, 2 an error. */
+static void open_in_child(const char *path, const char *weights) {
+    enum { TENSOR = 4 * COUNT, CONSTANT = 12 * MB };
+    sn_error err = {0};
+    sampler s = {.most = 0};
+    pthread_t thread;
+    sn_module *m = chain(LAYERS, WIDTH);
+    sn_program *p = compile(m, weights);
+    sn_weights *w = sn_weights_open(path, &err);
+    if (!w || pthread_create(&thread, NULL, sample, &s) != 0) _exit(2);
+    size_t before = anonymous();
+    sn_session *session = sn_session_new(p, w, &err);
+    size_t after = anonymous();
+    atomic_store(&s.stop, true);
+    pthread_join(thread, NULL);
+    if (!session) _exit(2);
+    size_t stays = prepared_bytes(session);
+    fprintf(stderr, "%s: %zu MB stay, peak %zu, then %zu\n", weights, stays / MB,
+            (s.most - before) / MB, (after - before) / MB);
+    _exit(s.most - before > stays + TENSOR + CONSTANT || after - before > stays + CONSTANT);
+}
+
+static int child_status(pid_t child) {
+    int status = -1;
+    assert_true(child > 0 && waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void peak_is_what_stays(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"f32", "bf16", "int8", "int4"};
+    const char *path = write_layers();
+    for (int i = 0; i < 4; i++) {
+        pid_t child = fork();
+        if (!child) open_in_child(path, kinds[i]);
+        assert_int_equal(child_status(child), 0);
+    }
+}
+
+/* ---- refusals ---- */
+
+/* A file of 1 TB with a hole where its only tensor is. */
+static const char *write_hole(int64_t width) {
+    static const char form[] = "{\"w0\":{\"dtype\":\"F32\",\"shape\":[%lld,%lld],\"data_offsets\":"
+                               "[0,%lld]}}";
+    const char *path = scratch_path("hole.safetensors");
+    char header[256];
+    uint64_t n = (uint64_t)snprintf(header, sizeof header, form, (long long)width, (long long)width,
+                                    (long long)(4 * width * width));
+    for (; n % 8; n++) header[n] = ' '; /* numbers at their alignment */
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_true(fwrite(&n, sizeof n, 1, f) == 1 && fwrite(header, n, 1, f) == 1);
+    fflush(f);
+    bool ok = ftruncate(fileno(f), (off_t)(sizeof n + n) + 4 * width * width) == 0;
+    fclose(f);
+    return ok ? path : NULL;
+}
+
+static void too_large_is_refused(void **state) {
+    (void)state;
+    enum { HUGE_WIDTH = 1 << 19 };
+    sn_error err = {0};
+    snprintf(layer[0], sizeof layer[0], "w0");
+    const char *path = write_hole(HUGE_WIDTH);
+    if (!path) skip(); /* the file system has no holes */
+    sn_weights *w = sn_weights_open(path, &err);
+    need(w != NULL, &err);
+    sn_module *m = chain(1, HUGE_WIDTH);
+    sn_program *p = compile(m, NULL);
+    size_t before = anonymous();
+    assert_null(sn_session_new(p, w, &err));
+    assert_true(anonymous() < before + MB);
+    assert_int_equal(err.code, SN_ERR_MEMORY);
+    assert_non_null(strstr(err.message, "GB are available"));
+    assert_non_null(strstr(err.message, "int8"));
+    sn_program_free(p);
+    sn_module_free(m);
+    sn_weights_close(w);
+}
+
+/* ---- tables ---- */
+
+static float table[VOCAB * D], row[3 * D], logits[3 * VOCAB];
+
+static float narrow(float x) { /* bf16; no NaN */
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
+}
+
+/* Rows looked up in a table that is the last product's matrix too; the memory of both together. */
+static void tied(const char *weights, bool once, size_t size) {
+    static const int32_t ids[3] = {0, 517, VOCAB - 1};
+    sn_error err = {0};
+    sn_module *m = sn_module_new("tied");
+    sn_entry_begin(m, "look");
+    sn_dim T = sn_symbol(m, "T", 1, 3);
+    sn_tensor t = sn_param(m, "t", SN_F32, VOCAB, D);
+    sn_tensor x = sn_embedding(t, sn_input(m, "ids", SN_I32, T));
+    sn_output("x", x);
+    sn_output("y", sn_linear(x, t, (sn_tensor){0}));
+    sn_program *p = compile(m, weights);
+    sn_arg_binding param = SN_BIND("t", SN_F32, table, VOCAB, D),
+                   in = SN_BIND("ids", SN_I32, (void *)(uintptr_t)ids, 3),
+                   out[] = {SN_BIND("x", SN_F32, row, 3, D),
+                            SN_BIND("y", SN_F32, logits, 3, VOCAB)};
+    sn_session *s = sn_session_new_arrays(p, &param, 1, &err);
+    need(s != NULL, &err);
+    need(sn_run(s, "look", &in, 1, out, 2, &err), &err);
+    for (int i = 0; i < 3 * D; i++) {
+        float want = table[ids[i / D] * D + i % D];
+        assert_true(row[i] == (weights ? narrow(want) : want));
+    }
+    if (once) assert_int_equal(prepared_bytes(s), (VOCAB + 31) / 32 * 32 * D * size);
+    sn_emit_options eo = sn_emit_options_default();
+    eo.dir = scratch_dir;
+    eo.name = "tied";
+    eo.compile.weights = weights;
+    eo.compile.cache_dir = "";
+    need(sn_emit(s, &eo, &err), &err);
+    struct stat file;
+    assert_int_equal(stat(scratch_path("tied.weights"), &file), 0);
+    assert_true((size_t)file.st_size <= prepared_bytes(s) + 3 * 4096);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+static void tied_tables_are_stored_once(void **state) {
+    (void)state;
+    for (int i = 0; i < VOCAB * D; i++) table[i] = (float)(i * 7919 % 10007) * 1e-3f - 5;
+    tied(NULL, true, sizeof(float));
+    tied("bf16", true, sizeof(uint16_t));
+    tied("int8", false, 0);
+    tied("int4", false, 0);
+}
+
+/* ---- states, narrow parameters ---- */
+
+/* A large state costs nothing until it is written; a reset gives its memory back. */
+static void states_are_fresh(void **state) {
+    (void)state;
+    enum { SIZE = 64 * MB };
+    sn_error err = {0};
+    sn_module *m = sn_module_new("states");
+    sn_entry_begin(m, "run");
+    sn_tensor cache = sn_state(m, "cache", SN_F32, SIZE);
+    sn_assign(cache, sn_add(cache, sn_input(m, "x", SN_F32, 1)));
+    sn_program *p = compile(m, NULL);
+    size_t before = anonymous();
+    sn_session *s = sn_session_new_arrays(p, NULL, 0, &err);
+    need(s != NULL, &err);
+    sn_session_reset(s);
+    assert_true(anonymous() < before + 8 * MB);
+    float one = 1;
+    sn_arg_binding in = SN_BIND("x", SN_F32, &one, 1);
+    need(sn_run(s, "run", &in, 1, NULL, 0, &err), &err);
+    assert_true(anonymous() > before + SIZE);
+    sn_session_reset(s);
+    assert_true(anonymous() < before + 8 * MB);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+/* Two of three bf16 numbers each: the second begins at an address that is no multiple of 4. */
+static void narrow_parameters_at_any_address(void **state) {
+    (void)state;
+    static const uint16_t numbers[3] = {0x3f80, 0x4000, 0x4040}; /* 1, 2, 3 */
+    const sn_weight w[2] = {
+        {.name = "a", .dtype = SN_BF16, .rank = 1, .shape = {3}, .data = numbers, .bytes = 6},
+        {.name = "b", .dtype = SN_BF16, .rank = 1, .shape = {3}, .data = numbers, .bytes = 6}};
+    sn_error err = {0};
+    const char *path = scratch_path("narrow.safetensors");
+    need(sn_weights_save(path, w, 2, NULL, 0, &err), &err);
+    sn_weights *file = sn_weights_open(path, &err);
+    need(file != NULL, &err);
+    sn_module *m = sn_module_new("narrow");
+    sn_entry_begin(m, "run");
+    sn_tensor x = sn_input(m, "x", SN_F32, 3);
+    for (int i = 0; i < 2; i++)
+        x = sn_mul(x, sn_cast(sn_param(m, i ? "b" : "a", SN_BF16, 3), SN_F32));
+    sn_output("y", x);
+    sn_program *p = compile(m, NULL);
+    sn_session *s = sn_session_new(p, file, &err);
+    need(s != NULL, &err);
+    float in[3] = {1, 1, 1}, out[3];
+    sn_arg_binding xi = SN_BIND("x", SN_F32, in, 3), yo = SN_BIND("y", SN_F32, out, 3);
+    need(sn_run(s, "run", &xi, 1, &yo, 1, &err), &err);
+    assert_true(out[0] == 1 && out[1] == 4 && out[2] == 9);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+    sn_weights_close(file);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(peak_is_what_stays),
+        cmocka_unit_test(too_large_is_refused),
+        cmocka_unit_test(tied_tables_are_stored_once),
+        cmocka_unit_test(states_are_fresh),
+        cmocka_unit_test(narrow_parameters_at_any_address),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_end);
+}

@@ -1,0 +1,113 @@
+/* Rounding. Level 0 divides as IEEE does, by spread divisors and by constants too; other levels may
+ * multiply by the reciprocal, which is at most 1.5 ulp away. The variance of rows far from 0. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <math.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "frontend/sinter.h"
+#include "tests/support/scratch.h"
+
+enum { ROWS = 32, N = 256 };
+static const float constant = 0.019607844f;
+
+/* x [ROWS, N] by a scalar, by one number a row and by a constant; the second is no softmax. */
+static sn_module *build(void) {
+    sn_module *m = sn_module_new("quotients");
+    sn_entry_begin(m, "go");
+    sn_tensor x = sn_input(m, "x", SN_F32, ROWS, N), s = sn_input(m, "s", SN_F32, SN_SCALAR);
+    sn_tensor row = sn_input(m, "row", SN_F32, ROWS, 1);
+    sn_output("scalar", sn_div(x, s));
+    sn_output("rows", sn_div(x, row));
+    sn_output("constant", sn_div(x, (double)constant));
+    sn_output("rounded", sn_round(sn_div(x, s)));
+    return m;
+}
+
+static void divide(int level, double most_ulp) {
+    static float x[ROWS * N], row[ROWS], y[4][ROWS * N];
+    float s = constant;
+    sn_error err = {0};
+    for (int i = 0; i < ROWS * N; i++) x[i] = sinf((float)i) * 3;
+    for (int i = 0; i < ROWS; i++) row[i] = 1.1f + 0.37f * (float)i;
+    x[3] = -2.5f; /* of ONNX' dynamicquantizelinear: -127.49999 */
+    sn_module *m = build();
+    sn_options o = sn_options_default();
+    o.level = level;
+    o.cache_dir = scratch_dir;
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    sn_session *session = sn_session_new_arrays(p, NULL, 0, &err);
+    if (!session) fail_msg("%s", err.message);
+    sn_arg_binding in[] = {SN_BIND("x", SN_F32, x, ROWS, N),
+                           SN_BIND("row", SN_F32, row, ROWS, 1),
+                           {.name = "s", .dtype = SN_F32, .data = &s}};
+    sn_arg_binding out[] = {
+        SN_BIND("scalar", SN_F32, y[0], ROWS, N), SN_BIND("rows", SN_F32, y[1], ROWS, N),
+        SN_BIND("constant", SN_F32, y[2], ROWS, N), SN_BIND("rounded", SN_F32, y[3], ROWS, N)};
+    if (!sn_run(session, "go", in, 3, out, 4, &err)) fail_msg("%s", err.message);
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < ROWS * N; i++) {
+            float want = x[i] / (k == 1 ? row[i / N] : constant);
+            double ulp = (double)(nextafterf(fabsf(want), INFINITY) - fabsf(want));
+            double away = fabs((double)y[k][i] - (double)want);
+            if (away > most_ulp * ulp)
+                fail_msg("level %d, quotient %d: %g ulp at %d", level, k, away / ulp, i);
+        }
+    if (level == 0) assert_true(y[3][3] == -127);
+    sn_session_free(session);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+static void level_0_is_exact(void **state) {
+    (void)state;
+    divide(0, 0);
+}
+
+static void others_are_near(void **state) {
+    (void)state;
+    for (int level = 1; level <= 4; level++) divide(level, 2);
+}
+
+/* Rows of mean 1e6 and deviation 1. */
+static void variance_far_from_0(void **state) {
+    (void)state;
+    static float x[ROWS * N], y[ROWS];
+    sn_error err = {0};
+    for (int i = 0; i < ROWS * N; i++) x[i] = 1e6f + 1.4f * sinf(1.7f * (float)i);
+    for (int level = 0; level <= 4; level += 4) {
+        sn_module *m = sn_module_new("variance");
+        sn_entry_begin(m, "go");
+        sn_output("y", sn_variance(sn_input(m, "x", SN_F32, ROWS, N), -1));
+        sn_options o = sn_options_default();
+        o.level = level;
+        o.cache_dir = scratch_dir;
+        sn_program *p = sn_compile(m, &o, &err);
+        sn_session *session = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
+        if (!session) fail_msg("%s", err.message);
+        sn_arg_binding in = SN_BIND("x", SN_F32, x, ROWS, N), out = SN_BIND("y", SN_F32, y, ROWS);
+        if (!sn_run(session, "go", &in, 1, &out, 1, &err)) fail_msg("%s", err.message);
+        for (int r = 0; r < ROWS; r++) {
+            double mean = 0, want = 0;
+            for (int i = 0; i < N; i++) mean += (double)x[r * N + i] / N;
+            for (int i = 0; i < N; i++) want += pow((double)x[r * N + i] - mean, 2) / N;
+            if (fabs((double)y[r] - want) > 1e-6 * want)
+                fail_msg("level %d, row %d: %g, not %g", level, r, (double)y[r], want);
+        }
+        sn_session_free(session);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(level_0_is_exact),
+        cmocka_unit_test(others_are_near),
+        cmocka_unit_test(variance_far_from_0),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_end);
+}

@@ -1,0 +1,170 @@
+/* Row kernels at their edges: a NaN among the elements of a row, which a maximum may overlook only
+ * if the rest of the kernel does not, widths below, at and beyond the unrolled loops. */
+#include "tests/support/jit_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { ROWS = 6 };
+static const int64_t widths[] = {1, 15, 16, 17, 63, 64, 65, 200, 259};
+
+/* Row 0 is plain; row 1 begins, row 2 ends with NaN; row 3 is NaN, row 4 -inf throughout; row 5 has
+ * both and an infinity. */
+static double element(int row, int64_t i, int64_t n) {
+    double plain = sin((double)(row * 1000 + i)) * 3;
+    switch (row) {
+    case 1:
+        return i == 0 ? NAN : plain;
+    case 2:
+        return i == n - 1 ? NAN : plain;
+    case 3:
+        return NAN;
+    case 4:
+        return -INFINITY;
+    case 5:
+        return i == n / 2 ? NAN : i == n / 3 ? INFINITY : i % 5 ? plain : -INFINITY;
+    default:
+        return plain;
+    }
+}
+
+static void *make_data(void *ctx, const sn_node *leaf, const int64_t *symbol, size_t *bytes) {
+    int64_t n = sn_dim_eval(leaf->m, leaf->shape[1], symbol);
+    (void)ctx;
+    float *x = malloc(*bytes = sizeof *x * (size_t)(ROWS * n));
+    for (int64_t i = 0; x && i < ROWS * n; i++) x[i] = (float)element((int)(i / n), i % n, n);
+    return x;
+}
+
+/* A seed with high bits and a step, or numbers. */
+static void *draw_data(void *ctx, const sn_node *leaf, const int64_t *symbol, size_t *bytes) {
+    (void)ctx;
+    int64_t n = 1;
+    for (int a = 0; a < leaf->rank; a++) n *= sn_dim_eval(leaf->m, leaf->shape[a], symbol);
+    sn_dtype t = (sn_dtype)leaf->dtype;
+    void *data = malloc(*bytes = sn_dtype_size(t) * (size_t)n);
+    for (int64_t i = 0; data && i < n; i++) {
+        double v = sin((double)i) * 2;
+        if (t == SN_I64) ((int64_t *)data)[i] = i ? 7 : (INT64_C(5) << 40) + 3;
+        if (t == SN_F32) ((float *)data)[i] = (float)v;
+        if (t == SN_F64) ((double *)data)[i] = v;
+    }
+    return data;
+}
+
+static sn_tensor softmax(sn_tensor x) {
+    return sn_softmax(x, -1);
+}
+static sn_tensor log_softmax(sn_tensor x) {
+    return sn_log_softmax(x, -1);
+}
+static sn_tensor logsumexp(sn_tensor x) {
+    return sn_logsumexp(x, -1);
+}
+static sn_tensor largest(sn_tensor x) {
+    return sn_amax(x, -1);
+}
+static sn_tensor below_largest(sn_tensor x) { /* only NaN itself would show */
+    return sn_sub(x, sn_amax_keep(x, -1));
+}
+static sn_tensor range(sn_tensor x) {
+    return sn_div(sn_sub(x, sn_amin_keep(x, -1)), sn_sub(sn_amax_keep(x, -1), sn_amin_keep(x, -1)));
+}
+static sn_tensor masked(sn_tensor x) { /* what the mask hides is not seen */
+    return sn_softmax(sn_where(sn_lt(x, 1), x, -INFINITY), -1);
+}
+static sn_tensor chosen(sn_tensor x) { /* the sum sees it, what is chosen does not */
+    sn_tensor sum = sn_sum_keep(x, -1);
+    return sn_where(sn_lt(sum, 0), sum, sn_mul(x, sn_amax_keep(x, -1)));
+}
+
+static sn_tensor (*const kernels[])(sn_tensor) = {softmax,       log_softmax, logsumexp, largest,
+                                                  below_largest, range,       masked,    chosen};
+
+static void nan_in_rows(void **state) {
+    (void)state;
+    for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++)
+        for (int level = 0; level <= 4; level += 2) {
+            sn_module *m = sn_module_new("rows");
+            sn_dim n = sn_symbol(m, "N", 1, 1000);
+            sn_entry_begin(m, "main");
+            sn_output("y", kernels[k](sn_input(m, "x", SN_F32, ROWS, n)));
+            sn_options o = {.level = level, .threads = 2, .cache_dir = ""};
+            jit_run r;
+            if (!jit_open(&r, m, &o, make_data, NULL)) fail_msg("%s", r.why);
+            for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
+                if (!jit_check(&r, "main", &widths[w], 1e-5, 1))
+                    fail_msg("kernel %zu, level %d, width %lld: %s", k, level, (long long)widths[w],
+                             r.why);
+            jit_close(&r);
+            sn_module_free(m);
+        }
+}
+
+/* Widths of which four vectors share their draws and others; alone, where it is added up, and
+ * behind an axis; every width of vectors that runs here. */
+static void dropout(void **state) {
+    (void)state;
+    static const int64_t width[] = {64, 100, 192, 320};
+    static const char *const target[] = {NULL, "x86-64-v3", "x86-64-v2"};
+    for (int i = 0; i < 24; i++) {
+        sn_module *m = sn_module_new("rows");
+        sn_dim n = sn_symbol(m, "N", 1, 1000);
+        bool wide = i >= 12;
+        sn_entry_begin(m, "main");
+        sn_tensor rng = sn_input(m, "rng", SN_I64, 2);
+        sn_tensor x = sn_input(m, "x", wide ? SN_F64 : SN_F32, 3, n, width[i % 4]);
+        sn_tensor y = sn_dropout(x, rng, 0.3);
+        sn_output("y", y);
+        sn_output("norm", sn_softmax(sn_add(sn_dropout(x, rng, 0.5), x), -1));
+        sn_options o = {.level = 4, .threads = 2, .cache_dir = "", .target = target[i / 4 % 3]};
+        jit_run r;
+        int64_t rows = 3;
+        if (!jit_open(&r, m, &o, draw_data, NULL)) {
+            bool runs = !strstr(r.why, "cannot run code");
+            sn_module_free(m);
+            if (runs) fail_msg("%s", r.why);
+            continue;
+        }
+        if (!jit_check(&r, "main", &rows, 1e-6, 1))
+            fail_msg("width %lld, target %s: %s", (long long)width[i % 4],
+                     o.target ? o.target : "native", r.why);
+        jit_close(&r);
+        sn_module_free(m);
+    }
+}
+
+/* A constant that the kernel itself could make, and that a gather reads from memory. */
+static void gathered_constant(void **state) {
+    (void)state;
+    static const char text[] = "module m\n"
+                               "entry f {\n"
+                               "  %0: f32[] = const {value=0}\n"
+                               "  %1: f32[3,2,6] = broadcast %0\n"
+                               "  %2: i32[2] = input {name=\"at\"}\n"
+                               "  %3: f32[3,2,6] = rope %1, %2 {interleaved=1}\n"
+                               "  %4: i64[2] = input {name=\"rng\"}\n"
+                               "  %5: f32[3,2,6] = dropout %3, %4 {stream=0, rate=0.5}\n"
+                               "  output \"y\" = %5\n"
+                               "}\n";
+    for (int level = 0; level <= 4; level++) {
+        char why[JIT_WHY];
+        sn_options o = {.level = level, .threads = 1, .backend = "own", .cache_dir = ""};
+        sn_module *m = sn_parse(text, "text", false, NULL);
+        if (!jit_matches(m, &o, NULL, jit_random_leaf, NULL, 1e-5, 0, why))
+            fail_msg("level %d: %s", level, why);
+        sn_module_free(m);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nan_in_rows), cmocka_unit_test(dropout),
+                                       cmocka_unit_test(gathered_constant)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,155 @@
+/* test_aot_train.c [STEPS]: the training step of the Shakespeare config, compiled ahead of time, in
+ * f32 and with bf16: every loss is that of `sinter train`, bit for bit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "tests/support/artefact.h"
+#include "tools/train.h"
+
+#define CONFIG SN_SOURCE_DIR "/examples/train/shakespeare.json"
+
+static long steps = 6;
+
+static void need(bool ok, const sn_error *err) {
+    if (!ok) fail_msg("%s", err->message);
+}
+
+typedef struct model { /* training.h */
+    const void *weights;
+    int64_t bytes, threads;
+    void *pool;
+    int32_t target, mapped;
+} model;
+
+typedef struct artefact {
+    void *lib;
+    model m;
+    int (*open)(model *, const char *);
+    void (*close)(model *);
+    const char *(*message)(int);
+    int (*state_init)(const model *, void *);
+    int64_t (*workspace)(const model *, int64_t T, int64_t B);
+    int (*step)(const model *, void *state, void *workspace, int64_t T, int64_t B,
+                const int32_t *targets, const int32_t *tokens, float *loss, float *norm,
+                float *rate);
+} artefact;
+
+static void load(artefact *a) {
+    const artefact_symbol names[] = {{(void *)&a->open, "training_open"},
+                                     {(void *)&a->close, "training_close"},
+                                     {(void *)&a->message, "training_message"},
+                                     {(void *)&a->state_init, "training_state_init"},
+                                     {(void *)&a->workspace, "training_train_step_workspace"},
+                                     {(void *)&a->step, "training_train_step"}};
+    a->lib = artefact_load("training", names, sizeof names / sizeof *names);
+}
+
+static sn_options compile_options(void) {
+    sn_options o = sn_options_default();
+    o.backend = "own";
+    o.cache_dir = scratch_path("cache");
+    return o;
+}
+
+/* What `sinter train` notes of each step. */
+static void run_train(train_settings *s, double *loss) {
+    sn_error err = {0};
+    s->steps = steps;
+    s->log_every = 1;
+    s->validate_every = s->save_every = steps + 1;
+    train_request r = {
+        .settings = s, .folder = scratch_path("run"), .force = true, .compile = compile_options()};
+    train_result result;
+    if (train_run(&r, &result, &err) != TRAIN_DONE) fail_msg("%s", err.message);
+    FILE *f = fopen(scratch_path("run/metrics.jsonl"), "r");
+    assert_non_null(f);
+    char line[1024];
+    long n = 0;
+    while (fgets(line, sizeof line, f)) {
+        const char *at = strstr(line, "\"loss\": ");
+        assert_true(at && n < steps);
+        loss[n++] = strtod(at + 8, NULL);
+    }
+    fclose(f);
+    assert_int_equal(n, steps);
+}
+
+static void run_artefact(artefact *a, train_settings *s, size_t state_bytes, double *loss) {
+    sn_error err = {0};
+    train_data data = {0};
+    sn_batch batch = {0};
+    need(train_data_open(s, &data, &err), &err);
+    assert_int_equal(a->open(&a->m, scratch_path("training.weights")), 0);
+    int64_t bytes = a->workspace(&a->m, s->data.block, s->data.batch);
+    assert_true(bytes > 0);
+    void *state = aligned_alloc(64, state_bytes),
+         *workspace = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+    assert_true(state && workspace);
+    assert_int_equal(a->state_init(&a->m, state), 0);
+    for (long i = 0; i < steps; i++) {
+        float l, norm, rate;
+        need(sn_dataset_batch(data.train, i, &batch, &err), &err);
+        int code = a->step(&a->m, state, workspace, batch.T, batch.B, batch.targets, batch.tokens,
+                           &l, &norm, &rate);
+        if (code) fail_msg("%s", a->message(code));
+        loss[i] = l;
+    }
+    a->close(&a->m);
+    free(state);
+    free(workspace);
+    sn_batch_free(&batch);
+    train_data_close(&data);
+}
+
+static size_t state_bytes_of_header(void) {
+    FILE *f = fopen(scratch_path("training.h"), "r");
+    char line[512];
+    long long bytes = 0;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "#define TRAINING_STATE_BYTES INT64_C(%lld)", &bytes) == 1) break;
+    fclose(f);
+    assert_true(bytes > 0);
+    return (size_t)bytes;
+}
+
+static void same_losses(void **precision) {
+    sn_error err = {0};
+    train_settings s = {0};
+    double *told = calloc((size_t)steps, sizeof *told), *got = calloc((size_t)steps, sizeof *got);
+    assert_true(told && got);
+    need(train_settings_read(CONFIG, NULL, &s, &err), &err);
+    s.precision = *precision;
+    sn_emit_options o = sn_emit_options_default();
+    o.name = "training";
+    o.dir = scratch_dir;
+    o.compile = compile_options();
+    s.steps = steps; /* as in the run: the schedule may depend on it */
+    need(train_emit(&s, &o, &err), &err);
+    artefact a = {0};
+    load(&a);
+    run_artefact(&a, &s, state_bytes_of_header(), got);
+    dlclose(a.lib);
+    run_train(&s, told);
+    for (long i = 0; i < steps; i++) {
+        char told_text[40], got_text[40]; /* nine digits tell floats apart */
+        snprintf(told_text, sizeof told_text, "%.9g", told[i]);
+        snprintf(got_text, sizeof got_text, "%.9g", got[i]);
+        assert_string_equal(got_text, told_text);
+    }
+    assert_true(got[0] > 3 && got[steps - 1] < got[0]);
+    printf("%ld steps: loss %.9g to %.9g\n", steps, got[0], got[steps - 1]);
+    train_settings_free(&s);
+    free(told);
+    free(got);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) steps = strtol(argv[1], NULL, 10);
+    static char f32[] = "f32", bf16[] = "bf16";
+    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(same_losses, f32),
+                                       cmocka_unit_test_prestate(same_losses, bf16)};
+    return cmocka_run_group_tests(tests, scratch_make, scratch_end);
+}

@@ -1,0 +1,158 @@
+#!/bin/sh
+# test_docs.sh SINTER SOURCE_DIR CC BUILD_DIR: runs the blocks of README.md and docs/*.md: lines of "sh"
+# blocks as they stand, "c" blocks inside of the frame that frame() gives them. What does not run is in
+# skipped(), with the reason. docs/tutorial.md is test_tutorial.sh's.
+sinter=$1 source=$2 cc=$3 build=$4
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C.UTF-8 PATH="$tmp/bin:$PATH"
+failed=0 ran=0
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+# Prints why a line is not run; fails if there is no reason.
+skipped() {
+    case $1 in
+    ./run.sh* | ./test.sh* | "cmake --"*) echo "builds, tests or installs all of Sinter" ;;
+    "cc model.c "*) echo "needs an installed Sinter: test install" ;;
+    "sinter run FILE.c [COMMAND"*) echo "a form, no command" ;;
+    "sinter run examples/variants/alibi.c bench"*) echo "seconds: test bench_model" ;;
+    "sinter train examples/train/shakespeare.json"*) echo "a minute: test_train_run, cli_train" ;;
+    *" shakespeare"*) echo "needs the model of the line above" ;;
+    "sinter bench "*) echo "minutes: tests bench_*" ;;
+    "sinter embed "*) echo "needs an encoder, of which none is shipped: test cli_encoders" ;;
+    "aarch64"* | "qemu-aarch64"*) echo "needs tools for another machine: test deploy_targets" ;;
+    *CLASSIFIER* | out/mood*) echo "needs a trained classifier: test deploy_labels" ;;
+    *) return 1 ;;
+    esac
+}
+
+# What a block of C stands in; "BLOCK" is its place. Blocks are known by their first lines.
+frame() {
+    case $1 in
+    '#include "small.h"'*) printf 'BLOCK\n' ;; # a model for sinter run
+    'sn_module *m = sn_module_new("tiny");'*) printf 'BLOCK\n' >before; printf 'LATER\n' ;;
+    'sn_error err = {0};'*)
+        cat <<'END'
+#include "frontend/sinter.h"
+static bool save(void) {
+    static float a[1000 * 64], b[64 * 64], c[64];
+    for (int i = 0; i < 1000 * 64; i++) a[i] = (float)(i % 7);
+    const sn_weight w[] = {{.name = "wte.weight", .dtype = SN_F32, .rank = 2, .shape = {1000, 64}, .bytes = sizeof a, .data = a},
+                           {.name = "fc.weight", .dtype = SN_F32, .rank = 2, .shape = {64, 64}, .bytes = sizeof b, .data = b},
+                           {.name = "fc.bias", .dtype = SN_F32, .rank = 1, .shape = {64}, .bytes = sizeof c, .data = c}};
+    return sn_weights_save("model.safetensors", w, 3, NULL, 0, NULL);
+}
+int main(void) {
+    if (!save()) return 1;
+BEFORE
+BLOCK
+    if (err.code) return printf("%s\n", err.message);
+    return result[0] == (float)(7 * 64 % 7) ? 0 : printf("%g\n", result[0]);
+}
+END
+        ;;
+    'sn_tensor loss = sn_mean_all'*)
+        cat <<'END'
+#include "frontend/sinter.h"
+int main(void) {
+    sn_module *m = sn_module_new("training");
+    sn_entry_begin(m, "forward");
+    sn_tensor logits = sn_nn_linear(sn_input(m, "x", SN_F32, 4, 8), "fc", 5, SN_BIAS);
+    sn_tensor targets = sn_input(m, "targets", SN_I32, 4);
+BLOCK
+    sn_error err = {0};
+    sn_program *p = sn_compile(m, NULL, &err);
+    return p ? 0 : printf("%s\n", err.message);
+}
+END
+        ;;
+    'sn_training t = '*)
+        cat <<'END'
+#include "frontend/train.h"
+enum { V = 11, D = 8 };
+int main(void) {
+    sn_module *m = sn_module_new("training");
+    sn_dim B = sn_symbol(m, "B", 1, 4), T = sn_symbol(m, "T", 1, 8);
+BLOCK
+    sn_error err = {0};
+    sn_program *p = sn_compile(m, NULL, &err);
+    return p ? 0 : printf("%s\n", err.message);
+}
+END
+        ;;
+    *) return 1 ;;
+    esac
+}
+
+do_line() { # do_line WHERE LINE
+    why=$(skipped "$2") && [ "$why" ] && return
+    model=MODEL
+    case $2 in
+    "sinter translate"*) model=NAMES ;;
+    "sinter classify"*) model=DIGITS ;;
+    *"tokenizer train "*) ;;
+    *" train "*) model=TRAINED && set -- "$1" "$(echo "$2 " | sed 's/ \(#.*\)*$/ -n 2/')" ;; # two steps only
+    esac
+    ran=$((ran + 1))
+    echo "$2" | sed "s/MODEL/$model/g" >line
+    sh -e ./line >../log 2>&1 </dev/null || fail "$1: $2
+$(head -5 ../log)"
+}
+
+do_c() { # do_c WHERE FILE
+    frame "$(head -1 "$2")" >framed || {
+        fail "$1: no frame for this block; add one to tests/e2e/test_docs.sh"
+        return
+    }
+    grep -q '^LATER$' framed && { cp "$2" before_block; return; }
+    touch before_block
+    awk -v block="$2" '/^BLOCK$|^BEFORE$/ {
+        f = $0 == "BLOCK" ? block : "before_block"
+        while ((getline line < f) > 0) print line
+        next
+    } { print }' framed >program.c
+    ran=$((ran + 1))
+    if head -1 "$2" | grep -q '#include "small.h"'; then
+        cp "$source/examples/variants/small.h" . && sinter run program.c >../log 2>&1 || fail "$1: $(head -5 ../log)"
+        return
+    fi
+    $cc -std=gnu11 -Wall -Wextra -Werror -Wno-unused-variable -I"$source" program.c -L"$build" -lsinter \
+        -Wl,-rpath,"$build" -o program >../log 2>&1 && ./program >../log 2>&1 || fail "$1: $(head -12 ../log)"
+}
+
+mkdir "$tmp/bin" "$tmp/here" && ln -s "$sinter" "$tmp/bin/sinter" && cd "$tmp/here" || exit 1
+ln -s "$source/examples" examples
+ln -s "$source/examples/data/mnist-1000-images.idx3-ubyte" digits.idx3-ubyte
+ln -s "$source/examples/models/stories260K/stories260K.bin" checkpoint.bin
+ln -s "$source/examples/models/stories260K/tok512.bin" tok512.bin
+head -c 3000 "$source/examples/data/tinyshakespeare.txt" >text.txt
+cp text.txt FILE && cp text.txt sentences.txt
+models=$source/examples/models
+sinter import "$models/stories260K/stories260K.bin" -o MODEL 2>/dev/null || fail "import"
+sinter import "$models/aren-transliteration/model.bin" -o NAMES 2>/dev/null || fail "import"
+sinter import "$models/mnist-vit/mnist_vit.npz" --config "$models/mnist-vit/import.json" -o DIGITS 2>/dev/null || fail "import"
+cp "$source/tests/passes/text/$(ls "$source/tests/passes/text" | grep -m1 "\.sn$")" graph.sn
+
+for doc in README.md docs/manual.md docs/training.md docs/deploy.md; do
+    rm -f block.* before_block
+    # one file a block: block.LINE.LANGUAGE
+    awk '/^```(sh|c)$/ { file = sprintf("block.%04d.%s", NR, substr($0, 4)); next }
+        /^```/ { file = "" } file { print > file }' "$source/$doc"
+    for b in block.*.c block.*.sh; do
+        [ -f "$b" ] || continue
+        rm -rf DIR TRAINED
+        case $b in
+        *.c) do_c "$doc:$b" "$b" ;;
+        *) while IFS= read -r text <&3; do
+            case $text in "" | "#"*) continue ;; esac
+            do_line "$doc:$b" "$text"
+        done 3<"$b" ;;
+        esac
+    done
+done
+echo "$ran blocks and lines ran"
+[ "$ran" -ge 25 ] || fail "only $ran lines ran"
+exit $failed

@@ -1,0 +1,26 @@
+/* The variants of examples/variants, each through everything that a row of the specification must
+ * show; which kernels they are compiled to is asserted from the explain report. */
+#include "tests/e2e/spec_rows.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/support/scratch.h"
+
+static void variant(void **state) {
+    spec_result r;
+    if (!spec_check(*state, scratch_dir, &r)) fail_msg("%s", r.why);
+}
+
+int main(int argc, char **argv) {
+    struct CMUnitTest tests[64] = {{0}};
+    size_t n = 0;
+    for (const spec_row *row = spec_variants; row->name; row++) {
+        if (argc > 1 && strcmp(argv[1], row->name) != 0) continue;
+        tests[n++] = (struct CMUnitTest){
+            .name = row->name, .test_func = variant, .initial_state = (void *)(uintptr_t)row};
+    }
+    return _cmocka_run_group_tests("variants", tests, n, scratch_make, scratch_end);
+}

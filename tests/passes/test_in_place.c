@@ -1,0 +1,237 @@
+/* States written where they lie: kernels that may overwrite a state at once do, and all others give
+ * the same values as if every new value were made beside the old one. */
+#include "codegen/program.h"
+#include "frontend/sinter.h"
+#include "ir/ir.h"
+#include "passes/plan/in_place.h"
+#include "tests/support/text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { N = 40, STEPS = 3 };
+
+typedef struct in_place_case {
+    const char *name;
+    void (*build)(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x);
+    int copies; /* kernels of the entry that only copy; -1: not counted */
+} in_place_case;
+
+static void build_update(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor next = sn_add(sn_mul(b, 0.5), x);
+    sn_assign(b, next);
+    sn_assign(a, sn_sub(a, sn_mul(next, 0.1)));
+}
+
+static void build_swap(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_assign(a, b);
+    sn_assign(b, sn_add(a, x));
+}
+
+/* each needs the other's old value, in another kernel */
+static void build_circle(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor mean_a = sn_mean_keep(a, -1), mean_b = sn_mean_keep(b, -1);
+    sn_assign(a, sn_add(sn_matmul(x, sn_swap(x, 0, 1)), mean_b));
+    sn_assign(b, sn_add(sn_matmul(sn_swap(x, 0, 1), x), mean_a));
+}
+
+static void build_old_output(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_output("before", a);
+    sn_assign(a, sn_mul(a, x));
+    sn_assign(b, sn_exp(sn_mul(x, 0.1)));
+}
+
+static void build_later_reader(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor next = sn_mul(a, x);
+    sn_output("mixed", sn_matmul(sn_add(next, b), a));
+    sn_assign(a, next);
+    sn_assign(b, sn_matmul(a, sn_mul(x, 0.1)));
+}
+
+static void build_row_norm(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_assign(a, sn_softmax(sn_add(a, x), -1));
+    sn_assign(b, sn_sub(b, sn_mean_keep(b, -1)));
+}
+
+static void build_turned(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_assign(a, sn_add(sn_swap(a, 0, 1), x));
+    sn_assign(b, sn_add(sn_mul(sn_matmul(x, x), 0.01), sn_swap(b, 0, 1)));
+}
+
+static void build_product(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor g = sn_matmul(sn_swap(x, 0, 1), x), v = sn_add(sn_mul(b, 0.9), sn_mul(g, 0.1));
+    sn_assign(b, v);
+    sn_assign(a, sn_sub(a, sn_mul(v, 0.01)));
+}
+
+static const in_place_case cases[] = {
+    {"update", build_update, 0},
+    {"swap", build_swap, -1},
+    {"circle", build_circle, -1},
+    {"old value as output", build_old_output, -1},
+    {"later reader", build_later_reader, -1},
+    {"row norm", build_row_norm, -1},
+    {"turned", build_turned, -1},
+    {"product", build_product, 0},
+};
+
+static sn_module *make(const in_place_case *c) {
+    sn_module *m = sn_module_new(c->name);
+    sn_tensor a = sn_state(m, "a", SN_F32, N, N), b = sn_state(m, "b", SN_F32, N, N);
+    sn_entry_begin(m, "step");
+    c->build(m, a, b, sn_input(m, "x", SN_F32, N, N));
+    sn_error err = {0};
+    if (!sn_module_ok(m, &err)) fail_msg("%s: %s", c->name, err.message);
+    return m;
+}
+
+static int count_copies(const sn_program *p) {
+    char *text = explain_text(p, "step");
+    int n = 0;
+    for (const char *s = text; (s = strstr(s, "body: copy")); s++) n++;
+    free(text);
+    return n;
+}
+
+static double *eval_next(sn_module *m, int assign, const double *a, const double *b,
+                         const float *x) {
+    sn_eval *ev = sn_eval_new(m, NULL);
+    sn_eval_bind_f64(ev, "a", a, N * N);
+    sn_eval_bind_f64(ev, "b", b, N * N);
+    sn_eval_bind(ev, "x", x, sizeof(float) * N * N);
+    const sn_entry *e = sn_entry_get(m, "step");
+    const sn_value *v = sn_eval_node(ev, e->assign[assign].node);
+    assert_non_null(v);
+    double *copy = malloc(sizeof *copy * N * N);
+    memcpy(copy, v->data, sizeof *copy * N * N);
+    sn_eval_free(ev);
+    return copy;
+}
+
+static void check(const in_place_case *c, int level) {
+    sn_module *m = make(c), *ref = make(c);
+    sn_options o = sn_options_default();
+    o.level = level;
+    o.cache_dir = "";
+    sn_error err = {0};
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s: %s", c->name, err.message);
+    if (c->copies >= 0 && level == 4) assert_int_equal(count_copies(p), c->copies);
+    sn_session *s = sn_session_new_arrays(p, NULL, 0, &err);
+    if (!s) fail_msg("%s: %s", c->name, err.message);
+    static float x[N * N], got[N * N];
+    double *state[2] = {calloc(N * N, sizeof(double)), calloc(N * N, sizeof(double))};
+    for (int i = 0; i < N * N; i++) {
+        state[0][i] = got[i] = (float)sin(0.37 * i);
+    }
+    assert_true(sn_state_write(s, "a", got, sizeof got, &err));
+    for (int t = 0; t < STEPS; t++) {
+        for (int i = 0; i < N * N; i++) x[i] = (float)cos(0.11 * i + t);
+        sn_arg_binding in = SN_BIND("x", SN_F32, x, N, N);
+        if (!sn_run(s, "step", &in, 1, NULL, 0, &err)) fail_msg("%s: %s", c->name, err.message);
+        const sn_entry *e = sn_entry_get(ref, "step");
+        double *next[2] = {0};
+        for (int i = 0; i < e->n_assign; i++)
+            next[strcmp(e->assign[i].name, "a") != 0] = eval_next(ref, i, state[0], state[1], x);
+        for (int k = 0; k < 2; k++) {
+            free(state[k]);
+            state[k] = next[k];
+            assert_true(sn_state_read(s, k ? "b" : "a", got, sizeof got, &err));
+            for (int i = 0; i < N * N; i++)
+                if (!(fabs(got[i] - state[k][i]) <= 1e-4 * (1 + fabs(state[k][i]))))
+                    fail_msg("%s, level %d, step %d: %s[%d] is %g, not %g", c->name, level, t,
+                             k ? "b" : "a", i, (double)got[i], state[k][i]);
+        }
+    }
+    free(state[0]);
+    free(state[1]);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+    sn_module_free(ref);
+}
+
+static void test_states(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int level = 0; level <= 4; level += 2) check(&cases[i], level);
+}
+
+/* A product that is added to states, large enough for several threads. */
+static void train_with(int threads, float *a, float *b) {
+    enum { SIZE = 160 };
+    static float x[SIZE * SIZE];
+    for (int i = 0; i < SIZE * SIZE; i++) x[i] = (float)sin(0.7 * i);
+    sn_module *m = sn_module_new("threads");
+    sn_tensor state[] = {sn_state(m, "a", SN_F32, SIZE, SIZE),
+                         sn_state(m, "b", SN_F32, SIZE, SIZE)};
+    sn_entry_begin(m, "step");
+    build_product(m, state[0], state[1], sn_input(m, "x", SN_F32, SIZE, SIZE));
+    sn_options o = sn_options_default();
+    o.threads = threads;
+    o.cache_dir = "";
+    sn_error err = {0};
+    sn_program *p = sn_compile(m, &o, &err);
+    sn_session *s = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
+    if (!s) fail_msg("%s", err.message);
+    sn_arg_binding in = SN_BIND("x", SN_F32, x, SIZE, SIZE);
+    for (int t = 0; t < STEPS; t++) assert_true(sn_run(s, "step", &in, 1, NULL, 0, &err));
+    assert_true(sn_state_read(s, "a", a, sizeof x, &err));
+    assert_true(sn_state_read(s, "b", b, sizeof x, &err));
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    static float one[2][160 * 160], many[2][160 * 160];
+    train_with(1, one[0], one[1]);
+    for (int threads = 2; threads <= 3; threads++) {
+        train_with(threads, many[0], many[1]);
+        assert_memory_equal(one, many, sizeof one);
+    }
+    assert_true(one[0][1] != 0 && one[1][1] != 0);
+}
+
+/* A row norm has three loops: the mean, the variance, the result. The row is read for the last time
+ * in the third, so only what the third writes may lie where the row lies. */
+static void last_reading_loop(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("loops");
+    sn_tensor x = sn_input(m, "x", SN_F32, 4, N), free_row = sn_input(m, "f", SN_F32, 4, N);
+    sn_tensor centred = sn_sub(x, sn_mul(sn_sum_keep(x, -1), 1.0 / N));
+    sn_tensor spread = sn_sum_keep(sn_mul(centred, centred), -1);
+    sn_tensor early = sn_mul(free_row, 2), middle = sn_exp(sn_sub(free_row, sn_sum_keep(x, -1))),
+              late = sn_div(centred, sn_sqrt(spread));
+    sn_node *arg[] = {x, free_row}, *out[] = {early, middle, late};
+    const sn_region *body = sn_region_new(m, 2, arg, 3, out);
+    assert_false(sn_reads_before(body, 0, 0)); /* written while the mean is still summed */
+    assert_false(sn_reads_before(body, 0, 1)); /* one loop early */
+    assert_true(sn_reads_before(body, 0, 2));
+    assert_true(sn_reads_before(body, 1, 1)); /* read in two loops, for the last time here */
+    assert_false(sn_reads_before(body, 1, 0));
+    assert_true(sn_reads_before(body, 1, 2));
+    sn_module_free(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_states),
+                                       cmocka_unit_test(test_threads),
+                                       cmocka_unit_test(last_reading_loop)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

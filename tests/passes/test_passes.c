@@ -1,0 +1,63 @@
+/* Passes on graphs in text form and on random graphs: values before and after are equal, every
+ * graph verifies, and the fixpoint ends. */
+#include "tests/support/fuzz.h"
+#include "tests/support/pass_check.h"
+#include "tests/support/text.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* The files of tests/passes/text: their first line names the passes; FileCheck reads the rest. */
+static void files(void **state) {
+    (void)state;
+    static const char folder[] = SN_SOURCE_DIR "/tests/passes/text", mark[] = "; test passes=";
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    int n = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t length = strlen(e->d_name);
+        if (length < 3 || strcmp(e->d_name + length - 3, ".sn")) continue;
+        char path[sizeof folder + sizeof e->d_name + 1], why[600], passes[64] = "";
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        char *text = file_text(path);
+        if (strncmp(text, mark, strlen(mark))) fail_msg("%s: no first line", e->d_name);
+        sscanf(text + strlen(mark), "%63s", passes);
+        if (!pass_check(text, passes, 1e-5, why, sizeof why)) fail_msg("%s: %s", e->d_name, why);
+        free(text);
+        n++;
+    }
+    closedir(d);
+    assert_true(n >= 5);
+}
+
+static void check_random(uint64_t seed, const char *passes) {
+    char why[600] = "";
+    sn_module *m = fuzz_graph(seed, false);
+    assert_non_null(m);
+    char *text = module_text(m);
+    sn_module_free(m);
+    double tolerance = strstr(text, "f16") ? 0.03 : 1e-4; /* bf16, f16: rounded after every node */
+    if (!pass_check(text, passes, tolerance, why, sizeof why))
+        fail_msg("seed %llu: %s\n%s", (unsigned long long)seed, why, text);
+    free(text);
+}
+
+static void random_graphs(void **state) {
+    (void)state;
+    const char *seed = getenv("SN_FUZZ_SEED"), *count = getenv("SN_FUZZ_COUNT");
+    uint64_t first = seed ? strtoull(seed, NULL, 0) : 1;
+    int n = count ? atoi(count) : 400;
+    for (int i = 0; i < n; i++) check_random(first + (uint64_t)i, "simplify,raise,merge");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files),
+        cmocka_unit_test(random_graphs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,183 @@
+/* Weights in bf16, int8 and int4: the compiled product is exactly that of the rounded weights, at
+ * every level and shape of batch; the weights really are stored narrow; unknown storage is refused.
+ */
+#include "frontend/sinter.h"
+#include "tests/support/text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 45, M = 17, MOST_K = 6208, HALF = 22 };
+
+static void need(bool ok, const sn_error *err) {
+    if (!ok) fail_msg("%s", err->message);
+}
+
+static float pseudo(uint32_t i) {
+    i = i * 2654435761u + 12345u;
+    i ^= i >> 15;
+    i *= 2246822519u;
+    return (float)(i >> 8) * 0x1p-23f - 1;
+}
+
+/* What the option makes of row r of W. */
+static void round_int8(int K, const float *w, double *out) {
+    float most = 1e-30f;
+    for (int k = 0; k < K; k++) most = fmaxf(most, fabsf(w[k]));
+    float scale = most * (float)(1 / 127.0);
+    for (int k = 0; k < K; k++) out[k] = (double)rintf(w[k] / scale) * (double)scale;
+}
+
+static void round_int4(const float *w, double *out) {
+    float most = 0;
+    for (int k = 0; k < 32; k++)
+        if (fabsf(w[k]) > fabsf(most)) most = w[k];
+    float scale = sn_bf16_to_f32(sn_f32_to_bf16(most * -0.125f));
+    for (int k = 0; k < 32; k++)
+        out[k] = most == 0 ? 0 : fmaxf(-8, fminf(7, rintf(w[k] / scale))) * (double)scale;
+}
+
+static void round_row(const char *weights, int K, const float *w, double *out) {
+    if (!strcmp(weights, "f32"))
+        for (int k = 0; k < K; k++) out[k] = w[k];
+    else if (!strcmp(weights, "bf16"))
+        for (int k = 0; k < K; k++) out[k] = (double)sn_bf16_to_f32(sn_f32_to_bf16(w[k]));
+    else if (!strcmp(weights, "int8") || K % 32)
+        round_int8(K, w, out);
+    else
+        for (int k = 0; k < K; k += 32) round_int4(w + k, out + k);
+}
+
+static float w[N * MOST_K], bias[N], x[M * MOST_K], y[M * N];
+static double row[N][MOST_K]; /* of w, rounded */
+
+/* x W^T + b at row i, column j; size: of what it is a sum. */
+static double product(int K, int i, int j, double *size) {
+    double sum = bias[j];
+    *size = 1;
+    for (int k = 0; k < K; k++) {
+        sum += row[j][k] * (double)x[i * K + k];
+        *size += fabs(row[j][k] * (double)x[i * K + k]);
+    }
+    return sum;
+}
+
+static void check_result(int K, int i, int j, int columns, bool gate) {
+    double size, other, want = product(K, i, j, &size);
+    if (gate) {
+        want = fmax(0, want) * product(K, i, j + HALF, &other);
+        size *= other;
+    }
+    assert_true(fabs((double)y[i * columns + j] - want) <= 1e-6 * size);
+}
+
+/* gate: max(0, first half) second half, of two linear maps. */
+static void check(const char *weights, int level, int K, const char *target, const char *stored,
+                  bool gate) {
+    for (int i = 0; i < N * K; i++) w[i] = pseudo((uint32_t)i);
+    memset(w + K, 0, sizeof *w * 32); /* a whole group of zeros */
+    for (int j = 0; j < N; j++) round_row(weights, K, w + (ptrdiff_t)j * K, row[j]);
+    for (int i = 0; i < N; i++) bias[i] = pseudo((uint32_t)i + 7777);
+    for (int i = 0; i < M * K; i++) x[i] = pseudo((uint32_t)i + 99999);
+    sn_error err = {0};
+    sn_module *m = sn_module_new("quantised");
+    assert_non_null(m);
+    sn_entry_begin(m, "run");
+    sn_dim T = sn_symbol(m, "T", 0, M);
+    sn_tensor in = sn_input(m, "x", SN_F32, T, K);
+    int columns = gate ? HALF : N;
+    sn_tensor first =
+        sn_linear(in, sn_param(m, "w", SN_F32, columns, K), sn_param(m, "b", SN_F32, columns));
+    if (gate)
+        first = sn_mul(sn_relu(first), sn_linear(in, sn_param(m, "u", SN_F32, HALF, K),
+                                                 sn_param(m, "c", SN_F32, HALF)));
+    sn_output("y", first);
+    sn_options o = sn_options_default();
+    o.level = level;
+    o.weights = weights;
+    o.target = target;
+    o.cache_dir = "";
+    sn_program *p = sn_compile(m, &o, &err);
+    need(p != NULL, &err);
+    sn_arg_binding param[] = {SN_BIND("w", SN_F32, w, columns, K),
+                              SN_BIND("b", SN_F32, bias, columns),
+                              SN_BIND("u", SN_F32, w + (ptrdiff_t)HALF * K, HALF, K),
+                              SN_BIND("c", SN_F32, bias + HALF, HALF)};
+    sn_session *s = sn_session_new_arrays(p, param, gate ? 4 : 2, &err);
+    need(s != NULL, &err);
+    static const int lengths[] = {0, 1, 2, M};
+    for (int l = 0; l < 4; l++) {
+        int t = lengths[l];
+        sn_arg_binding xi = SN_BIND("x", SN_F32, x, t, K), yo = SN_BIND("y", SN_F32, y, t, columns);
+        need(sn_run(s, "run", &xi, 1, &yo, 1, &err), &err);
+        for (int i = 0; i < t * columns; i++)
+            check_result(K, i / columns, i % columns, columns, gate);
+    }
+    char *text = explain_text(p, "run");
+    if (gate && level == 4) assert_non_null(strstr(text, "gate of 2 x 22 columns"));
+    free(text);
+    text = explain_text(p, "@prepare");
+    assert_non_null(strstr(text, stored));
+    free(text);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+static void narrow_weights(void **state) {
+    (void)state;
+    static const int levels[] = {0, 2, 4};
+    for (int l = 0; l < 3; l++) {
+        check("bf16", levels[l], 70, NULL, "pack     bf16", false);
+        check("int8", levels[l], 70, NULL, "pack     i8", false);
+        check("int4", levels[l], 96, NULL, "pack     i32", false);
+    }
+    check("int4", 4, 128, "x86-64-v3", "pack     i32", false);
+    check("int4", 4, 64, "x86-64", "pack     i32", false);
+    check("int8", 4, 68, "x86-64-v3", "pack     i8", false);
+    check("int4", 4, 70, NULL, "pack     i8", false); /* rows of no whole groups */
+}
+
+static void gates(void **state) {
+    (void)state;
+    static const char *const targets[] = {NULL, "x86-64-v3"};
+    for (int i = 0; i < 2; i++) {
+        check("f32", 4, 70, targets[i], "pack     f32", true);
+        check("bf16", 4, 70, targets[i], "pack     bf16", true);
+        check("int8", 4, 70, targets[i], "pack     i8", true);
+        check("int4", 4, 96, targets[i], "pack     i32", true);
+    }
+    check("int4", 2, 96, NULL, "pack     i32", true);
+}
+
+static void long_rows(void **state) { /* several rows widen their panels piece by piece */
+    (void)state;
+    check("int4", 4, MOST_K, NULL, "pack     i32", false);
+}
+
+static void unknown_storage(void **state) {
+    (void)state;
+    sn_error err = {0};
+    sn_module *m = sn_module_new("none");
+    assert_non_null(m);
+    sn_options o = sn_options_default();
+    o.weights = "int3";
+    assert_null(sn_compile(m, &o, &err));
+    assert_int_equal(err.code, SN_ERR_USAGE);
+    assert_non_null(strstr(err.message, "int3"));
+    assert_non_null(strstr(err.message, "int8"));
+    sn_module_free(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(narrow_weights), cmocka_unit_test(gates),
+                                       cmocka_unit_test(long_rows),
+                                       cmocka_unit_test(unknown_storage)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

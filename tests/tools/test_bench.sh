@@ -1,0 +1,188 @@
+#!/bin/sh
+# test_bench.sh SINTER SECTION: `sinter bench` on tiny problems: exit codes, keys and ranges of the
+# JSON records, the picture, messages for wrong options. Sections are the functions named check_*.
+# Nothing here depends on how fast anything is.
+sinter=$1 section=$2
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C
+cases=0 failures=0
+quick="--rounds 5 --seconds 0 -t 1"
+
+fail() {
+    failures=$((failures + 1))
+    echo "FAILED: $1" >&2
+    echo "  stdout: $(head -c 300 "$tmp/out" | tr '\n' '~')" >&2
+    echo "  stderr: $(head -c 600 "$tmp/err" | tr '\n' '~')" >&2
+}
+run() { # CODE ARGS…
+    want=$1
+    shift
+    cases=$((cases + 1)) what="$*"
+    "$sinter" bench "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+    code=$?
+    [ $code = "$want" ] || fail "exit code $code, not $want: $what"
+    if grep -q -e 'Sanitizer' -e 'runtime error:' "$tmp/err"; then fail "sanitizer: $what"; fi
+}
+prints() { grep -q -e "$1" "$tmp/out" || fail "stdout lacks '$1': $what"; }
+refused() { # CODE PATTERN ARGS…
+    expected=$1 pattern=$2
+    shift 2
+    run "$expected" "$@"
+    grep -q -e "$pattern" "$tmp/err" || fail "stderr lacks '$pattern': $what"
+    [ ! -s "$tmp/out" ] || fail "printed something: $what"
+}
+keys='name level backend threads dtype shape ms_median ms_min ms_max gflops gbytes_s pct_roofline
+speedup_vs_level0 rel_rms max_ulp peak_bytes kind rounds flop bytes peak_gflops stream_gbytes_s bound
+max_rel checked compile_ms tokens_s setup'
+# records NUMBER: $tmp/json has so many, each with every key; times are positive and in order
+records() {
+    [ "$(grep -c '^{"kind":"machine"' "$tmp/json")" = 1 ] || fail "no machine record: $what"
+    grep -v '^{"kind":"machine"' "$tmp/json" >"$tmp/records"
+    [ "$(wc -l <"$tmp/records")" = "$1" ] || fail "$(wc -l <"$tmp/records") records, not $1: $what"
+    for key in $keys; do
+        [ "$(grep -c "\"$key\":" "$tmp/records")" = "$1" ] || fail "key $key is missing: $what"
+    done
+    awk -F'"ms_median":|,"ms_min":|,"ms_max":|,"flop":' \
+        '!($2 > 0 && $3 > 0 && $3 <= $2 && $2 <= $4) { exit 1 }' "$tmp/records" ||
+        fail "times are not in order: $what"
+}
+# exact LIMIT: every record was compared with the evaluator and is that near
+exact() {
+    awk -v limit="$1" -F'"rel_rms":|,"max_ulp":' \
+        '!($2 != "null" && $2 + 0 <= limit) { exit 1 }' "$tmp/records" ||
+        fail "errors over $1: $what"
+}
+
+# Ctrl-C: what is finished is printed and written, and the exit code says so.
+check_stop() {
+    what="kernel, interrupted"
+    "$sinter" bench kernel --shape 64x256 --levels 4 --rounds 101 --seconds 0.01 -t 1 --no-check \
+        --json "$tmp/json" >"$tmp/out" 2>"$tmp/err" &
+    pid=$!
+    sleep 1.5
+    kill -INT $pid
+    wait $pid
+    code=$?
+    cases=$((cases + 1))
+    [ $code = 130 ] || fail "exit code $code, not 130"
+    if grep -q 'records are finished' "$tmp/err"; then [ -s "$tmp/json" ] || fail "no records"; fi
+}
+
+check_kernel() {
+    run 0 kernel --shape 6x32x20 --levels 0..4 $quick --json "$tmp/json" --plot "$tmp/svg"
+    records $((5 * $("$sinter" bench kernel nothing 2>&1 | grep -o 'there are: .*' | tr -cd ',' | wc -c) + 5))
+    exact 1e-5
+    prints 'layer_norm *6x32'
+    prints 'x level 0'
+    head -c 4 "$tmp/svg" | grep -q '<svg' && tail -c 8 "$tmp/svg" | grep -q '</svg>' || fail "no picture"
+    [ "$(grep -c '<circle' "$tmp/svg")" -gt 50 ] || fail "too few points"
+}
+check_gemm() {
+    run 0 gemm --shape "20,30,40 33,7,19" --levels 0,4 --backends own,onednn $quick --json "$tmp/json"
+    records 10
+    grep -v packed "$tmp/records" >"$tmp/own" && mv "$tmp/own" "$tmp/records"
+    exact 1e-6
+}
+check_attention() {
+    run 0 attention --mask full,causal,window:5,prefix:3,alibi,softcap,documents,dense,strided:3 \
+        --shape "1,2,24,16 2,4,2,9,8" --levels 0,4 $quick --json "$tmp/json"
+    records 36
+    exact 1e-5
+    prints 'window:5'
+    run 0 attention --mask causal,softcap --shape 1,2,24,16 --levels 4 --direct --no-check $quick
+    prints 'generator'
+}
+check_model() {
+    cat >"$tmp/config.json" <<'C'
+{"model_type": "gpt2", "vocab_size": 97, "n_positions": 32, "n_embd": 24, "n_layer": 2, "n_head": 3}
+C
+    run 0 model "$tmp" --tokens 4,32 --levels 0,4 $quick --json "$tmp/json"
+    records 4
+    exact 1e-4
+    prints 'tokens/s'
+    run 0 model "$tmp" --decode --tokens 5,31 --levels 4 $quick --json "$tmp/json"
+    # the weights' own memory was streamed beside it
+    [ "$(grep -c '"stream_gbytes_s": *[0-9]' "$tmp/json")" = 2 ] || fail "no streaming: $what"
+    records 2
+    exact 1e-4
+    run 0 model "$tmp" --decode --tokens 5 --levels 4 --weights int8 $quick --json "$tmp/json"
+    records 1
+    exact 0.1
+    grep -q '"dtype":"int8"' "$tmp/records" || fail "the storage of weights is not recorded"
+}
+check_train() {
+    cat >"$tmp/config.json" <<END
+{"model_type": "gpt2", "vocab_size": 97, "n_positions": 32, "n_embd": 24, "n_layer": 2, "n_head": 3}
+END
+    run 0 train "$tmp" --tokens 4,32 --batch 2 --levels 0,4 $quick --json "$tmp/json"
+    prints 'train_step'
+    records 4
+    exact 1e-4
+    run 0 train "$tmp" --tokens 4 --batch 2 --clip 0.5 $quick --json "$tmp/json"
+    prints 'train_step clipped'
+    exact 1e-4
+    refused 2 'clip' train "$tmp" --clip -1
+    refused 2 'neither a folder' train gpt9
+    refused 2 'more than' train gpt2 --tokens 5000 $quick
+}
+
+check_options() {
+    refused 2 'did you mean gemm' gem
+    refused 2 'unknown benchmark' everything
+    run 2
+    run 0 --help
+    prints 'roofline'
+    run 0 gemm --help
+    prints '--backends'
+    refused 2 'at least\|from 5' gemm --rounds 4
+    refused 2 'write 0..4' kernel --levels 5
+    refused 2 'write 0..4' kernel --levels 3..1
+    refused 2 'not one of those' kernel --backends own,cuda
+    refused 2 'not one of those' kernel --peers mkl
+    refused 2 'contradicts itself' kernel --peers none,torch
+    refused 2 'no use without --peers' kernel --peer-dir /tmp
+    refused 2 'unknown option' roofline --mask causal
+    refused 2 "no kernel 'norm'" kernel norm
+    refused 2 'ROWSxWIDTH' kernel softmax --shape 12
+    refused 2 'M,N,K' gemm --shape 1,2
+    refused 2 'M,N,K' gemm --shape 0,2,3
+    refused 2 "no mask 'triangle'" attention --mask triangle
+    refused 2 'needs a size' attention --mask window
+    refused 2 'takes no size' attention --mask causal:4
+    refused 2 'sweep contradicts --mask' attention --sweep --mask full
+    refused 2 'B,H,T,D' attention --shape 1,2,3
+    refused 2 'divisor' attention --shape 1,4,3,8,8
+    refused 2 'neither a folder' model gpt9
+    refused 2 'is missing' model
+    refused 2 'more than' model gpt2 --tokens 5000 $quick
+    refused 2 'more than' model gpt2 --decode --tokens 1024 $quick
+    refused 2 'write numbers' model gpt2 --tokens 4,
+    for empty in gemm attention; do refused 2 'shape is empty' $empty --shape ''; done
+    refused 2 'mask is empty' attention --mask ' '
+    refused 2 'same file' kernel --json "$tmp/x" --plot "$tmp/x"
+    refused 2 'unknown option' attention --weights int8
+    refused 2 'unknown option' train gpt2 --weights int8
+    refused 1 'cannot write' kernel --json "$tmp/none/x.json"
+    refused 1 'cannot write' kernel --plot "$tmp/none/x.svg"
+}
+check_peers() { # whatever is installed: one that is absent is a note, not an error
+    run 0 gemm --shape 20,9,10 --peers all --levels 4 $quick --json "$tmp/json"
+    prints 'onednn-packed'
+    if grep -q 'level -' "$tmp/err"; then fail "a peer has no level: $what"; fi
+    run 0 gemm --shape 20,9,10 --peers torch --peer-dir "$tmp/none" --levels 4 $quick
+    prints 'note: torch skipped: .*peer-dir'
+}
+check_claims() { # every claim finds its records; how fast they are is not the question here
+    claims=$(dirname "$0")/../../bench/claims.py cases=2 what=claims.py
+    "$claims" --sinter "$sinter" kernels >"$tmp/out" 2>"$tmp/err"
+    [ $? -le 1 ] || fail "claims.py failed"
+    [ "$(grep -c '^| kernels | .* >= 85' "$tmp/out")" = 4 ] || fail "not a row a claim"
+    if grep -q 'not measured' "$tmp/out"; then fail "a claim has no record"; fi
+    if "$claims" nothing 2>"$tmp/err"; then fail "an unknown run is no error"; fi
+    grep -q "no run 'nothing'" "$tmp/err" || fail "the unknown run is not named"
+}
+
+"check_$section"
+echo "$cases cases, $failures failures"
+[ $failures = 0 ]
