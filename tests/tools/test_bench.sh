@@ -154,7 +154,7 @@ check_options() {
     refused 2 'B,H,T,D' attention --shape 1,2,3
     refused 2 'divisor' attention --shape 1,4,3,8,8
     refused 2 'neither a folder' model gpt9
-    refused 2 'is missing' model
+    refused 2 'missing MODEL (' model
     refused 2 'more than' model gpt2 --tokens 5000 $quick
     refused 2 'more than' model gpt2 --decode --tokens 1024 $quick
     refused 2 'write numbers' model gpt2 --tokens 4,

@@ -240,6 +240,8 @@ check_run() {
     prints '^loss'
     run 0 run "$variant" generate --checkpoint "$tmp/trained" -p "First" -n 2 --temperature 0
     prints '^First'
+    cp -r "$tmp/trained" "$tmp/broken" && echo '{' >"$tmp/broken/config.json"
+    refused 1 'broken/config.json' run "$variant" generate --checkpoint "$tmp/broken" -p "First" -n 2
     # its folder is data; the user names the source, and its weights are trained further
     refused 2 'never run' train "$tmp/trained" --text "$tmp/text" -o "$tmp/more" -n 2
     refused 2 'a model in C is a .c or .so file' train "$tmp/trained" --source "$tmp/text" --text "$tmp/text" -o "$tmp/more"
