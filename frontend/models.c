@@ -68,6 +68,7 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
         sn_config_problem(c, "a context of %lld was asked for, the model's is %lld",
                           (long long)chosen.context, (long long)out->context);
     front_check_keys(c, out->context);
+    out->tied = sn_config_equals(c, "tie_word_embeddings", "true");
     if (chosen.context) out->context = chosen.context;
     if (sn_config_check(c, err) && sn_module_ok(out->module, err)) return true;
     sn_module_free(out->module);

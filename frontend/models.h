@@ -71,6 +71,7 @@ typedef struct sn_model {
     int64_t source_vocab;    /* of encoder-decoders; 0: no source */
     int64_t labels;          /* of classifiers; else 0 */
     int64_t image, channels; /* height and width of images; 0: it takes none */
+    bool tied;               /* "tie_word_embeddings" is true in the config */
 } sn_model;
 
 /* Builds the architecture that the config's "model_type" names. Options may be NULL. False with
@@ -78,8 +79,14 @@ typedef struct sn_model {
 bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_error *err);
 
 /* Whether every tensor of the weights is a parameter of the model, or known to be of no effect
- * (causal masks, positions, heads of other tasks). The model must have all of its entries. */
+ * (causal masks, positions, heads of other tasks, an lm_head.weight that equals the token table or
+ * is tied to it by the config). The model must have all of its entries. */
 bool sn_model_takes_all(const sn_model *model, const sn_weights *w, sn_error *err);
+
+/* After sn_model_build: the i-th key of the config that the model did not read and that is not
+ * known to be of no effect, perhaps a misspelt one; NULL: there are no more. Keys known to change
+ * the result are errors of sn_model_build. */
+const char *sn_model_unknown_key(const sn_config *c, int i);
 
 /* ---- a model in a C file of its own ---- */
 

@@ -1,5 +1,5 @@
-/* unread.c: what a model folder has and the model does not take: tensors without a parameter, and
- * keys of config.json that would change the result. Leaving either out would give wrong numbers. */
+/* unread.c: what a model folder has and the model does not read: tensors without a parameter, keys
+ * of config.json that would change the result, and keys that may be misspelt. */
 #include "frontend/front.h"
 #include "frontend/models.h"
 #include "runtime/problems.h"
@@ -67,6 +67,51 @@ void front_check_keys(sn_config *c, int64_t context) {
     if (is_unread(c, "sliding_window")) check_window(c, context);
 }
 
+/* Keys of configs that do not change what a model computes (how it was trained, names of classes
+ * and tokens, defaults of generation), that Sinter's programs read later, or that are checked
+ * above. */
+static const char neutral[] =
+    " _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path "
+    "add_bos_token architectures auto_map bad_words_ids begin_suppress_tokens "
+    "chunk_size_feed_forward cross_attention_hidden_size directionality diversity_penalty "
+    "do_sample dropout dtype early_stopping encoder_no_repeat_ngram_size "
+    "exponential_decay_length_penalty finetuning_task gradient_checkpointing id2label "
+    "image_mean image_std initializer_factor initializer_range is_encoder_decoder "
+    "keys_to_ignore_at_inference label2id length_penalty max_length max_window_layers "
+    "min_length model_type n_ctx name_or_path no_repeat_ngram_size num_beam_groups num_beams "
+    "num_labels num_return_sequences output_attentions output_hidden_states output_past "
+    "output_scores prefix pretraining_tp problem_type remove_invalid_values "
+    "reorder_and_upcast_attn repetition_penalty return_dict return_dict_in_generate "
+    "sliding_window source suppress_tokens task_specific_params temperature tf_legacy_loss "
+    "tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript "
+    "transformers.js_config transformers_version typical_p unsloth_version use_bfloat16 "
+    "use_cache use_sliding_window vocab_size ";
+static const char *const neutral_prefixes[] = {"pooler_", "summary_"};
+static const char *const neutral_endings[] = {"_drop",    "_dropout_prob", "_pdrop",
+                                              "_dropout", "_layerdrop",    "_token_id"};
+
+static bool is_neutral(const char *key) {
+    size_t n = strlen(key);
+    for (const char *at = neutral + 1; n && (at = strstr(at, key)); at++)
+        if (at[-1] == ' ' && at[n] == ' ') return true;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!strcmp(key, keys[i].key)) return true; /* its value was checked */
+    for (size_t i = 0; i < sizeof neutral_prefixes / sizeof *neutral_prefixes; i++)
+        if (!strncmp(key, neutral_prefixes[i], strlen(neutral_prefixes[i]))) return true;
+    for (size_t i = 0; i < sizeof neutral_endings / sizeof *neutral_endings; i++) {
+        size_t k = strlen(neutral_endings[i]);
+        if (n > k && !strcmp(key + n - k, neutral_endings[i])) return true;
+    }
+    return false;
+}
+
+const char *sn_model_unknown_key(const sn_config *c, int i) {
+    const char *key;
+    for (int k = 0; (key = sn_config_unread(c, k)); k++)
+        if (!is_neutral(key) && !sn_config_equals(c, key, "null") && i-- == 0) return key;
+    return NULL;
+}
+
 /* ---- tensors ---- */
 
 /* Ends of names of constants, and heads that other entries or other programs use. */
@@ -85,7 +130,6 @@ static const struct {
     {"pooler.dense", -1},
     {"classifier.", -1},
     {"qa_outputs.", -1},
-    {"lm_head.weight", 2},
 };
 
 static bool is_harmless(const sn_weight *w) {
@@ -104,19 +148,34 @@ static bool is_parameter(sn_module *m, const char *name) {
     return false;
 }
 
+/* A head that the file has although the model takes the token table for it. It must be that table,
+ * unless the config says so. */
+static bool is_tied_head(const sn_model *model, const sn_weights *w, const sn_weight *head) {
+    if (strcmp(head->name, "lm_head.weight") != 0 || head->rank != 2) return false;
+    for (size_t i = 0; !model->tied && i < sn_weights_count(w); i++) {
+        const sn_weight *t = sn_weights_at(w, i);
+        if (t != head && t->dtype == head->dtype && t->bytes == head->bytes && t->rank == 2 &&
+            t->shape[0] == head->shape[0] && is_parameter(model->module, t->name) &&
+            !memcmp(t->data, head->data, t->bytes))
+            return true;
+    }
+    return model->tied;
+}
+
 bool sn_model_takes_all(const sn_model *model, const sn_weights *w, sn_error *err) {
     char names[160] = "";
     size_t unused = 0, at = 0;
     for (size_t i = 0; i < sn_weights_count(w); i++) {
         const sn_weight *t = sn_weights_at(w, i);
-        if (is_harmless(t) || is_parameter(model->module, t->name)) continue;
+        if (is_harmless(t) || is_parameter(model->module, t->name) || is_tied_head(model, w, t))
+            continue;
         if (unused++ < 3 && at < sizeof names)
             at += (size_t)snprintf(names + at, sizeof names - at, at ? ", %s" : "%s", t->name);
     }
     return !unused ||
-           sn_fail(err, SN_ERR_SHAPE,
-                   "%s: a %s model has no parameters for %zu of the tensors (%s%s): it would not "
-                   "be the "
-                   "model that was trained; see \"model_type\" and the other keys of its config",
-                   sn_weights_path(w), model->type, unused, names, unused > 3 ? ", …" : "");
+           sn_fail(
+               err, SN_ERR_SHAPE,
+               "%s: a %s model has no parameters for %zu of the tensors (%s%s): it would not "
+               "be the model that was trained; see \"model_type\" and the other keys of its config",
+               sn_weights_path(w), model->type, unused, names, unused > 3 ? ", …" : "");
 }

@@ -68,6 +68,14 @@ int cmd_finish(const char *name) {
     return EXIT_WRONG;
 }
 
+/* Keys that no part of the model reads may be misspelt ones. */
+static void note_unknown_keys(const char *name, const lm *m) {
+    const char *key;
+    for (int i = 0; !m->code.define && (key = sn_model_unknown_key(m->config, i)); i++)
+        fprintf(stderr, "%s: note: %s: \"%s\" means nothing to a %s model: is it misspelt?\n", name,
+                sn_config_name(m->config), key, m->model.type);
+}
+
 lm *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_error *err) {
     if (!model->path == !model->preset) {
         sn_fail(err, SN_ERR_USAGE, "give %s (%s --help lists all options)",
@@ -83,6 +91,7 @@ lm *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_er
     o.context = model->context;
     lm *m = lm_open(&o, err);
     if (!m) return NULL;
+    note_unknown_keys(name, m);
     const char *note = m->program ? sn_program_stats(m->program).note : NULL;
     if (note) fprintf(stderr, "%s: note: %s\n", name, note);
     if (m->n_random)

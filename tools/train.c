@@ -115,11 +115,13 @@ static void note_source(train_settings *s) {
     free(full);
 }
 
-/* A key of the config that the model does not know may be a misspelt one. A folder's config.json
- * has many that only others read. */
+/* A key that the model does not read may be misspelt. The config.json of a folder has many that
+ * only other programs read. */
 static bool tell_unread(const trainer *t) {
+    const char *(*next)(const sn_config *, int) =
+        t->s->start ? sn_model_unknown_key : sn_config_unread;
     const char *key;
-    for (int i = 0; !t->s->start && (key = sn_config_unread(t->s->model, i)); i++)
+    for (int i = 0; (key = next(t->s->model, i)); i++)
         tell(t->r->event, t->r->ctx, "note: \"model\": \"%s\" means nothing to a %s", key,
              t->model.type);
     return true;

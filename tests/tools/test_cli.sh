@@ -29,6 +29,7 @@ run() {
 }
 says() { grep -q -e "$1" "$tmp/err" || fail "stderr lacks '$1': $what"; }
 prints() { grep -q -e "$1" "$tmp/out" || fail "stdout lacks '$1': $what"; }
+says_nothing() { [ ! -s "$tmp/err" ] || fail "stderr is not empty: $what"; }
 same() { cmp -s "$tmp/out" "$1" || fail "stdout is not $1: $what"; }
 # refused CODE PATTERN ARGS…: fails with a message and prints nothing
 refused() {
@@ -571,6 +572,12 @@ check_bad_models() {
     model
     sed -i 's/^{/{"sliding_window": 4096, "final_logit_softcapping": null, "partial_rotary_factor": 1.0,/' "$tmp/model/config.json"
     run 0 generate "$tmp/model" -p a -n 1 --temperature 0
+    says_nothing
+    model # keys that nobody reads are told, harmless ones and null not
+    sed -i 's/^{/{"n_hed": 4, "rms_norm_epsilon": null, "architectures": ["LlamaForCausalLM"], "_name_or_path": "x", "transformers_version": "4.40", "use_cache": true, "initializer_range": 0.02, "attention_dropout": 0.0, "pad_token_id": 0,/' "$tmp/model/config.json"
+    run 0 generate "$tmp/model" -p a -n 1 --temperature 0
+    says 'config.json: "n_hed" means nothing to a llama model: is it misspelt?$'
+    [ "$(wc -l <"$tmp/err")" = 1 ] || fail "more than one note: $what"
     refused 1 'cannot open model folder' generate "$tmp/none"
     mkdir "$tmp/empty"
     refused 1 'no config.json' generate "$tmp/empty"
