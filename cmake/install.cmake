@@ -59,5 +59,9 @@ install(FILES ir/ir.h ir/ops.def ir/attrs.def ir/debug.def DESTINATION ${CMAKE_I
 foreach(header base config dataset deployed file manifest model_dir npy problems rng sample threads tokenizer weights)
   install(FILES runtime/${header}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/runtime)
 endforeach()
-install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES examples/deploy/generate.c examples/deploy/next.cc DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
+# Pages and what they name, with the paths of the source tree, so that links and commands work there too.
+install(FILES LICENSE README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN CMakeLists.txt EXCLUDE)
+# `sinter bench --peers` finds its scripts there.
+install(DIRECTORY bench/peers DESTINATION ${CMAKE_INSTALL_DATADIR}/sinter)

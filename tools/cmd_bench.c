@@ -3,8 +3,10 @@
 #include "bench/noise.h"
 #include "bench/peers.h"
 #include "tools/cmd.h"
+#include "tools/installed.h"
 #include "tools/model_source.h"
 
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -79,7 +81,7 @@ typedef struct options {
          NULL,                                                                                     \
          0,                                                                                        \
          0,                                                                                        \
-         "scripts of the peers; else bench/peers of the sources"},                                 \
+         "scripts of the peers; else the installed ones, or bench/peers of the sources"},          \
         {"no-check", 0, ARG_FLAG, offsetof(options, no_check),           NULL,                     \
          NULL,       0, 0,        "no comparison with the f64 evaluator"},                         \
         {"target", 0, ARG_TEXT, offsetof(options, target),    "CPU",                               \
@@ -309,6 +311,12 @@ static bool check_texts(const options *o, sn_error *err) {
     return true;
 }
 
+static const char *find_peers(void) {
+    static char path[PATH_MAX + 64];
+    installed_folder(SN_PEER_DIR_INSTALLED, "torch_peer.py", SN_PEER_DIR, path, sizeof path);
+    return path;
+}
+
 static bool read_options(const options *o, sn_bench_options *b, double *shown, sn_error *err) {
     static const char *const backends[] = {"own", "onednn", "auto", NULL};
     const char *peers[SN_BENCH_MAX_PEERS + 3] = {"all", "none"};
@@ -316,12 +324,11 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
     cmd_note_threads(o->threads);
     *b = (sn_bench_options){.backends = o->backends,
                             .peers = o->peers,
-                            .peer_dir = o->peer_dir ? o->peer_dir : SN_PEER_DIR,
+                            .peer_dir = o->peer_dir ? o->peer_dir : find_peers(),
                             .target = o->target,
                             .weights = o->weights,
                             .precision = o->precision,
-                            .cache_dir =
-                                o->cache_dir && !strcmp(o->cache_dir, "none") ? "" : o->cache_dir,
+                            .cache_dir = o->cache_dir,
                             .threads = (int)o->threads,
                             .rounds = (int)o->rounds,
                             .seconds = o->seconds,

@@ -3,6 +3,7 @@
 #include "tools/model_source.h"
 #include "codegen/jit/cache.h"
 #include "runtime/file.h"
+#include "tools/installed.h"
 #include "tools/temporary.h"
 
 #include <dlfcn.h>
@@ -50,14 +51,9 @@ static void add_words(command *c, char *text) {
 /* Headers of an installed program lie in ../include/sinter; of one in its build tree, where the
  * build found them. */
 static bool find_headers(char *flag, size_t size, sn_error *err) {
-    char exe[PATH_MAX], path[PATH_MAX + 64];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    exe[n > 0 ? n : 0] = 0;
-    for (int up = 0; up < 2 && strrchr(exe, '/'); up++) *strrchr(exe, '/') = 0;
-    snprintf(path, sizeof path, "%s/include/sinter", exe);
-    bool installed = sn_folder_has(path, "frontend/models.h");
-    if (installed || sn_file_exists(SN_HEADERS "/frontend/models.h")) {
-        snprintf(flag, size, "-I%s", installed ? path : SN_HEADERS);
+    char path[PATH_MAX + 64];
+    if (installed_folder("include/sinter", "frontend/models.h", SN_HEADERS, path, sizeof path)) {
+        snprintf(flag, size, "-I%s", path);
         return true;
     }
     return sn_fail(err, SN_ERR_FILE, "Sinter's headers are neither in %s nor in %s", path,

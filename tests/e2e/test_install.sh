@@ -20,9 +20,6 @@ strict="-std=gnu11 -Wall -Wextra -Werror"
 # shellcheck disable=SC2046,SC2086
 "$cc" $strict "$source/examples/program.c" -o "$tmp/program" $(pkg-config --cflags --libs sinter)
 LD_LIBRARY_PATH="$lib" "$tmp/program" | tail -1
-# a model in C finds the installed headers
-cp -r "$source/examples/variants" "$tmp/variants"
-"$prefix/bin/sinter" run "$tmp/variants/alibi.c" | grep 'parameters in'
 mkdir "$tmp/user"
 cat >"$tmp/user/user.c" <<'END'
 #include "runtime/sample.h"
@@ -88,6 +85,23 @@ if command -v groff >/dev/null 2>&1; then
         if [ -s "$tmp/log" ]; then cat "$tmp/log"; exit 1; fi
     done
 fi
+
+# every link of the installed pages leads to a file
+doc=$(dirname "$(find "$prefix/share" -name README.md | grep -v '/docs/')")
+for page in "$doc"/*.md "$doc"/docs/*.md "$doc"/docs/notes/*.md; do
+    grep -o ']([^)#]*' "$page" | cut -c3- | grep -v -e '^https:' -e '^$' | while read -r link; do
+        [ -e "$(dirname "$page")/$link" ] || { echo "$page: dead link $link"; exit 1; }
+    done
+done
+"$prefix/bin/sinter" run "$doc/examples/variants/alibi.c" | grep 'parameters in'
+
+# --peers runs the installed scripts
+mkdir "$tmp/fake"
+# shellcheck disable=SC2016
+printf '#!/bin/sh\necho "$1" >>"%s/asked"\nexit 1\n' "$tmp" >"$tmp/fake/node"
+chmod +x "$tmp/fake/node"
+PATH="$tmp/fake:$PATH" "$prefix/bin/sinter" bench gemm --shape 8,8,8 --rounds 5 --seconds 0.001 --no-check --peers onnxruntime >"$tmp/log" 2>&1 || :
+grep -q "^$prefix/share/sinter/peers/ort_peer.js$" "$tmp/asked"
 
 # a program, linked with what is installed
 "$prefix/bin/sinter" compile "$source/examples/models/stories260K/stories260K.bin" \
