@@ -1,5 +1,6 @@
 /* options.c: what sn_options may say: each value by itself, and as a table what contradicts what.
  */
+#include "codegen/jit/cache.h"
 #include "codegen/onednn.h"
 #include "codegen/program.h"
 
@@ -104,7 +105,7 @@ static bool check_conflicts(const sn_options *o, unsigned facts, sn_error *err) 
     if (o->backend && !strcmp(o->backend, "onednn")) facts |= ONEDNN;
     if (o->precision && strcmp(o->precision, "f32")) facts |= BF16_BETWEEN;
     if (o->tune) facts |= TUNE;
-    if (o->cache_dir && !*o->cache_dir) facts |= NO_CACHE;
+    if (sn_cache_is_off(o->cache_dir)) facts |= NO_CACHE;
     if (o->strict_fusion) facts |= STRICT;
     if (o->level == 0) facts |= LEVEL_0;
     if (o->check_nan || o->check_index) facts |= CHECKED;

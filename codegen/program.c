@@ -105,8 +105,7 @@ static bool budget_option(compiler *c) {
 /* ---- tuning ---- */
 
 static void open_cache(compiler *c) {
-    bool use_disk = !c->o->cache_dir || *c->o->cache_dir;
-    if (use_disk) c->cache = sn_cache_open(c->o->cache_dir, 0, c->err);
+    if (!sn_cache_is_off(c->o->cache_dir)) c->cache = sn_cache_open(c->o->cache_dir, 0, c->err);
 }
 
 /* What is remembered is taken by everybody but the parts that tuning itself compiles. */

@@ -559,7 +559,8 @@ typedef struct sn_options {
      * "f32" (or NULL) or "bf16": large tensors that its forward part leaves for the backward part,
      * and what attention's gradient gives. Sums, parameters and the optimizer's states stay f32. */
     const char *precision;
-    const char *cache_dir;   /* NULL: the user's cache directory; "": no disk cache */
+    const char *cache_dir;   /* NULL: the user's cache directory; "none" or "": no disk cache; a
+                                folder of that name is "./none" */
     const char *passes;      /* NULL; or "-name,-name": passes switched off */
     const char *const *taps; /* [n_taps] names of tensors to read out, "*": all; they become
                                 outputs */

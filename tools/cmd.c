@@ -44,7 +44,7 @@ sn_options cmd_options(const cmd_compile *c) {
     o.backend = c->backend;
     o.weights = c->weights;
     o.target = c->target;
-    o.cache_dir = c->cache_dir && !strcmp(c->cache_dir, "none") ? "" : c->cache_dir;
+    o.cache_dir = c->cache_dir;
     o.passes = c->off;
     o.strict_fusion = c->strict;
     o.memory_budget = c->budget;

@@ -163,7 +163,7 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     eo.compile.weights = o->weights;
     eo.compile.passes = o->off;
     eo.compile.backend = "own";
-    eo.compile.cache_dir = o->cache_dir && !strcmp(o->cache_dir, "none") ? "" : o->cache_dir;
+    eo.compile.cache_dir = o->cache_dir;
     eo.name = o->name ? o->name : name;
     eo.dir = o->dir;
     eo.targets = o->target;

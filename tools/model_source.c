@@ -269,7 +269,7 @@ static bool compile_and_load(model_source *s, const char *path, const char *cach
     add_arg(&c, (char *)(uintptr_t)path);
     char *text = run_command(&c, path, &size, err);
     c.n = n;
-    bool use_disk = text && (!cache_dir || *cache_dir), ok = false;
+    bool use_disk = text && !sn_cache_is_off(cache_dir), ok = false;
     sn_cache *cache = use_disk ? sn_cache_open(cache_dir, 0, err) : NULL;
     if (text && (cache || !use_disk)) {
         sn_cache_key key = key_of(&c, text, size);

@@ -17,10 +17,10 @@ typedef struct model_source {
 } model_source;
 
 /* Compiles a .c file with $CC (else cc) and $CFLAGS against the headers that belong to this
- * program, into cache_dir (NULL: the user's cache; "": not kept), unless the same text was compiled
- * before; loads it. What the cache holds is checked as kernels are, and compiled again if damaged.
- * Errors: the C compiler's messages; a file that defines no model; one made for another version.
- * Modules built by it need it open: their places are its strings. */
+ * program, into cache_dir (NULL: the user's cache; "none": not kept), unless the same text was
+ * compiled before; loads it. What the cache holds is checked as kernels are, and compiled again if
+ * damaged. Errors: the C compiler's messages; a file that defines no model; one made for another
+ * version. Modules built by it need it open: their places are its strings. */
 bool model_source_open(const char *path, const char *cache_dir, model_source *out, sn_error *err);
 void model_source_close(model_source *s); /* zeroed is allowed */
 

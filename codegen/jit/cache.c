@@ -94,6 +94,10 @@ static void open_folder(sn_cache *c) {
     if (fd >= 0) close(fd);
 }
 
+bool sn_cache_is_off(const char *dir) {
+    return dir && (!*dir || !strcmp(dir, "none"));
+}
+
 sn_cache *sn_cache_open(const char *dir, int64_t max_bytes, sn_error *err) {
     sn_cache *c = calloc(1, sizeof *c);
     if (!c) {

@@ -25,6 +25,9 @@ typedef struct sn_cache sn_cache;
  * only when out of memory. One thread at a time. A NULL cache is allowed in all functions below and
  * holds nothing: that is how to switch it off. */
 sn_cache *sn_cache_open(const char *dir, int64_t max_bytes, sn_error *err);
+
+/* Whether a cache_dir of sn_options asks for no disk cache: "none", or "". */
+bool sn_cache_is_off(const char *dir);
 void sn_cache_close(sn_cache *c);
 
 /* Objects are relocatable ELF files, choices are texts (tune.c), models are shared objects

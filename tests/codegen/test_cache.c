@@ -424,11 +424,11 @@ static sn_module *three_products(void) {
 }
 
 /* Compiles and runs; returns what the cache gave. */
-static sn_stats compile_and_run(void) {
+static sn_stats compile_and_run(const char *cache_dir) {
     sn_error err = {0};
     sn_module *m = three_products();
     sn_options o = sn_options_default();
-    o.cache_dir = dir, o.threads = 1;
+    o.cache_dir = cache_dir, o.threads = 1;
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     sn_stats s = sn_program_stats(p);
@@ -442,6 +442,18 @@ static sn_stats compile_and_run(void) {
     sn_program_free(p);
     sn_module_free(m);
     return s;
+}
+
+/* Neither name of "no disk cache" makes a folder or finds what one has. */
+static void no_cache(void **state) {
+    (void)state;
+    char here[400];
+    assert_non_null(getcwd(here, sizeof here));
+    assert_int_equal(chdir(dir), 0);
+    sn_stats a = compile_and_run("none"), b = compile_and_run(""), c = compile_and_run("none");
+    assert_int_equal(chdir(here), 0);
+    assert_true(a.compiled > 0 && b.compiled == a.compiled && c.compiled == a.compiled);
+    assert_false(exists("none"));
 }
 
 enum { MAX_FILES = 64, HEADER = 40, AT_SIZE = 24, AT_SUM = 32 };
@@ -478,7 +490,7 @@ static void forge(int i, const uint8_t *data, size_t size) {
 
 static void forged_objects(void **state) {
     (void)state;
-    sn_stats first = compile_and_run();
+    sn_stats first = compile_and_run(dir);
     files.n = 0;
     for_files(take_file);
     assert_true(files.n >= 6);
@@ -488,16 +500,16 @@ static void forged_objects(void **state) {
         sn_object *o = &files.whole[(i + 1) % files.n];
         forge(i, o->data + HEADER, o->size - HEADER);
     }
-    sn_stats s = compile_and_run();
+    sn_stats s = compile_and_run(dir);
     assert_int_equal(s.cached, 0);
     assert_int_equal(s.compiled, files.n);
-    s = compile_and_run(); /* mended by the run before */
+    s = compile_and_run(dir); /* mended by the run before */
     assert_int_equal(s.cached, files.n);
     /* no object at all; an ELF head and nothing else; cut off */
     const size_t sizes[] = {1, 64, files.whole[0].size - HEADER - 1};
     for (int k = 0; k < 3; k++) {
         forge(0, files.whole[0].data + HEADER, sizes[k]);
-        assert_int_equal(compile_and_run().cached, files.n - 1);
+        assert_int_equal(compile_and_run(dir).cached, files.n - 1);
     }
     /* every byte of the object changed: refused, or loaded and merged without reading outside */
     sn_object o = files.whole[0];
@@ -523,8 +535,8 @@ static void forged_objects(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        T(round_trip),    T(keys),     T(corruption), T(unusable_folder), T(read_only_folder),
-        T(processes),     T(eviction), T(kernels),    T(files_of_others), T(folders_of_others),
-        T(forged_objects)};
+        T(round_trip), T(keys),          T(corruption), T(unusable_folder), T(read_only_folder),
+        T(processes),  T(eviction),      T(kernels),    T(files_of_others), T(folders_of_others),
+        T(no_cache),   T(forged_objects)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

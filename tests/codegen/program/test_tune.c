@@ -345,6 +345,7 @@ static void contradictions(void **state) {
         const char *name, *what;
     } rows[] = {
         {{.level = 4, .tune = true, .cache_dir = ""}, "tune without a disk cache", "give a folder"},
+        {{.level = 4, .tune = true, .cache_dir = "none"}, "tune without a disk cache", "give a"},
         {{.level = 4, .tune = true, .backend = "onednn"}, "tune with backend", "choose"},
         {{.level = 0, .strict_fusion = true}, "strict fusion at level 0", "choose level 1 to 4"},
         {{.level = 4, .weights = "int8", .backend = "onednn"}, "int8", "choose backend own"},
