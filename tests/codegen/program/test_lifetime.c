@@ -53,14 +53,14 @@ static sn_program *compile(sn_module *m, bool check_nan) {
 }
 
 static sn_session *open_session(sn_program *p) {
-    static char names[2 * LAYERS][16];
+    static char names[2 * LAYERS][32];
     sn_arg_binding param[2 * LAYERS];
     static const int64_t square[] = {WIDTH, WIDTH}, line[] = {WIDTH};
     sn_error err = {0};
     for (int i = 0; i < LAYERS; i++) {
         if (!*names[2 * i]) {
-            snprintf(names[2 * i], 16, "l%d.weight", i);
-            snprintf(names[2 * i + 1], 16, "l%d.bias", i);
+            snprintf(names[2 * i], 32, "l%d.weight", i);
+            snprintf(names[2 * i + 1], 32, "l%d.bias", i);
         }
         param[2 * i] = (sn_arg_binding){names[2 * i], SN_F32, 2, square, weight};
         param[2 * i + 1] = (sn_arg_binding){names[2 * i + 1], SN_F32, 1, line, bias};
@@ -245,6 +245,7 @@ static void test_memory_stays_long(void **state) {
 
 /* ---- limits of the system ---- */
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they need terabytes */
 /* Address space for so many MiB more than there is now. */
 static void limit_memory(long mib) {
     long pages = 0;
@@ -293,7 +294,6 @@ static int in_child(int (*fn)(int), int mib) {
     return WEXITSTATUS(status);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they need terabytes */
 static void test_out_of_memory(void **state) {
     (void)state;
     static const int some[] = {0, 1, 2, 3, 5, 8, 13, 21, 34, 55};
