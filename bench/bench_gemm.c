@@ -63,8 +63,7 @@ static void fill(float *p, int64_t n) {
     }
 }
 
-/* --- the kernel --------------------------------------------------------------------------------
- */
+/* --- the kernel ------------------------------------------------------------------------------- */
 
 /* x + bias, then gelu by tanh. */
 static em_val bias_gelu(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
@@ -150,8 +149,7 @@ static void run_kernel(const bench *b, sn_kernel_fn *f, void *const *buf, const 
     }
 }
 
-/* --- one shape ---------------------------------------------------------------------------------
- */
+/* --- one shape -------------------------------------------------------------------------------- */
 
 static void release(bench *b) {
     void *const all[] = {b->a, b->b, b->c, b->c_dnnl, b->bias, b->panels, b->packed, b->scratch};

@@ -26,8 +26,8 @@ bool sn_bench_gemms(const sn_bench_options *o, const char *shapes, sn_bench_repo
 bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *shapes, bool backward,
                     sn_bench_report *out, sn_error *err);
 
-/* Every mask from 16 to 4096 tokens, fused against its own unfused form; notes say which is slower.
- */
+/* Every mask from 16 to 4096 tokens, fused against its own unfused form; notes say which
+ * is slower. */
 bool sn_bench_sweep(const sn_bench_options *o, sn_bench_report *out, sn_error *err);
 
 /* A whole model: all logits of `tokens` tokens ("64,256,1024"), decode steps after so many cached

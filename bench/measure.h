@@ -8,8 +8,7 @@
  * other memory at the round's beginning and end. A round's limits are the best that its probes saw
  * (a probe beside threads that still spin sees less). Shares and speed-ups are medians of ratios
  * taken within a round. A second limit is the 90 % quantile of all looks at the FMA peak of the
- * run, of 25 ms each, one before and one after each entrant.
- */
+ * run, of 25 ms each, one before and one after each entrant. */
 #ifndef SN_MEASURE_H
 #define SN_MEASURE_H
 

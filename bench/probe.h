@@ -1,6 +1,6 @@
 /* probe.h: what this machine can do at most: the measured roofline.
- * A bench interleaves these with its work, because a shared machine changes from minute to minute.
- */
+ * A bench interleaves these with its work, because a shared machine changes from minute
+ * to minute. */
 #ifndef SN_PROBE_H
 #define SN_PROBE_H
 
@@ -26,8 +26,8 @@ const char *sn_probe_peak_name(int kind); /* NULL after the last */
  * thread its part in order; what both have in common is a copy. */
 double sn_probe_stream(int threads, const void *src, size_t n_read, void *dst, size_t n_write);
 
-/* Seconds of reading n blocks once, one after the other: every thread its part of each, in order.
- */
+/* Seconds of reading n blocks once, one after the other: every thread its part of each,
+ * in order. */
 typedef struct sn_probe_block {
     const void *at; /* aligned to 64 */
     size_t bytes;

@@ -27,8 +27,8 @@ static const char *name_of(const sn_node *n) {
     return sn_attr_str(n, SN_A_name, "");
 }
 
-/* The array of parameter n. NULL: there is none that fits, which is reported once, with all others.
- */
+/* The array of parameter n. NULL: there is none that fits, which is reported once, with
+ * all others. */
 static const sn_arg_binding *need_array(const sn_node *n, origin *o) {
     const char *name = sn_attr_str(n, SN_A_name, "");
     const sn_arg_binding *a = NULL;

@@ -1,6 +1,6 @@
 /* dnnl_compat.h: the differences between oneDNN 2.x and 3.x, as one set of functions.
- * 3.x made memory descriptors opaque and dropped operation descriptors. Only onednn.c includes it.
- */
+ * 3.x made memory descriptors opaque and dropped operation descriptors. Only onednn.c
+ * includes it. */
 #ifndef SN_DNNL_COMPAT_H
 #define SN_DNNL_COMPAT_H
 

@@ -1,13 +1,14 @@
 /* entry.c: the generated function of an entry.
  *
- *   SYMBOL(call):        for each run of own kernels: threads->run(threads, SYMBOL_part_N, call);
- * between runs: host primitives SYMBOL_part_N:       every thread: sizes from the symbolic dims,
- * slots of the workspace, then kernel, barrier, kernel, ... SYMBOL_workspace:    bytes for given
- * symbolic dims and threads: the same expressions
+ *   SYMBOL(call)       for each run of native kernels: threads->run(threads, SYMBOL_part_N, call);
+ *                      between runs: host primitives
+ *   SYMBOL_part_N      every thread: sizes from the symbolic dims, slots of the workspace, then
+ *                      kernel, barrier, kernel, ...
+ *   SYMBOL_workspace   bytes for given symbolic dims and threads: the same expressions
+ *
  * The workspace: slots, the memory that the two halves of a kernel share, counters of the steps
  * whose threads draw their work (one each, because a thread may be a step ahead), scratch of each
- * thread.
- */
+ * thread. */
 #include "codegen/entry.h"
 #include "passes/plan/chunks.h"
 #include "passes/plan/product.h"

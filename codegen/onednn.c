@@ -108,8 +108,7 @@ const char *sn_dnnl_version(void) {
 #undef TEXT_
 }
 
-/* --- entries -----------------------------------------------------------------------------------
- */
+/* --- entries ---------------------------------------------------------------------------------- */
 
 /* The entry of this kind and numbers; *is_new: it was just made and is empty but for its key. */
 static entry *find_entry(sn_dnnl *d, entry_kind kind, const void *numbers, size_t bytes,
@@ -155,8 +154,7 @@ static bool run_entry(sn_dnnl *d, entry *e, const void *const *pointers, sn_erro
     return status == dnnl_success || fail_with(err, "running a primitive", status);
 }
 
-/* --- matrix product ----------------------------------------------------------------------------
- */
+/* --- matrix product --------------------------------------------------------------------------- */
 
 /* One operand: batch sizes (1 where it repeats), then rows x cols. */
 static compat_md operand_md(const sn_dnnl_matmul *s, const int64_t *batch, int64_t rows,
@@ -316,8 +314,7 @@ bool sn_dnnl_run_constant(sn_dnnl *d, const sn_dnnl_matmul *s, const float *a, c
     return run_entry(d, e, (const void *[]){a, p->data ? p->data : b, c, bias}, err);
 }
 
-/* --- softmax, layer norm -----------------------------------------------------------------------
- */
+/* --- softmax, layer norm ---------------------------------------------------------------------- */
 
 /* Makes the primitive of a description that was made well, and its arguments in this order; ends
  * with 0. */
@@ -420,8 +417,7 @@ bool sn_dnnl_run_layer_norm_grad(sn_dnnl *d, int64_t rows, int64_t n, float eps,
     return ok;
 }
 
-/* --- convolution -------------------------------------------------------------------------------
- */
+/* --- convolution ------------------------------------------------------------------------------ */
 
 static dnnl_status_t make_conv(sn_dnnl *d, entry *e, const sn_dnnl_conv *s, compat_md x,
                                compat_md w, compat_md bias, compat_md y) {

@@ -1,5 +1,5 @@
-/* options.c: what sn_options may say: each value by itself, and as a table what contradicts what.
- */
+/* options.c: what sn_options may say: each value by itself, and as a table what
+ * contradicts what. */
 #include "codegen/jit/cache.h"
 #include "codegen/onednn.h"
 #include "codegen/program.h"

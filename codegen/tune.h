@@ -46,8 +46,8 @@ typedef struct sn_bucket {
 } sn_bucket;
 sn_bucket sn_tune_bucket(int64_t v);
 
-/* Whether every entry may run at these sizes; otherwise err tells the first that may not, and why.
- */
+/* Whether every entry may run at these sizes; otherwise err tells the first that may not,
+ * and why. */
 bool sn_tuner_may_run(const sn_tuner *t, const int64_t *symbol, sn_error *err);
 
 /* Measures the questions of the passes that nobody has an answer to. *again: an answer is not the

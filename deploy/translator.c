@@ -1,5 +1,5 @@
-/* translator.c: an encoder-decoder: lines of text through the entries prefill, decode and reorder.
- */
+/* translator.c: an encoder-decoder: lines of text through the entries prefill, decode and
+ * reorder. */
 #include "deploy/program.h"
 
 #include <stdlib.h>

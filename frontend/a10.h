@@ -1,7 +1,7 @@
 /* a10.h: [PH22 A10], DTransformer, as a frame with replaceable lines, since section 6 of the paper
  * tells its relatives by the lines that they replace: GPT-3 line 6, Gopher lines 2 and 5 to 7,
- * Gato line 2. gpt2.c has the frame and GPT-2's own lines; the others fill in theirs. Not public.
- */
+ * Gato line 2. gpt2.c has the frame and GPT-2's own lines; the others fill in theirs.
+ * Not public. */
 #ifndef SN_A10_H
 #define SN_A10_H
 

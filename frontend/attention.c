@@ -44,8 +44,8 @@ static sn_tensor call_back(sn_module *m, const char *what, sn_score_fn fn, const
     return NULL;
 }
 
-/* visible: k <= q + (Tk - Tq), and q + (Tk - Tq) - k < window; q and k of type i32. NULL: always.
- */
+/* visible: k <= q + (Tk - Tq), and q + (Tk - Tq) - k < window; q and k of type i32.
+ * NULL: always. */
 static sn_tensor causal_rule(sn_loc at, sn_tensor q, sn_tensor k, sn_dim Tq, sn_dim Tk,
                              int64_t window) {
     sn_tensor last = sn_add_at(at, sn_operand_tensor(q), sn_operand_dim(sn_dim_sub(q->m, Tk, Tq)));

@@ -1,6 +1,6 @@
 /* nn.c: products, look-ups, norms, positions and losses of the DSL, and layers that make their own
- * parameters. The composites' meaning is in ir/decomp.c; here operands are checked and explained.
- */
+ * parameters. The composites' meaning is in ir/decomp.c; here operands are checked and
+ * explained. */
 #include "frontend/front.h"
 
 #include <math.h>

@@ -33,8 +33,8 @@ extern "C" {
 
 typedef struct sn_module sn_module;
 typedef struct sn_node *sn_tensor;
-/* A dimension: a number, or the handle (-2^40 or below) of an integer polynomial of symbolic dims.
- */
+/* A dimension: a number, or the handle (-2^40 or below) of an integer polynomial of
+ * symbolic dims. */
 typedef int64_t sn_dim;
 
 #define SN_HERE ((sn_loc){__FILE__, __LINE__})
@@ -233,18 +233,15 @@ sn_tensor sn_add_at(sn_loc, sn_operand, sn_operand), sn_sub_at(sn_loc, sn_operan
     sn_xor_at(sn_loc, sn_operand, sn_operand);
 sn_tensor sn_where_at(sn_loc, sn_tensor cond, sn_operand x, sn_operand y);
 
-/* ---- reductions over the axes listed, which vanish; the _keep forms leave them with size 1 ----
- */
+/* ---- reductions over the axes listed, which vanish; the _keep forms leave them with size 1 --- */
 
 #define sn_sum(x, ...) sn_sum_at(SN_HERE, x, SN_AXES(__VA_ARGS__), false)
 #define sn_mean(x, ...) sn_mean_at(SN_HERE, x, SN_AXES(__VA_ARGS__), false)
 #define sn_variance(x, ...) sn_variance_at(SN_HERE, x, SN_AXES(__VA_ARGS__), false) /* over n */
-#define sn_amax(x, ...)                                                                            \
-    sn_amax_at(SN_HERE, x, SN_AXES(__VA_ARGS__), false) /* -inf over nothing                       \
-                                                         */
-#define sn_amin(x, ...)                                                                            \
-    sn_amin_at(SN_HERE, x, SN_AXES(__VA_ARGS__), false) /* +inf over nothing                       \
-                                                         */
+/* -inf over nothing */
+#define sn_amax(x, ...) sn_amax_at(SN_HERE, x, SN_AXES(__VA_ARGS__), false)
+/* +inf over nothing */
+#define sn_amin(x, ...) sn_amin_at(SN_HERE, x, SN_AXES(__VA_ARGS__), false)
 #define sn_sum_keep(x, ...) sn_sum_at(SN_HERE, x, SN_AXES(__VA_ARGS__), true)
 #define sn_mean_keep(x, ...) sn_mean_at(SN_HERE, x, SN_AXES(__VA_ARGS__), true)
 #define sn_variance_keep(x, ...) sn_variance_at(SN_HERE, x, SN_AXES(__VA_ARGS__), true)
@@ -284,9 +281,8 @@ sn_tensor sn_argmax_at(sn_loc, sn_tensor, int axis), sn_cumsum_at(sn_loc, sn_ten
 /* n equal parts of an axis in part[0 … n-1]. */
 #define sn_split(x, axis, n, part) sn_split_at(SN_HERE, x, axis, n, part)
 #define sn_concat(axis, ...) sn_concat_at(SN_HERE, axis, SN_TENSORS(__VA_ARGS__))
-#define sn_stack(axis, ...)                                                                        \
-    sn_stack_at(SN_HERE, axis, SN_TENSORS(__VA_ARGS__)) /* on a new axis                           \
-                                                         */
+/* on a new axis */
+#define sn_stack(axis, ...) sn_stack_at(SN_HERE, axis, SN_TENSORS(__VA_ARGS__))
 /* low and high elements of value around x on one axis. */
 #define sn_pad(x, axis, low, high, value) sn_pad_at(SN_HERE, x, axis, low, high, value)
 /* x with y written at the start given, one number an axis: sn_update(cache, k, 0, 0, P, 0). */
@@ -689,9 +685,8 @@ typedef struct sn_emit_options {
     int kinds;           /* SN_EMIT_OBJECT for NAME.o, SN_EMIT_ARCHIVE for NAME.a */
     const char *threads; /* "openmp" (or NULL), "none" */
     bool program;        /* with the table by which libsinter_program's main calls it */
-    const char *(*describe)(const char *entry,
-                            const char *argument); /* what an input, output or
-         dimension means, for NAME.h; it may return NULL. NULL: nothing is said */
+    /* What an input, output or dimension means, for NAME.h; may return NULL. NULL: no comments. */
+    const char *(*describe)(const char *entry, const char *argument);
     int64_t source_vocab;   /* of an encoder-decoder: token ids of the source; 0: none */
     int64_t vocab, context; /* constants of NAME.h: token ids, longest sequence; 0: left out */
     int32_t bos;            /* the token that begins a text; -1 (the default): none */

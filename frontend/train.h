@@ -1,7 +1,7 @@
 /* train.h: how a model is trained: its training entries, dropout, packed documents, initial
  * weights. The entries come from logits alone, so that any model that gives logits can be trained;
- * the architectures of models.h do so when SN_TRAIN is asked for. [PH22 A11 to A13, sections 7, 8]
- */
+ * the architectures of models.h do so when SN_TRAIN is asked for. [PH22 A11 to A13, sections
+ * 7, 8] */
 #ifndef SN_TRAIN_H
 #define SN_TRAIN_H
 

@@ -28,8 +28,8 @@ static bool padding(const decomp *c, sn_attr_key key, int axis, sn_dim *out) {
            sn_dc_fail(c, "attribute '%s' must not be negative", sn_attr_table[key].name);
 }
 
-/* out = floor((size + low + high - dilate (kernel - 1) - 1) / step) + 1; an open size must divide.
- */
+/* out = floor((size + low + high - dilate (kernel - 1) - 1) / step) + 1; an open size
+ * must divide. */
 static bool read_window(const decomp *c, int axis, window *w) {
     if (!sn_dc_number(c, "the size of the kernel", c->in[1]->shape[2 + axis], &w->kernel) ||
         !positive(c, SN_A_step, axis, &w->step) || !positive(c, SN_A_dilate, axis, &w->dilate) ||

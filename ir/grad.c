@@ -7,8 +7,8 @@
  *
  * From the loss downwards, in order of ids (operands have smaller ones): when a node's turn comes
  * its cotangent is complete. A composite whose row has no GRAD is differentiated by its meaning,
- * whose nodes lie between its operands and itself. Rules: grad_elem.c, grad_prims.c, grad_comps.c.
- */
+ * whose nodes lie between its operands and itself. Rules: grad_elem.c, grad_prims.c,
+ * grad_comps.c. */
 #include "ir/grad_impl.h"
 
 #include <string.h>

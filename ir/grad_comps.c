@@ -90,8 +90,8 @@ bool grad_layer_norm(grad *c) {
     return true;
 }
 
-/* With unit = x scale of mean square 1 (but for eps) and h = g gain: scale (h - unit mean(h unit))
- */
+/* With unit = x scale of mean square 1 (but for eps) and h = g gain: scale (h - unit
+ * mean(h unit)) */
 bool grad_rms_norm(grad *c) {
     sn_node *x = X, *scale = norm_scale(c, x), *unit = OP2(mul, x, scale), *h = G;
     if (c->n->n_in > 1) h = OP2(mul, h, wide(c, c->n->in[1]));

@@ -1,6 +1,6 @@
 /* graph.c: the module: an arena of interned nodes with its entries. The only place where nodes are
- * born. The arena is a list of chunks that never move; memory at an end is an error of the module.
- */
+ * born. The arena is a list of chunks that never move; memory at an end is an error of
+ * the module. */
 #include "ir/module_impl.h"
 
 #include <stdarg.h>

@@ -177,8 +177,8 @@ void sn_module_set_raw(sn_module *m, bool raw); /* raw: no folding at birth (tex
  * SN_ERR_MEMORY and the innermost sn_module_try ends. */
 void *sn_arena_alloc(sn_module *m, size_t bytes);
 /* Calls fn(ctx). False: it was left in the middle because the module's memory is at an end; what it
- * had allocated elsewhere is lost. Everything long runs inside one: compiling, gradients, parsing.
- */
+ * had allocated elsewhere is lost. Everything long runs inside one: compiling, gradients,
+ * parsing. */
 bool sn_module_try(sn_module *m, void (*fn)(void *ctx), void *ctx);
 /* A list of n items with room for one more: itself, or a copy twice as long. n = *cap = 0: new. */
 void *sn_arena_grow(sn_module *m, void *list, size_t item, int n, int *cap);
@@ -392,8 +392,8 @@ void sn_print_node(FILE *f, const sn_node *n);          /* one line, operands by
 char *sn_region_text(sn_module *m, const sn_region *r); /* canonical; arena memory */
 sn_module *sn_parse(const char *text, const char *file_name, bool raw, sn_error *err);
 
-/* ir/verify.c — re-derives every node; false: sn_module_error has the ten nodes around the bad one
- */
+/* ir/verify.c — re-derives every node; false: sn_module_error has the ten nodes around the
+ * bad one */
 bool sn_verify(sn_module *m);
 
 /* ir/eval.c — the reference evaluator: naive loops, f64 accumulation. The meaning of the

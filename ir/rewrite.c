@@ -132,8 +132,8 @@ void sn_region_map(const sn_region *r, sn_node *const *arg, int rank, const sn_d
 
 sn_region *sn_region_extract(sn_module *m, int n_cut, sn_node *const *cut, int n_out,
                              sn_node *const *out) {
-    /* Walk from the outputs, but not past the cut: what is above it may be no part of the region.
-     */
+    /* Walk from the outputs, but not past the cut: what is above it may be no part of
+     * the region. */
     mapping map = map_new(m);
     sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(n_cut + 1));
     for (int i = 0; i < n_cut; i++) {

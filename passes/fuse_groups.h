@@ -1,5 +1,5 @@
-/* fuse_groups.h: which primitives share a kernel (fuse_groups.c decides, fuse.c builds the nodes).
- */
+/* fuse_groups.h: which primitives share a kernel (fuse_groups.c decides, fuse.c builds
+ * the nodes). */
 #ifndef SN_FUSE_GROUPS_H
 #define SN_FUSE_GROUPS_H
 

@@ -17,8 +17,8 @@ typedef struct sn_pass_options {
         *dump; /* directory for the text after every pass that changed something; NULL: none */
     const char *weights;   /* "bf16", "int8", "int4"; NULL: f32 */
     const char *precision; /* "bf16": of what training keeps for its backward part; NULL: f32 */
-    bool constant_params; /* parameters do not change between calls: hoist what depends on them only
-                           */
+    bool constant_params;  /* parameters do not change between calls: hoist what depends on
+                           * them only */
     const struct sn_chooser *chooser; /* choice.h; NULL: the cost model alone */
 } sn_pass_options;
 

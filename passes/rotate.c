@@ -156,8 +156,8 @@ static bool depends_on(sn_module *m, sn_node *n, const sn_node *below) {
     return false;
 }
 
-/* Adds a range of heads; those that touch become one. False: too many, or some are turned already.
- */
+/* Adds a range of heads; those that touch become one. False: too many, or some are turned
+ * already. */
 static bool add_range(product *k, const int64_t range[2]) {
     int at = 0;
     while (at < k->n_range && k->range[2 * at] < range[0]) at++;

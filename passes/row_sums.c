@@ -158,8 +158,8 @@ static void rebuild_entry(splitter *s, sn_entry *e) {
 
 /* ---- certainty ---- */
 
-/* Members of group k that others read; a view that cuts a row in panels for a member is no reader.
- */
+/* Members of group k that others read; a view that cuts a row in panels for a member is
+ * no reader. */
 static int count_results(const sn_grouping *g, int k) {
     uint8_t *read = sn_arena_alloc(g->m, g->n_id), *cut = sn_arena_alloc(g->m, g->n_id);
     int count = 0;

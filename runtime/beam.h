@@ -26,8 +26,8 @@ void sn_beam_free(sn_beam *b); /* NULL is fine */
 /* One step: logits [beams, vocab], row i of the hypothesis in row i (before the first step all rows
  * are the same sequence, only row 0 is read). tokens[i] goes to row i next, after what row
  * parents[i] held; rows that nothing is left for repeat row 0. Equal probabilities rank by row,
- * then by token, lowest first. False: a logit is NaN or +infinity, or all of a row are -infinity.
- */
+ * then by token, lowest first. False: a logit is NaN or +infinity, or all of a row are
+ * -infinity. */
 bool sn_beam_step(sn_beam *b, const float *logits, int32_t *tokens, int32_t *parents,
                   sn_error *err);
 

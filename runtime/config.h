@@ -1,6 +1,6 @@
 /* config.h: config.json of a model directory, read and written.
- * Getters collect what is wrong; one check at the end reports all of it with file, key and value.
- */
+ * Getters collect what is wrong; one check at the end reports all of it with file, key
+ * and value. */
 #ifndef SN_CONFIG_H
 #define SN_CONFIG_H
 

@@ -30,8 +30,8 @@ typedef enum sn_stream {
 /* One Philox4x32-10 block: out = bijection of ctr under key. */
 void sn_philox4x32(const uint32_t ctr[4], const uint32_t key[2], uint32_t out[4]);
 
-/* A position in one stream. Copy it to fork, store its fields to resume; all of its state is here.
- */
+/* A position in one stream. Copy it to fork, store its fields to resume; all of its state
+ * is here. */
 typedef struct sn_rng {
     uint64_t seed;   /* key */
     uint64_t index;  /* next element */

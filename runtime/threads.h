@@ -44,8 +44,8 @@ enum { SN_FP_MXCSR = 0x9fc0, SN_FP_FPCR = 1 << 24 };
 void sn_fp_enter(sn_threads *t, uint64_t *before);
 void sn_fp_leave(sn_threads *t, uint64_t *before);
 
-/* Where a thread is: called before (end = 0) and after (end = 1) each kernel if the call has one.
- */
+/* Where a thread is: called before (end = 0) and after (end = 1) each kernel if the call
+ * has one. */
 typedef struct sn_profile {
     void (*mark)(struct sn_profile *self, int64_t step, int64_t tid, int64_t end);
 } sn_profile;

@@ -1,6 +1,6 @@
 /* tok.h: what the files of the tokenizer share: the object with its table of functions, the
- * vocabulary, growing buffers, file and JSON helpers, and one constructor a file format. Internal.
- */
+ * vocabulary, growing buffers, file and JSON helpers, and one constructor a file format.
+ * Internal. */
 #ifndef SN_TOK_H
 #define SN_TOK_H
 

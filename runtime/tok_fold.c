@@ -1,7 +1,7 @@
 /* tok_fold.c: lower case and accents, for BERT: tables made from UnicodeData.txt of Unicode 14.0.
  * base_of and pair_of: the full canonical decomposition (field 5, applied until nothing changes)
- * without its non-spacing marks (category Mn); lower_of: the simple lower-case mapping (field 13).
- */
+ * without its non-spacing marks (category Mn); lower_of: the simple lower-case mapping
+ * (field 13). */
 #include "runtime/tok_fold.h"
 
 #include <stdlib.h>

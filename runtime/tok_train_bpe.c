@@ -145,8 +145,8 @@ static bool make_symbols(trainer *t) {
 
 /* ---- merging ---- */
 
-/* The token that a pair makes: a new one, or one that was spelled otherwise before; -1: no memory.
- */
+/* The token that a pair makes: a new one, or one that was spelled otherwise before; -1:
+ * no memory. */
 static int32_t make_token(trainer *t, const pair *p) {
     sn_vocab *v = &t->bpe->base.vocab;
     sn_bytes text = {0};

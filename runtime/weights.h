@@ -1,6 +1,6 @@
 /* weights.h: named tensors of a safetensors file: mapped for reading, written atomically.
- * Format: huggingface/safetensors README; a u64 header length, a JSON header, the tensors' bytes.
- */
+ * Format: huggingface/safetensors README; a u64 header length, a JSON header, the
+ * tensors' bytes. */
 #ifndef SN_WEIGHTS_H
 #define SN_WEIGHTS_H
 

@@ -172,8 +172,7 @@ int cmd_finish(const char *name);
 
 /* --profile FILE: a row for options with a member `profile`, and what surrounds the runs. begin:
  * NULL without a path or on error (err->code says which); end writes the file and is given NULL
- * freely.
- */
+ * freely. */
 #define CMD_PROFILE_ARG(T)                                                                         \
     {                                                                                              \
         "profile", 0, ARG_TEXT, offsetof(T, profile), "FILE.json", NULL, 0, 0,                     \

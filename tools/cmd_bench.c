@@ -358,8 +358,8 @@ static void note_stop(int number) {
     stopped = 1;
 }
 
-/* The first Ctrl-C ends the measuring, and what is finished is kept; the second ends the program.
- */
+/* The first Ctrl-C ends the measuring, and what is finished is kept; the second ends the
+ * program. */
 static void catch_stop(void) {
     struct sigaction act = {.sa_handler = note_stop, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&act.sa_mask);

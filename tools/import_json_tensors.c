@@ -1,13 +1,15 @@
 /* import_json_tensors.c: JSON files of tensors, as bbycroft/llm-viz keeps its sample GPT:
- *   {"config": {...}, "NAME": {"shape": [..], "dtype": "torch.float32", "data": BASE64 of f32},
- * ...}
+ *   {"config": {...},
+ *    "NAME": {"shape": [..], "dtype": "torch.float32", "data": BASE64 of f32}, ...}
  *
  * A file with minGPT's names becomes a model folder with Hugging Face's GPT-2 names
  * (transformer.wte, wpe, h.N.ln_1, attn.c_attn, attn.c_proj, ln_2, mlp.c_fc, mlp.c_proj, ln_f;
  * lm_head) and config keys (model_type "gpt2", n_layer, n_head, n_embd, n_inner, n_positions,
- * vocab_size ...), plus "linear_layout": "out_in"   weights of linear layers are [out, in]. Hugging
- * Face's GPT-2 keeps them as [in, out] ("in_out", the default for model_type gpt2 when the key is
- * absent) Causal masks (attn.bias) are dropped: they are not weights. */
+ * vocab_size ...), plus
+ *   "linear_layout": "out_in"   weights of linear layers are [out, in]. Hugging Face's GPT-2 keeps
+ *                               them as [in, out] ("in_out", the default for model_type gpt2 when
+ *                               the key is absent).
+ * Causal masks (attn.bias) are dropped: they are not weights. */
 #include "tools/import.h"
 #include "runtime/json.h"
 
@@ -33,8 +35,8 @@ static int digit_value(unsigned char c) {
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Decodes exactly `bytes` bytes, padded with '=' to whole groups; false if the text is any other.
- */
+/* Decodes exactly `bytes` bytes, padded with '=' to whole groups; false if the text is
+ * any other. */
 static bool decode_base64(const char *text, unsigned char *out, size_t bytes) {
     size_t groups = (bytes + 2) / 3;
     if (strlen(text) != groups * 4) return false;

@@ -1,16 +1,20 @@
 /* import_npz.c: a NumPy .npz archive (a zip of .npy files, stored or deflated) of a vision
  * transformer. Sources: PKWARE APPNOTE 6.3 sections 4.3.7, 4.3.12, 4.3.16; numpy.savez.
  *
- * Names of arrays are kept (the archive's names without ".npy"): pos_embed [1, N, d],
- * patch_embed.proj.{weight [d, patch], bias}, encoder.L.attn.in_proj_{weight [3d, d] = q|k|v,
- * bias}, encoder.L.attn.out_proj, encoder.L.ffn.fc1, encoder.L.ffn.fc2, encoder.L.norm1,
- * encoder.L.norm2, norm, classifier. Weights are [out, in]. The config has model_type "vit" and
- * Hugging Face's ViT keys, found from the shapes (square images of one channel in square patches,
- * row-major), plus "linear_layout": "out_in" "norm_order": "post"        LayerNorm after each
- * residual sum ("pre" is Hugging Face's ViT) "use_cls_token": false      no class token "pooling":
- * "mean"           the classifier reads the mean over patches, after the final norm The number of
- * heads, image_mean and image_std are not in the tensors: num_attention_heads must come from
- * --config, whose other keys also replace what was found. */
+ * Names of arrays are kept (the archive's names without ".npy"). Weights are [out, in].
+ *   pos_embed [1, N, d]
+ *   patch_embed.proj.{weight [d, patch], bias}
+ *   encoder.L.attn.in_proj_{weight [3d, d] = q|k|v, bias}, encoder.L.attn.out_proj,
+ *   encoder.L.ffn.fc1, encoder.L.ffn.fc2, encoder.L.norm1, encoder.L.norm2
+ *   norm, classifier
+ * The config has model_type "vit" and Hugging Face's ViT keys, found from the shapes (square images
+ * of one channel in square patches, row-major), plus
+ *   "linear_layout": "out_in"
+ *   "norm_order": "post"      LayerNorm after each residual sum ("pre" is Hugging Face's ViT)
+ *   "use_cls_token": false    no class token
+ *   "pooling": "mean"         the classifier reads the mean over patches, after the final norm
+ * The number of heads, image_mean and image_std are not in the tensors: num_attention_heads must
+ * come from --config, whose other keys also replace what was found. */
 #include "tools/import.h"
 #include "runtime/npy.h"
 

@@ -1,5 +1,5 @@
-/* inspect_artefact.c: what is in an object, library, program or weights file of `sinter compile`.
- */
+/* inspect_artefact.c: what is in an object, library, program or weights file of `sinter
+ * compile`. */
 #include "tools/inspect_artefact.h"
 #include "codegen/aot/file.h"
 #include "runtime/file.h"

@@ -59,8 +59,8 @@ static bool choose_taps(void *user, const sn_model *model, sn_options *compile, 
 
 enum { N_KNOWN = 4 };
 
-/* Copies to `in` those of `known` that the entry reads; their number, or -1 where one is missing.
- */
+/* Copies to `in` those of `known` that the entry reads; their number, or -1 where one is
+ * missing. */
 static int pick_inputs(const look *l, const sn_arg_binding *known, sn_arg_binding *in,
                        sn_error *err) {
     sn_module *mod = l->m->model.module;

@@ -63,8 +63,8 @@ static void tell(void (*say)(void *, const char *), void *ctx, const char *fmt, 
 /* ---- preparation ---- */
 
 /* Operations of a step for one token: 6 for every weight of a product (forward 2, backward 4), and
- * 12 d T a layer for the products of attention. Look-ups are free; a tied table is a product too.
- */
+ * 12 d T a layer for the products of attention. Look-ups are free; a tied table is a
+ * product too. */
 static double flops_of_token(const trainer *t) {
     static const char *const tables[] = {"wpe.",  "position_embeddings", "token_type", "wte.",
                                          "embed", "embedding."};

@@ -12,8 +12,8 @@ sn_elf *sn_elf_new(void);
 void sn_elf_free(sn_elf *e); /* NULL is allowed */
 
 /* Adds an object to a group; its bytes are copied. What it defines is local to the result and gets
- * `prefix` for its name's leading "sn_"; prefix NULL: names stay and are visible to other objects.
- */
+ * `prefix` for its name's leading "sn_"; prefix NULL: names stay and are visible to other
+ * objects. */
 bool sn_elf_add(sn_elf *e, int group, const char *prefix, const sn_object *o, sn_error *err);
 
 /* Constant data under a name that only this object sees; `data` is not copied. */

@@ -36,8 +36,8 @@ static em_val thread_number(em *e, const char *name) {
 }
 
 /* Each thread of a team works if there are as many as the barrier counts on. It waits for the
- * others here: OpenMP's barrier at the end of the region spins for milliseconds without yielding.
- */
+ * others here: OpenMP's barrier at the end of the region spins for milliseconds without
+ * yielding. */
 static em_val emit_team(em *e, const sn_aot *a, em_val barrier) {
     em_val fn = sn_aot_function(e, a, "team", e->tvoid, &e->ptr, 1, false);
     em_val t = em_param(e, 0);

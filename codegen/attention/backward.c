@@ -125,8 +125,8 @@ static em_val row_of(em *e, const block *w, const sn_attention_operand *o, em_va
 }
 
 /* D = rowsum(d out * out) and both parts of the log-sum-exp, the log of the sum in powers of two.
- * The first one is +inf where there is no query or no visible key: then all weights come out as 0.
- */
+ * The first one is +inf where there is no query or no visible key: then all weights come out
+ * as 0. */
 static void emit_row_numbers(em *e, const block *w, em_val v, em_val q, em_val rows) {
     const att_plan *p = &w->b->p;
     em_val x = att_column(e, p, att_scratch(e, w->b->do_at), v);

@@ -16,8 +16,7 @@ enum {
     NOWHERE = -1 /* of `differences`: the head whose rows are there, at first */
 };
 
-/* --- what depends on the difference only ------------------------------------------------------
- */
+/* --- what depends on the difference only ------------------------------------------------------ */
 
 /* value(q + 1, k + 1) = value(q, k) + slope, for all q and k; slope NaN: no such number is known */
 typedef struct diagonal {

@@ -94,8 +94,7 @@ bool att_read_stays(const att_back *b, const att_regions *g, int i) {
     return !(deps & (ATT_DEP_Q | ATT_DEP_K | ATT_DEP_SCORE | ATT_DEP_GRAD));
 }
 
-/* --- diagonals ---------------------------------------------------------------------------------
- */
+/* --- diagonals -------------------------------------------------------------------------------- */
 
 void att_find_diagonal_reads(att_back *b) {
     const sn_score_grad *score = b->g->score;

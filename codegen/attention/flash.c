@@ -105,8 +105,7 @@ static sn_dim flash_scratch(const sn_kernel *k, const sn_target *t) {
                             sn_attention_scratch(&a, t, k->compute, 1, MANY));
 }
 
-/* --- the gradient: q, k, v, out, lse, d out, captured -> dq, dk, dv, parts of tables ------------
- */
+/* --- the gradient: q, k, v, out, lse, d out, captured -> dq, dk, dv, parts of tables ---------- */
 
 static void make_tables(const sn_kernel *k, sn_attention_grad *g) {
     const sn_step *s = k->step;

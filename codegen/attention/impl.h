@@ -122,8 +122,8 @@ em_val att_diagonal_of(em *e, const att_plan *p, em_val q); /* element of query 
 em_val att_diagonal_element(em *e, const att_plan *p, const att_diagonal *row, em_val i);
 /* Of the rows in scratch: 0 whose head, 1 and 2 the elements there are. */
 em_val att_diagonal_state(em *e, const att_plan *p, int i);
-/* A region's code, of which root[] are wanted, with what rows hold, which begins at element `at`.
- */
+/* A region's code, of which root[] are wanted, with what rows hold, which begins at
+ * element `at`. */
 void att_diagonals_limit(sn_region_code *c, const att_plan *p, sn_node *const *root, int n_root);
 void att_diagonals_give(sn_region_code *c, em *e, const att_plan *p, em_val at);
 
@@ -137,8 +137,8 @@ int64_t att_stretch(const att_plan *p);        /* keys that blocks take turns at
 static inline bool att_product_scores(const att_plan *p) {
     return !p->a->score || p->addend.n > 0;
 }
-/* The fixed part, rows of differences, flags of tiles, copies of K and V, and `row` elements a key.
- */
+/* The fixed part, rows of differences, flags of tiles, copies of K and V, and `row` elements
+ * a key. */
 int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row);
 int64_t att_part_size(const att_plan *p); /* elements of one part of the keys, for few queries */
 

@@ -31,8 +31,7 @@ void att_keys_enter(em *e, const att_plan *p, em_val kv_head) {
 
 /* Prepares what is not yet prepared of this head, up to `upto` keys: copies K and V (unless it only
  * looks) and notes where V is not finite. void copy or look(buf, dim, scratch, batch, kv_head,
- * upto)
- */
+ * upto) */
 em_val att_emit_prepare(em *e, const att_plan *p, bool copy) {
     enum { LOOKS = 4 };
     const sn_attention *a = p->a;

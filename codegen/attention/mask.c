@@ -1,6 +1,6 @@
 /* mask.c: which tiles an attention kernel computes, and which parts of one: the mask over
- * ranges of queries and keys (mask_intervals.h), and the staircase of a tile that is seen in part.
- */
+ * ranges of queries and keys (mask_intervals.h), and the staircase of a tile that is seen
+ * in part. */
 #include "codegen/attention/impl.h"
 
 em_val att_segment(em *e, const att_plan *p, em_val i, int field) {

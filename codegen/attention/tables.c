@@ -1,5 +1,5 @@
-/* tables.c: captured tensors that regions read: which one, whether inside, its range over a tile.
- */
+/* tables.c: captured tensors that regions read: which one, whether inside, its range over
+ * a tile. */
 #include "codegen/attention/impl.h"
 
 const sn_attention_captured *att_captured_of(const att_tables *t, const sn_node *n, int *index) {

@@ -28,8 +28,7 @@ em_val sn_emit_loaded(em *e, sn_dtype t, em_val v);
  *     sn_region_emit(&r, Q);            all that depends on bits in Q only
  *     loop: sn_region_emit(&r, ~0u);    the rest; result in sn_region_value(&r, 0)
  *           sn_region_forget(&r, K);    the values that depend on a bit in K are made anew next
- * time
- */
+ * time */
 typedef struct sn_region_code sn_region_code;
 struct sn_region_code {
     em *e;

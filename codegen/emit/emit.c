@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-/* --- context -----------------------------------------------------------------------------------
- */
+/* --- context ---------------------------------------------------------------------------------- */
 
 bool em_init(em *e, const sn_target *t, const char *name, sn_dtype compute, sn_error *err) {
     *e = (em){.target = t, .compute = compute, .fmf = LLVMFastMathAllowContract};
@@ -70,8 +69,7 @@ void em_dump(const em *e, FILE *out) {
     LLVMDisposeMessage(text);
 }
 
-/* --- functions ---------------------------------------------------------------------------------
- */
+/* --- functions -------------------------------------------------------------------------------- */
 
 static void add_flag(em *e, em_val fn, unsigned place, const char *name) {
     unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
@@ -232,8 +230,7 @@ void em_set(em *e, em_var v, em_val x) {
     LLVMBuildStore(e->b, x, v.slot);
 }
 
-/* --- types and constants -----------------------------------------------------------------------
- */
+/* --- types and constants ---------------------------------------------------------------------- */
 
 em_type em_mem_type(em *e, sn_dtype t) {
     const em_type types[SN_DTYPE_COUNT] = {
@@ -319,8 +316,7 @@ em_val em_iota(em *e, em_type elem, int n) {
     return n == 1 ? lane[0] : LLVMConstVector(lane, (unsigned)n);
 }
 
-/* --- control -----------------------------------------------------------------------------------
- */
+/* --- control ---------------------------------------------------------------------------------- */
 
 static LLVMBasicBlockRef new_block(em *e, const char *name) {
     return LLVMAppendBasicBlockInContext(e->ctx, e->fn, name);
@@ -425,8 +421,7 @@ em_val em_join(em *e, const em_branch *br, em_val if_yes, em_val if_no) {
     return phi;
 }
 
-/* --- integers for tiling -----------------------------------------------------------------------
- */
+/* --- integers for tiling ---------------------------------------------------------------------- */
 
 em_val em_ceil_div(em *e, em_val a, int64_t b) {
     em_val up = em_add(e, a, em_like(e, a, (double)(b - 1)));

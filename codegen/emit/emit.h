@@ -68,8 +68,8 @@ em_val em_param(em *e, int k);
 void em_ret(em *e, em_val v); /* v NULL: void */
 em_val em_call(em *e, em_val fn, const em_val *args, int n);
 em_val em_extern(em *e, const char *name, em_type ret, const em_type *params, int n);
-/* An LLVM intrinsic, overloaded on the types `over`: em_intrinsic(e, "llvm.fma", &t, 1, args, 3).
- */
+/* An LLVM intrinsic, overloaded on the types `over`: em_intrinsic(e, "llvm.fma", &t, 1,
+ * args, 3). */
 em_val em_intrinsic(em *e, const char *name, const em_type *over, int n_over, const em_val *args,
                     int n);
 em_val em_unary_intrinsic(em *e, const char *name, em_val x); /* overloaded on the type of x */
@@ -139,8 +139,8 @@ em_val em_bitcast(em *e, em_val v, em_type t);
 em_val em_int_cast(em *e, em_val v, em_type elem); /* sign-extends or truncates; i1 gives 0 or 1 */
 em_val em_idx(em *e, em_val v);                    /* any integer as i64 */
 /* The value of element type t (or a mask, an integer) as another element type. Float to integer
- * truncates and saturates, NaN gives 0; to bool: nonzero. From f64 to f16 and bf16 by way of f32.
- */
+ * truncates and saturates, NaN gives 0; to bool: nonzero. From f64 to f16 and bf16 by way
+ * of f32. */
 em_val em_convert(em *e, em_val v, sn_dtype from, sn_dtype to);
 
 /* --- lanes ------------------------------------------------------------------------------------ */
@@ -199,8 +199,7 @@ em_val em_fetch_add(em *e, em_val p, em_val v);
  *     em_val s = em_carry(e, &l, em_vf(e, 0));
  *     em_next(e, &l, s, em_add(e, s, em_load(e, SN_F32, em_at(e, x, SN_F32, l.i), 16)));
  *     em_end(e, &l);
- *     em_val sum = em_reduce(e, EM_SUM, em_final(e, &l, s));
- */
+ *     em_val sum = em_reduce(e, EM_SUM, em_final(e, &l, s)); */
 enum { EM_MAX_CARRY = 96 };
 typedef struct em_loop {
     em_val i;

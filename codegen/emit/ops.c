@@ -158,8 +158,7 @@ em_val em_select(em *e, em_val cond, em_val a, em_val b) {
     return with_flags(e, LLVMBuildSelect(e->b, cond, a, b, ""));
 }
 
-/* --- conversions -------------------------------------------------------------------------------
- */
+/* --- conversions ------------------------------------------------------------------------------ */
 
 em_val em_bitcast(em *e, em_val v, em_type t) {
     return LLVMBuildBitCast(e->b, v, t, "");
@@ -316,8 +315,7 @@ em_val em_convert(em *e, em_val v, sn_dtype from, sn_dtype to) {
     return narrow_float(e, v, to);
 }
 
-/* --- lanes -------------------------------------------------------------------------------------
- */
+/* --- lanes ------------------------------------------------------------------------------------ */
 
 em_val em_splat(em *e, em_val scalar, int n) {
     if (n == 1) return scalar;

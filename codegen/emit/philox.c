@@ -10,8 +10,8 @@ static em_val mul_wide(em *e, em_val a, uint32_t k, em_val *high) {
         *high = em_int_cast(e, em_lshr(e, p, em_like(e, p, 32)), e->i32);
         return em_int_cast(e, p, e->i32);
     }
-    /* lanes 0, 2, ... and 1, 3, ... where they are: x86 multiplies the low halves of 64-bit lanes
-     */
+    /* lanes 0, 2, ... and 1, 3, ... where they are: x86 multiplies the low halves of
+     * 64-bit lanes */
     em_val pair = em_bitcast(e, a, em_vec(e->i64, n / 2)), c = em_like(e, pair, (double)k);
     em_val even = em_mul(e, em_and(e, pair, em_like(e, pair, 0xFFFFFFFFu)), c);
     em_val odd = em_mul(e, em_lshr(e, pair, em_like(e, pair, 32)), c);

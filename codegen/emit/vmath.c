@@ -24,8 +24,7 @@ double sn_vmath_bound(sn_vfunc f, sn_dtype compute) {
     return compute == SN_F64 ? functions[f].ulp64 : functions[f].ulp32;
 }
 
-/* --- constants of the two precisions -----------------------------------------------------------
- */
+/* --- constants of the two precisions ---------------------------------------------------------- */
 
 typedef struct precision {
     int mantissa; /* bits after the point */
@@ -146,8 +145,7 @@ static const precision *precision_of(em *e, em_val x) {
     return &precisions[is_wide(e, x)];
 }
 
-/* --- building blocks ---------------------------------------------------------------------------
- */
+/* --- building blocks -------------------------------------------------------------------------- */
 
 static em_val num(em *e, em_val x, double v) {
     return em_like(e, x, v);
@@ -228,8 +226,7 @@ static em_val quotient(em *e, em_val a, em_val b) {
     return em_fma(e, em_fma(e, minus_b, q, a), r, q);
 }
 
-/* --- exponentials ------------------------------------------------------------------------------
- */
+/* --- exponentials ----------------------------------------------------------------------------- */
 
 /* x = n ln(2) + r, |r| <= ln(2)/2; m = e^r - 1. */
 typedef struct exp_parts {
@@ -364,8 +361,7 @@ static em_val emit_sigmoid(em *e, em_val x) {
     return quotient(e, above, em_add(e, one, z));
 }
 
-/* --- logarithms --------------------------------------------------------------------------------
- */
+/* --- logarithms ------------------------------------------------------------------------------- */
 
 /* x = 2^k (1 + f), -1/4 <= f < 1/2; log(1 + f) = f + t. */
 typedef struct log_parts {
@@ -466,8 +462,7 @@ static em_val emit_log1p(em *e, em_val x) {
     return copy_sign(e, sum_log(e, u, &s), x);
 }
 
-/* --- the others --------------------------------------------------------------------------------
- */
+/* --- the others ------------------------------------------------------------------------------- */
 
 static em_val emit_erf(em *e, em_val x) {
     if (vmath_has_pieces(e, x)) return vmath_erf_pieces(e, x);
@@ -557,8 +552,7 @@ static em_val emit_recip(em *e, em_val x) {
     return em_div(e, num(e, x, 1), x);
 }
 
-/* --- power -------------------------------------------------------------------------------------
- */
+/* --- power ------------------------------------------------------------------------------------ */
 
 /* The nearest integer: adding and taking away 2^mantissa with the sign of y. */
 static em_val to_integer(em *e, em_val y) {
@@ -626,8 +620,7 @@ em_val sn_vmath_pow(em *e, em_val x, em_val y) {
     return r;
 }
 
-/* --- dispatch ----------------------------------------------------------------------------------
- */
+/* --- dispatch --------------------------------------------------------------------------------- */
 
 static em_val (*const emitters[SN_VFUNC_COUNT])(em *, em_val) = {
 #define SN_X(id, name, ulp32, ulp64, text) [SN_V_##id] = emit_##name,

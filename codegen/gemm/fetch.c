@@ -47,8 +47,8 @@ static void put(em *e, em_val list, em_val i, em_val address) {
     em_store_raw(e, address, em_at(e, list, SN_I64, i), 8);
 }
 
-/* A list of n places at byte `at` of scratch. Steps without a line of theirs fetch the list's own.
- */
+/* A list of n places at byte `at` of scratch. Steps without a line of theirs fetch the
+ * list's own. */
 static em_val empty_list(em *e, int64_t at, int n) {
     em_val list = em_at_bytes(e, e->scratch, em_i64(e, at));
     em_val nothing = em_splat(e, LLVMBuildPtrToInt(e->b, list, e->i64, ""), 8);

@@ -443,8 +443,8 @@ static em_val count_tiles(em *e, const gemm_plan *p, em_val n) {
     return em_add(e, tiles, ones);
 }
 
-/* How many of these have all the rows that registers hold, at least 1: they share the next panel.
- */
+/* How many of these have all the rows that registers hold, at least 1: they share the
+ * next panel. */
 static em_val count_full(em *e, const gemm_plan *p, em_val n) {
     em_val mr = em_i64(e, p->mr), full = em_div(e, n, mr), two = em_i64(e, 2);
     em_val halves = em_cmp(e, EM_EQ, em_rem(e, n, mr), two);

@@ -28,8 +28,8 @@
  *
  * Panels of 4-bit integers (`group`): an i32 holds 8 consecutive k of a column, a panel is
  * [K / 8][P] words; `group` consecutive k share a bf16 factor, in panels [K / group][P]. A single
- * row (M = 1) sums each group before it is multiplied by its factor; several rows multiply first.
- */
+ * row (M = 1) sums each group before it is multiplied by its factor; several rows
+ * multiply first. */
 enum { SN_GEMM_BATCH = 3, SN_GEMM_STATE = 4, SN_GEMM_SUMS = 4 };
 
 /* A size, stride or offset in elements: a constant (slot < 0), or dim[slot] of the call. */

@@ -42,8 +42,8 @@ typedef struct micro {
     em_val b_stride;
 } micro;
 
-/* What goes from step to step: where A, B and what is fetched are, then the sums; NULL: not used.
- */
+/* What goes from step to step: where A, B and what is fetched are, then the sums; NULL:
+ * not used. */
 enum { AT_A, AT_B, AT_NEXT, AT_AHEAD, SUMS, CARRIED = SUMS + 32 };
 
 static void carry(em *e, em_loop *l, em_val *at) {
@@ -60,8 +60,8 @@ static void go_on(em *e, em_loop *l, const em_val *first, em_val *at) {
         if (at[i]) at[i] = em_final(e, l, first[i]);
 }
 
-/* Row u of the loop's body fetches the lines that begin in it (rows of narrow panels share them).
- */
+/* Row u of the loop's body fetches the lines that begin in it (rows of narrow panels
+ * share them). */
 static void fetch_panel(em *e, const gemm_plan *p, em_val b, int u, int steps, int level) {
     int size = (int)sn_dtype_size(p->b_type), ahead = steps * p->panel * p->esize;
     if (u * p->panel * size % 64) return;

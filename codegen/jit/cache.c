@@ -52,8 +52,7 @@ sn_cache_key sn_cache_make_key(const sn_target *t, const void *text, size_t byte
     return (sn_cache_key){h.low64, h.high64};
 }
 
-/* --- the folder --------------------------------------------------------------------------------
- */
+/* --- the folder ------------------------------------------------------------------------------- */
 
 static void add_note(sn_cache *c, const char *what, const char *why) {
     c->writable = false;
@@ -132,8 +131,7 @@ sn_cache_stats sn_cache_get_stats(const sn_cache *c) {
     return c ? c->stats : (sn_cache_stats){0};
 }
 
-/* --- files -------------------------------------------------------------------------------------
- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 static void name_of(sn_cache_kind kind, sn_cache_key key, char name[NAME_SIZE]) {
     snprintf(name, NAME_SIZE, "%016" PRIx64 "%016" PRIx64 "%s", key.high, key.low,
@@ -206,8 +204,7 @@ void sn_cache_drop(sn_cache *c, sn_cache_kind kind, sn_cache_key key) {
     if (c->fd >= 0) unlinkat(c->fd, name, 0);
 }
 
-/* --- eviction ----------------------------------------------------------------------------------
- */
+/* --- eviction --------------------------------------------------------------------------------- */
 
 typedef struct entry {
     char name[NAME_SIZE];
@@ -325,8 +322,7 @@ void sn_cache_put(sn_cache *c, sn_cache_kind kind, sn_cache_key key, const sn_ob
     evict_old(c);
 }
 
-/* --- looking at all of it ----------------------------------------------------------------------
- */
+/* --- looking at all of it --------------------------------------------------------------------- */
 
 bool sn_cache_usable(const sn_cache *c) {
     return c && c->writable;

@@ -123,8 +123,7 @@ void sn_jit_destroy(sn_jit *jit) {
     free(jit);
 }
 
-/* --- lookup ------------------------------------------------------------------------------------
- */
+/* --- lookup ----------------------------------------------------------------------------------- */
 
 /* ORC answers by a call, on this thread or on another. */
 typedef struct lookup_result {
@@ -162,16 +161,15 @@ void *sn_jit_lookup(sn_jit *jit, const char *name, sn_error *err) {
     pthread_mutex_unlock(&r.lock);
     jit->load_seconds += seconds() - t0;
     if (r.address) return r.address;
-    /* the session's report names the cause (a symbol that is missing), the result only the effect
-     */
+    /* the session's report names the cause (a symbol that is missing), the result only
+     * the effect */
     const sn_error *cause = jit->reported.code ? &jit->reported : &r.err;
     sn_fail(err, SN_ERR_INTERNAL, "compiled symbol '%s': %s", name, cause->message);
     jit->reported = (sn_error){0};
     return NULL;
 }
 
-/* --- perf map ----------------------------------------------------------------------------------
- */
+/* --- perf map --------------------------------------------------------------------------------- */
 
 /* Section k of a well-formed ELF64 file; NULL if it does not lie inside. */
 static const Elf64_Shdr *find_section(const sn_object *o, size_t k) {
@@ -216,8 +214,7 @@ static void write_perf_map(sn_jit *jit, const sn_object *o) {
     fflush(jit->perf_map);
 }
 
-/* --- objects -----------------------------------------------------------------------------------
- */
+/* --- objects ---------------------------------------------------------------------------------- */
 
 bool sn_jit_add_object(sn_jit *jit, const sn_object *o, sn_error *err) {
     double t0 = seconds();

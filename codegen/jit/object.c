@@ -1,5 +1,5 @@
-/* object.c: optimisation pipeline, code generation to memory, and LLVM's errors turned into ours.
- */
+/* object.c: optimisation pipeline, code generation to memory, and LLVM's errors turned
+ * into ours. */
 #include "codegen/jit/object.h"
 
 #include "codegen/emit/llvm_compat.h"
@@ -36,8 +36,7 @@ void sn_object_free(sn_object *o) {
     *o = (sn_object){0};
 }
 
-/* --- errors of LLVM ----------------------------------------------------------------------------
- */
+/* --- errors of LLVM --------------------------------------------------------------------------- */
 
 /* LLVM reports what it cannot compile by calling a process-wide handler and then exiting. While
  * this thread is inside LLVM the handler jumps back here instead. The jump skips LLVM's
@@ -135,8 +134,7 @@ bool sn_module_is_abandoned(LLVMModuleRef mod) {
     return LLVMGetNamedMetadata(mod, abandoned, sizeof abandoned - 1) != NULL;
 }
 
-/* --- the code generator ------------------------------------------------------------------------
- */
+/* --- the code generator ----------------------------------------------------------------------- */
 
 sn_codegen *sn_codegen_create(const sn_target *t, const sn_codegen_options *options,
                               sn_error *err) {

@@ -295,8 +295,8 @@ static em_val emit_iota(sn_body *b, const sn_item *it, bool vector) {
     return sn_emit_integer(b->e, (sn_dtype)it->n->dtype, axis_index(b, axis, vector));
 }
 
-/* x's slice at an index: the result's axes are x's before `axis`, the index tensor's, x's after it.
- */
+/* x's slice at an index: the result's axes are x's before `axis`, the index tensor's, x's
+ * after it. */
 static em_val emit_gather(sn_body *b, const sn_item *it, bool vector) {
     em *e = b->e;
     const sn_node *n = it->n, *x = n->in[0];

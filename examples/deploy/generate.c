@@ -3,8 +3,7 @@
  *
  *   sinter compile MODEL --name story -o out
  *   cc generate.c -Iout out/story.o -lgomp -lm -o generate
- *   ./generate out/story.weights 20 1 403 407
- */
+ *   ./generate out/story.weights 20 1 403 407 */
 #include <stdio.h>
 #include <stdlib.h>
 

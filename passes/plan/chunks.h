@@ -1,6 +1,6 @@
 /* chunks.h: the kernel calls of a chunks node, which run for some rows at a time: first one
- * step of the plan (so that what is computed again, or reordered, is all of it), in the end a loop.
- */
+ * step of the plan (so that what is computed again, or reordered, is all of it), in the end
+ * a loop. */
 #ifndef SN_PLAN_CHUNKS_H
 #define SN_PLAN_CHUNKS_H
 

@@ -137,8 +137,8 @@ int64_t sn_plan_arena(sn_plan *p, const int64_t *symbol) {
     return sum;
 }
 
-/* Memory that a view touches, as one number: slots first, then the buffers that are no temporaries.
- */
+/* Memory that a view touches, as one number: slots first, then the buffers that are no
+ * temporaries. */
 static int place_of(const sn_plan *p, const sn_view *v) {
     const sn_buffer *b = &p->buffer[v->buffer];
     return b->kind == SN_BUF_TEMP ? b->slot : p->n_slot + v->buffer;

@@ -100,8 +100,8 @@ typedef struct sn_budget {
 /* NULL: sn_module_error, or the budget's. Requires a module after `fuse`. All memory is the
  * module's arena. budget NULL: none. */
 sn_plan *sn_plan_make(sn_module *m, const sn_entry *e, const sn_budget *budget);
-/* Steps with their views; buffers by number, so that plans which differ in names only print alike.
- */
+/* Steps with their views; buffers by number, so that plans which differ in names only
+ * print alike. */
 void sn_plan_print(FILE *f, const sn_plan *p);
 
 #endif

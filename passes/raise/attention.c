@@ -125,8 +125,8 @@ static bool move_index(ra_match *k, const sn_node *n, const ra_step *x, ra_step 
 
 static ra_step *walk(ra_match *k, sn_node *n, int depth);
 
-/* An elementwise step: its operands from the chain agree on the index; the others are read at it.
- */
+/* An elementwise step: its operands from the chain agree on the index; the others are read
+ * at it. */
 static bool walk_elem(ra_match *k, sn_node *n, ra_step *c, int depth) {
     ra_step *from[3] = {NULL};
     const ra_step *first = NULL;

@@ -21,8 +21,8 @@ ra_order ra_order_pieces(const ra_match *k) {
                 o.place[n++] = i;
                 ++*count[r];
             }
-    /* of several batch pieces the last one that is a number is the heads; a single one is the batch
-     */
+    /* of several batch pieces the last one that is a number is the heads; a single one is
+     * the batch */
     o.n_outer = o.n_batch;
     for (int i = o.n_batch - 1; i >= 0 && o.n_batch > 1; i--) {
         int head = o.place[i];

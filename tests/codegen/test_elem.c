@@ -1,7 +1,6 @@
 /* Emitted elementwise ops against the reference expressions of ops.def: every op, every element
  * type that it allows, scalars and vectors, the host's vectors and narrower ones; regions in
- * stages.
- */
+ * stages. */
 #include "codegen/emit/elem.h"
 #include "codegen/jit/jit.h"
 
@@ -61,8 +60,8 @@ static double get(sn_dtype t, const void *base, int i) {
     return sn_dtype_load(t == SN_BOOL ? SN_U8 : t, base, i);
 }
 
-/* The node op(arg0, arg1, ...) on type t (cast: to type `to`), or NULL where the op has no meaning.
- */
+/* The node op(arg0, arg1, ...) on type t (cast: to type `to`), or NULL where the op has no
+ * meaning. */
 static const sn_node *make_node(sn_module *m, sn_op op, sn_dtype t, sn_dtype to) {
     sn_node *in[3];
     int n = sn_ops[op].min_in;

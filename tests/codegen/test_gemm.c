@@ -1,6 +1,6 @@
 /* The GEMM generator against sums in double: every tile size, odd sizes, strides, batches, fusion,
- * both compute types, both vector widths; equal bits for any number of threads; nothing outside C.
- */
+ * both compute types, both vector widths; equal bits for any number of threads; nothing
+ * outside C. */
 #include "codegen/gemm/gemm.h"
 #include "tests/support/effort.h"
 #include "codegen/jit/jit.h"
@@ -224,8 +224,7 @@ static const shape shapes[] = {
     {.name = "fetched batch", .n = 35, .k = 90, .batch0 = 3, .c = WIDE, .only_m = 31},
 };
 
-/* --- one problem -------------------------------------------------------------------------------
- */
+/* --- one problem ------------------------------------------------------------------------------ */
 
 enum { DIM_M, DIM_N, DIM_K, DIM_A, DIM_B, DIM_C, DIM_BATCH, DIMS };
 enum { BUF_A, BUF_B, BUF_C, BUF_BIAS, BUF_GAIN, BUF_OUT, BUF_TICKET, BUFS };
@@ -289,8 +288,7 @@ static void set_strides(layout l, int64_t rows, int64_t cols, int64_t *row, int6
     *size = l == TRANSPOSED ? *col * cols : *row * rows;
 }
 
-/* --- what is fused -----------------------------------------------------------------------------
- */
+/* --- what is fused ---------------------------------------------------------------------------- */
 
 static em_val bias_and_square(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
     const problem *p = ctx;
@@ -326,8 +324,7 @@ static em_val shift_and_gain(void *ctx, em *e, em_val x, const sn_gemm_at *at,
                   em_load_mask(e, p->t, gain, at->lanes, at->mask, NULL));
 }
 
-/* --- reference ---------------------------------------------------------------------------------
- */
+/* --- reference -------------------------------------------------------------------------------- */
 
 static double a_element(const problem *p, int64_t item, int64_t i, int64_t k) {
     int64_t row = item * p->a_item + i * p->a_row;
@@ -362,8 +359,7 @@ static void reference(problem *p) {
             }
 }
 
-/* --- running -----------------------------------------------------------------------------------
- */
+/* --- running ---------------------------------------------------------------------------------- */
 
 static void make_spec(const problem *p, sn_gemm *g) {
     const shape *s = p->s;

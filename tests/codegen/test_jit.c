@@ -20,8 +20,8 @@ static sn_jit *session(const sn_jit_options *o) {
     return jit;
 }
 
-/* Kernel `name`: buf[0][0] += add, then a call of `callee` (may be NULL) with the same arguments.
- */
+/* Kernel `name`: buf[0][0] += add, then a call of `callee` (may be NULL) with the same
+ * arguments. */
 static void emit_kernel(em *e, const char *name, int add, const char *callee) {
     sn_error err = {0};
     assert_true(em_init(e, &host, name, SN_F32, &err));

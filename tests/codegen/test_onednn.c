@@ -1,6 +1,7 @@
-/* oneDNN's primitives behind our functions, against plain loops; skipped in builds without oneDNN.
- */
+/* oneDNN's primitives behind our functions, against plain loops; skipped in builds
+ * without oneDNN. */
 #include "codegen/onednn.h"
+#include "tests/support/noise.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -23,10 +24,7 @@ static sn_dnnl *open_or_skip(void) {
 static float *numbers(int64_t n, uint32_t seed) {
     float *p = malloc((size_t)(n + 1) * sizeof *p);
     assert_non_null(p);
-    for (int64_t i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        p[i] = (float)(seed >> 8) / (1 << 23) - 1;
-    }
+    fill_floats(p, n, seed);
     return p;
 }
 

@@ -4,8 +4,9 @@
  *
  *   shape   the inferred type is the type of the evaluated value
  *   value   the value is the one that the row wants, or the composite's textbook formula
- *   f32     rounding to f32 after every node stays within the row's tolerance: the tolerance has a
- * meaning f64     the row also builds and evaluates in f64
+ *   f32     rounding to f32 after every node stays within the row's tolerance: the
+ *           tolerance has a meaning
+ *   f64     the row also builds and evaluates in f64
  *   text    the row prints and parses to the same graph
  *   grad    the gradient, and its gradient, are the differences in f64
  *

@@ -1,7 +1,7 @@
 /* Vector maths: every function against the C library in the next wider type, on every vector width
  * that runs here; the bounds are those of vmath.h. The f32 range is walked with a stride, ends and
- * special values included; SN_VMATH_STRIDE=1 walks all 2^32, SN_VMATH_REPORT=1 prints the errors.
- */
+ * special values included; SN_VMATH_STRIDE=1 walks all 2^32, SN_VMATH_REPORT=1 prints
+ * the errors. */
 #include "codegen/jit/jit.h"
 #include "codegen/emit/vmath.h"
 
@@ -85,8 +85,7 @@ static const struct {
 #undef SN_X
 };
 
-/* --- one function, compiled for all targets ----------------------------------------------------
- */
+/* --- one function, compiled for all targets --------------------------------------------------- */
 
 static const char *const specs[] = {"native", "x86-64-v3", "x86-64-v2", "x86-64-v3,-fma", "x86-64"};
 enum {
@@ -168,8 +167,7 @@ static int free_all(void **state) {
     return 0;
 }
 
-/* --- errors in ulp -----------------------------------------------------------------------------
- */
+/* --- errors in ulp ---------------------------------------------------------------------------- */
 
 /* Distance of got and ref in ulp of a type with `mantissa` bits after the point and the smallest
  * exponent `low`; `top` = 2^(largest exponent + 1). Infinity counts as `top`, a wrong sign of zero
@@ -264,8 +262,8 @@ static const double corners[] = {
     6.28318531, 0x1p-149, 0.34657359, 1.0397208, 0.41421356, 0.29289322};
 enum { N_CORNERS = sizeof corners / sizeof corners[0], AROUND = 40 };
 
-/* Where one polynomial ends and the next begins (erf, tanh, gelu); their number, a multiple of 64.
- */
+/* Where one polynomial ends and the next begins (erf, tanh, gelu); their number, a multiple
+ * of 64. */
 static int64_t put_piece_ends(float *x) {
     static const double per_unit[] = {3.4375, 3.875, 4};
     int64_t n = 0;
@@ -389,8 +387,7 @@ static void whole_range_f64(void **state) {
     assert_int_equal(bad, 0);
 }
 
-/* --- pow ---------------------------------------------------------------------------------------
- */
+/* --- pow -------------------------------------------------------------------------------------- */
 
 static const double pow_values[] = {0.0,       1,         2,        3,        0.5, 1.5,    1e-30,
                                     1e30,      1023,      1e9,      16777217, 0.1, 5e-324, 1e308,

@@ -5,6 +5,7 @@
 #include "ir/ir.h"
 #include "runtime/model_dir.h"
 #include "runtime/npy.h"
+#include "tests/support/noise.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,10 +54,7 @@ static void open_model(fixture *f, const char *text) {
         for (int a = 0; a < n->rank; a++) count *= (size_t)n->shape[a];
         float *data = malloc(count * sizeof *data);
         assert_non_null(data);
-        for (size_t j = 0; j < count; j++) {
-            seed = seed * 1664525u + 1013904223u;
-            data[j] = ((float)(seed >> 8) * 0x1p-24f - 0.5f) * 0.6f;
-        }
+        for (size_t j = 0; j < count; j++) data[j] = noise_next(&seed) * 0.3f;
         assert_true(f->n_param < MAX_PARAM);
         f->param[f->n_param++] =
             (sn_arg_binding){sn_attr_str(n, SN_A_name, ""), SN_F32, n->rank, n->shape, data};

@@ -94,8 +94,8 @@ static void embeddings(void **state) {
     case_close(&c);
 }
 
-/* Weights named as in the first published BERTs, "bert." in front, gamma and beta: the same model.
- */
+/* Weights named as in the first published BERTs, "bert." in front, gamma and beta: the
+ * same model. */
 static void published_names(void **state) {
     (void)state;
     model_case c;

@@ -2,6 +2,7 @@
  * scopes, entries and names. Its mistakes are in test_frontend_errors.c. */
 #include "frontend/sinter.h"
 #include "ir/ir.h"
+#include "tests/support/noise.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -394,14 +395,6 @@ static void losses(void **state) {
 
 /* ---- attention ---- */
 
-static float noise(float *x, int n, unsigned seed) {
-    for (int i = 0; i < n; i++) {
-        seed = seed * 1664525 + 1013904223;
-        x[i] = (float)(seed >> 8) / (float)(1 << 23) - 1;
-    }
-    return x[0];
-}
-
 enum { B = 2, H = 4, HK = 2, TQ = 3, TK = 5, DK = 4, DV = 2 };
 static float q_data[B * H * TQ * DK], k_data[B * HK * TK * DK], v_data[B * HK * TK * DV];
 
@@ -410,9 +403,9 @@ typedef struct heads {
 } heads;
 
 static heads make_heads(void) {
-    noise(q_data, B * H * TQ * DK, 1);
-    noise(k_data, B * HK * TK * DK, 2);
-    noise(v_data, B * HK * TK * DV, 3);
+    fill_floats(q_data, B * H * TQ * DK, 1);
+    fill_floats(k_data, B * HK * TK * DK, 2);
+    fill_floats(v_data, B * HK * TK * DV, 3);
     return (heads){GIVEN(SN_F32, q_data, B, H, TQ, DK), GIVEN(SN_F32, k_data, B, HK, TK, DK),
                    GIVEN(SN_F32, v_data, B, HK, TK, DV)};
 }

@@ -2,6 +2,7 @@
  * through the reference evaluator; counts of operations from the compiler's own report. */
 #include "frontend/models.h"
 #include "ir/ir.h"
+#include "tests/support/noise.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,10 +74,7 @@ static void bind_all(sn_module *m, sn_eval *ev) {
         for (const char *c = name; *c; c++) seed = seed * 31 + (unsigned char)*c;
         for (int a = 0; a < n->rank; a++) count *= (size_t)n->shape[a];
         assert_true(count <= sizeof w / sizeof *w);
-        for (size_t j = 0; j < count; j++) {
-            seed = seed * 1664525 + 1013904223;
-            w[j] = (float)(seed >> 8) / (float)(1 << 23) - 1;
-        }
+        fill_floats(w, (int64_t)count, seed);
         assert_true(sn_eval_bind(ev, name, w, count * sizeof *w));
     }
 }

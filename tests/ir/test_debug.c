@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-/* Runs `check` in a child with SINTER_DEBUG=text (NULL: unset); what it wrote to stderr into out.
- */
+/* Runs `check` in a child with SINTER_DEBUG=text (NULL: unset); what it wrote to stderr
+ * into out. */
 static void run(const char *text, bool (*check)(const sn_debug *), char *out, size_t size) {
     int fd[2];
     assert_int_equal(pipe(fd), 0);

@@ -4,6 +4,7 @@
 #include "codegen/program.h"
 #include "passes/plan/memory.h"
 #include "tests/support/jit_run.h"
+#include "tests/support/noise.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -77,11 +78,6 @@ static sn_module *network(const spelling *k) {
     return m;
 }
 
-static double draw(uint32_t *seed) {
-    *seed = *seed * 1664525u + 1013904223u;
-    return (double)(*seed >> 8) / (1 << 23) - 1;
-}
-
 static void *elements(void *ctx, const sn_node *leaf, const int64_t *symbol, size_t *bytes) {
     size_t n = 1;
     (void)ctx;
@@ -93,7 +89,7 @@ static void *elements(void *ctx, const sn_node *leaf, const int64_t *symbol, siz
     void *p = calloc(1, *bytes + 1);
     assert_non_null(p);
     for (size_t i = 0; i < n; i++) {
-        double v = draw(&seed);
+        double v = noise_next(&seed);
         if (!strncmp(name, "optimizer", 9)) v = fabs(v);
         if (leaf->dtype == SN_I32) /* some targets count not */
             ((int32_t *)p)[i] = targets && i % 5 == 3 ? -1 : (int32_t)((v + 1) / 2 * V) % V;
@@ -246,8 +242,8 @@ static void single_turn_sums(void **state) {
     close_run(&r);
 }
 
-/* With a budget that other tensors have to shrink for, the loop may run twice, with the same bits.
- */
+/* With a budget that other tensors have to shrink for, the loop may run twice, with the
+ * same bits. */
 static void with_budget(void **state) {
     (void)state;
     const spelling *k = &spellings[1];

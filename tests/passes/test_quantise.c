@@ -1,6 +1,6 @@
 /* Weights in bf16, int8 and int4: the compiled product is exactly that of the rounded weights, at
- * every level and shape of batch; the weights really are stored narrow; unknown storage is refused.
- */
+ * every level and shape of batch; the weights really are stored narrow; unknown storage is
+ * refused. */
 #include "frontend/sinter.h"
 #include "tests/support/text.h"
 

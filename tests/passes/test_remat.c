@@ -1,8 +1,9 @@
-/* Memory budgets: a training step in less memory gives the same bits, and says so when it cannot.
- */
+/* Memory budgets: a training step in less memory gives the same bits, and says so when
+ * it cannot. */
 #include "codegen/program.h"
 #include "frontend/sinter.h"
 #include "passes/plan/memory.h"
+#include "tests/support/noise.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,10 +43,7 @@ static sn_module *network(void) {
 static float *draw(size_t n, uint32_t seed) {
     float *v = malloc(n * sizeof *v);
     assert_non_null(v);
-    for (size_t i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        v[i] = ((float)(seed >> 8) / (1 << 23) - 1) * 0.2F;
-    }
+    for (size_t i = 0; i < n; i++) v[i] = noise_next(&seed) * 0.2F;
     return v;
 }
 

@@ -1,5 +1,5 @@
-/* Files as a whole, config.json, .npy arrays and model folders: what is read back, what is refused.
- */
+/* Files as a whole, config.json, .npy arrays and model folders: what is read back, what is
+ * refused. */
 #include "runtime/config.h"
 #include "runtime/json.h"
 #include "runtime/file.h"

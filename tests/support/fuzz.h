@@ -19,8 +19,8 @@ sn_module *fuzz_graph(uint64_t seed, bool open);
 
 /* A value for every symbol of the module, within its range; the same for the same name. */
 void fuzz_symbol_values(const sn_module *m, int64_t *values);
-/* Binds every input, parameter and state that the entry reads; the same for the same name and type.
- */
+/* Binds every input, parameter and state that the entry reads; the same for the same name
+ * and type. */
 bool fuzz_bind(sn_eval *ev, sn_module *m, const sn_entry *e, const int64_t *symbols);
 /* The elements that it binds to one leaf; free()d by the caller. */
 void *fuzz_leaf_data(const sn_node *leaf, const int64_t *symbols, size_t *bytes);

@@ -296,8 +296,8 @@ static sn_node *make_transpose(gen *g, sn_op op) {
     return sn_b_transpose(x, x->rank, perm);
 }
 
-/* A window inside an axis: fixed axes anywhere, symbolic ones whole or without the first element.
- */
+/* A window inside an axis: fixed axes anywhere, symbolic ones whole or without the first
+ * element. */
 static void random_window(gen *g, sn_dim extent, sn_dim *start, sn_dim *size) {
     if (g->open && chance(g, 60)) {
         *start = chance(g, 50) ? below(g, 3) : open_dim(g);

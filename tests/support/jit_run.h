@@ -62,8 +62,7 @@ bool jit_call(jit_run *r, const char *entry, const int64_t *symbol, jit_result *
 bool jit_check(jit_run *r, const char *entry, const int64_t *symbol, double tol, double slack);
 
 /* Compiles the module with `o` and checks every entry as jit_check does; false: `why`, JIT_WHY
- * long.
- */
+ * long. */
 bool jit_matches(sn_module *m, const sn_options *o, const int64_t *symbol, jit_data_fn *data,
                  void *ctx, double tol, double slack, char *why);
 

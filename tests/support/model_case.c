@@ -20,13 +20,6 @@ void fill_tokens(int32_t *t, int n, int vocab) {
     for (int i = 0; i < n; i++) t[i] = (i * 11 + 3) % vocab;
 }
 
-void fill_floats(float *x, int64_t n, uint32_t seed) {
-    for (int64_t i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        x[i] = (float)(seed >> 8) * 0x1p-23f - 1;
-    }
-}
-
 static void add_param(model_case *c, const sn_node *n) {
     int64_t count = 1;
     for (int a = 0; a < n->rank; a++) count *= n->shape[a];

@@ -5,6 +5,7 @@
 #define SN_TEST_MODEL_CASE_H
 
 #include "frontend/models.h"
+#include "tests/support/noise.h"
 
 enum { CASE_PARAM = 192, CASE_SYMBOLS = 8 };
 
@@ -44,6 +45,5 @@ void case_check_grad(model_case *c, const char *entry, const char *output, const
                      int n_in);
 
 void fill_tokens(int32_t *t, int n, int vocab);
-void fill_floats(float *x, int64_t n, uint32_t seed); /* uniform in [-1, 1) */
 
 #endif

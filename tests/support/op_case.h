@@ -1,7 +1,6 @@
 /* op_case.h: one row of tests/support/ops.def: an op, its operands with generators, attributes,
  * tolerance and what to expect. The test program's modes share these functions: a module and data
- * for a row.
- */
+ * for a row. */
 #ifndef OP_CASE_H
 #define OP_CASE_H
 

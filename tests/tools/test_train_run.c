@@ -1,7 +1,7 @@
 /* Training runs as `sinter train` makes them: a run that is stopped, or killed, and resumed gives
  * the same bits as one that is not; so do one thread and two; a full disk leaves the old
- * checkpoint; wrong configs, data and checkpoints are refused with a reason; the folder is a model.
- */
+ * checkpoint; wrong configs, data and checkpoints are refused with a reason; the folder is
+ * a model. */
 #include "ir/ir.h"
 #include "runtime/file.h"
 #include "tools/lm.h"

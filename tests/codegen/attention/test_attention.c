@@ -2,6 +2,7 @@
  * targets, values that are not finite. */
 #include "codegen/attention/attention.h"
 #include "codegen/jit/jit.h"
+#include "tests/support/noise.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -252,11 +253,6 @@ typedef struct problem {
     int64_t at[3];        /* offsets of q, k, v in base */
 } problem;
 
-static double uniform(uint64_t *x) {
-    *x = *x * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*x >> 40) / (1 << 24) * 2 - 1;
-}
-
 static double get(sn_dtype t, const void *p, int64_t i) {
     if (t == SN_F64) return ((const double *)p)[i];
     if (t == SN_BF16) return (double)sn_bf16_to_f32(((const uint16_t *)p)[i]);
@@ -282,7 +278,7 @@ static void *zeroed(int64_t n) {
 static void make_tables(problem *p) {
     int t = p->s.tq > p->s.tk ? p->s.tq : p->s.tk;
     if (t < 1) t = 1;
-    uint64_t seed = 77;
+    uint32_t seed = 77;
     p->t = (tables){.t = t, .heads = p->s.h, .slope = 0.03f};
     int b = p->s.b ? p->s.b : 1;
     p->t.doc = zeroed((int64_t)b * t * 4);
@@ -291,8 +287,8 @@ static void make_tables(problem *p) {
     for (int i = 0; i < b; i++)
         for (int j = 0; j < t; j++) p->t.doc[i * t + j] = j / (20 + 45 * (i + 1)) + 3;
     for (int64_t i = 0; i < (int64_t)t * t; i++)
-        p->t.dense[i] = (i / t / 40 + i % t / 70) % 2 == 0 && uniform(&seed) > -0.5;
-    for (int64_t i = 0; i < (int64_t)p->s.h * t * t; i++) p->t.bias[i] = (float)uniform(&seed);
+        p->t.dense[i] = (i / t / 40 + i % t / 70) % 2 == 0 && noise_next(&seed) > -0.5;
+    for (int64_t i = 0; i < (int64_t)p->s.h * t * t; i++) p->t.bias[i] = noise_next(&seed);
     p->captured[DOC] = (sn_attention_captured){.buf = 5,
                                                .dtype = SN_I32,
                                                .offset = SN_GEMM_CONST(0),
@@ -369,8 +365,8 @@ static void make_problem(problem *p, const shape *s) {
     }
     p->n_out = s->b * h * s->tq * dv, p->n_lse = 2 * s->b * h * s->tq;
     p->base = zeroed(n * 8);
-    uint64_t seed = 5;
-    for (int64_t i = 0; i < n; i++) put(s->stored, p->base, i, 2 * uniform(&seed));
+    uint32_t seed = 5;
+    for (int64_t i = 0; i < n; i++) put(s->stored, p->base, i, 2 * noise_next(&seed));
     make_tables(p);
     p->buf[0] = p->base;
     p->buf[3] = zeroed((p->n_out + 16) * 8), p->buf[4] = zeroed((p->n_lse + 16) * 8);

@@ -120,8 +120,8 @@ static void test_free_in_any_order(void **state) {
     }
 }
 
-/* The code of a trace's kernels outlives the session; the second trace goes on without the first.
- */
+/* The code of a trace's kernels outlives the session; the second trace goes on without
+ * the first. */
 static void test_traces(void **state) {
     (void)state;
     float y[ROWS * WIDTH];

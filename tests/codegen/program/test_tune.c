@@ -16,8 +16,8 @@
 
 enum { T_MAX = 64, WIDTH = 96, HEADS = 6, ROWS = 40 };
 
-/* Two products of T rows with attention between them, each with more than one way to be computed.
- */
+/* Two products of T rows with attention between them, each with more than one way to be
+ * computed. */
 static sn_module *make_module(void) {
     sn_module *m = sn_module_new("tuned");
     sn_dim T = sn_symbol(m, "T", 1, T_MAX);

@@ -1,0 +1,150 @@
+#!/bin/sh
+# house.sh SOURCE_DIR: the tree keeps its structure. Sizes of files, functions and test folders; the direction of
+# includes between folders; no switch on op codes, level literal, numbered parameter of emitted code or kernel op
+# outside the places that tests/house.txt lists with a bound and a reason. The bounds only go down.
+# house.sh --self-check: plants a violation of each kind into a small tree and expects to be told of it.
+max_file=800 max_function=80 max_tests=30
+
+# check DIR: prints what is wrong; 1 if anything is
+check() (
+    cd "$1" || exit 2
+    find . \( -name '.git' -o -path './build*' \) -prune -o -type f \( -name '*.[ch]' -o -name '*.def' -o -name '*.sh' \
+        -o -name '*.py' -o -name '*.md' -o -name CMakeLists.txt -o -path './tests/*' \) -print |
+        sed 's|^\./||' | LC_ALL=C sort >"$list"
+    awk -F/ -v most=$max_tests '
+        $1 == "tests" && $2 != "data" { sub(/\/[^\/]*$/, ""); n[$0]++ }
+        END { for (d in n) if (n[d] > most) { print d ": " n[d] " files; a folder of tests has at most " most; bad = 1 }
+              exit bad }' "$list"
+    sizes=$?
+    grep -E '\.([ch]|def|sh|py|md)$|CMakeLists\.txt$' "$list" |
+        LC_ALL=C xargs awk -v max_file=$max_file -v max_function=$max_function "$rules" tests/house.txt
+    [ $? = 0 ] && [ $sizes = 0 ]
+)
+
+# shellcheck disable=SC2016
+rules='
+function bad(where, what) { print where ": " what; failed = 1 }
+# One more of what is allowed `bound` times at this place, if at all.
+function found(kind, place, what) {
+    count[kind " " place]++
+    if (count[kind " " place] > bound[kind " " place] + 0) bad(FILENAME ":" FNR, what)
+}
+function end_file() {
+    if (file == "" || last <= max_file || file !~ /\.([ch]|def|sh|py|md)$/) return
+    bad(file, last " lines; a file has at most " max_file)
+}
+# A file of folder `from` reads one of folder `to`.
+function include(to, name) {
+    if (from == to || from == "tests" || from == "examples" || !(to in reads)) return
+    if (index(" " reads[from] " ", " " to " ")) return
+    found("include", FILENAME ">" name, from "/ must not include " name " (see the folders in tests/house.txt)")
+}
+FILENAME == "tests/house.txt" {
+    if ($1 == "folder") { name = $2; $1 = $2 = ""; reads[name] = $0 }
+    else if (NF && $1 !~ /^#/) {
+        bound[$1 " " $2] = $3
+        if (NF < 4) bad(FILENAME ":" FNR, "no reason given")
+    }
+    next
+}
+FNR == 1 {
+    end_file()
+    file = FILENAME; split(file, part, "/"); from = part[1]; inside = fresh = 0
+    c_file = file ~ /\.[ch]$/; product = c_file && from != "tests" && from != "examples"
+    compiler = product && (from == "passes" || from == "codegen")
+    if (product && !(from in reads)) bad(file, "the folder " from "/ has no row in tests/house.txt")
+}
+{ last = FNR }
+/\.\.\/[a-z]+\// && file ~ /CMakeLists\.txt$/ { match($0, /\.\.\/[a-z]+\//); to = substr($0, RSTART + 3, RLENGTH - 4); include(to, to) }
+!c_file { next }
+/^#include "[a-z]+\// { split($2, piece, "[\"/]"); gsub(/"/, "", $2); include(piece[2], $2) }
+/^ *\*\/$/ { bad(FILENAME ":" FNR, "*/ alone on a line: end the comment on its last line") }
+!inside && /^[A-Za-z_]/ { head = FNR; code = /\(/ && !/=/; name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name) }
+!inside && code && /\{$/ { inside = 1 }
+/^\}/ {
+    if ($0 == "}" && inside && FNR - head + 1 > max_function) {
+        row = "function " file ":" name; count[row] = FNR - head + 1
+        if (count[row] > bound[row] + 0)
+            bad(file ":" head, name " has " count[row] " lines; a function has at most " max_function)
+    }
+    inside = 0
+}
+!product { next }
+/switch \(/ { fresh = 1 }
+/case SN_OP_[a-z]/ && fresh { fresh = 0; found("op-switch", file, "switch on op codes: make it a column or rows of a table") }
+/em_param\([a-z>-]+, [0-9]/ { n = gsub(/em_param\([a-z>-]+, [0-9]/, "&")
+    while (n-- > 0) found("em-param", from, "parameter of emitted code by number: give it a name") }
+compiler && /level (<|>|<=|>=|==|!=) -?[0-9]/ { found("level", file, "level literal: ask the table of fusion levels") }
+compiler && /SN_OP_(gemm|flash|flash_grad)[^a-z_]/ { found("kernel-op", from, "names a kernel op: ask its row in the table of kernels") }
+END {
+    end_file()
+    for (row in bound) {
+        if (!(row in count)) { bad("tests/house.txt", "nothing needs the row \"" row "\" any more: delete it"); continue }
+        if (count[row] < bound[row]) print "tests/house.txt: the bound of \"" row "\" can go down to " count[row]
+    }
+    exit failed
+}'
+
+# A small tree without fault.
+plant_clean() {
+    rm -rf "$tree"
+    mkdir -p "$tree/ir" "$tree/passes" "$tree/codegen" "$tree/tests/ir"
+    printf 'folder ir\nfolder passes ir\nfolder codegen ir passes\nlevel passes/a.c 1 known\n' >"$tree/tests/house.txt"
+    printf '#include "ir/a.h"\nint f(int level) {\n    return level >= 2;\n}\n' >"$tree/passes/a.c"
+    printf 'int f(int level);\n' >"$tree/ir/a.h"
+}
+
+lines() { awk -v n="$1" -v text="$2" 'BEGIN { while (n-- > 0) print text }'; }
+
+# expect PATTERN: the planted tree is refused, for this reason alone
+expect() {
+    if check "$tree" >"$tree.out" || [ "$(grep -c . "$tree.out")" != 1 ] || ! grep -q -e "$1" "$tree.out"; then
+        echo "FAILED: not caught, or not alone: $1"
+        cat "$tree.out"
+        failed=1
+    fi
+    plant_clean
+}
+
+self_check() {
+    failed=0 tree=$tmp/tree
+    plant_clean
+    check "$tree" || { echo "FAILED: the clean tree is refused" && failed=1; }
+    for name in ir/a.c ir/a.def tests/a.sh bench.py README.md; do
+        lines 801 '# a' >"$tree/$name"
+        expect "$name: 801 lines"
+    done
+    { echo 'static int *f(int a,'; echo '              int b) {'; lines 78 '    a++;'; echo '}'; } >"$tree/ir/a.c"
+    expect 'ir/a.c:1: f has 81 lines'
+    for i in $(seq 31); do echo >"$tree/tests/ir/$i.sn"; done
+    expect 'tests/ir: 31 files'
+    echo '#include "passes/a.h"' >"$tree/ir/a.c"
+    expect 'ir/a.c:1: ir/ must not include passes/a.h'
+    echo 'add_library(ir ../passes/a.c)' >"$tree/ir/CMakeLists.txt"
+    expect 'ir/ must not include passes'
+    mkdir "$tree/tools" && echo 'int a;' >"$tree/tools/a.c"
+    expect 'the folder tools/ has no row'
+    printf 'void f(int a) {\n    switch (a) {\n    default: break;\n    case SN_OP_add: break;\n    }\n}\n' >"$tree/ir/a.c"
+    expect 'ir/a.c:4: switch on op codes'
+    echo 'int *a = em_param(e, 3);' >"$tree/codegen/a.c"
+    expect 'codegen/a.c:1: parameter of emitted code by number'
+    echo 'int a = p->o.level < 4;' >>"$tree/passes/a.c"
+    expect 'passes/a.c:5: level literal'
+    echo 'int a = SN_OP_gemm;' >"$tree/codegen/a.c"
+    expect 'codegen/a.c:1: names a kernel op'
+    printf '/* a\n */\n' >"$tree/ir/a.c"
+    expect 'ir/a.c:2: \*/ alone on a line'
+    echo 'int f(int level);' >"$tree/passes/a.c"
+    expect 'nothing needs the row "level passes/a.c"'
+    echo 'level passes/a.c 1' >>"$tree/tests/house.txt"
+    expect 'no reason given'
+    [ $failed = 0 ] && echo "each kind of violation is caught"
+}
+
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+list=$tmp/list
+case $1 in
+--self-check) self_check ;;
+*) check "$1" && echo "the structure is kept" ;;
+esac
