@@ -122,7 +122,8 @@ static void check_level(int level, const char *backend) {
     assert_true(train(level, backend, 0, &whole, &err));
     assert_false(whole.told);
     assert_true(whole.loss[1] < whole.loss[0]);
-    for (int percent = 60; percent > 50; percent -= 7) {
+    /* at level 0 another order of the kernels alone comes down to 59 % */
+    for (int percent = level ? 60 : 55, i = 0; i < 2; percent -= 7, i++) {
         int64_t budget = whole.arena * percent / 100;
         if (!train(level, backend, budget, &less, &err))
             fail_msg("level %d, %d %%: %s", level, percent, err.message);
