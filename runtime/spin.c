@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 void sn_threads_limit_spinning(char **argv) {
@@ -12,6 +13,9 @@ void sn_threads_limit_spinning(char **argv) {
     const char *now = getenv(name);
     if (now && !strcmp(now, limit)) unsetenv(name);
     if (now || getenv("OMP_WAIT_POLICY")) return;
+    /* 0: the kernel started the dynamic loader itself (ld.so PROGRAM), and /proc/self/exe is that
+     * loader, for which argv would have another meaning; or the program is static */
+    if (!getauxval(AT_BASE)) return;
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0) return;

@@ -189,6 +189,9 @@ check_run() {
     chmod +x "$tmp/cc"
     (unset OMP_WAIT_POLICY && CC=$tmp/cc run 0 run "$variant" explain --cache-dir "$tmp/spins")
     [ "$(sort -u "$tmp/spin")" = unset ] || fail "a compiler inherits GOMP_SPINCOUNT: $(cat "$tmp/spin")"
+    for loader in /lib64/ld-linux-x86-64.so.2 /lib/ld-linux-aarch64.so.1; do # it is /proc/self/exe then
+        [ ! -x $loader ] || (unset OMP_WAIT_POLICY && $loader "$sinter" run --help >/dev/null) || fail "$loader $sinter"
+    done
     run 0 run "$variant"
     prints 'model       alibi: 132864 parameters'
     prints 'output   logits       f32.B,T,256.'
