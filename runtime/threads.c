@@ -147,9 +147,14 @@ static void set_fp_state(uint64_t v) {
 #endif
 }
 
+/* Marks the states that `enter` has stored: OpenMP may give `leave` more threads than it gave
+ * `enter` (OMP_DYNAMIC, a thread limit), and the others' are not known. No register has this bit.
+ */
+#define STORED (UINT64_C(1) << 63)
+
 static void enter(void *before, int64_t tid, int64_t n) {
     (void)n;
-    ((uint64_t *)before)[tid] = fp_state();
+    ((uint64_t *)before)[tid] = fp_state() | STORED;
 #if defined(__x86_64__)
     set_fp_state(SN_FP_MXCSR);
 #elif defined(__aarch64__)
@@ -159,7 +164,8 @@ static void enter(void *before, int64_t tid, int64_t n) {
 
 static void leave(void *before, int64_t tid, int64_t n) {
     (void)n;
-    set_fp_state(((uint64_t *)before)[tid]);
+    uint64_t state = ((uint64_t *)before)[tid];
+    if (state & STORED) set_fp_state(state & ~STORED);
 }
 
 void sn_fp_enter(sn_threads *t, uint64_t *before) {

@@ -25,11 +25,14 @@ enum { SN_MAX_THREADS = 1024 }; /* of one session */
  * more than SN_MAX_THREADS, or more than the system gives. */
 bool sn_threads_init(sn_threads *t, int n, sn_error *err);
 void sn_threads_free(sn_threads *t);
-/* To be called first in main of a program. Threads of libgomp that wait spin for some 15 ms by
- * default; on a shared machine they then burn time that the thread they wait for needs (a run of
- * 20 us took 20 ms). libgomp reads its settings before main, so this function starts the program
- * again, once, with a limit of about 0.2 ms. It returns at once if OMP_WAIT_POLICY or
- * GOMP_SPINCOUNT is set. Child processes do not inherit the limit. */
+/* To be called in main before anything is read or written. Threads of libgomp that wait spin for
+ * some 15 ms by default; on a shared machine they then burn time that the thread they wait for
+ * needs (a run of 20 us took 20 ms). libgomp reads its settings before main, so this function
+ * starts the program again, once, with a limit of about 0.2 ms. It returns at once if
+ * OMP_WAIT_POLICY or GOMP_SPINCOUNT is set, in static programs, and in those started as `ld.so
+ * PROGRAM`. Child processes do not inherit the limit. Under tools that follow one program only
+ * (valgrind without
+ * --trace-children=yes) set OMP_WAIT_POLICY. */
 void sn_threads_limit_spinning(char **argv);
 /* Libraries on OpenMP that the calling thread calls use n threads from now on. Returns how many it
  * was before. */
@@ -40,7 +43,8 @@ int sn_threads_default(int n);
  * keep theirs. Generated code sets it itself and puts back what it found. */
 enum { SN_FP_MXCSR = 0x9fc0, SN_FP_FPCR = 1 << 24 };
 /* The same for functions of libraries that t's threads run: sn_fp_enter sets the state on all of
- * t's threads and stores what it was in before, [t->n]; sn_fp_leave puts that back. */
+ * t's threads and stores what it was in before, [t->n], which is zero at first; sn_fp_leave puts
+ * that back on the threads that sn_fp_enter ran on. */
 void sn_fp_enter(sn_threads *t, uint64_t *before);
 void sn_fp_leave(sn_threads *t, uint64_t *before);
 

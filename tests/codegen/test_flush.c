@@ -124,6 +124,32 @@ static void in_process(void **state) {
     }
 }
 
+/* OpenMP may give less threads, and more later: here the first of two, then the second. */
+static void run_first(sn_threads *t, void (*fn)(void *, int64_t, int64_t), void *arg) {
+    (void)t;
+    fn(arg, 0, 1);
+}
+
+static void run_second(sn_threads *t, void (*fn)(void *, int64_t, int64_t), void *arg) {
+    fn(arg, 1, t->n);
+}
+
+static void other_threads(void **state) {
+    (void)state;
+    uint64_t before[2] = {0};
+    sn_threads t = {.n = 2, .run = run_first};
+    unsigned usual = get_state();
+    sn_fp_enter(&t, before);
+    unsigned inside = get_state();
+    t.run = run_second;
+    sn_fp_leave(&t, before);
+    unsigned left = get_state();
+    t.run = run_first;
+    sn_fp_leave(&t, before);
+    assert_int_equal(left, inside); /* not 0, with which every rounding is a trap */
+    assert_int_equal(get_state(), usual);
+}
+
 typedef struct model {
     const void *weights;
     int64_t bytes, threads;
@@ -175,6 +201,7 @@ static void in_an_artefact(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_process),
+        cmocka_unit_test(other_threads),
         cmocka_unit_test(in_an_artefact),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
