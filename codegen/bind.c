@@ -260,7 +260,7 @@ static bool run_piece(sn_session *s, const piece *p, block *copies, sn_error *er
     drop_rest(copies, p->copies);
     drop_rest(&s->workspace, p->workspace);
     bool ok =
-        convert_sources(s, p, copies, err) && sn_run(s, e->name, NULL, 0, out, e->n_output, err);
+        convert_sources(s, p, copies, err) && sn_session_prepare(s, p->c, out, e->n_output, err);
     release_sources(s, p);
     free(out);
     return ok;

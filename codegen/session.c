@@ -333,24 +333,33 @@ static bool check_lookups(request *r) {
 static bool begin(request *r, const sn_program *p, const char *entry, bool with_data) {
     if (!p) return sn_fail(r->err, SN_ERR_USAGE, "there is no session or program (NULL)");
     r->c = entry ? sn_program_entry(p, entry) : NULL;
-    if (!r->c)
+    /* what a preparation reads is freed once the session is open */
+    if (!r->c || sn_compiled_prepares(r->c))
         return sn_fail(r->err, SN_ERR_USAGE, "module %s has no entry '%s'", sn_module_name(p->m),
                        entry ? entry : "NULL");
     return sn_bindings_check(r->in, r->n_in, "input", with_data, r->err) &&
            sn_bindings_check(r->out, r->n_out, "output", with_data, r->err);
 }
 
+static bool run(request *r) {
+    if (atomic_exchange(&r->s->busy, true))
+        return sn_fail(r->err, SN_ERR_USAGE,
+                       "another thread is running this session; give each thread its own");
+    bool ok = solve_all(r) && check_lookups(r) && check_indices(r) && check_outputs(r) &&
+              sn_bindings_check_overlap(r->in, r->n_in, r->out, r->n_out, r->err) && execute(r);
+    atomic_store(&r->s->busy, false);
+    return ok;
+}
+
 bool sn_run(sn_session *s, const char *entry, const sn_arg_binding *in, int n_in,
             const sn_arg_binding *out, int n_out, sn_error *err) {
     request r = {.s = s, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .err = err};
-    if (!begin(&r, s ? s->p : NULL, entry, true)) return false;
-    if (atomic_exchange(&s->busy, true))
-        return sn_fail(err, SN_ERR_USAGE,
-                       "another thread is running this session; give each thread its own");
-    bool ok = solve_all(&r) && check_lookups(&r) && check_indices(&r) && check_outputs(&r) &&
-              sn_bindings_check_overlap(in, n_in, out, n_out, err) && execute(&r);
-    atomic_store(&s->busy, false);
-    return ok;
+    return begin(&r, s ? s->p : NULL, entry, true) && run(&r);
+}
+
+bool sn_session_prepare(sn_session *s, const sn_compiled_entry *c, const sn_arg_binding *out,
+                        int n_out, sn_error *err) {
+    return run(&(request){.s = s, .c = c, .out = out, .n_out = n_out, .err = err});
 }
 
 int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding *in, int n_in,

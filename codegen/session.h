@@ -62,5 +62,8 @@ bool sn_session_is_prepared(const char *name);
 
 /* session.c: makes the block at least that large; what it held is lost. */
 bool sn_session_grow(block *b, size_t size, sn_error *err);
+/* session.c: runs an entry that prepares weights, which sn_run refuses. */
+bool sn_session_prepare(sn_session *s, const sn_compiled_entry *c, const sn_arg_binding *out,
+                        int n_out, sn_error *err);
 
 #endif

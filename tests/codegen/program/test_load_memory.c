@@ -300,13 +300,30 @@ static void narrow_parameters_at_any_address(void **state) {
     sn_weights_close(file);
 }
 
+/* What they have read is no longer there when the session is open. */
+static void preparations_run_once(void **state) {
+    (void)state;
+    sn_error err = {0};
+    sn_weights *w = sn_weights_open(write_layers(), &err);
+    need(w != NULL, &err);
+    sn_module *m = chain(1, WIDTH);
+    sn_program *p = compile(m, "int8");
+    sn_session *s = sn_session_new(p, w, &err);
+    need(s != NULL, &err);
+    assert_non_null(sn_program_entry(p, "@prepare.0"));
+    assert_false(sn_run(s, "@prepare.0", NULL, 0, NULL, 0, &err));
+    assert_non_null(strstr(err.message, "has no entry '@prepare.0'"));
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+    sn_weights_close(w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(peak_is_what_stays),
-        cmocka_unit_test(too_large_is_refused),
-        cmocka_unit_test(tied_tables_are_stored_once),
-        cmocka_unit_test(states_are_fresh),
-        cmocka_unit_test(narrow_parameters_at_any_address),
+        cmocka_unit_test(preparations_run_once), cmocka_unit_test(peak_is_what_stays),
+        cmocka_unit_test(too_large_is_refused),  cmocka_unit_test(tied_tables_are_stored_once),
+        cmocka_unit_test(states_are_fresh),      cmocka_unit_test(narrow_parameters_at_any_address),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
