@@ -75,19 +75,10 @@ static double now_ms(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o) {
-    *p = (sn_passes){.m = m, .o = *o};
-    const sn_note *note;
-    int n_note = sn_module_notes(m, &note);
-    for (int i = 0; i < n_note; i++)
-        sn_remark_add(p, "gradient", note[i].about, false, "%s", note[i].text);
+static bool run_table(sn_passes *p) {
     const sn_debug *dbg = sn_debug_get();
-    if (!p->o.dump) p->o.dump = dbg->dump;
-    if (!check_list(m, "", o->off) || !check_list(m, "", o->only) ||
-        !check_list(m, "SINTER_DEBUG=off: ", dbg->off))
-        return false;
-    if (p->o.dump) dump(p, 0, "input");
-    sn_module_set_exact_division(m, o->level == 0 && !o->only);
+    const sn_pass_options *o = &p->o;
+    sn_module *m = p->m;
     for (int i = 0; i < sn_pass_count && !sn_module_error(m)->code; i++) {
         const sn_pass_info *pass = &sn_pass_table[i];
         bool run = o->only ? listed(o->only, pass->name) : o->level >= pass->level;
@@ -103,7 +94,25 @@ bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o) {
         if (dbg->time)
             fprintf(stderr, "sinter: pass %-10s %7.2f ms, %d rewrites\n", pass->name,
                     now_ms() - start, total);
-        if (p->o.dump && total) dump(p, i + 1, pass->name);
+        if (o->dump && total) dump(p, i + 1, pass->name);
     }
     return !sn_module_error(m)->code;
+}
+
+bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o) {
+    *p = (sn_passes){.m = m, .o = *o};
+    const sn_note *note;
+    int n_note = sn_module_notes(m, &note);
+    for (int i = 0; i < n_note; i++)
+        sn_remark_add(p, "gradient", note[i].about, false, "%s", note[i].text);
+    const sn_debug *dbg = sn_debug_get();
+    if (!p->o.dump) p->o.dump = dbg->dump;
+    if (!check_list(m, "", o->off) || !check_list(m, "", o->only) ||
+        !check_list(m, "SINTER_DEBUG=off: ", dbg->off))
+        return false;
+    if (p->o.dump) dump(p, 0, "input");
+    sn_module_set_exact_division(m, o->level == 0 && !o->only);
+    bool ok = run_table(p);
+    sn_module_set_exact_division(m, false); /* the module may grow, and be compiled otherwise */
+    return ok;
 }

@@ -221,6 +221,30 @@ static void kernels(void **state) {
     sn_module_free(m);
 }
 
+/* A module that was compiled at level 0 may grow: its gradients are those of a new one. */
+static void after_level_0(void **state) {
+    sn_error err = {0};
+    (void)state;
+    sn_module *m = sn_module_new("grows");
+    parts p = make_parts(m, H);
+    sn_entry_begin(m, "forward");
+    sn_tensor y = full(&p), dq;
+    sn_output("y", y);
+    sn_options o = {.level = 0, .threads = 1, .cache_dir = scratch_dir};
+    sn_program_free(sn_compile(m, &o, &err));
+    sn_entry_begin(m, "backward");
+    sn_grad(sn_sum_all(sn_mul(y, y)), 1, p.wrt, &dq);
+    sn_output("dq", dq);
+    o.level = 4;
+    sn_program *grown = sn_compile(m, &o, &err);
+    if (!grown) fail_msg("%s", err.message);
+    static char text[1 << 16];
+    explain(grown, text, sizeof text);
+    if (count(text, " flash_grad ") != 1) fail_msg("%s", text);
+    sn_program_free(grown);
+    sn_module_free(m);
+}
+
 /* The gradients of sn_grad, compiled at `level`, against those of the operations themselves. */
 static void compare(const model *x, int level, const int64_t *symbol, float *odd) {
     sn_module *raised = build(x, false), *plain = build(x, true);
@@ -273,8 +297,9 @@ static void not_finite(void **state) {
 
 int main(void) {
     static char name[2 * N_MODELS][48];
-    struct CMUnitTest tests[2 * N_MODELS + 1];
+    struct CMUnitTest tests[2 * N_MODELS + 2];
     tests[0] = (struct CMUnitTest){"not finite", not_finite, NULL, NULL, NULL};
+    tests[2 * N_MODELS + 1] = (struct CMUnitTest){"after level 0", after_level_0, NULL, NULL, NULL};
     for (int i = 0; i < N_MODELS; i++)
         for (int k = 0; k < 2; k++) {
             snprintf(name[2 * i + k], sizeof *name, "%s: %s", models[i].name,
