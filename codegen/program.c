@@ -577,13 +577,14 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
     atomic_init(&p->owners, 1);
     p->m = sn_module_retain(m);
     p->threads = c.o->threads;
-    sn_entries *saved = sn_entries_save(m);
+    /* with an error the module takes no more memory */
+    sn_entries *saved = sn_module_error(m)->code ? NULL : sn_entries_save(m);
     const void *mark = sn_llvm_mark();
     bool ok = sn_module_try(m, compile_guarded, &c) ? c.ok : module_failed(&c);
     sn_llvm_reset(mark);
     if (!ok && own.code == SN_ERR_MEMORY) /* LLVM may have been left in the middle: lost */
         p->jit = NULL, c.codegen = NULL;
-    sn_entries_restore(m, saved);
+    if (saved) sn_entries_restore(m, saved);
     sn_cache_close(c.cache);
     sn_codegen_destroy(c.codegen);
     if (c.asm_dump) fclose(c.asm_dump);

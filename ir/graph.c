@@ -44,7 +44,8 @@ bool sn_op_parse(const char *name, sn_op *out) {
 /* ---- arena ---- */
 
 static const size_t first_chunk = (size_t)1 << 20, largest_chunk = (size_t)64 << 20,
-                    limit = (size_t)16 << 30; /* of one module */
+                    limit = (size_t)16 << 30, /* of one module */
+    reserve_chunk = (size_t)256 << 10;        /* address space, until it is needed */
 
 /* False: the system has no more. */
 static bool add_chunk(sn_chunk **list, size_t size) {
@@ -72,8 +73,12 @@ static void make_room(sn_module *m, size_t bytes) {
                         : "out of memory: the graph has %zu MiB and needs more",
                    (over ? limit : m->mapped) >> 20);
     if (m->guard) longjmp(*m->guard, 1);
-    /* A short call of the user's: a name, a list. No other follows, for the module has an error. */
-    if (!add_chunk(&m->chunk, need)) abort();
+    /* A call of the user's stores a name or a list outside of sn_module_try. The reserve holds it;
+     * no other follows, because the module has an error. */
+    if (!m->reserve || bytes > m->reserve->size - sizeof(sn_chunk) - 16) abort();
+    m->reserve->next = m->chunk;
+    m->chunk = m->reserve;
+    m->reserve = NULL;
 }
 
 void *sn_arena_alloc(sn_module *m, size_t bytes) {
@@ -174,9 +179,13 @@ const char *sn_arena_printf(sn_module *m, const char *fmt, ...) {
 /* ---- the module ---- */
 
 sn_module *sn_module_new(const char *name) {
-    sn_chunk *c = NULL;
-    if (!add_chunk(&c, first_chunk)) return NULL;
+    sn_chunk *c = NULL, *reserve = NULL;
+    if (!add_chunk(&c, first_chunk) || !add_chunk(&reserve, reserve_chunk)) {
+        if (c) munmap(c, c->size);
+        return NULL;
+    }
     sn_module *m = (sn_module *)(c + 1);
+    m->reserve = reserve;
     c->used += sizeof *m;
     m->chunk = c;
     m->mapped = c->size;
@@ -189,6 +198,7 @@ sn_module *sn_module_new(const char *name) {
 
 void sn_module_free(sn_module *m) {
     if (!m || atomic_fetch_sub(&m->owners, 1) > 1) return;
+    if (m->reserve) munmap(m->reserve, m->reserve->size);
     for (sn_chunk *c = m->chunk, *next; c; c = next) {
         next = c->next;
         munmap(c, c->size);

@@ -20,6 +20,7 @@ typedef struct sn_chunk { /* of the arena: mapped, zero, never moved; its header
 
 struct sn_module {
     sn_chunk *chunk;   /* the newest; the module itself lies in the oldest */
+    sn_chunk *reserve; /* for the call during which memory comes to an end; NULL: used */
     size_t mapped;     /* bytes of all chunks */
     jmp_buf *guard;    /* where an allocation that fails jumps to; NULL: nowhere */
     atomic_int owners; /* the user and every program; the last one frees */

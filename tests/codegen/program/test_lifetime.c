@@ -275,6 +275,28 @@ static int compile_limited(int mib) {
     return p ? 0 : (int)err.code;
 }
 
+/* Names are stored before their nodes are made: the memory may end at either. */
+static int names_limited(int mib) {
+    sn_module *m = sn_module_new("names");
+    if (!m) return 97;
+    limit_memory(mib);
+    char name[1000];
+    sn_error err = {0};
+    memset(name, 'x', sizeof name);
+    name[sizeof name - 1] = 0;
+    sn_entry_begin(m, "f");
+    for (int i = 0; i < 3000; i++) {
+        snprintf(name, 8, "%07d", i);
+        name[7] = 'x';
+        sn_output(name, sn_input(m, name, SN_F32, 2));
+        sn_scope_push(m, "%s", name + 900);
+        sn_scope_pop(m);
+    }
+    for (int i = 0; i < 3000; i++) sn_program_free(sn_compile(m, NULL, &err));
+    sn_module_free(m);
+    return (int)err.code;
+}
+
 static int threads_limited(int mib) {
     limit_memory(mib);
     sn_error err = {0};
@@ -303,6 +325,7 @@ static void test_out_of_memory(void **state) {
         if (i == 0) assert_int_equal(code, SN_ERR_MEMORY);
     }
     assert_int_equal(in_child(compile_limited, 4000), 0);
+    assert_int_equal(in_child(names_limited, 0), SN_ERR_MEMORY);
 }
 
 static void test_too_many_threads(void **state) {
