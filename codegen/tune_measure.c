@@ -446,9 +446,8 @@ static bool is_right_around(question_run *r, int way) {
         for (int i = 0; i < 2; i++) inside[i] |= end[i][s] != v;
     }
     bool ok = is_right(r, way, r->t->symbol);
-    sn_error refused;
     for (int i = 0; i < 2; i++)
-        if (inside[i] && sn_tuner_may_run(r->t, end[i], &refused))
+        if (inside[i] && sn_tuner_may_run(r->t, end[i], NULL))
             ok = ok && is_right(r, way, end[i]);
     return ok;
 }

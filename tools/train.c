@@ -1,7 +1,6 @@
 /* train.c: the training loop [PH22 A11 to A13 lines 2 to 7]: steps, validation, early stopping,
  * saving. Whatever a step needs follows from its number, so a run that was stopped goes on with the
  * same bits. */
-#include "ir/ir.h"
 #include "tools/train.h"
 #include "tools/lm.h"
 
