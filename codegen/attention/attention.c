@@ -19,6 +19,8 @@ typedef struct att_block {
     em_val next_q, after_k, after_v; /* of the block that follows; of the head that follows */
     em_val leaves;                   /* the head's last block: it fetches all of the next head */
     em_val from, to, part;           /* its keys now; whether they are part of all */
+    em_val begins, ends;             /* whether these are its first keys, its last ones */
+    em_val after_batch, after_head;  /* of the head that follows */
 } att_block;
 
 /* K and V of the tile at k0: pointers and distance of rows. */
@@ -229,75 +231,61 @@ static void emit_lse(em *e, const att_block *b, em_val v, em_val q, em_val rows)
     em_store_tail(e, p->t, at, log_sum, rows);
 }
 
-/* void block(buf, dim, scratch, head of all, block, slot, first key, key after the last): the block
- * begins with key 0, its result is stored after the last one. */
-static em_val emit_block(em *e, const att_plan *p) {
+/* What the block's parameters tell of it: its queries, keys, K and V. */
+static void begin_block(em *e, att_block *b) {
+    const att_plan *p = b->p;
     const sn_attention *a = p->a;
-    att_micro f;
-    att_emit_micro(e, p, &f);
-    em_val softmax = att_emit_softmax(e, p, false);
-    em_val with_mask = a->mask ? att_emit_softmax(e, p, true) : NULL;
-    em_val copy = p->pack ? att_emit_prepare(e, p, true) : NULL;
-    em_val look = p->check_v && !p->convert ? att_emit_prepare(e, p, false) : NULL;
-    em_val diagonals = att_emit_diagonals(e, p), addend = att_emit_addend(e, p);
-    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64, e->i64, e->i64, e->i64};
-    em_val fn = att_function(e, p, "block", params, 8);
-    em saved = *e;
-    e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
     em_val head = em_param(e, 3), block = em_param(e, 4), heads = em_i64(e, a->heads);
     em_val group = em_i64(e, a->group), zero = em_i64(e, 0), one = em_i64(e, 1);
     em_val lanes = em_i64(e, p->lanes);
-    att_block b = {.p = p,
-                   .f = &f,
-                   .span.p = p,
-                   .softmax = softmax,
-                   .softmax_mask = with_mask,
-                   .copy = copy,
-                   .look = look,
-                   .diagonals = diagonals,
-                   .addend = addend};
-    b.span.tq = att_size(e, a->tq), b.span.tk = att_size(e, a->tk);
-    b.from = em_param(e, 6), b.to = em_param(e, 7);
-    em_val begins = em_cmp(e, EM_EQ, b.from, zero), ends = em_cmp(e, EM_EQ, b.to, b.span.tk);
-    b.part = em_not(e, em_and(e, begins, ends));
+    b->span.tq = att_size(e, a->tq), b->span.tk = att_size(e, a->tk);
+    b->from = em_param(e, 6), b->to = em_param(e, 7);
+    b->begins = em_cmp(e, EM_EQ, b->from, zero), b->ends = em_cmp(e, EM_EQ, b->to, b->span.tk);
+    b->part = em_not(e, em_and(e, b->begins, b->ends));
     em_val slot = em_param(e, 5), apart = em_i64(e, p->slots_at - p->state_bytes);
     em_val state = em_add(e, apart, em_mul(e, slot, em_i64(e, p->state_bytes)));
     state = em_select(e, em_cmp(e, EM_EQ, slot, zero), zero, state);
     em_store(e, SN_I64, att_scratch(e, p->slot_at), state);
-    b.span.batch = em_div(e, head, heads), b.span.head = em_rem(e, head, heads);
-    b.kv_head = em_div(e, b.span.head, group);
-    b.k_base = att_base(e, &a->k, b.span.batch, b.kv_head);
-    b.v_base = att_base(e, &a->v, b.span.batch, b.kv_head);
+    b->span.batch = em_div(e, head, heads), b->span.head = em_rem(e, head, heads);
+    b->kv_head = em_div(e, b->span.head, group);
+    b->k_base = att_base(e, &a->k, b->span.batch, b->kv_head);
+    b->v_base = att_base(e, &a->v, b->span.batch, b->kv_head);
     em_val end = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads));
     em_val after = em_imin(e, em_add(e, head, one), em_sub(e, end, one));
-    em_val after_batch = em_div(e, after, heads), after_q = em_rem(e, after, heads);
-    em_val after_head = em_div(e, after_q, group);
-    b.after_k = att_base(e, &a->k, after_batch, after_head);
-    b.after_v = att_base(e, &a->v, after_batch, after_head);
+    b->after_batch = em_div(e, after, heads), b->after_head = em_rem(e, after, heads);
+    em_val after_kv_head = em_div(e, b->after_head, group);
+    b->after_k = att_base(e, &a->k, b->after_batch, after_kv_head);
+    b->after_v = att_base(e, &a->v, b->after_batch, after_kv_head);
     /* vectors of queries spread evenly over the blocks */
-    em_val vectors = em_ceil_div(e, b.span.tq, p->lanes), blocks = em_ceil_div(e, vectors, p->nv);
+    em_val vectors = em_ceil_div(e, b->span.tq, p->lanes), blocks = em_ceil_div(e, vectors, p->nv);
     em_val v0 = em_div(e, em_mul(e, vectors, block), blocks);
     em_val v1 = em_div(e, em_mul(e, vectors, em_add(e, block, one)), blocks);
-    em_val bytes = em_mul(e, b.span.tk, em_i64(e, (int64_t)(a->d + a->dv) * p->esize));
-    b.leaves =
+    em_val bytes = em_mul(e, b->span.tk, em_i64(e, (int64_t)(a->d + a->dv) * p->esize));
+    b->leaves =
         em_and(e, em_cmp(e, EM_EQ, v1, vectors), em_cmp(e, EM_LE, bytes, em_i64(e, FETCH_HEAD)));
-    b.span.q0 = em_mul(e, v0, lanes), b.span.nv = em_sub(e, v1, v0);
-    b.span.rows = em_imin(e, em_mul(e, b.span.nv, lanes), em_sub(e, b.span.tq, b.span.q0));
+    b->span.q0 = em_mul(e, v0, lanes), b->span.nv = em_sub(e, v1, v0);
+    b->span.rows = em_imin(e, em_mul(e, b->span.nv, lanes), em_sub(e, b->span.tq, b->span.q0));
     /* a copy costs about as much as a few blocks lose on rows that lie apart */
-    em_val uses = em_mul(e, b.span.tq, group);
-    b.copied = p->convert ? em_i1(e, true) : em_cmp(e, EM_GT, uses, em_i64(e, p->copy_from));
-    if (!p->pack || (p->copy_from < 0 && !p->convert)) b.copied = em_i1(e, false);
-    if (copy || look) att_keys_enter(e, p, em_div(e, head, group));
+    em_val uses = em_mul(e, b->span.tq, group);
+    b->copied = p->convert ? em_i1(e, true) : em_cmp(e, EM_GT, uses, em_i64(e, p->copy_from));
+    if (!p->pack || (p->copy_from < 0 && !p->convert)) b->copied = em_i1(e, false);
+    if (b->copy || b->look) att_keys_enter(e, p, em_div(e, head, group));
     att_diagonals_enter(e, p, head);
-    em_val q_base = att_base(e, &a->q, b.span.batch, b.span.head), q_row = att_size(e, a->q.row);
-    em_val o = att_state(e, p, p->o_at), q_to = att_state(e, p, p->q_at);
-    em_branch first = em_if(e, begins);
-    em_loop l = em_for(e, zero, b.span.nv, one);
-    em_val q = em_add(e, b.span.q0, em_mul(e, l.i, lanes)),
-           rows = em_imin(e, em_sub(e, b.span.tq, q), lanes);
+}
+
+/* With its first key the block loads its queries and sets maxima, sums and the result `o`. */
+static void emit_start(em *e, const att_block *b, em_val q_base, em_val q_row, em_val o) {
+    const att_plan *p = b->p;
+    const sn_attention *a = p->a;
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1), lanes = em_i64(e, p->lanes);
+    em_val q_to = att_state(e, p, p->q_at);
+    em_branch first = em_if(e, b->begins);
+    em_loop l = em_for(e, zero, b->span.nv, one);
+    em_val q = em_add(e, b->span.q0, em_mul(e, l.i, lanes)),
+           rows = em_imin(e, em_sub(e, b->span.tq, q), lanes);
     em_val load[] = {em_at(e, q_base, a->q.dtype, em_mul(e, q, q_row)), q_row, rows,
                      att_column(e, p, q_to, l.i)};
-    em_call(e, f.load_q, load, 4);
+    em_call(e, b->f->load_q, load, 4);
     em_store(e, p->t, att_column(e, p, att_state(e, p, p->m_at), l.i), em_vf(e, -INFINITY));
     em_store(e, p->t, att_column(e, p, att_state(e, p, p->l_at), l.i), em_vf(e, 0));
     em_loop d = em_for(e, zero, em_i64(e, a->dv), one);
@@ -306,29 +294,58 @@ static em_val emit_block(em *e, const att_plan *p) {
     em_end(e, &d);
     em_end(e, &l);
     em_endif(e, &first);
+}
 
-    em_val out = att_base(e, &a->out, b.span.batch, b.span.head), out_row = att_size(e, a->out.row);
-    em_val q_end = em_add(e, b.span.q0, b.span.rows),
-           q_after = att_base(e, &a->q, after_batch, after_q);
-    b.out = em_at(e, out, a->out.dtype, em_mul(e, b.span.q0, out_row));
-    b.next_q = em_select(e, em_cmp(e, EM_LT, q_end, b.span.tq),
-                         em_at(e, q_base, a->q.dtype, em_mul(e, q_end, q_row)), q_after);
-    emit_tiles(e, &b);
-
-    em_branch last = em_if(e, ends);
-    l = em_for(e, zero, b.span.nv, one);
-    q = em_add(e, b.span.q0, em_mul(e, l.i, lanes)),
-    rows = em_imin(e, em_sub(e, b.span.tq, q), lanes);
+/* After its last key the block's result goes from `o` to the rows `out`. */
+static void emit_result(em *e, const att_block *b, em_val o, em_val out, em_val out_row) {
+    const att_plan *p = b->p;
+    const sn_attention *a = p->a;
+    em_val lanes = em_i64(e, p->lanes);
+    em_branch last = em_if(e, b->ends);
+    em_loop l = em_for(e, em_i64(e, 0), b->span.nv, em_i64(e, 1));
+    em_val q = em_add(e, b->span.q0, em_mul(e, l.i, lanes)),
+           rows = em_imin(e, em_sub(e, b->span.tq, q), lanes);
     em_val store[] = {att_column(e, p, o, l.i),
                       att_column(e, p, att_state(e, p, p->l_at), l.i),
                       em_at(e, out, a->out.dtype, em_mul(e, q, out_row)),
                       out_row,
                       rows,
                       att_scratch(e, p->dummy_at)};
-    em_call(e, f.store_out, store, 6);
-    if (a->lse_buf >= 0) emit_lse(e, &b, l.i, q, rows);
+    em_call(e, b->f->store_out, store, 6);
+    if (a->lse_buf >= 0) emit_lse(e, b, l.i, q, rows);
     em_end(e, &l);
     em_endif(e, &last);
+}
+
+/* void block(buf, dim, scratch, head of all, block, slot, first key, key after the last): the block
+ * begins with key 0, its result is stored after the last one. */
+static em_val emit_block(em *e, const att_plan *p) {
+    const sn_attention *a = p->a;
+    att_micro f;
+    att_emit_micro(e, p, &f);
+    att_block b = {.p = p, .f = &f, .span.p = p};
+    b.softmax = att_emit_softmax(e, p, false);
+    b.softmax_mask = a->mask ? att_emit_softmax(e, p, true) : NULL;
+    b.copy = p->pack ? att_emit_prepare(e, p, true) : NULL;
+    b.look = p->check_v && !p->convert ? att_emit_prepare(e, p, false) : NULL;
+    b.diagonals = att_emit_diagonals(e, p), b.addend = att_emit_addend(e, p);
+    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64, e->i64, e->i64, e->i64};
+    em_val fn = att_function(e, p, "block", params, 8);
+    em saved = *e;
+    e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
+    begin_block(e, &b);
+    em_val q_base = att_base(e, &a->q, b.span.batch, b.span.head), q_row = att_size(e, a->q.row);
+    em_val o = att_state(e, p, p->o_at);
+    emit_start(e, &b, q_base, q_row, o);
+
+    em_val out = att_base(e, &a->out, b.span.batch, b.span.head), out_row = att_size(e, a->out.row);
+    em_val q_end = em_add(e, b.span.q0, b.span.rows),
+           q_after = att_base(e, &a->q, b.after_batch, b.after_head);
+    b.out = em_at(e, out, a->out.dtype, em_mul(e, b.span.q0, out_row));
+    b.next_q = em_select(e, em_cmp(e, EM_LT, q_end, b.span.tq),
+                         em_at(e, q_base, a->q.dtype, em_mul(e, q_end, q_row)), q_after);
+    emit_tiles(e, &b);
+    emit_result(e, &b, o, out, out_row);
     em_ret(e, NULL);
     e->buf = saved.buf, e->dim = saved.dim, e->scratch = saved.scratch;
     return fn;
