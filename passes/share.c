@@ -68,21 +68,23 @@ static int places_of_rows(const sn_region *r, int i) {
     return found;
 }
 
-/* The numbers of all elements of row `row` [.., 1] in the panels, [.., K]. */
-static sn_node *element_numbers(sn_node *row, int64_t n, int64_t k, const sn_node *like) {
-    enum { PANEL = 32 };
+/* The numbers of all elements of row `row` [.., 1] in panels of `width` rows, [.., K]. */
+static sn_node *element_numbers(sn_node *row, int64_t width, int64_t n, int64_t k,
+                                const sn_node *like) {
     sn_node *i = sn_b_cast(row, SN_I64);
     i = sn_b_scalar(SN_OP_max, sn_b_scalar(SN_OP_min, i, (double)(n - 1)), 0);
     sn_node *first = sn_b_binary(
-        SN_OP_add, sn_b_scalar(SN_OP_mul, sn_b_scalar(SN_OP_div, i, PANEL), (double)(k * PANEL)),
-        sn_b_scalar(SN_OP_mod, i, PANEL));
+        SN_OP_add,
+        sn_b_scalar(SN_OP_mul, sn_b_scalar(SN_OP_div, i, (double)width), (double)(k * width)),
+        sn_b_scalar(SN_OP_mod, i, (double)width));
     sn_node *column = sn_b_iota(like->m, SN_I64, like->rank, like->shape, like->rank - 1);
-    return sn_b_binary(SN_OP_add, first, sn_b_scalar(SN_OP_mul, column, PANEL));
+    return sn_b_binary(SN_OP_add, first, sn_b_scalar(SN_OP_mul, column, (double)width));
 }
 
-/* The body with argument i, a table [n, k], replaced by its panels in one line `flat`, and one more
- * argument behind the others: the rows' numbers [.., 1]. */
-static sn_region *read_panels(const sn_region *r, int i, const sn_node *flat, const sn_node *rows) {
+/* The body with argument i, a table [n, k], replaced by its panels of `width` rows in one line
+ * `flat`, and one more argument behind the others: the rows' numbers [.., 1]. */
+static sn_region *read_panels(const sn_region *r, int i, int64_t width, const sn_node *flat,
+                              const sn_node *rows) {
     sn_module *m = flat->m;
     sn_order order = sn_region_topo(m, r);
     sn_node **made = sn_arena_alloc(m, sizeof *made * sn_module_node_count(m));
@@ -96,7 +98,7 @@ static sn_region *read_panels(const sn_region *r, int i, const sn_node *flat, co
         if (n->op == SN_OP_arg) continue;
         if (n->op == SN_OP_gather && n->in[0] == r->arg[i]) {
             sn_node *at =
-                element_numbers(arg[r->n_arg], r->arg[i]->shape[0], r->arg[i]->shape[1], n);
+                element_numbers(arg[r->n_arg], width, r->arg[i]->shape[0], r->arg[i]->shape[1], n);
             made[n->id] = SN_NODE(m, gather, SN_ATTRS(SN_INT(axis, 0)), arg[i], at);
             continue;
         }
@@ -108,7 +110,7 @@ static sn_region *read_panels(const sn_region *r, int i, const sn_node *flat, co
     return sn_region_new(m, r->n_arg + 1, arg, r->n_out, out);
 }
 
-/* The kernel n with operand i, a table, read in the panels `pack`. */
+/* The kernel n with operand i, a table, read in the panels `pack` [panels, k, rows of one]. */
 static sn_node *with_panels(const sn_node *n, int i, int places, sn_node *pack) {
     sn_module *m = n->m;
     const sn_region *body = sn_attr_region(n, SN_A_body);
@@ -122,7 +124,8 @@ static sn_node *with_panels(const sn_node *n, int i, int places, sn_node *pack) 
     in[n->n_in] = sn_b_reshape(ids, ids->rank + 1, shape);
     for (int k = 0; k < n->n_attr; k++) {
         attr[k] = n->attr[k];
-        if (attr[k].key == SN_A_body) attr[k].r = read_panels(body, i, in[i], in[n->n_in]);
+        if (attr[k].key == SN_A_body)
+            attr[k].r = read_panels(body, i, pack->shape[2], in[i], in[n->n_in]);
     }
     return sn_node_new(m, SN_OP_loops, n->n_in + 1, in, n->n_attr, attr);
 }
