@@ -447,8 +447,7 @@ static bool is_right_around(question_run *r, int way) {
     }
     bool ok = is_right(r, way, r->t->symbol);
     for (int i = 0; i < 2; i++)
-        if (inside[i] && sn_tuner_may_run(r->t, end[i], NULL))
-            ok = ok && is_right(r, way, end[i]);
+        if (inside[i] && sn_tuner_may_run(r->t, end[i], NULL)) ok = ok && is_right(r, way, end[i]);
     return ok;
 }
 

@@ -14,10 +14,12 @@ typedef struct packs { /* parameters that are packed whole, with their rows as c
     int n, cap;
 } packs;
 
-/* Is n made of a matrix [N, K] as it is, rows as the panels' columns? */
+/* Is n made of a matrix [N, K] as it is, rows as the panels' columns? Panels of f64 lie in memory
+ * in another form than n's shape says. */
 static bool is_plain_pack(const sn_node *n) {
     const sn_attr *k = n->op == SN_OP_pack_b ? sn_attr_get(n, SN_A_contract_b) : NULL;
-    return k && k->n == 1 && k->v[0] == 1 && n->in[0]->rank == 2 && n->in[0]->op == SN_OP_param &&
+    if (!k || n->dtype == SN_F64 || n->in[0]->dtype == SN_F64) return false;
+    return k->n == 1 && k->v[0] == 1 && n->in[0]->rank == 2 && n->in[0]->op == SN_OP_param &&
            !sn_attr_get(n, SN_A_group) && !sn_attr_get(n, SN_A_pair);
 }
 

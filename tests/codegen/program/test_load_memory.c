@@ -300,6 +300,35 @@ static void narrow_parameters_at_any_address(void **state) {
     sn_weights_close(file);
 }
 
+/* Panels of f64 have another width in memory. */
+static void tied_tables_of_f64(void **state) {
+    enum { ROWS = 100, COLUMNS = 24, PLACES = 3 };
+    (void)state;
+    sn_error err = {0};
+    static double table[ROWS * COLUMNS], rows[PLACES * COLUMNS], y[PLACES * ROWS];
+    for (int i = 0; i < ROWS * COLUMNS; i++) table[i] = i;
+    sn_module *m = sn_module_new("tied_f64");
+    sn_entry_begin(m, "run");
+    sn_tensor w = sn_param(m, "w", SN_F64, ROWS, COLUMNS);
+    sn_tensor x = sn_embedding(w, sn_input(m, "ids", SN_I32, PLACES));
+    sn_output("rows", x);
+    sn_output("y", sn_linear(x, w, NULL));
+    sn_program *p = compile(m, NULL);
+    sn_arg_binding param = SN_BIND("w", SN_F64, table, ROWS, COLUMNS);
+    sn_session *s = sn_session_new_arrays(p, &param, 1, &err);
+    need(s != NULL, &err);
+    int32_t ids[PLACES] = {1, 17, 99};
+    sn_arg_binding in = SN_BIND("ids", SN_I32, ids, PLACES);
+    sn_arg_binding out[] = {SN_BIND("rows", SN_F64, rows, PLACES, COLUMNS),
+                            SN_BIND("y", SN_F64, y, PLACES, ROWS)};
+    need(sn_run(s, "run", &in, 1, out, 2, &err), &err);
+    for (int i = 0; i < PLACES; i++)
+        assert_memory_equal(rows + i * COLUMNS, table + ids[i] * COLUMNS, sizeof *rows * COLUMNS);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
 /* What they have read is no longer there when the session is open. */
 static void preparations_run_once(void **state) {
     (void)state;
@@ -321,9 +350,13 @@ static void preparations_run_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(preparations_run_once), cmocka_unit_test(peak_is_what_stays),
-        cmocka_unit_test(too_large_is_refused),  cmocka_unit_test(tied_tables_are_stored_once),
-        cmocka_unit_test(states_are_fresh),      cmocka_unit_test(narrow_parameters_at_any_address),
+        cmocka_unit_test(tied_tables_of_f64),
+        cmocka_unit_test(preparations_run_once),
+        cmocka_unit_test(peak_is_what_stays),
+        cmocka_unit_test(too_large_is_refused),
+        cmocka_unit_test(tied_tables_are_stored_once),
+        cmocka_unit_test(states_are_fresh),
+        cmocka_unit_test(narrow_parameters_at_any_address),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
