@@ -580,3 +580,25 @@ bool sn_weights_save(const char *path, const sn_weight *t, size_t count, const s
     free(order);
     return ok;
 }
+
+bool sn_weights_save_state(const char *path, const sn_weight_place *places, size_t count,
+                           const void *state, sn_error *err) {
+    if (!sn_given(path, "sn_weights_save_state", "the path", err) ||
+        (count && !sn_given(places, "sn_weights_save_state", "the list of tensors", err)) ||
+        !sn_given(state, "sn_weights_save_state", "the state", err))
+        return false;
+    sn_weight *w = calloc(count + 1, sizeof *w);
+    if (!w) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+    for (size_t i = 0; i < count; i++) {
+        const sn_weight_place *p = &places[i];
+        w[i] = (sn_weight){.name = p->name,
+                           .dtype = (sn_dtype)p->dtype,
+                           .rank = p->rank,
+                           .data = (const char *)state + p->offset,
+                           .bytes = (size_t)p->bytes};
+        memcpy(w[i].shape, p->shape, sizeof p->shape);
+    }
+    bool ok = sn_weights_save(path, w, count, NULL, 0, err);
+    free(w);
+    return ok;
+}

@@ -76,6 +76,20 @@ int64_t sn_weight_elements(const sn_weight *t);
 bool sn_weights_save(const char *path, const sn_weight *tensors, size_t count, const sn_meta *meta,
                      size_t meta_count, sn_error *err);
 
+/* A tensor in a block of memory. The struct NAME_parameter of an artefact that trains is the same.
+ */
+typedef struct sn_weight_place {
+    const char *name;
+    int32_t dtype, rank; /* dtype: an sn_dtype */
+    int64_t shape[SN_WEIGHT_RANK];
+    int64_t offset, bytes; /* in the block */
+} sn_weight_place;
+
+/* sn_weights_save of `count` tensors of the block, without metadata: the trained parameters of an
+ * artefact's state become a model.safetensors. */
+bool sn_weights_save_state(const char *path, const sn_weight_place *places, size_t count,
+                           const void *state, sn_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -202,6 +202,9 @@ static bool compile_training(const options *o, sn_error *err) {
     eo.describe = sn_model_describe;
     bool ok = train_emit(&s, &eo, err) && link_parts(o, NULL, eo.name, err);
     if (ok) print_files(o, eo.name);
+    if (ok)
+        fprintf(stderr, "  %s/%s.model: config.json and tokenizer, for the trained parameters\n",
+                o->dir ? o->dir : ".", eo.name);
     train_settings_free(&s);
     return ok;
 }

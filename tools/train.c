@@ -496,6 +496,17 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
     return end;
 }
 
+static bool write_model_folder(trainer *t, const sn_emit_options *o, sn_error *err) {
+    char name[96];
+    snprintf(name, sizeof name, "%s.model", o->name);
+    char *path = sn_path_join(o->dir ? o->dir : ".", name);
+    train_request r = {.settings = t->s, .folder = path};
+    t->r = &r;
+    bool ok = path ? write_model_files(t, err) : sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    free(path);
+    return ok;
+}
+
 bool train_emit(train_settings *s, const sn_emit_options *o, sn_error *err) {
     sn_emit_options own = *o;
     own.compile.backend = "own";
@@ -504,7 +515,8 @@ bool train_emit(train_settings *s, const sn_emit_options *o, sn_error *err) {
     trainer t = {.r = &r, .s = s, .folder = {.fd = -1}};
     bool ok = train_data_open(s, &t.data, err) && build_model(&t, err) && check_labels(&t, err);
     t.program = ok ? sn_compile(t.model.module, &r.compile, err) : NULL;
-    ok = t.program && open_session(&t, err) && sn_emit(t.session, &own, err);
+    ok = t.program && open_session(&t, err) && sn_emit(t.session, &own, err) &&
+         write_model_folder(&t, &own, err);
     close_trainer(&t);
     return ok;
 }

@@ -195,7 +195,8 @@ typedef struct train_result {
 train_end train_run(const train_request *r, train_result *out, sn_error *err);
 
 /* Instead of training: writes the training step ahead of time, with the initial weights as the
- * state's first value (sn_emit). */
+ * state's first value (sn_emit), and the folder NAME.model with config.json and the tokenizer:
+ * with the trained parameters as model.safetensors it is a model folder. */
 bool train_emit(train_settings *s, const sn_emit_options *o, sn_error *err);
 
 #endif

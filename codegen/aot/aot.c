@@ -5,8 +5,10 @@
 #include "runtime/manifest.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 sn_emit_options sn_emit_options_default(void) {
@@ -248,6 +250,10 @@ static bool lay_out(sn_aot *a) {
             a->state[i].from = weights;
             weights += round_up(a->state[i].bytes, SN_AOT_ALIGN);
         }
+    for (int i = 0; i < a->n_state; i++) {
+        a->state[i].trained = sn_program_trained(a->variant[0].program, a->state[i].name);
+        a->n_trained += a->state[i].trained != NULL;
+    }
     a->weight_bytes = round_up(weights, SN_AOT_PAGE);
     a->state_bytes = round_up(state, SN_AOT_ALIGN);
     if (!a->state_bytes) a->state_bytes = SN_AOT_ALIGN;
@@ -344,11 +350,22 @@ static bool save_code(sn_aot *a, const sn_object *o) {
     return ok;
 }
 
+/* The header goes first and comes last: files of two artefacts, of a process that was killed
+ * between, are no complete set. (A weights file of another layout is refused when it is opened.) */
+static bool remove_header(const sn_aot *a) {
+    char *path = path_of(a, ".h");
+    bool ok =
+        path && (unlink(path) == 0 || errno == ENOENT ||
+                 sn_fail(a->err, SN_ERR_FILE, "%s: cannot be replaced: %s", path, strerror(errno)));
+    free(path);
+    return ok;
+}
+
 static bool finish(sn_aot *a, sn_elf *elf) {
     sn_object glue = {0}, all = {0};
     void *image = NULL;
     bool ok = fill_manifest(a) && sn_aot_emit_glue(a, &glue) &&
-              sn_elf_add(elf, SN_AOT_TARGETS, NULL, &glue, a->err);
+              sn_elf_add(elf, SN_AOT_TARGETS, NULL, &glue, a->err) && remove_header(a);
     if (ok && a->o->embed_weights) {
         char name[96];
         snprintf(name, sizeof name, "%s_weights_image", a->name);

@@ -41,11 +41,10 @@ const char *sn_target_base(sn_arch arch);
 typedef struct sn_aot_place {
     const char *name;
     sn_dtype dtype;
-    int rank;
-    const sn_dim *shape;
     size_t bytes, offset;
-    const void *data; /* weights: contents; states: first value, NULL: zeros */
-    size_t from;      /* states with a first value: its offset in the weights file */
+    const void *data;       /* weights: contents; states: first value, NULL: zeros */
+    size_t from;            /* states with a first value: its offset in the weights file */
+    const sn_node *trained; /* states that are trained parameters: the parameter; else NULL */
 } sn_aot_place;
 
 typedef struct sn_aot_variant {
@@ -80,7 +79,7 @@ typedef struct sn_aot {
     sn_aot_entry *entry;
     int n_entry;
     sn_aot_place *weight, *state;
-    int n_weight, n_state;
+    int n_weight, n_state, n_trained;
     size_t weight_bytes, state_bytes; /* weight_bytes: of the whole file, header included */
     uint64_t hash;                    /* of the weights' layout: which file belongs to which code */
     sn_aot_message *message;

@@ -475,6 +475,34 @@ static void emit_manifest(em *e, const sn_aot *a) {
     em_ret(e, g);
 }
 
+/* const NAME_parameter *NAME_parameters(void): where the trained parameters lie in the state; rows
+ * are an sn_weight_place (runtime/weights.h). */
+static void emit_parameters(em *e, const sn_aot *a) {
+    em_val *row = sn_arena_alloc(a->m, sizeof *row * (size_t)(a->n_trained + 1));
+    int n = 0;
+    for (int i = 0; i < a->n_state; i++) {
+        const sn_aot_place *p = &a->state[i];
+        if (!p->trained) continue;
+        em_val dim[SN_MAX_RANK], cell[6];
+        for (int d = 0; d < SN_MAX_RANK; d++) {
+            int64_t size = 0;
+            if (d < p->trained->rank) sn_dim_is_const(a->m, p->trained->shape[d], &size);
+            dim[d] = em_i64(e, size);
+        }
+        char name[48];
+        snprintf(name, sizeof name, "name_of_parameter_%d", n);
+        em_val text = LLVMConstStringInContext(e->ctx, p->name, (unsigned)strlen(p->name), 0);
+        cell[0] = constant(e, name, text);
+        cell[1] = em_i32(e, (int)p->dtype), cell[2] = em_i32(e, p->trained->rank);
+        cell[3] = LLVMConstArray2(e->i64, dim, SN_MAX_RANK);
+        cell[4] = em_i64(e, (int64_t)p->offset), cell[5] = em_i64(e, (int64_t)p->bytes);
+        row[n++] = LLVMConstStructInContext(e->ctx, cell, 6, 0);
+    }
+    em_val table = constant(e, "parameters", LLVMConstArray2(LLVMTypeOf(row[0]), row, (uint64_t)n));
+    sn_aot_function(e, a, "parameters", e->ptr, NULL, 0, true);
+    em_ret(e, table);
+}
+
 /* ---- for a program's main ---- */
 
 static em_val public_function(em *e, const sn_aot *a, const char *name, const char *ending) {
@@ -537,6 +565,7 @@ static void emit_all(em *e, sn_aot *a) {
     for (int i = 0; i < a->n_entry; i++) sn_aot_emit_entry(e, a, i);
     emit_message(e, a);
     emit_manifest(e, a);
+    if (a->n_trained) emit_parameters(e, a);
     if (a->o->program) emit_table(e, a);
 }
 

@@ -118,7 +118,8 @@ static void print_targets(const sn_aot *a, FILE *f) {
 static void print_constants(const sn_aot *a, sn_aot_names *macros, FILE *f) {
     static const char *const names[] = {"VERSION",       "STATE_BYTES", "WEIGHT_BYTES", "ALIGN",
                                         "ARTEFACT_H",    "ERROR_KIND",  "SOURCE_VOCAB", "VOCAB",
-                                        "CONTEXT",       "BOS",         "EOS",          "EOS_LIST",
+                                        "PARAMETERS",    "CONTEXT",     "BOS",          "EOS",
+                                        "EOS_LIST",
 #define X(name, text) #name, "ERROR_" #name,
                                         SN_AOT_ERRORS(X)
 #undef X
@@ -225,6 +226,30 @@ static const char of_entries[] =
     " * _workspace function says for these lengths (negative: minus an error code); it never\n"
     " * shrinks when a length grows, so ask for the largest once. */\n";
 
+static const char parameters[] =
+    "\n/* A trained parameter: where it lies in the state after any step. The rest of the state "
+    "belongs "
+    "to\n"
+    " * the optimizer. The same struct as sn_weight_place of Sinter's runtime library, whose\n"
+    " * sn_weights_save_state writes them to a model.safetensors. */\n"
+    "typedef struct $n_parameter {\n"
+    "    const char *name;\n"
+    "    int32_t dtype; /* $d */\n"
+    "    int32_t rank;\n"
+    "    int64_t shape[8];\n"
+    "    int64_t offset, bytes; /* in the state */\n"
+    "} $n_parameter;\n"
+    "#define $N_PARAMETERS $p /* rows of the table */\n"
+    "const $n_parameter *$n_parameters(void);\n";
+
+/* "0 f32, 1 f64, …" */
+static const char *dtype_numbers(const sn_aot *a) {
+    const char *s = "";
+    for (int t = 0; t < SN_DTYPE_COUNT; t++)
+        s = sn_arena_printf(a->m, "%s%s%d %s", s, t ? ", " : "", t, sn_dtype_name((sn_dtype)t));
+    return s;
+}
+
 static const char bottom[] = "\n#ifdef __cplusplus\n"
                              "}\n"
                              "#endif\n"
@@ -263,6 +288,8 @@ bool sn_aot_write_header(sn_aot *a, FILE *f) {
         {'e', a->o->embed_weights ? ";\n * path NULL: the weights that are in the object" : ""},
         {'f', first_values ? "Memory of zeros is no first value: it holds parameters."
                            : "Fresh memory that is zero (calloc, mmap) needs no call."},
+        {'p', sn_arena_printf(a->m, "%d", a->n_trained)},
+        {'d', dtype_numbers(a)},
         {0, NULL}};
     sn_aot_names macros = {0};
     expand(top, words, f);
@@ -276,6 +303,7 @@ bool sn_aot_write_header(sn_aot *a, FILE *f) {
     if (a->n_state) expand(of_state, words, f);
     expand(of_entries, words, f);
     for (int i = 0; i < a->n_entry; i++) print_entry(a, &a->entry[i], &macros, f);
+    if (a->n_trained) expand(parameters, words, f);
     fputs(bottom, f);
     return !ferror(f) || sn_fail(a->err, SN_ERR_FILE, "the header cannot be written");
 }

@@ -387,6 +387,22 @@ static void expect_refusal(const sn_emit_options *o, sn_code code, const char *t
     expect_error(&err, code, "", text);
 }
 
+/* Code and header of two artefacts are never left side by side: the header goes before the first
+ * file is replaced, and comes last. */
+static void mixed_files(void **state) {
+    (void)state;
+    sn_emit_options o = options("mixed", "native");
+    emit(&o);
+    assert_int_equal(access(scratch_path("mixed.h"), F_OK), 0);
+    assert_int_equal(unlink(scratch_path("mixed.o")), 0);
+    assert_int_equal(mkdir(scratch_path("mixed.o"), 0700), 0); /* the process ends here */
+    expect_refusal(&o, SN_ERR_FILE, "mixed.o");
+    assert_int_equal(access(scratch_path("mixed.h"), F_OK), -1);
+    assert_int_equal(rmdir(scratch_path("mixed.o")), 0);
+    emit(&o);
+    assert_int_equal(access(scratch_path("mixed.h"), F_OK), 0);
+}
+
 static void wrong_options(void **state) {
     (void)state;
     sn_emit_options o = options("2models", "native");
@@ -487,6 +503,7 @@ int main(void) {
                                        cmocka_unit_test(generation_step),
                                        cmocka_unit_test(calls_out_of_range),
                                        cmocka_unit_test(weights_that_do_not_fit),
+                                       cmocka_unit_test(mixed_files),
                                        cmocka_unit_test(wrong_options),
                                        cmocka_unit_test(other_machines),
                                        cmocka_unit_test(objects_that_do_not_merge)};

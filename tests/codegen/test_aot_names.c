@@ -73,7 +73,7 @@ static void odd_names(void **state) {
 
 static void entries_that_are_no_functions(void **state) {
     (void)state;
-    static const char *const names[] = {"a-b", "threads", "weights_image", "open"};
+    static const char *const names[] = {"a-b", "threads", "parameter", "weights_image", "open"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         model_case c;
         sn_error err = {0};

@@ -1,11 +1,13 @@
 /* test_aot_train.c [STEPS]: the training step of the Shakespeare config, compiled ahead of time, in
- * f32 and with bf16: every loss is that of `sinter train`, bit for bit. */
+ * f32 and with bf16: every loss and every trained parameter is that of `sinter train`, bit for bit;
+ * what was saved from the state is a model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 
 #include "tests/support/artefact.h"
+#include "tools/lm.h"
 #include "tools/train.h"
 
 #define CONFIG SN_SOURCE_DIR "/examples/train/shakespeare.json"
@@ -34,6 +36,7 @@ typedef struct artefact {
     int (*step)(const model *, void *state, void *workspace, int64_t T, int64_t B,
                 const int32_t *targets, const int32_t *tokens, float *loss, float *norm,
                 float *rate);
+    const sn_weight_place *(*parameters)(void);
 } artefact;
 
 static void load(artefact *a) {
@@ -42,7 +45,8 @@ static void load(artefact *a) {
                                      {(void *)&a->message, "training_message"},
                                      {(void *)&a->state_init, "training_state_init"},
                                      {(void *)&a->workspace, "training_train_step_workspace"},
-                                     {(void *)&a->step, "training_train_step"}};
+                                     {(void *)&a->step, "training_train_step"},
+                                     {(void *)&a->parameters, "training_parameters"}};
     a->lib = artefact_load("training", names, sizeof names / sizeof *names);
 }
 
@@ -76,6 +80,19 @@ static void run_train(train_settings *s, double *loss) {
     assert_int_equal(n, steps);
 }
 
+/* A number that training.h defines: "STATE_BYTES INT64_C(%lld)". */
+static size_t number_of_header(const char *what) {
+    FILE *f = fopen(scratch_path("training.h"), "r");
+    char line[512], form[64];
+    long long n = 0;
+    snprintf(form, sizeof form, "#define TRAINING_%s", what);
+    assert_non_null(f);
+    while (!n && fgets(line, sizeof line, f)) sscanf(line, form, &n);
+    fclose(f);
+    assert_true(n > 0);
+    return (size_t)n;
+}
+
 static void run_artefact(artefact *a, train_settings *s, size_t state_bytes, double *loss) {
     sn_error err = {0};
     train_data data = {0};
@@ -96,6 +113,9 @@ static void run_artefact(artefact *a, train_settings *s, size_t state_bytes, dou
         if (code) fail_msg("%s", a->message(code));
         loss[i] = l;
     }
+    need(sn_weights_save_state(scratch_path("training.model/model.safetensors"), a->parameters(),
+                               number_of_header("PARAMETERS %lld"), state, &err),
+         &err);
     a->close(&a->m);
     free(state);
     free(workspace);
@@ -103,16 +123,30 @@ static void run_artefact(artefact *a, train_settings *s, size_t state_bytes, dou
     train_data_close(&data);
 }
 
-static size_t state_bytes_of_header(void) {
-    FILE *f = fopen(scratch_path("training.h"), "r");
-    char line[512];
-    long long bytes = 0;
-    assert_non_null(f);
-    while (fgets(line, sizeof line, f))
-        if (sscanf(line, "#define TRAINING_STATE_BYTES INT64_C(%lld)", &bytes) == 1) break;
-    fclose(f);
-    assert_true(bytes > 0);
-    return (size_t)bytes;
+/* The model that `sinter train` has saved, and the one that was saved from the artefact's state. */
+static void same_models(void) {
+    sn_error err = {0};
+    sn_weights *told = sn_weights_open(scratch_path("run/model.safetensors"), &err),
+               *got = sn_weights_open(scratch_path("training.model/model.safetensors"), &err);
+    need(told && got, &err);
+    assert_int_equal(sn_weights_count(got), sn_weights_count(told));
+    for (size_t i = 0; i < sn_weights_count(told); i++) {
+        const sn_weight *x = sn_weights_at(told, i), *y = sn_weights_find(got, x->name);
+        assert_true(y && y->dtype == x->dtype && y->rank == x->rank && y->bytes == x->bytes);
+        assert_memory_equal(y->shape, x->shape, sizeof *x->shape * (size_t)x->rank);
+        assert_memory_equal(y->data, x->data, x->bytes);
+    }
+    sn_weights_close(told);
+    sn_weights_close(got);
+    const lm_options o = {
+        .path = scratch_path("training.model"), .entries = SN_LOSS, .compile = compile_options()};
+    lm *m = lm_open(&o, &err);
+    need(m && m->tokenizer, &err);
+    static const int32_t text[] = {20, 21, 22, 1, 5};
+    float loss[4];
+    need(lm_loss(m, text, text + 1, 4, loss, &err), &err);
+    for (int i = 0; i < 4; i++) assert_true(loss[i] > 0);
+    lm_close(m);
 }
 
 static void same_losses(void **precision) {
@@ -130,7 +164,7 @@ static void same_losses(void **precision) {
     need(train_emit(&s, &o, &err), &err);
     artefact a = {0};
     load(&a);
-    run_artefact(&a, &s, state_bytes_of_header(), got);
+    run_artefact(&a, &s, number_of_header("STATE_BYTES INT64_C(%lld)"), got);
     dlclose(a.lib);
     run_train(&s, told);
     for (long i = 0; i < steps; i++) {
@@ -141,6 +175,7 @@ static void same_losses(void **precision) {
     }
     assert_true(got[0] > 3 && got[steps - 1] < got[0]);
     printf("%ld steps: loss %.9g to %.9g\n", steps, got[0], got[steps - 1]);
+    same_models();
     train_settings_free(&s);
     free(told);
     free(got);
