@@ -146,6 +146,11 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
     sn_module_free(m.module);
     if (!has) return sn_fail(err, SN_ERR_USAGE, "%s has no entry '%s'", s->model, entry);
     if (s->tokens > most && s->usual && s->tokens > 64) return true;
+    if (!m.context)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s has no input 'tokens' [B, T], and only such models can be measured as a "
+                       "whole: time sn_run of a session in a C program of your own",
+                       s->model);
     if (s->tokens > most)
         return sn_fail(err, SN_ERR_USAGE, "%lld tokens are more than %s has room for (%lld)",
                        (long long)s->tokens, s->model, (long long)most);

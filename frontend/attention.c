@@ -91,6 +91,34 @@ static const sn_region *score_region(sn_loc at, const sn_attention_args *a, int 
     return s && s != arg[0] ? sn_region_new(m, 5 + n_captured, arg, 1, &s) : NULL;
 }
 
+/* Tables that a callback reads at h itself have a row for every head; a clamped read would be taken
+ * from another head's. `first`: the region's argument b. */
+static bool check_heads(const sn_attention_args *a, const sn_region *r, int first, int n_captured) {
+    sn_module *m = a->q->m;
+    int64_t heads, rows;
+    if (!r || !sn_dim_is_const(m, a->q->shape[1], &heads)) return true;
+    sn_order order = sn_region_topo(m, r);
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        for (int k = 1; n->op == SN_OP_at && k < n->n_in; k++) {
+            char text[FRONT_TEXT];
+            sn_tensor table = n->in[0];
+            if (n->in[k] != r->arg[first + 1] || !sn_dim_is_const(m, table->shape[k - 1], &rows) ||
+                rows >= heads)
+                continue;
+            for (int c = 0; c < n_captured; c++)
+                if (table == r->arg[first + 4 + c]) table = a->captured[c];
+            sn_module_set_loc(m, n->loc);
+            sn_module_fail(m, SN_ERR_SHAPE,
+                           "attention: a callback reads %s at head h, but axis %d has %lld rows "
+                           "for %lld heads",
+                           front_text(table, text), k - 1, (long long)rows, (long long)heads);
+            return false;
+        }
+    }
+    return true;
+}
+
 static sn_tensor fail_attention(const sn_attention_args *a, const char *why) {
     char q[FRONT_TEXT], k[FRONT_TEXT], v[FRONT_TEXT];
     return sn_module_fail(a->q->m, SN_ERR_SHAPE,
@@ -142,7 +170,8 @@ sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *a) {
     int n_attr = 1;
     const sn_region *score = a->score ? score_region(at, a, n) : NULL;
     const sn_region *mask = a->causal || a->mask ? mask_region(at, a, n) : NULL;
-    if (sn_module_error(m)->code) return bad;
+    if (sn_module_error(m)->code || !check_heads(a, score, 1, n) || !check_heads(a, mask, 0, n))
+        return bad;
     if (score) attr[n_attr++] = SN_REG(score, score);
     if (mask) attr[n_attr++] = SN_REG(mask, mask);
     if (drops) {

@@ -350,8 +350,11 @@ sn_tensor sn_matmul_at(sn_loc, sn_tensor, sn_tensor),
  * Attention in plain operations gets the gradient of sn_attention, whose weights stay out of
  * memory, if wrt are parameters, inputs and states only. At kinks: relu, abs, sign, floor, … have
  * slope 0; equal operands of sn_max and sn_min get half each, and the elements that attain sn_amax
- * and sn_amin share alike. Positions and keys that are masked, rows without a visible key, and
- * targets outside the vocabulary give zero, never NaN. */
+ * and sn_amin share alike. Keys that sn_attention hides, rows without a visible key, and targets
+ * outside the vocabulary give zero, never NaN, even if the score callback gives NaN there. Written
+ * out, sn_where follows the chain rule: where(mask, log1p(x), -inf) has the gradient 0 of the
+ * hidden side times the slope of log1p, which is NaN where that is. Hide the argument instead:
+ * log1p(where(mask, x, 0)). */
 #define sn_grad(loss, n, wrt, out) sn_grad_at(SN_HERE, loss, n, wrt, out)
 int sn_grad_at(sn_loc, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor *out);
 /* The parameters that x is made of, at most `max` of them, in the order of declaration; sn_name_of

@@ -11,9 +11,10 @@ bool look_taps(const look_options *o, sn_error *err) {
     lm_options lo = {.entries = SN_FORWARD | SN_ENCODE, .build_only = true};
     lm *m = cmd_open_model("sinter inspect", &o->model, lo, err);
     if (!m) return false;
+    int count = 0;
     for (int i = 0; i < sn_entry_count(m->model.module); i++) {
         const sn_entry *e = sn_entry_at(m->model.module, i);
-        for (int t = 0; t < e->n_tap; t++) {
+        for (int t = 0; t < e->n_tap; t++, count++) {
             const sn_node *n = e->tap[t].node;
             char shape[128];
             sn_shape_print(m->model.module, n->rank, n->shape, shape, sizeof shape);
@@ -21,8 +22,11 @@ bool look_taps(const look_options *o, sn_error *err) {
                    shape);
         }
     }
+    if (!count)
+        sn_fail(err, SN_ERR_USAGE,
+                "%s names no tensors: sn_name(tensor, \"name\") in its code does", m->model.type);
     lm_close(m);
-    return true;
+    return count > 0;
 }
 
 static bool is_tap(const look_options *o, const char *name) {

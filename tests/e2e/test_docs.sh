@@ -5,7 +5,7 @@
 sinter=$1 source=$2 cc=$3 build=$4
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C.UTF-8 PATH="$tmp/bin:$PATH"
+export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}" LC_ALL=C.UTF-8 PATH="$tmp/bin:$PATH"
 failed=0 ran=0
 fail() {
     echo "FAILED: $*"
@@ -94,7 +94,7 @@ do_line() { # do_line WHERE LINE
     "sinter translate"*) model=NAMES ;;
     "sinter classify"*) model=DIGITS ;;
     *"tokenizer train "*) ;;
-    *" train "*) model=TRAINED && set -- "$1" "$(echo "$2 " | sed 's/ \(#.*\)*$/ -n 2/')" ;; # two steps only
+    *" train "*) model=TRAINED && set -- "$1" "$(echo "$2 " | sed 's/ \(#.*\)*$/ -n 2/; /--batch/!s/$/ --batch 2/; /--block/!s/$/ --block 16/')" ;; # two small steps
     esac
     ran=$((ran + 1))
     echo "$2" | sed "s/MODEL/$model/g" >line

@@ -155,6 +155,15 @@ static sn_tensor score_in_mask(const sn_score_ctx *c) {
     return sn_lt(c->score, sn_cast(c->q, SN_F32));
 }
 
+static sn_tensor slope_of_head(const sn_score_ctx *c) {
+    mistake_line = __LINE__ + 1;
+    return sn_mul(c->score, sn_at(c->captured[0], c->h));
+}
+static sn_tensor seen_by_head(const sn_score_ctx *c) {
+    mistake_line = __LINE__ + 1;
+    return sn_at(c->captured[0], c->q, c->h);
+}
+
 static void names(void **state) {
     (void)state;
     sn_tensor param[1];
@@ -191,6 +200,16 @@ static void attention(void **state) {
     HEADS();
     sn_attention(q, k, v, .mask = score_in_mask);
     check(mistake_line, (const char *const[]){"mask callback", "c->score", NULL});
+    HEADS(); /* a row less than there are heads */
+    sn_attention(q, k, v, .score = slope_of_head, .captured = {sn_input(m, "s", SN_F32, 3)});
+    check(mistake_line, (const char *const[]){"f32[3] 's'", "axis 0 has 3 rows for 4 heads", NULL});
+    HEADS();
+    sn_attention(q, k, v, .mask = seen_by_head, .captured = {sn_input(m, "s", SN_BOOL, 5, 3)});
+    check(mistake_line, (const char *const[]){"'s'", "axis 1 has 3 rows for 4 heads", NULL});
+    HEADS();
+    sn_attention(q, k, v, .score = slope_of_head, .captured = {sn_input(m, "s", SN_F32, 4)});
+    assert_true(sn_module_ok(m, NULL));
+    finish(NULL), start(NULL);
     HEADS();
     EXPECT_ERROR(sn_attention(q, k, v, .scale = -1), "attention", "scale");
     HEADS();

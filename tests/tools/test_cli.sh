@@ -307,6 +307,13 @@ SN_MODEL(m, o) { (void)m, (void)o; }'
 }
 
 # A model folder never makes a command run code that it names.
+check_plain() { # a model without tokens and without names
+    printf '%s\n' '#include "frontend/models.h"' 'SN_MODEL(m, o) {' '    sn_entry_begin(m, "forward");' \
+        '    sn_output("y", sn_exp(sn_input(m, "x", SN_F32, 4)));' '}' >"$tmp/plain.c"
+    refused 2 'no input .tokens. .B, T.' run "$tmp/plain.c" bench
+    refused 2 'plain names no tensors: sn_name' inspect "$tmp/plain.c" --taps
+}
+
 check_folder_is_data() {
     printf '#include <fcntl.h>\n__attribute__((constructor)) static void f(void) { creat("%s/pwned", 0600); }\n' "$tmp" >"$tmp/evil.c"
     ${CC:-cc} -shared -fPIC "$tmp/evil.c" -o "$tmp/evil.so" || fail "cc"
