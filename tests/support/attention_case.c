@@ -1,11 +1,12 @@
 /* attention_case.c: see attention_case.h. */
-#include "tests/support/attention_case.h"
-#include "tests/support/jit_run.h"
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
+#include "tests/support/attention_case.h"
+#include "tests/support/compile_case.h"
 
 sn_tensor ac_table(sn_module *m, int i, sn_dtype t, const int64_t *size) {
     char name[16];
@@ -32,17 +33,39 @@ void ac_gradients(sn_entry *e, sn_tensor y, int n, const sn_tensor *wrt) {
     }
 }
 
-void ac_matches(sn_module *m, const sn_options *o, sn_dtype t) {
+static ac_build_fn *build_setting;
+
+static void run_setting(void **state) {
+    const ac_setting *s = *state;
+    sn_module *m = build_setting(s);
+    sn_options o = {.level = s->level, .cache_dir = cc_cache_dir(), .target = s->target};
     char why[JIT_WHY];
-    bool wide = t == SN_F64, ok = jit_matches(m, o, NULL, jit_random_leaf, NULL,
-                                              wide ? 1e-11 : 2e-5, wide ? 0 : 8, why);
+    bool wide = s->t == SN_F64, ok;
+    if (s->bits) {
+        ok = jit_same_bits(m, &o, NULL, jit_random_leaf, NULL, why);
+    } else {
+        o.threads = 2;
+        ok =
+            jit_matches(m, &o, NULL, jit_random_leaf, NULL, wide ? 1e-11 : 2e-5, wide ? 0 : 8, why);
+    }
     sn_module_free(m);
     if (!ok) fail_msg("%s", why);
 }
 
-void ac_same_bits(sn_module *m, const sn_options *o) {
-    char why[JIT_WHY];
-    bool ok = jit_same_bits(m, o, NULL, jit_random_leaf, NULL, why);
-    sn_module_free(m);
-    if (!ok) fail_msg("%s", why);
+int ac_run(const char *group, ac_build_fn *build, ac_setting *settings, size_t n,
+           const struct CMUnitTest *more, size_t n_more) {
+    struct CMUnitTest *tests = calloc(n + n_more, sizeof *tests);
+    if (!tests) return 1;
+    build_setting = build;
+    for (size_t i = 0; i < n; i++) {
+        ac_setting *s = &settings[i];
+        snprintf(s->label, sizeof s->label, "%s%s, %s, level %d %s%s", s->name,
+                 s->back ? ", backward" : "", sn_dtype_name(s->t), s->level,
+                 s->target ? s->target : "", s->bits ? ", bits" : "");
+        tests[i] = (struct CMUnitTest){s->label, run_setting, NULL, NULL, s};
+    }
+    if (n_more) memcpy(tests + n, more, n_more * sizeof *more);
+    int failed = _cmocka_run_group_tests(group, tests, n + n_more, cc_begin, cc_end);
+    free(tests);
+    return failed;
 }

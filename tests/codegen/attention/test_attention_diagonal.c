@@ -5,7 +5,6 @@
 #include "codegen/attention/attention.h"
 #include "frontend/sinter.h"
 #include "ir/ir.h"
-#include "tests/support/attention_case.h"
 #include "tests/support/effort.h"
 #include "tests/support/jit_run.h"
 
@@ -15,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "tests/support/scratch.h"
+#include "tests/support/attention_case.h"
+#include "tests/support/compile_case.h"
 #include "tests/support/text.h"
 
 enum { EXACT = 4, CLIP = 9, MAX_IN = 8 };
@@ -222,36 +222,13 @@ static sn_module *build(const variant *v, sn_dtype t, bool back, uint64_t seed) 
 
 /* --- tests ------------------------------------------------------------------------------------ */
 
-typedef struct setting {
-    const variant *v;
-    int level;
-    bool back;
-    sn_dtype t;
-    const char *target;
-    char name[80];
-} setting;
-
-static void matches_evaluator(void **state) {
-    const setting *s = *state;
-    sn_module *m = build(s->v, s->t, s->back, 0);
-    sn_options o = {.level = s->level, .threads = 2, .cache_dir = scratch_dir, .target = s->target};
-    ac_matches(m, &o, s->t);
-}
-
-static void same_bits(void **state) {
-    const setting *s = *state;
-    sn_module *m = build(s->v, SN_F32, s->back, 0);
-    sn_options o = {.level = 4, .cache_dir = scratch_dir};
-    ac_same_bits(m, &o);
-}
-
 /* The report says how many values are rows of distances. */
 static void rows_found(void **state) {
     (void)state;
     for (int i = 0; i < N_VARIANTS; i++) {
         sn_module *m = build(&variants[i], SN_F32, false, 0);
         sn_error err = {0};
-        sn_options o = {.level = 4, .cache_dir = scratch_dir};
+        sn_options o = {.level = 4, .cache_dir = cc_cache_dir()};
         sn_program *p = sn_compile(m, &o, &err);
         if (!p) fail_msg("%s", err.message);
         char *text = explain_text(p, NULL), want[64];
@@ -277,7 +254,7 @@ static void random_scores(void **state) {
         if (seed % 3 == 0) v.mask = mask_random;
         sn_module *m = build(&v, SN_F64, seed % 4 == 0, seed);
         jit_run run;
-        sn_options o = {.level = 4, .threads = 2, .cache_dir = scratch_dir};
+        sn_options o = {.level = 4, .threads = 2, .cache_dir = cc_cache_dir()};
         bool ok = jit_open(&run, m, &o, jit_random_leaf, NULL);
         ok = ok && jit_check(&run, "main", NULL, 1e-10, 0);
         if (!ok) fail_msg("seed %d: %s", (int)seed, run.why);
@@ -290,33 +267,23 @@ static void random_scores(void **state) {
     assert_true(with_rows > SCORES / 3);
 }
 
+static sn_module *build_setting(const ac_setting *s) {
+    return build(s->variant, s->t, s->back, 0);
+}
+
 int main(void) {
-    enum { MAX = N_VARIANTS * 8 + 2 };
-    static setting all[MAX];
-    static struct CMUnitTest tests[MAX];
+    static ac_setting all[N_VARIANTS * 8];
     static const char *const targets[] = {"x86-64-v3", "x86-64"};
+    static const struct CMUnitTest more[] = {cmocka_unit_test(rows_found),
+                                             cmocka_unit_test(random_scores)};
     size_t n = 0;
     for (int i = 0; i < N_VARIANTS; i++) {
-        const variant *v = &variants[i];
-        for (int level = i % 2 ? 4 : 0; level <= 4; level += 4)
-            all[n++] = (setting){.v = v, .level = level, .t = SN_F32};
-        if (effort_takes((size_t)i, 2))
-            all[n++] = (setting){.v = v, .level = 4, .t = SN_F32, .target = targets[i / 2 % 2]};
-        all[n++] = (setting){.v = v, .level = 4, .t = SN_F64, .back = i % 3 == 0};
-        all[n++] = (setting){.v = v, .level = 4, .t = SN_F32, .back = true};
-        if (effort_takes((size_t)i + 1, 3))
-            all[n++] = (setting){.v = v, .level = -1, .back = i % 2};
+        ac_setting s = {.variant = &variants[i], .name = variants[i].name, .level = 4, .t = SN_F32};
+        for (int level = i % 2 ? 4 : 0; level <= 4; level += 4) all[n] = s, all[n++].level = level;
+        if (effort_takes((size_t)i, 2)) all[n] = s, all[n++].target = targets[i / 2 % 2];
+        all[n] = s, all[n].t = SN_F64, all[n++].back = i % 3 == 0;
+        all[n] = s, all[n++].back = true;
+        if (effort_takes((size_t)i + 1, 3)) all[n] = s, all[n].bits = true, all[n++].back = i % 2;
     }
-    for (size_t i = 0; i < n; i++) {
-        setting *s = &all[i];
-        bool bits = s->level < 0;
-        snprintf(s->name, sizeof s->name, "%s%s, %s %s %s", s->v->name, s->back ? ", backward" : "",
-                 bits ? "bits" : sn_dtype_name(s->t), s->level ? "" : "level 0",
-                 s->target ? s->target : "");
-        tests[i] =
-            (struct CMUnitTest){s->name, bits ? same_bits : matches_evaluator, NULL, NULL, s};
-    }
-    tests[n++] = (struct CMUnitTest){"rows found", rows_found, NULL, NULL, NULL};
-    tests[n++] = (struct CMUnitTest){"random scores", random_scores, NULL, NULL, NULL};
-    return _cmocka_run_group_tests("attention_diagonal", tests, n, scratch_make, scratch_end);
+    return ac_run("attention_diagonal", build_setting, all, n, more, 2);
 }

@@ -3,7 +3,6 @@
  * than one; the same bits for any number of threads. */
 #include "frontend/sinter.h"
 #include "ir/ir.h"
-#include "tests/support/attention_case.h"
 #include "tests/support/effort.h"
 
 #include <math.h>
@@ -12,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "tests/support/scratch.h"
+#include "tests/support/attention_case.h"
+#include "tests/support/compile_case.h"
 #include "tests/support/text.h"
 
 enum { BUCKETS = 8 };
@@ -150,29 +150,6 @@ static sn_module *build(const variant *v, sn_dtype t) {
 
 /* --- tests ------------------------------------------------------------------------------------ */
 
-typedef struct setting {
-    const variant *v;
-    int level, threads;
-    sn_dtype t;
-    const char *target;
-    char name[64];
-} setting;
-
-static void matches_evaluator(void **state) {
-    const setting *s = *state;
-    sn_module *m = build(s->v, s->t);
-    sn_options o = {.level = s->level, .threads = 2, .cache_dir = scratch_dir, .target = s->target};
-    ac_matches(m, &o, s->t);
-}
-
-/* Heads that come out even, heads that threads share, threads without a head. */
-static void same_bits(void **state) {
-    const setting *s = *state;
-    sn_module *m = build(s->v, SN_F32);
-    sn_options o = {.level = 4, .cache_dir = scratch_dir};
-    ac_same_bits(m, &o);
-}
-
 /* What `sinter explain` says of a variant; free it. */
 static char *report_of(const char *name) {
     const variant *v = NULL;
@@ -181,7 +158,7 @@ static char *report_of(const char *name) {
     assert_non_null(v);
     sn_module *m = build(v, SN_F32);
     sn_error err = {0};
-    sn_options o = {.level = 4, .cache_dir = scratch_dir};
+    sn_options o = {.level = 4, .cache_dir = cc_cache_dir()};
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     char *text = explain_text(p, NULL);
@@ -212,35 +189,25 @@ static void packed_in_place(void **state) {
     free(text);
 }
 
+static sn_module *build_setting(const ac_setting *s) {
+    return build(s->variant, s->t);
+}
+
+/* Bits for any number of threads: heads that divide evenly among them, heads that several threads
+ * share, threads without a head. */
 int main(void) {
-    enum { MAX = N_VARIANTS * 8 + 2 };
-    static setting all[MAX];
-    static struct CMUnitTest tests[MAX];
+    static ac_setting all[N_VARIANTS * 8];
     static const char *const targets[] = {"x86-64-v3", "x86-64"};
+    static const struct CMUnitTest more[] = {cmocka_unit_test(explained),
+                                             cmocka_unit_test(packed_in_place)};
     size_t n = 0;
     for (int i = 0; i < N_VARIANTS; i++) {
-        const variant *v = &variants[i];
+        ac_setting s = {.variant = &variants[i], .name = variants[i].name, .level = 4, .t = SN_F32};
         for (int level = 0; level <= 4; level += i % 3 ? 4 : 2)
-            if (level == 4 || effort_takes((size_t)i, 2))
-                all[n++] = (setting){.v = v, .level = level, .t = SN_F32};
-        if (effort_takes((size_t)i + 3, 4)) all[n++] = (setting){.v = v, .level = 4, .t = SN_F64};
-        all[n++] = (setting){
-            .v = v, .level = 4, .t = i % 2 ? SN_F64 : SN_F32, .target = targets[i / 2 % 2]};
-        if (effort_takes((size_t)i, 2)) all[n++] = (setting){.v = v, .threads = 1};
+            if (level == 4 || effort_takes((size_t)i, 2)) all[n] = s, all[n++].level = level;
+        if (effort_takes((size_t)i + 3, 4)) all[n] = s, all[n++].t = SN_F64;
+        all[n] = s, all[n].t = i % 2 ? SN_F64 : SN_F32, all[n++].target = targets[i / 2 % 2];
+        if (effort_takes((size_t)i, 2)) all[n] = s, all[n++].bits = true;
     }
-    for (size_t i = 0; i < n; i++) {
-        setting *s = &all[i];
-        snprintf(s->name, sizeof s->name, "%s, %s", s->v->name,
-                 s->threads       ? "bits"
-                 : s->t == SN_F64 ? "f64"
-                                  : "f32");
-        if (!s->threads)
-            snprintf(s->name, sizeof s->name, "%s, level %d %s %s", s->v->name, s->level,
-                     sn_dtype_name(s->t), s->target ? s->target : "");
-        tests[i] =
-            (struct CMUnitTest){s->name, s->threads ? same_bits : matches_evaluator, NULL, NULL, s};
-    }
-    tests[n++] = (struct CMUnitTest){"explained", explained, NULL, NULL, NULL};
-    tests[n++] = (struct CMUnitTest){"packed in place", packed_in_place, NULL, NULL, NULL};
-    return _cmocka_run_group_tests("attention_grad", tests, n, scratch_make, scratch_end);
+    return ac_run("attention_grad", build_setting, all, n, more, 2);
 }

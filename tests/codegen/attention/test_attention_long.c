@@ -3,7 +3,6 @@
  * keys. Against the evaluator, for several targets; the same bits for any number of threads. */
 #include "frontend/sinter.h"
 #include "ir/ir.h"
-#include "tests/support/attention_case.h"
 #include "tests/support/effort.h"
 
 #include <math.h>
@@ -12,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "tests/support/scratch.h"
+#include "tests/support/attention_case.h"
+#include "tests/support/compile_case.h"
 
 enum { MAX_TABLES = 2 };
 
@@ -86,7 +86,9 @@ static const variant variants[] = {
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants };
 
-static sn_module *build(const variant *v, sn_dtype t) {
+static sn_module *build(const ac_setting *s) {
+    const variant *v = s->variant;
+    sn_dtype t = s->t;
     sn_module *m = sn_module_new("attention");
     sn_attention_args a = {sn_input(m, "q", t, v->b, v->h, v->tq, v->d),
                            sn_input(m, "k", t, v->b, v->hk, v->tk, v->d),
@@ -102,50 +104,18 @@ static sn_module *build(const variant *v, sn_dtype t) {
 
 /* --- tests ------------------------------------------------------------------------------------ */
 
-typedef struct setting {
-    const variant *v;
-    sn_dtype t;
-    const char *target;
-    bool bits;
-    char name[80];
-} setting;
-
-static void matches_evaluator(void **state) {
-    const setting *s = *state;
-    sn_module *m = build(s->v, s->t);
-    sn_options o = {.level = 4, .threads = 2, .cache_dir = scratch_dir, .target = s->target};
-    ac_matches(m, &o, s->t);
-}
-
-static void same_bits(void **state) {
-    const setting *s = *state;
-    sn_module *m = build(s->v, s->t);
-    sn_options o = {.level = 4, .cache_dir = scratch_dir, .target = s->target};
-    ac_same_bits(m, &o);
-}
-
 int main(void) {
-    enum { MAX = N_VARIANTS * 4 };
-    static setting all[MAX];
-    static struct CMUnitTest tests[MAX];
+    static ac_setting all[N_VARIANTS * 4];
     static const char *const targets[] = {"x86-64-v3", "x86-64"};
     size_t n = 0;
     for (int i = 0; i < N_VARIANTS; i++) {
-        const variant *v = &variants[i];
-        bool large = v->d > 64; /* narrow vectors make more blocks of fewer queries */
-        all[n++] = (setting){.v = v, .t = SN_F32};
+        ac_setting s = {.variant = &variants[i], .name = variants[i].name, .level = 4, .t = SN_F32};
+        bool large = variants[i].d > 64; /* narrow vectors make more blocks of fewer queries */
+        all[n++] = s;
         if (effort_takes((size_t)i, 2))
-            all[n++] = (setting){.v = v, .t = SN_F32, .target = targets[large ? 0 : i / 2 % 2]};
-        if (!large && effort_takes((size_t)i + 1, 2)) all[n++] = (setting){.v = v, .t = SN_F64};
-        all[n++] =
-            (setting){.v = v, .t = SN_F32, .bits = true, .target = large ? targets[0] : NULL};
+            all[n] = s, all[n++].target = targets[large ? 0 : i / 2 % 2];
+        if (!large && effort_takes((size_t)i + 1, 2)) all[n] = s, all[n++].t = SN_F64;
+        all[n] = s, all[n].bits = true, all[n++].target = large ? targets[0] : NULL;
     }
-    for (size_t i = 0; i < n; i++) {
-        setting *s = &all[i];
-        snprintf(s->name, sizeof s->name, "%s, %s %s", s->v->name,
-                 s->bits ? "bits" : sn_dtype_name(s->t), s->target ? s->target : "");
-        tests[i] =
-            (struct CMUnitTest){s->name, s->bits ? same_bits : matches_evaluator, NULL, NULL, s};
-    }
-    return _cmocka_run_group_tests("attention_long", tests, n, scratch_make, scratch_end);
+    return ac_run("attention_long", build, all, n, NULL, 0);
 }

@@ -10,7 +10,6 @@
 #include "frontend/sinter.h"
 #include "ir/ir.h"
 #include "runtime/rng.h"
-#include "tests/support/attention_case.h"
 #include "tests/support/jit_run.h"
 
 #include <float.h>
@@ -21,6 +20,7 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
+#include "tests/support/attention_case.h"
 #include "tests/support/scratch.h"
 
 enum { D = 4, DV = 8 };
