@@ -5,9 +5,9 @@
 /* Column j of a tile's row, as vectors of `lanes`, with a mask where the columns may end inside. */
 static em_val column_mask(em *e, const gemm_plan *p, em_val n, em_val col) {
     const sn_gemm *g = p->g;
-    if (g->pair) {
-        if (g->pair % p->columns == 0) return NULL;
-        n = em_i64(e, g->pair); /* one block */
+    if (g->pair_distance) {
+        if (g->pair_distance % p->epi_cols == 0) return NULL;
+        n = em_i64(e, g->pair_distance); /* one block */
     } else if (g->n.slot < 0 && g->n.value % p->panel == 0)
         return NULL;
     return em_tail_mask(e, em_sub(e, n, col), p->lanes);
@@ -29,20 +29,20 @@ static void store_result(em *e, const gemm_plan *p, em_val v, const sn_gemm_at *
                       em_extract(e, v, i), at->mask ? em_extract(e, at->mask, i) : NULL);
 }
 
-/* Row i of the tile that gemm_emit_finish finishes. */
+/* Row i of the tile that gemm_emit_epilogue finishes. */
 static void finish_row(em *e, const gemm_plan *p, em_val i) {
     const sn_gemm *g = p->g;
     em_val n = gemm_size(e, g->n), col0 = em_param(e, 5);
     em_val sums = em_at(e, em_param(e, 2), p->t, em_mul(e, i, em_i64(e, p->panel)));
-    for (int j = 0; j < p->columns; j += p->lanes) {
+    for (int j = 0; j < p->epi_cols; j += p->lanes) {
         sn_gemm_at at = {.batch = {em_param(e, 6), em_param(e, 7), em_param(e, 8)},
                          .row = em_add(e, em_param(e, 3), i),
                          .col = em_add(e, col0, em_i64(e, j)),
                          .lanes = p->lanes};
         at.mask = column_mask(e, p, n, at.col);
         em_val acc[2] = {em_load(e, p->t, em_at(e, sums, p->t, em_i64(e, j)), p->lanes), NULL};
-        if (g->pair)
-            acc[1] = em_load(e, p->t, em_at(e, sums, p->t, em_i64(e, j + p->columns)), p->lanes);
+        if (g->pair_distance)
+            acc[1] = em_load(e, p->t, em_at(e, sums, p->t, em_i64(e, j + p->epi_cols)), p->lanes);
         em_val v = g->epilogue ? g->epilogue(g->ctx, e, acc, &at) : acc[0];
         if (!g->no_store) store_result(e, p, v, &at);
     }
@@ -76,7 +76,7 @@ static void finish_rows(em *e, const gemm_plan *p, em_val n) {
 /* void finish(buf, dim, T, row, rows, col, batch0, batch1, batch2)
  * T: sums of `rows` rows from row `row` on and of one panel from column `col` on. The tile is in
  * L1; going through it keeps one copy of the epilogue for all micro-kernels. */
-em_val gemm_emit_finish(em *e, const gemm_plan *p) {
+em_val gemm_emit_epilogue(em *e, const gemm_plan *p) {
     const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64,
                               e->i64, e->i64, e->i64, e->i64};
     em_val fn = gemm_function(e, p, "finish", params, 9, false);
@@ -124,9 +124,9 @@ static void transpose_block(em *e, em_val *v, int n) {
 /* dst[i*dst_stride + j] = src[i + j*src_stride] for i < ni, j < nj; j beyond nj up to a whole
  * vector gives 0. Whole blocks in registers; they leave through the stack, so that only rows that
  * exist are written. */
-static void emit_turn(em *e, const gemm_plan *p, sn_dtype dtype, sn_dtype to_type, em_val src,
-                      em_val src_stride, em_val dst, em_val dst_stride, em_val ni, em_val nj,
-                      em_val width) {
+static void transpose_tile(em *e, const gemm_plan *p, sn_dtype dtype, sn_dtype to_type, em_val src,
+                           em_val src_stride, em_val dst, em_val dst_stride, em_val ni, em_val nj,
+                           em_val width) {
     int n = p->lanes;
     em_val block = em_stack(e, p->t, (int64_t)n * n);
     em_loop li = em_for(e, em_i64(e, 0), ni, em_i64(e, n));
@@ -166,13 +166,13 @@ static void emit_columns(em *e, const gemm_plan *p, em_val a, em_val dst, em_val
                          em_val k0, em_val kn) {
     const sn_gemm_operand *o = &p->g->a;
     em_val mask[8], col = gemm_size(e, o->col);
-    int vectors = (int)p->a_step / p->lanes;
+    int vectors = (int)p->a_col_stride / p->lanes;
     for (int v = 0; v < vectors; v++)
         mask[v] = em_tail_mask(e, em_sub(e, rows, em_i64(e, v * p->lanes)), p->lanes);
     em_val from = em_at(e, a, o->dtype, em_add(e, row, em_mul(e, k0, col)));
     em_loop l = em_for(e, em_i64(e, 0), kn, em_i64(e, 1));
     em_val src = em_at(e, from, o->dtype, em_mul(e, l.i, col));
-    em_val to = em_at(e, dst, p->t, em_mul(e, l.i, em_i64(e, p->a_step)));
+    em_val to = em_at(e, dst, p->t, em_mul(e, l.i, em_i64(e, p->a_col_stride)));
     for (int v = 0; v < vectors; v++) {
         em_val at = em_i64(e, v * p->lanes);
         em_val x = em_load_mask(e, o->dtype, em_at(e, src, o->dtype, at), p->lanes, mask[v], NULL);
@@ -184,7 +184,7 @@ static void emit_columns(em *e, const gemm_plan *p, em_val a, em_val dst, em_val
 /* void copy(buf, dim, A, dst, row, rows, k0, kn, batch0, batch1, batch2)
  * dst[i*a_stride + k] = pro(A[row + i][k0 + k]), i < rows, k < kn; A: this batch item's base. Rows
  * are written in whole vectors (a_stride has room). */
-em_val gemm_emit_copy(em *e, const gemm_plan *p) {
+em_val gemm_emit_pack_a(em *e, const gemm_plan *p) {
     const em_type params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->i64, e->i64,
                               e->i64, e->i64, e->i64, e->i64, e->i64};
     em_val fn = gemm_function(e, p, "copy", params, 11, false);
@@ -193,7 +193,7 @@ em_val gemm_emit_copy(em *e, const gemm_plan *p) {
     const sn_gemm *g = p->g;
     em_val base = em_param(e, 2), dst = em_param(e, 3), row0 = em_param(e, 4), k0 = em_param(e, 6),
            kn = em_param(e, 7);
-    if (p->turned_a) {
+    if (p->a_transposed) {
         emit_columns(e, p, base, dst, row0, em_param(e, 5), k0, kn);
         em_ret(e, NULL);
         return fn;
@@ -204,7 +204,7 @@ em_val gemm_emit_copy(em *e, const gemm_plan *p) {
                      .col = em_i64(e, 0),
                      .lanes = p->lanes};
     em_val from = em_at(e, base, g->a.dtype, em_mul(e, at.row, gemm_size(e, g->a.row)));
-    em_val to = em_at(e, dst, p->t, em_mul(e, rows.i, em_i64(e, p->a_stride)));
+    em_val to = em_at(e, dst, p->t, em_mul(e, rows.i, em_i64(e, p->a_row_stride)));
     em_val state[SN_GEMM_STATE] = {NULL};
     if (g->row_prologue) g->row_prologue(g->ctx, e, &at, state);
     em_loop l = em_for(e, em_i64(e, 0), kn, em_i64(e, p->lanes));
@@ -219,21 +219,21 @@ em_val gemm_emit_copy(em *e, const gemm_plan *p) {
 /* void pack(buf, dim, src, dst, kn, columns)
  * dst[k][j] = src[k*row + j*col] for j < columns, 0 up to the panel's width; pair: half a panel of
  * these, then those `pair` columns further. */
-em_val gemm_emit_pack_panel(em *e, const gemm_plan *p, const char *suffix, sn_dtype dtype,
-                            sn_gemm_size row, sn_gemm_size col, int64_t pair) {
+em_val gemm_emit_pack_b(em *e, const gemm_plan *p, const char *suffix, sn_dtype dtype,
+                        sn_gemm_size row, sn_gemm_size col, int64_t pair) {
     const em_type params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->i64, e->i64};
     em_val fn = gemm_function(e, p, suffix, params, 6, false);
     e->buf = em_param(e, 0);
     e->dim = em_param(e, 1);
     em_val dst = em_param(e, 3), kn = em_param(e, 4), columns = em_param(e, 5);
     em_val across = gemm_size(e, col), from[2] = {em_param(e, 2), NULL};
-    int width = p->columns, halves = pair ? 2 : 1;
+    int width = p->epi_cols, halves = pair ? 2 : 1;
     if (pair) from[1] = em_at(e, from[0], dtype, em_mul(e, across, em_i64(e, pair)));
     if (gemm_is(row, 1) && !gemm_is(col, 1)) {
         for (int half = 0; half < halves; half++)
-            emit_turn(e, p, dtype, p->b_type, from[half], across,
-                      em_at(e, dst, p->b_type, em_i64(e, half * width)), em_i64(e, p->panel), kn,
-                      columns, em_i64(e, width));
+            transpose_tile(e, p, dtype, p->b_type, from[half], across,
+                           em_at(e, dst, p->b_type, em_i64(e, half * width)), em_i64(e, p->panel),
+                           kn, columns, em_i64(e, width));
         em_ret(e, NULL);
         return fn;
     }
@@ -270,23 +270,25 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     gemm_plan p = {.name = name,
                    .t = e->compute,
                    .esize = (int)sn_dtype_size(e->compute),
-                   .b_type = g->group || g->narrow ? g->narrow_dtype : e->compute,
+                   .b_type = g->scale_group || g->narrow ? g->narrow_dtype : e->compute,
                    .lanes = e->lanes,
                    .panel = sn_gemm_panel(e->compute)};
-    p.columns = g->pair ? p.panel / 2 : p.panel;
-    if (!gemm_check_pair(g->n, g->pair, e->compute, &e->err)) return;
-    em_val pack = g->group
-                      ? gemm_emit_four_pack(e, &p, g->dtype, g->row, g->col, g->pair)
-                      : gemm_emit_pack_panel(e, &p, "panel", g->dtype, g->row, g->col, g->pair);
+    p.epi_cols = g->pair_distance ? p.panel / 2 : p.panel;
+    if (!gemm_check_pair(g->n, g->pair_distance, e->compute, &e->err)) return;
+    em_val pack =
+        g->scale_group
+            ? gemm_emit_int4_pack(e, &p, g->dtype, g->row, g->col, g->pair_distance)
+            : gemm_emit_pack_b(e, &p, "panel", g->dtype, g->row, g->col, g->pair_distance);
     em_kernel(e, name);
     em_val n = gemm_size(e, g->n), k = gemm_size(e, g->k), lo, hi;
     em_share(e, em_ceil_div(e, n, p.panel), &lo, &hi);
     em_loop l = em_for(e, lo, hi, em_i64(e, 1));
-    em_val col = gemm_first_column(e, &p, g->pair, l.i);
+    em_val col = gemm_first_column(e, &p, g->pair_distance, l.i);
     em_val left = em_sub(e, n, col); /* a half panel in blocks is always whole */
-    if (g->pair && g->n.value == 2 * g->pair) left = em_sub(e, left, em_i64(e, g->pair));
+    if (g->pair_distance && g->n.value == 2 * g->pair_distance)
+        left = em_sub(e, left, em_i64(e, g->pair_distance));
     em_val src = em_at(e, em_buf(e, 0), g->dtype, em_mul(e, col, gemm_size(e, g->col)));
-    em_val rows = g->group ? em_div(e, k, em_i64(e, GEMM_WORD)) : k;
+    em_val rows = g->scale_group ? em_div(e, k, em_i64(e, INT4_PER_WORD)) : k;
     em_val to = em_mul(e, em_mul(e, l.i, rows), em_i64(e, p.panel));
     em_val args[] = {e->buf, e->dim, src, em_at(e, em_buf(e, 1), p.b_type, to), k, left};
     em_call(e, pack, args, 6);

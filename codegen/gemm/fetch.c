@@ -12,17 +12,17 @@ static int result_lines(const gemm_plan *p) {
     if (p->g->no_store || !gemm_is(c->col, 1)) return 0;
     int size = (int)sn_dtype_size(c->dtype);
     bool aligned = c->row.slot < 0 && c->row.value * size % LINE == 0;
-    return (p->columns * size + LINE - 1) / LINE + !aligned;
+    return (p->epi_cols * size + LINE - 1) / LINE + !aligned;
 }
 
 /* Lines of a tile's row that the epilogue reads or writes. */
 static int own_lines(const gemm_plan *p) {
-    return result_lines(p) + p->g->n_touch;
+    return result_lines(p) + p->g->n_prefetch;
 }
 
 /* Lines of a tile's sums that wait, in whole vectors of addresses. */
 static int waiting_lines(const gemm_plan *p) {
-    return p->waits ? (p->mr * p->panel * p->esize / LINE + 7) / 8 * 8 : 0;
+    return p->keeps_partial_c ? (p->mr * p->panel * p->esize / LINE + 7) / 8 * 8 : 0;
 }
 
 static int power_of_two(int n) {
@@ -31,16 +31,17 @@ static int power_of_two(int n) {
     return p;
 }
 
-void gemm_plan_fetch(gemm_plan *p) {
+void gemm_plan_prefetch(gemm_plan *p) {
     const sn_gemm *g = p->g;
-    p->fetch = p->own = p->own_shift = 0;
+    p->b_prefetch = p->c_prefetch = p->c_prefetch_shift = 0;
     if (p->kc < LINE || (g->k.slot < 0 && g->k.value < LINE)) return;
     int lines = p->mr * own_lines(p) + waiting_lines(p);
-    if (lines && lines <= LONGEST && !gemm_is(g->m, 1)) p->own = power_of_two(lines);
-    while (p->own && p->own << (p->own_shift + 1) <= p->kc) p->own_shift++;
-    if (!p->pack_b || g->group) return;
-    p->fetch = SHORTEST;
-    while (p->fetch < LONGEST && p->fetch < p->kc / 4) p->fetch *= 2;
+    if (lines && lines <= LONGEST && !gemm_is(g->m, 1)) p->c_prefetch = power_of_two(lines);
+    while (p->c_prefetch && p->c_prefetch << (p->c_prefetch_shift + 1) <= p->kc)
+        p->c_prefetch_shift++;
+    if (!p->pack_b || g->scale_group) return;
+    p->b_prefetch = SHORTEST;
+    while (p->b_prefetch < LONGEST && p->b_prefetch < p->kc / 4) p->b_prefetch *= 2;
 }
 
 static void put(em *e, em_val list, em_val i, em_val address) {
@@ -64,7 +65,7 @@ static void put_result_lines(em *e, const gemm_plan *p, em_val list, em_val to, 
                              int v) {
     const sn_gemm_operand *c = &p->g->c;
     int size = (int)sn_dtype_size(c->dtype), lines = result_lines(p);
-    int last = p->columns * size - 1;
+    int last = p->epi_cols * size - 1;
     em_val row[8], byte[8];
     for (int l = 0; l < 8; l++) {
         int i = 8 * v + l, line = i % lines * LINE;
@@ -87,9 +88,9 @@ static void put_touched(em *e, const gemm_plan *p, sn_gemm_at *at, em_val list, 
     int first = p->mr * result_lines(p);
     em_loop l = em_for(e, em_i64(e, 0), rows, em_i64(e, 1));
     at->row = em_add(e, row0, l.i);
-    g->touch(g->ctx, e, at, line);
-    em_val place = em_add(e, em_mul(e, l.i, em_i64(e, g->n_touch)), em_i64(e, first));
-    for (int i = 0; i < g->n_touch; i++) put(e, list, em_add(e, place, em_i64(e, i)), line[i]);
+    g->prefetch_operands(g->ctx, e, at, line);
+    em_val place = em_add(e, em_mul(e, l.i, em_i64(e, g->n_prefetch)), em_i64(e, first));
+    for (int i = 0; i < g->n_prefetch; i++) put(e, list, em_add(e, place, em_i64(e, i)), line[i]);
     em_end(e, &l);
 }
 
@@ -100,66 +101,67 @@ static void put_waiting(em *e, const gemm_plan *p, em_val list, em_val sums) {
     for (int i = 0; i < n; i += 8) {
         for (int l = 0; l < 8; l++) byte[l] = em_i64(e, (i + l) * LINE);
         em_store_raw(e, em_add(e, from, LLVMConstVector(byte, 8)),
-                     em_at(e, list, SN_I64, em_i64(e, p->own - n + i)), 8);
+                     em_at(e, list, SN_I64, em_i64(e, p->c_prefetch - n + i)), 8);
     }
 }
 
-em_val gemm_emit_own_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start, em_val rows,
-                          em_val sums) {
+em_val gemm_emit_c_prefetch_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
+                                 em_val rows, em_val sums) {
     const sn_gemm *g = p->g;
     const sn_gemm_operand *c = &g->c;
     sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
-                     .row = em_add(e, s->row0, start),
-                     .col = gemm_first_column(e, p, g->pair, s->panel)};
-    em_val list = em_at_bytes(e, e->scratch, em_i64(e, p->o_at));
-    em_branch walked = em_if(e, em_cmp(e, EM_GE, rows, em_i64(e, p->half))); /* by these only */
+                     .row = em_add(e, s->ic, start),
+                     .col = gemm_first_column(e, p, g->pair_distance, s->jr)};
+    em_val list = em_at_bytes(e, e->scratch, em_i64(e, p->c_list_offset));
+    em_branch walked = em_if(e, em_cmp(e, EM_GE, rows, em_i64(e, p->half_mr))); /* by these only */
     em_val behind = em_mul(e, rows, em_i64(e, p->panel * p->esize));
-    if (p->chunked) { /* only the last chunk's sums leave */
-        em_val due = em_cmp(e, EM_GE, em_add(e, s->k0, s->kn), s->k);
+    if (p->k_blocked) { /* only the last chunk's sums leave */
+        em_val due = em_cmp(e, EM_GE, em_add(e, s->pc, s->kb), s->k);
         rows = em_select(e, due, rows, em_i64(e, 0));
     }
-    if (g->n_touch) empty_list(e, p->o_at, p->own);
+    if (g->n_prefetch) empty_list(e, p->c_list_offset, p->c_prefetch);
     if (result_lines(p)) {
         em_val off =
             em_add(e, gemm_offset(e, g, c, at.batch), em_mul(e, at.row, gemm_size(e, c->row)));
         em_val to = em_at(e, em_buf(e, c->buf), c->dtype, em_add(e, off, at.col));
         to = LLVMBuildPtrToInt(e->b, to, e->i64, "");
-        int n = g->n_touch ? p->mr * result_lines(p) : p->own - waiting_lines(p);
+        int n = g->n_prefetch ? p->mr * result_lines(p) : p->c_prefetch - waiting_lines(p);
         for (int v = 0; v < (n + 7) / 8; v++) put_result_lines(e, p, list, to, rows, v);
     }
-    if (g->n_touch) put_touched(e, p, &at, list, rows);
-    if (p->waits) put_waiting(e, p, list, em_at_bytes(e, sums, behind));
+    if (g->n_prefetch) put_touched(e, p, &at, list, rows);
+    if (p->keeps_partial_c) put_waiting(e, p, list, em_at_bytes(e, sums, behind));
     em_endif(e, &walked);
     return list;
 }
 
 /* The lines that the tile's reductions go to are asked for when it begins: nothing else is near. */
-void gemm_emit_fetch_sums(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
-                          em_val rows) {
+void gemm_prefetch_row_sums(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
+                            em_val rows) {
     const sn_gemm *g = p->g;
-    em_val line[SN_GEMM_SUMS], row = em_add(e, s->row0, start);
+    em_val line[SN_GEMM_SUMS], row = em_add(e, s->ic, start);
     em_val last = em_sub(e, em_add(e, row, rows), em_i64(e, 1));
     for (int end = 0; end < 2; end++) {
         sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
                          .row = end ? last : row,
-                         .col = em_mul(e, s->panel, em_i64(e, p->columns))};
-        g->touch_sums(g->ctx, e, &at, line);
+                         .col = em_mul(e, s->jr, em_i64(e, p->epi_cols))};
+        g->prefetch_row_sums(g->ctx, e, &at, line);
         for (int i = 0; i < g->n_sums; i++) em_prefetch(e, line[i], true, 3);
     }
 }
 
 /* Asked for as the ones who will write it; the caller's lines are its own. */
-void gemm_emit_own(em *e, const gemm_plan *p, em_val list, em_val k) {
-    em_val i = em_and(e, em_ashr(e, k, em_i64(e, p->own_shift)), em_i64(e, p->own - 1));
+void gemm_prefetch_c(em *e, const gemm_plan *p, em_val list, em_val k) {
+    em_val i =
+        em_and(e, em_ashr(e, k, em_i64(e, p->c_prefetch_shift)), em_i64(e, p->c_prefetch - 1));
     em_prefetch(e, em_load_raw(e, e->ptr, em_at(e, list, SN_I64, i), 8), true, 3);
 }
 
 /* The tile's share of n things, by its rows. */
 static void share_of(em *e, const gemm_state *s, em_val n, em_val start, em_val rows, em_val *lo,
                      em_val *hi) {
-    em_val first = em_add(e, s->sum_row, start);
-    *lo = em_div(e, em_mul(e, n, first), s->walked);
-    *hi = em_div(e, em_mul(e, n, em_add(e, first, rows)), s->walked);
+    em_val first = em_add(e, s->ic_offset, start);
+    *lo = em_div(e, em_mul(e, n, first), s->n_rows_ic);
+    *hi = em_div(e, em_mul(e, n, em_add(e, first, rows)), s->n_rows_ic);
 }
 
 /* The lines of B that are packed next: np panels further on, or the next chunk of this panel. */
@@ -167,17 +169,17 @@ static void put_source(em *e, const gemm_plan *p, const gemm_state *s, em_val li
                        em_val rows) {
     const sn_gemm_operand *b = &p->g->b;
     em_val zero = em_i64(e, 0), one = em_i64(e, 1), lo, hi;
-    em_val panel = em_add(e, s->panel, em_i64(e, p->np)), k0 = zero, kn = s->kn;
-    if (p->chunked) {
-        em_val more = em_cmp(e, EM_LT, em_add(e, s->k0, s->kn), s->k);
-        panel = em_select(e, more, s->panel, panel);
-        k0 = em_select(e, more, em_add(e, s->k0, s->kn), zero);
+    em_val panel = em_add(e, s->jr, em_i64(e, p->nc_panels)), k0 = zero, kn = s->kb;
+    if (p->k_blocked) {
+        em_val more = em_cmp(e, EM_LT, em_add(e, s->pc, s->kb), s->k);
+        panel = em_select(e, more, s->jr, panel);
+        k0 = em_select(e, more, em_add(e, s->pc, s->kb), zero);
     }
-    panel = em_imin(e, panel, em_sub(e, s->end_panel, one));
+    panel = em_imin(e, panel, em_sub(e, s->panel_end, one));
     em_val row = gemm_size(e, b->row), col = gemm_size(e, b->col);
     em_val at =
         em_add(e, em_mul(e, k0, row), em_mul(e, em_mul(e, panel, em_i64(e, p->panel)), col));
-    em_val from = em_at(e, s->b, b->dtype, at), room = em_i64(e, p->fetch);
+    em_val from = em_at(e, s->b, b->dtype, at), room = em_i64(e, p->b_prefetch);
     int size = (int)sn_dtype_size(b->dtype);
     if (gemm_is(b->row, 1)) { /* columns lie along k */
         em_val lines = em_ceil_div(e, em_mul(e, kn, em_i64(e, size)), LINE);
@@ -195,7 +197,7 @@ static void put_source(em *e, const gemm_plan *p, const gemm_state *s, em_val li
     }
     int lines = (p->panel * size + LINE - 1) / LINE;
     share_of(e, s, kn, start, rows, &lo, &hi);
-    hi = em_imin(e, hi, em_add(e, lo, em_i64(e, p->fetch / lines)));
+    hi = em_imin(e, hi, em_add(e, lo, em_i64(e, p->b_prefetch / lines)));
     em_loop k = em_for(e, lo, hi, one);
     em_val place = em_mul(e, em_sub(e, k.i, lo), em_i64(e, lines));
     em_val p0 = em_at(e, from, b->dtype, em_mul(e, k.i, row));
@@ -204,18 +206,18 @@ static void put_source(em *e, const gemm_plan *p, const gemm_state *s, em_val li
     em_end(e, &k);
 }
 
-em_val gemm_emit_fetch_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
-                            em_val rows) {
-    em_val list = empty_list(e, p->f_at, p->fetch);
+em_val gemm_emit_b_prefetch_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
+                                 em_val rows) {
+    em_val list = empty_list(e, p->b_list_offset, p->b_prefetch);
     em_branch packs = {0};
-    if (p->direct_b) packs = em_if(e, em_not(e, s->in_place));
+    if (p->b_in_place) packs = em_if(e, em_not(e, s->b_in_place));
     put_source(e, p, s, list, start, rows);
-    if (p->direct_b) em_endif(e, &packs);
+    if (p->b_in_place) em_endif(e, &packs);
     return list;
 }
 
-void gemm_emit_fetch(em *e, const gemm_plan *p, em_val list, em_val k) {
-    em_val i = em_and(e, k, em_i64(e, p->fetch - 1));
+void gemm_prefetch_b(em *e, const gemm_plan *p, em_val list, em_val k) {
+    em_val i = em_and(e, k, em_i64(e, p->b_prefetch - 1));
     em_val line = em_load_raw(e, e->ptr, em_at(e, list, SN_I64, i), 8);
     em_prefetch(e, line, false, 2);
 }

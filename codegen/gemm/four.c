@@ -47,14 +47,14 @@ static em_val load_number(em *e, const gemm_plan *p, const row_state *s, em_val 
  * other. */
 static void add_groups(em *e, const gemm_plan *p, row_state *s, int groups) {
     em_val sum[2][2];
-    for (int r = 0; r < p->g->group / GEMM_WORD; r++)
+    for (int r = 0; r < p->g->scale_group / INT4_PER_WORD; r++)
         for (int g = 0; g < groups; g++) {
-            int row = g * p->g->group / GEMM_WORD + r;
+            int row = g * p->g->scale_group / INT4_PER_WORD + r;
             em_val at = em_at(e, s->words, SN_I32, em_i64(e, row * p->panel));
             for (int line = 0; line < p->nv * p->lanes * 4; line += 64)
                 em_prefetch(e, em_at_bytes(e, at, em_i64(e, AHEAD + line)), false, 3);
-            for (int j = 0; j < GEMM_WORD; j++) {
-                em_val k = em_i64(e, row * GEMM_WORD + j);
+            for (int j = 0; j < INT4_PER_WORD; j++) {
+                em_val k = em_i64(e, row * INT4_PER_WORD + j);
                 em_val a = em_load_splat(e, p->t, em_at(e, s->a, p->t, k), p->lanes);
                 for (int v = 0; v < p->nv; v++) {
                     em_val q = load_number(e, p, s, at, v, j);
@@ -72,10 +72,10 @@ static void add_groups(em *e, const gemm_plan *p, row_state *s, int groups) {
 
 /* void row(A, words, factors, T): T[j] = the row A times nv vectors of columns of a panel. last: of
  * the last panel, behind which nothing may be read. */
-em_val gemm_emit_four_row(em *e, const gemm_plan *p, bool last) {
+em_val gemm_emit_int4_row(em *e, const gemm_plan *p, bool last) {
     const em_type params[] = {e->ptr, e->ptr, e->ptr, e->ptr};
     em_val fn = gemm_function(e, p, last ? "last_row" : "row", params, 4, true);
-    int group = p->g->group;
+    int group = p->g->scale_group;
     int64_t pairs = p->g->k.value / group / 2, k = 2 * group;
     row_state s = {.table = make_table(e, p), .spill = !last && looks_up(e, p)};
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, pairs), em_i64(e, 1));
@@ -85,7 +85,7 @@ em_val gemm_emit_four_row(em *e, const gemm_plan *p, bool last) {
     s.a = a, s.words = words, s.factors = factors;
     add_groups(e, p, &s, 2);
     em_next(e, &l, a, em_at(e, a, p->t, em_i64(e, k)));
-    em_next(e, &l, words, em_at(e, words, SN_I32, em_i64(e, k / GEMM_WORD * p->panel)));
+    em_next(e, &l, words, em_at(e, words, SN_I32, em_i64(e, k / INT4_PER_WORD * p->panel)));
     em_next(e, &l, factors, em_at(e, factors, SN_BF16, em_i64(e, 2 * p->panel)));
     for (int v = 0; v < p->nv; v++) em_next(e, &l, acc[v], s.acc[v]);
     em_end(e, &l);
@@ -100,22 +100,22 @@ em_val gemm_emit_four_row(em *e, const gemm_plan *p, bool last) {
 }
 
 /* void widen(words, factors, dst, groups): the numbers times their factors as a panel [K][P]. */
-em_val gemm_emit_four_widen(em *e, const gemm_plan *p) {
+em_val gemm_emit_int4_dequantize(em *e, const gemm_plan *p) {
     const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64};
     em_val fn = gemm_function(e, p, "widen", params, 4, false);
     em_val table = make_table(e, p);
-    int rows = p->g->group / GEMM_WORD;
+    int rows = p->g->scale_group / INT4_PER_WORD;
     em_loop l = em_for(e, em_i64(e, 0), em_param(e, 3), em_i64(e, 1));
     em_val factors = em_mul(e, l.i, em_i64(e, p->panel));
     em_loop r = em_for(e, em_i64(e, 0), em_i64(e, rows), em_i64(e, 1));
     em_val row = em_mul(e, em_add(e, em_mul(e, l.i, em_i64(e, rows)), r.i), em_i64(e, p->panel));
-    em_val to = em_at(e, em_param(e, 2), p->t, em_mul(e, row, em_i64(e, GEMM_WORD)));
+    em_val to = em_at(e, em_param(e, 2), p->t, em_mul(e, row, em_i64(e, INT4_PER_WORD)));
     for (int c = 0; c < p->panel; c += p->lanes) {
         em_val at = em_at(e, em_param(e, 0), SN_I32, em_add(e, row, em_i64(e, c)));
         em_val w = em_load(e, SN_I32, at, p->lanes);
         at = em_at(e, em_param(e, 1), SN_BF16, em_add(e, factors, em_i64(e, c)));
         em_val f = em_load(e, SN_BF16, at, p->lanes);
-        for (int j = 0; j < GEMM_WORD; j++)
+        for (int j = 0; j < INT4_PER_WORD; j++)
             em_store(e, p->t, em_at(e, to, p->t, em_i64(e, j * p->panel + c)),
                      em_mul(e, number_of(e, p, w, table, j), f));
     }
@@ -126,8 +126,8 @@ em_val gemm_emit_four_widen(em *e, const gemm_plan *p) {
 }
 
 /* void pack(buf, dim, src, dst, k, columns): a panel of words of integers from -8 to 7 that
- * src holds as floats; the signature is that of gemm_emit_pack_panel. */
-em_val gemm_emit_four_pack(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size row,
+ * src holds as floats; the signature is that of gemm_emit_pack_b. */
+em_val gemm_emit_int4_pack(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size row,
                            sn_gemm_size col, int64_t pair) {
     const em_type params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->i64, e->i64};
     em_val fn = gemm_function(e, p, "panel", params, 6, false);
@@ -135,15 +135,15 @@ em_val gemm_emit_four_pack(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_si
     e->dim = em_param(e, 1);
     em_val step = gemm_size(e, row), across = gemm_size(e, col);
     em_val lane = em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, across, p->lanes));
-    em_loop l = em_for(e, em_i64(e, 0), em_param(e, 4), em_i64(e, GEMM_WORD));
-    em_val to = em_mul(e, em_div(e, l.i, em_i64(e, GEMM_WORD)), em_i64(e, p->panel));
+    em_loop l = em_for(e, em_i64(e, 0), em_param(e, 4), em_i64(e, INT4_PER_WORD));
+    em_val to = em_mul(e, em_div(e, l.i, em_i64(e, INT4_PER_WORD)), em_i64(e, p->panel));
     for (int c = 0; c < p->panel; c += p->lanes) {
-        int64_t j0 = c % p->columns; /* of the panel's part that is read as it lies */
+        int64_t j0 = c % p->epi_cols; /* of the panel's part that is read as it lies */
         em_val mask = em_tail_mask(e, em_sub(e, em_param(e, 5), em_i64(e, j0)), p->lanes);
         em_val words = NULL;
-        for (int j = 0; j < GEMM_WORD; j++) {
+        for (int j = 0; j < INT4_PER_WORD; j++) {
             em_val at = em_mul(e, em_add(e, l.i, em_i64(e, j)), step);
-            at = em_add(e, at, em_mul(e, em_i64(e, j0 + c / p->columns * pair), across));
+            at = em_add(e, at, em_mul(e, em_i64(e, j0 + c / p->epi_cols * pair), across));
             em_val x = em_gather(e, dtype, em_at(e, em_param(e, 2), dtype, at), lane, mask);
             em_val q = em_convert(e, x, p->t, SN_I32);
             q = em_shl(e, em_and(e, q, em_like(e, q, 15)), em_like(e, q, 4 * j));

@@ -20,7 +20,7 @@ em_val gemm_size(em *e, sn_gemm_size s) {
 }
 
 em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair, em_val panel) {
-    em_val first = em_mul(e, panel, em_i64(e, p->columns));
+    em_val first = em_mul(e, panel, em_i64(e, p->epi_cols));
     if (!pair) return first;
     em_val h = em_i64(e, pair); /* behind the second halves of the blocks before */
     return em_add(e, first, em_mul(e, em_div(e, first, h), h));
@@ -75,45 +75,45 @@ static em_val choose_rows(em *e, const gemm_plan *p, em_val left) {
 }
 
 static void call_micro(em *e, const gemm_plan *p, em_val rows, const em_val *args) {
-    em_branch br[GEMM_SIZES];
+    em_branch br[GEMM_TILE_ROWS];
     int n = 0;
-    for (; n + 1 < p->n_sizes; n++) {
-        br[n] = em_if(e, em_cmp(e, EM_EQ, rows, em_i64(e, p->size[n])));
-        em_call(e, p->micro[n], args, GEMM_MICRO_PARAMS);
+    for (; n + 1 < p->n_tile_rows; n++) {
+        br[n] = em_if(e, em_cmp(e, EM_EQ, rows, em_i64(e, p->tile_rows[n])));
+        em_call(e, p->fn.ukr[n], args, GEMM_UKR_PARAMS);
         em_else(e, &br[n]);
     }
-    em_call(e, p->micro[n], args, GEMM_MICRO_PARAMS);
+    em_call(e, p->fn.ukr[n], args, GEMM_UKR_PARAMS);
     while (n > 0) em_endif(e, &br[--n]);
 }
 
 /* Epilogue and store of the sums of `rows` rows from row `row` on, in a panel. */
 static void call_finish(em *e, const gemm_plan *p, const gemm_state *s, em_val sums, em_val row,
                         em_val rows, em_val panel) {
-    em_val col = gemm_first_column(e, p, p->g->pair, panel);
+    em_val col = gemm_first_column(e, p, p->g->pair_distance, panel);
     em_val args[] = {e->buf, e->dim, sums, row, rows, col, s->batch[0], s->batch[1], s->batch[2]};
-    em_call(e, p->finish, args, 9);
+    em_call(e, p->fn.epilogue, args, 9);
 }
 
 /* Where the i-th tile, from row `start` of the group on, lies in the copy of A. */
 static em_val copy_from(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start) {
-    em_val row = p->pack_b ? em_add(e, s->sum_row, start) : start;
-    em_val slot = p->pack_b ? em_add(e, em_div(e, s->sum_row, em_i64(e, p->mr)), i) : i;
-    em_val from = p->turned_a ? em_mul(e, slot, em_i64(e, p->kc * p->a_step))
-                              : em_mul(e, row, em_i64(e, p->a_stride));
-    return em_at(e, em_at_bytes(e, e->scratch, em_i64(e, p->a_at)), p->t, from);
+    em_val row = p->pack_b ? em_add(e, s->ic_offset, start) : start;
+    em_val slot = p->pack_b ? em_add(e, em_div(e, s->ic_offset, em_i64(e, p->mr)), i) : i;
+    em_val from = p->a_transposed ? em_mul(e, slot, em_i64(e, p->kc * p->a_col_stride))
+                                  : em_mul(e, row, em_i64(e, p->a_row_stride));
+    return em_at(e, em_at_bytes(e, e->scratch, em_i64(e, p->a_offset)), p->t, from);
 }
 
 /* ... from column k0 on. */
 static em_val copied_from(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start) {
     em_val from = copy_from(e, p, s, i, start);
-    return p->waits ? em_at(e, from, p->t, s->k0) : from;
+    return p->keeps_partial_c ? em_at(e, from, p->t, s->pc) : from;
 }
 
 /* The same for the micro-kernel: there, or in A itself. */
 static em_val rows_from(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start) {
-    if (p->copy_a && !p->dual) return copied_from(e, p, s, i, start);
-    em_val row = em_mul(e, em_add(e, s->row0, start), gemm_size(e, p->g->a.row));
-    return em_at(e, s->a, p->t, em_add(e, row, s->k0));
+    if (p->pack_a && !p->pack_a_per_call) return copied_from(e, p, s, i, start);
+    em_val row = em_mul(e, em_add(e, s->ic, start), gemm_size(e, p->g->a.row));
+    return em_at(e, s->a, p->t, em_add(e, row, s->pc));
 }
 
 /* Where the sums of the tile from row `start` of the group on go: to C itself if they are complete
@@ -122,8 +122,8 @@ static em_val rows_from(em *e, const gemm_plan *p, const gemm_state *s, em_val i
 static em_val choose_target(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
                             em_val complete, em_val *to, em_val *to_row) {
     const sn_gemm_operand *c = &p->g->c;
-    em_val row = em_mul(e, em_add(e, s->row0, start), gemm_size(e, c->row));
-    em_val first = em_mul(e, s->panel, em_i64(e, p->panel));
+    em_val row = em_mul(e, em_add(e, s->ic, start), gemm_size(e, c->row));
+    em_val first = em_mul(e, s->jr, em_i64(e, p->panel));
     em_val at = em_add(e, gemm_offset(e, p->g, c, s->batch), em_add(e, row, first));
     em_val whole = em_cmp(e, EM_LE, em_add(e, first, em_i64(e, p->panel)), s->n);
     if (complete) whole = em_and(e, whole, complete);
@@ -136,74 +136,74 @@ static em_val choose_target(em *e, const gemm_plan *p, const gemm_state *s, em_v
 static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, em_val start,
                       em_val rows) {
     em_val tile = e->scratch;
-    if (p->chunked) {
-        em_val side = p->waits ? s->valid : em_i64(e, p->super);
-        em_val at = em_mul(e, em_sub(e, s->panel, s->first_panel), side);
-        at = em_add(e, p->waits ? at : em_add(e, at, s->sum_row), start);
-        em_val some = p->waits ? s->chunk : em_i64(e, p->kc);
+    if (p->k_blocked) {
+        em_val side = p->keeps_partial_c ? s->ib : em_i64(e, p->mc_outer);
+        em_val at = em_mul(e, em_sub(e, s->jr, s->jc), side);
+        at = em_add(e, p->keeps_partial_c ? at : em_add(e, at, s->ic_offset), start);
+        em_val some = p->keeps_partial_c ? s->kc : em_i64(e, p->kc);
         em_val single = em_cmp(e, EM_LE, s->k, some); /* nothing waits */
         at = em_select(e, single, zero(e), em_mul(e, at, em_i64(e, p->panel)));
         tile = em_at(e, tile, p->t, at);
     }
     em_val a = rows_from(e, p, s, i, start);
-    em_val next = s->next;
-    if (p->fetch)
-        next = gemm_emit_fetch_list(e, p, s, start, rows);
+    em_val next = s->b_next;
+    if (p->b_prefetch)
+        next = gemm_emit_b_prefetch_list(e, p, s, start, rows);
     else
-        next = em_at_bytes(e, next, em_mul(e, em_mul(e, i, s->kn), s->next_step));
-    if (p->g->n_sums) gemm_emit_fetch_sums(e, p, s, start, rows);
-    em_val own = p->own ? gemm_emit_own_list(e, p, s, start, rows, tile) : e->scratch;
-    em_val complete = p->chunked ? em_cmp(e, EM_GE, em_add(e, s->k0, s->kn), s->k) : NULL;
+        next = em_at_bytes(e, next, em_mul(e, em_mul(e, i, s->kb), s->b_next_step));
+    if (p->g->n_sums) gemm_prefetch_row_sums(e, p, s, start, rows);
+    em_val own = p->c_prefetch ? gemm_emit_c_prefetch_list(e, p, s, start, rows, tile) : e->scratch;
+    em_val complete = p->k_blocked ? em_cmp(e, EM_GE, em_add(e, s->pc, s->kb), s->k) : NULL;
     em_val to = tile, to_row = em_i64(e, p->panel), rest = complete; /* what is left to finish */
     if (p->direct_c) {
         em_val there = choose_target(e, p, s, start, complete, &to, &to_row);
         rest = complete ? em_and(e, complete, em_not(e, there)) : em_not(e, there);
     }
-    em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
-    em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
+    em_loop part = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
+    em_val col = em_mul(e, part.i, em_i64(e, p->nr));
     em_val args[] = {a,
-                     em_at(e, s->bp, p->b_type, col),
+                     em_at(e, s->b_panel, p->b_type, col),
                      em_at(e, tile, p->t, col),
-                     s->kn,
+                     s->kb,
                      next,
-                     s->next_step,
+                     s->b_next_step,
                      s->b_stride,
                      own,
                      a,
                      zero(e),
-                     s->k0,
+                     s->pc,
                      em_at(e, to, p->t, col),
                      to_row};
-    if (p->ahead) { /* the tile that lies there in the next group */
+    if (p->prefetch_next_a) { /* the tile that lies there in the next group */
         em_val row = em_mul(e, start, gemm_size(e, p->g->a.row));
-        em_val due = em_cmp(e, EM_NE, s->rows_step, zero(e));
-        args[8] = em_select(e, due, em_at(e, s->next_rows, p->g->a.dtype, row), a);
-        args[9] = s->rows_step;
+        em_val due = em_cmp(e, EM_NE, s->next_a_step, zero(e));
+        args[8] = em_select(e, due, em_at(e, s->next_a, p->g->a.dtype, row), a);
+        args[9] = s->next_a_step;
     }
     em_branch copied = {0};
-    if (p->dual) {
+    if (p->pack_a_per_call) {
         em_val full = em_cmp(e, EM_EQ, rows, em_i64(e, p->mr));
-        copied = em_if(e, em_and(e, s->copied, full));
+        copied = em_if(e, em_and(e, s->packs_a, full));
         args[0] = copied_from(e, p, s, i, start);
         em_branch taken = {0};
-        if (p->within) {
-            em_val part_last = em_cmp(e, EM_EQ, part.i, em_i64(e, p->parts - 1));
-            taken = em_if(e, em_and(e, s->taken, part_last));
-            em_call(e, p->turning, args, GEMM_MICRO_PARAMS);
+        if (p->pack_in_microkernel) {
+            em_val part_last = em_cmp(e, EM_EQ, part.i, em_i64(e, p->panel_tiles - 1));
+            taken = em_if(e, em_and(e, s->packs_next_a, part_last));
+            em_call(e, p->fn.ukr_packing_a, args, GEMM_UKR_PARAMS);
             em_else(e, &taken);
         }
-        em_call(e, p->copied, args, GEMM_MICRO_PARAMS);
-        if (p->within) em_endif(e, &taken);
+        em_call(e, p->fn.ukr_packed_a, args, GEMM_UKR_PARAMS);
+        if (p->pack_in_microkernel) em_endif(e, &taken);
         em_else(e, &copied);
         args[0] = a;
     }
     call_micro(e, p, rows, args);
-    if (p->dual) em_endif(e, &copied);
+    if (p->pack_a_per_call) em_endif(e, &copied);
     em_end(e, &part);
 
     em_branch br = {0};
     if (rest) br = em_if(e, rest);
-    call_finish(e, p, s, tile, em_add(e, s->row0, start), rows, s->panel);
+    call_finish(e, p, s, tile, em_add(e, s->ic, start), rows, s->jr);
     if (rest) em_endif(e, &br);
 }
 
@@ -211,14 +211,14 @@ static void emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val i, 
 static em_val columns_from(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
     const sn_gemm_operand *b = &p->g->b;
     em_val col = em_mul(e, panel, em_i64(e, p->panel));
-    em_val at = em_mul(e, s->k0, gemm_size(e, b->row));
+    em_val at = em_mul(e, s->pc, gemm_size(e, b->row));
     return em_at(e, s->b, b->dtype, em_add(e, at, em_mul(e, col, gemm_size(e, b->col))));
 }
 
 /* A panel of the block in scratch. */
 static em_val block_at(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
-    em_val at = em_mul(e, em_sub(e, panel, s->first_panel), em_i64(e, p->kc * p->panel));
-    return em_at(e, em_at_bytes(e, e->scratch, em_i64(e, p->b_at)), p->t, at);
+    em_val at = em_mul(e, em_sub(e, panel, s->jc), em_i64(e, p->kc * p->panel));
+    return em_at(e, em_at_bytes(e, e->scratch, em_i64(e, p->b_offset)), p->t, at);
 }
 
 static em_val columns_left(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
@@ -228,25 +228,26 @@ static em_val columns_left(em *e, const gemm_plan *p, const gemm_state *s, em_va
 /* May the panel be read where it lies? It must be whole. */
 static em_val reads_in_place(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
     em_val whole = em_cmp(e, EM_GE, columns_left(e, p, s, panel), em_i64(e, p->panel));
-    return em_and(e, s->in_place, whole);
+    return em_and(e, s->b_in_place, whole);
 }
 
 /* Where row k0 of a panel of 4-bit integers and of its factors begin. */
 static void four_from(em *e, const gemm_plan *p, const gemm_state *s, em_val panel, em_val k0,
                       em_val *words, em_val *factors) {
     em_val k = em_add(e, em_mul(e, panel, s->k), k0), width = em_i64(e, p->panel);
-    em_val row = em_div(e, k, em_i64(e, GEMM_WORD)), group = em_div(e, k, em_i64(e, p->g->group));
+    em_val row = em_div(e, k, em_i64(e, INT4_PER_WORD)),
+           group = em_div(e, k, em_i64(e, p->g->scale_group));
     *words = em_at(e, s->b, SN_I32, em_mul(e, row, width));
-    *factors = em_at(e, em_buf(e, p->g->factor_buf), SN_BF16, em_mul(e, group, width));
+    *factors = em_at(e, em_buf(e, p->g->scale_buf), SN_BF16, em_mul(e, group, width));
 }
 
 static void widen_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
     em_loop l = em_for(e, lo, hi, one(e));
     em_val args[4];
-    four_from(e, p, s, l.i, s->k0, &args[0], &args[1]);
+    four_from(e, p, s, l.i, s->pc, &args[0], &args[1]);
     args[2] = block_at(e, p, s, l.i);
-    args[3] = em_div(e, s->kn, em_i64(e, p->g->group));
-    em_call(e, p->widen, args, 4);
+    args[3] = em_div(e, s->kb, em_i64(e, p->g->scale_group));
+    em_call(e, p->fn.int4_dequantize, args, 4);
     em_end(e, &l);
 }
 
@@ -254,23 +255,23 @@ static void widen_block(em *e, const gemm_plan *p, const gemm_state *s, em_val l
 static void emit_four_row(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
     em_val row = s->a;
     if (p->g->prologue) {
-        row = em_at_bytes(e, e->scratch, em_i64(e, p->a_at));
+        row = em_at_bytes(e, e->scratch, em_i64(e, p->a_offset));
         em_val copy[] = {e->buf,  e->dim, s->a,        row,         zero(e),    one(e),
                          zero(e), s->k,   s->batch[0], s->batch[1], s->batch[2]};
-        em_call(e, p->copy, copy, 11);
+        em_call(e, p->fn.pack_a, copy, 11);
     }
     em_loop l = em_for(e, lo, hi, one(e));
-    em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
-    em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
+    em_loop part = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
+    em_val col = em_mul(e, part.i, em_i64(e, p->nr));
     em_val args[4] = {row};
     four_from(e, p, s, l.i, zero(e), &args[1], &args[2]);
     args[1] = em_at(e, args[1], SN_I32, col);
     args[2] = em_at(e, args[2], SN_BF16, col);
     args[3] = em_at(e, e->scratch, p->t, col);
-    em_branch last = em_if(e, em_cmp(e, EM_EQ, em_add(e, l.i, one(e)), s->panels));
-    em_call(e, p->last_row, args, 4);
+    em_branch last = em_if(e, em_cmp(e, EM_EQ, em_add(e, l.i, one(e)), s->n_panels));
+    em_call(e, p->fn.int4_last_row, args, 4);
     em_else(e, &last);
-    em_call(e, p->row, args, 4);
+    em_call(e, p->fn.int4_row, args, 4);
     em_endif(e, &last);
     em_end(e, &part);
     call_finish(e, p, s, e->scratch, zero(e), one(e), l.i);
@@ -279,21 +280,21 @@ static void emit_four_row(em *e, const gemm_plan *p, gemm_state *s, em_val lo, e
 
 /* Packs the panels [lo, hi) of the block, rows k0 .. k0 + kn. */
 static void pack_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
-    if (p->widen) {
+    if (p->fn.int4_dequantize) {
         widen_block(e, p, s, lo, hi);
         return;
     }
     em_loop l = em_for(e, lo, hi, one(e));
     em_branch br = {0};
-    if (p->direct_b) {
+    if (p->b_in_place) {
         br = em_if(e, reads_in_place(e, p, s, l.i));
         em_else(e, &br);
     }
     em_val src = columns_from(e, p, s, l.i);
     em_val args[] = {
-        e->buf, e->dim, src, block_at(e, p, s, l.i), s->kn, columns_left(e, p, s, l.i)};
-    em_call(e, p->pack, args, 6);
-    if (p->direct_b) em_endif(e, &br);
+        e->buf, e->dim, src, block_at(e, p, s, l.i), s->kb, columns_left(e, p, s, l.i)};
+    em_call(e, p->fn.pack_b, args, 6);
+    if (p->b_in_place) em_endif(e, &br);
     em_end(e, &l);
 }
 
@@ -303,40 +304,40 @@ static void emit_panel_source(em *e, const gemm_plan *p, gemm_state *s, em_val h
     em_val width = em_i64(e, p->panel);
     s->b_stride = width;
     if (!p->pack_b) {
-        em_val at = em_mul(e, em_add(e, em_mul(e, s->panel, s->k), s->k0), width);
-        s->bp = em_at(e, s->b, p->b_type, at);
-        em_val alone = em_cmp(e, EM_EQ, s->blocks, one(e)); /* fetch this panel, else the next */
+        em_val at = em_mul(e, em_add(e, em_mul(e, s->jr, s->k), s->pc), width);
+        s->b_panel = em_at(e, s->b, p->b_type, at);
+        em_val alone = em_cmp(e, EM_EQ, s->n_tiles, one(e)); /* fetch this panel, else the next */
         em_val ahead = em_select(e, alone, em_i64(e, GEMM_FETCH_STEPS), s->k);
-        s->next = em_at(e, s->bp, p->b_type, em_mul(e, ahead, width));
-        em_val last = em_cmp(e, EM_EQ, em_add(e, s->panel, one(e)), hi);
-        s->next = em_select(e, em_and(e, last, s->leap), s->after, s->next);
-        s->turn = em_and(e, last, s->more);
-        if (p->waits) s->turn = em_and(e, s->turn, s->last);
-        s->rows_step = em_select(e, s->turn, em_i64(e, GEMM_LINE), zero(e));
+        s->b_next = em_at(e, s->b_panel, p->b_type, em_mul(e, ahead, width));
+        em_val last = em_cmp(e, EM_EQ, em_add(e, s->jr, one(e)), hi);
+        s->b_next = em_select(e, em_and(e, last, s->has_next_panel), s->next_panel, s->b_next);
+        s->is_last_panel = em_and(e, last, s->has_next_block);
+        if (p->keeps_partial_c) s->is_last_panel = em_and(e, s->is_last_panel, s->is_last_block);
+        s->next_a_step = em_select(e, s->is_last_panel, em_i64(e, GEMM_LINE), zero(e));
         return;
     }
     em_val last = em_sub(e, hi, one(e));
-    s->next = block_at(e, p, s, em_imin(e, em_add(e, s->panel, one(e)), last));
-    s->bp = block_at(e, p, s, s->panel);
-    if (!p->direct_b) return;
-    em_val there = reads_in_place(e, p, s, s->panel);
-    s->bp = em_select(e, there, columns_from(e, p, s, s->panel), s->bp);
+    s->b_next = block_at(e, p, s, em_imin(e, em_add(e, s->jr, one(e)), last));
+    s->b_panel = block_at(e, p, s, s->jr);
+    if (!p->b_in_place) return;
+    em_val there = reads_in_place(e, p, s, s->jr);
+    s->b_panel = em_select(e, there, columns_from(e, p, s, s->jr), s->b_panel);
     s->b_stride = em_select(e, there, gemm_size(e, p->g->b.row), width);
 }
 
 /* A row alone with narrow panels: panel i of the first half together with panel i of the second, so
  * that both are read as they lie. Returns the first panel that is left. */
 static em_val emit_twins(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
-    em_val single = em_cmp(e, EM_EQ, s->valid, one(e));
-    if (p->waits) single = em_and(e, single, em_cmp(e, EM_EQ, s->kn, s->k));
+    em_val single = em_cmp(e, EM_EQ, s->ib, one(e));
+    if (p->keeps_partial_c) single = em_and(e, single, em_cmp(e, EM_EQ, s->kb, s->k));
     em_branch alone = em_if(e, single);
     em_val half = em_ashr(e, em_sub(e, hi, lo), one(e));
     em_val panel = em_mul(e, s->k, em_i64(e, p->panel)), apart = em_mul(e, half, panel);
     em_val second = em_at(e, e->scratch, p->t, em_i64(e, p->panel));
     em_loop l = em_for(e, zero(e), half, one(e));
     em_val first = em_add(e, lo, l.i), b = em_at(e, s->b, p->b_type, em_mul(e, first, panel));
-    em_loop part = em_for(e, zero(e), em_i64(e, p->parts), one(e));
-    em_val col = em_mul(e, part.i, em_i64(e, p->nv * p->lanes));
+    em_loop part = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
+    em_val col = em_mul(e, part.i, em_i64(e, p->nr));
     em_val args[] = {rows_from(e, p, s, zero(e), zero(e)),
                      em_at(e, b, p->b_type, col),
                      em_at(e, e->scratch, p->t, col),
@@ -350,10 +351,10 @@ static em_val emit_twins(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em
                      zero(e),
                      e->scratch,
                      zero(e)};
-    em_call(e, p->twin, args, GEMM_MICRO_PARAMS);
+    em_call(e, p->fn.ukr_1x2, args, GEMM_UKR_PARAMS);
     em_end(e, &part);
-    call_finish(e, p, s, e->scratch, s->row0, one(e), first);
-    call_finish(e, p, s, second, s->row0, one(e), em_add(e, first, half));
+    call_finish(e, p, s, e->scratch, s->ic, one(e), first);
+    call_finish(e, p, s, second, s->ic, one(e), em_add(e, first, half));
     em_end(e, &l);
     em_val rest = em_add(e, lo, em_add(e, half, half));
     em_endif(e, &alone);
@@ -363,39 +364,39 @@ static em_val emit_twins(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em
 /* Rows [first, first + n) of A, to their places from row `place` of the group's copy on. */
 static void copy_piece(em *e, const gemm_plan *p, const gemm_state *s, em_val first, em_val n,
                        em_val place) {
-    em_val k0 = p->waits ? zero(e) : s->k0, kn = p->waits ? s->k : s->kn;
+    em_val k0 = p->keeps_partial_c ? zero(e) : s->pc, kn = p->keeps_partial_c ? s->k : s->kb;
     em_val args[] = {e->buf,      e->dim,      s->a,       copy_from(e, p, s, zero(e), place),
                      first,       n,           k0,         kn,
                      s->batch[0], s->batch[1], s->batch[2]};
-    em_call(e, p->copy, args, 11);
+    em_call(e, p->fn.pack_a, args, 11);
 }
 
 /* Rows [from, to) of the next group's copy, as far as they exist. */
 static void relay_rows(em *e, const gemm_plan *p, const gemm_state *s, em_val from, em_val to) {
-    em_val n = em_sub(e, em_imin(e, to, s->next_valid), from);
+    em_val n = em_sub(e, em_imin(e, to, s->next_ib), from);
     em_branch br = em_if(e, em_cmp(e, EM_GT, n, zero(e)));
-    copy_piece(e, p, s, em_add(e, s->next_row, from), n, from);
+    copy_piece(e, p, s, em_add(e, s->next_ic, from), n, from);
     em_endif(e, &br);
 }
 
 static void emit_panels(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
-    if (p->twin) lo = emit_twins(e, p, s, lo, hi);
+    if (p->fn.ukr_1x2) lo = emit_twins(e, p, s, lo, hi);
     em_loop panel = em_for(e, lo, hi, one(e));
-    s->panel = panel.i;
+    s->jr = panel.i;
     emit_panel_source(e, p, s, hi);
-    em_loop tile = em_for(e, zero(e), s->blocks, one(e));
+    em_loop tile = em_for(e, zero(e), s->n_tiles, one(e));
     em_val start = em_carry(e, &tile, zero(e));
-    em_val rows = choose_rows(e, p, em_sub(e, s->valid, start));
-    em_val end = em_add(e, start, rows), turns = s->turn;
-    if (p->dual) turns = em_and(e, turns, s->copied);
-    if (p->within) {
+    em_val rows = choose_rows(e, p, em_sub(e, s->ib, start));
+    em_val end = em_add(e, start, rows), turns = s->is_last_panel;
+    if (p->pack_a_per_call) turns = em_and(e, turns, s->packs_a);
+    if (p->pack_in_microkernel) {
         em_val full = em_cmp(e, EM_EQ, rows, em_i64(e, p->mr));
-        em_val both = em_and(e, full, em_cmp(e, EM_LE, end, s->next_valid));
-        s->taken = em_and(e, turns, both);
+        em_val both = em_and(e, full, em_cmp(e, EM_LE, end, s->next_ib));
+        s->packs_next_a = em_and(e, turns, both);
         turns = em_and(e, turns, em_not(e, both));
     }
     emit_tile(e, p, s, tile.i, start, rows);
-    if (p->relay) {
+    if (p->pack_next_a) {
         em_branch turn = em_if(e, turns);
         relay_rows(e, p, s, start, end);
         em_endif(e, &turn);
@@ -403,35 +404,35 @@ static void emit_panels(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_
     em_next(e, &tile, start, end);
     em_end(e, &tile);
     em_end(e, &panel);
-    if (p->relay) { /* it may have a tile more */
+    if (p->pack_next_a) { /* it may have a tile more */
         em_val none = em_i64(e, 0);
-        em_val rest = p->dual ? em_select(e, s->copied, s->next_valid, none) : s->next_valid;
-        if (p->waits) rest = em_select(e, s->last, rest, none);
-        relay_rows(e, p, s, s->valid, rest);
+        em_val rest = p->pack_a_per_call ? em_select(e, s->packs_a, s->next_ib, none) : s->next_ib;
+        if (p->keeps_partial_c) rest = em_select(e, s->is_last_block, rest, none);
+        relay_rows(e, p, s, s->ib, rest);
     }
 }
 
 /* The group's rows of A, columns k0 .. k0 + kn. */
 static void copy_group(em *e, const gemm_plan *p, const gemm_state *s) {
-    if (!p->turned_a) {
-        copy_piece(e, p, s, s->row0, s->valid, zero(e));
+    if (!p->a_transposed) {
+        copy_piece(e, p, s, s->ic, s->ib, zero(e));
         return;
     }
-    em_loop tile = em_for(e, zero(e), s->blocks, one(e));
+    em_loop tile = em_for(e, zero(e), s->n_tiles, one(e));
     em_val start = em_carry(e, &tile, zero(e));
-    em_val rows = choose_rows(e, p, em_sub(e, s->valid, start));
+    em_val rows = choose_rows(e, p, em_sub(e, s->ib, start));
     em_val args[] = {e->buf,
                      e->dim,
                      s->a,
                      copy_from(e, p, s, tile.i, start),
-                     em_add(e, s->row0, start),
+                     em_add(e, s->ic, start),
                      rows,
-                     s->k0,
-                     s->kn,
+                     s->pc,
+                     s->kb,
                      s->batch[0],
                      s->batch[1],
                      s->batch[2]};
-    em_call(e, p->copy, args, 11);
+    em_call(e, p->fn.pack_a, args, 11);
     em_next(e, &tile, start, em_add(e, start, rows));
     em_end(e, &tile);
 }
@@ -460,18 +461,18 @@ static em_val panel_at(em *e, const gemm_plan *p, const gemm_state *s, em_val pa
 
 /* The group against panels [lo, hi), some of them and a chunk of K at a time. */
 static void emit_chunks(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
-    em_loop some = em_for(e, lo, hi, em_i64(e, p->np));
-    em_val end = em_imin(e, hi, em_add(e, some.i, em_i64(e, p->np)));
+    em_loop some = em_for(e, lo, hi, em_i64(e, p->nc_panels));
+    em_val end = em_imin(e, hi, em_add(e, some.i, em_i64(e, p->nc_panels)));
     em_val last = em_cmp(e, EM_EQ, end, hi);
-    s->first_panel = some.i;
-    em_loop chunk = em_for(e, zero(e), em_imax(e, s->k, one(e)), s->chunk);
-    s->k0 = chunk.i;
-    s->kn = em_imin(e, s->chunk, em_sub(e, s->k, chunk.i));
-    em_val k1 = em_add(e, s->k0, s->kn), whole = em_cmp(e, EM_GE, k1, s->k);
+    s->jc = some.i;
+    em_loop chunk = em_for(e, zero(e), em_imax(e, s->k, one(e)), s->kc);
+    s->pc = chunk.i;
+    s->kb = em_imin(e, s->kc, em_sub(e, s->k, chunk.i));
+    em_val k1 = em_add(e, s->pc, s->kb), whole = em_cmp(e, EM_GE, k1, s->k);
     em_val then = panel_at(e, p, s, em_select(e, last, lo, end), zero(e));
-    s->after = em_select(e, whole, then, panel_at(e, p, s, some.i, k1));
-    s->last = em_and(e, last, whole);
-    s->leap = em_or(e, em_not(e, s->last), s->more);
+    s->next_panel = em_select(e, whole, then, panel_at(e, p, s, some.i, k1));
+    s->is_last_block = em_and(e, last, whole);
+    s->has_next_panel = em_or(e, em_not(e, s->is_last_block), s->has_next_block);
     emit_panels(e, p, s, some.i, end);
     em_end(e, &chunk);
     em_end(e, &some);
@@ -485,44 +486,46 @@ static void emit_groups(em *e, const gemm_plan *p, gemm_state *s, em_val row0, e
                         em_val panel0, em_val panel1, int what) {
     em_val tiles = em_ceil_div(e, em_sub(e, row1, row0), p->mr);
     em_val groups = em_ceil_div(e, tiles, p->mc / p->mr), mr = em_i64(e, p->mr), lo, hi;
-    s->walked = em_sub(e, row1, row0);
+    s->n_rows_ic = em_sub(e, row1, row0);
     em_loop group = em_for(e, zero(e), groups, one(e));
     share(e, tiles, group.i, groups, &lo, &hi);
-    s->sum_row = em_mul(e, lo, mr);
-    s->row0 = em_add(e, row0, s->sum_row);
+    s->ic_offset = em_mul(e, lo, mr);
+    s->ic = em_add(e, row0, s->ic_offset);
     em_val next = em_add(e, row0, em_mul(e, hi, mr));
-    s->valid = em_sub(e, em_imin(e, next, row1), s->row0);
-    s->more = em_cmp(e, EM_LT, next, row1);
-    if (p->ahead || p->relay) {
+    s->ib = em_sub(e, em_imin(e, next, row1), s->ic);
+    s->has_next_block = em_cmp(e, EM_LT, next, row1);
+    if (p->prefetch_next_a || p->pack_next_a) {
         share(e, tiles, em_add(e, group.i, one(e)), groups, &lo, &hi);
         em_val end = em_add(e, row0, em_mul(e, hi, mr));
-        s->next_row = next;
-        s->next_valid = em_select(e, s->more, em_sub(e, em_imin(e, end, row1), next), zero(e));
-        s->next_rows = em_at(e, s->a, p->g->a.dtype, em_mul(e, next, gemm_size(e, p->g->a.row)));
+        s->next_ic = next;
+        s->next_ib =
+            em_select(e, s->has_next_block, em_sub(e, em_imin(e, end, row1), next), zero(e));
+        s->next_a = em_at(e, s->a, p->g->a.dtype, em_mul(e, next, gemm_size(e, p->g->a.row)));
     }
-    s->leap = s->more;
-    s->blocks = count_tiles(e, p, s->valid);
-    em_val sharing = em_mul(e, count_full(e, p, s->valid), em_i64(e, p->parts));
+    s->has_next_panel = s->has_next_block;
+    s->n_tiles = count_tiles(e, p, s->ib);
+    em_val sharing = em_mul(e, count_full(e, p, s->ib), em_i64(e, p->panel_tiles));
     em_val line = em_i64(e, p->panel * (int)sn_dtype_size(p->b_type) - 1); /* rounded up */
-    s->next_step = em_div(e, em_add(e, line, sharing), sharing);
-    if (p->waits) s->k0 = zero(e), s->kn = s->k;
-    if (p->copy_a && what & COPY) {
+    s->b_next_step = em_div(e, em_add(e, line, sharing), sharing);
+    if (p->keeps_partial_c) s->pc = zero(e), s->kb = s->k;
+    if (p->pack_a && what & COPY) {
         em_branch due = {0};
         em_val first = em_cmp(e, EM_EQ, group.i, zero(e));
-        if (p->relay) due = em_if(e, p->dual ? em_and(e, first, s->copied) : first);
+        if (p->pack_next_a)
+            due = em_if(e, p->pack_a_per_call ? em_and(e, first, s->packs_a) : first);
         copy_group(e, p, s);
-        if (p->relay) em_endif(e, &due);
+        if (p->pack_next_a) em_endif(e, &due);
     }
-    if (what & MULTIPLY && p->waits) emit_chunks(e, p, s, panel0, panel1);
-    if (what & MULTIPLY && !p->waits) emit_panels(e, p, s, panel0, panel1);
+    if (what & MULTIPLY && p->keeps_partial_c) emit_chunks(e, p, s, panel0, panel1);
+    if (what & MULTIPLY && !p->keeps_partial_c) emit_panels(e, p, s, panel0, panel1);
     em_end(e, &group);
 }
 
 /* Copies the rows of A, for all panels if K is one chunk. */
 static void copy_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                       em_val panel0) {
-    em_val due = em_cmp(e, EM_EQ, s->first_panel, panel0);
-    if (p->chunked) due = em_or(e, due, em_cmp(e, EM_GT, s->k, em_i64(e, p->kc)));
+    em_val due = em_cmp(e, EM_EQ, s->jc, panel0);
+    if (p->k_blocked) due = em_or(e, due, em_cmp(e, EM_GT, s->k, em_i64(e, p->kc)));
     em_branch br = em_if(e, due);
     emit_groups(e, p, s, row0, row1, panel0, panel0, COPY);
     em_endif(e, &br);
@@ -532,22 +535,22 @@ static void copy_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_
  * waits is for these panels. */
 static void emit_blocks(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                         em_val panel0, em_val panel1) {
-    em_loop some = em_for(e, panel0, panel1, em_i64(e, p->np)), chunk;
-    em_val end = em_imin(e, panel1, em_add(e, some.i, em_i64(e, p->np)));
-    s->first_panel = some.i;
-    s->end_panel = panel1;
-    s->k0 = zero(e);
-    s->kn = s->k;
-    if (p->chunked) {
+    em_loop some = em_for(e, panel0, panel1, em_i64(e, p->nc_panels)), chunk;
+    em_val end = em_imin(e, panel1, em_add(e, some.i, em_i64(e, p->nc_panels)));
+    s->jc = some.i;
+    s->panel_end = panel1;
+    s->pc = zero(e);
+    s->kb = s->k;
+    if (p->k_blocked) {
         chunk = em_for(e, zero(e), em_imax(e, s->k, one(e)), em_i64(e, p->kc));
-        s->k0 = chunk.i;
-        s->kn = em_imin(e, em_i64(e, p->kc), em_sub(e, s->k, chunk.i));
+        s->pc = chunk.i;
+        s->kb = em_imin(e, em_i64(e, p->kc), em_sub(e, s->k, chunk.i));
     }
-    bool ahead = p->pack_b && p->copy_a;
+    bool ahead = p->pack_b && p->pack_a;
     if (p->pack_b) pack_block(e, p, s, some.i, end);
     if (ahead) copy_rows(e, p, s, row0, row1, panel0);
     emit_groups(e, p, s, row0, row1, some.i, end, ahead ? MULTIPLY : COPY | MULTIPLY);
-    if (p->chunked) em_end(e, &chunk);
+    if (p->k_blocked) em_end(e, &chunk);
     em_end(e, &some);
 }
 
@@ -555,35 +558,36 @@ static void emit_blocks(em *e, const gemm_plan *p, gemm_state *s, em_val row0, e
 static void emit_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                       em_val panel0, em_val panel1) {
     em_branch single = {0};
-    if (p->row) {
+    if (p->fn.int4_row) {
         single = em_if(e, em_cmp(e, EM_EQ, s->m, one(e)));
         emit_four_row(e, p, s, panel0, panel1);
         em_else(e, &single);
     }
-    if (p->direct_b) s->in_place = em_cmp(e, EM_LE, em_sub(e, row1, row0), em_i64(e, 2 * p->mr));
-    if (p->waits || (!p->chunked && !p->pack_b)) {
+    if (p->b_in_place)
+        s->b_in_place = em_cmp(e, EM_LE, em_sub(e, row1, row0), em_i64(e, 2 * p->mr));
+    if (p->keeps_partial_c || (!p->k_blocked && !p->pack_b)) {
         em_val many = em_i64(e, GEMM_COPY_PANELS);
-        s->copied = em_cmp(e, EM_GE, em_sub(e, panel1, panel0), many);
-        s->first_panel = panel0;
-        s->after =
+        s->packs_a = em_cmp(e, EM_GE, em_sub(e, panel1, panel0), many);
+        s->jc = panel0;
+        s->next_panel =
             em_at(e, s->b, p->b_type, em_mul(e, em_mul(e, panel0, s->k), em_i64(e, p->panel)));
-        s->k0 = zero(e);
-        s->kn = s->k;
-        if (p->waits) {
-            em_val most = em_i64(e, p->group_bytes / p->esize / p->g->k.value);
+        s->pc = zero(e);
+        s->kb = s->k;
+        if (p->keeps_partial_c) {
+            em_val most = em_i64(e, p->mc_bytes / p->esize / p->g->k.value);
             em_val few = em_cmp(e, EM_LE, em_sub(e, row1, row0), most);
-            s->chunk = em_select(e, few, s->k, em_i64(e, p->kc));
+            s->kc = em_select(e, few, s->k, em_i64(e, p->kc));
         }
         emit_groups(e, p, s, row0, row1, panel0, panel1, COPY | MULTIPLY);
-    } else if (!p->chunked && !p->copy_a) {
+    } else if (!p->k_blocked && !p->pack_a) {
         emit_blocks(e, p, s, row0, row1, panel0, panel1);
     } else { /* what waits has room for so many rows */
-        em_loop l = em_for(e, row0, row1, em_i64(e, p->super));
-        em_val end = em_imin(e, row1, em_add(e, l.i, em_i64(e, p->super)));
+        em_loop l = em_for(e, row0, row1, em_i64(e, p->mc_outer));
+        em_val end = em_imin(e, row1, em_add(e, l.i, em_i64(e, p->mc_outer)));
         emit_blocks(e, p, s, l.i, end, panel0, panel1);
         em_end(e, &l);
     }
-    if (p->row) em_endif(e, &single);
+    if (p->fn.int4_row) em_endif(e, &single);
 }
 
 /* The item's index on each batch axis, and its operands. */
@@ -619,15 +623,15 @@ static em_val count_row_parts(em *e, const gemm_plan *p, em_val m) {
 static em_val choose_row_parts(em *e, const gemm_plan *p, const gemm_state *s) {
     em_val by_rows = count_row_parts(e, p, s->m);
     if (!p->pack_b) return by_rows;
-    em_val columns = em_cmp(e, EM_GE, s->panels, em_mul(e, e->nthreads, em_i64(e, 4)));
-    if (p->copy_a) columns = em_and(e, columns, em_cmp(e, EM_GE, s->n, s->m));
+    em_val columns = em_cmp(e, EM_GE, s->n_panels, em_mul(e, e->nthreads, em_i64(e, 4)));
+    if (p->pack_a) columns = em_and(e, columns, em_cmp(e, EM_GE, s->n, s->m));
     return em_select(e, columns, one(e), by_rows);
 }
 
 /* Are there enough of packed panels, perhaps? */
 static bool may_draw(const gemm_plan *p) {
     const sn_gemm *g = p->g;
-    return g->tickets && g->b_packed && !p->pack_b && !gemm_is(g->m, 1);
+    return g->dynamic && g->b_packed && !p->pack_b && !gemm_is(g->m, 1);
 }
 
 /* Multiplications of a product, tens of milliseconds, whose last rows are drawn. */
@@ -644,7 +648,7 @@ typedef struct gemm_tail {
 } gemm_tail;
 
 static gemm_tail plan_tail(em *e, const gemm_plan *p, const gemm_state *s, em_val by_rows) {
-    gemm_tail t = {.counter = em_buf(e, p->g->ticket_buf), .row0 = s->m};
+    gemm_tail t = {.counter = em_buf(e, p->g->counter_buf), .row0 = s->m};
     em_val nt = e->nthreads, all = em_mul(e, em_mul(e, s->m, s->n), s->k);
     t.draws = em_cmp(e, EM_GE, all, em_i64(e, long_product));
     t.draws = em_and(e, t.draws, em_cmp(e, EM_GT, nt, one(e)));
@@ -658,9 +662,9 @@ static gemm_tail plan_tail(em *e, const gemm_plan *p, const gemm_state *s, em_va
     tail = em_imax(e, em_sub(e, s->m, t.row0), one(e));
     em_val groups = em_ceil_div(e, tail, p->mc);
     t.rows = em_div(e, em_add(e, tail, em_sub(e, groups, one(e))), groups);
-    em_val each = em_div(e, s->panels, em_mul(e, nt, em_i64(e, GEMM_DRAWS / GEMM_TAIL)));
+    em_val each = em_div(e, s->n_panels, em_mul(e, nt, em_i64(e, GEMM_DRAWS / GEMM_TAIL)));
     t.panels = em_imax(e, em_mul(e, each, groups), em_i64(e, GEMM_COPY_PANELS));
-    t.wide = em_div(e, em_add(e, s->panels, em_sub(e, t.panels, one(e))), t.panels);
+    t.wide = em_div(e, em_add(e, s->n_panels, em_sub(e, t.panels, one(e))), t.panels);
     t.parts = em_select(e, t.draws, em_mul(e, groups, t.wide), zero(e));
     return t;
 }
@@ -673,7 +677,7 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     gemm_state s = {.m = gemm_size(e, g->m), .n = gemm_size(e, g->n), .k = gemm_size(e, g->k)};
     em_val items = one(e);
     for (int i = 0; i < g->n_batch; i++) items = em_mul(e, items, gemm_size(e, g->batch[i]));
-    s.panels = em_ceil_div(e, s.n, p->panel);
+    s.n_panels = em_ceil_div(e, s.n, p->panel);
 
     em_val nt = e->nthreads, tid = e->tid;
     em_val even = em_cmp(e, EM_EQ, em_rem(e, items, nt), zero(e));
@@ -693,7 +697,7 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     }
     share(e, em_ceil_div(e, tail.row0, GEMM_ROW_UNIT), em_div(e, part, col_parts), row_parts, &row0,
           &row1);
-    share(e, s.panels, em_rem(e, part, col_parts), col_parts, &panel0, &panel1);
+    share(e, s.n_panels, em_rem(e, part, col_parts), col_parts, &panel0, &panel1);
     row1 = em_imin(e, em_mul(e, row1, em_i64(e, GEMM_ROW_UNIT)), tail.row0);
     row0 = em_mul(e, row0, em_i64(e, GEMM_ROW_UNIT));
 
@@ -706,7 +710,7 @@ static void emit_kernel(em *e, const gemm_plan *p) {
         row0 = em_select(e, own, row0, em_imin(e, first, s.m));
         row1 = em_select(e, own, row1, em_imin(e, em_add(e, first, tail.rows), s.m));
         panel0 = em_select(e, own, panel0, left);
-        panel1 = em_select(e, own, panel1, em_imin(e, em_add(e, left, tail.panels), s.panels));
+        panel1 = em_select(e, own, panel1, em_imin(e, em_add(e, left, tail.panels), s.n_panels));
     }
     em_loop item = em_for(e, item0, item1, one(e));
     begin_item(e, p, &s, item.i);
@@ -727,20 +731,21 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
     gemm_plan p;
     if (!gemm_plan_make(&p, g, e->target, e->compute, &e->err)) return;
     p.name = name;
-    for (int i = 0; i < p.n_sizes; i++) p.micro[i] = gemm_emit_micro(e, &p, p.size[i], GEMM_MICRO);
-    if (p.dual) p.copied = gemm_emit_micro(e, &p, p.mr, GEMM_COPIED);
-    if (p.within) p.turning = gemm_emit_micro(e, &p, p.mr, GEMM_TURNING);
-    if (g->group) p.widen = gemm_emit_four_widen(e, &p);
+    for (int i = 0; i < p.n_tile_rows; i++)
+        p.fn.ukr[i] = gemm_emit_ukr(e, &p, p.tile_rows[i], GEMM_UKR);
+    if (p.pack_a_per_call) p.fn.ukr_packed_a = gemm_emit_ukr(e, &p, p.mr, GEMM_UKR_PACKED_A);
+    if (p.pack_in_microkernel) p.fn.ukr_packing_a = gemm_emit_ukr(e, &p, p.mr, GEMM_UKR_PACKING_A);
+    if (g->scale_group) p.fn.int4_dequantize = gemm_emit_int4_dequantize(e, &p);
     bool plain = !g->prologue && g->a.dtype == p.t && gemm_is(g->a.col, 1);
-    if (g->group && (plain || (g->prologue && !p.chunked))) {
-        p.row = gemm_emit_four_row(e, &p, false);
-        p.last_row = gemm_emit_four_row(e, &p, true);
+    if (g->scale_group && (plain || (g->prologue && !p.k_blocked))) {
+        p.fn.int4_row = gemm_emit_int4_row(e, &p, false);
+        p.fn.int4_last_row = gemm_emit_int4_row(e, &p, true);
     }
-    if (g->b_packed && sn_dtype_size(p.b_type) <= 4 && (!p.chunked || p.waits))
-        p.twin = gemm_emit_micro(e, &p, 1, GEMM_TWIN);
-    p.finish = gemm_emit_finish(e, &p);
-    if (p.copy_a) p.copy = gemm_emit_copy(e, &p);
+    if (g->b_packed && sn_dtype_size(p.b_type) <= 4 && (!p.k_blocked || p.keeps_partial_c))
+        p.fn.ukr_1x2 = gemm_emit_ukr(e, &p, 1, GEMM_UKR_1X2);
+    p.fn.epilogue = gemm_emit_epilogue(e, &p);
+    if (p.pack_a) p.fn.pack_a = gemm_emit_pack_a(e, &p);
     if (!g->b_packed)
-        p.pack = gemm_emit_pack_panel(e, &p, "pack", g->b.dtype, g->b.row, g->b.col, 0);
+        p.fn.pack_b = gemm_emit_pack_b(e, &p, "pack", g->b.dtype, g->b.row, g->b.col, 0);
     emit_kernel(e, &p);
 }

@@ -1,35 +1,35 @@
-/* gemm.h: generator of matrix product kernels, C = epi(pro(A) B).
- * A spec says where the operands lie and what is constant; callbacks emit what is fused before and
- * after the product. One kernel serves every run-time size of its spec, M = 1 to large. */
+/* gemm.h: generator of matrix multiplication kernels, C = epilogue(prologue(A) B).
+ * A spec describes the operands and what is constant; callbacks emit the fused prologue and
+ * epilogue. One kernel serves every run-time size of its spec, from M = 1 on. */
 #ifndef SN_GEMM_H
 #define SN_GEMM_H
 
 #include "codegen/emit/emit.h"
 
-/* C[b,i,j] = epi(sum over k of pro(A[b,i,k]) B[b,k,j]), i < M, j < N, k < K, b over up to three
- * batch axes.
+/* C[b,i,j] = epilogue(sum over k of prologue(A[b,i,k]) B[b,k,j]), i < M, j < N, k < K, with up to
+ * three batch axes b.
  *
- * Every element is summed over k in order, in one chain of fused multiply-adds, whatever M, N, the
- * split over threads or the tile that it falls into: results do not depend on the number of threads
- * nor on the other rows.
+ * Determinism: each element is accumulated over k in order, in one chain of fused multiply-adds.
+ * The chain does not depend on M, N, the partition over threads or the microtile that holds the
+ * element. Results therefore do not depend on the number of threads or on other rows.
  *
- * Right factors that stay the same are stored in panels (sn_gemm_emit_pack): panel p holds columns
- * [pP, (p+1)P) of B as [K][P], zero beyond N; P = sn_gemm_panel(compute) whatever the ISA. Other
- * right factors are read where they lie, or packed by the kernel a panel at a time.
+ * Packed B: constant right operands are stored in panels (sn_gemm_emit_pack). Panel p holds columns
+ * [pP, (p+1)P) of B as [K][P], zero beyond N. P = sn_gemm_panel(compute) on every ISA. Other right
+ * operands are read in place, or the kernel packs them panel by panel.
  *
- * Panels may be narrower than the compute type: bf16, f16 or i8 widen in registers (scales of i8
- * columns are the epilogue's). All other unpacked operands may be of any float type.
+ * Narrow panels: packed B may be bf16, f16 or i8; the microkernel widens it in registers. The
+ * epilogue applies the column scales of i8. All unpacked operands may have any float type.
  *
- * Pairs (`pair` = h): the columns come in blocks of 2h, and columns j and j + h of a block meet in
- * the epilogue (the halves of a gate, of a head that is rotated). A panel then holds P/2 columns of
- * a block's first half, and those h further. N is a multiple of 2h, and h of P/2 if there are
- * several blocks. The epilogue's value for column j is stored there: with one block, a result of h
- * columns.
+ * Pairs (`pair_distance` = h > 0): columns come in blocks of 2h, and the epilogue gets columns j
+ * and j + h of a block together (gated activations, rotary embeddings). A panel then holds P/2
+ * columns of a block's first half followed by the P/2 columns h further. N is a multiple of 2h; if
+ * there are several blocks, h is a multiple of P/2. The epilogue's value is stored at column j;
+ * with one block the result thus has h columns.
  *
- * Panels of 4-bit integers (`group`): an i32 holds 8 consecutive k of a column, a panel is
- * [K / 8][P] words; `group` consecutive k share a bf16 factor, in panels [K / group][P]. A single
- * row (M = 1) sums each group before it is multiplied by its factor; several rows
- * multiply first. */
+ * int4 panels (`scale_group` > 0): an i32 holds 8 consecutive k of a column, a panel is
+ * [K / 8][P] words. Each `scale_group` consecutive k share a bf16 scale, in panels
+ * [K / scale_group][P]. A single row (M = 1) accumulates each scale group before it multiplies by
+ * the scale; with more rows B is dequantized first. */
 enum { SN_GEMM_BATCH = 3, SN_GEMM_STATE = 4, SN_GEMM_SUMS = 4 };
 
 /* A size, stride or offset in elements: a constant (slot < 0), or dim[slot] of the call. */
@@ -42,16 +42,16 @@ typedef struct sn_gemm_size {
 #define SN_GEMM_DIM(s) ((sn_gemm_size){0, (s)})
 
 typedef struct sn_gemm_operand {
-    int buf;        /* its base pointer is buf[buf] of the call */
-    sn_dtype dtype; /* as stored; the arithmetic is in the emission context's compute type */
+    int buf;        /* base pointer: buf[buf] of the call */
+    sn_dtype dtype; /* in memory; arithmetic uses the compute type of the emission context */
     sn_gemm_size offset;
-    sn_gemm_size batch[SN_GEMM_BATCH]; /* strides of the batch axes; 0 repeats (GQA) */
-    sn_gemm_size row, col;             /* strides; of a packed B both are ignored */
+    sn_gemm_size batch[SN_GEMM_BATCH]; /* strides of the batch axes; 0 broadcasts (GQA) */
+    sn_gemm_size row, col;             /* strides; ignored for packed B */
 } sn_gemm_operand;
 
-/* Where the lanes of an epilogue or prologue vector lie: C[batch][row][col + lane], or
- * A[batch][row][col + lane]; mask: lanes that exist, NULL: all. Loads and stores of the callback
- * must use it. */
+/* Position of a vector in a callback: lane l is C[batch][row][col + l] in an epilogue and
+ * A[batch][row][col + l] in a prologue. mask: lanes inside the matrix; NULL: all lanes. Loads and
+ * stores of the callback must use the mask. */
 typedef struct sn_gemm_at {
     em_val batch[SN_GEMM_BATCH]; /* i64 */
     em_val row, col;             /* i64 */
@@ -59,28 +59,30 @@ typedef struct sn_gemm_at {
     int lanes;
 } sn_gemm_at;
 
-/* Emits what becomes of a vector of sums; returns what C gets (ignored when the spec says that the
- * callback stores). acc[1] exists with `pair` only: the sums `pair` columns further. */
+/* Emits the epilogue of a vector of accumulators acc[0] and returns the vector to store in C; the
+ * return value is ignored if `no_store` is set. acc[1] exists only for pairs: the accumulators
+ * pair_distance columns further. */
 typedef em_val sn_gemm_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at);
 
-/* Emits the reductions over a row of a panel, all of whose vectors the epilogue was given: fills
- * sum[0 .. n_sums-1] with scalars. */
+/* Emits the reductions of one row over the columns of a panel, after the epilogue was emitted for
+ * all vectors of that row. Fills sum[0 .. n_sums-1] with scalars. */
 typedef void sn_gemm_row_sums(void *ctx, em *e, em_val *sum);
 
-/* Emits the store of a tile's: lane i of sum[0 .. n_sums-1] is row at->row + i's, of the panel
- * whose first column is at->col; at->mask: lanes that exist. (One store a row fills the store
- * buffer while lines of C are waited for: 50 % longer at K = 64.) */
+/* Emits the store of a microtile's row reductions. Lane i of sum[0 .. n_sums-1] belongs to row
+ * at->row + i and to the panel that starts at column at->col; at->mask: rows that exist. A store
+ * per row instead would fill the store buffer while lines of C are missing (50 % slower at
+ * K = 64). */
 typedef void sn_gemm_store_sums(void *ctx, em *e, const em_val *sum, const sn_gemm_at *at);
 
-/* Emits the addresses of the n_touch cache lines that the epilogue will read (and may write) of row
- * at->row in the panel of columns from at->col on; lanes and mask mean nothing. */
-typedef void sn_gemm_touch(void *ctx, em *e, const sn_gemm_at *at, em_val *line);
+/* Emits addresses of cache lines to prefetch for row at->row and the panel that starts at column
+ * at->col. at->lanes and at->mask are not set. */
+typedef void sn_gemm_lines(void *ctx, em *e, const sn_gemm_at *at, em_val *line);
 
-/* Emits what a row of A needs before its elements (mean, scale): fills state[0 .. n_state-1] with
- * scalars. at->col is 0, at->mask NULL. */
+/* Emits the values that a row of A needs before its elements (mean, scale): fills
+ * state[0 .. n_state-1] with scalars. at->col is 0, at->mask NULL. */
 typedef void sn_gemm_row_prologue(void *ctx, em *e, const sn_gemm_at *at, em_val *state);
 
-/* Emits what becomes of a vector of A's elements x (compute type) along k = at->col. */
+/* Emits the prologue of a vector x of A (compute type) at k = at->col; returns the new vector. */
 typedef em_val sn_gemm_prologue(void *ctx, em *e, em_val x, const sn_gemm_at *at,
                                 const em_val *state);
 
@@ -90,52 +92,53 @@ typedef struct sn_gemm {
     sn_gemm_size m, n, k;
     sn_gemm_operand a, b, c; /* a: rows i, columns k; b: rows k, columns j; c: rows i, columns j */
     bool b_packed;           /* b is in panels */
-    int group; /* > 0: packed B is of 4-bit integers, so many along K share a factor; a multiple
-                  of 8 that divides K */
-    int factor_buf; /* the factors' base pointer is buf[factor_buf] */
-    int64_t pair;   /* > 0: columns so far apart meet in the epilogue (packed B only) */
-    bool tickets;   /* buf[ticket_buf] is an i64, 0 when the kernel begins, from which threads draw
-                       the last parts of a long product; or NULL: their shares are fixed */
-    int ticket_buf;
-    bool no_store; /* the epilogue stores; c is not used */
-    void *ctx;     /* for the callbacks, each of which may be NULL */
+    int scale_group; /* > 0: b is int4 and so many consecutive k share a scale; a multiple of 8 that
+                        divides K */
+    int scale_buf;   /* base pointer of the scales: buf[scale_buf] */
+    int64_t pair_distance; /* > 0: columns this far apart meet in the epilogue; packed b only */
+    bool dynamic;          /* long products: threads take the last rows from a work counter,
+                              buf[counter_buf]: an i64 that is 0 when the kernel starts, or NULL for a
+                              static schedule */
+    int counter_buf;
+    bool no_store; /* the epilogue stores the result; c is unused */
+    void *ctx;     /* passed to the callbacks; each callback may be NULL */
     sn_gemm_epilogue *epilogue;
-    sn_gemm_row_sums *row_sums; /* where N is a multiple of the panel */
+    sn_gemm_row_sums *row_sums; /* requires N to be a multiple of the panel width */
     sn_gemm_store_sums *store_sums;
-    sn_gemm_touch *touch_sums; /* where that goes: n_sums lines */
-    sn_gemm_touch *touch;      /* where the epilogue reads tensors of the result's size */
+    sn_gemm_lines *prefetch_row_sums; /* the n_sums lines that store_sums writes */
+    sn_gemm_lines *prefetch_operands; /* the n_prefetch lines that the epilogue reads */
     sn_gemm_row_prologue *row_prologue;
     sn_gemm_prologue *prologue;
-    int n_state, n_touch, n_sums;
-    int tile; /* how it is cut in blocks: 0, or another of sn_gemm_tiles; the same bits */
+    int n_state, n_prefetch, n_sums;
+    int tile; /* block sizes: 0 .. sn_gemm_tiles - 1; results are bit-identical */
 } sn_gemm;
 
-/* How many ways of cutting this product there are; one row alone has only one. */
+/* Number of block size variants of this GEMM; with one row there is only one. */
 int sn_gemm_tiles(const sn_gemm *g);
-/* Says what way i is. */
+/* Describes variant i; static storage. */
 const char *sn_gemm_tile_name(int i);
 
-/* Emits a kernel called `name` into e's module. Mistakes of the spec stick to e->err. The matrices
- * must not overlap, except that the epilogue may read C's elements at its own place. */
+/* Emits a kernel called `name` into e's module. Errors in the spec are reported in e->err. The
+ * operands must not overlap, except that the epilogue may read C at the position that it writes. */
 void sn_gemm_emit(em *e, const char *name, const sn_gemm *g);
 
-/* Bytes of scratch that each thread needs; constant for a spec, a target and a compute type. */
+/* Bytes of scratch memory per thread; a constant of spec, target and compute type. */
 int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute);
 
 /* Columns of a panel: 128 bytes of the compute type. */
 int sn_gemm_panel(sn_dtype compute);
 
-/* Elements of the panels of a K x N right factor. */
+/* Elements of a packed K x N matrix. */
 int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n);
 
-/* A kernel that writes panels: buf[0] = source (K x N at the given strides, any float dtype),
- * buf[1] = panels in the compute type (or narrow). No scratch. */
+/* A kernel that packs B: buf[0] = source (K x N at the given strides, any float dtype),
+ * buf[1] = panels in the compute type or in narrow_dtype. Uses no scratch. */
 typedef struct sn_gemm_pack {
     sn_dtype dtype; /* of the source */
     sn_gemm_size k, n, row, col;
-    int64_t pair;
-    int group;   /* > 0: panels of 4-bit integers; K is a multiple of 8 */
-    bool narrow; /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
+    int64_t pair_distance;
+    int scale_group; /* > 0: int4 panels; K is a multiple of 8 */
+    bool narrow;     /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
     sn_dtype narrow_dtype;
 } sn_gemm_pack;
 

@@ -10,7 +10,7 @@
  * compete with the multiply-adds for execution ports (0.3 % of the time from 2 to 4). */
 static int choose_unroll(const gemm_plan *p, int rows, bool twin) {
     const sn_gemm_size *k = &p->g->k;
-    if ((p->chunked && !p->waits) || k->slot >= 0 || k->value % 2) return 1;
+    if ((p->k_blocked && !p->keeps_partial_c) || k->slot >= 0 || k->value % 2) return 1;
     return (twin || rows == p->mr) && k->value % 4 == 0 ? 4 : 2; /* chunks are whole lines */
 }
 
@@ -52,7 +52,7 @@ static void carry(em *e, em_loop *l, em_val *at) {
 }
 
 /* Ends a loop that began with `first`; `at` is what follows. */
-static void go_on(em *e, em_loop *l, const em_val *first, em_val *at) {
+static void end_carry(em *e, em_loop *l, const em_val *first, em_val *at) {
     for (int i = 0; i < CARRIED; i++)
         if (at[i]) em_next(e, l, first[i], at[i]);
     em_end(e, l);
@@ -95,9 +95,9 @@ static void emit_fetches(em *e, const micro *m, em_val *at, const em_val *b, em_
         if (m->twin && from_memory(p)) fetch_panel(e, p, b[t], u, FARTHER, 2);
         if (!p->pack_b && m->rows < p->mr && !m->twin) fetch_panel(e, p, b[t], u, FAR, 2);
     }
-    if (m->fetches_list) gemm_emit_fetch(e, p, em_param(e, 4), em_add(e, k, em_i64(e, u)));
-    if (m->fetches_own && u % (1 << p->own_shift) == 0)
-        gemm_emit_own(e, p, em_param(e, 7), em_add(e, k, em_i64(e, u)));
+    if (m->fetches_list) gemm_prefetch_b(e, p, em_param(e, 4), em_add(e, k, em_i64(e, u)));
+    if (m->fetches_own && u % (1 << p->c_prefetch_shift) == 0)
+        gemm_prefetch_c(e, p, em_param(e, 7), em_add(e, k, em_i64(e, u)));
     for (int i = AT_NEXT; i <= AT_AHEAD; i++) {
         if (!at[i]) continue;
         em_prefetch(e, at[i], false, 2);
@@ -122,7 +122,7 @@ static void emit_step(em *e, const micro *m, em_val *at, em_val k, int u) {
     emit_fetches(e, m, at, b, k, u);
     em_val *sum = at + SUMS;
     for (int i = 0; i < m->rows; i++) {
-        em_val from = em_at(e, at[AT_A], p->t, em_i64(e, i * m->a_stride + u * p->a_step));
+        em_val from = em_at(e, at[AT_A], p->t, em_i64(e, i * m->a_stride + u * p->a_col_stride));
         em_val av = em_load_splat(e, p->t, from, p->lanes);
         for (int j = 0; j < m->panels * p->nv; j++)
             sum[i * p->nv + j] = em_fma(e, av, bv[j], sum[i * p->nv + j]);
@@ -136,8 +136,8 @@ static void emit_steps(em *e, const micro *m, em_val *at, em_val k0, em_val k1) 
     carry(e, &l, at);
     memcpy(first, at, sizeof first);
     for (int u = 0; u < m->unroll; u++) emit_step(e, m, at, l.i, u);
-    at[AT_A] = em_at(e, at[AT_A], m->p->t, em_i64(e, m->unroll * m->p->a_step));
-    go_on(e, &l, first, at);
+    at[AT_A] = em_at(e, at[AT_A], m->p->t, em_i64(e, m->unroll * m->p->a_col_stride));
+    end_carry(e, &l, first, at);
 }
 
 /* Copies a line of each of the next group's rows over those of the tile, from step k on, which
@@ -149,7 +149,7 @@ static void copy_line(em *e, const micro *m, em_val k) {
     em_val src = em_at(e, em_param(e, 8), p->t, k), dst = em_at(e, em_param(e, 0), p->t, k);
     for (int i = 0; i < m->rows; i++) {
         em_val at = em_at(e, src, p->t, em_i64(e, i * p->g->a.row.value));
-        em_val to = em_at(e, dst, p->t, em_i64(e, i * p->a_stride));
+        em_val to = em_at(e, dst, p->t, em_i64(e, i * p->a_row_stride));
         for (int j = 0; j < GEMM_LINE / p->esize; j += p->lanes) {
             em_val v = em_load(e, p->t, em_at(e, at, p->t, em_i64(e, j)), p->lanes);
             em_store(e, p->t, em_at(e, to, p->t, em_i64(e, j)), v);
@@ -166,7 +166,7 @@ static void emit_turning(em *e, const micro *m, em_val *at, em_val k) {
     memcpy(first, at, sizeof first);
     emit_steps(e, m, at, l.i, em_add(e, l.i, line));
     copy_line(e, m, l.i);
-    go_on(e, &l, first, at);
+    end_carry(e, &l, first, at);
 }
 
 /* Zeros, or what the chunk before left in T. */
@@ -176,7 +176,7 @@ static void begin_sums(em *e, const micro *m, em_val *sum) {
     for (int i = 0; i < m->rows * m->panels * p->nv; i++) {
         int at = i / p->nv * p->panel + i % p->nv * p->lanes;
         em_val from = em_at(e, em_param(e, 2), p->t, em_i64(e, at));
-        bool goes_on = p->chunked && !m->twin;
+        bool goes_on = p->k_blocked && !m->twin;
         sum[i] = goes_on ? em_load_mask(e, p->t, from, p->lanes, begun, NULL) : em_vf(e, 0);
     }
 }
@@ -202,30 +202,31 @@ static void store_sums(em *e, const micro *m, const em_val *sum) {
  * elements apart, whose sums are T[0] and T[1]: of one panel they would wait for each other, and
  * memory for them. turning: copied, and `ahead` are the next group's rows, which take the place of
  * the tile's. direct_c: the sums are written to `to`, rows to_row elements apart. */
-em_val gemm_emit_micro(em *e, const gemm_plan *p, int rows, gemm_micro kind) {
+em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr kind) {
     static const char *const names[] = {"micro%d", "twin", "copied%d", "turning%d"};
     char suffix[32];
     snprintf(suffix, sizeof suffix, names[kind], rows);
-    const em_type params[GEMM_MICRO_PARAMS] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr,
-                                               e->i64, e->i64, e->ptr, e->ptr, e->i64,
-                                               e->i64, e->ptr, e->i64};
-    em_val fn = gemm_function(e, p, suffix, params, GEMM_MICRO_PARAMS, true);
-    bool twin = kind == GEMM_TWIN, turning = kind == GEMM_TURNING, full = rows == p->mr;
+    const em_type params[GEMM_UKR_PARAMS] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr, e->i64, e->i64,
+                                             e->ptr, e->ptr, e->i64, e->i64, e->ptr, e->i64};
+    em_val fn = gemm_function(e, p, suffix, params, GEMM_UKR_PARAMS, true);
+    bool twin = kind == GEMM_UKR_1X2, turning = kind == GEMM_UKR_PACKING_A, full = rows == p->mr;
     micro m = {.p = p,
                .rows = rows,
                .panels = twin ? 2 : 1,
                .unroll = choose_unroll(p, rows, twin),
                .twin = twin,
-               .fetches_list = full && p->fetch,
-               .fetches_own = p->own && rows >= p->half && !twin,
-               .a_stride = p->dual && kind < GEMM_COPIED ? p->g->a.row.value : p->a_stride,
-               .b_stride = p->direct_b ? em_param(e, 6) : em_i64(e, p->panel)};
-    m.fetches_a = full && m.unroll == 4 && p->a_step == 1;
+               .fetches_list = full && p->b_prefetch,
+               .fetches_own = p->c_prefetch && rows >= p->half_mr && !twin,
+               .a_stride = p->pack_a_per_call && kind < GEMM_UKR_PACKED_A ? p->g->a.row.value
+                                                                          : p->a_row_stride,
+               .b_stride = p->b_in_place ? em_param(e, 6) : em_i64(e, p->panel)};
+    m.fetches_a = full && m.unroll == 4 && p->a_col_stride == 1;
     em_val at[CARRIED] = {[AT_A] = em_param(e, 0),
                           [AT_B] = em_param(e, 1),
-                          [AT_NEXT] = full && !p->fetch ? em_param(e, 4) : NULL,
-                          [AT_AHEAD] = full && p->ahead && !turning ? em_param(e, 8) : NULL};
-    bool const_k = !p->chunked && p->g->k.slot < 0;
+                          [AT_NEXT] = full && !p->b_prefetch ? em_param(e, 4) : NULL,
+                          [AT_AHEAD] =
+                              full && p->prefetch_next_a && !turning ? em_param(e, 8) : NULL};
+    bool const_k = !p->k_blocked && p->g->k.slot < 0;
     em_val k = const_k ? em_i64(e, p->g->k.value) : em_param(e, 3);
     begin_sums(e, &m, at + SUMS);
     if (turning)

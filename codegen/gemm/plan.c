@@ -57,20 +57,20 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
     if (g->n_batch < 0 || g->n_batch > SN_GEMM_BATCH)
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d batch axes, at most %d", g->n_batch,
                        SN_GEMM_BATCH);
-    bool narrow = g->b_packed && (g->b.dtype == SN_I8 || g->group);
-    if (g->group && (!g->b_packed || compute != SN_F32 || g->k.slot >= 0 || g->group % GEMM_WORD ||
-                     g->k.value % g->group))
+    bool narrow = g->b_packed && (g->b.dtype == SN_I8 || g->scale_group);
+    if (g->scale_group && (!g->b_packed || compute != SN_F32 || g->k.slot >= 0 ||
+                           g->scale_group % INT4_PER_WORD || g->k.value % g->scale_group))
         return sn_fail(err, SN_ERR_INTERNAL,
                        "gemm: 4-bit integers are for packed f32 products of whole groups");
     if (!sn_dtype_is_float(g->a.dtype) || (!narrow && !sn_dtype_is_float(g->b.dtype)))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: operands cannot be %s and %s",
                        sn_dtype_name(g->a.dtype), sn_dtype_name(g->b.dtype));
-    if (g->pair && (!g->b_packed || !g->epilogue))
+    if (g->pair_distance && (!g->b_packed || !g->epilogue))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: pairs need packed panels and an epilogue");
-    if (!gemm_check_pair(g->n, g->pair, compute, err)) return false;
+    if (!gemm_check_pair(g->n, g->pair_distance, compute, err)) return false;
     if (g->no_store && !g->epilogue)
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: nobody stores the result");
-    if (g->n_sums > SN_GEMM_SUMS || (g->n_sums && g->pair))
+    if (g->n_sums > SN_GEMM_SUMS || (g->n_sums && g->pair_distance))
         return sn_fail(err, SN_ERR_INTERNAL,
                        "gemm: %d reductions of rows, at most %d, none of pairs", g->n_sums,
                        SN_GEMM_SUMS);
@@ -93,7 +93,7 @@ static bool choose_copy(const gemm_plan *p) {
 /* Rows a multiple of 4 KB apart share a set of L1, which has fewer ways than a full tile has rows:
  * that costs 2 to 3 %. Copying a row takes as long as half a panel's products with it, so it pays
  * for many panels only. */
-static bool choose_dual(const gemm_plan *p, int64_t longest) {
+static bool choose_pack_a_per_call(const gemm_plan *p, int64_t longest) {
     const sn_gemm *g = p->g;
     bool plain = !g->prologue && !g->row_prologue && g->a.dtype == p->t && gemm_is(g->a.col, 1);
     int64_t row = g->a.row.value;
@@ -109,21 +109,22 @@ static int64_t round_up(int64_t x, int64_t to) {
  * would serve only these: with packed panels K is cut, and the sums of a block of panels wait while
  * the same rows go on with the next chunk. Below that length it gains nothing: A passes by once a
  * block. */
-static void choose_wait(gemm_plan *p) {
+static void choose_k_blocking(gemm_plan *p) {
     const sn_gemm *g = p->g;
-    if (p->pack_b || p->turned_a || g->k.slot >= 0) return;
+    if (p->pack_b || p->a_transposed || g->k.slot >= 0) return;
     int64_t row = g->k.value * p->esize, chunks = (row + GEMM_WAIT_BYTES - 1) / GEMM_WAIT_BYTES;
-    bool few = g->m.slot < 0 && g->m.value * row <= p->group_bytes;
-    p->waits = row > GEMM_WAIT_FROM && !few;
-    p->chunked = p->waits;
-    p->kc = p->waits ? round_up((g->k.value + chunks - 1) / chunks, 64 / p->esize) : g->k.value;
+    bool few = g->m.slot < 0 && g->m.value * row <= p->mc_bytes;
+    p->keeps_partial_c = row > GEMM_WAIT_FROM && !few;
+    p->k_blocked = p->keeps_partial_c;
+    p->kc = p->keeps_partial_c ? round_up((g->k.value + chunks - 1) / chunks, 64 / p->esize)
+                               : g->k.value;
 }
 
 /* Panels of a block. */
-static int64_t count_waiting(const gemm_plan *p) {
+static int64_t count_nc_panels(const gemm_plan *p) {
     int64_t panels = GEMM_SUMS_BYTES / (p->mc * p->panel * p->esize);
     const sn_gemm_size *n = &p->g->n;
-    if (n->slot < 0 && panels * p->columns > n->value) panels = n->value / p->columns + 1;
+    if (n->slot < 0 && panels * p->epi_cols > n->value) panels = n->value / p->epi_cols + 1;
     return panels < 1 ? 1 : panels;
 }
 
@@ -131,16 +132,17 @@ static int64_t count_waiting(const gemm_plan *p) {
 static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute) {
     const struct gemm_tile *tile = &gemm_tiles[g->tile];
     *p = (gemm_plan){.g = g, .t = compute, .esize = (int)sn_dtype_size(compute), .nv = 2};
-    p->b_type = g->b_packed && !g->group ? g->b.dtype : compute;
+    p->b_type = g->b_packed && !g->scale_group ? g->b.dtype : compute;
     p->lanes = sn_target_lanes(t, compute);
     p->panel = sn_gemm_panel(compute);
-    p->columns = g->pair ? p->panel / 2 : p->panel;
-    p->parts = p->panel / (p->nv * p->lanes);
+    p->epi_cols = g->pair_distance ? p->panel / 2 : p->panel;
+    p->nr = p->nv * p->lanes;
+    p->panel_tiles = p->panel / p->nr;
     p->mr = (t->vector_regs - 4) / p->nv / 2 * 2;
     if (tile->rows && tile->rows < p->mr) p->mr = tile->rows;
-    p->group_bytes = tile->group_bytes;
-    p->pack_b = !g->b_packed || g->group;
-    p->direct_b = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
+    p->mc_bytes = tile->group_bytes;
+    p->pack_b = !g->b_packed || g->scale_group;
+    p->b_in_place = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
     p->direct_c = !g->epilogue && g->c.dtype == compute && gemm_is(g->c.col, 1);
 }
 
@@ -148,35 +150,35 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
 static void choose_rows_of_a(gemm_plan *p) {
     const sn_gemm *g = p->g;
     int64_t longest = GEMM_MAX_K_BYTES / p->esize;
-    p->dual = choose_dual(p, longest);
-    p->copy_a = p->dual || choose_copy(p);
+    p->pack_a_per_call = choose_pack_a_per_call(p, longest);
+    p->pack_a = p->pack_a_per_call || choose_copy(p);
     bool long_k = g->k.slot >= 0 || g->k.value > longest;
-    p->chunked = (p->copy_a || p->pack_b) && long_k;
-    p->kc = p->chunked ? GEMM_CHUNK_BYTES / p->esize : g->k.slot < 0 ? g->k.value : 0;
-    p->turned_a = p->copy_a && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) && !g->prologue &&
-                  !g->row_prologue;
-    choose_wait(p);
-    p->a_step = p->turned_a ? round_up(p->mr, p->lanes) : 1;
-    if (p->turned_a) {
-        p->a_stride = 1;
-    } else if (p->copy_a) {
+    p->k_blocked = (p->pack_a || p->pack_b) && long_k;
+    p->kc = p->k_blocked ? GEMM_CHUNK_BYTES / p->esize : g->k.slot < 0 ? g->k.value : 0;
+    p->a_transposed = p->pack_a && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) && !g->prologue &&
+                      !g->row_prologue;
+    choose_k_blocking(p);
+    p->a_col_stride = p->a_transposed ? round_up(p->mr, p->lanes) : 1;
+    if (p->a_transposed) {
+        p->a_row_stride = 1;
+    } else if (p->pack_a) {
         int64_t line = GEMM_LINE / p->esize;
-        p->a_stride = round_up(p->waits ? g->k.value : p->kc, line) + line;
-        if (p->a_stride / line % 2 == 0) p->a_stride += line;
+        p->a_row_stride = round_up(p->keeps_partial_c ? g->k.value : p->kc, line) + line;
+        if (p->a_row_stride / line % 2 == 0) p->a_row_stride += line;
     } else {
-        p->a_stride = gemm_is(g->m, 1) ? 0 : g->a.row.value;
+        p->a_row_stride = gemm_is(g->m, 1) ? 0 : g->a.row.value;
     }
 }
 
 /* Rows of micro-tiles, of which there are at most `most`, and of a group. */
 static void choose_sizes(gemm_plan *p, int most) {
     const sn_gemm_size *m = &p->g->m;
-    if (most == p->mr) p->size[p->n_sizes++] = p->mr;
-    for (p->half = 1; 2 * p->half < p->mr;) p->half *= 2;
-    for (int r = p->half; r >= 1; r /= 2)
-        if (r <= most || r == 1) p->size[p->n_sizes++] = r;
+    if (most == p->mr) p->tile_rows[p->n_tile_rows++] = p->mr;
+    for (p->half_mr = 1; 2 * p->half_mr < p->mr;) p->half_mr *= 2;
+    for (int r = p->half_mr; r >= 1; r /= 2)
+        if (r <= most || r == 1) p->tile_rows[p->n_tile_rows++] = r;
     int64_t k = p->kc > 0 ? p->kc : GEMM_CHUNK_BYTES / p->esize;
-    int64_t rows = p->group_bytes / p->esize / k;
+    int64_t rows = p->mc_bytes / p->esize / k;
     if (rows > GEMM_MOST_ROWS) rows = GEMM_MOST_ROWS;
     rows = rows / p->mr * p->mr;
     p->mc = rows < p->mr ? p->mr : rows;
@@ -184,39 +186,42 @@ static void choose_sizes(gemm_plan *p, int most) {
 }
 
 /* What is done for the next group ahead of time. */
-static void choose_ahead(gemm_plan *p, int most) {
+static void choose_next_a(gemm_plan *p, int most) {
     const sn_gemm *g = p->g;
-    p->ahead = !p->chunked && !p->pack_b && gemm_is(g->a.col, 1) && g->a.row.slot < 0 &&
-               g->k.slot < 0 && g->a.row.value == g->k.value && !gemm_is(g->m, 1);
-    p->within = p->dual && p->ahead && most == p->mr && g->k.value % (GEMM_LINE / p->esize) == 0;
-    p->relay = p->copy_a && !p->turned_a && !p->pack_b && (!p->chunked || p->waits);
+    p->prefetch_next_a = !p->k_blocked && !p->pack_b && gemm_is(g->a.col, 1) && g->a.row.slot < 0 &&
+                         g->k.slot < 0 && g->a.row.value == g->k.value && !gemm_is(g->m, 1);
+    p->pack_in_microkernel = p->pack_a_per_call && p->prefetch_next_a && most == p->mr &&
+                             g->k.value % (GEMM_LINE / p->esize) == 0;
+    p->pack_next_a =
+        p->pack_a && !p->a_transposed && !p->pack_b && (!p->k_blocked || p->keeps_partial_c);
 }
 
 /* Panels of a block, and the rows for which it is packed once. */
 static void choose_block(gemm_plan *p) {
-    p->np = p->chunked ? GEMM_WAITING_PANELS : 1;
-    if (p->waits) p->np = count_waiting(p);
-    p->super = p->mc;
+    p->nc_panels = p->k_blocked ? GEMM_WAITING_PANELS : 1;
+    if (p->keeps_partial_c) p->nc_panels = count_nc_panels(p);
+    p->mc_outer = p->mc;
     int64_t panel_bytes = p->kc * p->panel * p->esize;
     if (!p->pack_b || panel_bytes <= 0) return;
     int64_t most = GEMM_BLOCK_BYTES / panel_bytes, wanted = GEMM_SUPER_ROWS;
-    p->np = most < 1 ? 1 : most > GEMM_MOST_BLOCK ? GEMM_MOST_BLOCK : most;
-    if (p->copy_a && wanted > GEMM_COPY_BYTES / p->esize / p->kc)
+    p->nc_panels = most < 1 ? 1 : most > GEMM_MOST_BLOCK ? GEMM_MOST_BLOCK : most;
+    if (p->pack_a && wanted > GEMM_COPY_BYTES / p->esize / p->kc)
         wanted = GEMM_COPY_BYTES / p->esize / p->kc;
-    if (p->mc < wanted) p->super = wanted / p->mc * p->mc;
+    if (p->mc < wanted) p->mc_outer = wanted / p->mc * p->mc;
 }
 
 /* Where in scratch sums, rows of A, panels and the lists of lines to fetch lie. */
-static void lay_scratch(gemm_plan *p) {
-    int64_t tiles = p->super / p->mr + 4; /* the last ones: 8, 4 .. rows */
-    int64_t a_rows = p->turned_a ? tiles * p->kc * p->a_step : p->super * p->a_stride;
-    int64_t sums = (p->chunked ? p->super * p->np : p->mr) * p->panel;
-    int64_t panels = p->np * p->kc * p->panel;
-    p->a_at = round_up(sums * p->esize, GEMM_LINE);
-    p->b_at = p->a_at + (p->copy_a ? round_up(a_rows * p->esize, GEMM_LINE) : 0);
-    p->f_at = p->b_at + (p->pack_b ? round_up(panels * p->esize, GEMM_LINE) : 0);
-    p->o_at = p->f_at + p->fetch * 8;
-    p->scratch = p->o_at + p->own * 8;
+static void place_scratch(gemm_plan *p) {
+    int64_t tiles = p->mc_outer / p->mr + 4; /* the last ones: 8, 4 .. rows */
+    int64_t a_rows =
+        p->a_transposed ? tiles * p->kc * p->a_col_stride : p->mc_outer * p->a_row_stride;
+    int64_t sums = (p->k_blocked ? p->mc_outer * p->nc_panels : p->mr) * p->panel;
+    int64_t panels = p->nc_panels * p->kc * p->panel;
+    p->a_offset = round_up(sums * p->esize, GEMM_LINE);
+    p->b_offset = p->a_offset + (p->pack_a ? round_up(a_rows * p->esize, GEMM_LINE) : 0);
+    p->b_list_offset = p->b_offset + (p->pack_b ? round_up(panels * p->esize, GEMM_LINE) : 0);
+    p->c_list_offset = p->b_list_offset + p->b_prefetch * 8;
+    p->scratch_bytes = p->c_list_offset + p->c_prefetch * 8;
 }
 
 bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
@@ -226,14 +231,14 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     choose_rows_of_a(p);
     int most = g->m.slot < 0 && g->m.value < p->mr ? (int)g->m.value : p->mr;
     choose_sizes(p, most);
-    choose_ahead(p, most);
+    choose_next_a(p, most);
     choose_block(p);
-    gemm_plan_fetch(p);
-    lay_scratch(p);
+    gemm_plan_prefetch(p);
+    place_scratch(p);
     return true;
 }
 
 int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) {
     gemm_plan p;
-    return gemm_plan_make(&p, g, t, compute, NULL) ? p.scratch : 0;
+    return gemm_plan_make(&p, g, t, compute, NULL) ? p.scratch_bytes : 0;
 }

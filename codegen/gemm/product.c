@@ -19,16 +19,16 @@ static sn_gemm_operand operand_of(const sn_kernel *k, const sn_view *v, int buf)
 }
 
 /* A region around the product. */
-typedef struct around {
+typedef struct fused_region {
     const sn_kernel *k;
     const sn_region *region; /* NULL: none */
     sn_order order;
     int first; /* operand of the step that is the region's argument 1 */
-} around;
+} fused_region;
 
 /* What the generator's callbacks get. */
 typedef struct fused {
-    around epi, pro;
+    fused_region epi, pro;
     int main;                    /* the result that the generator stores; -1: none */
     bool both;                   /* both columns of a pair are results */
     em_val part[SN_MAX_RESULTS]; /* of reductions over a row's panel: of its vectors so far */
@@ -123,7 +123,7 @@ static int lines_of(const sn_kernel *k, const sn_view *v) {
 }
 
 static void touch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *line) {
-    const around *x = &((const fused *)ctx)->epi;
+    const fused_region *x = &((const fused *)ctx)->epi;
     const sn_step *s = x->k->step;
     for (int i = x->first, n = 0; i < s->n_in; i++) {
         const sn_view *v = &s->in[i];
@@ -179,28 +179,28 @@ static em_val swap_neighbours(em *e, em_val v) {
 
 /* ---- what is computed at a place ---- */
 
-typedef struct place {
-    const around *around;
+typedef struct region_eval {
+    const fused_region *fr;
     const sn_gemm_at *at;
     const em_val *given; /* argument 0: the product, the sums `pair` columns further; or the left
                             factor's elements */
     const em_val *state; /* the sums of a prologue that are known */
     em_val *value[2];    /* of the region's nodes; of pairs, for both halves. NULL: not yet */
-} place;
+} region_eval;
 
 static bool is_sum(const sn_node *n) {
     return n->op == SN_OP_reduce_sum;
 }
 
-static int place_of(const around *x, const sn_node *n) {
+static int topo_index(const fused_region *x, const sn_node *n) {
     int i = 0;
     while (x->order.node[i] != n) i++;
     return i;
 }
 
-static place begin_place(const around *x, const sn_gemm_at *at, const em_val *given,
-                         const em_val *state) {
-    place p = {x, at, given, state, {NULL}};
+static region_eval begin_eval(const fused_region *x, const sn_gemm_at *at, const em_val *given,
+                              const em_val *state) {
+    region_eval p = {x, at, given, state, {NULL}};
     for (int half = 0; half < 2; half++)
         p.value[half] = sn_arena_alloc(x->k->m, sizeof(em_val) * (size_t)(x->order.n + 1));
     return p;
@@ -214,26 +214,26 @@ static sn_gemm_at half_at(em *e, const sn_kernel *k, const sn_gemm_at *at, int h
     return r;
 }
 
-static em_val argument(em *e, const place *p, int arg, int half) {
-    const around *x = p->around;
+static em_val argument(em *e, const region_eval *p, int arg, int half) {
+    const fused_region *x = p->fr;
     int buf = x->first + arg - 1;
     if (arg == 0) return p->given[half];
     sn_gemm_at at = half_at(e, x->k, p->at, half);
     return load_tile(e, x->k, &x->k->step->in[buf], buf, &at);
 }
 
-static em_val value_at(em *e, const place *p, const sn_node *n, int half);
+static em_val value_at(em *e, const region_eval *p, const sn_node *n, int half);
 
 /* Columns swapped with others: with their neighbours, or with those of the other half. */
-static em_val swapped(em *e, const place *p, const sn_node *gather, int half) {
-    bool pairs = sn_attr_get(p->around->k->step->node, SN_A_pair);
+static em_val swapped(em *e, const region_eval *p, const sn_node *gather, int half) {
+    bool pairs = sn_attr_get(p->fr->k->step->node, SN_A_pair);
     if (pairs) return value_at(e, p, gather->in[0], !half);
     return swap_neighbours(e, value_at(e, p, gather->in[0], half));
 }
 
-static em_val value_at(em *e, const place *p, const sn_node *n, int half) {
-    const around *x = p->around;
-    int i = place_of(x, n);
+static em_val value_at(em *e, const region_eval *p, const sn_node *n, int half) {
+    const fused_region *x = p->fr;
+    int i = topo_index(x, n);
     if (p->value[half][i]) return p->value[half][i];
     em_val v, in[4];
     if (n->op == SN_OP_slice) /* of the product: the half of pairs that it takes */
@@ -291,8 +291,8 @@ static em_val add_part(em *e, const fused *f, int o, em_val v, const sn_gemm_at 
 
 static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
     fused *f = ctx;
-    const around *x = &f->epi;
-    place p = begin_place(x, at, acc, NULL);
+    const fused_region *x = &f->epi;
+    region_eval p = begin_eval(x, at, acc, NULL);
     sn_gemm_at other = half_at(e, x->k, at, f->both);
     /* all are read before one is written: they may lie in one place */
     em_val out[SN_MAX_RESULTS], second[SN_MAX_RESULTS];
@@ -351,14 +351,14 @@ static void store_panel_sums(void *ctx, em *e, const em_val *sum, const sn_gemm_
 
 /* ---- prologue: arithmetic on a row, and sums of it, which are the row's state ---- */
 
-static em_val row_vector(em *e, const around *pro, const sn_node *n, em_val x, const sn_gemm_at *at,
-                         const em_val *state) {
-    place p = begin_place(pro, at, &x, state);
+static em_val row_vector(em *e, const fused_region *pro, const sn_node *n, em_val x,
+                         const sn_gemm_at *at, const em_val *state) {
+    region_eval p = begin_eval(pro, at, &x, state);
     return spread(e, value_at(e, &p, n, 0), at);
 }
 
 /* What a sum is taken of, at a place; 0 in lanes that do not exist. */
-static em_val summand(em *e, const around *pro, const sn_node *sum, const sn_gemm_at *at,
+static em_val summand(em *e, const fused_region *pro, const sn_node *sum, const sn_gemm_at *at,
                       const em_val *state) {
     const sn_kernel *k = pro->k;
     em_val x = load_tile(e, k, &k->step->in[0], 0, at);
@@ -367,7 +367,7 @@ static em_val summand(em *e, const around *pro, const sn_node *sum, const sn_gem
 }
 
 /* The row is in L1 after the first sum; four accumulators hide the additions' latency. */
-static em_val emit_sum(em *e, const around *pro, const sn_node *sum, sn_gemm_at at,
+static em_val emit_sum(em *e, const fused_region *pro, const sn_node *sum, sn_gemm_at at,
                        const em_val *state) {
     enum { CHAINS = 4 };
     const sn_view *a = &pro->k->step->in[0];
@@ -395,7 +395,7 @@ static em_val emit_sum(em *e, const around *pro, const sn_node *sum, sn_gemm_at 
 }
 
 static void emit_row_sums(void *ctx, em *e, const sn_gemm_at *at, em_val *state) {
-    const around *pro = &((const fused *)ctx)->pro;
+    const fused_region *pro = &((const fused *)ctx)->pro;
     for (int i = 0, n = 0; i < pro->order.n; i++)
         if (is_sum(pro->order.node[i])) {
             state[n] = emit_sum(e, pro, pro->order.node[i], *at, state);
@@ -404,7 +404,7 @@ static void emit_row_sums(void *ctx, em *e, const sn_gemm_at *at, em_val *state)
 }
 
 static em_val emit_prologue(void *ctx, em *e, em_val x, const sn_gemm_at *at, const em_val *state) {
-    const around *pro = &((const fused *)ctx)->pro;
+    const fused_region *pro = &((const fused *)ctx)->pro;
     return row_vector(e, pro, pro->region->out[0], x, at, state);
 }
 
@@ -418,7 +418,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     for (int i = 0; i < n_batch; i++) g->batch[i] = sn_kernel_size(k, a->shape[i]);
     g->m = sn_kernel_size(k, a->shape[n_batch]);
     g->k = sn_kernel_size(k, a->shape[n_batch + 1]);
-    g->pair = sn_attr_int(s->node, SN_A_pair, 0);
+    g->pair_distance = sn_attr_int(s->node, SN_A_pair, 0);
     g->n = sn_kernel_size(k, sn_product_columns(k->m, s)); /* of results there may be fewer */
     g->a = operand_of(k, a, 0);
     g->c = operand_of(k, c, s->n_in + (main < s->n_out ? main : 0));
@@ -429,32 +429,32 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
         for (int i = 0; i < SN_GEMM_BATCH; i++) g->b.batch[i] = SN_GEMM_CONST(0);
     } else
         g->b = operand_of(k, &s->in[1], 1);
-    g->tickets = true;
-    g->ticket_buf = s->n_in + s->n_out;
-    g->group = (int)sn_attr_int(s->node, SN_A_group, 0);
-    if (g->group) g->factor_buf = 2;
+    g->dynamic = true;
+    g->counter_buf = s->n_in + s->n_out;
+    g->scale_group = (int)sn_attr_int(s->node, SN_A_group, 0);
+    if (g->scale_group) g->scale_buf = 2;
     const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
     const sn_region *pro = sn_attr_region(s->node, SN_A_prologue);
-    int first = g->group ? 3 : 2;
+    int first = g->scale_group ? 3 : 2;
     *x = (fused){.epi = {.k = k}, .main = main < s->n_out ? main : -1};
-    x->both = g->pair && c->shape[n_batch + 1] == sn_product_columns(k->m, s);
+    x->both = g->pair_distance && c->shape[n_batch + 1] == sn_product_columns(k->m, s);
     g->no_store = x->main < 0;
     if (pro) {
-        x->pro = (around){k, pro, sn_region_topo(k->m, pro), first};
+        x->pro = (fused_region){k, pro, sn_region_topo(k->m, pro), first};
         for (int i = 0; i < x->pro.order.n; i++) g->n_state += is_sum(x->pro.order.node[i]);
         if (g->n_state) g->row_prologue = emit_row_sums;
         g->prologue = emit_prologue;
         first += (int)sn_attr_int(s->node, SN_A_n_pro, 0);
     }
     if (epi) {
-        x->epi = (around){k, epi, sn_region_topo(k->m, epi), first};
+        x->epi = (fused_region){k, epi, sn_region_topo(k->m, epi), first};
         g->epilogue = emit_epilogue;
         for (int i = 0; i < s->n_out; i++) g->n_sums += sn_product_sums(s, i);
         if (g->n_sums) g->row_sums = emit_panel_sums, g->store_sums = store_panel_sums;
-        if (g->n_sums) g->touch_sums = touch_panel_sums;
+        if (g->n_sums) g->prefetch_row_sums = touch_panel_sums;
         for (int i = first; i < s->n_in; i++)
-            if (is_streamed(k, &s->in[i])) g->n_touch += lines_of(k, &s->in[i]);
-        if (g->n_touch) g->touch = touch_operands;
+            if (is_streamed(k, &s->in[i])) g->n_prefetch += lines_of(k, &s->in[i]);
+        if (g->n_prefetch) g->prefetch_operands = touch_operands;
     }
 }
 
@@ -481,8 +481,8 @@ static void emit_pack(em *e, const sn_kernel *k) {
                       .col = sn_kernel_size(k, v->stride[1])};
     p.narrow_dtype = k->step->out[0].dtype;
     p.narrow = p.narrow_dtype != k->compute;
-    p.group = (int)sn_attr_int(k->step->node, SN_A_group, 0);
-    p.pair = sn_attr_int(k->step->node, SN_A_pair, 0);
+    p.scale_group = (int)sn_attr_int(k->step->node, SN_A_group, 0);
+    p.pair_distance = sn_attr_int(k->step->node, SN_A_pair, 0);
     sn_gemm_emit_pack(e, k->name, &p);
 }
 

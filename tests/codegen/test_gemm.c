@@ -33,7 +33,7 @@ typedef struct shape {
     int64_t only_m;         /* 0: all */
     bool narrow;            /* panels of this type; B then holds values that it holds exactly */
     sn_dtype panels;
-    bool tickets;   /* so long that threads draw its last rows */
+    bool dynamic;   /* so long that threads draw its last rows */
     bool only_bits; /* too large for sums in double: threads have other blocks, and the same bits */
 } shape;
 
@@ -189,7 +189,7 @@ static const shape shapes[] = {
      .k = 4032,
      .packed = true,
      .only_m = 1027,
-     .tickets = true,
+     .dynamic = true,
      .only_bits = true},
     {.name = "fetched result", .n = 77, .k = 130, .packed = true, .epilogue = true},
     {.name = "fetched pair",
@@ -227,7 +227,7 @@ static const shape shapes[] = {
 /* --- one problem ------------------------------------------------------------------------------ */
 
 enum { DIM_M, DIM_N, DIM_K, DIM_A, DIM_B, DIM_C, DIM_BATCH, DIMS };
-enum { BUF_A, BUF_B, BUF_C, BUF_BIAS, BUF_GAIN, BUF_OUT, BUF_TICKET, BUFS };
+enum { BUF_A, BUF_B, BUF_C, BUF_BIAS, BUF_GAIN, BUF_OUT, BUF_COUNTER, BUFS };
 
 typedef struct problem {
     const shape *s;
@@ -367,10 +367,10 @@ static void make_spec(const problem *p, sn_gemm *g) {
                    .n = s->n_runtime ? SN_GEMM_DIM(DIM_N) : SN_GEMM_CONST(p->n),
                    .k = s->k_runtime ? SN_GEMM_DIM(DIM_K) : SN_GEMM_CONST(p->k),
                    .b_packed = s->packed,
-                   .pair = s->pair,
+                   .pair_distance = s->pair,
                    .no_store = s->no_store,
-                   .tickets = s->tickets,
-                   .ticket_buf = BUF_TICKET,
+                   .dynamic = s->dynamic,
+                   .counter_buf = BUF_COUNTER,
                    .ctx = (void *)p,
                    .n_state = 1};
     g->a = (sn_gemm_operand){.buf = BUF_A, .dtype = p->t, .offset = SN_GEMM_CONST(0)};
@@ -436,7 +436,7 @@ static kernel compile(sn_jit *jit, const sn_target *target, const problem *p, in
                                       .n = n,
                                       .row = SN_GEMM_CONST(p->b_row),
                                       .col = SN_GEMM_CONST(p->b_col),
-                                      .pair = p->s->pair,
+                                      .pair_distance = p->s->pair,
                                       .narrow = p->s->narrow,
                                       .narrow_dtype = p->s->panels});
     LLVMModuleRef mod = em_finish(&e, &err);
@@ -504,7 +504,7 @@ static void *run(const problem *p, const kernel *k, int threads, void *panels) {
         for (size_t i = (size_t)k->scratch; i < room; i++) assert_true(scratch[i] == (char)0xff);
         free(scratch);
     }
-    assert_true((ticket > threads) == (p->s->tickets && threads > 1));
+    assert_true((ticket > threads) == (p->s->dynamic && threads > 1));
     return c;
 }
 
