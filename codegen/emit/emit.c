@@ -1,6 +1,7 @@
 /* emit.c: the context of emission, functions, constants and control flow.
  * Arithmetic and lanes are in ops.c, loads and stores in mem.c. */
 #include "codegen/emit/emit.h"
+#include "codegen/emit/signature.h"
 
 #include "codegen/jit/object.h"
 
@@ -171,6 +172,37 @@ void em_ret(em *e, em_val v) {
 
 em_val em_call(em *e, em_val fn, const em_val *args, int n) {
     return LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, (em_val *)args, (unsigned)n, "");
+}
+
+em_val em_function_named(em *e, const char *name, const em_type *types, const char *const *names,
+                         int n) {
+    em_val fn = em_function(e, name, e->tvoid, types, n);
+    for (int i = 0; i < n; i++) LLVMSetValueName2(em_param(e, i), names[i], strlen(names[i]));
+    return fn;
+}
+
+void em_call_named(em *e, em_val fn, const char *const *names, const em_val *args, int n) {
+    size_t length;
+    const char *callee = LLVMGetValueName2(fn, &length);
+    bool ok = LLVMCountParams(fn) == (unsigned)n;
+    for (int i = 0; i < n && ok; i++)
+        ok = !strcmp(LLVMGetValueName2(LLVMGetParam(fn, (unsigned)i), &length), names[i]);
+    if (!ok) {
+        sn_fail(&e->err, SN_ERR_INTERNAL, "call of '%s' by the signature of another function",
+                callee);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        if (args[i] && LLVMTypeOf(args[i]) == LLVMTypeOf(LLVMGetParam(fn, (unsigned)i))) continue;
+        sn_fail(&e->err, SN_ERR_INTERNAL, "call of '%s': argument '%s' %s", callee, names[i],
+                args[i] ? "has the wrong type" : "is missing");
+        return;
+    }
+    em_call(e, fn, args, n);
+}
+
+void em_no_inline(em *e, em_val fn) {
+    add_flag(e, fn, LLVMAttributeFunctionIndex, "noinline");
 }
 
 em_val em_extern(em *e, const char *name, em_type ret, const em_type *params, int n) {

@@ -61,12 +61,13 @@ em_val em_buf(em *e, int k); /* buf[k]: a pointer */
 em_val em_dim(em *e, int k); /* dim[k]: an i64 */
 
 /* Begins a function of this module (not visible outside); pointer parameters are noalias. Ends with
- * em_ret. The value returned is for em_call. The function in progress, if any, is left: only
- * em_function within no function, or finish the outer one first. */
+ * em_ret. The value returned is for em_call. Parameters with names: signature.h. The function in
+ * progress, if any, is left: only em_function within no function, or finish the outer one first. */
 em_val em_function(em *e, const char *name, em_type ret, const em_type *params, int n);
 em_val em_param(em *e, int k);
 void em_ret(em *e, em_val v); /* v NULL: void */
 em_val em_call(em *e, em_val fn, const em_val *args, int n);
+void em_no_inline(em *e, em_val fn); /* calls of fn stay calls */
 em_val em_extern(em *e, const char *name, em_type ret, const em_type *params, int n);
 /* An LLVM intrinsic, overloaded on the types `over`: em_intrinsic(e, "llvm.fma", &t, 1,
  * args, 3). */

@@ -1,6 +1,7 @@
 /* The emission vocabulary: loops with carries, tails of every length, conversions and reductions,
  * on every vector width that this machine can run. */
 #include "codegen/emit/emit.h"
+#include "codegen/emit/signature.h"
 #include "codegen/jit/jit.h"
 
 #include <setjmp.h>
@@ -366,11 +367,71 @@ static void emission_errors(void **state) {
     em_free(&e);
 }
 
+#define FILL_PARAMS(P) P(ptr, to) P(i64, n) P(i64, value)
+EM_SIGNATURE(fill, FILL_PARAMS)
+#define WIPE_PARAMS(P) P(ptr, to) P(i64, n) P(i64, pattern)
+EM_SIGNATURE(wipe, WIPE_PARAMS)
+
+static void emit_fill(em *e, int mistake) {
+    em_val n = em_i64(e, 5), value = em_i64(e, 7), to = em_buf(e, 0);
+    LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
+    em_val kernel = e->fn;
+    em_val fill = fill_function(e, "fill");
+    fill_args p = fill_params(e);
+    em_loop l = em_for(e, em_i64(e, 0), p.n, em_i64(e, 1));
+    em_store(e, SN_I64, em_at(e, p.to, SN_I64, l.i), p.value);
+    em_end(e, &l);
+    em_ret(e, NULL);
+    e->fn = kernel;
+    LLVMPositionBuilderAtEnd(e->b, here);
+    switch (mistake) {
+    case 0:
+        fill_call(e, fill, (fill_args){.value = value, .to = to, .n = n});
+        break;
+    case 1:
+        fill_call(e, fill, (fill_args){.to = to, .n = n});
+        break;
+    case 2:
+        fill_call(e, fill, (fill_args){.to = n, .n = n, .value = value});
+        break;
+    case 3:
+        wipe_call(e, fill, (wipe_args){.to = to, .n = n, .pattern = value});
+        break;
+    }
+}
+
+/* Arguments go by name; what is missing or wrong is named in the error. */
+static void named_parameters(void **state) {
+    (void)state;
+    static const char *const message[] = {NULL, "'value' is missing", "'to' has the wrong type",
+                                          "signature of another"};
+    sn_target t;
+    sn_error err = {0};
+    assert_true(sn_target_init(&t, NULL, &err));
+    compiled c = compile(&t, SN_F32, emit_fill, 0);
+    int64_t out[6] = {0};
+    void *buf[] = {out};
+    c.run(buf, NULL, NULL, 0, 1);
+    for (int i = 0; i < 6; i++) assert_int_equal(out[i], i < 5 ? 7 : 0);
+    sn_jit_destroy(c.jit);
+    for (int mistake = 1; mistake < 4; mistake++) {
+        em e;
+        err = (sn_error){0};
+        assert_true(em_init(&e, &t, "bad", SN_F32, &err));
+        em_kernel(&e, "k");
+        emit_fill(&e, mistake);
+        em_end_kernel(&e);
+        assert_null(em_finish(&e, &err));
+        assert_non_null(strstr(err.message, message[mistake]));
+        em_free(&e);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(targets),        cmocka_unit_test(loops_and_tails),
-        cmocka_unit_test(conversions),    cmocka_unit_test(control_and_lanes),
-        cmocka_unit_test(nan_rules),      cmocka_unit_test(shares),
-        cmocka_unit_test(emission_errors)};
+        cmocka_unit_test(targets),         cmocka_unit_test(loops_and_tails),
+        cmocka_unit_test(conversions),     cmocka_unit_test(control_and_lanes),
+        cmocka_unit_test(nan_rules),       cmocka_unit_test(shares),
+        cmocka_unit_test(emission_errors), cmocka_unit_test(named_parameters)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
