@@ -1,15 +1,17 @@
 /* impl.h: internals of the GEMM generator, private to this folder.
  * A gemm_plan holds everything that spec and target determine; a gemm_state holds the run-time
- * values of the loops. gemm.c describes the loop nest. */
+ * values of the loops. loops.c describes the loop nest. */
 #ifndef SN_GEMM_IMPL_H
 #define SN_GEMM_IMPL_H
 
+#include "codegen/emit/signature.h"
 #include "codegen/gemm/gemm.h"
 
 enum {
     INT4_PER_WORD = 8, /* int4 values in an i32 */
     GEMM_TILE_ROWS = 5,
-    GEMM_LINE = 64 /* bytes of a cache line */
+    GEMM_PACK_A_PANELS = 20, /* pack_a_per_call pays from so many panels on */
+    GEMM_LINE = 64           /* bytes of a cache line */
 };
 
 /* Functions that the kernel calls; NULL where the plan needs none. */
@@ -40,8 +42,8 @@ typedef struct gemm_plan {
     int n_tile_rows;
     int64_t mc_bytes;     /* size of an MC block of A, which stays in L2 */
     int64_t mc;           /* MC: rows of that block, a multiple of MR */
-    int64_t mc_outer;     /* rows that one pass over B serves, a multiple of MC; > MC only if the
-                             kernel packs B or blocks K without packed B */
+    int64_t mc_outer;     /* rows that a packed NC block serves, a multiple of MC; MC unless the
+                             kernel packs B */
     int64_t kc;           /* KC: columns of A, rows of B per block; K itself unless k_blocked */
     int64_t nc_panels;    /* NC in panels: packed at a time, or with partial C kept at a time */
     bool k_blocked;       /* there is a pc loop; partial C is kept in scratch */
@@ -54,7 +56,7 @@ typedef struct gemm_plan {
                              contiguous */
     bool pack_b;          /* the kernel packs or dequantizes B, as far as it is not read in place */
     bool b_in_place;      /* with few rows, B is read in place: its rows are contiguous */
-    bool direct_c;        /* the microkernel stores whole microtiles to C: no epilogue */
+    bool direct_c;        /* the microkernel stores whole panels to C: no epilogue callback */
     int64_t a_row_stride; /* elements between rows of A in the microkernel */
     int64_t a_col_stride; /* elements between columns of A in the microkernel */
     bool prefetch_next_a; /* the last panel of an MC block prefetches the next block of A */
@@ -109,36 +111,116 @@ em_val gemm_size(em *e, sn_gemm_size s);
 em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_val panel);
 /* Element offset of a batch item: the operand's offset plus its batch strides. */
 em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch);
-em_val gemm_function(em *e, const gemm_plan *p, const char *suffix, const em_type *params, int n,
-                     bool keep); /* internal; keep: never inlined */
+/* "kernel.suffix", the name of one of the kernel's functions. */
+typedef struct gemm_name {
+    char text[256];
+} gemm_name;
+gemm_name gemm_name_of(const gemm_plan *p, const char *suffix);
 
-/* micro.c: void micro(A, B, T, k, next, next_step, b_stride, own, ahead, ahead_step, begun, to,
- * to_row) for `rows` rows (see there) */
-enum { GEMM_UKR_PARAMS = 13 };
-typedef enum gemm_ukr { GEMM_UKR, GEMM_UKR_1X2, GEMM_UKR_PACKED_A, GEMM_UKR_PACKING_A } gemm_ukr;
-em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr kind);
+static inline em_val zero(em *e) {
+    return em_i64(e, 0);
+}
+static inline em_val one(em *e) {
+    return em_i64(e, 1);
+}
+/* Part `part` of `parts` of n things, evenly: [lo, hi). */
+void gemm_share(em *e, em_val n, em_val part, em_val parts, em_val *lo, em_val *hi);
 
-/* four.c: right operands of int4 (signatures there) */
+/* micro.c: the microkernel,
+ *   tile[i][j] = (pc ? tile[i][j] : 0) + sum over l < k of A[i][l] B[l][j], i < rows, j < NR
+ *   a, b         A at the plan's strides; NR columns of a panel or, in place, of B
+ *   tile         partial C, or scratch; its row stride is a panel
+ *   k            columns of A
+ *   b_next       full microtiles: B to prefetch, b_next_step bytes further in each step of k; or
+ *                the prefetch list of B
+ *   b_stride     elements between rows of B in place; ukr_1x2: between the two panels
+ *   c_list       prefetch list of the epilogue
+ *   next_a       full microtiles: rows of the next MC block to prefetch, next_a_step bytes further
+ *                in each step of k; or to pack
+ *   pc           first k of the KC block; not 0: continues the sums in tile
+ *   c, c_stride  direct_c: the result goes here, with this row stride, instead of to tile
+ * The hints (b_next, c_list, next_a) are what BLIS passes in auxinfo. A microkernel ignores what
+ * its variant and the plan do not use. */
+/* clang-format off */
+#define GEMM_UKR_PARAMS(P) \
+    P(ptr, a) P(ptr, b) P(ptr, tile) P(i64, k) P(ptr, b_next) P(i64, b_next_step) \
+    P(i64, b_stride) P(ptr, c_list) P(ptr, next_a) P(i64, next_a_step) P(i64, pc) \
+    P(ptr, c) P(i64, c_stride)
+/* clang-format on */
+EM_SIGNATURE(gemm_ukr, GEMM_UKR_PARAMS)
+
+typedef enum gemm_ukr_kind {
+    GEMM_UKR,
+    GEMM_UKR_1X2,       /* one row by two panels: tile[0] and tile[1] */
+    GEMM_UKR_PACKED_A,  /* reads packed A in a plan that usually does not (pack_a_per_call) */
+    GEMM_UKR_PACKING_A, /* ... and packs rows of next_a over those that it has read */
+} gemm_ukr_kind;
+em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind);
+
+/* epilogue.c: epilogue and store of acc[n_rows][panel], the accumulators of C from (row, col) on.
+ * They come from memory (L1), so that all microkernels share one copy of the epilogue. */
+/* clang-format off */
+#define GEMM_EPILOGUE_PARAMS(P) \
+    P(ptr, buf) P(ptr, dim) P(ptr, acc) P(i64, row) P(i64, n_rows) P(i64, col) \
+    P(i64, batch0) P(i64, batch1) P(i64, batch2)
+/* clang-format on */
+EM_SIGNATURE(gemm_epilogue, GEMM_EPILOGUE_PARAMS)
+em_val gemm_emit_epilogue(em *e, const gemm_plan *p);
+
+/* pack.c: dst[i][k] = prologue(A[row + i][pc + k]), i < n_rows, k < kb; a: base of the batch item.
+ * Rows are written in whole vectors: a_row_stride has room. a_transposed: dst[k][i]. */
+/* clang-format off */
+#define GEMM_PACK_A_PARAMS(P) \
+    P(ptr, buf) P(ptr, dim) P(ptr, a) P(ptr, dst) P(i64, row) P(i64, n_rows) P(i64, pc) \
+    P(i64, kb) P(i64, batch0) P(i64, batch1) P(i64, batch2)
+/* clang-format on */
+EM_SIGNATURE(gemm_pack_a, GEMM_PACK_A_PARAMS)
+em_val gemm_emit_pack_a(em *e, const gemm_plan *p);
+
+/* pack.c: dst[k][j] = src[k * row + j * col], k < kb, j < n_cols; 0 up to the panel's width. Pairs:
+ * half a panel of these, then the columns pair_distance further. */
+#define GEMM_PACK_B_PARAMS(P)                                                                      \
+    P(ptr, buf) P(ptr, dim) P(ptr, src) P(ptr, dst) P(i64, kb) P(i64, n_cols)
+EM_SIGNATURE(gemm_pack_b, GEMM_PACK_B_PARAMS)
+em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size row,
+                        sn_gemm_size col, int64_t pair_distance);
+bool gemm_check_pair(sn_gemm_size n, int64_t pair_distance, sn_dtype compute, sn_error *err);
+
+/* int4.c: c[j] = row a times NR columns of an int4 panel. last: of the last panel, behind which no
+ * byte may be read. */
+#define GEMM_INT4_ROW_PARAMS(P) P(ptr, a) P(ptr, words) P(ptr, scales) P(ptr, c)
+EM_SIGNATURE(gemm_int4_row, GEMM_INT4_ROW_PARAMS)
 em_val gemm_emit_int4_row(em *e, const gemm_plan *p, bool last);
+/* dst[k][j] = value times scale, for n_groups scale groups of a panel. */
+#define GEMM_INT4_DEQUANTIZE_PARAMS(P) P(ptr, words) P(ptr, scales) P(ptr, dst) P(i64, n_groups)
+EM_SIGNATURE(gemm_int4_dequantize, GEMM_INT4_DEQUANTIZE_PARAMS)
 em_val gemm_emit_int4_dequantize(em *e, const gemm_plan *p);
+/* gemm_pack_b for a panel of int4 words; the source holds the integers -8 .. 7 as floats. */
 em_val gemm_emit_int4_pack(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size row,
                            sn_gemm_size col, int64_t pair_distance);
 
-/* edge.c */
-em_val gemm_emit_epilogue(em *e, const gemm_plan *p);
-em_val gemm_emit_pack_a(em *e, const gemm_plan *p);
-bool gemm_check_pair(sn_gemm_size n, int64_t pair_distance, sn_dtype compute, sn_error *err);
-em_val gemm_emit_pack_b(em *e, const gemm_plan *p, const char *suffix, sn_dtype dtype,
-                        sn_gemm_size row, sn_gemm_size col, int64_t pair_distance);
+/* loops.c: the product of rows [row0, row1) and panels [panel0, panel1) of a batch item */
+void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
+                     em_val panel0, em_val panel1);
 
-/* fetch.c: prefetch lists */
-void gemm_plan_prefetch(gemm_plan *p); /* fills p->b_prefetch, p->c_prefetch */
-em_val gemm_emit_b_prefetch_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
-                                 em_val rows);
-em_val gemm_emit_c_prefetch_list(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
-                                 em_val rows, em_val sums);
-void gemm_prefetch_row_sums(em *e, const gemm_plan *p, const gemm_state *s, em_val start,
-                            em_val rows);
+/* tile.c: what the loops do with a microtile row, a panel and an MC block */
+em_val gemm_packed_a(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, em_val ir);
+em_val gemm_a_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, em_val ir);
+em_val gemm_tile_rows(em *e, const gemm_plan *p, em_val left);
+void gemm_emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, em_val ir,
+                    em_val rows);
+void gemm_call_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val acc, em_val row,
+                        em_val rows, em_val panel);
+
+/* prefetch.c: what a microtile prefetches. A list is an array of addresses in scratch that the
+ * microkernel walks, one each step of k. The lists are for `rows` rows from row ir of the MC block;
+ * `acc`: their partial C. */
+void gemm_plan_prefetch(gemm_plan *p); /* sets b_prefetch, c_prefetch, c_prefetch_shift */
+em_val gemm_emit_b_list(em *e, const gemm_plan *p, const gemm_state *s, em_val ir, em_val rows);
+em_val gemm_emit_c_list(em *e, const gemm_plan *p, const gemm_state *s, em_val ir, em_val rows,
+                        em_val acc);
+void gemm_prefetch_row_sums(em *e, const gemm_plan *p, const gemm_state *s, em_val ir, em_val rows);
+/* The prefetch of step k from such a list. */
 void gemm_prefetch_b(em *e, const gemm_plan *p, em_val list, em_val k);
 void gemm_prefetch_c(em *e, const gemm_plan *p, em_val list, em_val k);
 

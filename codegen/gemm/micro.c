@@ -1,29 +1,30 @@
-/* micro.c: the micro-kernel: a tile of T = A B with all sums in registers.
- * Two vectors of columns by up to 14 rows with 32 registers (28 sums, 2 of B, broadcasts of A), up
- * to 6 rows with 16. Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication,
- * 2008. */
+/* micro.c: the microkernel: microtile C += A B with all accumulators in registers.
+ * NR is two vectors, MR up to 14 with 32 registers (28 accumulators, 2 of B, broadcasts of A) and
+ * up to 6 with 16. Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.
+ */
 #include "codegen/gemm/impl.h"
 
-#include <string.h>
-
-/* Steps of k in the loop's body: more of them leave fewer of the loop's own instructions, which
- * compete with the multiply-adds for execution ports (0.3 % of the time from 2 to 4). */
-static int choose_unroll(const gemm_plan *p, int rows, bool twin) {
+/* Steps of k per iteration of the loop: more steps mean fewer loop instructions, which compete with
+ * the multiply-adds for execution ports (0.3 % of the time from 2 to 4). */
+static int choose_unroll(const gemm_plan *p, int rows, gemm_ukr_kind kind) {
     const sn_gemm_size *k = &p->g->k;
     if ((p->k_blocked && !p->keeps_partial_c) || k->slot >= 0 || k->value % 2) return 1;
-    return (twin || rows == p->mr) && k->value % 4 == 0 ? 4 : 2; /* chunks are whole lines */
+    bool wide = kind == GEMM_UKR_1X2 || rows == p->mr;
+    return wide && k->value % 4 == 0 ? 4 : 2; /* KC is a multiple of a line */
 }
 
-/* Panels flow through L2 from memory. A short tile is a step every few cycles and waits for memory:
- * it fetches its own panel far ahead into L2 and a little ahead into L1. Two panels at once fetch
- * far ahead into L1, one instruction a line; what comes from memory twice as far ahead into L2 as
- * well (bf16: 35 instead of 32 GB/s), which would cost 3 % for what lies in the last-level cache. A
- * full tile takes long over its panel: meanwhile it fetches, a line a step, what the caller says
- * comes next. */
-enum { FAR = 32, FARTHER = 64, NEAR = 4, NEAR_FULL = 8 }; /* steps of k, of compute-type panels */
+/* Prefetch distances in steps of k (of panels of the compute type). Panels stream from memory
+ * through L2.
+ *   Short microtile: a step takes few cycles and waits for memory. It prefetches its own panel, FAR
+ *     ahead into L2 and NEAR ahead into L1.
+ *   1x2: prefetches FAR ahead into L1, one instruction per line. If B comes from memory it also
+ *     prefetches FARTHER ahead into L2 (bf16: 35 instead of 32 GB/s); that would cost 3 % if B is
+ * in the last-level cache. Full microtile: takes long for its panel. It prefetches what comes next
+ * (b_next), one line per step. */
+enum { FAR = 32, FARTHER = 64, NEAR = 4, NEAR_FULL = 8 };
 
-/* Whether B will hardly stay in a cache until its next use, because all matrices together or this
- * one alone are large. */
+/* Whether B hardly stays in a cache until its next use: all matrices of a model together are large,
+ * or this one is. */
 static bool from_memory(const gemm_plan *p) {
     enum { LARGE = 16 << 20 };
     const sn_gemm *g = p->g;
@@ -32,51 +33,61 @@ static bool from_memory(const gemm_plan *p) {
     return g->k.slot < 0 && g->n.slot < 0 && g->k.value * g->n.value * size >= LARGE;
 }
 
-/* One micro-kernel: what its steps do. */
+/* The microkernel that is being emitted. */
 typedef struct micro {
     const gemm_plan *p;
+    gemm_ukr_args arg;
     int rows, panels, unroll;
-    bool twin;
-    bool fetches_list, fetches_own, fetches_a; /* beside what `at` walks over */
+    bool is_1x2;
+    bool prefetches_b_list, prefetches_c_list, prefetches_a;
     int64_t a_stride;
     em_val b_stride;
 } micro;
 
-/* What goes from step to step: where A, B and what is fetched are, then the sums; NULL:
- * not used. */
-enum { AT_A, AT_B, AT_NEXT, AT_AHEAD, SUMS, CARRIED = SUMS + 32 };
+/* What the loop over k carries. NULL: not used. */
+enum { MAX_ACC = 32 };
+typedef union carried {
+    struct {
+        em_val a, b, b_next, next_a; /* addresses */
+        em_val acc[MAX_ACC];
+    };
+    em_val all[4 + MAX_ACC];
+} carried;
+enum { N_CARRIED = 4 + MAX_ACC };
 
-static void carry(em *e, em_loop *l, em_val *at) {
-    for (int i = 0; i < CARRIED; i++)
-        if (at[i]) at[i] = em_carry(e, l, at[i]);
+/* Makes *c the values at the start of an iteration, and returns these. */
+static carried begin_carry(em *e, em_loop *l, carried *c) {
+    for (int i = 0; i < N_CARRIED; i++)
+        if (c->all[i]) c->all[i] = em_carry(e, l, c->all[i]);
+    return *c;
 }
 
-/* Ends a loop that began with `first`; `at` is what follows. */
-static void end_carry(em *e, em_loop *l, const em_val *first, em_val *at) {
-    for (int i = 0; i < CARRIED; i++)
-        if (at[i]) em_next(e, l, first[i], at[i]);
+/* Ends the loop: the next iteration starts with *c. Makes *c the values after the loop. */
+static void end_carry(em *e, em_loop *l, const carried *start, carried *c) {
+    for (int i = 0; i < N_CARRIED; i++)
+        if (c->all[i]) em_next(e, l, start->all[i], c->all[i]);
     em_end(e, l);
-    for (int i = 0; i < CARRIED; i++)
-        if (at[i]) at[i] = em_final(e, l, first[i]);
+    for (int i = 0; i < N_CARRIED; i++)
+        if (c->all[i]) c->all[i] = em_final(e, l, start->all[i]);
 }
 
-/* Row u of the loop's body fetches the lines that begin in it (rows of narrow panels
- * share them). */
-static void fetch_panel(em *e, const gemm_plan *p, em_val b, int u, int steps, int level) {
-    int size = (int)sn_dtype_size(p->b_type), ahead = steps * p->panel * p->esize;
-    if (u * p->panel * size % 64) return;
-    for (int line = 0; line < p->nv * p->lanes * size; line += 64)
-        em_prefetch(e, em_at_bytes(e, b, em_i64(e, ahead + line)), false, level);
+/* Prefetches a panel `steps` of k ahead. Row u of the unrolled body prefetches the lines that begin
+ * in it; several rows of a narrow panel share a line. */
+static void prefetch_panel(em *e, const gemm_plan *p, em_val b, int u, int steps, int level) {
+    int size = (int)sn_dtype_size(p->b_type), distance = steps * p->panel * p->esize;
+    if (u * p->panel * size % GEMM_LINE) return;
+    for (int line = 0; line < p->nr * size; line += GEMM_LINE)
+        em_prefetch(e, em_at_bytes(e, b, em_i64(e, distance + line)), false, level);
 }
 
-/* The rows of A are as many streams, each of which enters a new line every few steps. The lines
- * after these are fetched by turns, some rows in each body of the loop: 0.1 to 0.5 % of the time.
- * `k`: the body's first step; u: which of its steps this is. */
-static void fetch_rows_of_a(em *e, const micro *m, em_val a, em_val k, int u) {
-    int size = m->p->esize, turns = GEMM_LINE / size / m->unroll;
-    int each = (m->rows + turns - 1) / turns;
-    em_val turn = em_and(e, k, em_i64(e, (turns - 1) * m->unroll)); /* unroll times that */
-    em_val by = em_mul(e, turn, em_i64(e, each * m->a_stride * size / m->unroll));
+/* The rows of A are separate streams, each of which enters a new line every few steps. Prefetches
+ * the next lines in rotation, some rows in each iteration (0.1 to 0.5 % of the time). k: the first
+ * step of the iteration; u: the step in it. */
+static void prefetch_a_rows(em *e, const micro *m, em_val a, em_val k, int u) {
+    int size = m->p->esize, iterations = GEMM_LINE / size / m->unroll; /* per line */
+    int each = (m->rows + iterations - 1) / iterations;
+    em_val phase = em_and(e, k, em_i64(e, (iterations - 1) * m->unroll)); /* times unroll */
+    em_val by = em_mul(e, phase, em_i64(e, each * m->a_stride * size / m->unroll));
     em_val first = em_at_bytes(e, a, by);
     for (int i = u; i < each; i += m->unroll) {
         em_val row = em_at(e, first, m->p->t, em_i64(e, i * m->a_stride));
@@ -84,156 +95,148 @@ static void fetch_rows_of_a(em *e, const micro *m, em_val a, em_val k, int u) {
     }
 }
 
-/* b: this step's row of each panel; the others as in emit_step. */
-static void emit_fetches(em *e, const micro *m, em_val *at, const em_val *b, em_val k, int u) {
-    const gemm_plan *p = m->p;
-    static const int step[] = {[AT_NEXT] = 5, [AT_AHEAD] = 9}; /* parameters */
-    if (m->fetches_a) fetch_rows_of_a(e, m, at[AT_A], k, u);
-    for (int t = 0; t < m->panels; t++) {
-        int close = m->twin ? FAR : m->rows == p->mr ? NEAR_FULL : NEAR;
-        fetch_panel(e, p, b[t], u, close, 3);
-        if (m->twin && from_memory(p)) fetch_panel(e, p, b[t], u, FARTHER, 2);
-        if (!p->pack_b && m->rows < p->mr && !m->twin) fetch_panel(e, p, b[t], u, FAR, 2);
-    }
-    if (m->fetches_list) gemm_prefetch_b(e, p, em_param(e, 4), em_add(e, k, em_i64(e, u)));
-    if (m->fetches_own && u % (1 << p->c_prefetch_shift) == 0)
-        gemm_prefetch_c(e, p, em_param(e, 7), em_add(e, k, em_i64(e, u)));
-    for (int i = AT_NEXT; i <= AT_AHEAD; i++) {
-        if (!at[i]) continue;
-        em_prefetch(e, at[i], false, 2);
-        at[i] = em_at_bytes(e, at[i], em_param(e, step[i]));
-    }
+/* Prefetches at *address into L2 and advances it. NULL: nothing to prefetch. */
+static void prefetch_stream(em *e, em_val *address, em_val step) {
+    if (!*address) return;
+    em_prefetch(e, *address, false, 2);
+    *address = em_at_bytes(e, *address, step);
 }
 
-/* A vector of a row of B in the compute type. This is where narrow weights widen. */
+/* All prefetches of step u. b: this step's row of each panel. */
+static void emit_prefetches(em *e, const micro *m, carried *c, const em_val *b, em_val k, int u) {
+    const gemm_plan *p = m->p;
+    if (m->prefetches_a) prefetch_a_rows(e, m, c->a, k, u);
+    for (int t = 0; t < m->panels; t++) {
+        int near = m->is_1x2 ? FAR : m->rows == p->mr ? NEAR_FULL : NEAR;
+        prefetch_panel(e, p, b[t], u, near, 3);
+        if (m->is_1x2 && from_memory(p)) prefetch_panel(e, p, b[t], u, FARTHER, 2);
+        if (!p->pack_b && m->rows < p->mr && !m->is_1x2) prefetch_panel(e, p, b[t], u, FAR, 2);
+    }
+    if (m->prefetches_b_list) gemm_prefetch_b(e, p, m->arg.b_next, em_add(e, k, em_i64(e, u)));
+    if (m->prefetches_c_list && u % (1 << p->c_prefetch_shift) == 0)
+        gemm_prefetch_c(e, p, m->arg.c_list, em_add(e, k, em_i64(e, u)));
+    prefetch_stream(e, &c->b_next, m->arg.b_next_step);
+    prefetch_stream(e, &c->next_a, m->arg.next_a_step);
+}
+
+/* A vector of B in the compute type: narrow panels are widened here. */
 static em_val load_b(em *e, const gemm_plan *p, em_val at) {
     em_val v = em_load(e, p->b_type, at, p->lanes);
     return sn_dtype_is_float(p->b_type) ? v : em_convert(e, v, p->b_type, p->t);
 }
 
-/* Step u of the body that begins at step k. */
-static void emit_step(em *e, const micro *m, em_val *at, em_val k, int u) {
+/* Step u of the iteration that starts at step k: a rank-1 update of the microtile. */
+static void emit_step(em *e, const micro *m, carried *c, em_val k, int u) {
     const gemm_plan *p = m->p;
-    em_val b[] = {at[AT_B], m->twin ? em_at(e, at[AT_B], p->b_type, em_param(e, 6)) : NULL}, bv[8];
+    em_val b[] = {c->b, m->is_1x2 ? em_at(e, c->b, p->b_type, m->arg.b_stride) : NULL}, bv[8];
     for (int j = 0; j < m->panels * p->nv; j++) {
         em_val col = em_i64(e, j % p->nv * p->lanes);
         bv[j] = load_b(e, p, em_at(e, b[j / p->nv], p->b_type, col));
     }
-    emit_fetches(e, m, at, b, k, u);
-    em_val *sum = at + SUMS;
+    emit_prefetches(e, m, c, b, k, u);
     for (int i = 0; i < m->rows; i++) {
-        em_val from = em_at(e, at[AT_A], p->t, em_i64(e, i * m->a_stride + u * p->a_col_stride));
+        em_val from = em_at(e, c->a, p->t, em_i64(e, i * m->a_stride + u * p->a_col_stride));
         em_val av = em_load_splat(e, p->t, from, p->lanes);
         for (int j = 0; j < m->panels * p->nv; j++)
-            sum[i * p->nv + j] = em_fma(e, av, bv[j], sum[i * p->nv + j]);
+            c->acc[i * p->nv + j] = em_fma(e, av, bv[j], c->acc[i * p->nv + j]);
     }
-    at[AT_B] = em_at(e, at[AT_B], p->b_type, m->b_stride);
+    c->b = em_at(e, c->b, p->b_type, m->b_stride);
 }
 
-static void emit_steps(em *e, const micro *m, em_val *at, em_val k0, em_val k1) {
+/* Steps [k0, k1). */
+static void emit_steps(em *e, const micro *m, carried *c, em_val k0, em_val k1) {
     em_loop l = em_for(e, k0, k1, em_i64(e, m->unroll));
-    em_val first[CARRIED];
-    carry(e, &l, at);
-    memcpy(first, at, sizeof first);
-    for (int u = 0; u < m->unroll; u++) emit_step(e, m, at, l.i, u);
-    at[AT_A] = em_at(e, at[AT_A], m->p->t, em_i64(e, m->unroll * m->p->a_col_stride));
-    end_carry(e, &l, first, at);
+    carried start = begin_carry(e, &l, c);
+    for (int u = 0; u < m->unroll; u++) emit_step(e, m, c, l.i, u);
+    c->a = em_at(e, c->a, m->p->t, em_i64(e, m->unroll * m->p->a_col_stride));
+    end_carry(e, &l, &start, c);
 }
 
-/* Copies a line of each of the next group's rows over those of the tile, from step k on, which
- * nobody reads any more. What comes later is fetched into L2 alone: rows a multiple of 4 KB apart
- * would push each other out of L1. */
-static void copy_line(em *e, const micro *m, em_val k) {
-    enum { AHEAD = 8 * GEMM_LINE };
+/* Packs a line of each row of the next MC block over the line that starts at step k, which was read
+ * for the last time. Later lines are prefetched into L2 only: rows a multiple of 4 KB apart would
+ * evict each other from L1. */
+static void pack_line(em *e, const micro *m, em_val k) {
+    enum { DISTANCE = 8 * GEMM_LINE };
     const gemm_plan *p = m->p;
-    em_val src = em_at(e, em_param(e, 8), p->t, k), dst = em_at(e, em_param(e, 0), p->t, k);
+    em_val src = em_at(e, m->arg.next_a, p->t, k), dst = em_at(e, m->arg.a, p->t, k);
     for (int i = 0; i < m->rows; i++) {
-        em_val at = em_at(e, src, p->t, em_i64(e, i * p->g->a.row.value));
+        em_val from = em_at(e, src, p->t, em_i64(e, i * p->g->a.row.value));
         em_val to = em_at(e, dst, p->t, em_i64(e, i * p->a_row_stride));
         for (int j = 0; j < GEMM_LINE / p->esize; j += p->lanes) {
-            em_val v = em_load(e, p->t, em_at(e, at, p->t, em_i64(e, j)), p->lanes);
+            em_val v = em_load(e, p->t, em_at(e, from, p->t, em_i64(e, j)), p->lanes);
             em_store(e, p->t, em_at(e, to, p->t, em_i64(e, j)), v);
         }
-        em_prefetch(e, em_at_bytes(e, at, em_i64(e, AHEAD)), false, 2);
+        em_prefetch(e, em_at_bytes(e, from, em_i64(e, DISTANCE)), false, 2);
     }
 }
 
-/* A loop in a loop, else LLVM mixes the copy with the sums. */
-static void emit_turning(em *e, const micro *m, em_val *at, em_val k) {
-    em_val line = em_i64(e, GEMM_LINE / m->p->esize), first[CARRIED];
-    em_loop l = em_for(e, em_i64(e, 0), k, line);
-    carry(e, &l, at);
-    memcpy(first, at, sizeof first);
-    emit_steps(e, m, at, l.i, em_add(e, l.i, line));
-    copy_line(e, m, l.i);
-    end_carry(e, &l, first, at);
+/* All steps with packing: a loop nest, because LLVM would interleave the copy with the
+ * multiply-adds of a single loop. */
+static void emit_packing_steps(em *e, const micro *m, carried *c, em_val k) {
+    em_val line = em_i64(e, GEMM_LINE / m->p->esize);
+    em_loop l = em_for(e, zero(e), k, line);
+    carried start = begin_carry(e, &l, c);
+    emit_steps(e, m, c, l.i, em_add(e, l.i, line));
+    pack_line(e, m, l.i);
+    end_carry(e, &l, &start, c);
 }
 
-/* Zeros, or what the chunk before left in T. */
-static void begin_sums(em *e, const micro *m, em_val *sum) {
+/* Accumulators start at zero, or at the partial C that the KC block before left. */
+static void load_accumulators(em *e, const micro *m, em_val *acc) {
     const gemm_plan *p = m->p;
-    em_val begun = em_splat(e, em_cmp(e, EM_NE, em_param(e, 10), em_i64(e, 0)), p->lanes);
+    em_val continues = em_splat(e, em_cmp(e, EM_NE, m->arg.pc, zero(e)), p->lanes);
     for (int i = 0; i < m->rows * m->panels * p->nv; i++) {
         int at = i / p->nv * p->panel + i % p->nv * p->lanes;
-        em_val from = em_at(e, em_param(e, 2), p->t, em_i64(e, at));
-        bool goes_on = p->k_blocked && !m->twin;
-        sum[i] = goes_on ? em_load_mask(e, p->t, from, p->lanes, begun, NULL) : em_vf(e, 0);
+        em_val from = em_at(e, m->arg.tile, p->t, em_i64(e, at));
+        bool blocked = p->k_blocked && !m->is_1x2;
+        acc[i] = blocked ? em_load_mask(e, p->t, from, p->lanes, continues, NULL) : em_vf(e, 0);
     }
 }
 
-static void store_sums(em *e, const micro *m, const em_val *sum) {
+static void store_accumulators(em *e, const micro *m, const em_val *acc) {
     const gemm_plan *p = m->p;
-    bool direct = p->direct_c && !m->twin;
-    em_val to = em_param(e, direct ? 11 : 2);
-    em_val to_row = direct ? em_param(e, 12) : em_i64(e, p->panel);
+    bool direct = p->direct_c && !m->is_1x2;
+    em_val to = direct ? m->arg.c : m->arg.tile;
+    em_val row = direct ? m->arg.c_stride : em_i64(e, p->panel);
     for (int i = 0; i < m->rows * m->panels * p->nv; i++) {
         em_val at =
-            em_add(e, em_mul(e, em_i64(e, i / p->nv), to_row), em_i64(e, i % p->nv * p->lanes));
-        em_store(e, p->t, em_at(e, to, p->t, at), sum[i]);
+            em_add(e, em_mul(e, em_i64(e, i / p->nv), row), em_i64(e, i % p->nv * p->lanes));
+        em_store(e, p->t, em_at(e, to, p->t, at), acc[i]);
     }
 }
 
-/* void micro(A, B, T, k, next, next_step, b_stride, own, ahead, ahead_step, begun, to, to_row)
- * T[i][j] (row stride: a panel) = sum over k of A[i*a_stride + k] B[k*b_stride + j]; chunked: added
- * to T if begun is not 0. next, next_step: what a full tile fetches, bytes between lines. b_stride
- * in elements, used for unpacked B only. own: the list of lines that the epilogue will read and
- * write. ahead, ahead_step: what else a full tile fetches, likewise. copied: of a plan that reads
- * A's rows where they lie or from a copy, the latter. twin: one row by two panels, b_stride
- * elements apart, whose sums are T[0] and T[1]: of one panel they would wait for each other, and
- * memory for them. turning: copied, and `ahead` are the next group's rows, which take the place of
- * the tile's. direct_c: the sums are written to `to`, rows to_row elements apart. */
-em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr kind) {
-    static const char *const names[] = {"micro%d", "twin", "copied%d", "turning%d"};
+em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind) {
+    static const char *const names[] = {"ukr%d", "ukr_1x2", "ukr_packed_a%d", "ukr_packing_a%d"};
     char suffix[32];
     snprintf(suffix, sizeof suffix, names[kind], rows);
-    const em_type params[GEMM_UKR_PARAMS] = {e->ptr, e->ptr, e->ptr, e->i64, e->ptr, e->i64, e->i64,
-                                             e->ptr, e->ptr, e->i64, e->i64, e->ptr, e->i64};
-    em_val fn = gemm_function(e, p, suffix, params, GEMM_UKR_PARAMS, true);
-    bool twin = kind == GEMM_UKR_1X2, turning = kind == GEMM_UKR_PACKING_A, full = rows == p->mr;
+    em_val fn = gemm_ukr_function(e, gemm_name_of(p, suffix).text);
+    em_no_inline(e, fn);
+    gemm_ukr_args arg = gemm_ukr_params(e);
+    bool is_1x2 = kind == GEMM_UKR_1X2, packing = kind == GEMM_UKR_PACKING_A, full = rows == p->mr;
+    bool in_place = p->pack_a_per_call && kind < GEMM_UKR_PACKED_A;
     micro m = {.p = p,
+               .arg = arg,
                .rows = rows,
-               .panels = twin ? 2 : 1,
-               .unroll = choose_unroll(p, rows, twin),
-               .twin = twin,
-               .fetches_list = full && p->b_prefetch,
-               .fetches_own = p->c_prefetch && rows >= p->half_mr && !twin,
-               .a_stride = p->pack_a_per_call && kind < GEMM_UKR_PACKED_A ? p->g->a.row.value
-                                                                          : p->a_row_stride,
-               .b_stride = p->b_in_place ? em_param(e, 6) : em_i64(e, p->panel)};
-    m.fetches_a = full && m.unroll == 4 && p->a_col_stride == 1;
-    em_val at[CARRIED] = {[AT_A] = em_param(e, 0),
-                          [AT_B] = em_param(e, 1),
-                          [AT_NEXT] = full && !p->b_prefetch ? em_param(e, 4) : NULL,
-                          [AT_AHEAD] =
-                              full && p->prefetch_next_a && !turning ? em_param(e, 8) : NULL};
+               .panels = is_1x2 ? 2 : 1,
+               .unroll = choose_unroll(p, rows, kind),
+               .is_1x2 = is_1x2,
+               .prefetches_b_list = full && p->b_prefetch,
+               .prefetches_c_list = p->c_prefetch && rows >= p->half_mr && !is_1x2,
+               .a_stride = in_place ? p->g->a.row.value : p->a_row_stride,
+               .b_stride = p->b_in_place ? arg.b_stride : em_i64(e, p->panel)};
+    m.prefetches_a = full && m.unroll == 4 && p->a_col_stride == 1;
+    carried c = {.a = arg.a,
+                 .b = arg.b,
+                 .b_next = full && !p->b_prefetch ? arg.b_next : NULL,
+                 .next_a = full && p->prefetch_next_a && !packing ? arg.next_a : NULL};
     bool const_k = !p->k_blocked && p->g->k.slot < 0;
-    em_val k = const_k ? em_i64(e, p->g->k.value) : em_param(e, 3);
-    begin_sums(e, &m, at + SUMS);
-    if (turning)
-        emit_turning(e, &m, at, k);
+    em_val k = const_k ? em_i64(e, p->g->k.value) : arg.k;
+    load_accumulators(e, &m, c.acc);
+    if (packing)
+        emit_packing_steps(e, &m, &c, k);
     else
-        emit_steps(e, &m, at, em_i64(e, 0), k);
-    store_sums(e, &m, at + SUMS);
+        emit_steps(e, &m, &c, zero(e), k);
+    store_accumulators(e, &m, c.acc);
     em_ret(e, NULL);
     return fn;
 }

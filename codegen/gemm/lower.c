@@ -1,5 +1,5 @@
-/* product.c: gemm and pack_b steps in the terms of the GEMM generator, with the prologue's region
- * emitted on the rows that it copies and the epilogue's on its tiles. */
+/* lower.c: lowers gemm and pack_b steps to specs of the GEMM generator. The callbacks emit the
+ * fused regions: the prologue's on rows of A, the epilogue's on microtiles of C. */
 #include "codegen/emit/elem.h"
 #include "codegen/gemm/gemm.h"
 #include "codegen/kernel.h"
@@ -18,44 +18,44 @@ static sn_gemm_operand operand_of(const sn_kernel *k, const sn_view *v, int buf)
     return o;
 }
 
-/* A region around the product. */
+/* A fused prologue or epilogue. */
 typedef struct fused_region {
     const sn_kernel *k;
     const sn_region *region; /* NULL: none */
     sn_order order;
-    int first; /* operand of the step that is the region's argument 1 */
+    int first; /* index of the step's operand that is argument 1 of the region */
 } fused_region;
 
-/* What the generator's callbacks get. */
+/* The context of the callbacks. */
 typedef struct fused {
     fused_region epi, pro;
-    int main;                    /* the result that the generator stores; -1: none */
-    bool both;                   /* both columns of a pair are results */
-    em_val part[SN_MAX_RESULTS]; /* of reductions over a row's panel: of its vectors so far */
+    int main;                    /* index of the result that the generator stores; -1: none */
+    bool both;                   /* both columns of a pair are stored */
+    em_val part[SN_MAX_RESULTS]; /* row reductions: the vectors of the panel so far */
 } fused;
 
-/* Axes of a step's operands before the rows'. */
+/* Number of batch axes of a step's operands. */
 static int batch_axes(const sn_kernel *k) {
     return k->step->in[0].rank - 2;
 }
 
-/* The index on axis `axis` of those of `shape` up to `end`, of the element (or of a vector of them)
- * that is at `place` in all from axis `first` on. */
+/* The index on axis `axis` of the elements at linear position `pos` (a scalar or a vector) of axes
+ * [first, end) of `shape`. */
 static em_val axis_index(em *e, const sn_kernel *k, const sn_dim *shape, int first, int end,
-                         int axis, em_val place) {
-    int lanes = em_lanes_of(place);
+                         int axis, em_val pos) {
+    int lanes = em_lanes_of(pos);
     em_val inner = em_i64(e, 1);
     for (int a = axis + 1; a < end; a++) inner = em_mul(e, inner, sn_kernel_dim(e, k, shape[a]));
-    em_val i = em_div(e, place, em_splat(e, inner, lanes));
+    em_val i = em_div(e, pos, em_splat(e, inner, lanes));
     return axis == first ? i : em_rem(e, i, em_splat(e, sn_kernel_dim(e, k, shape[axis]), lanes));
 }
 
-/* Axes of a view before the columns'. */
+/* Index of a view's first column axis. */
 static int first_column(const sn_kernel *k, const sn_view *v) {
     return batch_axes(k) + sn_product_row_axes(k->m, k->step, v);
 }
 
-/* Element offset of a row's first element, and of column `col` if columns are neighbours. */
+/* Element offset of the first element of row at->row. */
 static em_val row_offset(em *e, const sn_kernel *k, const sn_view *v, const sn_gemm_at *at) {
     int n_batch = batch_axes(k), end = first_column(k, v);
     em_val off = em_i64(e, 0);
@@ -68,7 +68,7 @@ static em_val row_offset(em *e, const sn_kernel *k, const sn_view *v, const sn_g
     return off;
 }
 
-/* Elements of the compute type at a tile's place, `step` apart from `off` on; 0: one for all. */
+/* Elements at offset `off` and following, `step` apart, in the compute type; step 0: a scalar. */
 static em_val load_steps(em *e, const sn_kernel *k, const sn_view *v, int buf, em_val off,
                          sn_dim step, const sn_gemm_at *at) {
     em_val p = em_at(e, em_buf(e, buf), v->dtype, off);
@@ -84,14 +84,14 @@ static em_val column_vector(em *e, const sn_gemm_at *at) {
     return em_add(e, em_splat(e, at->col, at->lanes), em_iota(e, e->i64, at->lanes));
 }
 
-/* Do all lanes of a vector of columns have the same index on every axis but the last? */
+/* Whether all lanes of a vector of columns have the same index on every axis but the last. */
 static bool is_whole_vector(const sn_kernel *k, sn_dim last, int lanes) {
     int64_t size;
     return sn_dim_is_const(k->m, last, &size) && size % lanes == 0;
 }
 
-/* Elements of view v at a tile's place: a vector along the columns, or a scalar that is the same
- * for all lanes. */
+/* Elements of view v at position `at`: a vector along the columns, or a scalar if all lanes are the
+ * same. */
 static em_val load_tile(em *e, const sn_kernel *k, const sn_view *v, int buf,
                         const sn_gemm_at *at) {
     int first = first_column(k, v), last = v->rank - 1;
@@ -109,20 +109,20 @@ static em_val load_tile(em *e, const sn_kernel *k, const sn_view *v, int buf,
     return sn_emit_loaded(e, v->dtype, x);
 }
 
-/* Is the operand read once, along its rows? */
+/* Whether the operand is read once, row by row, with contiguous columns. */
 static bool is_streamed(const sn_kernel *k, const sn_view *v) {
     int col = first_column(k, v);
     return v->rank == col + 1 && v->stride[col] == 1 && v->stride[col - 1] != 0;
 }
 
-/* Cache lines of one row of the columns that a panel makes. */
+/* Cache lines of one row of the operand in a panel. */
 static int lines_of(const sn_kernel *k, const sn_view *v) {
     int columns = sn_gemm_panel(k->compute);
     if (sn_attr_get(k->step->node, SN_A_pair)) columns /= 2;
     return (columns * (int)sn_dtype_size(v->dtype) + 63) / 64;
 }
 
-static void touch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *line) {
+static void prefetch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *line) {
     const fused_region *x = &((const fused *)ctx)->epi;
     const sn_step *s = x->k->step;
     for (int i = x->first, n = 0; i < s->n_in; i++) {
@@ -135,7 +135,7 @@ static void touch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *line)
     }
 }
 
-/* The lanes of v that exist, to places `step` apart from `to` on. */
+/* Stores the lanes of v inside the matrix at `to` and following, `step` apart. */
 static void store_lanes(em *e, const sn_kernel *k, sn_dtype t, em_val to, sn_dim step, em_val v,
                         const sn_gemm_at *at) {
     if (step == 1) {
@@ -145,8 +145,8 @@ static void store_lanes(em *e, const sn_kernel *k, sn_dtype t, em_val to, sn_dim
     for (int lane = 0; lane < at->lanes; lane++) {
         em_branch br = {0};
         if (at->mask) br = em_if(e, em_extract(e, at->mask, lane));
-        em_val place = em_mul(e, em_i64(e, lane), sn_kernel_dim(e, k, step));
-        em_store(e, t, em_at(e, to, t, place), em_extract(e, v, lane));
+        em_val offset = em_mul(e, em_i64(e, lane), sn_kernel_dim(e, k, step));
+        em_store(e, t, em_at(e, to, t, offset), em_extract(e, v, lane));
         if (at->mask) em_endif(e, &br);
     }
 }
@@ -161,7 +161,7 @@ static void store_tile(em *e, const sn_kernel *k, int out, em_val v, const sn_ge
     store_lanes(e, k, w->dtype, to, step, v, at);
 }
 
-/* Indices along an axis of the columns; a scalar if all lanes have the same. */
+/* Indices along a column axis; a scalar if all lanes have the same. */
 static em_val emit_index(em *e, const sn_kernel *k, const sn_node *iota, const sn_gemm_at *at) {
     const sn_node *y = k->step->node; /* of the result's shape, aligned at the last axis */
     int axis = y->rank - iota->rank + (int)sn_attr_int(iota, SN_A_axis, 0);
@@ -177,15 +177,15 @@ static em_val swap_neighbours(em *e, em_val v) {
     return n > 1 ? em_shuffle(e, v, v, lane, n) : v;
 }
 
-/* ---- what is computed at a place ---- */
+/* ---- evaluation of a region at a position ---- */
 
 typedef struct region_eval {
     const fused_region *fr;
     const sn_gemm_at *at;
-    const em_val *given; /* argument 0: the product, the sums `pair` columns further; or the left
-                            factor's elements */
-    const em_val *state; /* the sums of a prologue that are known */
-    em_val *value[2];    /* of the region's nodes; of pairs, for both halves. NULL: not yet */
+    const em_val *given; /* argument 0: the accumulators and, for pairs, those pair_distance columns
+                            further; in a prologue, elements of A */
+    const em_val *state; /* prologue: the row reductions that are known */
+    em_val *value[2];    /* of each node; [1]: the second half of pairs. NULL: not computed */
 } region_eval;
 
 static bool is_sum(const sn_node *n) {
@@ -206,7 +206,7 @@ static region_eval begin_eval(const fused_region *x, const sn_gemm_at *at, const
     return p;
 }
 
-/* Where half 0 or 1 of the pairs lies. */
+/* Position of half 0 or 1 of a pair. */
 static sn_gemm_at half_at(em *e, const sn_kernel *k, const sn_gemm_at *at, int half) {
     sn_gemm_at r = *at;
     int64_t pair = sn_attr_int(k->step->node, SN_A_pair, 0);
@@ -224,7 +224,7 @@ static em_val argument(em *e, const region_eval *p, int arg, int half) {
 
 static em_val value_at(em *e, const region_eval *p, const sn_node *n, int half);
 
-/* Columns swapped with others: with their neighbours, or with those of the other half. */
+/* A gather of swapped columns: neighbours, or the halves of pairs. */
 static em_val swapped(em *e, const region_eval *p, const sn_node *gather, int half) {
     bool pairs = sn_attr_get(p->fr->k->step->node, SN_A_pair);
     if (pairs) return value_at(e, p, gather->in[0], !half);
@@ -236,7 +236,7 @@ static em_val value_at(em *e, const region_eval *p, const sn_node *n, int half) 
     int i = topo_index(x, n);
     if (p->value[half][i]) return p->value[half][i];
     em_val v, in[4];
-    if (n->op == SN_OP_slice) /* of the product: the half of pairs that it takes */
+    if (n->op == SN_OP_slice) /* selects a half of pairs */
         half = sn_attr_get(n, SN_A_start)->v[n->rank - 1] != 0;
     if (is_sum(n) && p->state) {
         int sum = 0;
@@ -263,10 +263,10 @@ static em_val value_at(em *e, const region_eval *p, const sn_node *n, int half) 
         break;
     case SN_OP_slice:
     case SN_OP_broadcast:
-    case SN_OP_reshape: /* cuts an epilogue's row in panels */
+    case SN_OP_reshape: /* splits an epilogue's row into panels */
     case SN_OP_reduce_sum:
     case SN_OP_reduce_max:
-    case SN_OP_reduce_min: /* of a panel, which ends later */
+    case SN_OP_reduce_min: /* finished at the end of the panel */
         v = in[0];
         break;
     default:
@@ -294,7 +294,7 @@ static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_a
     const fused_region *x = &f->epi;
     region_eval p = begin_eval(x, at, acc, NULL);
     sn_gemm_at other = half_at(e, x->k, at, f->both);
-    /* all are read before one is written: they may lie in one place */
+    /* load everything before the first store: operands may alias results */
     em_val out[SN_MAX_RESULTS], second[SN_MAX_RESULTS];
     for (int o = 0; o < x->region->n_out; o++) {
         out[o] = value_at(e, &p, x->region->out[o], 0);
@@ -309,7 +309,7 @@ static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_a
     return f->main < 0 ? acc[0] : spread(e, out[f->main], at);
 }
 
-/* Halves are folded until one lane is left. */
+/* Reduces vectors to scalars by folding halves. */
 static void emit_panel_sums(void *ctx, em *e, em_val *sum) {
     fused *f = ctx;
     for (int o = 0, n_sum = 0; o < f->epi.k->step->n_out; o++) {
@@ -324,7 +324,7 @@ static void emit_panel_sums(void *ctx, em *e, em_val *sum) {
     }
 }
 
-/* Where result o, of reductions, has the element of this row and panel. */
+/* Address of result o, a row reduction, for this row and panel. */
 static em_val sums_at(em *e, const sn_kernel *k, int o, const sn_gemm_at *at) {
     const sn_view *w = &k->step->out[o];
     em_val panel = em_div(e, at->col, em_i64(e, sn_gemm_panel(k->compute)));
@@ -333,13 +333,13 @@ static em_val sums_at(em *e, const sn_kernel *k, int o, const sn_gemm_at *at) {
                  em_add(e, row_offset(e, k, w, at), panel));
 }
 
-static void touch_panel_sums(void *ctx, em *e, const sn_gemm_at *at, em_val *line) {
+static void prefetch_panel_sums(void *ctx, em *e, const sn_gemm_at *at, em_val *line) {
     const sn_kernel *k = ((const fused *)ctx)->epi.k;
     for (int o = 0, n = 0; o < k->step->n_out; o++)
         if (sn_product_sums(k->step, o)) line[n++] = sums_at(e, k, o, at);
 }
 
-/* Rows of a panel lie together (row_sums.c asks for it), if nobody wanted them elsewhere. */
+/* Rows of a panel are usually contiguous (row_sums.c). */
 static void store_panel_sums(void *ctx, em *e, const em_val *sum, const sn_gemm_at *at) {
     const sn_kernel *k = ((const fused *)ctx)->epi.k;
     for (int o = 0, n = 0; o < k->step->n_out; o++) {
@@ -349,7 +349,7 @@ static void store_panel_sums(void *ctx, em *e, const em_val *sum, const sn_gemm_
     }
 }
 
-/* ---- prologue: arithmetic on a row, and sums of it, which are the row's state ---- */
+/* ---- prologue: elementwise on a row of A, with sums over the row as its state ---- */
 
 static em_val row_vector(em *e, const fused_region *pro, const sn_node *n, em_val x,
                          const sn_gemm_at *at, const em_val *state) {
@@ -357,7 +357,7 @@ static em_val row_vector(em *e, const fused_region *pro, const sn_node *n, em_va
     return spread(e, value_at(e, &p, n, 0), at);
 }
 
-/* What a sum is taken of, at a place; 0 in lanes that do not exist. */
+/* The summand of a row sum at a position; 0 in lanes outside the row. */
 static em_val summand(em *e, const fused_region *pro, const sn_node *sum, const sn_gemm_at *at,
                       const em_val *state) {
     const sn_kernel *k = pro->k;
@@ -419,7 +419,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     g->m = sn_kernel_size(k, a->shape[n_batch]);
     g->k = sn_kernel_size(k, a->shape[n_batch + 1]);
     g->pair_distance = sn_attr_int(s->node, SN_A_pair, 0);
-    g->n = sn_kernel_size(k, sn_product_columns(k->m, s)); /* of results there may be fewer */
+    g->n = sn_kernel_size(k, sn_product_columns(k->m, s)); /* the result may have fewer (pairs) */
     g->a = operand_of(k, a, 0);
     g->c = operand_of(k, c, s->n_in + (main < s->n_out ? main : 0));
     g->b_packed = sn_attr_get(s->node, SN_A_packed) != NULL;
@@ -451,10 +451,10 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
         g->epilogue = emit_epilogue;
         for (int i = 0; i < s->n_out; i++) g->n_sums += sn_product_sums(s, i);
         if (g->n_sums) g->row_sums = emit_panel_sums, g->store_sums = store_panel_sums;
-        if (g->n_sums) g->prefetch_row_sums = touch_panel_sums;
+        if (g->n_sums) g->prefetch_row_sums = prefetch_panel_sums;
         for (int i = first; i < s->n_in; i++)
             if (is_streamed(k, &s->in[i])) g->n_prefetch += lines_of(k, &s->in[i]);
-        if (g->n_prefetch) g->prefetch_operands = touch_operands;
+        if (g->n_prefetch) g->prefetch_operands = prefetch_operands;
     }
 }
 

@@ -1,0 +1,94 @@
+/* epilogue.c: epilogue and store of a row of microtiles. */
+#include "codegen/gemm/impl.h"
+
+/* Mask of the columns that exist in a vector from column col on; NULL: all, always. */
+static em_val column_mask(em *e, const gemm_plan *p, em_val n, em_val col) {
+    const sn_gemm *g = p->g;
+    if (g->pair_distance) {
+        if (g->pair_distance % p->epi_cols == 0) return NULL;
+        n = em_i64(e, g->pair_distance); /* a single block */
+    } else if (g->n.slot < 0 && g->n.value % p->panel == 0)
+        return NULL;
+    return em_tail_mask(e, em_sub(e, n, col), p->lanes);
+}
+
+static void store_c(em *e, const gemm_plan *p, em_val v, const sn_gemm_at *at) {
+    const sn_gemm_operand *c = &p->g->c;
+    em_val index =
+        em_add(e, gemm_offset(e, p->g, c, at->batch), em_mul(e, at->row, gemm_size(e, c->row)));
+    em_val col = gemm_size(e, c->col);
+    index = em_add(e, index, em_mul(e, at->col, col));
+    em_val to = em_at(e, em_buf(e, c->buf), c->dtype, index);
+    if (gemm_is(c->col, 1)) {
+        em_store_mask(e, c->dtype, to, v, at->mask);
+        return;
+    }
+    for (int i = 0; i < p->lanes; i++)
+        em_store_mask(e, c->dtype, em_at(e, to, c->dtype, em_mul(e, col, em_i64(e, i))),
+                      em_extract(e, v, i), at->mask ? em_extract(e, at->mask, i) : NULL);
+}
+
+/* Row i of the microtiles. */
+static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_val i) {
+    const sn_gemm *g = p->g;
+    em_val n = gemm_size(e, g->n);
+    em_val row = em_at(e, q->acc, p->t, em_mul(e, i, em_i64(e, p->panel)));
+    for (int j = 0; j < p->epi_cols; j += p->lanes) {
+        sn_gemm_at at = {.batch = {q->batch0, q->batch1, q->batch2},
+                         .row = em_add(e, q->row, i),
+                         .col = em_add(e, q->col, em_i64(e, j)),
+                         .lanes = p->lanes};
+        at.mask = column_mask(e, p, n, at.col);
+        em_val acc[2] = {em_load(e, p->t, em_at(e, row, p->t, em_i64(e, j)), p->lanes), NULL};
+        if (g->pair_distance)
+            acc[1] = em_load(e, p->t, em_at(e, row, p->t, em_i64(e, j + p->epi_cols)), p->lanes);
+        em_val v = g->epilogue ? g->epilogue(g->ctx, e, acc, &at) : acc[0];
+        if (!g->no_store) store_c(e, p, v, &at);
+    }
+}
+
+/* All rows, with the reductions of each: these are collected in the lanes of vectors and stored
+ * together. */
+static void emit_rows(em *e, const gemm_plan *p, const gemm_epilogue_args *q) {
+    const sn_gemm *g = p->g;
+    int lanes = 1;
+    while (lanes < p->mr) lanes *= 2;
+    em_val row = em_iota(e, e->i64, lanes), none = em_splat(e, em_f(e, 0), lanes);
+    em_val carried[SN_GEMM_SUMS], all[SN_GEMM_SUMS], sum[SN_GEMM_SUMS];
+    em_loop l = em_for(e, zero(e), q->n_rows, one(e));
+    for (int i = 0; i < g->n_sums; i++) carried[i] = em_carry(e, &l, none);
+    emit_row(e, p, q, l.i);
+    if (g->n_sums) g->row_sums(g->ctx, e, sum);
+    em_val here = g->n_sums ? em_cmp(e, EM_EQ, row, em_splat(e, l.i, lanes)) : NULL;
+    for (int i = 0; i < g->n_sums; i++)
+        em_next(e, &l, carried[i], em_select(e, here, em_splat(e, sum[i], lanes), carried[i]));
+    em_end(e, &l);
+    if (!g->n_sums) return;
+    for (int i = 0; i < g->n_sums; i++) all[i] = em_final(e, &l, carried[i]);
+    sn_gemm_at at = {.batch = {q->batch0, q->batch1, q->batch2},
+                     .row = q->row,
+                     .col = q->col,
+                     .mask = em_tail_mask(e, q->n_rows, lanes),
+                     .lanes = lanes};
+    g->store_sums(g->ctx, e, all, &at);
+}
+
+em_val gemm_emit_epilogue(em *e, const gemm_plan *p) {
+    em_val fn = gemm_epilogue_function(e, gemm_name_of(p, "epilogue").text);
+    gemm_epilogue_args q = gemm_epilogue_params(e);
+    e->buf = q.buf;
+    e->dim = q.dim;
+    if (p->g->epilogue || p->direct_c) {
+        emit_rows(e, p, &q);
+    } else { /* little code: unroll the rows of a full microtile */
+        em_branch full = em_if(e, em_cmp(e, EM_EQ, q.n_rows, em_i64(e, p->mr)));
+        for (int i = 0; i < p->mr; i++) emit_row(e, p, &q, em_i64(e, i));
+        em_else(e, &full);
+        em_loop l = em_for(e, zero(e), q.n_rows, one(e));
+        emit_row(e, p, &q, l.i);
+        em_end(e, &l);
+        em_endif(e, &full);
+    }
+    em_ret(e, NULL);
+    return fn;
+}

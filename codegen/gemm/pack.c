@@ -1,0 +1,227 @@
+/* pack.c: packing rows of A (with the prologue) and panels of B, and the kernel that packs B. */
+#include "codegen/gemm/impl.h"
+
+/* n elements from p on, `stride` apart. */
+static em_val load_strided(em *e, sn_dtype t, em_val p, sn_gemm_size stride, int n, em_val mask) {
+    if (gemm_is(stride, 1)) return em_load_mask(e, t, p, n, mask, NULL);
+    em_val index = em_mul(e, em_iota(e, e->i64, n), em_splat(e, gemm_size(e, stride), n));
+    return em_gather(e, t, p, index, mask);
+}
+
+/* Transposes n vectors v[n] of n lanes in registers: swaps off-diagonal blocks of size 1, 2, 4 ...
+ */
+static void transpose_registers(em *e, em_val *v, int n) {
+    for (int size = 1; size < n; size *= 2)
+        for (int i = 0; i < n; i++) {
+            if (i & size) continue;
+            int upper[64], lower[64];
+            for (int l = 0; l < n; l++) {
+                upper[l] = l & size ? n + l - size : l;
+                lower[l] = l & size ? n + l : l + size;
+            }
+            em_val a = v[i], b = v[i + size];
+            v[i] = em_shuffle(e, a, b, upper, n);
+            v[i + size] = em_shuffle(e, a, b, lower, n);
+        }
+}
+
+/* A matrix in memory for transpose_tile. */
+typedef struct matrix {
+    sn_dtype dtype;
+    em_val base, stride; /* elements between rows */
+} matrix;
+
+/* dst[i][j] = src[j][i] for i < ni, j < nj; 0 for nj <= j < width rounded up to whole vectors.
+ * Blocks of lanes x lanes are transposed in registers and written through the stack, so that only
+ * rows i < ni are written. */
+static void transpose_tile(em *e, const gemm_plan *p, matrix src, matrix dst, em_val ni, em_val nj,
+                           em_val width) {
+    int n = p->lanes;
+    em_val block = em_stack(e, p->t, (int64_t)n * n);
+    em_loop li = em_for(e, zero(e), ni, em_i64(e, n));
+    em_val left = em_sub(e, ni, li.i), mask = em_tail_mask(e, left, n), v[64];
+    em_loop lj = em_for(e, zero(e), width, em_i64(e, n));
+    for (int j = 0; j < n; j++) {
+        em_val col = em_add(e, lj.i, em_i64(e, j));
+        em_val exists = em_splat(e, em_cmp(e, EM_LT, col, nj), n);
+        em_val at = em_add(e, li.i, em_mul(e, col, src.stride));
+        em_val from = em_at(e, src.base, src.dtype, at);
+        v[j] = em_load_mask(e, src.dtype, from, n, em_and(e, mask, exists), NULL);
+    }
+    transpose_registers(e, v, n);
+    for (int i = 0; i < n; i++) em_store(e, p->t, em_at(e, block, p->t, em_i64(e, i * n)), v[i]);
+    em_loop row = em_for(e, zero(e), em_imin(e, left, em_i64(e, n)), one(e));
+    em_val x = em_load(e, p->t, em_at(e, block, p->t, em_mul(e, row.i, em_i64(e, n))), n);
+    em_val to = em_mul(e, em_add(e, li.i, row.i), dst.stride);
+    em_store(e, dst.dtype, em_at(e, dst.base, dst.dtype, em_add(e, to, lj.i)), x);
+    em_end(e, &row);
+    em_end(e, &lj);
+    em_end(e, &li);
+}
+
+/* ---- A ---- */
+
+/* Packs a vector of a row of A from column at->col on to element `offset` of `to`; `end`: elements
+ * of the row. */
+static void pack_vector(em *e, const gemm_plan *p, em_val from, em_val to, sn_gemm_at *at,
+                        em_val offset, em_val end, const em_val *state) {
+    const sn_gemm *g = p->g;
+    at->mask = em_tail_mask(e, em_sub(e, end, offset), p->lanes);
+    em_val src = em_at(e, from, g->a.dtype, em_mul(e, at->col, gemm_size(e, g->a.col)));
+    em_val x = load_strided(e, g->a.dtype, src, g->a.col, p->lanes, at->mask);
+    if (g->prologue) x = g->prologue(g->ctx, e, x, at, state);
+    em_store(e, p->t, em_at(e, to, p->t, offset), x);
+}
+
+/* a_transposed: dst[k][i] = A[row + i][pc + k] for one microtile. A's columns are contiguous, and
+ * the microkernel broadcasts single elements of a column anyway. */
+static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
+    const sn_gemm_operand *o = &p->g->a;
+    em_val mask[8], col = gemm_size(e, o->col);
+    int vectors = (int)p->a_col_stride / p->lanes;
+    for (int v = 0; v < vectors; v++)
+        mask[v] = em_tail_mask(e, em_sub(e, q->n_rows, em_i64(e, v * p->lanes)), p->lanes);
+    em_val from = em_at(e, q->a, o->dtype, em_add(e, q->row, em_mul(e, q->pc, col)));
+    em_loop l = em_for(e, zero(e), q->kb, one(e));
+    em_val src = em_at(e, from, o->dtype, em_mul(e, l.i, col));
+    em_val to = em_at(e, q->dst, p->t, em_mul(e, l.i, em_i64(e, p->a_col_stride)));
+    for (int v = 0; v < vectors; v++) {
+        em_val at = em_i64(e, v * p->lanes);
+        em_val x = em_load_mask(e, o->dtype, em_at(e, src, o->dtype, at), p->lanes, mask[v], NULL);
+        em_store(e, p->t, em_at(e, to, p->t, at), x);
+    }
+    em_end(e, &l);
+}
+
+/* dst[i][k] = prologue(A[row + i][pc + k]). */
+static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
+    const sn_gemm *g = p->g;
+    em_loop rows = em_for(e, zero(e), q->n_rows, one(e));
+    sn_gemm_at at = {.batch = {q->batch0, q->batch1, q->batch2},
+                     .row = em_add(e, q->row, rows.i),
+                     .col = zero(e),
+                     .lanes = p->lanes};
+    em_val from = em_at(e, q->a, g->a.dtype, em_mul(e, at.row, gemm_size(e, g->a.row)));
+    em_val to = em_at(e, q->dst, p->t, em_mul(e, rows.i, em_i64(e, p->a_row_stride)));
+    em_val state[SN_GEMM_STATE] = {NULL};
+    if (g->row_prologue) g->row_prologue(g->ctx, e, &at, state);
+    em_loop l = em_for(e, zero(e), q->kb, em_i64(e, p->lanes));
+    at.col = em_add(e, q->pc, l.i);
+    pack_vector(e, p, from, to, &at, l.i, q->kb, state);
+    em_end(e, &l);
+    em_end(e, &rows);
+}
+
+em_val gemm_emit_pack_a(em *e, const gemm_plan *p) {
+    em_val fn = gemm_pack_a_function(e, gemm_name_of(p, "pack_a").text);
+    gemm_pack_a_args q = gemm_pack_a_params(e);
+    e->buf = q.buf;
+    e->dim = q.dim;
+    if (p->a_transposed)
+        pack_columns(e, p, &q);
+    else
+        pack_rows(e, p, &q);
+    em_ret(e, NULL);
+    return fn;
+}
+
+/* ---- B ---- */
+
+/* Where a panel of B comes from. */
+typedef struct b_source {
+    sn_dtype dtype;
+    sn_gemm_size row, col;
+    em_val col_stride;
+    em_val from[2]; /* the halves of pairs, else one */
+    int halves;
+} b_source;
+
+/* Row by row: columns are not contiguous. */
+static void pack_by_rows(em *e, const gemm_plan *p, const gemm_pack_b_args *q, const b_source *b) {
+    em_val mask[64];
+    int width = p->epi_cols;
+    for (int j = 0; j < width; j += p->lanes)
+        mask[j / p->lanes] = em_tail_mask(e, em_sub(e, q->n_cols, em_i64(e, j)), p->lanes);
+    em_loop l = em_for(e, zero(e), q->kb, one(e));
+    em_val at = em_mul(e, l.i, gemm_size(e, b->row));
+    for (int half = 0; half < b->halves; half++) {
+        em_val src = em_at(e, b->from[half], b->dtype, at);
+        for (int j = 0; j < width; j += p->lanes) {
+            em_val from = em_at(e, src, b->dtype, em_mul(e, b->col_stride, em_i64(e, j)));
+            em_val v = load_strided(e, b->dtype, from, b->col, p->lanes, mask[j / p->lanes]);
+            em_val to = em_mul(e, l.i, em_i64(e, p->panel));
+            to = em_add(e, to, em_i64(e, half * width + j));
+            em_store(e, p->b_type, em_at(e, q->dst, p->b_type, to), v);
+        }
+    }
+    em_end(e, &l);
+}
+
+em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size row,
+                        sn_gemm_size col, int64_t pair_distance) {
+    em_val fn = gemm_pack_b_function(e, gemm_name_of(p, "pack_b").text);
+    gemm_pack_b_args q = gemm_pack_b_params(e);
+    e->buf = q.buf;
+    e->dim = q.dim;
+    b_source b = {.dtype = dtype,
+                  .row = row,
+                  .col = col,
+                  .col_stride = gemm_size(e, col),
+                  .from = {q.src},
+                  .halves = pair_distance ? 2 : 1};
+    if (pair_distance)
+        b.from[1] = em_at(e, q.src, dtype, em_mul(e, b.col_stride, em_i64(e, pair_distance)));
+    bool columns_contiguous = gemm_is(row, 1) && !gemm_is(col, 1);
+    for (int half = 0; half < b.halves && columns_contiguous; half++) {
+        em_val dst = em_at(e, q.dst, p->b_type, em_i64(e, half * p->epi_cols));
+        transpose_tile(e, p, (matrix){dtype, b.from[half], b.col_stride},
+                       (matrix){p->b_type, dst, em_i64(e, p->panel)}, q.kb, q.n_cols,
+                       em_i64(e, p->epi_cols));
+    }
+    if (!columns_contiguous) pack_by_rows(e, p, &q, &b);
+    em_ret(e, NULL);
+    return fn;
+}
+
+bool gemm_check_pair(sn_gemm_size n, int64_t pair_distance, sn_dtype compute, sn_error *err) {
+    bool blocks = n.slot < 0 && pair_distance > 0 && n.value % (2 * pair_distance) == 0;
+    bool whole = n.value == 2 * pair_distance || pair_distance % (sn_gemm_panel(compute) / 2) == 0;
+    if (pair_distance && (!blocks || !whole))
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: the columns cannot be paired at distance %lld",
+                       (long long)pair_distance);
+    return true;
+}
+
+void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
+    gemm_plan p = {.name = name,
+                   .t = e->compute,
+                   .esize = (int)sn_dtype_size(e->compute),
+                   .b_type = g->scale_group || g->narrow ? g->narrow_dtype : e->compute,
+                   .lanes = e->lanes,
+                   .panel = sn_gemm_panel(e->compute)};
+    p.epi_cols = g->pair_distance ? p.panel / 2 : p.panel;
+    if (!gemm_check_pair(g->n, g->pair_distance, e->compute, &e->err)) return;
+    em_val pack = g->scale_group
+                      ? gemm_emit_int4_pack(e, &p, g->dtype, g->row, g->col, g->pair_distance)
+                      : gemm_emit_pack_b(e, &p, g->dtype, g->row, g->col, g->pair_distance);
+    em_kernel(e, name);
+    em_val n = gemm_size(e, g->n), k = gemm_size(e, g->k), lo, hi;
+    em_share(e, em_ceil_div(e, n, p.panel), &lo, &hi);
+    em_loop l = em_for(e, lo, hi, one(e));
+    em_val col = gemm_first_column(e, &p, g->pair_distance, l.i);
+    em_val left = em_sub(e, n, col); /* half panels are whole if there are several blocks */
+    if (g->pair_distance && g->n.value == 2 * g->pair_distance)
+        left = em_sub(e, left, em_i64(e, g->pair_distance));
+    em_val src = em_at(e, em_buf(e, 0), g->dtype, em_mul(e, col, gemm_size(e, g->col)));
+    em_val rows = g->scale_group ? em_div(e, k, em_i64(e, INT4_PER_WORD)) : k;
+    em_val to = em_mul(e, em_mul(e, l.i, rows), em_i64(e, p.panel));
+    gemm_pack_b_call(e, pack,
+                     (gemm_pack_b_args){.buf = e->buf,
+                                        .dim = e->dim,
+                                        .src = src,
+                                        .dst = em_at(e, em_buf(e, 1), p.b_type, to),
+                                        .kb = k,
+                                        .n_cols = left});
+    em_end(e, &l);
+    em_end_kernel(e);
+}
