@@ -148,8 +148,8 @@ static void set_fp_state(uint64_t v) {
 }
 
 /* Marks the states that `enter` has stored: OpenMP may give `leave` more threads than it gave
- * `enter` (OMP_DYNAMIC, a thread limit), and the others' are not known. No register has this bit.
- */
+ * `enter` (OMP_DYNAMIC, a thread limit), and the others' are not known. No register has
+ * this bit. */
 #define STORED (UINT64_C(1) << 63)
 
 static void enter(void *before, int64_t tid, int64_t n) {

@@ -76,8 +76,8 @@ int64_t sn_weight_elements(const sn_weight *t);
 bool sn_weights_save(const char *path, const sn_weight *tensors, size_t count, const sn_meta *meta,
                      size_t meta_count, sn_error *err);
 
-/* A tensor in a block of memory. The struct NAME_parameter of an artefact that trains is the same.
- */
+/* A tensor in a block of memory. The struct NAME_parameter of an artefact that trains is
+ * the same. */
 typedef struct sn_weight_place {
     const char *name;
     int32_t dtype, rank; /* dtype: an sn_dtype */

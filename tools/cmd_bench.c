@@ -25,78 +25,33 @@ typedef struct options {
     bool decode, sweep;
 } options;
 
-#define ROUNDS                                                                                     \
-    {"rounds", 0, ARG_INT, offsetof(options, rounds), "N", "9", 5, 101, "interleaved rounds"},     \
-        {"seconds", 0, ARG_NUMBER, offsetof(options, seconds),          "S",                       \
-         "0.02",    0, 60,         "minimum time per variant and round"},                          \
-        {"threads", 't', ARG_INT, offsetof(options, threads),         "N",                         \
-         "0",       0,   1024,    "0: as many as the process may use"},                            \
-        {"json",                                                                                   \
-         0,                                                                                        \
-         ARG_TEXT,                                                                                 \
-         offsetof(options, json),                                                                  \
-         "FILE",                                                                                   \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         "one record a line; keys in docs/bench.md"},                                              \
-    {                                                                                              \
-        "plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0,                      \
-            "a picture: roofline with a point a record, bars of levels and peers"                  \
-    }
+/* clang-format off */
+#define ROUNDS \
+    {"rounds", 0, ARG_INT, offsetof(options, rounds), "N", "9", 5, 101, "interleaved rounds"}, \
+    {"seconds", 0, ARG_NUMBER, offsetof(options, seconds), "S", "0.02", 0, 60, "minimum time per variant and round"}, \
+    {"threads", 't', ARG_INT, offsetof(options, threads), "N", "0", 0, 1024, "0: as many as the process may use"}, \
+    {"json", 0, ARG_TEXT, offsetof(options, json), "FILE", NULL, 0, 0, "one record a line; keys in docs/bench.md"}, \
+    {"plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0, \
+     "a picture: roofline with a point a record, bars of levels and peers"}
 /* Not of attention, which has no constant matrix, nor of training, where none is constant. */
-#define WEIGHTS                                                                                    \
-    {                                                                                              \
-        "weights", 0, ARG_CHOICE, offsetof(options, weights), "f32|bf16|int8|int4", "f32", 0, 0,   \
-            "storage of constant matrices; errors then show the rounding too"                      \
-    }
-#define WORK(levels_, backends_)                                                                   \
-    {"levels", 0, ARG_TEXT, offsetof(options, levels), "L,…|L..L",                                 \
-     levels_,  0, 0,        "fusion levels, 0 to 4"},                                              \
-        {"backends", 0, ARG_TEXT, offsetof(options, backends), "B,…",                              \
-         backends_,  0, 0,        "own, onednn, auto"},                                            \
-        {"tune",                                                                                   \
-         0,                                                                                        \
-         ARG_FLAG,                                                                                 \
-         offsetof(options, tune),                                                                  \
-         NULL,                                                                                     \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         "also measure tuned variants of own and auto"},                                           \
-        {"peers",                                                                                  \
-         0,                                                                                        \
-         ARG_TEXT,                                                                                 \
-         offsetof(options, peers),                                                                 \
-         "all|none|P,…",                                                                           \
-         "none",                                                                                   \
-         0,                                                                                        \
-         0,                                                                                        \
-         "openblas, torch, torch-malloc, onnxruntime"},                                            \
-        {"peer-dir",                                                                               \
-         0,                                                                                        \
-         ARG_TEXT,                                                                                 \
-         offsetof(options, peer_dir),                                                              \
-         "DIR",                                                                                    \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         "scripts of the peers; else the installed ones, or bench/peers of the sources"},          \
-        {"no-check", 0, ARG_FLAG, offsetof(options, no_check),           NULL,                     \
-         NULL,       0, 0,        "no comparison with the f64 evaluator"},                         \
-        {"target", 0, ARG_TEXT, offsetof(options, target),    "CPU",                               \
-         NULL,     0, 0,        "x86-64-v3, …; else this CPU"},                                    \
-        CMD_PROFILE_ARG(options),                                                                  \
-        {"cache-dir",                                                                              \
-         0,                                                                                        \
-         ARG_TEXT,                                                                                 \
-         offsetof(options, cache_dir),                                                             \
-         "DIR|none",                                                                               \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         "compiled kernels; else ~/.cache/sinter"},                                                \
-        ROUNDS
+#define WEIGHTS \
+    {"weights", 0, ARG_CHOICE, offsetof(options, weights), "f32|bf16|int8|int4", "f32", 0, 0, \
+     "storage of constant matrices; errors then show the rounding too"}
+#define WORK(levels_, backends_) \
+    {"levels", 0, ARG_TEXT, offsetof(options, levels), "L,…|L..L", levels_, 0, 0, "fusion levels, 0 to 4"}, \
+    {"backends", 0, ARG_TEXT, offsetof(options, backends), "B,…", backends_, 0, 0, "own, onednn, auto"}, \
+    {"tune", 0, ARG_FLAG, offsetof(options, tune), NULL, NULL, 0, 0, "also measure tuned variants of own and auto"}, \
+    {"peers", 0, ARG_TEXT, offsetof(options, peers), "all|none|P,…", "none", 0, 0, \
+     "openblas, torch, torch-malloc, onnxruntime"}, \
+    {"peer-dir", 0, ARG_TEXT, offsetof(options, peer_dir), "DIR", NULL, 0, 0, \
+     "scripts of the peers; else the installed ones, or bench/peers of the sources"}, \
+    {"no-check", 0, ARG_FLAG, offsetof(options, no_check), NULL, NULL, 0, 0, "no comparison with the f64 evaluator"}, \
+    {"target", 0, ARG_TEXT, offsetof(options, target), "CPU", NULL, 0, 0, "x86-64-v3, …; else this CPU"}, \
+    CMD_PROFILE_ARG(options), \
+    {"cache-dir", 0, ARG_TEXT, offsetof(options, cache_dir), "DIR|none", NULL, 0, 0, \
+     "compiled kernels; else ~/.cache/sinter"}, \
+    ROUNDS
+/* clang-format on */
 
 static const char roofline_name[] = "sinter bench roofline", gemm_name[] = "sinter bench gemm",
                   kernel_name[] = "sinter bench kernel",
