@@ -97,8 +97,8 @@ typedef struct sn_gemm {
     int scale_buf;   /* base pointer of the scales: buf[scale_buf] */
     int64_t pair_distance; /* > 0: columns this far apart meet in the epilogue; packed b only */
     bool dynamic;          /* long products: threads take the last rows from a work counter,
-                              buf[counter_buf]: an i64 that is 0 when the kernel starts, or NULL for a
-                              static schedule */
+                              buf[counter_buf]: an i64 that is 0 when the kernel starts, or NULL
+                              for a static schedule */
     int counter_buf;
     bool no_store; /* the epilogue stores the result; c is unused */
     void *ctx;     /* passed to the callbacks; each callback may be NULL */

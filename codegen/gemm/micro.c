@@ -1,6 +1,7 @@
 /* micro.c: the microkernel: microtile C += A B with all accumulators in registers.
  * NR is two vectors, MR up to 14 with 32 registers (28 accumulators, 2 of B, broadcasts of A) and
- * up to 6 with 16. Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008. */
+ * up to 6 with 16. Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication,
+ * 2008. */
 #include "codegen/gemm/impl.h"
 
 /* Steps of k per iteration of the loop: more steps mean fewer loop instructions, which compete with
