@@ -221,7 +221,7 @@ check_run() {
     refused 2 'never run' train "$tmp/trained" --text "$tmp/text" -o "$tmp/more" -n 2
     refused 2 'a model in C is a .c or .so file' train "$tmp/trained" --source "$tmp/text" --text "$tmp/text" -o "$tmp/more"
     run 0 train "$tmp/trained" --source "$variant" --text "$tmp/text" -o "$tmp/more" -n 2
-    run 0 run "$variant" inspect --taps
+    refused 2 'names no tensors' run "$variant" inspect --taps
     run 0 inspect "$variant"
     prints 'output   logits       f32.B,T,256.'
     run 0 inspect "$tmp/trained"
