@@ -72,11 +72,30 @@ static em_val floor_div_i32(em *e, em_val x, em_val y) {
     return em_select(e, minus, em_neg(e, x), q);
 }
 
-static em_val floor_div_any(em *e, em_val x, em_val y) {
+/* Lane by lane, as the machine does it. LLVM 19 folds a vector division by a vector of different constants to wrong
+ * quotients in 64 bits: <0, 1, 2, 3, ...> / <1, 1, 2, 3, ...> has 2 in lane 3. */
+static em_val divide_lanes(em *e, em_val x, em_val y) {
+    int lanes = em_lanes_of(x) > em_lanes_of(y) ? em_lanes_of(x) : em_lanes_of(y);
+    if (lanes == 1) return em_div(e, x, y);
+    x = em_splat(e, x, lanes / em_lanes_of(x));
+    y = em_splat(e, y, lanes / em_lanes_of(y));
+    em_val q = LLVMGetPoison(LLVMTypeOf(x));
+    for (int i = 0; i < lanes; i++) {
+        em_val at = em_i32(e, i);
+        em_val one = em_div(e, LLVMBuildExtractElement(e->b, x, at, ""),
+                            LLVMBuildExtractElement(e->b, y, at, ""));
+        q = LLVMBuildInsertElement(e->b, q, one, at, "");
+    }
+    return q;
+}
+
+/* y_is_constant: the same positive constant in all lanes, by whose inverse LLVM multiplies. */
+static em_val floor_div_any(em *e, em_val x, em_val y, bool y_is_constant) {
     em_val zero = em_cmp(e, EM_EQ, y, em_like(e, y, 0));
     em_val minus = em_cmp(e, EM_EQ, y, em_like(e, y, -1)); /* traps for the smallest x */
     em_val safe = em_select(e, em_or(e, zero, minus), em_like(e, y, 1), y);
-    em_val q = em_div(e, x, safe), r = em_sub(e, x, em_mul(e, q, safe));
+    em_val q = y_is_constant ? em_div(e, x, safe) : divide_lanes(e, x, safe),
+           r = em_sub(e, x, em_mul(e, q, safe));
     em_val below = em_and(e, em_cmp(e, EM_NE, r, em_like(e, r, 0)),
                           em_cmp(e, EM_LT, em_xor(e, r, safe), em_like(e, r, 0)));
     q = em_select(e, below, em_sub(e, q, em_like(e, q, 1)), q);
@@ -91,11 +110,11 @@ static em_val floor_div(em *e, const sn_node *n, const em_val *x) {
         int shift = 0;
         while (((int64_t)1 << shift) < c && shift < 62) shift++;
         if (((int64_t)1 << shift) == c) return em_ashr(e, a, em_like(e, a, shift));
-        return floor_div_any(e, a, em_like(e, a, (double)c)); /* LLVM multiplies by the inverse */
+        return floor_div_any(e, a, em_like(e, a, (double)c), true);
     }
     bool fits = LLVMGetIntTypeWidth(em_elem_type(a)) <= 32;
     return fits && em_lanes_of(a) * em_lanes_of(b) > 1 ? floor_div_i32(e, a, b)
-                                                       : floor_div_any(e, a, b);
+                                                       : floor_div_any(e, a, b, false);
 }
 
 /* --- the rows --------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include "frontend/sinter.h"
 #include "tests/support/compile_case.h"
 
 #include <math.h>
@@ -380,9 +381,20 @@ static void noise(void **state) {
     cc_check(m, 0, 4, 4, (int64_t[]){70, 0, 1, 1000}, 2e-6);
 }
 
+/* LLVM 19 folds a vector division of 64-bit integers by different constants to wrong quotients. */
+static void constant_quotients(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("quotients");
+    sn_tensor i = sn_arange(m, SN_I64, 4), wide = sn_arange(m, SN_I64, 24);
+    cc_entry(m, sn_div(i, i), "div");
+    cc_entry(m, sn_mod(sn_mul(wide, 5), sn_sub(wide, 7)), "mod");
+    cc_check(m, 0, 4, 1, (int64_t[]){1}, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(views),
+        cmocka_unit_test(constant_quotients),
         cmocka_unit_test(views_of_values),
         cmocka_unit_test(reductions),
         cmocka_unit_test(reductions_of_odd_sizes),
