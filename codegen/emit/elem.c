@@ -72,8 +72,8 @@ static em_val floor_div_i32(em *e, em_val x, em_val y) {
     return em_select(e, minus, em_neg(e, x), q);
 }
 
-/* Lane by lane, as the machine does it. LLVM 19 folds a vector division by a vector of different constants to wrong
- * quotients in 64 bits: <0, 1, 2, 3, ...> / <1, 1, 2, 3, ...> has 2 in lane 3. */
+/* Lane by lane, as the machine does it. LLVM 19 folds a division of 64-bit vectors by different
+ * constants to wrong quotients: <0, 1, 2, 3, ...> / <1, 1, 2, 3, ...> has 2 in lane 3. */
 static em_val divide_lanes(em *e, em_val x, em_val y) {
     int lanes = em_lanes_of(x) > em_lanes_of(y) ? em_lanes_of(x) : em_lanes_of(y);
     if (lanes == 1) return em_div(e, x, y);
