@@ -4,7 +4,7 @@
 #include "bench/probe.h"
 #include "codegen/gemm/gemm.h"
 #include "codegen/jit/jit.h"
-#include "codegen/onednn.h"
+#include "codegen/onednn/onednn.h"
 #include "codegen/emit/vmath.h"
 #include "runtime/memory.h"
 

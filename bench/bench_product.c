@@ -2,7 +2,7 @@
 #include "bench/benches.h"
 #include "bench/graph_case.h"
 #include "bench/probe.h"
-#include "codegen/onednn.h"
+#include "codegen/onednn/onednn.h"
 #include "runtime/memory.h"
 
 #include <math.h>

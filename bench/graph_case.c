@@ -3,7 +3,7 @@
 #include "bench/graph_case.h"
 #include "bench/peers.h"
 #include "bench/probe.h"
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "ir/ir.h"
 #include "runtime/memory.h"
 #include "runtime/rng.h"

@@ -1,7 +1,7 @@
 /* report.c: records as a table for people and as JSON lines for programs. */
 #include "bench/measure.h"
 #include "bench/probe.h"
-#include "codegen/onednn.h"
+#include "codegen/onednn/onednn.h"
 #include "runtime/file.h"
 
 #include <cJSON.h>

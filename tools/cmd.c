@@ -1,7 +1,7 @@
 /* cmd.c: what the subcommands share: opening a model by options, errors, progress, reading text. */
 #include "tools/cmd.h"
 #include "runtime/file.h"
-#include "tools/text_gen.h"
+#include "runtime/cli/text_gen.h"
 
 #include <errno.h>
 #include <sched.h>

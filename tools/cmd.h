@@ -4,8 +4,8 @@
 #define SN_CMD_H
 
 #include "frontend/sinter.h"
-#include "tools/args.h"
-#include "tools/lm.h"
+#include "runtime/cli/args.h"
+#include "tools/model/lm.h"
 
 /* argv[0] is the subcommand's name. Returns the exit code. Results go to stdout, everything else
  * to stderr. */

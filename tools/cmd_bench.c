@@ -3,8 +3,8 @@
 #include "bench/noise.h"
 #include "bench/peers.h"
 #include "tools/cmd.h"
-#include "tools/installed.h"
-#include "tools/model_source.h"
+#include "tools/model/installed.h"
+#include "tools/model/model_source.h"
 
 #include <limits.h>
 #include <math.h>

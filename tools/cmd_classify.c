@@ -1,8 +1,8 @@
 /* cmd_classify.c: `sinter classify`: classes of images or of texts [PH22 section 3]. */
 #include "tools/cmd.h"
 #include "runtime/sample.h"
-#include "tools/encoder.h"
-#include "tools/idx.h"
+#include "tools/model/encoder.h"
+#include "tools/import/idx.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* cmd_compile.c: `sinter compile`: a model as an object, a header and weights, or as a program. */
 #include "tools/cmd.h"
-#include "tools/link.h"
-#include "tools/train.h"
-#include "tools/translate.h"
+#include "tools/artefact/link.h"
+#include "tools/train/train.h"
+#include "tools/model/translate.h"
 #include "codegen/emit/target.h"
 #include "runtime/file.h"
 

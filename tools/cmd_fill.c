@@ -1,7 +1,7 @@
 /* cmd_fill.c: `sinter fill`: the likeliest tokens for every mask of a text [PH22 A9, A12]. */
 #include "tools/cmd.h"
 #include "runtime/sample.h"
-#include "tools/encoder.h"
+#include "tools/model/encoder.h"
 
 #include <stdio.h>
 #include <stdlib.h>

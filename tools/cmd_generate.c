@@ -1,6 +1,6 @@
 /* cmd_generate.c: `sinter generate`: a language model through the JIT. The loop is text_gen.c's. */
 #include "tools/cmd.h"
-#include "tools/text_gen.h"
+#include "runtime/cli/text_gen.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* cmd_import.c: `sinter import`: other formats become model folders. */
 #include "tools/cmd.h"
-#include "tools/import.h"
+#include "tools/import/import.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * another subcommand on it. */
 #include "tools/cmd.h"
 #include "ir/ir.h"
-#include "tools/model_source.h"
+#include "tools/model/model_source.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* cmd_train.c: `sinter train`: from a config and a text to a model folder. */
 #include "tools/cmd.h"
-#include "tools/train.h"
+#include "tools/train/train.h"
 
 #include "runtime/file.h"
 

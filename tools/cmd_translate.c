@@ -1,7 +1,7 @@
 /* cmd_translate.c: `sinter translate`: every line of the input through an encoder-decoder
  * [PH22 A15]. */
 #include "tools/cmd.h"
-#include "tools/translate.h"
+#include "tools/model/translate.h"
 
 #include <stdio.h>
 

@@ -8,7 +8,7 @@
 
 #include "codegen/aot/file.h"
 #include "codegen/aot/elf_merge.h"
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 
 enum {
     SN_AOT_TARGETS = 8,

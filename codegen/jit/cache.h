@@ -31,7 +31,7 @@ bool sn_cache_is_off(const char *dir);
 void sn_cache_close(sn_cache *c);
 
 /* Objects are relocatable ELF files, choices are texts (tune.c), models are shared objects
- * (tools/model_source.c); all are kept in the same way. */
+ * (tools/model/model_source.c); all are kept in the same way. */
 typedef enum sn_cache_kind { SN_CACHE_OBJECT, SN_CACHE_CHOICE, SN_CACHE_MODEL } sn_cache_kind;
 
 /* A sound object of this key, to be freed by sn_object_free; false if there is none. */

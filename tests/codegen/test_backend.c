@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "codegen/onednn.h"
+#include "codegen/onednn/onednn.h"
 #include "tests/support/compile_case.h"
 #include "tests/support/text.h"
 

@@ -4,7 +4,7 @@
 #include "codegen/emit/emit.h"
 #include "codegen/aot/elf_merge.h"
 #include "codegen/jit/jit.h"
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "frontend/sinter.h"
 #include "runtime/file.h"
 

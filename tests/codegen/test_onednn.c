@@ -1,6 +1,6 @@
 /* oneDNN's primitives behind our functions, against plain loops; skipped in builds
  * without oneDNN. */
-#include "codegen/onednn.h"
+#include "codegen/onednn/onednn.h"
 #include "tests/support/noise.h"
 
 #include <math.h>

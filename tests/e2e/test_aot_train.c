@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "tests/support/artefact.h"
-#include "tools/lm.h"
-#include "tools/train.h"
+#include "tools/model/lm.h"
+#include "tools/train/train.h"
 
 #define CONFIG SN_SOURCE_DIR "/examples/train/shakespeare.json"
 

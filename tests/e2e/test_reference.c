@@ -3,8 +3,8 @@
  * every length. SN_DATA_DIR (a folder with decoder/stories15M) adds a larger model. */
 #include "runtime/npy.h"
 #include "runtime/sample.h"
-#include "tools/import.h"
-#include "tools/lm.h"
+#include "tools/import/import.h"
+#include "tools/model/lm.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

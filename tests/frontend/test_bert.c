@@ -8,7 +8,7 @@
 
 #include "tests/support/model_case.h"
 #include "tests/support/scratch.h"
-#include "tools/encoder.h"
+#include "tools/model/encoder.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -14,10 +14,10 @@
 #include "runtime/npy.h"
 #include "runtime/tokenizer.h"
 #include "runtime/weights.h"
-#include "tools/idx.h"
-#include "tools/import.h"
-#include "tools/inspect_artefact.h"
-#include "tools/train.h"
+#include "tools/import/idx.h"
+#include "tools/import/import.h"
+#include "tools/artefact/inspect_artefact.h"
+#include "tools/train/train.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* Very wide rows (logits of a large vocabulary) live for some rows at a time: the loss and its
  * gradients are those of the whole, with the same bits for any number of threads, in less memory,
  * and wherever somebody needs the logits whole, they are. */
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "passes/plan/memory.h"
 #include "tests/support/jit_run.h"
 #include "tests/support/noise.h"

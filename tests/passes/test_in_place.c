@@ -1,6 +1,6 @@
 /* States written where they lie: kernels that may overwrite a state at once do, and all others give
  * the same values as if every new value were made beside the old one. */
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "frontend/sinter.h"
 #include "ir/ir.h"
 #include "passes/plan/in_place.h"

@@ -2,7 +2,7 @@
  * train with the attention kernels, forward and backward. The gradients equal those of the
  * operations themselves; memory grows with the number of tokens, not its square. */
 #include "tests/support/jit_run.h"
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "runtime/rng.h"
 
 #include <math.h>

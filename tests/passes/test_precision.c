@@ -2,8 +2,8 @@
  * says at every level, threads do not change bits, less memory is taken, gradients and losses stay
  * near those of f32, entries that do not train stay as they are; wrong precisions are refused.
  * (test_train_run kills and resumes such runs, test_aot_train deploys one.) */
-#include "codegen/onednn.h"
-#include "codegen/program.h"
+#include "codegen/onednn/onednn.h"
+#include "codegen/program/program.h"
 #include "frontend/models.h"
 #include "passes/plan/memory.h"
 

@@ -1,6 +1,6 @@
 /* Memory budgets: a training step in less memory gives the same bits, and says so when
  * it cannot. */
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "frontend/sinter.h"
 #include "passes/plan/memory.h"
 #include "tests/support/noise.h"

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "tests/support/compile_case.h"
 #include "tests/support/text.h"
 

@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "tests/support/compile_case.h"
 
 enum { K = 19, ITEMS = 3, N = 48 };

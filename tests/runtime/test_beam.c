@@ -1,6 +1,6 @@
 /* Beam search on a distribution that is a table: against the enumeration of all sequences; ties;
  * the length penalty; wrong options and logits. */
-#include "runtime/beam.h"
+#include "runtime/text/beam.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

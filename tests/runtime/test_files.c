@@ -1,7 +1,7 @@
 /* Files as a whole, config.json, .npy arrays and model folders: what is read back, what is
  * refused. */
 #include "runtime/config.h"
-#include "runtime/json.h"
+#include "runtime/files/json.h"
 #include "runtime/file.h"
 #include "runtime/model_dir.h"
 #include "runtime/npy.h"

@@ -1,7 +1,7 @@
 /* tokenizer.json: made here out of the other formats' files, and then held against the same ids:
  * GPT-2 byte level, BERT WordPiece, llama with byte fallback (merges derived from the scores, as
  * transformers' converter does). Steps that are not supported, and malformed files, are refused. */
-#include "runtime/regex.h"
+#include "runtime/tokenizer/regex.h"
 #include "tests/runtime/tok_check.h"
 
 #include <cjson/cJSON.h>

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "codegen/onednn.h"
+#include "codegen/onednn/onednn.h"
 #include "tests/support/compile_case.h"
 #include "tests/support/effort.h"
 #include "runtime/rng.h"

@@ -8,7 +8,7 @@
  *
  * A program is compiled once a row and mode and then runs at every length. Equal kernels of the
  * modes are compiled once: they share a disk cache in a folder of their own. */
-#include "codegen/onednn.h"
+#include "codegen/onednn/onednn.h"
 #include "codegen/emit/target.h"
 #include "tests/support/jit_run.h"
 #include "tests/support/op_case.h"

@@ -1,8 +1,8 @@
 /* Importers: the shipped models come in whole and right; damaged and hostile ones are refused. */
-#include "tools/import.h"
+#include "tools/import/import.h"
 #include "runtime/npy.h"
 #include "runtime/tokenizer.h"
-#include "tools/inspect_artefact.h"
+#include "tools/artefact/inspect_artefact.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

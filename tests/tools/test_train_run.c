@@ -4,8 +4,8 @@
  * a model. */
 #include "ir/ir.h"
 #include "runtime/file.h"
-#include "tools/lm.h"
-#include "tools/train.h"
+#include "tools/model/lm.h"
+#include "tools/train/train.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

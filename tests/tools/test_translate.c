@@ -1,6 +1,6 @@
 /* Algorithm 15 on a trained encoder-decoder, Arabic names to Latin letters: the published
  * log-probabilities and outputs; caches against the whole pass; beams; wrong requests. */
-#include "tools/translate.h"
+#include "tools/model/translate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,8 +7,8 @@
 
 #include "frontend/train.h"
 #include "tests/support/scratch.h"
-#include "tools/lm.h"
-#include "tools/train.h"
+#include "tools/model/lm.h"
+#include "tools/train/train.h"
 
 #include <sys/stat.h>
 

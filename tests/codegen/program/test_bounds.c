@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "runtime/deployed.h"
 #include "tests/support/artefact.h"
 #include "tests/support/scratch.h"

@@ -2,7 +2,7 @@
  * level or CPU is another choice; what is spoilt or foreign is ignored; whatever is chosen gives
  * the same values, and the same bits for any number of threads. */
 #include "codegen/jit/cache.h"
-#include "codegen/tune.h"
+#include "codegen/program/tune.h"
 #include "frontend/sinter.h"
 
 #include <setjmp.h>

@@ -1,0 +1,391 @@
+/* bind.c: parameters and states of a session: where their memory is, what they begin with, and the
+ * preparation of weights (packing, quantising) when the session is made.
+ *
+ * A parameter that an entry of the user reads has memory for as long as the session: the file's
+ * pages or the caller's array if the type fits, else a converted copy. One that only preparations
+ * read has none: each preparation converts what it reads and frees it before the next begins. The
+ * one that needs the most goes first, while little else is there, so that the peak is the memory
+ * that stays and little more. */
+#include "codegen/program/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bound *sn_session_find(bound *list, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i].name, name)) return &list[i];
+    return NULL;
+}
+
+bool sn_session_is_prepared(const char *name) {
+    return !strncmp(name, SN_PREPARED, sizeof SN_PREPARED - 1);
+}
+
+/* ---- where values come from ---- */
+
+static const char *name_of(const sn_node *n) {
+    return sn_attr_str(n, SN_A_name, "");
+}
+
+/* The array of parameter n. NULL: there is none that fits, which is reported once, with
+ * all others. */
+static const sn_arg_binding *need_array(const sn_node *n, origin *o) {
+    const char *name = sn_attr_str(n, SN_A_name, "");
+    const sn_arg_binding *a = NULL;
+    for (int i = 0; i < o->n_array && !a; i++)
+        if (!strcmp(o->array[i].name, name)) a = &o->array[i];
+    if (!a) {
+        sn_problem(&o->problems, "parameter '%s' is not bound", name);
+        return NULL;
+    }
+    bool fits = a->dtype == n->dtype && a->rank == n->rank;
+    for (int i = 0; fits && i < n->rank; i++) fits = a->shape[i] == n->shape[i];
+    if (fits) return a;
+    char want[160] = "";
+    for (int i = 0, at = 0; i < n->rank && at < (int)sizeof want; i++)
+        at += snprintf(want + at, sizeof want - (size_t)at, i ? ", %lld" : "%lld",
+                       (long long)n->shape[i]);
+    sn_problem(&o->problems,
+               "parameter '%s' is bound to a tensor of another type or shape, expected %s [%s]",
+               name, sn_dtype_name((sn_dtype)n->dtype), want);
+    return NULL;
+}
+
+/* The tensor of that name in the file. Data NULL: there is none, which is reported once, with all
+ * others. */
+static bool read_file(const sn_weights *file, const sn_node *n, origin *o, source *out,
+                      sn_error *err) {
+    const sn_weight *w = sn_weights_need(file, name_of(n), n->rank, n->shape, &o->problems);
+    if (!w) return true;
+    *out = (source){.data = w->data, .dtype = w->dtype, .bytes = w->bytes};
+    if (w->dtype == n->dtype || (n->dtype == SN_F32 && sn_dtype_is_float(w->dtype))) return true;
+    return sn_fail(err, SN_ERR_FILE, "%s: tensor '%s' is %s, the model needs %s",
+                   sn_weights_path(file), name_of(n), sn_dtype_name(w->dtype),
+                   sn_dtype_name((sn_dtype)n->dtype));
+}
+
+/* As another session has it now. */
+static bool read_session(const sn_session *like, const sn_node *n, origin *o, source *out,
+                         sn_error *err) {
+    const bound *b = sn_session_find(like->state, like->n_state, name_of(n));
+    if (b && sn_program_trained(like->p, name_of(n))) {
+        *out = (source){.data = b->data, .dtype = (sn_dtype)n->dtype, .bytes = b->bytes};
+        return true;
+    }
+    b = sn_session_find(like->param, like->n_param, name_of(n));
+    if (b)
+        *out = b->from;
+    else if (like->weights)
+        return read_file(like->weights, n, o, out, err);
+    else
+        sn_problem(&o->problems, "parameter '%s' is not bound", name_of(n));
+    return true;
+}
+
+static bool find_source(const sn_node *n, origin *o, source *out, sn_error *err) {
+    *out = (source){.dtype = (sn_dtype)n->dtype};
+    if (o->like) return read_session(o->like, n, o, out, err);
+    if (o->weights) return read_file(o->weights, n, o, out, err);
+    const sn_arg_binding *a = need_array(n, o);
+    if (a) out->data = a->data;
+    return true;
+}
+
+typedef struct conversion {
+    source from;
+    size_t count;
+    float *to;
+} conversion;
+
+static void convert_part(void *arg, int64_t tid, int64_t n) {
+    const conversion *c = arg;
+    size_t size = sn_dtype_size(c->from.dtype), begin = c->count * (size_t)tid / (size_t)n,
+           end = c->count * (size_t)(tid + 1) / (size_t)n;
+    const sn_weight w = {.dtype = c->from.dtype,
+                         .data = (const char *)c->from.data + begin * size,
+                         .bytes = (end - begin) * size};
+    sn_weight_to_f32(&w, c->to + begin);
+}
+
+/* The first value of b in its own type. */
+static void copy_value(sn_session *s, const bound *b, void *to) {
+    if (b->from.dtype == b->dtype) {
+        memcpy(to, b->from.data, b->bytes);
+        return;
+    }
+    conversion c = {b->from, b->bytes / sizeof(float), to};
+    s->threads.run(&s->threads, convert_part, &c);
+}
+
+/* ---- parameters and states ---- */
+
+static bool add_bound(bound **list, int *n, bound b, sn_error *err) {
+    bound *grown = realloc(*list, sizeof *grown * (size_t)(*n + 1));
+    if (!grown) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    *list = grown;
+    grown[(*n)++] = b;
+    return true;
+}
+
+/* The number of elements of a fixed shape; -1: it is symbolic, or the number overflows. */
+static int64_t fixed_count(const sn_node *n) {
+    int64_t count = 1, v;
+    for (int a = 0; a < n->rank; a++)
+        if (!sn_dim_is_const(n->m, n->shape[a], &v) || __builtin_mul_overflow(count, v, &count))
+            return -1;
+    return count;
+}
+
+static bool describe(const sn_node *n, const char *name, bound *b, sn_error *err) {
+    int64_t count = fixed_count(n);
+    *b = (bound){.name = name, .dtype = (sn_dtype)n->dtype};
+    if (count >= 0 && !__builtin_mul_overflow((size_t)count, sn_dtype_size(b->dtype), &b->bytes))
+        return true;
+    return sn_fail(err, SN_ERR_SHAPE,
+                   "'%s' has a symbolic shape; parameters and states need a fixed one", name);
+}
+
+static bool add_param(sn_session *s, const sn_leaf *l, origin *o, sn_error *err) {
+    bound b;
+    if (!describe(l->node, l->name, &b, err)) return false;
+    if (sn_session_is_prepared(l->name)) {
+        b.owned = true;
+    } else {
+        if (!find_source(l->node, o, &b.from, err)) return false;
+        bool fits = b.from.dtype == b.dtype && (uintptr_t)b.from.data % sn_dtype_size(b.dtype) == 0;
+        if (fits) b.data = (void *)(uintptr_t)b.from.data;
+        b.owned = l->stays && !fits;
+    }
+    return add_bound(&s->param, &s->n_param, b, err);
+}
+
+static bool add_state(sn_session *s, const sn_leaf *l, origin *o, sn_error *err) {
+    bound b;
+    const sn_node *trained = sn_program_trained(s->p, l->name);
+    if (!describe(l->node, l->name, &b, err) || (trained && !find_source(trained, o, &b.from, err)))
+        return false;
+    b.owned = true;
+    return add_bound(&s->state, &s->n_state, b, err);
+}
+
+static bool add_leaves(sn_session *s, origin *o, sn_error *err) {
+    for (int i = 0; i < s->p->n_leaf; i++) {
+        const sn_leaf *l = &s->p->leaf[i];
+        if (!(l->state ? add_state : add_param)(s, l, o, err)) return false;
+    }
+    return sn_problems_check(&o->problems,
+                             s->weights ? sn_weights_path(s->weights) : "parameters of the session",
+                             s->weights ? SN_ERR_FILE : SN_ERR_SHAPE, err);
+}
+
+/* ---- preparations ---- */
+
+typedef struct piece { /* one entry that prepares */
+    const sn_compiled_entry *c;
+    size_t copies, workspace; /* bytes that it needs while it runs: converted sources, the rest */
+    size_t results;
+} piece;
+
+/* A block's bytes and at least one more, in whole lines. */
+static size_t padded(size_t bytes) {
+    enum { LINE = 64 };
+    return (bytes + LINE) / LINE * LINE;
+}
+
+static const bound *param_of(const sn_session *s, const sn_buffer *b) {
+    return b->kind == SN_BUF_PARAM ? sn_session_find(s->param, s->n_param, b->name) : NULL;
+}
+
+static piece measure_piece(const sn_session *s, const sn_compiled_entry *c) {
+    const sn_plan *plan = c->unit.plan;
+    const int64_t no_symbols[1] = {0};
+    piece p = {.c = c, .workspace = (size_t)c->workspace(no_symbols, s->threads.n)};
+    for (int i = 0; i < plan->n_buffer; i++) {
+        const bound *b = param_of(s, &plan->buffer[i]);
+        if (b && !b->data && !b->owned) p.copies += padded(b->bytes);
+    }
+    for (int i = 0; i < plan->entry->n_output; i++)
+        p.results +=
+            padded(sn_session_find(s->param, s->n_param, plan->entry->output[i].name)->bytes);
+    return p;
+}
+
+static int largest_first(const void *a, const void *b) {
+    const piece *x = a, *y = b;
+    size_t m = x->copies + x->workspace, n = y->copies + y->workspace;
+    if (m != n) return m > n ? -1 : 1;
+    return (x->c > y->c) - (x->c < y->c);
+}
+
+/* Memory for what p reads converted, and the conversion. */
+static bool convert_sources(sn_session *s, const piece *p, block *copies, sn_error *err) {
+    const sn_unit *u = &p->c->unit;
+    void **table = s->fixed[p->c - s->p->entry];
+    char *to;
+    if (!sn_session_grow(copies, p->copies, err)) return false;
+    to = copies->data;
+    for (int i = 0; i < u->plan->n_buffer; i++) {
+        const bound *b = param_of(s, &u->plan->buffer[i]);
+        if (!b || b->data) continue;
+        copy_value(s, b, to);
+        table[u->table[i]] = to;
+        to += padded(b->bytes);
+    }
+    return true;
+}
+
+/* Pages of the file that p has read. */
+static void release_sources(const sn_session *s, const piece *p) {
+    const sn_plan *plan = p->c->unit.plan;
+    for (int i = 0; s->weights && i < plan->n_buffer; i++) {
+        const bound *b = param_of(s, &plan->buffer[i]);
+        if (b) sn_weights_release(s->weights, b->from.data, b->from.bytes);
+    }
+}
+
+/* What an earlier piece has used of the block beyond this one's bytes. */
+static void drop_rest(const block *b, size_t bytes) {
+    if (b->size > bytes) sn_memory_drop((char *)b->data + bytes, b->size - bytes);
+}
+
+static bool run_piece(sn_session *s, const piece *p, block *copies, sn_error *err) {
+    const sn_entry *e = p->c->unit.plan->entry;
+    sn_arg_binding *out = calloc((size_t)e->n_output, sizeof *out);
+    if (!out) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < e->n_output; i++) {
+        const sn_node *n = e->output[i].node;
+        const bound *b = sn_session_find(s->param, s->n_param, e->output[i].name);
+        out[i] = (sn_arg_binding){b->name, b->dtype, n->rank, n->shape, b->data};
+    }
+    drop_rest(copies, p->copies);
+    drop_rest(&s->workspace, p->workspace);
+    bool ok =
+        convert_sources(s, p, copies, err) && sn_session_prepare(s, p->c, out, e->n_output, err);
+    release_sources(s, p);
+    free(out);
+    return ok;
+}
+
+static void free_block(block *b) {
+    drop_rest(b, 0); /* free may keep the pages */
+    free(b->data);
+    *b = (block){0};
+}
+
+static bool prepare(sn_session *s, const piece *list, int n, sn_error *err) {
+    block copies = {0};
+    bool ok = true;
+    for (int i = 0; ok && i < n; i++) ok = run_piece(s, &list[i], &copies, err);
+    free_block(&copies);
+    free_block(&s->workspace);
+    return ok;
+}
+
+/* ---- memory ---- */
+
+/* Bytes of a list's blocks; with `at` they are given their places from there on. */
+static size_t place(bound *list, int n, char *at) {
+    size_t sum = 0;
+    for (int i = 0; i < n; i++) {
+        if (!list[i].owned) continue;
+        if (at) list[i].data = at + sum;
+        sum += padded(list[i].bytes);
+    }
+    return sum;
+}
+
+/* The most that is in use at a time: what stays, as far as it is made, and one piece. */
+static size_t peak_of(size_t stays, const piece *list, int n) {
+    size_t now = stays, peak;
+    for (int i = 0; i < n; i++) now -= list[i].results;
+    peak = now;
+    for (int i = 0; i < n; i++) {
+        size_t during = now + list[i].results + list[i].copies + list[i].workspace;
+        now += list[i].results;
+        if (during > peak) peak = during;
+    }
+    return peak > now ? peak : now;
+}
+
+static bool check_room(const sn_session *s, size_t peak, size_t states, sn_error *err) {
+    const double giga = 1e9;
+    const char *kind = s->p->passes.o.weights;
+    size_t memory = sn_memory_available(), space = sn_memory_space();
+    bool resident = peak > memory;
+    if (!resident && states <= space && peak <= space - states) return true;
+    const char *advice =
+        !kind ? "weights stored as bf16 take about a half of that, int8 a quarter, int4 a sixth"
+        : !strcmp(kind, "bf16") ? "weights stored as int8 take about a half of that, int4 a third"
+        : !strcmp(kind, "int8") ? "weights stored as int4 take about 3/5 of that"
+                                : "close other programs, or use a machine with more memory";
+    if (resident)
+        return sn_fail(err, SN_ERR_MEMORY,
+                       "the weights of module %s need %.2f GB of memory and %.2f GB are available; "
+                       "%s",
+                       sn_module_name(s->p->m), (double)peak / giga, (double)memory / giga, advice);
+    return sn_fail(err, SN_ERR_MEMORY,
+                   "module %s needs %.2f GB of memory for weights and %.2f GB for states, and the "
+                   "process may take %.2f GB more (ulimit -v, ulimit -d); %s",
+                   sn_module_name(s->p->m), (double)peak / giga, (double)states / giga,
+                   (double)space / giga, advice);
+}
+
+/* One mapping for all: prepared and converted parameters, states. Fresh pages are zero. */
+static bool allocate(sn_session *s, sn_error *err) {
+    size_t params = place(s->param, s->n_param, NULL), states = place(s->state, s->n_state, NULL);
+    s->memory.size = params + states;
+    s->memory.data = sn_memory_map(s->memory.size);
+    if (!s->memory.data)
+        return sn_fail(err, SN_ERR_MEMORY,
+                       "out of memory: %zu bytes for weights and %zu for states", params, states);
+    place(s->param, s->n_param, s->memory.data);
+    place(s->state, s->n_state, (char *)s->memory.data + params);
+    return true;
+}
+
+static void fill(sn_session *s, bound *list, int n) {
+    for (int i = 0; i < n; i++) {
+        if (!list[i].owned || !list[i].from.data) continue;
+        copy_value(s, &list[i], list[i].data);
+        if (s->weights) sn_weights_release(s->weights, list[i].from.data, list[i].from.bytes);
+    }
+}
+
+/* The part of each entry's buffer table that never changes. */
+static bool fix_tables(sn_session *s, sn_error *err) {
+    s->fixed = calloc((size_t)s->p->n_entry + 1, sizeof *s->fixed);
+    if (!s->fixed) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < s->p->n_entry; i++) {
+        const sn_unit *u = &s->p->entry[i].unit;
+        s->fixed[i] = calloc((size_t)u->n_table + 1, sizeof **s->fixed);
+        if (!s->fixed[i]) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        for (int b = 0; b < u->plan->n_buffer; b++) {
+            const sn_buffer *buf = &u->plan->buffer[b];
+            const bound *own = buf->kind == SN_BUF_STATE
+                                   ? sn_session_find(s->state, s->n_state, buf->name)
+                                   : param_of(s, buf);
+            if (own) s->fixed[i][u->table[b]] = own->data;
+        }
+    }
+    return true;
+}
+
+bool sn_session_bind(sn_session *s, origin *o, sn_error *err) {
+    s->weights = o->like ? o->like->weights : o->weights;
+    if (!add_leaves(s, o, err)) return false;
+    piece *list = calloc((size_t)s->p->n_entry + 1, sizeof *list);
+    if (!list) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    int n = 0;
+    for (int i = 0; i < s->p->n_entry; i++)
+        if (sn_compiled_prepares(&s->p->entry[i])) list[n++] = measure_piece(s, &s->p->entry[i]);
+    qsort(list, (size_t)n, sizeof *list, largest_first);
+    size_t peak = peak_of(place(s->param, s->n_param, NULL), list, n);
+    bool ok = check_room(s, peak, place(s->state, s->n_state, NULL), err) && allocate(s, err);
+    if (ok) {
+        fill(s, s->param, s->n_param);
+        fill(s, s->state, s->n_state);
+        ok = fix_tables(s, err) && prepare(s, list, n, err);
+    }
+    free(list);
+    return ok;
+}

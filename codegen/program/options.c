@@ -1,0 +1,128 @@
+/* options.c: what sn_options may say: each value by itself, and as a table what
+ * contradicts what. */
+#include "codegen/jit/cache.h"
+#include "codegen/onednn/onednn.h"
+#include "codegen/program/program.h"
+
+#include <string.h>
+
+/* What an option asks for, as far as something else may stand against it. */
+enum {
+    NARROW = 1,
+    ONEDNN = 2,
+    TUNE = 4,
+    NO_CACHE = 8,
+    STRICT = 16,
+    LEVEL_0 = 32,
+    CHECKED = 64,
+    AHEAD = 128, /* for sn_emit */
+    BF16_BETWEEN = 256
+};
+
+static const struct {
+    unsigned both;
+    const char *message;
+} conflicts[] = {
+    {NARROW | ONEDNN, "weights of bf16, int8 or int4 with backend 'onednn': its products take "
+                      "weights of f32 only; choose backend own or auto, or weights f32"},
+    {BF16_BETWEEN | ONEDNN, "precision 'bf16' with backend 'onednn': its primitives read and write "
+                            "f32 only; choose backend own or auto, or precision f32"},
+    {TUNE | NO_CACHE, "tune without a disk cache: choices are remembered there; give a folder for "
+                      "the cache, or leave tune out"},
+    {TUNE | ONEDNN, "tune with backend 'onednn': that has chosen already; choose backend auto or "
+                    "own, or leave tune out"},
+    {STRICT | LEVEL_0, "strict fusion at level 0: that level fuses nothing; choose level 1 to 4, "
+                       "or leave strict fusion out"},
+    {AHEAD | ONEDNN,
+     "backend 'onednn' ahead of time: a deployed program has no oneDNN; choose own"},
+    {AHEAD | TUNE, "tune ahead of time: nothing is run, so nothing is measured; tune a session of "
+                   "the same program first, with backend own: its choices are taken"},
+    {AHEAD | CHECKED, "check_nan or check_index ahead of time: a deployed program has nobody to "
+                      "report to; check in a session"},
+};
+
+static bool one_of(const char *s, const char *const *list) {
+    for (; *list; list++)
+        if (!strcmp(s, *list)) return true;
+    return false;
+}
+
+/* Is the pass in a list as "-name,-name"? */
+static bool is_off(const char *list, const char *name) {
+    size_t n = strlen(name);
+    for (const char *s = list; s && *s;) {
+        s += strspn(s, "-, +");
+        size_t len = strcspn(s, ", +");
+        if (len == n && !strncmp(s, name, n)) return true;
+        s += len;
+    }
+    return false;
+}
+
+/* Without these there would be nothing to make code of. */
+static bool check_passes(const char *list, sn_error *err) {
+    if (!is_off(list, "expand") && !is_off(list, "fuse")) return true;
+    return sn_fail(err, SN_ERR_USAGE,
+                   "passes '%s': without expand and fuse there are no kernels; level 0 fuses the "
+                   "least",
+                   list);
+}
+
+static bool check_values(const sn_options *o, sn_error *err) {
+    static const char *const backends[] = {"auto", "own", "onednn", NULL};
+    if (o->level < -1 || o->level > 4)
+        return sn_fail(err, SN_ERR_USAGE, "fusion level %d: levels are 0 to 4, -1 stands for 4",
+                       o->level);
+    if (o->threads < 0 || o->threads > SN_MAX_THREADS)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%d threads: give their number, at most %d, or 0 for as many as there are",
+                       o->threads, SN_MAX_THREADS);
+    if (o->memory_budget < 0)
+        return sn_fail(err, SN_ERR_USAGE, "memory budget %lld: it cannot be negative",
+                       (long long)o->memory_budget);
+    if (o->n_taps < 0 || (o->n_taps && !o->taps))
+        return sn_fail(err, SN_ERR_USAGE, "%d taps%s: give a list and its length", o->n_taps,
+                       o->taps ? "" : " without their names");
+    for (int i = 0; i < o->n_taps; i++)
+        if (!o->taps[i]) return sn_fail(err, SN_ERR_USAGE, "tap %d is NULL; give a name", i);
+    if (o->backend && !one_of(o->backend, backends))
+        return sn_fail(err, SN_ERR_USAGE, "backend '%s': choose auto, own or onednn", o->backend);
+    if (o->backend && !strcmp(o->backend, "onednn") && !strcmp(sn_dnnl_version(), "none"))
+        return sn_fail(err, SN_ERR_TARGET,
+                       "backend 'onednn': this build has no oneDNN: install its headers and "
+                       "library and configure with -DSN_ONEDNN=ON, or choose own");
+    if (!check_passes(o->passes, err) || !check_passes(sn_debug_get()->off, err)) return false;
+    if (o->weights && strcmp(o->weights, "f32") && !sn_quantise_knows(o->weights))
+        return sn_fail(err, SN_ERR_USAGE, "weights '%s': choose f32, bf16, int8 or int4",
+                       o->weights);
+    if (o->precision && strcmp(o->precision, "f32") && !sn_narrow_knows(o->precision))
+        return sn_fail(err, SN_ERR_USAGE, "precision '%s': choose f32 or bf16", o->precision);
+    return true;
+}
+
+static bool check_conflicts(const sn_options *o, unsigned facts, sn_error *err) {
+    if (o->weights && strcmp(o->weights, "f32")) facts |= NARROW;
+    if (o->backend && !strcmp(o->backend, "onednn")) facts |= ONEDNN;
+    if (o->precision && strcmp(o->precision, "f32")) facts |= BF16_BETWEEN;
+    if (o->tune) facts |= TUNE;
+    if (sn_cache_is_off(o->cache_dir)) facts |= NO_CACHE;
+    if (o->strict_fusion) facts |= STRICT;
+    if (o->level == 0) facts |= LEVEL_0;
+    if (o->check_nan || o->check_index) facts |= CHECKED;
+    for (size_t i = 0; i < sizeof conflicts / sizeof *conflicts; i++)
+        if ((facts & conflicts[i].both) == conflicts[i].both)
+            return sn_fail(err, SN_ERR_USAGE, "%s", conflicts[i].message);
+    return true;
+}
+
+sn_options sn_options_default(void) {
+    return (sn_options){.level = -1};
+}
+
+bool sn_options_check(const sn_options *o, sn_error *err) {
+    return check_values(o, err) && check_conflicts(o, 0, err);
+}
+
+bool sn_options_check_ahead(const sn_options *o, sn_error *err) {
+    return check_values(o, err) && check_conflicts(o, AHEAD, err);
+}

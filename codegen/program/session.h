@@ -1,0 +1,69 @@
+/* session.h: the inside of a session, shared by session.c and bind.c. */
+#ifndef SN_SESSION_H
+#define SN_SESSION_H
+
+#include "codegen/program/program.h"
+#include "codegen/onednn/host.h"
+#include "runtime/memory.h"
+#include "runtime/problems.h"
+#include "runtime/weights.h"
+
+typedef struct block { /* memory of the session */
+    void *data;
+    size_t size;
+} block;
+
+typedef struct source { /* a parameter's value as it was given: in a file, in an array */
+    const void *data;
+    sn_dtype dtype;
+    size_t bytes;
+} source;
+
+typedef struct bound { /* a parameter or state by name */
+    const char *name;
+    sn_dtype dtype;
+    size_t bytes;
+    void *data;  /* NULL: a parameter of another type in the file that only preparations read */
+    bool owned;  /* data is memory of the session */
+    source from; /* no data: a prepared parameter, a state that begins with zeros */
+} bound;
+
+struct sn_session {
+    sn_program *p;     /* the session is one of its owners */
+    atomic_int owners; /* the user and every trace */
+    atomic_bool busy;  /* a run is under way */
+    sn_threads threads;
+    bound *param, *state;
+    int n_param, n_state;
+    const sn_weights *weights; /* the file of the parameters; NULL: arrays */
+    block memory;              /* a mapping: prepared and converted parameters, states */
+    block workspace, spare;    /* spare: outputs that the caller does not want */
+    void ***fixed; /* [p->n_entry]: buffer tables with parameters and states filled in */
+    sn_dnnl *dnnl;
+    sn_profile *profile;
+    const sn_compiled_entry *running; /* for host steps */
+    sn_error host_error;
+};
+
+/* Where parameters come from: a file, arrays, or what another session has. */
+typedef struct origin {
+    const sn_session *like;
+    const sn_weights *weights;
+    const sn_arg_binding *array;
+    int n_array;
+    sn_problems problems;
+} origin;
+
+/* bind.c: gives every parameter and state of the program its memory and its first value, and runs
+ * the preparation of weights. False: err. */
+bool sn_session_bind(sn_session *s, origin *o, sn_error *err);
+bound *sn_session_find(bound *list, int n, const char *name); /* NULL if absent */
+bool sn_session_is_prepared(const char *name);
+
+/* session.c: makes the block at least that large; what it held is lost. */
+bool sn_session_grow(block *b, size_t size, sn_error *err);
+/* session.c: runs an entry that prepares weights, which sn_run refuses. */
+bool sn_session_prepare(sn_session *s, const sn_compiled_entry *c, const sn_arg_binding *out,
+                        int n_out, sn_error *err);
+
+#endif

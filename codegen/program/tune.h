@@ -1,0 +1,70 @@
+/* tune.h: choices by measurement: which of several right kernels is the fastest at the sizes in
+ * use, remembered in the disk cache. tune.c knows what is remembered, tune_measure.c measures. */
+#ifndef SN_TUNE_H
+#define SN_TUNE_H
+
+#include "codegen/jit/cache.h"
+#include "codegen/program/program.h"
+#include "passes/choice.h"
+
+/* A choice must be so much faster than the cost model's to replace it. */
+#define SN_TUNE_MARGIN 0.03
+enum {
+    SN_TUNE_ROWS = 16 /* fewer run at the speed of the memory, which no loop over warm data shows */
+};
+
+typedef struct sn_known { /* a choice that somebody measured */
+    const char *text;     /* what it is about */
+    int answer;
+    const char *why; /* for reports */
+    bool changed;    /* the cost model had said otherwise */
+} sn_known;
+
+typedef struct sn_tuner {
+    sn_module *m;
+    const sn_options *o;
+    const sn_target *target;
+    sn_cache *cache;
+    const int64_t *symbol;          /* [sn_symbol_count] the sizes in use */
+    const sn_compiled_entry *entry; /* [n_entry] the user's, with what their sizes must fulfil */
+    int n_entry;
+    int level, threads;
+    const char *backend;
+    char cpu[80];
+    sn_stats *stats;
+    sn_error *err;
+    sn_chooser chooser; /* for the passes: answers by what is known */
+    sn_known *known;
+    int n_known, cap_known;
+} sn_tuner;
+
+void sn_tuner_init(sn_tuner *t);
+
+/* The sizes that share a choice with v >= 0: a power of two and what is below the next; 0 alone. */
+typedef struct sn_bucket {
+    int64_t from, to;
+} sn_bucket;
+sn_bucket sn_tune_bucket(int64_t v);
+
+/* Whether every entry may run at these sizes; otherwise err tells the first that may not,
+ * and why. */
+bool sn_tuner_may_run(const sn_tuner *t, const int64_t *symbol, sn_error *err);
+
+/* Measures the questions of the passes that nobody has an answer to. *again: an answer is not the
+ * model's, so that the passes must run once more. False: t->err. */
+bool sn_tuner_measure(sn_tuner *t, const sn_passes *p, bool *again);
+
+/* Takes the tile that is known to be the fastest; measures it if t->o->tune says so. */
+bool sn_tuner_tile(sn_tuner *t, sn_kernel *k);
+
+/* tune_measure.c: the fastest of n ways, 0 if no other is faster by the margin. gain: time of way 0
+ * over that of the winner; loser: the same of the best way that did not win, 0: there was none. */
+typedef struct sn_contest {
+    int n, winner;
+    double gain, loser;
+} sn_contest;
+bool sn_tune_kernel(sn_tuner *t, const sn_kernel *k, sn_contest *c);
+/* way i: answer[i] to the question, which has a place in the module. */
+bool sn_tune_question(sn_tuner *t, const sn_question *q, const sn_answer *answer, sn_contest *c);
+
+#endif

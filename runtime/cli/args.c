@@ -1,0 +1,310 @@
+/* args.c: parses a command line by its table, prints its help, and finds the option that somebody
+ * meant. */
+#include "runtime/cli/args.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_WORD = 32, MAX_ROWS = 64, HELP_COLUMN = 30 };
+
+/* ---- the nearest name ---- */
+
+/* Insertions, deletions, substitutions and swaps of neighbours that make one word the other
+ * (optimal string alignment); a large number for long words. */
+static int distance_between(const char *a, const char *b) {
+    int n = (int)strlen(a), m = (int)strlen(b), d[MAX_WORD + 1][MAX_WORD + 1];
+    if (n > MAX_WORD || m > MAX_WORD) return MAX_WORD;
+    for (int i = 0; i <= n; i++) d[i][0] = i;
+    for (int j = 0; j <= m; j++) d[0][j] = j;
+    for (int i = 1; i <= n; i++)
+        for (int j = 1; j <= m; j++) {
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && d[i - 2][j - 2] + 1 < best) best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
+        }
+    return d[n][m];
+}
+
+const char *args_nearest(const char *word, const char *const *list) {
+    int best = (int)strlen(word) / 3 + 2; /* further away is no likely slip */
+    const char *found = NULL;
+    for (; *list; list++) {
+        bool begins = strlen(word) > 1 && !strncmp(word, *list, strlen(word));
+        int d = begins ? 1 : distance_between(word, *list);
+        if (d >= best) continue;
+        best = d;
+        found = *list;
+    }
+    return found;
+}
+
+/* ---- help ---- */
+
+static bool is_place(const arg *a) {
+    return a->kind == ARG_PLACE || a->kind == ARG_PLACE_OR_NONE;
+}
+
+/* Letters, not bytes, of a UTF-8 string. */
+static int width_of(const char *s) {
+    int n = 0;
+    for (; *s; s++) n += (*s & 0xC0) != 0x80;
+    return n;
+}
+
+static void print_row(const arg *a) {
+    char left[80];
+    int n = a->letter ? snprintf(left, sizeof left, "  -%c, --%s", a->letter, a->name)
+                      : snprintf(left, sizeof left, "      --%s", a->name);
+    if (a->value) snprintf(left + n, sizeof left - (size_t)n, " %s", a->value);
+    int space = HELP_COLUMN - width_of(left);
+    if (space < 1)
+        printf("%s\n%*s%s", left, HELP_COLUMN, "", a->help);
+    else
+        printf("%s%*s%s", left, space, "", a->help);
+    if (a->initial && *a->initial) printf(" [%s]", a->initial);
+    putchar('\n');
+}
+
+static void print_help(const arg_command *c) {
+    printf("%s: %s\n\nusage: %s", c->name, c->what, c->name);
+    for (const arg *a = c->table; a->name; a++)
+        if (is_place(a)) printf(a->kind == ARG_PLACE ? " %s" : " [%s]", a->name);
+    printf(" [options]\n");
+    bool first = true;
+    for (const arg *a = c->table; a->name; a++) {
+        if (!is_place(a)) continue;
+        printf("%s  %-*s%s\n", first ? "\n" : "", HELP_COLUMN - 2, a->name, a->help);
+        first = false;
+    }
+    printf("\noptions:\n");
+    for (const arg *a = c->table; a->name; a++)
+        if (!is_place(a)) print_row(a);
+    printf("%-*s%s\n", HELP_COLUMN, "  -h, --help", "print this");
+    if (c->more) printf("\n%s", c->more);
+}
+
+/* ---- values ---- */
+
+static int complain(const arg_command *c) {
+    fprintf(stderr, "(%s --help lists all options)\n", c->name);
+    return EXIT_USAGE;
+}
+
+static void *slot_of(const arg *a, void *out) {
+    return (char *)out + a->offset;
+}
+
+static void show_range(const arg *a) {
+    if (isinf(a->hi))
+        fprintf(stderr, ", at least %.15g\n", a->lo);
+    else
+        fprintf(stderr, " from %.15g to %.15g\n", a->lo, a->hi);
+}
+
+static bool set_int(const arg_command *c, const arg *a, const char *text, void *out) {
+    char *end;
+    errno = 0;
+    long long v = strtoll(text, &end, 10);
+    if (*text && !*end && !errno && (double)v >= a->lo && (double)v <= a->hi) {
+        *(int64_t *)out = v;
+        return true;
+    }
+    fprintf(stderr, "%s: --%s is '%s'; allowed: an integer", c->name, a->name, text);
+    show_range(a);
+    return false;
+}
+
+static bool set_size(const arg_command *c, const arg *a, const char *text, void *slot) {
+    static const char units[] = "KMG";
+    errno = 0;
+    char *end;
+    double v = strtod(text, &end);
+    const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    for (const char *u = units; unit && u <= unit; u++) v *= 1024;
+    if (end == text || errno || (*end && (!unit || end[1])) || !(v >= a->lo && v <= a->hi)) {
+        fprintf(stderr, "%s: --%s %s: a number of bytes is expected, as 512M or 2G\n", c->name,
+                a->name, text);
+        return false;
+    }
+    *(int64_t *)slot = (int64_t)v;
+    return true;
+}
+
+static bool set_number(const arg_command *c, const arg *a, const char *text, void *out) {
+    char *end;
+    double v = strtod(text, &end);
+    if (*text && !*end && v >= a->lo && v <= a->hi) {
+        *(double *)out = v;
+        return true;
+    }
+    fprintf(stderr, "%s: --%s is '%s'; allowed: a number", c->name, a->name, text);
+    show_range(a);
+    return false;
+}
+
+static bool set_choice(const arg_command *c, const arg *a, const char *text, void *out) {
+    size_t n = strlen(text);
+    for (const char *p = a->value; p && *p;) {
+        size_t len = strcspn(p, "|");
+        if (len == n && !strncmp(p, text, n)) {
+            *(const char **)out = text;
+            return true;
+        }
+        p += len + (p[len] == '|');
+    }
+    fprintf(stderr, "%s: --%s is '%s'; allowed: %s\n", c->name, a->name, text, a->value);
+    return false;
+}
+
+static bool set_flag(const arg_command *c, const arg *a, const char *text, void *out) {
+    (void)c, (void)a, (void)text;
+    *(bool *)out = true;
+    return true;
+}
+
+static bool set_text(const arg_command *c, const arg *a, const char *text, void *out) {
+    (void)c, (void)a;
+    *(const char **)out = text;
+    return true;
+}
+
+static bool set_value(const arg_command *c, const arg *a, const char *text, void *out) {
+    static bool (*const setters[])(const arg_command *, const arg *, const char *, void *) = {
+        [ARG_FLAG] = set_flag,          [ARG_INT] = set_int,       [ARG_NUMBER] = set_number,
+        [ARG_TEXT] = set_text,          [ARG_CHOICE] = set_choice, [ARG_PLACE] = set_text,
+        [ARG_PLACE_OR_NONE] = set_text, [ARG_SIZE] = set_size};
+    return setters[a->kind](c, a, text, slot_of(a, out));
+}
+
+static void clear_value(const arg *a, void *out) {
+    static const size_t sizes[] = {[ARG_FLAG] = sizeof(bool),
+                                   [ARG_INT] = sizeof(int64_t),
+                                   [ARG_NUMBER] = sizeof(double),
+                                   [ARG_TEXT] = sizeof(char *),
+                                   [ARG_CHOICE] = sizeof(char *),
+                                   [ARG_PLACE] = sizeof(char *),
+                                   [ARG_PLACE_OR_NONE] = sizeof(char *),
+                                   [ARG_SIZE] = sizeof(int64_t)};
+    memset(slot_of(a, out), 0, sizes[a->kind]);
+}
+
+static bool set_defaults(const arg_command *c, void *out) {
+    for (const arg *a = c->table; a->name; a++) {
+        clear_value(a, out);
+        if (a->initial && !set_value(c, a, a->initial, out)) return false;
+    }
+    return true;
+}
+
+/* ---- parsing ---- */
+
+static const arg *find_long(const arg_command *c, const char *name, size_t n) {
+    for (const arg *a = c->table; a->name; a++)
+        if (!is_place(a) && strlen(a->name) == n && !strncmp(a->name, name, n)) return a;
+    return NULL;
+}
+
+static const arg *find_letter(const arg_command *c, char letter) {
+    for (const arg *a = c->table; a->name; a++)
+        if (!is_place(a) && a->letter && a->letter == letter) return a;
+    return NULL;
+}
+
+static int report_unknown(const arg_command *c, const char *word, const char *name, size_t n) {
+    const char *names[64] = {"help"};
+    char meant[MAX_WORD + 1];
+    int count = 1;
+    for (const arg *a = c->table; a->name && count < 63; a++)
+        if (!is_place(a)) names[count++] = a->name;
+    snprintf(meant, sizeof meant, "%.*s", (int)(n < MAX_WORD ? n : MAX_WORD), name);
+    const char *near = word[1] == '-' ? args_nearest(meant, names) : NULL;
+    fprintf(stderr, "%s: unknown option '%s'", c->name, word);
+    if (near) fprintf(stderr, "; did you mean --%s?", near);
+    fputc('\n', stderr);
+    return complain(c);
+}
+
+/* One option at argv[*i]; moves *i over a separate value. */
+static int parse_option(const arg_command *c, int argc, char **argv, int *i, const char **given,
+                        void *out) {
+    const char *word = argv[*i], *name = word + 1, *value = NULL;
+    size_t n = 1;
+    const arg *a;
+    if (word[1] == '-') {
+        name = word + 2;
+        n = strcspn(name, "=");
+        if (name[n]) value = name + n + 1;
+        a = find_long(c, name, n);
+    } else {
+        a = find_letter(c, *name);
+        if (name[1]) value = name + 1;
+    }
+    if (!a) return report_unknown(c, word, name, n);
+    if (a->kind == ARG_FLAG && value) {
+        fprintf(stderr, "%s: --%s takes no value\n", c->name, a->name);
+        return complain(c);
+    }
+    if (a->kind != ARG_FLAG && !value) {
+        if (*i + 1 >= argc) {
+            fprintf(stderr, "%s: --%s needs a value: %s\n", c->name, a->name, a->value);
+            return complain(c);
+        }
+        value = argv[++*i];
+    }
+    bool known = a - c->table < MAX_ROWS;
+    if (known && value && given[a - c->table]) {
+        fprintf(stderr, "%s: --%s is given twice, '%s' and '%s': it takes one value\n", c->name,
+                a->name, given[a - c->table], value);
+        return complain(c);
+    }
+    if (!set_value(c, a, value, out)) return complain(c);
+    if (known) given[a - c->table] = value ? value : "";
+    return ARGS_RUN;
+}
+
+static int finish_places(const arg_command *c, const arg *place) {
+    for (; place->name; place++) {
+        if (place->kind != ARG_PLACE) continue;
+        fprintf(stderr, "%s: missing %s (%s)\n", c->name, place->name, place->help);
+        return complain(c);
+    }
+    return ARGS_RUN;
+}
+
+int args_parse(const arg_command *c, int argc, char **argv, void *out) {
+    bool options = true;
+    const char *given[MAX_ROWS] = {NULL};
+    const arg *place = c->table;
+    if (!set_defaults(c, out)) return EXIT_USAGE;
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--"))
+            break;
+        else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            print_help(c);
+            return EXIT_OK;
+        }
+    for (int i = 1; i < argc; i++) {
+        if (options && !strcmp(argv[i], "--")) {
+            options = false;
+        } else if (options && argv[i][0] == '-' && argv[i][1]) {
+            int code = parse_option(c, argc, argv, &i, given, out);
+            if (code != ARGS_RUN) return code;
+        } else {
+            while (place->name && !is_place(place)) place++;
+            if (!place->name) {
+                fprintf(stderr, "%s: '%s' is one argument too many\n", c->name, argv[i]);
+                return complain(c);
+            }
+            *(const char **)slot_of(place++, out) = argv[i];
+        }
+    }
+    int code = finish_places(c, place);
+    return code != ARGS_RUN || args_agree(c, given) ? code : complain(c);
+}

@@ -1,0 +1,145 @@
+/* encoder.c: text in, vectors out (the mean over the tokens, or one a token), or the likeliest
+ * class and its probability. */
+#include "runtime/deploy/program.h"
+#include "runtime/sample.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool read_ids(const program *p, const char *text, size_t size, sn_ids *ids, sn_error *err) {
+    unsigned flags = SN_TOK_SPECIAL;
+    for (int r = 0; p->tokenizer && r < 2; r++) /* [CLS] text [SEP], where there are such */
+        if (sn_tokenizer_special(p->tokenizer, r ? SN_TOKEN_EOS : SN_TOKEN_BOS) >= 0)
+            flags |= r ? SN_TOK_EOS : SN_TOK_BOS;
+    bool ok = p->tokenizer ? sn_tokenizer_encode(p->tokenizer, text, size, flags, ids, err)
+                           : text_encode(NULL, text, size, false, ids, err);
+    return ok &&
+           ((size && ids->count) || sn_fail(err, SN_ERR_USAGE, "the text is empty: no tokens"));
+}
+
+/* Inputs by name: the ids, their number, anything else (segments) zeros. */
+static void *input_of(const sn_manifest_tensor *t, const sn_ids *ids, int32_t *count,
+                      int32_t *zeros) {
+    bool is_ids = !strcmp(t->name, "tokens") || !strcmp(t->name, "source");
+    return is_ids ? ids->data : !strcmp(t->name, "lengths") ? count : zeros;
+}
+
+/* Runs an entry on one text. *out: its output, at most a row of *width a token; free it. */
+static bool run_entry(program *p, const char *entry, const sn_ids *ids, float **out, int64_t *width,
+                      sn_error *err) {
+    const sn_manifest_entry *e = sn_manifest_get(&p->manifest, entry);
+    int64_t dims[SN_MANIFEST_DIMS], d = 0;
+    for (int i = 0; i < e->n_dim; i++)
+        dims[i] = strcmp(e->dim[i].name, "B") ? (int64_t)ids->count : 1;
+    const char *comma = strrchr(e->tensor[e->n_tensor - 1].shape, ',');
+    if (comma) d = strtoll(comma + 1, NULL, 10);
+    int32_t count = (int32_t)ids->count, *zeros = calloc(ids->count, sizeof *zeros);
+    float *result = calloc(ids->count, sizeof *result * (size_t)(d > 0 ? d : 1));
+    void *args[SN_MANIFEST_TENSORS];
+    for (int i = 0; i < e->n_tensor; i++)
+        args[i] = e->tensor[i].is_output ? result : input_of(&e->tensor[i], ids, &count, zeros);
+    bool ok = (zeros && result && d > 0) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    ok = ok && program_call(p, entry, dims, args, err);
+    free(zeros);
+    if (!ok) free(result);
+    *out = ok ? result : NULL;
+    *width = d;
+    return ok;
+}
+
+/* ---- vectors ---- */
+
+static void print_row(const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) printf(i ? " %.6g" : "%.6g", x[i]);
+    putchar('\n');
+}
+
+/* rows x d: all, or their mean in the first. */
+static void print_hidden(const program *p, float *x, int64_t rows, int64_t d) {
+    if (p->o->all) {
+        for (int64_t r = 0; r < rows; r++) print_row(x + r * d, d);
+        return;
+    }
+    for (int64_t i = 0; i < d; i++) {
+        double sum = 0;
+        for (int64_t r = 0; r < rows; r++) sum += x[r * d + i];
+        x[i] = (float)(sum / (double)rows);
+    }
+    print_row(x, d);
+}
+
+static bool encode_ids(program *p, const sn_ids *ids, sn_error *err) {
+    float *hidden;
+    int64_t d;
+    if (!run_entry(p, "encode", ids, &hidden, &d, err)) return false;
+    print_hidden(p, hidden, (int64_t)ids->count, d);
+    free(hidden);
+    return true;
+}
+
+/* ---- classes ---- */
+
+static bool classify_ids(program *p, const sn_ids *ids, sn_error *err) {
+    float *logits;
+    int64_t n;
+    int length;
+    if (!run_entry(p, "forward", ids, &logits, &n, err)) return false;
+    sn_sample_softmax(logits, n);
+    size_t best = sn_sample_largest(logits, (size_t)n);
+    const char *name = sn_manifest_label(p->a->manifest, (int64_t)best, &length);
+    if (name)
+        printf("%.*s  %.5f\n", length, name, logits[best]);
+    else
+        printf("%zu  %.5f\n", best, logits[best]);
+    free(logits);
+    return true;
+}
+
+/* ---- texts ---- */
+
+typedef bool work(program *p, const sn_ids *ids, sn_error *err);
+
+static bool do_text(program *p, work *run, const char *text, size_t size, sn_error *err) {
+    sn_ids ids = {0};
+    bool ok = read_ids(p, text, size, &ids, err) && run(p, &ids, err);
+    sn_ids_free(&ids);
+    return ok;
+}
+
+static bool do_file(program *p, work *run, bool by_line, sn_error *err) {
+    size_t size;
+    char *text = text_read(p->o->text.prompt_file, &size, err);
+    bool ok = text && (by_line || do_text(p, run, text, size, err));
+    for (size_t at = 0; ok && by_line && at < size;) {
+        const char *end = memchr(text + at, '\n', size - at);
+        size_t n = end ? (size_t)(end - text) - at : size - at;
+        ok = do_text(p, run, text + at, n, err);
+        at += n + 1;
+    }
+    free(text);
+    return ok;
+}
+
+static bool do_texts(program *p, work *run, bool by_line, sn_error *err) {
+    const text_options *o = &p->o->text;
+    if (o->ids) {
+        sn_ids ids = {0};
+        bool ok = text_encode(NULL, o->ids, strlen(o->ids), false, &ids, err) &&
+                  (ids.count || sn_fail(err, SN_ERR_USAGE, "the text is empty: no tokens")) &&
+                  run(p, &ids, err);
+        sn_ids_free(&ids);
+        return ok;
+    }
+    if (o->prompt) return do_text(p, run, o->prompt, strlen(o->prompt), err);
+    if (o->prompt_file) return do_file(p, run, by_line, err);
+    return sn_fail(err, SN_ERR_USAGE, "give a text: --prompt, --prompt-file or --prompt-ids");
+}
+
+bool program_encode(program *p, sn_error *err) {
+    return do_texts(p, encode_ids, false, err);
+}
+
+bool program_classify(program *p, sn_error *err) {
+    return do_texts(p, classify_ids, true, err);
+}

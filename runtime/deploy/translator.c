@@ -1,0 +1,92 @@
+/* translator.c: an encoder-decoder: lines of text through the entries prefill, decode and
+ * reorder. */
+#include "runtime/deploy/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct translator {
+    program *p;
+    float *hidden; /* the encoder's result, which the decoder has in the state */
+    int32_t *moved;
+} translator;
+
+/* The entry's dims in its order: P and S. */
+static void set_dims(const program *p, const char *entry, int64_t past, int64_t n, int64_t *dims) {
+    const sn_manifest_entry *e = sn_manifest_get(&p->manifest, entry);
+    for (int i = 0; i < e->n_dim; i++) dims[i] = strcmp(e->dim[i].name, "P") ? n : past;
+}
+
+static bool encode(void *model, const int32_t *source, int32_t n, sn_error *err) {
+    translator *t = model;
+    int64_t dims[SN_MANIFEST_DIMS];
+    void *args[] = {(void *)(uintptr_t)source, &n, t->hidden};
+    set_dims(t->p, "prefill", 0, n, dims);
+    t->p->a->state_init(&t->p->model, t->p->state);
+    return program_call(t->p, "prefill", dims, args, err);
+}
+
+static bool next(void *model, const int32_t *tokens, int64_t past, int32_t n, float *logits,
+                 sn_error *err) {
+    translator *t = model;
+    int64_t dims[SN_MANIFEST_DIMS];
+    void *args[] = {(void *)(uintptr_t)tokens, &n, logits};
+    set_dims(t->p, "decode", past, n, dims);
+    return program_call(t->p, "decode", dims, args, err);
+}
+
+static bool follow(void *model, const int32_t *parents, sn_error *err) {
+    translator *t = model;
+    void *args[] = {(void *)(uintptr_t)parents, t->moved};
+    return program_call(t->p, "reorder", NULL, args, err);
+}
+
+/* Are these the entry's tensors, inputs first? */
+static bool has_tensors(const program *p, const char *entry, const char *const *names) {
+    const sn_manifest_entry *e = sn_manifest_get(&p->manifest, entry);
+    int n = 0;
+    while (e && names[n] && n < e->n_tensor && !strcmp(names[n], e->tensor[n].name)) n++;
+    return e && !names[n] && n == e->n_tensor;
+}
+
+bool program_is_translator(const program *p) {
+    static const char *const prefill[] = {"source", "lengths", "hidden", NULL},
+                             *const decode[] = {"tokens", "lengths", "logits", NULL},
+                             *const reorder[] = {"parents", "parents_out", NULL};
+    return has_tensors(p, "prefill", prefill) && has_tensors(p, "decode", decode) &&
+           has_tensors(p, "reorder", reorder);
+}
+
+/* Numbers of a shape "[4,43]". */
+static void read_shape(const char *shape, int64_t *first, int64_t *last) {
+    const char *comma = strrchr(shape, ',');
+    *first = strtoll(shape + 1, NULL, 10);
+    *last = comma ? strtoll(comma + 1, NULL, 10) : *first;
+}
+
+bool program_translate(program *p, sn_error *err) {
+    const sn_manifest_entry *prefill = sn_manifest_get(&p->manifest, "prefill"),
+                            *decode = sn_manifest_get(&p->manifest, "decode");
+    translator t = {.p = p};
+    pair_model m = {.model = &t,
+                    .context = prefill->dim[0].hi,
+                    .source_vocab = p->manifest.source_vocab,
+                    .bos = p->manifest.bos,
+                    .eos = p->manifest.n_eos ? p->manifest.eos[0] : -1,
+                    .encode = encode,
+                    .next = next,
+                    .follow = follow};
+    pair_totals totals = {0};
+    int64_t one, width;
+    read_shape(decode->tensor[2].shape, &m.rows, &m.vocab);
+    read_shape(prefill->tensor[2].shape, &one, &width);
+    t.hidden = calloc((size_t)(m.context * width) + 1, sizeof *t.hidden);
+    t.moved = calloc((size_t)m.rows + 1, sizeof *t.moved);
+    const sn_tokenizer *source = p->source ? p->source : p->tokenizer;
+    bool ok = ((t.hidden && t.moved) || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
+              pair_run(&m, source, p->tokenizer, &p->o->pair, &totals, err);
+    if (ok && p->o->pair.stats) pair_print_totals(&totals);
+    free(t.hidden);
+    free(t.moved);
+    return ok;
+}

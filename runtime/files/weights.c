@@ -1,0 +1,604 @@
+/* weights.c: safetensors: check a header against its file, look tensors up by name, write a file.
+ * Nothing of a file is trusted: each number is checked before it is used. */
+#include "runtime/weights.h"
+#include "runtime/file.h"
+#include "runtime/files/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#define XXH_INLINE_ALL /* no library to link for a deployed program */
+#include <xxhash.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "safetensors files are little endian, and are mapped as they are"
+#endif
+
+#define HEADER_LIMIT ((size_t)16 << 20)
+#define METADATA "__metadata__"
+enum { DATA_ALIGN = 64, NAME_SHOWN = 120 };
+
+static const char *const st_names[SN_DTYPE_COUNT] = {
+#define SN_X(e, name, size, st) [SN_##e] = st,
+    SN_DTYPES(SN_X)
+#undef SN_X
+};
+
+/* One safetensors file: its header tree owns the names and metadata strings. */
+typedef struct part {
+    sn_mapping map;
+    cJSON *header;
+    void *aligned; /* copies of tensors that the file does not align, or NULL */
+} part;
+
+/* Names to indices: open addressing, index + 1 in each slot, 0 is free. */
+typedef struct name_table {
+    uint32_t *slot;
+    size_t mask;
+} name_table;
+
+struct sn_weights {
+    char *path;
+    part *part;
+    size_t part_count;
+    sn_weight *tensor;
+    size_t count;
+    name_table names;
+};
+
+int64_t sn_weight_elements(const sn_weight *t) {
+    int64_t n = 1;
+    bool over = false, zero = false;
+    for (int i = 0; i < t->rank; i++) {
+        if (t->shape[i] < 0) return -1;
+        zero = zero || t->shape[i] == 0;
+        over = over || __builtin_mul_overflow(n, t->shape[i], &n);
+    }
+    return zero ? 0 : over ? -1 : n;
+}
+
+/* Elements times size, or false when that overflows. */
+static bool find_bytes(const sn_weight *t, uint64_t *bytes) {
+    int64_t n = sn_weight_elements(t);
+    return n >= 0 && !__builtin_mul_overflow((uint64_t)n, sn_dtype_size(t->dtype), bytes);
+}
+
+/* Fills the table; a name that is there already goes to *twice and ends it. False: see *twice, or
+ * out of memory when it is NULL. */
+static bool fill_table(name_table *t, const sn_weight *w, size_t count, const char **twice) {
+    *twice = NULL;
+    size_t size = 16;
+    while (size < count * 2) size *= 2;
+    t->slot = calloc(size, sizeof *t->slot);
+    if (!t->slot) return false;
+    t->mask = size - 1;
+    for (size_t i = 0; i < count; i++) {
+        size_t at = XXH3_64bits(w[i].name, strlen(w[i].name)) & t->mask;
+        for (; t->slot[at]; at = (at + 1) & t->mask)
+            if (!strcmp(w[t->slot[at] - 1].name, w[i].name)) {
+                *twice = w[i].name;
+                return false;
+            }
+        t->slot[at] = (uint32_t)(i + 1);
+    }
+    return true;
+}
+
+/* ---- reading ---- */
+
+/* What a complaint about one tensor needs. */
+typedef struct where {
+    const char *path, *tensor;
+    sn_error *err;
+} where;
+
+static bool fail_at(const where *at, const char *what) {
+    char name[NAME_SHOWN];
+    return sn_fail(at->err, SN_ERR_FILE, "%s: tensor \"%s\": %s", at->path,
+                   sn_printable(name, sizeof name, at->tensor), what);
+}
+
+static bool read_whole(const cJSON *v, uint64_t *out) {
+    if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble <= 0x1p53) ||
+        v->valuedouble != floor(v->valuedouble))
+        return false;
+    *out = (uint64_t)v->valuedouble;
+    return true;
+}
+
+static bool read_dtype(const cJSON *v, sn_weight *t, const where *at) {
+    if (!cJSON_IsString(v)) return fail_at(at, "dtype is not a string");
+    for (int i = 0; i < SN_DTYPE_COUNT; i++)
+        if (!strcmp(v->valuestring, st_names[i])) {
+            t->dtype = (sn_dtype)i;
+            return true;
+        }
+    char shown[24], text[160];
+    size_t n = (size_t)snprintf(text, sizeof text, "dtype \"%s\" is not supported; allowed:",
+                                sn_printable(shown, sizeof shown, v->valuestring));
+    for (int i = 0; i < SN_DTYPE_COUNT; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, " %s", st_names[i]);
+    return fail_at(at, text);
+}
+
+static bool read_shape(const cJSON *v, sn_weight *t, const where *at) {
+    if (!cJSON_IsArray(v)) return fail_at(at, "shape is not an array");
+    const cJSON *d;
+    t->rank = 0;
+    cJSON_ArrayForEach(d, v) {
+        uint64_t n;
+        if (!read_whole(d, &n)) return fail_at(at, "shape has an entry that is not a size");
+        if (t->rank == SN_WEIGHT_RANK) return fail_at(at, "more than 8 dimensions");
+        t->shape[t->rank++] = (int64_t)n;
+    }
+    return true;
+}
+
+/* One header entry; afterwards t->data points into body, whose length bounds it. */
+static bool read_entry(const cJSON *item, const unsigned char *body, uint64_t body_size,
+                       sn_weight *t, const where *at) {
+    static const char *const keys[] = {"dtype", "shape", "data_offsets"};
+    const cJSON *field[3] = {NULL}, *f;
+    if (!cJSON_IsObject(item)) return fail_at(at, "its header entry is not an object");
+    cJSON_ArrayForEach(f, item) {
+        for (int k = 0; k < 3; k++)
+            if (!strcmp(f->string, keys[k])) field[k] = f;
+    }
+    if (!field[0] || !field[1] || !field[2])
+        return fail_at(at, "its header entry lacks dtype, shape or data_offsets");
+    if (!read_dtype(field[0], t, at) || !read_shape(field[1], t, at)) return false;
+    uint64_t begin, end, bytes;
+    const cJSON *o = field[2];
+    if (!cJSON_IsArray(o) || cJSON_GetArraySize(o) != 2 || !read_whole(o->child, &begin) ||
+        !read_whole(o->child->next, &end))
+        return fail_at(at, "data_offsets is not a pair of byte positions");
+    if (end < begin) return fail_at(at, "data_offsets end before they begin");
+    if (end > body_size) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "ends at data byte %" PRIu64 ", but the file has %" PRIu64
+                 " of them: truncated file, or a wrong offset",
+                 end, body_size);
+        return fail_at(at, text);
+    }
+    if (!find_bytes(t, &bytes)) return fail_at(at, "its shape is too large");
+    if (bytes != end - begin) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "shape and dtype need %" PRIu64 " bytes, but data_offsets give %" PRIu64, bytes,
+                 end - begin);
+        return fail_at(at, text);
+    }
+    t->data = body + begin;
+    t->bytes = bytes;
+    return true;
+}
+
+static int compare_places(const void *a, const void *b) {
+    const sn_weight *x = a, *y = b;
+    if (x->data != y->data) return (uintptr_t)x->data < (uintptr_t)y->data ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* The format's rule: sorted by place, each tensor begins where the one before ends, and the last
+ * ends with the file. */
+static bool check_places(const sn_weight *t, size_t count, const unsigned char *body, size_t size,
+                         const char *path, sn_error *err) {
+    const unsigned char *end = body;
+    for (size_t i = 0; i < count; i++) {
+        const where at = {path, t[i].name, err};
+        const unsigned char *begin = t[i].data;
+        if (begin < end) return fail_at(&at, "its bytes overlap another tensor's");
+        if (begin > end) return fail_at(&at, "bytes before it belong to no tensor");
+        end = begin + t[i].bytes;
+    }
+    size_t rest = (size_t)(body + size - end);
+    if (!rest) return true;
+    return sn_fail(err, SN_ERR_FILE, "%s: %zu bytes at the end belong to no tensor", path, rest);
+}
+
+static bool is_misaligned(const sn_weight *t) {
+    return (uintptr_t)t->data % sn_dtype_size(t->dtype) != 0;
+}
+
+static size_t round_up(size_t n) {
+    return (n + DATA_ALIGN - 1) / DATA_ALIGN * DATA_ALIGN;
+}
+
+/* A header of odd length puts every element at an odd address; such tensors are copied. */
+static bool align_tensors(part *p, sn_weight *t, size_t count, const char *path, sn_error *err) {
+    size_t total = 0;
+    for (size_t i = 0; i < count; i++)
+        if (is_misaligned(&t[i])) total += round_up(t[i].bytes);
+    if (!total) return true;
+    unsigned char *to = p->aligned = aligned_alloc(DATA_ALIGN, total);
+    if (!to) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory (%zu bytes)", path, total);
+    for (size_t i = 0; i < count; i++)
+        if (is_misaligned(&t[i])) {
+            memcpy(to, t[i].data, t[i].bytes);
+            t[i].data = to;
+            to += round_up(t[i].bytes);
+        }
+    return true;
+}
+
+static bool check_metadata(const cJSON *meta, const char *path, sn_error *err) {
+    const cJSON *m;
+    bool ok = cJSON_IsObject(meta);
+    cJSON_ArrayForEach(m, meta) ok = ok && cJSON_IsString(m);
+    return ok || sn_fail(err, SN_ERR_FILE, "%s: " METADATA " is not an object of strings", path);
+}
+
+/* Maps a file and parses its header as JSON. */
+static bool open_header(part *p, const char *path, size_t *header_size, sn_error *err) {
+    if (!sn_file_map(path, &p->map, err)) return false;
+    uint64_t n;
+    if (p->map.size < 8)
+        return sn_fail(err, SN_ERR_FILE, "%s: %zu bytes is too short for a safetensors file", path,
+                       p->map.size);
+    memcpy(&n, p->map.data, 8);
+    if (n > p->map.size - 8)
+        return sn_fail(err, SN_ERR_FILE,
+                       "%s: header length %" PRIu64 " exceeds the file's %zu bytes: truncated, or "
+                       "not a safetensors file",
+                       path, n, p->map.size);
+    if (n > HEADER_LIMIT)
+        return sn_fail(err, SN_ERR_FILE, "%s: header length %" PRIu64 " is over the limit of %zu",
+                       path, n, HEADER_LIMIT);
+    const char *text = (const char *)p->map.data + 8;
+    if (!n || *text != '{')
+        return sn_fail(err, SN_ERR_FILE, "%s: header is not valid JSON: it must begin with '{'",
+                       path);
+    p->header = sn_json_parse(path, text, n, err);
+    if (!p->header) return false;
+    *header_size = n;
+    return true;
+}
+
+/* Opens one file and appends its tensors. */
+static bool add_part(sn_weights *w, const char *path, sn_error *err) {
+    part *parts = realloc(w->part, (w->part_count + 1) * sizeof *parts);
+    if (!parts) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+    w->part = parts;
+    part *p = &parts[w->part_count++];
+    *p = (part){.map = {(const unsigned char *)"", 0}};
+    size_t header_size = 0;
+    if (!open_header(p, path, &header_size, err)) return false;
+    size_t n = (size_t)cJSON_GetArraySize(p->header);
+    sn_weight *all = realloc(w->tensor, (w->count + n + 1) * sizeof *all);
+    if (!all) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+    w->tensor = all;
+    sn_weight *t = all + w->count;
+    const unsigned char *body = p->map.data + 8 + header_size;
+    size_t body_size = p->map.size - 8 - header_size, count = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, p->header) {
+        if (!strcmp(item->string, METADATA)) {
+            if (!check_metadata(item, path, err)) return false;
+            continue;
+        }
+        const where at = {path, item->string, err};
+        t[count] = (sn_weight){.name = item->string};
+        if (!read_entry(item, body, body_size, &t[count], &at)) return false;
+        count++;
+    }
+    qsort(t, count, sizeof *t, compare_places);
+    if (!check_places(t, count, body, body_size, path, err)) return false;
+    w->count += count;
+    return align_tensors(p, t, count, path, err);
+}
+
+static bool build_names(sn_weights *w, sn_error *err) {
+    const char *twice = NULL;
+    if (w->count < UINT32_MAX / 4 && fill_table(&w->names, w->tensor, w->count, &twice))
+        return true;
+    if (!twice) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
+    const where at = {w->path, twice, err};
+    return fail_at(&at, "occurs twice");
+}
+
+/* "weight_map" of an index: tensor name to file name. Opens each file once, then checks that every
+ * name is in one of them. */
+static bool add_index(sn_weights *w, sn_error *err) {
+    sn_mapping m;
+    if (!sn_file_map(w->path, &m, err)) return false;
+    cJSON *index =
+        m.size <= HEADER_LIMIT
+            ? sn_json_parse(w->path, (const char *)m.data, m.size, err)
+            : (sn_fail(err, SN_ERR_FILE, "%s: over the limit of %zu bytes", w->path, HEADER_LIMIT),
+               NULL);
+    sn_file_unmap(&m);
+    if (!index) return false;
+    const cJSON *map = cJSON_GetObjectItemCaseSensitive(index, "weight_map"), *item;
+    bool ok = cJSON_IsObject(map) ||
+              sn_fail(err, SN_ERR_FILE, "%s: has no object \"weight_map\"", w->path);
+    const char *slash = strrchr(w->path, '/'), *opened[1024];
+    size_t files = 0;
+    cJSON_ArrayForEach(item, (ok ? map : NULL)) {
+        const char *name = cJSON_IsString(item) ? item->valuestring : "";
+        size_t i = 0;
+        while (i < files && strcmp(opened[i], name)) i++;
+        if (i < files) continue;
+        const where at = {w->path, item->string, err};
+        if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
+            ok = fail_at(&at, "its file must be a name without folders");
+        else if (files == sizeof opened / sizeof *opened)
+            ok = sn_fail(err, SN_ERR_FILE, "%s: names more than 1024 files", w->path);
+        if (!ok) break;
+        char *dir = slash ? strndup(w->path, (size_t)(slash - w->path) + 1) : strdup(".");
+        char *path = dir ? sn_path_join(dir, name) : NULL;
+        ok = path ? add_part(w, path, err)
+                  : sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
+        free(path);
+        free(dir);
+        if (!ok) break;
+        opened[files++] = name;
+    }
+    ok = ok && build_names(w, err);
+    cJSON_ArrayForEach(item, (ok ? map : NULL)) {
+        const where at = {w->path, item->string, err};
+        if (!sn_weights_find(w, item->string))
+            ok = fail_at(&at, "is in none of the files that the index names");
+    }
+    cJSON_Delete(index);
+    return ok;
+}
+
+sn_weights *sn_weights_open(const char *path, sn_error *err) {
+    static const char ending[] = ".index.json";
+    if (!sn_given(path, "sn_weights_open", "the path", err)) return NULL;
+    sn_weights *w = calloc(1, sizeof *w);
+    if (!w || !(w->path = strdup(path))) {
+        sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+        free(w);
+        return NULL;
+    }
+    size_t n = strlen(path), e = sizeof ending - 1;
+    bool index = n >= e && !strcmp(path + n - e, ending);
+    if (index ? add_index(w, err) : add_part(w, path, err) && build_names(w, err)) return w;
+    sn_weights_close(w);
+    return NULL;
+}
+
+void sn_weights_close(sn_weights *w) {
+    if (!w) return;
+    for (size_t i = 0; i < w->part_count; i++) {
+        sn_file_unmap(&w->part[i].map);
+        cJSON_Delete(w->part[i].header);
+        free(w->part[i].aligned);
+    }
+    free(w->part);
+    free(w->tensor);
+    free(w->names.slot);
+    free(w->path);
+    free(w);
+}
+
+const char *sn_weights_path(const sn_weights *w) {
+    return w->path;
+}
+
+size_t sn_weights_count(const sn_weights *w) {
+    return w ? w->count : 0;
+}
+
+const sn_weight *sn_weights_at(const sn_weights *w, size_t i) {
+    return w && i < w->count ? &w->tensor[i] : NULL;
+}
+
+const sn_weight *sn_weights_find(const sn_weights *w, const char *name) {
+    if (!w || !name) return NULL;
+    size_t at = XXH3_64bits(name, strlen(name)) & w->names.mask;
+    for (; w->names.slot[at]; at = (at + 1) & w->names.mask) {
+        const sn_weight *t = &w->tensor[w->names.slot[at] - 1];
+        if (!strcmp(t->name, name)) return t;
+    }
+    return NULL;
+}
+
+/* "[2, 3]"; a dimension of -1 as "any". */
+static void print_shape(char *buf, size_t size, int rank, const int64_t *shape) {
+    size_t n = (size_t)snprintf(buf, size, "[");
+    for (int i = 0; i < rank && n < size; i++)
+        n += shape[i] < 0
+                 ? (size_t)snprintf(buf + n, size - n, "%sany", i ? ", " : "")
+                 : (size_t)snprintf(buf + n, size - n, "%s%" PRId64, i ? ", " : "", shape[i]);
+    if (n < size) snprintf(buf + n, size - n, "]");
+}
+
+const sn_weight *sn_weights_need(const sn_weights *w, const char *name, int rank,
+                                 const int64_t *shape, sn_problems *p) {
+    const sn_weight *t = sn_weights_find(w, name);
+    if (!t) {
+        sn_problem(p, "tensor \"%s\" is missing", name);
+        return NULL;
+    }
+    bool fits = t->rank == rank;
+    for (int i = 0; fits && i < rank; i++) fits = shape[i] < 0 || shape[i] == t->shape[i];
+    if (fits) return t;
+    char want[SN_WEIGHT_RANK * 22], have[SN_WEIGHT_RANK * 22];
+    print_shape(want, sizeof want, rank, shape);
+    print_shape(have, sizeof have, t->rank, t->shape);
+    sn_problem(p, "tensor \"%s\" has shape %s, expected %s", name, have, want);
+    return NULL;
+}
+
+static const cJSON *find_metadata(const sn_weights *w) {
+    return w->part_count ? cJSON_GetObjectItemCaseSensitive(w->part[0].header, METADATA) : NULL;
+}
+
+size_t sn_weights_meta_count(const sn_weights *w) {
+    return (size_t)cJSON_GetArraySize(find_metadata(w));
+}
+
+sn_meta sn_weights_meta_at(const sn_weights *w, size_t i) {
+    const cJSON *m = cJSON_GetArrayItem(find_metadata(w), (int)i);
+    return (sn_meta){m->string, m->valuestring};
+}
+
+const char *sn_weights_meta(const sn_weights *w, const char *key) {
+    const cJSON *m = cJSON_GetObjectItemCaseSensitive(find_metadata(w), key);
+    return m ? m->valuestring : NULL;
+}
+
+void sn_weights_release(const sn_weights *w, const void *data, size_t bytes) {
+    for (size_t i = 0; i < w->part_count; i++) sn_file_release(&w->part[i].map, data, bytes);
+}
+
+bool sn_weight_to_f32(const sn_weight *t, float *out) {
+    size_t n = t->bytes / sn_dtype_size(t->dtype);
+    const uint16_t *half = t->data;
+    const double *wide = t->data;
+    if (t->dtype == SN_F32)
+        memcpy(out, t->data, t->bytes);
+    else if (t->dtype == SN_F64)
+        for (size_t i = 0; i < n; i++) out[i] = (float)wide[i];
+    else if (t->dtype == SN_F16)
+        for (size_t i = 0; i < n; i++) out[i] = sn_f16_to_f32(half[i]);
+    else if (t->dtype == SN_BF16)
+        for (size_t i = 0; i < n; i++) out[i] = sn_bf16_to_f32(half[i]);
+    else
+        return false;
+    return true;
+}
+
+/* ---- writing ---- */
+
+/* 64, or less for a size that is no multiple of it: the largest power of two in it. */
+static size_t alignment_of(size_t bytes) {
+    size_t low = bytes & (~bytes + 1);
+    return low == 0 || low > DATA_ALIGN ? DATA_ALIGN : low;
+}
+
+static bool check_tensors(const char *path, const sn_weight *t, size_t count, sn_error *err) {
+    name_table names = {0};
+    const char *twice = NULL;
+    if (count > HEADER_LIMIT / 32)
+        return sn_fail(err, SN_ERR_RANGE, "%s: %zu tensors are too many", path, count);
+    for (size_t i = 0; i < count; i++) {
+        const where at = {path, t[i].name, err};
+        uint64_t bytes;
+        if (!t[i].name) return sn_fail(err, SN_ERR_USAGE, "%s: tensor %zu has no name", path, i);
+        if ((int)t[i].dtype < 0 || t[i].dtype >= SN_DTYPE_COUNT)
+            return fail_at(&at, "there is no such element type");
+        if (!t[i].data && t[i].bytes) return fail_at(&at, "its data is NULL");
+        if (!strcmp(t[i].name, METADATA)) return fail_at(&at, "this name is reserved");
+        if (t[i].rank < 0 || t[i].rank > SN_WEIGHT_RANK) return fail_at(&at, "0 to 8 dimensions");
+        if (!find_bytes(&t[i], &bytes) || bytes != t[i].bytes)
+            return fail_at(&at, "its shape and its size in bytes do not fit");
+    }
+    bool ok = fill_table(&names, t, count, &twice);
+    free(names.slot);
+    const where at = {path, twice, err};
+    if (twice) return fail_at(&at, "occurs twice");
+    return ok || sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+}
+
+static cJSON *describe_tensor(const sn_weight *t, uint64_t begin) {
+    cJSON *o = cJSON_CreateObject();
+    if (!o || !cJSON_AddStringToObject(o, "dtype", st_names[t->dtype])) goto fail;
+    cJSON *shape = cJSON_AddArrayToObject(o, "shape");
+    cJSON *place = cJSON_AddArrayToObject(o, "data_offsets");
+    if (!shape || !place) goto fail;
+    for (int i = 0; i < t->rank; i++)
+        if (!cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)t->shape[i]))) goto fail;
+    if (!cJSON_AddItemToArray(place, cJSON_CreateNumber((double)begin)) ||
+        !cJSON_AddItemToArray(place, cJSON_CreateNumber((double)(begin + t->bytes))))
+        goto fail;
+    return o;
+fail:
+    cJSON_Delete(o);
+    return NULL;
+}
+
+/* The header as text, or NULL when out of memory. `order` lists the tensors as laid down. */
+static char *print_header(const sn_weight *t, const uint32_t *order, size_t count,
+                          const sn_meta *meta, size_t meta_count) {
+    cJSON *root = cJSON_CreateObject();
+    cJSON *m = root ? cJSON_AddObjectToObject(root, METADATA) : NULL;
+    bool ok = m != NULL, format = false;
+    for (size_t i = 0; ok && i < meta_count; i++) {
+        format = format || !strcmp(meta[i].key, "format");
+        ok = cJSON_AddStringToObject(m, meta[i].key, meta[i].value) != NULL;
+    }
+    if (ok && !format) ok = cJSON_AddStringToObject(m, "format", "pt") != NULL;
+    uint64_t at = 0;
+    for (size_t i = 0; ok && i < count; i++) {
+        const sn_weight *x = &t[order[i]];
+        cJSON *o = describe_tensor(x, at);
+        ok = o && cJSON_AddItemToObject(root, x->name, o);
+        if (!ok) cJSON_Delete(o);
+        at += x->bytes;
+    }
+    char *text = ok ? cJSON_PrintUnformatted(root) : NULL;
+    cJSON_Delete(root);
+    return text;
+}
+
+static bool write_all(sn_file *f, const char *header, const sn_weight *t, const uint32_t *order,
+                      size_t count, sn_error *err) {
+    static const char spaces[DATA_ALIGN + 1] =
+        "                                                                ";
+    size_t n = strlen(header), pad = round_up(8 + n) - 8 - n;
+    uint64_t length = n + pad;
+    bool ok = sn_file_write(f, &length, 8, err) && sn_file_write(f, header, n, err) &&
+              sn_file_write(f, spaces, pad, err);
+    for (size_t i = 0; ok && i < count; i++)
+        ok = sn_file_write(f, t[order[i]].data, t[order[i]].bytes, err);
+    return ok;
+}
+
+bool sn_weights_save(const char *path, const sn_weight *t, size_t count, const sn_meta *meta,
+                     size_t meta_count, sn_error *err) {
+    if (!sn_given(path, "sn_weights_save", "the path", err) ||
+        (count && !sn_given(t, "sn_weights_save", "the list of tensors", err)) ||
+        (meta_count && !sn_given(meta, "sn_weights_save", "the list of metadata", err)) ||
+        !check_tensors(path, t, count, err))
+        return false;
+    uint32_t *order = malloc((count + 1) * sizeof *order);
+    size_t n = 0;
+    if (order)
+        for (size_t a = DATA_ALIGN; a; a /= 2)
+            for (size_t i = 0; i < count; i++)
+                if (alignment_of(t[i].bytes) == a) order[n++] = (uint32_t)i;
+    char *header = order ? print_header(t, order, count, meta, meta_count) : NULL;
+    bool ok = false;
+    if (!header)
+        sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+    else if (strlen(header) + DATA_ALIGN > HEADER_LIMIT)
+        sn_fail(err, SN_ERR_RANGE, "%s: a header of %zu bytes is too long", path, strlen(header));
+    else {
+        sn_file *f = sn_file_create(path, err);
+        if (f && write_all(f, header, t, order, count, err))
+            ok = sn_file_commit(f, err);
+        else
+            sn_file_discard(f);
+    }
+    cJSON_free(header);
+    free(order);
+    return ok;
+}
+
+bool sn_weights_save_state(const char *path, const sn_weight_place *places, size_t count,
+                           const void *state, sn_error *err) {
+    if (!sn_given(path, "sn_weights_save_state", "the path", err) ||
+        (count && !sn_given(places, "sn_weights_save_state", "the list of tensors", err)) ||
+        !sn_given(state, "sn_weights_save_state", "the state", err))
+        return false;
+    sn_weight *w = calloc(count + 1, sizeof *w);
+    if (!w) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+    for (size_t i = 0; i < count; i++) {
+        const sn_weight_place *p = &places[i];
+        w[i] = (sn_weight){.name = p->name,
+                           .dtype = (sn_dtype)p->dtype,
+                           .rank = p->rank,
+                           .data = (const char *)state + p->offset,
+                           .bytes = (size_t)p->bytes};
+        memcpy(w[i].shape, p->shape, sizeof p->shape);
+    }
+    bool ok = sn_weights_save(path, w, count, NULL, 0, err);
+    free(w);
+    return ok;
+}

@@ -1,0 +1,285 @@
+/* tok_bpe.c: the merging of byte-pair encoding, in O(n log n): symbols in a linked list, candidate
+ * merges in a heap by (rank or score, place); a candidate whose symbols have changed since is
+ * dropped when it comes up. Equal ones go left to right, as in encoder.py and SentencePiece. */
+#include "runtime/tokenizer/tok_bpe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/tokenizer/utf8.h"
+
+static size_t pair_slot(const sn_pairs *p, int32_t left, int32_t right) {
+    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    size_t at = (key * 0x9E3779B97F4A7C15u) >> 20 & (p->slots - 1);
+    while (p->slot[at].left >= 0 && (p->slot[at].left != left || p->slot[at].right != right))
+        at = (at + 1) & (p->slots - 1);
+    return at;
+}
+
+static bool rehash_pairs(sn_pairs *p, sn_error *err) {
+    sn_pairs n = {.slots = p->slots ? p->slots * 2 : 1024, .used = p->used};
+    n.slot = malloc(n.slots * sizeof *n.slot);
+    if (!n.slot) return sn_fail(err, SN_ERR_MEMORY, "tokenizer: no memory for %zu merges", p->used);
+    for (size_t i = 0; i < n.slots; i++) n.slot[i].left = -1;
+    for (size_t i = 0; i < p->slots; i++)
+        if (p->slot[i].left >= 0)
+            n.slot[pair_slot(&n, p->slot[i].left, p->slot[i].right)] = p->slot[i];
+    free(p->slot);
+    *p = n;
+    return true;
+}
+
+bool sn_pairs_add(sn_pairs *p, int32_t left, int32_t right, int32_t merged, sn_error *err) {
+    if (p->used * 2 >= p->slots && !rehash_pairs(p, err)) return false;
+    size_t at = pair_slot(p, left, right);
+    if (p->slot[at].left < 0) p->slot[at] = (sn_pair){left, right, (int32_t)p->used++, merged};
+    return true;
+}
+
+const sn_pair *sn_pairs_find(const sn_pairs *p, int32_t left, int32_t right) {
+    if (!p->slots) return NULL;
+    const sn_pair *e = &p->slot[pair_slot(p, left, right)];
+    return e->left < 0 ? NULL : e;
+}
+
+bool sn_bpe_add_merge(sn_bpe *b, const sn_bytes *left, const sn_bytes *right, sn_error *err) {
+    sn_bytes both = {0};
+    if (!sn_bytes_append(&both, left->data, left->size, err) ||
+        !sn_bytes_append(&both, right->data, right->size, err)) {
+        sn_bytes_free(&both);
+        return false;
+    }
+    int32_t l = sn_vocab_find(&b->base.vocab, left->data, left->size);
+    int32_t r = sn_vocab_find(&b->base.vocab, right->data, right->size);
+    int32_t merged = sn_vocab_find(&b->base.vocab, both.data, both.size);
+    bool known = l >= 0 && r >= 0 && merged >= 0;
+    if (!known)
+        sn_fail(err, SN_ERR_FILE, "merge of \"%.60s\" and \"%.60s\": %s is not in the vocabulary",
+                left->data, right->data,
+                l < 0   ? "the first"
+                : r < 0 ? "the second"
+                        : "the result");
+    sn_bytes_free(&both);
+    return known && sn_pairs_add(&b->pairs, l, r, merged, err);
+}
+
+sn_bpe *sn_bpe_new(const sn_tok_kind *kind, sn_error *err) {
+    sn_bpe *b = (sn_bpe *)sn_tok_new(kind, err);
+    if (b)
+        for (int i = 0; i < 256; i++) b->byte_id[i] = -1;
+    return b;
+}
+
+bool sn_bpe_add_pattern(sn_bpe *b, const char *pattern, sn_error *err) {
+    if (b->patterns == SN_BPE_PATTERNS)
+        return sn_fail(err, SN_ERR_FILE, "more than %d patterns in a row", SN_BPE_PATTERNS);
+    b->pattern[b->patterns] = sn_regex_new(pattern, strlen(pattern), err);
+    if (!b->pattern[b->patterns]) return false;
+    b->patterns++;
+    return true;
+}
+
+void sn_bpe_find_byte_tokens(sn_bpe *b) {
+    for (int i = 0; i < 256; i++) {
+        static const char hex[] = "0123456789ABCDEF";
+        char name[] = {'<', '0', 'x', hex[i >> 4], hex[i & 15], '>'};
+        b->byte_id[i] = sn_vocab_find(&b->base.vocab, name, sizeof name);
+        if (b->byte_id[i] >= 0) b->base.vocab.entry[b->byte_id[i]].flags |= SN_TOKEN_BYTE;
+    }
+}
+
+void sn_bpe_destroy(sn_tokenizer *t) {
+    sn_bpe *b = (sn_bpe *)t;
+    for (size_t i = 0; i < b->patterns; i++) sn_regex_free(b->pattern[i]);
+    free(b->pairs.slot);
+    free(b->score);
+}
+
+/* ---- merging one piece ---- */
+
+typedef struct symbol {
+    int32_t id, prev, next; /* places in the list, -1: end */
+    uint32_t start, size;   /* bytes of the piece; size 0: merged into its left neighbour */
+} symbol;
+
+typedef struct candidate {
+    double order; /* smaller first: rank, or negative score */
+    int32_t left, merged;
+    uint32_t size; /* of both symbols together */
+} candidate;
+
+/* Scratch of one encode call, reused from piece to piece. */
+typedef struct merging {
+    const sn_bpe *bpe;
+    sn_ids *out;
+    sn_error *err;
+    const char *text;
+    symbol *sym;
+    size_t count, sym_capacity;
+    candidate *heap;
+    size_t heaped, heap_capacity;
+} merging;
+
+static bool comes_before(const candidate *a, const candidate *b) {
+    return a->order < b->order || (a->order == b->order && a->left < b->left);
+}
+
+static bool push_candidate(merging *m, candidate c) {
+    if (!sn_grow(&m->heap, &m->heap_capacity, m->heaped + 1, sizeof c, m->err)) return false;
+    size_t i = m->heaped++;
+    for (; i && comes_before(&c, &m->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        m->heap[i] = m->heap[(i - 1) / 2];
+    m->heap[i] = c;
+    return true;
+}
+
+static candidate pop_candidate(merging *m) {
+    candidate top = m->heap[0], last = m->heap[--m->heaped];
+    size_t i = 0;
+    for (size_t child; (child = 2 * i + 1) < m->heaped; i = child) {
+        if (child + 1 < m->heaped && comes_before(&m->heap[child + 1], &m->heap[child])) child++;
+        if (!comes_before(&m->heap[child], &last)) break;
+        m->heap[i] = m->heap[child];
+    }
+    m->heap[i] = last;
+    return top;
+}
+
+/* The merge of the symbol at `left` with its right neighbour, if there is one, into the heap. */
+static bool consider(merging *m, int32_t left) {
+    if (left < 0 || m->sym[left].next < 0) return true;
+    const sn_bpe *b = m->bpe;
+    const symbol *l = &m->sym[left], *r = &m->sym[l->next];
+    candidate c = {.left = left, .size = l->size + r->size};
+    if (b->by_score) {
+        c.merged = sn_vocab_find(&b->base.vocab, m->text + l->start, c.size);
+        if (c.merged < 0 || b->base.vocab.entry[c.merged].flags) return true;
+        c.order = -(double)b->score[c.merged];
+    } else {
+        const sn_pair *p = sn_pairs_find(&b->pairs, l->id, r->id);
+        if (!p) return true;
+        c.merged = p->merged;
+        c.order = p->rank;
+    }
+    return push_candidate(m, c);
+}
+
+static bool merge_symbols(merging *m) {
+    m->heaped = 0;
+    for (size_t i = 0; i + 1 < m->count; i++)
+        if (!consider(m, (int32_t)i)) return false;
+    while (m->heaped) {
+        candidate c = pop_candidate(m);
+        symbol *l = &m->sym[c.left];
+        /* symbols only grow: unless both are as they were, their sizes do not add up */
+        if (!l->size || l->next < 0 || l->size + m->sym[l->next].size != c.size) continue;
+        symbol *r = &m->sym[l->next];
+        l->id = c.merged, l->size = c.size, l->next = r->next;
+        r->size = 0;
+        if (l->next >= 0) m->sym[l->next].prev = c.left;
+        if (!consider(m, l->prev) || !consider(m, c.left)) return false;
+    }
+    return true;
+}
+
+static bool add_symbol(merging *m, int32_t id, size_t start, size_t size) {
+    if (!sn_grow(&m->sym, &m->sym_capacity, m->count + 1, sizeof *m->sym, m->err)) return false;
+    int32_t n = (int32_t)m->count++;
+    m->sym[n] = (symbol){id, n - 1, n + 1, (uint32_t)start, (uint32_t)size};
+    return true;
+}
+
+/* Bytes start..start+size of the piece as byte tokens; as one unk if there are none. */
+static bool add_bytes(merging *m, size_t start, size_t size) {
+    const int32_t *byte_id = m->bpe->byte_id;
+    const unsigned char *at = (const unsigned char *)m->text + start;
+    bool spelled = true;
+    for (size_t i = 0; i < size; i++) spelled = spelled && byte_id[at[i]] >= 0;
+    for (size_t i = 0; spelled && i < size; i++)
+        if (!add_symbol(m, byte_id[at[i]], start + i, 1)) return false;
+    int32_t unk = m->bpe->base.special[SN_TOKEN_UNK];
+    if (!spelled && unk < 0)
+        return sn_fail(m->err, SN_ERR_RANGE,
+                       "text has \"%.*s\", for which the vocabulary has no token, and no unk token",
+                       (int)size, m->text + start);
+    if (!spelled && m->bpe->fuse_unk && m->count && m->sym[m->count - 1].id == unk) {
+        m->sym[m->count - 1].size += (uint32_t)size;
+        return true;
+    }
+    return spelled || add_symbol(m, unk, start, size);
+}
+
+static bool split_symbols(merging *m, size_t size) {
+    m->count = 0;
+    for (size_t at = 0, len; at < size; at += len) {
+        uint32_t cp;
+        len = m->bpe->byte_level ? 1 : sn_utf8_next(m->text + at, size - at, &cp);
+        int32_t id =
+            m->bpe->byte_level ? -1 : sn_vocab_find(&m->bpe->base.vocab, m->text + at, len);
+        if (!(id >= 0 ? add_symbol(m, id, at, len) : add_bytes(m, at, len))) return false;
+    }
+    m->sym[m->count - 1].next = -1;
+    return true;
+}
+
+static bool encode_piece(merging *m, const char *text, size_t size) {
+    m->text = text;
+    if (size > INT32_MAX)
+        return sn_fail(m->err, SN_ERR_RANGE, "a piece of %zu bytes is too long", size);
+    if (m->bpe->whole_first) {
+        int32_t id = sn_vocab_find(&m->bpe->base.vocab, text, size);
+        if (id >= 0 && !m->bpe->base.vocab.entry[id].flags) return sn_ids_push(m->out, id, m->err);
+    }
+    if (!split_symbols(m, size) || !merge_symbols(m)) return false;
+    for (int32_t i = 0; i >= 0; i = m->sym[i].next)
+        if (!sn_ids_push(m->out, m->sym[i].id, m->err)) return false;
+    return true;
+}
+
+/* ---- cutting text into pieces ---- */
+
+typedef struct cutting {
+    merging *merge;
+    size_t level; /* patterns applied so far */
+} cutting;
+
+static bool cut_piece(void *ctx, const char *text, size_t size, bool matched) {
+    (void)matched;
+    cutting *c = ctx, deeper = {c->merge, c->level + 1};
+    const sn_bpe *b = c->merge->bpe;
+    if (c->level == b->patterns) return encode_piece(c->merge, text, size);
+    return sn_regex_split(b->pattern[c->level], text, size, cut_piece, &deeper, c->merge->err);
+}
+
+bool sn_bpe_encode(const sn_tokenizer *t, const char *text, size_t size, bool first, sn_ids *out,
+                   sn_error *err) {
+    const sn_bpe *b = (const sn_bpe *)t;
+    sn_bytes prefixed = {0};
+    merging m = {.bpe = b, .out = out, .err = err};
+    bool ok = true;
+    if ((b->prefix == SN_PREFIX_ALWAYS || (b->prefix == SN_PREFIX_FIRST && first)) &&
+        !(b->prefix_unless && text[0] == ' ')) {
+        ok = sn_bytes_append(&prefixed, " ", 1, err) && sn_bytes_append(&prefixed, text, size, err);
+        text = prefixed.data, size = prefixed.size;
+    }
+    cutting c = {&m, 0};
+    ok = ok && cut_piece(&c, text, size, true);
+    free(m.sym);
+    free(m.heap);
+    sn_bytes_free(&prefixed);
+    return ok;
+}
+
+bool sn_bpe_decode(const sn_tokenizer *t, int32_t id, bool *started, sn_bytes *out, sn_error *err) {
+    const sn_bpe *b = (const sn_bpe *)t;
+    size_t size;
+    const char *text = sn_vocab_text(&t->vocab, id, &size);
+    bool first = !*started;
+    *started = true;
+    if (t->vocab.entry[id].flags & SN_TOKEN_BYTE) {
+        char byte = (char)strtol(text + 1, NULL, 16); /* "<0x0A>" */
+        return sn_bytes_append(out, &byte, 1, err);
+    }
+    size_t skip = first && b->strip && size && text[0] == ' ';
+    return sn_bytes_append(out, text + skip, size - skip, err);
+}

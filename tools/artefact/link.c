@@ -1,0 +1,169 @@
+/* link.c: runs the C compiler as a linker. */
+#include "tools/artefact/link.h"
+#include "codegen/emit/target.h"
+#include "runtime/file.h"
+
+#include <errno.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { MAX_ARGS = 48 };
+
+typedef struct command {
+    const char *argv[MAX_ARGS + 1];
+    char *own[MAX_ARGS]; /* paths to free */
+    int n, n_own;
+    bool failed;
+} command;
+
+static void add(command *c, const char *word) {
+    if (c->n < MAX_ARGS)
+        c->argv[c->n++] = word;
+    else
+        c->failed = true;
+}
+
+static void add_path(command *c, const char *dir, const char *name, const char *ending) {
+    char file[160];
+    snprintf(file, sizeof file, "%s%s", name, ending);
+    char *path = sn_path_join(dir, file);
+    if (path && c->n_own < MAX_ARGS) {
+        c->own[c->n_own++] = path;
+        add(c, path);
+    } else {
+        free(path);
+        c->failed = true;
+    }
+}
+
+/* Runs it; its messages go where ours go. Frees the paths. */
+static bool run(command *c, const char *what, sn_error *err) {
+    pid_t pid;
+    int status = 0, failed = 0;
+    c->argv[c->n] = NULL;
+    bool ok = !c->failed || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (ok) failed = posix_spawnp(&pid, c->argv[0], NULL, NULL, (char *const *)c->argv, environ);
+    if (ok && failed)
+        ok = sn_fail(err, SN_ERR_FILE,
+                     "%s needs the C compiler '%s': %s; install it or name another with --cc", what,
+                     c->argv[0], strerror(failed));
+    if (ok && (waitpid(pid, &status, 0) < 0 || status))
+        ok = sn_fail(err, SN_ERR_FILE, "%s: '%s' failed (above)", what, c->argv[0]);
+    for (int i = 0; i < c->n_own; i++) free(c->own[i]);
+    return ok;
+}
+
+/* The compiler for a target: by its architecture, if that is not ours. */
+static const char *compiler_of(const link_request *r, sn_error *err) {
+    static const char *const cross[] = {[SN_ARCH_X86_64] = "x86_64-linux-gnu-gcc",
+                                        [SN_ARCH_AARCH64] = "aarch64-linux-gnu-gcc",
+                                        [SN_ARCH_RISCV64] = "riscv64-linux-gnu-gcc"};
+    sn_target t, host;
+    sn_error none = {0};
+    char first[128];
+    if (r->cc) return r->cc;
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(r->target, ","), r->target);
+    if (!sn_target_init(&t, first, err)) return NULL;
+    bool here = sn_target_init(&host, "native", &none) && host.arch == t.arch;
+    return here ? "cc" : cross[t.arch];
+}
+
+static void begin(command *c, const char *cc) {
+    *c = (command){0};
+    add(c, cc);
+}
+
+bool link_shared(const link_request *r, sn_error *err) {
+    const char *cc = compiler_of(r, err);
+    command c;
+    if (!cc) return false;
+    begin(&c, cc);
+    add(&c, "-shared");
+    add(&c, "-o");
+    add_path(&c, r->dir, r->name, ".so");
+    add_path(&c, r->dir, r->name, ".o");
+    if (r->openmp) add(&c, "-lgomp");
+    add(&c, "-lm");
+    return run(&c, "a shared library", err);
+}
+
+/* ---- programs ---- */
+
+/* A library of ours, looked for from where this program's file is. */
+static bool add_library(command *c, const char *name, sn_error *err) {
+    static const char *const places[] = {("../" SN_LIBDIR), "../runtime", "../runtime/deploy"};
+    char exe[4096], path[4400];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    exe[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(exe, '/');
+    if (slash) *slash = 0;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(path, sizeof path, "%s/%s", places[i], name);
+        char *full = sn_path_join(exe, path);
+        if (!full) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        if (sn_file_exists(full) && c->n_own < MAX_ARGS) {
+            c->own[c->n_own++] = full;
+            add(c, full);
+            return true;
+        }
+        free(full);
+    }
+    return sn_fail(err, SN_ERR_FILE,
+                   "a program needs %s, which is neither installed beside this program nor in its "
+                   "build tree; link NAME.o with a main of your own instead",
+                   name);
+}
+
+/* A library of the system: its archive if the compiler has one, so that the program does not ask
+ * for it where it runs. */
+static void add_archive(command *c, const char *cc, const char *name) {
+    char shell[512], path[512] = "";
+    snprintf(shell, sizeof shell, "'%s' -print-file-name=lib%s.a 2>/dev/null", cc, name);
+    FILE *f = popen(shell, "r");
+    if (f && fgets(path, sizeof path, f)) path[strcspn(path, "\n")] = 0;
+    if (f) pclose(f);
+    char *word = malloc(strlen(path) + strlen(name) + 8);
+    if (word && c->n_own < MAX_ARGS) {
+        sprintf(word, "%s%s", strchr(path, '/') ? "" : "-l", strchr(path, '/') ? path : name);
+        c->own[c->n_own++] = word;
+        add(c, word);
+    } else {
+        free(word);
+        c->failed = true;
+    }
+}
+
+bool link_program(const link_request *r, sn_error *err) {
+    const char *cc = compiler_of(r, err);
+    command c;
+    if (!cc) return false;
+    if (!r->cc && strcmp(cc, "cc"))
+        return sn_fail(err, SN_ERR_TARGET,
+                       "a program is made for this machine's architecture only; for target '%s' "
+                       "link NAME.o with a main of your own (examples/deploy)",
+                       r->target);
+    begin(&c, cc);
+    if (r->is_static) add(&c, "-static");
+    for (const char *const *flag = (const char *const[]){SN_LINK_FLAGS NULL}; *flag; flag++)
+        add(&c, *flag);
+    add(&c, "-Wl,--gc-sections");
+    add(&c, "-o");
+    add_path(&c, r->dir, r->name, "");
+    add_path(&c, r->dir, r->name, ".o");
+    add(&c, "-Wl,--start-group"); /* the program's JSON reader is called by the runtime */
+    bool ok = add_library(&c, "libsinter_program.a", err) && add_library(&c, "libsinter_rt.a", err);
+    add(&c, "-Wl,--end-group");
+    add_archive(&c, cc, "pcre2-8");
+    add_archive(&c, cc, "xxhash");
+    if (r->openmp) add(&c, "-lgomp");
+    add(&c, "-lm");
+    if (ok) return run(&c, "a program", err);
+    for (int i = 0; i < c.n_own; i++) free(c.own[i]);
+    return false;
+}

@@ -1,0 +1,199 @@
+/* look_attention.c: attention maps as a picture: a square per head, rows: queries, columns: keys,
+ * the darker the larger the weight [PH22 A4 line 6]. */
+#include "tools/look/look.h"
+#include "runtime/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TOKENS = 256, GAP = 14, TITLE = 22, LABEL_LIMIT = 48 };
+
+/* How the architectures name their weights: sn_model_attention's tap, nano-gpt's, TSE-GPT's. */
+static bool is_map(const look_options *o, const char *name) {
+    (void)o;
+    static const char *const last[] = {"attention", "attSm", "pattern"};
+    const char *dot = strrchr(name, '.'), *base = dot ? dot + 1 : name;
+    for (size_t i = 0; i < sizeof last / sizeof *last; i++)
+        if (!strcmp(base, last[i])) return true;
+    return false;
+}
+
+/* A map: heads of one attention, [1, H, Tq, Tk] or, one head, [1, Tq, Tk]. */
+typedef struct map {
+    const look_tensor *t;
+    int64_t heads, rows, columns;
+} map;
+
+static map map_of(const look_tensor *t) {
+    return (map){t, t->rank == 4 ? t->shape[1] : 1, t->shape[t->rank - 2], t->shape[t->rank - 1]};
+}
+
+/* ---- which ---- */
+
+typedef struct selection {
+    int first, end;     /* of the maps */
+    int64_t head, last; /* of each */
+} selection;
+
+static bool reject(const look *l, const char *what, sn_error *err) {
+    char names[512];
+    size_t n = 0;
+    for (int i = 0; i < l->n && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%d: %s", i ? ", " : "", i,
+                              l->list[i].name);
+    return sn_fail(err, SN_ERR_USAGE, "no attention layer '%s'; there are %s%s", what, names,
+                   n < sizeof names ? "" : " …");
+}
+
+/* "all", or LAYER[:HEAD], LAYER a number or a prefix of a tap's name. */
+static bool select_maps(const look *l, const char *what, selection *s, sn_error *err) {
+    if (!l->n)
+        return sn_fail(err, SN_ERR_USAGE, "a %s model has no attention that can be shown",
+                       l->m->model.type);
+    *s = (selection){0, l->n, 0, INT64_MAX};
+    const char *colon = strrchr(what, ':');
+    size_t size = colon ? (size_t)(colon - what) : strlen(what);
+    char layer[256], *end;
+    if (!size || size >= sizeof layer) return reject(l, what, err);
+    memcpy(layer, what, size);
+    layer[size] = 0;
+    if (strcmp(layer, "all")) {
+        long i = strtol(layer, &end, 10);
+        if (*end)
+            for (i = 0; i < l->n; i++)
+                if (!strncmp(l->list[i].name, layer, size) &&
+                    (l->list[i].name[size] == '.' || !l->list[i].name[size]))
+                    break;
+        if (i < 0 || i >= l->n) return reject(l, layer, err);
+        s->first = (int)i, s->end = (int)i + 1;
+    }
+    if (!colon) return true;
+    int64_t heads = map_of(&l->list[s->first]).heads;
+    s->head = strtol(colon + 1, &end, 10);
+    if (!colon[1] || *end || s->head < 0 || s->head >= heads)
+        return sn_fail(err, SN_ERR_USAGE, "no head '%s': %s has heads 0 to %lld", colon + 1,
+                       l->list[s->first].name, (long long)heads - 1);
+    s->last = s->head;
+    return true;
+}
+
+/* ---- the picture ---- */
+
+static void print_escaped(FILE *f, const char *s) {
+    for (; *s; s++) {
+        const char *name = *s == '<' ? "&lt;" : *s == '>' ? "&gt;" : *s == '&' ? "&amp;" : NULL;
+        if (name)
+            fputs(name, f);
+        else
+            fputc(*s, f);
+    }
+}
+
+/* One head at (x, y). Equal neighbours are one rectangle; weights under 1/200 are not drawn. */
+static void draw_head(FILE *f, const map *p, int64_t head, int x, int y, int cell) {
+    enum { SHADES = 100 };
+    fprintf(f, "<rect x='%d' y='%d' width='%d' height='%d' fill='none' stroke='#bbb'/>\n", x, y,
+            (int)p->columns * cell, (int)p->rows * cell);
+    for (int64_t r = 0; r < p->rows; r++) {
+        const float *w = p->t->data + (head * p->rows + r) * p->columns;
+        for (int64_t c = 0, n; c < p->columns; c += n) {
+            int shade = (int)(w[c] * SHADES + 0.5f);
+            for (n = 1; c + n < p->columns && (int)(w[c + n] * SHADES + 0.5f) == shade;) n++;
+            if (shade > 0)
+                fprintf(f,
+                        "<rect x='%d' y='%d' width='%d' height='%d' fill='#0d47a1' "
+                        "fill-opacity='%.2f'/>\n",
+                        x + (int)c * cell, y + (int)r * cell, (int)n * cell, cell,
+                        shade / (double)SHADES);
+        }
+    }
+}
+
+/* Whose weights: of an encoder-decoder's maps the encoder's are of the source alone, the decoder's
+ * crossing ones have the source as keys. */
+static bool reads_source(const look *l, const char *name, bool query) {
+    if (!l->source.count) return false;
+    return !strncmp(name, "encoder.", 8) || (!query && strstr(name, ".cross."));
+}
+
+static void draw_labels(FILE *f, const look *l, const map *p, int x, int y, int cell) {
+    for (int query = 0; query < 2; query++) {
+        bool source = reads_source(l, p->t->name, query);
+        const sn_ids *ids = source ? &l->source : &l->tokens;
+        const sn_tokenizer *t = source && l->m->source ? l->m->source : l->m->tokenizer;
+        for (size_t i = 0; i < ids->count; i++) {
+            char text[64];
+            int at = (int)i * cell + cell / 2;
+            if (query)
+                fprintf(f, "<text x='%d' y='%d' text-anchor='end'>", x - 4, y + at + 4);
+            else
+                fprintf(f, "<text transform='translate(%d,%d) rotate(-60)'>", x + at, y - 4);
+            print_escaped(f, look_token(t, ids->data[i], text));
+            fputs("</text>\n", f);
+        }
+    }
+}
+
+static void draw(FILE *f, const look *l, const selection *s) {
+    int64_t side = 1, most = 0;
+    for (int i = s->first; i < s->end; i++) {
+        map p = map_of(&l->list[i]);
+        int64_t drawn = (s->last < p.heads ? s->last + 1 : p.heads) - s->head;
+        if (drawn > most) most = drawn;
+        if (p.rows > side) side = p.rows;
+        if (p.columns > side) side = p.columns;
+    }
+    bool single = most == 1 && s->end - s->first == 1;
+    bool labels = single && side <= LABEL_LIMIT;
+    int cell = single ? (side <= 32 ? 18 : 576 / (int)side + 1) : 180 / (int)side + 1;
+    int margin = labels ? 110 : 20, square = (int)side * cell;
+    int width = margin + (int)most * (square + GAP) + (labels ? 60 : 20), title = margin + 400;
+    int height = margin + (s->end - s->first) * (square + TITLE + GAP) + 20;
+    fprintf(f,
+            "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
+            "font-family='sans-serif' font-size='11'>\n"
+            "<rect width='100%%' height='100%%' fill='white'/>\n",
+            width > title ? width : title, height);
+    int y = margin;
+    for (int i = s->first; i < s->end; i++) {
+        map p = map_of(&l->list[i]);
+        fprintf(f, "<text x='%d' y='%d'>", margin, labels ? 16 : y + 14);
+        print_escaped(f, p.t->name);
+        int64_t last = s->last < p.heads ? s->last : p.heads - 1;
+        fprintf(f, ", head%s %lld", last > s->head ? "s" : "", (long long)s->head);
+        if (last > s->head) fprintf(f, " to %lld", (long long)last);
+        fputs("; rows: queries, columns: keys</text>\n", f);
+        y += TITLE;
+        for (int64_t h = s->head; h <= last; h++)
+            draw_head(f, &p, h, margin + (int)(h - s->head) * (square + GAP), y, cell);
+        if (labels) draw_labels(f, l, &p, margin, y, cell);
+        y += square + GAP;
+    }
+    fputs("</svg>\n", f);
+}
+
+static bool write_picture(const look *l, const selection *s, const char *path, sn_error *err) {
+    sn_file *f = sn_file_create(path, err);
+    if (!f) return false;
+    draw(sn_file_stream(f), l, s);
+    return sn_file_commit(f, err);
+}
+
+bool look_attention(const look_options *o, sn_error *err) {
+    look l = {0};
+    selection s = {0};
+    const char *path = o->output ? o->output : "attention.svg";
+    bool ok = look_run(&l, o, SN_FORWARD | SN_ENCODE, is_map, NULL, err) &&
+              select_maps(&l, o->attention, &s, err);
+    size_t count = l.tokens.count > l.source.count ? l.tokens.count : l.source.count;
+    if (ok && count > MAX_TOKENS)
+        ok = sn_fail(err, SN_ERR_USAGE, "%zu tokens are too many for a picture: at most %d", count,
+                     MAX_TOKENS);
+    if (ok) ok = write_picture(&l, &s, path, err);
+    if (ok)
+        printf("%s: %d attention layer%s, %zu tokens\n", path, s.end - s.first,
+               s.end - s.first > 1 ? "s" : "", count);
+    look_close(&l);
+    return ok;
+}

@@ -1,0 +1,55 @@
+/* look_lens.c: what the model would say after each layer: the residual stream through the last norm
+ * and the unembedding ("logit lens"). */
+#include "tools/look/look.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Indices of the k largest of x[n], largest first. */
+static void find_top(const float *x, int64_t n, int k, int32_t *out) {
+    int have = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (have == k && !(x[i] > x[out[k - 1]])) continue;
+        int at = have < k ? have++ : k - 1;
+        for (; at && x[i] > x[out[at - 1]]; at--) out[at] = out[at - 1];
+        out[at] = (int32_t)i;
+    }
+}
+
+static void print_layer(const look *l, const float *logits, int64_t vocab, int64_t layer, int top) {
+    int32_t best[16];
+    find_top(logits, vocab, top, best);
+    double sum = 0;
+    for (int64_t i = 0; i < vocab; i++) sum += exp((double)logits[i] - logits[best[0]]);
+    if (layer)
+        printf("layer %-3lld", (long long)layer - 1);
+    else
+        printf("embedded ");
+    for (int i = 0; i < top; i++) {
+        char text[64];
+        printf("  %.3f '%s'", exp((double)logits[best[i]] - logits[best[0]]) / sum,
+               look_token(l->m->tokenizer, best[i], text));
+    }
+    printf("\n");
+}
+
+bool look_lens(const look_options *o, sn_error *err) {
+    look l = {0};
+    bool ok = look_run(&l, o, SN_LENS, NULL, "logits", err);
+    if (ok) { /* [layers + 1, 1, T, V] */
+        const int64_t *shape = l.list->shape, T = shape[2], V = shape[3];
+        int64_t at = o->position < 0 ? T - 1 : o->position;
+        int top = (int)(o->top < V ? o->top : V);
+        if (top > 16) top = 16;
+        if (at >= T)
+            ok = sn_fail(err, SN_ERR_RANGE, "position %lld of a text of %lld tokens", (long long)at,
+                         (long long)T);
+        char text[64];
+        if (ok) printf("after '%s':\n", look_token(l.m->tokenizer, l.tokens.data[at], text));
+        for (int64_t i = 0; ok && i < shape[0]; i++)
+            print_layer(&l, l.list->data + (i * T + at) * V, V, i, top);
+    }
+    look_close(&l);
+    return ok;
+}

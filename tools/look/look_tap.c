@@ -1,0 +1,76 @@
+/* look_tap.c: the tensors that have names, and the value of one of them. */
+#include "tools/look/look.h"
+#include "ir/ir.h"
+#include "runtime/npy.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+bool look_taps(const look_options *o, sn_error *err) {
+    lm_options lo = {.entries = SN_FORWARD | SN_ENCODE, .build_only = true};
+    lm *m = cmd_open_model("sinter inspect", &o->model, lo, err);
+    if (!m) return false;
+    int count = 0;
+    for (int i = 0; i < sn_entry_count(m->model.module); i++) {
+        const sn_entry *e = sn_entry_at(m->model.module, i);
+        for (int t = 0; t < e->n_tap; t++, count++) {
+            const sn_node *n = e->tap[t].node;
+            char shape[128];
+            sn_shape_print(m->model.module, n->rank, n->shape, shape, sizeof shape);
+            printf("%-8s %-40s %s%s\n", e->name, e->tap[t].name, sn_dtype_name((sn_dtype)n->dtype),
+                   shape);
+        }
+    }
+    if (!count)
+        sn_fail(err, SN_ERR_USAGE,
+                "%s names no tensors: sn_name(tensor, \"name\") in its code does", m->model.type);
+    lm_close(m);
+    return count > 0;
+}
+
+static bool is_tap(const look_options *o, const char *name) {
+    return !strcmp(o->tap, name);
+}
+
+static void print_summary(const look_tensor *t) {
+    double sum = 0, square = 0, lo = INFINITY, hi = -INFINITY;
+    for (int64_t i = 0; i < t->count; i++) {
+        double x = t->data[i];
+        sum += x, square += x * x;
+        lo = fmin(lo, x), hi = fmax(hi, x);
+    }
+    double n = (double)t->count, mean = sum / n;
+    printf("%s [", t->name);
+    for (int i = 0; i < t->rank; i++) printf("%s%lld", i ? "," : "", (long long)t->shape[i]);
+    printf("] mean %.6g, deviation %.6g, smallest %.6g, largest %.6g\n", mean,
+           sqrt(fmax(square / n - mean * mean, 0)), lo, hi);
+}
+
+/* The first values of each of the last rows: what fits a screen. */
+static void print_rows(const look_tensor *t) {
+    enum { ROWS = 12, COLUMNS = 8 };
+    int64_t width = t->rank ? t->shape[t->rank - 1] : 1, rows = width ? t->count / width : 0;
+    for (int64_t r = rows > ROWS ? rows - ROWS : 0; r < rows; r++) {
+        printf("%6lld ", (long long)r);
+        for (int64_t c = 0; c < width && c < COLUMNS; c++)
+            printf(" %12.6g", t->data[r * width + c]);
+        printf("%s\n", width > COLUMNS ? " …" : "");
+    }
+}
+
+bool look_tap(const look_options *o, sn_error *err) {
+    look l = {0};
+    bool ok = look_run(&l, o, SN_FORWARD | SN_ENCODE, is_tap, o->tap, err);
+    if (ok && !l.n)
+        ok =
+            sn_fail(err, SN_ERR_USAGE,
+                    "entry '%s' has no tensor named '%s'; `sinter inspect MODEL --taps` lists them",
+                    l.entry, o->tap);
+    if (ok && o->output)
+        ok = sn_npy_save_f32(o->output, l.list->rank, l.list->shape, l.list->data, err);
+    if (ok) print_summary(l.list);
+    if (ok && !o->output) print_rows(l.list);
+    look_close(&l);
+    return ok;
+}

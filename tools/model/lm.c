@@ -1,0 +1,450 @@
+/* lm.c: opens, compiles and runs a language model; random weights for published sizes. */
+#include "tools/model/lm.h"
+#include "ir/ir.h"
+#include "runtime/rng.h"
+#include "tools/import/import.h"
+#include "tools/model/temporary.h"
+#include "runtime/cli/text_gen.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- where the model comes from ---- */
+
+static bool has_tokenizer(const char *folder) {
+    static const char *const names[] = {"tokenizer.json", "vocabulary.json", "vocab.json",
+                                        "encoder.json",   "tokenizer.bin",   "vocab.txt"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++)
+        found = sn_folder_has(folder, names[i]);
+    return found;
+}
+
+static bool open_tokenizer(lm *m, const char *path, sn_error *err) {
+    m->tokenizer_path = strdup(path);
+    if (!m->tokenizer_path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    m->tokenizer = sn_tokenizer_load(path, err);
+    return m->tokenizer != NULL;
+}
+
+/* An encoder-decoder's two vocabularies. *found: there are such files. */
+static bool open_vocabularies(lm *m, bool *found, sn_error *err) {
+    static const char *const names[2] = {"source_vocabulary.json", "target_vocabulary.json"};
+    *found = sn_folder_has(m->dir->path, names[0]) && sn_folder_has(m->dir->path, names[1]);
+    if (!*found) return true;
+    char *source = sn_path_join(m->dir->path, names[0]);
+    char *target = sn_path_join(m->dir->path, names[1]);
+    bool ok = (source && target) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (ok) m->source = sn_tokenizer_load(source, err);
+    ok = m->source && open_tokenizer(m, target, err);
+    free(source);
+    free(target);
+    return ok;
+}
+
+/* What is no folder may be a published size or a model of a hub. */
+static bool check_path(const char *path, sn_error *err) {
+    struct stat st;
+    if (stat(path, &st) == 0) return true;
+    if (sn_model_preset(path))
+        return sn_fail(err, SN_ERR_FILE,
+                       "%s: cannot open model folder; --preset %s is that size with random weights",
+                       path, path);
+    const char *slash = strchr(path, '/');
+    bool hub = slash && slash > path && slash[1] && !strchr(slash + 1, '/') && path[0] != '.';
+    return sn_fail(err, SN_ERR_FILE, "%s: cannot open model folder: %s%s", path, strerror(errno),
+                   hub ? "; a model of a hub must be downloaded first" : "");
+}
+
+static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *err) {
+    if (!check_path(path, err)) return false;
+    m->dir = sn_model_dir_open(path, err);
+    if (!m->dir) return false;
+    m->config = m->dir->config;
+    const char *source = sn_config_string_or(m->config, "source", NULL);
+    if (source)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s holds the weights of a model in C; name its code as well: %s %s "
+                       "--checkpoint %s",
+                       path, o->command ? o->command : "sinter COMMAND", source, path);
+    bool two = false;
+    if (!o->tokenizer && !open_vocabularies(m, &two, err)) return false;
+    if (two || (!o->tokenizer && !has_tokenizer(path))) return true;
+    return open_tokenizer(m, o->tokenizer ? o->tokenizer : path, err);
+}
+
+/* A file of another format: imported into a folder that is gone as soon as it is mapped. */
+static bool open_foreign(lm *m, const lm_options *o, sn_error *err) {
+    temporary t;
+    if (!temporary_make(&t, err)) return false;
+    import_request r = {.input = o->path, .output = t.path, .tokenizer = NULL};
+    bool ok = import_model(&r, NULL, err) && open_folder(m, t.path, o, err);
+    temporary_remove(&t);
+    return ok;
+}
+
+/* Weights and perhaps a tokenizer of a model in C. */
+static bool open_checkpoint(lm *m, const lm_options *o, sn_error *err) {
+    struct stat st;
+    bool folder = o->checkpoint && stat(o->checkpoint, &st) == 0 && S_ISDIR(st.st_mode);
+    char *file = !o->checkpoint ? NULL
+                 : folder       ? sn_path_join(o->checkpoint, "model.safetensors")
+                                : strdup(o->checkpoint);
+    if (o->checkpoint && !file) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (file) m->checkpoint = sn_weights_open(file, err);
+    free(file);
+    if (o->checkpoint && !m->checkpoint) return false;
+    if (folder && sn_folder_has(o->checkpoint, "config.json")) {
+        char *config = sn_path_join(o->checkpoint, "config.json");
+        if (!config) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        m->config = m->own_config = sn_config_open(config, err);
+        free(config);
+        if (!m->config) return false;
+    }
+    const char *tokenizer = o->tokenizer                             ? o->tokenizer
+                            : folder && has_tokenizer(o->checkpoint) ? o->checkpoint
+                                                                     : NULL;
+    return !tokenizer || open_tokenizer(m, tokenizer, err);
+}
+
+static bool open_preset(lm *m, const lm_options *o, sn_error *err) {
+    const char *text = sn_model_preset(o->preset);
+    if (!text) {
+        char names[256] = "";
+        size_t n = 0;
+        for (int i = 0; sn_model_preset_name(i) && n < sizeof names; i++)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
+                                  sn_model_preset_name(i));
+        return sn_fail(err, SN_ERR_USAGE, "preset '%s' is not known; known: %s", o->preset, names);
+    }
+    m->own_config = m->config = sn_config_parse(o->preset, text, strlen(text), err);
+    if (!m->config) return false;
+    return !o->tokenizer || open_tokenizer(m, o->tokenizer, err);
+}
+
+static bool open_source(lm *m, const lm_options *o, sn_error *err) {
+    if (!o->path == !o->preset)
+        return sn_fail(err, SN_ERR_USAGE, "give either a model folder or a preset");
+    if (o->checkpoint && !model_source_is(o->path))
+        return sn_fail(err, SN_ERR_USAGE, "--checkpoint is for models in C: a folder has weights");
+    if (model_source_is(o->path))
+        return model_source_open(o->path, o->compile.cache_dir, &m->code, err) &&
+               open_checkpoint(m, o, err);
+    if (o->preset) return open_preset(m, o, err);
+    struct stat st;
+    bool file = stat(o->path, &st) == 0 && S_ISREG(st.st_mode);
+    return file ? open_foreign(m, o, err) : open_folder(m, o->path, o, err);
+}
+
+/* ---- random weights ---- */
+
+/* Mean 0 and standard deviation 0.02 (GPT-2's initial weights), gains of norms 1, biases 0. */
+static void fill_random(const char *name, uint64_t seed, uint32_t stream_step, float *out,
+                        int64_t n) {
+    const double width = 0.02 * sqrt(3);
+    size_t len = strlen(name);
+    bool bias = len > 5 && !strcmp(name + len - 5, ".bias");
+    bool gain = strstr(name, "ln_") || strstr(name, "norm");
+    if (bias || gain) {
+        for (int64_t i = 0; i < n; i++) out[i] = bias ? 0 : 1;
+        return;
+    }
+    enum { PIECE = 1 << 16 };
+    int64_t pieces = (n + PIECE - 1) / PIECE;
+#pragma omp parallel for schedule(static)
+    for (int64_t p = 0; p < pieces; p++) {
+        int64_t at = p * PIECE, count = n - at < PIECE ? n - at : PIECE;
+        sn_rng rng = {
+            .seed = seed, .index = (uint64_t)at, .stream = SN_STREAM_INIT, .step = stream_step};
+        sn_rng_fill_uniform(&rng, (float)-width, (float)width, out + at, (size_t)count);
+    }
+}
+
+static int64_t elements_of(const sn_node *n) {
+    int64_t count = 1;
+    for (int a = 0; a < n->rank; a++) count *= n->shape[a];
+    return count;
+}
+
+static bool is_param(const sn_node *n) {
+    return n->op == SN_OP_param && strncmp(sn_attr_str(n, SN_A_name, "@"), "@", 1) != 0;
+}
+
+static bool random_session(lm *m, uint64_t seed, sn_error *err) {
+    sn_module *mod = m->model.module;
+    uint32_t nodes = sn_module_node_count(mod);
+    int n = 0;
+    for (uint32_t i = 0; i < nodes; i++) n += is_param(sn_module_node(mod, i));
+    sn_arg_binding *list = calloc((size_t)n + 1, sizeof *list);
+    m->random = calloc((size_t)n + 1, sizeof *m->random);
+    bool ok = (list && m->random) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (uint32_t i = 0; ok && i < nodes; i++) {
+        const sn_node *p = sn_module_node(mod, i);
+        if (!is_param(p)) continue;
+        const char *name = sn_attr_str(p, SN_A_name, "");
+        int64_t count = elements_of(p);
+        float *data = aligned_alloc(64, ((size_t)count * sizeof(float) + 63) / 64 * 64);
+        if (!data) {
+            ok = sn_fail(err, SN_ERR_MEMORY, "out of memory for '%s'", name);
+            break;
+        }
+        fill_random(name, seed, (uint32_t)m->n_random, data, count);
+        list[m->n_random] = (sn_arg_binding){name, SN_F32, p->rank, p->shape, data};
+        m->random[m->n_random++] = data;
+    }
+    if (ok) m->session = sn_session_new_arrays(m->program, list, m->n_random, err);
+    free(list);
+    return ok && m->session;
+}
+
+/* ---- opening ---- */
+
+static bool check_vocabulary(const sn_tokenizer *t, int64_t vocab, sn_error *err) {
+    if (!t || !vocab || sn_tokenizer_vocab_size(t) <= vocab) return true;
+    return sn_fail(err, SN_ERR_SHAPE,
+                   "the tokenizer (%s) has %d tokens, the model's vocabulary only %lld: they do "
+                   "not belong together",
+                   sn_tokenizer_kind(t), (int)sn_tokenizer_vocab_size(t), (long long)vocab);
+}
+
+/* Is there such an entry, of tokens (and targets) alone? */
+static bool reads_tokens(sn_module *m, sn_entry *e) {
+    if (!e) return false;
+    sn_order order = sn_entry_topo(m, e);
+    bool ok = true;
+    for (int i = 0; i < order.n; i++) {
+        const char *name = sn_attr_str(order.node[i], SN_A_name, "");
+        if (order.node[i]->op == SN_OP_input)
+            ok &= !strcmp(name, "tokens") || !strcmp(name, "targets");
+    }
+    return ok;
+}
+
+/* Encoders have no caches; they and encoder-decoders want more than tokens for their loss. */
+static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
+    sn_module *mod = m->model.module;
+    int entries = o->entries;
+    if (o->needs && !sn_entry_get(mod, o->needs))
+        return sn_fail(err, SN_ERR_USAGE,
+                       "these weights of a %s model have no head for '%s': an encoder that was "
+                       "trained for it is needed, such as a bert with a %s",
+                       m->model.type, o->needs,
+                       strcmp(o->needs, "classify") ? "masked-language-model head or a pooler"
+                                                    : "classifier");
+    if (o->any_model) return true;
+    if (o->translates && !m->model.source_vocab)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "a %s model has no encoder and decoder: translate needs an edt model",
+                       m->model.type);
+    if (o->translates) return true;
+    if (m->model.source_vocab && entries & (SN_CACHED | SN_LOSS))
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "a %s model predicts the tokens of a result, given a source: sinter translate",
+            m->model.type);
+    bool ok = (!(entries & SN_CACHED) || reads_tokens(mod, sn_entry_get(mod, "decode"))) &&
+              (!(entries & SN_LOSS) || reads_tokens(mod, sn_entry_get(mod, "loss")));
+    return ok ||
+           sn_fail(err, SN_ERR_USAGE,
+                   "a %s model predicts no next token: generate and eval need a decoder, such "
+                   "as gpt2 or llama",
+                   m->model.type);
+}
+
+/* "id2label" of Hugging Face's configs: {"0": "negative", ...} */
+static bool open_labels(lm *m, sn_error *err) {
+    if (!m->model.labels || !m->config || !sn_config_has(m->config, "id2label")) return true;
+    m->labels = sn_config_section(m->config, "id2label");
+    for (int64_t i = 0; m->labels && i < m->model.labels; i++) lm_label(m, i);
+    if (!sn_config_check(m->labels ? m->labels : m->config, err)) return false;
+    return m->labels || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+}
+
+void lm_sizes(sn_module *m, int64_t batch, int64_t length, char *text, size_t size) {
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = 0; i < sn_symbol_count(m) && at + 100 < size; i++) {
+        const sn_symbol *s = sn_symbol_at(m, i);
+        int64_t n = strcmp(s->name, "B") ? length : batch;
+        at += (size_t)snprintf(text + at, size - at, "%s%s=%lld", at ? "," : "", s->name,
+                               (long long)(n > s->hi ? s->hi : n));
+    }
+}
+
+/* Whether the weights have each parameter that an entry reads, with its shape. Compiling a large
+ * model takes long; what does not belong together is known before. */
+static bool check_weights(const lm *m, const sn_weights *w, sn_error *err) {
+    sn_module *mod = m->model.module;
+    sn_problems problems = {0};
+    uint32_t count = sn_module_node_count(mod);
+    bool *seen = calloc((size_t)count + 1, sizeof *seen);
+    if (!seen) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (int e = 0; e < sn_entry_count(mod); e++) {
+        sn_order order = sn_entry_topo(mod, sn_entry_at(mod, e));
+        for (int i = 0; i < order.n; i++) {
+            const sn_node *n = order.node[i];
+            if (!is_param(n) || seen[n->id]) continue;
+            seen[n->id] = true;
+            sn_weights_need(w, sn_attr_str(n, SN_A_name, ""), n->rank, n->shape, &problems);
+        }
+    }
+    free(seen);
+    return sn_problems_check(&problems, sn_weights_path(w), SN_ERR_FILE, err);
+}
+
+/* Builds the model, with these entries. */
+static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, sn_error *err) {
+    const sn_model_options mo = {.entries = entries,
+                                 .context = o->context,
+                                 .beams = o->beams,
+                                 .weights = m->dir ? m->dir->weights : NULL};
+    return !m->code.define ? sn_model_build(m->config, &mo, out, err)
+                           : sn_model_build_with(m->code.define, m->code.name, &mo, out, err);
+}
+
+/* The entries that were asked for may leave tensors out that others take. */
+static bool check_unused(const lm *m, const lm_options *o, const sn_weights *w, sn_error *err) {
+    sn_model all;
+    if (sn_model_takes_all(&m->model, w, NULL)) return true;
+    if (!build(m, o, SN_ALL_ENTRIES | SN_EMBED, &all, err)) return false;
+    bool ok = sn_model_takes_all(&all, w, err);
+    sn_module_free(all.module);
+    return ok;
+}
+
+static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
+    if (!open_source(m, o, err)) return false;
+    m->beams = o->beams ? o->beams : 1;
+    if (!build(m, o, o->entries, &m->model, err)) return false;
+    if (!check_vocabulary(m->tokenizer, m->model.vocab, err) ||
+        !check_vocabulary(m->source, m->model.source_vocab, err) || !open_labels(m, err) ||
+        !lm_open_ends(m, m->dir ? m->dir->path : o->checkpoint, err))
+        return false;
+    if (o->build_only) return true;
+    if (!o->compile_only && !check_kind(m, o, err)) return false;
+    const sn_weights *w = lm_weights(m);
+    if (w && !o->compile_only && (!check_weights(m, w, err) || !check_unused(m, o, w, err)))
+        return false;
+    sn_options compile = o->compile;
+    if (o->prepare && !o->prepare(o->user, &m->model, &compile, err)) return false;
+    char sizes[256]; /* of eval: whole windows */
+    lm_sizes(m->model.module, 1, m->model.context, sizes, sizeof sizes);
+    if (o->entries == SN_LOSS && !compile.tune_sizes) compile.tune_sizes = sizes;
+    m->program = sn_compile(m->model.module, &compile, err);
+    if (!m->program || o->compile_only) return m->program != NULL;
+    m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);
+    if (!m->logits) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (!w) return random_session(m, o->seed, err);
+    m->session = sn_session_new(m->program, w, err);
+    return m->session != NULL;
+}
+
+lm *lm_open(const lm_options *o, sn_error *err) {
+    lm *m = calloc(1, sizeof *m);
+    if (!m) {
+        sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        return NULL;
+    }
+    if (open_parts(m, o, err)) return m;
+    lm_close(m);
+    return NULL;
+}
+
+const sn_weights *lm_weights(const lm *m) {
+    return m->dir ? m->dir->weights : m->checkpoint;
+}
+
+void lm_close(lm *m) {
+    if (!m) return;
+    sn_session_free(m->session);
+    sn_program_free(m->program);
+    sn_module_free(m->model.module);
+    sn_tokenizer_free(m->tokenizer);
+    free(m->tokenizer_path);
+    sn_tokenizer_free(m->source);
+    sn_model_dir_close(m->dir);
+    sn_config_free(m->labels);
+    sn_config_free(m->own_config);
+    for (int i = 0; i < m->n_random; i++) free(m->random[i]);
+    free(m->random);
+    free(m->logits);
+    sn_weights_close(m->checkpoint);
+    model_source_close(&m->code); /* last: its strings are places in the module */
+    free(m);
+}
+
+int64_t lm_parameters(const lm *m) {
+    int64_t n = 0;
+    for (uint32_t i = 0; i < sn_module_node_count(m->model.module); i++) {
+        const sn_node *p = sn_module_node(m->model.module, i);
+        if (is_param(p)) n += elements_of(p);
+    }
+    return n;
+}
+
+const char *lm_label(const lm *m, int64_t i) {
+    char key[24];
+    snprintf(key, sizeof key, "%lld", (long long)i);
+    return m->labels ? sn_config_string_or(m->labels, key, NULL) : NULL;
+}
+
+/* ---- running ---- */
+
+static bool check_tokens(const lm *m, const int32_t *ids, int64_t n, sn_error *err) {
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= m->model.vocab)
+            return sn_fail(err, SN_ERR_RANGE,
+                           "token %d (number %lld) is outside the vocabulary 0..%lld", (int)ids[i],
+                           (long long)i, (long long)m->model.vocab - 1);
+    return true;
+}
+
+bool lm_feed(lm *m, const int32_t *ids, int64_t n, sn_error *err) {
+    if (n < 1) return sn_fail(err, SN_ERR_USAGE, "no tokens to run");
+    if (m->past + n > m->model.context)
+        return sn_fail(err, SN_ERR_RANGE,
+                       "%lld tokens are more than the context of %lld that the model has room for",
+                       (long long)(m->past + n), (long long)m->model.context);
+    if (!check_tokens(m, ids, n, err)) return false;
+    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)ids, 1, n),
+                           SN_BIND_DIM("P", m->past)};
+    sn_arg_binding out = SN_BIND("logits", SN_F32, m->logits, 1, m->model.vocab);
+    if (!sn_run(m->session, n == 1 ? "decode" : "prefill", in, 2, &out, 1, err)) return false;
+    m->past += n;
+    return true;
+}
+
+void lm_reset(lm *m) {
+    sn_session_reset(m->session);
+    m->past = 0;
+}
+
+bool lm_loss(lm *m, const int32_t *tokens, const int32_t *targets, int64_t n, float *loss,
+             sn_error *err) {
+    if (!check_tokens(m, tokens, n, err) || !check_tokens(m, targets, n, err)) return false;
+    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)tokens, 1, n),
+                           SN_BIND("targets", SN_I32, (void *)(uintptr_t)targets, 1, n)};
+    sn_arg_binding out = SN_BIND("loss", SN_F32, loss, 1, n);
+    return sn_run(m->session, "loss", in, 2, &out, 1, err);
+}
+
+/* ---- text ---- */
+
+bool lm_begins_with_bos(const lm *m) {
+    return !m->config || sn_config_bool_or(m->config, "add_bos_token", true);
+}
+
+bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out, sn_error *err) {
+    if (size && !lm_begins_with_bos(m)) bos = false;
+    return text_encode(m->tokenizer, text, size, bos, out, err);
+}
+
+bool lm_encode_source(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err) {
+    if (!m->source) return lm_encode(m, text, size, false, out, err);
+    return sn_tokenizer_encode(m->source, text, size, SN_TOK_SPECIAL, out, err);
+}

@@ -1,0 +1,73 @@
+/* lm_ends.c: the tokens that texts begin and end with: of the tokenizer, of config.json and of
+ * generation_config.json. */
+#include "tools/model/lm.h"
+#include "runtime/file.h"
+#include "tools/model/translate.h"
+
+#include <stdlib.h>
+
+/* Ids outside the vocabulary never come: configs of cut down models have such. */
+static void add_end(lm *m, int64_t id) {
+    for (int i = 0; i < m->n_eos; i++)
+        if (m->eos[i] == id) return;
+    if (id >= 0 && (!m->model.vocab || id < m->model.vocab) && m->n_eos < LM_ENDS)
+        m->eos[m->n_eos++] = (int32_t)id;
+}
+
+static bool add_ends(lm *m, sn_config *c, sn_error *err) {
+    int64_t id[LM_ENDS];
+    size_t n = sn_config_int_list(c, "eos_token_id", id, LM_ENDS, INT32_MIN, INT32_MAX);
+    for (size_t i = 0; i < n; i++) add_end(m, id[i]);
+    return sn_config_check(c, err);
+}
+
+bool lm_open_ends(lm *m, const char *folder, sn_error *err) {
+    if (m->config && !add_ends(m, m->config, err)) return false;
+    char *path = folder ? sn_path_join(folder, "generation_config.json") : NULL;
+    if (folder && !path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (path && sn_file_exists(path)) {
+        sn_config *c = sn_config_open(path, err);
+        bool ok = c && add_ends(m, c, err);
+        sn_config_free(c);
+        if (!ok) {
+            free(path);
+            return false;
+        }
+    }
+    free(path);
+    if (m->tokenizer) add_end(m, sn_tokenizer_special(m->tokenizer, SN_TOKEN_EOS));
+    return true;
+}
+
+int32_t lm_bos(const lm *m) {
+    return m->tokenizer ? sn_tokenizer_special(m->tokenizer, SN_TOKEN_BOS) : -1;
+}
+
+static bool fail_token(const char *role, const char *key, sn_error *err) {
+    return sn_fail(err, SN_ERR_USAGE,
+                   "the vocabulary has no %s token, and config.json no \"%s\": a result could not "
+                   "%s",
+                   role, key, role);
+}
+
+/* What a result begins with: a config's token must be one of the vocabulary. */
+static bool find_begin(const lm *m, const char *key, int32_t *out, sn_error *err) {
+    int64_t id = sn_config_has(m->config, key)
+                     ? sn_config_int(m->config, key, 0, m->model.vocab - 1)
+                 : m->tokenizer ? lm_bos(m)
+                                : m->model.vocab - 2;
+    *out = (int32_t)id;
+    return sn_config_check(m->config, err) && (id >= 0 || fail_token("begin", key, err));
+}
+
+bool translate_ends(const lm *m, int32_t *bos, int32_t *eos, sn_error *err) {
+    bool start = sn_config_has(m->config, "decoder_start_token_id");
+    if (!find_begin(m, start ? "decoder_start_token_id" : "bos_token_id", bos, err)) return false;
+    int64_t id[LM_ENDS];
+    size_t n = sn_config_int_list(m->config, "eos_token_id", id, LM_ENDS, 0, m->model.vocab - 1);
+    *eos = n              ? (int32_t)id[0]
+           : m->n_eos     ? m->eos[0]
+           : m->tokenizer ? sn_tokenizer_special(m->tokenizer, SN_TOKEN_EOS)
+                          : (int32_t)m->model.vocab - 1;
+    return sn_config_check(m->config, err) && (*eos >= 0 || fail_token("end", "eos_token_id", err));
+}

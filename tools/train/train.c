@@ -1,0 +1,522 @@
+/* train.c: the training loop [PH22 A11 to A13 lines 2 to 7]: steps, validation, early stopping,
+ * saving. Whatever a step needs follows from its number, so a run that was stopped goes on with the
+ * same bits. */
+#include "tools/train/train.h"
+#include "tools/model/lm.h"
+
+#include "runtime/file.h"
+#include "ir/ir.h"
+#include "runtime/model_dir.h"
+#include "tools/model/model_source.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct trainer {
+    const train_request *r;
+    train_settings *s;
+    train_data data;
+    model_source code; /* of a model in C */
+    sn_model model;
+    sn_parameters parameters; /* at the start */
+    sn_program *program;
+    sn_session *session;
+    train_tensors tensors;
+    train_state state;
+    train_log log;
+    train_folder folder;
+    bool noted;    /* that a file beside the checkpoint cannot be written */
+    bool stopping; /* the caller asked to stop */
+    bool cut;      /* in the middle of a validation */
+    sn_batch batch;
+    float *losses; /* of a validation batch */
+    size_t room;
+    train_identity identity;
+    double flops; /* of one token */
+    double validation;
+    double begun;          /* time when the first step began */
+    int64_t tokens, steps; /* since then */
+} trainer;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void tell(void (*say)(void *, const char *), void *ctx, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void tell(void (*say)(void *, const char *), void *ctx, const char *fmt, ...) {
+    char line[512];
+    va_list ap;
+    if (!say) return;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    say(ctx, line);
+}
+
+/* ---- preparation ---- */
+
+/* Operations of a step for one token: 6 for every weight of a product (forward 2, backward 4), and
+ * 12 d T a layer for the products of attention. Look-ups are free; a tied table is a
+ * product too. */
+static double flops_of_token(const trainer *t) {
+    static const char *const tables[] = {"wpe.",  "position_embeddings", "token_type", "wte.",
+                                         "embed", "embedding."};
+    enum { POSITIONS = 3, ALL = 6 };
+    bool own_head = false;
+    for (size_t i = 0; i < t->parameters.count; i++)
+        own_head |= strstr(t->parameters.weight[i].name, "lm_head") ||
+                    strstr(t->parameters.weight[i].name, "unembedding");
+    double weights = 0;
+    for (size_t i = 0; i < t->parameters.count; i++) {
+        const sn_weight *w = &t->parameters.weight[i];
+        bool table = false;
+        for (int k = 0; k < (own_head ? ALL : POSITIONS); k++)
+            table |= strstr(w->name, tables[k]) && !strstr(w->name, "unembedding");
+        if (w->rank > 1 && !table) weights += (double)sn_weight_elements(w);
+    }
+    return 6 * weights +
+           12 * (double)t->model.layers * (double)t->model.d_model * (double)t->s->data.block;
+}
+
+static bool start_from_folder(trainer *t, sn_model_dir *dir, sn_error *err) {
+    sn_problems p = {0};
+    for (size_t i = 0; i < t->parameters.count; i++) {
+        sn_weight *w = &t->parameters.weight[i];
+        const sn_weight *have = sn_weights_need(dir->weights, w->name, w->rank, w->shape, &p);
+        if (have && !sn_weight_to_f32(have, (float *)(uintptr_t)w->data))
+            sn_problem(&p, "'%s' is %s, no float", w->name, sn_dtype_name(have->dtype));
+    }
+    return sn_problems_check(&p, sn_weights_path(dir->weights), SN_ERR_SHAPE, err);
+}
+
+/* A model in C has the vocabulary that it was written with, and perhaps nothing to train. */
+static bool check_source(const trainer *t, sn_error *err) {
+    if (t->model.vocab && t->model.vocab < t->data.vocab)
+        return sn_fail(
+            err, SN_ERR_SHAPE,
+            "the tokenizer has %d tokens, %s only %lld: give a smaller one (\"vocab\" of "
+            "the section tokenizer), or a model with more",
+            (int)t->data.vocab, t->s->source, (long long)t->model.vocab);
+    if (sn_entry_get(t->model.module, "loss")) return true;
+    return sn_fail(err, SN_ERR_USAGE, "%s has no entry \"loss\" to be trained by", t->s->source);
+}
+
+/* Where a trained model in C came from, for those who open its folder. */
+static void note_source(train_settings *s) {
+    char *full = realpath(s->source, NULL);
+    sn_config_set_string(s->model, "source", full ? full : s->source);
+    free(full);
+}
+
+/* A key that the model does not read may be misspelt. The config.json of a folder has many that
+ * only other programs read. */
+static bool tell_unread(const trainer *t) {
+    const char *(*next)(const sn_config *, int) =
+        t->s->start ? sn_model_unknown_key : sn_config_unread;
+    const char *key;
+    for (int i = 0; (key = next(t->s->model, i)); i++)
+        tell(t->r->event, t->r->ctx, "note: \"model\": \"%s\" means nothing to a %s", key,
+             t->model.type);
+    return true;
+}
+
+static bool build_model(trainer *t, sn_error *err) {
+    sn_model_dir *dir = t->s->start ? sn_model_dir_open(t->s->start, err) : NULL;
+    if (t->s->start && !dir) return false;
+    sn_model_options o = {.entries = SN_LOSS | SN_TRAIN,
+                          .training = &t->s->training,
+                          .max_batch = t->s->data.batch > 1024 ? t->s->data.batch : 1024,
+                          .weights = dir ? dir->weights : NULL};
+    bool ok;
+    if (t->s->source)
+        ok = model_source_open(t->s->source, t->r->compile.cache_dir, &t->code, err) &&
+             sn_model_build_with(t->code.define, t->code.name, &o, &t->model, err) &&
+             check_source(t, err);
+    else
+        ok = sn_model_build(t->s->model, &o, &t->model, err) && tell_unread(t);
+    if (ok && t->s->data.block > t->model.context)
+        ok = sn_fail(err, SN_ERR_RANGE,
+                     "block = %lld is longer than the model's context of %lld tokens",
+                     (long long)t->s->data.block, (long long)t->model.context);
+    ok = ok && sn_parameters_draw(t->model.module, t->model.type, t->model.layers, t->s->seed,
+                                  &t->parameters, err);
+    if (ok && dir)
+        ok = start_from_folder(t, dir, err) && sn_model_takes_all(&t->model, dir->weights, err);
+    sn_model_dir_close(dir);
+    return ok;
+}
+
+/* A memory budget is meant for the batches that come: B of them, no longer than a block. */
+static bool compile_model(trainer *t, sn_error *err) {
+    sn_module *m = t->model.module;
+    sn_options o = t->r->compile;
+    char sizes[256];
+    if (o.weights && strcmp(o.weights, "f32"))
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "--weights %s: what is trained is stored as f32; give it to generate or eval "
+            "afterwards (--precision bf16 is for training)",
+            o.weights);
+    lm_sizes(m, t->s->data.batch, t->s->data.block, sizes, sizeof sizes);
+    if (o.memory_budget) o.budget_sizes = sizes;
+    o.precision = t->s->precision;
+    if (!o.tune_sizes) o.tune_sizes = sizes;
+    t->program = sn_compile(m, &o, err);
+    return t->program != NULL;
+}
+
+static bool open_session(trainer *t, sn_error *err) {
+    size_t n = t->parameters.count;
+    sn_arg_binding *p = calloc(n + 1, sizeof *p);
+    if (!p) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        const sn_weight *w = &t->parameters.weight[i];
+        p[i] = (sn_arg_binding){w->name, w->dtype, w->rank, w->shape, (void *)(uintptr_t)w->data};
+    }
+    t->session = sn_session_new_arrays(t->program, p, (int)n, err);
+    free(p);
+    return t->session != NULL;
+}
+
+static bool check_labels(const trainer *t, sn_error *err) {
+    int64_t classes = sn_config_int_or(t->s->model, "num_labels", 0, 0, 1 << 24);
+    const int32_t *const list[] = {t->data.label, t->data.label_validation};
+    const size_t count[] = {t->data.text.count, t->data.text_validation.count};
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; list[k] && i < count[k]; i++)
+            if (list[k][i] >= classes)
+                return sn_fail(err, SN_ERR_RANGE, "line %zu has label %d, \"num_labels\" is %lld",
+                               i + 1, (int)list[k][i], (long long)classes);
+    return true;
+}
+
+/* The files that a model folder has besides its weights. */
+static bool write_model_files(trainer *t, sn_error *err) {
+    if (!sn_folder_make(t->r->folder, err)) return false;
+    bool wrapped = t->s->data.task != SN_TASK_NEXT || t->s->documents != TRAIN_WHOLE;
+    if (!wrapped) sn_config_set_bool(t->s->model, "add_bos_token", false);
+    if (t->s->source) note_source(t->s);
+    char *path = sn_path_join(t->r->folder, "config.json");
+    bool ok = path ? sn_config_save(t->s->model, path, err)
+                   : sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    free(path);
+    return ok && train_data_save_tokenizer(t->s, &t->data, t->r->folder, err);
+}
+
+/* The log and the curve are for people: a run does not end because they cannot be written. */
+static void note_once(trainer *t, bool ok, const sn_error *why) {
+    if (!ok && !t->noted) tell(t->r->event, t->r->ctx, "note: %s; training goes on", why->message);
+    t->noted |= !ok;
+}
+
+static void open_log(trainer *t) {
+    sn_error why = {0};
+    note_once(t, train_log_open(&t->log, t->r->folder, t->state.step, &why), &why);
+}
+
+static void add_to_log(trainer *t, const train_metrics *m) {
+    sn_error why = {0};
+    note_once(t, train_log_add(&t->log, m, &why), &why);
+}
+
+static bool open_trainer(trainer *t, sn_error *err) {
+    if (!train_folder_open(&t->folder, t->r->folder, t->s, t->r->resume, t->r->force, err) ||
+        !train_data_open(t->s, &t->data, err) || !build_model(t, err) || !check_labels(t, err) ||
+        !train_identify(t->s, &t->data, &t->identity, err))
+        return false;
+    if (!compile_model(t, err) || !open_session(t, err) ||
+        !train_tensors_open(t->model.module, &t->tensors, err))
+        return false;
+    t->flops = flops_of_token(t);
+    t->state = (train_state){.best = INFINITY};
+    if (t->r->resume
+            ? !checkpoint_load(t->r->folder, t->session, &t->tensors, &t->state, &t->identity, err)
+            : !train_folder_begin(&t->folder, t->s, err))
+        return false;
+    open_log(t); /* before the model's files: it says that they belong to a run */
+    return write_model_files(t, err);
+}
+
+static void close_trainer(trainer *t) {
+    train_log_close(&t->log);
+    train_tensors_close(&t->tensors);
+    sn_batch_free(&t->batch);
+    free(t->losses);
+    sn_session_free(t->session);
+    sn_program_free(t->program);
+    sn_parameters_free(&t->parameters);
+    sn_module_free(t->model.module);
+    train_data_close(&t->data);
+    model_source_close(&t->code);
+    train_folder_close(&t->folder);
+}
+
+/* ---- one step ---- */
+
+enum { MAX_INPUTS = 8 };
+typedef struct inputs {
+    sn_arg_binding arg[MAX_INPUTS];
+    int64_t shape[MAX_INPUTS][2], rng[2];
+    int n;
+} inputs;
+
+static void add_input(inputs *in, const char *name, int32_t *data, int64_t rows, int64_t columns) {
+    if (!data) return;
+    int64_t *shape = in->shape[in->n];
+    shape[0] = rows, shape[1] = columns;
+    in->arg[in->n++] = (sn_arg_binding){name, SN_I32, columns ? 2 : 1, shape, data};
+}
+
+static void bind_batch(trainer *t, int64_t number, inputs *in) {
+    const sn_batch *b = &t->batch;
+    in->n = 0;
+    add_input(in, "tokens", b->tokens, b->B, b->T);
+    add_input(in, "targets", b->targets, b->B, t->s->data.task == SN_TASK_CLASSES ? 0 : b->T);
+    add_input(in, "source", b->source, b->B, b->S);
+    add_input(in, "types", b->types, b->B, b->T);
+    add_input(in, "lengths", b->lengths, b->B, 0);
+    add_input(in, "documents", b->documents, b->B, b->T);
+    in->rng[0] = (int64_t)t->s->seed, in->rng[1] = number;
+    in->shape[in->n][0] = 2;
+    in->arg[in->n] = (sn_arg_binding){"rng", SN_I64, 1, in->shape[in->n], in->rng};
+    in->n++;
+}
+
+static sn_arg_binding scalar(const char *name, float *out) {
+    return (sn_arg_binding){name, SN_F32, 0, NULL, out};
+}
+
+static bool make_step(trainer *t, sn_error *err) {
+    int64_t parts = t->s->training.accumulate > 1 ? t->s->training.accumulate : 1;
+    float loss = 0, norm = 0, rate = 0;
+    double sum = 0;
+    inputs in = {.n = 0};
+    sn_arg_binding out[] = {scalar("norm", &norm), scalar("rate", &rate), scalar("loss", &loss)};
+    for (int64_t k = 0; k < parts; k++) {
+        int64_t number = t->state.step * parts + k;
+        if (!sn_dataset_batch(t->data.train, number, &t->batch, err)) return false;
+        bind_batch(t, number, &in);
+        bool ok = parts > 1 ? sn_run(t->session, "accumulate", in.arg, in.n, &out[2], 1, err)
+                            : sn_run(t->session, "train_step", in.arg, in.n, out, 3, err);
+        if (!ok) return false;
+        sum += loss;
+        t->tokens += t->batch.B * (t->batch.T + t->batch.S);
+    }
+    if (parts > 1 && !sn_run(t->session, "train_step", NULL, 0, out, 2, err)) return false;
+    double mean = sum / (double)parts;
+    t->steps++;
+    if (isfinite(mean) && isfinite(norm)) {
+        t->state.loss = mean, t->state.norm = norm, t->state.rate = rate;
+        t->state.step++;
+        return true;
+    }
+    return sn_fail(
+        err, SN_ERR_RANGE,
+        "training diverged at step %lld: the loss is %g, the norm of its gradient %g. Rerun "
+        "with --check-nan to find the operation; a lower rate, a warm-up or clipping may "
+        "help. The last checkpoint is as it was",
+        (long long)t->state.step + 1, mean, norm);
+}
+
+/* ---- validation ---- */
+
+static bool room_for_losses(trainer *t, size_t n, sn_error *err) {
+    if (n <= t->room) return true;
+    float *grown = realloc(t->losses, n * sizeof *grown);
+    if (!grown) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    t->losses = grown, t->room = n;
+    return true;
+}
+
+static bool stop_asked(trainer *t) {
+    t->stopping = t->stopping || (t->r->stopped && t->r->stopped(t->r->ctx));
+    return t->stopping;
+}
+
+/* The mean of -ln P(target) over the validation text; t->cut if there was a stop on the way. */
+static bool validate(trainer *t, sn_error *err) {
+    int64_t batches = sn_dataset_batches(t->data.validation), most = t->s->validation_batches;
+    if (most > 0 && batches > most) batches = most;
+    double sum = 0, count = 0;
+    inputs in = {.n = 0};
+    bool classes = t->s->data.task == SN_TASK_CLASSES;
+    for (int64_t k = 0; k < batches; k++) {
+        t->cut = stop_asked(t);
+        if (t->cut) return true;
+        if (!sn_dataset_batch(t->data.validation, k, &t->batch, err)) return false;
+        const sn_batch *b = &t->batch;
+        int64_t shape[] = {b->B, b->T}, n = classes ? b->B : b->B * b->T;
+        if (!room_for_losses(t, (size_t)n, err)) return false;
+        bind_batch(t, k, &in);
+        sn_arg_binding out = {"loss", SN_F32, classes ? 1 : 2, shape, t->losses};
+        if (!sn_run(t->session, "loss", in.arg, in.n, &out, 1, err)) return false;
+        for (int64_t i = 0; i < n; i++)
+            if (b->targets[i] >= 0) sum += t->losses[i], count++;
+    }
+    t->validation = sum / fmax(count, 1);
+    return true;
+}
+
+/* ---- what stays ---- */
+
+static bool save_model(trainer *t, sn_error *err) {
+    size_t n = t->parameters.count;
+    for (size_t i = 0; i < n; i++) { /* the values of the start are of no use any more */
+        sn_weight *w = &t->parameters.weight[i];
+        if (!sn_state_read(t->session, w->name, (void *)(uintptr_t)w->data, w->bytes, err))
+            return false;
+    }
+    return sn_model_dir_save(t->r->folder, t->s->model, t->parameters.weight, n, err);
+}
+
+static bool save_checkpoint(trainer *t, sn_error *err) {
+    if (!checkpoint_save(t->r->folder, t->session, &t->tensors, &t->state, &t->identity, err))
+        return false;
+    sn_error why = {0};
+    note_once(t, train_log_draw(&t->log, &why), &why);
+    return true;
+}
+
+static train_metrics measure(const trainer *t) {
+    double seconds = now() - t->begun, speed = (double)t->tokens / seconds;
+    return (train_metrics){.at = {t->state.step, t->state.loss, NAN},
+                           .norm = t->state.norm,
+                           .rate = t->state.rate,
+                           .tokens_per_second = speed,
+                           .gflops = speed * t->flops * 1e-9,
+                           .seconds = seconds,
+                           .precision = t->s->precision};
+}
+
+static void show_progress(trainer *t) {
+    train_metrics m = measure(t);
+    double left = m.seconds / (double)t->steps * (double)(t->s->steps - t->state.step);
+    char validation[32] = "";
+    if (isfinite(t->validation))
+        snprintf(validation, sizeof validation, ", validation %.4f", t->validation);
+    tell(t->r->progress, t->r->ctx,
+         "step %lld of %lld  loss %.4f%s  %.0f tokens/s  %.1f GFLOP/s  %lld:%02lld left",
+         (long long)t->state.step, (long long)t->s->steps, t->state.loss, validation,
+         m.tokens_per_second, m.gflops, (long long)left / 60, (long long)left % 60);
+}
+
+/* Validates; the best model so far is the one that the folder holds. */
+static bool judge(trainer *t, sn_error *err) {
+    if (!t->data.validation) return true;
+    double paused = now();
+    if (!validate(t, err)) return false;
+    t->state.pending = t->cut;
+    if (t->cut) return true;
+    bool better = t->validation < t->state.best;
+    if (better) {
+        t->state.best = t->validation, t->state.best_step = t->state.step;
+        if (!save_model(t, err)) return false;
+    }
+    t->begun += now() - paused; /* speeds are those of training */
+    train_metrics m = measure(t);
+    m.at.validation = t->validation;
+    tell(t->r->event, t->r->ctx, "step %lld  loss %.4f  validation %.4f%s",
+         (long long)t->state.step, t->state.loss, t->validation, better ? "  (best so far)" : "");
+    add_to_log(t, &m);
+    return true;
+}
+
+static bool is_due(int64_t step, int64_t every, int64_t last) {
+    return step % every == 0 || step == last;
+}
+
+/* Saves if it is due, and says whether the run ends here; TRAIN_DONE: it does not. */
+static train_end end_step(trainer *t, sn_error *err) {
+    const train_settings *s = t->s;
+    const train_state *at = &t->state;
+    bool early = s->patience > 0 && isfinite(at->best) && !at->pending &&
+                 (at->step - at->best_step) / s->validate_every >= s->patience;
+    bool stopped = stop_asked(t) && (at->step < s->steps || at->pending);
+    if ((is_due(at->step, s->save_every, s->steps) || early || stopped) && !save_checkpoint(t, err))
+        return TRAIN_FAILED;
+    return early ? TRAIN_EARLY : stopped ? TRAIN_INTERRUPTED : TRAIN_DONE;
+}
+
+static train_end run_steps(trainer *t, sn_error *err) {
+    const train_settings *s = t->s;
+    train_end end = TRAIN_DONE;
+    t->begun = now();
+    t->validation = NAN;
+    if (t->state.pending) end = judge(t, err) ? end_step(t, err) : TRAIN_FAILED;
+    while (end == TRAIN_DONE && t->state.step < s->steps) {
+        if (!make_step(t, err)) return TRAIN_FAILED;
+        int64_t step = t->state.step;
+        show_progress(t);
+        bool judged = is_due(step, s->validate_every, s->steps) && t->data.validation;
+        train_metrics m = measure(t);
+        if (!judged && is_due(step, s->log_every, s->steps)) add_to_log(t, &m);
+        if (judged && !judge(t, err)) return TRAIN_FAILED;
+        end = end_step(t, err);
+    }
+    return end;
+}
+
+train_end train_run(const train_request *r, train_result *out, sn_error *err) {
+    trainer t = {.r = r, .s = r->settings, .folder = {.fd = -1}, .validation = NAN};
+    train_end end = open_trainer(&t, err) ? TRAIN_DONE : TRAIN_FAILED;
+    if (end != TRAIN_FAILED) {
+        tell(r->event, r->ctx,
+             "%s, %.4g M parameters, vocabulary %lld; %lld rows of %lld tokens%s; compiled in %.1f "
+             "s",
+             t.model.type, (double)t.parameters.elements * 1e-6, (long long)t.model.vocab,
+             (long long)sn_dataset_rows(t.data.train), (long long)r->settings->data.block,
+             r->resume ? ", going on" : "", sn_program_stats(t.program).seconds);
+        if (t.s->start && !r->resume)
+            tell(r->event, r->ctx,
+                 "goes on from %s at a rate of %g after a warm-up of %lld steps (--rate, --warmup)",
+                 t.s->start, t.s->training.schedule.peak, (long long)t.s->training.schedule.warmup);
+        if (r->begun) r->begun(r->ctx);
+        end = run_steps(&t, err);
+    }
+    /* without validation, or interrupted before the first one, the last model counts */
+    if (end != TRAIN_FAILED && t.state.best_step == 0 && !save_model(&t, err)) end = TRAIN_FAILED;
+    *out = (train_result){.steps = t.state.step,
+                          .loss = t.steps ? t.state.loss : NAN,
+                          .validation = t.validation,
+                          .best = t.state.best_step ? t.state.best : NAN,
+                          .best_step = t.state.best_step,
+                          .parameters = t.parameters.elements};
+    if (t.steps) {
+        train_metrics m = measure(&t);
+        out->seconds = m.seconds, out->tokens_per_second = m.tokens_per_second;
+        out->gflops = m.gflops;
+    }
+    close_trainer(&t);
+    return end;
+}
+
+static bool write_model_folder(trainer *t, const sn_emit_options *o, sn_error *err) {
+    char name[96];
+    snprintf(name, sizeof name, "%s.model", o->name);
+    char *path = sn_path_join(o->dir ? o->dir : ".", name);
+    train_request r = {.settings = t->s, .folder = path};
+    t->r = &r;
+    bool ok = path ? write_model_files(t, err) : sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    free(path);
+    return ok;
+}
+
+bool train_emit(train_settings *s, const sn_emit_options *o, sn_error *err) {
+    sn_emit_options own = *o;
+    own.compile.backend = "own";
+    own.compile.precision = s->precision;
+    train_request r = {.settings = s, .compile = own.compile};
+    trainer t = {.r = &r, .s = s, .folder = {.fd = -1}};
+    bool ok = train_data_open(s, &t.data, err) && build_model(&t, err) && check_labels(&t, err);
+    t.program = ok ? sn_compile(t.model.module, &r.compile, err) : NULL;
+    ok = t.program && open_session(&t, err) && sn_emit(t.session, &own, err) &&
+         write_model_folder(&t, &own, err);
+    close_trainer(&t);
+    return ok;
+}

@@ -1,0 +1,106 @@
+/* train_folder.c: the folder of a run: one process at a time, and files of one run only. */
+#include "tools/train/train.h"
+
+#include "runtime/file.h"
+#include "tools/import/import.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool holds(const train_folder *f, const char *name) {
+    return faccessat(f->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static bool lock_folder(train_folder *f, sn_error *err) {
+    struct stat st;
+    f->made = stat(f->path, &st) != 0;
+    if (!sn_folder_make(f->path, err)) return false;
+    f->fd = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->fd < 0)
+        return sn_fail(err, SN_ERR_FILE, "%s: cannot open folder: %s", f->path, strerror(errno));
+    /* file systems without locks are used without */
+    if (flock(f->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
+    return sn_fail(err, SN_ERR_FILE,
+                   "%s: another process is training in this folder: stop it first, or give another "
+                   "folder",
+                   f->path);
+}
+
+static bool is_same(const train_folder *f, const char *path) {
+    struct stat a, b;
+    return path && stat(path, &a) == 0 && fstat(f->fd, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+/* Whether the tokenizer of the run is read from its own folder. */
+static bool has_own_tokenizer(const train_folder *f, const train_settings *s) {
+    char *beside = s->tokenizer ? import_beside(s->tokenizer, ".") : NULL;
+    bool own = is_same(f, s->tokenizer) || is_same(f, beside);
+    free(beside);
+    return own;
+}
+
+/* A model that is no training run may be somebody's only copy. */
+static bool check_new(const train_folder *f, const train_settings *s, bool force, sn_error *err) {
+    if (checkpoint_exists(f->path) && !force)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s: there is a training run already: --resume goes on with it, --force "
+                       "begins anew",
+                       f->path);
+    if (is_same(f, s->start))
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s is the model to begin with and would be overwritten: give another "
+                       "folder",
+                       f->path);
+    if (holds(f, "model.safetensors.index.json"))
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s: holds a model of several files (model.safetensors.index.json); use "
+                       "another folder",
+                       f->path);
+    bool foreign = holds(f, "model.safetensors");
+    for (int i = 0; import_tokenizer_files[i] && !has_own_tokenizer(f, s); i++)
+        foreign |= holds(f, import_tokenizer_files[i]);
+    if (foreign && !holds(f, TRAIN_LOG) && !force)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s: holds a model or a tokenizer that is no training run: give another "
+                       "folder, or --force to replace it",
+                       f->path);
+    return true;
+}
+
+bool train_folder_open(train_folder *f, const char *path, const train_settings *s, bool resume,
+                       bool force, sn_error *err) {
+    *f = (train_folder){.path = path, .fd = -1};
+    if (resume && !checkpoint_exists(path))
+        return sn_fail(err, SN_ERR_FILE, "%s: there is no checkpoint to go on with", path);
+    return lock_folder(f, err) && (resume || check_new(f, s, force, err));
+}
+
+bool train_folder_begin(const train_folder *f, const train_settings *s, sn_error *err) {
+    static const char *const run[] = {"checkpoint.safetensors", "model.safetensors", TRAIN_LOG,
+                                      "loss.svg"};
+    enum { RUN = sizeof run / sizeof *run };
+    bool own = has_own_tokenizer(f, s);
+    for (int i = 0; i < RUN || (!own && import_tokenizer_files[i - RUN]); i++) {
+        const char *name = i < RUN ? run[i] : import_tokenizer_files[i - RUN];
+        struct stat st;
+        bool folder = fstatat(f->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+        if (!folder && unlinkat(f->fd, name, 0) && errno != ENOENT)
+            return sn_fail(err, SN_ERR_FILE, "%s/%s: cannot remove the file of an older run: %s",
+                           f->path, name, strerror(errno));
+    }
+    fsync(f->fd);
+    return true;
+}
+
+void train_folder_close(train_folder *f) {
+    if (f->fd < 0) return;
+    if (f->made) rmdir(f->path); /* fails unless nothing was written */
+    close(f->fd);
+    f->fd = -1;
+}
