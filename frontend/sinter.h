@@ -1,22 +1,23 @@
-/* sinter.h: the public header: write a model in C, compile it, run it.
- * Ownership: a module is an arena that owns every tensor, dimension and name made in it, and all
- * go with it. A program owns its code, a session its states and workspace. A program keeps its
- * module, a session its program, a trace its session: free yours in any order, memory goes with the
- * last. Buffers that you pass in or get filled belong to you.
+/* sinter.h: the public header: define a model in C, compile it, run it.
  *
- * Threads: a module belongs to one thread at a time (so do sn_compile, sn_emit and
- * sn_program_explain, which work in it), a session too. Any number of threads may open, run and
- * free sessions of one program, also while its module is built further or compiled again.
+ * Ownership: a module is an arena; it owns every tensor, dimension and name created in it and frees
+ * them together. A program owns its code; a session owns its states and workspace. A program holds
+ * a reference to its module, a session to its program, a trace to its session, so they can be freed
+ * in any order. Buffers that you pass in, and output buffers, are yours.
  *
- * Errors: the first mistake in a module (what, shapes, your file and line, what to do) sticks; all
- * later calls pass on an error tensor, and sn_compile reports it. No function aborts on a mistake
- * of yours, and none prints, with one exception for developers: SINTER_DEBUG (ir/debug.def) writes
- * what it is asked for, and complaints about its own value, to stderr.
+ * Threads: a module may be used by one thread at a time; this includes sn_compile, sn_emit and
+ * sn_program_explain, which modify it. The same holds for a session. Any number of threads may
+ * open, run and free sessions of one program, even while its module is extended or compiled again.
  *
- * Layout: row-major, tokens as rows: X [B, T, d]; a linear map is Y = X W^T + b with W [out, in].
+ * Errors: the first error in a module is recorded (operation, shapes, your file and line, hint).
+ * Later calls return an error tensor, and sn_compile reports the recorded error. No function aborts
+ * because of a user's error, and none prints. One exception, for developers: SINTER_DEBUG
+ * (ir/debug.def) writes debug output and errors in its own value to stderr.
+ *
+ * Layout: row-major, tokens are rows: X [B, T, d]; a linear map is Y = X W^T + b with W [out, in].
  * Axes count from 0; a negative axis counts from the last (-1). Shapes broadcast as in NumPy:
- * aligned at the last axis, 1 fits anything. Element types never mix silently: sn_cast.
- * Sources: [PH22] Phuong & Hutter 2022, "A" numbers are its algorithms; [TSE] Transformers for
+ * aligned at the last axis, size 1 is expanded. There is no implicit type conversion: use sn_cast.
+ * Sources: [PH22] Phuong & Hutter 2022, with its algorithms as A1 to A15; [TSE] Transformers for
  * software engineers. */
 #ifndef SN_SINTER_H
 #define SN_SINTER_H
@@ -33,53 +34,54 @@ extern "C" {
 
 typedef struct sn_module sn_module;
 typedef struct sn_node *sn_tensor;
-/* A dimension: a number, or the handle (-2^40 or below) of an integer polynomial of
- * symbolic dims. */
+/* A dimension: a number, or a handle (-2^40 or below) of an integer polynomial in symbolic dims. */
 typedef int64_t sn_dim;
 
 #define SN_HERE ((sn_loc){__FILE__, __LINE__})
 
 /* ---- modules and dimensions ---- */
 
-sn_module *sn_module_new(const char *name);     /* NULL: out of memory */
-void sn_module_free(sn_module *m);              /* NULL is allowed */
-sn_error *sn_module_error(sn_module *m);        /* the first mistake; code 0: none */
-bool sn_module_ok(sn_module *m, sn_error *err); /* true: no mistake so far; otherwise copies it */
+sn_module *sn_module_new(const char *name); /* NULL if out of memory */
+void sn_module_free(sn_module *m);          /* NULL is allowed */
+sn_error *sn_module_error(sn_module *m);    /* the first error; code 0: none */
+/* true: no error so far; otherwise copies it to err */
+bool sn_module_ok(sn_module *m, sn_error *err);
 
-/* A symbolic dimension: a size known only at run time, in [lo, hi]. The same name gives the same
- * dimension. A new value never recompiles. */
+/* A symbolic dimension: a size in [lo, hi] that is known only at run time. The same name returns
+ * the same dimension. A new value does not recompile anything. */
 #define sn_symbol(m, name, lo, hi) sn_new_symbol_at(SN_HERE, m, name, lo, hi)
 sn_dim sn_new_symbol_at(sn_loc, sn_module *m, const char *name, int64_t lo, int64_t hi);
 
 sn_dim sn_dim_add(sn_module *m, sn_dim a, sn_dim b);
 sn_dim sn_dim_sub(sn_module *m, sn_dim a, sn_dim b);
 sn_dim sn_dim_mul(sn_module *m, sn_dim a, sn_dim b);
-/* a / b where the division is exact for every value; otherwise an error of the module */
+/* a / b. The division must be exact for all values; otherwise it is an error of the module. */
 #define sn_dim_quot(m, a, b) sn_dim_quot_at(SN_HERE, m, a, b)
 sn_dim sn_dim_quot_at(sn_loc, sn_module *m, sn_dim a, sn_dim b);
 /* The run-time value of a dimension as a scalar tensor. */
 #define sn_dim_tensor(m, dtype, d) sn_dim_tensor_at(SN_HERE, m, dtype, d)
 sn_tensor sn_dim_tensor_at(sn_loc, sn_module *m, sn_dtype t, sn_dim d);
 
-/* What a tensor is. Of the error tensor: 1, 0, f32. */
+/* Size, rank, type of a tensor. The error tensor has size 1, rank 0, type f32. */
 #define sn_dim_of(x, axis) sn_dim_of_at(SN_HERE, x, axis)
 sn_dim sn_dim_of_at(sn_loc, sn_tensor x, int axis);
 int sn_rank_of(sn_tensor x);
-/* Of an input, parameter or state, with its scopes; NULL: x has none. The module's memory. */
+/* The name of an input, parameter or state, including its scopes; NULL: x has no name. The string
+ * belongs to the module. */
 const char *sn_name_of(sn_tensor x);
 sn_dtype sn_dtype_of(sn_tensor x);
 sn_module *sn_module_of(sn_tensor x);
 
-/* Lists in macro calls end with a mark, so that no count has to be given. */
+/* List arguments of macros end with a sentinel, so no count is passed. */
 #define SN_END INT64_MIN /* ends a list of dimensions */
-#define SN_REST (-1)     /* in sn_reshape: the size that keeps the number of elements */
-#define SN_SCALAR SN_END /* as the only dimension: rank 0 */
+#define SN_REST (-1)     /* in sn_reshape: inferred from the number of elements */
+#define SN_SCALAR SN_END /* instead of dimensions: rank 0 */
 #define SN_DIMS(...) ((const sn_dim[]){__VA_ARGS__, SN_END})
 #define SN_AXES(...) ((const int[]){__VA_ARGS__, INT_MIN})
 #define SN_TENSORS(...) ((const sn_tensor[]){__VA_ARGS__, NULL})
 
-/* Operands of arithmetic may be tensors, C numbers (they take the other operand's type), or
- * dimensions (variables of type sn_dim: their run-time value). */
+/* Operands of arithmetic are tensors, C numbers (converted to the other operand's type), or
+ * dimensions (variables of type sn_dim; their run-time value). */
 typedef enum sn_operand_kind { SN_IS_TENSOR, SN_IS_NUMBER, SN_IS_DIM } sn_operand_kind;
 typedef struct sn_operand {
     sn_operand_kind kind;
@@ -108,8 +110,8 @@ static inline sn_operand sn_operand_dim(sn_dim x) {
 /* ---- leaves ---- */
 
 /* Scopes prefix the names of parameters, states and taps: after sn_scope_push(m, "h.%d", i),
- * "ln_1.weight" is "h.0.ln_1.weight". sn_scope_params adds a prefix to parameters only, before all
- * scopes ("transformer."); NULL or "" takes it away. */
+ * "ln_1.weight" becomes "h.0.ln_1.weight". sn_scope_params sets a prefix for parameters only, in
+ * front of all scopes ("transformer."); NULL or "" removes it. */
 #define sn_scope_push(m, ...) sn_scope_push_at(SN_HERE, m, __VA_ARGS__)
 #define sn_scope_pop(m) sn_scope_pop_at(SN_HERE, m)
 void sn_scope_push_at(sn_loc, sn_module *m, const char *fmt, ...)
@@ -117,20 +119,23 @@ void sn_scope_push_at(sn_loc, sn_module *m, const char *fmt, ...)
 void sn_scope_pop_at(sn_loc, sn_module *m);
 void sn_scope_params(sn_module *m, const char *prefix);
 
-/* A tensor that the caller gives at each run: sn_input(m, "tokens", SN_I32, B, T). No scope. */
+/* A tensor that is bound at each run: sn_input(m, "tokens", SN_I32, B, T). Scopes do not apply. */
 #define sn_input(m, name, dtype, ...) sn_input_at(SN_HERE, m, name, dtype, SN_DIMS(__VA_ARGS__))
-/* A named weight: sn_param(m, "wte.weight", SN_F32, V, d). The same name gives the same tensor. */
+/* A named weight: sn_param(m, "wte.weight", SN_F32, V, d). The same name returns the same
+ * tensor. */
 #define sn_param(m, name, dtype, ...) sn_param_at(SN_HERE, m, name, dtype, SN_DIMS(__VA_ARGS__))
-/* A named tensor that outlives a run, zero at first; its value when the entry starts. */
+/* A named tensor that persists between runs, initially zero. Its value is the one at the start of
+ * the entry. */
 #define sn_state(m, name, dtype, ...) sn_state_at(SN_HERE, m, name, dtype, SN_DIMS(__VA_ARGS__))
-/* A constant: a scalar, or a tensor full of it. */
+/* A constant: a scalar, or a tensor filled with it. */
 #define sn_scalar(m, dtype, value) sn_full_at(SN_HERE, m, dtype, value, SN_DIMS(SN_SCALAR))
 #define sn_full(m, dtype, value, ...) sn_full_at(SN_HERE, m, dtype, value, SN_DIMS(__VA_ARGS__))
-/* 0, 1, … n-1 [n]; and y[i…] = i[axis] of any shape. */
+/* sn_arange: 0, 1, … n-1 [n]. sn_iota: any shape, y[i…] = i[axis]. */
 #define sn_arange(m, dtype, n) sn_iota_at(SN_HERE, m, dtype, 0, SN_DIMS(n))
 #define sn_iota(m, dtype, axis, ...) sn_iota_at(SN_HERE, m, dtype, axis, SN_DIMS(__VA_ARGS__))
-/* Uniform in [0, 1), f32, of the shape given. rng: i64[2] = seed, step. Two calls are independent;
- * the same seed and step repeat the numbers. Philox, counter-based. */
+/* Uniform samples in [0, 1), f32, of the given shape. rng: i64[2] = seed, step. Two calls are
+ * independent of each other; the same seed and step reproduce the samples. Counter-based
+ * (Philox). */
 #define sn_uniform(rng, ...) sn_uniform_at(SN_HERE, rng, SN_DIMS(__VA_ARGS__))
 
 sn_tensor sn_input_at(sn_loc, sn_module *, const char *name, sn_dtype, const sn_dim *shape);
@@ -140,16 +145,18 @@ sn_tensor sn_full_at(sn_loc, sn_module *, sn_dtype, double value, const sn_dim *
 sn_tensor sn_iota_at(sn_loc, sn_module *, sn_dtype, int axis, const sn_dim *shape);
 sn_tensor sn_uniform_at(sn_loc, sn_tensor rng, const sn_dim *shape);
 
-/* ---- entries: the functions of the compiled program. They share parameters and states. ---- */
+/* ---- entries: the functions of the compiled program; they share parameters and states ---- */
 
-/* What follows belongs to this entry. Its inputs are those that its outputs and states need. */
+/* Starts an entry; the outputs, assignments and taps that follow belong to it. Its inputs are those
+ * that its outputs and states depend on. */
 #define sn_entry_begin(m, name) sn_entry_begin_at(SN_HERE, m, name)
-#define sn_output(name, x) sn_output_at(SN_HERE, name, x) /* a result of the current entry */
-/* The state's value after the run. A parameter may be assigned as well: then it changes from run to
- * run, each session works on a copy of its own (sn_state_read and sn_state_write by its name), and
- * nothing that depends on it is computed ahead. */
+#define sn_output(name, x) sn_output_at(SN_HERE, name, x) /* an output of the current entry */
+/* Sets the state's value after the run. A parameter may be assigned too. Then each session works on
+ * its own copy (sn_state_read and sn_state_write take the parameter's name), and values that depend
+ * on the parameter are computed at each run, not when the session is opened. */
 #define sn_assign(state, x) sn_assign_at(SN_HERE, state, x)
-/* Names x (scope, then a printf format) for reading it out; returns x. Free unless asked for. */
+/* Gives x a name (scope, then a printf format) under which it can be read out; returns x. Costs
+ * nothing unless sn_compile_options.taps requests it. */
 #define sn_name(x, ...) sn_name_at(SN_HERE, x, __VA_ARGS__)
 void sn_entry_begin_at(sn_loc, sn_module *m, const char *name);
 void sn_output_at(sn_loc, const char *name, sn_tensor x);
@@ -185,8 +192,8 @@ sn_tensor sn_name_at(sn_loc, sn_tensor x, const char *fmt, ...)
 #define sn_gelu_tanh(x) sn_gelu_tanh_at(SN_HERE, x) /* its tanh approximation, as in GPT-2 */
 #define sn_silu(x) sn_silu_at(SN_HERE, x)           /* x sigmoid(x) */
 #define sn_softplus(x) sn_softplus_at(SN_HERE, x)   /* ln(1 + e^x) */
-#define sn_stop_gradient(x) sn_stop_gradient_at(SN_HERE, x) /* x, but constant to gradients */
-#define sn_cast(x, dtype) sn_cast_at(SN_HERE, x, dtype)     /* x in another element type */
+#define sn_stop_gradient(x) sn_stop_gradient_at(SN_HERE, x) /* x; its gradient is zero */
+#define sn_cast(x, dtype) sn_cast_at(SN_HERE, x, dtype)     /* converts the element type */
 
 sn_tensor sn_neg_at(sn_loc, sn_tensor), sn_abs_at(sn_loc, sn_tensor), sn_sign_at(sn_loc, sn_tensor),
     sn_exp_at(sn_loc, sn_tensor), sn_exp2_at(sn_loc, sn_tensor), sn_expm1_at(sn_loc, sn_tensor),
@@ -206,11 +213,11 @@ sn_tensor sn_cast_at(sn_loc, sn_tensor x, sn_dtype t);
 #define sn_add(x, y) SN_OP2_(sn_add_at, x, y)
 #define sn_sub(x, y) SN_OP2_(sn_sub_at, x, y)
 #define sn_mul(x, y) SN_OP2_(sn_mul_at, x, y)
-#define sn_div(x, y) SN_OP2_(sn_div_at, x, y) /* integers: floored */
+#define sn_div(x, y) SN_OP2_(sn_div_at, x, y) /* integers: rounds towards -inf */
 #define sn_mod(x, y) SN_OP2_(sn_mod_at, x, y) /* x - y floor(x / y) */
 #define sn_pow(x, y) SN_OP2_(sn_pow_at, x, y)
-#define sn_max(x, y) SN_OP2_(sn_max_at, x, y) /* the larger; NaN if one is NaN */
-#define sn_min(x, y) SN_OP2_(sn_min_at, x, y) /* the smaller; NaN if one is NaN */
+#define sn_max(x, y) SN_OP2_(sn_max_at, x, y) /* NaN if either is NaN */
+#define sn_min(x, y) SN_OP2_(sn_min_at, x, y) /* NaN if either is NaN */
 #define sn_lt(x, y) SN_OP2_(sn_lt_at, x, y)   /* x < y */
 #define sn_le(x, y) SN_OP2_(sn_le_at, x, y)   /* x <= y */
 #define sn_gt(x, y) SN_OP2_(sn_lt_at, y, x)   /* x > y */
@@ -220,7 +227,7 @@ sn_tensor sn_cast_at(sn_loc, sn_tensor x, sn_dtype t);
 #define sn_and(x, y) SN_OP2_(sn_and_at, x, y) /* bool: logical; integers: bitwise */
 #define sn_or(x, y) SN_OP2_(sn_or_at, x, y)
 #define sn_xor(x, y) SN_OP2_(sn_xor_at, x, y)
-/* cond ? x : y; cond bool; x and y tensors or numbers; all three broadcast */
+/* cond ? x : y; cond is bool; x and y are tensors or numbers; all three broadcast */
 #define sn_where(cond, x, y) sn_where_at(SN_HERE, cond, SN_OPERAND(x), SN_OPERAND(y))
 
 sn_tensor sn_add_at(sn_loc, sn_operand, sn_operand), sn_sub_at(sn_loc, sn_operand, sn_operand),
@@ -233,27 +240,28 @@ sn_tensor sn_add_at(sn_loc, sn_operand, sn_operand), sn_sub_at(sn_loc, sn_operan
     sn_xor_at(sn_loc, sn_operand, sn_operand);
 sn_tensor sn_where_at(sn_loc, sn_tensor cond, sn_operand x, sn_operand y);
 
-/* ---- reductions over the axes listed, which vanish; the _keep forms leave them with size 1 --- */
+/* ---- reductions over the listed axes (removed; kept as size 1 by the _keep forms) ---- */
 
 #define sn_sum(x, ...) sn_sum_at(SN_HERE, x, SN_AXES(__VA_ARGS__), false)
 #define sn_mean(x, ...) sn_mean_at(SN_HERE, x, SN_AXES(__VA_ARGS__), false)
-#define sn_variance(x, ...) sn_variance_at(SN_HERE, x, SN_AXES(__VA_ARGS__), false) /* over n */
-/* -inf over nothing */
+/* divides by the number of elements */
+#define sn_variance(x, ...) sn_variance_at(SN_HERE, x, SN_AXES(__VA_ARGS__), false)
+/* -inf if there are no elements */
 #define sn_amax(x, ...) sn_amax_at(SN_HERE, x, SN_AXES(__VA_ARGS__), false)
-/* +inf over nothing */
+/* +inf if there are no elements */
 #define sn_amin(x, ...) sn_amin_at(SN_HERE, x, SN_AXES(__VA_ARGS__), false)
 #define sn_sum_keep(x, ...) sn_sum_at(SN_HERE, x, SN_AXES(__VA_ARGS__), true)
 #define sn_mean_keep(x, ...) sn_mean_at(SN_HERE, x, SN_AXES(__VA_ARGS__), true)
 #define sn_variance_keep(x, ...) sn_variance_at(SN_HERE, x, SN_AXES(__VA_ARGS__), true)
 #define sn_amax_keep(x, ...) sn_amax_at(SN_HERE, x, SN_AXES(__VA_ARGS__), true)
 #define sn_amin_keep(x, ...) sn_amin_at(SN_HERE, x, SN_AXES(__VA_ARGS__), true)
-#define sn_sum_all(x) sn_sum_at(SN_HERE, x, NULL, false)   /* over every axis: a scalar */
-#define sn_mean_all(x) sn_mean_at(SN_HERE, x, NULL, false) /* over every axis: a scalar */
-/* i32 index of the first maximum on the axis, which vanishes */
+#define sn_sum_all(x) sn_sum_at(SN_HERE, x, NULL, false)   /* over all axes: a scalar */
+#define sn_mean_all(x) sn_mean_at(SN_HERE, x, NULL, false) /* over all axes: a scalar */
+/* i32 index of the first maximum along the axis, which is removed */
 #define sn_argmax(x, axis) sn_argmax_at(SN_HERE, x, axis)
-/* running sum on the axis, this element included; x's shape */
+/* inclusive prefix sum along the axis; x's shape */
 #define sn_cumsum(x, axis) sn_cumsum_at(SN_HERE, x, axis)
-/* ln of the sum of e^x on the axis, which vanishes */
+/* ln of the sum of e^x along the axis, which is removed */
 #define sn_logsumexp(x, axis) sn_logsumexp_at(SN_HERE, x, axis)
 
 sn_tensor sn_sum_at(sn_loc, sn_tensor, const int *axes, bool keep),
@@ -268,24 +276,24 @@ sn_tensor sn_argmax_at(sn_loc, sn_tensor, int axis), sn_cumsum_at(sn_loc, sn_ten
 
 /* The same elements in row-major order: sn_reshape(x, B, T, 12, 64); one size may be SN_REST. */
 #define sn_reshape(x, ...) sn_reshape_at(SN_HERE, x, SN_DIMS(__VA_ARGS__))
-/* y's axis i is x's axis perm[i]: sn_transpose(x, 0, 2, 1, 3). */
+/* Axis i of y is axis perm[i] of x: sn_transpose(x, 0, 2, 1, 3). */
 #define sn_transpose(x, ...) sn_transpose_at(SN_HERE, x, SN_AXES(__VA_ARGS__))
-#define sn_swap(x, axis1, axis2) sn_swap_at(SN_HERE, x, axis1, axis2) /* two axes exchanged */
+#define sn_swap(x, axis1, axis2) sn_swap_at(SN_HERE, x, axis1, axis2) /* swaps two axes */
 #define sn_broadcast(x, ...) sn_broadcast_at(SN_HERE, x, SN_DIMS(__VA_ARGS__))
-#define sn_expand(x, axis) sn_expand_at(SN_HERE, x, axis)   /* a new axis of size 1 there */
-#define sn_squeeze(x, axis) sn_squeeze_at(SN_HERE, x, axis) /* that axis of size 1 vanishes */
-/* size elements from start on one axis; the step form takes every step-th. */
+#define sn_expand(x, axis) sn_expand_at(SN_HERE, x, axis)   /* inserts an axis of size 1 */
+#define sn_squeeze(x, axis) sn_squeeze_at(SN_HERE, x, axis) /* removes an axis of size 1 */
+/* `size` elements from `start` along one axis; sn_slice_step takes every step-th element. */
 #define sn_slice(x, axis, start, size) sn_slice_at(SN_HERE, x, axis, start, size, 1)
 #define sn_slice_step(x, axis, start, size, step) sn_slice_at(SN_HERE, x, axis, start, size, step)
-#define sn_index(x, axis, i) sn_index_at(SN_HERE, x, axis, i) /* element i of an axis, no axis */
-/* n equal parts of an axis in part[0 … n-1]. */
+#define sn_index(x, axis, i) sn_index_at(SN_HERE, x, axis, i) /* element i of an axis (removed) */
+/* Splits an axis into n equal parts, part[0 … n-1]. */
 #define sn_split(x, axis, n, part) sn_split_at(SN_HERE, x, axis, n, part)
 #define sn_concat(axis, ...) sn_concat_at(SN_HERE, axis, SN_TENSORS(__VA_ARGS__))
-/* on a new axis */
+/* along a new axis */
 #define sn_stack(axis, ...) sn_stack_at(SN_HERE, axis, SN_TENSORS(__VA_ARGS__))
-/* low and high elements of value around x on one axis. */
+/* Adds `low` elements before x and `high` after it along one axis, filled with value. */
 #define sn_pad(x, axis, low, high, value) sn_pad_at(SN_HERE, x, axis, low, high, value)
-/* x with y written at the start given, one number an axis: sn_update(cache, k, 0, 0, P, 0). */
+/* x with y written at the given start, one number per axis: sn_update(cache, k, 0, 0, P, 0). */
 #define sn_update(x, y, ...) sn_update_at(SN_HERE, x, y, SN_DIMS(__VA_ARGS__))
 
 sn_tensor sn_reshape_at(sn_loc, sn_tensor, const sn_dim *shape),
@@ -300,35 +308,41 @@ sn_tensor sn_reshape_at(sn_loc, sn_tensor, const sn_dim *shape),
     sn_update_at(sn_loc, sn_tensor x, sn_tensor y, const sn_dim *start);
 void sn_split_at(sn_loc, sn_tensor, int axis, int n, sn_tensor *part);
 
-/* ---- products and look-ups ---- */
+/* ---- matrix products and look-ups ---- */
 
 /* x [.., m, k], y [.., k, n] -> [.., m, n]; leading axes broadcast. */
 #define sn_matmul(x, y) sn_matmul_at(SN_HERE, x, y)
-/* Letters name axes: sn_einsum("bhqd,bhkd->bhqk", q, k). Letters in both and in the result are
- * batch axes, letters in both only are summed over; each letter once an operand. */
+/* Labels name axes: sn_einsum("bhqd,bhkd->bhqk", q, k). Labels in both operands and the result are
+ * batch axes; labels in both operands only are summed over. A label occurs at most once per
+ * operand. */
 #define sn_einsum(spec, x, y) sn_einsum_at(SN_HERE, spec, x, y)
 /* x W^T + b: x [.., in], w [out, in], b [out] or NULL -> [.., out]. */
 #define sn_linear(x, w, b) sn_linear_at(SN_HERE, x, w, b)
-/* Convolution of images: x [B, C, H, W], w [O, C / groups, kh, kw] -> [B, O, Ho, Wo] with
- * Ho = floor((H + 2 padding - dilation (kh - 1) - 1) / stride) + 1; zeros outside x. Options after
- * w: sn_conv2d(x, w, bias, .stride = {2, 2}, .padding = {1, 1}); pairs are height, width. An open
- * H or W must divide exactly. One-dimensional: H = kh = 1. [LeCun 1989; as a cross-correlation] */
+/* 2-D convolution: x [B, C, H, W], w [O, C / groups, kh, kw] -> [B, O, Ho, Wo] with Ho = floor((H +
+ * 2 padding - dilation (kh - 1) - 1) / stride) + 1; x is zero-padded. Options follow w:
+ * sn_conv2d(x, w, bias, .stride = {2, 2}, .padding = {1, 1}); pairs are height, width. A symbolic H
+ * or W must divide exactly. For one dimension use H = kh = 1. [LeCun 1989; as a
+ * cross-correlation] */
 #define sn_conv2d(x, w, ...) sn_conv2d_at(SN_HERE, x, w, (sn_conv2d_options){.bias = __VA_ARGS__})
 typedef struct sn_conv2d_options {
     sn_tensor bias;                             /* [O] or NULL */
-    int64_t stride[2], padding[2], dilation[2]; /* stride, dilation 0: 1 */
-    int64_t groups; /* 0: 1; C and O in so many parts, each on its own */
+    int64_t stride[2], padding[2], dilation[2]; /* 0 in stride or dilation: 1 */
+    /* 0: 1; grouped convolution: C and O are split into this many independent groups */
+    int64_t groups;
 } sn_conv2d_options;
 sn_tensor sn_conv2d_at(sn_loc, sn_tensor x, sn_tensor w, sn_conv2d_options);
 /* Rows of a table: table [n, d], ids [..] integers -> [.., d] [PH22 A1, A2]. */
 #define sn_embedding(table, ids) sn_embedding_at(SN_HERE, table, ids)
-/* x's slices on an axis at integer indices: the axis is replaced by the shape of ids. */
+/* Slices of x along an axis at integer indices: the shape of ids replaces the axis. */
 #define sn_gather(x, axis, ids) sn_gather_at(SN_HERE, x, axis, ids)
-/* n zeros on the axis, plus x's slices added at ids, in order: the transpose of sn_gather. */
+/* The transpose of sn_gather: a tensor with n zeros along the axis, to which the slices of x are
+ * added at ids, in order. */
 #define sn_scatter_add(x, axis, ids, n) sn_scatter_add_at(SN_HERE, x, axis, ids, n)
-/* Single elements: sn_at(table, i, j) with one integer tensor an axis, of one shape: that shape. */
+/* Single elements: sn_at(table, i, j) takes one integer tensor per axis, all of one shape; the
+ * result has that shape. */
 #define sn_at(x, ...) sn_at_at(SN_HERE, x, SN_TENSORS(__VA_ARGS__))
-/* 1 where the last axis' index equals x, else 0: x [..] integers -> [.., n]. */
+/* One-hot encoding: x [..] integers -> [.., n], 1 where the index along the last axis equals x,
+ * else 0. */
 #define sn_one_hot(x, n, dtype) sn_one_hot_at(SN_HERE, x, n, dtype)
 
 sn_tensor sn_matmul_at(sn_loc, sn_tensor, sn_tensor),
@@ -342,59 +356,65 @@ sn_tensor sn_matmul_at(sn_loc, sn_tensor, sn_tensor),
 
 /* ---- gradients ---- */
 
-/* out[i] = d loss / d wrt[i], for i < n: tensors of wrt[i]'s type and shape that any entry may use,
- * also in another sn_grad. loss: a float scalar. wrt: any float tensors that the loss is made of:
- * parameters, inputs, tensors on the way, tensors captured by sn_attention. Where the loss does not
- * depend on one its gradient is zeros, and `explain` notes it; the number of those is returned.
- * Equal tensors are one tensor: the gradient of exp(x) counts every exp(x) of the module.
- * Attention in plain operations gets the gradient of sn_attention, whose weights stay out of
- * memory, if wrt are parameters, inputs and states only. At kinks: relu, abs, sign, floor, … have
- * slope 0; equal operands of sn_max and sn_min get half each, and the elements that attain sn_amax
- * and sn_amin share alike. Keys that sn_attention hides, rows without a visible key, and targets
- * outside the vocabulary give zero, never NaN, even if the score callback gives NaN there. Written
- * out, sn_where follows the chain rule: where(mask, log1p(x), -inf) has the gradient 0 of the
- * hidden side times the slope of log1p, which is NaN where that is. Hide the argument instead:
- * log1p(where(mask, x, 0)). */
+/* out[i] = d loss / d wrt[i] for i < n, with wrt[i]'s type and shape. The results are ordinary
+ * tensors: any entry, and another sn_grad, may use them. loss: a float scalar. wrt: float tensors
+ * that the loss depends on: parameters, inputs, intermediate values, tensors captured by
+ * sn_attention. If the loss does not depend on wrt[i], out[i] is zero and `explain` notes it; the
+ * return value counts these. Equal tensors are one tensor: the gradient of exp(x) covers every
+ * exp(x) in the module.
+ *
+ * Attention written in plain operations gets the memory-efficient gradient of sn_attention (the
+ * weights are not stored) if wrt contains only parameters, inputs and states.
+ *
+ * Non-differentiable points: relu, abs, sign, floor, … have slope 0 there; equal operands of sn_max
+ * and sn_min get half the gradient each; elements that attain sn_amax or sn_amin share it equally.
+ * Keys hidden from sn_attention, rows without a visible key, and targets outside the vocabulary get
+ * gradient zero, never NaN, even if the score callback returns NaN there. sn_where follows the
+ * chain rule: where(mask, log1p(x), -inf) has gradient 0 times the slope of log1p on the masked
+ * side, which is NaN where that slope is not finite. Mask the argument instead: log1p(where(mask,
+ * x, 0)). */
 #define sn_grad(loss, n, wrt, out) sn_grad_at(SN_HERE, loss, n, wrt, out)
 int sn_grad_at(sn_loc, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor *out);
-/* The parameters that x is made of, at most `max` of them, in the order of declaration; sn_name_of
- * tells which is which. Returns their number, which may be more than max. */
+/* Stores the parameters that x depends on, at most `max` of them, in the order of declaration
+ * (sn_name_of returns their names). Returns their number, which may exceed max. */
 int sn_params_of(sn_tensor x, int max, sn_tensor *out);
 
-/* ---- training: one step of an optimizer is a part of the entry's graph [PH22 A11, A13] ---- */
+/* ---- training: an optimizer step is part of the entry's graph [PH22 A11, A13] ---- */
 
 typedef enum sn_optimizer_kind {
     SN_SGD,     /* v <- momentum v + g; p <- p - rate v (nesterov: rate (g + momentum v)) */
     SN_RMSPROP, /* v <- beta2 v + (1 - beta2) g^2; p <- p - rate g / (sqrt v + eps) */
     SN_ADAGRAD, /* v <- v + g^2; p <- p - rate g / (sqrt v + eps) */
     SN_ADAM,    /* Kingma & Ba 2015, algorithm 1 */
-    SN_ADAMW    /* Loshchilov & Hutter 2019, algorithm 2, rate decay p instead of lambda p */
+    /* Loshchilov & Hutter 2019, algorithm 2, with decay term rate decay p instead of lambda p */
+    SN_ADAMW
 } sn_optimizer_kind;
 typedef struct sn_optimizer {
     sn_optimizer_kind kind;
-    double momentum; /* of SGD; 0: none */
+    double momentum; /* SGD only; 0: none */
     bool nesterov;
     double beta1, beta2, eps;
-    double decay; /* weight decay; added to the gradient as decay p, but AdamW's is not */
-    /* Does the parameter of this name decay? NULL: those with two axes or more do. */
+    double decay; /* weight decay; adds decay p to the gradient, except in AdamW */
+    /* Whether the parameter decays. NULL: parameters with two or more axes do. */
     bool (*decays)(const char *name, int rank, const void *user);
     const void *user;
-    double max_norm; /* gradients are scaled down to this length of all together; 0: not */
+    /* maximum global gradient norm: larger gradients are scaled down; 0: no clipping */
+    double max_norm;
 } sn_optimizer;
 /* PyTorch's defaults: no momentum; betas 0.9 and 0.999 (RMSProp 0.99), eps 1e-8 (AdaGrad 1e-10);
  * decay 0, AdamW 0.01; no max_norm. */
 sn_optimizer sn_optimizer_of(sn_optimizer_kind kind);
 
-/* One step in the current entry: gradients of the scalar loss, then sn_assign of every param[i],
- * i < n (f32 or f64 parameters or states), of the optimizer's states "optimizer.m.NAME" and
- * "optimizer.v.NAME", and of the step. rate: float scalar. The loss and everything else of the
- * entry see the values before the step. Returns the length of the gradient (f32 scalar, of all
- * parameters together, before it is scaled down); whoever wants it outputs it. */
+/* Adds one optimizer step to the current entry: gradients of the scalar loss, then sn_assign of
+ * param[i], i < n (f32 or f64 parameters or states), of the optimizer's states "optimizer.m.NAME"
+ * and "optimizer.v.NAME", and of the step counter. rate: float scalar. The loss and all other
+ * results of the entry use the values before the step. Returns the global gradient norm before
+ * clipping (f32 scalar); output it if you need it. */
 #define sn_optimize(loss, rate, n, param, o) sn_optimize_at(SN_HERE, loss, rate, n, param, o)
-/* The same with gradients that were made elsewhere: gradient[i] has param[i]'s type and shape. */
+/* The same with gradients that you provide: gradient[i] has param[i]'s type and shape. */
 #define sn_apply_gradients(rate, n, param, gradient, o)                                            \
     sn_apply_gradients_at(SN_HERE, rate, n, param, gradient, o)
-/* The number of steps that were made, an i64 scalar: the state "optimizer.step". */
+/* The number of completed steps, an i64 scalar: the state "optimizer.step". */
 #define sn_train_step(m) sn_train_step_at(SN_HERE, m)
 
 typedef enum sn_schedule_kind {
@@ -405,15 +425,20 @@ typedef enum sn_schedule_kind {
 } sn_schedule_kind;
 typedef struct sn_schedule {
     sn_schedule_kind kind;
-    double peak;    /* the rate at the end of the warm-up */
-    double final;   /* linear and cosine: the rate from step `total` on; 0 for the others */
-    int64_t warmup; /* steps; the rate of step t = 1, 2, … is multiplied by min(1, t / warmup) */
-    int64_t total;  /* linear and cosine: steps in all, more than warmup */
+    double peak;  /* the learning rate at the end of the warm-up */
+    double final; /* linear and cosine: the learning rate from step `total` on */
+    /* number of steps; the rate of step t = 1, 2, … is multiplied by min(1, t / warmup) */
+    int64_t warmup;
+    int64_t total; /* linear and cosine: total number of steps, greater than warmup */
 } sn_schedule;
-/* The rate of the next step, an f32 scalar, for t = step + 1 and u = (t - warmup) / (total -
- * warmup) within 0 and 1: constant; linear: peak - u (peak - final); cosine: final + (peak - final)
- * (1 + cos pi u) / 2; inverse square root [Vaswani 2017]: peak sqrt(warmup / t) after the warm-up.
- * sn_rate(sn_train_step(m), .kind = SN_COSINE, .peak = 1e-3, .warmup = 100, .total = 2000) */
+/* The learning rate of the next step, an f32 scalar. With t = step + 1 and u = (t - warmup) /
+ * (total - warmup) clamped to [0, 1]:
+ *   constant: peak
+ *   linear: peak - u (peak - final)
+ *   cosine: final + (peak - final) (1 + cos pi u) / 2
+ *   inverse square root [Vaswani 2017]: peak sqrt(warmup / t) after the warm-up
+ * Example: sn_rate(sn_train_step(m), .kind = SN_COSINE, .peak = 1e-3, .warmup = 100, .total =
+ * 2000) */
 #define sn_rate(step, ...) sn_rate_at(SN_HERE, step, &(const sn_schedule){__VA_ARGS__})
 sn_tensor sn_optimize_at(sn_loc, sn_tensor loss, sn_tensor rate, int n, const sn_tensor *param,
                          const sn_optimizer *o),
@@ -424,7 +449,7 @@ sn_tensor sn_optimize_at(sn_loc, sn_tensor loss, sn_tensor rate, int n, const sn
 
 /* ---- normalisation, positions, losses ---- */
 
-/* e^x / sum on the axis [PH22 (2)]; a row of -inf only gives 0. */
+/* e^x / sum along the axis [PH22 (2)]; a row that is entirely -inf gives 0. */
 #define sn_softmax(x, axis) sn_softmax_at(SN_HERE, x, axis)
 #define sn_log_softmax(x, axis) sn_log_softmax_at(SN_HERE, x, axis)
 /* (x - mean) / sqrt(variance + eps) gain + bias over the last axis; gain, bias [d] or NULL
@@ -432,15 +457,17 @@ sn_tensor sn_optimize_at(sn_loc, sn_tensor loss, sn_tensor rate, int n, const sn
 #define sn_layer_norm(x, gain, bias, eps) sn_layer_norm_at(SN_HERE, x, gain, bias, eps)
 /* x / sqrt(mean x^2 + eps) gain over the last axis; gain [d] or NULL [PH22 A6, m = beta = 0]. */
 #define sn_rms_norm(x, gain, eps) sn_rms_norm_at(SN_HERE, x, gain, eps)
-/* Rotary positions [TSE]: x [B, .., T, d], pos [T] or [B, T]. Pairs are turned by pos base^(-2i/d).
- * .base = 10000; .halves = true: pairs (i, i + d/2), Hugging Face's; otherwise (2i, 2i+1). */
+/* Rotary positions [TSE]: x [B, .., T, d], pos [T] or [B, T]. Pair i is rotated by the angle pos
+ * base^(-2i/d). .base = 10000; .halves = true: pairs are (i, i + d/2), as in Hugging Face;
+ * otherwise (2i, 2i+1). */
 #define sn_rope(x, ...) sn_rope_at(SN_HERE, x, (sn_rope_options){.pos = __VA_ARGS__})
-/* Sine and cosine of positions [T] -> [T, d], f32 [PH22 A2]: angles (t+1) / base^(2(i+1)/d) in
- * columns 2i and 2i+1 as the paper counts; vaswani: t / base^(2i/d), as published in 2017. */
+/* Sinusoidal positions [T] -> [T, d], f32 [PH22 A2]: sine and cosine of the angles (t+1) /
+ * base^(2(i+1)/d) in columns 2i and 2i+1, as the paper counts; .vaswani: t / base^(2i/d), as
+ * published in 2017. */
 #define sn_sinusoid(pos, d, base, vaswani) sn_sinusoid_at(SN_HERE, pos, d, base, vaswani)
 /* -ln softmax(x)[target]: x [.., V], target [..] integers -> [..] [PH22 A13]. */
 #define sn_cross_entropy(x, target) sn_cross_entropy_at(SN_HERE, x, target)
-/* x mask / (1 - rate), each element kept with probability 1 - rate; rng as in sn_uniform. */
+/* x mask / (1 - rate); an element is kept with probability 1 - rate. rng: see sn_uniform. */
 #define sn_dropout(x, rng, rate) sn_dropout_at(SN_HERE, x, rng, rate)
 
 typedef struct sn_rope_options {
@@ -459,63 +486,69 @@ sn_tensor sn_softmax_at(sn_loc, sn_tensor, int axis),
 
 /* ---- attention [PH22 A3, A4, A5] ---- */
 
-/* softmax(scale q k^T, changed and masked) v: q [B, H, Tq, d], k [B, Hk, Tk, d], v [B, Hk, Tk, dv]
- * -> [B, H, Tq, dv]. Hk divides H: query head h uses key head h / (H / Hk). Options after v:
- * sn_attention(q, k, v, .causal = true, .score = alibi, .captured = {slopes}). A query with no
- * visible key gives 0. You may as well write it as matmul, sn_where, sn_softmax, matmul: both ways
- * give the same kernel. */
+/* softmax(scale q k^T, with score and mask applied) v: q [B, H, Tq, d], k [B, Hk, Tk, d], v [B, Hk,
+ * Tk, dv] -> [B, H, Tq, dv]. Hk divides H: query head h uses K/V head h / (H / Hk). Options follow
+ * v: sn_attention(q, k, v, .causal = true, .score = alibi, .captured = {slopes}). A query without a
+ * visible key gives 0. The same attention written as matmul, sn_where, sn_softmax, matmul compiles
+ * to the same kernel. */
 #define sn_attention(q_, k_, ...)                                                                  \
     sn_attention_at(SN_HERE, &(const sn_attention_args){.q = q_, .k = k_, .v = __VA_ARGS__})
 
 #define SN_MAX_CAPTURED 8
-/* One score, as scalars, in a callback. */
+/* One score and its indices, as scalars, passed to the callbacks. */
 typedef struct sn_score_ctx {
     sn_module *m;
-    sn_tensor score;           /* scaled q k, f32 (f64 if q is); NULL in a mask callback */
-    sn_tensor b, h, q, k;      /* i32: which batch, head, query, key */
+    sn_tensor score;           /* scaled q k, f32 (f64 if q is f64); NULL in a mask callback */
+    sn_tensor b, h, q, k;      /* i32 indices: batch, query head, query, key */
     sn_dim n_q, n_k;           /* numbers of queries and keys */
-    const sn_tensor *captured; /* the tensors captured, for sn_at */
+    const sn_tensor *captured; /* the captured tensors; read them with sn_at */
     const void *user;
 } sn_score_ctx;
-/* Returns the new score (a scalar of score's type), or whether the key is visible (bool). May use
- * the context, numbers and sn_at(captured[i], …) only; runs once, when the graph is built. */
+/* Returns the new score (a scalar of the score's type), or whether the key is visible (bool). May
+ * use only the context, numbers and sn_at(captured[i], …). It is called once, when the graph is
+ * built. */
 typedef sn_tensor (*sn_score_fn)(const sn_score_ctx *c);
-/* In a callback: how many positions the key lies behind the query, i32; the last query stands at
- * the last key, so that it is right with a cache too. Negative: the key is in the future. */
+/* In a callback: the distance from the key to the query in positions, i32. The last query is at the
+ * position of the last key, so this also holds with a KV cache. Negative: the key is in the
+ * future. */
 #define sn_behind(c) sn_behind_at(SN_HERE, c)
 sn_tensor sn_behind_at(sn_loc, const sn_score_ctx *c);
 
 typedef struct sn_attention_args {
     sn_tensor q, k, v;
-    double scale;      /* positive; 0: 1 / sqrt(d) */
-    bool causal;       /* visible: k <= q + (Tk - Tq): the last query sees every key */
-    int64_t window;    /* with causal, if > 0: the last so many keys only, itself included */
-    sn_score_fn score; /* NULL: as it is */
-    sn_score_fn mask;  /* NULL: all; joined with causal by "and" */
-    sn_tensor captured[SN_MAX_CAPTURED]; /* ends at the first NULL */
-    const void *user;                    /* handed to the callbacks */
-    double dropout; /* of the weights, with `rng` as sn_dropout has it; the mask is never stored */
+    double scale; /* positive; 0: 1 / sqrt(d) */
+    /* key k is visible to query q if k <= q + (Tk - Tq): the last query sees all keys */
+    bool causal;
+    /* with causal: only the last `window` keys, including the query's own position; 0: all */
+    int64_t window;
+    sn_score_fn score;                   /* NULL: unchanged */
+    sn_score_fn mask;                    /* NULL: all keys; with causal: both must hold */
+    sn_tensor captured[SN_MAX_CAPTURED]; /* NULL-terminated */
+    const void *user;                    /* passed to the callbacks */
+    /* dropout of the weights with `rng`, as in sn_dropout; the mask is never stored */
+    double dropout;
     sn_tensor rng;
 } sn_attention_args;
 sn_tensor sn_attention_at(sn_loc, const sn_attention_args *);
 
-/* [B, T, H D] -> [B, H, T, D] and back. */
+/* [B, T, H D] -> [B, H, T, D] and the inverse. */
 #define sn_split_heads(x, heads) sn_split_heads_at(SN_HERE, x, heads)
 #define sn_merge_heads(x) sn_merge_heads_at(SN_HERE, x)
 sn_tensor sn_split_heads_at(sn_loc, sn_tensor, int64_t heads), sn_merge_heads_at(sn_loc, sn_tensor);
 
-/* A state named NAME in the scope, [.., capacity, d], that remembers x [.., T, d] of earlier runs:
- * writes x at index `past` and gives all that is remembered, [.., past + T, d]. The other sizes
- * must be numbers. A name holds one cache in an entry. */
+/* A KV cache: a state NAME in the scope, [.., capacity, d]. Writes x [.., T, d] at index `past` and
+ * returns all cached rows, [.., past + T, d]. All other sizes must be numbers. Within an entry a
+ * name denotes one cache. */
 #define sn_kv_cache(x, name, past, capacity) sn_kv_cache_at(SN_HERE, x, name, past, capacity)
 sn_tensor sn_kv_cache_at(sn_loc, sn_tensor x, const char *name, sn_dim past, int64_t capacity);
 
-/* Masks as bool tensors, true = visible. [Tq, Tk]: the last query sees the last key. */
-#define sn_causal_mask(m, Tq, Tk) sn_window_mask_at(SN_HERE, m, Tq, Tk, 0)    /* k <= q + Tk - Tq */
-#define sn_window_mask(m, Tq, Tk, w) sn_window_mask_at(SN_HERE, m, Tq, Tk, w) /* and the last w */
+/* Boolean masks, true = visible. [Tq, Tk]: the last query is at the position of the last key. */
+#define sn_causal_mask(m, Tq, Tk) sn_window_mask_at(SN_HERE, m, Tq, Tk, 0) /* k <= q + Tk - Tq */
+/* of these only the last w */
+#define sn_window_mask(m, Tq, Tk, w) sn_window_mask_at(SN_HERE, m, Tq, Tk, w)
 /* Padding: lengths [B] integers -> [B, 1, 1, Tk], true where k < length. */
 #define sn_length_mask(lengths, Tk) sn_length_mask_at(SN_HERE, lengths, Tk)
-/* Packed documents: ids [B, T] -> [B, 1, T, T], true within one document. */
+/* Packed documents: ids [B, T] -> [B, 1, T, T], true within a document. */
 #define sn_document_mask(ids) sn_document_mask_at(SN_HERE, ids)
 /* x where the mask is true, -inf elsewhere [PH22 A4 line 5]. */
 #define sn_mask_scores(x, mask) sn_mask_scores_at(SN_HERE, x, mask)
@@ -524,16 +557,16 @@ sn_tensor sn_window_mask_at(sn_loc, sn_module *m, sn_dim Tq, sn_dim Tk, int64_t 
     sn_document_mask_at(sn_loc, sn_tensor ids),
     sn_mask_scores_at(sn_loc, sn_tensor x, sn_tensor mask);
 
-/* ---- layers that make their own parameters, named NAME.weight and NAME.bias in the scope ---- */
+/* ---- layers that declare their parameters, NAME.weight and NAME.bias in the scope ---- */
 
-enum { SN_BIAS = 1, SN_IN_OUT = 2 /* weight stored [in, out], as GPT-2's Conv1D */ };
+enum { SN_BIAS = 1, SN_IN_OUT = 2 /* weight stored as [in, out], as in GPT-2's Conv1D */ };
 /* x [.., in] -> [.., out] */
 #define sn_nn_linear(x, name, n_out, flags) sn_nn_linear_at(SN_HERE, x, name, n_out, flags)
 /* ids [..] -> [.., d]; table [n, d] */
 #define sn_nn_embedding(ids, name, n, d) sn_nn_embedding_at(SN_HERE, ids, name, n, d)
 #define sn_nn_layer_norm(x, name, eps) sn_nn_layer_norm_at(SN_HERE, x, name, eps)
 #define sn_nn_rms_norm(x, name, eps) sn_nn_rms_norm_at(SN_HERE, x, name, eps) /* no bias */
-/* (act(x gate^T) * (x up^T)) down^T, no bias: swiglu with act = silu, geglu with gelu */
+/* (act(x gate^T) * (x up^T)) down^T, no bias: SwiGLU with act = silu, GeGLU with gelu */
 #define sn_swiglu(x, gate, up, down) sn_glu_at(SN_HERE, x, gate, up, down, sn_silu_at)
 #define sn_geglu(x, gate, up, down) sn_glu_at(SN_HERE, x, gate, up, down, sn_gelu_at)
 sn_tensor sn_nn_linear_at(sn_loc, sn_tensor x, const char *name, int64_t n_out, int flags),
@@ -545,87 +578,95 @@ sn_tensor sn_nn_linear_at(sn_loc, sn_tensor x, const char *name, int64_t n_out, 
 
 /* ---- compile and run ---- */
 
-typedef struct sn_program sn_program; /* compiled entries; read-only, any thread may use it */
-typedef struct sn_session sn_session; /* one user of a program: bound weights, states, workspace */
+typedef struct sn_program sn_program; /* compiled entries; immutable, may be used by any thread */
+/* bound weights, states and workspace for one user of a program */
+typedef struct sn_session sn_session;
 
 typedef struct sn_options {
-    int level;           /* fusion level 0 to 4; -1: 4, everything */
-    int threads;         /* 0: as many as the process may use */
+    int level;           /* fusion level 0 to 4; -1: the default, 4 */
+    int threads;         /* 0: the number of CPUs available to the process */
     const char *backend; /* "auto" (or NULL), "own", "onednn" */
-    const char *target;  /* NULL: this CPU; "x86-64-v3", … */
-    const char *weights; /* storage of constant matrices: "f32" (or NULL), "bf16", "int8", "int4" */
-    /* What an entry that trains (it has an output "loss", and assigns) stores between kernels:
-     * "f32" (or NULL) or "bf16": large tensors that its forward part leaves for the backward part,
-     * and what attention's gradient gives. Sums, parameters and the optimizer's states stay f32. */
+    const char *target;  /* NULL: this CPU; or a name such as "x86-64-v3" */
+    /* storage type of constant matrices: "f32" (or NULL), "bf16", "int8", "int4" */
+    const char *weights;
+    /* Storage type of large activations in training entries (entries that assign and have an output
+     * "loss"): "f32" (or NULL) or "bf16". Affects what the forward part keeps for the backward
+     * part, and the results of attention's gradient. Accumulators, parameters and optimizer states
+     * remain f32. */
     const char *precision;
-    const char *cache_dir;   /* NULL: the user's cache directory; "none" or "": no disk cache; a
-                                folder of that name is "./none" */
-    const char *passes;      /* NULL; or "-name,-name": passes switched off */
-    const char *const *taps; /* [n_taps] names of tensors to read out, "*": all; they become
-                                outputs */
+    /* disk cache; NULL: the user's cache directory; "none" or "": no cache (a folder called none is
+     * "./none") */
+    const char *cache_dir;
+    const char *passes; /* NULL; or "-name,-name": disables these passes */
+    /* [n_taps] names of tensors to read out, "*": all; they become outputs */
+    const char *const *taps;
     int n_taps;
-    bool strict_fusion; /* an op that was expected to fuse and did not is an error */
-    /* Choose kernels by measuring, where several are right and no choice is remembered for the
-     * sizes in the disk cache, which must be usable; compilation takes seconds longer. Choices that
-     * are remembered are taken without it. */
+    bool strict_fusion; /* it is an error if an op that should have been fused was not */
+    /* Where several kernels are possible, measure them and take the fastest, unless the disk cache
+     * holds a choice for these sizes; the cache must be usable. Adds seconds to compilation.
+     * Choices in the cache are also used without this option. */
     bool tune;
-    /* The sizes in use, for tuned choices: "B=1,T=256". Dimensions that are not named count at the
-     * middle of their range (the geometric mean of its ends). */
+    /* Typical sizes for tuning: "B=1,T=256". Dimensions that are not listed default to the
+     * geometric mean of their bounds. */
     const char *tune_sizes;
-    /* A line for each choice that is measured, "" when all are; NULL: silent. */
+    /* Called with a line for each measured choice, and with "" at the end; NULL: no progress. */
     void (*progress)(void *ctx, const char *line);
     void *progress_ctx;
-    bool check_nan; /* a run stops after the kernel that makes the first NaN, or the first infinity
-                       that is not meant (as a masked score is), and says which: slow */
-    bool check_index; /* a run stops, before it writes anything, at an index outside its table
-                         (gather, scatter, sn_at, embeddings, targets of cross entropy) and says
-                         which: slow. Without it such indices count as the nearest inside */
-    /* Bytes that the tensors between an entry's kernels may take together (scratch memory of
-     * threads comes on top); 0: as many as they need. Where they would take more, kernels run a
-     * second time instead of keeping what they made: the same bits, later. */
+    /* debug check: stop after the kernel that produces the first NaN or unintended infinity (the
+     * -inf of masked scores is intended), and report it. Slow. */
+    bool check_nan;
+    /* debug check: stop before anything is written if an index is out of range (gather, scatter,
+     * sn_at, embeddings, targets of cross entropy), and report it. Slow. Without it, out-of-range
+     * indices are clamped. */
+    bool check_index;
+    /* Memory budget in bytes for the tensors between the kernels of an entry (not counting the
+     * threads' scratch memory); 0: unlimited. Within the budget, results are recomputed instead of
+     * stored: slower, bit-identical. */
     int64_t memory_budget;
-    const char *budget_sizes; /* the dimensions that the budget is meant for, "B=12,T=64"; those not
-                                 named (NULL: all) count at their upper bounds */
+    /* sizes for which the budget must hold, "B=12,T=64"; others (NULL: all) count at their upper
+     * bounds */
+    const char *budget_sizes;
 } sn_options;
 sn_options sn_options_default(void);
 
-/* Compiles every entry. NULL with the module's first mistake, a bad option, or a kernel that
- * cannot be made. o NULL: defaults. */
+/* Compiles all entries. Returns NULL and sets err to the module's first error, an invalid option,
+ * or a kernel that could not be generated. o NULL: defaults. */
 sn_program *sn_compile(sn_module *m, const sn_options *o, sn_error *err);
-void sn_program_free(sn_program *p); /* sessions keep it; NULL is allowed */
+void sn_program_free(sn_program *p); /* sessions hold a reference; NULL is allowed */
 
 typedef struct sn_stats {
-    int kernels;                  /* distinct kernels of the program */
-    int compiled, cached;         /* made now; loaded from the disk cache */
-    int onednn;                   /* primitives used instead of own kernels */
-    int measured;                 /* choices that were measured now */
-    int tuned;                    /* choices that somebody measured, now or before */
-    int changed;                  /* of these, those that the cost model had made otherwise */
-    int recompilations;           /* after sn_compile: 0, whatever the sizes */
-    double seconds;               /* of sn_compile in all */
-    double passes, codegen, load; /* its parts */
+    int kernels;                  /* distinct kernels in the program */
+    int compiled, cached;         /* compiled now; loaded from the disk cache */
+    int onednn;                   /* calls of oneDNN primitives */
+    int measured;                 /* choices measured by this compilation */
+    int tuned;                    /* measured choices in use, including those from the cache */
+    int changed;                  /* of these, choices that differ from the cost model's */
+    int recompilations;           /* after sn_compile: 0 for all sizes */
+    double seconds;               /* total time of sn_compile */
+    double passes, codegen, load; /* parts of total_ms */
     size_t code_bytes;
-    const char *note; /* what the user should know (an unusable cache folder), or NULL */
+    const char *note; /* a warning for the user (such as an unusable cache folder), or NULL */
 } sn_stats;
 sn_stats sn_program_stats(const sn_program *p);
-/* For every op of an entry (NULL: of all): its kernel, what was fused into it, why not more. */
+/* For every op of an entry (NULL: all entries): its kernel, what was fused into it, and what
+ * prevented further fusion. */
 void sn_program_explain(const sn_program *p, const char *entry, FILE *f);
 
-/* The cost of one run: multiplications of all matrix products of an entry, attention's included
- * (and counted in full, whatever a mask hides), for inputs of these sizes (their data may be NULL).
- * `explain` prints it as a formula of the symbolic dims. -1 with an error. */
+/* The cost of one run: multiply-adds of all matrix products of an entry, including attention
+ * (counted in full, regardless of masks), for inputs of these sizes (data may be NULL). `explain`
+ * prints it as a formula in the symbolic dims. Returns -1 and sets err on error. */
 struct sn_arg_binding;
 int64_t sn_program_products(const sn_program *p, const char *entry, const struct sn_arg_binding *in,
                             int n_in, sn_error *err);
 
-/* A named buffer. A name of a symbolic dim binds its value (rank 0, i64), which only dims that no
- * input shape determines need: SN_BIND_DIM("P", 17). */
+/* A named buffer. The name of a symbolic dim binds its value (rank 0, i64). This is needed only for
+ * dims that no input shape determines: SN_BIND_DIM("P", 17). */
 typedef struct sn_arg_binding {
     const char *name;
     sn_dtype dtype;
     int rank;
     const int64_t *shape;
-    void *data; /* row-major; inputs are only read */
+    void *data; /* row-major; input data is not modified */
 } sn_arg_binding;
 #define SN_BIND(name_, dtype_, data_, ...)                                                         \
     ((sn_arg_binding){.name = (name_),                                                             \
@@ -636,43 +677,43 @@ typedef struct sn_arg_binding {
 #define SN_BIND_DIM(name_, value_)                                                                 \
     ((sn_arg_binding){.name = (name_), .dtype = SN_I64, .data = &(int64_t){value_}})
 
-/* Binds every parameter by name (and checks its shape; all that do not fit are listed) and
- * allocates states, zero: memory that costs nothing until it is written. Packs and quantises
- * weights one after the other; of what only that reads nothing is kept. SN_ERR_MEMORY, before
- * anything is done, if the weights need more than is available. `w` must outlive the session, which
- * changes nothing in it: parameters that an entry assigns are copied. */
+/* Opens a session: binds every parameter by name, checks the shapes (the error lists all
+ * mismatches), allocates the states (zero; pages are not touched until written), and packs or
+ * quantises the weights one at a time, dropping the originals where only the packed form is used.
+ * SN_ERR_MEMORY, before any work, if the weights need more memory than is available. `w` must
+ * outlive the session and is not modified: parameters that an entry assigns are copied. */
 sn_session *sn_session_new(sn_program *p, const sn_weights *w, sn_error *err);
-/* The same from arrays, n of them; they must outlive the session. */
+/* The same from n arrays, which must outlive the session. */
 sn_session *sn_session_new_arrays(sn_program *p, const sn_arg_binding *param, int n, sn_error *err);
 void sn_session_free(sn_session *s);  /* NULL is allowed */
-void sn_session_reset(sn_session *s); /* all states to zero, but not parameters */
-/* Times of every kernel on every thread, as Chrome's trace events (opens in Perfetto). Begin before
- * the runs to look at; the first `events` kernel calls are kept, and sn_trace_lost counts the rest.
- * entry NULL: of all. sn_trace_write: false, and no file, if it cannot be written. */
+void sn_session_reset(sn_session *s); /* sets all states to zero, but not the parameters */
+/* Timeline of every kernel on every thread in Chrome's trace-event format (opens in Perfetto).
+ * Begin before the runs of interest. The first `events` kernel calls are kept; sn_trace_lost counts
+ * the rest. entry NULL: all entries. sn_trace_write returns false, and leaves no file, if writing
+ * fails. */
 typedef struct sn_trace sn_trace;
 sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_error *err);
 bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err);
-/* The same as a table: time of each kernel summed over calls, most first. */
+/* The same as a table: total time per kernel over all calls, longest first. */
 void sn_trace_print(const sn_trace *t, FILE *f);
 size_t sn_trace_lost(const sn_trace *t);
 void sn_trace_end(sn_trace *t);
 
-/* Copies a state out or in; bytes must be its size. */
+/* Copies a state out or in; `bytes` must equal its size. */
 bool sn_state_read(const sn_session *s, const char *name, void *data, size_t bytes, sn_error *err);
 bool sn_state_write(sn_session *s, const char *name, const void *data, size_t bytes, sn_error *err);
 
-/* Runs an entry. Symbolic dims follow from the input shapes. Before anything is read or written all
- * sizes are checked: bounds of dims, sizes and starts below 0, ends of slices and updates, indices
- * into an empty axis (SN_ERR_RANGE), tensors of more than 2^48 elements (SN_ERR_MEMORY).
- * Outputs (and taps) that are not bound are not copied out; inputs that the entry does not have are
- * passed over. Outputs may not overlap inputs or each other; nor may they overlap weights that the
- * session was opened with, which is not checked. Kernels round
- * to nearest and take subnormal numbers as zero; the floating-point state of the calling thread is
- * the same afterwards. */
+/* Runs an entry. Symbolic dims are derived from the input shapes. All sizes are checked before
+ * anything is read or written: bounds of dims, negative sizes and starts, ends of slices and
+ * updates, indices into an empty axis (SN_ERR_RANGE), tensors of more than 2^48 elements
+ * (SN_ERR_MEMORY). Outputs and taps that are not bound are not copied out; bound inputs that the
+ * entry does not have are ignored. Outputs must not overlap inputs or each other, nor the weights
+ * that the session was opened with (the latter is not checked). Kernels run with round-to-nearest
+ * and subnormals flushed to zero; the caller's floating-point environment is restored. */
 bool sn_run(sn_session *s, const char *entry, const sn_arg_binding *in, int n_in,
             const sn_arg_binding *out, int n_out, sn_error *err);
-/* Shape of an output for given inputs (their data may be NULL); its rank, or -1 with an error. The
- * sizes are checked as sn_run checks them. */
+/* Shape of an output for the given inputs (data may be NULL). Returns its rank, or -1 and sets err.
+ * Checks sizes as sn_run does. */
 int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding *in, int n_in,
                     const char *output, int64_t shape[8], sn_error *err);
 
@@ -681,51 +722,58 @@ int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding
 enum { SN_EMIT_OBJECT = 1, SN_EMIT_ARCHIVE = 2 };
 
 typedef struct sn_emit_options {
-    const char *name;    /* C identifier: begins every symbol and names the files; NULL: module's */
-    const char *dir;     /* folder for the files, made if missing; NULL: the current one */
-    const char *targets; /* NULL: this CPU; or several with commas, of one architecture:
-                            "x86-64-v2,x86-64-v4,+avx512vnni"; the program chooses when it starts */
+    /* C identifier: prefix of all symbols and the name of the files; NULL: the module's name */
+    const char *name;
+    const char *dir; /* output folder, created if missing; NULL: the current one */
+    /* NULL: this CPU. Or a comma-separated list for one architecture,
+     * "x86-64-v2,x86-64-v4,+avx512vnni": the program selects a variant at start */
+    const char *targets;
     int kinds;           /* SN_EMIT_OBJECT for NAME.o, SN_EMIT_ARCHIVE for NAME.a */
     const char *threads; /* "openmp" (or NULL), "none" */
-    bool program;        /* with the table by which libsinter_program's main calls it */
-    /* What an input, output or dimension means, for NAME.h; may return NULL. NULL: no comments. */
+    /* adds the table through which the main program of libsinter_program calls the entries */
+    bool program;
+    /* Describes an input, output or dimension in a comment of NAME.h; may return NULL. NULL: no
+     * comments. */
     const char *(*describe)(const char *entry, const char *argument);
-    int64_t source_vocab;   /* of an encoder-decoder: token ids of the source; 0: none */
-    int64_t vocab, context; /* constants of NAME.h: token ids, longest sequence; 0: left out */
-    int32_t bos;            /* the token that begins a text; -1 (the default): none */
-    const int32_t *eos;     /* [n_eos] tokens that end one, at most 16 */
+    int64_t source_vocab; /* encoder-decoders: vocabulary size of the source; 0: none */
+    /* constants in NAME.h: vocabulary size, maximum sequence length; 0: omitted */
+    int64_t vocab, context;
+    int32_t bos;        /* the token that starts a text; -1 (the default): none */
+    const int32_t *eos; /* [n_eos] tokens that end a text, at most 16 */
     int n_eos;
-    bool no_bos;              /* tells that main that texts begin without the token BOS */
-    const char *const *label; /* [n_label] names of classes, for that main: one line each, at most
-                                 255 bytes; NULL: has none */
+    bool no_bos; /* tells the main program not to start texts with BOS */
+    /* [n_label] class names for the main program: one line each, at most 255 bytes; NULL: none */
+    const char *const *label;
     int n_label;
-    bool embed_weights; /* in the object instead of in NAME.weights */
-    sn_options compile; /* level, weights, passes, cache_dir; target is of no effect, backend may
-                           not be onednn, tune and checks may not be set */
+    bool embed_weights; /* embeds the weights in the object instead of writing NAME.weights */
+    /* uses level, weights, passes, cache_dir; ignores target; backend must not be onednn; tune and
+     * checks must not be set */
+    sn_options compile;
 } sn_emit_options;
 sn_emit_options sn_emit_options_default(void);
 
-/* Writes the session's program as NAME.o and/or NAME.a, NAME.h with one C function an entry, and
- * NAME.weights: the session's parameters as they are now, in the form that the code reads them, to
- * be mapped. The object needs libc, libm and (unless threads is "none") an OpenMP runtime; no LLVM,
- * no Sinter. The same bits come out as from this process for the same target. The session's module
- * must still be there. */
+/* Writes the session's program as NAME.o and/or NAME.a, NAME.h with one C function per entry, and
+ * NAME.weights: the session's current parameters in packed form, to be mapped into memory. The
+ * object needs libc, libm and (unless threads is "none") an OpenMP runtime; neither LLVM nor
+ * Sinter. For the same target its results are bit-identical to this process's. The session's module
+ * must still exist. */
 bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err);
 
-/* ---- gradients under test ---- */
+/* ---- gradient checking ---- */
 
-/* Tests sn_grad(loss, n, wrt): along two random directions for each tensor, the slope that the
- * gradient tells against the central difference of the loss. Everything runs as compiled code in
- * f64: the graph once more with every float an f64, whatever its own types. A NaN in a
- * gradient is an infinite error; attention with a score of its own is also tried at fusion level 0,
- * where nothing that a mask hides is left out. value: inputs,
- * parameters, states and dimensions (SN_BIND_DIM) of the loss, in their own types; floats that are
- * missing are drawn. *worst: the largest error. False with the reason if there is nothing to
- * compare: a mistake in the module, an integer input without a value. */
+/* Checks sn_grad(loss, n, wrt): for two random directions per tensor, compares the directional
+ * derivative with the central difference of the loss. Everything runs as compiled code in f64, on a
+ * copy of the graph in which every float is f64. A NaN in a gradient counts as infinite error.
+ * Attention with a score callback is also checked at fusion level 0, which skips nothing that a
+ * mask hides. value: inputs, parameters, states and dimensions (SN_BIND_DIM) of the loss, in their
+ * own types; missing float tensors are filled with random values. *worst: the largest error.
+ * Returns false with the reason if nothing can be compared: an error in the module, or an integer
+ * input without a value. */
 typedef struct sn_grad_error {
-    double error;             /* |slope - difference| / the length of the gradient: about 1e-8 */
-    double slope, difference; /* along the worst direction */
-    int index;                /* of wrt; -1: n is 0 */
+    /* |derivative - difference| / gradient norm: about 1e-8 when correct */
+    double error;
+    double slope, difference; /* along the direction with the largest error */
+    int index;                /* index into wrt; -1: n is 0 */
 } sn_grad_error;
 bool sn_check_grad(sn_tensor loss, int n, const sn_tensor *wrt, const sn_arg_binding *value,
                    int n_value, sn_grad_error *worst, sn_error *err);
