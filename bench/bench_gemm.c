@@ -68,7 +68,7 @@ static void fill(float *p, int64_t n) {
 /* x + bias, then gelu by tanh. */
 static em_val bias_gelu(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
     (void)ctx;
-    em_val bias = em_at(e, em_buf(e, 3), SN_F32, at->col);
+    em_val bias = em_gep(e, em_buf(e, 3), SN_F32, at->col);
     em_val x = em_add(e, acc[0], em_load_mask(e, SN_F32, bias, at->lanes, at->mask, NULL));
     em_val inner = em_fma(e, em_mul(e, x, x), em_like(e, x, 0.044715 * 0.7978845608028654),
                           em_like(e, x, 0.7978845608028654));
@@ -78,11 +78,11 @@ static em_val bias_gelu(void *ctx, em *e, const em_val *acc, const sn_gemm_at *a
 
 static void row_scale(void *ctx, em *e, const sn_gemm_at *at, em_val *state) {
     const bench *b = ctx;
-    em_val row = em_at(e, em_buf(e, 0), SN_F32, em_mul(e, at->row, em_i64(e, b->s.k)));
+    em_val row = em_gep(e, em_buf(e, 0), SN_F32, em_mul(e, at->row, em_i64(e, b->s.k)));
     em_loop l =
         em_for(e, em_i64(e, 0), em_i64(e, b->s.k / e->lanes * e->lanes), em_i64(e, e->lanes));
     em_val sum = em_carry(e, &l, em_vf(e, 0));
-    em_val x = em_load(e, SN_F32, em_at(e, row, SN_F32, l.i), e->lanes);
+    em_val x = em_load(e, SN_F32, em_gep(e, row, SN_F32, l.i), e->lanes);
     em_next(e, &l, sum, em_fma(e, x, x, sum));
     em_end(e, &l);
     em_val mean = em_div(e, em_reduce(e, EM_SUM, em_final(e, &l, sum)), em_f(e, (double)b->s.k));

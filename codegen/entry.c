@@ -171,7 +171,7 @@ static void lay_out_workspace(part *p) {
 /* ---- calls ---- */
 
 static em_val field(part *p, em_val call, size_t offset) {
-    return em_load_raw(p->e, p->e->ptr, em_at_bytes(p->e, call, em_i64(p->e, (int64_t)offset)), 8);
+    return em_load_raw(p->e, p->e->ptr, em_gep_bytes(p->e, call, em_i64(p->e, (int64_t)offset)), 8);
 }
 
 static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspace) {
@@ -179,13 +179,13 @@ static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspa
     const sn_buffer *b = &p->u->plan->buffer[v->buffer];
     em_val base;
     if (b->kind == SN_BUF_TEMP)
-        base = em_at_bytes(e, workspace, p->slot[b->slot]);
+        base = em_gep_bytes(e, workspace, p->slot[b->slot]);
     else
         base =
-            em_load_raw(e, e->ptr, em_at(e, table, SN_I64, em_i64(e, p->u->table[v->buffer])), 8);
-    if (v->offset) base = em_at(e, base, v->dtype, dim_value(p, v->offset));
+            em_load_raw(e, e->ptr, em_gep(e, table, SN_I64, em_i64(e, p->u->table[v->buffer])), 8);
+    if (v->offset) base = em_gep(e, base, v->dtype, dim_value(p, v->offset));
     if (!p->row || !v->advance) return base;
-    return em_at(e, base, v->dtype, em_mul(e, p->row, dim_value(p, v->advance)));
+    return em_gep(e, base, v->dtype, em_mul(e, p->row, dim_value(p, v->advance)));
 }
 
 /* The counter of step i, or NULL. */
@@ -194,8 +194,8 @@ static em_val ticket_of(part *p, int i, em_val workspace) {
     if (!has_ticket(p->u, i)) return LLVMConstNull(e->ptr);
     int before = 0;
     for (int j = 0; j < i; j++) before += has_ticket(p->u, j);
-    em_val at = em_at_bytes(e, workspace, p->tickets_at);
-    return em_at_bytes(e, at, em_i64(e, (int64_t)before * ALIGN));
+    em_val at = em_gep_bytes(e, workspace, p->tickets_at);
+    return em_gep_bytes(e, at, em_i64(e, (int64_t)before * ALIGN));
 }
 
 /* Fills the argument arrays of step i on the stack. */
@@ -206,14 +206,14 @@ static void set_arguments(part *p, int i, em_val table, em_val workspace, em_val
     const sn_step *s = k->step;
     for (int j = 0; j < s->n_in + s->n_out; j++) {
         const sn_view *v = j < s->n_in ? &s->in[j] : &s->out[j - s->n_in];
-        em_store_raw(e, pointer_of(p, v, table, workspace), em_at(e, bufs, SN_I64, em_i64(e, j)),
+        em_store_raw(e, pointer_of(p, v, table, workspace), em_gep(e, bufs, SN_I64, em_i64(e, j)),
                      8);
     }
-    em_val more = em_at_bytes(e, workspace, p->shared_at);
+    em_val more = em_gep_bytes(e, workspace, p->shared_at);
     if (k->family->tickets) more = ticket_of(p, i, workspace);
-    em_store_raw(e, more, em_at(e, bufs, SN_I64, em_i64(e, s->n_in + s->n_out)), 8);
+    em_store_raw(e, more, em_gep(e, bufs, SN_I64, em_i64(e, s->n_in + s->n_out)), 8);
     for (int j = 0; j < k->n_dim; j++)
-        em_store_raw(e, dim_value(p, k->dim[j]), em_at(e, dims, SN_I64, em_i64(e, j)), 8);
+        em_store_raw(e, dim_value(p, k->dim[j]), em_gep(e, dims, SN_I64, em_i64(e, j)), 8);
 }
 
 static em_val stack_for(em *e, const sn_unit *u, bool bufs) {
@@ -331,7 +331,7 @@ static em_val emit_part(em *e, const sn_unit *u, int first, int last) {
     w.profile = field(&w.p, call, offsetof(sn_call, profile));
     em_val fp = em_fp_enter(e);
     em_val own = em_add(e, w.p.slots_end, em_mul(e, w.tid, w.p.scratch_bytes));
-    w.scratch = em_at_bytes(e, w.workspace, own);
+    w.scratch = em_gep_bytes(e, w.workspace, own);
     w.bufs = stack_for(e, u, true);
     w.dims = stack_for(e, u, false);
     em_loop rows = {0};
@@ -388,9 +388,9 @@ static em_val emit_extern(part *p, int i, int number, em_val call, em_val bufs, 
 
 static void clear_tickets(part *p, em_val call, int n) {
     em *e = p->e;
-    em_val at = em_at_bytes(e, field(p, call, offsetof(sn_call, workspace)), p->tickets_at);
+    em_val at = em_gep_bytes(e, field(p, call, offsetof(sn_call, workspace)), p->tickets_at);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, (int64_t)n * ALIGN), em_i64(e, ALIGN));
-    em_store_raw(e, em_i64(e, 0), em_at_bytes(e, at, l.i), 8);
+    em_store_raw(e, em_i64(e, 0), em_gep_bytes(e, at, l.i), 8);
     em_end(e, &l);
 }
 

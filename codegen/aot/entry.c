@@ -10,11 +10,11 @@
 #include <string.h>
 
 static em_val get(em *e, em_val base, em_type t, int64_t offset) {
-    return em_load_raw(e, t, em_at_bytes(e, base, em_i64(e, offset)), 8);
+    return em_load_raw(e, t, em_gep_bytes(e, base, em_i64(e, offset)), 8);
 }
 
 static void put(em *e, em_val base, int64_t offset, em_val v) {
-    em_store_raw(e, v, em_at_bytes(e, base, em_i64(e, offset)), 8);
+    em_store_raw(e, v, em_gep_bytes(e, base, em_i64(e, offset)), 8);
 }
 
 /* ---- OpenMP: libgomp's entry points, which other OpenMP libraries have as well ---- */
@@ -118,8 +118,8 @@ static em_val emit_barrier(em *e, const sn_aot *a) {
     em_val self = em_param(e, 0), n = get(e, self, e->i64, offsetof(sn_threads, n));
     em_branch many = em_if(e, em_cmp(e, EM_GT, n, em_i64(e, 1)));
     em_val b = get(e, self, e->ptr, offsetof(sn_threads, state));
-    em_val waiting = em_at_bytes(e, b, em_i64(e, BARRIER_WAITING)),
-           place = em_at_bytes(e, b, em_i64(e, BARRIER_ROUND));
+    em_val waiting = em_gep_bytes(e, b, em_i64(e, BARRIER_WAITING)),
+           place = em_gep_bytes(e, b, em_i64(e, BARRIER_ROUND));
     em_val round = load_atomic(e, place);
     em_val before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, waiting, em_i64(e, 1),
                                        LLVMAtomicOrderingAcquireRelease, 0);
@@ -193,8 +193,8 @@ static em_val buffer_address(job *j, const sn_buffer *b, em_val weights, em_val 
     if (b->kind == SN_BUF_PARAM) p = find_place(a->weight, a->n_weight, b->name);
     if (b->kind == SN_BUF_STATE) p = find_place(a->state, a->n_state, b->name);
     if (p)
-        return em_at_bytes(e, b->kind == SN_BUF_PARAM ? weights : state,
-                           em_i64(e, (int64_t)p->offset));
+        return em_gep_bytes(e, b->kind == SN_BUF_PARAM ? weights : state,
+                            em_i64(e, (int64_t)p->offset));
     if (b->kind == SN_BUF_INPUT) k = find_binding(j->entry->input, j->entry->n_input, b->name);
     if (b->kind == SN_BUF_OUTPUT) {
         k = find_binding(j->entry->output, j->entry->n_output, b->name);
@@ -319,7 +319,7 @@ static void check_indices(job *j, int first_input, em_var status) {
         em_loop loop = em_for(e, em_i64(e, 0), count, em_i64(e, 1));
         em_val v = em_idx(
             e, em_load(e, (sn_dtype)n->dtype,
-                       em_at(e, em_param(e, first_input + k), (sn_dtype)n->dtype, loop.i), 1));
+                       em_gep(e, em_param(e, first_input + k), (sn_dtype)n->dtype, loop.i), 1));
         em_set(e, bad, em_or(e, em_get(e, bad), em_not(e, em_ult(e, v, em_i64(e, l->limit)))));
         em_end(e, &loop);
         fail_if(e, status, em_get(e, bad),

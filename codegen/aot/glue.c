@@ -29,11 +29,11 @@ em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, co
 }
 
 static em_val field(em *e, em_val base, em_type t, int64_t offset) {
-    return em_load_raw(e, t, em_at_bytes(e, base, em_i64(e, offset)), 1);
+    return em_load_raw(e, t, em_gep_bytes(e, base, em_i64(e, offset)), 1);
 }
 
 static void set_field(em *e, em_val base, int64_t offset, em_val v) {
-    em_store_raw(e, v, em_at_bytes(e, base, em_i64(e, offset)), 8);
+    em_store_raw(e, v, em_gep_bytes(e, base, em_i64(e, offset)), 8);
 }
 
 static em_val is_null(em *e, em_val p) {
@@ -346,7 +346,7 @@ static em_val emit_checksum(em *e, em_val data, int64_t bytes) {
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, bytes), em_i64(e, 32));
     em_val h[4];
     for (int i = 0; i < 4; i++) h[i] = em_carry(e, &l, em_i64(e, i));
-    em_val p = em_at_bytes(e, data, l.i);
+    em_val p = em_gep_bytes(e, data, l.i);
     for (int i = 0; i < 4; i++) em_next(e, &l, h[i], stir(e, h[i], field(e, p, e->i64, 8 * i)));
     em_end(e, &l);
     em_val sum = em_i64(e, 0);
@@ -375,7 +375,7 @@ static void emit_verify(em *e, const sn_aot *a) {
             SN_AOT_CLOSED);
     em_branch open = em_if(e, is_ok(e, status));
     em_val w = field(e, m, e->ptr, SN_AOT_WEIGHTS);
-    em_val sum = emit_checksum(e, em_at_bytes(e, w, em_i64(e, SN_AOT_PAGE)),
+    em_val sum = emit_checksum(e, em_gep_bytes(e, w, em_i64(e, SN_AOT_PAGE)),
                                (int64_t)a->weight_bytes - SN_AOT_PAGE);
     em_val told = field(e, w, e->i64, offsetof(sn_aot_header, checksum));
     fail_if(e, status, em_cmp(e, EM_NE, sum, told), SN_AOT_DAMAGED);
@@ -402,8 +402,8 @@ static void emit_state_init(em *e, const sn_aot *a) {
     for (int i = 0; i < a->n_state; i++) {
         const sn_aot_place *p = &a->state[i];
         if (!p->data) continue;
-        LLVMBuildMemCpy(e->b, em_at_bytes(e, state, em_i64(e, (int64_t)p->offset)), 64,
-                        em_at_bytes(e, w, em_i64(e, (int64_t)p->from)), 64,
+        LLVMBuildMemCpy(e->b, em_gep_bytes(e, state, em_i64(e, (int64_t)p->offset)), 64,
+                        em_gep_bytes(e, w, em_i64(e, (int64_t)p->from)), 64,
                         em_i64(e, (int64_t)p->bytes));
     }
     em_endif(e, &open);
@@ -457,8 +457,8 @@ static void emit_message(em *e, const sn_aot *a) {
     em_val known = em_select(e, plain, em_ult(e, kind, em_i32(e, SN_AOT_ERROR_COUNT)),
                              em_ult(e, index, em_i32(e, a->n_message)));
     k = em_select(e, known, k, em_i32(e, n - 1));
-    em_val where = em_load_raw(e, e->i32, em_at(e, offsets, SN_I32, em_idx(e, k)), 4);
-    em_ret(e, em_at_bytes(e, texts, em_idx(e, where)));
+    em_val where = em_load_raw(e, e->i32, em_gep(e, offsets, SN_I32, em_idx(e, k)), 4);
+    em_ret(e, em_gep_bytes(e, texts, em_idx(e, where)));
 }
 
 static em_val manifest(em *e, const sn_aot *a) {

@@ -17,7 +17,7 @@ static void emit_terms(em *e, const att_plan *p, const lines *c, att_regions *g)
         em_val k = em_add(e, l.i, em_i64(e, u));
         g->sheets.key = em_imin(e, k, last);
         em_val x = att_regions_addend(g, e, p, em_add(e, c->k0, g->sheets.key));
-        att_store(e, p, x, em_at(e, c->s, p->t, em_mul(e, k, em_i64(e, p->qb))));
+        att_store(e, p, x, em_gep(e, c->s, p->t, em_mul(e, k, em_i64(e, p->qb))));
     }
     em_end(e, &l);
 }
@@ -31,7 +31,7 @@ em_val att_emit_addend(em *e, const att_plan *p) {
     e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
     em_val at = em_mul(e, em_param(e, 3), em_i64(e, p->lanes));
     em_val q0 = em_add(e, em_param(e, 7), at), of[] = {em_param(e, 8), em_param(e, 9)};
-    lines c = {.s = em_at(e, att_scratch(e, p->s_at), p->t, at),
+    lines c = {.s = em_gep(e, att_scratch(e, p->s_at), p->t, at),
                .lo = em_param(e, 4),
                .hi = em_param(e, 5),
                .k0 = em_param(e, 6)};

@@ -49,8 +49,8 @@ static void fetch_next(em *e, const att_block *b, att_tile *t) {
     em_val row = em_select(e, more, next, em_select(e, b->leaves, t->k0, begin));
     em_val k = em_select(e, same, b->k_base, b->after_k);
     em_val v = em_select(e, same, b->v_base, b->after_v);
-    t->next_k = em_at(e, k, a->k.dtype, em_mul(e, row, att_size(e, a->k.row)));
-    t->next_v = em_at(e, v, a->v.dtype, em_mul(e, row, att_size(e, a->v.row)));
+    t->next_k = em_gep(e, k, a->k.dtype, em_mul(e, row, att_size(e, a->k.row)));
+    t->next_v = em_gep(e, v, a->v.dtype, em_mul(e, row, att_size(e, a->v.row)));
     t->next_k_step = row_bytes(e, &a->k);
     t->next_v_step = row_bytes(e, &a->v);
     if (!p->pack) return;
@@ -80,8 +80,8 @@ static void locate_tile(em *e, const att_block *b, att_tile *t) {
     }
     t->k_stride = att_size(e, p->a->k.row);
     t->v_stride = att_size(e, p->a->v.row);
-    t->k = em_at(e, b->k_base, p->a->k.dtype, em_mul(e, t->k0, t->k_stride));
-    t->v = em_at(e, b->v_base, p->a->v.dtype, em_mul(e, t->k0, t->v_stride));
+    t->k = em_gep(e, b->k_base, p->a->k.dtype, em_mul(e, t->k0, t->k_stride));
+    t->v = em_gep(e, b->v_base, p->a->v.dtype, em_mul(e, t->k0, t->v_stride));
     if (p->pack) {
         t->k = em_select(e, b->copied, att_tail_rows(e, p, b->span.tk, false, t->k0), t->k);
         t->v = em_select(e, b->copied, att_tail_rows(e, p, b->span.tk, true, t->k0), t->v);
@@ -108,7 +108,7 @@ static void fetch_sheet(em *e, const att_block *b, const att_tile *t, em_val key
     em_val more = em_cmp(e, EM_LT, next, b->span.tk), half = em_mul(e, by, em_i64(e, ROWS));
     *first = em_select(e, more, em_lshr(e, key, em_i64(e, 1)), *first);
     for (int i = 0; i < 2; i++) {
-        ahead[i] = em_select(e, more, i ? em_at_bytes(e, at, half) : at, ahead[i]);
+        ahead[i] = em_select(e, more, i ? em_gep_bytes(e, at, half) : at, ahead[i]);
         step[i] = em_select(e, more, by, step[i]);
     }
 }
@@ -144,18 +144,18 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
     em_val max_at = att_scratch(e, p->max_at);
     if (att_product_scores(p))
         for (int v = 0; v < ATT_NV; v++)
-            em_store_raw(e, em_vf(e, -INFINITY), em_at(e, max_at, p->t, em_i64(e, v * p->lanes)),
+            em_store_raw(e, em_vf(e, -INFINITY), em_gep(e, max_at, p->t, em_i64(e, v * p->lanes)),
                          16);
     att_diagonals_reach(e, b->diagonals, &b->span, t->k0, t->n);
     if (b->addend) call_of_visible(e, b, t, b->addend, NULL);
     em_loop l = em_for(e, zero, n_seg, one);
     em_val f[4];
     for (int i = 0; i < 4; i++) f[i] = em_load(e, SN_I64, att_segment(e, p, l.i, i), 1);
-    em_val row = em_at(e, s, p->t, em_mul(e, f[0], em_i64(e, p->qb)));
+    em_val row = em_gep(e, s, p->t, em_mul(e, f[0], em_i64(e, p->qb)));
     em_val first = em_lshr(e, em_add(e, t->k0, f[0]), one), ahead[] = {b->next_q, b->out};
     em_val step[] = {row_bytes(e, &p->a->q), row_bytes(e, &p->a->out)};
     fetch_sheet(e, b, t, f[0], &first, ahead, step);
-    em_val scores[] = {em_at(e, t->k, p->t, em_mul(e, f[0], t->k_stride)),
+    em_val scores[] = {em_gep(e, t->k, p->t, em_mul(e, f[0], t->k_stride)),
                        t->k_stride,
                        em_sub(e, f[1], f[0]),
                        em_sub(e, t->n, f[0]),
@@ -175,15 +175,15 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
     em_branch quick = em_if(e, em_not(e, t->careful));
     l = em_for(e, zero, n_seg, one);
     for (int i = 0; i < 4; i++) f[i] = em_load(e, SN_I64, att_segment(e, p, l.i, i), 1);
-    row = em_at(e, s, p->t, em_mul(e, f[0], em_i64(e, p->qb)));
-    em_val sums[] = {em_at(e, t->v, p->t, em_mul(e, f[0], t->v_stride)),
+    row = em_gep(e, s, p->t, em_mul(e, f[0], em_i64(e, p->qb)));
+    em_val sums[] = {em_gep(e, t->v, p->t, em_mul(e, f[0], t->v_stride)),
                      t->v_stride,
                      att_column(e, p, row, f[2]),
                      att_column(e, p, o, f[2]),
                      em_sub(e, f[1], f[0]),
-                     em_at_bytes(e, t->next_k, em_mul(e, f[0], t->next_k_step)),
+                     em_gep_bytes(e, t->next_k, em_mul(e, f[0], t->next_k_step)),
                      t->next_k_step,
-                     em_at_bytes(e, t->next_v, em_mul(e, f[0], t->next_v_step)),
+                     em_gep_bytes(e, t->next_v, em_mul(e, f[0], t->next_v_step)),
                      t->next_v_step};
     att_call_by_count(e, b->f->sums, em_sub(e, f[3], f[2]), sums, 9);
     em_end(e, &l);
@@ -192,8 +192,8 @@ static void emit_tile(em *e, const att_block *b, const att_tile *t, em_val n_seg
         l = em_for(e, zero, b->span.nv, one);
         em_val lo = em_load(e, SN_I64, att_visible(e, p, l.i, 0), 1);
         em_val hi = em_load(e, SN_I64, att_visible(e, p, l.i, 1), 1);
-        row = em_at(e, s, p->t, em_mul(e, lo, em_i64(e, p->qb)));
-        em_val careful[] = {em_at(e, t->v, p->t, em_mul(e, lo, t->v_stride)), t->v_stride,
+        row = em_gep(e, s, p->t, em_mul(e, lo, em_i64(e, p->qb)));
+        em_val careful[] = {em_gep(e, t->v, p->t, em_mul(e, lo, t->v_stride)), t->v_stride,
                             att_column(e, p, row, l.i), att_column(e, p, o, l.i),
                             em_sub(e, hi, lo)};
         em_call(e, b->f->careful_sums, careful, 5);
@@ -283,13 +283,13 @@ static void emit_start(em *e, const att_block *b, em_val q_base, em_val q_row, e
     em_loop l = em_for(e, zero, b->span.nv, one);
     em_val q = em_add(e, b->span.q0, em_mul(e, l.i, lanes)),
            rows = em_imin(e, em_sub(e, b->span.tq, q), lanes);
-    em_val load[] = {em_at(e, q_base, a->q.dtype, em_mul(e, q, q_row)), q_row, rows,
+    em_val load[] = {em_gep(e, q_base, a->q.dtype, em_mul(e, q, q_row)), q_row, rows,
                      att_column(e, p, q_to, l.i)};
     em_call(e, b->f->load_q, load, 4);
     em_store(e, p->t, att_column(e, p, att_state(e, p, p->m_at), l.i), em_vf(e, -INFINITY));
     em_store(e, p->t, att_column(e, p, att_state(e, p, p->l_at), l.i), em_vf(e, 0));
     em_loop d = em_for(e, zero, em_i64(e, a->dv), one);
-    em_val row = em_at(e, o, p->t, em_mul(e, d.i, em_i64(e, p->qb)));
+    em_val row = em_gep(e, o, p->t, em_mul(e, d.i, em_i64(e, p->qb)));
     em_store(e, p->t, att_column(e, p, row, l.i), em_vf(e, 0));
     em_end(e, &d);
     em_end(e, &l);
@@ -307,7 +307,7 @@ static void emit_result(em *e, const att_block *b, em_val o, em_val out, em_val 
            rows = em_imin(e, em_sub(e, b->span.tq, q), lanes);
     em_val store[] = {att_column(e, p, o, l.i),
                       att_column(e, p, att_state(e, p, p->l_at), l.i),
-                      em_at(e, out, a->out.dtype, em_mul(e, q, out_row)),
+                      em_gep(e, out, a->out.dtype, em_mul(e, q, out_row)),
                       out_row,
                       rows,
                       att_scratch(e, p->dummy_at)};
@@ -341,9 +341,9 @@ static em_val emit_block(em *e, const att_plan *p) {
     em_val out = att_base(e, &a->out, b.span.batch, b.span.head), out_row = att_size(e, a->out.row);
     em_val q_end = em_add(e, b.span.q0, b.span.rows),
            q_after = att_base(e, &a->q, b.after_batch, b.after_head);
-    b.out = em_at(e, out, a->out.dtype, em_mul(e, b.span.q0, out_row));
+    b.out = em_gep(e, out, a->out.dtype, em_mul(e, b.span.q0, out_row));
     b.next_q = em_select(e, em_cmp(e, EM_LT, q_end, b.span.tq),
-                         em_at(e, q_base, a->q.dtype, em_mul(e, q_end, q_row)), q_after);
+                         em_gep(e, q_base, a->q.dtype, em_mul(e, q_end, q_row)), q_after);
     emit_tiles(e, &b);
     emit_result(e, &b, o, out, out_row);
     em_ret(e, NULL);

@@ -57,7 +57,7 @@ static em_val sums_at(em *e, const att_back *b, em_val tk, bool of_v, em_val k) 
     em_val copied = em_add(e, em_mul(e, tk, em_i64(e, p->a->d + p->a->dv)), em_i64(e, 63));
     if (p->pack) index = em_add(e, index, em_and(e, copied, em_i64(e, -64)));
     if (of_v) index = em_add(e, index, em_mul(e, tk, em_i64(e, b->d)));
-    return em_at(e, base, p->t, index);
+    return em_gep(e, base, p->t, index);
 }
 
 em_val att_diagonal_sums(em *e, const att_back *b) {
@@ -121,7 +121,7 @@ typedef struct block {
 /* Query r of operand o of the block's head. */
 static em_val row_of(em *e, const block *w, const sn_attention_operand *o, em_val r) {
     em_val base = att_base(e, o, w->span.batch, w->span.head);
-    return em_at(e, base, o->dtype, em_mul(e, r, att_size(e, o->row)));
+    return em_gep(e, base, o->dtype, em_mul(e, r, att_size(e, o->row)));
 }
 
 /* D = rowsum(d out * out) and both parts of the log-sum-exp, the log of the sum in powers of two.
@@ -133,7 +133,7 @@ static void emit_row_numbers(em *e, const block *w, em_val v, em_val q, em_val r
     em_val y = att_column(e, p, att_scratch(e, p->o_at), v);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->a->dv), em_i64(e, 1));
     em_val sum = em_carry(e, &l, em_vf(e, 0)), at = em_mul(e, l.i, em_i64(e, p->qb));
-    em_val a = att_load(e, p, em_at(e, x, p->t, at)), b = att_load(e, p, em_at(e, y, p->t, at));
+    em_val a = att_load(e, p, em_gep(e, x, p->t, at)), b = att_load(e, p, em_gep(e, y, p->t, at));
     em_next(e, &l, sum, em_fma(e, a, b, sum));
     em_end(e, &l);
     att_store(e, p, em_final(e, &l, sum), att_column(e, p, att_scratch(e, w->b->delta_at), v));
@@ -221,12 +221,12 @@ static void locate_tile(em *e, const block *w, tile *t) {
         return;
     }
     t->k_stride = att_size(e, a->k.row), t->v_stride = att_size(e, a->v.row);
-    t->k = em_at(e, w->k_base, a->k.dtype, em_mul(e, t->k0, t->k_stride));
-    t->v = em_at(e, w->v_base, a->v.dtype, em_mul(e, t->k0, t->v_stride));
+    t->k = em_gep(e, w->k_base, a->k.dtype, em_mul(e, t->k0, t->k_stride));
+    t->v = em_gep(e, w->v_base, a->v.dtype, em_mul(e, t->k0, t->v_stride));
 }
 
 static em_val tile_row(em *e, const att_plan *p, int64_t base, em_val k, em_val vector) {
-    em_val row = em_at(e, att_scratch(e, base), p->t, em_mul(e, k, em_i64(e, p->qb)));
+    em_val row = em_gep(e, att_scratch(e, base), p->t, em_mul(e, k, em_i64(e, p->qb)));
     return att_column(e, p, row, vector);
 }
 
@@ -236,7 +236,7 @@ static void emit_scores(em *e, const block *w, const tile *t, const em_val *f) {
     em_val zero = em_i64(e, 0), max = att_scratch(e, p->max_at);
     for (int of_v = 0; of_v < 2; of_v++) {
         em_val from = of_v ? t->v : t->k, stride = of_v ? t->v_stride : t->k_stride;
-        em_val row = em_at(e, from, p->t, em_mul(e, f[0], stride));
+        em_val row = em_gep(e, from, p->t, em_mul(e, f[0], stride));
         em_val args[] = {row,
                          stride,
                          em_sub(e, f[1], f[0]),
@@ -265,21 +265,21 @@ static void emit_sums(em *e, const block *w, const tile *t, const em_val *f) {
         em_val rows = att_scratch(e, of_v ? b->do_rows_at : b->q_rows_at);
         em_val args[] = {sums_at(e, b, w->span.tk, of_v, key),
                          tile_row(e, p, of_v ? p->s_at : b->dp_at, f[0], f[2]),
-                         em_at(e, rows, p->t, em_mul(e, first, em_i64(e, of_v ? b->dv : b->d))),
+                         em_gep(e, rows, p->t, em_mul(e, first, em_i64(e, of_v ? b->dv : b->d))),
                          keys, queries};
         em_call(e, of_v ? w->f->outer_do : w->f->outer_q, args, 5);
     }
     em_endif(e, &kv);
     em_branch mine = em_if(e, w->give_q);
     em_val size = em_i64(e, p->esize), ahead = em_i64(e, ATT_KEYS);
-    em_val args[] = {em_at(e, t->k, p->t, em_mul(e, f[0], t->k_stride)),
+    em_val args[] = {em_gep(e, t->k, p->t, em_mul(e, f[0], t->k_stride)),
                      t->k_stride,
                      tile_row(e, p, b->dp_at, f[0], f[2]),
                      att_column(e, p, att_scratch(e, b->dq_at), f[2]),
                      keys,
-                     em_at(e, t->k, p->t, em_mul(e, ahead, t->k_stride)),
+                     em_gep(e, t->k, p->t, em_mul(e, ahead, t->k_stride)),
                      em_mul(e, t->k_stride, size),
-                     em_at(e, t->v, p->t, em_mul(e, ahead, t->v_stride)),
+                     em_gep(e, t->v, p->t, em_mul(e, ahead, t->v_stride)),
                      em_mul(e, t->v_stride, size)};
     att_call_by_count(e, w->f->sums, em_sub(e, f[3], f[2]), args, 9);
     em_endif(e, &mine);
@@ -411,7 +411,7 @@ static void emit_key_sums(em *e, const kernel *k, em_val unit, em_val from, em_v
         const sn_attention_operand *o = of_v ? &b->g->dv : &b->g->dk;
         em_val base = att_base(e, o, em_div(e, unit, heads), em_rem(e, unit, heads));
         em_val row = att_size(e, o->row);
-        em_val args[] = {sums, n, em_at(e, base, o->dtype, em_mul(e, from, row)), row};
+        em_val args[] = {sums, n, em_gep(e, base, o->dtype, em_mul(e, from, row)), row};
         em_call(e, of_v ? k->f->store_v : k->f->store_k, args, 4);
     }
 }

@@ -11,14 +11,14 @@ em_val att_size(em *e, sn_gemm_size s) {
 em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head) {
     em_val at = em_add(e, att_size(e, o->offset), em_mul(e, batch, att_size(e, o->batch)));
     at = em_add(e, at, em_mul(e, head, att_size(e, o->head)));
-    return em_at(e, em_buf(e, o->buf), o->dtype, at);
+    return em_gep(e, em_buf(e, o->buf), o->dtype, at);
 }
 
 em_val att_lse_at(em *e, const att_plan *p, em_val batch, em_val head, em_val q, bool log_sum) {
     em_val row = em_add(e, em_mul(e, batch, em_i64(e, p->a->heads)), head);
     row = em_add(e, em_mul(e, row, em_i64(e, 2)), em_i64(e, log_sum));
     em_val at = em_add(e, em_mul(e, row, att_size(e, p->a->tq)), q);
-    return em_at(e, em_buf(e, p->a->lse_buf), p->t, at);
+    return em_gep(e, em_buf(e, p->a->lse_buf), p->t, at);
 }
 
 em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type *params, int n) {
@@ -32,7 +32,7 @@ em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type 
 }
 
 em_val att_scratch(em *e, int64_t at) {
-    return em_at_bytes(e, e->scratch, em_i64(e, at));
+    return em_gep_bytes(e, e->scratch, em_i64(e, at));
 }
 
 em_val att_lanes(em *e, const att_plan *p, em_val x) {
@@ -40,7 +40,7 @@ em_val att_lanes(em *e, const att_plan *p, em_val x) {
 }
 
 em_val att_column(em *e, const att_plan *p, em_val base, em_val v) {
-    return em_at(e, base, p->t, em_mul(e, v, em_i64(e, p->lanes)));
+    return em_gep(e, base, p->t, em_mul(e, v, em_i64(e, p->lanes)));
 }
 
 em_val att_any_lane(em *e, em_val cond) {
@@ -59,7 +59,7 @@ void att_call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, in
 }
 
 em_val att_state(em *e, const att_plan *p, int64_t at) {
-    return em_at_bytes(e, att_scratch(e, at), em_load(e, SN_I64, att_scratch(e, p->slot_at), 1));
+    return em_gep_bytes(e, att_scratch(e, at), em_load(e, SN_I64, att_scratch(e, p->slot_at), 1));
 }
 
 em_val att_load(em *e, const att_plan *p, em_val at) {

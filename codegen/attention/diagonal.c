@@ -237,13 +237,13 @@ em_val att_diagonal_elements(em *e, const att_plan *p) {
 
 em_val att_diagonals_end(em *e, const att_plan *p, em_val start) {
     if (!p->diagonals.n) return start;
-    return em_at_bytes(e, start,
-                       em_mul(e, att_diagonal_elements(e, p), em_i64(e, p->diagonals.bytes)));
+    return em_gep_bytes(e, start,
+                        em_mul(e, att_diagonal_elements(e, p), em_i64(e, p->diagonals.bytes)));
 }
 
 em_val att_diagonal_element(em *e, const att_plan *p, const att_diagonal *row, em_val i) {
     em_val at = em_mul(e, att_diagonal_elements(e, p), em_i64(e, row->offset));
-    return em_at(e, em_at_bytes(e, att_scratch(e, p->tail_at), at), row->dtype, i);
+    return em_gep(e, em_gep_bytes(e, att_scratch(e, p->tail_at), at), row->dtype, i);
 }
 
 em_val att_diagonal_state(em *e, const att_plan *p, int i) {

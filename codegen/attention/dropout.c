@@ -55,7 +55,7 @@ em_val att_keep_word(em *e, const att_plan *p, em_val word, em_val batch, em_val
                      em_val k0) {
     const sn_attention *a = p->a;
     em_val seed = em_buf(e, a->seed_buf);
-    em_val step = em_load(e, SN_I64, em_at(e, seed, SN_I64, att_size(e, a->seed_stride)), 1);
+    em_val step = em_load(e, SN_I64, em_gep(e, seed, SN_I64, att_size(e, a->seed_stride)), 1);
     em_val at = em_add(e, em_mul(e, batch, em_i64(e, a->heads)), head);
     at = em_add(e, em_mul(e, at, att_size(e, a->tq)), q);
     at = em_add(e, em_mul(e, at, att_size(e, a->tk)), k0);
@@ -74,7 +74,7 @@ em_val att_emit_keep(em *e, const att_plan *p, em_val word) {
     em_loop l = em_for(e, first, em_add(e, first, em_i64(e, p->lanes)), em_i64(e, 1));
     em_val q = em_add(e, em_param(e, 5), l.i);
     em_val kept = att_keep_word(e, p, word, em_param(e, 6), em_param(e, 7), q, em_param(e, 4));
-    em_store(e, SN_I64, em_at(e, att_scratch(e, p->keep_at), SN_I64, l.i), kept);
+    em_store(e, SN_I64, em_gep(e, att_scratch(e, p->keep_at), SN_I64, l.i), kept);
     em_end(e, &l);
     em_ret(e, NULL);
     e->buf = saved.buf, e->dim = saved.dim, e->scratch = saved.scratch;
@@ -83,7 +83,7 @@ em_val att_emit_keep(em *e, const att_plan *p, em_val word) {
 
 em_val att_keep_vector(em *e, const att_plan *p, em_val v) {
     em_val at = em_mul(e, v, em_i64(e, p->lanes));
-    return em_load(e, SN_I64, em_at(e, att_scratch(e, p->keep_at), SN_I64, at), p->lanes);
+    return em_load(e, SN_I64, em_gep(e, att_scratch(e, p->keep_at), SN_I64, at), p->lanes);
 }
 
 em_val att_keep_bit(em *e, em_val words, em_val k) {

@@ -15,7 +15,7 @@ typedef struct column {
 /* --- one vector of queries -------------------------------------------------------------------- */
 
 static em_val key_at(em *e, const att_plan *p, em_val base, em_val k) {
-    return em_at(e, base, p->t, em_mul(e, k, em_i64(e, p->qb)));
+    return em_gep(e, base, p->t, em_mul(e, k, em_i64(e, p->qb)));
 }
 
 /* The forward kernel for few queries adds up products in another order. Where a score is so large
@@ -88,7 +88,7 @@ static void slide_key(em *e, const att_back *b, const att_regions *g, const colu
         if (r < 0) continue;
         em_val x = em_select(e, live, read_value(e, b, g, i), zero);
         x = em_select(e, em_cmp(e, EM_LT, k, c->hi), x, zero);
-        s->sum[r] = att_along_diagonal(e, b, s->sum[r], x, em_at(e, s->at[r], p->t, back));
+        s->sum[r] = att_along_diagonal(e, b, s->sum[r], x, em_gep(e, s->at[r], p->t, back));
     }
 }
 
@@ -100,8 +100,8 @@ static void end_slide(em *e, const att_back *b, const column *c, const slide *s)
     em_val n = em_add(e, em_sub(e, c->hi, c->lo), em_i64(e, p->lanes - 1));
     for (int r = 0; r < b->n_diagonal; r++) {
         em_val top = em_add(e, em_sub(e, em_sub(e, s->end, one), c->lo), em_i64(e, p->lanes));
-        em_store(e, p->t, em_at(e, s->at[r], p->t, top), em_vf(e, 0));
-        att_add_diagonals(e, b, r, em_at(e, s->at[r], p->t, em_sub(e, s->end, c->hi)), to, n);
+        em_store(e, p->t, em_gep(e, s->at[r], p->t, top), em_vf(e, 0));
+        att_add_diagonals(e, b, r, em_gep(e, s->at[r], p->t, em_sub(e, s->end, c->hi)), to, n);
     }
 }
 
@@ -180,11 +180,11 @@ em_val att_emit_dscore(em *e, const att_back *b, bool masked) {
     e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
     em_val v = em_param(e, 3), q0 = em_param(e, 7);
     em_val at = em_mul(e, v, em_i64(e, p->lanes));
-    column c = {.s = em_at(e, att_scratch(e, p->s_at), p->t, at),
-                .dp = em_at(e, att_scratch(e, b->dp_at), p->t, at),
-                .top = att_load(e, p, em_at(e, att_scratch(e, b->top_at), p->t, at)),
-                .log_sum = att_load(e, p, em_at(e, att_scratch(e, b->log_sum_at), p->t, at)),
-                .delta = att_load(e, p, em_at(e, att_scratch(e, b->delta_at), p->t, at)),
+    column c = {.s = em_gep(e, att_scratch(e, p->s_at), p->t, at),
+                .dp = em_gep(e, att_scratch(e, b->dp_at), p->t, at),
+                .top = att_load(e, p, em_gep(e, att_scratch(e, b->top_at), p->t, at)),
+                .log_sum = att_load(e, p, em_gep(e, att_scratch(e, b->log_sum_at), p->t, at)),
+                .delta = att_load(e, p, em_gep(e, att_scratch(e, b->delta_at), p->t, at)),
                 .lo = em_param(e, 4),
                 .hi = em_param(e, 5),
                 .k0 = em_param(e, 6),

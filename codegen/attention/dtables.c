@@ -41,7 +41,7 @@ em_val att_emit_zero_tables(em *e, const att_back *b) {
             }
             at = em_add(e, at, em_mul(e, index, stride));
         }
-        em_store(e, p->t, em_at(e, em_buf(e, t->parts.buf), p->t, at), em_f(e, 0));
+        em_store(e, p->t, em_gep(e, em_buf(e, t->parts.buf), p->t, at), em_f(e, 0));
         while (n > 0) em_end(e, &l[--n]);
     }
     em_ret(e, NULL);
@@ -50,7 +50,7 @@ em_val att_emit_zero_tables(em *e, const att_back *b) {
 }
 
 void att_add_element(em *e, const att_plan *p, em_val base, em_val at, em_val x) {
-    em_val to = em_at(e, base, p->t, at);
+    em_val to = em_gep(e, base, p->t, at);
     em_store(e, p->t, to, em_add(e, em_load(e, p->t, to, 1), x));
 }
 
@@ -78,8 +78,8 @@ void att_add_lanes(em *e, const att_plan *p, const att_contribution *c, const em
     em_store(e, p->t, spill[0], c->x);
     em_store(e, SN_I64, spill[1], c->lanes);
     em_loop l = em_for(e, em_i64(e, 0), lanes, em_i64(e, 1));
-    em_val at = em_load(e, SN_I64, em_at(e, spill[1], SN_I64, l.i), 1);
-    em_val x = em_load(e, p->t, em_at(e, spill[0], p->t, l.i), 1);
+    em_val at = em_load(e, SN_I64, em_gep(e, spill[1], SN_I64, l.i), 1);
+    em_val x = em_load(e, p->t, em_gep(e, spill[0], p->t, l.i), 1);
     att_add_element(e, p, c->base, em_add(e, c->at, at), x);
     em_end(e, &l);
     em_else(e, &br);
@@ -119,7 +119,7 @@ void att_find_diagonal_reads(att_back *b) {
 static em_val sums_of(em *e, const att_back *b, int row, em_val i) {
     em_val all = att_diagonal_elements(e, &b->p);
     em_val at = em_add(e, em_mul(e, all, em_i64(e, row)), i);
-    return em_at(e, att_diagonal_sums(e, b), b->p.t, at);
+    return em_gep(e, att_diagonal_sums(e, b), b->p.t, at);
 }
 
 em_val att_along_diagonal(em *e, const att_back *b, em_val sum, em_val x, em_val at) {
@@ -136,7 +136,7 @@ void att_add_diagonals(em *e, const att_back *b, int row, em_val from, em_val to
     const att_plan *p = &b->p;
     em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, p->lanes));
     em_val at = sums_of(e, b, row, em_add(e, to, l.i));
-    em_val x = em_load(e, p->t, em_at(e, from, p->t, l.i), p->lanes);
+    em_val x = em_load(e, p->t, em_gep(e, from, p->t, l.i), p->lanes);
     em_store(e, p->t, at, em_add(e, em_load(e, p->t, at, p->lanes), x));
     em_end(e, &l);
 }

@@ -25,16 +25,16 @@ typedef struct few {
 em_val att_record(em *e, const att_plan *p, em_val state, em_val r, att_part part) {
     int dv = att_padded(p, p->a->dv), at[] = {[ATT_O] = 0, [ATT_L] = dv, [ATT_M] = dv + p->lanes};
     em_val row = em_mul(e, r, em_i64(e, att_record_size(p)));
-    return em_at(e, state, p->t, em_add(e, row, em_i64(e, at[part])));
+    return em_gep(e, state, p->t, em_add(e, row, em_i64(e, at[part])));
 }
 
 static em_val row_of(em *e, const att_plan *p, int64_t base, em_val r, int width) {
-    return em_at(e, att_scratch(e, base), p->t, em_mul(e, r, em_i64(e, width)));
+    return em_gep(e, att_scratch(e, base), p->t, em_mul(e, r, em_i64(e, width)));
 }
 
 /* Elements i .. i + lanes - 1 of a row of d elements; beyond its end 0. */
 static em_val load_part(em *e, const att_plan *p, sn_dtype t, em_val row, int i, int d) {
-    em_val at = em_at(e, row, t, em_i64(e, i));
+    em_val at = em_gep(e, row, t, em_i64(e, i));
     return i + p->lanes <= d ? em_load(e, t, at, p->lanes)
                              : em_load_tail(e, t, at, p->lanes, em_i64(e, d - i));
 }
@@ -81,16 +81,16 @@ static void emit_scores(em *e, const few *w, em_val k_base, em_val k0, int rows,
         em_val row[64], ahead[64], sum[64], first[64];
         for (int i = 0; i < keys; i++) {
             em_val k = em_imin(e, em_add(e, k0, em_i64(e, turn * keys + i)), last);
-            row[i] = em_at(e, k_base, o->dtype, em_mul(e, k, stride));
-            ahead[i] = em_at(e, row[i], o->dtype, far);
+            row[i] = em_gep(e, k_base, o->dtype, em_mul(e, k, stride));
+            ahead[i] = em_gep(e, row[i], o->dtype, far);
         }
         em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, n));
         for (int i = 0; i < n; i++) first[i] = sum[i] = em_carry(e, &l, em_vf(e, 0));
         em_val part[MOST_ROWS];
-        for (int u = 0; u < rows; u++) part[u] = em_load(e, p->t, em_at(e, q[u], p->t, l.i), n);
+        for (int u = 0; u < rows; u++) part[u] = em_load(e, p->t, em_gep(e, q[u], p->t, l.i), n);
         for (int i = 0; i < keys; i++) {
-            em_val y = em_load(e, o->dtype, em_at(e, row[i], o->dtype, l.i), n);
-            if (n >= line) em_prefetch(e, em_at(e, ahead[i], o->dtype, l.i), false, 2);
+            em_val y = em_load(e, o->dtype, em_gep(e, row[i], o->dtype, l.i), n);
+            if (n >= line) em_prefetch(e, em_gep(e, ahead[i], o->dtype, l.i), false, 2);
             for (int u = 0; u < rows; u++)
                 sum[u * keys + i] = em_fma(e, part[u], y, sum[u * keys + i]);
         }
@@ -98,7 +98,7 @@ static void emit_scores(em *e, const few *w, em_val k_base, em_val k0, int rows,
         em_end(e, &l);
         for (int i = 0; i < n; i++) sum[i] = em_final(e, &l, first[i]);
         for (int u = 0; u < rows && whole < d; u++) {
-            part[u] = em_load(e, p->t, em_at(e, q[u], p->t, em_i64(e, whole)), n);
+            part[u] = em_load(e, p->t, em_gep(e, q[u], p->t, em_i64(e, whole)), n);
             for (int i = 0; i < keys; i++) {
                 em_val y = load_part(e, p, o->dtype, row[i], whole, d);
                 sum[u * keys + i] = em_fma(e, part[u], y, sum[u * keys + i]);
@@ -127,7 +127,7 @@ static few_rows take_rows(em *e, const few *w, em_val r, int n) {
         t.row[u] = row;
         t.head[u] = em_add(e, em_mul(e, w->kv_head, em_i64(e, p->a->group)), in_group);
         t.q[u] = em_rem(e, row, w->tq);
-        t.s[u] = em_at(e, att_scratch(e, p->s_at), p->t, first);
+        t.s[u] = em_gep(e, att_scratch(e, p->s_at), p->t, first);
     }
     return t;
 }
@@ -153,7 +153,7 @@ static void emit_tile_scores(em *e, few *w, em_val k_base, em_val k0, em_val n, 
     for (int u = 0; u < t->n; u++) {
         x[u] = att_regions_apply(&w->regions[u], e, p, x[u], k);
         x[u] = em_select(e, here, x[u], em_vf(e, -INFINITY));
-        em_store(e, p->t, em_at(e, t->s[u], p->t, l.i), x[u]);
+        em_store(e, p->t, em_gep(e, t->s[u], p->t, l.i), x[u]);
         em_next(e, &l, first[u], em_max(e, x[u], first[u]));
     }
     em_end(e, &l);
@@ -175,7 +175,7 @@ static void emit_sum_columns(em *e, const few *w, em_val v_base, em_val k0, em_v
     for (int r = 0; r < t->n; r++) {
         out[r] = att_record(e, p, w->state, t->row[r], ATT_O);
         for (int i = 0; i < keys * vectors; i++) {
-            em_val at = em_at(e, out[r], p->t, em_i64(e, c + i * p->lanes));
+            em_val at = em_gep(e, out[r], p->t, em_i64(e, c + i * p->lanes));
             sum[r][i] =
                 i < vectors ? em_mul(e, em_load(e, p->t, at, p->lanes), factor[r]) : em_vf(e, 0);
         }
@@ -188,15 +188,15 @@ static void emit_sum_columns(em *e, const few *w, em_val v_base, em_val k0, em_v
             for (int i = 0; i < m; i++) first[r][i] = em_carry(e, &l, sum[r][i]);
         for (int u = 0; u < unroll; u++) {
             em_val k = em_add(e, l.i, em_i64(e, u)), at = em_add(e, tile, em_mul(e, k, stride));
-            em_val row = em_at(e, v_base, o->dtype, at), next = em_at(e, row, o->dtype, far);
+            em_val row = em_gep(e, v_base, o->dtype, at), next = em_gep(e, row, o->dtype, far);
             em_val weight[MOST_ROWS], some[MOST_ROWS];
             for (int r = 0; r < t->n; r++) {
-                weight[r] = em_load_splat(e, p->t, em_at(e, t->s[r], p->t, k), p->lanes);
+                weight[r] = em_load_splat(e, p->t, em_gep(e, t->s[r], p->t, k), p->lanes);
                 some[r] = p->check_v ? em_cmp(e, EM_NE, weight[r], em_vf(e, 0)) : NULL;
             }
             for (int i = 0; i < vectors; i++) {
                 int at_i = c + i * p->lanes;
-                em_prefetch(e, em_at(e, next, o->dtype, em_i64(e, at_i)), false, 2);
+                em_prefetch(e, em_gep(e, next, o->dtype, em_i64(e, at_i)), false, 2);
                 em_val v = load_part(e, p, o->dtype, row, at_i, dv);
                 for (int r = 0; r < t->n; r++) {
                     em_val was = first[r][u * vectors + i], y = em_fma(e, v, weight[r], was);
@@ -211,7 +211,7 @@ static void emit_sum_columns(em *e, const few *w, em_val v_base, em_val k0, em_v
     for (int r = 0; r < t->n; r++)
         for (int i = 0; i < vectors; i++) {
             em_val all = keys == 2 ? em_add(e, sum[r][i], sum[r][vectors + i]) : sum[r][i];
-            em_store(e, p->t, em_at(e, out[r], p->t, em_i64(e, c + i * p->lanes)), all);
+            em_store(e, p->t, em_gep(e, out[r], p->t, em_i64(e, c + i * p->lanes)), all);
         }
 }
 
@@ -248,7 +248,7 @@ static void emit_rows_tile(em *e, few *w, em_val k_base, em_val v_base, em_val k
         em_val before = em_mul(e, em_load(e, p->t, l_at, p->lanes), factor[u]), kept = NULL;
         if (att_drops(p)) kept = att_keep_word(e, p, p->keep_word, w->batch, t.head[u], t.q[u], k0);
         em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, p->lanes));
-        em_val sum = em_carry(e, &l, before), at = em_at(e, t.s[u], p->t, l.i);
+        em_val sum = em_carry(e, &l, before), at = em_gep(e, t.s[u], p->t, l.i);
         em_val x = att_exp(e, em_sub(e, em_load(e, p->t, at, p->lanes), m)), left = x;
         if (kept) left = em_select(e, att_keep_lanes(e, kept, l.i, p->lanes), x, em_vf(e, 0));
         em_store(e, p->t, at, left);
@@ -286,17 +286,17 @@ static void emit_tile(em *e, few *w, em_val k_base, em_val v_base, em_val n) {
 static void emit_begin(em *e, const few *w, em_val r, em_val head, em_val q) {
     const att_plan *p = w->p;
     const sn_attention *a = p->a;
-    em_val from = em_at(e, att_base(e, &a->q, w->batch, head), a->q.dtype,
-                        em_mul(e, q, att_size(e, a->q.row)));
+    em_val from = em_gep(e, att_base(e, &a->q, w->batch, head), a->q.dtype,
+                         em_mul(e, q, att_size(e, a->q.row)));
     em_val to = row_of(e, p, p->few_q_at, r, att_padded(p, a->d));
     em_val scale = em_vf(e, a->scale);
     for (int i = 0; i < a->d; i += p->lanes) {
         em_val x = load_part(e, p, a->q.dtype, from, i, a->d);
-        em_store(e, p->t, em_at(e, to, p->t, em_i64(e, i)), em_mul(e, x, scale));
+        em_store(e, p->t, em_gep(e, to, p->t, em_i64(e, i)), em_mul(e, x, scale));
     }
     em_val out = att_record(e, p, w->state, r, ATT_O);
     for (int i = 0; i < a->dv; i += p->lanes)
-        em_store(e, p->t, em_at(e, out, p->t, em_i64(e, i)), em_vf(e, 0));
+        em_store(e, p->t, em_gep(e, out, p->t, em_i64(e, i)), em_vf(e, 0));
     em_store(e, p->t, att_record(e, p, w->state, r, ATT_L), em_vf(e, 0));
     em_store(e, p->t, att_record(e, p, w->state, r, ATT_M), em_f(e, -INFINITY));
 }
@@ -308,13 +308,13 @@ void att_emit_result(em *e, const att_plan *p, em_val state, em_val r, em_val ba
     l = em_reduce(e, EM_SUM, l);
     em_val none = em_cmp(e, EM_EQ, l, em_f(e, 0));
     em_val factor = em_select(e, none, em_f(e, 0), em_div(e, em_f(e, att_keep_factor(p)), l));
-    em_val out = em_at(e, att_base(e, &a->out, batch, head), a->out.dtype,
-                       em_mul(e, q, att_size(e, a->out.row)));
+    em_val out = em_gep(e, att_base(e, &a->out, batch, head), a->out.dtype,
+                        em_mul(e, q, att_size(e, a->out.row)));
     em_val from = att_record(e, p, state, r, ATT_O);
     for (int i = 0; i < a->dv; i += p->lanes) {
-        em_val x = em_load(e, p->t, em_at(e, from, p->t, em_i64(e, i)), p->lanes);
+        em_val x = em_load(e, p->t, em_gep(e, from, p->t, em_i64(e, i)), p->lanes);
         x = em_mul(e, x, em_splat(e, factor, p->lanes));
-        em_val at = em_at(e, out, a->out.dtype, em_i64(e, i));
+        em_val at = em_gep(e, out, a->out.dtype, em_i64(e, i));
         if (i + p->lanes <= a->dv)
             em_store(e, a->out.dtype, at, x);
         else

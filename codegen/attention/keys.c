@@ -4,7 +4,7 @@
 
 /* After the fixed part and the rows of differences: a flag for each tile, K, V. */
 em_val att_flags_at(em *e, const att_plan *p, em_val tile) {
-    return em_at_bytes(e, att_diagonals_end(e, p, att_scratch(e, p->tail_at)), tile);
+    return em_gep_bytes(e, att_diagonals_end(e, p, att_scratch(e, p->tail_at)), tile);
 }
 
 em_val att_tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k) {
@@ -14,7 +14,7 @@ em_val att_tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k) {
     em_val base = att_flags_at(e, p, flags);
     em_val index = em_mul(e, k, em_i64(e, is_v ? a->dv : a->d));
     if (is_v) index = em_add(e, index, em_mul(e, tk, em_i64(e, a->d)));
-    return em_at(e, base, p->t, index);
+    return em_gep(e, base, p->t, index);
 }
 
 void att_keys_reset(em *e, const att_plan *p) {
@@ -51,16 +51,16 @@ em_val att_emit_prepare(em *e, const att_plan *p, bool copy) {
         if (!copy && !is_v) continue;
         int d = is_v ? a->dv : a->d, whole = d / p->lanes * p->lanes;
         em_val from =
-            em_at(e, att_base(e, o, batch, head), o->dtype, em_mul(e, row.i, att_size(e, o->row)));
+            em_gep(e, att_base(e, o, batch, head), o->dtype, em_mul(e, row.i, att_size(e, o->row)));
         em_val to = att_tail_rows(e, p, tk, is_v, row.i);
         for (int c = 0; c < d; c += p->lanes) {
-            em_val i = em_i64(e, c), rest = em_i64(e, d - c), at = em_at(e, from, o->dtype, i);
+            em_val i = em_i64(e, c), rest = em_i64(e, d - c), at = em_gep(e, from, o->dtype, i);
             em_val x = c < whole ? em_load(e, o->dtype, at, p->lanes)
                                  : em_load_tail(e, o->dtype, at, p->lanes, rest);
             em_val *sum = &now[c / p->lanes % LOOKS];
             if (is_v && p->check_v) *sum = em_fma(e, x, em_vf(e, 0), *sum);
             if (!copy) continue;
-            at = em_at(e, to, p->t, i);
+            at = em_gep(e, to, p->t, i);
             if (c < whole)
                 em_store(e, p->t, at, x);
             else

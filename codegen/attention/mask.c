@@ -5,12 +5,12 @@
 
 em_val att_segment(em *e, const att_plan *p, em_val i, int field) {
     em_val at = em_add(e, em_mul(e, i, em_i64(e, 4)), em_i64(e, field));
-    return em_at(e, att_scratch(e, p->seg_at), SN_I64, at);
+    return em_gep(e, att_scratch(e, p->seg_at), SN_I64, at);
 }
 
 em_val att_visible(em *e, const att_plan *p, em_val v, int end) {
     em_val at = em_add(e, em_mul(e, v, em_i64(e, 2)), em_i64(e, end));
-    return em_at(e, att_scratch(e, p->visible_at), SN_I64, at);
+    return em_gep(e, att_scratch(e, p->visible_at), SN_I64, at);
 }
 
 static void put_segment(em *e, const att_plan *p, em_val i, em_val lo, em_val hi, em_val va,

@@ -5,7 +5,7 @@
 enum { MOST_VECTORS = 4 }; /* of a row at a time */
 
 static em_val vector_at(em *e, const att_plan *p, em_val row, int64_t i) {
-    return em_at(e, row, p->t, em_i64(e, i));
+    return em_gep(e, row, p->t, em_i64(e, i));
 }
 
 /* C[i][c ..] += A[i][q] B[q][c ..] over q < queries, for i < rows and nv vectors from column c. */
@@ -17,8 +17,8 @@ static void emit_group(em *e, const att_plan *p, int rows, int nv, int width, em
         sum[i] = att_load(e, p, vector_at(e, p, c_at, i / nv * width + i % nv * p->lanes));
     em_loop l = em_for(e, em_i64(e, 0), queries, em_i64(e, unroll));
     for (int i = 0; i < n; i++) first[i] = sum[i] = em_carry(e, &l, sum[i]);
-    em_val a = em_at(e, a_at, p->t, l.i),
-           b = em_at(e, b_at, p->t, em_mul(e, l.i, em_i64(e, width)));
+    em_val a = em_gep(e, a_at, p->t, l.i),
+           b = em_gep(e, b_at, p->t, em_mul(e, l.i, em_i64(e, width)));
     for (int u = 0; u < unroll; u++) {
         em_val y[MOST_VECTORS];
         for (int v = 0; v < nv; v++)
@@ -47,8 +47,8 @@ static void emit_columns(em *e, const att_plan *p, int width, int column, int nv
         em_val whole = em_mul(e, LLVMBuildUDiv(e->b, em_sub(e, keys, done), rows, ""), rows);
         em_loop l = em_for(e, done, em_add(e, done, whole), rows);
         em_val at = em_add(e, em_mul(e, l.i, em_i64(e, width)), em_i64(e, column));
-        emit_group(e, p, size[i], nv, width, em_at(e, em_param(e, 0), p->t, at),
-                   em_at(e, em_param(e, 1), p->t, em_mul(e, l.i, em_i64(e, p->qb))),
+        emit_group(e, p, size[i], nv, width, em_gep(e, em_param(e, 0), p->t, at),
+                   em_gep(e, em_param(e, 1), p->t, em_mul(e, l.i, em_i64(e, p->qb))),
                    vector_at(e, p, em_param(e, 2), column), em_param(e, 4));
         em_end(e, &l);
         done = em_add(e, done, whole);
@@ -77,10 +77,10 @@ em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t
     for (int part = 0; part < 2; part++) { /* rows that exist, then zeros */
         em_loop l =
             em_for(e, part ? rows : em_i64(e, 0), part ? em_param(e, 3) : rows, em_i64(e, 1));
-        em_val row = em_at(e, from, t, em_mul(e, l.i, stride));
-        em_val to = em_at(e, em_param(e, 4), p->t, em_mul(e, l.i, em_i64(e, width)));
+        em_val row = em_gep(e, from, t, em_mul(e, l.i, stride));
+        em_val to = em_gep(e, em_param(e, 4), p->t, em_mul(e, l.i, em_i64(e, width)));
         for (int c = 0; c < width; c += p->lanes) {
-            em_val at = em_at(e, row, t, em_i64(e, c)), x = em_vf(e, 0);
+            em_val at = em_gep(e, row, t, em_i64(e, c)), x = em_vf(e, 0);
             if (!part)
                 x = c + p->lanes <= d ? em_load(e, t, at, p->lanes)
                                       : em_load_tail(e, t, at, p->lanes, em_i64(e, d - c));
@@ -98,15 +98,15 @@ em_val att_emit_store_rows(em *e, const att_plan *p, const char *name, sn_dtype 
     em_val fn = att_function(e, p, name, params, 4);
     int width = att_padded(p, d);
     em_loop l = em_for(e, em_i64(e, 0), em_param(e, 1), em_i64(e, 1));
-    em_val from = em_at(e, em_param(e, 0), p->t, em_mul(e, l.i, em_i64(e, width)));
-    em_val to = em_at(e, em_param(e, 2), t, em_mul(e, l.i, em_param(e, 3)));
+    em_val from = em_gep(e, em_param(e, 0), p->t, em_mul(e, l.i, em_i64(e, width)));
+    em_val to = em_gep(e, em_param(e, 2), t, em_mul(e, l.i, em_param(e, 3)));
     for (int c = 0; c < width; c += p->lanes) {
         em_val x = att_load(e, p, vector_at(e, p, from, c));
         if (factor != 1) x = em_mul(e, x, em_vf(e, factor));
         if (c + p->lanes <= d)
-            em_store(e, t, em_at(e, to, t, em_i64(e, c)), x);
+            em_store(e, t, em_gep(e, to, t, em_i64(e, c)), x);
         else
-            em_store_tail(e, t, em_at(e, to, t, em_i64(e, c)), x, em_i64(e, d - c));
+            em_store_tail(e, t, em_gep(e, to, t, em_i64(e, c)), x, em_i64(e, d - c));
     }
     em_end(e, &l);
     em_ret(e, NULL);
@@ -117,7 +117,7 @@ em_val att_emit_zero(em *e, const att_plan *p, const char *name) {
     const em_type params[] = {e->ptr, e->i64};
     em_val fn = att_function(e, p, name, params, 2);
     em_loop l = em_for(e, em_i64(e, 0), em_param(e, 1), em_i64(e, p->lanes));
-    att_store(e, p, em_vf(e, 0), em_at(e, em_param(e, 0), p->t, l.i));
+    att_store(e, p, em_vf(e, 0), em_gep(e, em_param(e, 0), p->t, l.i));
     em_end(e, &l);
     em_ret(e, NULL);
     return fn;

@@ -24,7 +24,7 @@ em_val att_read_table(void *ctx, const sn_node *n, const em_val *index) {
         else
             at = em_add(e, at, x);
     }
-    em_val base = em_at(e, em_buf(e, c->buf), c->dtype, at);
+    em_val base = em_gep(e, em_buf(e, c->buf), c->dtype, at);
     em_val v = lanes ? em_gather(e, c->dtype, base, lanes, NULL) : em_load(e, c->dtype, base, 1);
     return sn_emit_loaded(e, c->dtype, v);
 }

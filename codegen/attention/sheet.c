@@ -42,7 +42,7 @@ typedef struct sheet {
 } sheet;
 
 static em_val row_at(em *e, const sheet *s, em_val k) {
-    return em_at(e, s->to, s->p->t, em_mul(e, k, em_i64(e, s->width)));
+    return em_gep(e, s->to, s->p->t, em_mul(e, k, em_i64(e, s->width)));
 }
 
 /* PIECE keys k .. of truth values, the bytes of one integer in each lane. */
@@ -58,7 +58,7 @@ static void store_truth(em *e, const sheet *s, em_val k, em_val x) {
 static void lay_truth(em *e, const sheet *s, em_val k) {
     em_val x = em_splat(e, em_i32(e, 0), s->p->lanes);
     for (int i = 0; i < s->p->lanes; i++) {
-        em_val from = em_at(e, s->base, SN_BOOL, em_add(e, s->row[i], k));
+        em_val from = em_gep(e, s->base, SN_BOOL, em_add(e, s->row[i], k));
         x = em_insert(e, x, em_load_raw(e, e->i32, from, 1), i);
     }
     store_truth(e, s, k, x);
@@ -70,10 +70,10 @@ static void lay_keys(em *e, const sheet *s, em_val k, int n) {
     em_val x[LINE / PIECE][PIECE], at[64];
     int groups = p->lanes / PIECE;
     for (int i = 0; i < p->lanes; i++)
-        at[i] = em_at(e, s->base, s->c->dtype, em_add(e, s->row[i], k));
+        at[i] = em_gep(e, s->base, s->c->dtype, em_add(e, s->row[i], k));
     bool ahead = p->a->d < ATT_KEYS || p->derivative; /* else `scores` does it: att_sheet_ahead */
     for (int i = 0; i < p->lanes && n == LINE && ahead; i++)
-        em_prefetch(e, em_at(e, at[i], s->c->dtype, em_i64(e, ATT_KEYS)), false, 2);
+        em_prefetch(e, em_gep(e, at[i], s->c->dtype, em_i64(e, ATT_KEYS)), false, 2);
     bool truth = s->c->dtype == SN_BOOL;
     if (truth && n == PIECE) {
         lay_truth(e, s, k);
@@ -84,7 +84,7 @@ static void lay_keys(em *e, const sheet *s, em_val k, int n) {
         for (int c = 0; c < columns; c++) {
             em_val part[16] = {NULL};
             for (int g = 0; g < groups; g++) {
-                em_val from = em_at(e, at[i + PIECE * g], s->c->dtype, em_i64(e, c * PIECE));
+                em_val from = em_gep(e, at[i + PIECE * g], s->c->dtype, em_i64(e, c * PIECE));
                 part[g] = truth ? em_load_raw(e, em_vec(e->i32, PIECE), from, 1)
                                 : em_load(e, s->c->dtype, from, PIECE);
             }
@@ -119,7 +119,7 @@ static void lay_sheet(em *e, const sheet *s, em_val lo, em_val hi, em_val have) 
     em_val k = em_imin(e, l.i, em_sub(e, have, em_i64(e, 1)));
     em_val x = truth ? em_splat(e, em_i32(e, 0), s->p->lanes) : em_vf(e, 0);
     for (int i = 0; i < s->p->lanes; i++) {
-        em_val from = em_at(e, s->base, s->c->dtype, em_add(e, s->row[i], k));
+        em_val from = em_gep(e, s->base, s->c->dtype, em_add(e, s->row[i], k));
         em_val v = em_load(e, s->c->dtype, from, 1);
         x = em_insert(e, x, truth ? em_int_cast(e, v, e->i32) : v, i);
     }
@@ -149,7 +149,7 @@ static em_val find_table(em *e, const att_plan *p, const att_tables *t, const sn
                                             : of[sn_attr_int(x, SN_A_index, 0) - (t->first - 4)];
         at = em_add(e, at, em_mul(e, index, att_size(e, s->c->stride[i])));
     }
-    s->base = em_at(e, em_buf(e, s->c->buf), s->c->dtype, at);
+    s->base = em_gep(e, em_buf(e, s->c->buf), s->c->dtype, at);
     return att_size(e, s->c->stride[q_axis]);
 }
 
@@ -204,7 +204,7 @@ void att_sheet_ahead(em *e, const att_plan *p, const em_val of[2], em_val q0, em
     att_tables t = score_tables(e, p);
     sheet s;
     em_val row = find_table(e, p, &t, first_read(&t, p), of, k0, &s);
-    *at = em_at(e, s.base, s.c->dtype, em_mul(e, q0, row));
+    *at = em_gep(e, s.base, s.c->dtype, em_mul(e, q0, row));
     *step = em_mul(e, row, em_i64(e, (int64_t)sn_dtype_size(s.c->dtype)));
 }
 
@@ -231,7 +231,8 @@ em_val att_sheet_row(em *e, const att_sheets *s, const sn_node *n) {
     for (int i = 0; i < s->n; i++) {
         if (s->node[i] != n) continue;
         em_val at = em_mul(e, s->key, em_i64(e, s->p->lanes));
-        em_val x = em_load(e, s->p->t, em_at(e, sheet_place(e, s->p, i), s->p->t, at), s->p->lanes);
+        em_val x =
+            em_load(e, s->p->t, em_gep(e, sheet_place(e, s->p, i), s->p->t, at), s->p->lanes);
         if (n->dtype != SN_BOOL) return x;
         x = em_bitcast(e, x, em_vec(e->i32, s->p->lanes)); /* pieces of four: the type is f32 */
         return em_cmp(e, EM_NE, x, em_like(e, x, 0));

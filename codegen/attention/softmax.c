@@ -18,7 +18,7 @@ typedef struct column {
 } column;
 
 static em_val score_at(em *e, const att_plan *p, const column *c, em_val k) {
-    return em_at(e, c->s, p->t, em_mul(e, k, em_i64(e, p->qb)));
+    return em_gep(e, c->s, p->t, em_mul(e, k, em_i64(e, p->qb)));
 }
 
 /* Scores through the regions, in place; returns their maximum. Four keys at a time: beyond the last
@@ -52,7 +52,7 @@ static em_val emit_new_maximum(em *e, const att_plan *p, const column *c, em_val
     att_store(e, p, em_mul(e, att_load(e, p, c->l_at), factor), c->l_at);
     em_branch begun = em_if(e, att_any_lane(e, em_cmp(e, EM_GT, old, em_vf(e, -INFINITY))));
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->a->dv), em_i64(e, 1));
-    em_val at = em_at(e, c->o, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
+    em_val at = em_gep(e, c->o, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
     att_store(e, p, em_mul(e, att_load(e, p, at), factor), at);
     em_end(e, &l);
     em_endif(e, &begun);
@@ -95,11 +95,11 @@ em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
     e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
     em_val v = em_param(e, 3), q0 = em_param(e, 7), batch = em_param(e, 8), head = em_param(e, 9);
     em_val at = em_mul(e, v, em_i64(e, p->lanes));
-    column c = {.s = em_at(e, att_scratch(e, p->s_at), p->t, at),
-                .o = em_at(e, att_state(e, p, p->o_at), p->t, at),
-                .max_at = em_at(e, att_scratch(e, p->max_at), p->t, at),
-                .m_at = em_at(e, att_state(e, p, p->m_at), p->t, at),
-                .l_at = em_at(e, att_state(e, p, p->l_at), p->t, at),
+    column c = {.s = em_gep(e, att_scratch(e, p->s_at), p->t, at),
+                .o = em_gep(e, att_state(e, p, p->o_at), p->t, at),
+                .max_at = em_gep(e, att_scratch(e, p->max_at), p->t, at),
+                .m_at = em_gep(e, att_state(e, p, p->m_at), p->t, at),
+                .l_at = em_gep(e, att_state(e, p, p->l_at), p->t, at),
                 .lo = em_param(e, 4),
                 .hi = em_param(e, 5),
                 .k0 = em_param(e, 6),

@@ -32,7 +32,7 @@ static em_val share_of(em *e, em_val all, em_val i, em_val n) {
 
 static em_val parts_at(em *e, const att_plan *p, em_val unit) {
     em_val at = em_mul(e, unit, em_i64(e, att_part_size(p)));
-    return em_at(e, em_buf(e, p->a->parts_buf), p->t, at);
+    return em_gep(e, em_buf(e, p->a->parts_buf), p->t, at);
 }
 
 /* Every head's parts of keys; or whole K/V heads, unless these do not come out even among the
@@ -82,15 +82,15 @@ static void add_parts(em *e, const att_plan *p, em_val unit, em_val parts, em_va
     m = em_splat(e, em_select(e, none, em_f(e, 0), m), p->lanes);
     int n = att_padded(p, p->a->dv) + p->lanes; /* sums of rows and of weights alike */
     for (int i = 0; i < n; i += p->lanes)
-        em_store(e, p->t, em_at(e, state, p->t, em_i64(e, i)), em_vf(e, 0));
+        em_store(e, p->t, em_gep(e, state, p->t, em_i64(e, i)), em_vf(e, 0));
     l = em_for(e, zero, parts, one);
     em_val from = parts_at(e, p, em_add(e, unit, l.i));
     at = att_record(e, p, from, r, ATT_M);
     em_val factor = att_exp(e, em_sub(e, em_splat(e, em_load(e, p->t, at, 1), p->lanes), m));
     from = att_record(e, p, from, r, ATT_O);
     for (int i = 0; i < n; i += p->lanes) {
-        em_val to = em_at(e, state, p->t, em_i64(e, i));
-        em_val x = em_load(e, p->t, em_at(e, from, p->t, em_i64(e, i)), p->lanes);
+        em_val to = em_gep(e, state, p->t, em_i64(e, i));
+        em_val x = em_load(e, p->t, em_gep(e, from, p->t, em_i64(e, i)), p->lanes);
         em_store(e, p->t, to, em_fma(e, x, factor, em_load(e, p->t, to, p->lanes)));
     }
     em_end(e, &l);

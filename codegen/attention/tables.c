@@ -31,7 +31,7 @@ bool att_surely_inside(const att_tables *t, const sn_node *x, sn_gemm_size axis)
 
 em_val att_captured_scalar(em *e, const sn_attention *a, int i) {
     const sn_attention_captured *c = &a->captured[i];
-    em_val at = em_at(e, em_buf(e, c->buf), c->dtype, att_size(e, c->offset));
+    em_val at = em_gep(e, em_buf(e, c->buf), c->dtype, att_size(e, c->offset));
     return sn_emit_loaded(e, c->dtype, em_load(e, c->dtype, at, 1));
 }
 
@@ -66,7 +66,7 @@ static void emit_row_range(em *e, const sn_attention_captured *c, em_val base, s
                            const row_range *r) {
     em_val end = em_add(e, last.hi, em_i64(e, 1)), stride = att_size(e, c->stride[c->rank - 1]);
     em_loop l = em_for(e, last.lo, end, em_i64(e, r->n));
-    em_val at = em_at(e, base, c->dtype, em_mul(e, l.i, stride));
+    em_val at = em_gep(e, base, c->dtype, em_mul(e, l.i, stride));
     em_val x = em_load(e, c->dtype, at, 1);
     if (r->n > 1) {
         em_val valid = em_tail_mask(e, em_sub(e, end, l.i), r->n);
@@ -118,7 +118,7 @@ sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *inde
         at = em_add(e, at, em_mul(e, l[i].i, att_size(e, c->stride[i])));
     }
     em_branch more = em_if(e, n->dtype == SN_BOOL ? em_not(e, are_mixed(e, &row)) : em_i1(e, true));
-    emit_row_range(e, c, em_at(e, em_buf(e, c->buf), c->dtype, at), r[c->rank - 1], &row);
+    emit_row_range(e, c, em_gep(e, em_buf(e, c->buf), c->dtype, at), r[c->rank - 1], &row);
     em_endif(e, &more);
     for (int i = c->rank - 2; i >= 0; i--) em_end(e, &l[i]);
     em_set(e, lo, em_int_cast(e, em_reduce(e, EM_MIN, em_get(e, row.lo)), e->i64));

@@ -5,7 +5,7 @@
 #include <math.h>
 
 static em_val vector_at(em *e, const att_plan *p, em_val base, int64_t row, int v) {
-    return em_at(e, base, p->t, em_i64(e, row * p->qb + (int64_t)v * p->lanes));
+    return em_gep(e, base, p->t, em_i64(e, row * p->qb + (int64_t)v * p->lanes));
 }
 
 /* --- scores ----------------------------------------------------------------------------------- */
@@ -34,19 +34,19 @@ static void emit_score_group(em *e, const att_plan *p, int d, int rows, int nv, 
     for (int i = 0; i < 2; i++) { /* four rows, one after the other, then their next line */
         em_val row = em_mul(e, em_and(e, turn, three), fetch_step[i]);
         bool write = i && !att_has_sheet(e, p); /* the result's rows */
-        em_prefetch(e, em_at_bytes(e, fetch_at[i], em_add(e, row, line)), write, 2);
+        em_prefetch(e, em_gep_bytes(e, fetch_at[i], em_add(e, row, line)), write, 2);
     }
     for (int u = 0; u < step; u++) {
         em_val at_d = em_add(e, l.i, em_i64(e, u));
-        for (int i = 0; i < rows; i++) at[i] = em_at(e, key[i], p->t, at_d);
-        em_val q_at = em_at(e, q, p->t, em_mul(e, at_d, em_i64(e, p->qb)));
+        for (int i = 0; i < rows; i++) at[i] = em_gep(e, key[i], p->t, at_d);
+        em_val q_at = em_gep(e, q, p->t, em_mul(e, at_d, em_i64(e, p->qb)));
         add_products(e, p, rows, nv, at, q_at, acc);
     }
     for (int i = 0; i < rows * nv; i++) em_next(e, &l, first[i], acc[i]);
     em_end(e, &l);
     for (int i = 0; i < rows * nv; i++) sum[i] = em_final(e, &l, first[i]);
     for (int u = whole; u < d; u++) {
-        for (int i = 0; i < rows; i++) at[i] = em_at(e, key[i], p->t, em_i64(e, u));
+        for (int i = 0; i < rows; i++) at[i] = em_gep(e, key[i], p->t, em_i64(e, u));
         add_products(e, p, rows, nv, at, vector_at(e, p, q, u, 0), sum);
     }
 }
@@ -67,15 +67,15 @@ em_val att_emit_scores(em *e, const att_plan *p, const char *what, int nv, int d
     em_val key[32], sum[64];
     for (int i = 0; i < rows; i++) {
         em_val row = em_add(e, l.i, em_imin(e, em_i64(e, i), last));
-        key[i] = em_at(e, k, p->t, em_mul(e, row, stride));
+        key[i] = em_gep(e, k, p->t, em_mul(e, row, stride));
     }
     em_val row = em_add(e, em_param(e, 7), em_lshr(e, l.i, em_i64(e, 1)));
     em_val fetch_step[] = {em_param(e, 9), em_param(e, 11)}, fetch_at[2];
     row = em_imin(e, row, em_i64(e, ATT_NV * p->lanes));
     for (int i = 0; i < 2; i++)
-        fetch_at[i] = em_at_bytes(e, em_param(e, 8 + 2 * i), em_mul(e, row, fetch_step[i]));
+        fetch_at[i] = em_gep_bytes(e, em_param(e, 8 + 2 * i), em_mul(e, row, fetch_step[i]));
     emit_score_group(e, p, d, rows, nv, key, q, fetch_at, fetch_step, sum);
-    em_val out = em_at(e, s, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
+    em_val out = em_gep(e, s, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
     for (int v = 0; v < nv; v++) {
         em_val top = vector_at(e, p, max_at, 0, v),
                m = flags & ATT_MAX ? att_load(e, p, top) : NULL;
@@ -115,14 +115,14 @@ static void emit_sum_group(em *e, const att_plan *p, int rows, int nv, em_val v_
         for (int i = 0; i < 2; i++) next[i] = next_u[i] = em_carry(e, &l, ahead[i]);
         for (int i = 0; i < rows * nv; i++) first[i] = sum[i] = em_carry(e, &l, sum[i]);
         for (int u = 0; u < unroll; u++) {
-            for (int i = 0; i < rows; i++) at[i] = em_at(e, v_u, p->t, em_i64(e, i));
+            for (int i = 0; i < rows; i++) at[i] = em_gep(e, v_u, p->t, em_i64(e, i));
             add_products(e, p, rows, nv, at, w_u, sum);
             for (int i = 0; i < 2; i++) {
                 if (!i || rows * p->esize >= 64) em_prefetch(e, next_u[i], false, 2);
-                next_u[i] = em_at_bytes(e, next_u[i], f->step[i]);
+                next_u[i] = em_gep_bytes(e, next_u[i], f->step[i]);
             }
-            v_u = em_at(e, v_u, p->t, v_stride);
-            w_u = em_at(e, w_u, p->t, em_i64(e, p->qb));
+            v_u = em_gep(e, v_u, p->t, v_stride);
+            w_u = em_gep(e, w_u, p->t, em_i64(e, p->qb));
         }
         em_next(e, &l, v, v_u);
         em_next(e, &l, w, w_u);
@@ -154,11 +154,11 @@ static fetch next_rows(em *e, const att_plan *p, int rows, em_val c) {
     em_val k = em_param(e, 5), v = em_param(e, 7), k_step = em_param(e, 6), v_step = em_param(e, 8);
     em_val at = em_mul(e, c, em_i64(e, p->esize)), one = em_i64(e, 1);
     if (rows * p->esize >= 64)
-        return (fetch){{em_at_bytes(e, k, at), em_at_bytes(e, v, at)}, {k_step, v_step}};
+        return (fetch){{em_gep_bytes(e, k, at), em_gep_bytes(e, v, at)}, {k_step, v_step}};
     em_val turn = LLVMBuildUDiv(e->b, c, em_i64(e, rows), "");
     em_val odd = em_cmp(e, EM_NE, em_and(e, turn, one), em_i64(e, 0));
     at = em_mul(e, em_lshr(e, turn, one), em_i64(e, 64));
-    em_val from = em_at_bytes(e, em_select(e, odd, v, k), at);
+    em_val from = em_gep_bytes(e, em_select(e, odd, v, k), at);
     em_val step = em_select(e, odd, v_step, k_step);
     return (fetch){{from, from}, {step, step}};
 }
@@ -177,9 +177,9 @@ em_val att_emit_sums(em *e, const att_plan *p, const char *what, int nv, int dv)
         int lo = part ? split : 0, hi = part ? dv : split;
         if (lo == hi) continue;
         em_loop l = em_for(e, em_i64(e, lo), em_i64(e, hi), em_i64(e, rows));
-        em_val out = em_at(e, o, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
+        em_val out = em_gep(e, o, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
         fetch f = next_rows(e, p, rows, l.i);
-        emit_sum_group(e, p, rows, nv, em_at(e, v, p->t, l.i), stride, w, out, em_param(e, 4), &f);
+        emit_sum_group(e, p, rows, nv, em_gep(e, v, p->t, l.i), stride, w, out, em_param(e, 4), &f);
         em_end(e, &l);
     }
     em_ret(e, NULL);
@@ -191,12 +191,12 @@ static em_val emit_careful_sums(em *e, const att_plan *p) {
     em_val fn = att_function(e, p, "careful", params, 5);
     em_val v = em_param(e, 0), stride = em_param(e, 1), w = em_param(e, 2), o = em_param(e, 3);
     em_loop i = em_for(e, em_i64(e, 0), em_i64(e, p->a->dv), em_i64(e, 1));
-    em_val out = em_at(e, o, p->t, em_mul(e, i.i, em_i64(e, p->qb)));
+    em_val out = em_gep(e, o, p->t, em_mul(e, i.i, em_i64(e, p->qb)));
     em_val before = att_load(e, p, out);
     em_loop k = em_for(e, em_i64(e, 0), em_param(e, 4), em_i64(e, 1));
     em_val sum = em_carry(e, &k, before);
-    em_val weight = att_load(e, p, em_at(e, w, p->t, em_mul(e, k.i, em_i64(e, p->qb))));
-    em_val at = em_at(e, em_at(e, v, p->t, em_mul(e, k.i, stride)), p->t, i.i);
+    em_val weight = att_load(e, p, em_gep(e, w, p->t, em_mul(e, k.i, em_i64(e, p->qb))));
+    em_val at = em_gep(e, em_gep(e, v, p->t, em_mul(e, k.i, stride)), p->t, i.i);
     em_val more = em_fma(e, em_load_splat(e, p->t, at, p->lanes), weight, sum);
     em_val none = em_cmp(e, EM_EQ, weight, em_vf(e, 0));
     em_next(e, &k, sum, em_select(e, none, sum, more));

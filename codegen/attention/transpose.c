@@ -55,7 +55,7 @@ static void row_pointers(em *e, const att_plan *p, em_val base, sn_dtype t, em_v
                          em_val rows, em_val *at) {
     em_val last = em_sub(e, rows, em_i64(e, 1));
     for (int i = 0; i < p->lanes; i++)
-        at[i] = em_at(e, base, t, em_mul(e, em_imin(e, em_i64(e, i), last), stride));
+        at[i] = em_gep(e, base, t, em_mul(e, em_imin(e, em_i64(e, i), last), stride));
 }
 
 em_val att_emit_load(em *e, const att_plan *p, const char *name, sn_dtype t, int d, double factor) {
@@ -69,19 +69,20 @@ em_val att_emit_load(em *e, const att_plan *p, const char *name, sn_dtype t, int
     for (int i = 0; i < pc; i++) {
         em_val part[4] = {NULL};
         for (int g = 0; g < groups; g++)
-            part[g] = em_load(e, t, em_at(e, at[i + pc * g], t, l.i), pc);
+            part[g] = em_load(e, t, em_gep(e, at[i + pc * g], t, l.i), pc);
         x[i] = att_join(e, part, groups);
     }
     att_transpose_pieces(e, p, x);
-    em_val out = em_at(e, to, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
+    em_val out = em_gep(e, to, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
     for (int i = 0; i < pc; i++)
-        att_store(e, p, em_mul(e, x[i], scale), em_at(e, out, p->t, em_i64(e, (int64_t)i * p->qb)));
+        att_store(e, p, em_mul(e, x[i], scale),
+                  em_gep(e, out, p->t, em_i64(e, (int64_t)i * p->qb)));
     em_end(e, &l);
     for (int c = whole; c < d; c++) {
         em_val v = em_vf(e, 0);
         for (int i = 0; i < p->lanes; i++)
-            v = em_insert(e, v, em_load(e, t, em_at(e, at[i], t, em_i64(e, c)), 1), i);
-        att_store(e, p, em_mul(e, v, scale), em_at(e, to, p->t, em_i64(e, (int64_t)c * p->qb)));
+            v = em_insert(e, v, em_load(e, t, em_gep(e, at[i], t, em_i64(e, c)), 1), i);
+        att_store(e, p, em_mul(e, v, scale), em_gep(e, to, p->t, em_i64(e, (int64_t)c * p->qb)));
     }
     em_ret(e, NULL);
     return fn;
@@ -94,8 +95,8 @@ static void emit_store_square(em *e, const att_plan *p, sn_dtype t, em_val o, em
     em_val x[4][4]; /* [group of elements][element in it] */
     for (int g = 0; g < groups; g++) {
         for (int i = 0; i < pc; i++) {
-            em_val at = em_at(e, o, p->t,
-                              em_mul(e, em_add(e, d0, em_i64(e, g * pc + i)), em_i64(e, p->qb)));
+            em_val at = em_gep(e, o, p->t,
+                               em_mul(e, em_add(e, d0, em_i64(e, g * pc + i)), em_i64(e, p->qb)));
             x[g][i] = g * pc + i < n ? em_mul(e, factor, att_load(e, p, at)) : em_vf(e, 0);
         }
         att_transpose_pieces(e, p, x[g]);
@@ -105,7 +106,7 @@ static void emit_store_square(em *e, const att_plan *p, sn_dtype t, em_val o, em
         for (int g = 0; g < groups; g++) y[g] = x[g][j];
         transpose_blocks(e, p, groups, y);
         for (int g = 0; g < groups; g++) {
-            em_val at = em_at(e, row_at[g * pc + j], t, d0);
+            em_val at = em_gep(e, row_at[g * pc + j], t, d0);
             if (n == p->lanes)
                 em_store(e, t, at, y[g]);
             else
@@ -122,7 +123,7 @@ em_val att_emit_store(em *e, const att_plan *p, const char *name, sn_dtype t, in
     em_val none = em_cmp(e, EM_EQ, sum, em_vf(e, 0));
     em_val factor = em_select(e, none, em_vf(e, 0), em_div(e, em_vf(e, by), sum));
     for (int i = 0; i < p->lanes; i++) { /* rows that do not exist go nowhere */
-        em_val row = em_at(e, out, t, em_mul(e, em_i64(e, i), stride));
+        em_val row = em_gep(e, out, t, em_mul(e, em_i64(e, i), stride));
         at[i] = em_select(e, em_cmp(e, EM_LT, em_i64(e, i), rows), row, dummy);
     }
     int whole = dv / p->lanes * p->lanes;

@@ -137,7 +137,7 @@ void em_end_kernel(em *e) {
 
 /* A load from the kernel's argument tables, which nobody writes while it runs. */
 static em_val load_argument(em *e, em_type t, em_val table, int k) {
-    em_val p = em_at_bytes(e, table, em_i64(e, 8 * (int64_t)k)), v = em_load_raw(e, t, p, 8);
+    em_val p = em_gep_bytes(e, table, em_i64(e, 8 * (int64_t)k)), v = em_load_raw(e, t, p, 8);
     unsigned kind = LLVMGetMDKindIDInContext(e->ctx, "invariant.load", 14);
     em_val empty = LLVMMetadataAsValue(e->ctx, LLVMMDNodeInContext2(e->ctx, NULL, 0));
     LLVMSetMetadata(v, kind, empty);

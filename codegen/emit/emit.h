@@ -159,8 +159,8 @@ em_val em_neutral(em *e, em_red op, em_type t);          /* 0, -inf, +inf of tha
 em_val em_reduce(em *e, em_red op, em_val v);
 
 /* --- memory ----------------------------------------------------------------------------------- */
-em_val em_at(em *e, em_val base, sn_dtype t, em_val index); /* base + index elements */
-em_val em_at_bytes(em *e, em_val base, em_val offset);
+em_val em_gep(em *e, em_val base, sn_dtype t, em_val index); /* base + index elements */
+em_val em_gep_bytes(em *e, em_val base, em_val offset);
 
 /* The first `valid` (i64) of n lanes; for valid <= 0 none, for valid >= n all. */
 em_val em_tail_mask(em *e, em_val valid, int n);
@@ -198,7 +198,7 @@ em_val em_fetch_add(em *e, em_val p, em_val v);
  *
  *     em_loop l = em_for(e, zero, n, em_i64(e, 16));
  *     em_val s = em_carry(e, &l, em_vf(e, 0));
- *     em_next(e, &l, s, em_add(e, s, em_load(e, SN_F32, em_at(e, x, SN_F32, l.i), 16)));
+ *     em_next(e, &l, s, em_add(e, s, em_load(e, SN_F32, em_gep(e, x, SN_F32, l.i), 16)));
  *     em_end(e, &l);
  *     em_val sum = em_reduce(e, EM_SUM, em_final(e, &l, s)); */
 enum { EM_MAX_CARRY = 96 };

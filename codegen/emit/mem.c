@@ -4,12 +4,12 @@
 #include "codegen/emit/emit.h"
 #include "runtime/threads.h"
 
-em_val em_at(em *e, em_val base, sn_dtype t, em_val index) {
+em_val em_gep(em *e, em_val base, sn_dtype t, em_val index) {
     em_type elem = em_mem_type(e, t);
     return LLVMBuildInBoundsGEP2(e->b, elem, base, &index, 1, "");
 }
 
-em_val em_at_bytes(em *e, em_val base, em_val offset) {
+em_val em_gep_bytes(em *e, em_val base, em_val offset) {
     return LLVMBuildInBoundsGEP2(e->b, e->i8, base, &offset, 1, "");
 }
 
@@ -76,7 +76,7 @@ em_val em_load_splat(em *e, sn_dtype t, em_val p, int n) {
 em_val em_gather(em *e, sn_dtype t, em_val base, em_val index, em_val mask) {
     int n = em_lanes_of(index);
     em_type type = em_vec(em_mem_type(e, t), n);
-    em_val p = em_at(e, base, t, index);
+    em_val p = em_gep(e, base, t, index);
     if (n == 1) return em_load_mask(e, t, p, 1, mask, NULL);
     em_type over[] = {type, LLVMTypeOf(p)};
     em_val all = LLVMConstAllOnes(em_vec(e->i1, n));

@@ -18,13 +18,13 @@ static void store_c(em *e, const gemm_plan *p, em_val v, const sn_gemm_at *at) {
         em_add(e, gemm_offset(e, p->g, c, at->batch), em_mul(e, at->row, gemm_size(e, c->row)));
     em_val col = gemm_size(e, c->col);
     index = em_add(e, index, em_mul(e, at->col, col));
-    em_val to = em_at(e, em_buf(e, c->buf), c->dtype, index);
+    em_val to = em_gep(e, em_buf(e, c->buf), c->dtype, index);
     if (gemm_is(c->col, 1)) {
         em_store_mask(e, c->dtype, to, v, at->mask);
         return;
     }
     for (int i = 0; i < p->lanes; i++)
-        em_store_mask(e, c->dtype, em_at(e, to, c->dtype, em_mul(e, col, em_i64(e, i))),
+        em_store_mask(e, c->dtype, em_gep(e, to, c->dtype, em_mul(e, col, em_i64(e, i))),
                       em_extract(e, v, i), at->mask ? em_extract(e, at->mask, i) : NULL);
 }
 
@@ -32,16 +32,16 @@ static void store_c(em *e, const gemm_plan *p, em_val v, const sn_gemm_at *at) {
 static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_val i) {
     const sn_gemm *g = p->g;
     em_val n = gemm_size(e, g->n);
-    em_val row = em_at(e, q->acc, p->t, em_mul(e, i, em_i64(e, p->panel)));
+    em_val row = em_gep(e, q->acc, p->t, em_mul(e, i, em_i64(e, p->panel)));
     for (int j = 0; j < p->epi_cols; j += p->lanes) {
         sn_gemm_at at = {.batch = {q->batch0, q->batch1, q->batch2},
                          .row = em_add(e, q->row, i),
                          .col = em_add(e, q->col, em_i64(e, j)),
                          .lanes = p->lanes};
         at.mask = column_mask(e, p, n, at.col);
-        em_val acc[2] = {em_load(e, p->t, em_at(e, row, p->t, em_i64(e, j)), p->lanes), NULL};
+        em_val acc[2] = {em_load(e, p->t, em_gep(e, row, p->t, em_i64(e, j)), p->lanes), NULL};
         if (g->pair_distance)
-            acc[1] = em_load(e, p->t, em_at(e, row, p->t, em_i64(e, j + p->epi_cols)), p->lanes);
+            acc[1] = em_load(e, p->t, em_gep(e, row, p->t, em_i64(e, j + p->epi_cols)), p->lanes);
         em_val v = g->epilogue ? g->epilogue(g->ctx, e, acc, &at) : acc[0];
         if (!g->no_store) store_c(e, p, v, &at);
     }

@@ -57,8 +57,8 @@ static void begin_item(em *e, const gemm_plan *p, gemm_state *s, em_val item) {
         }
     }
     em_val a = gemm_offset(e, g, &g->a, s->batch), b = gemm_offset(e, g, &g->b, s->batch);
-    s->a = em_at(e, em_buf(e, g->a.buf), g->a.dtype, a);
-    s->b = em_at(e, em_buf(e, g->b.buf), g->b.dtype, b);
+    s->a = em_gep(e, em_buf(e, g->a.buf), g->a.dtype, a);
+    s->b = em_gep(e, em_buf(e, g->b.buf), g->b.dtype, b);
 }
 
 /* ---- partition of C ---- */

@@ -41,7 +41,7 @@ typedef struct row_state {
 static em_val load_integer(em *e, const gemm_plan *p, const row_state *s, em_val row, int v,
                            int j) {
     int skip = s->may_overread ? j / 2 : 0;
-    em_val at = em_at_bytes(e, row, em_i64(e, v * p->lanes * 4 + skip));
+    em_val at = em_gep_bytes(e, row, em_i64(e, v * p->lanes * 4 + skip));
     em_val words = em_load_raw(e, em_vec(e->i32, p->lanes), at, skip ? 1 : 4);
     return unpack(e, p, words, s->table, j - 2 * skip);
 }
@@ -53,12 +53,12 @@ static void add_scale_groups(em *e, const gemm_plan *p, row_state *s, int n_grou
     for (int r = 0; r < p->g->scale_group / INT4_PER_WORD; r++)
         for (int g = 0; g < n_groups; g++) {
             int row = g * p->g->scale_group / INT4_PER_WORD + r;
-            em_val at = em_at(e, s->words, SN_I32, em_i64(e, row * p->panel));
+            em_val at = em_gep(e, s->words, SN_I32, em_i64(e, row * p->panel));
             for (int line = 0; line < p->nr * 4; line += GEMM_LINE)
-                em_prefetch(e, em_at_bytes(e, at, em_i64(e, PREFETCH_BYTES + line)), false, 3);
+                em_prefetch(e, em_gep_bytes(e, at, em_i64(e, PREFETCH_BYTES + line)), false, 3);
             for (int j = 0; j < INT4_PER_WORD; j++) {
                 em_val k = em_i64(e, row * INT4_PER_WORD + j);
-                em_val a = em_load_splat(e, p->t, em_at(e, s->a, p->t, k), p->lanes);
+                em_val a = em_load_splat(e, p->t, em_gep(e, s->a, p->t, k), p->lanes);
                 for (int v = 0; v < p->nv; v++) {
                     em_val q = load_integer(e, p, s, at, v, j);
                     sum[g][v] = r + j ? em_fma(e, a, q, sum[g][v]) : em_mul(e, a, q);
@@ -68,7 +68,7 @@ static void add_scale_groups(em *e, const gemm_plan *p, row_state *s, int n_grou
     for (int g = 0; g < n_groups; g++)
         for (int v = 0; v < p->nv; v++) {
             em_val at = em_i64(e, g * p->panel + v * p->lanes);
-            em_val scale = em_load(e, SN_BF16, em_at(e, s->scales, SN_BF16, at), p->lanes);
+            em_val scale = em_load(e, SN_BF16, em_gep(e, s->scales, SN_BF16, at), p->lanes);
             s->acc[v] = em_fma(e, scale, sum[g][v], s->acc[v]);
         }
 }
@@ -87,9 +87,9 @@ em_val gemm_emit_int4_row(em *e, const gemm_plan *p, bool last) {
     for (int v = 0; v < p->nv; v++) s.acc[v] = acc[v] = em_carry(e, &l, em_vf(e, 0));
     s.a = a, s.words = words, s.scales = scales;
     add_scale_groups(e, p, &s, 2);
-    em_next(e, &l, a, em_at(e, a, p->t, em_i64(e, k)));
-    em_next(e, &l, words, em_at(e, words, SN_I32, em_i64(e, k / INT4_PER_WORD * p->panel)));
-    em_next(e, &l, scales, em_at(e, scales, SN_BF16, em_i64(e, 2 * p->panel)));
+    em_next(e, &l, a, em_gep(e, a, p->t, em_i64(e, k)));
+    em_next(e, &l, words, em_gep(e, words, SN_I32, em_i64(e, k / INT4_PER_WORD * p->panel)));
+    em_next(e, &l, scales, em_gep(e, scales, SN_BF16, em_i64(e, 2 * p->panel)));
     for (int v = 0; v < p->nv; v++) em_next(e, &l, acc[v], s.acc[v]);
     em_end(e, &l);
     s.a = em_final(e, &l, a), s.words = em_final(e, &l, words);
@@ -97,7 +97,7 @@ em_val gemm_emit_int4_row(em *e, const gemm_plan *p, bool last) {
     for (int v = 0; v < p->nv; v++) s.acc[v] = em_final(e, &l, acc[v]);
     if (p->g->k.value / group % 2) add_scale_groups(e, p, &s, 1);
     for (int v = 0; v < p->nv; v++)
-        em_store(e, p->t, em_at(e, q.c, p->t, em_i64(e, v * p->lanes)), s.acc[v]);
+        em_store(e, p->t, em_gep(e, q.c, p->t, em_i64(e, v * p->lanes)), s.acc[v]);
     em_ret(e, NULL);
     return fn;
 }
@@ -111,14 +111,14 @@ em_val gemm_emit_int4_dequantize(em *e, const gemm_plan *p) {
     em_val scales = em_mul(e, l.i, em_i64(e, p->panel));
     em_loop r = em_for(e, zero(e), em_i64(e, rows), one(e));
     em_val row = em_mul(e, em_add(e, em_mul(e, l.i, em_i64(e, rows)), r.i), em_i64(e, p->panel));
-    em_val to = em_at(e, q.dst, p->t, em_mul(e, row, em_i64(e, INT4_PER_WORD)));
+    em_val to = em_gep(e, q.dst, p->t, em_mul(e, row, em_i64(e, INT4_PER_WORD)));
     for (int c = 0; c < p->panel; c += p->lanes) {
-        em_val at = em_at(e, q.words, SN_I32, em_add(e, row, em_i64(e, c)));
+        em_val at = em_gep(e, q.words, SN_I32, em_add(e, row, em_i64(e, c)));
         em_val words = em_load(e, SN_I32, at, p->lanes);
-        at = em_at(e, q.scales, SN_BF16, em_add(e, scales, em_i64(e, c)));
+        at = em_gep(e, q.scales, SN_BF16, em_add(e, scales, em_i64(e, c)));
         em_val scale = em_load(e, SN_BF16, at, p->lanes);
         for (int j = 0; j < INT4_PER_WORD; j++)
-            em_store(e, p->t, em_at(e, to, p->t, em_i64(e, j * p->panel + c)),
+            em_store(e, p->t, em_gep(e, to, p->t, em_i64(e, j * p->panel + c)),
                      em_mul(e, unpack(e, p, words, table, j), scale));
     }
     em_end(e, &r);
@@ -145,12 +145,12 @@ em_val gemm_emit_int4_pack(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_si
             em_val at = em_mul(e, em_add(e, l.i, em_i64(e, j)), row_stride);
             em_val column = em_i64(e, j0 + c / p->epi_cols * pair_distance);
             at = em_add(e, at, em_mul(e, column, col_stride));
-            em_val x = em_gather(e, dtype, em_at(e, q.src, dtype, at), lane, mask);
+            em_val x = em_gather(e, dtype, em_gep(e, q.src, dtype, at), lane, mask);
             em_val i = em_convert(e, x, p->t, SN_I32);
             i = em_shl(e, em_and(e, i, em_like(e, i, 15)), em_like(e, i, 4 * j));
             words = words ? em_or(e, words, i) : i;
         }
-        em_val at = em_at(e, q.dst, SN_I32, em_add(e, to, em_i64(e, c)));
+        em_val at = em_gep(e, q.dst, SN_I32, em_add(e, to, em_i64(e, c)));
         em_store(e, SN_I32, at, words);
     }
     em_end(e, &l);

@@ -36,7 +36,7 @@ enum { B_PREFETCH_STEPS = 32 }; /* of k: prefetch distance if a panel serves one
 /* Element k of a panel that was packed in advance. */
 static em_val packed_panel(em *e, const gemm_plan *p, const gemm_state *s, em_val panel, em_val k) {
     em_val row = em_add(e, em_mul(e, panel, s->k), k);
-    return em_at(e, s->b, p->b_type, em_mul(e, row, em_i64(e, p->panel)));
+    return em_gep(e, s->b, p->b_type, em_mul(e, row, em_i64(e, p->panel)));
 }
 
 /* Unpacked B: the first column of a panel, from row pc on. */
@@ -44,13 +44,13 @@ static em_val b_columns(em *e, const gemm_plan *p, const gemm_state *s, em_val p
     const sn_gemm_operand *b = &p->g->b;
     em_val col = em_mul(e, panel, em_i64(e, p->panel));
     em_val at = em_mul(e, s->pc, gemm_size(e, b->row));
-    return em_at(e, s->b, b->dtype, em_add(e, at, em_mul(e, col, gemm_size(e, b->col))));
+    return em_gep(e, s->b, b->dtype, em_add(e, at, em_mul(e, col, gemm_size(e, b->col))));
 }
 
 /* A panel of the NC block that is packed in scratch. */
 static em_val nc_block_panel(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
     em_val at = em_mul(e, em_sub(e, panel, s->jc), em_i64(e, p->kc * p->panel));
-    return em_at(e, em_at_bytes(e, e->scratch, em_i64(e, p->b_offset)), p->t, at);
+    return em_gep(e, em_gep_bytes(e, e->scratch, em_i64(e, p->b_offset)), p->t, at);
 }
 
 static em_val columns_left(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
@@ -71,8 +71,8 @@ static void int4_panel(em *e, const gemm_plan *p, const gemm_state *s, em_val pa
     em_val first = em_add(e, em_mul(e, panel, s->k), k), width = em_i64(e, p->panel);
     em_val row = em_div(e, first, em_i64(e, INT4_PER_WORD));
     em_val group = em_div(e, first, em_i64(e, p->g->scale_group));
-    *words = em_at(e, s->b, SN_I32, em_mul(e, row, width));
-    *scales = em_at(e, em_buf(e, p->g->scale_buf), SN_BF16, em_mul(e, group, width));
+    *words = em_gep(e, s->b, SN_I32, em_mul(e, row, width));
+    *scales = em_gep(e, em_buf(e, p->g->scale_buf), SN_BF16, em_mul(e, group, width));
 }
 
 static void dequantize_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
@@ -105,7 +105,7 @@ static void call_pack_a(em *e, const gemm_plan *p, const gemm_state *s, em_val d
 static void emit_int4_row(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
     em_val row = s->a;
     if (p->g->prologue) {
-        row = em_at_bytes(e, e->scratch, em_i64(e, p->a_offset));
+        row = em_gep_bytes(e, e->scratch, em_i64(e, p->a_offset));
         call_pack_a(e, p, s, row, zero(e), one(e), zero(e), s->k);
     }
     em_loop jr = em_for(e, lo, hi, one(e));
@@ -113,9 +113,9 @@ static void emit_int4_row(em *e, const gemm_plan *p, gemm_state *s, em_val lo, e
     em_val col = em_mul(e, j.i, em_i64(e, p->nr));
     gemm_int4_row_args args = {.a = row};
     int4_panel(e, p, s, jr.i, zero(e), &args.words, &args.scales);
-    args.words = em_at(e, args.words, SN_I32, col);
-    args.scales = em_at(e, args.scales, SN_BF16, col);
-    args.c = em_at(e, e->scratch, p->t, col);
+    args.words = em_gep(e, args.words, SN_I32, col);
+    args.scales = em_gep(e, args.scales, SN_BF16, col);
+    args.c = em_gep(e, e->scratch, p->t, col);
     em_branch last = em_if(e, em_cmp(e, EM_EQ, em_add(e, jr.i, one(e)), s->n_panels));
     gemm_int4_row_call(e, p->fn.int4_last_row, args);
     em_else(e, &last);
@@ -191,11 +191,11 @@ static void begin_panel(em *e, const gemm_plan *p, gemm_state *s, em_val hi) {
     s->b_stride = width;
     if (!p->pack_b) {
         em_val at = em_mul(e, em_add(e, em_mul(e, s->jr, s->k), s->pc), width);
-        s->b_panel = em_at(e, s->b, p->b_type, at);
+        s->b_panel = em_gep(e, s->b, p->b_type, at);
         em_val alone =
             em_cmp(e, EM_EQ, s->n_tiles, one(e)); /* prefetches this panel, not the next */
         em_val distance = em_select(e, alone, em_i64(e, B_PREFETCH_STEPS), s->k);
-        s->b_next = em_at(e, s->b_panel, p->b_type, em_mul(e, distance, width));
+        s->b_next = em_gep(e, s->b_panel, p->b_type, em_mul(e, distance, width));
         em_val last = em_cmp(e, EM_EQ, em_add(e, s->jr, one(e)), hi);
         s->b_next = em_select(e, em_and(e, last, s->has_next_panel), s->next_panel, s->b_next);
         s->is_last_panel = em_and(e, last, s->has_next_block);
@@ -220,15 +220,15 @@ static em_val emit_panel_pairs(em *e, const gemm_plan *p, gemm_state *s, em_val 
     em_branch br = em_if(e, single);
     em_val half = em_ashr(e, em_sub(e, hi, lo), one(e));
     em_val panel = em_mul(e, s->k, em_i64(e, p->panel)), distance = em_mul(e, half, panel);
-    em_val second_acc = em_at(e, e->scratch, p->t, em_i64(e, p->panel));
+    em_val second_acc = em_gep(e, e->scratch, p->t, em_i64(e, p->panel));
     em_loop l = em_for(e, zero(e), half, one(e));
-    em_val first = em_add(e, lo, l.i), b = em_at(e, s->b, p->b_type, em_mul(e, first, panel));
+    em_val first = em_add(e, lo, l.i), b = em_gep(e, s->b, p->b_type, em_mul(e, first, panel));
     em_loop j = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
     em_val col = em_mul(e, j.i, em_i64(e, p->nr));
     gemm_ukr_call(e, p->fn.ukr_1x2,
                   (gemm_ukr_args){.a = gemm_a_tile(e, p, s, zero(e), zero(e)),
-                                  .b = em_at(e, b, p->b_type, col),
-                                  .tile = em_at(e, e->scratch, p->t, col),
+                                  .b = em_gep(e, b, p->b_type, col),
+                                  .tile = em_gep(e, e->scratch, p->t, col),
                                   .k = s->k,
                                   .b_next = b,
                                   .b_next_step = zero(e),
@@ -344,7 +344,7 @@ static void begin_mc_block(em *e, const gemm_plan *p, gemm_state *s, em_val row0
         s->next_ic = next;
         s->next_ib =
             em_select(e, s->has_next_block, em_sub(e, em_imin(e, end, row1), next), zero(e));
-        s->next_a = em_at(e, s->a, p->g->a.dtype, em_mul(e, next, gemm_size(e, p->g->a.row)));
+        s->next_a = em_gep(e, s->a, p->g->a.dtype, em_mul(e, next, gemm_size(e, p->g->a.row)));
     }
     s->has_next_panel = s->has_next_block;
     s->n_tiles = count_tiles(e, p, s->ib);
@@ -416,7 +416,7 @@ static void emit_ic_jc_pc(em *e, const gemm_plan *p, gemm_state *s, em_val row0,
     s->packs_a = em_cmp(e, EM_GE, em_sub(e, panel1, panel0), n_panels);
     s->jc = panel0;
     s->next_panel =
-        em_at(e, s->b, p->b_type, em_mul(e, em_mul(e, panel0, s->k), em_i64(e, p->panel)));
+        em_gep(e, s->b, p->b_type, em_mul(e, em_mul(e, panel0, s->k), em_i64(e, p->panel)));
     s->pc = zero(e);
     s->kb = s->k;
     if (p->keeps_partial_c) { /* few rows stay in L2 with all of K */

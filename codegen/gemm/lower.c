@@ -71,7 +71,7 @@ static em_val row_offset(em *e, const sn_kernel *k, const sn_view *v, const sn_g
 /* Elements at offset `off` and following, `step` apart, in the compute type; step 0: a scalar. */
 static em_val load_steps(em *e, const sn_kernel *k, const sn_view *v, int buf, em_val off,
                          sn_dim step, const sn_gemm_at *at) {
-    em_val p = em_at(e, em_buf(e, buf), v->dtype, off);
+    em_val p = em_gep(e, em_buf(e, buf), v->dtype, off);
     if (step == 0) return sn_emit_loaded(e, v->dtype, em_load(e, v->dtype, p, 1));
     if (step == 1)
         return sn_emit_loaded(e, v->dtype, em_load_mask(e, v->dtype, p, at->lanes, at->mask, NULL));
@@ -129,9 +129,9 @@ static void prefetch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *li
         const sn_view *v = &s->in[i];
         if (!is_streamed(x->k, v)) continue;
         em_val off = em_add(e, row_offset(e, x->k, v, at), at->col);
-        em_val p = em_at(e, em_buf(e, i), v->dtype, off);
+        em_val p = em_gep(e, em_buf(e, i), v->dtype, off);
         for (int l = 0; l < lines_of(x->k, v); l++)
-            line[n++] = em_at_bytes(e, p, em_i64(e, l * 64));
+            line[n++] = em_gep_bytes(e, p, em_i64(e, l * 64));
     }
 }
 
@@ -146,7 +146,7 @@ static void store_lanes(em *e, const sn_kernel *k, sn_dtype t, em_val to, sn_dim
         em_branch br = {0};
         if (at->mask) br = em_if(e, em_extract(e, at->mask, lane));
         em_val offset = em_mul(e, em_i64(e, lane), sn_kernel_dim(e, k, step));
-        em_store(e, t, em_at(e, to, t, offset), em_extract(e, v, lane));
+        em_store(e, t, em_gep(e, to, t, offset), em_extract(e, v, lane));
         if (at->mask) em_endif(e, &br);
     }
 }
@@ -156,8 +156,8 @@ static void store_tile(em *e, const sn_kernel *k, int out, em_val v, const sn_ge
     sn_dim step = w->stride[w->rank - 1];
     if (em_lanes_of(v) == 1) v = em_splat(e, v, at->lanes);
     em_val col = em_mul(e, at->col, sn_kernel_dim(e, k, step));
-    em_val to =
-        em_at(e, em_buf(e, k->step->n_in + out), w->dtype, em_add(e, row_offset(e, k, w, at), col));
+    em_val to = em_gep(e, em_buf(e, k->step->n_in + out), w->dtype,
+                       em_add(e, row_offset(e, k, w, at), col));
     store_lanes(e, k, w->dtype, to, step, v, at);
 }
 
@@ -329,8 +329,8 @@ static em_val sums_at(em *e, const sn_kernel *k, int o, const sn_gemm_at *at) {
     const sn_view *w = &k->step->out[o];
     em_val panel = em_div(e, at->col, em_i64(e, sn_gemm_panel(k->compute)));
     panel = em_mul(e, panel, sn_kernel_dim(e, k, w->stride[w->rank - 1]));
-    return em_at(e, em_buf(e, k->step->n_in + o), w->dtype,
-                 em_add(e, row_offset(e, k, w, at), panel));
+    return em_gep(e, em_buf(e, k->step->n_in + o), w->dtype,
+                  em_add(e, row_offset(e, k, w, at), panel));
 }
 
 static void prefetch_panel_sums(void *ctx, em *e, const sn_gemm_at *at, em_val *line) {

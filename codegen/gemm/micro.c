@@ -77,7 +77,7 @@ static void prefetch_panel(em *e, const gemm_plan *p, em_val b, int u, int steps
     int size = (int)sn_dtype_size(p->b_type), distance = steps * p->panel * p->esize;
     if (u * p->panel * size % GEMM_LINE) return;
     for (int line = 0; line < p->nr * size; line += GEMM_LINE)
-        em_prefetch(e, em_at_bytes(e, b, em_i64(e, distance + line)), false, level);
+        em_prefetch(e, em_gep_bytes(e, b, em_i64(e, distance + line)), false, level);
 }
 
 /* The rows of A are separate streams, each of which enters a new line every few steps. Prefetches
@@ -88,10 +88,10 @@ static void prefetch_a_rows(em *e, const micro *m, em_val a, em_val k, int u) {
     int each = (m->rows + iterations - 1) / iterations;
     em_val phase = em_and(e, k, em_i64(e, (iterations - 1) * m->unroll)); /* times unroll */
     em_val by = em_mul(e, phase, em_i64(e, each * m->a_stride * size / m->unroll));
-    em_val first = em_at_bytes(e, a, by);
+    em_val first = em_gep_bytes(e, a, by);
     for (int i = u; i < each; i += m->unroll) {
-        em_val row = em_at(e, first, m->p->t, em_i64(e, i * m->a_stride));
-        em_prefetch(e, em_at_bytes(e, row, em_i64(e, GEMM_LINE)), false, 3);
+        em_val row = em_gep(e, first, m->p->t, em_i64(e, i * m->a_stride));
+        em_prefetch(e, em_gep_bytes(e, row, em_i64(e, GEMM_LINE)), false, 3);
     }
 }
 
@@ -99,7 +99,7 @@ static void prefetch_a_rows(em *e, const micro *m, em_val a, em_val k, int u) {
 static void prefetch_stream(em *e, em_val *address, em_val step) {
     if (!*address) return;
     em_prefetch(e, *address, false, 2);
-    *address = em_at_bytes(e, *address, step);
+    *address = em_gep_bytes(e, *address, step);
 }
 
 /* All prefetches of step u. b: this step's row of each panel. */
@@ -128,19 +128,19 @@ static em_val load_b(em *e, const gemm_plan *p, em_val at) {
 /* Step u of the iteration that starts at step k: a rank-1 update of the microtile. */
 static void emit_step(em *e, const micro *m, carried *c, em_val k, int u) {
     const gemm_plan *p = m->p;
-    em_val b[] = {c->b, m->is_1x2 ? em_at(e, c->b, p->b_type, m->arg.b_stride) : NULL}, bv[8];
+    em_val b[] = {c->b, m->is_1x2 ? em_gep(e, c->b, p->b_type, m->arg.b_stride) : NULL}, bv[8];
     for (int j = 0; j < m->panels * p->nv; j++) {
         em_val col = em_i64(e, j % p->nv * p->lanes);
-        bv[j] = load_b(e, p, em_at(e, b[j / p->nv], p->b_type, col));
+        bv[j] = load_b(e, p, em_gep(e, b[j / p->nv], p->b_type, col));
     }
     emit_prefetches(e, m, c, b, k, u);
     for (int i = 0; i < m->rows; i++) {
-        em_val from = em_at(e, c->a, p->t, em_i64(e, i * m->a_stride + u * p->a_col_stride));
+        em_val from = em_gep(e, c->a, p->t, em_i64(e, i * m->a_stride + u * p->a_col_stride));
         em_val av = em_load_splat(e, p->t, from, p->lanes);
         for (int j = 0; j < m->panels * p->nv; j++)
             c->acc[i * p->nv + j] = em_fma(e, av, bv[j], c->acc[i * p->nv + j]);
     }
-    c->b = em_at(e, c->b, p->b_type, m->b_stride);
+    c->b = em_gep(e, c->b, p->b_type, m->b_stride);
 }
 
 /* Steps [k0, k1). */
@@ -148,7 +148,7 @@ static void emit_steps(em *e, const micro *m, carried *c, em_val k0, em_val k1) 
     em_loop l = em_for(e, k0, k1, em_i64(e, m->unroll));
     carried start = begin_carry(e, &l, c);
     for (int u = 0; u < m->unroll; u++) emit_step(e, m, c, l.i, u);
-    c->a = em_at(e, c->a, m->p->t, em_i64(e, m->unroll * m->p->a_col_stride));
+    c->a = em_gep(e, c->a, m->p->t, em_i64(e, m->unroll * m->p->a_col_stride));
     end_carry(e, &l, &start, c);
 }
 
@@ -158,15 +158,15 @@ static void emit_steps(em *e, const micro *m, carried *c, em_val k0, em_val k1) 
 static void pack_line(em *e, const micro *m, em_val k) {
     enum { DISTANCE = 8 * GEMM_LINE };
     const gemm_plan *p = m->p;
-    em_val src = em_at(e, m->arg.next_a, p->t, k), dst = em_at(e, m->arg.a, p->t, k);
+    em_val src = em_gep(e, m->arg.next_a, p->t, k), dst = em_gep(e, m->arg.a, p->t, k);
     for (int i = 0; i < m->rows; i++) {
-        em_val from = em_at(e, src, p->t, em_i64(e, i * p->g->a.row.value));
-        em_val to = em_at(e, dst, p->t, em_i64(e, i * p->a_row_stride));
+        em_val from = em_gep(e, src, p->t, em_i64(e, i * p->g->a.row.value));
+        em_val to = em_gep(e, dst, p->t, em_i64(e, i * p->a_row_stride));
         for (int j = 0; j < GEMM_LINE / p->esize; j += p->lanes) {
-            em_val v = em_load(e, p->t, em_at(e, from, p->t, em_i64(e, j)), p->lanes);
-            em_store(e, p->t, em_at(e, to, p->t, em_i64(e, j)), v);
+            em_val v = em_load(e, p->t, em_gep(e, from, p->t, em_i64(e, j)), p->lanes);
+            em_store(e, p->t, em_gep(e, to, p->t, em_i64(e, j)), v);
         }
-        em_prefetch(e, em_at_bytes(e, from, em_i64(e, DISTANCE)), false, 2);
+        em_prefetch(e, em_gep_bytes(e, from, em_i64(e, DISTANCE)), false, 2);
     }
 }
 
@@ -187,7 +187,7 @@ static void load_accumulators(em *e, const micro *m, em_val *acc) {
     em_val continues = em_splat(e, em_cmp(e, EM_NE, m->arg.pc, zero(e)), p->lanes);
     for (int i = 0; i < m->rows * m->panels * p->nv; i++) {
         int at = i / p->nv * p->panel + i % p->nv * p->lanes;
-        em_val from = em_at(e, m->arg.tile, p->t, em_i64(e, at));
+        em_val from = em_gep(e, m->arg.tile, p->t, em_i64(e, at));
         bool blocked = p->k_blocked && !m->is_1x2;
         acc[i] = blocked ? em_load_mask(e, p->t, from, p->lanes, continues, NULL) : em_vf(e, 0);
     }
@@ -201,7 +201,7 @@ static void store_accumulators(em *e, const micro *m, const em_val *acc) {
     for (int i = 0; i < m->rows * m->panels * p->nv; i++) {
         em_val at =
             em_add(e, em_mul(e, em_i64(e, i / p->nv), row), em_i64(e, i % p->nv * p->lanes));
-        em_store(e, p->t, em_at(e, to, p->t, at), acc[i]);
+        em_store(e, p->t, em_gep(e, to, p->t, at), acc[i]);
     }
 }
 

@@ -46,15 +46,15 @@ void gemm_plan_prefetch(gemm_plan *p) {
 }
 
 static void put(em *e, em_val list, em_val i, em_val address) {
-    em_store_raw(e, address, em_at(e, list, SN_I64, i), 8);
+    em_store_raw(e, address, em_gep(e, list, SN_I64, i), 8);
 }
 
 /* A list of n entries at byte `at` of scratch. An empty entry is the address of the list itself. */
 static em_val empty_list(em *e, int64_t at, int n) {
-    em_val list = em_at_bytes(e, e->scratch, em_i64(e, at));
+    em_val list = em_gep_bytes(e, e->scratch, em_i64(e, at));
     em_val empty = em_splat(e, LLVMBuildPtrToInt(e->b, list, e->i64, ""), 8);
     em_loop l = em_for(e, zero(e), em_i64(e, n), em_i64(e, 8));
-    em_store_raw(e, empty, em_at(e, list, SN_I64, l.i), 8);
+    em_store_raw(e, empty, em_gep(e, list, SN_I64, l.i), 8);
     em_end(e, &l);
     return list;
 }
@@ -79,7 +79,7 @@ static void put_c_lines(em *e, const gemm_plan *p, em_val list, em_val to, em_va
     at = em_add(e, em_splat(e, to, 8), em_add(e, at, LLVMConstVector(byte, 8)));
     em_val empty = em_splat(e, LLVMBuildPtrToInt(e->b, list, e->i64, ""), 8);
     at = em_select(e, em_cmp(e, EM_LT, index, em_splat(e, rows, 8)), at, empty);
-    em_store_raw(e, at, em_at(e, list, SN_I64, em_i64(e, 8 * v)), 8);
+    em_store_raw(e, at, em_gep(e, list, SN_I64, em_i64(e, 8 * v)), 8);
 }
 
 /* After the lines of C: those of the epilogue's operands. */
@@ -102,7 +102,7 @@ static void put_partial_c(em *e, const gemm_plan *p, em_val list, em_val acc) {
     for (int i = 0; i < n; i += 8) {
         for (int l = 0; l < 8; l++) byte[l] = em_i64(e, (i + l) * GEMM_LINE);
         em_store_raw(e, em_add(e, from, LLVMConstVector(byte, 8)),
-                     em_at(e, list, SN_I64, em_i64(e, p->c_prefetch - n + i)), 8);
+                     em_gep(e, list, SN_I64, em_i64(e, p->c_prefetch - n + i)), 8);
     }
 }
 
@@ -113,7 +113,7 @@ em_val gemm_emit_c_list(em *e, const gemm_plan *p, const gemm_state *s, em_val i
     sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
                      .row = em_add(e, s->ic, ir),
                      .col = gemm_first_column(e, p, g->pair_distance, s->jr)};
-    em_val list = em_at_bytes(e, e->scratch, em_i64(e, p->c_list_offset));
+    em_val list = em_gep_bytes(e, e->scratch, em_i64(e, p->c_list_offset));
     em_branch used = em_if(e, em_cmp(e, EM_GE, rows, em_i64(e, p->half_mr))); /* see micro.c */
     em_val acc_bytes = em_mul(e, rows, em_i64(e, p->panel * p->esize));
     if (p->k_blocked) { /* only the last KC block has an epilogue */
@@ -124,13 +124,13 @@ em_val gemm_emit_c_list(em *e, const gemm_plan *p, const gemm_state *s, em_val i
     if (c_lines(p)) {
         em_val off =
             em_add(e, gemm_offset(e, g, c, at.batch), em_mul(e, at.row, gemm_size(e, c->row)));
-        em_val to = em_at(e, em_buf(e, c->buf), c->dtype, em_add(e, off, at.col));
+        em_val to = em_gep(e, em_buf(e, c->buf), c->dtype, em_add(e, off, at.col));
         to = LLVMBuildPtrToInt(e->b, to, e->i64, "");
         int n = g->n_prefetch ? p->mr * c_lines(p) : p->c_prefetch - partial_c_lines(p);
         for (int v = 0; v < (n + 7) / 8; v++) put_c_lines(e, p, list, to, rows, v);
     }
     if (g->n_prefetch) put_operand_lines(e, p, &at, list, rows);
-    if (p->keeps_partial_c) put_partial_c(e, p, list, em_at_bytes(e, acc, acc_bytes));
+    if (p->keeps_partial_c) put_partial_c(e, p, list, em_gep_bytes(e, acc, acc_bytes));
     em_endif(e, &used);
     return list;
 }
@@ -155,7 +155,7 @@ void gemm_prefetch_row_sums(em *e, const gemm_plan *p, const gemm_state *s, em_v
 void gemm_prefetch_c(em *e, const gemm_plan *p, em_val list, em_val k) {
     em_val i =
         em_and(e, em_ashr(e, k, em_i64(e, p->c_prefetch_shift)), em_i64(e, p->c_prefetch - 1));
-    em_prefetch(e, em_load_raw(e, e->ptr, em_at(e, list, SN_I64, i), 8), true, 3);
+    em_prefetch(e, em_load_raw(e, e->ptr, em_gep(e, list, SN_I64, i), 8), true, 3);
 }
 
 /* ---- the B that is packed next ---- */
@@ -177,11 +177,11 @@ static void put_b_columns(em *e, const gemm_plan *p, const gemm_state *s, em_val
     share_of_rows(e, s, em_i64(e, p->panel), ir, rows, &lo, &hi);
     em_loop j = em_for(e, lo, hi, one(e));
     em_val first = em_mul(e, em_sub(e, j.i, lo), lines);
-    em_val column = em_at(e, from, t, em_mul(e, j.i, stride));
+    em_val column = em_gep(e, from, t, em_mul(e, j.i, stride));
     em_val n = em_imin(e, lines, em_imax(e, em_sub(e, room, first), zero(e)));
     em_loop l = em_for(e, zero(e), n, one(e));
     put(e, list, em_add(e, first, l.i),
-        em_at_bytes(e, column, em_mul(e, l.i, em_i64(e, GEMM_LINE))));
+        em_gep_bytes(e, column, em_mul(e, l.i, em_i64(e, GEMM_LINE))));
     em_end(e, &l);
     em_end(e, &j);
 }
@@ -196,9 +196,10 @@ static void put_b_rows(em *e, const gemm_plan *p, const gemm_state *s, em_val li
     hi = em_imin(e, hi, em_add(e, lo, em_i64(e, p->b_prefetch / lines)));
     em_loop k = em_for(e, lo, hi, one(e));
     em_val entry = em_mul(e, em_sub(e, k.i, lo), em_i64(e, lines));
-    em_val row = em_at(e, from, t, em_mul(e, k.i, stride));
+    em_val row = em_gep(e, from, t, em_mul(e, k.i, stride));
     for (int l = 0; l < lines; l++)
-        put(e, list, em_add(e, entry, em_i64(e, l)), em_at_bytes(e, row, em_i64(e, l * GEMM_LINE)));
+        put(e, list, em_add(e, entry, em_i64(e, l)),
+            em_gep_bytes(e, row, em_i64(e, l * GEMM_LINE)));
     em_end(e, &k);
 }
 
@@ -217,7 +218,7 @@ static void put_b_source(em *e, const gemm_plan *p, const gemm_state *s, em_val 
     em_val row = gemm_size(e, b->row), col = gemm_size(e, b->col);
     em_val at =
         em_add(e, em_mul(e, pc, row), em_mul(e, em_mul(e, panel, em_i64(e, p->panel)), col));
-    em_val from = em_at(e, s->b, b->dtype, at);
+    em_val from = em_gep(e, s->b, b->dtype, at);
     if (gemm_is(b->row, 1))
         put_b_columns(e, p, s, list, from, col, ir, rows);
     else
@@ -236,6 +237,6 @@ em_val gemm_emit_b_list(em *e, const gemm_plan *p, const gemm_state *s, em_val i
 /* Prefetched for reading, into L2. */
 void gemm_prefetch_b(em *e, const gemm_plan *p, em_val list, em_val k) {
     em_val i = em_and(e, k, em_i64(e, p->b_prefetch - 1));
-    em_val line = em_load_raw(e, e->ptr, em_at(e, list, SN_I64, i), 8);
+    em_val line = em_load_raw(e, e->ptr, em_gep(e, list, SN_I64, i), 8);
     em_prefetch(e, line, false, 2);
 }

@@ -20,21 +20,21 @@ em_val gemm_packed_a(em *e, const gemm_plan *p, const gemm_state *s, em_val tile
     em_val slot = p->pack_b ? em_add(e, em_div(e, s->ic_offset, em_i64(e, p->mr)), tile) : tile;
     em_val offset = p->a_transposed ? em_mul(e, slot, em_i64(e, p->kc * p->a_col_stride))
                                     : em_mul(e, row, em_i64(e, p->a_row_stride));
-    return em_at(e, em_at_bytes(e, e->scratch, em_i64(e, p->a_offset)), p->t, offset);
+    return em_gep(e, em_gep_bytes(e, e->scratch, em_i64(e, p->a_offset)), p->t, offset);
 }
 
 /* The same from column pc on. */
 static em_val packed_a_block(em *e, const gemm_plan *p, const gemm_state *s, em_val tile,
                              em_val ir) {
     em_val a = gemm_packed_a(e, p, s, tile, ir);
-    return p->keeps_partial_c ? em_at(e, a, p->t, s->pc) : a;
+    return p->keeps_partial_c ? em_gep(e, a, p->t, s->pc) : a;
 }
 
 /* A of that microtile as the usual microkernels read it: packed, or in place. */
 em_val gemm_a_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, em_val ir) {
     if (p->pack_a && !p->pack_a_per_call) return packed_a_block(e, p, s, tile, ir);
     em_val row = em_mul(e, em_add(e, s->ic, ir), gemm_size(e, p->g->a.row));
-    return em_at(e, s->a, p->t, em_add(e, row, s->pc));
+    return em_gep(e, s->a, p->t, em_add(e, row, s->pc));
 }
 
 /* The partial C of a microtile row; the start of scratch if K is a single block. */
@@ -46,7 +46,7 @@ static em_val partial_c(em *e, const gemm_plan *p, const gemm_state *s, em_val i
     em_val kc = p->keeps_partial_c ? s->kc : em_i64(e, p->kc);
     em_val one_block = em_cmp(e, EM_LE, s->k, kc);
     row = em_select(e, one_block, zero(e), em_mul(e, row, em_i64(e, p->panel)));
-    return em_at(e, e->scratch, p->t, row);
+    return em_gep(e, e->scratch, p->t, row);
 }
 
 /* Where the microkernel writes: *c and *c_stride become those of C if the sums are complete (NULL:
@@ -59,7 +59,7 @@ static em_val choose_direct_c(em *e, const gemm_plan *p, const gemm_state *s, em
     em_val at = em_add(e, gemm_offset(e, p->g, o, s->batch), em_add(e, row, col));
     em_val direct = em_cmp(e, EM_LE, em_add(e, col, em_i64(e, p->panel)), s->n);
     if (complete) direct = em_and(e, direct, complete);
-    *c = em_select(e, direct, em_at(e, em_buf(e, o->buf), p->t, at), *c);
+    *c = em_select(e, direct, em_gep(e, em_buf(e, o->buf), p->t, at), *c);
     *c_stride = em_select(e, direct, gemm_size(e, o->row), *c_stride);
     return direct;
 }
@@ -113,13 +113,13 @@ static void emit_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s, gem
                              em_val tile, em_val ir, em_val rows) {
     em_loop l = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
     em_val col = em_mul(e, l.i, em_i64(e, p->nr));
-    args.b = em_at(e, args.b, p->b_type, col);
-    args.tile = em_at(e, args.tile, p->t, col);
-    args.c = em_at(e, args.c, p->t, col);
+    args.b = em_gep(e, args.b, p->b_type, col);
+    args.tile = em_gep(e, args.tile, p->t, col);
+    args.c = em_gep(e, args.c, p->t, col);
     if (p->prefetch_next_a) { /* the microtile at the same rows of the next MC block */
         em_val row = em_mul(e, ir, gemm_size(e, p->g->a.row));
         em_val due = em_cmp(e, EM_NE, s->next_a_step, zero(e));
-        args.next_a = em_select(e, due, em_at(e, s->next_a, p->g->a.dtype, row), args.a);
+        args.next_a = em_select(e, due, em_gep(e, s->next_a, p->g->a.dtype, row), args.a);
         args.next_a_step = s->next_a_step;
     }
     em_branch packed = {0};
@@ -152,7 +152,7 @@ void gemm_emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile,
     if (p->b_prefetch)
         args.b_next = gemm_emit_b_list(e, p, s, ir, rows);
     else
-        args.b_next = em_at_bytes(e, s->b_next, em_mul(e, em_mul(e, tile, s->kb), s->b_next_step));
+        args.b_next = em_gep_bytes(e, s->b_next, em_mul(e, em_mul(e, tile, s->kb), s->b_next_step));
     if (p->g->n_sums) gemm_prefetch_row_sums(e, p, s, ir, rows);
     args.c_list = p->c_prefetch ? gemm_emit_c_list(e, p, s, ir, rows, acc) : e->scratch;
     em_val complete = p->k_blocked ? em_cmp(e, EM_GE, em_add(e, s->pc, s->kb), s->k) : NULL;

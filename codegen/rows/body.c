@@ -212,7 +212,7 @@ static em_val place(sn_body *b, em_val base, sn_dtype t, const sn_dim *stride) {
     for (int a = 0; a < b->rank; a++)
         if (a != b->row && stride[a] != 0)
             at = em_add(b->e, at, em_mul(b->e, b->index[a], sn_kernel_dim(b->e, b->k, stride[a])));
-    return em_at(b->e, base, t, at);
+    return em_gep(b->e, base, t, at);
 }
 
 void sn_body_pointers(sn_body *b) {
@@ -240,7 +240,7 @@ void sn_body_forget_row(sn_body *b) {
 
 em_val sn_body_cache_ptr(sn_body *b, int item) {
     em_val row = em_mul(b->e, sn_body_extent(b, b->row), em_i64(b->e, b->item[item].cache));
-    return em_at(b->e, b->e->scratch, b->k->compute, row);
+    return em_gep(b->e, b->e->scratch, b->k->compute, row);
 }
 
 /* ---- emission: values ---- */
@@ -272,7 +272,7 @@ static em_val index_value(sn_body *b, int item, bool vector) {
 static em_val load_at(sn_body *b, const sn_view *v, em_val base, em_val offset) {
     em *e = b->e;
     if (em_lanes_of(offset) > 1) return em_gather(e, v->dtype, base, offset, b->mask);
-    return em_load(e, v->dtype, em_at(e, base, v->dtype, offset), 1);
+    return em_load(e, v->dtype, em_gep(e, base, v->dtype, offset), 1);
 }
 
 static em_val emit_arg(sn_body *b, const sn_item *it, bool vector) {
@@ -283,7 +283,7 @@ static em_val emit_arg(sn_body *b, const sn_item *it, bool vector) {
     sn_dim stride = it->stride[b->row];
     if (stride == 1)
         return sn_emit_loaded(e, t,
-                              em_load_mask(e, t, em_at(e, p, t, b->j), b->lanes, b->mask, NULL));
+                              em_load_mask(e, t, em_gep(e, p, t, b->j), b->lanes, b->mask, NULL));
     em_val at = em_mul(e, axis_index(b, b->row, true),
                        em_splat(e, sn_kernel_dim(e, b->k, stride), b->lanes));
     return sn_emit_loaded(e, t, em_gather(e, t, p, at, b->mask));
@@ -323,7 +323,7 @@ static em_val emit_gather(sn_body *b, const sn_item *it, bool vector) {
     if (along_row && em_lanes_of(at) == 1)
         return sn_emit_loaded(e, v->dtype,
                               em_load_mask(e, v->dtype,
-                                           em_at(e, base, v->dtype, em_add(e, at, b->j)), b->lanes,
+                                           em_gep(e, base, v->dtype, em_add(e, at, b->j)), b->lanes,
                                            b->mask, NULL));
     return sn_emit_loaded(e, v->dtype, load_at(b, v, base, at));
 }
@@ -362,7 +362,7 @@ static void draw(sn_body *b, const sn_item *it, em_val at, em_val word[DRAWN_WOR
     em_val base = em_buf(e, (int)sn_attr_int(n->in[0], SN_A_index, 0));
     em_val key = em_load(e, SN_I64, base, 1);
     em_val step =
-        em_load(e, SN_I64, em_at(e, base, SN_I64, sn_kernel_dim(e, b->k, seed->stride[0])), 1);
+        em_load(e, SN_I64, em_gep(e, base, SN_I64, sn_kernel_dim(e, b->k, seed->stride[0])), 1);
     em_val block = em_shl(e, em_lshr(e, at, em_like(e, at, 6)), em_like(e, at, 4));
     block = em_or(e, block, em_and(e, at, em_like(e, at, DRAWN_BLOCKS - 1)));
     word[0] = em_int_cast(e, block, e->i32);
@@ -434,7 +434,7 @@ static em_val load_cached(sn_body *b, int item) {
     sn_item *it = &b->item[item];
     em *e = b->e;
     em_val p = it->cache >= 0 ? sn_body_cache_ptr(b, item) : b->out_ptr[it->out];
-    return em_load_mask(e, b->k->compute, em_at(e, p, b->k->compute, b->j), b->lanes, b->mask,
+    return em_load_mask(e, b->k->compute, em_gep(e, p, b->k->compute, b->j), b->lanes, b->mask,
                         NULL);
 }
 
@@ -478,7 +478,7 @@ void sn_body_store(sn_body *b, int out, em_val v) {
     v = em_splat(e, v, em_lanes_of(v) > 1 ? 1 : b->lanes);
     sn_dim stride = b->out_stride[out][b->row];
     if (stride == 1) {
-        em_store_mask(e, t, em_at(e, p, t, b->j), v, b->mask);
+        em_store_mask(e, t, em_gep(e, p, t, b->j), v, b->mask);
         return;
     }
     em_val step = sn_kernel_dim(e, b->k, stride); /* strided rows: one lane at a time */
@@ -486,7 +486,7 @@ void sn_body_store(sn_body *b, int out, em_val v) {
         em_val at = em_mul(e, em_add(e, b->j, em_i64(e, lane)), step);
         em_branch br = {0};
         if (b->mask) br = em_if(e, em_extract(e, b->mask, lane));
-        em_store(e, t, em_at(e, p, t, at), em_extract(e, v, lane));
+        em_store(e, t, em_gep(e, p, t, at), em_extract(e, v, lane));
         if (b->mask) em_endif(e, &br);
     }
 }
@@ -497,7 +497,7 @@ static void fetch_next(sn_body *b, em_val row, sn_dtype t, const sn_dim *stride,
     while (a >= 0 && (a == b->row || b->domain[a] == 1)) a--;
     if (a < 0 || stride[a] == 0 || stride[b->row] != 1) return;
     em_val at = em_add(e, b->j, sn_kernel_dim(e, b->k, stride[a]));
-    em_prefetch(e, em_at(e, row, t, at), write, 3);
+    em_prefetch(e, em_gep(e, row, t, at), write, 3);
 }
 
 void sn_body_fetch_next(sn_body *b, int item) {

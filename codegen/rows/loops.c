@@ -207,7 +207,7 @@ static void emit_position(rows *r, int l, sums *s, int u) {
     for (int i = 0; i < b->n_item; i++) {
         sn_item *it = &b->item[i];
         if (it->cache < 0 || it->available || !it->vec) continue;
-        em_store_mask(e, b->k->compute, em_at(e, sn_body_cache_ptr(b, i), b->k->compute, b->j),
+        em_store_mask(e, b->k->compute, em_gep(e, sn_body_cache_ptr(b, i), b->k->compute, b->j),
                       it->vec, b->mask);
         it->filled = true;
     }

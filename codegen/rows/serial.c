@@ -39,9 +39,9 @@ static void emit_scan(em *e, const sn_kernel *k) {
     em_loop step = em_for(e, zero, extent(e, k, x, axis), em_i64(e, 1));
     em_val sum = em_carry(e, &step, em_zero(t));
     em_val at = em_add(e, from, em_mul(e, step.i, sn_kernel_dim(e, k, x->stride[axis])));
-    em_val next = em_add(e, sum, em_load(e, x->dtype, em_at(e, em_buf(e, 0), x->dtype, at), 1));
+    em_val next = em_add(e, sum, em_load(e, x->dtype, em_gep(e, em_buf(e, 0), x->dtype, at), 1));
     at = em_add(e, to, em_mul(e, step.i, sn_kernel_dim(e, k, y->stride[axis])));
-    em_store(e, y->dtype, em_at(e, em_buf(e, 1), y->dtype, at), next);
+    em_store(e, y->dtype, em_gep(e, em_buf(e, 1), y->dtype, at), next);
     em_next(e, &step, sum, next);
     em_end(e, &step);
     em_end(e, &row);
@@ -65,7 +65,7 @@ static void clear(em *e, const sn_kernel *k, const sn_view *y, int buf, int axis
     em_loop step = em_for(e, em_i64(e, 0), extent(e, k, y, axis), em_i64(e, 1));
     em_val at = em_add(e, off, em_mul(e, step.i, sn_kernel_dim(e, k, y->stride[axis])));
     em_type t = sn_dtype_is_float(y->dtype) ? e->ft : em_mem_type(e, y->dtype);
-    em_store(e, y->dtype, em_at(e, em_buf(e, buf), y->dtype, at), em_zero(t));
+    em_store(e, y->dtype, em_gep(e, em_buf(e, buf), y->dtype, at), em_zero(t));
     em_end(e, &step);
     em_end(e, &row);
 }
@@ -80,7 +80,7 @@ static void emit_scatter_rows(em *e, const sn_kernel *k) {
     clear(e, k, y, 2, axis, lo, hi);
     em_loop row = em_for(e, zero, count_without(e, k, index, -1), em_i64(e, 1));
     em_val iat = offset_without(e, k, index, -1, row.i);
-    em_val i = clamp(e, em_load(e, index->dtype, em_at(e, em_buf(e, 1), index->dtype, iat), 1),
+    em_val i = clamp(e, em_load(e, index->dtype, em_gep(e, em_buf(e, 1), index->dtype, iat), 1),
                      extent(e, k, y, axis));
     /* x's axes: y's before `axis`, the index's, y's after it */
     em_val from = zero, rest = row.i;
@@ -100,8 +100,8 @@ static void emit_scatter_rows(em *e, const sn_kernel *k) {
         yo = em_add(e, yo, em_mul(e, part, sn_kernel_dim(e, k, y->stride[a])));
         flat = em_div(e, flat, n);
     }
-    em_val v = em_load(e, x->dtype, em_at(e, em_buf(e, 0), x->dtype, xo), 1);
-    add_at(e, y->dtype, em_at(e, em_buf(e, 2), y->dtype, yo), v);
+    em_val v = em_load(e, x->dtype, em_gep(e, em_buf(e, 0), x->dtype, xo), 1);
+    add_at(e, y->dtype, em_gep(e, em_buf(e, 2), y->dtype, yo), v);
     em_end(e, &col);
     em_end(e, &row);
 }
@@ -119,13 +119,13 @@ static void emit_scatter_elements(em *e, const sn_kernel *k) {
     for (int a = 0; a < n_index; a++) {
         const sn_view *index = &k->step->in[a + 1];
         em_val at = offset_without(e, k, index, -1, step.i);
-        em_val i = em_load(e, index->dtype, em_at(e, em_buf(e, a + 1), index->dtype, at), 1);
+        em_val i = em_load(e, index->dtype, em_gep(e, em_buf(e, a + 1), index->dtype, at), 1);
         to = em_add(e, to,
                     em_mul(e, clamp(e, i, extent(e, k, y, a)), sn_kernel_dim(e, k, y->stride[a])));
     }
     em_val at = offset_without(e, k, x, -1, step.i);
-    em_val v = em_load(e, x->dtype, em_at(e, em_buf(e, 0), x->dtype, at), 1);
-    add_at(e, y->dtype, em_at(e, em_buf(e, k->step->n_in), y->dtype, to), v);
+    em_val v = em_load(e, x->dtype, em_gep(e, em_buf(e, 0), x->dtype, at), 1);
+    add_at(e, y->dtype, em_gep(e, em_buf(e, k->step->n_in), y->dtype, to), v);
     em_end(e, &step);
 }
 
@@ -150,9 +150,9 @@ static bool adds_rows(const sn_kernel *k) {
 static void at_position(em *e, sn_dtype t, em_val to, em_val from, em_val j, em_val left,
                         bool whole) {
     em_val mask = whole ? NULL : em_tail_mask(e, left, e->lanes);
-    em_val p = em_at(e, to, t, j), v = em_vf(e, 0);
+    em_val p = em_gep(e, to, t, j), v = em_vf(e, 0);
     if (from) {
-        v = em_load_mask(e, t, em_at(e, from, t, j), e->lanes, mask, NULL);
+        v = em_load_mask(e, t, em_gep(e, from, t, j), e->lanes, mask, NULL);
         v = em_add(e, em_load_mask(e, t, p, e->lanes, mask, NULL), v);
     }
     em_store_mask(e, t, p, v, mask);
@@ -181,18 +181,18 @@ static void emit_scatter_vectors(em *e, const sn_kernel *k) {
     hi = em_imin(e, em_mul(e, hi, em_i64(e, unit)), cols);
     em_val step = sn_kernel_dim(e, k, y->stride[0]);
     em_loop clear = em_for(e, zero, rows, one);
-    walk_row(e, t, em_at(e, em_buf(e, 2), t, em_mul(e, clear.i, step)), NULL, lo, hi);
+    walk_row(e, t, em_gep(e, em_buf(e, 2), t, em_mul(e, clear.i, step)), NULL, lo, hi);
     em_end(e, &clear);
     em_loop row = em_for(e, zero, count_without(e, k, index, -1), one);
     em_val iat = offset_without(e, k, index, -1, row.i), from = zero, rest = row.i;
     em_val i =
-        clamp(e, em_load(e, index->dtype, em_at(e, em_buf(e, 1), index->dtype, iat), 1), rows);
+        clamp(e, em_load(e, index->dtype, em_gep(e, em_buf(e, 1), index->dtype, iat), 1), rows);
     for (int a = index->rank - 1; a >= 0; a--) {
         em_val n = extent(e, k, x, a);
         from = em_add(e, from, em_mul(e, em_rem(e, rest, n), sn_kernel_dim(e, k, x->stride[a])));
         rest = em_div(e, rest, n);
     }
-    walk_row(e, t, em_at(e, em_buf(e, 2), t, em_mul(e, i, step)), em_at(e, em_buf(e, 0), t, from),
+    walk_row(e, t, em_gep(e, em_buf(e, 2), t, em_mul(e, i, step)), em_gep(e, em_buf(e, 0), t, from),
              lo, hi);
     em_end(e, &row);
 }

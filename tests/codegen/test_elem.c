@@ -95,10 +95,10 @@ static void emit_case(em *e, const elem_case *c) {
     em_val x[3];
     for (int i = 0; i < n->n_in; i++) {
         sn_dtype t = (sn_dtype)n->in[i]->dtype;
-        x[i] = sn_emit_loaded(e, t, em_load(e, t, em_at(e, em_buf(e, i), t, l.i), c->lanes));
+        x[i] = sn_emit_loaded(e, t, em_load(e, t, em_gep(e, em_buf(e, i), t, l.i), c->lanes));
     }
     em_val y = sn_emit_elem(e, n, x);
-    em_store(e, (sn_dtype)n->dtype, em_at(e, em_buf(e, 3), (sn_dtype)n->dtype, l.i), y);
+    em_store(e, (sn_dtype)n->dtype, em_gep(e, em_buf(e, 3), (sn_dtype)n->dtype, l.i), y);
     em_end(e, &l);
     em_end_kernel(e);
 }
@@ -191,7 +191,7 @@ static void every_op_sse2(void **state) {
 static em_val read_table(void *ctx, const sn_node *n, const em_val *index) {
     em *e = ctx;
     assert_int_equal(sn_attr_int(n->in[0], SN_A_index, -1), 2);
-    return em_load(e, SN_F32, em_at(e, em_buf(e, 1), SN_F32, em_idx(e, index[0])), 1);
+    return em_load(e, SN_F32, em_gep(e, em_buf(e, 1), SN_F32, em_idx(e, index[0])), 1);
 }
 
 /* y[i] = x[i] * table[k] + 2 with the table's part outside the loop over i. */
@@ -217,9 +217,9 @@ static void stages(void **state) {
     sn_region_emit(&c, 2);
     assert_null(sn_region_value(&c, 0));
     em_loop l = em_for(&e, em_i64(&e, 0), em_i64(&e, 8), em_i64(&e, 4));
-    sn_region_arg(&c, 0, em_load(&e, SN_F32, em_at(&e, em_buf(&e, 0), SN_F32, l.i), 4), 1);
+    sn_region_arg(&c, 0, em_load(&e, SN_F32, em_gep(&e, em_buf(&e, 0), SN_F32, l.i), 4), 1);
     sn_region_emit(&c, ~0u);
-    em_store(&e, SN_F32, em_at(&e, em_buf(&e, 2), SN_F32, l.i), sn_region_value(&c, 0));
+    em_store(&e, SN_F32, em_gep(&e, em_buf(&e, 2), SN_F32, l.i), sn_region_value(&c, 0));
     em_end(&e, &l);
     sn_region_forget(&c, 1);
     assert_null(sn_region_value(&c, 0));

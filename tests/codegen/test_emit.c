@@ -59,13 +59,13 @@ static void emit_dot(em *e, int unused) {
     sn_dtype t = e->compute;
     em_loop l = em_for(e, em_i64(e, 0), whole, em_i64(e, e->lanes));
     em_val s = em_carry(e, &l, em_vf(e, 0));
-    em_val a = em_load(e, t, em_at(e, x, t, l.i), e->lanes);
-    em_val b = em_load(e, t, em_at(e, y, t, l.i), e->lanes);
+    em_val a = em_load(e, t, em_gep(e, x, t, l.i), e->lanes);
+    em_val b = em_load(e, t, em_gep(e, y, t, l.i), e->lanes);
     em_next(e, &l, s, em_fma(e, a, b, s));
     em_end(e, &l);
     em_val rest = em_sub(e, n, whole);
-    a = em_load_tail(e, t, em_at(e, x, t, whole), e->lanes, rest);
-    b = em_load_tail(e, t, em_at(e, y, t, whole), e->lanes, rest);
+    a = em_load_tail(e, t, em_gep(e, x, t, whole), e->lanes, rest);
+    b = em_load_tail(e, t, em_gep(e, y, t, whole), e->lanes, rest);
     em_val sum = em_reduce(e, EM_SUM, em_fma(e, a, b, em_final(e, &l, s)));
     em_store(e, t, em_buf(e, 2), sum);
 }
@@ -104,12 +104,12 @@ static void emit_convert(em *e, int pair) {
     em_val n = em_dim(e, 0), x = em_buf(e, 0), y = em_buf(e, 1);
     em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, e->lanes));
     em_val mask = em_tail_mask(e, em_sub(e, n, l.i), e->lanes);
-    em_val v = em_load_mask(e, from, em_at(e, x, from, l.i), e->lanes, mask, NULL);
+    em_val v = em_load_mask(e, from, em_gep(e, x, from, l.i), e->lanes, mask, NULL);
     if (!sn_dtype_is_float(from))
         v = em_convert(e, v, from, to);
     else if (!sn_dtype_is_float(to))
         v = em_convert(e, v, e->compute, to);
-    em_store_mask(e, to, em_at(e, y, to, l.i), v, mask);
+    em_store_mask(e, to, em_gep(e, y, to, l.i), v, mask);
     em_end(e, &l);
 }
 
@@ -222,13 +222,13 @@ static void emit_mixed(em *e, int lanes) {
     em_val x = em_buf(e, 0), y = em_buf(e, 1);
     em_val v = em_load(e, SN_F32, x, lanes);
     em_store(e, SN_F32, y, em_reduce(e, EM_MAX, v));
-    em_store(e, SN_F32, em_at(e, y, SN_F32, em_i64(e, 1)), em_reduce(e, EM_MIN, v));
-    em_store(e, SN_F32, em_at(e, y, SN_F32, em_i64(e, 2)), em_reduce(e, EM_SUM, v));
+    em_store(e, SN_F32, em_gep(e, y, SN_F32, em_i64(e, 1)), em_reduce(e, EM_MIN, v));
+    em_store(e, SN_F32, em_gep(e, y, SN_F32, em_i64(e, 2)), em_reduce(e, EM_SUM, v));
     em_val stack = em_stack(e, SN_F32, lanes);
     em_store(e, SN_F32, stack, em_mul(e, v, em_f(e, 2)));
     em_var count = em_let(e, em_i64(e, 0));
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, lanes), em_i64(e, 1));
-    em_val s = em_load(e, SN_F32, em_at(e, stack, SN_F32, l.i), 1);
+    em_val s = em_load(e, SN_F32, em_gep(e, stack, SN_F32, l.i), 1);
     em_branch br = em_if(e, em_cmp(e, EM_GT, s, em_f(e, 4)));
     em_set(e, count, em_add(e, em_get(e, count), em_i64(e, 1)));
     em_endif(e, &br);
@@ -238,12 +238,12 @@ static void emit_mixed(em *e, int lanes) {
     em_else(e, &even);
     em_endif(e, &even);
     em_val parity = em_join(e, &even, em_f(e, 0), em_f(e, 1));
-    em_store(e, SN_F32, em_at(e, y, SN_F32, em_i64(e, 3)),
+    em_store(e, SN_F32, em_gep(e, y, SN_F32, em_i64(e, 3)),
              em_convert(e, em_get(e, count), SN_I64, SN_F32));
-    em_store(e, SN_F32, em_at(e, y, SN_F32, em_i64(e, 4)), parity);
+    em_store(e, SN_F32, em_gep(e, y, SN_F32, em_i64(e, 4)), parity);
     em_val index = em_sub(e, em_i32(e, lanes - 1), em_iota(e, e->i32, lanes));
     em_val back = em_gather(e, SN_F32, x, index, NULL);
-    em_store(e, SN_F32, em_at(e, y, SN_F32, em_i64(e, 5)), back);
+    em_store(e, SN_F32, em_gep(e, y, SN_F32, em_i64(e, 5)), back);
     em_prefetch(e, x, false, 3);
 }
 
@@ -296,7 +296,7 @@ static void emit_share(em *e, int unused) {
     em_val lo, hi;
     em_share(e, em_dim(e, 0), &lo, &hi);
     em_loop l = em_for(e, lo, hi, em_i64(e, 1));
-    em_val p = em_at(e, em_buf(e, 0), SN_I32, l.i);
+    em_val p = em_gep(e, em_buf(e, 0), SN_I32, l.i);
     em_store(e, SN_I32, p, em_add(e, em_load(e, SN_I32, p, 1), em_i32(e, 1)));
     em_end(e, &l);
 }
@@ -379,7 +379,7 @@ static void emit_fill(em *e, int mistake) {
     em_val fill = fill_function(e, "fill");
     fill_args p = fill_params(e);
     em_loop l = em_for(e, em_i64(e, 0), p.n, em_i64(e, 1));
-    em_store(e, SN_I64, em_at(e, p.to, SN_I64, l.i), p.value);
+    em_store(e, SN_I64, em_gep(e, p.to, SN_I64, l.i), p.value);
     em_end(e, &l);
     em_ret(e, NULL);
     e->fn = kernel;

@@ -292,15 +292,15 @@ static void set_strides(layout l, int64_t rows, int64_t cols, int64_t *row, int6
 
 static em_val bias_and_square(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
     const problem *p = ctx;
-    em_val bias = em_at(e, em_buf(e, BUF_BIAS), p->t, at->col);
+    em_val bias = em_gep(e, em_buf(e, BUF_BIAS), p->t, at->col);
     em_val x = em_add(e, acc[0], em_load_mask(e, p->t, bias, at->lanes, at->mask, NULL));
     em_val to = em_add(e, em_mul(e, at->row, em_i64(e, p->c_row)), at->col);
-    em_val place = em_at(e, em_buf(e, BUF_C), p->t, to);
+    em_val place = em_gep(e, em_buf(e, BUF_C), p->t, to);
     if (p->columns < p->n) return em_mul(e, x, acc[1]);
     if (p->s->pair) {
         em_val apart = em_i64(e, p->s->pair);
-        em_val y = em_load(e, p->t, em_at(e, bias, p->t, apart), at->lanes);
-        em_store(e, p->t, em_at(e, place, p->t, apart), em_mul(e, em_add(e, acc[1], y), acc[0]));
+        em_val y = em_load(e, p->t, em_gep(e, bias, p->t, apart), at->lanes);
+        em_store(e, p->t, em_gep(e, place, p->t, apart), em_mul(e, em_add(e, acc[1], y), acc[0]));
         return em_mul(e, x, acc[1]);
     }
     x = em_mul(e, x, x);
@@ -313,13 +313,13 @@ static em_val bias_and_square(void *ctx, em *e, const em_val *acc, const sn_gemm
 static void first_of_row(void *ctx, em *e, const sn_gemm_at *at, em_val *state) {
     const problem *p = ctx;
     em_val first = em_mul(e, at->row, em_i64(e, p->a_row));
-    state[0] = em_load(e, p->t, em_at(e, em_buf(e, BUF_A), p->t, first), 1);
+    state[0] = em_load(e, p->t, em_gep(e, em_buf(e, BUF_A), p->t, first), 1);
 }
 
 static em_val shift_and_gain(void *ctx, em *e, em_val x, const sn_gemm_at *at,
                              const em_val *state) {
     const problem *p = ctx;
-    em_val gain = em_at(e, em_buf(e, BUF_GAIN), p->t, at->col);
+    em_val gain = em_gep(e, em_buf(e, BUF_GAIN), p->t, at->col);
     return em_mul(e, em_sub(e, x, state[0]),
                   em_load_mask(e, p->t, gain, at->lanes, at->mask, NULL));
 }

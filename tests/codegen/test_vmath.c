@@ -112,12 +112,12 @@ static void emit_function(em *e, int f, int lanes) {
     em_kernel(e, name);
     sn_dtype t = e->compute;
     em_loop l = em_for(e, em_i64(e, 0), em_dim(e, 0), em_i64(e, lanes));
-    em_val x = em_load(e, t, em_at(e, em_buf(e, 0), t, l.i), lanes), y;
+    em_val x = em_load(e, t, em_gep(e, em_buf(e, 0), t, l.i), lanes), y;
     if (f == POW)
-        y = sn_vmath_pow(e, x, em_load(e, t, em_at(e, em_buf(e, 2), t, l.i), lanes));
+        y = sn_vmath_pow(e, x, em_load(e, t, em_gep(e, em_buf(e, 2), t, l.i), lanes));
     else
         y = sn_vmath_emit(e, f, x);
-    em_store(e, t, em_at(e, em_buf(e, 1), t, l.i), y);
+    em_store(e, t, em_gep(e, em_buf(e, 1), t, l.i), y);
     em_end(e, &l);
     em_end_kernel(e);
 }
