@@ -50,13 +50,14 @@ static sn_dim products_of(sn_module *m, const sn_step *s) {
     return sn_dim_mul(m, pairs, sn_dim_add(m, sn_dim_mul(m, 3, d), sn_dim_mul(m, 2, dv)));
 }
 
-bool sn_unit_make(sn_module *m, const sn_entry *e, const sn_budget *budget, sn_unit *u) {
-    *u = (sn_unit){.plan = sn_plan_make(m, e, budget)};
+bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget,
+                        sn_entry_code *u) {
+    *u = (sn_entry_code){.plan = sn_plan_make(m, e, budget)};
     if (!u->plan) return false;
     u->kernel = sn_arena_alloc(m, sizeof *u->kernel * (size_t)(u->plan->n_step + 1));
     for (int i = 0; i < u->plan->n_step; i++) {
         if (!sn_kernel_describe(m, &u->plan->step[i], &u->kernel[i])) return false;
-        u->n_wait += u->plan->step[i].barrier;
+        u->n_barrier += u->plan->step[i].barrier;
         sn_turn turn = u->plan->step[i].turn; /* the first turn's stands for all */
         if (turn == SN_TURN_LATER || turn == SN_TURN_SINGLE) continue;
         u->work = sn_dim_add(m, u->work, work_of(m, &u->plan->step[i]));
@@ -72,14 +73,14 @@ bool sn_unit_make(sn_module *m, const sn_entry *e, const sn_budget *budget, sn_u
 
 typedef struct part {
     em *e;
-    const sn_unit *u;
+    const sn_entry_code *u;
     sn_module *m;
     em_val symbols; /* pointer to the symbolic dims' values */
     sn_dim *known;  /* dims evaluated so far in this function */
     em_val *value;
     int n_known, cap_known;
     em_val *slot; /* offsets of the slots in the workspace */
-    em_val shared_at, tickets_at, slots_end, scratch_bytes;
+    em_val shared_at, counters_at, slots_end, scratch_bytes;
     em_val row; /* in a loop over rows: the first one of this turn; NULL: outside */
 } part;
 
@@ -120,14 +121,14 @@ static em_val is_more(part *p, sn_dim rows, int64_t than) {
 }
 
 /* Does step i have a counter? In a loop over rows it would have to be 0 again in each turn. */
-static bool has_ticket(const sn_unit *u, int i) {
-    return u->kernel[i].family->tickets && !sn_step_is_extern(&u->plan->step[i]) &&
+static bool has_work_counter(const sn_entry_code *u, int i) {
+    return u->kernel[i].family->dynamic && !sn_step_is_extern(&u->plan->step[i]) &&
            !sn_chunks_loop(u->plan, i);
 }
 
-static int count_tickets(const sn_unit *u) {
+static int count_work_counters(const sn_entry_code *u) {
     int n = 0;
-    for (int i = 0; i < u->plan->n_step; i++) n += has_ticket(u, i);
+    for (int i = 0; i < u->plan->n_step; i++) n += has_work_counter(u, i);
     return n;
 }
 
@@ -162,8 +163,8 @@ static void lay_out_workspace(part *p) {
         shared = bytes > shared ? bytes : shared;
     }
     p->shared_at = end;
-    p->tickets_at = em_add(e, end, round_up(e, em_i64(e, shared)));
-    p->slots_end = em_add(e, p->tickets_at, em_i64(e, count_tickets(p->u) * ALIGN));
+    p->counters_at = em_add(e, end, round_up(e, em_i64(e, shared)));
+    p->slots_end = em_add(e, p->counters_at, em_i64(e, count_work_counters(p->u) * ALIGN));
     p->scratch_bytes =
         em_add(e, round_up(e, scratch), em_i64(e, ALIGN)); /* threads never share a line */
 }
@@ -189,12 +190,12 @@ static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspa
 }
 
 /* The counter of step i, or NULL. */
-static em_val ticket_of(part *p, int i, em_val workspace) {
+static em_val work_counter(part *p, int i, em_val workspace) {
     em *e = p->e;
-    if (!has_ticket(p->u, i)) return LLVMConstNull(e->ptr);
+    if (!has_work_counter(p->u, i)) return LLVMConstNull(e->ptr);
     int before = 0;
-    for (int j = 0; j < i; j++) before += has_ticket(p->u, j);
-    em_val at = em_gep_bytes(e, workspace, p->tickets_at);
+    for (int j = 0; j < i; j++) before += has_work_counter(p->u, j);
+    em_val at = em_gep_bytes(e, workspace, p->counters_at);
     return em_gep_bytes(e, at, em_i64(e, (int64_t)before * ALIGN));
 }
 
@@ -210,13 +211,13 @@ static void set_arguments(part *p, int i, em_val table, em_val workspace, em_val
                      8);
     }
     em_val more = em_gep_bytes(e, workspace, p->shared_at);
-    if (k->family->tickets) more = ticket_of(p, i, workspace);
+    if (k->family->dynamic) more = work_counter(p, i, workspace);
     em_store_raw(e, more, em_gep(e, bufs, SN_I64, em_i64(e, s->n_in + s->n_out)), 8);
     for (int j = 0; j < k->n_dim; j++)
         em_store_raw(e, dim_value(p, k->dim[j]), em_gep(e, dims, SN_I64, em_i64(e, j)), 8);
 }
 
-static em_val stack_for(em *e, const sn_unit *u, bool bufs) {
+static em_val stack_for(em *e, const sn_entry_code *u, bool bufs) {
     int most = 1;
     for (int i = 0; i < u->plan->n_step; i++) {
         const sn_step *s = &u->plan->step[i];
@@ -226,7 +227,7 @@ static em_val stack_for(em *e, const sn_unit *u, bool bufs) {
     return em_stack(e, SN_I64, most);
 }
 
-static void begin(part *p, em *e, const sn_unit *u) {
+static void begin(part *p, em *e, const sn_entry_code *u) {
     *p = (part){.e = e, .u = u, .m = u->plan->m};
 }
 
@@ -314,7 +315,7 @@ static em_loop begin_rows(walk *w, const sn_row_loop *l) {
 }
 
 /* Every thread's walk over steps [first, last). */
-static em_val emit_part(em *e, const sn_unit *u, int first, int last) {
+static em_val emit_part(em *e, const sn_entry_code *u, int first, int last) {
     char name[96];
     snprintf(name, sizeof name, "%s_part_%d", u->symbol, first);
     em_type params[] = {e->ptr, e->i64, e->i64};
@@ -360,7 +361,7 @@ static em_val emit_part(em *e, const sn_unit *u, int first, int last) {
     return fn;
 }
 
-static void emit_workspace(em *e, const sn_unit *u) {
+static void emit_workspace(em *e, const sn_entry_code *u) {
     char name[96];
     snprintf(name, sizeof name, "%s_workspace", u->symbol);
     em_type params[] = {e->ptr, e->i64};
@@ -386,15 +387,15 @@ static em_val emit_extern(part *p, int i, int number, em_val call, em_val bufs, 
     return em_call(e, fn, (em_val[]){host, em_i64(e, number), bufs, dims}, 4);
 }
 
-static void clear_tickets(part *p, em_val call, int n) {
+static void clear_work_counters(part *p, em_val call, int n) {
     em *e = p->e;
-    em_val at = em_gep_bytes(e, field(p, call, offsetof(sn_call, workspace)), p->tickets_at);
+    em_val at = em_gep_bytes(e, field(p, call, offsetof(sn_call, workspace)), p->counters_at);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, (int64_t)n * ALIGN), em_i64(e, ALIGN));
     em_store_raw(e, em_i64(e, 0), em_gep_bytes(e, at, l.i), 8);
     em_end(e, &l);
 }
 
-void sn_unit_emit(em *e, const sn_unit *u) {
+void sn_entry_code_emit(em *e, const sn_entry_code *u) {
     int n = u->plan->n_step;
     em_val *part_fn = sn_arena_alloc(u->plan->m, sizeof *part_fn * (size_t)(n + 1));
     for (int i = 0; i < n;) { /* runs of own kernels */
@@ -416,9 +417,9 @@ void sn_unit_emit(em *e, const sn_unit *u) {
     LLVMTypeRef run_type = LLVMFunctionType(e->tvoid, run_params, 3, 0);
     bool any_extern = u->checked;
     for (int i = 0; i < n; i++) any_extern |= sn_step_is_extern(&u->plan->step[i]);
-    int tickets = count_tickets(u);
-    if (any_extern || tickets) lay_out_workspace(&p);
-    if (tickets) clear_tickets(&p, call, tickets);
+    int n_counters = count_work_counters(u);
+    if (any_extern || n_counters) lay_out_workspace(&p);
+    if (n_counters) clear_work_counters(&p, call, n_counters);
     em_val bufs = any_extern ? stack_for(e, u, true) : NULL,
            dims = any_extern ? stack_for(e, u, false) : NULL;
     em_val status = em_i32(e, 0);

@@ -8,10 +8,10 @@
 
 /* Results do not depend on the number of threads, so a call whose work between two waits is less
  * than a wait costs (in operations) runs on one. */
-enum { SN_WORK_PER_WAIT = 100000 };
+enum { SN_FLOPS_PER_BARRIER = 100000 };
 
 /* A planned entry with its kernels described. */
-typedef struct sn_unit {
+typedef struct sn_entry_code {
     sn_plan *plan;
     sn_kernel *kernel; /* [plan->n_step] */
     char symbol[64];   /* of the entry's C function */
@@ -19,18 +19,18 @@ typedef struct sn_unit {
     int n_table;
     sn_dim work;     /* floating-point operations of a call, roughly */
     sn_dim products; /* multiplications of its matrix products, attention's included */
-    int n_wait;      /* places where threads wait for each other */
+    int n_barrier;   /* places where threads wait for each other */
     bool checked;    /* the host looks through the results of every step: extern step n_step + i */
     const struct sn_value_check *check; /* [n_step] if checked (jit/host.h) */
     const char *text;                   /* identity, for the cache */
-} sn_unit;
+} sn_entry_code;
 
 /* False: the module's error. budget NULL: none. The caller sets u->symbol. */
-bool sn_unit_make(sn_module *m, const sn_entry *e, const sn_budget *budget, sn_unit *u);
+bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget, sn_entry_code *u);
 
 /* Emits `int32_t SYMBOL(const sn_call *)` and `int64_t SYMBOL_workspace(const int64_t *symbol,
  * int64_t threads)`. */
-void sn_unit_emit(em *e, const sn_unit *u);
+void sn_entry_code_emit(em *e, const sn_entry_code *u);
 
 /* The value of d in generated code. symbols: pointer to the symbols' values. overflow: becomes true
  * if the value does not fit into 64 bits; NULL: not tested. */

@@ -34,9 +34,9 @@ typedef struct sn_family {
     /* Bytes that all threads share, at buf[n_in + n_out]; NULL or 0: none. A kernel that has them
      * is two, with a wait in between: NAME and NAME_finish, of the same arguments. */
     int64_t (*shared)(const sn_kernel *k, const sn_target *t);
-    /* Threads draw parts of the work from a counter: buf[n_in + n_out] is an i64 that is 0 when the
+    /* Dynamic schedule: threads take work items from a counter. buf[n_in + n_out] is an i64 that is 0 when the
      * kernel begins, or NULL where there is none. */
-    bool tickets;
+    bool dynamic;
     int (*tiles)(const sn_kernel *k); /* ways to cut its work, all to the same bits; NULL: one */
     const char *(*tile_name)(int tile);
 } sn_family;

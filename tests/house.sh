@@ -1,7 +1,9 @@
 #!/bin/sh
 # house.sh SOURCE_DIR: the tree keeps its structure. Sizes of files, functions and test folders; the direction of
 # includes between folders; no switch on op codes, level literal, numbered parameter of emitted code or kernel op
-# outside the places that tests/house.txt lists with a bound and a reason. The bounds only go down.
+# outside the places that tests/house.txt lists with a bound and a reason. The bounds only go down. No retired name:
+# in the sections of docs/glossary.md whose heading names folders, the names in the last column (`was`) are not
+# identifiers of these folders any more.
 # house.sh --self-check: plants a violation of each kind into a small tree and expects to be told of it.
 max_file=800 max_function=80 max_tests=30
 
@@ -17,7 +19,7 @@ check() (
               exit bad }' "$list"
     sizes=$?
     grep -E '\.([ch]|def|sh|py|md)$|CMakeLists\.txt$' "$list" |
-        LC_ALL=C xargs awk -v max_file=$max_file -v max_function=$max_function "$rules" tests/house.txt
+        LC_ALL=C xargs awk -v max_file=$max_file -v max_function=$max_function "$rules" tests/house.txt docs/glossary.md
     [ $? = 0 ] && [ $sizes = 0 ]
 )
 
@@ -39,6 +41,39 @@ function include(to, name) {
     if (index(" " reads[from] " ", " " to " ")) return
     found("include", FILENAME ">" name, from "/ must not include " name " (see the folders in tests/house.txt)")
 }
+# The code of a line, without comments and strings.
+function code_of(line,    code) {
+    gsub(/\\./, "", line)
+    gsub(/"[^"]*"/, "", line)
+    for (code = ""; line != "";) {
+        if (in_comment) {
+            if (!(at = index(line, "*/"))) return code
+            line = substr(line, at + 2); in_comment = 0
+        }
+        at = match(line, /\/[\/*]/)
+        code = code " " (at ? substr(line, 1, at - 1) : line)
+        in_comment = at && substr(line, at, 2) == "/*"
+        line = in_comment ? substr(line, at + 2) : ""
+    }
+    return code
+}
+# Is the name retired in this file?
+function is_retired(name,    i, n, folder) {
+    n = split(retired[name], folder, " ")
+    for (i = 1; i <= n; i++) if (index(FILENAME, folder[i]) == 1) return 1
+    return 0
+}
+FILENAME == "docs/glossary.md" && /^##/ {
+    for (folders = ""; match($0, /`[a-z_\/]+`/); $0 = substr($0, RSTART + RLENGTH))
+        folders = folders " " substr($0, RSTART + 1, RLENGTH - 2)
+}
+FILENAME == "docs/glossary.md" && /^\|/ && folders != "" {
+    n = split($0, cell, "|"); was = cell[n - 1]
+    for (; match(was, /`[A-Za-z0-9_]+`/); was = substr(was, RSTART + RLENGTH)) {
+        name = substr(was, RSTART + 1, RLENGTH - 2)
+        retired[name] = retired[name] folders; term[name] = cell[2]
+    }
+}
 FILENAME == "tests/house.txt" {
     if ($1 == "folder") { name = $2; $1 = $2 = ""; reads[name] = $0 }
     else if (NF && $1 !~ /^#/) {
@@ -49,6 +84,7 @@ FILENAME == "tests/house.txt" {
 }
 FNR == 1 {
     end_file()
+    in_comment = 0
     file = FILENAME; split(file, part, "/"); from = part[1]; inside = fresh = 0
     c_file = file ~ /\.[ch]$/; product = c_file && from != "tests" && from != "examples"
     compiler = product && (from == "passes" || from == "codegen")
@@ -74,6 +110,11 @@ FNR == 1 {
 /case SN_OP_[a-z]/ && fresh { fresh = 0; found("op-switch", file, "switch on op codes: make it a column or rows of a table") }
 /em_param\([a-z>-]+, [0-9]/ { n = gsub(/em_param\([a-z>-]+, [0-9]/, "&")
     while (n-- > 0) found("em-param", from, "parameter of emitted code by number: give it a name") }
+{
+    n = split(code_of($0), identifier, /[^A-Za-z0-9_]+/)
+    for (i = 1; i <= n; i++) if (identifier[i] in retired && is_retired(identifier[i]))
+        bad(FILENAME ":" FNR, identifier[i] " is a retired name; docs/glossary.md:" term[identifier[i]])
+}
 compiler && /level (<|>|<=|>=|==|!=) -?[0-9]/ { found("level", file, "level literal: ask the table of fusion levels") }
 compiler && /SN_OP_(gemm|flash|flash_grad)[^a-z_]/ { found("kernel-op", from, "names a kernel op: ask its row in the table of kernels") }
 END {
@@ -88,10 +129,11 @@ END {
 # A small tree without fault.
 plant_clean() {
     rm -rf "$tree"
-    mkdir -p "$tree/ir" "$tree/passes" "$tree/codegen" "$tree/tests/ir"
+    mkdir -p "$tree/ir" "$tree/passes" "$tree/codegen" "$tree/docs" "$tree/tests/ir"
     printf 'folder ir\nfolder passes ir\nfolder codegen ir passes\nlevel passes/a.c 1 known\n' >"$tree/tests/house.txt"
     printf '#include "ir/a.h"\nint f(int level) {\n    return level >= 2;\n}\n' >"$tree/passes/a.c"
-    printf 'int f(int level);\n' >"$tree/ir/a.h"
+    printf '/* old_name,\n * old_name */\nint f(int level); // "old_name"\n' >"$tree/ir/a.h"
+    printf '## A: `ir/`, `codegen/b/`\n| x | y | z | `old_name` in w |\n## B\n| x | y | z | `level` |\n' >"$tree/docs/glossary.md"
 }
 
 lines() { awk -v n="$1" -v text="$2" 'BEGIN { while (n-- > 0) print text }'; }
@@ -132,6 +174,10 @@ self_check() {
     expect 'passes/a.c:5: level literal'
     echo 'int a = SN_OP_gemm;' >"$tree/codegen/a.c"
     expect 'codegen/a.c:1: names a kernel op'
+    printf 'int a = 0; /* x */ int old_name;\n' >"$tree/ir/a.c"
+    expect 'ir/a.c:1: old_name is a retired name; docs/glossary.md: x'
+    mkdir "$tree/codegen/b" && echo 'puts("old_name"), b->old_name();' >"$tree/codegen/b/b.c"
+    expect 'codegen/b/b.c:1: old_name is a retired name'
     printf '/* a\n */\n' >"$tree/ir/a.c"
     expect 'ir/a.c:2: \*/ alone on a line'
     echo 'int f(int level);' >"$tree/passes/a.c"

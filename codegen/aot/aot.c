@@ -157,7 +157,7 @@ static void want_symbols(const sn_module *m, sn_dim d, bool *used) {
 
 static void describe_entry(sn_aot *a, const sn_compiled_entry *c, sn_aot_entry *t) {
     bool used[SN_AOT_SYMBOLS] = {false};
-    const sn_plan *plan = c->unit.plan;
+    const sn_plan *plan = c->code.plan;
     *t = (sn_aot_entry){.name = plan->entry->name,
                         .input = plan->input,
                         .n_input = plan->n_input,
@@ -168,8 +168,8 @@ static void describe_entry(sn_aot *a, const sn_compiled_entry *c, sn_aot_entry *
         for (int d = 0; d < n->rank; d++) want_symbols(a->m, n->shape[d], used);
     }
     for (int k = 0; k < plan->n_step; k++)
-        for (int d = 0; d < c->unit.kernel[k].n_dim; d++)
-            want_symbols(a->m, c->unit.kernel[k].dim[d], used);
+        for (int d = 0; d < c->code.kernel[k].n_dim; d++)
+            want_symbols(a->m, c->code.kernel[k].dim[d], used);
     for (int i = 0; i < plan->n_buffer; i++) {
         t->has_state |= plan->buffer[i].kind == SN_BUF_STATE;
         want_symbols(a->m, plan->buffer[i].count, used);
@@ -235,7 +235,7 @@ static bool lay_out(sn_aot *a) {
     for (int v = 0; v < a->n_variant; v++) {
         const sn_program *p = a->variant[v].program;
         for (int i = 0; i < p->n_entry; i++) {
-            const sn_plan *plan = p->entry[i].unit.plan;
+            const sn_plan *plan = p->entry[i].code.plan;
             for (int k = 0; k < plan->n_buffer && !sn_compiled_prepares(&p->entry[i]); k++) {
                 const sn_buffer *b = &plan->buffer[k];
                 if ((b->kind == SN_BUF_PARAM &&
@@ -264,7 +264,7 @@ static bool lay_out(sn_aot *a) {
  * may share a weights file if this is the same. Returns the hash of their names, after `seed`. */
 static uint64_t hash_preparation(const sn_program *p, uint64_t seed) {
     for (int e = 0; e < p->n_entry; e++) {
-        const sn_unit *u = &p->entry[e].unit;
+        const sn_entry_code *u = &p->entry[e].code;
         for (int i = 0; sn_compiled_prepares(&p->entry[e]) && i < u->plan->n_step; i++)
             seed = XXH3_64bits_withSeed(u->kernel[i].name, strlen(u->kernel[i].name), seed);
     }

@@ -209,14 +209,14 @@ static em_val buffer_address(job *j, const sn_buffer *b, em_val weights, em_val 
 /* How many threads are worth it, as in session.c. */
 static em_val worthwhile(job *j, em_val n) {
     em *e = j->e;
-    em_val share = em_div(e, dim_value(j, j->c->unit.work), em_i64(e, j->c->unit.n_wait + 1));
-    return em_select(e, em_cmp(e, EM_LT, share, em_i64(e, SN_WORK_PER_WAIT)), em_i64(e, 1), n);
+    em_val share = em_div(e, dim_value(j, j->c->code.work), em_i64(e, j->c->code.n_barrier + 1));
+    return em_select(e, em_cmp(e, EM_LT, share, em_i64(e, SN_FLOPS_PER_BARRIER)), em_i64(e, 1), n);
 }
 
-static em_val call_unit(job *j, const char *suffix, em_type ret, const em_type *params,
-                        const em_val *args, int n) {
+static em_val call_entry(job *j, const char *suffix, em_type ret, const em_type *params,
+                         const em_val *args, int n) {
     char name[160];
-    snprintf(name, sizeof name, "%s_v%d_%s%s", j->a->name, j->v, j->c->unit.symbol + 3, suffix);
+    snprintf(name, sizeof name, "%s_v%d_%s%s", j->a->name, j->v, j->c->code.symbol + 3, suffix);
     return em_call(j->e, em_extern(j->e, name, ret, params, n), args, n);
 }
 
@@ -224,7 +224,7 @@ static em_val call_unit(job *j, const char *suffix, em_type ret, const em_type *
  *                    void *const *args, int64_t threads) */
 static em_val emit_variant(job *j) {
     em *e = j->e;
-    const sn_unit *u = &j->c->unit;
+    const sn_entry_code *u = &j->c->code;
     char name[160];
     snprintf(name, sizeof name, "%s_on_%d", j->entry->name, j->v);
     em_type params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr, e->i64};
@@ -260,7 +260,7 @@ static em_val emit_variant(job *j) {
     put(e, call, offsetof(sn_call, threads), threads);
     put(e, call, offsetof(sn_call, profile), LLVMConstNull(e->ptr));
     put(e, call, offsetof(sn_call, host), LLVMConstNull(e->ptr));
-    em_ret(e, call_unit(j, "", e->i32, &e->ptr, &call, 1));
+    em_ret(e, call_entry(j, "", e->i32, &e->ptr, &call, 1));
     return fn;
 }
 
@@ -378,7 +378,7 @@ static void emit_workspace(job *j) {
         j->c = compiled(j, j->v);
         em_type types[] = {e->ptr, e->i64};
         em_val args[] = {j->symbols, worthwhile(j, n)};
-        em_set(e, bytes, call_unit(j, "_workspace", e->i64, types, args, 2));
+        em_set(e, bytes, call_entry(j, "_workspace", e->i64, types, args, 2));
         em_endif(e, &mine);
     }
     em_set(e, bytes, em_imax(e, em_get(e, bytes), em_i64(e, SN_AOT_ALIGN)));

@@ -496,7 +496,7 @@ static int gemm_tiles(const sn_kernel *k) {
 const sn_family sn_family_gemm = {.name = "gemm",
                                   .emit = emit_gemm,
                                   .scratch = gemm_scratch,
-                                  .tickets = true,
+                                  .dynamic = true,
                                   .tiles = gemm_tiles,
                                   .tile_name = sn_gemm_tile_name};
 const sn_family sn_family_pack = {.name = "pack", .emit = emit_pack};

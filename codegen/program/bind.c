@@ -197,7 +197,7 @@ static const bound *param_of(const sn_session *s, const sn_buffer *b) {
 }
 
 static piece measure_piece(const sn_session *s, const sn_compiled_entry *c) {
-    const sn_plan *plan = c->unit.plan;
+    const sn_plan *plan = c->code.plan;
     const int64_t no_symbols[1] = {0};
     piece p = {.c = c, .workspace = (size_t)c->workspace(no_symbols, s->threads.n)};
     for (int i = 0; i < plan->n_buffer; i++) {
@@ -219,7 +219,7 @@ static int largest_first(const void *a, const void *b) {
 
 /* Memory for what p reads converted, and the conversion. */
 static bool convert_sources(sn_session *s, const piece *p, block *copies, sn_error *err) {
-    const sn_unit *u = &p->c->unit;
+    const sn_entry_code *u = &p->c->code;
     void **table = s->fixed[p->c - s->p->entry];
     char *to;
     if (!sn_session_grow(copies, p->copies, err)) return false;
@@ -236,7 +236,7 @@ static bool convert_sources(sn_session *s, const piece *p, block *copies, sn_err
 
 /* Pages of the file that p has read. */
 static void release_sources(const sn_session *s, const piece *p) {
-    const sn_plan *plan = p->c->unit.plan;
+    const sn_plan *plan = p->c->code.plan;
     for (int i = 0; s->weights && i < plan->n_buffer; i++) {
         const bound *b = param_of(s, &plan->buffer[i]);
         if (b) sn_weights_release(s->weights, b->from.data, b->from.bytes);
@@ -249,7 +249,7 @@ static void drop_rest(const block *b, size_t bytes) {
 }
 
 static bool run_piece(sn_session *s, const piece *p, block *copies, sn_error *err) {
-    const sn_entry *e = p->c->unit.plan->entry;
+    const sn_entry *e = p->c->code.plan->entry;
     sn_arg_binding *out = calloc((size_t)e->n_output, sizeof *out);
     if (!out) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int i = 0; i < e->n_output; i++) {
@@ -356,7 +356,7 @@ static bool fix_tables(sn_session *s, sn_error *err) {
     s->fixed = calloc((size_t)s->p->n_entry + 1, sizeof *s->fixed);
     if (!s->fixed) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int i = 0; i < s->p->n_entry; i++) {
-        const sn_unit *u = &s->p->entry[i].unit;
+        const sn_entry_code *u = &s->p->entry[i].code;
         s->fixed[i] = calloc((size_t)u->n_table + 1, sizeof **s->fixed);
         if (!s->fixed[i]) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
         for (int b = 0; b < u->plan->n_buffer; b++) {

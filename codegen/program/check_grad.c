@@ -147,8 +147,8 @@ static bool run(checker *c, const char *entry, const sn_arg_binding *out, int n_
     sn_arg_binding *in = calloc((size_t)(c->n_in + n_symbol + 1), sizeof *in);
     int n = 0;
     if (!in) return sn_fail(c->err, SN_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < e->unit.plan->n_input; i++) {
-        const input *v = &c->in[find_input(c, e->unit.plan->input[i].name)];
+    for (int i = 0; i < e->code.plan->n_input; i++) {
+        const input *v = &c->in[find_input(c, e->code.plan->input[i].name)];
         in[n++] =
             (sn_arg_binding){v->name, (sn_dtype)v->node->dtype, v->node->rank, v->shape, v->data};
     }
@@ -292,7 +292,7 @@ static bool with_program(checker *c, int level, tensor *t, int n, sn_grad_error 
 
 /* Whether a kernel of "check" computes attention with a score region. */
 static bool has_score(const checker *c) {
-    const sn_plan *p = sn_program_entry(sn_session_program(c->s), "check")->unit.plan;
+    const sn_plan *p = sn_program_entry(sn_session_program(c->s), "check")->code.plan;
     for (int i = 0; i < p->n_step; i++)
         if (sn_attr_get(p->step[i].node, SN_A_score)) return true;
     return false;

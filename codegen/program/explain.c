@@ -55,7 +55,7 @@ static void print_attention(FILE *f, sn_module *m, const sn_kernel *k) {
         fprintf(f, "        adds up the gradient of captured tensor %lld\n", (long long)wrt->v[i]);
 }
 
-static void print_step(FILE *f, sn_module *m, const sn_unit *u, int i) {
+static void print_step(FILE *f, sn_module *m, const sn_entry_code *u, int i) {
     const sn_step *s = &u->plan->step[i];
     const sn_node *n = s->node;
     char shape[128];
@@ -88,14 +88,14 @@ static void print_step(FILE *f, sn_module *m, const sn_unit *u, int i) {
 }
 
 static void print_entry(FILE *f, const sn_program *p, const sn_compiled_entry *c) {
-    const sn_plan *plan = c->unit.plan;
+    const sn_plan *plan = c->code.plan;
     int barriers = 0;
     for (int i = 0; i < plan->n_step; i++) barriers += plan->step[i].barrier;
     fprintf(f, "entry %s: %d kernel calls, %d barriers, %d memory slots\n", plan->entry->name,
             plan->n_step, barriers, plan->n_slot);
     char products[256];
-    sn_dim_print(p->m, c->unit.products, products, sizeof products);
-    if (c->unit.products) fprintf(f, "  products: %s multiplications\n", products);
+    sn_dim_print(p->m, c->code.products, products, sizeof products);
+    if (c->code.products) fprintf(f, "  products: %s multiplications\n", products);
     for (int i = 0; i < plan->n_step; i++) {
         const sn_row_loop *loop = sn_chunks_loop(plan, i);
         if (loop && i == loop->first) {
@@ -104,7 +104,7 @@ static void print_entry(FILE *f, const sn_program *p, const sn_compiled_entry *c
             fprintf(f, "      --- %lld of %s rows at a time, up to call %d:\n",
                     (long long)loop->most, rows, loop->last - 1);
         }
-        print_step(f, p->m, &c->unit, i);
+        print_step(f, p->m, &c->code, i);
     }
 }
 
@@ -127,7 +127,7 @@ static void print_choices(FILE *f, const sn_passes *p) {
 void sn_program_explain(const sn_program *p, const char *entry, FILE *f) {
     if (!p || !f) return;
     for (int i = 0; i < p->n_entry; i++)
-        if (!entry || !strcmp(entry, p->entry[i].unit.plan->entry->name) ||
+        if (!entry || !strcmp(entry, p->entry[i].code.plan->entry->name) ||
             (!strcmp(entry, SN_PREPARE) && sn_compiled_prepares(&p->entry[i])))
             print_entry(f, p, &p->entry[i]);
     print_choices(f, &p->passes);

@@ -248,12 +248,12 @@ static void find_leaves(compiler *c, const leaves *user) {
     leaves l = {0};
     for (int op = 0; op < 2; op++)
         for (int i = 0; i < p->n_entry; i++)
-            add_leaves(c, &l, p->entry[i].unit.plan->entry, op ? SN_OP_state : SN_OP_param,
+            add_leaves(c, &l, p->entry[i].code.plan->entry, op ? SN_OP_state : SN_OP_param,
                        !sn_compiled_prepares(&p->entry[i]));
     for (int i = 0; i < user->n; i++)
         add_leaf(c, &l, user->list[i].name, user->list[i].node, true, true);
     for (int i = 0; i < p->n_entry; i++) {
-        const sn_entry *e = p->entry[i].unit.plan->entry;
+        const sn_entry *e = p->entry[i].code.plan->entry;
         for (int k = 0; k < e->n_assign; k++)
             add_leaf(c, &l, e->assign[k].name, e->assign[k].node, true, true);
     }
@@ -313,7 +313,7 @@ typedef struct source { /* something to compile: a kernel or an entry */
     const char *name, *text;
     sn_dtype compute;
     const sn_kernel *kernel;
-    const sn_unit *unit;
+    const sn_entry_code *code;
 } source;
 
 static FILE *dump_file(const char *name, const char *ending) {
@@ -333,7 +333,7 @@ static bool make_object(compiler *c, const source *s, sn_object *obj) {
     if (s->kernel)
         s->kernel->family->emit(&e, s->kernel);
     else
-        sn_unit_emit(&e, s->unit);
+        sn_entry_code_emit(&e, s->code);
     LLVMModuleRef mod = em_finish(&e, c->err);
     FILE *ir = mod ? dump_file(s->name, "ll") : NULL;
     if (ir) {
@@ -382,7 +382,7 @@ static bool add_source(compiler *c, const source *s) {
 }
 
 /* All that the code of u depends on, but its symbol. */
-static const char *unit_text(sn_module *m, const sn_unit *u) {
+static const char *entry_code_text(sn_module *m, const sn_entry_code *u) {
     char *data = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&data, &size);
@@ -404,9 +404,9 @@ static const char *unit_text(sn_module *m, const sn_unit *u) {
 }
 
 /* Preparations of like weights, of equal layers, are the same code: its name is its hash. */
-static bool name_unit(compiler *c, int i, sn_compiled_entry *out) {
-    sn_unit *u = &out->unit;
-    const char *text = unit_text(c->m, u);
+static bool name_entry_code(compiler *c, int i, sn_compiled_entry *out) {
+    sn_entry_code *u = &out->code;
+    const char *text = entry_code_text(c->m, u);
     if (!text) return false;
     if (sn_compiled_prepares(out)) {
         XXH128_hash_t h = XXH3_128bits(text, strlen(text));
@@ -421,13 +421,13 @@ static bool name_unit(compiler *c, int i, sn_compiled_entry *out) {
 
 static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
     sn_entry *e = sn_entry_at(c->m, i);
-    const char *symbol = out->unit.symbol;
-    if (!sn_unit_make(c->m, e, c->budget.bytes ? &c->budget : NULL, &out->unit))
+    const char *symbol = out->code.symbol;
+    if (!sn_entry_code_make(c->m, e, c->budget.bytes ? &c->budget : NULL, &out->code))
         return module_failed(c);
-    out->unit.checked = checks_values(c);
-    if (out->unit.checked) out->unit.check = sn_value_checks(c->m, out->unit.plan);
-    for (int k = 0; k < out->unit.plan->n_step; k++) {
-        sn_kernel *kernel = &out->unit.kernel[k];
+    out->code.checked = checks_values(c);
+    if (out->code.checked) out->code.check = sn_value_checks(c->m, out->code.plan);
+    for (int k = 0; k < out->code.plan->n_step; k++) {
+        sn_kernel *kernel = &out->code.kernel[k];
         if (sn_step_is_extern(kernel->step)) {
             c->p->stats.onednn++;
             continue;
@@ -441,11 +441,11 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
             return false;
         if (!known) c->p->stats.kernels++;
     }
-    if (!name_unit(c, i, out)) return sn_fail(c->err, SN_ERR_MEMORY, "out of memory");
+    if (!name_entry_code(c, i, out)) return sn_fail(c->err, SN_ERR_MEMORY, "out of memory");
     if (!add_source(c, &(source){.name = sn_arena_str(c->m, symbol),
-                                 .text = out->unit.text,
+                                 .text = out->code.text,
                                  .compute = SN_F32,
-                                 .unit = &out->unit}))
+                                 .code = &out->code}))
         return false;
     if (c->sink) return true;
     char name[96];
@@ -616,11 +616,11 @@ sn_stats sn_program_stats(const sn_program *p) {
 }
 
 bool sn_compiled_prepares(const sn_compiled_entry *c) {
-    return !strncmp(c->unit.plan->entry->name, SN_PREPARE ".", sizeof SN_PREPARE);
+    return !strncmp(c->code.plan->entry->name, SN_PREPARE ".", sizeof SN_PREPARE);
 }
 
 sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name) {
     for (int i = 0; i < p->n_entry; i++)
-        if (!strcmp(p->entry[i].unit.plan->entry->name, name)) return &p->entry[i];
+        if (!strcmp(p->entry[i].code.plan->entry->name, name)) return &p->entry[i];
     return NULL;
 }

@@ -46,7 +46,7 @@ typedef struct sn_index_lookup {
 } sn_index_lookup;
 
 typedef struct sn_compiled_entry {
-    sn_unit unit;
+    sn_entry_code code;
     sn_entry_fn *run;
     sn_workspace_fn *workspace;
     sn_index_limit *limit;

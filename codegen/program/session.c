@@ -71,7 +71,7 @@ static bool misfit(const request *r, const sn_node *n, const sn_arg_binding *a) 
     sn_shape_print(n->m, n->rank, n->shape, want, sizeof want);
     shape_text(a->rank, a->shape, have, sizeof have);
     return sn_fail(r->err, SN_ERR_SHAPE, "%s: '%s' must be %s%s%s, not %s%s",
-                   r->c->unit.plan->entry->name, a->name, sn_dtype_name((sn_dtype)n->dtype), want,
+                   r->c->code.plan->entry->name, a->name, sn_dtype_name((sn_dtype)n->dtype), want,
                    values, sn_dtype_name(a->dtype), have);
 }
 
@@ -110,7 +110,7 @@ static bool check_symbols(request *r, sn_dim d) {
                 return sn_fail(
                     r->err, SN_ERR_USAGE,
                     "%s: the dimension %s follows from no input; bind it with SN_BIND_DIM",
-                    r->c->unit.plan->entry->name, sn_symbol_at(m, s)->name);
+                    r->c->code.plan->entry->name, sn_symbol_at(m, s)->name);
     }
     return true;
 }
@@ -127,7 +127,7 @@ static bool check_bounds(request *r) {
         const sn_symbol *sym = sn_symbol_at(m, s);
         if (r->known[s] && (r->symbol[s] < sym->lo || r->symbol[s] > sym->hi))
             return sn_fail(r->err, SN_ERR_RANGE, "%s: %s = %lld is outside its range %lld..%lld",
-                           r->c->unit.plan->entry->name, sym->name, (long long)r->symbol[s],
+                           r->c->code.plan->entry->name, sym->name, (long long)r->symbol[s],
                            (long long)sym->lo, (long long)sym->hi);
     }
     return true;
@@ -141,14 +141,14 @@ static bool check_ranges(request *r) {
         int n = sn_range_dims(k, dim);
         for (int d = 0; d < n; d++)
             if (!check_symbols(r, dim[d])) return false;
-        if (!sn_range_holds(k, r->c->unit.plan->entry->name, r->symbol, r->err)) return false;
+        if (!sn_range_holds(k, r->c->code.plan->entry->name, r->symbol, r->err)) return false;
     }
     return true;
 }
 
 static bool solve_all(request *r) {
     sn_module *m = r->s->p->m;
-    const sn_plan *plan = r->c->unit.plan;
+    const sn_plan *plan = r->c->code.plan;
     for (int i = 0; i < r->n_in; i++) {
         int sym =
             r->in[i].rank == 0 && r->in[i].dtype == SN_I64 ? sn_symbol_find(m, r->in[i].name) : -1;
@@ -170,8 +170,8 @@ static bool solve_all(request *r) {
         if (!check_shape(r, n, find_arg(r->in, r->n_in, plan->input[i].name))) return false;
     }
     for (int k = 0; k < plan->n_step; k++)
-        for (int d = 0; d < r->c->unit.kernel[k].n_dim; d++)
-            if (!check_symbols(r, r->c->unit.kernel[k].dim[d])) return false;
+        for (int d = 0; d < r->c->code.kernel[k].n_dim; d++)
+            if (!check_symbols(r, r->c->code.kernel[k].dim[d])) return false;
     return check_bounds(r) && check_ranges(r);
 }
 
@@ -194,7 +194,7 @@ static bool check_indices(request *r) {
             if (v < 0 || v >= l->limit)
                 return sn_fail(r->err, SN_ERR_RANGE,
                                "%s: element %lld of '%s' is %lld, outside 0..%lld",
-                               r->c->unit.plan->entry->name, (long long)j, a->name, (long long)v,
+                               r->c->code.plan->entry->name, (long long)j, a->name, (long long)v,
                                (long long)l->limit - 1);
         }
     }
@@ -209,10 +209,10 @@ static const sn_binding *output_of(const sn_plan *plan, const char *name) {
 
 static bool check_outputs(request *r) {
     for (int i = 0; i < r->n_out; i++) {
-        const sn_binding *o = output_of(r->c->unit.plan, r->out[i].name);
+        const sn_binding *o = output_of(r->c->code.plan, r->out[i].name);
         if (!o)
             return sn_fail(r->err, SN_ERR_USAGE, "%s has no output '%s'",
-                           r->c->unit.plan->entry->name, r->out[i].name);
+                           r->c->code.plan->entry->name, r->out[i].name);
         if (r->out[i].dtype != o->node->dtype || r->out[i].rank != o->node->rank)
             return misfit(r, o->node, &r->out[i]);
         if (!check_shape(r, o->node, &r->out[i])) return false;
@@ -224,7 +224,7 @@ static bool check_outputs(request *r) {
  * the other. */
 static bool fill_table(request *r, void **table) {
     sn_session *s = r->s;
-    const sn_unit *u = &r->c->unit;
+    const sn_entry_code *u = &r->c->code;
     size_t spare = 0;
     memcpy(table, s->fixed[r->c - s->p->entry], sizeof *table * (size_t)u->n_table);
     for (int pass = 0; pass < 2; pass++) {
@@ -250,8 +250,8 @@ static bool fill_table(request *r, void **table) {
 }
 
 static int64_t worthwhile_threads(const request *r) {
-    int64_t work = sn_dim_eval(r->s->p->m, r->c->unit.work, r->symbol);
-    return work / (r->c->unit.n_wait + 1) < SN_WORK_PER_WAIT ? 1 : r->s->threads.n;
+    int64_t work = sn_dim_eval(r->s->p->m, r->c->code.work, r->symbol);
+    return work / (r->c->code.n_barrier + 1) < SN_FLOPS_PER_BARRIER ? 1 : r->s->threads.n;
 }
 
 /* Threads that run nothing any more after a failure: states keep what they are. */
@@ -267,9 +267,9 @@ static void run_guarded(sn_threads *self, void (*fn)(void *, int64_t, int64_t), 
 
 /* Primitives of the host run on the threads of OpenMP: in the state of our own kernels, so that it
  * does not matter which of the two computes a step. */
-static bool run_unit(request *r, const sn_call *call) {
+static bool run_entry(request *r, const sn_call *call) {
     sn_session *s = r->s;
-    const sn_plan *plan = r->c->unit.plan;
+    const sn_plan *plan = r->c->code.plan;
     bool any_extern = false;
     for (int i = 0; i < plan->n_step; i++) any_extern |= sn_step_is_extern(&plan->step[i]);
     if (!any_extern) return r->c->run(call) == 0;
@@ -285,9 +285,9 @@ static bool run_unit(request *r, const sn_call *call) {
 static bool execute(request *r) {
     sn_session *s = r->s;
     guarded g = {s->threads, s};
-    if (r->c->unit.checked) g.threads.run = run_guarded;
+    if (r->c->code.checked) g.threads.run = run_guarded;
     g.threads.n = worthwhile_threads(r);
-    void **table = malloc(sizeof *table * (size_t)(r->c->unit.n_table + 1));
+    void **table = malloc(sizeof *table * (size_t)(r->c->code.n_table + 1));
     if (!table) return sn_fail(r->err, SN_ERR_MEMORY, "out of memory");
     int64_t bytes = r->c->workspace(r->symbol, g.threads.n);
     bool ok = fill_table(r, table) && sn_session_grow(&s->workspace, (size_t)bytes + 64, r->err);
@@ -295,7 +295,7 @@ static bool execute(request *r) {
         s->running = r->c;
         s->host_error = (sn_error){0};
         sn_call call = {table, r->symbol, s->workspace.data, &g.threads, s->profile, s};
-        if (!run_unit(r, &call))
+        if (!run_entry(r, &call))
             ok = sn_fail(r->err, s->host_error.code, "%s", s->host_error.message);
     }
     free(table);
@@ -322,7 +322,7 @@ static bool check_lookups(request *r) {
     of_companion.n_out = n;
     ok = ok && execute(&of_companion);
     for (int i = 0; ok && i < c->n_lookup; i++)
-        ok = sn_check_index_report(r->s->p->m, c->unit.plan->entry->name, &c->lookup[i], r->symbol,
+        ok = sn_check_index_report(r->s->p->m, c->code.plan->entry->name, &c->lookup[i], r->symbol,
                                    &extreme[2 * i], r->err);
     free(extreme);
     free(out);
@@ -367,7 +367,7 @@ int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding
     sn_session s = {.p = (sn_program *)(uintptr_t)p};
     request r = {.s = &s, .in = in, .n_in = n_in, .err = err};
     if (!begin(&r, p, entry, false)) return -1;
-    const sn_binding *o = output ? output_of(r.c->unit.plan, output) : NULL;
+    const sn_binding *o = output ? output_of(r.c->code.plan, output) : NULL;
     if (!o || !shape) {
         sn_fail(err, SN_ERR_USAGE,
                 o ? "the array for the shape of %s's '%s' is NULL" : "%s has no output '%s'", entry,
@@ -385,20 +385,20 @@ int64_t sn_program_products(const sn_program *p, const char *entry, const sn_arg
     sn_session s = {.p = (sn_program *)(uintptr_t)p};
     request r = {.s = &s, .in = in, .n_in = n_in, .err = err};
     if (!begin(&r, p, entry, false) || !solve_all(&r)) return -1;
-    return sn_dim_eval(p->m, r.c->unit.products, r.symbol);
+    return sn_dim_eval(p->m, r.c->code.products, r.symbol);
 }
 
 /* ---- primitives of the host ---- */
 
 static bool constant_right(const sn_session *s, const sn_step *step) {
-    const sn_plan *plan = s->running->unit.plan;
+    const sn_plan *plan = s->running->code.plan;
     return step->node->op == SN_OP_gemm && s->p->passes.o.constant_params &&
            plan->buffer[step->in[1].buffer].kind == SN_BUF_PARAM;
 }
 
 int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *dim) {
     sn_session *s = host;
-    const sn_unit *u = &s->running->unit;
+    const sn_entry_code *u = &s->running->code;
     const sn_kernel *k = &u->kernel[step % u->plan->n_step];
     sn_host_call c = {k, buf, dim, constant_right(s, k->step)};
     if (s->host_error.code) return 1; /* a step before has failed */

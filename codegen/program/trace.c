@@ -83,7 +83,7 @@ size_t sn_trace_lost(const sn_trace *t) {
 
 /* One line of trace JSON; false: out of memory. */
 static bool print_event(FILE *f, const event *e, double zero) {
-    const sn_kernel *k = &e->entry->unit.kernel[e->step];
+    const sn_kernel *k = &e->entry->code.kernel[e->step];
     sn_loc loc = k->step->node->loc;
     char name[64];
     snprintf(name, sizeof name, "%s %d", k->family->name, e->step);
@@ -96,7 +96,7 @@ static bool print_event(FILE *f, const event *e, double zero) {
     cJSON_AddNumberToObject(j, "ts", (e->begin - zero) * 1e6);
     cJSON_AddNumberToObject(j, "dur", (e->end - e->begin) * 1e6);
     cJSON *args = cJSON_AddObjectToObject(j, "args");
-    cJSON_AddStringToObject(args, "entry", e->entry->unit.plan->entry->name);
+    cJSON_AddStringToObject(args, "entry", e->entry->code.plan->entry->name);
     cJSON_AddStringToObject(args, "kernel", k->name);
     cJSON_AddStringToObject(args, "file", loc.file ? loc.file : "");
     bool ok = cJSON_AddNumberToObject(args, "line", loc.line) != NULL;
@@ -156,7 +156,7 @@ void sn_trace_print(const sn_trace *t, FILE *f) {
     double all = 0;
     for (size_t i = 0; i < count(t); i++) {
         const event *e = &t->list[i];
-        const sn_kernel *k = &e->entry->unit.kernel[e->step];
+        const sn_kernel *k = &e->entry->code.kernel[e->step];
         int j = 0;
         while (j < n_total && strcmp(list[j].k->name, k->name)) j++;
         if (j == cap) {

@@ -135,13 +135,14 @@ static const sn_known *store(sn_tuner *t, const char *text, int n, int answer, c
     return k;
 }
 
-/* "tuned: 12 % faster than fused": what the contest says for reports. */
-static const char *verdict(sn_tuner *t, const sn_contest *c, const char *first) {
+/* "tuned: 12 % faster than fused": a trial's outcome, for reports. */
+static const char *verdict(sn_tuner *t, const sn_trial *c, const char *first) {
     if (c->winner)
         return sn_arena_printf(t->m, "tuned: %.0f %% faster than %s", 100 * (c->gain - 1), first);
-    if (c->loser > 0)
-        return sn_arena_printf(t->m, "tuned: the next best takes %.2f of its time", 1 / c->loser);
-    return "tuned: no other comes near";
+    if (c->runner_up > 0)
+        return sn_arena_printf(t->m, "tuned: the next best takes %.2f of its time",
+                               1 / c->runner_up);
+    return "tuned: all others are much slower";
 }
 
 /* ---- the passes' questions ---- */
@@ -189,7 +190,7 @@ bool sn_tuner_measure(sn_tuner *t, const sn_passes *p, bool *again) {
         int n = answers_of(q, answer);
         const char *text = question_text(t, q);
         if (n < 2 || !q->n_out || look_up(t, text, 3) || !has_rows(t, q->node)) continue;
-        sn_contest c = {.n = n};
+        sn_trial c = {.n = n};
         show(t, text);
         if (!sn_tune_question(t, q, answer, &c)) return false;
         q->why =
@@ -208,7 +209,7 @@ static bool tile_has_rows(const sn_tuner *t, const sn_kernel *k) {
 }
 
 bool sn_tuner_tile(sn_tuner *t, sn_kernel *k) {
-    sn_contest c = {.n = k->family->tiles ? k->family->tiles(k) : 1};
+    sn_trial c = {.n = k->family->tiles ? k->family->tiles(k) : 1};
     if (c.n < 2) return true;
     const char *text = tile_text(t, k);
     const sn_known *known = look_up(t, text, c.n);

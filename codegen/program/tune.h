@@ -57,14 +57,15 @@ bool sn_tuner_measure(sn_tuner *t, const sn_passes *p, bool *again);
 /* Takes the tile that is known to be the fastest; measures it if t->o->tune says so. */
 bool sn_tuner_tile(sn_tuner *t, sn_kernel *k);
 
-/* tune_measure.c: the fastest of n ways, 0 if no other is faster by the margin. gain: time of way 0
- * over that of the winner; loser: the same of the best way that did not win, 0: there was none. */
-typedef struct sn_contest {
+/* tune_measure.c: a trial measures n candidates. The winner is the fastest; it is 0 unless another
+ * is faster by SN_TUNE_MARGIN. gain: time of candidate 0 divided by the winner's; runner_up: by
+ * that of the best candidate that did not win, 0 if there was none. */
+typedef struct sn_trial {
     int n, winner;
-    double gain, loser;
-} sn_contest;
-bool sn_tune_kernel(sn_tuner *t, const sn_kernel *k, sn_contest *c);
-/* way i: answer[i] to the question, which has a place in the module. */
-bool sn_tune_question(sn_tuner *t, const sn_question *q, const sn_answer *answer, sn_contest *c);
+    double gain, runner_up;
+} sn_trial;
+bool sn_tune_kernel(sn_tuner *t, const sn_kernel *k, sn_trial *c);
+/* Candidate i compiles the module with answer[i] to the question. */
+bool sn_tune_question(sn_tuner *t, const sn_question *q, const sn_answer *answer, sn_trial *c);
 
 #endif

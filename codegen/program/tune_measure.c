@@ -1,6 +1,8 @@
-/* tune_measure.c: the fastest of several ways to the same result: a kernel by itself on memory of
- * its own, or a product with what follows it, or a composite, as a program of its own. Ways take
- * turns, so that what else the machine does meets all of them; what wins must win twice. */
+/* tune_measure.c: finds the fastest of several candidates that compute the same result. Candidates
+ * are the tiles of one kernel, run alone on private memory, or the implementations of a GEMM with
+ * its epilogue or of a composite, each compiled as a separate program. The candidates run in
+ * alternation, so that other load on the machine affects all of them alike. The winner must win a
+ * second trial. */
 #include "codegen/program/tune.h"
 #include "passes/graph_util.h"
 
@@ -9,11 +11,12 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS = 7, FEWEST = 3, MAX_WAYS = 8 };
-static const double SAMPLE = 2e-3;  /* seconds of one way in one round, at least */
-static const double LONGEST = 1;    /* seconds of all rounds, if FEWEST have been */
-static const double HOPELESS = 1.5; /* times the first way's time at the first look */
-static const double MOST_BYTES = 2e9;
+enum { ROUNDS = 7, MIN_ROUNDS = 3, MAX_CANDIDATES = 8 };
+static const double MIN_SAMPLE = 2e-3;  /* seconds per candidate and round, at least */
+static const double MAX_SECONDS = 1;    /* seconds for all rounds, once MIN_ROUNDS are done */
+static const double MAX_SLOWDOWN = 1.5; /* candidates slower than this times candidate 0 are dropped
+                                           after the screening */
+static const double MAX_BYTES = 2e9;
 
 static double now(void) {
     struct timespec t;
@@ -21,40 +24,42 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* ---- the contest ---- */
+/* ---- the trial ---- */
 
-typedef struct runner {
-    bool (*run)(void *ctx, int way, sn_error *err);
+typedef struct trial_run {
+    bool (*run)(void *ctx, int candidate, sn_error *err);
     void *ctx;
-    bool usable[MAX_WAYS]; /* the way exists and is right */
-    int repeats[MAX_WAYS];
+    bool usable[MAX_CANDIDATES]; /* the candidate exists and is correct */
+    int repeats[MAX_CANDIDATES];
     sn_error *err;
-} runner;
+} trial_run;
 
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static bool time_way(const runner *r, int way, int repeats, double *seconds) {
+static bool time_candidate(const trial_run *r, int candidate, int repeats, double *seconds) {
     double start = now();
     for (int i = 0; i < repeats; i++)
-        if (!r->run(r->ctx, way, r->err)) return false;
+        if (!r->run(r->ctx, candidate, r->err)) return false;
     *seconds = (now() - start) / repeats;
     return true;
 }
 
-/* gain[w]: way 0's time over way w's: the median over the rounds, or the ratio of the shortest
- * times if that is less. What else the machine does lengthens times, and seldom all of them. */
-static bool run_rounds(const runner *r, int n, double *gain) {
-    double time[MAX_WAYS][ROUNDS] = {{0}}, start = now();
+/* gain[w]: time of candidate 0 divided by the time of candidate w. This is the median ratio over
+ * the rounds, or the ratio of the shortest times if that is smaller: other load lengthens some
+ * times, but seldom all of them. */
+static bool run_rounds(const trial_run *r, int n, double *gain) {
+    double time[MAX_CANDIDATES][ROUNDS] = {{0}}, start = now();
     int rounds = 0;
-    for (; rounds < ROUNDS && (rounds < FEWEST || now() - start < LONGEST); rounds++)
+    for (; rounds < ROUNDS && (rounds < MIN_ROUNDS || now() - start < MAX_SECONDS); rounds++)
         for (int i = 0; i < n; i++) {
             int w = (i + rounds) % n;
-            if (r->usable[w] && !time_way(r, w, r->repeats[w], &time[w][rounds])) return false;
+            if (r->usable[w] && !time_candidate(r, w, r->repeats[w], &time[w][rounds]))
+                return false;
         }
-    double shortest[MAX_WAYS];
+    double shortest[MAX_CANDIDATES];
     for (int w = 0; w < n; w++) {
         double ratio[ROUNDS];
         shortest[w] = INFINITY;
@@ -68,36 +73,36 @@ static bool run_rounds(const runner *r, int n, double *gain) {
     return true;
 }
 
-static bool look_first(runner *r, int n) {
+static bool screen_candidates(trial_run *r, int n) {
     double first = 0, once;
     for (int w = 0; w < n; w++) {
         if (!r->usable[w]) continue;
-        if (!time_way(r, w, 1, &once)) return false;
+        if (!time_candidate(r, w, 1, &once)) return false;
         for (int i = 0; i < 3; i++) {
             double again;
-            if (!time_way(r, w, 1, &again)) return false;
+            if (!time_candidate(r, w, 1, &again)) return false;
             once = fmin(once, again);
         }
         if (!w) first = once;
-        if (once > HOPELESS * first) r->usable[w] = false;
-        r->repeats[w] = once < SAMPLE ? (int)(SAMPLE / (once + 1e-7)) + 1 : 1;
+        if (once > MAX_SLOWDOWN * first) r->usable[w] = false;
+        r->repeats[w] = once < MIN_SAMPLE ? (int)(MIN_SAMPLE / (once + 1e-7)) + 1 : 1;
     }
     return true;
 }
 
-static bool decide(runner *r, sn_contest *c) {
-    double gain[MAX_WAYS];
+static bool run_trial(trial_run *r, sn_trial *c) {
+    double gain[MAX_CANDIDATES];
     int best = 0;
-    *c = (sn_contest){.n = c->n, .gain = 1};
-    if (!look_first(r, c->n) || !run_rounds(r, c->n, gain)) return false;
+    *c = (sn_trial){.n = c->n, .gain = 1};
+    if (!screen_candidates(r, c->n) || !run_rounds(r, c->n, gain)) return false;
     for (int w = 1; w < c->n; w++) {
         if (gain[w] > gain[best]) best = w;
-        if (gain[w] > c->loser) c->loser = gain[w];
+        if (gain[w] > c->runner_up) c->runner_up = gain[w];
     }
     if (gain[best] < 1 / (1 - SN_TUNE_MARGIN)) return true;
     for (int w = 1; w < c->n; w++) r->usable[w] = w == best;
     if (!run_rounds(r, c->n, gain)) return false;
-    c->loser = gain[best];
+    c->runner_up = gain[best];
     if (gain[best] < 1 / (1 - SN_TUNE_MARGIN)) return true;
     c->winner = best;
     c->gain = gain[best];
@@ -129,7 +134,7 @@ static void fill(sn_dtype t, void *data, size_t n) {
 
 static void *make_data(sn_dtype t, int64_t n, sn_error *err) {
     size_t bytes = ((size_t)(n > 0 ? n : 1) * sn_dtype_size(t) + 127) / 64 * 64;
-    void *data = (double)bytes < MOST_BYTES ? aligned_alloc(64, bytes) : NULL;
+    void *data = (double)bytes < MAX_BYTES ? aligned_alloc(64, bytes) : NULL;
     if (!data)
         sn_fail(err, SN_ERR_MEMORY,
                 "tune: no memory for %zu bytes of an operand: give smaller sizes", bytes);
@@ -145,7 +150,7 @@ typedef void kernel_fn(void *const *buf, const int64_t *dim, void *scratch, int6
 typedef struct kernel_run {
     const sn_tuner *t;
     const sn_kernel *k;
-    kernel_fn *fn[MAX_WAYS], *finish[MAX_WAYS]; /* NULL: it does not wait in between */
+    kernel_fn *fn[MAX_CANDIDATES], *finish[MAX_CANDIDATES]; /* finish NULL: one part */
     kernel_fn *running;
     void **buf;
     int n_buf;
@@ -169,19 +174,19 @@ static void on_thread(void *arg, int64_t tid, int64_t n) {
     r->running(r->buf, r->dim, r->scratch + (size_t)tid * r->scratch_bytes, tid, n);
 }
 
-static bool run_kernel(void *ctx, int way, sn_error *err) {
+static bool run_kernel(void *ctx, int candidate, sn_error *err) {
     (void)err;
     kernel_run *r = ctx;
     for (int part = 0; part < 2; part++) {
-        r->running = part ? r->finish[way] : r->fn[way];
+        r->running = part ? r->finish[candidate] : r->fn[candidate];
         if (r->running) r->threads.run(&r->threads, on_thread, r);
     }
     return true;
 }
 
-static bool load_kernel(kernel_run *r, sn_jit *jit, int way, size_t *scratch, sn_error *err) {
+static bool load_kernel(kernel_run *r, sn_jit *jit, int candidate, size_t *scratch, sn_error *err) {
     sn_kernel k = *r->k;
-    sn_kernel_set_tile(&k, way);
+    sn_kernel_set_tile(&k, candidate);
     em e;
     LLVMModuleRef mod = NULL;
     if (em_init(&e, r->t->target, k.name, k.compute, err)) {
@@ -192,12 +197,12 @@ static bool load_kernel(kernel_run *r, sn_jit *jit, int way, size_t *scratch, sn
     em_free(&e);
     void *fn = ok ? sn_jit_lookup(jit, k.name, err) : NULL;
     if (!fn) return false;
-    memcpy(&r->fn[way], &fn, sizeof fn);
+    memcpy(&r->fn[candidate], &fn, sizeof fn);
     if (sn_kernel_shared(&k, r->t->target) > 0) {
         char name[64];
         snprintf(name, sizeof name, "%s_finish", k.name);
         if (!(fn = sn_jit_lookup(jit, name, err))) return false;
-        memcpy(&r->finish[way], &fn, sizeof fn);
+        memcpy(&r->finish[candidate], &fn, sizeof fn);
     }
     if (k.family->scratch) {
         size_t need = (size_t)sn_dim_eval(k.m, k.family->scratch(&k, r->t->target), r->t->symbol);
@@ -227,7 +232,7 @@ static bool bind_kernel(kernel_run *r, size_t scratch, sn_error *err) {
     return r->scratch || sn_fail(err, SN_ERR_MEMORY, "out of memory");
 }
 
-/* Whether way w leaves the very bits that way 0 leaves. */
+/* Whether candidate w writes the same bits as candidate 0. */
 static bool same_bits(kernel_run *r, int w) {
     const sn_step *s = r->k->step;
     bool same = true;
@@ -245,9 +250,9 @@ static bool same_bits(kernel_run *r, int w) {
     return same;
 }
 
-bool sn_tune_kernel(sn_tuner *t, const sn_kernel *k, sn_contest *c) {
+bool sn_tune_kernel(sn_tuner *t, const sn_kernel *k, sn_trial *c) {
     kernel_run r = {.t = t, .k = k};
-    runner ways = {.run = run_kernel, .ctx = &r, .err = t->err};
+    trial_run trial = {.run = run_kernel, .ctx = &r, .err = t->err};
     void *(*copy)(void *, const void *, size_t) = memcpy,
                                         *(*move)(void *, const void *, size_t) = memmove;
     void *(*set)(void *, int, size_t) = memset;
@@ -258,12 +263,12 @@ bool sn_tune_kernel(sn_tuner *t, const sn_kernel *k, sn_contest *c) {
     sn_jit_options jo = {.symbols = symbols, .n_symbols = 3};
     sn_jit *jit = sn_jit_create(t->target, &jo, t->err);
     size_t scratch = 0;
-    if (c->n > MAX_WAYS) c->n = MAX_WAYS;
+    if (c->n > MAX_CANDIDATES) c->n = MAX_CANDIDATES;
     bool ok = jit && sn_threads_init(&r.threads, t->threads, t->err);
     for (int w = 0; w < c->n && ok; w++) ok = load_kernel(&r, jit, w, &scratch, t->err);
     ok = ok && bind_kernel(&r, scratch, t->err);
-    for (int w = 0; w < c->n && ok; w++) ways.usable[w] = !w || same_bits(&r, w);
-    ok = ok && decide(&ways, c);
+    for (int w = 0; w < c->n && ok; w++) trial.usable[w] = !w || same_bits(&r, w);
+    ok = ok && run_trial(&trial, c);
     for (int i = 0; r.buf && i <= r.n_buf; i++) free(r.buf[i]);
     free(r.buf);
     free(r.bytes);
@@ -273,31 +278,31 @@ bool sn_tune_kernel(sn_tuner *t, const sn_kernel *k, sn_contest *c) {
     return ok;
 }
 
-/* ---- a question: programs of their own ---- */
+/* ---- a question: each candidate is a program ---- */
 
 enum { MAX_LEAVES = 64 };
 
-typedef struct place { /* where a question is met, cut out of the module */
+typedef struct subgraph { /* the nodes that a question is about, cut out of the module */
     sn_tuner *t;
     const sn_question *q;
     sn_node **made; /* by node id: its copy */
     sn_node *leaf[MAX_LEAVES];
     int n_leaf;
-} place;
+} subgraph;
 
 typedef struct question_run {
     sn_tuner *t;
-    place cut;
+    subgraph cut;
     sn_entry *entry;
-    sn_program *program[MAX_WAYS];
-    sn_session *session[MAX_WAYS];
+    sn_program *program[MAX_CANDIDATES];
+    sn_session *session[MAX_CANDIDATES];
     sn_arg_binding arg[MAX_LEAVES + 16], param[MAX_LEAVES], out[SN_MAX_RESULTS];
     int64_t shape[MAX_LEAVES + SN_MAX_RESULTS][SN_MAX_RANK], symbol[16];
     int n_arg, n_param, n_out, n_data;
     void *data[MAX_LEAVES + SN_MAX_RESULTS];
 } question_run;
 
-static bool belongs(const place *p, const sn_node *n) {
+static bool belongs(const subgraph *p, const sn_node *n) {
     for (int i = 0; i < p->q->n_member; i++)
         if (p->q->member[i] == n) return true;
     bool view = (sn_ops[n->op].flags & SN_OPF_VIEW) || n->op == SN_OP_broadcast;
@@ -305,8 +310,8 @@ static bool belongs(const place *p, const sn_node *n) {
     return view || made;
 }
 
-/* n with what does not belong to the place replaced by inputs and parameters. */
-static sn_node *cut_out(place *p, sn_node *n) {
+/* Copy of n in which nodes outside of the subgraph are inputs and parameters. */
+static sn_node *cut_out(subgraph *p, sn_node *n) {
     if (p->made[n->id]) return p->made[n->id];
     sn_node *r = n;
     if (belongs(p, n)) {
@@ -322,13 +327,13 @@ static sn_node *cut_out(place *p, sn_node *n) {
     return p->made[n->id] = r;
 }
 
-typedef struct order_to_answer {
+typedef struct forced_answer {
     sn_op op;
     sn_answer answer;
-} order_to_answer;
+} forced_answer;
 
-static void answer_as_told(void *ctx, sn_question *q) {
-    const order_to_answer *o = ctx;
+static void force_answer(void *ctx, sn_question *q) {
+    const forced_answer *o = ctx;
     if (q->node->op != o->op || !(q->allowed >> o->answer & 1)) return;
     q->answer = o->answer;
 }
@@ -373,16 +378,17 @@ static bool run_session(question_run *r, sn_session *s, sn_error *err) {
     return sn_run(s, "@tune", r->arg, r->n_arg, r->out, r->n_out, err);
 }
 
-static bool run_question(void *ctx, int way, sn_error *err) {
+static bool run_question(void *ctx, int candidate, sn_error *err) {
     question_run *r = ctx;
-    return run_session(r, r->session[way], err);
+    return run_session(r, r->session[candidate], err);
 }
 
-/* The results of a way with so many threads, one after the other; free()d by the caller. */
-static char *results_of(question_run *r, int way, int threads, size_t *bytes) {
+/* The concatenated results of a candidate that runs with `threads` threads; the caller frees
+ * them. */
+static char *results_of(question_run *r, int candidate, int threads, size_t *bytes) {
     sn_error err = {0};
-    r->program[way]->threads = threads;
-    sn_session *s = sn_session_new_arrays(r->program[way], r->param, r->n_param, &err);
+    r->program[candidate]->threads = threads;
+    sn_session *s = sn_session_new_arrays(r->program[candidate], r->param, r->n_param, &err);
     bool ok = s && run_session(r, s, &err);
     sn_session_free(s);
     *bytes = 0;
@@ -399,7 +405,7 @@ static char *results_of(question_run *r, int way, int threads, size_t *bytes) {
     return all;
 }
 
-/* Relative error in the mean of squares; floats of 2 bytes count as they are stored. */
+/* Compares the relative mean square error of f32 results; other types must be equal. */
 static bool is_near(const question_run *r, const char *x, const char *y, size_t bytes) {
     double error = 0, square = 0;
     if (r->out[0].dtype != SN_F32) return !memcmp(x, y, bytes);
@@ -413,17 +419,17 @@ static bool is_near(const question_run *r, const char *x, const char *y, size_t 
     return error <= 1e-10 * square;
 }
 
-/* Whether way w is right at these sizes, and gives one and the same bits with 1, 2, 3 and all
+/* Whether the candidate is correct at these sizes and gives the same bits with 1, 2, 3 and all
  * threads. */
-static bool is_right(question_run *r, int way, const int64_t *symbol) {
+static bool is_correct(question_run *r, int candidate, const int64_t *symbol) {
     const int threads[] = {1, 2, 3, r->t->threads};
     int n_threads = r->t->threads > 3 ? 4 : 3;
     size_t n[2];
     if (!bind_at(r, symbol)) return false;
-    char *want = results_of(r, 0, 1, &n[0]), *first = results_of(r, way, 1, &n[1]);
+    char *want = results_of(r, 0, 1, &n[0]), *first = results_of(r, candidate, 1, &n[1]);
     bool ok = want && first && n[0] == n[1] && is_near(r, want, first, n[0]);
     for (int i = 1; i < n_threads && ok; i++) {
-        char *again = results_of(r, way, threads[i], &n[1]);
+        char *again = results_of(r, candidate, threads[i], &n[1]);
         ok = again && n[0] == n[1] && !memcmp(first, again, n[0]);
         free(again);
     }
@@ -432,8 +438,8 @@ static bool is_right(question_run *r, int way, const int64_t *symbol) {
     return ok;
 }
 
-/* At the sizes in use, and at both ends of their powers of two. */
-static bool is_right_around(question_run *r, int way) {
+/* The same at the sizes in use and at both ends of their tuning bucket. */
+static bool is_correct_in_bucket(question_run *r, int candidate) {
     int64_t end[2][16];
     bool inside[2] = {false};
     const sn_module *m = r->t->m;
@@ -445,16 +451,17 @@ static bool is_right_around(question_run *r, int way) {
         end[1][s] = b.to > y->hi ? y->hi : b.to;
         for (int i = 0; i < 2; i++) inside[i] |= end[i][s] != v;
     }
-    bool ok = is_right(r, way, r->t->symbol);
+    bool ok = is_correct(r, candidate, r->t->symbol);
     for (int i = 0; i < 2; i++)
-        if (inside[i] && sn_tuner_may_run(r->t, end[i], NULL)) ok = ok && is_right(r, way, end[i]);
+        if (inside[i] && sn_tuner_may_run(r->t, end[i], NULL))
+            ok = ok && is_correct(r, candidate, end[i]);
     return ok;
 }
 
-static bool make_way(question_run *r, int way, sn_answer answer) {
+static bool make_candidate(question_run *r, int candidate, sn_answer answer) {
     sn_tuner *t = r->t;
-    order_to_answer order = {(sn_op)r->cut.q->node->op, answer};
-    sn_chooser forced = {answer_as_told, &order};
+    forced_answer forced = {(sn_op)r->cut.q->node->op, answer};
+    sn_chooser chooser = {force_answer, &forced};
     sn_options o = *t->o;
     o.tune = false;
     o.n_taps = 0;
@@ -462,28 +469,29 @@ static bool make_way(question_run *r, int way, sn_answer answer) {
     o.budget_sizes = NULL;
     o.strict_fusion = o.check_nan = o.check_index = false;
     sn_error err = {0};
-    r->program[way] = sn_program_make(t->m, &o, NULL, &forced, &err);
-    if (r->program[way]) return true;
-    *sn_module_error(t->m) = (sn_error){0}; /* this way is none */
+    r->program[candidate] = sn_program_make(t->m, &o, NULL, &chooser, &err);
+    if (r->program[candidate]) return true;
+    *sn_module_error(t->m) = (sn_error){0}; /* the candidate does not compile */
     return false;
 }
 
-static bool make_ways(question_run *r, const sn_contest *c, const sn_answer *answer, bool *usable) {
+static bool make_candidates(question_run *r, const sn_trial *c, const sn_answer *answer,
+                            bool *usable) {
     if (!bind_at(r, r->t->symbol)) return false;
-    for (int w = 0; w < c->n; w++) usable[w] = make_way(r, w, answer[w]);
+    for (int w = 0; w < c->n; w++) usable[w] = make_candidate(r, w, answer[w]);
     return usable[0] ||
            sn_fail(r->t->err, SN_ERR_INTERNAL, "tune: a part of the module does not compile");
 }
 
 static void close_sessions(question_run *r) {
-    for (int w = 0; w < MAX_WAYS; w++) {
+    for (int w = 0; w < MAX_CANDIDATES; w++) {
         sn_session_free(r->session[w]);
         r->session[w] = NULL;
     }
 }
 
-/* Fresh data, and a session of each way on it. A way that cannot run is out. */
-static bool open_sessions(question_run *r, const sn_contest *c, bool *usable) {
+/* Makes new data and opens a session on it for each candidate. Drops candidates that fail. */
+static bool open_sessions(question_run *r, const sn_trial *c, bool *usable) {
     close_sessions(r);
     if (!bind_at(r, r->t->symbol)) return false;
     for (int w = 0; w < c->n; w++) {
@@ -497,22 +505,22 @@ static bool open_sessions(question_run *r, const sn_contest *c, bool *usable) {
     return true;
 }
 
-/* Only what would win has to be right: to find out takes longer than the contest. */
-static bool decide_question(question_run *r, runner *ways, sn_contest *c, const bool *made) {
-    bool usable[MAX_WAYS];
+/* Checks only the winner for correctness, because the check takes longer than the trial. */
+static bool run_question_trial(question_run *r, trial_run *trial, sn_trial *c, const bool *made) {
+    bool usable[MAX_CANDIDATES];
     memcpy(usable, made, sizeof usable);
     for (bool wrong = true; wrong;) {
         if (!open_sessions(r, c, usable)) return false;
-        memcpy(ways->usable, usable, sizeof usable);
-        if (!decide(ways, c)) return false;
+        memcpy(trial->usable, usable, sizeof usable);
+        if (!run_trial(trial, c)) return false;
         close_sessions(r);
-        wrong = c->winner && !is_right_around(r, c->winner);
+        wrong = c->winner && !is_correct_in_bucket(r, c->winner);
         if (wrong) usable[c->winner] = false;
     }
     return true;
 }
 
-/* The entries of the module make room for one that computes the place's results. */
+/* Replaces the entries of the module by one that computes the results of the subgraph. */
 static void make_entry(question_run *r) {
     sn_module *m = r->t->m;
     const sn_question *q = r->cut.q;
@@ -520,7 +528,7 @@ static void make_entry(question_run *r) {
     sn_node *out[SN_MAX_RESULTS];
     int n = q->n_out < SN_MAX_RESULTS ? q->n_out : SN_MAX_RESULTS;
     for (int i = 0; i < n; i++) out[i] = cut_out(&r->cut, q->out[i]);
-    /* what reads a row kernel's result could be part of it, but not of a primitive */
+    /* a consumer can be fused into a row kernel, but not into a primitive: measure with one */
     bool row = q->node->op != SN_OP_dot && q->node->op != SN_OP_attention;
     if (row) out[0] = sn_b_binary(SN_OP_add, out[0], out[0]);
     sn_entries_clear(m);
@@ -528,16 +536,16 @@ static void make_entry(question_run *r) {
     for (int i = 0; i < n; i++) sn_entry_output(m, r->entry, sn_arena_printf(m, "y%d", i), out[i]);
 }
 
-bool sn_tune_question(sn_tuner *t, const sn_question *q, const sn_answer *answer, sn_contest *c) {
+bool sn_tune_question(sn_tuner *t, const sn_question *q, const sn_answer *answer, sn_trial *c) {
     question_run *r = calloc(1, sizeof *r);
     if (!r) return sn_fail(t->err, SN_ERR_MEMORY, "out of memory");
     r->t = t;
-    r->cut = (place){.t = t, .q = q};
-    runner ways = {.run = run_question, .ctx = r, .err = t->err};
+    r->cut = (subgraph){.t = t, .q = q};
+    trial_run trial = {.run = run_question, .ctx = r, .err = t->err};
     sn_entries *saved = sn_entries_save(t->m);
     make_entry(r);
-    bool made[MAX_WAYS] = {false};
-    bool ok = make_ways(r, c, answer, made) && decide_question(r, &ways, c, made);
+    bool made[MAX_CANDIDATES] = {false};
+    bool ok = make_candidates(r, c, answer, made) && run_question_trial(r, &trial, c, made);
     close_sessions(r);
     for (int w = 0; w < c->n; w++) sn_program_free(r->program[w]);
     drop_data(r);

@@ -119,7 +119,7 @@ static void close_run(run *r) {
 }
 
 static sn_plan *plan_of(const run *r) {
-    return sn_program_entry(r->r.p, "step")->unit.plan;
+    return sn_program_entry(r->r.p, "step")->code.plan;
 }
 
 static void call(run *r, const int64_t *symbol, jit_result *out) {

@@ -108,7 +108,7 @@ static double relative(distance d) {
 
 /* The compiled entry, fused and narrowed, evaluated: its new parameters against the session's. */
 static distance from_evaluator(net *n) {
-    const sn_entry *e = sn_program_entry(n->program, "train_step")->unit.plan->entry;
+    const sn_entry *e = sn_program_entry(n->program, "train_step")->code.plan->entry;
     sn_module *m = n->model.module;
     int64_t symbol[8] = {0};
     assert_true(sn_symbol_count(m) <= 8);
@@ -162,7 +162,7 @@ static int64_t arena_of(const net *n) {
     int64_t symbol[8];
     for (int i = 0; i < sn_symbol_count(n->model.module); i++)
         symbol[i] = strcmp(sn_symbol_at(n->model.module, i)->name, "B") ? T : B;
-    return sn_plan_arena(sn_program_entry(n->program, "train_step")->unit.plan, symbol);
+    return sn_plan_arena(sn_program_entry(n->program, "train_step")->code.plan, symbol);
 }
 
 /* ---- one step ---- */
@@ -225,7 +225,7 @@ static void entries_that_do_not_train_stay(void **state) {
     o.cache_dir = scratch_dir;
     sn_program *p = sn_compile(m, &o, &err);
     need(p != NULL, &err);
-    const sn_plan *plan = sn_program_entry(p, "run")->unit.plan;
+    const sn_plan *plan = sn_program_entry(p, "run")->code.plan;
     for (int i = 0; i < plan->n_buffer; i++) assert_int_equal(plan->buffer[i].dtype, SN_F32);
     sn_program_free(p);
     sn_module_free(m);

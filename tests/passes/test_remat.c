@@ -62,7 +62,7 @@ static void free_result(result *r) {
 static void look_at_report(const sn_program *p, result *r) {
     char *text = explain_text(p, "step");
     r->told = strstr(text, "computed again") != NULL;
-    sn_plan *plan = sn_program_entry(p, "step")->unit.plan;
+    sn_plan *plan = sn_program_entry(p, "step")->code.plan;
     r->steps = plan->n_step;
     r->arena = sn_plan_arena(plan, (const int64_t[]){B, T});
     free(text);

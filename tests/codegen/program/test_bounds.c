@@ -313,7 +313,7 @@ static size_t shape_of(const sn_node *n, const int64_t *value, int64_t *shape) {
 /* The row's inputs and dims; returns their number. */
 static int bind_inputs(const sn_program *p, const row *r, bool good, int64_t value[SYMBOLS],
                        int64_t shape[MOST_ARGS][SN_MAX_RANK], sn_arg_binding *in) {
-    const sn_plan *plan = sn_program_entry(p, r->name)->unit.plan;
+    const sn_plan *plan = sn_program_entry(p, r->name)->code.plan;
     int n = 0;
     for (int i = 0; i < plan->n_input; i++, n++) {
         const sn_node *node = plan->input[i].node;
@@ -336,7 +336,7 @@ static void run_row(sn_program *p, sn_session *s, const row *r, bool good, int l
     int64_t value[SYMBOLS], shape[MOST_ARGS][SN_MAX_RANK], out_shape[SN_MAX_RANK];
     sn_arg_binding in[MOST_ARGS + SYMBOLS], out;
     sn_error err = {0}, shape_err = {0};
-    const sn_node *y = sn_program_entry(p, r->name)->unit.plan->entry->output[0].node;
+    const sn_node *y = sn_program_entry(p, r->name)->code.plan->entry->output[0].node;
     values_of(r, good, value);
     int n = bind_inputs(p, r, good, value, shape, in);
     size_t bytes = good ? shape_of(y, value, out_shape) : 0;
@@ -407,7 +407,7 @@ static void call_good(const sn_deployed *d, const sn_deployed_model *m, const ro
     list_dims(r, true, list);
     int n = bind_inputs(p, r, true, value, shape, in) - SYMBOLS;
     for (int i = 0; i < n; i++) args[i] = in[i].data;
-    const sn_node *y = sn_program_entry(p, r->name)->unit.plan->entry->output[0].node;
+    const sn_node *y = sn_program_entry(p, r->name)->code.plan->entry->output[0].node;
     args[n] = room(shape_of(y, value, shape[n]), SN_BOOL);
     int64_t bytes = e->workspace(m, list);
     assert_true(bytes > 0 && bytes <= HALF);
