@@ -1,6 +1,5 @@
-/* bench_attention.c: interleaves rounds of FMA peak and attention under every mask asked for.
- * Shares and ratios are taken within a round, because a shared machine changes from minute to
- * minute. */
+/* bench_attention.c: interleaved rounds of the FMA peak and of attention with every requested mask.
+ * Shares and ratios are taken within a round, because the speed of a shared machine drifts. */
 #include "bench/bench_attention.h"
 #include "bench/probe.h"
 #include "codegen/attention/attention.h"
@@ -27,7 +26,7 @@ typedef struct variant {
     const char *name;
     build_fn *mask, *score; /* score's arg[-1]: the score */
     bool (*sees)(int q, int k);
-    double (*adds)(int h, int q, int k); /* NULL: the score stays */
+    double (*adds)(int h, int q, int k); /* NULL: the score is unchanged */
 } variant;
 
 enum { HEAD = 1, Q, K, CAPTURED };
@@ -79,7 +78,7 @@ static bool sees_strided(int q, int k) {
     return k <= q && (q - k) % 4 == 0;
 }
 
-/* True everywhere, but no interval shows it: the price of a mask alone. */
+/* Always true, but interval analysis cannot prove it: the cost of evaluating a mask. */
 static sn_node *opaque(sn_module *m, sn_node *const *a) {
     (void)m;
     sn_node *x = sn_b_scalar(SN_OP_xor, a[K], 5), *y = sn_b_scalar(SN_OP_xor, a[Q], 3);
@@ -325,7 +324,7 @@ static double time_kernel(const bench *b, int i) {
     return (sn_probe_now() - start) / b->repeats;
 }
 
-/* Largest error of sampled rows against sums in double. */
+/* Maximum error of sampled rows against sums in double. */
 static double measure_error(const bench *b, int which) {
     const sn_bench_attention_shape *s = &b->s;
     const variant *v = b->variant[which];

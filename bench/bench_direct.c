@@ -1,5 +1,5 @@
-/* bench_direct.c: the kernel generators called directly, without graph, passes and plan, as
- * records: what a kernel could do, next to what a model gets. */
+/* bench_direct.c: the kernel generators called directly, without graph, passes and plan: the speed
+ * of a kernel alone, to compare with what a model gets. */
 #include "bench/bench_attention.h"
 #include "bench/bench_gemm.h"
 #include "bench/benches.h"
@@ -36,7 +36,7 @@ bool sn_bench_gemm_direct(const sn_bench_options *o, int64_t m, int64_t n, int64
                       (long long)k);
     if (!sn_bench_gemm(&g, &r, err)) return false;
     sn_bench_record *x =
-        add(out, o, "gemm", "generator", "the GEMM generator directly, in rounds of its own", err);
+        add(out, o, "gemm", "generator", "the GEMM generator directly, in separate rounds", err);
     if (!x) return false;
     snprintf(x->name, sizeof x->name, "product");
     snprintf(x->shape, sizeof x->shape, "%lld,%lld,%lld", (long long)m, (long long)n, (long long)k);
@@ -74,7 +74,7 @@ bool sn_bench_attention_direct(const sn_bench_options *o, const char *mask, cons
     sn_bench_progress(o, "attention %s %s: the generator directly", name, shape_text);
     if (sn_bench_attention(&a, r, MAX_RESULTS, err) < 0) return false;
     sn_bench_record *x = add(out, o, "attention", "generator",
-                             "the attention generator directly, in rounds of its own", err);
+                             "the attention generator directly, in separate rounds", err);
     if (!x) return false;
     snprintf(x->name, sizeof x->name, "%s", name);
     snprintf(x->shape, sizeof x->shape, "%s", shape_text);

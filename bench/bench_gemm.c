@@ -1,5 +1,5 @@
-/* bench_gemm.c: interleaves rounds of FMA peak, own GEMM and oneDNN with packed weights.
- * Ratios are taken within a round, because a shared machine changes from minute to minute. */
+/* bench_gemm.c: interleaved rounds of the FMA peak, Sinter's GEMM and oneDNN with packed weights.
+ * Ratios are taken within a round, because the speed of a shared machine drifts. */
 #include "bench/bench_gemm.h"
 #include "bench/probe.h"
 #include "codegen/gemm/gemm.h"
@@ -21,21 +21,21 @@ static const sn_bench_gemm_shape usual[] = {
 
 enum {
     MAX_ROUNDS = 101,
-    SKINNY = 16,           /* up to so many rows the weights come from memory */
+    SKINNY = 16,           /* up to this many rows, weights are streamed from memory */
     SAMPLES = 2000,        /* elements compared with sums in double */
-    ROTATE_BYTES = 1 << 30 /* of weights, for skinny products */
+    ROTATE_BYTES = 1 << 30 /* total size of the copies of the weights, for skinny products */
 };
 
 int sn_bench_gemm_count(void) {
     return (int)(sizeof usual / sizeof *usual);
 }
 
-/* Everything that one shape needs. Weights exist `copies` times, one behind the other. */
+/* Everything that one shape needs. There are `copies` consecutive copies of the weights. */
 typedef struct bench {
     const sn_bench_gemm_options *o;
     sn_bench_gemm_shape s;
     int threads, rounds, copies, repeats;
-    size_t panel_bytes, packed_bytes; /* of one copy, ours and oneDNN's; multiples of 64 */
+    size_t panel_bytes, packed_bytes; /* size of one copy, Sinter's and oneDNN's; multiples of 64 */
     float *a, *b, *c, *c_dnnl, *bias;
     char *panels, *packed, *scratch;
     size_t scratch_stride;
@@ -65,7 +65,7 @@ static void fill(float *p, int64_t n) {
 
 /* --- the kernel ------------------------------------------------------------------------------- */
 
-/* x + bias, then gelu by tanh. */
+/* x + bias, then the tanh form of gelu. */
 static em_val bias_gelu(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
     (void)ctx;
     em_val bias = em_gep(e, em_buf(e, 3), SN_F32, at->col);
@@ -206,7 +206,7 @@ static bool set_up(bench *b, double *compile_ms, sn_error *err) {
     return true;
 }
 
-/* Seconds of one product, the mean over repeats; each copy of the weights in turn. */
+/* Seconds per product, the mean over repeats; the copies of the weights are used in turn. */
 static double time_own(const bench *b) {
     void *buf[] = {b->a, b->panels, b->c, b->bias};
     run_kernel(b, b->run, buf, &b->s.m);
@@ -239,7 +239,7 @@ static double median(double *x, int n) {
     return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
-/* Largest |C - exact| / sum of |a b| over sampled elements; fused forms are not checked here. */
+/* Maximum |C - exact| / sum of |a b| over sampled elements; fused forms are not checked here. */
 static double measure_error(const bench *b) {
     sn_bench_gemm_shape s = b->s;
     double worst = 0;

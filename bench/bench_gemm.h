@@ -1,5 +1,5 @@
-/* bench_gemm.h: `sinter bench gemm`: our GEMM as a share of the measured FMA peak and next to
- * oneDNN. A library function, so that the command line, tests and other benches share it. */
+/* bench_gemm.h: `sinter bench gemm`: Sinter's GEMM as a share of the measured FMA peak and beside
+ * oneDNN. A library function, shared by the command line, tests and other benches. */
 #ifndef SN_BENCH_GEMM_H
 #define SN_BENCH_GEMM_H
 
@@ -13,25 +13,26 @@ typedef struct sn_bench_gemm_shape {
 
 typedef struct sn_bench_gemm_options {
     const char *target;               /* NULL: this machine */
-    const sn_bench_gemm_shape *shape; /* NULL: the usual ones */
+    const sn_bench_gemm_shape *shape; /* NULL: the default shapes */
     int n_shape;
-    int threads;    /* 0: as many as OpenMP offers */
-    int rounds;     /* of peak, ours, oneDNN; 0: 15 */
-    bool bias_gelu; /* fuse bias and gelu into ours (cost of an epilogue) */
-    bool row_norm;  /* fuse a row scaling into ours (cost of a prologue) */
-    FILE *progress; /* a line per shape while it runs; NULL: none */
+    int threads;    /* 0: OpenMP's default number */
+    int rounds;     /* of the peak, Sinter, oneDNN; 0: 15 */
+    bool bias_gelu; /* fuse bias and gelu (cost of an epilogue) */
+    bool row_norm;  /* fuse a row scaling (cost of a prologue) */
+    FILE *progress; /* receives a line per shape; NULL: none */
 } sn_bench_gemm_options;
 
 typedef struct sn_bench_gemm_result {
     sn_bench_gemm_shape shape;
-    double ms, ms_min, ms_max;  /* ours: median over rounds, extremes */
-    double gflops, dnnl_gflops; /* 2 M N K / median; dnnl 0 where there is none */
+    double ms, ms_min, ms_max;  /* Sinter: median, minimum and maximum over the rounds */
+    double gflops, dnnl_gflops; /* 2 M N K / median; dnnl is 0 if oneDNN is absent */
     double peak;                /* median of the probes between the rounds, GFLOP/s */
-    double ratio;               /* median over rounds of oneDNN's time / ours */
-    double read_gbs, gbs;       /* M = 1: read bandwidth between rounds, ours over the weights */
-    double best, dnnl_best, peak_best; /* GFLOP/s of the best round: what a quiet machine gives */
-    double max_error; /* against sums in double, over sampled elements, relative to the
-                         sum of absolute products */
+    double ratio;               /* median over rounds of oneDNN's time / Sinter's */
+    /* M = 1: read bandwidth between the rounds; bandwidth at which Sinter reads the weights */
+    double read_gbs, gbs;
+    double best, dnnl_best, peak_best; /* GFLOP/s of the best round: what an idle machine reaches */
+    /* against sums in double, over sampled elements, relative to the sum of absolute products */
+    double max_error;
     double compile_ms;
 } sn_bench_gemm_result;
 

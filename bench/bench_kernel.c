@@ -91,15 +91,15 @@ static bool check_names(const char *names, sn_error *err) {
             for (size_t at = 0, i = 0; i < N_KERNELS && at < sizeof list; i++)
                 at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "",
                                        kernels[i].name);
-            return sn_fail(err, SN_ERR_USAGE, "there is no kernel '%.*s'; there are: %s", (int)len,
-                           p, list);
+            return sn_fail(err, SN_ERR_USAGE, "there is no kernel '%.*s'; the kernels are: %s",
+                           (int)len, p, list);
         }
         p += len + (p[len] == ',');
     }
     return true;
 }
 
-/* "ROWSxWIDTH" or "ROWSxWIDTHxOTHER" in place of the table's sizes. */
+/* "ROWSxWIDTH" or "ROWSxWIDTHxOTHER" replaces the sizes of the table. */
 static bool read_sizes(kernel_spec *k, const char *shape, sn_error *err) {
     int64_t *const to[] = {&k->rows, &k->width, &k->other};
     const char *p = shape;
@@ -112,7 +112,7 @@ static bool read_sizes(kernel_spec *k, const char *shape, sn_error *err) {
         if (!*end) break;
         p = end + 1;
     }
-    return sn_fail(err, SN_ERR_USAGE, "shape '%s': write ROWSxWIDTH, as 1024x768", shape);
+    return sn_fail(err, SN_ERR_USAGE, "shape '%s': write ROWSxWIDTH, such as 1024x768", shape);
 }
 
 bool sn_bench_kernels(const sn_bench_options *o, const char *names, const char *shape,

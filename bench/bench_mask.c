@@ -1,4 +1,4 @@
-/* bench_mask.c: attention through the DSL under any mask or score. */
+/* bench_mask.c: attention through the DSL with any mask or score function. */
 #include "bench/benches.h"
 #include "bench/graph_case.h"
 
@@ -21,11 +21,11 @@ typedef struct spec {
 
 typedef struct variant {
     const char *name;
-    bool sized;  /* written NAME:N */
+    bool sized;  /* written as NAME:N */
     bool decode; /* one query, which sees all keys */
     void (*args)(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T);
     bool (*sees)(const spec *s, int64_t q, int64_t k); /* NULL: all */
-    int64_t direct; /* the direct bench has the same: 1, or its size; 0: it has not */
+    int64_t direct; /* the same mask exists in the direct bench: 1, or its size; 0: it does not */
 } variant;
 
 static void args_full(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
@@ -99,7 +99,7 @@ static bool sees_documents(const spec *s, int64_t q, int64_t k) {
     return k <= q && q / DOCUMENT == k / DOCUMENT;
 }
 
-/* Every size-th key back, from the query itself on. */
+/* Every size-th key, counted back from the query. */
 static sn_tensor mask_dilated(const sn_score_ctx *c) {
     const spec *s = c->user;
     sn_tensor back = sn_sub(c->q, c->k);
@@ -114,7 +114,7 @@ static bool sees_dilated(const spec *s, int64_t q, int64_t k) {
     return k <= q && (q - k) % s->size == 0;
 }
 
-/* The last size keys, and from there every size-th one back (Child et al. 2019, "strided"). */
+/* The last `size` keys, and before them every size-th one (Child et al. 2019, "strided"). */
 static sn_tensor mask_strided(const sn_score_ctx *c) {
     const spec *s = c->user;
     sn_tensor back = sn_sub(c->q, c->k);
@@ -130,7 +130,7 @@ static bool sees_strided(const spec *s, int64_t q, int64_t k) {
     return k <= q && (q - k < s->size || (q - k) % s->size == 0);
 }
 
-/* Blocks of size: the query's own and the first one. */
+/* Blocks of `size` keys: the query's own block and the first one. */
 static sn_tensor mask_blocks(const sn_score_ctx *c) {
     const spec *s = c->user;
     double n = (double)s->size;
@@ -145,7 +145,8 @@ static bool sees_blocks(const spec *s, int64_t q, int64_t k) {
     return q / s->size == k / s->size || k < s->size;
 }
 
-/* Positions are a picture of width size; neighbours are at most NEAR away in both directions. */
+/* Positions are pixels of an image of width `size`; visible keys are at most NEAR away in both
+ * directions. */
 static sn_tensor within(sn_tensor a, sn_tensor b) {
     sn_tensor d = sn_sub(a, b);
     return sn_and(sn_le(d, NEAR), sn_ge(d, -NEAR));
@@ -165,7 +166,7 @@ static bool sees_neighbours(const spec *s, int64_t q, int64_t k) {
     return llabs(q / s->size - k / s->size) <= NEAR && llabs(q % s->size - k % s->size) <= NEAR;
 }
 
-/* A table of truth values with no tile that could be skipped. */
+/* A table of random truth values: no tile can be skipped. */
 static sn_tensor mask_dense(const sn_score_ctx *c) {
     return sn_at(c->captured[0], c->q, c->k);
 }
@@ -187,7 +188,7 @@ static void args_bias(sn_attention_args *a, sn_module *m, const spec *s, sn_dim 
     a->captured[0] = sn_input(m, "bias", SN_F32, T, T);
 }
 
-/* One table a head: each is read once for every batch. */
+/* One table per head: each is read once for every batch. */
 static sn_tensor score_biases(const sn_score_ctx *c) {
     return sn_add(c->score, sn_at(c->captured[0], c->h, c->q, c->k));
 }
@@ -196,7 +197,7 @@ static void args_biases(sn_attention_args *a, sn_module *m, const spec *s, sn_di
     a->captured[0] = sn_input(m, "bias", SN_F32, s->h, T, T);
 }
 
-/* A learned number a head and distance, distances cut at CLIP. */
+/* A learned number per head and distance, distances clipped at CLIP. */
 static sn_tensor score_relative(const sn_score_ctx *c) {
     sn_tensor back = sn_min(sn_max(sn_sub(c->q, c->k), -CLIP), CLIP);
     return sn_add(c->score, sn_at(c->captured[0], c->h, sn_add(back, CLIP)));
@@ -207,9 +208,10 @@ static void args_relative(sn_attention_args *a, sn_module *m, const spec *s, sn_
     a->captured[0] = sn_input(m, "bias", SN_F32, s->h, 2 * CLIP + 1);
 }
 
-/* Buckets of distances, to both sides: the nearest have one each, farther ones logarithmic ones
- * [Raffel et al., Exploring the limits of transfer learning, 2020, section 2.1]; half a step off,
- * so that no distance lies on an edge, where the check in f64 would take the other bucket. */
+/* Buckets of distances in both directions: the nearest distances have one each, farther ones share
+ * logarithmic buckets [Raffel et al., Exploring the limits of transfer learning, 2020, section
+ * 2.1]. Shifted by half a step so that no distance lies on a boundary, where the check in f64 could
+ * choose the other bucket. */
 static sn_tensor score_buckets(const sn_score_ctx *c) {
     sn_tensor back = sn_sub(c->q, c->k), far = sn_max(back, sn_neg(back));
     sn_tensor ratio = sn_mul(sn_add(sn_cast(far, SN_F32), 0.5), 1.0 / EXACT);
@@ -310,7 +312,7 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
                         .entry = "main",
                         .size = size,
                         .n_size = 2,
-                        /* two products, and the five of the backward pass */
+                        /* two products forward, five backward */
                         .flop = (s->backward ? 14 : 4) * (double)(s->b * s->h * s->d) * visible(s),
                         .bytes = {-1, -1},
                         .check = true};
@@ -331,20 +333,20 @@ static bool read_mask(spec *s, const char *text, size_t len, sn_error *err) {
             s->variant = &variants[i];
     if (!s->variant)
         return sn_fail(err, SN_ERR_USAGE,
-                       "there is no mask '%.*s'; there are: full, causal, window:N, prefix:N, "
+                       "there is no mask '%.*s'; the masks are: full, causal, window:N, prefix:N, "
                        "alibi, softcap, documents, dilated:N, strided:N, blocks:N, neighbours:N, "
                        "dense, bias, biases, relative, buckets, decode",
                        (int)len, text);
     if (s->variant->sized != (colon != NULL))
         return sn_fail(err, SN_ERR_USAGE,
-                       s->variant->sized ? "mask '%.*s' needs a size, as window:256"
+                       s->variant->sized ? "mask '%.*s' needs a size: write it as window:256"
                                          : "mask '%.*s' takes no size",
                        (int)len, text);
     if (!colon) return true;
     char *end;
     s->size = strtoll(colon + 1, &end, 10);
     if (end != text + len || s->size < 1 || s->size > MAX_TOKENS)
-        return sn_fail(err, SN_ERR_USAGE, "mask '%.*s': its size is a number from 1 to %d",
+        return sn_fail(err, SN_ERR_USAGE, "mask '%.*s': the size must be a number from 1 to %d",
                        (int)len, text, MAX_TOKENS);
     return true;
 }
@@ -369,10 +371,9 @@ static bool read_shape(spec *s, const char **text, sn_error *err) {
     else if (ok)
         *s = (spec){.b = n[0], .h = n[1], .hk = n[2], .t = n[3], .d = n[4]};
     if (!ok || s->h % s->hk)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "shape '%s': write B,H,T,D or B,H,HK,T,D, each at least 1, HK a divisor "
-                       "of H",
-                       *text);
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "shape '%s': write B,H,T,D or B,H,HK,T,D, all at least 1, H a multiple of HK", *text);
     while (*p == ' ') p++;
     *text = p;
     return true;
@@ -388,7 +389,7 @@ static const sn_bench_record *find_unfused(const sn_bench_report *r, const sn_be
     return NULL;
 }
 
-/* Which fused attentions were slower than their own unfused forms, by the medians. */
+/* Notes which fused attentions were slower than the unfused ones, by medians. */
 static void judge(sn_bench_report *r) {
     int n = 0, slower = 0;
     double least = INFINITY, most = 0;

@@ -1,5 +1,5 @@
-/* bench_model.c: whole models with random weights: all logits of a text, decode steps, or steps of
- * training. */
+/* bench_model.c: whole models with random weights: all logits of a text, decode steps, or training
+ * steps. */
 #include "bench/benches.h"
 #include "bench/graph_case.h"
 #include "frontend/models.h"
@@ -16,22 +16,23 @@ static const char train_entry[] = "train_step";
 
 typedef struct spec {
     const char *model;
-    sn_model_fn *define; /* NULL: a preset or a folder's config */
+    sn_model_fn *define; /* NULL: a preset or the config of a folder */
     int64_t batch, tokens;
     sn_bench_mode mode;
     double clip;
-    bool usual; /* usual sizes: those that the model has no room for are left out */
+    bool usual; /* the default sizes: those beyond the model's context are skipped */
 } spec;
 
-/* What is run of a model without decode, and how much of its attention is visible for T tokens:
- * `causal` of `attentions` in a layer or pair of layers see half of the keys. */
+/* Which entry is timed for a model without decode, and how much of its attention is visible for T
+ * tokens: `causal` of the `attentions` in a layer (or pair of layers) see half of the keys. */
 static const struct architecture {
     const char *type, *entry;
     int entries, causal, attentions;
 } architectures[] = {
     {"bert", "encode", SN_ENCODE, 0, 1},
-    {"edt", "forward", SN_FORWARD, 1, 3}, /* the encoder's, the decoder's own, and across */
-    {NULL, "forward", SN_FORWARD, 1, 1},  /* decoders */
+    /* encoder self-attention, decoder self-attention, cross-attention */
+    {"edt", "forward", SN_FORWARD, 1, 3},
+    {NULL, "forward", SN_FORWARD, 1, 1}, /* decoders */
 };
 
 static const struct architecture *architecture_of(const char *type) {
@@ -72,8 +73,8 @@ static bool build_model(const spec *s, sn_model *m, sn_error *err) {
     return ok;
 }
 
-/* Of the module only the step of training is left, and of that only the loss: PyTorch's script does
- * not compute the length of the gradient either. */
+/* Keeps only the training step in the module, and of its outputs only the loss: PyTorch's script
+ * does not compute the gradient norm either. */
 static bool keep_step(sn_module *m, sn_error *err) {
     for (int i = 0; i < sn_entry_count(m); i++) {
         sn_entry *e = sn_entry_at(m, i);
@@ -115,8 +116,8 @@ static const char *entry_of(const spec *s, const char *type) {
     return names[s->mode] ? names[s->mode] : architecture_of(type)->entry;
 }
 
-/* Operations; of causal attention the visible half. A step of training is three times the forward
- * pass: each product has two gradients. */
+/* FLOP count, with causal attention counted by its visible half. A training step is three times the
+ * forward pass: each product has two gradients. */
 static double operations_of(const spec *s, const sn_model *m) {
     int64_t symbol[16] = {0};
     const struct {
@@ -148,11 +149,11 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
     if (s->tokens > most && s->usual && s->tokens > 64) return true;
     if (!m.context)
         return sn_fail(err, SN_ERR_USAGE,
-                       "%s has no input 'tokens' [B, T], and only such models can be measured as a "
-                       "whole: time sn_run of a session in a C program of your own",
+                       "%s has no input 'tokens' [B, T], so it cannot be measured as a whole: time "
+                       "sn_run of a session in your own C program",
                        s->model);
     if (s->tokens > most)
-        return sn_fail(err, SN_ERR_USAGE, "%lld tokens are more than %s has room for (%lld)",
+        return sn_fail(err, SN_ERR_USAGE, "%lld tokens exceed the context of %s (%lld)",
                        (long long)s->tokens, s->model, (long long)most);
     const char *slash = strrchr(s->model, '/'), *base = slash && slash[1] ? slash + 1 : s->model;
     char name[48], shape[64], request[256];
@@ -184,7 +185,8 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
                         .tokens = (double)(s->batch * (decodes(s) ? 1 : s->tokens)),
                         .check = parameters <= MOST_CHECKED};
     if (!g.check && o->check)
-        sn_bench_note(out, "%s has too many parameters for the evaluator: errors not measured",
+        sn_bench_note(out,
+                      "%s has too many parameters for the reference evaluator: errors not measured",
                       base);
     return sn_bench_graph_run(o, &g, request, NULL, 0, out, err);
 }
@@ -199,7 +201,7 @@ bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_benc
         char *end;
         long long n = strtoll(p, &end, 10);
         if (end == p || n < 1 || (*end && *end != ',') || (*end && !end[1]))
-            return sn_fail(err, SN_ERR_USAGE, "--tokens is '%s'; write numbers, as 64,256", p);
+            return sn_fail(err, SN_ERR_USAGE, "--tokens is '%s'; write numbers, such as 64,256", p);
         spec s = {.model = b->model,
                   .define = b->define,
                   .batch = b->batch,

@@ -1,4 +1,4 @@
-/* bench_product.c: matrix products through the DSL, next to oneDNN with packed weights. */
+/* bench_product.c: matrix products through the DSL, beside oneDNN with packed weights. */
 #include "bench/benches.h"
 #include "bench/graph_case.h"
 #include "bench/probe.h"
@@ -14,10 +14,10 @@ static const char usual[] =
     "64,768,768 64,50257,768 1,768,3072 1,3072,768";
 
 enum {
-    SKINNY = 16, /* up to so many rows the weights come from memory: */
+    SKINNY = 16, /* up to this many rows, weights are streamed from memory: */
     ROTATE = 1 << 30,
-    MOST_COPIES = 256,            /* bytes of weights to go through, and matrices */
-    CHECKED_PRODUCTS = 100000000, /* of the reduced problem */
+    MOST_COPIES = 256,            /* bytes of weights to stream, and number of matrices */
+    CHECKED_PRODUCTS = 100000000, /* size of the reduced problem */
 };
 
 typedef struct product {
@@ -96,7 +96,8 @@ static bool open_rival(rival *r, const product *p, sn_error *err) {
     if (bytes < 0) return false;
     size_t weights = (size_t)(p->n * p->k) * sizeof(float);
     r->bytes = ((size_t)bytes + 63) / 64 * 64;
-    r->x = sn_memory_alloc((size_t)(p->m * p->k) * sizeof(float)); /* in huge pages, as ours */
+    /* in huge pages, as Sinter's weights are */
+    r->x = sn_memory_alloc((size_t)(p->m * p->k) * sizeof(float));
     r->y = sn_memory_alloc((size_t)(p->m * p->n) * sizeof(float));
     r->packed = sn_memory_alloc(r->bytes * (size_t)p->copies);
     float *w = malloc(weights);
@@ -162,7 +163,7 @@ static bool run_product(const sn_bench_options *o, product p, sn_bench_report *o
                           .rel_rms = NAN,
                           .max_ulp = NAN,
                           .max_rel = NAN};
-    snprintf(e.setup, sizeof e.setup, "oneDNN %s, weights in its own layout", sn_dnnl_version());
+    snprintf(e.setup, sizeof e.setup, "oneDNN %s, weights in oneDNN's layout", sn_dnnl_version());
     bool ok = sn_bench_graph_run(o, &g, request, &e, has, out, err);
     close_rival(&r);
     if (ok && o->direct) ok = sn_bench_gemm_direct(o, p.m, p.n, p.k, out, err);

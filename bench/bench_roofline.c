@@ -1,4 +1,4 @@
-/* bench_roofline.c: the machine's own limits, each over interleaved rounds. */
+/* bench_roofline.c: the machine's limits, each over interleaved rounds. */
 #include "bench/benches.h"
 #include "bench/probe.h"
 
@@ -58,7 +58,7 @@ static int list_limits(limit *l, int threads) {
     return n;
 }
 
-/* Enough passes for the time asked for; the first one is not counted. */
+/* Repeats for at least the requested time; the first pass is not counted. */
 static void time_limit(limit *l, int round, char *from, char *to, double seconds) {
     if (l->kind >= 0) {
         l->seconds[round] = seconds;

@@ -1,5 +1,5 @@
 /* graph_case.c: compiles a graph for every level and back end, binds random data, compares results
- * with the evaluator, and hands the variants to the rounds of measure.c. */
+ * with the reference evaluator, and passes the variants to measure.c for timing. */
 #include "bench/graph_case.h"
 #include "bench/peers.h"
 #include "bench/probe.h"
@@ -15,11 +15,11 @@
 enum { MAX_VARIANTS = 32, MAX_LEAVES = 1024, MAX_IO = 32, MAX_SYMBOLS = 16, DOCUMENT = 300 };
 
 typedef struct leaf {
-    sn_arg_binding arg; /* shape and data are this file's */
+    sn_arg_binding arg; /* shape and data are owned by this file */
     int64_t shape[SN_MAX_RANK], n;
 } leaf;
 
-/* What a run needs at one choice of sizes. */
+/* The data of a run at one choice of sizes. */
 typedef struct problem {
     int64_t symbol[MAX_SYMBOLS];
     leaf in[MAX_IO], out[MAX_IO];
@@ -41,12 +41,12 @@ struct graph_case {
     const sn_bench_options *o;
     const sn_bench_graph *g;
     sn_bench_report *out;
-    sn_module *ref; /* never compiled: shapes and the evaluator */
+    sn_module *ref; /* never compiled: provides shapes and input for the evaluator */
     leaf *param;
     int n_param;
     sn_arg_binding *param_arg;
     problem timed, checked;
-    double *want[MAX_IO]; /* the evaluator's results of the reduced problem */
+    double *want[MAX_IO]; /* the evaluator's results for the reduced problem */
     variant variant[MAX_VARIANTS];
     sn_bench_entrant entrant[MAX_VARIANTS + SN_BENCH_MAX_PEERS];
     int n_variant, n;
@@ -59,7 +59,8 @@ static bool ends_with(const char *s, const char *end) {
     return n >= k && !strcmp(s + n - k, end);
 }
 
-/* Matrices so that results keep the size of their operands; gains near 1, biases near 0. */
+/* Matrices are scaled so that results have the magnitude of their operands; gains are near 1,
+ * biases near 0. */
 static void fill_floats(const leaf *l, float *p, bool param, int stream) {
     float width = 1, centre = 0;
     if (param && l->arg.rank >= 2) width = (float)sqrt(3.0 / (double)l->shape[l->arg.rank - 1]);
@@ -93,7 +94,7 @@ static int64_t everything(int64_t i) {
     return 1 << 30;
 }
 
-/* Integer inputs that are no random ids. */
+/* Integer inputs that are not random ids. */
 static const struct {
     const char *name;
     int64_t (*value)(int64_t i);
@@ -130,7 +131,7 @@ static bool make_leaf(leaf *l, const char *name, const sn_node *n, const int64_t
 }
 
 static bool fill_leaf(graph_case *c, leaf *l, bool param, int stream, sn_error *err) {
-    if (l->arg.dtype == SN_I64) return true; /* seed and step of random numbers: 0 */
+    if (l->arg.dtype == SN_I64) return true; /* seed and step of the random generator: 0 */
     if (l->arg.dtype == SN_F32) {
         fill_floats(l, l->arg.data, param, stream);
         return true;
@@ -143,7 +144,7 @@ static bool fill_leaf(graph_case *c, leaf *l, bool param, int stream, sn_error *
         for (int64_t i = 0; i < l->n; i++) ((uint8_t *)l->arg.data)[i] = sn_bench_truth(i);
         return true;
     }
-    return sn_fail(err, SN_ERR_INTERNAL, "bench: '%s' has a type that nobody fills", l->arg.name);
+    return sn_fail(err, SN_ERR_INTERNAL, "bench: no rule fills the type of '%s'", l->arg.name);
 }
 
 static bool make_params(graph_case *c, sn_order order, sn_error *err) {
@@ -167,7 +168,7 @@ static bool make_problem(graph_case *c, problem *p, bool checked, sn_order order
     for (int i = 0; i < g->n_size; i++) {
         int s = sn_symbol_find(c->ref, g->size[i].name);
         int64_t v = checked ? g->size[i].checked : g->size[i].timed;
-        if (s < 0 || s >= MAX_SYMBOLS) continue; /* this entry has none of that name */
+        if (s < 0 || s >= MAX_SYMBOLS) continue; /* this entry does not have the symbol */
         p->symbol[s] = p->dim[i] = v;
     }
     for (int i = 0; i < order.n; i++) {
@@ -201,7 +202,7 @@ static void free_problem(problem *p) {
 
 /* ---- counting ---- */
 
-/* Without transposes, reshapes and the like. */
+/* Skips transposes, reshapes and other views. */
 static const sn_node *base_of(const sn_node *n) {
     while (n->n_in == 1 && (sn_ops[n->op].flags & SN_OPF_VIEW)) n = n->in[0];
     return n;
@@ -224,13 +225,13 @@ double sn_bench_storage(const char *weights) {
     return 1;
 }
 
-/* What leaf i of the order costs to read. A table that is only looked up counts with the rows
- * taken; the weight of a linear map as it is stored. */
+/* Bytes read for leaf i of the order. A table that is only gathered from counts with the rows read;
+ * the weight of a linear map as it is stored. */
 static double leaf_bytes(const graph_case *c, sn_order order, int i) {
     const sn_node *n = order.node[i];
     double whole = bytes_of(c, n), rows = 0, weight = 0;
     bool other = false;
-    if (n->op == SN_OP_state) { /* a cache [.., capacity, d]: the part in use */
+    if (n->op == SN_OP_state) { /* a cache [.., capacity, d]: only the used part counts */
         int past = sn_symbol_find(n->m, "P");
         bool cache = past >= 0 && n->rank >= 2;
         return cache ? whole * (double)(c->timed.symbol[past] + 1) / (double)n->shape[n->rank - 2]
@@ -254,7 +255,7 @@ static double leaf_bytes(const graph_case *c, sn_order order, int i) {
     return weight + (rows < whole ? rows : whole);
 }
 
-/* Bytes that must move: inputs, parameters and caches once, results once. */
+/* Compulsory traffic in bytes: inputs, parameters and caches once, results once. */
 static void count_bytes(const graph_case *c, sn_order order, double *read, double *write) {
     *read = *write = 0;
     for (int i = 0; i < c->timed.n_out; i++)
@@ -386,7 +387,8 @@ static size_t workspace_of(const void *ctx) {
     return sn_session_workspace(((const variant *)ctx)->session);
 }
 
-/* Adds the part in use of a cache [.., capacity, d], one block a head; without list only counts. */
+/* Adds the used part of a cache [.., capacity, d], one block per head; without a list it only
+ * counts. */
 static int add_cache(const variant *v, const sn_node *n, sn_probe_block *list) {
     int past = sn_symbol_find(n->m, "P"), count = 1;
     if (past < 0 || n->rank < 2) return 0;
@@ -399,11 +401,11 @@ static int add_cache(const variant *v, const sn_node *n, sn_probe_block *list) {
     return data ? count : 0;
 }
 
-/* Prepared weights and caches. */
+/* Packed weights and caches. */
 static int memory_of(const void *ctx, sn_probe_block **list) {
     const variant *v = ctx;
     sn_order order = sn_entry_topo(v->c->ref, sn_entry_get(v->c->ref, v->c->g->entry));
-    for (int n = 0, pass = 0;; pass++) { /* first counts */
+    for (int n = 0, pass = 0;; pass++) { /* the first pass counts */
         sn_probe_block *to = pass ? *list : NULL;
         const void *data;
         size_t bytes;
@@ -431,7 +433,7 @@ static bool check_variant(graph_case *c, variant *v, sn_bench_entrant *e, sn_err
     return true;
 }
 
-/* "B=1,T=256": the sizes that are timed, of those dimensions that the module has. */
+/* "B=1,T=256": the timed sizes of the module's dimensions. */
 static const char *timed_sizes(const graph_case *c, sn_module *m, char *text, size_t size) {
     size_t at = 0;
     text[0] = 0;
@@ -447,8 +449,8 @@ static void show_tuning(void *ctx, const char *line) {
     if (*line) sn_bench_progress(c->o, "%s", line);
 }
 
-/* Back ends that can be asked for; `tuned`: what the entrant is called that chooses by measurement,
- * next to one that knows nothing of it. */
+/* Back ends that can be requested; `tuned`: the name of the variant that chooses by measurement,
+ * beside one that does not. */
 static const struct back_end {
     const char *name, *tuned;
 } back_ends[] = {{"own", "own-tuned"}, {"onednn", NULL}, {"auto", "auto-tuned"}};
@@ -470,7 +472,7 @@ static bool add_variant(graph_case *c, int level, const struct back_end *b, bool
     o.weights = c->o->weights;
     o.precision = c->o->precision;
     o.cache_dir = c->o->cache_dir;
-    if (c->o->tune && !tuned) o.cache_dir = ""; /* no choices are remembered there */
+    if (c->o->tune && !tuned) o.cache_dir = ""; /* an empty cache has no tuned choices */
     o.tune = tuned;
     char sizes[256];
     o.tune_sizes = timed_sizes(c, v->m, sizes, sizeof sizes);
@@ -481,8 +483,8 @@ static bool add_variant(graph_case *c, int level, const struct back_end *b, bool
     v->program = v->m ? sn_compile(v->m, &o, err) : NULL;
     if (!v->program) return false;
     if (!strcmp(backend, "onednn") && !sn_program_stats(v->program).onednn) {
-        sn_bench_note(c->out, "onednn skipped for %s at level %d: none of its kernels goes there",
-                      c->g->name, level);
+        sn_bench_note(c->out, "onednn skipped for %s at level %d: no kernel uses it", c->g->name,
+                      level);
         return true;
     }
     v->session = sn_session_new_arrays(v->program, c->param_arg, c->n_param, err);
@@ -527,7 +529,8 @@ static void release(graph_case *c) {
     free(c);
 }
 
-/* The kernels' times in a few more runs of the last variant, so that tracing disturbs nothing. */
+/* Profiles the kernels in a few more runs of the last variant, so that tracing does not disturb the
+ * timing. */
 static bool profile_last(graph_case *c, sn_error *err) {
     enum { RUNS = 5, EVENTS = 1 << 18 };
     const char *path = c->o->profile;

@@ -1,5 +1,5 @@
-/* graph_case.h: a graph of the DSL as a bench: compiled for every level and back end asked for,
- * checked against the f64 evaluator on a reduced problem, timed in interleaved rounds next to its
+/* graph_case.h: benchmarks a graph of the DSL: compiled for every requested level and back end,
+ * checked against the f64 evaluator on a reduced problem, timed in interleaved rounds beside its
  * peers. */
 #ifndef SN_GRAPH_CASE_H
 #define SN_GRAPH_CASE_H
@@ -7,7 +7,7 @@
 #include "bench/measure.h"
 #include "frontend/sinter.h"
 
-/* A symbolic dimension: its value when timed, and in the reduced problem. */
+/* A symbolic dimension: its value when timed, and its value in the reduced problem. */
 typedef struct sn_bench_size {
     const char *name;
     int64_t timed, checked;
@@ -15,35 +15,36 @@ typedef struct sn_bench_size {
 
 typedef struct sn_bench_graph {
     const char *kind, *name, *shape;
-    /* Builds the graph into a new module, NULL on failure. Called once a variant. */
+    /* Builds the graph into a new module, NULL on failure. Called once per variant. */
     sn_module *(*build)(const void *spec, sn_error *err);
     const void *spec;
     const char *entry; /* the entry to run */
     const sn_bench_size *size;
     int n_size;
-    int64_t id_limit; /* of integer inputs that no rule of graph_case.c fills */
-    double flop;      /* < 0: counted: 2 for each product of every matrix product */
-    double bytes[2]; /* read, written; < 0: inputs and parameters once, outputs once; of tables that
-                        are only looked up the rows taken */
-    double tokens;   /* of models: for tokens_s */
-    double runs;     /* the graph does the work so many times, on different weights; 0: once */
-    bool check;      /* compare with the evaluator, if the options allow */
+    int64_t id_limit; /* upper bound of integer inputs that no rule of graph_case.c fills */
+    double flop;      /* < 0: computed as 2 per multiply-add of every matrix product */
+    /* bytes read and written; < 0: inputs and parameters once (gathered tables: the rows read),
+     * outputs once */
+    double bytes[2];
+    double tokens; /* of models: for tokens_s */
+    double runs;   /* the graph does the work this many times, on different weights; 0: once */
+    bool check;    /* compare with the evaluator if the options allow it */
 } sn_bench_graph;
 
-/* Element i of inputs of truth values: three of four are true, in no order. */
+/* Element i of boolean inputs: three of four are true, in pseudo-random order. */
 bool sn_bench_truth(int64_t i);
 
-/* peer_request: what the peers are asked, a JSON object without the number of repeats; NULL: no
+/* peer_request: the request to the peers, a JSON object without the number of repeats; NULL: no
  * peers. more: further entrants (may be NULL). */
 bool sn_bench_graph_run(const sn_bench_options *o, const sn_bench_graph *g,
                         const char *peer_request, const sn_bench_entrant *more, int n_more,
                         sn_bench_report *out, sn_error *err);
 
-/* Size of a weight as `weights` stores it over its size in f32. */
+/* Bytes per element of a weight stored as `weights`, relative to f32. */
 double sn_bench_storage(const char *weights);
 
-/* Operations of the matrix products that an entry reaches, for these sizes: of products with a
- * parameter, and between computed tensors (attention). */
+/* FLOP of the matrix products that an entry reaches, for these sizes: of products with a parameter,
+ * and of products of two computed tensors (attention). */
 void sn_bench_count(sn_module *m, const char *entry, const int64_t *symbol, double *weights,
                     double *others);
 

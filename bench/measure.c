@@ -1,4 +1,4 @@
-/* measure.c: interleaved rounds of entrants and probes, and the statistics over them. */
+/* measure.c: interleaved rounds of entrants and probes, and statistics over them. */
 #include "bench/measure.h"
 #include "bench/probe.h"
 #include "runtime/memory.h"
@@ -12,14 +12,16 @@
 
 enum { MAX_ROUNDS = 101, MAX_REPEATS = 100000 };
 
-/* A look at the FMA peak: so many bursts of so many seconds. */
+/* A probe of the FMA peak: BURSTS bursts of this many seconds. */
 enum { BURSTS = 3 };
 static const double BURST = 0.025 / BURSTS;
 
-/* Streams are timed where they may matter, and not over more than this. */
+/* The streaming probe is used if streaming takes more than STREAM_FROM of the compute time. It
+ * streams at most STREAM_MOST bytes. */
 static const double STREAM_FROM = 0.1, STREAM_MOST = 1 << 30;
 
-/* Memory of an entrant that is at least this part of the work's bytes stands for all of them. */
+/* An entrant's memory is used by the streaming probe if it is at least this fraction of the work's
+ * bytes. */
 static const double OWN_PART = 0.9;
 
 /* ---- lists ---- */
@@ -99,7 +101,7 @@ bool sn_bench_listed(const char *list, const char *name) {
     return false;
 }
 
-/* On a terminal at once; elsewhere a line every ten seconds. */
+/* Updates in place on a terminal; elsewhere prints a line every ten seconds. */
 void sn_bench_progress(const sn_bench_options *o, const char *fmt, ...) {
     if (!o->progress || !o->shown) return;
     bool terminal = isatty(fileno(o->progress));
@@ -133,7 +135,8 @@ double sn_bench_median(const double *x, int n) {
 
 /* ---- the streaming probe ---- */
 
-/* An entrant's own memory, or buffers of the work's size, so that they sit in the same caches. */
+/* Streams an entrant's own memory, or buffers of the same size, so that they sit in the same
+ * caches. */
 typedef struct stream {
     sn_probe_block *block; /* the entrant's */
     int n_block;
@@ -149,7 +152,7 @@ static void stream_free(stream *s) {
     *s = (stream){0};
 }
 
-/* No blocks if the entrant's memory is not known, or not most of what is read. */
+/* Leaves the list empty if the entrant's memory is unknown or too small a part of what is read. */
 static bool stream_own(stream *s, const sn_bench_work *w, const sn_bench_entrant *e,
                        sn_error *err) {
     double bytes = 0, total = (w->read + w->write) * w->runs;
@@ -167,7 +170,7 @@ static bool stream_init(stream *s, const sn_bench_work *w, sn_error *err) {
     *s = (stream){.scale = total > STREAM_MOST ? total / STREAM_MOST : 1};
     s->n_read = (size_t)(w->read * w->runs / s->scale) / 64 * 64;
     s->n_write = (size_t)(w->write * w->runs / s->scale) / 64 * 64;
-    s->src = sn_memory_alloc(s->n_read + 64); /* as the work has its memory: in huge pages */
+    s->src = sn_memory_alloc(s->n_read + 64); /* in huge pages, like the memory of the work */
     s->dst = sn_memory_alloc(s->n_write + 64);
     if (!s->src || !s->dst) {
         stream_free(s);
@@ -184,7 +187,7 @@ static double stream_once(const stream *s, int threads) {
     return sn_probe_stream(threads, s->src, s->n_read, s->dst, s->n_write);
 }
 
-/* Seconds that the work's bytes take; the second and later passes, as the entrants are timed. */
+/* Seconds to stream the work's bytes, not counting the first pass, as for the entrants. */
 static double stream_time(const stream *s, int threads, double seconds) {
     double once = stream_once(s, threads), sum = 0;
     int n = once * 3 > seconds ? 2 : (int)(seconds / once);
@@ -192,8 +195,8 @@ static double stream_time(const stream *s, int threads, double seconds) {
     return sum / n * s->scale;
 }
 
-/* The streams of n entrants, their own or the last one of the list, which is for all others; none
- * at all if the work's operations take far longer. */
+/* The streams of n entrants: each its own, or the shared one at the end of the list. None if the
+ * work's arithmetic takes far longer than streaming. */
 static bool streams_init(stream *list, int n, const sn_bench_work *w, const sn_bench_entrant *e,
                          const sn_bench_options *o, sn_error *err) {
     int threads = sn_bench_threads(o), own = 0;
@@ -212,7 +215,7 @@ static bool streams_init(stream *list, int n, const sn_bench_work *w, const sn_b
 
 /* ---- the FMA peak ---- */
 
-/* Mean of a look's bursts; the best of them goes to *best if it is higher. */
+/* Mean of a probe's bursts; updates *best if the best burst is higher. */
 static double look_at_peak(int threads, double *best) {
     double sum = 0;
     for (int i = 0; i < BURSTS; i++) {
@@ -235,7 +238,7 @@ static bool keep_look(sn_bench_report *r, double rate, sn_error *err) {
     return true;
 }
 
-/* The run's limit so far, and the share of it of every record. */
+/* The run's peak so far, and the share of it for every record. */
 static void rate_by_run(sn_bench_report *r) {
     if (!r->n_probe) return;
     qsort(r->probe, (size_t)r->n_probe, sizeof *r->probe, compare);
@@ -253,7 +256,7 @@ static void rate_by_run(sn_bench_report *r) {
 typedef struct rounds {
     int n;
     double *time;            /* [entrants][MAX_ROUNDS] */
-    double *stream;          /* [entrants][MAX_ROUNDS] seconds, the shortest; 0: not looked at */
+    double *stream;          /* [entrants][MAX_ROUNDS] seconds, the shortest; 0: not measured */
     double peak[MAX_ROUNDS]; /* the highest of the round's probes */
     bool *failed;            /* [entrants] */
 } rounds;
@@ -268,7 +271,7 @@ static bool time_entrant(sn_bench_entrant *e, int repeats, double *seconds, bool
     return true;
 }
 
-/* "own level 4", or a peer's name; into `name`, which it returns. */
+/* Writes "own level 4", or a peer's name, to `name` and returns it. */
 static const char *entrant_name(const sn_bench_entrant *e, char name[64]) {
     if (e->level < 0)
         snprintf(name, 64, "%s", e->backend);
@@ -372,7 +375,7 @@ static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_
     if (w->tokens > 0) x->tokens_s = w->tokens / x->ms_median * 1e3;
 }
 
-/* Level 0 of the same back end; for peers, of the first one that has it. -1: none. */
+/* Index of level 0 of the same back end; for peers, of the first back end that has it. -1: none. */
 static int find_level0(const sn_bench_entrant *e, int n, int i) {
     for (int j = 0; j < n; j++)
         if (e[j].level == 0 && (e[i].level < 0 || !strcmp(e[i].backend, e[j].backend))) return j;
@@ -388,7 +391,7 @@ bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, sn_benc
     r.failed = calloc((size_t)n + 1, sizeof *r.failed);
     bool ok = (r.time && r.stream && r.failed) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     int before = omp_get_max_threads();
-    omp_set_num_threads(sn_bench_threads(o)); /* oneDNN asks for it */
+    omp_set_num_threads(sn_bench_threads(o)); /* oneDNN uses omp_get_max_threads */
     ok = ok && run_rounds(o, w, e, n, &r, out, err);
     for (size_t i = 0; ok && i < cells; i++) {
         r.time[i] /= w->runs;

@@ -1,14 +1,14 @@
-/* measure.h: what every bench shares: entrants that are timed in interleaved rounds together with
- * the machine's limits, and one record a measurement.
+/* measure.h: shared by all benches: times entrants in interleaved rounds together with the
+ * machine's limits, and makes one record per measurement.
  *
- * A shared machine changes from minute to minute. So each round times every entrant once, in
- * turning order, with the FMA-peak probe between them, and, for work that memory may bound, with
- * the streaming of the same number of bytes: of the entrant's own memory just before and after it,
- * where that is known, because what of it lies in the last-level cache makes a difference; else of
- * other memory at the round's beginning and end. A round's limits are the best that its probes saw
- * (a probe beside threads that still spin sees less). Shares and speed-ups are medians of ratios
- * taken within a round. A second limit is the 90 % quantile of all looks at the FMA peak of the
- * run, of 25 ms each, one before and one after each entrant. */
+ * The speed of a shared machine drifts. So each round times every entrant once, in rotating order,
+ * with a probe of the FMA peak between them. For work that may be memory-bound it also times
+ * streaming the same number of bytes: of the entrant's own memory just before and after it if that
+ * is known, since the part that stays in the last-level cache matters; otherwise of other memory at
+ * the round's beginning and end. A round's limits are the best values of its probes (a probe next
+ * to threads that still spin is slower). Shares and speed-ups are medians of ratios taken within a
+ * round. A second limit is the 90 % quantile of all FMA probes of the run, of 25 ms each, one
+ * before and one after each entrant. */
 #ifndef SN_MEASURE_H
 #define SN_MEASURE_H
 
@@ -18,110 +18,113 @@
 #include <signal.h>
 #include <stdio.h>
 
-enum { SN_BENCH_SETUP = 512 }; /* room for the words on how a peer was set up */
+enum { SN_BENCH_SETUP = 512 }; /* size of the text that describes a peer's configuration */
 
-/* One measurement, as it stands in the JSON file. Absent numbers are NaN, absent texts "". */
+/* One measurement, as written to the JSON file. Missing numbers are NaN, missing texts "". */
 typedef struct sn_bench_record {
     char kind[16];    /* "gemm", "kernel", "attention", "model", "roofline" */
     char name[48];    /* "layer_norm", "attention causal", "gpt2 forward" */
     char shape[64];   /* "1024x768" */
     char backend[24]; /* "own", "onednn", "auto", or a peer */
     char dtype[8];
-    char setup[SN_BENCH_SETUP]; /* how it was set up (peers) */
+    char setup[SN_BENCH_SETUP]; /* configuration (peers) */
     int level;                  /* fusion level; -1: a peer, or a probe */
     int threads, rounds;
     double ms_median, ms_min, ms_max;
-    double flop, bytes; /* of one run: operations that the result needs; compulsory traffic */
+    double flop, bytes; /* per run: FLOP that the result requires; compulsory traffic in bytes */
     double gflops, gbytes_s;
-    double peak_gflops, stream_gbytes_s;  /* medians of the probes */
-    double pct_roofline;                  /* of the measured limit of its round */
-    double run_peak_gflops, pct_run_peak; /* the whole run's limit, and the share of it of work
-                                             that is bound by computing */
-    char bound[8];                        /* "compute" or "memory": which limit that was */
+    double peak_gflops, stream_gbytes_s; /* medians of the probes */
+    double pct_roofline;                 /* of the limit measured in its round */
+    /* the run's FMA peak; share of it, for compute-bound work */
+    double run_peak_gflops, pct_run_peak;
+    char bound[8]; /* the limit that applies: "compute" or "memory" */
     double speedup_vs_level0;
     double rel_rms, max_ulp, max_rel; /* against the f64 evaluator */
-    char checked[64];                 /* the problem that the error was taken on */
-    double peak_bytes;                /* working memory */
+    char checked[64];                 /* sizes of the problem used for the error */
+    double peak_bytes;                /* workspace */
     double compile_ms;
-    double tokens_s; /* of models: tokens through the model a second */
+    double tokens_s; /* models: tokens per second */
 } sn_bench_record;
 
-/* A growing list; zero-initialised, list from malloc. */
+/* A growing list. Zero-initialise; the list is allocated with malloc. */
 typedef struct sn_bench_report {
     sn_bench_record *list;
     int n, cap;
-    char **note; /* [n_note] things to know: peers that are absent and why */
+    char **note; /* [n_note] notes, such as absent peers with the reason */
     int n_note;
-    double *probe; /* [n_probe] looks at the f32 peak, GFLOP/s: the mean of one before and one
-                      after each run of an entrant; sorted */
+    /* [n_probe] probes of the f32 peak, GFLOP/s: the mean of one before and one after each run of
+     * an entrant; sorted */
+    double *probe;
     int n_probe, cap_probe;
-    double others, stolen; /* noise.h, percent; -1: not known */
+    double others, stolen; /* see noise.h, percent; -1: unknown */
 } sn_bench_report;
-sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err); /* empty record; NULL: memory */
+/* an empty record; NULL: out of memory */
+sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err);
 void sn_bench_note(sn_bench_report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Notes each record that is slower than the same work at a lower level of the same back end: a
- * fused kernel slower than its parts is a bug. Slower: even its shortest time is 3 % above the
- * other's median. */
+/* Adds a note for each record that is slower than the same work at a lower level of the same back
+ * end: a fused kernel that is slower than its parts is a bug. Slower means that its minimum is 3 %
+ * above the other's median. */
 void sn_bench_judge(sn_bench_report *r);
 void sn_bench_report_free(sn_bench_report *r);
 
 /* Options of all benches. */
 typedef struct sn_bench_options {
     unsigned levels;      /* bit l: level l */
-    const char *backends; /* names with commas between */
-    const char *peers;    /* "all", "none", or names with commas between */
-    const char *peer_dir; /* scripts of the peers */
+    const char *backends; /* comma-separated names */
+    const char *peers;    /* "all", "none", or comma-separated names */
+    const char *peer_dir; /* folder of the peers' scripts */
     const char *target, *cache_dir;
-    const char *profile;   /* a file for the times of the last variant's kernels; NULL: none */
+    const char *profile;   /* receives the kernel times of the last variant; NULL: none */
     const char *weights;   /* storage of constant matrices: NULL, "f32", "bf16", "int8", "int4" */
     const char *precision; /* of training: NULL, "f32", "bf16" */
-    int threads;           /* 0: as many as OpenMP offers */
+    int threads;           /* 0: OpenMP's default number */
     int rounds;            /* at least 5 */
-    double seconds;        /* of one entrant in one round, at least */
+    double seconds;        /* minimum time per entrant and round */
     bool check;            /* against the f64 evaluator */
-    bool direct;           /* the kernel generators alone beside it */
-    bool tune;             /* own entrants choose their kernels by measuring */
-    const volatile sig_atomic_t *stop; /* not 0: no further round is begun; NULL: never */
+    bool direct;           /* also time the kernel generators alone */
+    bool tune;             /* Sinter's entrants choose their kernels by measuring */
+    const volatile sig_atomic_t *stop; /* not 0: start no further round; NULL: never */
     FILE *progress;                    /* NULL: none */
-    double *shown;                     /* when progress was shown last; 0 at first */
+    double *shown;                     /* time of the last progress line; 0 at first */
     struct sn_bench_peers *started;    /* peers.h: sn_bench_peers_start; NULL: none */
 } sn_bench_options;
 int sn_bench_threads(const sn_bench_options *o);
 
-/* Whether `name` is in a list with commas between. */
+/* Whether `name` is in a comma-separated list. */
 bool sn_bench_listed(const char *list, const char *name);
 
-/* What is computed, for all entrants. */
+/* The work that all entrants do. */
 typedef struct sn_bench_work {
     const char *kind, *name, *shape, *dtype;
     double flop, read, write; /* bytes */
-    double tokens;            /* 0: no model */
-    double runs;              /* an entrant's run does it so many times, on other bytes each */
+    double tokens;            /* 0: not a model */
+    /* an entrant's run does the work this many times, on different data */
+    double runs;
 } sn_bench_work;
 
-/* Something that does the work. */
+/* An implementation that does the work. */
 typedef struct sn_bench_entrant {
     int level; /* -1: a peer */
     const char *backend;
     char setup[SN_BENCH_SETUP];
-    /* Seconds of one run, the mean over `repeats` runs after an untimed one. */
+    /* Seconds per run, the mean over `repeats` runs after an untimed one. */
     bool (*time)(void *ctx, int repeats, double *seconds, sn_error *err);
     void *ctx;
     double rel_rms, max_ulp, max_rel, compile_ms;
     char checked[64];
-    size_t (*workspace)(const void *ctx); /* after the runs; NULL: not known */
-    /* What a run reads and what stays where it is (weights, caches): the number of blocks, -1: out
-     * of memory. *list, from malloc, is the caller's. NULL: not known. */
+    size_t (*workspace)(const void *ctx); /* called after the runs; NULL: unknown */
+    /* Memory that a run reads and that stays in place (weights, caches). Returns the number of
+     * blocks, -1 if out of memory. The caller frees *list. NULL: unknown. */
     int (*memory)(const void *ctx, sn_probe_block **list);
 } sn_bench_entrant;
 
-/* Times all entrants; a record for each. A peer that fails becomes a note; an own entrant that
- * fails is an error. */
+/* Times all entrants and adds a record for each. A peer that fails becomes a note; a failure of
+ * Sinter is an error. */
 bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, sn_bench_entrant *e, int n,
                       sn_bench_report *out, sn_error *err);
 
-/* A line of progress, which replaces the last one on a terminal and comes every ten seconds
- * elsewhere; end takes it away. */
+/* A line of progress: replaces the previous one on a terminal, printed every ten seconds elsewhere.
+ * sn_bench_progress_end removes it. */
 void sn_bench_progress(const sn_bench_options *o, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void sn_bench_progress_end(const sn_bench_options *o);
@@ -130,12 +133,12 @@ double sn_bench_median(const double *x, int n);
 
 /* bench/report.c */
 void sn_bench_print(const sn_bench_report *r, FILE *f);
-/* One object a line; the first line describes machine and settings. */
+/* One object per line; the first line describes machine and settings. */
 bool sn_bench_write_json(const sn_bench_report *r, const sn_bench_options *o, const char *path,
                          sn_error *err);
 
-/* bench/plot.c: a picture of all records: the roofline with a point a record on the left, bars of
- * levels and peers on the right. */
+/* bench/plot.c: an SVG of all records: on the left the roofline with one point per record, on the
+ * right bars for levels and peers. */
 bool sn_bench_write_svg(const sn_bench_report *r, const char *path, sn_error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* noise.c: how much of the processors other programs took while a bench ran: what makes its numbers
- * doubtful. From /proc; elsewhere nothing is known. */
+/* noise.c: how much CPU time other programs used during a bench, which makes its results
+ * unreliable. Read from /proc; unknown on other systems. */
 #include "bench/noise.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 enum { FIELDS = 8, IDLE = 3, IOWAIT = 4, STEAL = 7 };
 
-/* Seconds since start of all processors: busy, and stolen by the host of a virtual machine. */
+/* CPU seconds of all processors since boot: busy, and stolen by the host of a virtual machine. */
 static bool read_machine(double *busy, double *stolen) {
     double f[FIELDS] = {0}, tick = (double)sysconf(_SC_CLK_TCK);
     FILE *in = fopen("/proc/stat", "r");

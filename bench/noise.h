@@ -1,4 +1,4 @@
-/* noise.h: how quiet the machine was while a bench ran. */
+/* noise.h: how idle the machine was during a bench. */
 #ifndef SN_NOISE_H
 #define SN_NOISE_H
 
@@ -11,9 +11,9 @@ typedef struct sn_bench_noise {
 
 sn_bench_noise sn_bench_noise_begin(void);
 
-/* Share of all processors' time since then, in percent, that went to other programs, and that the
- * host of a virtual machine took away; -1: not known. Call it after peers have ended, whose time is
- * this program's own. */
+/* Share of all processors' time since sn_bench_noise_begin, in percent, that other programs used,
+ * and that the host of a virtual machine took away; -1: unknown. Call it after the peers have
+ * exited: their time counts as this program's. */
 void sn_bench_noise_end(const sn_bench_noise *n, double *others, double *stolen);
 
 #endif

@@ -1,6 +1,6 @@
-/* openblas.c: OpenBLAS as a peer for products, loaded at run time so that nothing depends on it.
- * It does not know every CPU and then runs kernels of the smallest one, four to five times slower;
- * so the core type is named for it unless the user has done so. */
+/* openblas.c: OpenBLAS as a peer for matrix products, loaded at run time so that it is not a
+ * dependency. On a CPU that it does not know it falls back to generic kernels, four to five times
+ * slower; so the core type is set explicitly unless the user has set it. */
 #include "bench/peers.h"
 #include "bench/probe.h"
 
@@ -19,7 +19,7 @@ struct sn_bench_openblas {
     float *x, *w, *y;
 };
 
-/* The one over OpenMP first: it shares threads with everything else here. */
+/* The OpenMP build first: it shares threads with everything else here. */
 static const char *const places[] = {
     "/usr/lib/x86_64-linux-gnu/openblas-openmp/libopenblas.so.0",
     "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0",
@@ -68,7 +68,7 @@ static void free_data(sn_bench_openblas *b) {
     b->x = b->w = b->y = NULL;
 }
 
-/* The library stays loaded: its threads do not survive being unloaded. */
+/* The library stays loaded: its threads do not survive unloading. */
 void sn_bench_openblas_close(sn_bench_openblas *b) {
     if (!b) return;
     free_data(b);

@@ -1,4 +1,4 @@
-/* peers.c: starts peers, asks them, and takes them down. */
+/* peers.c: starts peers, sends them requests, and stops them. */
 #include "bench/peers.h"
 
 #include <cJSON.h>
@@ -16,14 +16,16 @@
 
 enum { TIMEOUT_MS = 300000, LINE = 4096, MAX_ENV = 8 };
 
-/* PyTorch's own threads and those of the other OpenBLAS, that of pthreads, fight for the cores. */
+/* PyTorch's threads compete for the cores with those of the pthreads build of OpenBLAS. */
 #define OPENMP_OPENBLAS                                                                            \
     { "LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu/openblas-openmp" }
 
-/* A peer and how it is set up at its best; env rows are set unless the user has set them. */
+/* A peer in its fastest configuration; env rows are applied unless the user has set the
+ * variable. */
 static const struct peer_info {
     const char *name;
-    const char *const command[4]; /* the script is a file of the peers' folder; none: built in */
+    /* the last word is a script in the peers' folder; empty: built in */
+    const char *const command[4];
     const char *const env[MAX_ENV][2];
 } infos[] = {
     {"openblas", {NULL}, {{NULL}}},
@@ -52,7 +54,7 @@ typedef struct peer {
     pid_t pid;
     int to, from, threads;
     char setup[SN_BENCH_SETUP], *request;
-    char buffer[LINE]; /* of what has been read beyond the last line */
+    char buffer[LINE]; /* input read beyond the last line */
     size_t used;
 } peer;
 
@@ -61,9 +63,9 @@ struct sn_bench_peers {
     int n, threads;
 };
 
-/* ---- talking ---- */
+/* ---- communication ---- */
 
-/* One line of the worker, without its end. */
+/* Reads a line from the worker, without the newline. */
 static bool read_line(peer *p, char line[LINE], sn_error *err) {
     for (;;) {
         char *end = memchr(p->buffer, '\n', p->used);
@@ -84,7 +86,7 @@ static bool read_line(peer *p, char line[LINE], sn_error *err) {
     }
 }
 
-/* The answer, which the caller deletes; NULL: no or no sensible one. */
+/* The answer, which the caller deletes; NULL: none, or malformed. */
 static cJSON *receive(peer *p, sn_error *err) {
     char line[LINE];
     if (!read_line(p, line, err)) return NULL;
@@ -98,7 +100,7 @@ static const char *text_of(const cJSON *a, const char *key) {
     return cJSON_IsString(x) ? x->valuestring : NULL;
 }
 
-/* skip: set when the peer does not know this work */
+/* skip: set if the peer does not support this work */
 static bool ask(peer *p, const char *request, int threads, int repeats, double *seconds, bool *skip,
                 sn_error *err) {
     cJSON *q = cJSON_Parse(request);
@@ -109,7 +111,7 @@ static bool ask(peer *p, const char *request, int threads, int repeats, double *
     size_t n = text ? strlen(text) : 0;
     bool sent = n && write(p->to, text, n) == (ssize_t)n && write(p->to, "\n", 1) == 1;
     free(text);
-    if (!sent) return sn_fail(err, SN_ERR_FILE, "the process does not listen");
+    if (!sent) return sn_fail(err, SN_ERR_FILE, "the process does not accept requests");
     cJSON *a = receive(p, err);
     if (!a) return false;
     const cJSON *s = cJSON_GetObjectItem(a, "seconds");
@@ -142,7 +144,7 @@ static bool ask_openblas(peer *p, const char *request, int repeats, double *seco
 
 static bool ask_any(peer *p, int repeats, double *seconds, bool *skip, sn_error *err) {
     if (p->blas) return ask_openblas(p, p->request, repeats, seconds, skip, err);
-    /* threads still spin for some milliseconds after their last loop, ours and theirs */
+    /* threads, ours and theirs, still spin for some milliseconds after their last loop */
     const struct timespec pause = {.tv_nsec = 20000000};
     nanosleep(&pause, NULL);
     bool ok = ask(p, p->request, p->threads, repeats, seconds, skip, err);
@@ -155,7 +157,7 @@ static bool time_peer(void *ctx, int repeats, double *seconds, sn_error *err) {
     return ask_any(ctx, repeats, seconds, &skip, err);
 }
 
-/* ---- life ---- */
+/* ---- starting and stopping ---- */
 
 static void stop_worker(peer *p) {
     sn_bench_openblas_close(p->blas);
@@ -220,7 +222,7 @@ sn_bench_peers *sn_bench_peers_start(const sn_bench_options *o, sn_bench_report 
     if (!o->peers || !strcmp(o->peers, "none")) return NULL;
     sn_bench_peers *g = calloc(1, sizeof *g);
     if (!g) return NULL;
-    signal(SIGPIPE, SIG_IGN); /* a peer that died is an error of its own */
+    signal(SIGPIPE, SIG_IGN); /* a peer that died is reported as an error, not by a signal */
     g->threads = sn_bench_threads(o);
     for (int i = 0; i < N_INFO; i++) {
         bool all = !strcmp(o->peers, "all");

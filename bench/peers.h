@@ -1,11 +1,11 @@
-/* peers.h: other systems beside ours: OpenBLAS from its shared library, PyTorch and ONNX Runtime as
+/* peers.h: other systems to compare with: OpenBLAS as a shared library, PyTorch and ONNX Runtime as
  * worker processes (bench/peers/). Absent ones are noted and skipped.
  *
- * A worker reads one request a line, a JSON object such as
+ * A worker reads one request per line, a JSON object such as
  *   {"work": "gemm", "m": 64, "n": 768, "k": 768, "threads": 2, "repeats": 3}
- * and answers with a line: {"seconds": S}, the mean over the repeats after an untimed run;
- * {"skip": "why"} if it does not know this work; or {"error": "what happened"}. Its first line, not
- * asked for, is {"setup": "PyTorch 1.13, …"}. */
+ * and answers with one line: {"seconds": S}, the mean over the repeats after an untimed run;
+ * {"skip": "why"} if it does not support the work; or {"error": "what happened"}. The first line
+ * that it writes, without a request, is {"setup": "PyTorch 1.13, …"}. */
 #ifndef SN_PEERS_H
 #define SN_PEERS_H
 
@@ -15,24 +15,25 @@ enum { SN_BENCH_MAX_PEERS = 8 };
 
 typedef struct sn_bench_peers sn_bench_peers;
 
-/* Starts those that o->peers names; notes in `out` say which are absent and why. NULL: no memory or
- * none wanted. */
+/* Starts the peers that o->peers names; notes in `out` say which are absent and why. NULL: out of
+ * memory, or none requested. */
 sn_bench_peers *sn_bench_peers_start(const sn_bench_options *o, sn_bench_report *out);
 void sn_bench_peers_stop(sn_bench_peers *p); /* NULL is allowed */
 
-/* Entrants for a request (a JSON object), those that know this work; returns how many. They are
- * valid until the next call. */
+/* Entrants for a request (a JSON object): the peers that support this work. Returns their number.
+ * They are valid until the next call. */
 int sn_bench_peers_enter(sn_bench_peers *p, const char *request,
                          sn_bench_entrant entrant[SN_BENCH_MAX_PEERS], sn_bench_report *out);
 
 /* Names for help texts: the i-th, or NULL after the last. */
 const char *sn_bench_peer_name(int i);
 
-/* bench/openblas.c: cblas_sgemm of the best OpenBLAS there is. NULL with a reason: none. */
+/* bench/openblas.c: cblas_sgemm of the fastest installed OpenBLAS. NULL with the reason: none
+ * found. */
 typedef struct sn_bench_openblas sn_bench_openblas;
 sn_bench_openblas *sn_bench_openblas_open(int threads, char setup[SN_BENCH_SETUP], sn_error *err);
 void sn_bench_openblas_close(sn_bench_openblas *b);
-/* y [m, n] = x [m, k] w [n, k]^T for so many different w, seconds of all of them */
+/* y [m, n] = x [m, k] w [n, k]^T for `copies` different w; seconds for all of them */
 bool sn_bench_openblas_time(sn_bench_openblas *b, int64_t m, int64_t n, int64_t k, int64_t copies,
                             int repeats, double *seconds, sn_error *err);
 

@@ -1,5 +1,5 @@
-/* plot.c: the report as one SVG picture: the roofline with every record as a point, and bars of the
- * share that each level and peer reaches. */
+/* plot.c: the report as an SVG: the roofline with every record as a point, and bars of the share of
+ * the limit that each level and peer reaches. */
 #include "bench/measure.h"
 #include "runtime/file.h"
 
@@ -27,7 +27,7 @@ static void print_escaped(FILE *f, const char *s) {
     }
 }
 
-/* "layer_norm 1024x768, own level 4: 52 GFLOP/s, 91 % of the limit" as a hint of the shape. */
+/* "layer_norm 1024x768, own level 4: 52 GFLOP/s, 91 % of the limit" as the tooltip of a shape. */
 static void print_title(FILE *f, const sn_bench_record *x) {
     fputs("<title>", f);
     print_escaped(f, x->name);
@@ -39,11 +39,11 @@ static void print_title(FILE *f, const sn_bench_record *x) {
             x->pct_roofline);
 }
 
-/* ---- the roofline: operations per byte against operations per second, both logarithmic ---- */
+/* ---- the roofline: FLOP per byte against FLOP per second, both logarithmic ---- */
 
 typedef struct axes {
     double x0, x1, y0, y1; /* powers of ten */
-    double peak, stream;   /* highest seen, GFLOP/s and GB/s */
+    double peak, stream;   /* highest measured, GFLOP/s and GB/s */
 } axes;
 
 static bool is_point(const sn_bench_record *x) {
@@ -126,7 +126,7 @@ static void draw_roofline(FILE *f, const sn_bench_report *r, const axes *a) {
 
 /* ---- bars ---- */
 
-/* Share of the limit; for the limits themselves, of the largest of the same unit. */
+/* Share of the limit; for records of the limits themselves, of the largest with the same unit. */
 static double share_of(const sn_bench_report *r, const sn_bench_record *x) {
     if (!isnan(x->pct_roofline)) return x->pct_roofline;
     bool compute = !isnan(x->gflops);

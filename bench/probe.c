@@ -1,5 +1,5 @@
 /* probe.c: measures the machine's limits: FMA rate and read bandwidth.
- * Loops of intrinsics behind target attributes, so that one build serves every x86-64. */
+ * Loops of intrinsics with target attributes, so that one build runs on every x86-64. */
 #include "bench/probe.h"
 
 #include <omp.h>
@@ -19,8 +19,8 @@ double sn_probe_now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Each: STEPS rounds of CHAINS independent multiply-adds of whole vectors; the result keeps the
- * compiler from dropping them. lanes: elements of a vector. */
+/* STEPS rounds of CHAINS independent multiply-adds of whole vectors. The result is returned so that
+ * the compiler keeps them. lanes: elements per vector. */
 typedef float burst_fn(void);
 typedef float sum_fn(const float *p, size_t n);
 
@@ -55,8 +55,8 @@ __attribute__((target("avx2,fma"))) static float burst_avx2(void) {
     return _mm256_cvtss_f32(sum);
 }
 
-/* Four streams of one thread, each fetched a page ahead, read 2 to 3 % more from memory than one;
- * short pieces are one stream, whose first page nobody has fetched. */
+/* One thread reading four streams, each prefetched a page ahead, reads 2 to 3 % faster from memory
+ * than with one stream. Short blocks use one stream, since their first page is never prefetched. */
 enum { FOUR_FROM = 65536 /* floats */ };
 __attribute__((target("avx512f"))) static float sum_avx512(const float *p, size_t n) {
     __m512 s[4];
@@ -79,7 +79,7 @@ __attribute__((target("avx512f"))) static float sum_avx512(const float *p, size_
 #endif
 
 #if defined __x86_64__
-/* The same for other types: 8 f64, 32 bf16 pairs' halves or 64 int8 products an instruction. */
+/* The same for other types: 8 f64, 32 bf16 or 64 int8 products per instruction. */
 __attribute__((target("avx512f"))) static float burst_f64(void) {
     __m512d a[CHAINS], b = _mm512_set1_pd(0.999), c = _mm512_set1_pd(0.001);
     for (int i = 0; i < CHAINS; i++) a[i] = _mm512_set1_pd(i);
@@ -152,7 +152,7 @@ static sum_fn *choose_sum(void) {
     return sum_plain;
 }
 
-/* products: of one instruction on one thread */
+/* products: per instruction, on one thread */
 static double run_bursts(burst_fn *burst, int products, int threads, double seconds) {
     double rate = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : rate)

@@ -1,33 +1,32 @@
-/* probe.h: what this machine can do at most: the measured roofline.
- * A bench interleaves these with its work, because a shared machine changes from minute
- * to minute. */
+/* probe.h: measures the machine's limits, the roofline.
+ * A bench interleaves these probes with its work, because the speed of a shared machine drifts. */
 #ifndef SN_PROBE_H
 #define SN_PROBE_H
 
 #include "runtime/base.h"
 
-/* f32 multiply-adds as fast as `threads` OpenMP threads can issue them, for `seconds`: GFLOP/s (2
- * an element). Uses AVX-512, AVX2 with FMA, or plain C, as the CPU has it. */
+/* Peak f32 multiply-add rate of `threads` OpenMP threads over `seconds`: GFLOP/s (2 per element).
+ * Uses AVX-512, AVX2 with FMA, or plain C, depending on the CPU. */
 double sn_probe_fma_peak(int threads, double seconds);
 
-/* Read bandwidth in GB/s of `bytes` bytes at p, each thread reading its part once in order. */
+/* Bandwidth in GB/s of reading `bytes` bytes at p, each thread its part once, in order. */
 double sn_probe_read(int threads, const void *p, size_t bytes);
 
-/* The same of a new buffer of `bytes` bytes that was written before; best of three passes. 0 if
- * there is no memory. */
+/* The same for a new buffer of `bytes` bytes that was written first; best of three passes. 0: out
+ * of memory. */
 double sn_probe_read_bandwidth(int threads, size_t bytes);
 
-/* Other element types of the multiply-add units, as named by sn_probe_peak_name ("f32", "f64",
- * "bf16", "int8"): GFLOP/s (2 a product), 0 where the CPU has no instruction for it. */
+/* Peak rate for other element types, named by sn_probe_peak_name ("f32", "f64", "bf16", "int8"):
+ * GFLOP/s (2 per product), 0 if the CPU has no such instruction. */
 double sn_probe_peak(int kind, int threads, double seconds);
 const char *sn_probe_peak_name(int kind); /* NULL after the last */
 
-/* Seconds of streaming once: reads n_read bytes at src and writes n_write bytes at dst, every
- * thread its part in order; what both have in common is a copy. */
+/* Seconds to stream once: reads n_read bytes at src and writes n_write bytes at dst, each thread
+ * its part in order; the bytes that both have in common are copied. */
 double sn_probe_stream(int threads, const void *src, size_t n_read, void *dst, size_t n_write);
 
-/* Seconds of reading n blocks once, one after the other: every thread its part of each,
- * in order. */
+/* Seconds to read n blocks once, one after the other; each thread reads its part of each block in
+ * order. */
 typedef struct sn_probe_block {
     const void *at; /* aligned to 64 */
     size_t bytes;

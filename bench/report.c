@@ -1,4 +1,4 @@
-/* report.c: records as a table for people and as JSON lines for programs. */
+/* report.c: records as a table and as JSON lines. */
 #include "bench/measure.h"
 #include "bench/probe.h"
 #include "codegen/onednn/onednn.h"
@@ -10,10 +10,10 @@
 #include <string.h>
 #include <time.h>
 
-/* Percent of the processors' time that may go elsewhere without a warning. */
+/* Percentage of CPU time used by others above which a warning is printed. */
 static const double QUIET = 5;
 
-/* ---- levels against each other ---- */
+/* ---- comparison of levels ---- */
 
 static bool same_work(const sn_bench_record *x, const sn_bench_record *y) {
     return !strcmp(x->name, y->name) && !strcmp(x->shape, y->shape) &&
@@ -105,7 +105,7 @@ static void print_group(const sn_bench_report *r, int from, int to, FILE *f) {
     }
 }
 
-/* The limits that the shares refer to: the extremes over the records of their medians. */
+/* The limits used for the shares: minimum and maximum of the records' medians. */
 static void print_limits(const sn_bench_report *r, FILE *f) {
     double lo = INFINITY, hi = 0, slow = INFINITY, fast = 0;
     int threads = 0, rounds = 0;
@@ -140,8 +140,8 @@ void sn_bench_print(const sn_bench_report *r, FILE *f) {
     for (int i = 0; i < r->n_note; i++) fprintf(f, "note: %s\n", r->note[i]);
     if (r->others + r->stolen > QUIET)
         fprintf(f,
-                "note: the machine was not quiet: other programs took %.0f %% of the processors' "
-                "time, the host %.0f %%; repeat this before believing it\n",
+                "note: the machine was not idle: other programs used %.0f %% of the CPU time, the "
+                "host took %.0f %%; repeat the measurement",
                 r->others, r->stolen);
 }
 

@@ -1,5 +1,5 @@
-/* base.h: what every part of Sinter shares: element types and errors.
- * The lowest header of the project; a deployed program includes it too. Depends on libc only. */
+/* base.h: types that all of Sinter uses: element types and errors.
+ * The lowest header of the project; deployed programs include it too. Depends on libc only. */
 #ifndef SN_BASE_H
 #define SN_BASE_H
 
@@ -41,26 +41,26 @@ float sn_f16_to_f32(uint16_t h);
 uint16_t sn_f32_to_bf16(float x);
 float sn_bf16_to_f32(uint16_t h);
 
-/* Element i of an array of type t; i64 rounded to a double, a bool is 0 or 1. */
+/* Element i of an array of type t as a double: i64 is rounded, bool becomes 0 or 1. */
 double sn_dtype_load(sn_dtype t, const void *array, int64_t i);
 
 /* A place in a source file, for messages. */
 typedef struct sn_loc {
-    const char *file; /* a literal or a string that outlives its user; NULL: unknown */
+    const char *file; /* a literal, or a string that outlives all users; NULL: unknown */
     int line;
 } sn_loc;
 
-/* Errors. A function that can fail on what a user gave it takes an `sn_error *` (may be NULL),
- * returns a failure value (NULL, false or a negative number) and fills the error: what, where, what
- * to do. The first error sticks: sn_fail on an error that is already set changes nothing. */
+/* Errors. A function that can fail because of user input takes an `sn_error *` (may be NULL). On
+ * failure it returns NULL, false or a negative number and fills the error: what, where, what to do.
+ * The first error is kept: sn_fail does nothing if an error is already set. */
 typedef enum sn_code {
     SN_OK = 0,
     SN_ERR_USAGE,  /* a wrong argument or option */
-    SN_ERR_SHAPE,  /* shapes or dtypes do not fit */
+    SN_ERR_SHAPE,  /* shapes or dtypes do not match */
     SN_ERR_FILE,   /* missing, unreadable, truncated or malformed file */
-    SN_ERR_RANGE,  /* a value outside its range: token, length, position */
+    SN_ERR_RANGE,  /* a value out of range: token, length, position */
     SN_ERR_MEMORY, /* out of memory */
-    SN_ERR_TARGET, /* this CPU or target cannot do it */
+    SN_ERR_TARGET, /* not supported by this CPU or target */
     SN_ERR_INTERNAL
 } sn_code;
 
@@ -69,15 +69,15 @@ typedef struct sn_error {
     char message[1024];
 } sn_error;
 
-/* Replaces control characters by '?', those of ISO 6429 in UTF-8 (U+0080 to U+009F) as well, except
- * the characters in `keep`: text from a file must not act on the terminal that shows it. */
+/* Replaces control characters by '?', except those in `keep`; includes the C1 controls (U+0080 to
+ * U+009F in UTF-8). Text from a file must not control the terminal that shows it. */
 void sn_mask_controls(char *text, const char *keep);
 
-/* Records the error unless one is set already; always returns false, so that callers can return it.
- * Control characters in the message, but for line ends and tabs, are masked. */
+/* Records the error unless one is already set. Always returns false, so callers can return the
+ * call. Control characters in the message, except newlines and tabs, are replaced. */
 bool sn_fail(sn_error *err, sn_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Whether p is not NULL; otherwise the error "function: what is NULL". */
+/* Whether p is not NULL; if it is NULL, records the error "function: what is NULL". */
 bool sn_given(const void *p, const char *function, const char *what, sn_error *err);
 
 #ifdef __cplusplus

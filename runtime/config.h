@@ -1,6 +1,5 @@
-/* config.h: config.json of a model directory, read and written.
- * Getters collect what is wrong; one check at the end reports all of it with file, key
- * and value. */
+/* config.h: reads and writes the config.json of a model directory.
+ * Getters collect problems; one check at the end reports them all with file, key and value. */
 #ifndef SN_CONFIG_H
 #define SN_CONFIG_H
 
@@ -10,27 +9,28 @@
 extern "C" {
 #endif
 
-/* A JSON object. One thread at a time: getters record problems in it. Keys are matched exactly. */
+/* A JSON object. Not thread-safe: getters record problems in it. Keys are case-sensitive. */
 typedef struct sn_config sn_config;
 
-/* Reads a file; NULL if it is missing, over 16 MB, not JSON, not an object, or of more than
+/* Reads a file. NULL if it is missing, larger than 16 MB, not JSON, not an object, or has more than
  * 4096 keys. */
 sn_config *sn_config_open(const char *path, sn_error *err);
-/* Reads a string; `name` stands for the file in messages. */
+/* Parses a string; messages refer to it as `name`. */
 sn_config *sn_config_parse(const char *name, const char *text, size_t bytes, sn_error *err);
-sn_config *sn_config_new(const char *name); /* empty, for writing; NULL when out of memory */
+sn_config *sn_config_new(const char *name); /* empty, for writing; NULL if out of memory */
 void sn_config_free(sn_config *c);          /* NULL is allowed */
 
 const char *sn_config_name(const sn_config *c);
 bool sn_config_has(const sn_config *c, const char *key); /* present and not null */
 
-/* Whether the key has this value, as JSON ("false", "\"absolute\""); does not count as read. */
+/* Whether the key has this value, given as JSON ("false", "\"absolute\""). Does not mark the key as
+ * read. */
 bool sn_config_equals(const sn_config *c, const char *key, const char *json);
 
-/* Getters. The plain form demands the key, the _or form has a default for a key that is absent or
- * null. lo and hi are allowed themselves. A missing, mistyped or out-of-range value is recorded as
- * a problem; the getter then returns something harmless (lo, the default, "" or 0) so that the
- * caller can go on asking. Integers must be exact (|v| <= 2^53). Strings live as long as `c`. */
+/* Getters. The plain form requires the key; the _or form has a default for a key that is absent or
+ * null. lo and hi are inclusive. A missing, mistyped or out-of-range value is recorded as a
+ * problem; the getter then returns a safe value (lo, the default, "" or 0) so that the caller can
+ * continue. Integers must be exact (|v| <= 2^53). Strings live as long as `c`. */
 int64_t sn_config_int(sn_config *c, const char *key, int64_t lo, int64_t hi);
 int64_t sn_config_int_or(sn_config *c, const char *key, int64_t dflt, int64_t lo, int64_t hi);
 double sn_config_float(sn_config *c, const char *key, double lo, double hi);
@@ -40,48 +40,48 @@ bool sn_config_bool_or(sn_config *c, const char *key, bool dflt);
 const char *sn_config_string(sn_config *c, const char *key);
 const char *sn_config_string_or(sn_config *c, const char *key, const char *dflt);
 
-/* Index of the key's string in `names` (ended by NULL). */
+/* Index of the key's string in the NULL-terminated list `names`. */
 int sn_config_choice(sn_config *c, const char *key, const char *const *names);
 int sn_config_choice_or(sn_config *c, const char *key, const char *const *names, int dflt);
 
-/* Integers of an array, or one that stands alone; returns how many (at most max), 0 when the key is
+/* An array of integers, or a single integer; returns the count (at most max), 0 if the key is
  * absent. */
 size_t sn_config_int_list(sn_config *c, const char *key, int64_t *out, size_t max, int64_t lo,
                           int64_t hi);
 
-/* The object at a key as a config of its own ("FILE: KEY" in messages), empty if the key is absent;
- * NULL when it is no object (recorded) or out of memory. Free it. */
+/* The object at a key as a separate config ("FILE: KEY" in messages); empty if the key is absent.
+ * NULL if it is not an object (recorded) or out of memory. The caller frees it. */
 sn_config *sn_config_section(sn_config *c, const char *key);
 
-/* Records a problem for every key that is not in `names` (ended by NULL). */
+/* Records a problem for every key that is not in the NULL-terminated list `names`. */
 void sn_config_only(sn_config *c, const char *const *names);
 
-/* The i-th key that no getter has asked for so far; NULL: there are no more. Perhaps it is
- * misspelt. */
+/* The i-th key that no getter has read, perhaps misspelt; NULL: no more. */
 const char *sn_config_unread(const sn_config *c, int i);
 
-/* Records a problem that spans several keys ("image" and "channels" belong together). */
+/* Records a problem that concerns several keys ("image" and "channels" belong together). */
 void sn_config_problem(sn_config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Records a problem unless the value of one key, which is not 0, divides the value of another. */
+/* Records a problem unless the value of one key (not 0) divides the value of another. */
 void sn_config_divides(sn_config *c, const char *key, int64_t part, const char *whole_key,
                        int64_t whole);
 
-/* True when nothing was wrong so far. Otherwise fails with "FILE: problem; problem; …". */
+/* True if no problems were recorded. Otherwise fails with "FILE: problem; problem; …". */
 bool sn_config_check(const sn_config *c, sn_error *err);
 
-/* Setters replace or append. When out of memory they record a problem, which save then reports. */
+/* Setters replace or append. If out of memory they record a problem, which sn_config_save
+ * reports. */
 void sn_config_set_int(sn_config *c, const char *key, int64_t value);
 void sn_config_set_float(sn_config *c, const char *key, double value);
 void sn_config_set_bool(sn_config *c, const char *key, bool value);
 void sn_config_set_string(sn_config *c, const char *key, const char *value);
 
-/* Copies every key of `from` into `c`, replacing keys that are there. */
+/* Copies every key of `from` into `c`, replacing existing keys. */
 void sn_config_merge(sn_config *c, const sn_config *from);
 
-/* The object as indented JSON with a final newline (not NUL-terminated), allocated; NULL when out
- * of memory. */
+/* The object as indented JSON with a final newline (not NUL-terminated), allocated; NULL if out of
+ * memory. */
 char *sn_config_print(const sn_config *c, size_t *bytes);
-/* Writes that to a file, atomically (runtime/file.h). */
+/* Writes that text to a file, atomically (runtime/file.h). */
 bool sn_config_save(sn_config *c, const char *path, sn_error *err);
 
 #ifdef __cplusplus

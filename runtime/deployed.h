@@ -1,4 +1,4 @@
-/* deployed.h: the table by which a program's main calls the artefact that it is linked with. */
+/* deployed.h: the table through which a main program calls the artefact that it is linked with. */
 #ifndef SN_DEPLOYED_H
 #define SN_DEPLOYED_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* The caller's struct NAME of every artefact. */
+/* The struct NAME of every artefact, filled by the caller. */
 typedef struct sn_deployed_model {
     const void *weights;
     int64_t bytes, threads;
@@ -16,7 +16,7 @@ typedef struct sn_deployed_model {
     int32_t target, mapped;
 } sn_deployed_model;
 
-/* An entry of NAME.h with its lengths, and its inputs and outputs, as lists in their order. */
+/* An entry of NAME.h with its dimensions, inputs and outputs, as arrays in their order. */
 typedef struct sn_deployed_entry {
     const char *name;
     int32_t (*call)(const sn_deployed_model *m, void *state, void *workspace, const int64_t *dims,

@@ -1,5 +1,5 @@
-/* manifest.h: what an artefact (a model compiled ahead of time) says of itself: a text in its
- * object, found by its first line in whatever the object was linked into. */
+/* manifest.h: the manifest of an artefact (a model compiled ahead of time): a text in its object
+ * that describes it. Its first line identifies it in any file that the object was linked into. */
 #ifndef SN_MANIFEST_H
 #define SN_MANIFEST_H
 
@@ -31,7 +31,7 @@ typedef struct sn_manifest_entry {
     struct {
         char name[SN_MANIFEST_NAME];
         int64_t lo, hi;
-    } dim[SN_MANIFEST_DIMS]; /* in the order in which the entry takes them */
+    } dim[SN_MANIFEST_DIMS]; /* in the order of the entry's parameters */
     int n_dim;
     sn_manifest_tensor tensor[SN_MANIFEST_TENSORS]; /* inputs, then outputs */
     int n_tensor;
@@ -39,31 +39,33 @@ typedef struct sn_manifest_entry {
 
 typedef struct sn_manifest {
     char name[SN_MANIFEST_NAME], version[32], threads[16];
-    int64_t weight_bytes, state_bytes; /* weight_bytes: of the file */
+    int64_t weight_bytes, state_bytes; /* weight_bytes: size of the weights file */
     bool embedded;
-    bool no_bos; /* texts begin without BOS */
+    bool no_bos; /* texts do not start with BOS */
     uint64_t hash;
     struct {
         char name[SN_MANIFEST_NAME], triple[SN_MANIFEST_NAME];
-        char needs[384]; /* CPU features and where it was made: "avx2 fma (haswell)" */
+        /* required CPU features and the CPU it was compiled for: "avx2 fma (haswell)" */
+        char needs[384];
         int64_t code_bytes;
     } target[SN_MANIFEST_TARGETS];
     int n_target;
     sn_manifest_entry entry[SN_MANIFEST_ENTRIES];
     int n_entry;
-    int32_t bos, eos[SN_MANIFEST_EOS]; /* tokens; bos -1: none */
+    int32_t bos, eos[SN_MANIFEST_EOS]; /* token ids; bos -1: none */
     int n_eos;
-    int64_t source_vocab; /* of an encoder-decoder; 0: none */
-    int n_label;          /* classes that have a name: sn_manifest_label */
+    int64_t source_vocab; /* encoder-decoders: vocabulary size of the source; 0: none */
+    int n_label;          /* number of named classes: sn_manifest_label */
 } sn_manifest;
 
-/* Reads a manifest of at most `size` bytes, its mark included. False: err says which line. */
+/* Parses a manifest of at most `size` bytes, including its first line. False: err names the
+ * line. */
 bool sn_manifest_parse(const char *text, size_t size, sn_manifest *out, sn_error *err);
 
-/* The k-th manifest in some bytes; NULL: there are not so many. */
+/* The k-th manifest in a block of bytes; NULL: there are fewer. */
 const char *sn_manifest_find(const void *data, size_t size, int k);
 
-/* The name of class i in a manifest, *length bytes of its text; NULL: it has none. */
+/* The name of class i in a manifest; *length is its length in bytes. NULL: no name. */
 const char *sn_manifest_label(const char *manifest, int64_t i, int *length);
 
 const sn_manifest_entry *sn_manifest_get(const sn_manifest *m, const char *entry); /* NULL: none */

@@ -1,4 +1,4 @@
-/* model_dir.h: a model as the ecosystem keeps it: a folder with config.json, model.safetensors (or
+/* model_dir.h: a model folder in Hugging Face's layout: config.json, model.safetensors (or
  * model.safetensors.index.json for several files) and the tokenizer's files. */
 #ifndef SN_MODEL_DIR_H
 #define SN_MODEL_DIR_H
@@ -11,24 +11,24 @@
 extern "C" {
 #endif
 
-/* An open model. Config and weights belong to it; weights are mapped, not copied. */
+/* An open model. Owns config and weights; weights are mapped, not copied. */
 typedef struct sn_model_dir {
     char *path;
     sn_config *config;
     sn_weights *weights;
 } sn_model_dir;
 
-/* Opens a model folder. A folder without model.safetensors but with exactly one *.safetensors file
- * uses that one. NULL on error, which says what is missing and how to make it. */
+/* Opens a model folder. Without model.safetensors, a single *.safetensors file of another name is
+ * used. NULL on error: the message says what is missing and how to create it. */
 sn_model_dir *sn_model_dir_open(const char *path, sn_error *err);
 void sn_model_dir_close(sn_model_dir *m); /* NULL is allowed */
 
-/* Path of a file of the folder ("tokenizer.bin"), allocated; NULL if there is none (or when out of
+/* Path of a file in the folder ("tokenizer.bin"), allocated; NULL if it does not exist (or out of
  * memory). */
 char *sn_model_dir_file(const sn_model_dir *m, const char *name);
 
 /* Writes config.json and model.safetensors, each atomically, weights first, into a folder that is
- * made if missing. Saving over a model of several files removes nothing, and is refused. */
+ * created if missing. Refuses to save over a model of several weights files; nothing is removed. */
 bool sn_model_dir_save(const char *path, sn_config *config, const sn_weight *tensors, size_t count,
                        sn_error *err);
 

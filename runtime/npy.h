@@ -1,4 +1,4 @@
-/* npy.h: one array in NumPy's .npy format (versions 1 to 3): reference data, imports, read-outs.
+/* npy.h: one array in NumPy's .npy format (versions 1 to 3), for reference data, imports and taps.
  * Source: numpy/lib/format.py ("NEP 1"). */
 #ifndef SN_NPY_H
 #define SN_NPY_H
@@ -11,18 +11,18 @@ extern "C" {
 
 enum { SN_NPY_RANK = 8 };
 
-/* A row-major array, owned: free with sn_npy_free. */
+/* A row-major array; owns its data: free with sn_npy_free. */
 typedef struct sn_npy {
     sn_dtype dtype;
     int rank;
     int64_t shape[SN_NPY_RANK];
-    int64_t count; /* elements */
+    int64_t count; /* number of elements */
     size_t bytes;
     void *data; /* 64-byte aligned */
 } sn_npy;
 
-/* Reads a file or a block of memory (`name` is for messages). Little-endian arrays of the element
- * types of base.h, in C order; the length must be exact. On failure `out` is empty. */
+/* Reads a file or a block of memory (`name` is used in messages). Accepts little-endian arrays in C
+ * order with an element type of base.h; the length must be exact. On failure `out` is empty. */
 bool sn_npy_open(const char *path, sn_npy *out, sn_error *err);
 bool sn_npy_parse(const char *name, const void *data, size_t bytes, sn_npy *out, sn_error *err);
 void sn_npy_free(sn_npy *a);

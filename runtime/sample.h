@@ -1,6 +1,6 @@
-/* sample.h: choosing the next token from logits (SPEC A14: y ~ p^(1/tau)).
- * A sampler owns its scratch memory and its place in the random stream; the same options and the
- * same logits give the same tokens. One sampler a thread. */
+/* sample.h: samples the next token from logits (SPEC A14: y ~ p^(1/tau)).
+ * A sampler owns its scratch memory and its position in the random stream; the same options and
+ * logits give the same tokens. Not thread-safe: use one sampler per thread. */
 #ifndef SN_SAMPLE_H
 #define SN_SAMPLE_H
 
@@ -12,10 +12,12 @@ extern "C" {
 #endif
 
 typedef struct sn_sample_options {
-    float temperature; /* tau >= 0; 0 is greedy, INFINITY is uniform over what the filters leave */
-    int32_t top_k;     /* keep the k most probable; 0 keeps all */
-    float top_p;       /* then keep the smallest most probable set of mass >= p, 0 < p <= 1;
-                          Holtzman et al. 2020, "nucleus sampling" */
+    /* tau >= 0; 0: greedy; INFINITY: uniform over the tokens that the filters keep */
+    float temperature;
+    int32_t top_k; /* keep the k most probable tokens; 0: all */
+    /* then keep the smallest set of most probable tokens with total probability >= p, 0 < p <= 1;
+     * Holtzman et al. 2020, "nucleus sampling" */
+    float top_p;
     uint64_t seed;
 } sn_sample_options;
 
@@ -24,20 +26,20 @@ typedef struct sn_sample_options {
 
 typedef struct sn_sampler sn_sampler;
 
-/* NULL if an option is out of its range (the error names it) or vocab is 0. */
+/* NULL if an option is out of range (the error names it) or vocab is 0. */
 sn_sampler *sn_sampler_new(const sn_sample_options *options, size_t vocab, sn_error *err);
-void sn_sampler_free(sn_sampler *s); /* NULL is fine */
+void sn_sampler_free(sn_sampler *s); /* NULL is allowed */
 
-/* Draws a token from logits[vocab]; -1 if a logit is NaN or +infinity, or if all are -infinity
- * (single ones may be: such a token is never drawn). Equal logits rank by index, lowest first, so
- * greedy choice and both filters are the same on every machine. */
+/* Samples a token from logits[vocab]. -1 if a logit is NaN or +infinity, or if all are -infinity
+ * (tokens with logit -infinity are never chosen). Ties are broken by index, lowest first, so greedy
+ * decoding and both filters give the same result on every machine. */
 int32_t sn_sampler_next(sn_sampler *s, const float *logits, sn_error *err);
 
-/* The sampler's place in its stream, to store and to resume from. */
+/* The sampler's position in its stream, to be stored for resuming. */
 sn_rng *sn_sampler_rng(sn_sampler *s);
 
-/* Index of the largest of x[n], the lowest one of equals; n > 0. NaN is never chosen unless all
- * are. */
+/* Index of the largest of x[n], the lowest index if several are equal; n > 0. NaN is chosen only if
+ * all are NaN. */
 size_t sn_sample_largest(const float *x, size_t n);
 
 /* Logits x[n] to probabilities in place [PH22 A6]; sums in f64; n > 0. */

@@ -1,5 +1,5 @@
-/* json.h: reading JSON (RFC 8259) in files that come from outside. The whole text is checked before
- * cJSON reads it, so that a failure of cJSON can only be one of memory. */
+/* json.h: parses JSON (RFC 8259) from untrusted files. The text is validated before cJSON parses
+ * it, so cJSON can only fail for lack of memory. */
 #ifndef SN_JSON_H
 #define SN_JSON_H
 
@@ -11,10 +11,10 @@
 extern "C" {
 #endif
 
-/* The object that a text holds; the caller deletes it. `name` is for messages: the file.
- * Errors: what is not JSON, with line and column; nesting over 1000; "\u0000", which would end a
- * string; a number beyond f64; a text that is no object; a key that occurs twice in an object
- * (programs disagree on which counts). A byte order mark at the beginning is skipped. */
+/* Parses a JSON object; the caller deletes it. `name` is the file name for messages. Errors:
+ * invalid JSON, with line and column; nesting deeper than 1000; "\u0000", which would end a C
+ * string; a number out of range of f64; text that is not an object; duplicate keys in an object
+ * (parsers disagree on which one counts). A byte order mark at the beginning is skipped. */
 cJSON *sn_json_parse(const char *name, const char *text, size_t size, sn_error *err);
 
 #ifdef __cplusplus

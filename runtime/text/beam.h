@@ -1,5 +1,5 @@
-/* beam.h: beam search: of all continuations of the hypotheses so far, the most probable ones go on
- * (SPEC A15, line 6, with a search in place of the draw). Works on logits; runs no model. */
+/* beam.h: beam search: keeps the most probable continuations of the hypotheses (SPEC A15, line 6,
+ * with search instead of sampling). Works on logits; does not run the model. */
 #ifndef SN_BEAM_H
 #define SN_BEAM_H
 
@@ -10,34 +10,36 @@ extern "C" {
 #endif
 
 typedef struct sn_beam_options {
-    int32_t beams;         /* hypotheses that go on, 1 or more; 1 is greedy choice */
-    int32_t eos;           /* ends a hypothesis; -1: nothing does */
-    int64_t max_tokens;    /* a hypothesis of so many tokens is finished; 1 or more */
-    double length_penalty; /* alpha >= 0: hypotheses are ranked by log P / tokens^alpha, the end
-                              token counted; 0: by log P */
+    int32_t beams;      /* number of live hypotheses, 1 or more; 1 is greedy decoding */
+    int32_t eos;        /* ends a hypothesis; -1: none */
+    int64_t max_tokens; /* maximum length of a hypothesis; 1 or more */
+    /* alpha >= 0: ranks hypotheses by log P / tokens^alpha, where the end token counts; 0: by log
+     * P */
+    double length_penalty;
 } sn_beam_options;
 
 typedef struct sn_beam sn_beam;
 
-/* NULL with the error: an option out of its range, no memory. */
+/* NULL with the error: an option out of range, or out of memory. */
 sn_beam *sn_beam_new(const sn_beam_options *o, size_t vocab, sn_error *err);
-void sn_beam_free(sn_beam *b); /* NULL is fine */
+void sn_beam_free(sn_beam *b); /* NULL is allowed */
 
-/* One step: logits [beams, vocab], row i of the hypothesis in row i (before the first step all rows
- * are the same sequence, only row 0 is read). tokens[i] goes to row i next, after what row
- * parents[i] held; rows that nothing is left for repeat row 0. Equal probabilities rank by row,
- * then by token, lowest first. False: a logit is NaN or +infinity, or all of a row are
- * -infinity. */
+/* One step. logits [beams, vocab]: row i belongs to hypothesis i (before the first step all rows
+ * are the same sequence, and only row 0 is read). The hypothesis of row i next continues row
+ * parents[i] with tokens[i]; unused rows repeat row 0. Ties are broken by row, then by token,
+ * lowest first. False: a logit is NaN or +infinity, or a whole row is -infinity. */
 bool sn_beam_step(sn_beam *b, const float *logits, int32_t *tokens, int32_t *parents,
                   sn_error *err);
 
-/* No hypothesis that goes on can end up among the best `beams` any more, or none does go on. */
+/* Whether the search is complete: no live hypothesis is left, or none can enter the best
+ * `beams`. */
 bool sn_beam_done(const sn_beam *b);
 
-/* Finished hypotheses, best first; at most `beams`. Before the search is done, those so far. */
+/* Number of finished hypotheses, at most `beams`, sorted best first. May be called before the
+ * search is done. */
 int32_t sn_beam_count(const sn_beam *b);
-/* Writes the tokens of finished hypothesis i, without the end token, to out (room for max_tokens);
- * their number. *log_p (may be NULL): of the whole, end token included. */
+/* Writes the tokens of finished hypothesis i, without the end token, to out (room for max_tokens)
+ * and returns their number. *log_p (may be NULL): its log probability, end token included. */
 size_t sn_beam_result(const sn_beam *b, int32_t i, int32_t *out, double *log_p);
 
 #ifdef __cplusplus

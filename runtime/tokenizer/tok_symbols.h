@@ -1,5 +1,5 @@
-/* tok_symbols.h: character-level and word-level vocabularies: a list of texts, each found whole.
- * Internal. */
+/* tok_symbols.h: character-level and word-level vocabularies: a list of texts that are matched
+ * whole. Internal. */
 #ifndef SN_TOK_SYMBOLS_H
 #define SN_TOK_SYMBOLS_H
 
@@ -13,7 +13,7 @@ typedef struct sn_symbols {
 
 extern const sn_tok_kind sn_tok_char, sn_tok_word;
 
-/* An empty object of one of the two kinds. */
+/* An empty object of either kind. */
 sn_symbols *sn_symbols_new(const sn_tok_kind *kind, sn_error *err);
 
 #endif

@@ -1,5 +1,4 @@
-/* tok_wordpiece.h: BERT's WordPiece as an object that vocab.txt and tokenizer.json both make.
- * Internal. */
+/* tok_wordpiece.h: BERT's WordPiece tokenizer, built from vocab.txt or tokenizer.json. Internal. */
 #ifndef SN_TOK_WORDPIECE_H
 #define SN_TOK_WORDPIECE_H
 
@@ -8,12 +7,14 @@
 
 typedef struct sn_wordpiece {
     sn_tokenizer base;
-    bool lower, strip;  /* lower case; accents off */
-    bool chinese;       /* Chinese characters are words of their own */
-    int32_t max_chars;  /* a longer word is unk */
-    sn_bytes prefix;    /* of a piece within a word: "##" */
-    sn_regex *unwanted; /* what is dropped: control characters, marks if strip; may be NULL */
-    sn_regex *words;    /* words, punctuation and Chinese characters; the rest is white space */
+    bool lower, strip; /* convert to lower case; strip accents */
+    bool chinese;      /* Chinese characters are separate words */
+    int32_t max_chars; /* longer words become unk */
+    sn_bytes prefix;   /* prefix of a piece inside a word: "##" */
+    /* removed from the text: control characters, and marks if strip; may be NULL */
+    sn_regex *unwanted;
+    /* matches words, punctuation and Chinese characters; the rest is white space */
+    sn_regex *words;
 } sn_wordpiece;
 
 typedef struct sn_wordpiece_options {
@@ -22,11 +23,11 @@ typedef struct sn_wordpiece_options {
     const char *prefix;
 } sn_wordpiece_options;
 
-/* Those of BERT (google-research/bert, tokenization.py), uncased or cased. */
+/* The options of BERT (google-research/bert, tokenization.py), uncased or cased. */
 #define SN_WORDPIECE_BERT(lowercase)                                                               \
     ((sn_wordpiece_options){true, true, (lowercase), (lowercase), 100, "##"})
 
-/* An object without its vocabulary. */
+/* An object with an empty vocabulary. */
 sn_wordpiece *sn_wordpiece_new(const sn_wordpiece_options *options, sn_error *err);
 
 extern const sn_tok_kind sn_tok_wordpiece;

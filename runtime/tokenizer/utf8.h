@@ -1,4 +1,5 @@
-/* utf8.h: one code point of UTF-8 at a time, with invalid bytes reported, not repaired. */
+/* utf8.h: decodes and encodes one UTF-8 code point at a time; reports invalid bytes and does not
+ * repair them. */
 #ifndef SN_UTF8_H
 #define SN_UTF8_H
 
@@ -7,9 +8,9 @@
 
 #define SN_UTF8_INVALID UINT32_MAX
 
-/* Reads the code point at p[0..n), n > 0: its length 1 to 4, or 1 with *cp = SN_UTF8_INVALID for a
- * byte that does not begin a well-formed sequence (Unicode 15, table 3-7: no overlong forms, no
- * surrogates, nothing above U+10FFFF). */
+/* Decodes the code point at p[0..n), n > 0. Returns its length 1 to 4, or 1 with *cp =
+ * SN_UTF8_INVALID if the byte does not begin a well-formed sequence (Unicode 15, table 3-7: no
+ * overlong forms, no surrogates, nothing above U+10FFFF). */
 static inline size_t sn_utf8_next(const char *p, size_t n, uint32_t *cp) {
     const unsigned char *s = (const unsigned char *)p;
     *cp = SN_UTF8_INVALID;
@@ -30,7 +31,7 @@ static inline size_t sn_utf8_next(const char *p, size_t n, uint32_t *cp) {
     return len;
 }
 
-/* Writes a code point; returns its length. */
+/* Encodes a code point; returns its length. */
 static inline size_t sn_utf8_put(uint32_t c, char out[4]) {
     if (c < 0x80) {
         out[0] = (char)c;
