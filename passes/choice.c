@@ -30,7 +30,7 @@ static const struct cost {
 static const double MOST = 0.97;
 
 /* Attention by its parts needs memory for all scores: it is thought of up to so many. */
-enum { MOST_SCORES = 1 << 24, APART_LEVEL = 1 };
+enum { MOST_SCORES = 1 << 24 };
 
 static const struct cost *cost_of(sn_op op) {
     for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
@@ -98,7 +98,7 @@ static void judge(const sn_passes *p, const sn_node *n, sn_question *q) {
         q->allowed |= 1u << SN_CHOOSE_PRIMITIVE;
         if (c->time <= MOST) q->model = SN_CHOOSE_PRIMITIVE, q->why = "cost model: faster";
     }
-    if (product && p->o.level >= APART_LEVEL) q->allowed |= 1u << SN_CHOOSE_APART;
+    if (product && sn_level_fuses(p->o.level)) q->allowed |= 1u << SN_CHOOSE_APART;
     if (n->op == SN_OP_attention && scores_are_few(n) && !in_module(p->m, SN_OP_attention_grad))
         q->allowed |= 1u << SN_CHOOSE_APART;
 }

@@ -5,12 +5,11 @@
  * makes one kernel of one composite. */
 #include "passes/choice.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/table.h"
 #include "passes/passes.h"
 #include "passes/primitive.h"
 
 #include <string.h>
-
-enum { FLASH_LEVEL = 3 };
 
 static void set_unit(sn_passes *p, const sn_node *n, uint32_t unit) {
     if (n->id >= p->n_unit) {
@@ -144,8 +143,8 @@ static bool flash_fits(const sn_node *n) {
 /* Is there a kernel for all of attention, or of its gradient? */
 static bool takes_flash(sn_passes *p, const sn_node *n) {
     bool known = n->op == SN_OP_attention || n->op == SN_OP_attention_grad;
-    return known && p->o.level >= FLASH_LEVEL && strcmp(p->o.backend, "onednn") && flash_fits(n) &&
-           sn_choose(p, n) == SN_CHOOSE_FUSED;
+    return known && sn_level_reaches(p->o.level, sn_kernels[SN_KERNEL_flash].level) &&
+           strcmp(p->o.backend, "onednn") && flash_fits(n) && sn_choose(p, n) == SN_CHOOSE_FUSED;
 }
 
 static sn_node *rule(void *ctx, sn_node *n);

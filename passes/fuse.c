@@ -7,6 +7,7 @@
 #include "passes/row_sums.h"
 #include "passes/choice.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/table.h"
 
 #include <string.h>
 
@@ -247,9 +248,11 @@ static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
     const sn_attr *batch = sn_attr_get(dot, SN_A_batch_a);
     int64_t length;
     int h = feeding_group(b, out), sums = 0;
-    if (h < 0 || b->g->p->o.level < 4 || sn_choose(b->g->p, dot) != SN_CHOOSE_FUSED ||
-        !sn_group_packs(b->g, dot) || (batch && batch->n) || !contract || contract->n != 1 ||
-        contract->v[0] != out->rank - 1 || out->dtype != dot->dtype)
+    if (h < 0 ||
+        !sn_kernel_holds(&sn_kernels[SN_KERNEL_gemm], SN_HOLDS_ROW_PROLOGUE, b->g->p->o.level) ||
+        sn_choose(b->g->p, dot) != SN_CHOOSE_FUSED || !sn_group_packs(b->g, dot) ||
+        (batch && batch->n) || !contract || contract->n != 1 || contract->v[0] != out->rank - 1 ||
+        out->dtype != dot->dtype)
         return NULL;
     if (!sn_dim_is_const(b->m, out->shape[out->rank - 1], &length) || length < 2 ||
         length * (int64_t)sn_dtype_size((sn_dtype)out->dtype) > PROLOGUE_BYTES)

@@ -8,6 +8,7 @@
 #include "passes/choice.h"
 #include "passes/fuse_halves.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/table.h"
 #include "passes/primitive.h"
 #include "passes/row_sums.h"
 
@@ -115,20 +116,28 @@ static bool is_elementwise(const sn_node *n) {
     return sn_ops[n->op].kind == SN_ELEM || n->op == SN_OP_random;
 }
 
-/* Does the level let node n (an elementwise one, or a row reduction) into group k? */
+/* The row of the kernel that the group becomes. */
+static const sn_kernel_traits *kernel_of(const sn_group *k) {
+    static const sn_kernel_id kernel[] = {[SN_GROUP_LOOPS] = SN_KERNEL_loops,
+                                          [SN_GROUP_COLUMN] = SN_KERNEL_column,
+                                          [SN_GROUP_GEMM] = SN_KERNEL_gemm,
+                                          [SN_GROUP_SINGLE] = SN_KERNEL_NONE};
+    return &sn_kernels[kernel[k->kind]];
+}
+
+/* Does the level let node n into group k? Below the level from which on row reductions join, a
+ * group that has one takes nothing of other operations. */
 static bool level_allows(const sn_grouping *g, const sn_group *k, const sn_node *n, uint32_t unit) {
+    const sn_kernel_traits *kernel = kernel_of(k);
     int level = g->p->o.level;
-    bool same = unit && unit == k->unit;
-    bool row = !is_elementwise(n) && !sn_swap_distance(n);
-    if (k->n_member >= MAX_MEMBERS) return false;
-    switch (k->kind) {
-    case SN_GROUP_LOOPS:
-        return same || level >= 2 || (level == 1 && !row && !k->reduces);
-    case SN_GROUP_GEMM:
-        return !row && (same || level >= 4);
-    default:
-        return false;
-    }
+    sn_holds what = is_elementwise(n)     ? SN_HOLDS_ELEMENTWISE
+                    : sn_swap_distance(n) ? SN_HOLDS_COLUMN_SWAP
+                                          : SN_HOLDS_ROWS;
+    if (k->n_member >= MAX_MEMBERS || !sn_kernel_can_hold(kernel, what)) return false;
+    if (unit && unit == k->unit) return true;
+    bool closed = k->reduces && sn_kernel_can_hold(kernel, SN_HOLDS_ROWS) &&
+                  !sn_kernel_holds(kernel, SN_HOLDS_ROWS, level);
+    return sn_kernel_holds(kernel, what, level) && !closed;
 }
 
 static bool acyclic(sn_grouping *g, int group, const sn_node *n) {
@@ -220,7 +229,8 @@ static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node 
 static int product_of_panels(sn_grouping *g, const sn_node *n) {
     const sn_node *x = sn_panel_sum(n);
     int h = x ? g->group_of[x->id] : -1;
-    if (h < 0 || g->group[h].kind != SN_GROUP_GEMM || g->p->o.level < 4) return -1;
+    if (h < 0 || !sn_kernel_holds(kernel_of(&g->group[h]), SN_HOLDS_PANEL_REDUCTION, g->p->o.level))
+        return -1;
     const sn_node *dot = g->group[h].member[0];
     bool fits = sn_choose(g->p, dot) == SN_CHOOSE_FUSED && x->dtype == dot->dtype &&
                 !g->group[h].pair && g->group[h].n_member < MAX_MEMBERS;
@@ -293,8 +303,9 @@ static void place(sn_grouping *g, sn_node *n) {
         return;
     }
     if (reduces && !last) {
-        found(g, SN_GROUP_COLUMN, n);
-        if (g->p->o.level >= 2) take_summand(g, n);
+        int column = found(g, SN_GROUP_COLUMN, n);
+        if (sn_kernel_holds(kernel_of(&g->group[column]), SN_HOLDS_OPERAND, g->p->o.level))
+            take_summand(g, n);
         return;
     }
     if (takes_swap(g, n)) {

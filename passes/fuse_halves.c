@@ -6,6 +6,7 @@
 #include "passes/fuse_halves.h"
 #include "passes/choice.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/table.h"
 
 #include <string.h>
 
@@ -150,7 +151,8 @@ sn_node **sn_halves_find(const sn_grouping *g) {
     sn_node **found = sn_arena_alloc(g->m, sizeof *found * g->n_id);
     f.of = sn_arena_alloc(g->m, sizeof *f.of * g->n_id);
     f.part = sn_arena_alloc(g->m, g->n_id);
-    for (int i = 0; i < g->order.n && g->p->o.level >= 4; i++) {
+    if (!sn_kernel_holds(&sn_kernels[SN_KERNEL_gemm], SN_HOLDS_HALVES, g->p->o.level)) return found;
+    for (int i = 0; i < g->order.n; i++) {
         sn_node *n = g->order.node[i];
         for (int j = 0; j < n->n_in; j++)
             if (pair_of(&f, n->in[j])) follow(&f, pair_of(&f, n->in[j]), n, n->in[j]);

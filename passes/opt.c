@@ -12,7 +12,7 @@ bool sn_opt(const char *text, const char *file, const char *passes, const char *
     sn_module *m = sn_parse(text, file, true, err);
     if (!m) return false;
     sn_module_set_raw(m, false);
-    sn_pass_options o = {.level = 4,
+    sn_pass_options o = {.level = SN_LEVEL_HIGHEST,
                          .backend = "own",
                          .only = passes,
                          .verify = true,

@@ -81,7 +81,7 @@ static bool run_table(sn_passes *p) {
     sn_module *m = p->m;
     for (int i = 0; i < sn_pass_count && !sn_module_error(m)->code; i++) {
         const sn_pass_info *pass = &sn_pass_table[i];
-        bool run = o->only ? listed(o->only, pass->name) : o->level >= pass->level;
+        bool run = o->only ? listed(o->only, pass->name) : sn_level_reaches(o->level, pass->level);
         if (!run || listed(o->off, pass->name) || (dbg->off && listed(dbg->off, pass->name)))
             continue;
         double start = now_ms();
@@ -111,7 +111,7 @@ bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o) {
         !check_list(m, "SINTER_DEBUG=off: ", dbg->off))
         return false;
     if (p->o.dump) dump(p, 0, "input");
-    sn_module_set_exact_division(m, o->level == 0 && !o->only);
+    sn_module_set_exact_division(m, !sn_level_fuses(o->level) && !o->only);
     bool ok = run_table(p);
     sn_module_set_exact_division(m, false); /* the module may grow, and be compiled otherwise */
     return ok;

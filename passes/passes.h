@@ -5,9 +5,10 @@
 #define SN_PASSES_H
 
 #include "ir/ir.h"
+#include "passes/kernels/levels.h"
 
 typedef struct sn_pass_options {
-    int level;           /* fusion level 0 .. 4 */
+    int level;           /* fusion level (kernels/levels.h) */
     const char *backend; /* "auto", "own" or "onednn" */
     const char *off;     /* names of passes to skip, separated by '+' or ','; NULL: none */
     bool verify;         /* verify after every pass */
@@ -50,7 +51,7 @@ typedef struct sn_passes {
 
 typedef struct sn_pass_info {
     const char *name;
-    int level;
+    sn_level level; /* from which on it runs */
     bool fixpoint;
     const char *why;
     int (*run)(sn_passes *);

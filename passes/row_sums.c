@@ -7,6 +7,7 @@
 #include "passes/row_sums.h"
 #include "passes/choice.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/table.h"
 
 #include <string.h>
 
@@ -200,7 +201,9 @@ sn_grouping *sn_group_row_sums(sn_passes *p, sn_entry *e) {
     splitter s = {.p = p, .base = sn_group_entry(p, e)};
     sn_module *m = p->m;
     size_t n = s.base->n_id;
-    if (p->o.level < 4 || !s.base->n_group) return s.base;
+    const sn_kernel_traits *gemm = &sn_kernels[SN_KERNEL_gemm];
+    if (!sn_kernel_holds(gemm, SN_HOLDS_PANEL_REDUCTION, p->o.level) || !s.base->n_group)
+        return s.base;
     s.along = sn_arena_alloc(m, n);
     s.split = sn_arena_alloc(m, n);
     if (!choose(&s)) return s.base;

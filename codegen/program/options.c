@@ -70,9 +70,9 @@ static bool check_passes(const char *list, sn_error *err) {
 
 static bool check_values(const sn_options *o, sn_error *err) {
     static const char *const backends[] = {"auto", "own", "onednn", NULL};
-    if (o->level < -1 || o->level > 4)
-        return sn_fail(err, SN_ERR_USAGE, "fusion level %d: levels are 0 to 4, -1 stands for 4",
-                       o->level);
+    if (!sn_level_exists(o->level))
+        return sn_fail(err, SN_ERR_USAGE, "fusion level %d: levels are 0 to %d, -1 stands for %d",
+                       o->level, SN_LEVEL_HIGHEST, SN_LEVEL_HIGHEST);
     if (o->threads < 0 || o->threads > SN_MAX_THREADS)
         return sn_fail(err, SN_ERR_USAGE,
                        "%d threads: give their number, at most %d, or 0 for as many as there are",
@@ -107,7 +107,7 @@ static bool check_conflicts(const sn_options *o, unsigned facts, sn_error *err) 
     if (o->tune) facts |= TUNE;
     if (sn_cache_is_off(o->cache_dir)) facts |= NO_CACHE;
     if (o->strict_fusion) facts |= STRICT;
-    if (o->level == 0) facts |= LEVEL_0;
+    if (!sn_level_fuses(sn_level_or_highest(o->level))) facts |= LEVEL_0;
     if (o->check_nan || o->check_index) facts |= CHECKED;
     for (size_t i = 0; i < sizeof conflicts / sizeof *conflicts; i++)
         if ((facts & conflicts[i].both) == conflicts[i].both)

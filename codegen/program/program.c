@@ -55,7 +55,7 @@ static bool pass_options(compiler *c, sn_pass_options *po) {
     if (!sn_options_check(o, c->err)) return false;
     const char *weights = o->weights && strcmp(o->weights, "f32") ? o->weights : NULL;
     const char *precision = o->precision && strcmp(o->precision, "f32") ? o->precision : NULL;
-    *po = (sn_pass_options){.level = o->level < 0 ? 4 : o->level,
+    *po = (sn_pass_options){.level = sn_level_or_highest(o->level),
                             .backend = o->backend ? o->backend : "auto",
                             .weights = weights,
                             .precision = precision,

@@ -8,13 +8,14 @@
  *
  * A score or weight that somebody else needs blocks this: it would have to be computed twice. */
 #include "passes/graph_util.h"
+#include "passes/kernels/table.h"
 #include "passes/match.h"
 #include "passes/raise/attention.h"
 #include "passes/raise/region.h"
 
 #include <string.h>
 
-enum { STAND_IN = 2000, MAX_DEPTH = 24, ATTENTION_LEVEL = 3 };
+enum { STAND_IN = 2000, MAX_DEPTH = 24 };
 
 bool ra_is_listed(const sn_attr *a, int64_t axis) {
     for (int i = 0; a && i < a->n; i++)
@@ -469,7 +470,8 @@ static sn_node *below_views(sn_node *n) {
 
 static bool wanted(const sn_raiser *r) {
     const sn_pass_options *o = &r->p->o;
-    return o->only || (o->level >= ATTENTION_LEVEL && strcmp(o->backend, "onednn"));
+    return o->only || (sn_level_reaches(o->level, sn_kernels[SN_KERNEL_flash].level) &&
+                       strcmp(o->backend, "onednn"));
 }
 
 /* dot(softmax(f(dot(q, k))), v) = attention(q, k, v) with f as its regions */

@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { MAX_STEPS = 32 }; /* rules in a row on one node: a bound on mistakes */
-enum { ALL_LEVELS = 4, MAX_ROUNDS = 20 };
+enum { MAX_ROUNDS = 20 };
 
 uint32_t sn_raise_uses(const sn_raiser *r, const sn_node *n) {
     return n->id < r->n_uses ? r->uses[n->id] : 0;
@@ -36,15 +36,16 @@ static void add_uses(sn_raiser *r, const sn_node *n, uint32_t count) {
 /* Softmax on every level, because it says what a row is that is hidden as a whole. */
 static const struct {
     const sn_raising *rules;
-    int level;
-} tables[] = {{sn_raise_product, 2}, {sn_raise_act, 2},     {sn_raise_norm, 2},
-              {sn_raise_rope, 2},    {sn_raise_softmax, 0}, {sn_raise_attention, 2}};
+    sn_level level;
+} tables[] = {{sn_raise_product, SN_LEVEL_ROWS}, {sn_raise_act, SN_LEVEL_ROWS},
+              {sn_raise_norm, SN_LEVEL_ROWS},    {sn_raise_rope, SN_LEVEL_ROWS},
+              {sn_raise_softmax, SN_LEVEL_NONE}, {sn_raise_attention, SN_LEVEL_ROWS}};
 
 static sn_node *apply_rules(sn_raiser *r, sn_node *n) {
     const sn_pass_options *o = &r->p->o;
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const sn_raising *s = tables[t].rules; s->rule; s++) {
-            if (!o->only && o->level < tables[t].level) continue;
+            if (!o->only && !sn_level_reaches(o->level, tables[t].level)) continue;
             if (s->op != SN_OP_COUNT && s->op != n->op) continue;
             sn_node *x = s->rule(r, n);
             if (x && x != n && x->dtype == n->dtype && sn_shapes_equal(x, n)) return x;
@@ -138,7 +139,7 @@ static sn_node **raise_below(sn_passes *p, sn_node *loss, int *count) {
 
 sn_node *sn_raise_loss(sn_node *loss) {
     sn_module *m = loss->m;
-    sn_passes p = {.m = m, .o = {.level = ALL_LEVELS, .backend = "own"}};
+    sn_passes p = {.m = m, .o = {.level = SN_LEVEL_HIGHEST, .backend = "own"}};
     sn_order order = sn_topo(m, 1, &loss);
     sn_node **now = sn_arena_alloc(m, sizeof *now * (size_t)order.n), *raised = loss;
     for (int i = 0; i < order.n; i++) now[i] = order.node[i];

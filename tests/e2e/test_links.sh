@@ -50,7 +50,8 @@ for doc in docs/internals.md docs/glossary.md CONTRIBUTING.md; do
         grep -vE '[A-Z]{4}|softsign' | LC_ALL=C sort -u | LC_ALL=C comm -23 - "$words" | sed "s|^|$doc: no source has the name |" | grep . && failed=1
 done
 
-want=$(sed -n 's/^PASS(\([a-z_]*\), \([0-9]\),.*/\1 \2/p' passes/passes.def)
+want=$(awk -F'[(,]' '/^LEVEL\(/ { level["SN_LEVEL_" $2] = n++ }
+    /^PASS\(/ { gsub(/ /, "", $3); print $2, level[$3] }' passes/kernels/levels.def passes/passes.def)
 have=$(awk -F'|' '/^\| pass \|/ { in_table = 1; next } in_table && !/^\|/ { exit }
     in_table && !/^\|-/ { gsub(/ /, "", $2); gsub(/ /, "", $3); print $2, $3 }' docs/internals.md)
 [ "$want" = "$have" ] || fail "docs/internals.md: its table of passes is not passes.def:
