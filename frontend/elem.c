@@ -12,38 +12,6 @@ static sn_tensor apply_unary(sn_loc at, sn_op op, sn_tensor x) {
     return sn_b_unary(op, x);
 }
 
-#define UNARY(name)                                                                                \
-    sn_tensor sn_##name##_at(sn_loc at, sn_tensor x) {                                             \
-        return apply_unary(at, SN_OP_##name, x);                                                   \
-    }
-UNARY(neg)
-UNARY(abs)
-UNARY(sign)
-UNARY(exp)
-UNARY(exp2)
-UNARY(expm1)
-UNARY(log)
-UNARY(log1p)
-UNARY(sqrt)
-UNARY(rsqrt)
-UNARY(recip)
-UNARY(tanh)
-UNARY(sigmoid)
-UNARY(erf)
-UNARY(sin)
-UNARY(cos)
-UNARY(floor)
-UNARY(ceil)
-UNARY(round)
-UNARY(not )
-UNARY(relu)
-UNARY(gelu)
-UNARY(gelu_tanh)
-UNARY(silu)
-UNARY(softplus)
-UNARY(stop_gradient)
-#undef UNARY
-
 sn_tensor sn_square_at(sn_loc at, sn_tensor x) {
     FRONT_ENTER("mul", x);
     return sn_b_binary(SN_OP_mul, x, x);
@@ -124,26 +92,18 @@ static sn_tensor apply_binary(sn_loc at, sn_op op, sn_operand ox, sn_operand oy)
     return sn_b_binary(op, x, y);
 }
 
-#define BINARY(name)                                                                               \
+/* The functions that frontend/ops.h declares. */
+#undef SN_UNARY
+#define SN_UNARY(name)                                                                             \
+    sn_tensor sn_##name##_at(sn_loc at, sn_tensor x) {                                             \
+        return apply_unary(at, SN_OP_##name, x);                                                   \
+    }
+#undef SN_BINARY
+#define SN_BINARY(name)                                                                            \
     sn_tensor sn_##name##_at(sn_loc at, sn_operand x, sn_operand y) {                              \
         return apply_binary(at, SN_OP_##name, x, y);                                               \
     }
-BINARY(add)
-BINARY(sub)
-BINARY(mul)
-BINARY(div)
-BINARY(mod)
-BINARY(pow)
-BINARY(max)
-BINARY(min)
-BINARY(lt)
-BINARY(le)
-BINARY(eq)
-BINARY(ne)
-BINARY(and)
-BINARY(or)
-BINARY(xor)
-#undef BINARY
+#include "frontend/ops.h"
 
 sn_tensor sn_where_at(sn_loc at, sn_tensor cond, sn_operand ox, sn_operand oy) {
     sn_tensor some = ox.kind == SN_IS_TENSOR ? ox.tensor : oy.tensor;

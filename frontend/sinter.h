@@ -164,81 +164,28 @@ void sn_assign_at(sn_loc, sn_tensor state, sn_tensor x);
 sn_tensor sn_name_at(sn_loc, sn_tensor x, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* ---- elementwise: y has x's shape (two operands: their common shape) ---- */
+/* ---- operations of the op table ---- */
 
-#define sn_neg(x) sn_neg_at(SN_HERE, x)         /* -x */
-#define sn_abs(x) sn_abs_at(SN_HERE, x)         /* |x| */
-#define sn_sign(x) sn_sign_at(SN_HERE, x)       /* -1, 0 or 1 */
-#define sn_exp(x) sn_exp_at(SN_HERE, x)         /* e^x */
-#define sn_exp2(x) sn_exp2_at(SN_HERE, x)       /* 2^x */
-#define sn_expm1(x) sn_expm1_at(SN_HERE, x)     /* e^x - 1 */
-#define sn_log(x) sn_log_at(SN_HERE, x)         /* ln x */
-#define sn_log1p(x) sn_log1p_at(SN_HERE, x)     /* ln(1 + x) */
-#define sn_sqrt(x) sn_sqrt_at(SN_HERE, x)       /* square root */
-#define sn_rsqrt(x) sn_rsqrt_at(SN_HERE, x)     /* 1 / square root */
-#define sn_recip(x) sn_recip_at(SN_HERE, x)     /* 1 / x */
-#define sn_square(x) sn_square_at(SN_HERE, x)   /* x x */
-#define sn_tanh(x) sn_tanh_at(SN_HERE, x)       /* hyperbolic tangent */
-#define sn_sigmoid(x) sn_sigmoid_at(SN_HERE, x) /* 1 / (1 + e^-x) */
-#define sn_erf(x) sn_erf_at(SN_HERE, x)         /* error function */
-#define sn_sin(x) sn_sin_at(SN_HERE, x)
-#define sn_cos(x) sn_cos_at(SN_HERE, x)
-#define sn_floor(x) sn_floor_at(SN_HERE, x)
-#define sn_ceil(x) sn_ceil_at(SN_HERE, x)
-#define sn_round(x) sn_round_at(SN_HERE, x)         /* ties to even */
-#define sn_not(x) sn_not_at(SN_HERE, x)             /* logical not of bool */
-#define sn_relu(x) sn_relu_at(SN_HERE, x)           /* max(x, 0) [PH22 A8] */
-#define sn_gelu(x) sn_gelu_at(SN_HERE, x)           /* x (1 + erf(x / sqrt 2)) / 2 [PH22 A9, A10] */
-#define sn_gelu_tanh(x) sn_gelu_tanh_at(SN_HERE, x) /* its tanh approximation, as in GPT-2 */
-#define sn_silu(x) sn_silu_at(SN_HERE, x)           /* x sigmoid(x) */
-#define sn_softplus(x) sn_softplus_at(SN_HERE, x)   /* ln(1 + e^x) */
-#define sn_stop_gradient(x) sn_stop_gradient_at(SN_HERE, x) /* x; its gradient is zero */
-#define sn_cast(x, dtype) sn_cast_at(SN_HERE, x, dtype)     /* converts the element type */
+/* frontend/ops.h declares sn_NAME for the rows of the op table (ir/ops.def), with their formulas. The
+ * build generates it. Elementwise: sn_tanh(x) has the shape of x. Two operands, at least one of them
+ * a tensor: sn_add(x, y), sn_mul(x, 0.5), sn_sub(1, x), sn_div(x, T) with sn_dim T; the result has
+ * their common shape, and comparisons give bool. Composites: sn_softmax(x, axis), sn_linear(x, w,
+ * b), sn_layer_norm(x, gain, bias, eps), ... */
+#define SN_UNARY(name) sn_tensor sn_##name##_at(sn_loc, sn_tensor x);
+#define SN_BINARY(name) sn_tensor sn_##name##_at(sn_loc, sn_operand x, sn_operand y);
+#include "frontend/ops.h"
 
-sn_tensor sn_neg_at(sn_loc, sn_tensor), sn_abs_at(sn_loc, sn_tensor), sn_sign_at(sn_loc, sn_tensor),
-    sn_exp_at(sn_loc, sn_tensor), sn_exp2_at(sn_loc, sn_tensor), sn_expm1_at(sn_loc, sn_tensor),
-    sn_log_at(sn_loc, sn_tensor), sn_log1p_at(sn_loc, sn_tensor), sn_sqrt_at(sn_loc, sn_tensor),
-    sn_rsqrt_at(sn_loc, sn_tensor), sn_recip_at(sn_loc, sn_tensor), sn_square_at(sn_loc, sn_tensor),
-    sn_tanh_at(sn_loc, sn_tensor), sn_sigmoid_at(sn_loc, sn_tensor), sn_erf_at(sn_loc, sn_tensor),
-    sn_sin_at(sn_loc, sn_tensor), sn_cos_at(sn_loc, sn_tensor), sn_floor_at(sn_loc, sn_tensor),
-    sn_ceil_at(sn_loc, sn_tensor), sn_round_at(sn_loc, sn_tensor), sn_not_at(sn_loc, sn_tensor),
-    sn_relu_at(sn_loc, sn_tensor), sn_gelu_at(sn_loc, sn_tensor),
-    sn_gelu_tanh_at(sn_loc, sn_tensor), sn_silu_at(sn_loc, sn_tensor),
-    sn_softplus_at(sn_loc, sn_tensor), sn_stop_gradient_at(sn_loc, sn_tensor);
-sn_tensor sn_cast_at(sn_loc, sn_tensor x, sn_dtype t);
+/* ---- elementwise operations with other operands ---- */
 
-/* Two operands, at least one of them a tensor: sn_add(x, y), sn_mul(x, 0.5), sn_sub(1, x),
- * sn_div(x, T) with sn_dim T. Comparisons give bool. */
-#define SN_OP2_(f, x, y) f(SN_HERE, SN_OPERAND(x), SN_OPERAND(y))
-#define sn_add(x, y) SN_OP2_(sn_add_at, x, y)
-#define sn_sub(x, y) SN_OP2_(sn_sub_at, x, y)
-#define sn_mul(x, y) SN_OP2_(sn_mul_at, x, y)
-#define sn_div(x, y) SN_OP2_(sn_div_at, x, y) /* integers: rounds towards -inf */
-#define sn_mod(x, y) SN_OP2_(sn_mod_at, x, y) /* x - y floor(x / y) */
-#define sn_pow(x, y) SN_OP2_(sn_pow_at, x, y)
-#define sn_max(x, y) SN_OP2_(sn_max_at, x, y) /* NaN if either is NaN */
-#define sn_min(x, y) SN_OP2_(sn_min_at, x, y) /* NaN if either is NaN */
-#define sn_lt(x, y) SN_OP2_(sn_lt_at, x, y)   /* x < y */
-#define sn_le(x, y) SN_OP2_(sn_le_at, x, y)   /* x <= y */
-#define sn_gt(x, y) SN_OP2_(sn_lt_at, y, x)   /* x > y */
-#define sn_ge(x, y) SN_OP2_(sn_le_at, y, x)   /* x >= y */
-#define sn_eq(x, y) SN_OP2_(sn_eq_at, x, y)
-#define sn_ne(x, y) SN_OP2_(sn_ne_at, x, y)
-#define sn_and(x, y) SN_OP2_(sn_and_at, x, y) /* bool: logical; integers: bitwise */
-#define sn_or(x, y) SN_OP2_(sn_or_at, x, y)
-#define sn_xor(x, y) SN_OP2_(sn_xor_at, x, y)
+#define sn_square(x) sn_square_at(SN_HERE, x)           /* x x */
+#define sn_cast(x, dtype) sn_cast_at(SN_HERE, x, dtype) /* converts the element type */
+#define sn_gt(x, y) sn_lt(y, x)                         /* x > y */
+#define sn_ge(x, y) sn_le(y, x)                         /* x >= y */
 /* cond ? x : y; cond is bool; x and y are tensors or numbers; all three broadcast */
 #define sn_where(cond, x, y) sn_where_at(SN_HERE, cond, SN_OPERAND(x), SN_OPERAND(y))
 
-sn_tensor sn_add_at(sn_loc, sn_operand, sn_operand), sn_sub_at(sn_loc, sn_operand, sn_operand),
-    sn_mul_at(sn_loc, sn_operand, sn_operand), sn_div_at(sn_loc, sn_operand, sn_operand),
-    sn_mod_at(sn_loc, sn_operand, sn_operand), sn_pow_at(sn_loc, sn_operand, sn_operand),
-    sn_max_at(sn_loc, sn_operand, sn_operand), sn_min_at(sn_loc, sn_operand, sn_operand),
-    sn_lt_at(sn_loc, sn_operand, sn_operand), sn_le_at(sn_loc, sn_operand, sn_operand),
-    sn_eq_at(sn_loc, sn_operand, sn_operand), sn_ne_at(sn_loc, sn_operand, sn_operand),
-    sn_and_at(sn_loc, sn_operand, sn_operand), sn_or_at(sn_loc, sn_operand, sn_operand),
-    sn_xor_at(sn_loc, sn_operand, sn_operand);
-sn_tensor sn_where_at(sn_loc, sn_tensor cond, sn_operand x, sn_operand y);
+sn_tensor sn_square_at(sn_loc, sn_tensor x), sn_cast_at(sn_loc, sn_tensor x, sn_dtype t),
+    sn_where_at(sn_loc, sn_tensor cond, sn_operand x, sn_operand y);
 
 /* ---- reductions over the listed axes (removed; kept as size 1 by the _keep forms) ---- */
 
@@ -308,16 +255,12 @@ sn_tensor sn_reshape_at(sn_loc, sn_tensor, const sn_dim *shape),
     sn_update_at(sn_loc, sn_tensor x, sn_tensor y, const sn_dim *start);
 void sn_split_at(sn_loc, sn_tensor, int axis, int n, sn_tensor *part);
 
-/* ---- matrix products and look-ups ---- */
+/* ---- products, convolutions and look-ups ---- */
 
-/* x [.., m, k], y [.., k, n] -> [.., m, n]; leading axes broadcast. */
-#define sn_matmul(x, y) sn_matmul_at(SN_HERE, x, y)
 /* Labels name axes: sn_einsum("bhqd,bhkd->bhqk", q, k). Labels in both operands and the result are
  * batch axes; labels in both operands only are summed over. A label occurs at most once per
  * operand. */
 #define sn_einsum(spec, x, y) sn_einsum_at(SN_HERE, spec, x, y)
-/* x W^T + b: x [.., in], w [out, in], b [out] or NULL -> [.., out]. */
-#define sn_linear(x, w, b) sn_linear_at(SN_HERE, x, w, b)
 /* 2-D convolution: x [B, C, H, W], w [O, C / groups, kh, kw] -> [B, O, Ho, Wo] with Ho = floor((H +
  * 2 padding - dilation (kh - 1) - 1) / stride) + 1; x is zero-padded. Options follow w:
  * sn_conv2d(x, w, bias, .stride = {2, 2}, .padding = {1, 1}); pairs are height, width. A symbolic H
@@ -331,8 +274,6 @@ typedef struct sn_conv2d_options {
     int64_t groups;
 } sn_conv2d_options;
 sn_tensor sn_conv2d_at(sn_loc, sn_tensor x, sn_tensor w, sn_conv2d_options);
-/* Rows of a table: table [n, d], ids [..] integers -> [.., d] [PH22 A1, A2]. */
-#define sn_embedding(table, ids) sn_embedding_at(SN_HERE, table, ids)
 /* Slices of x along an axis at integer indices: the shape of ids replaces the axis. */
 #define sn_gather(x, axis, ids) sn_gather_at(SN_HERE, x, axis, ids)
 /* The transpose of sn_gather: a tensor with n zeros along the axis, to which the slices of x are
@@ -341,18 +282,11 @@ sn_tensor sn_conv2d_at(sn_loc, sn_tensor x, sn_tensor w, sn_conv2d_options);
 /* Single elements: sn_at(table, i, j) takes one integer tensor per axis, all of one shape; the
  * result has that shape. */
 #define sn_at(x, ...) sn_at_at(SN_HERE, x, SN_TENSORS(__VA_ARGS__))
-/* One-hot encoding: x [..] integers -> [.., n], 1 where the index along the last axis equals x,
- * else 0. */
-#define sn_one_hot(x, n, dtype) sn_one_hot_at(SN_HERE, x, n, dtype)
 
-sn_tensor sn_matmul_at(sn_loc, sn_tensor, sn_tensor),
-    sn_einsum_at(sn_loc, const char *spec, sn_tensor, sn_tensor),
-    sn_linear_at(sn_loc, sn_tensor x, sn_tensor w, sn_tensor b),
-    sn_embedding_at(sn_loc, sn_tensor table, sn_tensor ids),
+sn_tensor sn_einsum_at(sn_loc, const char *spec, sn_tensor, sn_tensor),
     sn_gather_at(sn_loc, sn_tensor, int axis, sn_tensor ids),
     sn_scatter_add_at(sn_loc, sn_tensor, int axis, sn_tensor ids, sn_dim n),
-    sn_at_at(sn_loc, sn_tensor, const sn_tensor *index),
-    sn_one_hot_at(sn_loc, sn_tensor, int64_t n, sn_dtype);
+    sn_at_at(sn_loc, sn_tensor, const sn_tensor *index);
 
 /* ---- gradients ---- */
 
@@ -447,42 +381,18 @@ sn_tensor sn_optimize_at(sn_loc, sn_tensor loss, sn_tensor rate, int n, const sn
     sn_train_step_at(sn_loc, sn_module *m),
     sn_rate_at(sn_loc, sn_tensor step, const sn_schedule *s);
 
-/* ---- normalisation, positions, losses ---- */
+/* ---- rotary positions ---- */
 
-/* e^x / sum along the axis [PH22 (2)]; a row that is entirely -inf gives 0. */
-#define sn_softmax(x, axis) sn_softmax_at(SN_HERE, x, axis)
-#define sn_log_softmax(x, axis) sn_log_softmax_at(SN_HERE, x, axis)
-/* (x - mean) / sqrt(variance + eps) gain + bias over the last axis; gain, bias [d] or NULL
- * [PH22 A6; the paper has no eps]. */
-#define sn_layer_norm(x, gain, bias, eps) sn_layer_norm_at(SN_HERE, x, gain, bias, eps)
-/* x / sqrt(mean x^2 + eps) gain over the last axis; gain [d] or NULL [PH22 A6, m = beta = 0]. */
-#define sn_rms_norm(x, gain, eps) sn_rms_norm_at(SN_HERE, x, gain, eps)
 /* Rotary positions [TSE]: x [B, .., T, d], pos [T] or [B, T]. Pair i is rotated by the angle pos
  * base^(-2i/d). .base = 10000; .halves = true: pairs are (i, i + d/2), as in Hugging Face;
  * otherwise (2i, 2i+1). */
 #define sn_rope(x, ...) sn_rope_at(SN_HERE, x, (sn_rope_options){.pos = __VA_ARGS__})
-/* Sinusoidal positions [T] -> [T, d], f32 [PH22 A2]: sine and cosine of the angles (t+1) /
- * base^(2(i+1)/d) in columns 2i and 2i+1, as the paper counts; .vaswani: t / base^(2i/d), as
- * published in 2017. */
-#define sn_sinusoid(pos, d, base, vaswani) sn_sinusoid_at(SN_HERE, pos, d, base, vaswani)
-/* -ln softmax(x)[target]: x [.., V], target [..] integers -> [..] [PH22 A13]. */
-#define sn_cross_entropy(x, target) sn_cross_entropy_at(SN_HERE, x, target)
-/* x mask / (1 - rate); an element is kept with probability 1 - rate. rng: see sn_uniform. */
-#define sn_dropout(x, rng, rate) sn_dropout_at(SN_HERE, x, rng, rate)
-
 typedef struct sn_rope_options {
     sn_tensor pos;
     double base; /* 0: 10000 */
     bool halves;
 } sn_rope_options;
-sn_tensor sn_softmax_at(sn_loc, sn_tensor, int axis),
-    sn_log_softmax_at(sn_loc, sn_tensor, int axis),
-    sn_layer_norm_at(sn_loc, sn_tensor x, sn_tensor gain, sn_tensor bias, double eps),
-    sn_rms_norm_at(sn_loc, sn_tensor x, sn_tensor gain, double eps),
-    sn_rope_at(sn_loc, sn_tensor x, sn_rope_options),
-    sn_sinusoid_at(sn_loc, sn_tensor pos, int64_t d, double base, bool vaswani),
-    sn_cross_entropy_at(sn_loc, sn_tensor x, sn_tensor target),
-    sn_dropout_at(sn_loc, sn_tensor x, sn_tensor rng, double rate);
+sn_tensor sn_rope_at(sn_loc, sn_tensor x, sn_rope_options);
 
 /* ---- attention [PH22 A3, A4, A5] ---- */
 

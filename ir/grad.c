@@ -24,7 +24,7 @@ static const grad_fn rules[SN_OP_COUNT] = {
     [SN_OP_##name] = ((flags)&NOGRAD) ? NULL : grad_##name,
 #define PRIM(name, n, rule, flags, doc)                                                            \
     [SN_OP_##name] = ((flags) & (NOGRAD | LEAF)) ? NULL : grad_##name,
-#define COMP(name, lo, hi, flags, doc) [SN_OP_##name] = ((flags)&GRAD) ? grad_##name : NULL,
+#define COMP(name, lo, hi, flags, api, doc) [SN_OP_##name] = ((flags)&GRAD) ? grad_##name : NULL,
 #include "ir/ops.def"
 };
 

@@ -21,7 +21,8 @@ const sn_op_info sn_ops[SN_OP_COUNT] = {
     [SN_OP_##name] = {#name, doc, SN_ELEM, n, n, flags, #rule},
 #define PRIM(name, n, rule, flags, doc)                                                            \
     [SN_OP_##name] = {#name, doc, SN_PRIM, (n) < 0 ? 1 : n, n, flags, #rule},
-#define COMP(name, lo, hi, flags, doc) [SN_OP_##name] = {#name, doc, SN_COMP, lo, hi, flags, ""},
+#define COMP(name, lo, hi, flags, api, doc)                                                        \
+    [SN_OP_##name] = {#name, doc, SN_COMP, lo, hi, flags, ""},
 #define FUSED(name, flags, doc) [SN_OP_##name] = {#name, doc, SN_FUSED, 0, -1, flags, ""},
 #include "ir/ops.def"
 };

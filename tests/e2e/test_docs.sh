@@ -119,7 +119,7 @@ do_c() { # do_c WHERE FILE
         cp "$source/examples/variants/small.h" . && sinter run program.c >../log 2>&1 || fail "$1: $(head -5 ../log)"
         return
     fi
-    $cc -std=gnu11 -Wall -Wextra -Werror -Wno-unused-variable -I"$source" program.c -L"$build" -lsinter \
+    $cc -std=gnu11 -Wall -Wextra -Werror -Wno-unused-variable -I"$source" -I"$build/include" program.c -L"$build" -lsinter \
         -Wl,-rpath,"$build" -o program >../log 2>&1 && ./program >../log 2>&1 || fail "$1: $(head -12 ../log)"
 }
 

@@ -206,7 +206,7 @@ check_run() {
     run 0 run "$variant" eval "$tmp/ids"
     prints '^tokens'
     # an object made of it, which belongs to the version of the headers
-    ${CC:-cc} -std=gnu11 -shared -fPIC -I"$source" "$variant" -o "$tmp/alibi.so"
+    ${CC:-cc} -std=gnu11 -shared -fPIC -I"$source" -I"$(dirname "$sinter")/../include" "$variant" -o "$tmp/alibi.so"
     run 0 run "$tmp/alibi.so" generate --prompt-ids "72 101 108" -n 5 --temperature 0
     same "$tmp/first"
     # trained, then with its weights and its tokenizer
