@@ -55,7 +55,7 @@ install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}
 install(TARGETS sinter sinter_shared sinter_rt sinter_program)
 install(FILES frontend/sinter.h ${PROJECT_BINARY_DIR}/include/frontend/ops.h frontend/models.h frontend/train.h frontend/algorithms.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/frontend)
-install(FILES ir/ir.h ir/ops.def ir/attrs.def ir/debug.def DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/ir)
+install(FILES ir/ir.h ir/compile.h ir/ops.def ir/attrs.def ir/debug.def DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/ir)
 foreach(header base config dataset deployed file manifest model_dir npy problems rng sample threads tokenizer weights)
   install(FILES runtime/${header}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/runtime)
 endforeach()

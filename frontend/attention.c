@@ -30,13 +30,13 @@ static sn_score_ctx make_context(const sn_attention_args *a, int first, int n_ca
 /* What a callback gives, checked: a scalar of type t. NULL after recording a mistake. */
 static sn_tensor call_back(sn_module *m, const char *what, sn_score_fn fn, const sn_score_ctx *c,
                            sn_dtype t) {
-    char text[FRONT_TEXT] = "NULL";
+    char text[SN_NODE_TEXT] = "NULL";
     sn_module_set_callback(m, what);
     sn_tensor r = fn(c);
     sn_module_set_callback(m, NULL);
     if (sn_module_error(m)->code) return NULL;
     if (r && r->m == m && r->rank == 0 && r->dtype == t) return r;
-    if (r) front_text(r, text);
+    if (r) sn_node_text(r, text);
     sn_module_fail(m, SN_ERR_SHAPE,
                    "attention: the %s callback returned %s; it must return a %s "
                    "scalar made from its context",
@@ -101,7 +101,7 @@ static bool check_heads(const sn_attention_args *a, const sn_region *r, int firs
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
         for (int k = 1; n->op == SN_OP_at && k < n->n_in; k++) {
-            char text[FRONT_TEXT];
+            char text[SN_NODE_TEXT];
             sn_tensor table = n->in[0];
             if (n->in[k] != r->arg[first + 1] || !sn_dim_is_const(m, table->shape[k - 1], &rows) ||
                 rows >= heads)
@@ -112,7 +112,7 @@ static bool check_heads(const sn_attention_args *a, const sn_region *r, int firs
             sn_module_fail(m, SN_ERR_SHAPE,
                            "attention: a callback reads %s at head h, but axis %d has %lld rows "
                            "for %lld heads",
-                           front_text(table, text), k - 1, (long long)rows, (long long)heads);
+                           sn_node_text(table, text), k - 1, (long long)rows, (long long)heads);
             return false;
         }
     }
@@ -120,11 +120,11 @@ static bool check_heads(const sn_attention_args *a, const sn_region *r, int firs
 }
 
 static sn_tensor fail_attention(const sn_attention_args *a, const char *why) {
-    char q[FRONT_TEXT], k[FRONT_TEXT], v[FRONT_TEXT];
+    char q[SN_NODE_TEXT], k[SN_NODE_TEXT], v[SN_NODE_TEXT];
     return sn_module_fail(a->q->m, SN_ERR_SHAPE,
                           "attention: q %s, k %s, v %s: %s. Hint: q [B, H, Tq, d], k [B, Hk, Tk, "
                           "d], v [B, Hk, Tk, dv]; sn_split_heads makes them",
-                          front_text(a->q, q), front_text(a->k, k), front_text(a->v, v), why);
+                          sn_node_text(a->q, q), sn_node_text(a->k, k), sn_node_text(a->v, v), why);
 }
 
 /* What is wrong with the options by themselves; NULL: nothing. */
@@ -186,39 +186,39 @@ sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *a) {
 sn_tensor sn_split_heads_at(sn_loc at, sn_tensor x, int64_t heads) {
     FRONT_ENTER("split_heads", x);
     sn_dim d;
-    char t[FRONT_TEXT];
+    char t[SN_NODE_TEXT];
     if (x->rank != 3 || heads < 1 || !sn_dim_div(x->m, x->shape[2], heads, &d))
         return sn_module_fail(x->m, SN_ERR_SHAPE,
                               "split_heads: %s has no %lld equal heads; it takes [B, T, heads d]",
-                              front_text(x, t), (long long)heads);
+                              sn_node_text(x, t), (long long)heads);
     sn_dim shape[4] = {x->shape[0], x->shape[1], heads, d};
     return sn_b_transpose(sn_b_reshape(x, 4, shape), 4, (const int64_t[]){0, 2, 1, 3});
 }
 
 sn_tensor sn_merge_heads_at(sn_loc at, sn_tensor x) {
     FRONT_ENTER("merge_heads", x);
-    char t[FRONT_TEXT];
+    char t[SN_NODE_TEXT];
     if (x->rank != 4)
         return sn_module_fail(x->m, SN_ERR_SHAPE, "merge_heads: %s is not [B, H, T, D]",
-                              front_text(x, t));
+                              sn_node_text(x, t));
     sn_dim shape[3] = {x->shape[0], x->shape[2], sn_dim_mul(x->m, x->shape[1], x->shape[3])};
     return sn_b_reshape(sn_b_transpose(x, 4, (const int64_t[]){0, 2, 1, 3}), 3, shape);
 }
 
 sn_tensor sn_kv_cache_at(sn_loc at, sn_tensor x, const char *name, sn_dim past, int64_t capacity) {
     FRONT_ENTER("kv_cache", x);
-    char t[FRONT_TEXT];
+    char t[SN_NODE_TEXT];
     int axis = x->rank - 2;
     if (axis < 0)
         return sn_module_fail(x->m, SN_ERR_SHAPE, "kv_cache: %s is not [.., T, d]",
-                              front_text(x, t));
+                              sn_node_text(x, t));
     sn_dim shape[SN_MAX_RANK + 1], start[SN_MAX_RANK + 1] = {0}, T = x->shape[axis];
     for (int i = 0; i < x->rank; i++) shape[i] = i == axis ? capacity : x->shape[i];
     for (int i = 0; i < x->rank; i++)
         if (!sn_dim_is_const(x->m, shape[i], NULL))
             return sn_module_fail(x->m, SN_ERR_SHAPE,
                                   "kv_cache: axis %d of %s must be a number: a state has one size",
-                                  i, front_text(x, t));
+                                  i, sn_node_text(x, t));
     shape[x->rank] = start[x->rank] = SN_END;
     start[axis] = past;
     sn_tensor state = sn_state_at(at, x->m, name, (sn_dtype)x->dtype, shape);
@@ -244,10 +244,10 @@ sn_tensor sn_window_mask_at(sn_loc at, sn_module *m, sn_dim Tq, sn_dim Tk, int64
 
 sn_tensor sn_length_mask_at(sn_loc at, sn_tensor lengths, sn_dim Tk) {
     FRONT_ENTER("length_mask", lengths);
-    char t[FRONT_TEXT];
+    char t[SN_NODE_TEXT];
     if (lengths->rank != 1 || !front_is_integer(lengths))
         return sn_module_fail(lengths->m, SN_ERR_SHAPE, "length_mask: %s is not integers [B]",
-                              front_text(lengths, t));
+                              sn_node_text(lengths, t));
     sn_tensor k =
         sn_b_iota(lengths->m, (sn_dtype)lengths->dtype, 4, (const sn_dim[]){1, 1, 1, Tk}, 3);
     sn_tensor n = sn_b_reshape(lengths, 4, (const sn_dim[]){lengths->shape[0], 1, 1, 1});
@@ -256,10 +256,10 @@ sn_tensor sn_length_mask_at(sn_loc at, sn_tensor lengths, sn_dim Tk) {
 
 sn_tensor sn_document_mask_at(sn_loc at, sn_tensor ids) {
     FRONT_ENTER("document_mask", ids);
-    char t[FRONT_TEXT];
+    char t[SN_NODE_TEXT];
     if (ids->rank != 2)
         return sn_module_fail(ids->m, SN_ERR_SHAPE, "document_mask: %s is not [B, T]",
-                              front_text(ids, t));
+                              sn_node_text(ids, t));
     sn_dim B = ids->shape[0], T = ids->shape[1];
     return sn_b_binary(SN_OP_eq, sn_b_reshape(ids, 4, (const sn_dim[]){B, 1, T, 1}),
                        sn_b_reshape(ids, 4, (const sn_dim[]){B, 1, 1, T}));

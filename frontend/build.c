@@ -40,12 +40,6 @@ static front *state_of(sn_module *m) {
     return *slot;
 }
 
-bool sn_module_ok(sn_module *m, sn_error *err) {
-    if (!m) return sn_fail(err, SN_ERR_MEMORY, "there is no module: sn_module_new gave NULL");
-    const sn_error *e = sn_module_error(m);
-    return !e->code || sn_fail(err, e->code, "%s", e->message);
-}
-
 /* ---- entering an op ---- */
 
 bool front_enter_module(sn_loc at, sn_module *m) {
@@ -89,28 +83,11 @@ bool front_enter(sn_loc at, const char *op, int n, int required, const sn_tensor
     return true;
 }
 
-const char *front_text(sn_tensor x, char buf[FRONT_TEXT]) {
-    char shape[80];
-    sn_shape_print(x->m, x->rank, x->shape, shape, sizeof shape);
-    const char *name = sn_attr_str(x, SN_A_name, NULL);
-    const char *type = sn_dtype_name((sn_dtype)x->dtype);
-    if (name) {
-        snprintf(buf, FRONT_TEXT, "%s%s '%.60s'", type, shape, name);
-    } else if (x->loc.file) {
-        const char *slash = strrchr(x->loc.file, '/');
-        snprintf(buf, FRONT_TEXT, "%s%s (%s, %.40s:%d)", type, shape, sn_ops[x->op].name,
-                 slash ? slash + 1 : x->loc.file, x->loc.line);
-    } else {
-        snprintf(buf, FRONT_TEXT, "%s%s (%s)", type, shape, sn_ops[x->op].name);
-    }
-    return buf;
-}
-
 int front_axis(sn_module *m, const char *op, sn_tensor x, int axis, int rank) {
     int a = axis < 0 ? axis + rank : axis;
     if (a >= 0 && a < rank) return a;
-    char t[FRONT_TEXT] = "a shape";
-    if (x) front_text(x, t);
+    char t[SN_NODE_TEXT] = "a shape";
+    if (x) sn_node_text(x, t);
     sn_module_fail(m, SN_ERR_SHAPE, "%s: axis %d is outside %d..%d for %s", op, axis, -rank,
                    rank - 1, t);
     return -1;
@@ -215,9 +192,9 @@ sn_dim sn_dim_of_at(sn_loc at, sn_tensor x, int axis) {
     int a = axis < 0 ? axis + x->rank : axis;
     if (a >= 0 && a < x->rank) return x->shape[a];
     if (front_enter_module(at, x->m)) {
-        char t[FRONT_TEXT];
+        char t[SN_NODE_TEXT];
         sn_module_fail(x->m, SN_ERR_SHAPE, "sn_dim_of: there is no axis %d in %s", axis,
-                       front_text(x, t));
+                       sn_node_text(x, t));
     }
     return 1;
 }
@@ -319,12 +296,12 @@ static sn_tensor remember_leaf(sn_module *m, sn_node *n) {
     }
     const leaf *old = &f->leaf[*place - 1];
     if (old->node == n) return n;
-    char a[FRONT_TEXT], b[FRONT_TEXT];
+    char a[SN_NODE_TEXT], b[SN_NODE_TEXT];
     return sn_module_fail(m, SN_ERR_SHAPE,
                           "%s %s: the name is taken by the %s %s declared at %s:%d; give it "
                           "another name or the same shape and type",
-                          sn_ops[n->op].name, front_text(n, a), sn_ops[old->node->op].name,
-                          front_text(old->node, b), old->node->loc.file, old->node->loc.line);
+                          sn_ops[n->op].name, sn_node_text(n, a), sn_ops[old->node->op].name,
+                          sn_node_text(old->node, b), old->node->loc.file, old->node->loc.line);
 }
 
 static sn_tensor make_leaf(sn_loc at, sn_module *m, sn_op op, const char *prefix, const char *scope,
@@ -430,20 +407,20 @@ void sn_assign_at(sn_loc at, sn_tensor state, sn_tensor x) {
     if (!front_enter(at, "sn_assign", 2, 2, (sn_tensor[]){state, x}, &bad)) return;
     sn_entry *e = current_entry(x->m, "sn_assign");
     if (!e) return;
-    char a[FRONT_TEXT], b[FRONT_TEXT];
+    char a[SN_NODE_TEXT], b[SN_NODE_TEXT];
     if (state->op != SN_OP_state && state->op != SN_OP_param)
         sn_module_fail(x->m, SN_ERR_USAGE,
                        "sn_assign: %s is not a state; declare it by sn_state or sn_param",
-                       front_text(state, a));
+                       sn_node_text(state, a));
     else if (state->dtype != x->dtype || !front_same_shape(state, x))
         sn_module_fail(x->m, SN_ERR_SHAPE,
                        "sn_assign: the state is %s, the value %s; type and shape must agree",
-                       front_text(state, a), front_text(x, b));
+                       sn_node_text(state, a), sn_node_text(x, b));
     else if (front_assigned(state))
         sn_module_fail(x->m, SN_ERR_USAGE,
                        "sn_assign: %s has a new value in this entry already; assign once, what is "
                        "to stay in the end",
-                       front_text(state, a));
+                       sn_node_text(state, a));
     else
         sn_entry_assign(x->m, e, sn_attr_str(state, SN_A_name, ""), x);
 }

@@ -3,9 +3,9 @@
 #include "frontend/front.h"
 
 static sn_tensor fail(sn_tensor x, sn_tensor w, const char *why) {
-    char a[FRONT_TEXT], b[FRONT_TEXT];
-    return sn_module_fail(x->m, SN_ERR_SHAPE, "conv2d: %s and %s: %s", front_text(x, a),
-                          front_text(w, b), why);
+    char a[SN_NODE_TEXT], b[SN_NODE_TEXT];
+    return sn_module_fail(x->m, SN_ERR_SHAPE, "conv2d: %s and %s: %s", sn_node_text(x, a),
+                          sn_node_text(w, b), why);
 }
 
 sn_tensor sn_conv2d_at(sn_loc at, sn_tensor x, sn_tensor w, sn_conv2d_options o) {

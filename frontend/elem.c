@@ -52,7 +52,7 @@ static sn_tensor to_tensor(sn_module *m, const char *op, sn_operand o, sn_dtype 
 /* Explains why two shapes do not broadcast. */
 static sn_tensor fail_broadcast(const char *op, sn_tensor x, sn_tensor y) {
     sn_module *m = x->m;
-    char a[FRONT_TEXT], b[FRONT_TEXT], s[64] = "", t[64] = "";
+    char a[SN_NODE_TEXT], b[SN_NODE_TEXT], s[64] = "", t[64] = "";
     int axis = 0;
     for (int i = 1; i <= x->rank && i <= y->rank; i++) {
         sn_dim p = x->shape[x->rank - i], q = y->shape[y->rank - i];
@@ -67,7 +67,7 @@ static sn_tensor fail_broadcast(const char *op, sn_tensor x, sn_tensor y) {
                    !memcmp(small->shape, large->shape, sizeof(sn_dim) * small->rank);
     return sn_module_fail(
         m, SN_ERR_SHAPE, "%s: shapes do not fit: %s and %s; axis %d is %s against %s. Hint: %s", op,
-        front_text(x, a), front_text(y, b), axis, s, t,
+        sn_node_text(x, a), sn_node_text(y, b), axis, s, t,
         leading ? "the smaller one fits the leading axes: give it trailing ones, sn_expand(x, -1)"
                 : "sizes are aligned at the last axis and must be equal or 1");
 }
@@ -81,11 +81,11 @@ static sn_tensor apply_binary(sn_loc at, sn_op op, sn_operand ox, sn_operand oy)
     sn_tensor x = to_tensor(m, name, ox, (sn_dtype)some->dtype);
     sn_tensor y = to_tensor(m, name, oy, (sn_dtype)some->dtype);
     if (!x || !y) return sn_module_error_node(m);
-    char a[FRONT_TEXT], b[FRONT_TEXT];
+    char a[SN_NODE_TEXT], b[SN_NODE_TEXT];
     if (x->dtype != y->dtype)
         return sn_module_fail(m, SN_ERR_SHAPE,
                               "%s: element types differ: %s and %s. Hint: sn_cast one of them",
-                              name, front_text(x, a), front_text(y, b));
+                              name, sn_node_text(x, a), sn_node_text(y, b));
     int rank;
     sn_dim shape[SN_MAX_RANK];
     if (!sn_b_common_shape(m, x, y, &rank, shape)) return fail_broadcast(name, x, y);
@@ -114,15 +114,15 @@ sn_tensor sn_where_at(sn_loc at, sn_tensor cond, sn_operand ox, sn_operand oy) {
     sn_dtype t = numbers ? SN_F32 : (sn_dtype)some->dtype;
     sn_tensor x = to_tensor(m, "select", ox, t), y = to_tensor(m, "select", oy, t);
     if (!x || !y) return sn_module_error_node(m);
-    char a[FRONT_TEXT], b[FRONT_TEXT];
+    char a[SN_NODE_TEXT], b[SN_NODE_TEXT];
     if (cond->dtype != SN_BOOL)
         return sn_module_fail(m, SN_ERR_SHAPE,
                               "select: the condition %s is not bool. Hint: compare, sn_ne(cond, 0)",
-                              front_text(cond, a));
+                              sn_node_text(cond, a));
     if (x->dtype != y->dtype)
         return sn_module_fail(m, SN_ERR_SHAPE,
                               "select: element types differ: %s and %s. Hint: sn_cast one of them",
-                              front_text(x, a), front_text(y, b));
+                              sn_node_text(x, a), sn_node_text(y, b));
     int rank;
     sn_dim shape[SN_MAX_RANK];
     if (!sn_b_common_shape(m, x, y, &rank, shape)) return fail_broadcast("select", x, y);

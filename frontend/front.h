@@ -19,10 +19,6 @@ bool front_enter(sn_loc at, const char *op, int n, int required, const sn_tensor
 /* The same for leaves: false if there is no module or it has a mistake already. */
 bool front_enter_module(sn_loc at, sn_module *m);
 
-/* "f32[B,T,768] "h.0.ln_1.weight"" or "f32[2,3] (add, model.c:12)"; returns buf. */
-enum { FRONT_TEXT = 160 };
-const char *front_text(sn_tensor x, char buf[FRONT_TEXT]);
-
 /* An axis counted from the front, of `rank` axes; -1 after recording a mistake of `op`. */
 int front_axis(sn_module *m, const char *op, sn_tensor x, int axis, int rank);
 

@@ -8,9 +8,9 @@
 
 /* "op: x, y: why. Hint: hint" */
 static sn_tensor fail_pair(const char *op, sn_tensor x, sn_tensor y, const char *why) {
-    char a[FRONT_TEXT], b[FRONT_TEXT];
-    return sn_module_fail(x->m, SN_ERR_SHAPE, "%s: %s and %s: %s", op, front_text(x, a),
-                          front_text(y, b), why);
+    char a[SN_NODE_TEXT], b[SN_NODE_TEXT];
+    return sn_module_fail(x->m, SN_ERR_SHAPE, "%s: %s and %s: %s", op, sn_node_text(x, a),
+                          sn_node_text(y, b), why);
 }
 
 /* ---- products ---- */
@@ -127,9 +127,9 @@ sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
 /* ---- look-ups ---- */
 
 static sn_tensor fail_ids(const char *op, sn_tensor ids) {
-    char t[FRONT_TEXT];
+    char t[SN_NODE_TEXT];
     return sn_module_fail(ids->m, SN_ERR_SHAPE, "%s: the indices %s are not integers", op,
-                          front_text(ids, t));
+                          sn_node_text(ids, t));
 }
 
 sn_tensor sn_embedding_at(sn_loc at, sn_tensor table, sn_tensor ids) {
@@ -167,12 +167,12 @@ sn_tensor sn_at_at(sn_loc at, sn_tensor x, const sn_tensor *index) {
     sn_tensor in[SN_MAX_RANK + 1] = {x}, bad;
     int n = front_tensors(index), rank = 0;
     sn_dim shape[SN_MAX_RANK];
-    char t[FRONT_TEXT];
+    char t[SN_NODE_TEXT];
     if (!x || n != x->rank) {
         sn_tensor first[] = {x, n ? index[0] : NULL}; /* of the module at least */
         if (!front_enter(at, "at", 2, 1, first, &bad)) return bad;
         return sn_module_fail(x->m, SN_ERR_SHAPE, "at: %d indices for %s; it takes one an axis", n,
-                              front_text(x, t));
+                              sn_node_text(x, t));
     }
     if (n) memcpy(in + 1, index, sizeof *in * (size_t)n);
     if (!front_enter(at, "at", n + 1, n + 1, in, &bad)) return bad;
@@ -248,11 +248,11 @@ sn_tensor sn_rope_at(sn_loc at, sn_tensor x, sn_rope_options o) {
 
 sn_tensor sn_sinusoid_at(sn_loc at, sn_tensor pos, int64_t d, double base, bool vaswani) {
     FRONT_ENTER("sinusoid", pos);
-    char t[FRONT_TEXT];
+    char t[SN_NODE_TEXT];
     if (pos->rank != 1 || d < 2 || d % 2)
         return sn_module_fail(pos->m, SN_ERR_SHAPE,
                               "sinusoid: positions %s, width %lld; it takes [T] and an even width",
-                              front_text(pos, t), (long long)d);
+                              sn_node_text(pos, t), (long long)d);
     return SN_NODE(pos->m, sinusoid,
                    SN_ATTRS(SN_LIST(size, 1, &d), SN_FLT(base, base), SN_INT(vaswani, vaswani)),
                    pos);

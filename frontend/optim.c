@@ -197,7 +197,7 @@ static sn_node *step_adamw(const update *u) {
 /* ---- all of them ---- */
 
 static bool check_settings(sn_tensor rate, const sn_optimizer *o) {
-    char t[FRONT_TEXT];
+    char t[SN_NODE_TEXT];
     bool fits = o && o->kind >= SN_SGD && o->kind <= SN_ADAMW && o->momentum >= 0 &&
                 o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 &&
                 o->decay >= 0 && o->max_norm >= 0;
@@ -208,14 +208,14 @@ static bool check_settings(sn_tensor rate, const sn_optimizer *o) {
         sn_module_fail(rate->m, SN_ERR_SHAPE,
                        "sn_optimize: the rate is %s; it must be a float scalar. Hint: sn_rate, or "
                        "sn_scalar",
-                       front_text(rate, t));
+                       sn_node_text(rate, t));
     else
         return true;
     return false;
 }
 
 static bool check_params(sn_module *m, int n, const sn_tensor *param) {
-    char t[FRONT_TEXT];
+    char t[SN_NODE_TEXT];
     for (int i = 0; i < n; i++) {
         bool leaf = param[i]->op == SN_OP_param || param[i]->op == SN_OP_state;
         if (leaf && (param[i]->dtype == SN_F32 || param[i]->dtype == SN_F64)) continue;
@@ -223,7 +223,7 @@ static bool check_params(sn_module *m, int n, const sn_tensor *param) {
             m, SN_ERR_USAGE,
             "sn_optimize: tensor %d is %s; it must be a parameter or a state of type f32 "
             "or f64",
-            i + 1, front_text(param[i], t));
+            i + 1, sn_node_text(param[i], t));
         return false;
     }
     return true;
@@ -291,12 +291,12 @@ sn_tensor sn_optimize_at(sn_loc at, sn_tensor loss, sn_tensor rate, int n, const
 }
 
 static bool check_gradients(sn_module *m, int n, const sn_tensor *param, const sn_tensor *g) {
-    char t[FRONT_TEXT], u[FRONT_TEXT];
+    char t[SN_NODE_TEXT], u[SN_NODE_TEXT];
     for (int i = 0; i < n; i++) {
         if (g[i]->dtype == param[i]->dtype && front_same_shape(g[i], param[i])) continue;
         sn_module_fail(m, SN_ERR_SHAPE,
                        "sn_apply_gradients: the gradient %d is %s, its parameter %s", i + 1,
-                       front_text(g[i], t), front_text(param[i], u));
+                       sn_node_text(g[i], t), sn_node_text(param[i], u));
         return false;
     }
     return true;

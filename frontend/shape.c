@@ -23,25 +23,25 @@ sn_tensor sn_reshape_at(sn_loc at, sn_tensor x, const sn_dim *list) {
     sn_dim all = sn_dim_product(m, x->rank, x->shape);
     bool fits = rest < 0 ? known == all : sn_dim_div(m, all, known, &shape[rest < 0 ? 0 : rest]);
     if (fits) return sn_b_reshape(x, rank, shape);
-    char t[FRONT_TEXT], a[64], b[64], s[128];
+    char t[SN_NODE_TEXT], a[64], b[64], s[128];
     sn_dim_print(m, all, a, sizeof a);
     sn_dim_print(m, known, b, sizeof b);
     sn_shape_print(m, rank, shape, s, sizeof s);
     return sn_module_fail(m, SN_ERR_SHAPE,
                           "reshape: %s has %s elements, %s%s has %s. Hint: the products must be "
                           "equal for every size; SN_REST finds one of them",
-                          front_text(x, t), a, s, rest >= 0 ? " (1 for SN_REST)" : "", b);
+                          sn_node_text(x, t), a, s, rest >= 0 ? " (1 for SN_REST)" : "", b);
 }
 
 sn_tensor sn_transpose_at(sn_loc at, sn_tensor x, const int *perm) {
     FRONT_ENTER("transpose", x);
     int n = front_axes(x->m, "transpose", perm);
-    char t[FRONT_TEXT];
+    char t[SN_NODE_TEXT];
     if (n < 0) return bad_;
     if (n != x->rank)
         return sn_module_fail(x->m, SN_ERR_SHAPE,
                               "transpose: %d axes listed, %s has %d; list each once", n,
-                              front_text(x, t), x->rank);
+                              sn_node_text(x, t), x->rank);
     int64_t p[SN_MAX_RANK] = {0};
     unsigned seen = 0;
     for (int i = 0; i < n; i++) {
@@ -50,7 +50,7 @@ sn_tensor sn_transpose_at(sn_loc at, sn_tensor x, const int *perm) {
         if (seen & 1u << a)
             return sn_module_fail(x->m, SN_ERR_SHAPE,
                                   "transpose: axis %d is listed twice; list each axis of %s once",
-                                  perm[i], front_text(x, t));
+                                  perm[i], sn_node_text(x, t));
         seen |= 1u << a;
         p[i] = a;
     }
@@ -87,11 +87,11 @@ sn_tensor sn_expand_at(sn_loc at, sn_tensor x, int axis) {
 sn_tensor sn_squeeze_at(sn_loc at, sn_tensor x, int axis) {
     FRONT_ENTER("squeeze", x);
     int a = front_axis(x->m, "squeeze", x, axis, x->rank);
-    char t[FRONT_TEXT];
+    char t[SN_NODE_TEXT];
     if (a < 0) return bad_;
     if (x->shape[a] != 1)
         return sn_module_fail(x->m, SN_ERR_SHAPE, "squeeze: axis %d of %s has not size 1", axis,
-                              front_text(x, t));
+                              sn_node_text(x, t));
     sn_dim shape[SN_MAX_RANK] = {0};
     for (int i = 0, j = 0; i < x->rank; i++)
         if (i != a) shape[j++] = x->shape[i];
@@ -126,7 +126,7 @@ void sn_split_at(sn_loc at, sn_tensor x, int axis, int n, sn_tensor *part) {
     if (!front_enter(at, "split", 1, 1, &x, &bad)) return;
     int a = front_axis(x->m, "split", x, axis, x->rank);
     sn_dim size;
-    char t[FRONT_TEXT];
+    char t[SN_NODE_TEXT];
     if (a < 0) return;
     if (!part) {
         sn_module_fail(x->m, SN_ERR_USAGE, "split: the list for the parts is NULL");
@@ -134,7 +134,7 @@ void sn_split_at(sn_loc at, sn_tensor x, int axis, int n, sn_tensor *part) {
     }
     if (n < 1 || !sn_dim_div(x->m, x->shape[a], n, &size)) {
         sn_module_fail(x->m, SN_ERR_SHAPE, "split: axis %d of %s has no %d equal parts", axis,
-                       front_text(x, t), n);
+                       sn_node_text(x, t), n);
         return;
     }
     for (int i = 0; i < n; i++) part[i] = sn_b_slice(x, a, sn_dim_mul(x->m, size, i), size);
@@ -145,7 +145,7 @@ sn_tensor sn_concat_at(sn_loc at, int axis, const sn_tensor *x) {
     sn_tensor bad;
     if (!front_enter(at, "concat", n, n, x, &bad)) return bad;
     int a = front_axis(x[0]->m, "concat", x[0], axis, x[0]->rank);
-    char s[FRONT_TEXT], t[FRONT_TEXT];
+    char s[SN_NODE_TEXT], t[SN_NODE_TEXT];
     if (a < 0) return bad;
     for (int i = 1; i < n; i++) {
         bool fits = x[i]->rank == x[0]->rank && x[i]->dtype == x[0]->dtype;
@@ -155,7 +155,7 @@ sn_tensor sn_concat_at(sn_loc at, int axis, const sn_tensor *x) {
             return sn_module_fail(x[0]->m, SN_ERR_SHAPE,
                                   "concat: operand %d is %s, operand 1 %s; types and all sizes "
                                   "but axis %d must be equal",
-                                  i + 1, front_text(x[i], s), front_text(x[0], t), axis);
+                                  i + 1, sn_node_text(x[i], s), sn_node_text(x[0], t), axis);
     }
     return n == 1 ? x[0] : sn_b_concat(x[0]->m, n, x, a);
 }
@@ -185,13 +185,13 @@ sn_tensor sn_pad_at(sn_loc at, sn_tensor x, int axis, sn_dim low, sn_dim high, d
 sn_tensor sn_update_at(sn_loc at, sn_tensor x, sn_tensor y, const sn_dim *start) {
     FRONT_ENTER("update_slice", x, y);
     int n = front_dims(x->m, "update_slice", start);
-    char s[FRONT_TEXT], t[FRONT_TEXT];
+    char s[SN_NODE_TEXT], t[SN_NODE_TEXT];
     if (n < 0) return bad_;
     if (x->dtype != y->dtype || x->rank != y->rank || n != x->rank)
         return sn_module_fail(
             x->m, SN_ERR_SHAPE,
             "update_slice: %s into %s with %d starts; types and ranks must be equal, with one "
             "start an axis",
-            front_text(y, s), front_text(x, t), n);
+            sn_node_text(y, s), sn_node_text(x, t), n);
     return SN_NODE(x->m, update_slice, SN_ATTRS(SN_LIST(start, n, start)), x, y);
 }

@@ -93,24 +93,24 @@ void sn_training_begin_at(sn_loc at, sn_module *m, const sn_training *t) {
 
 void sn_training_add_at(sn_loc at, sn_tensor x, const sn_training *t) {
     sn_tensor bad;
-    char text[FRONT_TEXT];
+    char text[SN_NODE_TEXT];
     if (!t || !front_enter(at, "sn_training_add", 1, 1, &x, &bad)) return;
     sn_tensor *sum = front_added_loss(x->m);
     if (x->rank != 0 || x->dtype != SN_F32)
         sn_module_fail(x->m, SN_ERR_SHAPE, "sn_training_add: %s is no f32 scalar",
-                       front_text(x, text));
+                       sn_node_text(x, text));
     else
         *sum = *sum ? sn_add(*sum, x) : x;
 }
 
 void sn_training_end_at(sn_loc at, sn_tensor logits, const sn_training *t) {
     sn_tensor bad;
-    char text[FRONT_TEXT];
+    char text[SN_NODE_TEXT];
     if (!front_enter(at, "sn_training_end", 1, 1, &logits, &bad)) return;
     sn_module *m = logits->m;
     if (logits->rank < 1 || logits->dtype != SN_F32) {
         sn_module_fail(m, SN_ERR_SHAPE, "sn_training_end: the logits are %s, not f32 [.., V]",
-                       front_text(logits, text));
+                       sn_node_text(logits, text));
         return;
     }
     if (t->accumulate < 0) {

@@ -222,6 +222,12 @@ sn_error *sn_module_error(sn_module *m) {
     return &none;
 }
 
+bool sn_module_ok(sn_module *m, sn_error *err) {
+    if (!m) return sn_fail(err, SN_ERR_MEMORY, "there is no module: sn_module_new gave NULL");
+    const sn_error *e = sn_module_error(m);
+    return !e->code || sn_fail(err, e->code, "%s", e->message);
+}
+
 sn_node *sn_module_error_node(sn_module *m) {
     return m->error_node;
 }

@@ -151,7 +151,8 @@ sn_module *sn_module_new(const char *name); /* NULL: out of memory */
 void sn_module_free(sn_module *m);          /* the memory goes with the last owner */
 sn_module *sn_module_retain(sn_module *m);  /* one more owner, who frees it too; any thread */
 const char *sn_module_name(const sn_module *m);
-sn_error *sn_module_error(sn_module *m); /* the sticky error; code 0: none */
+sn_error *sn_module_error(sn_module *m);        /* the sticky error; code 0: none */
+bool sn_module_ok(sn_module *m, sn_error *err); /* true: no error so far; otherwise copies it */
 sn_node *sn_module_fail(sn_module *m, sn_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4))); /* records it with location; the error node */
 sn_node *sn_module_error_node(sn_module *m);
@@ -388,7 +389,10 @@ void sn_print_dim(FILE *f, const sn_module *m, sn_dim d); /* "2*B*T+1", of any l
 void sn_print_dims(FILE *f, const sn_module *m, int n, const sn_dim *d); /* "[2,T]" */
 void sn_print_module(FILE *f, sn_module *m);
 void sn_print_entry(FILE *f, sn_module *m, const sn_entry *e);
-void sn_print_node(FILE *f, const sn_node *n);          /* one line, operands by number */
+void sn_print_node(FILE *f, const sn_node *n); /* one line, operands by number */
+/* For messages: "f32[B,T,768] 'h.0.ln_1.weight'" or "f32[2,3] (add, model.c:12)"; returns buf. */
+enum { SN_NODE_TEXT = 160 };
+const char *sn_node_text(const sn_node *x, char buf[SN_NODE_TEXT]);
 char *sn_region_text(sn_module *m, const sn_region *r); /* canonical; arena memory */
 sn_module *sn_parse(const char *text, const char *file_name, bool raw, sn_error *err);
 

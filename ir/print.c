@@ -187,6 +187,23 @@ static void print_line(const printer *p, const sn_node *n) {
     fputs(*before == ',' ? "}\n" : "\n", f);
 }
 
+const char *sn_node_text(const sn_node *x, char buf[SN_NODE_TEXT]) {
+    char shape[80];
+    sn_shape_print(x->m, x->rank, x->shape, shape, sizeof shape);
+    const char *name = sn_attr_str(x, SN_A_name, NULL);
+    const char *type = sn_dtype_name((sn_dtype)x->dtype);
+    if (name) {
+        snprintf(buf, SN_NODE_TEXT, "%s%s '%.60s'", type, shape, name);
+    } else if (x->loc.file) {
+        const char *slash = strrchr(x->loc.file, '/');
+        snprintf(buf, SN_NODE_TEXT, "%s%s (%s, %.40s:%d)", type, shape, sn_ops[x->op].name,
+                 slash ? slash + 1 : x->loc.file, x->loc.line);
+    } else {
+        snprintf(buf, SN_NODE_TEXT, "%s%s (%s)", type, shape, sn_ops[x->op].name);
+    }
+    return buf;
+}
+
 /* ---- scopes ---- */
 
 /* Appends what root reaches, operands first, to the scope; marks are left in p->number. */

@@ -2,6 +2,7 @@
  * time, along random directions. The graph is compiled once more with every float an f64: what is
  * tested is the gradient's formula and the kernels that compute it. */
 #include "codegen/program/program.h"
+#include "passes/gradient.h"
 #include "runtime/rng.h"
 #include "runtime/weights.h"
 
@@ -349,7 +350,9 @@ bool sn_check_grad(sn_tensor loss, int n, const sn_tensor *wrt, const sn_arg_bin
     sn_module *m = loss->m;
     checker c = {.m = m, .value = value, .n_value = n_value, .err = &own};
     sn_node **g = sn_arena_alloc(m, sizeof *g * (size_t)(2 * n + 2)), **wide = g + n;
-    sn_grad_at(loss->loc, loss, n, wrt, g); /* what is wrong with the graph as the user wrote it */
+    sn_module_set_loc(m, loss->loc);
+    if (n)
+        sn_loss_gradient(loss, n, wrt, g); /* what is wrong with the graph as the user wrote it */
     if (!sn_module_ok(m, err)) return false;
     sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n + 1));
     for (int i = 0; i < n; i++) root[i] = wrt[i];

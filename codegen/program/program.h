@@ -4,7 +4,7 @@
 
 #include "codegen/entry.h"
 #include "codegen/jit/jit.h"
-#include "frontend/sinter.h"
+#include "ir/compile.h"
 #include "runtime/threads.h"
 
 #include <stdatomic.h>

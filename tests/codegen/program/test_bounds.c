@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "codegen/program/program.h"
+#include "frontend/sinter.h"
 #include "runtime/deployed.h"
 #include "tests/support/artefact.h"
 #include "tests/support/scratch.h"

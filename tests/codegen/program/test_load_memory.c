@@ -1,6 +1,7 @@
 /* test_load_memory.c: what opening a session costs: the weights in the form in which kernels read
  * them, and not much more while they are made; tables that are stored once; refusals. */
 #include "codegen/program/program.h"
+#include "frontend/sinter.h"
 #include "runtime/weights.h"
 
 #include <setjmp.h>

@@ -1,0 +1,224 @@
+/* compile.h: compiling and running a module: options, programs, sessions, artefacts, tests of gradients.
+ * Part of the public interface: include frontend/sinter.h, which says who owns what, and how errors and
+ * threads are handled. codegen/program/ and codegen/aot/ implement it. */
+#ifndef SN_COMPILE_H
+#define SN_COMPILE_H
+
+#include "runtime/base.h"
+#include "runtime/weights.h"
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sn_module sn_module;
+typedef struct sn_node *sn_tensor;
+
+/* ---- compile and run ---- */
+
+typedef struct sn_program sn_program; /* compiled entries; immutable, may be used by any thread */
+/* bound weights, states and workspace for one user of a program */
+typedef struct sn_session sn_session;
+
+typedef struct sn_options {
+    int level;           /* fusion level 0 to 4; -1: the default, 4 */
+    int threads;         /* 0: the number of CPUs available to the process */
+    const char *backend; /* "auto" (or NULL), "own", "onednn" */
+    const char *target;  /* NULL: this CPU; or a name such as "x86-64-v3" */
+    /* storage type of constant matrices: "f32" (or NULL), "bf16", "int8", "int4" */
+    const char *weights;
+    /* Storage type of large activations in training entries (entries that assign and have an output
+     * "loss"): "f32" (or NULL) or "bf16". Affects what the forward part keeps for the backward
+     * part, and the results of attention's gradient. Accumulators, parameters and optimizer states
+     * remain f32. */
+    const char *precision;
+    /* disk cache; NULL: the user's cache directory; "none" or "": no cache (a folder called none is
+     * "./none") */
+    const char *cache_dir;
+    const char *passes; /* NULL; or "-name,-name": disables these passes */
+    /* [n_taps] names of tensors to read out, "*": all; they become outputs */
+    const char *const *taps;
+    int n_taps;
+    bool strict_fusion; /* it is an error if an op that should have been fused was not */
+    /* Where several kernels are possible, measure them and take the fastest, unless the disk cache
+     * holds a choice for these sizes; the cache must be usable. Adds seconds to compilation.
+     * Choices in the cache are also used without this option. */
+    bool tune;
+    /* Typical sizes for tuning: "B=1,T=256". Dimensions that are not listed default to the
+     * geometric mean of their bounds. */
+    const char *tune_sizes;
+    /* Called with a line for each measured choice, and with "" at the end; NULL: no progress. */
+    void (*progress)(void *ctx, const char *line);
+    void *progress_ctx;
+    /* debug check: stop after the kernel that produces the first NaN or unintended infinity (the
+     * -inf of masked scores is intended), and report it. Slow. */
+    bool check_nan;
+    /* debug check: stop before anything is written if an index is out of range (gather, scatter,
+     * sn_at, embeddings, targets of cross entropy), and report it. Slow. Without it, out-of-range
+     * indices are clamped. */
+    bool check_index;
+    /* Memory budget in bytes for the tensors between the kernels of an entry (not counting the
+     * threads' scratch memory); 0: unlimited. Within the budget, results are recomputed instead of
+     * stored: slower, bit-identical. */
+    int64_t memory_budget;
+    /* sizes for which the budget must hold, "B=12,T=64"; others (NULL: all) count at their upper
+     * bounds */
+    const char *budget_sizes;
+} sn_options;
+sn_options sn_options_default(void);
+
+/* Compiles all entries. Returns NULL and sets err to the module's first error, an invalid option,
+ * or a kernel that could not be generated. o NULL: defaults. */
+sn_program *sn_compile(sn_module *m, const sn_options *o, sn_error *err);
+void sn_program_free(sn_program *p); /* sessions hold a reference; NULL is allowed */
+
+typedef struct sn_stats {
+    int kernels;                  /* distinct kernels in the program */
+    int compiled, cached;         /* compiled now; loaded from the disk cache */
+    int onednn;                   /* calls of oneDNN primitives */
+    int measured;                 /* choices measured by this compilation */
+    int tuned;                    /* measured choices in use, including those from the cache */
+    int changed;                  /* of these, choices that differ from the cost model's */
+    int recompilations;           /* after sn_compile: 0 for all sizes */
+    double seconds;               /* total time of sn_compile */
+    double passes, codegen, load; /* parts of total_ms */
+    size_t code_bytes;
+    const char *note; /* a warning for the user (such as an unusable cache folder), or NULL */
+} sn_stats;
+sn_stats sn_program_stats(const sn_program *p);
+/* For every op of an entry (NULL: all entries): its kernel, what was fused into it, and what
+ * prevented further fusion. */
+void sn_program_explain(const sn_program *p, const char *entry, FILE *f);
+
+/* The cost of one run: multiply-adds of all matrix products of an entry, including attention
+ * (counted in full, regardless of masks), for inputs of these sizes (data may be NULL). `explain`
+ * prints it as a formula in the symbolic dims. Returns -1 and sets err on error. */
+struct sn_arg_binding;
+int64_t sn_program_products(const sn_program *p, const char *entry, const struct sn_arg_binding *in,
+                            int n_in, sn_error *err);
+
+/* A named buffer. The name of a symbolic dim binds its value (rank 0, i64). This is needed only for
+ * dims that no input shape determines: SN_BIND_DIM("P", 17). */
+typedef struct sn_arg_binding {
+    const char *name;
+    sn_dtype dtype;
+    int rank;
+    const int64_t *shape;
+    void *data; /* row-major; input data is not modified */
+} sn_arg_binding;
+#define SN_BIND(name_, dtype_, data_, ...)                                                         \
+    ((sn_arg_binding){.name = (name_),                                                             \
+                      .dtype = (dtype_),                                                           \
+                      .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),           \
+                      .shape = (const int64_t[]){__VA_ARGS__},                                     \
+                      .data = (data_)})
+#define SN_BIND_DIM(name_, value_)                                                                 \
+    ((sn_arg_binding){.name = (name_), .dtype = SN_I64, .data = &(int64_t){value_}})
+
+/* Opens a session: binds every parameter by name, checks the shapes (the error lists all
+ * mismatches), allocates the states (zero; pages are not touched until written), and packs or
+ * quantises the weights one at a time, dropping the originals where only the packed form is used.
+ * SN_ERR_MEMORY, before any work, if the weights need more memory than is available. `w` must
+ * outlive the session and is not modified: parameters that an entry assigns are copied. */
+sn_session *sn_session_new(sn_program *p, const sn_weights *w, sn_error *err);
+/* The same from n arrays, which must outlive the session. */
+sn_session *sn_session_new_arrays(sn_program *p, const sn_arg_binding *param, int n, sn_error *err);
+void sn_session_free(sn_session *s);  /* NULL is allowed */
+void sn_session_reset(sn_session *s); /* sets all states to zero, but not the parameters */
+/* Timeline of every kernel on every thread in Chrome's trace-event format (opens in Perfetto).
+ * Begin before the runs of interest. The first `events` kernel calls are kept; sn_trace_lost counts
+ * the rest. entry NULL: all entries. sn_trace_write returns false, and leaves no file, if writing
+ * fails. */
+typedef struct sn_trace sn_trace;
+sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_error *err);
+bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err);
+/* The same as a table: total time per kernel over all calls, longest first. */
+void sn_trace_print(const sn_trace *t, FILE *f);
+size_t sn_trace_lost(const sn_trace *t);
+void sn_trace_end(sn_trace *t);
+
+/* Copies a state out or in; `bytes` must equal its size. */
+bool sn_state_read(const sn_session *s, const char *name, void *data, size_t bytes, sn_error *err);
+bool sn_state_write(sn_session *s, const char *name, const void *data, size_t bytes, sn_error *err);
+
+/* Runs an entry. Symbolic dims are derived from the input shapes. All sizes are checked before
+ * anything is read or written: bounds of dims, negative sizes and starts, ends of slices and
+ * updates, indices into an empty axis (SN_ERR_RANGE), tensors of more than 2^48 elements
+ * (SN_ERR_MEMORY). Outputs and taps that are not bound are not copied out; bound inputs that the
+ * entry does not have are ignored. Outputs must not overlap inputs or each other, nor the weights
+ * that the session was opened with (the latter is not checked). Kernels run with round-to-nearest
+ * and subnormals flushed to zero; the caller's floating-point environment is restored. */
+bool sn_run(sn_session *s, const char *entry, const sn_arg_binding *in, int n_in,
+            const sn_arg_binding *out, int n_out, sn_error *err);
+/* Shape of an output for the given inputs (data may be NULL). Returns its rank, or -1 and sets err.
+ * Checks sizes as sn_run does. */
+int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding *in, int n_in,
+                    const char *output, int64_t shape[8], sn_error *err);
+
+/* ---- ahead of time ---- */
+
+enum { SN_EMIT_OBJECT = 1, SN_EMIT_ARCHIVE = 2 };
+
+typedef struct sn_emit_options {
+    /* C identifier: prefix of all symbols and the name of the files; NULL: the module's name */
+    const char *name;
+    const char *dir; /* output folder, created if missing; NULL: the current one */
+    /* NULL: this CPU. Or a comma-separated list for one architecture,
+     * "x86-64-v2,x86-64-v4,+avx512vnni": the program selects a variant at start */
+    const char *targets;
+    int kinds;           /* SN_EMIT_OBJECT for NAME.o, SN_EMIT_ARCHIVE for NAME.a */
+    const char *threads; /* "openmp" (or NULL), "none" */
+    /* adds the table through which the main program of libsinter_program calls the entries */
+    bool program;
+    /* Describes an input, output or dimension in a comment of NAME.h; may return NULL. NULL: no
+     * comments. */
+    const char *(*describe)(const char *entry, const char *argument);
+    int64_t source_vocab; /* encoder-decoders: vocabulary size of the source; 0: none */
+    /* constants in NAME.h: vocabulary size, maximum sequence length; 0: omitted */
+    int64_t vocab, context;
+    int32_t bos;        /* the token that starts a text; -1 (the default): none */
+    const int32_t *eos; /* [n_eos] tokens that end a text, at most 16 */
+    int n_eos;
+    bool no_bos; /* tells the main program not to start texts with BOS */
+    /* [n_label] class names for the main program: one line each, at most 255 bytes; NULL: none */
+    const char *const *label;
+    int n_label;
+    bool embed_weights; /* embeds the weights in the object instead of writing NAME.weights */
+    /* uses level, weights, passes, cache_dir; ignores target; backend must not be onednn; tune and
+     * checks must not be set */
+    sn_options compile;
+} sn_emit_options;
+sn_emit_options sn_emit_options_default(void);
+
+/* Writes the session's program as NAME.o and/or NAME.a, NAME.h with one C function per entry, and
+ * NAME.weights: the session's current parameters in packed form, to be mapped into memory. The
+ * object needs libc, libm and (unless threads is "none") an OpenMP runtime; neither LLVM nor
+ * Sinter. For the same target its results are bit-identical to this process's. The session's module
+ * must still exist. */
+bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err);
+
+/* ---- gradient checking ---- */
+
+/* Checks sn_grad(loss, n, wrt): for two random directions per tensor, compares the directional
+ * derivative with the central difference of the loss. Everything runs as compiled code in f64, on a
+ * copy of the graph in which every float is f64. A NaN in a gradient counts as infinite error.
+ * Attention with a score callback is also checked at fusion level 0, which skips nothing that a
+ * mask hides. value: inputs, parameters, states and dimensions (SN_BIND_DIM) of the loss, in their
+ * own types; missing float tensors are filled with random values. *worst: the largest error.
+ * Returns false with the reason if nothing can be compared: an error in the module, or an integer
+ * input without a value. */
+typedef struct sn_grad_error {
+    /* |derivative - difference| / gradient norm: about 1e-8 when correct */
+    double error;
+    double slope, difference; /* along the direction with the largest error */
+    int index;                /* index into wrt; -1: n is 0 */
+} sn_grad_error;
+bool sn_check_grad(sn_tensor loss, int n, const sn_tensor *wrt, const sn_arg_binding *value,
+                   int n_value, sn_grad_error *worst, sn_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
