@@ -4,6 +4,7 @@
 #include "bench/probe.h"
 #include "codegen/attention/attention.h"
 #include "codegen/jit/jit.h"
+#include "runtime/clock.h"
 
 #include <math.h>
 #include <omp.h>
@@ -232,14 +233,14 @@ static bool compile(bench *b, int i, sn_error *err) {
     if (sn_module_error(b->m)->code)
         return sn_fail(err, SN_ERR_INTERNAL, "%s", sn_module_error(b->m)->message);
     em e;
-    double start = sn_probe_now();
+    double start = sn_clock();
     if (!em_init(&e, &b->target, name, SN_F32, err)) return false;
     sn_attention_emit(&e, name, &b->spec[i]);
     LLVMModuleRef mod = em_finish(&e, err);
     void *f = NULL;
     if (mod && sn_jit_compile(b->jit, mod, NULL, err)) f = sn_jit_lookup(b->jit, name, err);
     memcpy(&b->run[i], &f, sizeof f);
-    b->compile_ms[i] = (sn_probe_now() - start) * 1e3;
+    b->compile_ms[i] = (sn_clock() - start) * 1e3;
     em_free(&e);
     size_t scratch = (size_t)sn_attention_scratch(&b->spec[i], &b->target, SN_F32, s->tq, s->tk);
     scratch = (scratch + 4095) / 4096 * 4096 + 64;
@@ -314,14 +315,14 @@ static void release(bench *b) {
 static double time_kernel(const bench *b, int i) {
     void *buf[] = {b->qkv, b->out, (void *)&b->slope, b->doc, b->bias};
     int64_t dim[] = {b->s.tq, b->s.tk};
-    double start = sn_probe_now();
+    double start = sn_clock();
     for (int r = 0; r < b->repeats; r++)
 #pragma omp parallel num_threads(b->threads)
     {
         int t = omp_get_thread_num();
         b->run[i](buf, dim, b->scratch + b->scratch_stride * (size_t)t, t, omp_get_num_threads());
     }
-    return (sn_probe_now() - start) / b->repeats;
+    return (sn_clock() - start) / b->repeats;
 }
 
 /* Maximum error of sampled rows against sums in double. */

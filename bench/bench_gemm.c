@@ -6,6 +6,7 @@
 #include "codegen/jit/jit.h"
 #include "codegen/onednn/onednn.h"
 #include "codegen/emit/vmath.h"
+#include "runtime/clock.h"
 #include "runtime/memory.h"
 
 #include <math.h>
@@ -125,12 +126,12 @@ static bool compile(bench *b, double *ms, sn_error *err) {
                          .col = SN_GEMM_CONST(1)};
     em e;
     if (!em_init(&e, &b->target, "bench_gemm", SN_F32, err)) return false;
-    double start = sn_probe_now();
+    double start = sn_clock();
     sn_gemm_emit(&e, "gemm", &g);
     LLVMModuleRef mod = em_finish(&e, err);
     bool ok =
         mod && sn_jit_compile(b->jit, mod, NULL, err) && look_up(b->jit, "gemm", &b->run, err);
-    *ms = (sn_probe_now() - start) * 1e3;
+    *ms = (sn_clock() - start) * 1e3;
     em_free(&e);
     if (!ok || !em_init(&e, &b->target, "bench_pack", SN_F32, err)) return false;
     sn_gemm_emit_pack(&e, "pack", &pack);
@@ -210,22 +211,22 @@ static bool set_up(bench *b, double *compile_ms, sn_error *err) {
 static double time_own(const bench *b) {
     void *buf[] = {b->a, b->panels, b->c, b->bias};
     run_kernel(b, b->run, buf, &b->s.m);
-    double start = sn_probe_now();
+    double start = sn_clock();
     for (int i = 0; i < b->repeats; i++) {
         buf[1] = b->panels + b->panel_bytes * (size_t)((i + 1) % b->copies);
         run_kernel(b, b->run, buf, &b->s.m);
     }
-    return (sn_probe_now() - start) / b->repeats;
+    return (sn_clock() - start) / b->repeats;
 }
 
 static bool time_dnnl(const bench *b, double *seconds, sn_error *err) {
     bool ok = sn_dnnl_run_matmul(b->dnnl, &b->product, b->a, b->packed, NULL, b->c_dnnl, err);
-    double start = sn_probe_now();
+    double start = sn_clock();
     for (int i = 0; i < b->repeats && ok; i++) {
         const char *w = b->packed + b->packed_bytes * (size_t)((i + 1) % b->copies);
         ok = sn_dnnl_run_matmul(b->dnnl, &b->product, b->a, w, NULL, b->c_dnnl, err);
     }
-    *seconds = (sn_probe_now() - start) / b->repeats;
+    *seconds = (sn_clock() - start) / b->repeats;
     return ok;
 }
 

@@ -1,6 +1,7 @@
 /* measure.c: interleaved rounds of entrants and probes, and statistics over them. */
 #include "bench/measure.h"
 #include "bench/probe.h"
+#include "runtime/clock.h"
 #include "runtime/memory.h"
 
 #include <math.h>
@@ -105,7 +106,7 @@ bool sn_bench_listed(const char *list, const char *name) {
 void sn_bench_progress(const sn_bench_options *o, const char *fmt, ...) {
     if (!o->progress || !o->shown) return;
     bool terminal = isatty(fileno(o->progress));
-    double now = sn_probe_now();
+    double now = sn_clock();
     if (!terminal && now - *o->shown < 10) return;
     *o->shown = now;
     va_list ap;

@@ -1,10 +1,10 @@
 /* noise.c: how much CPU time other programs used during a bench, which makes its results
  * unreliable. Read from /proc; unknown on other systems. */
 #include "bench/noise.h"
+#include "runtime/clock.h"
 
 #include <stdio.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { FIELDS = 8, IDLE = 3, IOWAIT = 4, STEAL = 7 };
@@ -35,20 +35,14 @@ static double own_seconds(void) {
     return sum + seconds_of(r.ru_utime) + seconds_of(r.ru_stime);
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 sn_bench_noise sn_bench_noise_begin(void) {
-    sn_bench_noise n = {.start = now(), .own = own_seconds()};
+    sn_bench_noise n = {.start = sn_clock(), .own = own_seconds()};
     n.known = read_machine(&n.busy, &n.stolen);
     return n;
 }
 
 void sn_bench_noise_end(const sn_bench_noise *n, double *others, double *stolen) {
-    double busy = 0, taken = 0, wall = now() - n->start;
+    double busy = 0, taken = 0, wall = sn_clock() - n->start;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     bool known = n->known && read_machine(&busy, &taken) && wall > 0 && cpus > 0;
     double all = wall * (double)cpus, rest = busy - n->busy - (own_seconds() - n->own);

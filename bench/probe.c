@@ -1,23 +1,17 @@
 /* probe.c: measures the machine's limits: FMA rate and read bandwidth.
  * Loops of intrinsics with target attributes, so that one build runs on every x86-64. */
 #include "bench/probe.h"
+#include "runtime/clock.h"
 
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #if defined __x86_64__
 #include <immintrin.h>
 #endif
 
 enum { CHAINS = 24, STEPS = 20000 };
-
-double sn_probe_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* STEPS rounds of CHAINS independent multiply-adds of whole vectors. The result is returned so that
  * the compiler keeps them. lanes: elements per vector. */
@@ -157,13 +151,13 @@ static double run_bursts(burst_fn *burst, int products, int threads, double seco
     double rate = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : rate)
     {
-        double start = sn_probe_now(), t;
+        double start = sn_clock(), t;
         int64_t n = 0;
         volatile float keep;
         do {
             keep = burst();
             n++;
-            t = sn_probe_now() - start;
+            t = sn_clock() - start;
         } while (t < seconds);
         (void)keep;
         rate += (double)n * STEPS * CHAINS * 2 * products / t * 1e-9;
@@ -208,7 +202,7 @@ double sn_probe_stream(int threads, const void *src, size_t n_read, void *dst, s
            rest = n_write / 64 - both;
     const char *from = src;
     char *to = dst;
-    double start = sn_probe_now();
+    double start = sn_clock();
 #pragma omp parallel num_threads(threads)
     {
         size_t t = (size_t)omp_get_thread_num(), n = (size_t)omp_get_num_threads();
@@ -220,12 +214,12 @@ double sn_probe_stream(int threads, const void *src, size_t n_read, void *dst, s
         lo = (both + rest * t / n) * 64, hi = (both + rest * (t + 1) / n) * 64;
         if (hi > lo) memset(to + lo, 1, hi - lo);
     }
-    return sn_probe_now() - start;
+    return sn_clock() - start;
 }
 
 double sn_probe_blocks(int threads, const sn_probe_block *block, int n) {
     sum_fn *sum = choose_sum();
-    double start = sn_probe_now();
+    double start = sn_clock();
 #pragma omp parallel num_threads(threads)
     {
         size_t t = (size_t)omp_get_thread_num(), of = (size_t)omp_get_num_threads();
@@ -236,7 +230,7 @@ double sn_probe_blocks(int threads, const sn_probe_block *block, int n) {
         }
         (void)keep;
     }
-    return sn_probe_now() - start;
+    return sn_clock() - start;
 }
 
 double sn_probe_read(int threads, const void *p, size_t bytes) {

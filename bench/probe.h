@@ -33,6 +33,4 @@ typedef struct sn_probe_block {
 } sn_probe_block;
 double sn_probe_blocks(int threads, const sn_probe_block *block, int n);
 
-double sn_probe_now(void); /* seconds of a monotonic clock */
-
 #endif

@@ -10,6 +10,7 @@
  * whose threads draw their work (one each, because a thread may be a step ahead), scratch of each
  * thread. */
 #include "codegen/entry.h"
+#include "codegen/emit/dims.h"
 #include "passes/plan/chunks.h"
 #include "passes/plan/product.h"
 

@@ -32,10 +32,6 @@ bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget
  * int64_t threads)`. */
 void sn_entry_code_emit(em *e, const sn_entry_code *u);
 
-/* The value of d in generated code. symbols: pointer to the symbols' values. overflow: becomes true
- * if the value does not fit into 64 bits; NULL: not tested. */
-em_val sn_dim_emit(em *e, const sn_module *m, sn_dim d, em_val symbols, const em_var *overflow);
-
 /* Is step i done by a primitive outside the generated code? */
 bool sn_step_is_extern(const sn_step *s);
 /* What the code calls for those: host is the call's. Returns 0, or an error code that the entry

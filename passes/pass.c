@@ -1,9 +1,8 @@
 /* pass.c: the driver: runs passes.def in order, verifies, dumps what changed, keeps remarks. */
 #include "passes/passes.h"
+#include "runtime/clock.h"
 
-#include <stdarg.h>
 #include <string.h>
-#include <time.h>
 
 const sn_pass_info sn_pass_table[] = {
 #define PASS(name, level, fixpoint, why) {#name, level, fixpoint, why, sn_pass_##name},
@@ -15,17 +14,6 @@ const int sn_pass_count = (int)(sizeof sn_pass_table / sizeof *sn_pass_table);
 enum {
     MAX_ROUNDS = 20
 }; /* of a fixpoint pass: each round shrinks the graph, this bounds a mistake */
-
-void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed, const char *fmt,
-                   ...) {
-    char text[400];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    p->remark = sn_arena_grow(p->m, p->remark, sizeof *p->remark, p->n_remark, &p->cap_remark);
-    p->remark[p->n_remark++] = (sn_remark){pass, n, missed, sn_arena_str(p->m, text)};
-}
 
 /* Is `name` one of the names in `list` (separated by '+' or ',')? */
 static bool listed(const char *list, const char *name) {
@@ -69,12 +57,6 @@ static void dump(sn_passes *p, int number, const char *name) {
     fclose(f);
 }
 
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static bool run_table(sn_passes *p) {
     const sn_debug *dbg = sn_debug_get();
     const sn_pass_options *o = &p->o;
@@ -84,7 +66,7 @@ static bool run_table(sn_passes *p) {
         bool run = o->only ? listed(o->only, pass->name) : sn_level_reaches(o->level, pass->level);
         if (!run || listed(o->off, pass->name) || (dbg->off && listed(dbg->off, pass->name)))
             continue;
-        double start = now_ms();
+        double start = sn_clock();
         int total = 0, rounds = 0, n;
         do {
             n = pass->run(p);
@@ -93,7 +75,7 @@ static bool run_table(sn_passes *p) {
         } while (pass->fixpoint && n && ++rounds < MAX_ROUNDS && !sn_module_error(m)->code);
         if (dbg->time)
             fprintf(stderr, "sinter: pass %-10s %7.2f ms, %d rewrites\n", pass->name,
-                    now_ms() - start, total);
+                    (sn_clock() - start) * 1e3, total);
         if (o->dump && total) dump(p, i + 1, pass->name);
     }
     return !sn_module_error(m)->code;

@@ -1,5 +1,6 @@
 /* cmd.c: what the subcommands share: opening a model by options, errors, progress, reading text. */
 #include "tools/cmd.h"
+#include "runtime/clock.h"
 #include "runtime/file.h"
 #include "runtime/cli/text_gen.h"
 
@@ -9,12 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-double cmd_now(void) {
-    return text_now();
-}
 
 /* Tuning takes seconds: each line is a choice, and an empty one the end. */
 static void show_tuning(void *ctx, const char *line) {
@@ -165,7 +161,7 @@ void cmd_print_model(const lm *m) {
 
 void cmd_progress_show(cmd_progress *p, const char *fmt, ...) {
     bool terminal = isatty(STDERR_FILENO);
-    double now = cmd_now();
+    double now = sn_clock();
     if (!p->shown) p->shown = terminal ? 0.001 : now;
     if (now - p->shown < (terminal ? 0.1 : 10)) return;
     p->shown = now;

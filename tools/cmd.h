@@ -128,8 +128,6 @@ typedef struct cmd_progress {
 void cmd_progress_show(cmd_progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void cmd_progress_end(cmd_progress *p);
 
-double cmd_now(void); /* seconds of a monotonic clock */
-
 /* Reads a file ("-": stdin) into malloc'ed memory with a NUL behind it. NULL on error. */
 char *cmd_read_text(const char *path, size_t *size, sn_error *err);
 

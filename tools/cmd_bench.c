@@ -2,6 +2,7 @@
 #include "bench/benches.h"
 #include "bench/noise.h"
 #include "bench/peers.h"
+#include "runtime/clock.h"
 #include "tools/cmd.h"
 #include "tools/model/installed.h"
 #include "tools/model/model_source.h"
@@ -344,7 +345,7 @@ int cmd_bench(int argc, char **argv) {
     sn_error err = {0};
     sn_bench_options b;
     sn_bench_report r = {0};
-    double shown = cmd_now();
+    double shown = sn_clock();
     bool ok = read_options(&o, &b, &shown, &err) && cmd_can_write(o.json, &err) &&
               cmd_can_write(o.plot, &err) && cmd_can_write(o.profile, &err);
     if (ok) {

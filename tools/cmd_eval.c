@@ -1,5 +1,6 @@
 /* cmd_eval.c: `sinter eval`: loss, perplexity and bits per byte of a text under a model. */
 #include "tools/cmd.h"
+#include "runtime/clock.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -67,7 +68,7 @@ static bool score_text(lm *m, const options *o, const sn_ids *ids, score *s, sn_
     float *loss = malloc(sizeof *loss * (size_t)window);
     if (!loss) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     cmd_progress progress = {0};
-    double start = cmd_now();
+    double start = sn_clock();
     int64_t done = 0; /* targets up to this index are counted */
     bool ok = true;
     for (int64_t from = 0; ok && done < n - 1; from += stride) {
@@ -77,11 +78,11 @@ static bool score_text(lm *m, const options *o, const sn_ids *ids, score *s, sn_
         if (ok) done = from + len;
         cmd_progress_show(&progress, "eval: %lld of %lld tokens, loss %.4f, %.0f tokens/s",
                           (long long)done, (long long)(n - 1), s->sum / (double)done,
-                          (double)done / (cmd_now() - start));
+                          (double)done / (sn_clock() - start));
     }
     cmd_progress_end(&progress);
     s->tokens = done;
-    s->seconds = cmd_now() - start;
+    s->seconds = sn_clock() - start;
     free(loss);
     return ok;
 }

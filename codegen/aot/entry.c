@@ -6,6 +6,7 @@
  * Both check, then go on with the target that the model has chosen: one inner function a target
  * fills the buffer table that the generated code reads (kernel.h, runtime/threads.h). */
 #include "codegen/aot/aot.h"
+#include "codegen/emit/dims.h"
 
 #include <string.h>
 

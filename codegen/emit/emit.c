@@ -3,8 +3,6 @@
 #include "codegen/emit/emit.h"
 #include "codegen/emit/signature.h"
 
-#include "codegen/jit/object.h"
-
 #include <string.h>
 
 /* --- context ---------------------------------------------------------------------------------- */
@@ -44,8 +42,14 @@ bool em_init(em *e, const sn_target *t, const char *name, sn_dtype compute, sn_e
     return true;
 }
 
+static const char abandoned[] = "sinter.abandoned";
+
+void em_abandon(LLVMModuleRef mod) {
+    LLVMGetOrInsertNamedMetadata(mod, abandoned, sizeof abandoned - 1);
+}
+
 void em_free(em *e) {
-    if (e->mod && sn_module_is_abandoned(e->mod)) *e = (em){0};
+    if (e->mod && LLVMGetNamedMetadata(e->mod, abandoned, sizeof abandoned - 1)) *e = (em){0};
     if (e->b) LLVMDisposeBuilder(e->b);
     if (e->mod) LLVMDisposeModule(e->mod);
     if (e->ctx) LLVMContextDispose(e->ctx);

@@ -40,6 +40,8 @@ typedef struct em {
 /* A context with an empty module called `name`. compute: SN_F32 or SN_F64. False on failure. */
 bool em_init(em *e, const sn_target *t, const char *name, sn_dtype compute, sn_error *err);
 void em_free(em *e); /* also after a failed em_init or after em_finish */
+/* A fatal error of LLVM left this module unusable, even for disposal: em_free leaks it. */
+void em_abandon(LLVMModuleRef mod);
 
 /* The finished module after verification; it stays owned by `e` and lives until em_free. NULL and
  * `err` if an emission error stuck or LLVM's verifier objects. */

@@ -3,6 +3,7 @@
 #include "codegen/jit/jit.h"
 
 #include "codegen/emit/llvm_compat.h"
+#include "runtime/clock.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -10,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 struct sn_jit {
@@ -23,12 +23,6 @@ struct sn_jit {
     FILE *perf_map;
     sn_error reported; /* what ORC reports besides the result of a call */
 };
-
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Moves an LLVM error into ours; consumes it. */
 static bool fail_llvm(sn_error *err, sn_code code, const char *what, LLVMErrorRef e) {
@@ -148,7 +142,7 @@ static void on_lookup(LLVMErrorRef e, LLVMOrcCSymbolMapPairs pairs, size_t n, vo
 }
 
 void *sn_jit_lookup(sn_jit *jit, const char *name, sn_error *err) {
-    double t0 = seconds();
+    double t0 = sn_clock();
     lookup_result r = {.lock = PTHREAD_MUTEX_INITIALIZER, .ready = PTHREAD_COND_INITIALIZER};
     LLVMOrcCJITDylibSearchOrderElement order = {jit->library,
                                                 LLVMOrcJITDylibLookupFlagsMatchExportedSymbolsOnly};
@@ -159,7 +153,7 @@ void *sn_jit_lookup(sn_jit *jit, const char *name, sn_error *err) {
     pthread_mutex_lock(&r.lock);
     while (!r.done) pthread_cond_wait(&r.ready, &r.lock);
     pthread_mutex_unlock(&r.lock);
-    jit->load_seconds += seconds() - t0;
+    jit->load_seconds += sn_clock() - t0;
     if (r.address) return r.address;
     /* the session's report names the cause (a symbol that is missing), the result only
      * the effect */
@@ -217,13 +211,13 @@ static void write_perf_map(sn_jit *jit, const sn_object *o) {
 /* --- objects ---------------------------------------------------------------------------------- */
 
 bool sn_jit_add_object(sn_jit *jit, const sn_object *o, sn_error *err) {
-    double t0 = seconds();
+    double t0 = sn_clock();
     if (o->size < sizeof(Elf64_Ehdr) || memcmp(o->data, ELFMAG, SELFMAG))
         return sn_fail(err, SN_ERR_FILE, "loading code: not an ELF object");
     LLVMMemoryBufferRef copy =
         LLVMCreateMemoryBufferWithMemoryRangeCopy((const char *)o->data, o->size, "sinter");
     LLVMErrorRef e = LLVMOrcLLJITAddObjectFile(jit->lljit, jit->library, copy);
-    jit->load_seconds += seconds() - t0;
+    jit->load_seconds += sn_clock() - t0;
     if (e) return fail_llvm(err, SN_ERR_INTERNAL, "loading an object", e);
     jit->objects++;
     if (jit->perf_map) write_perf_map(jit, o);

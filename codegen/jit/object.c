@@ -2,15 +2,16 @@
  * into ours. */
 #include "codegen/jit/object.h"
 
+#include "codegen/emit/emit.h"
 #include "codegen/emit/llvm_compat.h"
 #include "codegen_revision.h" /* made by cmake/revision.cmake */
+#include "runtime/clock.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Emitted IR needs cleaning, not discovering: variables to registers, folding, address arithmetic
  * out of loops, common subexpressions of unrolled tiles. No vectoriser, no unroller, no inliner but
@@ -128,12 +129,6 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *err) {
     LLVMDisposeMessage(text);
 }
 
-static const char abandoned[] = "sinter.abandoned";
-
-bool sn_module_is_abandoned(LLVMModuleRef mod) {
-    return LLVMGetNamedMetadata(mod, abandoned, sizeof abandoned - 1) != NULL;
-}
-
 /* --- the code generator ----------------------------------------------------------------------- */
 
 sn_codegen *sn_codegen_create(const sn_target *t, const sn_codegen_options *options,
@@ -168,12 +163,6 @@ void sn_codegen_destroy(sn_codegen *g) {
 
 const sn_codegen_stats *sn_codegen_get_stats(const sn_codegen *g) {
     return &g->stats;
-}
-
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static void dump_module(LLVMModuleRef mod, FILE *out) {
@@ -219,16 +208,16 @@ static void dump_assembly(sn_codegen *g, LLVMModuleRef mod, FILE *out, sn_error 
 }
 
 static bool make_object(sn_codegen *g, LLVMModuleRef mod, sn_object *out, sn_error *err) {
-    double t0 = seconds();
+    double t0 = sn_clock();
     dump_module(mod, g->options.dump_ir);
     bool ok = run_passes(g, mod, err);
-    double t1 = seconds();
+    double t1 = sn_clock();
     g->stats.optimise += t1 - t0;
     if (!ok) return false;
     dump_module(mod, g->options.dump_optimised);
     dump_assembly(g, mod, g->options.dump_asm, err);
     LLVMMemoryBufferRef buffer = emit_code(g, mod, LLVMObjectFile, err);
-    g->stats.codegen += seconds() - t1;
+    g->stats.codegen += sn_clock() - t1;
     if (!buffer) return false;
     out->size = LLVMGetBufferSize(buffer);
     out->data = malloc(out->size);
@@ -249,7 +238,7 @@ bool sn_codegen_object(sn_codegen *g, LLVMModuleRef mod, sn_object *out, sn_erro
     active_guard = &guard;
     if (setjmp(guard.env)) {
         active_guard = outer;
-        LLVMGetOrInsertNamedMetadata(mod, abandoned, sizeof abandoned - 1);
+        em_abandon(mod);
         return sn_fail(err, guard.code, "LLVM cannot compile a kernel for %s: %s", g->target.name,
                        guard.message);
     }

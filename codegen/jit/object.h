@@ -50,9 +50,6 @@ const sn_codegen_stats *sn_codegen_get_stats(const sn_codegen *g);
  * besides it only NAME_…; NULL: any. */
 bool sn_object_check(const sn_object *o, const char *name);
 
-/* Whether a fatal error of LLVM left this module unusable, even for disposal. */
-bool sn_module_is_abandoned(struct LLVMOpaqueModule *mod);
-
 /* A text that changes whenever the same kernel text might give other code: our version, LLVM's, the
  * pipeline. Part of a cache key, next to the target and the kernel. */
 const char *sn_codegen_version(void);

@@ -4,19 +4,13 @@
 #include "codegen/jit/cache.h"
 #include "codegen/onednn/host.h"
 #include "codegen/program/tune.h"
+#include "runtime/clock.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <xxhash.h>
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 typedef struct compiler {
     sn_program *p;
@@ -525,10 +519,10 @@ static bool compile(compiler *c) {
     if (sn_module_error(c->m)->code) return module_failed(c); /* a bound that overflows */
     add_companions(c, n_user);
     c->n_described = sn_entry_count(c->m);
-    double start = now();
+    double start = sn_clock();
     open_cache(c);
     if (!open_tuner(c, &po, n_user) || !run_passes(c, &po)) return false;
-    p->stats.passes = now() - start;
+    p->stats.passes = sn_clock() - start;
     if (c->o->strict_fusion)
         for (int i = 0; i < p->passes.n_remark; i++)
             if (p->passes.remark[i].missed)
@@ -571,7 +565,7 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
         sn_fail(err, SN_ERR_MEMORY, "out of memory");
         return NULL;
     }
-    double start = now();
+    double start = sn_clock();
     compiler c = {
         .p = p, .m = m, .o = o ? o : &defaults, .sink = sink, .forced = forced, .err = &own};
     atomic_init(&p->owners, 1);
@@ -588,7 +582,7 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
     sn_cache_close(c.cache);
     sn_codegen_destroy(c.codegen);
     if (c.asm_dump) fclose(c.asm_dump);
-    p->stats.seconds = now() - start;
+    p->stats.seconds = sn_clock() - start;
     if (ok) return p;
     sn_fail(err, own.code, "%s", own.message);
     sn_program_free(p);

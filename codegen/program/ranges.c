@@ -3,6 +3,7 @@
  * not empty, every tensor can be counted. Conditions that the ranges prove are left out. The JIT
  * tests the others before a run; artefacts test the same list in generated code. */
 #include "codegen/program/program.h"
+#include "codegen/emit/dims.h"
 
 #include <string.h>
 
@@ -237,41 +238,6 @@ bool sn_range_holds(const sn_range_check *k, const char *entry, const int64_t *s
 
 /* ---- generated code ---- */
 
-/* a op b with the intrinsic that tells whether the result fits. */
-static em_val checked(em *e, const char *name, em_val a, em_val b, const em_var *overflow) {
-    em_val both = em_intrinsic(e, name, &e->i64, 1, (em_val[]){a, b}, 2);
-    em_val lost = LLVMBuildExtractValue(e->b, both, 1, "");
-    em_set(e, *overflow, em_or(e, em_get(e, *overflow), lost));
-    return LLVMBuildExtractValue(e->b, both, 0, "");
-}
-
-static em_val add_dims(em *e, em_val a, em_val b, const em_var *overflow) {
-    return overflow ? checked(e, "llvm.sadd.with.overflow", a, b, overflow) : em_add(e, a, b);
-}
-
-static em_val mul_dims(em *e, em_val a, em_val b, const em_var *overflow) {
-    return overflow ? checked(e, "llvm.smul.with.overflow", a, b, overflow) : em_mul(e, a, b);
-}
-
-em_val sn_dim_emit(em *e, const sn_module *m, sn_dim d, em_val symbols, const em_var *overflow) {
-    int64_t c;
-    if (sn_dim_is_const(m, d, &c)) return em_i64(e, c);
-    /* where the bounds fit, the value does, and sums modulo 2^64 give it */
-    if (sn_dim_lo(m, d) > INT64_MIN && sn_dim_hi(m, d) < INT64_MAX) overflow = NULL;
-    em_val sum = em_i64(e, 0);
-    for (int t = 0; t < sn_dim_terms(m, d); t++) {
-        const uint8_t *exponent;
-        em_val product = em_i64(e, sn_dim_term(m, d, t, &exponent));
-        for (int s = 0; s < sn_symbol_count(m); s++)
-            for (int x = 0; x < exponent[s]; x++) {
-                em_val v = em_load(e, SN_I64, em_gep(e, symbols, SN_I64, em_i64(e, s)), 1);
-                product = mul_dims(e, product, v, overflow);
-            }
-        sum = add_dims(e, sum, product, overflow);
-    }
-    return sum;
-}
-
 em_val sn_range_emit(em *e, const sn_range_check *k, em_val symbols) {
     const sn_module *m = k->node->m;
     em_var overflow = em_let(e, em_i1(e, false));
@@ -279,7 +245,7 @@ em_val sn_range_emit(em *e, const sn_range_check *k, em_val symbols) {
     bool counts = k->kind == SN_RANGE_COUNT;
     for (int i = 0; i < k->rank; i++) {
         em_val size = sn_dim_emit(e, m, k->shape[i], symbols, &overflow);
-        if (counts) count = mul_dims(e, count, em_imax(e, size, one), &overflow);
+        if (counts) count = em_mul_checked(e, count, em_imax(e, size, one), &overflow);
         empty = em_or(e, empty, em_cmp(e, EM_EQ, size, em_i64(e, 0)));
     }
     em_val low = counts ? count : sn_dim_emit(e, m, k->low, symbols, &overflow),

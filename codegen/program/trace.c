@@ -1,5 +1,6 @@
 /* trace.c: what each kernel call cost on each thread: trace events for Perfetto, and a table. */
 #include "codegen/program/program.h"
+#include "runtime/clock.h"
 #include "runtime/file.h"
 
 #include <cJSON.h>
@@ -7,7 +8,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct event {
     const sn_compiled_entry *entry;
@@ -25,23 +25,17 @@ struct sn_trace {
     double open[256]; /* by thread: when its kernel began */
 };
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void mark(sn_profile *self, int64_t step, int64_t tid, int64_t end) {
     sn_trace *t = (sn_trace *)self;
     const sn_compiled_entry *running = sn_session_running(t->session);
     if (tid >= 256 || (t->entry && t->entry != running)) return;
     if (!end) {
-        t->open[tid] = seconds();
+        t->open[tid] = sn_clock();
         return;
     }
     size_t i = atomic_fetch_add_explicit(&t->n, 1, memory_order_relaxed);
     if (i < t->cap)
-        t->list[i] = (event){running, (int32_t)step, (int32_t)tid, t->open[tid], seconds()};
+        t->list[i] = (event){running, (int32_t)step, (int32_t)tid, t->open[tid], sn_clock()};
 }
 
 sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_error *err) {

@@ -5,11 +5,11 @@
  * second trial. */
 #include "codegen/program/tune.h"
 #include "passes/graph_util.h"
+#include "runtime/clock.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROUNDS = 7, MIN_ROUNDS = 3, MAX_CANDIDATES = 8 };
 static const double MIN_SAMPLE = 2e-3;  /* seconds per candidate and round, at least */
@@ -17,12 +17,6 @@ static const double MAX_SECONDS = 1;    /* seconds for all rounds, once MIN_ROUN
 static const double MAX_SLOWDOWN = 1.5; /* candidates slower than this times candidate 0 are dropped
                                            after the screening */
 static const double MAX_BYTES = 2e9;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- the trial ---- */
 
@@ -40,10 +34,10 @@ static int compare(const void *a, const void *b) {
 }
 
 static bool time_candidate(const trial_run *r, int candidate, int repeats, double *seconds) {
-    double start = now();
+    double start = sn_clock();
     for (int i = 0; i < repeats; i++)
         if (!r->run(r->ctx, candidate, r->err)) return false;
-    *seconds = (now() - start) / repeats;
+    *seconds = (sn_clock() - start) / repeats;
     return true;
 }
 
@@ -51,9 +45,9 @@ static bool time_candidate(const trial_run *r, int candidate, int repeats, doubl
  * the rounds, or the ratio of the shortest times if that is smaller: other load lengthens some
  * times, but seldom all of them. */
 static bool run_rounds(const trial_run *r, int n, double *gain) {
-    double time[MAX_CANDIDATES][ROUNDS] = {{0}}, start = now();
+    double time[MAX_CANDIDATES][ROUNDS] = {{0}}, start = sn_clock();
     int rounds = 0;
-    for (; rounds < ROUNDS && (rounds < MIN_ROUNDS || now() - start < MAX_SECONDS); rounds++)
+    for (; rounds < ROUNDS && (rounds < MIN_ROUNDS || sn_clock() - start < MAX_SECONDS); rounds++)
         for (int i = 0; i < n; i++) {
             int w = (i + rounds) % n;
             if (r->usable[w] && !time_candidate(r, w, r->repeats[w], &time[w][rounds]))

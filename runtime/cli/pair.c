@@ -1,5 +1,6 @@
 /* pair.c: EDInference [PH22 A15] over whatever runs the encoder and the decoder. */
 #include "runtime/cli/pair.h"
+#include "runtime/clock.h"
 #include "runtime/text/beam.h"
 #include "runtime/cli/text_gen.h"
 
@@ -144,11 +145,11 @@ static bool print_result(const job *j, const sn_ids *ids, double log_p, sn_error
 
 static bool do_line(job *j, const char *line, size_t size, sn_error *err) {
     sn_ids source = {0}, result = {0};
-    double log_p = 0, start = text_now();
+    double log_p = 0, start = sn_clock();
     bool ok =
         text_encode(j->source, line, size, false, &source, err) &&
         pair_translate(j->m, source.data, (int64_t)source.count, &j->how, &result, &log_p, err);
-    j->totals->seconds += text_now() - start;
+    j->totals->seconds += sn_clock() - start;
     j->totals->lines++;
     j->totals->tokens += (int64_t)result.count;
     ok = ok && print_result(j, &result, log_p, err);

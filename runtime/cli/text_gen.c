@@ -1,5 +1,6 @@
 /* text_gen.c: the prompt at once, then token by token, and the text as it comes [PH22 A14]. */
 #include "runtime/cli/text_gen.h"
+#include "runtime/clock.h"
 #include "runtime/sample.h"
 
 #include <errno.h>
@@ -7,13 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
-
-double text_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- reading ---- */
 
@@ -187,9 +181,9 @@ static bool is_end(const run *r, int32_t id) {
 /* ---- the loop ---- */
 
 static bool feed(run *r, const int32_t *ids, int64_t n, double *seconds, sn_error *err) {
-    double start = text_now();
+    double start = sn_clock();
     r->logits = r->m->feed(r->m->model, ids, n, err);
-    *seconds += text_now() - start;
+    *seconds += sn_clock() - start;
     r->past += n;
     return r->logits != NULL;
 }

@@ -70,6 +70,4 @@ bool text_encode(const sn_tokenizer *t, const char *text, size_t size, bool bos,
 /* Reads a file ("-": stdin) into malloc'ed memory with a NUL behind it. NULL on error. */
 char *text_read(const char *path, size_t *size, sn_error *err);
 
-double text_now(void); /* seconds of a monotonic clock */
-
 #endif

@@ -2,6 +2,7 @@
  * saving. Whatever a step needs follows from its number, so a run that was stopped goes on with the
  * same bits. */
 #include "tools/train/train.h"
+#include "runtime/clock.h"
 #include "tools/model/lm.h"
 
 #include "runtime/file.h"
@@ -13,7 +14,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct trainer {
     const train_request *r;
@@ -40,12 +40,6 @@ typedef struct trainer {
     double begun;          /* time when the first step began */
     int64_t tokens, steps; /* since then */
 } trainer;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void tell(void (*say)(void *, const char *), void *ctx, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -384,7 +378,7 @@ static bool save_checkpoint(trainer *t, sn_error *err) {
 }
 
 static train_metrics measure(const trainer *t) {
-    double seconds = now() - t->begun, speed = (double)t->tokens / seconds;
+    double seconds = sn_clock() - t->begun, speed = (double)t->tokens / seconds;
     return (train_metrics){.at = {t->state.step, t->state.loss, NAN},
                            .norm = t->state.norm,
                            .rate = t->state.rate,
@@ -409,7 +403,7 @@ static void show_progress(trainer *t) {
 /* Validates; the best model so far is the one that the folder holds. */
 static bool judge(trainer *t, sn_error *err) {
     if (!t->data.validation) return true;
-    double paused = now();
+    double paused = sn_clock();
     if (!validate(t, err)) return false;
     t->state.pending = t->cut;
     if (t->cut) return true;
@@ -418,7 +412,7 @@ static bool judge(trainer *t, sn_error *err) {
         t->state.best = t->validation, t->state.best_step = t->state.step;
         if (!save_model(t, err)) return false;
     }
-    t->begun += now() - paused; /* speeds are those of training */
+    t->begun += sn_clock() - paused; /* speeds are those of training */
     train_metrics m = measure(t);
     m.at.validation = t->validation;
     tell(t->r->event, t->r->ctx, "step %lld  loss %.4f  validation %.4f%s",
@@ -446,7 +440,7 @@ static train_end end_step(trainer *t, sn_error *err) {
 static train_end run_steps(trainer *t, sn_error *err) {
     const train_settings *s = t->s;
     train_end end = TRAIN_DONE;
-    t->begun = now();
+    t->begun = sn_clock();
     t->validation = NAN;
     if (t->state.pending) end = judge(t, err) ? end_step(t, err) : TRAIN_FAILED;
     while (end == TRAIN_DONE && t->state.step < s->steps) {
