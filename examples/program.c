@@ -9,7 +9,7 @@ enum { H = 4, D = 32, WIDTH = H * D };
 
 /* 20 tanh((score - slope[h] (q - k)) / 20) */
 static sn_tensor capped_alibi(const sn_score_ctx *c) {
-    sn_tensor distance = sn_cast(sn_behind(c), SN_F32);
+    sn_tensor distance = sn_cast(sn_query_key_distance(c), SN_F32);
     sn_tensor penalty = sn_mul(sn_at(c->captured[0], c->h), distance);
     return sn_mul(sn_tanh(sn_div(sn_sub(c->score, penalty), 20.0)), 20.0);
 }

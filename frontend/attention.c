@@ -57,7 +57,7 @@ static sn_tensor causal_rule(sn_loc at, sn_tensor q, sn_tensor k, sn_dim Tq, sn_
     return seen ? sn_and_at(at, sn_operand_tensor(seen), sn_operand_tensor(near)) : near;
 }
 
-sn_tensor sn_behind_at(sn_loc at, const sn_score_ctx *c) {
+sn_tensor sn_query_key_distance_at(sn_loc at, const sn_score_ctx *c) {
     if (!c) return NULL;
     sn_tensor last =
         sn_add_at(at, sn_operand_tensor(c->q), sn_operand_dim(sn_dim_sub(c->m, c->n_k, c->n_q)));

@@ -9,7 +9,7 @@
  * What is predicted are the ids; targets that are none (-1: images, observations) are masked out of
  * the loss. Entry loss also gives the means over the targets of each modality: text, discrete,
  * continuous. Config keys: GPT-2's (vocab_size counts text), and those read below. */
-#include "frontend/a10.h"
+#include "frontend/decoder.h"
 
 #include <math.h>
 
@@ -60,7 +60,7 @@ static sn_tensor convolve(const gato *g, sn_tensor x, const char *name, int64_t 
 }
 
 /* images [N, C, H, W] -> an embedding of every square [N squares, d] */
-static sn_tensor embed_images(const a10 *a, sn_tensor images) {
+static sn_tensor embed_images(const decoder *a, sn_tensor images) {
     const gato *g = a->own;
     int64_t side = g->image / g->patch, half = g->patch / 2;
     sn_dim n = sn_dim_mul(sn_module_of(images), sn_dim_of(images, 0), side * side);
@@ -74,7 +74,7 @@ static sn_tensor embed_images(const a10 *a, sn_tensor images) {
 }
 
 /* Squares' embeddings at the positions [B, T] that hold them, with row and column. */
-static sn_tensor embed_patches(const a10 *a, const sn_span *s) {
+static sn_tensor embed_patches(const decoder *a, const sn_forward_ctx *s) {
     const gato *g = a->own;
     int64_t side = g->image / g->patch;
     sn_dim N = sn_symbol(s->m, "N", 1, 1024);
@@ -98,7 +98,7 @@ static sn_tensor mu_law(const gato *g, sn_tensor x) {
 }
 
 /* Line 2 */
-static sn_tensor embed(const a10 *a, const sn_span *s) {
+static sn_tensor embed(const decoder *a, const sn_forward_ctx *s) {
     const gato *g = a->own;
     sn_tensor kinds = sn_input(s->m, "kinds", SN_I32, s->B, s->T),
               values = sn_input(s->m, "values", SN_F32, s->B, s->T);
@@ -120,14 +120,14 @@ static sn_tensor mean_within(sn_tensor loss, sn_tensor targets, int64_t lo, int6
     return sn_div(sn_sum_all(sn_where(in, loss, 0)), sn_max(n, 1));
 }
 
-static void build_loss(const a10 *a, sn_module *m, const sn_model_options *o, int64_t context) {
+static void build_loss(const decoder *a, sn_module *m, const sn_model_options *o, int64_t context) {
     const gato *g = a->own;
     sn_dim B = sn_symbol(m, "B", 1, o->max_batch), T = sn_symbol(m, "T", 1, context);
     sn_entry_begin(m, "loss");
-    sn_span s = {.m = m, .B = B, .T = T, .pos = sn_arange(m, SN_I32, T)};
+    sn_forward_ctx s = {.m = m, .B = B, .T = T, .pos = sn_arange(m, SN_I32, T)};
     s.tokens = sn_input(m, "tokens", SN_I32, B, T);
     sn_tensor targets = sn_input(m, "targets", SN_I32, B, T);
-    sn_tensor loss = sn_cross_entropy(a10_unembed(a, a10_layers(a, &s)), targets);
+    sn_tensor loss = sn_cross_entropy(decoder_unembed(a, decoder_layers(a, &s)), targets);
     sn_output("loss", loss);
     sn_output("text", mean_within(loss, targets, 0, g->text));
     sn_output("discrete", mean_within(loss, targets, g->text, g->text + g->discrete));
@@ -135,7 +135,7 @@ static void build_loss(const a10 *a, sn_module *m, const sn_model_options *o, in
 }
 
 void sn_gato_build(sn_config *c, const sn_model_options *o, sn_model *out) {
-    a10 a = a10_read(c, o);
+    decoder a = decoder_read(c, o);
     gato g = read_own(c);
     g.text = a.vocab;
     a.vocab += g.discrete + g.bins;
@@ -144,7 +144,7 @@ void sn_gato_build(sn_config *c, const sn_model_options *o, sn_model *out) {
     out->image = g.image, out->channels = g.channels;
     sn_model_options rest = *o;
     rest.entries &= ~SN_LOSS;
-    a10_build(&a, c, &rest, out);
+    decoder_build(&a, c, &rest, out);
     if (sn_config_check(c, NULL) && o->entries & SN_LOSS)
         build_loss(&a, out->module, o, o->context ? o->context : a.context);
 }

@@ -7,15 +7,15 @@
  * are all sines first: a permutation of W_R's columns. Config keys: GPT-2's. Parameters: GPT-2's
  * without wpe and norms' biases; attn.r_net.weight [d, d], attn.r_w_bias and attn.r_r_bias [H,
  * d/H]. */
-#include "frontend/a10.h"
+#include "frontend/decoder.h"
 
 #include <math.h>
 
-static sn_tensor embed(const a10 *g, const sn_span *s) {
+static sn_tensor embed(const decoder *g, const sn_forward_ctx *s) {
     return sn_name(sn_nn_embedding(s->tokens, "wte", g->vocab, g->d), "tok_emb");
 }
 
-static sn_tensor norm(const a10 *g, sn_tensor x, const char *name) {
+static sn_tensor norm(const decoder *g, sn_tensor x, const char *name) {
     return sn_nn_rms_norm(x, name, g->eps);
 }
 
@@ -27,35 +27,35 @@ static sn_tensor add_position(const sn_score_ctx *c) {
 }
 
 /* q [B, H, Tq, d/H] plus a bias of each head */
-static sn_tensor shift(const a10 *g, sn_tensor q, const char *name) {
+static sn_tensor shift(const decoder *g, sn_tensor q, const char *name) {
     int64_t width = g->d / g->heads;
     sn_tensor bias = sn_param(sn_module_of(q), name, SN_F32, g->heads, width);
     return sn_add(q, sn_reshape(bias, g->heads, 1, width));
 }
 
-static sn_tensor attend(const a10 *g, const sn_span *s, sn_tensor x, int layer) {
+static sn_tensor attend(const decoder *g, const sn_forward_ctx *s, sn_tensor x, int layer) {
     (void)layer;
     sn_tensor part[3];
     sn_split(sn_nn_linear(x, "attn.c_attn", 3 * g->d, g->linear), 2, 3, part);
     sn_tensor q = sn_name(sn_split_heads(part[0], g->heads), "q");
     sn_tensor k = sn_name(sn_split_heads(part[1], g->heads), "k");
     sn_tensor v = sn_name(sn_split_heads(part[2], g->heads), "v");
-    k = sn_span_remember(s, k, "k_cache");
-    v = sn_span_remember(s, v, "v_cache");
+    k = sn_append_kv(s, k, "k_cache");
+    v = sn_append_kv(s, v, "v_cache");
 
     sn_tensor distance = sn_arange(s->m, SN_I32, sn_dim_of(k, 2));
     sn_tensor r = sn_sinusoid(distance, g->d, 10000, true); /* [Tk, d] */
     r = sn_split_heads(sn_nn_linear(sn_expand(r, 0), "attn.r_net", g->d, 0), g->heads);
     sn_tensor position = sn_matmul(shift(g, q, "attn.r_r_bias"), sn_swap(r, -1, -2));
     position = sn_name(sn_mul(position, 1 / sqrt((double)(g->d / g->heads))), "position");
-    sn_tensor y = sn_span_attention(s, shift(g, q, "attn.r_w_bias"), k, v, .causal = true,
-                                    .score = add_position, .captured = {position});
+    sn_tensor y = sn_forward_attention(s, shift(g, q, "attn.r_w_bias"), k, v, .causal = true,
+                                       .score = add_position, .captured = {position});
     return sn_nn_linear(sn_merge_heads(y), "attn.c_proj", g->d, g->linear);
 }
 
 void sn_gopher_build(sn_config *c, const sn_model_options *o, sn_model *out) {
-    a10 g = a10_read(c, o);
+    decoder g = decoder_read(c, o);
     g.embed = embed, g.norm = norm, g.attend = attend;
     if (g.d % 2) sn_config_problem(c, "\"n_embd\" = %lld must be even", (long long)g.d);
-    a10_build(&g, c, o, out);
+    decoder_build(&g, c, o, out);
 }

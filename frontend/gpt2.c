@@ -1,26 +1,26 @@
 /* gpt2.c: GPT-2, the decoder-only transformer of [PH22 A10], line by line; also the frame that its
- * relatives fill (a10.h). Attention is written in plain operations [PH22 A4, A5], so that every
+ * relatives fill (decoder.h). Attention is written in plain operations [PH22 A4, A5], so that every
  * tensor in it has a name; compiling raises it. Config keys and names are Hugging Face's. */
-#include "frontend/a10.h"
+#include "frontend/decoder.h"
 
 #include <math.h>
 
-a10 a10_read(sn_config *c, const sn_model_options *o) {
+decoder decoder_read(sn_config *c, const sn_model_options *o) {
     static const char *const names[] = {"gelu_new", "gelu_pytorch_tanh", "gelu", "relu", NULL};
     static sn_tensor (*const acts[])(sn_loc, sn_tensor) = {sn_gelu_tanh_at, sn_gelu_tanh_at,
                                                            sn_gelu_at, sn_relu_at};
     static const char *const layouts[] = {"in_out", "out_in", NULL};
-    a10 g = {.vocab = sn_config_int(c, "vocab_size", 1, 1 << 24),
-             .context = sn_config_int(c, "n_positions", 1, 1 << 24),
-             .layers = sn_config_int(c, "n_layer", 1, 1 << 12),
-             .heads = sn_config_int(c, "n_head", 1, 1 << 12),
-             .d = sn_config_int(c, "n_embd", 1, 1 << 20),
-             .eps = sn_config_float_or(c, "layer_norm_epsilon", 1e-5, 0, 1),
-             .act = acts[sn_config_choice_or(c, "activation_function", names, 0)],
-             .tied = sn_config_bool_or(c, "tie_word_embeddings", true),
-             .embed = gpt2_embed,
-             .norm = gpt2_norm,
-             .attend = gpt2_attend};
+    decoder g = {.vocab = sn_config_int(c, "vocab_size", 1, 1 << 24),
+                 .context = sn_config_int(c, "n_positions", 1, 1 << 24),
+                 .layers = sn_config_int(c, "n_layer", 1, 1 << 12),
+                 .heads = sn_config_int(c, "n_head", 1, 1 << 12),
+                 .d = sn_config_int(c, "n_embd", 1, 1 << 20),
+                 .eps = sn_config_float_or(c, "layer_norm_epsilon", 1e-5, 0, 1),
+                 .act = acts[sn_config_choice_or(c, "activation_function", names, 0)],
+                 .tied = sn_config_bool_or(c, "tie_word_embeddings", true),
+                 .embed = gpt2_embed,
+                 .norm = gpt2_norm,
+                 .attend = gpt2_attend};
     g.d_mlp = sn_config_int_or(c, "n_inner", 4 * g.d, 1, 1 << 22);
     sn_config_divides(c, "n_head", g.heads, "n_embd", g.d);
     bool in_out = sn_config_choice_or(c, "linear_layout", layouts, 0) == 0;
@@ -31,66 +31,64 @@ a10 a10_read(sn_config *c, const sn_model_options *o) {
 }
 
 /* A5 on X alone, all heads at once; A4 lines 1 to 3 are one product */
-sn_tensor gpt2_attend(const a10 *g, const sn_span *s, sn_tensor x, int layer) {
+sn_tensor gpt2_attend(const decoder *g, const sn_forward_ctx *s, sn_tensor x, int layer) {
     (void)layer;
     sn_tensor part[3];
     sn_split(sn_name(sn_nn_linear(x, "attn.c_attn", 3 * g->d, g->linear), "qkv"), 2, 3, part);
     sn_tensor q = sn_name(sn_split_heads(part[0], g->heads), "q");
     sn_tensor k = sn_name(sn_split_heads(part[1], g->heads), "k");
     sn_tensor v = sn_name(sn_split_heads(part[2], g->heads), "v");
-    k = sn_span_remember(s, k, "k_cache");
-    v = sn_span_remember(s, v, "v_cache");
+    k = sn_append_kv(s, k, "k_cache");
+    v = sn_append_kv(s, v, "v_cache");
 
-    if (s->training) { /* A4 in one */
-        sn_tensor y = sn_span_attention(s, q, k, v, .causal = true, .window = g->window);
-        return sn_nn_linear(sn_merge_heads(y), "attn.c_proj", g->d, g->linear);
-    }
-    sn_tensor mask = sn_span_mask(s, sn_dim_of(k, 2), g->window);
+    sn_tensor mask = sn_forward_mask(s, sn_dim_of(k, 2), g->window);
     sn_tensor att = sn_matmul(q, sn_swap(k, -1, -2)); /* A4 line 4 */
     att = sn_mul(att, 1 / sqrt((double)(g->d / g->heads)));
-    att = sn_name(sn_mask_scores(att, mask), "att");                          /* A4 line 5 */
-    att = sn_name(sn_softmax(att, -1), "attSm");                              /* A4 line 6 */
-    sn_name(att, "attention");                                                /* A4's alpha */
+    att = sn_name(sn_mask_scores(att, mask), "att"); /* A4 line 5 */
+    att = sn_name(sn_softmax(att, -1), "attSm");     /* A4 line 6 */
+    sn_name(att, "attention");                       /* A4's alpha */
+    att = sn_forward_dropout(s, att);
     sn_tensor y = sn_name(sn_merge_heads(sn_matmul(att, v)), "y");            /* A5 line 3 */
     return sn_name(sn_nn_linear(y, "attn.c_proj", g->d, g->linear), "yProj"); /* A5 line 4 */
 }
 
-sn_tensor gpt2_embed(const a10 *g, const sn_span *s) {
+sn_tensor gpt2_embed(const decoder *g, const sn_forward_ctx *s) {
     sn_tensor e = sn_name(sn_nn_embedding(s->tokens, "wte", g->vocab, g->d), "tok_emb");
     sn_tensor p = sn_nn_embedding(s->pos, "wpe", g->context, g->d);
     return sn_add(e, sn_name(sn_expand(p, 0), "pos_emb"));
 }
 
-sn_tensor gpt2_norm(const a10 *g, sn_tensor x, const char *name) {
+sn_tensor gpt2_norm(const decoder *g, sn_tensor x, const char *name) {
     return sn_nn_layer_norm(x, name, g->eps);
 }
 
-static sn_tensor feed_forward(const a10 *g, sn_tensor x) {
+static sn_tensor feed_forward(const decoder *g, sn_tensor x) {
     sn_tensor h = sn_name(sn_nn_linear(x, "mlp.c_fc", g->d_mlp, g->linear), "fc");
     h = sn_name(g->act(SN_HERE, h), "gelu");
     return sn_name(sn_nn_linear(h, "mlp.c_proj", g->d, g->linear), "mlp");
 }
 
-sn_tensor a10_layers(const void *config, const sn_span *s) {
-    const a10 *g = config;
+sn_tensor decoder_layers(const void *config, const sn_forward_ctx *s) {
+    const decoder *g = config;
     sn_module *m = s->m;
     sn_scope_params(m, g->prefix);
-    sn_tensor x = sn_span_dropout(s, sn_name(g->embed(g, s), "x")); /* lines 2, 3 */
-    sn_span_keep(s, 0, x);
+    sn_tensor x = sn_forward_dropout(s, sn_name(g->embed(g, s), "x")); /* lines 2, 3 */
+    sn_record_hidden(s, 0, x);
     for (int l = 0; l < g->layers; l++) { /* line 4 */
         sn_scope_push(m, "h.%d", l);
-        sn_tensor n = sn_name(g->norm(g, x, "ln_1"), "ln1");                            /* line 5 */
-        x = sn_name(sn_add(x, sn_span_dropout(s, g->attend(g, s, n, l))), "attnResid"); /* line 6 */
-        n = sn_name(g->norm(g, x, "ln_2"), "ln2");                                      /* line 7 */
-        x = sn_name(sn_add(x, sn_span_dropout(s, feed_forward(g, n))), "mlpResid");     /* line 8 */
+        sn_tensor n = sn_name(g->norm(g, x, "ln_1"), "ln1"); /* line 5 */
+        x = sn_name(sn_add(x, sn_forward_dropout(s, g->attend(g, s, n, l))),
+                    "attnResid");                                                      /* line 6 */
+        n = sn_name(g->norm(g, x, "ln_2"), "ln2");                                     /* line 7 */
+        x = sn_name(sn_add(x, sn_forward_dropout(s, feed_forward(g, n))), "mlpResid"); /* line 8 */
         sn_scope_pop(m);
-        sn_span_keep(s, l + 1, sn_name(x, "block%d", l));
+        sn_record_hidden(s, l + 1, sn_name(x, "block%d", l));
     }
     return x;
 }
 
-sn_tensor a10_unembed(const void *config, sn_tensor x) {
-    const a10 *g = config;
+sn_tensor decoder_unembed(const void *config, sn_tensor x) {
+    const decoder *g = config;
     sn_module *m = sn_module_of(x);
     sn_scope_params(m, g->prefix);
     x = sn_name(g->norm(g, x, "ln_f"), "ln_f"); /* line 10 */
@@ -101,15 +99,16 @@ sn_tensor a10_unembed(const void *config, sn_tensor x) {
     return logits;
 }
 
-void a10_build(const a10 *g, sn_config *c, const sn_model_options *o, sn_model *out) {
+void decoder_build(const decoder *g, sn_config *c, const sn_model_options *o, sn_model *out) {
     out->vocab = g->vocab, out->context = g->context;
     out->layers = g->layers, out->heads = g->heads, out->d_model = g->d;
     if (!sn_config_check(c, NULL)) return;
-    sn_decoder d = {g, a10_layers, a10_unembed, o->context ? o->context : g->context, g->layers};
+    sn_decoder d = {g, decoder_layers, decoder_unembed, o->context ? o->context : g->context,
+                    g->layers};
     sn_decoder_entries(out->module, &d, o);
 }
 
 void sn_gpt2_build(sn_config *c, const sn_model_options *o, sn_model *out) {
-    a10 g = a10_read(c, o);
-    a10_build(&g, c, o, out);
+    decoder g = decoder_read(c, o);
+    decoder_build(&g, c, o, out);
 }

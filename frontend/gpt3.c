@@ -3,18 +3,18 @@
  * section 2.1: "alternating dense and locally banded sparse attention patterns in the layers"; the
  * patterns are those of Child et al. 2019). Tiles outside the band are skipped, so the work is T
  * window, not T^2. Config keys: GPT-2's, and GPT-Neo's "window_size". */
-#include "frontend/a10.h"
+#include "frontend/decoder.h"
 
 /* Line 6: dense in layers 0, 2, …; locally banded in 1, 3, … */
-static sn_tensor attend(const a10 *g, const sn_span *s, sn_tensor x, int layer) {
-    a10 line = *g;
+static sn_tensor attend(const decoder *g, const sn_forward_ctx *s, sn_tensor x, int layer) {
+    decoder line = *g;
     if (layer % 2 == 0) line.window = 0;
     return gpt2_attend(&line, s, x, layer);
 }
 
 void sn_gpt3_build(sn_config *c, const sn_model_options *o, sn_model *out) {
-    a10 g = a10_read(c, o);
+    decoder g = decoder_read(c, o);
     g.window = sn_config_int_or(c, "window_size", 256, 1, 1 << 24);
     g.attend = attend;
-    a10_build(&g, c, o, out);
+    decoder_build(&g, c, o, out);
 }

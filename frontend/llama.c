@@ -39,20 +39,20 @@ static llama read_config(sn_config *c, const sn_model_options *o) {
     return g;
 }
 
-static sn_tensor rotate(const llama *g, const sn_span *s, sn_tensor x) {
+static sn_tensor rotate(const llama *g, const sn_forward_ctx *s, sn_tensor x) {
     return sn_rope(x, s->pos, .base = g->base, .halves = g->halves);
 }
 
-static sn_tensor attend(const llama *g, const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const llama *g, const sn_forward_ctx *s, sn_tensor x) {
     sn_tensor q = sn_nn_linear(x, "self_attn.q_proj", g->heads * g->d_head, g->attention);
     sn_tensor k = sn_nn_linear(x, "self_attn.k_proj", g->key_heads * g->d_head, g->attention);
     sn_tensor v = sn_nn_linear(x, "self_attn.v_proj", g->key_heads * g->d_head, g->attention);
     q = sn_name(rotate(g, s, sn_split_heads(q, g->heads)), "q");
     k = sn_name(rotate(g, s, sn_split_heads(k, g->key_heads)), "k");
     v = sn_name(sn_split_heads(v, g->key_heads), "v");
-    k = sn_span_remember(s, k, "k_cache");
-    v = sn_span_remember(s, v, "v_cache");
-    sn_tensor y = sn_name(sn_merge_heads(sn_span_attention(s, q, k, v, .causal = true)), "y");
+    k = sn_append_kv(s, k, "k_cache");
+    v = sn_append_kv(s, v, "v_cache");
+    sn_tensor y = sn_name(sn_merge_heads(sn_forward_attention(s, q, k, v, .causal = true)), "y");
     return sn_nn_linear(y, "self_attn.o_proj", g->d, g->attention);
 }
 
@@ -64,20 +64,20 @@ static sn_tensor feed_forward(const llama *g, sn_tensor x) {
     return sn_swiglu(x, gate, up, down);
 }
 
-static sn_tensor layers(const void *config, const sn_span *s) {
+static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
     const llama *g = config;
     sn_scope_params(s->m, g->prefix);
     sn_tensor x = sn_nn_embedding(s->tokens, "embed_tokens", g->vocab, g->d); /* lines 2, 3 */
-    x = sn_span_dropout(s, sn_name(x, "tok_emb"));
-    sn_span_keep(s, 0, x);
+    x = sn_forward_dropout(s, sn_name(x, "tok_emb"));
+    sn_record_hidden(s, 0, x);
     for (int l = 0; l < g->layers; l++) { /* line 4 */
         sn_scope_push(s->m, "layers.%d", l);
-        sn_tensor n = sn_nn_rms_norm(x, "input_layernorm", g->eps);                 /* line 5 */
-        x = sn_name(sn_add(x, sn_span_dropout(s, attend(g, s, n))), "attnResid");   /* line 6 */
-        n = sn_nn_rms_norm(x, "post_attention_layernorm", g->eps);                  /* line 7 */
-        x = sn_name(sn_add(x, sn_span_dropout(s, feed_forward(g, n))), "mlpResid"); /* line 8 */
+        sn_tensor n = sn_nn_rms_norm(x, "input_layernorm", g->eps);                    /* line 5 */
+        x = sn_name(sn_add(x, sn_forward_dropout(s, attend(g, s, n))), "attnResid");   /* line 6 */
+        n = sn_nn_rms_norm(x, "post_attention_layernorm", g->eps);                     /* line 7 */
+        x = sn_name(sn_add(x, sn_forward_dropout(s, feed_forward(g, n))), "mlpResid"); /* line 8 */
         sn_scope_pop(s->m);
-        sn_span_keep(s, l + 1, sn_name(x, "block%d", l));
+        sn_record_hidden(s, l + 1, sn_name(x, "block%d", l));
     }
     return x;
 }

@@ -131,37 +131,37 @@ bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_o
 
 /* ---- entries of a decoder ---- */
 
-static sn_span make_step(sn_module *m, sn_dim B, sn_dim T, sn_dim past, int64_t capacity) {
-    sn_span s = {.m = m, .B = B, .T = T, .past = past, .capacity = capacity};
+static sn_forward_ctx make_step(sn_module *m, sn_dim B, sn_dim T, sn_dim past, int64_t capacity) {
+    sn_forward_ctx s = {.m = m, .B = B, .T = T, .past = past, .capacity = capacity};
     s.tokens = sn_input(m, "tokens", SN_I32, B, T);
     s.pos = sn_add(sn_arange(m, SN_I32, T), past);
     return s;
 }
 
 static sn_tensor all_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim T) {
-    sn_span s = make_step(m, B, T, 0, 0);
+    sn_forward_ctx s = make_step(m, B, T, 0, 0);
     return d->unembed(d->config, d->layers(d->config, &s));
 }
 
 /* The last token's logits [batch, V]; the caches move on by T. */
 static sn_tensor next_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim T, sn_dim past) {
-    sn_span s = make_step(m, B, T, past, d->context);
+    sn_forward_ctx s = make_step(m, B, T, past, d->context);
     sn_tensor x = d->layers(d->config, &s);
     sn_tensor last = sn_slice(x, 1, sn_dim_sub(m, T, 1), 1);
     return sn_squeeze(d->unembed(d->config, last), 1);
 }
 
-/* The logits that each layer's residual stream would give [layers + 1, B, T, V]. */
+/* The logits that each layer's hidden state would give [layers + 1, B, T, V]. */
 static sn_tensor lens_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim T) {
-    sn_tensor *stream = calloc((size_t)d->n_layers + 2, sizeof *stream);
-    if (!stream) return sn_module_fail(m, SN_ERR_MEMORY, "out of memory");
-    sn_span s = make_step(m, B, T, 0, 0);
-    s.stream = stream;
+    sn_tensor *hidden = calloc((size_t)d->n_layers + 2, sizeof *hidden);
+    if (!hidden) return sn_module_fail(m, SN_ERR_MEMORY, "out of memory");
+    sn_forward_ctx s = make_step(m, B, T, 0, 0);
+    s.hidden = hidden;
     d->layers(d->config, &s);
-    sn_tensor all = sn_stack_at(SN_HERE, 0, stream); /* [layers + 1, B, T, d], as one batch */
+    sn_tensor all = sn_stack_at(SN_HERE, 0, hidden); /* [layers + 1, B, T, d], as one batch */
     sn_tensor x = sn_reshape(all, sn_dim_mul(m, d->n_layers + 1, B), T, sn_dim_of(all, 3));
     all = sn_reshape(d->unembed(d->config, x), d->n_layers + 1, B, T, SN_REST);
-    free(stream);
+    free(hidden);
     return all;
 }
 
@@ -197,7 +197,7 @@ void sn_decoder_entries(sn_module *m, const sn_decoder *decoder, const sn_model_
     if (o->entries & SN_TRAIN) { /* A13 */
         sn_dim B = sn_symbol(m, "B", 1, o->max_batch);
         sn_training_begin(m, o->training);
-        sn_span s = make_step(m, B, T, 0, 0);
+        sn_forward_ctx s = make_step(m, B, T, 0, 0);
         s.training = o->training;
         s.documents = sn_training_documents(m, o->training, B, T);
         sn_training_end(d->unembed(d->config, d->layers(d->config, &s)), o->training);
@@ -220,8 +220,8 @@ void sn_decoder_entries(sn_module *m, const sn_decoder *decoder, const sn_model_
     }
 }
 
-void sn_span_keep(const sn_span *s, int64_t layers, sn_tensor x) {
-    if (s->stream) s->stream[layers] = x;
+void sn_record_hidden(const sn_forward_ctx *s, int64_t layers, sn_tensor x) {
+    if (s->hidden) s->hidden[layers] = x;
 }
 
 /* The weights are what attention does to the unit vectors. */
@@ -242,15 +242,15 @@ sn_tensor sn_model_attention_at(sn_loc at, const sn_training *t, const sn_attent
     return sn_attention_at(at, &own);
 }
 
-sn_tensor sn_span_remember(const sn_span *s, sn_tensor x, const char *name) {
+sn_tensor sn_append_kv(const sn_forward_ctx *s, sn_tensor x, const char *name) {
     return s->capacity ? sn_kv_cache(x, name, s->past, s->capacity) : x;
 }
 
-sn_tensor sn_span_dropout(const sn_span *s, sn_tensor x) {
+sn_tensor sn_forward_dropout(const sn_forward_ctx *s, sn_tensor x) {
     return sn_training_dropout(x, s->training);
 }
 
-sn_tensor sn_span_mask(const sn_span *s, sn_dim Tk, int64_t window) {
+sn_tensor sn_forward_mask(const sn_forward_ctx *s, sn_dim Tk, int64_t window) {
     sn_tensor causal = sn_window_mask(s->m, s->T, Tk, window);
     return s->documents ? sn_and(causal, sn_document_mask(s->documents)) : causal;
 }
@@ -260,7 +260,7 @@ static sn_tensor same_document(const sn_score_ctx *c) {
     return sn_eq(sn_at(ids, c->b, c->q), sn_at(ids, c->b, c->k));
 }
 
-sn_tensor sn_span_attention_at(sn_loc at, const sn_span *s, const sn_attention_args *a) {
+sn_tensor sn_forward_attention_at(sn_loc at, const sn_forward_ctx *s, const sn_attention_args *a) {
     if (!s->documents) return sn_model_attention_at(at, s->training, a);
     sn_attention_args own = *a;
     int n = 0;
@@ -273,10 +273,10 @@ sn_tensor sn_span_attention_at(sn_loc at, const sn_span *s, const sn_attention_a
 
 /* ---- presets ---- */
 
-#define A10(type, vocab, context, d, layers, heads)                                                \
+#define DECODER(type, vocab, context, d, layers, heads)                                            \
     "{\"model_type\": \"" type "\", \"vocab_size\": " #vocab ", \"n_positions\": " #context        \
     ", \"n_embd\": " #d ", \"n_layer\": " #layers ", \"n_head\": " #heads "}"
-#define GPT2(d, layers, heads) A10("gpt2", 50257, 1024, d, layers, heads)
+#define GPT2(d, layers, heads) DECODER("gpt2", 50257, 1024, d, layers, heads)
 static const struct {
     const char *name, *text;
 } presets[] = {
@@ -284,10 +284,10 @@ static const struct {
     {"gpt2-medium", GPT2(1024, 24, 16)},
     {"gpt2-large", GPT2(1280, 36, 20)},
     {"gpt2-xl", GPT2(1600, 48, 25)},
-    {"gpt3-125m", A10("gpt3", 50257, 2048, 768, 12, 12)}, /* Brown et al. 2020, table 2.1 */
-    {"gpt3-350m", A10("gpt3", 50257, 2048, 1024, 24, 16)},
-    {"gopher-44m", A10("gopher", 32000, 2048, 512, 8, 16)}, /* Rae et al. 2021, table 1 */
-    {"gopher-117m", A10("gopher", 32000, 2048, 768, 12, 12)},
+    {"gpt3-125m", DECODER("gpt3", 50257, 2048, 768, 12, 12)}, /* Brown et al. 2020, table 2.1 */
+    {"gpt3-350m", DECODER("gpt3", 50257, 2048, 1024, 24, 16)},
+    {"gopher-44m", DECODER("gopher", 32000, 2048, 512, 8, 16)}, /* Rae et al. 2021, table 1 */
+    {"gopher-117m", DECODER("gopher", 32000, 2048, 768, 12, 12)},
     {"gato-79m", /* Reed et al. 2022, table 5; text of 32000 SentencePiece tokens */
      "{\"model_type\": \"gato\", \"vocab_size\": 32000, \"n_positions\": 1024, \"n_embd\": 768, "
      "\"n_layer\": 8, \"n_head\": 24, \"n_inner\": 3072}"},

@@ -102,7 +102,7 @@ const char *sn_model_unknown_key(const sn_config *c, int i);
     void sn_model_define(sn_module *m, const sn_model_options *o);                                 \
     void sn_model_define(sn_module *m, const sn_model_options *o)
 /* ABI version of the structs and functions that a model file uses; increased when they change. */
-enum { SN_MODEL_VERSION = 2 };
+enum { SN_MODEL_VERSION = 3 };
 typedef void sn_model_fn(sn_module *m, const sn_model_options *o);
 
 /* Builds the model defined by SN_MODEL into a module called `name`. The vocabulary size is the
@@ -123,33 +123,33 @@ const char *sn_model_describe(const char *entry, const char *argument);
 /* ---- the architectures ---- */
 
 /* The forward context: T tokens that follow `past` cached ones. */
-typedef struct sn_span {
+typedef struct sn_forward_ctx {
     sn_module *m;
     sn_tensor tokens; /* i32 [B, T] */
     sn_tensor pos;    /* i32 [T]: past, past + 1, … */
     sn_dim B, T;
-    sn_dim past;                 /* 0 without caches */
-    int64_t capacity;            /* of the caches; 0: no caches */
-    sn_tensor *stream;           /* [layers + 1] hidden states recorded by sn_span_keep; or NULL */
+    sn_dim past;       /* 0 without caches */
+    int64_t capacity;  /* of the caches; 0: no caches */
+    sn_tensor *hidden; /* [layers + 1] hidden states recorded by sn_record_hidden; or NULL */
     const sn_training *training; /* NULL: inference */
     sn_tensor documents;         /* i32 [B, T], or NULL: each sequence is one document */
-} sn_span;
+} sn_forward_ctx;
 
 /* A decoder: embedding and layers -> [B, T, d]; then final norm and unembedding -> [B, n, V]. */
 typedef struct sn_decoder {
     const void *config;
-    sn_tensor (*layers)(const void *config, const sn_span *s);
+    sn_tensor (*layers)(const void *config, const sn_forward_ctx *s);
     sn_tensor (*unembed)(const void *config, sn_tensor x);
     int64_t context;  /* upper bound of T, capacity of the caches; options may reduce it */
-    int64_t n_layers; /* number of layers recorded by sn_span_keep */
+    int64_t n_layers; /* number of layers recorded by sn_record_hidden */
 } sn_decoder;
 /* Adds the entries to m; errors are recorded in m. */
 void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_options *o);
 /* With caches: appends x [.., T, d] to the cache `name` and returns all cached rows; otherwise
  * returns x. */
-sn_tensor sn_span_remember(const sn_span *s, sn_tensor x, const char *name);
+sn_tensor sn_append_kv(const sn_forward_ctx *s, sn_tensor x, const char *name);
 /* Records the hidden state after `layers` layers (0: the embedding). */
-void sn_span_keep(const sn_span *s, int64_t layers, sn_tensor x);
+void sn_record_hidden(const sn_forward_ctx *s, int64_t layers, sn_tensor x);
 /* sn_attention with the attention dropout of the training t (NULL: none). Its weights before
  * dropout are the tap "attention" [B, H, Tq, Tk] of the scope. Do not set .dropout and .rng. */
 #define sn_model_attention(t, q_, k_, ...)                                                         \
@@ -157,15 +157,16 @@ void sn_span_keep(const sn_span *s, int64_t layers, sn_tensor x);
                           &(const sn_attention_args){.q = q_, .k = k_, .v = __VA_ARGS__})
 sn_tensor sn_model_attention_at(sn_loc, const sn_training *t, const sn_attention_args *a);
 /* x with the dropout of the training, if any. */
-sn_tensor sn_span_dropout(const sn_span *s, sn_tensor x);
+sn_tensor sn_forward_dropout(const sn_forward_ctx *s, sn_tensor x);
 /* The causal mask over Tk keys: each token sees itself and earlier tokens of its document (window >
  * 0: at most `window` in all); bool [T, Tk] or [B, 1, T, Tk]. */
-sn_tensor sn_span_mask(const sn_span *s, sn_dim Tk, int64_t window);
+sn_tensor sn_forward_mask(const sn_forward_ctx *s, sn_dim Tk, int64_t window);
 /* sn_model_attention with the context's training, masked by document; do not set .mask and
  * .user. */
-#define sn_span_attention(s, q_, k_, ...)                                                          \
-    sn_span_attention_at(SN_HERE, s, &(const sn_attention_args){.q = q_, .k = k_, .v = __VA_ARGS__})
-sn_tensor sn_span_attention_at(sn_loc, const sn_span *s, const sn_attention_args *a);
+#define sn_forward_attention(s, q_, k_, ...)                                                       \
+    sn_forward_attention_at(SN_HERE, s,                                                            \
+                            &(const sn_attention_args){.q = q_, .k = k_, .v = __VA_ARGS__})
+sn_tensor sn_forward_attention_at(sn_loc, const sn_forward_ctx *s, const sn_attention_args *a);
 
 /* Squares of `size` pixels in raster order: [n, C, H, W] -> [n, patches, C, size, size]. */
 sn_tensor sn_image_patches(sn_tensor image, int64_t size);

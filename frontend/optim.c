@@ -79,25 +79,27 @@ static sn_node *fall_root(sn_node *t, const sn_schedule *s) {
     return scale(sn_b_unary(SN_OP_rsqrt, since), sqrt(first));
 }
 
-sn_tensor sn_rate_at(sn_loc at, sn_tensor step, const sn_schedule *s) {
+sn_tensor sn_learning_rate_at(sn_loc at, sn_tensor step, const sn_schedule *s) {
     static sn_node *(*const fall[])(sn_node *,
                                     const sn_schedule *) = {[SN_CONSTANT] = no_fall,
                                                             [SN_LINEAR] = fall_linear,
                                                             [SN_COSINE] = fall_cosine,
                                                             [SN_INVERSE_SQRT] = fall_root};
-    FRONT_ENTER("sn_rate", step);
+    FRONT_ENTER("sn_learning_rate", step);
     if (!s || s->kind < SN_CONSTANT || s->kind > SN_INVERSE_SQRT)
-        return sn_module_fail(step->m, SN_ERR_USAGE, "sn_rate: %s",
+        return sn_module_fail(step->m, SN_ERR_USAGE, "sn_learning_rate: %s",
                               s ? "there is no such kind of schedule" : "the schedule is NULL");
     if (step->rank || !front_is_integer(step))
-        return sn_module_fail(step->m, SN_ERR_SHAPE,
-                              "sn_rate: the step must be an integer scalar. Hint: sn_train_step");
+        return sn_module_fail(
+            step->m, SN_ERR_SHAPE,
+            "sn_learning_rate: the step must be an integer scalar. Hint: sn_train_step");
     bool falls = s->kind == SN_LINEAR || s->kind == SN_COSINE;
     if (s->warmup < 0 || s->total < 0 || (falls && s->total <= s->warmup))
-        return sn_module_fail(step->m, SN_ERR_USAGE,
-                              "sn_rate: a warm-up of %lld steps and %lld in all; the rate falls "
-                              "between the two",
-                              (long long)s->warmup, (long long)s->total);
+        return sn_module_fail(
+            step->m, SN_ERR_USAGE,
+            "sn_learning_rate: a warm-up of %lld steps and %lld in all; the rate falls "
+            "between the two",
+            (long long)s->warmup, (long long)s->total);
     sn_node *t = plus(sn_b_cast(step, SN_F32), 1);
     sn_node *rate = plus(scale(fall[s->kind](t, s), s->peak - s->final), s->final);
     return s->warmup > 0 ? mul(rate, warm_up(t, s->warmup)) : rate;
@@ -205,10 +207,11 @@ static bool check_settings(sn_tensor rate, const sn_optimizer *o) {
         sn_module_fail(rate->m, SN_ERR_USAGE,
                        "sn_optimize: a setting is out of range. Hint: begin with sn_optimizer_of");
     else if (rate->rank || !sn_dtype_is_float((sn_dtype)rate->dtype))
-        sn_module_fail(rate->m, SN_ERR_SHAPE,
-                       "sn_optimize: the rate is %s; it must be a float scalar. Hint: sn_rate, or "
-                       "sn_scalar",
-                       sn_node_text(rate, t));
+        sn_module_fail(
+            rate->m, SN_ERR_SHAPE,
+            "sn_optimize: the rate is %s; it must be a float scalar. Hint: sn_learning_rate, or "
+            "sn_scalar",
+            sn_node_text(rate, t));
     else
         return true;
     return false;

@@ -372,15 +372,16 @@ typedef struct sn_schedule {
  *   linear: peak - u (peak - final)
  *   cosine: final + (peak - final) (1 + cos pi u) / 2
  *   inverse square root [Vaswani 2017]: peak sqrt(warmup / t) after the warm-up
- * Example: sn_rate(sn_train_step(m), .kind = SN_COSINE, .peak = 1e-3, .warmup = 100, .total =
+ * Example: sn_learning_rate(sn_train_step(m), .kind = SN_COSINE, .peak = 1e-3, .warmup = 100, .total =
  * 2000) */
-#define sn_rate(step, ...) sn_rate_at(SN_HERE, step, &(const sn_schedule){__VA_ARGS__})
+#define sn_learning_rate(step, ...)                                                                \
+    sn_learning_rate_at(SN_HERE, step, &(const sn_schedule){__VA_ARGS__})
 sn_tensor sn_optimize_at(sn_loc, sn_tensor loss, sn_tensor rate, int n, const sn_tensor *param,
                          const sn_optimizer *o),
     sn_apply_gradients_at(sn_loc, sn_tensor rate, int n, const sn_tensor *param,
                           const sn_tensor *gradient, const sn_optimizer *o),
     sn_train_step_at(sn_loc, sn_module *m),
-    sn_rate_at(sn_loc, sn_tensor step, const sn_schedule *s);
+    sn_learning_rate_at(sn_loc, sn_tensor step, const sn_schedule *s);
 
 /* ---- rotary positions ---- */
 
@@ -422,8 +423,8 @@ typedef sn_tensor (*sn_score_fn)(const sn_score_ctx *c);
 /* In a callback: the distance from the key to the query in positions, i32. The last query is at the
  * position of the last key, so this also holds with a KV cache. Negative: the key is in the
  * future. */
-#define sn_behind(c) sn_behind_at(SN_HERE, c)
-sn_tensor sn_behind_at(sn_loc, const sn_score_ctx *c);
+#define sn_query_key_distance(c) sn_query_key_distance_at(SN_HERE, c)
+sn_tensor sn_query_key_distance_at(sn_loc, const sn_score_ctx *c);
 
 typedef struct sn_attention_args {
     sn_tensor q, k, v;

@@ -125,7 +125,7 @@ void sn_training_end_at(sn_loc at, sn_tensor logits, const sn_training *t) {
     s.loss = mean_loss(at, logits);
     sn_tensor added = *front_added_loss(m);
     if (added) s.loss = sn_add(s.loss, added);
-    s.rate = sn_rate_at(at, sn_train_step_at(at, m), &t->schedule);
+    s.rate = sn_learning_rate_at(at, sn_train_step_at(at, m), &t->schedule);
     if (t->accumulate > 1)
         add_accumulation(&s);
     else

@@ -14,12 +14,12 @@ struct tse {
 
     /* states [B, T, d_model] of the positions that ask -> updates of the same shape; seen: the
      * states that may be looked at, these ones and, with keeps_states, earlier ones */
-    sn_tensor (*head)(const tse *g, const sn_span *s, sn_tensor states, sn_tensor seen);
+    sn_tensor (*head)(const tse *g, const sn_forward_ctx *s, sn_tensor states, sn_tensor seen);
 };
 
 tse tse_read(sn_config *c); /* mistakes are recorded in c; the heads are the usual ones */
 void tse_build(const tse *g, sn_config *c, const sn_model_options *o, sn_model *out);
 /* Which of n_keys states each position sees: bool [T, n_keys], or [B, T, n_keys]. */
-sn_tensor tse_mask(const sn_span *s, sn_dim n_keys);
+sn_tensor tse_mask(const sn_forward_ctx *s, sn_dim n_keys);
 
 #endif

@@ -25,7 +25,8 @@ static sn_tensor state_updates(const tse *g, sn_tensor states, bool full) {
 }
 
 /* AlternateAttnHead::apply, pair by pair */
-static sn_tensor apply_pairs(const tse *g, const sn_span *s, sn_tensor states, sn_tensor seen) {
+static sn_tensor apply_pairs(const tse *g, const sn_forward_ctx *s, sn_tensor states,
+                             sn_tensor seen) {
     const circuits *c = g->own;
     sn_dim B = sn_dim_of(states, 0), Tq = sn_dim_of(states, 1), Tk = sn_dim_of(seen, 1);
     sn_tensor src = sn_broadcast(sn_expand(states, 2), B, Tq, Tk, g->d_model);
@@ -33,13 +34,14 @@ static sn_tensor apply_pairs(const tse *g, const sn_span *s, sn_tensor states, s
     sn_tensor scores = sn_name(pair_scores(g, src, other, c->full), "scores");
     scores = sn_mask_scores(scores, tse_mask(s, Tk));
     sn_tensor pattern = sn_name(sn_softmax(scores, -1), "pattern");
-    pattern = sn_span_dropout(s, pattern);
+    pattern = sn_forward_dropout(s, pattern);
     sn_tensor scaled = sn_mul(state_updates(g, other, c->full), sn_expand(pattern, 3));
     return sn_name(sn_sum(scaled, 2), "update");
 }
 
 /* The same with each state mapped once */
-static sn_tensor apply_lifted(const tse *g, const sn_span *s, sn_tensor states, sn_tensor seen) {
+static sn_tensor apply_lifted(const tse *g, const sn_forward_ctx *s, sn_tensor states,
+                              sn_tensor seen) {
     const circuits *c = g->own;
     sn_tensor q = c->full ? states : sn_nn_linear(states, "W_Q", g->d_head, 0);
     sn_tensor k = c->full ? sn_nn_linear(seen, "W_QK", g->d_model, 0)
@@ -48,7 +50,7 @@ static sn_tensor apply_lifted(const tse *g, const sn_span *s, sn_tensor states, 
     scores = sn_mask_scores(scores, tse_mask(s, sn_dim_of(seen, 1)));
     sn_tensor pattern = sn_name(sn_softmax(scores, -1), "pattern");
     sn_name(sn_expand(pattern, 1), "attention");
-    pattern = sn_span_dropout(s, pattern);
+    pattern = sn_forward_dropout(s, pattern);
     return sn_name(sn_matmul(pattern, state_updates(g, seen, c->full)), "update");
 }
 

@@ -4,7 +4,8 @@
  * Names in comments are the text's. Heads can be replaced (tse.h). */
 #include "frontend/tse.h"
 
-static sn_tensor apply_head(const tse *g, const sn_span *s, sn_tensor states, sn_tensor seen);
+static sn_tensor apply_head(const tse *g, const sn_forward_ctx *s, sn_tensor states,
+                            sn_tensor seen);
 
 tse tse_read(sn_config *c) {
     static const char *const names[] = {"relu", "gelu", NULL};
@@ -23,32 +24,33 @@ tse tse_read(sn_config *c) {
 }
 
 /* One head: the mask without the axis of heads. */
-sn_tensor tse_mask(const sn_span *s, sn_dim n_keys) {
-    sn_tensor mask = sn_span_mask(s, n_keys, 0);
+sn_tensor tse_mask(const sn_forward_ctx *s, sn_dim n_keys) {
+    sn_tensor mask = sn_forward_mask(s, n_keys, 0);
     return s->documents ? sn_squeeze(mask, 1) : mask;
 }
 
 /* AttnHead::apply: states [B, T, d_model] -> updates of the same shape */
-static sn_tensor apply_head(const tse *g, const sn_span *s, sn_tensor states, sn_tensor seen) {
+static sn_tensor apply_head(const tse *g, const sn_forward_ctx *s, sn_tensor states,
+                            sn_tensor seen) {
     (void)seen; /* what was seen earlier is in the caches of keys and values */
     sn_tensor qs = sn_nn_linear(states, "W_Q", g->d_head, 0);
     sn_tensor ks = sn_nn_linear(states, "W_K", g->d_head, 0);
     sn_tensor vs = sn_nn_linear(states, "W_V", g->d_head, 0);
-    ks = sn_span_remember(s, ks, "k_cache");
-    vs = sn_span_remember(s, vs, "v_cache");
+    ks = sn_append_kv(s, ks, "k_cache");
+    vs = sn_append_kv(s, vs, "v_cache");
     /* each position may attend to itself and any earlier one */
     sn_tensor scores = sn_name(sn_matmul(qs, sn_swap(ks, -1, -2)), "scores");
     scores = sn_mask_scores(scores, tse_mask(s, sn_dim_of(ks, 1)));
     sn_tensor pattern = sn_name(sn_softmax(scores, -1), "pattern");
     sn_name(sn_expand(pattern, 1), "attention");
-    sn_tensor values = sn_matmul(sn_span_dropout(s, pattern), vs);
+    sn_tensor values = sn_matmul(sn_forward_dropout(s, pattern), vs);
     return sn_name(sn_nn_linear(values, "W_O", g->d_model, 0), "update");
 }
 
 /* AttnLayer::apply: the sum of the heads' updates */
-static sn_tensor apply_heads(const tse *g, const sn_span *s, sn_tensor states) {
+static sn_tensor apply_heads(const tse *g, const sn_forward_ctx *s, sn_tensor states) {
     sn_tensor updates = NULL;
-    sn_tensor seen = g->keeps_states ? sn_span_remember(s, states, "attn.state_cache") : states;
+    sn_tensor seen = g->keeps_states ? sn_append_kv(s, states, "attn.state_cache") : states;
     for (int h = 0; h < g->n_heads; h++) {
         sn_scope_push(s->m, "attn.heads.%d", h);
         sn_tensor update = g->head(g, s, states, seen);
@@ -69,17 +71,18 @@ static sn_tensor apply_neurons(const tse *g, sn_tensor states) {
 }
 
 /* Transformer::apply, up to the unembedding */
-static sn_tensor layers(const void *config, const sn_span *s) {
+static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
     const tse *g = config;
     sn_tensor states = sn_nn_embedding(s->tokens, "embedding", g->n_vocab, g->d_model);
-    sn_span_keep(s, 0, states);
+    sn_record_hidden(s, 0, states);
     for (int l = 0; l < g->n_layers; l++) {
         sn_scope_push(s->m, "layers.%d", l);
         states =
-            sn_name(sn_add(states, sn_span_dropout(s, apply_heads(g, s, states))), "after_attn");
-        states = sn_name(sn_add(states, sn_span_dropout(s, apply_neurons(g, states))), "after_mlp");
+            sn_name(sn_add(states, sn_forward_dropout(s, apply_heads(g, s, states))), "after_attn");
+        states =
+            sn_name(sn_add(states, sn_forward_dropout(s, apply_neurons(g, states))), "after_mlp");
         sn_scope_pop(s->m);
-        sn_span_keep(s, l + 1, sn_name(states, "block%d", l));
+        sn_record_hidden(s, l + 1, sn_name(states, "block%d", l));
     }
     return states;
 }

@@ -96,8 +96,8 @@ void sn_program_explain(const sn_program *p, const char *entry, FILE *f);
  * (counted in full, regardless of masks), for inputs of these sizes (data may be NULL). `explain`
  * prints it as a formula in the symbolic dims. Returns -1 and sets err on error. */
 struct sn_arg_binding;
-int64_t sn_program_products(const sn_program *p, const char *entry, const struct sn_arg_binding *in,
-                            int n_in, sn_error *err);
+int64_t sn_program_macs(const sn_program *p, const char *entry, const struct sn_arg_binding *in,
+                        int n_in, sn_error *err);
 
 /* A named buffer. The name of a symbolic dim binds its value (rank 0, i64). This is needed only for
  * dims that no input shape determines: SN_BIND_DIM("P", 17). */

@@ -639,12 +639,21 @@ void sn_entry_tap(sn_module *m, sn_entry *e, const char *name, sn_node *n) {
 struct sn_entries {
     sn_entry **entry;
     int n;
+    sn_node **respelt; /* of the module, as the entries are */
+    int n_respelt;
 };
 
 static sn_binding *copy_bindings(sn_module *m, const sn_binding *list, int n) {
     size_t cap = 1;
     while (cap < (size_t)n) cap *= 2; /* as bind() grows it */
     return n ? grow(m, (void *)(uintptr_t)list, (size_t)n, cap, sizeof *list) : NULL;
+}
+
+/* With the room that sn_respell counts on. */
+static sn_node **copy_respelt(sn_module *m) {
+    size_t cap = 1, size = 2 * sizeof *m->respelt;
+    while (cap < (size_t)m->n_respelt) cap *= 2;
+    return m->n_respelt ? grow(m, m->respelt, (size_t)m->n_respelt, cap, size) : NULL;
 }
 
 sn_entries *sn_entries_save(sn_module *m) {
@@ -658,6 +667,8 @@ sn_entries *sn_entries_save(sn_module *m) {
         e->assign = copy_bindings(m, e->assign, e->n_assign);
         e->tap = copy_bindings(m, e->tap, e->n_tap);
     }
+    s->n_respelt = m->n_respelt;
+    s->respelt = copy_respelt(m);
     return s;
 }
 
@@ -665,6 +676,8 @@ void sn_entries_restore(sn_module *m, sn_entries *saved) {
     m->entry = saved->entry;
     m->n_entry = saved->n;
     m->cap_entry = saved->n; /* the next addition makes a new array */
+    m->respelt = saved->respelt;
+    m->n_respelt = saved->n_respelt;
 }
 
 void sn_entries_clear(sn_module *m) {

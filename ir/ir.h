@@ -249,13 +249,14 @@ sn_order sn_region_topo(sn_module *m, const sn_region *r);
  * replaced. Roots are updated in place. */
 typedef sn_node *(*sn_rule)(void *ctx, sn_node *n);
 int sn_rewrite(sn_module *m, int n_root, sn_node **root, sn_rule rule, void *ctx);
-int sn_rewrite_module(sn_module *m, sn_rule rule,
-                      void *ctx); /* every entry's outputs, assignments and taps */
+/* Every entry's outputs, assignments and taps, and what sn_respell noted. */
+int sn_rewrite_module(sn_module *m, sn_rule rule, void *ctx);
 /* Notes that `from` is to be computed as `to`, of the same value, dtype and shape: what sn_grad has
  * respelt before it took the gradient, so that results and gradients become one graph again. The
  * first spelling of a node stays. */
 void sn_respell(sn_node *from, sn_node *to);
-int sn_respell_module(sn_module *m); /* does so in every entry; the number of nodes that changed */
+/* Does so in every entry that has such a gradient; returns the number of nodes that changed. */
+int sn_respell_module(sn_module *m);
 /* The region's results with its arguments replaced by `arg` (same types). results: [n_out]. */
 void sn_region_inline(const sn_region *r, sn_node *const *arg, sn_node **results);
 /* The scalar region applied elementwise: arguments of rank 0 become tensors of one common shape

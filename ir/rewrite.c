@@ -43,30 +43,36 @@ int sn_rewrite(sn_module *m, int n_root, sn_node **root, sn_rule rule, void *ctx
     return count;
 }
 
-/* Collects (or, with `store`, writes back) every root of the module. */
+/* Collects (or, with `store`, writes back) every root of an entry. */
+static int entry_roots(sn_entry *entry, sn_node **root, bool store) {
+    sn_binding *lists[] = {entry->output, entry->assign, entry->tap};
+    int sizes[] = {entry->n_output, entry->n_assign, entry->n_tap}, n = 0;
+    for (int l = 0; l < 3; l++)
+        for (int i = 0; i < sizes[l]; i++, n++) {
+            if (store)
+                lists[l][i].node = root[n];
+            else if (root)
+                root[n] = lists[l][i].node;
+        }
+    return n;
+}
+
+/* The same of the module. */
 static int each_root(sn_module *m, sn_node **root, bool store) {
     int n = 0;
-    for (int e = 0; e < m->n_entry; e++) {
-        sn_entry *entry = m->entry[e];
-        sn_binding *lists[] = {entry->output, entry->assign, entry->tap};
-        int sizes[] = {entry->n_output, entry->n_assign, entry->n_tap};
-        for (int l = 0; l < 3; l++)
-            for (int i = 0; i < sizes[l]; i++, n++) {
-                if (store)
-                    lists[l][i].node = root[n];
-                else if (root)
-                    root[n] = lists[l][i].node;
-            }
-    }
+    for (int e = 0; e < m->n_entry; e++)
+        n += entry_roots(m->entry[e], root ? root + n : NULL, store);
     return n;
 }
 
 int sn_rewrite_module(sn_module *m, sn_rule rule, void *ctx) {
-    int n = each_root(m, NULL, false);
-    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n + 1));
+    int n = each_root(m, NULL, false), n_respelt = 2 * m->n_respelt;
+    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n + n_respelt + 1));
     each_root(m, root, false);
-    int count = sn_rewrite(m, n, root, rule, ctx);
+    if (n_respelt) memcpy(root + n, m->respelt, sizeof *root * (size_t)n_respelt);
+    int count = sn_rewrite(m, n + n_respelt, root, rule, ctx);
     each_root(m, root, true);
+    if (n_respelt) memcpy(m->respelt, root + n, sizeof *root * (size_t)n_respelt);
     return count;
 }
 
@@ -83,22 +89,35 @@ void sn_respell(sn_node *from, sn_node *to) {
     m->respelt[2 * m->n_respelt++ + 1] = to;
 }
 
+/* Whether the entry computes any node by its new spelling already: what holds a gradient does. */
+static bool has_respelt(const mapping *is_new, sn_order order) {
+    for (int i = 0; i < order.n; i++)
+        if (is_new->to[order.node[i]->id]) return true;
+    return false;
+}
+
 int sn_respell_module(sn_module *m) {
-    int n = each_root(m, NULL, false), count = 0;
+    int count = 0;
     if (!m->n_respelt) return 0;
-    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n + 1));
-    each_root(m, root, false);
-    mapping map = map_new(m);
-    for (int i = m->n_respelt - 1; i >= 0; i--)
-        map.to[m->respelt[2 * i]->id] = m->respelt[2 * i + 1];
-    sn_order order = sn_topo(m, n, root);
-    for (int i = 0; i < order.n && !m->error.code; i++) {
-        sn_node *old = order.node[i];
-        if (!map.to[old->id]) map.to[old->id] = rebuild(&map, old);
-        count += map.to[old->id] != old;
+    mapping map = map_new(m), is_new = map_new(m);
+    for (int i = m->n_respelt - 1; i >= 0; i--) {
+        sn_node *to = m->respelt[2 * i + 1];
+        map.to[m->respelt[2 * i]->id] = is_new.to[to->id] = to;
     }
-    for (int i = 0; i < n; i++) root[i] = map_get(&map, root[i]);
-    each_root(m, root, true);
+    for (int e = 0; e < m->n_entry; e++) {
+        int n = entry_roots(m->entry[e], NULL, false);
+        sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n + 1));
+        entry_roots(m->entry[e], root, false);
+        sn_order order = sn_topo(m, n, root);
+        if (!has_respelt(&is_new, order)) continue;
+        for (int i = 0; i < order.n && !m->error.code; i++) {
+            sn_node *old = order.node[i];
+            if (old->id < map.n && !map.to[old->id]) map.to[old->id] = rebuild(&map, old);
+            count += map_get(&map, old) != old;
+        }
+        for (int i = 0; i < n; i++) root[i] = map_get(&map, root[i]);
+        entry_roots(m->entry[e], root, true);
+    }
     m->n_respelt = 0;
     return count;
 }

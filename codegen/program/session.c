@@ -380,8 +380,8 @@ int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding
     return o->node->rank;
 }
 
-int64_t sn_program_products(const sn_program *p, const char *entry, const sn_arg_binding *in,
-                            int n_in, sn_error *err) {
+int64_t sn_program_macs(const sn_program *p, const char *entry, const sn_arg_binding *in, int n_in,
+                        sn_error *err) {
     sn_session s = {.p = (sn_program *)(uintptr_t)p};
     request r = {.s = &s, .in = in, .n_in = n_in, .err = err};
     if (!begin(&r, p, entry, false) || !solve_all(&r)) return -1;

@@ -6,10 +6,10 @@
 /* Head h = 0 … has the slope 2^(-8 (h + 1) / HEADS). */
 static sn_tensor penalty(const sn_score_ctx *c) {
     sn_tensor slope = sn_exp2(sn_mul(sn_cast(sn_add(c->h, 1), SN_F32), -8.0 / HEADS));
-    return sn_sub(c->score, sn_mul(slope, sn_cast(sn_behind(c), SN_F32)));
+    return sn_sub(c->score, sn_mul(slope, sn_cast(sn_query_key_distance(c), SN_F32)));
 }
 
-static sn_tensor attend(const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = remember(s, project(x));
     return join(sn_attention(p.q, p.k, p.v, .causal = true, .score = penalty));
 }

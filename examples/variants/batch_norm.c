@@ -13,7 +13,7 @@ static void follow(sn_tensor running, sn_tensor batch) {
     sn_assign(running, sn_add(running, sn_mul(sn_sub(batch, running), MOMENTUM)));
 }
 
-static sn_tensor batch_norm(const sn_span *s, sn_tensor x, const char *name) {
+static sn_tensor batch_norm(const sn_forward_ctx *s, sn_tensor x, const char *name) {
     sn_scope_push(s->m, "%s", name);
     sn_tensor gain = sn_param(s->m, "weight", SN_F32, WIDTH);
     sn_tensor bias = sn_param(s->m, "bias", SN_F32, WIDTH);
@@ -31,7 +31,7 @@ static sn_tensor batch_norm(const sn_span *s, sn_tensor x, const char *name) {
     return sn_add(sn_mul(x, gain), bias);
 }
 
-static sn_tensor layers(const void *config, const sn_span *s) {
+static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
     (void)config;
     sn_tensor x = embed(s, true);
     for (int l = 0; l < LAYERS; l++) {

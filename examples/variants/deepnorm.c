@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-static sn_tensor layers(const void *config, const sn_span *s) {
+static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
     (void)config;
     const double a = pow(2.0 * LAYERS, 0.25);
     sn_tensor x = embed(s, true);

@@ -10,7 +10,7 @@ static sn_tensor exp_dot(sn_tensor rows, int i) {
     return sn_exp(sn_sum_all(sn_mul(sn_index(rows, 0, 2 * i), sn_index(rows, 0, 2 * i + 1))));
 }
 
-static sn_tensor attend(const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     const double start = 0.8 - 0.6 * exp(-0.3); /* of lambda; the paper's lambda_init, layer 1 */
     qkv p = remember(s, project(x));
     sn_tensor q[2], k[2];

@@ -4,12 +4,12 @@
 
 enum { GATED = HIDDEN * 2 / 3 }; /* three matrices in place of two: the same number of weights */
 
-static sn_tensor attend(const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = remember(s, project(x));
     return join(sn_attention(p.q, p.k, p.v, .causal = true));
 }
 
-static sn_tensor layers(const void *config, const sn_span *s) {
+static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
     (void)config;
     sn_tensor x = embed(s, true);
     for (int l = 0; l < LAYERS; l++) {

@@ -9,13 +9,13 @@
 
 enum { LATENT = WIDTH / 4, ROTARY = HEAD / 2 };
 
-static sn_tensor attend(const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     sn_tensor latent = sn_nn_rms_norm(sn_nn_linear(x, "down_kv", LATENT, 0), "latent_norm", 1e-6);
     sn_tensor key_up = sn_param(s->m, "key_up", SN_F32, HEADS, HEAD, LATENT);
     sn_tensor value_up = sn_param(s->m, "value_up", SN_F32, HEADS, HEAD, LATENT);
-    latent = sn_span_remember(s, sn_expand(latent, 1), "latent"); /* [B, 1, T, LATENT] */
+    latent = sn_append_kv(s, sn_expand(latent, 1), "latent"); /* [B, 1, T, LATENT] */
     sn_tensor turned = sn_rope(sn_expand(sn_nn_linear(x, "key_rotary", ROTARY, 0), 1), s->pos);
-    sn_tensor key = sn_concat(3, latent, sn_span_remember(s, turned, "rotary"));
+    sn_tensor key = sn_concat(3, latent, sn_append_kv(s, turned, "rotary"));
 
     sn_tensor q = sn_split_heads(sn_nn_linear(x, "query", WIDTH, 0), HEADS);
     sn_tensor r = sn_split_heads(sn_nn_linear(x, "query_rotary", HEADS * ROTARY, 0), HEADS);

@@ -16,7 +16,7 @@ static sn_tensor accumulate(const char *name, sn_tensor x) {
     return state;
 }
 
-static sn_tensor attend(const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = project(x);
     sn_tensor q = feature(p.q), k = feature(p.k), past_kv = NULL, past_k = NULL;
     if (s->capacity) {

@@ -7,7 +7,7 @@
 
 enum { EXPERTS = 4, EXPERT_HIDDEN = 2 * WIDTH };
 
-static sn_tensor attend(const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = remember(s, project(x));
     return join(sn_attention(p.q, p.k, p.v, .causal = true));
 }
@@ -17,7 +17,7 @@ static sn_tensor balance(sn_tensor first, sn_tensor probability) {
     return sn_mul(sn_sum_all(sn_mul(share, mean)), EXPERTS);
 }
 
-static sn_tensor feed(const sn_span *s, sn_tensor x) {
+static sn_tensor feed(const sn_forward_ctx *s, sn_tensor x) {
     sn_tensor p = sn_softmax(sn_nn_linear(x, "router", EXPERTS, 0), -1); /* [B, T, EXPERTS] */
     sn_tensor first = sn_one_hot(sn_argmax(p, -1), EXPERTS, SN_F32);
     sn_tensor rest = sn_sub(p, sn_mul(first, 2.0));

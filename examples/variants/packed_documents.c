@@ -8,7 +8,7 @@ static sn_tensor same_document(const sn_score_ctx *c) {
     return sn_eq(sn_at(c->captured[0], c->b, c->q), sn_at(c->captured[0], c->b, c->k));
 }
 
-static sn_tensor attend(const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = project(x);
     p.q = sn_rope(p.q, s->pos);
     p.k = sn_rope(p.k, s->pos);

@@ -3,7 +3,7 @@
  * & Komatsuzaki 2021 (GPT-J); Chowdhery et al. 2022 (PaLM), section 2. */
 #include "small.h"
 
-static sn_tensor layers(const void *config, const sn_span *s) {
+static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
     (void)config;
     sn_tensor x = embed(s, false);
     for (int l = 0; l < LAYERS; l++) {

@@ -15,12 +15,12 @@ static sn_tensor heads(sn_tensor x, const char *name) {
 
 /* Logits [B, CLASSES] */
 static sn_tensor classify(sn_module *m, sn_dim B, sn_dim T, const sn_training *t) {
-    sn_span s = {.m = m,
-                 .training = t,
-                 .B = B,
-                 .T = T,
-                 .tokens = sn_input(m, "tokens", SN_I32, B, T),
-                 .pos = sn_arange(m, SN_I32, T)};
+    sn_forward_ctx s = {.m = m,
+                        .training = t,
+                        .B = B,
+                        .T = T,
+                        .tokens = sn_input(m, "tokens", SN_I32, B, T),
+                        .pos = sn_arange(m, SN_I32, T)};
     sn_tensor lengths = sn_input(m, "lengths", SN_I32, B);
     sn_tensor z = sn_nn_layer_norm(embed(&s, true), "norm_in", 1e-5);
     sn_tensor x = sn_param(m, "latents", SN_F32, 1, LATENTS, WIDTH);

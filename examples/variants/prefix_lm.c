@@ -4,10 +4,10 @@
 #include "small.h"
 
 static sn_tensor visible(const sn_score_ctx *c) {
-    return sn_or(sn_ge(sn_behind(c), 0), sn_lt(c->k, sn_at(c->captured[0], c->b)));
+    return sn_or(sn_ge(sn_query_key_distance(c), 0), sn_lt(c->k, sn_at(c->captured[0], c->b)));
 }
 
-static sn_tensor attend(const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = remember(s, project(x));
     if (s->capacity) return join(sn_attention(p.q, p.k, p.v)); /* nothing lies in the future */
     sn_tensor prefix = sn_input(s->m, "prefix", SN_I32, s->B);

@@ -3,7 +3,7 @@
  * et al. 2023 (ViT-22B). */
 #include "small.h"
 
-static sn_tensor attend(const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = project(x);
     p.q = sn_nn_rms_norm(p.q, "q_norm", 1e-6);
     p.k = sn_nn_rms_norm(p.k, "k_norm", 1e-6);

@@ -2,13 +2,13 @@
  * al. 2021, "CogView", section 2.4. */
 #include "small.h"
 
-static sn_tensor attend(const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = remember(s, project(x));
     sn_tensor y = join(sn_attention(p.q, p.k, p.v, .causal = true));
     return sn_nn_layer_norm(y, "norm1_behind", 1e-5);
 }
 
-static sn_tensor feed(const sn_span *s, sn_tensor x) {
+static sn_tensor feed(const sn_forward_ctx *s, sn_tensor x) {
     return sn_nn_layer_norm(feed_forward(s, x), "norm2_behind", 1e-5);
 }
 

@@ -5,18 +5,18 @@
 
 #include <stdio.h>
 
-static sn_tensor layer(const sn_span *s, sn_tensor x, int turn) {
+static sn_tensor layer(const sn_forward_ctx *s, sn_tensor x, int turn) {
     char keys[24], values[24];
     snprintf(keys, sizeof keys, "keys%d", turn);
     snprintf(values, sizeof values, "values%d", turn);
     qkv p = project(sn_nn_layer_norm(x, "norm1", 1e-5));
-    p.k = sn_span_remember(s, p.k, keys);
-    p.v = sn_span_remember(s, p.v, values);
+    p.k = sn_append_kv(s, p.k, keys);
+    p.v = sn_append_kv(s, p.v, values);
     x = add_part(s, x, join(sn_attention(p.q, p.k, p.v, .causal = true)));
     return add_part(s, x, feed_forward(s, sn_nn_layer_norm(x, "norm2", 1e-5)));
 }
 
-static sn_tensor layers(const void *config, const sn_span *s) {
+static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
     (void)config;
     sn_tensor x = embed(s, true);
     for (int turn = 0; turn < 2 * LAYERS; turn++) x = layer(s, x, turn);

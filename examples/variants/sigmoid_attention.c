@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static sn_tensor attend(const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = remember(s, project(x));
     sn_tensor score = sn_div(sn_matmul(p.q, sn_swap(p.k, 2, 3)), sqrt(HEAD));
     sn_tensor n = sn_expand(sn_cast(sn_add(s->pos, 1), SN_F32), 1); /* keys that each query sees */

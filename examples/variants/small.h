@@ -15,7 +15,7 @@
 enum { HEAD = WIDTH / HEADS, HIDDEN = 4 * WIDTH };
 
 /* One part of a layer: x [B, T, WIDTH] to the same shape. */
-typedef sn_tensor part_fn(const sn_span *s, sn_tensor x);
+typedef sn_tensor part_fn(const sn_forward_ctx *s, sn_tensor x);
 
 typedef struct small {
     part_fn *attend, *feed;
@@ -35,8 +35,8 @@ static inline qkv project(sn_tensor x) {
 }
 
 /* Keys and values with those of earlier tokens in front, where the entry has caches. */
-static inline qkv remember(const sn_span *s, qkv p) {
-    return (qkv){p.q, sn_span_remember(s, p.k, "keys"), sn_span_remember(s, p.v, "values")};
+static inline qkv remember(const sn_forward_ctx *s, qkv p) {
+    return (qkv){p.q, sn_append_kv(s, p.k, "keys"), sn_append_kv(s, p.v, "values")};
 }
 
 /* The heads side by side, mixed [PH22 A5 lines 3, 4]. */
@@ -44,24 +44,24 @@ static inline sn_tensor join(sn_tensor y) {
     return sn_nn_linear(sn_merge_heads(y), "out", WIDTH, SN_BIAS);
 }
 
-static inline sn_tensor feed_forward(const sn_span *s, sn_tensor x) {
+static inline sn_tensor feed_forward(const sn_forward_ctx *s, sn_tensor x) {
     (void)s;
     sn_tensor h = sn_gelu(sn_nn_linear(x, "up", HIDDEN, SN_BIAS));
     return sn_nn_linear(h, "down", WIDTH, SN_BIAS);
 }
 
-static inline sn_tensor embed(const sn_span *s, bool positions) {
+static inline sn_tensor embed(const sn_forward_ctx *s, bool positions) {
     sn_tensor x = sn_nn_embedding(s->tokens, "embed", VOCAB, WIDTH);
     return positions ? sn_add(x, sn_nn_embedding(s->pos, "positions", CONTEXT, WIDTH)) : x;
 }
 
 /* x + y, where training drops some of y. */
-static inline sn_tensor add_part(const sn_span *s, sn_tensor x, sn_tensor y) {
-    return sn_add(x, sn_span_dropout(s, y));
+static inline sn_tensor add_part(const sn_forward_ctx *s, sn_tensor x, sn_tensor y) {
+    return sn_add(x, sn_forward_dropout(s, y));
 }
 
 /* Pre-norm layers: x + part(norm(x)). */
-static inline sn_tensor small_layers(const void *config, const sn_span *s) {
+static inline sn_tensor small_layers(const void *config, const sn_forward_ctx *s) {
     const small *c = config;
     sn_tensor x = embed(s, c->positions);
     for (int l = 0; l < LAYERS; l++) {

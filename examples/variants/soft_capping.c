@@ -8,7 +8,7 @@ static sn_tensor cap(const sn_score_ctx *c) {
     return sn_mul(sn_tanh(sn_div(c->score, CAP)), CAP);
 }
 
-static sn_tensor attend(const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = remember(s, project(x));
     return join(sn_attention(p.q, p.k, p.v, .causal = true, .score = cap));
 }

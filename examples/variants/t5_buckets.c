@@ -6,7 +6,7 @@
 enum { BUCKETS = 16, NEAR = BUCKETS / 2, FAR = 64 }; /* FAR and beyond: the last bucket */
 
 static sn_tensor add_bias(const sn_score_ctx *c) {
-    sn_tensor distance = sn_max(sn_behind(c), 0);
+    sn_tensor distance = sn_max(sn_query_key_distance(c), 0);
     sn_tensor ratio = sn_div(sn_cast(sn_max(distance, 1), SN_F32), (double)NEAR);
     sn_tensor step = sn_div(sn_log(ratio), 2.0794415416798357); /* ln(FAR / NEAR) */
     sn_tensor far = sn_add(sn_cast(sn_mul(step, BUCKETS - NEAR), SN_I32), NEAR);
@@ -14,7 +14,7 @@ static sn_tensor add_bias(const sn_score_ctx *c) {
     return sn_add(c->score, sn_at(c->captured[0], bucket, c->h));
 }
 
-static sn_tensor attend(const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = remember(s, project(x));
     sn_tensor table = sn_param(s->m, "buckets", SN_F32, BUCKETS, HEADS);
     return join(

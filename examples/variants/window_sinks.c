@@ -6,10 +6,10 @@
 enum { WINDOW = 8, SINKS = 2 };
 
 static sn_tensor visible(const sn_score_ctx *c) {
-    return sn_or(sn_lt(sn_behind(c), WINDOW), sn_lt(c->k, SINKS));
+    return sn_or(sn_lt(sn_query_key_distance(c), WINDOW), sn_lt(c->k, SINKS));
 }
 
-static sn_tensor attend(const sn_span *s, sn_tensor x) {
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = project(x);
     p.q = sn_rope(p.q, s->pos);
     p.k = sn_rope(p.k, s->pos);

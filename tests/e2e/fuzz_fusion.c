@@ -381,7 +381,7 @@ static sn_tensor draw_attention(draw *g) {
 
 static sn_tensor recent(const sn_score_ctx *c) {
     const int64_t *window = c->user;
-    return sn_lt(sn_behind(c), *window);
+    return sn_lt(sn_query_key_distance(c), *window);
 }
 
 /* A few queries behind many keys that are remembered. */

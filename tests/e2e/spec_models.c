@@ -3,7 +3,7 @@
 #include "tests/e2e/spec_rows.h"
 
 #define SIZES "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"hidden_size\": 16"
-#define A10(type, more)                                                                            \
+#define DECODER(type, more)                                                                        \
     "{\"model_type\": \"" type "\", \"vocab_size\": 11, \"n_positions\": 32, \"n_embd\": 16, "     \
     "\"n_head\": 2" more "}"
 #define TSE(type, more)                                                                            \
@@ -23,11 +23,12 @@ const spec_row spec_models[] = {
         "9 loops, 12 gemm, 3 flash", 0.1),
     ROW("A9 A12 BERT", "bert.c", BERT(""), "5 loops, 6 gemm, 1 flash", 0.1),
     ROW("classification", "bert.c", BERT(", \"num_labels\": 5"), "4 loops, 6 gemm, 1 flash", 0.1),
-    ROW("A10 A13 A14 GPT-2", "gpt2.c", A10("gpt2", ", \"n_layer\": 1"), "4 loops, 5 gemm, 1 flash",
-        0.1),
-    ROW("GPT-3", "gpt3.c", A10("gpt3", ", \"n_layer\": 2, \"window_size\": 4"),
+    ROW("A10 A13 A14 GPT-2", "gpt2.c", DECODER("gpt2", ", \"n_layer\": 1"),
+        "4 loops, 5 gemm, 1 flash", 0.1),
+    ROW("GPT-3", "gpt3.c", DECODER("gpt3", ", \"n_layer\": 2, \"window_size\": 4"),
         "6 loops, 9 gemm, 2 flash", 0.1),
-    ROW("Gopher", "gopher.c", A10("gopher", ", \"n_layer\": 1"), "10 loops, 7 gemm, 1 flash", 0.1),
+    ROW("Gopher", "gopher.c", DECODER("gopher", ", \"n_layer\": 1"), "10 loops, 7 gemm, 1 flash",
+        0.1),
     ROW("Llama", "llama.c",
         "{\"model_type\": \"llama\", \"vocab_size\": 11, \"max_position_embeddings\": 32, "
         "\"intermediate_size\": 32, \"num_key_value_heads\": 1, " SIZES "}",

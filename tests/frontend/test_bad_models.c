@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define A10(type)                                                                                  \
+#define DECODER(type)                                                                              \
     "{\"model_type\": \"" type "\", \"vocab_size\": 19, \"n_positions\": 8, "                      \
     "\"n_embd\": 12, \"n_head\": 3, \"n_layer\": 1"
 #define TSE(type)                                                                                  \
@@ -22,11 +22,11 @@
     "\"num_attention_heads\": 3}"
 
 static const char *const models[] = {
-    A10("gpt2") "}",
-    A10("gpt3") ", \"window_size\": 4}",
-    A10("gopher") "}",
-    A10("gato") ", \"discrete_values\": 4, \"continuous_bins\": 4, \"image_size\": 8, "
-                "\"patch_size\": 4, \"resnet_filters\": 4, \"resnet_groups\": 2}",
+    DECODER("gpt2") "}",
+    DECODER("gpt3") ", \"window_size\": 4}",
+    DECODER("gopher") "}",
+    DECODER("gato") ", \"discrete_values\": 4, \"continuous_bins\": 4, \"image_size\": 8, "
+                    "\"patch_size\": 4, \"resnet_filters\": 4, \"resnet_groups\": 2}",
     TSE("tse_gpt"),
     TSE("tse_alt"),
     "{\"model_type\": \"llama\", \"vocab_size\": 19, \"max_position_embeddings\": 8, " ENCODER,

@@ -290,7 +290,7 @@ static void schedules(void **state) {
     sn_tensor rate[N], step = sn_train_step(m);
     static const char *const names[] = {"r0", "r1", "r2", "r3", "r4", "r5", "r6"};
     for (int i = 0; i < N; i++) {
-        rate[i] = sn_rate_at(SN_HERE, step, &all[i]);
+        rate[i] = sn_learning_rate_at(SN_HERE, step, &all[i]);
         sn_output(names[i], rate[i]);
     }
     sn_assign(step, sn_add(step, 1));
@@ -343,8 +343,8 @@ static void build_model(trained *r) {
     sn_output("loss", loss);
     sn_optimizer adamw = sn_optimizer_of(SN_ADAMW);
     adamw.max_norm = 1;
-    sn_tensor rate =
-        sn_rate(sn_train_step(m), .kind = SN_COSINE, .peak = 0.01, .warmup = 5, .total = 60);
+    sn_tensor rate = sn_learning_rate(sn_train_step(m), .kind = SN_COSINE, .peak = 0.01,
+                                      .warmup = 5, .total = 60);
     sn_optimize(loss, rate, r->n, param, &adamw);
     sn_rng rng = {.seed = 3, .stream = SN_STREAM_INIT};
     for (int i = 0; i < r->n; i++) {
@@ -497,10 +497,10 @@ static void mistakes(void **state) {
     sn_optimize(loss, sn_scalar(m, SN_F32, 1), 1, &w, &o);
     EXPECT_ERROR("out of range", "sn_optimizer_of");
     m = mistake(&loss, &w);
-    sn_rate(loss, .peak = 1);
-    EXPECT_ERROR("sn_rate", "integer scalar");
+    sn_learning_rate(loss, .peak = 1);
+    EXPECT_ERROR("sn_learning_rate", "integer scalar");
     m = mistake(&loss, &w);
-    sn_rate(sn_train_step(m), .kind = SN_COSINE, .peak = 1, .warmup = 10, .total = 10);
+    sn_learning_rate(sn_train_step(m), .kind = SN_COSINE, .peak = 1, .warmup = 10, .total = 10);
     EXPECT_ERROR("warm-up of 10", "10 in all");
     m = mistake(&loss, &w);
     sn_assign(sn_square(w), w);

@@ -212,9 +212,9 @@ static int64_t count_products(const char *type, int heads, int64_t n) {
     sn_options o = {.level = 0, .cache_dir = "", .passes = "-simplify"};
     sn_program *p = sn_compile(model.module, &o, &err);
     sn_arg_binding tokens = SN_BIND("tokens", SN_I32, NULL, 1, n);
-    int64_t products = p ? sn_program_products(p, "forward", &tokens, 1, &err) : -1;
+    int64_t products = p ? sn_program_macs(p, "forward", &tokens, 1, &err) : -1;
     if (products < 0) fail_msg("%s", err.message);
-    assert_int_equal(sn_program_products(p, "backward", &tokens, 1, &err), -1);
+    assert_int_equal(sn_program_macs(p, "backward", &tokens, 1, &err), -1);
     sn_program_free(p);
     sn_module_free(model.module);
     sn_config_free(c);

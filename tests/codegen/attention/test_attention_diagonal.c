@@ -39,7 +39,7 @@ static sn_tensor score_buckets(const sn_score_ctx *c) {
 
 /* The last query stands at the last key; what lies ahead is in bucket 0; table [16, H]. */
 static sn_tensor score_past_buckets(const sn_score_ctx *c) {
-    sn_tensor far = sn_max(sn_behind(c), 0);
+    sn_tensor far = sn_max(sn_query_key_distance(c), 0);
     return sn_add(sn_at(c->captured[0], late_bucket(far, 16), c->h), c->score);
 }
 

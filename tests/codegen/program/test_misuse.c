@@ -102,8 +102,8 @@ static void building(void **state) {
     DSL("setting", sn_optimize(sn_sum_all(w), sn_scalar(m, SN_F32, 1), 1, &w, &odd));
     DSL("NULL", sn_optimize(sn_sum_all(w), sn_scalar(m, SN_F32, 1), 1, NULL, &o));
     DSL("operand 1 is NULL", sn_apply_gradients(sn_scalar(m, SN_F32, 1), 1, &none, &w, &o));
-    DSL("schedule is NULL", sn_rate_at(SN_HERE, sn_train_step(m), NULL));
-    DSL("no such kind", sn_rate(sn_train_step(m), .kind = (sn_schedule_kind)9, .peak = 1));
+    DSL("schedule is NULL", sn_learning_rate_at(SN_HERE, sn_train_step(m), NULL));
+    DSL("no such kind", sn_learning_rate(sn_train_step(m), .kind = (sn_schedule_kind)9, .peak = 1));
     DSL("operand 1 is NULL", sn_attention((sn_tensor)NULL, x, x));
     DSL("new value in this entry already", sn_tensor v = sn_state(m, "v", SN_F32, 8);
         sn_assign(v, sn_add(v, 1)); sn_assign(v, sn_add(v, 2)));
@@ -117,7 +117,7 @@ static void nothing_at_all(void **state) {
     (void)state;
     assert_int_equal(sn_module_error(NULL)->code, SN_ERR_USAGE);
     assert_null(sn_attention_at(SN_HERE, NULL));
-    assert_null(sn_behind_at(SN_HERE, NULL));
+    assert_null(sn_query_key_distance_at(SN_HERE, NULL));
     assert_null(sn_concat_at(SN_HERE, 0, NULL));
     assert_int_equal(sn_params_of(NULL, 4, NULL), 0);
     assert_int_equal(sn_params_of(w, 4, NULL), 1);
@@ -234,7 +234,7 @@ static void sessions(void **state) {
     FAILS("that is NULL", sn_output_shape(p, "f", NULL, 2, "y", sizes, &err) >= 0);
     FAILS("no output 'NULL'", sn_output_shape(p, "f", c.in, 3, NULL, sizes, &err) >= 0);
     FAILS("is NULL", sn_output_shape(p, "f", c.in, 3, "y", NULL, &err) >= 0);
-    FAILS("no session or program", sn_program_products(NULL, "f", NULL, 0, &err) >= 0);
+    FAILS("no session or program", sn_program_macs(NULL, "f", NULL, 0, &err) >= 0);
     FAILS("no session", sn_trace_begin(NULL, NULL, 10, &err) != NULL);
     FAILS("trace is NULL", sn_trace_write(NULL, "t", &err));
     FAILS("no loss", sn_check_grad(NULL, 0, NULL, NULL, 0, NULL, &err));

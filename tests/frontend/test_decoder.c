@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "tests/support/model_case.h"
+#include "tests/support/text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,14 +16,14 @@
 
 enum { V = 19, CONTEXT = 24, D = 12, H = 3, LAYERS = 2, T = 9 };
 
-#define A10(type, more)                                                                            \
+#define DECODER(type, more)                                                                        \
     "{\"model_type\": \"" type "\", \"vocab_size\": 19, \"n_positions\": 24, \"n_embd\": 12, "     \
     "\"n_head\": 3, \"n_layer\": 2" more "}"
 
 static const char *const relatives[] = {
-    A10("gpt2", ""),
-    A10("gpt3", ", \"window_size\": 4"),
-    A10("gopher", ""),
+    DECODER("gpt2", ""),
+    DECODER("gpt3", ", \"window_size\": 4"),
+    DECODER("gopher", ""),
     "{\"model_type\": \"llama\", \"vocab_size\": 19, \"max_position_embeddings\": 24, "
     "\"hidden_size\": 12, \"intermediate_size\": 16, \"num_hidden_layers\": 1, "
     "\"num_attention_heads\": 6, \"num_key_value_heads\": 2, \"attention_bias\": true}",
@@ -154,7 +155,7 @@ static void gpt3_with_a_full_band_is_gpt2(void **state) {
     sn_arg_binding in = SN_BIND("tokens", SN_I32, tokens, 1, T);
     for (int i = 0; i < 2; i++) {
         model_case c;
-        case_open(&c, i ? A10("gpt3", ", \"window_size\": 24") : relatives[0], SN_FORWARD);
+        case_open(&c, i ? DECODER("gpt3", ", \"window_size\": 24") : relatives[0], SN_FORWARD);
         case_size(&c, "B", 1);
         case_size(&c, "T", T);
         case_evaluate(&c, "forward", "logits", &in, 1, i ? got : want, T * V);
@@ -244,8 +245,48 @@ static void lens_ends_in_the_logits(void **state) {
     }
 }
 
+static int count(const char *text, const char *what) {
+    int n = 0;
+    for (; (text = strstr(text, what)); text++) n++;
+    return n;
+}
+
+/* Attention in plain operations, with dropout and packed documents, trains with the fused kernels;
+ * where it is not fused, the forward part is there once. A second compilation is no different. */
+static void training_kernels(void **state) {
+    (void)state;
+    static const struct {
+        int level, gemm, flash;
+    } want[] = {{2, 2 * 19 + 3, 0}, {4, 2 * 12 + 3, 2}, {2, 2 * 19 + 3, 0}};
+    sn_training t = sn_training_default();
+    t.dropout = 0.1;
+    t.documents = true;
+    sn_error err = {0};
+    sn_config *c = sn_config_parse("x", relatives[0], strlen(relatives[0]), &err);
+    sn_model model;
+    need(c && sn_model_build(c, &(sn_model_options){.entries = SN_TRAIN, .training = &t}, &model,
+                             &err),
+         &err);
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        sn_options o = sn_options_default();
+        o.level = want[i].level;
+        o.backend = "own";
+        sn_program *p = sn_compile(model.module, &o, &err);
+        need(p, &err);
+        char *text = explain_text(p, "train_step");
+        assert_int_equal(count(text, "  flash_grad "), want[i].flash);
+        assert_int_equal(count(text, "  flash "), want[i].flash);
+        assert_in_range(count(text, "  gemm "), 1, want[i].gemm);
+        free(text);
+        sn_program_free(p);
+    }
+    sn_module_free(model.module);
+    sn_config_free(c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(levels_agree),
+                                       cmocka_unit_test(training_kernels),
                                        cmocka_unit_test(sizes_padding_and_caches),
                                        cmocka_unit_test(gradients),
                                        cmocka_unit_test(gpt3_alternates),
