@@ -4,7 +4,10 @@
 
 #include <string.h>
 
-#define PANEL 32 /* columns of a panel of the packed right factor */
+int sn_panel_columns(sn_dtype t) {
+    enum { PANEL_BYTES = 128 };
+    return PANEL_BYTES / (int)sn_dtype_size(t == SN_F64 ? SN_F64 : SN_F32);
+}
 
 static bool open_region(decomp *c, const sn_region *r, const char *what, int n_arg,
                         sn_node *const *arg) {
@@ -96,7 +99,7 @@ static sn_node *split_words(decomp *c, sn_node *words) {
     return sn_b_reshape(all, 3, shape);
 }
 
-/* Every `group`-th number along K shares a factor: panels [P, K, 32] times [P, K / group, 32]. */
+/* Every `group`-th number along K shares a factor: panels [P, K, columns] times [P, K / group, columns]. */
 static sn_node *scale_groups(decomp *c, sn_node *x, sn_node *factor, int64_t group) {
     const sn_dim *f = factor->shape;
     if (factor->rank != 3 || sn_dim_mul(c->m, f[1], group) != x->shape[1]) {
@@ -111,8 +114,7 @@ static sn_node *scale_groups(decomp *c, sn_node *x, sn_node *factor, int64_t gro
 
 /* Panels whose halves lie {pair} apart: the columns come in blocks of two halves, each of which
  * fills half panels. */
-static bool find_pairs(decomp *c, int64_t n, int64_t *pair, int64_t *parts) {
-    const int64_t half = PANEL / 2;
+static bool find_pairs(decomp *c, int64_t n, int64_t half, int64_t *pair, int64_t *parts) {
     *pair = sn_dc_int(c, SN_A_pair, 0);
     *parts = (*pair + half - 1) / half;
     if (*pair > 0 && n % (2 * *pair) == 0 && (n == 2 * *pair || *pair % half == 0)) return true;
@@ -130,22 +132,22 @@ static sn_node *pad_columns(decomp *c, sn_node *x, sn_dim to) {
 }
 
 /* The columns of x [K, n] in the order of such panels; those that fill them up are 0. */
-static sn_node *pair_columns(decomp *c, sn_node *x, int64_t n) {
+static sn_node *pair_columns(decomp *c, sn_node *x, int64_t n, int64_t half) {
     int64_t pair, parts;
-    if (!find_pairs(c, n, &pair, &parts)) return NULL;
-    const sn_dim k = x->shape[0], blocks = n / (2 * pair), half = PANEL / 2;
+    if (!find_pairs(c, n, half, &pair, &parts)) return NULL;
+    const sn_dim k = x->shape[0], blocks = n / (2 * pair);
     x = sn_b_reshape(x, 4, (const sn_dim[]){k, blocks, 2, pair});
     x = pad_columns(c, x, parts * half);
     x = sn_b_reshape(x, 5, (const sn_dim[]){k, blocks, 2, parts, half});
     x = sn_b_transpose(x, 5, (const int64_t[]){0, 1, 3, 2, 4});
-    return sn_b_reshape(x, 2, (const sn_dim[]){k, blocks * parts * PANEL});
+    return sn_b_reshape(x, 2, (const sn_dim[]){k, blocks * parts * 2 * half});
 }
 
 /* Back from it: x [K, columns of all panels] as [K, n]. */
-static sn_node *part_columns(decomp *c, sn_node *x, int64_t n) {
+static sn_node *part_columns(decomp *c, sn_node *x, int64_t n, int64_t half) {
     int64_t pair, parts;
-    if (!find_pairs(c, n, &pair, &parts)) return NULL;
-    const sn_dim k = x->shape[0], blocks = n / (2 * pair), half = PANEL / 2;
+    if (!find_pairs(c, n, half, &pair, &parts)) return NULL;
+    const sn_dim k = x->shape[0], blocks = n / (2 * pair);
     x = sn_b_reshape(x, 5, (const sn_dim[]){k, blocks, parts, 2, half});
     x = sn_b_transpose(x, 5, (const int64_t[]){0, 1, 3, 2, 4});
     x = sn_b_reshape(x, 4, (const sn_dim[]){k, blocks, 2, parts * half});
@@ -155,46 +157,47 @@ static sn_node *part_columns(decomp *c, sn_node *x, int64_t n) {
 bool decomp_pack_b(decomp *c) {
     if (c->n_in != 1) return sn_dc_fail(c, "one tensor is needed");
     sn_node *x = c->in[0];
+    const int64_t width = sn_panel_columns((sn_dtype)x->dtype);
     int64_t perm[SN_MAX_RANK], n;
     sn_dim k, columns;
     if (!matrix_order(c, x->rank, x->shape, perm, &k, &columns) ||
         !sn_dc_number(c, "the number of columns", columns, &n))
         return false;
-    sn_dim panels = n / PANEL + (n % PANEL != 0), padded = sn_dim_mul(c->m, panels, PANEL);
+    sn_dim panels = n / width + (n % width != 0), padded = sn_dim_mul(c->m, panels, width);
     bool words = sn_dc_int(c, SN_A_group, 0) > 0;
     if (!words) x = sn_b_cast(x, (sn_dtype)sn_dc_int(c, SN_A_dtype, x->dtype));
     x = sn_b_reshape(sn_b_transpose(x, x->rank, perm), 2, (const sn_dim[]){k, n});
-    if (sn_dc_attr(c, SN_A_pair) && !(x = pair_columns(c, x, n))) return false;
+    if (sn_dc_attr(c, SN_A_pair) && !(x = pair_columns(c, x, n, width / 2))) return false;
     x = pad_columns(c, x, padded);
     if (c->m->error.code) return false;
-    x = sn_b_reshape(x, 3, (const sn_dim[]){k, panels, PANEL});
+    x = sn_b_reshape(x, 3, (const sn_dim[]){k, panels, width});
     x = sn_b_transpose(x, 3, (const int64_t[]){1, 0, 2});
     if (words) {
         int64_t rows;
         if (!sn_dc_number(c, "the number of rows", k, &rows)) return false;
         if (rows % FOUR_BIT) return sn_dc_fail(c, "K is not a multiple of %d", FOUR_BIT);
-        x = sn_b_reshape(x, 4, (const sn_dim[]){panels, rows / FOUR_BIT, FOUR_BIT, PANEL});
-        x = sn_b_reshape(join_words(x), 3, (const sn_dim[]){panels, rows / FOUR_BIT, PANEL});
+        x = sn_b_reshape(x, 4, (const sn_dim[]){panels, rows / FOUR_BIT, FOUR_BIT, width});
+        x = sn_b_reshape(join_words(x), 3, (const sn_dim[]){panels, rows / FOUR_BIT, width});
     }
     c->out[0] = x;
     return !c->m->error.code;
 }
 
-/* Panels [P, K, 32] as the tensor of shape {packed} that went into them. */
-static sn_node *unpack(decomp *c, sn_node *panels, const sn_attr *packed) {
+/* Panels [P, K, width] as the tensor of shape {packed} that went into them. */
+static sn_node *unpack(decomp *c, sn_node *panels, int width, const sn_attr *packed) {
     int64_t perm[SN_MAX_RANK], back[SN_MAX_RANK];
     sn_dim k, n, shape[SN_MAX_RANK];
-    if (panels->rank != 3 || packed->n > SN_MAX_RANK) {
-        sn_dc_fail(c, "a packed right factor has the shape [panels, k, %d]", PANEL);
+    if (panels->rank != 3 || panels->shape[2] != width || packed->n > SN_MAX_RANK) {
+        sn_dc_fail(c, "a packed right factor has the shape [panels, k, %d]", width);
         return NULL;
     }
     if (!matrix_order(c, packed->n, packed->v, perm, &k, &n)) return NULL;
     sn_node *x = sn_b_transpose(panels, 3, (const int64_t[]){1, 0, 2});
-    x = sn_b_reshape(x, 2, (const sn_dim[]){k, sn_dim_mul(c->m, panels->shape[0], PANEL)});
+    x = sn_b_reshape(x, 2, (const sn_dim[]){k, sn_dim_mul(c->m, panels->shape[0], width)});
     if (sn_dc_attr(c, SN_A_pair)) {
         int64_t columns;
         if (!sn_dc_number(c, "the number of columns", n, &columns)) return NULL;
-        if (!(x = part_columns(c, x, columns))) return NULL;
+        if (!(x = part_columns(c, x, columns, width / 2))) return NULL;
     } else
         x = sn_b_slice(x, 1, 0, n);
     for (int i = 0; i < packed->n; i++) {
@@ -228,8 +231,8 @@ bool decomp_gemm(decomp *c) {
     if (sn_dc_attr(c, SN_A_pair) && !packed) return sn_dc_fail(c, "pairs without panels");
     if (group > 0 && !(right = scale_groups(c, split_words(c, right), c->in[2], group)))
         return false;
-    if (packed && !(right = unpack(c, right, packed))) return false;
     sn_dtype type = (sn_dtype)(epi && epi->r->n_arg ? epi->r->arg[0] : left)->dtype;
+    if (packed && !(right = unpack(c, right, sn_panel_columns(type), packed))) return false;
     left = sn_b_cast(left, type); /* both may be stored narrower than the product is computed */
     right = sn_b_cast(right, type);
     int64_t last = left->rank - 1, row = 0;

@@ -342,6 +342,10 @@ double sn_round_to(sn_dtype t,
 sn_node *sn_fold(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
                  const sn_attr *attr, const sn_type *type);
 
+/* ir/decomp_fused.c — columns of a panel of the right factor of products in type t: 128 bytes of
+ * the type that they are computed in, f64 or f32 */
+int sn_panel_columns(sn_dtype t);
+
 /* ir/decomp.c — the meaning of COMP and FUSED ops, one level down. results: [n_result] */
 bool sn_decompose(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
                   const sn_attr *attr, int *n_result, sn_node **results);

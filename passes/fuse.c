@@ -136,10 +136,13 @@ typedef struct panels {
     bool flat; /* the source is [N, K] whatever axes the factor has instead of N */
 } panels;
 
-/* x, where y is x narrowed to `type` and widened again; else NULL. */
+/* x, where y is x narrowed to `type` and widened again, and panels of both are as wide; else NULL. */
 static sn_node *narrowed(sn_node *y, sn_dtype type) {
     bool is = y->op == SN_OP_cast && y->in[0]->op == SN_OP_cast && y->in[0]->dtype == type;
-    return is ? y->in[0]->in[0] : NULL;
+    sn_node *x = is ? y->in[0]->in[0] : NULL;
+    return is && sn_panel_columns((sn_dtype)x->dtype) == sn_panel_columns((sn_dtype)y->dtype)
+               ? x
+               : NULL;
 }
 
 /* Is the last axis of the right factor all that is contracted? */

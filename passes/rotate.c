@@ -14,10 +14,7 @@
 
 #include <string.h>
 
-enum {
-    MAX_RANGES = 8,
-    LINE = 64 /* bytes of half a panel's row */
-};
+enum { MAX_RANGES = 8 };
 
 /* What rope and its operands have to be alike in to become one. */
 typedef struct turn {
@@ -185,11 +182,12 @@ static void find_rope(rotator *r, sn_node *rope) {
     int64_t range[2];
     if (!read_turn(r, rope, &t, range)) return;
     sn_node *map = below_views(rope->in[0]);
-    if (!t.interleaved && t.width / 2 * (int64_t)sn_dtype_size((sn_dtype)map->dtype) % LINE) {
+    int half_panel = sn_panel_columns((sn_dtype)map->dtype) / 2;
+    if (!t.interleaved && t.width / 2 % half_panel) {
         sn_remark_add(r->p, "rotate", rope, true,
                       "positions are turned in a kernel of their own: half a head is no multiple "
                       "of %d numbers",
-                      LINE / (int)sn_dtype_size((sn_dtype)map->dtype));
+                      half_panel);
         return;
     }
     if (!r->product_of[map->id]) {

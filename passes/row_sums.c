@@ -12,15 +12,10 @@
 #include <string.h>
 
 enum {
-    PANEL_BYTES = 128,
     MOST_SUMS = 2,    /* of one product: each is a few instructions for every row of a panel */
     MOST_RESULTS = 4, /* of a product that has sums among them */
     ROUNDS = 4        /* of taking back; each leaves fewer */
 };
-
-int sn_panel_columns(sn_dtype t) {
-    return PANEL_BYTES / (int)sn_dtype_size(t);
-}
 
 static bool fits_panels(const sn_node *x, int64_t *panels) {
     int64_t n;

@@ -5,9 +5,6 @@
 
 #include "passes/fuse_groups.h"
 
-/* Columns of type t (f32, f64) that an epilogue has in registers at once: of a panel, 128 bytes. */
-int sn_panel_columns(sn_dtype t);
-
 /* x, where n reduces x [.., N] over panels of P columns to [.., N / P, 1]; else NULL. */
 const sn_node *sn_panel_sum(const sn_node *n);
 

@@ -2,9 +2,9 @@
  * once: what looks rows up reads the panels that the product reads.
  *
  * Requires fused nodes, own or a library's. Keeps values. Where a `loops` body gathers rows of a
- * parameter [N, K], or of that parameter narrowed to bf16, and panels [N / 32, K, 32] of the same
+ * parameter [N, K], or of that parameter narrowed to bf16, and panels [N / P, K, P] of the same
  * numbers are packed for a product, the body gathers elements of the panels instead: element k of
- * row i is number (i / 32) 32 K + 32 k + i % 32. The parameter is then read by the preparation
+ * row i is number (i / P) P K + P k + i % P. The parameter is then read by the preparation
  * only, which costs nothing (hoist.c). Terminates: one walk. */
 #include "passes/graph_util.h"
 #include "passes/passes.h"
@@ -14,12 +14,10 @@ typedef struct packs { /* parameters that are packed whole, with their rows as c
     int n, cap;
 } packs;
 
-/* Is n made of a matrix [N, K] as it is, rows as the panels' columns? Panels of f64 lie in memory
- * in another form than n's shape says. */
+/* Is n made of a matrix [N, K] as it is, rows as the panels' columns? */
 static bool is_plain_pack(const sn_node *n) {
     const sn_attr *k = n->op == SN_OP_pack_b ? sn_attr_get(n, SN_A_contract_b) : NULL;
-    if (!k || n->dtype == SN_F64 || n->in[0]->dtype == SN_F64) return false;
-    return k->n == 1 && k->v[0] == 1 && n->in[0]->rank == 2 && n->in[0]->op == SN_OP_param &&
+    return k && k->n == 1 && k->v[0] == 1 && n->in[0]->rank == 2 && n->in[0]->op == SN_OP_param &&
            !sn_attr_get(n, SN_A_group) && !sn_attr_get(n, SN_A_pair);
 }
 

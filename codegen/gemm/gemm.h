@@ -14,7 +14,7 @@
  * element. Results therefore do not depend on the number of threads or on other rows.
  *
  * Packed B: constant right operands are stored in panels (sn_gemm_emit_pack). Panel p holds columns
- * [pP, (p+1)P) of B as [K][P], zero beyond N. P = sn_gemm_panel(compute) on every ISA. Other right
+ * [pP, (p+1)P) of B as [K][P], zero beyond N. P = sn_panel_columns(compute) on every ISA. Other right
  * operands are read in place, or the kernel packs them panel by panel.
  *
  * Narrow panels: packed B may be bf16, f16 or i8; the microkernel widens it in registers. The
@@ -124,9 +124,6 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g);
 
 /* Bytes of scratch memory per thread; a constant of spec, target and compute type. */
 int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute);
-
-/* Columns of a panel: 128 bytes of the compute type. */
-int sn_gemm_panel(sn_dtype compute);
 
 /* Elements of a packed K x N matrix. */
 int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n);

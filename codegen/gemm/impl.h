@@ -6,6 +6,7 @@
 
 #include "codegen/emit/signature.h"
 #include "codegen/gemm/gemm.h"
+#include "ir/ir.h"
 
 enum {
     INT4_PER_WORD = 8, /* int4 values in an i32 */

@@ -117,7 +117,7 @@ static bool is_streamed(const sn_kernel *k, const sn_view *v) {
 
 /* Cache lines of one row of the operand in a panel. */
 static int lines_of(const sn_kernel *k, const sn_view *v) {
-    int columns = sn_gemm_panel(k->compute);
+    int columns = sn_panel_columns(k->compute);
     if (sn_attr_get(k->step->node, SN_A_pair)) columns /= 2;
     return (columns * (int)sn_dtype_size(v->dtype) + 63) / 64;
 }
@@ -327,7 +327,7 @@ static void emit_panel_sums(void *ctx, em *e, em_val *sum) {
 /* Address of result o, a row reduction, for this row and panel. */
 static em_val sums_at(em *e, const sn_kernel *k, int o, const sn_gemm_at *at) {
     const sn_view *w = &k->step->out[o];
-    em_val panel = em_div(e, at->col, em_i64(e, sn_gemm_panel(k->compute)));
+    em_val panel = em_div(e, at->col, em_i64(e, sn_panel_columns(k->compute)));
     panel = em_mul(e, panel, sn_kernel_dim(e, k, w->stride[w->rank - 1]));
     return em_gep(e, em_buf(e, k->step->n_in + o), w->dtype,
                   em_add(e, row_offset(e, k, w, at), panel));

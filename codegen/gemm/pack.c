@@ -184,7 +184,8 @@ em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size 
 
 bool gemm_check_pair(sn_gemm_size n, int64_t pair_distance, sn_dtype compute, sn_error *err) {
     bool blocks = n.slot < 0 && pair_distance > 0 && n.value % (2 * pair_distance) == 0;
-    bool whole = n.value == 2 * pair_distance || pair_distance % (sn_gemm_panel(compute) / 2) == 0;
+    bool whole =
+        n.value == 2 * pair_distance || pair_distance % (sn_panel_columns(compute) / 2) == 0;
     if (pair_distance && (!blocks || !whole))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: the columns cannot be paired at distance %lld",
                        (long long)pair_distance);
@@ -197,7 +198,7 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
                    .esize = (int)sn_dtype_size(e->compute),
                    .b_type = g->scale_group || g->narrow ? g->narrow_dtype : e->compute,
                    .lanes = e->lanes,
-                   .panel = sn_gemm_panel(e->compute)};
+                   .panel = sn_panel_columns(e->compute)};
     p.epi_cols = g->pair_distance ? p.panel / 2 : p.panel;
     if (!gemm_check_pair(g->n, g->pair_distance, e->compute, &e->err)) return;
     em_val pack = g->scale_group

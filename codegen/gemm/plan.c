@@ -41,12 +41,8 @@ const char *sn_gemm_tile_name(int i) {
     return gemm_tiles[i].name;
 }
 
-int sn_gemm_panel(sn_dtype compute) {
-    return 128 / (int)sn_dtype_size(compute);
-}
-
 int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n) {
-    int64_t panel = sn_gemm_panel(compute);
+    int64_t panel = sn_panel_columns(compute);
     return (n + panel - 1) / panel * panel * k;
 }
 
@@ -134,7 +130,7 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     *p = (gemm_plan){.g = g, .t = compute, .esize = (int)sn_dtype_size(compute), .nv = 2};
     p->b_type = g->b_packed && !g->scale_group ? g->b.dtype : compute;
     p->lanes = sn_target_lanes(t, compute);
-    p->panel = sn_gemm_panel(compute);
+    p->panel = sn_panel_columns(compute);
     p->epi_cols = g->pair_distance ? p->panel / 2 : p->panel;
     p->nr = p->nv * p->lanes;
     p->panel_tiles = p->panel / p->nr;

@@ -149,7 +149,7 @@ static void reglu(sn_node *const *arg, sn_node **out) {
 }
 static const sn_region *make_reglu(sn_module *m, int n_in, sn_node *const *in) {
     (void)n_in;
-    sn_dim shape[2] = {in[0]->shape[0], 32 * in[1]->shape[0]};
+    sn_dim shape[2] = {in[0]->shape[0], in[1]->shape[2] * in[1]->shape[0]};
     sn_node *product = sn_b_broadcast(sn_b_const(m, (sn_dtype)in[0]->dtype, 0), 2, shape);
     return tensor_region(m, 1, &product, 1, reglu);
 }
@@ -221,6 +221,7 @@ void ref_softmax(const ref_call *c);
 #define REG(k, x)                                                                                  \
     { .used = true, .attr = {.key = SN_A_##k}, .region = &x }
 #define TOL(x) .tol = (x)
+#define AS_IS .as_is = true
 #define WANT(...)                                                                                  \
     .want = (const double[]){__VA_ARGS__},                                                         \
     .n_want = (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double))
@@ -255,8 +256,13 @@ bool op_case_is_symbolic(const op_case *row) {
     return false;
 }
 
-static sn_dtype type_of(const case_in *in, bool wide) {
-    return wide && in->dtype == SN_F32 ? SN_F64 : in->dtype;
+static bool is_wide(const op_case *row, bool wide) {
+    return wide && !row->as_is;
+}
+
+static sn_dtype type_of(const op_case *row, int i, bool wide) {
+    sn_dtype t = row->in[i].dtype;
+    return is_wide(row, wide) && t == SN_F32 ? SN_F64 : t;
 }
 
 /* Gradients of attention: rows have q, k, v, what flows into the result, captured tensors. What
@@ -297,7 +303,7 @@ sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned par
         snprintf(name, sizeof name, "x%d", i);
         sn_op leaf = fixed && params >> i & 1 ? SN_OP_param : SN_OP_input;
         in[i] = sn_node_new(m, leaf, 0, NULL,
-                            SN_ATTRS(SN_STR(name, name), SN_INT(dtype, type_of(&row->in[i], wide)),
+                            SN_ATTRS(SN_STR(name, name), SN_INT(dtype, type_of(row, i, wide)),
                                      SN_LIST(shape, row->in[i].rank, shape)));
     }
     sn_op op = row->op == SN_OP_result ? row->of : row->op;
@@ -312,7 +318,7 @@ sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned par
         sn_attr *b = &attr[n_attr];
         *b = a->attr;
         if (a->region) b->r = a->region->make(m, n_forward, forward);
-        if (wide && b->key == SN_A_dtype && b->i == SN_F32) b->i = SN_F64;
+        if (is_wide(row, wide) && b->key == SN_A_dtype && b->i == SN_F32) b->i = SN_F64;
         for (int k = 0; k < b->n; k++) list[n_attr][k] = a->attr.v[k] == LEN ? len : a->attr.v[k];
         if (b->n) b->v = list[n_attr];
         if (b->key == SN_A_dim && b->i == LEN) b->i = len;
@@ -387,7 +393,7 @@ void *op_case_data(const op_case *row, int i, bool wide, int64_t len, size_t *by
     const case_in *in = &row->in[i];
     int64_t n = 1, last = 1;
     for (int k = 0; k < in->rank; k++) n *= last = in->shape[k] == LEN ? len : in->shape[k];
-    sn_dtype t = type_of(in, wide);
+    sn_dtype t = type_of(row, i, wide);
     *bytes = (size_t)n * sn_dtype_size(t);
     void *p = calloc((size_t)n + 1, 8);
     if (!p) return NULL;

@@ -63,8 +63,9 @@ typedef struct op_case {
     const double *want;
     int n_want;
     ref_fn ref;
-    sn_op of;  /* a row of `result`: of which op … */
-    int index; /* … and which of its results */
+    sn_op of;   /* a row of `result`: of which op … */
+    int index;  /* … and which of its results */
+    bool as_is; /* no mode changes its types: the layout of an operand or result depends on them */
 } op_case;
 
 extern const op_case op_cases[];
@@ -75,7 +76,7 @@ ref_fn ref_of(sn_op op);
 
 int op_case_n_in(const op_case *row);
 bool op_case_is_symbolic(const op_case *row);
-/* Builds the row in m: inputs x0, x1, … and the node. wide: f64 wherever the row says f32. params:
+/* Builds the row in m: inputs x0, x1, … and the node. wide: f64 wherever the row says f32, unless it is to be taken as it is. params:
  * bit i makes operand i a parameter if its shape is fixed. */
 sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned params, sn_node **in);
 /* Fresh elements of input i for T = len, in its dtype; the same for every call. free() them. */

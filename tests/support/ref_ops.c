@@ -511,24 +511,25 @@ void ref_gemm(const ref_call *c) {
     for (int64_t i = 0; i < c->result->n; i++) {
         double sum = c->in[3]->data[i % n];
         for (int64_t k = 0; k < kk; k++) {
-            int64_t j = i % n, at = w->rank == 3 ? (j / 32 * kk + k) * 32 + j % 32 : k * n + j;
+            int64_t j = i % n, at = k * n + j, p = w->shape[w->rank - 1];
+            if (w->rank == 3) at = (j / p * kk + k) * p + j % p; /* in panels */
             sum += x->data[i / n * kk + k] * c->in[2]->data[k] * w->data[at];
         }
         c->out[i] = sum > 0 ? sum : 0;
     }
 }
 
-/* max(0, x g) (x u): panels hold 16 columns of g, then the same of u */
+/* max(0, x g) (x u): half of a panel holds columns of g, the other half the same of u */
 void ref_gate(const ref_call *c) {
     const sn_value *x = c->in[0], *w = c->in[1];
-    int64_t kk = x->shape[1], n = c->result->shape[1];
+    int64_t kk = x->shape[1], n = c->result->shape[1], half = w->shape[2] / 2;
     for (int64_t i = 0; i < c->result->n; i++) {
-        int64_t j = i % n, panel = j / 16 * kk;
+        int64_t j = i % n, panel = j / half * kk;
         double gate = 0, up = 0;
         for (int64_t k = 0; k < kk; k++) {
             double a = x->data[i / n * kk + k];
-            const double *row = w->data + (panel + k) * 32 + j % 16;
-            gate += a * row[0], up += a * row[16];
+            const double *row = w->data + (panel + k) * 2 * half + j % half;
+            gate += a * row[0], up += a * row[half];
         }
         c->out[i] = gate > 0 ? gate * up : 0;
     }
