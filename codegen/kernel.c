@@ -1,5 +1,6 @@
 /* kernel.c: what a step of the plan needs from its kernel: family, run-time sizes, identity. */
 #include "codegen/kernel.h"
+#include "codegen/emit/elem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -223,4 +224,10 @@ em_val sn_kernel_dim(em *e, const sn_kernel *k, sn_dim d) {
         return em_i64(e, 1);
     }
     return em_dim(e, slot);
+}
+
+em_val sn_kernel_leaf(em *e, const sn_kernel *k, const sn_node *n) {
+    sn_dtype t = (sn_dtype)n->dtype;
+    if (n->op == SN_OP_const) return sn_emit_const(e, t, sn_attr_flt(n, SN_A_value, 0));
+    return sn_emit_integer(e, t, sn_kernel_dim(e, k, sn_attr_int(n, SN_A_dim, 0)));
 }

@@ -50,6 +50,8 @@ void sn_kernel_set_tile(sn_kernel *k, int tile);
 
 /* In emission: a dim as an i64; input and output views' base pointers. */
 em_val sn_kernel_dim(em *e, const sn_kernel *k, sn_dim d);
+/* The value of a `const` or `dim_value` of the kernel's region. */
+em_val sn_kernel_leaf(em *e, const sn_kernel *k, const sn_node *n);
 sn_gemm_size sn_kernel_size(const sn_kernel *k, sn_dim d); /* in the terms of the generators */
 int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d);      /* index into dim[], -1: a constant */
 

@@ -214,65 +214,86 @@ static sn_gemm_at half_at(em *e, const sn_kernel *k, const sn_gemm_at *at, int h
     return r;
 }
 
-static em_val argument(em *e, const region_eval *p, int arg, int half) {
+static em_val value_at(em *e, const region_eval *p, const sn_node *n, int half);
+
+static em_val emit_arg(em *e, const region_eval *p, const sn_node *n, int half) {
     const fused_region *x = p->fr;
-    int buf = x->first + arg - 1;
+    int arg = (int)sn_attr_int(n, SN_A_index, 0), buf = x->first + arg - 1;
     if (arg == 0) return p->given[half];
     sn_gemm_at at = half_at(e, x->k, p->at, half);
     return load_tile(e, x->k, &x->k->step->in[buf], buf, &at);
 }
 
-static em_val value_at(em *e, const region_eval *p, const sn_node *n, int half);
-
-/* A gather of swapped columns: neighbours, or the halves of pairs. */
-static em_val swapped(em *e, const region_eval *p, const sn_node *gather, int half) {
-    bool pairs = sn_attr_get(p->fr->k->step->node, SN_A_pair);
-    if (pairs) return value_at(e, p, gather->in[0], !half);
-    return swap_neighbours(e, value_at(e, p, gather->in[0], half));
+static em_val emit_iota(em *e, const region_eval *p, const sn_node *n, int half) {
+    sn_gemm_at at = half_at(e, p->fr->k, p->at, half);
+    return emit_index(e, p->fr->k, n, &at);
 }
 
-static em_val value_at(em *e, const region_eval *p, const sn_node *n, int half) {
-    const fused_region *x = p->fr;
-    int i = topo_index(x, n);
-    if (p->value[half][i]) return p->value[half][i];
-    em_val v, in[4];
-    if (n->op == SN_OP_slice) /* selects a half of pairs */
-        half = sn_attr_get(n, SN_A_start)->v[n->rank - 1] != 0;
-    if (is_sum(n) && p->state) {
-        int sum = 0;
-        for (int j = 0; j < i; j++) sum += is_sum(x->order.node[j]);
-        return p->value[half][i] = p->state[sum];
-    }
-    if (n->op == SN_OP_gather) return p->value[half][i] = swapped(e, p, n, half);
+static em_val emit_leaf(em *e, const region_eval *p, const sn_node *n, int half) {
+    (void)half;
+    return sn_kernel_leaf(e, p->fr->k, n);
+}
+
+/* A view: broadcast, or a reshape that splits an epilogue's row into panels. */
+static em_val emit_view(em *e, const region_eval *p, const sn_node *n, int half) {
+    return value_at(e, p, n->in[0], half);
+}
+
+/* Selects a half of pairs. */
+static em_val emit_slice(em *e, const region_eval *p, const sn_node *n, int half) {
+    (void)half;
+    return value_at(e, p, n->in[0], sn_attr_get(n, SN_A_start)->v[n->rank - 1] != 0);
+}
+
+/* Swaps columns: neighbours, or the halves of pairs. */
+static em_val emit_gather(em *e, const region_eval *p, const sn_node *n, int half) {
+    bool pairs = sn_attr_get(p->fr->k->step->node, SN_A_pair);
+    if (pairs) return value_at(e, p, n->in[0], !half);
+    return swap_neighbours(e, value_at(e, p, n->in[0], half));
+}
+
+/* A prologue knows its row sums. An epilogue's reduction ends with the panel. */
+static em_val emit_reduction(em *e, const region_eval *p, const sn_node *n, int half) {
+    if (!is_sum(n) || !p->state) return value_at(e, p, n->in[0], half);
+    int sum = 0;
+    for (int j = 0; p->fr->order.node[j] != n; j++) sum += is_sum(p->fr->order.node[j]);
+    return p->state[sum];
+}
+
+static em_val emit_elem(em *e, const region_eval *p, const sn_node *n, int half) {
+    em_val in[4];
     for (int j = 0; j < n->n_in && j < 4; j++) in[j] = value_at(e, p, n->in[j], half);
-    switch (n->op) {
-    case SN_OP_iota: {
-        sn_gemm_at at = half_at(e, x->k, p->at, half);
-        v = emit_index(e, x->k, n, &at);
-        break;
+    return sn_emit_elem(e, n, in);
+}
+
+/* What may stand in a prologue or epilogue. */
+static em_val (*const emitters[SN_OP_COUNT])(em *e, const region_eval *p, const sn_node *n,
+                                             int half) = {
+#define EMIT(op, fn) [SN_OP_##op] = fn
+#define ELEM(name, ...) EMIT(name, emit_elem),
+#include "ir/ops.def"
+    EMIT(arg, emit_arg),
+    EMIT(const, emit_leaf),
+    EMIT(dim_value, emit_leaf),
+    EMIT(iota, emit_iota),
+    EMIT(broadcast, emit_view),
+    EMIT(reshape, emit_view),
+    EMIT(slice, emit_slice),
+    EMIT(gather, emit_gather),
+    EMIT(reduce_sum, emit_reduction),
+    EMIT(reduce_max, emit_reduction),
+    EMIT(reduce_min, emit_reduction),
+};
+
+static em_val value_at(em *e, const region_eval *p, const sn_node *n, int half) {
+    em_val *v = &p->value[half][topo_index(p->fr, n)];
+    if (!*v && emitters[n->op]) *v = emitters[n->op](e, p, n, half);
+    if (!*v) {
+        sn_fail(&e->err, SN_ERR_INTERNAL, "%s: '%s' cannot stand in a fused region", p->fr->k->name,
+                sn_ops[n->op].name);
+        *v = em_f(e, 0);
     }
-    case SN_OP_arg:
-        v = argument(e, p, (int)sn_attr_int(n, SN_A_index, 0), half);
-        break;
-    case SN_OP_const:
-        v = sn_emit_const(e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
-        break;
-    case SN_OP_dim_value:
-        v = sn_emit_integer(e, (sn_dtype)n->dtype,
-                            sn_kernel_dim(e, x->k, sn_attr_int(n, SN_A_dim, 0)));
-        break;
-    case SN_OP_slice:
-    case SN_OP_broadcast:
-    case SN_OP_reshape: /* splits an epilogue's row into panels */
-    case SN_OP_reduce_sum:
-    case SN_OP_reduce_max:
-    case SN_OP_reduce_min: /* finished at the end of the panel */
-        v = in[0];
-        break;
-    default:
-        v = sn_emit_elem(e, n, in);
-    }
-    return p->value[half][i] = v;
+    return *v;
 }
 
 static em_val spread(em *e, em_val v, const sn_gemm_at *at) {

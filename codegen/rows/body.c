@@ -275,7 +275,7 @@ static em_val load_at(sn_body *b, const sn_view *v, em_val base, em_val offset) 
     return em_load(e, v->dtype, em_gep(e, base, v->dtype, offset), 1);
 }
 
-static em_val emit_arg(sn_body *b, const sn_item *it, bool vector) {
+static em_val emit_arg(sn_body *b, sn_item *it, bool vector) {
     em *e = b->e;
     sn_dtype t = view_of_arg(b, it->n)->dtype;
     em_val p = it->ptr;
@@ -289,7 +289,7 @@ static em_val emit_arg(sn_body *b, const sn_item *it, bool vector) {
     return sn_emit_loaded(e, t, em_gather(e, t, p, at, b->mask));
 }
 
-static em_val emit_iota(sn_body *b, const sn_item *it, bool vector) {
+static em_val emit_iota(sn_body *b, sn_item *it, bool vector) {
     int axis = it->place[sn_attr_int(it->n, SN_A_axis, 0)];
     if (!it->vary) return sn_emit_const(b->e, (sn_dtype)it->n->dtype, 0); /* an axis of size 1 */
     return sn_emit_integer(b->e, (sn_dtype)it->n->dtype, axis_index(b, axis, vector));
@@ -297,7 +297,7 @@ static em_val emit_iota(sn_body *b, const sn_item *it, bool vector) {
 
 /* x's slice at an index: the result's axes are x's before `axis`, the index tensor's, x's
  * after it. */
-static em_val emit_gather(sn_body *b, const sn_item *it, bool vector) {
+static em_val emit_gather(sn_body *b, sn_item *it, bool vector) {
     em *e = b->e;
     const sn_node *n = it->n, *x = n->in[0];
     int64_t arg = sn_attr_int(x, SN_A_index, 0);
@@ -328,7 +328,7 @@ static em_val emit_gather(sn_body *b, const sn_item *it, bool vector) {
     return sn_emit_loaded(e, v->dtype, load_at(b, v, base, at));
 }
 
-static em_val emit_at(sn_body *b, const sn_item *it, bool vector) {
+static em_val emit_at(sn_body *b, sn_item *it, bool vector) {
     em *e = b->e;
     int64_t arg = sn_attr_int(it->n->in[0], SN_A_index, 0);
     const sn_view *v = &b->k->step->in[arg];
@@ -397,37 +397,37 @@ static em_val emit_random(sn_body *b, sn_item *it, bool vector) {
     return em_mul(e, u, em_like(e, u, 0x1p-24));
 }
 
+static em_val emit_leaf(sn_body *b, sn_item *it, bool vector) {
+    (void)vector;
+    return sn_kernel_leaf(b->e, b->k, it->n);
+}
+
+static em_val emit_broadcast(sn_body *b, sn_item *it, bool vector) {
+    return value_of(b, it->op[0], vector);
+}
+
+static em_val emit_elem(sn_body *b, sn_item *it, bool vector) {
+    em_val x[4] = {0};
+    for (int i = 0; i < it->n->n_in; i++) x[i] = value_of(b, it->op[i], vector);
+    return sn_emit_elem(b->e, it->n, x);
+}
+
+/* What may stand in a loop body. */
+static em_val (*const emitters[SN_OP_COUNT])(sn_body *b, sn_item *it, bool vector) = {
+#define EMIT(op, fn) [SN_OP_##op] = fn
+#define ELEM(name, ...) EMIT(name, emit_elem),
+#include "ir/ops.def"
+    EMIT(arg, emit_arg),   EMIT(const, emit_leaf),          EMIT(dim_value, emit_leaf),
+    EMIT(iota, emit_iota), EMIT(broadcast, emit_broadcast), EMIT(gather, emit_gather),
+    EMIT(at, emit_at),     EMIT(random, emit_random),
+};
+
 static em_val emit_item(sn_body *b, int item, bool vector) {
     sn_item *it = &b->item[item];
-    const sn_node *n = it->n;
-    em_val x[4] = {0};
-    switch (n->op) {
-    case SN_OP_arg:
-        return emit_arg(b, it, vector);
-    case SN_OP_const:
-        return sn_emit_const(b->e, (sn_dtype)n->dtype, sn_attr_flt(n, SN_A_value, 0));
-    case SN_OP_dim_value:
-        return sn_emit_integer(b->e, (sn_dtype)n->dtype,
-                               sn_kernel_dim(b->e, b->k, sn_attr_int(n, SN_A_dim, 0)));
-    case SN_OP_iota:
-        return emit_iota(b, it, vector);
-    case SN_OP_broadcast:
-        return value_of(b, it->op[0], vector);
-    case SN_OP_gather:
-        return emit_gather(b, it, vector);
-    case SN_OP_at:
-        return emit_at(b, it, vector);
-    case SN_OP_random:
-        return emit_random(b, it, vector);
-    default:
-        if (sn_ops[n->op].kind != SN_ELEM) {
-            sn_fail(&b->e->err, SN_ERR_INTERNAL, "%s: '%s' cannot stand in a loop body", b->k->name,
-                    sn_ops[n->op].name);
-            return em_f(b->e, 0);
-        }
-        for (int i = 0; i < n->n_in; i++) x[i] = value_of(b, it->op[i], vector);
-        return sn_emit_elem(b->e, n, x);
-    }
+    if (emitters[it->n->op]) return emitters[it->n->op](b, it, vector);
+    sn_fail(&b->e->err, SN_ERR_INTERNAL, "%s: '%s' cannot stand in a loop body", b->k->name,
+            sn_ops[it->n->op].name);
+    return em_f(b->e, 0);
 }
 
 static em_val load_cached(sn_body *b, int item) {
