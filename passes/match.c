@@ -73,34 +73,45 @@ int sn_match_factors(sn_node *n, const sn_node *whole, sn_node **factor, int cap
     return ok ? f.n : -1;
 }
 
+static bool always(const sn_node *n) {
+    return n;
+}
+
+/* b, h, q or k of a scalar region */
+static bool is_position(const sn_node *n) {
+    return n->dtype == SN_I32 && n->rank == 0;
+}
+
+static bool is_small_integer(const sn_node *n) {
+    double v = sn_attr_flt(n, SN_A_value, 0);
+    return fabs(v) < 0x1p24 && floor(v) == v;
+}
+
+static bool is_integer_division(const sn_node *n) {
+    return !sn_dtype_is_float((sn_dtype)n->dtype);
+}
+
+static bool is_numeric_cast(const sn_node *n) {
+    return n->dtype != SN_BOOL && n->in[0]->dtype != SN_BOOL;
+}
+
+/* What index expressions are made of, and when. */
+static bool (*const index_ops[SN_OP_COUNT])(const sn_node *n) = {
+#define INDEX(op, when) [SN_OP_##op] = when
+    INDEX(iota, always),          INDEX(dim_value, always),
+    INDEX(arg, is_position),      INDEX(const, is_small_integer),
+    INDEX(add, always),           INDEX(sub, always),
+    INDEX(mul, always),           INDEX(div, is_integer_division),
+    INDEX(cast, is_numeric_cast), INDEX(broadcast, always),
+    INDEX(reshape, always),       INDEX(transpose, always),
+    INDEX(slice, always),
+};
+
 static bool match_index(const sn_node *n, int depth) {
-    double v;
-    switch (n->op) {
-    case SN_OP_iota:
-    case SN_OP_dim_value:
-        return true;
-    case SN_OP_arg: /* of a scalar region: b, h, q, k */
-        return n->dtype == SN_I32 && n->rank == 0;
-    case SN_OP_const:
-        v = sn_attr_flt(n, SN_A_value, 0);
-        return fabs(v) < 0x1p24 && floor(v) == v;
-    case SN_OP_add:
-    case SN_OP_sub:
-    case SN_OP_mul:
-    case SN_OP_div:
-        if (n->op == SN_OP_div && sn_dtype_is_float((sn_dtype)n->dtype)) return false;
-        return depth && match_index(n->in[0], depth - 1) && match_index(n->in[1], depth - 1);
-    case SN_OP_cast:
-        return n->dtype != SN_BOOL && n->in[0]->dtype != SN_BOOL && depth &&
-               match_index(n->in[0], depth - 1);
-    case SN_OP_broadcast:
-    case SN_OP_reshape:
-    case SN_OP_transpose:
-    case SN_OP_slice:
-        return depth && match_index(n->in[0], depth - 1);
-    default:
-        return false;
-    }
+    if (!index_ops[n->op] || !index_ops[n->op](n)) return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (!depth || !match_index(n->in[i], depth - 1)) return false;
+    return true;
 }
 
 bool sn_match_index(const sn_node *n) {
@@ -140,8 +151,28 @@ sn_node *sn_match_vector(sn_node *n) {
 
 /* ---- polynomials ---- */
 
+typedef bool poly_rule(const sn_poly *a, const sn_poly *b, sn_poly *p);
+
+/* a + scale b */
+static bool poly_sum(const sn_poly *a, double scale, const sn_poly *b, sn_poly *p) {
+    for (int i = 0; i < 15; i++)
+        p->c[i / 3][i % 3] = a->c[i / 3][i % 3] + scale * b->c[i / 3][i % 3];
+    return true;
+}
+
+static bool poly_add(const sn_poly *a, const sn_poly *b, sn_poly *p) {
+    return poly_sum(a, 1, b, p);
+}
+
+static bool poly_sub(const sn_poly *a, const sn_poly *b, sn_poly *p) {
+    return poly_sum(a, -1, b, p);
+}
+
+static bool poly_neg(const sn_poly *a, const sn_poly *none, sn_poly *p) {
+    return poly_sum(none, -1, a, p);
+}
+
 static bool poly_mul(const sn_poly *a, const sn_poly *b, sn_poly *p) {
-    memset(p, 0, sizeof *p);
     for (int i = 0; i < 5; i++)
         for (int j = 0; j < 3; j++) {
             if (a->c[i][j] == 0) continue;
@@ -155,9 +186,24 @@ static bool poly_mul(const sn_poly *a, const sn_poly *b, sn_poly *p) {
     return true;
 }
 
+/* by a number */
+static bool poly_div(const sn_poly *a, const sn_poly *b, sn_poly *p) {
+    if (b->c[0][0] == 0) return false;
+    for (int i = 0; i < 15; i++) {
+        if (i && b->c[i / 3][i % 3] != 0) return false;
+        p->c[i / 3][i % 3] = a->c[i / 3][i % 3] / b->c[0][0];
+    }
+    return true;
+}
+
+static poly_rule *const poly_rules[SN_OP_COUNT] = {
+#define POLY(op) [SN_OP_##op] = poly_##op
+    POLY(add), POLY(sub), POLY(neg), POLY(mul), POLY(div),
+};
+
 static bool match_poly(sn_node *n, const sn_node *x, const sn_node *t, sn_poly *p, int depth) {
     double v;
-    sn_poly a, b;
+    sn_poly in[2] = {0};
     memset(p, 0, sizeof *p);
     if (n == t || n == x) {
         p->c[n == x][n != x] = 1;
@@ -167,27 +213,10 @@ static bool match_poly(sn_node *n, const sn_node *x, const sn_node *t, sn_poly *
         p->c[0][0] = v;
         return true;
     }
-    if (!depth || !n->n_in || !match_poly(n->in[0], x, t, &a, depth - 1)) return false;
-    double sign = n->op == SN_OP_sub ? -1 : 1;
-    switch (n->op) {
-    case SN_OP_neg:
-        for (int i = 0; i < 15; i++) p->c[i / 3][i % 3] = -a.c[i / 3][i % 3];
-        return true;
-    case SN_OP_add:
-    case SN_OP_sub:
-        if (!match_poly(n->in[1], x, t, &b, depth - 1)) return false;
-        for (int i = 0; i < 15; i++)
-            p->c[i / 3][i % 3] = a.c[i / 3][i % 3] + sign * b.c[i / 3][i % 3];
-        return true;
-    case SN_OP_mul:
-        return match_poly(n->in[1], x, t, &b, depth - 1) && poly_mul(&a, &b, p);
-    case SN_OP_div:
-        if (!sn_match_const(n->in[1], &v) || v == 0) return false;
-        for (int i = 0; i < 15; i++) p->c[i / 3][i % 3] = a.c[i / 3][i % 3] / v;
-        return true;
-    default:
-        return false;
-    }
+    if (!depth || !poly_rules[n->op]) return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (!match_poly(n->in[i], x, t, &in[i], depth - 1)) return false;
+    return poly_rules[n->op](&in[0], &in[1], p);
 }
 
 bool sn_match_poly(sn_node *n, const sn_node *x, const sn_node *t, sn_poly *p) {

@@ -102,28 +102,6 @@ static bool is_above(ra_match *k, sn_node *n) {
     return k->above[n->id] == YES;
 }
 
-static bool move_index(ra_match *k, const sn_node *n, const ra_step *x, ra_step *c) {
-    int more = n->rank - x->n->rank;
-    const sn_attr *perm;
-    switch (n->op) {
-    case SN_OP_dropout:
-        memcpy(c->ix, x->ix, sizeof c->ix);
-        return true;
-    case SN_OP_transpose:
-        perm = sn_attr_get(n, SN_A_perm);
-        for (int i = 0; i < n->rank; i++) c->ix[i] = x->ix[perm->v[i]];
-        return true;
-    case SN_OP_reshape:
-        return sn_index_reshape(k->m, x->n->rank, x->ix, n->rank, n->shape, c->ix);
-    default: /* broadcast: scores may get axes of size 1, but are not repeated */
-        for (int i = 0; i < n->rank; i++) {
-            if (n->shape[i] != (i < more ? 1 : x->n->shape[i - more])) return false;
-            c->ix[i] = i < more ? (sn_index){.n = 0} : x->ix[i - more];
-        }
-        return true;
-    }
-}
-
 static ra_step *walk(ra_match *k, sn_node *n, int depth);
 
 /* An elementwise step: its operands from the chain agree on the index; the others are read
@@ -170,7 +148,7 @@ static ra_step *walk(ra_match *k, sn_node *n, int depth) {
         if (!x) return NULL;
         x->uses++;
         made.value = x->value;
-        if (!move_index(k, n, x, &made)) return NULL;
+        if (!sn_index_push(n, x->ix, made.ix)) return NULL;
     }
     if (!(c = chain_add(k, n))) return NULL;
     *c = made;
@@ -201,7 +179,7 @@ static ra_step *walk_weights(ra_match *k) {
     memcpy(c->ix, from->ix, sizeof c->ix);
     while (n > 0) {
         ra_step *next = chain_add(k, view[--n]);
-        if (!next || !move_index(k, next->n, c, next)) return NULL;
+        if (!next || !sn_index_push(next->n, c->ix, next->ix)) return NULL;
         c->uses++;
         c = next;
     }

@@ -109,7 +109,33 @@ bool sn_index_reshape(sn_module *m, int rank, const sn_index *ix, int to_rank, c
     return all.n == 0;
 }
 
-/* ---- elements ---- */
+/* ---- forwards: the index of a result from that of its operand ---- */
+
+static bool push_broadcast(const sn_node *n, const sn_index *ix, sn_index *out) {
+    int more = n->rank - n->in[0]->rank; /* axes of size 1 are added, but nothing is repeated */
+    for (int i = 0; i < n->rank; i++) {
+        if (n->shape[i] != (i < more ? 1 : n->in[0]->shape[i - more])) return false;
+        out[i] = i < more ? (sn_index){.n = 0} : ix[i - more];
+    }
+    return true;
+}
+
+static bool push_reshape(const sn_node *n, const sn_index *ix, sn_index *out) {
+    return sn_index_reshape(n->m, n->in[0]->rank, ix, n->rank, n->shape, out);
+}
+
+static bool push_transpose(const sn_node *n, const sn_index *ix, sn_index *out) {
+    const sn_attr *perm = sn_attr_get(n, SN_A_perm);
+    for (int i = 0; i < n->rank; i++) out[i] = ix[perm->v[i]];
+    return true;
+}
+
+static bool push_same(const sn_node *n, const sn_index *ix, sn_index *out) {
+    if (n->rank) memcpy(out, ix, sizeof *ix * n->rank);
+    return true;
+}
+
+/* ---- backwards: elements ---- */
 
 enum { MAX_MEMO = 512 };
 
@@ -131,14 +157,7 @@ sn_element *sn_element_new(sn_module *m) {
 }
 
 sn_node *sn_element_opened(sn_node *n) {
-    switch (n->op) {
-    case SN_OP_relu:
-    case SN_OP_silu:
-    case SN_OP_softplus:
-        return n->meaning;
-    default:
-        return NULL;
-    }
+    return sn_ops[n->op].flags & SN_OPF_INLINE ? n->meaning : NULL;
 }
 
 /* n itself, read at the index */
@@ -149,7 +168,7 @@ static sn_node *read_tensor(sn_element *e, sn_node *n, const sn_index *ix) {
     return sn_node_new(e->m, SN_OP_at, n->rank + 1, in, SN_NO_ATTRS);
 }
 
-static sn_node *element_broadcast(sn_element *e, sn_node *n, const sn_index *ix) {
+static sn_node *pull_broadcast(sn_element *e, sn_node *n, const sn_index *ix) {
     sn_node *x = n->in[0];
     sn_index in[SN_MAX_RANK];
     for (int i = 0; i < x->rank; i++) {
@@ -159,20 +178,20 @@ static sn_node *element_broadcast(sn_element *e, sn_node *n, const sn_index *ix)
     return sn_element_of(e, x, in);
 }
 
-static sn_node *element_reshape(sn_element *e, sn_node *n, const sn_index *ix) {
+static sn_node *pull_reshape(sn_element *e, sn_node *n, const sn_index *ix) {
     sn_index in[SN_MAX_RANK];
     if (!sn_index_reshape(e->m, n->rank, ix, n->in[0]->rank, n->in[0]->shape, in)) return NULL;
     return sn_element_of(e, n->in[0], in);
 }
 
-static sn_node *element_transpose(sn_element *e, sn_node *n, const sn_index *ix) {
+static sn_node *pull_transpose(sn_element *e, sn_node *n, const sn_index *ix) {
     const sn_attr *perm = sn_attr_get(n, SN_A_perm);
     sn_index in[SN_MAX_RANK];
     for (int i = 0; i < n->rank; i++) in[perm->v[i]] = ix[i];
     return sn_element_of(e, n->in[0], in);
 }
 
-static sn_node *element_slice(sn_element *e, sn_node *n, const sn_index *ix) {
+static sn_node *pull_slice(sn_element *e, sn_node *n, const sn_index *ix) {
     const sn_attr *start = sn_attr_get(n, SN_A_start), *step = sn_attr_get(n, SN_A_step);
     sn_index in[SN_MAX_RANK];
     for (int i = 0; i < n->rank; i++) {
@@ -188,12 +207,12 @@ static sn_node *element_slice(sn_element *e, sn_node *n, const sn_index *ix) {
     return sn_element_of(e, n->in[0], in);
 }
 
-static sn_node *element_iota(sn_element *e, sn_node *n, const sn_index *ix) {
+static sn_node *pull_iota(sn_element *e, sn_node *n, const sn_index *ix) {
     return sn_b_cast(sn_index_value(e->m, &ix[sn_attr_int(n, SN_A_axis, 0)]), (sn_dtype)n->dtype);
 }
 
 /* x[.., ids[j..], ..] on one axis */
-static sn_node *element_gather(sn_element *e, sn_node *n, const sn_index *ix) {
+static sn_node *pull_gather(sn_element *e, sn_node *n, const sn_index *ix) {
     sn_node *x = n->in[0], *ids = n->in[1];
     int axis = (int)sn_attr_int(n, SN_A_axis, 0);
     sn_index in[SN_MAX_RANK];
@@ -204,7 +223,7 @@ static sn_node *element_gather(sn_element *e, sn_node *n, const sn_index *ix) {
     return sn_element_of(e, x, in);
 }
 
-static sn_node *element_at(sn_element *e, sn_node *n, const sn_index *ix) {
+static sn_node *pull_at(sn_element *e, sn_node *n, const sn_index *ix) {
     sn_index in[SN_MAX_RANK];
     for (int i = 0; i < n->in[0]->rank; i++) {
         sn_node *id = sn_element_of(e, n->in[1 + i], ix);
@@ -214,39 +233,48 @@ static sn_node *element_at(sn_element *e, sn_node *n, const sn_index *ix) {
     return sn_element_of(e, n->in[0], in);
 }
 
-static sn_node *element_elem(sn_element *e, sn_node *n, const sn_index *ix) {
+static sn_node *pull_elem(sn_element *e, sn_node *n, const sn_index *ix) {
     sn_node *in[3];
     for (int i = 0; i < n->n_in; i++)
         if (!(in[i] = sn_element_of(e, n->in[i], ix))) return NULL;
     return sn_node_new(e->m, (sn_op)n->op, n->n_in, in, n->n_attr, n->attr);
 }
 
+static sn_node *pull_scalar(sn_element *e, sn_node *n, const sn_index *ix) {
+    (void)e, (void)ix;
+    return n;
+}
+
+/* How an index moves through an op. pull: the element of the result at an index, NULL if it cannot
+ * be followed; push: the index of the result that belongs to an index of operand 0. */
+static const struct {
+    sn_node *(*pull)(sn_element *e, sn_node *n, const sn_index *ix);
+    bool (*push)(const sn_node *n, const sn_index *ix, sn_index *out);
+} moves[SN_OP_COUNT] = {
+#define MOVE(op, pull, push) [SN_OP_##op] = {pull, push}
+#define ELEM(name, ...) MOVE(name, pull_elem, push_same),
+#include "ir/ops.def"
+    MOVE(const, pull_scalar, NULL),
+    MOVE(dim_value, pull_scalar, NULL),
+    MOVE(iota, pull_iota, NULL),
+    MOVE(broadcast, pull_broadcast, push_broadcast),
+    MOVE(reshape, pull_reshape, push_reshape),
+    MOVE(transpose, pull_transpose, push_transpose),
+    MOVE(slice, pull_slice, NULL),
+    MOVE(gather, pull_gather, NULL),
+    MOVE(embedding, pull_gather, NULL),
+    MOVE(at, pull_at, NULL),
+    MOVE(dropout, NULL, push_same),
+};
+
+bool sn_index_push(const sn_node *n, const sn_index *ix, sn_index *out) {
+    return moves[n->op].push && moves[n->op].push(n, ix, out);
+}
+
 static sn_node *follow(sn_element *e, sn_node *n, const sn_index *ix) {
     sn_node *opened = sn_element_opened(n);
     if (opened) return sn_element_of(e, opened, ix);
-    if (sn_ops[n->op].kind == SN_ELEM) return element_elem(e, n, ix);
-    switch (n->op) {
-    case SN_OP_const:
-    case SN_OP_dim_value:
-        return n;
-    case SN_OP_iota:
-        return element_iota(e, n, ix);
-    case SN_OP_broadcast:
-        return element_broadcast(e, n, ix);
-    case SN_OP_reshape:
-        return element_reshape(e, n, ix);
-    case SN_OP_transpose:
-        return element_transpose(e, n, ix);
-    case SN_OP_slice:
-        return element_slice(e, n, ix);
-    case SN_OP_gather:
-    case SN_OP_embedding:
-        return element_gather(e, n, ix);
-    case SN_OP_at:
-        return element_at(e, n, ix);
-    default:
-        return NULL;
-    }
+    return moves[n->op].pull ? moves[n->op].pull(e, n, ix) : NULL;
 }
 
 static void remember(sn_element *e, sn_node *n, const sn_index *ix, sn_node *value) {

@@ -34,6 +34,9 @@ sn_node *sn_index_value(sn_module *m, const sn_index *a);
  * too little. */
 bool sn_index_reshape(sn_module *m, int rank, const sn_index *ix, int to_rank, const sn_dim *to,
                       sn_index *out);
+/* The index of n's element for an index of operand 0: of an elementwise op, a view that repeats
+ * nothing, dropout. False: another op, or the shapes share too little. */
+bool sn_index_push(const sn_node *n, const sn_index *ix, sn_index *out);
 
 /* Building the scalar expression of one element. */
 typedef struct sn_element sn_element;
@@ -41,8 +44,7 @@ sn_element *sn_element_new(sn_module *m);
 /* n[ix...] as a scalar node. Elementwise ops, views, look-ups, iotas and constants are followed;
  * what else a tensor depends on is read by `at` (a scalar is used as it is). */
 sn_node *sn_element_of(sn_element *e, sn_node *n, const sn_index *ix);
-/* Is n made element by element from its operands? Composites: what that is (relu ...), otherwise
- * NULL. */
+/* The decomposition of a composite with the flag INLINE (relu ...), otherwise NULL. */
 sn_node *sn_element_opened(sn_node *n);
 
 #endif

@@ -19,27 +19,26 @@ static sn_node *negate(sn_node *c) {
 
 /* ---- not ---- */
 
-/* not(a < b) = b <= a for integers (a NaN is neither);  not(a = b) = a != b;  De Morgan */
+/* not (a op b) = a' to b': SAME operands, SWAPPED (only of integers, since a NaN is neither < nor
+ * >=), or NEGATED (De Morgan). */
+typedef struct negation {
+    sn_op to;
+    enum { SAME = 1, SWAPPED, NEGATED } operands;
+} negation;
+
+static const negation negations[SN_OP_COUNT] = {
+#define NOT(op, to, operands) [SN_OP_##op] = {SN_OP_##to, operands}
+    NOT(lt, le, SWAPPED), NOT(le, lt, SWAPPED),  NOT(eq, ne, SAME),
+    NOT(ne, eq, SAME),    NOT(and, or, NEGATED), NOT(or, and, NEGATED),
+};
+
 static sn_node *push_not(sn_node *n) {
-    sn_node *c = n->in[0];
-    switch (c->op) {
-    case SN_OP_lt:
-        return is_integer(c->in[0]) ? sn_b_binary(SN_OP_le, c->in[1], c->in[0]) : NULL;
-    case SN_OP_le:
-        return is_integer(c->in[0]) ? sn_b_binary(SN_OP_lt, c->in[1], c->in[0]) : NULL;
-    case SN_OP_eq:
-        return sn_b_binary(SN_OP_ne, c->in[0], c->in[1]);
-    case SN_OP_ne:
-        return sn_b_binary(SN_OP_eq, c->in[0], c->in[1]);
-    case SN_OP_and:
-        return sn_b_binary(SN_OP_or, negate(c->in[0]), negate(c->in[1]));
-    case SN_OP_or:
-        return sn_b_binary(SN_OP_and, negate(c->in[0]), negate(c->in[1]));
-    case SN_OP_broadcast:
-        return sn_b_broadcast_like(negate(c->in[0]), n);
-    default:
-        return NULL;
-    }
+    sn_node *c = n->in[0], *a = c->n_in > 0 ? c->in[0] : NULL, *b = c->n_in > 1 ? c->in[1] : NULL;
+    const negation *r = &negations[c->op];
+    if (c->op == SN_OP_broadcast) return sn_b_broadcast_like(negate(a), n);
+    if (r->operands == SAME) return sn_b_binary(r->to, a, b);
+    if (r->operands == NEGATED) return sn_b_binary(r->to, negate(a), negate(b));
+    return r->operands == SWAPPED && is_integer(a) ? sn_b_binary(r->to, b, a) : NULL;
 }
 
 /* ---- comparisons ---- */
@@ -102,22 +101,39 @@ static sn_node *compare_step(sn_node *n) {
 }
 
 /* An index expression in i32, whatever type it was written in. */
+static sn_node *as_i32(sn_node *n);
+
+static sn_node *cast_as_i32(const sn_node *n) {
+    return as_i32(n->in[0]);
+}
+
+static sn_node *iota_as_i32(const sn_node *n) {
+    return sn_b_iota(n->m, SN_I32, n->rank, n->shape, (int)sn_attr_int(n, SN_A_axis, 0));
+}
+
+static sn_node *dim_value_as_i32(const sn_node *n) {
+    return sn_b_dim(n->m, SN_I32, sn_attr_get(n, SN_A_dim)->i);
+}
+
+static sn_node *const_as_i32(const sn_node *n) {
+    return sn_b_const(n->m, SN_I32, sn_attr_flt(n, SN_A_value, 0));
+}
+
+/* What has a type of its own; everything else has that of its operands. */
+static sn_node *(*const typed[SN_OP_COUNT])(const sn_node *n) = {
+#define AS_I32(op) [SN_OP_##op] = op##_as_i32
+    AS_I32(cast),
+    AS_I32(iota),
+    AS_I32(dim_value),
+    AS_I32(const),
+};
+
 static sn_node *as_i32(sn_node *n) {
     sn_node *in[2];
     if (n->dtype == SN_I32) return n;
-    switch (n->op) {
-    case SN_OP_cast:
-        return as_i32(n->in[0]);
-    case SN_OP_iota:
-        return sn_b_iota(n->m, SN_I32, n->rank, n->shape, (int)sn_attr_int(n, SN_A_axis, 0));
-    case SN_OP_dim_value:
-        return sn_b_dim(n->m, SN_I32, sn_attr_get(n, SN_A_dim)->i);
-    case SN_OP_const:
-        return sn_b_const(n->m, SN_I32, sn_attr_flt(n, SN_A_value, 0));
-    default:
-        for (int i = 0; i < n->n_in; i++) in[i] = as_i32(n->in[i]);
-        return sn_node_with(n, in);
-    }
+    if (typed[n->op]) return typed[n->op](n);
+    for (int i = 0; i < n->n_in; i++) in[i] = as_i32(n->in[i]);
+    return sn_node_with(n, in);
 }
 
 /* Indices are compared as i32: their values are the same in any type (match.h). */
