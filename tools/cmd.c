@@ -1,54 +1,15 @@
-/* cmd.c: what the subcommands share: opening a model by options, errors, progress, reading text. */
+/* cmd.c: what the subcommands share: errors, progress, reading text. */
 #include "tools/cmd.h"
 #include "runtime/clock.h"
 #include "runtime/file.h"
 #include "runtime/cli/text_gen.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* Tuning takes seconds: each line is a choice, and an empty one the end. */
-static void show_tuning(void *ctx, const char *line) {
-    (void)ctx;
-    bool terminal = isatty(STDERR_FILENO);
-    if (terminal)
-        fprintf(stderr, "\r\033[K%s", line);
-    else if (*line)
-        fprintf(stderr, "%s\n", line);
-    fflush(stderr);
-}
-
-void cmd_note_threads(int64_t n) {
-    static bool told;
-    cpu_set_t set;
-    if (told || sched_getaffinity(0, sizeof set, &set) || n <= CPU_COUNT(&set)) return;
-    told = true;
-    fprintf(stderr, "note: %lld threads share %d processors: fewer are usually faster (-t)\n",
-            (long long)n, CPU_COUNT(&set));
-}
-
-sn_options cmd_options(const cmd_compile *c) {
-    cmd_note_threads(c->threads);
-    sn_options o = sn_options_default();
-    o.level = (int)c->level;
-    o.threads = (int)c->threads;
-    o.backend = c->backend;
-    o.weights = c->weights;
-    o.target = c->target;
-    o.cache_dir = c->cache_dir;
-    o.passes = c->off;
-    o.strict_fusion = c->strict;
-    o.memory_budget = c->budget;
-    o.tune = c->tune;
-    o.tune_sizes = c->tune_sizes;
-    if (c->tune) o.progress = show_tuning;
-    return o;
-}
 
 int cmd_fail(const char *name, const sn_error *err) {
     fflush(stdout);
@@ -62,39 +23,6 @@ int cmd_finish(const char *name) {
     fprintf(stderr, "%s: cannot write the output: %s\n", name,
             errno ? strerror(errno) : "a write failed");
     return EXIT_WRONG;
-}
-
-/* Keys that no part of the model reads may be misspelt ones. */
-static void note_unknown_keys(const char *name, const lm *m) {
-    const char *key;
-    for (int i = 0; !m->code.define && (key = sn_model_unknown_key(m->config, i)); i++)
-        fprintf(stderr, "%s: note: %s: \"%s\" means nothing to a %s model: is it misspelt?\n", name,
-                sn_config_name(m->config), key, m->model.type);
-}
-
-lm *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_error *err) {
-    if (!model->path == !model->preset) {
-        sn_fail(err, SN_ERR_USAGE, "give %s (%s --help lists all options)",
-                model->path ? "a model or --preset, not both" : "a model folder, or --preset",
-                name);
-        return NULL;
-    }
-    o.command = name;
-    o.path = model->path;
-    o.preset = model->preset;
-    o.tokenizer = model->tokenizer;
-    o.checkpoint = model->checkpoint;
-    o.context = model->context;
-    lm *m = lm_open(&o, err);
-    if (!m) return NULL;
-    note_unknown_keys(name, m);
-    const char *note = m->program ? sn_program_stats(m->program).note : NULL;
-    if (note) fprintf(stderr, "%s: note: %s\n", name, note);
-    if (m->n_random)
-        fprintf(stderr, "%s: note: the weights are random%s\n", name,
-                model->preset ? ": a preset is a size without weights"
-                              : "; --checkpoint PATH gives trained ones");
-    return m;
 }
 
 static lm *open_model(const char *name, const cmd_model *model, const cmd_compile *compile,

@@ -1,6 +1,7 @@
 /* cmd_inspect.c: `sinter inspect`: what is in a model folder, and looking into
  * the model while it reads (look.h). */
 #include "tools/artefact/inspect_artefact.h"
+#include "tools/cmd.h"
 #include "tools/look/look.h"
 
 #include <stdio.h>

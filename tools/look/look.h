@@ -4,7 +4,7 @@
 #ifndef SN_LOOK_H
 #define SN_LOOK_H
 
-#include "tools/cmd.h"
+#include "tools/model/open.h"
 
 /* What to ask, from the command line; NULL or 0 where not given. */
 typedef struct look_options {
