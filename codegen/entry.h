@@ -21,7 +21,7 @@ typedef struct sn_entry_code {
     sn_dim products; /* multiplications of its matrix products, attention's included */
     int n_barrier;   /* places where threads wait for each other */
     bool checked;    /* the host looks through the results of every step: extern step n_step + i */
-    const struct sn_value_check *check; /* [n_step] if checked (jit/host.h) */
+    const struct sn_value_check *check; /* [n_step] if checked (program/check.h) */
     const char *text;                   /* identity, for the cache */
 } sn_entry_code;
 

@@ -207,7 +207,7 @@ static em_val buffer_address(job *j, const sn_buffer *b, em_val weights, em_val 
     return get(e, args, e->ptr, 8 * (int64_t)k);
 }
 
-/* How many threads are worth it, as in session.c. */
+/* How many threads are worth it, as in run.c. */
 static em_val worthwhile(job *j, em_val n) {
     em *e = j->e;
     em_val share = em_div(e, dim_value(j, j->c->code.work), em_i64(e, j->c->code.n_barrier + 1));

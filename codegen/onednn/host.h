@@ -17,21 +17,6 @@ typedef struct sn_host_call {
 /* Runs the step. Nothing is computed where there are no elements. False: err says why. */
 bool sn_host_run(sn_dnnl *d, const sn_host_call *c, sn_error *err);
 
-/* What the check of a step's results needs to know; made at compile time, because a run must not
- * write to the module. */
-typedef struct sn_value_check {
-    bool infinity;   /* the step writes infinity on purpose */
-    const char *ops; /* "log, mul": what it does, each operation once */
-} sn_value_check;
-
-/* One for each step, in arena memory. */
-sn_value_check *sn_value_checks(sn_module *m, const sn_plan *plan);
-
-/* Looks through the results of a step that has just run. False: err names the first NaN, or the
- * first infinity that the step was not told to make. */
-bool sn_check_values(const sn_plan *plan, const sn_value_check *check, const sn_host_call *c,
-                     sn_error *err);
-
 /* The composite in the body of a `primitive` node. */
 const sn_node *sn_host_composite(const sn_node *n);
 

@@ -1,7 +1,7 @@
 /* check_values.c: --check-nan: after each step its results are looked through. The first NaN that a
  * step makes is an error with the step's operations and the user's line, and so is the first
  * infinity, unless the step was told to make some (a masked score) or has read one. */
-#include "codegen/onednn/host.h"
+#include "codegen/program/check.h"
 
 #include <math.h>
 #include <stdio.h>

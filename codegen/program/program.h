@@ -1,4 +1,4 @@
-/* program.h: the inside of a compiled program, shared by program.c, session.c and explain.c. */
+/* program.h: the inside of a compiled program, shared by the files of codegen/program/ and codegen/aot/. */
 #ifndef SN_PROGRAM_H
 #define SN_PROGRAM_H
 

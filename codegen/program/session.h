@@ -1,4 +1,5 @@
-/* session.h: the inside of a session, shared by session.c and bind.c. */
+/* session.h: the inside of a session, shared by run.c, bind.c and session.c, each of which calls only
+ * those before it. */
 #ifndef SN_SESSION_H
 #define SN_SESSION_H
 
@@ -60,9 +61,9 @@ bool sn_session_bind(sn_session *s, origin *o, sn_error *err);
 bound *sn_session_find(bound *list, int n, const char *name); /* NULL if absent */
 bool sn_session_is_prepared(const char *name);
 
-/* session.c: makes the block at least that large; what it held is lost. */
+/* run.c: makes the block at least that large; what it held is lost. */
 bool sn_session_grow(block *b, size_t size, sn_error *err);
-/* session.c: runs an entry that prepares weights, which sn_run refuses. */
+/* run.c: runs an entry that prepares weights, which sn_run refuses. */
 bool sn_session_prepare(sn_session *s, const sn_compiled_entry *c, const sn_arg_binding *out,
                         int n_out, sn_error *err);
 

@@ -33,20 +33,6 @@ static void want_symbols(const sn_module *m, sn_dim d, bool *used) {
     }
 }
 
-bool sn_tuner_may_run(const sn_tuner *t, const int64_t *symbol, sn_error *err) {
-    for (int i = 0; i < t->n_entry; i++)
-        for (int k = 0; k < t->entry[i].n_range; k++)
-            if (!sn_range_holds(&t->entry[i].range[k], "tune sizes", symbol, err)) return false;
-    return true;
-}
-
-sn_bucket sn_tune_bucket(int64_t v) {
-    int64_t from = 1;
-    while (from <= v / 2) from *= 2;
-    return v ? (sn_bucket){from, from - 1 + from} : (sn_bucket){0, 0};
-}
-
-/* " T=256..511": the sizes that share a choice. */
 static const char *bucket_text(const sn_tuner *t, const bool *used) {
     const char *text = "";
     for (int s = 0; s < sn_symbol_count(t->m); s++) {

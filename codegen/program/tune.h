@@ -20,6 +20,9 @@ typedef struct sn_known { /* a choice that somebody measured */
     bool changed;    /* the cost model had said otherwise */
 } sn_known;
 
+typedef sn_program *sn_compile_fn(sn_module *m, const sn_options *o, const sn_object_sink *sink,
+                                  const sn_chooser *forced, sn_error *err);
+
 typedef struct sn_tuner {
     sn_module *m;
     const sn_options *o;
@@ -33,7 +36,8 @@ typedef struct sn_tuner {
     char cpu[80];
     sn_stats *stats;
     sn_error *err;
-    sn_chooser chooser; /* for the passes: answers by what is known */
+    sn_compile_fn *compile; /* makes candidates: sn_program_make */
+    sn_chooser chooser;     /* for the passes: answers by what is known */
     sn_known *known;
     int n_known, cap_known;
 } sn_tuner;

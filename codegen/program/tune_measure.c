@@ -18,6 +18,22 @@ static const double MAX_SLOWDOWN = 1.5; /* candidates slower than this times can
                                            after the screening */
 static const double MAX_BYTES = 2e9;
 
+/* ---- sizes ---- */
+
+bool sn_tuner_may_run(const sn_tuner *t, const int64_t *symbol, sn_error *err) {
+    for (int i = 0; i < t->n_entry; i++)
+        for (int k = 0; k < t->entry[i].n_range; k++)
+            if (!sn_range_holds(&t->entry[i].range[k], "tune sizes", symbol, err)) return false;
+    return true;
+}
+
+sn_bucket sn_tune_bucket(int64_t v) {
+    int64_t from = 1;
+    while (from <= v / 2) from *= 2;
+    return v ? (sn_bucket){from, from - 1 + from} : (sn_bucket){0, 0};
+}
+
+/* " T=256..511": the sizes that share a choice. */
 /* ---- the trial ---- */
 
 typedef struct trial_run {
@@ -463,7 +479,7 @@ static bool make_candidate(question_run *r, int candidate, sn_answer answer) {
     o.budget_sizes = NULL;
     o.strict_fusion = o.check_nan = o.check_index = false;
     sn_error err = {0};
-    r->program[candidate] = sn_program_make(t->m, &o, NULL, &chooser, &err);
+    r->program[candidate] = t->compile(t->m, &o, NULL, &chooser, &err);
     if (r->program[candidate]) return true;
     *sn_module_error(t->m) = (sn_error){0}; /* the candidate does not compile */
     return false;

@@ -1,0 +1,589 @@
+/* compile.c: sn_compile: passes, plans, kernels (each distinct one once, from the disk cache if it
+ * is there), entries. */
+#include "codegen/program/program.h"
+#include "codegen/jit/cache.h"
+#include "codegen/program/check.h"
+#include "codegen/program/tune.h"
+#include "runtime/clock.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+typedef struct compiler {
+    sn_program *p;
+    sn_module *m;
+    const sn_options *o;
+    sn_cache *cache;
+    FILE *asm_dump;             /* SINTER_DEBUG=dump: assembly of every kernel */
+    const sn_object_sink *sink; /* NULL: code is loaded into this process */
+    sn_codegen *codegen;        /* with a sink: what makes it */
+    sn_error *err;
+    int n_described;   /* entries of the user and their companions */
+    const char **done; /* names of kernels that are loaded */
+    int n_done, cap_done;
+    sn_budget budget;         /* bytes 0: none */
+    const sn_chooser *forced; /* choices are made already; NULL: by the tuner */
+    sn_tuner tuner;
+    bool ok;
+} compiler;
+
+/* ---- options ---- */
+
+static bool module_failed(compiler *c) {
+    const sn_error *e = sn_module_error(c->m);
+    if (c->err->code) return false; /* an option that cannot be met: no fault of the module */
+    sn_fail(c->err, e->code ? e->code : SN_ERR_INTERNAL, "%s",
+            e->code ? e->message : "compilation failed");
+    return false;
+}
+
+static bool checks_values(const compiler *c) {
+    return c->o->check_nan || sn_debug_get()->check_nan;
+}
+
+static bool pass_options(compiler *c, sn_pass_options *po) {
+    const sn_options *o = c->o;
+    if (!sn_options_check(o, c->err)) return false;
+    const char *weights = o->weights && strcmp(o->weights, "f32") ? o->weights : NULL;
+    const char *precision = o->precision && strcmp(o->precision, "f32") ? o->precision : NULL;
+    *po = (sn_pass_options){.level = sn_level_or_highest(o->level),
+                            .backend = o->backend ? o->backend : "auto",
+                            .weights = weights,
+                            .precision = precision,
+                            .constant_params = true};
+    if (o->passes) { /* "-name,-name" */
+        char *list = sn_arena_alloc(c->m, strlen(o->passes) + 1);
+        const char *s = o->passes;
+        for (char *d = list; *s; s++)
+            if (*s != '-' && *s != ' ') *d++ = *s;
+        po->off = list;
+    }
+    if (checks_values(c)) /* looks through whole tensors */
+        po->off = po->off ? sn_arena_printf(c->m, "%s,chunk", po->off) : "chunk";
+    return true;
+}
+
+/* "B=12,T=64" of the option `what`, over the sizes that are there. */
+static bool read_sizes(compiler *c, const char *what, const char *text, int64_t *symbol) {
+    for (const char *s = text; s && *s;) {
+        char name[64];
+        int used = 0, i;
+        long long value;
+        if (sscanf(s, "%63[^= ,]=%lld%n", name, &value, &used) != 2 || (s[used] && s[used] != ','))
+            return sn_fail(c->err, SN_ERR_USAGE, "%s sizes '%s': write them as \"B=12,T=64\"", what,
+                           text);
+        i = sn_symbol_find(c->m, name);
+        if (i >= 0 && (value < sn_symbol_at(c->m, i)->lo || value > sn_symbol_at(c->m, i)->hi))
+            return sn_fail(c->err, SN_ERR_RANGE, "%s sizes: %s = %lld is outside %lld..%lld", what,
+                           name, value, (long long)sn_symbol_at(c->m, i)->lo,
+                           (long long)sn_symbol_at(c->m, i)->hi);
+        if (i < 0)
+            return sn_fail(c->err, SN_ERR_USAGE, "%s sizes: module %s has no dimension '%s'", what,
+                           sn_module_name(c->m), name);
+        symbol[i] = value;
+        s += used + (s[used] == ',');
+    }
+    return true;
+}
+
+static bool budget_option(compiler *c) {
+    int64_t *symbol = sn_arena_alloc(c->m, sizeof *symbol * (size_t)(sn_symbol_count(c->m) + 1));
+    for (int i = 0; i < sn_symbol_count(c->m); i++) symbol[i] = sn_symbol_at(c->m, i)->hi;
+    c->budget = (sn_budget){c->o->memory_budget, symbol, &c->p->passes, c->err};
+    return read_sizes(c, "budget", c->o->budget_sizes, symbol);
+}
+
+/* ---- tuning ---- */
+
+static void open_cache(compiler *c) {
+    if (!sn_cache_is_off(c->o->cache_dir)) c->cache = sn_cache_open(c->o->cache_dir, 0, c->err);
+}
+
+/* What is remembered is taken by everybody but the parts that tuning itself compiles. */
+static bool open_tuner(compiler *c, sn_pass_options *po, int n_entry) {
+    int64_t *symbol = sn_arena_alloc(c->m, sizeof *symbol * (size_t)(sn_symbol_count(c->m) + 1));
+    po->chooser = c->forced;
+    if (c->forced) return true;
+    for (int i = 0; i < sn_symbol_count(c->m); i++) {
+        const sn_symbol *s = sn_symbol_at(c->m, i);
+        double lo = s->lo < 1 ? 1 : (double)s->lo, middle = round(sqrt(lo * (double)s->hi));
+        symbol[i] = middle < (double)s->lo ? s->lo : (int64_t)middle;
+    }
+    c->tuner = (sn_tuner){.m = c->m,
+                          .o = c->o,
+                          .target = &c->p->target,
+                          .cache = c->cache,
+                          .symbol = symbol,
+                          .entry = c->p->entry,
+                          .n_entry = n_entry,
+                          .level = po->level,
+                          .backend = po->backend,
+                          .stats = &c->p->stats,
+                          .compile = sn_program_make,
+                          .err = c->err};
+    sn_tuner_init(&c->tuner);
+    po->chooser = &c->tuner.chooser;
+    if (!read_sizes(c, "tune", c->o->tune_sizes, symbol)) return false;
+    return !c->o->tune || sn_tuner_may_run(&c->tuner, symbol, c->err);
+}
+
+/* The passes; where tuning finds that the model was wrong, once more with what it found. */
+static bool run_passes(compiler *c, const sn_pass_options *po) {
+    for (bool again = true; again;) {
+        sn_entries *before = sn_entries_save(c->m);
+        if (!sn_passes_run(&c->p->passes, c->m, po)) return module_failed(c);
+        if (!c->o->tune || c->sink || c->forced) return true;
+        if (!sn_tuner_measure(&c->tuner, &c->p->passes, &again)) return false;
+        if (again) sn_entries_restore(c->m, before);
+    }
+    return true;
+}
+
+/* ---- taps ---- */
+
+static bool wanted(const sn_options *o, const char *name) {
+    for (int i = 0; i < o->n_taps; i++)
+        if (!strcmp(o->taps[i], name) || !strcmp(o->taps[i], "*")) return true;
+    return false;
+}
+
+static bool promote_taps(compiler *c) {
+    for (int i = 0; i < c->o->n_taps; i++) {
+        bool found = !strcmp(c->o->taps[i], "*");
+        for (int e = 0; e < sn_entry_count(c->m); e++) {
+            sn_entry *entry = sn_entry_at(c->m, e);
+            for (int t = 0; t < entry->n_tap; t++)
+                found |= !strcmp(entry->tap[t].name, c->o->taps[i]);
+        }
+        if (!found)
+            return sn_fail(c->err, SN_ERR_USAGE, "no tensor is named '%s' in module %s",
+                           c->o->taps[i], sn_module_name(c->m));
+    }
+    for (int e = 0; e < sn_entry_count(c->m); e++) {
+        sn_entry *entry = sn_entry_at(c->m, e);
+        for (int t = 0; t < entry->n_tap; t++)
+            if (wanted(c->o, entry->tap[t].name))
+                sn_entry_output(c->m, entry, entry->tap[t].name, entry->tap[t].node);
+        entry->n_tap = 0;
+    }
+    return true;
+}
+
+/* ---- parameters that change ---- */
+
+/* To passes and plans a parameter that an entry assigns is a state, so that nothing of it is
+ * computed ahead and its memory is written in place; the session gives it its first value. */
+static sn_node *as_state(void *ctx, sn_node *n) {
+    const char *name = sn_attr_str(n, SN_A_name, "");
+    if (n->op != SN_OP_param || !sn_program_trained(ctx, name)) return n;
+    return sn_node_new(n->m, SN_OP_state, 0, NULL, n->n_attr, n->attr);
+}
+
+static void find_trained(compiler *c) {
+    sn_program *p = c->p;
+    int n = 0;
+    for (int e = 0; e < sn_entry_count(c->m); e++) n += sn_entry_at(c->m, e)->n_assign;
+    p->trained = sn_arena_alloc(c->m, sizeof *p->trained * (size_t)(n + 1));
+    for (uint32_t id = 0; n && id < sn_module_node_count(c->m); id++) {
+        const sn_node *k = sn_module_node(c->m, id);
+        bool assigned = false;
+        for (int e = 0; k->op == SN_OP_param && e < sn_entry_count(c->m); e++)
+            for (int a = 0; a < sn_entry_at(c->m, e)->n_assign; a++)
+                assigned |=
+                    !strcmp(sn_entry_at(c->m, e)->assign[a].name, sn_attr_str(k, SN_A_name, ""));
+        if (assigned && p->n_trained < n) p->trained[p->n_trained++] = k;
+    }
+    if (p->n_trained) sn_rewrite_module(c->m, as_state, p);
+}
+
+/* ---- parameters and states of sessions ---- */
+
+typedef struct leaves {
+    sn_leaf *list;
+    int n, cap;
+} leaves;
+
+static void add_leaf(compiler *c, leaves *l, const char *name, const sn_node *n, bool state,
+                     bool stays) {
+    for (int i = 0; i < l->n; i++)
+        if (l->list[i].state == state && !strcmp(l->list[i].name, name)) return;
+    l->list = sn_arena_grow(c->m, l->list, sizeof *l->list, l->n, &l->cap);
+    l->list[l->n++] = (sn_leaf){name, n, state, stays};
+}
+
+static void add_leaves(compiler *c, leaves *l, const sn_entry *e, sn_op op, bool stays) {
+    sn_order order = sn_entry_topo(c->m, e);
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i]->op == op)
+            add_leaf(c, l, sn_attr_str(order.node[i], SN_A_name, ""), order.node[i],
+                     op == SN_OP_state, stays);
+}
+
+/* The states of the user's entries. No kernel may read one: because it is only written, or because
+ * the passes found that its value does not matter. The user may set and read it all the same. */
+static leaves find_user_states(compiler *c) {
+    leaves l = {0};
+    for (int i = 0; i < sn_entry_count(c->m); i++)
+        add_leaves(c, &l, sn_entry_at(c->m, i), SN_OP_state, true);
+    return l;
+}
+
+/* After compilation: what the compiled entries read and assign, then the user's other states. */
+static void find_leaves(compiler *c, const leaves *user) {
+    sn_program *p = c->p;
+    leaves l = {0};
+    for (int op = 0; op < 2; op++)
+        for (int i = 0; i < p->n_entry; i++)
+            add_leaves(c, &l, p->entry[i].code.plan->entry, op ? SN_OP_state : SN_OP_param,
+                       !sn_compiled_prepares(&p->entry[i]));
+    for (int i = 0; i < user->n; i++)
+        add_leaf(c, &l, user->list[i].name, user->list[i].node, true, true);
+    for (int i = 0; i < p->n_entry; i++) {
+        const sn_entry *e = p->entry[i].code.plan->entry;
+        for (int k = 0; k < e->n_assign; k++)
+            add_leaf(c, &l, e->assign[k].name, e->assign[k].node, true, true);
+    }
+    p->leaf = l.list;
+    p->n_leaf = l.n;
+}
+
+/* ---- which inputs index tables ---- */
+
+static const sn_node *input_below(const sn_node *n) {
+    while (n->n_in == 1 && ((sn_ops[n->op].flags & SN_OPF_VIEW) || n->op == SN_OP_cast))
+        n = n->in[0];
+    return n->op == SN_OP_input ? n : NULL;
+}
+
+static void find_limits(compiler *c, const sn_entry *e, sn_compiled_entry *out) {
+    sn_order order = sn_entry_topo(c->m, e);
+    out->limit = sn_arena_alloc(c->m, sizeof *out->limit * (size_t)(order.n + 1));
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        if (n->op != SN_OP_embedding && n->op != SN_OP_gather) continue;
+        const sn_node *in = input_below(n->in[1]);
+        int64_t rows;
+        if (!in || !sn_dim_is_const(c->m, n->in[0]->shape[sn_attr_int(n, SN_A_axis, 0)], &rows))
+            continue;
+        out->limit[out->n_limit++] = (sn_index_limit){sn_attr_str(in, SN_A_name, ""), rows};
+    }
+}
+
+/* ---- checked mode ---- */
+
+/* Companions of the user's entries follow them all. */
+static void add_companions(compiler *c, int n_user) {
+    bool wanted_here = c->o->check_index || sn_debug_get()->check_index;
+    for (int i = 0; wanted_here && !c->sink && i < n_user; i++) {
+        sn_compiled_entry *out = &c->p->entry[i];
+        int next = sn_entry_count(c->m);
+        out->n_lookup = sn_check_index_add(c->m, sn_entry_at(c->m, i), &out->lookup);
+        if (out->n_lookup) out->companion = next;
+    }
+}
+
+/* ---- code ---- */
+
+static bool is_done(const compiler *c, const char *name) {
+    for (int i = 0; i < c->n_done; i++)
+        if (!strcmp(c->done[i], name)) return true;
+    return false;
+}
+
+static void mark_done(compiler *c, const char *name) {
+    c->done = sn_arena_grow(c->m, c->done, sizeof *c->done, c->n_done, &c->cap_done);
+    c->done[c->n_done++] = name;
+}
+
+typedef struct source { /* something to compile: a kernel or an entry */
+    const char *name, *text;
+    sn_dtype compute;
+    const sn_kernel *kernel;
+    const sn_entry_code *code;
+} source;
+
+static FILE *dump_file(const char *name, const char *ending) {
+    const sn_debug *dbg = sn_debug_get();
+    if (!dbg->dump) return NULL;
+    char path[700];
+    snprintf(path, sizeof path, "%s/%s.%s", dbg->dump, name, ending);
+    return fopen(path, "w");
+}
+
+static bool make_object(compiler *c, const source *s, sn_object *obj) {
+    em e;
+    if (!em_init(&e, &c->p->target, s->name, s->compute, c->err)) {
+        em_free(&e);
+        return false;
+    }
+    if (s->kernel)
+        s->kernel->family->emit(&e, s->kernel);
+    else
+        sn_entry_code_emit(&e, s->code);
+    LLVMModuleRef mod = em_finish(&e, c->err);
+    FILE *ir = mod ? dump_file(s->name, "ll") : NULL;
+    if (ir) {
+        fprintf(ir, "; %s\n", s->name);
+        em_dump(&e, ir);
+        fclose(ir);
+    }
+    bool ok = mod && (c->sink ? sn_codegen_object(c->codegen, mod, obj, c->err)
+                              : sn_jit_compile(c->p->jit, mod, obj, c->err));
+    em_free(&e);
+    return ok;
+}
+
+/* False without an error: there is none, or it cannot be used and is no longer there. */
+static bool add_cached(compiler *c, const source *s, sn_cache_key key) {
+    sn_object obj;
+    sn_error unloadable = {0};
+    if (sn_debug_get()->dump) return false; /* what is dumped must be compiled */
+    if (!sn_cache_get(c->cache, SN_CACHE_OBJECT, key, &obj)) return false;
+    bool ok = sn_object_check(&obj, s->name);
+    if (!ok || (!c->sink && !sn_jit_add_object(c->p->jit, &obj, &unloadable))) {
+        sn_cache_drop(c->cache, SN_CACHE_OBJECT, key);
+        ok = false;
+    } else {
+        ok = !c->sink || c->sink->add(c->sink->ctx, &obj, c->err);
+        c->p->stats.cached++;
+        c->p->stats.code_bytes += obj.size;
+    }
+    sn_object_free(&obj);
+    return ok;
+}
+
+static bool add_source(compiler *c, const source *s) {
+    if (is_done(c, s->name)) return true;
+    mark_done(c, s->name);
+    sn_cache_key key = sn_cache_make_key(&c->p->target, s->text, strlen(s->text));
+    sn_object obj = {0};
+    if (add_cached(c, s, key)) return true;
+    if (c->err->code || !make_object(c, s, &obj)) return false;
+    c->p->stats.compiled++;
+    c->p->stats.code_bytes += obj.size;
+    sn_cache_put(c->cache, SN_CACHE_OBJECT, key, &obj);
+    bool ok = !c->sink || c->sink->add(c->sink->ctx, &obj, c->err);
+    sn_object_free(&obj);
+    return ok;
+}
+
+/* All that the code of u depends on, but its symbol. */
+static const char *entry_code_text(sn_module *m, const sn_entry_code *u) {
+    char *data = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&data, &size);
+    if (!f) return NULL;
+    fprintf(f, "entry%s\n", u->checked ? " checked" : "");
+    for (int i = 0; i < sn_symbol_count(m); i++) fprintf(f, "%s ", sn_symbol_at(m, i)->name);
+    sn_plan_print(f, u->plan);
+    for (int i = 0; i < u->plan->n_step; i++) fprintf(f, "%s\n", u->kernel[i].name);
+    for (int i = 0; i < u->plan->n_buffer; i++) {
+        const sn_buffer *b = &u->plan->buffer[i];
+        fprintf(f, "%d %d %d %lld ", b->kind, b->slot, u->table[i], (long long)b->beyond);
+        sn_print_dims(f, m, 3, (const sn_dim[]){b->count, b->most, b->rows});
+        fputc('\n', f);
+    }
+    bool ok = fclose(f) == 0;
+    const char *text = ok ? sn_arena_printf(m, "%s", data) : NULL;
+    free(data);
+    return text;
+}
+
+/* Preparations of like weights, of equal layers, are the same code: its name is its hash. */
+static bool name_entry_code(compiler *c, int i, sn_compiled_entry *out) {
+    sn_entry_code *u = &out->code;
+    const char *text = entry_code_text(c->m, u);
+    if (!text) return false;
+    if (sn_compiled_prepares(out)) {
+        XXH128_hash_t h = XXH3_128bits(text, strlen(text));
+        snprintf(u->symbol, sizeof u->symbol, "sn_prepare_%016llx%016llx",
+                 (unsigned long long)h.high64, (unsigned long long)h.low64);
+    } else {
+        snprintf(u->symbol, sizeof u->symbol, "sn_entry_%d", i);
+    }
+    u->text = sn_arena_printf(c->m, "%s %s", u->symbol, text);
+    return true;
+}
+
+static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
+    sn_entry *e = sn_entry_at(c->m, i);
+    const char *symbol = out->code.symbol;
+    if (!sn_entry_code_make(c->m, e, c->budget.bytes ? &c->budget : NULL, &out->code))
+        return module_failed(c);
+    out->code.checked = checks_values(c);
+    if (out->code.checked) out->code.check = sn_value_checks(c->m, out->code.plan);
+    for (int k = 0; k < out->code.plan->n_step; k++) {
+        sn_kernel *kernel = &out->code.kernel[k];
+        if (sn_step_is_extern(kernel->step)) {
+            c->p->stats.onednn++;
+            continue;
+        }
+        if (!c->forced && !sn_tuner_tile(&c->tuner, kernel)) return false;
+        bool known = is_done(c, kernel->name);
+        if (!add_source(c, &(source){.name = kernel->name,
+                                     .text = kernel->text,
+                                     .compute = kernel->compute,
+                                     .kernel = kernel}))
+            return false;
+        if (!known) c->p->stats.kernels++;
+    }
+    if (!name_entry_code(c, i, out)) return sn_fail(c->err, SN_ERR_MEMORY, "out of memory");
+    if (!add_source(c, &(source){.name = sn_arena_str(c->m, symbol),
+                                 .text = out->code.text,
+                                 .compute = SN_F32,
+                                 .code = &out->code}))
+        return false;
+    if (c->sink) return true;
+    char name[96];
+    snprintf(name, sizeof name, "%s_workspace", symbol);
+    /* data pointers to function pointers: POSIX, by way of memcpy for ISO C */
+    void *run = sn_jit_lookup(c->p->jit, symbol, c->err),
+         *size = sn_jit_lookup(c->p->jit, name, c->err);
+    if (!run || !size) return false;
+    memcpy(&out->run, &run, sizeof run);
+    memcpy(&out->workspace, &size, sizeof size);
+    return true;
+}
+
+/* The user's entries and their companions are described already; passes have added preparations. */
+static bool compile_entries(compiler *c) {
+    int n = sn_entry_count(c->m);
+    sn_compiled_entry *all = sn_arena_alloc(c->m, sizeof *all * (size_t)(n + 1));
+    memcpy(all, c->p->entry, sizeof *all * (size_t)c->n_described);
+    c->p->entry = all;
+    for (int i = 0; i < n; i++) {
+        if (!compile_entry(c, i, &all[i])) return false;
+        c->p->n_entry++;
+    }
+    return true;
+}
+
+static bool open_codegen(compiler *c) {
+    sn_codegen_options options = {0};
+    c->asm_dump = dump_file("kernels", "s");
+    options.dump_asm = c->asm_dump;
+    c->codegen = sn_codegen_create(&c->p->target, &options, c->err);
+    return c->codegen != NULL;
+}
+
+static bool open_jit(compiler *c) {
+    void *host, *copy, *set, *move;
+    int32_t (*host_fn)(void *, int64_t, void *const *, const int64_t *) = sn_host_step;
+    void *(*copy_fn)(void *, const void *, size_t) = memcpy,
+                                           *(*move_fn)(void *, const void *, size_t) = memmove;
+    void *(*set_fn)(void *, int, size_t) = memset;
+    memcpy(&host, &host_fn, sizeof host);
+    memcpy(&copy, &copy_fn, sizeof copy);
+    memcpy(&set, &set_fn, sizeof set);
+    memcpy(&move, &move_fn, sizeof move);
+    const sn_jit_symbol symbols[] = {
+        {SN_EXTERN_SYMBOL, host}, {"memcpy", copy}, {"memset", set}, {"memmove", move}};
+    sn_jit_options jo = {.symbols = symbols, .n_symbols = sizeof symbols / sizeof *symbols};
+    const sn_debug *dbg = sn_debug_get();
+    jo.perf_map = dbg->perf;
+    jo.gdb = dbg->gdb;
+    c->asm_dump = dump_file("kernels", "s");
+    jo.codegen.dump_asm = c->asm_dump;
+    c->p->jit = sn_jit_create(&c->p->target, &jo, c->err);
+    return c->p->jit != NULL;
+}
+
+static bool compile(compiler *c) {
+    sn_program *p = c->p;
+    sn_pass_options po;
+    if (sn_module_error(c->m)->code) return module_failed(c);
+    if (!pass_options(c, &po) || !budget_option(c)) return false;
+    if (!sn_target_init(&p->target, c->o->target, c->err)) return false;
+    if (!c->sink && !sn_target_runs_here(&p->target))
+        return sn_fail(
+            c->err, SN_ERR_TARGET,
+            "this CPU cannot run code for target '%s'; compile for it with sinter compile",
+            p->target.name);
+    leaves user_states = find_user_states(c);
+    if (!promote_taps(c)) return false;
+    find_trained(c);
+    int n_user = sn_entry_count(c->m);
+    p->entry = sn_arena_alloc(c->m, sizeof *p->entry * (size_t)(2 * n_user + 1));
+    for (int i = 0; i < n_user; i++) {
+        find_limits(c, sn_entry_at(c->m, i), &p->entry[i]);
+        p->entry[i].n_range = sn_ranges_find(c->m, sn_entry_at(c->m, i), &p->entry[i].range);
+    }
+    if (sn_module_error(c->m)->code) return module_failed(c); /* a bound that overflows */
+    add_companions(c, n_user);
+    c->n_described = sn_entry_count(c->m);
+    double start = sn_clock();
+    open_cache(c);
+    if (!open_tuner(c, &po, n_user) || !run_passes(c, &po)) return false;
+    p->stats.passes = sn_clock() - start;
+    if (c->o->strict_fusion)
+        for (int i = 0; i < p->passes.n_remark; i++)
+            if (p->passes.remark[i].missed)
+                return sn_fail(
+                    c->err, SN_ERR_USAGE, "%s:%d: not fused (strict): %s",
+                    p->passes.remark[i].node->loc.file ? p->passes.remark[i].node->loc.file : "?",
+                    p->passes.remark[i].node->loc.line, p->passes.remark[i].text);
+    if (!(c->sink ? open_codegen(c) : open_jit(c))) return false;
+    if (!compile_entries(c)) return false;
+    find_leaves(c, &user_states);
+    if (p->stats.measured && c->o->progress) c->o->progress(c->o->progress_ctx, "");
+    const char *note = sn_cache_note(c->cache);
+    if (note) p->stats.note = sn_arena_printf(c->m, "%s", note);
+    sn_codegen_stats cs = c->sink ? *sn_codegen_get_stats(c->codegen) : sn_jit_stats(p->jit);
+    p->stats.codegen = cs.optimise + cs.codegen;
+    p->stats.load = cs.load;
+    return true;
+}
+
+static void compile_plain(void *ctx) {
+    compiler *c = ctx;
+    c->ok = compile(c);
+}
+
+static void compile_guarded(void *ctx) {
+    compiler *c = ctx;
+    sn_llvm_try(compile_plain, c, c->err);
+}
+
+sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_sink *sink,
+                            const sn_chooser *forced, sn_error *err) {
+    static const sn_options defaults = {.level = -1};
+    sn_error own = {0};
+    if (!m) {
+        sn_fail(err, SN_ERR_USAGE, "sn_compile: there is no module (NULL)");
+        return NULL;
+    }
+    sn_program *p = calloc(1, sizeof *p);
+    if (!p) {
+        sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        return NULL;
+    }
+    double start = sn_clock();
+    compiler c = {
+        .p = p, .m = m, .o = o ? o : &defaults, .sink = sink, .forced = forced, .err = &own};
+    atomic_init(&p->owners, 1);
+    p->m = sn_module_retain(m);
+    p->threads = c.o->threads;
+    /* with an error the module takes no more memory */
+    sn_entries *saved = sn_module_error(m)->code ? NULL : sn_entries_save(m);
+    const void *mark = sn_llvm_mark();
+    bool ok = sn_module_try(m, compile_guarded, &c) ? c.ok : module_failed(&c);
+    sn_llvm_reset(mark);
+    if (!ok && own.code == SN_ERR_MEMORY) /* LLVM may have been left in the middle: lost */
+        p->jit = NULL, c.codegen = NULL;
+    if (saved) sn_entries_restore(m, saved);
+    sn_cache_close(c.cache);
+    sn_codegen_destroy(c.codegen);
+    if (c.asm_dump) fclose(c.asm_dump);
+    p->stats.seconds = sn_clock() - start;
+    if (ok) return p;
+    sn_fail(err, own.code, "%s", own.message);
+    sn_program_free(p);
+    return NULL;
+}
+
+sn_program *sn_compile(sn_module *m, const sn_options *o, sn_error *err) {
+    return sn_program_make(m, o, NULL, NULL, err);
+}
