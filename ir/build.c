@@ -98,6 +98,13 @@ sn_node *sn_b_reduce(sn_op op, sn_node *x, int n_axes, const int64_t *axes) {
     return sn_node_new(x->m, op, 1, &x, SN_ATTRS(SN_LIST(axes, n_axes, axes)));
 }
 
+sn_node *sn_b_column(sn_node *x) {
+    sn_dim shape[SN_MAX_RANK + 1];
+    if (x->rank) memcpy(shape, x->shape, sizeof *shape * x->rank);
+    shape[x->rank] = 1;
+    return sn_b_reshape(x, x->rank + 1, shape);
+}
+
 sn_node *sn_b_mean(sn_node *x, int n_axes, const int64_t *axes) {
     sn_dim count = 1;
     for (int i = 0; i < n_axes; i++) count = sn_dim_mul(x->m, count, x->shape[axes[i]]);

@@ -36,29 +36,25 @@ bool sn_dc_fail(const decomp *c, const char *fmt, ...) {
     return false;
 }
 
-static bool is_float(const sn_node *n) {
-    return sn_dtype_is_float((sn_dtype)n->dtype);
-}
-
 sn_node *sn_dc_operand(const decomp *c, int i) {
     sn_node *x = c->in[i];
-    return is_float(x) ? sn_b_cast(x, c->type) : x;
+    return sn_is_float(x) ? sn_b_cast(x, c->type) : x;
 }
 
 bool sn_dc_done(decomp *c, sn_node *y) {
-    bool narrow = is_float(c->in[0]) && c->in[0]->dtype != c->type;
+    bool narrow = sn_is_float(c->in[0]) && c->in[0]->dtype != c->type;
     c->out[0] = narrow && y->dtype == c->type ? sn_b_cast(y, (sn_dtype)c->in[0]->dtype) : y;
     c->n_out = 1;
     return !c->m->error.code;
 }
 
 bool sn_dc_float(const decomp *c, int i) {
-    return is_float(c->in[i]) ||
+    return sn_is_float(c->in[i]) ||
            sn_dc_fail(c, "operand %d must have a float type; cast it first", i);
 }
 
 bool sn_dc_integer(const decomp *c, int i) {
-    return (!is_float(c->in[i]) && c->in[i]->dtype != SN_BOOL) ||
+    return (!sn_is_float(c->in[i]) && c->in[i]->dtype != SN_BOOL) ||
            sn_dc_fail(c, "operand %d must have an integer type", i);
 }
 

@@ -150,21 +150,13 @@ static bool read_size(const decomp *c, int64_t *size) {
     return sn_dc_number(c, "size", a->v[0], size);
 }
 
-/* x with an axis of size 1 at the end */
-static sn_node *as_column(sn_node *x) {
-    sn_dim shape[SN_MAX_RANK + 1];
-    if (x->rank) memcpy(shape, x->shape, sizeof *shape * x->rank);
-    shape[x->rank] = 1;
-    return sn_b_reshape(x, x->rank + 1, shape);
-}
-
 bool decomp_one_hot(decomp *c) {
     const sn_attr *a = sn_dc_attr(c, SN_A_size);
     if (!a || a->n != 1) return sn_dc_fail(c, "attribute 'size' needs one number of columns");
     if (!sn_dc_integer(c, 0)) return false;
     sn_node *x = c->in[0];
     sn_node *column = sn_b_iota(c->m, (sn_dtype)x->dtype, 1, a->v, 0);
-    c->out[0] = sn_b_cast(sn_b_binary(SN_OP_eq, as_column(x), column),
+    c->out[0] = sn_b_cast(sn_b_binary(SN_OP_eq, sn_b_column(x), column),
                           (sn_dtype)sn_dc_int(c, SN_A_dtype, SN_F32));
     return !c->m->error.code;
 }
@@ -186,9 +178,9 @@ bool decomp_sinusoid(decomp *c) {
     double first = sn_dc_int(c, SN_A_vaswani, 0) ? 0 : 1;
     sn_node *f = frequencies(c, t, width, sn_dc_flt(c, SN_A_base, 10000), first);
     sn_node *pos = sn_b_scalar(SN_OP_add, sn_b_cast(c->in[0], t), first);
-    sn_node *angle = sn_b_binary(SN_OP_mul, as_column(pos), f);
-    sn_node *pair[2] = {as_column(sn_b_unary(SN_OP_sin, angle)),
-                        as_column(sn_b_unary(SN_OP_cos, angle))};
+    sn_node *angle = sn_b_binary(SN_OP_mul, sn_b_column(pos), f);
+    sn_node *pair[2] = {sn_b_column(sn_b_unary(SN_OP_sin, angle)),
+                        sn_b_column(sn_b_unary(SN_OP_cos, angle))};
     sn_node *both = sn_b_concat(c->m, 2, pair, angle->rank);
     sn_dim shape[SN_MAX_RANK];
     if (c->m->error.code) return false;
@@ -278,7 +270,7 @@ bool decomp_cross_entropy(decomp *c) {
         return sn_dc_fail(c, "targets must have x's shape without its last axis");
     sn_node *logp = SN_NODE(c->m, log_softmax, SN_ATTRS(SN_INT(axis, last)), x);
     sn_node *column = sn_b_iota(c->m, (sn_dtype)target->dtype, 1, &x->shape[last], 0);
-    sn_node *hit = sn_b_binary(SN_OP_eq, as_column(target), column);
+    sn_node *hit = sn_b_binary(SN_OP_eq, sn_b_column(target), column);
     sn_node *picked = sn_b_select(hit, logp, sn_b_const(c->m, c->type, 0));
     sn_node *sum = sn_b_reduce(SN_OP_reduce_sum, picked, 1, &last);
     if (c->m->error.code) return false;

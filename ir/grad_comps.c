@@ -160,23 +160,15 @@ bool grad_conv2d(grad *c) {
 
 /* ---- losses, positions, noise ---- */
 
-/* x with an axis of size 1 at the end */
-static sn_node *as_column(sn_node *x) {
-    sn_dim shape[SN_MAX_RANK];
-    if (x->rank) memcpy(shape, x->shape, sizeof *shape * x->rank);
-    shape[x->rank] = 1;
-    return sn_b_reshape(x, x->rank + 1, shape);
-}
-
 /* (softmax(x) - one hot of the target) g; 0 for a target that is no class */
 bool grad_cross_entropy(grad *c) {
     sn_node *x = X, *target = c->n->in[1], *g = G;
     int last = x->rank - 1;
     sn_node *column = sn_b_iota(x->m, (sn_dtype)target->dtype, 1, &x->shape[last], 0);
-    sn_node *hit = OP2(eq, as_column(target), column);
+    sn_node *hit = OP2(eq, sn_b_column(target), column);
     sn_node *id = sn_b_cast(target, SN_I64), *classes = sn_b_dim(x->m, SN_I64, x->shape[last]);
     sn_node *valid = OP2(and, OP2(le, sn_gr_fill(id, 0), id), OP2(lt, id, classes));
-    sn_node *weight = as_column(sn_b_select(valid, g, sn_gr_fill(g, 0)));
+    sn_node *weight = sn_b_column(sn_b_select(valid, g, sn_gr_fill(g, 0)));
     sn_node *away = OP2(sub, softmax(x, last), sn_b_cast(hit, (sn_dtype)x->dtype));
     sn_gr_give(c, 0, OP2(mul, away, weight));
     return true;

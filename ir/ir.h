@@ -204,6 +204,9 @@ sn_node *sn_node_with(const sn_node *n, sn_node *const *in);
     sn_node_new(m, SN_OP_##op, (int)(sizeof((sn_node *[]){__VA_ARGS__}) / sizeof(sn_node *)),      \
                 (sn_node *[]){__VA_ARGS__}, attrs)
 
+static inline bool sn_is_float(const sn_node *n) {
+    return sn_dtype_is_float((sn_dtype)n->dtype);
+}
 const sn_attr *sn_attr_find(int n, const sn_attr *attr, sn_attr_key key); /* of a list; NULL */
 const sn_attr *sn_attr_get(const sn_node *n, sn_attr_key key);            /* NULL: absent */
 int64_t sn_attr_int(const sn_node *n, sn_attr_key key, int64_t otherwise);
@@ -324,6 +327,7 @@ sn_node *sn_b_concat(sn_module *m, int n, sn_node *const *x, int axis);
 sn_node *sn_b_reduce(sn_op op, sn_node *x, int n_axes,
                      const int64_t *axes); /* keeps axes with size 1 */
 /* As the composite `mean` spells it: the sum over the axes, which stay with size 1, / count. */
+sn_node *sn_b_column(sn_node *x); /* with an axis of size 1 at the end */
 sn_node *sn_b_mean(sn_node *x, int n_axes, const int64_t *axes);
 sn_node *sn_b_iota(sn_module *m, sn_dtype t, int rank, const sn_dim *shape, int axis);
 sn_node *sn_b_dim(sn_module *m, sn_dtype t, sn_dim d);

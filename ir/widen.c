@@ -10,10 +10,6 @@ typedef struct widener {
     uint32_t n;
 } widener;
 
-static bool is_float(const sn_node *n) {
-    return sn_dtype_is_float((sn_dtype)n->dtype);
-}
-
 static const sn_region *widen_region(widener *w, const sn_region *r);
 
 static sn_attr widen_attr(widener *w, const sn_attr *a) {
@@ -35,7 +31,7 @@ static sn_node *widen_node(widener *w, sn_node *n) {
     sn_op op = n->op == SN_OP_param || n->op == SN_OP_state ? SN_OP_input : (sn_op)n->op;
     sn_node *r = sn_node_new(w->m, op, n->n_in, in, n->n_attr, attr);
     /* random numbers and tables of angles are f32 by definition */
-    if (r->n_result == 1 && is_float(r) && r->dtype != SN_F64) r = sn_b_cast(r, SN_F64);
+    if (r->n_result == 1 && sn_is_float(r) && r->dtype != SN_F64) r = sn_b_cast(r, SN_F64);
     return w->to[n->id] = r;
 }
 

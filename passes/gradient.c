@@ -7,7 +7,7 @@ static bool may_differentiate(sn_node *loss, int n, sn_node *const *wrt) {
     sn_module *m = loss->m;
     char t[SN_NODE_TEXT];
     if (sn_module_error(m)->code) return false;
-    if (loss->rank || !sn_dtype_is_float((sn_dtype)loss->dtype)) {
+    if (loss->rank || !sn_is_float(loss)) {
         sn_module_fail(m, SN_ERR_SHAPE,
                        "sn_grad: the loss is %s; it must be a float scalar. Hint: sn_mean_all or "
                        "sn_sum_all of it",
@@ -21,7 +21,7 @@ static bool may_differentiate(sn_node *loss, int n, sn_node *const *wrt) {
             sn_module_fail(m, SN_ERR_USAGE,
                            "sn_grad: tensor %d belongs to module '%s', the loss to '%s'", i + 1,
                            sn_module_name(wrt[i]->m), sn_module_name(m));
-        } else if (!sn_dtype_is_float((sn_dtype)wrt[i]->dtype)) {
+        } else if (!sn_is_float(wrt[i])) {
             sn_module_fail(m, SN_ERR_USAGE,
                            "sn_grad: tensor %d of the list is %s; only floats have a gradient",
                            i + 1, sn_node_text(wrt[i], t));

@@ -4,6 +4,9 @@
 
 #include <stddef.h>
 
+/* The least multiple of `to` that is not below n >= 0. */
+#define SN_ROUND_UP(n, to) (((n) + (to)-1) / (to) * (to))
+
 /* Allocates `bytes` aligned to 64; release with free(). Blocks of 4 MB and more are aligned to huge
  * pages and request them from the kernel: streaming weights from memory gets 3 to 7 % faster, and
  * first touches cause fewer page faults. NULL: out of memory. */

@@ -3,6 +3,7 @@
 #include "codegen/aot/aot.h"
 #include "runtime/file.h"
 #include "runtime/manifest.h"
+#include "runtime/memory.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -197,10 +198,6 @@ static bool describe_entries(sn_aot *a) {
 
 /* ---- weights and state ---- */
 
-static size_t round_up(size_t n, size_t to) {
-    return (n + to - 1) / to * to;
-}
-
 static bool add_place(sn_aot *a, sn_aot_place **list, int *n, const sn_buffer *b, size_t *end) {
     int64_t count;
     for (int i = 0; i < *n; i++)
@@ -213,7 +210,7 @@ static bool add_place(sn_aot *a, sn_aot_place **list, int *n, const sn_buffer *b
     grown[*n] = (sn_aot_place){.name = b->name, .dtype = b->dtype, .bytes = bytes, .offset = *end};
     *list = grown;
     ++*n;
-    *end += round_up(bytes, SN_AOT_ALIGN);
+    *end += SN_ROUND_UP(bytes, SN_AOT_ALIGN);
     return true;
 }
 
@@ -248,14 +245,14 @@ static bool lay_out(sn_aot *a) {
     for (int i = 0; i < a->n_state; i++)
         if (has_first_value(a, &a->state[i])) {
             a->state[i].from = weights;
-            weights += round_up(a->state[i].bytes, SN_AOT_ALIGN);
+            weights += SN_ROUND_UP(a->state[i].bytes, SN_AOT_ALIGN);
         }
     for (int i = 0; i < a->n_state; i++) {
         a->state[i].trained = sn_program_trained(a->variant[0].program, a->state[i].name);
         a->n_trained += a->state[i].trained != NULL;
     }
-    a->weight_bytes = round_up(weights, SN_AOT_PAGE);
-    a->state_bytes = round_up(state, SN_AOT_ALIGN);
+    a->weight_bytes = SN_ROUND_UP(weights, SN_AOT_PAGE);
+    a->state_bytes = SN_ROUND_UP(state, SN_AOT_ALIGN);
     if (!a->state_bytes) a->state_bytes = SN_AOT_ALIGN;
     return true;
 }
@@ -300,16 +297,24 @@ static bool find_contents(sn_aot *a, const sn_session *s) {
 
 /* ---- files ---- */
 
-static bool fill_manifest(sn_aot *a) {
+/* What `print` writes, malloc'ed; NULL: a->err. */
+static char *text_of(sn_aot *a, bool (*print)(sn_aot *a, FILE *f), size_t *size) {
     char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    if (!f) return sn_fail(a->err, SN_ERR_MEMORY, "out of memory");
-    sn_aot_print_manifest(a, f);
-    bool ok = fclose(f) == 0;
-    if (ok) a->manifest = sn_arena_printf(a->m, "%s", text);
+    FILE *f = open_memstream(&text, size);
+    bool ok = f && print(a, f);
+    if (f && fclose(f)) ok = false;
+    if (ok) return text;
     free(text);
-    return ok || sn_fail(a->err, SN_ERR_MEMORY, "out of memory");
+    if (!a->err->code) sn_fail(a->err, SN_ERR_MEMORY, "out of memory");
+    return NULL;
+}
+
+static bool fill_manifest(sn_aot *a) {
+    size_t size;
+    char *text = text_of(a, sn_aot_print_manifest, &size);
+    if (text) a->manifest = sn_arena_printf(a->m, "%s", text);
+    free(text);
+    return text != NULL;
 }
 
 static char *path_of(const sn_aot *a, const char *ending) {
@@ -328,12 +333,9 @@ static bool save(const sn_aot *a, const char *ending, const void *data, size_t b
 }
 
 static bool save_header(sn_aot *a) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    if (!f) return sn_fail(a->err, SN_ERR_MEMORY, "out of memory");
-    bool ok = sn_aot_write_header(a, f);
-    ok = fclose(f) == 0 && ok && save(a, ".h", text, size);
+    size_t size;
+    char *text = text_of(a, sn_aot_print_header, &size);
+    bool ok = text && save(a, ".h", text, size);
     free(text);
     return ok;
 }

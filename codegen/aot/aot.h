@@ -109,13 +109,19 @@ enum {
         SN_AOT_ERROR_COUNT
 };
 
-/* glue.c: the object with the public functions; entry.c: its entries. */
-bool sn_aot_emit_glue(sn_aot *a, sn_object *out);
-void sn_aot_emit_entry(em *e, sn_aot *a, int i);
-void sn_aot_emit_threads(em *e, const sn_aot *a);
+/* parts.c. visible: NAME_name is a global symbol. */
 em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, const em_type *params,
                        int n, bool visible);
+/* status: an i32, 0 as long as nothing failed; the first code stays. */
+void sn_aot_fail_if(em *e, em_var status, em_val cond, int code);
+em_val sn_aot_is_ok(em *e, em_var status);
+/* The code of a reason; its text goes to the artefact's messages. */
 int sn_aot_code(sn_aot *a, int kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* entry.c: the functions of entries; glue.c: the object with these and the other public functions. */
+void sn_aot_emit_entry(em *e, sn_aot *a, int i);
+void sn_aot_emit_threads(em *e, const sn_aot *a);
+bool sn_aot_emit_glue(sn_aot *a, sn_object *out);
 
 /* Fields of the caller's struct NAME, and their places. */
 enum {
@@ -147,8 +153,8 @@ const char *sn_aot_unique(const sn_aot *a, sn_aot_names *used, const char *name,
 bool sn_aot_name_entries(sn_aot *a); /* checks names of entries, names their parameters */
 
 /* header.c */
-bool sn_aot_write_header(sn_aot *a, FILE *f);
+bool sn_aot_print_header(sn_aot *a, FILE *f);
 const char *sn_aot_c_type(sn_dtype t);
-void sn_aot_print_manifest(const sn_aot *a, FILE *f);
+bool sn_aot_print_manifest(sn_aot *a, FILE *f);
 
 #endif

@@ -267,15 +267,6 @@ static em_val emit_variant(job *j) {
 
 /* ---- checks ---- */
 
-static void fail_if(em *e, em_var status, em_val cond, int code) {
-    em_val free = em_cmp(e, EM_EQ, em_get(e, status), em_i32(e, 0));
-    em_set(e, status, em_select(e, em_and(e, free, cond), em_i32(e, code), em_get(e, status)));
-}
-
-static em_val is_ok(em *e, em_var status) {
-    return em_cmp(e, EM_EQ, em_get(e, status), em_i32(e, 0));
-}
-
 /* Values of the module's symbolic dims: those that the entry takes as parameters from `first` on,
  * 1 for the others. Checks their bounds. */
 static void take_dims(job *j, int first, em_var status) {
@@ -290,18 +281,19 @@ static void take_dims(job *j, int first, em_var status) {
         put(e, j->symbols, 8 * (int64_t)s, v);
         em_val out = em_or(e, em_cmp(e, EM_LT, v, em_i64(e, sym->lo)),
                            em_cmp(e, EM_GT, v, em_i64(e, sym->hi)));
-        fail_if(e, status, out,
-                sn_aot_code(j->a, SN_AOT_RANGE, "%s: %s is outside its range %lld..%lld",
-                            j->entry->name, sym->name, (long long)sym->lo, (long long)sym->hi));
+        sn_aot_fail_if(e, status, out,
+                       sn_aot_code(j->a, SN_AOT_RANGE, "%s: %s is outside its range %lld..%lld",
+                                   j->entry->name, sym->name, (long long)sym->lo,
+                                   (long long)sym->hi));
     }
     const sn_compiled_entry *c = j->c;
     for (int i = 0; i < c->n_range; i++) {
         char text[240];
         const sn_range_check *k = &c->range[i];
         sn_range_print(k, NULL, text, sizeof text);
-        fail_if(e, status, sn_range_emit(e, k, j->symbols),
-                sn_aot_code(j->a, k->kind == SN_RANGE_COUNT ? SN_AOT_MEMORY : SN_AOT_RANGE,
-                            "%s: %s", j->entry->name, text));
+        sn_aot_fail_if(e, status, sn_range_emit(e, k, j->symbols),
+                       sn_aot_code(j->a, k->kind == SN_RANGE_COUNT ? SN_AOT_MEMORY : SN_AOT_RANGE,
+                                   "%s: %s", j->entry->name, text));
     }
 }
 
@@ -314,7 +306,7 @@ static void check_indices(job *j, int first_input, em_var status) {
         if (k < 0) continue;
         const sn_node *n = j->entry->input[k].node;
         if (n->dtype != SN_I32 && n->dtype != SN_I64) continue;
-        em_branch br = em_if(e, is_ok(e, status));
+        em_branch br = em_if(e, sn_aot_is_ok(e, status));
         em_val count = dim_value(j, sn_dim_product(j->a->m, n->rank, n->shape));
         em_var bad = em_let(e, em_i1(e, false));
         em_loop loop = em_for(e, em_i64(e, 0), count, em_i64(e, 1));
@@ -323,9 +315,9 @@ static void check_indices(job *j, int first_input, em_var status) {
                        em_gep(e, em_param(e, first_input + k), (sn_dtype)n->dtype, loop.i), 1));
         em_set(e, bad, em_or(e, em_get(e, bad), em_not(e, em_ult(e, v, em_i64(e, l->limit)))));
         em_end(e, &loop);
-        fail_if(e, status, em_get(e, bad),
-                sn_aot_code(j->a, SN_AOT_INDEX, "%s: an element of '%s' is outside 0..%lld",
-                            j->entry->name, l->input, (long long)l->limit - 1));
+        sn_aot_fail_if(e, status, em_get(e, bad),
+                       sn_aot_code(j->a, SN_AOT_INDEX, "%s: an element of '%s' is outside 0..%lld",
+                                   j->entry->name, l->input, (long long)l->limit - 1));
         em_endif(e, &br);
     }
 }
@@ -348,9 +340,9 @@ static em_val thread_count(job *j, em_val m) {
 
 static void check_open(job *j, em_val m, em_var status) {
     em *e = j->e;
-    em_branch br = em_if(e, is_ok(e, status));
+    em_branch br = em_if(e, sn_aot_is_ok(e, status));
     em_val v = get(e, m, e->i32, SN_AOT_VARIANT);
-    fail_if(e, status, em_cmp(e, EM_EQ, v, em_i32(e, 0)), SN_AOT_CLOSED);
+    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, v, em_i32(e, 0)), SN_AOT_CLOSED);
     em_endif(e, &br);
 }
 
@@ -368,11 +360,11 @@ static void emit_workspace(job *j) {
     sn_aot_function(e, j->a, name, e->i64, params, 1 + j->entry->n_symbol, true);
     em_val m = em_param(e, 0);
     em_var status = em_let(e, em_i32(e, 0)), bytes = em_let(e, em_i64(e, 0));
-    fail_if(e, status, LLVMBuildIsNull(e->b, m, ""), SN_AOT_ARGUMENT);
+    sn_aot_fail_if(e, status, LLVMBuildIsNull(e->b, m, ""), SN_AOT_ARGUMENT);
     check_open(j, m, status);
     j->c = compiled(j, 0);
     take_dims(j, 1, status);
-    em_branch br = em_if(e, is_ok(e, status));
+    em_branch br = em_if(e, sn_aot_is_ok(e, status));
     em_val which = get(e, m, e->i32, SN_AOT_VARIANT), n = thread_count(j, m);
     for (j->v = 0; j->v < j->a->n_variant; j->v++) {
         em_branch mine = em_if(e, em_cmp(e, EM_EQ, which, em_i32(e, j->v + 1)));
@@ -403,17 +395,17 @@ static void emit_entry(job *j, const em_val *variant) {
     em_val odd = em_i64(e, 0);
     for (int i = 0; i < n; i++) {
         if (params[i] != e->ptr) continue;
-        fail_if(e, status, LLVMBuildIsNull(e->b, em_param(e, i), ""), SN_AOT_ARGUMENT);
+        sn_aot_fail_if(e, status, LLVMBuildIsNull(e->b, em_param(e, i), ""), SN_AOT_ARGUMENT);
         if (i > 0 && i < n_fixed)
             odd = em_or(e, odd, LLVMBuildPtrToInt(e->b, em_param(e, i), e->i64, ""));
     }
     em_val off = em_and(e, odd, em_i64(e, SN_AOT_ALIGN - 1));
-    fail_if(e, status, em_cmp(e, EM_NE, off, em_i64(e, 0)), SN_AOT_ARGUMENT);
+    sn_aot_fail_if(e, status, em_cmp(e, EM_NE, off, em_i64(e, 0)), SN_AOT_ARGUMENT);
     check_open(j, m, status);
     j->c = compiled(j, 0);
     take_dims(j, n_fixed, status);
     check_indices(j, first_arg, status);
-    em_branch br = em_if(e, is_ok(e, status));
+    em_branch br = em_if(e, sn_aot_is_ok(e, status));
     em_val args = em_stack(e, SN_I64, n_arg + 1);
     for (int i = 0; i < n_arg; i++) put(e, args, 8 * (int64_t)i, em_param(e, first_arg + i));
     em_val which = get(e, m, e->i32, SN_AOT_VARIANT), threads = thread_count(j, m);

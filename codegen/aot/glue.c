@@ -2,31 +2,10 @@
  * weights, choosing a target by what the CPU has, messages, the state's first value. */
 #include "codegen/aot/aot.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- small parts ---- */
-
-/* A function that keeps pointers that it gets: none of em_function's promises about them. */
-em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, const em_type *params,
-                       int n, bool visible) {
-    char full[160];
-    snprintf(full, sizeof full, "%s_%s", a->name, name);
-    em_val fn = LLVMGetNamedFunction(e->mod, full) ? NULL : em_function(e, full, ret, params, n);
-    if (!fn) {
-        sn_fail(&e->err, SN_ERR_USAGE, "the entry '%s' has the name of another function", name);
-        return em_function(e, "sn_twice", ret, params, n);
-    }
-    for (unsigned i = 1; i <= (unsigned)n; i++)
-        for (int k = 0; k < 2; k++) {
-            const char *promise = k ? "noalias" : SN_LLVM_NOCAPTURE;
-            LLVMRemoveEnumAttributeAtIndex(
-                fn, i, LLVMGetEnumAttributeKindForName(promise, strlen(promise)));
-        }
-    if (visible) LLVMSetLinkage(fn, LLVMExternalLinkage);
-    return fn;
-}
 
 static em_val field(em *e, em_val base, em_type t, int64_t offset) {
     return em_load_raw(e, t, em_gep_bytes(e, base, em_i64(e, offset)), 1);
@@ -42,30 +21,6 @@ static em_val is_null(em *e, em_val p) {
 
 static em_val address(em *e, em_val p) {
     return LLVMBuildPtrToInt(e->b, p, e->i64, "");
-}
-
-/* The first reason to fail stays. */
-static void fail_if(em *e, em_var status, em_val cond, int code) {
-    em_val free = em_cmp(e, EM_EQ, em_get(e, status), em_i32(e, 0));
-    em_set(e, status, em_select(e, em_and(e, free, cond), em_i32(e, code), em_get(e, status)));
-}
-
-static em_val is_ok(em *e, em_var status) {
-    return em_cmp(e, EM_EQ, em_get(e, status), em_i32(e, 0));
-}
-
-int sn_aot_code(sn_aot *a, int kind, const char *fmt, ...) {
-    char text[256];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    for (int i = 0; i < a->n_message; i++)
-        if (a->message[i].kind == kind && !strcmp(a->message[i].text, text))
-            return kind | (i + 1) << 8;
-    a->message = sn_arena_grow(a->m, a->message, sizeof *a->message, a->n_message, &a->cap_message);
-    a->message[a->n_message++] = (sn_aot_message){kind, sn_arena_str(a->m, text)};
-    return kind | a->n_message << 8;
 }
 
 /* ---- which target ---- */
@@ -158,11 +113,11 @@ static void emit_choose(em *e, const sn_aot *a, em_val runs) {
     sn_aot_function(e, a, "choose", e->i32, params, 2, true);
     em_val m = em_param(e, 0), which = em_param(e, 1);
     em_var status = em_let(e, em_i32(e, 0));
-    fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
-    em_branch br = em_if(e, is_ok(e, status));
+    sn_aot_fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
+    em_branch br = em_if(e, sn_aot_is_ok(e, status));
     em_val can = em_call(e, runs, &which, 1);
-    fail_if(e, status, em_cmp(e, EM_EQ, can, em_i32(e, 0)), SN_AOT_CPU);
-    em_branch set = em_if(e, is_ok(e, status));
+    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, can, em_i32(e, 0)), SN_AOT_CPU);
+    em_branch set = em_if(e, sn_aot_is_ok(e, status));
     set_field(e, m, SN_AOT_VARIANT, which);
     em_endif(e, &set);
     em_endif(e, &br);
@@ -183,18 +138,19 @@ static em_val emit_check(em *e, const sn_aot *a) {
     memcpy(&magic, h.magic, 8);
     memcpy(&version, &h.version, 8);
     em_val odd = em_and(e, address(e, w), em_i64(e, SN_AOT_ALIGN - 1));
-    fail_if(e, status, is_null(e, w), SN_AOT_ARGUMENT);
-    fail_if(e, status, em_cmp(e, EM_NE, odd, em_i64(e, 0)), SN_AOT_ARGUMENT);
-    fail_if(e, status, em_cmp(e, EM_LT, bytes, em_i64(e, SN_AOT_PAGE)), SN_AOT_SIZE);
-    em_branch br = em_if(e, is_ok(e, status));
+    sn_aot_fail_if(e, status, is_null(e, w), SN_AOT_ARGUMENT);
+    sn_aot_fail_if(e, status, em_cmp(e, EM_NE, odd, em_i64(e, 0)), SN_AOT_ARGUMENT);
+    sn_aot_fail_if(e, status, em_cmp(e, EM_LT, bytes, em_i64(e, SN_AOT_PAGE)), SN_AOT_SIZE);
+    em_branch br = em_if(e, sn_aot_is_ok(e, status));
     static const int64_t at[] = {offsetof(sn_aot_header, magic), offsetof(sn_aot_header, version),
                                  offsetof(sn_aot_header, hash), offsetof(sn_aot_header, bytes)};
     const uint64_t want[] = {magic, version, h.hash, h.bytes};
     static const int code[] = {SN_AOT_FORMAT, SN_AOT_FORMAT, SN_AOT_MODEL, SN_AOT_SIZE};
     for (int i = 0; i < 4; i++)
-        fail_if(e, status,
-                em_cmp(e, EM_NE, field(e, w, e->i64, at[i]), em_i64(e, (int64_t)want[i])), code[i]);
-    fail_if(e, status, em_cmp(e, EM_NE, bytes, em_i64(e, (int64_t)h.bytes)), SN_AOT_SIZE);
+        sn_aot_fail_if(e, status,
+                       em_cmp(e, EM_NE, field(e, w, e->i64, at[i]), em_i64(e, (int64_t)want[i])),
+                       code[i]);
+    sn_aot_fail_if(e, status, em_cmp(e, EM_NE, bytes, em_i64(e, (int64_t)h.bytes)), SN_AOT_SIZE);
     em_endif(e, &br);
     em_ret(e, em_get(e, status));
     return fn;
@@ -205,8 +161,8 @@ static em_val emit_begin(em *e, const sn_aot *a, em_val runs) {
     em_val fn = sn_aot_function(e, a, "begin", e->i32, &e->ptr, 1, false);
     em_val m = em_param(e, 0);
     em_var status = em_let(e, em_i32(e, 0)), best = em_let(e, em_i32(e, 0));
-    fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
-    em_branch br = em_if(e, is_ok(e, status));
+    sn_aot_fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
+    em_branch br = em_if(e, sn_aot_is_ok(e, status));
     for (int64_t i = 0; i < SN_AOT_STRUCT; i += 8) set_field(e, m, i, em_i64(e, 0));
     for (int v = 1; v <= a->n_variant; v++) {
         em_branch open = em_if(e, em_cmp(e, EM_EQ, em_get(e, best), em_i32(e, 0)));
@@ -215,9 +171,9 @@ static em_val emit_begin(em *e, const sn_aot *a, em_val runs) {
         em_set(e, best, em_select(e, can, which, em_i32(e, 0)));
         em_endif(e, &open);
     }
-    fail_if(e, status, em_cmp(e, EM_EQ, em_get(e, best), em_i32(e, 0)), SN_AOT_CPU);
+    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, em_get(e, best), em_i32(e, 0)), SN_AOT_CPU);
     em_endif(e, &br);
-    em_branch ok = em_if(e, is_ok(e, status));
+    em_branch ok = em_if(e, sn_aot_is_ok(e, status));
     set_field(e, m, SN_AOT_VARIANT, em_get(e, best));
     em_endif(e, &ok);
     em_ret(e, em_get(e, status));
@@ -228,7 +184,7 @@ static em_val emit_begin(em *e, const sn_aot *a, em_val runs) {
 static void take_weights(em *e, em_val check, em_val m, em_val w, em_val bytes, em_var status) {
     em_val args[] = {w, bytes};
     em_set(e, status, em_call(e, check, args, 2));
-    em_branch br = em_if(e, is_ok(e, status));
+    em_branch br = em_if(e, sn_aot_is_ok(e, status));
     set_field(e, m, SN_AOT_WEIGHTS, w);
     set_field(e, m, SN_AOT_BYTES, bytes);
     em_else(e, &br);
@@ -242,7 +198,7 @@ static void emit_init(em *e, const sn_aot *a, em_val begin, em_val check) {
     sn_aot_function(e, a, "init", e->i32, params, 3, true);
     em_val m = em_param(e, 0), w = em_param(e, 1), bytes = em_param(e, 2);
     em_var status = em_let(e, em_call(e, begin, &m, 1));
-    em_branch br = em_if(e, is_ok(e, status));
+    em_branch br = em_if(e, sn_aot_is_ok(e, status));
     take_weights(e, check, m, w, bytes, status);
     em_endif(e, &br);
     em_ret(e, em_get(e, status));
@@ -299,8 +255,8 @@ static void emit_open(em *e, const sn_aot *a, em_val begin, em_val check) {
     em_val m = em_param(e, 0), path = em_param(e, 1);
     em_var status = em_let(e, em_call(e, begin, &m, 1)), size = em_let(e, em_i64(e, 0));
     em_val none = is_null(e, path);
-    if (!a->o->embed_weights) fail_if(e, status, none, SN_AOT_ARGUMENT);
-    em_branch br = em_if(e, is_ok(e, status));
+    if (!a->o->embed_weights) sn_aot_fail_if(e, status, none, SN_AOT_ARGUMENT);
+    em_branch br = em_if(e, sn_aot_is_ok(e, status));
     em_branch inside = {0};
     if (a->o->embed_weights) {
         inside = em_if(e, none);
@@ -308,10 +264,10 @@ static void emit_open(em *e, const sn_aot *a, em_val begin, em_val check) {
         em_else(e, &inside);
     }
     em_val p = map_file(e, path, size);
-    fail_if(e, status, em_cmp(e, EM_EQ, address(e, p), em_i64(e, -1)), SN_AOT_FILE);
-    em_branch mapped = em_if(e, is_ok(e, status));
+    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, address(e, p), em_i64(e, -1)), SN_AOT_FILE);
+    em_branch mapped = em_if(e, sn_aot_is_ok(e, status));
     take_weights(e, check, m, p, em_get(e, size), status);
-    em_branch good = em_if(e, is_ok(e, status));
+    em_branch good = em_if(e, sn_aot_is_ok(e, status));
     set_field(e, m, SN_AOT_MAPPED, em_i32(e, 1));
     em_else(e, &good);
     unmap(e, p, em_get(e, size));
@@ -354,31 +310,21 @@ static em_val emit_checksum(em *e, em_val data, int64_t bytes) {
     return sum;
 }
 
-uint64_t sn_aot_checksum(const void *data, size_t bytes) {
-    uint64_t h[4] = {0, 1, 2, 3}, w[4], sum = 0;
-    for (size_t i = 0; i + 32 <= bytes; i += 32) {
-        memcpy(w, (const char *)data + i, 32);
-        for (int k = 0; k < 4; k++) h[k] = (h[k] ^ w[k]) * SN_AOT_PRIME;
-    }
-    for (int k = 0; k < 4; k++) sum = (sum ^ h[k]) * SN_AOT_PRIME;
-    return sum;
-}
-
 /* int NAME_verify(const NAME *m) */
 static void emit_verify(em *e, const sn_aot *a) {
     sn_aot_function(e, a, "verify", e->i32, &e->ptr, 1, true);
     em_val m = em_param(e, 0);
     em_var status = em_let(e, em_i32(e, 0));
-    fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
-    em_branch br = em_if(e, is_ok(e, status));
-    fail_if(e, status, em_cmp(e, EM_EQ, field(e, m, e->i32, SN_AOT_VARIANT), em_i32(e, 0)),
-            SN_AOT_CLOSED);
-    em_branch open = em_if(e, is_ok(e, status));
+    sn_aot_fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
+    em_branch br = em_if(e, sn_aot_is_ok(e, status));
+    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, field(e, m, e->i32, SN_AOT_VARIANT), em_i32(e, 0)),
+                   SN_AOT_CLOSED);
+    em_branch open = em_if(e, sn_aot_is_ok(e, status));
     em_val w = field(e, m, e->ptr, SN_AOT_WEIGHTS);
     em_val sum = emit_checksum(e, em_gep_bytes(e, w, em_i64(e, SN_AOT_PAGE)),
                                (int64_t)a->weight_bytes - SN_AOT_PAGE);
     em_val told = field(e, w, e->i64, offsetof(sn_aot_header, checksum));
-    fail_if(e, status, em_cmp(e, EM_NE, sum, told), SN_AOT_DAMAGED);
+    sn_aot_fail_if(e, status, em_cmp(e, EM_NE, sum, told), SN_AOT_DAMAGED);
     em_endif(e, &open);
     em_endif(e, &br);
     em_ret(e, em_get(e, status));
@@ -392,11 +338,11 @@ static void emit_state_init(em *e, const sn_aot *a) {
     sn_aot_function(e, a, "state_init", e->i32, params, 2, true);
     em_val m = em_param(e, 0), state = em_param(e, 1);
     em_var status = em_let(e, em_i32(e, 0));
-    fail_if(e, status, em_or(e, is_null(e, m), is_null(e, state)), SN_AOT_ARGUMENT);
-    em_branch br = em_if(e, is_ok(e, status));
-    fail_if(e, status, em_cmp(e, EM_EQ, field(e, m, e->i32, SN_AOT_VARIANT), em_i32(e, 0)),
-            SN_AOT_CLOSED);
-    em_branch open = em_if(e, is_ok(e, status));
+    sn_aot_fail_if(e, status, em_or(e, is_null(e, m), is_null(e, state)), SN_AOT_ARGUMENT);
+    em_branch br = em_if(e, sn_aot_is_ok(e, status));
+    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, field(e, m, e->i32, SN_AOT_VARIANT), em_i32(e, 0)),
+                   SN_AOT_CLOSED);
+    em_branch open = em_if(e, sn_aot_is_ok(e, status));
     LLVMBuildMemSet(e->b, state, LLVMConstInt(e->i8, 0, 0), em_i64(e, (int64_t)a->state_bytes), 64);
     em_val w = field(e, m, e->ptr, SN_AOT_WEIGHTS);
     for (int i = 0; i < a->n_state; i++) {

@@ -255,7 +255,7 @@ static const char bottom[] = "\n#ifdef __cplusplus\n"
                              "#endif\n"
                              "#endif\n";
 
-bool sn_aot_write_header(sn_aot *a, FILE *f) {
+bool sn_aot_print_header(sn_aot *a, FILE *f) {
     static const char *const kinds[] = {
 #define X(name, text) #name,
         SN_AOT_ERRORS(X)
@@ -314,7 +314,7 @@ static void manifest_tensor(const sn_aot *a, const char *role, const sn_binding 
             shape_of(a, b->node));
 }
 
-void sn_aot_print_manifest(const sn_aot *a, FILE *f) {
+bool sn_aot_print_manifest(sn_aot *a, FILE *f) {
     fprintf(f, SN_MANIFEST_MARK "name %s\nversion %s\n", a->name, SN_VERSION);
     fprintf(f, "threads %s\nweights %zu %s %016llx\nstate %zu\n", a->openmp ? "openmp" : "none",
             a->weight_bytes, a->o->embed_weights ? "embedded" : "file", (unsigned long long)a->hash,
@@ -343,4 +343,5 @@ void sn_aot_print_manifest(const sn_aot *a, FILE *f) {
         for (int k = 0; k < t->n_output; k++)
             manifest_tensor(a, "out", &t->output[k], t->output_name[k], f);
     }
+    return true;
 }

@@ -15,6 +15,16 @@ void sn_aot_fill_header(const sn_aot *a, sn_aot_header *h) {
     snprintf(h->name, sizeof h->name, "%s", a->name);
 }
 
+uint64_t sn_aot_checksum(const void *data, size_t bytes) {
+    uint64_t h[4] = {0, 1, 2, 3}, w[4], sum = 0;
+    for (size_t i = 0; i + 32 <= bytes; i += 32) {
+        memcpy(w, (const char *)data + i, 32);
+        for (int k = 0; k < 4; k++) h[k] = (h[k] ^ w[k]) * SN_AOT_PRIME;
+    }
+    for (int k = 0; k < 4; k++) sum = (sum ^ h[k]) * SN_AOT_PRIME;
+    return sum;
+}
+
 void *sn_aot_weights_image(sn_aot *a) {
     char *image = aligned_alloc(SN_AOT_PAGE, a->weight_bytes);
     if (!image) {

@@ -5,12 +5,8 @@
 
 #include <math.h>
 
-static bool is_float(const sn_node *n) {
-    return sn_dtype_is_float((sn_dtype)n->dtype);
-}
-
 static bool is_signed(const sn_node *n) {
-    return is_float(n) || n->dtype == SN_I32 || n->dtype == SN_I64;
+    return sn_is_float(n) || n->dtype == SN_I32 || n->dtype == SN_I64;
 }
 
 /* A value that f32 holds as a normal number, or 0. */
@@ -36,7 +32,7 @@ static sn_node *scale(sn_node *x, double c) {
 static sn_node *rewrite_sub(sn_node *n) {
     double c;
     if (!is_signed(n)) return NULL;
-    if (sn_match_const(n->in[1], &c) && (is_float(n) || fabs(c) < 0x1p30))
+    if (sn_match_const(n->in[1], &c) && (sn_is_float(n) || fabs(c) < 0x1p30))
         return sn_b_scalar(SN_OP_add, n->in[0], -c);
     if (sn_match_value(n->in[0], 0)) return sn_b_unary(SN_OP_neg, n->in[1]);
     if (n->in[1]->op == SN_OP_neg) return sn_b_binary(SN_OP_add, n->in[0], n->in[1]->in[0]);
@@ -59,7 +55,7 @@ static sn_node *add_constants(sn_node *n) {
         if (x->op != SN_OP_add || !sn_match_const(x->in[1], &c)) continue;
         if (sn_match_const(y, &d))
             return is_tame(c) && is_tame(d) ? sn_b_scalar(SN_OP_add, x->in[0], c + d) : NULL;
-        if (!is_float(n)) return sn_b_scalar(SN_OP_add, sn_b_binary(SN_OP_add, x->in[0], y), c);
+        if (!sn_is_float(n)) return sn_b_scalar(SN_OP_add, sn_b_binary(SN_OP_add, x->in[0], y), c);
     }
     return NULL;
 }
@@ -69,7 +65,7 @@ static sn_node *add_constants(sn_node *n) {
 static sn_node *common_factor(sn_node *n) {
     sn_node *x = n->in[0], *y = n->in[1];
     double c, d;
-    if (!is_float(n)) return NULL;
+    if (!sn_is_float(n)) return NULL;
     if (x->op == SN_OP_mul && y->op == SN_OP_mul) {
         if (sn_match_const(x->in[1], &c) && sn_match_const(y->in[1], &d))
             return c == d ? scale(sn_b_binary((sn_op)n->op, x->in[0], y->in[0]), c) : NULL;
@@ -90,7 +86,7 @@ static sn_node *common_factor(sn_node *n) {
 
 /* e^x + (-1) = expm1 x */
 static sn_node *spell_expm1(sn_node *n) {
-    return is_float(n) && n->in[0]->op == SN_OP_exp && sn_match_value(n->in[1], -1)
+    return sn_is_float(n) && n->in[0]->op == SN_OP_exp && sn_match_value(n->in[1], -1)
                ? sn_b_unary(SN_OP_expm1, n->in[0]->in[0])
                : NULL;
 }
@@ -98,7 +94,7 @@ static sn_node *spell_expm1(sn_node *n) {
 /* (x c) d = x (c d);  (x c) y = (x y) c;  (-x) y = -(x y);  x (-1) = -x */
 static sn_node *mul_constants(sn_node *n) {
     double c, d;
-    if (!is_float(n)) return NULL;
+    if (!sn_is_float(n)) return NULL;
     if (sn_match_value(n->in[1], -1)) return sn_b_unary(SN_OP_neg, n->in[0]);
     for (int i = 0; i < 2; i++) {
         sn_node *x = sn_match_scaled(n->in[i], &c), *y = n->in[1 - i];
@@ -122,7 +118,7 @@ static sn_node *mul_recip(sn_node *n) {
 static sn_node *rewrite_neg(sn_node *n) {
     double c;
     sn_node *x = n->in[0];
-    if (!is_float(n)) return NULL;
+    if (!sn_is_float(n)) return NULL;
     if (x->op == SN_OP_mul && sn_match_const(x->in[1], &c)) return scale(x->in[0], -c);
     if (x->op == SN_OP_sub) return sn_b_binary(SN_OP_sub, x->in[1], x->in[0]);
     return NULL;
@@ -132,7 +128,8 @@ static sn_node *rewrite_neg(sn_node *n) {
 static sn_node *div_constant(sn_node *n) {
     double c;
     if (sn_module_exact_division(n->m)) return NULL;
-    if (!is_float(n) || !sn_match_const(n->in[1], &c) || c == 0 || !is_tame(c) || !is_tame(1 / c))
+    if (!sn_is_float(n) || !sn_match_const(n->in[1], &c) || c == 0 || !is_tame(c) ||
+        !is_tame(1 / c))
         return NULL;
     return scale(n->in[0], 1 / c);
 }
@@ -141,7 +138,7 @@ static sn_node *div_constant(sn_node *n) {
 static sn_node *rewrite_div(sn_node *n) {
     double c;
     sn_node *x = n->in[0], *y = n->in[1];
-    if (!is_float(n)) return NULL;
+    if (!sn_is_float(n)) return NULL;
     if (is_one(x)) return sn_b_unary(SN_OP_recip, y);
     if (sn_match_const(x, &c)) return NULL;
     sn_node *bare = sn_match_scaled(x, &c);
@@ -154,7 +151,7 @@ static sn_node *rewrite_div(sn_node *n) {
 /* x / y = x (1 / y) where y is spread: one division for many elements. Rounds twice; the pass
  * `divide` undoes it at level 0. */
 static sn_node *div_spread(sn_node *n) {
-    if (!is_float(n) || !is_spread(n->in[1]) || is_one(n->in[0])) return NULL;
+    if (!sn_is_float(n) || !is_spread(n->in[1]) || is_one(n->in[0])) return NULL;
     sn_node *r = sn_b_unary(SN_OP_recip, sn_match_below(n->in[1]));
     return sn_b_binary(SN_OP_mul, n->in[0], sn_b_broadcast_like(r, n));
 }

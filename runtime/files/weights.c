@@ -3,6 +3,7 @@
 #include "runtime/weights.h"
 #include "runtime/file.h"
 #include "runtime/files/json.h"
+#include "runtime/memory.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -203,15 +204,11 @@ static bool is_misaligned(const sn_weight *t) {
     return (uintptr_t)t->data % sn_dtype_size(t->dtype) != 0;
 }
 
-static size_t round_up(size_t n) {
-    return (n + DATA_ALIGN - 1) / DATA_ALIGN * DATA_ALIGN;
-}
-
 /* A header of odd length puts every element at an odd address; such tensors are copied. */
 static bool align_tensors(part *p, sn_weight *t, size_t count, const char *path, sn_error *err) {
     size_t total = 0;
     for (size_t i = 0; i < count; i++)
-        if (is_misaligned(&t[i])) total += round_up(t[i].bytes);
+        if (is_misaligned(&t[i])) total += SN_ROUND_UP(t[i].bytes, DATA_ALIGN);
     if (!total) return true;
     unsigned char *to = p->aligned = aligned_alloc(DATA_ALIGN, total);
     if (!to) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory (%zu bytes)", path, total);
@@ -219,7 +216,7 @@ static bool align_tensors(part *p, sn_weight *t, size_t count, const char *path,
         if (is_misaligned(&t[i])) {
             memcpy(to, t[i].data, t[i].bytes);
             t[i].data = to;
-            to += round_up(t[i].bytes);
+            to += SN_ROUND_UP(t[i].bytes, DATA_ALIGN);
         }
     return true;
 }
@@ -541,7 +538,7 @@ static bool write_all(sn_file *f, const char *header, const sn_weight *t, const 
                       size_t count, sn_error *err) {
     static const char spaces[DATA_ALIGN + 1] =
         "                                                                ";
-    size_t n = strlen(header), pad = round_up(8 + n) - 8 - n;
+    size_t n = strlen(header), pad = SN_ROUND_UP(8 + n, DATA_ALIGN) - 8 - n;
     uint64_t length = n + pad;
     bool ok = sn_file_write(f, &length, 8, err) && sn_file_write(f, header, n, err) &&
               sn_file_write(f, spaces, pad, err);

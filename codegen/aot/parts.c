@@ -1,0 +1,49 @@
+/* parts.c: what the emitted functions of an artefact have in common: their heads, and reasons to fail. */
+#include "codegen/aot/aot.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+/* A function that keeps pointers that it gets: none of em_function's promises about them. */
+em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, const em_type *params,
+                       int n, bool visible) {
+    char full[160];
+    snprintf(full, sizeof full, "%s_%s", a->name, name);
+    em_val fn = LLVMGetNamedFunction(e->mod, full) ? NULL : em_function(e, full, ret, params, n);
+    if (!fn) {
+        sn_fail(&e->err, SN_ERR_USAGE, "the entry '%s' has the name of another function", name);
+        return em_function(e, "sn_twice", ret, params, n);
+    }
+    for (unsigned i = 1; i <= (unsigned)n; i++)
+        for (int k = 0; k < 2; k++) {
+            const char *promise = k ? "noalias" : SN_LLVM_NOCAPTURE;
+            LLVMRemoveEnumAttributeAtIndex(
+                fn, i, LLVMGetEnumAttributeKindForName(promise, strlen(promise)));
+        }
+    if (visible) LLVMSetLinkage(fn, LLVMExternalLinkage);
+    return fn;
+}
+
+/* The first reason to fail stays. */
+void sn_aot_fail_if(em *e, em_var status, em_val cond, int code) {
+    em_val free = em_cmp(e, EM_EQ, em_get(e, status), em_i32(e, 0));
+    em_set(e, status, em_select(e, em_and(e, free, cond), em_i32(e, code), em_get(e, status)));
+}
+
+em_val sn_aot_is_ok(em *e, em_var status) {
+    return em_cmp(e, EM_EQ, em_get(e, status), em_i32(e, 0));
+}
+
+int sn_aot_code(sn_aot *a, int kind, const char *fmt, ...) {
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    for (int i = 0; i < a->n_message; i++)
+        if (a->message[i].kind == kind && !strcmp(a->message[i].text, text))
+            return kind | (i + 1) << 8;
+    a->message = sn_arena_grow(a->m, a->message, sizeof *a->message, a->n_message, &a->cap_message);
+    a->message[a->n_message++] = (sn_aot_message){kind, sn_arena_str(a->m, text)};
+    return kind | a->n_message << 8;
+}
