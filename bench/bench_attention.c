@@ -216,7 +216,7 @@ static bool compile(bench *b, int i, sn_error *err) {
     b->spec[i] = (sn_attention){.d = s->d,
                                 .dv = s->d,
                                 .heads = s->h,
-                                .group = s->h / s->hk,
+                                .gqa_ratio = s->h / s->hk,
                                 .batch = SN_GEMM_CONST(s->b),
                                 .tq = SN_GEMM_DIM(0),
                                 .tk = SN_GEMM_DIM(1),

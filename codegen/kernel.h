@@ -55,8 +55,8 @@ em_val sn_kernel_leaf(em *e, const sn_kernel *k, const sn_node *n);
 sn_gemm_size sn_kernel_size(const sn_kernel *k, sn_dim d); /* in the terms of the generators */
 int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d);      /* index into dim[], -1: a constant */
 
-/* flash.c, for reports about a step of attention: what the mask does to tiles, as a sentence;
- * returns the derivative of the score region that a gradient takes, NULL: none. */
+/* attention/lower.c, for reports about a step of attention: what the mask does to tiles, as a
+ * sentence; returns the derivative of the score region that a gradient uses, NULL: none. */
 const sn_region *sn_flash_report(const sn_kernel *k, char *tiles, size_t size);
 
 extern const sn_family sn_family_loops, sn_family_column, sn_family_gemm, sn_family_pack,

@@ -1,6 +1,6 @@
-/* dropout.c: which weights dropout keeps, drawn where they are needed: 64 keys of a query
- * are 64 numbers in a row, which are the four words of 16 Philox blocks (runtime/rng.h), so that
- * one vector computation gives a tile's row as the bits of a word. The mask is never stored. */
+/* dropout.c: the dropout mask of the weights, computed where it is used and never stored. The 64
+ * keys of a tile are 64 consecutive random numbers of a query. These are the four words of 16
+ * Philox blocks (runtime/rng.h), so one vector computation gives a tile's row as 64 bits. */
 #include "codegen/attention/impl.h"
 #include "codegen/emit/philox.h"
 
@@ -8,18 +8,21 @@
 
 enum { BLOCKS = 16, WORDS = 4 };
 
-/* i64 group(key, step, g): bit i is 1 if element 64 g + i is kept. */
+/* Bit i is 1 if element 64 group + i is kept. */
+#define KEEP_GROUP_PARAMS(P) P(i64, key) P(i64, step) P(i64, group)
+EM_SIGNATURE_RETURNING(i64, keep_group, KEEP_GROUP_PARAMS)
+
 static em_val emit_group(em *e, const att_plan *p) {
-    const em_type params[] = {e->i64, e->i64, e->i64};
-    em_val fn = em_function(e, "keep.group", e->i64, params, 3);
-    em_val block = em_shl(e, em_param(e, 2), em_i64(e, 4));
+    em_val fn = keep_group_function(e, "keep.group");
+    keep_group_args q = keep_group_params(e);
+    em_val block = em_shl(e, q.group, em_i64(e, 4));
     em_val first = em_splat(e, em_int_cast(e, block, e->i32), BLOCKS);
     em_val high = em_int_cast(e, em_lshr(e, block, em_i64(e, 32)), e->i32);
     em_val c[WORDS] = {em_or(e, first, em_iota(e, e->i32, BLOCKS)), em_splat(e, high, BLOCKS),
                        em_splat(e, em_i32(e, (int32_t)p->a->stream), BLOCKS),
-                       em_splat(e, em_int_cast(e, em_param(e, 1), e->i32), BLOCKS)};
-    sn_emit_philox(e, c, em_param(e, 0));
-    /* the draw is (bits >> 8) 2^-24; it drops if it is below the rate as f32 */
+                       em_splat(e, em_int_cast(e, q.step, e->i32), BLOCKS)};
+    sn_emit_philox(e, c, q.key);
+    /* the number is (bits >> 8) 2^-24; an element is dropped if it is below the rate as f32 */
     em_val bound = em_i32(e, (int32_t)ceil((double)(float)p->a->rate * 0x1p24));
     em_val kept = em_i64(e, 0);
     for (int w = 0; w < WORDS; w++) {
@@ -34,56 +37,50 @@ static em_val emit_group(em *e, const att_plan *p) {
 
 em_val att_emit_keep_word(em *e, const att_plan *p) {
     if (!att_drops(p)) return NULL;
-    em_val group = emit_group(e, p);
-    const em_type params[] = {e->i64, e->i64, e->i64};
-    em_val fn = em_function(e, "keep.word", e->i64, params, 3);
-    em_val at = em_param(e, 2), shift = em_and(e, at, em_i64(e, 63));
-    em_val g = em_lshr(e, at, em_i64(e, 6));
-    em_val args[] = {em_param(e, 0), em_param(e, 1), g};
-    em_val low = em_call(e, group, args, 3);
+    em_val group = emit_group(e, p), fn = att_keep_word_function(e, "keep.word");
+    att_keep_word_args q = att_keep_word_params(e);
+    em_val shift = em_and(e, q.element, em_i64(e, 63));
+    keep_group_args args = {.key = q.key, .step = q.step};
+    args.group = em_lshr(e, q.element, em_i64(e, 6));
+    em_val low = keep_group_call(e, group, args);
     em_var kept = em_let(e, low);
-    em_branch apart = em_if(e, em_cmp(e, EM_NE, shift, em_i64(e, 0)));
-    args[2] = em_add(e, g, em_i64(e, 1));
-    em_val rest = em_shl(e, em_call(e, group, args, 3), em_sub(e, em_i64(e, 64), shift));
+    em_branch two_groups = em_if(e, em_cmp(e, EM_NE, shift, em_i64(e, 0)));
+    args.group = em_add(e, args.group, em_i64(e, 1));
+    em_val high = keep_group_call(e, group, args);
+    em_val rest = em_shl(e, high, em_sub(e, em_i64(e, 64), shift));
     em_set(e, kept, em_or(e, em_lshr(e, low, shift), rest));
-    em_endif(e, &apart);
+    em_endif(e, &two_groups);
     em_ret(e, em_get(e, kept));
     return fn;
 }
 
-em_val att_keep_word(em *e, const att_plan *p, em_val word, em_val batch, em_val head, em_val q,
-                     em_val k0) {
+em_val att_keep_row(em *e, const att_plan *p, em_val batch, em_val head, em_val q, em_val k0) {
     const sn_attention *a = p->a;
     em_val seed = em_buf(e, a->seed_buf);
     em_val step = em_load(e, SN_I64, em_gep(e, seed, SN_I64, att_size(e, a->seed_stride)), 1);
     em_val at = em_add(e, em_mul(e, batch, em_i64(e, a->heads)), head);
     at = em_add(e, em_mul(e, at, att_size(e, a->tq)), q);
     at = em_add(e, em_mul(e, at, att_size(e, a->tk)), k0);
-    em_val args[] = {em_load(e, SN_I64, seed, 1), step, at};
-    return em_call(e, word, args, 3);
+    em_val key = em_load(e, SN_I64, seed, 1);
+    return att_keep_word_call(e, p->keep_word,
+                              (att_keep_word_args){.key = key, .step = step, .element = at});
 }
 
-/* void keep(buf, dim, scratch, vector, k0, q0, batch, head): words of the vector's queries */
-em_val att_emit_keep(em *e, const att_plan *p, em_val word) {
+em_val att_emit_keep(em *e, const att_plan *p) {
     if (!att_drops(p)) return NULL;
-    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64, e->i64, e->i64, e->i64};
-    em_val fn = att_function(e, p, "keep", params, 8);
-    em saved = *e;
-    e->buf = em_param(e, 0), e->dim = em_param(e, 1), e->scratch = em_param(e, 2);
-    em_val first = em_mul(e, em_param(e, 3), em_i64(e, p->lanes));
+    att_keep_args q = att_keep_begin(e, p, "keep");
+    att_use_context(e, q.buf, q.dim, q.scratch);
+    em_val first = em_mul(e, q.v, em_i64(e, p->lanes));
     em_loop l = em_for(e, first, em_add(e, first, em_i64(e, p->lanes)), em_i64(e, 1));
-    em_val q = em_add(e, em_param(e, 5), l.i);
-    em_val kept = att_keep_word(e, p, word, em_param(e, 6), em_param(e, 7), q, em_param(e, 4));
-    em_store(e, SN_I64, em_gep(e, att_scratch(e, p->keep_at), SN_I64, l.i), kept);
+    em_val kept = att_keep_row(e, p, q.batch, q.head, em_add(e, q.q0, l.i), q.k0);
+    em_store(e, SN_I64, em_gep(e, att_scratch(e, p->keep_offset), SN_I64, l.i), kept);
     em_end(e, &l);
-    em_ret(e, NULL);
-    e->buf = saved.buf, e->dim = saved.dim, e->scratch = saved.scratch;
-    return fn;
+    return att_end(e);
 }
 
 em_val att_keep_vector(em *e, const att_plan *p, em_val v) {
     em_val at = em_mul(e, v, em_i64(e, p->lanes));
-    return em_load(e, SN_I64, em_gep(e, att_scratch(e, p->keep_at), SN_I64, at), p->lanes);
+    return em_load(e, SN_I64, em_gep(e, att_scratch(e, p->keep_offset), SN_I64, at), p->lanes);
 }
 
 em_val att_keep_bit(em *e, em_val words, em_val k) {

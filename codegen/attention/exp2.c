@@ -61,6 +61,6 @@ em_val att_exp(em *e, em_val x) {
     return power(e, x, NULL, false, em_elem_type(x) == e->f32 ? -126 : -1022);
 }
 
-em_val att_exp2_less(em *e, em_val x, em_val less, bool bounded) {
+em_val att_exp2_minus(em *e, em_val x, em_val less, bool bounded) {
     return power(e, x, less, bounded, em_elem_type(x) == e->f32 ? -100 : -960);
 }

@@ -1,22 +1,27 @@
-/* impl.h: what the files of the attention generator share: the plan of a kernel (sizes
- * and places in scratch) and the parts that one file emits for another. A file uses only what those
- * listed before it here declare. */
+/* impl.h: internals of the attention generator, private to this folder: the plan of a kernel
+ * (everything that spec and target determine, offsets in scratch) and the parts that one file emits
+ * for another. Each file uses only what files listed before it declare here.
+ *
+ * Names follow the flash-attention papers: a query block meets KV tiles; s are its scores (qk
+ * before score and mask regions), p = e^(s - m) its unnormalised weights, m the running maximum,
+ * l the running sum of p, acc the running sum of p v. */
 #ifndef SN_ATTENTION_IMPL_H
 #define SN_ATTENTION_IMPL_H
 
 #include "codegen/attention/attention.h"
 #include "codegen/attention/mask_intervals.h"
+#include "codegen/emit/signature.h"
 
 enum {
-    ATT_NV = 3,    /* vectors of queries in a block */
-    ATT_KEYS = 64, /* keys of a tile */
-    ATT_GROUP = 8, /* keys that a partial tile may leave out at a time */
+    ATT_NV = 3,           /* most vectors of queries in a query block */
+    ATT_TILE_KEYS = 64,   /* keys of a KV tile */
+    ATT_SUBTILE_KEYS = 8, /* keys that a partially masked tile can leave out at a time */
     ATT_SEGMENTS = 2 * ATT_NV,
-    ATT_SLOTS = 8,  /* blocks that take turns at the keys of a stretch, where a head has many */
-    ATT_COPY = 600, /* more queries than this share the rows of a K/V head: K and V are copied */
-    ATT_FEW = 6,    /* up to so many queries K and V pass by once, without blocks */
-    ATT_UNITS = 16, /* for few: heads of keys times parts are at most so many, if there are parts */
-    ATT_PART_TILES = 4 /* at least so many tiles make a part */
+    ATT_STATES = 8,         /* query blocks that share a KV block where a head has many of them */
+    ATT_PACK_QUERIES = 600, /* K and V are packed if more queries than this use a K/V head */
+    ATT_DECODE_QUERIES = 6, /* up to so many queries take the decoding path (decode.c) */
+    ATT_MAX_SPLITS = 16,    /* decoding: most K/V heads times splits, if there are splits */
+    ATT_SPLIT_TILES = 4     /* fewest KV tiles of a split */
 };
 
 #define ATT_LOG2_E 1.44269504088896340736
@@ -24,313 +29,408 @@ enum {
 /* What a value of a region depends on. */
 enum { ATT_DEP_HEAD = 1, ATT_DEP_Q = 2, ATT_DEP_K = 4, ATT_DEP_SCORE = 8, ATT_DEP_GRAD = 16 };
 
-/* diagonal.c: values of the score and the mask that depend on the difference of query and
- * key only, in rows of scratch, an element a difference. */
-enum { ATT_DIAGONALS = 4 };
-typedef struct att_diagonal {
+/* Values of the score and mask regions that depend on query - key only, one row of scratch each,
+ * with one element for each distance (relative_bias.c). */
+enum { ATT_RELATIVE_ROWS = 4 };
+typedef struct att_relative_row {
     sn_node *node;
     const sn_region *region;
     sn_dtype dtype; /* as stored */
-    int offset;     /* of the row, bytes a difference */
-} att_diagonal;
-typedef struct att_diagonals {
-    att_diagonal row[ATT_DIAGONALS];
-    int n, bytes; /* of all rows, a difference */
-} att_diagonals;
+    int offset;     /* of the row, bytes per distance */
+} att_relative_row;
+typedef struct att_relative {
+    att_relative_row row[ATT_RELATIVE_ROWS];
+    int n, bytes; /* bytes: of all rows, per distance */
+} att_relative;
 
-/* A score that is the product plus or minus these values of the region, which do not depend on it.
- * Forward they are laid where the scores will be, and the product is added there. n 0: it is
- * another. */
-enum { ATT_TERMS = 4 };
-typedef struct att_addend {
-    sn_node *term[ATT_TERMS];
-    bool minus[ATT_TERMS];
+/* A score of the form qk + term - term ..., where the terms do not depend on qk. The forward kernel
+ * stores the sum of the terms in place of the scores and adds qk to it. n 0: the score has another
+ * form. */
+enum { ATT_BIAS_TERMS = 4 };
+typedef struct att_additive_bias {
+    sn_node *term[ATT_BIAS_TERMS];
+    bool negated[ATT_BIAS_TERMS];
     int n;
-} att_addend;
+} att_additive_bias;
 
-/* Lanes are queries: scores S and weights P lie as [key][query], Q and the sums O as
- * [element][query], so that maxima and sums over keys need no reduction across lanes, and K and V
- * are read as they lie, one element broadcast to all lanes. A block is up to ATT_NV vectors of
- * queries.
+/* Lanes are queries: s and p are stored as [key][query], q and acc as [element][query]. Maxima and
+ * sums over keys then need no reduction across lanes, and elements of K and V are broadcast from
+ * where they lie. A query block has up to ATT_NV vectors of queries.
  *
- * Scratch of a thread, in bytes from its start. */
+ * Offsets are in bytes from the start of a thread's scratch. */
 typedef struct att_plan {
     const sn_attention *a;
     const char *name;
     sn_dtype t;               /* compute type */
-    int esize, lanes, qb;     /* bytes of an element, lanes, queries of a full block */
-    int nv, copy_from;        /* vectors of a block, forward; as ATT_COPY, 0: always, -1: never */
-    int piece;                /* elements of a 128-bit piece, the unit of transposes */
-    int key_rows[ATT_NV + 1]; /* keys per micro-kernel call, by number of query vectors */
-    int out_rows[ATT_NV + 1]; /* most elements of an output row per call */
-    bool convert;             /* K or V are not of the compute type: always copied */
-    bool pack;                /* K and V are copied to scratch, head by head */
-    bool check_v;             /* keys may weigh nothing: V must be looked through for NaN and inf */
-    const sn_region *derivative;                 /* backward: taken instead of the score region */
-    int64_t q_at, o_at, m_at, l_at, state_bytes; /* of a block, one after the other */
-    int64_t slots_at, slot_at;                   /* the same of other blocks; which one it is now */
-    int64_t s_at, max_at, seg_at, visible_at, key_at, dummy_at, tail_at;
-    att_addend addend;
-    att_diagonals diagonals;  /* rows begin at tail_at, before the flags of tiles */
-    int64_t diagonal_at;      /* which of them are there */
-    int64_t sheet_at;         /* tables laid as [key][query] */
-    int64_t keep_at;          /* an i64 a query: which keys of the tile dropout keeps */
-    em_val keep_word, keep;   /* functions, NULL: no dropout */
-    int64_t few_q_at, few_at; /* queries; a record of each row */
-    int most_parts;           /* of keys, for few queries; 1: they are done in one */
+    int esize, lanes, qb;     /* bytes of an element, lanes, queries of a full query block */
+    int nv, pack_queries;     /* forward: vectors of a block; as ATT_PACK_QUERIES, 0: always pack,
+                                 -1: never */
+    int piece;                /* elements of 128 bits, the unit of transposes */
+    int key_rows[ATT_NV + 1]; /* keys per call of the qk microkernel, by number of vectors */
+    int out_rows[ATT_NV + 1]; /* most elements of an output row per call of pv */
+    bool convert;             /* K or V have another type than the compute type: always packed */
+    bool pack;                /* K and V may be packed into scratch, head by head */
+    bool scan_v;              /* keys may have weight 0: V is scanned for NaN and infinities */
+    const sn_region *derivative; /* backward: used instead of the score region */
+    /* softmax state of a query block: q, acc, m, l, one after the other */
+    int64_t q_offset, acc_offset, m_offset, l_offset, state_bytes;
+    int64_t states_offset;        /* states of further query blocks that share a KV block */
+    int64_t current_state_offset; /* i64: where the current state is, less the first one's place */
+    int64_t s_offset, qk_max_offset, seg_offset, visible_offset;
+    int64_t key_offset; /* two i64: the K/V head whose keys are prepared, number of such keys */
+    int64_t dummy_offset, tail_offset;
+    att_additive_bias bias;
+    att_relative relative;         /* rows begin at tail_offset, before the flags of tiles */
+    int64_t relative_state_offset; /* which elements of the rows are valid */
+    int64_t bias_tile_offset;      /* transposed bias tiles */
+    int64_t keep_offset;           /* an i64 per query: the keys of the tile that dropout keeps */
+    em_val keep_word, keep;        /* functions; NULL: no dropout */
+    int64_t decode_q_offset, decode_state_offset; /* decoding: queries; softmax state of each row */
+    int max_splits;                               /* decoding: most splits of the keys; 1: none */
 } att_plan;
 
 static inline int att_padded(const att_plan *p, int d) {
     return (d + p->lanes - 1) / p->lanes * p->lanes;
 }
 
-/* base.c */
+/* ---- common.c ---- */
+
 em_val att_size(em *e, sn_gemm_size s);
 em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head);
-/* Query q of lse_buf: the number subtracted from its scores, or the log of the sum. */
-em_val att_lse_at(em *e, const att_plan *p, em_val batch, em_val head, em_val q, bool log_sum);
-em_val att_function(em *e, const att_plan *p, const char *suffix, const em_type *params, int n);
-em_val att_scratch(em *e, int64_t at);                  /* pointer into this thread's scratch */
-em_val att_state(em *e, const att_plan *p, int64_t at); /* forward: q_at .. l_at of this block */
-em_val att_load(em *e, const att_plan *p, em_val at); /* a vector of scratch, at a multiple of it */
-void att_store(em *e, const att_plan *p, em_val x, em_val at);
+/* Address of query q in lse_buf: of m (log_sum false) or log l. */
+em_val att_lse_ptr(em *e, const att_plan *p, em_val batch, em_val head, em_val q, bool log_sum);
+em_val att_scratch(em *e, int64_t offset); /* pointer into this thread's scratch */
+/* Forward: pointer into the current block's softmax state; offset: q_offset .. l_offset. */
+em_val att_block_state(em *e, const att_plan *p, int64_t offset);
+em_val att_load(em *e, const att_plan *p, em_val ptr); /* an aligned vector */
+void att_store(em *e, const att_plan *p, em_val x, em_val ptr);
 em_val att_column(em *e, const att_plan *p, em_val base, em_val v); /* vector v of a row */
-em_val att_lanes(em *e, const att_plan *p, em_val x); /* a vector, if it is not one yet */
+em_val att_lanes(em *e, const att_plan *p, em_val x);               /* splats a scalar */
 em_val att_any_lane(em *e, em_val cond);
-/* Calls fn[n] for the run-time number n of vectors. */
-void att_call_by_count(em *e, const em_val *fn, em_val n, const em_val *args, int n_args);
 
-/* exp2.c: of x's type; NaN stays NaN. */
+/* Generated functions: ATT_SIGNATURE(fn, LIST) is EM_SIGNATURE with
+ *   fn_args q = fn_begin(e, p, "suffix")   begins "kernel.suffix"; calls of it stay calls
+ *   fn_call_by_count(e, callee, nv, args)  calls callee[nv] for a run-time nv in 1 .. ATT_NV
+ * Lists that begin with ATT_CONTEXT have the kernel's parameters: the function sets them with
+ * att_use_context, its caller passes ATT_PASS_CONTEXT(e). att_end ends the function. */
+#define ATT_CONTEXT(P) P(ptr, buf) P(ptr, dim) P(ptr, scratch)
+#define ATT_PASS_CONTEXT(e) .buf = (e)->buf, .dim = (e)->dim, .scratch = (e)->scratch
+#define ATT_SIGNATURE(fn, LIST)                                                                    \
+    EM_SIGNATURE(fn, LIST)                                                                         \
+    static inline fn##_args fn##_begin(em *e, const att_plan *p, const char *suffix) {             \
+        em_no_inline(e, fn##_function(e, att_name_of(p, suffix).text));                            \
+        return fn##_params(e);                                                                     \
+    }                                                                                              \
+    static inline void fn##_call_by_count(em *e, const em_val *callee, em_val nv, fn##_args a) {   \
+        for (int n = 1; n <= ATT_NV; n++) {                                                        \
+            em_branch br = em_if(e, em_cmp(e, EM_EQ, nv, em_i64(e, n)));                           \
+            fn##_call(e, callee[n], a);                                                            \
+            em_endif(e, &br);                                                                      \
+        }                                                                                          \
+    }
+
+/* "kernel.suffix", the name of one of the kernel's functions. */
+typedef struct att_name {
+    char text[256];
+} att_name;
+att_name att_name_of(const att_plan *p, const char *suffix);
+static inline void att_use_context(em *e, em_val buf, em_val dim, em_val scratch) {
+    e->buf = buf, e->dim = dim, e->scratch = scratch;
+}
+em_val att_end(em *e); /* returns from the function in progress, and the function itself */
+
+/* ---- exp2.c: of x's type; NaN stays NaN ---- */
+
 em_val att_exp(em *e, em_val x); /* e^x, 0 below the smallest normal number */
-/* e^x 2^-less, at most 1 where `bounded`, 0 below 2^-100 (f64: 2^-960): weights so small cannot
- * show in a gradient, but their products with small gradients would be subnormal, and each of those
- * costs hundreds of cycles. */
-em_val att_exp2_less(em *e, em_val x, em_val less, bool bounded);
+/* e^x 2^-less, at most 1 where `bounded`, 0 below 2^-100 (f64: 2^-960): such weights are too small
+ * to show in a gradient, but their products with small gradients would be subnormal, and each of
+ * these costs hundreds of cycles. */
+em_val att_exp2_minus(em *e, em_val x, em_val less, bool bounded);
 
-/* diagonal.c */
-void att_diagonals_find(att_plan *p); /* once the plan's regions are settled */
-int64_t att_diagonals_bytes(const att_plan *p, int64_t tq, int64_t tk);
-int64_t att_diagonals_most(int lanes, int64_t tq, int64_t tk); /* elements of a row, at most */
-em_val att_diagonal_elements(em *e, const att_plan *p);        /* of a row, whole vectors */
-/* Of each result of p->derivative: does it stay where query and key move on together, does it move
- * at all? */
-void att_diagonal_results(const att_plan *p, bool *still, bool *moves);
-em_val att_diagonals_end(em *e, const att_plan *p, em_val start); /* what follows the rows */
-void att_diagonals_reset(em *e, const att_plan *p);               /* nothing is there yet */
-void att_diagonals_enter(em *e, const att_plan *p, em_val head);  /* of all batches */
-em_val att_diagonal_of(em *e, const att_plan *p, em_val q); /* element of query q, key 0; or NULL */
-em_val att_diagonal_element(em *e, const att_plan *p, const att_diagonal *row, em_val i);
-/* Of the rows in scratch: 0 whose head, 1 and 2 the elements there are. */
-em_val att_diagonal_state(em *e, const att_plan *p, int i);
-/* A region's code, of which root[] are wanted, with what rows hold, which begins at
- * element `at`. */
-void att_diagonals_limit(sn_region_code *c, const att_plan *p, sn_node *const *root, int n_root);
-void att_diagonals_give(sn_region_code *c, em *e, const att_plan *p, em_val at);
+/* ---- relative_bias.c: rows of values that depend on query - key only ---- */
 
-/* plan.c */
+void att_relative_find(att_plan *p); /* after the plan's regions are set */
+int64_t att_relative_bytes(const att_plan *p, int64_t tq, int64_t tk);
+int64_t att_relative_max_elements(int lanes, int64_t tq, int64_t tk); /* of a row */
+em_val att_relative_elements(em *e, const att_plan *p);               /* of a row */
+/* For each result of p->derivative: `constant`, if it does not change when query and key advance
+ * together; `moves`, if it depends on either of them. */
+void att_relative_results(const att_plan *p, bool *constant, bool *moves);
+em_val att_relative_end(em *e, const att_plan *p, em_val start);     /* pointer behind the rows */
+void att_relative_reset(em *e, const att_plan *p);                   /* no head has valid rows */
+void att_relative_begin_head(em *e, const att_plan *p, em_val head); /* batch * heads + head */
+/* Row element of query q at key 0; NULL if there are no rows. */
+em_val att_relative_index(em *e, const att_plan *p, em_val q);
+em_val att_relative_element(em *e, const att_plan *p, const att_relative_row *row, em_val i);
+/* Field of the rows' state: 0 the head, 1 and 2 the first valid element and the one behind. */
+em_val att_relative_state(em *e, const att_plan *p, int i);
+/* A region whose results root[] are wanted: does not compute what rows contain; takes the values
+ * from element i of the rows on. */
+void att_relative_prune(sn_region_code *c, const att_plan *p, sn_node *const *root, int n_root);
+void att_relative_load(sn_region_code *c, em *e, const att_plan *p, em_val i);
+
+/* ---- plan.c ---- */
+
 bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const sn_target *t,
                    sn_dtype compute, sn_error *err);
-int64_t att_place(int64_t *at, int64_t bytes); /* the next place in scratch */
-void att_plan_slots(att_plan *p);              /* forward: places for the states of more blocks */
-int64_t att_stretch(const att_plan *p);        /* keys that blocks take turns at */
-/* Are the product's results the scores, but for a mask? Then it keeps their maximum. */
-static inline bool att_product_scores(const att_plan *p) {
-    return !p->a->score || p->addend.n > 0;
+int64_t att_place(int64_t *end, int64_t bytes); /* allocates bytes of scratch behind *end */
+void att_plan_states(att_plan *p);              /* forward: allocates states_offset */
+int64_t att_kv_block_keys(const att_plan *p);   /* keys of a KV block */
+/* The scores are qk, but for a mask and an additive bias: qk itself computes their maximum. */
+static inline bool att_qk_is_score(const att_plan *p) {
+    return !p->a->score || p->bias.n > 0;
 }
-/* The fixed part, rows of differences, flags of tiles, copies of K and V, and `row` elements
- * a key. */
+/* The fixed part, relative rows, flags of tiles, packed K and V, and `row` elements per key. */
 int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row);
-int64_t att_part_size(const att_plan *p); /* elements of one part of the keys, for few queries */
+int64_t att_split_size(const att_plan *p); /* decoding: elements of the states of one split */
 
-/* keys.c */
-em_val att_flags_at(em *e, const att_plan *p, em_val tile); /* u8: V is not finite in the tile */
-/* Row k of the copy of K or V. */
-em_val att_tail_rows(em *e, const att_plan *p, em_val tk, bool is_v, em_val k);
-/* Emits copy(buf, dim, scratch, batch, kv_head, upto) or look(..): see there. */
-em_val att_emit_prepare(em *e, const att_plan *p, bool copy);
+/* ---- pack_kv.c ---- */
 
-/* Which K/V head's keys and values are prepared (copied, looked through): none yet; now that of
- * kv_head, of all batches, of which nothing is prepared unless it was the last one. */
-void att_keys_reset(em *e, const att_plan *p);
-void att_keys_enter(em *e, const att_plan *p, em_val kv_head);
+em_val att_nonfinite_flag(em *e, const att_plan *p, em_val tile); /* u8: V of the tile has some */
+em_val att_packed_row(em *e, const att_plan *p, em_val tk, bool is_v, em_val k);
+/* Prepares the keys of a K/V head that are not prepared yet, up to `end`: packs K and V (unless it
+ * only scans), and sets the flags of tiles in which V is not finite. */
+#define ATT_PACK_KV_PARAMS(P) ATT_CONTEXT(P) P(i64, batch) P(i64, kv_head) P(i64, end)
+ATT_SIGNATURE(att_pack_kv, ATT_PACK_KV_PARAMS)
+em_val att_emit_pack_kv(em *e, const att_plan *p, bool packs);
+void att_kv_reset(em *e, const att_plan *p); /* no keys are prepared */
+/* kv_head: batch * heads / gqa_ratio + head. Forgets the prepared keys of any other. */
+void att_kv_begin_head(em *e, const att_plan *p, em_val kv_head);
 
-/* transpose.c: functions of the module
- *   load(q, stride, rows, Q): a vector of queries of d elements of t, transposed, times `factor`
- *   store(O, l pointer, out, stride, rows, dummy): transposed back, times `by` / l */
-em_val att_join(em *e, em_val *part, int n); /* n vectors as one; part[] is used up */
+/* ---- transpose.c ---- */
+
+em_val att_join(em *e, em_val *part, int n); /* concatenates n vectors; overwrites part[] */
 void att_transpose_pieces(em *e, const att_plan *p, em_val *x);
-em_val att_emit_load(em *e, const att_plan *p, const char *name, sn_dtype t, int d, double factor);
-em_val att_emit_store(em *e, const att_plan *p, const char *name, sn_dtype t, int d, double by);
+/* dst[i][lane] = factor * src[lane][i], i < d, for one vector of queries; lanes beyond n_rows
+ * repeat the last row. */
+#define ATT_LOAD_QUERIES_PARAMS(P) P(ptr, src) P(i64, stride) P(i64, n_rows) P(ptr, dst)
+ATT_SIGNATURE(att_load_queries, ATT_LOAD_QUERIES_PARAMS)
+em_val att_emit_load_queries(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
+                             double factor);
+/* dst[lane][i] = factor * acc[i][lane] / l[lane], 0 where l is 0; dummy: memory that lanes beyond
+ * n_rows write to. */
+#define ATT_STORE_QUERIES_PARAMS(P)                                                                \
+    P(ptr, acc) P(ptr, l) P(ptr, dst) P(i64, stride) P(i64, n_rows) P(ptr, dummy)
+ATT_SIGNATURE(att_store_queries, ATT_STORE_QUERIES_PARAMS)
+em_val att_emit_store_queries(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
+                              double factor);
 
-/* tile.c: functions of the module, one for each number of query vectors.
- *   scores(K, k_stride, keys, rows, Q, S, max): S[k][..] = K[k] . Q for k < keys, in groups of
- *     key_rows (rows beyond `rows` repeat the last one); with ATT_MAX max becomes the larger of
- *     itself and S; with ATT_ADD the products are added to S, in groups of ATT_GROUP at most
- *   sums(V, v_stride, P, O, keys): O[i][..] += V[k][i] P[k][..] over k < keys */
-typedef struct att_micro {
-    em_val scores[ATT_NV + 1], sums[ATT_NV + 1];
-    em_val careful_sums; /* of one vector: where P is 0, V does not count */
-    em_val load_q;       /* (q, stride, rows, Q): a vector of queries, transposed and scaled */
-    em_val store_out;    /* (O, 1/l pointer, out, stride, rows, dummy): transposed back */
-} att_micro;
-void att_emit_micro(em *e, const att_plan *p, att_micro *f);
-/* The same for rows of d elements and other operands. */
-enum { ATT_MAX = 1, ATT_ADD = 2 };
-em_val att_emit_scores(em *e, const att_plan *p, const char *what, int nv, int d, int flags);
-em_val att_emit_sums(em *e, const att_plan *p, const char *what, int nv, int d);
+/* ---- matmul.c: microkernels of a KV tile, one for each number of query vectors ---- */
 
-/* sheet.c: tables that regions read at the query and the key themselves: laid in scratch
- * as [key][query], where lanes are queries, before the keys of a tile are gone through. */
-enum { ATT_SHEETS = 2, ATT_SHEET_KEYS = ATT_KEYS + 4 };
-typedef struct att_sheets {
+/* s[k][..] = k[k] . q for k < keys, in groups of key_rows; keys beyond k_rows repeat the last one.
+ * ATT_QK_MAX: qk_max = max(qk_max, s). ATT_QK_ADD: s += instead, in groups of ATT_SUBTILE_KEYS at
+ * most. Prefetches rows from prefetch_row on of two matrices on the way, which are at
+ * prefetch0, prefetch1 with prefetch_step0, prefetch_step1 bytes between rows. */
+/* clang-format off */
+#define ATT_QK_PARAMS(P) \
+    P(ptr, k) P(i64, k_stride) P(i64, keys) P(i64, k_rows) P(ptr, q) P(ptr, s) P(ptr, qk_max) \
+    P(i64, prefetch_row) P(ptr, prefetch0) P(i64, prefetch_step0) P(ptr, prefetch1) \
+    P(i64, prefetch_step1)
+/* clang-format on */
+ATT_SIGNATURE(att_qk, ATT_QK_PARAMS)
+enum { ATT_QK_MAX = 1, ATT_QK_ADD = 2 };
+em_val att_emit_qk(em *e, const att_plan *p, const char *name, int nv, int d, int flags);
+
+/* acc[i][..] += v[k][i] p[k][..] for k < keys. Prefetches rows of K and V on the way, a key's for
+ * each key; steps in bytes. */
+/* clang-format off */
+#define ATT_PV_PARAMS(P) \
+    P(ptr, v) P(i64, v_stride) P(ptr, p) P(ptr, acc) P(i64, keys) \
+    P(ptr, next_k) P(i64, next_k_step) P(ptr, next_v) P(i64, next_v_step)
+/* clang-format on */
+ATT_SIGNATURE(att_pv, ATT_PV_PARAMS)
+em_val att_emit_pv(em *e, const att_plan *p, const char *name, int nv, int dv);
+
+/* The same for one vector of queries, without the rows of V whose p is 0: these may be NaN. */
+#define ATT_PV_NAN_SAFE_PARAMS(P) P(ptr, v) P(i64, v_stride) P(ptr, p) P(ptr, acc) P(i64, keys)
+ATT_SIGNATURE(att_pv_nan_safe, ATT_PV_NAN_SAFE_PARAMS)
+
+typedef struct att_functions {
+    em_val qk[ATT_NV + 1], pv[ATT_NV + 1]; /* by number of vectors */
+    em_val pv_nan_safe;                    /* NULL: V is not scanned */
+    em_val load_q, store_out;
+} att_functions;
+void att_emit_functions(em *e, const att_plan *p, att_functions *f);
+
+/* ---- bias_tile.c: tables read at (query, key), transposed to [key][query] tiles ---- */
+
+enum { ATT_BIAS_TILES = 2, ATT_BIAS_TILE_KEYS = ATT_TILE_KEYS + 4 };
+typedef struct att_bias_tiles {
     const att_plan *p;
-    const sn_node *node[ATT_SHEETS]; /* reads that are laid */
+    const sn_node *node[ATT_BIAS_TILES]; /* reads of tables that are in tiles */
     int n;
-    em_val key; /* of the tile, that is asked for */
-} att_sheets;
+    em_val key; /* of the tile: row that att_bias_tile_row returns */
+} att_bias_tiles;
 
-/* tables.c: reading captured tensors in regions. */
-typedef struct att_tables {
+/* ---- captured.c: tensors that regions read ---- */
+
+typedef struct att_captured {
     em *e;
     const sn_attention *a;
-    int first;                /* region argument of captured tensor 0 */
-    const att_sheets *sheets; /* NULL: none */
-} att_tables;
-/* What n, a read of one, reads; NULL and an error: it is none. */
-const sn_attention_captured *att_captured_of(const att_tables *t, const sn_node *n, int *index);
-/* Is index x of an axis of this size inside, whatever the sizes are? */
-bool att_surely_inside(const att_tables *t, const sn_node *x, sn_gemm_size axis);
-/* i64 index i (lanes or one) of an axis of this size: the nearest one inside. */
-em_val att_clamp_index(em *e, em_val i, sn_gemm_size size);
+    int first;                        /* region argument of captured tensor 0 */
+    const att_bias_tiles *bias_tiles; /* NULL: none */
+} att_captured;
+/* The captured tensor that node n reads; NULL and an error if it reads another. */
+const sn_attention_captured *att_captured_tensor(const att_captured *t, const sn_node *n,
+                                                 int *index);
+/* Whether index x is inside an axis of this size for all run-time sizes. */
+bool att_index_in_range(const att_captured *t, const sn_node *x, sn_gemm_size axis);
+em_val att_clamp_index(em *e, em_val i, sn_gemm_size size); /* i64, scalar or vector */
 em_val att_captured_scalar(em *e, const sn_attention *a, int i);
 em_val att_dim_value(void *ctx, const sn_node *n);
-sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *index);
+sn_interval att_captured_range(void *ctx, const sn_node *n, const sn_interval *index);
 
-/* sheet.c */
-/* Does the score read such a table? Row q0 of the first one from key k0 on, and the bytes between
- * rows, to fetch what is laid next. of[]: batch and head. */
-bool att_has_sheet(em *e, const att_plan *p);
-void att_sheet_ahead(em *e, const att_plan *p, const em_val of[2], em_val q0, em_val k0, em_val *at,
-                     em_val *step);
-em_val att_sheet_row(em *e, const att_sheets *s, const sn_node *n); /* NULL: n is not laid */
-/* Lays n, read by the score, in place of the scores at `to`, of all keys that the product reads;
- * false: it is no such table. Arguments as att_regions_sheets has them. */
-bool att_sheet_in_place(em *e, const att_plan *p, const sn_node *n, const em_val of[2], em_val q0,
-                        em_val k0, const em_val range[2], em_val to);
+/* ---- bias_tile.c ---- */
 
-/* region.c: the score and mask regions of one place in the code. */
+/* `of` below: batch and head. Lane i is query q0 + i, or the last one. */
+
+bool att_has_bias_tile(em *e, const att_plan *p); /* whether the score reads such a table */
+/* Its first such table: address of row q0 at key k0 and bytes between rows, for prefetching. */
+void att_bias_tile_next(em *e, const att_plan *p, const em_val of[2], em_val q0, em_val k0,
+                        em_val *ptr, em_val *step);
+/* Row s->key of n's tile; NULL: n is not in a tile. */
+em_val att_bias_tile_row(em *e, const att_bias_tiles *s, const sn_node *n);
+/* Writes table n to the scores at dst, keys range[0] .. range[1] - 1 of the KV tile at k0, and up
+ * to whole subtiles; false: n is not such a table. */
+bool att_bias_in_place(em *e, const att_plan *p, const sn_node *n, const em_val of[2], em_val q0,
+                       em_val k0, const em_val range[2], em_val dst);
+
+/* ---- region.c: the score and mask regions at one place of the generated code ---- */
+
 typedef struct att_region {
     sn_region_code code;
-    att_tables tables;
+    att_captured captured;
     int first; /* argument of the batch index; then head, q, k, captured */
     bool used;
 } att_region;
 typedef struct att_regions {
     att_region score, mask;
-    att_sheets sheets;
-    em_val diagonal; /* of lane 0 at key 0 in the rows of differences; NULL: none are read */
+    att_bias_tiles bias_tiles;
+    em_val relative; /* element of lane 0 at key 0 in the relative rows; NULL: none are read */
 } att_regions;
-/* Emits what depends on batch, head and q only; then products x (of lanes of queries or of keys) at
- * keys k become scores, -inf where masked. */
+/* Emits what depends on batch, head and q only. Then att_regions_apply turns qk at keys k (lanes
+ * are queries or keys) into scores, -inf where masked. */
 void att_regions_begin(att_regions *g, em *e, const att_plan *p, bool masked, em_val batch,
                        em_val head, em_val q);
-/* The same for what a score adds to the product; for the mask alone. */
-void att_regions_begin_addend(att_regions *g, em *e, const att_plan *p, em_val batch, em_val head,
-                              em_val q);
-em_val att_regions_addend(att_regions *g, em *e, const att_plan *p, em_val k);
+em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val qk, em_val k);
+/* The same for the mask alone; for the additive bias, whose value att_regions_bias returns. */
 void att_regions_begin_mask(att_regions *g, em *e, const att_plan *p, em_val batch, em_val head,
                             em_val q);
-/* Lays the sheets of keys range[0] .. range[1] - 1 of the tile at k0; of[]: batch and head; lane i
- * is query q0 + i, or the last one. */
-void att_regions_sheets(att_regions *g, em *e, const att_plan *p, const em_val of[2], em_val q0,
-                        em_val k0, const em_val range[2]);
-em_val att_regions_apply(att_regions *g, em *e, const att_plan *p, em_val x, em_val k);
-/* Values of root[] where lanes are differences, from element i of their rows on. of[]: batch and
- * head. */
-bool att_region_at_differences(att_region *u, em *e, const att_plan *p, bool score,
-                               const em_val of[2], em_val i, sn_node *const *root, int n_root);
-/* The same of what rows hold; false: there are none of that region. */
-bool att_region_of_differences(att_region *u, em *e, const att_plan *p, bool score,
-                               const em_val of[2], em_val i);
-/* What of the cotangent of the score goes on: all other results of p->derivative. */
+void att_regions_begin_bias(att_regions *g, em *e, const att_plan *p, em_val batch, em_val head,
+                            em_val q);
+em_val att_regions_bias(att_regions *g, em *e, const att_plan *p, em_val k);
+/* After att_regions_apply: takes the score's cotangent through p->derivative; emits its other
+ * results. */
 void att_regions_derive(att_regions *g, em *e, em_val cotangent);
+/* bias_tile.c: transposes the tables that the regions read, keys range[0] .. range[1] - 1 of the
+ * KV tile at k0. */
+void att_load_bias_tiles(att_regions *g, em *e, const att_plan *p, const em_val of[2], em_val q0,
+                         em_val k0, const em_val range[2]);
+/* Values of root[] where lanes are distances, from element i of the relative rows on. */
+bool att_region_at_distances(att_region *u, em *e, const att_plan *p, bool score,
+                             const em_val of[2], em_val i, sn_node *const *root, int n_root);
+/* The same for the nodes of the relative rows; false: the region has none. */
+bool att_region_of_distances(att_region *u, em *e, const att_plan *p, bool score,
+                             const em_val of[2], em_val i);
 
-/* The mask over ranges of queries and keys. Queries first, then any number of key ranges. */
+/* ---- mask.c: the mask over ranges of queries and keys ---- */
+
+/* Queries first, then any number of key ranges. coarse: bounds of a larger range; NULL: none. */
 typedef struct att_classifier {
     sn_interval_code code;
-    att_tables tables;
+    att_captured captured;
 } att_classifier;
 void att_classifier_begin(att_classifier *c, em *e, const att_plan *p,
                           const sn_interval_code *coarse, em_val batch, sn_interval head,
                           sn_interval q);
 sn_interval att_classifier_finish(att_classifier *c, sn_interval k);
 
-/* A block of queries of one head. */
-typedef struct att_span {
+/* A block of queries of one head: nv vectors from q0 on, of which n_rows queries exist. */
+typedef struct att_query_block {
     const att_plan *p;
-    em_val batch, head, q0, nv, rows, tq, tk; /* nv vectors of queries, rows of them exist */
-} att_span;
-void att_span_begin(em *e, const att_span *b, att_classifier *c);
-/* Surely all, possibly some of keys k0 .. k0 + n - 1. */
-sn_interval att_span_sees(em *e, const att_span *b, att_classifier *c, em_val k0, em_val n);
-/* Cuts the tile at k0 in segments; returns their number. Field 0 .. 3 of a segment: first key (of
- * the tile), key after the last, first vector, vector after the last. Whole unless partial. */
-em_val att_span_segments(em *e, const att_span *b, const att_classifier *c, em_val k0, em_val n,
-                         em_val partial);
-em_val att_segment(em *e, const att_plan *p, em_val i, int field); /* pointers to i64 */
-/* Keys [lo, hi) of the tile that vector v sees; end: 0 lo, 1 hi. */
-em_val att_visible(em *e, const att_plan *p, em_val v, int end);
+    em_val batch, head, q0, nv, n_rows, tq, tk;
+} att_query_block;
+void att_mask_begin(em *e, const att_query_block *b, att_classifier *c);
+/* Whether the block sees keys k0 .. k0 + n - 1: lo all of them for sure, hi possibly some. */
+sn_interval att_mask_tile(em *e, const att_query_block *b, att_classifier *c, em_val k0, em_val n);
+/* Cuts the tile at k0 into segments and returns their number: 1, the whole tile, unless partial.
+ * Fields of a segment: first key of the tile, key after the last, first vector, vector after the
+ * last. */
+em_val att_mask_segments(em *e, const att_query_block *b, const att_classifier *c, em_val k0,
+                         em_val n, em_val partial);
+typedef struct att_segment {
+    em_val k0, k1, v0, v1;
+} att_segment;
+att_segment att_load_segment(em *e, const att_plan *p, em_val i);
+/* Keys [lo, hi) of the tile that vector v sees. */
+void att_load_visible_keys(em *e, const att_plan *p, em_val v, em_val *lo, em_val *hi);
 
-/* diagonal_rows.c: diagonals(buf, dim, scratch, batch, head, lo, hi): rows will hold elements lo ..
- * hi - 1. NULL: there are no rows. */
-em_val att_emit_diagonals(em *e, const att_plan *p);
-/* Calls it if the keys k0 .. k0 + n - 1 and the span's queries need more than is there. */
-void att_diagonals_reach(em *e, em_val diagonals, const att_span *b, em_val k0, em_val n);
+/* ---- relative_bias.c ---- */
 
-/* dropout.c */
+/* Extends the valid elements of the relative rows to lo .. hi - 1. */
+#define ATT_RELATIVE_ROWS_PARAMS(P) ATT_CONTEXT(P) P(i64, batch) P(i64, head) P(i64, lo) P(i64, hi)
+ATT_SIGNATURE(att_relative_rows, ATT_RELATIVE_ROWS_PARAMS)
+em_val att_emit_relative_rows(em *e, const att_plan *p); /* NULL: there are no rows */
+/* Calls fn if keys k0 .. k0 + n - 1 and the block's queries need more elements than are valid. */
+void att_relative_extend(em *e, em_val fn, const att_query_block *b, em_val k0, em_val n);
+
+/* ---- dropout.c ---- */
+
 static inline bool att_drops(const att_plan *p) {
     return p->a->rate > 0;
 }
 static inline double att_keep_factor(const att_plan *p) {
     return !att_drops(p) ? 1 : p->a->rate < 1 ? 1 / (1 - p->a->rate) : 0;
 }
-em_val att_emit_keep_word(em *e, const att_plan *p); /* i64 word(key, step, element): of 64 */
-em_val att_emit_keep(em *e, const att_plan *p, em_val word);
-em_val att_keep_word(em *e, const att_plan *p, em_val word, em_val batch, em_val head, em_val q,
-                     em_val k0);
+/* 64 bits of the mask, from `element` on. */
+#define ATT_KEEP_WORD_PARAMS(P) P(i64, key) P(i64, step) P(i64, element)
+EM_SIGNATURE_RETURNING(i64, att_keep_word, ATT_KEEP_WORD_PARAMS)
+em_val att_emit_keep_word(em *e, const att_plan *p);
+/* The words of a vector's queries, at keys k0 and following, to keep_offset. */
+#define ATT_KEEP_PARAMS(P) ATT_CONTEXT(P) P(i64, v) P(i64, k0) P(i64, q0) P(i64, batch) P(i64, head)
+ATT_SIGNATURE(att_keep, ATT_KEEP_PARAMS)
+em_val att_emit_keep(em *e, const att_plan *p);
+em_val att_keep_row(em *e, const att_plan *p, em_val batch, em_val head, em_val q, em_val k0);
 em_val att_keep_vector(em *e, const att_plan *p, em_val v); /* after `keep` of vector v */
 em_val att_keep_bit(em *e, em_val words, em_val k);         /* lanes that keep key k of the tile */
 em_val att_keep_lanes(em *e, em_val word, em_val k, int lanes); /* keys k .. of one query */
 
-/* addend.c: addend(buf, dim, scratch, vector, lo, hi, k0, q0, batch, head): what the score adds to
- * the product, laid in place of the scores of one vector of queries and keys [lo, hi) of the tile
- * at k0. NULL: the plan has none. */
-em_val att_emit_addend(em *e, const att_plan *p);
+/* ---- additive_bias.c, softmax.c: vector v of the block's queries, keys [lo, hi) of a tile ---- */
 
-/* softmax.c: softmax(buf, dim, scratch, vector, lo, hi, k0, q0, batch, head): scores of one vector
- * of queries and keys [lo, hi) of the tile at k0 become weights; running maximum, sum and O are
- * brought to the new maximum. masked: with the mask region. */
+#define ATT_VECTOR_PARAMS(P)                                                                       \
+    ATT_CONTEXT(P) P(i64, v) P(i64, lo) P(i64, hi) P(i64, k0) P(i64, q0) P(i64, batch) P(i64, head)
+ATT_SIGNATURE(att_vector, ATT_VECTOR_PARAMS)
+/* s = the additive bias. NULL: the plan has none. */
+em_val att_emit_additive_bias(em *e, const att_plan *p);
+/* s becomes p; m, l and acc are updated. masked: applies the mask region. */
 em_val att_emit_softmax(em *e, const att_plan *p, bool masked);
 
-/* few.c: few(buf, dim, scratch, K/V head of all, first, end, from, to, state, whole):
- * rows first .. end - 1 of the queries of the heads that share it over keys from .. to - 1; row =
- * head in the group * tq + query. state: a record of every row, in which sums are left; whole: the
- * result follows from them. */
-em_val att_emit_few(em *e, const att_plan *p);
+/* ---- decode.c: few queries ---- */
 
-/* A record: sum of weighted rows of V, sums of weights in each lane, maximum (one element). */
-typedef enum att_part { ATT_O, ATT_L, ATT_M } att_part;
-static inline int att_record_size(const att_plan *p) { /* elements */
+/* Rows row0 .. row1 - 1 over keys k0 .. k1 - 1; row = head in the GQA group * tq + query; kv_head =
+ * batch * K/V heads + head. states: the softmax state of each row, which keeps acc, l and m;
+ * complete: these are all keys, so store the result. */
+/* clang-format off */
+#define ATT_DECODE_PARAMS(P) \
+    ATT_CONTEXT(P) P(i64, kv_head) P(i64, row0) P(i64, row1) P(i64, k0) P(i64, k1) P(ptr, states) \
+    P(i1, complete)
+/* clang-format on */
+ATT_SIGNATURE(att_decode, ATT_DECODE_PARAMS)
+em_val att_emit_decode(em *e, const att_plan *p);
+
+/* Softmax state of a row: acc, l of each lane, m (one element). */
+typedef enum att_state_field { ATT_ACC, ATT_L, ATT_M } att_state_field;
+static inline int att_row_state_size(const att_plan *p) { /* elements */
     return att_padded(p, p->a->dv) + 2 * p->lanes;
 }
-em_val att_record(em *e, const att_plan *p, em_val state, em_val r, att_part part);
-/* From record r to query q of the head in the result and the log-sum-exp. */
-void att_emit_result(em *e, const att_plan *p, em_val state, em_val r, em_val batch, em_val head,
-                     em_val q);
+em_val att_row_state(em *e, const att_plan *p, em_val states, em_val r, att_state_field field);
+/* Normalises state r and stores it as query q of the head, and its log-sum-exp. */
+void att_emit_decode_result(em *e, const att_plan *p, em_val states, em_val r, em_val batch,
+                            em_val head, em_val q);
 
-/* split.c: all heads' few queries, dealt out to threads; and the kernel that adds up
- * parts of keys. */
-void att_emit_few_heads(em *e, const att_plan *p, em_val few);
-void att_emit_finish(em *e, const att_plan *p);
+/* ---- split_kv.c: decoding: the schedule of all heads; the kernel that merges splits ---- */
+
+void att_emit_decode_heads(em *e, const att_plan *p, em_val decode);
+void att_emit_merge_splits(em *e, const att_plan *p);
 
 #endif

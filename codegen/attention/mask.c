@@ -1,36 +1,53 @@
-/* mask.c: which tiles an attention kernel computes, and which parts of one: the mask over
- * ranges of queries and keys (mask_intervals.h), and the staircase of a tile that is seen
- * in part. */
+/* mask.c: which KV tiles a query block computes, and which parts of a partially masked tile. The
+ * mask is evaluated over ranges of queries and keys (mask_intervals.h). The visible part of a tile
+ * is a staircase of (vector, key) rectangles. */
 #include "codegen/attention/impl.h"
 
-em_val att_segment(em *e, const att_plan *p, em_val i, int field) {
+/* Field 0 .. 3 of segment i. */
+static em_val segment_field(em *e, const att_plan *p, em_val i, int field) {
     em_val at = em_add(e, em_mul(e, i, em_i64(e, 4)), em_i64(e, field));
-    return em_gep(e, att_scratch(e, p->seg_at), SN_I64, at);
+    return em_gep(e, att_scratch(e, p->seg_offset), SN_I64, at);
 }
 
-em_val att_visible(em *e, const att_plan *p, em_val v, int end) {
+/* Of the keys that vector v sees: end 0 the first one, 1 the one behind the last. */
+static em_val visible_key(em *e, const att_plan *p, em_val v, int end) {
     em_val at = em_add(e, em_mul(e, v, em_i64(e, 2)), em_i64(e, end));
-    return em_gep(e, att_scratch(e, p->visible_at), SN_I64, at);
+    return em_gep(e, att_scratch(e, p->visible_offset), SN_I64, at);
 }
 
-static void put_segment(em *e, const att_plan *p, em_val i, em_val lo, em_val hi, em_val va,
-                        em_val vb) {
-    em_val f[] = {lo, hi, va, vb};
-    for (int k = 0; k < 4; k++) em_store(e, SN_I64, att_segment(e, p, i, k), f[k]);
+static void store_segment(em *e, const att_plan *p, em_val i, att_segment s) {
+    em_val field[] = {s.k0, s.k1, s.v0, s.v1};
+    for (int k = 0; k < 4; k++) em_store(e, SN_I64, segment_field(e, p, i, k), field[k]);
+}
+
+att_segment att_load_segment(em *e, const att_plan *p, em_val i) {
+    em_val field[4];
+    for (int k = 0; k < 4; k++) field[k] = em_load(e, SN_I64, segment_field(e, p, i, k), 1);
+    return (att_segment){field[0], field[1], field[2], field[3]};
+}
+
+void att_load_visible_keys(em *e, const att_plan *p, em_val v, em_val *lo, em_val *hi) {
+    *lo = em_load(e, SN_I64, visible_key(e, p, v, 0), 1);
+    *hi = em_load(e, SN_I64, visible_key(e, p, v, 1), 1);
+}
+
+static void store_visible_keys(em *e, const att_plan *p, em_val v, em_val lo, em_val hi) {
+    em_store(e, SN_I64, visible_key(e, p, v, 0), lo);
+    em_store(e, SN_I64, visible_key(e, p, v, 1), hi);
 }
 
 void att_classifier_begin(att_classifier *c, em *e, const att_plan *p,
                           const sn_interval_code *coarse, em_val batch, sn_interval head,
                           sn_interval q) {
     const sn_region *r = p->a->mask;
-    c->tables = (att_tables){.e = e, .a = p->a, .first = 4};
+    c->captured = (att_captured){.e = e, .a = p->a, .first = 4};
     c->code = (sn_interval_code){
-        .at = att_table_range, .dim = att_dim_value, .ctx = &c->tables, .coarse = coarse};
+        .at = att_captured_range, .dim = att_dim_value, .ctx = &c->captured, .coarse = coarse};
     sn_interval_begin(&c->code, e, r);
     sn_interval_arg(&c->code, 0, (sn_interval){batch, batch}, ATT_DEP_HEAD);
     sn_interval_arg(&c->code, 1, head, ATT_DEP_HEAD);
     sn_interval_arg(&c->code, 2, q, ATT_DEP_Q);
-    sn_interval_arg(&c->code, 3, (sn_interval){NULL, NULL}, ATT_DEP_K); /* follows, tile by tile */
+    sn_interval_arg(&c->code, 3, (sn_interval){NULL, NULL}, ATT_DEP_K); /* set for each tile */
     for (int i = 4; i < r->n_arg; i++) {
         if (r->arg[i]->rank || sn_dtype_is_float((sn_dtype)r->arg[i]->dtype)) continue;
         em_val v = att_captured_scalar(e, p->a, i - 4);
@@ -51,53 +68,51 @@ static em_val count_zeros(em *e, const char *which, em_val x) {
     return em_intrinsic(e, which, &t, 1, args, 2);
 }
 
-/* First and last group of keys that vector v of a partial tile may see. Groups are lanes. */
-static void emit_visible_groups(em *e, const att_span *b, em_val k0, em_val n,
-                                const att_classifier *coarse, em_val v) {
-    enum { GROUPS = ATT_KEYS / ATT_GROUP };
+/* Finds the first and the last subtile of keys that vector v of a partial tile may see. Lanes are
+ * subtiles. */
+static void emit_visible_subtiles(em *e, const att_query_block *b, em_val k0, em_val n,
+                                  const att_classifier *coarse, em_val v) {
+    enum { SUBTILES = ATT_TILE_KEYS / ATT_SUBTILE_KEYS };
     const att_plan *p = b->p;
     em_val q = em_add(e, b->q0, em_mul(e, v, em_i64(e, p->lanes)));
     em_val q1 = em_imin(e, em_add(e, q, em_i64(e, p->lanes - 1)), em_sub(e, b->tq, em_i64(e, 1)));
     att_classifier c;
     att_classifier_begin(&c, e, p, &coarse->code, b->batch, (sn_interval){b->head, b->head},
                          (sn_interval){q, q1});
-    em_val first = em_mul(e, em_iota(e, e->i64, GROUPS), em_i64(e, ATT_GROUP));
-    em_val k = em_add(e, em_splat(e, k0, GROUPS), first);
+    em_val first = em_mul(e, em_iota(e, e->i64, SUBTILES), em_i64(e, ATT_SUBTILE_KEYS));
+    em_val k = em_add(e, em_splat(e, k0, SUBTILES), first);
     em_val may =
-        att_classifier_finish(&c, (sn_interval){k, em_add(e, k, em_i64(e, ATT_GROUP - 1))}).hi;
-    may = em_splat(e, may, em_lanes_of(may) > 1 ? 1 : GROUPS);
-    em_val real = em_cmp(e, EM_LT, first, em_splat(e, n, GROUPS));
+        att_classifier_finish(&c, (sn_interval){k, em_add(e, k, em_i64(e, ATT_SUBTILE_KEYS - 1))})
+            .hi;
+    may = em_splat(e, may, em_lanes_of(may) > 1 ? 1 : SUBTILES);
+    em_val real = em_cmp(e, EM_LT, first, em_splat(e, n, SUBTILES));
     em_val bits = em_int_cast(e, em_bitcast(e, em_and(e, may, real), e->i8), e->i32);
     bits = em_and(e, bits, em_i32(e, 255));
-    em_val some = em_cmp(e, EM_NE, bits, em_i32(e, 0)), size = em_i64(e, ATT_GROUP);
+    em_val some = em_cmp(e, EM_NE, bits, em_i32(e, 0)), size = em_i64(e, ATT_SUBTILE_KEYS);
     em_val low = em_int_cast(e, count_zeros(e, "llvm.cttz", bits), e->i64);
     em_val high =
         em_sub(e, em_i64(e, 32), em_int_cast(e, count_zeros(e, "llvm.ctlz", bits), e->i64));
-    low = em_select(e, some, em_mul(e, low, size), em_i64(e, ATT_KEYS * 2));
+    low = em_select(e, some, em_mul(e, low, size), em_i64(e, ATT_TILE_KEYS * 2));
     high = em_select(e, some, em_imin(e, em_mul(e, high, size), n), em_i64(e, 0));
-    em_store(e, SN_I64, att_visible(e, p, v, 0), low);
-    em_store(e, SN_I64, att_visible(e, p, v, 1), high);
+    store_visible_keys(e, p, v, low, high);
 }
 
-/* Vectors see a staircase of keys: with both ends made ascending from vector to vector, the vectors
- * that see a key are consecutive. Cut at every step. Returns the number of segments. */
-static em_val emit_staircase(em *e, const att_span *b) {
+/* Makes both ends of the visible keys ascend from vector to vector, so that the vectors that see a
+ * key are consecutive, and cuts the tile into segments at each end. Returns their number. */
+static em_val emit_staircase(em *e, const att_query_block *b) {
     const att_plan *p = b->p;
     em_val lo[ATT_NV], hi[ATT_NV];
     for (int v = 0; v < ATT_NV; v++) { /* vectors that do not exist see nothing */
         em_val here = em_cmp(e, EM_LT, em_i64(e, v), b->nv), i = em_i64(e, v);
-        lo[v] = em_load(e, SN_I64, att_visible(e, p, i, 0), 1);
-        hi[v] = em_load(e, SN_I64, att_visible(e, p, i, 1), 1);
-        lo[v] = em_select(e, here, lo[v], em_i64(e, ATT_KEYS * 2));
+        att_load_visible_keys(e, p, i, &lo[v], &hi[v]);
+        lo[v] = em_select(e, here, lo[v], em_i64(e, ATT_TILE_KEYS * 2));
         hi[v] = em_select(e, here, hi[v], em_i64(e, 0));
     }
     for (int v = 1; v < ATT_NV; v++) hi[v] = em_imax(e, hi[v], hi[v - 1]);
     for (int v = ATT_NV - 2; v >= 0; v--) lo[v] = em_imin(e, lo[v], lo[v + 1]);
-    for (int v = 0; v < ATT_NV; v++) {
-        em_store(e, SN_I64, att_visible(e, p, em_i64(e, v), 0), lo[v]);
-        em_store(e, SN_I64, att_visible(e, p, em_i64(e, v), 1), hi[v]);
-    }
-    em_val far = em_i64(e, ATT_KEYS * 2), pos = lo[0], count = em_i64(e, 0), one = em_i64(e, 1);
+    for (int v = 0; v < ATT_NV; v++) store_visible_keys(e, p, em_i64(e, v), lo[v], hi[v]);
+    em_val far = em_i64(e, ATT_TILE_KEYS * 2), pos = lo[0], count = em_i64(e, 0),
+           one = em_i64(e, 1);
     for (int s = 0; s < ATT_SEGMENTS - 1; s++) {
         em_val va = em_i64(e, 0), vb = va, next = far;
         for (int v = 0; v < ATT_NV; v++) {
@@ -108,45 +123,42 @@ static em_val emit_staircase(em *e, const att_span *b) {
             next = em_imin(e, next, em_select(e, over, far, hi[v]));
         }
         em_val real = em_and(e, em_cmp(e, EM_LT, pos, far), em_cmp(e, EM_LT, va, vb));
-        put_segment(e, p, count, pos, next, va, vb); /* overwritten if it is none */
+        store_segment(e, p, count, (att_segment){pos, next, va, vb}); /* overwritten if empty */
         count = em_select(e, real, em_add(e, count, one), count);
         pos = next;
     }
     return count;
 }
 
-void att_span_begin(em *e, const att_span *b, att_classifier *c) {
+void att_mask_begin(em *e, const att_query_block *b, att_classifier *c) {
     if (!b->p->a->mask) return;
-    em_val q1 = em_sub(e, em_add(e, b->q0, b->rows), em_i64(e, 1));
+    em_val q1 = em_sub(e, em_add(e, b->q0, b->n_rows), em_i64(e, 1));
     att_classifier_begin(c, e, b->p, NULL, b->batch, (sn_interval){b->head, b->head},
                          (sn_interval){b->q0, q1});
     sn_interval_emit(&c->code, ATT_DEP_HEAD | ATT_DEP_Q);
 }
 
-sn_interval att_span_sees(em *e, const att_span *b, att_classifier *c, em_val k0, em_val n) {
+sn_interval att_mask_tile(em *e, const att_query_block *b, att_classifier *c, em_val k0, em_val n) {
     if (!b->p->a->mask) return (sn_interval){em_i1(e, true), em_i1(e, true)};
     em_val k1 = em_sub(e, em_add(e, k0, n), em_i64(e, 1));
     return att_classifier_finish(c, (sn_interval){k0, k1});
 }
 
-em_val att_span_segments(em *e, const att_span *b, const att_classifier *c, em_val k0, em_val n,
-                         em_val partial) {
+em_val att_mask_segments(em *e, const att_query_block *b, const att_classifier *c, em_val k0,
+                         em_val n, em_val partial) {
     const att_plan *p = b->p;
     em_val zero = em_i64(e, 0), one = em_i64(e, 1);
     em_var n_seg = em_let(e, one);
     em_branch some = em_if(e, partial);
     if (p->a->mask) {
         em_loop v = em_for(e, zero, b->nv, one);
-        emit_visible_groups(e, b, k0, n, c, v.i);
+        emit_visible_subtiles(e, b, k0, n, c, v.i);
         em_end(e, &v);
         em_set(e, n_seg, emit_staircase(e, b));
     }
     em_else(e, &some);
-    put_segment(e, p, zero, zero, n, zero, b->nv);
-    for (int v = 0; v < ATT_NV; v++) {
-        em_store(e, SN_I64, att_visible(e, p, em_i64(e, v), 0), zero);
-        em_store(e, SN_I64, att_visible(e, p, em_i64(e, v), 1), n);
-    }
+    store_segment(e, p, zero, (att_segment){zero, n, zero, b->nv});
+    for (int v = 0; v < ATT_NV; v++) store_visible_keys(e, p, em_i64(e, v), zero, n);
     em_endif(e, &some);
     return em_get(e, n_seg);
 }

@@ -1,5 +1,5 @@
-/* plan.c: the plan of an attention kernel: whether its spec makes sense, how queries are cut in
- * blocks, places in scratch. */
+/* plan.c: the plan of an attention kernel: checks the spec, chooses the block size, allocates
+ * scratch. */
 #include "codegen/attention/impl.h"
 
 static bool check_region(const sn_attention *a, const sn_region *r, int n_fixed, const char *what,
@@ -25,9 +25,10 @@ static bool check_region(const sn_attention *a, const sn_region *r, int n_fixed,
 static bool check_spec(const sn_attention *a, sn_error *err) {
     if (a->d < 1 || a->dv < 1 || a->d > 4096 || a->dv > 4096)
         return sn_fail(err, SN_ERR_INTERNAL, "attention: head sizes %d and %d", a->d, a->dv);
-    if (a->heads < 1 || a->group < 1 || a->heads % a->group)
-        return sn_fail(err, SN_ERR_INTERNAL, "attention: %d heads in groups of %d", a->heads,
-                       a->group);
+    if (a->heads < 1 || a->gqa_ratio < 1 || a->heads % a->gqa_ratio)
+        return sn_fail(err, SN_ERR_INTERNAL,
+                       "attention: %d query heads are not a multiple of the GQA ratio %d", a->heads,
+                       a->gqa_ratio);
     const sn_attention_operand *o[] = {&a->q, &a->k, &a->v, &a->out};
     for (int i = 0; i < 4; i++)
         if (!sn_dtype_is_float(o[i]->dtype))
@@ -47,35 +48,35 @@ int64_t att_place(int64_t *at, int64_t bytes) {
     return here;
 }
 
-/* Ways of cutting; the first is usually the fastest. The last two matter only where rows of K and V
- * lie apart. */
-static const struct att_cutting {
-    int nv, copy_from;
+/* Tilings; the first is usually the fastest. The last two matter only where rows of K and V are not
+ * contiguous. */
+static const struct att_tiling {
+    int nv, pack_queries;
     const char *name;
-} att_tiles[] = {{ATT_NV, ATT_COPY, "blocks of 3 vectors of queries"},
-                 {2, ATT_COPY, "blocks of 2 vectors of queries"},
-                 {1, ATT_COPY, "blocks of 1 vector of queries"},
-                 {ATT_NV, 0, "K and V copied always"},
-                 {ATT_NV, -1, "K and V never copied"}};
+} att_tiles[] = {{ATT_NV, ATT_PACK_QUERIES, "blocks of 3 vectors of queries"},
+                 {2, ATT_PACK_QUERIES, "blocks of 2 vectors of queries"},
+                 {1, ATT_PACK_QUERIES, "blocks of 1 vector of queries"},
+                 {ATT_NV, 0, "K and V always packed"},
+                 {ATT_NV, -1, "K and V never packed"}};
 
-/* Rows next to each other need no copy; far apart they share cache sets and pages. */
+/* Contiguous rows need no packing; rows far apart share cache sets and pages. */
 static bool is_compact(const sn_attention *a) {
     return is_static(a->k.row, a->d) && is_static(a->v.row, a->dv);
 }
 
 int sn_attention_tiles(const sn_attention *a, sn_dtype compute) {
-    bool few = a->tq.slot < 0 && a->tq.value <= ATT_FEW;
-    bool apart = !is_compact(a) && a->k.dtype == compute && a->v.dtype == compute;
-    return few ? 1 : apart ? 5 : 3;
+    bool decodes = a->tq.slot < 0 && a->tq.value <= ATT_DECODE_QUERIES;
+    bool may_pack = !is_compact(a) && a->k.dtype == compute && a->v.dtype == compute;
+    return decodes ? 1 : may_pack ? 5 : 3;
 }
 
 const char *sn_attention_tile_name(int i) {
     return att_tiles[i].name;
 }
 
-/* --- what is added to the product ------------------------------------------------------------- */
+/* --- the additive bias ------------------------------------------------------------------------ */
 
-/* The nodes that the score itself flows into, by id less the lowest one's. */
+/* The nodes that depend on the score argument, by id less the lowest id. */
 static const bool *mark_score(const sn_region *r, uint32_t *lowest) {
     sn_order order = sn_region_topo(r->out[0]->m, r);
     uint32_t lo = UINT32_MAX, hi = 0;
@@ -94,33 +95,34 @@ static const bool *mark_score(const sn_region *r, uint32_t *lowest) {
     return on;
 }
 
-static att_addend find_addend(const sn_region *r, sn_dtype compute) {
+static att_additive_bias find_additive_bias(const sn_region *r, sn_dtype compute) {
     uint32_t lowest;
     const bool *on = mark_score(r, &lowest);
-    att_addend a = {.n = 0};
+    att_additive_bias a = {.n = 0};
     sn_node *n = r->out[0];
-    if (!on[n->id - lowest]) return a; /* the product does not matter */
-    while (n->op != SN_OP_arg) {       /* n depends on it */
+    if (!on[n->id - lowest]) return a; /* independent of qk */
+    while (n->op != SN_OP_arg) {       /* n depends on qk */
         bool first = on[n->in[0]->id - lowest];
         int other = first, minus = n->op == SN_OP_sub;
         bool fits = n->op == SN_OP_add || (minus && first);
-        if (!fits || n->dtype != compute || on[n->in[other]->id - lowest] || a.n == ATT_TERMS)
-            return (att_addend){.n = 0};
-        a.minus[a.n] = minus;
+        if (!fits || n->dtype != compute || on[n->in[other]->id - lowest] || a.n == ATT_BIAS_TERMS)
+            return (att_additive_bias){.n = 0};
+        a.negated[a.n] = minus;
         a.term[a.n++] = n->in[other];
         n = n->in[!other];
-        if (!on[n->id - lowest]) return (att_addend){.n = 0};
+        if (!on[n->id - lowest]) return (att_additive_bias){.n = 0};
     }
     return a;
 }
 
-/* Parts of keys, for few queries, at most. */
-static int most_parts(const sn_attention *a) {
+/* Decoding: most splits of the keys. */
+static int max_splits(const sn_attention *a) {
     bool fixed = a->batch.slot < 0;
-    int64_t heads = (fixed && a->batch.value > 1 ? a->batch.value : 1) * (a->heads / a->group);
-    bool many_queries = a->tq.slot < 0 && a->tq.value > ATT_FEW;
-    bool few_keys = a->tk.slot < 0 && a->tk.value < 2 * ATT_PART_TILES * ATT_KEYS;
-    return heads > ATT_UNITS / 2 || many_queries || few_keys ? 1 : (int)(ATT_UNITS / heads);
+    int64_t heads = (fixed && a->batch.value > 1 ? a->batch.value : 1) * (a->heads / a->gqa_ratio);
+    bool many_queries = a->tq.slot < 0 && a->tq.value > ATT_DECODE_QUERIES;
+    bool few_keys = a->tk.slot < 0 && a->tk.value < 2 * ATT_SPLIT_TILES * ATT_TILE_KEYS;
+    return heads > ATT_MAX_SPLITS / 2 || many_queries || few_keys ? 1
+                                                                  : (int)(ATT_MAX_SPLITS / heads);
 }
 
 bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const sn_target *t,
@@ -136,75 +138,74 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
         p->out_rows[nv] = (regs - nv - 1) / nv < 24 ? (regs - nv - 1) / nv : 24;
     }
     p->nv = att_tiles[a->tile].nv;
-    p->copy_from = att_tiles[a->tile].copy_from;
+    p->pack_queries = att_tiles[a->tile].pack_queries;
     p->convert = a->k.dtype != compute || a->v.dtype != compute;
     p->pack = !is_compact(a) || p->convert;
-    p->check_v = a->score || a->mask || a->rate > 0;
-    if (a->score) p->addend = find_addend(a->score, compute);
+    p->scan_v = a->score || a->mask || a->rate > 0;
+    if (a->score) p->bias = find_additive_bias(a->score, compute);
     int64_t at = 0, column = p->qb * p->esize;
-    p->q_at = att_place(&at, a->d * column);
-    p->o_at = att_place(&at, a->dv * column);
-    p->m_at = att_place(&at, column);
-    p->l_at = att_place(&at, column);
+    p->q_offset = att_place(&at, a->d * column);
+    p->acc_offset = att_place(&at, a->dv * column);
+    p->m_offset = att_place(&at, column);
+    p->l_offset = att_place(&at, column);
     p->state_bytes = at;
-    p->slot_at = att_place(&at, 8);
-    p->s_at = att_place(&at, (ATT_KEYS + 16) * column);
-    p->max_at = att_place(&at, column);
-    p->seg_at = att_place(&at, ATT_SEGMENTS * 4 * 8);
-    p->visible_at = att_place(&at, ATT_NV * 2 * 8);
-    p->diagonal_at = att_place(&at, 3 * 8);
-    p->sheet_at = att_place(&at, ATT_SHEETS * ATT_SHEET_KEYS * p->lanes * p->esize);
-    p->keep_at = att_place(&at, a->rate > 0 ? p->qb * 8 : 0);
-    p->key_at = att_place(&at, 16); /* head whose K and V are prepared (its number, keys so far) */
-    p->dummy_at = att_place(&at, (a->dv + 64) * 8);
-    int64_t rows = (int64_t)ATT_FEW * a->group;
-    p->few_q_at = att_place(&at, rows * att_padded(p, a->d) * p->esize);
-    p->few_at = att_place(&at, rows * att_record_size(p) * p->esize);
-    p->most_parts = a->parts_buf > 0 ? most_parts(a) : 1;
-    p->tail_at = at;
-    att_diagonals_find(p);
+    p->current_state_offset = att_place(&at, 8);
+    p->s_offset = att_place(&at, (ATT_TILE_KEYS + 16) * column);
+    p->qk_max_offset = att_place(&at, column);
+    p->seg_offset = att_place(&at, ATT_SEGMENTS * 4 * 8);
+    p->visible_offset = att_place(&at, ATT_NV * 2 * 8);
+    p->relative_state_offset = att_place(&at, 3 * 8);
+    p->bias_tile_offset = att_place(&at, ATT_BIAS_TILES * ATT_BIAS_TILE_KEYS * p->lanes * p->esize);
+    p->keep_offset = att_place(&at, a->rate > 0 ? p->qb * 8 : 0);
+    p->key_offset = att_place(&at, 16);
+    p->dummy_offset = att_place(&at, (a->dv + 64) * 8);
+    int64_t rows = (int64_t)ATT_DECODE_QUERIES * a->gqa_ratio;
+    p->decode_q_offset = att_place(&at, rows * att_padded(p, a->d) * p->esize);
+    p->decode_state_offset = att_place(&at, rows * att_row_state_size(p) * p->esize);
+    p->max_splits = a->splits_buf > 0 ? max_splits(a) : 1;
+    p->tail_offset = at;
+    att_relative_find(p);
     return true;
 }
 
-/* A core's second cache should hold that much of K and V beside other things. */
-enum { STRETCH_BYTES = 1 << 19 };
+enum { KV_BLOCK_BYTES = 1 << 19 }; /* of K and V, which should stay in L2 */
 
-int64_t att_stretch(const att_plan *p) {
-    int64_t keys = STRETCH_BYTES / ((p->a->d + p->a->dv) * p->esize) / ATT_KEYS * ATT_KEYS;
-    return keys > ATT_KEYS ? keys : ATT_KEYS;
+int64_t att_kv_block_keys(const att_plan *p) {
+    int64_t keys =
+        KV_BLOCK_BYTES / ((p->a->d + p->a->dv) * p->esize) / ATT_TILE_KEYS * ATT_TILE_KEYS;
+    return keys > ATT_TILE_KEYS ? keys : ATT_TILE_KEYS;
 }
 
-void att_plan_slots(att_plan *p) {
+void att_plan_states(att_plan *p) {
     const sn_attention *a = p->a;
-    bool few = a->tq.slot < 0 && a->tq.value <= ATT_FEW;
-    bool once = a->tk.slot < 0 && a->tk.value <= 2 * att_stretch(p);
-    p->slots_at = p->tail_at;
-    if (!few && !once) p->tail_at += (ATT_SLOTS - 1) * p->state_bytes;
+    bool decodes = a->tq.slot < 0 && a->tq.value <= ATT_DECODE_QUERIES;
+    bool once = a->tk.slot < 0 && a->tk.value <= 2 * att_kv_block_keys(p);
+    p->states_offset = p->tail_offset;
+    if (!decodes && !once) p->tail_offset += (ATT_STATES - 1) * p->state_bytes;
 }
 
 int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row) {
-    int64_t flags = ((tk + ATT_KEYS - 1) / ATT_KEYS + 63) / 64 * 64;
+    int64_t flags = ((tk + ATT_TILE_KEYS - 1) / ATT_TILE_KEYS + 63) / 64 * 64;
     if (p->pack) row += p->a->d + p->a->dv;
-    return p->tail_at + att_diagonals_bytes(p, tq, tk) + flags + (tk * row + 64) * p->esize + 64;
+    return p->tail_offset + att_relative_bytes(p, tq, tk) + flags + (tk * row + 64) * p->esize + 64;
 }
 
 int64_t sn_attention_scratch(const sn_attention *a, const sn_target *t, sn_dtype compute,
                              int64_t tq, int64_t tk) {
     att_plan p;
     if (!att_plan_make(&p, a, "", t, compute, NULL)) return 0;
-    att_plan_slots(&p);
+    att_plan_states(&p);
     return att_scratch_bytes(&p, tq, tk, 0);
 }
 
-/* Elements of the parts' memory between one and the next. */
-int64_t att_part_size(const att_plan *p) {
+int64_t att_split_size(const att_plan *p) {
     const sn_attention *a = p->a;
-    int64_t tq = a->tq.slot < 0 ? a->tq.value : ATT_FEW;
-    return tq * a->group * att_record_size(p);
+    int64_t tq = a->tq.slot < 0 ? a->tq.value : ATT_DECODE_QUERIES;
+    return tq * a->gqa_ratio * att_row_state_size(p);
 }
 
-int64_t sn_attention_parts(const sn_attention *a, const sn_target *t, sn_dtype compute) {
+int64_t sn_attention_split_bytes(const sn_attention *a, const sn_target *t, sn_dtype compute) {
     att_plan p;
-    if (!att_plan_make(&p, a, "", t, compute, NULL) || most_parts(a) == 1) return 0;
-    return ATT_UNITS * att_part_size(&p) * p.esize;
+    if (!att_plan_make(&p, a, "", t, compute, NULL) || max_splits(a) == 1) return 0;
+    return ATT_MAX_SPLITS * att_split_size(&p) * p.esize;
 }

@@ -1,15 +1,15 @@
-/* transpose.c: rows of queries to columns, where lanes are queries, and back; as functions of the
- * emitted module. */
+/* transpose.c: generated functions that transpose rows of queries to [element][query], where lanes
+ * are queries, and back. */
 #include "codegen/attention/impl.h"
 
-/* n vectors side by side in one, n a power of two; part[] is used up. */
+/* n is a power of two. */
 em_val att_join(em *e, em_val *part, int n) {
     for (; n > 1; n /= 2)
         for (int i = 0; i < n / 2; i++) part[i] = em_concat(e, part[2 * i], part[2 * i + 1]);
     return part[0];
 }
 
-/* In every 128-bit piece of `piece` vectors: the piece x piece square transposed. */
+/* Transposes the piece x piece square in each 128-bit piece of `piece` vectors. */
 void att_transpose_pieces(em *e, const att_plan *p, em_val *x) {
     static const int pick4[4][4] = {{0, 16, 1, 17}, {2, 18, 3, 19}, {0, 1, 16, 17}, {2, 3, 18, 19}};
     static const int pick2[2][2] = {{0, 16}, {1, 17}};
@@ -31,7 +31,7 @@ void att_transpose_pieces(em *e, const att_plan *p, em_val *x) {
     for (int i = 0; i < 4; i++) x[i] = em_shuffle(e, t[i / 2], t[2 + i / 2], mask[2 + (i & 1)], n);
 }
 
-/* Pieces as elements: n vectors of n pieces (n = 1, 2 or 4), transposed. */
+/* Transposes n vectors of n pieces (n = 1, 2 or 4), with a piece as the element. */
 static void transpose_blocks(em *e, const att_plan *p, int n, em_val *x) {
     static const int pick4[4][4] = {{0, 1, 4, 5}, {2, 3, 6, 7}, {0, 2, 4, 6}, {1, 3, 5, 7}};
     static const int pick2[4][4] = {{0, 2}, {1, 3}};
@@ -58,12 +58,12 @@ static void row_pointers(em *e, const att_plan *p, em_val base, sn_dtype t, em_v
         at[i] = em_gep(e, base, t, em_mul(e, em_imin(e, em_i64(e, i), last), stride));
 }
 
-em_val att_emit_load(em *e, const att_plan *p, const char *name, sn_dtype t, int d, double factor) {
-    const em_type params[] = {e->ptr, e->i64, e->i64, e->ptr};
-    em_val fn = att_function(e, p, name, params, 4);
-    em_val to = em_param(e, 3), at[64], scale = em_vf(e, factor);
+em_val att_emit_load_queries(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
+                             double factor) {
+    att_load_queries_args q = att_load_queries_begin(e, p, name);
+    em_val at[64], scale = em_vf(e, factor);
     int pc = p->piece, groups = p->lanes / pc, whole = d / pc * pc;
-    row_pointers(e, p, em_param(e, 0), t, em_param(e, 1), em_param(e, 2), at);
+    row_pointers(e, p, q.src, t, q.stride, q.n_rows, at);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, pc));
     em_val x[4];
     for (int i = 0; i < pc; i++) {
@@ -73,7 +73,7 @@ em_val att_emit_load(em *e, const att_plan *p, const char *name, sn_dtype t, int
         x[i] = att_join(e, part, groups);
     }
     att_transpose_pieces(e, p, x);
-    em_val out = em_gep(e, to, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
+    em_val out = em_gep(e, q.dst, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
     for (int i = 0; i < pc; i++)
         att_store(e, p, em_mul(e, x[i], scale),
                   em_gep(e, out, p->t, em_i64(e, (int64_t)i * p->qb)));
@@ -82,20 +82,19 @@ em_val att_emit_load(em *e, const att_plan *p, const char *name, sn_dtype t, int
         em_val v = em_vf(e, 0);
         for (int i = 0; i < p->lanes; i++)
             v = em_insert(e, v, em_load(e, t, em_gep(e, at[i], t, em_i64(e, c)), 1), i);
-        att_store(e, p, em_mul(e, v, scale), em_gep(e, to, p->t, em_i64(e, (int64_t)c * p->qb)));
+        att_store(e, p, em_mul(e, v, scale), em_gep(e, q.dst, p->t, em_i64(e, (int64_t)c * p->qb)));
     }
-    em_ret(e, NULL);
-    return fn;
+    return att_end(e);
 }
 
-/* Rows d0 .. d0 + n - 1 of O, n <= lanes, to elements d0 .. of the output rows. */
-static void emit_store_square(em *e, const att_plan *p, sn_dtype t, em_val o, em_val factor,
+/* Elements d0 .. d0 + n - 1 of acc, n <= lanes, to the output rows. */
+static void emit_store_square(em *e, const att_plan *p, sn_dtype t, em_val acc, em_val factor,
                               em_val d0, int n, const em_val *row_at) {
     int pc = p->piece, groups = p->lanes / pc;
     em_val x[4][4]; /* [group of elements][element in it] */
     for (int g = 0; g < groups; g++) {
         for (int i = 0; i < pc; i++) {
-            em_val at = em_gep(e, o, p->t,
+            em_val at = em_gep(e, acc, p->t,
                                em_mul(e, em_add(e, d0, em_i64(e, g * pc + i)), em_i64(e, p->qb)));
             x[g][i] = g * pc + i < n ? em_mul(e, factor, att_load(e, p, at)) : em_vf(e, 0);
         }
@@ -115,22 +114,19 @@ static void emit_store_square(em *e, const att_plan *p, sn_dtype t, em_val o, em
     }
 }
 
-em_val att_emit_store(em *e, const att_plan *p, const char *name, sn_dtype t, int dv, double by) {
-    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64, e->ptr};
-    em_val fn = att_function(e, p, name, params, 6);
-    em_val o = em_param(e, 0), sum = att_load(e, p, em_param(e, 1)), out = em_param(e, 2);
-    em_val stride = em_param(e, 3), rows = em_param(e, 4), dummy = em_param(e, 5), at[64];
-    em_val none = em_cmp(e, EM_EQ, sum, em_vf(e, 0));
-    em_val factor = em_select(e, none, em_vf(e, 0), em_div(e, em_vf(e, by), sum));
-    for (int i = 0; i < p->lanes; i++) { /* rows that do not exist go nowhere */
-        em_val row = em_gep(e, out, t, em_mul(e, em_i64(e, i), stride));
-        at[i] = em_select(e, em_cmp(e, EM_LT, em_i64(e, i), rows), row, dummy);
+em_val att_emit_store_queries(em *e, const att_plan *p, const char *name, sn_dtype t, int dv,
+                              double by) {
+    att_store_queries_args q = att_store_queries_begin(e, p, name);
+    em_val l_i = att_load(e, p, q.l), none = em_cmp(e, EM_EQ, l_i, em_vf(e, 0)), at[64];
+    em_val factor = em_select(e, none, em_vf(e, 0), em_div(e, em_vf(e, by), l_i));
+    for (int i = 0; i < p->lanes; i++) {
+        em_val row = em_gep(e, q.dst, t, em_mul(e, em_i64(e, i), q.stride));
+        at[i] = em_select(e, em_cmp(e, EM_LT, em_i64(e, i), q.n_rows), row, q.dummy);
     }
     int whole = dv / p->lanes * p->lanes;
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, p->lanes));
-    emit_store_square(e, p, t, o, factor, l.i, p->lanes, at);
+    emit_store_square(e, p, t, q.acc, factor, l.i, p->lanes, at);
     em_end(e, &l);
-    if (whole < dv) emit_store_square(e, p, t, o, factor, em_i64(e, whole), dv - whole, at);
-    em_ret(e, NULL);
-    return fn;
+    if (whole < dv) emit_store_square(e, p, t, q.acc, factor, em_i64(e, whole), dv - whole, at);
+    return att_end(e);
 }

@@ -178,14 +178,20 @@ em_val em_call(em *e, em_val fn, const em_val *args, int n) {
     return LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, (em_val *)args, (unsigned)n, "");
 }
 
-em_val em_function_named(em *e, const char *name, const em_type *types, const char *const *names,
-                         int n) {
-    em_val fn = em_function(e, name, e->tvoid, types, n);
+em_val em_function_named(em *e, const char *name, em_type result, const em_type *types,
+                         const char *const *names, int n) {
+    em_val fn = em_function(e, name, result, types, n);
     for (int i = 0; i < n; i++) LLVMSetValueName2(em_param(e, i), names[i], strlen(names[i]));
     return fn;
 }
 
-void em_call_named(em *e, em_val fn, const char *const *names, const em_val *args, int n) {
+/* A value of fn's result type, after an error. */
+static em_val no_result(em *e, em_val fn) {
+    em_type t = LLVMGetReturnType(LLVMGlobalGetValueType(fn));
+    return t == e->tvoid ? NULL : LLVMConstNull(t);
+}
+
+em_val em_call_named(em *e, em_val fn, const char *const *names, const em_val *args, int n) {
     size_t length;
     const char *callee = LLVMGetValueName2(fn, &length);
     bool ok = LLVMCountParams(fn) == (unsigned)n;
@@ -194,15 +200,15 @@ void em_call_named(em *e, em_val fn, const char *const *names, const em_val *arg
     if (!ok) {
         sn_fail(&e->err, SN_ERR_INTERNAL, "call of '%s' by the signature of another function",
                 callee);
-        return;
+        return no_result(e, fn);
     }
     for (int i = 0; i < n; i++) {
         if (args[i] && LLVMTypeOf(args[i]) == LLVMTypeOf(LLVMGetParam(fn, (unsigned)i))) continue;
         sn_fail(&e->err, SN_ERR_INTERNAL, "call of '%s': argument '%s' %s", callee, names[i],
                 args[i] ? "has the wrong type" : "is missing");
-        return;
+        return no_result(e, fn);
     }
-    em_call(e, fn, args, n);
+    return em_call(e, fn, args, n);
 }
 
 void em_no_inline(em *e, em_val fn) {

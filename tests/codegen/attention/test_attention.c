@@ -373,7 +373,7 @@ static void make_problem(problem *p, const shape *s) {
     p->a = (sn_attention){.d = s->d,
                           .dv = s->dv,
                           .heads = s->h,
-                          .group = s->h / s->hk,
+                          .gqa_ratio = s->h / s->hk,
                           .batch = SN_GEMM_DIM(0),
                           .tq = SN_GEMM_DIM(1),
                           .tk = SN_GEMM_DIM(2),
@@ -474,9 +474,9 @@ static bool compile(compiled *c, problem *p) {
     em e;
     if (!sn_target_init(&c->target, p->s.target, &err)) fail_msg("%s", err.message);
     if (!sn_target_runs_here(&c->target)) return false;
-    int64_t parts = sn_attention_parts(&p->a, &c->target, p->s.compute);
+    int64_t parts = sn_attention_split_bytes(&p->a, &c->target, p->s.compute);
     if (parts) {
-        p->a.parts_buf = PARTS;
+        p->a.splits_buf = PARTS;
         p->buf[PARTS] = zeroed(parts);
         memset(p->buf[PARTS], 0xff, (size_t)parts);
     }
@@ -769,7 +769,7 @@ static void bad_specs(void **state) {
         problem p;
         make_problem(&p, &s);
         if (i == 0) p.a.d = 0;
-        if (i == 1) p.a.group = 3;
+        if (i == 1) p.a.gqa_ratio = 3;
         if (i == 2) p.a.q.dtype = SN_I32;
         if (i == 3) p.a.n_captured = 0;
         em e;

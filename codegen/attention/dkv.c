@@ -1,14 +1,14 @@
-/* outer.c: products of the backward pass that sum over queries, with lanes along a row of
- * K or V: what a block of queries adds to the gradients of a tile of keys. */
-#include "codegen/attention/back.h"
+/* dkv.c: what a query block adds to the gradients of a KV tile: dv += p^T dout, dk += ds^T q. Sums
+ * over queries, with lanes along a row of K or V. */
+#include "codegen/attention/backward.h"
 
-enum { MOST_VECTORS = 4 }; /* of a row at a time */
+enum { MAX_VECTORS = 4 }; /* of a row at a time */
 
 static em_val vector_at(em *e, const att_plan *p, em_val row, int64_t i) {
     return em_gep(e, row, p->t, em_i64(e, i));
 }
 
-/* C[i][c ..] += A[i][q] B[q][c ..] over q < queries, for i < rows and nv vectors from column c. */
+/* c[i][..] += a[i][q] b[q][..] over q < queries, for i < rows and nv vectors of a row. */
 static void emit_group(em *e, const att_plan *p, int rows, int nv, int width, em_val c_at,
                        em_val a_at, em_val b_at, em_val queries) {
     em_val sum[64], first[64];
@@ -20,7 +20,7 @@ static void emit_group(em *e, const att_plan *p, int rows, int nv, int width, em
     em_val a = em_gep(e, a_at, p->t, l.i),
            b = em_gep(e, b_at, p->t, em_mul(e, l.i, em_i64(e, width)));
     for (int u = 0; u < unroll; u++) {
-        em_val y[MOST_VECTORS];
+        em_val y[MAX_VECTORS];
         for (int v = 0; v < nv; v++)
             y[v] = att_load(e, p, vector_at(e, p, b, u * width + v * p->lanes));
         for (int i = 0; i < rows; i++) {
@@ -35,90 +35,83 @@ static void emit_group(em *e, const att_plan *p, int rows, int nv, int width, em
                   vector_at(e, p, c_at, i / nv * width + i % nv * p->lanes));
 }
 
-/* Columns of nv vectors from `column` on: groups of as many keys as registers allow, then fewer. */
-static void emit_columns(em *e, const att_plan *p, int width, int column, int nv) {
+/* nv vectors from `column` on, for all keys: in groups of as many keys as registers allow, then in
+ * smaller ones. */
+static void emit_columns(em *e, const att_plan *p, const att_dkv_args *q, int width, int column,
+                         int nv) {
     int most = (e->target->vector_regs - nv - 1) / nv, size[8], n = 0;
     size[n++] = most > 12 ? 12 : most;
     for (int rows = 8; rows; rows /= 2)
         if (rows < size[0]) size[n++] = rows;
-    em_val keys = em_param(e, 3), done = em_i64(e, 0);
+    em_val done = em_i64(e, 0);
     for (int i = 0; i < n; i++) {
         em_val rows = em_i64(e, size[i]);
-        em_val whole = em_mul(e, LLVMBuildUDiv(e->b, em_sub(e, keys, done), rows, ""), rows);
+        em_val whole = em_mul(e, LLVMBuildUDiv(e->b, em_sub(e, q->keys, done), rows, ""), rows);
         em_loop l = em_for(e, done, em_add(e, done, whole), rows);
         em_val at = em_add(e, em_mul(e, l.i, em_i64(e, width)), em_i64(e, column));
-        emit_group(e, p, size[i], nv, width, em_gep(e, em_param(e, 0), p->t, at),
-                   em_gep(e, em_param(e, 1), p->t, em_mul(e, l.i, em_i64(e, p->qb))),
-                   vector_at(e, p, em_param(e, 2), column), em_param(e, 4));
+        emit_group(e, p, size[i], nv, width, em_gep(e, q->c, p->t, at),
+                   em_gep(e, q->a, p->t, em_mul(e, l.i, em_i64(e, p->qb))),
+                   vector_at(e, p, q->b, column), q->queries);
         em_end(e, &l);
         done = em_add(e, done, whole);
     }
 }
 
-em_val att_emit_outer(em *e, const att_plan *p, const char *name, int width) {
-    const em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
-    em_val fn = att_function(e, p, name, params, 5);
-    int most = e->target->vector_regs >= 32 ? MOST_VECTORS : MOST_VECTORS / 2;
+em_val att_emit_dkv(em *e, const att_plan *p, const char *name, int width) {
+    att_dkv_args q = att_dkv_begin(e, p, name);
+    int most = e->target->vector_regs >= 32 ? MAX_VECTORS : MAX_VECTORS / 2;
     int vectors = width / p->lanes, calls = (vectors + most - 1) / most;
     for (int i = 0, at = 0; i < calls; i++) {
         int nv = (vectors - at + calls - i - 1) / (calls - i);
-        emit_columns(e, p, width, at * p->lanes, nv);
+        emit_columns(e, p, &q, width, at * p->lanes, nv);
         at += nv;
     }
-    em_ret(e, NULL);
-    return fn;
+    return att_end(e);
 }
 
 em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t, int d) {
-    const em_type params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr};
-    em_val fn = att_function(e, p, name, params, 5);
-    em_val from = em_param(e, 0), stride = em_param(e, 1), rows = em_param(e, 2);
+    att_copy_rows_args q = att_copy_rows_begin(e, p, name);
+    em_val begin[] = {em_i64(e, 0), q.n_rows}, end[] = {q.n_rows, q.n_dst};
     int width = att_padded(p, d);
     for (int part = 0; part < 2; part++) { /* rows that exist, then zeros */
-        em_loop l =
-            em_for(e, part ? rows : em_i64(e, 0), part ? em_param(e, 3) : rows, em_i64(e, 1));
-        em_val row = em_gep(e, from, t, em_mul(e, l.i, stride));
-        em_val to = em_gep(e, em_param(e, 4), p->t, em_mul(e, l.i, em_i64(e, width)));
+        em_loop l = em_for(e, begin[part], end[part], em_i64(e, 1));
+        em_val row = em_gep(e, q.src, t, em_mul(e, l.i, q.stride));
+        em_val dst = em_gep(e, q.dst, p->t, em_mul(e, l.i, em_i64(e, width)));
         for (int c = 0; c < width; c += p->lanes) {
             em_val at = em_gep(e, row, t, em_i64(e, c)), x = em_vf(e, 0);
             if (!part)
                 x = c + p->lanes <= d ? em_load(e, t, at, p->lanes)
                                       : em_load_tail(e, t, at, p->lanes, em_i64(e, d - c));
-            att_store(e, p, x, vector_at(e, p, to, c));
+            att_store(e, p, x, vector_at(e, p, dst, c));
         }
         em_end(e, &l);
     }
-    em_ret(e, NULL);
-    return fn;
+    return att_end(e);
 }
 
 em_val att_emit_store_rows(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
                            double factor) {
-    const em_type params[] = {e->ptr, e->i64, e->ptr, e->i64};
-    em_val fn = att_function(e, p, name, params, 4);
+    att_store_rows_args q = att_store_rows_begin(e, p, name);
     int width = att_padded(p, d);
-    em_loop l = em_for(e, em_i64(e, 0), em_param(e, 1), em_i64(e, 1));
-    em_val from = em_gep(e, em_param(e, 0), p->t, em_mul(e, l.i, em_i64(e, width)));
-    em_val to = em_gep(e, em_param(e, 2), t, em_mul(e, l.i, em_param(e, 3)));
+    em_loop l = em_for(e, em_i64(e, 0), q.n_rows, em_i64(e, 1));
+    em_val src = em_gep(e, q.src, p->t, em_mul(e, l.i, em_i64(e, width)));
+    em_val dst = em_gep(e, q.dst, t, em_mul(e, l.i, q.stride));
     for (int c = 0; c < width; c += p->lanes) {
-        em_val x = att_load(e, p, vector_at(e, p, from, c));
+        em_val x = att_load(e, p, vector_at(e, p, src, c));
         if (factor != 1) x = em_mul(e, x, em_vf(e, factor));
         if (c + p->lanes <= d)
-            em_store(e, t, em_gep(e, to, t, em_i64(e, c)), x);
+            em_store(e, t, em_gep(e, dst, t, em_i64(e, c)), x);
         else
-            em_store_tail(e, t, em_gep(e, to, t, em_i64(e, c)), x, em_i64(e, d - c));
+            em_store_tail(e, t, em_gep(e, dst, t, em_i64(e, c)), x, em_i64(e, d - c));
     }
     em_end(e, &l);
-    em_ret(e, NULL);
-    return fn;
+    return att_end(e);
 }
 
 em_val att_emit_zero(em *e, const att_plan *p, const char *name) {
-    const em_type params[] = {e->ptr, e->i64};
-    em_val fn = att_function(e, p, name, params, 2);
-    em_loop l = em_for(e, em_i64(e, 0), em_param(e, 1), em_i64(e, p->lanes));
-    att_store(e, p, em_vf(e, 0), em_gep(e, em_param(e, 0), p->t, l.i));
+    att_zero_args q = att_zero_begin(e, p, name);
+    em_loop l = em_for(e, em_i64(e, 0), q.elements, em_i64(e, p->lanes));
+    att_store(e, p, em_vf(e, 0), em_gep(e, q.dst, p->t, l.i));
     em_end(e, &l);
-    em_ret(e, NULL);
-    return fn;
+    return att_end(e);
 }

@@ -1,8 +1,9 @@
-/* tables.c: captured tensors that regions read: which one, whether inside, its range over
- * a tile. */
+/* captured.c: captured tensors that regions read: which tensor a node reads, whether an index is in
+ * range, the range of the values over a tile. */
 #include "codegen/attention/impl.h"
 
-const sn_attention_captured *att_captured_of(const att_tables *t, const sn_node *n, int *index) {
+const sn_attention_captured *att_captured_tensor(const att_captured *t, const sn_node *n,
+                                                 int *index) {
     *index = (int)sn_attr_int(n->in[0], SN_A_index, -1) - t->first;
     if (*index >= 0 && *index < t->a->n_captured) return &t->a->captured[*index];
     sn_fail(&t->e->err, SN_ERR_INTERNAL,
@@ -17,7 +18,7 @@ em_val att_clamp_index(em *e, em_val i, sn_gemm_size size) {
                  : em_imax(e, em_imin(e, i, last), zero);
 }
 
-bool att_surely_inside(const att_tables *t, const sn_node *x, sn_gemm_size axis) {
+bool att_index_in_range(const att_captured *t, const sn_node *x, sn_gemm_size axis) {
     const sn_attention *a = t->a;
     const sn_gemm_size limit[] = {a->batch, SN_GEMM_CONST(a->heads), a->tq, a->tk};
     if (x->op == SN_OP_const)
@@ -36,19 +37,20 @@ em_val att_captured_scalar(em *e, const sn_attention *a, int i) {
 }
 
 em_val att_dim_value(void *ctx, const sn_node *n) {
-    const att_tables *t = ctx;
+    const att_captured *t = ctx;
     sn_dim d = sn_attr_int(n, SN_A_dim, 0);
     if (d >= 0) return em_i64(t->e, d);
     if (t->a->dim) return t->a->dim(t->a->ctx, t->e, d);
-    sn_fail(&t->e->err, SN_ERR_INTERNAL, "attention: a region uses a dimension, but no way to it");
+    sn_fail(&t->e->err, SN_ERR_INTERNAL,
+            "attention: a region uses a symbolic dimension, but the spec has no function dim");
     return em_i64(t->e, 0);
 }
 
-/* Elements of a table that are looked at together; integers of 64 bits are kept as they are. */
+/* Minimum and maximum of a table, in n lanes. */
 typedef struct row_range {
-    sn_dtype as;
+    sn_dtype as; /* i32; i64 for 64-bit integers */
     int n;
-    em_var lo, hi; /* by lane */
+    em_var lo, hi; /* of each lane */
 } row_range;
 
 static row_range begin_range(em *e, const sn_attention_captured *c) {
@@ -61,7 +63,7 @@ static row_range begin_range(em *e, const sn_attention_captured *c) {
     return r;
 }
 
-/* Minimum and maximum over the last axis from `base` (pointer to index 0 of it), lo .. hi. */
+/* Includes elements last.lo .. last.hi of the last axis; base: pointer to index 0 of this axis. */
 static void emit_row_range(em *e, const sn_attention_captured *c, em_val base, sn_interval last,
                            const row_range *r) {
     em_val end = em_add(e, last.hi, em_i64(e, 1)), stride = att_size(e, c->stride[c->rank - 1]);
@@ -78,7 +80,7 @@ static void emit_row_range(em *e, const sn_attention_captured *c, em_val base, s
     em_end(e, &l);
 }
 
-/* Of truth values: both have been seen, so that the rest of them cannot matter. */
+/* For bools: both values have occurred, so further elements cannot change the range. */
 static em_val are_mixed(em *e, const row_range *r) {
     em_val lo = em_get(e, r->lo), hi = em_get(e, r->hi);
     em_val no = em_cmp(e, EM_EQ, lo, em_like(e, lo, 0));
@@ -87,14 +89,14 @@ static em_val are_mixed(em *e, const row_range *r) {
     return em_and(e, att_any_lane(e, no), att_any_lane(e, yes));
 }
 
-/* Elements that a range may have before it is taken as "anything". */
-static const int64_t most_elements = 1 << 16;
+/* With more elements than this the range is taken as unknown. */
+static const int64_t max_elements = 1 << 16;
 
-sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *index) {
-    const att_tables *t = ctx;
+sn_interval att_captured_range(void *ctx, const sn_node *n, const sn_interval *index) {
+    const att_captured *t = ctx;
     em *e = t->e;
     int which;
-    const sn_attention_captured *c = att_captured_of(t, n, &which);
+    const sn_attention_captured *c = att_captured_tensor(t, n, &which);
     if (!c || c->rank != n->n_in - 1 || c->rank > 4) return (sn_interval){NULL, NULL};
     sn_interval r[SN_MAX_RANK];
     em_val count = em_i64(e, 1);
@@ -103,12 +105,12 @@ sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *inde
         r[i].lo = em_imax(e, em_imin(e, index[i].lo, last), zero);
         r[i].hi = em_imax(e, em_imin(e, index[i].hi, last), zero);
         count = em_mul(e, count, em_add(e, em_sub(e, r[i].hi, r[i].lo), em_i64(e, 1)));
-        count = em_imin(e, count, em_i64(e, most_elements + 1));
-        count = em_select(e, em_cmp(e, EM_LT, last, zero), em_i64(e, most_elements + 1), count);
+        count = em_imin(e, count, em_i64(e, max_elements + 1));
+        count = em_select(e, em_cmp(e, EM_LT, last, zero), em_i64(e, max_elements + 1), count);
     }
-    em_val small = em_cmp(e, EM_LE, count, em_i64(e, most_elements));
+    em_val small = em_cmp(e, EM_LE, count, em_i64(e, max_elements));
     em_val low = em_i64(e, INT64_MIN / 4), high = em_i64(e, INT64_MAX / 4);
-    em_var lo = em_let(e, low), hi = em_let(e, high); /* anything */
+    em_var lo = em_let(e, low), hi = em_let(e, high); /* unknown */
     em_branch br = em_if(e, small);
     row_range row = begin_range(e, c);
     em_loop l[4];
@@ -126,6 +128,6 @@ sn_interval att_table_range(void *ctx, const sn_node *n, const sn_interval *inde
     em_endif(e, &br);
     sn_interval v = {em_get(e, lo), em_get(e, hi)};
     if (n->dtype != SN_BOOL) return v;
-    em_val zero = em_i64(e, 0); /* bytes 0 and 1: surely true if the least is 1 */
+    em_val zero = em_i64(e, 0); /* bytes 0 and 1: certainly true if the minimum is 1 */
     return (sn_interval){em_cmp(e, EM_GT, v.lo, zero), em_cmp(e, EM_GT, v.hi, zero)};
 }

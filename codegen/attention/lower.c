@@ -1,4 +1,4 @@
-/* flash.c: a `flash` or `flash_grad` step in the terms of the attention generator. */
+/* lower.c: translates `flash` and `flash_grad` steps into specs of the attention generator. */
 #include "codegen/attention/attention.h"
 #include "codegen/kernel.h"
 
@@ -40,7 +40,7 @@ static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
     *a = (sn_attention){.d = (int)q->shape[3],
                         .dv = (int)v->shape[3],
                         .heads = (int)q->shape[1],
-                        .group = (int)(q->shape[1] / key->shape[1]),
+                        .gqa_ratio = (int)(q->shape[1] / key->shape[1]),
                         .batch = sn_kernel_size(k, q->shape[0]),
                         .tq = sn_kernel_size(k, q->shape[2]),
                         .tk = sn_kernel_size(k, key->shape[2]),
@@ -66,7 +66,7 @@ static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
 static int64_t flash_shared(const sn_kernel *k, const sn_target *t) {
     sn_attention a;
     make_spec(k, 3, &a);
-    return sn_attention_parts(&a, t, k->compute);
+    return sn_attention_split_bytes(&a, t, k->compute);
 }
 
 static int flash_tiles(const sn_kernel *k) {
@@ -78,12 +78,13 @@ static int flash_tiles(const sn_kernel *k) {
 static void emit_flash(em *e, const sn_kernel *k) {
     sn_attention a;
     make_spec(k, 3, &a);
-    if (flash_shared(k, e->target)) a.parts_buf = k->step->n_in + k->step->n_out;
+    if (flash_shared(k, e->target)) a.splits_buf = k->step->n_in + k->step->n_out;
     sn_attention_emit(e, k->name, &a);
 }
 
-/* The generator's scratch is a constant plus blocks of keys and of queries; as a polynomial it is
- * bounded from above, given the bytes for 1 of each, for MANY queries, for MANY keys. */
+/* Upper bound of the scratch as a polynomial of the sizes. The generator's scratch is a constant
+ * plus whole tiles of keys and blocks of queries; the arguments are the bytes for one key and one
+ * query, for MANY queries, for MANY keys. */
 enum { MANY = 1 << 20, SLACK = 256 };
 
 static sn_dim scratch_of_sizes(const sn_kernel *k, int64_t one, int64_t queries, int64_t keys) {
@@ -105,7 +106,7 @@ static sn_dim flash_scratch(const sn_kernel *k, const sn_target *t) {
                             sn_attention_scratch(&a, t, k->compute, 1, MANY));
 }
 
-/* --- the gradient: q, k, v, out, lse, d out, captured -> dq, dk, dv, parts of tables ---------- */
+/* --- the gradient: q, k, v, out, lse, dout, captured -> dq, dk, dv, partial gradients of tables */
 
 static void make_tables(const sn_kernel *k, sn_attention_grad *g) {
     const sn_step *s = k->step;
@@ -148,7 +149,7 @@ static void emit_flash_grad(em *e, const sn_kernel *k) {
     if (make_gradient(k, &g))
         sn_attention_emit_grad(e, k->name, &g);
     else
-        sn_fail(&e->err, SN_ERR_INTERNAL, "attention gradient: the score has no derivative");
+        sn_fail(&e->err, SN_ERR_INTERNAL, "%s: the score region is not differentiable", k->name);
 }
 
 static sn_dim flash_grad_scratch(const sn_kernel *k, const sn_target *t) {
@@ -161,12 +162,12 @@ static sn_dim flash_grad_scratch(const sn_kernel *k, const sn_target *t) {
 
 const sn_region *sn_flash_report(const sn_kernel *k, char *tiles, size_t size) {
     sn_attention_grad g = {.score = NULL};
-    bool back = k->step->node->op == SN_OP_flash_grad;
-    if (!back) make_spec(k, 3, &g.a);
-    if (back && !make_gradient(k, &g)) return NULL;
+    bool grad = k->step->node->op == SN_OP_flash_grad;
+    if (!grad) make_spec(k, 3, &g.a);
+    if (grad && !make_gradient(k, &g)) return NULL;
     sn_attention_explain(&g.a, tiles, size);
     const sn_region *derivative = g.score ? g.score->region : NULL;
-    int rows = sn_attention_diagonals(&g.a, derivative);
+    int rows = sn_attention_relative_terms(&g.a, derivative);
     size_t n = strlen(tiles);
     if (rows)
         snprintf(tiles + n, size - n, "; %d value%s of the distance, computed once for each", rows,

@@ -1,0 +1,66 @@
+/* common.c: what all files of the attention generator use: sizes, addresses, functions of the
+ * emitted module, whole vectors in scratch. */
+#include "codegen/attention/impl.h"
+
+#include <stdio.h>
+
+em_val att_size(em *e, sn_gemm_size s) {
+    return s.slot < 0 ? em_i64(e, s.value) : em_dim(e, s.slot);
+}
+
+em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head) {
+    em_val at = em_add(e, att_size(e, o->offset), em_mul(e, batch, att_size(e, o->batch)));
+    at = em_add(e, at, em_mul(e, head, att_size(e, o->head)));
+    return em_gep(e, em_buf(e, o->buf), o->dtype, at);
+}
+
+em_val att_lse_ptr(em *e, const att_plan *p, em_val batch, em_val head, em_val q, bool log_sum) {
+    em_val row = em_add(e, em_mul(e, batch, em_i64(e, p->a->heads)), head);
+    row = em_add(e, em_mul(e, row, em_i64(e, 2)), em_i64(e, log_sum));
+    em_val at = em_add(e, em_mul(e, row, att_size(e, p->a->tq)), q);
+    return em_gep(e, em_buf(e, p->a->lse_buf), p->t, at);
+}
+
+att_name att_name_of(const att_plan *p, const char *suffix) {
+    att_name name;
+    snprintf(name.text, sizeof name.text, "%s.%s", p->name, suffix);
+    return name;
+}
+
+em_val att_end(em *e) {
+    em_val fn = e->fn;
+    em_ret(e, NULL);
+    return fn;
+}
+
+em_val att_scratch(em *e, int64_t offset) {
+    return em_gep_bytes(e, e->scratch, em_i64(e, offset));
+}
+
+em_val att_block_state(em *e, const att_plan *p, int64_t offset) {
+    em_val current = em_load(e, SN_I64, att_scratch(e, p->current_state_offset), 1);
+    return em_gep_bytes(e, att_scratch(e, offset), current);
+}
+
+em_val att_load(em *e, const att_plan *p, em_val ptr) {
+    return em_load_raw(e, e->vt, ptr, (unsigned)(p->lanes * p->esize));
+}
+
+void att_store(em *e, const att_plan *p, em_val x, em_val ptr) {
+    em_store_raw(e, x, ptr, (unsigned)(p->lanes * p->esize));
+}
+
+em_val att_lanes(em *e, const att_plan *p, em_val x) {
+    return em_lanes_of(x) == 1 ? em_splat(e, x, p->lanes) : x;
+}
+
+em_val att_column(em *e, const att_plan *p, em_val base, em_val v) {
+    return em_gep(e, base, p->t, em_mul(e, v, em_i64(e, p->lanes)));
+}
+
+em_val att_any_lane(em *e, em_val cond) {
+    unsigned n = (unsigned)em_lanes_of(cond);
+    em_type bits = LLVMIntTypeInContext(e->ctx, n);
+    em_val packed = em_bitcast(e, cond, bits);
+    return LLVMBuildICmp(e->b, LLVMIntNE, packed, LLVMConstInt(bits, 0, false), "");
+}

@@ -1,0 +1,225 @@
+/* matmul.c: microkernels of a KV tile, as generated functions: qk (scores) and pv (weighted sums of
+ * V). The accumulators of a call stay in registers. */
+#include "codegen/attention/impl.h"
+
+#include <math.h>
+
+enum { LINE = 64 }; /* bytes of a cache line */
+
+static em_val vector_at(em *e, const att_plan *p, em_val base, int64_t row, int v) {
+    return em_gep(e, base, p->t, em_i64(e, row * p->qb + (int64_t)v * p->lanes));
+}
+
+/* One step of both products: acc[i][v] += element[i] * vector[v]. */
+static void multiply_add(em *e, const att_plan *p, int rows, int nv, const em_val *element_at,
+                         em_val vectors_at, em_val *acc) {
+    em_val x[ATT_NV];
+    for (int v = 0; v < nv; v++) x[v] = att_load(e, p, vector_at(e, p, vectors_at, 0, v));
+    for (int i = 0; i < rows; i++) {
+        em_val s = em_load_splat(e, p->t, element_at[i], p->lanes);
+        for (int v = 0; v < nv; v++) acc[i * nv + v] = em_fma(e, s, x[v], acc[i * nv + v]);
+    }
+}
+
+/* --- qk --------------------------------------------------------------------------------------- */
+
+/* What qk prefetches: rows of two matrices, from an address on, `step` bytes apart. */
+typedef struct qk_prefetch {
+    em_val ptr[2], step[2];
+} qk_prefetch;
+
+/* A group of keys: s[i][..] = sum of k[i][d] q[d][..] for i < rows; key[i]: row of K. */
+static void emit_qk_group(em *e, const att_plan *p, int d, int rows, int nv, const em_val *key,
+                          em_val q, const qk_prefetch *f, em_val *s) {
+    int step = d < 4 ? d : 4, whole = d / step * step;
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, step));
+    em_val acc[64], first[64], at[32];
+    for (int i = 0; i < rows * nv; i++) acc[i] = first[i] = em_carry(e, &l, em_vf(e, 0));
+    em_val quarter = em_lshr(e, l.i, em_i64(e, 2)), three = em_i64(e, 3);
+    em_val line = em_mul(e, em_lshr(e, l.i, em_i64(e, 4)), em_i64(e, LINE));
+    for (int i = 0; i < 2; i++) { /* a line of each of four rows, then their next line */
+        em_val row = em_mul(e, em_and(e, quarter, three), f->step[i]);
+        bool write = i && !att_has_bias_tile(e, p); /* rows of the result */
+        em_prefetch(e, em_gep_bytes(e, f->ptr[i], em_add(e, row, line)), write, 2);
+    }
+    for (int u = 0; u < step; u++) {
+        em_val at_d = em_add(e, l.i, em_i64(e, u));
+        for (int i = 0; i < rows; i++) at[i] = em_gep(e, key[i], p->t, at_d);
+        em_val q_at = em_gep(e, q, p->t, em_mul(e, at_d, em_i64(e, p->qb)));
+        multiply_add(e, p, rows, nv, at, q_at, acc);
+    }
+    for (int i = 0; i < rows * nv; i++) em_next(e, &l, first[i], acc[i]);
+    em_end(e, &l);
+    for (int i = 0; i < rows * nv; i++) s[i] = em_final(e, &l, first[i]);
+    for (int u = whole; u < d; u++) {
+        for (int i = 0; i < rows; i++) at[i] = em_gep(e, key[i], p->t, em_i64(e, u));
+        multiply_add(e, p, rows, nv, at, vector_at(e, p, q, u, 0), s);
+    }
+}
+
+/* Stores a group of scores; updates the maximum or adds to what is there, as the flags say. */
+static void store_scores(em *e, const att_plan *p, const att_qk_args *a, em_val out, int rows,
+                         int nv, int flags, const em_val *s) {
+    for (int v = 0; v < nv; v++) {
+        em_val max_ptr = vector_at(e, p, a->qk_max, 0, v),
+               max = flags & ATT_QK_MAX ? att_load(e, p, max_ptr) : NULL;
+        for (int i = 0; i < rows; i++) {
+            em_val x = s[i * nv + v], dst = vector_at(e, p, out, i, v);
+            if (flags & ATT_QK_ADD) x = em_add(e, x, att_load(e, p, dst));
+            att_store(e, p, x, dst);
+            if (max) max = em_max(e, x, max);
+        }
+        if (max) att_store(e, p, max, max_ptr);
+    }
+}
+
+em_val att_emit_qk(em *e, const att_plan *p, const char *name, int nv, int d, int flags) {
+    char suffix[32];
+    snprintf(suffix, sizeof suffix, "%s%d", name, nv);
+    att_qk_args a = att_qk_begin(e, p, suffix);
+    int rows = p->key_rows[nv];
+    /* whole subtiles, so that the bias is added to each key once */
+    if ((flags & ATT_QK_ADD) && rows > ATT_SUBTILE_KEYS) rows = ATT_SUBTILE_KEYS;
+    em_loop l = em_for(e, em_i64(e, 0), a.keys, em_i64(e, rows));
+    em_val last = em_sub(e, em_sub(e, a.k_rows, em_i64(e, 1)), l.i);
+    em_val key[32], s[64];
+    for (int i = 0; i < rows; i++) {
+        em_val row = em_add(e, l.i, em_imin(e, em_i64(e, i), last));
+        key[i] = em_gep(e, a.k, p->t, em_mul(e, row, a.k_stride));
+    }
+    em_val row = em_add(e, a.prefetch_row, em_lshr(e, l.i, em_i64(e, 1)));
+    row = em_imin(e, row, em_i64(e, ATT_NV * p->lanes));
+    qk_prefetch f = {.step = {a.prefetch_step0, a.prefetch_step1}};
+    f.ptr[0] = em_gep_bytes(e, a.prefetch0, em_mul(e, row, a.prefetch_step0));
+    f.ptr[1] = em_gep_bytes(e, a.prefetch1, em_mul(e, row, a.prefetch_step1));
+    emit_qk_group(e, p, d, rows, nv, key, a.q, &f, s);
+    em_val out = em_gep(e, a.s, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
+    store_scores(e, p, &a, out, rows, nv, flags, s);
+    em_end(e, &l);
+    return att_end(e);
+}
+
+/* --- pv --------------------------------------------------------------------------------------- */
+
+/* Rows of K and V that the next tile needs: pv prefetches a line of each per key. */
+typedef struct pv_prefetch {
+    em_val ptr[2], step[2]; /* step: bytes to the next row */
+} pv_prefetch;
+
+/* Elements of an output row: acc[i][..] += v[k][i] p[k][..], i < rows; v, acc: at the first one. */
+static void emit_pv_group(em *e, const att_plan *p, int rows, int nv, em_val v_at, em_val acc_at,
+                          const att_pv_args *a, const pv_prefetch *f) {
+    em_val acc[64], at[32], ahead[2] = {f->ptr[0], f->ptr[1]}, p_at = a->p;
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < nv; v++)
+            acc[i * nv + v] = att_load(e, p, vector_at(e, p, acc_at, i, v));
+    int most = nv == ATT_NV ? 4 : 1; /* keys at a time, then the rest */
+    em_val done = em_and(e, a->keys, em_i64(e, -most));
+    em_val begin[] = {em_i64(e, 0), done}, end[] = {done, a->keys};
+    for (int part = 0; part < (most > 1 ? 2 : 1); part++) {
+        int unroll = part ? 1 : most;
+        em_loop l = em_for(e, begin[part], end[part], em_i64(e, unroll));
+        em_val v = em_carry(e, &l, v_at), w = em_carry(e, &l, p_at), first[64];
+        em_val v_u = v, w_u = w, next[2], next_u[2];
+        for (int i = 0; i < 2; i++) next[i] = next_u[i] = em_carry(e, &l, ahead[i]);
+        for (int i = 0; i < rows * nv; i++) first[i] = acc[i] = em_carry(e, &l, acc[i]);
+        for (int u = 0; u < unroll; u++) {
+            for (int i = 0; i < rows; i++) at[i] = em_gep(e, v_u, p->t, em_i64(e, i));
+            multiply_add(e, p, rows, nv, at, w_u, acc);
+            for (int i = 0; i < 2; i++) {
+                if (!i || rows * p->esize >= LINE) em_prefetch(e, next_u[i], false, 2);
+                next_u[i] = em_gep_bytes(e, next_u[i], f->step[i]);
+            }
+            v_u = em_gep(e, v_u, p->t, a->v_stride);
+            w_u = em_gep(e, w_u, p->t, em_i64(e, p->qb));
+        }
+        em_next(e, &l, v, v_u);
+        em_next(e, &l, w, w_u);
+        for (int i = 0; i < 2; i++) em_next(e, &l, next[i], next_u[i]);
+        for (int i = 0; i < rows * nv; i++) em_next(e, &l, first[i], acc[i]);
+        em_end(e, &l);
+        for (int i = 0; i < rows * nv; i++) acc[i] = em_final(e, &l, first[i]);
+        for (int i = 0; i < 2; i++) ahead[i] = em_final(e, &l, next[i]);
+        v_at = em_final(e, &l, v);
+        p_at = em_final(e, &l, w);
+    }
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < nv; v++)
+            att_store(e, p, acc[i * nv + v], vector_at(e, p, acc_at, i, v));
+}
+
+/* Elements of an output row per group: the largest divisor of dv that leaves enough accumulators to
+ * hide the latency, else groups of nearly equal size (the last ones smaller by one). */
+static int choose_rows(const att_plan *p, int nv, int dv) {
+    int most = p->out_rows[nv] < dv ? p->out_rows[nv] : dv;
+    for (int rows = most; rows * nv >= 8 && rows > most / 2; rows--)
+        if (dv % rows == 0) return rows;
+    int groups = (dv + most - 1) / most;
+    return (dv + groups - 1) / groups;
+}
+
+/* What the group of elements c .. prefetches. Groups of a line or more prefetch that line of K and
+ * of V; smaller ones alternate between a line of K and a line of V. */
+static pv_prefetch choose_prefetch(em *e, const att_plan *p, int rows, em_val c,
+                                   const att_pv_args *a) {
+    em_val at = em_mul(e, c, em_i64(e, p->esize)), one = em_i64(e, 1);
+    if (rows * p->esize >= LINE)
+        return (pv_prefetch){{em_gep_bytes(e, a->next_k, at), em_gep_bytes(e, a->next_v, at)},
+                             {a->next_k_step, a->next_v_step}};
+    em_val group = LLVMBuildUDiv(e->b, c, em_i64(e, rows), "");
+    em_val odd = em_cmp(e, EM_NE, em_and(e, group, one), em_i64(e, 0));
+    at = em_mul(e, em_lshr(e, group, one), em_i64(e, LINE));
+    em_val from = em_gep_bytes(e, em_select(e, odd, a->next_v, a->next_k), at);
+    em_val step = em_select(e, odd, a->next_v_step, a->next_k_step);
+    return (pv_prefetch){{from, from}, {step, step}};
+}
+
+em_val att_emit_pv(em *e, const att_plan *p, const char *name, int nv, int dv) {
+    char suffix[32];
+    snprintf(suffix, sizeof suffix, "%s%d", name, nv);
+    att_pv_args a = att_pv_begin(e, p, suffix);
+    int size = choose_rows(p, nv, dv), groups = (dv + size - 1) / size;
+    int smaller = groups * size - dv;
+    for (int part = 0; part < 2; part++) {
+        int rows = size - part, split = dv - smaller * (size - 1);
+        int lo = part ? split : 0, hi = part ? dv : split;
+        if (lo == hi) continue;
+        em_loop l = em_for(e, em_i64(e, lo), em_i64(e, hi), em_i64(e, rows));
+        em_val acc = em_gep(e, a.acc, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
+        pv_prefetch f = choose_prefetch(e, p, rows, l.i, &a);
+        emit_pv_group(e, p, rows, nv, em_gep(e, a.v, p->t, l.i), acc, &a, &f);
+        em_end(e, &l);
+    }
+    return att_end(e);
+}
+
+static em_val emit_pv_nan_safe(em *e, const att_plan *p) {
+    att_pv_nan_safe_args a = att_pv_nan_safe_begin(e, p, "pv_nan_safe");
+    em_loop i = em_for(e, em_i64(e, 0), em_i64(e, p->a->dv), em_i64(e, 1));
+    em_val out = em_gep(e, a.acc, p->t, em_mul(e, i.i, em_i64(e, p->qb)));
+    em_val before = att_load(e, p, out);
+    em_loop k = em_for(e, em_i64(e, 0), a.keys, em_i64(e, 1));
+    em_val acc = em_carry(e, &k, before);
+    em_val weight = att_load(e, p, em_gep(e, a.p, p->t, em_mul(e, k.i, em_i64(e, p->qb))));
+    em_val at = em_gep(e, em_gep(e, a.v, p->t, em_mul(e, k.i, a.v_stride)), p->t, i.i);
+    em_val more = em_fma(e, em_load_splat(e, p->t, at, p->lanes), weight, acc);
+    em_val none = em_cmp(e, EM_EQ, weight, em_vf(e, 0));
+    em_next(e, &k, acc, em_select(e, none, acc, more));
+    em_end(e, &k);
+    att_store(e, p, em_final(e, &k, acc), out);
+    em_end(e, &i);
+    return att_end(e);
+}
+
+void att_emit_functions(em *e, const att_plan *p, att_functions *f) {
+    const sn_attention *a = p->a;
+    int flags = (att_qk_is_score(p) ? ATT_QK_MAX : 0) | (p->bias.n ? ATT_QK_ADD : 0);
+    for (int nv = 1; nv <= ATT_NV; nv++) {
+        f->qk[nv] = att_emit_qk(e, p, "qk", nv, a->d, flags);
+        f->pv[nv] = att_emit_pv(e, p, "pv", nv, a->dv);
+    }
+    f->pv_nan_safe = p->scan_v ? emit_pv_nan_safe(e, p) : NULL;
+    f->load_q = att_emit_load_queries(e, p, "load_q", a->q.dtype, a->d, a->scale);
+    f->store_out =
+        att_emit_store_queries(e, p, "store_out", a->out.dtype, a->dv, att_keep_factor(p));
+}
