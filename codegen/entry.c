@@ -10,6 +10,7 @@
  * whose threads draw their work (one each, because a thread may be a step ahead), scratch of each
  * thread. */
 #include "codegen/entry.h"
+#include "codegen/emit/signature.h"
 #include "codegen/emit/dims.h"
 #include "passes/plan/chunks.h"
 #include "passes/plan/product.h"
@@ -315,15 +316,23 @@ static em_loop begin_rows(walk *w, const sn_row_loop *l) {
     return loop;
 }
 
+/* The functions of this file, as runtime/threads.h calls them. */
+#define PART_PARAMS(P) P(ptr, call) P(i64, tid) P(i64, n_threads)
+EM_SIGNATURE(entry_part, PART_PARAMS)
+#define ENTRY_PARAMS(P) P(ptr, call)
+EM_SIGNATURE_RETURNING(i32, entry_call, ENTRY_PARAMS)
+#define WORKSPACE_PARAMS(P) P(ptr, symbols) P(i64, n_threads)
+EM_SIGNATURE_RETURNING(i64, entry_workspace, WORKSPACE_PARAMS)
+
 /* Every thread's walk over steps [first, last). */
 static em_val emit_part(em *e, const sn_entry_code *u, int first, int last) {
     char name[96];
     snprintf(name, sizeof name, "%s_part_%d", u->symbol, first);
-    em_type params[] = {e->ptr, e->i64, e->i64};
-    em_val fn = em_function(e, name, e->tvoid, params, 3);
-    walk w = {.tid = em_param(e, 1), .n = em_param(e, 2)};
+    em_val fn = entry_part_function(e, name);
+    entry_part_args q = entry_part_params(e);
+    walk w = {.tid = q.tid, .n = q.n_threads};
     begin(&w.p, e, u);
-    em_val call = em_param(e, 0);
+    em_val call = q.call;
     w.p.symbols = field(&w.p, call, offsetof(sn_call, symbol));
     w.table = field(&w.p, call, offsetof(sn_call, buffer));
     w.workspace = field(&w.p, call, offsetof(sn_call, workspace));
@@ -365,15 +374,13 @@ static em_val emit_part(em *e, const sn_entry_code *u, int first, int last) {
 static void emit_workspace(em *e, const sn_entry_code *u) {
     char name[96];
     snprintf(name, sizeof name, "%s_workspace", u->symbol);
-    em_type params[] = {e->ptr, e->i64};
-    em_val fn = em_function(e, name, e->i64, params, 2);
-    LLVMSetLinkage(fn, LLVMExternalLinkage);
+    LLVMSetLinkage(entry_workspace_function(e, name), LLVMExternalLinkage);
+    entry_workspace_args q = entry_workspace_params(e);
     part p;
     begin(&p, e, u);
-    p.symbols = em_param(e, 0);
-    em_val n = em_param(e, 1);
+    p.symbols = q.symbols;
     lay_out_workspace(&p);
-    em_ret(e, em_add(e, p.slots_end, em_mul(e, n, p.scratch_bytes)));
+    em_ret(e, em_add(e, p.slots_end, em_mul(e, q.n_threads, p.scratch_bytes)));
 }
 
 /* A step of the host, called `number`: the arguments of step i as a kernel would get them. */
@@ -406,11 +413,10 @@ void sn_entry_code_emit(em *e, const sn_entry_code *u) {
         i = last > i ? last : i + 1;
     }
     emit_workspace(e, u);
-    em_val fn = em_function(e, u->symbol, e->i32, &e->ptr, 1);
-    LLVMSetLinkage(fn, LLVMExternalLinkage);
+    LLVMSetLinkage(entry_call_function(e, u->symbol), LLVMExternalLinkage);
     part p;
     begin(&p, e, u);
-    em_val call = em_param(e, 0);
+    em_val call = entry_call_params(e).call;
     p.symbols = field(&p, call, offsetof(sn_call, symbol));
     em_val threads = field(&p, call, offsetof(sn_call, threads));
     em_val run = field(&p, threads, offsetof(sn_threads, run));
