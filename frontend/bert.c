@@ -1,47 +1,41 @@
 /* bert.c: BERT, the encoder-only transformer of [PH22 A9]. Config keys and parameter names are
  * Hugging Face's; its segment embedding, its norm after the embeddings and its output bias are
  * kept, since trained weights have them. */
+#include "frontend/keys.h"
 #include "frontend/models.h"
 
 typedef struct bert {
     int64_t vocab, context, types, layers, heads, d, d_mlp;
     int64_t labels; /* of a classifier; 0: masked language model */
     double eps;
+    int act;
     const char *prefix;
-    bool
-        gamma; /* norms' parameters are named gamma and beta, as the first published weights have */
-    const sn_training *training; /* of the entry that is being built; NULL: none */
+    bool gamma; /* parameters of norms are gamma and beta, as in the first published weights */
 } bert;
 
-static bert read_config(sn_config *c, const sn_model_options *o) {
-    static const char *const acts[] = {"gelu", NULL};
-    bert g = {.vocab = sn_config_int(c, "vocab_size", 1, 1 << 24),
-              .context = sn_config_int(c, "max_position_embeddings", 1, 1 << 24),
-              .types = sn_config_int_or(c, "type_vocab_size", 2, 1, 1 << 16),
-              .layers = sn_config_int(c, "num_hidden_layers", 1, 1 << 12),
-              .heads = sn_config_int(c, "num_attention_heads", 1, 1 << 12),
-              .d = sn_config_int(c, "hidden_size", 1, 1 << 20),
-              .d_mlp = sn_config_int(c, "intermediate_size", 1, 1 << 22),
-              .eps = sn_config_float_or(c, "layer_norm_eps", 1e-12, 0, 1)};
-    sn_config_choice_or(c, "hidden_act", acts, 0);
+static const char *const acts[] = {"gelu", NULL};
+static const config_key keys[] = {INT_KEY(bert, vocab, "vocab_size", 1, 1 << 24),
+                                  INT_KEY(bert, context, "max_position_embeddings", 1, 1 << 24),
+                                  INT_KEY_OR(bert, types, "type_vocab_size", 2, 1, 1 << 16),
+                                  INT_KEY(bert, layers, "num_hidden_layers", 1, 1 << 12),
+                                  INT_KEY(bert, heads, "num_attention_heads", 1, 1 << 12),
+                                  INT_KEY(bert, d, "hidden_size", 1, 1 << 20),
+                                  INT_KEY(bert, d_mlp, "intermediate_size", 1, 1 << 22),
+                                  FLOAT_KEY_OR(bert, eps, "layer_norm_eps", 1e-12, 0, 1),
+                                  CHOICE_KEY_OR(bert, act, "hidden_act", acts, 0),
+                                  END_KEYS};
+
+static bert read_config(sn_config *c, const sn_weights *w) {
+    bert g = {0};
+    config_read(c, keys, &g);
     sn_config_divides(c, "num_attention_heads", g.heads, "hidden_size", g.d);
-    const sn_weight *w = o->weights ? sn_weights_find(o->weights, "classifier.weight") : NULL;
-    g.labels = sn_config_int_or(c, "num_labels", w && w->rank == 2 ? w->shape[0] : 0, 0, 1 << 24);
-    bool bare = !o->weights || sn_weights_find(o->weights, "embeddings.word_embeddings.weight");
-    g.prefix = bare ? "" : "bert.";
-    char name[64];
-    snprintf(name, sizeof name, "%sembeddings.LayerNorm.gamma", g.prefix);
-    g.gamma = o->weights && sn_weights_find(o->weights, name);
+    const sn_weight *head = w ? sn_weights_find(w, "classifier.weight") : NULL;
+    int64_t labels = head && head->rank == 2 ? head->shape[0] : 0;
+    g.labels = sn_config_int_or(c, "num_labels", labels, 0, 1 << 24);
+    g.prefix = !w || sn_weights_find(w, "embeddings.word_embeddings.weight") ? "" : "bert.";
+    g.gamma = w && (sn_weights_find(w, "embeddings.LayerNorm.gamma") ||
+                    sn_weights_find(w, "bert.embeddings.LayerNorm.gamma"));
     return g;
-}
-
-/* Keys beyond a sequence's length are padding: nobody sees them. */
-static sn_tensor inside(const sn_score_ctx *c) {
-    return sn_lt(c->k, sn_at(c->captured[0], c->b));
-}
-
-static sn_tensor drop(const bert *g, sn_tensor x) {
-    return sn_training_dropout(x, g->training);
 }
 
 static sn_tensor norm(const bert *g, sn_tensor x, const char *name) {
@@ -54,37 +48,37 @@ static sn_tensor norm(const bert *g, sn_tensor x, const char *name) {
 }
 
 /* A5 on X alone, Mask = 1 on what is no padding */
-static sn_tensor attend(const bert *g, sn_tensor x, sn_tensor lengths) {
+static sn_tensor attend(const bert *g, const sn_training *t, sn_tensor x, sn_tensor lengths) {
     sn_tensor q = sn_split_heads(sn_nn_linear(x, "self.query", g->d, SN_BIAS), g->heads);
     sn_tensor k = sn_split_heads(sn_nn_linear(x, "self.key", g->d, SN_BIAS), g->heads);
     sn_tensor v = sn_split_heads(sn_nn_linear(x, "self.value", g->d, SN_BIAS), g->heads);
-    sn_tensor y = sn_model_attention(g->training, q, k, v, .mask = inside, .captured = {lengths});
-    return sn_nn_linear(sn_merge_heads(y), "output.dense", g->d, SN_BIAS);
+    sn_tensor y = sn_merge_heads(sn_padded_attention(t, lengths, q, k, v));
+    return sn_nn_linear(y, "output.dense", g->d, SN_BIAS);
 }
 
 /* X after the last layer [B, T, d] */
-static sn_tensor encode(const bert *g, sn_module *m, sn_dim B, sn_dim T) {
-    sn_tensor tokens = sn_input(m, "tokens", SN_I32, B, T),
-              types = sn_input(m, "types", SN_I32, B, T);
-    sn_tensor lengths = sn_input(m, "lengths", SN_I32, B);
+static sn_tensor encode(const void *config, const sn_forward_ctx *s) {
+    const bert *g = config;
+    sn_module *m = s->m;
+    sn_tensor tokens = sn_input(m, "tokens", SN_I32, s->B, s->T),
+              types = sn_input(m, "types", SN_I32, s->B, s->T),
+              lengths = sn_input(m, "lengths", SN_I32, s->B), pos = sn_arange(m, SN_I32, s->T);
     sn_scope_params(m, g->prefix);
     sn_scope_push(m, "embeddings");
     sn_tensor x = sn_nn_embedding(tokens, "word_embeddings", g->vocab, g->d); /* lines 2, 3 */
-    x = sn_add(x,
-               sn_nn_embedding(sn_arange(m, SN_I32, T), "position_embeddings", g->context, g->d));
+    x = sn_add(x, sn_nn_embedding(pos, "position_embeddings", g->context, g->d));
     x = sn_add(x, sn_nn_embedding(types, "token_type_embeddings", g->types, g->d));
-    x = drop(g, norm(g, x, "LayerNorm"));
+    x = sn_forward_dropout(s, norm(g, x, "LayerNorm"));
     sn_scope_pop(m);
     for (int l = 0; l < g->layers; l++) { /* line 4 */
         sn_scope_push(m, "encoder.layer.%d", l);
         sn_scope_push(m, "attention");
-        x = sn_add(x, drop(g, attend(g, x, lengths))); /* line 5 */
-        x = norm(g, x, "output.LayerNorm");            /* line 6 */
+        sn_tensor y = sn_forward_dropout(s, attend(g, s->training, x, lengths));
+        x = norm(g, sn_add(x, y), "output.LayerNorm"); /* lines 5, 6 */
         sn_scope_pop(m);
-        sn_tensor h = sn_gelu(sn_nn_linear(x, "intermediate.dense", g->d_mlp, SN_BIAS));
-        h = drop(g, sn_nn_linear(h, "output.dense", g->d, SN_BIAS));
-        x = sn_add(x, h);                   /* line 7 */
-        x = norm(g, x, "output.LayerNorm"); /* line 8 */
+        y = sn_gelu(sn_nn_linear(x, "intermediate.dense", g->d_mlp, SN_BIAS));
+        y = sn_forward_dropout(s, sn_nn_linear(y, "output.dense", g->d, SN_BIAS));
+        x = norm(g, sn_add(x, y), "output.LayerNorm"); /* lines 7, 8 */
         sn_scope_pop(m);
         sn_name(x, "block%d", l);
     }
@@ -104,61 +98,23 @@ static sn_tensor unembed(const bert *g, sn_module *m, sn_tensor x) {
     return sn_linear(x, w, bias); /* line 12 */
 }
 
-/* The classification head: the first token's state decides [PH22 section 3] */
-static sn_tensor classify(const bert *g, sn_module *m, sn_tensor x) {
-    sn_scope_params(m, g->prefix);
+/* [B, T, V], or [B, labels] of a classifier: the first token's state decides [PH22 section 3] */
+static sn_tensor logits(const void *config, const sn_forward_ctx *s) {
+    const bert *g = config;
+    sn_tensor x = encode(g, s);
+    if (!g->labels) return unembed(g, s->m, x);
+    sn_scope_params(s->m, g->prefix);
     x = sn_tanh(sn_nn_linear(sn_index(x, 1, 0), "pooler.dense", g->d, SN_BIAS));
-    sn_scope_params(m, "");
-    return sn_nn_linear(sn_training_dropout(x, g->training), "classifier", g->labels, SN_BIAS);
-}
-
-/* [B, T, V], or [B, labels] of a classifier */
-static sn_tensor logits_of(const bert *g, sn_module *m, sn_dim B, sn_dim T) {
-    sn_tensor x = encode(g, m, B, T);
-    return g->labels ? classify(g, m, x) : unembed(g, m, x);
-}
-
-sn_tensor sn_sentence_embedding(sn_tensor hidden, sn_tensor lengths) {
-    sn_module *m = sn_module_of(hidden);
-    sn_dim B = sn_dim_of(hidden, 0), T = sn_dim_of(hidden, 1);
-    sn_tensor inside = sn_lt(sn_arange(m, SN_I32, T), sn_expand(lengths, 1)); /* [B, T] */
-    sn_tensor x = sn_where(sn_reshape(inside, B, T, 1), hidden, 0.0);
-    x = sn_div(sn_sum(x, 1), sn_cast(sn_expand(lengths, 1), SN_F32));
-    return sn_div(x, sn_max(sn_sqrt(sn_sum_keep(sn_square(x), -1)), 1e-12));
+    sn_scope_params(s->m, "");
+    return sn_nn_linear(sn_forward_dropout(s, x), "classifier", g->labels, SN_BIAS);
 }
 
 void sn_bert_build(sn_config *c, const sn_model_options *o, sn_model *out) {
-    bert g = read_config(c, o);
+    bert g = read_config(c, o->weights);
     out->vocab = g.vocab, out->context = g.context, out->labels = g.labels;
     out->layers = g.layers, out->heads = g.heads, out->d_model = g.d;
     if (!sn_config_check(c, NULL)) return;
-    sn_module *m = out->module;
-    sn_dim B = sn_symbol(m, "B", 1, o->max_batch),
-           T = sn_symbol(m, "T", 1, o->context ? o->context : g.context);
     bool head = !o->weights || g.labels || sn_weights_find(o->weights, "cls.predictions.bias");
-    if (o->entries & SN_ENCODE) {
-        sn_entry_begin(m, "encode");
-        sn_output("hidden", encode(&g, m, B, T));
-    }
-    if (o->entries & SN_EMBED) {
-        sn_entry_begin(m, "embed");
-        sn_tensor lengths = sn_input(m, "lengths", SN_I32, B);
-        sn_output("embedding", sn_sentence_embedding(encode(&g, m, B, T), lengths));
-    }
-    if (head && o->entries & (SN_FORWARD | (g.labels ? SN_CLASSIFY : 0))) {
-        sn_entry_begin(m, "forward");
-        sn_output("logits", logits_of(&g, m, B, T));
-    }
-    if (head && o->entries & SN_LOSS) { /* A12 line 9: positions that are not masked have a target
-                                           outside the vocabulary */
-        sn_entry_begin(m, "loss");
-        sn_tensor targets =
-            g.labels ? sn_input(m, "targets", SN_I32, B) : sn_input(m, "targets", SN_I32, B, T);
-        sn_output("loss", sn_cross_entropy(logits_of(&g, m, B, T), targets));
-    }
-    if (head && o->entries & SN_TRAIN) {
-        g.training = o->training;
-        sn_training_begin(m, o->training);
-        sn_training_end(logits_of(&g, m, B, T), o->training);
-    }
+    sn_encoder e = {&g, encode, head ? logits : NULL, g.context, true, g.labels ? SN_CLASSIFY : 0};
+    sn_encoder_entries(out->module, &e, o);
 }

@@ -7,16 +7,23 @@
 
 #include "frontend/models.h"
 
+/* Adds outputs to the entry `loss`; loss and targets are [B, T]. */
+typedef void decoder_report(const void *config, sn_tensor loss, sn_tensor targets);
+/* sn_decoder_entries with such outputs; report may be NULL. */
+void decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_options *o,
+                     decoder_report *report);
+
 typedef struct decoder decoder;
 struct decoder {
     int64_t vocab, context, layers, heads, d, d_mlp;
     double eps;
     sn_tensor (*act)(sn_loc, sn_tensor);
-    bool tied;          /* W_u is W_e */
-    int linear;         /* flags of linear layers: bias, and how the weights are stored */
-    const char *prefix; /* of all parameters but lm_head */
-    int64_t window;     /* of gpt2_attend: the last so many keys only; 0: all */
-    const void *own;    /* the relative's own configuration */
+    bool tied;              /* W_u is W_e */
+    int linear;             /* flags of linear layers: bias, and how the weights are stored */
+    const char *prefix;     /* of all parameters but lm_head */
+    int64_t window;         /* of gpt2_attend: the last so many keys only; 0: all */
+    const void *own;        /* the relative's own configuration */
+    decoder_report *report; /* or NULL */
 
     sn_tensor (*embed)(const decoder *g, const sn_forward_ctx *s);      /* lines 2, 3: [B, T, d] */
     sn_tensor (*norm)(const decoder *g, sn_tensor x, const char *name); /* lines 5, 7, 10 */

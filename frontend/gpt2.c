@@ -105,7 +105,7 @@ void decoder_build(const decoder *g, sn_config *c, const sn_model_options *o, sn
     if (!sn_config_check(c, NULL)) return;
     sn_decoder d = {g, decoder_layers, decoder_unembed, o->context ? o->context : g->context,
                     g->layers};
-    sn_decoder_entries(out->module, &d, o);
+    decoder_entries(out->module, &d, o, g->report);
 }
 
 void sn_gpt2_build(sn_config *c, const sn_model_options *o, sn_model *out) {

@@ -168,8 +168,53 @@ sn_tensor sn_forward_mask(const sn_forward_ctx *s, sn_dim Tk, int64_t window);
                             &(const sn_attention_args){.q = q_, .k = k_, .v = __VA_ARGS__})
 sn_tensor sn_forward_attention_at(sn_loc, const sn_forward_ctx *s, const sn_attention_args *a);
 
+/* An encoder. Its functions make their own inputs, of s->B rows and up to s->T positions. */
+typedef struct sn_encoder {
+    const void *config;
+    sn_tensor (*encode)(const void *config, const sn_forward_ctx *s); /* hidden [B, T, d] */
+    sn_tensor (*logits)(const void *config, const sn_forward_ctx *s); /* NULL: it has no head */
+    int64_t context; /* upper bound of T; 0: T is not used */
+    bool embeds;     /* it has the input `lengths`, and therefore an entry `embed` */
+    int classifies;  /* SN_CLASSIFY if the logits are those of classes, else 0 */
+} sn_encoder;
+void sn_encoder_entries(sn_module *m, const sn_encoder *e, const sn_model_options *o);
+
+/* What a decoder attends to: the encoder's output z or, token by token, the keys and values of it
+ * that the entry `prefill` cached. */
+typedef struct sn_source {
+    sn_tensor z;             /* [B, S, d]; NULL: cached */
+    sn_tensor lengths;       /* [B] of the sources */
+    sn_dim S, past;          /* tokens of the source; cached tokens of the decoder */
+    int64_t batch, capacity; /* of the caches; 0: no caches */
+} sn_source;
+/* An encoder-decoder. The caches of decoder layer l are the states k_cache and v_cache of the
+ * scopes decoder.l.attn and decoder.l.cross; `cache_source` fills the latter from z. */
+typedef struct sn_encoder_decoder {
+    const void *config;
+    sn_tensor (*encode)(const void *config, const sn_training *t, sn_tensor source,
+                        sn_tensor lengths);
+    sn_tensor (*decode)(const void *config, const sn_training *t, sn_tensor tokens,
+                        const sn_source *y); /* logits [B, T, V] */
+    void (*cache_source)(const void *config, sn_tensor z, int64_t capacity);
+    int64_t context, layers, heads, d_head; /* of the decoder */
+} sn_encoder_decoder;
+void sn_encoder_decoder_entries(sn_module *m, const sn_encoder_decoder *d,
+                                const sn_model_options *o);
+/* The state `name` of the scope, up to the source's length: [batch, heads, S, d_head]. */
+sn_tensor sn_cached_source(const sn_encoder_decoder *d, sn_module *m, const char *name,
+                           const sn_source *y);
+/* sn_model_attention that does not see keys from lengths [B] on. */
+#define sn_padded_attention(t, lengths, q_, k_, v_)                                                \
+    sn_padded_attention_at(SN_HERE, t, &(const sn_attention_args){.q = q_, .k = k_, .v = v_},      \
+                           lengths)
+sn_tensor sn_padded_attention_at(sn_loc, const sn_training *t, const sn_attention_args *a,
+                                 sn_tensor lengths);
+
 /* Squares of `size` pixels in raster order: [n, C, H, W] -> [n, patches, C, size, size]. */
 sn_tensor sn_image_patches(sn_tensor image, int64_t size);
+/* [n, C, h, w] -> [n, filters, h / 2, w / 2]: a convolution of stride 2, then a residual block
+ * (group norm, GELU, convolution, twice). Parameters resnet.NAME. */
+sn_tensor sn_image_resnet(sn_tensor image, int64_t filters, int64_t groups);
 /* hidden [B, T, d], lengths [B] -> [B, d]: mean over the valid tokens, scaled to norm 1. */
 sn_tensor sn_sentence_embedding(sn_tensor hidden, sn_tensor lengths);
 
