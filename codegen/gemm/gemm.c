@@ -1,6 +1,7 @@
 /* gemm.c: a GEMM kernel as a whole: the functions it consists of, and how threads share C.
  * The loop nest of a thread's share is in loops.c. */
 #include "codegen/gemm/impl.h"
+#include "ir/ir.h"
 
 enum {
     MAX_ROW_PARTS = 64,   /* of a grid of rows and columns */
@@ -220,18 +221,21 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
     gemm_plan p;
     if (!gemm_plan_make(&p, g, e->target, e->compute, &e->err)) return;
     p.name = name;
+    if (sn_debug_get()->gemm) {
+        char text[512];
+        uint32_t flags = sn_gemm_plan_flags(g, e->target, e->compute);
+        fprintf(stderr, "gemm plan: %s\n", sn_gemm_plan_text(flags, text, sizeof text));
+    }
     for (int i = 0; i < p.n_tile_rows; i++)
         p.fn.ukr[i] = gemm_emit_ukr(e, &p, p.tile_rows[i], GEMM_UKR);
     if (p.pack_a_per_call) p.fn.ukr_packed_a = gemm_emit_ukr(e, &p, p.mr, GEMM_UKR_PACKED_A);
     if (p.pack_in_microkernel) p.fn.ukr_packing_a = gemm_emit_ukr(e, &p, p.mr, GEMM_UKR_PACKING_A);
     if (g->scale_group) p.fn.int4_dequantize = gemm_emit_int4_dequantize(e, &p);
-    bool plain = !g->prologue && g->a.dtype == p.t && gemm_is(g->a.col, 1);
-    if (g->scale_group && (plain || (g->prologue && !p.k_blocked))) {
+    if (p.has_int4_row) {
         p.fn.int4_row = gemm_emit_int4_row(e, &p, false);
         p.fn.int4_last_row = gemm_emit_int4_row(e, &p, true);
     }
-    if (g->b_packed && sn_dtype_size(p.b_type) <= 4 && (!p.k_blocked || p.keeps_partial_c))
-        p.fn.ukr_1x2 = gemm_emit_ukr(e, &p, 1, GEMM_UKR_1X2);
+    if (p.has_ukr_1x2) p.fn.ukr_1x2 = gemm_emit_ukr(e, &p, 1, GEMM_UKR_1X2);
     p.fn.epilogue = gemm_emit_epilogue(e, &p);
     if (p.pack_a) p.fn.pack_a = gemm_emit_pack_a(e, &p);
     if (!g->b_packed) p.fn.pack_b = gemm_emit_pack_b(e, &p, g->b.dtype, g->b.row, g->b.col, 0);

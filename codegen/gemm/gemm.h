@@ -125,6 +125,12 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g);
 /* Bytes of scratch memory per thread; a constant of spec, target and compute type. */
 int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute);
 
+/* What the plan of this kernel does, as bits; tests count the combinations that ran. 0: the spec is
+ * refused. */
+uint32_t sn_gemm_plan_flags(const sn_gemm *g, const sn_target *t, sn_dtype compute);
+/* The names of the bits, separated by '+', in text[size]; returns text. */
+const char *sn_gemm_plan_text(uint32_t flags, char *text, size_t size);
+
 /* Elements of a packed K x N matrix. */
 int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n);
 

@@ -63,6 +63,8 @@ typedef struct gemm_plan {
     bool prefetch_next_a; /* the last panel of an MC block prefetches the next block of A */
     bool pack_next_a;     /* ... and packs it over the rows that are no longer needed */
     bool pack_in_microkernel; /* ... full microtiles within the microkernel (pack_a_per_call) */
+    bool has_ukr_1x2;         /* there is a microkernel of one row by two panels */
+    bool has_int4_row;        /* ... one for a single row by int4 panels */
     int b_prefetch;           /* length of the prefetch list of B, a power of two; 0: none */
     int c_prefetch;           /* the same for the lines that the epilogue reads and writes */
     int c_prefetch_shift;     /* 2^c_prefetch_shift steps of k share an entry of that list */

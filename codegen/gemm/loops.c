@@ -402,7 +402,10 @@ static void emit_jc_pc_ic(em *e, const gemm_plan *p, gemm_state *s, em_val row0,
         s->kb = em_imin(e, em_i64(e, p->kc), em_sub(e, s->k, pc.i));
     }
     bool packs_both = p->pack_b && p->pack_a;
-    if (p->pack_b) pack_b_block(e, p, s, jc.i, end);
+    if (p->pack_b)
+        pack_b_block(e, p, s, jc.i, end);
+    else
+        s->next_panel = packed_panel(e, p, s, jc.i, s->pc);
     if (packs_both) pack_a_rows(e, p, s, row0, row1, panel0);
     emit_ic(e, p, s, row0, row1, jc.i, end, packs_both ? MULTIPLY : PACK | MULTIPLY);
     if (p->k_blocked) em_end(e, &pc);

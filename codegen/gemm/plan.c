@@ -181,6 +181,15 @@ static void choose_sizes(gemm_plan *p, int most) {
     if (m->slot < 0 && m->value < p->mc) p->mc = round_up(m->value > 0 ? m->value : 1, p->mr);
 }
 
+/* Microkernels for calls with few rows. */
+static void choose_row_kernels(gemm_plan *p) {
+    const sn_gemm *g = p->g;
+    bool plain = !g->prologue && g->a.dtype == p->t && gemm_is(g->a.col, 1);
+    p->has_int4_row = g->scale_group && (plain || (g->prologue && !p->k_blocked));
+    p->has_ukr_1x2 = g->b_packed && !p->pack_b && sn_dtype_size(p->b_type) <= 4 &&
+                     (!p->k_blocked || p->keeps_partial_c);
+}
+
 /* What an MC block does for the next one. */
 static void choose_next_a(gemm_plan *p, int most) {
     const sn_gemm *g = p->g;
@@ -227,6 +236,7 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     choose_a(p);
     int most = g->m.slot < 0 && g->m.value < p->mr ? (int)g->m.value : p->mr;
     choose_sizes(p, most);
+    choose_row_kernels(p);
     choose_next_a(p, most);
     choose_nc(p);
     gemm_plan_prefetch(p);
@@ -237,4 +247,61 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
 int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) {
     gemm_plan p;
     return gemm_plan_make(&p, g, t, compute, NULL) ? p.scratch_bytes : 0;
+}
+
+/* ---- flags ---- */
+
+/* Name, condition. */
+#define PLAN_FLAGS(F)                                                                              \
+    F(packed_b, p->g->b_packed)                                                                    \
+    F(narrow_b, p->g->b_packed && p->b_type != p->t)                                               \
+    F(int4, p->g->scale_group > 0)                                                                 \
+    F(pairs, p->g->pair_distance > 0)                                                              \
+    F(prologue, p->g->prologue != NULL)                                                            \
+    F(pack_b, p->pack_b)                                                                           \
+    F(b_in_place, p->b_in_place)                                                                   \
+    F(direct_c, p->direct_c)                                                                       \
+    F(pack_a, p->pack_a)                                                                           \
+    F(pack_a_per_call, p->pack_a_per_call)                                                         \
+    F(a_transposed, p->a_transposed)                                                               \
+    F(k_blocked, p->k_blocked)                                                                     \
+    F(keeps_partial_c, p->keeps_partial_c)                                                         \
+    F(nc_blocks, p->nc_panels > 1)                                                                 \
+    F(mc_outer, p->mc_outer > p->mc)                                                               \
+    F(prefetch_next_a, p->prefetch_next_a)                                                         \
+    F(pack_next_a, p->pack_next_a)                                                                 \
+    F(pack_in_microkernel, p->pack_in_microkernel)                                                 \
+    F(ukr_1x2, p->has_ukr_1x2)                                                                     \
+    F(int4_row, p->has_int4_row)                                                                   \
+    F(b_prefetch, p->b_prefetch > 0)                                                               \
+    F(c_prefetch, p->c_prefetch > 0)                                                               \
+    F(few_rows, p->tile_rows[0] < p->mr)
+
+#define BIT(name, condition) FLAG_##name,
+enum { PLAN_FLAGS(BIT) N_FLAGS };
+#undef BIT
+
+uint32_t sn_gemm_plan_flags(const sn_gemm *g, const sn_target *t, sn_dtype compute) {
+    gemm_plan plan, *p = &plan;
+    uint32_t flags = 0;
+    if (!gemm_plan_make(p, g, t, compute, NULL)) return 0;
+#define SET(name, condition) flags |= (condition) ? UINT32_C(1) << FLAG_##name : 0;
+    PLAN_FLAGS(SET)
+#undef SET
+    return flags | UINT32_C(1) << N_FLAGS;
+}
+
+const char *sn_gemm_plan_text(uint32_t flags, char *text, size_t size) {
+#define NAME(name, condition) #name,
+    static const char *const names[N_FLAGS] = {PLAN_FLAGS(NAME)};
+#undef NAME
+    size_t used = 0;
+    if (size) text[0] = 0;
+    for (int i = 0; i < N_FLAGS; i++) {
+        if (!(flags >> i & 1)) continue;
+        int n = snprintf(text + used, size - used, "%s%s", used ? "+" : "", names[i]);
+        if (n < 0 || (size_t)n >= size - used) break;
+        used += (size_t)n;
+    }
+    return text;
 }

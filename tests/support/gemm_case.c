@@ -1,0 +1,407 @@
+/* gemm_case.c: a kernel of the GEMM generator against sums in double. */
+#include "tests/support/gemm_case.h"
+#include "ir/ir.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { CANARY = 64 };
+static const int thread_counts[] = {2, 3, 4, 7};
+static const int64_t all_m[] = {0,  1,  2,  3,  5,  7,  13,  14,  15,
+                                16, 31, 32, 33, 63, 64, 100, 129, 250};
+
+/* --- one problem ------------------------------------------------------------------------------ */
+
+enum { DIM_M, DIM_N, DIM_K, DIM_A, DIM_B, DIM_C, DIM_BATCH, DIMS };
+enum { BUF_A, BUF_B, BUF_C, BUF_BIAS, BUF_GAIN, BUF_OUT, BUF_COUNTER, BUF_SCALE, BUFS };
+
+typedef struct problem {
+    const gemm_shape *s;
+    sn_dtype t;
+    int64_t m, n, k, items, columns;                  /* of the result */
+    int64_t a_row, a_col, b_row, b_col, c_row, c_col; /* strides */
+    int64_t a_item, b_item, c_item;                   /* elements of a batch item */
+    void *a, *b, *bias, *gain;
+    uint16_t *scale; /* bf16, in panels: of int4 */
+    double *expect;
+} problem;
+
+static int64_t noise_state = 1;
+static double noise(void) { /* in [-1, 1) */
+    noise_state = (noise_state * 1103515245 + 12345) & 0x7fffffff;
+    return (double)(noise_state >> 8) / (1 << 22) - 1;
+}
+
+static double get(sn_dtype t, const void *p, int64_t i) {
+    return t == SN_F64 ? ((const double *)p)[i] : (double)((const float *)p)[i];
+}
+
+static void put(sn_dtype t, void *p, int64_t i, double v) {
+    if (t == SN_F64)
+        ((double *)p)[i] = v;
+    else
+        ((float *)p)[i] = (float)v;
+}
+
+/* Memory that ends at a page nobody may touch: reading behind it is a crash. */
+static void *guarded(size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (bytes + page - 1) / page * page + page;
+    char *p = mmap(NULL, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(p != MAP_FAILED);
+    assert_int_equal(mprotect(p + size, page, PROT_NONE), 0);
+    return p + size - bytes;
+}
+
+static void release_guarded(void *p, size_t bytes) {
+    if (!p) return;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (bytes + page - 1) / page * page + page;
+    munmap((char *)p + bytes - size, size + page);
+}
+
+static void *fill(sn_dtype t, int64_t n) {
+    void *p = guarded((size_t)n * sn_dtype_size(t));
+    for (int64_t i = 0; i < n; i++) put(t, p, i, noise());
+    return p;
+}
+
+static sn_gemm_size stride(gemm_layout l, int64_t v, int slot) {
+    return l == RUNTIME ? SN_GEMM_DIM(slot) : SN_GEMM_CONST(v);
+}
+
+static void set_strides(gemm_layout l, int64_t rows, int64_t cols, int64_t *row, int64_t *col,
+                        int64_t *size) {
+    *row = l == TRANSPOSED ? 1 : cols + (l == PLAIN ? 0 : 5);
+    *col = l == TRANSPOSED ? rows + 3 : 1;
+    *size = l == TRANSPOSED ? *col * cols : *row * rows;
+}
+
+/* --- what is fused ---------------------------------------------------------------------------- */
+
+static em_val bias_and_square(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at) {
+    const problem *p = ctx;
+    em_val bias = em_gep(e, em_buf(e, BUF_BIAS), p->t, at->col);
+    em_val x = em_add(e, acc[0], em_load_mask(e, p->t, bias, at->lanes, at->mask, NULL));
+    em_val to = em_add(e, em_mul(e, at->row, em_i64(e, p->c_row)), at->col);
+    em_val place = em_gep(e, em_buf(e, BUF_C), p->t, to);
+    if (p->columns < p->n) return em_mul(e, x, acc[1]);
+    if (p->s->pair) {
+        em_val apart = em_i64(e, p->s->pair);
+        em_val y = em_load(e, p->t, em_gep(e, bias, p->t, apart), at->lanes);
+        em_store(e, p->t, em_gep(e, place, p->t, apart), em_mul(e, em_add(e, acc[1], y), acc[0]));
+        return em_mul(e, x, acc[1]);
+    }
+    x = em_mul(e, x, x);
+    if (!p->s->no_store) return x;
+    em_store_mask(e, p->t, place, x, at->mask);
+    return NULL;
+}
+
+/* Row value: the row's first element; element: (x - first) * gain[k]. */
+static void first_of_row(void *ctx, em *e, const sn_gemm_at *at, em_val *state) {
+    const problem *p = ctx;
+    em_val first = em_mul(e, at->row, em_i64(e, p->a_row));
+    state[0] = em_load(e, p->t, em_gep(e, em_buf(e, BUF_A), p->t, first), 1);
+}
+
+static em_val shift_and_gain(void *ctx, em *e, em_val x, const sn_gemm_at *at,
+                             const em_val *state) {
+    const problem *p = ctx;
+    em_val gain = em_gep(e, em_buf(e, BUF_GAIN), p->t, at->col);
+    return em_mul(e, em_sub(e, x, state[0]),
+                  em_load_mask(e, p->t, gain, at->lanes, at->mask, NULL));
+}
+
+/* --- reference -------------------------------------------------------------------------------- */
+
+static double a_element(const problem *p, int64_t item, int64_t i, int64_t k) {
+    int64_t row = item * p->a_item + i * p->a_row;
+    double x = get(p->t, p->a, row + k * p->a_col);
+    return p->s->prologue ? (x - get(p->t, p->a, row)) * get(p->t, p->gain, k) : x;
+}
+
+/* Index of the scale of column j in the scale group of row k: in panels [K / scale_group][P]. Pairs: half a panel of
+ * columns, then those pair_distance further. */
+static int64_t scale_index(const problem *p, int64_t k, int64_t j) {
+    int64_t wide = sn_panel_columns(p->t), half = wide / 2, pair = p->s->pair, lane = j % wide,
+            panel = j / wide;
+    if (pair) {
+        int64_t column = j / (2 * pair) * pair + j % pair; /* among the first halves */
+        panel = column / half;
+        lane = column % half + (j / pair % 2 ? half : 0);
+    }
+    return (panel * (p->k / p->s->scale_group) + k / p->s->scale_group) * wide + lane;
+}
+
+static double b_element(const problem *p, int64_t b, int64_t k, int64_t j) {
+    double x = get(p->t, p->b, b + k * p->b_row + j * p->b_col);
+    return p->scale ? x * (double)sn_bf16_to_f32(p->scale[scale_index(p, k, j)]) : x;
+}
+
+static double product(const problem *p, int64_t item, int64_t i, int64_t j) {
+    int64_t of = p->s->batch1 ? item / p->s->batch1 : item;
+    double sum = 0;
+    for (int64_t k = 0; k < p->k; k++)
+        sum += a_element(p, item, i, k) * b_element(p, of * p->b_item, k, j);
+    return sum;
+}
+
+static void reference(problem *p) {
+    p->expect = malloc((size_t)(p->items * p->m * p->n + 1) * sizeof *p->expect);
+    assert_non_null(p->expect);
+    double *out = p->expect;
+    int64_t pair = p->s->pair;
+    for (int64_t item = 0; item < p->items; item++)
+        for (int64_t i = 0; i < p->m; i++)
+            for (int64_t j = 0; j < p->columns; j++) {
+                double x = product(p, item, i, j);
+                if (p->s->epilogue) {
+                    double biased = x + get(p->t, p->bias, j);
+                    if (pair) x = product(p, item, i, j % (2 * pair) < pair ? j + pair : j - pair);
+                    x = biased * (pair ? x : biased);
+                }
+                *out++ = x;
+            }
+}
+
+/* --- running ---------------------------------------------------------------------------------- */
+
+static void make_spec(const problem *p, sn_gemm *g) {
+    const gemm_shape *s = p->s;
+    *g = (sn_gemm){.m = s->m_constant ? SN_GEMM_CONST(p->m) : SN_GEMM_DIM(DIM_M),
+                   .n = s->n_runtime ? SN_GEMM_DIM(DIM_N) : SN_GEMM_CONST(p->n),
+                   .k = s->k_runtime ? SN_GEMM_DIM(DIM_K) : SN_GEMM_CONST(p->k),
+                   .b_packed = s->packed,
+                   .pair_distance = s->pair,
+                   .no_store = s->no_store,
+                   .dynamic = s->dynamic,
+                   .counter_buf = BUF_COUNTER,
+                   .scale_group = s->scale_group,
+                   .scale_buf = BUF_SCALE,
+                   .tile = s->tile,
+                   .ctx = (void *)p,
+                   .n_state = 1};
+    g->a = (sn_gemm_operand){.buf = BUF_A, .dtype = p->t, .offset = SN_GEMM_CONST(0)};
+    g->b = g->c = g->a;
+    g->b.buf = BUF_B;
+    if (s->narrow) g->b.dtype = s->panels;
+    g->c.buf = BUF_C;
+    g->a.row = stride(s->a, p->a_row, DIM_A);
+    g->a.col = SN_GEMM_CONST(p->a_col);
+    g->b.row = stride(s->b, p->b_row, DIM_B);
+    g->b.col = SN_GEMM_CONST(p->b_col);
+    g->c.row = stride(s->c, p->c_row, DIM_C);
+    g->c.col = SN_GEMM_CONST(p->c_col);
+    if (s->a == TRANSPOSED) g->a.col = SN_GEMM_DIM(DIM_A);
+    if (s->c == TRANSPOSED) g->c.col = SN_GEMM_DIM(DIM_C);
+    if (s->epilogue) g->epilogue = bias_and_square;
+    if (s->prologue) {
+        g->row_prologue = first_of_row;
+        g->prologue = shift_and_gain;
+    }
+    if (!s->batch0) return;
+    /* A and C change with M, so their item strides are run-time values */
+    int64_t inner = s->batch1 ? s->batch1 : 1;
+    g->n_batch = s->batch1 ? 2 : 1;
+    g->batch[0] = s->n_runtime ? SN_GEMM_DIM(DIM_BATCH) : SN_GEMM_CONST(s->batch0);
+    g->batch[1] = SN_GEMM_CONST(inner);
+    g->a.batch[0] = SN_GEMM_DIM(DIMS);
+    g->a.batch[1] = SN_GEMM_DIM(DIMS + 1);
+    g->b.batch[0] = SN_GEMM_CONST(p->b_item);
+    g->b.batch[1] = SN_GEMM_CONST(0);
+    g->c.batch[0] = SN_GEMM_DIM(DIMS + 2);
+    g->c.batch[1] = SN_GEMM_DIM(DIMS + 3);
+}
+
+typedef struct kernel {
+    sn_kernel_fn *run, *pack;
+    int64_t scratch;
+} kernel;
+
+static sn_kernel_fn *find(sn_jit *jit, const char *name) {
+    sn_error err = {0};
+    void *p = sn_jit_lookup(jit, name, &err);
+    if (!p) fail_msg("%s", err.message);
+    sn_kernel_fn *f;
+    memcpy(&f, &p, sizeof f);
+    return f;
+}
+
+static kernel compile(sn_jit *jit, const sn_target *target, const problem *p, int number) {
+    sn_error err = {0};
+    em e;
+    char run[64], pack[64];
+    snprintf(run, sizeof run, "gemm%d", number);
+    snprintf(pack, sizeof pack, "pack%d", number);
+    assert_true(em_init(&e, target, run, p->t, &err));
+    sn_gemm g;
+    make_spec(p, &g);
+    sn_gemm_emit(&e, run, &g);
+    sn_gemm_size n = p->s->pair ? SN_GEMM_CONST(p->n) : SN_GEMM_DIM(DIM_N);
+    sn_gemm_emit_pack(&e, pack,
+                      &(sn_gemm_pack){.dtype = p->t,
+                                      .k = SN_GEMM_DIM(DIM_K),
+                                      .n = n,
+                                      .row = SN_GEMM_CONST(p->b_row),
+                                      .col = SN_GEMM_CONST(p->b_col),
+                                      .pair_distance = p->s->pair,
+                                      .scale_group = p->s->scale_group,
+                                      .narrow = p->s->narrow,
+                                      .narrow_dtype = p->s->scale_group ? SN_I32 : p->s->panels});
+    LLVMModuleRef mod = em_finish(&e, &err);
+    if (!mod || !sn_jit_compile(jit, mod, NULL, &err)) fail_msg("%s: %s", p->s->name, err.message);
+    em_free(&e);
+    return (kernel){find(jit, run), find(jit, pack), sn_gemm_scratch(&g, target, p->t)};
+}
+
+/* Sizes and strides. */
+static problem make_problem(const gemm_shape *s, sn_dtype t, int64_t m) {
+    problem p = {.s = s, .t = t, .m = m, .n = s->n, .k = s->k};
+    p.items = (s->batch1 ? s->batch1 : 1) * (s->batch0 ? s->batch0 : 1);
+    p.columns = s->pair && s->n == 2 * s->pair ? s->pair : s->n;
+    set_strides(s->a, m, p.k, &p.a_row, &p.a_col, &p.a_item);
+    set_strides(s->b, p.k, p.n, &p.b_row, &p.b_col, &p.b_item);
+    set_strides(s->c, m, p.columns, &p.c_row, &p.c_col, &p.c_item);
+    return p;
+}
+
+/* The nearest value that B's panels hold. */
+static double round_to_panels(const gemm_shape *s, double v) {
+    if (s->scale_group) return rint(v * 7);
+    if (!s->narrow) return v;
+    return s->panels == SN_BF16  ? (double)sn_bf16_to_f32(sn_f32_to_bf16((float)v))
+           : s->panels == SN_F16 ? (double)sn_f16_to_f32(sn_f32_to_f16((float)v))
+                                 : rint(v * 127);
+}
+
+static void prepare(problem *p, const gemm_shape *s, sn_dtype t, int64_t m) {
+    *p = make_problem(s, t, m);
+    int64_t outer = s->batch0 ? s->batch0 : 1;
+    p->a = fill(t, p->items * p->a_item);
+    p->b = fill(t, outer * p->b_item);
+    for (int64_t i = 0; i < outer * p->b_item; i++)
+        put(t, p->b, i, round_to_panels(s, get(t, p->b, i)));
+    p->bias = fill(t, p->n);
+    p->gain = fill(t, p->k);
+    if (s->scale_group) {
+        int64_t n = sn_gemm_packed_size(t, p->k / s->scale_group, p->n);
+        p->scale = malloc((size_t)n * sizeof *p->scale);
+        assert_non_null(p->scale);
+        for (int64_t i = 0; i < n; i++) p->scale[i] = sn_f32_to_bf16((float)noise());
+    }
+    if (!s->only_bits) reference(p);
+}
+
+sn_gemm gemm_case_spec(const gemm_shape *s, sn_dtype t, int64_t m) {
+    problem p = make_problem(s, t, m);
+    sn_gemm g;
+    make_spec(&p, &g);
+    return g;
+}
+
+static void release(problem *p) {
+    size_t size = sn_dtype_size(p->t);
+    int64_t outer = p->s->batch0 ? p->s->batch0 : 1;
+    release_guarded(p->a, (size_t)(p->items * p->a_item) * size);
+    release_guarded(p->b, (size_t)(outer * p->b_item) * size);
+    release_guarded(p->bias, (size_t)p->n * size);
+    release_guarded(p->gain, (size_t)p->k * size);
+    free(p->scale);
+    free(p->expect);
+}
+
+/* Runs on `threads` threads, one after the other (they share nothing). C lies between canaries. */
+static void *run(const problem *p, const kernel *k, int threads, void *panels) {
+    int64_t size = p->items * p->c_item, bytes = (size + 2 * CANARY) * 8;
+    char *c = malloc((size_t)bytes);
+    assert_non_null(c);
+    for (int64_t i = 0; i < size + 2 * CANARY; i++) put(p->t, c, i, 12345);
+    char *out = c + CANARY * (int64_t)sn_dtype_size(p->t);
+    int64_t dim[DIMS + 4] = {
+        p->m, p->n, p->k, p->a_col == 1 ? p->a_row : p->a_col, p->b_row, p->c_row, p->s->batch0, 0,
+        0,    0,    0};
+    if (p->c_col != 1) dim[DIM_C] = p->c_col;
+    int64_t inner = p->s->batch1 ? p->s->batch1 : 1;
+    dim[DIMS] = inner * p->a_item;
+    dim[DIMS + 1] = p->a_item;
+    dim[DIMS + 2] = inner * p->c_item;
+    dim[DIMS + 3] = p->c_item;
+    int64_t ticket = 0;
+    void *buf[BUFS] = {p->a,    panels ? panels : p->b, out, p->bias, p->gain, NULL, &ticket,
+                       p->scale};
+    for (int t = 0; t < threads; t++) {
+        size_t room = ((size_t)k->scratch + 127) / 64 * 64;
+        char *scratch = aligned_alloc(64, room);
+        assert_non_null(scratch);
+        memset(scratch, 0xff, room); /* NaN */
+        k->run(buf, dim, scratch, t, threads);
+        for (size_t i = (size_t)k->scratch; i < room; i++) assert_true(scratch[i] == (char)0xff);
+        free(scratch);
+    }
+    assert_true((ticket > threads) == (p->s->dynamic && threads > 1));
+    return c;
+}
+
+static void check(const problem *p, const void *c, const char *where) {
+    double eps = p->t == SN_F64 ? 1e-12 : 1e-5, scale = sqrt((double)p->k + 1);
+    if (p->s->panels == SN_I8 || p->s->scale_group) scale *= 127;
+    if (p->s->epilogue) scale *= scale;
+    int64_t size = p->items * p->c_item, stored = 0;
+    for (int64_t item = 0; item < p->items; item++)
+        for (int64_t i = 0; i < p->m; i++)
+            for (int64_t j = 0; j < p->columns; j++) {
+                double want = p->expect[(item * p->m + i) * p->columns + j];
+                int64_t at = item * p->c_item + i * p->c_row + j * p->c_col;
+                double is = get(p->t, c, CANARY + at);
+                if (!(fabs(is - want) <= eps * scale * (1 + fabs(want) / scale)))
+                    fail_msg("%s %s %s: C[%lld,%lld,%lld] of %lldx%lldx%lld is %g, not %g", where,
+                             p->s->name, sn_dtype_name(p->t), (long long)item, (long long)i,
+                             (long long)j, (long long)p->m, (long long)p->n, (long long)p->k, is,
+                             want);
+            }
+    for (int64_t i = 0; i < size + 2 * CANARY; i++) stored += get(p->t, c, i) != 12345;
+    if (stored != p->items * p->m * p->columns)
+        fail_msg("%s %s: %lld elements written for M = %lld", where, p->s->name, (long long)stored,
+                 (long long)p->m);
+}
+
+void gemm_case_run(sn_jit *jit, const sn_target *target, const gemm_shape *s, sn_dtype t,
+                   int number) {
+    kernel k = {0};
+    const int64_t *rows = s->some_m ? s->some_m : all_m;
+    for (size_t i = 0; s->some_m ? rows[i] != 0 : i < sizeof all_m / sizeof *all_m; i++) {
+        if (s->only_m && i > 0) break;
+        problem p;
+        prepare(&p, s, t, s->only_m ? s->only_m : rows[i]);
+        if (i == 0) k = compile(jit, target, &p, number);
+        void *panels = NULL;
+        if (s->packed) {
+            int64_t n = sn_gemm_packed_size(t, p.k, p.n);
+            panels = aligned_alloc(64, (size_t)(n * 8 + 64) / 64 * 64);
+            assert_non_null(panels);
+            int64_t dim[DIMS] = {0, p.n, p.k};
+            for (int64_t j = 0; j < n; j++) put(t, panels, j, NAN);
+            for (int th = 0; th < 2; th++) k.pack((void *[]){p.b, panels}, dim, NULL, th, 2);
+            for (int64_t j = 0; j < n && !s->narrow && !s->scale_group; j++)
+                assert_false(isnan(get(t, panels, j)));
+        }
+        void *one = run(&p, &k, 1, panels);
+        if (!s->only_bits) check(&p, one, target->name);
+        for (size_t j = 0; j < sizeof thread_counts / sizeof *thread_counts; j++) {
+            int threads = thread_counts[j];
+            void *more = run(&p, &k, threads, panels);
+            size_t bytes = (size_t)(p.items * p.c_item + 2 * CANARY) * sn_dtype_size(t);
+            if (memcmp(one, more, bytes) != 0)
+                fail_msg("%s: other bits with %d threads", s->name, threads);
+            free(more);
+        }
+        free(one);
+        free(panels);
+        release(&p);
+    }
+}

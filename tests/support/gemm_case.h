@@ -1,0 +1,39 @@
+/* gemm_case.h: one GEMM kernel of the generator, compiled, run with several sizes and numbers of threads, and compared
+ * with sums in double. */
+#ifndef SN_TEST_GEMM_CASE_H
+#define SN_TEST_GEMM_CASE_H
+
+#include "codegen/gemm/gemm.h"
+#include "codegen/jit/jit.h"
+
+/* WIDE: rows further apart; RUNTIME: the same, and the stride is a run-time value */
+typedef enum gemm_layout { PLAIN, WIDE, TRANSPOSED, RUNTIME } gemm_layout;
+
+typedef struct gemm_shape {
+    const char *name;
+    int64_t n, k;
+    bool n_runtime, k_runtime, m_constant;
+    gemm_layout a, b, c;
+    bool packed;
+    bool epilogue, prologue, no_store;
+    int64_t pair;           /* pair distance; N = 2 pair: one result of both columns */
+    int64_t batch0, batch1; /* 0: none; batch1 repeats B (GQA) */
+    int64_t only_m;         /* 0: many M */
+    const int64_t *some_m;  /* instead: these, up to a 0; NULL: none */
+    bool narrow;            /* panels of the type `panels`; B holds values that this type holds */
+    sn_dtype panels;
+    int scale_group; /* > 0: int4 panels; B holds integers */
+    int tile;        /* block sizes: variant of sn_gemm_tiles */
+    bool dynamic;    /* so long that threads take its last rows from a counter */
+    bool only_bits;  /* too large for sums in double: the bits for several numbers of threads */
+} gemm_shape;
+
+/* The spec that the kernel of this shape is made from, for M rows. Its callbacks may not be called. */
+sn_gemm gemm_case_spec(const gemm_shape *s, sn_dtype t, int64_t m);
+
+/* Compiles the kernel and runs it for each M: C is right, nothing outside C and scratch is written, nothing behind an
+ * operand is read, and the bits are the same for any number of threads. `number` tells the kernels of a JIT apart. */
+void gemm_case_run(sn_jit *jit, const sn_target *target, const gemm_shape *s, sn_dtype t,
+                   int number);
+
+#endif
