@@ -1,6 +1,6 @@
-/* program.c: a model in a program of one's own: built, compiled, explained and run for two lengths,
- * with weights from arrays. Its attention has ALiBi's penalty on distance (Press et al. 2021) under
- * a soft cap. */
+/* program.c: builds, compiles, explains and runs a model in your own program, for two sequence
+ * lengths, with weights from arrays. Its attention combines ALiBi's penalty on distance (Press et
+ * al. 2021) with soft-capping. */
 #include "frontend/sinter.h"
 
 #include <stdio.h>
@@ -50,10 +50,10 @@ int main(void) {
                                       SN_BIND("slopes", SN_F32, slopes, H)};
     sn_error err = {0};
     sn_module *m = build();
-    sn_program *p = sn_compile(m, NULL, &err); /* every mistake in the model is reported here */
+    sn_program *p = sn_compile(m, NULL, &err); /* reports the first error in the model */
     if (p) sn_program_explain(p, "forward", stdout);
     sn_session *s = p ? sn_session_new_arrays(p, weights, 5, &err) : NULL;
-    bool ok = s && run(s, 64, &err) && run(s, 7, &err); /* another length: nothing is recompiled */
+    bool ok = s && run(s, 64, &err) && run(s, 7, &err); /* another length: no recompilation */
     if (!ok) fprintf(stderr, "%s\n", err.message);
     sn_session_free(s);
     sn_program_free(p);

@@ -72,7 +72,7 @@ uint16_t sn_f32_to_f16(float x) {
     if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00 | (a >> 13 & 0x3ff));
     if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00); /* rounds to 65536 or more */
     if (a < 0x38800000u) {            /* subnormal half: let the FPU round to a multiple of 2^-24 */
-        float r = float_of(a) + 0.5f; /* ulp of [0.5,1) is 2^-24 */
+        float r = float_of(a) + 0.5f; /* the ulp of [0.5, 1) is 2^-24 */
         return (uint16_t)(sign | (bits_of(r) - 0x3f000000u));
     }
     return (uint16_t)(sign | ((a - 0x38000000u + 0xfffu + (a >> 13 & 1)) >> 13));

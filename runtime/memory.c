@@ -1,5 +1,5 @@
-/* memory.c: allocation of large blocks, in huge pages where the system gives them; how much memory
- * there is. */
+/* memory.c: allocates large blocks, in huge pages where available; determines the available
+ * memory. */
 #include "runtime/memory.h"
 
 #include <stdbool.h>
@@ -14,7 +14,8 @@
 enum { LINE = 64, HUGE_PAGE = 2 << 20, LARGE = 4 << 20 };
 
 void *sn_memory_alloc(size_t bytes) {
-    size_t unit = bytes >= LARGE ? HUGE_PAGE : LINE; /* the block's end too lies in a huge page */
+    /* the end of the block is in a huge page, too */
+    size_t unit = bytes >= LARGE ? HUGE_PAGE : LINE;
     if (bytes > (size_t)-1 - unit) return NULL;
     size_t rounded = (bytes + unit) / unit * unit;
     void *p = NULL;
@@ -34,7 +35,7 @@ static size_t mapped_size(size_t bytes) { /* whole pages, at least one */
     return (bytes + (bytes == 0) + page - 1) / page * page;
 }
 
-/* A larger mapping, of which what lies before the first huge page and behind the end is undone. */
+/* Maps more than needed and unmaps what precedes the first huge page and follows the end. */
 void *sn_memory_map(size_t bytes) {
     if (bytes > (size_t)-1 / 2) return NULL;
     size_t size = mapped_size(bytes), all = size + HUGE_PAGE;
@@ -54,7 +55,7 @@ void sn_memory_unmap(void *p, size_t bytes) {
     if (p) munmap(p, mapped_size(bytes));
 }
 
-/* The whole pages of a block: returns their bytes. */
+/* The whole pages inside a block: returns their size in bytes. */
 static size_t inner_pages(char *p, size_t bytes, char **first) {
     uintptr_t page = page_size(), begin = ((uintptr_t)p + page - 1) / page * page,
               end = ((uintptr_t)p + bytes) / page * page;
@@ -79,9 +80,9 @@ void sn_memory_drop(void *p, size_t bytes) {
     if (whole) madvise(first, whole, MADV_DONTNEED);
 }
 
-/* ---- how much there is ---- */
+/* ---- available memory ---- */
 
-/* Adds the number of kB behind each of the names that occur in the file. False: none does. */
+/* Adds up the values in kB of those names that occur in the file. False: none does. */
 static bool read_kilobytes(const char *path, const char *const *name, size_t *bytes) {
     char line[256];
     bool found = false;

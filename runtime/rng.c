@@ -1,5 +1,5 @@
-/* rng.c: Philox4x32-10 and the distributions on top of it. Integer arithmetic only up to the last
- * step, so that generated vector code can restate it bit for bit. */
+/* rng.c: Philox4x32-10 and the distributions based on it. Integer arithmetic up to the last step,
+ * so that generated vector code can reproduce it bit for bit. */
 #include "runtime/rng.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ void sn_philox4x32(const uint32_t ctr[4], const uint32_t key[2], uint32_t out[4]
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-/* The block that holds element `index`; returns its word. */
+/* The block that contains element `index`; returns the word in it. */
 static unsigned block_of(const sn_rng *r, uint64_t index, uint32_t out[4]) {
     uint64_t block = (index >> 6 << 4) | (index & 15);
     uint32_t ctr[4] = {(uint32_t)block, (uint32_t)(block >> 32), r->stream, r->step};
@@ -33,7 +33,7 @@ uint32_t sn_rng_at(const sn_rng *r, uint64_t index) {
     return b[word];
 }
 
-/* Words u and v of one block as a pair of normal numbers; `odd` chooses the second. */
+/* Words u and v of a block as a pair of normal samples; `odd` selects the second. */
 static float box_muller(uint32_t u, uint32_t v, unsigned odd) {
     double radius = sqrt(-2.0 * log(((u >> 8) + 1) * 0x1p-24));
     double angle = 6.283185307179586 * ((v >> 8) * 0x1p-24);
@@ -65,7 +65,7 @@ float sn_rng_normal(sn_rng *r) {
 
 uint32_t sn_rng_below(sn_rng *r, uint32_t n) {
     uint64_t m = (uint64_t)sn_rng_bits(r) * n;
-    if ((uint32_t)m < n) /* only then can the draw lie in the uneven rest */
+    if ((uint32_t)m < n) /* only then can the sample be biased */
         for (uint32_t rest = -n % n; (uint32_t)m < rest;) m = (uint64_t)sn_rng_bits(r) * n;
     return (uint32_t)(m >> 32);
 }

@@ -1,5 +1,5 @@
-/* spin.c: how long OpenMP's threads spin before they sleep. Apart from threads.c, since programs
- * without OpenMP link it too. */
+/* spin.c: limits how long OpenMP's threads spin before they sleep. Separate from threads.c because
+ * programs without OpenMP link it, too. */
 #include "runtime/threads.h"
 
 #include <limits.h>
@@ -13,8 +13,8 @@ void sn_threads_limit_spinning(char **argv) {
     const char *now = getenv(name);
     if (now && !strcmp(now, limit)) unsetenv(name);
     if (now || getenv("OMP_WAIT_POLICY")) return;
-    /* 0: the kernel started the dynamic loader itself (ld.so PROGRAM), and /proc/self/exe is that
-     * loader, for which argv would have another meaning; or the program is static */
+    /* 0: the kernel started the dynamic loader directly (ld.so PROGRAM), so /proc/self/exe is the
+     * loader, which would interpret argv differently; or the program is static */
     if (!getauxval(AT_BASE)) return;
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);

@@ -1,5 +1,5 @@
-/* threads.c: the thread hook over OpenMP, with a spinning barrier: kernels are short, and a barrier
- * through the operating system costs more than many of them. */
+/* threads.c: the thread hook with OpenMP and a spinning barrier. Kernels are short; a barrier
+ * through the operating system would cost more than many of them. */
 #include "runtime/threads.h"
 
 #include <omp.h>
@@ -8,8 +8,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* About 50 microseconds, as long as a sleep and its end take. Then a thread yields: what it waits
- * for may be waiting for this processor. */
+/* About 50 microseconds, the cost of sleeping and waking. After that a thread yields, because the
+ * thread that it waits for may need this CPU. */
 enum { SPINS = 1000 };
 
 typedef struct barrier {
@@ -58,8 +58,8 @@ static void run_all(sn_threads *t, void (*fn)(void *, int64_t, int64_t), void *a
         }
     }
     if (got == t->n) return;
-    /* fewer threads than promised (a thread limit, or inside another parallel region): the barrier
-     * would wait for ever */
+    /* with fewer threads than expected (a thread limit, or a nested parallel region) the barrier
+     * would deadlock */
     int64_t n = t->n;
     t->n = 1;
     fn(arg, 0, 1);
@@ -72,7 +72,7 @@ static void *wait_for_lock(void *lock) {
     return NULL;
 }
 
-/* How many of n threads the system gives at once, the calling one included. */
+/* How many of n threads the system can run at once, including the calling one. */
 static int count_threads(int n) {
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_t thread[SN_MAX_THREADS];
@@ -84,18 +84,17 @@ static int count_threads(int n) {
     return got;
 }
 
-/* OpenMP ends the process where a thread cannot be started, so more threads than processors are
- * tried out first. */
+/* OpenMP exits the process if it cannot create a thread, so numbers above the CPU count are tried
+ * out first. */
 static bool check_number(int n, sn_error *err) {
-    static atomic_int tried; /* so many were to be had before */
+    static atomic_int tried; /* this many threads were available before */
     if (n > SN_MAX_THREADS)
-        return sn_fail(err, SN_ERR_USAGE, "%d threads: at most %d are possible", n, SN_MAX_THREADS);
+        return sn_fail(err, SN_ERR_USAGE, "%d threads: the maximum is %d", n, SN_MAX_THREADS);
     if (n <= omp_get_num_procs() || n <= tried) return true;
     int got = count_threads(n);
     if (got < n)
         return sn_fail(err, SN_ERR_MEMORY,
-                       "%d threads: the system gives this process no more than %d; ask for fewer",
-                       n, got);
+                       "%d threads: the system allows this process only %d: ask for fewer", n, got);
     tried = n;
     return true;
 }
@@ -123,7 +122,7 @@ int sn_threads_default(int n) {
     return before;
 }
 
-/* ---- floating-point state ---- */
+/* ---- floating-point environment ---- */
 
 static uint64_t fp_state(void) {
 #if defined(__x86_64__)
@@ -147,9 +146,8 @@ static void set_fp_state(uint64_t v) {
 #endif
 }
 
-/* Marks the states that `enter` has stored: OpenMP may give `leave` more threads than it gave
- * `enter` (OMP_DYNAMIC, a thread limit), and the others' are not known. No register has
- * this bit. */
+/* Marks the states that `enter` has saved. OpenMP may run `leave` on more threads than `enter`
+ * (OMP_DYNAMIC, a thread limit), and those have no saved state. No register uses this bit. */
 #define STORED (UINT64_C(1) << 63)
 
 static void enter(void *before, int64_t tid, int64_t n) {

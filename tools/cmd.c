@@ -21,7 +21,7 @@ int cmd_finish(const char *name) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_OK;
     fprintf(stderr, "%s: cannot write the output: %s\n", name,
-            errno ? strerror(errno) : "a write failed");
+            errno ? strerror(errno) : "write error");
     return EXIT_WRONG;
 }
 
@@ -65,8 +65,8 @@ sn_trace *cmd_profile_begin(const char *path, sn_session *s, sn_error *err) {
 
 bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err) {
     if (t && sn_trace_lost(t))
-        fprintf(stderr, "note: %s has the first kernel calls; %zu more are not in it\n", path,
-                sn_trace_lost(t));
+        fprintf(stderr, "note: %s contains the first kernel calls only; %zu more were dropped\n",
+                path, sn_trace_lost(t));
     bool ok = !t || sn_trace_write(t, path, err);
     sn_trace_end(t);
     return ok;
@@ -79,12 +79,11 @@ void cmd_print_model(const lm *m) {
     if (m->model.layers) fprintf(stderr, "%lld layers, ", (long long)m->model.layers);
     fprintf(stderr, "context %lld, vocabulary %lld%s\n", (long long)m->model.context,
             (long long)m->model.vocab, lm_weights(m) ? "" : ", random weights");
-    fprintf(
-        stderr,
-        "compile   %.3f s (passes %.3f, code %.3f, load %.3f), %s: %d kernels, %d objects made, "
-        "%d from the cache, %d oneDNN primitives, %zu KB of code\n",
-        s.seconds, s.passes, s.codegen, s.load, s.compiled ? "cold" : "warm", s.kernels, s.compiled,
-        s.cached, s.onednn, s.code_bytes >> 10);
+    fprintf(stderr,
+            "compile   %.3f s (passes %.3f, code %.3f, load %.3f), %s: %d kernels, %d objects "
+            "compiled, %d from the cache, %d oneDNN primitives, %zu KB of code\n",
+            s.seconds, s.passes, s.codegen, s.load, s.compiled ? "cold" : "warm", s.kernels,
+            s.compiled, s.cached, s.onednn, s.code_bytes >> 10);
 }
 
 void cmd_progress_show(cmd_progress *p, const char *fmt, ...) {

@@ -1,5 +1,5 @@
-/* cmd.h: the subcommands of `sinter` and what they share. A subcommand is one file cmd_NAME.c with
- * one function that parses its own table, and one row in sinter.c. */
+/* cmd.h: the subcommands of `sinter` and what they share. A subcommand is a file cmd_NAME.c with
+ * one function that parses its own option table, and a row in sinter.c. */
 #ifndef SN_CMD_H
 #define SN_CMD_H
 
@@ -14,52 +14,51 @@ cmd_fn cmd_cache, cmd_compile_ahead, cmd_generate, cmd_eval, cmd_import, cmd_ins
     cmd_opt, cmd_bench, cmd_run, cmd_tokenizer, cmd_train, cmd_translate, cmd_embed, cmd_fill,
     cmd_classify;
 
-/* Runs the subcommand argv[0], known to the table of sinter.c; the exit code. */
+/* Runs the subcommand argv[0], which is in the table of sinter.c; returns the exit code. */
 int cmd_dispatch(int argc, char **argv);
 
-/* Opens a model with these options; on failure says why and returns NULL, *code is the exit code.
- * Notes of the compilation go to stderr. run false: only compiled, no weights. */
+/* Opens a model with these options. On failure prints the error and returns NULL with the exit code
+ * in *code. Notes of the compilation go to stderr. run false: compiles only, without weights. */
 lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile, int entries,
              bool run, int *code);
 
-/* The same for an encoder-decoder that runs, with so many beams. */
+/* The same for running an encoder-decoder with this many beams. */
 lm *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *compile,
                   int64_t beams, int *code);
 
-/* The same for an encoder that runs: `entries` are to be built, `needs` must be among them. */
+/* The same for running an encoder: builds `entries`; `needs` must be among them. */
 lm *cmd_open_encoder(const char *name, const cmd_model *model, const cmd_compile *compile,
                      int entries, const char *needs, int *code);
 
 /* Prints the entries of a model in C: inputs, outputs, sizes. */
 bool cmd_describe_source(const char *path, sn_error *err);
 
-/* Says what failed, as "sinter NAME: MESSAGE"; the exit code. */
+/* Prints the error as "sinter NAME: MESSAGE"; returns the exit code. */
 int cmd_fail(const char *name, const sn_error *err);
 
-/* EXIT_OK, or a failure when what was printed did not reach its destination (a full disk). */
+/* EXIT_OK, or a failure if the output could not be written (such as a full disk). */
 int cmd_finish(const char *name);
 
-/* --profile FILE: a row for options with a member `profile`, and what surrounds the runs. begin:
- * NULL without a path or on error (err->code says which); end writes the file and is given NULL
- * freely. */
+/* --profile FILE: a row for options with a member `profile`, and the calls around the runs.
+ * profile_begin returns NULL without a path, or on error (err->code is set); profile_end writes the
+ * file and accepts NULL. */
 /* clang-format off */
 #define CMD_PROFILE_ARG(T) \
     {"profile", 0, ARG_TEXT, offsetof(T, profile), "FILE.json", NULL, 0, 0, \
-     "times of every kernel on every thread; opens in Perfetto"}
+     "timeline of every kernel on every thread; opens in Perfetto"}
 /* clang-format on */
-/* NULL with an error, or without `path`. */
+/* NULL with an error, or if path is NULL. */
 sn_trace *cmd_profile_begin(const char *path, sn_session *s, sn_error *err);
 bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err);
 
-/* Whether the file can be written (NULL: there is none), which is better known before minutes are
- * spent on what goes into it. */
+/* Whether the file can be written (NULL: no file); checked before minutes of work. */
 bool cmd_can_write(const char *path, sn_error *err);
 
 /* "sinter: compile …" lines for --stats. */
 void cmd_print_model(const lm *m);
 
-/* A progress line on stderr, at most ten times a second on a terminal, every ten seconds elsewhere.
- * Zero-initialised; end clears it. */
+/* A progress line on stderr, updated at most ten times per second on a terminal, every ten seconds
+ * elsewhere. Zero-initialise; progress_end clears the line. */
 typedef struct cmd_progress {
     double shown;
     bool any;
@@ -67,7 +66,7 @@ typedef struct cmd_progress {
 void cmd_progress_show(cmd_progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void cmd_progress_end(cmd_progress *p);
 
-/* Reads a file ("-": stdin) into malloc'ed memory with a NUL behind it. NULL on error. */
+/* Reads a file ("-": stdin) into malloc'ed memory, NUL-terminated. NULL on error. */
 char *cmd_read_text(const char *path, size_t *size, sn_error *err);
 
 #endif

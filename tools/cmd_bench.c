@@ -1,4 +1,5 @@
-/* cmd_bench.c: `sinter bench`: measures, next to the machine's limits and to other systems. */
+/* cmd_bench.c: `sinter bench`: measures kernels and models beside the machine's limits and other
+ * systems. */
 #include "bench/benches.h"
 #include "bench/noise.h"
 #include "bench/peers.h"
@@ -30,14 +31,15 @@ typedef struct options {
 #define ROUNDS \
     {"rounds", 0, ARG_INT, offsetof(options, rounds), "N", "9", 5, 101, "interleaved rounds"}, \
     {"seconds", 0, ARG_NUMBER, offsetof(options, seconds), "S", "0.02", 0, 60, "minimum time per variant and round"}, \
-    {"threads", 't', ARG_INT, offsetof(options, threads), "N", "0", 0, 1024, "0: as many as the process may use"}, \
-    {"json", 0, ARG_TEXT, offsetof(options, json), "FILE", NULL, 0, 0, "one record a line; keys in docs/bench.md"}, \
+    {"threads", 't', ARG_INT, offsetof(options, threads), "N", "0", 0, 1024, "0: all available CPUs"}, \
+    {"json", 0, ARG_TEXT, offsetof(options, json), "FILE", NULL, 0, 0, "one record per line; docs/bench.md lists the keys"}, \
     {"plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0, \
-     "a picture: roofline with a point a record, bars of levels and peers"}
-/* Not of attention, which has no constant matrix, nor of training, where none is constant. */
+     "SVG: roofline with one point per record, bars for levels and peers"}
+/* Not for attention, which has no constant matrix, nor for training, where no matrix is
+ * constant. */
 #define WEIGHTS \
     {"weights", 0, ARG_CHOICE, offsetof(options, weights), "f32|bf16|int8|int4", "f32", 0, 0, \
-     "storage of constant matrices; errors then show the rounding too"}
+     "storage type of constant matrices; the errors then include rounding"}
 #define WORK(levels_, backends_) \
     {"levels", 0, ARG_TEXT, offsetof(options, levels), "L,…|L..L", levels_, 0, 0, "fusion levels, 0 to 4"}, \
     {"backends", 0, ARG_TEXT, offsetof(options, backends), "B,…", backends_, 0, 0, "own, onednn, auto"}, \
@@ -45,12 +47,12 @@ typedef struct options {
     {"peers", 0, ARG_TEXT, offsetof(options, peers), "all|none|P,…", "none", 0, 0, \
      "openblas, torch, torch-malloc, onnxruntime"}, \
     {"peer-dir", 0, ARG_TEXT, offsetof(options, peer_dir), "DIR", NULL, 0, 0, \
-     "scripts of the peers; else the installed ones, or bench/peers of the sources"}, \
-    {"no-check", 0, ARG_FLAG, offsetof(options, no_check), NULL, NULL, 0, 0, "no comparison with the f64 evaluator"}, \
-    {"target", 0, ARG_TEXT, offsetof(options, target), "CPU", NULL, 0, 0, "x86-64-v3, …; else this CPU"}, \
+     "folder of the peers' scripts; default: the installed ones, or bench/peers in the sources"}, \
+    {"no-check", 0, ARG_FLAG, offsetof(options, no_check), NULL, NULL, 0, 0, "do not compare with the f64 evaluator"}, \
+    {"target", 0, ARG_TEXT, offsetof(options, target), "CPU", NULL, 0, 0, "x86-64-v3, …; default: this CPU"}, \
     CMD_PROFILE_ARG(options), \
     {"cache-dir", 0, ARG_TEXT, offsetof(options, cache_dir), "DIR|none", NULL, 0, 0, \
-     "compiled kernels; else ~/.cache/sinter"}, \
+     "cache of compiled kernels; default: ~/.cache/sinter"}, \
     ROUNDS
 /* clang-format on */
 
@@ -60,68 +62,65 @@ static const char roofline_name[] = "sinter bench roofline", gemm_name[] = "sint
                   train_name[] = "sinter bench train";
 
 static const char columns_help[] =
-    "Every round times every variant once, in turning order, with the f32 multiply-add peak "
-    "between\n"
-    "them, and for work bound by memory the streaming of the same number of bytes. '% roof' is "
-    "the\n"
-    "longer of what these two limits take over the time, a median of ratios within rounds. 'rel "
-    "RMS'\n"
-    "and 'max ulp' compare a reduced problem with an evaluator in double precision.\n";
+    "Every round times every variant once, in rotating order. Between them it measures the "
+    "f32\nmultiply-add peak and, for memory-bound work, the bandwidth of streaming the same number "
+    "of\nbytes. '% roof' is the larger of the times that these two limits allow, divided by the "
+    "measured\ntime: a median of ratios within rounds. 'rel RMS' and 'max ulp' compare a reduced "
+    "problem with\nan evaluator in double precision.\n";
 
 static const arg roofline_table[] = {ROUNDS, {0}};
 static const arg gemm_table[] = {{"shape", 0, ARG_TEXT, offsetof(options, shape), "M,N,K …", NULL,
-                                  0, 0, "shapes, spaces between; else the usual ones"},
+                                  0, 0, "shapes separated by spaces; default: a built-in list"},
                                  {"direct", 0, ARG_FLAG, offsetof(options, direct), NULL, NULL, 0,
-                                  0, "the kernel generator alone beside it"},
+                                  0, "also time the kernel generator alone"},
                                  WEIGHTS,
                                  WORK("4", "own"),
                                  {0}};
 static const arg kernel_table[] = {{"NAMES", 0, ARG_PLACE_OR_NONE, offsetof(options, names), NULL,
-                                    NULL, 0, 0, "layer_norm,softmax,…; else all"},
+                                    NULL, 0, 0, "layer_norm,softmax,…; default: all"},
                                    {"shape", 0, ARG_TEXT, offsetof(options, shape), "ROWSxWIDTH",
-                                    NULL, 0, 0, "other sizes than the table's"},
+                                    NULL, 0, 0, "replaces the sizes of the table"},
                                    WEIGHTS,
                                    WORK("0..4", "own"),
                                    {0}};
 static const arg attention_table[] = {
     {"mask", 0, ARG_TEXT, offsetof(options, mask), "MASK,…", NULL, 0, 0,
      "full, causal, window:N, prefix:N, alibi, softcap, documents, dilated:N, strided:N (the last "
-     "N, then every N-th), blocks:N, neighbours:N (a picture N wide), dense (a table of truth "
-     "values), bias, biases (one a head), relative (a number a head and "
-     "distance), buckets (T5's), decode (one query, T keys); else "
-     "full,causal"},
+     "N, then every N-th), blocks:N, neighbours:N (pixels of an image N wide), dense (a boolean "
+     "table), bias, biases (one per head), relative (a number per head and distance), buckets "
+     "(T5's), decode (one query, T keys); default: full,causal"},
     {"sweep", 0, ARG_FLAG, offsetof(options, sweep), NULL, NULL, 0, 0,
-     "every mask from 16 to 4096 tokens: level 4 against level 2"},
+     "every mask from 16 to 4096 tokens, level 4 against level 2"},
     {"shape", 0, ARG_TEXT, offsetof(options, shape), "B,H,T,D …", NULL, 0, 0,
-     "shapes, spaces between; B,H,HK,T,D: fewer key heads"},
+     "shapes separated by spaces; B,H,HK,T,D: fewer K/V heads"},
     {"direct", 0, ARG_FLAG, offsetof(options, direct), NULL, NULL, 0, 0,
-     "the kernel generator alone beside it"},
+     "also time the kernel generator alone"},
     {"backward", 0, ARG_FLAG, offsetof(options, backward), NULL, NULL, 0, 0,
-     "forward and backward: with the gradients of q, k and v"},
+     "forward and backward: includes the gradients of q, k and v"},
     WORK("0..4", "own"),
     {0}};
 static const arg model_table[] = {
     {"MODEL", 0, ARG_PLACE, offsetof(options, model), NULL, NULL, 0, 0,
-     "gpt2, gpt2-medium, …, a model folder (its sizes; weights are random), or a model in C"},
+     "gpt2, gpt2-medium, …, a model folder (its config; weights are random), or a model in C"},
     {"tokens", 0, ARG_TEXT, offsetof(options, tokens), "N,…", NULL, 0, 0,
-     "tokens at once [64,256,1024]; with --decode tokens in the cache [64,512]"},
-    {"batch", 0, ARG_INT, offsetof(options, batch), "N", "1", 1, 1024, "sequences at once"},
+     "tokens per sequence [64,256,1024]; with --decode tokens in the cache [64,512]"},
+    {"batch", 0, ARG_INT, offsetof(options, batch), "N", "1", 1, 1024, "batch size"},
     {"decode", 0, ARG_FLAG, offsetof(options, decode), NULL, NULL, 0, 0,
-     "one token at a time with a cache of keys and values"},
+     "decode one token at a time with a KV cache"},
     WEIGHTS,
     WORK("0..4", "own"),
     {0}};
 
 static const arg train_table[] = {
     {"MODEL", 0, ARG_PLACE, offsetof(options, model), NULL, NULL, 0, 0,
-     "gpt2, edt-base, … or a model folder (its sizes; weights are random)"},
+     "gpt2, edt-base, … or a model folder (its config; weights are random)"},
     {"tokens", 0, ARG_TEXT, offsetof(options, tokens), "N,…", NULL, 0, 0,
-     "tokens of each sequence [64,256]"},
-    {"batch", 0, ARG_INT, offsetof(options, batch), "N", "4", 1, 1024, "sequences at once"},
+     "tokens per sequence [64,256]"},
+    {"batch", 0, ARG_INT, offsetof(options, batch), "N", "4", 1, 1024, "batch size"},
     {"precision", 0, ARG_CHOICE, offsetof(options, precision), "f32|bf16", "f32", 0, 0,
      "precision of activations stored for the backward pass"},
     {"clip", 0, ARG_NUMBER, offsetof(options, clip), "NORM", "0", 0, INFINITY,
-     "longest gradient of all parameters together; 0: gradients are not clipped"},
+     "maximum global gradient norm; 0 disables clipping"},
     WORK("4", "own"),
     {0}};
 
@@ -169,22 +168,21 @@ static const struct {
     arg_command command;
     bool (*run)(const options *o, const sn_bench_options *b, sn_bench_report *r, sn_error *err);
 } kinds[] = {
-    {{roofline_name,
-      "what this machine can do at most: multiply-adds, and bandwidth of each memory", NULL,
-      roofline_table},
+    {{roofline_name, "the machine's limits: multiply-add peak, and bandwidth of each memory level",
+      NULL, roofline_table},
      run_roofline},
-    {{gemm_name, "matrix products y = x w^T next to oneDNN with packed weights", columns_help,
+    {{gemm_name, "matrix products y = x w^T beside oneDNN with packed weights", columns_help,
       gemm_table},
      run_gemm},
     {{kernel_name, "single kernels: norms, softmax, activations, fused products, look-ups",
       columns_help, kernel_table},
      run_kernel},
-    {{attention_name, "attention with any mask or score, fused (level 3 on) and not", columns_help,
+    {{attention_name,
+      "attention with any mask or score function, fused (level 3 and up) and unfused", columns_help,
       attention_table},
      run_attention},
     {{model_name, "whole models, forward or decoding", columns_help, model_table}, run_model},
-    {{train_name, "whole steps of training: forward, backward and AdamW", columns_help,
-      train_table},
+    {{train_name, "whole training steps: forward, backward and AdamW", columns_help, train_table},
      run_train},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
@@ -194,10 +192,10 @@ static const char *kind_of(int i) {
 }
 
 static void print_help(FILE *f) {
-    fprintf(f, "sinter bench: measure, next to the machine's limits and to other systems\n\n"
-               "usage: sinter bench WHAT [arguments]\n\n");
+    fprintf(f, "sinter bench: measure kernels and models beside the machine's limits and other "
+               "systems\n\nusage: sinter bench WHAT [arguments]\n\n");
     for (int i = 0; i < N_KINDS; i++) fprintf(f, "  %-12s%s\n", kind_of(i), kinds[i].command.what);
-    fprintf(f, "\n  sinter bench WHAT --help explains one of them\n");
+    fprintf(f, "\nsinter bench WHAT --help explains a benchmark\n");
 }
 
 static int find_kind(const char *name) {
@@ -209,7 +207,7 @@ static int find_kind(const char *name) {
     const char *near = args_nearest(name, names);
     fprintf(stderr, "sinter bench: unknown benchmark '%s'", name);
     if (near) fprintf(stderr, "; did you mean %s?", near);
-    fprintf(stderr, "\n(sinter bench --help lists all)\n");
+    fprintf(stderr, "\n(sinter bench --help lists all benchmarks)\n");
     return -1;
 }
 
@@ -237,9 +235,7 @@ static bool read_list(const char *option, const char *text, const char *const *k
         for (int i = 0; known[i]; i++)
             found |= strlen(known[i]) == len && !strncmp(known[i], p, len);
         if (!found || (!p[len] && !len))
-            return sn_fail(err, SN_ERR_USAGE,
-                           "--%s is '%s'; '%.*s' is not one of those that --help "
-                           "lists",
+            return sn_fail(err, SN_ERR_USAGE, "--%s is '%s'; '%.*s' is not in the list of --help",
                            option, text, (int)len, p);
         p += len + (p[len] == ',');
     }
@@ -247,7 +243,7 @@ static bool read_list(const char *option, const char *text, const char *const *k
     return true;
 }
 
-/* Lists that were given have something in them, and no file is written twice. */
+/* Lists must not be empty, and no two outputs may be the same file. */
 static bool check_texts(const options *o, sn_error *err) {
     const struct {
         const char *name, *text;
@@ -295,7 +291,7 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
                             .progress = stderr,
                             .shown = shown};
     if (!check_texts(o, err)) return false;
-    if (!o->levels) return true; /* roofline */
+    if (!o->levels) return true; /* roofline has no lists */
     if (!read_levels(o->levels, &b->levels, err) ||
         !read_list("backends", o->backends, backends, err) ||
         !read_list("peers", o->peers, peers, err))
@@ -303,7 +299,7 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
     if (sn_bench_listed(o->peers, "none") && strcmp(o->peers, "none") != 0)
         return sn_fail(err, SN_ERR_USAGE, "--peers '%s' contradicts itself", o->peers);
     if (o->peer_dir && !strcmp(o->peers, "none"))
-        return sn_fail(err, SN_ERR_USAGE, "--peer-dir is of no use without --peers");
+        return sn_fail(err, SN_ERR_USAGE, "--peer-dir has no effect without --peers");
     return true;
 }
 
@@ -314,15 +310,14 @@ static void note_stop(int number) {
     stopped = 1;
 }
 
-/* The first Ctrl-C ends the measuring, and what is finished is kept; the second ends the
- * program. */
+/* The first Ctrl-C stops measuring and keeps the finished records; the second ends the program. */
 static void catch_stop(void) {
     struct sigaction act = {.sa_handler = note_stop, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&act.sa_mask);
     sigaction(SIGINT, &act, NULL);
 }
 
-/* Prints and writes what was measured. */
+/* Prints and writes the measured records. */
 static bool report(const options *o, const sn_bench_options *b, sn_bench_report *r, sn_error *err) {
     sn_bench_judge(r);
     sn_bench_print(r, stdout);
@@ -360,7 +355,7 @@ int cmd_bench(int argc, char **argv) {
     }
     bool partial = !ok && stopped && r.n > 0;
     if (partial) {
-        fprintf(stderr, "%s: interrupted: %d records are finished\n", c->name, r.n);
+        fprintf(stderr, "%s: interrupted: %d records are complete\n", c->name, r.n);
         err = (sn_error){0};
     }
     if (ok || partial) ok = report(&o, &b, &r, &err);

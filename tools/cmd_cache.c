@@ -1,4 +1,4 @@
-/* cmd_cache.c: `sinter cache`: what the disk cache holds, and throwing it away. */
+/* cmd_cache.c: `sinter cache`: shows and clears the disk cache. */
 #include "tools/cmd.h"
 #include "codegen/jit/cache.h"
 
@@ -15,18 +15,17 @@ typedef struct options {
 
 static const arg table[] = {
     {"cache-dir", 0, ARG_TEXT, offsetof(options, dir), "DIR", NULL, 0, 0,
-     "the folder; else ~/.cache/sinter"},
+     "the cache folder; default: ~/.cache/sinter"},
     {"clear", 0, ARG_CHOICE, offsetof(options, clear), "tuned|kernels|models|all", NULL, 0, 0,
-     "throw away the tuned choices, the compiled kernels, the compiled models in C, or all"},
+     "delete the tuned choices, the compiled kernels, the compiled models in C, or all"},
     {0},
 };
 
 static const arg_command command = {
-    NAME, "compiled kernels and models, tuned choices on disk: show, clear",
-    "Prints the folder, how many compiled kernels and models in C it holds, and a line for every\n"
-    "choice that --tune has measured: what it is about, for which sizes, and what won. What is "
-    "cleared is\n"
-    "compiled, and with --tune measured, again when it is needed.\n",
+    NAME, "show or clear the cache of compiled kernels, models and tuned choices",
+    "Prints the folder, the numbers of compiled kernels and of models in C, and a line for "
+    "every\nchoice that --tune measured: the kernel, the sizes, and the winner. Deleted entries "
+    "are\ncompiled, and with --tune measured, again when they are needed.\n",
     table};
 
 static const struct {
@@ -38,7 +37,7 @@ static void add_bytes(void *ctx, const sn_object *o) {
     *(int64_t *)ctx += (int64_t)o->size;
 }
 
-/* "answer N of M: WHY", then what it is about on a line. */
+/* "answer N of M: WHY", then the question on a line. */
 static void print_choice(void *ctx, const sn_object *o) {
     (void)ctx;
     const char *text = (const char *)o->data, *end = memchr(text, '\n', o->size);

@@ -1,4 +1,4 @@
-/* cmd_classify.c: `sinter classify`: classes of images or of texts [PH22 section 3]. */
+/* cmd_classify.c: `sinter classify`: classifies images or texts [PH22 section 3]. */
 #include "tools/cmd.h"
 #include "runtime/sample.h"
 #include "tools/model/encoder.h"
@@ -20,22 +20,23 @@ typedef struct options {
 #define AT(field) offsetof(options, field)
 static const arg table[] = {
     CMD_MODEL_ARGS(options),
-    {"images", 'i', ARG_TEXT, AT(images), "FILE", NULL, 0, 0, "images of bytes, IDX as MNIST's"},
+    {"images", 'i', ARG_TEXT, AT(images), "FILE", NULL, 0, 0,
+     "images: a file of bytes in the IDX format of MNIST"},
     {"labels", 0, ARG_TEXT, AT(labels), "FILE", NULL, 0, 0,
      "true labels (IDX); prints only the number of correct predictions"},
-    {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "a text, for an encoder of texts"},
-    {"file", 'f', ARG_TEXT, AT(file), "FILE", NULL, 0, 0, "each line of a file, -: standard input"},
-    {"batch", 'b', ARG_INT, AT(batch), "N", "64", 1, 1024, "images a run"},
+    {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "a text, for a text encoder"},
+    {"file", 'f', ARG_TEXT, AT(file), "FILE", NULL, 0, 0,
+     "classify each line of a file; -: standard input"},
+    {"batch", 'b', ARG_INT, AT(batch), "N", "64", 1, 1024, "images per run"},
     CMD_COMPILE_ARGS(options),
     {0},
 };
 
 static const arg_command command = {
-    NAME, "classes of images or texts",
-    "A line for each: the class and its probability; the name of the class if \"id2label\" of\n"
-    "config.json tells it.\n"
-    "\n  sinter classify examples/models/mnist-vit/mnist_vit.npz -i digits.idx3-ubyte --labels "
-    "digits.idx1-ubyte\n",
+    NAME, "classify images or texts",
+    "Prints a line for each input: the class and its probability. Classes are named as "
+    "in\n\"id2label\" of config.json.\n\n  sinter classify examples/models/mnist-vit/mnist_vit.npz "
+    "-i digits.idx3-ubyte --labels digits.idx1-ubyte\n",
     table};
 
 static void print_class(const lm *m, int64_t i, float p) {
@@ -51,26 +52,26 @@ static void print_class(const lm *m, int64_t i, float p) {
 static bool check_images(const lm *m, const sn_idx *x, const char *path, sn_error *err) {
     const sn_model *v = &m->model;
     if (!v->image)
-        return sn_fail(err, SN_ERR_USAGE, "a %s model takes no images: --prompt or --file",
+        return sn_fail(err, SN_ERR_USAGE, "a %s model does not take images: use --prompt or --file",
                        v->type);
     if (x->rank < 3)
-        return sn_fail(err, SN_ERR_SHAPE,
-                       "%s: its %d dimension%s hold no images: numbers, heights "
-                       "and widths are expected",
-                       path, x->rank, x->rank > 1 ? "s" : "");
+        return sn_fail(
+            err, SN_ERR_SHAPE,
+            "%s: its %d dimension%s do not describe images: expected number, height and width",
+            path, x->rank, x->rank > 1 ? "s" : "");
     int64_t channels = x->rank == 4 ? x->shape[1] : 1;
     if (channels != v->channels || x->shape[x->rank - 2] != v->image ||
         x->shape[x->rank - 1] != v->image)
         return sn_fail(err, SN_ERR_SHAPE,
-                       "%s: the model takes images of %lld x %lld pixels and %lld channels, these "
-                       "are %lld x %lld and %lld: scale them",
+                       "%s: the model takes images of %lld x %lld pixels and %lld channels, but "
+                       "these have %lld x %lld and %lld: rescale them",
                        path, (long long)v->image, (long long)v->image, (long long)v->channels,
                        (long long)x->shape[x->rank - 2], (long long)x->shape[x->rank - 1],
                        (long long)channels);
     return true;
 }
 
-/* Classes of n images into out[n], probabilities into p[n]. */
+/* Writes the classes of n images to out[n], their probabilities to p[n]. */
 static bool classify_images(lm *m, const unsigned char *bytes, int64_t n, int32_t *out, float *p,
                             sn_error *err) {
     const sn_model *v = &m->model;
@@ -122,7 +123,7 @@ static bool classify_files(lm *m, const options *o, sn_error *err) {
     if (ok && o->labels) {
         ok = idx_open(o->labels, &labels, err);
         if (ok && (labels.rank != 1 || labels.shape[0] != x.shape[0]))
-            ok = sn_fail(err, SN_ERR_SHAPE, "%s: one label for each of %lld images is expected",
+            ok = sn_fail(err, SN_ERR_SHAPE, "%s: expected one label for each of %lld images",
                          o->labels, (long long)x.shape[0]);
     }
     ok = ok && do_images(m, o, &x, &labels, err);

@@ -1,4 +1,5 @@
-/* cmd_compile.c: `sinter compile`: a model as an object, a header and weights, or as a program. */
+/* cmd_compile.c: `sinter compile`: compiles a model to an object, a header and weights, or to a
+ * program. */
 #include "tools/cmd.h"
 #include "tools/artefact/link.h"
 #include "tools/train/train.h"
@@ -25,46 +26,49 @@ typedef struct options {
 #define AT(field) offsetof(options, field)
 static const arg table[] = {
     CMD_MODEL_ARGS(options),
-    {"output", 'o', ARG_TEXT, AT(dir), "DIR", ".", 0, 0, "where the files go"},
+    {"output", 'o', ARG_TEXT, AT(dir), "DIR", ".", 0, 0, "output folder"},
     {"name", 0, ARG_TEXT, AT(name), "NAME", NULL, 0, 0,
-     "begins every symbol and file name; else the model's name"},
+     "prefix of all symbols and file names; default: the model's name"},
     {"target", 0, ARG_TEXT, AT(target), "CPU,…", "native", 0, 0,
-     "for which CPUs, with features: x86-64-v2,x86-64-v4,+avx512vnni"},
-    {"list-targets", 0, ARG_FLAG, AT(list_targets), NULL, NULL, 0, 0, "the names for --target"},
+     "target CPUs, with features: x86-64-v2,x86-64-v4,+avx512vnni"},
+    {"list-targets", 0, ARG_FLAG, AT(list_targets), NULL, NULL, 0, 0,
+     "list the names for --target"},
     {"entries", 0, ARG_TEXT, AT(entries), "NAME,…", NULL, 0, 0,
-     "of forward, loss, cached (prefill, decode), step, encode; else cached and step, or encode "
-     "(and forward of a classifier)"},
+     "entries: forward, loss, cached (prefill, decode), step, encode; default: cached and step, or "
+     "encode (and forward of a classifier)"},
     {"train", 0, ARG_TEXT, AT(train), "CONFIG", NULL, 0, 0,
-     "instead of MODEL: the training step of a config of sinter train, with its first weights"},
+     "instead of MODEL: compile the training step of a `sinter train` config, with its initial "
+     "weights"},
     {"threads", 0, ARG_CHOICE, AT(threads), "openmp|none", "openmp", 0, 0,
-     "who runs the threads; your own pool is possible in both"},
-    {"archive", 0, ARG_FLAG, AT(archive), NULL, NULL, 0, 0, "also NAME.a"},
-    {"shared", 0, ARG_FLAG, AT(shared), NULL, NULL, 0, 0, "also NAME.so (by the C compiler)"},
+     "thread runtime; your own pool is possible with both"},
+    {"archive", 0, ARG_FLAG, AT(archive), NULL, NULL, 0, 0, "also write NAME.a"},
+    {"shared", 0, ARG_FLAG, AT(shared), NULL, NULL, 0, 0,
+     "also link NAME.so (with the C compiler)"},
     {"exe", 0, ARG_FLAG, AT(exe), NULL, NULL, 0, 0,
-     "also NAME, a program: generates, translates, classifies or encodes text"},
+     "also link NAME, a program that generates, translates, classifies or encodes text"},
     {"beams", 0, ARG_INT, AT(beams), "N", "1", 1, 1024,
-     "hypotheses that an encoder-decoder's search keeps, 1: greedy"},
-    {"static", 0, ARG_FLAG, AT(is_static), NULL, NULL, 0, 0, "a program without shared libraries"},
+     "encoder-decoders: number of beams, 1: greedy"},
+    {"static", 0, ARG_FLAG, AT(is_static), NULL, NULL, 0, 0, "link the program statically"},
     {"embed-weights", 0, ARG_FLAG, AT(embed), NULL, NULL, 0, 0,
-     "in the object instead of in NAME.weights"},
+     "embed the weights in the object instead of writing NAME.weights"},
     {"cc", 0, ARG_TEXT, AT(cc), "PROGRAM", NULL, 0, 0,
-     "links NAME.so and the program; else cc, or TARGET-linux-gnu-gcc"},
+     "compiler that links NAME.so and the program; default: cc, or TARGET-linux-gnu-gcc"},
     {"weights", 0, ARG_CHOICE, AT(weights), "f32|bf16|int8|int4", "f32", 0, 0,
-     "storage of the matrices"},
+     "storage type of the matrices"},
     {"level", 0, ARG_INT, AT(level), "0..4", "4", 0, 4, "fusion level"},
     {"cache-dir", 0, ARG_TEXT, AT(cache_dir), "DIR|none", NULL, 0, 0,
-     "compiled kernels; else ~/.cache/sinter"},
-    {"off", 0, ARG_TEXT, AT(off), "PASS,…", NULL, 0, 0, "passes to switch off"},
+     "cache of compiled kernels; default: ~/.cache/sinter"},
+    {"off", 0, ARG_TEXT, AT(off), "PASS,…", NULL, 0, 0, "passes to disable"},
     {0},
 };
 
 static const arg_command command = {
-    NAME, "make an object, a library or a program of a model, to be deployed",
-    "Writes NAME.o, NAME.h and NAME.weights, which need neither Sinter nor LLVM: NAME.h says how\n"
-    "to call them. With several targets the program chooses when it starts.\n"
-    "All kernels are Sinter's own: there is no --backend, since oneDNN's need its library.\n"
-    "\n  sinter compile MODEL -o out --target x86-64-v2,x86-64-v3,x86-64-v4\n"
-    "  sinter compile MODEL -o out --exe --static --threads none\n",
+    NAME, "compile a model to an object, a library or a program",
+    "Writes NAME.o, NAME.h and NAME.weights, which need neither Sinter nor LLVM; NAME.h "
+    "documents\nthe calls. With several targets the program selects one at start. All kernels are "
+    "Sinter's\nown: there is no --backend, because oneDNN's would need its library.\n\n  sinter "
+    "compile MODEL -o out --target x86-64-v2,x86-64-v3,x86-64-v4\n  sinter compile MODEL -o out "
+    "--exe --static --threads none\n",
     table};
 
 static int list_targets(void) {
@@ -87,15 +91,16 @@ static bool read_entries(const char *list, int *out, sn_error *err) {
             i++;
         if (!names[i].name)
             return sn_fail(err, SN_ERR_USAGE,
-                           "entry '%.*s': choose among forward, loss, cached, step and encode",
-                           (int)n, list);
+                           "entry '%.*s': expected forward, loss, cached, step or encode", (int)n,
+                           list);
         *out |= names[i].flag;
         list += n + (list[n] == ',');
     }
     return true;
 }
 
-/* The last part of the path, or the preset, with an underscore for what no identifier has. */
+/* The last component of the path, or the preset, with underscores in place of characters that are
+ * not allowed in an identifier. */
 static void default_name(const options *o, char out[48]) {
     const char *s = o->model.preset ? o->model.preset : o->model.path;
     size_t end = strlen(s), n = 0;
@@ -113,7 +118,8 @@ static lm *open_model(const options *o, int entries, const sn_options *compile, 
     return cmd_open_model(NAME, &o->model, lo, err);
 }
 
-/* A folder beside the program: as the model's folder has it (at `source`), or as we write it. */
+/* A folder next to the program: files copied from the model's folder (at `source`), or written
+ * here. */
 static bool save_tokenizer(const options *o, const sn_tokenizer *t, const char *source,
                            const char *name, const char *ending, sn_error *err) {
     char folder[96];
@@ -174,7 +180,7 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     return eo;
 }
 
-/* What was written: a line for each file with its size. */
+/* Lists the files written, with their sizes. */
 static void print_files(const options *o, const char *name) {
     const struct {
         const char *ending;
@@ -196,7 +202,7 @@ static void print_files(const options *o, const char *name) {
 static bool compile_training(const options *o, sn_error *err) {
     train_settings s = {0};
     if (o->model.path)
-        return sn_fail(err, SN_ERR_USAGE, "--train excludes MODEL: the config says which model");
+        return sn_fail(err, SN_ERR_USAGE, "--train excludes MODEL: the config names the model");
     if (!train_settings_read(o->train, NULL, &s, err)) return false;
     sn_emit_options eo = emit_options(o, "training");
     eo.describe = sn_model_describe;
@@ -209,7 +215,7 @@ static bool compile_training(const options *o, sn_error *err) {
     return ok;
 }
 
-/* Names of classes for the program to print. Free the list; NULL: none, or an error. */
+/* Class names for the program to print. The caller frees the list; NULL: none, or an error. */
 static const char **class_names(const lm *m, sn_error *err) {
     if (!m->labels) return NULL;
     const char **names = calloc((size_t)m->model.labels, sizeof *names);
@@ -223,11 +229,10 @@ static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
         return sn_fail(err, SN_ERR_USAGE, "--beams is for encoder-decoders; this is a %s model",
                        m->model.type);
     if (o->exe && m->model.image)
-        return sn_fail(
-            err, SN_ERR_USAGE,
-            "--exe: a %s model takes images, programs read text; link NAME.o with a main "
-            "of your own",
-            m->model.type);
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--exe: programs read text, but a %s model takes images; link NAME.o with "
+                       "your own main",
+                       m->model.type);
     const char **names = class_names(m, err);
     if (m->labels && !names) return false;
     eo->label = names;
@@ -237,7 +242,7 @@ static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
     return ok;
 }
 
-/* What NAME.h says of a model's entries. */
+/* Describes the entries of a model in NAME.h. */
 static bool describe(lm *m, sn_emit_options *eo, sn_error *err) {
     eo->describe = sn_model_describe;
     eo->vocab = m->model.vocab;
@@ -247,7 +252,7 @@ static bool describe(lm *m, sn_emit_options *eo, sn_error *err) {
     eo->n_eos = m->n_eos;
     eo->source_vocab = m->model.source_vocab;
     if (!eo->source_vocab) return true;
-    eo->n_eos = 1; /* a translation ends with one token */
+    eo->n_eos = 1; /* a translation ends with a single token */
     return translate_ends(m, &eo->bos, &m->eos[0], err);
 }
 

@@ -1,4 +1,4 @@
-/* cmd_embed.c: `sinter embed`: sentence embeddings of an encoder, and how alike sentences are. */
+/* cmd_embed.c: `sinter embed`: sentence embeddings of an encoder, and their similarity. */
 #include "tools/cmd.h"
 #include "tools/model/encoder.h"
 
@@ -21,20 +21,19 @@ static const arg table[] = {
     CMD_MODEL_ARGS(options),
     {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "a sentence"},
     {"file", 'f', ARG_TEXT, AT(file), "FILE", NULL, 0, 0,
-     "a sentence a line, -: standard input; with --prompt: ranked by similarity to it"},
+     "one sentence per line; -: standard input; with --prompt: rank them by similarity to it"},
     {"similarity", 0, ARG_FLAG, AT(similarity), NULL, NULL, 0, 0,
-     "cosine similarity of every two lines, as a table"},
+     "print the cosine similarity of all pairs of lines as a table"},
     CMD_COMPILE_ARGS(options),
     {0},
 };
 
 static const arg_command command = {
     NAME, "sentence embeddings; rank sentences by similarity",
-    "An embedding is the mean of an encoder's last states over the sentence's tokens, scaled to\n"
-    "length 1: the product of two is their cosine similarity. A line of numbers for every "
-    "sentence,\n"
-    "unless similarities are asked for.\n"
-    "\n  sinter embed MODEL -p \"a rider on a horse\" -f sentences.txt\n",
+    "An embedding is the mean of an encoder's last hidden states over the sentence's tokens, "
+    "scaled\nto norm 1; the dot product of two embeddings is their cosine similarity. Prints a "
+    "line of\nnumbers per sentence, unless similarities are requested.\n\n  sinter embed MODEL -p "
+    "\"a rider on a horse\" -f sentences.txt\n",
     table};
 
 typedef struct sentence {
@@ -49,7 +48,7 @@ typedef struct job {
     lm *m;
     const options *o;
     char *file;
-    sentence *list; /* the prompt first, if there is one */
+    sentence *list; /* the prompt first, if given */
     int64_t n, width;
 } job;
 
@@ -79,7 +78,7 @@ static bool collect(job *j, sn_error *err) {
            (j->n > !!j->o->text || sn_fail(err, SN_ERR_USAGE, "%s: no sentences", j->o->file));
 }
 
-/* One sentence at a time: lengths differ much, and padding is work. */
+/* One sentence at a time: lengths differ widely, and padding costs time. */
 static bool embed_all(job *j, sn_error *err) {
     for (int64_t i = 0; i < j->n; i++) {
         sn_ids ids = {0};

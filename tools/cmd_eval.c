@@ -1,4 +1,4 @@
-/* cmd_eval.c: `sinter eval`: loss, perplexity and bits per byte of a text under a model. */
+/* cmd_eval.c: `sinter eval`: loss, perplexity and bits per byte of a model on a text. */
 #include "tools/cmd.h"
 #include "runtime/clock.h"
 
@@ -20,56 +20,56 @@ typedef struct options {
 #define AT(field) offsetof(options, field)
 static const arg table[] = {
     {"MODEL", 0, ARG_PLACE, AT(model.path), NULL, NULL, 0, 0,
-     "model folder, a file that `sinter import` knows, or a model in C"},
+     "model folder, a file that `sinter import` can read, or a model in C"},
     {"FILE", 0, ARG_PLACE, AT(file), NULL, NULL, 0, 0, "text file, -: standard input"},
     {"tokenizer", 0, ARG_TEXT, AT(model.tokenizer), "PATH", NULL, 0, 0,
-     "tokenizer file or folder; else the model's"},
+     "tokenizer file or folder; default: the model's"},
     CMD_CHECKPOINT_ARG(options),
     {"context", 0, ARG_INT, AT(model.context), "N", "0", 0, 1 << 24,
-     "tokens in a window; 0: the model's"},
+     "window length in tokens; 0: the model's context"},
     {"stride", 0, ARG_INT, AT(stride), "N", "0", 0, 1 << 24,
-     "tokens from window to window; 0: windows do not overlap"},
-    {"limit", 0, ARG_INT, AT(limit), "N", "0", 0, INFINITY, "only the first N tokens; 0: all"},
+     "distance between window starts in tokens; 0: windows do not overlap"},
+    {"limit", 0, ARG_INT, AT(limit), "N", "0", 0, INFINITY,
+     "evaluate only the first N tokens; 0: all"},
     {"no-bos", 0, ARG_FLAG, AT(no_bos), NULL, NULL, 0, 0,
-     "do not put the beginning-of-text token in front"},
-    {"stats", 's', ARG_FLAG, AT(stats), NULL, NULL, 0, 0, "times and rates on standard error"},
+     "do not prepend the beginning-of-text token"},
+    {"stats", 's', ARG_FLAG, AT(stats), NULL, NULL, 0, 0,
+     "print times and rates to standard error"},
     CMD_PROFILE_ARG(options),
     CMD_COMPILE_ARGS(options),
     {0},
 };
 
 static const arg_command command = {
-    NAME, "loss and perplexity of a text",
-    "The text is one sequence of tokens, cut into windows. Every token but the first counts once:\n"
-    "loss is the mean of -ln P(token | window before it), perplexity e^loss, bits per byte the "
-    "sum\n"
-    "over ln 2 and the bytes of the text. With a stride smaller than the window each token sees "
-    "at\n"
-    "least context - stride tokens before it. Prints one line a result:\n"
-    "tokens, bytes, loss, perplexity, bits_per_byte.\n",
+    NAME, "evaluate loss and perplexity on a text",
+    "The text is one sequence of tokens, split into windows. Every token except the first "
+    "counts\nonce. loss is the mean of -ln P(token | window before it), perplexity is e^loss, bits "
+    "per byte\nis the summed loss over ln 2 and the number of bytes. With a stride smaller than "
+    "the window,\neach token sees at least context - stride tokens before it. Prints one result "
+    "per line:\ntokens, bytes, loss, perplexity, bits_per_byte.\n",
     table};
 
 typedef struct score {
     double sum;     /* nats */
-    int64_t tokens; /* that were predicted */
+    int64_t tokens; /* number of predicted tokens */
     double seconds;
 } score;
 
-/* Windows over ids[n]: window w predicts ids[from + 1 .. from + len], of which those not predicted
- * before count. */
+/* Splits ids[n] into windows: window w predicts ids[from + 1 .. from + len]; those that no earlier
+ * window predicted count. */
 static bool score_text(lm *m, const options *o, const sn_ids *ids, score *s, sn_error *err) {
     int64_t n = (int64_t)ids->count, window = m->model.context;
     int64_t stride = o->stride ? o->stride : window;
     if (stride > window)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "--stride %lld is longer than the window of %lld tokens: some would be left "
-                       "out",
-                       (long long)stride, (long long)window);
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "--stride %lld is longer than the window of %lld tokens: some tokens would be skipped",
+            (long long)stride, (long long)window);
     float *loss = malloc(sizeof *loss * (size_t)window);
     if (!loss) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     cmd_progress progress = {0};
     double start = sn_clock();
-    int64_t done = 0; /* targets up to this index are counted */
+    int64_t done = 0; /* targets up to this index have been counted */
     bool ok = true;
     for (int64_t from = 0; ok && done < n - 1; from += stride) {
         int64_t len = n - 1 - from < window ? n - 1 - from : window;

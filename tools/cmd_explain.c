@@ -1,4 +1,5 @@
-/* cmd_explain.c: `sinter explain`: what a model was compiled to, and why not better. */
+/* cmd_explain.c: `sinter explain`: the kernels of a compiled model, and what prevented further
+ * fusion. */
 #include "tools/cmd.h"
 #include "ir/ir.h"
 
@@ -20,17 +21,16 @@ static const arg table[] = {
     {"entry", 'e', ARG_TEXT, offsetof(options, entry), "NAME", NULL, 0, 0,
      "only this entry: forward, loss, prefill, decode, train_step"},
     {"training", 0, ARG_FLAG, offsetof(options, train), NULL, NULL, 0, 0,
-     "the entries of training, with AdamW, instead of the others"},
+     "the training entries, with AdamW, instead of the others"},
     CMD_COMPILE_ARGS(options),
     {0},
 };
 
 static const arg_command command = {
-    NAME, "which kernel every operation went to, what was fused, and what was not",
-    "MODEL may also be a .sn file of the text form. Each line is a kernel call: its number, "
-    "family,\n"
-    "result, and the operations in it (prologue, epilogue: fused into a product); the user's line\n"
-    "that it came from follows. At the end: remarks of the passes.\n",
+    NAME, "show the kernel of every operation, what was fused, and what was not",
+    "MODEL may also be a graph in text form (.sn). Each line is a kernel call: its number, "
+    "family,\nresult, and operations (prologue and epilogue: fused into a product), followed by "
+    "the source\nline it came from. Remarks of the passes are listed at the end.\n",
     table};
 
 static bool is_text(const char *path) {

@@ -1,4 +1,5 @@
-/* cmd_fill.c: `sinter fill`: the likeliest tokens for every mask of a text [PH22 A9, A12]. */
+/* cmd_fill.c: `sinter fill`: predicts the most likely tokens for every mask in a text [PH22 A9,
+ * A12]. */
 #include "tools/cmd.h"
 #include "runtime/sample.h"
 #include "tools/model/encoder.h"
@@ -21,18 +22,18 @@ static const arg table[] = {
     CMD_MODEL_ARGS(options),
     {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0,
      "a text with masks: \"the [MASK] sat\""},
-    {"top", 'n', ARG_INT, AT(top), "N", "5", 1, 1 << 20, "how many tokens for each mask"},
+    {"top", 'n', ARG_INT, AT(top), "N", "5", 1, 1 << 20, "number of tokens per mask"},
     {"mask", 0, ARG_INT, AT(mask), "ID", "-1", -1, INT32_MAX,
-     "the mask token of a model without a tokenizer; else the tokenizer's"},
+     "id of the mask token, for models without a tokenizer"},
     CMD_COMPILE_ARGS(options),
     {0},
 };
 
 static const arg_command command = {
-    NAME, "the likeliest tokens for the masks of a text",
-    "For a BERT with its masked-language-model head. Each mask is a paragraph: a line for every\n"
-    "token, with its probability.\n"
-    "\n  sinter fill MODEL -p \"Paris is the [MASK] of France.\"\n",
+    NAME, "predict the most likely tokens for the masks in a text",
+    "For BERT models with a masked-language-model head. Prints a paragraph per mask, with a "
+    "line\nfor each token and its probability.\n\n  sinter fill MODEL -p \"Paris is the [MASK] of "
+    "France.\"\n",
     table};
 
 static bool find_mask(const lm *m, const options *o, int32_t *mask, sn_error *err) {
@@ -41,7 +42,7 @@ static bool find_mask(const lm *m, const options *o, int32_t *mask, sn_error *er
                            : -1;
     return *mask >= 0 ||
            sn_fail(err, SN_ERR_USAGE,
-                   m->tokenizer ? "the vocabulary has no mask token, so nothing can be filled"
+                   m->tokenizer ? "the vocabulary has no mask token: there is nothing to fill"
                                 : "a model without a tokenizer needs --mask ID");
 }
 
@@ -61,9 +62,9 @@ static bool fill(lm *m, const options *o, sn_error *err) {
     sn_ids ids = {0};
     float *logits = NULL;
     int64_t each, masks = 0;
-    if (!o->text) return sn_fail(err, SN_ERR_USAGE, "give a text with --prompt");
+    if (!o->text) return sn_fail(err, SN_ERR_USAGE, "no text: give it with --prompt");
     if (m->model.labels)
-        return sn_fail(err, SN_ERR_USAGE, "this model is a classifier: sinter classify");
+        return sn_fail(err, SN_ERR_USAGE, "this model is a classifier: use sinter classify");
     bool ok = find_mask(m, o, &mask, err) && encoder_read(m, o->text, strlen(o->text), &ids, err) &&
               encoder_run(m, "forward", "logits", &ids, 1, &logits, &each, NULL, err);
     for (size_t i = 0; ok && i < ids.count; i++) {
@@ -72,7 +73,7 @@ static bool fill(lm *m, const options *o, sn_error *err) {
         print_top(m, logits + (int64_t)i * m->model.vocab, m->model.vocab, o->top);
     }
     if (ok && !masks)
-        ok = sn_fail(err, SN_ERR_USAGE, "the text has no mask token (id %d) to fill", (int)mask);
+        ok = sn_fail(err, SN_ERR_USAGE, "the text contains no mask token (id %d)", (int)mask);
     sn_ids_free(&ids);
     free(logits);
     return ok;

@@ -1,4 +1,5 @@
-/* cmd_generate.c: `sinter generate`: a language model through the JIT. The loop is text_gen.c's. */
+/* cmd_generate.c: `sinter generate`: runs a language model with the JIT; the generation loop is in
+ * text_gen.c. */
 #include "tools/cmd.h"
 #include "runtime/cli/text_gen.h"
 
@@ -23,9 +24,9 @@ static const arg table[] = {
 
 static const arg_command command = {
     NAME, "continue a text with a language model",
-    "Prints the prompt and what follows it. A model without a tokenizer takes and prints token\n"
-    "ids. Ends at the model's end-of-text token, after N tokens, or when the context is full.\n"
-    "\n  sinter generate MODEL -p \"Once upon a time\" -n 200 --temperature 0 --stats\n",
+    "Prints the prompt and its continuation. A model without a tokenizer reads and prints "
+    "token\nids. Stops at the model's end-of-text token, after N tokens, or when the context is "
+    "full.\n\n  sinter generate MODEL -p \"Once upon a time\" -n 200 --temperature 0 --stats\n",
     table};
 
 static const float *feed(void *model, const int32_t *ids, int64_t n, sn_error *err) {

@@ -1,4 +1,4 @@
-/* cmd_import.c: `sinter import`: other formats become model folders. */
+/* cmd_import.c: `sinter import`: converts models of other formats to model folders. */
 #include "tools/cmd.h"
 #include "tools/import/import.h"
 
@@ -16,18 +16,18 @@ typedef struct options {
 #define AT(field) offsetof(options, field)
 static const arg table[] = {
     {"FILE", 0, ARG_PLACE_OR_NONE, AT(file), NULL, NULL, 0, 0, "the model to import"},
-    {"output", 'o', ARG_TEXT, AT(output), "DIR", NULL, 0, 0, "folder to make"},
+    {"output", 'o', ARG_TEXT, AT(output), "DIR", NULL, 0, 0, "output folder"},
     {"tokenizer", 0, ARG_TEXT, AT(tokenizer), "FILE", NULL, 0, 0,
-     "its tokenizer; else looked for beside FILE"},
+     "the model's tokenizer; default: looked for next to FILE"},
     {"config", 0, ARG_TEXT, AT(config), "FILE", NULL, 0, 0,
-     "JSON with keys to add to config.json, or to replace"},
-    {"format", 0, ARG_TEXT, AT(format), "NAME", NULL, 0, 0, "format of FILE; else found out"},
-    {"list-formats", 0, ARG_FLAG, AT(list), NULL, NULL, 0, 0, "print the formats that are known"},
+     "JSON file with keys to add to config.json, or to replace"},
+    {"format", 0, ARG_TEXT, AT(format), "NAME", NULL, 0, 0, "format of FILE; default: detected"},
+    {"list-formats", 0, ARG_FLAG, AT(list), NULL, NULL, 0, 0, "list the known formats"},
     {0},
 };
 
 static const arg_command command = {
-    NAME, "turn a model of another format into a model folder",
+    NAME, "convert a model of another format to a model folder",
     "A model folder holds config.json, model.safetensors and the tokenizer's files.\n"
     "\n  sinter import stories260K.bin -o stories260K\n",
     table};
@@ -43,7 +43,7 @@ int cmd_import(int argc, char **argv) {
     }
     if (!o.file || !o.output) {
         fprintf(stderr, "%s: give %s\n(%s --help lists all options)\n", NAME,
-                o.file ? "the folder to make: -o DIR" : "the file to import", NAME);
+                o.file ? "the output folder: -o DIR" : "the file to import", NAME);
         return EXIT_USAGE;
     }
     import_request r = {o.file, o.output, o.tokenizer, o.config};

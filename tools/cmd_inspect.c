@@ -1,5 +1,5 @@
-/* cmd_inspect.c: `sinter inspect`: what is in a model folder, and looking into
- * the model while it reads (look.h). */
+/* cmd_inspect.c: `sinter inspect`: describes a model folder, and shows what happens inside the
+ * model while it reads a text (look.h). */
 #include "tools/artefact/inspect_artefact.h"
 #include "tools/cmd.h"
 #include "tools/look/look.h"
@@ -11,7 +11,8 @@
 #define NAME "sinter inspect"
 
 typedef struct options {
-    look_options look; /* first: the rows of the model and the compiler are this member's */
+    /* first, because the rows of the model and the compiler belong to this member */
+    look_options look;
     bool tensors;
 } options;
 
@@ -19,44 +20,45 @@ typedef struct options {
 static const arg table[] = {
     CMD_MODEL_ARGS(look_options),
     {"tensors", 0, ARG_FLAG, offsetof(options, tensors), NULL, NULL, 0, 0,
-     "a line for every tensor of the weights: name, type, shape, bytes"},
+     "list the tensors of the weights: name, type, shape, bytes"},
     {"taps", 0, ARG_FLAG, AT(taps), NULL, NULL, 0, 0,
-     "a line for every named tensor that the model computes"},
-    {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "what the model reads"},
+     "list the named tensors that the model computes"},
+    {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "the text that the model reads"},
     {"result", 0, ARG_TEXT, AT(result), "TEXT", NULL, 0, 0,
-     "of an encoder-decoder: what it has made of the prompt so far"},
-    {"tap", 0, ARG_TEXT, AT(tap), "NAME", NULL, 0, 0, "value of a named tensor; -o FILE.npy"},
+     "encoder-decoders: the result that follows the prompt"},
+    {"tap", 0, ARG_TEXT, AT(tap), "NAME", NULL, 0, 0,
+     "print a named tensor; with -o FILE.npy write it"},
     {"attention", 0, ARG_TEXT, AT(attention), "LAYER[:HEAD]|all", NULL, 0, 0,
-     "attention maps as a picture; -o FILE.svg"},
+     "draw attention maps as an SVG; -o FILE.svg"},
     {"logit-lens", 0, ARG_FLAG, AT(lens), NULL, NULL, 0, 0,
-     "the next token as each layer would have it"},
+     "the next token predicted from each layer"},
     {"position", 0, ARG_INT, AT(position), "I", "-1", -1, INT32_MAX,
-     "of the lens: after token I, -1: the last"},
-    {"near", 0, ARG_TEXT, AT(near), "WORD", NULL, 0, 0, "its neighbours in the embedding table"},
+     "position for the lens; -1: the last token"},
+    {"near", 0, ARG_TEXT, AT(near), "WORD", NULL, 0, 0,
+     "nearest neighbours in the embedding table"},
     {"analogy", 0, ARG_TEXT, AT(analogy), "\"A B C\"", NULL, 0, 0,
-     "A is to B as C is to these: neighbours of B - A + C"},
-    {"top", 0, ARG_INT, AT(top), "N", "8", 1, 1000, "rows of a list"},
+     "A is to B as C is to these: the neighbours of B - A + C"},
+    {"top", 0, ARG_INT, AT(top), "N", "8", 1, 1000, "length of lists"},
     {"output", 'o', ARG_TEXT, AT(output), "FILE", NULL, 0, 0,
-     "where a picture or an array goes; else attention.svg, the terminal"},
+     "output file of a picture or an array; default: attention.svg, the terminal"},
     CMD_COMPILE_ARGS(look_options),
     {0},
 };
 
 static const arg_command command = {
-    NAME, "what is in a model folder, and what the model does with a text",
-    "One question at a time; without one, a summary of the folder.\n"
-    "\n  sinter inspect MODEL --tensors\n"
-    "  sinter inspect MODEL -p \"The cat sat on the mat\" --attention 3:1 -o map.svg\n"
-    "  sinter inspect MODEL -p \"The capital of France is\" --logit-lens\n"
-    "  sinter inspect MODEL --near Monday\n",
+    NAME, "describe a model folder, and look inside a model while it reads a text",
+    "Takes one query at a time; without one, prints a summary of the folder.\n\n  sinter inspect "
+    "MODEL --tensors\n  sinter inspect MODEL -p \"The cat sat on the mat\" --attention 3:1 -o "
+    "map.svg\n  sinter inspect MODEL -p \"The capital of France is\" --logit-lens\n  sinter "
+    "inspect MODEL --near Monday\n",
     table};
 
-/* A row a question: whether it is asked, and what answers it. */
+/* A row per query: whether it was requested, and the function that answers it. */
 static bool (*const answers[])(const look_options *, sn_error *) = {
     look_taps, look_tap, look_attention, look_lens, look_near, look_analogy};
 enum { QUESTIONS = sizeof answers / sizeof *answers };
 
-/* The question that was asked; QUESTIONS: none; -1: several. */
+/* The requested query; QUESTIONS: none; -1: several. */
 static int find_question(const look_options *o) {
     const bool asked[QUESTIONS] = {o->taps, o->tap, o->attention, o->lens, o->near, o->analogy};
     int found = QUESTIONS;
@@ -99,12 +101,13 @@ static void print_config(sn_config *c, const sn_weights *w) {
     const char *source = sn_config_string_or(c, "source", NULL);
     char shown[300];
     if (source) {
-        printf("model       in C: %s (give it to commands with this folder as --checkpoint)\n",
-               sn_printable(shown, sizeof shown, source));
+        printf(
+            "model       in C: %s (pass this folder with --checkpoint to commands that run it)\n",
+            sn_printable(shown, sizeof shown, source));
         return;
     }
     if (!sn_model_build(c, &(sn_model_options){.weights = w}, &model, &err)) {
-        printf("model       not one that generates: %s\n", err.message);
+        printf("model       not a generative one: %s\n", err.message);
         return;
     }
     printf("model       %s: %lld layers, %lld heads, width %lld, context %lld, vocabulary %lld\n",
@@ -143,7 +146,7 @@ int cmd_inspect(int argc, char **argv) {
     int question = find_question(&o.look);
     if (question < 0)
         sn_fail(&err, SN_ERR_USAGE,
-                "one question at a time: --taps, --tap, --attention, --logit-lens, --near or "
+                "only one query at a time: --taps, --tap, --attention, --logit-lens, --near or "
                 "--analogy");
     else if (question < QUESTIONS)
         answers[question](&o.look, &err);

@@ -1,4 +1,4 @@
-/* cmd_opt.c: `sinter opt`: passes on a graph in text form. */
+/* cmd_opt.c: `sinter opt`: runs passes on a graph in text form. */
 #include "tools/cmd.h"
 #include "passes/opt.h"
 #include "passes/passes.h"
@@ -16,18 +16,18 @@ typedef struct options {
 #define AT(field) offsetof(options, field)
 static const arg table[] = {
     {"FILE", 0, ARG_PLACE_OR_NONE, AT(file), NULL, NULL, 0, 0,
-     "graph in text form (.sn); else standard input"},
-    {"passes", 0, ARG_TEXT, AT(passes), "A,B", NULL, 0, 0, "passes to run; else none"},
+     "graph in text form (.sn); default: standard input"},
+    {"passes", 0, ARG_TEXT, AT(passes), "A,B", NULL, 0, 0, "passes to run; default: none"},
     {"precision", 0, ARG_CHOICE, AT(precision), "f32|bf16", "f32", 0, 0,
-     "of what the pass narrow finds stored for a backward part"},
-    {"list-passes", 0, ARG_FLAG, AT(list), NULL, NULL, 0, 0, "print all passes in their order"},
+     "precision of activations that the pass narrow stores for the backward part"},
+    {"list-passes", 0, ARG_FLAG, AT(list), NULL, NULL, 0, 0, "list all passes in order"},
     {0},
 };
 
 static const arg_command command = {
     NAME, "run passes on a graph in text form and print the result",
-    "Text is taken as it stands, without folding. The graph is verified after every pass.\n"
-    "\n  sinter opt --passes=simplify,raise graph.sn\n",
+    "The text is read without folding. The graph is verified after every pass.\n\n  sinter opt "
+    "--passes=simplify,raise graph.sn\n",
     table};
 
 int cmd_opt(int argc, char **argv) {

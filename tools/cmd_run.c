@@ -1,5 +1,5 @@
 /* cmd_run.c: `sinter run MODEL.c [COMMAND]`: prints the inputs and outputs of a model in C, or runs
- * another subcommand on it. */
+ * another subcommand with it. */
 #include "tools/cmd.h"
 #include "ir/ir.h"
 #include "tools/model/model_source.h"
@@ -10,43 +10,43 @@
 
 #define NAME "sinter run"
 
-/* What may follow the model; `words` go in front of it on the other command's line. */
+/* The commands that may follow the model; `words` come before the model on the other command's
+ * line. */
 static const struct {
     const char *name, *words[2], *what;
 } verbs[] = {
-    {"explain", {"explain"}, "its kernels, and what was fused"},
+    {"explain", {"explain"}, "show its kernels, and what was fused"},
     {"generate", {"generate"}, "continue a text or token ids"},
-    {"eval", {"eval"}, "its loss on a text"},
+    {"eval", {"eval"}, "evaluate its loss on a text"},
     {"train", {"train"}, "train it on a text: sinter run MODEL.c train --text FILE -o DIR"},
-    {"bench", {"bench", "model"}, "its speed at each fusion level, next to the machine's limits"},
-    {"compile", {"compile"}, "an object, a library or a program, with a checkpoint's weights"},
-    {"inspect", {"inspect"}, "its tensors by name, their values, attention"},
-    {"translate", {"translate"}, "lines of text, if it has an encoder and a decoder"},
-    {"embed", {"embed"}, "sentence embeddings, if it has an entry embed"},
-    {"fill", {"fill"}, "masked tokens, if it is such an encoder"},
-    {"classify", {"classify"}, "texts or images, if it is a classifier"},
+    {"bench",
+     {"bench", "model"},
+     "measure its speed at each fusion level, beside the machine's limits"},
+    {"compile",
+     {"compile"},
+     "compile it to an object, a library or a program, with a checkpoint's weights"},
+    {"inspect", {"inspect"}, "show its tensors by name, their values, attention maps"},
+    {"translate", {"translate"}, "translate lines of text, for encoder-decoders"},
+    {"embed", {"embed"}, "embed sentences, if it has an entry embed"},
+    {"fill", {"fill"}, "predict masked tokens, for masked language models"},
+    {"classify", {"classify"}, "classify texts or images, for classifiers"},
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
 static void print_help(FILE *f) {
-    fprintf(f, NAME ": a model in a C file of your own, without a main program\n\n"
-                    "usage: sinter run MODEL.c [COMMAND [options of COMMAND]]\n\n"
-                    "Without COMMAND: prints the inputs and outputs of each entry. COMMAND is one "
-                    "of\n");
+    fprintf(f, NAME ": run a model written as a C file without a main program\n\nusage: sinter run "
+                    "MODEL.c [COMMAND [options of COMMAND]]\n\nWithout COMMAND, prints the inputs "
+                    "and outputs of each entry. COMMAND is one of\n");
     for (int i = 0; i < N_VERBS; i++) fprintf(f, "  %-12s%s\n", verbs[i].name, verbs[i].what);
-    fprintf(
-        f,
-        "\nThe file defines one model (frontend/models.h):\n"
-        "\n  #include \"frontend/models.h\"\n"
-        "  SN_MODEL(m, o) { … adds entries to m … }\n"
-        "\nIt is compiled with $CC (cc) and $CFLAGS (-O1) and kept in the cache folder; a shared\n"
-        "object made of it may be given as well. Weights are random unless there are some:\n"
-        "--checkpoint PATH, the folder of a training run. The other commands take MODEL.c too: "
-        "sinter explain MODEL.c.\n"
-        "\n  sinter run examples/variants/alibi.c explain --entry decode\n");
+    fprintf(f, "\nThe file defines one model (frontend/models.h):\n\n  #include "
+               "\"frontend/models.h\"\n  SN_MODEL(m, o) { … adds entries to m … }\n\nIt is "
+               "compiled with $CC (cc) and $CFLAGS (-O1) and cached; a shared object compiled from "
+               "it is\naccepted too. Weights are random unless --checkpoint PATH names the folder "
+               "of a training run.\nThe other commands take MODEL.c too: sinter explain "
+               "MODEL.c.\n\n  sinter run examples/variants/alibi.c explain --entry decode\n");
 }
 
-/* ---- what is in a model ---- */
+/* ---- summary of a model ---- */
 
 static void print_tensor(const char *role, const char *name, const sn_node *n) {
     char shape[128];
@@ -109,7 +109,7 @@ static int find_verb(const char *name) {
         names[i] = verbs[i].name;
     }
     const char *near = args_nearest(name, names);
-    fprintf(stderr, NAME ": '%s' is no command that takes a model", name);
+    fprintf(stderr, NAME ": '%s' is not a command that takes a model", name);
     if (near) fprintf(stderr, "; did you mean %s?", near);
     fprintf(stderr, "\n(" NAME " --help lists them)\n");
     return -1;
@@ -123,8 +123,8 @@ int cmd_run(int argc, char **argv) {
     }
     if (!model_source_is(path)) {
         fprintf(stderr,
-                NAME ": '%s' is no model in C (NAME.c, or NAME.so made of it); for a model folder "
-                     "write sinter COMMAND %s\n",
+                NAME ": '%s' is not a model in C (NAME.c, or a NAME.so compiled from it); for a "
+                     "model folder write sinter COMMAND %s\n",
                 path, path);
         return EXIT_USAGE;
     }

@@ -1,4 +1,4 @@
-/* cmd_tokenizer.c: `sinter tokenizer`: learns a vocabulary from text; text to ids and back. */
+/* cmd_tokenizer.c: `sinter tokenizer`: trains a vocabulary; converts text to ids and back. */
 #include "tools/cmd.h"
 
 #include "runtime/file.h"
@@ -19,35 +19,34 @@ typedef struct options {
 static const arg table[] = {
     {"ACTION", 0, ARG_PLACE, AT(action), NULL, NULL, 0, 0, "train, encode or decode"},
     {"INPUT", 0, ARG_PLACE, AT(input), NULL, NULL, 0, 0,
-     "train: text file, -: standard input; else the tokenizer's folder or file"},
-    {"output", 'o', ARG_TEXT, AT(output), "DIR", NULL, 0, 0, "train: folder to write into"},
-    {"kind", 0, ARG_CHOICE, AT(kind), "bpe|word|char", "bpe", 0, 0, "train: what a token is"},
+     "train: text file, -: standard input; otherwise the tokenizer's folder or file"},
+    {"output", 'o', ARG_TEXT, AT(output), "DIR", NULL, 0, 0, "train: output folder"},
+    {"kind", 0, ARG_CHOICE, AT(kind), "bpe|word|char", "bpe", 0, 0, "train: kind of token"},
     {"vocab", 0, ARG_INT, AT(vocab), "N", "0", 0, 1 << 24,
-     "train: at most N tokens; 0: 50257 of bpe, else all"},
+     "train: maximum number of tokens; 0: 50257 for bpe, otherwise unlimited"},
     {"min-count", 0, ARG_INT, AT(min_count), "N", "0", 0, INT32_MAX,
-     "train: leave out rarer words or merges; 0: 1 for words, 2 for merges"},
+     "train: minimum count of words or merges; 0: 1 for words, 2 for merges"},
     {"unk", 0, ARG_FLAG, AT(unk), NULL, NULL, 0, 0,
-     "train: word and char: a token for what is not in the vocabulary"},
+     "train: word and char: add a token for unknown text"},
     {"special", 0, ARG_FLAG, AT(special), NULL, NULL, 0, 0,
-     "encode: <|eos|> and the like in the text are tokens; decode: print them"},
-    {"bos", 0, ARG_FLAG, AT(bos), NULL, NULL, 0, 0, "encode: beginning-of-text token first"},
-    {"eos", 0, ARG_FLAG, AT(eos), NULL, NULL, 0, 0, "encode: end-of-text token last"},
+     "encode: recognise <|eos|> and the like as tokens; decode: print them"},
+    {"bos", 0, ARG_FLAG, AT(bos), NULL, NULL, 0, 0, "encode: prepend the beginning-of-text token"},
+    {"eos", 0, ARG_FLAG, AT(eos), NULL, NULL, 0, 0, "encode: append the end-of-text token"},
     {0},
 };
 
 static const arg_command command = {
-    NAME, "learn a vocabulary from text; text to token ids and back",
-    "train learns a vocabulary (byte-pair merges, words or characters) and writes the files that\n"
-    "a model folder holds. encode reads text on standard input and prints ids, decode the "
-    "reverse.\n"
-    "\n  sinter tokenizer train --kind bpe --vocab 4096 text.txt -o DIR\n"
-    "  echo 'To be or not to be' | sinter tokenizer encode DIR\n"
-    "  echo '12 7 301' | sinter tokenizer decode DIR\n",
+    NAME, "train a vocabulary; convert text to token ids and back",
+    "train learns a vocabulary (byte-pair merges, words or characters) and writes the "
+    "tokenizer\nfiles of a model folder. encode reads text from standard input and prints ids, "
+    "decode does\nthe reverse.\n\n  sinter tokenizer train --kind bpe --vocab 4096 text.txt -o "
+    "DIR\n  echo 'To be or not to be' | sinter tokenizer encode DIR\n  echo '12 7 301' | sinter "
+    "tokenizer decode DIR\n",
     table};
 
 static bool train(const options *o, sn_error *err) {
     static const char *const kinds[] = {"bpe", "word", "char"}; /* as sn_train_kind */
-    if (!o->output) return sn_fail(err, SN_ERR_USAGE, "give the folder to write into: -o DIR");
+    if (!o->output) return sn_fail(err, SN_ERR_USAGE, "no output folder: give -o DIR");
     sn_train_options how = {
         .vocab_size = (int32_t)o->vocab, .min_count = (int32_t)o->min_count, .unk = o->unk};
     while (strcmp(kinds[how.kind], o->kind) != 0) how.kind++;
@@ -66,13 +65,12 @@ static bool train(const options *o, sn_error *err) {
                ids.count ? (double)size / (double)ids.count : 0.0);
     if (ok && sn_tokenizer_vocab_size(t) < o->vocab)
         fprintf(stderr,
-                NAME
-                ": %d tokens, fewer than --vocab %lld: the text has no more words or pairs that "
-                "occur --min-count times\n",
+                NAME ": %d tokens, fewer than --vocab %lld: the text has no more words or pairs "
+                     "that occur --min-count times\n",
                 (int)sn_tokenizer_vocab_size(t), (long long)o->vocab);
     if (ok && how.kind != SN_TRAIN_BPE && !o->unk)
-        fprintf(stderr, NAME
-                ": what this text does not have will be an error; --unk adds a token for it\n");
+        fprintf(stderr, NAME ": characters or words that are not in this text cannot be encoded; "
+                             "--unk adds a token for them\n");
     sn_ids_free(&ids);
     sn_tokenizer_free(t);
     free(text);
@@ -101,7 +99,7 @@ static bool decode(const options *o, sn_error *err) {
     char *text = t ? cmd_read_text("-", &size, err) : NULL;
     sn_ids ids = {0};
     sn_bytes out = {0};
-    lm numbers = {0}; /* without a tokenizer: text is ids */
+    lm numbers = {0}; /* without a tokenizer, text is ids */
     bool ok =
         text && lm_encode(&numbers, text, size, false, &ids, err) &&
         sn_tokenizer_decode(t, ids.data, ids.count, o->special ? SN_TOK_SPECIAL : 0, &out, err);
@@ -125,7 +123,7 @@ int cmd_tokenizer(int argc, char **argv) {
     int i = 0;
     while (actions[i].name && strcmp(actions[i].name, o.action) != 0) i++;
     if (!actions[i].name) {
-        sn_fail(&err, SN_ERR_USAGE, "'%s' is not train, encode or decode", o.action);
+        sn_fail(&err, SN_ERR_USAGE, "'%s': expected train, encode or decode", o.action);
         return cmd_fail(NAME, &err);
     }
     return actions[i].run(&o, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);

@@ -1,4 +1,4 @@
-/* cmd_train.c: `sinter train`: from a config and a text to a model folder. */
+/* cmd_train.c: `sinter train`: trains a model from a config and a text. */
 #include "tools/cmd.h"
 #include "tools/train/train.h"
 
@@ -24,41 +24,42 @@ typedef struct options {
 #define AT(field) offsetof(options, field)
 static const arg table[] = {
     {"CONFIG", 0, ARG_PLACE, AT(config), NULL, NULL, 0, 0,
-     "JSON file, a model folder to train further, or a model in C"},
+     "JSON file, a model folder to fine-tune, or a model in C"},
     {"output", 'o', ARG_TEXT, AT(output), "DIR", NULL, 0, 0, "folder of the model and the run"},
-    {"resume", 'r', ARG_FLAG, AT(resume), NULL, NULL, 0, 0, "go on where the run in DIR stopped"},
-    {"force", 0, ARG_FLAG, AT(force), NULL, NULL, 0, 0, "begin anew although DIR has a run"},
+    {"resume", 'r', ARG_FLAG, AT(resume), NULL, NULL, 0, 0, "resume the run in DIR"},
+    {"force", 0, ARG_FLAG, AT(force), NULL, NULL, 0, 0, "start over, overwriting the run in DIR"},
     {"check-nan", 0, ARG_FLAG, AT(check_nan), NULL, NULL, 0, 0,
-     "stop at the kernel that makes the first NaN or infinity, and tell its operations"},
-    {"text", 0, ARG_TEXT, AT(text), "FILE", NULL, 0, 0, "what to train on; else the config's"},
+     "stop at the kernel that produces the first NaN or infinity, and name its operations"},
+    {"text", 0, ARG_TEXT, AT(text), "FILE", NULL, 0, 0, "training text; default: the config's"},
     {"source", 0, ARG_TEXT, AT(source), "FILE", NULL, 0, 0,
-     "the model in C (.c, .so) whose weights CONFIG, a folder, holds"},
+     "the C file (.c, .so) of the model in the folder CONFIG"},
     {"steps", 'n', ARG_INT, AT(steps), "N", "0", 0, 1 << 30,
-     "stop after step N; 0: the config's number"},
-    {"rate", 0, ARG_NUMBER, AT(rate), "R", "-1", -1, 1e3, "after the warm-up; -1: the config's"},
+     "stop after step N; 0: as in the config"},
+    {"rate", 0, ARG_NUMBER, AT(rate), "R", "-1", -1, 1e3,
+     "learning rate after the warm-up; -1: as in the config"},
     {"warmup", 0, ARG_INT, AT(warmup), "N", "-1", -1, INT32_MAX,
-     "steps in which the rate grows from 0; -1: the config's"},
-    {"batch", 0, ARG_INT, AT(batch), "N", "0", 0, 1 << 20, "rows of a step; 0: the config's"},
-    {"block", 0, ARG_INT, AT(block), "N", "0", 0, 1 << 24, "tokens of a row; 0: the config's"},
+     "steps in which the rate rises from 0; -1: as in the config"},
+    {"batch", 0, ARG_INT, AT(batch), "N", "0", 0, 1 << 20, "rows per batch; 0: as in the config"},
+    {"block", 0, ARG_INT, AT(block), "N", "0", 0, 1 << 24, "tokens per row; 0: as in the config"},
     {"validate-every", 0, ARG_INT, AT(validate_every), "N", "0", 0, INT32_MAX,
-     "steps between validations, and between checkpoints; 0: the config's"},
-    {"seed", 0, ARG_INT, AT(seed), "S", "-1", -1, INT32_MAX, "random seed; -1: the config's"},
+     "steps between validations and between checkpoints; 0: as in the config"},
+    {"seed", 0, ARG_INT, AT(seed), "S", "-1", -1, INT32_MAX, "random seed; -1: as in the config"},
     {"precision", 0, ARG_CHOICE, AT(precision), "f32|bf16", NULL, 0, 0,
-     "precision of activations stored for the backward pass; else the config's"},
+     "precision of activations stored for the backward pass; default: the config's"},
     CMD_COMPILE_ARGS(options),
     {0},
 };
 
 static const arg_command command = {
     NAME, "train a model on a text",
-    "CONFIG has the sections model (the keys of config.json), tokenizer, data, optimizer,\n"
-    "schedule and training; docs/training.md lists all keys. DIR becomes a model folder for\n"
-    "generate, eval and the rest, with the run beside it: checkpoint.safetensors,\n"
-    "metrics.jsonl, loss.svg. Ctrl-C (SIGINT, SIGTERM, SIGHUP) saves and leaves with exit code\n"
-    "128 + signal; --resume then goes on, and gives the same bits as a run that was never\n"
-    "stopped. A model folder as CONFIG is trained further, at a rate of 5e-5 unless told.\n"
-    "\n  sinter train examples/train/shakespeare.json -o shakespeare\n"
-    "  sinter generate shakespeare -p \"ROMEO:\" -n 300\n",
+    "CONFIG has the sections model (the keys of config.json), tokenizer, data, "
+    "optimizer,\nschedule and training; docs/training.md lists all keys. DIR becomes a model "
+    "folder for\ngenerate, eval and the other commands; the run adds checkpoint.safetensors, "
+    "metrics.jsonl\nand loss.svg. Ctrl-C (SIGINT, SIGTERM, SIGHUP) saves the run and exits with "
+    "code\n128 + signal. --resume continues it with bit-identical results, as if it had "
+    "never\nstopped. A model folder as CONFIG is fine-tuned, by default at a rate of 5e-5.\n\n  "
+    "sinter train examples/train/shakespeare.json -o shakespeare\n  sinter generate shakespeare -p "
+    "\"ROMEO:\" -n 300\n",
     table};
 
 typedef struct screen {
@@ -76,7 +77,7 @@ static void show_event(void *ctx, const char *line) {
     fprintf(stderr, "%s\n", line);
 }
 
-/* The first signal that asked for an end; 0: none. */
+/* The first signal that requested the end; 0: none. */
 static volatile sig_atomic_t caught;
 
 static void on_signal(int signal) {
@@ -88,10 +89,10 @@ static bool was_stopped(void *ctx) {
     return caught != 0;
 }
 
-/* From the first step on a request to end is noted, and the run saves and leaves. Before, there is
- * nothing to save: it ends the process as usual, also while that reads, compiles and tunes. With
- * nohup a run goes on when its terminal is gone. A reader of our messages that ends is no reason to
- * lose a run either. */
+/* From the first step on, a signal is noted, and the run saves and exits. Before that there is
+ * nothing to save: signals end the process as usual, even while it reads, compiles or tunes. With
+ * nohup the run survives the loss of its terminal. A closed pipe on our output must not end it
+ * either. */
 static void catch_signals(void *ctx) {
     (void)ctx;
     static const int list[] = {SIGINT, SIGTERM, SIGHUP};
@@ -114,7 +115,8 @@ static bool change_settings(const options *o, train_settings *s, sn_error *err) 
     if (o->block) s->data.block = o->block;
     if (o->validate_every) s->validate_every = s->save_every = o->validate_every;
     if (c->total > 0 && c->warmup >= c->total)
-        return sn_fail(err, SN_ERR_USAGE, "--warmup %lld is not less than the %lld steps in all",
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--warmup %lld must be less than the number of steps, %lld",
                        (long long)c->warmup, (long long)c->total);
     if (!o->text) return true;
     free(s->text);
@@ -136,19 +138,19 @@ static void print_result(const train_result *r) {
 static int finish(const options *o, train_end end, const train_result *r, const sn_error *err) {
     if (end == TRAIN_FAILED) return cmd_fail(NAME, err);
     if (end == TRAIN_EARLY)
-        fprintf(stderr, "%s: the validation loss no longer falls: stopped after step %lld\n", NAME,
+        fprintf(stderr, "%s: the validation loss stopped improving: ended after step %lld\n", NAME,
                 (long long)r->steps);
     if (end == TRAIN_INTERRUPTED) {
         fprintf(stderr,
-                "%s: interrupted after step %lld; all is saved in %s. To go on: the same command "
-                "with --resume\n",
+                "%s: interrupted after step %lld; the run is saved in %s. To continue, repeat the "
+                "command with --resume\n",
                 NAME, (long long)r->steps, o->output);
         return 128 + caught;
     }
     if (end == TRAIN_DONE && !(r->seconds > 0))
         fprintf(stderr,
-                "%s: nothing to do: the run in %s is at step %lld already; --steps N goes "
-                "on to a later one\n",
+                "%s: nothing to do: the run in %s is already at step %lld; --steps N continues to "
+                "a later one\n",
                 NAME, o->output, (long long)r->steps);
     print_result(r);
     fprintf(stderr, "%s: model, metrics.jsonl and loss.svg are in %s\n", NAME, o->output);
@@ -160,8 +162,8 @@ int cmd_train(int argc, char **argv) {
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     if (!o.output) {
-        fprintf(stderr, "%s: give the folder to make: -o DIR\n(%s --help lists all options)\n",
-                NAME, NAME);
+        fprintf(stderr, "%s: no output folder: give -o DIR\n(%s --help lists all options)\n", NAME,
+                NAME);
         return EXIT_USAGE;
     }
     sn_error err = {0};

@@ -1,4 +1,4 @@
-/* cmd_translate.c: `sinter translate`: every line of the input through an encoder-decoder
+/* cmd_translate.c: `sinter translate`: translates every line of the input with an encoder-decoder
  * [PH22 A15]. */
 #include "tools/cmd.h"
 #include "tools/model/translate.h"
@@ -18,17 +18,17 @@ static const arg table[] = {
     CMD_MODEL_ARGS(options),
     PAIR_ARGS(options),
     {"beams", 'b', ARG_INT, offsetof(options, beams), "N", "1", 1, 1024,
-     "hypotheses of the search, 1: greedy"},
+     "number of beams, 1: greedy"},
     CMD_COMPILE_ARGS(options),
     {0},
 };
 
 static const arg_command command = {
     NAME, "translate lines of text with an encoder-decoder model",
-    "Prints a line for every line. The encoder runs once a line; then tokens are chosen by beam\n"
-    "search, or drawn, until the model's end token. A model without a tokenizer takes and prints\n"
-    "token ids.\n"
-    "\n  sinter translate examples/models/aren-transliteration/model.bin -p آتزمون --beams 4\n",
+    "Prints one line per input line. The encoder runs once per line; then tokens are chosen by "
+    "beam\nsearch or sampling, until the model's end token. A model without a tokenizer reads and "
+    "prints\ntoken ids.\n\n  sinter translate examples/models/aren-transliteration/model.bin -p "
+    "آتزمون --beams 4\n",
     table};
 
 int cmd_translate(int argc, char **argv) {
@@ -37,7 +37,7 @@ int cmd_translate(int argc, char **argv) {
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     if (o.pair.temperature > 0 && o.beams > 1) {
-        sn_fail(&err, SN_ERR_USAGE, "--temperature draws tokens, --beams searches: choose one");
+        sn_fail(&err, SN_ERR_USAGE, "--temperature samples tokens, --beams searches: choose one");
         return cmd_fail(NAME, &err);
     }
     lm *m = cmd_open_pair(NAME, &o.model, &o.compile, o.beams, &code);

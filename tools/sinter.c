@@ -14,22 +14,23 @@ static const struct {
     {"generate", "continue a text with a language model", cmd_generate, true},
     {"translate", "translate lines of text with an encoder-decoder model", cmd_translate, true},
     {"embed", "sentence embeddings; rank sentences by similarity", cmd_embed, true},
-    {"fill", "the likeliest tokens for the masks of a text", cmd_fill, true},
-    {"classify", "classes of images or texts", cmd_classify, true},
-    {"eval", "loss and perplexity of a text", cmd_eval, true},
+    {"fill", "predict the most likely tokens for the masks in a text", cmd_fill, true},
+    {"classify", "classify images or texts", cmd_classify, true},
+    {"eval", "evaluate loss and perplexity on a text", cmd_eval, true},
     {"train", "train a model on a text", cmd_train, true},
-    {"tokenizer", "learn a vocabulary from text; text to token ids and back", cmd_tokenizer, false},
-    {"compile", "make an object, a library or a program of a model, to be deployed",
-     cmd_compile_ahead, false},
-    {"import", "turn a model of another format into a model folder", cmd_import, false},
-    {"inspect", "what is in a model folder", cmd_inspect, true},
-    {"explain", "which kernel every operation went to, what was fused, and what was not",
-     cmd_explain, false},
-    {"run", "run a model in a C file of your own", cmd_run, true},
-    {"bench", "measure kernels and models next to the machine's limits and other systems",
-     cmd_bench, true},
-    {"cache", "compiled kernels and models, tuned choices on disk: show, clear", cmd_cache, false},
-    {"opt", "run passes on a graph in text form", cmd_opt, false},
+    {"tokenizer", "train a vocabulary; convert text to token ids and back", cmd_tokenizer, false},
+    {"compile", "compile a model to an object, a library or a program", cmd_compile_ahead, false},
+    {"import", "convert a model of another format to a model folder", cmd_import, false},
+    {"inspect", "describe a model folder, and look inside a model while it reads a text",
+     cmd_inspect, true},
+    {"explain", "show the kernel of every operation, what was fused, and what was not", cmd_explain,
+     false},
+    {"run", "run a model written in C", cmd_run, true},
+    {"bench", "measure kernels and models beside the machine's limits and other systems", cmd_bench,
+     true},
+    {"cache", "show or clear the cache of compiled kernels, models and tuned choices", cmd_cache,
+     false},
+    {"opt", "run passes on a graph in text form and print the result", cmd_opt, false},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -37,10 +38,9 @@ static void print_help(FILE *f) {
     fprintf(f, "sinter: a transformer compiler\n\nusage: sinter COMMAND [arguments]\n\n");
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(f, "  %-12s%s\n", commands[i].name, commands[i].what);
-    fprintf(f, "\n  sinter help COMMAND or sinter COMMAND --help explains one of them\n"
-               "  sinter version\n"
-               "\nResults go to standard output, everything else to standard error.\n"
-               "Exit codes: 0 done, 1 something failed, 2 wrong command line, 130 interrupted.\n");
+    fprintf(f, "\n  sinter help COMMAND or sinter COMMAND --help describes a command\n  sinter "
+               "version\n\nResults go to standard output, everything else to standard error.\nExit "
+               "codes: 0 success, 1 failure, 2 wrong command line, 130 interrupted.\n");
 }
 
 static int find_command(const char *name) {

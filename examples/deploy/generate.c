@@ -1,5 +1,4 @@
-/* generate.c: continues token ids with a model compiled ahead of time, the likeliest token each
- * time.
+/* generate.c: continues token ids greedily with a model compiled ahead of time.
  *
  *   sinter compile MODEL --name story -o out
  *   cc generate.c -Iout out/story.o -lgomp -lm -o generate
@@ -23,7 +22,7 @@ int main(int argc, char **argv) {
     int64_t n = argc - 3 < 1024 ? argc - 3 : 1024, made = 0, count = atoll(argv[2]);
     for (int64_t i = 0; i < n; i++) tokens[i] = (int32_t)atoi(argv[3 + i]);
 
-    /* memory is yours: one state a sequence, one workspace a thread that calls */
+    /* the caller owns the memory: one state per sequence, one workspace per calling thread */
     int64_t bytes = story_prefill_workspace(&m, n, 0), step = story_step_workspace(&m, 0);
     if (bytes < 0) return fail("prompt", (int)-bytes);
     bytes = (bytes > step ? bytes : step) + STORY_ALIGN;
@@ -31,7 +30,7 @@ int main(int argc, char **argv) {
     void *workspace = aligned_alloc(STORY_ALIGN, (size_t)(bytes / STORY_ALIGN * STORY_ALIGN));
     code = story_state_init(&m, state);
 
-    /* the prompt but for its last token at once, then token by token */
+    /* the prompt except for its last token in one call, then token by token */
     static float logits[STORY_PREFILL_LOGITS];
     const float temperature = 0;
     if (!code && n > 1) code = story_prefill(&m, state, workspace, n - 1, 0, tokens, logits);

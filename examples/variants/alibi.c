@@ -1,9 +1,9 @@
-/* alibi.c: attention with linear biases: no positions are added to the tokens; instead each head
- * lowers a score by its slope times the distance of the key. Press et al. 2021, "Train short, test
- * long". */
+/* alibi.c: attention with linear biases: there are no positional embeddings; instead each head
+ * subtracts its slope times the key's distance from the score. Press et al. 2021, "Train short,
+ * test long". */
 #include "small.h"
 
-/* Head h = 0 … has the slope 2^(-8 (h + 1) / HEADS). */
+/* The slope of head h = 0 … is 2^(-8 (h + 1) / HEADS). */
 static sn_tensor penalty(const sn_score_ctx *c) {
     sn_tensor slope = sn_exp2(sn_mul(sn_cast(sn_add(c->h, 1), SN_F32), -8.0 / HEADS));
     return sn_sub(c->score, sn_mul(slope, sn_cast(sn_query_key_distance(c), SN_F32)));

@@ -1,8 +1,9 @@
-/* batch_norm.c: batch norm in place of layer norm: each channel is normalised over the tokens of
- * the batch. Ioffe & Szegedy 2015, algorithms 1 and 2. Training uses the batch's mean and variance
- * and moves the running ones towards them; everything else uses those, which are parameters that a
- * training step assigns besides its gradients. (A mean over later tokens tells of them: as a
- * language model it trains with a leak, which is one reason why transformers norm by token.) */
+/* batch_norm.c: batch norm instead of layer norm: each channel is normalised over the tokens of the
+ * batch. Ioffe & Szegedy 2015, algorithms 1 and 2. Training uses the batch's mean and variance and
+ * updates the running ones; inference uses the running ones, which are parameters that the training
+ * step assigns in addition to its gradient step. (A mean over later tokens leaks information about
+ * them: as a language model it trains with a leak, which is one reason why transformers normalise
+ * per token.) */
 #include "small.h"
 
 static const double MOMENTUM = 0.1;

@@ -1,17 +1,17 @@
 /* differential_attention.c: the difference of two attention maps, as in a differential amplifier:
- * what both see is noise. Ye et al. 2024, "Differential transformer". Each head has two queries and
- * keys of half the width; lambda is learned from four vectors. */
+ * noise common to both cancels. Ye et al. 2024, "Differential transformer". Each head has two
+ * queries and two keys of half the width; lambda is learned from four vectors. */
 #include "small.h"
 
 #include <math.h>
 
-/* exp of rows 2 i and 2 i + 1 multiplied */
+/* exp of the dot product of rows 2 i and 2 i + 1 */
 static sn_tensor exp_dot(sn_tensor rows, int i) {
     return sn_exp(sn_sum_all(sn_mul(sn_index(rows, 0, 2 * i), sn_index(rows, 0, 2 * i + 1))));
 }
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
-    const double start = 0.8 - 0.6 * exp(-0.3); /* of lambda; the paper's lambda_init, layer 1 */
+    const double start = 0.8 - 0.6 * exp(-0.3); /* the paper's lambda_init for layer 1 */
     qkv p = remember(s, project(x));
     sn_tensor q[2], k[2];
     sn_split(p.q, 3, 2, q);

@@ -1,8 +1,8 @@
-/* gated_mlp.c: feed-forward layers with a gate: SwiGLU in the even layers, GeGLU in the odd ones.
- * Shazeer 2020, "GLU variants improve transformer". */
+/* gated_mlp.c: gated feed-forward layers: SwiGLU in the even layers, GeGLU in the odd ones. Shazeer
+ * 2020, "GLU variants improve transformer". */
 #include "small.h"
 
-enum { GATED = HIDDEN * 2 / 3 }; /* three matrices in place of two: the same number of weights */
+enum { GATED = HIDDEN * 2 / 3 }; /* three matrices instead of two: the same number of weights */
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = remember(s, project(x));

@@ -1,8 +1,8 @@
-/* latent_attention.c: multi-head latent attention: only a narrow latent of each token and one
- * rotary key are kept; keys and values of all heads are linear in it. DeepSeek-AI 2024,
- * "DeepSeek-V2", section 2.1. The key matrix is multiplied into the queries, the value matrix
- * behind the sum, so that every head attends to the latent itself: one key head, and a cache of
- * LATENT + ROTARY numbers a token. */
+/* latent_attention.c: multi-head latent attention: only a low-rank latent and one rotary key are
+ * cached per token; keys and values of all heads are linear in the latent. DeepSeek-AI 2024,
+ * "DeepSeek-V2", section 2.1. The key matrix is absorbed into the queries and the value matrix is
+ * applied after the weighted sum, so every head attends to the latent itself: one key head, and a
+ * cache of LATENT + ROTARY numbers per token. */
 #include "small.h"
 
 #include <math.h>

@@ -1,14 +1,14 @@
-/* linear_attention.c: weights f(q) f(k) with f(x) = elu(x) + 1 in place of the softmax. All earlier
- * tokens then fit into a state of fixed size, the sums of f(k) v^T and of f(k): there is no cache
- * of keys. Katharopoulos et al. 2020, "Transformers are RNNs". Tokens of one run see each other by
- * the masked product, those of earlier runs through the state. */
+/* linear_attention.c: weights f(q) f(k) with f(x) = elu(x) + 1 instead of the softmax. All earlier
+ * tokens then fit into a state of fixed size, the sums of f(k) v^T and of f(k): there is no KV
+ * cache. Katharopoulos et al. 2020, "Transformers are RNNs". Tokens of the same run interact
+ * through the masked product, those of earlier runs through the state. */
 #include "small.h"
 
 static sn_tensor feature(sn_tensor x) {
     return sn_where(sn_gt(x, 0), sn_add(x, 1), sn_exp(sn_min(x, 0)));
 }
 
-/* state <- state + x; the value before that */
+/* state <- state + x; returns the value before that */
 static sn_tensor accumulate(const char *name, sn_tensor x) {
     sn_tensor state =
         sn_state(sn_module_of(x), name, SN_F32, sn_dim_of(x, 0), HEADS, HEAD, sn_dim_of(x, 3));

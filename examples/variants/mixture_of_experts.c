@@ -1,8 +1,8 @@
-/* mixture_of_experts.c: each token goes to the two experts that a router likes best and gets their
- * results, weighted by the router's probabilities. Shazeer et al. 2017, "Outrageously large neural
- * networks"; Lepikhin et al. 2020, "GShard", algorithm 1. Training
- * adds a hundredth of Fedus et al. 2021 (4) to the loss: EXPERTS times the sum over experts of the
- * share of tokens times the mean probability, 1 if all experts are used alike. */
+/* mixture_of_experts.c: a router sends each token to its two most probable experts; their results
+ * are weighted by the router's probabilities. Shazeer et al. 2017, "Outrageously large neural
+ * networks"; Lepikhin et al. 2020, "GShard", algorithm 1. Training adds 0.01 times the
+ * load-balancing loss of Fedus et al. 2021 (4): EXPERTS times the sum over experts of the fraction
+ * of tokens times the mean probability, which is 1 if all experts are used equally. */
 #include "small.h"
 
 enum { EXPERTS = 4, EXPERT_HIDDEN = 2 * WIDTH };
@@ -28,7 +28,7 @@ static sn_tensor feed(const sn_forward_ctx *s, sn_tensor x) {
     sn_tensor up = sn_param(s->m, "experts.up", SN_F32, EXPERTS, EXPERT_HIDDEN, WIDTH);
     sn_tensor down = sn_param(s->m, "experts.down", SN_F32, EXPERTS, WIDTH, EXPERT_HIDDEN);
     sn_tensor h = sn_gelu(sn_einsum("btd,ehd->bteh", x, up));
-    h = sn_mul(h, sn_expand(gate, 3)); /* what no token asked for counts 0 */
+    h = sn_mul(h, sn_expand(gate, 3)); /* experts that were not selected have weight 0 */
     return sn_einsum("bteh,edh->btd", h, down);
 }
 

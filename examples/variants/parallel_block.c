@@ -1,6 +1,6 @@
-/* parallel_block.c: attention and feed-forward read the same normalised stream and are added
- * together, which leaves one norm a layer and one product for all five matrices that read it. Wang
- * & Komatsuzaki 2021 (GPT-J); Chowdhery et al. 2022 (PaLM), section 2. */
+/* parallel_block.c: attention and feed-forward part read the same normalised stream, and their
+ * results are added: one norm per layer, and one product for the five matrices that read it. Wang &
+ * Komatsuzaki 2021 (GPT-J); Chowdhery et al. 2022 (PaLM), section 2. */
 #include "small.h"
 
 static sn_tensor layers(const void *config, const sn_forward_ctx *s) {

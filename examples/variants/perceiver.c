@@ -1,6 +1,7 @@
-/* perceiver.c: a few learned latents read a long input by cross-attention, then work among
- * themselves: the cost is linear in the input. Jaegle et al. 2021, "Perceiver". Bytes of unequal
- * number (lengths [B]; what lies beyond is padding) to one of CLASSES. */
+/* perceiver.c: a few learned latents read a long input by cross-attention, followed by
+ * self-attention among the latents: the cost is linear in the input. Jaegle et al. 2021,
+ * "Perceiver". Classifies byte sequences of different lengths (lengths [B]; the rest is padding)
+ * into CLASSES classes. */
 #include "small.h"
 
 enum { LATENTS = 8, CLASSES = 5 };

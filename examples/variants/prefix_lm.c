@@ -1,6 +1,6 @@
-/* prefix_lm.c: a language model whose prompt is read in both directions: keys within the first
- * prefix[b] tokens are visible to all, the others to later queries only. Liu et al. 2018, Raffel et
- * al. 2020 (figure 4). When it generates the whole prompt is the prefix. */
+/* prefix_lm.c: a language model with a bidirectional prompt: keys in the first prefix[b] tokens are
+ * visible to all queries, the others only to later queries. Liu et al. 2018, Raffel et al. 2020
+ * (figure 4). For generation the whole prompt is the prefix. */
 #include "small.h"
 
 static sn_tensor visible(const sn_score_ctx *c) {
@@ -9,7 +9,7 @@ static sn_tensor visible(const sn_score_ctx *c) {
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = remember(s, project(x));
-    if (s->capacity) return join(sn_attention(p.q, p.k, p.v)); /* nothing lies in the future */
+    if (s->capacity) return join(sn_attention(p.q, p.k, p.v)); /* all keys are in the past */
     sn_tensor prefix = sn_input(s->m, "prefix", SN_I32, s->B);
     return join(sn_attention(p.q, p.k, p.v, .mask = visible, .captured = {prefix}));
 }

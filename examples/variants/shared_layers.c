@@ -1,6 +1,6 @@
-/* shared_layers.c: one layer applied several times: the parameters are those of one layer. Dehghani
- * et al. 2019, "Universal transformers"; Lan et al. 2020, "ALBERT". A scope names parameters and
- * caches alike; here the parameters are the same in every turn, the caches are not. */
+/* shared_layers.c: one layer applied several times with the same parameters. Dehghani et al. 2019,
+ * "Universal transformers"; Lan et al. 2020, "ALBERT". A scope names both parameters and caches;
+ * here all iterations share the parameters, but each has its own caches. */
 #include "small.h"
 
 #include <stdio.h>

@@ -1,11 +1,11 @@
-/* small.h: what the language models of this folder have in common, so that each file shows only
- * what is its own: a decoder over bytes [PH22 A10] made of attention and feed-forward parts. */
+/* small.h: shared by the language models of this folder, so that each file shows only its variant:
+ * a decoder over bytes [PH22 A10] that consists of attention and feed-forward parts. */
 #ifndef SMALL_H
 #define SMALL_H
 
 #include "frontend/models.h"
 
-#ifndef WIDTH /* -DWIDTH=… and so on make another size */
+#ifndef WIDTH /* can be overridden: -DWIDTH=… */
 #define WIDTH 64
 #define VOCAB 256
 #define HEADS 4
@@ -14,19 +14,19 @@
 #endif
 enum { HEAD = WIDTH / HEADS, HIDDEN = 4 * WIDTH };
 
-/* One part of a layer: x [B, T, WIDTH] to the same shape. */
+/* A part of a layer: x [B, T, WIDTH] -> [B, T, WIDTH]. */
 typedef sn_tensor part_fn(const sn_forward_ctx *s, sn_tensor x);
 
 typedef struct small {
     part_fn *attend, *feed;
-    bool positions; /* learned ones are added to the tokens [PH22 A2] */
+    bool positions; /* adds learned positional embeddings [PH22 A2] */
 } small;
 
 typedef struct qkv {
     sn_tensor q, k, v; /* [B, HEADS, T, HEAD] */
 } qkv;
 
-/* Queries, keys and values as one product [PH22 A4 lines 1 to 3]. */
+/* Queries, keys and values from one product [PH22 A4 lines 1 to 3]. */
 static inline qkv project(sn_tensor x) {
     sn_tensor part[3];
     sn_split(sn_nn_linear(x, "qkv", 3 * WIDTH, SN_BIAS), 2, 3, part);
@@ -34,12 +34,12 @@ static inline qkv project(sn_tensor x) {
                  sn_split_heads(part[2], HEADS)};
 }
 
-/* Keys and values with those of earlier tokens in front, where the entry has caches. */
+/* With caches: appends keys and values and returns all cached ones. */
 static inline qkv remember(const sn_forward_ctx *s, qkv p) {
     return (qkv){p.q, sn_append_kv(s, p.k, "keys"), sn_append_kv(s, p.v, "values")};
 }
 
-/* The heads side by side, mixed [PH22 A5 lines 3, 4]. */
+/* Concatenates the heads and applies the output projection [PH22 A5 lines 3, 4]. */
 static inline sn_tensor join(sn_tensor y) {
     return sn_nn_linear(sn_merge_heads(y), "out", WIDTH, SN_BIAS);
 }
@@ -55,7 +55,7 @@ static inline sn_tensor embed(const sn_forward_ctx *s, bool positions) {
     return positions ? sn_add(x, sn_nn_embedding(s->pos, "positions", CONTEXT, WIDTH)) : x;
 }
 
-/* x + y, where training drops some of y. */
+/* x + y, with dropout of y in training. */
 static inline sn_tensor add_part(const sn_forward_ctx *s, sn_tensor x, sn_tensor y) {
     return sn_add(x, sn_forward_dropout(s, y));
 }

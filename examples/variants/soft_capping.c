@@ -1,5 +1,5 @@
-/* soft_capping.c: scores and logits are kept within ± CAP by cap tanh(x / cap), so that no single
- * key can take over. Gemma Team 2024, "Gemma 2", section 2. */
+/* soft_capping.c: scores and logits are limited to ± CAP by cap tanh(x / cap), so that no single
+ * key dominates. Gemma Team 2024, "Gemma 2", section 2. */
 #include "small.h"
 
 static const double CAP = 50, FINAL_CAP = 30;

@@ -1,9 +1,10 @@
-/* t5_buckets.c: relative positions as a learned number for each head and bucket of distances: near
- * keys have a bucket each, far ones share logarithmic buckets. Raffel et al. 2020, "Exploring the
+/* t5_buckets.c: relative positions as a learned bias per head and bucket of distances: near keys
+ * have one bucket each, far ones share logarithmic buckets. Raffel et al. 2020, "Exploring the
  * limits of transfer learning" (T5), section 2.1. */
 #include "small.h"
 
-enum { BUCKETS = 16, NEAR = BUCKETS / 2, FAR = 64 }; /* FAR and beyond: the last bucket */
+/* distances from FAR on share the last bucket */
+enum { BUCKETS = 16, NEAR = BUCKETS / 2, FAR = 64 };
 
 static sn_tensor add_bias(const sn_score_ctx *c) {
     sn_tensor distance = sn_max(sn_query_key_distance(c), 0);

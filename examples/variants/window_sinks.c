@@ -1,6 +1,6 @@
-/* window_sinks.c: each token sees the last WINDOW tokens and the first SINKS of the text, which
- * take the attention that belongs nowhere; tiles that nobody sees are skipped. Xiao et al. 2023,
- * "Efficient streaming language models with attention sinks"; rotary positions. */
+/* window_sinks.c: each token sees the last WINDOW tokens and the first SINKS tokens of the text,
+ * which act as attention sinks; tiles that no query sees are skipped. Xiao et al. 2023, "Efficient
+ * streaming language models with attention sinks"; rotary positions. */
 #include "small.h"
 
 enum { WINDOW = 8, SINKS = 2 };

@@ -1,5 +1,5 @@
-/* args.c: parses a command line by its table, prints its help, and finds the option that somebody
- * meant. */
+/* args.c: parses a command line according to its table, prints help, and suggests the nearest
+ * option for a misspelt one. */
 #include "runtime/cli/args.h"
 
 #include <ctype.h>
@@ -13,8 +13,8 @@ enum { MAX_WORD = 32, MAX_ROWS = 64, HELP_COLUMN = 30 };
 
 /* ---- the nearest name ---- */
 
-/* Insertions, deletions, substitutions and swaps of neighbours that make one word the other
- * (optimal string alignment); a large number for long words. */
+/* Edit distance with insertions, deletions, substitutions and swaps of adjacent characters (optimal
+ * string alignment); a large number for long words. */
 static int distance_between(const char *a, const char *b) {
     int n = (int)strlen(a), m = (int)strlen(b), d[MAX_WORD + 1][MAX_WORD + 1];
     if (n > MAX_WORD || m > MAX_WORD) return MAX_WORD;
@@ -33,7 +33,7 @@ static int distance_between(const char *a, const char *b) {
 }
 
 const char *args_nearest(const char *word, const char *const *list) {
-    int best = (int)strlen(word) / 3 + 2; /* further away is no likely slip */
+    int best = (int)strlen(word) / 3 + 2; /* a larger distance is unlikely to be a typing error */
     const char *found = NULL;
     for (; *list; list++) {
         bool begins = strlen(word) > 1 && !strncmp(word, *list, strlen(word));
@@ -51,7 +51,7 @@ static bool is_place(const arg *a) {
     return a->kind == ARG_PLACE || a->kind == ARG_PLACE_OR_NONE;
 }
 
-/* Letters, not bytes, of a UTF-8 string. */
+/* Characters, not bytes, of a UTF-8 string. */
 static int width_of(const char *s) {
     int n = 0;
     for (; *s; s++) n += (*s & 0xC0) != 0x80;
@@ -86,7 +86,7 @@ static void print_help(const arg_command *c) {
     printf("\noptions:\n");
     for (const arg *a = c->table; a->name; a++)
         if (!is_place(a)) print_row(a);
-    printf("%-*s%s\n", HELP_COLUMN, "  -h, --help", "print this");
+    printf("%-*s%s\n", HELP_COLUMN, "  -h, --help", "print this help");
     if (c->more) printf("\n%s", c->more);
 }
 
@@ -129,7 +129,7 @@ static bool set_size(const arg_command *c, const arg *a, const char *text, void 
     const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
     for (const char *u = units; unit && u <= unit; u++) v *= 1024;
     if (end == text || errno || (*end && (!unit || end[1])) || !(v >= a->lo && v <= a->hi)) {
-        fprintf(stderr, "%s: --%s %s: a number of bytes is expected, as 512M or 2G\n", c->name,
+        fprintf(stderr, "%s: --%s %s: a number of bytes is expected, such as 512M or 2G\n", c->name,
                 a->name, text);
         return false;
     }
@@ -231,7 +231,7 @@ static int report_unknown(const arg_command *c, const char *word, const char *na
     return complain(c);
 }
 
-/* One option at argv[*i]; moves *i over a separate value. */
+/* Parses the option at argv[*i]; skips its value if that is a separate argument. */
 static int parse_option(const arg_command *c, int argc, char **argv, int *i, const char **given,
                         void *out) {
     const char *word = argv[*i], *name = word + 1, *value = NULL;
@@ -299,7 +299,7 @@ int args_parse(const arg_command *c, int argc, char **argv, void *out) {
         } else {
             while (place->name && !is_place(place)) place++;
             if (!place->name) {
-                fprintf(stderr, "%s: '%s' is one argument too many\n", c->name, argv[i]);
+                fprintf(stderr, "%s: unexpected argument '%s'\n", c->name, argv[i]);
                 return complain(c);
             }
             *(const char **)slot_of(place++, out) = argv[i];

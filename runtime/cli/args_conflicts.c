@@ -1,5 +1,5 @@
-/* args_conflicts.c: which options of a command line contradict each other, or are nothing without
- * another: one table for all commands, which holds for those that have both. */
+/* args_conflicts.c: options that contradict each other or require another one. One table for all
+ * commands; a row applies to commands that have both options. */
 #include "runtime/cli/args.h"
 
 #include <stdio.h>
@@ -7,40 +7,40 @@
 
 enum relation { EXCLUDES, NEEDS };
 
-/* `value`: only these values of the option, "a|b"; NULL: whenever it is given. */
+/* `value`: applies to these values of the option only, "a|b"; NULL: whenever it is given. */
 static const struct conflict {
     const char *a, *a_value;
     enum relation relation;
     const char *b, *b_value, *why;
 } conflicts[] = {
-    {"tune", NULL, EXCLUDES, "cache-dir", "none", "choices are remembered in the cache folder"},
+    {"tune", NULL, EXCLUDES, "cache-dir", "none", "tuned choices are stored in the cache folder"},
     {"tune-sizes", NULL, EXCLUDES, "cache-dir", "none",
-     "choices for these sizes are looked up in the cache folder"},
-    {"tune", NULL, EXCLUDES, "backend", "onednn", "that has chosen already: auto or own"},
-    {"tune", NULL, EXCLUDES, "backends", "onednn", "that has chosen already: auto or own"},
+     "tuned choices for these sizes are looked up in the cache folder"},
+    {"tune", NULL, EXCLUDES, "backend", "onednn", "it fixes the choice: use auto or own"},
+    {"tune", NULL, EXCLUDES, "backends", "onednn", "it fixes the choice: use auto or own"},
     {"backend", "onednn", EXCLUDES, "weights", "bf16|int8|int4",
-     "its products take weights of f32 only"},
+     "its products support f32 weights only"},
     {"backends", "onednn", EXCLUDES, "weights", "bf16|int8|int4",
-     "its products take weights of f32 only"},
+     "its products support f32 weights only"},
     {"strict-fusion", NULL, EXCLUDES, "level", "0", "that level fuses nothing"},
     {"strict-fusion", NULL, EXCLUDES, "off", "raise|merge",
-     "what these passes would have made cannot fuse"},
-    {"prompt", NULL, EXCLUDES, "prompt-file", NULL, "there is one prompt"},
-    {"prompt", NULL, EXCLUDES, "prompt-ids", NULL, "there is one prompt"},
-    {"prompt-file", NULL, EXCLUDES, "prompt-ids", NULL, "there is one prompt"},
-    {"images", NULL, EXCLUDES, "prompt", NULL, "a model classifies images or texts"},
-    {"images", NULL, EXCLUDES, "file", NULL, "a model classifies images or texts"},
-    {"labels", NULL, NEEDS, "images", NULL, "it has the classes of images"},
-    {"resume", NULL, EXCLUDES, "force", NULL, "a run goes on or begins anew"},
-    {"resume", NULL, EXCLUDES, "seed", NULL, "a run goes on with its own"},
-    {"train", NULL, EXCLUDES, "preset", NULL, "the config says which model"},
-    {"train", NULL, EXCLUDES, "exe", NULL, "there is no program for training"},
-    {"train", NULL, EXCLUDES, "entries", NULL, "its entry is the training step"},
-    {"static", NULL, NEEDS, "exe", NULL, "a library has nothing to link"},
-    {"position", NULL, NEEDS, "logit-lens", NULL, "it says of which token"},
-    {"sweep", NULL, EXCLUDES, "mask", NULL, "it has masks and shapes of its own, forward"},
-    {"sweep", NULL, EXCLUDES, "shape", NULL, "it has masks and shapes of its own, forward"},
-    {"sweep", NULL, EXCLUDES, "backward", NULL, "it has masks and shapes of its own, forward"},
+     "the ops of disabled passes cannot fuse"},
+    {"prompt", NULL, EXCLUDES, "prompt-file", NULL, "only one prompt is allowed"},
+    {"prompt", NULL, EXCLUDES, "prompt-ids", NULL, "only one prompt is allowed"},
+    {"prompt-file", NULL, EXCLUDES, "prompt-ids", NULL, "only one prompt is allowed"},
+    {"images", NULL, EXCLUDES, "prompt", NULL, "a model classifies either images or texts"},
+    {"images", NULL, EXCLUDES, "file", NULL, "a model classifies either images or texts"},
+    {"labels", NULL, NEEDS, "images", NULL, "it reads the classes of images"},
+    {"resume", NULL, EXCLUDES, "force", NULL, "a run is either resumed or restarted"},
+    {"resume", NULL, EXCLUDES, "seed", NULL, "a resumed run keeps its own"},
+    {"train", NULL, EXCLUDES, "preset", NULL, "the config names the model"},
+    {"train", NULL, EXCLUDES, "exe", NULL, "programs cannot train"},
+    {"train", NULL, EXCLUDES, "entries", NULL, "it compiles the training step"},
+    {"static", NULL, NEEDS, "exe", NULL, "a library is not linked"},
+    {"position", NULL, NEEDS, "logit-lens", NULL, "it selects the token to inspect"},
+    {"sweep", NULL, EXCLUDES, "mask", NULL, "it has its own masks and shapes, forward only"},
+    {"sweep", NULL, EXCLUDES, "shape", NULL, "it has its own masks and shapes, forward only"},
+    {"sweep", NULL, EXCLUDES, "backward", NULL, "it has its own masks and shapes, forward only"},
 };
 
 static bool is_one_of(const char *value, const char *list) {
@@ -53,7 +53,7 @@ static bool is_one_of(const char *value, const char *list) {
     return false;
 }
 
-/* -1: the command has no such option. */
+/* -1: the command does not have the option. */
 static int row_of(const arg *table, const char *name) {
     for (int i = 0; table[i].name; i++)
         if (table[i].kind != ARG_PLACE && table[i].kind != ARG_PLACE_OR_NONE &&
@@ -76,7 +76,7 @@ bool args_agree(const arg_command *c, const char *const *given) {
         if (also != (x->relation == EXCLUDES)) continue;
         fprintf(stderr, "%s: ", c->name);
         print_option(x->a, x->a_value ? given[a] : "");
-        fputs(also ? " contradicts " : " is of no use without ", stderr);
+        fputs(also ? " contradicts " : " has no effect without ", stderr);
         print_option(x->b, x->b_value ? given[b] : "");
         fprintf(stderr, ": %s\n", x->why);
         return false;

@@ -1,4 +1,4 @@
-/* pair.c: EDInference [PH22 A15] over whatever runs the encoder and the decoder. */
+/* pair.c: EDInference [PH22 A15] with any implementation of the encoder and decoder. */
 #include "runtime/cli/pair.h"
 #include "runtime/clock.h"
 #include "runtime/text/beam.h"
@@ -11,17 +11,18 @@
 
 typedef struct run {
     const pair_model *m;
-    int32_t length;            /* of the source */
-    int64_t most;              /* tokens of a result */
+    int32_t length;            /* length of the source */
+    int64_t most;              /* maximum number of tokens in a result */
     float *logits;             /* [rows, vocab] */
     int32_t *tokens, *parents; /* [rows] */
 } run;
 
 static bool check_source(const pair_model *m, const int32_t *source, int64_t n, sn_error *err) {
-    if (n < 1) return sn_fail(err, SN_ERR_USAGE, "the source is empty: nothing to translate");
+    if (n < 1)
+        return sn_fail(err, SN_ERR_USAGE, "the source is empty: there is nothing to translate");
     if (n > m->context)
         return sn_fail(err, SN_ERR_RANGE,
-                       "the source has %lld tokens, the model has room for %lld: cut it up",
+                       "the source has %lld tokens, but the model's limit is %lld: split it",
                        (long long)n, (long long)m->context);
     for (int64_t i = 0; i < n; i++)
         if (source[i] < 0 || source[i] >= m->source_vocab)
@@ -31,7 +32,7 @@ static bool check_source(const pair_model *m, const int32_t *source, int64_t n, 
     return true;
 }
 
-/* Logits of what follows tokens[rows], the (past + 1)-th ones of their rows. */
+/* Logits of the next token for each row; `past` tokens of each row are already cached. */
 static bool next_logits(run *r, int64_t past, sn_error *err) {
     return r->m->next(r->m->model, r->tokens, past, r->length, r->logits, err);
 }
@@ -42,7 +43,7 @@ static bool follow_parents(run *r, sn_error *err) {
     return same || r->m->follow(r->m->model, r->parents, err);
 }
 
-/* ---- the two ways to choose ---- */
+/* ---- sampling and beam search ---- */
 
 static bool append(sn_ids *out, const int32_t *ids, size_t n, sn_error *err) {
     if (out->count + n > out->capacity) {
@@ -81,7 +82,7 @@ static double log_probability(const float *x, int64_t n, int32_t token) {
 
 /* A15 lines 3 to 8 */
 static bool draw(run *r, const pair_options *o, sn_ids *out, double *log_p, sn_error *err) {
-    if (r->m->rows != 1) return sn_fail(err, SN_ERR_USAGE, "drawing tokens needs a single beam");
+    if (r->m->rows != 1) return sn_fail(err, SN_ERR_USAGE, "sampling needs --beams 1");
     sn_sampler *s = sn_sampler_new(o->sample, (size_t)r->m->vocab, err);
     bool ok = s != NULL;
     double total = 0;

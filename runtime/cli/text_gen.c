@@ -1,4 +1,5 @@
-/* text_gen.c: the prompt at once, then token by token, and the text as it comes [PH22 A14]. */
+/* text_gen.c: processes the prompt, then generates token by token and prints the text as it appears
+ * [PH22 A14]. */
 #include "runtime/cli/text_gen.h"
 #include "runtime/clock.h"
 #include "runtime/sample.h"
@@ -9,16 +10,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- reading ---- */
+/* ---- input ---- */
 
-/* What is no file has no size, and perhaps no end. */
+/* A pipe has no known size and may be endless. */
 enum { MOST_OF_STREAM = 1 << 28 };
 
 static bool may_read(FILE *f, size_t n, const char *path, sn_error *err) {
     struct stat st;
     if (n + 1 < MOST_OF_STREAM || (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode))) return true;
-    return sn_fail(err, SN_ERR_FILE, "%s: more than 256 MiB and no end: put the text into a file",
-                   path);
+    return sn_fail(err, SN_ERR_FILE, "%s: more than 256 MiB: write the text to a file", path);
 }
 
 static char *read_stream(FILE *f, size_t *size, sn_error *err, const char *path) {
@@ -84,10 +84,10 @@ static bool read_numbers(const char *text, size_t size, sn_ids *out, sn_error *e
             v = 10 * v + (text[i++] - '0');
         bool ends = i > from && (i == size || strchr(" \t\r\n,", text[i]));
         if (!ends || v > INT32_MAX)
-            return sn_fail(err, SN_ERR_USAGE,
-                           "token ids are whole numbers with spaces or commas between them; wrong "
-                           "at character %zu",
-                           i + 1);
+            return sn_fail(
+                err, SN_ERR_USAGE,
+                "token ids are integers separated by spaces or commas; error at character %zu",
+                i + 1);
         if (!append_id(out, (int32_t)v, err)) return false;
     }
     return true;
@@ -100,7 +100,7 @@ bool text_encode(const sn_tokenizer *t, const char *text, size_t size, bool bos,
         if (read_numbers(text, size, out, &wrong)) return true;
         return sn_fail(
             err, wrong.code,
-            "this model has no tokenizer: write token ids, or give one with --tokenizer (%s)",
+            "this model has no tokenizer: pass token ids, or a tokenizer with --tokenizer (%s)",
             wrong.message);
     }
     bool has = sn_tokenizer_special(t, SN_TOKEN_BOS) >= 0;
@@ -118,7 +118,7 @@ typedef struct run {
     sn_bytes piece;
     bool first;
     int64_t made, past;
-    const float *logits; /* after the last token */
+    const float *logits; /* after the last token so far */
     text_times *times;
 } run;
 
@@ -141,11 +141,11 @@ static bool check_prompt(const run *r, sn_error *err) {
     long long n = (long long)r->ids.count, room = (long long)r->m->context;
     if (!n)
         return sn_fail(err, SN_ERR_USAGE,
-                       "the prompt is empty and this model has no token to begin with; give "
+                       "the prompt is empty and this model has no BOS token to start with: give "
                        "--prompt or --prompt-ids");
     if (n > room)
         return sn_fail(err, SN_ERR_RANGE,
-                       "the prompt has %lld tokens, the context has room for %lld: shorten it", n,
+                       "the prompt has %lld tokens, but the context holds only %lld: shorten it", n,
                        room);
     return true;
 }
@@ -160,7 +160,7 @@ static bool show(run *r, int32_t id, sn_error *err) {
     }
     size_t size;
     if (!sn_tokenizer_text(r->m->tokenizer, id, &size)) {
-        printf("<%d>", (int)id); /* vocabularies padded to a round size have such ids */
+        printf("<%d>", (int)id); /* vocabularies padded to a round size have ids without text */
         return true;
     }
     r->piece.size = 0;
@@ -178,7 +178,7 @@ static bool is_end(const run *r, int32_t id) {
                  id == sn_tokenizer_special(t, SN_TOKEN_BOS));
 }
 
-/* ---- the loop ---- */
+/* ---- generation ---- */
 
 static bool feed(run *r, const int32_t *ids, int64_t n, double *seconds, sn_error *err) {
     double start = sn_clock();

@@ -1,5 +1,6 @@
-/* text_gen.h: continuing a text: prompt, sampling, streaming. For whatever gives logits: the JIT of
- * `sinter generate`, or the code of a deployed program. Knows the runtime only. */
+/* text_gen.h: continues a text: prompt, sampling, streaming output. Independent of the
+ * implementation of the model: the JIT of `sinter generate`, or a deployed program. Uses the
+ * runtime only. */
 #ifndef SN_TEXT_GEN_H
 #define SN_TEXT_GEN_H
 
@@ -8,7 +9,7 @@
 
 #include <math.h>
 
-/* What a user chooses: a member `text` of the options struct T, and rows. */
+/* The command line options: rows for a member `text` of the options struct T. */
 typedef struct text_options {
     const char *prompt, *prompt_file, *ids;
     int64_t tokens, top_k, seed;
@@ -18,30 +19,29 @@ typedef struct text_options {
 #define TEXT_ROW(T, name, letter, kind, field, value, initial, lo, hi, help)                       \
     { name, letter, kind, offsetof(T, text.field), value, initial, lo, hi, help }
 #define TEXT_ARGS(T)                                                                               \
-    TEXT_ROW(T, "prompt", 'p', ARG_TEXT, prompt, "TEXT", NULL, 0, 0, "the beginning to continue"), \
+    TEXT_ROW(T, "prompt", 'p', ARG_TEXT, prompt, "TEXT", NULL, 0, 0, "text to continue"),          \
         TEXT_ROW(T, "prompt-file", 'f', ARG_TEXT, prompt_file, "FILE", NULL, 0, 0,                 \
-                 "the same from a file, -: standard input"),                                       \
+                 "read the prompt from a file; -: standard input"),                                \
         TEXT_ROW(T, "prompt-ids", 0, ARG_TEXT, ids, "IDS", NULL, 0, 0,                             \
-                 "the same as token ids: \"1 403 407\""),                                          \
+                 "the prompt as token ids: \"1 403 407\""),                                        \
         TEXT_ROW(T, "tokens", 'n', ARG_INT, tokens, "N", "256", 0, 1 << 30,                        \
-                 "how many to generate at most"),                                                  \
+                 "maximum number of tokens to generate"),                                          \
         TEXT_ROW(T, "temperature", 0, ARG_NUMBER, temperature, "T", "1", 0, INFINITY,              \
-                 "0: always the most likely token, inf: uniform"),                                 \
+                 "sampling temperature; 0: always the most likely token, inf: uniform"),           \
         TEXT_ROW(T, "top-k", 0, ARG_INT, top_k, "K", "0", 0, INT32_MAX,                            \
-                 "of the K most likely ones, 0: of all"),                                          \
+                 "sample from the K most likely tokens, 0: from all"),                             \
         TEXT_ROW(T, "top-p", 0, ARG_NUMBER, top_p, "P", "1", 1e-6, 1,                              \
-                 "of the likeliest with mass P together"),                                         \
+                 "sample from the most likely tokens with total probability P"),                   \
         TEXT_ROW(T, "seed", 0, ARG_INT, seed, "S", "0", 0, INFINITY,                               \
-                 "the same seed gives the same text"),                                             \
+                 "random seed; the same seed gives the same text"),                                \
         TEXT_ROW(T, "ignore-eos", 0, ARG_FLAG, ignore_eos, NULL, NULL, 0, 0,                       \
-                 "go on after an end-of-text token"),                                              \
+                 "continue after an end-of-text token"),                                           \
         TEXT_ROW(T, "print-ids", 0, ARG_FLAG, print_ids, NULL, NULL, 0, 0,                         \
                  "print token ids, not text"),                                                     \
         TEXT_ROW(T, "stats", 's', ARG_FLAG, stats, NULL, NULL, 0, 0,                               \
-                 "times and rates on standard error")
+                 "print times and rates to standard error")
 
-/* The model: feed runs n more tokens and returns the logits after the last of them, NULL on
- * error. */
+/* The model: `feed` runs n more tokens and returns the logits after the last one, NULL on error. */
 typedef struct text_model {
     void *model;
     const float *(*feed)(void *model, const int32_t *ids, int64_t n, sn_error *err);
@@ -49,25 +49,25 @@ typedef struct text_model {
     const sn_tokenizer *tokenizer; /* NULL: text is ids */
     const int32_t *eos;            /* [n_eos] tokens that end a text, besides the tokenizer's */
     int n_eos;
-    bool no_bos; /* a text that is not empty begins without BOS */
+    bool no_bos; /* texts do not start with BOS, unless they are empty */
 } text_model;
 
 typedef struct text_times {
-    int64_t prompt, steps;  /* tokens */
+    int64_t prompt, steps;  /* number of tokens */
     double prefill, decode; /* seconds */
 } text_times;
 
-/* Prints the prompt and what follows it to stdout; `name` begins notes. */
+/* Prints the prompt and its continuation to stdout; notes are prefixed with `name`. */
 bool text_generate(const char *name, const text_model *m, const text_options *o, text_times *times,
                    sn_error *err);
 void text_print_times(const text_times *t); /* to stderr */
 
-/* Text to ids, BOS first if the vocabulary has one and bos is set; without a tokenizer numbers
- * ("0 2 1", commas are fine). */
+/* Encodes text; with `bos`, BOS first if the vocabulary has one. Without a tokenizer the text is a
+ * list of numbers ("0 2 1", or with commas). */
 bool text_encode(const sn_tokenizer *t, const char *text, size_t size, bool bos, sn_ids *out,
                  sn_error *err);
 
-/* Reads a file ("-": stdin) into malloc'ed memory with a NUL behind it. NULL on error. */
+/* Reads a file ("-": stdin) into malloc'ed memory, NUL-terminated. NULL on error. */
 char *text_read(const char *path, size_t *size, sn_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* encoder.c: text in, vectors out (the mean over the tokens, or one a token), or the likeliest
+/* encoder.c: encodes text as vectors (one per text or one per token), or prints the most likely
  * class and its probability. */
 #include "runtime/deploy/program.h"
 #include "runtime/sample.h"
@@ -9,7 +9,7 @@
 
 static bool read_ids(const program *p, const char *text, size_t size, sn_ids *ids, sn_error *err) {
     unsigned flags = SN_TOK_SPECIAL;
-    for (int r = 0; p->tokenizer && r < 2; r++) /* [CLS] text [SEP], where there are such */
+    for (int r = 0; p->tokenizer && r < 2; r++) /* [CLS] text [SEP], if the tokenizer has them */
         if (sn_tokenizer_special(p->tokenizer, r ? SN_TOKEN_EOS : SN_TOKEN_BOS) >= 0)
             flags |= r ? SN_TOK_EOS : SN_TOK_BOS;
     bool ok = p->tokenizer ? sn_tokenizer_encode(p->tokenizer, text, size, flags, ids, err)
@@ -18,14 +18,15 @@ static bool read_ids(const program *p, const char *text, size_t size, sn_ids *id
            ((size && ids->count) || sn_fail(err, SN_ERR_USAGE, "the text is empty: no tokens"));
 }
 
-/* Inputs by name: the ids, their number, anything else (segments) zeros. */
+/* Fills an input by its name: the ids, their number, zeros for others (segments). */
 static void *input_of(const sn_manifest_tensor *t, const sn_ids *ids, int32_t *count,
                       int32_t *zeros) {
     bool is_ids = !strcmp(t->name, "tokens") || !strcmp(t->name, "source");
     return is_ids ? ids->data : !strcmp(t->name, "lengths") ? count : zeros;
 }
 
-/* Runs an entry on one text. *out: its output, at most a row of *width a token; free it. */
+/* Runs an entry on one text. *out: its output, one row of *width per token at most; the caller
+ * frees it. */
 static bool run_entry(program *p, const char *entry, const sn_ids *ids, float **out, int64_t *width,
                       sn_error *err) {
     const sn_manifest_entry *e = sn_manifest_get(&p->manifest, entry);
@@ -55,7 +56,7 @@ static void print_row(const float *x, int64_t n) {
     putchar('\n');
 }
 
-/* rows x d: all, or their mean in the first. */
+/* Prints all rows of x, or their mean, which is written to the first row. */
 static void print_hidden(const program *p, float *x, int64_t rows, int64_t d) {
     if (p->o->all) {
         for (int64_t r = 0; r < rows; r++) print_row(x + r * d, d);
@@ -133,7 +134,7 @@ static bool do_texts(program *p, work *run, bool by_line, sn_error *err) {
     }
     if (o->prompt) return do_text(p, run, o->prompt, strlen(o->prompt), err);
     if (o->prompt_file) return do_file(p, run, by_line, err);
-    return sn_fail(err, SN_ERR_USAGE, "give a text: --prompt, --prompt-file or --prompt-ids");
+    return sn_fail(err, SN_ERR_USAGE, "no text: give --prompt, --prompt-file or --prompt-ids");
 }
 
 bool program_encode(program *p, sn_error *err) {

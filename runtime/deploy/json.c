@@ -1,6 +1,6 @@
-/* json.c: reading JSON (RFC 8259) with the interface of cJSON, as much of it as the tokenizer uses:
- * programs are linked with this instead of with libcjson. Children are a list; strings are UTF-8;
- * numbers are doubles. The same texts are accepted as by cJSON but for its leniencies. */
+/* json.c: a JSON parser (RFC 8259) with the part of cJSON's interface that the tokenizer uses;
+ * programs link it instead of libcjson. Children are a list; strings are UTF-8; numbers are
+ * doubles. Accepts what cJSON accepts, except its extensions. */
 #include <cjson/cJSON.h>
 
 #include <stdbool.h>
@@ -78,7 +78,7 @@ static char *put_utf8(char *to, uint32_t c) {
     return to;
 }
 
-/* After "\u": one character, or a pair of surrogates. */
+/* After "\u": a character, or a surrogate pair. */
 static char *unescape(reader *r, char *to) {
     int high = hex4(r);
     if (high < 0 || (high >= 0xdc00 && high < 0xe000)) return NULL;
@@ -137,7 +137,7 @@ static bool read_number(reader *r, cJSON *out) {
     return n && !*end;
 }
 
-/* The members of an object or array up to `close`. */
+/* The members of an object or array, up to `close`. */
 static bool read_members(reader *r, cJSON *out, char close, bool named) {
     cJSON *last = NULL;
     if (r->depth++ == DEPTH) return false;
@@ -153,7 +153,7 @@ static bool read_members(reader *r, cJSON *out, char close, bool named) {
         } while (take(r, ','));
         if (!take(r, close)) return false;
     }
-    if (out->child) out->child->prev = last; /* as cJSON has it */
+    if (out->child) out->child->prev = last; /* as in cJSON */
     r->depth--;
     return true;
 }
@@ -198,7 +198,7 @@ cJSON *cJSON_ParseWithLengthOpts(const char *text, size_t size, const char **end
     return NULL;
 }
 
-/* ---- looking ---- */
+/* ---- lookup ---- */
 
 static bool is(const cJSON *item, int type) {
     return item && (item->type & 0xff) == type;

@@ -1,5 +1,5 @@
-/* program.c: main of a deployed program: opens the artefact that it is linked with, then generates
- * text, classifies or encodes it. */
+/* program.c: main of a deployed program: opens the artefact that it is linked with, then generates,
+ * classifies or encodes text. */
 #include "runtime/deploy/program.h"
 #include "runtime/threads.h"
 
@@ -15,7 +15,7 @@
 #define COMMON_ARGS                                                                                \
     {"weights",   0,      ARG_TEXT,                                                                \
      AT(weights), "FILE", NULL,                                                                    \
-     0,           0,      "else what is inside, or NAME.weights beside the program"},              \
+     0,           0,      "default: embedded, or NAME.weights next to the program"},               \
         {"tokenizer",                                                                              \
          0,                                                                                        \
          ARG_TEXT,                                                                                 \
@@ -24,10 +24,10 @@
          NULL,                                                                                     \
          0,                                                                                        \
          0,                                                                                        \
-         "else NAME.tokenizer beside the program; without one, text is token ids"},                \
+         "default: NAME.tokenizer next to the program; without one, text is token ids"},           \
         {"verify",   0,    ARG_FLAG,                                                               \
          AT(verify), NULL, NULL,                                                                   \
-         0,          0,    "read all weights and compare their checksum first"},                   \
+         0,          0,    "read all weights at start and verify their checksum"},                 \
         {"copy-weights",                                                                           \
          0,                                                                                        \
          ARG_FLAG,                                                                                 \
@@ -36,18 +36,20 @@
          NULL,                                                                                     \
          0,                                                                                        \
          0,                                                                                        \
-         "read the file into memory of large pages first: a later start, faster tokens"},          \
-        {"target", 0, ARG_TEXT, AT(target), "CPU", NULL, 0, 0, "one of --info's; else the best"},  \
+         "read the file into huge pages at start: slower start, faster tokens"},                   \
+        {"target",   0,     ARG_TEXT,                                                              \
+         AT(target), "CPU", NULL,                                                                  \
+         0,          0,     "one of those listed by --info; default: the best for this CPU"},      \
         {"threads",   't',  ARG_INT,                                                               \
          AT(threads), "N",  "0",                                                                   \
-         0,           1024, "0: as many as the process may use"},                                  \
+         0,           1024, "0: all CPUs available to the process"},                               \
     {                                                                                              \
-        "info", 0, ARG_FLAG, AT(info), NULL, NULL, 0, 0, "what this program is made of"            \
+        "info", 0, ARG_FLAG, AT(info), NULL, NULL, 0, 0, "print a description of this program"     \
     }
 static const arg table[] = {
     TEXT_ARGS(options),
     {"all", 0, ARG_FLAG, AT(all), NULL, NULL, 0, 0,
-     "encoders and classifiers: a vector for each token"},
+     "encoders and classifiers: print a vector for each token"},
     COMMON_ARGS,
     {0},
 };
@@ -55,11 +57,11 @@ static const arg translator_table[] = {PAIR_ARGS(options), COMMON_ARGS, {0}};
 
 /* ---- memory ---- */
 
-/* Zeros, a page aligned: the kernel's, so that what is not used is not there. */
+/* Zeroed, page-aligned memory from the kernel; pages are not touched until used. */
 static void *allocate(int64_t bytes) {
     void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return NULL;
-    madvise(p, (size_t)bytes, MADV_HUGEPAGE); /* no loss if it is refused */
+    madvise(p, (size_t)bytes, MADV_HUGEPAGE); /* only a hint */
     return p;
 }
 
@@ -70,8 +72,7 @@ static bool grow_workspace(program *p, int64_t bytes, sn_error *err) {
     p->workspace = allocate(bytes);
     if (p->workspace) return true;
     p->room = 0;
-    return sn_fail(err, SN_ERR_MEMORY, "out of memory: %lld bytes of working memory",
-                   (long long)bytes);
+    return sn_fail(err, SN_ERR_MEMORY, "out of memory: %lld bytes of workspace", (long long)bytes);
 }
 
 static bool fail_code(const program *p, int32_t code, sn_error *err) {
@@ -92,7 +93,7 @@ bool program_call(program *p, const char *entry, const int64_t *dims, void *cons
     return !code || fail_code(p, code, err);
 }
 
-/* ---- language ---- */
+/* ---- language models ---- */
 
 typedef struct language {
     program *p;
@@ -140,7 +141,7 @@ static bool generate(program *p, sn_error *err) {
 
 /* ---- opening ---- */
 
-/* "FOLDER/NAME.ending"; false if there is no such file. */
+/* Looks for "FOLDER/NAME.ending" next to the program; false if there is no such file. */
 static bool beside(const program *p, const char *ending, char *path, size_t size) {
     int n = snprintf(path, size, "%s/%s%s", p->folder, p->manifest.name, ending);
     return n > 0 && (size_t)n < size && access(path, F_OK) == 0;
@@ -159,18 +160,19 @@ static bool choose_target(program *p, sn_error *err) {
             int32_t code = p->a->choose(&p->model, i + 1);
             return !code || fail_code(p, code, err);
         }
-    return sn_fail(err, SN_ERR_USAGE, "target '%s' is not in this program; --info lists them",
-                   p->o->target);
+    return sn_fail(err, SN_ERR_USAGE,
+                   "this program has no variant for target '%s': --info lists them", p->o->target);
 }
 
-/* All of the file in memory of large pages, where weights stream 3 to 7 % faster than from a mapped
- * file's small ones. */
+/* Reads the whole file into huge pages, from which weights stream 3 to 7 % faster than from the
+ * small pages of a mapped file. */
 static bool copy_weights(program *p, const char *path, sn_error *err) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO does not wait */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not block on a FIFO */
     struct stat st;
     if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size < 1) {
         if (fd >= 0) close(fd);
-        return sn_fail(err, SN_ERR_FILE, "%s: cannot be opened, is empty or no file", path);
+        return sn_fail(err, SN_ERR_FILE, "%s: cannot be opened, is empty, or is not a regular file",
+                       path);
     }
     p->copied = st.st_size;
     p->copy = allocate(st.st_size);
@@ -219,8 +221,8 @@ static void close_all(program *p) {
     if (p->copy) munmap(p->copy, (size_t)p->copied);
 }
 
-/* Is there such an entry, of text, whose output has so many dimensions? A classifier's forward has
- * [B, labels]; an encoder-decoder's prefill has [batch, S, d] and is no decoder's. */
+/* Whether the entry exists, takes text and has an output of this rank. A classifier's forward gives
+ * [B, labels]; the prefill of an encoder-decoder gives [batch, S, d], unlike a decoder's. */
 static bool gives(const program *p, const char *entry, int rank) {
     const sn_manifest_entry *e = sn_manifest_get(&p->manifest, entry);
     bool reads = false;
@@ -243,8 +245,7 @@ static bool run(program *p, sn_error *err) {
     if (gives(p, "prefill", 2) && sn_manifest_get(&p->manifest, "decode")) return generate(p, err);
     if (gives(p, "forward", 2) && !(encodes && p->o->all)) return program_classify(p, err);
     if (encodes) return program_encode(p, err);
-    return sn_fail(err, SN_ERR_USAGE,
-                   "this artefact neither generates, classifies nor encodes text");
+    return sn_fail(err, SN_ERR_USAGE, "this artefact cannot generate, classify or encode text");
 }
 
 static int run_main(program *p, options *o, int argc, char **argv) {
@@ -255,12 +256,10 @@ static int run_main(program *p, options *o, int argc, char **argv) {
         fprintf(stderr, "%s: %s\n", argv[0], err.message);
         return EXIT_WRONG;
     }
-    static const char continues[] =
-        "A language model continues a text, a classifier gives the class of each line of it, an\n"
-        "encoder its vector.\n";
-    static const char translates[] =
-        "Translates each line. How many hypotheses the search keeps is a matter of --beams when\n"
-        "the program is made.\n";
+    static const char continues[] = "A language model continues a text, a classifier prints the "
+                                    "class of each line, an\nencoder its vector.\n";
+    static const char translates[] = "Translates each line. The number of beams was fixed by "
+                                     "--beams when the program was\ncompiled.\n";
     const bool pair = program_is_translator(p);
     const arg_command command = {p->manifest.name, "a model compiled by Sinter",
                                  pair ? translates : continues, pair ? translator_table : table};

@@ -1,4 +1,4 @@
-/* program.h: the inside of a deployed program. */
+/* program.h: shared by the files of a deployed program's main. */
 #ifndef SN_PROGRAM_MAIN_H
 #define SN_PROGRAM_MAIN_H
 
@@ -20,26 +20,26 @@ typedef struct program {
     const sn_deployed *a;
     sn_manifest manifest;
     sn_deployed_model model;
-    sn_tokenizer *tokenizer;        /* NULL: none came with it */
-    sn_tokenizer *source;           /* of what is translated; NULL: the same */
-    void *state, *workspace, *copy; /* copy: of the weights file; NULL: mapped */
-    int64_t copied;                 /* its bytes */
-    int64_t room;                   /* bytes of the workspace */
-    char folder[4096];              /* of the program's file */
+    sn_tokenizer *tokenizer;        /* NULL: none */
+    sn_tokenizer *source;           /* the source's; NULL: the same */
+    void *state, *workspace, *copy; /* copy: the weights file in memory; NULL: mapped */
+    int64_t copied;                 /* size of the copy */
+    int64_t room;                   /* size of the workspace */
+    char folder[4096];              /* folder of the program's file */
 } program;
 
-/* Runs an entry: dims in the manifest's order, args: inputs, then outputs. */
+/* Runs an entry. dims: in the manifest's order; args: inputs, then outputs. */
 bool program_call(program *p, const char *entry, const int64_t *dims, void *const *args,
                   sn_error *err);
 
-/* Prints the vectors of a text: of all its tokens, or their mean. */
+/* Prints the vectors of a text: one per token, or their mean. */
 bool program_encode(program *p, sn_error *err);
 
-/* Is it an encoder-decoder? Then translates lines of text. */
+/* Whether the artefact is an encoder-decoder. program_translate translates lines of text. */
 bool program_is_translator(const program *p);
 bool program_translate(program *p, sn_error *err);
 
-/* Prints the likeliest class of a text, or of each line of a file, and its probability. */
+/* Prints the most likely class and its probability for a text, or for each line of a file. */
 bool program_classify(program *p, sn_error *err);
 
 #endif

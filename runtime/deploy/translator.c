@@ -1,4 +1,4 @@
-/* translator.c: an encoder-decoder: lines of text through the entries prefill, decode and
+/* translator.c: an encoder-decoder: translates lines of text with the entries prefill, decode and
  * reorder. */
 #include "runtime/deploy/program.h"
 
@@ -7,11 +7,11 @@
 
 typedef struct translator {
     program *p;
-    float *hidden; /* the encoder's result, which the decoder has in the state */
+    float *hidden; /* the encoder's result; the decoder reads it from the state */
     int32_t *moved;
 } translator;
 
-/* The entry's dims in its order: P and S. */
+/* Sets the entry's dims P and S, in its order. */
 static void set_dims(const program *p, const char *entry, int64_t past, int64_t n, int64_t *dims) {
     const sn_manifest_entry *e = sn_manifest_get(&p->manifest, entry);
     for (int i = 0; i < e->n_dim; i++) dims[i] = strcmp(e->dim[i].name, "P") ? n : past;
@@ -41,7 +41,7 @@ static bool follow(void *model, const int32_t *parents, sn_error *err) {
     return program_call(t->p, "reorder", NULL, args, err);
 }
 
-/* Are these the entry's tensors, inputs first? */
+/* Whether the entry has exactly these tensors, inputs first. */
 static bool has_tensors(const program *p, const char *entry, const char *const *names) {
     const sn_manifest_entry *e = sn_manifest_get(&p->manifest, entry);
     int n = 0;
@@ -57,7 +57,7 @@ bool program_is_translator(const program *p) {
            has_tensors(p, "reorder", reorder);
 }
 
-/* Numbers of a shape "[4,43]". */
+/* The numbers of a shape such as "[4,43]". */
 static void read_shape(const char *shape, int64_t *first, int64_t *last) {
     const char *comma = strrchr(shape, ',');
     *first = strtoll(shape + 1, NULL, 10);

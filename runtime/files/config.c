@@ -1,5 +1,5 @@
-/* config.c: typed access to a JSON object over cJSON; every complaint names key, value and what is
- * allowed. */
+/* config.c: typed access to a JSON object over cJSON; every problem names key, value and the
+ * allowed values. */
 #include "runtime/config.h"
 #include "runtime/file.h"
 #include "runtime/files/json.h"
@@ -17,7 +17,7 @@ enum { CONFIG_LIMIT = 16 << 20, KEY_LIMIT = 4096 };
 struct sn_config {
     char *name;
     cJSON *root;
-    cJSON *asked; /* an object with the keys that were asked for and are there */
+    cJSON *asked; /* an object with the keys that were read and exist */
     sn_problems problems;
 };
 
@@ -244,7 +244,7 @@ void sn_config_only(sn_config *c, const char *const *names) {
         int i = 0;
         while (names[i] && strcmp(names[i], v->string) != 0) i++;
         if (names[i]) continue;
-        sn_problem(&c->problems, "\"%s\" is not known",
+        sn_problem(&c->problems, "unknown key \"%s\"",
                    sn_printable(shown, sizeof shown, v->string));
     }
 }
@@ -299,7 +299,7 @@ void sn_config_merge(sn_config *c, const sn_config *from) {
     cJSON_ArrayForEach(v, from->root) set_value(c, v->string, cJSON_Duplicate(v, true));
 }
 
-/* cJSON prints 15 digits of a number; as raw text it gets the fewest that read back exactly. */
+/* cJSON prints 15 digits; raw text gets the shortest representation that reads back exactly. */
 static bool spell_number(cJSON *v) {
     char text[32];
     for (int digits = 15; digits <= 17; digits += 2) {
@@ -321,7 +321,7 @@ char *sn_config_print(const sn_config *c, size_t *bytes) {
     cJSON_Delete(copy);
     if (!json) return NULL;
     *bytes = strlen(json) + 1;
-    json[*bytes - 1] = '\n'; /* in place of the terminator */
+    json[*bytes - 1] = '\n'; /* replaces the terminator */
     return json;
 }
 

@@ -1,5 +1,5 @@
-/* file.c: mapping files, and replacing them by write, fsync and rename.
- * The temporary has a fixed name under a lock, so that killed writers leave one file, not many. */
+/* file.c: maps files; replaces files by write, fsync and rename.
+ * The temporary file has a fixed name and a lock, so killed writers leave at most one file. */
 #include "runtime/file.h"
 
 #include <errno.h>
@@ -24,8 +24,8 @@ bool sn_file_map(const char *path, sn_mapping *out, sn_error *err) {
     if (!strcmp(path, "-"))
         return sn_fail(
             err, SN_ERR_FILE,
-            "-: standard input cannot be read here; name a file (./- if it is called -)");
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not hang on a pipe */
+            "-: standard input is not supported here; name a file (./- for a file called -)");
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not block on a pipe */
     if (fd < 0) return sn_fail(err, SN_ERR_FILE, "%s: cannot open: %s", path, strerror(errno));
     struct stat st;
     bool ok = false;
@@ -73,7 +73,7 @@ bool sn_file_exists(const char *path) {
 }
 
 bool sn_folder_has(const char *folder, const char *name) {
-    char path[PATH_MAX]; /* no longer path can be opened */
+    char path[PATH_MAX]; /* longer paths cannot be opened */
     int n = snprintf(path, sizeof path, "%s/%s", folder, name);
     return n > 0 && (size_t)n < sizeof path && sn_file_exists(path);
 }
@@ -108,7 +108,7 @@ bool sn_folder_make_private(const char *path, sn_error *err) {
     return make_folder(path, 0700, err);
 }
 
-/* The folder part of a path, allocated: "a/b" gives "a", "b" gives ".". */
+/* The folder of a path, allocated: "a" for "a/b", "." for "b". */
 static char *folder_of(const char *path) {
     const char *slash = strrchr(path, '/');
     if (!slash) return strdup(".");
@@ -123,9 +123,9 @@ static char *temp_name(const char *path) {
     return t;
 }
 
-/* Opens and locks the temporary. A lock can be won on a file that its writer has just renamed away:
- * then the name no longer leads to the inode we hold, and we try again. A file with a second name
- * must not be written: then only this name of it is removed. */
+/* Opens and locks the temporary file. If its writer renamed it between our open and lock, the name
+ * no longer refers to the inode that we hold: try again. A file with several hard links must not be
+ * written: only this name is removed. */
 static int open_locked(const char *temp) {
     for (int tries = 0; tries < 100; tries++) {
         int fd = open(temp, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
@@ -135,7 +135,7 @@ static int open_locked(const char *temp) {
             bool plain = S_ISREG(held.st_mode);
             close(fd);
             if (plain && unlink(temp) == 0) continue;
-            errno = plain ? errno : ENXIO; /* as for a FIFO that nobody reads */
+            errno = plain ? errno : ENXIO; /* as for a FIFO without a reader */
             return -1;
         }
         if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &held) == 0) {
@@ -165,12 +165,12 @@ sn_file *sn_file_create(const char *path, sn_error *err) {
     struct stat st;
     if (!strcmp(path, "-")) {
         sn_fail(err, SN_ERR_FILE,
-                "-: standard output cannot be written here; name a file (./- to call it -)");
+                "-: standard output is not supported here; name a file (./- for a file called -)");
         return NULL;
     }
     bool exists = stat(path, &st) == 0;
     if (exists && !S_ISREG(st.st_mode)) {
-        sn_fail(err, SN_ERR_FILE, "%s: cannot replace it: not a regular file", path);
+        sn_fail(err, SN_ERR_FILE, "%s: cannot be replaced: not a regular file", path);
         return NULL;
     }
     sn_file *f = calloc(1, sizeof *f);
@@ -183,9 +183,9 @@ sn_file *sn_file_create(const char *path, sn_error *err) {
     int fd = open_locked(f->temp);
     if (fd < 0) {
         if (errno == EWOULDBLOCK)
-            sn_fail(err, SN_ERR_FILE, "%s: another process is writing it now", path);
+            sn_fail(err, SN_ERR_FILE, "%s: another process is writing this file", path);
         else if (errno == ENXIO || errno == ELOOP)
-            sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s is no plain file: remove it", path,
+            sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s is not a regular file: remove it", path,
                     f->temp);
         else
             sn_fail(err, SN_ERR_FILE, "%s: cannot write: %s", path, strerror(errno));
@@ -220,16 +220,16 @@ FILE *sn_file_stream(sn_file *f) {
 
 void sn_file_discard(sn_file *f) {
     if (!f) return;
-    unlink(f->temp); /* while still locked: nobody else's file can have the name */
+    unlink(f->temp); /* while the lock is held, so the name cannot be another writer's */
     free_file(f);
 }
 
-/* A rename survives a crash only when the folder is on disk too. */
+/* A rename is durable only after the folder is synced. */
 static void sync_folder(const char *path) {
     char *dir = folder_of(path);
     int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd >= 0) {
-        fsync(fd); /* some file systems refuse it; the file itself is complete either way */
+        fsync(fd); /* some file systems do not support it; the file itself is complete */
         close(fd);
     }
     free(dir);

@@ -1,4 +1,4 @@
-/* json.c: checks a JSON text by recursive descent, then lets cJSON build the tree. */
+/* json.c: validates JSON by recursive descent, then lets cJSON build the tree. */
 #define XXH_INLINE_ALL
 #include "runtime/files/json.h"
 #include "runtime/problems.h"
@@ -67,8 +67,8 @@ static bool scan_number(scanner *s) {
     if (n <= NUMBER_SIZE) memcpy(copy, begin, n);
     if (n <= NUMBER_SIZE && isfinite(strtod(copy, NULL))) return true;
     s->at = begin;
-    return wrong(s, n > NUMBER_SIZE ? "a number of more than 63 characters"
-                                    : "a number that is too large");
+    return wrong(s,
+                 n > NUMBER_SIZE ? "a number of more than 63 characters" : "a number out of range");
 }
 
 /* Four hexadecimal digits; -1: there are none. */
@@ -93,14 +93,14 @@ static bool scan_code(scanner *s) {
     if (high < 0xd800 || high >= 0xe000) return true;
     bool pair = high < 0xdc00 && take(s, '\\') && take(s, 'u');
     int low = pair ? scan_hex(s) : 0;
-    return (low >= 0xdc00 && low < 0xe000) || wrong(s, "half of a surrogate pair");
+    return (low >= 0xdc00 && low < 0xe000) || wrong(s, "an unpaired surrogate");
 }
 
 static bool scan_string(scanner *s) {
     if (!take(s, '"')) return wrong(s, "a string is expected");
     for (;;) {
         int c = peek(s);
-        if (c < 0) return wrong(s, "a string does not end");
+        if (c < 0) return wrong(s, "an unterminated string");
         if (c < 0x20) return wrong(s, "a control character in a string");
         s->at++;
         if (c == '"') return true;
@@ -161,7 +161,7 @@ static bool scan_value(scanner *s) {
     case 'n':
         return scan_word(s, "null");
     case -1:
-        return wrong(s, "the text ends too early");
+        return wrong(s, "unexpected end of the text");
     default:
         return peek(s) == '-' || (peek(s) >= '0' && peek(s) <= '9')
                    ? scan_number(s)
@@ -171,13 +171,13 @@ static bool scan_value(scanner *s) {
 
 /* ---- keys ---- */
 
-/* A hash set of strings, kept from one object to the next. */
+/* A hash set of strings, reused for all objects. */
 typedef struct key_set {
     const char **slot;
     size_t slots; /* a power of two, or 0 */
 } key_set;
 
-/* Finds a key that an object has twice; *no_memory: there was no room to look. */
+/* Finds a duplicate key; *no_memory: the set could not be allocated. */
 static const char *find_twice(const cJSON *object, key_set *set, bool *no_memory) {
     size_t need = 16, mask;
     for (const cJSON *v = object->child; v; v = v->next) need += 2;
@@ -189,7 +189,8 @@ static const char *find_twice(const cJSON *object, key_set *set, bool *no_memory
         set->slots = set->slot ? slots : 0;
         if ((*no_memory = !set->slot)) return NULL;
     }
-    for (mask = 15; mask + 1 < need;) mask = 2 * mask + 1; /* little to clear for little objects */
+    /* keeps small objects cheap: little to clear */
+    for (mask = 15; mask + 1 < need;) mask = 2 * mask + 1;
     memset((void *)set->slot, 0, (mask + 1) * sizeof *set->slot);
     for (const cJSON *v = object->child; v; v = v->next) {
         size_t at = XXH3_64bits(v->string, strlen(v->string)) & mask;
@@ -228,7 +229,7 @@ static bool check_text(const char *name, const char *text, size_t size, sn_error
     skip_space(&s);
     if (scan_value(&s)) {
         skip_space(&s);
-        if (s.at < s.end) wrong(&s, "more text behind the value");
+        if (s.at < s.end) wrong(&s, "text after the value");
     }
     return !s.why || fail_at(name, text, s.at, s.why, err);
 }
@@ -247,7 +248,7 @@ cJSON *sn_json_parse(const char *name, const char *text, size_t size, sn_error *
     if (no_memory)
         sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", name);
     else if (twice)
-        sn_fail(err, SN_ERR_FILE, "%s: the key \"%s\" occurs twice", name,
+        sn_fail(err, SN_ERR_FILE, "%s: duplicate key \"%s\"", name,
                 sn_printable(shown, sizeof shown, twice));
     else
         ok = cJSON_IsObject(root) ||

@@ -1,4 +1,4 @@
-/* manifest.c: one line a fact; a line's first word says which. */
+/* manifest.c: one fact per line; the first word of a line is its key. */
 #include "runtime/manifest.h"
 
 #include <inttypes.h>
@@ -129,7 +129,7 @@ bool sn_manifest_parse(const char *text, size_t size, sn_manifest *out, sn_error
     const size_t mark = sizeof SN_MANIFEST_MARK - 1;
     *out = (sn_manifest){.bos = -1};
     if (size < mark || memcmp(text, SN_MANIFEST_MARK, mark))
-        return sn_fail(err, SN_ERR_FILE, "this is no artefact of this version of Sinter");
+        return sn_fail(err, SN_ERR_FILE, "not an artefact of this version of Sinter");
     int number = 2;
     for (size_t at = mark; at < size && text[at]; number++) {
         char line[512];
@@ -138,8 +138,8 @@ bool sn_manifest_parse(const char *text, size_t size, sn_manifest *out, sn_error
         snprintf(line, sizeof line, "%.*s", (int)n, text + at);
         sn_mask_controls(line, "\t");
         if (n >= sizeof line || !read_line(out, line))
-            return sn_fail(err, SN_ERR_FILE, "the artefact's manifest is wrong in line %d: %.60s",
-                           number, line);
+            return sn_fail(err, SN_ERR_FILE,
+                           "the artefact's manifest has an error in line %d: %.60s", number, line);
         at += n + (at + n < size && text[at + n] == '\n');
     }
     return true;
@@ -150,7 +150,7 @@ const char *sn_manifest_find(const void *data, size_t size, int k) {
     while (p && p < end) {
         const size_t n = sizeof SN_MANIFEST_MARK - 1;
         p = memmem(p, (size_t)(end - p), SN_MANIFEST_MARK, n);
-        /* the mark alone is a string of this file's code, in programs that link it */
+        /* programs that link this file also contain the mark alone, as a string constant */
         if (p && (size_t)(end - p) > n && p[n] && k-- == 0) return p;
         if (p) p++;
     }

@@ -1,4 +1,4 @@
-/* model_dir.c: finds the parts of a model folder and says clearly what is missing. */
+/* model_dir.c: finds the files of a model folder and reports what is missing. */
 #include "runtime/model_dir.h"
 #include "runtime/file.h"
 
@@ -12,7 +12,7 @@
 #define WEIGHTS "model.safetensors"
 #define INDEX "model.safetensors.index.json"
 
-/* "path/name", allocated, if that exists; NULL if not, or without memory (then an error). */
+/* "path/name", allocated, if it exists; otherwise NULL; if out of memory, NULL with an error. */
 static char *find_file(const char *path, const char *name, sn_error *err) {
     if (!sn_folder_has(path, name)) return NULL;
     char *p = sn_path_join(path, name);
@@ -20,7 +20,8 @@ static char *find_file(const char *path, const char *name, sn_error *err) {
     return p;
 }
 
-/* The only *.safetensors file of a folder. NULL if there is none, or several (then *several). */
+/* The only *.safetensors file of a folder. NULL if there is none, or if there are several (*several
+ * is set). */
 static char *find_only_weights(const char *path, bool *several, sn_error *err) {
     static const char ending[] = ".safetensors";
     size_t e = sizeof ending - 1;
@@ -108,8 +109,7 @@ bool sn_model_dir_save(const char *path, sn_config *config, const sn_weight *ten
     if (!sn_folder_make(path, err)) return false;
     if (sn_folder_has(path, INDEX))
         return sn_fail(err, SN_ERR_FILE,
-                       "%s: holds a model of several files (" INDEX "); use "
-                       "another folder",
+                       "%s: contains a model of several files (" INDEX "); choose another folder",
                        path);
     char *weights = sn_path_join(path, WEIGHTS), *json = sn_path_join(path, CONFIG);
     bool ok = (weights && json) || sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);

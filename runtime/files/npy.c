@@ -1,4 +1,4 @@
-/* npy.c: the .npy header (a Python dictionary in a fixed form) and its data, both ways. */
+/* npy.c: reads and writes the .npy header (a Python dictionary in a fixed form) and its data. */
 #include "runtime/npy.h"
 #include "runtime/file.h"
 #include "runtime/problems.h"
@@ -13,7 +13,7 @@ static const struct {
 } descrs[] = {{"<f4", SN_F32}, {"<f8", SN_F64}, {"<f2", SN_F16}, {"<i4", SN_I32},
               {"<i8", SN_I64}, {"|i1", SN_I8},  {"|u1", SN_U8},  {"|b1", SN_BOOL}};
 
-/* A position in the header text; readers return false at what they do not know. */
+/* A position in the header text; readers return false on anything unknown. */
 typedef struct cursor {
     const char *at, *end;
 } cursor;
@@ -98,7 +98,7 @@ static bool find_dtype(const char *descr, sn_dtype *out) {
     return false;
 }
 
-/* Elements and bytes from the shape; false on overflow. */
+/* Computes elements and bytes from the shape; false on overflow. */
 static bool find_size(sn_npy *a) {
     int64_t n = 1, bytes;
     for (int i = 0; i < a->rank; i++)
@@ -115,12 +115,12 @@ bool sn_npy_parse(const char *name, const void *data, size_t bytes, sn_npy *out,
     if (bytes < 10 || memcmp(p, "\x93NUMPY", 6))
         return sn_fail(err, SN_ERR_FILE, "%s: not a .npy file", name);
     if (p[6] < 1 || p[6] > 3)
-        return sn_fail(err, SN_ERR_FILE, "%s: .npy version %d is not known", name, p[6]);
+        return sn_fail(err, SN_ERR_FILE, "%s: .npy version %d is not supported", name, p[6]);
     size_t start = p[6] == 1 ? 10 : 12;
     size_t length = 0;
     for (size_t i = start; i > 8 && bytes >= start; i--) length = length << 8 | p[i - 1];
     if (bytes < start || length > bytes - start)
-        return sn_fail(err, SN_ERR_FILE, "%s: truncated in its header", name);
+        return sn_fail(err, SN_ERR_FILE, "%s: truncated header", name);
     cursor c = {(const char *)p + start, (const char *)p + start + length};
     sn_npy a = {0};
     char descr[16], shown[24];
@@ -131,12 +131,12 @@ bool sn_npy_parse(const char *name, const void *data, size_t bytes, sn_npy *out,
         return sn_fail(err, SN_ERR_FILE, "%s: element type '%s' is not supported", name,
                        sn_printable(shown, sizeof shown, descr));
     if (fortran && a.rank > 1)
-        return sn_fail(err, SN_ERR_FILE, "%s: in Fortran order; save numpy.ascontiguousarray of it",
-                       name);
+        return sn_fail(err, SN_ERR_FILE,
+                       "%s: in Fortran order; save numpy.ascontiguousarray(x) instead", name);
     size_t have = bytes - start - length;
     if (!find_size(&a) || a.bytes != have)
         return sn_fail(err, SN_ERR_FILE,
-                       "%s: its header and its %zu bytes of data do not fit: truncated?", name,
+                       "%s: the header does not match the %zu bytes of data: truncated?", name,
                        have);
     a.data = aligned_alloc(64, (a.bytes + 64) / 64 * 64);
     if (!a.data) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", name);
@@ -169,7 +169,7 @@ bool sn_npy_save_f32(const char *path, int rank, const int64_t *shape, const flo
         count *= (size_t)shape[i];
     }
     n += snprintf(text + n, sizeof text - (size_t)n, "), }");
-    enum { PREFIX = 10, ALIGN = 64 }; /* the data starts at a multiple of 64 bytes */
+    enum { PREFIX = 10, ALIGN = 64 }; /* data starts at a multiple of 64 bytes */
     int header = (PREFIX + n + 1 + ALIGN - 1) / ALIGN * ALIGN - PREFIX;
     unsigned char first[PREFIX] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0};
     first[8] = (unsigned char)(header & 255), first[9] = (unsigned char)(header >> 8);

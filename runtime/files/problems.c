@@ -1,4 +1,4 @@
-/* problems.c: lists of complaints that end as one error message. */
+/* problems.c: collects problems and reports them as one error message. */
 #include "runtime/problems.h"
 
 #include <stdarg.h>

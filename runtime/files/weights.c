@@ -1,5 +1,5 @@
-/* weights.c: safetensors: check a header against its file, look tensors up by name, write a file.
- * Nothing of a file is trusted: each number is checked before it is used. */
+/* weights.c: safetensors: validates a header against its file, finds tensors by name, writes a
+ * file. Files are untrusted: every number is checked before use. */
 #include "runtime/weights.h"
 #include "runtime/file.h"
 #include "runtime/files/json.h"
@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_INLINE_ALL /* no library to link for a deployed program */
+#define XXH_INLINE_ALL /* header-only: deployed programs link no xxHash library */
 #include <xxhash.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "safetensors files are little endian, and are mapped as they are"
+#error "safetensors files are little-endian and are mapped directly"
 #endif
 
 #define HEADER_LIMIT ((size_t)16 << 20)
@@ -34,7 +34,7 @@ typedef struct part {
     void *aligned; /* copies of tensors that the file does not align, or NULL */
 } part;
 
-/* Names to indices: open addressing, index + 1 in each slot, 0 is free. */
+/* Maps names to indices: open addressing, index + 1 in each slot, 0: free. */
 typedef struct name_table {
     uint32_t *slot;
     size_t mask;
@@ -60,14 +60,14 @@ int64_t sn_weight_elements(const sn_weight *t) {
     return zero ? 0 : over ? -1 : n;
 }
 
-/* Elements times size, or false when that overflows. */
+/* Elements times size; false on overflow. */
 static bool find_bytes(const sn_weight *t, uint64_t *bytes) {
     int64_t n = sn_weight_elements(t);
     return n >= 0 && !__builtin_mul_overflow((uint64_t)n, sn_dtype_size(t->dtype), bytes);
 }
 
-/* Fills the table; a name that is there already goes to *twice and ends it. False: see *twice, or
- * out of memory when it is NULL. */
+/* Fills the table. Stops at a duplicate name and stores it in *twice. False: duplicate, or out of
+ * memory if *twice is NULL. */
 static bool fill_table(name_table *t, const sn_weight *w, size_t count, const char **twice) {
     *twice = NULL;
     size_t size = 16;
@@ -89,7 +89,7 @@ static bool fill_table(name_table *t, const sn_weight *w, size_t count, const ch
 
 /* ---- reading ---- */
 
-/* What a complaint about one tensor needs. */
+/* What a message about a tensor needs. */
 typedef struct where {
     const char *path, *tensor;
     sn_error *err;
@@ -130,14 +130,14 @@ static bool read_shape(const cJSON *v, sn_weight *t, const where *at) {
     t->rank = 0;
     cJSON_ArrayForEach(d, v) {
         uint64_t n;
-        if (!read_whole(d, &n)) return fail_at(at, "shape has an entry that is not a size");
+        if (!read_whole(d, &n)) return fail_at(at, "shape has an entry that is not a valid size");
         if (t->rank == SN_WEIGHT_RANK) return fail_at(at, "more than 8 dimensions");
         t->shape[t->rank++] = (int64_t)n;
     }
     return true;
 }
 
-/* One header entry; afterwards t->data points into body, whose length bounds it. */
+/* Parses one header entry; then t->data points into body, which is `length` bytes long. */
 static bool read_entry(const cJSON *item, const unsigned char *body, uint64_t body_size,
                        sn_weight *t, const where *at) {
     static const char *const keys[] = {"dtype", "shape", "data_offsets"};
@@ -160,7 +160,7 @@ static bool read_entry(const cJSON *item, const unsigned char *body, uint64_t bo
         char text[160];
         snprintf(text, sizeof text,
                  "ends at data byte %" PRIu64 ", but the file has %" PRIu64
-                 " of them: truncated file, or a wrong offset",
+                 " of them: truncated file or wrong offset",
                  end, body_size);
         return fail_at(at, text);
     }
@@ -183,16 +183,16 @@ static int compare_places(const void *a, const void *b) {
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* The format's rule: sorted by place, each tensor begins where the one before ends, and the last
- * ends with the file. */
+/* The format requires that tensors, sorted by offset, are contiguous, and that the last one ends
+ * with the file. */
 static bool check_places(const sn_weight *t, size_t count, const unsigned char *body, size_t size,
                          const char *path, sn_error *err) {
     const unsigned char *end = body;
     for (size_t i = 0; i < count; i++) {
         const where at = {path, t[i].name, err};
         const unsigned char *begin = t[i].data;
-        if (begin < end) return fail_at(&at, "its bytes overlap another tensor's");
-        if (begin > end) return fail_at(&at, "bytes before it belong to no tensor");
+        if (begin < end) return fail_at(&at, "overlaps another tensor");
+        if (begin > end) return fail_at(&at, "the bytes before it belong to no tensor");
         end = begin + t[i].bytes;
     }
     size_t rest = (size_t)(body + size - end);
@@ -204,7 +204,8 @@ static bool is_misaligned(const sn_weight *t) {
     return (uintptr_t)t->data % sn_dtype_size(t->dtype) != 0;
 }
 
-/* A header of odd length puts every element at an odd address; such tensors are copied. */
+/* If the header has an odd length, tensors are not aligned to their element size; they are
+ * copied. */
 static bool align_tensors(part *p, sn_weight *t, size_t count, const char *path, sn_error *err) {
     size_t total = 0;
     for (size_t i = 0; i < count; i++)
@@ -296,8 +297,8 @@ static bool build_names(sn_weights *w, sn_error *err) {
     return fail_at(&at, "occurs twice");
 }
 
-/* "weight_map" of an index: tensor name to file name. Opens each file once, then checks that every
- * name is in one of them. */
+/* Reads "weight_map" of an index: tensor name to file name. Opens each file once, then checks that
+ * every name is in one of them. */
 static bool add_index(sn_weights *w, sn_error *err) {
     sn_mapping m;
     if (!sn_file_map(w->path, &m, err)) return false;
@@ -320,9 +321,9 @@ static bool add_index(sn_weights *w, sn_error *err) {
         if (i < files) continue;
         const where at = {w->path, item->string, err};
         if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
-            ok = fail_at(&at, "its file must be a name without folders");
+            ok = fail_at(&at, "its file name must not contain folders");
         else if (files == sizeof opened / sizeof *opened)
-            ok = sn_fail(err, SN_ERR_FILE, "%s: names more than 1024 files", w->path);
+            ok = sn_fail(err, SN_ERR_FILE, "%s: refers to more than 1024 files", w->path);
         if (!ok) break;
         char *dir = slash ? strndup(w->path, (size_t)(slash - w->path) + 1) : strdup(".");
         char *path = dir ? sn_path_join(dir, name) : NULL;
@@ -337,7 +338,7 @@ static bool add_index(sn_weights *w, sn_error *err) {
     cJSON_ArrayForEach(item, (ok ? map : NULL)) {
         const where at = {w->path, item->string, err};
         if (!sn_weights_find(w, item->string))
-            ok = fail_at(&at, "is in none of the files that the index names");
+            ok = fail_at(&at, "is in none of the files of the index");
     }
     cJSON_Delete(index);
     return ok;
@@ -395,7 +396,7 @@ const sn_weight *sn_weights_find(const sn_weights *w, const char *name) {
     return NULL;
 }
 
-/* "[2, 3]"; a dimension of -1 as "any". */
+/* "[2, 3]"; -1 is printed as "any". */
 static void print_shape(char *buf, size_t size, int rank, const int64_t *shape) {
     size_t n = (size_t)snprintf(buf, size, "[");
     for (int i = 0; i < rank && n < size; i++)
@@ -463,7 +464,7 @@ bool sn_weight_to_f32(const sn_weight *t, float *out) {
 
 /* ---- writing ---- */
 
-/* 64, or less for a size that is no multiple of it: the largest power of two in it. */
+/* 64, or for other sizes the largest power of two that divides them. */
 static size_t alignment_of(size_t bytes) {
     size_t low = bytes & (~bytes + 1);
     return low == 0 || low > DATA_ALIGN ? DATA_ALIGN : low;
@@ -473,18 +474,18 @@ static bool check_tensors(const char *path, const sn_weight *t, size_t count, sn
     name_table names = {0};
     const char *twice = NULL;
     if (count > HEADER_LIMIT / 32)
-        return sn_fail(err, SN_ERR_RANGE, "%s: %zu tensors are too many", path, count);
+        return sn_fail(err, SN_ERR_RANGE, "%s: too many tensors (%zu)", path, count);
     for (size_t i = 0; i < count; i++) {
         const where at = {path, t[i].name, err};
         uint64_t bytes;
         if (!t[i].name) return sn_fail(err, SN_ERR_USAGE, "%s: tensor %zu has no name", path, i);
         if ((int)t[i].dtype < 0 || t[i].dtype >= SN_DTYPE_COUNT)
-            return fail_at(&at, "there is no such element type");
+            return fail_at(&at, "unknown element type");
         if (!t[i].data && t[i].bytes) return fail_at(&at, "its data is NULL");
         if (!strcmp(t[i].name, METADATA)) return fail_at(&at, "this name is reserved");
         if (t[i].rank < 0 || t[i].rank > SN_WEIGHT_RANK) return fail_at(&at, "0 to 8 dimensions");
         if (!find_bytes(&t[i], &bytes) || bytes != t[i].bytes)
-            return fail_at(&at, "its shape and its size in bytes do not fit");
+            return fail_at(&at, "its shape does not match its size in bytes");
     }
     bool ok = fill_table(&names, t, count, &twice);
     free(names.slot);
@@ -510,7 +511,7 @@ fail:
     return NULL;
 }
 
-/* The header as text, or NULL when out of memory. `order` lists the tensors as laid down. */
+/* The header as text, or NULL if out of memory. `order`: the order of the tensors in the file. */
 static char *print_header(const sn_weight *t, const uint32_t *order, size_t count,
                           const sn_meta *meta, size_t meta_count) {
     cJSON *root = cJSON_CreateObject();

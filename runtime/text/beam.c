@@ -1,20 +1,20 @@
-/* beam.c: beam search over logits. Sequences are chains of links, so that hypotheses that share a
- * beginning share its memory. */
+/* beam.c: beam search over logits. Sequences are linked lists from the last token backwards, so
+ * hypotheses with a common prefix share its memory. */
 #include "runtime/text/beam.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* One token and what came before it; -1: nothing. */
+/* A token and the link before it; -1: none. */
 typedef struct link {
     int32_t token;
     int64_t before;
 } link;
 
 typedef struct hypothesis {
-    double log_p, score; /* score: what finished ones are ranked by */
-    int64_t last;        /* link; -1: no token yet */
+    double log_p, score; /* score: the rank of finished hypotheses */
+    int64_t last;        /* last link; -1: no token yet */
     int64_t tokens;
 } hypothesis;
 
@@ -29,7 +29,7 @@ struct sn_beam {
     size_t vocab;
     hypothesis *live, *next, *finished; /* [beams] each */
     int32_t n_live, n_finished;
-    candidate *best; /* [2 beams]: as many may end as go on */
+    candidate *best; /* [2 beams]: up to `beams` of them may end */
     link *link;
     size_t links, capacity;
 };
@@ -38,8 +38,8 @@ sn_beam *sn_beam_new(const sn_beam_options *o, size_t vocab, sn_error *err) {
     if (o->beams < 1 || o->beams > 1 << 16 || o->max_tokens < 1 || !(o->length_penalty >= 0) ||
         !vocab || vocab > INT32_MAX) {
         sn_fail(err, SN_ERR_USAGE,
-                "beam search: 1 to 65536 beams, 1 token or more and a length penalty of 0 or more "
-                "are expected");
+                "beam search: needs 1 to 65536 beams, at least 1 token and a length penalty of at "
+                "least 0");
         return NULL;
     }
     size_t n = (size_t)o->beams;
@@ -74,7 +74,7 @@ void sn_beam_free(sn_beam *b) {
 
 /* ---- one step ---- */
 
-/* ln of the sum of e^x; false if x is no distribution. */
+/* ln of the sum of e^x; false if x is not a valid distribution. */
 static bool log_sum(const float *x, size_t n, double *out) {
     double most = -INFINITY, sum = 0;
     for (size_t i = 0; i < n; i++) {
@@ -87,7 +87,7 @@ static bool log_sum(const float *x, size_t n, double *out) {
     return true;
 }
 
-/* Puts c into best[0 .. *n), sorted, at most `limit`; equal ones keep their order. */
+/* Inserts c into best[0 .. *n), sorted, at most `limit` long; ties keep their order. */
 static void keep_best(candidate *best, int32_t *n, int32_t limit, candidate c) {
     if (*n == limit && !(c.log_p > best[limit - 1].log_p)) return;
     int32_t at = *n < limit ? (*n)++ : limit - 1;
@@ -101,9 +101,10 @@ static bool rank_candidates(sn_beam *b, const float *logits, int32_t *n, sn_erro
         const float *x = logits + (size_t)row * b->vocab;
         double norm;
         if (!log_sum(x, b->vocab, &norm))
-            return sn_fail(err, SN_ERR_RANGE,
-                           "beam search: the logits of row %d hold NaN or +infinity, or nothing",
-                           (int)row);
+            return sn_fail(
+                err, SN_ERR_RANGE,
+                "beam search: the logits of row %d contain NaN or +infinity, or are all -infinity",
+                (int)row);
         for (size_t v = 0; v < b->vocab; v++)
             if (x[v] > -INFINITY)
                 keep_best(b->best, n, 2 * b->o.beams,
@@ -129,7 +130,7 @@ static double score_of(const sn_beam *b, double log_p, int64_t tokens) {
     return log_p / pow((double)tokens, b->o.length_penalty);
 }
 
-/* Among the finished ones if it is good enough; `length` counts the end token. */
+/* Adds h to the finished hypotheses if it is good enough; `length` counts the end token. */
 static void finish(sn_beam *b, hypothesis h, int64_t length) {
     h.score = score_of(b, h.log_p, length);
     int32_t limit = b->o.beams, at;
@@ -172,7 +173,8 @@ bool sn_beam_step(sn_beam *b, const float *logits, int32_t *tokens, int32_t *par
     return true;
 }
 
-/* A live hypothesis only loses probability; at best it ends as long as is allowed. */
+/* A live hypothesis can only lose probability; its best score is that of ending at the maximum
+ * length. */
 bool sn_beam_done(const sn_beam *b) {
     if (!b->n_live) return true;
     if (b->n_finished < b->o.beams) return false;

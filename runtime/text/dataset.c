@@ -1,4 +1,4 @@
-/* dataset.c: rows, their order and batches of the four ways to train. */
+/* dataset.c: rows, their order, and batches for the four training tasks. */
 #include "runtime/dataset.h"
 #include "runtime/rng.h"
 
@@ -32,8 +32,8 @@ sn_document_range sn_documents_all(const sn_documents *d) {
 bool sn_documents_split(const sn_documents *d, double part, sn_document_range *first,
                         sn_document_range *rest, size_t cut_end[2], sn_error *err) {
     if (!(part > 0 && part < 1))
-        return sn_fail(err, SN_ERR_USAGE, "a part of %g of the data: it lies between 0 and 1",
-                       part);
+        return sn_fail(err, SN_ERR_USAGE,
+                       "the fraction of the data is %g, but must lie between 0 and 1", part);
     *first = *rest = sn_documents_all(d);
     size_t all = d->count == 1 ? d->ids.count : d->count, n = (size_t)ceil(part * (double)all);
     if (all < 2)
@@ -58,7 +58,7 @@ static size_t start_of(const sn_document_range *r, size_t i) {
 /* ---- the dataset ---- */
 
 typedef struct row {
-    size_t start, size; /* ids of the data */
+    size_t start, size; /* a range of ids */
     size_t document;
 } row;
 
@@ -66,9 +66,9 @@ struct sn_dataset {
     sn_dataset_options o;
     sn_document_range data, translation;
     const int32_t *label;
-    row *row; /* [rows] but of SN_TASK_NEXT */
+    row *row; /* [rows]; not for SN_TASK_NEXT */
     int64_t rows, cut;
-    int32_t *stream, *document; /* [length] of SN_TASK_NEXT: the joined documents */
+    int32_t *stream, *document; /* [length], for SN_TASK_NEXT: the concatenated documents */
     int64_t length;
 };
 
@@ -92,20 +92,20 @@ static bool check_special(int32_t id, const char *what, const sn_dataset_options
                           sn_error *err) {
     if (id >= 0 && id < o->vocab) return true;
     return sn_fail(err, SN_ERR_RANGE,
-                   "the vocabulary of %d tokens has no %s token, which is needed", (int)o->vocab,
-                   what);
+                   "the vocabulary of %d tokens has no %s token, but this task needs one",
+                   (int)o->vocab, what);
 }
 
 static bool check_options(const sn_dataset_options *o, sn_error *err) {
     bool chances = o->p_mask > 0 && o->p_mask <= 1 && o->p_replace >= 0 && o->p_random >= 0 &&
                    o->p_replace + o->p_random <= 1;
     if (o->batch < 1 || o->block < 1 || o->vocab < 1)
-        return sn_fail(err, SN_ERR_USAGE, "a batch of %lld rows of %lld tokens out of %d",
+        return sn_fail(err, SN_ERR_USAGE, "invalid batch: %lld rows of %lld tokens, vocabulary %d",
                        (long long)o->batch, (long long)o->block, (int)o->vocab);
     if (o->task == SN_TASK_MASKED && !chances)
         return sn_fail(err, SN_ERR_USAGE,
-                       "chances of masking: %g, then %g and %g; they lie between 0 and 1, the "
-                       "last two together as well",
+                       "masking probabilities %g, %g and %g must lie between 0 and 1, and so must "
+                       "the sum of the last two",
                        o->p_mask, o->p_replace, o->p_random);
     if (o->task == SN_TASK_MASKED && !check_special(o->mask, "mask", o, err)) return false;
     if (o->bos >= o->vocab || o->eos >= o->vocab)
@@ -134,14 +134,13 @@ static bool join_documents(sn_dataset *d, sn_error *err) {
     }
     d->rows = (d->length - 1) / d->o.block;
     if (d->rows > 0) return true;
-    return sn_fail(
-        err, SN_ERR_FILE,
-        "the data has %lld tokens; a row of block = %lld needs %lld. Use a smaller block, "
-        "or more text",
-        (long long)d->length, (long long)d->o.block, (long long)d->o.block + 1);
+    return sn_fail(err, SN_ERR_FILE,
+                   "the data has %lld tokens, but a row of block = %lld needs %lld: use a smaller "
+                   "block or more text",
+                   (long long)d->length, (long long)d->o.block, (long long)d->o.block + 1);
 }
 
-/* Tokens of a document that fit in a row between bos and eos. */
+/* Number of document tokens that fit in a row between bos and eos. */
 static int64_t room(const sn_dataset *d) {
     return d->o.block - (d->o.bos >= 0) - (d->o.eos >= 0);
 }
@@ -160,12 +159,12 @@ static bool make_rows(sn_dataset *d, sn_error *err) {
         size_t start = start_of(r, i), n = r->end[i] - start;
         size_t other =
             d->o.task == SN_TASK_PAIRS ? d->translation.end[i] - start_of(&d->translation, i) : 1;
-        if (n == 0 || other == 0) continue; /* an empty line teaches nothing */
+        if (n == 0 || other == 0) continue; /* skips empty lines */
         if (!chunks && (n > most || other > (size_t)d->o.block - 1)) d->cut++;
         for (size_t at = 0; at < n && (chunks || !at); at += most)
             d->row[d->rows++] = (row){start + at, n - at < most ? n - at : most, i};
     }
-    return d->rows > 0 || sn_fail(err, SN_ERR_FILE, "the data has no document with a token in it");
+    return d->rows > 0 || sn_fail(err, SN_ERR_FILE, "the data contains only empty documents");
 }
 
 static bool open_dataset(sn_dataset *d, sn_error *err) {
@@ -175,7 +174,7 @@ static bool open_dataset(sn_dataset *d, sn_error *err) {
     if (d->o.task == SN_TASK_PAIRS) {
         if (!check_ids(&d->translation, "the translation", d->o.vocab, err)) return false;
         if (d->translation.count != d->data.count)
-            return sn_fail(err, SN_ERR_FILE, "%zu texts and %zu translations: they must be pairs",
+            return sn_fail(err, SN_ERR_FILE, "%zu texts but %zu translations: each text needs one",
                            d->data.count, d->translation.count);
     }
     return make_rows(d, err);
@@ -216,8 +215,9 @@ int64_t sn_dataset_cut(const sn_dataset *d) {
 
 /* ---- order ---- */
 
-/* Place i of a permutation of 0 .. n-1: a Feistel network of six rounds on the next power of four,
- * walked until it falls inside (Black & Rogaway, "Ciphers with arbitrary finite domains", 2002). */
+/* Position i of a permutation of 0 .. n-1: a six-round Feistel network on the next power of four,
+ * repeated until the result is in range (cycle walking; Black & Rogaway, "Ciphers with arbitrary
+ * finite domains", 2002). */
 static uint64_t shuffled(const sn_rng *key, uint64_t i, uint64_t n) {
     unsigned half = 1;
     while (half < 31 && (uint64_t)1 << (2 * half) < n) half++;
@@ -237,7 +237,7 @@ static sn_rng stream(const sn_dataset *d, sn_stream which, int64_t step) {
     return (sn_rng){.seed = d->o.seed, .stream = which, .step = (uint32_t)step};
 }
 
-/* Which row stands at place i of batch `number`; of an epoch, rows are used up in turn. */
+/* The row at position i of batch `number`; each epoch uses every row once. */
 static int64_t row_at(const sn_dataset *d, int64_t number, int64_t i) {
     int64_t batches = sn_dataset_batches(d), epoch = number / batches;
     int64_t place = (number % batches * d->o.batch + i) % d->rows;
@@ -265,7 +265,7 @@ void sn_batch_free(sn_batch *b) {
 
 enum { N_ARRAYS = 6 };
 
-/* Room for six arrays of B rows of the longest length. */
+/* Allocates six arrays of B rows of the maximum length. */
 static bool reserve(const sn_dataset *d, sn_batch *b, sn_error *err) {
     size_t need = (size_t)(N_ARRAYS * d->o.batch * d->o.block);
     if (need <= b->capacity) return true;
@@ -279,12 +279,12 @@ static int32_t *array(const sn_dataset *d, sn_batch *b, int which) {
     return b->memory + which * d->o.batch * d->o.block;
 }
 
-/* Where a row of SN_TASK_NEXT begins in the stream. */
+/* Start of a row of SN_TASK_NEXT in the stream. */
 static int64_t offset_of(const sn_dataset *d, int64_t number, int64_t i) {
     if (d->o.order != SN_ORDER_RANDOM) return row_at(d, number, i) * d->o.block;
     sn_rng rng = stream(d, SN_STREAM_DATA, number);
     uint64_t bits = (uint64_t)sn_rng_at(&rng, 2 * (uint64_t)i) << 20 |
-                    sn_rng_at(&rng, 2 * (uint64_t)i + 1) >> 12; /* 52 of them */
+                    sn_rng_at(&rng, 2 * (uint64_t)i + 1) >> 12; /* 52 bits */
     return (int64_t)((double)bits * 0x1p-52 * (double)(d->length - d->o.block));
 }
 
@@ -307,7 +307,7 @@ static void fill_next(const sn_dataset *d, int64_t number, sn_batch *b) {
     }
 }
 
-/* Writes [bos] ids [eos] to the row, zeros behind it; the length. */
+/* Writes [bos] ids [eos] to the row and pads it with zeros; returns the length. */
 static int64_t wrap(const sn_dataset *d, const int32_t *ids, size_t n, int32_t *out,
                     int64_t width) {
     int64_t at = 0;
@@ -328,7 +328,7 @@ static int64_t longest(const sn_dataset *d, int64_t number, int64_t B) {
     return (int64_t)n + (d->o.bos >= 0) + (d->o.eos >= 0);
 }
 
-/* The row's inner tokens: some become targets, and most of those the mask. */
+/* Chooses targets among the row's inner tokens and replaces most of them by the mask token. */
 static void mask_row(const sn_dataset *d, sn_batch *b, int64_t i, const sn_rng *rng) {
     int32_t *tokens = b->tokens + i * b->T, *targets = b->targets + i * b->T;
     int64_t from = d->o.bos >= 0, to = b->lengths[i] - (d->o.eos >= 0);

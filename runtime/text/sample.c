@@ -1,4 +1,4 @@
-/* sample.c: temperature, top-k and top-p over one row of logits.
+/* sample.c: temperature, top-k and top-p for one row of logits.
  * Filters rank tokens by (logit descending, index ascending); weights are exp((l - max)/tau). */
 #include "runtime/sample.h"
 
@@ -25,7 +25,7 @@ static bool check_options(const sn_sample_options *o, size_t vocab, sn_error *er
         return sn_fail(err, SN_ERR_RANGE, "sample: top-k %d must be 0 (all tokens) or more",
                        (int)o->top_k);
     if (!(o->top_p > 0 && o->top_p <= 1))
-        return sn_fail(err, SN_ERR_RANGE, "sample: top-p %g must be above 0 and at most 1",
+        return sn_fail(err, SN_ERR_RANGE, "sample: top-p %g must be greater than 0 and at most 1",
                        (double)o->top_p);
     if (vocab == 0 || vocab > INT32_MAX)
         return sn_fail(err, SN_ERR_RANGE, "sample: vocabulary of %zu tokens", vocab);
@@ -40,7 +40,7 @@ sn_sampler *sn_sampler_new(const sn_sample_options *options, size_t vocab, sn_er
     if (s) s->cand = calloc(vocab, sizeof *s->cand);
     if (!s || !s->cand) {
         sn_sampler_free(s);
-        sn_fail(err, SN_ERR_MEMORY, "sample: no memory for %zu tokens", vocab);
+        sn_fail(err, SN_ERR_MEMORY, "sample: out of memory for %zu tokens", vocab);
         return NULL;
     }
     s->opt = *options;
@@ -70,7 +70,8 @@ static bool ranks_before(candidate a, candidate b) {
     return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
-/* Restores the heap below place i of heap[n]: the best candidate on top, or the worst. */
+/* Restores the heap order below position i of heap[n]; the top is the best candidate, or the
+ * worst. */
 static void sift_down(candidate *heap, size_t n, size_t i, bool best) {
     candidate c = heap[i];
     for (size_t child; (child = 2 * i + 1) < n; i = child) {
@@ -85,7 +86,7 @@ static void make_heap(candidate *heap, size_t n, bool best) {
     for (size_t i = n / 2; i-- > 0;) sift_down(heap, n, i, best);
 }
 
-/* Moves the k best of cand[n] to its front, in no order: a heap of the best k seen so far. */
+/* Moves the k best of cand[n] to the front, unsorted, using a heap of the best k so far. */
 static void select_best(candidate *cand, size_t n, size_t k) {
     make_heap(cand, k, false);
     for (size_t i = k; i < n; i++)
@@ -98,19 +99,21 @@ static void select_best(candidate *cand, size_t n, size_t k) {
 static double fill_weights(candidate *cand, size_t n, float max, double tau) {
     double sum = 0;
     for (size_t i = 0; i < n; i++) {
-        /* in f64 the difference is finite, so that tau = infinity makes every weight 1 */
+        /* computed in f64, where the difference is finite, so that tau = infinity makes every
+         * weight 1 */
         cand[i].weight = expf((float)(((double)cand[i].logit - (double)max) / tau));
         sum += (double)cand[i].weight;
     }
     return sum;
 }
 
-/* Takes the best of cand[n], whose mass is *sum, until they have the part p of it; returns how
- * many. They end up at the end, the best one last; *sum becomes their mass. */
+/* Takes the best of cand[n], whose total weight is *sum, until they reach the fraction p of it;
+ * returns their number. They end up at the end of the array, the best one last; *sum becomes their
+ * total weight. */
 static size_t take_nucleus(candidate *cand, size_t *count, double p, double *sum) {
-    /* If a candidate lighter than (1-p)/(n-1) of the mass were needed, the others as light as it
-     * would outweigh 1-p; so they need no ranking (as in llama2.c). The best one has weight 1 and
-     * stays. */
+    /* If a candidate lighter than (1-p)/(n-1) of the total were needed, all candidates as light as
+     * it would together weigh more than 1-p. So such candidates need not be sorted (as in
+     * llama2.c). The best one has weight 1 and is kept. */
     double target = p * *sum, light = 0.999 * (1 - p) * *sum / (double)*count;
     size_t n = 0;
     for (size_t i = 0; i < *count; i++)
@@ -127,8 +130,8 @@ static size_t take_nucleus(candidate *cand, size_t *count, double p, double *sum
     return n - left;
 }
 
-/* The largest logit; -infinity and an error if one is NaN or +infinity, or if there is no other.
- * In lanes, so that the compiler can use vectors. */
+/* The largest logit. -infinity and an error if one is NaN or +infinity, or if all are -infinity.
+ * Computed in lanes, so that the compiler can vectorise it. */
 static float check_logits(const float *logits, size_t n, sn_error *err) {
     enum { LANES = 16 };
     float max[LANES], best = -INFINITY;
@@ -183,7 +186,8 @@ int32_t sn_sampler_next(sn_sampler *s, const float *logits, sn_error *err) {
         n = kept;
     }
     double mark = sn_rng_uniform53(&s->rng) * sum, acc = 0;
-    size_t last = 0; /* of positive weight: what a rounding of the sum may leave to it */
+    /* last token of positive weight, chosen if rounding leaves a rest of the sum */
+    size_t last = 0;
     for (size_t i = 0; i < n; i++) {
         if (cand[i].weight > 0) last = i;
         if ((acc += (double)cand[i].weight) > mark) return cand[i].token;

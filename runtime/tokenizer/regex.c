@@ -1,5 +1,5 @@
-/* regex.c: PCRE2 behind regex.h. Text is checked for UTF-8 here, once, because PCRE2 would check
- * the rest of it again at every match. */
+/* regex.c: implements regex.h with PCRE2. Validates UTF-8 once; PCRE2 would validate the remaining
+ * text at every match. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "runtime/tokenizer/regex.h"
 
@@ -15,12 +15,12 @@ struct sn_regex {
 sn_regex *sn_regex_new(const char *pattern, size_t size, sn_error *err) {
     sn_regex *r = calloc(1, sizeof *r);
     if (!r) {
-        sn_fail(err, SN_ERR_MEMORY, "regex: no memory");
+        sn_fail(err, SN_ERR_MEMORY, "regex: out of memory");
         return NULL;
     }
     int code = 0;
     PCRE2_SIZE where = 0;
-    /* \C could stop within a character, which matching without checks must never see */
+    /* \C could stop inside a character, which is not allowed when matching without UTF-8 checks */
     uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C;
     r->code = pcre2_compile((PCRE2_SPTR)pattern, size, options, &code, &where, NULL);
     if (!r->code) {
@@ -31,7 +31,8 @@ sn_regex *sn_regex_new(const char *pattern, size_t size, sn_error *err) {
         free(r);
         return NULL;
     }
-    pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE); /* where there is none, matching interprets */
+    /* without JIT support, matching is interpreted */
+    pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE);
     return r;
 }
 
@@ -54,7 +55,7 @@ static bool emit_piece(splitting *s, const char *text, size_t size, bool matched
     return size == 0 || s->fn(s->ctx, text, size, matched);
 }
 
-/* Pieces of text that is valid UTF-8. */
+/* Splits text that is valid UTF-8. */
 static bool split_valid(splitting *s, const char *text, size_t size) {
     size_t at = 0, done = 0;
     while (at < size) {
@@ -64,10 +65,11 @@ static bool split_valid(splitting *s, const char *text, size_t size) {
         if (n < 0) {
             PCRE2_UCHAR why[128];
             pcre2_get_error_message(n, why, sizeof why);
-            return sn_fail(s->err, SN_ERR_RANGE, "pattern of the tokenizer: %s", (char *)why);
+            return sn_fail(s->err, SN_ERR_RANGE, "tokenizer pattern: %s", (char *)why);
         }
         const PCRE2_SIZE *range = pcre2_get_ovector_pointer(s->match);
-        if (range[1] <= range[0] || range[0] < at) { /* an empty match (\K may even reverse it) */
+        /* an empty match (\K can even make it negative) */
+        if (range[1] <= range[0] || range[0] < at) {
             uint32_t cp;
             at += sn_utf8_next(text + at, size - at, &cp);
             continue;
@@ -80,10 +82,11 @@ static bool split_valid(splitting *s, const char *text, size_t size) {
     return emit_piece(s, text + done, size - done, false);
 }
 
-/* A step of a match may go back over each character of a long run once for every alternative: the
- * limit grows with the text. */
+/* Backtracking may visit each character of a long run once per alternative, so the limit grows with
+ * the text. */
 static void set_limit(splitting *s, size_t size) {
-    const uint64_t limit = 10000000 + 16 * (uint64_t)size; /* PCRE2's own, and more */
+    /* PCRE2's default, and more for long texts */
+    const uint64_t limit = 10000000 + 16 * (uint64_t)size;
     pcre2_set_match_limit(s->limits, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
 }
 
@@ -95,7 +98,7 @@ bool sn_regex_split(const sn_regex *r, const char *text, size_t size, sn_regex_p
                    fn,
                    ctx,
                    err};
-    bool ok = (s.match && s.limits) || sn_fail(err, SN_ERR_MEMORY, "regex: no memory");
+    bool ok = (s.match && s.limits) || sn_fail(err, SN_ERR_MEMORY, "regex: out of memory");
     if (ok) set_limit(&s, size);
     for (size_t at = 0; ok && at < size;) {
         size_t end = at;
@@ -106,7 +109,7 @@ bool sn_regex_split(const sn_regex *r, const char *text, size_t size, sn_regex_p
             end += len;
         }
         ok = split_valid(&s, text + at, end - at);
-        for (at = end; end < size; end++) { /* the bytes that are no UTF-8, together */
+        for (at = end; end < size; end++) { /* a run of bytes that are not UTF-8 */
             sn_utf8_next(text + end, size - end, &cp);
             if (cp != SN_UTF8_INVALID) break;
         }

@@ -1,6 +1,7 @@
-/* tok_bpe.c: the merging of byte-pair encoding, in O(n log n): symbols in a linked list, candidate
- * merges in a heap by (rank or score, place); a candidate whose symbols have changed since is
- * dropped when it comes up. Equal ones go left to right, as in encoder.py and SentencePiece. */
+/* tok_bpe.c: the merge loop of byte-pair encoding in O(n log n): symbols in a linked list,
+ * candidate merges in a heap ordered by (rank or score, position). A candidate whose symbols have
+ * changed is discarded when it is popped. Ties go left to right, as in encoder.py and
+ * SentencePiece. */
 #include "runtime/tokenizer/tok_bpe.h"
 
 #include <stdlib.h>
@@ -19,7 +20,8 @@ static size_t pair_slot(const sn_pairs *p, int32_t left, int32_t right) {
 static bool rehash_pairs(sn_pairs *p, sn_error *err) {
     sn_pairs n = {.slots = p->slots ? p->slots * 2 : 1024, .used = p->used};
     n.slot = malloc(n.slots * sizeof *n.slot);
-    if (!n.slot) return sn_fail(err, SN_ERR_MEMORY, "tokenizer: no memory for %zu merges", p->used);
+    if (!n.slot)
+        return sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory for %zu merges", p->used);
     for (size_t i = 0; i < n.slots; i++) n.slot[i].left = -1;
     for (size_t i = 0; i < p->slots; i++)
         if (p->slot[i].left >= 0)
@@ -72,7 +74,7 @@ sn_bpe *sn_bpe_new(const sn_tok_kind *kind, sn_error *err) {
 
 bool sn_bpe_add_pattern(sn_bpe *b, const char *pattern, sn_error *err) {
     if (b->patterns == SN_BPE_PATTERNS)
-        return sn_fail(err, SN_ERR_FILE, "more than %d patterns in a row", SN_BPE_PATTERNS);
+        return sn_fail(err, SN_ERR_FILE, "more than %d consecutive patterns", SN_BPE_PATTERNS);
     b->pattern[b->patterns] = sn_regex_new(pattern, strlen(pattern), err);
     if (!b->pattern[b->patterns]) return false;
     b->patterns++;
@@ -98,17 +100,17 @@ void sn_bpe_destroy(sn_tokenizer *t) {
 /* ---- merging one piece ---- */
 
 typedef struct symbol {
-    int32_t id, prev, next; /* places in the list, -1: end */
-    uint32_t start, size;   /* bytes of the piece; size 0: merged into its left neighbour */
+    int32_t id, prev, next; /* indices into the list, -1: end */
+    uint32_t start, size;   /* bytes of the piece; size 0: merged into the left neighbour */
 } symbol;
 
 typedef struct candidate {
     double order; /* smaller first: rank, or negative score */
     int32_t left, merged;
-    uint32_t size; /* of both symbols together */
+    uint32_t size; /* of both symbols */
 } candidate;
 
-/* Scratch of one encode call, reused from piece to piece. */
+/* Scratch of one encode call, reused for every piece. */
 typedef struct merging {
     const sn_bpe *bpe;
     sn_ids *out;
@@ -145,7 +147,7 @@ static candidate pop_candidate(merging *m) {
     return top;
 }
 
-/* The merge of the symbol at `left` with its right neighbour, if there is one, into the heap. */
+/* Pushes the merge of the symbol at `left` with its right neighbour, if there is one. */
 static bool consider(merging *m, int32_t left) {
     if (left < 0 || m->sym[left].next < 0) return true;
     const sn_bpe *b = m->bpe;
@@ -171,7 +173,7 @@ static bool merge_symbols(merging *m) {
     while (m->heaped) {
         candidate c = pop_candidate(m);
         symbol *l = &m->sym[c.left];
-        /* symbols only grow: unless both are as they were, their sizes do not add up */
+        /* symbols only grow: if either has changed, the sizes no longer add up */
         if (!l->size || l->next < 0 || l->size + m->sym[l->next].size != c.size) continue;
         symbol *r = &m->sym[l->next];
         l->id = c.merged, l->size = c.size, l->next = r->next;
@@ -189,7 +191,8 @@ static bool add_symbol(merging *m, int32_t id, size_t start, size_t size) {
     return true;
 }
 
-/* Bytes start..start+size of the piece as byte tokens; as one unk if there are none. */
+/* Encodes bytes start..start+size of the piece as byte tokens, or as one unk if the vocabulary has
+ * none. */
 static bool add_bytes(merging *m, size_t start, size_t size) {
     const int32_t *byte_id = m->bpe->byte_id;
     const unsigned char *at = (const unsigned char *)m->text + start;
@@ -200,8 +203,8 @@ static bool add_bytes(merging *m, size_t start, size_t size) {
     int32_t unk = m->bpe->base.special[SN_TOKEN_UNK];
     if (!spelled && unk < 0)
         return sn_fail(m->err, SN_ERR_RANGE,
-                       "text has \"%.*s\", for which the vocabulary has no token, and no unk token",
-                       (int)size, m->text + start);
+                       "the vocabulary has no token for \"%.*s\" and no unk token", (int)size,
+                       m->text + start);
     if (!spelled && m->bpe->fuse_unk && m->count && m->sym[m->count - 1].id == unk) {
         m->sym[m->count - 1].size += (uint32_t)size;
         return true;
@@ -236,11 +239,11 @@ static bool encode_piece(merging *m, const char *text, size_t size) {
     return true;
 }
 
-/* ---- cutting text into pieces ---- */
+/* ---- splitting text into pieces ---- */
 
 typedef struct cutting {
     merging *merge;
-    size_t level; /* patterns applied so far */
+    size_t level; /* number of patterns applied so far */
 } cutting;
 
 static bool cut_piece(void *ctx, const char *text, size_t size, bool matched) {

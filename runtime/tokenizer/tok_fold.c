@@ -1,6 +1,6 @@
-/* tok_fold.c: lower case and accents, for BERT: tables made from UnicodeData.txt of Unicode 14.0.
- * base_of and pair_of: the full canonical decomposition (field 5, applied until nothing changes)
- * without its non-spacing marks (category Mn); lower_of: the simple lower-case mapping
+/* tok_fold.c: lower case and accent stripping for BERT: tables generated from UnicodeData.txt of
+ * Unicode 14.0. base_of and pair_of: the full canonical decomposition (field 5, applied
+ * recursively) without non-spacing marks (category Mn); lower_of: the simple lower-case mapping
  * (field 13). */
 #include "runtime/tokenizer/tok_fold.h"
 
@@ -8,7 +8,7 @@
 
 /* clang-format off */
 
-/* Code points first, first + step ... last have their lower case at + delta. */
+/* The lower case of code points first, first + step ... last is at + delta. */
 static const struct { uint32_t first, last; int32_t step, delta; } lower_of[] = {
     {0x41,0x5a,1,32}, {0xc0,0xd6,1,32}, {0xd8,0xde,1,32}, {0x100,0x12e,2,1}, {0x130,0x130,1,-199},
     {0x132,0x136,2,1}, {0x139,0x147,2,1}, {0x14a,0x176,2,1}, {0x178,0x178,1,-121},
@@ -58,7 +58,7 @@ static const struct { uint32_t first, last; int32_t step, delta; } lower_of[] = 
     {0x10c80,0x10cb2,1,64}, {0x118a0,0x118bf,1,32}, {0x16e40,0x16e5f,1,32}, {0x1e900,0x1e921,1,34},
 };
 
-/* A code point and the one that is left of it. */
+/* A code point and its base character. */
 static const uint32_t base_of[][2] = {
     {0xc0,0x41}, {0xc1,0x41}, {0xc2,0x41}, {0xc3,0x41}, {0xc4,0x41}, {0xc5,0x41}, {0xc7,0x43},
     {0xc8,0x45}, {0xc9,0x45}, {0xca,0x45}, {0xcb,0x45}, {0xcc,0x49}, {0xcd,0x49}, {0xce,0x49},
@@ -432,7 +432,7 @@ static const uint32_t base_of[][2] = {
     {0x2fa1c,0x9f3b}, {0x2fa1d,0x2a600},
 };
 
-/* A code point and the two that it consists of; the first one may be such a pair again. */
+/* A code point and its two components; the first may itself be decomposed. */
 static const uint32_t pair_of[][3] = {
     {0x9cb,0x9c7,0x9be}, {0x9cc,0x9c7,0x9d7}, {0xb4b,0xb47,0xb3e}, {0xb4c,0xb47,0xb57},
     {0xb94,0xb92,0xbd7}, {0xbca,0xbc6,0xbbe}, {0xbcb,0xbc7,0xbbe}, {0xbcc,0xbc6,0xbd7},
@@ -458,7 +458,7 @@ static int compare_first(const void *key, const void *row) {
 
 static uint32_t to_lower(uint32_t c) {
     size_t lo = 0, hi = sizeof lower_of / sizeof *lower_of;
-    while (lo < hi) { /* the first range that ends at or after c */
+    while (lo < hi) { /* the first range whose end is at or after c */
         size_t mid = (lo + hi) / 2;
         if (lower_of[mid].last < c)
             lo = mid + 1;
@@ -470,7 +470,7 @@ static uint32_t to_lower(uint32_t c) {
     return (uint32_t)((int32_t)c + lower_of[lo].delta);
 }
 
-/* Canonical decomposition without its marks: 1 to 3 code points. */
+/* Canonical decomposition without marks: 1 to 3 code points. */
 static size_t take_apart(uint32_t c, uint32_t out[3]) {
     if (c >= 0xAC00 && c <= 0xD7A3) { /* Hangul syllable: Unicode 15, section 3.12 */
         uint32_t s = c - 0xAC00, tail = s % 28;

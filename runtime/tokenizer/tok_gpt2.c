@@ -1,5 +1,5 @@
-/* tok_gpt2.c: byte-level BPE as GPT-2 has it, with its files: vocab.json (token -> id, the bytes of
- * a token spelled in printable letters) and merges.txt (a merge a line, best first). */
+/* tok_gpt2.c: GPT-2's byte-level BPE and its files: vocab.json (token -> id, the bytes of a token
+ * encoded as printable characters) and merges.txt (one merge per line, best first). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static bool is_printable(unsigned byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
-/* Printable Latin-1 stands for itself, the other 68 bytes in order for U+0100 and up. */
+/* Printable Latin-1 bytes map to themselves, the other 68 bytes in order to U+0100 and up. */
 uint32_t sn_gpt2_letter(unsigned byte) {
     if (is_printable(byte)) return byte;
     uint32_t rank = 0;
@@ -22,7 +22,7 @@ uint32_t sn_gpt2_letter(unsigned byte) {
     return 256 + rank;
 }
 
-/* Byte that a letter stands for, -1: none. */
+/* The byte that a printable character represents, -1: none. */
 static int letter_byte(uint32_t letter) {
     if (letter < 256) return is_printable(letter) ? (int)letter : -1;
     for (unsigned b = 0; b < 256 && letter < 256 + 68; b++)
@@ -30,7 +30,7 @@ static int letter_byte(uint32_t letter) {
     return -1;
 }
 
-/* A text with other letters (an added token, say) stands for itself. */
+/* A text with other characters (such as an added token) is taken literally. */
 bool sn_gpt2_unspell(const char *text, size_t size, sn_bytes *out, sn_error *err) {
     out->size = 0;
     if (!sn_bytes_append(out, "", 0, err)) return false;
@@ -84,7 +84,7 @@ static bool read_merge(sn_bpe *b, const char *line, size_t size, sn_bytes part[2
     const char *space = memchr(line, ' ', size);
     size_t left = space ? (size_t)(space - line) : 0, right = space ? size - left - 1 : 0;
     if (!left || !right || memchr(space + 1, ' ', right))
-        return sn_fail(err, SN_ERR_FILE, "two tokens with one space between are expected");
+        return sn_fail(err, SN_ERR_FILE, "expected two tokens separated by one space");
     return sn_gpt2_unspell(line, left, &part[0], err) &&
            sn_gpt2_unspell(space + 1, right, &part[1], err) &&
            sn_bpe_add_merge(b, &part[0], &part[1], err);
@@ -139,7 +139,7 @@ static bool append_spelled(sn_bytes *out, const char *text, size_t size, sn_erro
     for (size_t i = 0; i < size; i++) {
         char letter[4];
         size_t n = sn_utf8_put(sn_gpt2_letter((unsigned char)text[i]), letter);
-        /* of all letters only these two need an escape in JSON; merges.txt has no escapes */
+        /* only these two characters need an escape in JSON; merges.txt has no escapes */
         if (!sn_bytes_append(out, letter, n, err)) return false;
     }
     return true;
@@ -172,7 +172,7 @@ static int compare_rank(const void *a, const void *b) {
 
 static bool write_merges(const sn_bpe *b, sn_bytes *out, sn_error *err) {
     sn_pair *list = malloc((b->pairs.used + 1) * sizeof *list);
-    if (!list) return sn_fail(err, SN_ERR_MEMORY, "tokenizer: no memory to save");
+    if (!list) return sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory when saving");
     size_t n = 0;
     for (size_t i = 0; i < b->pairs.slots; i++)
         if (b->pairs.slot[i].left >= 0) list[n++] = b->pairs.slot[i];

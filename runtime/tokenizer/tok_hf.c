@@ -1,25 +1,25 @@
-/* tok_hf.c: Hugging Face's tokenizer.json, for BPE (byte level; characters with byte fallback) and
+/* tok_hf.c: Hugging Face's tokenizer.json with BPE (byte level; characters with byte fallback) or
  * WordPiece models. The file describes a pipeline: normalizer, pre_tokenizer, model,
- * post_processor, decoder. What a step says is taken over into the kind's own fields; a step that
- * is not known here is refused, because leaving it out would give other ids without a word. */
+ * post_processor, decoder. Known steps set fields of the tokenizer. An unknown step is an error,
+ * because ignoring it would silently produce wrong ids. */
 #include <string.h>
 
 #include "runtime/tokenizer/tok_bpe.h"
 #include "runtime/tokenizer/tok_wordpiece.h"
 
-static const char metaspace[] = "\xE2\x96\x81"; /* U+2581, stands for a space */
+static const char metaspace[] = "\xE2\x96\x81"; /* U+2581, represents a space */
 
 typedef struct reading {
     const char *path;
     const cJSON *root, *model;
-    sn_bpe *bpe;                    /* one of the two is made */
-    sn_wordpiece_options wordpiece; /* filled before the object is made */
-    bool spaces;                    /* texts have U+2581 for a space */
+    sn_bpe *bpe;                    /* one of the two is created */
+    sn_wordpiece_options wordpiece; /* filled before the object is created */
+    bool spaces;                    /* the texts represent spaces by U+2581 */
     sn_bytes text;                  /* scratch */
     sn_error *err;
 } reading;
 
-/* ---- JSON in this file's ways ---- */
+/* ---- JSON helpers ---- */
 
 static const cJSON *get(const cJSON *object, const char *key) {
     return cJSON_GetObjectItemCaseSensitive(object, key);
@@ -39,7 +39,7 @@ static bool is_text(const cJSON *object, const char *key, const char *want) {
     return text && !strcmp(text, want);
 }
 
-/* A step of the pipeline and what takes it over. */
+/* A type of pipeline step and the function that applies it. */
 typedef struct step_rule {
     const char *type;
     bool (*apply)(reading *r, const cJSON *step);
@@ -50,7 +50,7 @@ static bool refuse(reading *r, const char *what, const char *value) {
                    value ? value : "(no type)");
 }
 
-/* Applies the rule of a step's type; "Sequence" holds steps in an array of the given name. */
+/* Applies the rule for a step's type; a "Sequence" holds steps in an array of the given name. */
 static bool apply_step(reading *r, const cJSON *step, const char *what, const char *list,
                        const step_rule *rules, int depth) {
     if (!step || cJSON_IsNull(step)) return true;
@@ -102,8 +102,8 @@ static bool take_byte_level(reading *r, const cJSON *step) {
            sn_bpe_add_pattern(r->bpe, sn_gpt2_pattern, r->err);
 }
 
-/* Both ways keep the matches as pieces. "Removed" and inverted would also drop what lies between
- * them, but is written for patterns that leave nothing between. */
+/* Both behaviours keep the matches as pieces. "Removed" with invert would also drop what lies
+ * between them; supported because such patterns leave nothing between. */
 static bool take_split(reading *r, const cJSON *step) {
     const char *behavior = get_text(step, "behavior");
     const char *regex = get_text(get(step, "pattern"), "Regex");
@@ -131,7 +131,7 @@ static bool take_metaspace(reading *r, const cJSON *step) {
     r->spaces = r->bpe->prefix_unless = true;
     r->bpe->prefix = metaspace_prefix(step);
     return !get_bool(step, "split", true) ||
-           sn_bpe_add_pattern(r->bpe, " [^ ]*|[^ ]+", r->err); /* a space begins a piece */
+           sn_bpe_add_pattern(r->bpe, " [^ ]*|[^ ]+", r->err); /* a space starts a piece */
 }
 
 static const step_rule bpe_pre_tokenizers[] = {{"ByteLevel", take_byte_level},
@@ -161,7 +161,7 @@ static const step_rule bpe_decoders[] = {
 
 /* ---- vocabulary and merges ---- */
 
-/* A text of the file as the vocabulary has it, into r->text. */
+/* Converts a text of the file to the vocabulary's form, into r->text. */
 static bool plain_text(reading *r, const char *text, size_t size) {
     if (r->bpe && r->bpe->byte_level) return sn_gpt2_unspell(text, size, &r->text, r->err);
     r->text.size = 0;
@@ -198,7 +198,7 @@ static bool read_added(reading *r, sn_tokenizer *t) {
         size_t size;
         if (!content || !sn_json_int(get(e, "id"), 0, limit, &id))
             return sn_fail(r->err, SN_ERR_FILE,
-                           "%s: an added token without a content and an id in 0..%d", r->path,
+                           "%s: an added token needs a content and an id in 0..%d", r->path,
                            (int)limit);
         if (!sn_vocab_text(&t->vocab, id, &size) &&
             (!plain_text(r, content, strlen(content)) ||
@@ -225,7 +225,7 @@ static bool read_merge(reading *r, const cJSON *merge, sn_bytes part[2]) {
         text[1] = cJSON_GetStringValue(merge->child->next);
         if (text[0]) size[0] = strlen(text[0]);
     }
-    if (!text[0] || !text[1]) return sn_fail(r->err, SN_ERR_FILE, "two tokens are expected");
+    if (!text[0] || !text[1]) return sn_fail(r->err, SN_ERR_FILE, "expected two tokens");
     size[1] = strlen(text[1]);
     for (int i = 0; i < 2; i++) {
         part[i].size = 0;
@@ -261,7 +261,7 @@ static void take_role(sn_tokenizer *t, sn_token_role role, const char *name) {
         t->special[role] = sn_vocab_find(&t->vocab, name, strlen(name));
 }
 
-/* What stands before and after the text in the template for one text: bos and eos. */
+/* The tokens before and after the text in the template for a single text are bos and eos. */
 static void read_template(sn_tokenizer *t, const cJSON *step, int depth) {
     const cJSON *list = get(step, "processors"), *single = get(step, "single");
     if (cJSON_IsArray(list) && depth < 4)
@@ -291,7 +291,7 @@ static bool no_affix(reading *r, const char *key) {
     return !affix || !*affix || refuse(r, key, affix);
 }
 
-/* Byte level shows in the pre_tokenizer or, where that one only splits, in the decoder. */
+/* Byte level is recognised by the pre_tokenizer or, if that only splits, by the decoder. */
 static sn_tokenizer *load_bpe(reading *r, const cJSON *config) {
     sn_bpe *b = r->bpe = sn_bpe_new(&sn_tok_llama, r->err);
     if (!b) return NULL;
@@ -355,7 +355,8 @@ sn_tokenizer *sn_tok_load_hf(const char *path, const cJSON *root, const cJSON *c
                              sn_error *err) {
     reading r = {.path = path, .root = root, .model = get(root, "model"), .err = err};
     const char *type = get_text(r.model, "type");
-    if (!type) type = get(r.model, "merges") ? "BPE" : "WordPiece"; /* files of old versions */
+    /* files of old versions have no type */
+    if (!type) type = get(r.model, "merges") ? "BPE" : "WordPiece";
     sn_tokenizer *t = NULL;
     if (!strcmp(type, "BPE"))
         t = load_bpe(&r, config);

@@ -1,6 +1,6 @@
-/* tok_llama.c: SentencePiece-style BPE and the file of llama2.c that holds it, tokenizer.bin:
- * i32 longest token, then for each id f32 score, i32 size, bytes; little endian. Ids 0, 1, 2 are
- * unk, bos, eos; "<0x00>".."<0xFF>" stand for bytes; a word begins with its space. */
+/* tok_llama.c: SentencePiece-style BPE and its file in llama2.c, tokenizer.bin: i32 longest token,
+ * then for each id f32 score, i32 size, bytes; little endian. Ids 0, 1, 2 are unk, bos, eos;
+ * "<0x00>".."<0xFF>" are byte tokens; a word begins with its space. */
 #include <math.h>
 #include <string.h>
 
@@ -29,8 +29,8 @@ static bool read_tokens(sn_bpe *b, const char *path, const sn_mapping *file, sn_
     for (int32_t id = 0; at < end; id++) {
         if (end - at < 8 || get_u32(at + 4) > (size_t)(end - at - 8))
             return sn_fail(err, SN_ERR_FILE,
-                           "%s: token %d at byte %td goes beyond the end: the file "
-                           "is truncated, or not a tokenizer.bin of llama2.c",
+                           "%s: token %d at byte %td extends past the end: the file is truncated, "
+                           "or not a tokenizer.bin of llama2.c",
                            path, (int)id, at - data);
         uint32_t bits = get_u32(at), size = get_u32(at + 4);
         if (!sn_grow(&b->score, &capacity, (size_t)id + 1, sizeof *b->score, err)) return false;
@@ -71,7 +71,7 @@ sn_tokenizer *sn_tok_load_llama(const char *path, const cJSON *config, sn_error 
 static bool save_llama(const sn_tokenizer *t, const char *dir, sn_error *err) {
     const sn_bpe *b = (const sn_bpe *)t;
     sn_bytes out = {0};
-    uint32_t longest = 0; /* llama2.c counts it without the newlines around bos and eos */
+    uint32_t longest = 0; /* llama2.c does not count the newlines around bos and eos */
     for (size_t id = 0; id < t->vocab.count; id++)
         if (t->vocab.entry[id].size > longest) longest = t->vocab.entry[id].size;
     bool ok = put_u32(&out, longest, err);

@@ -1,5 +1,5 @@
-/* tok_load.c: which tokenizer lies at a path: a directory's files in a fixed order, or one file by
- * its name and, for JSON, by what it holds. */
+/* tok_load.c: detects the tokenizer at a path: a directory's files in a fixed order, or one file by
+ * its name and, for JSON, by its contents. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -7,8 +7,9 @@
 #include "runtime/tokenizer/tok.h"
 
 typedef struct source {
-    char dir[4096], path[4096], pair[4096]; /* pair: the merges beside a vocabulary */
-    cJSON *config, *root;                   /* root: the JSON of path, for those that want it */
+    char dir[4096], path[4096], pair[4096]; /* pair: the merges next to a vocabulary */
+    /* root: the parsed JSON of path, for loaders that need it */
+    cJSON *config, *root;
 } source;
 
 static sn_tokenizer *load_pair(const source *s, sn_error *err) {
@@ -31,8 +32,8 @@ static sn_tokenizer *load_hf(const source *s, sn_error *err) {
     return sn_tok_load_hf(s->path, s->root, s->config, err);
 }
 
-/* In order of preference. A file with another name is taken for the first row with its ending, and
- * then, for JSON, for the first row whose key it has. */
+/* In order of preference. A file with another name matches the first row with its extension; a JSON
+ * file, the first row whose key it contains. */
 static const struct {
     const char *name, *pair, *ending, *key;
     sn_tokenizer *(*load)(const source *, sn_error *);
@@ -77,13 +78,14 @@ static sn_tokenizer *load_directory(source *s, sn_error *err) {
         if (sn_file_exists(s->pair)) return load_format(s, i, err);
     }
     sn_fail(err, SN_ERR_FILE,
-            "%s: no tokenizer here: tokenizer.json, vocabulary.json, vocab.json with merges.txt, "
-            "encoder.json with vocab.bpe, tokenizer.bin or vocab.txt is expected",
+            "%s: no tokenizer found; expected tokenizer.json, vocabulary.json, vocab.json with "
+            "merges.txt, encoder.json with vocab.bpe, tokenizer.bin or vocab.txt",
             s->dir);
     return NULL;
 }
 
-/* The merges of a vocabulary of any name, or the vocabulary of merges, beside it. */
+/* Finds the merges that belong to a vocabulary, or the vocabulary that belongs to merges, in the
+ * same folder. */
 static bool find_pair(source *s, const char *name, sn_error *err) {
     for (size_t i = 0; i < FORMATS; i++) {
         if (!formats[i].pair) continue;
@@ -94,8 +96,8 @@ static bool find_pair(source *s, const char *name, sn_error *err) {
         if (sn_file_exists(s->path) && sn_file_exists(s->pair)) return true;
     }
     return sn_fail(err, SN_ERR_FILE,
-                   "%s/%s: vocabulary and merges of a byte-level BPE belong together: vocab.json "
-                   "with merges.txt, or encoder.json with vocab.bpe, in one directory",
+                   "%s/%s: a byte-level BPE needs both vocabulary and merges in one directory: "
+                   "vocab.json with merges.txt, or encoder.json with vocab.bpe",
                    s->dir, name);
 }
 
@@ -105,7 +107,7 @@ static sn_tokenizer *load_file(source *s, const char *name, sn_error *err) {
         if (!merges && !ends_with(name, formats[i].ending)) continue;
         if (formats[i].key) {
             if (!s->root && !(s->root = sn_json_read(s->path, err))) return NULL;
-            /* in a vocab.json the same word is a token, and what it leads to a number */
+            /* in a vocab.json this key can be a token, whose value is a number */
             const cJSON *item = cJSON_GetObjectItemCaseSensitive(s->root, formats[i].key);
             if (!cJSON_IsObject(item) && !cJSON_IsArray(item)) continue;
         }
@@ -113,9 +115,8 @@ static sn_tokenizer *load_file(source *s, const char *name, sn_error *err) {
         return load_format(s, i, err);
     }
     sn_fail(err, SN_ERR_FILE,
-            "%s: what tokenizer is this? It should end in .json, .bin (llama2.c) or .txt "
-            "(WordPiece); SentencePiece .model files are not read: use tokenizer.bin or "
-            "tokenizer.json",
+            "%s: unrecognised tokenizer file: expected .json, .bin (llama2.c) or .txt (WordPiece); "
+            "convert SentencePiece .model files to tokenizer.json",
             s->path);
     return NULL;
 }

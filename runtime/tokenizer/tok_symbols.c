@@ -2,8 +2,8 @@
  *   {"format": "sinter-vocabulary", "version": 1, "kind": "char" or "word",
  *    "tokens": [text of id 0, text of id 1, ...],
  *    "special": {"mask": id, "bos": id, "eos": id, "unk": id, "pad": id}}   each of them optional
- * Word level cuts text into words (letters, marks and digits, joined by inner ' ’ -), runs of
- * spaces and other single characters; a piece without a token is spelled in characters. */
+ * Word level splits text into words (letters, marks and digits, joined by inner ' ’ -), runs of
+ * spaces and other single characters; a piece without a token is encoded as characters. */
 #include "runtime/tokenizer/tok_symbols.h"
 
 #include <stdio.h>
@@ -51,11 +51,11 @@ static bool encode_chars(const sn_tokenizer *t, const char *text, size_t size, b
         int32_t id = find_text(t, text + at, len);
         if (id < 0) id = t->special[SN_TOKEN_UNK];
         if (id < 0 && cp == SN_UTF8_INVALID)
-            return sn_fail(err, SN_ERR_RANGE, "byte 0x%02X of the text is no UTF-8",
+            return sn_fail(err, SN_ERR_RANGE, "byte 0x%02X of the text is not valid UTF-8",
                            (unsigned)(unsigned char)text[at]);
         if (id < 0)
             return sn_fail(err, SN_ERR_RANGE,
-                           "the %s vocabulary has no token for '%.*s' (U+%04X), and no unk token",
+                           "the %s vocabulary has no token for '%.*s' (U+%04X) and no unk token",
                            t->kind->name, cp ? (int)len : 0, text + at, (unsigned)cp);
         if (!sn_ids_push(out, id, err)) return false;
     }
@@ -98,10 +98,10 @@ static bool read_tokens(sn_symbols *s, const char *path, const cJSON *tokens, sn
     for (const cJSON *e = tokens->child; e; e = e->next, id++) {
         const char *text = cJSON_GetStringValue(e);
         if (!text || !*text)
-            return sn_fail(err, SN_ERR_FILE, "%s: token %d is not a text", path, (int)id);
+            return sn_fail(err, SN_ERR_FILE, "%s: token %d is not a string", path, (int)id);
         if (sn_vocab_find(&s->base.vocab, text, strlen(text)) >= 0)
-            return sn_fail(err, SN_ERR_FILE, "%s: token %d, \"%.60s\", is there twice", path,
-                           (int)id, text);
+            return sn_fail(err, SN_ERR_FILE, "%s: duplicate token %d, \"%.60s\"", path, (int)id,
+                           text);
         if (!sn_vocab_set(&s->base.vocab, id, text, strlen(text), 0, err)) return false;
     }
     return id > 0 || sn_fail(err, SN_ERR_FILE, "%s: no tokens", path);
@@ -114,8 +114,8 @@ static bool read_special(sn_symbols *s, const char *path, const cJSON *special, 
         if (role == SN_TOKEN_ROLES ||
             !sn_json_int(e, 0, (int32_t)s->base.vocab.count - 1, &s->base.special[role]))
             return sn_fail(err, SN_ERR_FILE,
-                           "%s: special token \"%s\": the id of a token as mask, bos, eos, unk or "
-                           "pad is expected",
+                           "%s: special token \"%s\": expected the id of a token for mask, bos, "
+                           "eos, unk or pad",
                            path, e->string ? e->string : "");
     }
     return true;

@@ -1,5 +1,5 @@
-/* tok_train.c: vocabularies from text: options, counting, character and word level. BPE is learned
- * in tok_train_bpe.c. */
+/* tok_train.c: trains vocabularies: options, counting, character and word level. BPE is trained in
+ * tok_train_bpe.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ bool sn_count_text(sn_counter *c, const char *text, size_t size, sn_error *err) 
     int32_t id = sn_vocab_find(&c->texts, text, size);
     if (id < 0) {
         id = (int32_t)c->texts.count;
-        if (id == INT32_MAX - 1) return sn_fail(err, SN_ERR_RANGE, "too many different words");
+        if (id == INT32_MAX - 1) return sn_fail(err, SN_ERR_RANGE, "too many distinct words");
         if (!sn_grow(&c->count, &c->capacity, (size_t)id + 1, sizeof *c->count, err) ||
             !sn_vocab_set(&c->texts, id, text, size, 0, err))
             return false;
@@ -61,12 +61,12 @@ static int compare_count(const void *a, const void *b) {
     return x->count != y->count ? (x->count > y->count ? -1 : 1) : compare_text(a, b);
 }
 
-/* The texts of a counter that came min_count times, the frequent ones first. */
+/* The texts that a counter saw at least min_count times, most frequent first. */
 static ranked *rank_texts(const sn_counter *c, int64_t min_count, size_t *n, sn_error *err) {
     ranked *list = malloc((c->texts.count + 1) * sizeof *list);
     *n = 0;
     if (!list) {
-        sn_fail(err, SN_ERR_MEMORY, "tokenizer: no memory for %zu words", c->texts.count);
+        sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory for %zu words", c->texts.count);
         return NULL;
     }
     for (size_t i = 0; i < c->texts.count; i++) {
@@ -85,8 +85,8 @@ static bool count_chars(sn_counter *c, const char *text, size_t size, sn_error *
         len = sn_utf8_next(text + at, size - at, &cp);
         if (cp == SN_UTF8_INVALID || cp == 0)
             return sn_fail(err, SN_ERR_FILE,
-                           "byte %zu of the text (0x%02X) is not UTF-8 text; byte-level BPE takes "
-                           "any bytes",
+                           "byte %zu of the text (0x%02X) is not valid UTF-8; byte-level BPE "
+                           "accepts any bytes",
                            at, (unsigned)(unsigned char)text[at]);
         if (!sn_count_text(c, text + at, len, err)) return false;
     }
@@ -112,7 +112,7 @@ static bool append_tokens(sn_vocab *v, const ranked *list, size_t n, size_t room
     return true;
 }
 
-/* unk; the characters, in the order of their code points; the words, frequent ones first. */
+/* unk; the characters in code point order; the words, most frequent first. */
 static bool fill_symbols(sn_symbols *s, const sn_train_options *o, const sn_counter *chars,
                          const sn_counter *words, sn_error *err) {
     sn_vocab *v = &s->base.vocab;
@@ -128,9 +128,9 @@ static bool fill_symbols(sn_symbols *s, const sn_train_options *o, const sn_coun
     if (ok && n_chars > space && !o->unk)
         ok = sn_fail(err, SN_ERR_RANGE,
                      "a vocabulary of %d cannot hold the %zu characters of the text and %d special "
-                     "tokens: allow more, or an unk token for the rest",
+                     "tokens: increase it, or allow an unk token",
                      (int)o->vocab_size, n_chars, SN_TRAIN_SPECIALS);
-    if (ok && n_chars > space) n_chars = space; /* the most frequent ones */
+    if (ok && n_chars > space) n_chars = space; /* keeps the most frequent ones */
     if (ok) qsort(c, n_chars, sizeof *c, compare_text);
     ok = ok && append_tokens(v, c, n_chars, room, err) && append_tokens(v, w, n_words, room, err);
     free(c);
@@ -159,16 +159,17 @@ static sn_tokenizer *train_symbols(const sn_train_options *o, const char *text, 
 static bool check_options(const sn_train_options *o, sn_error *err) {
     int32_t least = SN_TRAIN_SPECIALS + (o->kind == SN_TRAIN_BPE ? 256 : 1 + o->unk);
     if ((int)o->kind < 0 || o->kind > SN_TRAIN_CHAR)
-        return sn_fail(err, SN_ERR_USAGE, "tokenizer training: no such kind, %d", (int)o->kind);
+        return sn_fail(err, SN_ERR_USAGE, "tokenizer training: unknown kind %d", (int)o->kind);
     if (o->vocab_size && o->vocab_size < least)
         return sn_fail(err, SN_ERR_RANGE,
-                       "tokenizer training: a vocabulary of %d is too small, at least %d%s",
+                       "tokenizer training: a vocabulary of %d is too small; at least %d%s",
                        (int)o->vocab_size, (int)least,
                        o->kind == SN_TRAIN_BPE ? " (256 bytes and 3 special tokens)" : "");
     if (o->vocab_size > 1 << 24 || o->min_count < 0)
-        return sn_fail(err, SN_ERR_RANGE,
-                       "tokenizer training: vocabulary size %d above %d, or least count %d below 0",
-                       (int)o->vocab_size, 1 << 24, (int)o->min_count);
+        return sn_fail(
+            err, SN_ERR_RANGE,
+            "tokenizer training: vocabulary size %d is above %d, or minimum count %d below 0",
+            (int)o->vocab_size, 1 << 24, (int)o->min_count);
     return true;
 }
 

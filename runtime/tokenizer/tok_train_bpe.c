@@ -1,7 +1,7 @@
-/* tok_train_bpe.c: learning byte-level BPE (Sennrich et al. 2016, algorithm 1): again and again the
- * most frequent pair of neighbours becomes a token. The distinct words of the text lie in one array
- * of symbols; every pair knows its places, and a heap with counts that may be out of date gives the
- * best pair, so that a merge costs what it changes. */
+/* tok_train_bpe.c: trains byte-level BPE (Sennrich et al. 2016, algorithm 1): repeatedly, the most
+ * frequent pair of adjacent symbols becomes a token. The distinct words of the text form one array
+ * of symbols; every pair knows its positions. A heap with possibly outdated counts gives the best
+ * pair, so the cost of a merge is proportional to what it changes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,13 +16,13 @@ typedef struct symbol {
 typedef struct pair {
     int32_t left, right;
     int64_t count;
-    int32_t *place; /* where it is, or was */
+    int32_t *place; /* positions where it occurs, or occurred */
     size_t places, capacity;
-    bool grown; /* count rose in this round: needs a new heap entry */
+    bool grown; /* the count increased in this round: needs a new heap entry */
 } pair;
 
 typedef struct ranked {
-    int64_t count; /* when it was put here */
+    int64_t count; /* when it was pushed */
     int32_t pair;
 } ranked;
 
@@ -32,16 +32,16 @@ typedef struct trainer {
     size_t symbols;
     pair *pair;
     size_t pairs, pair_capacity;
-    sn_pairs index; /* (left, right) -> place in pair[], as its `merged` */
+    sn_pairs index; /* (left, right) -> index in pair[], as its `merged` */
     ranked *heap;
     size_t heaped, heap_capacity;
-    int32_t *grown; /* pairs with that flag */
+    int32_t *grown; /* pairs with `grown` set */
     size_t growns, grown_capacity;
     sn_bpe *bpe;
     sn_error *err;
 } trainer;
 
-/* ---- heap: highest count first, of equals the pair of lower ids ---- */
+/* ---- heap: highest count first; ties by the lower ids ---- */
 
 static bool ranks_before(const trainer *t, ranked a, ranked b) {
     if (a.count != b.count) return a.count > b.count;
@@ -77,7 +77,7 @@ static int64_t weight(const trainer *t, int32_t place) {
     return t->words.count[t->sym[place].word];
 }
 
-/* The pair that begins at `place` has come into being. */
+/* The pair at `place` was created. */
 static bool add_pair(trainer *t, int32_t place) {
     int32_t left = t->sym[place].id, right = t->sym[t->sym[place].next].id;
     const sn_pair *known = sn_pairs_find(&t->index, left, right);
@@ -100,7 +100,8 @@ static bool add_pair(trainer *t, int32_t place) {
     return true;
 }
 
-/* The pair that begins at `place` ceases to be; its place stays in the list and is found stale. */
+/* The pair at `place` no longer exists; its position stays in the list and is recognised as
+ * stale. */
 static void drop_pair(trainer *t, int32_t place) {
     int32_t left = t->sym[place].id, right = t->sym[t->sym[place].next].id;
     t->pair[sn_pairs_find(&t->index, left, right)->merged].count -= weight(t, place);
@@ -126,9 +127,9 @@ static bool count_word(void *ctx, const char *text, size_t size, bool matched) {
 static bool make_symbols(trainer *t) {
     size_t total = t->words.texts.pool.size - t->words.texts.count; /* without the NULs */
     if (total > INT32_MAX)
-        return sn_fail(t->err, SN_ERR_RANGE, "more than 2 GiB of different words");
+        return sn_fail(t->err, SN_ERR_RANGE, "more than 2 GiB of distinct words");
     t->sym = malloc((total + 1) * sizeof *t->sym);
-    if (!t->sym) return sn_fail(t->err, SN_ERR_MEMORY, "no memory for %zu symbols", total);
+    if (!t->sym) return sn_fail(t->err, SN_ERR_MEMORY, "out of memory for %zu symbols", total);
     for (size_t w = 0; w < t->words.texts.count; w++) {
         size_t size;
         const char *text = sn_vocab_text(&t->words.texts, (int32_t)w, &size);
@@ -145,8 +146,8 @@ static bool make_symbols(trainer *t) {
 
 /* ---- merging ---- */
 
-/* The token that a pair makes: a new one, or one that was spelled otherwise before; -1:
- * no memory. */
+/* The token of a merged pair: a new one, or an existing one with the same text; -1: out of
+ * memory. */
 static int32_t make_token(trainer *t, const pair *p) {
     sn_vocab *v = &t->bpe->base.vocab;
     sn_bytes text = {0};
@@ -171,7 +172,7 @@ static int compare_place(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Replaces the pair by the token wherever it still is, left to right. */
+/* Replaces the pair by the token at all remaining positions, left to right. */
 static bool merge_pair(trainer *t, int32_t index, int32_t token) {
     pair p = t->pair[index]; /* a copy: pair[] grows below */
     bool ok = true;
@@ -200,7 +201,7 @@ static bool learn_merges(trainer *t, size_t tokens, int64_t min_count) {
         ranked best = pop_pair(t);
         int64_t now = t->pair[best.pair].count;
         if (now < min_count) continue;
-        if (now != best.count) { /* counts that rose have an entry of their own */
+        if (now != best.count) { /* increased counts have their own entry */
             if (now < best.count && !push_pair(t, best.pair)) return false;
             continue;
         }
@@ -213,7 +214,7 @@ static bool learn_merges(trainer *t, size_t tokens, int64_t min_count) {
 
 /* ---- entry ---- */
 
-/* Ids 0..255 in the order of their letters in vocab.json, as GPT-2 has them. */
+/* Ids 0..255 in the order of their characters in vocab.json, as in GPT-2. */
 static bool add_bytes(sn_bpe *b, sn_error *err) {
     int32_t id = 0;
     for (uint32_t letter = 0; id < 256; letter++)

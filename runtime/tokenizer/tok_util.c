@@ -1,4 +1,4 @@
-/* tok_util.c: growing buffers, and JSON for the tokenizer files. */
+/* tok_util.c: growing buffers, and JSON helpers for tokenizer files. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ bool sn_grow(void *data, size_t *capacity, size_t need, size_t size, sn_error *e
     void *p; /* data is the address of a pointer of any type */
     memcpy(&p, data, sizeof p);
     p = n <= PTRDIFF_MAX / size ? realloc(p, n * size) : NULL;
-    if (!p) return sn_fail(err, SN_ERR_MEMORY, "tokenizer: no memory for %zu entries", n);
+    if (!p) return sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory for %zu entries", n);
     memcpy(data, &p, sizeof p);
     *capacity = n;
     return true;
@@ -28,7 +28,7 @@ bool sn_ids_push(sn_ids *ids, int32_t id, sn_error *err) {
 
 bool sn_bytes_append(sn_bytes *bytes, const char *data, size_t size, sn_error *err) {
     if (size >= PTRDIFF_MAX - bytes->size)
-        return sn_fail(err, SN_ERR_MEMORY, "tokenizer: no memory for %zu bytes", size);
+        return sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory for %zu bytes", size);
     if (!sn_grow(&bytes->data, &bytes->capacity, bytes->size + size + 1, 1, err)) return false;
     if (size) memcpy(bytes->data + bytes->size, data, size);
     bytes->size += size;
@@ -49,7 +49,7 @@ void sn_bytes_free(sn_bytes *bytes) {
 bool sn_tok_write(const char *dir, const char *name, const sn_bytes *data, sn_error *err) {
     char *path = sn_path_join(dir, name);
     bool ok = path ? sn_file_save(path, data->data, data->size, err)
-                   : sn_fail(err, SN_ERR_MEMORY, "tokenizer: no memory");
+                   : sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory");
     free(path);
     return ok;
 }

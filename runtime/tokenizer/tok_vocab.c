@@ -1,4 +1,4 @@
-/* tok_vocab.c: the vocabulary: texts in one pool, found by id or by hash. */
+/* tok_vocab.c: the vocabulary: texts in one pool, looked up by id or by hash. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -7,7 +7,7 @@
 
 static const sn_entry no_entry = {.offset = SN_NO_TEXT};
 
-/* Slot that holds this text, or the free one where it belongs. */
+/* The slot of this text, or the free slot where it would be inserted. */
 static size_t find_slot(const sn_vocab *v, const char *text, size_t size) {
     size_t at = XXH3_64bits(text, size) & (v->slots - 1);
     for (; v->slot[at]; at = (at + 1) & (v->slots - 1)) {
@@ -20,7 +20,8 @@ static size_t find_slot(const sn_vocab *v, const char *text, size_t size) {
 static bool rehash(sn_vocab *v, sn_error *err) {
     size_t slots = v->slots ? v->slots * 2 : 1024;
     uint32_t *slot = calloc(slots, sizeof *slot), *old = v->slot;
-    if (!slot) return sn_fail(err, SN_ERR_MEMORY, "tokenizer: no memory for %zu tokens", slots / 2);
+    if (!slot)
+        return sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory for %zu tokens", slots / 2);
     size_t before = v->slots;
     v->slot = slot, v->slots = slots;
     for (size_t i = 0; i < before; i++)

@@ -1,6 +1,6 @@
-/* tok_wordpiece.c: BERT's tokenizer (google-research/bert, tokenization.py) and vocab.txt: drop
- * control characters, lower-case and strip accents, cut at white space, punctuation and around
- * Chinese characters, then take the longest known piece from the left, again and again. */
+/* tok_wordpiece.c: BERT's tokenizer (google-research/bert, tokenization.py) and vocab.txt: drops
+ * control characters, lower-cases and strips accents, splits at white space, punctuation and around
+ * Chinese characters, then repeatedly takes the longest known piece from the left. */
 #include "runtime/tokenizer/tok_wordpiece.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #define CHINESE                                                                                    \
     "\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{20000}-\\x{2A6DF}\\x{2A700}-\\x{2B73F}"             \
     "\\x{2B740}-\\x{2B81F}\\x{2B820}-\\x{2CEAF}\\x{F900}-\\x{FAFF}\\x{2F800}-\\x{2FA1F}"
-/* _is_punctuation: also the ASCII symbols that Unicode does not call so. */
+/* _is_punctuation: includes ASCII symbols that are not punctuation in Unicode. */
 #define PUNCTUATION "!-/:-@\\[-`{-~\\p{P}"
 
 static const char split_chinese[] = "[" PUNCTUATION CHINESE "]|[^\\s" PUNCTUATION CHINESE "]+";
@@ -54,7 +54,7 @@ typedef struct encoding {
     sn_error *err;
 } encoding;
 
-/* Folds what is kept of the text; bytes that are not UTF-8 are dropped like U+FFFD. */
+/* Folds the kept text; invalid UTF-8 is dropped like U+FFFD. */
 static bool fold_piece(void *ctx, const char *text, size_t size, bool unwanted) {
     encoding *e = ctx;
     for (size_t at = 0; !unwanted && at < size;) {
@@ -71,8 +71,8 @@ static bool fold_piece(void *ctx, const char *text, size_t size, bool unwanted) 
     return true;
 }
 
-/* The longest token at word[at..size); its end in *end, or -1. e->piece holds the prefix and the
- * word; within the word the prefix goes over the bytes before `at`, which are done with. */
+/* The longest token at word[at..size); *end is its end. -1: none. e->piece holds the prefix and the
+ * word; inside the word the prefix overwrites the bytes before `at`, which are no longer needed. */
 static int32_t match_longest(encoding *e, size_t size, size_t at, size_t *end) {
     const sn_vocab *v = &e->w->base.vocab;
     size_t prefix = e->w->prefix.size;
@@ -102,10 +102,10 @@ static bool encode_word(void *ctx, const char *word, size_t size, bool matched) 
         if (known && !sn_ids_push(e->out, id, e->err)) return false;
     }
     if (known) return true;
-    e->out->count = before; /* a word is known as a whole or not at all */
+    e->out->count = before; /* if part of a word is unknown, the whole word is */
     int32_t unk = e->w->base.special[SN_TOKEN_UNK];
     if (unk >= 0) return sn_ids_push(e->out, unk, e->err);
-    return sn_fail(e->err, SN_ERR_RANGE, "no tokens for \"%.*s\", and no unk token",
+    return sn_fail(e->err, SN_ERR_RANGE, "no token for \"%.*s\" and no unk token",
                    (int)(size < 80 ? size : 80), word);
 }
 
@@ -122,7 +122,7 @@ static bool encode_wordpiece(const sn_tokenizer *t, const char *text, size_t siz
     return ok;
 }
 
-/* Words with single spaces between; a piece with the prefix joins the word before it. */
+/* Words separated by single spaces; a piece with the prefix is appended to the word before it. */
 static bool decode_wordpiece(const sn_tokenizer *t, int32_t id, bool *started, sn_bytes *out,
                              sn_error *err) {
     const sn_bytes *prefix = &((const sn_wordpiece *)t)->prefix;
@@ -138,7 +138,7 @@ static bool decode_wordpiece(const sn_tokenizer *t, int32_t id, bool *started, s
 
 /* ---- vocab.txt ---- */
 
-/* Uncased, if no token outside of brackets has an ASCII capital. */
+/* Uncased if no token outside brackets has an ASCII capital. */
 static bool is_uncased(const sn_vocab *v) {
     for (size_t id = 0; id < v->count; id++) {
         size_t size;

@@ -1,5 +1,5 @@
-/* tokenizer.c: what all kinds have in common: roles, special tokens in text, options, decoding in a
- * row. The kinds are in tok_*.c, the choice of a kind by its files in tok_load.c. */
+/* tokenizer.c: common to all kinds: roles, special tokens in text, options, incremental decoding.
+ * The kinds are in tok_*.c; tok_load.c detects the kind of a file. */
 #include "runtime/tokenizer.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 sn_tokenizer *sn_tok_new(const sn_tok_kind *kind, sn_error *err) {
     sn_tokenizer *t = calloc(1, kind->size);
     if (!t) {
-        sn_fail(err, SN_ERR_MEMORY, "tokenizer: no memory");
+        sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory");
         return NULL;
     }
     t->kind = kind;
@@ -33,11 +33,11 @@ bool sn_tok_add(sn_tokenizer *t, int32_t id, bool special, bool lstrip, bool rst
                 sn_error *err) {
     size_t size;
     const char *text = sn_vocab_text(&t->vocab, id, &size);
-    if (!text || size == 0) return true; /* nothing to find in a text */
+    if (!text || size == 0) return true; /* cannot occur in a text */
     if (!sn_grow(&t->added, &t->added_capacity, t->added_count + 1, sizeof *t->added, err))
         return false;
     char *copy = malloc(size + 1);
-    if (!copy) return sn_fail(err, SN_ERR_MEMORY, "tokenizer: no memory");
+    if (!copy) return sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory");
     memcpy(copy, text, size + 1);
     t->added[t->added_count++] = (sn_added){copy, size, id, special, lstrip, rstrip};
     return true;
@@ -51,7 +51,7 @@ static int compare_added(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* The names that vocabularies give to the roles, the more particular ones first. */
+/* The names of the roles in vocabularies, more specific ones first. */
 static const struct {
     sn_token_role role;
     const char *name;
@@ -78,7 +78,7 @@ static const struct {
     {SN_TOKEN_PAD, "<pad>"},
 };
 
-/* The entries of tokenizer_config.json: a text, or an object with the text as "content". */
+/* The entries of tokenizer_config.json: a string, or an object with the string as "content". */
 static const struct {
     sn_token_role role;
     const char *key;
@@ -142,7 +142,7 @@ int32_t sn_tokenizer_id(const sn_tokenizer *t, const char *text, size_t size) {
 
 /* ---- encoding ---- */
 
-/* The added token that begins at text[0], the longest one; NULL: none. */
+/* The longest added token at text[0]; NULL: none. */
 static const sn_added *match_added(const sn_tokenizer *t, const char *text, size_t size,
                                    bool special) {
     unsigned char byte = (unsigned char)text[0];
@@ -210,11 +210,11 @@ bool sn_text_stream_next(sn_text_stream *d, int32_t id, sn_bytes *out, sn_error 
     size_t size;
     const char *text = sn_vocab_text(&t->vocab, id, &size);
     if (!text)
-        return sn_fail(err, SN_ERR_RANGE, "id %d is no token: the vocabulary has %zu", (int)id,
+        return sn_fail(err, SN_ERR_RANGE, "there is no token %d: the vocabulary has %zu", (int)id,
                        t->vocab.count);
     if (!(t->vocab.entry[id].flags & SN_TOKEN_CONTROL))
         return t->kind->decode(t, id, &d->started, out, err);
-    if (id == t->special[SN_TOKEN_BOS]) d->started = false; /* a new text begins */
+    if (id == t->special[SN_TOKEN_BOS]) d->started = false; /* a new text starts */
     return !(d->flags & SN_TOK_SPECIAL) || sn_bytes_append(out, text, size, err);
 }
 
@@ -226,7 +226,7 @@ bool sn_tokenizer_decode(const sn_tokenizer *t, const int32_t *ids, size_t n, un
         return false;
     size_t before = out->size;
     sn_text_stream d = sn_text_stream_begin(t, flags);
-    bool ok = sn_bytes_append(out, "", 0, err); /* the NUL, also of empty text */
+    bool ok = sn_bytes_append(out, "", 0, err); /* NUL-terminates, even empty text */
     for (size_t i = 0; ok && i < n; i++) ok = sn_text_stream_next(&d, ids[i], out, err);
     if (!ok && out->data) out->data[out->size = before] = 0;
     return ok;
@@ -235,6 +235,6 @@ bool sn_tokenizer_decode(const sn_tokenizer *t, const int32_t *ids, size_t n, un
 bool sn_tokenizer_save(const sn_tokenizer *t, const char *dir, sn_error *err) {
     if (t->foreign)
         return sn_fail(err, SN_ERR_USAGE,
-                       "a tokenizer from tokenizer.json is not written again: copy that file");
+                       "a tokenizer loaded from tokenizer.json cannot be saved: copy that file");
     return t->kind->save(t, dir, err);
 }

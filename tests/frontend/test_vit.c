@@ -149,7 +149,7 @@ static void wrong_files(void **state) {
     (void)state;
     refuse_file("", 0, "not an IDX file");
     refuse_file("\x1f\x8b\0\0", 4, "gunzip");
-    refuse_file("\0\0\x0d\1\0\0\0\1x", 9, "unsigned bytes");
+    refuse_file("\0\0\x0d\1\0\0\0\1x", 9, "element type u8");
     refuse_file("\0\0\x08\1\0\0\0\2x", 9, "its length");
     refuse_file("\0\0\x08\1\0\0\0\1xy", 10, "its length");
     refuse_file("\0\0\x08\3\0\0\0\1", 8, "truncated");

@@ -277,14 +277,14 @@ static void test_refusals(void **unused) {
     wrong.ids.data[150] = V;
     refuse(&o, &none, "is empty");
     refuse(&o, &empty, "is empty");
-    refuse(&o, &few, "the data has 37 tokens; a row of block = 64 needs 65");
+    refuse(&o, &few, "the data has 37 tokens, but a row of block = 64 needs 65");
     refuse(&o, &wrong, "token 50 (number 150) is outside the vocabulary 0..49");
     wrong.ids.data[150] = -1;
     refuse(&o, &wrong, "token -1");
     o.task = SN_TASK_MASKED;
     refuse(&o, &few, "no mask token");
     o.mask = 3, o.p_mask = 1.5;
-    refuse(&o, &few, "chances of masking");
+    refuse(&o, &few, "masking probabilities");
     o.task = SN_TASK_PAIRS;
     refuse(&o, &few, "no beginning-of-text token");
     o.bos = 1, o.eos = 2;

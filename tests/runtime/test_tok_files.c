@@ -92,20 +92,20 @@ static void nothing_there(void **state) {
     (void)state;
     refuse("/no/such/place", "no such file");
     refuse("", "no such file");
-    refuse(dir, "no tokenizer here");
+    refuse(dir, "no tokenizer found");
     char *deep = malloc(20001);
     memset(deep, 'x', 20000);
     deep[20000] = 0;
     refuse(deep, "too long");
     free(deep);
     write_whole(path_of("odd.model"), "x", 1);
-    refuse(path_of("odd.model"), "what tokenizer is this?");
+    refuse(path_of("odd.model"), "unrecognised tokenizer file");
     write_whole(path_of("vocab.json"), "{}", 2);
-    refuse(dir, "no tokenizer here"); /* half of a pair */
-    refuse(path_of("vocab.json"), "belong together");
+    refuse(dir, "no tokenizer found"); /* half of a pair */
+    refuse(path_of("vocab.json"), "needs both vocabulary and merges");
     remove_files();
     write_whole(path_of("merges.txt"), "", 0);
-    refuse(path_of("merges.txt"), "belong together");
+    refuse(path_of("merges.txt"), "needs both vocabulary and merges");
     remove_files();
 }
 
@@ -127,7 +127,7 @@ static void wrong_json(void **state) {
                 "token 1");
     refuse_file("vocabulary.json", SYMBOLS "\"kind\": \"char\", \"tokens\": [\"\"]}", "token 0");
     refuse_file("vocabulary.json", SYMBOLS "\"kind\": \"char\", \"tokens\": [\"a\", \"a\"]}",
-                "twice");
+                "duplicate");
     refuse_file("vocabulary.json",
                 SYMBOLS "\"kind\": \"char\", \"tokens\": [\"a\"], \"special\": {\"bos\": 1}}",
                 "bos");
@@ -210,7 +210,7 @@ static void hostile_bin(void **state) {
         memcpy(bad, good, size);
         memcpy(bad + 8, &lengths[i], 4); /* of token 0 */
         write_whole(path_of("tokenizer.bin"), bad, size);
-        refuse(dir, "token 0 at byte 4 goes beyond the end");
+        refuse(dir, "token 0 at byte 4 extends past the end");
         free(bad);
     }
     static const uint32_t nan = 0x7FC00000, infinity = 0x7F800000;

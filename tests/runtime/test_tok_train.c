@@ -300,7 +300,7 @@ static void refusals(void **state) {
         {{.kind = SN_TRAIN_BPE, .vocab_size = 258}, "a", "259"},
         {{.kind = SN_TRAIN_BPE, .vocab_size = -1}, "a", "too small"},
         {{.kind = SN_TRAIN_BPE, .vocab_size = 1 << 25}, "a", "above"},
-        {{.kind = SN_TRAIN_BPE, .min_count = -1}, "a", "least count"},
+        {{.kind = SN_TRAIN_BPE, .min_count = -1}, "a", "minimum count"},
         {{.kind = SN_TRAIN_BPE}, "", "empty"},
         {{.kind = SN_TRAIN_CHAR}, "", "empty"},
         {{.kind = SN_TRAIN_CHAR, .vocab_size = 3}, "a", "at least 4"},

@@ -66,7 +66,7 @@ check_stop() {
     code=$?
     cases=$((cases + 1))
     [ $code = 130 ] || fail "exit code $code, not 130"
-    if grep -q 'records are finished' "$tmp/err"; then [ -s "$tmp/json" ] || fail "no records"; fi
+    if grep -q 'records are complete' "$tmp/err"; then [ -s "$tmp/json" ] || fail "no records"; fi
 }
 
 check_kernel() {
@@ -138,10 +138,10 @@ check_options() {
     refused 2 'at least\|from 5' gemm --rounds 4
     refused 2 'write 0..4' kernel --levels 5
     refused 2 'write 0..4' kernel --levels 3..1
-    refused 2 'not one of those' kernel --backends own,cuda
-    refused 2 'not one of those' kernel --peers mkl
+    refused 2 'not in the list' kernel --backends own,cuda
+    refused 2 'not in the list' kernel --peers mkl
     refused 2 'contradicts itself' kernel --peers none,torch
-    refused 2 'no use without --peers' kernel --peer-dir /tmp
+    refused 2 'no effect without --peers' kernel --peer-dir /tmp
     refused 2 'unknown option' roofline --mask causal
     refused 2 "no kernel 'norm'" kernel norm
     refused 2 'ROWSxWIDTH' kernel softmax --shape 12

@@ -294,7 +294,7 @@ static void hostile_json_tensors(void **state) {
         {"{", "not valid JSON: line 1, column 2"},
         {"[]", "not a JSON object"},
         {"{} {}", "not valid JSON: line 1, column 4"},
-        {"{}", "no \"config\" in it"},
+        {"{}", "has no \"config\""},
         {"{\"config\": 3}", "not a JSON object"},
         {"{\"config\": {\"n_layer\": 0, \"n_head\": 5}}", "\"n_layer\" is 0; allowed"},
         {"{\"config\": {\"n_layer\": 0, \"n_head\": 5}}", "\"n_embd\" is missing"},
@@ -483,10 +483,10 @@ static void hostile_npz(void **state) {
         {.name = "patch_embed.proj.weight.npy", .shape = "0, 9223372036854775807"},
         {.name = "encoder.0.ffn.fc1.weight.npy", .shape = "0, 8"},
         {.name = "classifier.weight.npy", .shape = "0, 8"}};
-    expect_npz_refusal(empty, 4, "\"pos_embed\": has no elements");
+    expect_npz_refusal(empty, 4, "\"pos_embed\": is empty");
     static const npz_entry twice[] = {{.name = "a.npy", .shape = ""},
                                       {.name = "a.npy", .shape = ""}};
-    expect_npz_refusal(twice, 2, "its name occurs twice");
+    expect_npz_refusal(twice, 2, "duplicate name");
     static const char *const letters[] = {"a.npy", "b.npy", "c.npy", "d.npy",
                                           "e.npy", "f.npy", "g.npy", "h.npy"};
     npz_entry shared[8];
@@ -598,15 +598,15 @@ static void hostile_ctranslate2(void **state) {
         size_t at;
         unsigned char value;
         const char *what;
-    } cases[] = {{0, 3, "CTranslate2 binary version 3; only 2 is read"},
+    } cases[] = {{0, 3, "CTranslate2 binary version 3; only version 2 is supported"},
                  {6, 'X', "spec \"XransformerBase\" is not supported"},
                  {4, 15, "truncated?"},
                  {26, 201, "tensor 200 \"\": truncated"},
                  {26, 199, "after the last tensor"},
                  {58, 9, "more than 8 dimensions"},
-                 {59, 44, "its shape and its size do not fit"},
+                 {59, 44, "its shape and size do not match"},
                  {67, 3, "neither f32 nor int8"},
-                 {68, 0, "its shape and its size do not fit"},
+                 {68, 0, "its shape and size do not match"},
                  {32, 'X', "embeddings or the first layer are missing"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         memcpy(bad, good, n);
@@ -688,7 +688,7 @@ static void formats_are_recognised(void **state) {
         }
         sn_file_unmap(&m);
     }
-    expect_refusal(NULL, "hello", 5, "its format is not known; known: ctranslate2, npz");
+    expect_refusal(NULL, "hello", 5, "unknown format; known: ctranslate2, npz");
     import_request r = {.input = stories, .output = scratch_path("refused")};
     sn_error e = {0};
     assert_false(import_model(&r, "onnx", &e));

@@ -367,8 +367,9 @@ static void test_half_precision(void **unused) {
     assert_true(fgets(line, sizeof line, f) && strstr(line, "\"precision\": \"bf16\""));
     fclose(f);
     same_run("halved", "half");
-    refuse(config, "whole", true, "precision bf16. Give another folder, or the same settings");
-    refuse(usual(), "half", true, "made with other settings");
+    refuse(config, "whole", true,
+           "precision bf16. Choose another folder, or use the same settings");
+    refuse(usual(), "half", true, "created with other settings");
 }
 
 /* ---- one folder, one run ---- */
@@ -470,7 +471,7 @@ static void test_files_that_cannot_be_written(void **unused) {
     mkdir(in("notes", "metrics.jsonl"), 0700);
     need(run_config(usual(), folder, false, 2, &how, &r, &err), TRAIN_INTERRUPTED, &err);
     assert_non_null(strstr(how.event, "note: "));
-    assert_non_null(strstr(how.event, "training goes on"));
+    assert_non_null(strstr(how.event, "training continues"));
     how = (script){.stop_at = 0};
     need(run_config(usual(), folder, true, 2, &how, &r, &err), TRAIN_DONE, &err);
     same_run("notes", "whole");
@@ -486,8 +487,8 @@ static void test_other_checkpoints(void **unused) {
            "whole", true, "a checkpoint of another architecture");
     refuse(config_of(usual_model, usual_data,
                      "\"steps\": 12, \"batch\": 5, \"block\": 8, \"save_every\": 3"),
-           "whole", true, "made with other settings");
-    refuse(usual(), "nothing", true, "no checkpoint to go on with");
+           "whole", true, "created with other settings");
+    refuse(usual(), "nothing", true, "no checkpoint to resume from");
     assert_false(sn_file_exists(scratch_path("nothing")));
     /* equal shapes, and yet another run */
     refuse(config_of(other_heads, usual_data, usual_training), "whole", true, "another model");
@@ -501,7 +502,7 @@ static void test_other_checkpoints(void **unused) {
     at[1] = at[0];
     scratch_write(scratch_path("other.txt"), text, 3000);
     refuse(config_of(usual_model, "\"text\": \"other.txt\"", usual_training), "whole", true,
-           "made with another text");
+           "created with another text");
     script how = {.stop_at = 1};
     sn_error err = {0};
     train_result r;
@@ -511,17 +512,17 @@ static void test_other_checkpoints(void **unused) {
          TRAIN_INTERRUPTED, &err);
     refuse(config_of(usual_model, "\"text\": \"text.txt\", \"validation\": \"other.txt\"",
                      usual_training),
-           "validated", true, "made with another validation text");
+           "validated", true, "created with another validation text");
     for (int i = 0; i < 3000; i++)
         if (text[i] == 'F') text[i] = 0x7e;
     scratch_write(scratch_path("other.txt"), text, 3000);
     refuse(config_of(usual_model, "\"text\": \"other.txt\"", usual_training), "whole", true,
-           "made with another tokenizer");
+           "created with another tokenizer");
     /* numbers that differ in the tenth digit */
     const char *near = config_of(usual_model, usual_data,
                                  "\"steps\": 12, \"batch\": 4, \"block\": 8, "
                                  "\"dropout\": 0.1000000001, \"save_every\": 3");
-    refuse(near, "whole", true, "made with other settings");
+    refuse(near, "whole", true, "created with other settings");
     scratch_write(scratch_path("nothing"), "", 0);
     refuse(usual(), "nothing", false, "nothing");
 }
@@ -539,13 +540,13 @@ static void test_wrong_metadata(void **unused) {
         {"sinter.step", "99999999999999999999", "is 9999"},
         {"sinter.step", "", "\"sinter.step\" is "},
         {"sinter.step", "12 ", "is 12 "},
-        {"sinter.step", "13", "its optimizer is at step 12, the run at step 13"},
+        {"sinter.step", "13", "its optimizer is at step 12, but the run at step 13"},
         {"sinter.best_step", "13", "\"sinter.best_step\" is 13"},
         {"sinter.best", "nan", "\"sinter.best\" is nan"},
         {"sinter.best", "inf", "\"sinter.best\" is inf"},
         {"sinter.pending", "2", "\"sinter.pending\" is 2"},
         {"sinter.loss", NULL, "\"sinter.loss\" is missing"},
-        {"sinter.text", NULL, "made with another text"},
+        {"sinter.text", NULL, "created with another text"},
     };
     static const char *const keys[] = {"sinter.step",    "sinter.best",      "sinter.best_step",
                                        "sinter.loss",    "sinter.norm",      "sinter.rate",
@@ -580,10 +581,10 @@ static void test_other_folders(void **unused) {
     (void)unused;
     mkdir(scratch_path("model"), 0700);
     copy_file(in("whole", "model.safetensors"), in("model", "model.safetensors"));
-    refuse(usual(), "model", false, "no training run: give another folder");
+    refuse(usual(), "model", false, "not from a training run: choose another folder");
     mkdir(scratch_path("stale"), 0700);
     assert_true(scratch_write(in("stale", "tokenizer.json"), "{}", 2));
-    refuse(usual(), "stale", false, "no training run: give another folder");
+    refuse(usual(), "stale", false, "not from a training run: choose another folder");
     script how = {.force = true, .stop_at = 1};
     sn_error err = {0};
     train_result r;
@@ -640,15 +641,15 @@ static void test_wrong_configs(void **unused) {
     (void)unused;
     static const char *const cases[][3] = {
         {usual_model, "\"steps\": 0", "\"steps\" is 0"},
-        {usual_model, "\"stesp\": 5", "\"stesp\" is not known"},
+        {usual_model, "\"stesp\": 5", "unknown key \"stesp\""},
         {usual_model, "\"precision\": \"f16\"", "\"precision\""},
-        {usual_model, "\"block\": 9", "longer than the model's context of 8"},
+        {usual_model, "\"block\": 9", "exceeds the model's context of 8"},
         {usual_model, "\"steps\": 12, \"block\": 8, \"batch\": 4, \"start\": \"nowhere\"",
          "nowhere"},
         {"{\"model_type\": \"gpt9\"}", usual_training, "model_type"},
         {"{\"model_type\": \"gpt2\", \"vocab_size\": 7, \"n_positions\": 8, \"n_embd\": 16, "
          "\"n_layer\": 1, \"n_head\": 2}",
-         usual_training, "tokens, the model's \"vocab_size\" is 7"},
+         usual_training, "tokens, but the model's \"vocab_size\" is 7"},
         {"[]", usual_training, "an object"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -707,7 +708,7 @@ static void test_classes(void **unused) {
     if (!(r.validation < 0.2)) fail_msg("validation loss %g; of a guess: 0.69", r.validation);
     n += snprintf(text + n, sizeof text - (size_t)n, "2\tzz\n");
     scratch_write(scratch_path("classes.txt"), text, (size_t)n);
-    refuse(config, "others", false, "line 61 has label 2, \"num_labels\" is 2");
+    refuse(config, "others", false, "line 61 has label 2, but \"num_labels\" is 2");
 }
 
 static void test_early_stopping(void **unused) {

@@ -190,10 +190,10 @@ static void wrong_requests(void **state) {
     int32_t ids[300] = {0}, outside[] = {4, 51};
     pair_options o = {0};
     refuse(m, ids, 0, &o, "the source is empty");
-    refuse(m, ids, 300, &o, "300 tokens, the model has room for 256");
+    refuse(m, ids, 300, &o, "300 tokens, but the model's limit is 256");
     refuse(m, outside, 2, &o, "token 51 (number 1) is outside the source vocabulary 0..50");
     o.sample = &SN_SAMPLE_DEFAULTS;
-    refuse(m, ids, 3, &o, "single beam");
+    refuse(m, ids, 3, &o, "sampling needs --beams 1");
     lm_close(m);
 }
 

@@ -1,5 +1,4 @@
-/* inspect_artefact.c: what is in an object, library, program or weights file of `sinter
- * compile`. */
+/* inspect_artefact.c: describes an object, library, program or weights file of `sinter compile`. */
 #include "tools/artefact/inspect_artefact.h"
 #include "codegen/aot/file.h"
 #include "runtime/file.h"
@@ -12,7 +11,7 @@
 #include <sys/stat.h>
 
 static void print_entry(const sn_manifest_entry *e) {
-    printf("entry       %s%s\n", e->name, e->has_state ? " (reads and changes the state)" : "");
+    printf("entry       %s%s\n", e->name, e->has_state ? " (reads and writes the state)" : "");
     for (int i = 0; i < e->n_dim; i++)
         printf("            %s: %" PRId64 " to %" PRId64 "\n", e->dim[i].name, e->dim[i].lo,
                e->dim[i].hi);
@@ -31,10 +30,10 @@ static void print_manifest(const sn_manifest *m) {
         if (*m->target[i].needs) printf("            needs %s\n", m->target[i].needs);
     }
     printf("weights     %" PRId64 " bytes, %s, layout %016" PRIx64 "\n", m->weight_bytes,
-           m->embedded ? "embedded" : "in a file to map", m->hash);
-    printf("state       %" PRId64 " bytes a sequence; workspace: %s_ENTRY_workspace()\n",
+           m->embedded ? "embedded" : "in a separate file to map", m->hash);
+    printf("state       %" PRId64 " bytes per sequence; workspace: %s_ENTRY_workspace()\n",
            m->state_bytes, m->name);
-    if (m->n_label) printf("classes     %d with names\n", m->n_label);
+    if (m->n_label) printf("classes     %d named\n", m->n_label);
     for (int i = 0; i < m->n_entry; i++) print_entry(&m->entry[i]);
 }
 
@@ -48,12 +47,12 @@ static bool print_weights(const sn_mapping *map) {
     printf("weights     of artefact %s, %" PRIu64 " bytes, layout %016" PRIx64 "\n", h.name,
            h.bytes, h.hash);
     if (h.bytes != map->size || h.bytes < SN_AOT_PAGE || h.bytes % SN_AOT_UNIT)
-        printf("            but the file has %zu bytes: it is damaged\n", map->size);
+        printf("            but the file has %zu bytes: it is corrupted\n", map->size);
     else
         printf("            checksum %s\n",
                sn_aot_checksum(map->data + SN_AOT_PAGE, map->size - SN_AOT_PAGE) == h.checksum
                    ? "right"
-                   : "wrong: the contents are damaged");
+                   : "wrong: the contents are corrupted");
     return true;
 }
 
@@ -65,7 +64,7 @@ static bool print_all(const sn_mapping *map, bool *found, sn_error *err) {
         const char *text = sn_manifest_find(map->data, map->size, k);
         if (!text) break;
         size_t room = map->size - (size_t)((const unsigned char *)text - map->data);
-        if (!memchr(text, 0, room)) break; /* not one of ours: they end */
+        if (!memchr(text, 0, room)) break; /* not one of Sinter's: these end with a terminator */
         ok = sn_manifest_parse(text, room, m, err);
         if (ok) print_manifest(m);
         *found |= ok;

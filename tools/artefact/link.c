@@ -42,7 +42,7 @@ static void add_path(command *c, const char *dir, const char *name, const char *
     }
 }
 
-/* Runs it; its messages go where ours go. Frees the paths. */
+/* Runs the command with the process's stdout and stderr. Frees the paths. */
 static bool run(command *c, const char *what, sn_error *err) {
     pid_t pid;
     int status = 0, failed = 0;
@@ -51,15 +51,15 @@ static bool run(command *c, const char *what, sn_error *err) {
     if (ok) failed = posix_spawnp(&pid, c->argv[0], NULL, NULL, (char *const *)c->argv, environ);
     if (ok && failed)
         ok = sn_fail(err, SN_ERR_FILE,
-                     "%s needs the C compiler '%s': %s; install it or name another with --cc", what,
-                     c->argv[0], strerror(failed));
+                     "%s needs the C compiler '%s': %s; install it, or name another with --cc",
+                     what, c->argv[0], strerror(failed));
     if (ok && (waitpid(pid, &status, 0) < 0 || status))
-        ok = sn_fail(err, SN_ERR_FILE, "%s: '%s' failed (above)", what, c->argv[0]);
+        ok = sn_fail(err, SN_ERR_FILE, "%s: '%s' failed; its messages are above", what, c->argv[0]);
     for (int i = 0; i < c->n_own; i++) free(c->own[i]);
     return ok;
 }
 
-/* The compiler for a target: by its architecture, if that is not ours. */
+/* The compiler for a target: a cross compiler if the architecture differs from this machine's. */
 static const char *compiler_of(const link_request *r, sn_error *err) {
     static const char *const cross[] = {[SN_ARCH_X86_64] = "x86_64-linux-gnu-gcc",
                                         [SN_ARCH_AARCH64] = "aarch64-linux-gnu-gcc",
@@ -95,7 +95,7 @@ bool link_shared(const link_request *r, sn_error *err) {
 
 /* ---- programs ---- */
 
-/* A library of ours, looked for from where this program's file is. */
+/* A library of Sinter, searched for relative to this program's file. */
 static bool add_library(command *c, const char *name, sn_error *err) {
     static const char *const places[] = {("../" SN_LIBDIR), "../runtime", "../runtime/deploy"};
     char exe[4096], path[4400];
@@ -115,13 +115,13 @@ static bool add_library(command *c, const char *name, sn_error *err) {
         free(full);
     }
     return sn_fail(err, SN_ERR_FILE,
-                   "a program needs %s, which is neither installed beside this program nor in its "
-                   "build tree; link NAME.o with a main of your own instead",
+                   "a program needs %s, which is neither installed with this program nor in its "
+                   "build tree; link NAME.o with your own main instead",
                    name);
 }
 
-/* A library of the system: its archive if the compiler has one, so that the program does not ask
- * for it where it runs. */
+/* A system library: the static one if the compiler has it, so that the program does not need it at
+ * run time. */
 static void add_archive(command *c, const char *cc, const char *name) {
     char shell[512], path[512] = "";
     snprintf(shell, sizeof shell, "'%s' -print-file-name=lib%s.a 2>/dev/null", cc, name);
@@ -145,8 +145,8 @@ bool link_program(const link_request *r, sn_error *err) {
     if (!cc) return false;
     if (!r->cc && strcmp(cc, "cc"))
         return sn_fail(err, SN_ERR_TARGET,
-                       "a program is made for this machine's architecture only; for target '%s' "
-                       "link NAME.o with a main of your own (examples/deploy)",
+                       "programs can only be linked for this machine's architecture; for target "
+                       "'%s' link NAME.o with your own main (examples/deploy)",
                        r->target);
     begin(&c, cc);
     if (r->is_static) add(&c, "-static");
@@ -156,7 +156,7 @@ bool link_program(const link_request *r, sn_error *err) {
     add(&c, "-o");
     add_path(&c, r->dir, r->name, "");
     add_path(&c, r->dir, r->name, ".o");
-    add(&c, "-Wl,--start-group"); /* the program's JSON reader is called by the runtime */
+    add(&c, "-Wl,--start-group"); /* the runtime calls the program's JSON reader */
     bool ok = add_library(&c, "libsinter_program.a", err) && add_library(&c, "libsinter_rt.a", err);
     add(&c, "-Wl,--end-group");
     add_archive(&c, cc, "pcre2-8");

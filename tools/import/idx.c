@@ -8,9 +8,9 @@ static const char *parse(sn_idx *x) {
     size_t size = x->map.size;
     if (size >= 2 && p[0] == 0x1f && p[1] == 0x8b) return "compressed: gunzip it first";
     if (size < 4 || p[0] || p[1]) return "not an IDX file";
-    if (p[2] != 8) return "only unsigned bytes are read";
+    if (p[2] != 8) return "only element type u8 is supported";
     x->rank = p[3];
-    if (x->rank < 1 || x->rank > 4) return "1 to 4 dimensions are expected";
+    if (x->rank < 1 || x->rank > 4) return "expected 1 to 4 dimensions";
     size_t head = 4 + 4 * (size_t)x->rank;
     if (size < head) return "truncated";
     uint64_t count = 1;
@@ -21,7 +21,7 @@ static const char *parse(sn_idx *x) {
         if (x->shape[i] && count > (uint64_t)size / (uint64_t)x->shape[i] + 1) return "truncated";
         count *= (uint64_t)x->shape[i];
     }
-    if (count != size - head) return "its length is not what its sizes say";
+    if (count != size - head) return "its length does not match its sizes";
     x->data = p + head;
     return NULL;
 }

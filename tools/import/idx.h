@@ -9,10 +9,10 @@ typedef struct sn_idx {
     sn_mapping map;
     int rank; /* 1 labels, 3 images */
     int64_t shape[4];
-    const unsigned char *data; /* in the mapping */
+    const unsigned char *data; /* pointer into the mapping */
 } sn_idx;
 
-/* Maps a file of unsigned bytes whose length is exactly what its sizes say. */
+/* Maps a file of unsigned bytes; its length must match its sizes exactly. */
 bool idx_open(const char *path, sn_idx *out, sn_error *err);
 void idx_close(sn_idx *x);
 

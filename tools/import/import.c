@@ -1,4 +1,4 @@
-/* import.c: the table of import formats and what the importers share. */
+/* import.c: the table of import formats and helpers of the importers. */
 #define XXH_INLINE_ALL
 #include "tools/import/import.h"
 
@@ -29,7 +29,7 @@ const char *const import_tokenizer_files[] = {"tokenizer.json",
                                               "target_vocabulary.json",
                                               NULL};
 
-/* "a, b, c" of all formats. */
+/* The names of all formats, "a, b, c". */
 static void list_formats(char *buf, size_t size) {
     size_t n = 0;
     *buf = 0;
@@ -37,20 +37,21 @@ static void list_formats(char *buf, size_t size) {
         n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? ", " : "", f->name);
 }
 
-/* What to do with files of which import reads none, by the ends of their names; NULL: nothing is
- * known. */
+/* Advice for formats that cannot be imported, by file extension; NULL: none. */
 static const char *find_hint(const char *path) {
     static const struct {
         const char *ending, *hint;
     } hints[] = {
-        {".pth", "PyTorch pickles are not read; save the model as safetensors (save_pretrained)"},
-        {".pt", "PyTorch pickles are not read; save the model as safetensors (save_pretrained)"},
-        {"pytorch_model.bin", "PyTorch pickles are not read; save the model as safetensors "
-                              "(save_pretrained)"},
-        {".gguf", "GGUF files are not read; take the model's safetensors"},
-        {".onnx", "ONNX files are not read; take the model's safetensors"},
-        {".safetensors", "this is part of a model folder: give the folder"},
-        {"/config.json", "this is part of a model folder: give the folder"},
+        {".pth",
+         "PyTorch pickles are not supported; save the model as safetensors (save_pretrained)"},
+        {".pt",
+         "PyTorch pickles are not supported; save the model as safetensors (save_pretrained)"},
+        {"pytorch_model.bin",
+         "PyTorch pickles are not supported; save the model as safetensors (save_pretrained)"},
+        {".gguf", "GGUF files are not supported; use the model's safetensors"},
+        {".onnx", "ONNX files are not supported; use the model's safetensors"},
+        {".safetensors", "this is a part of a model folder: pass the folder"},
+        {"/config.json", "this is a part of a model folder: pass the folder"},
     };
     for (size_t i = 0; i < sizeof hints / sizeof *hints; i++) {
         size_t n = strlen(path), k = strlen(hints[i].ending);
@@ -78,7 +79,7 @@ static const import_format *find_format(const import_request *r, const char *nam
     if (hint)
         sn_fail(err, SN_ERR_FILE, "%s: %s", r->input, hint);
     else
-        sn_fail(err, SN_ERR_FILE, "%s: its format is not known; known: %s", r->input, names);
+        sn_fail(err, SN_ERR_FILE, "%s: unknown format; known: %s", r->input, names);
     return NULL;
 }
 
@@ -105,7 +106,7 @@ void *import_own(import_list *l, void *memory) {
     return more[l->owned_count++] = memory;
 }
 
-/* The table's place of a name, or the free place where it belongs. */
+/* The slot of a name in the hash table, or the free slot where it would be inserted. */
 static uint32_t *find_slot(const import_list *l, const char *name) {
     size_t at = XXH3_64bits(name, strlen(name)) & (l->slots - 1);
     while (l->slot[at] && strcmp(l->tensor[l->slot[at] - 1].name, name))
@@ -113,7 +114,7 @@ static uint32_t *find_slot(const import_list *l, const char *name) {
     return &l->slot[at];
 }
 
-/* Room for twice as many tensors, and a new table of names, half of it free. */
+/* Doubles the capacity and rebuilds the table of names, half full at most. */
 static bool grow_list(import_list *l) {
     size_t capacity = l->capacity ? l->capacity * 2 : 64;
     sn_weight *more = realloc(l->tensor, capacity * sizeof *more);
@@ -129,7 +130,7 @@ static bool grow_list(import_list *l) {
     l->capacity = capacity;
     for (size_t i = 0; i < l->count; i++) {
         uint32_t *place = find_slot(l, l->tensor[i].name);
-        if (!*place) *place = (uint32_t)(i + 1); /* of equal names the first is found */
+        if (!*place) *place = (uint32_t)(i + 1); /* for duplicate names, find returns the first */
     }
     return true;
 }

@@ -2,21 +2,20 @@
  * TransformerBase and TransformerBig. Source: OpenNMT/CTranslate2, src/models/model.cc
  * (Model::load).
  *
- * u32 version; string spec; u32 revision; u32 count; per tensor: string name, u8 rank, u32 dims,
- * u8 item size, u32 item count, data. A string is a u16 length, which counts the final NUL, and
- * bytes. Items are f32, or int8 or int16 beside a tensor NAME_scale of f32, one number or one a
- * row: the weight is the integer over the scale, and becomes f32.
+ * u32 version; string spec; u32 revision; u32 count; per tensor: string name, u8 rank, u32 dims, u8
+ * item size, u32 item count, data. A string is a u16 length, including the final NUL, and bytes.
+ * Items are f32, or int8 or int16 with an f32 tensor NAME_scale, one number in all or one per row:
+ * the weight is the integer divided by the scale, and is converted to f32.
  *
- * The model becomes an "edt" (frontend/edt.c), and its tensors get that file's names: q|k|v and
- * k|v, which CTranslate2 fuses, are taken apart; gamma and beta of its norms are weight and bias.
- * Config: norms first and one after each stack, two vocabularies, embeddings times sqrt(d),
- * positions from 1 on, with [sin(d/2) | cos(d/2)] of the angles pos * exp(-ln(10000) / (d/2 - 1) *
- * j).
+ * The model becomes an "edt" (frontend/edt.c) with that file's tensor names: the fused q|k|v and
+ * k|v matrices of CTranslate2 are split; gamma and beta of its norms are weight and bias. Config:
+ * norms first and one after each stack, two vocabularies, embeddings times sqrt(d), positions from
+ * 1 on, with [sin(d/2) | cos(d/2)] of the angles pos * exp(-ln(10000) / (d/2 - 1) * j).
  *
- * source_vocabulary.txt and target_vocabulary.txt (one token a line, ids from 0; the id after the
- * last line is for unknown ones) are taken from beside the model. Vocabularies of single characters
- * become source_vocabulary.json and target_vocabulary.json, which the tokenizer reads; others,
- * whose rules for cutting text lie elsewhere, are copied as they are. */
+ * source_vocabulary.txt and target_vocabulary.txt (one token per line, ids from 0; the id after the
+ * last line is unk) are read from the model's folder. Vocabularies of single characters become
+ * source_vocabulary.json and target_vocabulary.json, which the tokenizer reads; others are copied
+ * unchanged, because their splitting rules are not in the files. */
 #include "tools/import/import.h"
 #include "runtime/tokenizer/tok.h"
 #include "runtime/tokenizer/utf8.h"
@@ -31,7 +30,7 @@ static const struct {
     int64_t heads;
 } specs[] = {{"TransformerBase", 8}, {"TransformerBig", 16}};
 
-/* Reads forward; once something did not fit, `bad` stays set and reads give zeros. */
+/* A sequential reader; after an error `bad` stays set and reads return zeros. */
 typedef struct cursor {
     const unsigned char *at, *end;
     bool bad;
@@ -62,7 +61,7 @@ static uint32_t take_u32(cursor *c) {
     return v;
 }
 
-/* A string inside the file: NUL-terminated there, or bad. */
+/* A NUL-terminated string inside the file; otherwise sets bad. */
 static const char *take_string(cursor *c) {
     size_t n = take_u16(c);
     const char *s = (const char *)take(c, n);
@@ -77,7 +76,7 @@ bool ctranslate2_matches(const sn_mapping *m) {
     return !c.bad && version >= 1 && version < 100 && !strncmp(spec, "Transformer", 11);
 }
 
-/* A tensor of int8 or int16 as f32: each item over its row's scale. */
+/* Converts a tensor of int8 or int16 to f32: each item divided by its row's scale. */
 static const char *widen(import_list *l, const char *name, const sn_weight *t, size_t item_size,
                          const unsigned char *data) {
     char scale_name[200];
@@ -85,9 +84,9 @@ static const char *widen(import_list *l, const char *name, const sn_weight *t, s
     const sn_weight *scale = import_find(l, scale_name);
     int64_t count = sn_weight_elements(t), rows = scale ? sn_weight_elements(scale) : 0;
     if (!rows || (rows != 1 && (!t->rank || rows != t->shape[0])))
-        return "not f32, and without a scale for it or for each row";
+        return "not f32, and without one scale for all or one per row";
     float *out = count ? import_own(l, malloc((size_t)count * sizeof *out)) : NULL;
-    if (!out) return count ? "out of memory" : "has no elements";
+    if (!out) return count ? "out of memory" : "is empty";
     for (int64_t i = 0; i < count; i++) {
         int16_t wide;
         memcpy(&wide, data + (size_t)i * item_size, item_size == 2 ? 2 : 1);
@@ -100,8 +99,8 @@ static const char *widen(import_list *l, const char *name, const sn_weight *t, s
     return NULL;
 }
 
-/* One tensor; returns what is wrong, or NULL. Those of f32 are taken when narrow is false, the
- * others, whose scales are known then, when it is true. */
+/* Reads one tensor; returns an error text, or NULL. With narrow false it takes f32 tensors, with
+ * narrow true the others, whose scales are then known. */
 static const char *take_tensor(cursor *c, import_list *l, bool narrow, const char **name) {
     *name = take_string(c);
     sn_weight t = {.name = *name, .dtype = SN_F32, .rank = (int)take_u8(c)};
@@ -111,7 +110,7 @@ static const char *take_tensor(cursor *c, import_list *l, bool narrow, const cha
     uint32_t item_size = take_u8(c), items = take_u32(c);
     if (c->bad) return "truncated";
     if (item_size != 4 && item_size != 2 && item_size != 1) return "neither f32 nor int8 nor int16";
-    if (sn_weight_elements(&t) != (int64_t)items) return "its shape and its size do not fit";
+    if (sn_weight_elements(&t) != (int64_t)items) return "its shape and size do not match";
     const unsigned char *data = take(c, (size_t)items * item_size);
     if (c->bad) return "truncated";
     if (narrow != (item_size != 4)) return NULL;
@@ -121,7 +120,7 @@ static const char *take_tensor(cursor *c, import_list *l, bool narrow, const cha
     return NULL;
 }
 
-/* All tensors of the file; returns whether they could be read. */
+/* Reads all tensors of the file; false on error. */
 static bool take_tensors(cursor *c, uint32_t count, bool narrow, const char *path, import_list *l,
                          sn_error *err) {
     char shown[100];
@@ -145,7 +144,8 @@ static bool read_model(const sn_mapping *m, const char *path, import_list *l, in
     if (c.bad) return sn_fail(err, SN_ERR_FILE, "%s: not a CTranslate2 model: truncated?", path);
     if (version != 2)
         return sn_fail(err, SN_ERR_FILE,
-                       "%s: CTranslate2 binary version %" PRIu32 "; only 2 is read", path, version);
+                       "%s: CTranslate2 binary version %" PRIu32 "; only version 2 is supported",
+                       path, version);
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
         if (!strcmp(spec, specs[i].spec)) *heads = specs[i].heads;
     char shown[100];
@@ -165,8 +165,8 @@ typedef struct sizes {
 
 static const char *const stacks[2] = {"encoder", "decoder"};
 
-/* Shapes by letter: d width, q 3 d, k 2 d, f inner, s and t the two vocabularies. `to`: the name as
- * edt has it, or of equal parts of the first axis, with "|" between; '@' is the layer's norm before
+/* Shapes by letter: d width, q 3 d, k 2 d, f inner, s and t the two vocabularies. `to`: edt's name,
+ * or several separated by "|" for equal parts of the first axis; '@' is the layer's norm before
  * self-attention, '#' that before the feed-forward part. */
 typedef struct kind {
     const char *name, *shape, *to;
@@ -214,7 +214,7 @@ static int64_t find_dim(const sizes *z, char letter) {
     return all[strchr(letters, letter) - letters];
 }
 
-/* Checks tensors "PREFIX" + name; returns how many they and their scales are. */
+/* Checks the tensors "PREFIX" + name; returns the number of them and their scales. */
 static size_t check_kinds(const import_list *l, const sizes *z, const char *prefix, const kind *k,
                           sn_problems *p) {
     size_t n = 0, scales = 0;
@@ -228,14 +228,14 @@ static size_t check_kinds(const import_list *l, const sizes *z, const char *pref
         if (!t)
             sn_problem(p, "tensor \"%s\" is missing", name);
         else if (!fits)
-            sn_problem(p, "tensor \"%s\" has a shape that does not fit the others", name);
+            sn_problem(p, "tensor \"%s\" has a shape that does not match the others", name);
         snprintf(name, sizeof name, "%s%s_scale", prefix, k[n].name);
         scales += import_find(l, name) != NULL;
     }
     return n + scales;
 }
 
-/* Adds the parts of t under edt's names: `to` as in kind, a prefix and the stack before it. */
+/* Adds the parts of t under edt's names: `to` as in kind, after a prefix and the stack. */
 static void add_parts(import_list *out, const sn_weight *t, const char *prefix, const char *to,
                       int stack) {
     static const char *const norms[2][2] = {{"norm1", "norm2"}, {"norm3", "norm5"}};
@@ -262,7 +262,7 @@ static void rename_kinds(const import_list *l, import_list *out, const char *fro
     }
 }
 
-/* The whole model under edt's names; data stays where it is. */
+/* Adds the whole model under edt's names, without copying data. */
 static void rename_model(const import_list *l, const sizes *z, import_list *out) {
     rename_kinds(l, out, "", "", 0, outer_kinds);
     for (int s = 0; s < 2; s++)
@@ -308,13 +308,13 @@ static bool find_sizes(const import_list *l, sizes *z, const char *path, sn_erro
         sn_problem(&p, "width %" PRId64 " is not a multiple of %" PRId64 " heads", z->width,
                    z->heads);
     if (!p.count && known != l->count)
-        sn_problem(&p, "%zu tensors more than the architecture has", l->count - known);
+        sn_problem(&p, "%zu tensors do not belong to the architecture", l->count - known);
     return sn_problems_check(&p, path, SN_ERR_FILE, err);
 }
 
 static sn_config *make_config(const sizes *z) {
     static const struct {
-        const char *key, *text; /* text NULL: the number */
+        const char *key, *text; /* text NULL: use the number */
         int64_t number;
     } fixed[] = {{"model_type", "edt", 0},
                  {"max_position_embeddings", NULL, 256}, /* CTranslate2's max_decoding_length */
@@ -352,7 +352,7 @@ static sn_config *make_config(const sizes *z) {
 
 /* ---- vocabularies ---- */
 
-/* A line at `at`, its size without the end of line; moves *at behind it. */
+/* The line at `at`, its size without the newline; moves *at to the next line. */
 static const char *take_line(const sn_mapping *m, size_t *at, size_t *size) {
     const char *line = (const char *)m->data + *at;
     const char *end = memchr(line, '\n', m->size - *at);
@@ -368,7 +368,7 @@ static bool is_symbol(const char *text, size_t size) {
     return size && sn_utf8_next(text, size, &cp) == size && cp != SN_UTF8_INVALID;
 }
 
-/* The text of a vocabulary.json of characters: the file's lines, then the unknown token. */
+/* The vocabulary.json of a character vocabulary: the file's lines, then unk. */
 static bool write_symbols(const sn_mapping *m, sn_bytes *out, int64_t size, sn_error *err) {
     static const char head[] =
         "{\"format\": \"sinter-vocabulary\", \"version\": 1, \"kind\": \"char\",\n\"tokens\": [";
@@ -385,7 +385,8 @@ static bool write_symbols(const sn_mapping *m, sn_bytes *out, int64_t size, sn_e
     return ok && sn_bytes_append(out, tail, (size_t)n, err);
 }
 
-/* Checks the vocabulary NAME.txt that lies beside the model; write: into the output folder. */
+/* Checks the vocabulary NAME.txt in the model's folder; write: also writes it to the output
+ * folder. */
 static bool take_vocabulary(const import_request *r, const char *name, int64_t size, bool write,
                             sn_error *err) {
     char file[40], json[40];
@@ -405,7 +406,7 @@ static bool take_vocabulary(const import_request *r, const char *name, int64_t s
         ok = lines + 1 == size ||
              sn_fail(err, SN_ERR_FILE,
                      "%s: has %" PRId64 " tokens, but the model expects %" PRId64
-                     " and one for unknown ones",
+                     " and one for unknown text",
                      path, lines, size - 1);
         sn_bytes text = {0};
         if (ok && write && symbols)

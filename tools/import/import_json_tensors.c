@@ -1,4 +1,4 @@
-/* import_json_tensors.c: JSON files of tensors, as bbycroft/llm-viz keeps its sample GPT:
+/* import_json_tensors.c: JSON files of tensors, as in bbycroft/llm-viz's sample GPT:
  *   {"config": {...},
  *    "NAME": {"shape": [..], "dtype": "torch.float32", "data": BASE64 of f32}, ...}
  *
@@ -6,9 +6,9 @@
  * (transformer.wte, wpe, h.N.ln_1, attn.c_attn, attn.c_proj, ln_2, mlp.c_fc, mlp.c_proj, ln_f;
  * lm_head) and config keys (model_type "gpt2", n_layer, n_head, n_embd, n_inner, n_positions,
  * vocab_size ...), plus
- *   "linear_layout": "out_in"   weights of linear layers are [out, in]. Hugging Face's GPT-2 keeps
- *                               them as [in, out] ("in_out", the default for model_type gpt2 when
- *                               the key is absent).
+ *   "linear_layout": "out_in"   weights of linear layers are [out, in]. Hugging Face's GPT-2 has
+ *                               [in, out] ("in_out", the default for model_type gpt2 if the key
+ *                               is absent).
  * Causal masks (attn.bias) are dropped: they are not weights. */
 #include "tools/import/import.h"
 #include "runtime/files/json.h"
@@ -35,8 +35,7 @@ static int digit_value(unsigned char c) {
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Decodes exactly `bytes` bytes, padded with '=' to whole groups; false if the text is
- * any other. */
+/* Decodes exactly `bytes` bytes, padded with '=' to full groups; otherwise false. */
 static bool decode_base64(const char *text, unsigned char *out, size_t bytes) {
     size_t groups = (bytes + 2) / 3;
     if (strlen(text) != groups * 4) return false;
@@ -53,7 +52,7 @@ static bool decode_base64(const char *text, unsigned char *out, size_t bytes) {
     return true;
 }
 
-/* Reads one entry; on failure `why` says what is wrong with it. */
+/* Reads one entry; on failure `why` is the reason. */
 static bool read_tensor(const cJSON *item, import_list *l, const char **why) {
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(item, "shape");
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(item, "dtype");
@@ -71,10 +70,10 @@ static bool read_tensor(const cJSON *item, import_list *l, const char **why) {
         t.shape[t.rank++] = (int64_t)d->valuedouble;
     }
     int64_t n = sn_weight_elements(&t);
-    *why = "data is not base64 of as many floats as its shape says";
+    *why = "data is not base64 of as many floats as the shape requires";
     if (n < 0 || (uint64_t)n > SIZE_LIMIT / 4) return false;
     size_t length = strlen(data->valuestring);
-    if (length / 4 * 3 < (size_t)n * 4) return false; /* before believing n with an allocation */
+    if (length / 4 * 3 < (size_t)n * 4) return false; /* checked before allocating n bytes */
     float *values = import_own(l, malloc((size_t)n * 4 + 1));
     if (values && !decode_base64(data->valuestring, (unsigned char *)values, (size_t)n * 4))
         return false;
@@ -82,7 +81,7 @@ static bool read_tensor(const cJSON *item, import_list *l, const char **why) {
     return true;
 }
 
-/* "config" through its text: a sn_config owns its own tree. */
+/* Copies "config" through its text, because a sn_config owns its tree. */
 static sn_config *read_config(const cJSON *item, const char *path, sn_error *err) {
     char *text = cJSON_PrintUnformatted(item);
     sn_config *c = NULL;
@@ -132,7 +131,7 @@ typedef struct gpt2 {
     int64_t layers, heads, width, vocab, positions, inner;
 } gpt2;
 
-/* A size of a weight as a letter: d width, q 3 d, f inner, v vocabulary, p positions. */
+/* A size by letter: d width, q 3 d, f inner, v vocabulary, p positions. */
 static int64_t find_dim(const gpt2 *g, char letter) {
     return letter == 'd'   ? g->width
            : letter == 'q' ? 3 * g->width
@@ -142,7 +141,7 @@ static int64_t find_dim(const gpt2 *g, char letter) {
 }
 
 typedef struct kind {
-    const char *name, *shape; /* name after "transformer.h.N." when in a layer */
+    const char *name, *shape; /* name after "transformer.h.N." if inside a layer */
 } kind;
 
 static const kind layer_kinds[] = {
@@ -156,7 +155,7 @@ static const kind outer_kinds[] = {{"transformer.wte.weight", "vd"},
                                    {"transformer.ln_f.bias", "d"},
                                    {"lm_head.weight", "vd"}};
 
-/* Moves a tensor of the right shape from `in` to `out`, or records what is wrong. */
+/* Moves a tensor of the right shape from `in` to `out`, or records a problem. */
 static void take_tensor(const import_list *in, import_list *out, const gpt2 *g, const char *name,
                         const char *shape, sn_problems *p) {
     const sn_weight *t = import_find(in, name);
@@ -168,7 +167,7 @@ static void take_tensor(const import_list *in, import_list *out, const gpt2 *g, 
     else if (!t)
         sn_problem(p, "tensor \"%s\" is missing", name);
     else
-        sn_problem(p, "tensor \"%s\" does not have the shape that the config asks for", name);
+        sn_problem(p, "tensor \"%s\" does not have the shape that the config requires", name);
 }
 
 static void take_all(const import_list *in, import_list *out, const gpt2 *g, sn_problems *p) {
@@ -183,7 +182,7 @@ static void take_all(const import_list *in, import_list *out, const gpt2 *g, sn_
     }
 }
 
-/* Tensors that neither the model nor a causal mask accounts for. */
+/* Records tensors that are neither weights nor causal masks. */
 static void find_strangers(const import_list *in, const import_list *out, sn_problems *p) {
     for (size_t i = 0; i < in->count; i++) {
         const char *name = in->tensor[i].name;
@@ -191,7 +190,7 @@ static void find_strangers(const import_list *in, const import_list *out, sn_pro
         bool mask = n > 10 && !strcmp(name + n - 10, ".attn.bias");
         if (!mask && !import_find(out, name)) {
             char shown[100];
-            sn_problem(p, "tensor \"%s\" is not known", sn_printable(shown, sizeof shown, name));
+            sn_problem(p, "unknown tensor \"%s\"", sn_printable(shown, sizeof shown, name));
         }
     }
 }
@@ -217,7 +216,7 @@ static sn_config *make_config(const gpt2 *g, sn_config *from) {
     return c;
 }
 
-/* Sizes from the file's own config; minGPT's block_size is n_positions. */
+/* Reads the sizes from the file's config; minGPT's block_size is n_positions. */
 static bool read_sizes(sn_config *c, const import_list *in, gpt2 *g, sn_error *err) {
     *g = (gpt2){
         sn_config_int(c, "n_layer", 1, 1024),       sn_config_int(c, "n_head", 1, 1024),
@@ -236,7 +235,7 @@ bool import_json_tensors(const import_request *r, sn_error *err) {
     sn_config *from, *to = NULL;
     gpt2 g;
     if (!json_tensors_read(r->input, &in, &from, err)) return false;
-    bool ok = from || sn_fail(err, SN_ERR_FILE, "%s: no \"config\" in it", r->input);
+    bool ok = from || sn_fail(err, SN_ERR_FILE, "%s: has no \"config\"", r->input);
     ok = ok && read_sizes(from, &in, &g, err);
     if (ok) {
         sn_problems p = {0};

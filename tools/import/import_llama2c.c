@@ -1,15 +1,16 @@
-/* import_llama2c.c: llama2.c's "legacy" (version 0) checkpoint and tokenizer.bin.
- * Source: karpathy/llama2.c, run.c read_checkpoint and memory_map_weights, build_tokenizer.
+/* import_llama2c.c: llama2.c's "legacy" (version 0) checkpoint and tokenizer.bin. Source:
+ * karpathy/llama2.c, run.c read_checkpoint and memory_map_weights, build_tokenizer.
  *
  * Header: seven i32: dim, hidden, layers, heads, kv heads, vocabulary, positions; a negative
- * vocabulary means that the classifier is stored too, at the end. Then f32 matrices [out, in], each
- * kind for all layers at once; then two RoPE tables [positions, head size / 2], which are not used.
+ * vocabulary means that the classifier is stored separately, at the end. Then f32 matrices [out,
+ * in], each kind for all layers at once; then two RoPE tables [positions, head size / 2], which are
+ * ignored.
  *
- * Gives Hugging Face's Llama names, and its config keys with model_type "llama", plus
- *   "rope_interleaved": true   RoPE turns the pairs (2i, 2i+1); Hugging Face's own files, where the
- *                              key is absent, have (i, i + head size / 2)
- * The tokenizer is copied to tokenizer.bin; without --tokenizer it is looked for beside the model
- * as tokenizer.bin or tokN.bin (N the vocabulary's size). */
+ * Produces Hugging Face's Llama names and config keys with model_type "llama", plus
+ *   "rope_interleaved": true   RoPE rotates the pairs (2i, 2i+1); Hugging Face's files, without the
+ *                              key, have (i, i + head size / 2)
+ * The tokenizer is copied to tokenizer.bin; without --tokenizer it is looked for next to the model
+ * as tokenizer.bin or tokN.bin (N: the vocabulary size). */
 #include "tools/import/import.h"
 
 #include <inttypes.h>
@@ -24,7 +25,7 @@ typedef struct shape {
     bool tied;
 } shape;
 
-/* Largest sizes believed: far above any llama2.c model, low enough that no product overflows. */
+/* Limits of the sizes: far above any llama2.c model, low enough that no product overflows. */
 static const struct {
     const char *name;
     int32_t limit;
@@ -32,9 +33,9 @@ static const struct {
                {"heads", 1 << 10},    {"kv heads", 1 << 10}, {"vocabulary", 1 << 22},
                {"positions", 1 << 20}};
 
-/* How a matrix kind lies in the file, in this order. */
+/* How a kind of matrix is stored in the file, in this order. */
 typedef struct kind {
-    const char *name; /* what follows "model.layers.N." when `layered`; NULL: to be skipped */
+    const char *name; /* what follows "model.layers.N." if `layered`; NULL: skipped */
     bool layered;
     int64_t rows, cols; /* rows 0: a vector */
 } kind;
@@ -45,7 +46,7 @@ static int64_t count_floats(const shape *s, const kind *k) {
 
 enum { KINDS = 13 };
 
-/* Fills the layout; the last row is the classifier, absent when it is the embedding. */
+/* Fills the layout; the last row is the classifier, absent if tied to the embedding. */
 static int find_layout(const shape *s, kind k[KINDS]) {
     int64_t d = s->dim, kv = d / s->heads * s->kv_heads;
     const kind all[KINDS] = {{"model.embed_tokens.weight", false, s->vocab, d},
@@ -65,7 +66,7 @@ static int find_layout(const shape *s, kind k[KINDS]) {
     return s->tied ? KINDS - 1 : KINDS;
 }
 
-/* Sizes from the header, each believed only within its limits. */
+/* Reads the sizes from the header and checks their limits. */
 static bool read_shape(const sn_mapping *m, shape *s, char *why, size_t why_size) {
     int32_t v[7];
     memcpy(v, m->data, HEADER);
@@ -120,7 +121,7 @@ bool llama2c_matches(const sn_mapping *m) {
     return check_model(m, &s, "", NULL);
 }
 
-/* Points a tensor per layer into the mapped file. */
+/* Adds a tensor per layer that points into the mapped file. */
 static void list_tensors(const shape *s, const sn_mapping *m, import_list *l) {
     kind k[KINDS];
     const unsigned char *at = m->data + HEADER;
@@ -161,7 +162,7 @@ static sn_config *make_config(const shape *s) {
 }
 
 /* i32 longest token, then per token: f32 score, i32 length, bytes. The file has no count: the
- * tokens must fill it and be as many as the model's. */
+ * tokens must fill it, and their number must equal the model's vocabulary. */
 static bool check_tokenizer(const char *path, int64_t vocab, sn_error *err) {
     sn_mapping m;
     if (!sn_file_map(path, &m, err)) return false;
@@ -185,7 +186,7 @@ static bool check_tokenizer(const char *path, int64_t vocab, sn_error *err) {
                                      path, count, vocab);
 }
 
-/* *out: the tokenizer's path, allocated, or NULL if there is none to be found. */
+/* *out: the tokenizer's path, allocated, or NULL if none was found. */
 static bool find_tokenizer(const import_request *r, int64_t vocab, char **out, sn_error *err) {
     char by_size[32];
     snprintf(by_size, sizeof by_size, "tok%" PRId64 ".bin", vocab);
@@ -202,7 +203,7 @@ static bool find_tokenizer(const import_request *r, int64_t vocab, char **out, s
     return true;
 }
 
-/* Other tokenizer files of the folder would be read in place of the one that is written. */
+/* Other tokenizer files in the folder would take precedence over the one that is written. */
 static bool check_output(const import_request *r, sn_error *err) {
     bool ok = true;
     for (int i = 0; ok && import_tokenizer_files[i]; i++) {
@@ -211,8 +212,8 @@ static bool check_output(const import_request *r, sn_error *err) {
         if (!p) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
         if (sn_file_exists(p))
             ok = sn_fail(err, SN_ERR_FILE,
-                         "%s would be read in place of the model's tokenizer.bin: remove it, or "
-                         "give another folder",
+                         "%s would take precedence over the model's tokenizer.bin: remove it, or "
+                         "choose another folder",
                          p);
         free(p);
     }

@@ -7,14 +7,14 @@
  *   encoder.L.attn.in_proj_{weight [3d, d] = q|k|v, bias}, encoder.L.attn.out_proj,
  *   encoder.L.ffn.fc1, encoder.L.ffn.fc2, encoder.L.norm1, encoder.L.norm2
  *   norm, classifier
- * The config has model_type "vit" and Hugging Face's ViT keys, found from the shapes (square images
- * of one channel in square patches, row-major), plus
+ * The config has model_type "vit" and Hugging Face's ViT keys, derived from the shapes (square
+ * images of one channel in square patches, row-major), plus
  *   "linear_layout": "out_in"
  *   "norm_order": "post"      LayerNorm after each residual sum ("pre" is Hugging Face's ViT)
  *   "use_cls_token": false    no class token
  *   "pooling": "mean"         the classifier reads the mean over patches, after the final norm
  * The number of heads, image_mean and image_std are not in the tensors: num_attention_heads must
- * come from --config, whose other keys also replace what was found. */
+ * come from --config, whose other keys also override the derived ones. */
 #include "tools/import/import.h"
 #include "runtime/npy.h"
 
@@ -27,8 +27,8 @@
 
 enum { END_SIZE = 22, ENTRY_SIZE = 46, LOCAL_SIZE = 30, COMMENT_LIMIT = 65535 };
 
-/* Most bytes of all arrays together: this many and 64 for each byte of the archive. Weights hardly
- * compress; deflate's 1032 to 1 is what a file made to fill the memory has. */
+/* Limit on the total size of all arrays: this many bytes plus 64 per byte of the archive. Weights
+ * hardly compress; a ratio near deflate's maximum, 1032 to 1, is a decompression bomb. */
 #define UNPACKED_LIMIT ((uint64_t)64 << 20)
 
 bool npz_matches(const sn_mapping *m) {
@@ -43,7 +43,7 @@ static uint32_t read_u32(const unsigned char *p) {
     return read_u16(p) | read_u16(p + 2) << 16;
 }
 
-/* The end record: the last place in the file where one fits together with its comment. */
+/* The end record: the last position in the file where one fits, including its comment. */
 static const unsigned char *find_end(const sn_mapping *m) {
     for (size_t back = END_SIZE; back <= m->size && back <= END_SIZE + COMMENT_LIMIT; back++) {
         const unsigned char *p = m->data + m->size - back;
@@ -52,14 +52,14 @@ static const unsigned char *find_end(const sn_mapping *m) {
     return NULL;
 }
 
-/* One file of the archive, from its central directory entry. */
+/* A file in the archive, from its central directory entry. */
 typedef struct member {
     char name[256]; /* without ".npy" */
     const unsigned char *packed;
     uint32_t method, crc, packed_size, size;
 } member;
 
-/* Reads an entry at *at and moves *at behind it; returns what is wrong, or NULL. */
+/* Reads the entry at *at and moves *at behind it; returns an error text, or NULL. */
 static const char *read_member(const sn_mapping *m, const unsigned char **at,
                                const unsigned char *end, member *e) {
     const unsigned char *p = *at;
@@ -69,7 +69,7 @@ static const char *read_member(const sn_mapping *m, const unsigned char **at,
     *at = p + ENTRY_SIZE + name + skip;
     if (name >= sizeof e->name || name < 5 || memcmp(p + ENTRY_SIZE + name - 4, ".npy", 4) ||
         memchr(p + ENTRY_SIZE, 0, name))
-        return "holds something else than .npy files";
+        return "contains files other than .npy";
     memcpy(e->name, p + ENTRY_SIZE, name - 4);
     e->name[name - 4] = 0;
     e->method = read_u16(p + 10);
@@ -89,7 +89,7 @@ static const char *read_member(const sn_mapping *m, const unsigned char **at,
     return NULL;
 }
 
-/* Unpacks a deflated member into exactly e->size bytes. */
+/* Decompresses a deflated member to exactly e->size bytes. */
 static bool inflate_member(const member *e, unsigned char *out) {
     z_stream z = {.next_in = (Bytef *)(uintptr_t)e->packed,
                   .avail_in = e->packed_size,
@@ -109,8 +109,8 @@ static bool read_array(const member *e, const char *path, import_list *l, sn_err
     const unsigned char *data = e->packed;
     unsigned char *unpacked = NULL;
     if (e->method == 8) {
-        if (e->size / 1100 > e->packed_size) /* deflate packs at most 1032 to 1 */
-            return sn_fail(err, SN_ERR_FILE, "%s: damaged (its sizes cannot be)", where);
+        if (e->size / 1100 > e->packed_size) /* deflate's maximum ratio is 1032 to 1 */
+            return sn_fail(err, SN_ERR_FILE, "%s: corrupted (impossible sizes)", where);
         unpacked = malloc((size_t)e->size + 1);
         if (!unpacked) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", where);
         data = unpacked;
@@ -121,15 +121,15 @@ static bool read_array(const member *e, const char *path, import_list *l, sn_err
         sn_fail(err, SN_ERR_FILE, "%s: compression method %" PRIu32 " is not supported", where,
                 e->method);
     else if (unpacked ? !inflate_member(e, unpacked) : e->packed_size != e->size)
-        sn_fail(err, SN_ERR_FILE, "%s: damaged (cannot be unpacked)", where);
+        sn_fail(err, SN_ERR_FILE, "%s: corrupted (cannot be decompressed)", where);
     else if (crc32(0, data, e->size) != e->crc)
-        sn_fail(err, SN_ERR_FILE, "%s: damaged (wrong checksum)", where);
+        sn_fail(err, SN_ERR_FILE, "%s: corrupted (wrong checksum)", where);
     else
         ok = sn_npy_parse(where, data, e->size, &a, err);
     free(unpacked);
     if (ok && !a.count) {
         sn_npy_free(&a);
-        return sn_fail(err, SN_ERR_FILE, "%s: has no elements", where);
+        return sn_fail(err, SN_ERR_FILE, "%s: is empty", where);
     }
     if (ok && import_own(l, a.data)) import_add(l, e->name, a.dtype, a.rank, a.shape, a.data);
     return ok;
@@ -137,7 +137,7 @@ static bool read_array(const member *e, const char *path, import_list *l, sn_err
 
 static bool read_archive(const sn_mapping *m, const char *path, import_list *l, sn_error *err) {
     const unsigned char *end = find_end(m);
-    if (!end) return sn_fail(err, SN_ERR_FILE, "%s: not a whole zip archive: truncated?", path);
+    if (!end) return sn_fail(err, SN_ERR_FILE, "%s: not a complete zip archive: truncated?", path);
     uint64_t count = read_u16(end + 10), size = read_u32(end + 12), start = read_u32(end + 16);
     if (start + size > (uint64_t)(end - m->data))
         return sn_fail(err, SN_ERR_FILE, "%s: malformed zip archive", path);
@@ -148,7 +148,7 @@ static bool read_archive(const sn_mapping *m, const char *path, import_list *l, 
         const char *why = read_member(m, &at, m->data + start + size, &e);
         packed += why ? 0 : e.packed_size;
         unpacked += why ? 0 : e.size;
-        if (!why && import_find(l, e.name)) why = "its name occurs twice";
+        if (!why && import_find(l, e.name)) why = "duplicate name";
         if (!why && packed > m->size) why = "entries share their data";
         if (!why && unpacked > UNPACKED_LIMIT + 64 * (uint64_t)m->size)
             why = "the arrays are too large for the size of the archive";
@@ -198,15 +198,15 @@ static void check_tensor(const import_list *l, const vit *v, const char *name, c
     if (!t)
         sn_problem(p, "array \"%s\" is missing", name);
     else if (!fits)
-        sn_problem(p, "array \"%s\" is not f32 of a shape that fits the others", name);
+        sn_problem(p, "array \"%s\" is not f32, or its shape does not match the others", name);
 }
 
-/* The whole part of the root of a size, which is below 2^32: arrays are held in memory. */
+/* The integer square root of a size, which is below 2^32 because the arrays are in memory. */
 static int64_t find_root(int64_t n) {
     return (int64_t)sqrt((double)n);
 }
 
-/* Reads sizes off a few arrays and checks all of them. */
+/* Derives the sizes from a few arrays and checks all of them. */
 static bool find_sizes(const import_list *l, vit *v, const char *path, sn_error *err) {
     const sn_weight *pos = import_find(l, "pos_embed"), *fc, *classifier, *patch;
     patch = import_find(l, "patch_embed.proj.weight");
@@ -215,19 +215,19 @@ static bool find_sizes(const import_list *l, vit *v, const char *path, sn_error 
     if (!pos || !patch || !fc || !classifier || pos->rank != 3 || patch->rank != 2 ||
         fc->rank != 2 || classifier->rank != 2)
         return sn_fail(err, SN_ERR_FILE,
-                       "%s: not a known model: pos_embed [1, N, d], patch_embed.proj.weight, "
-                       "encoder.0.ffn.fc1.weight and classifier.weight were looked for",
+                       "%s: unknown model: expected arrays pos_embed [1, N, d], "
+                       "patch_embed.proj.weight, encoder.0.ffn.fc1.weight and classifier.weight",
                        path);
     *v =
         (vit){pos->shape[2], pos->shape[1], patch->shape[1], fc->shape[0], classifier->shape[0], 0};
     sn_problems p = {0};
     if (v->width < 1 || v->width > 1 << 16)
-        return sn_fail(err, SN_ERR_FILE, "%s: width %" PRId64 " is not possible", path, v->width);
+        return sn_fail(err, SN_ERR_FILE, "%s: width %" PRId64 " is invalid", path, v->width);
     size_t outer = sizeof outer_kinds / sizeof *outer_kinds;
     size_t inner = sizeof layer_kinds / sizeof *layer_kinds;
     v->layers = l->count > outer ? (int64_t)((l->count - outer) / inner) : 0;
     if (l->count != outer + (size_t)v->layers * inner)
-        sn_problem(&p, "%zu arrays are not %zu and %zu for each layer", l->count, outer, inner);
+        sn_problem(&p, "found %zu arrays; expected %zu, and %zu per layer", l->count, outer, inner);
     for (size_t i = 0; i < outer; i++)
         check_tensor(l, v, outer_kinds[i].name, outer_kinds[i].shape, &p);
     for (int64_t n = 0; n < v->layers; n++)
@@ -239,7 +239,7 @@ static bool find_sizes(const import_list *l, vit *v, const char *path, sn_error 
     if (p.count) return sn_problems_check(&p, path, SN_ERR_FILE, err);
     int64_t side = find_root(v->patch), grid = find_root(v->tokens);
     if (side * side != v->patch || grid * grid != v->tokens)
-        sn_problem(&p, "patches of %" PRId64 " pixels, %" PRId64 " of them: not squares", v->patch,
+        sn_problem(&p, "patches of %" PRId64 " pixels, %" PRId64 " of them: not square", v->patch,
                    v->tokens);
     return sn_problems_check(&p, path, SN_ERR_FILE, err);
 }
@@ -265,7 +265,7 @@ static sn_config *make_config(const vit *v) {
     return c;
 }
 
-/* The heads must be given, and divide the width. */
+/* The number of heads must be given, and must divide the width. */
 static bool check_heads(const import_request *r, const vit *v, sn_error *err) {
     if (!r->config)
         return sn_fail(err, SN_ERR_USAGE,

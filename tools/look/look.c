@@ -1,4 +1,4 @@
-/* look.c: runs a model on a text with chosen taps as outputs. */
+/* look.c: runs a model on a text with selected taps as outputs. */
 #include "tools/look/look.h"
 #include "ir/ir.h"
 #include "tools/model/translate.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- which entry, which taps ---- */
+/* ---- selecting entry and taps ---- */
 
 static sn_entry *pick_entry(sn_module *m) {
     static const char *const names[] = {"lens", "forward", "encode"};
@@ -21,12 +21,12 @@ typedef struct choice {
     const look_options *o;
     look_wants *wants;
     const char *output;
-    const char **names; /* [l->n]: the taps' names, as the compiler wants them */
+    const char **names; /* [l->n]: the taps' names, for the compiler */
 } choice;
 
 static bool add_tensor(look *l, const sn_binding *b, sn_error *err) {
     if (b->node->dtype != SN_F32)
-        return sn_fail(err, SN_ERR_USAGE, "'%s' is of type %s; only f32 tensors can be shown",
+        return sn_fail(err, SN_ERR_USAGE, "'%s' has type %s; only f32 tensors can be shown",
                        b->name, sn_dtype_name((sn_dtype)b->node->dtype));
     l->list[l->n++] = (look_tensor){.name = b->name};
     return true;
@@ -37,7 +37,7 @@ static bool choose_taps(void *user, const sn_model *model, sn_options *compile, 
     look *l = c->l;
     sn_entry *e = pick_entry(model->module);
     if (!e)
-        return sn_fail(err, SN_ERR_USAGE, "a %s model cannot be looked into this way", model->type);
+        return sn_fail(err, SN_ERR_USAGE, "a %s model cannot be inspected this way", model->type);
     l->entry = e->name;
     l->list = calloc((size_t)(e->n_tap + e->n_output) + 1, sizeof *l->list);
     c->names = calloc((size_t)e->n_tap + 1, sizeof *c->names);
@@ -59,7 +59,7 @@ static bool choose_taps(void *user, const sn_model *model, sn_options *compile, 
 
 enum { N_KNOWN = 4 };
 
-/* Copies to `in` those of `known` that the entry reads; their number, or -1 where one is
+/* Copies to `in` those of `known` that the entry reads; returns their number, or -1 if one is
  * missing. */
 static int pick_inputs(const look *l, const sn_arg_binding *known, sn_arg_binding *in,
                        sn_error *err) {
@@ -73,7 +73,7 @@ static int pick_inputs(const look *l, const sn_arg_binding *known, sn_arg_bindin
         while (k < N_KNOWN && strcmp(known[k].name, name)) k++;
         if (k == N_KNOWN || n == N_KNOWN) {
             sn_fail(err, SN_ERR_USAGE,
-                    "entry '%s' of a %s model reads '%s', which a text alone does not give",
+                    "entry '%s' of a %s model reads '%s', which cannot be derived from a text",
                     l->entry, l->m->model.type, name);
             return -1;
         }
@@ -82,7 +82,7 @@ static int pick_inputs(const look *l, const sn_arg_binding *known, sn_arg_bindin
     return n;
 }
 
-/* Room for every tensor, then one run. */
+/* Allocates every tensor, then runs once. */
 static bool run_entry(look *l, sn_error *err) {
     int64_t T = (int64_t)l->tokens.count, S = (int64_t)l->source.count;
     int32_t length = (int32_t)(S ? S : T), *zeros = calloc((size_t)T + 1, sizeof *zeros);
@@ -109,7 +109,7 @@ static bool run_entry(look *l, sn_error *err) {
     return ok;
 }
 
-/* A sentence for the encoder, and the begin token with what was made so far for the decoder. */
+/* The source for the encoder; the begin token and the result so far for the decoder. */
 static bool read_pair(look *l, const look_options *o, sn_error *err) {
     int32_t bos, eos;
     sn_ids result = {0};
@@ -129,9 +129,9 @@ static bool read_pair(look *l, const look_options *o, sn_error *err) {
     return ok;
 }
 
-/* Decoders read the beginning of a text, encoders all of it: [CLS] text [SEP]. */
+/* A decoder reads a text as a beginning, an encoder as a whole: [CLS] text [SEP]. */
 static bool read_text(look *l, const look_options *o, sn_error *err) {
-    if (!o->text) return sn_fail(err, SN_ERR_USAGE, "give the text to read: --prompt TEXT");
+    if (!o->text) return sn_fail(err, SN_ERR_USAGE, "no text to read: give --prompt TEXT");
     if (l->m->model.source_vocab) return read_pair(l, o, err);
     if (o->result)
         return sn_fail(err, SN_ERR_USAGE, "--result is for encoder-decoders; this is a %s model",

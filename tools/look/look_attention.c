@@ -1,5 +1,5 @@
-/* look_attention.c: attention maps as a picture: a square per head, rows: queries, columns: keys,
- * the darker the larger the weight [PH22 A4 line 6]. */
+/* look_attention.c: draws attention maps: one square per head, queries as rows, keys as columns,
+ * darker means a larger weight [PH22 A4 line 6]. */
 #include "tools/look/look.h"
 #include "runtime/file.h"
 
@@ -9,7 +9,7 @@
 
 enum { MAX_TOKENS = 256, GAP = 14, TITLE = 22, LABEL_LIMIT = 48 };
 
-/* How the architectures name their weights: sn_model_attention's tap, nano-gpt's, TSE-GPT's. */
+/* The names of the weights: sn_model_attention's tap, nano-gpt's, TSE-GPT's. */
 static bool is_map(const look_options *o, const char *name) {
     (void)o;
     static const char *const last[] = {"attention", "attSm", "pattern"};
@@ -19,7 +19,7 @@ static bool is_map(const look_options *o, const char *name) {
     return false;
 }
 
-/* A map: heads of one attention, [1, H, Tq, Tk] or, one head, [1, Tq, Tk]. */
+/* A map: all heads of one attention, [1, H, Tq, Tk] or, with one head, [1, Tq, Tk]. */
 typedef struct map {
     const look_tensor *t;
     int64_t heads, rows, columns;
@@ -29,11 +29,11 @@ static map map_of(const look_tensor *t) {
     return (map){t, t->rank == 4 ? t->shape[1] : 1, t->shape[t->rank - 2], t->shape[t->rank - 1]};
 }
 
-/* ---- which ---- */
+/* ---- selection ---- */
 
 typedef struct selection {
     int first, end;     /* of the maps */
-    int64_t head, last; /* of each */
+    int64_t head, last; /* of each map */
 } selection;
 
 static bool reject(const look *l, const char *what, sn_error *err) {
@@ -42,15 +42,14 @@ static bool reject(const look *l, const char *what, sn_error *err) {
     for (int i = 0; i < l->n && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%d: %s", i ? ", " : "", i,
                               l->list[i].name);
-    return sn_fail(err, SN_ERR_USAGE, "no attention layer '%s'; there are %s%s", what, names,
+    return sn_fail(err, SN_ERR_USAGE, "no attention layer '%s'; the layers are %s%s", what, names,
                    n < sizeof names ? "" : " …");
 }
 
 /* "all", or LAYER[:HEAD], LAYER a number or a prefix of a tap's name. */
 static bool select_maps(const look *l, const char *what, selection *s, sn_error *err) {
     if (!l->n)
-        return sn_fail(err, SN_ERR_USAGE, "a %s model has no attention that can be shown",
-                       l->m->model.type);
+        return sn_fail(err, SN_ERR_USAGE, "a %s model has no attention maps", l->m->model.type);
     *s = (selection){0, l->n, 0, INT64_MAX};
     const char *colon = strrchr(what, ':');
     size_t size = colon ? (size_t)(colon - what) : strlen(what);
@@ -90,7 +89,8 @@ static void print_escaped(FILE *f, const char *s) {
     }
 }
 
-/* One head at (x, y). Equal neighbours are one rectangle; weights under 1/200 are not drawn. */
+/* Draws one head at (x, y). Equal neighbours become one rectangle; weights below 1/200 are
+ * omitted. */
 static void draw_head(FILE *f, const map *p, int64_t head, int x, int y, int cell) {
     enum { SHADES = 100 };
     fprintf(f, "<rect x='%d' y='%d' width='%d' height='%d' fill='none' stroke='#bbb'/>\n", x, y,
@@ -110,8 +110,8 @@ static void draw_head(FILE *f, const map *p, int64_t head, int x, int y, int cel
     }
 }
 
-/* Whose weights: of an encoder-decoder's maps the encoder's are of the source alone, the decoder's
- * crossing ones have the source as keys. */
+/* Which tokens label the axes: in an encoder-decoder, the encoder's maps have the source on both
+ * axes, the decoder's cross-attention has the source as keys. */
 static bool reads_source(const look *l, const char *name, bool query) {
     if (!l->source.count) return false;
     return !strncmp(name, "encoder.", 8) || (!query && strstr(name, ".cross."));
@@ -188,8 +188,8 @@ bool look_attention(const look_options *o, sn_error *err) {
               select_maps(&l, o->attention, &s, err);
     size_t count = l.tokens.count > l.source.count ? l.tokens.count : l.source.count;
     if (ok && count > MAX_TOKENS)
-        ok = sn_fail(err, SN_ERR_USAGE, "%zu tokens are too many for a picture: at most %d", count,
-                     MAX_TOKENS);
+        ok = sn_fail(err, SN_ERR_USAGE, "%zu tokens are too many for a picture: the maximum is %d",
+                     count, MAX_TOKENS);
     if (ok) ok = write_picture(&l, &s, path, err);
     if (ok)
         printf("%s: %d attention layer%s, %zu tokens\n", path, s.end - s.first,

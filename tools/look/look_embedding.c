@@ -1,4 +1,4 @@
-/* look_embedding.c: the embedding table as a space: nearest neighbours by cosine similarity, and
+/* look_embedding.c: queries on the embedding table: nearest neighbours by cosine similarity, and
  * analogies as sums of unit vectors (Mikolov et al. 2013, section 4). */
 #include "tools/look/look.h"
 #include "ir/ir.h"
@@ -11,12 +11,12 @@
 typedef struct space {
     lm *m;
     const sn_tokenizer *words;
-    const char *name; /* the table's parameter */
+    const char *name; /* name of the table's parameter */
     int64_t n, d;
-    float *unit; /* [n, d] rows of length 1, or 0 */
+    float *unit; /* [n, d] rows of norm 1, or 0 */
 } space;
 
-/* The table whose rows the tokens (of an encoder-decoder: the source) choose. */
+/* The table that is indexed by the tokens (encoder-decoders: by the source). */
 static const sn_node *find_table(sn_module *m) {
     for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
         const sn_node *n = sn_module_node(m, i);
@@ -32,9 +32,9 @@ static bool open_space(space *s, const look_options *o, sn_error *err) {
     if (!(s->m = cmd_open_model("sinter inspect", &o->model, lo, err))) return false;
     if (!lm_weights(s->m)) return sn_fail(err, SN_ERR_USAGE, "random weights have no neighbours");
     s->words = s->m->source ? s->m->source : s->m->tokenizer;
-    if (!s->words) return sn_fail(err, SN_ERR_USAGE, "the model came without a tokenizer");
+    if (!s->words) return sn_fail(err, SN_ERR_USAGE, "the model has no tokenizer");
     const sn_node *table = find_table(s->m->model.module);
-    if (!table) return sn_fail(err, SN_ERR_USAGE, "the model embeds no tokens");
+    if (!table) return sn_fail(err, SN_ERR_USAGE, "the model does not embed tokens");
     s->name = sn_attr_str(table, SN_A_name, "");
     const sn_weight *w = sn_weights_find(lm_weights(s->m), s->name);
     if (!w || w->rank != 2)
@@ -43,7 +43,7 @@ static bool open_space(space *s, const look_options *o, sn_error *err) {
     s->unit = malloc((size_t)(s->n * s->d) * sizeof *s->unit + 1);
     if (!s->unit) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (!sn_weight_to_f32(w, s->unit))
-        return sn_fail(err, SN_ERR_FILE, "'%s' is not of a float type", s->name);
+        return sn_fail(err, SN_ERR_FILE, "'%s' does not have a float type", s->name);
     for (int64_t i = 0; i < s->n; i++) {
         float *row = s->unit + i * s->d;
         double square = 0;
@@ -59,7 +59,8 @@ static void close_space(space *s) {
     lm_close(s->m);
 }
 
-/* A word is the token that begins a word, " king", if there is one, else the text as it stands. */
+/* The token of a word that begins with a space, " king", if there is one; otherwise of the text
+ * itself. */
 static int32_t find_word(const space *s, const char *word, size_t size, sn_error *err) {
     char spaced[256];
     const sn_tokenizer *t = s->words;
@@ -75,8 +76,8 @@ static int32_t find_word(const space *s, const char *word, size_t size, sn_error
             used += (size_t)snprintf(list + used, sizeof list - used, "%s'%s'", i ? ", " : "",
                                      look_token(s->words, pieces.data[i], text));
     sn_ids_free(&pieces);
-    sn_fail(err, SN_ERR_USAGE, "'%.*s' is not one token of this vocabulary but %s", (int)size, word,
-            *list ? list : "none of its words");
+    sn_fail(err, SN_ERR_USAGE, "'%.*s' is not a single token of this vocabulary but %s", (int)size,
+            word, *list ? list : "none of its words");
     return -1;
 }
 
@@ -91,7 +92,7 @@ static int by_score(const void *a, const void *b) {
     return x->id - y->id;
 }
 
-/* The rows most like `v`, but for those that were asked about. */
+/* Prints the rows most similar to `v`, except those in the query. */
 static bool print_nearest(const space *s, const double *v, const int32_t *asked, int n_asked,
                           int64_t top, sn_error *err) {
     scored *list = malloc(sizeof *list * (size_t)s->n + 1);
@@ -117,7 +118,7 @@ static bool print_nearest(const space *s, const double *v, const int32_t *asked,
     return true;
 }
 
-/* sum of sign[i] times the unit vector of word i */
+/* weighted sum of the unit vectors of the words */
 static bool look_words(const look_options *o, const char *words, int n_words, const double *sign,
                        const char *usage, sn_error *err) {
     space s = {0};
@@ -151,11 +152,11 @@ static bool look_words(const look_options *o, const char *words, int n_words, co
 }
 
 bool look_near(const look_options *o, sn_error *err) {
-    return look_words(o, o->near, 1, (const double[]){1}, "--near takes a word", err);
+    return look_words(o, o->near, 1, (const double[]){1}, "--near needs a word", err);
 }
 
 /* A is to B as C is to B - A + C */
 bool look_analogy(const look_options *o, sn_error *err) {
     return look_words(o, o->analogy, 3, (const double[]){-1, 1, 1},
-                      "--analogy takes three words: \"man king woman\"", err);
+                      "--analogy needs three words: \"man king woman\"", err);
 }

@@ -1,4 +1,4 @@
-/* look_lens.c: what the model would say after each layer: the residual stream through the last norm
+/* look_lens.c: the prediction after each layer: the residual stream passed through the final norm
  * and the unembedding ("logit lens"). */
 #include "tools/look/look.h"
 
@@ -43,8 +43,8 @@ bool look_lens(const look_options *o, sn_error *err) {
         int top = (int)(o->top < V ? o->top : V);
         if (top > 16) top = 16;
         if (at >= T)
-            ok = sn_fail(err, SN_ERR_RANGE, "position %lld of a text of %lld tokens", (long long)at,
-                         (long long)T);
+            ok = sn_fail(err, SN_ERR_RANGE, "position %lld is outside a text of %lld tokens",
+                         (long long)at, (long long)T);
         char text[64];
         if (ok) printf("after '%s':\n", look_token(l.m->tokenizer, l.tokens.data[at], text));
         for (int64_t i = 0; ok && i < shape[0]; i++)

@@ -1,4 +1,4 @@
-/* look_tap.c: the tensors that have names, and the value of one of them. */
+/* look_tap.c: lists the named tensors, or prints the value of one. */
 #include "tools/look/look.h"
 #include "ir/ir.h"
 #include "runtime/npy.h"
@@ -24,7 +24,8 @@ bool look_taps(const look_options *o, sn_error *err) {
     }
     if (!count)
         sn_fail(err, SN_ERR_USAGE,
-                "%s names no tensors: sn_name(tensor, \"name\") in its code does", m->model.type);
+                "%s has no named tensors; name them in its code: sn_name(tensor, \"name\")",
+                m->model.type);
     lm_close(m);
     return count > 0;
 }
@@ -43,11 +44,11 @@ static void print_summary(const look_tensor *t) {
     double n = (double)t->count, mean = sum / n;
     printf("%s [", t->name);
     for (int i = 0; i < t->rank; i++) printf("%s%lld", i ? "," : "", (long long)t->shape[i]);
-    printf("] mean %.6g, deviation %.6g, smallest %.6g, largest %.6g\n", mean,
+    printf("] mean %.6g, deviation %.6g, min %.6g, max %.6g\n", mean,
            sqrt(fmax(square / n - mean * mean, 0)), lo, hi);
 }
 
-/* The first values of each of the last rows: what fits a screen. */
+/* Prints the first values of each of the last rows, as many as fit on a screen. */
 static void print_rows(const look_tensor *t) {
     enum { ROWS = 12, COLUMNS = 8 };
     int64_t width = t->rank ? t->shape[t->rank - 1] : 1, rows = width ? t->count / width : 0;

@@ -1,4 +1,4 @@
-/* encoder.c: texts to a padded batch, one run. */
+/* encoder.c: pads texts to a batch and runs them once. */
 #include "tools/model/encoder.h"
 
 #include <stdlib.h>
@@ -11,11 +11,13 @@ bool encoder_read(const lm *m, const char *text, size_t size, sn_ids *out, sn_er
                            : lm_encode(m, text, size, false, out, err);
     if (!ok) return false;
     int64_t n = (int64_t)(out->count - before);
-    if (n < 1 || !size) return sn_fail(err, SN_ERR_USAGE, "the text is empty: nothing to read");
+    if (n < 1 || !size)
+        return sn_fail(err, SN_ERR_USAGE, "the text is empty: there is nothing to read");
     if (n > m->model.context)
-        return sn_fail(err, SN_ERR_RANGE,
-                       "the text has %lld tokens, the model has positions for %lld: shorten it",
-                       (long long)n, (long long)m->model.context);
+        return sn_fail(
+            err, SN_ERR_RANGE,
+            "the text has %lld tokens, but the model has only %lld positions: shorten it",
+            (long long)n, (long long)m->model.context);
     for (size_t i = before; i < out->count; i++)
         if (out->data[i] < 0 || out->data[i] >= m->model.vocab)
             return sn_fail(err, SN_ERR_RANGE, "token %d is outside the vocabulary 0..%lld",

@@ -1,4 +1,4 @@
-/* installed.c: files that belong to the program, found from where its own file is. */
+/* installed.c: finds files of the installation relative to the program's own file. */
 #include "tools/model/installed.h"
 #include "runtime/file.h"
 

@@ -1,11 +1,11 @@
-/* installed.h: files that belong to the program, wherever its installation was moved. */
+/* installed.h: finds files of the installation, even if it was moved. */
 #ifndef SN_INSTALLED_H
 #define SN_INSTALLED_H
 
 #include "runtime/base.h"
 
-/* Writes the folder PREFIX/sub to `out` if the program is PREFIX/…/sinter and the folder has
- * `file`; else `built`, a folder of the source tree, if that has it. False: neither has it; then
+/* Writes PREFIX/sub to `out` if the program is PREFIX/…/sinter and that folder contains `file`;
+ * otherwise `built`, a folder of the source tree, if it contains `file`. False: neither does; then
  * `out` is the first. */
 bool installed_folder(const char *sub, const char *file, const char *built, char *out, size_t size);
 

@@ -1,4 +1,4 @@
-/* lm.c: opens, compiles and runs a language model; random weights for published sizes. */
+/* lm.c: opens, compiles and runs a language model; initialises presets with random weights. */
 #include "tools/model/lm.h"
 #include "ir/ir.h"
 #include "runtime/rng.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- where the model comes from ---- */
+/* ---- locating the model ---- */
 
 static bool has_tokenizer(const char *folder) {
     static const char *const names[] = {"tokenizer.json", "vocabulary.json", "vocab.json",
@@ -32,7 +32,7 @@ static bool open_tokenizer(lm *m, const char *path, sn_error *err) {
     return m->tokenizer != NULL;
 }
 
-/* An encoder-decoder's two vocabularies. *found: there are such files. */
+/* Loads the two vocabularies of an encoder-decoder. *found: the files exist. */
 static bool open_vocabularies(lm *m, bool *found, sn_error *err) {
     static const char *const names[2] = {"source_vocabulary.json", "target_vocabulary.json"};
     *found = sn_folder_has(m->dir->path, names[0]) && sn_folder_has(m->dir->path, names[1]);
@@ -47,18 +47,18 @@ static bool open_vocabularies(lm *m, bool *found, sn_error *err) {
     return ok;
 }
 
-/* What is no folder may be a published size or a model of a hub. */
+/* A path that is not a folder may be a preset, or a model id of a hub. */
 static bool check_path(const char *path, sn_error *err) {
     struct stat st;
     if (stat(path, &st) == 0) return true;
     if (sn_model_preset(path))
         return sn_fail(err, SN_ERR_FILE,
-                       "%s: cannot open model folder; --preset %s is that size with random weights",
+                       "%s: cannot open model folder; --preset %s is this size with random weights",
                        path, path);
     const char *slash = strchr(path, '/');
     bool hub = slash && slash > path && slash[1] && !strchr(slash + 1, '/') && path[0] != '.';
     return sn_fail(err, SN_ERR_FILE, "%s: cannot open model folder: %s%s", path, strerror(errno),
-                   hub ? "; a model of a hub must be downloaded first" : "");
+                   hub ? "; models of a hub must be downloaded first" : "");
 }
 
 static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *err) {
@@ -68,17 +68,18 @@ static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *
     m->config = m->dir->config;
     const char *source = sn_config_string_or(m->config, "source", NULL);
     if (source)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "%s holds the weights of a model in C; name its code as well: %s %s "
-                       "--checkpoint %s",
-                       path, o->command ? o->command : "sinter COMMAND", source, path);
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "%s contains the weights of a model in C; name its code, too: %s %s --checkpoint %s",
+            path, o->command ? o->command : "sinter COMMAND", source, path);
     bool two = false;
     if (!o->tokenizer && !open_vocabularies(m, &two, err)) return false;
     if (two || (!o->tokenizer && !has_tokenizer(path))) return true;
     return open_tokenizer(m, o->tokenizer ? o->tokenizer : path, err);
 }
 
-/* A file of another format: imported into a folder that is gone as soon as it is mapped. */
+/* Imports a file of another format into a temporary folder, which is deleted as soon as it is
+ * mapped. */
 static bool open_foreign(lm *m, const lm_options *o, sn_error *err) {
     temporary t;
     if (!temporary_make(&t, err)) return false;
@@ -88,7 +89,7 @@ static bool open_foreign(lm *m, const lm_options *o, sn_error *err) {
     return ok;
 }
 
-/* Weights and perhaps a tokenizer of a model in C. */
+/* Weights and, if present, the tokenizer of a model in C. */
 static bool open_checkpoint(lm *m, const lm_options *o, sn_error *err) {
     struct stat st;
     bool folder = o->checkpoint && stat(o->checkpoint, &st) == 0 && S_ISDIR(st.st_mode);
@@ -120,7 +121,7 @@ static bool open_preset(lm *m, const lm_options *o, sn_error *err) {
         for (int i = 0; sn_model_preset_name(i) && n < sizeof names; i++)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
                                   sn_model_preset_name(i));
-        return sn_fail(err, SN_ERR_USAGE, "preset '%s' is not known; known: %s", o->preset, names);
+        return sn_fail(err, SN_ERR_USAGE, "unknown preset '%s'; known: %s", o->preset, names);
     }
     m->own_config = m->config = sn_config_parse(o->preset, text, strlen(text), err);
     if (!m->config) return false;
@@ -131,7 +132,8 @@ static bool open_source(lm *m, const lm_options *o, sn_error *err) {
     if (!o->path == !o->preset)
         return sn_fail(err, SN_ERR_USAGE, "give either a model folder or a preset");
     if (o->checkpoint && !model_source_is(o->path))
-        return sn_fail(err, SN_ERR_USAGE, "--checkpoint is for models in C: a folder has weights");
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--checkpoint is for models in C: a model folder has its own weights");
     if (model_source_is(o->path))
         return model_source_open(o->path, o->compile.cache_dir, &m->code, err) &&
                open_checkpoint(m, o, err);
@@ -143,7 +145,7 @@ static bool open_source(lm *m, const lm_options *o, sn_error *err) {
 
 /* ---- random weights ---- */
 
-/* Mean 0 and standard deviation 0.02 (GPT-2's initial weights), gains of norms 1, biases 0. */
+/* Mean 0 and standard deviation 0.02 (GPT-2's initialisation), gains of norms 1, biases 0. */
 static void fill_random(const char *name, uint64_t seed, uint32_t stream_step, float *out,
                         int64_t n) {
     const double width = 0.02 * sqrt(3);
@@ -206,13 +208,13 @@ static bool random_session(lm *m, uint64_t seed, sn_error *err) {
 
 static bool check_vocabulary(const sn_tokenizer *t, int64_t vocab, sn_error *err) {
     if (!t || !vocab || sn_tokenizer_vocab_size(t) <= vocab) return true;
-    return sn_fail(err, SN_ERR_SHAPE,
-                   "the tokenizer (%s) has %d tokens, the model's vocabulary only %lld: they do "
-                   "not belong together",
-                   sn_tokenizer_kind(t), (int)sn_tokenizer_vocab_size(t), (long long)vocab);
+    return sn_fail(
+        err, SN_ERR_SHAPE,
+        "the tokenizer (%s) has %d tokens but the model's vocabulary only %lld: they do not match",
+        sn_tokenizer_kind(t), (int)sn_tokenizer_vocab_size(t), (long long)vocab);
 }
 
-/* Is there such an entry, of tokens (and targets) alone? */
+/* Whether the entry exists and has no inputs other than tokens (and targets). */
 static bool reads_tokens(sn_module *m, sn_entry *e) {
     if (!e) return false;
     sn_order order = sn_entry_topo(m, e);
@@ -225,38 +227,37 @@ static bool reads_tokens(sn_module *m, sn_entry *e) {
     return ok;
 }
 
-/* Encoders have no caches; they and encoder-decoders want more than tokens for their loss. */
+/* Encoders have no caches; the loss of encoders and encoder-decoders needs more inputs than
+ * tokens. */
 static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
     sn_module *mod = m->model.module;
     int entries = o->entries;
     if (o->needs && !sn_entry_get(mod, o->needs))
         return sn_fail(err, SN_ERR_USAGE,
-                       "these weights of a %s model have no head for '%s': an encoder that was "
-                       "trained for it is needed, such as a bert with a %s",
+                       "the weights of this %s model have no head for '%s': use an encoder that "
+                       "was trained for it, such as a bert with a %s",
                        m->model.type, o->needs,
                        strcmp(o->needs, "classify") ? "masked-language-model head or a pooler"
                                                     : "classifier");
     if (o->any_model) return true;
     if (o->translates && !m->model.source_vocab)
         return sn_fail(err, SN_ERR_USAGE,
-                       "a %s model has no encoder and decoder: translate needs an edt model",
+                       "a %s model is not an encoder-decoder: translate needs an edt model",
                        m->model.type);
     if (o->translates) return true;
     if (m->model.source_vocab && entries & (SN_CACHED | SN_LOSS))
-        return sn_fail(
-            err, SN_ERR_USAGE,
-            "a %s model predicts the tokens of a result, given a source: sinter translate",
-            m->model.type);
+        return sn_fail(err, SN_ERR_USAGE,
+                       "a %s model predicts a result from a source: use sinter translate",
+                       m->model.type);
     bool ok = (!(entries & SN_CACHED) || reads_tokens(mod, sn_entry_get(mod, "decode"))) &&
               (!(entries & SN_LOSS) || reads_tokens(mod, sn_entry_get(mod, "loss")));
-    return ok ||
-           sn_fail(err, SN_ERR_USAGE,
-                   "a %s model predicts no next token: generate and eval need a decoder, such "
-                   "as gpt2 or llama",
-                   m->model.type);
+    return ok || sn_fail(err, SN_ERR_USAGE,
+                         "a %s model does not predict the next token: generate and eval need a "
+                         "decoder, such as gpt2 or llama",
+                         m->model.type);
 }
 
-/* "id2label" of Hugging Face's configs: {"0": "negative", ...} */
+/* Reads "id2label" of Hugging Face's configs: {"0": "negative", ...} */
 static bool open_labels(lm *m, sn_error *err) {
     if (!m->model.labels || !m->config || !sn_config_has(m->config, "id2label")) return true;
     m->labels = sn_config_section(m->config, "id2label");
@@ -276,8 +277,8 @@ void lm_sizes(sn_module *m, int64_t batch, int64_t length, char *text, size_t si
     }
 }
 
-/* Whether the weights have each parameter that an entry reads, with its shape. Compiling a large
- * model takes long; what does not belong together is known before. */
+/* Checks that the weights contain every parameter of an entry with its shape, before a compilation
+ * that may take long. */
 static bool check_weights(const lm *m, const sn_weights *w, sn_error *err) {
     sn_module *mod = m->model.module;
     sn_problems problems = {0};
@@ -297,7 +298,7 @@ static bool check_weights(const lm *m, const sn_weights *w, sn_error *err) {
     return sn_problems_check(&problems, sn_weights_path(w), SN_ERR_FILE, err);
 }
 
-/* Builds the model, with these entries. */
+/* Builds the model with these entries. */
 static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, sn_error *err) {
     const sn_model_options mo = {.entries = entries,
                                  .context = o->context,
@@ -307,7 +308,7 @@ static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, 
                            : sn_model_build_with(m->code.define, m->code.name, &mo, out, err);
 }
 
-/* The entries that were asked for may leave tensors out that others take. */
+/* With only the requested entries, some tensors of the weights may be unused. */
 static bool check_unused(const lm *m, const lm_options *o, const sn_weights *w, sn_error *err) {
     sn_model all;
     if (sn_model_takes_all(&m->model, w, NULL)) return true;
@@ -332,7 +333,7 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
         return false;
     sn_options compile = o->compile;
     if (o->prepare && !o->prepare(o->user, &m->model, &compile, err)) return false;
-    char sizes[256]; /* of eval: whole windows */
+    char sizes[256]; /* for eval: whole windows */
     lm_sizes(m->model.module, 1, m->model.context, sizes, sizeof sizes);
     if (o->entries == SN_LOSS && !compile.tune_sizes) compile.tune_sizes = sizes;
     m->program = sn_compile(m->model.module, &compile, err);
@@ -374,7 +375,8 @@ void lm_close(lm *m) {
     free(m->random);
     free(m->logits);
     sn_weights_close(m->checkpoint);
-    model_source_close(&m->code); /* last: its strings are places in the module */
+    /* last, because its strings are referenced as source locations by the module */
+    model_source_close(&m->code);
     free(m);
 }
 
@@ -408,7 +410,7 @@ bool lm_feed(lm *m, const int32_t *ids, int64_t n, sn_error *err) {
     if (n < 1) return sn_fail(err, SN_ERR_USAGE, "no tokens to run");
     if (m->past + n > m->model.context)
         return sn_fail(err, SN_ERR_RANGE,
-                       "%lld tokens are more than the context of %lld that the model has room for",
+                       "the sequence has %lld tokens, but the context holds only %lld",
                        (long long)(m->past + n), (long long)m->model.context);
     if (!check_tokens(m, ids, n, err)) return false;
     sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)ids, 1, n),

@@ -1,6 +1,6 @@
-/* lm.h: a language model ready to run: from a model folder (or a file that import knows, or a
- * published size with random weights) to a compiled program, a session and a tokenizer, in one
- * call. What generate, eval, explain and the benches stand on; other programs may use it too. */
+/* lm.h: opens a language model in one call: from a model folder (or a file that import can read, or
+ * a preset with random weights) to a compiled program, a session and a tokenizer. Used by generate,
+ * eval, explain and the benches; other programs may use it, too. */
 #ifndef SN_LM_H
 #define SN_LM_H
 
@@ -10,30 +10,31 @@
 #include "tools/model/model_source.h"
 
 typedef struct lm_options {
-    const char *command;    /* "sinter eval", for advice in messages; or NULL */
-    const char *path;       /* model folder; a file of another format: imported in passing; a model
-                               in C (model_source.h): random weights unless there is a checkpoint */
-    const char *checkpoint; /* weights of a model in C: .safetensors file or folder of one */
-    const char *preset;     /* instead of path: a published size, random weights */
-    const char *tokenizer;  /* file or folder; NULL: the model's own, if it has one */
+    const char *command; /* "sinter eval", for hints in messages; or NULL */
+    /* a model folder; a file of another format, which is imported; a model in C (model_source.h),
+     * with random weights unless there is a checkpoint */
+    const char *path;
+    const char *checkpoint; /* weights of a model in C: a .safetensors file or its folder */
+    const char *preset;     /* instead of path: a published size with random weights */
+    const char *tokenizer;  /* file or folder; NULL: the model's own, if any */
     int entries;            /* SN_FORWARD, …, as in models.h */
-    bool translates;        /* an encoder-decoder is wanted, with SN_CACHED */
-    int64_t beams;          /* of an encoder-decoder; 0: 1 */
-    int64_t context;        /* longest sequence; 0: the model's */
-    uint64_t seed;          /* of random weights */
+    bool translates;        /* open an encoder-decoder, with SN_CACHED */
+    int64_t beams;          /* beams of an encoder-decoder; 0: 1 */
+    int64_t context;        /* maximum sequence length; 0: the model's */
+    uint64_t seed;          /* seed of random weights */
     const char *needs;      /* an entry that the model must have, or NULL */
-    bool any_model;         /* take what entries the model has, decoder or not */
-    bool compile_only;      /* no weights are read or made, no session */
-    bool build_only;        /* nor a program: config, module, mapped weights and tokenizer */
+    bool any_model;         /* accept whatever entries the model has, even if it is not a decoder */
+    bool compile_only;      /* do not read or create weights or a session */
+    bool build_only;        /* nor a program: only config, module, mapped weights and tokenizer */
     sn_options compile;
-    /* Sees the module before it is compiled and may change the options, for taps; or NULL. */
+    /* Called before the module is compiled; may change the options, such as taps. Or NULL. */
     bool (*prepare)(void *user, const sn_model *model, sn_options *compile, sn_error *err);
     void *user;
 } lm_options;
 
 enum { LM_ENDS = 16 };
 
-/* An open model. All of it belongs to the lm; fields are for reading. */
+/* An open model. The lm owns everything; the fields are read-only. */
 typedef struct lm {
     sn_model_dir *dir;      /* NULL: a preset or a model in C */
     sn_config *config;      /* NULL: a model in C without a checkpoint folder */
@@ -42,57 +43,58 @@ typedef struct lm {
     sn_model model;
     sn_program *program;     /* NULL: build_only */
     sn_session *session;     /* NULL: compile_only, build_only */
-    sn_tokenizer *tokenizer; /* NULL: the model came without one */
-    char *tokenizer_path;    /* file or folder that the tokenizer was read from */
-    sn_tokenizer *source;    /* of an encoder-decoder's other vocabulary; NULL: the same */
-    int32_t eos[LM_ENDS];    /* tokens that end a text: config.json's, generation_config.json's and
-                                the tokenizer's; the first ends a translation */
+    sn_tokenizer *tokenizer; /* NULL: the model has no tokenizer */
+    char *tokenizer_path;    /* the file or folder of the tokenizer */
+    sn_tokenizer *source;    /* encoder-decoders: the other vocabulary; NULL: the same */
+    /* tokens that end a text, from config.json, generation_config.json and the tokenizer; the first
+     * one ends a translation */
+    int32_t eos[LM_ENDS];
     int n_eos;
-    int64_t beams;         /* rows of tokens that an encoder-decoder was opened for */
+    int64_t beams;         /* rows of tokens (beams) that an encoder-decoder was opened for */
     float *logits;         /* [vocab] after lm_feed */
     int64_t past;          /* tokens in the caches */
-    sn_config *labels;     /* names of a classifier's classes, "id2label"; NULL: none */
-    sn_config *own_config; /* of a preset, or a checkpoint folder */
-    void **random;         /* [n_random] weights of a preset */
+    sn_config *labels;     /* class names, "id2label"; NULL: none */
+    sn_config *own_config; /* preset or checkpoint folder */
+    void **random;         /* [n_random] random weights */
     int n_random;
 } lm;
 
-/* NULL on error. The model's context is the limit of all that follows. */
+/* NULL on error. The model's context limits all calls below. */
 lm *lm_open(const lm_options *o, sn_error *err);
 bool lm_open_ends(lm *m, const char *folder, sn_error *err); /* part of lm_open: fills eos */
-int32_t lm_bos(const lm *m);               /* the token that begins a text; -1: none */
-const sn_weights *lm_weights(const lm *m); /* as opened; NULL: random */
+int32_t lm_bos(const lm *m);               /* the token that starts a text; -1: none */
+const sn_weights *lm_weights(const lm *m); /* as opened; NULL: random weights */
 void lm_close(lm *m);                      /* NULL is allowed */
 
-/* Runs n more tokens through prefill (decode for one): m->logits are those after the last of them.
- * A sequence over the context, and a token outside the vocabulary, are errors that change nothing.
+/* Runs n more tokens through prefill (decode if n is 1); m->logits are those after the last token.
+ * A sequence longer than the context and a token outside the vocabulary are errors without effect.
  * Needs SN_CACHED. */
 bool lm_feed(lm *m, const int32_t *ids, int64_t n, sn_error *err);
-void lm_reset(lm *m); /* forgets the sequence */
+void lm_reset(lm *m); /* starts a new sequence */
 
-/* -ln P(targets[i] | tokens[0 .. i]) into loss[n]. Needs SN_LOSS. */
+/* Writes -ln P(targets[i] | tokens[0 .. i]) to loss[n]. Needs SN_LOSS. */
 bool lm_loss(lm *m, const int32_t *tokens, const int32_t *targets, int64_t n, float *loss,
              sn_error *err);
 
-/* Text to ids with the model's tokenizer, BOS first if the vocabulary has one and bos is set. A
- * model without a tokenizer takes numbers ("0 2 1", commas are fine). */
+/* Encodes text with the model's tokenizer; with `bos`, BOS first if the vocabulary has one. For a
+ * model without a tokenizer, the text is a list of numbers ("0 2 1", or with commas). */
 bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out, sn_error *err);
 
-/* Whether the model was trained on texts that begin with BOS: "add_bos_token" of its config, true
- * if that says nothing. */
+/* Whether the model was trained on texts that begin with BOS: "add_bos_token" of its config; true
+ * if absent. */
 bool lm_begins_with_bos(const lm *m);
 
 /* The same for the source of an encoder-decoder, without BOS. */
 bool lm_encode_source(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err);
 
-/* Name of class i of a classifier; NULL: its config tells none. */
+/* Name of class i of a classifier; NULL: not in the config. */
 const char *lm_label(const lm *m, int64_t i);
 
-/* The dimensions of a module as sn_options has them, "B=4,T=64": B is `batch`, others are `length`,
- * or less where their bounds say so. */
+/* The dimensions of a module in the form of sn_options, "B=4,T=64": B is `batch`, the others are
+ * `length`, or less if their bounds require it. */
 void lm_sizes(sn_module *m, int64_t batch, int64_t length, char *text, size_t size);
 
-/* Number of parameter elements of the program's model. */
+/* Number of parameters of the program's model. */
 int64_t lm_parameters(const lm *m);
 
 #endif

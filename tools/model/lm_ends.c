@@ -1,4 +1,4 @@
-/* lm_ends.c: the tokens that texts begin and end with: of the tokenizer, of config.json and of
+/* lm_ends.c: the tokens that start and end texts, from the tokenizer, config.json and
  * generation_config.json. */
 #include "tools/model/lm.h"
 #include "runtime/file.h"
@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* Ids outside the vocabulary never come: configs of cut down models have such. */
+/* Ignores ids outside the vocabulary, which occur in configs of truncated models. */
 static void add_end(lm *m, int64_t id) {
     for (int i = 0; i < m->n_eos; i++)
         if (m->eos[i] == id) return;
@@ -44,13 +44,13 @@ int32_t lm_bos(const lm *m) {
 }
 
 static bool fail_token(const char *role, const char *key, sn_error *err) {
-    return sn_fail(err, SN_ERR_USAGE,
-                   "the vocabulary has no %s token, and config.json no \"%s\": a result could not "
-                   "%s",
-                   role, key, role);
+    return sn_fail(
+        err, SN_ERR_USAGE,
+        "the vocabulary has no %s token, and config.json no \"%s\": a result could not %s", role,
+        key, role);
 }
 
-/* What a result begins with: a config's token must be one of the vocabulary. */
+/* The token that starts a result: the config's token must be in the vocabulary. */
 static bool find_begin(const lm *m, const char *key, int32_t *out, sn_error *err) {
     int64_t id = sn_config_has(m->config, key)
                      ? sn_config_int(m->config, key, 0, m->model.vocab - 1)

@@ -1,5 +1,5 @@
-/* model_source.c: models in C, compiled and loaded at run time; see model_source.h. The text after
- * the preprocessor is the key of the cache, so that a changed header is noticed too. */
+/* model_source.c: compiles models in C and loads them; see model_source.h. The cache key is the
+ * text after the preprocessor, so changed headers are noticed. */
 #include "tools/model/model_source.h"
 #include "codegen/jit/cache.h"
 #include "runtime/file.h"
@@ -35,7 +35,7 @@ bool model_source_is(const char *path) {
 typedef struct command {
     char *arg[MAX_ARGS + 1];
     int n;
-    char *words; /* of $CC and $CFLAGS, cut at spaces */
+    char *words; /* $CC and $CFLAGS, split at spaces */
     char include[2][PATH_MAX + 96];
 } command;
 
@@ -89,7 +89,7 @@ static bool begin_command(command *c, sn_error *err) {
     return true;
 }
 
-/* All that a descriptor gives, with a NUL behind; NULL: out of memory or a failed read. */
+/* Reads a descriptor to the end, NUL-terminated; NULL: out of memory, or a failed read. */
 static char *read_all(int fd, size_t *size) {
     size_t capacity = 1 << 16, n = 0;
     char *text = malloc(capacity + 1);
@@ -113,7 +113,7 @@ static char *read_all(int fd, size_t *size) {
     return NULL;
 }
 
-/* Whole lines of the compiler's messages, as many as an error can hold. */
+/* As many whole lines of the compiler's messages as fit in an error. */
 static bool fail_compile(const char *path, const char *messages, sn_error *err) {
     size_t room = sizeof err->message - strlen(path) - 40, n = strlen(messages);
     if (n > room)
@@ -122,8 +122,8 @@ static bool fail_compile(const char *path, const char *messages, sn_error *err) 
     return sn_fail(err, SN_ERR_USAGE, "%s does not compile:\n%.*s", path, (int)n, messages);
 }
 
-/* Runs the command; its standard output (or, of the second form, nothing) is returned, to be freed.
- * NULL with the compiler's messages in err. */
+/* Runs the command; returns its standard output (in the second form: an empty text), which the
+ * caller frees. NULL with the compiler's messages in err. */
 static char *run_command(command *c, const char *path, size_t *size, sn_error *err) {
     int out[2] = {-1, -1}, messages = memfd_create("sinter-cc", MFD_CLOEXEC);
     if (messages < 0 || pipe2(out, O_CLOEXEC)) {
@@ -160,11 +160,11 @@ static char *run_command(command *c, const char *path, size_t *size, sn_error *e
     return text;
 }
 
-/* ---- making the shared object ---- */
+/* ---- compiling the shared object ---- */
 
-/* The text after the preprocessor and the command that compiles it. */
+/* The text after the preprocessor, and the command that compiles it. */
 static sn_cache_key key_of(const command *c, const char *text, size_t size) {
-    XXH128_hash_t hash[MAX_ARGS + 1]; /* a hash of hashes: no part can run into the next */
+    XXH128_hash_t hash[MAX_ARGS + 1]; /* a hash of hashes keeps the parts separate */
     for (int i = 0; i < c->n; i++) hash[i] = XXH3_128bits(c->arg[i], strlen(c->arg[i]));
     hash[c->n] = XXH3_128bits(text, size);
     XXH128_hash_t h = XXH3_128bits(hash, sizeof *hash * (size_t)(c->n + 1));
@@ -180,7 +180,7 @@ static bool read_object(const char *path, sn_object *out, sn_error *err) {
     return out->data || sn_fail(err, SN_ERR_MEMORY, "out of memory");
 }
 
-/* Compiles into a folder that only this process has, and reads the result. */
+/* Compiles in a private folder and reads the result. */
 static bool make_object(command *c, const char *path, sn_object *out, sn_error *err) {
     size_t size;
     temporary t;
@@ -221,26 +221,27 @@ static bool load(model_source *s, const char *path, const char *object, sn_error
     *(void **)&s->define = dlsym(s->library, "sn_model_define");
     if (!version || !s->define)
         return sn_fail(err, SN_ERR_USAGE,
-                       "%s defines no model: write SN_MODEL(m, o) { … } around what adds entries "
-                       "to m (frontend/models.h)",
+                       "%s does not define a model: put the code that adds entries to m in "
+                       "SN_MODEL(m, o) { … } (frontend/models.h)",
                        path);
     if (*version != SN_MODEL_VERSION)
         return sn_fail(err, SN_ERR_USAGE,
-                       "%s was compiled for version %d of the model interface, this program has "
-                       "%d: compile it again, or give the .c file",
+                       "%s was compiled for version %d of the model interface, but this program "
+                       "has version %d: recompile it, or pass the .c file",
                        path, *version, SN_MODEL_VERSION);
     return true;
 }
 
-/* dlopen wants a file: one in memory. It stays open as long as the library, because dlopen takes
- * equal names for the same library. */
+/* dlopen needs a file: use one in memory. It stays open as long as the library, because dlopen
+ * takes equal names for the same library. */
 static bool load_object(model_source *s, const char *path, const sn_object *o, sn_error *err) {
     char name[64];
     int fd = memfd_create("sinter-model", MFD_CLOEXEC);
     FILE *f = fd >= 0 ? fdopen(dup(fd), "wb") : NULL;
     bool ok = f && fwrite(o->data, 1, o->size, f) == o->size;
     if (f) ok &= fclose(f) == 0;
-    if (!ok) sn_fail(err, SN_ERR_FILE, "%s: no memory to load it: %s", path, strerror(errno));
+    if (!ok)
+        sn_fail(err, SN_ERR_FILE, "%s: out of memory when loading it: %s", path, strerror(errno));
     snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
     ok = ok && load(s, path, name, err);
     if (s->library)
@@ -250,7 +251,8 @@ static bool load_object(model_source *s, const char *path, const sn_object *o, s
     return ok;
 }
 
-/* The cached object of this key, loaded. One that does not load is removed and not an error. */
+/* Loads the cached object of this key. One that cannot be loaded is removed; that is not an
+ * error. */
 static bool load_cached(model_source *s, const char *path, sn_cache *cache, sn_cache_key key) {
     sn_object o;
     sn_error unloadable = {0};
@@ -297,7 +299,7 @@ bool model_source_open(const char *path, const char *cache_dir, model_source *ou
     if (stat(path, &st)) return sn_fail(err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     snprintf(out->name, sizeof out->name, "%.*s", (int)(strrchr(name, '.') - name), name);
-    char full[PATH_MAX]; /* dlopen looks for a bare name elsewhere */
+    char full[PATH_MAX]; /* dlopen searches other folders for a bare name */
     if (!realpath(path, full)) return sn_fail(err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
     bool ok = has_end(path, ".so") ? load(out, path, full, err)
                                    : compile_and_load(out, path, cache_dir, err);

@@ -1,6 +1,6 @@
-/* model_source.h: what a MODEL argument may be: a folder, a published size, a file that import
- * knows, a C file in the form of SN_MODEL, or a shared object made of one. This resolves the last
- * two: compiles, loads, finds the function. */
+/* model_source.h: a MODEL argument is a folder, a preset, a file that import can read, a C file
+ * with SN_MODEL, or a shared object compiled from one. This resolves the last two: compiles, loads,
+ * finds the function. */
 #ifndef SN_MODEL_SOURCE_H
 #define SN_MODEL_SOURCE_H
 
@@ -10,18 +10,18 @@
 bool model_source_is(const char *path);
 
 typedef struct model_source {
-    void *library; /* of dlopen */
-    int file;      /* its bytes; -1: a file of the user's */
+    void *library; /* handle of dlopen */
+    int file;      /* descriptor of the object in memory; -1: loaded from the user's file */
     sn_model_fn *define;
-    char name[64]; /* "alibi" of "examples/alibi.c"; cut if longer */
+    char name[64]; /* "alibi" for "examples/alibi.c"; truncated if longer */
 } model_source;
 
-/* Compiles a .c file with $CC (else cc) and $CFLAGS against the headers that belong to this
- * program, into cache_dir (NULL: the user's cache; "none": not kept), unless the same text was
- * compiled before; loads it. What the cache holds is checked as kernels are, and compiled again if
- * damaged. Errors: the C compiler's messages; a file that defines no model; one made for another
- * version. Modules built by it need it open: their places are its strings. */
+/* Compiles a .c file with $CC (default cc) and $CFLAGS against this program's headers and loads it.
+ * Uses the cache in cache_dir (NULL: the user's cache; "none": no cache); cached objects are
+ * verified, as kernels are, and recompiled if corrupted. Errors: the C compiler's messages; a file
+ * that does not define a model; an object for another interface version. Modules built by it need
+ * it to stay open, because their source locations refer to its strings. */
 bool model_source_open(const char *path, const char *cache_dir, model_source *out, sn_error *err);
-void model_source_close(model_source *s); /* zeroed is allowed */
+void model_source_close(model_source *s); /* accepts a zeroed struct */
 
 #endif

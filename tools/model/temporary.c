@@ -1,4 +1,4 @@
-/* temporary.c: private folders, locked while their process lives; see temporary.h. */
+/* temporary.c: private folders, locked while their process is alive; see temporary.h. */
 #include "tools/model/temporary.h"
 #include "runtime/file.h"
 
@@ -24,8 +24,8 @@ static void remove_folder(const char *path) {
     rmdir(path);
 }
 
-/* A folder that temporary_make made and whose process is gone. A new one is not locked for a
- * moment, so it must have some age. */
+/* Whether this is a folder of temporary_make whose process is gone. A new folder is unlocked for a
+ * moment, so it must have a minimum age. */
 static bool is_stale(const char *path) {
     struct stat st;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

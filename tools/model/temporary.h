@@ -1,4 +1,4 @@
-/* temporary.h: a private folder in $TMPDIR (else /tmp) for files of this process. */
+/* temporary.h: a private folder in $TMPDIR (default /tmp) for files of this process. */
 #ifndef SN_TEMPORARY_H
 #define SN_TEMPORARY_H
 
@@ -6,13 +6,13 @@
 
 typedef struct temporary {
     char path[512];
-    int lock; /* held as long as the process lives: the folder is in use */
+    int lock; /* locked as long as the process lives: marks the folder as in use */
 } temporary;
 
-/* Makes the folder (mode 0700, a name that nobody can guess). Also removes those that killed
- * processes of this user have left: they may hold gigabytes of weights. */
+/* Creates the folder (mode 0700, unpredictable name). Also removes folders that killed processes of
+ * this user left behind: they may contain gigabytes of weights. */
 bool temporary_make(temporary *t, sn_error *err);
-/* Removes the folder and the plain files in it. What is mapped stays readable. */
+/* Removes the folder and the regular files in it. Mapped files stay readable. */
 void temporary_remove(temporary *t);
 
 #endif

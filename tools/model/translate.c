@@ -1,4 +1,4 @@
-/* translate.c: an encoder-decoder by the JIT: the entries prefill, decode and reorder. */
+/* translate.c: runs an encoder-decoder with the JIT: the entries prefill, decode and reorder. */
 #include "tools/model/translate.h"
 
 static bool encode_source(void *model, const int32_t *source, int32_t n, sn_error *err) {

@@ -1,7 +1,7 @@
-/* checkpoint.c: the state of a training run as one safetensors file, replaced as a whole:
- * parameters, the optimizer's states and step by their names; where the run stands as metadata. The
- * position in the data and the random numbers follow from the step (runtime/dataset.h,
- * runtime/rng.h). */
+/* checkpoint.c: the state of a training run as one safetensors file, replaced atomically:
+ * parameters, the optimizer's states and step under their names; the progress of the run as
+ * metadata. The position in the data and the random numbers follow from the step
+ * (runtime/dataset.h, runtime/rng.h). */
 #include "tools/train/train.h"
 
 #include "ir/ir.h"
@@ -14,7 +14,7 @@
 
 #define FILE_NAME "checkpoint.safetensors"
 
-/* ---- what is saved ---- */
+/* ---- saved tensors ---- */
 
 static bool listed(const train_tensors *t, const char *name) {
     for (size_t i = 0; i < t->count; i++)
@@ -38,7 +38,7 @@ static bool add_tensor(const char *name, const sn_node *n, train_tensors *t, sn_
     return true;
 }
 
-/* Gradients are added up within a step only: between two they are zero. */
+/* Accumulated gradients are zero between steps. */
 static bool is_kept(const char *name) {
     return strncmp(name, "gradient.", 9) != 0;
 }
@@ -105,7 +105,7 @@ bool checkpoint_save(const char *folder, const sn_session *s, train_tensors *t,
 }
 
 static bool fail_meta(const sn_weights *w, const char *key, const char *text, sn_error *err) {
-    return sn_fail(err, SN_ERR_FILE, "%s: no checkpoint of a training run: \"%s\" is %.40s",
+    return sn_fail(err, SN_ERR_FILE, "%s: not a checkpoint of a training run: \"%s\" is %.40s",
                    sn_weights_path(w), key, text ? text : "missing");
 }
 
@@ -116,7 +116,7 @@ static bool read_number(const sn_weights *w, const char *key, double *out, sn_er
     return (text && end != text && !*end && !isnan(*out)) || fail_meta(w, key, text, err);
 }
 
-/* Decimal digits of a number from 0 to most. */
+/* Parses the decimal digits of a number from 0 to `most`. */
 static bool read_count(const sn_weights *w, const char *key, int64_t most, int64_t *out,
                        sn_error *err) {
     const char *text = sn_weights_meta(w, key);
@@ -143,7 +143,7 @@ static bool read_state(const sn_weights *w, train_state *s, sn_error *err) {
     if (!t || t->bytes != sizeof optimizer) return true;
     memcpy(&optimizer, t->data, sizeof optimizer);
     return optimizer == s->step ||
-           sn_fail(err, SN_ERR_FILE, "%s: its optimizer is at step %lld, the run at step %lld",
+           sn_fail(err, SN_ERR_FILE, "%s: its optimizer is at step %lld, but the run at step %lld",
                    sn_weights_path(w), (long long)optimizer, (long long)s->step);
 }
 
@@ -157,8 +157,8 @@ static bool check_tensors(const sn_weights *w, const train_tensors *t, sn_error 
                        sn_dtype_name(want->dtype));
     }
     if (sn_weights_count(w) != t->count)
-        sn_problem(&p, "it has %zu tensors, the model and its optimizer %zu", sn_weights_count(w),
-                   t->count);
+        sn_problem(&p, "it has %zu tensors, the model and its optimizer have %zu",
+                   sn_weights_count(w), t->count);
     char head[512];
     snprintf(head, sizeof head, "%s: a checkpoint of another architecture", sn_weights_path(w));
     return sn_problems_check(&p, head, SN_ERR_SHAPE, err);
@@ -183,7 +183,7 @@ bool checkpoint_load(const char *folder, sn_session *s, train_tensors *t, train_
     char *path = sn_path_join(folder, FILE_NAME);
     if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     sn_weights *w = sn_file_exists(path) ? sn_weights_open(path, err) : NULL;
-    if (!w) sn_fail(err, SN_ERR_FILE, "%s: there is no checkpoint to go on with", path);
+    if (!w) sn_fail(err, SN_ERR_FILE, "%s: there is no checkpoint to resume from", path);
     bool ok = w && load_from(w, s, t, state, id, err);
     sn_weights_close(w);
     free(path);

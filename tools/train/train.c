@@ -1,6 +1,6 @@
 /* train.c: the training loop [PH22 A11 to A13 lines 2 to 7]: steps, validation, early stopping,
- * saving. Whatever a step needs follows from its number, so a run that was stopped goes on with the
- * same bits. */
+ * saving. Everything that a step uses follows from its number, so a resumed run is
+ * bit-identical. */
 #include "tools/train/train.h"
 #include "runtime/clock.h"
 #include "tools/model/lm.h"
@@ -28,17 +28,17 @@ typedef struct trainer {
     train_state state;
     train_log log;
     train_folder folder;
-    bool noted;    /* that a file beside the checkpoint cannot be written */
-    bool stopping; /* the caller asked to stop */
-    bool cut;      /* in the middle of a validation */
+    bool noted;    /* a file next to the checkpoint cannot be written: reported */
+    bool stopping; /* the caller requested a stop */
+    bool cut;      /* stopped during a validation */
     sn_batch batch;
     float *losses; /* of a validation batch */
     size_t room;
     train_identity identity;
-    double flops; /* of one token */
+    double flops; /* FLOP per token */
     double validation;
-    double begun;          /* time when the first step began */
-    int64_t tokens, steps; /* since then */
+    double begun;          /* time at which the first step began */
+    int64_t tokens, steps; /* seconds since then */
 } trainer;
 
 static void tell(void (*say)(void *, const char *), void *ctx, const char *fmt, ...)
@@ -55,9 +55,8 @@ static void tell(void (*say)(void *, const char *), void *ctx, const char *fmt, 
 
 /* ---- preparation ---- */
 
-/* Operations of a step for one token: 6 for every weight of a product (forward 2, backward 4), and
- * 12 d T a layer for the products of attention. Look-ups are free; a tied table is a
- * product too. */
+/* FLOP of a step per token: 6 for every weight of a product (forward 2, backward 4), and 12 d T per
+ * layer for the products of attention. Look-ups are free; a tied table counts as a product. */
 static double flops_of_token(const trainer *t) {
     static const char *const tables[] = {"wpe.",  "position_embeddings", "token_type", "wte.",
                                          "embed", "embedding."};
@@ -84,38 +83,37 @@ static bool start_from_folder(trainer *t, sn_model_dir *dir, sn_error *err) {
         sn_weight *w = &t->parameters.weight[i];
         const sn_weight *have = sn_weights_need(dir->weights, w->name, w->rank, w->shape, &p);
         if (have && !sn_weight_to_f32(have, (float *)(uintptr_t)w->data))
-            sn_problem(&p, "'%s' is %s, no float", w->name, sn_dtype_name(have->dtype));
+            sn_problem(&p, "'%s' is %s, not a float type", w->name, sn_dtype_name(have->dtype));
     }
     return sn_problems_check(&p, sn_weights_path(dir->weights), SN_ERR_SHAPE, err);
 }
 
-/* A model in C has the vocabulary that it was written with, and perhaps nothing to train. */
+/* A model in C has a fixed vocabulary and may have nothing to train. */
 static bool check_source(const trainer *t, sn_error *err) {
     if (t->model.vocab && t->model.vocab < t->data.vocab)
-        return sn_fail(
-            err, SN_ERR_SHAPE,
-            "the tokenizer has %d tokens, %s only %lld: give a smaller one (\"vocab\" of "
-            "the section tokenizer), or a model with more",
-            (int)t->data.vocab, t->s->source, (long long)t->model.vocab);
+        return sn_fail(err, SN_ERR_SHAPE,
+                       "the tokenizer has %d tokens, but %s only %lld: use a smaller tokenizer "
+                       "(\"vocab\" in the section tokenizer), or a larger model",
+                       (int)t->data.vocab, t->s->source, (long long)t->model.vocab);
     if (sn_entry_get(t->model.module, "loss")) return true;
-    return sn_fail(err, SN_ERR_USAGE, "%s has no entry \"loss\" to be trained by", t->s->source);
+    return sn_fail(err, SN_ERR_USAGE, "%s has no entry \"loss\" to train", t->s->source);
 }
 
-/* Where a trained model in C came from, for those who open its folder. */
+/* Records the C file of a trained model for those who open its folder. */
 static void note_source(train_settings *s) {
     char *full = realpath(s->source, NULL);
     sn_config_set_string(s->model, "source", full ? full : s->source);
     free(full);
 }
 
-/* A key that the model does not read may be misspelt. The config.json of a folder has many that
- * only other programs read. */
+/* A key that the model does not read may be misspelt. The config.json of a folder has many keys
+ * that only other programs read. */
 static bool tell_unread(const trainer *t) {
     const char *(*next)(const sn_config *, int) =
         t->s->start ? sn_model_unknown_key : sn_config_unread;
     const char *key;
     for (int i = 0; (key = next(t->s->model, i)); i++)
-        tell(t->r->event, t->r->ctx, "note: \"model\": \"%s\" means nothing to a %s", key,
+        tell(t->r->event, t->r->ctx, "note: \"model\": \"%s\" has no effect on a %s", key,
              t->model.type);
     return true;
 }
@@ -135,8 +133,7 @@ static bool build_model(trainer *t, sn_error *err) {
     else
         ok = sn_model_build(t->s->model, &o, &t->model, err) && tell_unread(t);
     if (ok && t->s->data.block > t->model.context)
-        ok = sn_fail(err, SN_ERR_RANGE,
-                     "block = %lld is longer than the model's context of %lld tokens",
+        ok = sn_fail(err, SN_ERR_RANGE, "block = %lld exceeds the model's context of %lld tokens",
                      (long long)t->s->data.block, (long long)t->model.context);
     ok = ok && sn_parameters_draw(t->model.module, t->model.type, t->model.layers, t->s->seed,
                                   &t->parameters, err);
@@ -146,17 +143,16 @@ static bool build_model(trainer *t, sn_error *err) {
     return ok;
 }
 
-/* A memory budget is meant for the batches that come: B of them, no longer than a block. */
+/* The memory budget applies to the actual batches: B rows of at most one block. */
 static bool compile_model(trainer *t, sn_error *err) {
     sn_module *m = t->model.module;
     sn_options o = t->r->compile;
     char sizes[256];
     if (o.weights && strcmp(o.weights, "f32"))
-        return sn_fail(
-            err, SN_ERR_USAGE,
-            "--weights %s: what is trained is stored as f32; give it to generate or eval "
-            "afterwards (--precision bf16 is for training)",
-            o.weights);
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--weights %s: training stores weights as f32; use it with generate or eval "
+                       "afterwards (--precision bf16 is for training)",
+                       o.weights);
     lm_sizes(m, t->s->data.batch, t->s->data.block, sizes, sizeof sizes);
     if (o.memory_budget) o.budget_sizes = sizes;
     o.precision = t->s->precision;
@@ -185,12 +181,13 @@ static bool check_labels(const trainer *t, sn_error *err) {
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; list[k] && i < count[k]; i++)
             if (list[k][i] >= classes)
-                return sn_fail(err, SN_ERR_RANGE, "line %zu has label %d, \"num_labels\" is %lld",
-                               i + 1, (int)list[k][i], (long long)classes);
+                return sn_fail(err, SN_ERR_RANGE,
+                               "line %zu has label %d, but \"num_labels\" is %lld", i + 1,
+                               (int)list[k][i], (long long)classes);
     return true;
 }
 
-/* The files that a model folder has besides its weights. */
+/* The files of a model folder besides its weights. */
 static bool write_model_files(trainer *t, sn_error *err) {
     if (!sn_folder_make(t->r->folder, err)) return false;
     bool wrapped = t->s->data.task != SN_TASK_NEXT || t->s->documents != TRAIN_WHOLE;
@@ -203,9 +200,10 @@ static bool write_model_files(trainer *t, sn_error *err) {
     return ok && train_data_save_tokenizer(t->s, &t->data, t->r->folder, err);
 }
 
-/* The log and the curve are for people: a run does not end because they cannot be written. */
+/* The log and the curve are informational: failing to write them does not end a run. */
 static void note_once(trainer *t, bool ok, const sn_error *why) {
-    if (!ok && !t->noted) tell(t->r->event, t->r->ctx, "note: %s; training goes on", why->message);
+    if (!ok && !t->noted)
+        tell(t->r->event, t->r->ctx, "note: %s; training continues", why->message);
     t->noted |= !ok;
 }
 
@@ -233,7 +231,7 @@ static bool open_trainer(trainer *t, sn_error *err) {
             ? !checkpoint_load(t->r->folder, t->session, &t->tensors, &t->state, &t->identity, err)
             : !train_folder_begin(&t->folder, t->s, err))
         return false;
-    open_log(t); /* before the model's files: it says that they belong to a run */
+    open_log(t); /* before the model's files: marks them as belonging to a run */
     return write_model_files(t, err);
 }
 
@@ -310,12 +308,11 @@ static bool make_step(trainer *t, sn_error *err) {
         t->state.step++;
         return true;
     }
-    return sn_fail(
-        err, SN_ERR_RANGE,
-        "training diverged at step %lld: the loss is %g, the norm of its gradient %g. Rerun "
-        "with --check-nan to find the operation; a lower rate, a warm-up or clipping may "
-        "help. The last checkpoint is as it was",
-        (long long)t->state.step + 1, mean, norm);
+    return sn_fail(err, SN_ERR_RANGE,
+                   "training diverged at step %lld: the loss is %g, the gradient norm %g. Rerun "
+                   "with --check-nan to find the operation; a lower rate, a warm-up or clipping "
+                   "may help. The last checkpoint is unchanged",
+                   (long long)t->state.step + 1, mean, norm);
 }
 
 /* ---- validation ---- */
@@ -333,7 +330,7 @@ static bool stop_asked(trainer *t) {
     return t->stopping;
 }
 
-/* The mean of -ln P(target) over the validation text; t->cut if there was a stop on the way. */
+/* The mean of -ln P(target) over the validation text; sets t->cut if it was stopped. */
 static bool validate(trainer *t, sn_error *err) {
     int64_t batches = sn_dataset_batches(t->data.validation), most = t->s->validation_batches;
     if (most > 0 && batches > most) batches = most;
@@ -357,11 +354,11 @@ static bool validate(trainer *t, sn_error *err) {
     return true;
 }
 
-/* ---- what stays ---- */
+/* ---- saving ---- */
 
 static bool save_model(trainer *t, sn_error *err) {
     size_t n = t->parameters.count;
-    for (size_t i = 0; i < n; i++) { /* the values of the start are of no use any more */
+    for (size_t i = 0; i < n; i++) { /* the initial values are no longer needed */
         sn_weight *w = &t->parameters.weight[i];
         if (!sn_state_read(t->session, w->name, (void *)(uintptr_t)w->data, w->bytes, err))
             return false;
@@ -400,7 +397,7 @@ static void show_progress(trainer *t) {
          m.tokens_per_second, m.gflops, (long long)left / 60, (long long)left % 60);
 }
 
-/* Validates; the best model so far is the one that the folder holds. */
+/* Validates; the folder holds the best model so far. */
 static bool judge(trainer *t, sn_error *err) {
     if (!t->data.validation) return true;
     double paused = sn_clock();
@@ -412,7 +409,7 @@ static bool judge(trainer *t, sn_error *err) {
         t->state.best = t->validation, t->state.best_step = t->state.step;
         if (!save_model(t, err)) return false;
     }
-    t->begun += sn_clock() - paused; /* speeds are those of training */
+    t->begun += sn_clock() - paused; /* the reported speed excludes validation */
     train_metrics m = measure(t);
     m.at.validation = t->validation;
     tell(t->r->event, t->r->ctx, "step %lld  loss %.4f  validation %.4f%s",
@@ -425,7 +422,7 @@ static bool is_due(int64_t step, int64_t every, int64_t last) {
     return step % every == 0 || step == last;
 }
 
-/* Saves if it is due, and says whether the run ends here; TRAIN_DONE: it does not. */
+/* Saves if due. Returns how the run ends; TRAIN_DONE: it continues. */
 static train_end end_step(trainer *t, sn_error *err) {
     const train_settings *s = t->s;
     const train_state *at = &t->state;
@@ -465,15 +462,15 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
              "s",
              t.model.type, (double)t.parameters.elements * 1e-6, (long long)t.model.vocab,
              (long long)sn_dataset_rows(t.data.train), (long long)r->settings->data.block,
-             r->resume ? ", going on" : "", sn_program_stats(t.program).seconds);
+             r->resume ? ", resumed" : "", sn_program_stats(t.program).seconds);
         if (t.s->start && !r->resume)
             tell(r->event, r->ctx,
-                 "goes on from %s at a rate of %g after a warm-up of %lld steps (--rate, --warmup)",
+                 "fine-tunes %s at a rate of %g after a warm-up of %lld steps (--rate, --warmup)",
                  t.s->start, t.s->training.schedule.peak, (long long)t.s->training.schedule.warmup);
         if (r->begun) r->begun(r->ctx);
         end = run_steps(&t, err);
     }
-    /* without validation, or interrupted before the first one, the last model counts */
+    /* without validation, or if interrupted before the first one, keep the last model */
     if (end != TRAIN_FAILED && t.state.best_step == 0 && !save_model(&t, err)) end = TRAIN_FAILED;
     *out = (train_result){.steps = t.state.step,
                           .loss = t.steps ? t.state.loss : NAN,

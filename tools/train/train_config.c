@@ -1,5 +1,5 @@
-/* train_config.c: the settings of a training run from a JSON file with the sections model,
- * tokenizer, data, optimizer, schedule and training. Paths count from the file's folder. */
+/* train_config.c: reads the settings of a training run from a JSON file with the sections model,
+ * tokenizer, data, optimizer, schedule and training. Paths are relative to the file's folder. */
 #include "tools/train/train.h"
 
 #include "runtime/file.h"
@@ -12,11 +12,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Sections of one file: mistakes of all are told together. */
+/* The sections of one file; errors of all sections are reported together. */
 typedef struct reader {
     sn_config *root;
     char *folder; /* of the file */
-    bool is_data; /* a model folder, which may come from anywhere: it names no code to run */
+    bool is_data; /* a model folder, possibly untrusted: it must not name code to run */
     sn_error *err;
     bool failed;
 } reader;
@@ -61,7 +61,7 @@ static void read_tokenizer(reader *r, train_settings *s) {
     close_section(r, c);
 }
 
-/* What a model predicts unless the config says otherwise. */
+/* The default task of a model. */
 static int usual_task(sn_config *model) {
     const char *type = sn_config_string_or(model, "model_type", "");
     if (!strcmp(type, "edt")) return SN_TASK_PAIRS;
@@ -93,7 +93,7 @@ static void read_data(reader *r, train_settings *s) {
     s->validation_part =
         sn_config_float_or(c, "validation_part", s->text_validation ? 0 : 0.1, 0, 0.9);
     if (s->data.task == SN_TASK_PAIRS && s->text && !s->target)
-        sn_config_problem(c, "\"target\" is missing: the file with the translations");
+        sn_config_problem(c, "\"target\" is missing: the file of translations");
     s->data.p_mask = sn_config_float_or(c, "p_mask", s->data.p_mask, 0, 1);
     s->data.p_replace = sn_config_float_or(c, "p_replace", s->data.p_replace, 0, 1);
     s->data.p_random = sn_config_float_or(c, "p_random", s->data.p_random, 0, 1);
@@ -138,14 +138,14 @@ static void read_schedule(reader *r, train_settings *s) {
     if (falls && warmup > o->total / 10) warmup = o->total / 10;
     o->warmup = sn_config_int_or(c, "warmup", warmup, 0, INT32_MAX);
     if (falls && o->total <= o->warmup)
-        sn_config_problem(c, "\"warmup\" = %lld is not less than the %lld steps in all",
+        sn_config_problem(c, "\"warmup\" = %lld must be less than the number of steps, %lld",
                           (long long)o->warmup, (long long)o->total);
     if (!falls && o->final != 0)
-        sn_config_problem(c, "\"final\" belongs to the linear and the cosine schedule");
+        sn_config_problem(c, "\"final\" applies to the linear and the cosine schedule only");
     close_section(r, c);
 }
 
-/* 64 tokens, or the model's longest sequence if that is shorter. */
+/* 64 tokens, or the model's maximum sequence length if smaller. */
 static int64_t usual_block(sn_config *model) {
     static const char *const keys[] = {"n_positions", "max_position_embeddings", "n_ctx"};
     int64_t block = 64;
@@ -213,7 +213,7 @@ static void read_all(reader *r, train_settings *s) {
     if (!sn_config_check(r->root, r->err)) r->failed = true;
 }
 
-/* A model folder as the start of a run: its own config, weights and tokenizer. */
+/* A model folder as the start of a run, with its config, weights and tokenizer. */
 static bool read_folder(const char *path, const char *source, reader *r, train_settings *s) {
     char *file = sn_path_join(path, "config.json");
     sn_config *model = file ? sn_config_open(file, r->err) : NULL;
@@ -223,8 +223,8 @@ static bool read_folder(const char *path, const char *source, reader *r, train_s
     const char *code = sn_config_string_or(model, "source", NULL);
     if (code && !source)
         return sn_fail(r->err, SN_ERR_USAGE,
-                       "%s holds the weights of a model in C, %s. A folder's files are data and "
-                       "never run: name the file yourself, --source FILE, if you trust it",
+                       "%s contains the weights of a model in C, %s. Files of a folder are data "
+                       "and are not run: name the C file, --source FILE, if you trust it",
                        path, code);
     r->is_data = true;
     r->root = sn_config_new(path);
@@ -239,7 +239,7 @@ static bool take_source(const char *path, const char *source, train_settings *s,
     if (!source) return true;
     if (!model_source_is(source) || model_source_is(path))
         return sn_fail(err, SN_ERR_USAGE, "--source %s: %s", source,
-                       model_source_is(path) ? "the model is named already"
+                       model_source_is(path) ? "the config already names a model"
                                              : "a model in C is a .c or .so file");
     free(s->source);
     s->source = strdup(source);
@@ -285,7 +285,8 @@ void train_settings_free(train_settings *s) {
 const char *train_settings_text(const train_settings *s, char *buf, size_t size) {
     const sn_optimizer *o = &s->training.optimizer;
     const sn_schedule *c = &s->training.schedule;
-    bool f32 = !strcmp(s->precision, "f32"); /* is not told: older runs do not know the word */
+    /* not printed if f32: older runs do not have the key */
+    bool f32 = !strcmp(s->precision, "f32");
     snprintf(
         buf, size,
         "task %d order %d documents %d batch %lld block %lld seed %llu dropout %.17g accumulate "

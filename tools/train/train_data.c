@@ -1,5 +1,5 @@
-/* train_data.c: texts become documents of tokens, and those datasets; a tokenizer is loaded, or
- * learned from the training text. */
+/* train_data.c: splits texts into documents of tokens and makes datasets; loads a tokenizer, or
+ * trains one on the training text. */
 #include "tools/train/train.h"
 
 #include "runtime/file.h"
@@ -10,13 +10,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A document as a part of a mapped text. */
+/* A document as a range of a mapped text. */
 typedef struct piece {
     const char *text;
     size_t size;
 } piece;
 
-/* The next document of text from *at on; false at the end. */
+/* The next document of the text from *at on; false at the end. */
 static bool next_piece(const sn_mapping *m, train_documents unit, size_t *at, piece *out) {
     const char *text = (const char *)m->data;
     if (*at >= m->size) return false;
@@ -34,7 +34,7 @@ static bool next_piece(const sn_mapping *m, train_documents unit, size_t *at, pi
     return true;
 }
 
-/* A whole number of digits alone, up to INT32_MAX; -1: the text is none. */
+/* An integer of digits only, up to INT32_MAX; -1: anything else. */
 static int32_t read_label(const char *text, const char *end) {
     int64_t v = text < end ? 0 : -1;
     for (; text < end && v >= 0; text++) {
@@ -45,7 +45,7 @@ static int32_t read_label(const char *text, const char *end) {
     return (int32_t)v;
 }
 
-/* The label of a line "LABEL<tab>TEXT"; the piece becomes the text. */
+/* The label of a line "LABEL<tab>TEXT"; the piece is reduced to the text. */
 static bool take_label(const char *path, size_t line, piece *p, int32_t *label, sn_error *err) {
     const char *tab = memchr(p->text, '\t', p->size);
     *label = tab ? read_label(p->text, tab) : -1;
@@ -58,7 +58,7 @@ static bool take_label(const char *path, size_t line, piece *p, int32_t *label, 
 }
 
 static bool add_label(int32_t **list, size_t i, int32_t label, sn_error *err) {
-    if ((i & (i - 1)) == 0) { /* room doubles at powers of two */
+    if ((i & (i - 1)) == 0) { /* the capacity doubles at powers of two */
         int32_t *grown = realloc(*list, (i ? 2 * i : 1) * sizeof *grown);
         if (!grown) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
         *list = grown;
@@ -107,7 +107,7 @@ static bool learn_tokenizer(const train_settings *s, train_data *d, sn_error *er
     return ok;
 }
 
-/* The vocabulary that the config tells, or the tokenizer's if it tells none. */
+/* The vocabulary size of the config, or the tokenizer's if absent. */
 static bool settle_vocabulary(train_settings *s, train_data *d, sn_error *err) {
     static const char *const keys[] = {"vocab_size", "n_vocab"};
     int64_t have = sn_tokenizer_vocab_size(d->tokenizer);
@@ -118,8 +118,8 @@ static bool settle_vocabulary(train_settings *s, train_data *d, sn_error *err) {
     if (!sn_config_check(s->model, err)) return false;
     if (vocab < have)
         return sn_fail(err, SN_ERR_SHAPE,
-                       "the tokenizer has %lld tokens, the model's \"%s\" is %lld: leave it out of "
-                       "the config, or use a tokenizer of that size",
+                       "the tokenizer has %lld tokens, but the model's \"%s\" is %lld: omit it "
+                       "from the config, or use a tokenizer of that size",
                        (long long)have, key, (long long)vocab);
     d->vocab = (int32_t)vocab;
     return true;
@@ -162,8 +162,9 @@ static bool open_sets(const train_settings *s, train_data *d, sn_error *err) {
     bool split = !s->text_validation && s->validation_part > 0;
     if (split) {
         if (target.count && target.count != text.count)
-            return sn_fail(err, SN_ERR_FILE, "%s has %zu lines, %s %zu: they must be pairs",
-                           s->text, text.count, s->target, target.count);
+            return sn_fail(err, SN_ERR_FILE,
+                           "%s has %zu lines but %s %zu: each line needs a translation", s->text,
+                           text.count, s->target, target.count);
         size_t unused[2];
         if (!sn_documents_split(&d->text, s->validation_part, &text, &later, d->cut_end, err))
             return false;
@@ -184,8 +185,9 @@ static bool open_sets(const train_settings *s, train_data *d, sn_error *err) {
 
 bool train_data_open(train_settings *s, train_data *out, sn_error *err) {
     *out = (train_data){0};
-    bool ok = s->text || sn_fail(err, SN_ERR_USAGE,
-                                 "no text to train on: \"data\": {\"text\": FILE}, or --text FILE");
+    bool ok =
+        s->text || sn_fail(err, SN_ERR_USAGE,
+                           "no text to train on: give \"data\": {\"text\": FILE}, or --text FILE");
     if (ok && s->tokenizer)
         ok = (out->tokenizer = sn_tokenizer_load(s->tokenizer, err)) != NULL;
     else if (ok)

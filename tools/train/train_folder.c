@@ -1,4 +1,5 @@
-/* train_folder.c: the folder of a run: one process at a time, and files of one run only. */
+/* train_folder.c: the folder of a run: used by one process at a time, with the files of one run
+ * only. */
 #include "tools/train/train.h"
 
 #include "runtime/file.h"
@@ -23,12 +24,12 @@ static bool lock_folder(train_folder *f, sn_error *err) {
     f->fd = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->fd < 0)
         return sn_fail(err, SN_ERR_FILE, "%s: cannot open folder: %s", f->path, strerror(errno));
-    /* file systems without locks are used without */
+    /* file systems without locks are used unlocked */
     if (flock(f->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
-    return sn_fail(err, SN_ERR_FILE,
-                   "%s: another process is training in this folder: stop it first, or give another "
-                   "folder",
-                   f->path);
+    return sn_fail(
+        err, SN_ERR_FILE,
+        "%s: another process is training in this folder: stop it first, or choose another folder",
+        f->path);
 }
 
 static bool is_same(const train_folder *f, const char *path) {
@@ -37,7 +38,7 @@ static bool is_same(const train_folder *f, const char *path) {
            a.st_ino == b.st_ino;
 }
 
-/* Whether the tokenizer of the run is read from its own folder. */
+/* Whether the run reads its tokenizer from its own folder. */
 static bool has_own_tokenizer(const train_folder *f, const train_settings *s) {
     char *beside = s->tokenizer ? import_beside(s->tokenizer, ".") : NULL;
     bool own = is_same(f, s->tokenizer) || is_same(f, beside);
@@ -45,30 +46,29 @@ static bool has_own_tokenizer(const train_folder *f, const train_settings *s) {
     return own;
 }
 
-/* A model that is no training run may be somebody's only copy. */
+/* A model that does not come from a training run may be the only copy. */
 static bool check_new(const train_folder *f, const train_settings *s, bool force, sn_error *err) {
     if (checkpoint_exists(f->path) && !force)
         return sn_fail(err, SN_ERR_USAGE,
-                       "%s: there is a training run already: --resume goes on with it, --force "
-                       "begins anew",
+                       "%s: contains a training run: --resume continues it, --force starts over",
                        f->path);
     if (is_same(f, s->start))
-        return sn_fail(err, SN_ERR_USAGE,
-                       "%s is the model to begin with and would be overwritten: give another "
-                       "folder",
-                       f->path);
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "%s contains the initial weights and would be overwritten: choose another folder",
+            f->path);
     if (holds(f, "model.safetensors.index.json"))
         return sn_fail(err, SN_ERR_USAGE,
-                       "%s: holds a model of several files (model.safetensors.index.json); use "
-                       "another folder",
+                       "%s: contains a model of several files (model.safetensors.index.json); "
+                       "choose another folder",
                        f->path);
     bool foreign = holds(f, "model.safetensors");
     for (int i = 0; import_tokenizer_files[i] && !has_own_tokenizer(f, s); i++)
         foreign |= holds(f, import_tokenizer_files[i]);
     if (foreign && !holds(f, TRAIN_LOG) && !force)
         return sn_fail(err, SN_ERR_USAGE,
-                       "%s: holds a model or a tokenizer that is no training run: give another "
-                       "folder, or --force to replace it",
+                       "%s: contains a model or a tokenizer that is not from a training run: "
+                       "choose another folder, or replace it with --force",
                        f->path);
     return true;
 }
@@ -77,7 +77,7 @@ bool train_folder_open(train_folder *f, const char *path, const train_settings *
                        bool force, sn_error *err) {
     *f = (train_folder){.path = path, .fd = -1};
     if (resume && !checkpoint_exists(path))
-        return sn_fail(err, SN_ERR_FILE, "%s: there is no checkpoint to go on with", path);
+        return sn_fail(err, SN_ERR_FILE, "%s: there is no checkpoint to resume from", path);
     return lock_folder(f, err) && (resume || check_new(f, s, force, err));
 }
 
@@ -91,7 +91,7 @@ bool train_folder_begin(const train_folder *f, const train_settings *s, sn_error
         struct stat st;
         bool folder = fstatat(f->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
         if (!folder && unlinkat(f->fd, name, 0) && errno != ENOENT)
-            return sn_fail(err, SN_ERR_FILE, "%s/%s: cannot remove the file of an older run: %s",
+            return sn_fail(err, SN_ERR_FILE, "%s/%s: cannot remove this file of an older run: %s",
                            f->path, name, strerror(errno));
     }
     fsync(f->fd);
@@ -100,7 +100,7 @@ bool train_folder_begin(const train_folder *f, const train_settings *s, sn_error
 
 void train_folder_close(train_folder *f) {
     if (f->fd < 0) return;
-    if (f->made) rmdir(f->path); /* fails unless nothing was written */
+    if (f->made) rmdir(f->path); /* fails unless the folder is empty */
     close(f->fd);
     f->fd = -1;
 }

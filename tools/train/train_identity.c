@@ -1,5 +1,5 @@
-/* train_identity.c: what a run consists of, as lines and hashes that a checkpoint keeps: a run goes
- * on only with what it began with. */
+/* train_identity.c: what a run was started with, as lines and hashes stored in the checkpoint; a
+ * run can only be resumed with the same. */
 #include "tools/train/train.h"
 
 #include "runtime/file.h"
@@ -17,7 +17,7 @@ const train_part train_parts[TRAIN_PARTS] = {
 };
 
 static void add(XXH3_state_t *h, const void *data, size_t bytes) {
-    uint64_t size = bytes; /* in front, so that no part can run into the next */
+    uint64_t size = bytes; /* prefixed, to keep the parts separate */
     XXH3_64bits_update(h, &size, sizeof size);
     if (bytes) XXH3_64bits_update(h, data, bytes);
 }
@@ -45,7 +45,7 @@ static void add_tokenizer(XXH3_state_t *h, const sn_tokenizer *t) {
     }
 }
 
-/* The config of the model; of a model in C its file. */
+/* The model's config, or the file of a model in C. */
 static bool add_model(XXH3_state_t *h, const train_settings *s, sn_error *err) {
     size_t size = 0;
     char *text = sn_config_print(s->model, &size);
@@ -94,8 +94,8 @@ bool train_identity_check(const train_identity *now, const sn_weights *made, sn_
         if (p == TRAIN_SETTINGS && then)
             snprintf(change, sizeof change, ": %s; now: %s", then, now->part[p]);
         return sn_fail(err, SN_ERR_USAGE,
-                       "%s: made with %s%s, so the run cannot go on as it was%s. Give another "
-                       "folder, or the same %s",
+                       "%s: created with %s%s, so the run cannot be resumed bit-identically%s. "
+                       "Choose another folder, or use the same %s",
                        sn_weights_path(made), p == TRAIN_SETTINGS ? "other " : "another ",
                        train_parts[p].what, change, train_parts[p].what);
     }

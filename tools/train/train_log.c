@@ -1,4 +1,4 @@
-/* train_log.c: metrics.jsonl, one object a line as training goes, and loss.svg, drawn from it. */
+/* train_log.c: metrics.jsonl, one object per line, and the plot loss.svg. */
 #include "tools/train/train.h"
 
 #include "runtime/file.h"
@@ -27,7 +27,7 @@ static double value_of(const char *line, const char *key) {
     return at ? strtod(at + strlen(key), NULL) : NAN;
 }
 
-/* Cuts the lines of an earlier run behind step `keep` off the file, and takes in the others. */
+/* Truncates the lines of an earlier run after step `keep`, and reads the others. */
 static bool keep_lines(train_log *l, int64_t keep, sn_error *err) {
     FILE *old = fopen(l->jsonl, "r");
     if (!old)
@@ -48,7 +48,7 @@ static bool keep_lines(train_log *l, int64_t keep, sn_error *err) {
     free(line);
     fclose(old);
     if (ok && truncate(l->jsonl, size) != 0)
-        ok = sn_fail(err, SN_ERR_FILE, "%s: cannot shorten: %s", l->jsonl, strerror(errno));
+        ok = sn_fail(err, SN_ERR_FILE, "%s: cannot truncate: %s", l->jsonl, strerror(errno));
     return ok;
 }
 
@@ -76,7 +76,7 @@ static void print_value(FILE *f, const char *key, double v, const char *format) 
     fprintf(f, format, v);
 }
 
-/* Appends the line; what was written of it is taken back if not all could be. */
+/* Appends the line; a partly written line is removed again. */
 static bool write_line(train_log *l, const char *line, size_t size, sn_error *err) {
     if (!l->fd) return true;
     struct stat st;
@@ -85,7 +85,7 @@ static bool write_line(train_log *l, const char *line, size_t size, sn_error *er
     ssize_t n = write(fd, line, size);
     if (n == (ssize_t)size) return true;
     int why = n < 0 ? errno : ENOSPC;
-    if (n > 0 && (!known || ftruncate(fd, st.st_size))) { /* no line may follow half of one */
+    if (n > 0 && (!known || ftruncate(fd, st.st_size))) { /* do not append to a partial line */
         close(fd);
         l->fd = 0;
     }
@@ -145,7 +145,7 @@ static range find_range(const train_log *l) {
     return r;
 }
 
-/* A step of 1, 2 or 5 times a power of ten, about `n` of which fit. */
+/* A tick distance of 1, 2 or 5 times a power of ten, so that about `n` fit. */
 static double grid_step(double span, int n) {
     double unit = pow(10, floor(log10(span / n))), part = span / n / unit;
     return unit * (part < 1.5 ? 1 : part < 3.5 ? 2 : part < 7.5 ? 5 : 10);

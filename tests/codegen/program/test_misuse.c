@@ -277,7 +277,7 @@ static void runtime(void **state) {
     FAILS("path is NULL", sn_weights_save(NULL, &empty, 1, NULL, 0, &err));
     FAILS("list of tensors is NULL", sn_weights_save(path, NULL, 3, NULL, 0, &err));
     FAILS("has no name", sn_weights_save(path, &unnamed, 1, NULL, 0, &err));
-    FAILS("no such element type", sn_weights_save(path, &odd, 1, NULL, 0, &err));
+    FAILS("unknown element type", sn_weights_save(path, &odd, 1, NULL, 0, &err));
     FAILS("data is NULL", sn_weights_save(path, &empty, 1, NULL, 0, &err));
     FAILS("path is NULL", sn_tokenizer_load(NULL, &err) != NULL);
     FAILS("tokenizer is NULL", sn_tokenizer_encode(NULL, "a", 1, 0, &list, &err));
