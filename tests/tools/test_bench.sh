@@ -71,7 +71,7 @@ check_stop() {
 
 check_kernel() {
     run 0 kernel --shape 6x32x20 --levels 0..4 $quick --json "$tmp/json" --plot "$tmp/svg"
-    records $((5 * $("$sinter" bench kernel nothing 2>&1 | grep -o 'there are: .*' | tr -cd ',' | wc -c) + 5))
+    records $((5 * $("$sinter" bench kernel nothing 2>&1 | grep -o 'kernels are: .*' | tr -cd ',' | wc -c) + 5))
     exact 1e-5
     prints 'layer_norm *6x32'
     prints 'x level 0'

@@ -242,7 +242,7 @@ check_run() {
     if grep -q 'weights are random' "$tmp/err"; then fail "a note about random weights: $what"; fi
     for f in alibi_c.o alibi_c.h alibi_c.weights; do [ -s "$tmp/made/$f" ] || fail "compile wrote no $f"; done
     run 0 run "$variant" compile -o "$tmp/random"
-    says 'note: the weights are random; --checkpoint'
+    says 'note: the weights are random; load trained ones with --checkpoint'
     cmp -s "$tmp/made/alibi_c.weights" "$tmp/random/alibi_c.weights" && fail "compile ignores --checkpoint"
     refused 1 'no-such-folder' compile "$variant" -o "$tmp/x" --checkpoint "$tmp/no-such-folder"
     # what goes wrong is said
@@ -490,12 +490,12 @@ check_command_line() {
     refused 2 "prompt is given twice, 'a' and 'b'" generate "$nano" -p a -p b
     refused 2 'missing INPUT (' tokenizer train
     run 0 explain "$nano" --threads 1024
-    says 'note: 1024 threads share [0-9]* processors'
+    says 'note: 1024 threads share [0-9]* CPUs'
     SINTER_DEBUG=help run 0 generate "$nano" -p a
     says '^  dump='
     [ ! -s "$tmp/out" ] || fail 'SINTER_DEBUG=help: ran as well'
     # contradictions, also among options of the compiler
-    refused 2 'tune contradicts --cache-dir none: choices are remembered' generate "$nano" -p 0 --tune --cache-dir none
+    refused 2 'tune contradicts --cache-dir none: tuned choices are stored' generate "$nano" -p 0 --tune --cache-dir none
     refused 2 'tune contradicts --backend onednn' eval "$nano" "$tmp/text" --tune --backend onednn
     refused 2 'backend onednn contradicts --weights int8' generate "$nano" -p 0 --weights int8 --backend onednn
     refused 2 'strict-fusion contradicts --level 0' explain "$nano" --level 0 --strict-fusion
@@ -704,7 +704,7 @@ END
     run 0 inspect "$tmp/m"
     refused 2 'contains a training run' train "$tmp/run.json" -o "$tmp/m"
     run 0 train "$tmp/run.json" -o "$tmp/m" --resume --steps 10
-    says 'nothing to do: .* at step 30 already'
+    says 'nothing to do: .* already at step 30'
     ! grep -q -e nan -e gflops "$tmp/out" || fail "numbers of no step: $what"
     run 0 train "$tmp/run.json" -o "$tmp/m" --resume --steps 35
     prints '^steps  *35$'
