@@ -340,7 +340,7 @@ static void test_number_of_threads(void **state) {
     sn_threads t;
     assert_false(sn_threads_init(&t, 100000, &err));
     assert_int_equal(err.code, SN_ERR_USAGE);
-    assert_non_null(strstr(err.message, "at most 1024"));
+    assert_non_null(strstr(err.message, "maximum is 1024"));
 }
 
 int main(int argc, char **argv) {
