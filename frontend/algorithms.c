@@ -21,10 +21,11 @@ sn_tensor sn_a1_token_embedding(sn_tensor v, int64_t N_V, int64_t d_e) {
 sn_tensor sn_a2_positional_embedding(sn_module *m, sn_dim T, int64_t l_max, int64_t d_e) {
     if (!front_enter_module(SN_HERE, m)) return m ? sn_module_error_node(m) : NULL;
     if (sn_dim_hi(m, T) > l_max)
-        return sn_module_fail(m, SN_ERR_RANGE,
-                              "positions: a sequence may have %lld tokens, but only %lld positions "
-                              "are learned. Hint: a larger l_max, or a smaller bound of the length",
-                              (long long)sn_dim_hi(m, T), (long long)l_max);
+        return sn_module_fail(
+            m, SN_ERR_RANGE,
+            "positions: sequences may have up to %lld tokens, but only %lld positions are learned. "
+            "Hint: increase l_max, or reduce the upper bound of the length",
+            (long long)sn_dim_hi(m, T), (long long)l_max);
     return sn_embedding(sn_param(m, "W_p", SN_F32, l_max, d_e), sn_arange(m, SN_I32, T));
 }
 
@@ -80,7 +81,7 @@ sn_tensor sn_a7_unembedding(sn_tensor e, int64_t N_V, bool tied) {
 
 sn_tensor sn_sa_attention(sn_tensor X, sn_tensor Z, int64_t heads, bool causal) {
     sn_module *m = sn_module_of(X);
-    int64_t d = sn_dim_of(X, 2); /* a parameter's sizes are numbers */
+    int64_t d = sn_dim_of(X, 2); /* a parameter's sizes must be numbers */
     sn_tensor w = sn_param(m, "qkv.weight", SN_F32, 3 * d, d), of_x[3], of_z[3];
     sn_split(sn_linear(X, w, NULL), 2, 3, of_x);
     sn_split(sn_linear(Z, w, NULL), 2, 3, of_z); /* the same product if Z is X */

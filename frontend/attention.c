@@ -1,12 +1,12 @@
 /* attention.c: attention with score and mask callbacks, which become scalar regions of one node;
- * masks as tensors; heads [PH22 A4, A5]. */
+ * boolean masks; heads [PH22 A4, A5]. */
 #include "frontend/front.h"
 
 #include <math.h>
 
 enum { MAX_ARG = 5 + SN_MAX_CAPTURED };
 
-/* The scalars of one score, as region arguments from `first` on: b, h, q, k, captured. */
+/* The indices of one score as region arguments from `first` on: b, h, q, k, captured. */
 static sn_score_ctx make_context(const sn_attention_args *a, int first, int n_captured,
                                  sn_node **arg, sn_tensor *captured) {
     sn_module *m = a->q->m;
@@ -27,7 +27,7 @@ static sn_score_ctx make_context(const sn_attention_args *a, int first, int n_ca
                           .user = a->user};
 }
 
-/* What a callback gives, checked: a scalar of type t. NULL after recording a mistake. */
+/* The result of a callback, checked: a scalar of type t. NULL: an error was recorded. */
 static sn_tensor call_back(sn_module *m, const char *what, sn_score_fn fn, const sn_score_ctx *c,
                            sn_dtype t) {
     char text[SN_NODE_TEXT] = "NULL";
@@ -44,12 +44,12 @@ static sn_tensor call_back(sn_module *m, const char *what, sn_score_fn fn, const
     return NULL;
 }
 
-/* visible: k <= q + (Tk - Tq), and q + (Tk - Tq) - k < window; q and k of type i32.
- * NULL: always. */
+/* visible: k <= q + (Tk - Tq), and q + (Tk - Tq) - k < window; q and k are i32. NULL: always
+ * visible. */
 static sn_tensor causal_rule(sn_loc at, sn_tensor q, sn_tensor k, sn_dim Tq, sn_dim Tk,
                              int64_t window) {
     sn_tensor last = sn_add_at(at, sn_operand_tensor(q), sn_operand_dim(sn_dim_sub(q->m, Tk, Tq)));
-    /* one query is the last one: no key is in its future */
+    /* a single query is the last one: no key is in its future */
     sn_tensor seen = Tq == 1 ? NULL : sn_le_at(at, sn_operand_tensor(k), sn_operand_tensor(last));
     if (window <= 0) return seen;
     sn_tensor back = sn_sub_at(at, sn_operand_tensor(last), sn_operand_tensor(k));
@@ -67,7 +67,7 @@ sn_tensor sn_query_key_distance_at(sn_loc at, const sn_score_ctx *c) {
 static const sn_region *mask_region(sn_loc at, const sn_attention_args *a, int n_captured) {
     sn_module *m = a->q->m;
     sn_node *arg[MAX_ARG];
-    sn_tensor captured[SN_MAX_CAPTURED] = {NULL}; /* what is not captured is NULL */
+    sn_tensor captured[SN_MAX_CAPTURED] = {NULL}; /* entries beyond the captured tensors are NULL */
     sn_score_ctx c = make_context(a, 0, n_captured, arg, captured);
     sn_tensor seen = a->causal ? causal_rule(at, c.q, c.k, c.n_q, c.n_k, a->window) : NULL;
     if (a->mask) {
@@ -82,17 +82,17 @@ static const sn_region *mask_region(sn_loc at, const sn_attention_args *a, int n
 static const sn_region *score_region(sn_loc at, const sn_attention_args *a, int n_captured) {
     sn_module *m = a->q->m;
     sn_node *arg[MAX_ARG];
-    sn_tensor captured[SN_MAX_CAPTURED] = {NULL}; /* what is not captured is NULL */
+    sn_tensor captured[SN_MAX_CAPTURED] = {NULL}; /* entries beyond the captured tensors are NULL */
     sn_score_ctx c = make_context(a, 1, n_captured, arg, captured);
-    sn_dtype t = a->q->dtype == SN_F64 ? SN_F64 : SN_F32; /* scores of narrow types are f32 */
+    sn_dtype t = a->q->dtype == SN_F64 ? SN_F64 : SN_F32; /* scores of 16-bit types are f32 */
     c.score = arg[0] = sn_arg(m, 0, t, 0, NULL);
     sn_tensor s = call_back(m, "score", a->score, &c, t);
     sn_module_set_loc(m, at);
     return s && s != arg[0] ? sn_region_new(m, 5 + n_captured, arg, 1, &s) : NULL;
 }
 
-/* Tables that a callback reads at h itself have a row for every head; a clamped read would be taken
- * from another head's. `first`: the region's argument b. */
+/* Tables that a callback reads at h must have a row for every head; otherwise the index would be
+ * clamped to another head's row. `first`: the region's argument b. */
 static bool check_heads(const sn_attention_args *a, const sn_region *r, int first, int n_captured) {
     sn_module *m = a->q->m;
     int64_t heads, rows;
@@ -127,12 +127,14 @@ static sn_tensor fail_attention(const sn_attention_args *a, const char *why) {
                           sn_node_text(a->q, q), sn_node_text(a->k, k), sn_node_text(a->v, v), why);
 }
 
-/* What is wrong with the options by themselves; NULL: nothing. */
+/* What is wrong with the options themselves; NULL: nothing. */
 static const char *bad_option(const sn_attention_args *a) {
     if (!(a->scale >= 0 && a->scale < INFINITY))
-        return "the scale is no positive number (0: 1 / sqrt d; other factors: a score callback)";
+        return "the scale is not a positive number (0: 1 / sqrt d; for other factors use a score "
+               "callback)";
     if (a->window < 0) return "the window is negative";
-    if (a->window && !a->causal) return "a window needs .causal; others are a mask callback";
+    if (a->window && !a->causal)
+        return "a window needs .causal; for other windows use a mask callback";
     if (a->dropout != 0 && !(a->dropout > 0 && a->dropout < 1))
         return "the dropout rate is not in [0, 1)";
     if (a->dropout != 0 && !a->rng) return "dropout needs .rng, i64[2]: seed and step";
@@ -159,12 +161,13 @@ sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *a) {
     if (q->shape[0] != k->shape[0] || q->shape[0] != v->shape[0])
         return fail_attention(a, "the batch sizes differ");
     if (k->shape[1] != v->shape[1] || k->shape[2] != v->shape[2])
-        return fail_attention(a, "keys and values differ in heads or number");
+        return fail_attention(a, "keys and values differ in number, or in the number of heads");
     if (q->shape[3] != k->shape[3]) return fail_attention(a, "the widths of q and k differ");
     if (!sn_dim_div(m, q->shape[1], k->shape[1], &group))
-        return fail_attention(a, "the key heads do not divide the query heads");
+        return fail_attention(a,
+                              "the number of K/V heads does not divide the number of query heads");
     if (!(a->scale > 0) && (!sn_dim_is_const(m, q->shape[3], &d) || d < 1))
-        return fail_attention(a, "a head of unknown width needs .scale");
+        return fail_attention(a, "q's width is symbolic: give .scale");
     double scale = a->scale > 0 ? a->scale : 1 / sqrt((double)d);
     sn_attr attr[5] = {SN_FLT(scale, scale)};
     int n_attr = 1;
@@ -188,9 +191,10 @@ sn_tensor sn_split_heads_at(sn_loc at, sn_tensor x, int64_t heads) {
     sn_dim d;
     char t[SN_NODE_TEXT];
     if (x->rank != 3 || heads < 1 || !sn_dim_div(x->m, x->shape[2], heads, &d))
-        return sn_module_fail(x->m, SN_ERR_SHAPE,
-                              "split_heads: %s has no %lld equal heads; it takes [B, T, heads d]",
-                              sn_node_text(x, t), (long long)heads);
+        return sn_module_fail(
+            x->m, SN_ERR_SHAPE,
+            "split_heads: %s cannot be split into %lld equal heads; expected [B, T, heads d]",
+            sn_node_text(x, t), (long long)heads);
     sn_dim shape[4] = {x->shape[0], x->shape[1], heads, d};
     return sn_b_transpose(sn_b_reshape(x, 4, shape), 4, (const int64_t[]){0, 2, 1, 3});
 }
@@ -216,16 +220,17 @@ sn_tensor sn_kv_cache_at(sn_loc at, sn_tensor x, const char *name, sn_dim past, 
     for (int i = 0; i < x->rank; i++) shape[i] = i == axis ? capacity : x->shape[i];
     for (int i = 0; i < x->rank; i++)
         if (!sn_dim_is_const(x->m, shape[i], NULL))
-            return sn_module_fail(x->m, SN_ERR_SHAPE,
-                                  "kv_cache: axis %d of %s must be a number: a state has one size",
-                                  i, sn_node_text(x, t));
+            return sn_module_fail(
+                x->m, SN_ERR_SHAPE,
+                "kv_cache: axis %d of %s must be a number: the size of a state is fixed", i,
+                sn_node_text(x, t));
     shape[x->rank] = start[x->rank] = SN_END;
     start[axis] = past;
     sn_tensor state = sn_state_at(at, x->m, name, (sn_dtype)x->dtype, shape);
     if (front_assigned(state))
         return sn_module_fail(x->m, SN_ERR_USAGE,
-                              "kv_cache: '%s' is a cache of this entry already. Hint: layers that "
-                              "share weights still need a cache each, with a name of its own",
+                              "kv_cache: this entry already has a cache '%s'. Hint: layers that "
+                              "share weights still need separate caches with different names",
                               name);
     sn_tensor next = sn_update_at(at, state, x, start);
     sn_assign_at(at, state, next);

@@ -1,5 +1,5 @@
-/* build.c: the frontend's state in a module: scopes, names, leaves, entries; and the checks with
- * which every op begins. */
+/* build.c: the frontend's state in a module: scopes, names, leaves, entries; and the checks that
+ * every op begins with. */
 #define XXH_INLINE_ALL
 #include "frontend/front.h"
 
@@ -11,21 +11,21 @@ enum { MAX_PATH = 4096 };
 
 typedef struct scope {
     struct scope *up;
-    const char *path; /* "h.0.", ends with a dot */
+    const char *path; /* "h.0.", including the final dot */
 } scope;
 
-/* An input, parameter or state. Inputs of different entries may share a name. */
+/* An input, parameter or state. Inputs of different entries may have the same name. */
 typedef struct leaf {
     sn_node *node;
-    const sn_entry *entry; /* of an input; NULL for the others */
+    const sn_entry *entry; /* entry of an input; NULL for the others */
 } leaf;
 
 typedef struct front {
     scope *top;         /* NULL: no scope */
     const char *params; /* prefix of parameters */
-    sn_entry *entry;    /* the current one; NULL: none */
+    sn_entry *entry;    /* the current entry; NULL: none */
     leaf *leaf;         /* [n_leaf] */
-    int *leaf_slot;     /* [2 cap_leaf] hash table: place in leaf plus 1, or 0 */
+    int *leaf_slot;     /* [2 cap_leaf] hash table: index in leaf plus 1, or 0 */
     int n_leaf, cap_leaf;
     int64_t stream;
     sn_tensor added_loss;
@@ -48,15 +48,14 @@ bool front_enter_module(sn_loc at, sn_module *m) {
     return !sn_module_error(m)->code;
 }
 
-/* Why an operand may be NULL that the user did not make. */
+/* Explains a NULL operand inside a callback, which the user did not create. */
 static void fail_null(sn_module *m, const char *op, int i) {
     const char *callback = sn_module_callback(m);
     if (callback)
         sn_module_fail(
             m, SN_ERR_USAGE,
-            "%s: operand %d is NULL, in the %s callback of attention. Hint: c->captured[i] "
-            "is NULL unless .captured lists a tensor there; only a score callback has "
-            "c->score",
+            "%s: operand %d is NULL, in the %s callback of attention. Hint: c->captured[i] is NULL "
+            "unless .captured has a tensor at i; c->score exists in score callbacks only",
             op, i, callback);
     else
         sn_module_fail(m, SN_ERR_USAGE, "%s: operand %d is NULL", op, i);
@@ -74,9 +73,10 @@ bool front_enter(sn_loc at, const char *op, int n, int required, const sn_tensor
             return false;
         }
         if (x[i] && x[i]->m != m) {
-            sn_module_fail(m, SN_ERR_USAGE,
-                           "%s: operands belong to the modules '%s' and '%s'; make both in one", op,
-                           sn_module_name(m), sn_module_name(x[i]->m));
+            sn_module_fail(
+                m, SN_ERR_USAGE,
+                "%s: operands belong to different modules, '%s' and '%s'; create both in one", op,
+                sn_module_name(m), sn_module_name(x[i]->m));
             return false;
         }
     }
@@ -146,7 +146,7 @@ bool front_name(sn_module *m, const char *what, const char *name) {
         sn_module_fail(m, SN_ERR_USAGE, "%s: it needs a name", what);
     else
         sn_module_fail(m, SN_ERR_USAGE,
-                       *name == '@' ? "%s: names that begin with '@' are Sinter's own"
+                       *name == '@' ? "%s: names that begin with '@' are reserved"
                                     : "%s: a name must not have control characters",
                        what);
     return false;
@@ -230,13 +230,14 @@ void sn_scope_push_at(sn_loc at, sn_module *m, const char *fmt, ...) {
     int n = vsnprintf(name, sizeof name, fmt, ap);
     va_end(ap);
     if (n <= 0 || n >= (int)sizeof name) {
-        sn_module_fail(m, SN_ERR_USAGE, "sn_scope_push: a scope's name has 1 to 255 bytes");
+        sn_module_fail(m, SN_ERR_USAGE,
+                       "sn_scope_push: the name of a scope must have 1 to 255 bytes");
         return;
     }
     if (!front_name(m, "sn_scope_push", name)) return;
     if (strlen(path_of(f)) + (size_t)n > MAX_PATH) {
         sn_module_fail(m, SN_ERR_USAGE,
-                       "sn_scope_push: the names of all open scopes have more than %d bytes; is a "
+                       "sn_scope_push: the names of all open scopes exceed %d bytes; is a "
                        "sn_scope_pop missing?",
                        MAX_PATH);
         return;
@@ -253,7 +254,8 @@ void sn_scope_pop_at(sn_loc at, sn_module *m) {
     if (f->top)
         f->top = f->top->up;
     else
-        sn_module_fail(m, SN_ERR_USAGE, "sn_scope_pop: no scope is open; one pop for each push");
+        sn_module_fail(m, SN_ERR_USAGE,
+                       "sn_scope_pop: no scope is open; call it once for each push");
 }
 
 void sn_scope_params(sn_module *m, const char *prefix) {
@@ -264,7 +266,7 @@ static const char *name_of(const leaf *l) {
     return sn_attr_str(l->node, SN_A_name, "");
 }
 
-/* The table's place of a leaf with this name in this entry, or the free one where it belongs. */
+/* The slot of a leaf with this name in this entry, or the free slot where it would be inserted. */
 static int *find_leaf(const front *f, const leaf *l) {
     const char *name = name_of(l);
     size_t mask = 2 * (size_t)f->cap_leaf - 1, at = XXH3_64bits(name, strlen(name)) & mask;
@@ -298,8 +300,8 @@ static sn_tensor remember_leaf(sn_module *m, sn_node *n) {
     if (old->node == n) return n;
     char a[SN_NODE_TEXT], b[SN_NODE_TEXT];
     return sn_module_fail(m, SN_ERR_SHAPE,
-                          "%s %s: the name is taken by the %s %s declared at %s:%d; give it "
-                          "another name or the same shape and type",
+                          "%s %s: the name is already used by the %s %s declared at %s:%d; use "
+                          "another name, or the same shape and type",
                           sn_ops[n->op].name, sn_node_text(n, a), sn_ops[old->node->op].name,
                           sn_node_text(old->node, b), old->node->loc.file, old->node->loc.line);
 }
@@ -371,7 +373,8 @@ sn_tensor sn_uniform_at(sn_loc at, sn_tensor rng, const sn_dim *shape) {
 
 static sn_entry *current_entry(sn_module *m, const char *what) {
     sn_entry *e = state_of(m)->entry;
-    if (!e) sn_module_fail(m, SN_ERR_USAGE, "%s: no entry is open; sn_entry_begin first", what);
+    if (!e)
+        sn_module_fail(m, SN_ERR_USAGE, "%s: no entry is open; call sn_entry_begin first", what);
     return e;
 }
 
@@ -380,13 +383,14 @@ void sn_entry_begin_at(sn_loc at, sn_module *m, const char *name) {
     if (front_name(m, "sn_entry_begin", name)) state_of(m)->entry = sn_entry_add(m, name);
 }
 
-/* Whether the name is new in the list, or stands for the same node. */
+/* Whether the name is new in the list, or names the same node. */
 static bool free_name(sn_module *m, const sn_binding *list, int n, const char *name, sn_node *x,
                       const char *what) {
     for (int i = 0; i < n; i++)
         if (!strcmp(list[i].name, name) && list[i].node != x) {
-            sn_module_fail(m, SN_ERR_USAGE, "%s: '%s' names another tensor of this entry already",
-                           what, name);
+            sn_module_fail(m, SN_ERR_USAGE,
+                           "%s: '%s' is already the name of another tensor of this entry", what,
+                           name);
             return false;
         }
     return true;
@@ -410,16 +414,15 @@ void sn_assign_at(sn_loc at, sn_tensor state, sn_tensor x) {
     char a[SN_NODE_TEXT], b[SN_NODE_TEXT];
     if (state->op != SN_OP_state && state->op != SN_OP_param)
         sn_module_fail(x->m, SN_ERR_USAGE,
-                       "sn_assign: %s is not a state; declare it by sn_state or sn_param",
+                       "sn_assign: %s is not a state; declare it with sn_state or sn_param",
                        sn_node_text(state, a));
     else if (state->dtype != x->dtype || !front_same_shape(state, x))
         sn_module_fail(x->m, SN_ERR_SHAPE,
-                       "sn_assign: the state is %s, the value %s; type and shape must agree",
+                       "sn_assign: the state is %s, but the value %s; type and shape must be equal",
                        sn_node_text(state, a), sn_node_text(x, b));
     else if (front_assigned(state))
         sn_module_fail(x->m, SN_ERR_USAGE,
-                       "sn_assign: %s has a new value in this entry already; assign once, what is "
-                       "to stay in the end",
+                       "sn_assign: %s is assigned twice in this entry; assign only the final value",
                        sn_node_text(state, a));
     else
         sn_entry_assign(x->m, e, sn_attr_str(state, SN_A_name, ""), x);
@@ -446,7 +449,7 @@ sn_tensor sn_name_at(sn_loc at, sn_tensor x, const char *fmt, ...) {
     va_end(ap);
     if (!e) return bad_;
     if (n <= 0 || n >= (int)sizeof name)
-        return sn_module_fail(x->m, SN_ERR_USAGE, "sn_name: a name has 1 to 255 bytes");
+        return sn_module_fail(x->m, SN_ERR_USAGE, "sn_name: a name must have 1 to 255 bytes");
     if (!front_name(x->m, "sn_name", name)) return bad_;
     const char *path = sn_arena_printf(x->m, "%s%s", path_of(state_of(x->m)), name);
     if (!free_name(x->m, e->tap, e->n_tap, path, x, "sn_name")) return bad_;

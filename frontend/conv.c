@@ -1,4 +1,4 @@
-/* conv.c: convolution in the DSL: operands are checked and explained; the meaning is in
+/* conv.c: convolution in the DSL: checks operands and explains errors; the definition is in
  * ir/decomp_conv.c. */
 #include "frontend/front.h"
 

@@ -1,41 +1,41 @@
-/* describe.c: what the arguments of the entries of ready-made architectures mean, in words. */
+/* describe.c: descriptions of the arguments of the ready-made architectures' entries. */
 #include "frontend/models.h"
 
 #include <string.h>
 
-/* The first row that fits; entry "": every entry. */
+/* The first matching row applies; entry "": every entry. */
 static const struct {
     const char *entry, *argument, *text;
 } rows[] = {
-    {"forward", "T", "tokens of each sequence, padding included"},
-    {"encode", "T", "tokens of each sequence, padding included"},
-    {"embed", "T", "tokens of each sequence, padding included"},
+    {"forward", "T", "tokens per sequence, padding included"},
+    {"encode", "T", "tokens per sequence, padding included"},
+    {"embed", "T", "tokens per sequence, padding included"},
     {"", "T", "tokens of this call"},
-    {"", "P", "tokens that are in the state already; 0 begins a new sequence"},
-    {"", "B", "sequences, or images"},
+    {"", "P", "tokens that are already in the state; 0 starts a new sequence"},
+    {"", "B", "number of sequences or images"},
     {"", "S", "tokens of the source, padding included"},
     {"", "source", "token ids of the text to translate"},
     {"decode", "tokens", "the last token of each row"},
     {"step", "tokens", "the last token of each sequence"},
     {"", "tokens", "token ids"},
-    {"", "targets", "the right answer for each: a token id or a class; others are left out"},
-    {"", "types", "segment of each token: 0, or 1 behind the first [SEP]"},
-    {"", "lengths", "tokens of each sequence; what follows them is padding"},
+    {"", "targets", "the target of each: a token id or a class; other values are ignored"},
+    {"", "types", "segment of each token: 0, or 1 after the first [SEP]"},
+    {"", "lengths", "tokens per sequence; the rest is padding"},
     {"", "pixels", "0 to 1: images, channels, rows, columns"},
-    {"", "documents", "number of each token's document; tokens see their own only"},
-    {"", "temperature", "0: the most likely token; 1: drawn as the model says"},
-    {"", "rng", "{seed, number of the step}: the same pair draws the same"},
-    {"reorder", "parents", "row i goes on where row parents[i] was"},
+    {"", "documents", "document of each token; tokens attend within it only"},
+    {"", "temperature", "0: the most likely token; 1: sampled from the model's distribution"},
+    {"", "rng", "{seed, step}: the same pair gives the same samples"},
+    {"reorder", "parents", "row i continues row parents[i]"},
     {"lens", "logits", "of the next token, after the embedding and after each layer"},
-    {"prefill", "logits", "of the token that follows the last one; larger is more likely"},
-    {"decode", "logits", "of the token that follows; larger is more likely"},
+    {"prefill", "logits", "of the token after the last one; larger is more likely"},
+    {"decode", "logits", "of the next token; larger is more likely"},
     {"", "logits", "of each class, or of each token of the vocabulary; larger is more likely"},
-    {"", "next", "the token that follows"},
+    {"", "next", "the next token"},
     {"", "hidden", "a vector for each token"},
-    {"", "embedding", "a vector of length 1 for each text; products of two are similarities"},
+    {"", "embedding", "a vector of norm 1 for each text; dot products are similarities"},
     {"train_step", "loss", "mean -ln P of the targets, before the step"},
     {"", "loss", "-ln P of each target"},
-    {"", "norm", "length of the gradient, before it is clipped"},
+    {"", "norm", "gradient norm before clipping"},
     {"", "rate", "learning rate of this step"},
 };
 

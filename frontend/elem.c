@@ -1,5 +1,5 @@
 /* elem.c: elementwise operations and reductions of the DSL: numbers become constants of the other
- * operand's type, shapes broadcast, and what does not fit is explained. */
+ * operand's type, shapes broadcast, errors are explained. */
 #include "frontend/front.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ sn_tensor sn_cast_at(sn_loc at, sn_tensor x, sn_dtype t) {
 
 /* ---- two operands ---- */
 
-/* The operand as a tensor of type t; NULL after recording a mistake. */
+/* The operand as a tensor of type t; NULL: an error was recorded. */
 static sn_tensor to_tensor(sn_module *m, const char *op, sn_operand o, sn_dtype t) {
     static const double limit[SN_DTYPE_COUNT][2] = {
         [SN_I32] = {-2147483648.0, 2147483647.0},
@@ -36,14 +36,16 @@ static sn_tensor to_tensor(sn_module *m, const char *op, sn_operand o, sn_dtype 
     if (o.kind == SN_IS_TENSOR) return o.tensor;
     if (o.kind == SN_IS_DIM) {
         if (t != SN_BOOL) return sn_b_dim(m, t, o.dim);
-        sn_module_fail(m, SN_ERR_USAGE, "%s: a dimension is a number, the other operand bool", op);
+        sn_module_fail(m, SN_ERR_USAGE,
+                       "%s: one operand is a dimension, a number, but the other is bool", op);
         return NULL;
     }
     if (!sn_dtype_is_float(t) &&
         !(floor(o.number) == o.number && o.number >= limit[t][0] && o.number <= limit[t][1])) {
-        sn_module_fail(m, SN_ERR_USAGE,
-                       "%s: %g is no value of the other operand's type %s; cast it", op, o.number,
-                       sn_dtype_name(t));
+        sn_module_fail(
+            m, SN_ERR_USAGE,
+            "%s: %g cannot be represented in the other operand's type %s; cast that operand", op,
+            o.number, sn_dtype_name(t));
         return NULL;
     }
     return sn_b_const(m, t, o.number);
@@ -66,10 +68,12 @@ static sn_tensor fail_broadcast(const char *op, sn_tensor x, sn_tensor y) {
     bool leading = small->rank < large->rank && small->rank > 0 &&
                    !memcmp(small->shape, large->shape, sizeof(sn_dim) * small->rank);
     return sn_module_fail(
-        m, SN_ERR_SHAPE, "%s: shapes do not fit: %s and %s; axis %d is %s against %s. Hint: %s", op,
+        m, SN_ERR_SHAPE,
+        "%s: shapes do not broadcast: %s and %s; axis %d is %s against %s. Hint: %s", op,
         sn_node_text(x, a), sn_node_text(y, b), axis, s, t,
-        leading ? "the smaller one fits the leading axes: give it trailing ones, sn_expand(x, -1)"
-                : "sizes are aligned at the last axis and must be equal or 1");
+        leading
+            ? "the smaller shape matches the leading axes: add trailing ones with sn_expand(x, -1)"
+            : "sizes are aligned at the last axis and must be equal or 1");
 }
 
 static sn_tensor apply_binary(sn_loc at, sn_op op, sn_operand ox, sn_operand oy) {
@@ -151,7 +155,7 @@ static sn_tensor apply_reduce(sn_loc at, sn_op op, sn_tensor x, const int *axes,
         int a = front_axis(x->m, name, x, axes[i], x->rank);
         if (a < 0) return bad_;
         if (mask & 1u << a)
-            return sn_module_fail(x->m, SN_ERR_SHAPE, "%s: axis %d is named twice", name, axes[i]);
+            return sn_module_fail(x->m, SN_ERR_SHAPE, "%s: axis %d is listed twice", name, axes[i]);
         mask |= 1u << a;
     }
     if (n < 0) return bad_;
@@ -176,7 +180,7 @@ REDUCE(amax, reduce_max)
 REDUCE(amin, reduce_min)
 #undef REDUCE
 
-/* Ops with one axis attribute; `drop`: the axis has size 1 in the result and vanishes. */
+/* Ops with one axis attribute; `drop`: removes the axis, which has size 1 in the op's result. */
 static sn_tensor apply_axis(sn_loc at, sn_op op, sn_tensor x, int axis, bool drop) {
     FRONT_ENTER(sn_ops[op].name, x);
     int a = front_axis(x->m, sn_ops[op].name, x, axis, x->rank);

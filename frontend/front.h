@@ -1,13 +1,13 @@
-/* front.h: what the files of frontend/ share: entering an op, checking and describing operands.
- * Not public. */
+/* front.h: shared by the files of frontend/: starting an op, checking and describing operands. Not
+ * public. */
 #ifndef SN_FRONT_H
 #define SN_FRONT_H
 
 #include "frontend/sinter.h"
 #include "ir/ir.h"
 
-/* Starts the op `op` written at `at`: notes the place, checks that the operands are tensors of one
- * module without a mistake. Operands after `required` may be NULL. False: return *bad. */
+/* Starts the op `op` at source location `at`: records the location and checks that the operands are
+ * valid tensors of one module. Operands from `required` on may be NULL. False: return *bad. */
 bool front_enter(sn_loc at, const char *op, int n, int required, const sn_tensor *x,
                  sn_tensor *bad);
 #define FRONT_ENTER(op, ...)                                                                       \
@@ -16,20 +16,20 @@ bool front_enter(sn_loc at, const char *op, int n, int required, const sn_tensor
     const int n_operands_ = (int)(sizeof operands_ / sizeof *operands_);                           \
     if (!front_enter(at, op, n_operands_, n_operands_, operands_, &bad_)) return bad_
 
-/* The same for leaves: false if there is no module or it has a mistake already. */
+/* The same for leaves: false if there is no module or it already has an error. */
 bool front_enter_module(sn_loc at, sn_module *m);
 
-/* An axis counted from the front, of `rank` axes; -1 after recording a mistake of `op`. */
+/* An axis counted from the front, of `rank` axes; -1: an error was recorded. */
 int front_axis(sn_module *m, const char *op, sn_tensor x, int axis, int rank);
 
-/* False, and an error of the module, if the list or one of its n members is NULL. */
+/* False, with an error in the module, if the list or one of its n members is NULL. */
 bool front_list(sn_module *m, const char *op, int n, const sn_tensor *list);
 
-/* False, and an error of the module, unless the user may give this name to something: it is not
- * empty, has no control characters and does not begin with '@'. */
+/* Checks a name given by the user: not empty, no control characters, does not begin with '@'.
+ * False, with an error in the module. */
 bool front_name(sn_module *m, const char *what, const char *name);
 
-/* Length of a list ended by SN_END, INT_MIN or NULL; -1 after recording that it is too long. */
+/* Length of a list terminated by SN_END, INT_MIN or NULL; -1: too long, an error was recorded. */
 int front_dims(sn_module *m, const char *op, const sn_dim *list);
 int front_axes(sn_module *m, const char *op, const int *list);
 int front_tensors(const sn_tensor *list);
@@ -37,21 +37,21 @@ int front_tensors(const sn_tensor *list);
 bool front_is_integer(sn_tensor x);
 bool front_same_shape(sn_tensor x, sn_tensor y);
 
-/* A state by its full name: no scope. */
+/* A state by its full name, without scopes. */
 sn_tensor front_state(sn_loc at, sn_module *m, const char *name, sn_dtype t, int rank,
                       const sn_dim *shape);
 
-/* Whether the current entry assigns the state already. */
+/* Whether the current entry already assigns the state. */
 bool front_assigned(sn_tensor state);
 
-/* What sn_training_add gave since the training entry began; NULL: nothing. */
+/* The sum of sn_training_add since the training entry began; NULL: none. */
 sn_tensor *front_added_loss(sn_module *m);
 
-/* A new random stream of the module. */
+/* Returns an unused random stream of the module. */
 int64_t front_stream(sn_module *m);
 
-/* Records a problem for every key that no getter has asked for and that changes what a model of
- * this context computes. */
+/* Records a problem for every key that no getter has read and that changes what a model with this
+ * context computes. */
 struct sn_config;
 void front_check_keys(struct sn_config *c, int64_t context);
 

@@ -1,5 +1,5 @@
-/* init.c: initial weights of the architectures, one table of rules. Normal and uniform numbers come
- * from the stream SN_STREAM_INIT, at an index that begins anew for every parameter's name. */
+/* init.c: initial weights of the architectures, one table of rules. Samples come from the stream
+ * SN_STREAM_INIT, at an index derived from the parameter's name. */
 #include "frontend/train.h"
 #include "ir/ir.h"
 #include "runtime/memory.h"
@@ -15,7 +15,7 @@ typedef struct filler {
     sn_rng rng;
 } filler;
 
-/* Runs of numbers in parallel: number i depends on i alone. */
+/* Generates samples in parallel: sample i depends on i alone. */
 static void fill_random(const filler *f, float *out, double scale,
                         void (*fill)(sn_rng *, float, float, float *, size_t), double low) {
     enum { PIECE = 1 << 16 };
@@ -37,7 +37,7 @@ static void fill_normal(const filler *f, float *out) {
     fill_random(f, out, f->scale, sn_rng_fill_normal, 0);
 }
 
-/* Maps into the residual stream, of which there are two a layer (GPT-2 paper, 2.3). */
+/* Projections into the residual stream, two per layer (GPT-2 paper, 2.3). */
 static void fill_residual(const filler *f, float *out) {
     double layers = f->layers > 0 ? (double)f->layers : 1;
     fill_random(f, out, f->scale / sqrt(2 * layers), sn_rng_fill_normal, 0);
@@ -54,7 +54,8 @@ static void fill_fan_in(const filler *f, float *out) {
     fill_random(f, out, f->scale / sqrt((double)f->fan_in), sn_rng_fill_normal, 0);
 }
 
-/* The first row whose type and part of a name fit; vectors come before: gains 1, biases 0. */
+/* The first row that matches the type and a part of the name. Vectors are handled before: gains 1,
+ * biases 0. */
 static const struct {
     const char *type, *part;
     void (*fill)(const filler *, float *);
@@ -63,8 +64,8 @@ static const struct {
     {"gpt2", "c_proj.weight", fill_residual, 0.02},
     {"llama", "o_proj.weight", fill_residual, 0.02},
     {"llama", "down_proj.weight", fill_residual, 0.02},
-    {"edt", "embed", fill_normal, 0.02}, /* also W_u: small logits at first */
-    {"edt", "", fill_xavier, 1},         /* Vaswani et al.: as tensor2tensor and PyTorch have it */
+    {"edt", "embed", fill_normal, 0.02}, /* also W_u: small initial logits */
+    {"edt", "", fill_xavier, 1},         /* Vaswani et al., as in tensor2tensor and PyTorch */
     {"tse_gpt", "W_O", fill_residual, 0.02},
     {"tse_gpt", "mlps.write", fill_residual, 0.02},
     {"tse_gpt", "embedding", fill_fan_in, 1},
@@ -91,7 +92,7 @@ static void draw(const char *type, const sn_weight *w, filler *f, float *out) {
     rules[i].fill(f, out);
 }
 
-/* FNV-1a: a parameter's place in the stream */
+/* FNV-1a: the parameter's index in the stream */
 static uint32_t hash_name(const char *s) {
     uint32_t h = 2166136261u;
     for (; *s; s++) h = (h ^ (unsigned char)*s) * 16777619u;
@@ -103,7 +104,8 @@ static bool add_parameter(const sn_node *n, sn_parameters *out, sn_error *err) {
     for (size_t i = 0; i < out->count; i++)
         if (!strcmp(out->weight[i].name, name)) return true;
     if (n->dtype != SN_F32)
-        return sn_fail(err, SN_ERR_SHAPE, "parameter '%s' is %s; only f32 is trained", name,
+        return sn_fail(err, SN_ERR_SHAPE,
+                       "parameter '%s' is %s; only f32 parameters can be trained", name,
                        sn_dtype_name((sn_dtype)n->dtype));
     sn_weight *grown = realloc(out->weight, sizeof *grown * (out->count + 1));
     if (!grown) return sn_fail(err, SN_ERR_MEMORY, "out of memory");

@@ -29,7 +29,7 @@ static bool choose_options(const sn_model_options *o, const sn_training *usual,
     return sn_fail(err, SN_ERR_USAGE, "a model's batch, beams and context cannot be negative");
 }
 
-/* More layers than the weights have tensors: refused before thousands of layers are built. */
+/* Rejects more layers than the weights have tensors before building thousands of them. */
 static bool check_layers(sn_config *c, const sn_weights *w, sn_error *err) {
     static const char *const keys[] = {"n_layer",        "n_layers",       "num_hidden_layers",
                                        "encoder_layers", "decoder_layers", NULL};
@@ -37,10 +37,9 @@ static bool check_layers(sn_config *c, const sn_weights *w, sn_error *err) {
     for (int i = 0; keys[i]; i++) {
         int64_t layers = sn_config_int_or(c, keys[i], 0, 0, 1 << 12);
         if (layers > tensors)
-            sn_config_problem(c,
-                              "\"%s\" is %lld, but the weights have %lld tensors in all: they do "
-                              "not belong together",
-                              keys[i], (long long)layers, (long long)tensors);
+            sn_config_problem(
+                c, "\"%s\" is %lld, but the weights have only %lld tensors: they do not match",
+                keys[i], (long long)layers, (long long)tensors);
     }
     return sn_config_check(c, err);
 }
@@ -64,7 +63,7 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
     if (!out->module) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     registry[i].build(c, &chosen, out);
     if (chosen.context > out->context)
-        sn_config_problem(c, "a context of %lld was asked for, the model's is %lld",
+        sn_config_problem(c, "the requested context of %lld exceeds the model's, %lld",
                           (long long)chosen.context, (long long)out->context);
     front_check_keys(c, out->context);
     out->tied = sn_config_equals(c, "tie_word_embeddings", "true");
@@ -75,9 +74,9 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
     return false;
 }
 
-/* ---- a model in a C file of its own ---- */
+/* ---- models in user-written C files ---- */
 
-/* The sizes of a model that tells them by its entries only. */
+/* Derives the sizes of a model from its entries. */
 static void read_sizes(sn_model *out) {
     sn_module *m = out->module;
     for (int e = 0; e < sn_entry_count(m); e++) {
@@ -90,7 +89,7 @@ static void read_sizes(sn_model *out) {
     }
     for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
         const sn_node *n = sn_module_node(m, i);
-        if (n->op == SN_OP_cross_entropy && !out->vocab) /* a model that gives a loss only */
+        if (n->op == SN_OP_cross_entropy && !out->vocab) /* a model that has a loss only */
             sn_dim_is_const(m, n->in[0]->shape[n->in[0]->rank - 1], &out->vocab);
         if (n->op != SN_OP_input || strcmp(sn_attr_str(n, SN_A_name, ""), "tokens") != 0) continue;
         int64_t hi = n->rank ? sn_dim_hi(m, n->shape[n->rank - 1]) : 0;
@@ -119,8 +118,8 @@ bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_o
             return true;
         }
         sn_fail(err, SN_ERR_USAGE,
-                "the model '%s' has no entry that was asked for: sn_entry_begin and sn_output make "
-                "one, sn_decoder_entries the usual ones",
+                "the model '%s' has none of the requested entries: add them with sn_entry_begin "
+                "and sn_output, or with sn_decoder_entries",
                 name);
     }
     sn_module_free(m);

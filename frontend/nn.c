@@ -1,6 +1,5 @@
-/* nn.c: products, look-ups, norms, positions and losses of the DSL, and layers that make their own
- * parameters. The composites' meaning is in ir/decomp.c; here operands are checked and
- * explained. */
+/* nn.c: products, look-ups, norms, positions and losses of the DSL, and layers that declare
+ * parameters. Checks operands and explains errors; ir/decomp.c defines the composites. */
 #include "frontend/front.h"
 
 #include <math.h>
@@ -18,7 +17,7 @@ static sn_tensor fail_pair(const char *op, sn_tensor x, sn_tensor y, const char 
 sn_tensor sn_matmul_at(sn_loc at, sn_tensor x, sn_tensor y) {
     FRONT_ENTER("matmul", x, y);
     if (x->rank < 2 || y->rank < 2)
-        return fail_pair("matmul", x, y, "both need two axes at least. Hint: sn_expand a vector");
+        return fail_pair("matmul", x, y, "both need at least two axes. Hint: sn_expand a vector");
     if (x->dtype != y->dtype)
         return fail_pair("matmul", x, y, "element types differ. Hint: sn_cast one of them");
     if (x->shape[x->rank - 1] != y->shape[y->rank - 2])
@@ -48,7 +47,7 @@ sn_tensor sn_linear_at(sn_loc at, sn_tensor x, sn_tensor w, sn_tensor b) {
     return sn_node_new(x->m, SN_OP_linear, b ? 3 : 2, in, SN_NO_ATTRS);
 }
 
-/* Position of a letter in s[0..n), or -1. */
+/* Position of a label in s[0..n), or -1. */
 static int find_letter(const char *s, int n, char letter) {
     const char *p = n > 0 ? memchr(s, letter, (size_t)n) : NULL;
     return p ? (int)(p - s) : -1;
@@ -72,10 +71,11 @@ sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
     const char *a = spec, *b = comma + 1, *c = arrow + 2;
     int na = (int)(comma - a), nb = (int)(arrow - b), nc = (int)strlen(c);
     if (!letters_ok(a, na) || !letters_ok(b, nb) || !letters_ok(c, nc) || nc > SN_MAX_RANK)
-        return sn_module_fail(x->m, SN_ERR_USAGE,
-                              "einsum: '%s': axes are single letters, each once an operand", spec);
+        return sn_module_fail(
+            x->m, SN_ERR_USAGE,
+            "einsum: '%s': each axis is a single letter, at most once per operand", spec);
     if (na != x->rank || nb != y->rank)
-        return fail_pair("einsum", x, y, "one letter an axis is needed");
+        return fail_pair("einsum", x, y, "the number of labels must equal the number of axes");
     int64_t batch_a[SN_MAX_RANK], batch_b[SN_MAX_RANK], sum_a[SN_MAX_RANK], sum_b[SN_MAX_RANK];
     char order[2 * SN_MAX_RANK + 1];
     int n_batch = 0, n_sum = 0, n = 0;
@@ -90,8 +90,8 @@ sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
             sum_b[n_sum++] = j;
         } else if (k < 0) {
             return sn_module_fail(x->m, SN_ERR_USAGE,
-                                  "einsum: '%s': letter %c stands in one operand only; sn_sum it "
-                                  "first",
+                                  "einsum: '%s': label %c appears in only one operand and not in "
+                                  "the result; sum over it first with sn_sum",
                                   spec, a[i]);
         }
     }
@@ -101,8 +101,8 @@ sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
         if (find_letter(a, na, b[i]) >= 0) continue;
         if (find_letter(c, nc, b[i]) < 0)
             return sn_module_fail(x->m, SN_ERR_USAGE,
-                                  "einsum: '%s': letter %c stands in one operand only; sn_sum it "
-                                  "first",
+                                  "einsum: '%s': label %c appears in only one operand and not in "
+                                  "the result; sum over it first with sn_sum",
                                   spec, b[i]);
         order[n++] = b[i];
     }
@@ -115,7 +115,7 @@ sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
     }
     if (!complete)
         return sn_module_fail(x->m, SN_ERR_USAGE,
-                              "einsum: '%s': the result names an axis that no operand has", spec);
+                              "einsum: '%s': the result has a label that no operand has", spec);
     sn_node *z =
         SN_NODE(x->m, dot,
                 SN_ATTRS(SN_LIST(batch_a, n_batch, batch_a), SN_LIST(batch_b, n_batch, batch_b),
@@ -156,7 +156,8 @@ sn_tensor sn_scatter_add_at(sn_loc at, sn_tensor x, int axis, sn_tensor ids, sn_
     bool fits = a >= 0;
     for (int i = 0; fits && i < ids->rank; i++) fits = x->shape[a + i] == ids->shape[i];
     if (!fits)
-        return fail_pair("scatter_add", x, ids, "x needs the indices' axes in place of the axis");
+        return fail_pair("scatter_add", x, ids,
+                         "x must have the indices' axes in place of the axis");
     sn_dim shape[SN_MAX_RANK] = {0};
     for (int i = 0; i < rank; i++) shape[i] = i == a ? n : x->shape[i < a ? i : i + ids->rank - 1];
     return SN_NODE(x->m, scatter_add, SN_ATTRS(SN_LIST(shape, rank, shape), SN_INT(axis, a)), x,
@@ -169,9 +170,9 @@ sn_tensor sn_at_at(sn_loc at, sn_tensor x, const sn_tensor *index) {
     sn_dim shape[SN_MAX_RANK];
     char t[SN_NODE_TEXT];
     if (!x || n != x->rank) {
-        sn_tensor first[] = {x, n ? index[0] : NULL}; /* of the module at least */
+        sn_tensor first[] = {x, n ? index[0] : NULL}; /* at least the module is known */
         if (!front_enter(at, "at", 2, 1, first, &bad)) return bad;
-        return sn_module_fail(x->m, SN_ERR_SHAPE, "at: %d indices for %s; it takes one an axis", n,
+        return sn_module_fail(x->m, SN_ERR_SHAPE, "at: %d indices for %s; expected one per axis", n,
                               sn_node_text(x, t));
     }
     if (n) memcpy(in + 1, index, sizeof *in * (size_t)n);
@@ -181,7 +182,7 @@ sn_tensor sn_at_at(sn_loc at, sn_tensor x, const sn_tensor *index) {
         sn_node so_far = {.rank = (uint8_t)rank, .shape = shape};
         sn_dim wider[SN_MAX_RANK];
         if (!sn_b_common_shape(x->m, &so_far, in[i], &rank, wider))
-            return fail_pair("at", in[1], in[i], "the indices' shapes do not fit");
+            return fail_pair("at", in[1], in[i], "the shapes of the indices do not broadcast");
         memcpy(shape, wider, sizeof(sn_dim) * (size_t)rank);
     }
     for (int i = 1; i <= n; i++) in[i] = sn_b_broadcast(in[i], rank, shape);
@@ -212,7 +213,7 @@ sn_tensor sn_layer_norm_at(sn_loc at, sn_tensor x, sn_tensor gain, sn_tensor bia
     if (!norm_ok("layer_norm", x, gain, "the gain must be [last axis of x]") ||
         !norm_ok("layer_norm", x, bias, "the bias must be [last axis of x]"))
         return bad;
-    if (bias && !gain) /* the op takes them in order */
+    if (bias && !gain) /* the op requires them in order */
         in[1] = sn_b_broadcast(sn_b_const(x->m, (sn_dtype)x->dtype, 1), 1, bias->shape);
     return sn_node_new(x->m, SN_OP_layer_norm,
                        bias   ? 3
@@ -251,7 +252,7 @@ sn_tensor sn_sinusoid_at(sn_loc at, sn_tensor pos, int64_t d, double base, bool 
     char t[SN_NODE_TEXT];
     if (pos->rank != 1 || d < 2 || d % 2)
         return sn_module_fail(pos->m, SN_ERR_SHAPE,
-                              "sinusoid: positions %s, width %lld; it takes [T] and an even width",
+                              "sinusoid: positions %s, width %lld; expected [T] and an even width",
                               sn_node_text(pos, t), (long long)d);
     return SN_NODE(pos->m, sinusoid,
                    SN_ATTRS(SN_LIST(size, 1, &d), SN_FLT(base, base), SN_INT(vaswani, vaswani)),
@@ -265,7 +266,7 @@ sn_tensor sn_cross_entropy_at(sn_loc at, sn_tensor x, sn_tensor target) {
     for (int i = 0; fits && i < target->rank; i++) fits = x->shape[i] == target->shape[i];
     if (!fits)
         return fail_pair("cross_entropy", x, target,
-                         "the targets must have x's axes without the last");
+                         "the targets must have x's axes except the last");
     return SN_NODE(x->m, cross_entropy, SN_NO_ATTRS, x, target);
 }
 

@@ -1,12 +1,12 @@
 /* optim.c: optimizers as graphs over parameters and states, clipping by the global norm, learning
  * rates as graphs of the step [PH22 A11 line 7: theta <- theta - eta grad]. Formulas and defaults
- * are PyTorch's, so that published settings can be used as they are. */
+ * are PyTorch's, so published settings can be used unchanged. */
 #include "frontend/front.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Scalars and tensors of one float type; the second operand is broadcast. */
+/* Operations on scalars and tensors of one float type; the second operand is broadcast. */
 static sn_node *add(sn_node *a, sn_node *b) {
     return sn_b_binary(SN_OP_add, a, b);
 }
@@ -35,7 +35,7 @@ sn_optimizer sn_optimizer_of(sn_optimizer_kind kind) {
         [SN_ADAMW] = {.kind = SN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = 0.01},
     };
     bool known = kind >= SN_SGD && kind <= SN_ADAMW;
-    return known ? usual[kind] : (sn_optimizer){.kind = kind}; /* which sn_optimize refuses */
+    return known ? usual[kind] : (sn_optimizer){.kind = kind}; /* sn_optimize reports the error */
 }
 
 /* ---- the step and the rate ---- */
@@ -47,19 +47,19 @@ sn_tensor sn_train_step_at(sn_loc at, sn_module *m) {
     return front_state(at, m, step_name, SN_I64, 0, NULL);
 }
 
-/* Of step t counted from 1: t / warmup until it is 1. */
+/* Warm-up factor of step t, counted from 1: t / warmup, at most 1. */
 static sn_node *warm_up(sn_node *t, int64_t warmup) {
     return sn_b_scalar(SN_OP_min, scale(t, 1 / (double)warmup), 1);
 }
 
-/* 0 at the end of the warm-up, 1 at the last step and after it */
+/* Progress: 0 at the end of the warm-up, 1 from the last step on. */
 static sn_node *progress(sn_node *t, const sn_schedule *s) {
     double span = s->total > s->warmup ? (double)(s->total - s->warmup) : 1;
     sn_node *part = scale(plus(t, -(double)s->warmup), 1 / span);
     return sn_b_scalar(SN_OP_min, sn_b_scalar(SN_OP_max, part, 0), 1);
 }
 
-/* The rate after the warm-up as a part of peak - final; each falls from 1. */
+/* The decay factor after the warm-up, between final and peak; starts at 1. */
 static sn_node *no_fall(sn_node *t, const sn_schedule *s) {
     (void)s;
     return sn_b_const(t->m, SN_F32, 1);
@@ -88,7 +88,7 @@ sn_tensor sn_learning_rate_at(sn_loc at, sn_tensor step, const sn_schedule *s) {
     FRONT_ENTER("sn_learning_rate", step);
     if (!s || s->kind < SN_CONSTANT || s->kind > SN_INVERSE_SQRT)
         return sn_module_fail(step->m, SN_ERR_USAGE, "sn_learning_rate: %s",
-                              s ? "there is no such kind of schedule" : "the schedule is NULL");
+                              s ? "unknown kind of schedule" : "the schedule is NULL");
     if (step->rank || !front_is_integer(step))
         return sn_module_fail(
             step->m, SN_ERR_SHAPE,
@@ -110,25 +110,25 @@ sn_tensor sn_learning_rate_at(sn_loc at, sn_tensor step, const sn_schedule *s) {
 typedef struct update {
     sn_loc at;
     const sn_optimizer *o;
-    sn_node *p, *g, *rate; /* parameter, gradient, rate in p's type */
-    sn_node *t;            /* the step, from 1 */
+    sn_node *p, *g, *rate; /* parameter, gradient, learning rate in p's type */
+    sn_node *t;            /* the step, counted from 1 */
     double decay;
 } update;
 
-/* A state like the parameter, zero at first. */
+/* A state with the parameter's shape, initially zero. */
 static sn_node *moment(const update *u, const char *what) {
     const char *name =
         sn_arena_printf(u->p->m, "optimizer.%s.%s", what, sn_attr_str(u->p, SN_A_name, ""));
     return front_state(u->at, u->p->m, name, (sn_dtype)u->p->dtype, u->p->rank, u->p->shape);
 }
 
-/* The state's next value, which the update uses. */
+/* Assigns the state's next value and returns it. */
 static sn_node *next(const update *u, sn_node *state, sn_node *value) {
     sn_assign_at(u->at, state, value);
     return value;
 }
 
-/* L2 regularisation: the gradient of decay / 2 |p|^2 is added */
+/* L2 regularisation: adds the gradient of decay / 2 |p|^2 */
 static sn_node *regular_gradient(const update *u) {
     return u->decay > 0 ? add(u->g, scale(u->p, u->decay)) : u->g;
 }
@@ -170,7 +170,7 @@ static sn_node *step_adagrad(const update *u) {
     return step_by_root(u, g, next(u, state, add(state, mul(g, g))));
 }
 
-/* 1 - beta^t, also where beta^t is close to 1 */
+/* 1 - beta^t, accurate even where beta^t is close to 1 */
 static sn_node *bias_correction(const update *u, double beta) {
     return scale(sn_b_unary(SN_OP_expm1, scale(u->t, log(beta))), -1);
 }
@@ -189,7 +189,7 @@ static sn_node *step_adam(const update *u) {
     return sub(u->p, mul(adam_direction(u, regular_gradient(u)), u->rate));
 }
 
-/* Loshchilov & Hutter 2019, algorithm 2: the decay is no part of the gradient */
+/* Loshchilov & Hutter 2019, algorithm 2: the decay is not part of the gradient */
 static sn_node *step_adamw(const update *u) {
     sn_node *p = u->p;
     if (u->decay > 0) p = mul(p, plus(scale(u->rate, -u->decay), 1));
@@ -205,7 +205,7 @@ static bool check_settings(sn_tensor rate, const sn_optimizer *o) {
                 o->decay >= 0 && o->max_norm >= 0;
     if (!fits)
         sn_module_fail(rate->m, SN_ERR_USAGE,
-                       "sn_optimize: a setting is out of range. Hint: begin with sn_optimizer_of");
+                       "sn_optimize: a setting is out of range. Hint: start with sn_optimizer_of");
     else if (rate->rank || !sn_dtype_is_float((sn_dtype)rate->dtype))
         sn_module_fail(
             rate->m, SN_ERR_SHAPE,
@@ -232,7 +232,7 @@ static bool check_params(sn_module *m, int n, const sn_tensor *param) {
     return true;
 }
 
-/* The length of all gradients as one vector; f32. */
+/* The global norm of all gradients; f32. */
 static sn_node *global_norm(int n, sn_node *const *g) {
     sn_node *sum = NULL;
     int64_t axes[SN_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -249,7 +249,7 @@ static bool decays(const sn_optimizer *o, const sn_node *p) {
     return o->decays ? o->decays(sn_attr_str(p, SN_A_name, ""), p->rank, o->user) : p->rank > 1;
 }
 
-/* One step of every parameter with the gradients g[n]; all were checked. Returns their norm. */
+/* Updates every parameter with the gradients g[n], which were checked. Returns the global norm. */
 static sn_node *apply(sn_loc at, sn_tensor rate, int n, const sn_tensor *param, sn_node *const *g,
                       const sn_optimizer *o) {
     static sn_node *(*const step[])(const update *) = {[SN_SGD] = step_sgd,
@@ -284,7 +284,7 @@ sn_tensor sn_optimize_at(sn_loc at, sn_tensor loss, sn_tensor rate, int n, const
     FRONT_ENTER("sn_optimize", loss, rate);
     sn_module *m = loss->m;
     if (n < 1)
-        return sn_module_fail(m, SN_ERR_USAGE, "sn_optimize: there is no parameter to change");
+        return sn_module_fail(m, SN_ERR_USAGE, "sn_optimize: there is no parameter to train");
     sn_node **g = sn_arena_alloc(m, sizeof *g * (size_t)n);
     sn_grad_at(at, loss, n, param, g);
     if (sn_module_error(m)->code || !check_settings(rate, o) || !check_params(m, n, param))
@@ -298,7 +298,7 @@ static bool check_gradients(sn_module *m, int n, const sn_tensor *param, const s
     for (int i = 0; i < n; i++) {
         if (g[i]->dtype == param[i]->dtype && front_same_shape(g[i], param[i])) continue;
         sn_module_fail(m, SN_ERR_SHAPE,
-                       "sn_apply_gradients: the gradient %d is %s, its parameter %s", i + 1,
+                       "sn_apply_gradients: gradient %d is %s, but its parameter %s", i + 1,
                        sn_node_text(g[i], t), sn_node_text(param[i], u));
         return false;
     }
@@ -311,7 +311,7 @@ sn_tensor sn_apply_gradients_at(sn_loc at, sn_tensor rate, int n, const sn_tenso
     sn_module *m = rate->m;
     if (n < 1)
         return sn_module_fail(m, SN_ERR_USAGE,
-                              "sn_apply_gradients: there is no parameter to change");
+                              "sn_apply_gradients: there is no parameter to train");
     if (!front_list(m, "sn_apply_gradients", n, param) ||
         !front_list(m, "sn_apply_gradients", n, gradient) ||
         !front_enter(at, "sn_apply_gradients", n, n, param, &bad_) ||

@@ -10,10 +10,10 @@ sn_tensor sn_reshape_at(sn_loc at, sn_tensor x, const sn_dim *list) {
     sn_dim shape[SN_MAX_RANK + 2], known = 1;
     int rest = -1, n = 0;
     if (!list) return sn_module_fail(m, SN_ERR_USAGE, "reshape: the list of sizes is NULL");
-    do { /* the list with 1 for the size to be found */
+    do { /* the list with 1 for the inferred size */
         bool unknown = list[n] == SN_REST;
         if (unknown && rest >= 0)
-            return sn_module_fail(m, SN_ERR_USAGE, "reshape: SN_REST stands twice");
+            return sn_module_fail(m, SN_ERR_USAGE, "reshape: SN_REST occurs twice");
         if (unknown) rest = n;
         shape[n] = unknown ? 1 : list[n];
     } while (n <= SN_MAX_RANK && list[n++] != SN_END);
@@ -28,8 +28,8 @@ sn_tensor sn_reshape_at(sn_loc at, sn_tensor x, const sn_dim *list) {
     sn_dim_print(m, known, b, sizeof b);
     sn_shape_print(m, rank, shape, s, sizeof s);
     return sn_module_fail(m, SN_ERR_SHAPE,
-                          "reshape: %s has %s elements, %s%s has %s. Hint: the products must be "
-                          "equal for every size; SN_REST finds one of them",
+                          "reshape: %s has %s elements, but %s%s has %s. Hint: the numbers must be "
+                          "equal for all sizes; SN_REST infers one size",
                           sn_node_text(x, t), a, s, rest >= 0 ? " (1 for SN_REST)" : "", b);
 }
 
@@ -40,7 +40,7 @@ sn_tensor sn_transpose_at(sn_loc at, sn_tensor x, const int *perm) {
     if (n < 0) return bad_;
     if (n != x->rank)
         return sn_module_fail(x->m, SN_ERR_SHAPE,
-                              "transpose: %d axes listed, %s has %d; list each once", n,
+                              "transpose: %d axes are listed, but %s has %d; list each once", n,
                               sn_node_text(x, t), x->rank);
     int64_t p[SN_MAX_RANK] = {0};
     unsigned seen = 0;
@@ -90,8 +90,8 @@ sn_tensor sn_squeeze_at(sn_loc at, sn_tensor x, int axis) {
     char t[SN_NODE_TEXT];
     if (a < 0) return bad_;
     if (x->shape[a] != 1)
-        return sn_module_fail(x->m, SN_ERR_SHAPE, "squeeze: axis %d of %s has not size 1", axis,
-                              sn_node_text(x, t));
+        return sn_module_fail(x->m, SN_ERR_SHAPE, "squeeze: the size of axis %d of %s is not 1",
+                              axis, sn_node_text(x, t));
     sn_dim shape[SN_MAX_RANK] = {0};
     for (int i = 0, j = 0; i < x->rank; i++)
         if (i != a) shape[j++] = x->shape[i];
@@ -133,7 +133,8 @@ void sn_split_at(sn_loc at, sn_tensor x, int axis, int n, sn_tensor *part) {
         return;
     }
     if (n < 1 || !sn_dim_div(x->m, x->shape[a], n, &size)) {
-        sn_module_fail(x->m, SN_ERR_SHAPE, "split: axis %d of %s has no %d equal parts", axis,
+        sn_module_fail(x->m, SN_ERR_SHAPE,
+                       "split: axis %d of %s cannot be split into %d equal parts", axis,
                        sn_node_text(x, t), n);
         return;
     }
@@ -153,8 +154,8 @@ sn_tensor sn_concat_at(sn_loc at, int axis, const sn_tensor *x) {
             fits = k == a || x[i]->shape[k] == x[0]->shape[k];
         if (!fits)
             return sn_module_fail(x[0]->m, SN_ERR_SHAPE,
-                                  "concat: operand %d is %s, operand 1 %s; types and all sizes "
-                                  "but axis %d must be equal",
+                                  "concat: operand %d is %s, but operand 1 %s; types and all sizes "
+                                  "except axis %d must be equal",
                                   i + 1, sn_node_text(x[i], s), sn_node_text(x[0], t), axis);
     }
     return n == 1 ? x[0] : sn_b_concat(x[0]->m, n, x, a);
@@ -188,10 +189,9 @@ sn_tensor sn_update_at(sn_loc at, sn_tensor x, sn_tensor y, const sn_dim *start)
     char s[SN_NODE_TEXT], t[SN_NODE_TEXT];
     if (n < 0) return bad_;
     if (x->dtype != y->dtype || x->rank != y->rank || n != x->rank)
-        return sn_module_fail(
-            x->m, SN_ERR_SHAPE,
-            "update_slice: %s into %s with %d starts; types and ranks must be equal, with one "
-            "start an axis",
-            sn_node_text(y, s), sn_node_text(x, t), n);
+        return sn_module_fail(x->m, SN_ERR_SHAPE,
+                              "update_slice: %s into %s with %d starts; types and ranks must be "
+                              "equal, with one start per axis",
+                              sn_node_text(y, s), sn_node_text(x, t), n);
     return SN_NODE(x->m, update_slice, SN_ATTRS(SN_LIST(start, n, start)), x, y);
 }

@@ -1,5 +1,5 @@
-/* train.c: the entries that train a model, made from its logits [PH22 A11 to A13]; dropout and
- * packed documents as inputs of them. */
+/* train.c: training entries, built from a model's logits [PH22 A11 to A13]; their inputs for
+ * dropout and packed documents. */
 #include "frontend/train.h"
 #include "frontend/front.h"
 
@@ -28,8 +28,7 @@ sn_tensor sn_training_dropout_at(sn_loc at, sn_tensor x, const sn_training *t) {
     FRONT_ENTER("sn_training_dropout", x);
     if (!(t->dropout > 0 && t->dropout < 1))
         return sn_module_fail(x->m, SN_ERR_USAGE,
-                              "dropout %g: the part that is dropped lies between 0 and 1",
-                              t->dropout);
+                              "dropout %g: the fraction must lie between 0 and 1", t->dropout);
     return sn_dropout_at(at, x, sn_input_at(at, x->m, "rng", SN_I64, SN_DIMS(2)), t->dropout);
 }
 
@@ -97,7 +96,7 @@ void sn_training_add_at(sn_loc at, sn_tensor x, const sn_training *t) {
     if (!t || !front_enter(at, "sn_training_add", 1, 1, &x, &bad)) return;
     sn_tensor *sum = front_added_loss(x->m);
     if (x->rank != 0 || x->dtype != SN_F32)
-        sn_module_fail(x->m, SN_ERR_SHAPE, "sn_training_add: %s is no f32 scalar",
+        sn_module_fail(x->m, SN_ERR_SHAPE, "sn_training_add: %s is not an f32 scalar",
                        sn_node_text(x, text));
     else
         *sum = *sum ? sn_add(*sum, x) : x;
@@ -114,7 +113,7 @@ void sn_training_end_at(sn_loc at, sn_tensor logits, const sn_training *t) {
         return;
     }
     if (t->accumulate < 0) {
-        sn_module_fail(m, SN_ERR_USAGE, "sn_training_end: %lld batches a step",
+        sn_module_fail(m, SN_ERR_USAGE, "sn_training_end: accumulate is %lld batches per step",
                        (long long)t->accumulate);
         return;
     }

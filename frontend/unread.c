@@ -1,5 +1,5 @@
-/* unread.c: what a model folder has and the model does not read: tensors without a parameter, keys
- * of config.json that would change the result, and keys that may be misspelt. */
+/* unread.c: what a model folder contains but the model does not read: tensors without a parameter,
+ * config keys that would change the result, and keys that may be misspelt. */
 #include "frontend/front.h"
 #include "frontend/models.h"
 #include "runtime/problems.h"
@@ -9,8 +9,8 @@
 
 /* ---- keys ---- */
 
-/* Keys that other programs read and that change what a model computes; `same`: values with which it
- * is the model that is built here. A key that the architecture reads is its own matter. */
+/* Config keys that change what other programs compute; `same`: values for which the model here
+ * computes the same. Keys that the architecture reads are not checked here. */
 static const struct {
     const char *key, *same[3];
 } keys[] = {
@@ -40,7 +40,7 @@ static const struct {
     {"use_qk_norm", {"false"}},
 };
 
-/* A window that is as long as the context, or switched off, hides nothing. */
+/* A window that is at least as long as the context, or disabled, hides nothing. */
 static void check_window(sn_config *c, int64_t context) {
     if (sn_config_equals(c, "use_sliding_window", "false")) return;
     int64_t n = sn_config_int_or(c, "sliding_window", context, 1, INT32_MAX);
@@ -67,9 +67,8 @@ void front_check_keys(sn_config *c, int64_t context) {
     if (is_unread(c, "sliding_window")) check_window(c, context);
 }
 
-/* Keys of configs that do not change what a model computes (how it was trained, names of classes
- * and tokens, defaults of generation), that Sinter's programs read later, or that are checked
- * above. */
+/* Config keys that do not change what a model computes (how it was trained, names of classes and
+ * tokens, defaults of generation), that Sinter's programs read later, or that are checked above. */
 static const char neutral[] =
     " _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path "
     "add_bos_token architectures auto_map bad_words_ids begin_suppress_tokens "
@@ -114,7 +113,7 @@ const char *sn_model_unknown_key(const sn_config *c, int i) {
 
 /* ---- tensors ---- */
 
-/* Ends of names of constants, and heads that other entries or other programs use. */
+/* Name suffixes of constants, and of heads that other entries or programs use. */
 static const struct {
     const char *part;
     int rank; /* -1: any */
@@ -148,8 +147,8 @@ static bool is_parameter(sn_module *m, const char *name) {
     return false;
 }
 
-/* A head that the file has although the model takes the token table for it. It must be that table,
- * unless the config says so. */
+/* A head in the file although the model uses the token table. It must equal that table, unless the
+ * config ties them. */
 static bool is_tied_head(const sn_model *model, const sn_weights *w, const sn_weight *head) {
     if (strcmp(head->name, "lm_head.weight") != 0 || head->rank != 2) return false;
     for (size_t i = 0; !model->tied && i < sn_weights_count(w); i++) {
@@ -175,7 +174,7 @@ bool sn_model_takes_all(const sn_model *model, const sn_weights *w, sn_error *er
     return !unused ||
            sn_fail(
                err, SN_ERR_SHAPE,
-               "%s: a %s model has no parameters for %zu of the tensors (%s%s): it would not "
-               "be the model that was trained; see \"model_type\" and the other keys of its config",
+               "%s: a %s model has no parameters for %zu of the tensors (%s%s), so it would differ "
+               "from the trained model; check \"model_type\" and the other keys of its config",
                sn_weights_path(w), model->type, unused, names, unused > 3 ? ", …" : "");
 }

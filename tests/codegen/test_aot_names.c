@@ -109,8 +109,8 @@ static void told_arguments(void **state) {
     o.n_eos = 2;
     need(emit(&c, &o, &err), &err);
     expect("const int32_t *parents, int32_t *parents_out");
-    expect("P          a length, 0 to 7: tokens that are in the state already");
-    expect("read: row i goes on where row parents[i] was");
+    expect("P          a length, 0 to 7: tokens that are already in the state");
+    expect("read: row i continues row parents[i]");
     expect("#define NAMED_VOCAB 11 ");
     expect("#define NAMED_CONTEXT 8 ");
     expect("#define NAMED_BOS 0 ");

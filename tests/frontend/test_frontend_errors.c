@@ -88,7 +88,7 @@ static void shapes(void **state) {
     EXPECT_ERROR(sn_transpose(x23, 0, 0), "transpose", "twice");
     EXPECT_ERROR(sn_sum(x23, 2), "reduce_sum", "axis 2", "-2..1");
     EXPECT_ERROR(sn_sum(x23, 0, -2), "twice");
-    EXPECT_ERROR(sn_squeeze(x23, 0), "squeeze", "size 1");
+    EXPECT_ERROR(sn_squeeze(x23, 0), "squeeze", "is not 1");
     EXPECT_ERROR(sn_slice(x23, 1, 2, 2), "slice", "2 elements from 2");
     EXPECT_ERROR(sn_split(x23, 1, 2, part), "split", "2 equal parts");
     EXPECT_ERROR(sn_concat(0, x23, x32), "concat", "operand 2", "[3,2]");
@@ -119,7 +119,7 @@ static void products(void **state) {
     EXPECT_ERROR(sn_conv2d(image, sn_param(m, "k", SN_F32, 4, 3, 1, 1), NULL, .stride = {1, 2}),
                  "conv2d", "open size");
     EXPECT_ERROR(sn_einsum("ij,jk", x23, x32), "einsum", "ij,jk");
-    EXPECT_ERROR(sn_einsum("ij,kl->ik", x23, x32), "einsum", "letter j");
+    EXPECT_ERROR(sn_einsum("ij,kl->ik", x23, x32), "einsum", "label j");
     EXPECT_ERROR(sn_einsum("ij,jk->iz", x23, x32), "einsum", "z");
     EXPECT_ERROR(sn_einsum("ij,ij->ij", x23, x32), "sizes 2 and 3");
     EXPECT_ERROR(sn_embedding(x32, x23), "embedding", "integers");
@@ -184,7 +184,7 @@ static void attention(void **state) {
     HEADS();
     EXPECT_ERROR(sn_attention(q, narrow, v), "keys and values", "'narrow'");
     HEADS();
-    EXPECT_ERROR(sn_attention(q, narrow, narrow), "do not divide");
+    EXPECT_ERROR(sn_attention(q, narrow, narrow), "does not divide");
     HEADS();
     EXPECT_ERROR(sn_attention(q, v, v), "widths");
     HEADS();
@@ -234,7 +234,7 @@ static void names_and_entries(void **state) {
     EXPECT_ERROR(sn_scope_push(m, "%s", ""), "name");
     EXPECT_ERROR(sn_param(m, "h.0.weight", SN_F32, 4, 8), "param f32[4,8] 'h.0.weight'",
                  "f32[4,7]");
-    EXPECT_ERROR(sn_state(m, "h.0.weight", SN_F32, 4, 7), "is taken by the param");
+    EXPECT_ERROR(sn_state(m, "h.0.weight", SN_F32, 4, 7), "is already used by the param");
     EXPECT_ERROR(sn_input(m, "x23", SN_F32, 2, 4), "input", "f32[2,3]");
     EXPECT_ERROR(sn_input(m, "", SN_F32, 2), "needs a name");
     EXPECT_ERROR(sn_input(m, "deep", SN_F32, 1, 1, 1, 1, 1, 1, 1, 1, 1), "more than 8 axes");

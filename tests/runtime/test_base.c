@@ -46,7 +46,7 @@ static void first_error_sticks(void **state) {
     assert_string_equal(e.message, "first 1");
 }
 
-/* What a file's names hold reaches no terminal. */
+/* Control characters in a file's names are masked before they reach the terminal. */
 static void errors_hide_controls(void **state) {
     (void)state;
     sn_error e = {0};

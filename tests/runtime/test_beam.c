@@ -1,5 +1,5 @@
-/* Beam search on a distribution that is a table: against the enumeration of all sequences; ties;
- * the length penalty; wrong options and logits. */
+/* Beam search on a distribution given as a table, against the enumeration of all sequences; ties;
+ * the length penalty; invalid options and logits. */
 #include "runtime/text/beam.h"
 
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 
 enum { V = 4, EOS = 3, LONGEST = 4 };
 
-/* Logits of what follows `last` (0 … V-1, or V at the beginning): fixed, uneven. */
+/* Logits after `last` (0 … V-1, or V at the beginning): fixed and uneven. */
 static void logits_after(int last, float out[V]) {
     for (int v = 0; v < V; v++) out[v] = (float)((last * 7 + v * 5 + last * v * 3) % 11) * 0.3f;
 }
@@ -31,7 +31,7 @@ typedef struct best {
     int n;
 } best;
 
-/* Every sequence that ends, or is LONGEST tokens long. */
+/* Enumerates every sequence that ends, or has LONGEST tokens. */
 static void enumerate(best *b, const int32_t *text, int n, double so_far, double alpha) {
     int last = n ? text[n - 1] : V;
     for (int v = 0; v < V; v++) {

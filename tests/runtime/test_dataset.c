@@ -1,5 +1,5 @@
-/* Batches of the four tasks: what stands in them, every row once an epoch, the same for the same
- * number, masks by their chances, documents kept apart, and what data is refused. */
+/* Batches of the four tasks: contents, every row once per epoch, reproducibility by number, masking
+ * probabilities, separation of documents, rejected data. */
 #include "runtime/dataset.h"
 
 #include <setjmp.h>
@@ -81,7 +81,7 @@ static void test_next_tokens(void **unused) {
             for (int i = 0; i < 3; i++) {
                 for (int t = 0; t < 7; t++)
                     assert_int_equal(b.targets[7 * i + t], (b.tokens[7 * i + t] + 1) % V);
-                int row = -1; /* rows begin at multiples of 7, which differ mod 50 */
+                int row = -1; /* rows start at multiples of 7, which differ mod 50 */
                 for (int r = 0; r < 28; r++)
                     if (7 * r % V == b.tokens[7 * i]) row = r;
                 assert_true(row >= 0);
@@ -120,7 +120,7 @@ static void test_random_rows(void **unused) {
     sn_documents_free(&d);
 }
 
-/* As the data has them, and short at the end: for validation. */
+/* In the order of the data, shorter at the end: for validation. */
 static void test_given_order(void **unused) {
     (void)unused;
     sn_documents d = counting(36);
@@ -239,7 +239,7 @@ static void test_classes(void **unused) {
     assert_true(b.B == 5 && b.T == 4);
     assert_memory_equal(b.targets, label, sizeof label);
     static const int32_t last[] = {48, 0, 1, 2};
-    assert_memory_equal(b.tokens + 16, last, sizeof last); /* cut: five tokens behind bos */
+    assert_memory_equal(b.tokens + 16, last, sizeof last); /* cut: five tokens after bos */
     assert_int_equal(b.lengths[0], 2);
     assert_int_equal(sn_dataset_cut(s), 2);
     sn_batch_free(&b);

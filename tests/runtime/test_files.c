@@ -1,5 +1,4 @@
-/* Files as a whole, config.json, .npy arrays and model folders: what is read back, what is
- * refused. */
+/* Whole files, config.json, .npy arrays and model folders: round trips and rejected input. */
 #include "runtime/config.h"
 #include "runtime/files/json.h"
 #include "runtime/file.h"
@@ -25,7 +24,7 @@ enum { SAMPLES = sizeof samples / sizeof *samples };
 
 /* ---- atomic writing ---- */
 
-/* What a commit asks of the system, in order: f a file synced, d a folder synced, r a rename. */
+/* The system calls of a commit in order: f a file synced, d a folder synced, r a rename. */
 static char asked[16];
 
 static void note(char what) {
@@ -44,7 +43,7 @@ int rename(const char *from, const char *to) {
     return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
-/* The file is on the disk before it has its name, and the name before the call returns. */
+/* The data is on disk before the rename, and the rename before the call returns. */
 static void order_of_a_commit(void **state) {
     (void)state;
     sn_error e = {0};
@@ -61,7 +60,8 @@ static void unusual_temporaries(void **state) {
     snprintf(path, sizeof path, "%s", scratch_path("target"));
     snprintf(temp, sizeof temp, "%s", scratch_path(".target.tmp"));
     snprintf(other, sizeof other, "%s", scratch_path("other"));
-    assert_int_equal(mkfifo(temp, 0600), 0); /* opening one for writing waits for a reader */
+    /* opening a FIFO for writing blocks until there is a reader */
+    assert_int_equal(mkfifo(temp, 0600), 0);
     alarm(20);
     assert_false(sn_file_save(path, "new", 3, &e));
     expect_error(&e, SN_ERR_FILE, path, "is not a regular file: remove it");
@@ -72,7 +72,7 @@ static void unusual_temporaries(void **state) {
     close(reader);
     alarm(0);
     assert_int_equal(unlink(temp), 0);
-    /* a second name of a file: that file stays as it is */
+    /* a hard link: the file is not modified through it */
     assert_true(scratch_write(other, "precious", 8));
     assert_int_equal(link(other, temp), 0);
     e = (sn_error){0};
@@ -86,7 +86,7 @@ static void unusual_temporaries(void **state) {
     assert_false(sn_file_save(path, "new", 3, &e));
     expect_error(&e, SN_ERR_FILE, path, "is not a regular file: remove it");
     unlink(temp);
-    /* a link in the place of the target is replaced, what it leads to is not */
+    /* a symbolic link at the target is replaced, its target is not */
     assert_int_equal(symlink(other, path), 0);
     e = (sn_error){0};
     assert_true(sn_file_save(path, "new", 3, &e));
@@ -108,7 +108,8 @@ static void unusual_targets(void **state) {
     assert_false(sn_file_save(scratch_dir, "x", 1, &e));
     expect_error(&e, SN_ERR_FILE, scratch_dir, "not a regular file");
 
-    /* A killed writer's temporary is overwritten, a living writer's is respected. */
+    /* The temporary file of a killed writer is overwritten, that of a living writer is
+     * respected. */
     const char *path = scratch_path("file"), *temp = scratch_path(".file.tmp");
     assert_true(scratch_write(temp, "stale and long", 14));
     e = (sn_error){0};
@@ -133,7 +134,7 @@ static void unusual_targets(void **state) {
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
 
-    /* Discarding leaves the old file and no other. */
+    /* Discarding leaves the old file and nothing else. */
     sn_file *f = sn_file_create(path, &e);
     assert_non_null(f);
     assert_true(sn_file_write(f, "half", 4, &e));
@@ -208,7 +209,7 @@ static void config_values(void **state) {
     assert_null(sn_config_unread(c, 0));
     assert_int_equal(list[2], 3);
     assert_int_equal(sn_config_int_list(c, "absent", list, 3, 1, 3), 0);
-    assert_int_equal(sn_config_int_list(c, "n", list, 1, 1, 100), 1); /* a number alone */
+    assert_int_equal(sn_config_int_list(c, "n", list, 1, 1, 100), 1); /* a bare number */
     assert_int_equal(list[0], sn_config_int(c, "n", 1, 100));
     assert_true(sn_config_has(c, "n"));
     assert_false(sn_config_has(c, "no"));
@@ -250,8 +251,8 @@ static void config_complaints(void **state) {
     sn_config_free(c);
 }
 
-/* Each text is refused at the byte that is wrong, and nothing behind the text is read: it ends with
- * its memory, which the sanitizers watch. */
+/* Each text is rejected at the first wrong byte, and nothing after the text is read: it ends where
+ * its memory ends, which the sanitizers check. */
 static void json_texts(void **state) {
     (void)state;
     static const char *const bad[][2] = {
@@ -285,7 +286,7 @@ static void json_texts(void **state) {
         free(exact);
     }
     char deep[2100];
-    for (int depth = 999; depth <= 1000; depth++) { /* of arrays, in an object */
+    for (int depth = 999; depth <= 1000; depth++) { /* nesting of arrays in an object */
         int n = snprintf(deep, sizeof deep, "{\"a\":");
         memset(deep + n, '[', (size_t)depth);
         memset(deep + n + depth, ']', (size_t)depth);
@@ -311,7 +312,7 @@ static void *failing_malloc(size_t size) {
     return allocations_left-- > 0 ? malloc(size) : NULL;
 }
 
-/* Whichever allocation fails: it is reported as what it is, not as a fault of the file. */
+/* Whichever allocation fails, the error is out of memory, not a malformed file. */
 static void json_without_memory(void **state) {
     (void)state;
     static const char text[] = "{\"a\": [1, \"two\", {\"three\": 3}], \"b\": null}";
@@ -421,7 +422,7 @@ static void npy_arrays(void **state) {
     static const struct {
         const char *header;
         size_t bytes;
-        const char *what; /* NULL: good */
+        const char *what; /* NULL: valid */
         int rank;
     } cases[] = {
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 24, NULL, 2},
@@ -513,7 +514,7 @@ static void model_folders(void **state) {
     free(p);
     sn_model_dir_close(m);
 
-    /* Another name is fine while it is the only one. */
+    /* Another name is accepted if it is the only file. */
     assert_int_equal(rename(scratch_path("model/model.safetensors"),
                             scratch_path("model/model.fp16.safetensors")),
                      0);

@@ -1,4 +1,4 @@
-/* test_memory.c: large blocks and mappings: aligned, of the size asked for, zero where promised. */
+/* test_memory.c: large blocks and mappings: alignment, size, zeroing. */
 #include "runtime/memory.h"
 
 #include <setjmp.h>
@@ -56,7 +56,7 @@ static void mappings_are_zero(void **state) {
         memset(p, 7, sizes[i]);
         sn_memory_zero(p, sizes[i]);
         assert_true(whole(p, sizes[i], 0));
-        if (sizes[i] > 100) { /* not from a page's begin to a page's end */
+        if (sizes[i] > 100) { /* neither starts nor ends at a page boundary */
             memset(p, 7, sizes[i]);
             sn_memory_zero(p + 50, sizes[i] - 100);
             assert_true(whole(p, 50, 7) && whole(p + 50, sizes[i] - 100, 0) &&
@@ -68,7 +68,7 @@ static void mappings_are_zero(void **state) {
     assert_null(sn_memory_map(SIZE_MAX));
 }
 
-/* Memory is taken by the first write, and given back by zero and drop. */
+/* Memory is used from the first write on, and returned by zero and drop. */
 static void pages_come_and_go(void **state) {
     (void)state;
     enum { SIZE = 64 * MB, SOME = 8 * MB };

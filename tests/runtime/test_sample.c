@@ -1,5 +1,5 @@
 /* Random numbers: published vectors, layout, moments. Sampling: limits of the temperature, filters
- * against a plain restatement, frequencies against the distribution, refusals. */
+ * against a plain reimplementation, frequencies against the distribution, rejected input. */
 #include "runtime/rng.h"
 #include "runtime/sample.h"
 
@@ -69,7 +69,7 @@ static void moments(void **state) {
         m1 += z, m2 += z * z, m4 += z * z * z * z, cross += z * w, um += u, uv += u * u;
     }
     assert_true(fabs(m1 / N) < 0.01 && fabs(m2 / N - 1) < 0.02 && fabs(m4 / N - 3) < 0.1);
-    assert_true(fabs(cross / N) < 0.01); /* the two of a Box-Muller pair are independent */
+    assert_true(fabs(cross / N) < 0.01); /* the two samples of a Box-Muller pair are independent */
     assert_true(fabs(um / N - 0.5) < 0.003 && fabs(uv / N - 1.0 / 3) < 0.003);
 }
 
@@ -96,11 +96,11 @@ enum { V = 40, DRAWS = 20000 };
 static void fill_logits(float *l) {
     sn_rng r = {.seed = 9};
     sn_rng_fill_normal(&r, 0, 2, l, V);
-    l[7] = l[21] = 7.5f; /* equal best ones */
+    l[7] = l[21] = 7.5f; /* ties for the maximum */
     l[3] = -INFINITY;
 }
 
-/* The distribution, written down plainly: rank, cut, normalise. */
+/* The distribution by a plain implementation: rank, cut, normalise. */
 static void plain_distribution(const float *l, double tau, int k, double top_p, double *prob) {
     int rank[V];
     double e[V], total = 0, kept = 0, mass = 0;
@@ -154,7 +154,8 @@ static void greedy_limit(void **state) {
     fill_logits(l);
     sn_sampler *zero = make_sampler(0, 0, 1, V), *filtered = make_sampler(0, 3, 0.5f, V);
     for (int i = 0; i < 10; i++) {
-        assert_int_equal(sn_sampler_next(zero, l, NULL), 7); /* 7 and 21 are equal: the lower */
+        /* 7 and 21 are equal: the lower index wins */
+        assert_int_equal(sn_sampler_next(zero, l, NULL), 7);
         assert_int_equal(sn_sampler_next(filtered, l, NULL), 7);
     }
     l[30] = 7.501f;
@@ -172,13 +173,14 @@ static void greedy_limit(void **state) {
     sn_sampler_free(hot);
 }
 
-/* One heavy token and many equal light ones, lighter than the share of mass that each would have if
- * all were equal: the filter that spares ranking must still keep them. */
+/* One heavy token and many equal light ones, each lighter than its share if all tokens were equal:
+ * the shortcut that avoids sorting must keep them. */
 static void nucleus_of_light_tokens(void **state) {
     (void)state;
     enum { LIGHT = 600, DRAWS = 4000 };
     static float l[1 + LIGHT];
-    for (int i = 1; i <= LIGHT; i++) l[i] = logf(1.5f / LIGHT); /* 1.5 together; the heavy one 1 */
+    /* 1.5 in total, of which the heavy one has 1 */
+    for (int i = 1; i <= LIGHT; i++) l[i] = logf(1.5f / LIGHT);
     sn_sampler *s =
         make_sampler(1, 0, 0.4985f, 1 + LIGHT); /* 1.24625: the heavy one and 99 others */
     int light = 0;
@@ -199,7 +201,7 @@ static void repeats_and_resumes(void **state) {
     sn_sampler *a = make_sampler(1.5f, 20, 0.95f, V), *b = make_sampler(1.5f, 20, 0.95f, V);
     for (int i = 0; i < 50; i++) first[i] = sn_sampler_next(a, l, NULL);
     for (int i = 0; i < 50; i++) assert_int_equal(sn_sampler_next(b, l, NULL), first[i]);
-    sn_rng_bits(sn_sampler_rng(b)); /* elsewhere in the stream */
+    sn_rng_bits(sn_sampler_rng(b)); /* another position in the stream */
     *sn_sampler_rng(b) = (sn_rng){.seed = 42};
     for (int i = 0; i < 50; i++) assert_int_equal(sn_sampler_next(b, l, NULL), first[i]);
     sn_sampler_rng(b)->seed = 43;
@@ -230,7 +232,7 @@ static void refusals(void **state) {
         assert_int_equal(err.code, SN_ERR_RANGE);
         assert_non_null(strstr(err.message, bad[i].word));
     }
-    sn_sampler *s = make_sampler(1, 9, 1, 3); /* k above the vocabulary keeps all of it */
+    sn_sampler *s = make_sampler(1, 9, 1, 3); /* k above the vocabulary size keeps all tokens */
     float nan[3] = {0, NAN, 1}, inf[3] = {0, 1, INFINITY},
           none[3] = {-INFINITY, -INFINITY, -INFINITY};
     float one[3] = {-INFINITY, -5, -INFINITY};

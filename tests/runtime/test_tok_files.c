@@ -1,6 +1,6 @@
-/* Tokenizer files that are missing, truncated, hostile or mutated at random, and random bytes as
- * text: each is refused with a message or works; nothing crashes (this runs under the sanitizers).
- * What loads must encode, decode and answer without reading out of bounds. */
+/* Tokenizer files that are missing, truncated, hostile or randomly mutated, and random bytes as
+ * text: each is rejected with a message or works; nothing crashes (runs under the sanitizers). What
+ * loads must encode, decode and answer queries within bounds. */
 #include "tests/runtime/tok_check.h"
 
 #include <sys/stat.h>
@@ -63,7 +63,7 @@ static void use(const sn_tokenizer *t) {
     sn_bytes_free(&out);
 }
 
-/* Loads the directory or a file in it; what does not load says why. */
+/* Loads the directory or a file in it; a failure must have a message. */
 static bool try_load(const char *path) {
     sn_error err = {0};
     sn_tokenizer *t = sn_tokenizer_load(path, &err);
@@ -78,7 +78,7 @@ static void refuse(const char *path, const char *word) {
     assert_null(sn_tokenizer_load(path, &err));
     assert_int_equal(err.code, SN_ERR_FILE);
     if (!strstr(err.message, word)) fail_msg("%s", err.message);
-    assert_null(sn_tokenizer_load(path, NULL)); /* nobody has to listen */
+    assert_null(sn_tokenizer_load(path, NULL)); /* err may be NULL */
 }
 
 static void refuse_file(const char *name, const char *content, const char *word) {
@@ -101,7 +101,7 @@ static void nothing_there(void **state) {
     write_whole(path_of("odd.model"), "x", 1);
     refuse(path_of("odd.model"), "unrecognised tokenizer file");
     write_whole(path_of("vocab.json"), "{}", 2);
-    refuse(dir, "no tokenizer found"); /* half of a pair */
+    refuse(dir, "no tokenizer found"); /* half of a surrogate pair */
     refuse(path_of("vocab.json"), "needs both vocabulary and merges");
     remove_files();
     write_whole(path_of("merges.txt"), "", 0);
@@ -194,7 +194,7 @@ static void truncated_bin(void **state) {
         sn_tokenizer *t = sn_tokenizer_load(dir, &err);
         if (n < 50) assert_null(t); /* no unk, bos, eos and a token yet */
         if (!t) assert_true(err.code == SN_ERR_FILE && strstr(err.message, "tokenizer.bin"));
-        sn_tokenizer_free(t); /* a whole number of tokens is a smaller vocabulary */
+        sn_tokenizer_free(t); /* a whole number of tokens is a valid smaller vocabulary */
     }
     free(good);
     remove_files();
@@ -226,7 +226,7 @@ static void hostile_bin(void **state) {
 
 /* ---- mutations ---- */
 
-/* A few random changes: bytes overwritten, copied within, inserted, cut out, the end cut off. */
+/* A few random changes: bytes overwritten, copied, inserted or removed, the end truncated. */
 static size_t mutate(const char *good, size_t size, char *bad) {
     static const char likely[] = "\"{}[]:,\\ \n0019-ez\xFF\x80\xE2";
     memcpy(bad, good, size);
@@ -258,7 +258,7 @@ static size_t mutate(const char *good, size_t size, char *bad) {
     return size;
 }
 
-/* Mutates one file of the directory again and again; some mutants must load, some must not. */
+/* Mutates a file of the directory repeatedly; some mutants must load, some must not. */
 static void fuzz_file(const char *name, int rounds) {
     size_t size;
     char *good = read_whole(path_of(name), &size), *bad = malloc(size + 64);
@@ -319,7 +319,7 @@ static void mutated_wordpiece(void **state) {
     const char config[] = "{\"do_lower_case\": true, \"unk_token\": \"[UNK]\"}";
     write_whole(path_of("tokenizer_config.json"), config, sizeof config - 1);
     fuzz_file("tokenizer_config.json", 300);
-    /* any line is a token, so nearly every mutant loads: only a NUL is wrong */
+    /* any line is a token, so nearly every mutant loads: only NUL is an error */
     fuzz_file("vocab.txt", 1000);
     remove_files();
 }

@@ -1,13 +1,13 @@
-/* tokenizer.json: made here out of the other formats' files, and then held against the same ids:
- * GPT-2 byte level, BERT WordPiece, llama with byte fallback (merges derived from the scores, as
- * transformers' converter does). Steps that are not supported, and malformed files, are refused. */
+/* tokenizer.json: generated from the other formats' files and checked against the same ids: GPT-2
+ * byte level, BERT WordPiece, llama with byte fallback (merges derived from the scores, as in
+ * transformers' converter). Unsupported steps and malformed files are rejected. */
 #include "runtime/tokenizer/regex.h"
 #include "tests/runtime/tok_check.h"
 
 #include <cjson/cJSON.h>
 #include <unistd.h>
 
-/* Writes a JSON tree as tokenizer.json in a new directory, loads it from there and cleans up. */
+/* Writes a JSON tree as tokenizer.json to a new directory, loads it and removes the directory. */
 static sn_tokenizer *load_tree(const cJSON *root, sn_error *err) {
     char dir[] = "/tmp/sn_tok_hf_XXXXXX", path[64];
     assert_non_null(mkdtemp(dir));
@@ -29,7 +29,7 @@ static sn_tokenizer *load_tree_ok(cJSON *root) {
     return t;
 }
 
-/* A tree with a hole: JSON text whose "model" gets the given vocabulary and merges. */
+/* A template: JSON text whose "model" gets the given vocabulary and merges. */
 static cJSON *make_tree(const char *text, cJSON *vocab, cJSON *merges) {
     cJSON *root = cJSON_Parse(text);
     assert_non_null(root);
@@ -59,7 +59,7 @@ static cJSON *gpt2_vocab(void) {
     return vocab;
 }
 
-/* Every second merge as a pair, which newer files have. */
+/* Every second merge as an array, as newer files have them. */
 static cJSON *gpt2_merges(void) {
     size_t size;
     char *text = read_whole(TOK_DATA "gpt2/vocab.bpe", &size), *at = strchr(text, '\n') + 1, *end;
@@ -103,8 +103,8 @@ static void gpt2(void **state) {
     sn_tokenizer_free(t);
 }
 
-/* The split spelled out, as in newer models; an added token that is no special one, with its white
- * space; the template's tokens as bos and eos; a prefix space. */
+/* The split step as in newer models; an added token that is not special, with its white space; the
+ * template's tokens as bos and eos; a prefix space. */
 static void gpt2_variants(void **state) {
     (void)state;
     sn_tokenizer *t = load_tree_ok(make_tree(
@@ -165,7 +165,7 @@ static void bert(void **state) {
     each_string(TOK_DATA "bert/ids.txt", same_ids, t);
     check_ids(t, "hello", SN_TOK_BOS | SN_TOK_EOS, 101, 7592, 102, -1);
     sn_tokenizer_free(t);
-    /* cased: nothing in this vocabulary has capitals; accents stay */
+    /* cased: no token has capitals; accents are kept */
     cJSON *normalizer = cJSON_GetObjectItem(root, "normalizer");
     cJSON_ReplaceItemInObject(normalizer, "lowercase", cJSON_CreateFalse());
     t = load_tree_ok(root);
@@ -173,7 +173,7 @@ static void bert(void **state) {
     sn_tokenizer_free(t);
 }
 
-/* ---- llama: the merges that give the same ids as the scores ---- */
+/* ---- llama: merges that give the same ids as the scores ---- */
 
 typedef struct merge {
     int left, right;
@@ -289,7 +289,7 @@ static void llama_full(void **state) {
     sn_tokenizer_free(t);
 }
 
-/* Metaspace in place of the normalizer; unknown characters in a row fuse into one unk. */
+/* Metaspace instead of the normalizer; consecutive unknown characters fuse into one unk. */
 static void metaspace(void **state) {
     (void)state;
     sn_tokenizer *t = load_tree_ok(make_tree(
@@ -302,7 +302,7 @@ static void metaspace(void **state) {
         cJSON_Parse("[\"a \u2581\", \"a b\", \"\u2581 a\", \"\u2581 ab\"]")));
     check_ids(t, "a", 0, 4, -1);
     check_ids(t, " a", 0, 4, -1); /* no second space before one */
-    check_ids(t, "ab", 0, 6, -1); /* "a b" has the better rank than "_ a" to its left */
+    check_ids(t, "ab", 0, 6, -1); /* "a b" has a better rank than "_ a" to its left */
     check_ids(t, "bzzzb", 0, 3, 2, 0, 2, -1);
     int32_t list[] = {4, 2, 4};
     sn_bytes out = decode_ok(t, (sn_ids){list, 3, 3}, 0);
@@ -373,7 +373,7 @@ static void refusals(void **state) {
         if (!strstr(err.message, bad[i].word)) fail_msg("%s\n%s", bad[i].json, err.message);
         cJSON_Delete(root);
     }
-    /* no unk and no bytes: the text is refused, the file is fine */
+    /* no unk and no bytes: the file is valid, the text is rejected */
     cJSON *root = cJSON_Parse("{" BPE "[\"a b\"]}}");
     sn_tokenizer *t = load_tree_ok(root);
     sn_ids ids = {0};
@@ -393,7 +393,7 @@ static bool count_piece(void *ctx, const char *text, size_t size, bool matched) 
     return true;
 }
 
-/* Llama 3's pattern goes back over a run of spaces once: as many steps as there are spaces. */
+/* Llama 3's pattern backtracks over a run of spaces once: as many steps as there are spaces. */
 static void long_runs_of_spaces(void **state) {
     (void)state;
     static const char pattern[] =
@@ -413,7 +413,7 @@ static void long_runs_of_spaces(void **state) {
     sn_regex_free(r);
 }
 
-/* Pieces are looked for up to the length of the longest token, however long a word may be. */
+/* Pieces are searched up to the length of the longest token, however long the word is. */
 static void long_words(void **state) {
     (void)state;
     enum { SIZE = 100000 };

@@ -1,5 +1,5 @@
-/* Vocabularies learned from text: byte-level BPE against the plain algorithm, word and character
- * level, the special tokens at the end, saving and loading, refusals. */
+/* Trained vocabularies: byte-level BPE against the plain algorithm, word and character level, the
+ * special tokens at the end, saving and loading, rejected input. */
 #include "tests/runtime/tok_check.h"
 
 #include <unistd.h>
@@ -20,7 +20,7 @@ static void check_specials_last(const sn_tokenizer *t) {
     assert_int_equal(sn_tokenizer_special(t, SN_TOKEN_EOS), n - 1);
 }
 
-/* Saves, loads, and finds the same vocabulary, special tokens and ids. */
+/* Saves, loads, and compares vocabulary, special tokens and ids. */
 static void check_saved(const sn_tokenizer *t, const char *text, size_t size) {
     char dir[] = "/tmp/sn_tok_train_XXXXXX", path[64];
     static const char *const files[] = {"vocab.json",    "merges.txt", "vocabulary.json",
@@ -58,8 +58,9 @@ static void check_saved(const sn_tokenizer *t, const char *text, size_t size) {
 
 enum { PLAIN = 4000 };
 
-/* Algorithm 1 of Sennrich et al., spelled out on a text of letters, in which a word is a run of
- * letters with the space before it: symbols are ids, 0 ends a word. Merges go to out as texts. */
+/* Algorithm 1 of Sennrich et al., implemented directly for a text of letters, in which a word is a
+ * run of letters with the space before it: symbols are ids, 0 ends a word. Writes the merges to out
+ * as texts. */
 static size_t plain_bpe(const sn_tokenizer *t, const char *text, size_t size, size_t merges,
                         char out[][2][64]) {
     static int32_t sym[2 * PLAIN], word[2 * PLAIN];
@@ -108,7 +109,7 @@ static size_t plain_bpe(const sn_tokenizer *t, const char *text, size_t size, si
     return made;
 }
 
-/* A text of few letters, so that pairs overlap ("aaa") and tokens are made in two ways. */
+/* A text of few letters, so that pairs overlap ("aaa") and tokens arise in two ways. */
 static size_t make_text(char *text, unsigned seed, int letters) {
     size_t n = 0;
     while (n < 600) {
@@ -120,7 +121,7 @@ static size_t make_text(char *text, unsigned seed, int letters) {
     return n;
 }
 
-/* Pairs are counted where they overlap in both (the plain one counts "aaa" twice, too). */
+/* Overlapping pairs are counted by both (the plain implementation counts "aaa" twice, too). */
 static void bpe_is_the_algorithm(void **state) {
     (void)state;
     static char text[PLAIN], want[100][2][64];
@@ -163,7 +164,7 @@ static void bpe_shakespeare(void **state) {
     sn_ids ids = encode_ok(t, text, 300000, 0);
     assert_true(ids.count < 300000 / 2.2); /* it compresses */
     sn_ids_free(&ids);
-    check_round_trip(t, text, size); /* what it has not seen, too */
+    check_round_trip(t, text, size); /* including unseen text */
     check_round_trip(t, "\xFF\0\x80 \xE4\xBD\xA0", 7);
     check_saved(t, text, 20000);
     int32_t last = sn_tokenizer_vocab_size(t) - 1;
@@ -221,7 +222,7 @@ static void characters(void **state) {
     assert_int_equal(ids.count, 0);
     sn_ids_free(&ids);
     sn_tokenizer_free(t);
-    /* room for three characters only: the frequent ones, the rest is unk */
+    /* room for three characters only: the most frequent ones, the rest is unk */
     sn_train_options o = {.kind = SN_TRAIN_CHAR, .vocab_size = 7, .unk = true};
     t = train_ok(o, "zzzyyyaaxw", 10);
     assert_int_equal(sn_tokenizer_special(t, SN_TOKEN_UNK), 0);
@@ -242,10 +243,11 @@ static void words(void **state) {
     int32_t cat = sn_tokenizer_id(t, "cat", 3), the = sn_tokenizer_id(t, "the", 3);
     int32_t vu = sn_tokenizer_id(t, "d\u00E9j\u00E0-vu", 9), two = sn_tokenizer_id(t, "  ", 2);
     int32_t space = sn_tokenizer_id(t, " ", 1), c = sn_tokenizer_id(t, "c", 1);
-    assert_true(the > 0 && vu > the && two > the && cat < the); /* 2 cats, 2 thes; bytes decide */
+    /* 2 cats, 2 thes: ties are broken by bytes */
+    assert_true(the > 0 && vu > the && two > the && cat < the);
     check_ids(t, "the cat", 0, the, space, cat, -1);
     check_ids(t, "catc", 0, c, sn_tokenizer_id(t, "a", 1), sn_tokenizer_id(t, "t", 1), c, -1);
-    check_round_trip(t, "hatsss", 6); /* an unseen word, spelled */
+    check_round_trip(t, "hatsss", 6); /* an unseen word, encoded as characters */
     sn_tokenizer_free(t);
     sn_train_options o = {.kind = SN_TRAIN_WORD, .min_count = 2, .unk = true};
     t = train_ok(o, text, size);
@@ -262,7 +264,7 @@ static void words(void **state) {
     free(play);
 }
 
-/* The other kinds write their files, too. */
+/* The other kinds also save their files. */
 static void save_loaded(void **state) {
     (void)state;
     static const char text[] = "Once upon a time \u4F60 \xFF";

@@ -1,6 +1,6 @@
-/* Tokenizers against published ids: GPT-2 and BERT with their own vocabularies, llama2.c with the
- * small one of stories260K; with SN_DATA_DIR set to a folder that holds
- * decoder/stories15M/tokenizer.bin, Llama 2's too. Round trips, special tokens, invalid bytes. */
+/* Tokenizers against published ids: GPT-2 and BERT with their vocabularies, llama2.c with the small
+ * one of stories260K; if SN_DATA_DIR is a folder that contains decoder/stories15M/tokenizer.bin,
+ * also Llama 2's. Round trips, special tokens, invalid bytes. */
 #include "tests/runtime/tok_check.h"
 
 static void same_ids(void *ctx, const char *text, size_t size, const int32_t *want, size_t n) {
@@ -28,7 +28,7 @@ static void check_special(const sn_tokenizer *t, int bos, int eos, int mask, int
     assert_int_equal(sn_tokenizer_special(t, SN_TOKEN_PAD), pad);
 }
 
-/* Every token's text leads back to an id with the same text; ids outside have none. */
+/* The text of every token maps back to an id with the same text; ids out of range have none. */
 static void check_texts(const sn_tokenizer *t) {
     size_t size, again;
     int32_t n = sn_tokenizer_vocab_size(t);
@@ -36,7 +36,7 @@ static void check_texts(const sn_tokenizer *t) {
         const char *text = sn_tokenizer_text(t, id, &size);
         assert_non_null(text);
         int32_t found = sn_tokenizer_id(t, text, size);
-        assert_in_range(found, 0, id); /* of equal texts the first */
+        assert_in_range(found, 0, id); /* if several have the text, the first */
         sn_tokenizer_text(t, found, &again);
         assert_int_equal(again, size);
     }
@@ -47,7 +47,7 @@ static void check_texts(const sn_tokenizer *t) {
     assert_int_equal(sn_tokenizer_id(t, "", 0), -1);
 }
 
-/* Bytes that are not UTF-8, NULs, and a mark at each place where a sequence may break off. */
+/* Invalid UTF-8, NULs, and a character truncated at each byte. */
 static const char odd_bytes[] = "a\xFF b\xC3(\xE2\x82 \xF0\x9F\x98 \xED\xA0\x80 \xC0\x80 x\0y\0\0 "
                                 "\x80\x80\x80   \xF4\x90\x80\x80 z\xCC\x81\xE2\x82\xAC\xF0\x9F";
 
@@ -116,7 +116,7 @@ static void bert_vectors(void **state) {
     sn_tokenizer_free(t);
 }
 
-/* What BERT does to text before it looks for pieces: tokenization.py's cases. */
+/* BERT's preprocessing of text: the cases of tokenization.py. */
 static void bert_normalisation(void **state) {
     (void)state;
     static const struct {
@@ -145,7 +145,7 @@ static void bert_normalisation(void **state) {
         sn_ids_free(&a);
         sn_ids_free(&b);
     }
-    char word[404], *w = word; /* 100 characters are a word, 101 are unknown */
+    char word[404], *w = word; /* 100 characters are a word, 101 become unk */
     for (int i = 0; i < 101; i++) w += sprintf(w, "\u00E9");
     sn_ids ids = encode_ok(t, word, 200, 0);
     assert_true(ids.count > 1);
@@ -157,11 +157,11 @@ static void bert_normalisation(void **state) {
     sn_tokenizer_free(t);
 }
 
-/* Decoding joins by single spaces; what comes out has the same ids again. */
+/* Decoding joins words with single spaces; encoding the result gives the same ids. */
 static void bert_again(void *ctx, const char *text, size_t size, const int32_t *want, size_t n) {
     (void)text, (void)size;
     for (size_t i = 0; i < n; i++)
-        if (want[i] == 100) return; /* [UNK] is left out */
+        if (want[i] == 100) return; /* [UNK] is omitted */
     sn_ids ids = {(int32_t *)(uintptr_t)want, n, n};
     sn_bytes back = decode_ok(ctx, ids, 0);
     same_ids(ctx, back.data, back.size, want, n);
@@ -189,7 +189,7 @@ static void llama_small(void **state) {
     each_string(TOK_DATA "llama/ids.txt", round_trip_string, t);
     check_round_trip(t, odd_bytes, sizeof odd_bytes);
     check_ids(t, "", SN_TOK_BOS, 1, -1);
-    /* the beginning of the published greedy story of this model */
+    /* the beginning of this model's published greedy story */
     check_ids(t, "Once upon a time, there was a little girl named Lily.", SN_TOK_BOS, 1, 403, 407,
               261, 378, 432, 383, 286, 261, 376, 298, 315, 421, 395, 317, 426, -1);
     sn_tokenizer_free(t);
@@ -214,7 +214,8 @@ static void llama_vectors(void **state) {
     sn_tokenizer_free(t);
 }
 
-/* A leading space is the tokenizer's own, a second one the text's; bos begins a new text. */
+/* A first leading space is the tokenizer's prefix, a second one the text's; bos starts a new
+ * text. */
 static void llama_spaces(void **state) {
     (void)state;
     sn_tokenizer *t = load_ok(TOK_STORIES);
@@ -233,7 +234,7 @@ static void llama_spaces(void **state) {
     sn_tokenizer_free(t);
 }
 
-/* n log n: a megabyte of one letter (all merges equal) and of spaces goes through. */
+/* n log n: a megabyte of one letter (all merges tie) and of spaces is encoded quickly. */
 static void long_text(void **state) {
     (void)state;
     enum { N = 1 << 20 };

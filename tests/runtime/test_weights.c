@@ -177,7 +177,7 @@ static void wrong_header_lengths_are_rejected(void **state) {
     assert_null(sn_weights_open(scratch_path("hostile.safetensors"), &e));
     expect_error(&e, SN_ERR_FILE, "hostile.safetensors", "too short");
 
-    /* A header over the limit, in a sparse file that is large enough for it. */
+    /* A header over the limit, in a sparse file of sufficient size. */
     const char *path = scratch_path("hostile.safetensors");
     uint64_t huge = (16u << 20) + 1;
     assert_true(scratch_write(path, &huge, 8));
@@ -210,7 +210,7 @@ static void good_corner_cases_open(void **state) {
     unlink(scratch_path("hostile.safetensors"));
 }
 
-/* A header of odd length misaligns everything after it. */
+/* A header of odd length misaligns all tensors. */
 static void misaligned_tensors_are_usable(void **state) {
     (void)state;
     static const char head[] = "{\"a\":" T("F32", "[2]", 0, 8) ",\"b\":" T("U8", "[1]", 8, 9) "}";
@@ -237,7 +237,7 @@ static void misaligned_tensors_are_usable(void **state) {
     }
 }
 
-/* Opens a mutated copy and reads every byte that it offers, for the sanitizers to watch. */
+/* Opens a mutated copy and reads every byte that it exposes, for the sanitizers. */
 static size_t open_and_read(const char *path, const unsigned char *file, size_t bytes) {
     size_t sum = 0;
     sn_error e = {0};
@@ -269,7 +269,7 @@ static void mutated_files_never_crash(void **state) {
     size_t n = m.size, opened = 0;
     memcpy(whole, m.data, n);
     sn_file_unmap(&m);
-    for (size_t cut = 0; cut < n; cut += cut < 16 ? 1 : 13) /* every truncation is noticed */
+    for (size_t cut = 0; cut < n; cut += cut < 16 ? 1 : 13) /* every truncation is detected */
         assert_int_equal(open_and_read(path, whole, cut), 0);
     uint64_t seed = 88172645463325252u;
     for (int i = 0; i < 4000; i++) {
@@ -278,7 +278,8 @@ static void mutated_files_never_crash(void **state) {
             copy[next_random(&seed) % n] = (unsigned char)next_random(&seed);
         opened += open_and_read(path, copy, n) != 0;
     }
-    assert_true(opened > 0 && opened < 4000); /* changes of data go through, of structure not */
+    /* changed data is accepted, changed structure is not */
+    assert_true(opened > 0 && opened < 4000);
     unlink(path);
 }
 
@@ -364,8 +365,8 @@ static void sharded_sets(void **state) {
     unlink(scratch_path("model.safetensors.index.json"));
 }
 
-/* In a child whose files may not pass a limit (the stand-in for a full disk): saving fails with a
- * message, keeps the old file and leaves nothing else. */
+/* In a child with a file size limit (to simulate a full disk): saving fails with a message, keeps
+ * the old file and leaves nothing else. */
 static void full_disk_keeps_the_old_file(void **state) {
     (void)state;
     sn_error e = {0};

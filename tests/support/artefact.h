@@ -11,11 +11,11 @@ typedef struct artefact_symbol {
     const char *name;
 } artefact_symbol;
 
-#ifndef SN_CXX /* of the build; "": there is no C++ compiler */
+#ifndef SN_CXX /* set by the build; "": no C++ compiler */
 #define SN_CXX ""
 #endif
 
-/* NAME.h is strict C99 and C++17. */
+/* NAME.h must be strict C99 and C++17. */
 static inline void artefact_check_header(const char *name) {
     char file[64], command[1024];
     snprintf(file, sizeof file, "%s.h", name);
@@ -28,7 +28,7 @@ static inline void artefact_check_header(const char *name) {
     }
 }
 
-/* Makes NAME.so of NAME.o and sets these pointers; to be dlclose()d. */
+/* Links NAME.o as NAME.so and sets these pointers; the caller calls dlclose(). */
 static inline void *artefact_load(const char *name, const artefact_symbol *symbol, int n) {
     char command[1024], object[64], library[64];
     artefact_check_header(name);

@@ -1,6 +1,5 @@
-/* effort.h: how much a test program does. The default run takes a part of the cases that differ
- * little from each other, always the same part. `./test.sh long` sets SN_TEST_LONG and takes all of
- * them. */
+/* effort.h: how much a test program runs. The default run takes a fixed sample of cases that differ
+ * little from each other. `./test.sh long` sets SN_TEST_LONG and runs all of them. */
 #ifndef SN_TEST_EFFORT_H
 #define SN_TEST_EFFORT_H
 
@@ -12,7 +11,7 @@ static inline bool effort_is_long(void) {
     return getenv("SN_TEST_LONG") != NULL;
 }
 
-/* Is case i among the ones to run, if one case in n is enough? */
+/* Whether to run case i, if one case in n is enough. */
 static inline bool effort_takes(size_t i, size_t n) {
     return i % n == 0 || effort_is_long();
 }

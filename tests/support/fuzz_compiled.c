@@ -1,5 +1,5 @@
-/* fuzz_compiled.c: a random graph as machine code at every fusion level, against the evaluator.
- * What the contract leaves open is left out: casts to integers that do not fit, integers beyond
+/* fuzz_compiled.c: compiles a random graph at every fusion level and compares with the evaluator.
+ * Does not test what the contract leaves undefined: casts to integers out of range, integers beyond
  * 2^53. */
 #include "tests/support/fuzz.h"
 #include "tests/support/jit_run.h"
@@ -13,8 +13,9 @@ static bool has_attention(const char *text) {
     return strstr(text, "attention") || strstr(text, "flash");
 }
 
-/* May an infinity come out as NaN or the other way round? By attention's decomposition a visible value that is not
- * finite makes the whole row NaN, by its kernel only its own column; x + x y is computed as x (1 + y). */
+/* Whether an infinity may become NaN or vice versa. In attention's decomposition a visible value
+ * that is not finite makes the whole row NaN, in its kernel only its own column; x + x y is
+ * computed as x (1 + y). */
 static bool infinities_differ(const char *text) {
     bool sums = strstr(text, " = add ") || strstr(text, " = sub ");
     return has_attention(text) || (sums && strstr(text, " = mul "));
@@ -39,7 +40,7 @@ static bool has_fixed_shape(const sn_node *n) {
     return true;
 }
 
-/* Fused nodes are made by passes only, and what lives in a session has one size. */
+/* Fused nodes are made by passes only, and states have fixed sizes. */
 static sn_node *prepare(void *ctx, sn_node *n) {
     (void)ctx;
     if (n->op == SN_OP_result && sn_ops[n->in[0]->op].kind == SN_FUSED)
@@ -64,7 +65,7 @@ static sn_node *open_composite(void *ctx, sn_node *n) {
     return sn_ops[n->op].kind == SN_COMP ? n->meaning : n;
 }
 
-/* Does the contract say what every element is? */
+/* Whether the contract defines every element. */
 static bool is_defined(const char *text, const int64_t *symbols) {
     sn_module *m = sn_parse(text, "text", false, NULL);
     if (!m) return false;
@@ -86,7 +87,7 @@ static bool is_defined(const char *text, const int64_t *symbols) {
     return ok;
 }
 
-/* The graph with folding and without fused nodes; NULL: no graph. */
+/* The graph with folding and without fused nodes; NULL: not possible. */
 static sn_module *prepared(const char *text) {
     sn_module *m = sn_parse(text, "text", false, NULL);
     for (int i = 0; m && i < 20 && sn_rewrite_module(m, prepare, NULL); i++) continue;
@@ -95,7 +96,8 @@ static sn_module *prepared(const char *text) {
 
 bool fuzz_check_compiled(const char *text, const char *cache_dir, char *why, size_t size) {
     double tolerance = strstr(text, "f16") ? 0.03 : strstr(text, "f32") ? 1e-4 : 1e-9;
-    int top = strstr(text, "f16") ? 0 : 4; /* fused kernels do not round to 16 bits in between */
+    /* fused kernels do not round to 16 bits between operations */
+    int top = strstr(text, "f16") ? 0 : 4;
     bool ok = true;
     int64_t symbols[64];
     sn_module *parsed = sn_parse(text, "text", false, NULL);
@@ -116,12 +118,12 @@ bool fuzz_check_compiled(const char *text, const char *cache_dir, char *why, siz
     return ok;
 }
 
-/* ---- runs that must be refused ---- */
+/* ---- runs that must be rejected ---- */
 
 enum { MOST_INPUTS = 64 };
 
-/* Does the evaluator compute the graph at these sizes? The module is one for each try, because its
- * error sticks. */
+/* Whether the evaluator accepts these sizes. Uses a new module each time, because module errors
+ * persist. */
 static bool evaluates(const char *text, const int64_t *symbols) {
     sn_module *m = prepared(text);
     const sn_entry *e = sn_entry_get(m, "f");
@@ -133,7 +135,7 @@ static bool evaluates(const char *text, const int64_t *symbols) {
     return ok;
 }
 
-/* A run with these sizes; its inputs lie where nobody may read. */
+/* A run with these sizes; its inputs point to inaccessible memory. */
 static bool is_refused(jit_run *r, const int64_t *symbols, void *forbidden) {
     sn_arg_binding in[MOST_INPUTS];
     int64_t shape[MOST_INPUTS][SN_MAX_RANK];
@@ -158,8 +160,8 @@ static bool is_refused(jit_run *r, const int64_t *symbols, void *forbidden) {
     return false;
 }
 
-/* What attention makes of values that are not finite is left open, and so is the greatest of values
- * that differ by roundings. */
+/* Attention of values that are not finite is undefined, and so is the argmax of values that differ
+ * by rounding errors. */
 static bool is_continuous(const char *text, const int64_t *symbols) {
     sn_module *m = prepared(text);
     const sn_entry *e = sn_entry_get(m, "f");
@@ -179,7 +181,8 @@ static bool is_continuous(const char *text, const int64_t *symbols) {
 static bool check_sizes(jit_run *r, const char *text, const int64_t *symbols, double tolerance,
                         void *forbidden) {
     if (!evaluates(text, symbols)) return is_refused(r, symbols, forbidden);
-    /* a rounding decides what they give: angles of any size, quotients next to a whole number */
+    /* discontinuous where a rounding error matters: angles of any size, quotients next to an
+     * integer */
     bool jumps = strstr(text, "= sin %") || strstr(text, "= cos %") || strstr(text, "= mod %");
     bool compared = is_defined(text, symbols) && !jumps &&
                     (!has_attention(text) || is_continuous(text, symbols));
@@ -208,7 +211,8 @@ static bool check_all_sizes(jit_run *r, const char *text, double tolerance, void
 bool fuzz_check_open(const char *text, const char *cache_dir, char *why, size_t size) {
     enum { PAGE = 1 << 16 };
     double tolerance = strstr(text, "f16") ? 0.03 : 1e-4;
-    int step = strstr(text, "f16") ? 5 : 4; /* fused kernels do not round to 16 bits in between */
+    /* fused kernels do not round to 16 bits between operations */
+    int step = strstr(text, "f16") ? 5 : 4;
     void *forbidden = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     bool ok = forbidden != MAP_FAILED;
     for (int level = 0; ok && level <= 4; level += step) {

@@ -1,4 +1,4 @@
-/* fuzz_gen.c: random graphs out of the op table: elementwise ops by their rule, structural and
+/* fuzz_gen.c: random graphs from the op table: elementwise ops by their rule, structural and
  * composite ops by one function each. Sizes are small and include 0, 1 and symbolic dims. */
 #include "tests/support/fuzz.h"
 
@@ -25,8 +25,8 @@ typedef struct gen {
     fuzz_rng r;
     unsigned allowed; /* element types of leaves and casts */
     bool composite;
-    bool open;   /* sizes that a run may refuse */
-    sn_dim t, u; /* symbolic dims; u: of open graphs */
+    bool open;   /* sizes that may have to be rejected at run time */
+    sn_dim t, u; /* symbolic dims; u: in open graphs only */
     sn_node *pool[MAX_POOL];
     int n, n_leaf;
     sn_op op[SN_OP_COUNT]; /* those of this graph */
@@ -59,7 +59,7 @@ static bool is_small(gen *g, int rank, const sn_dim *shape) {
     return rank <= 6;
 }
 
-/* Adds n to the pool; NULL and what is too large to go on with are left out. */
+/* Adds n to the pool; skips NULL and tensors that are too large. */
 static sn_node *keep(gen *g, sn_node *n) {
     if (n && g->n < MAX_POOL && n->n_result == 1 && is_small(g, n->rank, n->shape))
         g->pool[g->n++] = n;
@@ -104,13 +104,14 @@ static sn_node *new_leaf(gen *g, sn_dtype t, int rank, const sn_dim *shape) {
                                         SN_LIST(shape, rank, shape))));
 }
 
-/* A constant that its type holds exactly, often a neutral one. */
+/* A constant that its type represents exactly, often a neutral element. */
 static sn_node *new_const(gen *g, sn_dtype t) {
     static const double values[] = {0, 1, 1, 0, -1, 2, 0.5, -2.25, 3};
     return sn_b_const(g->m, t, sn_round_to(t, values[below(g, 9)]));
 }
 
-/* A node of one of these types and at least this rank; young ones first, or graphs stay flat. */
+/* A node of one of these types and at least this rank; prefers recent ones, so that graphs get
+ * deep. */
 static sn_node *pick(gen *g, unsigned set, int min_rank) {
     for (int i = 0; i < 8 && g->n; i++) {
         int young = g->n < 3 ? g->n : 3;
@@ -152,7 +153,7 @@ static sn_node *like_node(gen *g, const sn_node *x) {
     return like(g, (sn_dtype)x->dtype, x->rank, x->shape);
 }
 
-/* |x| + 1/2: a divisor that is no zero */
+/* |x| + 1/2: a nonzero divisor */
 static sn_node *away_from_zero(sn_node *x) {
     return sn_b_scalar(SN_OP_add, sn_b_unary(SN_OP_abs, x), 0.5);
 }
@@ -200,7 +201,8 @@ static sn_node *make_elem(gen *g, sn_op op) {
            strcmp(sn_ops[op].rule, elem_rules[k].name))
         k++;
     if (op == SN_OP_select) return make_select(g);
-    if (k == sizeof elem_rules / sizeof *elem_rules) return NULL; /* a new rule: not known here */
+    /* a new rule that is not handled here */
+    if (k == sizeof elem_rules / sizeof *elem_rules) return NULL;
     sn_node *x = pick(g, elem_rules[k].types, 0), *in[3] = {x, x, x};
     for (int i = 1; i < sn_ops[op].max_in; i++) in[i] = like_node(g, x);
     if (sn_ops[op].max_in == 2 && chance(g, 50)) {
@@ -388,7 +390,7 @@ static sn_node *make_dot(gen *g, sn_op op) {
     int n_sum = left ? below(g, left + 1) : 0;
     if (n_batch + 2 * (left - n_sum) > 5) return NULL;
     const int64_t *sum = axes + x->rank - n_sum; /* the last ones of the left factor */
-    if (n_sum && left > 1 && chance(g, 50)) {    /* the right factor with its axes turned */
+    if (n_sum && left > 1 && chance(g, 50)) {    /* the right factor with transposed axes */
         int64_t perm[SN_MAX_RANK];
         for (int i = 0; i < x->rank; i++)
             perm[i] = i < n_batch ? i : n_batch + (i - n_batch + left - n_sum) % left;
@@ -611,7 +613,7 @@ static sn_node *(*const makers[SN_OP_COUNT])(gen *, sn_op) = {
     [SN_OP_pack_b] = make_pack_b,
 };
 
-/* Most graphs use a few ops only: so those meet each other (swarm testing, Groce et al. 2012). */
+/* Most graphs use few ops, so that these interact (swarm testing, Groce et al. 2012). */
 static void choose_ops(gen *g) {
     sn_op all[SN_OP_COUNT];
     int n = 0, few = 2 + below(g, 6);
@@ -689,7 +691,8 @@ static void store(void *data, sn_dtype t, int64_t i, double v) {
     }
 }
 
-/* Quarters in [-3, 3], now and then NaN or infinity; integers in [-5, 5], unsigned in [0, 10]. */
+/* Multiples of 1/4 in [-3, 3], occasionally NaN or infinity; integers in [-5, 5], unsigned in [0,
+ * 10]. */
 static double random_value(fuzz_rng *r, sn_dtype t) {
     if (t == SN_BOOL) return fuzz_below(r, 2);
     if (t == SN_U8) return fuzz_below(r, 11);

@@ -1,4 +1,4 @@
-/* jit_run.c: an entry compiled and run, against the evaluator; see jit_run.h. */
+/* jit_run.c: compiles and runs an entry and compares with the evaluator; see jit_run.h. */
 #include "tests/support/jit_run.h"
 #include "runtime/rng.h"
 
@@ -22,7 +22,7 @@ static bool fail(jit_run *r, const char *fmt, ...) {
 
 /* ---- guarded memory ---- */
 
-/* `bytes` bytes at *data, off by one element from an aligned address, guards on both sides. */
+/* `bytes` bytes at *data, off by one element from an aligned address, with guards on both sides. */
 static unsigned char *guarded(size_t bytes, size_t element, void **data) {
     unsigned char *block = aligned_alloc(64, (bytes + element + 2 * GUARD + 63) & ~(size_t)63);
     if (!block) abort();
@@ -72,7 +72,7 @@ static void eval_shape(const sn_node *n, const int64_t *symbol, int64_t *shape, 
     }
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
 static bool bind_params(jit_run *r, sn_arg_binding *arg, int64_t (*shape)[SN_MAX_RANK]) {
     leaf_list params = {.n = 0};
@@ -255,11 +255,11 @@ bool jit_call(jit_run *r, const char *entry, const int64_t *symbol, jit_result *
 /* ---- against the evaluator ---- */
 
 double jit_element(const jit_value *v, size_t i) {
-    sn_dtype t = (sn_dtype)v->node->dtype; /* of a bool the stored byte: it has to be 0 or 1 */
+    sn_dtype t = (sn_dtype)v->node->dtype; /* for bool the stored byte, which must be 0 or 1 */
     return sn_dtype_load(t == SN_BOOL ? SN_U8 : t, v->bytes, (int64_t)i);
 }
 
-/* Kernels take subnormal numbers as zero; the evaluator does not, so that it gets the zero. */
+/* Kernels flush subnormals to zero, the evaluator does not, so it gets zeros. */
 static void flush_subnormals(sn_dtype t, void *data, size_t bytes) {
     static const double least[SN_DTYPE_COUNT] = {
         [SN_F32] = FLT_MIN, [SN_BF16] = FLT_MIN, [SN_F64] = DBL_MIN};
@@ -306,7 +306,7 @@ static bool compare(jit_run *r, const jit_value *v, sn_node *n, sn_eval *exact, 
         double w = narrow ? (float)want->data[i] : want->data[i], got = jit_element(v, i);
         double unsure = slack * fabs(want->data[i] - near->data[i]);
         bool alike = close_to(near->data[i], want->data[i], INFINITY);
-        if (!alike) continue; /* finite or not: the roundings decide */
+        if (!alike) continue; /* undecided by rounding whether finite or not */
         if (r->loose && !isfinite(w)) continue;
         if (!isfinite(want->data[i])) unsure = 0;
         double room = sn_dtype_is_float((sn_dtype)n->dtype) ? tol * (1 + fabs(w)) + FLT_MIN : 0;
@@ -344,7 +344,7 @@ bool jit_matches(sn_module *m, const sn_options *o, const int64_t *symbol, jit_d
     return ok;
 }
 
-/* ---- against other numbers of threads ---- */
+/* ---- against other thread counts ---- */
 
 static bool equal_results(jit_run *r, const char *entry, const jit_result *a, const jit_result *b) {
     for (int i = 0; i < a->n; i++) {

@@ -175,7 +175,7 @@ void case_check_grad(model_case *c, const char *entry, const char *output, const
         need(sn_check_grad(loss, n, param, value, n_value, &worst, &err), &err);
         bool none = fabs(worst.slope) < 1e-10 && fabs(worst.difference) < 1e-10;
         if (worst.error < 1e-5 || !none || n == 1) break;
-        param[worst.index] = param[--n]; /* a bias of keys moves all scores alike: slope 0 */
+        param[worst.index] = param[--n]; /* a bias of keys shifts all scores equally: gradient 0 */
     }
     if (!(worst.error < 1e-5))
         fail_msg("%s: the gradient of '%s' is off by %g: slope %g, difference %g", entry,

@@ -1,10 +1,10 @@
-/* noise.h: numbers for filling tensors: they look random and are the same in every run. */
+/* noise.h: deterministic pseudo-random numbers for filling tensors. */
 #ifndef SN_TESTS_NOISE_H
 #define SN_TESTS_NOISE_H
 
 #include <stdint.h>
 
-/* Uniform in [-1, 1), with 24 bits: the next of a linear congruential sequence. */
+/* Uniform in [-1, 1), with 24 bits: the next sample of a linear congruential generator. */
 static inline float noise_next(uint32_t *seed) {
     *seed = *seed * 1664525u + 1013904223u;
     return (float)(*seed >> 8) * 0x1p-23f - 1;

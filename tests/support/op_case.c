@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the regions that rows name: each as a graph and as plain C ---- */
+/* ---- the regions named in rows: each as a graph and as plain C ---- */
 
 static const sn_region *score_region(sn_module *m, int n_in, sn_node *const *in, bool with_score,
                                      sn_node *(*body)(sn_node *const *arg)) {
@@ -35,9 +35,8 @@ static double plain_causal(double x, const int64_t *at, const sn_value *const *i
 static sn_node *documents_body(sn_node *const *a) { /* b, h, q, k, ids [B, T] */
     sn_node *of_q = SN_NODE(a[0]->m, at, SN_NO_ATTRS, a[4], a[0], a[2]);
     sn_node *of_k = SN_NODE(a[0]->m, at, SN_NO_ATTRS, a[4], a[0], a[3]);
-    return sn_b_binary(
-        SN_OP_and, sn_b_binary(SN_OP_eq, of_q, of_k),
-        sn_b_binary(SN_OP_lt, a[3], a[2])); /* strictly before: some rows are empty */
+    return sn_b_binary(SN_OP_and, sn_b_binary(SN_OP_eq, of_q, of_k),
+                       sn_b_binary(SN_OP_lt, a[3], a[2])); /* strict: some rows are empty */
 }
 static const sn_region *make_documents(sn_module *m, int n_in, sn_node *const *in) {
     return score_region(m, n_in, in, false, documents_body);
@@ -77,7 +76,7 @@ static double plain_bias(double x, const int64_t *at, const sn_value *const *in)
     return 5 * tanh(x / 5) + b->data[(at[1] * b->shape[1] + at[2]) * b->shape[2] + at[3]];
 }
 
-/* Bodies of fused kernels: a region over tensors of the operands' own types. */
+/* Bodies of fused kernels: a region over tensors of the operands' types. */
 static const sn_region *tensor_region(sn_module *m, int n, sn_node *const *like, int n_out,
                                       void (*body)(sn_node *const *arg, sn_node **out)) {
     sn_node *arg[MAX_IN], *out[2];
@@ -265,8 +264,8 @@ static sn_dtype type_of(const op_case *row, int i, bool wide) {
     return is_wide(row, wide) && t == SN_F32 ? SN_F64 : t;
 }
 
-/* Gradients of attention: rows have q, k, v, what flows into the result, captured tensors. What
- * comes from the forward part is put between: its result, for flash_grad also the log-sum-exp. */
+/* Gradients of attention: rows have q, k, v, the cotangent of the result, captured tensors. The
+ * results of the forward part are inserted: the output, and for flash_grad also the log-sum-exp. */
 static bool is_gradient(sn_op op) {
     return op == SN_OP_attention_grad || op == SN_OP_flash_grad;
 }
@@ -307,7 +306,7 @@ sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned par
                                      SN_LIST(shape, row->in[i].rank, shape)));
     }
     sn_op op = row->op == SN_OP_result ? row->of : row->op;
-    sn_node *forward[MAX_IN]; /* regions count captured tensors as attention does */
+    sn_node *forward[MAX_IN]; /* regions number captured tensors as attention does */
     int n_forward = 0;
     for (int i = 0; i < n_in; i++)
         if (i != 3 || !is_gradient(op)) forward[n_forward++] = in[i];
@@ -370,7 +369,7 @@ static void store_element(void *p, sn_dtype t, int64_t i, double v) {
         ((float *)p)[i] = (float)v;
         break;
     case SN_F64:
-        ((double *)p)[i] = (float)v; /* the same numbers as the narrow row */
+        ((double *)p)[i] = (float)v; /* the same numbers as the row of the narrow type */
         break;
     case SN_BF16:
         ((uint16_t *)p)[i] = sn_f32_to_bf16((float)v);

@@ -1,5 +1,5 @@
 /* op_case.h: one row of tests/support/ops.def: an op, its operands with generators, attributes,
- * tolerance and what to expect. The test program's modes share these functions: a module and data
+ * tolerance and expected values. Shared by the modes of the test program: builds a module and data
  * for a row. */
 #ifndef OP_CASE_H
 #define OP_CASE_H
@@ -9,20 +9,21 @@
 #define MAX_IN 6
 #define MAX_CASE_ATTR 6
 
-/* A size that a row leaves open: the row runs with the symbolic dimension T at several values. */
+/* An open size: the row runs with the symbolic dimension T at several values. */
 #define LEN (INT64_MIN + 1)
 
-/* How operands are filled: a kind in the low byte, its number above. */
+/* Operand generators: a kind in the low byte, its parameter above. */
 enum {
     GEN_NORMAL,   /* standard normal */
     GEN_POSITIVE, /* in (0.1, 4) */
     GEN_UNIT,     /* in (-1, 1) */
-    GEN_APART,    /* normal, at least 0.1 away from every half: off the kinks */
-    GEN_COUNT,    /* 0, 1, 2, … */
-    GEN_IDS,      /* integers in [0, n) */
-    GEN_BOOL,     /* 0 or 1 */
-    GEN_SPECIAL,  /* zeros, infinities, NaN, subnormals, ends of the range */
-    GEN_HIDDEN,   /* normal with some -inf, and one row of nothing else */
+    /* normal, at least 0.1 away from every multiple of 0.5: avoids points without derivative */
+    GEN_APART,
+    GEN_COUNT,   /* 0, 1, 2, … */
+    GEN_IDS,     /* integers in [0, n) */
+    GEN_BOOL,    /* 0 or 1 */
+    GEN_SPECIAL, /* zeros, infinities, NaN, subnormals, extremes of the range */
+    GEN_HIDDEN,  /* normal with some -inf, and one row entirely -inf */
 };
 
 typedef struct case_in {
@@ -49,57 +50,60 @@ typedef struct ref_call {
     const sn_node *n;
     const struct op_case *row;
     const sn_value *const *in;
-    const sn_value *result; /* shape of the result to fill in */
+    const sn_value *result; /* writes the shape of the result */
     double *out;
 } ref_call;
 typedef void (*ref_fn)(const ref_call *c);
 
 typedef struct op_case {
     sn_op op;
-    int line; /* in tests/support/ops.def */
+    int line; /* line in tests/support/ops.def */
     case_in in[MAX_IN + 1];
     case_attr attr[MAX_CASE_ATTR + 1];
-    double tol; /* of f32 against exact arithmetic: |a - b| <= tol (1 + |b|) */
+    double tol; /* f32 against exact arithmetic: |a - b| <= tol (1 + |b|) */
     const double *want;
     int n_want;
     ref_fn ref;
-    sn_op of;   /* a row of `result`: of which op … */
-    int index;  /* … and which of its results */
-    bool as_is; /* no mode changes its types: the layout of an operand or result depends on them */
+    sn_op of;  /* a row of `result`: the op … */
+    int index; /* … and which of its results */
+    /* The textbook formula of every composite (ref_ops.c). NULL: the row must have WANT. */
+    bool as_is;
 } op_case;
 
 extern const op_case op_cases[];
 extern const int op_case_count;
 
-/* The plain formula of every composite (ref_ops.c). NULL: the row must say what it wants. */
+/* Builds the row in m: inputs x0, x1, … and the node. wide: f64 instead of f32. params: bit i makes
+ * operand i a parameter if its shape is fixed. */
 ref_fn ref_of(sn_op op);
 
 int op_case_n_in(const op_case *row);
 bool op_case_is_symbolic(const op_case *row);
-/* Builds the row in m: inputs x0, x1, … and the node. wide: f64 wherever the row says f32, unless it is to be taken as it is. params:
- * bit i makes operand i a parameter if its shape is fixed. */
+/* The elements of input i for T = len, in its dtype; the same for every call. The caller frees
+ * them. */
 sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned params, sn_node **in);
-/* Fresh elements of input i for T = len, in its dtype; the same for every call. free() them. */
+/* An evaluator for the row with all inputs bound. */
 void *op_case_data(const op_case *row, int i, bool wide, int64_t len, size_t *bytes);
-/* An evaluator for the built row with all inputs bound. */
+/* |a - b| <= tol (1 + |b|); infinities and NaN must match. */
 sn_eval *op_case_eval(const op_case *row, sn_module *m, bool wide, int64_t len);
-/* |a - b| <= tol (1 + |b|); infinities and NaN must be the same. */
+/* A mode: checks a row for one value of T; fails the cmocka test. */
 bool op_case_close(double a, double b, double tol);
 
 /* A way to look at a row, for one value of T; fails the cmocka test. */
 typedef struct op_mode {
     const char *name;
     void (*run)(const op_case *row, int64_t len);
-    int64_t len[4]; /* values of T */
+    int64_t len[4]; /* the default run takes one of this many rows */
     int n_len;
     size_t share; /* the default run takes one row in so many */
 } op_mode;
-extern const op_mode op_compiled_modes[]; /* op_compiled.c */
+extern const op_mode op_compiled_modes[]; /* 0, or the modes cannot run */
 extern const int op_compiled_count;
-int op_compiled_begin(void); /* 0, or the modes cannot run */
+/* Whether the row has a gradient to check: f32 floats without special values. (op_grad.c) */
+int op_compiled_begin(void);
 void op_compiled_end(void);
 
-/* Does the row have a gradient to check: floats in f32, away from special values? (op_grad.c) */
+/* Checks the gradient of the row's result, and the gradient of that, against differences in f64. */
 bool op_grad_takes(const op_case *row);
 /* The gradient of the row's result, and the gradient of that, against differences in f64. */
 void op_grad_check(const op_case *row, int64_t len);

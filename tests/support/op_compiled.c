@@ -1,13 +1,13 @@
-/* op_compiled.c: the rows of tests/support/ops.def as machine code, against the evaluator.
+/* op_compiled.c: compiles the rows of tests/support/ops.def and compares with the evaluator.
  *
  *   jit0 … jit4  every fusion level, all operands inputs or (1 and 4) the later ones parameters
  *   jit64        the row in f64
- *   threads      1, 2 and 3 threads give the same bits
- *   onednn       primitives wherever there is one
+ *   threads      1, 2 and 3 threads give bit-identical results
+ *   onednn       oneDNN primitives wherever possible
  *   avx2, sse    code for smaller CPUs
  *
- * A program is compiled once a row and mode and then runs at every length. Equal kernels of the
- * modes are compiled once: they share a disk cache in a folder of their own. */
+ * A program is compiled once per row and mode and then runs at every length. The modes share a disk
+ * cache, so equal kernels are compiled once. */
 #include "codegen/onednn/onednn.h"
 #include "codegen/emit/target.h"
 #include "tests/support/jit_run.h"
@@ -25,7 +25,7 @@
 
 enum {
     ROUNDING = 4
-}; /* what f32 loses between the row's nodes, so many times, is allowed as well */
+}; /* allowed in addition: this many times the error of f32 between the row's nodes */
 
 typedef struct setting {
     sn_options o;
@@ -33,7 +33,7 @@ typedef struct setting {
     unsigned params;
 } setting;
 
-/* The row that is compiled at the moment, and how. */
+/* The row being compiled, and its mode. */
 static struct {
     const op_case *row;
     const setting *how;
@@ -61,7 +61,7 @@ static void *row_data(void *ctx, const sn_node *leaf, const int64_t *symbol, siz
     const op_case *row = ctx;
     const char *name = sn_attr_str(leaf, SN_A_name, "");
     if (name[0] == 'x') return op_case_data(row, name[1] - '0', now.how->wide, symbol[0], bytes);
-    size_t n = 1; /* a leaf that the row itself is */
+    size_t n = 1; /* the row is itself a leaf */
     for (int a = 0; a < leaf->rank; a++) n *= (size_t)sn_dim_eval(leaf->m, leaf->shape[a], symbol);
     *bytes = n * sn_dtype_size((sn_dtype)leaf->dtype);
     unsigned char *data = malloc(*bytes + 1);
@@ -69,7 +69,7 @@ static void *row_data(void *ctx, const sn_node *leaf, const int64_t *symbol, siz
     return data;
 }
 
-/* What fused nodes stand for; they are made by passes only. */
+/* Replaces fused nodes, which only passes make, by their decompositions. */
 static sn_node *spelled_out(sn_node *n, int index) {
     sn_node *out[SN_MAX_RESULTS];
     int n_out;
@@ -80,7 +80,7 @@ static sn_node *spelled_out(sn_node *n, int index) {
 }
 
 static bool open_row(const op_case *row, const setting *how) {
-    if (row->op == SN_OP_arg) return false; /* no node of an entry */
+    if (row->op == SN_OP_arg) return false; /* not a node of an entry */
     if (now.row == row && now.how == how) return true;
     close_row();
     now.m = sn_module_new("row");
@@ -92,13 +92,13 @@ static bool open_row(const op_case *row, const setting *how) {
     sn_options o = how->o;
     o.cache_dir = scratch_dir;
     if (!jit_open(&now.run, now.m, &o, row_data, (void *)(uintptr_t)row)) {
-        now.row = NULL; /* try again for the next length, which fails as well */
+        now.row = NULL; /* try again at the next length, which fails as well */
         fail_msg("%s", now.run.why);
     }
     return true;
 }
 
-/* The row's tolerance is for f32; some also round to 16 bits on the way. */
+/* The row's tolerance is for f32; some kernels also round to 16 bits in between. */
 static double tolerance(const op_case *row) {
     for (const case_in *in = row->in; in->used; in++)
         if (in->dtype == SN_BF16 || in->dtype == SN_F16) return row->tol;

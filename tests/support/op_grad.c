@@ -1,5 +1,5 @@
-/* op_grad.c: gradients of the rows of tests/support/ops.def against central differences of the
- * evaluator in f64, along random directions; of first and of second order. */
+/* op_grad.c: gradients of the rows of tests/support/ops.def against central differences of the f64
+ * evaluator in random directions; first and second order. */
 #include "tests/support/op_case.h"
 #include "runtime/rng.h"
 
@@ -21,7 +21,8 @@ bool op_grad_takes(const op_case *row) {
     if (info->kind == SN_FUSED || (info->flags & SN_OPF_LEAF) || row->op == SN_OP_result)
         return false;
     for (const case_in *in = row->in; in->used; in++) {
-        if (is_narrow(in->dtype) || (in->gen & 255) == GEN_SPECIAL) return false; /* no slopes */
+        /* no derivatives */
+        if (is_narrow(in->dtype) || (in->gen & 255) == GEN_SPECIAL) return false;
         wide |= in->dtype == SN_F32;
     }
     for (const case_attr *a = row->attr; a->used; a++) {
@@ -31,7 +32,7 @@ bool op_grad_takes(const op_case *row) {
     return wide;
 }
 
-/* A row in f64 and a scalar made of its result. */
+/* A row in f64 and a scalar derived from its result. */
 typedef struct scene {
     const op_case *row;
     int64_t len;
@@ -39,7 +40,7 @@ typedef struct scene {
     sn_node *in[MAX_IN], *wrt[MAX_IN];
     int index[MAX_IN]; /* wrt[i] is in[index[i]] */
     int n_wrt;
-    uint32_t stream; /* of the next random vector */
+    uint32_t stream; /* seed of the next random vector */
 } scene;
 
 static sn_node *new_input(scene *s, const char *name, const sn_node *like) {
@@ -54,7 +55,7 @@ static sn_node *sum_all(sn_node *x) {
     return sn_b_reshape(x, 0, NULL);
 }
 
-/* sum(a b), without what is infinite in a */
+/* sum(a b), skipping infinite elements of a */
 static sn_node *weighted_sum(sn_node *a, sn_node *b) {
     sn_node *finite = sn_b_scalar(SN_OP_lt, sn_b_unary(SN_OP_abs, a), INFINITY);
     return sum_all(sn_b_select(finite, sn_b_binary(SN_OP_mul, a, b), sn_b_const(a->m, SN_F64, 0)));
@@ -106,7 +107,7 @@ static double value_at(const scene *s, sn_node *f, double far, double *const *di
     return y;
 }
 
-/* The slope of f along a random direction: from the gradient, and from two values. */
+/* The directional derivative of f in a random direction: from the gradient, and from two values. */
 static void check_slope(const scene *s, sn_node *f, sn_node *const *gradient, const char *what) {
     double *direction[MAX_IN], slope = 0, size = 0;
     for (int i = 0; i < s->n_wrt; i++)
@@ -152,8 +153,7 @@ void op_grad_check(const op_case *row, int64_t len) {
             s.index[s.n_wrt] = i;
             s.wrt[s.n_wrt++] = s.in[i];
         }
-    if (!sn_dtype_is_float(
-            (sn_dtype)y->dtype)) { /* comparisons, argmax: nothing to differentiate */
+    if (!sn_dtype_is_float((sn_dtype)y->dtype)) { /* comparisons, argmax: not differentiable */
         sn_module_free(s.m);
         return;
     }

@@ -30,7 +30,7 @@ static uint64_t hash_name(const char *s) {
     return h;
 }
 
-/* A value of the symbol: near its lower bound, the same for the same name. */
+/* A value of the symbol near its lower bound; depends on the name only. */
 static void set_symbols(const sn_module *m, int64_t *value) {
     for (int i = 0; i < sn_symbol_count(m); i++) {
         const sn_symbol *s = sn_symbol_at(m, i);

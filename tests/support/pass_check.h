@@ -5,12 +5,13 @@
 
 #include "ir/ir.h"
 
-/* Runs the passes ("simplify,raise") on a module with folding, as on the highest level, verifying
- * after each. False: `why` says what failed. */
+/* Runs the passes ("simplify,raise") on a module with folding, as at the highest level, and
+ * verifies after each. False: `why` has the reason. */
 bool pass_run(sn_module *m, const char *passes, char *why, size_t size);
-/* Parses the text twice, runs the passes on one and compares every output, assignment and tap of
- * every entry: equal within tolerance * (1 + |x|), where the first one is finite or infinite;
- * anything where it is NaN. Leaves get values in [-2, 2], integers in [0, 4), by name. */
+/* Parses the text twice, runs the passes on one copy and compares every output, assignment and tap
+ * of every entry: equal within tolerance * (1 + |x|) where the original is finite; infinities must
+ * match; NaN matches anything. Leaves get values in [-2, 2], integers in [0, 4), depending on the
+ * name. */
 bool pass_check(const char *text, const char *passes, double tolerance, char *why, size_t size);
 
 #endif

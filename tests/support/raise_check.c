@@ -1,4 +1,4 @@
-/* raise_check.c: spellings of one thing come out of the passes as one text. */
+/* raise_check.c: different spellings of one computation give the same text after the passes. */
 #include "tests/support/raise_check.h"
 #include "tests/support/pass_check.h"
 #include "tests/support/text.h"

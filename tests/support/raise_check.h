@@ -1,5 +1,5 @@
-/* raise_check.h: spellings of one thing: each must come out of the passes as the same text, with
- * the values it had before. */
+/* raise_check.h: spellings of one computation: each must give the same text after the passes, and
+ * the same values as before. */
 #ifndef SN_TESTS_RAISE_CHECK_H
 #define SN_TESTS_RAISE_CHECK_H
 
@@ -10,13 +10,14 @@ typedef struct raise_spelling {
     sn_tensor (*build)(sn_module *m);
 } raise_spelling;
 
-/* The first spelling is the reference, which `must_hold` (text) in its result; the others must give
+/* The first spelling is the reference, whose result must contain `must_hold`; the others must give
  * the reference's text. Fails the test otherwise. */
 void raise_check(const raise_spelling *spelling, int n, const char *must_hold);
-/* The text of build's graph after simplify and raise, its values checked; free it. */
+/* The text of build's graph after simplify and raise, after checking its values; the caller frees
+ * it. */
 char *raise_text(const raise_spelling *spelling);
 
-/* A test function of spellings S(function), and one spelling. */
+/* A test function for the spellings S(function), and one spelling. */
 #define CHECK(test, must_hold, ...)                                                                \
     static void test(void **state) {                                                               \
         (void)state;                                                                               \

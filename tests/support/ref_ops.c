@@ -1,5 +1,5 @@
-/* ref_ops.c: what every composite computes, by its textbook formula in plain loops over doubles.
- * Written without ir/decomp*.c in view: two independent spellings have to agree. */
+/* ref_ops.c: the textbook formula of every composite in plain loops over doubles. Written
+ * independently of ir/decomp*.c, so that two implementations must agree. */
 #include "tests/support/op_case.h"
 
 #include <math.h>
@@ -250,7 +250,8 @@ static int64_t pair(const ref_call *c, sn_attr_key key, int i, int64_t otherwise
     return a ? a->v[i] : otherwise;
 }
 
-/* Which element of x meets tap k of the kernel at element e of the result of shape ys; -1: none. */
+/* Which element of x is multiplied by tap k of the kernel for element e of the result of shape ys;
+ * -1: none. */
 static int64_t conv_place(const ref_call *c, const int64_t *ys, int64_t e, int64_t k) {
     const int64_t *xs = c->in[0]->shape, *ws = c->in[1]->shape;
     int64_t group_out = ws[0] / sn_attr_int(c->n, SN_A_groups, 1);
@@ -265,7 +266,7 @@ static int64_t conv_place(const ref_call *c, const int64_t *ys, int64_t e, int64
     return ((b * xs[1] + channel) * xs[2] + row) * xs[3] + column;
 }
 
-/* Every product of the convolution: element e of its result, x's element at, w's element tap. */
+/* Every product of the convolution: element e of its result, element at of x, element tap of w. */
 static void each_conv_term(const ref_call *c, const int64_t *ys,
                            void (*f)(const ref_call *c, int64_t e, int64_t at, int64_t tap)) {
     const int64_t *ws = c->in[1]->shape;
@@ -376,7 +377,7 @@ void ref_attention(const ref_call *c) {
     }
 }
 
-/* The slope of the score region at x, by differences of fourth order. */
+/* The derivative of the score region at x, by fourth-order differences. */
 static double slope_of(const case_region *score, double x, const int64_t *at,
                        const sn_value *const *in) {
     const double h = 1e-3;
@@ -387,7 +388,7 @@ static double slope_of(const case_region *score, double x, const int64_t *at,
 }
 
 /* The row: q, k, v, g, captured: d of sum(g attention) by operand `which`; captured tensors are
- * added tables [H, Tq, Tk]. p: room for Tk weights, slopes and slopes of weights. */
+ * added tables [H, Tq, Tk]. p: room for Tk weights, derivatives and derivatives of weights. */
 static void attention_back(const ref_call *c, int which, double *p) {
     const sn_value *const *in = c->in, *fwd[MAX_IN];
     const sn_value *q = in[0], *k = in[1], *v = in[2], *g = in[3];
@@ -458,7 +459,7 @@ void ref_cross_entropy(const ref_call *c) {
 }
 
 void ref_dropout(const ref_call *c) {
-    /* the draw itself is a primitive: ask the evaluator for it, in another module */
+    /* random is a primitive: evaluate it in another module */
     sn_module *m = sn_module_new("draw");
     sn_dim two = 2, n = c->in[0]->n;
     sn_node *seed =

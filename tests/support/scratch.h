@@ -1,5 +1,5 @@
-/* scratch.h: what tests of files share: a folder of their own that is removed at the end, checks of
- * error messages, random bytes. For programs that include cmocka.h first. */
+/* scratch.h: shared by tests of files: a temporary folder that is removed at the end, checks of
+ * error messages, random bytes. Include after cmocka.h. */
 #ifndef SN_TEST_SCRATCH_H
 #define SN_TEST_SCRATCH_H
 
@@ -25,7 +25,7 @@ static int scratch_remove_one(const char *path, const struct stat *st, int kind,
     return remove(path);
 }
 
-/* Removes a folder and all that is in it. */
+/* Removes a folder with its contents. */
 static void scratch_remove(const char *path) {
     nftw(path, scratch_remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
@@ -36,7 +36,7 @@ static int scratch_end(void **state) {
     return 0;
 }
 
-/* scratch_dir/name; valid until the fourth call after this one. */
+/* scratch_dir/name; valid until the fourth next call. */
 static inline const char *scratch_path(const char *name) {
     static char buf[4][512];
     static int turn;
@@ -53,7 +53,7 @@ static inline bool scratch_write(const char *path, const void *data, size_t byte
     return fclose(f) == 0 && ok;
 }
 
-/* Number of entries of the scratch folder: left-over temporaries show here. */
+/* Number of entries of the scratch folder, to detect left-over temporary files. */
 static inline int scratch_count(void) {
     int n = -2; /* . and .. */
     DIR *dir = opendir(scratch_dir);
@@ -61,7 +61,7 @@ static inline int scratch_count(void) {
     if (dir) closedir(dir);
     return n;
 }
-/* The error is of this kind and names both the file and the problem. */
+/* Checks that the error has this code and names both the file and the problem. */
 static inline void expect_error(const sn_error *e, sn_code code, const char *file,
                                 const char *what) {
     if (e->code != code || !strstr(e->message, file) || !strstr(e->message, what))

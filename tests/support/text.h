@@ -1,5 +1,5 @@
-/* text.h: what tests look at as text: a module, what explain says of a program, a file. The
- * caller free()s the texts; without memory or file the test ends. */
+/* text.h: a module, the output of explain, or a file as text. The caller frees it; out of memory
+ * and a missing file end the test. */
 #ifndef SN_TESTS_TEXT_H
 #define SN_TESTS_TEXT_H
 
@@ -32,7 +32,7 @@ static inline char *module_text(sn_module *m) {
     return text_close(&s);
 }
 
-/* entry: NULL for all. */
+/* entry NULL: all. */
 static inline char *explain_text(const sn_program *p, const char *entry) {
     text_stream s;
     text_open(&s);

@@ -124,7 +124,7 @@ END
     exact 1e-4
     refused 2 'clip' train "$tmp" --clip -1
     refused 2 'neither a folder' train gpt9
-    refused 2 'more than' train gpt2 --tokens 5000 $quick
+    refused 2 'exceed the context' train gpt2 --tokens 5000 $quick
 }
 
 check_options() {
@@ -152,11 +152,11 @@ check_options() {
     refused 2 'takes no size' attention --mask causal:4
     refused 2 'sweep contradicts --mask' attention --sweep --mask full
     refused 2 'B,H,T,D' attention --shape 1,2,3
-    refused 2 'divisor' attention --shape 1,4,3,8,8
+    refused 2 'multiple of HK' attention --shape 1,4,3,8,8
     refused 2 'neither a folder' model gpt9
     refused 2 'missing MODEL (' model
-    refused 2 'more than' model gpt2 --tokens 5000 $quick
-    refused 2 'more than' model gpt2 --decode --tokens 1024 $quick
+    refused 2 'exceed the context' model gpt2 --tokens 5000 $quick
+    refused 2 'exceed the context' model gpt2 --decode --tokens 1024 $quick
     refused 2 'write numbers' model gpt2 --tokens 4,
     for empty in gemm attention; do refused 2 'shape is empty' $empty --shape ''; done
     refused 2 'mask is empty' attention --mask ' '

@@ -1,4 +1,4 @@
-/* What the bench says of levels against each other: a made-up report, whose times are known. */
+/* How the bench compares levels: an artificial report with known times. */
 #include "bench/measure.h"
 
 #include <setjmp.h>
@@ -24,9 +24,9 @@ static void slower_levels(void **state) {
     add(&r, "norm", "own", 0, 10, 9);
     add(&r, "norm", "own", 1, 4, 3.9);
     add(&r, "norm", "own", 2, 4.1, 4.05);  /* within the margin */
-    add(&r, "norm", "own", 3, 4.6, 3.8);   /* its best round was as good */
+    add(&r, "norm", "own", 3, 4.6, 3.8);   /* its best round was equally fast */
     add(&r, "norm", "own", 4, 4.5, 4.2);   /* slower than level 1 */
-    add(&r, "norm", "onednn", 0, 1, 1);    /* of another back end */
+    add(&r, "norm", "onednn", 0, 1, 1);    /* another back end */
     add(&r, "gelu", "own", 0, 1, 1);       /* other work */
     add(&r, "norm", "torch", -1, 0.5, .5); /* a peer */
     sn_bench_judge(&r);

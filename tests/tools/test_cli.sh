@@ -259,7 +259,7 @@ check_run() {
 SN_MODEL(m, o) { (void)m, (void)o; }'
     refused 2 'was compiled for version 1000' run "$tmp/bad.c"
     model_c 'SN_MODEL(m, o) { (void)m, (void)o; }'
-    refused 2 "the model 'bad' has no entry" run "$tmp/bad.c"
+    refused 2 "the model 'bad' has none of the requested entries" run "$tmp/bad.c"
     model_c 'SN_MODEL(m, o) { (void)o; sn_entry_begin(m, "forward"); sn_add(sn_input(m, "x", SN_F32, 2), sn_input(m, "y", SN_F32, 3)); }'
     refused 1 'bad.c:2: add: ' run "$tmp/bad.c"
     long=$(printf 'a%.0s' $(seq 70)).c # a name that is longer than what is kept of it
@@ -577,7 +577,7 @@ check_bad_models() {
 
     model # what does not belong together is known before anything is compiled
     sed 's/"num_hidden_layers":[^,]*/"num_hidden_layers": 4000/' "$tmp/model/config.json" >"$tmp/c" && mv "$tmp/c" "$tmp/model/config.json"
-    refused 1 'the weights have [0-9]* tensors in all' generate "$tmp/model"
+    refused 1 'the weights have only [0-9]* tensors' generate "$tmp/model"
     sed 's/"num_hidden_layers": 4000/"num_hidden_layers": 6/' "$tmp/model/config.json" >"$tmp/c" && mv "$tmp/c" "$tmp/model/config.json"
     refused 1 'layers.5.*is missing' generate "$tmp/model" --cache-dir "$tmp/cold"
     [ -z "$(find "$tmp/cold" -type f 2>/dev/null)" ] || fail "kernels were compiled for weights of another model"
@@ -625,7 +625,7 @@ check_bad_requests() {
     done >"$tmp/long"
     refused 1 'but the context holds only 512' generate "$stories" -f "$tmp/long"
     refused 1 'but the context holds only 4' generate "$stories" -p 'Once upon a time' --context 4
-    refused 1 '600 was asked for' generate "$stories" --context 600
+    refused 1 'requested context of 600 exceeds' generate "$stories" --context 600
     refused 1 'token 512 (number 1) is outside the vocabulary 0..511' generate "$stories" --prompt-ids '1 512'
     refused 2 'error at character 3' generate "$stories" --prompt-ids '1 x'
     refused 2 'error at character 1' generate "$stories" --prompt-ids '-1'

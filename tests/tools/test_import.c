@@ -1,4 +1,5 @@
-/* Importers: the shipped models come in whole and right; damaged and hostile ones are refused. */
+/* Importers: the shipped models are imported completely and correctly; corrupted and hostile files
+ * are rejected. */
 #include "tools/import/import.h"
 #include "runtime/npy.h"
 #include "runtime/tokenizer.h"

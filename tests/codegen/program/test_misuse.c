@@ -103,9 +103,9 @@ static void building(void **state) {
     DSL("NULL", sn_optimize(sn_sum_all(w), sn_scalar(m, SN_F32, 1), 1, NULL, &o));
     DSL("operand 1 is NULL", sn_apply_gradients(sn_scalar(m, SN_F32, 1), 1, &none, &w, &o));
     DSL("schedule is NULL", sn_learning_rate_at(SN_HERE, sn_train_step(m), NULL));
-    DSL("no such kind", sn_learning_rate(sn_train_step(m), .kind = (sn_schedule_kind)9, .peak = 1));
+    DSL("unknown kind", sn_learning_rate(sn_train_step(m), .kind = (sn_schedule_kind)9, .peak = 1));
     DSL("operand 1 is NULL", sn_attention((sn_tensor)NULL, x, x));
-    DSL("new value in this entry already", sn_tensor v = sn_state(m, "v", SN_F32, 8);
+    DSL("assigned twice in this entry", sn_tensor v = sn_state(m, "v", SN_F32, 8);
         sn_assign(v, sn_add(v, 1)); sn_assign(v, sn_add(v, 2)));
     DSL("unknown element type 99", sn_input(m, "q", (sn_dtype)99, 2));
     m = kept;
