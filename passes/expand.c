@@ -140,13 +140,6 @@ static bool flash_fits(const sn_node *n) {
     return true;
 }
 
-/* Is there a kernel for all of attention, or of its gradient? */
-static bool takes_flash(sn_passes *p, const sn_node *n) {
-    bool known = n->op == SN_OP_attention || n->op == SN_OP_attention_grad;
-    return known && sn_level_reaches(p->o.level, sn_kernels[SN_KERNEL_flash].level) &&
-           strcmp(p->o.backend, "onednn") && flash_fits(n) && sn_choose(p, n) == SN_CHOOSE_FUSED;
-}
-
 static sn_node *rule(void *ctx, sn_node *n);
 
 /* n's attributes but those of `but`; the score is made of primitives only. Returns their number. */
@@ -165,11 +158,11 @@ static int kernel_attrs(sn_passes *p, const sn_node *n, const sn_attr_key but[2]
     return count;
 }
 
-static sn_node *make_flash(sn_passes *p, sn_node *n) {
+static sn_node *expand_attention(sn_passes *p, sn_node *n) {
     static const sn_attr_key none[2] = {SN_ATTR_COUNT, SN_ATTR_COUNT};
     sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
     int n_attr = kernel_attrs(p, n, none, attr);
-    return sn_node_new(n->m, SN_OP_flash, n->n_in, n->in, n_attr, attr);
+    return sn_b_result(sn_node_new(n->m, SN_OP_flash, n->n_in, n->in, n_attr, attr), 0);
 }
 
 /* The forward kernel that the gradient goes with: the one that made the result, if it still is one,
@@ -189,7 +182,7 @@ static sn_node *flash_of_gradient(sn_passes *p, sn_node *n) {
 }
 
 /* One result of the kernel that gives all gradients. */
-static sn_node *expand_gradient(sn_passes *p, sn_node *n) {
+static sn_node *expand_attention_grad(sn_passes *p, sn_node *n) {
     static const sn_attr_key index[2] = {SN_A_index, SN_A_index};
     sn_node *flash = flash_of_gradient(p, n);
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 1));
@@ -209,13 +202,22 @@ static sn_node *expand_gradient(sn_passes *p, sn_node *n) {
     return sn_b_cast(sn_b_reshape(parts, n->rank, n->shape), (sn_dtype)n->dtype);
 }
 
+/* The composites that one kernel computes. Below its level each of their parts is a unit of its own. */
+static sn_node *(*const kernels[SN_OP_COUNT])(sn_passes *p, sn_node *n) = {
+    [SN_OP_attention] = expand_attention,
+    [SN_OP_attention_grad] = expand_attention_grad,
+};
+
+static bool has_kernel(sn_passes *p, const sn_node *n) {
+    return kernels[n->op] && sn_level_reaches(p->o.level, sn_kernels[SN_KERNEL_flash].level) &&
+           strcmp(p->o.backend, "onednn") && flash_fits(n) && sn_choose(p, n) == SN_CHOOSE_FUSED;
+}
+
 static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t unit) {
     sn_node *whole = sn_choose(p, n) == SN_CHOOSE_PRIMITIVE ? sn_primitive_of(p, n) : NULL;
     if (whole) return whole;
-    if (takes_flash(p, n))
-        return n->op == SN_OP_attention ? sn_b_result(make_flash(p, n), 0) : expand_gradient(p, n);
-    /* Attention is not one kernel below its level: its products and its softmax are the units. */
-    if (!unit && n->op != SN_OP_attention && n->op != SN_OP_attention_grad) unit = n->id + 1;
+    if (has_kernel(p, n)) return kernels[n->op](p, n);
+    if (!unit && !kernels[n->op]) unit = n->id + 1;
     memo w = {.p = p, .top = n, .unit = unit};
     return expand_below(&w, n->meaning);
 }

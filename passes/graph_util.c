@@ -82,22 +82,44 @@ bool sn_static_shape(const sn_node *n) {
     return true;
 }
 
-/* The element of index arithmetic at index i of the last axis; false: it is of another kind. */
-static bool index_at(const sn_node *n, double i, double *value) {
+/* ---- the element of index arithmetic at index i of the last axis; false: it is of another kind ---- */
+
+static bool index_at(const sn_node *n, double i, double *value);
+
+static bool const_at(const sn_node *n, double i, double *value) {
+    (void)i;
+    *value = sn_attr_flt(n, SN_A_value, 0);
+    return true;
+}
+
+static bool iota_at(const sn_node *n, double i, double *value) {
+    *value = i;
+    return sn_attr_int(n, SN_A_axis, 0) == n->rank - 1;
+}
+
+static bool broadcast_at(const sn_node *n, double i, double *value) {
+    const sn_node *x = n->in[0];
+    return (x->rank == 0 || x->shape[x->rank - 1] != 1) && index_at(x, i, value);
+}
+
+static bool elem_at(const sn_node *n, double i, double *value) {
     double x[3] = {0};
-    if (n->op == SN_OP_const) *value = sn_attr_flt(n, SN_A_value, 0);
-    if (n->op == SN_OP_iota) *value = i;
-    if (n->op == SN_OP_const || n->op == SN_OP_iota)
-        return n->op == SN_OP_const || sn_attr_int(n, SN_A_axis, 0) == n->rank - 1;
-    if (n->op == SN_OP_broadcast)
-        return (n->in[0]->rank == 0 || n->in[0]->shape[n->in[0]->rank - 1] != 1) &&
-               index_at(n->in[0], i, value);
-    if (sn_ops[n->op].kind != SN_ELEM || n->n_in > 3 || sn_dtype_is_float((sn_dtype)n->dtype))
-        return false;
+    if (n->n_in > 3 || sn_dtype_is_float((sn_dtype)n->dtype)) return false;
     for (int j = 0; j < n->n_in; j++)
         if (!index_at(n->in[j], i, &x[j])) return false;
     *value = sn_elem_ref((sn_op)n->op, true, x[0], x[1], x[2]);
     return true;
+}
+
+static bool index_at(const sn_node *n, double i, double *value) {
+    static bool (*const at[SN_OP_COUNT])(const sn_node *n, double i, double *value) = {
+#define ELEM(name, ...) [SN_OP_##name] = elem_at,
+#include "ir/ops.def"
+        [SN_OP_const] = const_at,
+        [SN_OP_iota] = iota_at,
+        [SN_OP_broadcast] = broadcast_at,
+    };
+    return at[n->op] && at[n->op](n, i, value);
 }
 
 int64_t sn_swap_distance(const sn_node *n) {
