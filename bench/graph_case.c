@@ -262,7 +262,7 @@ static void count_bytes(const graph_case *c, sn_order order, double *read, doubl
     for (int i = 0; i < c->timed.n_out; i++)
         *write += (double)c->timed.out[i].n * (double)sn_dtype_size(c->timed.out[i].arg.dtype);
     for (int i = 0; i < order.n; i++) {
-        if (sn_ops[order.node[i]->op].flags & SN_OPF_HELD) *read += leaf_bytes(c, order, i);
+        if (sn_ops[order.node[i]->op].flags & SN_OPF_EXTERNAL) *read += leaf_bytes(c, order, i);
     }
 }
 
@@ -279,8 +279,8 @@ static bool is_weight(const sn_node *n) {
 static void count_node(counter *c, const sn_node *n) {
     if (c->seen[n->id]) return;
     c->seen[n->id] = true;
-    if (n->meaning) {
-        count_node(c, n->meaning);
+    if (n->decomposition) {
+        count_node(c, n->decomposition);
         return;
     }
     for (int i = 0; i < n->n_in; i++) count_node(c, n->in[i]);

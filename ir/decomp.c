@@ -1,4 +1,4 @@
-/* decomp.c: the meaning of COMP and FUSED ops: dispatch by the rows of ops.def, and what the
+/* decomp.c: decompositions of COMP and FUSED ops: dispatch by the rows of ops.def, and what the
  * decompositions share. The decompositions are in decomp_nn.c, decomp_product.c, decomp_attention.c
  * and decomp_fused.c, one function a row, named decomp_ROW. */
 #include "ir/decomp_impl.h"

@@ -286,9 +286,9 @@ static bool pull_back(decomp *c, int more, int n, const int *which, sn_node **ou
     decomp operands = {c->m, SN_OP_attention, n_arg, arg, n_attr, attr, NULL, 0, c->type};
     const sn_region *score = region_of(c, SN_A_score);
     if (score && derivative_may_be_bad(score, n_arg - 3 - (sn_dc_attr(c, SN_A_rate) != NULL)))
-        pull_through_score(&operands, y->meaning, arg[n_arg], n, wrt, d);
+        pull_through_score(&operands, y->decomposition, arg[n_arg], n, wrt, d);
     else
-        sn_pullback(y->meaning, arg[n_arg], n, wrt, d);
+        sn_pullback(y->decomposition, arg[n_arg], n, wrt, d);
     for (int i = 0; i < n; i++)
         if (!d[i]) d[i] = sn_b_broadcast_like(sn_b_const(c->m, (sn_dtype)wrt[i]->dtype, 0), wrt[i]);
     if (c->m->error.code) return false;

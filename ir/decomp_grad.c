@@ -46,7 +46,7 @@ bool decomp_layer_norm_grad(decomp *c) {
     return sn_dc_done(c, OP2(mul, OP2(sub, d, mean_last(h)), scale));
 }
 
-/* The gradient of the convolution's own meaning, over arguments instead of the operands: what these
+/* The gradient of the convolution's decomposition, over arguments instead of the operands: what these
  * are made of does not matter. */
 bool decomp_conv2d_grad(decomp *c) {
     int64_t which = sn_dc_int(c, SN_A_index, 0), axes[4] = {0, 1, 2, 3};
@@ -64,7 +64,7 @@ bool decomp_conv2d_grad(decomp *c) {
     if (c->m->error.code) return false;
     if (c->in[2]->rank != 4 || memcmp(y->shape, c->in[2]->shape, sizeof *y->shape * 4))
         return sn_dc_fail(c, "operand 2 must have the shape of the convolution");
-    sn_node *sum = sn_b_reduce(SN_OP_reduce_sum, OP2(mul, y->meaning, arg[2]), 4, axes);
+    sn_node *sum = sn_b_reduce(SN_OP_reduce_sum, OP2(mul, y->decomposition, arg[2]), 4, axes);
     sn_gradient(sn_b_reshape(sum, 0, NULL), 1, &arg[which], &g);
     if (c->m->error.code) return false;
     sn_node *in[3] = {sn_dc_operand(c, 0), sn_dc_operand(c, 1), sn_dc_operand(c, 2)};

@@ -253,7 +253,7 @@ static bool list_needs(sn_eval *ev, const sn_node *n, sn_node *const **need, int
     *need = n->in;
     *count = n->n_in;
     if (sn_ops[n->op].kind == SN_COMP) {
-        *need = &n->meaning;
+        *need = &n->decomposition;
         *count = 1;
     } else if (sn_ops[n->op].kind == SN_FUSED) {
         slot *s = slot_of(ev, n);
@@ -293,7 +293,7 @@ static bool compute(sn_eval *ev, sn_node *n) {
     if (!list_needs(ev, n, &need, &count)) return false;
     const sn_op_info *info = &sn_ops[n->op];
     if (info->kind == SN_COMP) {
-        slot_of(ev, n)->val = slot_of(ev, n->meaning)->val;
+        slot_of(ev, n)->val = slot_of(ev, n->decomposition)->val;
         return true;
     }
     sn_value *val = new_block(ev, n->n_result, sizeof *val);

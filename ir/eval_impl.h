@@ -13,7 +13,7 @@ typedef struct eval_call {
     sn_value *out;
 } eval_call;
 
-/* A primitive's meaning: works out type, shape and elements of c->out from the operands' values and
+/* Evaluates a primitive: works out type, shape and elements of c->out from the operands' values and
  * the attributes alone, so that the driver can hold them against what infer.c said. */
 typedef bool (*eval_fn)(eval_call *c);
 

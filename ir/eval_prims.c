@@ -1,4 +1,4 @@
-/* eval_prims.c: the meaning of the structural primitives, one function a row of ops.def.
+/* eval_prims.c: the structural primitives, one function a row of ops.def.
  * Naive loops over row-major doubles; sums run in ascending order of the index. Every function
  * works out its result's shape from values and attributes, independently of infer.c. */
 #include "ir/eval_impl.h"

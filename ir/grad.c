@@ -6,7 +6,7 @@
  * user names are still there, while a pass that raised or fused before could have swallowed one.
  *
  * From the loss downwards, in order of ids (operands have smaller ones): when a node's turn comes
- * its cotangent is complete. A composite whose row has no GRAD is differentiated by its meaning,
+ * its cotangent is complete. A composite whose row has no GRAD is differentiated through its decomposition,
  * whose nodes lie between its operands and itself. Rules: grad_elem.c, grad_prims.c,
  * grad_comps.c. */
 #include "ir/grad_impl.h"
@@ -54,7 +54,7 @@ static void mark_live(sn_module *m, const sn_node *loss, uint8_t *live) {
         const sn_node *n = m->node[id];
         if (!live[id]) continue;
         for (int i = 0; i < n->n_in; i++) live[n->in[i]->id] = 1;
-        if (n->meaning) live[n->meaning->id] = 1;
+        if (n->decomposition) live[n->decomposition->id] = 1;
     }
 }
 
@@ -68,7 +68,7 @@ static void mark_needs(sn_module *m, const sn_node *loss, const uint8_t *live, u
     }
 }
 
-/* Gives n's operands (or its meaning) their part of n's cotangent. */
+/* Gives n's operands (or its decomposition) their part of n's cotangent. */
 static void step_back(grad *c) {
     const sn_node *n = c->n;
     bool wanted = false;
@@ -76,8 +76,8 @@ static void step_back(grad *c) {
     if (!wanted || (sn_ops[n->op].flags & SN_OPF_NOGRAD)) return;
     sn_module_set_loc(n->m, n->loc); /* the user's line of what is differentiated */
     if (rules[n->op] && rules[n->op](c)) return;
-    if (n->meaning)
-        accumulate(c, n->meaning, c->g);
+    if (n->decomposition)
+        accumulate(c, n->decomposition, c->g);
     else
         sn_module_fail(n->m, SN_ERR_USAGE,
                        "gradient: %s is made by passes and has no gradient; take the gradient of "

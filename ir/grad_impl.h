@@ -13,7 +13,7 @@ typedef struct grad {
     sn_node **sum;        /* by id: cotangents so far; NULL: zero */
 } grad;
 
-/* False: the rule does not cover this node. A composite is then differentiated by its meaning; for
+/* False: the rule does not cover this node. A composite is then differentiated through its decomposition; for
  * any other op it is an error, which the rule records. */
 typedef bool (*grad_fn)(grad *c);
 

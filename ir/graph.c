@@ -427,7 +427,7 @@ static sn_node *check_operands(sn_module *m, sn_op op, int n_in, sn_node *const 
     return NULL;
 }
 
-/* COMP and FUSED: the decomposition gives types and meaning. Messages speak of the outermost
+/* COMP and FUSED: the decomposition gives types. Messages speak of the outermost
  * composite. */
 static bool expand(sn_module *m, const sn_node *key, int *n_result, sn_node **results) {
     const sn_node *outer = m->composite;
@@ -479,14 +479,15 @@ static sn_node *make_node(sn_module *m, sn_op op, int n_in, sn_node *const *in, 
 
     int n_result = 1;
     sn_type type[SN_MAX_RESULTS];
-    sn_node *meaning[SN_MAX_RESULTS];
+    sn_node *decomposition[SN_MAX_RESULTS];
     sn_op_kind kind = sn_ops[op].kind;
     if (kind == SN_COMP || kind == SN_FUSED) {
-        if (!expand(m, &key, &n_result, meaning)) return m->error_node;
+        if (!expand(m, &key, &n_result, decomposition)) return m->error_node;
         for (int i = 0; i < n_result; i++) {
-            type[i] = (sn_type){.dtype = meaning[i]->dtype, .rank = meaning[i]->rank};
+            type[i] = (sn_type){.dtype = decomposition[i]->dtype, .rank = decomposition[i]->rank};
             if (type[i].rank)
-                memcpy(type[i].shape, meaning[i]->shape, sizeof(sn_dim) * (size_t)type[i].rank);
+                memcpy(type[i].shape, decomposition[i]->shape,
+                       sizeof(sn_dim) * (size_t)type[i].rank);
         }
     } else {
         if (!sn_infer(m, op, n_in, in, n_attr, sorted, &n_result, type)) return m->error_node;
@@ -503,9 +504,9 @@ static sn_node *make_node(sn_module *m, sn_op op, int n_in, sn_node *const *in, 
     n->shape = copy_to_arena(m, type[0].shape, sizeof(sn_dim) * (size_t)type[0].rank);
     n->n_result = (uint8_t)n_result;
     n->loc = m->loc;
-    if (kind == SN_COMP) n->meaning = meaning[0];
+    if (kind == SN_COMP) n->decomposition = decomposition[0];
     if (n_result > 1)
-        n->result_type = copy_to_arena(m, meaning, sizeof *meaning * (size_t)n_result);
+        n->result_type = copy_to_arena(m, decomposition, sizeof *decomposition * (size_t)n_result);
     register_node(m, n);
     table_reserve(m, &m->nodes, hash_node); /* expansion or folding may have added nodes */
     *table_find(&m->nodes, n->hash, same_node, n) = n;
@@ -639,8 +640,8 @@ void sn_entry_tap(sn_module *m, sn_entry *e, const char *name, sn_node *n) {
 struct sn_entries {
     sn_entry **entry;
     int n;
-    sn_node **respelt; /* of the module, as the entries are */
-    int n_respelt;
+    sn_node **replaced; /* of the module, as the entries are */
+    int n_replaced;
 };
 
 static sn_binding *copy_bindings(sn_module *m, const sn_binding *list, int n) {
@@ -649,11 +650,11 @@ static sn_binding *copy_bindings(sn_module *m, const sn_binding *list, int n) {
     return n ? grow(m, (void *)(uintptr_t)list, (size_t)n, cap, sizeof *list) : NULL;
 }
 
-/* With the room that sn_respell counts on. */
-static sn_node **copy_respelt(sn_module *m) {
-    size_t cap = 1, size = 2 * sizeof *m->respelt;
-    while (cap < (size_t)m->n_respelt) cap *= 2;
-    return m->n_respelt ? grow(m, m->respelt, (size_t)m->n_respelt, cap, size) : NULL;
+/* With the room that sn_replace counts on. */
+static sn_node **copy_replaced(sn_module *m) {
+    size_t cap = 1, size = 2 * sizeof *m->replaced;
+    while (cap < (size_t)m->n_replaced) cap *= 2;
+    return m->n_replaced ? grow(m, m->replaced, (size_t)m->n_replaced, cap, size) : NULL;
 }
 
 sn_entries *sn_entries_save(sn_module *m) {
@@ -667,8 +668,8 @@ sn_entries *sn_entries_save(sn_module *m) {
         e->assign = copy_bindings(m, e->assign, e->n_assign);
         e->tap = copy_bindings(m, e->tap, e->n_tap);
     }
-    s->n_respelt = m->n_respelt;
-    s->respelt = copy_respelt(m);
+    s->n_replaced = m->n_replaced;
+    s->replaced = copy_replaced(m);
     return s;
 }
 
@@ -676,8 +677,8 @@ void sn_entries_restore(sn_module *m, sn_entries *saved) {
     m->entry = saved->entry;
     m->n_entry = saved->n;
     m->cap_entry = saved->n; /* the next addition makes a new array */
-    m->respelt = saved->respelt;
-    m->n_respelt = saved->n_respelt;
+    m->replaced = saved->replaced;
+    m->n_replaced = saved->n_replaced;
 }
 
 void sn_entries_clear(sn_module *m) {

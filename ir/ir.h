@@ -101,11 +101,11 @@ struct sn_node {
     uint8_t dtype; /* sn_dtype; of result 0 for a node with several results */
     uint8_t rank;
     uint16_t n_in, n_attr;
-    const sn_dim *shape; /* [rank]; of result 0 for a node with several */
-    sn_node *const *in;  /* [n_in] */
-    const sn_attr *attr; /* [n_attr], ascending keys */
-    sn_node *meaning;    /* COMP: its decomposition, one level down; otherwise NULL */
-    sn_loc loc;          /* where the user wrote it (of the first of equal nodes) */
+    const sn_dim *shape;    /* [rank]; of result 0 for a node with several */
+    sn_node *const *in;     /* [n_in] */
+    const sn_attr *attr;    /* [n_attr], ascending keys */
+    sn_node *decomposition; /* COMP: one level down; otherwise NULL */
+    sn_loc loc;             /* where the user wrote it (of the first of equal nodes) */
     uint64_t hash;    /* XXH3 of op, attributes, operands: of structure, not of addresses or ids */
     uint32_t depth;   /* longest way to a leaf */
     uint8_t n_result; /* 1, or the number of results; `result` nodes select them */
@@ -252,14 +252,15 @@ sn_order sn_region_topo(sn_module *m, const sn_region *r);
  * replaced. Roots are updated in place. */
 typedef sn_node *(*sn_rule)(void *ctx, sn_node *n);
 int sn_rewrite(sn_module *m, int n_root, sn_node **root, sn_rule rule, void *ctx);
-/* Every entry's outputs, assignments and taps, and what sn_respell noted. */
+/* Every entry's outputs, assignments and taps, and what sn_replace recorded. */
 int sn_rewrite_module(sn_module *m, sn_rule rule, void *ctx);
-/* Notes that `from` is to be computed as `to`, of the same value, dtype and shape: what sn_grad has
- * respelt before it took the gradient, so that results and gradients become one graph again. The
- * first spelling of a node stays. */
-void sn_respell(sn_node *from, sn_node *to);
-/* Does so in every entry that has such a gradient; returns the number of nodes that changed. */
-int sn_respell_module(sn_module *m);
+/* Records that `from` shall be computed as `to`, which has the same value, dtype and shape: what a
+ * rule replaced before sn_grad took the gradient, so that results and gradients share one graph. The
+ * first replacement of a node counts. */
+void sn_replace(sn_node *from, sn_node *to);
+/* Makes the recorded replacements in every entry with such a gradient; returns how many nodes
+ * changed. */
+int sn_replace_module(sn_module *m);
 /* The region's results with its arguments replaced by `arg` (same types). results: [n_out]. */
 void sn_region_inline(const sn_region *r, sn_node *const *arg, sn_node **results);
 /* The scalar region applied elementwise: arguments of rank 0 become tensors of one common shape
@@ -350,7 +351,7 @@ sn_node *sn_fold(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_att
  * the type that they are computed in, f64 or f32 */
 int sn_panel_columns(sn_dtype t);
 
-/* ir/decomp.c — the meaning of COMP and FUSED ops, one level down. results: [n_result] */
+/* ir/decomp.c — the decompositions of COMP and FUSED ops, one level down. results: [n_result] */
 bool sn_decompose(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
                   const sn_attr *attr, int *n_result, sn_node **results);
 
@@ -388,10 +389,10 @@ bool sn_score_reads(const sn_region *score, int captured);
  * elements. */
 void sn_score_axes(const sn_region *score, int captured, const sn_dim size[2], int axis[2]);
 
-/* ir/widen.c — wide[i]: root[i] again with every float as f64 (also what is f32 by definition, from
- * there on) and inputs in the place of parameters and states of the same names. Errors are the
+/* ir/promote.c — wide[i]: root[i] with every float promoted to f64 (also from where something is f32 by
+ * definition), and inputs instead of parameters and states of the same names. Errors are the
  * module's. */
-void sn_widen(sn_module *m, int n, sn_node *const *root, sn_node **wide);
+void sn_promote_to_f64(sn_module *m, int n, sn_node *const *root, sn_node **wide);
 
 /* ir/print.c, ir/parse.c — text form, both directions */
 void sn_print_dim(FILE *f, const sn_module *m, sn_dim d); /* "2*B*T+1", of any length */
@@ -409,7 +410,7 @@ sn_module *sn_parse(const char *text, const char *file_name, bool raw, sn_error 
  * bad one */
 bool sn_verify(sn_module *m);
 
-/* ir/eval.c — the reference evaluator: naive loops, f64 accumulation. The meaning of the
+/* ir/eval.c — the reference evaluator: naive loops, f64 accumulation. It defines the
  * primitives. Composites are evaluated through their decompositions. Integers are exact up to 2^53
  * and wrap as their type does; an index outside its tensor is a module error. */
 typedef struct sn_value { /* a concrete tensor */

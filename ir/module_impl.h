@@ -42,9 +42,9 @@ struct sn_module {
     struct sn_dims dims;
     sn_note *note; /* [n_note] */
     int n_note;
-    void *frontend;    /* the frontend's state; arena memory */
-    sn_node **respelt; /* [2 n_respelt]: a node, what it is computed as */
-    int n_respelt;
+    void *frontend;     /* the frontend's state; arena memory */
+    sn_node **replaced; /* [2 n_replaced]: a node, what it is computed as */
+    int n_replaced;
 };
 
 /* The operands with their types, shapes and names, for messages (infer.c). */

@@ -66,50 +66,50 @@ static int each_root(sn_module *m, sn_node **root, bool store) {
 }
 
 int sn_rewrite_module(sn_module *m, sn_rule rule, void *ctx) {
-    int n = each_root(m, NULL, false), n_respelt = 2 * m->n_respelt;
-    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n + n_respelt + 1));
+    int n = each_root(m, NULL, false), n_replaced = 2 * m->n_replaced;
+    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n + n_replaced + 1));
     each_root(m, root, false);
-    if (n_respelt) memcpy(root + n, m->respelt, sizeof *root * (size_t)n_respelt);
-    int count = sn_rewrite(m, n + n_respelt, root, rule, ctx);
+    if (n_replaced) memcpy(root + n, m->replaced, sizeof *root * (size_t)n_replaced);
+    int count = sn_rewrite(m, n + n_replaced, root, rule, ctx);
     each_root(m, root, true);
-    if (n_respelt) memcpy(m->respelt, root + n, sizeof *root * (size_t)n_respelt);
+    if (n_replaced) memcpy(m->replaced, root + n, sizeof *root * (size_t)n_replaced);
     return count;
 }
 
-void sn_respell(sn_node *from, sn_node *to) {
+void sn_replace(sn_node *from, sn_node *to) {
     sn_module *m = from->m;
     if (from == to) return;
-    if ((m->n_respelt & (m->n_respelt - 1)) == 0) { /* full at every power of two */
-        size_t room = m->n_respelt ? 4 * (size_t)m->n_respelt : 2;
+    if ((m->n_replaced & (m->n_replaced - 1)) == 0) { /* full at every power of two */
+        size_t room = m->n_replaced ? 4 * (size_t)m->n_replaced : 2;
         sn_node **grown = sn_arena_alloc(m, sizeof *grown * room);
-        if (m->n_respelt) memcpy(grown, m->respelt, sizeof *grown * 2 * (size_t)m->n_respelt);
-        m->respelt = grown;
+        if (m->n_replaced) memcpy(grown, m->replaced, sizeof *grown * 2 * (size_t)m->n_replaced);
+        m->replaced = grown;
     }
-    m->respelt[2 * m->n_respelt] = from;
-    m->respelt[2 * m->n_respelt++ + 1] = to;
+    m->replaced[2 * m->n_replaced] = from;
+    m->replaced[2 * m->n_replaced++ + 1] = to;
 }
 
-/* Whether the entry computes any node by its new spelling already: what holds a gradient does. */
-static bool has_respelt(const mapping *is_new, sn_order order) {
+/* Whether the entry computes a replacement already, as an entry with a gradient does. */
+static bool has_replaced(const mapping *is_new, sn_order order) {
     for (int i = 0; i < order.n; i++)
         if (is_new->to[order.node[i]->id]) return true;
     return false;
 }
 
-int sn_respell_module(sn_module *m) {
+int sn_replace_module(sn_module *m) {
     int count = 0;
-    if (!m->n_respelt) return 0;
+    if (!m->n_replaced) return 0;
     mapping map = map_new(m), is_new = map_new(m);
-    for (int i = m->n_respelt - 1; i >= 0; i--) {
-        sn_node *to = m->respelt[2 * i + 1];
-        map.to[m->respelt[2 * i]->id] = is_new.to[to->id] = to;
+    for (int i = m->n_replaced - 1; i >= 0; i--) {
+        sn_node *to = m->replaced[2 * i + 1];
+        map.to[m->replaced[2 * i]->id] = is_new.to[to->id] = to;
     }
     for (int e = 0; e < m->n_entry; e++) {
         int n = entry_roots(m->entry[e], NULL, false);
         sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n + 1));
         entry_roots(m->entry[e], root, false);
         sn_order order = sn_topo(m, n, root);
-        if (!has_respelt(&is_new, order)) continue;
+        if (!has_replaced(&is_new, order)) continue;
         for (int i = 0; i < order.n && !m->error.code; i++) {
             sn_node *old = order.node[i];
             if (old->id < map.n && !map.to[old->id]) map.to[old->id] = rebuild(&map, old);
@@ -118,7 +118,7 @@ int sn_respell_module(sn_module *m) {
         for (int i = 0; i < n; i++) root[i] = map_get(&map, root[i]);
         entry_roots(m->entry[e], root, true);
     }
-    m->n_respelt = 0;
+    m->n_replaced = 0;
     return count;
 }
 

@@ -40,8 +40,8 @@ static const char *find_fault(const sn_module *m, uint32_t id) {
     for (int i = 0; n->n_result > 1 && i < n->n_result; i++)
         if (!n->result_type[i] || !possible_type(n->result_type[i]))
             return "has a result of an impossible type";
-    if ((op->kind == SN_COMP) != (n->meaning != NULL))
-        return "has no meaning, or one that it should not have";
+    if ((op->kind == SN_COMP) != (n->decomposition != NULL))
+        return "has no decomposition, or one that it should not have";
     return NULL;
 }
 

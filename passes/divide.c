@@ -1,6 +1,6 @@
 /* divide.c: at level 0 a quotient is one division again.
  *
- * x / y with y spread over many elements was respelled as x (1 / y), one division for all of them,
+ * x / y with y spread over many elements was rewritten as x (1 / y), one division for all of them,
  * which rounds twice. Patterns are matched in that spelling. Level 0 computes operations as they
  * are written, so what no pattern has taken becomes a division, with IEEE's quotient. (A quotient
  * by a constant stays one at level 0 from the start: arith.c.)

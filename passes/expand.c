@@ -219,7 +219,7 @@ static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t unit) {
     if (has_kernel(p, n)) return kernels[n->op](p, n);
     if (!unit && !kernels[n->op]) unit = n->id + 1;
     memo w = {.p = p, .top = n, .unit = unit};
-    return expand_below(&w, n->meaning);
+    return expand_below(&w, n->decomposition);
 }
 
 static sn_node *rule(void *ctx, sn_node *n) {

@@ -19,11 +19,11 @@ enum { CHEAP = 1, CHEAP_INDEX = 2 };
 enum { MAX_MEMBERS = 128 }; /* of one kernel: the compiler's time grows faster than its body */
 
 static bool is_held(const sn_node *n) {
-    return (sn_ops[n->op].flags & SN_OPF_HELD) || n->op == SN_OP_arg; /* of a body of kernels */
+    return (sn_ops[n->op].flags & SN_OPF_EXTERNAL) || n->op == SN_OP_arg; /* of a body of kernels */
 }
 
 static bool costly(const sn_node *n) {
-    return sn_ops[n->op].flags & SN_OPF_DEAR;
+    return sn_ops[n->op].flags & SN_OPF_EXPENSIVE;
 }
 
 static void find_cheap(sn_grouping *g) {

@@ -13,19 +13,19 @@ bool sn_is_view(const sn_node *n) {
 }
 
 bool sn_reads_far(const sn_node *n, int i) {
-    return i == 0 && (sn_ops[n->op].flags & SN_OPF_FAR);
+    return i == 0 && (sn_ops[n->op].flags & SN_OPF_RANDOM_ACCESS);
 }
 
 bool sn_is_leaf(const sn_node *n) {
     return n->n_in == 0;
 }
 
-/* Depth first from the meaning down to the composite's operands; meanings are small. */
+/* Depth first from the decomposition down to the composite's operands; decompositions are small. */
 static bool find_op(const sn_node *top, const sn_node *n, sn_op op) {
     for (int i = 0; i < top->n_in; i++)
         if (top->in[i] == n) return false;
     if (n->op == op) return true;
-    if (n->meaning && find_op(n, n->meaning, op)) return true;
+    if (n->decomposition && find_op(n, n->decomposition, op)) return true;
     for (int i = 0; i < n->n_in; i++)
         if (find_op(top, n->in[i], op)) return true;
     return false;
@@ -33,7 +33,7 @@ static bool find_op(const sn_node *top, const sn_node *n, sn_op op) {
 
 bool sn_contains_op(sn_module *m, sn_node *root, sn_op op) {
     (void)m;
-    return root->op == op || (root->meaning && find_op(root, root->meaning, op));
+    return root->op == op || (root->decomposition && find_op(root, root->decomposition, op));
 }
 
 bool sn_reduces(const sn_node *n, bool *last_axis) {

@@ -9,7 +9,7 @@ bool sn_is_view(const sn_node *n); /* renames elements of its first operand, or 
 bool sn_is_leaf(
     const sn_node *n); /* input, param, state, const, iota, dim_value: nothing to compute first */
 bool sn_contains_op(sn_module *m, sn_node *root,
-                    sn_op op); /* in the meaning of root, down to root's operands */
+                    sn_op op); /* in the decomposition of root, down to root's operands */
 bool sn_reduces(const sn_node *n, bool *last_axis); /* a reduce_*; over the last axis only? */
 bool sn_reads_far(const sn_node *n, int i);         /* operand i anywhere: it has to be in memory */
 /* A gather along the last axis that swaps columns: those h apart in blocks of 2h. 0: it is none. */

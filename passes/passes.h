@@ -67,7 +67,7 @@ void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed
 
 /* The loss with what is attention in plain operations as attention, whose gradient is a kernel; the
  * loss itself if there is none. Values stay; nodes in between may go, so gradients with respect to
- * leaves only may be taken of the result. Respells (sn_respell) what it changed. */
+ * leaves only may be taken of the result. Records what it changed (sn_replace). */
 sn_node *sn_raise_loss(sn_node *loss);
 
 /* Is it a storage of weights that quantise.c can make? */

@@ -22,7 +22,7 @@ after() { # after FILE PATTERN: inserts standard input after the line that match
 
 elementwise() {
     after ir/ops.def '^ELEM(erf,' <<'END'
-ELEM(softsign_test, 1, flt, NANS | FINITE, "x / (1 + |x|)", x / (1 + fabs(x)))
+ELEM(softsign_test, 1, flt, PROPAGATES_NAN | FINITE, "x / (1 + |x|)", x / (1 + fabs(x)))
 END
     after ir/grad_elem.c '^RULE1(erf,' <<'END'
 RULE1(softsign_test, OP2(div, OP2(mul, G, OP2(sub, sn_gr_fill(R, 1), OP1(abs, R))), OPC(add, OP1(abs, X), 1)))

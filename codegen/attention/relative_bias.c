@@ -114,7 +114,7 @@ static bool moves(const search *s, const sn_node *n) {
 
 static int cost_of(const sn_node *n) {
     if (n->op == SN_OP_arg || n->op == SN_OP_const || n->op == SN_OP_stop_gradient) return 0;
-    if (sn_ops[n->op].flags & SN_OPF_DEAR) return COST_EXPENSIVE;
+    if (sn_ops[n->op].flags & SN_OPF_EXPENSIVE) return COST_EXPENSIVE;
     static const sn_op divisions[] = {SN_OP_div, SN_OP_mod, SN_OP_sqrt, SN_OP_rsqrt, SN_OP_recip};
     for (size_t i = 0; i < sizeof divisions / sizeof *divisions; i++)
         if (n->op == divisions[i]) return COST_DIVISION;

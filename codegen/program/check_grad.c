@@ -357,7 +357,7 @@ bool sn_check_grad(sn_tensor loss, int n, const sn_tensor *wrt, const sn_arg_bin
     sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n + 1));
     for (int i = 0; i < n; i++) root[i] = wrt[i];
     root[n] = loss;
-    sn_widen(m, n + 1, root, wide);
+    sn_promote_to_f64(m, n + 1, root, wide);
     c.loss = wide[n];
     tensor *t = sn_arena_alloc(m, sizeof *t * (size_t)(n + 1));
     sn_gradient(c.loss, n, wide, g);

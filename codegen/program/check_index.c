@@ -42,8 +42,8 @@ static void collect_all(collector *c, sn_order order, sn_loc loc) {
     for (int i = 0; i < order.n; i++) {
         sn_node *n = order.node[i];
         if (n->n_in) collect(c, n, n->loc.file ? n->loc : loc);
-        if (n->op != SN_OP_attention || !n->meaning) continue;
-        collect_all(c, sn_topo(c->m, 1, &n->meaning), n->loc);
+        if (n->op != SN_OP_attention || !n->decomposition) continue;
+        collect_all(c, sn_topo(c->m, 1, &n->decomposition), n->loc);
     }
 }
 

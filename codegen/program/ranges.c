@@ -125,7 +125,7 @@ static void find(finder *f, const sn_node *n) {
 /* What n needs, and what it stands for: all of them have smaller ids. */
 static void reach(bool *reached, const sn_node *n) {
     for (int i = 0; i < n->n_in; i++) reached[n->in[i]->id] = true;
-    if (n->meaning) reached[n->meaning->id] = true;
+    if (n->decomposition) reached[n->decomposition->id] = true;
     for (int a = 0; sn_ops[n->op].kind == SN_FUSED && a < n->n_attr; a++) {
         const sn_region *r = n->attr[a].r;
         if (sn_attr_table[n->attr[a].key].kind != SN_AK_REGION) continue;

@@ -51,7 +51,7 @@ static void derive(sn_body *b, sn_item *it) {
     }
     const sn_attr *axes = sn_attr_get(n, SN_A_axes);
     for (int i = 0; axes && i < axes->n; i++) it->vary &= ~(1u << (axes->v[i] + it->shift));
-    it->cost += sn_ops[n->op].flags & SN_OPF_DEAR ? DEAR_COST : n->op != SN_OP_broadcast;
+    it->cost += sn_ops[n->op].flags & SN_OPF_EXPENSIVE ? DEAR_COST : n->op != SN_OP_broadcast;
 }
 
 static int item_of(sn_body *b, const sn_node *n, int shift) {

@@ -128,7 +128,7 @@ static bool finds_nan(const nan_trace *t, const sn_item *it, bool whole) {
         bool last = compares && (operand_shows(t, c, 0, whole) || operand_shows(t, c, 1, whole));
         return operand_shows(t, it, 2, whole) && (last || operand_shows(t, it, 1, whole));
     }
-    if (!(sn_ops[n->op].flags & SN_OPF_NANS) || !sn_dtype_is_float((sn_dtype)n->dtype))
+    if (!(sn_ops[n->op].flags & SN_OPF_PROPAGATES_NAN) || !sn_dtype_is_float((sn_dtype)n->dtype))
         return false;
     for (int i = 0; i < n->n_in; i++)
         if (operand_shows(t, it, i, whole && !is_reduce(it))) return true;

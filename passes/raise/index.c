@@ -157,7 +157,7 @@ sn_element *sn_element_new(sn_module *m) {
 }
 
 sn_node *sn_element_opened(sn_node *n) {
-    return sn_ops[n->op].flags & SN_OPF_INLINE ? n->meaning : NULL;
+    return sn_ops[n->op].flags & SN_OPF_INLINE ? n->decomposition : NULL;
 }
 
 /* n itself, read at the index */

@@ -6,7 +6,7 @@
 /* matmul is dot, with its operands spread over common leading axes */
 static sn_node *open_matmul(sn_raiser *r, sn_node *n) {
     (void)r;
-    return n->meaning;
+    return n->decomposition;
 }
 
 /* Does n hold one matrix, without batch axes, on the right of x [.., in]? Then as [out, in]. */

@@ -153,10 +153,10 @@ sn_node *sn_raise_loss(sn_node *loss) {
         raised = now[order.n - 1];
     }
     if (count_attention(m, raised) == count_attention(m, loss)) return loss;
-    for (int i = 0; i < order.n; i++) sn_respell(order.node[i], now[i]);
+    for (int i = 0; i < order.n; i++) sn_replace(order.node[i], now[i]);
     return raised;
 }
 
-int sn_pass_respell(sn_passes *p) {
-    return sn_respell_module(p->m);
+int sn_pass_replace(sn_passes *p) {
+    return sn_replace_module(p->m);
 }

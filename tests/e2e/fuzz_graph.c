@@ -131,7 +131,7 @@ static bool evaluate_entry(verdict *v, const char *stage, sn_module *m, values *
 
 static sn_node *open_composite(void *ctx, sn_node *n) {
     (void)ctx;
-    return sn_ops[n->op].kind == SN_COMP ? n->meaning : n;
+    return sn_ops[n->op].kind == SN_COMP ? n->decomposition : n;
 }
 
 /* Every composite replaced by its decomposition. */
@@ -159,7 +159,7 @@ static bool check_region(verdict *v, const char *text, const values *want) {
     sn_node **cut = sn_arena_alloc(m, ((size_t)order.n + 1) * sizeof *cut);
     for (int i = 0; i < order.n; i++) {
         sn_node *x = order.node[i];
-        if (sn_ops[x->op].flags & SN_OPF_HELD) cut[n_cut++] = x;
+        if (sn_ops[x->op].flags & SN_OPF_EXTERNAL) cut[n_cut++] = x;
     }
     sn_region *r = sn_region_extract(m, n_cut, cut, n, out);
     sn_node *loops =

@@ -131,8 +131,8 @@ static void shape_of_node(void **state) {
     expect(m, NULL, "is not a node of this module");
     m = new_graph();
     n = find(m, SN_OP_relu);
-    n->meaning = NULL;
-    expect(m, n, "has no meaning");
+    n->decomposition = NULL;
+    expect(m, n, "has no decomposition");
     m = new_graph();
     n = find(m, SN_OP_loops);
     n->n_result = 1;

@@ -62,7 +62,7 @@ static bool out_of_range(const sn_node *n, const sn_value *x) {
 
 static sn_node *open_composite(void *ctx, sn_node *n) {
     (void)ctx;
-    return sn_ops[n->op].kind == SN_COMP ? n->meaning : n;
+    return sn_ops[n->op].kind == SN_COMP ? n->decomposition : n;
 }
 
 /* Whether the contract defines every element. */

@@ -733,7 +733,7 @@ bool fuzz_bind(sn_eval *ev, sn_module *m, const sn_entry *e, const int64_t *symb
     sn_order order = sn_entry_topo(m, e);
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
-        if ((sn_ops[n->op].flags & SN_OPF_HELD) && !bind_leaf(ev, n, symbols)) return false;
+        if ((sn_ops[n->op].flags & SN_OPF_EXTERNAL) && !bind_leaf(ev, n, symbols)) return false;
     }
     return true;
 }

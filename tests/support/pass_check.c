@@ -89,7 +89,7 @@ static sn_eval *new_eval(sn_module *m, const sn_order *order) {
     if (!ev) abort();
     for (int i = 0; i < order->n; i++) {
         const sn_node *n = order->node[i];
-        if (sn_ops[n->op].flags & SN_OPF_HELD) bind_leaf(ev, m, n, symbols);
+        if (sn_ops[n->op].flags & SN_OPF_EXTERNAL) bind_leaf(ev, m, n, symbols);
     }
     return ev;
 }

@@ -1,18 +1,18 @@
-/* widen.c: sn_widen: a graph again, with every float an f64: for differences, which single
- * precision is too coarse for. */
+/* promote.c: a graph with every float promoted to f64, for gradient checks: single precision is
+ * too coarse for differences. */
 #include "ir/module_impl.h"
 
 #include <string.h>
 
-typedef struct widener {
+typedef struct promoter {
     sn_module *m;
     sn_node **to; /* by old id */
     uint32_t n;
-} widener;
+} promoter;
 
-static const sn_region *widen_region(widener *w, const sn_region *r);
+static const sn_region *widen_region(promoter *w, const sn_region *r);
 
-static sn_attr widen_attr(widener *w, const sn_attr *a) {
+static sn_attr widen_attr(promoter *w, const sn_attr *a) {
     sn_attr r = *a;
     if (sn_attr_table[a->key].kind == SN_AK_REGION) r.r = widen_region(w, a->r);
     if (sn_attr_table[a->key].kind == SN_AK_DTYPE && sn_dtype_is_float((sn_dtype)a->i))
@@ -20,7 +20,7 @@ static sn_attr widen_attr(widener *w, const sn_attr *a) {
     return r;
 }
 
-static sn_node *widen_node(widener *w, sn_node *n) {
+static sn_node *widen_node(promoter *w, sn_node *n) {
     if (w->to[n->id]) return w->to[n->id];
     sn_node **in = sn_arena_alloc(w->m, sizeof *in * (size_t)(n->n_in + 1));
     sn_attr *attr = sn_arena_alloc(w->m, sizeof *attr * (size_t)(n->n_attr + 1));
@@ -35,7 +35,7 @@ static sn_node *widen_node(widener *w, sn_node *n) {
     return w->to[n->id] = r;
 }
 
-static const sn_region *widen_region(widener *w, const sn_region *r) {
+static const sn_region *widen_region(promoter *w, const sn_region *r) {
     sn_order order = sn_region_topo(w->m, r);
     sn_node **arg = sn_arena_alloc(w->m, sizeof *arg * (size_t)(r->n_arg + 1));
     sn_node **out = sn_arena_alloc(w->m, sizeof *out * (size_t)(r->n_out + 1));
@@ -45,9 +45,9 @@ static const sn_region *widen_region(widener *w, const sn_region *r) {
     return sn_region_new(w->m, r->n_arg, arg, r->n_out, out);
 }
 
-void sn_widen(sn_module *m, int n, sn_node *const *root, sn_node **wide) {
+void sn_promote_to_f64(sn_module *m, int n, sn_node *const *root, sn_node **wide) {
     sn_order order = sn_topo(m, n, root);
-    widener w = {.m = m, .n = m->n_node};
+    promoter w = {.m = m, .n = m->n_node};
     sn_loc loc = m->loc;
     w.to = sn_arena_alloc(m, sizeof *w.to * w.n);
     for (int i = 0; i < order.n && !m->error.code; i++) widen_node(&w, order.node[i]);
