@@ -24,34 +24,6 @@ bool sn_step_is_extern(const sn_step *s) {
     return !strcmp(sn_attr_str(s->node, SN_A_backend, "own"), "onednn");
 }
 
-/* Operations of a step, roughly: products and attention count their multiplications and additions,
- * loops some for each element. */
-static sn_dim work_of(sn_module *m, const sn_step *s) {
-    enum { OPS_PER_ELEMENT = 8 };
-    sn_dim result = 0;
-    for (int i = 0; i < s->n_out; i++)
-        result = sn_dim_add(m, result, sn_dim_product(m, s->out[i].rank, s->out[i].shape));
-    if (s->node->op == SN_OP_gemm) return sn_dim_mul(m, 2, sn_product_work(m, s));
-    if (s->node->op == SN_OP_flash)
-        return sn_dim_mul(m, result, sn_dim_mul(m, 4, s->in[1].shape[s->in[1].rank - 2]));
-    if (s->node->op == SN_OP_flash_grad) /* five products for the forward kernel's two */
-        return sn_dim_mul(m, sn_dim_product(m, s->in[0].rank, s->in[0].shape),
-                          sn_dim_mul(m, 10, s->in[1].shape[2]));
-    return sn_dim_mul(m, result, OPS_PER_ELEMENT);
-}
-
-/* Multiplications of a product [.., m, k] [.., k, n], of attention's two or its gradient's five. */
-static sn_dim products_of(sn_module *m, const sn_step *s) {
-    const sn_view *a = &s->in[0], *b = &s->in[1];
-    if (s->node->op == SN_OP_gemm) return sn_product_work(m, s);
-    bool grad = s->node->op == SN_OP_flash_grad;
-    if (!grad && s->node->op != SN_OP_flash) return 0;
-    sn_dim pairs = sn_dim_mul(m, sn_dim_product(m, a->rank - 1, a->shape), b->shape[b->rank - 2]);
-    sn_dim d = a->shape[a->rank - 1], dv = s->in[2].shape[a->rank - 1];
-    if (!grad) return sn_dim_mul(m, pairs, sn_dim_add(m, d, dv));
-    return sn_dim_mul(m, pairs, sn_dim_add(m, sn_dim_mul(m, 3, d), sn_dim_mul(m, 2, dv)));
-}
-
 bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget,
                         sn_entry_code *u) {
     *u = (sn_entry_code){.plan = sn_plan_make(m, e, budget)};
@@ -62,8 +34,10 @@ bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget
         u->n_barrier += u->plan->step[i].barrier;
         sn_turn turn = u->plan->step[i].turn; /* the first turn's stands for all */
         if (turn == SN_TURN_LATER || turn == SN_TURN_SINGLE) continue;
-        u->work = sn_dim_add(m, u->work, work_of(m, &u->plan->step[i]));
-        u->products = sn_dim_add(m, u->products, products_of(m, &u->plan->step[i]));
+        const sn_kernel_traits *kernel = u->kernel[i].traits;
+        u->work = sn_dim_add(m, u->work, kernel->flops(m, &u->plan->step[i]));
+        if (kernel->macs)
+            u->products = sn_dim_add(m, u->products, kernel->macs(m, &u->plan->step[i]));
     }
     u->table = sn_arena_alloc(m, sizeof *u->table * (size_t)(u->plan->n_buffer + 1));
     for (int i = 0; i < u->plan->n_buffer; i++)

@@ -8,27 +8,13 @@
 
 /* ---- family ---- */
 
-static bool is_column(const sn_node *n) {
-    const sn_region *body = sn_attr_region(n, SN_A_body);
-    sn_order order = sn_region_topo(n->m, body);
-    for (int i = 0; i < order.n; i++) {
-        const sn_attr *axes = sn_attr_get(order.node[i], SN_A_axes);
-        if (axes && axes->n && axes->v[axes->n - 1] != order.node[i]->rank - 1) return true;
-    }
-    return false;
-}
-
-static const sn_family *const families[SN_OP_COUNT] = {
-    [SN_OP_loops] = &sn_family_loops,           [SN_OP_gemm] = &sn_family_gemm,
-    [SN_OP_pack_b] = &sn_family_pack,           [SN_OP_flash] = &sn_family_flash,
-    [SN_OP_flash_grad] = &sn_family_flash_grad, [SN_OP_primitive] = &sn_family_primitive,
-    [SN_OP_cumsum] = &sn_family_scan,           [SN_OP_scatter_add] = &sn_family_scatter,
-    [SN_OP_at_add] = &sn_family_scatter,
+static const sn_family *const families[SN_KERNEL_COUNT] = {
+#define KERNEL(name, ...) [SN_KERNEL_##name] = &sn_family_##name,
+#include "passes/kernels/kernels.def"
 };
 
-static const sn_family *family_of(const sn_node *n) {
-    return n->op == SN_OP_loops && is_column(n) ? &sn_family_column : families[n->op];
-}
+/* Steps of another back end make no code of their own. */
+const sn_family sn_family_primitive = {.emit = NULL};
 
 /* ---- run-time sizes ---- */
 
@@ -147,7 +133,7 @@ static void put_view(text *t, const sn_view *v) {
 /* Arithmetic is in f64 where an operand, a result or a value between them is; panels of products
  * are of the product's type. */
 static bool is_wide(const sn_step *s) {
-    if (s->node->op == SN_OP_gemm) return s->in[0].dtype == SN_F64;
+    if (sn_kernel_of(s->node)->contraction) return s->in[0].dtype == SN_F64;
     for (int i = 0; i < s->n_in; i++)
         if (s->in[i].dtype == SN_F64) return true;
     for (int i = 0; i < s->n_out; i++)
@@ -162,7 +148,7 @@ static bool is_wide(const sn_step *s) {
 static void describe(sn_kernel *k) {
     text t = {.m = k->m};
     const sn_step *s = k->step;
-    put(&t, k->family->name);
+    put(&t, k->traits->name);
     put(&t, k->compute == SN_F64 ? " f64 " : " f32 ");
     put(&t, sn_ops[s->node->op].name);
     for (int i = 0; i < s->node->n_attr; i++) put_attr(&t, &s->node->attr[i]);
@@ -176,13 +162,15 @@ static void describe(sn_kernel *k) {
     }
     k->text = t.s;
     XXH128_hash_t h = XXH3_128bits(t.s, t.n);
-    snprintf(k->name, sizeof k->name, "sn_%s_%016llx%08x", k->family->name,
+    snprintf(k->name, sizeof k->name, "sn_%s_%016llx%08x", k->traits->name,
              (unsigned long long)h.high64, (unsigned)h.low64);
 }
 
 bool sn_kernel_describe(sn_module *m, const sn_step *s, sn_kernel *k) {
     *k = (sn_kernel){.m = m, .step = s, .compute = SN_F32};
-    k->family = family_of(s->node);
+    sn_kernel_id id = sn_kernel_variant(s->node);
+    k->traits = &sn_kernels[id];
+    k->family = families[id];
     if (!k->family) {
         sn_module_fail(m, SN_ERR_INTERNAL, "no kernel family makes code for '%s'",
                        sn_ops[s->node->op].name);
@@ -192,6 +180,10 @@ bool sn_kernel_describe(sn_module *m, const sn_step *s, sn_kernel *k) {
     if (!want_all(k)) return false;
     describe(k);
     return true;
+}
+
+const char *sn_kernel_family_name(const sn_kernel *k) {
+    return sn_attr_str(k->step->node, SN_A_backend, k->traits->name);
 }
 
 int64_t sn_kernel_shared(const sn_kernel *k, const sn_target *t) {

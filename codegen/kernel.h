@@ -8,6 +8,7 @@
 #define SN_KERNEL_H
 
 #include "codegen/gemm/gemm.h"
+#include "passes/kernels/table.h"
 #include "passes/plan/plan.h"
 
 enum { SN_KERNEL_DIMS = 256 };
@@ -15,7 +16,8 @@ enum { SN_KERNEL_DIMS = 256 };
 typedef struct sn_kernel {
     sn_module *m;
     const sn_step *step;
-    const struct sn_family *family;
+    const sn_kernel_traits *traits; /* what it can do, and */
+    const struct sn_family *family; /* how it is emitted: the halves of a row of kernels.def */
     int n_dim;
     sn_dim dim[SN_KERNEL_DIMS]; /* what dim[k] of the call must hold */
     sn_dtype compute;
@@ -25,9 +27,8 @@ typedef struct sn_kernel {
     char name[48];     /* symbol: family and hash of the text */
 } sn_kernel;
 
-/* One way of making code: emits the kernel `k->name` into `e`. */
+/* The emitter of a kernel family: emits the kernel `k->name` into `e`. */
 typedef struct sn_family {
-    const char *name;
     void (*emit)(em *e, const sn_kernel *k);
     sn_dim (*scratch)(const sn_kernel *k,
                       const sn_target *t); /* bytes a thread needs; NULL: none */
@@ -39,11 +40,17 @@ typedef struct sn_family {
     bool dynamic;
     int (*tiles)(const sn_kernel *k); /* ways to cut its work, all to the same bits; NULL: one */
     const char *(*tile_name)(int tile);
+    /* For `explain`: one more sentence about the kernel; returns the derivative of its score region
+     * if it computes that, else NULL. NULL: nothing to add. */
+    const sn_region *(*report)(const sn_kernel *k, char *text, size_t size);
 } sn_family;
 int64_t sn_kernel_shared(const sn_kernel *k, const sn_target *t);
 
 /* Describes the kernel of a step. False: the module's error. Memory is the module's. */
 bool sn_kernel_describe(sn_module *m, const sn_step *s, sn_kernel *k);
+
+/* What computes it, for reports: the kernel family, or another back end. */
+const char *sn_kernel_family_name(const sn_kernel *k);
 
 /* Takes another of the family's tiles: another text, another name. */
 void sn_kernel_set_tile(sn_kernel *k, int tile);
@@ -55,11 +62,8 @@ em_val sn_kernel_leaf(em *e, const sn_kernel *k, const sn_node *n);
 sn_gemm_size sn_kernel_size(const sn_kernel *k, sn_dim d); /* in the terms of the generators */
 int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d);      /* index into dim[], -1: a constant */
 
-/* attention/lower.c, for reports about a step of attention: what the mask does to tiles, as a
- * sentence; returns the derivative of the score region that a gradient uses, NULL: none. */
-const sn_region *sn_flash_report(const sn_kernel *k, char *tiles, size_t size);
-
-extern const sn_family sn_family_loops, sn_family_column, sn_family_gemm, sn_family_pack,
-    sn_family_flash, sn_family_flash_grad, sn_family_primitive, sn_family_scan, sn_family_scatter;
+/* One emitter per row of the table of kernels. */
+#define KERNEL(name, ...) extern const sn_family sn_family_##name;
+#include "passes/kernels/kernels.def"
 
 #endif

@@ -1,6 +1,7 @@
 /* choice.c: the cost model of `auto`, and the questions that a chooser may answer otherwise. */
 #include "passes/choice.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/table.h"
 #include "passes/primitive.h"
 
 #include <string.h>
@@ -40,6 +41,11 @@ static const struct cost *cost_of(sn_op op) {
 
 /* ---- identity ---- */
 
+/* A product of tensors, or the kernel made of it. */
+static bool is_product(const sn_node *n) {
+    return n->op == SN_OP_dot || sn_kernel_of(n)->contraction;
+}
+
 static sn_node *stand_in(const sn_node *x, int i, bool constant) {
     return sn_node_new(x->m, constant ? SN_OP_param : SN_OP_input, 0, NULL,
                        SN_ATTRS(SN_STR(name, sn_arena_printf(x->m, "@operand%d", i)),
@@ -47,7 +53,7 @@ static sn_node *stand_in(const sn_node *x, int i, bool constant) {
 }
 
 static sn_node *on_operands_of_its_own(const sn_node *n) {
-    bool product = n->op == SN_OP_dot || n->op == SN_OP_gemm;
+    bool product = is_product(n);
     int n_in = product ? 2 : n->n_in;
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n_in + 1));
     for (int i = 0; i < n_in; i++)
@@ -145,7 +151,7 @@ static void set_sample(sn_passes *p, sn_question *q, int n_out, sn_node *const *
 }
 
 sn_answer sn_choose(sn_passes *p, const sn_node *n) {
-    bool product = n->op == SN_OP_dot || n->op == SN_OP_gemm;
+    bool product = is_product(n);
     if (!product && n->op != SN_OP_attention && !cost_of((sn_op)n->op)) return SN_CHOOSE_FUSED;
     sn_question *q = question_of(p, n);
     sn_node *self = (sn_node *)(uintptr_t)n;

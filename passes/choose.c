@@ -3,11 +3,12 @@
  *
  * Requires fused nodes. Keeps values. */
 #include "passes/choice.h"
+#include "passes/kernels/table.h"
 #include "passes/primitive.h"
 
 static sn_node *rule(void *ctx, sn_node *n) {
     sn_passes *p = ctx;
-    if (n->op != SN_OP_gemm || sn_attr_get(n, SN_A_backend)) return n;
+    if (!sn_kernel_of(n)->contraction || sn_attr_get(n, SN_A_backend)) return n;
     bool asked = sn_primitive_wanted(p), fits = sn_primitive_gemm(n);
     if (!asked && (!fits || sn_choose(p, n) != SN_CHOOSE_PRIMITIVE)) return n;
     if (!fits) {

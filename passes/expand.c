@@ -171,7 +171,7 @@ static sn_node *flash_of_gradient(sn_passes *p, sn_node *n) {
     static const sn_attr_key of_gradient[2] = {SN_A_index, SN_A_wrt};
     enum { RESULT = 3, MORE = 2 };
     sn_node *made = n->in[RESULT]->op == SN_OP_result ? n->in[RESULT]->in[0] : NULL;
-    bool same = made && made->op == SN_OP_flash;
+    bool same = made && sn_kernel_of(made) == &sn_kernels[SN_KERNEL_flash];
     for (int i = 0; i < 3 && same; i++) same = made->in[i] == n->in[i];
     if (same) return made;
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * n->n_in);

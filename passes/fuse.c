@@ -203,13 +203,6 @@ static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, const panels *p
 
 /* ---- prologues: the norm of a product's left factor, computed while its rows are copied ---- */
 
-enum {
-    PROLOGUE_SUMS = 4,        /* of a row, at most: the kernel keeps them in registers */
-    PROLOGUE_BYTES = 3 << 13, /* longest row that a product's kernel copies in one piece */
-    PROLOGUE_ROWS = 32, /* cost model: GPT-2 124M with int4 weights decodes 3 % faster, 64 rows
-                           take as long either way, 256 rows 1 % longer */
-};
-
 /* One number a column, or one for all. */
 static bool is_row_vector(const sn_node *n) {
     for (int i = 0; i < n->rank - 1; i++)
@@ -251,14 +244,14 @@ static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
     const sn_attr *batch = sn_attr_get(dot, SN_A_batch_a);
     int64_t length;
     int h = feeding_group(b, out), sums = 0;
-    if (h < 0 ||
-        !sn_kernel_holds(&sn_kernels[SN_KERNEL_gemm], SN_HOLDS_ROW_PROLOGUE, b->g->p->o.level) ||
+    const sn_kernel_traits *gemm = &sn_kernels[SN_KERNEL_gemm];
+    if (h < 0 || !sn_kernel_holds(gemm, SN_HOLDS_ROW_PROLOGUE, b->g->p->o.level) ||
         sn_choose(b->g->p, dot) != SN_CHOOSE_FUSED || !sn_group_packs(b->g, dot) ||
         (batch && batch->n) || !contract || contract->n != 1 || contract->v[0] != out->rank - 1 ||
         out->dtype != dot->dtype)
         return NULL;
     if (!sn_dim_is_const(b->m, out->shape[out->rank - 1], &length) || length < 2 ||
-        length * (int64_t)sn_dtype_size((sn_dtype)out->dtype) > PROLOGUE_BYTES)
+        length * (int64_t)sn_dtype_size((sn_dtype)out->dtype) > gemm->prologue.row_bytes)
         return NULL;
     find_cut(b, h, c, out, NULL);
     int x = -1;
@@ -277,14 +270,14 @@ static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
     sn_order order = sn_region_topo(b->m, r);
     for (int i = 0; i < order.n; i++)
         if (!is_row_work(order.node[i], out, &sums)) return NULL;
-    if (!sums || sums > PROLOGUE_SUMS) return NULL;
+    if (!sums || sums > gemm->prologue.reductions) return NULL;
     sn_dim rows = sn_dim_product(b->m, out->rank - 1, out->shape);
-    if (sn_dim_hi(b->m, rows) <= PROLOGUE_ROWS) return r;
+    if (sn_dim_hi(b->m, rows) <= gemm->prologue.rows) return r;
     if (!b->told)
         sn_remark_add(b->g->p, "fuse", dot, false,
                       "a norm before a product of more than %d rows is a kernel of its own: cost "
                       "model: as fast",
-                      PROLOGUE_ROWS);
+                      gemm->prologue.rows);
     b->told = true;
     return NULL;
 }

@@ -16,7 +16,6 @@
 #include <string.h>
 
 enum { CHEAP = 1, CHEAP_INDEX = 2 };
-enum { MAX_MEMBERS = 128 }; /* of one kernel: the compiler's time grows faster than its body */
 
 static bool is_held(const sn_node *n) {
     return (sn_ops[n->op].flags & SN_OPF_EXTERNAL) || n->op == SN_OP_arg; /* of a body of kernels */
@@ -130,10 +129,8 @@ static const sn_kernel_traits *kernel_of(const sn_group *k) {
 static bool level_allows(const sn_grouping *g, const sn_group *k, const sn_node *n, uint32_t unit) {
     const sn_kernel_traits *kernel = kernel_of(k);
     int level = g->p->o.level;
-    sn_holds what = is_elementwise(n)     ? SN_HOLDS_ELEMENTWISE
-                    : sn_swap_distance(n) ? SN_HOLDS_COLUMN_SWAP
-                                          : SN_HOLDS_ROWS;
-    if (k->n_member >= MAX_MEMBERS || !sn_kernel_can_hold(kernel, what)) return false;
+    sn_holds what = sn_kernel_part(n);
+    if (k->n_member >= kernel->max_nodes || !sn_kernel_can_hold(kernel, what)) return false;
     if (unit && unit == k->unit) return true;
     bool closed = k->reduces && sn_kernel_can_hold(kernel, SN_HOLDS_ROWS) &&
                   !sn_kernel_holds(kernel, SN_HOLDS_ROWS, level);
@@ -180,8 +177,8 @@ bool sn_group_packs(const sn_grouping *g, const sn_node *dot) {
     const sn_attr *batch = sn_attr_get(dot, SN_A_batch_b);
     if (sn_choose(g->p, dot) == SN_CHOOSE_PRIMITIVE) return false;
     return g->p->o.constant_params && (!batch || !batch->n) &&
-           (dot->dtype == SN_F32 || dot->dtype == SN_F64) && sn_static_shape(dot->in[1]) &&
-           sn_from_params_only(dot->in[1]);
+           sn_kernels[SN_KERNEL_gemm].computes_in >> dot->dtype & 1 &&
+           sn_static_shape(dot->in[1]) && sn_from_params_only(dot->in[1]);
 }
 
 /* Index arithmetic over axes of the product's columns? */
@@ -198,19 +195,15 @@ static int count_columns(const sn_node *dot) {
     return dot->in[1]->rank - (batch ? batch->n : 0) - (contract ? contract->n : 0);
 }
 
-/* An epilogue works on the product's tile in the product's precision: no random numbers, indices
+/* An epilogue works on the product's tile in the product's precision: indices
  * of columns only, f64 with f64 only. What is only summed afterwards is left to the kernel that
  * sums: a square of the product would be stored beside it. */
 bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_node *n) {
-    if (n->op == SN_OP_random) return false;
     if (g->summed[n->id] && !costly(n)) return false;
-    bool wide = n->dtype == SN_F64;
-    for (int i = 0; i < n->n_in; i++) {
+    for (int i = 0; i < n->n_in; i++)
         if (g->cheap[n->in[i]->id] == CHEAP_INDEX && !is_of_columns(n->in[i], count_columns(dot)))
             return false;
-        wide |= n->in[i]->dtype == SN_F64;
-    }
-    return !wide || dot->dtype == SN_F64;
+    return sn_epilogue_precision((sn_dtype)dot->dtype, n);
 }
 
 /* The same for the product's group: the shape is its result's. */
@@ -233,7 +226,7 @@ static int product_of_panels(sn_grouping *g, const sn_node *n) {
         return -1;
     const sn_node *dot = g->group[h].member[0];
     bool fits = sn_choose(g->p, dot) == SN_CHOOSE_FUSED && x->dtype == dot->dtype &&
-                !g->group[h].pair && g->group[h].n_member < MAX_MEMBERS;
+                !g->group[h].pair && g->group[h].n_member < kernel_of(&g->group[h])->max_nodes;
     return fits ? h : -1;
 }
 
@@ -344,7 +337,7 @@ static void place(sn_grouping *g, sn_node *n) {
 static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t unit) {
     const sn_group *to = &g->group[k], *from = &g->group[h];
     if (from->kind != SN_GROUP_LOOPS || to->rank != from->rank ||
-        to->n_member + from->n_member > MAX_MEMBERS)
+        to->n_member + from->n_member > kernel_of(to)->max_nodes)
         return false;
     for (int i = 0; i < to->rank; i++)
         if (to->domain[i] != from->domain[i]) return false;

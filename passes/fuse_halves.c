@@ -10,9 +10,6 @@
 
 #include <string.h>
 
-/* Operations on the whole product, each of which is done for both halves. */
-enum { MOST_WHOLE = 8 };
-
 /* What a node is made of, as bits: the whole product, or slice i of it (FIRST << i). */
 enum { WHOLE = 1, FIRST = 2, MOST_SLICES = 6 };
 
@@ -20,7 +17,7 @@ typedef struct pair {
     sn_node *dot, *slice[MOST_SLICES];
     int n_slice;
     int64_t f; /* columns of a half */
-    int whole; /* operations on the whole product */
+    int whole; /* operations on the whole product, each of which is done for both halves */
     bool meets;
     const char *why; /* not; NULL: nothing is in the way */
 } pair;
@@ -82,7 +79,8 @@ static bool is_half(const pair *p, const sn_node *n) {
 /* Is n arithmetic on the whole product with operands that are known before it runs? */
 static bool works_on_whole(const finder *f, const pair *p, const sn_node *n) {
     if (sn_ops[n->op].kind != SN_ELEM || !sn_shapes_equal(n, p->dot) ||
-        !sn_group_epilogue_may(f->g, p->dot, n) || p->whole == MOST_WHOLE)
+        !sn_group_epilogue_may(f->g, p->dot, n) ||
+        p->whole == sn_kernels[SN_KERNEL_gemm].epilogue.before_halves)
         return false;
     for (int i = 0; i < n->n_in; i++) {
         bool whole = pair_of(f, n->in[i]) == p && f->part[n->in[i]->id] == WHOLE;

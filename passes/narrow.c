@@ -11,6 +11,7 @@
  * stays f32. Terminates: one walk. */
 #include "passes/fuse_groups.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/table.h"
 #include "passes/passes.h"
 
 #include <string.h>
@@ -56,19 +57,12 @@ static bool is_primitive(const sn_node *kernel) { /* reads and writes f32 only *
 
 /* Can the kernel n widen operand i? */
 static bool widens(const narrower *w, const sn_node *n, int i) {
-    enum { RESULT = 3, COTANGENT = 5 };
-    switch (n->op) {
-    case SN_OP_loops:
-        return !looks_up(sn_attr_region(n, SN_A_body), i);
-    case SN_OP_gemm:
-        return !sn_attr_get(n, SN_A_prologue) && !is_primitive(n);
-    case SN_OP_flash: /* the result has the queries' type, a gradient its operand's */
-        return i < 3 && !(i == 0 && w->needed[n->id] & 1);
-    case SN_OP_flash_grad:
-        return i < 3 ? !(w->needed[n->id] >> i & 1) : i == RESULT || i == COTANGENT;
-    default:
+    const sn_kernel_traits *kernel = sn_kernel_of(n);
+    const sn_region *body = sn_attr_region(n, SN_A_body);
+    if (is_primitive(n) || sn_attr_get(n, SN_A_prologue) || (body && looks_up(body, i)))
         return false;
-    }
+    bool takes = kernel->widens == SN_ALL_OPERANDS || (i < 32 && kernel->widens >> i & 1);
+    return takes && !(i < kernel->result_types && w->needed[n->id] >> i & 1);
 }
 
 static void find_readers(narrower *w, const sn_entry *e) {
@@ -110,9 +104,8 @@ static bool is_large(const sn_node *n) {
 static void choose(narrower *w) {
     for (int k = 0; k < w->order.n; k++) {
         const sn_node *n = w->order.node[k], *kernel = n->op == SN_OP_result ? n->in[0] : n;
-        bool ours =
-            kernel->op == SN_OP_loops || (kernel->op == SN_OP_gemm && !is_primitive(kernel));
-        if (!ours || n->n_result > 1 || n->dtype != SN_F32 || !w->forward[kernel->id] ||
+        bool rounds = sn_kernel_of(kernel)->rounds && !is_primitive(kernel);
+        if (!rounds || n->n_result > 1 || n->dtype != SN_F32 || !w->forward[kernel->id] ||
             !w->crosses[n->id] || w->wide[n->id] || !is_large(n))
             continue;
         w->narrow[kernel->id] |= 1u << (n == kernel ? 0 : sn_attr_int(n, SN_A_index, 0));
@@ -147,23 +140,17 @@ static sn_region *plain_epilogue(const sn_node *gemm) {
     return sn_region_new(gemm->m, 1, &product, 1, &product);
 }
 
-/* Operands of a gemm before those of its epilogue. */
-static int factors_of(const sn_node *gemm) {
-    int factors = sn_attr_get(gemm, SN_A_group) ? 3 : 2;
-    return factors + (int)sn_attr_int(gemm, SN_A_n_pro, 0);
-}
-
 /* The kernel n for operands `in`: with its body, or its epilogue, refitted. */
 static sn_node *with_region(narrower *w, const sn_node *n, sn_node *const *in) {
-    bool loops = n->op == SN_OP_loops;
-    sn_attr_key key = loops ? SN_A_body : SN_A_epilogue;
+    sn_attr_key key = sn_kernel_of(n)->region;
+    int first = sn_kernel_region_operand(n);
     const sn_region *r = sn_attr_region(n, key);
     sn_attr *attr = sn_arena_alloc(w->m, sizeof *attr * (size_t)(n->n_attr + 1));
     int count = 0;
     for (int i = 0; i < n->n_attr; i++)
         if (n->attr[i].key != key) attr[count++] = n->attr[i];
     if (!r) r = plain_epilogue(n);
-    r = refit(w->m, r, loops ? 0 : 1, in + (loops ? 0 : factors_of(n)), w->narrow[n->id]);
+    r = refit(w->m, r, sn_kernel_region_arg(n, first), in + first, w->narrow[n->id]);
     attr[count++] = (sn_attr){.key = key, .r = r};
     return sn_node_new(w->m, (sn_op)n->op, n->n_in, in, count, attr);
 }
@@ -189,8 +176,7 @@ static sn_node *rebuild(narrower *w, sn_node *n) {
     }
     sn_module_set_loc(w->m, n->loc);
     if (n->op == SN_OP_concat) widen_parts(n->n_in, in);
-    bool ours = n->op == SN_OP_loops || n->op == SN_OP_gemm;
-    if (!same && ours) return with_region(w, n, in);
+    if (!same && sn_kernel_of(n)->rounds) return with_region(w, n, in);
     return n->n_in ? sn_node_with(n, in) : n;
 }
 

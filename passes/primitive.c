@@ -2,6 +2,7 @@
  * layer_norm over the last axis, convolution, and what flows back through these. Composites become
  * `primitive` nodes, whose body is the composite itself: its decomposition is the oracle. */
 #include "passes/primitive.h"
+#include "passes/kernels/table.h"
 
 #include <string.h>
 
@@ -118,7 +119,7 @@ bool sn_primitive_bias(const sn_node *dot, const sn_node *n) {
 }
 
 bool sn_primitive_gemm(const sn_node *gemm) {
-    if (gemm->op != SN_OP_gemm || gemm->n_result != 1 || !all_f32(gemm) ||
+    if (!sn_kernel_of(gemm)->contraction || gemm->n_result != 1 || !all_f32(gemm) ||
         sn_attr_get(gemm, SN_A_packed) || sn_attr_get(gemm, SN_A_prologue))
         return false;
     const sn_region *epi = sn_attr_region(gemm, SN_A_epilogue);

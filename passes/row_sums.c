@@ -11,16 +11,12 @@
 
 #include <string.h>
 
-enum {
-    MOST_SUMS = 2,    /* of one product: each is a few instructions for every row of a panel */
-    MOST_RESULTS = 4, /* of a product that has sums among them */
-    ROUNDS = 4        /* of taking back; each leaves fewer */
-};
+enum { ROUNDS = 4 }; /* of taking back; each leaves fewer */
 
 static bool fits_panels(const sn_node *x, int64_t *panels) {
     int64_t n;
-    if ((x->dtype != SN_F32 && x->dtype != SN_F64) || x->rank < 1 || x->rank >= SN_MAX_RANK ||
-        !sn_dim_is_const(x->m, x->shape[x->rank - 1], &n))
+    if (!(sn_kernels[SN_KERNEL_gemm].computes_in >> x->dtype & 1) || x->rank < 1 ||
+        x->rank >= SN_MAX_RANK || !sn_dim_is_const(x->m, x->shape[x->rank - 1], &n))
         return false;
     int64_t columns = sn_panel_columns((sn_dtype)x->dtype);
     *panels = n / columns;
@@ -178,7 +174,8 @@ static bool joined(const sn_grouping *g, const sn_node *partial) {
     if (k < 0 || g->group[k].kind != SN_GROUP_GEMM) return false;
     for (int i = 0; i < g->group[k].n_member; i++)
         sums += sn_panel_sum(g->group[k].member[i]) != NULL;
-    return sums <= MOST_SUMS && count_results(g, k) <= MOST_RESULTS;
+    const sn_kernel_traits *gemm = &sn_kernels[SN_KERNEL_gemm];
+    return sums <= gemm->epilogue.reductions && count_results(g, k) <= gemm->epilogue.results;
 }
 
 static int take_back(splitter *s, const sn_grouping *g) {

@@ -31,7 +31,7 @@ static sn_attention_captured captured_of(const sn_kernel *k, const sn_view *v, i
 /* first: the first captured tensor among the operands */
 static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
     const sn_step *s = k->step;
-    const sn_view *q = &s->in[0], *key = &s->in[1], *v = &s->in[2];
+    const sn_view *q = &s->in[SN_FLASH_Q], *key = &s->in[SN_FLASH_K], *v = &s->in[SN_FLASH_V];
     const sn_attr *rate = sn_attr_get(s->node, SN_A_rate);
     int n_captured = s->n_in - first - (rate != NULL);
     sn_attention_captured *captured =
@@ -57,27 +57,27 @@ static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
                         .rate = rate ? rate->f : 0,
                         .stream = (uint32_t)sn_attr_int(s->node, SN_A_stream, 0),
                         .seed_buf = s->n_in - 1,
+                        .tile = k->tile,
                         .dim = run_time_dim,
                         .ctx = (void *)(uintptr_t)k};
-    if (s->node->op == SN_OP_flash) a->tile = k->tile;
     if (rate) a->seed_stride = sn_kernel_size(k, s->in[s->n_in - 1].stride[0]);
 }
 
 static int64_t flash_shared(const sn_kernel *k, const sn_target *t) {
     sn_attention a;
-    make_spec(k, 3, &a);
+    make_spec(k, SN_FLASH_CAPTURED, &a);
     return sn_attention_split_bytes(&a, t, k->compute);
 }
 
 static int flash_tiles(const sn_kernel *k) {
     sn_attention a;
-    make_spec(k, 3, &a);
+    make_spec(k, SN_FLASH_CAPTURED, &a);
     return sn_attention_tiles(&a, k->compute);
 }
 
 static void emit_flash(em *e, const sn_kernel *k) {
     sn_attention a;
-    make_spec(k, 3, &a);
+    make_spec(k, SN_FLASH_CAPTURED, &a);
     if (flash_shared(k, e->target)) a.splits_buf = k->step->n_in + k->step->n_out;
     sn_attention_emit(e, k->name, &a);
 }
@@ -100,7 +100,7 @@ static sn_dim scratch_of_sizes(const sn_kernel *k, int64_t one, int64_t queries,
 
 static sn_dim flash_scratch(const sn_kernel *k, const sn_target *t) {
     sn_attention a;
-    make_spec(k, 3, &a);
+    make_spec(k, SN_FLASH_CAPTURED, &a);
     return scratch_of_sizes(k, sn_attention_scratch(&a, t, k->compute, 1, 1),
                             sn_attention_scratch(&a, t, k->compute, MANY, 1),
                             sn_attention_scratch(&a, t, k->compute, 1, MANY));
@@ -124,14 +124,13 @@ static void make_tables(const sn_kernel *k, sn_attention_grad *g) {
 }
 
 static bool make_gradient(const sn_kernel *k, sn_attention_grad *g) {
-    enum { OUT = 3, LSE, DOUT, CAPTURED };
     const sn_step *s = k->step;
     const sn_attr *wrt = sn_attr_get(s->node, SN_A_wrt);
     *g = (sn_attention_grad){.score = NULL};
-    make_spec(k, CAPTURED, &g->a);
-    g->a.out = operand_of(k, &s->in[OUT], OUT);
-    g->a.lse_buf = LSE;
-    g->dout = operand_of(k, &s->in[DOUT], DOUT);
+    make_spec(k, SN_FLASH_GRAD_CAPTURED, &g->a);
+    g->a.out = operand_of(k, &s->in[SN_FLASH_RESULT], SN_FLASH_RESULT);
+    g->a.lse_buf = SN_FLASH_LSE;
+    g->dout = operand_of(k, &s->in[SN_FLASH_COTANGENT], SN_FLASH_COTANGENT);
     g->dq = operand_of(k, &s->out[0], s->n_in);
     g->dk = operand_of(k, &s->out[1], s->n_in + 1);
     g->dv = operand_of(k, &s->out[2], s->n_in + 2);
@@ -160,10 +159,10 @@ static sn_dim flash_grad_scratch(const sn_kernel *k, const sn_target *t) {
                             sn_attention_grad_scratch(&g, t, k->compute, 1, MANY));
 }
 
-const sn_region *sn_flash_report(const sn_kernel *k, char *tiles, size_t size) {
+static const sn_region *flash_report(const sn_kernel *k, char *tiles, size_t size) {
     sn_attention_grad g = {.score = NULL};
-    bool grad = k->step->node->op == SN_OP_flash_grad;
-    if (!grad) make_spec(k, 3, &g.a);
+    bool grad = k->family == &sn_family_flash_grad;
+    if (!grad) make_spec(k, SN_FLASH_CAPTURED, &g.a);
     if (grad && !make_gradient(k, &g)) return NULL;
     sn_attention_explain(&g.a, tiles, size);
     const sn_region *derivative = g.score ? g.score->region : NULL;
@@ -175,11 +174,11 @@ const sn_region *sn_flash_report(const sn_kernel *k, char *tiles, size_t size) {
     return derivative;
 }
 
-const sn_family sn_family_flash = {.name = "flash",
-                                   .emit = emit_flash,
+const sn_family sn_family_flash = {.emit = emit_flash,
                                    .scratch = flash_scratch,
                                    .shared = flash_shared,
                                    .tiles = flash_tiles,
-                                   .tile_name = sn_attention_tile_name};
+                                   .tile_name = sn_attention_tile_name,
+                                   .report = flash_report};
 const sn_family sn_family_flash_grad = {
-    .name = "flash_grad", .emit = emit_flash_grad, .scratch = flash_grad_scratch};
+    .emit = emit_flash_grad, .scratch = flash_grad_scratch, .report = flash_report};

@@ -456,18 +456,18 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     if (g->scale_group) g->scale_buf = 2;
     const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
     const sn_region *pro = sn_attr_region(s->node, SN_A_prologue);
-    int first = g->scale_group ? 3 : 2;
     *x = (fused){.epi = {.k = k}, .main = main < s->n_out ? main : -1};
     x->both = g->pair_distance && c->shape[n_batch + 1] == sn_product_columns(k->m, s);
     g->no_store = x->main < 0;
     if (pro) {
-        x->pro = (fused_region){k, pro, sn_region_topo(k->m, pro), first};
+        x->pro =
+            (fused_region){k, pro, sn_region_topo(k->m, pro), sn_kernel_prologue_operand(s->node)};
         for (int i = 0; i < x->pro.order.n; i++) g->n_state += is_sum(x->pro.order.node[i]);
         if (g->n_state) g->row_prologue = emit_row_sums;
         g->prologue = emit_prologue;
-        first += (int)sn_attr_int(s->node, SN_A_n_pro, 0);
     }
     if (epi) {
+        int first = sn_kernel_region_operand(s->node);
         x->epi = (fused_region){k, epi, sn_region_topo(k->m, epi), first};
         g->epilogue = emit_epilogue;
         for (int i = 0; i < s->n_out; i++) g->n_sums += sn_product_sums(s, i);
@@ -514,10 +514,9 @@ static int gemm_tiles(const sn_kernel *k) {
     return sn_gemm_tiles(&g);
 }
 
-const sn_family sn_family_gemm = {.name = "gemm",
-                                  .emit = emit_gemm,
+const sn_family sn_family_gemm = {.emit = emit_gemm,
                                   .scratch = gemm_scratch,
                                   .dynamic = true,
                                   .tiles = gemm_tiles,
                                   .tile_name = sn_gemm_tile_name};
-const sn_family sn_family_pack = {.name = "pack", .emit = emit_pack};
+const sn_family sn_family_pack = {.emit = emit_pack};

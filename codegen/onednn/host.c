@@ -196,6 +196,3 @@ bool sn_host_run(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
         if (primitives[i].op == n->op) return primitives[i].run(d, c, err);
     return sn_fail(err, SN_ERR_INTERNAL, "no primitive computes '%s'", sn_ops[n->op].name);
 }
-
-/* Steps that are a primitive's make no code of their own. */
-const sn_family sn_family_primitive = {.name = "onednn"};

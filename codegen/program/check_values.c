@@ -79,7 +79,7 @@ static finding look_through(const sn_host_call *c, const sn_view *v, const char 
 
 /* Does a region of the step write infinity on purpose? */
 static bool means_infinity(const sn_node *n) {
-    if (n->op == SN_OP_flash) return true; /* the log of an empty row's sum */
+    if (sn_kernel_of(n)->infinite_results) return true;
     for (int i = 0; i < n->n_attr; i++) {
         if (sn_attr_table[n->attr[i].key].kind != SN_AK_REGION) continue;
         sn_order order = sn_region_topo(n->m, n->attr[i].r);

@@ -39,9 +39,9 @@ static void print_ops(FILE *f, sn_module *m, const sn_region *r, bool epilogue) 
 
 /* Tiles of attention; for its gradient what the score's derivative costs and which captured tensors
  * get theirs from it. */
-static void print_attention(FILE *f, sn_module *m, const sn_kernel *k) {
+static void print_report(FILE *f, sn_module *m, const sn_kernel *k) {
     char tiles[240];
-    const sn_region *derivative = sn_flash_report(k, tiles, sizeof tiles);
+    const sn_region *derivative = k->family->report(k, tiles, sizeof tiles);
     const sn_attr *wrt = sn_attr_get(k->step->node, SN_A_wrt);
     fprintf(f, "        %s\n", tiles);
     double rate = sn_attr_flt(k->step->node, SN_A_rate, 0);
@@ -62,8 +62,7 @@ static void print_step(FILE *f, sn_module *m, const sn_entry_code *u, int i) {
     const sn_node *type = n->n_result > 1 ? n->result_type[0] : n;
     sn_shape_print(m, type->rank, type->shape, shape, sizeof shape);
     fprintf(f, "%s%4d  %-8s %s%s", s->barrier ? "      --- barrier\n" : "", i,
-            sn_step_is_extern(s) ? "onednn" : u->kernel[i].family->name,
-            sn_dtype_name((sn_dtype)type->dtype), shape);
+            sn_kernel_family_name(&u->kernel[i]), sn_dtype_name((sn_dtype)type->dtype), shape);
     static const sn_attr_key regions[] = {SN_A_body, SN_A_prologue, SN_A_epilogue, SN_A_score,
                                           SN_A_mask};
     for (int r = 0; r < 5; r++) {
@@ -74,7 +73,7 @@ static void print_step(FILE *f, sn_module *m, const sn_entry_code *u, int i) {
     }
     int64_t pair = sn_attr_int(n, SN_A_pair, 0);
     bool gate = pair && type->shape[type->rank - 1] == pair;
-    if (pair && n->op == SN_OP_gemm)
+    if (pair && sn_kernel_of(n)->contraction)
         fprintf(f, ", %s %lld %s", gate ? "gate of 2 x" : "pairs", (long long)pair,
                 gate ? "columns" : "columns apart");
     fputs(sn_chunks_turn(s->turn), f);
@@ -84,7 +83,7 @@ static void print_step(FILE *f, sn_module *m, const sn_entry_code *u, int i) {
     else
         fprintf(f, "\n        kernel %s%s\n", u->kernel[i].name,
                 u->kernel[i].tuned ? u->kernel[i].tuned : "");
-    if (n->op == SN_OP_flash || n->op == SN_OP_flash_grad) print_attention(f, m, &u->kernel[i]);
+    if (u->kernel[i].family->report) print_report(f, m, &u->kernel[i]);
 }
 
 static void print_entry(FILE *f, const sn_program *p, const sn_compiled_entry *c) {

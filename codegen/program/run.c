@@ -393,7 +393,7 @@ int64_t sn_program_macs(const sn_program *p, const char *entry, const sn_arg_bin
 
 static bool constant_right(const sn_session *s, const sn_step *step) {
     const sn_plan *plan = s->running->code.plan;
-    return step->node->op == SN_OP_gemm && s->p->passes.o.constant_params &&
+    return sn_kernel_of(step->node)->contraction && s->p->passes.o.constant_params &&
            plan->buffer[step->in[1].buffer].kind == SN_BUF_PARAM;
 }
 

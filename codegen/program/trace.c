@@ -80,10 +80,10 @@ static bool print_event(FILE *f, const event *e, double zero) {
     const sn_kernel *k = &e->entry->code.kernel[e->step];
     sn_loc loc = k->step->node->loc;
     char name[64];
-    snprintf(name, sizeof name, "%s %d", k->family->name, e->step);
+    snprintf(name, sizeof name, "%s %d", sn_kernel_family_name(k), e->step);
     cJSON *j = cJSON_CreateObject();
     cJSON_AddStringToObject(j, "name", name);
-    cJSON_AddStringToObject(j, "cat", k->family->name);
+    cJSON_AddStringToObject(j, "cat", sn_kernel_family_name(k));
     cJSON_AddStringToObject(j, "ph", "X");
     cJSON_AddNumberToObject(j, "pid", 1);
     cJSON_AddNumberToObject(j, "tid", e->tid);

@@ -84,4 +84,4 @@ static void emit_column(em *e, const sn_kernel *k) {
     em_end_kernel(e);
 }
 
-const sn_family sn_family_column = {.name = "column", .emit = emit_column};
+const sn_family sn_family_column = {.emit = emit_column};

@@ -361,4 +361,4 @@ static sn_dim loops_scratch(const sn_kernel *k, const sn_target *t) {
     return sn_dim_mul(k->m, row, (int64_t)(r.b.n_cache * (int)sn_dtype_size(k->compute)));
 }
 
-const sn_family sn_family_loops = {.name = "loops", .emit = emit_loops, .scratch = loops_scratch};
+const sn_family sn_family_loops = {.emit = emit_loops, .scratch = loops_scratch};

@@ -208,5 +208,5 @@ static void emit_scatter(em *e, const sn_kernel *k) {
     em_end_kernel(e);
 }
 
-const sn_family sn_family_scan = {.name = "scan", .emit = emit_scan};
-const sn_family sn_family_scatter = {.name = "scatter", .emit = emit_scatter};
+const sn_family sn_family_scan = {.emit = emit_scan};
+const sn_family sn_family_scatter = {.emit = emit_scatter};

@@ -7,17 +7,19 @@
 #include "ir/ir.h"
 #include "passes/kernels/levels.h"
 
+struct sn_step; /* passes/plan/plan.h */
+
 typedef enum sn_kernel_id {
     SN_KERNEL_NONE, /* nodes that no kernel computes: leaves, views */
 #define KERNEL(name, ...) SN_KERNEL_##name,
 #include "passes/kernels/kernels.def"
-#undef KERNEL
     SN_KERNEL_COUNT
 } sn_kernel_id;
 
-/* What a kernel may compute beside the node it is made for. */
+/* What a kernel may compute besides the node it is made for. */
 typedef enum sn_holds {
     SN_HOLDS_ELEMENTWISE,     /* elementwise operations on its domain */
+    SN_HOLDS_RANDOM,          /* random numbers */
     SN_HOLDS_ROWS,            /* reductions along whole rows, look-ups */
     SN_HOLDS_PANEL_REDUCTION, /* reductions along rows, over one panel of columns */
     SN_HOLDS_COLUMN_SWAP,     /* swaps of columns that are in registers at once */
@@ -27,18 +29,88 @@ typedef enum sn_holds {
     SN_HOLDS_COUNT
 } sn_holds;
 
+/* Operands of flash and flash_grad by number; captured tensors follow. */
+enum {
+    SN_FLASH_Q,
+    SN_FLASH_K,
+    SN_FLASH_V,
+    SN_FLASH_CAPTURED,
+    SN_FLASH_RESULT = SN_FLASH_CAPTURED, /* from here on of flash_grad: what flash has computed */
+    SN_FLASH_LSE,
+    SN_FLASH_COTANGENT,
+    SN_FLASH_GRAD_CAPTURED
+};
+
+#define SN_ALL_OPERANDS UINT32_MAX
+#define SN_NO_REGION SN_ATTR_COUNT
+
 typedef struct sn_kernel_traits {
     const char *name;
     sn_level level; /* the level from which on it is made */
     /* From which level on it holds such nodes of other operations of the user; NONE: never. Nodes
      * of one composite share a kernel at every level. */
     sn_level holds[SN_HOLDS_COUNT];
+    int max_nodes; /* in it: compile time grows faster than their number */
+    /* A contraction: operands 0 and 1 are factors, planned as matrices [.., M, K] and [.., K, N];
+     * it computes in the type of the left one. */
+    bool contraction;
+    uint32_t
+        computes_in; /* of a contraction: bits of the types of its result before the epilogue */
+    struct {
+        int reductions; /* of a row, at most: their results stay in registers */
+        int rows;       /* more rows are faster with a kernel of their own for the prologue */
+        int row_bytes;  /* longest row that is copied in one piece */
+    } prologue;
+    struct {
+        int reductions;    /* over panels, at most */
+        int results;       /* at most, if there are reductions */
+        int before_halves; /* operations on the whole product before its halves meet, at most */
+    } epilogue;
+    /* The attribute with the region that makes the results from the operands, element by element;
+     * SN_NO_REGION: none. */
+    sn_attr_key region;
+    uint32_t widens;         /* bits of operands that it reads in a narrower float type */
+    int result_types;        /* result i, up to this number, has the type of operand i: that is not
+                         widened if the result is needed wide */
+    bool rounds;             /* its region may round results to a narrower type */
+    uint32_t unit_rows;      /* bits of operands whose last axis must have stride 1 */
+    bool contiguous;         /* operands and results must have no gaps */
+    bool writes_into_concat; /* results may be rows of a larger tensor */
+    bool infinite_results;   /* it may write infinity where nothing is wrong */
+    sn_dim (*macs)(sn_module *m, const struct sn_step *s);  /* multiply-adds; NULL: none */
+    sn_dim (*flops)(sn_module *m, const struct sn_step *s); /* operations, roughly */
 } sn_kernel_traits;
 
 extern const sn_kernel_traits sn_kernels[SN_KERNEL_COUNT];
 
+/* The row for the node's op; that of SN_KERNEL_NONE if no kernel computes it. */
+const sn_kernel_traits *sn_kernel_of(const sn_node *n);
+/* The same, and of several families for the op the one that makes this node's kernel. */
+sn_kernel_id sn_kernel_variant(const sn_node *n);
+
 /* Is the kernel able to hold such nodes, and does it at this level? */
 bool sn_kernel_can_hold(const sn_kernel_traits *k, sn_holds what);
 bool sn_kernel_holds(const sn_kernel_traits *k, sn_holds what, int level);
+/* What n, which is computed besides a kernel's first node, is to the kernel. */
+sn_holds sn_kernel_part(const sn_node *n);
+/* Can an epilogue of a product of type `product` compute n in the product's precision? */
+bool sn_epilogue_precision(sn_dtype product, const sn_node *n);
+
+/* The kernel of n computes its region on operands from this one on. Before them a contraction has
+ * its factors, scales of int4, and operands of the prologue, which start at
+ * sn_kernel_prologue_operand. */
+int sn_kernel_region_operand(const sn_node *n);
+int sn_kernel_prologue_operand(const sn_node *n);
+/* The region's argument that is this operand; -1: none. A contraction's argument 0 is its result. */
+int sn_kernel_region_arg(const sn_node *n, int operand);
+
+/* Columns of the table: work.c */
+sn_dim sn_macs_gemm(sn_module *m, const struct sn_step *s);
+sn_dim sn_macs_flash(sn_module *m, const struct sn_step *s);
+sn_dim sn_macs_flash_grad(sn_module *m, const struct sn_step *s);
+sn_dim sn_flops_elementwise(sn_module *m, const struct sn_step *s);
+sn_dim sn_flops_gemm(sn_module *m, const struct sn_step *s);
+sn_dim sn_flops_flash(sn_module *m, const struct sn_step *s);
+sn_dim sn_flops_flash_grad(sn_module *m, const struct sn_step *s);
 
 #endif

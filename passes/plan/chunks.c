@@ -2,6 +2,7 @@
  * rows of one turn only. */
 #include "passes/plan/chunks.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/table.h"
 #include "passes/plan/in_place.h"
 #include "passes/plan/view.h"
 #include "passes/row_sums.h"
@@ -56,10 +57,9 @@ static bool fits_epilogue(const sn_node *gemm, const sn_node *taker) {
         if (is_row_sum(body, order, n) && n->dtype == gemm->dtype &&
             sn_shapes_equal(n->in[0], gemm) && sn_panel_sum_of(n))
             continue;
-        bool plain = sn_ops[n->op].kind == SN_ELEM || n->op == SN_OP_arg || n->op == SN_OP_const ||
-                     n->op == SN_OP_dim_value || n->op == SN_OP_broadcast;
-        if (!plain || (n->dtype == SN_F64) != (gemm->dtype == SN_F64 && n->dtype == SN_F64))
-            return false;
+        bool plain = sn_kernel_part(n) == SN_HOLDS_ELEMENTWISE || n->op == SN_OP_arg ||
+                     n->op == SN_OP_const || n->op == SN_OP_dim_value || n->op == SN_OP_broadcast;
+        if (!plain || !sn_epilogue_precision((sn_dtype)gemm->dtype, n)) return false;
     }
     for (int i = 0; i < body->n_out; i++)
         if (!sn_shapes_equal(body->out[i], gemm) && !is_row_sum(body, order, body->out[i]))
@@ -107,7 +107,7 @@ sn_node *sn_chunks_end_sums(const sn_node *panels, sn_op op) {
 sn_step *sn_chunks_product(const sn_step *whole, int index) {
     for (int i = 0; i < whole->n_inner; i++) {
         sn_step *s = &whole->inner[i];
-        if (s->turn == SN_TURN_FIRST && s->node->op == SN_OP_gemm &&
+        if (s->turn == SN_TURN_FIRST && sn_kernel_of(s->node)->contraction &&
             s->out[0].buffer == whole->n_in + index)
             return s;
     }

@@ -4,6 +4,7 @@
  * their readers allow. */
 #include "passes/plan/order.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/table.h"
 #include "passes/plan/in_place.h"
 
 #include <stdlib.h>
@@ -107,7 +108,7 @@ static int64_t elements_at_most(const sn_node *n) {
 /* Is n a product, or does it leave so little of an operand that it had better come soon? */
 static bool comes_by_depth(const sn_node *n) {
     enum { LITTLE = 8 };
-    if (n->op == SN_OP_gemm || n->op == SN_OP_chunks) return true;
+    if (sn_kernel_of(n)->contraction || n->op == SN_OP_chunks) return true;
     int64_t most = 0;
     for (int i = 0; n->op == SN_OP_loops && i < n->n_in; i++) {
         int64_t count = elements_at_most(n->in[i]);
@@ -161,15 +162,14 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
 /* Does the kernel read operand i, a state, element by element, each at the place that result o
  * writes, before that is written? */
 static bool reads_in_place(const sn_node *n, int i, int o) {
-    bool gemm = n->op == SN_OP_gemm;
-    const sn_region *r = sn_attr_region(n, gemm ? SN_A_epilogue : SN_A_body);
-    int first = gemm ? 2 + (sn_attr_int(n, SN_A_group, 0) > 0) : 0; /* of the region's operands */
-    if (gemm) first += (int)sn_attr_int(n, SN_A_n_pro, 0);
-    if ((!gemm && n->op != SN_OP_loops) || i < first || !r) return false;
+    sn_attr_key key = sn_kernel_of(n)->region;
+    const sn_region *r = key == SN_NO_REGION ? NULL : sn_attr_region(n, key);
+    int arg = sn_kernel_region_arg(n, i);
+    if (!r || arg < 0) return false;
     if (n->in[i]->op != SN_OP_state ||
         !sn_shapes_equal(n->in[i], n->n_result > 1 ? n->result_type[o] : n))
         return false;
-    return sn_reads_before(r, gemm ? i - first + 1 : i, o);
+    return sn_reads_before(r, arg, o);
 }
 
 static bool reads_elsewhere(const sn_node *n, const char *state, int o) {

@@ -2,6 +2,7 @@
  * which are only views, which copies are unavoidable, where results can be written in place. Memory
  * is assigned afterwards (memory.c). */
 #include "passes/graph_util.h"
+#include "passes/kernels/table.h"
 #include "passes/plan/memory.h"
 #include "passes/plan/chunks.h"
 #include "passes/plan/order.h"
@@ -283,8 +284,7 @@ static void fit_product(planner *p, sn_node *n) {
             copy_factor(p, s, bad);
         else if (bad < s->n_in) { /* spread over the result (or the left factor, for the
                                      prologue): repeated axes are in the way, too */
-            bool group = sn_attr_int(n, SN_A_group, 0) > 0;
-            bool left = bad < 2 + group + (int)sn_attr_int(n, SN_A_n_pro, 0);
+            bool left = bad < sn_kernel_region_operand(n);
             const sn_view *a = &s->in[0];
             sn_view wide = left ? sn_view_broadcast(&s->in[bad], a->rank, a->shape)
                                 : sn_product_lay(p->m, s, bad);
@@ -316,6 +316,7 @@ static void plan_single_turn(planner *p, int i);
 
 static void plan_kernel(planner *p, sn_node *n) {
     sn_step *s = add_step(p, n, n->n_in, n->n_result);
+    const sn_kernel_traits *kernel = sn_kernel_of(n);
     for (int i = 0; i < n->n_in; i++) s->in[i] = view_of(p, n->in[i]);
     for (int i = 0; i < n->n_result; i++) {
         const sn_node *type = n->n_result > 1 ? n->result_type[i] : n;
@@ -330,8 +331,9 @@ static void plan_kernel(planner *p, sn_node *n) {
                     reader = r;
             }
         }
-        bool whole = !reader || n->op == SN_OP_primitive;
-        if (n->op == SN_OP_flash_grad && reader && place_in_concat(p, reader, &s->out[i])) continue;
+        bool whole = !reader || kernel->contiguous;
+        if (kernel->writes_into_concat && reader && place_in_concat(p, reader, &s->out[i]))
+            continue;
         const char *home = p->inside ? NULL : sn_plan_home(p->entry, p->order, p->at, i);
         s->out[i] = home ? state_view(p, type, home)
                          : fresh(p, type, whole ? NULL : storage_order(p, reader));
@@ -339,15 +341,14 @@ static void plan_kernel(planner *p, sn_node *n) {
     p->view[n->id] =
         sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be rearranged */
     memcpy(p->view[n->id], s->out, sizeof *s->out * n->n_result);
-    bool grad = n->op == SN_OP_flash_grad;
-    int n_rows = n->op == SN_OP_flash ? 3 : grad ? 6 : 0, lse = grad ? 4 : -1;
-    for (int i = 0; i < n_rows; i++) /* attention reads rows of q, k, v, its result and cotangent */
-        if (i != lse && last_step(p)->in[i].stride[3] != 1)
-            copy_operand(p, last_step(p), i, last_step(p)->in[i], NULL);
-    for (int i = 0; n->op == SN_OP_primitive && i < n->n_in; i++)
-        if (!sn_view_contiguous(p->m, &last_step(p)->in[i]))
-            copy_operand(p, last_step(p), i, last_step(p)->in[i], NULL);
-    if (n->op == SN_OP_gemm) fit_product(p, n);
+    for (int i = 0; i < n->n_in; i++) {
+        sn_view v = last_step(p)->in[i];
+        bool rows = i < 32 && kernel->unit_rows >> i & 1;
+        if ((rows && v.stride[v.rank - 1] != 1) ||
+            (kernel->contiguous && !sn_view_contiguous(p->m, &v)))
+            copy_operand(p, last_step(p), i, v, NULL);
+    }
+    if (kernel->contraction) fit_product(p, n);
     for (int i = 0, turn = SN_TURN_EACH; n->op == SN_OP_loops && i < n->n_in; i++) {
         if (turn == SN_TURN_EACH) plan_single_turn(p, i);
         turn = last_step(p)->turn;
@@ -368,7 +369,7 @@ static sn_view sum_turns(planner *p, int first, const sn_node *x) {
     sn_view part = view_of(p, x), sum;
     for (int i = first; i < p->plan->n_step; i++) {
         sn_node *n = p->plan->step[i].node;
-        if (n->op != SN_OP_gemm || n->n_result > 1 || sn_attr_get(n, SN_A_epilogue) ||
+        if (!sn_kernel_of(n)->contraction || n->n_result > 1 || sn_attr_get(n, SN_A_epilogue) ||
             p->plan->step[i].out[0].buffer != part.buffer)
             continue;
         sn_step *t = add_step(p, sn_chunks_add_product(n), n->n_in + 1, 1);

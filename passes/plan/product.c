@@ -1,6 +1,7 @@
 /* product.c: products over tensors become products of matrices, see product.h. Axes of
  * the rows that cannot be walked with one stride by every operand become batch axes. */
 #include "passes/plan/product.h"
+#include "passes/kernels/table.h"
 #include "passes/row_sums.h"
 
 #include <string.h>
@@ -182,9 +183,8 @@ static int try_split(const product *p, const sn_step *s, int extra, sn_view *in,
     for (int i = 0; i < n_lead; i++) lead.axis[i] = i;
     for (int i = 0; i < n_rows; i++) rows.axis[i] = n_lead + i;
     for (int i = 0; i < p->cols.n; i++) cols.axis[i] = n_lead + n_rows + i;
-    int first = sn_attr_get(s->node, SN_A_group) ? 3 : 2; /* after the factors, and their groups' */
-    if (first == 3) in[2] = s->in[2];
-    int last = first + (int)sn_attr_int(s->node, SN_A_n_pro, 0);
+    int first = sn_kernel_prologue_operand(s->node), last = sn_kernel_region_operand(s->node);
+    if (first == 3) in[2] = s->in[2];    /* scales of int4 */
     for (int i = first; i < last; i++) { /* of the prologue: laid over the left factor */
         sn_view wide = sn_view_broadcast(&s->in[i], s->in[0].rank, s->in[0].shape);
         if (!three_parts(p->m, &wide, merged, &lead_a, &row_a, &p->contract_a, &in[i])) return i;

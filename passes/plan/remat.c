@@ -4,6 +4,7 @@
  * the chain of steps that makes it once more just before then, from parameters, inputs and what is
  * alive there anyway. The chain that frees most for its work is taken, until the budget holds. A
  * whole block of a network is such a chain that begins at the block's input. */
+#include "passes/kernels/table.h"
 #include "passes/plan/remat.h"
 #include "passes/plan/memory.h"
 #include "passes/plan/chunks.h"
@@ -150,7 +151,7 @@ static bool written_between(const search *s, int b, int after, int before) {
 /* Time of a step in bytes that could be moved meanwhile. */
 static double cost_of(const search *s, const sn_step *t) {
     enum { OPS_PER_BYTE = 16 };
-    double bytes = 0, result = 0;
+    double bytes = 0;
     for (int i = 0; i < t->n_inner; i++) bytes += cost_of(s, &t->inner[i]);
     if (t->inner) return bytes;
     for (int i = 0; i < t->n_in + t->n_out; i++) {
@@ -158,16 +159,11 @@ static double cost_of(const search *s, const sn_step *t) {
         double n =
             (double)sn_dim_eval(s->m, sn_dim_product(s->m, v->rank, v->shape), s->budget->symbol);
         bytes += n * (double)sn_dtype_size(v->dtype);
-        if (i >= t->n_in) result += n;
     }
-    const sn_view *k = t->n_in > 1 ? &t->in[1] : NULL;
-    if (t->node->op == SN_OP_gemm)
-        return bytes + 2 * (double)sn_dim_eval(s->m, sn_product_work(s->m, t), s->budget->symbol) /
-                           OPS_PER_BYTE;
-    if (t->node->op == SN_OP_flash)
-        return bytes + 4 * result *
-                           (double)sn_dim_eval(s->m, k->shape[k->rank - 2], s->budget->symbol) /
-                           OPS_PER_BYTE;
+    const sn_kernel_traits *kernel = sn_kernel_of(t->node);
+    if (kernel->macs)
+        bytes +=
+            (double)sn_dim_eval(s->m, kernel->flops(s->m, t), s->budget->symbol) / OPS_PER_BYTE;
     return bytes;
 }
 

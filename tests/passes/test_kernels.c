@@ -50,11 +50,24 @@ static void holds(void **state) {
         }
 }
 
+/* A row names its region, or says that it has none; each counts its operations. */
+static void rows(void **state) {
+    (void)state;
+    for (int k = 1; k < SN_KERNEL_COUNT; k++) {
+        const sn_kernel_traits *t = &sn_kernels[k];
+        bool region = t->region != SN_NO_REGION;
+        if (!t->flops || (region && sn_attr_table[t->region].kind != SN_AK_REGION) ||
+            (t->rounds && !region))
+            fail_msg("kernels.def: row '%s' is not complete", t->name);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(manual_levels),
         cmocka_unit_test(levels),
         cmocka_unit_test(holds),
+        cmocka_unit_test(rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,57 @@
+/* work.c: the columns `macs` and `flops` of the table of kernels. */
+#include "passes/kernels/table.h"
+#include "passes/plan/product.h"
+
+static sn_dim result_elements(sn_module *m, const sn_step *s) {
+    sn_dim n = 0;
+    for (int i = 0; i < s->n_out; i++)
+        n = sn_dim_add(m, n, sn_dim_product(m, s->out[i].rank, s->out[i].shape));
+    return n;
+}
+
+sn_dim sn_flops_elementwise(sn_module *m, const sn_step *s) {
+    enum { PER_ELEMENT = 8 };
+    return sn_dim_mul(m, result_elements(m, s), PER_ELEMENT);
+}
+
+sn_dim sn_macs_gemm(sn_module *m, const sn_step *s) {
+    return sn_product_work(m, s);
+}
+
+sn_dim sn_flops_gemm(sn_module *m, const sn_step *s) {
+    return sn_dim_mul(m, 2, sn_macs_gemm(m, s));
+}
+
+/* ---- attention: q [.., Tq, d], k [.., Tk, d], v [.., Tk, dv] ---- */
+
+static sn_dim keys(const sn_step *s) {
+    const sn_view *k = &s->in[SN_FLASH_K];
+    return k->shape[k->rank - 2];
+}
+
+/* Multiply-adds of so many products that contract d, and so many that contract dv. */
+static sn_dim macs_of_pairs(sn_module *m, const sn_step *s, sn_dim of_d, sn_dim of_dv) {
+    const sn_view *q = &s->in[SN_FLASH_Q], *v = &s->in[SN_FLASH_V];
+    sn_dim pairs = sn_dim_mul(m, sn_dim_product(m, q->rank - 1, q->shape), keys(s));
+    return sn_dim_mul(m, pairs,
+                      sn_dim_add(m, sn_dim_mul(m, of_d, q->shape[q->rank - 1]),
+                                 sn_dim_mul(m, of_dv, v->shape[v->rank - 1])));
+}
+
+sn_dim sn_macs_flash(sn_module *m, const sn_step *s) {
+    return macs_of_pairs(m, s, 1, 1);
+}
+
+sn_dim sn_macs_flash_grad(sn_module *m, const sn_step *s) {
+    return macs_of_pairs(m, s, 3, 2);
+}
+
+sn_dim sn_flops_flash(sn_module *m, const sn_step *s) {
+    return sn_dim_mul(m, result_elements(m, s), sn_dim_mul(m, 4, keys(s)));
+}
+
+/* Five products for the two of the forward kernel. */
+sn_dim sn_flops_flash_grad(sn_module *m, const sn_step *s) {
+    const sn_view *q = &s->in[SN_FLASH_Q];
+    return sn_dim_mul(m, sn_dim_product(m, q->rank, q->shape), sn_dim_mul(m, 10, keys(s)));
+}
