@@ -139,23 +139,6 @@ void em_end_kernel(em *e) {
     e->buf = e->dim = e->scratch = e->tid = e->nthreads = NULL;
 }
 
-/* A load from the kernel's argument tables, which nobody writes while it runs. */
-static em_val load_argument(em *e, em_type t, em_val table, int k) {
-    em_val p = em_gep_bytes(e, table, em_i64(e, 8 * (int64_t)k)), v = em_load_raw(e, t, p, 8);
-    unsigned kind = LLVMGetMDKindIDInContext(e->ctx, "invariant.load", 14);
-    em_val empty = LLVMMetadataAsValue(e->ctx, LLVMMDNodeInContext2(e->ctx, NULL, 0));
-    LLVMSetMetadata(v, kind, empty);
-    return v;
-}
-
-em_val em_buf(em *e, int k) {
-    return load_argument(e, e->ptr, e->buf, k);
-}
-
-em_val em_dim(em *e, int k) {
-    return load_argument(e, e->i64, e->dim, k);
-}
-
 em_val em_function(em *e, const char *name, em_type ret, const em_type *params, int n) {
     em_val fn = open_function(e, name, ret, params, n);
     LLVMSetLinkage(fn, LLVMInternalLinkage);
@@ -327,21 +310,13 @@ em_val em_i1(em *e, bool v) {
     return LLVMConstInt(e->i1, v, 0);
 }
 
-static em_val const_elem(em_type t, double v) {
+em_val em_const(em_type t, double v) {
     return is_float_type(t) ? LLVMConstReal(t, v)
                             : LLVMConstInt(t, (unsigned long long)(long long)v, 1);
 }
 
 em_val em_f(em *e, double v) {
-    return const_elem(e->ft, v);
-}
-
-em_val em_vf(em *e, double v) {
-    return em_splat(e, em_f(e, v), e->lanes);
-}
-
-em_val em_like(em *e, em_val x, double v) {
-    return em_splat(e, const_elem(em_elem_type(x), v), em_lanes_of(x));
+    return em_const(e->ft, v);
 }
 
 em_val em_zero(em_type t) {
@@ -354,7 +329,7 @@ em_val em_iota(em *e, em_type elem, int n) {
         sn_fail(&e->err, SN_ERR_INTERNAL, "em_iota: %d lanes are more than 256", n);
         n = 256;
     }
-    for (int i = 0; i < n; i++) lane[i] = const_elem(elem, i);
+    for (int i = 0; i < n; i++) lane[i] = em_const(elem, i);
     return n == 1 ? lane[0] : LLVMConstVector(lane, (unsigned)n);
 }
 
@@ -461,21 +436,4 @@ em_val em_join(em *e, const em_branch *br, em_val if_yes, em_val if_no) {
     LLVMBasicBlockRef from[] = {br->yes_end, br->no_end};
     LLVMAddIncoming(phi, v, from, 2);
     return phi;
-}
-
-/* --- integers for tiling ---------------------------------------------------------------------- */
-
-em_val em_ceil_div(em *e, em_val a, int64_t b) {
-    em_val up = em_add(e, a, em_like(e, a, (double)(b - 1)));
-    return LLVMBuildUDiv(e->b, up, em_like(e, a, (double)b), "");
-}
-
-em_val em_round_down(em *e, em_val a, int64_t b) {
-    return em_sub(e, a, LLVMBuildURem(e->b, a, em_like(e, a, (double)b), ""));
-}
-
-void em_share(em *e, em_val n, em_val *lo, em_val *hi) {
-    em_val next = em_add(e, e->tid, em_i64(e, 1));
-    *lo = LLVMBuildUDiv(e->b, em_mul(e, n, e->tid), e->nthreads, "");
-    *hi = LLVMBuildUDiv(e->b, em_mul(e, n, next), e->nthreads, "");
 }

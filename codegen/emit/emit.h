@@ -97,6 +97,7 @@ bool em_is_float(em_val v);
 em_val em_i64(em *e, int64_t v);
 em_val em_i32(em *e, int32_t v);
 em_val em_i1(em *e, bool v);
+em_val em_const(em_type elem, double v);   /* scalar of that type, float or integer */
 em_val em_f(em *e, double v);              /* compute scalar */
 em_val em_vf(em *e, double v);             /* compute vector, all lanes v */
 em_val em_like(em *e, em_val x, double v); /* constant of x's type, float or integer */

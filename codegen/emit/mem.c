@@ -41,6 +41,23 @@ em_val em_load(em *e, sn_dtype t, em_val p, int n) {
     return to_compute(e, t, raw);
 }
 
+/* A load from the kernel's argument tables, which nobody writes while it runs. */
+static em_val load_argument(em *e, em_type t, em_val table, int k) {
+    em_val p = em_gep_bytes(e, table, em_i64(e, 8 * (int64_t)k)), v = em_load_raw(e, t, p, 8);
+    unsigned kind = LLVMGetMDKindIDInContext(e->ctx, "invariant.load", 14);
+    em_val empty = LLVMMetadataAsValue(e->ctx, LLVMMDNodeInContext2(e->ctx, NULL, 0));
+    LLVMSetMetadata(v, kind, empty);
+    return v;
+}
+
+em_val em_buf(em *e, int k) {
+    return load_argument(e, e->ptr, e->buf, k);
+}
+
+em_val em_dim(em *e, int k) {
+    return load_argument(e, e->i64, e->dim, k);
+}
+
 /* A scalar under a condition: a branch, since there is no masked load of one element. */
 static em_val load_scalar_if(em *e, em_type t, em_val p, unsigned align, em_val cond) {
     em_branch br = em_if(e, cond);

@@ -158,6 +158,16 @@ em_val em_select(em *e, em_val cond, em_val a, em_val b) {
     return with_flags(e, LLVMBuildSelect(e->b, cond, a, b, ""));
 }
 
+/* --- constants -------------------------------------------------------------------------------- */
+
+em_val em_vf(em *e, double v) {
+    return em_splat(e, em_f(e, v), e->lanes);
+}
+
+em_val em_like(em *e, em_val x, double v) {
+    return em_splat(e, em_const(em_elem_type(x), v), em_lanes_of(x));
+}
+
 /* --- conversions ------------------------------------------------------------------------------ */
 
 em_val em_bitcast(em *e, em_val v, em_type t) {
@@ -399,4 +409,21 @@ em_val em_reduce(em *e, em_red op, em_val v) {
         v = folded;
     }
     return v;
+}
+
+/* --- integers for tiling ---------------------------------------------------------------------- */
+
+em_val em_ceil_div(em *e, em_val a, int64_t b) {
+    em_val up = em_add(e, a, em_like(e, a, (double)(b - 1)));
+    return LLVMBuildUDiv(e->b, up, em_like(e, a, (double)b), "");
+}
+
+em_val em_round_down(em *e, em_val a, int64_t b) {
+    return em_sub(e, a, LLVMBuildURem(e->b, a, em_like(e, a, (double)b), ""));
+}
+
+void em_share(em *e, em_val n, em_val *lo, em_val *hi) {
+    em_val next = em_add(e, e->tid, em_i64(e, 1));
+    *lo = LLVMBuildUDiv(e->b, em_mul(e, n, e->tid), e->nthreads, "");
+    *hi = LLVMBuildUDiv(e->b, em_mul(e, n, next), e->nthreads, "");
 }
