@@ -1,6 +1,6 @@
 /* grad.c: sn_grad, and the parameters that a loss depends on. */
 #include "frontend/front.h"
-#include "passes/gradient.h"
+#include "passes/raise/gradient.h"
 
 int sn_grad_at(sn_loc at, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor *out) {
     sn_tensor bad = loss ? sn_module_error_node(loss->m) : NULL;

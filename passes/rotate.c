@@ -9,7 +9,7 @@
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/passes.h"
-#include "passes/plan/view.h"
+#include "passes/view.h"
 #include "passes/primitive.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  * time, along random directions. The graph is compiled once more with every float an f64: what is
  * tested is the gradient's formula and the kernels that compute it. */
 #include "codegen/program/program.h"
-#include "passes/gradient.h"
+#include "passes/raise/gradient.h"
 #include "runtime/rng.h"
 #include "runtime/weights.h"
 

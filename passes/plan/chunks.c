@@ -4,7 +4,7 @@
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
 #include "passes/plan/in_place.h"
-#include "passes/plan/view.h"
+#include "passes/view.h"
 #include "passes/row_sums.h"
 
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "passes/plan/order.h"
 #include "passes/plan/product.h"
 #include "passes/plan/remat.h"
-#include "passes/plan/view.h"
+#include "passes/view.h"
 
 #include <string.h>
 

@@ -8,6 +8,7 @@
 #define SN_PLAN_H
 
 #include "passes/passes.h"
+#include "passes/view.h"
 
 typedef enum sn_buffer_kind {
     SN_BUF_INPUT,  /* the caller's */
@@ -28,15 +29,6 @@ typedef struct sn_buffer {
     int first, last; /* steps that write it first and use it last (temporaries) */
     int slot;        /* temporaries: slot of the workspace */
 } sn_buffer;
-
-typedef struct sn_view {
-    int buffer;
-    sn_dtype dtype;
-    int rank;
-    sn_dim offset; /* elements */
-    sn_dim shape[SN_MAX_RANK], stride[SN_MAX_RANK];
-    sn_dim advance; /* in a loop over rows: elements to the next row; 0: the same for all */
-} sn_view;
 
 /* When a step runs: in a loop in each turn, the first, later ones; after a loop always, or only if
  * there was a single turn, or several. */

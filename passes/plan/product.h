@@ -3,7 +3,7 @@
 #ifndef SN_PLAN_PRODUCT_H
 #define SN_PLAN_PRODUCT_H
 
-#include "passes/plan/view.h"
+#include "passes/plan/plan.h"
 
 enum { SN_PRODUCT_BATCH = 3 }; /* batch axes that the kernels take */
 

@@ -1,5 +1,5 @@
 /* gradient.c: what sn_grad and sn_check_grad differentiate. The walk itself is in ir/grad.c. */
-#include "passes/gradient.h"
+#include "passes/raise/gradient.h"
 #include "passes/passes.h"
 
 /* False, and an error of the module, if there is no gradient of the loss or with respect to wrt. */

@@ -2,7 +2,16 @@
 #ifndef SN_VIEW_H
 #define SN_VIEW_H
 
-#include "passes/plan/plan.h"
+#include "ir/ir.h"
+
+typedef struct sn_view {
+    int buffer;
+    sn_dtype dtype;
+    int rank;
+    sn_dim offset; /* elements */
+    sn_dim shape[SN_MAX_RANK], stride[SN_MAX_RANK];
+    sn_dim advance; /* in a loop over rows: elements to the next row; 0: the same for all */
+} sn_view;
 
 /* Row-major, the whole of a buffer. order: storage order of the axes, outermost first (NULL: 0, 1,
  * ...). */

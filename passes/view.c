@@ -1,5 +1,5 @@
 /* view.c: strided views: the algebra of transpose, slice, broadcast and reshape on strides. */
-#include "passes/plan/view.h"
+#include "passes/view.h"
 
 #include <string.h>
 
