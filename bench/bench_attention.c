@@ -61,8 +61,8 @@ static bool sees_prefix(int q, int k) {
 
 static sn_node *documents(sn_module *m, sn_node *const *a) {
     sn_node *doc = a[CAPTURED + DOC];
-    sn_node *x = SN_NODE(m, at, SN_NO_ATTRS, doc, a[Q]),
-            *y = SN_NODE(m, at, SN_NO_ATTRS, doc, a[K]);
+    sn_node *x = SN_NODE(m, gather_nd, SN_NO_ATTRS, doc, a[Q]),
+            *y = SN_NODE(m, gather_nd, SN_NO_ATTRS, doc, a[K]);
     return sn_b_binary(SN_OP_and, causal(m, a), sn_b_binary(SN_OP_eq, x, y));
 }
 
@@ -98,7 +98,7 @@ static double adds_alibi(int h, int q, int k) {
 }
 
 static sn_node *bias(sn_module *m, sn_node *const *a) {
-    sn_node *x = SN_NODE(m, at, SN_NO_ATTRS, a[CAPTURED + BIAS], a[HEAD], a[Q], a[K]);
+    sn_node *x = SN_NODE(m, gather_nd, SN_NO_ATTRS, a[CAPTURED + BIAS], a[HEAD], a[Q], a[K]);
     return sn_b_binary(SN_OP_add, a[-1], x);
 }
 

@@ -100,7 +100,7 @@ static bool check_heads(const sn_attention_args *a, const sn_region *r, int firs
     sn_order order = sn_region_topo(m, r);
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
-        for (int k = 1; n->op == SN_OP_at && k < n->n_in; k++) {
+        for (int k = 1; n->op == SN_OP_gather_nd && k < n->n_in; k++) {
             char text[SN_NODE_TEXT];
             sn_tensor table = n->in[0];
             if (n->in[k] != r->arg[first + 1] || !sn_dim_is_const(m, table->shape[k - 1], &rows) ||

@@ -186,7 +186,7 @@ sn_tensor sn_at_at(sn_loc at, sn_tensor x, const sn_tensor *index) {
         memcpy(shape, wider, sizeof(sn_dim) * (size_t)rank);
     }
     for (int i = 1; i <= n; i++) in[i] = sn_b_broadcast(in[i], rank, shape);
-    return sn_node_new(x->m, SN_OP_at, n + 1, in, SN_NO_ATTRS);
+    return sn_node_new(x->m, SN_OP_gather_nd, n + 1, in, SN_NO_ATTRS);
 }
 
 sn_tensor sn_one_hot_at(sn_loc at, sn_tensor x, int64_t n, sn_dtype t) {

@@ -508,7 +508,7 @@ static bool check_at(eval_call *c, int rank, const sn_value *like) {
     return ok || sn_eval_fail(c, SN_ERR_SHAPE, "%d axes need as many indices of one shape", rank);
 }
 
-bool eval_at(eval_call *c) {
+bool eval_gather_nd(eval_call *c) {
     const sn_value *x = c->in[0], *like = c->n->n_in > 1 ? c->in[1] : x;
     if (!check_at(c, x->rank, like)) return false;
     double *out = sn_eval_alloc(c, x->dtype, like->rank, like->shape);
@@ -521,7 +521,7 @@ bool eval_at(eval_call *c) {
     return true;
 }
 
-bool eval_at_add(eval_call *c) {
+bool eval_scatter_nd_add(eval_call *c) {
     const sn_value *x = c->in[0];
     int64_t shape[SN_MAX_RANK];
     int rank = read_shape(c, shape);

@@ -279,14 +279,14 @@ static sn_node *indexed(grad *c, sn_op op, int n_attr, const sn_attr *attr) {
     return sn_node_new(c->n->m, op, c->n->n_in, in, n_attr, attr);
 }
 
-bool grad_at(grad *c) {
+bool grad_gather_nd(grad *c) {
     const sn_node *x = c->n->in[0];
-    sn_gr_give(c, 0, indexed(c, SN_OP_at_add, SN_ATTRS(SN_LIST(shape, x->rank, x->shape))));
+    sn_gr_give(c, 0, indexed(c, SN_OP_scatter_nd_add, SN_ATTRS(SN_LIST(shape, x->rank, x->shape))));
     return true;
 }
 
-bool grad_at_add(grad *c) {
-    sn_gr_give(c, 0, indexed(c, SN_OP_at, SN_NO_ATTRS));
+bool grad_scatter_nd_add(grad *c) {
+    sn_gr_give(c, 0, indexed(c, SN_OP_gather_nd, SN_NO_ATTRS));
     return true;
 }
 

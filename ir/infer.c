@@ -400,13 +400,13 @@ static bool indices_ok(ctx *c, int first, int rank) {
     return true;
 }
 
-static bool infer_at(ctx *c) {
+static bool infer_gather_nd(ctx *c) {
     const sn_node *x = c->in[0];
     if (x->rank < 1) return bad(c, "a scalar has no elements to index");
     return indices_ok(c, 1, x->rank) && set_like(c, c->in[1], (sn_dtype)x->dtype);
 }
 
-static bool infer_at_add(ctx *c) {
+static bool infer_scatter_nd_add(ctx *c) {
     const sn_attr *shape = need(c, SN_A_shape);
     if (!shape || !set_shape(c, shape->n, shape->v)) return false;
     if (shape->n < 1) return bad(c, "a scalar has no elements to index");

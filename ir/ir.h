@@ -264,7 +264,7 @@ int sn_replace_module(sn_module *m);
 /* The region's results with its arguments replaced by `arg` (same types). results: [n_out]. */
 void sn_region_inline(const sn_region *r, sn_node *const *arg, sn_node **results);
 /* The scalar region applied elementwise: arguments of rank 0 become tensors of one common shape
- * `shape`; arguments of higher rank (captured tensors, read by `at`) are passed as they are. */
+ * `shape`; arguments of higher rank (captured tensors, read by gather_nd) are passed as they are. */
 void sn_region_map(const sn_region *r, sn_node *const *arg, int rank, const sn_dim *shape,
                    sn_node **results);
 /* A region over what `out` depends on down to `cut` nodes, which become arguments 0 .. n_cut-1. */

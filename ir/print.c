@@ -28,11 +28,11 @@
 const uint8_t sn_text_in_type[SN_OP_COUNT] = {
 #define DTYPE SN_TYPE_HAS_DTYPE
 #define SHAPE SN_TYPE_HAS_SHAPE
-    [SN_OP_input] = DTYPE | SHAPE, [SN_OP_param] = DTYPE | SHAPE, [SN_OP_state] = DTYPE | SHAPE,
-    [SN_OP_arg] = DTYPE | SHAPE,   [SN_OP_iota] = DTYPE | SHAPE,  [SN_OP_const] = DTYPE,
-    [SN_OP_dim_value] = DTYPE,     [SN_OP_cast] = DTYPE,          [SN_OP_random] = SHAPE,
-    [SN_OP_broadcast] = SHAPE,     [SN_OP_reshape] = SHAPE,       [SN_OP_scatter_add] = SHAPE,
-    [SN_OP_at_add] = SHAPE,
+    [SN_OP_input] = DTYPE | SHAPE,  [SN_OP_param] = DTYPE | SHAPE, [SN_OP_state] = DTYPE | SHAPE,
+    [SN_OP_arg] = DTYPE | SHAPE,    [SN_OP_iota] = DTYPE | SHAPE,  [SN_OP_const] = DTYPE,
+    [SN_OP_dim_value] = DTYPE,      [SN_OP_cast] = DTYPE,          [SN_OP_random] = SHAPE,
+    [SN_OP_broadcast] = SHAPE,      [SN_OP_reshape] = SHAPE,       [SN_OP_scatter_add] = SHAPE,
+    [SN_OP_scatter_nd_add] = SHAPE,
 #undef DTYPE
 #undef SHAPE
 };

@@ -10,7 +10,7 @@ static int arg_index(const sn_node *n) {
 }
 
 int sn_score_read_of(const sn_node *n) {
-    int at = n->op == SN_OP_at ? arg_index(n->in[0]) : n->rank ? -1 : arg_index(n);
+    int at = n->op == SN_OP_gather_nd ? arg_index(n->in[0]) : n->rank ? -1 : arg_index(n);
     return at < FIRST_CAPTURED ? -1 : at - FIRST_CAPTURED;
 }
 
@@ -48,7 +48,7 @@ bool sn_score_gradient(sn_module *m, const sn_region *score, int n_wrt, const in
         if (!d[i]) continue;
         sn_score_read *r = &read[out->n_read++];
         *r = (sn_score_read){.captured = sn_score_read_of(to[i]), .value = n_out};
-        r->n_index = to[i]->op == SN_OP_at ? to[i]->n_in - 1 : 0;
+        r->n_index = to[i]->op == SN_OP_gather_nd ? to[i]->n_in - 1 : 0;
         result[n_out++] = d[i];
         for (int j = 0; j < r->n_index; j++) result[n_out++] = to[i]->in[1 + j];
     }
@@ -71,7 +71,7 @@ void sn_score_axes(const sn_region *score, int captured, const sn_dim size[2], i
         const sn_node *n = order.node[i];
         if (sn_score_read_of(n) != captured) continue;
         unsigned here[2] = {0, 0};
-        table = n->op == SN_OP_at ? n->in[0] : n;
+        table = n->op == SN_OP_gather_nd ? n->in[0] : n;
         for (int j = 0; table != n && j < table->rank; j++)
             for (int w = 0; w < 2; w++)
                 if (arg_index(n->in[1 + j]) == BATCH + w && table->shape[j] == size[w])

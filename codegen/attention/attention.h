@@ -13,7 +13,7 @@
  *
  * score(s, b, h, q, k, captured ...) -> score of the compute type, from s = scale * q.k;
  * mask(b, h, q, k, captured ...) -> bool, true where q sees k. Both are regions. b, h, q, k are
- * rank-0 arguments of any integer type; captured tensors are read by `at` (rank 0: used directly).
+ * rank-0 arguments of any integer type; captured tensors are read by gather_nd (rank 0: used directly).
  *
  * A key that is masked or has the score -inf contributes nothing, even if its k or v is not finite.
  * A row without visible keys is 0, and both parts of its log-sum-exp are -inf. NaN or +inf in a

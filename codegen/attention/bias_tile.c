@@ -138,7 +138,7 @@ static em_val find_table(em *e, const att_plan *p, const att_captured *t, const 
                          const em_val of[2], em_val k0, bias_tile *s) {
     int which, q_axis;
     *s = (bias_tile){.p = p, .width = p->lanes, .group = PIECE};
-    if (n->op != SN_OP_at || !(s->c = att_captured_tensor(t, n, &which)) ||
+    if (n->op != SN_OP_gather_nd || !(s->c = att_captured_tensor(t, n, &which)) ||
         !is_query_key_table(t, s->c, n, p->piece, &q_axis))
         return NULL;
     em_val at = em_add(e, att_size(e, s->c->offset), k0);
@@ -185,7 +185,7 @@ static const sn_node *first_read(const att_captured *t, const att_plan *p) {
     for (int j = 0; j < order.n; j++) {
         const sn_node *n = order.node[j];
         const sn_attention_captured *c =
-            n->op == SN_OP_at ? att_captured_tensor(t, n, &which) : NULL;
+            n->op == SN_OP_gather_nd ? att_captured_tensor(t, n, &which) : NULL;
         if (c && is_query_key_table(t, c, n, p->piece, &q_axis)) return n;
     }
     return NULL;

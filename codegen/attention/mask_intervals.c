@@ -317,7 +317,7 @@ static sn_interval emit_node(sn_interval_code *c, const sn_node *n, int at, cons
         em_val v = c->dim(c->ctx, n);
         return (sn_interval){v, v};
     }
-    bool table = n->op == SN_OP_at && is_int((sn_dtype)n->dtype);
+    bool table = n->op == SN_OP_gather_nd && is_int((sn_dtype)n->dtype);
     if (table && c->coarse) return c->coarse->value[at];
     rule_fn *rule = rules[n->op];
     for (int j = table; j < n->n_in; j++)
@@ -376,7 +376,7 @@ int sn_interval_shows(const sn_region *r, const sn_node **culprit) {
         const sn_node *n = order.node[i];
         int x[SN_MAX_RANK + 1] = {0};
         bool leaf = n->op == SN_OP_const || n->op == SN_OP_dim_value || n->op == SN_OP_arg;
-        bool all = (leaf || n->op == SN_OP_at || rules[n->op]) && n->n_in <= SN_MAX_RANK + 1;
+        bool all = (leaf || n->op == SN_OP_gather_nd || rules[n->op]) && n->n_in <= SN_MAX_RANK + 1;
         for (int j = 0; all && j < n->n_in; j++) {
             for (int k = 0; k < i; k++)
                 if (order.node[k] == n->in[j]) x[j] = shows[k];
@@ -387,7 +387,7 @@ int sn_interval_shows(const sn_region *r, const sn_node **culprit) {
             shows[i] = show_bool(n, x, all);
         else
             shows[i] = is_int((sn_dtype)n->dtype) && all ? KNOWN : 0;
-        if (n->op == SN_OP_arg && n->rank > 0) /* `at` reads it */
+        if (n->op == SN_OP_arg && n->rank > 0) /* gather_nd reads it */
             shows[i] = n->dtype == SN_BOOL ? BOTH : KNOWN;
         if (!shows[i] && culprit && !*culprit) *culprit = n;
     }

@@ -285,7 +285,7 @@ static em_val emit_node(sn_region_code *c, const sn_node *n, const em_val *x) {
     sn_dtype t = (sn_dtype)n->dtype;
     if (n->op == SN_OP_const) return sn_emit_const(c->e, t, sn_attr_flt(n, SN_A_value, 0));
     if (n->op == SN_OP_dim_value && c->dim) return sn_emit_integer(c->e, t, c->dim(c->ctx, n));
-    if (n->op == SN_OP_at && c->at) return c->at(c->ctx, n, x + 1);
+    if (n->op == SN_OP_gather_nd && c->at) return c->at(c->ctx, n, x + 1);
     return sn_emit_elem(c->e, n, x);
 }
 

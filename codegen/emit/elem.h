@@ -39,7 +39,7 @@ struct sn_region_code {
     uint32_t *slot; /* node id - lowest id -> position in order + 1, 0: not there */
     uint32_t base;
     bool *needed; /* [order.n], NULL: all; others are never emitted */
-    /* The element that an `at` node reads, in register form; index[i] is the i-th index value. The
+    /* The element that a gather_nd node reads, in register form; index[i] is the i-th index value. The
      * captured tensor is the node's operand 0 (an arg node). Vectors of indices give a vector. */
     em_val (*at)(void *ctx, const sn_node *n, const em_val *index);
     em_val (*dim)(void *ctx, const sn_node *n); /* run-time value of the node's {dim}, i64 */

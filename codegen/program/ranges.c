@@ -116,9 +116,9 @@ static void find(finder *f, const sn_node *n) {
     }
     if (n->op == SN_OP_gather) not_empty(f, n, n->in[0]->shape[axis], n->in[1]);
     if (n->op == SN_OP_scatter_add) not_empty(f, n, n->shape[axis], n->in[1]);
-    for (int i = 1; n->op == SN_OP_at && i < n->n_in; i++)
+    for (int i = 1; n->op == SN_OP_gather_nd && i < n->n_in; i++)
         not_empty(f, n, n->in[0]->shape[i - 1], n->in[i]);
-    for (int i = 1; n->op == SN_OP_at_add && i < n->n_in; i++)
+    for (int i = 1; n->op == SN_OP_scatter_nd_add && i < n->n_in; i++)
         not_empty(f, n, n->shape[i - 1], n->in[i]);
 }
 

@@ -328,7 +328,7 @@ static em_val emit_gather(sn_body *b, sn_item *it, bool vector) {
     return sn_emit_loaded(e, v->dtype, load_at(b, v, base, at));
 }
 
-static em_val emit_at(sn_body *b, sn_item *it, bool vector) {
+static em_val emit_gather_nd(sn_body *b, sn_item *it, bool vector) {
     em *e = b->e;
     int64_t arg = sn_attr_int(it->n->in[0], SN_A_index, 0);
     const sn_view *v = &b->k->step->in[arg];
@@ -417,9 +417,14 @@ static em_val (*const emitters[SN_OP_COUNT])(sn_body *b, sn_item *it, bool vecto
 #define EMIT(op, fn) [SN_OP_##op] = fn
 #define ELEM(name, ...) EMIT(name, emit_elem),
 #include "ir/ops.def"
-    EMIT(arg, emit_arg),   EMIT(const, emit_leaf),          EMIT(dim_value, emit_leaf),
-    EMIT(iota, emit_iota), EMIT(broadcast, emit_broadcast), EMIT(gather, emit_gather),
-    EMIT(at, emit_at),     EMIT(random, emit_random),
+    EMIT(arg, emit_arg),
+    EMIT(const, emit_leaf),
+    EMIT(dim_value, emit_leaf),
+    EMIT(iota, emit_iota),
+    EMIT(broadcast, emit_broadcast),
+    EMIT(gather, emit_gather),
+    EMIT(gather_nd, emit_gather_nd),
+    EMIT(random, emit_random),
 };
 
 static em_val emit_item(sn_body *b, int item, bool vector) {

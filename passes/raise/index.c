@@ -165,7 +165,7 @@ static sn_node *read_tensor(sn_element *e, sn_node *n, const sn_index *ix) {
     if (!n->rank) return n;
     sn_node *in[SN_MAX_RANK + 1] = {n};
     for (int i = 0; i < n->rank; i++) in[i + 1] = sn_index_value(e->m, &ix[i]);
-    return sn_node_new(e->m, SN_OP_at, n->rank + 1, in, SN_NO_ATTRS);
+    return sn_node_new(e->m, SN_OP_gather_nd, n->rank + 1, in, SN_NO_ATTRS);
 }
 
 static sn_node *pull_broadcast(sn_element *e, sn_node *n, const sn_index *ix) {
@@ -223,7 +223,7 @@ static sn_node *pull_gather(sn_element *e, sn_node *n, const sn_index *ix) {
     return sn_element_of(e, x, in);
 }
 
-static sn_node *pull_at(sn_element *e, sn_node *n, const sn_index *ix) {
+static sn_node *pull_gather_nd(sn_element *e, sn_node *n, const sn_index *ix) {
     sn_index in[SN_MAX_RANK];
     for (int i = 0; i < n->in[0]->rank; i++) {
         sn_node *id = sn_element_of(e, n->in[1 + i], ix);
@@ -263,7 +263,7 @@ static const struct {
     MOVE(slice, pull_slice, NULL),
     MOVE(gather, pull_gather, NULL),
     MOVE(embedding, pull_gather, NULL),
-    MOVE(at, pull_at, NULL),
+    MOVE(gather_nd, pull_gather_nd, NULL),
     MOVE(dropout, NULL, push_same),
 };
 

@@ -42,7 +42,7 @@ bool sn_index_push(const sn_node *n, const sn_index *ix, sn_index *out);
 typedef struct sn_element sn_element;
 sn_element *sn_element_new(sn_module *m);
 /* n[ix...] as a scalar node. Elementwise ops, views, look-ups, iotas and constants are followed;
- * what else a tensor depends on is read by `at` (a scalar is used as it is). */
+ * what else a tensor depends on is read by gather_nd (a scalar is used as it is). */
 sn_node *sn_element_of(sn_element *e, sn_node *n, const sn_index *ix);
 /* The decomposition of a composite with the flag INLINE (relu ...), otherwise NULL. */
 sn_node *sn_element_opened(sn_node *n);

@@ -52,7 +52,7 @@ static void find_captured(capture *c, sn_node *n) {
     if (c->seen[n->id]) return;
     c->seen[n->id] = 1;
     if (is_stand_in(n) || n->op == SN_OP_const || n->op == SN_OP_dim_value) return;
-    if (n->op == SN_OP_at) {
+    if (n->op == SN_OP_gather_nd) {
         add_capture(c, n->in[0]);
         for (int i = 1; i < n->n_in; i++) find_captured(c, n->in[i]);
     } else if (!n->rank && sn_ops[n->op].kind == SN_ELEM) {

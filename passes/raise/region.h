@@ -13,7 +13,7 @@ typedef struct sn_score_args {
 sn_score_args sn_score_args_make(sn_module *m, sn_dtype t);
 
 /* attention(q [B,H,Tq,d], k [B,Hk,Tk,d], v [B,Hk,Tk,dv]) with the softmax's argument `value`, a
- * scalar expression of the stand-ins and of tensors that it reads by `at` (or as they are, if they
+ * scalar expression of the stand-ins and of tensors that it reads by gather_nd (or as they are, if they
  * are scalars): a factor that is only a scale of the score becomes the scale attribute, keys that a
  * select hides by -inf the mask region, the rest the score region. Captured tensors are those that
  * are left, in an order that depends on them only. Keys and values that were repeated for their

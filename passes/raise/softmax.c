@@ -278,11 +278,11 @@ static sn_node *raise_pick_at(sn_raiser *r, sn_node *n) {
 }
 
 const sn_raising sn_raise_softmax[] = {
-    {SN_OP_mul, raise_softmax},      {SN_OP_mul, divide_first},
-    {SN_OP_mul, drop_second_mask},   {SN_OP_select, drop_second_mask},
-    {SN_OP_softmax, drop_shift},     {SN_OP_log_softmax, drop_shift},
-    {SN_OP_log, raise_logsumexp},    {SN_OP_add, shift_logsumexp},
-    {SN_OP_sub, raise_log_softmax},  {SN_OP_log, log_of_softmax},
-    {SN_OP_exp, exp_of_log_softmax}, {SN_OP_reduce_sum, raise_pick},
-    {SN_OP_at, raise_pick_at},       {SN_OP_COUNT, NULL},
+    {SN_OP_mul, raise_softmax},       {SN_OP_mul, divide_first},
+    {SN_OP_mul, drop_second_mask},    {SN_OP_select, drop_second_mask},
+    {SN_OP_softmax, drop_shift},      {SN_OP_log_softmax, drop_shift},
+    {SN_OP_log, raise_logsumexp},     {SN_OP_add, shift_logsumexp},
+    {SN_OP_sub, raise_log_softmax},   {SN_OP_log, log_of_softmax},
+    {SN_OP_exp, exp_of_log_softmax},  {SN_OP_reduce_sum, raise_pick},
+    {SN_OP_gather_nd, raise_pick_at}, {SN_OP_COUNT, NULL},
 };

@@ -65,7 +65,7 @@ static void add_families(sn_module *m, sn_node *v, const char *k) {
              "batched_%s", k);
     cc_entry(m, SN_NODE(m, gather, SN_ATTRS(SN_INT(axis, 0)), v, rows), "gather0_%s", k);
     cc_entry(m, SN_NODE(m, gather, SN_ATTRS(SN_INT(axis, 1)), v, cols), "gather1_%s", k);
-    cc_entry(m, SN_NODE(m, at, SN_NO_ATTRS, v, rows, cols), "at_%s", k);
+    cc_entry(m, SN_NODE(m, gather_nd, SN_NO_ATTRS, v, rows, cols), "at_%s", k);
     cc_entry(m,
              SN_NODE(m, scatter_add,
                      SN_ATTRS(SN_INT(axis, 0), SN_LIST(shape, 2, ((sn_dim[]){9, 10}))), v, to),
@@ -208,10 +208,11 @@ static void indices(void **state) {
         static const char *const names[] = {"i130_a", "i4_a", "i5_a"};
         sn_node *in[4] = {cc_input(m, "big", SN_F32, rank, shape)};
         for (int a = 0; a < rank; a++) in[a + 1] = cc_input(m, names[a], kinds[a], SHAPE(7, 5));
-        cc_entry(m, sn_node_new(m, SN_OP_at, rank + 1, in, SN_NO_ATTRS), "at_%d", rank);
+        cc_entry(m, sn_node_new(m, SN_OP_gather_nd, rank + 1, in, SN_NO_ATTRS), "at_%d", rank);
         in[0] = cc_input(m, "values", SN_F32, SHAPE(7, 5));
         cc_entry(m,
-                 sn_node_new(m, SN_OP_at_add, rank + 1, in, SN_ATTRS(SN_LIST(shape, rank, shape))),
+                 sn_node_new(m, SN_OP_scatter_nd_add, rank + 1, in,
+                             SN_ATTRS(SN_LIST(shape, rank, shape))),
                  "at_add_%d", rank);
     }
     cc_check(m, 2, 2, 0, NULL, 2e-2);
@@ -228,10 +229,12 @@ static void indices_that_are_values_too(void **state) {
              "row_of_rows");
     sn_node *count = sn_b_iota(m, SN_F32, SHAPE(5, 5), 0);
     cc_entry(m, SN_NODE(m, gather, SN_ATTRS(SN_INT(axis, 0)), count, i), "table_of_numbers");
-    cc_entry(m, SN_NODE(m, at, SN_NO_ATTRS, sn_b_broadcast(sn_b_const(m, SN_F32, 3), SHAPE(5)), i),
-             "table_of_one_number");
+    cc_entry(
+        m,
+        SN_NODE(m, gather_nd, SN_NO_ATTRS, sn_b_broadcast(sn_b_const(m, SN_F32, 3), SHAPE(5)), i),
+        "table_of_one_number");
     cc_entry(m,
-             SN_NODE(m, at, SN_NO_ATTRS, sn_b_scalar(SN_OP_mul, table, 2), i,
+             SN_NODE(m, gather_nd, SN_NO_ATTRS, sn_b_scalar(SN_OP_mul, table, 2), i,
                      sn_b_iota(m, SN_I32, SHAPE(5), 0)),
              "computed_table");
     cc_check(m, 0, 4, 0, NULL, 1e-5);

@@ -201,7 +201,7 @@ static void stages(void **state) {
     sn_dim four = 4;
     sn_node *x = sn_arg(m, 0, SN_F32, 0, NULL), *k = sn_arg(m, 1, SN_I32, 0, NULL);
     sn_node *table = sn_arg(m, 2, SN_F32, 1, &four);
-    sn_node *read = SN_NODE(m, at, SN_NO_ATTRS, table, k);
+    sn_node *read = SN_NODE(m, gather_nd, SN_NO_ATTRS, table, k);
     sn_node *y = sn_b_scalar(SN_OP_add, sn_b_binary(SN_OP_mul, x, read), 2);
     sn_region *r = sn_region_new(m, 3, (sn_node *[]){x, k, table}, 1, &y);
     sn_target t;

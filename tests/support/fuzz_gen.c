@@ -431,10 +431,10 @@ static sn_node *make_at(gen *g, sn_op op) {
     for (int i = 0; i < rank; i++)
         table[i] = g->open && chance(g, 40) ? open_dim(g) : 1 + below(g, 3);
     sn_dtype t = random_type(g, NUMBERS);
-    sn_node *in[4] = {op == SN_OP_at ? like(g, t, rank, table) : like(g, t, n, shape)};
+    sn_node *in[4] = {op == SN_OP_gather_nd ? like(g, t, rank, table) : like(g, t, n, shape)};
     for (int i = 0; i < rank; i++) in[1 + i] = new_index(g, table[i], n, shape);
     sn_attr a = SN_LIST(shape, rank, table);
-    return sn_node_new(g->m, op, 1 + rank, in, op == SN_OP_at ? 0 : 1, &a);
+    return sn_node_new(g->m, op, 1 + rank, in, op == SN_OP_gather_nd ? 0 : 1, &a);
 }
 
 /* ---- composite and fused ops ---- */
@@ -512,7 +512,7 @@ static sn_region *make_score(gen *g, int n_captured, const sn_dim *heads) {
     sn_node *away = sn_b_cast(sn_b_binary(SN_OP_sub, a[3], a[4]), SN_F64), *out;
     if (n_captured) {
         a[5] = sn_arg(g->m, 5, SN_F64, 1, heads);
-        out = sn_b_binary(SN_OP_mul, a[0], SN_NODE(g->m, at, SN_NO_ATTRS, a[5], a[2]));
+        out = sn_b_binary(SN_OP_mul, a[0], SN_NODE(g->m, gather_nd, SN_NO_ATTRS, a[5], a[2]));
     } else
         out = sn_b_binary(SN_OP_add, a[0], sn_b_scalar(SN_OP_mul, away, 0.25 * below(g, 3)));
     return sn_region_new(g->m, 5 + n_captured, a, 1, &out);
@@ -587,8 +587,8 @@ static sn_node *(*const makers[SN_OP_COUNT])(gen *, sn_op) = {
     [SN_OP_dot] = make_dot,
     [SN_OP_gather] = make_gather,
     [SN_OP_scatter_add] = make_scatter_add,
-    [SN_OP_at] = make_at,
-    [SN_OP_at_add] = make_at,
+    [SN_OP_gather_nd] = make_at,
+    [SN_OP_scatter_nd_add] = make_at,
     [SN_OP_relu] = make_activation,
     [SN_OP_silu] = make_activation,
     [SN_OP_softplus] = make_activation,

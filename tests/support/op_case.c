@@ -33,8 +33,8 @@ static double plain_causal(double x, const int64_t *at, const sn_value *const *i
 }
 
 static sn_node *documents_body(sn_node *const *a) { /* b, h, q, k, ids [B, T] */
-    sn_node *of_q = SN_NODE(a[0]->m, at, SN_NO_ATTRS, a[4], a[0], a[2]);
-    sn_node *of_k = SN_NODE(a[0]->m, at, SN_NO_ATTRS, a[4], a[0], a[3]);
+    sn_node *of_q = SN_NODE(a[0]->m, gather_nd, SN_NO_ATTRS, a[4], a[0], a[2]);
+    sn_node *of_k = SN_NODE(a[0]->m, gather_nd, SN_NO_ATTRS, a[4], a[0], a[3]);
     return sn_b_binary(SN_OP_and, sn_b_binary(SN_OP_eq, of_q, of_k),
                        sn_b_binary(SN_OP_lt, a[3], a[2])); /* strict: some rows are empty */
 }
@@ -64,7 +64,7 @@ static double plain_alibi(double x, const int64_t *at, const sn_value *const *in
 
 /* a learned bias table [H, Tq, Tk] and a soft cap */
 static sn_node *bias_body(sn_node *const *a) {
-    sn_node *bias = SN_NODE(a[0]->m, at, SN_NO_ATTRS, a[5], a[2], a[3], a[4]);
+    sn_node *bias = SN_NODE(a[0]->m, gather_nd, SN_NO_ATTRS, a[5], a[2], a[3], a[4]);
     sn_node *capped = sn_b_unary(SN_OP_tanh, sn_b_scalar(SN_OP_div, a[0], 5));
     return sn_b_binary(SN_OP_add, sn_b_scalar(SN_OP_mul, capped, 5), bias);
 }

@@ -112,7 +112,7 @@ static bool is_neighbours(const tables *t, int b, int h, int q, int k) {
 }
 
 static sn_node *read2(sn_module *m, sn_node *table, sn_node *i, sn_node *j) {
-    return SN_NODE(m, at, SN_NO_ATTRS, table, i, j);
+    return SN_NODE(m, gather_nd, SN_NO_ATTRS, table, i, j);
 }
 
 static sn_node *ir_documents(sn_module *m, sn_node *const *a) {
@@ -195,7 +195,7 @@ static double softcap(const tables *t, double s, int b, int h, int q, int k) {
 }
 
 static sn_node *ir_bias(sn_module *m, sn_node *const *a) {
-    sn_node *x = SN_NODE(m, at, SN_NO_ATTRS, a[1 + FIRST_CAPTURED + BIAS], a[H_ARG + 1],
+    sn_node *x = SN_NODE(m, gather_nd, SN_NO_ATTRS, a[1 + FIRST_CAPTURED + BIAS], a[H_ARG + 1],
                          a[Q_ARG + 1], a[K_ARG + 1]);
     return op2(SN_OP_add, a[0], x);
 }

@@ -91,7 +91,7 @@ static void computed_indices(void **state) {
 /* The other operations that take an index, each with one that is bad. */
 static void every_operation(void **state) {
     (void)state;
-    static const char *const names[] = {"scatter_add", "at", "embedding", "cross_entropy"};
+    static const char *const names[] = {"scatter_add", "gather_nd", "embedding", "cross_entropy"};
     float x[3][CLASSES] = {{0}};
     int32_t ids[] = {0, 3, 2};
     for (int op = 0; op < 4; op++)
@@ -167,7 +167,7 @@ static void tables_in_regions(void **state) {
         if (!attend(level, true, true, 32, want, &err)) fail_msg("%s", err.message);
         if (!attend(level, true, false, 3, y, &err)) fail_msg("%s", err.message);
         assert_false(attend(level, true, false, 4, y, &err));
-        expect_outside(&err, "at", score_line, -1, ROWS);
+        expect_outside(&err, "gather_nd", score_line, -1, ROWS);
         err = (sn_error){0};
         if (!attend(level, false, false, 32, y, &err)) fail_msg("%s", err.message);
         for (int i = 0; i < 32 * HEADS * WIDTH; i++) assert_float_equal(y[i], want[i], 1e-5F);
