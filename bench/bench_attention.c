@@ -203,10 +203,10 @@ static void set_strides(bench *b) {
 static sn_attention_operand operand(int buf, int64_t offset, const int64_t *stride) {
     return (sn_attention_operand){.buf = buf,
                                   .dtype = SN_F32,
-                                  .offset = SN_GEMM_CONST(offset),
-                                  .batch = SN_GEMM_CONST(stride[0]),
-                                  .head = SN_GEMM_CONST(stride[1]),
-                                  .row = SN_GEMM_CONST(stride[2])};
+                                  .offset = EM_SIZE_CONST(offset),
+                                  .batch = EM_SIZE_CONST(stride[0]),
+                                  .head = EM_SIZE_CONST(stride[1]),
+                                  .row = EM_SIZE_CONST(stride[2])};
 }
 
 static bool compile(bench *b, int i, sn_error *err) {
@@ -217,9 +217,9 @@ static bool compile(bench *b, int i, sn_error *err) {
                                 .dv = s->d,
                                 .heads = s->h,
                                 .gqa_ratio = s->h / s->hk,
-                                .batch = SN_GEMM_CONST(s->b),
-                                .tq = SN_GEMM_DIM(0),
-                                .tk = SN_GEMM_DIM(1),
+                                .batch = EM_SIZE_CONST(s->b),
+                                .tq = EM_SIZE_DIM(0),
+                                .tk = EM_SIZE_DIM(1),
                                 .scale = 1 / sqrt(s->d),
                                 .q = operand(0, b->at[0], b->stride[0]),
                                 .k = operand(0, b->at[1], b->stride[1]),
@@ -262,21 +262,21 @@ static bool set_up(bench *b, sn_error *err) {
     if (!b->jit || !choose_variants(b, err)) return false;
     set_strides(b);
     int64_t t = s->tq > s->tk ? s->tq : s->tk, square = (int64_t)s->tq * s->tk;
-    sn_gemm_size one = SN_GEMM_CONST(1), zero = SN_GEMM_CONST(0);
+    em_size one = EM_SIZE_CONST(1), zero = EM_SIZE_CONST(0);
     b->captured[SLOPE] = (sn_attention_captured){.buf = 2, .dtype = SN_F32, .offset = zero};
     b->captured[DOC] = (sn_attention_captured){.buf = 3,
                                                .dtype = SN_I32,
                                                .offset = zero,
                                                .rank = 1,
-                                               .shape = {SN_GEMM_CONST(t)},
+                                               .shape = {EM_SIZE_CONST(t)},
                                                .stride = {one}};
     b->captured[BIAS] = (sn_attention_captured){
         .buf = 4,
         .dtype = SN_F32,
         .offset = zero,
         .rank = 3,
-        .shape = {SN_GEMM_CONST(s->h), SN_GEMM_CONST(s->tq), SN_GEMM_CONST(s->tk)},
-        .stride = {SN_GEMM_CONST(square), SN_GEMM_CONST(s->tk), one}};
+        .shape = {EM_SIZE_CONST(s->h), EM_SIZE_CONST(s->tq), EM_SIZE_CONST(s->tk)},
+        .stride = {EM_SIZE_CONST(square), EM_SIZE_CONST(s->tk), one}};
     bool with_bias = false;
     for (int i = 0; i < b->n; i++) {
         if (!compile(b, i, err)) return false;

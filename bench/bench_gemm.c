@@ -103,16 +103,16 @@ static bool look_up(sn_jit *jit, const char *name, sn_kernel_fn **f, sn_error *e
 
 /* M is a run-time size, as in a model; N and K are constants. */
 static bool compile(bench *b, double *ms, sn_error *err) {
-    sn_gemm g = {.m = SN_GEMM_DIM(0),
-                 .n = SN_GEMM_CONST(b->s.n),
-                 .k = SN_GEMM_CONST(b->s.k),
-                 .a = {.buf = 0, .row = SN_GEMM_CONST(b->s.k)},
+    sn_gemm g = {.m = EM_SIZE_DIM(0),
+                 .n = EM_SIZE_CONST(b->s.n),
+                 .k = EM_SIZE_CONST(b->s.k),
+                 .a = {.buf = 0, .row = EM_SIZE_CONST(b->s.k)},
                  .b = {.buf = 1},
-                 .c = {.buf = 2, .row = SN_GEMM_CONST(b->s.n)},
+                 .c = {.buf = 2, .row = EM_SIZE_CONST(b->s.n)},
                  .b_packed = true,
                  .ctx = b};
-    g.a.col = g.c.col = SN_GEMM_CONST(1);
-    g.a.offset = g.b.offset = g.c.offset = SN_GEMM_CONST(0);
+    g.a.col = g.c.col = EM_SIZE_CONST(1);
+    g.a.offset = g.b.offset = g.c.offset = EM_SIZE_CONST(0);
     if (b->o->bias_gelu) g.epilogue = bias_gelu;
     if (b->o->row_norm) {
         g.row_prologue = row_scale;
@@ -120,10 +120,10 @@ static bool compile(bench *b, double *ms, sn_error *err) {
         g.n_state = 1;
     }
     sn_gemm_pack pack = {.dtype = SN_F32,
-                         .k = SN_GEMM_CONST(b->s.k),
-                         .n = SN_GEMM_CONST(b->s.n),
-                         .row = SN_GEMM_CONST(b->s.n),
-                         .col = SN_GEMM_CONST(1)};
+                         .k = EM_SIZE_CONST(b->s.k),
+                         .n = EM_SIZE_CONST(b->s.n),
+                         .row = EM_SIZE_CONST(b->s.n),
+                         .col = EM_SIZE_CONST(1)};
     em e;
     if (!em_init(&e, &b->target, "bench_gemm", SN_F32, err)) return false;
     double start = sn_clock();

@@ -194,32 +194,3 @@ void sn_kernel_set_tile(sn_kernel *k, int tile) {
     k->tile = tile;
     describe(k);
 }
-
-int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d) {
-    for (int i = 0; i < k->n_dim; i++)
-        if (k->dim[i] == d) return i;
-    return -1;
-}
-
-sn_gemm_size sn_kernel_size(const sn_kernel *k, sn_dim d) {
-    int64_t v;
-    if (sn_dim_is_const(k->m, d, &v)) return SN_GEMM_CONST(v);
-    return SN_GEMM_DIM(sn_kernel_dim_slot(k, d));
-}
-
-em_val sn_kernel_dim(em *e, const sn_kernel *k, sn_dim d) {
-    int64_t v;
-    if (sn_dim_is_const(k->m, d, &v)) return em_i64(e, v);
-    int slot = sn_kernel_dim_slot(k, d);
-    if (slot < 0) {
-        sn_fail(&e->err, SN_ERR_INTERNAL, "%s: a run-time size was not asked for", k->name);
-        return em_i64(e, 1);
-    }
-    return em_dim(e, slot);
-}
-
-em_val sn_kernel_leaf(em *e, const sn_kernel *k, const sn_node *n) {
-    sn_dtype t = (sn_dtype)n->dtype;
-    if (n->op == SN_OP_const) return sn_emit_const(e, t, sn_attr_flt(n, SN_A_value, 0));
-    return sn_emit_integer(e, t, sn_kernel_dim(e, k, sn_attr_int(n, SN_A_dim, 0)));
-}

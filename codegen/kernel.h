@@ -1,49 +1,9 @@
-/* kernel.h: from a step of the plan to a kernel: its run-time sizes, its cache key, and the
- * families that emit it.
- *
- * A kernel's operands are buf[0 .. n_in-1], its results buf[n_in ..]; each pointer already has its
- * view's offset. Constant shapes and strides are compiled in; every symbolic one is a run-time
- * argument dim[k], in the order of first appearance. */
+/* kernel.h: from a step of the plan to a kernel: its run-time sizes, its cache key and its family. */
 #ifndef SN_KERNEL_H
 #define SN_KERNEL_H
 
-#include "codegen/gemm/gemm.h"
-#include "passes/kernels/table.h"
-#include "passes/plan/plan.h"
+#include "codegen/emit/family.h"
 
-enum { SN_KERNEL_DIMS = 256 };
-
-typedef struct sn_kernel {
-    sn_module *m;
-    const sn_step *step;
-    const sn_kernel_traits *traits; /* what it can do, and */
-    const struct sn_family *family; /* how it is emitted: the halves of a row of kernels.def */
-    int n_dim;
-    sn_dim dim[SN_KERNEL_DIMS]; /* what dim[k] of the call must hold */
-    sn_dtype compute;
-    int tile;          /* how its work is cut, of the family's tiles; 0: as usual */
-    const char *tuned; /* for reports: why this tile; NULL: nobody measured */
-    const char *text;  /* everything that its code depends on besides target and compiler */
-    char name[48];     /* symbol: family and hash of the text */
-} sn_kernel;
-
-/* The emitter of a kernel family: emits the kernel `k->name` into `e`. */
-typedef struct sn_family {
-    void (*emit)(em *e, const sn_kernel *k);
-    sn_dim (*scratch)(const sn_kernel *k,
-                      const sn_target *t); /* bytes a thread needs; NULL: none */
-    /* Bytes that all threads share, at buf[n_in + n_out]; NULL or 0: none. A kernel that has them
-     * is two, with a wait in between: NAME and NAME_finish, of the same arguments. */
-    int64_t (*shared)(const sn_kernel *k, const sn_target *t);
-    /* Dynamic schedule: threads take work items from a counter. buf[n_in + n_out] is an i64 that is 0 when the
-     * kernel begins, or NULL where there is none. */
-    bool dynamic;
-    int (*tiles)(const sn_kernel *k); /* ways to cut its work, all to the same bits; NULL: one */
-    const char *(*tile_name)(int tile);
-    /* For `explain`: one more sentence about the kernel; returns the derivative of its score region
-     * if it computes that, else NULL. NULL: nothing to add. */
-    const sn_region *(*report)(const sn_kernel *k, char *text, size_t size);
-} sn_family;
 int64_t sn_kernel_shared(const sn_kernel *k, const sn_target *t);
 
 /* Describes the kernel of a step. False: the module's error. Memory is the module's. */
@@ -54,16 +14,5 @@ const char *sn_kernel_family_name(const sn_kernel *k);
 
 /* Takes another of the family's tiles: another text, another name. */
 void sn_kernel_set_tile(sn_kernel *k, int tile);
-
-/* In emission: a dim as an i64; input and output views' base pointers. */
-em_val sn_kernel_dim(em *e, const sn_kernel *k, sn_dim d);
-/* The value of a `const` or `dim_value` of the kernel's region. */
-em_val sn_kernel_leaf(em *e, const sn_kernel *k, const sn_node *n);
-sn_gemm_size sn_kernel_size(const sn_kernel *k, sn_dim d); /* in the terms of the generators */
-int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d);      /* index into dim[], -1: a constant */
-
-/* One emitter per row of the table of kernels. */
-#define KERNEL(name, ...) extern const sn_family sn_family_##name;
-#include "passes/kernels/kernels.def"
 
 #endif

@@ -12,9 +12,7 @@ bool sn_contains_op(sn_module *m, sn_node *root,
                     sn_op op); /* in the decomposition of root, down to root's operands */
 bool sn_reduces(const sn_node *n, bool *last_axis); /* a reduce_*; over the last axis only? */
 bool sn_reads_far(const sn_node *n, int i);         /* operand i anywhere: it has to be in memory */
-/* A gather along the last axis that swaps columns: those h apart in blocks of 2h. 0: it is none. */
-int64_t sn_swap_distance(const sn_node *n);
-bool sn_static_shape(const sn_node *n); /* every size is a number */
+bool sn_static_shape(const sn_node *n);             /* every size is a number */
 /* Made of parameters and constants only, and of at least one parameter. */
 bool sn_from_params_only(const sn_node *n);
 /* Made of parameters and constants only: what is done to it costs nothing at run time. */

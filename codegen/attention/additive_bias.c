@@ -7,7 +7,7 @@
  * last one repeat it. s: the vector's column of scores. */
 static void emit_terms(em *e, const att_plan *p, const att_vector_args *q, em_val s,
                        att_regions *g) {
-    em_val last = em_sub(e, em_sub(e, att_size(e, p->a->tk), em_i64(e, 1)), q->k0);
+    em_val last = em_sub(e, em_sub(e, em_size_value(e, p->a->tk), em_i64(e, 1)), q->k0);
     em_val end =
         em_and(e, em_add(e, q->hi, em_i64(e, ATT_SUBTILE_KEYS - 1)), em_i64(e, -ATT_SUBTILE_KEYS));
     em_loop l = em_for(e, q->lo, end, em_i64(e, 4));
@@ -30,7 +30,7 @@ em_val att_emit_additive_bias(em *e, const att_plan *p) {
     bool single = p->bias.n == 1 && !p->bias.negated[0];
     if (!single || !att_bias_in_place(e, p, p->bias.term[0], of, q0, q.k0, range, s)) {
         em_val i = em_add(e, em_int_cast(e, q0, e->i32), em_iota(e, e->i32, p->lanes));
-        em_val last = em_int_cast(e, em_sub(e, att_size(e, p->a->tq), em_i64(e, 1)), e->i32);
+        em_val last = em_int_cast(e, em_sub(e, em_size_value(e, p->a->tq), em_i64(e, 1)), e->i32);
         att_regions g = {.relative = att_relative_index(e, p, q0)};
         att_regions_begin_bias(&g, e, p, q.batch, q.head, em_imin(e, i, last));
         att_load_bias_tiles(&g, e, p, of, q0, q.k0, range);

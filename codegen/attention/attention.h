@@ -4,7 +4,7 @@
 #ifndef SN_ATTENTION_H
 #define SN_ATTENTION_H
 
-#include "codegen/gemm/gemm.h" /* sn_gemm_size */
+#include "codegen/emit/emit.h"
 #include "ir/ir.h"
 
 /* out[b,h,q,:] = sum over k of p[k] v[b,h/gqa_ratio,k,:], where p is the softmax of the scores over
@@ -21,24 +21,24 @@
  * times 256 times the number of keys must not overflow. The order of summation depends on shapes
  * only, so results do not depend on the number of threads. */
 typedef struct sn_attention_operand {
-    int buf;             /* base pointer: buf[buf] of the call */
-    sn_dtype dtype;      /* any float type */
-    sn_gemm_size offset; /* elements, like the strides below */
-    sn_gemm_size batch, head, row;
+    int buf;        /* base pointer: buf[buf] of the call */
+    sn_dtype dtype; /* any float type */
+    em_size offset; /* elements, like the strides below */
+    em_size batch, head, row;
 } sn_attention_operand;
 
 typedef struct sn_attention_captured {
     int buf;
     sn_dtype dtype;
-    sn_gemm_size offset;
+    em_size offset;
     int rank;
-    sn_gemm_size shape[SN_MAX_RANK], stride[SN_MAX_RANK];
+    em_size shape[SN_MAX_RANK], stride[SN_MAX_RANK];
 } sn_attention_captured;
 
 typedef struct sn_attention {
     int d, dv;            /* elements of a row of q and k; of v and out */
     int heads, gqa_ratio; /* query heads; query heads per K/V head */
-    sn_gemm_size batch, tq, tk;
+    em_size batch, tq, tk;
     double scale;
     sn_attention_operand q, k, v, out; /* head strides of k and v are per K/V head */
     /* Buffer [B, heads, 2, tq] of the compute type, or < 0: m, the largest score of each query or
@@ -55,7 +55,7 @@ typedef struct sn_attention {
     double rate;
     uint32_t stream;
     int seed_buf; /* two i64: seed, step */
-    sn_gemm_size seed_stride;
+    em_size seed_stride;
     em_val (*dim)(void *ctx, em *e, sn_dim d); /* i64 value of a dimension that a region uses; may
                                                   be NULL where dimensions are numbers */
     void *ctx;

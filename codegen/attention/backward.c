@@ -74,7 +74,7 @@ static em_val dkv_row(em *e, const att_backward *b, em_val tk, bool of_v, em_val
 }
 
 em_val att_relative_sums(em *e, const att_backward *b) {
-    em_val tk = att_size(e, b->p.a->tk);
+    em_val tk = em_size_value(e, b->p.a->tk);
     return dkv_row(e, b, tk, true, tk);
 }
 
@@ -142,7 +142,7 @@ typedef struct block {
 /* Query r of operand o of the block's head. */
 static em_val row_of(em *e, const block *w, const sn_attention_operand *o, em_val r) {
     em_val base = att_base(e, o, w->block.batch, w->block.head);
-    return em_gep(e, base, o->dtype, em_mul(e, r, att_size(e, o->row)));
+    return em_gep(e, base, o->dtype, em_mul(e, r, em_size_value(e, o->row)));
 }
 
 /* D = rowsum(do * out), m and log2 l of vector v, queries q .. q + rows - 1. m is +inf for queries
@@ -174,7 +174,7 @@ static void copy_rows(em *e, const block *w, em_val fn, const sn_attention_opera
                       int64_t offset) {
     att_copy_rows_args args = {.n_rows = w->block.n_rows, .n_dst = n_dst};
     args.src = row_of(e, w, o, w->block.q0);
-    args.stride = att_size(e, o->row);
+    args.stride = em_size_value(e, o->row);
     args.dst = att_scratch(e, offset);
     att_copy_rows_call(e, fn, args);
 }
@@ -194,7 +194,7 @@ static void emit_enter(em *e, const block *w) {
     for (int i = 0; i < 3; i++) {
         att_load_queries_args args = {.n_rows = rows};
         args.src = row_of(e, w, from[i], q);
-        args.stride = att_size(e, from[i]->row);
+        args.stride = em_size_value(e, from[i]->row);
         args.dst = att_column(e, p, att_scratch(e, to[i]), l.i);
         att_load_queries_call(e, load[i], args);
     }
@@ -222,7 +222,7 @@ static void emit_store_dq(em *e, const block *w) {
     att_store_queries_args args = {.l = att_scratch(e, p->l_offset)};
     args.acc = att_column(e, p, att_scratch(e, w->b->dq_offset), l.i);
     args.dst = row_of(e, w, dq, q);
-    args.stride = att_size(e, dq->row);
+    args.stride = em_size_value(e, dq->row);
     args.n_rows = em_imin(e, em_sub(e, w->block.tq, q), lanes);
     args.dummy = att_scratch(e, p->dummy_offset);
     att_store_queries_call(e, w->f->store_q, args);
@@ -250,7 +250,7 @@ static void locate_tile(em *e, const block *w, tile *t) {
         t->v = att_packed_row(e, p, w->block.tk, true, t->k0), t->v_stride = em_i64(e, a->dv);
         return;
     }
-    t->k_stride = att_size(e, a->k.row), t->v_stride = att_size(e, a->v.row);
+    t->k_stride = em_size_value(e, a->k.row), t->v_stride = em_size_value(e, a->v.row);
     t->k = em_gep(e, w->k_base, a->k.dtype, em_mul(e, t->k0, t->k_stride));
     t->v = em_gep(e, w->v_base, a->v.dtype, em_mul(e, t->k0, t->v_stride));
 }
@@ -370,7 +370,7 @@ static void begin_block(em *e, block *w, const att_backward_block_args *q) {
     em_val zero = em_i64(e, 0), one = em_i64(e, 1), lanes = em_i64(e, p->lanes);
     w->computes_dq = em_cmp(e, EM_NE, em_and(e, q->outputs, em_i64(e, COMPUTE_DQ)), zero);
     w->computes_dkv = em_cmp(e, EM_NE, em_and(e, q->outputs, em_i64(e, COMPUTE_DKV)), zero);
-    w->block.tq = att_size(e, a->tq), w->block.tk = att_size(e, a->tk);
+    w->block.tq = em_size_value(e, a->tq), w->block.tk = em_size_value(e, a->tk);
     w->block.batch = em_div(e, q->head, heads), w->block.head = em_rem(e, q->head, heads);
     w->kv_head = em_div(e, w->block.head, ratio);
     w->k_base = att_base(e, &a->k, w->block.batch, w->kv_head);
@@ -473,7 +473,7 @@ static void store_dkv(em *e, const kernel *k, em_val kv_head, em_val k0, em_val 
         att_store_rows_args args = {.src = dkv_row(e, b, k->tk, of_v, k0), .n_rows = n};
         const sn_attention_operand *o = of_v ? &b->g->dv : &b->g->dk;
         em_val base = att_base(e, o, em_div(e, kv_head, heads), em_rem(e, kv_head, heads));
-        args.stride = att_size(e, o->row);
+        args.stride = em_size_value(e, o->row);
         args.dst = em_gep(e, base, o->dtype, em_mul(e, k0, args.stride));
         att_store_rows_call(e, of_v ? k->f->store_v : k->f->store_k, args);
     }
@@ -555,10 +555,10 @@ void sn_attention_emit_grad(em *e, const char *name, const sn_attention_grad *g)
     kernel k = {.b = &b, .f = &f, .block = emit_block(e, &b, &f)};
     em_kernel(e, name);
     const sn_attention *a = &g->a;
-    em_val kv_heads = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads / a->gqa_ratio));
+    em_val kv_heads = em_mul(e, em_size_value(e, a->batch), em_i64(e, a->heads / a->gqa_ratio));
     em_val whole = em_div(e, kv_heads, e->nthreads), first = em_mul(e, whole, e->tid);
-    k.tk = att_size(e, a->tk);
-    k.blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, a->tq), b.p.lanes), ATT_NV);
+    k.tk = em_size_value(e, a->tk);
+    k.blocks = em_ceil_div(e, em_ceil_div(e, em_size_value(e, a->tq), b.p.lanes), ATT_NV);
     att_kv_reset(e, &b.p);
     att_relative_reset(e, &b.p);
     if (b.n_relative) {

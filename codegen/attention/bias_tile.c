@@ -141,21 +141,21 @@ static em_val find_table(em *e, const att_plan *p, const att_captured *t, const 
     if (n->op != SN_OP_gather_nd || !(s->c = att_captured_tensor(t, n, &which)) ||
         !is_query_key_table(t, s->c, n, p->piece, &q_axis))
         return NULL;
-    em_val at = em_add(e, att_size(e, s->c->offset), k0);
+    em_val at = em_add(e, em_size_value(e, s->c->offset), k0);
     for (int i = 0; i < n->n_in - 2; i++) {
         const sn_node *x = n->in[i + 1];
         if (i == q_axis) continue;
         em_val index = x->op == SN_OP_const ? em_i64(e, (int64_t)sn_attr_flt(x, SN_A_value, 0))
                                             : of[sn_attr_int(x, SN_A_index, 0) - (t->first - 4)];
-        at = em_add(e, at, em_mul(e, index, att_size(e, s->c->stride[i])));
+        at = em_add(e, at, em_mul(e, index, em_size_value(e, s->c->stride[i])));
     }
     s->base = em_gep(e, em_buf(e, s->c->buf), s->c->dtype, at);
-    return att_size(e, s->c->stride[q_axis]);
+    return em_size_value(e, s->c->stride[q_axis]);
 }
 
 /* step: elements between rows. Lane i is query q0 + i, or the last one. */
 static void set_rows(em *e, bias_tile *s, em_val q0, em_val step) {
-    em_val last = em_sub(e, att_size(e, s->p->a->tq), em_i64(e, 1));
+    em_val last = em_sub(e, em_size_value(e, s->p->a->tq), em_i64(e, 1));
     for (int i = 0; i < s->p->lanes; i++)
         s->row[i] = em_mul(e, em_imin(e, em_add(e, q0, em_i64(e, i)), last), step);
 }
@@ -172,7 +172,7 @@ static void load_region_tiles(att_region *r, att_bias_tiles *all, em *e, const e
         if (!step) continue;
         set_rows(e, &s, q0, step);
         s.dst = tile_pointer(e, p, all->n);
-        transpose_rows(e, &s, range[0], range[1], em_sub(e, att_size(e, p->a->tk), k0));
+        transpose_rows(e, &s, range[0], range[1], em_sub(e, em_size_value(e, p->a->tk), k0));
         all->node[all->n++] = order.node[j];
     }
 }
@@ -217,7 +217,7 @@ bool att_bias_in_place(em *e, const att_plan *p, const sn_node *n, const em_val 
     if (!step || n->dtype == SN_BOOL) return false;
     set_rows(e, &s, q0, step);
     s.dst = dst, s.width = p->qb, s.group = ATT_SUBTILE_KEYS;
-    transpose_rows(e, &s, range[0], range[1], em_sub(e, att_size(e, p->a->tk), k0));
+    transpose_rows(e, &s, range[0], range[1], em_sub(e, em_size_value(e, p->a->tk), k0));
     return true;
 }
 

@@ -11,16 +11,16 @@ const sn_attention_captured *att_captured_tensor(const att_captured *t, const sn
     return NULL;
 }
 
-em_val att_clamp_index(em *e, em_val i, sn_gemm_size size) {
+em_val att_clamp_index(em *e, em_val i, em_size size) {
     int n = em_lanes_of(i);
-    em_val zero = em_i64(e, 0), last = em_sub(e, att_size(e, size), em_i64(e, 1));
+    em_val zero = em_i64(e, 0), last = em_sub(e, em_size_value(e, size), em_i64(e, 1));
     return n > 1 ? em_imax(e, em_imin(e, i, em_splat(e, last, n)), em_splat(e, zero, n))
                  : em_imax(e, em_imin(e, i, last), zero);
 }
 
-bool att_index_in_range(const att_captured *t, const sn_node *x, sn_gemm_size axis) {
+bool att_index_in_range(const att_captured *t, const sn_node *x, em_size axis) {
     const sn_attention *a = t->a;
-    const sn_gemm_size limit[] = {a->batch, SN_GEMM_CONST(a->heads), a->tq, a->tk};
+    const em_size limit[] = {a->batch, EM_SIZE_CONST(a->heads), a->tq, a->tk};
     if (x->op == SN_OP_const)
         return axis.slot < 0 && sn_attr_flt(x, SN_A_value, -1) >= 0 &&
                sn_attr_flt(x, SN_A_value, -1) < (double)axis.value;
@@ -32,7 +32,7 @@ bool att_index_in_range(const att_captured *t, const sn_node *x, sn_gemm_size ax
 
 em_val att_captured_scalar(em *e, const sn_attention *a, int i) {
     const sn_attention_captured *c = &a->captured[i];
-    em_val at = em_gep(e, em_buf(e, c->buf), c->dtype, att_size(e, c->offset));
+    em_val at = em_gep(e, em_buf(e, c->buf), c->dtype, em_size_value(e, c->offset));
     return sn_emit_loaded(e, c->dtype, em_load(e, c->dtype, at, 1));
 }
 
@@ -54,7 +54,7 @@ typedef struct row_range {
 } row_range;
 
 static row_range begin_range(em *e, const sn_attention_captured *c) {
-    sn_gemm_size stride = c->stride[c->rank - 1];
+    em_size stride = c->stride[c->rank - 1];
     row_range r = {.as = sn_dtype_size(c->dtype) < 8 ? SN_I32 : SN_I64};
     r.n = stride.slot < 0 && stride.value == 1 ? 16 : 1;
     em_val least = r.as == SN_I32 ? em_i32(e, INT32_MIN) : em_i64(e, INT64_MIN / 4);
@@ -66,7 +66,8 @@ static row_range begin_range(em *e, const sn_attention_captured *c) {
 /* Includes elements last.lo .. last.hi of the last axis; base: pointer to index 0 of this axis. */
 static void emit_row_range(em *e, const sn_attention_captured *c, em_val base, sn_interval last,
                            const row_range *r) {
-    em_val end = em_add(e, last.hi, em_i64(e, 1)), stride = att_size(e, c->stride[c->rank - 1]);
+    em_val end = em_add(e, last.hi, em_i64(e, 1)),
+           stride = em_size_value(e, c->stride[c->rank - 1]);
     em_loop l = em_for(e, last.lo, end, em_i64(e, r->n));
     em_val at = em_gep(e, base, c->dtype, em_mul(e, l.i, stride));
     em_val x = em_load(e, c->dtype, at, 1);
@@ -101,7 +102,7 @@ sn_interval att_captured_range(void *ctx, const sn_node *n, const sn_interval *i
     sn_interval r[SN_MAX_RANK];
     em_val count = em_i64(e, 1);
     for (int i = 0; i < c->rank; i++) {
-        em_val last = em_sub(e, att_size(e, c->shape[i]), em_i64(e, 1)), zero = em_i64(e, 0);
+        em_val last = em_sub(e, em_size_value(e, c->shape[i]), em_i64(e, 1)), zero = em_i64(e, 0);
         r[i].lo = em_imax(e, em_imin(e, index[i].lo, last), zero);
         r[i].hi = em_imax(e, em_imin(e, index[i].hi, last), zero);
         count = em_mul(e, count, em_add(e, em_sub(e, r[i].hi, r[i].lo), em_i64(e, 1)));
@@ -114,10 +115,10 @@ sn_interval att_captured_range(void *ctx, const sn_node *n, const sn_interval *i
     em_branch br = em_if(e, small);
     row_range row = begin_range(e, c);
     em_loop l[4];
-    em_val at = att_size(e, c->offset);
+    em_val at = em_size_value(e, c->offset);
     for (int i = 0; i < c->rank - 1; i++) {
         l[i] = em_for(e, r[i].lo, em_add(e, r[i].hi, em_i64(e, 1)), em_i64(e, 1));
-        at = em_add(e, at, em_mul(e, l[i].i, att_size(e, c->stride[i])));
+        at = em_add(e, at, em_mul(e, l[i].i, em_size_value(e, c->stride[i])));
     }
     em_branch more = em_if(e, n->dtype == SN_BOOL ? em_not(e, are_mixed(e, &row)) : em_i1(e, true));
     emit_row_range(e, c, em_gep(e, em_buf(e, c->buf), c->dtype, at), r[c->rank - 1], &row);

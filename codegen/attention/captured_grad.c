@@ -13,10 +13,10 @@ static const sn_attention_table *table_of(const att_backward *b, int captured) {
 /* Offset of the part of a table's gradient that belongs to a batch and head, unless the table has
  * such an axis itself. */
 static em_val part_base(em *e, const sn_attention_table *t, em_val batch, em_val head) {
-    em_val at = att_size(e, t->parts.offset), index[2] = {batch, head};
+    em_val at = em_size_value(e, t->parts.offset), index[2] = {batch, head};
     for (int i = 0; i < 2; i++)
         if (t->axis[i] < 0)
-            at = em_add(e, at, em_mul(e, index[i], att_size(e, t->parts.stride[i])));
+            at = em_add(e, at, em_mul(e, index[i], em_size_value(e, t->parts.stride[i])));
     return at;
 }
 
@@ -31,11 +31,12 @@ em_val att_emit_zero_tables(em *e, const att_backward *b) {
         em_loop l[SN_MAX_RANK];
         int n = 0;
         for (int a = 0; a < t->parts.rank - 2; a++) {
-            em_val index, stride = att_size(e, t->parts.stride[2 + a]);
+            em_val index, stride = em_size_value(e, t->parts.stride[2 + a]);
             if (a == t->axis[0] || a == t->axis[1]) {
                 index = a == t->axis[0] ? q.batch : q.head;
             } else {
-                l[n] = em_for(e, em_i64(e, 0), att_size(e, t->parts.shape[2 + a]), em_i64(e, 1));
+                l[n] =
+                    em_for(e, em_i64(e, 0), em_size_value(e, t->parts.shape[2 + a]), em_i64(e, 1));
                 index = l[n++].i;
             }
             at = em_add(e, at, em_mul(e, index, stride));
@@ -59,7 +60,7 @@ att_contribution att_find_element(em *e, const att_backward *b, const sn_region_
     for (int j = 0; j < r->n_index; j++) {
         em_val index = em_idx(e, sn_region_value(code, r->value + 1 + j));
         index = att_clamp_index(e, index, t->parts.shape[2 + j]);
-        em_val step = em_mul(e, index, att_size(e, t->parts.stride[2 + j]));
+        em_val step = em_mul(e, index, em_size_value(e, t->parts.stride[2 + j]));
         if (em_lanes_of(step) > 1)
             c.lanes = c.lanes ? em_add(e, c.lanes, step) : step;
         else

@@ -4,20 +4,17 @@
 
 #include <stdio.h>
 
-em_val att_size(em *e, sn_gemm_size s) {
-    return s.slot < 0 ? em_i64(e, s.value) : em_dim(e, s.slot);
-}
-
 em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head) {
-    em_val at = em_add(e, att_size(e, o->offset), em_mul(e, batch, att_size(e, o->batch)));
-    at = em_add(e, at, em_mul(e, head, att_size(e, o->head)));
+    em_val at =
+        em_add(e, em_size_value(e, o->offset), em_mul(e, batch, em_size_value(e, o->batch)));
+    at = em_add(e, at, em_mul(e, head, em_size_value(e, o->head)));
     return em_gep(e, em_buf(e, o->buf), o->dtype, at);
 }
 
 em_val att_lse_ptr(em *e, const att_plan *p, em_val batch, em_val head, em_val q, bool log_sum) {
     em_val row = em_add(e, em_mul(e, batch, em_i64(e, p->a->heads)), head);
     row = em_add(e, em_mul(e, row, em_i64(e, 2)), em_i64(e, log_sum));
-    em_val at = em_add(e, em_mul(e, row, att_size(e, p->a->tq)), q);
+    em_val at = em_add(e, em_mul(e, row, em_size_value(e, p->a->tq)), q);
     return em_gep(e, em_buf(e, p->a->lse_buf), p->t, at);
 }
 

@@ -55,9 +55,9 @@ static em_val load_vector(em *e, const att_plan *p, sn_dtype t, em_val row, int 
  * one is left, else the first of the next head. Returns the distance in elements; 0 for other
  * rows. */
 static em_val prefetch_distance(em *e, const decode *w, const sn_attention_operand *o, em_val r) {
-    em_val row = att_size(e, o->row), keys = em_i64(e, ATT_TILE_KEYS), zero = em_i64(e, 0);
+    em_val row = em_size_value(e, o->row), keys = em_i64(e, ATT_TILE_KEYS), zero = em_i64(e, 0);
     em_val left = em_sub(e, em_sub(e, w->tk, w->k0), keys);
-    em_val other = em_sub(e, att_size(e, o->head), em_mul(e, w->k0, row));
+    em_val other = em_sub(e, em_size_value(e, o->head), em_mul(e, w->k0, row));
     em_val far = em_select(e, em_cmp(e, EM_GE, left, keys), em_mul(e, row, keys), other);
     return em_select(e, em_cmp(e, EM_EQ, r, w->row0), far, zero);
 }
@@ -88,7 +88,7 @@ static void emit_qk(em *e, const decode *w, em_val k_base, em_val k0, int rows, 
     const att_plan *p = w->p;
     const sn_attention_operand *o = &p->a->k;
     int d = p->a->d, n = p->lanes, whole = d / n * n, keys = n / rows;
-    em_val stride = att_size(e, o->row), last = em_sub(e, w->tk, em_i64(e, 1));
+    em_val stride = em_size_value(e, o->row), last = em_sub(e, w->tk, em_i64(e, 1));
     int line = 64 / (int)sn_dtype_size(o->dtype);
     em_val part[ROWS_PER_TILE][ROWS_PER_TILE]; /* of a query: keys, group by group */
     for (int g = 0; g < rows; g++) {
@@ -183,7 +183,7 @@ static void emit_acc_columns(em *e, const decode *w, em_val v_base, em_val k0, e
     const att_plan *p = w->p;
     const sn_attention_operand *o = &p->a->v;
     int dv = p->a->dv;
-    em_val stride = att_size(e, o->row), ahead = prefetch_distance(e, w, o, t->row[0]);
+    em_val stride = em_size_value(e, o->row), ahead = prefetch_distance(e, w, o, t->row[0]);
     em_val tile = em_mul(e, k0, stride), out[ROWS_PER_TILE];
     em_val first[ROWS_PER_TILE][MAX_ACC],
         sum[ROWS_PER_TILE][MAX_ACC]; /* of even keys, of odd ones */
@@ -282,7 +282,7 @@ static void emit_rows(em *e, decode *w, em_val k_base, em_val v_base, em_val n, 
 /* How many rows go through a tile together. An unknown number of queries is taken as one, the most
  * likely. */
 static int rows_together(const att_plan *p) {
-    sn_gemm_size tq = p->a->tq;
+    em_size tq = p->a->tq;
     int64_t all = p->a->gqa_ratio * (tq.slot < 0 ? tq.value : 1);
     int most = p->lanes < ROWS_PER_TILE ? p->lanes : ROWS_PER_TILE;
     return all >= most ? most : all >= 2 ? 2 : 1;
@@ -308,7 +308,7 @@ static void emit_enter(em *e, const decode *w, em_val r, em_val head, em_val q) 
     const att_plan *p = w->p;
     const sn_attention *a = p->a;
     em_val src = em_gep(e, att_base(e, &a->q, w->batch, head), a->q.dtype,
-                        em_mul(e, q, att_size(e, a->q.row)));
+                        em_mul(e, q, em_size_value(e, a->q.row)));
     em_val dst = row_of(e, p, p->decode_q_offset, r, att_padded(p, a->d));
     em_val scale = em_vf(e, a->scale);
     for (int i = 0; i < a->d; i += p->lanes) {
@@ -330,7 +330,7 @@ void att_emit_decode_result(em *e, const att_plan *p, em_val states, em_val r, e
     em_val none = em_cmp(e, EM_EQ, l_i, em_f(e, 0));
     em_val factor = em_select(e, none, em_f(e, 0), em_div(e, em_f(e, att_keep_factor(p)), l_i));
     em_val out = em_gep(e, att_base(e, &a->out, batch, head), a->out.dtype,
-                        em_mul(e, q, att_size(e, a->out.row)));
+                        em_mul(e, q, em_size_value(e, a->out.row)));
     em_val acc = att_row_state(e, p, states, r, ATT_ACC);
     for (int i = 0; i < a->dv; i += p->lanes) {
         em_val x = em_load(e, p->t, em_gep(e, acc, p->t, em_i64(e, i)), p->lanes);
@@ -354,7 +354,7 @@ em_val att_emit_decode(em *e, const att_plan *p) {
     att_use_context(e, q.buf, q.dim, q.scratch);
     em_val zero = em_i64(e, 0), one = em_i64(e, 1), ratio = em_i64(e, a->gqa_ratio);
     em_val kv_heads = em_i64(e, a->heads / a->gqa_ratio);
-    decode w = {.p = p, .tq = att_size(e, a->tq), .tk = att_size(e, a->tk)};
+    decode w = {.p = p, .tq = em_size_value(e, a->tq), .tk = em_size_value(e, a->tk)};
     w.batch = em_div(e, q.kv_head, kv_heads), w.kv_head = em_rem(e, q.kv_head, kv_heads);
     w.row0 = q.row0, w.row1 = q.row1, w.states = q.states;
     em_val head0 = em_mul(e, w.kv_head, ratio);

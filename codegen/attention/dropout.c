@@ -57,10 +57,10 @@ em_val att_emit_keep_word(em *e, const att_plan *p) {
 em_val att_keep_row(em *e, const att_plan *p, em_val batch, em_val head, em_val q, em_val k0) {
     const sn_attention *a = p->a;
     em_val seed = em_buf(e, a->seed_buf);
-    em_val step = em_load(e, SN_I64, em_gep(e, seed, SN_I64, att_size(e, a->seed_stride)), 1);
+    em_val step = em_load(e, SN_I64, em_gep(e, seed, SN_I64, em_size_value(e, a->seed_stride)), 1);
     em_val at = em_add(e, em_mul(e, batch, em_i64(e, a->heads)), head);
-    at = em_add(e, em_mul(e, at, att_size(e, a->tq)), q);
-    at = em_add(e, em_mul(e, at, att_size(e, a->tk)), k0);
+    at = em_add(e, em_mul(e, at, em_size_value(e, a->tq)), q);
+    at = em_add(e, em_mul(e, at, em_size_value(e, a->tk)), k0);
     em_val key = em_load(e, SN_I64, seed, 1);
     return att_keep_word_call(e, p->keep_word,
                               (att_keep_word_args){.key = key, .step = step, .element = at});

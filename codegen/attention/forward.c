@@ -57,7 +57,7 @@ typedef struct tile {
 } tile;
 
 static em_val row_bytes(em *e, const sn_attention_operand *o) {
-    return em_mul(e, att_size(e, o->row), em_i64(e, (int64_t)sn_dtype_size(o->dtype)));
+    return em_mul(e, em_size_value(e, o->row), em_i64(e, (int64_t)sn_dtype_size(o->dtype)));
 }
 
 /* Chooses the rows that pv prefetches: those of the next tile, from the packed copy if they are
@@ -73,8 +73,8 @@ static void choose_prefetch(em *e, const block *b, tile *t) {
     em_val row = em_select(e, more, next, em_select(e, b->prefetches_head, t->k0, begin));
     em_val k = em_select(e, same_head, b->k_base, b->next_head_k);
     em_val v = em_select(e, same_head, b->v_base, b->next_head_v);
-    t->next_k = em_gep(e, k, a->k.dtype, em_mul(e, row, att_size(e, a->k.row)));
-    t->next_v = em_gep(e, v, a->v.dtype, em_mul(e, row, att_size(e, a->v.row)));
+    t->next_k = em_gep(e, k, a->k.dtype, em_mul(e, row, em_size_value(e, a->k.row)));
+    t->next_v = em_gep(e, v, a->v.dtype, em_mul(e, row, em_size_value(e, a->v.row)));
     t->next_k_step = row_bytes(e, &a->k);
     t->next_v_step = row_bytes(e, &a->v);
     if (!p->pack) return;
@@ -106,8 +106,8 @@ static void prepare_keys(em *e, const block *b, const tile *t) {
 static void locate_tile(em *e, const block *b, tile *t) {
     const att_plan *p = b->p;
     if (b->pack_kv || b->scan_v) prepare_keys(e, b, t);
-    t->k_stride = att_size(e, p->a->k.row);
-    t->v_stride = att_size(e, p->a->v.row);
+    t->k_stride = em_size_value(e, p->a->k.row);
+    t->v_stride = em_size_value(e, p->a->v.row);
     t->k = em_gep(e, b->k_base, p->a->k.dtype, em_mul(e, t->k0, t->k_stride));
     t->v = em_gep(e, b->v_base, p->a->v.dtype, em_mul(e, t->k0, t->v_stride));
     if (p->pack) {
@@ -288,7 +288,7 @@ static void locate_queries(em *e, block *b, em_val index) {
 static void locate_next_head(em *e, block *b, em_val head) {
     const sn_attention *a = b->p->a;
     em_val heads = em_i64(e, a->heads), one = em_i64(e, 1);
-    em_val end = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads));
+    em_val end = em_mul(e, em_size_value(e, a->batch), em_i64(e, a->heads));
     em_val next = em_imin(e, em_add(e, head, one), em_sub(e, end, one));
     b->next_batch = em_div(e, next, heads), b->next_head = em_rem(e, next, heads);
     em_val kv_head = em_div(e, b->next_head, em_i64(e, a->gqa_ratio));
@@ -301,7 +301,7 @@ static void begin_block(em *e, block *b, const att_block_args *q) {
     const att_plan *p = b->p;
     const sn_attention *a = p->a;
     em_val heads = em_i64(e, a->heads), ratio = em_i64(e, a->gqa_ratio), zero = em_i64(e, 0);
-    b->block.tq = att_size(e, a->tq), b->block.tk = att_size(e, a->tk);
+    b->block.tq = em_size_value(e, a->tq), b->block.tk = em_size_value(e, a->tk);
     b->k0 = q->k0, b->k1 = q->k1;
     b->is_first = em_cmp(e, EM_EQ, b->k0, zero);
     b->is_last = em_cmp(e, EM_EQ, b->k1, b->block.tk);
@@ -399,12 +399,13 @@ static em_val emit_block(em *e, const att_plan *p) {
     att_block_args args = att_block_begin(e, p, "block");
     att_use_context(e, args.buf, args.dim, args.scratch);
     begin_block(e, &b, &args);
-    em_val q_base = att_base(e, &a->q, b.block.batch, b.block.head), q_row = att_size(e, a->q.row);
+    em_val q_base = att_base(e, &a->q, b.block.batch, b.block.head),
+           q_row = em_size_value(e, a->q.row);
     em_val acc = att_block_state(e, p, p->acc_offset);
     emit_enter(e, &b, q_base, q_row, acc);
 
     em_val out = att_base(e, &a->out, b.block.batch, b.block.head),
-           out_row = att_size(e, a->out.row);
+           out_row = em_size_value(e, a->out.row);
     em_val q_end = em_add(e, b.block.q0, b.block.n_rows),
            next_head_q = att_base(e, &a->q, b.next_batch, b.next_head);
     b.out = em_gep(e, out, a->out.dtype, em_mul(e, b.block.q0, out_row));
@@ -422,8 +423,8 @@ static em_val emit_block(em *e, const att_plan *p) {
  * large, some blocks at a time go over one KV block after the other, which stays in the cache. */
 static void emit_head(em *e, const att_plan *p, em_val fn, em_val head, em_val first, em_val n,
                       em_val tid) {
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1), tk = att_size(e, p->a->tk);
-    em_val blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, p->a->tq), p->lanes), p->nv);
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1), tk = em_size_value(e, p->a->tk);
+    em_val blocks = em_ceil_div(e, em_ceil_div(e, em_size_value(e, p->a->tq), p->lanes), p->nv);
     em_val kv_block = em_i64(e, att_kv_block_keys(p)), two = em_mul(e, n, em_i64(e, 2));
     em_val once = em_cmp(e, EM_LE, tk, em_i64(e, 2 * att_kv_block_keys(p)));
     kv_block = em_select(e, once, em_imax(e, tk, one), kv_block);
@@ -451,8 +452,8 @@ static void emit_head(em *e, const att_plan *p, em_val fn, em_val head, em_val f
 static void emit_all_blocks(em *e, const att_plan *p, em_val fn) {
     const sn_attention *a = p->a;
     em_val zero = em_i64(e, 0), one = em_i64(e, 1), n = e->nthreads, tid = e->tid;
-    em_val heads = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads));
-    em_val blocks = em_ceil_div(e, em_ceil_div(e, att_size(e, a->tq), p->lanes), p->nv);
+    em_val heads = em_mul(e, em_size_value(e, a->batch), em_i64(e, a->heads));
+    em_val blocks = em_ceil_div(e, em_ceil_div(e, em_size_value(e, a->tq), p->lanes), p->nv);
     em_val whole = em_div(e, heads, n), first = em_mul(e, whole, tid);
     att_kv_reset(e, p);
     att_relative_reset(e, p);
@@ -481,7 +482,7 @@ void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
     } else if (blocks_only) {
         emit_all_blocks(e, &p, block);
     } else {
-        em_val is_short = em_cmp(e, EM_LE, att_size(e, a->tq), em_i64(e, ATT_DECODE_QUERIES));
+        em_val is_short = em_cmp(e, EM_LE, em_size_value(e, a->tq), em_i64(e, ATT_DECODE_QUERIES));
         em_branch decodes = em_if(e, is_short);
         att_emit_decode_heads(e, &p, decode);
         em_else(e, &decodes);

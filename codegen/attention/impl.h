@@ -95,7 +95,6 @@ static inline int att_padded(const att_plan *p, int d) {
 
 /* ---- common.c ---- */
 
-em_val att_size(em *e, sn_gemm_size s);
 em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head);
 /* Address of query q in lse_buf: of m (log_sum false) or log l. */
 em_val att_lse_ptr(em *e, const att_plan *p, em_val batch, em_val head, em_val q, bool log_sum);
@@ -274,8 +273,8 @@ typedef struct att_captured {
 const sn_attention_captured *att_captured_tensor(const att_captured *t, const sn_node *n,
                                                  int *index);
 /* Whether index x is inside an axis of this size for all run-time sizes. */
-bool att_index_in_range(const att_captured *t, const sn_node *x, sn_gemm_size axis);
-em_val att_clamp_index(em *e, em_val i, sn_gemm_size size); /* i64, scalar or vector */
+bool att_index_in_range(const att_captured *t, const sn_node *x, em_size axis);
+em_val att_clamp_index(em *e, em_val i, em_size size); /* i64, scalar or vector */
 em_val att_captured_scalar(em *e, const sn_attention *a, int i);
 em_val att_dim_value(void *ctx, const sn_node *n);
 sn_interval att_captured_range(void *ctx, const sn_node *n, const sn_interval *index);

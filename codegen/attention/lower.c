@@ -1,6 +1,6 @@
 /* lower.c: translates `flash` and `flash_grad` steps into specs of the attention generator. */
 #include "codegen/attention/attention.h"
-#include "codegen/kernel.h"
+#include "codegen/emit/family.h"
 
 #include <math.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 static sn_attention_operand operand_of(const sn_kernel *k, const sn_view *v, int buf) {
     return (sn_attention_operand){.buf = buf,
                                   .dtype = v->dtype,
-                                  .offset = SN_GEMM_CONST(0),
+                                  .offset = EM_SIZE_CONST(0),
                                   .batch = sn_kernel_size(k, v->stride[0]),
                                   .head = sn_kernel_size(k, v->stride[1]),
                                   .row = sn_kernel_size(k, v->stride[2])};
@@ -20,7 +20,7 @@ static em_val run_time_dim(void *ctx, em *e, sn_dim d) {
 
 static sn_attention_captured captured_of(const sn_kernel *k, const sn_view *v, int buf) {
     sn_attention_captured c = {
-        .buf = buf, .dtype = v->dtype, .offset = SN_GEMM_CONST(0), .rank = v->rank};
+        .buf = buf, .dtype = v->dtype, .offset = EM_SIZE_CONST(0), .rank = v->rank};
     for (int a = 0; a < v->rank; a++) {
         c.shape[a] = sn_kernel_size(k, v->shape[a]);
         c.stride[a] = sn_kernel_size(k, v->stride[a]);

@@ -37,7 +37,7 @@ static void emit_row(em *e, const att_plan *p, const att_pack_kv_args *q, em_val
     const sn_attention_operand *o = is_v ? &p->a->v : &p->a->k;
     int d = is_v ? p->a->dv : p->a->d, whole = d / p->lanes * p->lanes;
     em_val src = em_gep(e, att_base(e, o, q->batch, q->kv_head), o->dtype,
-                        em_mul(e, k, att_size(e, o->row)));
+                        em_mul(e, k, em_size_value(e, o->row)));
     em_val dst = att_packed_row(e, p, tk, is_v, k);
     for (int c = 0; c < d; c += p->lanes) {
         em_val i = em_i64(e, c), rest = em_i64(e, d - c), at = em_gep(e, src, o->dtype, i);
@@ -58,7 +58,7 @@ em_val att_emit_pack_kv(em *e, const att_plan *p, bool packs) {
 
     att_pack_kv_args q = att_pack_kv_begin(e, p, packs ? "pack_kv" : "scan_v");
     att_use_context(e, q.buf, q.dim, q.scratch);
-    em_val tk = att_size(e, p->a->tk), until = att_scratch(e, p->key_offset + 8);
+    em_val tk = em_size_value(e, p->a->tk), until = att_scratch(e, p->key_offset + 8);
     em_loop tile = em_for(e, em_load(e, SN_I64, until, 1), q.end, em_i64(e, ATT_TILE_KEYS));
     em_val end = em_imin(e, em_add(e, tile.i, em_i64(e, ATT_TILE_KEYS)), tk);
     em_loop row = em_for(e, tile.i, end, em_i64(e, 1));

@@ -38,7 +38,7 @@ static bool check_spec(const sn_attention *a, sn_error *err) {
            check_region(a, a->mask, 4, "the mask region", true, err);
 }
 
-static bool is_static(sn_gemm_size s, int64_t v) {
+static bool is_static(em_size s, int64_t v) {
     return s.slot < 0 && s.value == v;
 }
 

@@ -14,12 +14,12 @@ static em_val read_captured(void *ctx, const sn_node *n, const em_val *index) {
     if (!c) return sn_emit_const(e, (sn_dtype)n->dtype, 0);
     em_val row = t->bias_tiles ? att_bias_tile_row(e, t->bias_tiles, n) : NULL;
     if (row) return row;
-    em_val at = att_size(e, c->offset), lanes = NULL;
+    em_val at = em_size_value(e, c->offset), lanes = NULL;
     for (int i = 0; i < n->n_in - 1; i++) {
         em_val x = em_idx(e, index[i]);
         if (!att_index_in_range(t, n->in[i + 1], c->shape[i]))
             x = att_clamp_index(e, x, c->shape[i]);
-        x = em_mul(e, x, att_size(e, c->stride[i]));
+        x = em_mul(e, x, em_size_value(e, c->stride[i]));
         if (em_lanes_of(x) > 1)
             lanes = lanes ? em_add(e, lanes, x) : x;
         else
@@ -85,8 +85,8 @@ static void set_key(att_region *u, em *e, em_val k) {
 
 bool att_region_at_distances(att_region *u, em *e, const att_plan *p, bool score,
                              const em_val of[2], em_val i, sn_node *const *root, int n_root) {
-    em_val one = em_i64(e, 1), tk = att_size(e, p->a->tk);
-    em_val most = em_splat(e, em_sub(e, att_size(e, p->a->tq), one), p->lanes);
+    em_val one = em_i64(e, 1), tk = em_size_value(e, p->a->tk);
+    em_val most = em_splat(e, em_sub(e, em_size_value(e, p->a->tq), one), p->lanes);
     em_val least = em_splat(e, em_sub(e, one, tk), p->lanes);
     em_val zero = em_splat(e, em_i64(e, 0), p->lanes);
     em_val first = em_splat(e, em_add(e, i, em_sub(e, one, tk)), p->lanes);

@@ -231,7 +231,7 @@ int64_t att_relative_bytes(const att_plan *p, int64_t tq, int64_t tk) {
 }
 
 em_val att_relative_elements(em *e, const att_plan *p) {
-    em_val n = em_add(e, att_size(e, p->a->tq), att_size(e, p->a->tk));
+    em_val n = em_add(e, em_size_value(e, p->a->tq), em_size_value(e, p->a->tk));
     return em_and(e, em_add(e, n, em_i64(e, row_slack(p->lanes))), em_i64(e, -64));
 }
 
@@ -265,7 +265,7 @@ void att_relative_begin_head(em *e, const att_plan *p, em_val head) {
 
 em_val att_relative_index(em *e, const att_plan *p, em_val q) {
     if (!p->relative.n) return NULL;
-    return em_add(e, q, em_sub(e, att_size(e, p->a->tk), em_i64(e, 1)));
+    return em_add(e, q, em_sub(e, em_size_value(e, p->a->tk), em_i64(e, 1)));
 }
 
 void att_relative_prune(sn_region_code *c, const att_plan *p, sn_node *const *root, int n_root) {

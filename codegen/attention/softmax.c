@@ -97,7 +97,7 @@ static void emit_weights(em *e, const att_plan *p, const column *c, em_val m_i) 
 static void begin_regions(em *e, const att_plan *p, const att_vector_args *q, bool masked,
                           em_val first, att_regions *g) {
     em_val i = em_add(e, em_int_cast(e, first, e->i32), em_iota(e, e->i32, p->lanes));
-    em_val last = em_int_cast(e, em_sub(e, att_size(e, p->a->tq), em_i64(e, 1)), e->i32);
+    em_val last = em_int_cast(e, em_sub(e, em_size_value(e, p->a->tq), em_i64(e, 1)), e->i32);
     i = em_imin(e, i, last); /* lanes beyond the last query repeat it: tables stay in range */
     *g = (att_regions){.relative = att_relative_index(e, p, first)};
     if (att_qk_is_score(p))
@@ -120,7 +120,7 @@ em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
                 .lo = q.lo,
                 .hi = q.hi,
                 .k0 = q.k0,
-                .tk = att_size(e, p->a->tk)};
+                .tk = em_size_value(e, p->a->tk)};
     if (att_drops(p)) {
         att_keep_call(e, p->keep,
                       (att_keep_args){ATT_PASS_CONTEXT(e), .v = q.v, .k0 = q.k0, .q0 = q.q0,

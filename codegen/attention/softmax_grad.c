@@ -191,7 +191,7 @@ em_val att_emit_softmax_grad(em *e, const att_backward *b, bool masked) {
                 .lo = q.lo,
                 .hi = q.hi,
                 .k0 = q.k0,
-                .tk = att_size(e, p->a->tk),
+                .tk = em_size_value(e, p->a->tk),
                 .q0 = em_add(e, q.q0, at),
                 .batch = q.batch,
                 .head = q.head};
@@ -204,7 +204,7 @@ em_val att_emit_softmax_grad(em *e, const att_backward *b, bool masked) {
     if (masked || p->a->score) {
         em_val row =
             em_add(e, em_int_cast(e, em_add(e, q.q0, at), e->i32), em_iota(e, e->i32, p->lanes));
-        em_val last = em_sub(e, att_size(e, p->a->tq), em_i64(e, 1));
+        em_val last = em_sub(e, em_size_value(e, p->a->tq), em_i64(e, 1));
         row = em_imin(e, row, em_int_cast(e, last, e->i32));
         /* the optimiser makes two loops, with and without tables: both must round alike */
         LLVMFastMathFlags fast = em_fast(e, b->g->n_table ? 0 : e->fmf);

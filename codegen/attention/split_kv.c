@@ -14,9 +14,9 @@ typedef struct split {
 static split count_splits(em *e, const att_plan *p) {
     const sn_attention *a = p->a;
     em_val one = em_i64(e, 1), ratio = em_i64(e, a->gqa_ratio);
-    split s = {.heads = em_mul(e, att_size(e, a->batch), em_i64(e, a->heads / a->gqa_ratio)),
-               .rows = em_mul(e, att_size(e, a->tq), ratio),
-               .tiles = em_ceil_div(e, att_size(e, a->tk), ATT_TILE_KEYS),
+    split s = {.heads = em_mul(e, em_size_value(e, a->batch), em_i64(e, a->heads / a->gqa_ratio)),
+               .rows = em_mul(e, em_size_value(e, a->tq), ratio),
+               .tiles = em_ceil_div(e, em_size_value(e, a->tk), ATT_TILE_KEYS),
                .splits = one};
     if (p->max_splits == 1) return s;
     em_val even =
@@ -42,7 +42,7 @@ static em_val split_states(em *e, const att_plan *p, em_val index) {
  * depend on the other rows. */
 void att_emit_decode_heads(em *e, const att_plan *p, em_val decode) {
     em_val lo, hi, n = e->nthreads, one = em_i64(e, 1), zero = em_i64(e, 0);
-    em_val tk = att_size(e, p->a->tk);
+    em_val tk = em_size_value(e, p->a->tk);
     split s = count_splits(e, p);
     em_val even = em_cmp(e, EM_EQ, em_rem(e, s.heads, n), zero);
     even = em_or(e, even, em_cmp(e, EM_GE, s.heads, em_mul(e, n, em_i64(e, 4))));
@@ -100,7 +100,7 @@ void att_emit_merge_splits(em *e, const att_plan *p) {
     char name[256];
     snprintf(name, sizeof name, "%s_finish", p->name);
     em_kernel(e, name);
-    em_val lo, hi, one = em_i64(e, 1), zero = em_i64(e, 0), tq = att_size(e, a->tq);
+    em_val lo, hi, one = em_i64(e, 1), zero = em_i64(e, 0), tq = em_size_value(e, a->tq);
     em_val kv_heads = em_i64(e, a->heads / a->gqa_ratio), ratio = em_i64(e, a->gqa_ratio);
     em_branch decodes = em_if(e, em_cmp(e, EM_LE, tq, em_i64(e, ATT_DECODE_QUERIES)));
     split s = count_splits(e, p);

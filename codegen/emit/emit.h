@@ -62,6 +62,16 @@ void em_end_kernel(em *e);
 em_val em_buf(em *e, int k); /* buf[k]: a pointer */
 em_val em_dim(em *e, int k); /* dim[k]: an i64 */
 
+/* A size, stride or offset in elements: a constant (slot < 0), or dim[slot] of the call. */
+typedef struct em_size {
+    int64_t value;
+    int slot;
+} em_size;
+
+#define EM_SIZE_CONST(v) ((em_size){(v), -1})
+#define EM_SIZE_DIM(s) ((em_size){0, (s)})
+em_val em_size_value(em *e, em_size s);
+
 /* Begins a function of this module (not visible outside); pointer parameters are noalias. Ends with
  * em_ret. The value returned is for em_call. Parameters with names: signature.h. The function in
  * progress, if any, is left: only em_function within no function, or finish the outer one first. */

@@ -58,6 +58,10 @@ em_val em_dim(em *e, int k) {
     return load_argument(e, e->i64, e->dim, k);
 }
 
+em_val em_size_value(em *e, em_size s) {
+    return s.slot < 0 ? em_i64(e, s.value) : em_dim(e, s.slot);
+}
+
 /* A scalar under a condition: a branch, since there is no masked load of one element. */
 static em_val load_scalar_if(em *e, em_type t, em_val p, unsigned align, em_val cond) {
     em_branch br = em_if(e, cond);

@@ -15,8 +15,8 @@ static em_val column_mask(em *e, const gemm_plan *p, em_val n, em_val col) {
 static void store_c(em *e, const gemm_plan *p, em_val v, const sn_gemm_at *at) {
     const sn_gemm_operand *c = &p->g->c;
     em_val index =
-        em_add(e, gemm_offset(e, p->g, c, at->batch), em_mul(e, at->row, gemm_size(e, c->row)));
-    em_val col = gemm_size(e, c->col);
+        em_add(e, gemm_offset(e, p->g, c, at->batch), em_mul(e, at->row, em_size_value(e, c->row)));
+    em_val col = em_size_value(e, c->col);
     index = em_add(e, index, em_mul(e, at->col, col));
     em_val to = em_gep(e, em_buf(e, c->buf), c->dtype, index);
     if (gemm_is(c->col, 1)) {
@@ -31,7 +31,7 @@ static void store_c(em *e, const gemm_plan *p, em_val v, const sn_gemm_at *at) {
 /* Row i of the microtiles. */
 static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_val i) {
     const sn_gemm *g = p->g;
-    em_val n = gemm_size(e, g->n);
+    em_val n = em_size_value(e, g->n);
     em_val row = em_gep(e, q->acc, p->t, em_mul(e, i, em_i64(e, p->panel)));
     for (int j = 0; j < p->epi_cols; j += p->lanes) {
         sn_gemm_at at = {.batch = {q->batch0, q->batch1, q->batch2},

@@ -12,10 +12,6 @@ enum {
     DYNAMIC_WORK_ITEMS = 256 /* ... in items of about 1/256 of a thread's share of all work */
 };
 
-em_val gemm_size(em *e, sn_gemm_size s) {
-    return s.slot < 0 ? em_i64(e, s.value) : em_dim(e, s.slot);
-}
-
 em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_val panel) {
     em_val first = em_mul(e, panel, em_i64(e, p->epi_cols));
     if (!pair_distance) return first;
@@ -24,9 +20,9 @@ em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_va
 }
 
 em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch) {
-    em_val at = gemm_size(e, o->offset);
+    em_val at = em_size_value(e, o->offset);
     for (int i = 0; i < g->n_batch; i++)
-        at = em_add(e, at, em_mul(e, batch[i], gemm_size(e, o->batch[i])));
+        at = em_add(e, at, em_mul(e, batch[i], em_size_value(e, o->batch[i])));
     return at;
 }
 
@@ -52,7 +48,7 @@ static void begin_item(em *e, const gemm_plan *p, gemm_state *s, em_val item) {
     for (int i = SN_GEMM_BATCH - 1; i >= 0; i--) {
         s->batch[i] = i < g->n_batch ? item : zero(e);
         if (i < g->n_batch && i > 0) {
-            em_val size = gemm_size(e, g->batch[i]);
+            em_val size = em_size_value(e, g->batch[i]);
             s->batch[i] = em_rem(e, item, size);
             item = em_div(e, item, size);
         }
@@ -182,9 +178,10 @@ static void end_dynamic(em *e, const remainder *r, em_loop *step) {
 static void emit_kernel(em *e, const gemm_plan *p) {
     const sn_gemm *g = p->g;
     em_kernel(e, p->name);
-    gemm_state s = {.m = gemm_size(e, g->m), .n = gemm_size(e, g->n), .k = gemm_size(e, g->k)};
+    gemm_state s = {
+        .m = em_size_value(e, g->m), .n = em_size_value(e, g->n), .k = em_size_value(e, g->k)};
     em_val items = one(e);
-    for (int i = 0; i < g->n_batch; i++) items = em_mul(e, items, gemm_size(e, g->batch[i]));
+    for (int i = 0; i < g->n_batch; i++) items = em_mul(e, items, em_size_value(e, g->batch[i]));
     s.n_panels = em_ceil_div(e, s.n, p->panel);
 
     em_val nt = e->nthreads, tid = e->tid, item0, item1;

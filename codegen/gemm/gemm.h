@@ -32,21 +32,12 @@
  * the scale; with more rows B is dequantized first. */
 enum { SN_GEMM_BATCH = 3, SN_GEMM_STATE = 4, SN_GEMM_SUMS = 4 };
 
-/* A size, stride or offset in elements: a constant (slot < 0), or dim[slot] of the call. */
-typedef struct sn_gemm_size {
-    int64_t value;
-    int slot;
-} sn_gemm_size;
-
-#define SN_GEMM_CONST(v) ((sn_gemm_size){(v), -1})
-#define SN_GEMM_DIM(s) ((sn_gemm_size){0, (s)})
-
 typedef struct sn_gemm_operand {
     int buf;        /* base pointer: buf[buf] of the call */
     sn_dtype dtype; /* in memory; arithmetic uses the compute type of the emission context */
-    sn_gemm_size offset;
-    sn_gemm_size batch[SN_GEMM_BATCH]; /* strides of the batch axes; 0 broadcasts (GQA) */
-    sn_gemm_size row, col;             /* strides; ignored for packed B */
+    em_size offset;
+    em_size batch[SN_GEMM_BATCH]; /* strides of the batch axes; 0 broadcasts (GQA) */
+    em_size row, col;             /* strides; ignored for packed B */
 } sn_gemm_operand;
 
 /* Position of a vector in a callback: lane l is C[batch][row][col + l] in an epilogue and
@@ -88,8 +79,8 @@ typedef em_val sn_gemm_prologue(void *ctx, em *e, em_val x, const sn_gemm_at *at
 
 typedef struct sn_gemm {
     int n_batch;
-    sn_gemm_size batch[SN_GEMM_BATCH];
-    sn_gemm_size m, n, k;
+    em_size batch[SN_GEMM_BATCH];
+    em_size m, n, k;
     sn_gemm_operand a, b, c; /* a: rows i, columns k; b: rows k, columns j; c: rows i, columns j */
     bool b_packed;           /* b is in panels */
     int scale_group; /* > 0: b is int4 and so many consecutive k share a scale; a multiple of 8 that
@@ -138,7 +129,7 @@ int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n);
  * buf[1] = panels in the compute type or in narrow_dtype. Uses no scratch. */
 typedef struct sn_gemm_pack {
     sn_dtype dtype; /* of the source */
-    sn_gemm_size k, n, row, col;
+    em_size k, n, row, col;
     int64_t pair_distance;
     int scale_group; /* > 0: int4 panels; K is a multiple of 8 */
     bool narrow;     /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */

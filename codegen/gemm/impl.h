@@ -107,9 +107,8 @@ typedef struct gemm_state {
 /* plan.c */
 bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
                     sn_error *err);
-bool gemm_is(sn_gemm_size s, int64_t v); /* a constant equal to v */
+bool gemm_is(em_size s, int64_t v); /* a constant equal to v */
 
-em_val gemm_size(em *e, sn_gemm_size s);
 /* First column of B in a panel. */
 em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_val panel);
 /* Element offset of a batch item: the operand's offset plus its batch strides. */
@@ -185,9 +184,9 @@ em_val gemm_emit_pack_a(em *e, const gemm_plan *p);
 #define GEMM_PACK_B_PARAMS(P)                                                                      \
     P(ptr, buf) P(ptr, dim) P(ptr, src) P(ptr, dst) P(i64, kb) P(i64, n_cols)
 EM_SIGNATURE(gemm_pack_b, GEMM_PACK_B_PARAMS)
-em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size row,
-                        sn_gemm_size col, int64_t pair_distance);
-bool gemm_check_pair(sn_gemm_size n, int64_t pair_distance, sn_dtype compute, sn_error *err);
+em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
+                        int64_t pair_distance);
+bool gemm_check_pair(em_size n, int64_t pair_distance, sn_dtype compute, sn_error *err);
 
 /* int4.c: c[j] = row a times NR columns of an int4 panel. last: of the last panel, behind which no
  * byte may be read. */
@@ -199,8 +198,8 @@ em_val gemm_emit_int4_row(em *e, const gemm_plan *p, bool last);
 EM_SIGNATURE(gemm_int4_dequantize, GEMM_INT4_DEQUANTIZE_PARAMS)
 em_val gemm_emit_int4_dequantize(em *e, const gemm_plan *p);
 /* gemm_pack_b for a panel of int4 words; the source holds the integers -8 .. 7 as floats. */
-em_val gemm_emit_int4_pack(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size row,
-                           sn_gemm_size col, int64_t pair_distance);
+em_val gemm_emit_int4_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
+                           int64_t pair_distance);
 
 /* loops.c: the product of rows [row0, row1) and panels [panel0, panel1) of a batch item */
 void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,

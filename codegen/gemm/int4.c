@@ -127,13 +127,13 @@ em_val gemm_emit_int4_dequantize(em *e, const gemm_plan *p) {
     return fn;
 }
 
-em_val gemm_emit_int4_pack(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size row,
-                           sn_gemm_size col, int64_t pair_distance) {
+em_val gemm_emit_int4_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
+                           int64_t pair_distance) {
     em_val fn = gemm_pack_b_function(e, gemm_name_of(p, "pack_b").text);
     gemm_pack_b_args q = gemm_pack_b_params(e);
     e->buf = q.buf;
     e->dim = q.dim;
-    em_val row_stride = gemm_size(e, row), col_stride = gemm_size(e, col);
+    em_val row_stride = em_size_value(e, row), col_stride = em_size_value(e, col);
     em_val lane = em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, col_stride, p->lanes));
     em_loop l = em_for(e, zero(e), q.kb, em_i64(e, INT4_PER_WORD));
     em_val to = em_mul(e, em_div(e, l.i, em_i64(e, INT4_PER_WORD)), em_i64(e, p->panel));

@@ -43,8 +43,8 @@ static em_val packed_panel(em *e, const gemm_plan *p, const gemm_state *s, em_va
 static em_val b_columns(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
     const sn_gemm_operand *b = &p->g->b;
     em_val col = em_mul(e, panel, em_i64(e, p->panel));
-    em_val at = em_mul(e, s->pc, gemm_size(e, b->row));
-    return em_gep(e, s->b, b->dtype, em_add(e, at, em_mul(e, col, gemm_size(e, b->col))));
+    em_val at = em_mul(e, s->pc, em_size_value(e, b->row));
+    return em_gep(e, s->b, b->dtype, em_add(e, at, em_mul(e, col, em_size_value(e, b->col))));
 }
 
 /* A panel of the NC block that is packed in scratch. */
@@ -209,7 +209,7 @@ static void begin_panel(em *e, const gemm_plan *p, gemm_state *s, em_val hi) {
     if (!p->b_in_place) return;
     em_val in_place = reads_in_place(e, p, s, s->jr);
     s->b_panel = em_select(e, in_place, b_columns(e, p, s, s->jr), s->b_panel);
-    s->b_stride = em_select(e, in_place, gemm_size(e, p->g->b.row), width);
+    s->b_stride = em_select(e, in_place, em_size_value(e, p->g->b.row), width);
 }
 
 /* M = 1 and narrow panels: panel i of the first half of [lo, hi) together with panel i of the
@@ -344,7 +344,7 @@ static void begin_mc_block(em *e, const gemm_plan *p, gemm_state *s, em_val row0
         s->next_ic = next;
         s->next_ib =
             em_select(e, s->has_next_block, em_sub(e, em_imin(e, end, row1), next), zero(e));
-        s->next_a = em_gep(e, s->a, p->g->a.dtype, em_mul(e, next, gemm_size(e, p->g->a.row)));
+        s->next_a = em_gep(e, s->a, p->g->a.dtype, em_mul(e, next, em_size_value(e, p->g->a.row)));
     }
     s->has_next_panel = s->has_next_block;
     s->n_tiles = count_tiles(e, p, s->ib);

@@ -2,7 +2,7 @@
  * fused regions: the prologue's on rows of A, the epilogue's on microtiles of C. */
 #include "codegen/emit/elem.h"
 #include "codegen/gemm/gemm.h"
-#include "codegen/kernel.h"
+#include "codegen/emit/family.h"
 #include "passes/plan/product.h"
 #include "passes/row_sums.h"
 
@@ -10,8 +10,8 @@
 
 /* An operand [batch.., rows, columns]. */
 static sn_gemm_operand operand_of(const sn_kernel *k, const sn_view *v, int buf) {
-    sn_gemm_operand o = {.buf = buf, .dtype = v->dtype, .offset = SN_GEMM_CONST(0)};
-    for (int i = 0; i < SN_GEMM_BATCH; i++) o.batch[i] = SN_GEMM_CONST(0);
+    sn_gemm_operand o = {.buf = buf, .dtype = v->dtype, .offset = EM_SIZE_CONST(0)};
+    for (int i = 0; i < SN_GEMM_BATCH; i++) o.batch[i] = EM_SIZE_CONST(0);
     for (int i = 0; i < v->rank - 2; i++) o.batch[i] = sn_kernel_size(k, v->stride[i]);
     o.row = sn_kernel_size(k, v->stride[v->rank - 2]);
     o.col = sn_kernel_size(k, v->stride[v->rank - 1]);
@@ -446,8 +446,8 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     g->b_packed = sn_attr_get(s->node, SN_A_packed) != NULL;
     if (g->b_packed) {
         g->b = (sn_gemm_operand){.buf = 1, .dtype = s->in[1].dtype};
-        g->b.offset = g->b.row = g->b.col = SN_GEMM_CONST(0);
-        for (int i = 0; i < SN_GEMM_BATCH; i++) g->b.batch[i] = SN_GEMM_CONST(0);
+        g->b.offset = g->b.row = g->b.col = EM_SIZE_CONST(0);
+        for (int i = 0; i < SN_GEMM_BATCH; i++) g->b.batch[i] = EM_SIZE_CONST(0);
     } else
         g->b = operand_of(k, &s->in[1], 1);
     g->dynamic = true;

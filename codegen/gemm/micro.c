@@ -7,7 +7,7 @@
 /* Steps of k per iteration of the loop: more steps mean fewer loop instructions, which compete with
  * the multiply-adds for execution ports (0.3 % of the time from 2 to 4). */
 static int choose_unroll(const gemm_plan *p, int rows, gemm_ukr_kind kind) {
-    const sn_gemm_size *k = &p->g->k;
+    const em_size *k = &p->g->k;
     if ((p->k_blocked && !p->keeps_partial_c) || k->slot >= 0 || k->value % 2) return 1;
     bool wide = kind == GEMM_UKR_1X2 || rows == p->mr;
     return wide && k->value % 4 == 0 ? 4 : 2; /* KC is a multiple of a line */

@@ -2,9 +2,9 @@
 #include "codegen/gemm/impl.h"
 
 /* n elements from p on, `stride` apart. */
-static em_val load_strided(em *e, sn_dtype t, em_val p, sn_gemm_size stride, int n, em_val mask) {
+static em_val load_strided(em *e, sn_dtype t, em_val p, em_size stride, int n, em_val mask) {
     if (gemm_is(stride, 1)) return em_load_mask(e, t, p, n, mask, NULL);
-    em_val index = em_mul(e, em_iota(e, e->i64, n), em_splat(e, gemm_size(e, stride), n));
+    em_val index = em_mul(e, em_iota(e, e->i64, n), em_splat(e, em_size_value(e, stride), n));
     return em_gather(e, t, p, index, mask);
 }
 
@@ -66,7 +66,7 @@ static void pack_vector(em *e, const gemm_plan *p, em_val from, em_val to, sn_ge
                         em_val offset, em_val end, const em_val *state) {
     const sn_gemm *g = p->g;
     at->mask = em_tail_mask(e, em_sub(e, end, offset), p->lanes);
-    em_val src = em_gep(e, from, g->a.dtype, em_mul(e, at->col, gemm_size(e, g->a.col)));
+    em_val src = em_gep(e, from, g->a.dtype, em_mul(e, at->col, em_size_value(e, g->a.col)));
     em_val x = load_strided(e, g->a.dtype, src, g->a.col, p->lanes, at->mask);
     if (g->prologue) x = g->prologue(g->ctx, e, x, at, state);
     em_store(e, p->t, em_gep(e, to, p->t, offset), x);
@@ -76,7 +76,7 @@ static void pack_vector(em *e, const gemm_plan *p, em_val from, em_val to, sn_ge
  * the microkernel broadcasts single elements of a column anyway. */
 static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     const sn_gemm_operand *o = &p->g->a;
-    em_val mask[8], col = gemm_size(e, o->col);
+    em_val mask[8], col = em_size_value(e, o->col);
     int vectors = (int)p->a_col_stride / p->lanes;
     for (int v = 0; v < vectors; v++)
         mask[v] = em_tail_mask(e, em_sub(e, q->n_rows, em_i64(e, v * p->lanes)), p->lanes);
@@ -100,7 +100,7 @@ static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
                      .row = em_add(e, q->row, rows.i),
                      .col = zero(e),
                      .lanes = p->lanes};
-    em_val from = em_gep(e, q->a, g->a.dtype, em_mul(e, at.row, gemm_size(e, g->a.row)));
+    em_val from = em_gep(e, q->a, g->a.dtype, em_mul(e, at.row, em_size_value(e, g->a.row)));
     em_val to = em_gep(e, q->dst, p->t, em_mul(e, rows.i, em_i64(e, p->a_row_stride)));
     em_val state[SN_GEMM_STATE] = {NULL};
     if (g->row_prologue) g->row_prologue(g->ctx, e, &at, state);
@@ -129,7 +129,7 @@ em_val gemm_emit_pack_a(em *e, const gemm_plan *p) {
 /* Where a panel of B comes from. */
 typedef struct b_source {
     sn_dtype dtype;
-    sn_gemm_size row, col;
+    em_size row, col;
     em_val col_stride;
     em_val from[2]; /* the halves of pairs, else one */
     int halves;
@@ -142,7 +142,7 @@ static void pack_by_rows(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
     for (int j = 0; j < width; j += p->lanes)
         mask[j / p->lanes] = em_tail_mask(e, em_sub(e, q->n_cols, em_i64(e, j)), p->lanes);
     em_loop l = em_for(e, zero(e), q->kb, one(e));
-    em_val at = em_mul(e, l.i, gemm_size(e, b->row));
+    em_val at = em_mul(e, l.i, em_size_value(e, b->row));
     for (int half = 0; half < b->halves; half++) {
         em_val src = em_gep(e, b->from[half], b->dtype, at);
         for (int j = 0; j < width; j += p->lanes) {
@@ -156,8 +156,8 @@ static void pack_by_rows(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
     em_end(e, &l);
 }
 
-em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size row,
-                        sn_gemm_size col, int64_t pair_distance) {
+em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
+                        int64_t pair_distance) {
     em_val fn = gemm_pack_b_function(e, gemm_name_of(p, "pack_b").text);
     gemm_pack_b_args q = gemm_pack_b_params(e);
     e->buf = q.buf;
@@ -165,7 +165,7 @@ em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size 
     b_source b = {.dtype = dtype,
                   .row = row,
                   .col = col,
-                  .col_stride = gemm_size(e, col),
+                  .col_stride = em_size_value(e, col),
                   .from = {q.src},
                   .halves = pair_distance ? 2 : 1};
     if (pair_distance)
@@ -182,7 +182,7 @@ em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, sn_gemm_size 
     return fn;
 }
 
-bool gemm_check_pair(sn_gemm_size n, int64_t pair_distance, sn_dtype compute, sn_error *err) {
+bool gemm_check_pair(em_size n, int64_t pair_distance, sn_dtype compute, sn_error *err) {
     bool blocks = n.slot < 0 && pair_distance > 0 && n.value % (2 * pair_distance) == 0;
     bool whole =
         n.value == 2 * pair_distance || pair_distance % (sn_panel_columns(compute) / 2) == 0;
@@ -205,14 +205,14 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
                       ? gemm_emit_int4_pack(e, &p, g->dtype, g->row, g->col, g->pair_distance)
                       : gemm_emit_pack_b(e, &p, g->dtype, g->row, g->col, g->pair_distance);
     em_kernel(e, name);
-    em_val n = gemm_size(e, g->n), k = gemm_size(e, g->k), lo, hi;
+    em_val n = em_size_value(e, g->n), k = em_size_value(e, g->k), lo, hi;
     em_share(e, em_ceil_div(e, n, p.panel), &lo, &hi);
     em_loop l = em_for(e, lo, hi, one(e));
     em_val col = gemm_first_column(e, &p, g->pair_distance, l.i);
     em_val left = em_sub(e, n, col); /* half panels are whole if there are several blocks */
     if (g->pair_distance && g->n.value == 2 * g->pair_distance)
         left = em_sub(e, left, em_i64(e, g->pair_distance));
-    em_val src = em_gep(e, em_buf(e, 0), g->dtype, em_mul(e, col, gemm_size(e, g->col)));
+    em_val src = em_gep(e, em_buf(e, 0), g->dtype, em_mul(e, col, em_size_value(e, g->col)));
     em_val rows = g->scale_group ? em_div(e, k, em_i64(e, INT4_PER_WORD)) : k;
     em_val to = em_mul(e, em_mul(e, l.i, rows), em_i64(e, p.panel));
     gemm_pack_b_call(e, pack,

@@ -17,7 +17,7 @@ enum {
     PACKED_A_BYTES = 1 << 22 /* ... while all their packed A is at most this */
 };
 
-bool gemm_is(sn_gemm_size s, int64_t v) {
+bool gemm_is(em_size s, int64_t v) {
     return s.slot < 0 && s.value == v;
 }
 
@@ -119,7 +119,7 @@ static void choose_partial_c(gemm_plan *p) {
 /* keeps_partial_c: panels of an NC block. */
 static int64_t count_nc_panels(const gemm_plan *p) {
     int64_t panels = PARTIAL_C_BYTES / (p->mc * p->panel * p->esize);
-    const sn_gemm_size *n = &p->g->n;
+    const em_size *n = &p->g->n;
     if (n->slot < 0 && panels * p->epi_cols > n->value) panels = n->value / p->epi_cols + 1;
     return panels < 1 ? 1 : panels;
 }
@@ -168,7 +168,7 @@ static void choose_a(gemm_plan *p) {
 
 /* Rows of the microkernels, at most `most`, and MC. */
 static void choose_sizes(gemm_plan *p, int most) {
-    const sn_gemm_size *m = &p->g->m;
+    const em_size *m = &p->g->m;
     if (most == p->mr) p->tile_rows[p->n_tile_rows++] = p->mr;
     for (p->half_mr = 1; 2 * p->half_mr < p->mr;) p->half_mr *= 2;
     for (int r = p->half_mr; r >= 1; r /= 2)

@@ -74,7 +74,7 @@ static void put_c_lines(em *e, const gemm_plan *p, em_val list, em_val to, em_va
         byte[l] = em_i64(e, line < last ? line : last);
     }
     em_val index = LLVMConstVector(row, 8);
-    em_val stride = em_mul(e, gemm_size(e, c->row), em_i64(e, size));
+    em_val stride = em_mul(e, em_size_value(e, c->row), em_i64(e, size));
     em_val at = em_mul(e, index, em_splat(e, stride, 8));
     at = em_add(e, em_splat(e, to, 8), em_add(e, at, LLVMConstVector(byte, 8)));
     em_val empty = em_splat(e, LLVMBuildPtrToInt(e->b, list, e->i64, ""), 8);
@@ -123,7 +123,7 @@ em_val gemm_emit_c_list(em *e, const gemm_plan *p, const gemm_state *s, em_val i
     if (g->n_prefetch) empty_list(e, p->c_list_offset, p->c_prefetch);
     if (c_lines(p)) {
         em_val off =
-            em_add(e, gemm_offset(e, g, c, at.batch), em_mul(e, at.row, gemm_size(e, c->row)));
+            em_add(e, gemm_offset(e, g, c, at.batch), em_mul(e, at.row, em_size_value(e, c->row)));
         em_val to = em_gep(e, em_buf(e, c->buf), c->dtype, em_add(e, off, at.col));
         to = LLVMBuildPtrToInt(e->b, to, e->i64, "");
         int n = g->n_prefetch ? p->mr * c_lines(p) : p->c_prefetch - partial_c_lines(p);
@@ -215,7 +215,7 @@ static void put_b_source(em *e, const gemm_plan *p, const gemm_state *s, em_val 
         pc = em_select(e, more, em_add(e, s->pc, s->kb), zero(e));
     }
     panel = em_imin(e, panel, em_sub(e, s->panel_end, one(e)));
-    em_val row = gemm_size(e, b->row), col = gemm_size(e, b->col);
+    em_val row = em_size_value(e, b->row), col = em_size_value(e, b->col);
     em_val at =
         em_add(e, em_mul(e, pc, row), em_mul(e, em_mul(e, panel, em_i64(e, p->panel)), col));
     em_val from = em_gep(e, s->b, b->dtype, at);

@@ -33,7 +33,7 @@ static em_val packed_a_block(em *e, const gemm_plan *p, const gemm_state *s, em_
 /* A of that microtile as the usual microkernels read it: packed, or in place. */
 em_val gemm_a_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, em_val ir) {
     if (p->pack_a && !p->pack_a_per_call) return packed_a_block(e, p, s, tile, ir);
-    em_val row = em_mul(e, em_add(e, s->ic, ir), gemm_size(e, p->g->a.row));
+    em_val row = em_mul(e, em_add(e, s->ic, ir), em_size_value(e, p->g->a.row));
     return em_gep(e, s->a, p->t, em_add(e, row, s->pc));
 }
 
@@ -54,13 +54,13 @@ static em_val partial_c(em *e, const gemm_plan *p, const gemm_state *s, em_val i
 static em_val choose_direct_c(em *e, const gemm_plan *p, const gemm_state *s, em_val ir,
                               em_val complete, em_val *c, em_val *c_stride) {
     const sn_gemm_operand *o = &p->g->c;
-    em_val row = em_mul(e, em_add(e, s->ic, ir), gemm_size(e, o->row));
+    em_val row = em_mul(e, em_add(e, s->ic, ir), em_size_value(e, o->row));
     em_val col = em_mul(e, s->jr, em_i64(e, p->panel));
     em_val at = em_add(e, gemm_offset(e, p->g, o, s->batch), em_add(e, row, col));
     em_val direct = em_cmp(e, EM_LE, em_add(e, col, em_i64(e, p->panel)), s->n);
     if (complete) direct = em_and(e, direct, complete);
     *c = em_select(e, direct, em_gep(e, em_buf(e, o->buf), p->t, at), *c);
-    *c_stride = em_select(e, direct, gemm_size(e, o->row), *c_stride);
+    *c_stride = em_select(e, direct, em_size_value(e, o->row), *c_stride);
     return direct;
 }
 
@@ -117,7 +117,7 @@ static void emit_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s, gem
     args.tile = em_gep(e, args.tile, p->t, col);
     args.c = em_gep(e, args.c, p->t, col);
     if (p->prefetch_next_a) { /* the microtile at the same rows of the next MC block */
-        em_val row = em_mul(e, ir, gemm_size(e, p->g->a.row));
+        em_val row = em_mul(e, ir, em_size_value(e, p->g->a.row));
         em_val due = em_cmp(e, EM_NE, s->next_a_step, zero(e));
         args.next_a = em_select(e, due, em_gep(e, s->next_a, p->g->a.dtype, row), args.a);
         args.next_a_step = s->next_a_step;

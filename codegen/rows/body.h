@@ -5,7 +5,7 @@
 #define SN_BODY_H
 
 #include "codegen/emit/elem.h"
-#include "codegen/kernel.h"
+#include "codegen/emit/family.h"
 
 enum {
     DEAR_COST = 8, /* of an operation with that flag, and of a look-up */

@@ -1,7 +1,7 @@
 /* serial.c: primitives whose order of additions is their meaning: running sums and scatter-adds.
  * Threads share out what is independent (rows, columns); along the dependent axis one thread goes
  * in order, so that bits do not depend on the number of threads. */
-#include "codegen/kernel.h"
+#include "codegen/emit/family.h"
 #include "codegen/emit/elem.h"
 
 static em_val extent(em *e, const sn_kernel *k, const sn_view *v, int a) {

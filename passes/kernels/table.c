@@ -1,6 +1,5 @@
 /* table.c: the table of kernels, and what follows from a row. */
 #include "passes/kernels/table.h"
-#include "passes/graph_util.h"
 
 const sn_kernel_traits sn_kernels[SN_KERNEL_COUNT] = {
     [SN_KERNEL_NONE] = {.name = "none", .region = SN_NO_REGION},

@@ -1,6 +1,6 @@
 /* table.h: what a kernel can do, one row per kernel family (kernels.def). Passes, plan, reports and
  * the code generator ask the row; nobody compares op codes or fusion levels to find out. No LLVM
- * here: emitters are in codegen (codegen/kernel.h). */
+ * here: emitters are in codegen (codegen/emit/family.h). */
 #ifndef SN_KERNELS_TABLE_H
 #define SN_KERNELS_TABLE_H
 
@@ -104,7 +104,7 @@ int sn_kernel_prologue_operand(const sn_node *n);
 /* The region's argument that is this operand; -1: none. A contraction's argument 0 is its result. */
 int sn_kernel_region_arg(const sn_node *n, int operand);
 
-/* Columns of the table: work.c */
+/* Columns of the table: passes/plan/work.c */
 sn_dim sn_macs_gemm(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_flash(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_flash_grad(sn_module *m, const struct sn_step *s);
@@ -112,5 +112,8 @@ sn_dim sn_flops_elementwise(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_gemm(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_flash(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_flash_grad(sn_module *m, const struct sn_step *s);
+
+/* A gather along the last axis that swaps columns: those h apart in blocks of 2h. 0: it is none. */
+int64_t sn_swap_distance(const sn_node *n);
 
 #endif

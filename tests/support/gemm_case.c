@@ -70,8 +70,8 @@ static void *fill(sn_dtype t, int64_t n) {
     return p;
 }
 
-static sn_gemm_size stride(gemm_layout l, int64_t v, int slot) {
-    return l == RUNTIME ? SN_GEMM_DIM(slot) : SN_GEMM_CONST(v);
+static em_size stride(gemm_layout l, int64_t v, int slot) {
+    return l == RUNTIME ? EM_SIZE_DIM(slot) : EM_SIZE_CONST(v);
 }
 
 static void set_strides(gemm_layout l, int64_t rows, int64_t cols, int64_t *row, int64_t *col,
@@ -173,9 +173,9 @@ static void reference(problem *p) {
 
 static void make_spec(const problem *p, sn_gemm *g) {
     const gemm_shape *s = p->s;
-    *g = (sn_gemm){.m = s->m_constant ? SN_GEMM_CONST(p->m) : SN_GEMM_DIM(DIM_M),
-                   .n = s->n_runtime ? SN_GEMM_DIM(DIM_N) : SN_GEMM_CONST(p->n),
-                   .k = s->k_runtime ? SN_GEMM_DIM(DIM_K) : SN_GEMM_CONST(p->k),
+    *g = (sn_gemm){.m = s->m_constant ? EM_SIZE_CONST(p->m) : EM_SIZE_DIM(DIM_M),
+                   .n = s->n_runtime ? EM_SIZE_DIM(DIM_N) : EM_SIZE_CONST(p->n),
+                   .k = s->k_runtime ? EM_SIZE_DIM(DIM_K) : EM_SIZE_CONST(p->k),
                    .b_packed = s->packed,
                    .pair_distance = s->pair,
                    .no_store = s->no_store,
@@ -186,19 +186,19 @@ static void make_spec(const problem *p, sn_gemm *g) {
                    .tile = s->tile,
                    .ctx = (void *)p,
                    .n_state = 1};
-    g->a = (sn_gemm_operand){.buf = BUF_A, .dtype = p->t, .offset = SN_GEMM_CONST(0)};
+    g->a = (sn_gemm_operand){.buf = BUF_A, .dtype = p->t, .offset = EM_SIZE_CONST(0)};
     g->b = g->c = g->a;
     g->b.buf = BUF_B;
     if (s->narrow) g->b.dtype = s->panels;
     g->c.buf = BUF_C;
     g->a.row = stride(s->a, p->a_row, DIM_A);
-    g->a.col = SN_GEMM_CONST(p->a_col);
+    g->a.col = EM_SIZE_CONST(p->a_col);
     g->b.row = stride(s->b, p->b_row, DIM_B);
-    g->b.col = SN_GEMM_CONST(p->b_col);
+    g->b.col = EM_SIZE_CONST(p->b_col);
     g->c.row = stride(s->c, p->c_row, DIM_C);
-    g->c.col = SN_GEMM_CONST(p->c_col);
-    if (s->a == TRANSPOSED) g->a.col = SN_GEMM_DIM(DIM_A);
-    if (s->c == TRANSPOSED) g->c.col = SN_GEMM_DIM(DIM_C);
+    g->c.col = EM_SIZE_CONST(p->c_col);
+    if (s->a == TRANSPOSED) g->a.col = EM_SIZE_DIM(DIM_A);
+    if (s->c == TRANSPOSED) g->c.col = EM_SIZE_DIM(DIM_C);
     if (s->epilogue) g->epilogue = bias_and_square;
     if (s->prologue) {
         g->row_prologue = first_of_row;
@@ -208,14 +208,14 @@ static void make_spec(const problem *p, sn_gemm *g) {
     /* A and C change with M, so their item strides are run-time values */
     int64_t inner = s->batch1 ? s->batch1 : 1;
     g->n_batch = s->batch1 ? 2 : 1;
-    g->batch[0] = s->n_runtime ? SN_GEMM_DIM(DIM_BATCH) : SN_GEMM_CONST(s->batch0);
-    g->batch[1] = SN_GEMM_CONST(inner);
-    g->a.batch[0] = SN_GEMM_DIM(DIMS);
-    g->a.batch[1] = SN_GEMM_DIM(DIMS + 1);
-    g->b.batch[0] = SN_GEMM_CONST(p->b_item);
-    g->b.batch[1] = SN_GEMM_CONST(0);
-    g->c.batch[0] = SN_GEMM_DIM(DIMS + 2);
-    g->c.batch[1] = SN_GEMM_DIM(DIMS + 3);
+    g->batch[0] = s->n_runtime ? EM_SIZE_DIM(DIM_BATCH) : EM_SIZE_CONST(s->batch0);
+    g->batch[1] = EM_SIZE_CONST(inner);
+    g->a.batch[0] = EM_SIZE_DIM(DIMS);
+    g->a.batch[1] = EM_SIZE_DIM(DIMS + 1);
+    g->b.batch[0] = EM_SIZE_CONST(p->b_item);
+    g->b.batch[1] = EM_SIZE_CONST(0);
+    g->c.batch[0] = EM_SIZE_DIM(DIMS + 2);
+    g->c.batch[1] = EM_SIZE_DIM(DIMS + 3);
 }
 
 typedef struct kernel {
@@ -242,13 +242,13 @@ static kernel compile(sn_jit *jit, const sn_target *target, const problem *p, in
     sn_gemm g;
     make_spec(p, &g);
     sn_gemm_emit(&e, run, &g);
-    sn_gemm_size n = p->s->pair ? SN_GEMM_CONST(p->n) : SN_GEMM_DIM(DIM_N);
+    em_size n = p->s->pair ? EM_SIZE_CONST(p->n) : EM_SIZE_DIM(DIM_N);
     sn_gemm_emit_pack(&e, pack,
                       &(sn_gemm_pack){.dtype = p->t,
-                                      .k = SN_GEMM_DIM(DIM_K),
+                                      .k = EM_SIZE_DIM(DIM_K),
                                       .n = n,
-                                      .row = SN_GEMM_CONST(p->b_row),
-                                      .col = SN_GEMM_CONST(p->b_col),
+                                      .row = EM_SIZE_CONST(p->b_row),
+                                      .col = EM_SIZE_CONST(p->b_col),
                                       .pair_distance = p->s->pair,
                                       .scale_group = p->s->scale_group,
                                       .narrow = p->s->narrow,

@@ -291,25 +291,25 @@ static void make_tables(problem *p) {
     for (int64_t i = 0; i < (int64_t)p->s.h * t * t; i++) p->t.bias[i] = noise_next(&seed);
     p->captured[DOC] = (sn_attention_captured){.buf = 5,
                                                .dtype = SN_I32,
-                                               .offset = SN_GEMM_CONST(0),
+                                               .offset = EM_SIZE_CONST(0),
                                                .rank = 2,
-                                               .shape = {SN_GEMM_CONST(b), SN_GEMM_CONST(t)},
-                                               .stride = {SN_GEMM_CONST(t), SN_GEMM_CONST(1)}};
+                                               .shape = {EM_SIZE_CONST(b), EM_SIZE_CONST(t)},
+                                               .stride = {EM_SIZE_CONST(t), EM_SIZE_CONST(1)}};
     p->captured[DENSE] = (sn_attention_captured){.buf = 6,
                                                  .dtype = SN_BOOL,
-                                                 .offset = SN_GEMM_CONST(0),
+                                                 .offset = EM_SIZE_CONST(0),
                                                  .rank = 2,
-                                                 .shape = {SN_GEMM_CONST(t), SN_GEMM_CONST(t)},
-                                                 .stride = {SN_GEMM_CONST(t), SN_GEMM_CONST(1)}};
+                                                 .shape = {EM_SIZE_CONST(t), EM_SIZE_CONST(t)},
+                                                 .stride = {EM_SIZE_CONST(t), EM_SIZE_CONST(1)}};
     p->captured[BIAS] = (sn_attention_captured){
         .buf = 7,
         .dtype = SN_F32,
-        .offset = SN_GEMM_CONST(0),
+        .offset = EM_SIZE_CONST(0),
         .rank = 3,
-        .shape = {SN_GEMM_CONST(p->s.h), SN_GEMM_CONST(t), SN_GEMM_CONST(t)},
-        .stride = {SN_GEMM_CONST((int64_t)t * t), SN_GEMM_CONST(t), SN_GEMM_CONST(1)}};
+        .shape = {EM_SIZE_CONST(p->s.h), EM_SIZE_CONST(t), EM_SIZE_CONST(t)},
+        .stride = {EM_SIZE_CONST((int64_t)t * t), EM_SIZE_CONST(t), EM_SIZE_CONST(1)}};
     p->captured[SLOPE] =
-        (sn_attention_captured){.buf = 8, .dtype = SN_F32, .offset = SN_GEMM_CONST(0)};
+        (sn_attention_captured){.buf = 8, .dtype = SN_F32, .offset = EM_SIZE_CONST(0)};
     p->buf[5] = p->t.doc, p->buf[6] = p->t.dense, p->buf[7] = p->t.bias, p->buf[8] = &p->t.slope;
 }
 
@@ -337,10 +337,10 @@ static const sn_region *make_region(problem *p, const variant *v, bool score) {
 static sn_attention_operand operand(int buf, sn_dtype t, int64_t offset, const int64_t *stride) {
     return (sn_attention_operand){.buf = buf,
                                   .dtype = t,
-                                  .offset = SN_GEMM_CONST(offset),
-                                  .batch = SN_GEMM_CONST(stride[0]),
-                                  .head = SN_GEMM_CONST(stride[1]),
-                                  .row = SN_GEMM_CONST(stride[2])};
+                                  .offset = EM_SIZE_CONST(offset),
+                                  .batch = EM_SIZE_CONST(stride[0]),
+                                  .head = EM_SIZE_CONST(stride[1]),
+                                  .row = EM_SIZE_CONST(stride[2])};
 }
 
 static void make_problem(problem *p, const shape *s) {
@@ -374,9 +374,9 @@ static void make_problem(problem *p, const shape *s) {
                           .dv = s->dv,
                           .heads = s->h,
                           .gqa_ratio = s->h / s->hk,
-                          .batch = SN_GEMM_DIM(0),
-                          .tq = SN_GEMM_DIM(1),
-                          .tk = SN_GEMM_DIM(2),
+                          .batch = EM_SIZE_DIM(0),
+                          .tq = EM_SIZE_DIM(1),
+                          .tk = EM_SIZE_DIM(2),
                           .scale = 1 / sqrt(s->d),
                           .q = operand(0, s->stored, p->at[0], p->stride[0]),
                           .k = operand(0, s->stored, p->at[1], p->stride[1]),
