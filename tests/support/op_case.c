@@ -88,7 +88,8 @@ static const sn_region *tensor_region(sn_module *m, int n, sn_node *const *like,
 
 static void add_softmax(sn_node *const *arg, sn_node **out) { /* softmax(x + y) */
     out[0] = sn_b_binary(SN_OP_add, arg[0], arg[1]);
-    out[0] = SN_NODE(arg[0]->m, softmax, SN_NO_ATTRS, out[0]);
+    out[0] = SN_NODE(arg[0]->m, softmax, SN_NO_ATTRS, out[0])
+                 ->decomposition; /* bodies hold primitives */
 }
 static const sn_region *make_add_softmax(sn_module *m, int n_in, sn_node *const *in) {
     return tensor_region(m, n_in, in, 1, add_softmax);
@@ -221,6 +222,7 @@ void ref_softmax(const ref_call *c);
     { .used = true, .attr = {.key = SN_A_##k}, .region = &x }
 #define TOL(x) .tol = (x)
 #define AS_IS .as_is = true
+#define SUM_OF(axis) .sum_axis = (axis), .only_sum = true
 #define WANT(...)                                                                                  \
     .want = (const double[]){__VA_ARGS__},                                                         \
     .n_want = (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double))

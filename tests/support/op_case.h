@@ -64,48 +64,48 @@ typedef struct op_case {
     const double *want;
     int n_want;
     ref_fn ref;
-    sn_op of;  /* a row of `result`: the op … */
-    int index; /* … and which of its results */
-    /* The textbook formula of every composite (ref_ops.c). NULL: the row must have WANT. */
-    bool as_is;
+    sn_op of;         /* a row of `result`: the op … */
+    int index;        /* … and which of its results */
+    bool only_sum;    /* kernels need not give the values of the decomposition, … */
+    int64_t sum_axis; /* … only their sums over this axis */
+    bool as_is;       /* no mode takes f64 for f32: the layout of panels depends on the type */
 } op_case;
 
 extern const op_case op_cases[];
 extern const int op_case_count;
 
-/* Builds the row in m: inputs x0, x1, … and the node. wide: f64 instead of f32. params: bit i makes
- * operand i a parameter if its shape is fixed. */
+/* The textbook formula of every composite (ref_ops.c). NULL: the row must have WANT. */
 ref_fn ref_of(sn_op op);
 
 int op_case_n_in(const op_case *row);
 bool op_case_is_symbolic(const op_case *row);
+/* Builds the row in m: inputs x0, x1, … and the node. wide: f64 instead of f32. params: bit i makes
+ * operand i a parameter if its shape is fixed. */
+sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned params, sn_node **in);
 /* The elements of input i for T = len, in its dtype; the same for every call. The caller frees
  * them. */
-sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned params, sn_node **in);
-/* An evaluator for the row with all inputs bound. */
 void *op_case_data(const op_case *row, int i, bool wide, int64_t len, size_t *bytes);
-/* |a - b| <= tol (1 + |b|); infinities and NaN must match. */
+/* An evaluator for the row with all inputs bound. */
 sn_eval *op_case_eval(const op_case *row, sn_module *m, bool wide, int64_t len);
-/* A mode: checks a row for one value of T; fails the cmocka test. */
+/* |a - b| <= tol (1 + |b|); infinities and NaN must match. */
 bool op_case_close(double a, double b, double tol);
 
-/* A way to look at a row, for one value of T; fails the cmocka test. */
+/* A mode: checks a row for one value of T; fails the cmocka test. */
 typedef struct op_mode {
     const char *name;
     void (*run)(const op_case *row, int64_t len);
-    int64_t len[4]; /* the default run takes one of this many rows */
+    int64_t len[4]; /* of rows with an open length */
     int n_len;
-    size_t share; /* the default run takes one row in so many */
+    size_t share; /* the default run takes one of this many rows */
 } op_mode;
-extern const op_mode op_compiled_modes[]; /* 0, or the modes cannot run */
+extern const op_mode op_compiled_modes[];
 extern const int op_compiled_count;
-/* Whether the row has a gradient to check: f32 floats without special values. (op_grad.c) */
-int op_compiled_begin(void);
+int op_compiled_begin(void); /* 0, or the modes cannot run */
 void op_compiled_end(void);
 
-/* Checks the gradient of the row's result, and the gradient of that, against differences in f64. */
+/* Whether the row has a gradient to check: f32 floats without special values. (op_grad.c) */
 bool op_grad_takes(const op_case *row);
-/* The gradient of the row's result, and the gradient of that, against differences in f64. */
+/* Checks the gradient of the row's result, and the gradient of that, against differences in f64. */
 void op_grad_check(const op_case *row, int64_t len);
 
 #endif
