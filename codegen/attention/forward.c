@@ -53,6 +53,7 @@ typedef struct tile {
     em_val k0, n;
     em_val k, k_stride, v, v_stride;
     em_val nan_safe;                                 /* V has values that are not finite */
+    em_val s, q, acc, qk_max;                        /* pointers into scratch */
     em_val next_k, next_v, next_k_step, next_v_step; /* rows to prefetch, bytes between them */
 } tile;
 
@@ -170,13 +171,12 @@ static void call_for_vectors(em *e, const block *b, const tile *t, em_val fn, em
 }
 
 /* qk = q k^T, segment by segment; plus the additive bias. */
-static void emit_qk(em *e, const block *b, const tile *t, em_val q, em_val n_seg) {
+static void emit_qk(em *e, const block *b, const tile *t, em_val n_seg) {
     const att_plan *p = b->p;
-    em_val s = att_scratch(e, p->s_offset), qk_max = att_scratch(e, p->qk_max_offset);
     em_val one = em_i64(e, 1);
     em_loop l = em_for(e, em_i64(e, 0), n_seg, one);
     att_segment g = att_load_segment(e, p, l.i);
-    em_val row = em_gep(e, s, p->t, em_mul(e, g.k0, em_i64(e, p->qb)));
+    em_val row = em_gep(e, t->s, p->t, em_mul(e, g.k0, em_i64(e, p->qb)));
     att_qk_args args = {.prefetch_row = em_lshr(e, em_add(e, t->k0, g.k0), one),
                         .prefetch0 = b->next_q,
                         .prefetch1 = b->out};
@@ -187,26 +187,25 @@ static void emit_qk(em *e, const block *b, const tile *t, em_val q, em_val n_seg
     args.k_stride = t->k_stride;
     args.keys = em_sub(e, g.k1, g.k0);
     args.k_rows = em_sub(e, t->n, g.k0);
-    args.q = att_column(e, p, q, g.v0);
+    args.q = att_column(e, p, t->q, g.v0);
     args.s = att_column(e, p, row, g.v0);
-    args.qk_max = att_column(e, p, qk_max, g.v0);
+    args.qk_max = att_column(e, p, t->qk_max, g.v0);
     att_qk_call_by_count(e, b->f->qk, em_sub(e, g.v1, g.v0), args);
     em_end(e, &l);
 }
 
 /* acc += p v, segment by segment. */
-static void emit_pv(em *e, const block *b, const tile *t, em_val acc, em_val n_seg) {
+static void emit_pv(em *e, const block *b, const tile *t, em_val n_seg) {
     const att_plan *p = b->p;
-    em_val s = att_scratch(e, p->s_offset);
     em_loop l = em_for(e, em_i64(e, 0), n_seg, em_i64(e, 1));
     att_segment g = att_load_segment(e, p, l.i);
-    em_val row = em_gep(e, s, p->t, em_mul(e, g.k0, em_i64(e, p->qb)));
+    em_val row = em_gep(e, t->s, p->t, em_mul(e, g.k0, em_i64(e, p->qb)));
     att_pv_args args = {.v = em_gep(e, t->v, p->t, em_mul(e, g.k0, t->v_stride)),
                         .v_stride = t->v_stride,
                         .next_k_step = t->next_k_step,
                         .next_v_step = t->next_v_step};
     args.p = att_column(e, p, row, g.v0);
-    args.acc = att_column(e, p, acc, g.v0);
+    args.acc = att_column(e, p, t->acc, g.v0);
     args.keys = em_sub(e, g.k1, g.k0);
     args.next_k = em_gep_bytes(e, t->next_k, em_mul(e, g.k0, t->next_k_step));
     args.next_v = em_gep_bytes(e, t->next_v, em_mul(e, g.k0, t->next_v_step));
@@ -215,39 +214,41 @@ static void emit_pv(em *e, const block *b, const tile *t, em_val acc, em_val n_s
 }
 
 /* The same, vector by vector, without the rows of V whose weight is 0. */
-static void emit_pv_nan_safe(em *e, const block *b, const tile *t, em_val acc) {
+static void emit_pv_nan_safe(em *e, const block *b, const tile *t) {
     const att_plan *p = b->p;
-    em_val s = att_scratch(e, p->s_offset), lo, hi;
+    em_val lo, hi;
     em_loop l = em_for(e, em_i64(e, 0), b->block.nv, em_i64(e, 1));
     att_load_visible_keys(e, p, l.i, &lo, &hi);
-    em_val row = em_gep(e, s, p->t, em_mul(e, lo, em_i64(e, p->qb)));
+    em_val row = em_gep(e, t->s, p->t, em_mul(e, lo, em_i64(e, p->qb)));
     att_pv_nan_safe_args args = {.v = em_gep(e, t->v, p->t, em_mul(e, lo, t->v_stride)),
                                  .v_stride = t->v_stride};
     args.p = att_column(e, p, row, l.i);
-    args.acc = att_column(e, p, acc, l.i);
+    args.acc = att_column(e, p, t->acc, l.i);
     args.keys = em_sub(e, hi, lo);
     att_pv_nan_safe_call(e, b->f->pv_nan_safe, args);
     em_end(e, &l);
 }
 
 /* A tile that the block sees, in n_seg segments; partial: some keys are masked. */
-static void emit_tile(em *e, const block *b, const tile *t, em_val n_seg, em_val partial) {
+static void emit_tile(em *e, const block *b, tile *t, em_val n_seg, em_val partial) {
     const att_plan *p = b->p;
-    em_val q = att_block_state(e, p, p->q_offset), acc = att_block_state(e, p, p->acc_offset);
-    em_val qk_max = att_scratch(e, p->qk_max_offset);
+    t->s = att_scratch(e, p->s_offset);
+    t->q = att_block_state(e, p, p->q_offset);
+    t->acc = att_block_state(e, p, p->acc_offset);
+    t->qk_max = att_scratch(e, p->qk_max_offset);
     if (att_qk_is_score(p))
         for (int v = 0; v < ATT_NV; v++)
-            em_store_raw(e, em_vf(e, -INFINITY), em_gep(e, qk_max, p->t, em_i64(e, v * p->lanes)),
-                         16);
+            em_store_raw(e, em_vf(e, -INFINITY),
+                         em_gep(e, t->qk_max, p->t, em_i64(e, v * p->lanes)), 16);
     att_relative_extend(e, b->relative_rows, &b->block, t->k0, t->n);
     if (b->additive_bias) call_for_vectors(e, b, t, b->additive_bias, NULL);
-    emit_qk(e, b, t, q, n_seg);
+    emit_qk(e, b, t, n_seg);
     call_for_vectors(e, b, t, b->softmax, b->softmax_mask ? partial : NULL);
     em_branch finite = em_if(e, em_not(e, t->nan_safe));
-    emit_pv(e, b, t, acc, n_seg);
+    emit_pv(e, b, t, n_seg);
     if (p->scan_v) {
         em_else(e, &finite);
-        emit_pv_nan_safe(e, b, t, acc);
+        emit_pv_nan_safe(e, b, t);
     }
     em_endif(e, &finite);
 }
