@@ -8,6 +8,7 @@
 
 #include "codegen/aot/file.h"
 #include "codegen/aot/elf_merge.h"
+#include "codegen/emit/signature.h"
 #include "codegen/program/program.h"
 
 enum {
@@ -112,6 +113,17 @@ enum {
 /* parts.c. visible: NAME_name is a global symbol. */
 em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, const em_type *params,
                        int n, bool visible);
+/* SN_AOT_SIGNATURE(i32, choose, LIST) is EM_SIGNATURE_RETURNING (codegen/emit/signature.h) with
+ *   choose_args q = choose_begin(e, a, "choose", visible)     begins NAME_choose */
+#define SN_AOT_SIGNATURE(result, fn, LIST)                                                         \
+    EM_SIGNATURE_RETURNING(result, fn, LIST)                                                       \
+    static inline fn##_args fn##_begin(em *e, const sn_aot *a, const char *name, bool visible) {   \
+        const em_type types[] = {LIST(EM_SIGNATURE_TYPE)};                                         \
+        static const char *const names[] = {LIST(EM_SIGNATURE_NAME)};                              \
+        em_name_params(sn_aot_function(e, a, name, e->result, types, fn##_n_params, visible),      \
+                       names, fn##_n_params);                                                      \
+        return fn##_params(e);                                                                     \
+    }
 /* status: an i32, 0 as long as nothing failed; the first code stays. */
 void sn_aot_fail_if(em *e, em_var status, em_val cond, int code);
 em_val sn_aot_is_ok(em *e, em_var status);

@@ -36,12 +36,19 @@ static em_val thread_number(em *e, const char *name) {
     return em_idx(e, em_call(e, em_extern(e, name, e->i32, NULL, 0), NULL, 0));
 }
 
+/* As in sn_threads; team: the struct above. */
+#define AOT_RUN_PARAMS(P) P(ptr, threads) P(ptr, fn) P(ptr, fn_arg)
+SN_AOT_SIGNATURE(tvoid, aot_run, AOT_RUN_PARAMS)
+#define AOT_BARRIER_PARAMS(P) P(ptr, threads) P(i64, tid)
+SN_AOT_SIGNATURE(tvoid, aot_barrier, AOT_BARRIER_PARAMS)
+#define AOT_TEAM_PARAMS(P) P(ptr, team)
+SN_AOT_SIGNATURE(tvoid, aot_team, AOT_TEAM_PARAMS)
+
 /* Each thread of a team works if there are as many as the barrier counts on. It waits for the
  * others here: OpenMP's barrier at the end of the region spins for milliseconds without
  * yielding. */
 static em_val emit_team(em *e, const sn_aot *a, em_val barrier) {
-    em_val fn = sn_aot_function(e, a, "team", e->tvoid, &e->ptr, 1, false);
-    em_val t = em_param(e, 0);
+    em_val t = aot_team_begin(e, a, "team", false).team, fn = e->fn;
     em_val got = thread_number(e, "omp_get_num_threads"),
            tid = thread_number(e, "omp_get_thread_num");
     em_branch master = em_if(e, em_cmp(e, EM_EQ, tid, em_i64(e, 0)));
@@ -51,23 +58,21 @@ static em_val emit_team(em *e, const sn_aot *a, em_val barrier) {
            n = get(e, self, e->i64, offsetof(sn_threads, n));
     em_branch all = em_if(e, em_cmp(e, EM_EQ, got, n));
     call_work(e, get(e, t, e->ptr, TEAM_FN), get(e, t, e->ptr, TEAM_ARG), tid, n);
-    em_call(e, barrier, (em_val[]){self, tid}, 2);
+    aot_barrier_call(e, barrier, (aot_barrier_args){.threads = self, .tid = tid});
     em_endif(e, &all);
     em_ret(e, NULL);
     return fn;
 }
 
 static void emit_run(em *e, const sn_aot *a, em_val team) {
-    em_type params[] = {e->ptr, e->ptr, e->ptr};
-    sn_aot_function(e, a, "run", e->tvoid, params, 3, false);
-    em_val self = em_param(e, 0), fn = em_param(e, 1), arg = em_param(e, 2);
-    em_val n = get(e, self, e->i64, offsetof(sn_threads, n)), one = em_i64(e, 1);
+    aot_run_args q = aot_run_begin(e, a, "run", false);
+    em_val self = q.threads, n = get(e, self, e->i64, offsetof(sn_threads, n)), one = em_i64(e, 1);
     em_val t = em_stack(e, SN_I8, TEAM_SIZE);
     em_branch alone = em_if(e, em_cmp(e, EM_LE, n, one));
     put(e, t, TEAM_GOT, em_i64(e, 0));
     em_else(e, &alone);
-    put(e, t, TEAM_FN, fn);
-    put(e, t, TEAM_ARG, arg);
+    put(e, t, TEAM_FN, q.fn);
+    put(e, t, TEAM_ARG, q.fn_arg);
     put(e, t, TEAM_THREADS, self);
     em_type start_params[] = {e->ptr, e->ptr, e->i32, e->i32};
     em_val start = em_extern(e, "GOMP_parallel", e->tvoid, start_params, 4);
@@ -76,7 +81,7 @@ static void emit_run(em *e, const sn_aot *a, em_val team) {
     /* one thread, or fewer than promised: inside another parallel region, or a limit */
     em_branch few = em_if(e, em_cmp(e, EM_NE, get(e, t, e->i64, TEAM_GOT), n));
     put(e, self, offsetof(sn_threads, n), one);
-    call_work(e, fn, arg, em_i64(e, 0), one);
+    call_work(e, q.fn, q.fn_arg, em_i64(e, 0), one);
     put(e, self, offsetof(sn_threads, n), n);
     em_endif(e, &few);
     em_ret(e, NULL);
@@ -114,9 +119,8 @@ static void emit_waiting(em *e, em_val place, em_val round) {
 }
 
 static em_val emit_barrier(em *e, const sn_aot *a) {
-    em_type params[] = {e->ptr, e->i64};
-    em_val fn = sn_aot_function(e, a, "barrier", e->tvoid, params, 2, false);
-    em_val self = em_param(e, 0), n = get(e, self, e->i64, offsetof(sn_threads, n));
+    em_val self = aot_barrier_begin(e, a, "barrier", false).threads, fn = e->fn,
+           n = get(e, self, e->i64, offsetof(sn_threads, n));
     em_branch many = em_if(e, em_cmp(e, EM_GT, n, em_i64(e, 1)));
     em_val b = get(e, self, e->ptr, offsetof(sn_threads, state));
     em_val waiting = em_gep_bytes(e, b, em_i64(e, BARRIER_WAITING)),
@@ -142,12 +146,10 @@ void sn_aot_emit_threads(em *e, const sn_aot *a) {
 
 /* Without OpenMP: run calls the function once, nobody waits. */
 static void emit_single(em *e, const sn_aot *a) {
-    em_type params[] = {e->ptr, e->ptr, e->ptr};
-    sn_aot_function(e, a, "run", e->tvoid, params, 3, false);
-    call_work(e, em_param(e, 1), em_param(e, 2), em_i64(e, 0), em_i64(e, 1));
+    aot_run_args q = aot_run_begin(e, a, "run", false);
+    call_work(e, q.fn, q.fn_arg, em_i64(e, 0), em_i64(e, 1));
     em_ret(e, NULL);
-    em_type wait[] = {e->ptr, e->i64};
-    sn_aot_function(e, a, "barrier", e->tvoid, wait, 2, false);
+    aot_barrier_begin(e, a, "barrier", false);
     em_ret(e, NULL);
 }
 
@@ -221,43 +223,46 @@ static em_val call_entry(job *j, const char *suffix, em_type ret, const em_type 
     return em_call(j->e, em_extern(j->e, name, ret, params, n), args, n);
 }
 
-/* int32_t ENTRY_on_V(const NAME *m, void *state, void *workspace, const int64_t *symbols,
- *                    void *const *args, int64_t threads) */
+/* ENTRY_on_V: an entry on target V, after its checks. symbols: values of the symbolic dims; args:
+ * pointers of the inputs, then of the outputs. Returns an error code. */
+/* clang-format off */
+#define AOT_VARIANT_PARAMS(P) \
+    P(ptr, m) P(ptr, state) P(ptr, workspace) P(ptr, symbols) P(ptr, args) P(i64, threads)
+/* clang-format on */
+SN_AOT_SIGNATURE(i32, aot_variant, AOT_VARIANT_PARAMS)
 static em_val emit_variant(job *j) {
     em *e = j->e;
     const sn_entry_code *u = &j->c->code;
     char name[160];
     snprintf(name, sizeof name, "%s_on_%d", j->entry->name, j->v);
-    em_type params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr, e->i64};
-    em_val fn = sn_aot_function(e, j->a, name, e->i32, params, 6, false);
-    em_val m = em_param(e, 0), state = em_param(e, 1), workspace = em_param(e, 2),
-           args = em_param(e, 4), n = em_param(e, 5);
-    j->symbols = em_param(e, 3);
-    em_val weights = get(e, m, e->ptr, SN_AOT_WEIGHTS);
+    aot_variant_args q = aot_variant_begin(e, j->a, name, false);
+    em_val fn = e->fn;
+    j->symbols = q.symbols;
+    em_val weights = get(e, q.m, e->ptr, SN_AOT_WEIGHTS);
     em_val table = em_stack(e, SN_I64, u->n_table + 1);
     for (int i = 0; i < u->plan->n_buffer; i++) {
         const sn_buffer *b = &u->plan->buffer[i];
         if (b->kind == SN_BUF_TEMP) continue;
-        put(e, table, 8 * (int64_t)u->table[i], buffer_address(j, b, weights, state, args));
+        put(e, table, 8 * (int64_t)u->table[i], buffer_address(j, b, weights, q.state, q.args));
     }
     em_val threads = em_stack(e, SN_I8, sizeof(sn_threads)),
            barrier = em_stack(e, SN_I8, BARRIER_SIZE), call = em_stack(e, SN_I8, sizeof(sn_call));
     put(e, barrier, BARRIER_WAITING, em_i64(e, 0));
     put(e, barrier, BARRIER_ROUND, em_i64(e, 0));
-    put(e, threads, offsetof(sn_threads, n), worthwhile(j, n));
+    put(e, threads, offsetof(sn_threads, n), worthwhile(j, q.threads));
     put(e, threads, offsetof(sn_threads, run), named(e, j->a, "run"));
     put(e, threads, offsetof(sn_threads, barrier), named(e, j->a, "barrier"));
     put(e, threads, offsetof(sn_threads, state), barrier);
-    em_val pool = get(e, m, e->ptr, SN_AOT_POOL); /* the user's own threads */
-    em_branch own = em_if(e, LLVMBuildIsNotNull(e->b, pool, ""));
+    em_val pool = get(e, q.m, e->ptr, SN_AOT_POOL); /* the user's threads */
+    em_branch has_pool = em_if(e, LLVMBuildIsNotNull(e->b, pool, ""));
     static const size_t parts[] = {offsetof(sn_threads, run), offsetof(sn_threads, barrier),
                                    offsetof(sn_threads, state)};
     for (int i = 0; i < 3; i++)
         put(e, threads, (int64_t)parts[i], get(e, pool, e->ptr, (int64_t)parts[i]));
-    em_endif(e, &own);
+    em_endif(e, &has_pool);
     put(e, call, offsetof(sn_call, buffer), table);
     put(e, call, offsetof(sn_call, symbol), j->symbols);
-    put(e, call, offsetof(sn_call, workspace), workspace);
+    put(e, call, offsetof(sn_call, workspace), q.workspace);
     put(e, call, offsetof(sn_call, threads), threads);
     put(e, call, offsetof(sn_call, profile), LLVMConstNull(e->ptr));
     put(e, call, offsetof(sn_call, host), LLVMConstNull(e->ptr));
@@ -265,7 +270,9 @@ static em_val emit_variant(job *j) {
     return fn;
 }
 
-/* ---- checks ---- */
+/* ---- the public functions of an entry ---- */
+
+enum { PARAM_M, PARAM_STATE }; /* the number of the other parameters depends on the entry */
 
 /* Values of the module's symbolic dims: those that the entry takes as parameters from `first` on,
  * 1 for the others. Checks their bounds. */
@@ -358,7 +365,7 @@ static void emit_workspace(job *j) {
     for (int i = 0; i < j->entry->n_symbol; i++) params[1 + i] = e->i64;
     snprintf(name, sizeof name, "%s_workspace", j->entry->name);
     sn_aot_function(e, j->a, name, e->i64, params, 1 + j->entry->n_symbol, true);
-    em_val m = em_param(e, 0);
+    em_val m = em_param(e, PARAM_M);
     em_var status = em_let(e, em_i32(e, 0)), bytes = em_let(e, em_i64(e, 0));
     sn_aot_fail_if(e, status, LLVMBuildIsNull(e->b, m, ""), SN_AOT_ARGUMENT);
     check_open(j, m, status);
@@ -389,8 +396,8 @@ static void emit_entry(job *j, const em_val *variant) {
     em_type *params = sn_arena_alloc(j->a->m, sizeof *params * (size_t)n);
     for (int i = 0; i < n; i++) params[i] = i >= n_fixed && i < first_arg ? e->i64 : e->ptr;
     sn_aot_function(e, j->a, t->name, e->i32, params, n, true);
-    em_val m = em_param(e, 0), workspace = em_param(e, n_fixed - 1),
-           state = t->has_state ? em_param(e, 1) : LLVMConstNull(e->ptr);
+    em_val m = em_param(e, PARAM_M), workspace = em_param(e, n_fixed - 1),
+           state = t->has_state ? em_param(e, PARAM_STATE) : LLVMConstNull(e->ptr);
     em_var status = em_let(e, em_i32(e, 0));
     em_val odd = em_i64(e, 0);
     for (int i = 0; i < n; i++) {
@@ -411,8 +418,13 @@ static void emit_entry(job *j, const em_val *variant) {
     em_val which = get(e, m, e->i32, SN_AOT_VARIANT), threads = thread_count(j, m);
     for (int v = 0; v < j->a->n_variant; v++) {
         em_branch mine = em_if(e, em_cmp(e, EM_EQ, which, em_i32(e, v + 1)));
-        em_val pass[] = {m, state, workspace, j->symbols, args, threads};
-        em_set(e, status, em_call(e, variant[v], pass, 6));
+        aot_variant_args pass = {.m = m,
+                                 .state = state,
+                                 .workspace = workspace,
+                                 .symbols = j->symbols,
+                                 .args = args,
+                                 .threads = threads};
+        em_set(e, status, aot_variant_call(e, variant[v], pass));
         em_endif(e, &mine);
     }
     em_endif(e, &br);

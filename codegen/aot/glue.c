@@ -90,10 +90,11 @@ static em_val variant_runs(em *e, const sn_target *t) {
     return em_join(e, &br, saved, em_i1(e, false));
 }
 
-/* int32_t runs(int32_t variant): 1 if this machine can run variant 1, 2, ... */
+/* 1 if this machine can run variant 1, 2, ... */
+#define AOT_RUNS_PARAMS(P) P(i32, variant)
+SN_AOT_SIGNATURE(i32, aot_runs, AOT_RUNS_PARAMS)
 static em_val emit_runs(em *e, const sn_aot *a) {
-    em_val fn = sn_aot_function(e, a, "runs", e->i32, &e->i32, 1, false);
-    em_val which = em_param(e, 0);
+    em_val which = aot_runs_begin(e, a, "runs", false).variant, fn = e->fn;
     em_var result = em_let(e, em_i32(e, 0));
     for (int v = 0; v < a->n_variant; v++) {
         em_branch br = em_if(e, em_cmp(e, EM_EQ, which, em_i32(e, v + 1)));
@@ -108,14 +109,15 @@ static em_val emit_runs(em *e, const sn_aot *a) {
 }
 
 /* int NAME_choose(NAME *m, int target) */
+#define AOT_CHOOSE_PARAMS(P) P(ptr, m) P(i32, target)
+SN_AOT_SIGNATURE(i32, aot_choose, AOT_CHOOSE_PARAMS)
 static void emit_choose(em *e, const sn_aot *a, em_val runs) {
-    em_type params[] = {e->ptr, e->i32};
-    sn_aot_function(e, a, "choose", e->i32, params, 2, true);
-    em_val m = em_param(e, 0), which = em_param(e, 1);
+    aot_choose_args q = aot_choose_begin(e, a, "choose", true);
+    em_val m = q.m, which = q.target;
     em_var status = em_let(e, em_i32(e, 0));
     sn_aot_fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
-    em_val can = em_call(e, runs, &which, 1);
+    em_val can = aot_runs_call(e, runs, (aot_runs_args){.variant = which});
     sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, can, em_i32(e, 0)), SN_AOT_CPU);
     em_branch set = em_if(e, sn_aot_is_ok(e, status));
     set_field(e, m, SN_AOT_VARIANT, which);
@@ -126,11 +128,12 @@ static void emit_choose(em *e, const sn_aot *a, em_val runs) {
 
 /* ---- weights ---- */
 
-/* int check(const void *weights, int64_t bytes): is it the file that belongs to this code? */
+/* Whether these are the weights that belong to the code: an error code. */
+#define AOT_CHECK_PARAMS(P) P(ptr, weights) P(i64, bytes)
+SN_AOT_SIGNATURE(i32, aot_check, AOT_CHECK_PARAMS)
 static em_val emit_check(em *e, const sn_aot *a) {
-    em_type params[] = {e->ptr, e->i64};
-    em_val fn = sn_aot_function(e, a, "check", e->i32, params, 2, false);
-    em_val w = em_param(e, 0), bytes = em_param(e, 1);
+    aot_check_args q = aot_check_begin(e, a, "check", false);
+    em_val fn = e->fn, w = q.weights, bytes = q.bytes;
     em_var status = em_let(e, em_i32(e, 0));
     sn_aot_header h;
     sn_aot_fill_header(a, &h);
@@ -156,10 +159,13 @@ static em_val emit_check(em *e, const sn_aot *a) {
     return fn;
 }
 
+/* The signature of functions of a model alone. */
+#define AOT_MODEL_PARAMS(P) P(ptr, m)
+SN_AOT_SIGNATURE(i32, aot_model, AOT_MODEL_PARAMS)
+
 /* int begin(NAME *m): clears it and chooses the most capable target. */
 static em_val emit_begin(em *e, const sn_aot *a, em_val runs) {
-    em_val fn = sn_aot_function(e, a, "begin", e->i32, &e->ptr, 1, false);
-    em_val m = em_param(e, 0);
+    em_val m = aot_model_begin(e, a, "begin", false).m, fn = e->fn;
     em_var status = em_let(e, em_i32(e, 0)), best = em_let(e, em_i32(e, 0));
     sn_aot_fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
@@ -167,7 +173,8 @@ static em_val emit_begin(em *e, const sn_aot *a, em_val runs) {
     for (int v = 1; v <= a->n_variant; v++) {
         em_branch open = em_if(e, em_cmp(e, EM_EQ, em_get(e, best), em_i32(e, 0)));
         em_val which = em_i32(e, v);
-        em_val can = em_cmp(e, EM_NE, em_call(e, runs, &which, 1), em_i32(e, 0));
+        em_val can = aot_runs_call(e, runs, (aot_runs_args){.variant = which});
+        can = em_cmp(e, EM_NE, can, em_i32(e, 0));
         em_set(e, best, em_select(e, can, which, em_i32(e, 0)));
         em_endif(e, &open);
     }
@@ -182,8 +189,7 @@ static em_val emit_begin(em *e, const sn_aot *a, em_val runs) {
 
 /* Checks the weights and keeps them, or closes the model. */
 static void take_weights(em *e, em_val check, em_val m, em_val w, em_val bytes, em_var status) {
-    em_val args[] = {w, bytes};
-    em_set(e, status, em_call(e, check, args, 2));
+    em_set(e, status, aot_check_call(e, check, (aot_check_args){.weights = w, .bytes = bytes}));
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
     set_field(e, m, SN_AOT_WEIGHTS, w);
     set_field(e, m, SN_AOT_BYTES, bytes);
@@ -193,13 +199,13 @@ static void take_weights(em *e, em_val check, em_val m, em_val w, em_val bytes, 
 }
 
 /* int NAME_init(NAME *m, const void *weights, int64_t bytes) */
+#define AOT_INIT_PARAMS(P) P(ptr, m) P(ptr, weights) P(i64, bytes)
+SN_AOT_SIGNATURE(i32, aot_init, AOT_INIT_PARAMS)
 static void emit_init(em *e, const sn_aot *a, em_val begin, em_val check) {
-    em_type params[] = {e->ptr, e->ptr, e->i64};
-    sn_aot_function(e, a, "init", e->i32, params, 3, true);
-    em_val m = em_param(e, 0), w = em_param(e, 1), bytes = em_param(e, 2);
-    em_var status = em_let(e, em_call(e, begin, &m, 1));
+    aot_init_args q = aot_init_begin(e, a, "init", true);
+    em_var status = em_let(e, aot_model_call(e, begin, (aot_model_args){.m = q.m}));
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
-    take_weights(e, check, m, w, bytes, status);
+    take_weights(e, check, q.m, q.weights, q.bytes, status);
     em_endif(e, &br);
     em_ret(e, em_get(e, status));
 }
@@ -249,11 +255,13 @@ static em_val embedded(em *e, const sn_aot *a) {
 }
 
 /* int NAME_open(NAME *m, const char *path) */
+#define AOT_OPEN_PARAMS(P) P(ptr, m) P(ptr, path)
+SN_AOT_SIGNATURE(i32, aot_open, AOT_OPEN_PARAMS)
 static void emit_open(em *e, const sn_aot *a, em_val begin, em_val check) {
-    em_type params[] = {e->ptr, e->ptr};
-    sn_aot_function(e, a, "open", e->i32, params, 2, true);
-    em_val m = em_param(e, 0), path = em_param(e, 1);
-    em_var status = em_let(e, em_call(e, begin, &m, 1)), size = em_let(e, em_i64(e, 0));
+    aot_open_args q = aot_open_begin(e, a, "open", true);
+    em_val m = q.m, path = q.path;
+    em_var status = em_let(e, aot_model_call(e, begin, (aot_model_args){.m = m})),
+           size = em_let(e, em_i64(e, 0));
     em_val none = is_null(e, path);
     if (!a->o->embed_weights) sn_aot_fail_if(e, status, none, SN_AOT_ARGUMENT);
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
@@ -281,9 +289,9 @@ static void emit_open(em *e, const sn_aot *a, em_val begin, em_val check) {
 }
 
 /* void NAME_close(NAME *m) */
+SN_AOT_SIGNATURE(tvoid, aot_close, AOT_MODEL_PARAMS)
 static void emit_close(em *e, const sn_aot *a) {
-    sn_aot_function(e, a, "close", e->tvoid, &e->ptr, 1, true);
-    em_val m = em_param(e, 0);
+    em_val m = aot_close_begin(e, a, "close", true).m;
     em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, m, ""));
     em_branch own = em_if(e, em_cmp(e, EM_NE, field(e, m, e->i32, SN_AOT_MAPPED), em_i32(e, 0)));
     unmap(e, field(e, m, e->ptr, SN_AOT_WEIGHTS), field(e, m, e->i64, SN_AOT_BYTES));
@@ -312,8 +320,7 @@ static em_val emit_checksum(em *e, em_val data, int64_t bytes) {
 
 /* int NAME_verify(const NAME *m) */
 static void emit_verify(em *e, const sn_aot *a) {
-    sn_aot_function(e, a, "verify", e->i32, &e->ptr, 1, true);
-    em_val m = em_param(e, 0);
+    em_val m = aot_model_begin(e, a, "verify", true).m;
     em_var status = em_let(e, em_i32(e, 0));
     sn_aot_fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
@@ -333,10 +340,11 @@ static void emit_verify(em *e, const sn_aot *a) {
 /* ---- state and texts ---- */
 
 /* int NAME_state_init(const NAME *m, void *state) */
+#define AOT_STATE_PARAMS(P) P(ptr, m) P(ptr, state)
+SN_AOT_SIGNATURE(i32, aot_state, AOT_STATE_PARAMS)
 static void emit_state_init(em *e, const sn_aot *a) {
-    em_type params[] = {e->ptr, e->ptr};
-    sn_aot_function(e, a, "state_init", e->i32, params, 2, true);
-    em_val m = em_param(e, 0), state = em_param(e, 1);
+    aot_state_args q = aot_state_begin(e, a, "state_init", true);
+    em_val m = q.m, state = q.state;
     em_var status = em_let(e, em_i32(e, 0));
     sn_aot_fail_if(e, status, em_or(e, is_null(e, m), is_null(e, state)), SN_AOT_ARGUMENT);
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
@@ -371,7 +379,9 @@ static const char *const kind_text[] = {
 #undef X
 };
 
-/* const char *NAME_message(int code): all texts one after the other, and where each begins. */
+/* const char *NAME_message(int code). One string holds all texts; a table, where each begins. */
+#define AOT_MESSAGE_PARAMS(P) P(i32, code)
+SN_AOT_SIGNATURE(ptr, aot_message, AOT_MESSAGE_PARAMS)
 static void emit_message(em *e, const sn_aot *a) {
     int n = SN_AOT_ERROR_COUNT + a->n_message + 1;
     em_val *offset = sn_arena_alloc(a->m, sizeof *offset * (size_t)n);
@@ -394,8 +404,7 @@ static void emit_message(em *e, const sn_aot *a) {
     em_val texts = constant(e, "texts", LLVMConstStringInContext(e->ctx, text, (unsigned)size, 1));
     em_val offsets = constant(e, "offsets", LLVMConstArray2(e->i32, offset, (uint64_t)n));
     free(text);
-    sn_aot_function(e, a, "message", e->ptr, &e->i32, 1, true);
-    em_val code = em_param(e, 0);
+    em_val code = aot_message_begin(e, a, "message", true).code;
     em_val detail = em_ashr(e, code, em_i32(e, 8)), kind = em_and(e, code, em_i32(e, 255));
     em_val plain = em_cmp(e, EM_EQ, detail, em_i32(e, 0));
     em_val index = em_sub(e, detail, em_i32(e, 1));
@@ -457,22 +466,38 @@ static em_val public_function(em *e, const sn_aot *a, const char *name, const ch
     return LLVMGetNamedFunction(e->mod, full);
 }
 
-/* An entry or its _workspace, called with its parameters in lists (runtime/deployed.h). */
-static em_val emit_listed(em *e, const sn_aot *a, const sn_aot_entry *t, bool workspace) {
+/* An entry, called with its parameters in lists (runtime/deployed.h). */
+#define AOT_LISTED_PARAMS(P) P(ptr, m) P(ptr, state) P(ptr, workspace) P(ptr, dims) P(ptr, args)
+SN_AOT_SIGNATURE(i32, aot_listed, AOT_LISTED_PARAMS)
+static em_val emit_listed(em *e, const sn_aot *a, const sn_aot_entry *t) {
     char name[160];
-    snprintf(name, sizeof name, "%s_listed%s", t->name, workspace ? "_workspace" : "");
-    em_type params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr};
-    sn_aot_function(e, a, name, workspace ? e->i64 : e->i32, params, workspace ? 2 : 5, false);
-    em_val fn = e->fn, to = public_function(e, a, t->name, workspace ? "_workspace" : "");
-    int n = 0, n_arg = workspace ? 0 : t->n_input + t->n_output;
+    snprintf(name, sizeof name, "%s_listed", t->name);
+    aot_listed_args q = aot_listed_begin(e, a, name, false);
+    em_val fn = e->fn;
+    int n = 0, n_arg = t->n_input + t->n_output;
     em_val *arg = sn_arena_alloc(a->m, sizeof *arg * (size_t)(3 + t->n_symbol + n_arg));
-    arg[n++] = em_param(e, 0);
-    if (!workspace && t->has_state) arg[n++] = em_param(e, 1);
-    if (!workspace) arg[n++] = em_param(e, 2);
-    for (int i = 0; i < t->n_symbol; i++)
-        arg[n++] = field(e, em_param(e, workspace ? 1 : 3), e->i64, 8 * (int64_t)i);
-    for (int i = 0; i < n_arg; i++) arg[n++] = field(e, em_param(e, 4), e->ptr, 8 * (int64_t)i);
-    em_ret(e, em_call(e, to, arg, n));
+    arg[n++] = q.m;
+    if (t->has_state) arg[n++] = q.state;
+    arg[n++] = q.workspace;
+    for (int i = 0; i < t->n_symbol; i++) arg[n++] = field(e, q.dims, e->i64, 8 * (int64_t)i);
+    for (int i = 0; i < n_arg; i++) arg[n++] = field(e, q.args, e->ptr, 8 * (int64_t)i);
+    em_ret(e, em_call(e, public_function(e, a, t->name, ""), arg, n));
+    return fn;
+}
+
+/* The same for ENTRY_workspace. */
+#define AOT_LISTED_WORKSPACE_PARAMS(P) P(ptr, m) P(ptr, dims)
+SN_AOT_SIGNATURE(i64, aot_listed_workspace, AOT_LISTED_WORKSPACE_PARAMS)
+static em_val emit_listed_workspace(em *e, const sn_aot *a, const sn_aot_entry *t) {
+    char name[160];
+    snprintf(name, sizeof name, "%s_listed_workspace", t->name);
+    aot_listed_workspace_args q = aot_listed_workspace_begin(e, a, name, false);
+    em_val fn = e->fn;
+    em_val *arg = sn_arena_alloc(a->m, sizeof *arg * (size_t)(1 + t->n_symbol));
+    arg[0] = q.m;
+    for (int i = 0; i < t->n_symbol; i++) arg[1 + i] = field(e, q.dims, e->i64, 8 * (int64_t)i);
+    em_val callee = public_function(e, a, t->name, "_workspace");
+    em_ret(e, em_call(e, callee, arg, 1 + t->n_symbol));
     return fn;
 }
 
@@ -490,8 +515,8 @@ static void emit_table(em *e, const sn_aot *a) {
         char name[96];
         snprintf(name, sizeof name, "name_of_%d", i);
         cell[n++] = constant(e, name, LLVMConstStringInContext(e->ctx, s, (unsigned)strlen(s), 0));
-        cell[n++] = emit_listed(e, a, &a->entry[i], false);
-        cell[n++] = emit_listed(e, a, &a->entry[i], true);
+        cell[n++] = emit_listed(e, a, &a->entry[i]);
+        cell[n++] = emit_listed_workspace(e, a, &a->entry[i]);
     }
     em_val init = LLVMConstStructInContext(e->ctx, cell, (unsigned)n, 0);
     em_val table = LLVMAddGlobal(e->mod, LLVMTypeOf(init), "sn_deployed_artefact");

@@ -1,17 +1,19 @@
-/* parts.c: what the emitted functions of an artefact have in common: their heads, and reasons to fail. */
+/* parts.c: what the generated functions of an artefact share: how they begin, and how they fail. */
 #include "codegen/aot/aot.h"
 
 #include <stdarg.h>
 #include <string.h>
 
-/* A function that keeps pointers that it gets: none of em_function's promises about them. */
+/* Begins NAME_name. Such functions may keep their pointer arguments and these may alias, so the
+ * attributes that em_function sets are removed. */
 em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, const em_type *params,
                        int n, bool visible) {
     char full[160];
     snprintf(full, sizeof full, "%s_%s", a->name, name);
     em_val fn = LLVMGetNamedFunction(e->mod, full) ? NULL : em_function(e, full, ret, params, n);
     if (!fn) {
-        sn_fail(&e->err, SN_ERR_USAGE, "the entry '%s' has the name of another function", name);
+        sn_fail(&e->err, SN_ERR_USAGE,
+                "the entry '%s' has the name of a function of the artefact: rename it", name);
         return em_function(e, "sn_twice", ret, params, n);
     }
     for (unsigned i = 1; i <= (unsigned)n; i++)
@@ -24,7 +26,7 @@ em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, co
     return fn;
 }
 
-/* The first reason to fail stays. */
+/* Sets the status if cond holds and no error was found before. */
 void sn_aot_fail_if(em *e, em_var status, em_val cond, int code) {
     em_val free = em_cmp(e, EM_EQ, em_get(e, status), em_i32(e, 0));
     em_set(e, status, em_select(e, em_and(e, free, cond), em_i32(e, code), em_get(e, status)));

@@ -161,10 +161,15 @@ em_val em_call(em *e, em_val fn, const em_val *args, int n) {
     return LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, (em_val *)args, (unsigned)n, "");
 }
 
+void em_name_params(em_val fn, const char *const *names, int n) {
+    for (int i = 0; i < n; i++)
+        LLVMSetValueName2(LLVMGetParam(fn, (unsigned)i), names[i], strlen(names[i]));
+}
+
 em_val em_function_named(em *e, const char *name, em_type result, const em_type *types,
                          const char *const *names, int n) {
     em_val fn = em_function(e, name, result, types, n);
-    for (int i = 0; i < n; i++) LLVMSetValueName2(em_param(e, i), names[i], strlen(names[i]));
+    em_name_params(fn, names, n);
     return fn;
 }
 

@@ -23,6 +23,8 @@
 
 /* A call of `fn` whose parameters must be called `names`; see above. */
 em_val em_call_named(em *e, em_val fn, const char *const *names, const em_val *args, int n);
+/* Gives the parameters of fn names. */
+void em_name_params(em_val fn, const char *const *names, int n);
 /* em_function with names for the parameters. */
 em_val em_function_named(em *e, const char *name, em_type result, const em_type *types,
                          const char *const *names, int n);
