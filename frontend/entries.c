@@ -19,7 +19,7 @@ static sn_tensor all_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim 
     return d->unembed(d->config, d->layers(d->config, &s));
 }
 
-/* The last token's logits [batch, V]; the caches move on by T. */
+/* The last token's logits [batch, V]; advances the caches by T. */
 static sn_tensor next_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim T, sn_dim past) {
     sn_forward_ctx s = make_step(m, B, T, past, d->context);
     sn_tensor x = d->layers(d->config, &s);
@@ -41,8 +41,8 @@ static sn_tensor lens_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim
     return all;
 }
 
-/* y ~ p^(1/temperature) [PH22 A14 line 4] by Gumbel's maximum: the largest logit + temperature g
- * with g = -ln(-ln u), u uniform. */
+/* y ~ p^(1/temperature) [PH22 A14 line 4] by the Gumbel-max trick: the largest logit + temperature
+ * g with g = -ln(-ln u), u uniform. */
 static sn_tensor choose_token(sn_tensor logits) {
     sn_module *m = sn_module_of(logits);
     sn_tensor t = sn_input(m, "temperature", SN_F32, SN_SCALAR),
@@ -56,7 +56,7 @@ void decoder_entries(sn_module *m, const sn_decoder *decoder, const sn_model_opt
                      decoder_report *report) {
     sn_decoder own = *decoder, *d = &own;
     if (o->context > d->context)
-        sn_module_fail(m, SN_ERR_USAGE, "a context of %lld was asked for, the model's is %lld",
+        sn_module_fail(m, SN_ERR_USAGE, "the requested context of %lld exceeds the model's, %lld",
                        (long long)o->context, (long long)d->context);
     else if (o->context)
         own.context = o->context;
@@ -81,7 +81,7 @@ void decoder_entries(sn_module *m, const sn_decoder *decoder, const sn_model_opt
         s.documents = sn_training_documents(m, o->training, B, T);
         sn_training_end(d->unembed(d->config, d->layers(d->config, &s)), o->training);
     }
-    if (o->entries & SN_CACHED) { /* A14 line 3, without doing the prompt again */
+    if (o->entries & SN_CACHED) { /* A14 line 3, without recomputing the prompt */
         sn_dim P = sn_symbol(m, "P", 0, d->context - 1);
         sn_entry_begin(m, "prefill");
         sn_output("logits", next_logits(d, m, o->batch, T, P));
@@ -244,7 +244,7 @@ void sn_record_hidden(const sn_forward_ctx *s, int64_t layers, sn_tensor x) {
     if (s->hidden) s->hidden[layers] = x;
 }
 
-/* The weights are what attention does to the unit vectors. */
+/* The weights are attention applied to unit vectors. */
 sn_tensor sn_model_attention_at(sn_loc at, const sn_training *t, const sn_attention_args *a) {
     sn_module *m = sn_module_of(a->q);
     sn_attention_args unit = *a, own = *a;

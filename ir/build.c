@@ -1,5 +1,5 @@
-/* build.c: short constructors for passes and decompositions. Types must fit; the module's error
- * catches what does not. */
+/* build.c: short constructors for passes and decompositions. Types must match; a mismatch becomes
+ * the module's error. */
 #include "ir/ir.h"
 
 #include <string.h>
@@ -57,7 +57,8 @@ sn_node *sn_b_select(sn_node *c, sn_node *x, sn_node *y) {
         if (rank) memcpy(shape, in[i]->shape, sizeof(sn_dim) * (size_t)rank);
         for (int j = 0; j < 3; j++) {
             sn_node *grown = sn_b_broadcast(in[i], rank, shape);
-            if (!sn_b_common_shape(c->m, grown, in[j], &rank, shape)) break; /* infer explains */
+            /* infer.c reports the error */
+            if (!sn_b_common_shape(c->m, grown, in[j], &rank, shape)) break;
         }
         in[i] = sn_b_broadcast(in[i], rank, shape);
     }

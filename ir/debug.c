@@ -1,5 +1,5 @@
-/* debug.c: SINTER_DEBUG=name,name=value, the one environment variable, parsed once into the
- * switches of debug.def. The only place that reads the environment. */
+/* debug.c: SINTER_DEBUG=name,name=value, parsed once into the switches of debug.def. The only place
+ * that reads this environment variable. */
 #include "ir/ir.h"
 
 #include <errno.h>
@@ -33,12 +33,12 @@ static void print_switches(void) {
     }
 }
 
-/* false: no switch of that name. */
+/* false: there is no switch of that name. */
 static bool set_switch(const char *name, const char *value) {
     size_t i = 0;
     while (i < n_switch && strcmp(name, switches[i].name)) i++;
     if (i == n_switch)
-        fprintf(stderr, "SINTER_DEBUG: no switch \"%s\"; ignored\n", name);
+        fprintf(stderr, "SINTER_DEBUG: unknown switch \"%s\" ignored\n", name);
     else if ((switches[i].kind == TEXT) != (value != NULL))
         fprintf(stderr, "SINTER_DEBUG: %s takes %s value; ignored\n", name, value ? "no" : "a");
     else if (value)
@@ -57,7 +57,7 @@ static bool is_writable_folder(const char *path) {
 
 static void parse_environment(void) {
     const char *text = getenv("SINTER_DEBUG");
-    char *copy = text ? strdup(text) : NULL; /* values point into it: kept for ever */
+    char *copy = text ? strdup(text) : NULL; /* the values point into it, so it is never freed */
     if (!copy) return;
     char *rest = copy;
     bool known = true;
@@ -71,14 +71,14 @@ static void parse_environment(void) {
         fprintf(stderr, "SINTER_DEBUG: dump=%s: cannot make folder: %s\n", debug.dump,
                 strerror(errno));
     else if (debug.dump && !is_writable_folder(debug.dump))
-        fprintf(stderr, "SINTER_DEBUG: dump=%s: cannot write there: %s\n", debug.dump,
+        fprintf(stderr, "SINTER_DEBUG: dump=%s: cannot write to it: %s\n", debug.dump,
                 strerror(errno));
     if (known && !debug.help) return;
     fprintf(stderr, "SINTER_DEBUG=name,name=value,... with\n");
     print_switches();
 }
 
-/* The switches, parsed from the environment at the first call. Any thread. */
+/* The switches, parsed from the environment on the first call. Thread-safe. */
 const sn_debug *sn_debug_get(void) {
     pthread_once(&once, parse_environment);
     return &debug;

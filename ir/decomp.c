@@ -60,7 +60,7 @@ bool sn_dc_integer(const decomp *c, int i) {
 
 bool sn_dc_rank(const decomp *c, int i, int at_least) {
     return c->in[i]->rank >= at_least ||
-           sn_dc_fail(c, "operand %d needs %d axes or more", i, at_least);
+           sn_dc_fail(c, "operand %d needs at least %d axes", i, at_least);
 }
 
 bool sn_dc_vector(const decomp *c, int i, sn_dim size) {

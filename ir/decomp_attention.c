@@ -1,15 +1,15 @@
-/* decomp_attention.c: attention and its fused form, spelled in products, regions and softmax.
+/* decomp_attention.c: attention and its fused form, decomposed into products, regions and softmax.
  *
- * softmax(mask(score(scale q k^T))) v. Heads in groups share a key head: queries [B, H, Tq, d] are
- * read as [B, Hk, (H/Hk) Tq, d], which is the same memory, so no key is repeated.
+ * softmax(mask(score(scale q k^T))) v. Grouped heads share a K/V head: queries [B, H, Tq, d] are
+ * viewed as [B, Hk, (H/Hk) Tq, d], the same memory, so no key is repeated.
  *
- * A key whose weight is 0 contributes nothing, whatever its value is. A plain product would give
- * 0 * NaN = NaN, so where a region can hide keys the values that are not finite are replaced by 0,
- * and a row that does see such a key becomes NaN as a whole. That costs one product with a single
- * column and no intermediate larger than the weights.
+ * A key with weight 0 contributes nothing, whatever its value. A plain product would give 0 * NaN =
+ * NaN. So where a region can hide keys, values that are not finite are replaced by 0, and a row
+ * that does see such a key becomes NaN as a whole. This costs one product with a single column and
+ * no intermediate larger than the weights.
  *
- * The gradient is that of this spelling. It is taken once over stand-ins, so that nothing outside
- * of attention is walked over. A hidden key gives nothing to any gradient, even where the
+ * The gradient is that of this decomposition. It is computed once over placeholder nodes, so that
+ * the walk stays inside attention. A hidden key contributes nothing to any gradient, even where the
  * derivative of its score is not finite: see pull_through_score. */
 #include "ir/decomp_impl.h"
 
@@ -21,8 +21,8 @@ typedef struct attention {
     sn_node *q, *k, *v;
     sn_dim batch, heads, key_heads, group, tq, tk;
     int n_captured;
-    sn_node *seed; /* of dropout; NULL: none */
-    sn_node *raw;  /* what the score region is given; set by make_scores */
+    sn_node *seed; /* dropout's seed and step; NULL: none */
+    sn_node *raw;  /* arguments of the score region; set by make_scores */
 } attention;
 
 static bool read_operands(attention *a, decomp *c) {
@@ -45,18 +45,18 @@ static bool read_operands(attention *a, decomp *c) {
     if (k[0] != q[0] || v[0] != q[0]) return sn_dc_fail(c, "the batch sizes of q, k and v differ");
     if (k[3] != q[3]) return sn_dc_fail(c, "queries and keys have different widths");
     if (v[1] != k[1] || v[2] != k[2])
-        return sn_dc_fail(c, "keys and values differ in heads or length");
+        return sn_dc_fail(c, "keys and values differ in number, or in the number of heads");
     if (!sn_dim_div(c->m, a->heads, a->key_heads, &a->group))
-        return sn_dc_fail(c, "the query heads are not a multiple of the key heads");
+        return sn_dc_fail(c,
+                          "the number of query heads is not a multiple of the number of K/V heads");
     return true;
 }
 
-/* A region's arguments are what the composite gives it: scalars of these types, then the captured
- * tensors. */
+/* A region's arguments: scalars of these types, then the captured tensors. */
 static bool check_region(const attention *a, const sn_region *r, const char *what, int n_index,
                          sn_dtype result) {
     const decomp *c = a->c;
-    int first = result == SN_BOOL ? 0 : 1; /* the score comes before the indices */
+    int first = result == SN_BOOL ? 0 : 1; /* the score precedes the indices */
     if (r->n_arg != first + n_index + a->n_captured || r->n_out != 1)
         return sn_dc_fail(c,
                           "the %s region has %d arguments; it takes %s b, h, q, k and %d captured",
@@ -71,10 +71,11 @@ static bool check_region(const attention *a, const sn_region *r, const char *wha
         if (arg->dtype != in->dtype || arg->rank != in->rank ||
             (in->rank && memcmp(arg->shape, in->shape, sizeof(sn_dim) * in->rank)))
             return sn_dc_fail(
-                c, "captured tensor %d has another type than the %s region's argument", i, what);
+                c, "captured tensor %d and the %s region's argument have different types", i, what);
     }
     if (r->out[0]->dtype != result || r->out[0]->rank)
-        return sn_dc_fail(c, "the %s region must give a scalar %s", what, sn_dtype_name(result));
+        return sn_dc_fail(c, "the result of the %s region must be a scalar %s", what,
+                          sn_dtype_name(result));
     return true;
 }
 
@@ -125,7 +126,7 @@ static sn_node *make_scores(attention *a) {
     return c->m->error.code ? NULL : s;
 }
 
-/* Weights [B, Hk, rows, Tk] times values; see the head of the file. */
+/* Weights [B, Hk, rows, Tk] times values; see the comment at the top of the file. */
 static sn_node *weigh_values(sn_node *p, sn_node *v) {
     int64_t width_axis = 3;
     sn_dtype t = (sn_dtype)v->dtype;
@@ -163,7 +164,7 @@ bool decomp_attention(decomp *c) {
     return sn_dc_done(c, apply_weights(&a, scores));
 }
 
-/* [B, H, 2, Tq]: the largest score m of a query and log of the sum of e^(score - m). */
+/* [B, H, 2, Tq]: the largest score m of each query, and the log of the sum of e^(score - m). */
 static sn_node *log_sum_exp(const attention *a, sn_node *scores) {
     decomp *c = a->c;
     int64_t keys = 3;
@@ -190,7 +191,7 @@ bool decomp_flash(decomp *c) {
 
 /* ---- gradients ---- */
 
-/* The region with the floats that it reads of captured tensors as further results. */
+/* The region with the captured floats that it reads as additional results. */
 static const sn_region *with_reads(const sn_region *score) {
     sn_module *m = score->out[0]->m;
     sn_order order = sn_region_topo(m, score);
@@ -204,7 +205,7 @@ static const sn_region *with_reads(const sn_region *score) {
     return sn_region_new(m, score->n_arg, score->arg, n, out);
 }
 
-/* Whether the derivative of the score can be infinite or NaN where q and k are finite: it reads a
+/* Whether the derivative of the score can be infinite or NaN for finite q and k: it reads a
  * captured float, or applies an op that is not finite everywhere. */
 static bool derivative_may_be_bad(const sn_region *score, int n_captured) {
     sn_module *m = score->out[0]->m;
@@ -231,9 +232,9 @@ static bool derivative_may_be_bad(const sn_region *score, int n_captured) {
 }
 
 /* sn_pullback of attention with a score region, in two steps: from the result y to v, to the
- * region's score and to the elements that it reads; then, where the key is visible, from there to
- * the wanted operands. In one step a derivative that is not finite would turn the 0 that flows into
- * a hidden score into NaN. `operands`: attention over stand-ins. */
+ * region's score and to the captured elements that it reads; then, for visible keys, from there to
+ * the wanted operands. In a single step, a derivative that is not finite would turn the zero
+ * cotangent of a hidden score into NaN. `operands`: attention over placeholders. */
 static void pull_through_score(decomp *operands, sn_node *y, sn_node *g, int n, sn_node *const *wrt,
                                sn_node **d) {
     attention a;
@@ -259,9 +260,9 @@ static void pull_through_score(decomp *operands, sn_node *y, sn_node *g, int n, 
     }
 }
 
-/* What flows back to operands which[0 .. n - 1] of attention (seed and step aside counted like
+/* The cotangents of operands which[0 .. n - 1] of attention (not counting seed and step, counting
  * captured tensors), given its operands with `more` others after the third, the last of which is
- * the cotangent. */
+ * the cotangent of the result. */
 static bool pull_back(decomp *c, int more, int n, const int *which, sn_node **out) {
     int n_arg = c->n_in - more, n_attr = 0;
     sn_node **arg = sn_arena_alloc(c->m, sizeof *arg * (size_t)(2 * n_arg + 2));
@@ -310,7 +311,7 @@ bool decomp_attention_grad(decomp *c) {
     return pull_back(c, MORE, 1, &which, c->out);
 }
 
-/* Of one captured tensor: everything as the sum of the first batch and head. */
+/* For a captured tensor: the sum over everything, stored as the first batch and head. */
 static sn_node *as_parts(decomp *c, sn_node *d, const sn_region *score, int captured) {
     sn_dim part[2] = {c->in[0]->shape[0], c->in[0]->shape[1]}, one[SN_MAX_RANK] = {1, 1};
     sn_dim full[SN_MAX_RANK] = {1, 1};

@@ -1,6 +1,6 @@
 /* decomp_conv.c: convolution as a gather of patches and one product (im2col: Chellapilla, Puri,
- * Simard 2006), so that it has a gradient and compiled code like everything else. The patches are
- * gathered rows first, then columns: kh + kw strided copies instead of kh kw. */
+ * Simard 2006), so that its gradient and compiled code follow. Patches are gathered along rows
+ * first, then along columns: kh + kw strided copies instead of kh kw. */
 #include "ir/decomp_impl.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 /* One spatial axis: 0 is the height (axis 2 of x), 1 the width (axis 3). */
 typedef struct window {
     int64_t kernel, step, dilate;
-    sn_dim low, high, out; /* out: number of places of the window */
+    sn_dim low, high, out; /* out: number of window positions */
 } window;
 
 static bool positive(const decomp *c, sn_attr_key key, int axis, int64_t *out) {
@@ -28,16 +28,16 @@ static bool padding(const decomp *c, sn_attr_key key, int axis, sn_dim *out) {
            sn_dc_fail(c, "attribute '%s' must not be negative", sn_attr_table[key].name);
 }
 
-/* out = floor((size + low + high - dilate (kernel - 1) - 1) / step) + 1; an open size
- * must divide. */
+/* out = floor((size + low + high - dilate (kernel - 1) - 1) / step) + 1; a symbolic size must
+ * divide exactly. */
 static bool read_window(const decomp *c, int axis, window *w) {
     if (!sn_dc_number(c, "the size of the kernel", c->in[1]->shape[2 + axis], &w->kernel) ||
         !positive(c, SN_A_step, axis, &w->step) || !positive(c, SN_A_dilate, axis, &w->dilate) ||
         !padding(c, SN_A_low, axis, &w->low) || !padding(c, SN_A_high, axis, &w->high))
         return false;
-    if (w->kernel < 1) return sn_dc_fail(c, "the kernel has no element");
-    if (w->kernel > UINT16_MAX) /* operands of a concat */
-        return sn_dc_fail(c, "the kernel has %lld elements on axis %d, at most %d are possible",
+    if (w->kernel < 1) return sn_dc_fail(c, "the kernel is empty");
+    if (w->kernel > UINT16_MAX) /* maximum number of operands of a concat */
+        return sn_dc_fail(c, "the kernel has %lld elements on axis %d; the maximum is %d",
                           (long long)w->kernel, 2 + axis, UINT16_MAX);
     int64_t span;
     if (__builtin_mul_overflow(w->dilate, w->kernel - 1, &span) || span == INT64_MAX)
@@ -50,14 +50,13 @@ static bool read_window(const decomp *c, int axis, window *w) {
     if (known)
         w->out = n / w->step;
     else if (!sn_dim_div(c->m, room, w->step, &w->out))
-        return sn_dc_fail(c, "axis %d has an open size that stride %lld does not divide exactly",
+        return sn_dc_fail(c, "axis %d has a symbolic size that stride %lld does not divide exactly",
                           2 + axis, (long long)w->step);
     w->out = sn_dim_add(c->m, w->out, 1);
     if (known ? n >= 0 : sn_dim_lo(c->m, w->out) >= 0) return true;
-    return sn_dc_fail(c,
-                      "the kernel spans %lld elements on axis %d, x with its padding may be "
-                      "smaller",
-                      (long long)span, 2 + axis);
+    return sn_dc_fail(
+        c, "the kernel spans %lld elements on axis %d, but x with its padding may be smaller",
+        (long long)span, 2 + axis);
 }
 
 static sn_node *pad(sn_node *x, const window w[2]) {

@@ -1,5 +1,5 @@
-/* decomp_fused.c: what the fused kernels of the passes stand for: their regions opened around the
- * primitive at their heart. (flash is in decomp_attention.c.) */
+/* decomp_fused.c: the decompositions of fused kernels: their regions around the central primitive.
+ * (flash is in decomp_attention.c.) */
 #include "ir/decomp_impl.h"
 
 #include <string.h>
@@ -35,13 +35,13 @@ bool decomp_primitive(decomp *c) {
     return decomp_loops(c);
 }
 
-/* In how many pieces rows are taken changes nothing but the order of sums over them. */
+/* The number of row blocks only affects the order of sums over rows. */
 bool decomp_chunks(decomp *c) {
     return decomp_loops(c);
 }
 
-/* Axes of the right factor in the order of its matrix [K, N]: the contracted ones, then the others;
- * K and N are their products. */
+/* Axes of the right factor in the order of its matrix [K, N]: contracted axes, then the others; K
+ * and N are their products. */
 static bool matrix_order(decomp *c, int rank, const sn_dim *shape, int64_t *perm, sn_dim *k,
                          sn_dim *n) {
     const sn_attr *contract = sn_dc_attr(c, SN_A_contract_b);
@@ -51,9 +51,9 @@ static bool matrix_order(decomp *c, int rank, const sn_dim *shape, int64_t *perm
     for (int i = 0; contract && i < contract->n; i++) {
         int64_t axis = contract->v[i];
         if (axis < 0 || axis >= rank || seen & 1u << axis)
-            return sn_dc_fail(c,
-                              "the right factor has no axis %lld to contract, or it is named twice",
-                              (long long)axis);
+            return sn_dc_fail(
+                c, "axis %lld to contract does not exist in the right factor, or is listed twice",
+                (long long)axis);
         perm[at++] = axis;
         seen |= 1u << axis;
         *k = sn_dim_mul(c->m, *k, shape[axis]);
@@ -66,9 +66,9 @@ static bool matrix_order(decomp *c, int rank, const sn_dim *shape, int64_t *perm
     return true;
 }
 
-enum { FOUR_BIT = 8 }; /* numbers in an i32 */
+enum { FOUR_BIT = 8 }; /* numbers per i32 */
 
-/* x [.., 8, columns] of integers as words [.., columns]: the last number takes the sign. */
+/* x [.., 8, columns] of integers as words [.., columns]: the last number carries the sign. */
 static sn_node *join_words(sn_node *x) {
     x = sn_b_cast(x, SN_I32);
     int64_t axis = x->rank - 2;
@@ -89,7 +89,7 @@ static sn_node *split_words(decomp *c, sn_node *words) {
     sn_node *part[FOUR_BIT], *w = sn_b_reshape(words, 4, one);
     double weight = 1;
     for (int j = 0; j < FOUR_BIT; j++, weight *= 16) {
-        sn_node *v = sn_b_scalar(SN_OP_div, w, weight); /* floored */
+        sn_node *v = sn_b_scalar(SN_OP_div, w, weight); /* rounds towards -inf */
         v = sn_b_scalar(SN_OP_mod, sn_b_scalar(SN_OP_add, v, 8), 16);
         part[j] = sn_b_scalar(SN_OP_sub, v, 8);
     }
@@ -99,11 +99,12 @@ static sn_node *split_words(decomp *c, sn_node *words) {
     return sn_b_reshape(all, 3, shape);
 }
 
-/* Every `group`-th number along K shares a factor: panels [P, K, columns] times [P, K / group, columns]. */
+/* Every `group` numbers along K share a scale: panels [P, K, columns] times [P, K / group,
+ * columns]. */
 static sn_node *scale_groups(decomp *c, sn_node *x, sn_node *factor, int64_t group) {
     const sn_dim *f = factor->shape;
     if (factor->rank != 3 || sn_dim_mul(c->m, f[1], group) != x->shape[1]) {
-        sn_dc_fail(c, "the factors of its groups have another shape");
+        sn_dc_fail(c, "the scales have the wrong shape");
         return NULL;
     }
     x = sn_b_reshape(sn_b_cast(x, SN_F32), 4, (const sn_dim[]){f[0], f[1], group, f[2]});
@@ -112,13 +113,13 @@ static sn_node *scale_groups(decomp *c, sn_node *x, sn_node *factor, int64_t gro
     return sn_b_reshape(x, 3, (const sn_dim[]){f[0], sn_dim_mul(c->m, f[1], group), f[2]});
 }
 
-/* Panels whose halves lie {pair} apart: the columns come in blocks of two halves, each of which
- * fills half panels. */
+/* Panels whose halves are {pair} columns apart: the columns form blocks of two halves, each of
+ * which fills half panels. */
 static bool find_pairs(decomp *c, int64_t n, int64_t half, int64_t *pair, int64_t *parts) {
     *pair = sn_dc_int(c, SN_A_pair, 0);
     *parts = (*pair + half - 1) / half;
     if (*pair > 0 && n % (2 * *pair) == 0 && (n == 2 * *pair || *pair % half == 0)) return true;
-    return sn_dc_fail(c, "%lld columns do not go up in pairs %lld apart", (long long)n,
+    return sn_dc_fail(c, "N=%lld is not a multiple of 2 × pair distance (%lld)", (long long)n,
                       (long long)*pair);
 }
 
@@ -131,7 +132,7 @@ static sn_node *pad_columns(decomp *c, sn_node *x, sn_dim to) {
         SN_ATTRS(SN_FLT(value, 0), SN_LIST(low, x->rank, low), SN_LIST(high, x->rank, high)), x);
 }
 
-/* The columns of x [K, n] in the order of such panels; those that fill them up are 0. */
+/* The columns of x [K, n] in the order of these panels, zero-padded. */
 static sn_node *pair_columns(decomp *c, sn_node *x, int64_t n, int64_t half) {
     int64_t pair, parts;
     if (!find_pairs(c, n, half, &pair, &parts)) return NULL;
@@ -143,7 +144,7 @@ static sn_node *pair_columns(decomp *c, sn_node *x, int64_t n, int64_t half) {
     return sn_b_reshape(x, 2, (const sn_dim[]){k, blocks * parts * 2 * half});
 }
 
-/* Back from it: x [K, columns of all panels] as [K, n]. */
+/* The inverse: x [K, columns of all panels] as [K, n]. */
 static sn_node *part_columns(decomp *c, sn_node *x, int64_t n, int64_t half) {
     int64_t pair, parts;
     if (!find_pairs(c, n, half, &pair, &parts)) return NULL;
@@ -155,7 +156,7 @@ static sn_node *part_columns(decomp *c, sn_node *x, int64_t n, int64_t half) {
 }
 
 bool decomp_pack_b(decomp *c) {
-    if (c->n_in != 1) return sn_dc_fail(c, "one tensor is needed");
+    if (c->n_in != 1) return sn_dc_fail(c, "exactly one operand is required");
     sn_node *x = c->in[0];
     const int64_t width = sn_panel_columns((sn_dtype)x->dtype);
     int64_t perm[SN_MAX_RANK], n;
@@ -183,7 +184,7 @@ bool decomp_pack_b(decomp *c) {
     return !c->m->error.code;
 }
 
-/* Panels [P, K, width] as the tensor of shape {packed} that went into them. */
+/* Unpacks panels [P, K, width] into a tensor of shape {packed}. */
 static sn_node *unpack(decomp *c, sn_node *panels, int width, const sn_attr *packed) {
     int64_t perm[SN_MAX_RANK], back[SN_MAX_RANK];
     sn_dim k, n, shape[SN_MAX_RANK];
@@ -207,10 +208,10 @@ static sn_node *unpack(decomp *c, sn_node *panels, int width, const sn_attr *pac
     return sn_b_transpose(sn_b_reshape(x, packed->n, shape), packed->n, back);
 }
 
-/* Operands: left, right, with {group} its factors, {n_pro} of the prologue, the rest for the
- * epilogue. The product is a dot
- * with the node's batch and contract axes, by default the last of the left and the first of the
- * right factor. {packed}: the right factor is in panels and had that shape before. */
+/* Operands: left, right, with {group} its scales, {n_pro} of the prologue, the rest for the
+ * epilogue. The product is a dot with the node's batch and contract axes, by default the last of
+ * the left and the first of the right factor. {packed}: the right factor is packed in panels and
+ * had that shape before. */
 bool decomp_gemm(decomp *c) {
     const sn_attr *pro = sn_dc_attr(c, SN_A_prologue), *epi = sn_dc_attr(c, SN_A_epilogue);
     const sn_attr *packed = sn_dc_attr(c, SN_A_packed);
@@ -227,13 +228,15 @@ bool decomp_gemm(decomp *c) {
         if (!open_region(c, pro->r, "prologue", 1 + n_pro, arg)) return false;
         left = c->out[0];
     }
-    if (group > 0 && !packed) return sn_dc_fail(c, "factors of groups without panels");
-    if (sn_dc_attr(c, SN_A_pair) && !packed) return sn_dc_fail(c, "pairs without panels");
+    if (group > 0 && !packed) return sn_dc_fail(c, "scales need a packed right factor");
+    if (sn_dc_attr(c, SN_A_pair) && !packed)
+        return sn_dc_fail(c, "a pair distance needs a packed right factor");
     if (group > 0 && !(right = scale_groups(c, split_words(c, right), c->in[2], group)))
         return false;
     sn_dtype type = (sn_dtype)(epi && epi->r->n_arg ? epi->r->arg[0] : left)->dtype;
     if (packed && !(right = unpack(c, right, sn_panel_columns(type), packed))) return false;
-    left = sn_b_cast(left, type); /* both may be stored narrower than the product is computed */
+    /* both may be stored in a narrower type than the product is computed in */
+    left = sn_b_cast(left, type);
     right = sn_b_cast(right, type);
     int64_t last = left->rank - 1, row = 0;
     sn_attr dot[4];

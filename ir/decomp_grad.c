@@ -1,20 +1,20 @@
-/* decomp_grad.c: what flows back to an operand of a composite, as a composite of its own: where a
- * library has a primitive for it. */
+/* decomp_grad.c: the gradient of a composite with respect to an operand as a separate composite,
+ * where a library has a primitive for it. */
 #include "ir/decomp_impl.h"
 
 #include <string.h>
 
 #define OP2(op, a, b) sn_b_binary(SN_OP_##op, a, b)
 
-/* Operands i and k have one shape. */
+/* Checks that operands i and k have the same shape. */
 static bool alike(const decomp *c, int i, int k) {
     const sn_node *x = c->in[i], *y = c->in[k];
     bool same =
         x->rank == y->rank && (!x->rank || !memcmp(x->shape, y->shape, sizeof *x->shape * x->rank));
-    return same || sn_dc_fail(c, "operands %d and %d must have one shape", i, k);
+    return same || sn_dc_fail(c, "operands %d and %d must have the same shape", i, k);
 }
 
-/* p (g - sum(p g)): 0 where p is, also in a row that is hidden as a whole */
+/* p (g - sum(p g)): 0 where p is 0, also in rows that are entirely hidden */
 bool decomp_softmax_grad(decomp *c) {
     int axis;
     if (!sn_dc_float(c, 0) || !sn_dc_float(c, 1) || !alike(c, 0, 1) || !sn_dc_axis(c, &axis))
@@ -30,8 +30,8 @@ static sn_node *mean_last(sn_node *x) {
     return sn_b_mean(x, 1, &last);
 }
 
-/* With unit = (x - mean) scale of mean square 1 (but for eps) and h = g gain:
- * scale (h - unit mean(h unit) - mean h) */
+/* With x_hat = (x - mean) scale of mean square 1 (up to eps) and h = g gain:
+ * scale (h - x_hat mean(h x_hat) - mean h) */
 bool decomp_layer_norm_grad(decomp *c) {
     if (!sn_dc_float(c, 0) || !sn_dc_rank(c, 0, 1) || !sn_dc_float(c, 1) || !alike(c, 0, 1) ||
         !sn_dc_vector(c, 2, c->in[0]->shape[c->in[0]->rank - 1]))

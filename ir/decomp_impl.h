@@ -1,5 +1,5 @@
-/* decomp_impl.h: what the decompositions share: the composite that is being spelled out, its
- * operands in the type that it computes in, and errors that speak of it. */
+/* decomp_impl.h: shared by the decompositions: the composite being decomposed, its operands in its
+ * compute type, and error messages. */
 #ifndef SN_DECOMP_IMPL_H
 #define SN_DECOMP_IMPL_H
 
@@ -14,33 +14,33 @@ typedef struct decomp {
     const sn_attr *attr; /* ascending keys */
     sn_node **out;       /* [SN_MAX_RESULTS] filled by the decomposition */
     int n_out;
-    sn_dtype type; /* floats are computed in the widest type of the operands, at least f32 */
+    sn_dtype type; /* compute type: the widest float type of the operands, at least f32 */
 } decomp;
 
-/* Spells c out: fills c->out and c->n_out. false: the module has the error. */
+/* Decomposes c: fills c->out and c->n_out. false: the module has the error. */
 typedef bool (*decomp_fn)(decomp *c);
 
 #define COMP(name, ...) bool decomp_##name(decomp *c);
 #define FUSED(name, ...) bool decomp_##name(decomp *c);
 #include "ir/ops.def"
 
-/* Operand i; a float in c->type. */
+/* Operand i; a float is converted to c->type. */
 sn_node *sn_dc_operand(const decomp *c, int i);
-/* y as the only result, in operand 0's type if that is a float. */
+/* Sets y as the only result, converted to operand 0's type if that is a float. */
 bool sn_dc_done(decomp *c, sn_node *y);
-/* Fails the module: op, reason, all operands with their shapes. Returns false. */
+/* Fails the module with op, reason and all operands with their shapes. Returns false. */
 bool sn_dc_fail(const decomp *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const sn_attr *sn_dc_attr(const decomp *c, sn_attr_key key); /* NULL: absent */
 int64_t sn_dc_int(const decomp *c, sn_attr_key key, int64_t otherwise);
 double sn_dc_flt(const decomp *c, sn_attr_key key, double otherwise);
-/* Checks with messages: operand i is float, integer, of a rank, equal in size. */
+/* Checks with error messages: operand i is float, integer, has a rank, equal sizes. */
 bool sn_dc_float(const decomp *c, int i);
 bool sn_dc_integer(const decomp *c, int i);
 bool sn_dc_rank(const decomp *c, int i, int at_least);
-bool sn_dc_vector(const decomp *c, int i, sn_dim size); /* operand i, if there, is [size] */
-/* The axis attribute; absent: the last axis of operand 0. */
+bool sn_dc_vector(const decomp *c, int i, sn_dim size); /* operand i, if present, is [size] */
+/* The axis attribute; if absent, the last axis of operand 0. */
 bool sn_dc_axis(const decomp *c, int *axis);
-/* sn_dim_is_const with a message that names what. */
+/* sn_dim_is_const with an error message that names what. */
 bool sn_dc_number(const decomp *c, const char *what, sn_dim d, int64_t *value);
 
 /* A composite inside a decomposition. */

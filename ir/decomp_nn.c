@@ -1,5 +1,5 @@
-/* decomp_nn.c: activations, statistics, norms, embeddings, positions and losses, spelled in
- * primitives. Stable forms: no intermediate overflows where the result does not. */
+/* decomp_nn.c: activations, statistics, norms, embeddings, positions and losses, decomposed into
+ * primitives. Numerically stable: no intermediate overflows where the result does not. */
 #include "ir/decomp_impl.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ bool decomp_softplus(decomp *c) {
 
 /* ---- statistics ---- */
 
-/* Mean of squares of x. */
+/* Mean of the squares of x. */
 static sn_node *mean_square(sn_node *x, int n_axes, const int64_t *axes) {
     return sn_b_mean(sn_b_binary(SN_OP_mul, x, x), n_axes, axes);
 }
@@ -50,8 +50,8 @@ bool decomp_mean(decomp *c) {
            sn_dc_done(c, sn_b_mean(sn_dc_operand(c, 0), axes->n, axes->v));
 }
 
-/* mean(d^2) - (mean d)^2 for d = x - mean(x). The second term is 0 but for the rounding of the
- * mean, which counts where the mean is far larger than the deviation. */
+/* mean(d^2) - (mean d)^2 for d = x - mean(x). The second term corrects the rounding error of the
+ * mean, which matters where the mean is far larger than the deviation. */
 bool decomp_variance(decomp *c) {
     const sn_attr *axes = read_axes(c);
     if (!axes || !sn_dc_float(c, 0)) return false;
@@ -65,8 +65,9 @@ bool decomp_variance(decomp *c) {
 
 /* ---- softmax and its logarithms ---- */
 
-/* x shifted so that its largest element on the axis is 0, e^ of that, and its sum, which is 1 where
- * the whole row is -inf. The maximum is constant to gradients: the results do not depend on it. */
+/* x minus its maximum on the axis, the exponential of that, and its sum, which is 1 for a row that
+ * is entirely -inf. The gradient treats the maximum as constant, since the results do not depend on
+ * it. */
 typedef struct shifted {
     sn_node *max, *x, *exp, *sum;
 } shifted;
@@ -92,7 +93,7 @@ bool decomp_softmax(decomp *c) {
     return sn_dc_done(c, sn_b_binary(SN_OP_mul, s.exp, sn_b_unary(SN_OP_recip, s.sum)));
 }
 
-/* -inf where softmax is 0, also in a row that is -inf as a whole */
+/* -inf where softmax is 0, also in a row that is entirely -inf */
 bool decomp_log_softmax(decomp *c) {
     int axis;
     if (!sn_dc_float(c, 0) || !sn_dc_axis(c, &axis)) return false;
@@ -138,7 +139,7 @@ bool decomp_rms_norm(decomp *c) {
 bool decomp_embedding(decomp *c) {
     if (c->in[0]->rank != 2) return sn_dc_fail(c, "the table must have the shape [n, d]");
     if (!sn_dc_integer(c, 1)) return false;
-    /* not through sn_dc_operand: a narrow table is read as it is */
+    /* not through sn_dc_operand: a table of a narrow type is read without conversion */
     c->out[0] = SN_NODE(c->m, gather, SN_ATTRS(SN_INT(axis, 0)), c->in[0], c->in[1]);
     return !c->m->error.code;
 }
@@ -190,7 +191,8 @@ bool decomp_sinusoid(decomp *c) {
     return !c->m->error.code;
 }
 
-/* Positions [T] or [B, T] as [T, 1 ..] or [B, 1, .., T, 1 ..], which fits x with T on `axis`. */
+/* Positions [T] or [B, T] reshaped to [T, 1 ..] or [B, 1, .., T, 1 ..], which broadcasts to x with
+ * T on `axis`. */
 static sn_node *rope_positions(const decomp *c, const sn_node *x, int axis) {
     sn_node *pos = sn_b_cast(c->in[1], c->type);
     bool items = pos->rank == 2 && axis > 0 && pos->shape[0] == x->shape[0];
@@ -206,7 +208,7 @@ static sn_node *rope_positions(const decomp *c, const sn_node *x, int axis) {
     return NULL;
 }
 
-/* Where the index on the last axis but one is in one of the ranges of `turned`. */
+/* Where the index along the last axis but one is in one of the ranges of `turned`. */
 static sn_node *in_ranges(const decomp *c, const sn_node *x, const sn_attr *turned) {
     sn_dim shape[2] = {x->shape[x->rank - 2], 1};
     sn_node *at = sn_b_iota(c->m, SN_I32, 2, shape, 0), *in = NULL;
@@ -234,8 +236,8 @@ bool decomp_rope(decomp *c) {
     if (width % 2) return sn_dc_fail(c, "the width of x must be even, not %lld", (long long)width);
     sn_node *pos = rope_positions(c, x, axis);
     if (!pos) return false;
-    /* Element i of a row belongs to pair `pair`, whose other element is `other`. Rows stay whole,
-     * so that the result is one loop over x. */
+    /* Element i of a row is in pair `pair`, and `other` is the other element of the pair. Rows stay
+     * whole, so that the result is a single loop over x. */
     const sn_dim row[1] = {width};
     sn_node *i = sn_b_iota(c->m, SN_I32, 1, row, 0), *pair, *other, *first;
     if (sn_dc_int(c, SN_A_interleaved, 0)) {
@@ -260,7 +262,7 @@ bool decomp_rope(decomp *c) {
 
 /* ---- losses and noise ---- */
 
-/* -sum of log_softmax(x) where the class is the target: a target that is no class costs 0 */
+/* -sum of log_softmax(x) where the class equals the target; a target that is not a class gives 0 */
 bool decomp_cross_entropy(decomp *c) {
     if (!sn_dc_float(c, 0) || !sn_dc_rank(c, 0, 1) || !sn_dc_integer(c, 1)) return false;
     sn_node *x = sn_dc_operand(c, 0), *target = c->in[1];
@@ -286,7 +288,7 @@ bool decomp_dropout(decomp *c) {
         c->m, random,
         SN_ATTRS(SN_INT(stream, sn_dc_int(c, SN_A_stream, 0)), SN_LIST(shape, x->rank, x->shape)),
         c->in[1]);
-    /* the bound as f32: the draw is one, and compiled code compares in f32 */
+    /* the bound as f32, because the samples are f32 and compiled code compares in f32 */
     sn_node *dropped = sn_b_scalar(SN_OP_lt, u, (double)(float)rate);
     sn_node *zero = sn_b_const(c->m, c->type, 0);
     double keep = rate < 1 ? 1 / (1 - rate) : 0;

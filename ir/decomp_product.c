@@ -1,4 +1,4 @@
-/* decomp_product.c: linear maps and matrix products on top of dot. */
+/* decomp_product.c: linear maps and matrix products in terms of dot. */
 #include "ir/decomp_impl.h"
 
 #include <string.h>
@@ -36,13 +36,13 @@ static bool common_batch(const decomp *c, const sn_node *x, const sn_node *y, in
     for (int i = 0; i < *n; i++) {
         sn_dim a = i < *n - nx ? 1 : x->shape[i - (*n - nx)];
         sn_dim b = i < *n - ny ? 1 : y->shape[i - (*n - ny)];
-        if (a != b && a != 1 && b != 1) return sn_dc_fail(c, "leading axes do not fit");
+        if (a != b && a != 1 && b != 1) return sn_dc_fail(c, "the leading axes do not broadcast");
         batch[i] = a == 1 ? b : a;
     }
     return true;
 }
 
-/* x with the leading axes `batch` */
+/* x broadcast to the leading axes `batch` */
 static sn_node *with_batch(sn_node *x, int n, const sn_dim *batch) {
     sn_dim shape[SN_MAX_RANK];
     memcpy(shape, batch, sizeof *shape * (size_t)n);
@@ -66,7 +66,7 @@ bool decomp_matmul(decomp *c) {
     int n;
     sn_dim batch[SN_MAX_RANK];
     sn_node *r;
-    if (y->rank == 2) { /* one matrix for all of x: no batch, rows of x are free axes */
+    if (y->rank == 2) { /* one matrix for all of x: no batch axes, the rows of x are free axes */
         r = sn_dc_dot(x, y, 0, x->rank - 1, 0);
     } else {
         if (!common_batch(c, x, y, &n, batch)) return false;

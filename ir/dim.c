@@ -1,5 +1,5 @@
 /* dim.c: dimensions as integer polynomials of symbolic dims, interned so that equal polynomials are
- * equal numbers. Bounds are found once, at birth. */
+ * equal numbers. Bounds are computed once, when a polynomial is created. */
 #include "ir/dims_impl.h"
 
 #include <ctype.h>
@@ -9,14 +9,15 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* Handles lie far from 0: a small negative number is itself, and no size by mistake. */
+/* Handles are far from 0, so small negative numbers are plain numbers and cannot be mistaken for
+ * handles. */
 #define FIRST_HANDLE ((sn_dim)1 << 40)
 
 static bool is_plain(sn_dim d) {
     return d > -FIRST_HANDLE;
 }
 
-/* A polynomial under construction, sorted as sn_dim_poly. */
+/* A polynomial under construction, sorted like sn_dim_poly. */
 typedef struct poly {
     int n;
     sn_dim_monomial t[SN_MAX_TERMS];
@@ -38,7 +39,7 @@ static int degree(const uint8_t *e) {
     return sum;
 }
 
-/* Graded lexicographic order: compatible with multiplication, which exact division needs. */
+/* Graded lexicographic order: compatible with multiplication, as exact division requires. */
 static int compare_monomials(const sn_dim_monomial *a, const sn_dim_monomial *b) {
     int da = degree(a->exponent), db = degree(b->exponent);
     return da != db ? da - db : memcmp(a->exponent, b->exponent, SN_MAX_SYMBOLS);
@@ -95,8 +96,8 @@ static status add_scaled(poly *acc, const poly *p, const sn_dim_monomial *factor
 
 /* ---- bounds ---- */
 
-/* Saturated arithmetic; INT64_MAX is +infinity in an upper bound, INT64_MIN -infinity in a lower
- * one, and they absorb what is added. */
+/* Saturating arithmetic: INT64_MAX means +infinity in an upper bound, INT64_MIN -infinity in a
+ * lower one; sums with them stay infinite. */
 static int64_t mul_sat(int64_t a, int64_t b) {
     int64_t r;
     if (!a || !b) return 0;
@@ -112,7 +113,7 @@ static int64_t add_sat(int64_t a, int64_t b, int64_t infinity) {
     return a > 0 ? INT64_MAX : INT64_MIN;
 }
 
-/* Interval arithmetic a term; symbols are never negative, so monomials are monotone. */
+/* Interval arithmetic per term; symbols are never negative, so monomials are monotone. */
 static interval bound_terms(int n, const sn_dim_monomial *t, const interval *range) {
     interval sum = {0, 0};
     for (int i = 0; i < n; i++) {
@@ -129,8 +130,8 @@ static interval bound_terms(int n, const sn_dim_monomial *t, const interval *ran
     return sum;
 }
 
-/* A polynomial takes its extremes over a symbol that it is linear in at the ends of that symbol's
- * range: try all combinations of ends of up to 6 such symbols, intervals for the rest. */
+/* A polynomial that is linear in a symbol attains its extremes at the ends of the symbol's range:
+ * try all combinations for up to 6 such symbols, intervals for the rest. */
 static interval bound_poly(const struct sn_dims *d, int n, const sn_dim_monomial *t) {
     interval range[SN_MAX_SYMBOLS] = {{0, 0}};
     int linear[6], n_linear = 0;
@@ -174,7 +175,7 @@ static uint32_t *find_slot(const struct sn_dims *d, int n, const sn_dim_monomial
     }
 }
 
-/* Room for one more. */
+/* Makes room for one more. */
 static void reserve_poly(sn_module *m, struct sn_dims *d) {
     int n = d->n_poly, k = 31 - __builtin_clz((unsigned)n / 32 + 1);
     if (d->block[k]) return;
@@ -187,7 +188,7 @@ static void reserve_poly(sn_module *m, struct sn_dims *d) {
     }
 }
 
-/* What every constructor returns after an error; the module's error tells. */
+/* Returned by every constructor after an error, which the module holds. */
 static sn_dim fail_dim(sn_module *m, status s) {
     if (s == OVERFLOWS)
         sn_module_fail(m, SN_ERR_SHAPE,
@@ -235,7 +236,7 @@ bool sn_dim_valid(const sn_module *m, sn_dim d) {
     return is_plain(d) || d > -FIRST_HANDLE - sn_module_dims(m)->n_poly;
 }
 
-/* What a handle stands for; 1 for a handle of another module, which load_poly reports. */
+/* The polynomial of a handle; 1 for a handle of another module, which load_poly reports. */
 static const sn_dim_poly *stored(const sn_module *m, sn_dim d) {
     static const sn_dim_monomial one = {.coef = 1};
     static const sn_dim_poly stranger = {.n = 1, .lo = 1, .hi = 1, .term = &one};
@@ -245,7 +246,8 @@ static const sn_dim_poly *stored(const sn_module *m, sn_dim d) {
 static void load_poly(sn_module *m, sn_dim d, poly *p) {
     p->n = 0;
     if (!sn_dim_valid(m, d))
-        sn_module_fail(m, SN_ERR_USAGE, "a dimension is of another module, or no dimension at all");
+        sn_module_fail(m, SN_ERR_USAGE,
+                       "a dimension belongs to another module, or is not a dimension");
     if (d && is_plain(d)) {
         p->t[0] = no_term;
         p->t[0].coef = d;
@@ -283,19 +285,20 @@ static sn_dim symbol_dim(sn_module *m, int i) {
     return intern_poly(m, &p);
 }
 
-/* Names are C identifiers; 0 <= lo <= hi, INT64_MAX for no upper bound. At most SN_MAX_SYMBOLS a
+/* Names are C identifiers; 0 <= lo <= hi, INT64_MAX: no upper bound. At most SN_MAX_SYMBOLS per
  * module. */
 sn_dim sn_symbol_add(sn_module *m, const char *name, int64_t lo, int64_t hi) {
     struct sn_dims *d = sn_module_dims(m);
     if (!is_name(name)) {
-        sn_module_fail(m, SN_ERR_USAGE, "symbolic dim \"%s\": not a name; use letters, digits, _",
+        sn_module_fail(m, SN_ERR_USAGE,
+                       "symbolic dim \"%s\" is not a valid name; use letters, digits, _",
                        name ? name : "NULL");
         return 1;
     }
     if (lo < 0 || lo > hi) {
         sn_module_fail(m, SN_ERR_USAGE,
-                       "symbolic dim %s: range [%" PRId64 ", %" PRId64 "] must ascend from 0 or "
-                       "more",
+                       "symbolic dim %s: range [%" PRId64 ", %" PRId64
+                       "] must ascend, from 0 at least",
                        name, lo, hi);
         return 1;
     }
@@ -303,7 +306,7 @@ sn_dim sn_symbol_add(sn_module *m, const char *name, int64_t lo, int64_t hi) {
     if (i >= 0 && (d->symbol[i].lo != lo || d->symbol[i].hi != hi)) {
         sn_module_fail(m, SN_ERR_SHAPE,
                        "symbolic dim %s: range [%" PRId64 ", %" PRId64 "], but [%" PRId64
-                       ", %" PRId64 "] before: use one range for one name",
+                       ", %" PRId64 "] before: use the same range each time",
                        name, lo, hi, d->symbol[i].lo, d->symbol[i].hi);
         return 1;
     }
@@ -315,7 +318,7 @@ sn_dim sn_symbol_add(sn_module *m, const char *name, int64_t lo, int64_t hi) {
     if (i < 0) {
         i = d->n_symbol;
         d->symbol[i] = (sn_symbol){sn_arena_str(m, name), lo, hi};
-        d->n_symbol++; /* last: other threads may look symbols up */
+        d->n_symbol++; /* last: other threads may be looking up symbols */
     }
     return symbol_dim(m, i);
 }
@@ -384,8 +387,8 @@ sn_dim sn_dim_mul(sn_module *m, sn_dim a, sn_dim b) {
     return intern_poly(m, &sum);
 }
 
-/* Division by leading terms, which finds the quotient whenever there is one [Cox, Little, O'Shea,
- * Ideals, Varieties, and Algorithms, section 2.3]. Zero as divisor: false. */
+/* Division by leading terms, which finds the quotient if there is one [Cox, Little, O'Shea, Ideals,
+ * Varieties, and Algorithms, section 2.3]. Divisor zero: false. */
 bool sn_dim_div(sn_module *m, sn_dim a, sn_dim b, sn_dim *quotient) {
     poly rest, by, q;
     q.n = 0;
@@ -395,7 +398,7 @@ bool sn_dim_div(sn_module *m, sn_dim a, sn_dim b, sn_dim *quotient) {
     while (rest.n) {
         sn_dim_monomial t;
         if (q.n == SN_MAX_TERMS || !div_monomials(&t, &rest.t[0], &by.t[0])) return false;
-        q.t[q.n++] = t; /* leading terms descend: q stays sorted */
+        q.t[q.n++] = t; /* leading terms descend, so q stays sorted */
         t.coef = -t.coef;
         if (add_scaled(&rest, &by, &t) != FINE) return false;
     }
@@ -409,7 +412,7 @@ sn_dim sn_dim_product(sn_module *m, int n, const sn_dim *d) {
     return p;
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 bool sn_dim_is_const(const sn_module *m, sn_dim d, int64_t *value) {
     int64_t v = d;
@@ -441,7 +444,7 @@ bool sn_dim_le(sn_module *m, sn_dim a, sn_dim b) {
            bound_poly(sn_module_dims(m), diff.n, diff.t).lo >= 0;
 }
 
-/* symbol_values: [sn_symbol_count]. Saturated where it overflows. */
+/* symbol_values: [sn_symbol_count]. Saturates on overflow. */
 int64_t sn_dim_eval(const sn_module *m, sn_dim d, const int64_t *symbol_values) {
     if (is_plain(d)) return d;
     const sn_dim_poly *p = stored(m, d);
@@ -464,7 +467,7 @@ int64_t sn_dim_term(const sn_module *m, sn_dim d, int i, const uint8_t **exponen
 
 /* ---- text ---- */
 
-/* snprintf at the end of what is in buf; counts what does not fit. */
+/* snprintf appending to buf; also counts what does not fit. */
 static void __attribute__((format(printf, 4, 5)))
 append(char *buf, size_t size, int *at, const char *fmt, ...) {
     va_list ap;
@@ -575,7 +578,7 @@ static bool parse_sum(reader *r, sn_dim *out) {
 }
 
 /* sum = [-] product {(+|-) product}; product = atom {* atom}; atom = number | symbol | ( sum ).
- * false: *text stands where it goes wrong; the module has an error only if a number overflowed. */
+ * false: *text points to the error; the module has an error only if a number overflowed. */
 bool sn_dim_parse(sn_module *m, const char **text, sn_dim *out) {
     reader r = {m, *text, 0};
     bool ok = parse_sum(&r, out);

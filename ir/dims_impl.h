@@ -1,5 +1,5 @@
-/* dims_impl.h: what a module keeps for its symbolic dimensions. Embedded in struct sn_module
- * (graph.c), used by dim.c only. */
+/* dims_impl.h: a module's symbolic dimensions. Embedded in struct sn_module (graph.c), used by
+ * dim.c only. */
 #ifndef SN_IR_DIMS_IMPL_H
 #define SN_IR_DIMS_IMPL_H
 
@@ -9,7 +9,7 @@
 
 #define SN_MAX_SYMBOLS 16
 #define SN_DIM_BLOCKS 24
-#define SN_MAX_TERMS 256 /* of one polynomial */
+#define SN_MAX_TERMS 256 /* maximum per polynomial */
 
 /* coef * prod symbol[i]^exponent[i]. Terms of a polynomial are sorted by descending degree, then by
  * descending exponents of the first symbols; no coefficient is 0 or INT64_MIN. */
@@ -20,7 +20,8 @@ typedef struct sn_dim_monomial {
 
 typedef struct sn_dim_poly {
     int n;
-    uint64_t hash;  /* of structure: neither the order of symbols nor of births counts */
+    /* of the structure: independent of the order in which symbols and polynomials were created */
+    uint64_t hash;
     int64_t lo, hi; /* bounds; INT64_MIN and INT64_MAX: none */
     const sn_dim_monomial *term;
 } sn_dim_poly;
@@ -28,7 +29,7 @@ typedef struct sn_dim_poly {
 struct sn_dims {
     sn_symbol symbol[SN_MAX_SYMBOLS];
     atomic_int n_symbol;
-    /* By handle, see dim.c: block k holds 32 << k of them and never moves, so that sessions may
+    /* By handle, see dim.c: block k has 32 << k of them and never moves, so that sessions may
      * evaluate dimensions while another thread compiles the module again. */
     sn_dim_poly *block[SN_DIM_BLOCKS];
     atomic_int n_poly;
@@ -36,6 +37,6 @@ struct sn_dims {
     uint32_t n_slot;
 };
 
-struct sn_dims *sn_module_dims(const sn_module *m); /* graph.c; all zero at first, in the arena */
+struct sn_dims *sn_module_dims(const sn_module *m); /* graph.c; initially zero, in the arena */
 
 #endif

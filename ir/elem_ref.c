@@ -6,7 +6,7 @@
 
 static double sn_ref_div(double x, double y, bool integer) {
     if (!integer) return x / y;
-    return y == 0 ? 0 : floor(x / y); /* like the compiled code: integer division by zero gives 0 */
+    return y == 0 ? 0 : floor(x / y); /* as in compiled code, integer division by zero gives 0 */
 }
 
 static double sn_ref_mod(double x, double y, bool integer) {
@@ -14,7 +14,7 @@ static double sn_ref_mod(double x, double y, bool integer) {
     return x - y * floor(x / y);
 }
 
-/* Both go to 0 for x to minus infinity. */
+/* Both tend to 0 as x tends to minus infinity. */
 static double sn_ref_gelu(double x) {
     return x < -40 ? 0 : x * erfc(-x * M_SQRT1_2) / 2;
 }
@@ -35,7 +35,8 @@ double sn_elem_ref(sn_op op, bool integer, double x, double y, double z) {
     }
 }
 
-/* Truncated, then modulo 2^bits, for every double (C leaves large ones undefined); NaN gives 0. */
+/* Truncated, then modulo 2^bits, for every double (in C large values are undefined); NaN gives
+ * 0. */
 static double wrap(double x, int bits, bool is_signed) {
     double span = ldexp(1, bits), half = span / 2, r = fmod(trunc(x), span);
     if (!isfinite(x)) return 0;

@@ -1,6 +1,6 @@
-/* eval.c: the driver of the reference evaluator: bound leaves, memory, order, rounding.
- * What each primitive computes is in eval_prims.c; what each scalar function computes is the
- * expression in its row of ops.def; a composite is evaluated through its decomposition. */
+/* eval.c: the driver of the reference evaluator: bound leaves, memory, order, rounding. Primitives
+ * are in eval_prims.c; scalar functions are the expressions of ops.def; composites are evaluated
+ * through their decompositions. */
 #include "ir/eval_impl.h"
 
 #include <stdarg.h>
@@ -11,12 +11,12 @@ typedef struct bound {
     char *name;
     void *data;
     size_t bytes;
-    bool wide; /* doubles, whatever the leaf's type is */
+    bool wide; /* doubles, whatever the leaf's type */
 } bound;
 
 typedef struct slot { /* one node */
     sn_value *val;    /* NULL: not computed yet; [n_result] */
-    sn_node **part;   /* FUSED: the nodes of its decomposition that give the results */
+    sn_node **part;   /* FUSED: the result nodes of its decomposition */
     int n_part;
 } slot;
 
@@ -28,7 +28,7 @@ struct sn_eval {
     int n_bound;
     slot *slot; /* [n_slot] by node id */
     size_t n_slot;
-    void **block; /* everything that evaluation allocated */
+    void **block; /* everything allocated by the evaluation */
     size_t n_block;
 };
 
@@ -39,7 +39,7 @@ static const eval_fn prim_table[SN_OP_COUNT] = {
 #include "ir/ops.def"
 };
 
-/* Results as their type stores them; with `exact`, f32 keeps the precision of a double. */
+/* Rounds results to their type; with `exact`, f32 keeps double precision. */
 static void round_values(const sn_eval *ev, sn_value *v) {
     if (v->dtype == SN_F64 || (v->dtype == SN_F32 && ev->exact)) return;
     for (int64_t i = 0; i < v->n; i++) v->data[i] = sn_round_to(v->dtype, v->data[i]);
@@ -77,7 +77,7 @@ bool sn_eval_fail(eval_call *c, sn_code code, const char *fmt, ...) {
     return false;
 }
 
-/* Zeroed memory that lives until the evaluator forgets its values; NULL fails the module. */
+/* Zeroed memory that lives until the evaluator drops its values; NULL fails the module. */
 static void *new_block(sn_eval *ev, size_t count, size_t size) {
     if ((ev->n_block & (ev->n_block - 1)) == 0) { /* full at every power of two */
         size_t cap = ev->n_block ? 2 * ev->n_block : 1;
@@ -88,7 +88,7 @@ static void *new_block(sn_eval *ev, size_t count, size_t size) {
     void *p = calloc(count ? count : 1, size);
     if (p) return ev->block[ev->n_block++] = p;
 out_of_memory:
-    sn_module_fail(ev->m, SN_ERR_MEMORY, "evaluator: no memory for %zu elements", count);
+    sn_module_fail(ev->m, SN_ERR_MEMORY, "evaluator: out of memory for %zu elements", count);
     return NULL;
 }
 
@@ -103,7 +103,7 @@ static void forget_values(sn_eval *ev) {
 static bool set_type(eval_call *c, sn_dtype t, int rank, const int64_t *shape) {
     sn_value *v = c->out;
     *v = (sn_value){.dtype = t, .rank = rank, .n = 1};
-    int64_t count = 1; /* empty axes counted as 1 */
+    int64_t count = 1; /* empty axes count as 1 */
     for (int i = 0; i < rank; i++) {
         if (shape[i] < 0)
             return sn_eval_fail(c, SN_ERR_RANGE, "the size %lld of axis %d is negative",
@@ -125,7 +125,7 @@ double *sn_eval_alloc(eval_call *c, sn_dtype t, int rank, const int64_t *shape) 
 bool sn_eval_alias(eval_call *c, int rank, const int64_t *shape) {
     if (!set_type(c, c->in[0]->dtype, rank, shape)) return false;
     if (c->out->n != c->in[0]->n)
-        return sn_eval_fail(c, SN_ERR_SHAPE, "%lld elements do not fit %lld places",
+        return sn_eval_fail(c, SN_ERR_SHAPE, "%lld elements do not match %lld places",
                             (long long)c->in[0]->n, (long long)c->out->n);
     c->out->data = c->in[0]->data;
     return true;
@@ -151,8 +151,9 @@ bool sn_eval_leaf(eval_call *c) {
     if (!out) return false;
     if (b->wide) t = SN_F64;
     if (b->bytes != (size_t)c->out->n * sn_dtype_size(t))
-        return sn_eval_fail(c, SN_ERR_SHAPE, "'%s' needs %lld elements of %s, %zu bytes are bound",
-                            name, (long long)c->out->n, sn_dtype_name(t), b->bytes);
+        return sn_eval_fail(c, SN_ERR_SHAPE,
+                            "'%s' needs %lld elements of %s, but %zu bytes are bound", name,
+                            (long long)c->out->n, sn_dtype_name(t), b->bytes);
     for (int64_t i = 0; i < c->out->n; i++) out[i] = sn_dtype_load(t, b->data, i);
     return true;
 }
@@ -178,7 +179,8 @@ static bool bind_data(sn_eval *ev, const char *name, const void *data, size_t by
     }
     if (!copy || !b) {
         free(copy);
-        sn_module_fail(ev->m, SN_ERR_MEMORY, "evaluator: no memory for the value of '%s'", name);
+        sn_module_fail(ev->m, SN_ERR_MEMORY, "evaluator: out of memory for the value of '%s'",
+                       name);
         return false;
     }
     if (bytes) memcpy(copy, data, bytes);
@@ -206,7 +208,7 @@ sn_eval *sn_eval_new(sn_module *m, const int64_t *symbol_values) {
     if (!ev || !symbol) {
         free(ev);
         free(symbol);
-        sn_module_fail(m, SN_ERR_MEMORY, "evaluator: no memory");
+        sn_module_fail(m, SN_ERR_MEMORY, "evaluator: out of memory");
         return NULL;
     }
     if (n) memcpy(symbol, symbol_values, n * sizeof *symbol);
@@ -232,13 +234,13 @@ void sn_eval_set_exact(sn_eval *ev, bool exact) {
     ev->exact = exact;
 }
 
-/* The node's slot; NULL: no memory. Slots move when decompositions add nodes to the module. */
+/* The node's slot; NULL: out of memory. Slots move when decompositions add nodes to the module. */
 static slot *slot_of(sn_eval *ev, const sn_node *n) {
     if (n->id >= ev->n_slot) {
         size_t count = (size_t)sn_module_node_count(ev->m) * 2;
         slot *s = realloc(ev->slot, count * sizeof *s);
         if (!s) {
-            sn_module_fail(ev->m, SN_ERR_MEMORY, "evaluator: no memory");
+            sn_module_fail(ev->m, SN_ERR_MEMORY, "evaluator: out of memory");
             return NULL;
         }
         memset(s + ev->n_slot, 0, (count - ev->n_slot) * sizeof *s);
@@ -248,7 +250,7 @@ static slot *slot_of(sn_eval *ev, const sn_node *n) {
     return &ev->slot[n->id];
 }
 
-/* What must be there before n: its operands, or what a composite stands for. */
+/* The nodes that must be evaluated before n: its operands, or the decomposition of a composite. */
 static bool list_needs(sn_eval *ev, const sn_node *n, sn_node *const **need, int *count) {
     *need = n->in;
     *count = n->n_in;
@@ -274,7 +276,7 @@ static bool list_needs(sn_eval *ev, const sn_node *n, sn_node *const **need, int
     return true;
 }
 
-/* The concrete value has the type that was inferred at the node's birth. */
+/* Checks that the value has the type that was inferred when the node was created. */
 static bool check_type(eval_call *c) {
     const sn_value *v = c->out;
     bool ok = v->dtype == c->n->dtype && v->rank == c->n->rank;
@@ -282,11 +284,11 @@ static bool check_type(eval_call *c) {
     if (ok) return true;
     char shape[256];
     sn_shape_print(c->ev->m, c->n->rank, c->n->shape, shape, sizeof shape);
-    return sn_eval_fail(c, SN_ERR_INTERNAL, "inferred %s%s is not the shape of the value",
+    return sn_eval_fail(c, SN_ERR_INTERNAL, "the inferred type %s%s is not that of the value",
                         sn_dtype_name((sn_dtype)c->n->dtype), shape);
 }
 
-/* Computes n, whose needs are computed. */
+/* Computes n, whose operands are computed. */
 static bool compute(sn_eval *ev, sn_node *n) {
     sn_node *const *need;
     int count;
@@ -314,7 +316,7 @@ static bool compute(sn_eval *ev, sn_node *n) {
 
 const sn_value *sn_eval_node(sn_eval *ev, sn_node *n) {
     if (sn_module_error(ev->m)->code || n == sn_module_error_node(ev->m)) return NULL;
-    /* An explicit stack: a graph is deeper than the C stack. */
+    /* Uses an explicit stack, because a graph may be deeper than the C stack. */
     size_t used = 0, cap = 64;
     sn_node **stack = malloc(cap * sizeof(sn_node *));
     bool ok = stack != NULL;
@@ -348,6 +350,6 @@ const sn_value *sn_eval_node(sn_eval *ev, sn_node *n) {
     }
     free(stack);
     if (ok) return slot_of(ev, n)->val;
-    sn_module_fail(ev->m, SN_ERR_MEMORY, "evaluator: no memory"); /* keeps an earlier error */
+    sn_module_fail(ev->m, SN_ERR_MEMORY, "evaluator: out of memory"); /* keeps an earlier error */
     return NULL;
 }

@@ -1,11 +1,11 @@
-/* eval_impl.h: the inside of the reference evaluator, shared by eval.c (driver, leaves, memory) and
- * eval_prims.c (one function a primitive). */
+/* eval_impl.h: internals of the reference evaluator, shared by eval.c (driver, leaves, memory) and
+ * eval_prims.c (one function per primitive). */
 #ifndef SN_EVAL_IMPL_H
 #define SN_EVAL_IMPL_H
 
 #include "ir/ir.h"
 
-/* One evaluation of one node: operands are there, `out` is to be filled. */
+/* The evaluation of one node: operands are computed, `out` is to be filled. */
 typedef struct eval_call {
     sn_eval *ev;
     const sn_node *n;
@@ -20,14 +20,14 @@ typedef bool (*eval_fn)(eval_call *c);
 #define PRIM(name, ...) bool eval_##name(eval_call *c);
 #include "ir/ops.def"
 
-/* Memory of the result: sets type and shape, returns its elements (zero), NULL on error. */
+/* Allocates the result: sets type and shape, returns its elements (zero), NULL on error. */
 double *sn_eval_alloc(eval_call *c, sn_dtype t, int rank, const int64_t *shape);
 /* The result shares the elements of operand 0. */
 bool sn_eval_alias(eval_call *c, int rank, const int64_t *shape);
-/* Fails the module at the node's place in the user's code; false. */
+/* Fails the module at the node's source location; returns false. */
 bool sn_eval_fail(eval_call *c, sn_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* The elements that the user bound to a leaf's name. */
+/* The elements bound to a leaf's name. */
 bool sn_eval_leaf(eval_call *c);
 int64_t sn_eval_dim(const eval_call *c, sn_dim d);
 

@@ -32,7 +32,7 @@ static int64_t product(int n, const int64_t *v) {
     return p;
 }
 
-/* A list attribute's values; dimensions are evaluated. Absent: `otherwise` everywhere. */
+/* The values of a list attribute, with dimensions evaluated. Absent: `otherwise` for every axis. */
 static void read_list(const eval_call *c, sn_attr_key key, int n, int64_t *out, int64_t otherwise) {
     const sn_attr *a = sn_attr_get(c->n, key);
     bool dims = sn_attr_table[key].kind == SN_AK_DIMS;
@@ -52,13 +52,13 @@ static sn_dtype read_dtype(const eval_call *c) {
     return (sn_dtype)sn_attr_int(c->n, SN_A_dtype, SN_F32);
 }
 
-/* Is v an index below size? If not, says which index against which bound. */
+/* Whether v is an index below size. If not, records which index exceeds which bound. */
 static bool check_index(eval_call *c, const char *what, double v, int64_t size) {
     if (v >= 0 && v < (double)size) return true;
     return sn_eval_fail(c, SN_ERR_RANGE, "%s %.0f is outside [0, %lld)", what, v, (long long)size);
 }
 
-/* Is [start, start + size) with its step inside an axis of `bound` elements? */
+/* Whether [start, start + size) with its step lies inside an axis of `bound` elements. */
 static bool check_window(eval_call *c, int axis, int64_t start, int64_t size, int64_t step,
                          int64_t bound) {
     if (start >= 0 && size >= 0 && step > 0 && start <= bound &&
@@ -135,7 +135,7 @@ bool eval_const(eval_call *c) {
 }
 
 bool eval_arg(eval_call *c) {
-    return sn_eval_fail(c, SN_ERR_USAGE, "an argument of a region has no value outside it");
+    return sn_eval_fail(c, SN_ERR_USAGE, "an argument of a region has no value outside of it");
 }
 
 bool eval_dim_value(eval_call *c) {
@@ -160,7 +160,7 @@ bool eval_random(eval_call *c) {
     double *out = sn_eval_alloc(c, read_dtype(c), rank, shape);
     if (!out) return false;
     if (c->in[0]->n != 2)
-        return sn_eval_fail(c, SN_ERR_SHAPE, "the operand is [seed, step], not %lld numbers",
+        return sn_eval_fail(c, SN_ERR_SHAPE, "the operand must be [seed, step], not %lld numbers",
                             (long long)c->in[0]->n);
     sn_rng r = {.seed = (uint64_t)(int64_t)c->in[0]->data[0],
                 .stream = (uint32_t)sn_attr_int(c->n, SN_A_stream, 0),
@@ -169,7 +169,7 @@ bool eval_random(eval_call *c) {
     return true;
 }
 
-/* ---- the same elements elsewhere ---- */
+/* ---- movement ---- */
 
 bool eval_broadcast(eval_call *c) {
     const sn_value *x = c->in[0];
@@ -182,8 +182,9 @@ bool eval_broadcast(eval_call *c) {
     for (int i = 0; i < rank; i++) {
         bool repeated = i < lead || (x->shape[i - lead] == 1 && shape[i] != 1);
         if (!repeated && x->shape[i - lead] != shape[i])
-            return sn_eval_fail(c, SN_ERR_SHAPE, "axis %d: %lld elements do not repeat to %lld",
-                                i - lead, (long long)x->shape[i - lead], (long long)shape[i]);
+            return sn_eval_fail(c, SN_ERR_SHAPE,
+                                "axis %d: %lld elements cannot be broadcast to %lld", i - lead,
+                                (long long)x->shape[i - lead], (long long)shape[i]);
         from[i] = repeated ? 0 : own[i - lead];
     }
     copy_strided(rank, shape, out, to, x->data, from);
@@ -345,7 +346,8 @@ bool eval_argmax(eval_call *c) {
     shape[s.axis] = 1;
     double *out = sn_eval_alloc(c, SN_I32, x->rank, shape);
     if (!out) return false;
-    for (int64_t o = 0; o < c->out->n; o++) { /* zero elements have index 0; NaN is a maximum */
+    /* an empty axis gives index 0; NaN counts as the maximum */
+    for (int64_t o = 0; o < c->out->n; o++) {
         const double *row = x->data + o / s.inner * s.size * s.inner + o % s.inner;
         int64_t best = 0;
         for (int64_t i = 1; i < s.size; i++)
@@ -371,7 +373,7 @@ bool eval_cumsum(eval_call *c) {
 
 /* ---- products ---- */
 
-/* One factor of a dot as [batch, free, contract]: the order of its axes, and the three sizes. */
+/* One factor of a dot as [batch, free, contract]: the order of its axes and the three sizes. */
 typedef struct factor {
     int64_t order[SN_MAX_RANK];
     int n_batch, n_free, n_contract;
@@ -395,7 +397,7 @@ static factor read_factor(const eval_call *c, const sn_value *x, sn_attr_key bat
     return f;
 }
 
-/* The factor's elements in its order; memory of the evaluator. */
+/* The factor's elements in that order; memory of the evaluator. */
 static double *pack_factor(eval_call *c, const sn_value *x, const factor *f) {
     sn_value packed;
     eval_call scratch = {c->ev, c->n, c->in, &packed};
@@ -425,8 +427,8 @@ bool eval_dot(eval_call *c) {
     for (int i = 0; i < a.n_batch + a.n_free; i++) shape[rank++] = x->shape[a.order[i]];
     for (int i = 0; i < b.n_free; i++) shape[rank++] = y->shape[b.order[b.n_batch + i]];
     if (rank > SN_MAX_RANK)
-        return sn_eval_fail(c, SN_ERR_SHAPE, "the result has %d axes, at most %d are possible",
-                            rank, SN_MAX_RANK);
+        return sn_eval_fail(c, SN_ERR_SHAPE, "the result has %d axes; the maximum is %d", rank,
+                            SN_MAX_RANK);
     double *p = pack_factor(c, x, &a), *q = pack_factor(c, y, &b);
     double *out = p && q ? sn_eval_alloc(c, x->dtype, rank, shape) : NULL;
     if (!out) return false;
@@ -450,8 +452,8 @@ bool eval_gather(eval_call *c) {
     int64_t shape[2 * SN_MAX_RANK];
     int rank = x->rank - 1 + y->rank;
     if (rank > SN_MAX_RANK)
-        return sn_eval_fail(c, SN_ERR_SHAPE, "the result has %d axes, at most %d are possible",
-                            rank, SN_MAX_RANK);
+        return sn_eval_fail(c, SN_ERR_SHAPE, "the result has %d axes; the maximum is %d", rank,
+                            SN_MAX_RANK);
     memcpy(shape, x->shape, sizeof *shape * (size_t)s.axis);
     memcpy(shape + s.axis, y->shape, sizeof *shape * (size_t)y->rank);
     memcpy(shape + s.axis + y->rank, x->shape + s.axis + 1,
@@ -476,7 +478,7 @@ bool eval_scatter_add(eval_call *c) {
     if (!out) return false;
     split s = split_at(c, c->out);
     if (x->n != s.outer * y->n * s.inner)
-        return sn_eval_fail(c, SN_ERR_SHAPE, "%lld indices do not fit rows of %lld elements",
+        return sn_eval_fail(c, SN_ERR_SHAPE, "%lld indices do not match rows of %lld elements",
                             (long long)y->n, (long long)x->n);
     for (int64_t j = 0; j < y->n; j++) {
         if (!check_index(c, "index", y->data[j], s.size)) return false;
@@ -488,8 +490,8 @@ bool eval_scatter_add(eval_call *c) {
     return true;
 }
 
-/* Offset of element e of the index operands (from operand 1 on) in a tensor of this shape; -1: a
- * module error. */
+/* Offset of the element of this shape that element e of the index operands (operand 1 and up)
+ * selects; -1: a module error. */
 static int64_t offset_at(eval_call *c, int rank, const int64_t *shape, int64_t e) {
     int64_t at = 0;
     for (int i = 0; i < rank; i++) {
@@ -505,7 +507,8 @@ static int64_t offset_at(eval_call *c, int rank, const int64_t *shape, int64_t e
 static bool check_at(eval_call *c, int rank, const sn_value *like) {
     bool ok = c->n->n_in == rank + 1;
     for (int i = 1; ok && i < c->n->n_in; i++) ok = c->in[i]->n == like->n;
-    return ok || sn_eval_fail(c, SN_ERR_SHAPE, "%d axes need as many indices of one shape", rank);
+    return ok ||
+           sn_eval_fail(c, SN_ERR_SHAPE, "%d axes need as many index tensors of one shape", rank);
 }
 
 bool eval_gather_nd(eval_call *c) {

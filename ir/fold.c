@@ -1,7 +1,7 @@
-/* fold.c: what holds at birth. A rule sees operands and attributes of a node that is about to exist
- * and returns an existing or smaller node, or NULL. Laws: keep dtype and shape exactly; never make
- * more work; only exact identities (an f32 result may differ from the unfolded one in the sign of a
- * zero, nothing else). */
+/* fold.c: folding when a node is created. A rule gets operands and attributes of a new node and
+ * returns an existing or smaller node, or NULL. Laws: dtype and shape are preserved exactly; no
+ * additional work; only exact identities (an f32 result may differ from the unfolded one in the
+ * sign of a zero only). */
 #include "ir/ir.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static const sn_attr *attr_of(const ctx *c, sn_attr_key key) {
     return sn_attr_find(c->n_attr, c->attr, key);
 }
 
-/* Is n a constant, or a broadcast one? */
+/* Whether n is a constant, possibly broadcast. */
 static bool const_value(const sn_node *n, double *v) {
     while (n->op == SN_OP_broadcast || n->op == SN_OP_reshape) n = n->in[0];
     if (n->op != SN_OP_const) return false;
@@ -45,11 +45,12 @@ static sn_node *fold_constants(const ctx *c) {
         if (!const_value(c->in[i], &v[i])) return NULL;
     bool integer = !sn_dtype_is_float((sn_dtype)c->in[0]->dtype);
     double r = sn_elem_ref(c->op, integer, v[0], v[1], v[2]);
-    if (integer && fabs(r) > 0x1p53) return NULL; /* beyond what a constant holds exactly */
+    /* too large for a constant to represent exactly */
+    if (integer && fabs(r) > 0x1p53) return NULL;
     return filled(c, r);
 }
 
-/* x op k = x for a constant k on the right (or either side of a commutative op) */
+/* x op k = x for a constant k on the right (or on either side of a commutative op) */
 static sn_node *fold_neutral(const ctx *c) {
     static const struct {
         sn_op op;
@@ -75,7 +76,7 @@ static sn_node *fold_logic(const ctx *c) {
     if (c->type->dtype != SN_BOOL || (c->op != SN_OP_and && c->op != SN_OP_or)) return NULL;
     if (c->in[0] == c->in[1]) return c->in[0];
     for (int i = 0; i < 2; i++)
-        if (const_value(c->in[i], &v)) /* and: true is neutral, false absorbs; or: the other way */
+        if (const_value(c->in[i], &v)) /* and: true is neutral, false absorbs; or: the opposite */
             return (v != 0) == (c->op == SN_OP_and) ? c->in[1 - i] : c->in[i];
     return NULL;
 }
@@ -153,7 +154,7 @@ static sn_node *fold_movement(const ctx *c) {
         return c->in[0];
     }
     if (sn_ops[c->op].rule && !strcmp(sn_ops[c->op].rule, "reduce")) {
-        const sn_attr *axes = attr_of(c, SN_A_axes); /* over axes of size 1: nothing to do */
+        const sn_attr *axes = attr_of(c, SN_A_axes); /* over axes of size 1: no-op */
         for (int i = 0; i < axes->n; i++)
             if (c->in[0]->shape[axes->v[i]] != 1) return NULL;
         return c->in[0];
@@ -169,7 +170,7 @@ sn_node *sn_fold(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_att
     static sn_node *(*const prim_rules[])(const ctx *) = {
         fold_broadcast, fold_reshape, fold_transpose, fold_slice, fold_movement};
     sn_node *r = NULL;
-    if (!n_in) return NULL; /* leaves stay as they are */
+    if (!n_in) return NULL; /* leaves are not folded */
     if (sn_ops[op].kind == SN_ELEM)
         for (size_t i = 0; i < sizeof elem_rules / sizeof *elem_rules && !r; i++)
             r = elem_rules[i](&c);

@@ -18,7 +18,7 @@ enum { /* the short names of the flags column */
 #include "ir/ops.def"
 };
 
-/* A rule that is promised and missing fails the link. */
+/* A missing rule is a link error. */
 static const grad_fn rules[SN_OP_COUNT] = {
 #define ELEM(name, n, rule, flags, doc, expr)                                                      \
     [SN_OP_##name] = ((flags)&NOGRAD) ? NULL : grad_##name,
@@ -47,7 +47,7 @@ sn_node *sn_gr_fill(const sn_node *x, double value) {
     return sn_b_broadcast_like(sn_b_const(x->m, (sn_dtype)x->dtype, value), x);
 }
 
-/* Marks what the loss is computed from, through operands and through meanings. */
+/* Marks what the loss depends on, through operands and decompositions. */
 static void mark_live(sn_module *m, const sn_node *loss, uint8_t *live) {
     live[loss->id] = 1;
     for (uint32_t id = loss->id + 1; id-- > 0;) {
@@ -58,7 +58,7 @@ static void mark_live(sn_module *m, const sn_node *loss, uint8_t *live) {
     }
 }
 
-/* Marks the live nodes through which a change of a wanted tensor reaches the loss. */
+/* Marks the live nodes on paths from a wanted tensor to the loss. */
 static void mark_needs(sn_module *m, const sn_node *loss, const uint8_t *live, uint8_t *needs) {
     for (uint32_t id = 0; id <= loss->id; id++) {
         const sn_node *n = m->node[id];
@@ -74,14 +74,14 @@ static void step_back(grad *c) {
     bool wanted = false;
     for (int i = 0; i < n->n_in; i++) wanted |= sn_gr_needs(c, i);
     if (!wanted || (sn_ops[n->op].flags & SN_OPF_NOGRAD)) return;
-    sn_module_set_loc(n->m, n->loc); /* the user's line of what is differentiated */
+    sn_module_set_loc(n->m, n->loc); /* the user's line of the differentiated node */
     if (rules[n->op] && rules[n->op](c)) return;
     if (n->decomposition)
         accumulate(c, n->decomposition, c->g);
     else
         sn_module_fail(n->m, SN_ERR_USAGE,
-                       "gradient: %s is made by passes and has no gradient; take the gradient of "
-                       "the module before passes",
+                       "gradient: %s is made by passes and has no gradient; take the gradient "
+                       "before running passes",
                        sn_ops[n->op].name);
 }
 
@@ -90,7 +90,7 @@ int sn_pullback(sn_node *y, sn_node *g, int n_wrt, sn_node *const *wrt, sn_node 
     int unused = 0;
     for (int i = 0; i < n_wrt; i++) out[i] = NULL;
     if (m->error.code) return n_wrt;
-    uint32_t count = m->n_node; /* what is made from here on is not walked over */
+    uint32_t count = m->n_node; /* nodes created from here on are not visited */
     uint8_t *live = sn_arena_alloc(m, count), *needs = sn_arena_alloc(m, count);
     grad c = {.needs = needs, .sum = sn_arena_alloc(m, sizeof *c.sum * count)};
     sn_loc loc = m->loc;

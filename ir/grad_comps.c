@@ -1,6 +1,6 @@
-/* grad_comps.c: gradients of the composites whose row has GRAD: where the gradient of the
- * decomposition would be wasteful, less accurate or not the usual one. Written in the forward
- * part's own nodes, so that they are computed once, and all differentiable again. */
+/* grad_comps.c: gradients of composites with GRAD, where differentiating the decomposition would be
+ * wasteful, less accurate, or not the usual convention. They reuse the nodes of the forward part,
+ * which are computed once, and can be differentiated again. */
 #include "ir/grad_impl.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #define X wide(c, c->n->in[0])
 #define G wide(c, c->g)
 
-/* The type that the composite computes in: the widest float of its operands, at least f32. */
+/* The type in which the composite is computed: the widest float of its operands, at least f32. */
 static sn_node *wide(const grad *c, sn_node *x) {
     sn_dtype t = SN_F32;
     for (int i = 0; i < c->n->n_in; i++)
@@ -19,7 +19,7 @@ static sn_node *wide(const grad *c, sn_node *x) {
 
 /* ---- activations ---- */
 
-/* slope 0 at 0, where max(x, 0) would give half */
+/* slope 0 at 0, where max(x, 0) would give 1/2 */
 bool grad_relu(grad *c) {
     sn_node *x = c->n->in[0];
     sn_gr_give(c, 0, sn_b_select(OP2(lt, sn_gr_fill(x, 0), x), c->g, sn_gr_fill(c->g, 0)));
@@ -46,7 +46,7 @@ static sn_node *mean_last(sn_node *x) {
     return sn_b_mean(x, 1, &last);
 }
 
-/* 2 (x - mean) / n: what flows through the mean cancels */
+/* 2 (x - mean) / n: the terms through the mean cancel */
 bool grad_variance(grad *c) {
     const sn_attr *axes = sn_attr_get(c->n, SN_A_axes);
     sn_node *x = X;
@@ -66,7 +66,7 @@ static sn_node *sum_rows(sn_node *y) {
     return sn_b_reshape(y, 1, &y->shape[y->rank - 1]);
 }
 
-/* To gain and bias of y = unit gain + bias. */
+/* Contributes to gain and bias of y = x_hat gain + bias. */
 static void give_affine(grad *c, sn_node *unit) {
     sn_node *g = G;
     if (c->n->n_in > 1 && sn_gr_needs(c, 1)) sn_gr_give(c, 1, sum_rows(OP2(mul, g, unit)));
@@ -90,8 +90,8 @@ bool grad_layer_norm(grad *c) {
     return true;
 }
 
-/* With unit = x scale of mean square 1 (but for eps) and h = g gain: scale (h - unit
- * mean(h unit)) */
+/* With x_hat = x scale of mean square 1 (up to eps) and h = g gain: scale (h - x_hat mean(h
+ * x_hat)) */
 bool grad_rms_norm(grad *c) {
     sn_node *x = X, *scale = norm_scale(c, x), *unit = OP2(mul, x, scale), *h = G;
     if (c->n->n_in > 1) h = OP2(mul, h, wide(c, c->n->in[1]));
@@ -160,7 +160,7 @@ bool grad_conv2d(grad *c) {
 
 /* ---- losses, positions, noise ---- */
 
-/* (softmax(x) - one hot of the target) g; 0 for a target that is no class */
+/* (softmax(x) - one_hot(target)) g; 0 for a target that is not a class */
 bool grad_cross_entropy(grad *c) {
     sn_node *x = X, *target = c->n->in[1], *g = G;
     int last = x->rank - 1;
@@ -174,7 +174,7 @@ bool grad_cross_entropy(grad *c) {
     return true;
 }
 
-/* Turned back by the same angles. A gradient of the positions is left to the decomposition. */
+/* Rotates back by the same angles. The gradient of the positions is left to the decomposition. */
 bool grad_rope(grad *c) {
     if (sn_gr_needs(c, 1)) return false;
     sn_node *back = OP1(neg, c->n->in[1]);
@@ -184,7 +184,7 @@ bool grad_rope(grad *c) {
     return true;
 }
 
-/* The same elements of g, by the same draws. */
+/* The same elements of g, using the same random numbers. */
 bool grad_dropout(grad *c) {
     sn_gr_give(c, 0,
                sn_node_new(c->n->m, SN_OP_dropout, 2, (sn_node *[]){c->g, c->n->in[1]},
@@ -200,7 +200,7 @@ static bool listed(int n, const int64_t *list, int64_t v) {
     return false;
 }
 
-/* One node an operand, which a kernel of several results serves together. */
+/* One node per operand; a kernel with several results computes them together. */
 bool grad_attention(grad *c) {
     const sn_node *n = c->n;
     bool dropped = sn_attr_get(n, SN_A_rate) != NULL;

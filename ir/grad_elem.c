@@ -1,5 +1,5 @@
-/* grad_elem.c: gradients of the elementwise ops, one line each. Where a function has a kink: abs
- * and sign have slope 0 at 0, and of equal operands of max and min each gets half. */
+/* grad_elem.c: gradients of the elementwise ops, one line each. At points without derivative: abs
+ * and sign have slope 0 at 0; equal operands of max and min get half the gradient each. */
 #include "ir/grad_impl.h"
 
 #include <math.h>
@@ -21,13 +21,13 @@
         return true;                                                                               \
     }
 
-/* g where x wins against y, half of it where they are equal */
+/* g where x is selected over y, half of it where they are equal */
 static sn_node *winner(grad *c, sn_node *smaller, sn_node *larger) {
     sn_node *tie = sn_b_select(OP2(eq, X, Y), OPC(mul, G, 0.5), sn_gr_fill(G, 0));
     return sn_b_select(OP2(lt, smaller, larger), G, tie);
 }
 
-/* a where x != 0, otherwise 0: the limit of the product that a is a factor of */
+/* a where x != 0, otherwise 0: the limit of the product in which a is a factor */
 static sn_node *unless_zero(sn_node *x, sn_node *a) {
     return sn_b_select(OPC(eq, x, 0), sn_gr_fill(a, 0), a);
 }
@@ -47,7 +47,7 @@ RULE1(sigmoid, OP2(mul, OP2(mul, G, R), OP2(sub, sn_gr_fill(R, 1), R)))
 RULE1(erf, OP2(mul, OPC(mul, G, M_2_SQRTPI), OP1(exp, OP1(neg, OP2(mul, X, X)))))
 RULE1(sin, OP2(mul, G, OP1(cos, X)))
 RULE1(cos, OP1(neg, OP2(mul, G, OP1(sin, X))))
-RULE1(cast, G) /* cast back when it is given */
+RULE1(cast, G) /* sn_gr_give casts it back */
 RULE2(add, G, G)
 RULE2(sub, G, OP1(neg, G))
 RULE2(mul, OP2(mul, G, Y), OP2(mul, G, X))

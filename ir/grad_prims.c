@@ -1,5 +1,5 @@
-/* grad_prims.c: gradients of the structural primitives, one function each. All of them are linear
- * but the maxima: each gives back what its transpose makes of the cotangent. */
+/* grad_prims.c: gradients of the structural primitives, one function each. All are linear except
+ * maxima: each applies the transposed map to the cotangent. */
 #include "ir/grad_impl.h"
 
 #include <string.h>
@@ -26,9 +26,9 @@ bool grad_reshape(grad *c) {
     return true;
 }
 
-/* The product g with its factors exchanged, where `perm` exchanges what g's factors leave as they
- * are; NULL: it does something else. The cotangent of a weight that was used transposed comes out
- * in the weight's own order then, and nobody else reads g. */
+/* The product g with exchanged factors, if `perm` exchanges the free axes of its factors; otherwise
+ * NULL. The cotangent of a weight that was used transposed then has the weight's layout, and g
+ * itself is not needed. */
 static sn_node *exchange_factors(const sn_node *g, int rank, const int64_t *perm) {
     static const sn_attr_key key[2][2] = {{SN_A_batch_a, SN_A_batch_b},
                                           {SN_A_contract_a, SN_A_contract_b}};
@@ -62,7 +62,7 @@ bool grad_transpose(grad *c) {
 
 /* ---- movement ---- */
 
-/* g's elements on the axis at start, start + step, … of `extent` zeros */
+/* places g at start, start + step, … on the axis, among `extent` zeros */
 static sn_node *spread(sn_node *g, int axis, sn_dim start, int64_t step, sn_dim extent) {
     sn_module *m = g->m;
     sn_dim shape[SN_MAX_RANK];
@@ -74,7 +74,7 @@ static sn_node *spread(sn_node *g, int axis, sn_dim start, int64_t step, sn_dim 
                    i);
 }
 
-/* g at `start` in zeros of x's shape: a pad, where it can be proved that g lies inside */
+/* g at `start` in zeros of x's shape: a pad if g provably lies inside */
 static sn_node *place(sn_node *g, const sn_node *x, const sn_dim *start) {
     sn_module *m = g->m;
     sn_dim high[SN_MAX_RANK] = {0};
@@ -116,7 +116,7 @@ bool grad_concat(grad *c) {
     return true;
 }
 
-/* The part of g at `start` that has y's shape. */
+/* The part of g at `start` with y's shape. */
 static sn_node *part_of(sn_node *g, const sn_dim *start, const sn_node *y) {
     return SN_NODE(g->m, slice,
                    SN_ATTRS(SN_LIST(start, y->rank, start), SN_LIST(size, y->rank, y->shape)), g);
@@ -146,7 +146,7 @@ bool grad_reduce_sum(grad *c) {
     return true;
 }
 
-/* Elements that are equal to the extremum share it. */
+/* Elements equal to the extremum share the gradient. */
 static bool share_extremum(grad *c) {
     sn_node *x = c->n->in[0];
     const sn_attr *axes = sn_attr_get(c->n, SN_A_axes);
@@ -172,7 +172,7 @@ static sn_node *reverse(sn_node *x, int axis) {
     return SN_NODE(x->m, gather, SN_ATTRS(SN_INT(axis, axis)), x, OP2(sub, last, i));
 }
 
-/* The sum from each element to the end: no difference of sums, which would cancel. */
+/* The sum from each element to the end; not a difference of sums, which would cancel. */
 bool grad_cumsum(grad *c) {
     int axis = (int)sn_attr_int(c->n, SN_A_axis, 0);
     sn_node *sum = SN_NODE(c->n->m, cumsum, SN_ATTRS(SN_INT(axis, axis)), reverse(c->g, axis));
@@ -207,7 +207,7 @@ static side side_of(const sn_node *n, int i) {
     return s;
 }
 
-/* The k-th smallest of the summed axes of `other` is summed with which axis of `mine`? */
+/* Which axis of `mine` is summed with the k-th smallest summed axis of `other`. */
 static int64_t partner(const side *mine, const side *other, int k) {
     for (int i = 0; i < other->n_sum; i++) {
         int smaller = 0;
@@ -218,8 +218,8 @@ static int64_t partner(const side *mine, const side *other, int k) {
 }
 
 /* Cotangent of `mine`: the product of g with the other operand over its free axes, which start at
- * `first` in g. The order of the two factors is the one that gives mine's axes in their order, if
- * one does: no transpose then. */
+ * `first` in g. Of the two orders of the factors it takes the one that gives mine's axes in order,
+ * if there is one, which avoids a transpose. */
 static sn_node *dot_back(sn_node *g, const side *mine, const side *other, int first) {
     int64_t batch[SN_MAX_RANK], sum[SN_MAX_RANK], perm[SN_MAX_RANK] = {0};
     int nb = mine->n_batch, rank = mine->x->rank;
@@ -290,7 +290,7 @@ bool grad_scatter_nd_add(grad *c) {
     return true;
 }
 
-/* Only nodes that passes make have several results. */
+/* Only nodes made by passes have several results. */
 bool grad_result(grad *c) {
     (void)c;
     return false;

@@ -1,6 +1,6 @@
-/* graph.c: the module: an arena of interned nodes with its entries. The only place where nodes are
- * born. The arena is a list of chunks that never move; memory at an end is an error of
- * the module. */
+/* graph.c: the module: an arena of interned nodes with its entries. The only place that creates
+ * nodes. The arena is a list of chunks that never move; running out of memory is an error of the
+ * module. */
 #include "ir/module_impl.h"
 
 #include <stdarg.h>
@@ -45,10 +45,11 @@ bool sn_op_parse(const char *name, sn_op *out) {
 /* ---- arena ---- */
 
 static const size_t first_chunk = (size_t)1 << 20, largest_chunk = (size_t)64 << 20,
-                    limit = (size_t)16 << 30, /* of one module */
-    reserve_chunk = (size_t)256 << 10;        /* address space, until it is needed */
+                    limit = (size_t)16 << 30, /* maximum per module */
+    /* address space that uses no memory until it is touched */
+    reserve_chunk = (size_t)256 << 10;
 
-/* False: the system has no more. */
+/* False: out of memory. */
 static bool add_chunk(sn_chunk **list, size_t size) {
     sn_chunk *c = mmap(NULL, size, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -58,7 +59,7 @@ static bool add_chunk(sn_chunk **list, size_t size) {
     return true;
 }
 
-/* Room for `bytes`: a chunk twice as long as the last one, or just as long as needed. */
+/* Makes room for `bytes`: a chunk twice as large as the last one, or as large as needed. */
 static void make_room(sn_module *m, size_t bytes) {
     size_t page = (size_t)1 << 16, size = 2 * m->chunk->size;
     size_t need = (bytes + sizeof(sn_chunk) + 16 + page - 1) & ~(page - 1);
@@ -70,12 +71,11 @@ static void make_room(sn_module *m, size_t bytes) {
         return;
     }
     sn_module_fail(m, SN_ERR_MEMORY,
-                   over ? "a module may take %zu MiB; this graph needs more"
+                   over ? "a module may use at most %zu MiB, but this graph needs more"
                         : "out of memory: the graph has %zu MiB and needs more",
                    (over ? limit : m->mapped) >> 20);
     if (m->guard) longjmp(*m->guard, 1);
-    /* A call of the user's stores a name or a list outside of sn_module_try. The reserve holds it;
-     * no other follows, because the module has an error. */
+    /* A user's call outside of sn_module_try: the reserve has room, and no other call follows. */
     if (!m->reserve || bytes > m->reserve->size - sizeof(sn_chunk) - 16) abort();
     m->reserve->next = m->chunk;
     m->chunk = m->reserve;
@@ -97,7 +97,7 @@ bool sn_module_try(sn_module *m, void (*fn)(void *ctx), void *ctx) {
     m->guard = &here;
     if (setjmp(here)) {
         m->guard = outer;
-        m->composite = NULL; /* it lay on the stack */
+        m->composite = NULL; /* it was on the stack */
         return false;
     }
     fn(ctx);
@@ -124,7 +124,7 @@ void *sn_arena_grow(sn_module *m, void *list, size_t item, int n, int *cap) {
     return grow(m, list, (size_t)n, (size_t)*cap, item);
 }
 
-/* ---- hash tables: same() compares a stored item with the key that is looked up ---- */
+/* ---- hash tables: same() compares a stored item with the lookup key ---- */
 
 typedef bool (*same_fn)(const void *item, const void *key);
 typedef uint64_t (*hash_fn)(const void *item);
@@ -218,12 +218,12 @@ const char *sn_module_name(const sn_module *m) {
 sn_error *sn_module_error(sn_module *m) {
     static _Thread_local sn_error none;
     if (m) return &m->error;
-    none = (sn_error){SN_ERR_USAGE, "there is no module (NULL)"};
+    none = (sn_error){SN_ERR_USAGE, "the module is NULL"};
     return &none;
 }
 
 bool sn_module_ok(sn_module *m, sn_error *err) {
-    if (!m) return sn_fail(err, SN_ERR_MEMORY, "there is no module: sn_module_new gave NULL");
+    if (!m) return sn_fail(err, SN_ERR_MEMORY, "the module is NULL: sn_module_new failed");
     const sn_error *e = sn_module_error(m);
     return !e->code || sn_fail(err, e->code, "%s", e->message);
 }
@@ -309,8 +309,8 @@ static uint64_t hash_word(uint64_t word, uint64_t h) {
 
 static uint64_t hash_region(const void *p);
 
-/* Hashes speak of structure only, not of addresses or ids: the order of commutative operands and
- * with it text and kernel keys are the same in every module. */
+/* Hashes depend on structure only, not on addresses or ids. So the order of commutative operands,
+ * and with it text and kernel keys, are the same in every module. */
 static uint64_t hash_attr(const sn_module *m, const sn_attr *a, uint64_t h) {
     h = XXH3_64bits_withSeed(&a->key, sizeof a->key, h);
     switch (sn_attr_table[a->key].kind) {
@@ -358,7 +358,8 @@ static bool same_node(const void *item, const void *key) {
     return true;
 }
 
-/* Sorted copy of an attribute list; strings and lists move into the arena when the node is kept. */
+/* Sorted copy of an attribute list; strings and lists are moved to the arena if the node is
+ * kept. */
 static int sort_attrs(sn_attr *dst, int n, const sn_attr *src) {
     for (int i = 0; i < n; i++) {
         int j = i;
@@ -394,8 +395,8 @@ static bool is_constant(const sn_node *n) {
     return n->op == SN_OP_const;
 }
 
-/* The order of commutative operands: constants last, then the deeper first (x + bias), then by
- * hash. Nothing of it depends on the order of birth but ties of equal hashes. */
+/* The order of commutative operands: constants last, then deeper operands first (x + bias), then by
+ * hash. It depends on the order of creation only when hashes are equal. */
 static bool comes_before(const sn_node *a, const sn_node *b) {
     bool ca = is_constant(a), cb = is_constant(b);
     if (ca != cb) return cb;
@@ -408,10 +409,10 @@ static sn_node *check_operands(sn_module *m, sn_op op, int n_in, sn_node *const 
     if (m->error.code) return m->error_node;
     if (n_in < info->min_in || (info->max_in >= 0 && n_in > info->max_in) || n_attr > MAX_ATTR)
         return sn_module_fail(
-            m, SN_ERR_USAGE, "%s: %d operands given, it takes %s%d", info->name, n_in,
+            m, SN_ERR_USAGE, "%s: %d operands given, expected %s%d", info->name, n_in,
             info->max_in < 0 || info->max_in > info->min_in ? "at least " : "", info->min_in);
     if (n_in > UINT16_MAX)
-        return sn_module_fail(m, SN_ERR_USAGE, "%s: %d operands given, it takes at most %d",
+        return sn_module_fail(m, SN_ERR_USAGE, "%s: %d operands given, expected at most %d",
                               info->name, n_in, UINT16_MAX);
     for (int i = 0; i < n_in; i++) {
         if (!in[i]) return sn_module_fail(m, SN_ERR_USAGE, "%s: operand %d is NULL", info->name, i);
@@ -421,7 +422,7 @@ static sn_node *check_operands(sn_module *m, sn_op op, int n_in, sn_node *const 
         if (in[i] == m->error_node) return m->error_node;
         if (in[i]->n_result > 1 && op != SN_OP_result)
             return sn_module_fail(m, SN_ERR_USAGE,
-                                  "%s: operand %d (%s) has several results; choose one by result",
+                                  "%s: operand %d (%s) has several results; select one with result",
                                   info->name, i, sn_ops[in[i]->op].name);
     }
     return NULL;
@@ -676,13 +677,13 @@ sn_entries *sn_entries_save(sn_module *m) {
 void sn_entries_restore(sn_module *m, sn_entries *saved) {
     m->entry = saved->entry;
     m->n_entry = saved->n;
-    m->cap_entry = saved->n; /* the next addition makes a new array */
+    m->cap_entry = saved->n; /* the next addition allocates a new array */
     m->replaced = saved->replaced;
     m->n_replaced = saved->n_replaced;
 }
 
 void sn_entries_clear(sn_module *m) {
-    m->n_entry = m->cap_entry = 0; /* the next addition makes a new array */
+    m->n_entry = m->cap_entry = 0; /* the next addition allocates a new array */
 }
 
 /* ---- walks ---- */
@@ -697,12 +698,12 @@ sn_order sn_topo(sn_module *m, int n_root, sn_node *const *root) {
     size_t n = 0, done = 0, cap = 64 + (size_t)n_root;
     sn_node **out = sn_arena_alloc(m, sizeof *out * cap);
     for (int i = 0; i < n_root; i++) {
-        /* the error node is in no order */
+        /* the error node is not part of any order */
         if (!root[i] || root[i]->id >= m->n_node || m->stamp[root[i]->id] == epoch) continue;
         m->stamp[root[i]->id] = epoch;
         out[n++] = root[i];
     }
-    while (done < n) { /* the list is its own queue */
+    while (done < n) { /* the list is also the queue */
         const sn_node *k = out[done++];
         if (k->id < low) low = k->id;
         if (k->id > high) high = k->id;
@@ -718,7 +719,8 @@ sn_order sn_topo(sn_module *m, int n_root, sn_node *const *root) {
             out[n++] = k->in[i];
         }
     }
-    /* Operands have smaller ids. Few of many are sorted; many are met again in their order. */
+    /* Operands have smaller ids. A few nodes of many are sorted; many are collected by scanning
+     * ids. */
     if (n < (high - low) / 16) {
         qsort(out, n, sizeof *out, by_id);
     } else if (n) {
@@ -758,7 +760,7 @@ static bool same_region(const void *item, const void *key) {
            !memcmp(a->out, b->out, sizeof *a->out * (size_t)a->n_out);
 }
 
-/* What a region may contain besides its arguments: nodes that need nothing from outside. */
+/* What a region may contain besides its arguments: nodes that depend on nothing outside. */
 static bool closed_leaf(const sn_node *n) {
     return n->op == SN_OP_const || n->op == SN_OP_iota || n->op == SN_OP_dim_value || n->n_in > 0;
 }

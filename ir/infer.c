@@ -1,6 +1,6 @@
-/* infer.c: type and shape rules, one function a rule of ops.def. Each fills the result type or
- * explains what does not fit; the message then gets the op, the operands with their shapes and the
- * user's line. */
+/* infer.c: type and shape rules, one function per rule of ops.def. Each computes the result type or
+ * explains the error, to which the op, the operands with their shapes and the user's line are
+ * added. */
 #include "ir/module_impl.h"
 
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static const sn_attr *attr_of(const ctx *c, sn_attr_key key) {
     return sn_attr_find(c->n_attr, c->attr, key);
 }
 
-/* A required attribute; NULL after an explanation. */
+/* A required attribute; NULL: an error was recorded. */
 static const sn_attr *need(ctx *c, sn_attr_key key) {
     const sn_attr *a = attr_of(c, key);
     if (!a) bad(c, "attribute '%s' is missing", sn_attr_table[key].name);
@@ -54,7 +54,7 @@ static bool set_like(ctx *c, const sn_node *n, sn_dtype t) {
 }
 
 static bool set_shape(ctx *c, int n, const sn_dim *shape) {
-    if (n > SN_MAX_RANK) return bad(c, "rank %d is over the limit of %d", n, SN_MAX_RANK);
+    if (n > SN_MAX_RANK) return bad(c, "rank %d exceeds the limit of %d", n, SN_MAX_RANK);
     c->out.rank = n;
     for (int i = 0; i < n; i++) {
         char b[64];
@@ -198,13 +198,13 @@ static bool infer_transpose(ctx *c) {
     const sn_attr *p = need(c, SN_A_perm);
     const sn_node *x = c->in[0];
     if (!p) return false;
-    if (p->n != x->rank) return bad(c, "perm has %d axes, the operand %d", p->n, x->rank);
+    if (p->n != x->rank) return bad(c, "perm has %d axes, but the operand %d", p->n, x->rank);
     c->out = (sn_type){.dtype = (sn_dtype)x->dtype, .rank = x->rank};
     unsigned seen = 0;
     for (int i = 0; i < p->n; i++) {
         if (!axis_ok(c, p->v[i], x->rank)) return false;
         if (seen & 1u << p->v[i])
-            return bad(c, "axis %lld stands twice in perm", (long long)p->v[i]);
+            return bad(c, "axis %lld is listed twice in perm", (long long)p->v[i]);
         seen |= 1u << p->v[i];
         c->out.shape[i] = x->shape[p->v[i]];
     }
@@ -217,21 +217,20 @@ static bool infer_slice(ctx *c) {
     const sn_node *x = c->in[0];
     if (!start || !size) return false;
     if (start->n != x->rank || size->n != x->rank || (step && step->n != x->rank))
-        return bad(c, "start, size and step need one number an axis");
+        return bad(c, "start, size and step need one number per axis");
     c->out.dtype = (sn_dtype)x->dtype;
     for (int i = 0; i < x->rank; i++) {
         int64_t st = step ? step->v[i] : 1;
         if (st < 1) return bad(c, "step on axis %d must be at least 1", i);
-        /* the last index read, where it can be decided: start + (size - 1) step < extent */
+        /* the last index read, if it can be decided: start + (size - 1) step < extent */
         sn_dim last =
             sn_dim_add(c->m, start->v[i], sn_dim_mul(c->m, sn_dim_sub(c->m, size->v[i], 1), st));
         sn_dim room = sn_dim_sub(c->m, sn_dim_sub(c->m, x->shape[i], 1), last);
         char a[64], b[64], d[64];
         if (sn_dim_hi(c->m, start->v[i]) < 0 ||
             (sn_dim_hi(c->m, room) < 0 && sn_dim_lo(c->m, size->v[i]) > 0))
-            return bad(c, "axis %d: %s elements from %s do not lie in %s", i,
-                       dim_text(c, size->v[i], a), dim_text(c, start->v[i], b),
-                       dim_text(c, x->shape[i], d));
+            return bad(c, "axis %d: %s elements from %s exceed %s", i, dim_text(c, size->v[i], a),
+                       dim_text(c, start->v[i], b), dim_text(c, x->shape[i], d));
     }
     return set_shape(c, size->n, size->v);
 }
@@ -260,7 +259,7 @@ static bool infer_pad(ctx *c) {
     const sn_node *x = c->in[0];
     if (!low || !high || !need(c, SN_A_value)) return false;
     if (low->n != x->rank || high->n != x->rank)
-        return bad(c, "low and high need one number an axis");
+        return bad(c, "low and high need one number per axis");
     c->out.dtype = (sn_dtype)x->dtype;
     sn_dim s[SN_MAX_RANK];
     for (int i = 0; i < x->rank; i++) {
@@ -276,13 +275,15 @@ static bool infer_update_slice(ctx *c) {
     const sn_node *x = c->in[0], *y = c->in[1];
     if (!start) return false;
     if (y->dtype != x->dtype || y->rank != x->rank || start->n != x->rank)
-        return bad(c, "both operands need one element type and rank, and start one number an axis");
+        return bad(c, "both operands need the same element type and rank, and start needs one "
+                      "number per axis");
     for (int i = 0; i < x->rank; i++) {
         sn_dim room = sn_dim_sub(c->m, x->shape[i], sn_dim_add(c->m, start->v[i], y->shape[i]));
         char b[64];
         if (sn_dim_hi(c->m, start->v[i]) < 0)
             return bad(c, "the start %s on axis %d is negative", dim_text(c, start->v[i], b), i);
-        if (sn_dim_hi(c->m, room) < 0) return bad(c, "the update passes the end of axis %d", i);
+        if (sn_dim_hi(c->m, room) < 0)
+            return bad(c, "the update extends past the end of axis %d", i);
     }
     return set_like(c, x, (sn_dtype)x->dtype);
 }
@@ -308,7 +309,7 @@ static bool infer_reduce(ctx *c) {
     set_like(c, x, (sn_dtype)x->dtype);
     for (int i = 0; i < axes->n; i++) {
         if (!axis_ok(c, axes->v[i], x->rank)) return false;
-        if (i && axes->v[i] <= axes->v[i - 1]) return bad(c, "axes must ascend");
+        if (i && axes->v[i] <= axes->v[i - 1]) return bad(c, "axes must be in ascending order");
         c->out.shape[axes->v[i]] = 1;
     }
     return true;
@@ -319,7 +320,7 @@ static bool infer_reduce(ctx *c) {
 static bool axis_list(ctx *c, const sn_attr *l, const sn_node *x, unsigned *seen) {
     for (int i = 0; l && i < l->n; i++) {
         if (!axis_ok(c, l->v[i], x->rank)) return false;
-        if (*seen & 1u << l->v[i]) return bad(c, "axis %lld is named twice", (long long)l->v[i]);
+        if (*seen & 1u << l->v[i]) return bad(c, "axis %lld is listed twice", (long long)l->v[i]);
         *seen |= 1u << l->v[i];
     }
     return true;
@@ -373,26 +374,26 @@ static bool infer_gather(ctx *c) {
     return set_shape(c, n, s);
 }
 
-/* x has the shape that gather would give: {shape} with {axis} replaced by y's shape. */
+/* x has the shape that gather would return: {shape} with {axis} replaced by y's shape. */
 static bool infer_scatter_add(ctx *c) {
     const sn_attr *axis = need(c, SN_A_axis), *shape = need(c, SN_A_shape);
     const sn_node *x = c->in[0], *y = c->in[1];
     if (!axis || !shape || !set_shape(c, shape->n, shape->v) || !axis_ok(c, axis->i, shape->n))
         return false;
     if (!is_int((sn_dtype)y->dtype)) return bad(c, "indices must be integers");
-    if (x->rank != shape->n - 1 + y->rank) return bad(c, "the rank of the rows does not fit");
+    if (x->rank != shape->n - 1 + y->rank) return bad(c, "the rank of the rows does not match");
     for (int i = 0; i < x->rank; i++) {
         sn_dim want = i < axis->i             ? shape->v[i]
                       : i < axis->i + y->rank ? y->shape[i - axis->i]
                                               : shape->v[i - y->rank + 1];
-        if (x->shape[i] != want) return bad(c, "axis %d of the rows does not fit", i);
+        if (x->shape[i] != want) return bad(c, "axis %d of the rows does not match", i);
     }
     c->out.dtype = (sn_dtype)x->dtype;
     return true;
 }
 
 static bool indices_ok(ctx *c, int first, int rank) {
-    if (c->n_in - first != rank) return bad(c, "needs %d indices, one an axis", rank);
+    if (c->n_in - first != rank) return bad(c, "needs %d indices, one per axis", rank);
     for (int i = first; i < c->n_in; i++) {
         if (!is_int((sn_dtype)c->in[i]->dtype)) return bad(c, "indices must be integers");
         if (!shape_equal(c->in[i], c->in[first])) return bad(c, "the indices' shapes differ");
@@ -412,7 +413,7 @@ static bool infer_scatter_nd_add(ctx *c) {
     if (shape->n < 1) return bad(c, "a scalar has no elements to index");
     c->out.dtype = (sn_dtype)c->in[0]->dtype;
     if (!indices_ok(c, 1, shape->n)) return false;
-    return shape_equal(c->in[0], c->in[1]) || bad(c, "one element an index is needed");
+    return shape_equal(c->in[0], c->in[1]) || bad(c, "needs one element per index");
 }
 
 static bool infer_result(ctx *c) {

@@ -1,10 +1,11 @@
-/* ir.h: the tensor IR. Types first, then every function under the file that holds it.
+/* ir.h: the tensor IR. Types first, then every function under the file that contains it.
  *
- * A module is an arena: it owns its nodes, dimensions, regions and strings, and all go with
- * sn_module_free. A node is immutable and interned at birth: equal pure nodes are one node (compare
- * pointers). A pass builds new nodes and moves the entries' outputs to them; what no entry reaches
- * is dead. Errors are sticky (sn_module_error): after the first one every constructor returns the
- * module's error node, which all others accept. One module belongs to one thread at a time. */
+ * A module is an arena: it owns its nodes, dimensions, regions and strings, which sn_module_free
+ * frees together. A node is immutable and interned when created: equal pure nodes are one node
+ * (compare pointers). A pass builds new nodes and redirects the entries' outputs to them; nodes
+ * that no entry reaches are dead. Errors are sticky (sn_module_error): after the first one every
+ * constructor returns the module's error node, which all others accept. A module may be used by one
+ * thread at a time. */
 #ifndef SN_IR_H
 #define SN_IR_H
 
@@ -14,13 +15,13 @@
 
 #define SN_MAX_RANK 8
 #define SN_MAX_RESULTS 8
-#define SN_MOST_ELEMENTS ((int64_t)1 << 48) /* of a tensor; a count of bytes cannot overflow */
+#define SN_MOST_ELEMENTS ((int64_t)1 << 48) /* per tensor, so that sizes in bytes cannot overflow */
 
 typedef struct sn_module sn_module;
 typedef struct sn_node sn_node;
 typedef struct sn_region sn_region;
 
-/* A dimension: a number above -2^40 stands for itself; one below names an integer polynomial of
+/* A dimension: a number above -2^40 is itself; one below is a handle of an integer polynomial of
  * symbolic dims in its module. Polynomials are interned: equal dims are equal numbers. */
 typedef int64_t sn_dim;
 
@@ -91,12 +92,12 @@ typedef struct sn_attr {
     }
 #define SN_NO_ATTRS 0, NULL
 
-/* Parameters; whatever else differs from run to run or from element to element. */
+/* Parameters; anything else that differs between runs or elements. */
 enum { SN_LEAF_PARAM = 1, SN_LEAF_OTHER = 2 };
 
 struct sn_node {
     sn_module *m;
-    uint32_t id;   /* order of birth: operands have smaller ids */
+    uint32_t id;   /* in order of creation: operands have smaller ids */
     uint16_t op;   /* sn_op */
     uint8_t dtype; /* sn_dtype; of result 0 for a node with several results */
     uint8_t rank;
@@ -105,16 +106,17 @@ struct sn_node {
     sn_node *const *in;     /* [n_in] */
     const sn_attr *attr;    /* [n_attr], ascending keys */
     sn_node *decomposition; /* COMP: one level down; otherwise NULL */
-    sn_loc loc;             /* where the user wrote it (of the first of equal nodes) */
-    uint64_t hash;    /* XXH3 of op, attributes, operands: of structure, not of addresses or ids */
-    uint32_t depth;   /* longest way to a leaf */
+    sn_loc loc;             /* source location in the user's code (of the first of equal nodes) */
+    /* XXH3 of op, attributes, operands: depends on structure, not on addresses or ids */
+    uint64_t hash;
+    uint32_t depth;   /* longest path to a leaf */
     uint8_t n_result; /* 1, or the number of results; `result` nodes select them */
-    uint8_t leaves;   /* SN_LEAF_… of all leaves that it is made of, but constants */
+    uint8_t leaves;   /* SN_LEAF_… of all leaves that it depends on, except constants */
     const sn_node *const
         *result_type; /* [n_result] nodes of the same dtype and shape, if n_result > 1 */
 };
 
-/* A closed sub-graph: nodes that depend on its arguments only. Arguments are `arg` nodes with index
+/* A closed sub-graph: its nodes depend on its arguments only. Arguments are `arg` nodes with index
  * 0 .. n_arg-1. */
 struct sn_region {
     int n_arg, n_out;
@@ -148,42 +150,52 @@ typedef struct sn_symbol {
 
 /* ir/graph.c — arena, interned nodes, entries */
 sn_module *sn_module_new(const char *name); /* NULL: out of memory */
-void sn_module_free(sn_module *m);          /* the memory goes with the last owner */
-sn_module *sn_module_retain(sn_module *m);  /* one more owner, who frees it too; any thread */
+void sn_module_free(sn_module *m);          /* frees the memory if this is the last reference */
+/* adds a reference, to be released by sn_module_free; thread-safe */
+sn_module *sn_module_retain(sn_module *m);
 const char *sn_module_name(const sn_module *m);
-sn_error *sn_module_error(sn_module *m);        /* the sticky error; code 0: none */
-bool sn_module_ok(sn_module *m, sn_error *err); /* true: no error so far; otherwise copies it */
+sn_error *sn_module_error(sn_module *m); /* the sticky error; code 0: none */
+/* records the error with its location; returns the error node */
+bool sn_module_ok(sn_module *m, sn_error *err);
 sn_node *sn_module_fail(sn_module *m, sn_code code, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4))); /* records it with location; the error node */
+    /* A note for the user about a node, shown by `explain`. */
+    __attribute__((format(printf, 3, 4)));
 sn_node *sn_module_error_node(sn_module *m);
-/* Something that the user should know about a node, which `explain` shows. */
+/* returns their number */
 typedef struct sn_note {
     const sn_node *about;
     const char *text;
 } sn_note;
 void sn_module_note(sn_module *m, const sn_node *about, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-int sn_module_notes(const sn_module *m, const sn_note **list); /* their number */
-void sn_module_set_loc(sn_module *m, sn_loc loc);              /* of the nodes that follow */
+/* location of the nodes created next */
+int sn_module_notes(const sn_module *m, const sn_note **list);
+/* Whether the module is being compiled at level 0, where a quotient is a single division. */
+void sn_module_set_loc(sn_module *m, sn_loc loc);
 sn_loc sn_module_loc(const sn_module *m);
-/* Whether the module is being compiled at level 0, where a quotient is one division. */
+/* The name of the user's callback that is running ("score"), for messages; NULL: none. */
 void sn_module_set_exact_division(sn_module *m, bool exact);
 bool sn_module_exact_division(const sn_module *m);
-/* The callback of the user's that is running ("score"), for messages; NULL: none. */
+/* the frontend's state; initially NULL */
 void sn_module_set_callback(sn_module *m, const char *name);
 const char *sn_module_callback(const sn_module *m);
-void **sn_module_frontend(sn_module *m);        /* a slot for the frontend's state; NULL at first */
-void sn_module_set_raw(sn_module *m, bool raw); /* raw: no folding at birth (text under test) */
-/* Zeroed, 16-byte aligned; never NULL. Where the memory is at an end the module gets the error
- * SN_ERR_MEMORY and the innermost sn_module_try ends. */
-void *sn_arena_alloc(sn_module *m, size_t bytes);
-/* Calls fn(ctx). False: it was left in the middle because the module's memory is at an end; what it
- * had allocated elsewhere is lost. Everything long runs inside one: compiling, gradients,
+/* raw: no folding when nodes are created (text under test) */
+void **sn_module_frontend(sn_module *m);
+/* Zeroed memory, 16-byte aligned; never NULL. When out of memory, the module gets SN_ERR_MEMORY and
+ * the innermost sn_module_try is left. */
+void sn_module_set_raw(sn_module *m, bool raw);
+/* Calls fn(ctx). False: fn was aborted because the module ran out of memory; what it had allocated
+ * outside the arena is leaked. Everything that may run long uses it: compiling, gradients,
  * parsing. */
+void *sn_arena_alloc(sn_module *m, size_t bytes);
+/* A list of n items with room for one more: itself, or a copy of twice the capacity. n = *cap = 0:
+ * new. */
 bool sn_module_try(sn_module *m, void (*fn)(void *ctx), void *ctx);
 /* A list of n items with room for one more: itself, or a copy twice as long. n = *cap = 0: new. */
 void *sn_arena_grow(sn_module *m, void *list, size_t item, int n, int *cap);
-const char *sn_arena_str(sn_module *m, const char *s); /* interned copy */
+/* The only constructor: infers type and shape, checks, folds (unless raw), interns. Copies operands
+ * and attributes. */
+const char *sn_arena_str(sn_module *m, const char *s);
 const char *sn_arena_printf(sn_module *m, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -194,8 +206,7 @@ extern const struct sn_attr_info {
 } sn_attr_table[SN_ATTR_COUNT];
 bool sn_op_parse(const char *name, sn_op *out);
 
-/* The one constructor: infers type and shape, checks, folds (unless raw), interns. Operands and
- * attributes are copied. */
+/* The same node with other operands, for rebuilding a graph. */
 sn_node *sn_node_new(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
                      const sn_attr *attr);
 /* The same node with other operands (a pass's rebuild). */
@@ -217,13 +228,16 @@ const sn_region *sn_attr_region(const sn_node *n, sn_attr_key key); /* NULL: abs
 uint32_t sn_module_node_count(const sn_module *m);
 sn_node *sn_module_node(const sn_module *m, uint32_t id);
 
-sn_entry *sn_entry_get(sn_module *m, const char *name); /* NULL: none of that name */
-sn_entry *sn_entry_add(sn_module *m, const char *name); /* or the existing one; becomes current */
+/* returns the existing one if there is one; makes it current */
+sn_entry *sn_entry_get(sn_module *m, const char *name);
+sn_entry *sn_entry_add(sn_module *m, const char *name); /* replaces an earlier one of that name */
 int sn_entry_count(const sn_module *m);
 sn_entry *sn_entry_at(const sn_module *m, int i);
 void sn_entry_output(sn_module *m, sn_entry *e, const char *name, sn_node *n);
 void sn_entry_assign(sn_module *m, sn_entry *e, const char *state,
-                     sn_node *value); /* the last one wins */
+                     /* Deep copies of all entries: a compilation rewrites entries, then restores
+                      * what the user built. */
+                     sn_node *value);
 void sn_entry_tap(sn_module *m, sn_entry *e, const char *name, sn_node *n);
 
 /* A deep copy of all entries, and back: a compilation rewrites entries, the module keeps what the
@@ -234,7 +248,9 @@ void sn_entries_restore(sn_module *m, sn_entries *saved);
 void sn_entries_clear(sn_module *m); /* none are left; what was saved comes back by restoring */
 
 sn_region *sn_region_new(sn_module *m, int n_arg, sn_node *const *arg, int n_out,
-                         sn_node *const *out); /* interned; error if not closed */
+                         /* Nodes reachable from the roots, operands first, each once; does not
+                          * enter regions. Arena memory. */
+                         sn_node *const *out);
 sn_node *sn_arg(sn_module *m, int index, sn_dtype t, int rank, const sn_dim *shape);
 
 /* Nodes that the roots reach, operands first, each once; regions are not entered. Arena memory. */
@@ -243,10 +259,13 @@ typedef struct sn_order {
     int n;
 } sn_order;
 sn_order sn_topo(sn_module *m, int n_root, sn_node *const *root);
-sn_order sn_entry_topo(sn_module *m, const sn_entry *e); /* of its outputs and assignments */
+/* ir/rewrite.c — the basis of all passes */
+sn_order sn_entry_topo(sn_module *m, const sn_entry *e);
 sn_order sn_region_topo(sn_module *m, const sn_region *r);
 
-/* ir/rewrite.c — the engine under every pass */
+/* Rebuilds the graph below the roots, operands first; `rule` gets each rebuilt node and returns it
+ * or a replacement of the same type. Returns the number of replaced nodes. Roots are updated in
+ * place. */
 /* Rebuilds what the roots reach, operands first; `rule` sees each rebuilt node (operands already
  * new) and returns it or a replacement of the same type. Returns the number of nodes that the rule
  * replaced. Roots are updated in place. */
@@ -261,7 +280,8 @@ void sn_replace(sn_node *from, sn_node *to);
 /* Makes the recorded replacements in every entry with such a gradient; returns how many nodes
  * changed. */
 int sn_replace_module(sn_module *m);
-/* The region's results with its arguments replaced by `arg` (same types). results: [n_out]. */
+/* Applies the scalar region elementwise: arguments of rank 0 become tensors of one common shape
+ * `shape`; arguments of higher rank (captured tensors, read by `at`) are passed unchanged. */
 void sn_region_inline(const sn_region *r, sn_node *const *arg, sn_node **results);
 /* The scalar region applied elementwise: arguments of rank 0 become tensors of one common shape
  * `shape`; arguments of higher rank (captured tensors, read by gather_nd) are passed as they are. */
@@ -326,8 +346,10 @@ sn_node *sn_b_transpose(sn_node *x, int rank, const int64_t *perm);
 sn_node *sn_b_slice(sn_node *x, int axis, sn_dim start, sn_dim size);
 sn_node *sn_b_concat(sn_module *m, int n, sn_node *const *x, int axis);
 sn_node *sn_b_reduce(sn_op op, sn_node *x, int n_axes,
-                     const int64_t *axes); /* keeps axes with size 1 */
-/* As the composite `mean` spells it: the sum over the axes, which stay with size 1, / count. */
+                     /* The decomposition of `mean`: the sum over the axes, kept with size 1,
+                      * divided by the count. */
+                     const int64_t *axes);
+/* NumPy's broadcasting; false: not possible (no error recorded) */
 sn_node *sn_b_column(sn_node *x); /* with an axis of size 1 at the end */
 sn_node *sn_b_mean(sn_node *x, int n_axes, const int64_t *axes);
 sn_node *sn_b_iota(sn_module *m, sn_dtype t, int rank, const sn_dim *shape, int axis);
@@ -341,9 +363,10 @@ bool sn_b_common_shape(
 double sn_elem_ref(sn_op op, bool integer, double x, double y,
                    double z); /* integer: integer or bool operands */
 double sn_round_to(sn_dtype t,
-                   double x); /* x as type t stores it; floats to integers truncate and wrap */
+                   /* x as stored in type t; conversion of floats to integers truncates and wraps */
+                   double x);
 
-/* ir/fold.c — rules that hold at birth: constants, identities. NULL: nothing to fold. */
+/* ir/fold.c — folding when a node is created: constants, identities. NULL: nothing to fold. */
 sn_node *sn_fold(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
                  const sn_attr *attr, const sn_type *type);
 
@@ -355,21 +378,20 @@ int sn_panel_columns(sn_dtype t);
 bool sn_decompose(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
                   const sn_attr *attr, int *n_result, sn_node **results);
 
-/* ir/grad.c — out[i]: the gradient of the scalar float `loss` with respect to wrt[i], any float
- * nodes of the module: of wrt[i]'s type and shape, zeros (and a note) where the loss does not
- * depend on it. Returns how many such there are. */
+/* ir/grad.c — out[i]: the gradient of the scalar float `loss` with respect to wrt[i], float nodes
+ * of the module: has wrt[i]'s type and shape, zeros (and a note) if the loss does not depend on it.
+ * Returns the number of those. */
 int sn_gradient(sn_node *loss, int n_wrt, sn_node *const *wrt, sn_node **out);
-/* The same for any float node y with the cotangent g, of its type: out[i] = what of g flows back to
- * wrt[i]; NULL: nothing. Returns how many NULLs there are. */
+/* The same for any float node y with the cotangent g, of y's type: out[i] is the cotangent of
+ * wrt[i]; NULL: zero. Returns the number of NULLs. */
 int sn_pullback(sn_node *y, sn_node *g, int n_wrt, sn_node *const *wrt, sn_node **out);
 
-/* ir/score_grad.c — a score region of attention and its derivative, as one region: results 0 the
- * score, 1 what flows back to its argument 0, then for each read of a captured tensor that is
- * wanted what flows back to the element and the element's indices. Its last argument is what flows
- * into the score. */
+/* ir/score_grad.c — a score region of attention and its derivative as one region: result 0 is the
+ * score, 1 the cotangent of its argument 0; then for each read of a captured tensor in wrt, the
+ * cotangent of the element and its indices. The last argument is the cotangent of the score. */
 typedef struct sn_score_read {
     int captured, n_index;
-    int value; /* result; the indices follow it */
+    int value; /* index of the result; the element's indices follow */
 } sn_score_read;
 typedef struct sn_score_grad {
     const sn_region *region;
@@ -379,8 +401,8 @@ typedef struct sn_score_grad {
 /* wrt: [n_wrt] captured tensors, counted from 0. False: the module has an error. */
 bool sn_score_gradient(sn_module *m, const sn_region *score, int n_wrt, const int64_t *wrt,
                        sn_score_grad *out);
-/* The captured tensor of which node n of a score region reads one element; -1: n is no such read. A
- * captured scalar is read as it is. */
+/* The captured tensor of which node n of a score region reads one element; -1: n is not such a
+ * read. A captured scalar is read directly. */
 int sn_score_read_of(const sn_node *n);
 /* Whether the region reads the captured tensor. */
 bool sn_score_reads(const sn_region *score, int captured);

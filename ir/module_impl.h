@@ -1,4 +1,4 @@
-/* module_impl.h: the inside of a module, shared by the files of ir/ only. */
+/* module_impl.h: internals of a module, shared by the files of ir/ only. */
 #ifndef SN_MODULE_IMPL_H
 #define SN_MODULE_IMPL_H
 
@@ -8,28 +8,28 @@
 #include <setjmp.h>
 #include <stdatomic.h>
 
-typedef struct sn_table { /* open addressing over pointers; grows by rehashing into the arena */
+typedef struct sn_table { /* open addressing over pointers; grows by rehashing in the arena */
     void **slot;
     uint32_t size, used;
 } sn_table;
 
-typedef struct sn_chunk { /* of the arena: mapped, zero, never moved; its header comes first */
+typedef struct sn_chunk { /* of the arena: mapped, zeroed, never moved; starts with its header */
     struct sn_chunk *next;
     size_t size, used;
 } sn_chunk;
 
 struct sn_module {
-    sn_chunk *chunk;   /* the newest; the module itself lies in the oldest */
-    sn_chunk *reserve; /* for the call during which memory comes to an end; NULL: used */
+    sn_chunk *chunk;   /* the newest; the module itself is in the oldest */
+    sn_chunk *reserve; /* for the call during which memory runs out; NULL: used up */
     size_t mapped;     /* bytes of all chunks */
-    jmp_buf *guard;    /* where an allocation that fails jumps to; NULL: nowhere */
-    atomic_int owners; /* the user and every program; the last one frees */
+    jmp_buf *guard;    /* where a failed allocation jumps to; NULL: nowhere */
+    atomic_int owners; /* reference count: the user and every program */
     const char *name;
     sn_error error;
     sn_node *error_node;
     sn_loc loc;
     bool exact_division;
-    const char *callback; /* that is running; NULL: none */
+    const char *callback; /* name of the running callback; NULL: none */
     bool raw;
     const sn_node *
         composite; /* the outermost composite being expanded (op and operands only), for messages */
@@ -47,7 +47,7 @@ struct sn_module {
     int n_replaced;
 };
 
-/* The operands with their types, shapes and names, for messages (infer.c). */
+/* The operands with types, shapes and names, for messages (infer.c). */
 int sn_operands_print(int n_in, sn_node *const *in, char *buf, size_t size);
 
 #endif

@@ -1,6 +1,6 @@
-/* parse.c: modules from text (print.c shows the form). Types that the text shows are checked
- * against those that inference finds. Hostile text gives an error: nothing here recurses except
- * parentheses in dimensions, which dim.c limits. */
+/* parse.c: modules from text (print.c documents the form). Types in the text are compared with the
+ * inferred ones. Malformed text is an error: nothing here recurses except parentheses in
+ * dimensions, whose depth dim.c limits. */
 #include "ir/module_impl.h"
 #include "ir/text_impl.h"
 
@@ -14,13 +14,13 @@
 
 enum { MAX_LIST = 16, MAX_NESTING = 16 };
 
-/* Names of a scope: %names of nodes or @names of regions. */
+/* Names in a scope: %names of nodes or @names of regions. */
 typedef struct name_entry {
     const char *key;
     size_t length;
     sn_node *node;
     const sn_region *region;
-    int depth; /* of the regions in a region */
+    int depth; /* nesting of regions */
 } name_entry;
 
 typedef struct names {
@@ -35,7 +35,7 @@ typedef struct parser {
     sn_error *err;
     names nodes, regions;
     int region_depth; /* of the scope being read */
-    sn_node **list;   /* operands or results being read */
+    sn_node **list;   /* operands or results of the current line */
     int n_list, cap_list;
 } parser;
 
@@ -55,7 +55,7 @@ static bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Skips blanks, `// comments` and `; FileCheck lines`; the next character. */
+/* Skips blanks, `// comments` and `; FileCheck lines`; returns the next character. */
 static char peek(parser *ps) {
     for (;; ps->p++) {
         if (*ps->p == ';' || (ps->p[0] == '/' && ps->p[1] == '/'))
@@ -79,7 +79,7 @@ static bool fail_expected(parser *ps, const char *what) {
              : fail_at(ps, ps->p, "expected %s, found the end of the text", what);
 }
 
-/* The module's own message holds file and line. */
+/* The module's message contains file and line. */
 static bool module_ok(parser *ps) {
     const sn_error *e = sn_module_error(ps->m);
     return !e->code || sn_fail(ps->err, e->code, "%s", e->message);
@@ -126,7 +126,7 @@ static bool parse_string(parser *ps, const char **out) {
     if (peek(ps) != '"') return fail_expected(ps, "a string in quotes");
     const char *end = ps->p + 1;
     while (*end && *end != '"' && *end != '\n') end += 1 + (*end == '\\' && end[1]);
-    if (*end != '"') return fail_at(ps, ps->p, "this string has no end on its line");
+    if (*end != '"') return fail_at(ps, ps->p, "this string is not closed on its line");
     char *s = sn_arena_alloc(ps->m, (size_t)(end - ps->p)), *to = s;
     for (ps->p++; ps->p < end; ps->p++) {
         if (*ps->p != '\\') {
@@ -247,7 +247,7 @@ static size_t parse_ref(parser *ps, char sigil, const char **name) {
     return n;
 }
 
-/* The name that is about to be defined. It is added with add_name when it is. */
+/* A name to be defined here. add_name adds it afterwards. */
 static size_t parse_new_ref(parser *ps, const names *t, char sigil, const char **name) {
     size_t n = parse_ref(ps, sigil, name);
     if (n && lookup(t, *name, n)) {
@@ -269,7 +269,7 @@ static void add_name(parser *ps, names *t, name_entry e) {
     t->used++;
 }
 
-/* A name that must be defined. */
+/* A name that must already be defined. */
 static const name_entry *parse_known_ref(parser *ps, const names *t, char sigil) {
     const char *name;
     size_t n = parse_ref(ps, sigil, &name);
@@ -349,7 +349,7 @@ static bool parse_attrs(parser *ps, attr_list *l) {
         ps->p = word;
         if (key == SN_ATTR_COUNT) return fail_expected(ps, "the name of an attribute");
         for (int i = 0; i < l->n; i++)
-            if ((int)l->attr[i].key == key) return fail_at(ps, word, "attribute given twice");
+            if ((int)l->attr[i].key == key) return fail_at(ps, word, "duplicate attribute");
         ps->p += n;
         sn_attr *a = &l->attr[l->n];
         *a = (sn_attr){.key = (sn_attr_key)key};
@@ -359,7 +359,7 @@ static bool parse_attrs(parser *ps, attr_list *l) {
     return expect(ps, '}');
 }
 
-/* Adds what the type says already, unless it is spelled out. */
+/* Adds attributes that the type implies, unless given. */
 static void add_type_attrs(attr_list *l, sn_op op, const sn_type *t) {
     bool dtype = sn_text_in_type[op] & SN_TYPE_HAS_DTYPE,
          shape = sn_text_in_type[op] & SN_TYPE_HAS_SHAPE;
@@ -379,15 +379,15 @@ static bool type_is(const sn_node *n, const sn_type *t) {
 static bool check_types(parser *ps, const char *at, const sn_node *n, int n_type,
                         const sn_type *t) {
     if (n_type != n->n_result)
-        return fail_at(ps, at, "%s has %d results, %d types are given", sn_ops[n->op].name,
+        return fail_at(ps, at, "%s has %d results, but %d types are given", sn_ops[n->op].name,
                        n->n_result, n_type);
     for (int i = 0; i < n_type; i++) {
         const sn_node *is = n_type > 1 ? n->result_type[i] : n;
         char shape[256];
         if (type_is(is, &t[i])) continue;
         sn_shape_print(ps->m, is->rank, is->shape, shape, sizeof shape);
-        return fail_at(ps, at, "%s gives %s%s here, another type is written", sn_ops[n->op].name,
-                       sn_dtype_name((sn_dtype)is->dtype), shape);
+        return fail_at(ps, at, "the type of %s is %s%s, but another type is given",
+                       sn_ops[n->op].name, sn_dtype_name((sn_dtype)is->dtype), shape);
     }
     return true;
 }
@@ -420,13 +420,13 @@ static bool parse_definition(parser *ps, sn_node **out) {
     add_type_attrs(&l, op, &type[0]);
     sn_node *made = sn_node_new(ps->m, op, ps->n_list, ps->list, l.n, l.attr);
     if (!module_ok(ps)) return false;
-    ps->line = line; /* of the type, for the message */
+    ps->line = line; /* "of the type", for the message */
     ps->line_start = line_start;
     *out = made;
     return check_types(ps, at, made, n_type, type);
 }
 
-/* Lines "%name: ..." of a scope. */
+/* The lines "%name: ..." of a scope. */
 static bool parse_nodes(parser *ps) {
     while (peek(ps) == '%') {
         name_entry e = {0};
@@ -491,7 +491,7 @@ static bool parse_entry(parser *ps) {
     const char *name, *at = (peek(ps), ps->p);
     const name_entry *n;
     if (!parse_name(ps, "the name of an entry", &name)) return false;
-    if (sn_entry_get(ps->m, name)) return fail_at(ps, at, "this entry is defined twice");
+    if (sn_entry_get(ps->m, name)) return fail_at(ps, at, "duplicate entry");
     sn_entry *e = sn_entry_add(ps->m, name);
     clear_names(&ps->nodes);
     if (!expect(ps, '{')) return false;
@@ -505,7 +505,7 @@ static bool parse_entry(parser *ps) {
             !(n = parse_known_ref(ps, &ps->nodes, '%')))
             return false;
         if (n->node->n_result > 1)
-            return fail_at(ps, n->key - 1, "%%%.*s has several results; choose one by result",
+            return fail_at(ps, n->key - 1, "%%%.*s has several results; select one with result",
                            (int)n->length, n->key);
         kinds[k].add(ps->m, e, name, n->node);
     }
@@ -527,8 +527,8 @@ static bool parse_items(parser *ps) {
     return true;
 }
 
-/* NULL and err on malformed text: "file:line:column: expected ..., found ...". raw stays set in the
- * module. */
+/* NULL and err on malformed text: "file:line:column: expected ..., found ...". The module keeps the
+ * setting of raw. */
 sn_module *sn_parse(const char *text, const char *file_name, bool raw, sn_error *err) {
     parser ps = {.p = text, .line_start = text, .line = 1, .err = err};
     ps.m = sn_module_new(NULL);

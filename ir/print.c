@@ -45,12 +45,13 @@ static bool is_in_type(int op, sn_attr_key key) {
 typedef struct printer {
     FILE *f;
     sn_module *m;
-    uint32_t *number;        /* [node count] number in this scope + 1; NULL: numbers are ids */
+    /* [node count] number in this scope + 1; NULL: prints ids as numbers */
+    uint32_t *number;
     const sn_region **known; /* regions printed so far, by number */
     int n_known;
 } printer;
 
-/* What one pair of braces holds, in the order of print. */
+/* The contents of a pair of braces, in printing order. */
 typedef struct scope {
     sn_node **node;
     int n;
@@ -93,7 +94,7 @@ static void print_quoted(FILE *f, const char *s) {
     fputc('"', f);
 }
 
-/* Bare where the parser reads it back, quoted elsewhere. */
+/* Unquoted if the parser can read it back, otherwise quoted. */
 static void print_name(FILE *f, const char *s) {
     bool bare = *s && !isdigit((unsigned char)*s);
     for (const char *p = s; *p; p++) bare &= sn_text_name_char(*p);
@@ -103,7 +104,8 @@ static void print_name(FILE *f, const char *s) {
         print_quoted(f, s);
 }
 
-/* The shorter of 9 and 17 digits that gives the same bits; a NaN with unusual bits shows them. */
+/* The shorter of 9 and 17 digits that reads back to the same bits; a NaN with unusual bits is
+ * printed as bits. */
 static void print_double(FILE *f, double x) {
     uint64_t bits, plain;
     double nan = NAN;
@@ -127,7 +129,7 @@ static void print_region_name(const printer *p, const sn_region *r) {
             fprintf(p->f, "@r%d", i);
             return;
         }
-    fputs("@region", p->f); /* a single node: its regions have no numbers */
+    fputs("@region", p->f); /* a single node: its regions are not numbered */
 }
 
 static void print_attr(const printer *p, const sn_attr *a) {
@@ -206,7 +208,7 @@ const char *sn_node_text(const sn_node *x, char buf[SN_NODE_TEXT]) {
 
 /* ---- scopes ---- */
 
-/* Appends what root reaches, operands first, to the scope; marks are left in p->number. */
+/* Appends the nodes that root reaches to the scope, operands first; marks them in p->number. */
 static bool visit(printer *p, scope *s, sn_node *root) {
     struct frame {
         sn_node *n;
@@ -277,7 +279,7 @@ static bool is_known(const printer *p, const sn_region *r) {
     return false;
 }
 
-/* "region @r0 (%0: f32[]) { ... yield %1 }", after the regions that it uses; once. */
+/* Prints "region @r0 (%0: f32[]) { ... yield %1 }", after the regions that it uses; only once. */
 static bool define_region(printer *p, const sn_region *r, bool named) {
     scope s;
     if (is_known(p, r)) return true;
@@ -389,7 +391,8 @@ void sn_print_node(FILE *f, const sn_node *n) {
     print_line(&(printer){.f = f, .m = n->m}, n);
 }
 
-/* Regions that it uses come first, by number. On error: the empty string and the module's error. */
+/* Prints the regions that it uses first, by number. On error: the empty string, and the module has
+ * the error. */
 char *sn_region_text(sn_module *m, const sn_region *r) {
     char *text = NULL, *kept;
     size_t size = 0;

@@ -27,7 +27,7 @@ static sn_node *widen_node(promoter *w, sn_node *n) {
     for (int i = 0; i < n->n_in; i++) in[i] = w->to[n->in[i]->id];
     for (int i = 0; i < n->n_attr; i++) attr[i] = widen_attr(w, &n->attr[i]);
     sn_module_set_loc(w->m, n->loc);
-    /* a parameter's first value need not be bound as a weight: all named leaves are inputs */
+    /* a parameter's initial value is not bound as a weight: all named leaves become inputs */
     sn_op op = n->op == SN_OP_param || n->op == SN_OP_state ? SN_OP_input : (sn_op)n->op;
     sn_node *r = sn_node_new(w->m, op, n->n_in, in, n->n_attr, attr);
     /* random numbers and tables of angles are f32 by definition */

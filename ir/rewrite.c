@@ -1,10 +1,10 @@
-/* rewrite.c: the engine under every pass: rebuild a graph bottom-up with a rule, and open or make
+/* rewrite.c: the basis of all passes: rebuilds a graph bottom-up with a rule; inlines and extracts
  * regions. */
 #include "ir/module_impl.h"
 
 #include <string.h>
 
-/* New nodes for old ones, indexed by the old id. */
+/* Maps old nodes to new ones, indexed by the old id. */
 typedef struct mapping {
     sn_node **to;
     uint32_t n;
@@ -43,7 +43,7 @@ int sn_rewrite(sn_module *m, int n_root, sn_node **root, sn_rule rule, void *ctx
     return count;
 }
 
-/* Collects (or, with `store`, writes back) every root of an entry. */
+/* Collects (with `store`: writes back) every root of an entry. */
 static int entry_roots(sn_entry *entry, sn_node **root, bool store) {
     sn_binding *lists[] = {entry->output, entry->assign, entry->tap};
     int sizes[] = {entry->n_output, entry->n_assign, entry->n_tap}, n = 0;
@@ -57,7 +57,7 @@ static int entry_roots(sn_entry *entry, sn_node **root, bool store) {
     return n;
 }
 
-/* The same of the module. */
+/* The same for the module. */
 static int each_root(sn_module *m, sn_node **root, bool store) {
     int n = 0;
     for (int e = 0; e < m->n_entry; e++)
@@ -151,8 +151,8 @@ void sn_region_map(const sn_region *r, sn_node *const *arg, int rank, const sn_d
 
 sn_region *sn_region_extract(sn_module *m, int n_cut, sn_node *const *cut, int n_out,
                              sn_node *const *out) {
-    /* Walk from the outputs, but not past the cut: what is above it may be no part of
-     * the region. */
+    /* Walks from the outputs, but not beyond the cut: nodes above it may not be part of the
+     * region. */
     mapping map = map_new(m);
     sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(n_cut + 1));
     for (int i = 0; i < n_cut; i++) {

@@ -1,5 +1,5 @@
-/* score_grad.c: the derivative of attention's score region, by the same rules as all gradients. The
- * reads of captured tensors are its leaves, so that a kernel can add up their gradients where it
+/* score_grad.c: the derivative of attention's score region, by the same rules as all gradients.
+ * Reads of captured tensors are leaves, so that a kernel can accumulate their gradients where it
  * has the indices. */
 #include "ir/module_impl.h"
 
@@ -23,7 +23,7 @@ static bool listed(int captured, int n, const int64_t *list) {
 bool sn_score_gradient(sn_module *m, const sn_region *score, int n_wrt, const int64_t *wrt,
                        sn_score_grad *out) {
     sn_order order = sn_region_topo(m, score);
-    size_t most = (size_t)order.n + 1; /* reads and the score itself */
+    size_t most = (size_t)order.n + 1; /* the reads, and the score itself */
     sn_node **to = sn_arena_alloc(m, sizeof *to * most), **d = sn_arena_alloc(m, sizeof *d * most);
     int n = 1;
     to[0] = score->arg[SCORE];

@@ -1,4 +1,4 @@
-/* text_impl.h: what the printer and the parser of the text form must agree on. */
+/* text_impl.h: shared by the printer and the parser of the text form. */
 #ifndef SN_IR_TEXT_IMPL_H
 #define SN_IR_TEXT_IMPL_H
 
@@ -6,7 +6,7 @@
 
 #include <ctype.h>
 
-/* Attributes that repeat the printed type: not printed, and taken from the type when parsed. */
+/* Attributes that repeat the printed type: not printed, and derived from the type when parsed. */
 enum { SN_TYPE_HAS_DTYPE = 1, SN_TYPE_HAS_SHAPE = 2 };
 extern const uint8_t sn_text_in_type[SN_OP_COUNT]; /* print.c */
 

@@ -1,45 +1,46 @@
-/* verify.c: derives every node of a module anew and compares; run between passes and by tests. The
- * message of a failure shows the ten nodes around the bad one. */
+/* verify.c: re-derives every node of a module and compares; used between passes and by tests. On
+ * failure the message shows the ten nodes around the bad one. */
 #include "ir/module_impl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BEFORE = 5, AFTER = 4, LINE = 72 }; /* the neighbourhood and how much of a line it shows */
+/* size of the neighbourhood, and how much of a line it shows */
+enum { BEFORE = 5, AFTER = 4, LINE = 72 };
 
 static bool possible_type(const sn_node *n) {
     return n->dtype < SN_DTYPE_COUNT && n->rank <= SN_MAX_RANK;
 }
 
-/* What is wrong with the node apart from its type; NULL: nothing, it may be printed. */
+/* What is wrong with the node apart from its type; NULL: nothing, so it can be printed. */
 static const char *find_fault(const sn_module *m, uint32_t id) {
     const sn_node *n = m->node[id];
     if (!n || n->m != m || n->id != id) return "is not a node of this module";
     if (n->op >= SN_OP_COUNT) return "has an unknown op";
     const sn_op_info *op = &sn_ops[n->op];
     if (n->n_in < op->min_in || (op->max_in >= 0 && n->n_in > op->max_in))
-        return "has a wrong number of operands";
+        return "has the wrong number of operands";
     for (int i = 0; i < n->n_in; i++) {
         const sn_node *x = n->in[i];
         if (!x || x->m != m || x->id >= m->n_node || m->node[x->id] != x)
             return "has an operand that is not a node of this module";
-        if (x->id >= id) return "has an operand that is younger than it";
+        if (x->id >= id) return "has an operand with a larger id";
         if (x->n_result > 1 && n->op != SN_OP_result) return "has an operand with several results";
     }
     for (int i = 0; i < n->n_attr; i++) {
         if (n->attr[i].key >= SN_ATTR_COUNT) return "has an unknown attribute";
         if (i && n->attr[i].key <= n->attr[i - 1].key)
-            return "has attributes out of order or twice";
+            return "has attributes that are out of order or duplicate";
         if (sn_attr_table[n->attr[i].key].kind == SN_AK_REGION && !n->attr[i].r)
             return "has an empty region";
     }
-    if (!possible_type(n)) return "has an impossible type";
+    if (!possible_type(n)) return "has an invalid type";
     if (n->n_result < 1 || n->n_result > SN_MAX_RESULTS || (n->n_result > 1) != !!n->result_type)
-        return "has a wrong number of results";
+        return "has the wrong number of results";
     for (int i = 0; n->n_result > 1 && i < n->n_result; i++)
         if (!n->result_type[i] || !possible_type(n->result_type[i]))
-            return "has a result of an impossible type";
+            return "has a result of an invalid type";
     if ((op->kind == SN_COMP) != (n->decomposition != NULL))
         return "has no decomposition, or one that it should not have";
     return NULL;
@@ -65,7 +66,7 @@ static void print_around(FILE *f, const sn_module *m, uint32_t bad) {
     }
 }
 
-/* Replaces the module's error, if inference left one, by one that shows the neighbourhood. */
+/* Replaces the module's error, if inference set one, by one that shows the neighbourhood. */
 static bool report(sn_module *m, uint32_t bad, const char *what) {
     char why[128], *around = NULL;
     size_t size = 0;
@@ -111,7 +112,7 @@ static bool check_type(sn_module *m, const sn_node *n) {
         sn_type t[SN_MAX_RESULTS];
         if (!sn_infer(m, op, n->n_in, n->in, n->n_attr, n->attr, &n_result, t))
             return report(m, n->id, m->error.message);
-        if (n->n_result != n_result) return report(m, n->id, "has a wrong number of results");
+        if (n->n_result != n_result) return report(m, n->id, "has the wrong number of results");
         for (int i = 0; i < n_result; i++)
             if (!same_type(result_of(n, i), t[i].dtype, t[i].rank, t[i].shape))
                 return report_type(m, n, i, t[i].dtype, t[i].rank, t[i].shape);
@@ -120,7 +121,7 @@ static bool check_type(sn_module *m, const sn_node *n) {
     sn_node *r[SN_MAX_RESULTS];
     if (!sn_decompose(m, op, n->n_in, n->in, n->n_attr, n->attr, &n_result, r) || m->error.code)
         return report(m, n->id, m->error.message);
-    if (n->n_result != n_result) return report(m, n->id, "has a wrong number of results");
+    if (n->n_result != n_result) return report(m, n->id, "has the wrong number of results");
     for (int i = 0; i < n_result; i++)
         if (!same_type(result_of(n, i), (sn_dtype)r[i]->dtype, r[i]->rank, r[i]->shape))
             return report_type(m, n, i, (sn_dtype)r[i]->dtype, r[i]->rank, r[i]->shape);
@@ -178,7 +179,7 @@ static bool check_bindings(sn_module *m, const sn_entry *e, const char *what, in
     return true;
 }
 
-/* A value assigned to a state that an entry reads has the state's type. */
+/* A value assigned to a state that the entry reads has the state's type. */
 static bool check_assigned(sn_module *m, const sn_node *state) {
     const char *name = sn_attr_str(state, SN_A_name, "");
     for (int i = 0; i < m->n_entry; i++)
@@ -193,7 +194,8 @@ static bool check_assigned(sn_module *m, const sn_node *state) {
 
 bool sn_verify(sn_module *m) {
     if (m->error.code) return false;
-    uint32_t n = m->n_node; /* decompositions may add nodes; those are checked at birth */
+    /* decompositions may add nodes, which are checked when they are created */
+    uint32_t n = m->n_node;
     for (uint32_t id = 0; id < n; id++) {
         const char *fault = find_fault(m, id);
         if (fault) return report(m, id, fault);

@@ -8,29 +8,34 @@
 
 const char *const sn_answer_names[3] = {"fused", "apart", "onednn"};
 
-/* The model: a primitive's time as a share of that of our own kernel for the same work, measured
- * with two threads on an AVX-512 server (oneDNN 2.6; `sinter bench kernel` and `gemm` repeat it),
- * and whether its bits are the same for any number of threads. `auto` takes a primitive that needs
- * at most MOST of the time and whose bits are; a chooser may take any whose bits are. */
+/* The cost model: a primitive's time relative to that of the native kernel for the same work,
+ * measured with two threads on an AVX-512 server (oneDNN 2.6; `sinter bench kernel` and `gemm`
+ * repeat it), and whether its results are the same for any number of threads. `auto` uses a
+ * deterministic primitive that needs at most MOST of the time; a chooser may use any deterministic
+ * one. */
 static const struct cost {
     sn_op op;
     double time;
     bool steady;
-    const char *why; /* why our own kernel */
+    const char *why; /* reason for the native kernel */
 } costs[] = {
-    {SN_OP_dot, 1.05, true, "cost model: same speed, and its epilogue is free"},
-    {SN_OP_softmax, 1.9, true, "cost model: faster alone, and its neighbours join it"},
-    {SN_OP_layer_norm, 1.03, true, "cost model: same speed, and it fuses with its neighbours"},
-    {SN_OP_softmax_grad, 1.5, true, "cost model: faster alone, and its neighbours join it"},
-    {SN_OP_layer_norm_grad, 1.5, true, "cost model: faster alone, and its neighbours join it"},
+    {SN_OP_dot, 1.05, true, "cost model: same speed, and the native epilogue is free"},
+    {SN_OP_softmax, 1.9, true,
+     "cost model: the native kernel is faster, and its neighbours are fused"},
+    {SN_OP_layer_norm, 1.03, true,
+     "cost model: same speed, and the native kernel fuses with its neighbours"},
+    {SN_OP_softmax_grad, 1.5, true,
+     "cost model: the native kernel is faster, and its neighbours are fused"},
+    {SN_OP_layer_norm_grad, 1.5, true,
+     "cost model: the native kernel is faster, and its neighbours are fused"},
     {SN_OP_conv2d, 0.85, false,
-     "cost model: oneDNN's is faster, but its bits depend on the number of threads"},
+     "cost model: oneDNN is faster, but its results depend on the number of threads"},
     {SN_OP_conv2d_grad, 0.85, false,
-     "cost model: oneDNN's is faster, but its bits depend on the number of threads"},
+     "cost model: oneDNN is faster, but its results depend on the number of threads"},
 };
 static const double MOST = 0.97;
 
-/* Attention by its parts needs memory for all scores: it is thought of up to so many. */
+/* Unfused attention stores all scores; it is a candidate up to this many bytes. */
 enum { MOST_SCORES = 1 << 24 };
 
 static const struct cost *cost_of(sn_op op) {
@@ -93,13 +98,13 @@ static void judge(const sn_passes *p, const sn_node *n, sn_question *q) {
     bool product = n->op == SN_OP_dot, fits = product ? sn_primitive_dot(n) : sn_primitive_fits(n);
     q->allowed = 1u << SN_CHOOSE_FUSED;
     q->why = own ? "backend own" : c ? c->why : "cost model: scores stay in registers";
-    if (onednn) { /* a composite that does not fit gets a remark from the one who asks */
+    if (onednn) { /* the caller adds a remark for a composite that does not fit */
         q->model = !product || fits ? SN_CHOOSE_PRIMITIVE : SN_CHOOSE_FUSED;
         q->allowed = 1u << q->model;
         q->why = "backend onednn";
         return;
     }
-    if (p->o.weights) return; /* of fewer bits: only our own kernels read them */
+    if (p->o.weights) return; /* only native kernels read weights of fewer bits */
     if (!own && c && fits && c->steady) {
         q->allowed |= 1u << SN_CHOOSE_PRIMITIVE;
         if (c->time <= MOST) q->model = SN_CHOOSE_PRIMITIVE, q->why = "cost model: faster";
@@ -109,7 +114,7 @@ static void judge(const sn_passes *p, const sn_node *n, sn_question *q) {
         q->allowed |= 1u << SN_CHOOSE_APART;
 }
 
-/* Makes room for an answer by id. */
+/* Makes room for a choice by id. */
 static void reach(sn_passes *p, int id) {
     if (id < p->cap_asked) return;
     int more = 2 * id + 64;

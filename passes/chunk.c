@@ -1,10 +1,10 @@
-/* chunk.c: a product with a very wide result (logits), what follows it row by row (the loss and its
- * gradient) and the products that take that up again run for some rows at a time, so that the wide
- * tensors never live whole.
+/* chunk.c: row blocking: a product with a very wide result (logits), the row-wise operations on it
+ * (the loss and its gradient) and the products that consume those run for a limited number of rows
+ * at a time, so that the wide tensors are never fully materialised.
  *
- * Requires primitives only. Keeps values up to the order of sums over rows. What is taken becomes
- * one `chunks` node, whose body has the rows as one first axis; fuse.c makes kernels of the body.
- * Terminates: every round takes one product that no later round sees. */
+ * Requires primitives only. Keeps values up to the order of sums over rows. The chain becomes one
+ * `chunks` node, in whose body the rows are one first axis; fuse.c makes kernels of the body.
+ * Terminates: every round handles one product that no later round sees. */
 #include "passes/graph_util.h"
 #include "passes/passes.h"
 #include "passes/primitive.h"
@@ -12,19 +12,20 @@
 #include <string.h>
 
 enum {
-    LEAST_COLUMNS = 2048,    /* of a tensor that is worth it */
-    LEAST_BYTES = 1 << 25,   /* that it may have as a whole */
-    CHUNK_BYTES = 208 << 20, /* of it at a time */
-    LEAST_ROWS = 128,        /* at a time: fewer leave the products too little work */
+    LEAST_COLUMNS = 2048,    /* minimum size of a tensor for which it pays */
+    LEAST_BYTES = 1 << 25,   /* size up to which a tensor is kept whole */
+    CHUNK_BYTES = 208 << 20, /* size of a block */
+    LEAST_ROWS = 128,        /* minimum number of rows: with fewer, the products are inefficient */
     MOST_ROWS = 1024,
     ROW_UNIT = 64,
 };
 
-/* How a node stands to the product: not after it; inside the chain; one of the chain's ends; after
+/* A node's relation to the product: independent; inside the chain; an end of the chain; after
  * it. */
 typedef enum state { FREE, MEMBER, END, AFTER } state;
 
-/* Shape of a node beside the product's [rows.., columns]: that, [rows.., 1], [rows..], another. */
+/* A node's shape relative to the product's [rows.., columns]: equal, [rows.., 1], [rows..],
+ * other. */
 typedef enum kind { OTHER, WIDE, COLUMN, VECTOR } kind;
 
 typedef struct chunker {
@@ -33,16 +34,17 @@ typedef struct chunker {
     sn_entry *e;
     sn_order order;
     uint8_t *state;  /* by id */
-    uint8_t *result; /* by id: a member that somebody outside uses */
-    sn_node **flat;  /* by id: its spelling in the body, rows as one axis */
-    sn_node **made;  /* by id: what replaces it */
+    uint8_t *result; /* by id: a member with users outside the chain */
+    sn_node **flat;  /* by id: the node in the body, where the rows are one axis */
+    sn_node **made;  /* by id: replacement */
     sn_node *dot;
-    int lead; /* axes of the rows */
+    int lead; /* row axes */
     sn_dim rows, columns;
-    sn_node **operand, **arg; /* [n_arg] of the chunks node, and what the body has for them */
+    /* [n_arg] operands of the chunks node, and the corresponding arguments in the body */
+    sn_node **operand, **arg;
     int n_arg, cap_arg;
     bool reduces, ends;
-    const char *why; /* it cannot be done; NULL: it can */
+    const char *why; /* why it is not possible; NULL: it is */
 } chunker;
 
 static kind kind_of(const chunker *c, const sn_node *n) {
@@ -57,7 +59,7 @@ static bool is_kind(const chunker *c, const sn_node *n, state s, kind k) {
     return c->state[n->id] == s && kind_of(c, n) == k;
 }
 
-/* ---- which nodes ---- */
+/* ---- selecting the nodes ---- */
 
 static bool axes_are(const sn_attr *a, int first, int n) {
     if ((a ? a->n : 0) != n) return false;
@@ -70,7 +72,7 @@ static bool no_axes(const sn_node *dot, sn_attr_key key) {
     return axes_are(sn_attr_get(dot, key), 0, 0);
 }
 
-/* [rows.., K..] [.., K.., ..] with one free axis of the right factor, large enough. */
+/* [rows.., K..] [.., K.., ..] where the right factor has one free axis that is large enough. */
 static bool is_start(chunker *c, sn_node *n) {
     int64_t columns;
     if (n->op != SN_OP_dot || n->rank < 2 || !sn_dtype_is_float((sn_dtype)n->dtype)) return false;
@@ -92,7 +94,7 @@ static bool is_start(chunker *c, sn_node *n) {
     return sn_dim_hi(n->m, c->rows) >= (LEAST_BYTES + row - 1) / row;
 }
 
-/* A product that takes wide rows up: along the columns (with `left` as first factor), or along the
+/* A product that consumes wide rows: contracting the columns (as first factor if `left`), or the
  * rows. */
 static bool ends_rows(const chunker *c, const sn_node *n) {
     return n->op == SN_OP_dot && is_kind(c, n->in[0], MEMBER, WIDE) && no_axes(n, SN_A_batch_a) &&
@@ -139,7 +141,7 @@ static void place(chunker *c, sn_node *n) {
         c->ends |= n->op == SN_OP_dot;
         c->state[n->id] = END;
     } else if (member || after) {
-        if (wide) c->why = "something after it needs it as a whole";
+        if (wide) c->why = "a later operation needs it as a whole";
         c->state[n->id] = AFTER;
         for (int i = 0; i < n->n_in; i++) c->result[n->in[i]->id] = 1;
     }
@@ -152,7 +154,7 @@ static void place_root(chunker *c, const sn_node *n) {
 
 /* ---- the body ---- */
 
-/* The body's name for a tensor from outside, of which the first axis is the rows (`lead` = 1) or
+/* The body's argument for a tensor from outside, whose first axis is the rows (`lead` = 1) or
  * not. */
 static sn_node *argument(chunker *c, sn_node *x, int lead) {
     for (int i = 0; i < c->n_arg; i++)
@@ -161,7 +163,7 @@ static sn_node *argument(chunker *c, sn_node *x, int lead) {
     c->operand = sn_arena_grow(c->m, c->operand, sizeof *c->operand, c->n_arg, &cap);
     c->arg = sn_arena_grow(c->m, c->arg, sizeof *c->arg, c->n_arg, &c->cap_arg);
     for (int a = lead; a < x->rank; a++)
-        if (x->shape[a] == c->rows) c->why = "another axis is as long as its rows are many";
+        if (x->shape[a] == c->rows) c->why = "another axis has the same size as its rows";
     sn_node *arg = sn_arg(c->m, c->n_arg, (sn_dtype)x->dtype, x->rank, x->shape);
     c->operand[c->n_arg] = x;
     return c->arg[c->n_arg++] = arg;
@@ -179,8 +181,8 @@ static sn_node *spread(chunker *c, sn_node *x, kind k) {
     return sn_b_broadcast(x, 2, (const sn_dim[]){c->rows, k == WIDE ? c->columns : 1});
 }
 
-/* What a broadcast from outside repeats: along all rows, a tensor as it is; along some of them, one
- * value or row for each. */
+/* What a broadcast from outside repeats: over all rows, the tensor itself; over some of them, one
+ * value or row each. */
 static sn_node *flat_broadcast(chunker *c, sn_node *n, kind k) {
     sn_node *x = n->in[0];
     if (x->op == SN_OP_const) return spread(c, x, k);
@@ -203,7 +205,7 @@ static sn_node *flat_elem(chunker *c, sn_node *n) {
     return sn_node_new(c->m, (sn_op)n->op, n->n_in, in, n->n_attr, n->attr);
 }
 
-/* From outside: wide values that nobody has in memory are computed here. */
+/* Wide values from outside that are not in memory are computed here. */
 static sn_node *flat_free(chunker *c, sn_node *n) {
     kind k = kind_of(c, n);
     if (n->op == SN_OP_broadcast) return flat_broadcast(c, n, k);
@@ -211,8 +213,8 @@ static sn_node *flat_free(chunker *c, sn_node *n) {
     return row_argument(c, n);
 }
 
-/* The product, or one that takes it up, with the rows as the only axis before `first` of factor 0
- * (and of factor 1: sums). */
+/* The product, or one that consumes it, with the rows as the only axis before `first` of factor 0
+ * (and of factor 1, for sums). */
 static sn_node *flat_dot(chunker *c, const sn_node *n, sn_node *x, sn_node *y) {
     const sn_attr *ca = sn_attr_get(n, SN_A_contract_a), *cb = sn_attr_get(n, SN_A_contract_b);
     int64_t a[SN_MAX_RANK], zero = 0;
@@ -257,7 +259,7 @@ static int64_t rows_at_a_time(const chunker *c) {
     return n < LEAST_ROWS ? LEAST_ROWS : n > MOST_ROWS ? MOST_ROWS : n;
 }
 
-/* The chunks node in the place of the chain's ends. False: it cannot be done. */
+/* Replaces the chain's ends by the chunks node. False: not possible. */
 static bool replace_ends(chunker *c) {
     sn_node *old[SN_MAX_RESULTS], *out[SN_MAX_RESULTS];
     int n = 0;
@@ -266,7 +268,7 @@ static bool replace_ends(chunker *c) {
         bool inside = c->state[k->id] == MEMBER || c->state[k->id] == END;
         if (!inside || !c->result[k->id]) continue;
         if (n == SN_MAX_RESULTS) {
-            c->why = "too many results are needed of it";
+            c->why = "it has too many results";
             return false;
         }
         old[n] = k;
@@ -299,7 +301,7 @@ static void rebuild(chunker *c) {
     sn_entry_map(c->e, replacement, c);
 }
 
-/* The chain from this product on, if it is one. */
+/* The chain that starts at this product, if any. */
 static bool take(chunker *c, sn_node *start) {
     uint32_t n_id = sn_module_node_count(c->m);
     if (!is_start(c, start)) return false;
@@ -319,14 +321,14 @@ static bool take(chunker *c, sn_node *start) {
     if (c->why || !replace_ends(c)) {
         if (c->why)
             sn_remark_add(c->p, "chunk", start, false,
-                          "its %s columns live whole, not some rows at a time: %s", columns,
-                          c->why);
+                          "its %s columns are materialised as a whole, not in row blocks: %s",
+                          columns, c->why);
         return false;
     }
     rebuild(c);
     sn_remark_add(c->p, "chunk", start, false,
-                  "its %s columns and what is made of them live for %lld rows at a time", columns,
-                  (long long)rows_at_a_time(c));
+                  "its %s columns and what depends on them are computed for %lld rows at a time",
+                  columns, (long long)rows_at_a_time(c));
     return true;
 }
 

@@ -1,8 +1,8 @@
-/* expand.c: composites become primitives, except where the level has a kernel for the whole.
+/* expand.c: replaces composites by primitives, except where the level has a kernel for the whole.
  *
- * Requires nothing. Keeps values. Breaks: no COMP node is left. Records for each new node which
- * composite it came from (p->unit): a level that does not fuse across the user's operations still
- * makes one kernel of one composite. */
+ * Requires nothing. Keeps values. Breaks: no COMP node is left. Records the composite that each new
+ * node came from (p->unit): a level that does not fuse across the user's operations still makes one
+ * kernel per composite. */
 #include "passes/choice.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
@@ -24,8 +24,9 @@ static void set_unit(sn_passes *p, const sn_node *n, uint32_t unit) {
 
 static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t unit);
 
-/* Row kernels reduce the last axis, column kernels any others. A reduction over both is two: rows
- * first; where only axes of size 1 follow the last reduced one, those go to the front. */
+/* Row kernels reduce the last axis, column kernels any others. A reduction over both becomes two,
+ * rows first; where only axes of size 1 follow the last reduced one, those are moved to the
+ * front. */
 static sn_node *split_reduce(sn_node *n) {
     bool last;
     if (!sn_reduces(n, &last) || last) return n;
@@ -52,8 +53,8 @@ static sn_node *split_reduce(sn_node *n) {
     return sn_b_reshape(x, n->rank, n->shape);
 }
 
-/* x with its axes in the order batch, others, contracted, each group as one axis, and an axis of
- * size 1 at `one`. */
+/* x with its axes in the order batch, others, contracted, each group merged into one axis, and an
+ * axis of size 1 at `one`. */
 static sn_node *as_factor(sn_node *x, const sn_attr *batch, const sn_attr *contract, int one) {
     int64_t perm[SN_MAX_RANK];
     sn_dim size[3] = {1, 1, 1}, shape[4];
@@ -74,7 +75,7 @@ static sn_node *as_factor(sn_node *x, const sn_attr *batch, const sn_attr *contr
     return sn_b_reshape(sn_b_transpose(x, x->rank, perm), 4, shape);
 }
 
-/* A product of integers has no kernel of its own: it is spelled [batch, rows, columns, K]. */
+/* A product of integers has no kernel: it is decomposed over [batch, rows, columns, K]. */
 static sn_node *spell_integer_dot(sn_node *n) {
     if (n->op != SN_OP_dot || sn_dtype_is_float((sn_dtype)n->dtype)) return n;
     sn_node *x =
@@ -92,7 +93,7 @@ static sn_node *spell_argmax(sn_node *n) {
     int64_t axis = sn_attr_int(n, SN_A_axis, 0);
     sn_node *top = sn_b_reduce(SN_OP_reduce_max, x, 1, &axis);
     sn_node *hit = sn_b_binary(SN_OP_eq, x, top);
-    if (sn_dtype_is_float((sn_dtype)x->dtype)) /* a NaN is a maximum, but equals nothing */
+    if (sn_dtype_is_float((sn_dtype)x->dtype)) /* NaN counts as the maximum, but compares unequal */
         hit = sn_b_binary(SN_OP_or, hit, sn_b_binary(SN_OP_ne, x, x));
     sn_node *index = sn_b_iota(n->m, SN_I32, x->rank, x->shape, (int)axis);
     sn_node *none = sn_b_const(n->m, SN_I32, 2147483647.0);
@@ -104,7 +105,7 @@ static sn_node *spell_prim(sn_node *n) {
     return split_reduce(spell_integer_dot(spell_argmax(n)));
 }
 
-/* Memo of one expansion: meanings are small, a list will do. */
+/* Memo of one expansion: decompositions are small, a list is enough. */
 typedef struct memo {
     sn_passes *p;
     const sn_node *top;
@@ -131,7 +132,7 @@ static sn_node *expand_below(memo *w, sn_node *n) {
     return made;
 }
 
-/* The kernel of attention is made for its heads and their sizes. */
+/* The attention kernel is specialised for the number of heads and their sizes. */
 static bool flash_fits(const sn_node *n) {
     for (int i = 0; i < 3; i++)
         if (!sn_dim_is_const(n->m, n->in[i]->shape[1], NULL) ||
@@ -142,7 +143,8 @@ static bool flash_fits(const sn_node *n) {
 
 static sn_node *rule(void *ctx, sn_node *n);
 
-/* n's attributes but those of `but`; the score is made of primitives only. Returns their number. */
+/* The forward kernel that the gradient reads from: the one that computed the result, if it still
+ * exists; otherwise a new one. */
 static int kernel_attrs(sn_passes *p, const sn_node *n, const sn_attr_key but[2], sn_attr *out) {
     int count = 0;
     for (int i = 0; i < n->n_attr; i++) {
@@ -165,8 +167,7 @@ static sn_node *expand_attention(sn_passes *p, sn_node *n) {
     return sn_b_result(sn_node_new(n->m, SN_OP_flash, n->n_in, n->in, n_attr, attr), 0);
 }
 
-/* The forward kernel that the gradient goes with: the one that made the result, if it still is one,
- * else one more. */
+/* One result of the kernel that computes all gradients. */
 static sn_node *flash_of_gradient(sn_passes *p, sn_node *n) {
     static const sn_attr_key of_gradient[2] = {SN_A_index, SN_A_wrt};
     enum { RESULT = 3, MORE = 2 };

@@ -1,9 +1,9 @@
-/* fuse.c: every group of primitives becomes one FUSED node: `loops` or `gemm` with the group's work
- * as a region.
+/* fuse.c: replaces every group of primitives by one FUSED node: `loops` or `gemm` with the group's
+ * operations as a region.
  *
- * Requires primitives only (after expand). Keeps values; each entry's computation is afterwards
- * leaves, views, FUSED nodes and primitives with a kernel of their own. Terminates: each group is
- * built once. */
+ * Requires primitives only (after expand). Keeps values. Afterwards an entry consists of leaves,
+ * views, FUSED nodes and primitives with a separate kernel. Terminates: each group is built
+ * once. */
 #include "passes/row_sums.h"
 #include "passes/choice.h"
 #include "passes/graph_util.h"
@@ -14,23 +14,23 @@
 typedef struct builder {
     sn_grouping *g;
     sn_module *m;
-    sn_node **made; /* by old id: the node that replaces it */
+    sn_node **made; /* by old id: the replacement */
     int *uses;      /* by old id: users outside its group (roots count) */
     int count;
-    bool told; /* why norms are not in products */
+    bool told; /* why norms are not fused into products */
 } builder;
 
 static sn_node *build_value(builder *b, sn_node *n);
 
-/* Is n computed inside the body of a kernel of group k (member, or something that every kernel
- * recomputes)? */
+/* Whether n is computed inside the kernel of group k (a member, or something that every kernel
+ * recomputes). */
 static bool inside(const builder *b, int k, const sn_node *n) {
     if (n->id >= b->g->n_id) return false;
     if (b->g->group_of[n->id] == k) return true;
     return sn_group_absorbs(b->g, n) && b->g->group_of[n->id] < 0;
 }
 
-/* Cheap nodes that got a kernel (somebody needs them in memory) are still recomputed here. */
+/* Cheap nodes that have a kernel (because they are needed in memory) are still recomputed here. */
 static bool recomputed(const builder *b, const sn_node *n) {
     return n->id < b->g->n_id && sn_group_absorbs(b->g, n);
 }
@@ -46,15 +46,14 @@ static void add_cut(builder *b, cut_list *c, sn_node *n) {
     c->node[c->n++] = n;
 }
 
-/* Does n reduce rows of group k, a product, over panels of columns, in its epilogue? */
+/* Whether n is a reduction over panels of columns in the epilogue of group k, a product. */
 static bool is_panel_sum(const builder *b, int k, const sn_node *n) {
     return k >= 0 && b->g->group[k].kind == SN_GROUP_GEMM && inside(b, k, n) && sn_panel_sum(n);
 }
 
 enum { WALKED = 1, IN_MEMORY };
 
-/* Collects the tensors that the body reads, in the order in which a walk from its results meets
- * them. */
+/* Collects the tensors that the body reads, in the order of a walk from its results. */
 static void find_cut(builder *b, int k, cut_list *c, sn_node *n, sn_node *stop) {
     if (c->seen[n->id]) return;
     c->seen[n->id] = WALKED;
@@ -65,24 +64,23 @@ static void find_cut(builder *b, int k, cut_list *c, sn_node *n, sn_node *stop) 
         add_cut(b, c, n);
         return;
     }
-    if (is_panel_sum(b, k, n)) { /* through the view that cuts its operand in panels */
+    if (is_panel_sum(b, k, n)) { /* through the view that splits its operand into panels */
         find_cut(b, k, c, n->in[0]->in[0], stop);
         return;
     }
-    bool swap = b->g->group[k].kind == SN_GROUP_GEMM; /* what an epilogue reads elsewhere */
+    bool swap = b->g->group[k].kind == SN_GROUP_GEMM; /* read by the epilogue from memory */
     for (int i = 0; i < n->n_in; i++) {
         if (swap || !sn_reads_far(n, i))
             find_cut(b, k, c, n->in[i], stop);
         else if (c->seen[n->in[i]->id] != IN_MEMORY) {
-            /* read at random: must lie in memory, also for those that could compute it */
+            /* random access: must be in memory, even if it could be computed here */
             c->seen[n->in[i]->id] = IN_MEMORY;
             add_cut(b, c, n->in[i]);
         }
     }
 }
 
-/* The group's results: members that somebody outside it uses, of a product those of its shape
- * first. */
+/* The group's results: members with users outside it; for a product, those of its shape first. */
 static int find_results(builder *b, const sn_group *k, sn_node **out) {
     int n = 0;
     for (int sums = 0; sums < 2; sums++)
@@ -98,8 +96,8 @@ static void publish(builder *b, sn_node *fused, int n_out, sn_node *const *out) 
     b->count++;
 }
 
-/* One kernel has up to SN_MAX_RESULTS results: more are made by several kernels, each of which
- * computes what it needs. */
+/* A kernel has up to SN_MAX_RESULTS results: a group with more becomes several kernels, each of
+ * which computes what it needs. */
 static void build_results(builder *b, int k,
                           void (*build)(builder *, int k, int n_out, sn_node *const *out)) {
     const sn_group *g = &b->g->group[k];
@@ -126,17 +124,18 @@ static void build_loops(builder *b, int k) {
 
 /* ---- products ---- */
 
-/* What goes into the panels of a dot's right factor, and its type there: a factor that was narrowed
- * and widened again is stored narrow. */
+/* What the panels of a dot's right factor are packed from, and the stored type: a factor that was
+ * narrowed and widened again is stored narrow. */
 typedef struct panels {
     sn_node *source;
     sn_dtype stored;
-    sn_node *factors; /* of groups of 4-bit integers (then stored is i32); NULL: none */
+    sn_node *factors; /* scales of 4-bit integers (then stored is i32); NULL: none */
     sn_dim group;
-    bool flat; /* the source is [N, K] whatever axes the factor has instead of N */
+    bool flat; /* the source is [N, K], whatever axes the factor has for N */
 } panels;
 
-/* x, where y is x narrowed to `type` and widened again, and panels of both are as wide; else NULL. */
+/* x, if y is x narrowed to `type` and widened again and panels of both have the same width; else
+ * NULL. */
 static sn_node *narrowed(sn_node *y, sn_dtype type) {
     bool is = y->op == SN_OP_cast && y->in[0]->op == SN_OP_cast && y->in[0]->dtype == type;
     sn_node *x = is ? y->in[0]->in[0] : NULL;
@@ -145,7 +144,7 @@ static sn_node *narrowed(sn_node *y, sn_dtype type) {
                : NULL;
 }
 
-/* Is the last axis of the right factor all that is contracted? */
+/* Whether only the last axis of the right factor is contracted. */
 static bool sums_rows(const sn_node *dot) {
     const sn_attr *contract = sn_attr_get(dot, SN_A_contract_b);
     return contract && contract->n == 1 && contract->v[0] == dot->in[1]->rank - 1;
@@ -201,9 +200,11 @@ static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, const panels *p
     return sn_node_new(b->m, SN_OP_pack_b, 1, &x, n, attr);
 }
 
-/* ---- prologues: the norm of a product's left factor, computed while its rows are copied ---- */
+/* ---- prologues: the norm of a product's left factor, computed when its rows are packed ---- */
 
-/* One number a column, or one for all. */
+/* The norm that the product `dot` computes itself, as a region of (x, vectors ..); c: the vectors.
+ * NULL: the left factor is read from memory. Only if the normalised rows have no other user, and
+ * each row is packed once. */
 static bool is_row_vector(const sn_node *n) {
     for (int i = 0; i < n->rank - 1; i++)
         if (n->shape[i] != 1) return false;
@@ -224,7 +225,7 @@ static bool is_row_work(const sn_node *n, const sn_node *out, int *sums) {
            sn_ops[n->op].kind == SN_ELEM;
 }
 
-/* The group of which `out`, the left factor of the product alone, is the only result; -1: none. */
+/* all four, even if empty, because gemm has defaults */
 static int feeding_group(const builder *b, const sn_node *out) {
     int h = out->id < b->g->n_id ? b->g->group_of[out->id] : -1;
     if (h < 0 || b->g->group[h].kind != SN_GROUP_LOOPS || !b->g->group[h].reduces) return -1;
@@ -235,9 +236,7 @@ static int feeding_group(const builder *b, const sn_node *out) {
     return h;
 }
 
-/* The norm that the product `dot` computes itself, as a region of (x, vectors ..); c: these. NULL:
- * its left factor is read as it is. Only where nobody else needs the normalised rows, and where a
- * row is copied once. */
+/* Views that only products and their epilogues read: those take the node below instead. */
 static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
     sn_node *out = dot->in[0], **node;
     const sn_attr *contract = sn_attr_get(dot, SN_A_contract_a);
@@ -275,8 +274,8 @@ static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
     if (sn_dim_hi(b->m, rows) <= gemm->prologue.rows) return r;
     if (!b->told)
         sn_remark_add(b->g->p, "fuse", dot, false,
-                      "a norm before a product of more than %d rows is a kernel of its own: cost "
-                      "model: as fast",
+                      "a norm before a product of more than %d rows is a separate kernel: cost "
+                      "model: equally fast",
                       gemm->prologue.rows);
     b->told = true;
     return NULL;
@@ -286,7 +285,9 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
     sn_node *dot = b->g->group[k].member[0];
     cut_list c = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
     cut_list rows = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
-    add_cut(b, &c, dot); /* argument 0 is the product */
+    /* Counts the users of every member outside its kernel. The users of a broadcast count instead
+     * of the broadcast. */
+    add_cut(b, &c, dot);
     for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], dot);
     sn_region *pro = find_prologue(b, dot, &rows);
     sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + rows.n + 2));
@@ -307,7 +308,7 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
     }
     static const sn_attr_key axes[] = {SN_A_batch_a, SN_A_batch_b, SN_A_contract_a,
                                        SN_A_contract_b};
-    for (int i = 0; i < 4; i++) { /* all four, also the empty ones: gemm has defaults of its own */
+    for (int i = 0; i < 4; i++) { /* Passes the groups of products to the chooser. */
         const sn_attr *a = sn_attr_get(dot, axes[i]);
         attr[n_attr++] = a ? *a : (sn_attr){.key = axes[i]};
     }
@@ -374,8 +375,7 @@ static void use(builder *b, const sn_node *n, int by_group) {
     if (k >= 0 && k != by_group) b->uses[y->id]++;
 }
 
-/* Views that only products and their epilogues read, which take what lies below instead: they read
- * nothing. */
+/* taps have become outputs by now */
 static uint8_t *find_bypassed(builder *b) {
     sn_grouping *g = b->g;
     uint8_t *bypassed = sn_arena_alloc(b->m, g->n_id), *read = sn_arena_alloc(b->m, g->n_id);
@@ -393,8 +393,7 @@ static uint8_t *find_bypassed(builder *b) {
     return bypassed;
 }
 
-/* Counts the users of every member outside its kernel. A broadcast is no user: the one who reads it
- * is. */
+/* The body of a chunks node is fused like an entry whose inputs are its arguments. */
 static void count_uses(builder *b) {
     sn_grouping *g = b->g;
     const uint8_t *bypassed = find_bypassed(b);

@@ -1,9 +1,10 @@
 /* fuse_groups.c: assigns primitives to kernels, operands first.
  *
- * A node joins a group of one of its operands if the level allows it, the shapes share the group's
- * domain, and no other operand depends on the group by a way outside it (that would be a cycle
- * between kernels). What no group takes founds its own. Nodes that cost nothing to recompute (index
- * arithmetic of masks, constants) belong to no group: every kernel that uses them computes them. */
+ * A node joins the group of an operand if the level allows it, the shapes share the group's domain,
+ * and no other operand depends on the group through a path outside it (which would be a cycle
+ * between kernels). Otherwise it starts a new group. Nodes that cost nothing to recompute (index
+ * arithmetic of masks, constants) belong to no group: every kernel that uses them recomputes
+ * them. */
 #include "passes/fuse_groups.h"
 #include "passes/choice.h"
 #include "passes/fuse_halves.h"
@@ -18,7 +19,8 @@
 enum { CHEAP = 1, CHEAP_INDEX = 2 };
 
 static bool is_held(const sn_node *n) {
-    return (sn_ops[n->op].flags & SN_OPF_EXTERNAL) || n->op == SN_OP_arg; /* of a body of kernels */
+    /* an epilogue has column indices only */
+    return (sn_ops[n->op].flags & SN_OPF_EXTERNAL) || n->op == SN_OP_arg;
 }
 
 static bool costly(const sn_node *n) {
@@ -63,7 +65,9 @@ bool sn_group_absorbs(const sn_grouping *g, const sn_node *n) {
     return n->id < g->n_id && g->cheap[n->id];
 }
 
-/* ---- dependencies between groups ---- */
+/* Whether reading `operand` would make group `target` depend on itself. Members are read from
+ * registers, even if broadcast along the row; any other view of a member needs the finished
+ * tensor. */
 
 static int group_below(const sn_grouping *g, const sn_node *n) {
     return g->group_of[sn_group_strip(n)->id];
@@ -99,10 +103,10 @@ static void add_dep(sn_grouping *g, int group, int on) {
     k->dep[k->n_dep++] = on;
 }
 
-/* ---- joining ---- */
+/* compares rank and shape of n's domain with the group's: equal, or equal except for a last axis of
+ * size 1 on one side */
 
-/* rank and shape of n's domain against the group's: equal, or equal but for a last axis of size 1
- * on one side */
+/* The row length of the kernel that the group becomes. */
 static bool fits_domain(const sn_group *k, const sn_node *n) {
     if (k->rank != n->rank || n->rank == 0) return k->rank == n->rank;
     for (int i = 0; i < n->rank - 1; i++)
@@ -115,7 +119,8 @@ static bool is_elementwise(const sn_node *n) {
     return sn_ops[n->op].kind == SN_ELEM || n->op == SN_OP_random;
 }
 
-/* The row of the kernel that the group becomes. */
+/* Whether the level lets node n join group k. Below the level where row reductions join, a group
+ * that has one accepts no other operations. */
 static const sn_kernel_traits *kernel_of(const sn_group *k) {
     static const sn_kernel_id kernel[] = {[SN_GROUP_LOOPS] = SN_KERNEL_loops,
                                           [SN_GROUP_COLUMN] = SN_KERNEL_column,
@@ -124,8 +129,7 @@ static const sn_kernel_traits *kernel_of(const sn_group *k) {
     return &sn_kernels[kernel[k->kind]];
 }
 
-/* Does the level let node n into group k? Below the level from which on row reductions join, a
- * group that has one takes nothing of other operations. */
+/* Whether it is index arithmetic over the product's column axes. */
 static bool level_allows(const sn_grouping *g, const sn_group *k, const sn_node *n, uint32_t unit) {
     const sn_kernel_traits *kernel = kernel_of(k);
     int level = g->p->o.level;
@@ -206,7 +210,7 @@ bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_no
     return sn_epilogue_precision((sn_dtype)dot->dtype, n);
 }
 
-/* The same for the product's group: the shape is its result's. */
+/* A reduction over panels of columns belongs to a product if its operand does. */
 static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node *n) {
     const sn_node *dot = k->member[0];
     sn_answer answer = sn_choose(g->p, dot);
@@ -218,7 +222,8 @@ static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node 
     return sn_group_epilogue_may(g, dot, n);
 }
 
-/* A reduction over panels of columns is a product's work if what it reduces is. */
+/* The operand's group if n may join it: directly, or through a broadcast along the row (of a
+ * reduction's result). */
 static int product_of_panels(sn_grouping *g, const sn_node *n) {
     const sn_node *x = sn_panel_sum(n);
     int h = x ? g->group_of[x->id] : -1;
@@ -230,8 +235,8 @@ static int product_of_panels(sn_grouping *g, const sn_node *n) {
     return fits ? h : -1;
 }
 
-/* The operand's group if n may join it: directly, or through a broadcast along the row (a
- * reduction's result). */
+/* Whether the product's panels can hold columns at this distance side by side, and all of its group
+ * can be computed for both. */
 static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, uint32_t unit) {
     const sn_node *below = operand;
     if (below->op == SN_OP_broadcast && below->in[0]->rank == n->rank) below = below->in[0];
@@ -245,8 +250,8 @@ static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, u
     return acyclic(g, h, n) ? h : -1;
 }
 
-/* Can the panels of a product hold columns so far apart side by side, and all of its group be
- * computed for both? */
+/* Whether n swaps columns of a product, or of a value of its epilogue, that are available there:
+ * neighbours, which are in one register, or columns that can be paired. */
 static bool may_pair(const sn_grouping *g, const sn_group *k, int64_t distance) {
     const sn_node *dot = k->member[0];
     if (k->pair) return k->pair == distance && k->domain[k->rank - 1] == dot->shape[dot->rank - 1];
@@ -254,8 +259,7 @@ static bool may_pair(const sn_grouping *g, const sn_group *k, int64_t distance) 
            distance % (sn_panel_columns((sn_dtype)dot->dtype) / 2) == 0;
 }
 
-/* Does n swap columns of a product, or of what its epilogue made of it, that the epilogue has at
- * hand: neighbours, which are in one register, or such as can be paired? */
+/* A half of a product that is combined with the other half: the kernel's result has that shape. */
 static bool takes_swap(sn_grouping *g, const sn_node *n) {
     int h = n->n_in ? g->group_of[n->in[0]->id] : -1;
     int64_t distance = h >= 0 && g->group[h].kind == SN_GROUP_GEMM ? sn_swap_distance(n) : 0;
@@ -274,7 +278,7 @@ static bool takes_swap(sn_grouping *g, const sn_node *n) {
 static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t unit);
 static void take_summand(sn_grouping *g, const sn_node *n);
 
-/* A half of a product that meets the other one: its kernel's result is of that shape. */
+/* random access: starts a kernel, others may join */
 static void place_half(sn_grouping *g, sn_node *n) {
     int h = g->group_of[n->in[0]->id];
     if (h < 0 || g->group[h].member[0] != g->half_of[n->id]) return;
@@ -330,10 +334,11 @@ static void place(sn_grouping *g, sn_node *n) {
     }
 }
 
-/* ---- merging ---- */
+/* Whether everything in group h can be computed in group k, which n has joined; n's operand in h is
+ * to be read there. */
 
-/* May everything in group h be computed in group k, which n has joined and which n's operand in h
- * is for? */
+/* Whether h and k depend on each other through a third group. Merged, they would depend on
+ * themselves. */
 static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t unit) {
     const sn_group *to = &g->group[k], *from = &g->group[h];
     if (from->kind != SN_GROUP_LOOPS || to->rank != from->rank ||
@@ -351,8 +356,8 @@ static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t unit) {
     return to->kind == SN_GROUP_LOOPS || to->kind == SN_GROUP_GEMM;
 }
 
-/* Does h depend on k, or k on h by a way through a third group? Together they would wait for
- * themselves. */
+/* Whether k reads h's members from registers only: at the same index, or broadcast along the row.
+ * The factors of a product must be in memory. */
 static bool merge_acyclic(sn_grouping *g, int k, int h) {
     g->stamp++;
     if (reaches(g, h, k)) return false;
@@ -364,8 +369,7 @@ static bool merge_acyclic(sn_grouping *g, int k, int h) {
     return true;
 }
 
-/* Does k read h's members in registers only: at the same place, or spread along the row? A
- * product's factors must be in memory. */
+/* the product stays first */
 static bool reads_in_place(const sn_grouping *g, int k, int h) {
     const sn_group *to = &g->group[k];
     for (int i = 0; i < to->n_member; i++)
@@ -391,7 +395,8 @@ static void merge_into(sn_grouping *g, int k, int h) {
     sn_node **all = sn_arena_alloc(g->m, sizeof *all * (size_t)n);
     memcpy(all, to->member, sizeof *all * (size_t)to->n_member);
     memcpy(all + to->n_member, from->member, sizeof *all * (size_t)from->n_member);
-    int first = to->kind == SN_GROUP_GEMM; /* the product stays in front */
+    /* groups that depended on h now depend on k: h stays as an empty intermediate group */
+    int first = to->kind == SN_GROUP_GEMM;
     qsort(all + first, (size_t)(n - first), sizeof *all, by_id);
     to->member = all;
     to->n_member = to->cap_member = n;
@@ -399,13 +404,13 @@ static void merge_into(sn_grouping *g, int k, int h) {
     for (int i = 0; i < from->n_dep; i++) add_dep(g, k, from->dep[i]);
     for (int i = 0; i < to->n_dep; i++)
         if (to->dep[i] == h) to->dep[i] = to->dep[--to->n_dep];
-    /* whoever waited for h waits for k: h stays as an empty group on the way */
+    /* n's other operands may have a separate group (the two halves of a sum): one kernel computes
+     * all. */
     *from = (sn_group){.kind = SN_GROUP_LOOPS, .rank = -1};
     add_dep(g, h, k);
 }
 
-/* What else n reads may have been founded beside the group that n joined (the two halves of a sum):
- * one kernel computes all of it. */
+/* What is only summed by n, along columns, is computed during the summation. */
 static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t unit) {
     int k = g->group_of[n->id];
     for (int i = 0; i < n->n_in; i++) {
@@ -416,7 +421,8 @@ static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t unit) {
     }
 }
 
-/* What was founded only to be summed by n, along columns, is computed while they are summed. */
+/* A cheap node that is needed in memory (an output, a product's operand, an index table) gets a
+ * kernel, too. */
 static void take_summand(sn_grouping *g, const sn_node *n) {
     const sn_node *x = n->in[0];
     int h = g->group_of[x->id];
@@ -426,8 +432,7 @@ static void take_summand(sn_grouping *g, const sn_node *n) {
     merge_into(g, g->group_of[n->id], h);
 }
 
-/* A cheap node that somebody needs in memory (an output, a product's operand, an index table) gets
- * a kernel after all. */
+/* epilogue members recompute them */
 static bool needs_memory(const sn_grouping *g, const sn_node *user) {
     int h = g->group_of[user->id];
     if (sn_is_view(user)) return user->op != SN_OP_broadcast;

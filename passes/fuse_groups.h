@@ -6,21 +6,22 @@
 #include "passes/passes.h"
 
 typedef enum sn_group_kind {
-    SN_GROUP_LOOPS,  /* elementwise and row reductions over one domain */
-    SN_GROUP_COLUMN, /* one reduction over axes that are not the last, with its elementwise
-                        producers */
+    SN_GROUP_LOOPS, /* elementwise and row reductions over one domain */
+    /* one reduction over axes other than the last, with its elementwise producers */
+    SN_GROUP_COLUMN,
     SN_GROUP_GEMM,   /* one product and its epilogue */
-    SN_GROUP_SINGLE, /* a primitive with a kernel of its own */
+    SN_GROUP_SINGLE, /* a primitive with a separate kernel */
 } sn_group_kind;
 
 typedef struct sn_group {
     sn_group_kind kind;
     int rank;
     sn_dim domain[SN_MAX_RANK];
-    uint32_t unit; /* composite that all members come from; 0: several or none */
+    uint32_t unit; /* the composite that all members come from; 0: several or none */
     bool reduces;
-    int64_t pair;     /* > 0: the product's halves, of so many columns, meet in the epilogue */
-    bool swaps;       /* neighbouring columns: then no others are swapped */
+    /* > 0: the halves of the product, of this many columns, are combined in the epilogue */
+    int64_t pair;
+    bool swaps;       /* neighbouring columns are swapped, so no others can be */
     sn_node **member; /* in topological order */
     int n_member, cap_member;
     int *dep; /* groups that must run before this one (direct) */
@@ -36,18 +37,18 @@ typedef struct sn_grouping {
     sn_group *group;
     int n_group;
     int *group_of;     /* by node id; -1: none (leaves, views, cheap nodes) */
-    uint8_t *cheap;    /* by node id; not 0: recomputed wherever it is used */
-    uint8_t *summed;   /* by node id: reductions are all that reads it */
-    uint32_t *readers; /* by node id: how many operands it is */
-    sn_node **half_of; /* by node id: of two slices, the product whose halves they are */
+    uint8_t *cheap;    /* by node id; not 0: recomputed by every user */
+    uint8_t *summed;   /* by node id: all users are reductions */
+    uint32_t *readers; /* by node id: number of uses */
+    sn_node **half_of; /* by node id: for two slices, the product whose halves they are */
     uint32_t n_id, stamp;
 } sn_grouping;
 
 sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e);
-/* May a kernel's body contain n besides its group's members: leaves without memory, cheap nodes,
- * broadcasts and casts of those? */
+/* Whether a kernel's body may contain n in addition to its group's members: leaves without memory,
+ * cheap nodes, broadcasts and casts of those. */
 bool sn_group_absorbs(const sn_grouping *g, const sn_node *n);
-/* A right factor that never changes is put in panels once; a primitive has a layout of its own. */
+/* A constant right factor is packed once; a oneDNN primitive has its own layout. */
 bool sn_group_packs(const sn_grouping *g, const sn_node *dot);
 /* May the product's epilogue compute n, if its shape is right? */
 bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_node *n);

@@ -1,4 +1,4 @@
-/* graph_util.c: small questions about nodes that several passes ask. */
+/* graph_util.c: predicates on nodes that several passes use. */
 #include "passes/graph_util.h"
 
 #include <string.h>

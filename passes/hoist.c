@@ -1,10 +1,10 @@
-/* hoist.c: what depends on parameters only is computed once, when weights are loaded.
+/* hoist.c: computes what depends on parameters only once, when a session opens.
  *
- * Requires fused nodes. Each such kernel moves to an entry "@prepare.K" and is read back as a
+ * Requires fused nodes. Each such kernel moves to an entry "@prepare.K" and its result is read as a
  * parameter "@prepared.N". Kernels that need the same intermediate results share an entry; all
- * others get entries of their own, so that weights can be prepared one after the other and what one
- * needs meanwhile is freed before the next. Keeps values as long as parameters do not change
- * between calls (p->o.constant_params). Terminates: two loops. */
+ * others get separate entries, so that weights can be prepared one at a time and their temporaries
+ * freed in between. Keeps values as long as parameters do not change between calls
+ * (p->o.constant_params). Terminates: two loops. */
 #include "passes/graph_util.h"
 #include "passes/passes.h"
 
@@ -15,17 +15,17 @@ typedef struct hoister {
     sn_module *m;
     uint8_t *fixed;  /* by old id: depends on parameters and constants only, and on at least one
                         parameter */
-    uint8_t *closed; /* by old id: depends on no input, state or run-time dimension */
+    uint8_t *closed; /* by old id: does not depend on inputs, states or run-time dimensions */
     sn_node **moved; /* by old id: the parameter that replaces it */
     uint32_t n_id;
-    sn_node **kernel;  /* [count] what moved, in order */
-    const char **name; /* [count] of the parameter that replaces it */
+    sn_node **kernel;  /* [count] moved kernels, in order */
+    const char **name; /* [count] index of the parameter that replaces it */
     int count;
 } hoister;
 
 static bool needs_run(sn_module *m, const sn_node *n);
 
-/* A slice that starts at P, or a region in which a run-time dimension occurs. */
+/* A slice whose start depends on P, or a region that contains a run-time dimension. */
 static bool attr_needs_run(sn_module *m, const sn_attr *a) {
     sn_attr_kind kind = sn_attr_table[a->key].kind;
     if (kind == SN_AK_DIM) return !sn_dim_is_const(m, a->i, NULL);
@@ -58,7 +58,7 @@ static void classify(hoister *h, const sn_node *n) {
     h->fixed[n->id] = closed && fixed;
 }
 
-/* The kernel below n's views, if it can run at load time; NULL otherwise. */
+/* The kernel below n's views, if it can run when weights are loaded; NULL otherwise. */
 static sn_node *hoistable(const hoister *h, sn_node *n) {
     while (sn_is_view(n) && n->op != SN_OP_result) n = n->in[0];
     if (n->id >= h->n_id || !h->fixed[n->id] || sn_is_leaf(n)) return NULL;
@@ -77,8 +77,8 @@ static sn_node *prepared(hoister *h, sn_node *n) {
     return h->moved[n->id];
 }
 
-/* Which nodes stay in the entries, and what each becomes. Operands have lower ids than their users,
- * so two loops over ids do what a recursion would: deep graphs do not grow the stack. */
+/* Decides which nodes stay in the entries, and what each becomes. Operands have lower ids than
+ * their users, so two loops over ids replace a recursion, which deep graphs could overflow. */
 typedef struct walk {
     hoister *h;
     bool *kept;     /* by old id */
@@ -96,7 +96,7 @@ static sn_node *made(void *ctx, sn_node *n) {
     return w->made[n->id];
 }
 
-/* From users to operands: what lies below a kernel that moves does not stay on its account. */
+/* From users to operands: a kernel that moves is no reason to keep what lies below it. */
 static void keep_operands(walk *w) {
     for (uint32_t id = w->h->n_id; id-- > 0;) {
         sn_node *n = sn_module_node(w->h->m, id);
@@ -127,9 +127,10 @@ static int find(int *parent, int i) {
     return i;
 }
 
-typedef struct reach { /* what the kernels need, each node by the first that needs it */
-    int *owner;        /* by id: 1 + that kernel */
-    int *parent;       /* [count] leads to the first kernel of the group */
+/* what the kernels need; each node belongs to the first kernel that needs it */
+typedef struct reach {
+    int *owner;  /* by id: 1 + that kernel */
+    int *parent; /* [count] union-find: leads to the first kernel of the group */
     sn_node **open;
     int n_open;
 } reach;
@@ -144,7 +145,7 @@ static void need(reach *r, sn_node *n, int by) {
     r->open[r->n_open++] = n;
 }
 
-/* Unites the kernels that need a common result. */
+/* Unites kernels that need a common result. */
 static void group_kernels(const hoister *h, reach *r) {
     for (int i = 0; i < h->count; i++) {
         r->parent[i] = i;

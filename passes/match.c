@@ -1,4 +1,4 @@
-/* match.c: questions that rules ask about nodes: constants, broadcasts, factors, polynomials. */
+/* match.c: predicates for rules: constants, broadcasts, factors, polynomials. */
 #include "passes/match.h"
 #include "passes/graph_util.h"
 
@@ -95,7 +95,7 @@ static bool is_numeric_cast(const sn_node *n) {
     return n->dtype != SN_BOOL && n->in[0]->dtype != SN_BOOL;
 }
 
-/* What index expressions are made of, and when. */
+/* What index expressions consist of, and under which condition. */
 static bool (*const index_ops[SN_OP_COUNT])(const sn_node *n) = {
 #define INDEX(op, when) [SN_OP_##op] = when
     INDEX(iota, always),          INDEX(dim_value, always),

@@ -1,11 +1,9 @@
-/* merge.c: products that share their left operand become one: queries, keys and values, gate and
- * up.
+/* merge.c: merges products that share their left operand: queries, keys and values; gate and up.
  *
- * Requires nothing; runs best after raise. Keeps values. Each group of linear maps of one tensor,
- * whose weights are made of parameters, becomes one linear map with the weights side by side, and
- * each of its members a slice of the result: a view. The joined weights depend on parameters only,
- * so they are made once (hoist.c); where parameters change between calls nothing is merged.
- * Terminates: one walk. */
+ * Requires nothing; runs best after raise. Keeps values. Linear maps of one tensor, whose weights
+ * depend on parameters only, become one linear map with the concatenated weights; each original map
+ * becomes a slice of the result, a view. The concatenated weights are computed once (hoist.c); if
+ * parameters change between calls, nothing is merged. Terminates: one walk. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/passes.h"
@@ -14,14 +12,14 @@
 
 enum {
     MAX_MEMBER = 64,
-    MAX_WIDTH = 16384 /* columns: a larger map gains nothing, and its weights may be shared with a
-                         table */
+    /* columns: larger maps gain nothing, and their weights may be shared with a table */
+    MAX_WIDTH = 16384
 };
 
 /* x w^T + b, however it is spelled; w [out, in] */
 typedef struct product {
     sn_node *node, *x, *w, *b;
-    int group; /* -1: stays alone */
+    int group; /* -1: not merged */
     sn_dim at; /* first column in the group's result */
 } product;
 
@@ -33,7 +31,7 @@ typedef struct merger {
     sn_node **made;  /* by old id */
 } merger;
 
-/* The weight of a dot as [out, in]; NULL: it is no linear map of its left operand. */
+/* The weight of a dot as [out, in]; NULL: not a linear map of its left operand. */
 static sn_node *weight_of(const sn_node *dot) {
     const sn_attr *batch = sn_attr_get(dot, SN_A_batch_a);
     const sn_attr *ca = sn_attr_get(dot, SN_A_contract_a), *cb = sn_attr_get(dot, SN_A_contract_b);
@@ -56,7 +54,7 @@ static bool read_product(sn_node *n, product *p) {
            sn_dim_is_const(n->m, p->w->shape[1], &depth) && width <= MAX_WIDTH;
 }
 
-/* Products of the same left operand form a group, in the order in which they were written. */
+/* Groups products with the same left operand, in the order in which they were written. */
 static void find_groups(merger *g, const sn_order *order) {
     int *count = sn_arena_alloc(g->m, sizeof *count * (size_t)(order->n + 1));
     sn_dim *width = sn_arena_alloc(g->m, sizeof *width * (size_t)(order->n + 1));
@@ -80,8 +78,8 @@ static void find_groups(merger *g, const sn_order *order) {
         if (count[g->product[i].group] < 2) g->product[i].group = -1;
 }
 
-/* The members' weights one below the other, [sum of out, in]; if all are stored [in, out], so are
- * they joined. */
+/* The members' weights concatenated, [sum of out, in]; if all are stored as [in, out], concatenated
+ * in that layout. */
 static sn_node *join_weights(const merger *g, int n, const product *const *p) {
     sn_node *w[MAX_MEMBER] = {NULL};
     bool turned = true;
@@ -92,7 +90,7 @@ static sn_node *join_weights(const merger *g, int n, const product *const *p) {
     return turned ? sn_b_transpose(all, 2, swap) : all;
 }
 
-/* The biases one after the other, 0 where a member has none; NULL if none has. */
+/* The concatenated biases, 0 where a member has none; NULL if no member has one. */
 static sn_node *join_biases(const merger *g, int n, const product *const *p) {
     sn_node *b[MAX_MEMBER] = {NULL};
     bool any = false;

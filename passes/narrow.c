@@ -1,14 +1,14 @@
-/* narrow.c: what a step of training keeps from its forward for its backward part, in bf16, by the
- * option `precision`; sums, weights and the optimizer's states stay f32.
+/* narrow.c: stores in bf16 what the forward part of a training step keeps for its backward part
+ * (option `precision`); sums, weights and optimizer states stay f32.
  *
- * Requires fused nodes, own or a library's (after choose): only they say what is stored. The
- * forward part is what the output "loss" depends on; a tensor that a kernel of it stores and
- * another part reads is rounded in the epilogue of the kernel that makes it, and widened where it
- * is read: in the bodies of loops and epilogues by a cast, as a factor of a product and as an
- * operand of attention by those kernels. So are the gradients that attention gives back, which have
- * its operands' types. Breaks values by the rounding, on purpose: it is spelled in casts and types,
- * so the evaluator computes exactly what the kernels do. What somebody reads who cannot widen it
- * stays f32. Terminates: one walk. */
+ * Requires fused nodes, native or oneDNN's (after choose), because only those determine what is
+ * stored. The forward part is what the output "loss" depends on. A tensor that a forward kernel
+ * stores and another part reads is rounded in the epilogue of the kernel that computes it, and
+ * widened by its readers: in the bodies of loops and epilogues by a cast; as a factor of a product
+ * and as an operand of attention by those kernels. The gradients computed by attention are
+ * narrowed, too: they have the types of its operands. Breaks values by the rounding, on purpose:
+ * casts and types express it, so the evaluator computes exactly what the kernels do. A tensor with
+ * a reader that cannot widen it stays f32. Terminates: one walk. */
 #include "passes/fuse_groups.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
@@ -17,19 +17,19 @@
 #include <string.h>
 
 enum {
-    MIN_ROW = 16,      /* elements of the last axis from which on a tensor is large */
-    MIN_ELEMENTS = 512 /* of a tensor whose sizes are known */
+    MIN_ROW = 16,      /* minimum length of the last axis for a tensor to count as large */
+    MIN_ELEMENTS = 512 /* minimum number of elements if the size is known */
 };
 
 typedef struct narrower {
     sn_module *m;
     sn_order order;
     uint8_t *forward; /* by id: the loss depends on it */
-    uint8_t *crosses; /* by id: read by what is not forward */
-    uint8_t *wide;    /* by id: somebody needs it as it is */
-    uint32_t *needed; /* by id of a node with several results: bit i: result i is needed wide */
-    uint32_t *narrow; /* by id of a kernel: bit i: its result i is to be stored narrow */
-    sn_node **made;   /* by id: what replaces it */
+    uint8_t *crosses; /* by id: read outside the forward part */
+    uint8_t *wide;    /* by id: has a reader that needs f32 */
+    uint32_t *needed; /* by id of a node with several results: bit i: result i is needed in f32 */
+    uint32_t *narrow; /* by id of a kernel: bit i: store result i in bf16 */
+    sn_node **made;   /* by id: the replacement */
     int count;
 } narrower;
 
@@ -41,7 +41,7 @@ static bool renames(const sn_node *n) { /* has its operands' type, and computes 
     return n->op != SN_OP_result && (sn_is_view(n) || n->op == SN_OP_concat);
 }
 
-/* ---- who reads what ---- */
+/* ---- readers ---- */
 
 static bool looks_up(const sn_region *r, int arg) {
     sn_order order = sn_region_topo(r->out[0]->m, r);
@@ -55,7 +55,7 @@ static bool is_primitive(const sn_node *kernel) { /* reads and writes f32 only *
     return sn_attr_get(kernel, SN_A_backend) != NULL;
 }
 
-/* Can the kernel n widen operand i? */
+/* Whether the kernel n can widen operand i. */
 static bool widens(const narrower *w, const sn_node *n, int i) {
     const sn_kernel_traits *kernel = sn_kernel_of(n);
     const sn_region *body = sn_attr_region(n, SN_A_body);
@@ -92,7 +92,7 @@ static void mark_forward(narrower *w, const sn_node *loss) {
     }
 }
 
-/* ---- what is stored narrow ---- */
+/* ---- rebuilding kernels ---- */
 
 static bool is_large(const sn_node *n) {
     int64_t count;
@@ -113,10 +113,10 @@ static void choose(narrower *w) {
     }
 }
 
-/* ---- the kernels again ---- */
+/* The region for operands `in` (arguments `first` and up), some of which may be narrower than
+ * before, with casts of the results that are stored narrow. */
 
-/* The region for operands `in` (arguments `first` and on) of which some may be narrower than
- * before, with those results cast that are to be stored narrow. */
+/* The identity epilogue: it defines the type of the product of narrow factors. */
 static sn_region *refit(sn_module *m, const sn_region *r, int first, sn_node *const *in,
                         uint32_t narrow) {
     sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(r->n_arg + 1));
@@ -134,7 +134,7 @@ static sn_region *refit(sn_module *m, const sn_region *r, int first, sn_node *co
     return sn_region_new(m, r->n_arg, arg, r->n_out, out);
 }
 
-/* The epilogue that changes nothing: it says of which type the product of narrow factors is. */
+/* The kernel n for operands `in`, with its body or epilogue adapted. */
 static sn_region *plain_epilogue(const sn_node *gemm) {
     sn_node *product = sn_arg(gemm->m, 0, (sn_dtype)gemm->dtype, gemm->rank, gemm->shape);
     return sn_region_new(gemm->m, 1, &product, 1, &product);

@@ -1,4 +1,4 @@
-/* pass.c: the driver: runs passes.def in order, verifies, dumps what changed, keeps remarks. */
+/* pass.c: the driver: runs passes.def in order, verifies, dumps changes, collects remarks. */
 #include "passes/passes.h"
 #include "runtime/clock.h"
 
@@ -13,9 +13,9 @@ const int sn_pass_count = (int)(sizeof sn_pass_table / sizeof *sn_pass_table);
 
 enum {
     MAX_ROUNDS = 20
-}; /* of a fixpoint pass: each round shrinks the graph, this bounds a mistake */
+}; /* limit for fixpoint passes: each round shrinks the graph, so this only guards against bugs */
 
-/* Is `name` one of the names in `list` (separated by '+' or ',')? */
+/* Whether `name` is in `list` (separated by '+' or ','). */
 static bool listed(const char *list, const char *name) {
     size_t len = strlen(name);
     for (const char *s = list; s && *s;) {
@@ -37,7 +37,7 @@ static bool check_list(sn_module *m, const char *where, const char *list) {
             const char *names = sn_pass_table[0].name;
             for (int i = 1; i < sn_pass_count; i++)
                 names = sn_arena_printf(m, "%s, %s", names, sn_pass_table[i].name);
-            sn_module_set_loc(m, (sn_loc){0}); /* no line of the model is to blame */
+            sn_module_set_loc(m, (sn_loc){0}); /* not caused by a line of the model */
             sn_module_fail(m, SN_ERR_USAGE, "%sthere is no pass '%.*s'; passes are %s", where,
                            (int)n, s, names);
             return false;
@@ -52,7 +52,7 @@ static void dump(sn_passes *p, int number, const char *name) {
     char path[512];
     snprintf(path, sizeof path, "%s/%02d-%s.sn", p->o.dump, number, name);
     FILE *f = fopen(path, "w");
-    if (!f) return; /* a debugging aid never stops a compilation */
+    if (!f) return; /* a failing dump does not stop the compilation */
     sn_print_module(f, p->m);
     fclose(f);
 }
@@ -95,6 +95,7 @@ bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o) {
     if (p->o.dump) dump(p, 0, "input");
     sn_module_set_exact_division(m, !sn_level_fuses(o->level) && !o->only);
     bool ok = run_table(p);
-    sn_module_set_exact_division(m, false); /* the module may grow, and be compiled otherwise */
+    /* the module may grow, and be compiled again with other options */
+    sn_module_set_exact_division(m, false);
     return ok;
 }

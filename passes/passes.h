@@ -1,6 +1,6 @@
-/* passes.h: from what the user wrote to kernels: graph to graph, then graph to a plan (plan.h).
- * A pass is `int sn_pass_NAME(sn_passes *p)`: it works on p->m, returns the number of rewrites, and
- * states above itself what it requires, keeps and breaks. passes.def is the only order. */
+/* passes.h: from the user's graph to kernels: graph to graph, then graph to a plan (plan.h). A pass
+ * is `int sn_pass_NAME(sn_passes *p)`: it works on p->m, returns the number of rewrites, and
+ * documents what it requires, keeps and breaks. passes.def defines the order. */
 #ifndef SN_PASSES_H
 #define SN_PASSES_H
 
@@ -14,25 +14,25 @@ typedef struct sn_pass_options {
     bool verify;         /* verify after every pass */
     const char *only; /* run exactly these passes (for `sinter opt`), same separators; NULL: all of
                          the level */
-    const char
-        *dump; /* directory for the text after every pass that changed something; NULL: none */
-    const char *weights;   /* "bf16", "int8", "int4"; NULL: f32 */
-    const char *precision; /* "bf16": of what training keeps for its backward part; NULL: f32 */
-    bool constant_params;  /* parameters do not change between calls: hoist what depends on
+    const char *dump; /* folder for the text after every pass that changed something; NULL: none */
+    const char *weights; /* "bf16", "int8", "int4"; NULL: f32 */
+    /* "bf16": type in which training stores activations for its backward part; NULL: f32 */
+    const char *precision;
+    bool constant_params; /* parameters do not change between calls: hoist what depends on
                            * them only */
     const struct sn_chooser *chooser; /* choice.h; NULL: the cost model alone */
 } sn_pass_options;
 
-/* Entries that prepare weights and the parameters that they make: SN_PREPARE ".0", SN_PREPARED "0"
- * and so on (hoist.c). */
+/* Entries that prepare weights, and the parameters that they produce: SN_PREPARE ".0", SN_PREPARED
+ * "0" and so on (hoist.c). */
 #define SN_PREPARE "@prepare"
 #define SN_PREPARED "@prepared."
 
 /* A remark for `explain`: what became of a node, or why something was not fused. */
 typedef struct sn_remark {
     const char *pass;
-    const sn_node *node; /* may be dead by now; its location and op are what matters */
-    bool missed;         /* true: a fusion that one would expect did not happen */
+    const sn_node *node; /* may be dead by now; only its location and op are used */
+    bool missed;         /* true: an expected fusion did not happen */
     const char *text;
 } sn_remark;
 
@@ -41,8 +41,9 @@ typedef struct sn_passes {
     sn_pass_options o;
     sn_remark *remark; /* [n_remark], arena memory */
     int n_remark, cap_remark;
-    uint32_t *unit; /* [n_unit] by node id: 1 + id of the composite that the node came from; 0: none
-                       (made by expand) */
+    /* [n_unit] by node id: 1 + id of the composite that the node came from; 0: none (set by
+     * expand) */
+    uint32_t *unit;
     uint32_t n_unit;
     struct sn_question **question,
         **asked; /* choice.h: [n_question]; by node id, NULL: not asked */
@@ -51,7 +52,7 @@ typedef struct sn_passes {
 
 typedef struct sn_pass_info {
     const char *name;
-    sn_level level; /* from which on it runs */
+    sn_level level; /* lowest level at which it runs */
     bool fixpoint;
     const char *why;
     int (*run)(sn_passes *);
@@ -59,7 +60,7 @@ typedef struct sn_pass_info {
 extern const sn_pass_info sn_pass_table[];
 extern const int sn_pass_count;
 
-/* Runs the pipeline on every entry. False: sn_module_error says why. */
+/* Runs the pipeline on every entry. False: sn_module_error has the reason. */
 bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o);
 
 void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed, const char *fmt,
@@ -70,9 +71,9 @@ void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed
  * leaves only may be taken of the result. Records what it changed (sn_replace). */
 sn_node *sn_raise_loss(sn_node *loss);
 
-/* Is it a storage of weights that quantise.c can make? */
+/* Whether quantise.c supports this storage of weights. */
 bool sn_quantise_knows(const char *name);
-/* Is it a precision that narrow.c can store in? */
+/* Whether narrow.c supports this precision. */
 bool sn_narrow_knows(const char *name);
 
 #define PASS(name, level, fixpoint, why) int sn_pass_##name(sn_passes *p);

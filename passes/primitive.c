@@ -1,5 +1,5 @@
-/* primitive.c: what oneDNN can take over: f32 products (with a bias along the columns), softmax and
- * layer_norm over the last axis, convolution, and what flows back through these. Composites become
+/* primitive.c: what oneDNN can compute: f32 products (with a bias along the columns), softmax and
+ * layer_norm over the last axis, convolution, and the gradients of these. Composites become
  * `primitive` nodes, whose body is the composite itself: its decomposition is the oracle. */
 #include "passes/primitive.h"
 #include "passes/kernels/table.h"
@@ -20,7 +20,7 @@ static bool all_f32(const sn_node *n) {
 
 static const char *softmax_unfit(const sn_node *n) {
     if (!n->rank || sn_attr_int(n, SN_A_axis, n->rank - 1) != n->rank - 1)
-        return "the primitive takes the last axis";
+        return "the primitive supports the last axis only";
     return NULL;
 }
 
@@ -34,7 +34,8 @@ static const char *conv_unfit(const sn_node *n) {
     for (int k = 0; k < 2; k++) {
         const sn_attr *a = sn_attr_get(n, keys[k]);
         for (int i = 0; a && i < a->n; i++)
-            if (!sn_dim_is_const(n->m, a->v[i], NULL)) return "the primitive takes fixed padding";
+            if (!sn_dim_is_const(n->m, a->v[i], NULL))
+                return "the primitive supports constant padding only";
     }
     return NULL;
 }
@@ -61,14 +62,14 @@ bool sn_primitive_fits(const sn_node *comp) {
 sn_node *sn_primitive_of(sn_passes *p, sn_node *comp) {
     const struct candidate *c = candidate_of(comp);
     if (!c) return NULL;
-    const char *why = all_f32(comp) ? c->unfit(comp) : "the primitive takes f32";
+    const char *why = all_f32(comp) ? c->unfit(comp) : "the primitive supports f32 only";
     if (why) {
         sn_remark_add(p, "expand", comp, false, "own code: %s", why);
         return NULL;
     }
     sn_node **in = sn_arena_alloc(comp->m, sizeof *in * (size_t)(comp->n_in + 1));
     int n = 0;
-    for (int i = 0; i < comp->n_in; i++) { /* an operand may stand twice */
+    for (int i = 0; i < comp->n_in; i++) { /* an operand may occur twice */
         bool known = false;
         for (int j = 0; j < n; j++) known |= in[j] == comp->in[i];
         if (!known) in[n++] = comp->in[i];
@@ -89,7 +90,7 @@ static int axes_of(const sn_node *n, sn_attr_key key) {
     return a ? a->n : 0;
 }
 
-/* One free axis of the right factor: the columns are the last axis of the result. */
+/* The right factor has one free axis: the columns are the last axis of the result. */
 static bool one_column_axis(const sn_node *product, const sn_node *right) {
     return right->rank - axes_of(product, SN_A_batch_b) - axes_of(product, SN_A_contract_b) == 1;
 }
@@ -102,7 +103,7 @@ static bool is_row(const sn_node *v, sn_dim columns) {
     return true;
 }
 
-/* The vector that n = add(product, broadcast(vector)) adds; NULL: n is something else. */
+/* The vector added by n = add(product, broadcast(vector)); NULL: n is something else. */
 static const sn_node *added_row(const sn_node *product, const sn_node *n) {
     if (n->op != SN_OP_add || !product->rank) return NULL;
     for (int i = 0; i < 2; i++) {

@@ -1,25 +1,25 @@
-/* primitive.h: what a library's primitives (oneDNN) can take over. The one place that knows which
- * composites and products fit; expand, fuse and choose ask here. */
+/* primitive.h: what oneDNN's primitives can compute. The only place that decides which composites
+ * and products fit; used by expand, fuse and choose. */
 #ifndef SN_PRIMITIVE_H
 #define SN_PRIMITIVE_H
 
 #include "passes/passes.h"
 
-/* Does the run want primitives wherever there is one? */
+/* Whether primitives are preferred wherever there is one. */
 bool sn_primitive_wanted(const sn_passes *p);
 
-/* Is there a primitive that computes this composite? */
+/* Whether there is a primitive for this composite. */
 bool sn_primitive_fits(const sn_node *comp);
 
-/* A composite as one node `primitive`; NULL: there is none for it. A composite whose kind has a
- * primitive that does not fit gets a remark. */
+/* A composite as a `primitive` node; NULL: there is none for it. Adds a remark if its kind has a
+ * primitive but this one does not fit. */
 sn_node *sn_primitive_of(sn_passes *p, sn_node *comp);
 
-/* Is this dot a product that a primitive computes? */
+/* Whether a primitive can compute this dot. */
 bool sn_primitive_dot(const sn_node *dot);
-/* Is n the product plus a vector over its columns, which the primitive adds on the way? */
+/* Whether n is the product plus a vector over its columns, which the primitive adds. */
 bool sn_primitive_bias(const sn_node *dot, const sn_node *n);
-/* Is this gemm node a primitive's work: a product of f32, plain or with a bias? */
+/* Whether a primitive can compute this gemm node: an f32 product, plain or with a bias. */
 bool sn_primitive_gemm(const sn_node *gemm);
 
 #endif

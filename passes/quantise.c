@@ -17,8 +17,8 @@
 #include <string.h>
 
 enum {
-    MIN_WEIGHT = 1024, /* elements from which on it pays */
-    GROUP = 32         /* int4: numbers that share a factor */
+    MIN_WEIGHT = 1024, /* minimum number of elements for which it pays */
+    GROUP = 32         /* int4: numbers that share a scale */
 };
 
 /* x as it will be stored, and widened again. */
@@ -26,12 +26,12 @@ static sn_node *through(sn_node *x, sn_dtype narrow) {
     return sn_b_cast(sn_b_cast(x, narrow), SN_F32);
 }
 
-/* The linear map n, without its bias, with w for its weight. */
+/* The linear map n without its bias, with w as its weight. */
 static sn_node *with_weight(const sn_node *n, sn_node *w) {
     return sn_node_new(n->m, SN_OP_linear, 2, (sn_node *[]){n->in[0], w}, n->n_attr, n->attr);
 }
 
-/* One number a column of n's result, [out], over the axes that n makes of them. */
+/* One number per column of n's result, [out], over the axes that n makes of them. */
 static sn_node *by_column(const sn_node *n, sn_node *v) {
     const sn_attr *size = sn_attr_get(n, SN_A_size);
     return size ? sn_b_reshape(v, size->n, size->v) : v;
@@ -60,7 +60,7 @@ static sn_node *with_int4(const sn_node *n) {
     sn_node *low = sn_b_reduce(SN_OP_reduce_min, g, 1, &last);
     sn_node *down = sn_b_binary(SN_OP_lt, high, sn_b_unary(SN_OP_neg, low));
     sn_node *most = sn_b_select(down, low, high);
-    sn_node *none = sn_b_scalar(SN_OP_eq, most, 0); /* of zeros: any factor will do */
+    sn_node *none = sn_b_scalar(SN_OP_eq, most, 0); /* all zeros: any scale will do */
     most = sn_b_select(none, sn_b_scalar(SN_OP_add, most, 1), most);
     sn_node *scale = through(sn_b_scalar(SN_OP_mul, most, -0.125), SN_BF16);
     sn_node *q = sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_div, g, scale));
@@ -80,7 +80,7 @@ bool sn_quantise_knows(const char *name) {
     return false;
 }
 
-/* Does it pay to store w in fewer bits? */
+/* Whether it pays to store w in fewer bits. */
 static bool is_large_weight(const sn_node *w) {
     int64_t elements;
     return w->dtype == SN_F32 && sn_from_params_only(w) &&

@@ -1,4 +1,4 @@
-/* remark.c: what passes report about nodes. */
+/* remark.c: remarks of passes about nodes. */
 #include "passes/passes.h"
 
 #include <stdarg.h>

@@ -1,11 +1,11 @@
-/* rotate.c: rotary positions move to the product whose heads they turn: queries and keys are turned
- * where that is computed, in its registers (fuse.c).
+/* rotate.c: moves rotary embeddings to the product whose heads they rotate, so that queries and
+ * keys are rotated in its registers (fuse.c).
  *
- * Requires composites, after merge. Keeps values. A linear map of whose columns some heads are
- * turned, alike and by the same positions, gets the heads as an axis, and one `rope` of it turns
- * these and leaves the others; what was turned, and slices of what was not, become views of that.
- * Only where weights never change: else the product does not get them in panels, in which the two
- * halves of a head lie side by side. Terminates: one walk. */
+ * Requires composites, after merge. Keeps values. For a linear map some of whose column ranges
+ * (heads) are rotated, in the same way and by the same positions, the heads become an axis, and one
+ * `rope` rotates those and leaves the others; the rotated tensors, and slices of the others, become
+ * views of its result. Only if weights never change: otherwise the product does not get them in
+ * panels, where the two halves of a head are side by side. Terminates: one walk. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/passes.h"
@@ -16,21 +16,22 @@
 
 enum { MAX_RANGES = 8 };
 
-/* What rope and its operands have to be alike in to become one. */
+/* The attributes and operands that must be equal for ropes to be merged. */
 typedef struct turn {
     sn_node *pos;
     double base;
     int64_t width, interleaved;
-    int axis; /* of the positions, in the map's result */
+    int axis; /* axis of the positions in the map's result */
 } turn;
 
-/* A linear map some of whose heads are turned. */
+/* A linear map some of whose heads are rotated. */
 typedef struct product {
     sn_node *map;
     turn turn;
-    int64_t range[2 * MAX_RANGES]; /* of heads, ascending, apart */
+    int64_t range[2 * MAX_RANGES]; /* ranges of heads, ascending, disjoint */
     int n_range;
-    sn_node *whole, *turned; /* made: [.., heads, width]; the same as the map's result */
+    /* results: [.., heads, width]; the same in the shape of the map's result */
+    sn_node *whole, *turned;
 } product;
 
 typedef struct rotator {
@@ -39,8 +40,9 @@ typedef struct rotator {
     product *product;
     int n_product, cap_product;
     int *product_of; /* by old id of a map: 1 + index */
-    int *member_of;  /* by old id of a rope, or of a slice of heads that are not turned: the same */
-    sn_node **made;  /* by old id */
+    /* by old id of a rope, or of a slice of heads that are not rotated: the same */
+    int *member_of;
+    sn_node **made; /* by old id */
 } rotator;
 
 static bool is_renaming(const sn_node *n) {
@@ -52,7 +54,7 @@ static sn_node *below_views(sn_node *n) {
     return n;
 }
 
-/* n, a view of the map's result, as strides over that. */
+/* n, a view of the map's result, as strides over it. */
 static bool view_over(sn_module *m, const sn_node *n, const sn_node *map, sn_view *v) {
     if (n == map) {
         *v = sn_view_whole(m, 0, (sn_dtype)n->dtype, n->rank, n->shape, NULL);
@@ -71,9 +73,9 @@ static bool view_over(sn_module *m, const sn_node *n, const sn_node *map, sn_vie
     return true;
 }
 
-/* The columns that a view of the map's result has of every row: [first, last). axis_of: the map's
- * axis that each of the view's is, -1: none, which is one of columns or has size 1. False: it has
- * not all rows. */
+/* The columns that a view of the map's result has of every row: [first, last). axis_of: for each
+ * axis of the view the map's axis, -1: none (part of the columns, or size 1). False: it does not
+ * have all rows. */
 static bool columns_of(sn_module *m, const sn_view *v, const sn_node *map, int *axis_of,
                        int64_t *first, int64_t *last) {
     sn_view y = sn_view_whole(m, 0, (sn_dtype)map->dtype, map->rank, map->shape, NULL);
@@ -110,7 +112,7 @@ static bool has_panels(const sn_node *map) {
            !sn_is_fixed(map->in[0]);
 }
 
-/* Reads rope: how it turns, and what range of heads of which map. False: not such a rope. */
+/* Reads a rope: its parameters, and the range of heads of which map. False: not such a rope. */
 static bool read_turn(rotator *r, const sn_node *rope, turn *t, int64_t range[2]) {
     sn_node *x = rope->in[0], *map = below_views(x);
     int axis_of[SN_MAX_RANK], time = x->rank - 2;
@@ -130,7 +132,7 @@ static bool read_turn(rotator *r, const sn_node *rope, turn *t, int64_t range[2]
         if (axis_of[i] < 0 && v.shape[i] != 1 && v.stride[i] != t->width) return false;
     for (int a = map->rank - 2; a >= 0 && v.shape[time] == 1 && t->axis < 0; a--)
         if (map->shape[a] == 1) t->axis = a;
-    bool items = t->pos->rank == 2; /* positions of each: by the first axis of both */
+    bool items = t->pos->rank == 2; /* positions for each item of the first axis of both */
     if (t->axis < items || (items && axis_of[0] != 0 && (v.shape[0] != 1 || map->shape[0] != 1)))
         return false;
     sn_dim_is_const(r->m, map->shape[map->rank - 1], &all);
@@ -145,7 +147,7 @@ static bool same_turn(const turn *a, const turn *b) {
            a->interleaved == b->interleaved && a->axis == b->axis;
 }
 
-/* Is `below` among what n is made of? */
+/* Whether n depends on `below`. */
 static bool depends_on(sn_module *m, sn_node *n, const sn_node *below) {
     sn_order order = sn_topo(m, 1, &n);
     for (int i = 0; i < order.n; i++)
@@ -153,8 +155,8 @@ static bool depends_on(sn_module *m, sn_node *n, const sn_node *below) {
     return false;
 }
 
-/* Adds a range of heads; those that touch become one. False: too many, or some are turned
- * already. */
+/* Adds a range of heads; adjoining ranges are merged. False: too many, or some are already
+ * rotated. */
 static bool add_range(product *k, const int64_t range[2]) {
     int at = 0;
     while (at < k->n_range && k->range[2 * at] < range[0]) at++;
@@ -185,7 +187,7 @@ static void find_rope(rotator *r, sn_node *rope) {
     int half_panel = sn_panel_columns((sn_dtype)map->dtype) / 2;
     if (!t.interleaved && t.width / 2 % half_panel) {
         sn_remark_add(r->p, "rotate", rope, true,
-                      "positions are turned in a kernel of their own: half a head is no multiple "
+                      "positions are rotated in a separate kernel: half a head is not a multiple "
                       "of %d numbers",
                       half_panel);
         return;
@@ -199,16 +201,16 @@ static void find_rope(rotator *r, sn_node *rope) {
     }
     product *k = &r->product[r->product_of[map->id] - 1];
     if (!same_turn(&k->turn, &t) || !add_range(k, range)) {
-        sn_remark_add(r->p, "rotate", rope, true,
-                      "turned in a kernel of its own: other heads of this product are turned "
-                      "otherwise");
+        sn_remark_add(
+            r->p, "rotate", rope, true,
+            "rotated in a separate kernel: other heads of this product are rotated differently");
         return;
     }
     r->member_of[rope->id] = r->product_of[map->id];
 }
 
-/* A slice of heads that no rope turns is read from the turned result, too, so that the other is not
- * stored. */
+/* A slice of heads that no rope rotates is read from the rotated result, too, so that the original
+ * is not stored. */
 static void find_rest(rotator *r, sn_node *slice) {
     sn_node *map = below_views(slice);
     int axis_of[SN_MAX_RANK];
@@ -226,7 +228,7 @@ static void find_rest(rotator *r, sn_node *slice) {
 
 static sn_node *build(rotator *r, sn_node *old);
 
-/* The map with heads, some of them turned. */
+/* The map with a heads axis, some of them rotated. */
 static void build_product(rotator *r, product *k) {
     const sn_node *map = k->map;
     const turn *t = &k->turn;

@@ -1,9 +1,9 @@
-/* row_sums.c: r = reduce(x [.., N]) of the result x of a product becomes p = reduce over panels of
- * columns [.., N / P, 1], which the product's epilogue computes while x is in registers, and
- * r = reduce(p), whoever reads it. See row_sums.h.
+/* row_sums.c: splits r = reduce(x [.., N]) of a product's result x into p = reduce over panels of
+ * columns [.., N / P, 1], which the product's epilogue computes while x is in registers, and r =
+ * reduce(p). See row_sums.h.
  *
- * Panels are the same for any number of threads and any tile, and so are the sums' bits. The split
- * is tried, and taken back where the grouping shows that the first stage could not join. */
+ * Panels are the same for any number of threads and any tile, so results are, too. The split is
+ * tried, and undone where grouping shows that the first stage could not join the product. */
 #include "passes/row_sums.h"
 #include "passes/choice.h"
 #include "passes/graph_util.h"
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { ROUNDS = 4 }; /* of taking back; each leaves fewer */
+enum { ROUNDS = 4 }; /* by id of a reduction: to be split */
 
 static bool fits_panels(const sn_node *x, int64_t *panels) {
     int64_t n;
@@ -60,16 +60,20 @@ typedef struct splitter {
     uint8_t *split;     /* by id of a reduction: to be made in two stages */
     sn_node **made;     /* by id */
     sn_node **partial;  /* by id of a reduction: its first stage */
-    sn_binding *before; /* outputs, then assignments */
+    sn_binding *before; /* The node whose elements are broadcast along rows. */
 } splitter;
 
-/* ---- the cost model ---- */
+/* Whether x, which only reductions read, would be computed inside a product. */
 
 static bool is_wide(const sn_node *n) {
     return n->rank && n->shape[n->rank - 1] != 1;
 }
 
-/* Whose elements somebody spreads along rows. */
+/* Sums of squares of weights' gradients, for clipping: the alternative reads the gradients again.
+ * Products of 768 x 768 to 768 x 3072 with the sums of their squares take 5 to 6 % less time at K =
+ * 256, the same as without sums, and 0 to 17 % less at K = 64 (two threads). A result that is
+ * broadcast along the rows again (the mean of a norm) is left to the kernel that does so, which has
+ * the row in L1 anyway. */
 static void find_along(splitter *s) {
     const sn_order *order = &s->base->order;
     for (int k = order->n; k-- > 0;) {
@@ -97,10 +101,8 @@ static bool leads_to_product(const splitter *s, const sn_node *x) {
     return false;
 }
 
-/* Sums of the squares of weights' gradients, for clipping: the alternative reads them again.
- * Products of 768 x 768 to 768 x 3072 with their squares' sums take 5 to 6 % less at K = 256, as
- * long as without sums, and 0 to 17 % less at K = 64 (two threads). What is spread along the rows
- * again (the mean of a norm) is left to the kernel that does so, which has the row in L1 anyway. */
+/* Panels of one row are far apart, rows of one panel are contiguous: an epilogue has the latter at
+ * hand. */
 static bool pays(const splitter *s, const sn_node *n) {
     bool last;
     int64_t panels;
@@ -118,9 +120,10 @@ static int choose(splitter *s) {
     return count;
 }
 
-/* ---- two stages ---- */
+/* ---- verification ---- */
 
-/* Panels of one row are far apart, rows of one panel together: an epilogue has these at hand. */
+/* Members of group k with other readers; a view that splits a row into panels for a member does not
+ * count. */
 static sn_node *split(splitter *s, const sn_node *n, sn_node *x) {
     int64_t last = x->rank, perm[SN_MAX_RANK] = {last - 1}, first = 0;
     sn_node *part = s->partial[n->id] = over_panels((sn_op)n->op, x);
@@ -148,7 +151,7 @@ static void rebuild_entry(splitter *s, sn_entry *e) {
         e->assign[i].node = s->made[s->before[e->n_output + i].node->id];
 }
 
-/* ---- certainty ---- */
+/* Whether the first stage is in the product's group. */
 
 /* Members of group k that others read; a view that cuts a row in panels for a member is
  * no reader. */

@@ -1,11 +1,11 @@
-/* share.c: a table of rows that is also the matrix of a product, as tied embeddings are, is stored
- * once: what looks rows up reads the panels that the product reads.
+/* share.c: stores a table that is also the matrix of a product (tied embeddings) once: look-ups
+ * read the panels that the product reads.
  *
- * Requires fused nodes, own or a library's. Keeps values. Where a `loops` body gathers rows of a
+ * Requires fused nodes, native or oneDNN's. Keeps values. If a `loops` body gathers rows of a
  * parameter [N, K], or of that parameter narrowed to bf16, and panels [N / P, K, P] of the same
- * numbers are packed for a product, the body gathers elements of the panels instead: element k of
- * row i is number (i / P) P K + P k + i % P. The parameter is then read by the preparation
- * only, which costs nothing (hoist.c). Terminates: one walk. */
+ * numbers are packed for a product, the body gathers from the panels instead: element k of row i is
+ * element (i / P) P K + P k + i % P. Then only the preparation reads the parameter, which costs
+ * nothing at run time (hoist.c). Terminates: one walk. */
 #include "passes/graph_util.h"
 #include "passes/passes.h"
 
@@ -14,7 +14,7 @@ typedef struct packs { /* parameters that are packed whole, with their rows as c
     int n, cap;
 } packs;
 
-/* Is n made of a matrix [N, K] as it is, rows as the panels' columns? */
+/* Whether n is a matrix [N, K] unchanged, its rows the panels' columns. */
 static bool is_plain_pack(const sn_node *n) {
     const sn_attr *k = n->op == SN_OP_pack_b ? sn_attr_get(n, SN_A_contract_b) : NULL;
     return k && k->n == 1 && k->v[0] == 1 && n->in[0]->rank == 2 && n->in[0]->op == SN_OP_param &&
@@ -32,14 +32,14 @@ static void find_packs(sn_module *m, packs *p) {
     }
 }
 
-/* x, where the kernel n does nothing but to cast it; else n. */
+/* x if the kernel n only casts it; else n. */
 static sn_node *below_cast(sn_node *n) {
     const sn_region *r = n->op == SN_OP_loops && n->n_in == 1 ? sn_attr_region(n, SN_A_body) : NULL;
     bool casts = r && r->n_out == 1 && r->out[0]->op == SN_OP_cast && r->out[0]->in[0] == r->arg[0];
     return casts ? n->in[0] : n;
 }
 
-/* Panels that hold the numbers of `table`; NULL: none. */
+/* Panels that contain the numbers of `table`; NULL: none. */
 static sn_node *panels_of(const packs *p, sn_node *table) {
     const sn_node *source = below_cast(table);
     for (int i = 0; i < p->n; i++)
@@ -47,8 +47,8 @@ static sn_node *panels_of(const packs *p, sn_node *table) {
     return NULL;
 }
 
-/* Does the body read argument i only by gathering its rows, at the places that one other argument
- * holds? Returns that one's number; -1: no. */
+/* The index of the argument with the row numbers, if the body reads argument i only by gathering
+ * its rows at those; -1: it does not. */
 static int places_of_rows(const sn_region *r, int i) {
     int found = -1;
     sn_order order = sn_region_topo(r->arg[i]->m, r);
@@ -68,7 +68,7 @@ static int places_of_rows(const sn_region *r, int i) {
     return found;
 }
 
-/* The numbers of all elements of row `row` [.., 1] in panels of `width` rows, [.., K]. */
+/* The positions of all elements of row `row` [.., 1] in panels of `width` rows, [.., K]. */
 static sn_node *element_numbers(sn_node *row, int64_t width, int64_t n, int64_t k,
                                 const sn_node *like) {
     sn_node *i = sn_b_cast(row, SN_I64);
@@ -81,8 +81,8 @@ static sn_node *element_numbers(sn_node *row, int64_t width, int64_t n, int64_t 
     return sn_b_binary(SN_OP_add, first, sn_b_scalar(SN_OP_mul, column, (double)width));
 }
 
-/* The body with argument i, a table [n, k], replaced by its panels of `width` rows in one line
- * `flat`, and one more argument behind the others: the rows' numbers [.., 1]. */
+/* The body with argument i, a table [n, k], replaced by its panels of `width` rows, flattened, and
+ * one more argument at the end: the row numbers [.., 1]. */
 static sn_region *read_panels(const sn_region *r, int i, int64_t width, const sn_node *flat,
                               const sn_node *rows) {
     sn_module *m = flat->m;
@@ -110,7 +110,7 @@ static sn_region *read_panels(const sn_region *r, int i, int64_t width, const sn
     return sn_region_new(m, r->n_arg + 1, arg, r->n_out, out);
 }
 
-/* The kernel n with operand i, a table, read in the panels `pack` [panels, k, rows of one]. */
+/* The kernel n with operand i, a table, read from the panels `pack` [panels, k, rows of one]. */
 static sn_node *with_panels(const sn_node *n, int i, int places, sn_node *pack) {
     sn_module *m = n->m;
     const sn_region *body = sn_attr_region(n, SN_A_body);

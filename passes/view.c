@@ -88,7 +88,7 @@ bool sn_view_reshape(sn_module *m, const sn_view *v, int rank, const sn_dim *sha
                next = sn_dim_mul(m, v->stride[i], v->shape[i]);
         sn_dim want = 1, q;
         i--;
-        for (;;) { /* grow `want` by new axes and `have` by old ones until they are equal */
+        for (;;) { /* extend `want` by new axes and `have` by old ones until they are equal */
             if (want == have) break;
             if (j >= 0 &&
                 (shape[j] == 1 || sn_dim_div(m, have, sn_dim_mul(m, want, shape[j]), &q))) {

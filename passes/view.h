@@ -18,14 +18,14 @@ typedef struct sn_view {
 sn_view sn_view_whole(sn_module *m, int buffer, sn_dtype t, int rank, const sn_dim *shape,
                       const int64_t *order);
 bool sn_view_contiguous(
-    sn_module *m, const sn_view *v); /* row-major without gaps (axes of size 1 do not matter) */
-/* The same elements at the same places of a buffer, which may be another. */
+    sn_module *m, const sn_view *v); /* row-major and contiguous (axes of size 1 are ignored) */
+/* The same elements at the same offsets of a buffer, possibly another one. */
 bool sn_view_matches(const sn_view *a, const sn_view *b);
 sn_view sn_view_transpose(const sn_view *v, const int64_t *perm);
 sn_view sn_view_slice(sn_module *m, const sn_view *v, const sn_dim *start, const sn_dim *size,
                       const int64_t *step);
 sn_view sn_view_broadcast(const sn_view *v, int rank, const sn_dim *shape);
-/* False: no strides give that order of elements; a copy is needed. */
+/* False: no strides describe that order of elements; a copy is needed. */
 bool sn_view_reshape(sn_module *m, const sn_view *v, int rank, const sn_dim *shape, sn_view *out);
 
 #endif

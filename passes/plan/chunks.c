@@ -1,5 +1,5 @@
-/* chunks.c: see chunks.h. Tensors of the body that nobody else reads have room for the
- * rows of one turn only. */
+/* chunks.c: see chunks.h. Tensors of the body without other readers have room for one block of rows
+ * only. */
 #include "passes/plan/chunks.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* ---- sums over rows: written in the first turn, added to in later ones ---- */
+/* ---- sums over rows: written in the first iteration, added to in later ones ---- */
 
 static sn_region *sum_of_two(sn_module *m, sn_dtype t, int rank, const sn_dim *shape) {
     sn_node *arg[2] = {sn_arg(m, 0, t, rank, shape), sn_arg(m, 1, t, rank, shape)};
@@ -37,7 +37,7 @@ sn_node *sn_chunks_add(sn_module *m, const sn_view *type) {
     return sn_node_new(m, SN_OP_loops, 2, (sn_node *[]){x, x}, SN_ATTRS(SN_REG(body, body)));
 }
 
-/* Is n a result of the body, a reduction along rows that nothing in it reads? */
+/* Whether n is a result of the body and a reduction along rows that nothing in the body reads. */
 static bool is_row_sum(const sn_region *body, sn_order order, const sn_node *n) {
     bool last, result = false;
     if (!sn_reduces(n, &last) || !last) return false;
@@ -47,7 +47,7 @@ static bool is_row_sum(const sn_region *body, sn_order order, const sn_node *n) 
     return result;
 }
 
-/* An epilogue knows elements at its place only, and the product's precision; it reduces rows over
+/* An epilogue has elements at its own index only, in the product's precision; it reduces rows over
  * panels. */
 static bool fits_epilogue(const sn_node *gemm, const sn_node *taker) {
     const sn_region *body = sn_attr_region(taker, SN_A_body);
@@ -124,7 +124,7 @@ static bool reads_buffer(const sn_step *s, int buffer, int but) {
     return false;
 }
 
-typedef struct body { /* steps from `first` on; which buffers are made for them and only theirs */
+typedef struct body { /* steps from `first` on, and the buffers that were created for them alone */
     sn_plan *p;
     int first, first_buffer, n_result;
     const sn_view *result;
@@ -136,7 +136,7 @@ static bool is_local(const body *b, int buffer) {
     return local;
 }
 
-/* Result o of step `at` over operand i. */
+/* Writes result o of step `at` over operand i. */
 static bool may_overwrite(const body *b, int at, int i, int o) {
     const sn_step *s = &b->p->step[at];
     const sn_view *from = &s->in[i], *to = &s->out[o];
@@ -149,7 +149,7 @@ static bool may_overwrite(const body *b, int at, int i, int o) {
     return sn_reads_before(sn_attr_region(s->node, SN_A_body), i, o);
 }
 
-/* The gradient of logits is written over them. */
+/* The gradient of logits overwrites them. */
 static void overwrite(const body *b) {
     for (int at = b->first; at < b->p->n_step; at++) {
         const sn_step *s = &b->p->step[at];
@@ -183,14 +183,15 @@ static sn_view *views_for(sn_module *m, int n, const sn_view *from) {
     return v;
 }
 
-/* The place of the buffer among the operands and results of the whole step, which grow. */
+/* The index of the buffer among the operands and results of the whole step, which grow. */
 static int place_of(sn_plan *p, sn_step *whole, int buffer, bool made) {
     for (int i = 0; i < whole->n_in; i++)
         if (whole->in[i].buffer == buffer) return i;
     for (int i = 0; i < whole->n_out; i++)
         if (whole->out[i].buffer == buffer) return whole->n_in + i;
     if (!made) {
-        sn_module_fail(p->m, SN_ERR_INTERNAL, "chunks: a kernel reads what is no operand");
+        sn_module_fail(p->m, SN_ERR_INTERNAL,
+                       "chunks: a kernel reads something that is not an operand");
         return 0;
     }
     whole->out[whole->n_out++] = (sn_view){
@@ -210,7 +211,7 @@ sn_step sn_chunks_fold(sn_plan *p, sn_node *n, int first, int first_buffer, cons
     whole.out = sn_arena_alloc(m, sizeof *whole.out * (size_t)(n_views + 1));
     whole.in = sn_arena_alloc(m, sizeof *whole.in * (size_t)(n_read + 1));
     memcpy(whole.out, result, sizeof *result * (size_t)whole.n_out);
-    for (int i = first; i < p->n_step; i++) /* operands before places of results are numbered */
+    for (int i = first; i < p->n_step; i++) /* operands, before results are numbered */
         for (int k = 0; k < p->step[i].n_in; k++) {
             const sn_view *v = &p->step[i].in[k];
             bool known = v->buffer >= first_buffer;
@@ -241,7 +242,7 @@ sn_step sn_chunks_fold(sn_plan *p, sn_node *n, int first, int first_buffer, cons
 static void unfold_step(sn_plan *p, const sn_step *whole, sn_step *to) {
     for (int i = 0; i < whole->n_inner; i++) {
         to[i] = whole->inner[i];
-        to[i].in = views_for(p->m, to[i].n_in, to[i].in); /* a copy may be of other buffers */
+        to[i].in = views_for(p->m, to[i].n_in, to[i].in); /* a copy may refer to other buffers */
         to[i].out = views_for(p->m, to[i].n_out, to[i].out);
         for (int k = 0; k < to[i].n_in + to[i].n_out; k++) {
             sn_view *v = k < to[i].n_in ? &to[i].in[k] : &to[i].out[k - to[i].n_in];
@@ -285,10 +286,10 @@ const sn_row_loop *sn_chunks_loop(const sn_plan *p, int i) {
 
 const char *sn_chunks_turn(sn_turn t) {
     static const char *const words[] = {[SN_TURN_EACH] = "",
-                                        [SN_TURN_FIRST] = ", first turn",
-                                        [SN_TURN_LATER] = ", later turns",
-                                        [SN_TURN_SINGLE] = ", if there was one turn",
-                                        [SN_TURN_SEVERAL] = ", if there were several turns"};
+                                        [SN_TURN_FIRST] = ", first iteration",
+                                        [SN_TURN_LATER] = ", later iterations",
+                                        [SN_TURN_SINGLE] = ", if there was one iteration",
+                                        [SN_TURN_SEVERAL] = ", if there were several iterations"};
     return words[t];
 }
 

@@ -1,11 +1,11 @@
-/* in_place.c: see in_place.h. A row kernel goes over a row in loops: each computes what has as many
- * reductions below it (codegen/rows/loops.c). */
+/* in_place.c: see in_place.h. A row kernel processes a row in several loops: each computes the
+ * nodes with the same number of reductions below them (codegen/rows/loops.c). */
 #include "passes/plan/in_place.h"
 #include "passes/graph_util.h"
 
 typedef struct reading {
-    int stage;  /* the loop that computes it: reductions below */
-    bool reads; /* the argument, in its own loop */
+    int stage;  /* the loop that computes it: number of reductions below */
+    bool reads; /* the argument, at the loop's own index */
 } reading;
 
 static bool is_result(const sn_region *body, const sn_node *n) {

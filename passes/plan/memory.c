@@ -1,8 +1,8 @@
-/* memory.c: which temporary shares memory with which, and where threads must wait.
+/* memory.c: assigns temporaries to slots, and places barriers.
  *
- * Slots are coloured at compile time; a slot's size is the largest of its tenants when the symbolic
- * dims are known, so any tenants can share one. The choice goes by the sizes at the dims' upper
- * bounds: best fit, so that slots stay of a kind. */
+ * Slots are coloured at compile time. A slot's size is the maximum over its tenants once the
+ * symbolic dims are known, so any tenants can share one. The assignment uses the sizes at the dims'
+ * upper bounds: best fit, so that tenants have similar sizes. */
 #include "passes/plan/memory.h"
 #include "passes/plan/chunks.h"
 
@@ -20,7 +20,7 @@ static void find_lifetimes(sn_plan *p) {
         for (int i = 0; i < p->step[s].n_in; i++) touch(&p->buffer[p->step[s].in[i].buffer], s);
         for (int i = 0; i < p->step[s].n_out; i++) touch(&p->buffer[p->step[s].out[i].buffer], s);
     }
-    for (int k = 0; k < p->n_loop; k++) /* the next turn needs them again */
+    for (int k = 0; k < p->n_loop; k++) /* the next iteration needs them again */
         for (int i = 0; i < p->n_buffer; i++) {
             sn_buffer *b = &p->buffer[i];
             int first = p->loop[k].first, last = p->loop[k].last - 1;
@@ -31,7 +31,7 @@ static void find_lifetimes(sn_plan *p) {
 }
 
 typedef struct slot {
-    int64_t size; /* of the largest tenant, at the upper bounds, in bytes */
+    int64_t size; /* size of the largest tenant at the upper bounds, in bytes */
     int busy_until;
 } slot;
 
@@ -56,7 +56,7 @@ static int pick_slot(const slot *s, int n, int64_t need, int step) {
     return best;
 }
 
-/* By time: a slot is taken again as soon as it is free, while it is warm. */
+/* By time: a slot is reused as soon as it is free, while it is in the cache. */
 static void assign_by_time(sn_plan *p) {
     slot *s = sn_arena_alloc(p->m, sizeof *s * (size_t)(p->n_buffer + 1));
     for (int step = 0; step < p->n_step; step++)
@@ -92,7 +92,7 @@ static bool overlap(const sn_buffer *a, const sn_buffer *b) {
     return a->first <= b->last && b->first <= a->last;
 }
 
-/* Largest first, so that a slot never grows: less memory in all [Pisarchyk & Lee 2020, "greedy by
+/* Largest first, so that a slot never grows: less memory in total [Pisarchyk & Lee 2020, "greedy by
  * size for shared objects"]. */
 static void assign_by_size(sn_plan *p) {
     tenant *t = sn_arena_alloc(p->m, sizeof *t * (size_t)(p->n_buffer + 1));
@@ -108,7 +108,7 @@ static void assign_by_size(sn_plan *p) {
         memset(taken, 0, (size_t)p->n_slot + 1);
         for (int k = 0; k < i; k++)
             taken[t[k].slot] |= overlap(&p->buffer[t[k].buffer], &p->buffer[t[i].buffer]);
-        int slot = p->n_slot; /* the smallest that is free: the last one */
+        int slot = p->n_slot; /* the smallest free one: the last */
         while (slot > 0 && taken[slot - 1]) slot--;
         t[i].slot = slot ? slot - 1 : p->n_slot++;
         p->buffer[t[i].buffer].slot = t[i].slot;
@@ -137,7 +137,7 @@ int64_t sn_plan_arena(sn_plan *p, const int64_t *symbol) {
     return sum;
 }
 
-/* Memory that a view touches, as one number: slots first, then the buffers that are no
+/* The memory that a view touches as a number: slots first, then buffers that are not
  * temporaries. */
 static int place_of(const sn_plan *p, const sn_view *v) {
     const sn_buffer *b = &p->buffer[v->buffer];
@@ -148,7 +148,8 @@ static void place_barriers(sn_plan *p) {
     size_t n = (size_t)(p->n_slot + p->n_buffer);
     uint8_t *read = sn_arena_alloc(p->m, n + 1), *written = sn_arena_alloc(p->m, n + 1);
     int again =
-        0; /* loops have been walked twice up to this one: a turn waits for the one before */
+        /* loops have been walked twice up to this one: an iteration waits for the previous one */
+        0;
     for (int s = 0; s < p->n_step; s++) {
         sn_step *t = &p->step[s];
         for (int i = 0; i < t->n_in; i++) t->barrier |= written[place_of(p, &t->in[i])];

@@ -1,6 +1,6 @@
-/* order.c: see order.h. Products, and kernels that leave little of what they read, come
- * in the order of their depth: gradients of weights and their sums follow the gradient that they
- * are made of, layer by layer on the way back, which frees what they read; then updates as early as
+/* order.c: see order.h. Products, and kernels whose results are much smaller than their operands,
+ * are ordered by depth: gradients of weights and their sums follow the gradient they depend on,
+ * layer by layer during the backward part, which frees their operands; then updates, as early as
  * their readers allow. */
 #include "passes/plan/order.h"
 #include "passes/graph_util.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Below views, and below the selection of a result: the kernel or leaf. */
+/* Skips views and selections of a result: the kernel or leaf below. */
 static sn_node *strip(sn_node *n) {
     while (sn_is_view(n)) n = n->in[0];
     return n;
@@ -36,14 +36,14 @@ enum { NEW, OPEN, DONE };
 
 typedef struct walk {
     sn_module *m;
-    list *after; /* by id: what must run before this node although it is no operand */
+    list *after; /* by id: nodes that must run before this one although they are not operands */
     uint8_t *state;
-    uint32_t *seen, stamp; /* by id: looked at in this question */
-    sn_node **waiting;     /* room for a question's nodes */
+    uint32_t *seen, stamp; /* by id: visited in the current query */
+    sn_node **waiting;     /* buffer for a query's nodes */
     list done;
 } walk;
 
-/* Does x need something whose turn has begun? Then that cannot wait for x. */
+/* Whether x depends on a node that has been started, which then cannot wait for x. */
 static bool needs_open(walk *w, sn_node *x) {
     int n = 0;
     w->stamp++;
@@ -61,7 +61,7 @@ static bool needs_open(walk *w, sn_node *x) {
     return false;
 }
 
-/* One node on the way down. Explicit, because graphs are deeper than stacks. */
+/* A node on the current path. Explicit, because graphs are deeper than the stack. */
 typedef struct frame {
     sn_node *n;
     int next;
@@ -105,7 +105,8 @@ static int64_t elements_at_most(const sn_node *n) {
     return sum;
 }
 
-/* Is n a product, or does it leave so little of an operand that it had better come soon? */
+/* Whether n is a product, or its result is so much smaller than an operand that it should run
+ * early. */
 static bool comes_by_depth(const sn_node *n) {
     enum { LITTLE = 8 };
     if (sn_kernel_of(n)->contraction || n->op == SN_OP_chunks) return true;
@@ -159,8 +160,8 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
 
 /* ---- states written in place ---- */
 
-/* Does the kernel read operand i, a state, element by element, each at the place that result o
- * writes, before that is written? */
+/* Whether the kernel reads operand i, a state, element by element, each at the index that result o
+ * writes, before it is written. */
 static bool reads_in_place(const sn_node *n, int i, int o) {
     sn_attr_key key = sn_kernel_of(n)->region;
     const sn_region *r = key == SN_NO_REGION ? NULL : sn_attr_region(n, key);
@@ -178,7 +179,7 @@ static bool reads_elsewhere(const sn_node *n, const char *state, int o) {
     return false;
 }
 
-/* The assignment that takes result i of n as it is; NULL: none. */
+/* The assignment that uses result i of n directly; NULL: none. */
 static const sn_binding *taker(const sn_entry *e, const sn_node *n, int i) {
     for (int a = 0; a < e->n_assign; a++) {
         const sn_node *v = e->assign[a].node;

@@ -17,13 +17,13 @@ typedef struct planner {
     const sn_entry *entry;
     sn_plan *plan;
     sn_order order;
-    int at;         /* place in it */
+    int at;         /* index in it */
     bool inside;    /* the body of a chunks node */
     sn_view **view; /* by node id: [n_result] views, NULL: not planned yet */
     int *users;     /* by node id: users in this entry; roots count */
     sn_node **user; /* by node id: the last user that is a node */
     int cap_step, cap_buffer;
-    uint32_t n_id; /* nodes when planning began; copies add more */
+    uint32_t n_id; /* number of nodes when planning began; copies add more */
 } planner;
 
 /* ---- growing lists ---- */
@@ -71,8 +71,8 @@ static void set_view(planner *p, const sn_node *n, sn_view v) {
     p->view[n->id] = kept;
 }
 
-/* If a transpose is all that ever reads n, its elements are stored in the transposed order at once.
- * The last axis must stay: kernels write rows. */
+/* If the only reader of n is a transpose, n is stored in the transposed order directly. The last
+ * axis must stay, because kernels write rows. */
 static const int64_t *storage_order(const planner *p, const sn_node *n) {
     if (p->users[n->id] != 1 || !p->user[n->id]) return NULL;
     const sn_node *t = p->user[n->id];
@@ -95,7 +95,7 @@ static sn_view view_of(planner *p, const sn_node *n) {
 static sn_node *identity_kernel(planner *p, const sn_view *src) {
     sn_node *arg = sn_arg(p->m, 0, src->dtype, src->rank, src->shape);
     sn_region *body = sn_region_new(p->m, 1, &arg, 1, &arg);
-    /* the operand only matters by its type: any node of it will do */
+    /* only the operand's type matters: any node of that type will do */
     sn_node *x = sn_node_new(p->m, SN_OP_input, 0, NULL,
                              SN_ATTRS(SN_STR(name, "copy"), SN_INT(dtype, src->dtype),
                                       SN_LIST(shape, src->rank, src->shape)));
@@ -116,7 +116,7 @@ static void fill(planner *p, sn_view dst, double value) {
     s->out[0] = dst;
 }
 
-/* ---- one planning function a kind of node ---- */
+/* ---- one planning function per kind of node ---- */
 
 static void plan_leaf(planner *p, sn_node *n) {
     static const struct {
@@ -155,7 +155,7 @@ static void plan_slice(planner *p, sn_node *n) {
 }
 
 static void plan_broadcast(planner *p, sn_node *n) {
-    if (!p->view[n->in[0]->id]) return; /* of a constant: only ever inside bodies */
+    if (!p->view[n->in[0]->id]) return; /* constants: only inside bodies */
     sn_view from = view_of(p, n->in[0]);
     set_view(p, n, sn_view_broadcast(&from, n->rank, n->shape));
 }
@@ -165,7 +165,7 @@ static void plan_result(planner *p, sn_node *n) {
     set_view(p, n, all[sn_attr_int(n, SN_A_index, 0)]);
 }
 
-/* Where operand i lies in the memory of a concat. */
+/* The place of operand i in the memory of a concat. */
 static sn_view concat_part(planner *p, const sn_node *n, const sn_view *whole, int i) {
     int64_t axis = sn_attr_int(n, SN_A_axis, 0);
     sn_dim start[SN_MAX_RANK] = {0};
@@ -182,7 +182,7 @@ static void plan_concat(planner *p, sn_node *n) {
     set_view(p, n, whole);
 }
 
-/* If all that reads n are views that end in a concat, n's place in that. False: they do not. */
+/* If n is read only by views that end in a concat, n's place in it. False: it is not. */
 static bool place_in_concat(planner *p, const sn_node *n, sn_view *out) {
     const sn_node *chain[SN_MAX_RANK], *c = n;
     int n_chain = 0, which = -1;
@@ -228,8 +228,8 @@ static bool assigned(const planner *p, const char *state) {
     return false;
 }
 
-/* May x's memory be overwritten: nobody else reads x, and it is ours or a state that is assigned
- * anyway. */
+/* Whether x's memory may be overwritten: x has no other reader, and is a temporary or a state that
+ * is assigned anyway. */
 static bool may_overwrite(const planner *p, const sn_node *x) {
     const sn_view *v = p->view[x->id];
     const sn_buffer *b = &p->plan->buffer[v->buffer];
@@ -248,8 +248,8 @@ static void plan_update_slice(planner *p, sn_node *n) {
     set_view(p, n, whole);
 }
 
-/* Gives operand i of the step (which is the last one of the plan) a copy without gaps of this view
- * of it, with the axes stored in this order (NULL: as they are), made by a step before it. */
+/* Gives operand i of the step (the last one of the plan) a contiguous copy of this view, with the
+ * axes stored in this order (NULL: unchanged), made by a step inserted before it. */
 static void copy_operand(planner *p, sn_step *s, int i, sn_view from, const int64_t *order) {
     sn_step kernel = *s;
     p->plan->n_step--;
@@ -272,18 +272,18 @@ static sn_step *last_step(const planner *p) {
     return &p->plan->step[p->plan->n_step - 1];
 }
 
-/* Products want matrices: what cannot be walked as one is copied, and a result that was to be
- * stored transposed is not. */
+/* Products need matrices: an operand that cannot be walked as one is copied, and a result that was
+ * to be stored transposed is not. */
 static void fit_product(planner *p, sn_node *n) {
     int bad;
     for (int guard = 0;
          guard < 2 * SN_MAX_RANK + n->n_in && (bad = sn_product_views(p->m, last_step(p))) >= 0;
          guard++) {
         sn_step *s = last_step(p);
-        if (bad < 2)
-            copy_factor(p, s, bad);
-        else if (bad < s->n_in) { /* spread over the result (or the left factor, for the
-                                     prologue): repeated axes are in the way, too */
+        if (bad < 2) copy_factor(p, s, bad);
+        /* broadcast over the result (or the left factor, for the prologue): repeated axes are in
+         * the way, too */
+        else if (bad < s->n_in) {
             bool left = bad < sn_kernel_region_operand(n);
             const sn_view *a = &s->in[0];
             sn_view wide = left ? sn_view_broadcast(&s->in[bad], a->rank, a->shape)
@@ -305,7 +305,7 @@ static void fit_product(planner *p, sn_node *n) {
         copy_operand(p, last_step(p), bad, last_step(p)->in[bad], NULL);
 }
 
-/* The whole of a state, as what is written. */
+/* The whole of a state, as the destination. */
 static sn_view state_view(planner *p, const sn_node *type, const char *name) {
     int b = find_buffer(p, SN_BUF_STATE, name);
     if (b < 0) b = add_buffer(p, SN_BUF_STATE, type, name);
@@ -321,7 +321,7 @@ static void plan_kernel(planner *p, sn_node *n) {
     for (int i = 0; i < n->n_result; i++) {
         const sn_node *type = n->n_result > 1 ? n->result_type[i] : n;
         const sn_node *reader =
-            n; /* of a node with several results, each `result` node is looked at */
+            n; /* for a node with several results, each `result` node is visited */
         if (n->n_result > 1) {
             reader = NULL;
             for (uint32_t id = n->id + 1; id < p->n_id && !reader; id++) {
@@ -339,7 +339,7 @@ static void plan_kernel(planner *p, sn_node *n) {
                          : fresh(p, type, whole ? NULL : storage_order(p, reader));
     }
     p->view[n->id] =
-        sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be rearranged */
+        sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be reordered */
     memcpy(p->view[n->id], s->out, sizeof *s->out * n->n_result);
     for (int i = 0; i < n->n_in; i++) {
         sn_view v = last_step(p)->in[i];
@@ -359,12 +359,13 @@ static void plan_kernel(planner *p, sn_node *n) {
     }
 }
 
-/* ---- kernels for some rows at a time ---- */
+/* Result x of the body is a sum over rows that the steps from `first` on have computed for one
+ * iteration: now for all of it. */
 
 static void plan_node(planner *p, sn_node *n);
 
-/* Result x of the body is a sum over rows, which steps from `first` on have made for one turn: all
- * of it. */
+/* An operand of the loop. Inside, the rows' dim is the length of an iteration, so no stride may
+ * depend on it: such a tensor (a transposed one) is copied. */
 static sn_view sum_turns(planner *p, int first, const sn_node *x) {
     sn_view part = view_of(p, x), sum;
     for (int i = first; i < p->plan->n_step; i++) {
@@ -407,7 +408,9 @@ static void plan_chunks(planner *p, sn_node *n) {
     sn_dim rows = sn_attr_get(n, SN_A_dim)->i;
     sn_order order = sn_region_topo(p->m, body);
     sn_view *result = sn_arena_alloc(p->m, sizeof *result * (size_t)(n->n_result + 1));
-    for (int i = 0; i < order.n; i++) p->view[order.node[i]->id] = NULL; /* of a twin's body */
+    /* The last step, a product, makes reductions along rows over panels: stores these separately,
+     * rows of one panel together, and completes them. */
+    for (int i = 0; i < order.n; i++) p->view[order.node[i]->id] = NULL;
     for (int i = 0; i < body->n_arg; i++)
         set_view(p, body->arg[i], loop_operand(p, n->in[i], rows));
     int first = p->plan->n_step, first_buffer = p->plan->n_buffer;
@@ -431,8 +434,9 @@ static sn_step *find_step(const planner *p, const sn_node *n) {
     return NULL;
 }
 
-/* Of reductions along rows the last step, a product, makes those over panels: puts these in memory
- * of their own, rows of one panel together, and ends them. */
+/* The last step, a kernel, is the only reader of its operand i, a sum over rows. If there is a
+ * single iteration, the sum is not stored: the product runs now, with the kernel as its
+ * epilogue. */
 static void end_row_sums(planner *p) {
     int at = p->plan->n_step - 1;
     const sn_region *epi = sn_attr_region(last_step(p)->node, SN_A_epilogue);
@@ -456,8 +460,7 @@ static void end_row_sums(planner *p) {
     }
 }
 
-/* The last step, a kernel, is all that reads its operand i, a sum over rows. Where a single turn
- * did, the sum is not stored: the product is made now, with the kernel as its epilogue. */
+/* of the copies that this creates */
 static void plan_single_turn(planner *p, int i) {
     sn_node *n = last_step(p)->node, *x = n->in[i];
     if (x->op != SN_OP_result || x->in[0]->op != SN_OP_chunks || p->users[x->id] != 1) return;
@@ -507,7 +510,8 @@ static void plan_node(planner *p, sn_node *n) {
     (table[n->op] ? table[n->op] : plan_kernel)(p, n);
 }
 
-/* ---- roots ---- */
+/* The output's tensor becomes the caller's buffer if it is a whole temporary that no other output
+ * uses. */
 
 /* The output's tensor becomes the caller's buffer if it is a whole temporary that no other output
  * took. */
@@ -525,14 +529,14 @@ static void plan_output(planner *p, const sn_binding *o) {
     copy(p, v, sn_view_whole(p->m, out, v.dtype, v.rank, v.shape, NULL));
 }
 
-/* ---- assignments: all sources are read before any state is written ---- */
+/* Whether the new value is already in place. */
 
 static int state_of(planner *p, const sn_binding *a) {
     int b = find_buffer(p, SN_BUF_STATE, a->name);
     return b >= 0 ? b : add_buffer(p, SN_BUF_STATE, a->node, a->name);
 }
 
-/* Is the new value where it belongs already? */
+/* Outputs first: one of them may be a state's value at the start. */
 static bool in_place(planner *p, const sn_binding *a) {
     sn_view v = view_of(p, a->node);
     return v.buffer == state_of(p, a) && v.offset == 0 && sn_view_contiguous(p->m, &v) &&

@@ -1,5 +1,5 @@
-/* product.c: products over tensors become products of matrices, see product.h. Axes of
- * the rows that cannot be walked with one stride by every operand become batch axes. */
+/* product.c: products of tensors become products of matrices, see product.h. Row axes that not
+ * every operand can walk with one stride become batch axes. */
 #include "passes/plan/product.h"
 #include "passes/kernels/table.h"
 #include "passes/row_sums.h"
@@ -39,7 +39,7 @@ static void append(axes *to, const axes *from, int first, int last) {
 }
 
 /* The view with its axes in the order `lead` (the first `merged` of them as one axis, the others
- * one by one), then the groups g1 and g2 as one axis each. */
+ * separately), then the groups g1 and g2 as one axis each. */
 static bool three_parts(sn_module *m, const sn_view *v, int merged, const axes *lead,
                         const axes *g1, const axes *g2, sn_view *out) {
     int64_t perm[SN_MAX_RANK];
@@ -70,7 +70,7 @@ static bool three_parts(sn_module *m, const sn_view *v, int merged, const axes *
     return sn_view_reshape(m, &ordered, rank, shape, out);
 }
 
-/* Adds axes of v to `out`, as few as strides allow, at least one. */
+/* Appends axes of v to `out`, as few as strides allow, at least one. */
 static bool add_levels(sn_module *m, const sn_view *v, const axes *group, sn_view *out) {
     int first = out->rank;
     for (int i = 0; i < group->n; i++) {
@@ -93,8 +93,8 @@ static bool add_levels(sn_module *m, const sn_view *v, const axes *group, sn_vie
     return true;
 }
 
-/* An operand of the epilogue: rows and columns as one axis each, or, where one stride does not
- * reach all, as several. */
+/* An operand of the epilogue: rows and columns as one axis each, or several where a single stride
+ * is not possible. */
 static bool lay_over(sn_module *m, const sn_view *v, int merged, const axes *lead, const axes *rows,
                      const axes *cols, sn_view *out) {
     if (three_parts(m, v, merged, lead, rows, cols, out)) return true;
@@ -118,7 +118,7 @@ int sn_product_row_axes(sn_module *m, const sn_step *s, const sn_view *v) {
     return n;
 }
 
-/* The right factor as matrices; it repeats along the extra batch axes of the left one. */
+/* The right factor as matrices; it is broadcast along the extra batch axes of the left one. */
 static bool split_right(const product *p, const sn_step *s, int merged, int extra,
                         const sn_view *left, sn_view *out) {
     sn_view b;
@@ -163,8 +163,8 @@ sn_view sn_product_lay(sn_module *m, const sn_step *s, int i) {
     return sn_view_broadcast(v, rank, shape);
 }
 
-/* With the first `extra` row axes as batch axes; more batch axes than the kernels take become one.
- * Returns -1, or which operand does not fit. */
+/* Uses the first `extra` row axes as batch axes; more batch axes than the kernels support become
+ * one. Returns -1, or the index of an operand that does not fit. */
 static int try_split(const product *p, const sn_step *s, int extra, sn_view *in, sn_view *out) {
     int n_lead = p->batch_a.n + extra, n_rows = p->rows.n - extra;
     int merged = n_lead > SN_PRODUCT_BATCH ? p->batch_a.n : 0;
@@ -185,7 +185,7 @@ static int try_split(const product *p, const sn_step *s, int extra, sn_view *in,
     for (int i = 0; i < p->cols.n; i++) cols.axis[i] = n_lead + n_rows + i;
     int first = sn_kernel_prologue_operand(s->node), last = sn_kernel_region_operand(s->node);
     if (first == 3) in[2] = s->in[2];    /* scales of int4 */
-    for (int i = first; i < last; i++) { /* of the prologue: laid over the left factor */
+    for (int i = first; i < last; i++) { /* of the prologue: broadcast over the left factor */
         sn_view wide = sn_view_broadcast(&s->in[i], s->in[0].rank, s->in[0].shape);
         if (!three_parts(p->m, &wide, merged, &lead_a, &row_a, &p->contract_a, &in[i])) return i;
     }
@@ -199,7 +199,7 @@ static int try_split(const product *p, const sn_step *s, int extra, sn_view *in,
     for (int i = 0; i < s->n_out; i++) {
         sn_view y = s->out[i];
         y.rank =
-            n_lead + n_rows + p->cols.n; /* of panels' sums without their last axis, of size 1 */
+            n_lead + n_rows + p->cols.n; /* of the panels' sums without their last axis of size 1 */
         if (!three_parts(p->m, &y, merged, &lead, &rows, &cols, &out[i])) return s->n_in + i;
     }
     return -1;
@@ -275,13 +275,13 @@ static bool repeats(const sn_view *v, int axis) {
 }
 
 int sn_product_unfit(const sn_step *s) {
-    for (int i = 0; i < 2; i++) { /* factors: one axis without gaps, none that repeats elements */
+    for (int i = 0; i < 2; i++) { /* factors: one contiguous axis without repetition */
         const sn_view *v = &s->in[i];
         int row = v->rank - 2, col = v->rank - 1;
         if (!(unit_axis(v, row) || unit_axis(v, col)) || repeats(v, row) || repeats(v, col))
             return i;
     }
-    for (int i = 0; i < s->in[0].rank - 2; i++) /* a batch that repeats both factors */
+    for (int i = 0; i < s->in[0].rank - 2; i++) /* a batch axis along which both factors repeat */
         if (repeats(&s->in[0], i) && repeats(&s->in[1], i)) return 0;
     return s->n_in > 2 && !unit_axis(&s->in[2], s->in[2].rank - 1) ? 2 : -1; /* the bias */
 }

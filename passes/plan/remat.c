@@ -1,9 +1,10 @@
 /* remat.c: see remat.h.
  *
- * At the step with the most live memory, every tensor that is only needed again later is looked at:
- * the chain of steps that makes it once more just before then, from parameters, inputs and what is
- * alive there anyway. The chain that frees most for its work is taken, until the budget holds. A
- * whole block of a network is such a chain that begins at the block's input. */
+ * Starts at the step with the most live memory. For every tensor that is live there but only needed
+ * later, it considers the chain of steps that recomputes it just before that use, from parameters,
+ * inputs and tensors that are live anyway. It takes the chain that frees most memory per work,
+ * until the budget holds. A whole block of a network is such a chain, starting at the block's
+ * input. */
 #include "passes/kernels/table.h"
 #include "passes/plan/remat.h"
 #include "passes/plan/memory.h"
@@ -17,24 +18,24 @@ enum { MAX_CHAIN = 96, ROUNDS = 1000, PATIENCE = 400, TOO_SMALL = 1000 };
 
 typedef struct search {
     sn_module *m;
-    int cap_buffer, cap_step, cap_use; /* room in the lists below, and of the plan's buffers */
+    int cap_buffer, cap_step, cap_use; /* capacity of the lists below, and of the plan's buffers */
     int most_steps;
     sn_plan *p;
     const sn_budget *budget;
     int64_t *size; /* [n_buffer] bytes */
     double *cost;  /* [n_step] time, in bytes that could be moved meanwhile */
-    int64_t *live; /* [n_step] bytes of temporaries alive while the step runs */
+    int64_t *live; /* [n_step] bytes of temporaries live during the step */
     int *at;       /* [n_buffer] for counting */
     int *from;     /* [n_buffer + 1] into use */
-    int *use;      /* steps that use a buffer, ascending; -1 - step where it is written */
+    int *use;      /* steps that use a buffer, ascending; -1 - step if it is written */
 } search;
 
 typedef struct chain {
     int step[MAX_CHAIN], n;
-    int made[MAX_CHAIN], n_made; /* buffers that the chain was asked for */
-    int kept[MAX_CHAIN], n_kept; /* buffers that must live on until the chain runs */
+    int made[MAX_CHAIN], n_made; /* buffers that the chain must compute */
+    int kept[MAX_CHAIN], n_kept; /* buffers that must stay live until the chain runs */
     int at, until;               /* frees memory at step `at`; runs before step `until` */
-    int patience;                /* tensors that may still be looked at */
+    int patience;                /* number of tensors left to consider */
 } chain;
 
 static int step_of(int use) {
@@ -47,7 +48,7 @@ static int64_t bytes_of(const search *s, const sn_buffer *b) {
            ~(int64_t)63;
 }
 
-/* ---- who uses what ---- */
+/* ---- uses ---- */
 
 static void count_uses(search *s, bool fill) {
     const sn_plan *p = s->p;
@@ -83,14 +84,14 @@ static bool is_temp(const search *s, int b) {
     return s->p->buffer[b].kind == SN_BUF_TEMP && s->from[b] < s->from[b + 1];
 }
 
-/* A list with room for `cap` items of which the first n are kept. */
+/* A list with capacity `cap` whose first n items are kept. */
 static void *wider(search *s, const void *list, size_t item, int n, int cap) {
     void *grown = sn_arena_alloc(s->m, item * (size_t)(cap + 2));
     if (n) memcpy(grown, list, item * (size_t)n);
     return grown;
 }
 
-/* Makes room for so many more buffers and steps. */
+/* Makes room for this many more buffers and steps. */
 static void make_room(search *s, int buffers, int steps) {
     sn_plan *p = s->p;
     if (p->n_buffer + buffers > s->cap_buffer) {
@@ -132,7 +133,7 @@ static int highest(const search *s) {
     return top;
 }
 
-/* The first step after `at` that uses b, if that only reads it and nothing at `at` uses it; -1. */
+/* The first step after `at` that uses b, if it only reads it and nothing at `at` uses it; -1. */
 static int next_read(const search *s, int b, int at) {
     for (int k = s->from[b]; k < s->from[b + 1]; k++) {
         int i = step_of(s->use[k]);
@@ -167,7 +168,7 @@ static double cost_of(const search *s, const sn_step *t) {
     return bytes;
 }
 
-/* Sizes and times of what there is. */
+/* Sizes and times of buffers and steps. */
 static void measure(search *s) {
     const sn_plan *p = s->p;
     make_room(s, 1, 1);
@@ -192,13 +193,14 @@ static bool push(int *list, int *n, int v) {
 
 static bool add_buffer(const search *s, chain *c, int b);
 
-/* Makes what step `reader` reads from buffer x readable when the chain runs. */
+/* Makes what step `reader` reads from buffer x available when the chain runs. */
 static bool provide(const search *s, chain *c, int x, int reader) {
-    enum { SMALL = 8 }; /* a tensor so much smaller than the one freed is kept rather than made */
+    /* a tensor this much smaller than the freed one is kept instead of recomputed */
+    enum { SMALL = 8 };
     sn_buffer_kind kind = s->p->buffer[x].kind;
     if (c->patience-- < 0) return false;
     if (kind == SN_BUF_PARAM || kind == SN_BUF_INPUT || in_list(c->made, c->n_made, x)) return true;
-    if (written_between(s, x, reader, c->until)) return false; /* another value by then */
+    if (written_between(s, x, reader, c->until)) return false; /* it has another value by then */
     if (kind != SN_BUF_TEMP || last_use(s, x) >= c->until) return true;
     if (last_use(s, x) >= c->at) return push(c->kept, &c->n_kept, x);
     int n = c->n, n_made = c->n_made, n_kept = c->n_kept; /* lists only grow */
@@ -218,7 +220,7 @@ static bool add_buffer(const search *s, chain *c, int b) {
         const sn_step *t = &s->p->step[w];
         if (w >= c->at) return false;
         if (in_list(c->step, c->n, w)) continue;
-        for (int i = 0; i < t->n_out; i++) /* a state's new value must not be made twice */
+        for (int i = 0; i < t->n_out; i++) /* a state must not be updated twice */
             if (s->p->buffer[t->out[i].buffer].kind == SN_BUF_STATE) return false;
         if (!push(c->step, &c->n, w)) return false;
         for (int i = 0; i < t->n_in; i++)
@@ -227,7 +229,7 @@ static bool add_buffer(const search *s, chain *c, int b) {
     return true;
 }
 
-/* Is all of buffer b made by the chain? */
+/* Whether the chain computes all of buffer b. */
 static bool complete(const search *s, const chain *c, int b) {
     bool any = false;
     for (int k = s->from[b]; k < s->from[b + 1]; k++) {
@@ -238,7 +240,7 @@ static bool complete(const search *s, const chain *c, int b) {
     return any;
 }
 
-/* Buffers that the chain's steps write, each once; their number. */
+/* Buffers that the chain's steps write, each once; returns their number. */
 static int written(const search *s, const chain *c, int *list) {
     int n = 0;
     for (int i = 0; i < c->n; i++) {
@@ -253,7 +255,7 @@ static int ascending(const void *a, const void *b) {
     return *(const int *)a - *(const int *)b;
 }
 
-/* Does what the chain makes of b take its place from then on? */
+/* Whether the chain's copy replaces b from then on. */
 static bool replaces(const search *s, const chain *c, int b) {
     return is_temp(s, b) && last_use(s, b) >= c->until && complete(s, c, b);
 }
@@ -264,7 +266,7 @@ static int place_in(const chain *c, int step) {
     return -1;
 }
 
-/* The most bytes that the chain's own results (n buffers) take while it runs. */
+/* The maximum size of the chain's results (n buffers) while it runs. */
 static int64_t peak_of(const search *s, const chain *c, int n, const int *list) {
     int64_t change[MAX_CHAIN + 1] = {0}, sum = 0, top = 0;
     for (int i = 0; i < n; i++) {
@@ -284,7 +286,7 @@ static int64_t peak_of(const search *s, const chain *c, int n, const int *list) 
     return top;
 }
 
-/* Bytes freed at the highest step for each byte of time; 0: the chain is of no use, or of no more
+/* Bytes freed at the step with most memory, per byte of time; 0: the chain is useless, or no better
  * than `least`. */
 static double worth(const search *s, chain *c, int64_t peak, double least) {
     int list[MAX_CHAIN], n = written(s, c, list);
@@ -304,7 +306,7 @@ static double worth(const search *s, chain *c, int64_t peak, double least) {
             if (k != c->at && s->live[k] + s->size[x] >= peak) return 0;
         around += s->size[x];
     }
-    const sn_step *next = &s->p->step[c->until]; /* its results are not there yet */
+    const sn_step *next = &s->p->step[c->until]; /* its results do not exist yet */
     for (int i = 0; i < next->n_out; i++)
         if (is_temp(s, next->out[i].buffer) && first_use(s, next->out[i].buffer) == c->until)
             around -= s->size[next->out[i].buffer];
@@ -315,7 +317,7 @@ static double worth(const search *s, chain *c, int64_t peak, double least) {
     return (double)freed / (cost + 1);
 }
 
-/* ---- taking one ---- */
+/* ---- applying a chain ---- */
 
 static int fresh_buffer(search *s, int like) {
     sn_plan *p = s->p;
@@ -362,7 +364,7 @@ static void take(search *s, const chain *c) {
         redirect(t->n_in, t->in, n, list, whole);
         redirect(t->n_out, t->out, n, list, fresh);
     }
-    for (int i = 0; i < n; i++) /* the caller's results are there already */
+    for (int i = 0; i < n; i++) /* the caller's results already exist */
         if (p->buffer[list[i]].kind != SN_BUF_TEMP) whole[i] = -1;
     for (int i = c->until + c->n; i < p->n_step; i++) {
         redirect(p->step[i].n_in, p->step[i].in, n, list, whole);
@@ -370,7 +372,7 @@ static void take(search *s, const chain *c) {
     }
 }
 
-/* One chain for the highest step. False: there is none. */
+/* Applies one chain for the step with the most memory. False: there is none. */
 static bool improve(search *s) {
     int top = highest(s);
     double best_worth = 0;
@@ -394,7 +396,7 @@ static bool improve(search *s) {
     int target = best->made[0];
     if (s->budget->passes)
         sn_remark_add(s->budget->passes, "memory", n, false,
-                      "%.2f MB are not kept but computed again, by %d kernel call%s",
+                      "%.2f MB are recomputed instead of stored, by %d kernel call%s",
                       (double)s->size[target] * 1e-6, best->n, best->n > 1 ? "s" : "");
     take(s, best);
     return true;
@@ -406,11 +408,11 @@ static bool fail(const search *s, int64_t need) {
     for (int i = 0; i < sn_symbol_count(s->m) && at + 64 < sizeof sizes; i++)
         at += (size_t)snprintf(sizes + at, sizeof sizes - at, "%s%s = %lld", i ? ", " : " for ",
                                sn_symbol_at(s->m, i)->name, (long long)s->budget->symbol[i]);
-    return sn_fail(
-        s->budget->err, SN_ERR_MEMORY,
-        "entry %s needs %.1f MB for what kernels hand to each other%s, also when all that can be "
-        "is computed again; the memory budget is %.1f MB. Hint: a larger budget, or smaller sizes",
-        s->p->entry->name, (double)need * 1e-6, sizes, (double)s->budget->bytes * 1e-6);
+    return sn_fail(s->budget->err, SN_ERR_MEMORY,
+                   "entry %s needs %.1f MB for the tensors between kernels%s, even with everything "
+                   "recomputed that can be; the memory budget is %.1f MB. Hint: increase the "
+                   "budget, or use smaller sizes",
+                   s->p->entry->name, (double)need * 1e-6, sizes, (double)s->budget->bytes * 1e-6);
 }
 
 bool sn_plan_remat(sn_plan *p, const sn_budget *budget) {

@@ -1,5 +1,5 @@
-/* act.c: activations. gelu is found by the polynomial that an expression is in x and
- * tanh(...) or erf(...), so it does not matter how it was written. */
+/* act.c: activations. gelu is recognised by the polynomial that an expression is in x and tanh(...)
+ * or erf(...), so its written form does not matter. */
 #include "passes/match.h"
 #include "passes/raise/raise.h"
 
@@ -17,7 +17,7 @@ static sn_node *find_gate(sn_node *n, int depth) {
     return t ? t : find_gate(n->in[1], depth - 1);
 }
 
-/* c[1][0] x + c[3][0] x^3 and nothing else? */
+/* Whether it is c[1][0] x + c[3][0] x^3. */
 static bool odd_cubic(const sn_poly *p) {
     for (int i = 0; i < 5; i++)
         for (int j = 0; j < 3; j++)
@@ -25,7 +25,7 @@ static bool odd_cubic(const sn_poly *p) {
     return p->c[1][0] != 0;
 }
 
-/* The x of which `u` is the argument of gelu's tanh or erf; NULL: of none. */
+/* The x for which `u` is the argument of gelu's tanh or erf; NULL: none. */
 static sn_node *find_gelu_x(sn_node *top, sn_node *u, bool erf, int depth) {
     sn_poly p;
     if (sn_match_poly(top, u, NULL, &p) && odd_cubic(&p)) {
@@ -94,7 +94,7 @@ static sn_node *raise_softplus(sn_raiser *r, sn_node *n) {
     return sn_match_float(n) && e->op == SN_OP_exp ? sn_b_unary(SN_OP_softplus, e->in[0]) : NULL;
 }
 
-/* relu x + softplus(-|x|) = softplus x, its stable spelling */
+/* relu x + softplus(-|x|) = softplus x, its numerically stable form */
 static sn_node *raise_stable_softplus(sn_raiser *r, sn_node *n) {
     (void)r;
     for (int i = 0; i < 2; i++) {

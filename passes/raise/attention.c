@@ -1,12 +1,13 @@
-/* attention.c: dot, any elementwise work, softmax [, dropout], dot becomes attention.
+/* attention.c: raises dot, any elementwise operations, softmax [, dropout], dot to attention.
  *
  * The chain is followed from the values' product down to the scores' product. Each axis of the
- * scores is a list of pieces (axes that a reshape merged are taken apart again); what becomes of a
- * piece in the second product says what it is: a batch, a head, a group of query heads, the query.
- * The chain is then written as a scalar expression of the pieces' indices (index.h), from which
- * region.c makes the node. Layouts, broadcasts and transposes so become views of q, k and v.
+ * scores is a list of pieces (axes that a reshape merged are split again). The role of a piece in
+ * the second product determines what it is: a batch axis, a head, a group of query heads, the
+ * query. The chain is then written as a scalar expression of the pieces' indices (index.h), from
+ * which region.c makes the node. Layouts, broadcasts and transposes thus become views of q, k and
+ * v.
  *
- * A score or weight that somebody else needs blocks this: it would have to be computed twice. */
+ * A score or weight with another user prevents this: it would have to be computed twice. */
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
 #include "passes/match.h"
@@ -61,7 +62,8 @@ static bool is_step(const sn_node *n) {
            n->op == SN_OP_broadcast;
 }
 
-/* Products below n by steps only, at most `cap`, the nearest to the left first. seen: by id. */
+/* Products reachable below n through steps, at most `cap`, the nearest to the left first. seen: by
+ * id. */
 static int find_products(sn_node *n, uint8_t *seen, sn_node **found, int count, int cap) {
     sn_node *opened = sn_element_opened(n);
     if (seen[n->id]) return count;
@@ -89,7 +91,7 @@ static ra_step *chain_add(ra_match *k, sn_node *n) {
     return c;
 }
 
-/* Is the first product below n? */
+/* Whether the first product is below n. */
 static bool is_above(ra_match *k, sn_node *n) {
     enum { UNKNOWN, NO, YES };
     sn_node *opened = sn_element_opened(n);
@@ -104,8 +106,8 @@ static bool is_above(ra_match *k, sn_node *n) {
 
 static ra_step *walk(ra_match *k, sn_node *n, int depth);
 
-/* An elementwise step: its operands from the chain agree on the index; the others are read
- * at it. */
+/* An elementwise step: its operands from the chain agree on the index; the others are read at
+ * it. */
 static bool walk_elem(ra_match *k, sn_node *n, ra_step *c, int depth) {
     ra_step *from[3] = {NULL};
     const ra_step *first = NULL;
@@ -155,7 +157,7 @@ static ra_step *walk(ra_match *k, sn_node *n, int depth) {
     return c;
 }
 
-/* Indices (and with `element` values) of the chain, given those of the scores. */
+/* Indices (with `element`, values) of the chain, given those of the scores. */
 static ra_step *walk_chain(ra_match *k, const sn_index *ix, sn_element *element) {
     k->n_chain = 0;
     k->element = element;
@@ -165,7 +167,7 @@ static ra_step *walk_chain(ra_match *k, const sn_index *ix, sn_element *element)
     return walk(k, k->softmax->in[0], MAX_DEPTH);
 }
 
-/* Indices of the second product's operand, by the views between it and softmax. */
+/* Indices of the second product's operand, through the views between it and softmax. */
 static ra_step *walk_weights(ra_match *k) {
     sn_node *view[MAX_DEPTH];
     int n = 0;
@@ -193,7 +195,7 @@ static sn_node *stand_in(ra_match *k, int i) {
     return sn_arg(k->m, STAND_IN + i, SN_I32, 0, NULL);
 }
 
-/* Which axis of the scores is the keys', and which operand q? */
+/* Which axis of the scores is the keys', and which operand is q. */
 static bool find_key_axis(ra_match *k) {
     sn_index ix[SN_MAX_RANK];
     int from[2];
@@ -225,8 +227,8 @@ bool ra_repeats(const sn_node *n, int axis) {
     return i < 0 || n->in[0]->shape[i] == 1;
 }
 
-/* The sizes that a reshape merged into axis `axis` of x; their number, 1 if none. Heads that were
- * repeated for their queries count as one axis: region.c takes the repetition away. */
+/* The sizes that a reshape merged into axis `axis` of x; returns their number, 1 if none. Heads
+ * repeated for their queries count as one axis: region.c removes the repetition. */
 static int merged_sizes(ra_match *k, const sn_node *x, int axis, sn_dim *size) {
     size[0] = x->shape[axis];
     while (x->op == SN_OP_transpose) {
@@ -267,7 +269,7 @@ static bool make_pieces(ra_match *k) {
     return true;
 }
 
-/* Splits the piece of which d is a part, so that d is whole. False: it is whole already. */
+/* Splits the piece that d is a part of, so that d is whole. False: it is whole already. */
 static bool split_piece(ra_match *k, const sn_digit *d) {
     for (int i = 0; i < k->n_piece; i++) {
         sn_dim part[3], high;
@@ -297,7 +299,7 @@ static void score_indices(const ra_match *k, const sn_index *piece_ix, sn_index 
     ix[k->key_axis] = sn_index_whole(k->key_var, k->scores->shape[k->key_axis]);
 }
 
-/* Does v vary along the axis that the weights' axis a goes with? */
+/* Whether v varies along the axis that corresponds to the weights' axis a. */
 static bool values_have(const ra_match *k, int a) {
     const sn_attr *bw = ra_batch_of(k->product, k->side),
                   *bv = ra_batch_of(k->product, 1 - k->side);
@@ -306,8 +308,8 @@ static bool values_have(const ra_match *k, int a) {
     return false;
 }
 
-/* Marks the pieces that v has. Pieces that the second product treats in parts are split, after
- * which *again is set. */
+/* Marks the pieces that v has. Pieces that the second product treats in parts are split, and *again
+ * is set. */
 static bool mark_values(ra_match *k, bool *again) {
     sn_index piece_ix[MAX_PIECES], ix[SN_MAX_RANK];
     *again = false;
@@ -336,8 +338,8 @@ static bool mark_values(ra_match *k, bool *again) {
     return true;
 }
 
-/* How much a piece that only queries have looks like the axis of queries: run-time sizes most, then
- * the single query of a decoding step, then what stands last. */
+/* How likely a piece that only queries have is the query axis: run-time sizes first, then the
+ * single query of a decoding step, then the last one. */
 static int query_rank(const ra_match *k, int i) {
     const ra_piece *p = &k->piece[i];
     if (p->in_k || p->in_v) return 0;
@@ -372,14 +374,14 @@ static void piece_indices(const ra_match *k, const ra_order *o, const sn_score_a
     }
 }
 
-/* The first node of the chain that somebody else uses; NULL: none. */
+/* The first node of the chain with another user; NULL: none. */
 static const sn_node *find_other_user(ra_match *k) {
     for (int i = 0; i < k->n_chain; i++)
         if (sn_raise_uses(k->r, k->chain[i].n) > k->chain[i].uses) return k->chain[i].n;
     return NULL;
 }
 
-/* Says once why the product did not become attention. `what`: the node in the way. */
+/* Reports once why the product did not become attention. `what`: the node in the way. */
 static void remark(sn_raiser *r, const sn_node *product, const sn_node *what, const char *why) {
     char text[160];
     snprintf(text, sizeof text, "no attention kernel: its %s %s, so the weights stay in memory",
@@ -389,7 +391,7 @@ static void remark(sn_raiser *r, const sn_node *product, const sn_node *what, co
     sn_remark_add(r->p, "raise", product, true, "%s", text);
 }
 
-/* Are the weights that are dropped numbered by batch, head, query and key? */
+/* Whether dropout numbers the weights by batch, head, query and key. */
 static bool in_order(ra_match *k, const ra_order *o) {
     const ra_step *c = chain_find(k, k->dropped);
     int next = 0, n = k->n_piece;
@@ -405,7 +407,7 @@ static bool in_order(ra_match *k, const ra_order *o) {
     return c != NULL;
 }
 
-/* What the second product becomes; NULL: it is no attention with these scores. */
+/* The replacement of the second product; NULL: it is not attention with these scores. */
 static sn_node *try_match(ra_match *k) {
     bool again = true;
     if (k->scores->dtype != k->product->dtype || k->softmax->dtype != k->product->dtype ||
@@ -422,14 +424,14 @@ static sn_node *try_match(ra_match *k) {
     const ra_step *w = chain_find(k, k->weights);
     ra_operands x;
     if (k->dropped && !in_order(k, &o)) {
-        remark(k->r, k->product, k->dropped, "numbers weights in another order than b, h, q, k");
+        remark(k->r, k->product, k->dropped, "numbers weights in an order other than b, h, q, k");
         return NULL;
     }
     if (!w || !ra_make_operands(k, &o, w, &x)) return NULL;
 
     sn_score_args a = sn_score_args_make(k->m, (sn_dtype)k->scores->dtype);
     sn_index piece_ix[MAX_PIECES], ix[SN_MAX_RANK];
-    ra_step weights = *w; /* its index in pieces; the chain is walked again */
+    ra_step weights = *w; /* its index in pieces; walks the chain again */
     piece_indices(k, &o, &a, piece_ix);
     sn_node *key_var = k->key_var;
     k->key_var = a.k;
@@ -481,7 +483,7 @@ static sn_node *raise_attention(sn_raiser *r, sn_node *n) {
     return NULL;
 }
 
-/* Attention with callbacks in the form that plain operations get. */
+/* Converts attention with callbacks to the form that plain operations get. */
 static sn_node *settle_attention(sn_raiser *r, sn_node *n) {
     (void)r;
     return sn_attention_canonical(n);

@@ -1,5 +1,5 @@
-/* attention.h: what the files that raise attention share: the match of two products with a
- * softmax in between, and the views of q, k, v and the result that follow from it. */
+/* attention.h: shared by the files that raise attention: the match of two products with a softmax
+ * in between, and the resulting views of q, k, v and the result. */
 #ifndef SN_RAISE_ATTENTION_H
 #define SN_RAISE_ATTENTION_H
 
@@ -14,7 +14,7 @@ typedef enum ra_role { BATCH, GROUP, QUERY } ra_role;
 typedef struct ra_piece {
     int axis; /* of the scores */
     sn_dim size;
-    sn_node *var;    /* a stand-in, while roles are not known */
+    sn_node *var;    /* a placeholder until roles are known */
     bool in_k, in_v; /* k or v has it */
     ra_role role;
 } ra_piece;
@@ -30,9 +30,10 @@ typedef struct ra_match {
     sn_module *m;
     sn_node *scores, *softmax, *product; /* first dot, softmax, second dot */
     sn_node *dropped;                    /* dropout of the weights; NULL: none */
-    sn_node *weights;                    /* the operand of the second dot that softmax feeds */
-    int side;                            /* which operand that is */
-    int key_axis, q_side;                /* axis of the keys in the scores; operand that is q */
+    /* the operand of the second dot that contains the softmax */
+    sn_node *weights;
+    int side;             /* index of that operand */
+    int key_axis, q_side; /* axis of the keys in the scores; operand that is q */
     ra_piece piece[MAX_PIECES];
     int n_piece;
     sn_node *key_var;
@@ -43,21 +44,21 @@ typedef struct ra_match {
     sn_node *score_value;
 } ra_match;
 
-/* Of a dot: is the axis in the list; the lists of an operand's axes. */
+/* For a dot: whether the axis is in the list; the lists of an operand's axes. */
 bool ra_is_listed(const sn_attr *a, int64_t axis);
 const sn_attr *ra_batch_of(const sn_node *dot, int side);
 const sn_attr *ra_contract_of(const sn_node *dot, int side);
-/* Axis i of a dot's result: the axis of each operand that it comes from, or -1. */
+/* Axis i of a dot's result: the corresponding axis of each operand, or -1. */
 void ra_result_axis(const sn_node *dot, int i, int operand_axis[2]);
-/* Does n repeat its operand along the axis? */
+/* Whether n repeats its operand along the axis. */
 bool ra_repeats(const sn_node *n, int axis);
 
 /* --- views.c ---------------------------------------------------------------------------- */
 
-/* Places of pieces in the order batch.., head, groups.., query. */
+/* Positions of pieces in the order batch.., head, groups.., query. */
 typedef struct ra_order {
     int place[MAX_PIECES];
-    int n_outer; /* batch pieces that make B */
+    int n_outer; /* batch pieces that form B */
     int n_batch, n_group, n_query;
     sn_dim B, Hk, G, Tq;
 } ra_order;
@@ -65,13 +66,13 @@ ra_order ra_order_pieces(const ra_match *k);
 
 typedef struct ra_operands {
     sn_node *q, *k, *v;
-    sn_dim width[SN_MAX_RANK]; /* of v: the axes that make dv */
+    sn_dim width[SN_MAX_RANK]; /* the axes of v that form dv */
     int n_width;
     sn_dim dv;
 } ra_operands;
-/* False: there is no such view, or heads and widths are no numbers. w: the weights. */
+/* False: there is no such view, or heads and widths are not numbers. w: the weights. */
 bool ra_make_operands(const ra_match *k, const ra_order *o, const ra_step *w, ra_operands *x);
-/* The attention's result y [B,H,Tq,dv] in the shape of the second product; NULL: it has none. */
+/* The attention's result y [B,H,Tq,dv] in the shape of the second product; NULL: not possible. */
 sn_node *ra_arrange_result(const ra_match *k, const ra_order *o, const ra_step *w,
                            const ra_operands *x, sn_node *y);
 

@@ -1,8 +1,9 @@
-/* gradient.c: what sn_grad and sn_check_grad differentiate. The walk itself is in ir/grad.c. */
+/* gradient.c: sn_grad and sn_check_grad: checks and preparation. ir/grad.c does the
+ * differentiation. */
 #include "passes/raise/gradient.h"
 #include "passes/passes.h"
 
-/* False, and an error of the module, if there is no gradient of the loss or with respect to wrt. */
+/* False, and an error of the module, if the loss has no gradient with respect to wrt. */
 static bool may_differentiate(sn_node *loss, int n, sn_node *const *wrt) {
     sn_module *m = loss->m;
     char t[SN_NODE_TEXT];

@@ -26,7 +26,7 @@ bool sn_index_is(const sn_index *a, const sn_node *src) {
     return a->n == 1 && a->d[0].src == src && a->d[0].low == 1 && a->d[0].size == a->d[0].total;
 }
 
-/* Adds a digit at the low end; two parts of one number that adjoin become one. */
+/* Adds a digit at the low end; two adjoining parts of one number are merged. */
 static bool push(sn_module *m, sn_index *a, sn_digit d) {
     if (d.size == 1) return true;
     if (a->n) {
@@ -72,7 +72,7 @@ sn_node *sn_index_value(sn_module *m, const sn_index *a) {
     return v;
 }
 
-/* Takes the digits that make up `size` from the low end of *rest. */
+/* Takes the digits that form `size` from the low end of *rest. */
 static bool take_digits(sn_module *m, sn_index *rest, sn_dim size, sn_index *out) {
     sn_digit taken[SN_MAX_DIGITS];
     int n = 0;
@@ -109,7 +109,7 @@ bool sn_index_reshape(sn_module *m, int rank, const sn_index *ix, int to_rank, c
     return all.n == 0;
 }
 
-/* ---- forwards: the index of a result from that of its operand ---- */
+/* ---- forward: the index of a result from that of its operand ---- */
 
 static bool push_broadcast(const sn_node *n, const sn_index *ix, sn_index *out) {
     int more = n->rank - n->in[0]->rank; /* axes of size 1 are added, but nothing is repeated */
@@ -135,7 +135,7 @@ static bool push_same(const sn_node *n, const sn_index *ix, sn_index *out) {
     return true;
 }
 
-/* ---- backwards: elements ---- */
+/* ---- backward: elements ---- */
 
 enum { MAX_MEMO = 512 };
 
@@ -245,8 +245,8 @@ static sn_node *pull_scalar(sn_element *e, sn_node *n, const sn_index *ix) {
     return n;
 }
 
-/* How an index moves through an op. pull: the element of the result at an index, NULL if it cannot
- * be followed; push: the index of the result that belongs to an index of operand 0. */
+/* How an index moves through an op. pull: the element of the result at an index, NULL: not
+ * possible; push: the index of the result that corresponds to an index of operand 0. */
 static const struct {
     sn_node *(*pull)(sn_element *e, sn_node *n, const sn_index *ix);
     bool (*push)(const sn_node *n, const sn_index *ix, sn_index *out);

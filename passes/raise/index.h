@@ -1,9 +1,9 @@
 /* index.h: elements of tensors as scalar expressions of their indices: from a graph of tensors to
  * the scalar region that computes one element of it.
  *
- * An index is a number in mixed radix: digits, the most significant first, each a part of some
- * scalar i32 node: (src / low) mod size, where src < total. So reshapes regroup digits exactly, and
- * arithmetic is made only for what remains split. No digit: 0. */
+ * An index is a number in mixed radix: digits, the most significant first, each a part of a scalar
+ * i32 node: (src / low) mod size, where src < total. So reshapes regroup digits exactly, and
+ * arithmetic is generated only for what remains split. No digit: 0. */
 #ifndef SN_INDEX_H
 #define SN_INDEX_H
 
@@ -24,21 +24,21 @@ typedef struct sn_index {
 /* The whole of src, which is in [0, size). */
 sn_index sn_index_whole(sn_node *src, sn_dim size);
 bool sn_index_equal(const sn_index *a, const sn_index *b);
-/* Is it the whole of src and nothing else? */
+/* Whether it is the whole of src. */
 bool sn_index_is(const sn_index *a, const sn_node *src);
 /* b after a, as one number. False: too many digits. */
 bool sn_index_append(sn_module *m, sn_index *a, const sn_index *b);
 /* The number as a scalar node of type i32 (of src's type where it is the whole of one). */
 sn_node *sn_index_value(sn_module *m, const sn_index *a);
-/* Indices of a tensor of shape `from` as indices of its reshape to `to`. False: the shapes share
- * too little. */
+/* Converts indices of a tensor of shape `from` to indices of its reshape to `to`. False: the shapes
+ * share too little. */
 bool sn_index_reshape(sn_module *m, int rank, const sn_index *ix, int to_rank, const sn_dim *to,
                       sn_index *out);
-/* The index of n's element for an index of operand 0: of an elementwise op, a view that repeats
- * nothing, dropout. False: another op, or the shapes share too little. */
+/* The index of n's element for an index of operand 0: for elementwise ops, views without
+ * repetition, dropout. False: another op, or the shapes share too little. */
 bool sn_index_push(const sn_node *n, const sn_index *ix, sn_index *out);
 
-/* Building the scalar expression of one element. */
+/* State for building the scalar expression of one element. */
 typedef struct sn_element sn_element;
 sn_element *sn_element_new(sn_module *m);
 /* n[ix...] as a scalar node. Elementwise ops, views, look-ups, iotas and constants are followed;

@@ -16,7 +16,7 @@ static sn_dim count_over(const sn_node *x, const sn_attr *axes) {
     return n;
 }
 
-/* The dimension whose value n is, spread or cast; false: none. */
+/* The dimension whose value n is, possibly broadcast or cast; false: none. */
 static bool is_count(const sn_node *n, sn_dim want) {
     while (n->op == SN_OP_broadcast || n->op == SN_OP_cast || n->op == SN_OP_reshape) n = n->in[0];
     return n->op == SN_OP_dim_value && sn_attr_get(n, SN_A_dim)->i == want;
@@ -33,7 +33,8 @@ static sn_node *make_mean(sn_node *sum) {
     return sn_node_new(sum->m, SN_OP_mean, 1, sum->in, SN_ATTRS(*axes));
 }
 
-/* sum / n or sum (1 / n) = mean; other constant factors stay: sum c = mean (c n) is left alone */
+/* sum / n or sum (1 / n) = mean; other constant factors stay: sum c = mean (c n) is not
+ * rewritten */
 static sn_node *raise_mean(sn_raiser *r, sn_node *n) {
     double c;
     int64_t size;
@@ -78,8 +79,8 @@ static sn_node *raise_variance(sn_raiser *r, sn_node *n) {
     return x ? make_variance(x, n) : NULL;
 }
 
-/* Is n = (mean of x)^2, over the axes of `like`? (sum x)^2 / n^2 is what simplify makes of a mean
- * that was written as a quotient. */
+/* Whether n = (mean of x)^2, over the axes of `like`. simplify turns a mean that was written as a
+ * quotient into (sum x)^2 / n^2. */
 static bool is_square_of_mean(sn_node *n, const sn_node *x, const sn_node *like) {
     double c;
     int64_t size;
@@ -103,7 +104,7 @@ static sn_node *raise_variance_difference(sn_raiser *r, sn_node *n) {
                                                                        : NULL;
 }
 
-/* n, spread along the last axis, is 1 / sqrt(s v + eps): v is the variance or the mean square of
+/* n, broadcast along the last axis, is 1 / sqrt(s v + eps): v is the variance or the mean square of
  * some x over the last axis */
 typedef struct norm {
     sn_node *x;
@@ -138,7 +139,7 @@ static bool read_norm(sn_node *n, norm *k) {
     return last_axis_only(v) && v->rank == n->rank && sn_shapes_equal(k->x, n);
 }
 
-/* Finds among the factors of n what the norm divides; its place, or -1. */
+/* Finds the dividend of the norm among the factors of n; returns its index, or -1. */
 static int find_divided(const norm *k, int n, sn_node *const *f, const sn_node *like) {
     for (int i = 0; i < n; i++) {
         if (k->away && f[i] == k->away) return i;

@@ -1,15 +1,16 @@
-/* product.c: products in one form: matmul becomes dot, a product with a bias a linear map. */
+/* product.c: canonical form of products: matmul becomes dot, a product with a bias becomes a linear
+ * map. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/raise/raise.h"
 
-/* matmul is dot, with its operands spread over common leading axes */
+/* matmul is dot with its operands broadcast to common leading axes */
 static sn_node *open_matmul(sn_raiser *r, sn_node *n) {
     (void)r;
     return n->decomposition;
 }
 
-/* Does n hold one matrix, without batch axes, on the right of x [.., in]? Then as [out, in]. */
+/* Whether n is one matrix, without batch axes, to the right of x [.., in]: then as [out, in]. */
 static sn_node *weight_of(const sn_node *dot) {
     const sn_attr *batch = sn_attr_get(dot, SN_A_batch_a);
     const sn_attr *ca = sn_attr_get(dot, SN_A_contract_a), *cb = sn_attr_get(dot, SN_A_contract_b);
@@ -20,8 +21,8 @@ static sn_node *weight_of(const sn_node *dot) {
     return cb->v[0] == 1 ? w : sn_b_transpose(w, 2, (const int64_t[]){1, 0});
 }
 
-/* x W^T + b = linear(x, W, b): below the level that fuses everything, a bias joins its product as
- * one composite only */
+/* x W^T + b = linear(x, W, b): below the highest level, a bias joins its product only as part of
+ * one composite */
 static sn_node *raise_linear(sn_raiser *r, sn_node *n) {
     for (int i = 0; i < 2; i++) {
         sn_node *y = n->in[i], *bias = sn_match_vector(n->in[1 - i]);

@@ -1,21 +1,20 @@
-/* raise.c: plain operations become the composites that they mean, however they were spelled. The
- * rules are in raise/; each node is simplified before and after (simplify.h), so a rule needs to
- * know one spelling only.
+/* raise.c: recognises composites in plain operations, however they are written. The rules are in
+ * raise/; each node is simplified before and after (simplify.h), so a rule has one form to match.
  *
- * Requires nothing; runs best after simplify. Keeps dtype and shape, and values up to rounding,
- * where they are finite: a row that is hidden as a whole becomes 0 instead of NaN (softmax is
- * defined so), and an overflow that the composite avoids is avoided. Taps are raised too, but do
- * not count as users.
+ * Requires nothing; runs best after simplify. Keeps dtype and shape, and values up to rounding
+ * where they are finite: a row that is entirely hidden becomes 0 instead of NaN (as softmax is
+ * defined), and overflows that the composite avoids disappear. Taps are raised too, but do not
+ * count as users.
  *
- * Terminates: each rule replaces primitives by one composite that holds them, or moves a factor or
- * summand into a composite; no rule opens one, but matmul, once. */
+ * Terminates: each rule replaces primitives by one composite that contains them, or moves a factor
+ * or summand into a composite; no rule expands one, except matmul, once. */
 #include "passes/raise/raise.h"
 #include "passes/graph_util.h"
 #include "passes/simplify/simplify.h"
 
 #include <string.h>
 
-enum { MAX_STEPS = 32 }; /* rules in a row on one node: a bound on mistakes */
+enum { MAX_STEPS = 32 }; /* maximum number of consecutive rewrites of a node: guards against bugs */
 enum { MAX_ROUNDS = 20 };
 
 uint32_t sn_raise_uses(const sn_raiser *r, const sn_node *n) {
@@ -33,7 +32,7 @@ static void add_uses(sn_raiser *r, const sn_node *n, uint32_t count) {
     r->uses[n->id] += count;
 }
 
-/* Softmax on every level, because it says what a row is that is hidden as a whole. */
+/* Softmax at every level, because it defines the value of a row that is entirely hidden. */
 static const struct {
     const sn_raising *rules;
     sn_level level;
@@ -95,7 +94,7 @@ static sn_node **raise_all(sn_raiser *r, int n_root, sn_node *const *root, const
     return made;
 }
 
-/* A round says once more what still stands in the way. */
+/* A round reports again what still prevents a match. */
 static void forget_remarks(sn_passes *p) {
     int n = 0;
     for (int i = 0; i < p->n_remark; i++)
@@ -126,7 +125,7 @@ static int count_attention(sn_module *m, sn_node *root) {
     return n;
 }
 
-/* One round; what was an output before the gradient is a user, too. */
+/* One round; outputs before the gradient count as users, too. */
 static sn_node **raise_below(sn_passes *p, sn_node *loss, int *count) {
     sn_module *m = p->m;
     sn_raiser r = {.p = p, .m = m};
@@ -148,7 +147,7 @@ sn_node *sn_raise_loss(sn_node *loss) {
         uint32_t n_old = sn_module_node_count(m);
         sn_node **made = raise_below(&p, raised, &count);
         if (sn_module_error(m)->code) return loss;
-        for (int i = 0; i < order.n; i++) /* what the loss no longer needs stays as it is */
+        for (int i = 0; i < order.n; i++) /* what the loss no longer needs is unchanged */
             if (now[i]->id < n_old && made[now[i]->id]) now[i] = made[now[i]->id];
         raised = now[order.n - 1];
     }

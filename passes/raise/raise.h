@@ -1,5 +1,5 @@
-/* raise.h: what the rules of raising share. A rule sees a node whose operands are raised already
- * and returns the composite that it means, or NULL. */
+/* raise.h: shared by the raising rules. A rule gets a node whose operands are already raised and
+ * returns the composite that it computes, or NULL. */
 #ifndef SN_RAISE_H
 #define SN_RAISE_H
 
@@ -8,12 +8,12 @@
 typedef struct sn_raiser {
     sn_passes *p;
     sn_module *m;
-    uint32_t *uses; /* [n_uses] by id: users among what outputs and assignments need */
+    uint32_t *uses; /* [n_uses] by id: users among the nodes that outputs and assignments need */
     uint32_t n_uses;
     void *scratch; /* of attention.c, for all of its matches */
 } sn_raiser;
 
-/* How often the node is used; 0: made during this pass, by the rules themselves. */
+/* Number of users; 0: created during this pass by the rules themselves. */
 uint32_t sn_raise_uses(const sn_raiser *r, const sn_node *n);
 
 /* Rules end with a NULL rule; op as in simplify.h. */

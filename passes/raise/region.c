@@ -1,4 +1,4 @@
-/* region.c: one canonical attention node for an expression of one score (region.h). */
+/* region.c: builds a canonical attention node from an expression of one score (region.h). */
 #include "passes/raise/region.h"
 #include "passes/match.h"
 #include "passes/simplify/simplify.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_CAPTURED = 16, MAX_TERMS = 32, STAND_IN = 1000 /* argument index of stand-ins */ };
+enum { MAX_CAPTURED = 16, MAX_TERMS = 32, STAND_IN = 1000 /* argument index of placeholders */ };
 
 sn_score_args sn_score_args_make(sn_module *m, sn_dtype t) {
     return (sn_score_args){.score = sn_arg(m, STAND_IN, t, 0, NULL),
@@ -68,7 +68,8 @@ static bool is_hiding(const sn_node *n) {
     return n->op == SN_OP_select && sn_match_value(n->in[2], -INFINITY);
 }
 
-/* What is hidden stays hidden whatever is added to it, by whatever positive number it is scaled. */
+/* A hidden key stays hidden, whatever is added to it and by whatever positive number it is
+ * scaled. */
 static sn_node *float_mask(void *ctx, sn_node *n) {
     double c;
     (void)ctx;
@@ -101,7 +102,7 @@ typedef struct terms {
     int n;
 } terms;
 
-/* The conditions that `and` joins, sorted, each once. False: too many. */
+/* The conditions joined by `and`, sorted, each once. False: too many. */
 static bool split_and(terms *t, sn_node *c) {
     if (c->op == SN_OP_and) return split_and(t, c->in[0]) && split_and(t, c->in[1]);
     int i = 0;
@@ -114,7 +115,7 @@ static bool split_and(terms *t, sn_node *c) {
     return true;
 }
 
-/* Takes the masks off *value, down to one that depends on the score. NULL: there is none. */
+/* Removes the masks from *value, down to one that depends on the score. NULL: there is none. */
 static sn_node *peel_masks(sn_module *m, sn_node **value, const sn_node *score) {
     terms t = {.n = 0};
     while (is_hiding(*value) && !depends_on(m, (*value)->in[0], score)) {
@@ -137,7 +138,7 @@ static sn_node *drop_scale(void *ctx, sn_node *n) {
     return n == r->scaled ? r->score : n;
 }
 
-/* c > 0, if the score is used as score * c only; then *value uses the score itself. 1 otherwise. */
+/* c > 0 if the score is only used as score * c; then *value uses the score itself. 1 otherwise. */
 static double take_scale(sn_module *m, sn_node **value, sn_node *score) {
     double c = 1;
     sn_node *scaled = NULL;
@@ -155,7 +156,7 @@ static double take_scale(sn_module *m, sn_node **value, sn_node *score) {
     return c;
 }
 
-/* A factor that is 1 / sqrt d but for rounding is that. */
+/* A factor that equals 1 / sqrt d up to rounding is replaced by it. */
 static double settle_scale(sn_module *m, double c, sn_dim d) {
     int64_t width;
     if (!sn_dim_is_const(m, d, &width) || width < 1) return c;
@@ -174,7 +175,7 @@ static sn_node *unrepeat_heads(sn_node *n) {
         r = r->in[0];
     }
     sn_node *spread = r->op == SN_OP_reshape ? r->in[0] : NULL;
-    int axis = (int)perm[1]; /* of heads, in r; in `spread` that axis and the next */
+    int axis = (int)perm[1]; /* of heads, in r; in `spread` that axis and the next one */
     if (!spread || spread->op != SN_OP_broadcast || r->rank != 4 || spread->rank != 5) return NULL;
     sn_node *x = spread->in[0];
     sn_dim few[5], one[4];
@@ -211,8 +212,8 @@ static capture capture_all(sn_module *m, sn_node *value, sn_node *mask) {
     return c;
 }
 
-/* Simplifies the expression and takes mask and scale off it. This is done in a closed region, so
- * that the graph below the captured tensors is not walked. */
+/* Simplifies the expression and extracts mask and scale. Uses a closed region, so that the graph
+ * below the captured tensors is not walked. */
 static bool settle(sn_module *m, const sn_score_args *a, sn_node **value, sn_node **mask,
                    double *scale) {
     capture c = capture_all(m, *value, NULL);
@@ -265,7 +266,7 @@ sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_ar
     return sn_node_new(m, SN_OP_attention, n_in, in, n_attr, attr);
 }
 
-/* The region's result over the stand-ins and the captured tensors themselves. */
+/* The region's result over the placeholders and the captured tensors. */
 static sn_node *open_region(sn_element *e, const sn_node *n, const sn_region *r, sn_node *score,
                             const sn_score_args *a) {
     sn_node **arg = sn_arena_alloc(n->m, sizeof *arg * (size_t)(r->n_arg + 1)), *out;

@@ -1,13 +1,13 @@
-/* region.h: one canonical attention node for an expression of one score, whether it was found
- * in plain operations or given by callbacks. */
+/* region.h: builds a canonical attention node from an expression of one score, found in plain
+ * operations or given by callbacks. */
 #ifndef SN_RAISE_REGION_H
 #define SN_RAISE_REGION_H
 
 #include "passes/raise/index.h"
 
-/* Stand-ins for what a region gets as arguments. */
+/* Placeholders for a region's arguments. */
 typedef struct sn_score_args {
-    sn_node *score;         /* q k, without any scale */
+    sn_node *score;         /* q k without scale */
     sn_node *b, *h, *q, *k; /* i32 */
 } sn_score_args;
 sn_score_args sn_score_args_make(sn_module *m, sn_dtype t);
@@ -21,7 +21,7 @@ sn_score_args sn_score_args_make(sn_module *m, sn_dtype t);
  * weights are dropped, NULL: none are. */
 sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_args *a,
                            sn_node *value, const sn_node *dropped);
-/* The same from an attention node: its canonical form. */
+/* The canonical form of an attention node. */
 sn_node *sn_attention_canonical(sn_node *n);
 
 #endif

@@ -1,6 +1,7 @@
-/* rope.c: rotary positions written by hand, in the spelling that turns whole heads:
+/* rope.c: rotary embeddings written by hand, in the form that rotates whole heads:
  *   x cos(a) + concat(-x[d/2 ..], x[.. d/2]) sin(a),  a = concat(p f, p f),  f[i] = base^(-2i/d)
- * with positions p down the rows. However f is computed: its numbers are looked at.
+ *   with positions p down the rows. The frequencies f may be computed in any way: their values are
+ *   compared.
  *
  * Source: Su et al. 2021, "RoFormer", equation 34, pairs as in Hugging Face's `rotate_half`. */
 #include "passes/graph_util.h"
@@ -11,7 +12,7 @@
 
 enum { MOST_WIDTH = 1024 };
 
-/* x, where n is x[.., start .. start + size] on the last axis and all of the others. */
+/* x if n is x[.., start .. start + size] on the last axis and whole on all others. */
 static sn_node *sliced(const sn_node *n, int64_t start, int64_t size) {
     if (n->op != SN_OP_slice) return NULL;
     const sn_attr *from = sn_attr_get(n, SN_A_start), *step = sn_attr_get(n, SN_A_step);
@@ -25,7 +26,7 @@ static sn_node *sliced(const sn_node *n, int64_t start, int64_t size) {
     return x;
 }
 
-/* x, where n is concat(-x's second half, x's first half) of columns. */
+/* x if n is concat(-x's second half, x's first half) of columns. */
 static sn_node *half_turned(const sn_node *n, int64_t width) {
     const int64_t h = width / 2;
     if (n->op != SN_OP_concat || n->n_in != 2 || sn_attr_int(n, SN_A_axis, 0) != n->rank - 1 ||
@@ -46,8 +47,8 @@ static sn_node *below_reshape(sn_node *n) {
     return n;
 }
 
-/* The angles of `n`, which is their sine or cosine in another shape, spread over x: by rows, or by
- * items, x's first axis, and rows. */
+/* The angles of `n`, which is their sine or cosine, possibly reshaped, broadcast to x: by rows, or
+ * by items (x's first axis) and rows. */
 static sn_node *angles(sn_node *n, sn_op op, const sn_node *x, bool *items) {
     sn_node *t = sn_match_below(n);
     int rank = t->rank, shift = x->rank - rank;
@@ -64,7 +65,7 @@ static sn_node *angles(sn_node *n, sn_op op, const sn_node *x, bool *items) {
     return t->op == op ? below_reshape(t->in[0]) : NULL;
 }
 
-/* Numbers that follow from indices and constants alone? */
+/* Whether the numbers depend on indices and constants alone. */
 static bool is_known(sn_module *m, sn_node *n) {
     sn_order order = sn_topo(m, 1, &n);
     for (int i = 0; i < order.n; i++) {
@@ -76,7 +77,7 @@ static bool is_known(sn_module *m, sn_node *n) {
     return true;
 }
 
-/* Are these the frequencies of a base? From the last of them it follows best. */
+/* Whether these are the frequencies of some base. The last one determines it most precisely. */
 static bool find_base(const double *f, int64_t h, double *base) {
     *base = h > 1 ? pow(f[h - 1], -(double)h / (double)(h - 1)) : 10000;
     if (!(*base > 0) || !isfinite(*base)) return false;
@@ -86,7 +87,7 @@ static bool find_base(const double *f, int64_t h, double *base) {
     return true;
 }
 
-/* Is it that angles are positions times n's numbers, or over them? */
+/* Whether angles are positions times n's numbers, or divided by them. */
 static bool is_frequencies(sn_module *m, sn_node *n, bool over, int64_t h, double *base) {
     sn_node *f = sn_match_vector(n);
     if (!f || f->shape[0] != h || !is_known(m, f)) return false;
@@ -99,7 +100,7 @@ static bool is_frequencies(sn_module *m, sn_node *n, bool over, int64_t h, doubl
     return found;
 }
 
-/* The positions that `n`, spread over the angles `like`, has one of in a row, as [T] or [B, T]. */
+/* The positions, as [T] or [B, T], if `n`, broadcast to the angles `like`, has one per row. */
 static sn_node *positions(sn_node *n, const sn_node *like, const sn_node *x, bool items) {
     sn_node *p = sn_match_row(n, like, like->rank - 1);
     sn_dim shape[2] = {x->shape[0], x->shape[x->rank - 2]};
@@ -113,7 +114,7 @@ static sn_node *positions(sn_node *n, const sn_node *like, const sn_node *x, boo
     return sn_b_reshape(p, 1 + items, shape + !items);
 }
 
-/* The rope that plain + turned is, where `half` is the factor of `turned` that halves meet in. */
+/* The rope computed by plain + turned, where `half` is the factor of `turned` that swaps halves. */
 static sn_node *raise_sum(sn_raiser *r, const sn_node *plain, const sn_node *turned, sn_node *half,
                           int64_t width) {
     sn_node *x = half_turned(half, width), *sin = other_factor(turned, half);

@@ -1,5 +1,5 @@
-/* softmax.c: softmax, its logarithm and their sum, masked or not, shifted or not, and
- * cross-entropy. A shift that is constant along the axis changes none of them. */
+/* softmax.c: softmax, its logarithm and logsumexp, with or without mask and shift, and
+ * cross-entropy. A shift that is constant along the axis does not change them. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/raise/attention.h"
@@ -26,7 +26,7 @@ static sn_node *strip_shift(sn_node *n, int axis) {
     return n->op == SN_OP_sub && sn_match_row(n->in[1], n, axis) ? n->in[0] : n;
 }
 
-/* z with e^z = n, also where the exponential stands below views; NULL: n is none */
+/* z with e^z = n, even if the exponential is below views; NULL: none */
 static sn_node *exponent(sn_node *n) {
     if (n->op == SN_OP_exp) return n->in[0];
     if (n->op != SN_OP_transpose && n->op != SN_OP_reshape) return NULL;
@@ -34,7 +34,7 @@ static sn_node *exponent(sn_node *n) {
     return z ? sn_node_with(n, &z) : NULL;
 }
 
-/* z with e^z = n up to a factor that is constant along the axis; NULL: n is no weight */
+/* z with e^z = n up to a factor that is constant along the axis; NULL: none */
 static sn_node *log_weight(sn_node *n, int axis, int depth) {
     sn_node *mask = NULL, *w = NULL, *z = exponent(n);
     if (z) return strip_shift(z, axis);
@@ -54,7 +54,7 @@ static sn_node *log_weight(sn_node *n, int axis, int depth) {
     return sn_b_select(mask, z, sn_b_const(n->m, (sn_dtype)n->dtype, -INFINITY));
 }
 
-/* w / sum(w) with w = e^z, masked or not = softmax z; other factors stay outside */
+/* w / sum(w) with w = e^z, masked or not, = softmax z; other factors stay outside */
 static sn_node *raise_softmax(sn_raiser *r, sn_node *n) {
     (void)r;
     sn_node *f[6], *w = NULL, *z = NULL;
@@ -83,8 +83,8 @@ static sn_node *raise_softmax(sn_raiser *r, sn_node *n) {
     return c == 1 ? y : sn_b_scalar(SN_OP_mul, y, c);
 }
 
-/* Does the inverse of a sum over `axis` of w vary only along axes of the product that are w's, in
- * w's place? */
+/* Whether the inverse of a sum over `axis` of w varies only along axes of the product that are w's,
+ * at w's positions. */
 static bool goes_with(const sn_node *inverse, const sn_node *dot, int side) {
     int from[2];
     for (int i = 0; i < dot->rank; i++) {
@@ -94,8 +94,8 @@ static bool goes_with(const sn_node *inverse, const sn_node *dot, int side) {
     return true;
 }
 
-/* dot(w, v) / sum(w) with w = e^z, summed over the axis that the product sums over too, =
- * dot(softmax z, v); other factors stay outside */
+/* dot(w, v) / sum(w) with w = e^z, where both sum over the same axis, = dot(softmax z, v); other
+ * factors stay outside */
 static sn_node *divide_first(sn_raiser *r, sn_node *n) {
     (void)r;
     sn_node *f[6], *product = NULL;
@@ -125,12 +125,12 @@ static sn_node *divide_first(sn_raiser *r, sn_node *n) {
     return product && c != 1 ? sn_b_scalar(SN_OP_mul, product, c) : product;
 }
 
-/* Is c one of the conditions that `and` joins to n? */
+/* Whether c is one of the conditions that n joins by `and`. */
 static bool is_joined(const sn_node *n, const sn_node *c) {
     return n == c || (n->op == SN_OP_and && (is_joined(n->in[0], c) || is_joined(n->in[1], c)));
 }
 
-/* Weights that c hides once more: c ? softmax(c ? x : -inf) : 0 = softmax(c ? x : -inf), as are the
+/* Weights that c hides again: c ? softmax(c ? x : -inf) : 0 = softmax(c ? x : -inf); likewise the
  * weights times c as a number */
 static sn_node *drop_second_mask(sn_raiser *r, sn_node *n) {
     (void)r;
@@ -203,7 +203,7 @@ static sn_node *exp_of_log_softmax(sn_raiser *r, sn_node *n) {
 
 /* ---- cross-entropy ---- */
 
-/* Is x log_softmax over its last axis? Then its operand. */
+/* The operand x' if x is log_softmax(x') over its last axis. */
 static sn_node *log_softmax_operand(const sn_node *x) {
     return x->op == SN_OP_log_softmax && axis_of(x) == x->rank - 1 ? x->in[0] : NULL;
 }
@@ -212,7 +212,7 @@ static bool is_integer(const sn_node *n) {
     return !sn_dtype_is_float((sn_dtype)n->dtype) && n->dtype != SN_BOOL;
 }
 
-/* n is true where the last axis' index equals a target [..]: the targets; NULL: it is not */
+/* The targets if n is true where the last axis' index equals a target [..]; otherwise NULL */
 static sn_node *hit_target(sn_node *n) {
     if (n->op == SN_OP_broadcast && n->in[0]->rank == n->rank && sn_shapes_equal(n, n->in[0]))
         n = n->in[0];
@@ -232,7 +232,7 @@ static sn_node *hit_target(sn_node *n) {
     return NULL;
 }
 
-/* The targets of which n is the one-hot form, as bool or number; NULL: of none. */
+/* The targets whose one-hot form is n, as bool or number; NULL: none. */
 static sn_node *one_hot_target(sn_node *n) {
     if (n->op == SN_OP_one_hot) return n->in[0];
     if (n->op == SN_OP_cast && n->in[0]->dtype == SN_BOOL) return hit_target(n->in[0]);

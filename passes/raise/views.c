@@ -1,6 +1,6 @@
-/* views.c: the operands and the result of attention that was found in plain operations, as
- * views: q [B,H,Tq,d], k and v [B,Hk,Tk,..] from the products' operands, whose axes may stand in
- * any order, be merged, or be repeated. */
+/* views.c: the operands and the result of attention found in plain operations, as views: q
+ * [B,H,Tq,d], k and v [B,Hk,Tk,..] from the products' operands, whose axes may be in any order,
+ * merged, or repeated. */
 #include "passes/raise/attention.h"
 
 #include <string.h>
@@ -21,8 +21,8 @@ ra_order ra_order_pieces(const ra_match *k) {
                 o.place[n++] = i;
                 ++*count[r];
             }
-    /* of several batch pieces the last one that is a number is the heads; a single one is
-     * the batch */
+    /* of several batch pieces the last one whose size is a number is the heads; a single one is the
+     * batch */
     o.n_outer = o.n_batch;
     for (int i = o.n_batch - 1; i >= 0 && o.n_batch > 1; i--) {
         int head = o.place[i];
@@ -40,8 +40,8 @@ ra_order ra_order_pieces(const ra_match *k) {
 
 enum { MAX_AXES = 2 * MAX_PIECES };
 
-/* x with each axis replaced by the parts listed for it. Parts are named: name[i] >= 0 a piece,
- * KEY, WIDTH. Then the parts in the order `want`; parts that x does not have are repeated. */
+/* x with each axis replaced by the parts listed for it. name[i] >= 0 is a piece, otherwise KEY or
+ * WIDTH. Then reordered to `want`; parts that x does not have are repeated. */
 enum { KEY = -1, WIDTH = -2 };
 typedef struct parts {
     int name[MAX_AXES];
@@ -56,7 +56,7 @@ static bool add_part(parts *p, int name, sn_dim size) {
     return true;
 }
 
-/* want: names of pieces and KEY; WIDTH, all of them in order, comes last. */
+/* want: pieces and KEY; WIDTH, all of them in order, comes last. */
 static sn_node *arrange(sn_node *x, const parts *have, int n_want, const int *want,
                         const sn_dim *want_size, sn_dim *full, int *n_full) {
     int64_t perm[SN_MAX_RANK];
@@ -94,7 +94,7 @@ static void unspread(sn_node **x, int axis) {
     *x = sn_b_broadcast((*x)->in[0], (*x)->rank, shape);
 }
 
-/* Is the axis repeated, and does nobody take its pieces for heads of keys and values? */
+/* Whether the axis is repeated, and none of its pieces is a head of keys and values. */
 static bool is_spread(const ra_match *k, const sn_node *x, int axis, const parts *p, int first) {
     if (!ra_repeats(x, axis)) return false;
     for (int i = first; i < p->n; i++)
@@ -102,7 +102,8 @@ static bool is_spread(const ra_match *k, const sn_node *x, int axis, const parts
     return true;
 }
 
-/* The parts of an operand of the scores. Repeated axes of keys that only queries need vanish. */
+/* The parts of an operand of the scores. Repeated axes of keys that only queries need are
+ * dropped. */
 static bool score_parts(const ra_match *k, int side, sn_node **operand, parts *p) {
     const sn_node *x = k->scores->in[side];
     int from[2];
@@ -128,7 +129,7 @@ static bool score_parts(const ra_match *k, int side, sn_node **operand, parts *p
     return true;
 }
 
-/* Pieces that make up an index of the weights, in order. Those of size 1 belong to no digit. */
+/* Pieces that form an index of the weights, in order. Those of size 1 belong to no digit. */
 static bool index_parts(const ra_match *k, const sn_index *ix, parts *p) {
     for (int i = 0; i < ix->n; i++)
         for (int j = 0; j < k->n_piece; j++)
@@ -163,7 +164,7 @@ static bool value_parts(const ra_match *k, const ra_step *w, sn_node **operand, 
     return true;
 }
 
-/* Several contracted axes stand in the order of the scores' lists in q and in k alike. */
+/* Several contracted axes are in the order of the scores' lists in both q and k. */
 static bool one_width(const ra_match *k) {
     const sn_attr *c = ra_contract_of(k->scores, 0);
     return c && c->n == 1;
@@ -228,7 +229,7 @@ sn_node *ra_arrange_result(const ra_match *k, const ra_order *o, const ra_step *
                     used[p.name[j]] = 1;
                 }
     }
-    for (int at = 0; at < k->n_piece; at++) /* axes of size 1 stand anywhere */
+    for (int at = 0; at < k->n_piece; at++) /* axes of size 1 may be anywhere */
         if (!used[o->place[at]]) {
             if (k->piece[o->place[at]].size != 1) return NULL;
             perm[moved++] = at;

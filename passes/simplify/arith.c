@@ -1,5 +1,5 @@
-/* arith.c: rules of arithmetic: constants merged and moved out of products, divisions and
- * powers spelled by cheaper ops, common factors. */
+/* arith.c: arithmetic rules: merges constants and moves them out of products, rewrites divisions
+ * and powers by cheaper ops, extracts common factors. */
 #include "passes/match.h"
 #include "passes/simplify/simplify.h"
 
@@ -9,7 +9,7 @@ static bool is_signed(const sn_node *n) {
     return sn_is_float(n) || n->dtype == SN_I32 || n->dtype == SN_I64;
 }
 
-/* A value that f32 holds as a normal number, or 0. */
+/* Whether f32 represents the value as a normal number, or it is 0. */
 static bool is_tame(double v) {
     return v == 0 || (fabs(v) > 1e-37 && fabs(v) < 1e38);
 }
@@ -18,7 +18,7 @@ static bool is_one(const sn_node *n) {
     return sn_match_value(n, 1);
 }
 
-/* y spread over more elements than it has: work on y is cheaper than work on the result */
+/* y broadcast to more elements than it has: computing on y is cheaper than on the result */
 static bool is_spread(const sn_node *n) {
     double v;
     return n->op == SN_OP_broadcast && !sn_match_const(n, &v);
@@ -105,8 +105,8 @@ static sn_node *mul_constants(sn_node *n) {
     return NULL;
 }
 
-/* x (1 / y) = x / y where both are of full size; a reciprocal that is spread stays: it is computed
- * once for many products. Rounds once less. */
+/* x (1 / y) = x / y where both have full size; a broadcast reciprocal stays: it is computed once
+ * for many products. Rounds once less. */
 static sn_node *mul_recip(sn_node *n) {
     for (int i = 0; i < 2; i++)
         if (n->in[i]->op == SN_OP_recip && n->in[1 - i]->op != SN_OP_recip)
@@ -124,7 +124,7 @@ static sn_node *rewrite_neg(sn_node *n) {
     return NULL;
 }
 
-/* x / c = x (1 / c): rounds twice instead of once, so that level 0 does not */
+/* x / c = x (1 / c): rounds twice instead of once, so not at level 0 */
 static sn_node *div_constant(sn_node *n) {
     double c;
     if (sn_module_exact_division(n->m)) return NULL;
@@ -148,7 +148,7 @@ static sn_node *rewrite_div(sn_node *n) {
     return NULL;
 }
 
-/* x / y = x (1 / y) where y is spread: one division for many elements. Rounds twice; the pass
+/* x / y = x (1 / y) where y is broadcast: one division for many elements. Rounds twice; the pass
  * `divide` undoes it at level 0. */
 static sn_node *div_spread(sn_node *n) {
     if (!sn_is_float(n) || !is_spread(n->in[1]) || is_one(n->in[0])) return NULL;
@@ -186,7 +186,7 @@ static sn_node *rewrite_pow(sn_node *n) {
     return e == 2 ? square : sn_b_binary(SN_OP_mul, square, e == 3 ? x : square);
 }
 
-/* -v, if n is the negative of something that is no longer than n */
+/* -v if n is the negative of something no more complex than n */
 static sn_node *negated(sn_node *n) {
     double c;
     if (n->op == SN_OP_neg) return n->in[0];
@@ -225,7 +225,7 @@ static sn_node *spell_log1p(sn_node *n) {
     return x->op == SN_OP_add && is_one(x->in[1]) ? sn_b_unary(SN_OP_log1p, x->in[0]) : NULL;
 }
 
-/* Does type `to` hold every value of type `from`? */
+/* Whether type `to` represents every value of type `from`. */
 static bool widens(sn_dtype from, sn_dtype to) {
     static const uint16_t wider[SN_DTYPE_COUNT] = {
         [SN_BOOL] = 0xffff,
@@ -239,7 +239,7 @@ static bool widens(sn_dtype from, sn_dtype to) {
     return wider[from] >> to & 1;
 }
 
-/* (x as a) as b = x as b, if a holds every value of x */
+/* (x as a) as b = x as b if a represents every value of x */
 static sn_node *cast_chain(sn_node *n) {
     sn_node *x = n->in[0];
     if (x->op != SN_OP_cast || !widens((sn_dtype)x->in[0]->dtype, (sn_dtype)x->dtype)) return NULL;
@@ -255,7 +255,7 @@ static sn_node *reduce_scaled(sn_node *n) {
     return scale(sn_node_with(n, &x), c);
 }
 
-/* (-x) moved = -(x moved): so that it meets its like */
+/* (-x) moved = -(x moved), so that it meets other negations */
 static sn_node *move_neg(sn_node *n) {
     sn_node *x = n->in[0];
     if (x->op != SN_OP_neg) return NULL;

@@ -1,5 +1,4 @@
-/* dot.c: rules of products: transposes become the product's own axes, scales move behind
- * it. */
+/* dot.c: rules of products: transposes become the product's axes, scales move behind it. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/simplify/simplify.h"
@@ -15,7 +14,7 @@ static bool is_listed(const sn_attr *a, int64_t axis) {
     return false;
 }
 
-/* dot of (x transposed) = dot of x with other axes, transposed if x's free axes stand in another
+/* dot of (x transposed) = dot of x with other axes, transposed if x's free axes are in another
  * order */
 static sn_node *dot_transposed(sn_node *n, int side) {
     sn_node *t = n->in[side];
@@ -30,7 +29,7 @@ static sn_node *dot_transposed(sn_node *n, int side) {
     for (int i = 0; i < t->rank; i++)
         if (!is_listed(batch, i) && !is_listed(contract, i)) order[n_free++] = perm->v[i];
 
-    /* the free axes of the new product stand in the order of x; where is each old one? */
+    /* the free axes of the new product are in the order of x; the position of each old one */
     int first = side ? n->rank - n_free : n_batch;
     int64_t back[SN_MAX_RANK];
     bool moved = false;
@@ -62,7 +61,7 @@ static sn_node *dot_transpose(sn_node *n) {
     return r ? r : dot_transposed(n, 1);
 }
 
-/* n = c times the result, where the scale lies below views; NULL: there is none */
+/* n = c times the result, even if the scale is below views; NULL: no scale */
 static sn_node *strip_scale(sn_node *n, double *c, int depth) {
     sn_node *x = sn_match_scaled(n, c);
     if (x != n) return x;

@@ -1,5 +1,5 @@
-/* mask.c: rules of comparisons and masks: `not` pushed down, orders between indices in one
- * form, additive and multiplied masks as select and `and`. */
+/* mask.c: rules of comparisons and masks: `not` is pushed down, comparisons of indices get one
+ * form, additive and multiplicative masks become select and `and`. */
 #include "passes/match.h"
 #include "passes/simplify/simplify.h"
 
@@ -100,7 +100,7 @@ static sn_node *compare_step(sn_node *n) {
     return c == -1 ? sn_b_binary(SN_OP_lt, x, y->in[0]) : NULL;
 }
 
-/* An index expression in i32, whatever type it was written in. */
+/* An index expression in i32, whatever its type was. */
 static sn_node *as_i32(sn_node *n);
 
 static sn_node *cast_as_i32(const sn_node *n) {
@@ -119,7 +119,7 @@ static sn_node *const_as_i32(const sn_node *n) {
     return sn_b_const(n->m, SN_I32, sn_attr_flt(n, SN_A_value, 0));
 }
 
-/* What has a type of its own; everything else has that of its operands. */
+/* Ops with a type attribute; all others have the type of their operands. */
 static sn_node *(*const typed[SN_OP_COUNT])(const sn_node *n) = {
 #define AS_I32(op) [SN_OP_##op] = op##_as_i32
     AS_I32(cast),
@@ -146,14 +146,14 @@ static sn_node *compare_indices(sn_node *n) {
     return sn_b_binary((sn_op)n->op, as_i32(x), as_i32(y));
 }
 
-/* A bool compared with a constant, also through a cast to numbers, is itself or its negation. */
+/* A bool compared with a constant, even through a cast to numbers, is itself or its negation. */
 static sn_node *compare_bool(sn_node *n) {
     double c;
     for (int i = 0; i < 2; i++) {
         sn_node *x = n->in[i], *k = n->in[1 - i];
         if (x->op == SN_OP_cast && x->in[0]->dtype == SN_BOOL) x = x->in[0];
         if (x->dtype != SN_BOOL || !sn_match_const(k, &c)) continue;
-        double at[2]; /* the comparison for false and for true */
+        double at[2]; /* the result for false and for true */
         for (int b = 0; b < 2; b++)
             at[b] = sn_elem_ref((sn_op)n->op, false, i ? c : b, i ? b : c, 0);
         if (at[0] == at[1]) return sn_b_broadcast_like(sn_b_const(n->m, SN_BOOL, at[0] != 0), n);

@@ -1,5 +1,6 @@
-/* move.c: rules of movement: work before broadcasts, transposes and reshapes after
- * elementwise work (towards the results, where they meet and cancel), slices of what was joined. */
+/* move.c: rules of movement: computation moves before broadcasts; transposes and reshapes move
+ * after elementwise ops (towards the results, where they meet and cancel); slices of
+ * concatenations. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/simplify/simplify.h"
@@ -14,7 +15,8 @@ static bool same_ints(const sn_attr *a, const sn_attr *b) {
     return a->n == b->n && (!a->n || !memcmp(a->v, b->v, sizeof *a->v * (size_t)a->n));
 }
 
-/* f(spread x, spread y) = spread f(x, y), over the axes on which no operand varies: less work */
+/* f(broadcast x, broadcast y) = broadcast f(x, y), over the axes along which no operand varies:
+ * less work */
 static sn_node *sink_broadcast(sn_node *n) {
     int rank = n->rank, first = rank;
     sn_dim small[SN_MAX_RANK];
@@ -43,8 +45,8 @@ static sn_node *sink_broadcast(sn_node *n) {
     return sn_b_broadcast_like(f, n);
 }
 
-/* A sum over leading axes (and what was done to it) without the axes of size 1 that it left: what
- * follows works on the short shape, which is a parameter's (a bias and its moments). */
+/* A sum over leading axes (and ops on it) without the axes of size 1 that it left: later ops work
+ * on the short shape, which is a parameter's (a bias and its moments). */
 static bool drops_summed(const sn_node *r) {
     bool last;
     const sn_node *x = r->in[0];
@@ -81,7 +83,7 @@ static sn_node *raise_view(sn_node *n) {
     return sn_node_with(view, &f);
 }
 
-/* Is b's shape a's with axes of size 1 added or taken away? */
+/* Whether b's shape is a's with axes of size 1 added or removed. */
 static bool unit_reshape(int ra, const sn_dim *a, int rb, const sn_dim *b) {
     int i = 0, j = 0;
     for (;;) {
@@ -92,7 +94,7 @@ static bool unit_reshape(int ra, const sn_dim *a, int rb, const sn_dim *b) {
     }
 }
 
-/* spread x with axes of size 1 added or removed = spread (x with those axes) */
+/* broadcast x with axes of size 1 added or removed = broadcast (x with those axes) */
 static sn_node *reshape_broadcast(sn_node *n) {
     sn_node *b = n->in[0];
     if (b->op != SN_OP_broadcast || !unit_reshape(b->rank, b->shape, n->rank, n->shape))
@@ -100,7 +102,7 @@ static sn_node *reshape_broadcast(sn_node *n) {
     const sn_node *x = b->in[0];
     sn_dim shape[SN_MAX_RANK];
     int i = 0;
-    for (int j = 0; j < n->rank; j++) { /* axis j of n is the next axis of b that has not size 1 */
+    for (int j = 0; j < n->rank; j++) { /* axis j of n is the next axis of b whose size is not 1 */
         shape[j] = 1;
         if (n->shape[j] == 1) continue;
         while (b->shape[i] == 1) i++;
@@ -110,7 +112,7 @@ static sn_node *reshape_broadcast(sn_node *n) {
     return sn_b_broadcast_like(sn_b_reshape(b->in[0], n->rank, shape), n);
 }
 
-/* (spread x) transposed = spread (x transposed) */
+/* (broadcast x) transposed = broadcast (x transposed) */
 static sn_node *transpose_broadcast(sn_node *n) {
     sn_node *b = n->in[0];
     if (b->op != SN_OP_broadcast) return NULL;
@@ -124,7 +126,7 @@ static sn_node *transpose_broadcast(sn_node *n) {
     return sn_b_broadcast_like(sn_node_with(n, &t), n);
 }
 
-/* spread (x with leading axes of size 1) = spread x */
+/* broadcast (x with leading axes of size 1) = broadcast x */
 static sn_node *broadcast_reshape(sn_node *n) {
     sn_node *r = n->in[0];
     if (r->op != SN_OP_reshape || r->in[0]->rank >= r->rank) return NULL;
@@ -165,7 +167,7 @@ static sn_node *slice_slice(sn_node *n) {
                    x->in[0]);
 }
 
-/* a slice that lies in one of the tensors that were joined is a slice of that one */
+/* a slice that lies inside one operand of a concat is a slice of that operand */
 static sn_node *slice_concat(sn_node *n) {
     sn_node *x = n->in[0];
     if (x->op != SN_OP_concat || !unit_step(n)) return NULL;
@@ -187,7 +189,7 @@ static sn_node *slice_concat(sn_node *n) {
     return NULL;
 }
 
-/* adjoining slices of one tensor, joined again, are one slice */
+/* a concat of adjoining slices of one tensor is one slice */
 static sn_node *concat_slices(sn_node *n) {
     int axis = (int)sn_attr_int(n, SN_A_axis, 0);
     sn_node *x = n->in[0]->op == SN_OP_slice ? n->in[0]->in[0] : NULL;
@@ -209,7 +211,7 @@ static sn_node *concat_slices(sn_node *n) {
                    x);
 }
 
-/* Zeros around x along one axis alone: which; -1: it is something else. */
+/* x padded with zeros along one axis: the axis; -1: something else. */
 static int padded_axis(const sn_node *n) {
     if (n->op != SN_OP_pad || sn_attr_flt(n, SN_A_value, 0) != 0) return -1;
     const sn_attr *low = sn_attr_get(n, SN_A_low), *high = sn_attr_get(n, SN_A_high);
@@ -222,7 +224,7 @@ static int padded_axis(const sn_node *n) {
     return axis;
 }
 
-/* Appends x, or what was joined on the axis to make it. */
+/* Appends x, or the operands of the concat along the axis that x is. */
 static int joined(sn_node *x, int axis, sn_node **part, int n, int most) {
     bool join = x->op == SN_OP_concat && sn_attr_int(x, SN_A_axis, 0) == axis;
     int count = join ? x->n_in : 1;
@@ -230,8 +232,8 @@ static int joined(sn_node *x, int axis, sn_node **part, int n, int most) {
     return n;
 }
 
-/* tensors that lie side by side in zeros, added, are joined (what flows back to a tensor that was
- * split) */
+/* a sum of tensors that are padded with zeros and side by side is a concat (the gradient of a split
+ * tensor) */
 static sn_node *add_pads(sn_node *n) {
     enum { MOST = 32 };
     sn_node *x = n->in[0], *y = n->in[1], *part[MOST];
@@ -259,7 +261,7 @@ static sn_node *add_pads(sn_node *n) {
     return NULL;
 }
 
-/* an index along an axis of size 1 is 0; along another, it is the same for every other axis */
+/* an index along an axis of size 1 is 0; along another axis it does not vary with the others */
 static sn_node *shrink_iota(sn_node *n) {
     int axis = (int)sn_attr_int(n, SN_A_axis, 0);
     sn_dim d = n->shape[axis];

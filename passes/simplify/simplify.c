@@ -1,22 +1,21 @@
-/* simplify.c: one spelling for scales, masks, divisions and movement, so that every later pattern
- * is matched once. The rules are in arith.c, mask.c, move.c and
- * dot.c, each with its law above it.
+/* simplify.c: one canonical form for scales, masks, divisions and movement, so that later patterns
+ * have one form to match. The rules are in arith.c, mask.c, move.c and dot.c, each with its law
+ * above it.
  *
- * Requires nothing. Keeps dtype and shape of every node, and values up to rounding (a rule that
- * rounds differently says so). Works below and above composites, and inside the regions of
- * attention.
+ * Requires nothing. Keeps dtype and shape of every node, and values up to rounding (rules that
+ * round differently say so). Works below and above composites, and inside the regions of attention.
  *
- * Terminates: no rule undoes another. Each one either removes a node, or moves something one way
- * only: constants to the right and out of products, `not` down to comparisons, -inf to the third
- * place of select, broadcasts and transposes towards the results, reshapes out of products. The
- * pass is bounded besides (pass.c). */
+ * Terminates: no rule undoes another. Each one either removes a node, or moves something in one
+ * direction only: constants to the right and out of products, `not` down to comparisons, -inf to
+ * the third place of select, broadcasts and transposes towards the results, reshapes out of
+ * products. The pass is also bounded (pass.c). */
 #include "passes/simplify/simplify.h"
 #include "passes/graph_util.h"
 #include "passes/passes.h"
 
 #include <string.h>
 
-enum { MAX_STEPS = 64 }; /* rules in a row on one node: a bound on mistakes */
+enum { MAX_STEPS = 64 }; /* maximum number of consecutive rewrites of a node: guards against bugs */
 
 static bool same_type(const sn_node *a, const sn_node *b) {
     return a->dtype == b->dtype && sn_shapes_equal(a, b);

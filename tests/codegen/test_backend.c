@@ -66,8 +66,8 @@ static void unfit(void **state) {
     sn_program *p = sn_compile(m, &o, &err);
     assert_non_null(p);
     char *text = explain_text(p, NULL);
-    assert_non_null(strstr(text, "own code: the primitive takes the last axis"));
-    assert_non_null(strstr(text, "own code: the primitive takes f32"));
+    assert_non_null(strstr(text, "own code: the primitive supports the last axis only"));
+    assert_non_null(strstr(text, "own code: the primitive supports f32 only"));
     free(text);
     sn_program_free(p);
     sn_module_free(m);

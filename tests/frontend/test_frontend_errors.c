@@ -117,7 +117,7 @@ static void products(void **state) {
                  "spans 11");
     image = sn_input(m, "image", SN_F32, 1, 3, 9, sn_symbol(m, "W", 1, 100));
     EXPECT_ERROR(sn_conv2d(image, sn_param(m, "k", SN_F32, 4, 3, 1, 1), NULL, .stride = {1, 2}),
-                 "conv2d", "open size");
+                 "conv2d", "symbolic size");
     EXPECT_ERROR(sn_einsum("ij,jk", x23, x32), "einsum", "ij,jk");
     EXPECT_ERROR(sn_einsum("ij,kl->ik", x23, x32), "einsum", "label j");
     EXPECT_ERROR(sn_einsum("ij,jk->iz", x23, x32), "einsum", "z");

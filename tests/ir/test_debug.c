@@ -96,7 +96,7 @@ static void mistakes(void **state) {
     run("time,verify,dump=/proc/version/x=y", three_set, out, sizeof out);
     assert_non_null(strstr(out, "cannot make folder"));
     run("dump=/proc/version", dump_set, out, sizeof out);
-    assert_non_null(strstr(out, "dump=/proc/version: cannot write there: Not a directory"));
+    assert_non_null(strstr(out, "dump=/proc/version: cannot write to it: Not a directory"));
     run("dump", nothing_set, out, sizeof out);
     assert_non_null(strstr(out, "dump takes a value"));
 }

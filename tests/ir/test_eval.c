@@ -46,7 +46,7 @@ static void wrong_size_is_explained(void **state) {
     assert_true(sn_eval_bind(ev, "x", (float[]){1, 2}, 8));
     assert_null(sn_eval_node(ev, x));
     assert_int_equal(sn_module_error(m)->code, SN_ERR_SHAPE);
-    assert_non_null(strstr(sn_module_error(m)->message, "needs 3 elements of f32, 8 bytes"));
+    assert_non_null(strstr(sn_module_error(m)->message, "needs 3 elements of f32, but 8 bytes"));
     sn_eval_free(ev);
     sn_module_free(m);
 }

@@ -82,11 +82,11 @@ static void wrong_shape(void **state) {
     m = new_graph();
     n = find(m, SN_OP_exp);
     n->dtype = SN_DTYPE_COUNT;
-    expect(m, n, "impossible type");
+    expect(m, n, "invalid type");
     m = new_graph();
     n = find(m, SN_OP_exp);
     n->rank = SN_MAX_RANK + 1;
-    expect(m, n, "impossible type");
+    expect(m, n, "invalid type");
 }
 
 static void operands(void **state) {
@@ -94,7 +94,7 @@ static void operands(void **state) {
     sn_module *m = new_graph();
     sn_node *n = find(m, SN_OP_relu), *in[] = {find(m, SN_OP_reduce_sum), NULL};
     n->in = in;
-    expect(m, n, "younger");
+    expect(m, n, "larger id");
     m = new_graph();
     n = find(m, SN_OP_relu);
     n->in = in + 1;
@@ -141,7 +141,7 @@ static void shape_of_node(void **state) {
     n = find(m, SN_OP_input);
     sn_attr swapped[] = {n->attr[1], n->attr[0], n->attr[2]};
     n->attr = swapped;
-    expect(m, n, "attributes out of order");
+    expect(m, n, "attributes that are out of order");
     m = new_graph();
     n = find(m, SN_OP_reduce_sum);
     sn_attr axes = SN_LIST(axes, 1, ((int64_t[]){4}));

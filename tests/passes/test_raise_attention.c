@@ -455,7 +455,7 @@ static void dropped_in_other_order(void **state) {
     sn_tensor weights = sn_swap(sn_softmax(sn_div(scores(&p), ROOT), -1), -1, -2);
     weights = sn_swap(sn_dropout(weights, rng_of(&p), 0.1), -1, -2);
     sn_output("y", sn_matmul(weights, p.v));
-    check_missed(m, "in another order");
+    check_missed(m, "in an order other than");
 }
 
 /* A tap that nobody asked for does not count; levels below 3 leave attention in parts. */

@@ -52,7 +52,7 @@ typedef struct result {
     size_t bytes[MAX_PARAM];
     int64_t arena; /* bytes between kernels */
     int n, steps;  /* kernel calls */
-    bool told;     /* explain speaks of what is computed again */
+    bool told;     /* explain speaks of what is recomputed */
 } result;
 
 static void free_result(result *r) {
@@ -61,7 +61,7 @@ static void free_result(result *r) {
 
 static void look_at_report(const sn_program *p, result *r) {
     char *text = explain_text(p, "step");
-    r->told = strstr(text, "computed again") != NULL;
+    r->told = strstr(text, "recomputed") != NULL;
     sn_plan *plan = sn_program_entry(p, "step")->code.plan;
     r->steps = plan->n_step;
     r->arena = sn_plan_arena(plan, (const int64_t[]){B, T});

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Tuning takes seconds: each line is a choice, and an empty one the end. */
+/* Progress of tuning: a line per choice; an empty line ends it. */
 static void show_tuning(void *ctx, const char *line) {
     (void)ctx;
     bool terminal = isatty(STDERR_FILENO);
@@ -21,7 +21,7 @@ void cmd_note_threads(int64_t n) {
     cpu_set_t set;
     if (told || sched_getaffinity(0, sizeof set, &set) || n <= CPU_COUNT(&set)) return;
     told = true;
-    fprintf(stderr, "note: %lld threads share %d processors: fewer are usually faster (-t)\n",
+    fprintf(stderr, "note: %lld threads share %d CPUs; using fewer is usually faster (-t)\n",
             (long long)n, CPU_COUNT(&set));
 }
 
@@ -43,18 +43,19 @@ sn_options cmd_options(const cmd_compile *c) {
     return o;
 }
 
-/* Keys that no part of the model reads may be misspelt ones. */
+/* Warns about config keys that no part of the model reads, since they may be misspelt. */
 static void note_unknown_keys(const char *name, const lm *m) {
     const char *key;
     for (int i = 0; !m->code.define && (key = sn_model_unknown_key(m->config, i)); i++)
-        fprintf(stderr, "%s: note: %s: \"%s\" means nothing to a %s model: is it misspelt?\n", name,
+        fprintf(stderr, "%s: note: %s: \"%s\" has no effect on a %s model: is it misspelt?\n", name,
                 sn_config_name(m->config), key, m->model.type);
 }
 
 lm *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_error *err) {
     if (!model->path == !model->preset) {
         sn_fail(err, SN_ERR_USAGE, "give %s (%s --help lists all options)",
-                model->path ? "a model or --preset, not both" : "a model folder, or --preset",
+                model->path ? "either a model or --preset, not both"
+                            : "a model folder, or --preset",
                 name);
         return NULL;
     }
@@ -71,7 +72,7 @@ lm *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_er
     if (note) fprintf(stderr, "%s: note: %s\n", name, note);
     if (m->n_random)
         fprintf(stderr, "%s: note: the weights are random%s\n", name,
-                model->preset ? ": a preset is a size without weights"
-                              : "; --checkpoint PATH gives trained ones");
+                model->preset ? ": a preset has no weights"
+                              : "; load trained ones with --checkpoint PATH");
     return m;
 }

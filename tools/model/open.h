@@ -6,7 +6,7 @@
 #include "runtime/cli/args.h"
 #include "tools/model/lm.h"
 
-/* Options of everything that compiles: a member `compile` of the options struct T, and rows. */
+/* Options of all commands that compile: rows for a member `compile` of the options struct T. */
 typedef struct cmd_compile {
     int64_t level, threads;
     const char *backend, *target, *cache_dir, *off, *weights;
@@ -17,32 +17,33 @@ typedef struct cmd_compile {
 /* clang-format off */
 #define CMD_TUNE_ARGS(T, in) \
     {"tune", 0, ARG_FLAG, offsetof(T, in tune), NULL, NULL, 0, 0, \
-     "measure which kernels are the fastest here, and remember it"}, \
+     "measure the possible kernels and cache the fastest choice"}, \
     {"tune-sizes", 0, ARG_TEXT, offsetof(T, in tune_sizes), "B=1,T=256", NULL, 0, 0, \
-     "sizes that choices are made or looked up for; else the middle of each range"}
+     "sizes for tuned choices; default: the middle of each range"}
 #define CMD_COMPILE_ARGS(T) \
     {"level", 0, ARG_INT, offsetof(T, compile.level), "0..4", "4", 0, 4, "fusion level, 0: one kernel per operation"}, \
     {"backend", 0, ARG_CHOICE, offsetof(T, compile.backend), "auto|own|onednn", "auto", 0, 0, \
-     "kernels to use: Sinter's own, oneDNN's, or the faster of the two"}, \
+     "kernels: Sinter's own, oneDNN's, or the faster one of each"}, \
     {"weights", 0, ARG_CHOICE, offsetof(T, compile.weights), "f32|bf16|int8|int4", "f32", 0, 0, \
-     "storage of the matrices"}, \
+     "storage type of the matrices"}, \
     {"threads", 't', ARG_INT, offsetof(T, compile.threads), "N", "0", 0, 1024, \
-     "threads, 0: as many as the process may use"}, \
-    {"target", 0, ARG_TEXT, offsetof(T, compile.target), "CPU", NULL, 0, 0, "x86-64-v3, x86-64-v4, …; else this CPU"}, \
+     "threads, 0: all available CPUs"}, \
+    {"target", 0, ARG_TEXT, offsetof(T, compile.target), "CPU", NULL, 0, 0, "x86-64-v3, x86-64-v4, …; default: this CPU"}, \
     {"cache-dir", 0, ARG_TEXT, offsetof(T, compile.cache_dir), "DIR|none", NULL, 0, 0, \
-     "compiled kernels; else ~/.cache/sinter"}, \
-    {"off", 0, ARG_TEXT, offsetof(T, compile.off), "PASS,…", NULL, 0, 0, "passes to switch off"}, \
+     "cache of compiled kernels; default: ~/.cache/sinter"}, \
+    {"off", 0, ARG_TEXT, offsetof(T, compile.off), "PASS,…", NULL, 0, 0, "passes to disable"}, \
     {"memory-budget", 0, ARG_SIZE, offsetof(T, compile.budget), "SIZE", NULL, 1, 1e15, \
-     "512M, 2G: limit on activation memory; what does not fit is recomputed"}, \
+     "512M, 2G: memory limit for activations; recomputes instead of storing more"}, \
     CMD_TUNE_ARGS(T, compile.), \
     {"strict-fusion", 0, ARG_FLAG, offsetof(T, compile.strict), NULL, NULL, 0, 0, \
-     "an expected fusion that did not happen is an error"}
+     "fail if an expected fusion did not happen"}
 /* clang-format on */
 sn_options cmd_options(const cmd_compile *c);
-/* Says once that n threads are more than the processors that this process may use. */
+/* Warns once if n threads are more than the CPUs available to this process. */
 void cmd_note_threads(int64_t n);
 
-/* Where a model comes from: a member `model` of T, and rows (MODEL itself is a place). */
+/* Options that select a model: rows for a member `model` of T (MODEL itself is a positional
+ * argument). */
 typedef struct cmd_model {
     const char *path, *preset, *tokenizer, *checkpoint;
     int64_t context;
@@ -50,21 +51,21 @@ typedef struct cmd_model {
 /* clang-format off */
 #define CMD_CHECKPOINT_ARG(T) \
     {"checkpoint", 0, ARG_TEXT, offsetof(T, model.checkpoint), "PATH", NULL, 0, 0, \
-     "weights of a model in C: .safetensors, or a folder; else random ones"}
+     "weights of a model in C: .safetensors or a folder; default: random"}
 #define CMD_MODEL_ARGS(T) \
     {"MODEL", 0, ARG_PLACE_OR_NONE, offsetof(T, model.path), NULL, NULL, 0, 0, \
-     "model folder, a file that `sinter import` knows, or a model in C (sinter run --help)"}, \
+     "model folder, a file that `sinter import` can read, or a model in C (sinter run --help)"}, \
     CMD_CHECKPOINT_ARG(T), \
     {"preset", 0, ARG_TEXT, offsetof(T, model.preset), "NAME", NULL, 0, 0, \
      "instead of MODEL: gpt2, gpt2-medium, … with random weights"}, \
     {"tokenizer", 0, ARG_TEXT, offsetof(T, model.tokenizer), "PATH", NULL, 0, 0, \
-     "tokenizer file or folder; else the model's"}, \
-    {"context", 0, ARG_INT, offsetof(T, model.context), "N", "0", 0, 1 << 24, "longest sequence; 0: the model's"}
+     "tokenizer file or folder; default: the model's"}, \
+    {"context", 0, ARG_INT, offsetof(T, model.context), "N", "0", 0, 1 << 24, "maximum sequence length; 0: the model's"}
 /* clang-format on */
 
-/* Opens a model; o: all fields but those that say where it comes from. Every command that takes a
- * MODEL opens it by this function. Notes (random weights, notes of the compilation) go to stderr.
- * NULL on error. */
+/* Opens a model. o: all fields except those that select the model. Every command that takes a MODEL
+ * uses this function. Notes (random weights, notes of the compilation) go to stderr. NULL on
+ * error. */
 lm *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_error *err);
 
 #endif

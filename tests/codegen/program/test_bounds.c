@@ -536,7 +536,7 @@ static sn_node *leaf(sn_module *m, const char *name, const sn_dim *shape) {
 static void large_kernels(void **state) {
     (void)state;
     static const int64_t size[] = {65536, 65535, 3}, dilate[] = {1, INT64_MAX / 2, INT64_MAX};
-    static const char *const why[] = {"at most 65535", "too large", "too large"};
+    static const char *const why[] = {"maximum is 65535", "too large", "too large"};
     for (int i = 0; i < 3; i++) {
         graph g = new_graph();
         sn_dim x[] = {1, 1, 1, (sn_dim)1 << 20}, w[] = {1, 1, 1, size[i]};

@@ -80,7 +80,7 @@ static void building(void **state) {
     sn_tensor kept_w = w;
     sn_tensor part[2], none = NULL;
     sn_optimizer o = sn_optimizer_of(SN_ADAM), odd = sn_optimizer_of((sn_optimizer_kind)44);
-    DSL("\"NULL\": not a name", sn_symbol(m, NULL, 1, 2));
+    DSL("\"NULL\" is not a valid name", sn_symbol(m, NULL, 1, 2));
     DSL("needs a name", sn_input(m, NULL, SN_F32, 2));
     DSL("needs a name", sn_input(m, "", SN_F32, 2));
     DSL("'@'", sn_param(m, "@prepared.w", SN_F32, 2));
