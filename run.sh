@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh [OPTIONS]: installs what is missing, builds everything, and lets a small trained model tell
-# a story. Options go to `sinter generate`: ./run.sh -p "The cat" --temperature 0.8
+# run.sh [OPTIONS]: installs what is missing, builds everything, and generates a story with a small
+# trained model. Options go to `sinter generate`: ./run.sh -p "The cat" --temperature 0.8
 set -e
 cd "$(dirname "$0")"
 tools/setup.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""against.py: two builds of sinter against each other, in one run.
+"""against.py: compares two builds of sinter in one run.
 
 usage: bench/against.py OLD NEW [--rounds N] [RUN ...]      (no RUN: all of them; runs: gpt2, decode, attention, backward, few, train, kernels)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""claims.py: what we claim about speed, measured: a row a claim, each with what was asked for.
+"""claims.py: measures all claims about speed; one row per claim, with its target.
 
 usage: bench/claims.py [--sinter FILE] [--rounds N] [--list] [RUN ...]     (no RUN: all of them)
 
@@ -43,19 +43,19 @@ RUNS = {
 
 
 def share(run, name, shape, least):
-    """at least so many percent of the limit: of the run's multiply-add peak, or of streaming"""
+    """minimum percentage of the limit: of the run's multiply-add peak, or of the streaming bandwidth"""
     return (run, name, shape, "% of the limit",
             lambda of: of()["pct_run_peak"] or of()["pct_roofline"], ">=", least)
 
 
 def faster(run, name, shape, peer, least):
-    """at least so many times as fast as the peer"""
+    """minimum speed-up over the peer"""
     return (run, name, shape, f"times as fast as {peer}",
             lambda of: of(peer)["ms_median"] / of()["ms_median"], ">=", least)
 
 
 def cost(run, name, shape, other, most):
-    """at most so much of the time of the other one"""
+    """maximum ratio of its time to the other's"""
     return (run, name, shape, f"of the time of {other}",
             lambda of: of()["ms_median"] / of(name=other)["ms_median"], "<=", most)
 
@@ -151,7 +151,7 @@ def measure(sinter, run, rounds):
 
 
 def finder(records, name, shape):
-    """A function that finds the record of a back end or peer, of ours unless it is named."""
+    """A function that finds the record of a back end or peer; default: Sinter's."""
     def of(backend="own", level=4, name=name):
         for r in records:
             ours = r["backend"] != "own" or r["level"] == level

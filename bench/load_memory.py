@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the memory and the time that opening a model takes, for each storage of its weights.
+"""Measures memory and time for opening a model, for each storage type of its weights.
 
     bench/load_memory.py [--sinter PATH] [--folder DIR] [--size 0.2B|1.1B] [--tied] [--artefact]
 
@@ -30,7 +30,7 @@ def status(pid, key):
 
 
 def run(command):
-    """Seconds, the largest RssAnon, the largest RssAnon + RssFile (VmHWM) and what was printed."""
+    """Seconds, maximum RssAnon, maximum RssAnon + RssFile (VmHWM), and the output."""
     begin, anon, peak = time.time(), 0, 0
     p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while p.poll() is None:

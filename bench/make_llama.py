@@ -40,7 +40,7 @@ def tensors(d, layers, heads, key_heads, mlp, vocab, tied):
 
 
 def make_numbers(dtype):
-    """A block of numbers of spread 0.02, and how many bytes each has."""
+    """A block of random numbers with standard deviation 0.02, and their size in bytes."""
     f = array.array("f", (random.gauss(0, 0.02) for _ in range(BLOCK)))
     if dtype == "F32":
         return f.tobytes(), 4
@@ -48,7 +48,7 @@ def make_numbers(dtype):
 
 
 def bf16(f):
-    """The upper halves of f32 numbers."""
+    """bf16: the upper halves of f32 numbers."""
     raw = f.tobytes()
     out = bytearray(len(raw) // 2)
     out[0::2] = raw[2::4]

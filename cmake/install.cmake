@@ -1,7 +1,7 @@
-# What `cmake --install` puts down: the program with its manual pages, libsinter.so (everything),
+# What `cmake --install` installs: the program with its manual pages, libsinter.so (everything),
 # libsinter_rt.a (what a deployed program may use), libsinter_program.a (what `sinter compile --exe` links), headers under
-# include/sinter with the paths that they name each other by, pkg-config files and a CMake package. The targets
-# sinter::sinter and sinter::rt are the same from there, from a build tree, and by add_subdirectory.
+# include/sinter with the paths that they use in #include, pkg-config files and a CMake package. The targets
+# sinter::sinter and sinter::rt work the same from an installation, from a build tree, and by add_subdirectory.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -14,7 +14,7 @@ target_link_libraries(sinter_shared PRIVATE ${parts})
 set_target_properties(sinter_shared PROPERTIES OUTPUT_NAME sinter VERSION ${PROJECT_VERSION}
                       SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C)
 
-# For add_subdirectory: the libraries without the warnings and definitions that we compile ourselves with.
+# For add_subdirectory: the libraries without Sinter's warning flags and definitions.
 foreach(lib rt shared)
   add_library(sinter_use_${lib} INTERFACE)
   target_link_libraries(sinter_use_${lib} INTERFACE $<LINK_ONLY:sinter_${lib}>)
@@ -23,7 +23,7 @@ endforeach()
 add_library(sinter::rt ALIAS sinter_use_rt)
 add_library(sinter::sinter ALIAS sinter_use_shared)
 
-# The package, once for the build tree, once for a prefix of any name.
+# The CMake package, for the build tree and for any installation prefix.
 set(version_file ${PROJECT_BINARY_DIR}/cmake/sinterConfigVersion.cmake)
 write_basic_package_version_file(${version_file} VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
 set(SN_CONFIG_PATHS "set(sinter_rt_file \"${PROJECT_BINARY_DIR}/runtime/libsinter_rt.a\")
@@ -45,7 +45,7 @@ foreach(pc sinter sinter_rt)
   install(FILES ${PROJECT_BINARY_DIR}/${pc}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
 
-# Manual pages say what --help says.
+# Manual pages are generated from --help.
 add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man/sinter.1
                    COMMAND ${PROJECT_SOURCE_DIR}/tools/man.sh $<TARGET_FILE:sinter> ${PROJECT_BINARY_DIR}/man
                    DEPENDS sinter ${PROJECT_SOURCE_DIR}/tools/man.sh VERBATIM)
@@ -59,9 +59,9 @@ install(FILES ir/ir.h ir/compile.h ir/ops.def ir/attrs.def ir/debug.def DESTINAT
 foreach(header base config dataset deployed file manifest model_dir npy problems rng sample threads tokenizer weights)
   install(FILES runtime/${header}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/runtime)
 endforeach()
-# Pages and what they name, with the paths of the source tree, so that links and commands work there too.
+# The documentation and the files it refers to, with the paths of the source tree, so that links and commands work.
 install(FILES LICENSE README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.svg")
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN CMakeLists.txt EXCLUDE)
 # `sinter bench --peers` finds its scripts there.
 install(DIRECTORY bench/peers DESTINATION ${CMAKE_INSTALL_DATADIR}/sinter)

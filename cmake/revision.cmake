@@ -1,5 +1,5 @@
 # Writes OUT, a header that defines CODEGEN_REVISION: a hash of the sources of the code generator in DIR,
-# so that compiled kernels in the disk cache never outlive the code that made them.
+# so that cached kernels of an older code generator are not used.
 file(GLOB_RECURSE files ${DIR}/*.c ${DIR}/*.h)
 list(SORT files)
 set(all "")

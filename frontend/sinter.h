@@ -53,6 +53,7 @@ bool sn_module_ok(sn_module *m, sn_error *err);
 #define sn_symbol(m, name, lo, hi) sn_new_symbol_at(SN_HERE, m, name, lo, hi)
 sn_dim sn_new_symbol_at(sn_loc, sn_module *m, const char *name, int64_t lo, int64_t hi);
 
+/* a + b, a - b, a b as dimensions. Overflow is an error of the module. */
 sn_dim sn_dim_add(sn_module *m, sn_dim a, sn_dim b);
 sn_dim sn_dim_sub(sn_module *m, sn_dim a, sn_dim b);
 sn_dim sn_dim_mul(sn_module *m, sn_dim a, sn_dim b);

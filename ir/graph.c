@@ -1,6 +1,5 @@
-/* graph.c: the module: an arena of interned nodes with its entries. The only place that creates
- * nodes. The arena is a list of chunks that never move; running out of memory is an error of the
- * module. */
+/* graph.c: the module: an arena of interned nodes with its entries. Only this file creates nodes.
+ * The arena is a list of chunks that never move; out of memory is an error of the module. */
 #include "ir/module_impl.h"
 
 #include <stdarg.h>
@@ -358,8 +357,7 @@ static bool same_node(const void *item, const void *key) {
     return true;
 }
 
-/* Sorted copy of an attribute list; strings and lists are moved to the arena if the node is
- * kept. */
+/* Sorted copy of an attribute list; if the node is kept, strings and lists move to the arena. */
 static int sort_attrs(sn_attr *dst, int n, const sn_attr *src) {
     for (int i = 0; i < n; i++) {
         int j = i;

@@ -20,7 +20,7 @@ sn_config *sn_config_parse(const char *name, const char *text, size_t bytes, sn_
 sn_config *sn_config_new(const char *name); /* empty, for writing; NULL if out of memory */
 void sn_config_free(sn_config *c);          /* NULL is allowed */
 
-const char *sn_config_name(const sn_config *c);
+const char *sn_config_name(const sn_config *c); /* path or name, for messages; owned by c */
 bool sn_config_has(const sn_config *c, const char *key); /* present and not null */
 
 /* Whether the key has this value, given as JSON ("false", "\"absolute\""). Does not mark the key as

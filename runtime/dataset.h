@@ -74,7 +74,7 @@ sn_dataset *sn_dataset_new(const sn_dataset_options *o, sn_document_range data,
                            sn_document_range translation, const int32_t *label, sn_error *err);
 void sn_dataset_free(sn_dataset *d); /* NULL is allowed */
 
-int64_t sn_dataset_rows(const sn_dataset *d);
+int64_t sn_dataset_rows(const sn_dataset *d);    /* per epoch */
 int64_t sn_dataset_batches(const sn_dataset *d); /* per epoch, at least 1 */
 /* number of documents (pairs, classes) that were truncated */
 int64_t sn_dataset_cut(const sn_dataset *d);

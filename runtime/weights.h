@@ -39,8 +39,8 @@ typedef struct sn_weights sn_weights;
 sn_weights *sn_weights_open(const char *path, sn_error *err);
 void sn_weights_close(sn_weights *w); /* NULL is allowed */
 
-const char *sn_weights_path(const sn_weights *w);
-size_t sn_weights_count(const sn_weights *w);
+const char *sn_weights_path(const sn_weights *w);                        /* as opened; owned by w */
+size_t sn_weights_count(const sn_weights *w);                            /* number of tensors */
 const sn_weight *sn_weights_at(const sn_weights *w, size_t i);           /* in file order */
 const sn_weight *sn_weights_find(const sn_weights *w, const char *name); /* NULL if absent */
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_format.sh SOURCE_DIR: every C file is as clang-format 14 leaves it (other versions differ).
-# Exit code 77, skipped, where there is none.
+# test_format.sh SOURCE_DIR: every C file is formatted by clang-format 14 (other versions differ).
+# Exit code 77 (skipped) if it is not installed.
 cd "$1" || exit 1
 tool=$(command -v clang-format-14) || tool=$(command -v clang-format)
 case $([ -n "$tool" ] && "$tool" --version) in

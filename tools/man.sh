@@ -1,6 +1,6 @@
 #!/bin/sh
-# man.sh SINTER DIR: a manual page for the program and for each of its commands, out of what
-# --help prints, so that there is one text of it.
+# man.sh SINTER DIR: generates a manual page for the program and each of its commands from
+# --help.
 set -eu
 sinter=$1 dir=$2
 version=$("$sinter" --version)

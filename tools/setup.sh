@@ -1,13 +1,13 @@
 #!/bin/sh
-# setup.sh [--dev]: installs what building and testing Sinter needs and this machine lacks, through
-# apt-get (Debian 12 or newer, Ubuntu with LLVM 19). Says nothing when nothing is missing.
-# --dev: also clang-format 14 for the format check, and what runs code for other CPUs in tests.
-# Elsewhere it names what is missing.
+# setup.sh [--dev]: installs missing packages for building and testing Sinter with
+# apt-get (Debian 12 or newer, Ubuntu with LLVM 19). Prints nothing if nothing is missing.
+# --dev: also clang-format 14 for the format check, and emulators that run code for other CPUs in tests.
+# On other systems it lists what is missing.
 set -u
 dev=no
 [ "${1:-}" = --dev ] && dev=yes
 
-# has KIND NAME: is a tool on the path (one of several names), a library known to pkg-config, a file?
+# has KIND NAME: whether a tool is on the path (one of several names), pkg-config knows a library, a file exists
 has() {
     kind=$1
     shift
@@ -20,7 +20,7 @@ has() {
 }
 
 missing=''
-# need PACKAGE KIND NAME…: the Debian package that brings it
+# need PACKAGE KIND NAME…: the Debian package that provides it
 need() {
     package=$1
     shift
@@ -41,7 +41,7 @@ need zlib1g-dev lib zlib
 need libdnnl-dev file '/usr/include/dnnl.h' '/usr/include/*/dnnl.h' '/usr/local/include/dnnl.h'
 if [ $dev = yes ]; then
     need clang-format-14 tool clang-format-14
-    # deployment to other CPUs under test
+    # for tests of deployment to other CPUs
     need g++ tool g++ c++
     need qemu-user tool qemu-aarch64
     need gcc-aarch64-linux-gnu tool aarch64-linux-gnu-gcc

@@ -151,7 +151,7 @@ WORKS = {"gemm": gemm, "kernel": kernel, "attention": attention, "model": model,
 
 
 def openblas():
-    """Where OpenBLAS came from: with that of pthreads PyTorch is up to four times slower."""
+    """Which OpenBLAS is loaded: with the pthreads build PyTorch is up to four times slower."""
     with open("/proc/self/maps") as f:
         files = {line.split()[-1] for line in f if "openblas" in line}
     return min(files, default="no OpenBLAS")

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_deploy.sh SINTER SOURCE_DIR CC [CXX] SECTION: artefacts of stories260K as a user has them:
-# linked in a folder that sees nothing else, run on other CPUs by qemu where there is one, as
+# test_deploy.sh SINTER SOURCE_DIR CC [CXX] SECTION: artefacts of stories260K in use:
+# linked in an empty folder, run on other CPUs with qemu if installed, and as
 # programs. Sections: link targets program translator variant labels refuse
 set -u
 sinter=$1 source=$2 cc=$3 cxx=$4 section=$5
@@ -19,7 +19,7 @@ fail() {
 same() { # same WHAT GOT WANT
     [ "$2" = "$3" ] || fail "$1: got \"$2\", not \"$3\""
 }
-# says TEXT COMMAND…: fails with a message that holds TEXT, without a signal
+# says TEXT COMMAND…: the command fails with a message that contains TEXT, and not by a signal
 says() {
     text=$1
     shift
@@ -55,7 +55,7 @@ link() {
     else
         echo "note: no C++ compiler: the C++ example is not built"
     fi
-    # what the object wants from others, and gives to them
+    # the object's undefined and exported symbols
     compile alone --threads none
     unknown=$(nm -u alone/story.o | awk '{print $2}' | grep -vxE 'open|lseek|mmap|munmap|madvise|close|mem(cpy|set|move)' | tr '\n' ' ')
     same "symbols of a plain object" "$unknown" ""
@@ -80,7 +80,7 @@ int main(void) {
 END
     $cc -std=c11 $strict two.c -Iout out/story.o out/other.o -lgomp -lm -o two || fail "two artefacts"
     same "two artefacts" "$(./two)" "0 0 6 no error"
-    # what inspect says of each
+    # the output of inspect for each
     for f in out/story.o out/story.a out/story.so generate; do
         "$sinter" inspect $f >out.txt || fail "inspect $f"
         grep -q "artefact    story" out.txt && grep -q "entry       prefill" out.txt && grep -q "needs .* (" out.txt || fail "inspect $f"
@@ -174,7 +174,7 @@ program() {
     fi
 }
 
-# An encoder-decoder: greedy, by search, drawn, with scores, of a file.
+# An encoder-decoder: greedy, beam search, sampling, scores, a file.
 translator() {
     names=$source/examples/models/aren-transliteration/model.bin
     printf 'آتزمون\nآتشيسون\nآرباكه\n' >lines
@@ -192,7 +192,7 @@ translator() {
     says "beams is for encoder-decoders" "$sinter" compile "$model" --name s -o x --beams 2
 }
 
-# A model in C and what it has learned: weights and tokenizer of the checkpoint go into the program.
+# A trained model in C: weights and tokenizer of the checkpoint go into the program.
 variant() {
     alibi=$source/examples/variants/alibi.c
     head -c 3000 "$source/examples/data/tinyshakespeare.txt" >text
@@ -207,7 +207,7 @@ variant() {
     same "a trained variant's file" "$(file/al -p First -n 30 --temperature 0)" "$told"
 }
 
-# A classifier of texts: the program says what `sinter classify` says; one without head gives vectors.
+# A text classifier: the program prints what `sinter classify` prints; without a head it prints vectors.
 labels() {
     for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
         printf '0\tab%sba\n1\txxy%syx\n2\tzz%szz\n' "$i" "$i" "$i"
@@ -238,7 +238,7 @@ END
     says "text is empty" exe/kinds -p ""
     "$sinter" compile kinds --name bare -o exe --exe --entries encode || fail "compile without the head"
     same "without the head" "$(exe/bare -p abba | awk '{print NF}')" 16
-    # the program gives the mean over the tokens, the command scales it to length 1
+    # the program prints the mean over the tokens, the command scales it to norm 1
     same "a vector" "$(exe/bare -p abba | awk '{for (i = 1; i <= NF; i++) s += $i * $i
         for (i = 1; i <= NF; i++) printf "%.4f ", $i / sqrt(s)}')" \
         "$("$sinter" embed kinds -p abba --backend own | awk '{for (i = 1; i <= NF; i++) printf "%.4f ", $i}')"

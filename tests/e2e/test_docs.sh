@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_docs.sh SINTER SOURCE_DIR CC BUILD_DIR: runs the blocks of README.md and docs/*.md: lines of "sh"
-# blocks as they stand, "c" blocks inside of the frame that frame() gives them. What does not run is in
-# skipped(), with the reason. docs/tutorial.md is test_tutorial.sh's.
+# blocks unchanged, "c" blocks inside the code that frame() returns. Lines that are not run are in
+# skipped(), with the reason. test_tutorial.sh runs docs/tutorial.md.
 sinter=$1 source=$2 cc=$3 build=$4
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -29,7 +29,7 @@ skipped() {
     esac
 }
 
-# What a block of C stands in; "BLOCK" is its place. Blocks are known by their first lines.
+# The code around a block of C; "BLOCK" marks its position. Blocks are identified by their first lines.
 frame() {
     case $1 in
     '#include "small.h"'*) printf 'BLOCK\n' ;; # a model for sinter run
@@ -138,7 +138,7 @@ cp "$source/tests/passes/text/$(ls "$source/tests/passes/text" | grep -m1 "\.sn$
 
 for doc in README.md docs/manual.md docs/training.md docs/deploy.md; do
     rm -f block.* before_block
-    # one file a block: block.LINE.LANGUAGE
+    # one file per block: block.LINE.LANGUAGE
     awk '/^```(sh|c)$/ { file = sprintf("block.%04d.%s", NR, substr($0, 4)); next }
         /^```/ { file = "" } file { print > file }' "$source/$doc"
     for b in block.*.c block.*.sh; do

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_install.sh BUILD_DIR SOURCE_DIR CC: installs into a folder, moves it, then builds and runs
-# against what lies there as users of the libraries would: by pkg-config, by find_package, from the
+# against the installation as users of the libraries would: by pkg-config, by find_package, from the
 # build tree and by add_subdirectory; the manual pages; a deployed program.
 set -e
 build=$1 source=$2 cc=$3
@@ -16,7 +16,7 @@ PKG_CONFIG_PATH="$(dirname "$pc")${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}"
 export PKG_CONFIG_PATH XDG_CACHE_HOME="$tmp/cache"
 strict="-std=gnu11 -Wall -Wextra -Werror"
 
-# pkg-config: everything, then the runtime alone, which asks for no LLVM
+# pkg-config: everything, then the runtime alone, which does not need LLVM
 # shellcheck disable=SC2046,SC2086
 "$cc" $strict "$source/examples/program.c" -o "$tmp/program" $(pkg-config --cflags --libs sinter)
 LD_LIBRARY_PATH="$lib" "$tmp/program" | tail -1
@@ -41,7 +41,7 @@ END
 if ldd "$tmp/user/user" | grep -iE 'llvm|dnnl|libsinter'; then exit 1; fi
 [ -e "$lib/libsinter.so.0" ]
 
-# every installed header stands alone
+# every installed header compiles alone
 find "$prefix/include" -name '*.h' | while read -r h; do
     echo "#include \"$h\"" | "$cc" -std=gnu11 -Wall -Wextra -Werror -I"$prefix/include/sinter" -fsyntax-only -xc -
 done

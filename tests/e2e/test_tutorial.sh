@@ -1,7 +1,7 @@
 #!/bin/sh
-# test_tutorial.sh SINTER SOURCE_DIR: does what docs/tutorial.md says. Its blocks "c FILE" are files,
-# "c FILE: NAME" take the place of the function NAME in one; in blocks "console" the lines behind
-# "$ COMMAND" must be printed by it, in this order, "…" standing for anything.
+# test_tutorial.sh SINTER SOURCE_DIR: follows docs/tutorial.md. Its blocks "c FILE" are files,
+# "c FILE: NAME" replace the function NAME in one; in blocks "console" the lines after
+# "$ COMMAND" must be printed by it, in this order; "…" matches anything.
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 mkdir "$tmp/bin" "$tmp/here"
@@ -11,7 +11,7 @@ export PATH="$tmp/bin:$PATH" XDG_CACHE_HOME="$tmp/cache" LC_ALL=C.UTF-8
 cd "$tmp/here" || exit 1
 awk '
 function fail(why) { print FILENAME ":" FNR ": " why; failures++ }
-# Does the line hold the pieces between "…" one after the other?
+# Whether the line contains the pieces between "…" in order.
 function alike(line, want,   n, i, part, at) {
     n = split(want, part, "…")
     if (n == 1) return line == want
@@ -37,7 +37,7 @@ function finish(   line, i) {
     }
     command = ""
 }
-# Puts the block in the place of a function: from the line with its name to the first "}".
+# Replaces a function by the block: from the line with its name to the first "}".
 function replace(file, name, text,   line, all, inside, done) {
     while ((getline line < file) > 0) {
         if (!done && line ~ "^static .*[ *]" name "\\(") { inside = done = 1; all = all text }

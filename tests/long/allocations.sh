@@ -1,6 +1,6 @@
 #!/bin/bash
-# allocations.sh SINTER SOURCE_DIR FAILING_MALLOC [STEP]: lets every STEP-th allocation of whole commands fail.
-# Each run must end with the right result, or with an error that says so: no signal, no hang, no silent loss.
+# allocations.sh SINTER SOURCE_DIR FAILING_MALLOC [STEP]: makes every STEP-th allocation of whole commands fail, one per run.
+# Each run must end with the right result or with an error message: no signal, no hang, no silent loss.
 sinter=$1 source=$2 shim=$3 step=${4:-7}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -9,7 +9,7 @@ stories=$source/examples/models/stories260K/stories260K.bin
 times='/^\(seconds\|gflops\|tokens_per_s\) /d' # what training prints of its speed
 runs=0 bad=0
 
-# sweep NAME RESULT COMMAND…: RESULT is a shell command that prints what COMMAND made (besides stdout)
+# sweep NAME RESULT COMMAND…: RESULT is a shell command that prints the output files of COMMAND
 sweep() {
     name=$1 result=$2
     shift 2

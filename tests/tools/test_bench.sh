@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_bench.sh SINTER SECTION: `sinter bench` on tiny problems: exit codes, keys and ranges of the
 # JSON records, the picture, messages for wrong options. Sections are the functions named check_*.
-# Nothing here depends on how fast anything is.
+# Nothing here depends on speed.
 sinter=$1 section=$2
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -35,7 +35,7 @@ refused() { # CODE PATTERN ARGS…
 keys='name level backend threads dtype shape ms_median ms_min ms_max gflops gbytes_s pct_roofline
 speedup_vs_level0 rel_rms max_ulp peak_bytes kind rounds flop bytes peak_gflops stream_gbytes_s bound
 max_rel checked compile_ms tokens_s setup'
-# records NUMBER: $tmp/json has so many, each with every key; times are positive and in order
+# records NUMBER: $tmp/json has this many, each with every key; times are positive and ordered
 records() {
     [ "$(grep -c '^{"kind":"machine"' "$tmp/json")" = 1 ] || fail "no machine record: $what"
     grep -v '^{"kind":"machine"' "$tmp/json" >"$tmp/records"
@@ -47,14 +47,14 @@ records() {
         '!($2 > 0 && $3 > 0 && $3 <= $2 && $2 <= $4) { exit 1 }' "$tmp/records" ||
         fail "times are not in order: $what"
 }
-# exact LIMIT: every record was compared with the evaluator and is that near
+# exact LIMIT: every record was compared with the evaluator, with errors below the limit
 exact() {
     awk -v limit="$1" -F'"rel_rms":|,"max_ulp":' \
         '!($2 != "null" && $2 + 0 <= limit) { exit 1 }' "$tmp/records" ||
         fail "errors over $1: $what"
 }
 
-# Ctrl-C: what is finished is printed and written, and the exit code says so.
+# Ctrl-C: finished records are printed and written; the exit code is 130.
 check_stop() {
     what="kernel, interrupted"
     "$sinter" bench kernel --shape 64x256 --levels 4 --rounds 101 --seconds 0.01 -t 1 --no-check \

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_cli.sh SINTER SOURCE_DIR SECTION: runs the real program. Every case checks the exit code, what
-# is printed where, and that no sanitizer complained. Sections are the functions named check_*.
+# is printed where, and that no sanitizer reports an error. Sections are the functions named check_*.
 sinter=$1 source=$2 section=$3
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -31,7 +31,7 @@ check_generate() {
     same "$tmp/ids"
     says 'recompilations 0'
     says 'tokens/s'
-    # a file that import knows, in passing; kernels now come from the cache
+    # a file that import can read, directly; kernels now come from the cache
     run 0 generate "$stories" -n 200 --temperature 0 --print-ids --stats
     same "$tmp/ids"
     says 'warm'
@@ -74,7 +74,7 @@ check_generate() {
     ended config.json '[7, 432, 99999]'
     ended generation_config.json 432
     ended generation_config.json '[7, 432]'
-    # up to the end of the context, and no further
+    # stops at the end of the context
     run 0 generate "$tmp/m" -p "Once upon a time" -n 3 --profile "$tmp/profile"
     for entry in prefill decode; do
         grep -q "\"entry\":\"$entry\"" "$tmp/profile" || fail "the profile lacks $entry"
@@ -159,7 +159,7 @@ check_eval() {
         other=$(sed -n 's/^loss *//p' "$tmp/out")
         awk "BEGIN { d = $loss - $other; exit !(d < 2e-4 && d > -2e-4) }" || fail "loss $other, $loss"
     done
-    # a text of its own kind is likelier, and more so with more context
+    # its own kind of text is more likely, and more so with more context
     sed -n '/^Text:/,$p' "$source/tests/data/reference/stories260K/README.txt" | tail -n +2 >"$tmp/story"
     run 0 eval "$stories" "$tmp/story"
     own=$(sed -n 's/^loss *//p' "$tmp/out")
@@ -184,7 +184,7 @@ check_eval() {
 # models in C, without a main program
 check_run() {
     variant=$source/examples/variants/alibi.c
-    # how long OpenMP's threads spin is set for this program only
+    # the spin limit of OpenMP's threads applies to this program only
     printf '#!/bin/sh\necho "${GOMP_SPINCOUNT-unset}" >>"%s/spin"\nexec cc "$@"\n' "$tmp" >"$tmp/cc"
     chmod +x "$tmp/cc"
     (unset OMP_WAIT_POLICY && CC=$tmp/cc run 0 run "$variant" explain --cache-dir "$tmp/spins")
@@ -205,7 +205,7 @@ check_run() {
     echo "1 2 3 4" >"$tmp/ids"
     run 0 run "$variant" eval "$tmp/ids"
     prints '^tokens'
-    # an object made of it, which belongs to the version of the headers
+    # a shared object compiled from it, tied to the version of the headers
     ${CC:-cc} -std=gnu11 -shared -fPIC -I"$source" -I"$(dirname "$sinter")/../include" "$variant" -o "$tmp/alibi.so"
     run 0 run "$tmp/alibi.so" generate --prompt-ids "72 101 108" -n 5 --temperature 0
     same "$tmp/first"
@@ -217,7 +217,7 @@ check_run() {
     prints '^First'
     cp -r "$tmp/trained" "$tmp/broken" && echo '{' >"$tmp/broken/config.json"
     refused 1 'broken/config.json' run "$variant" generate --checkpoint "$tmp/broken" -p "First" -n 2
-    # its folder is data; the user names the source, and its weights are trained further
+    # its folder is data; the user names the source, and training continues from its weights
     refused 2 'are not run' train "$tmp/trained" --text "$tmp/text" -o "$tmp/more" -n 2
     refused 2 'a model in C is a .c or .so file' train "$tmp/trained" --source "$tmp/text" --text "$tmp/text" -o "$tmp/more"
     run 0 train "$tmp/trained" --source "$variant" --text "$tmp/text" -o "$tmp/more" -n 2
@@ -226,7 +226,7 @@ check_run() {
     prints 'output   logits       f32.B,T,256.'
     run 0 inspect "$tmp/trained"
     prints 'model       in C: .*alibi.c'
-    # the advice is a command that works, whatever the command
+    # the suggested command works, whatever the command
     advised() { # advised COMMAND ARGS…: the folder alone is refused; the command of the message runs
         command=$1
         shift
@@ -245,7 +245,7 @@ check_run() {
     says 'note: the weights are random; load trained ones with --checkpoint'
     cmp -s "$tmp/made/alibi_c.weights" "$tmp/random/alibi_c.weights" && fail "compile ignores --checkpoint"
     refused 1 'no-such-folder' compile "$variant" -o "$tmp/x" --checkpoint "$tmp/no-such-folder"
-    # what goes wrong is said
+    # errors
     model_c() { printf '#include "frontend/models.h"\n%s\n' "$1" >"$tmp/bad.c"; }
     model_c 'SN_MODEL(m, o) { sn_nothing(m, o); }'
     refused 2 'bad.c does not compile:' run "$tmp/bad.c"
@@ -266,7 +266,7 @@ SN_MODEL(m, o) { (void)m, (void)o; }'
     cp "$variant" "$tmp/$long"
     CFLAGS="-O1 -I$source/examples/variants" run 0 run "$tmp/$long"
     prints 'model       a*: '
-    # kept models: counted, compiled again when spoilt, cleared
+    # cached models: counted, recompiled when corrupted, cleared
     run 0 cache
     prints '^models   [1-9]'
     for f in "$XDG_CACHE_HOME"/sinter/*.snm; do : >"$f"; done
@@ -277,7 +277,7 @@ SN_MODEL(m, o) { (void)m, (void)o; }'
     prints '^models   1,'
     run 0 cache --clear models
     prints '^models   [1-9][0-9]* removed'
-    # without a cache, many at once, and nothing stays behind
+    # without a cache, several at once; leaves no files
     mkdir "$tmp/none"
     for i in 1 2 3 4; do
         TMPDIR="$tmp/none" "$sinter" explain "$variant" --entry decode --cache-dir none >"$tmp/out$i" 2>&1 || fail "explain $i" &
@@ -285,7 +285,7 @@ SN_MODEL(m, o) { (void)m, (void)o; }'
     wait
     for i in 2 3 4; do cmp -s "$tmp/out1" "$tmp/out$i" || fail "one source, no cache, $i"; done
     [ -z "$(ls -A "$tmp/none")" ] || fail "left in TMPDIR: $(ls -A "$tmp/none")"
-    # what a killed process left is removed by the next one; what is not ours stays
+    # files of a killed process are removed by the next one; others stay
     mkdir -m 700 "$tmp/none/sinter-tmp-abcdef" "$tmp/none/sinter-tmp-notours"
     echo weights >"$tmp/none/sinter-tmp-abcdef/model.safetensors"
     touch -d '1 hour ago' "$tmp/none"/*
@@ -306,7 +306,7 @@ SN_MODEL(m, o) { (void)m, (void)o; }'
     prints 'SN_MODEL'
 }
 
-# A model folder never makes a command run code that it names.
+# A command never runs code that a model folder names.
 check_plain() { # a model without tokens and without names
     printf '%s\n' '#include "frontend/models.h"' 'SN_MODEL(m, o) {' '    sn_entry_begin(m, "forward");' \
         '    sn_output("y", sn_exp(sn_input(m, "x", SN_F32, 4)));' '}' >"$tmp/plain.c"
@@ -371,7 +371,7 @@ check_other_commands() {
     [ ! -e "$tmp/stale/model.safetensors" ] || fail "imported beside another tokenizer"
     run 0 import --list-formats
     prints '^llama2c'
-    # the commands that the shipped models' SOURCE.txt name
+    # the commands in SOURCE.txt of the shipped models
     for f in "$source"/examples/models/*/SOURCE.txt; do
         line=$(sed -n 's/^Import: sinter //p' "$f" | sed "s|examples/|$source/examples/|g; s|OUT|$tmp/shipped|")
         # shellcheck disable=SC2086
@@ -398,7 +398,7 @@ check_other_commands() {
     refused 1 'bad.sn:1' explain "$tmp/bad.sn"
 }
 
-# The model shows what it does with a text: weights that sum to 1, the lens ends at the prediction.
+# Inspecting a model while it reads: weights sum to 1, the lens ends at the prediction.
 check_inspect() {
     model
     run 0 inspect "$tmp/model" --taps
@@ -421,7 +421,7 @@ check_inspect() {
     [ "$(grep -c "fill='none'" "$tmp/all.svg")" = 40 ] || fail "a square for each of 40 heads"
     run 0 inspect "$tmp/model" -p "Once upon a time there was" --attention layers.2:1 -o "$tmp/one.svg"
     grep -q 'layers.2.attention, head 1' "$tmp/one.svg" || fail "the picture's title"
-    # little is left empty beside the squares
+    # little space is left empty beside the squares
     wide=$(sed -n "1s/.* width='\([0-9]*\)'.*/\1/p" "$tmp/all.svg")
     right=$(sed -n "s/.*x='\([0-9]*\)'.* width='\([0-9]*\)'.*fill='none'.*/\1 \2/p" "$tmp/all.svg" |
         awk '$1 + $2 > r { r = $1 + $2 } END { print r }')
@@ -472,7 +472,7 @@ check_command_line() {
     refused 2 'known: gpt2' generate --preset gpt5
     refused 2 'does not predict the next token' generate --preset bert-base --prompt-ids 0
     refused 2 'prompt contradicts --prompt-ids' generate "$nano" -p 0 --prompt-ids 0
-    # choices that are measured, kept, shown and thrown away
+    # tuned choices are measured, cached, shown and deleted
     run 0 generate "$nano" -p "0 2 1 1 0 2" -n 2 --tune --cache-dir "$tmp/cache"
     run 0 cache --cache-dir "$tmp/cache"
     prints '^kernels  *[1-9]'
@@ -486,7 +486,7 @@ check_command_line() {
     refused 1 'compiled kernels are not kept' cache --cache-dir "$tmp/file"
     refused 1 "cache-dir $tmp/nosuch: No such file" cache --cache-dir "$tmp/nosuch"
     [ ! -e "$tmp/nosuch" ] || fail "'sinter cache' made a folder"
-    # one value an option; threads and processors; developers' help ends the program
+    # one value per option; threads and CPUs; SINTER_DEBUG=help ends the program
     refused 2 "prompt is given twice, 'a' and 'b'" generate "$nano" -p a -p b
     refused 2 'missing INPUT (' tokenizer train
     run 0 explain "$nano" --threads 1024
@@ -521,14 +521,14 @@ check_command_line() {
     prints '^usage: sinter bench model'
     run 0 bench help
     refused 2 "unknown benchmark 'modle'; did you mean model" bench modle
-    # kernels that come from the cache are compiled again when they are to be dumped
+    # cached kernels are recompiled if a dump is requested
     for turn in 1 2; do
         mkdir "$tmp/dump$turn"
         SINTER_DEBUG=dump="$tmp/dump$turn" "$sinter" generate "$nano" -p "0 2 1" -n 1 >/dev/null 2>&1
     done
     [ "$(ls "$tmp/dump1" | grep -c '\.ll$')" = "$(ls "$tmp/dump2" | grep -c '\.ll$')" ] || fail "dump of a warm cache lacks kernels"
     [ -n "$(ls "$tmp/dump2" | grep '\.ll$')" ] || fail "no LLVM IR was dumped"
-    # one rule for -: standard input of texts, never an output
+    # - is standard input for texts, never an output
     refused 1 'standard input is not supported here' import "$stories" -o "$tmp/x" --tokenizer -
     refused 1 'standard output is not supported here' bench roofline --json -
     : >"$tmp/m.gguf"
@@ -539,7 +539,7 @@ check_command_line() {
 }
 
 check_bad_models() {
-    # nothing that the folder has is left out in silence
+    # nothing in the folder is ignored silently
     model
     sed -i 's/"num_hidden_layers":.*5/"num_hidden_layers": 4/' "$tmp/model/config.json"
     refused 1 'no parameters for 9 of the tensors (model.layers.4' generate "$tmp/model" -p a
@@ -655,7 +655,7 @@ check_bad_requests() {
         [ $? = 1 ] || fail "a full disk is not noticed"
         says 'cannot write'
     fi
-    # files that may not become long enough: an error, and nothing half written is left
+    # a file size limit: an error, and no partly written file
     mkdir -p "$tmp/disk"
     run 0 import "$nano" -o "$tmp/nano"
     (trap '' XFSZ && ulimit -f 4 && "$sinter" generate "$tmp/nano" -p 0 -n 2 --cache-dir none \
@@ -711,7 +711,7 @@ END
     sed 's/"n_layer"/"n_layrs": 2, &/' "$tmp/run.json" >"$tmp/typo.json"
     run 0 train "$tmp/typo.json" -o "$tmp/typo" --steps 1
     says 'note: "model": "n_layrs" has no effect on a gpt2'
-    # Ctrl-C saves, and so do the others; more steps than any machine takes before the signal comes
+    # Ctrl-C and the other signals save; more steps than any machine makes before the signal
     sed 's/"steps": 30/"steps": 1000000000/' "$tmp/run.json" >"$tmp/long.json"
     for signal in INT:130 TERM:143 HUP:129; do
         rm -rf "$tmp/n"
@@ -740,7 +740,7 @@ END
     wait $child
     code=$? what="train, ended at once"
     [ $code = 143 ] || fail "exit code $code: $what"
-    # nohup: the terminal may go
+    # nohup: survives the loss of the terminal
     (trap '' HUP; exec "$sinter" train "$tmp/long.json" -o "$tmp/nohup") >"$tmp/out" 2>"$tmp/err" &
     child=$!
     until [ -s "$tmp/nohup/metrics.jsonl" ] || ! kill -0 $child 2>/dev/null; do
@@ -751,7 +751,7 @@ END
     kill -0 $child 2>/dev/null || fail "nohup: SIGHUP ended the run"
     kill -TERM $child
     wait $child
-    # a trained model is trained further, with its own tokenizer, and is not spoilt by that
+    # a trained model is fine-tuned with its own tokenizer, and stays unchanged
     run 0 train "$tmp/m" --text "$tmp/text" --steps 3 --seed 5 -o "$tmp/further"
     says 'fine-tunes .*/m at a rate of 5e-05 after a warm-up of 100 steps'
     run 0 generate "$tmp/further" -p 'First' -n 3
@@ -762,7 +762,7 @@ END
     run 0 eval "$tmp/tuned" "$tmp/text"
     after=$(sed -n 's/^loss  *//p' "$tmp/out")
     awk "BEGIN { exit !($before > 1 && $after < $before + 0.01) }" || fail "fine-tuning: loss $before, then $after"
-    # what the command line changes
+    # overrides on the command line
     run 0 train "$tmp/m" --text "$tmp/text" -n 4 -o "$tmp/flags" --rate 0.01 --warmup 2 --batch 3 --block 8 --validate-every 2
     says '0.01 after a warm-up of 2 steps'
     says 'rows of 8 tokens'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh SINTER FILECHECK FILE: runs the passes that the first line names and checks the text.
+# run.sh SINTER FILECHECK FILE: runs the passes named in the first line and checks the text.
 set -e
 passes=$(sed -n '1s/^; test passes=\([^ ]*\).*/\1/p' "$3")
 options=$(sed -n '1s/^; test passes=[^ ]* *//p' "$3") # of sinter opt
