@@ -150,6 +150,7 @@ sn_node **sn_halves_find(const sn_grouping *g) {
     f.of = sn_arena_alloc(g->m, sizeof *f.of * g->n_id);
     f.part = sn_arena_alloc(g->m, g->n_id);
     if (!sn_kernel_holds(&sn_kernels[SN_KERNEL_gemm], SN_HOLDS_HALVES, g->p->o.level)) return found;
+    double begin = sn_stage_begin();
     for (int i = 0; i < g->order.n; i++) {
         sn_node *n = g->order.node[i];
         for (int j = 0; j < n->n_in; j++)
@@ -164,5 +165,6 @@ sn_node **sn_halves_find(const sn_grouping *g) {
         for (int k = 0; k < p->n_slice && !p->why; k++) found[p->slice[k]->id] = p->dot;
         if (p->why) tell(&f, p);
     }
+    sn_stage_end(SN_STAGE_halves, begin, -1);
     return found;
 }

@@ -1,12 +1,13 @@
 /* pass.c: the driver: runs passes.def in order, verifies, dumps changes, collects remarks. */
 #include "passes/passes.h"
-#include "runtime/clock.h"
 
 #include <string.h>
 
 const sn_pass_info sn_pass_table[] = {
-#define PASS(name, level, fixpoint, why) {#name, level, fixpoint, why, sn_pass_##name},
+#define PASS(name, level, fixpoint, ...) {SN_STAGE_##name, fixpoint, sn_pass_##name},
+#define PART(...)
 #include "passes/passes.def"
+#undef PART
 #undef PASS
 };
 const int sn_pass_count = (int)(sizeof sn_pass_table / sizeof *sn_pass_table);
@@ -14,6 +15,10 @@ const int sn_pass_count = (int)(sizeof sn_pass_table / sizeof *sn_pass_table);
 enum {
     MAX_ROUNDS = 20
 }; /* limit for fixpoint passes: each round shrinks the graph, so this only guards against bugs */
+
+static const char *name_of(int i) {
+    return sn_stages[sn_pass_table[i].stage].name;
+}
 
 /* Whether `name` is in `list` (separated by '+' or ','). */
 static bool listed(const char *list, const char *name) {
@@ -32,11 +37,11 @@ static bool check_list(sn_module *m, const char *where, const char *list) {
         size_t n = strcspn(s, "+,");
         bool known = n == 0;
         for (int i = 0; i < sn_pass_count && !known; i++)
-            known = strlen(sn_pass_table[i].name) == n && !strncmp(s, sn_pass_table[i].name, n);
+            known = strlen(name_of(i)) == n && !strncmp(s, name_of(i), n);
         if (!known) {
-            const char *names = sn_pass_table[0].name;
+            const char *names = name_of(0);
             for (int i = 1; i < sn_pass_count; i++)
-                names = sn_arena_printf(m, "%s, %s", names, sn_pass_table[i].name);
+                names = sn_arena_printf(m, "%s, %s", names, name_of(i));
             sn_module_set_loc(m, (sn_loc){0}); /* not caused by a line of the model */
             sn_module_fail(m, SN_ERR_USAGE, "%sthere is no pass '%.*s'; passes are %s", where,
                            (int)n, s, names);
@@ -63,20 +68,19 @@ static bool run_table(sn_passes *p) {
     sn_module *m = p->m;
     for (int i = 0; i < sn_pass_count && !sn_module_error(m)->code; i++) {
         const sn_pass_info *pass = &sn_pass_table[i];
-        bool run = o->only ? listed(o->only, pass->name) : sn_level_reaches(o->level, pass->level);
-        if (!run || listed(o->off, pass->name) || (dbg->off && listed(dbg->off, pass->name)))
+        bool run = o->only ? listed(o->only, name_of(i))
+                           : sn_level_reaches(o->level, sn_stages[pass->stage].level);
+        if (!run || listed(o->off, name_of(i)) || (dbg->off && listed(dbg->off, name_of(i))))
             continue;
-        double start = sn_clock();
+        double start = sn_stage_begin();
         int total = 0, rounds = 0, n;
         do {
             n = pass->run(p);
             total += n;
             if ((o->verify || dbg->verify) && !sn_verify(m)) return false;
         } while (pass->fixpoint && n && ++rounds < MAX_ROUNDS && !sn_module_error(m)->code);
-        if (dbg->time)
-            fprintf(stderr, "sinter: pass %-10s %7.2f ms, %d rewrites\n", pass->name,
-                    (sn_clock() - start) * 1e3, total);
-        if (o->dump && total) dump(p, i + 1, pass->name);
+        sn_stage_end(pass->stage, start, total);
+        if (o->dump && total) dump(p, i + 1, name_of(i));
     }
     return !sn_module_error(m)->code;
 }

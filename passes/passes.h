@@ -5,7 +5,7 @@
 #define SN_PASSES_H
 
 #include "ir/ir.h"
-#include "passes/kernels/levels.h"
+#include "passes/stages.h"
 
 typedef struct sn_pass_options {
     int level;           /* fusion level (kernels/levels.h) */
@@ -51,10 +51,8 @@ typedef struct sn_passes {
 } sn_passes;
 
 typedef struct sn_pass_info {
-    const char *name;
-    sn_level level; /* lowest level at which it runs */
+    sn_stage_id stage; /* name, level and reason: sn_stages */
     bool fixpoint;
-    const char *why;
     int (*run)(sn_passes *);
 } sn_pass_info;
 extern const sn_pass_info sn_pass_table[];
@@ -76,8 +74,10 @@ bool sn_quantise_knows(const char *name);
 /* Whether narrow.c supports this precision. */
 bool sn_narrow_knows(const char *name);
 
-#define PASS(name, level, fixpoint, why) int sn_pass_##name(sn_passes *p);
+#define PASS(name, ...) int sn_pass_##name(sn_passes *p);
+#define PART(...)
 #include "passes/passes.def"
+#undef PART
 #undef PASS
 
 #endif

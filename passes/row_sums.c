@@ -192,27 +192,34 @@ static int take_back(splitter *s, const sn_grouping *g) {
     return count;
 }
 
+static sn_grouping *group_split(splitter *s, sn_entry *e) {
+    sn_module *m = s->base->m;
+    size_t n = s->base->n_id;
+    s->along = sn_arena_alloc(m, n);
+    s->split = sn_arena_alloc(m, n);
+    if (!choose(s)) return s->base;
+    s->made = sn_arena_alloc(m, sizeof *s->made * n);
+    s->partial = sn_arena_alloc(m, sizeof *s->partial * n);
+    s->before = sn_arena_alloc(m, sizeof *s->before * (size_t)(e->n_output + e->n_assign + 1));
+    for (int i = 0; i < e->n_output; i++) s->before[i] = e->output[i];
+    for (int i = 0; i < e->n_assign; i++) s->before[e->n_output + i] = e->assign[i];
+    for (int round = 0; round < ROUNDS && !sn_module_error(m)->code; round++) {
+        rebuild_entry(s, e);
+        sn_grouping *g = sn_group_entry(s->p, e);
+        if (!take_back(s, g)) return g;
+    }
+    memset(s->split, 0, n);
+    rebuild_entry(s, e);
+    return sn_group_entry(s->p, e);
+}
+
 sn_grouping *sn_group_row_sums(sn_passes *p, sn_entry *e) {
     splitter s = {.p = p, .base = sn_group_entry(p, e)};
-    sn_module *m = p->m;
-    size_t n = s.base->n_id;
     const sn_kernel_traits *gemm = &sn_kernels[SN_KERNEL_gemm];
     if (!sn_kernel_holds(gemm, SN_HOLDS_PANEL_REDUCTION, p->o.level) || !s.base->n_group)
         return s.base;
-    s.along = sn_arena_alloc(m, n);
-    s.split = sn_arena_alloc(m, n);
-    if (!choose(&s)) return s.base;
-    s.made = sn_arena_alloc(m, sizeof *s.made * n);
-    s.partial = sn_arena_alloc(m, sizeof *s.partial * n);
-    s.before = sn_arena_alloc(m, sizeof *s.before * (size_t)(e->n_output + e->n_assign + 1));
-    for (int i = 0; i < e->n_output; i++) s.before[i] = e->output[i];
-    for (int i = 0; i < e->n_assign; i++) s.before[e->n_output + i] = e->assign[i];
-    for (int round = 0; round < ROUNDS && !sn_module_error(m)->code; round++) {
-        rebuild_entry(&s, e);
-        sn_grouping *g = sn_group_entry(p, e);
-        if (!take_back(&s, g)) return g;
-    }
-    memset(s.split, 0, n);
-    rebuild_entry(&s, e);
-    return sn_group_entry(p, e);
+    double begin = sn_stage_begin();
+    sn_grouping *g = group_split(&s, e);
+    sn_stage_end(SN_STAGE_row_sums, begin, -1);
+    return g;
 }

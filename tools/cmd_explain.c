@@ -2,6 +2,7 @@
  * fusion. */
 #include "tools/cmd.h"
 #include "ir/ir.h"
+#include "passes/stages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@ typedef struct options {
     cmd_model model;
     cmd_compile compile;
     const char *entry;
-    bool train;
+    bool train, stages;
 } options;
 
 static const arg table[] = {
@@ -22,6 +23,8 @@ static const arg table[] = {
      "only this entry: forward, loss, prefill, decode, train_step"},
     {"training", 0, ARG_FLAG, offsetof(options, train), NULL, NULL, 0, 0,
      "the training entries, with AdamW, instead of the others"},
+    {"stages", 0, ARG_FLAG, offsetof(options, stages), NULL, NULL, 0, 0,
+     "list the stages of a compilation in order: level, purpose, file and function"},
     CMD_COMPILE_ARGS(options),
     {0},
 };
@@ -69,6 +72,10 @@ int cmd_explain(int argc, char **argv) {
     options o = {0};
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
+    if (o.stages) {
+        sn_stages_print(stdout);
+        return cmd_finish(NAME);
+    }
     if (is_text(o.model.path)) return explain_text(&o);
     sn_error err = {0};
     int entries = o.train ? SN_LOSS | SN_TRAIN : SN_ALL_ENTRIES;

@@ -34,9 +34,10 @@ int cmd_opt(int argc, char **argv) {
     options o;
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
-    for (int i = 0; o.list && i < sn_pass_count; i++)
-        printf("%-16s level %d  %s\n", sn_pass_table[i].name, sn_pass_table[i].level,
-               sn_pass_table[i].why);
+    for (int i = 0; o.list && i < sn_pass_count; i++) {
+        const sn_stage *pass = &sn_stages[sn_pass_table[i].stage];
+        printf("%-16s level %d  %s\n", pass->name, pass->level, pass->purpose);
+    }
     if (o.list) return cmd_finish(NAME);
     sn_error err = {0};
     const char *file = o.file ? o.file : "-";

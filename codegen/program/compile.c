@@ -12,6 +12,11 @@
 #include <string.h>
 #include <xxhash.h>
 
+typedef struct leaves { /* parameters and states */
+    sn_leaf *list;
+    int n, cap;
+} leaves;
+
 typedef struct compiler {
     sn_program *p;
     sn_module *m;
@@ -27,6 +32,9 @@ typedef struct compiler {
     sn_budget budget;         /* bytes 0: none */
     const sn_chooser *forced; /* choices are made already; NULL: by the tuner */
     sn_tuner tuner;
+    sn_pass_options passes;
+    leaves user_states;
+    int n_user; /* entries of the user */
     bool ok;
 } compiler;
 
@@ -44,7 +52,8 @@ static bool checks_values(const compiler *c) {
     return c->o->check_nan || sn_debug_get()->check_nan;
 }
 
-static bool pass_options(compiler *c, sn_pass_options *po) {
+static bool pass_options(compiler *c) {
+    sn_pass_options *po = &c->passes;
     const sn_options *o = c->o;
     if (!sn_options_check(o, c->err)) return false;
     const char *weights = o->weights && strcmp(o->weights, "f32") ? o->weights : NULL;
@@ -103,7 +112,8 @@ static void open_cache(compiler *c) {
 }
 
 /* What is remembered is taken by everybody but the parts that tuning itself compiles. */
-static bool open_tuner(compiler *c, sn_pass_options *po, int n_entry) {
+static bool open_tuner(compiler *c) {
+    sn_pass_options *po = &c->passes;
     int64_t *symbol = sn_arena_alloc(c->m, sizeof *symbol * (size_t)(sn_symbol_count(c->m) + 1));
     po->chooser = c->forced;
     if (c->forced) return true;
@@ -118,7 +128,7 @@ static bool open_tuner(compiler *c, sn_pass_options *po, int n_entry) {
                           .cache = c->cache,
                           .symbol = symbol,
                           .entry = c->p->entry,
-                          .n_entry = n_entry,
+                          .n_entry = c->n_user,
                           .level = po->level,
                           .backend = po->backend,
                           .stats = &c->p->stats,
@@ -131,13 +141,34 @@ static bool open_tuner(compiler *c, sn_pass_options *po, int n_entry) {
 }
 
 /* The passes; where tuning finds that the model was wrong, once more with what it found. */
-static bool run_passes(compiler *c, const sn_pass_options *po) {
+static bool run_passes(compiler *c) {
     for (bool again = true; again;) {
         sn_entries *before = sn_entries_save(c->m);
-        if (!sn_passes_run(&c->p->passes, c->m, po)) return module_failed(c);
+        if (!sn_passes_run(&c->p->passes, c->m, &c->passes)) return module_failed(c);
         if (!c->o->tune || c->sink || c->forced) return true;
+        double begin = sn_stage_begin();
         if (!sn_tuner_measure(&c->tuner, &c->p->passes, &again)) return false;
+        sn_stage_end(SN_STAGE_tuner, begin, -1);
         if (again) sn_entries_restore(c->m, before);
+    }
+    return true;
+}
+
+static bool stage_passes(compiler *c) {
+    double start = sn_clock();
+    open_cache(c);
+    if (!open_tuner(c) || !run_passes(c)) return false;
+    c->p->stats.passes = sn_clock() - start;
+    return true;
+}
+
+static bool stage_strict(compiler *c) {
+    const sn_passes *p = &c->p->passes;
+    for (int i = 0; c->o->strict_fusion && i < p->n_remark; i++) {
+        const sn_remark *r = &p->remark[i];
+        if (r->missed)
+            return sn_fail(c->err, SN_ERR_USAGE, "%s:%d: not fused (strict): %s",
+                           r->node->loc.file ? r->node->loc.file : "?", r->node->loc.line, r->text);
     }
     return true;
 }
@@ -150,7 +181,7 @@ static bool wanted(const sn_options *o, const char *name) {
     return false;
 }
 
-static bool promote_taps(compiler *c) {
+static bool stage_taps(compiler *c) {
     for (int i = 0; i < c->o->n_taps; i++) {
         bool found = !strcmp(c->o->taps[i], "*");
         for (int e = 0; e < sn_entry_count(c->m); e++) {
@@ -182,7 +213,7 @@ static sn_node *as_state(void *ctx, sn_node *n) {
     return sn_node_new(n->m, SN_OP_state, 0, NULL, n->n_attr, n->attr);
 }
 
-static void find_trained(compiler *c) {
+static bool stage_trained(compiler *c) {
     sn_program *p = c->p;
     int n = 0;
     for (int e = 0; e < sn_entry_count(c->m); e++) n += sn_entry_at(c->m, e)->n_assign;
@@ -197,14 +228,10 @@ static void find_trained(compiler *c) {
         if (assigned && p->n_trained < n) p->trained[p->n_trained++] = k;
     }
     if (p->n_trained) sn_rewrite_module(c->m, as_state, p);
+    return true;
 }
 
 /* ---- parameters and states of sessions ---- */
-
-typedef struct leaves {
-    sn_leaf *list;
-    int n, cap;
-} leaves;
 
 static void add_leaf(compiler *c, leaves *l, const char *name, const sn_node *n, bool state,
                      bool stays) {
@@ -224,15 +251,15 @@ static void add_leaves(compiler *c, leaves *l, const sn_entry *e, sn_op op, bool
 
 /* The states of the user's entries. No kernel may read one: because it is only written, or because
  * the passes found that its value does not matter. The user may set and read it all the same. */
-static leaves find_user_states(compiler *c) {
-    leaves l = {0};
+static bool stage_states(compiler *c) {
     for (int i = 0; i < sn_entry_count(c->m); i++)
-        add_leaves(c, &l, sn_entry_at(c->m, i), SN_OP_state, true);
-    return l;
+        add_leaves(c, &c->user_states, sn_entry_at(c->m, i), SN_OP_state, true);
+    return true;
 }
 
 /* After compilation: what the compiled entries read and assign, then the user's other states. */
-static void find_leaves(compiler *c, const leaves *user) {
+static bool stage_leaves(compiler *c) {
+    const leaves *user = &c->user_states;
     sn_program *p = c->p;
     leaves l = {0};
     for (int op = 0; op < 2; op++)
@@ -248,6 +275,7 @@ static void find_leaves(compiler *c, const leaves *user) {
     }
     p->leaf = l.list;
     p->n_leaf = l.n;
+    return true;
 }
 
 /* ---- which inputs index tables ---- */
@@ -272,17 +300,34 @@ static void find_limits(compiler *c, const sn_entry *e, sn_compiled_entry *out) 
     }
 }
 
+static bool stage_limits(compiler *c) {
+    c->n_user = sn_entry_count(c->m);
+    c->p->entry = sn_arena_alloc(c->m, sizeof *c->p->entry * (size_t)(2 * c->n_user + 1));
+    for (int i = 0; i < c->n_user; i++) find_limits(c, sn_entry_at(c->m, i), &c->p->entry[i]);
+    return true;
+}
+
+static bool stage_ranges(compiler *c) {
+    for (int i = 0; i < c->n_user; i++) {
+        sn_compiled_entry *out = &c->p->entry[i];
+        out->n_range = sn_ranges_find(c->m, sn_entry_at(c->m, i), &out->range);
+    }
+    return !sn_module_error(c->m)->code || module_failed(c); /* a bound that overflows */
+}
+
 /* ---- checked mode ---- */
 
 /* Companions of the user's entries follow them all. */
-static void add_companions(compiler *c, int n_user) {
+static bool stage_companions(compiler *c) {
     bool wanted_here = c->o->check_index || sn_debug_get()->check_index;
-    for (int i = 0; wanted_here && !c->sink && i < n_user; i++) {
+    for (int i = 0; wanted_here && !c->sink && i < c->n_user; i++) {
         sn_compiled_entry *out = &c->p->entry[i];
         int next = sn_entry_count(c->m);
         out->n_lookup = sn_check_index_add(c->m, sn_entry_at(c->m, i), &out->lookup);
         if (out->n_lookup) out->companion = next;
     }
+    c->n_described = sn_entry_count(c->m);
+    return true;
 }
 
 /* ---- code ---- */
@@ -491,43 +536,43 @@ static bool open_jit(compiler *c) {
     return c->p->jit != NULL;
 }
 
+static bool stage_entries(compiler *c) {
+    return (c->sink ? open_codegen(c) : open_jit(c)) && compile_entries(c);
+}
+
+/* ---- the stages ---- */
+
+typedef struct program_stage {
+    sn_stage_id id;
+    bool (*run)(compiler *c);
+} program_stage;
+
+static const program_stage stages[] = {
+#define STAGE_MODEL(name)
+#define STAGE_PROGRAM(name) {SN_STAGE_##name, stage_##name},
+#define STAGE_PASS(name)
+#define STAGE_PLAN(name)
+#define STAGE(kind, name, ...) STAGE_##kind(name)
+#define PASS(...)
+#define PART(...)
+#include "passes/stages.def"
+};
+
 static bool compile(compiler *c) {
     sn_program *p = c->p;
-    sn_pass_options po;
     if (sn_module_error(c->m)->code) return module_failed(c);
-    if (!pass_options(c, &po) || !budget_option(c)) return false;
+    if (!pass_options(c) || !budget_option(c)) return false;
     if (!sn_target_init(&p->target, c->o->target, c->err)) return false;
     if (!c->sink && !sn_target_runs_here(&p->target))
         return sn_fail(
             c->err, SN_ERR_TARGET,
             "this CPU cannot run code for target '%s'; compile for it with sinter compile",
             p->target.name);
-    leaves user_states = find_user_states(c);
-    if (!promote_taps(c)) return false;
-    find_trained(c);
-    int n_user = sn_entry_count(c->m);
-    p->entry = sn_arena_alloc(c->m, sizeof *p->entry * (size_t)(2 * n_user + 1));
-    for (int i = 0; i < n_user; i++) {
-        find_limits(c, sn_entry_at(c->m, i), &p->entry[i]);
-        p->entry[i].n_range = sn_ranges_find(c->m, sn_entry_at(c->m, i), &p->entry[i].range);
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        double begin = sn_stage_begin();
+        if (!stages[i].run(c)) return false;
+        sn_stage_end(stages[i].id, begin, -1);
     }
-    if (sn_module_error(c->m)->code) return module_failed(c); /* a bound that overflows */
-    add_companions(c, n_user);
-    c->n_described = sn_entry_count(c->m);
-    double start = sn_clock();
-    open_cache(c);
-    if (!open_tuner(c, &po, n_user) || !run_passes(c, &po)) return false;
-    p->stats.passes = sn_clock() - start;
-    if (c->o->strict_fusion)
-        for (int i = 0; i < p->passes.n_remark; i++)
-            if (p->passes.remark[i].missed)
-                return sn_fail(
-                    c->err, SN_ERR_USAGE, "%s:%d: not fused (strict): %s",
-                    p->passes.remark[i].node->loc.file ? p->passes.remark[i].node->loc.file : "?",
-                    p->passes.remark[i].node->loc.line, p->passes.remark[i].text);
-    if (!(c->sink ? open_codegen(c) : open_jit(c))) return false;
-    if (!compile_entries(c)) return false;
-    find_leaves(c, &user_states);
     if (p->stats.measured && c->o->progress) c->o->progress(c->o->progress_ctx, "");
     const char *note = sn_cache_note(c->cache);
     if (note) p->stats.note = sn_arena_printf(c->m, "%s", note);

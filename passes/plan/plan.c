@@ -15,6 +15,7 @@
 typedef struct planner {
     sn_module *m;
     const sn_entry *entry;
+    const sn_budget *budget; /* NULL: none */
     sn_plan *plan;
     sn_order order;
     int at;         /* index in it */
@@ -589,28 +590,67 @@ static void collect_inputs(planner *p, sn_order order) {
                 (sn_binding){sn_attr_str(order.node[i], SN_A_name, ""), order.node[i]};
 }
 
+/* ---- the stages ---- */
+
+static bool plan_order(planner *p) {
+    p->order = sn_plan_order(p->m, p->entry);
+    return true;
+}
+
+static bool plan_calls(planner *p) {
+    const sn_entry *e = p->entry;
+    size_t n = sn_module_node_count(p->m);
+    p->n_id = (uint32_t)n;
+    p->view = sn_arena_alloc(p->m, sizeof *p->view * n);
+    p->users = sn_arena_alloc(p->m, sizeof *p->users * n);
+    p->user = sn_arena_alloc(p->m, sizeof *p->user * n);
+    count_users(p, p->order);
+    collect_inputs(p, p->order);
+    for (p->at = 0; p->at < p->order.n; p->at++) plan_node(p, p->order.node[p->at]);
+    /* Outputs first: one of them may be a state's value at entry. */
+    for (int i = 0; i < e->n_output; i++) plan_output(p, &e->output[i]);
+    plan_assigns(p);
+    return !sn_module_error(p->m)->code;
+}
+
+static bool plan_remat(planner *p) {
+    return !p->budget || sn_plan_remat(p->plan, p->budget);
+}
+
+static bool plan_unfold(planner *p) {
+    sn_chunks_unfold(p->plan);
+    return true;
+}
+
+static bool plan_memory(planner *p) {
+    sn_plan_memory(p->plan);
+    return true;
+}
+
+typedef struct plan_stage {
+    sn_stage_id id;
+    bool (*run)(planner *p);
+} plan_stage;
+
+static const plan_stage stages[] = {
+#define STAGE_MODEL(name)
+#define STAGE_PROGRAM(name)
+#define STAGE_PASS(name)
+#define STAGE_PLAN(name) {SN_STAGE_##name, plan_##name},
+#define STAGE(kind, name, ...) STAGE_##kind(name)
+#define PASS(...)
+#define PART(...)
+#include "passes/stages.def"
+};
+
 sn_plan *sn_plan_make(sn_module *m, const sn_entry *e, const sn_budget *budget) {
-    sn_order order = sn_plan_order(m, e);
-    size_t n = sn_module_node_count(m);
-    planner p = {.m = m,
-                 .entry = e,
-                 .plan = sn_arena_alloc(m, sizeof *p.plan),
-                 .order = order,
-                 .n_id = (uint32_t)n};
+    planner p = {.m = m, .entry = e, .budget = budget, .plan = sn_arena_alloc(m, sizeof *p.plan)};
     p.plan->m = m;
     p.plan->entry = e;
-    p.view = sn_arena_alloc(m, sizeof *p.view * n);
-    p.users = sn_arena_alloc(m, sizeof *p.users * n);
-    p.user = sn_arena_alloc(m, sizeof *p.user * n);
-    count_users(&p, order);
-    collect_inputs(&p, order);
-    for (p.at = 0; p.at < order.n; p.at++) plan_node(&p, order.node[p.at]);
-    /* Outputs first: one of them may be a state's value at entry. */
-    for (int i = 0; i < e->n_output; i++) plan_output(&p, &e->output[i]);
-    plan_assigns(&p);
-    if (sn_module_error(m)->code) return NULL;
-    if (budget && !sn_plan_remat(p.plan, budget)) return NULL;
-    sn_chunks_unfold(p.plan);
-    sn_plan_memory(p.plan);
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        double begin = sn_stage_begin();
+        if (!stages[i].run(&p)) return NULL;
+        sn_stage_end(stages[i].id, begin, -1);
+    }
     return p.plan;
 }

@@ -48,8 +48,11 @@ static void take_gradient(void *ctx) {
 
 int sn_loss_gradient(sn_node *loss, int n, sn_node *const *wrt, sn_node **out) {
     gradient g = {loss, n, wrt, out, 0};
-    if (may_differentiate(loss, n, wrt) && sn_module_try(loss->m, take_gradient, &g))
+    double begin = sn_stage_begin();
+    if (may_differentiate(loss, n, wrt) && sn_module_try(loss->m, take_gradient, &g)) {
+        sn_stage_end(SN_STAGE_gradient, begin, -1);
         return g.zeros;
+    }
     for (int i = 0; i < n; i++) out[i] = sn_module_error_node(loss->m);
     return 0;
 }

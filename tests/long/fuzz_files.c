@@ -148,7 +148,7 @@ static void run_passes(const char *path) {
     sn_error e = {0};
     for (int i = 0; i < sn_pass_count; i++) {
         if (i) strcat(all, ",");
-        strcat(all, sn_pass_table[i].name);
+        strcat(all, sn_stages[sn_pass_table[i].stage].name);
     }
     if (text && !sn_opt(text, "case.sn", all, NULL, nowhere, &e)) refused(&e);
     free(text);

@@ -382,6 +382,9 @@ check_other_commands() {
     done
     run 0 opt --list-passes
     prints '^simplify'
+    run 0 explain --stages
+    prints '^  simplify  *0 '
+    prints '^  memory  *0 '
     sn=$(ls "$source"/tests/passes/text/*.sn | head -1)
     run 0 opt "$sn"
     prints '^entry'
