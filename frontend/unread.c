@@ -153,9 +153,9 @@ static bool is_tied_head(const sn_model *model, const sn_weights *w, const sn_we
     if (strcmp(head->name, "lm_head.weight") != 0 || head->rank != 2) return false;
     for (size_t i = 0; !model->tied && i < sn_weights_count(w); i++) {
         const sn_weight *t = sn_weights_at(w, i);
-        if (t != head && t->dtype == head->dtype && t->bytes == head->bytes && t->rank == 2 &&
-            t->shape[0] == head->shape[0] && is_parameter(model->module, t->name) &&
-            !memcmp(t->data, head->data, t->bytes))
+        if (t != head && t->dtype == head->dtype && t->block == head->block &&
+            t->bytes == head->bytes && t->rank == 2 && t->shape[0] == head->shape[0] &&
+            is_parameter(model->module, t->name) && !memcmp(t->data, head->data, t->bytes))
             return true;
     }
     return model->tied;

@@ -1,5 +1,6 @@
 /* model_dir.h: a model folder in Hugging Face's layout: config.json, model.safetensors (or
- * model.safetensors.index.json for several files) and the tokenizer's files. */
+ * model.safetensors.index.json for several files) and the tokenizer's files; or a GGUF file, which
+ * holds all of these. */
 #ifndef SN_MODEL_DIR_H
 #define SN_MODEL_DIR_H
 
@@ -18,8 +19,9 @@ typedef struct sn_model_dir {
     sn_weights *weights;
 } sn_model_dir;
 
-/* Opens a model folder. Without model.safetensors, a single *.safetensors file of another name is
- * used. NULL on error: the message says what is missing and how to create it. */
+/* Opens a model folder or a GGUF file. Without model.safetensors, a single *.safetensors file of
+ * another name is used. Of a GGUF file, keys and tensors get the names that they have in a folder.
+ * NULL on error: the message says what is missing and how to create it. */
 sn_model_dir *sn_model_dir_open(const char *path, sn_error *err);
 void sn_model_dir_close(sn_model_dir *m); /* NULL is allowed */
 

@@ -11,6 +11,8 @@
  *   tokenizer.bin              SentencePiece-style BPE, the format of llama2.c
  *   vocab.txt                  BERT WordPiece, one token per line; lower-cases unless
  *                              tokenizer_config.json says otherwise or a token has a capital
+ *   tokenizer.gguf             the vocabulary of a GGUF file: BPE by scores or merges, or WordPiece;
+ *                              any GGUF file can be given by its path
  * An optional tokenizer_config.json next to them names the special tokens (bos_token, eos_token
  * ...).
  *
@@ -127,7 +129,7 @@ sn_tokenizer *sn_tokenizer_train(const sn_train_options *options, const char *te
                                  sn_error *err);
 
 /* Writes the files that load reads, into an existing directory. A tokenizer loaded from a
- * tokenizer.json cannot be saved: copy that file. */
+ * tokenizer.json or a GGUF file cannot be saved: copy that file. */
 bool sn_tokenizer_save(const sn_tokenizer *t, const char *dir, sn_error *err);
 
 #ifdef __cplusplus

@@ -1,5 +1,6 @@
-/* weights.h: named tensors of a safetensors file: mapped for reading, written atomically. Format
- * (huggingface/safetensors README): a u64 header length, a JSON header, the tensors' bytes. */
+/* weights.h: named tensors of a safetensors or GGUF file, mapped for reading; safetensors are
+ * written atomically. Formats: safetensors (huggingface/safetensors README) is a u64 header length, a
+ * JSON header, and the tensors' bytes; GGUF is described in runtime/files/gguf.h. */
 #ifndef SN_WEIGHTS_H
 #define SN_WEIGHTS_H
 
@@ -12,6 +13,13 @@ extern "C" {
 
 enum { SN_WEIGHT_RANK = 8 };
 
+/* How quantised values are stored: blocks of integers with their scales, along the last axis. */
+typedef struct sn_block_format {
+    const char *name;    /* "Q4_0" */
+    int elements, bytes; /* of a block */
+    void (*to_f32)(const unsigned char *block, float *out);
+} sn_block_format;
+
 /* One tensor, row-major; rank 0 is a scalar. When read: the memory belongs to the sn_weights, is
  * read-only, and is aligned at least to the element size. When written: the memory belongs to the
  * caller. */
@@ -21,7 +29,10 @@ typedef struct sn_weight {
     int rank;
     int64_t shape[SN_WEIGHT_RANK];
     const void *data;
-    size_t bytes; /* product of shape times element size */
+    size_t bytes; /* product of shape times element size; of a quantised tensor, its blocks */
+    /* NULL: data is an array of dtype. Otherwise data are blocks, and dtype is SN_F32, the type that
+     * sn_weight_to_f32 converts them to. */
+    const sn_block_format *block;
 } sn_weight;
 
 typedef struct sn_meta {
@@ -31,8 +42,9 @@ typedef struct sn_meta {
 /* One open file, or several that form one set. Immutable, so any number of threads may use it. */
 typedef struct sn_weights sn_weights;
 
-/* Maps PATH: a .safetensors file, or a "….safetensors.index.json" that distributes tensors over
- * several files of its folder. Tensor data is not copied, except where it is not aligned to the
+/* Maps PATH: a .safetensors file, a "….safetensors.index.json" that distributes tensors over
+ * several files of its folder, or a GGUF file (by its first bytes; names are those of the file).
+ * Tensor data is not copied, except where it is not aligned to the
  * element size in the file. The whole header is validated first: offsets inside the file, in order,
  * without overlaps or gaps; shape times size equal to the byte range; known dtypes; unique names;
  * header at most 16 MB. NULL on error, which names the file and the tensor. */
@@ -58,8 +70,8 @@ const char *sn_weights_meta(const sn_weights *w, const char *key); /* NULL if ab
  * memory that is not a tensor's. */
 void sn_weights_release(const sn_weights *w, const void *data, size_t bytes);
 
-/* Converts elements to f32 (from f32, f64, bf16, f16); false for other dtypes. `out` has room for
- * bytes / element size floats. */
+/* Converts elements to f32 (from f32, f64, bf16, f16, blocks); false for other dtypes. `out` has room
+ * for sn_weight_elements floats. */
 bool sn_weight_to_f32(const sn_weight *t, float *out);
 
 /* Number of elements; -1 if the shape of a weight that was filled by hand is negative or too

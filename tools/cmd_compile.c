@@ -5,7 +5,7 @@
 #include "tools/train/train.h"
 #include "tools/model/translate.h"
 #include "codegen/emit/target.h"
-#include "runtime/file.h"
+#include "runtime/files/gguf.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -144,7 +144,12 @@ static bool save_tokenizer(const options *o, const sn_tokenizer *t, const char *
         free(from);
         free(to);
     }
-    if (ok && !copied) ok = sn_tokenizer_save(t, path, err);
+    if (ok && !copied && sn_gguf_is_file(source)) {
+        char *to = sn_path_join(path, "tokenizer.gguf");
+        ok = to ? sn_gguf_save_keys(source, to, err) : sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        free(to);
+    } else if (ok && !copied)
+        ok = sn_tokenizer_save(t, path, err);
     free(path);
     return ok;
 }

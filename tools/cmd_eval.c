@@ -20,7 +20,7 @@ typedef struct options {
 #define AT(field) offsetof(options, field)
 static const arg table[] = {
     {"MODEL", 0, ARG_PLACE, AT(model.path), NULL, NULL, 0, 0,
-     "model folder, a file that `sinter import` can read, or a model in C"},
+     "model folder, GGUF file, file that `sinter import` can read, or model in C"},
     {"FILE", 0, ARG_PLACE, AT(file), NULL, NULL, 0, 0, "text file, -: standard input"},
     {"tokenizer", 0, ARG_TEXT, AT(model.tokenizer), "PATH", NULL, 0, 0,
      "tokenizer file or folder; default: the model's"},

@@ -3,6 +3,7 @@
 #include "tools/artefact/inspect_artefact.h"
 #include "tools/cmd.h"
 #include "tools/look/look.h"
+#include "runtime/files/weights_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ typedef struct options {
 static const arg table[] = {
     CMD_MODEL_ARGS(look_options),
     {"tensors", 0, ARG_FLAG, offsetof(options, tensors), NULL, NULL, 0, 0,
-     "list the tensors of the weights: name, type, shape, bytes"},
+     "list the tensors of the weights: name, type, shape, bytes; of a GGUF file also its keys"},
     {"taps", 0, ARG_FLAG, AT(taps), NULL, NULL, 0, 0,
      "list the named tensors that the model computes"},
     {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "the text that the model reads"},
@@ -67,30 +68,33 @@ static int find_question(const look_options *o) {
     return found;
 }
 
+static const char *type_name(const sn_weight *w) {
+    return w->block ? w->block->name : sn_dtype_name(w->dtype);
+}
+
 static void print_tensor(const sn_weight *w) {
     char name[200];
-    printf("  %-48s %-5s [", sn_printable(name, sizeof name, w->name), sn_dtype_name(w->dtype));
+    printf("  %-48s %-5s [", sn_printable(name, sizeof name, w->name), type_name(w));
     for (int i = 0; i < w->rank; i++) printf("%s%lld", i ? "," : "", (long long)w->shape[i]);
     printf("] %zu\n", w->bytes);
 }
 
 static void print_weights(const sn_weights *w, bool each) {
-    size_t bytes = 0, per_type[SN_DTYPE_COUNT] = {0};
+    enum { TYPES = 32 };
+    const char *type[TYPES];
+    size_t bytes = 0, types = 0;
     double elements = 0;
     for (size_t i = 0; i < sn_weights_count(w); i++) {
         const sn_weight *t = sn_weights_at(w, i);
         bytes += t->bytes;
         elements += (double)sn_weight_elements(t);
-        per_type[t->dtype]++;
+        size_t k = 0;
+        while (k < types && strcmp(type[k], type_name(t)) != 0) k++;
+        if (k == types && types < TYPES) type[types++] = type_name(t);
     }
     printf("weights     %zu tensors, %.0f elements, %zu bytes (", sn_weights_count(w), elements,
            bytes);
-    bool any = false;
-    for (int t = 0; t < SN_DTYPE_COUNT; t++)
-        if (per_type[t]) {
-            printf("%s%s", any ? ", " : "", sn_dtype_name((sn_dtype)t));
-            any = true;
-        }
+    for (size_t k = 0; k < types; k++) printf("%s%s", k ? ", " : "", type[k]);
     printf(")\n");
     for (size_t i = 0; each && i < sn_weights_count(w); i++) print_tensor(sn_weights_at(w, i));
 }
@@ -116,6 +120,47 @@ static void print_config(sn_config *c, const sn_weights *w) {
     sn_module_free(model.module);
 }
 
+/* A number or a string; the length of an array and its first elements. */
+static void print_value(const sn_gguf_key *k) {
+    enum { SHOWN = 6 };
+    const char *text;
+    char raw[120], shown[400];
+    size_t at = 0, size, i = 0;
+    if (k->array) printf("[%zu] ", k->count);
+    for (; i < k->count && i < SHOWN; i++) {
+        if (i) printf(", ");
+        if (sn_gguf_string(k, &at, &text, &size)) {
+            snprintf(raw, sizeof raw, "%.*s", (int)(size < 100 ? size : 100), text);
+            printf("\"%s\"%s", sn_printable(shown, sizeof shown, raw), size > 100 ? "…" : "");
+        } else if (k->type == SN_GGUF_BOOL)
+            printf("%s", sn_gguf_number(k, i) != 0 ? "true" : "false");
+        else
+            printf("%.9g", sn_gguf_number(k, i));
+    }
+    printf("%s\n", i < k->count ? ", …" : "");
+}
+
+static void print_keys(const sn_gguf *g, bool each) {
+    char name[200];
+    printf("GGUF        version %u, %zu keys\n", g->version, g->key_count);
+    for (size_t i = 0; each && i < g->key_count; i++) {
+        printf("  %-48s ", sn_printable(name, sizeof name, g->key[i].name));
+        print_value(&g->key[i]);
+    }
+}
+
+/* A GGUF file of an architecture that cannot run is still described. */
+static bool inspect_gguf(const char *path, bool tensors, sn_error *why) {
+    sn_error err = {0};
+    sn_weights *w = sn_gguf_is_file(path) ? sn_weights_open(path, &err) : NULL;
+    if (!w) return false;
+    printf("model       cannot run: %s\n", why->message);
+    print_keys(sn_weights_gguf(w), tensors);
+    print_weights(w, tensors);
+    sn_weights_close(w);
+    return true;
+}
+
 static int inspect_folder(const char *path, bool tensors) {
     sn_error err = {0};
     bool artefact = false;
@@ -124,7 +169,7 @@ static int inspect_folder(const char *path, bool tensors) {
     if (model_source_is(path))
         return cmd_describe_source(path, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     sn_model_dir *dir = sn_model_dir_open(path, &err);
-    if (!dir) return cmd_fail(NAME, &err);
+    if (!dir) return inspect_gguf(path, tensors, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     print_config(dir->config, dir->weights);
     sn_tokenizer *t = sn_tokenizer_load(path, &err);
     if (t)
@@ -132,6 +177,8 @@ static int inspect_folder(const char *path, bool tensors) {
                (int)sn_tokenizer_vocab_size(t));
     else
         printf("tokenizer   none: %s\n", err.message);
+    const sn_gguf *gguf = sn_weights_gguf(dir->weights);
+    if (gguf) print_keys(gguf, tensors);
     print_weights(dir->weights, tensors);
     sn_tokenizer_free(t);
     sn_model_dir_close(dir);

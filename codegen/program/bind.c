@@ -57,7 +57,7 @@ static bool read_file(const sn_weights *file, const sn_node *n, origin *o, sourc
                       sn_error *err) {
     const sn_weight *w = sn_weights_need(file, name_of(n), n->rank, n->shape, &o->problems);
     if (!w) return true;
-    *out = (source){.data = w->data, .dtype = w->dtype, .bytes = w->bytes};
+    *out = (source){w->data, w->dtype, w->bytes, w->block};
     if (w->dtype == n->dtype || (n->dtype == SN_F32 && sn_dtype_is_float(w->dtype))) return true;
     return sn_fail(err, SN_ERR_FILE, "%s: tensor '%s' is %s, the model needs %s",
                    sn_weights_path(file), name_of(n), sn_dtype_name(w->dtype),
@@ -99,17 +99,20 @@ typedef struct conversion {
 
 static void convert_part(void *arg, int64_t tid, int64_t n) {
     const conversion *c = arg;
-    size_t size = sn_dtype_size(c->from.dtype), begin = c->count * (size_t)tid / (size_t)n,
-           end = c->count * (size_t)(tid + 1) / (size_t)n;
+    const sn_block_format *b = c->from.block;
+    size_t size = b ? (size_t)b->bytes : sn_dtype_size(c->from.dtype),
+           each = b ? (size_t)b->elements : 1, units = c->count / each,
+           begin = units * (size_t)tid / (size_t)n, end = units * (size_t)(tid + 1) / (size_t)n;
     const sn_weight w = {.dtype = c->from.dtype,
                          .data = (const char *)c->from.data + begin * size,
-                         .bytes = (end - begin) * size};
-    sn_weight_to_f32(&w, c->to + begin);
+                         .bytes = (end - begin) * size,
+                         .block = b};
+    sn_weight_to_f32(&w, c->to + begin * each);
 }
 
 /* The first value of b in its own type. */
 static void copy_value(sn_session *s, const bound *b, void *to) {
-    if (b->from.dtype == b->dtype) {
+    if (b->from.dtype == b->dtype && !b->from.block) {
         memcpy(to, b->from.data, b->bytes);
         return;
     }
@@ -152,7 +155,8 @@ static bool add_param(sn_session *s, const sn_leaf *l, origin *o, sn_error *err)
         b.owned = true;
     } else {
         if (!find_source(l->node, o, &b.from, err)) return false;
-        bool fits = b.from.dtype == b.dtype && (uintptr_t)b.from.data % sn_dtype_size(b.dtype) == 0;
+        bool fits = b.from.dtype == b.dtype && !b.from.block &&
+                    (uintptr_t)b.from.data % sn_dtype_size(b.dtype) == 0;
         if (fits) b.data = (void *)(uintptr_t)b.from.data;
         b.owned = l->stays && !fits;
     }

@@ -18,6 +18,7 @@ typedef struct source { /* a parameter's value as it was given: in a file, in an
     const void *data;
     sn_dtype dtype;
     size_t bytes;
+    const sn_block_format *block; /* NULL: an array */
 } source;
 
 typedef struct bound { /* a parameter or state by name */

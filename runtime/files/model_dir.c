@@ -1,6 +1,9 @@
-/* model_dir.c: finds the files of a model folder and reports what is missing. */
+/* model_dir.c: finds the files of a model folder and reports what is missing; opens GGUF files like
+ * folders. */
 #include "runtime/model_dir.h"
 #include "runtime/file.h"
+#include "runtime/files/gguf_model.h"
+#include "runtime/files/weights_impl.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -64,19 +67,22 @@ static bool check_folder(const char *path, sn_error *err) {
     if (!S_ISDIR(st.st_mode))
         return sn_fail(err, SN_ERR_FILE,
                        "%s: a model is a folder with " CONFIG " and " WEIGHTS
-                       "; `sinter import` makes one from other formats",
+                       ", or a GGUF file; `sinter import` makes one from other formats",
                        path);
     return true;
 }
 
-sn_model_dir *sn_model_dir_open(const char *path, sn_error *err) {
-    if (!check_folder(path, err)) return NULL;
-    sn_model_dir *m = calloc(1, sizeof *m);
-    if (!m || !(m->path = strdup(path))) {
-        sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
-        free(m);
-        return NULL;
-    }
+static void open_gguf(sn_model_dir *m, sn_error *err) {
+    sn_weights *w = sn_weights_open(m->path, err);
+    m->config = w ? sn_gguf_config(sn_weights_gguf(w), err) : NULL;
+    if (m->config && sn_gguf_rename(w, err))
+        m->weights = w;
+    else
+        sn_weights_close(w);
+}
+
+static void open_folder(sn_model_dir *m, sn_error *err) {
+    const char *path = m->path;
     char *config = find_file(path, CONFIG, err), *weights = NULL;
     if (!config && !sn_folder_has(path, CONFIG))
         sn_fail(err, SN_ERR_FILE,
@@ -87,6 +93,18 @@ sn_model_dir *sn_model_dir_open(const char *path, sn_error *err) {
         m->weights = sn_weights_open(weights, err);
     free(config);
     free(weights);
+}
+
+sn_model_dir *sn_model_dir_open(const char *path, sn_error *err) {
+    bool gguf = sn_gguf_is_file(path);
+    if (!gguf && !check_folder(path, err)) return NULL;
+    sn_model_dir *m = calloc(1, sizeof *m);
+    if (!m || !(m->path = strdup(path))) {
+        sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+        free(m);
+        return NULL;
+    }
+    (gguf ? open_gguf : open_folder)(m, err);
     if (m->weights) return m;
     sn_model_dir_close(m);
     return NULL;

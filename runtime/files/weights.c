@@ -1,8 +1,10 @@
 /* weights.c: safetensors: validates a header against its file, finds tensors by name, writes a
- * file. Files are untrusted: every number is checked before use. */
+ * file; tensors of GGUF files (gguf.c). Files are untrusted: every number is checked before use. */
 #include "runtime/weights.h"
 #include "runtime/file.h"
+#include "runtime/files/gguf.h"
 #include "runtime/files/json.h"
+#include "runtime/files/weights_impl.h"
 #include "runtime/memory.h"
 
 #include <inttypes.h>
@@ -27,10 +29,11 @@ static const char *const st_names[SN_DTYPE_COUNT] = {
 #undef SN_X
 };
 
-/* One safetensors file: its header tree owns the names and metadata strings. */
+/* One file: its header owns the names and metadata strings. */
 typedef struct part {
     sn_mapping map;
-    cJSON *header;
+    cJSON *header; /* of a safetensors file */
+    sn_gguf *gguf; /* owns the mapping then */
     void *aligned; /* copies of tensors that the file does not align, or NULL */
 } part;
 
@@ -47,6 +50,8 @@ struct sn_weights {
     sn_weight *tensor;
     size_t count;
     name_table names;
+    char **own; /* [own_count], names from sn_weights_rename */
+    size_t own_count;
 };
 
 int64_t sn_weight_elements(const sn_weight *t) {
@@ -255,6 +260,27 @@ static bool open_header(part *p, const char *path, size_t *header_size, sn_error
     return true;
 }
 
+static sn_weight *grow_tensors(sn_weights *w, size_t n, sn_error *err) {
+    sn_weight *all = realloc(w->tensor, (w->count + n + 1) * sizeof *all);
+    if (!all) {
+        sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
+        return NULL;
+    }
+    w->tensor = all;
+    return all + w->count;
+}
+
+static bool add_gguf(sn_weights *w, part *p, const char *path, sn_error *err) {
+    p->gguf = sn_gguf_open(path, err);
+    if (!p->gguf) return false;
+    p->map = p->gguf->map;
+    sn_weight *t = grow_tensors(w, p->gguf->tensor_count, err);
+    if (!t) return false;
+    memcpy(t, p->gguf->tensor, p->gguf->tensor_count * sizeof *t);
+    w->count += p->gguf->tensor_count;
+    return true;
+}
+
 /* Opens one file and appends its tensors. */
 static bool add_part(sn_weights *w, const char *path, sn_error *err) {
     part *parts = realloc(w->part, (w->part_count + 1) * sizeof *parts);
@@ -262,13 +288,11 @@ static bool add_part(sn_weights *w, const char *path, sn_error *err) {
     w->part = parts;
     part *p = &parts[w->part_count++];
     *p = (part){.map = {(const unsigned char *)"", 0}};
+    if (sn_gguf_is_file(path)) return add_gguf(w, p, path, err);
     size_t header_size = 0;
     if (!open_header(p, path, &header_size, err)) return false;
-    size_t n = (size_t)cJSON_GetArraySize(p->header);
-    sn_weight *all = realloc(w->tensor, (w->count + n + 1) * sizeof *all);
-    if (!all) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
-    w->tensor = all;
-    sn_weight *t = all + w->count;
+    sn_weight *t = grow_tensors(w, (size_t)cJSON_GetArraySize(p->header), err);
+    if (!t) return false;
     const unsigned char *body = p->map.data + 8 + header_size;
     size_t body_size = p->map.size - 8 - header_size, count = 0;
     const cJSON *item;
@@ -363,15 +387,38 @@ sn_weights *sn_weights_open(const char *path, sn_error *err) {
 void sn_weights_close(sn_weights *w) {
     if (!w) return;
     for (size_t i = 0; i < w->part_count; i++) {
-        sn_file_unmap(&w->part[i].map);
+        if (!w->part[i].gguf) sn_file_unmap(&w->part[i].map);
+        sn_gguf_close(w->part[i].gguf);
         cJSON_Delete(w->part[i].header);
         free(w->part[i].aligned);
     }
+    for (size_t i = 0; i < w->own_count; i++) free(w->own[i]);
+    free(w->own);
     free(w->part);
     free(w->tensor);
     free(w->names.slot);
     free(w->path);
     free(w);
+}
+
+const sn_gguf *sn_weights_gguf(const sn_weights *w) {
+    return w->part_count ? w->part[0].gguf : NULL;
+}
+
+bool sn_weights_rename(sn_weights *w, sn_rename *rename, const void *ctx, sn_error *err) {
+    char name[256];
+    w->own = calloc(w->count + 1, sizeof *w->own);
+    if (!w->own) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
+    for (size_t i = 0; i < w->count; i++) {
+        if (!rename(ctx, w->tensor[i].name, name, sizeof name)) continue;
+        char *copy = w->own[w->own_count] = strdup(name);
+        if (!copy) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
+        w->tensor[i].name = copy;
+        w->own_count++;
+    }
+    free(w->names.slot);
+    w->names = (name_table){0};
+    return build_names(w, err);
 }
 
 const char *sn_weights_path(const sn_weights *w) {
@@ -446,6 +493,12 @@ void sn_weights_release(const sn_weights *w, const void *data, size_t bytes) {
 }
 
 bool sn_weight_to_f32(const sn_weight *t, float *out) {
+    if (t->block) {
+        const unsigned char *block = t->data, *end = block + t->bytes;
+        for (; block < end; block += t->block->bytes, out += t->block->elements)
+            t->block->to_f32(block, out);
+        return true;
+    }
     size_t n = t->bytes / sn_dtype_size(t->dtype);
     const uint16_t *half = t->data;
     const double *wide = t->data;

@@ -115,6 +115,7 @@ sn_tokenizer *sn_tok_load_gpt2(const char *vocab, const char *merges, const cJSO
                                sn_error *err);
 sn_tokenizer *sn_tok_load_llama(const char *path, const cJSON *config, sn_error *err);
 sn_tokenizer *sn_tok_load_wordpiece(const char *path, const cJSON *config, sn_error *err);
+sn_tokenizer *sn_tok_load_gguf(const char *path, sn_error *err);
 /* root: the parsed file */
 sn_tokenizer *sn_tok_load_symbols(const char *path, const cJSON *root, sn_error *err);
 sn_tokenizer *sn_tok_load_hf(const char *path, const cJSON *root, const cJSON *config,

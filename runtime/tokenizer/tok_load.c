@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "runtime/files/gguf.h"
 #include "runtime/tokenizer/tok.h"
 
 typedef struct source {
@@ -32,6 +33,10 @@ static sn_tokenizer *load_hf(const source *s, sn_error *err) {
     return sn_tok_load_hf(s->path, s->root, s->config, err);
 }
 
+static sn_tokenizer *load_gguf(const source *s, sn_error *err) {
+    return sn_tok_load_gguf(s->path, err);
+}
+
 /* In order of preference. A file with another name matches the first row with its extension; a JSON
  * file, the first row whose key it contains. */
 static const struct {
@@ -44,6 +49,7 @@ static const struct {
     {"encoder.json", "vocab.bpe", ".json", NULL, load_pair},
     {"tokenizer.bin", NULL, ".bin", NULL, load_llama},
     {"vocab.txt", NULL, ".txt", NULL, load_wordpiece},
+    {"tokenizer.gguf", NULL, ".gguf", NULL, load_gguf},
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
@@ -79,7 +85,7 @@ static sn_tokenizer *load_directory(source *s, sn_error *err) {
     }
     sn_fail(err, SN_ERR_FILE,
             "%s: no tokenizer found; expected tokenizer.json, vocabulary.json, vocab.json with "
-            "merges.txt, encoder.json with vocab.bpe, tokenizer.bin or vocab.txt",
+            "merges.txt, encoder.json with vocab.bpe, tokenizer.bin, vocab.txt or tokenizer.gguf",
             s->dir);
     return NULL;
 }
@@ -115,7 +121,8 @@ static sn_tokenizer *load_file(source *s, const char *name, sn_error *err) {
         return load_format(s, i, err);
     }
     sn_fail(err, SN_ERR_FILE,
-            "%s: unrecognised tokenizer file: expected .json, .bin (llama2.c) or .txt (WordPiece); "
+            "%s: unrecognised tokenizer file: expected .json, .bin (llama2.c), .txt (WordPiece) or "
+            ".gguf; "
             "convert SentencePiece .model files to tokenizer.json",
             s->path);
     return NULL;
@@ -134,6 +141,8 @@ sn_tokenizer *sn_tokenizer_load(const char *path, sn_error *err) {
         t = load_directory(&s, err);
     } else if (!sn_file_exists(path)) {
         sn_fail(err, SN_ERR_FILE, "%s: no such file or directory", path);
+    } else if (sn_gguf_is_file(path)) {
+        t = sn_tok_load_gguf(path, err);
     } else {
         strcpy(s.path, path);
         snprintf(s.dir, sizeof s.dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");

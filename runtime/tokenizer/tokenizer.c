@@ -234,7 +234,9 @@ bool sn_tokenizer_decode(const sn_tokenizer *t, const int32_t *ids, size_t n, un
 
 bool sn_tokenizer_save(const sn_tokenizer *t, const char *dir, sn_error *err) {
     if (t->foreign)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "a tokenizer loaded from tokenizer.json cannot be saved: copy that file");
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "a tokenizer loaded from tokenizer.json or a GGUF file cannot be saved: copy "
+            "that file");
     return t->kind->save(t, dir, err);
 }

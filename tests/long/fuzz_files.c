@@ -11,6 +11,7 @@
 #include "runtime/config.h"
 #include "runtime/file.h"
 #include "runtime/manifest.h"
+#include "runtime/model_dir.h"
 #include "runtime/npy.h"
 #include "runtime/tokenizer.h"
 #include "runtime/weights.h"
@@ -92,6 +93,22 @@ static void read_tokenizer(const char *path) {
         sn_ids_free(&ids);
     }
     sn_tokenizer_free(t);
+}
+
+static void read_gguf(const char *path) {
+    sn_error e = {0};
+    read_weights(path);
+    read_tokenizer(path);
+    sn_model_dir *d = sn_model_dir_open(path, &e);
+    if (!d) {
+        refused(&e);
+        return;
+    }
+    const sn_model_options o = {.weights = d->weights};
+    sn_model m = {0};
+    if (!sn_model_build(d->config, &o, &m, &e)) refused(&e);
+    sn_module_free(m.module);
+    sn_model_dir_close(d);
 }
 
 static void import_file(const char *path, const char *format) {
@@ -196,6 +213,10 @@ static const struct {
      "m.safetensors.index.json",
      read_weights,
      {"text:{\"metadata\":{\"total_size\":8},\"weight_map\":{\"a\":\"a.safetensors\"}}"}},
+    {"gguf",
+     "m.gguf",
+     read_gguf,
+     {"tests/data/gguf/formats.gguf", "tests/data/gguf/gpt2.gguf", "tests/data/gguf/llama.gguf"}},
     {"config",
      "config.json",
      read_config,

@@ -438,6 +438,14 @@ check_inspect() {
     [ "$(grep -c '<text' "$tmp/cross.svg")" = 14 ] || fail "labels: a title, 6 keys, 7 queries"
     run 0 inspect "$tmp/aren" --near ا --top 1
     prints "in encoder.embed_tokens.weight"
+    run 0 inspect "$source/tests/data/gguf/llama.gguf" --tensors
+    prints 'llama: 2 layers' && prints 'llama-bpe, 299 tokens' && prints 'llama.rope.freq_base  *10000'
+    prints 'layers.0.mlp.down_proj.weight  *Q4_K  \[32,256\] 4608'
+    run 0 inspect "$source/tests/data/gguf/formats.gguf"
+    prints 'cannot run: .*the architecture is "none"' && prints 'Q6_K'
+    run 0 generate "$source/tests/data/gguf/gpt2.gguf" -p "the cat" -n 4
+    run 0 eval "$source/tests/data/gguf/llama.gguf" "$source/tests/data/gguf/llama.json" --level 1
+
     refused 2 'is for encoder-decoders' inspect "$tmp/model" -p a --result b --attention 0
     refused 2 'not a single token' inspect "$tmp/model" --near zebra
     refused 2 'three words' inspect "$tmp/model" --analogy "he his"
@@ -535,7 +543,7 @@ check_command_line() {
     refused 1 'standard input is not supported here' import "$stories" -o "$tmp/x" --tokenizer -
     refused 1 'standard output is not supported here' bench roofline --json -
     : >"$tmp/m.gguf"
-    refused 1 'GGUF files are not supported' generate "$tmp/m.gguf" -p a
+    refused 1 'a GGUF file begins with' generate "$tmp/m.gguf" -p a
     refused 1 'preset gpt2 is this size' generate gpt2 -p a
     refused 2 'give the output folder' import "$stories"
     refused 2 'unknown import format' import "$stories" -o "$tmp/x" --format pickle

@@ -48,7 +48,7 @@ static const char *find_hint(const char *path) {
          "PyTorch pickles are not supported; save the model as safetensors (save_pretrained)"},
         {"pytorch_model.bin",
          "PyTorch pickles are not supported; save the model as safetensors (save_pretrained)"},
-        {".gguf", "GGUF files are not supported; use the model's safetensors"},
+        {".gguf", "a GGUF file begins with \"GGUF\" and is used as it is, without import"},
         {".onnx", "ONNX files are not supported; use the model's safetensors"},
         {".safetensors", "this is a part of a model folder: pass the folder"},
         {"/config.json", "this is a part of a model folder: pass the folder"},

@@ -1,6 +1,7 @@
 /* lm.c: opens, compiles and runs a language model; initialises presets with random weights. */
 #include "tools/model/lm.h"
 #include "ir/ir.h"
+#include "runtime/files/weights_impl.h"
 #include "runtime/rng.h"
 #include "tools/import/import.h"
 #include "tools/model/temporary.h"
@@ -18,7 +19,8 @@
 
 static bool has_tokenizer(const char *folder) {
     static const char *const names[] = {"tokenizer.json", "vocabulary.json", "vocab.json",
-                                        "encoder.json",   "tokenizer.bin",   "vocab.txt"};
+                                        "encoder.json",   "tokenizer.bin",   "vocab.txt",
+                                        "tokenizer.gguf"};
     bool found = false;
     for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++)
         found = sn_folder_has(folder, names[i]);
@@ -74,7 +76,9 @@ static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *
             path, o->command ? o->command : "sinter COMMAND", source, path);
     bool two = false;
     if (!o->tokenizer && !open_vocabularies(m, &two, err)) return false;
-    if (two || (!o->tokenizer && !has_tokenizer(path))) return true;
+    const sn_gguf *gguf = sn_weights_gguf(m->dir->weights);
+    bool has = gguf ? sn_gguf_has_vocabulary(gguf) : has_tokenizer(path);
+    if (two || (!o->tokenizer && !has)) return true;
     return open_tokenizer(m, o->tokenizer ? o->tokenizer : path, err);
 }
 
@@ -139,7 +143,7 @@ static bool open_source(lm *m, const lm_options *o, sn_error *err) {
                open_checkpoint(m, o, err);
     if (o->preset) return open_preset(m, o, err);
     struct stat st;
-    bool file = stat(o->path, &st) == 0 && S_ISREG(st.st_mode);
+    bool file = stat(o->path, &st) == 0 && S_ISREG(st.st_mode) && !sn_gguf_is_file(o->path);
     return file ? open_foreign(m, o, err) : open_folder(m, o->path, o, err);
 }
 

@@ -54,7 +54,7 @@ typedef struct cmd_model {
      "weights of a model in C: .safetensors or a folder; default: random"}
 #define CMD_MODEL_ARGS(T) \
     {"MODEL", 0, ARG_PLACE_OR_NONE, offsetof(T, model.path), NULL, NULL, 0, 0, \
-     "model folder, a file that `sinter import` can read, or a model in C (sinter run --help)"}, \
+     "model folder, GGUF file, file that `sinter import` can read, or model in C (sinter run --help)"}, \
     CMD_CHECKPOINT_ARG(T), \
     {"preset", 0, ARG_TEXT, offsetof(T, model.preset), "NAME", NULL, 0, 0, \
      "instead of MODEL: gpt2, gpt2-medium, … with random weights"}, \

@@ -1,0 +1,17 @@
+/* gguf_model.h: a GGUF file as a model folder: its keys as a config, its tensors under the names
+ * that Sinter's architectures use. Internal. */
+#ifndef SN_GGUF_MODEL_H
+#define SN_GGUF_MODEL_H
+
+#include "runtime/config.h"
+#include "runtime/files/gguf.h"
+
+/* The config that config.json would hold. An unknown architecture, and keys that change the result
+ * and have no counterpart, are errors. NULL on error. */
+sn_config *sn_gguf_config(const sn_gguf *g, sn_error *err);
+
+/* Renames the tensors of a GGUF file. Tensors that the architecture does not know keep their
+ * names. */
+bool sn_gguf_rename(sn_weights *w, sn_error *err);
+
+#endif

@@ -1,0 +1,16 @@
+/* weights_impl.h: tensors of GGUF files under other names. Internal. */
+#ifndef SN_WEIGHTS_IMPL_H
+#define SN_WEIGHTS_IMPL_H
+
+#include "runtime/files/gguf.h"
+
+/* The GGUF file that was opened; NULL: it has another format. */
+const sn_gguf *sn_weights_gguf(const sn_weights *w);
+
+/* Writes the new name of a tensor; false: it keeps its name. */
+typedef bool sn_rename(const void *ctx, const char *name, char *out, size_t size);
+
+/* Renames the tensors, once. Two equal names are an error. */
+bool sn_weights_rename(sn_weights *w, sn_rename *rename, const void *ctx, sn_error *err);
+
+#endif
