@@ -423,8 +423,8 @@ static void emit_ic_jc_pc(em *e, const gemm_plan *p, gemm_state *s, em_val row0,
     s->pc = zero(e);
     s->kb = s->k;
     if (p->keeps_partial_c) { /* few rows stay in L2 with all of K */
-        em_val most = em_i64(e, p->mc_bytes / p->esize / p->g->k.value);
-        em_val few = em_cmp(e, EM_LE, em_sub(e, row1, row0), most);
+        em_val max_rows = em_i64(e, p->mc_bytes / p->esize / p->g->k.value);
+        em_val few = em_cmp(e, EM_LE, em_sub(e, row1, row0), max_rows);
         s->kc = em_select(e, few, s->k, em_i64(e, p->kc));
     }
     emit_ic(e, p, s, row0, row1, panel0, panel1, PACK | MULTIPLY);

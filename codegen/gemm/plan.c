@@ -166,13 +166,13 @@ static void choose_a(gemm_plan *p) {
     }
 }
 
-/* Rows of the microkernels, at most `most`, and MC. */
-static void choose_sizes(gemm_plan *p, int most) {
+/* Rows of the microkernels, at most `max_rows`, and MC. */
+static void choose_sizes(gemm_plan *p, int max_rows) {
     const em_size *m = &p->g->m;
-    if (most == p->mr) p->tile_rows[p->n_tile_rows++] = p->mr;
+    if (max_rows == p->mr) p->tile_rows[p->n_tile_rows++] = p->mr;
     for (p->half_mr = 1; 2 * p->half_mr < p->mr;) p->half_mr *= 2;
     for (int r = p->half_mr; r >= 1; r /= 2)
-        if (r <= most || r == 1) p->tile_rows[p->n_tile_rows++] = r;
+        if (r <= max_rows || r == 1) p->tile_rows[p->n_tile_rows++] = r;
     int64_t k = p->kc > 0 ? p->kc : KC_BYTES / p->esize;
     int64_t rows = p->mc_bytes / p->esize / k;
     if (rows > MAX_MC) rows = MAX_MC;
@@ -191,11 +191,11 @@ static void choose_row_kernels(gemm_plan *p) {
 }
 
 /* What an MC block does for the next one. */
-static void choose_next_a(gemm_plan *p, int most) {
+static void choose_next_a(gemm_plan *p, int max_rows) {
     const sn_gemm *g = p->g;
     p->prefetch_next_a = !p->k_blocked && !p->pack_b && gemm_is(g->a.col, 1) && g->a.row.slot < 0 &&
                          g->k.slot < 0 && g->a.row.value == g->k.value && !gemm_is(g->m, 1);
-    p->pack_in_microkernel = p->pack_a_per_call && p->prefetch_next_a && most == p->mr &&
+    p->pack_in_microkernel = p->pack_a_per_call && p->prefetch_next_a && max_rows == p->mr &&
                              g->k.value % (GEMM_LINE / p->esize) == 0;
     p->pack_next_a =
         p->pack_a && !p->a_transposed && !p->pack_b && (!p->k_blocked || p->keeps_partial_c);
@@ -208,8 +208,8 @@ static void choose_nc(gemm_plan *p) {
     p->mc_outer = p->mc;
     int64_t panel_bytes = p->kc * p->panel * p->esize;
     if (!p->pack_b || panel_bytes <= 0) return;
-    int64_t most = NC_BYTES / panel_bytes, wanted = MC_OUTER;
-    p->nc_panels = most < 1 ? 1 : most > MAX_NC_PANELS ? MAX_NC_PANELS : most;
+    int64_t max = NC_BYTES / panel_bytes, wanted = MC_OUTER;
+    p->nc_panels = max < 1 ? 1 : max > MAX_NC_PANELS ? MAX_NC_PANELS : max;
     if (p->pack_a && wanted > PACKED_A_BYTES / p->esize / p->kc)
         wanted = PACKED_A_BYTES / p->esize / p->kc;
     if (p->mc < wanted) p->mc_outer = wanted / p->mc * p->mc;
@@ -234,10 +234,10 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     if (!check_spec(g, compute, err)) return false;
     choose_tile(p, g, t, compute);
     choose_a(p);
-    int most = g->m.slot < 0 && g->m.value < p->mr ? (int)g->m.value : p->mr;
-    choose_sizes(p, most);
+    int max_rows = g->m.slot < 0 && g->m.value < p->mr ? (int)g->m.value : p->mr;
+    choose_sizes(p, max_rows);
     choose_row_kernels(p);
-    choose_next_a(p, most);
+    choose_next_a(p, max_rows);
     choose_nc(p);
     gemm_plan_prefetch(p);
     place_scratch(p);

@@ -1,6 +1,6 @@
-/* cache.c: one file an object, named by its key: a header, then the ELF file. Written under another
- * name and renamed, so that readers of other processes see all of it or nothing; not synced to the
- * disk, since a checksum tells what a crash has spoilt. */
+/* cache.c: one file per object, named by its key: a header, then the ELF file. Files are written
+ * under a temporary name and renamed, so that other processes see complete files only. They are not
+ * synced to the disk, because the checksum detects files that a crash has damaged. */
 #include "codegen/jit/cache.h"
 
 #include "runtime/file.h"
@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* What a file holds, by how its name ends. */
+/* The kinds of files, by suffix. */
 static const struct {
     char magic[9], suffix[5];
 } kinds[] = {[SN_CACHE_OBJECT] = {"SNOBJ01\n", ".sno"},
@@ -33,10 +33,10 @@ typedef struct header {
 
 struct sn_cache {
     char *dir;
-    int fd; /* of the folder; -1 if there is none */
+    int fd; /* the folder; -1: none */
     bool writable;
     int64_t max_bytes;
-    int64_t bytes; /* in the folder, as far as known; -1 before the first look */
+    int64_t bytes; /* of the folder's files, as far as known; -1: not known yet */
     char note[512];
     bool noted;
     sn_cache_stats stats;
@@ -45,7 +45,7 @@ struct sn_cache {
 sn_cache_key sn_cache_make_key(const sn_target *t, const void *text, size_t bytes) {
     const char *const parts[] = {sn_codegen_version(), t->triple, t->cpu, t->features};
     enum { N = sizeof parts / sizeof parts[0] };
-    XXH128_hash_t hash[N + 1]; /* a hash of hashes: no part can run into the next */
+    XXH128_hash_t hash[N + 1]; /* a hash of hashes: parts cannot run together */
     for (size_t i = 0; i < N; i++) hash[i] = XXH3_128bits(parts[i], strlen(parts[i]));
     hash[N] = XXH3_128bits(text, bytes);
     XXH128_hash_t h = XXH3_128bits(hash, sizeof hash);
@@ -58,7 +58,7 @@ static void add_note(sn_cache *c, const char *what, const char *why) {
     c->writable = false;
     if (!c->note[0])
         snprintf(c->note, sizeof c->note,
-                 "compiled kernels are not kept: %s %s: %s; give another cache folder, or none",
+                 "compiled kernels are not cached: %s %s: %s; choose another cache folder, or none",
                  what, c->dir ? c->dir : "~/.cache", why);
 }
 
@@ -68,8 +68,8 @@ static char *default_dir(void) {
     return home && home[0] == '/' ? sn_path_join(home, ".cache/sinter") : NULL;
 }
 
-/* Opens the folder. What it holds is executed, so nobody else may be able to write there: the
- * folder must be the user's own, writable by nobody else, and no symbolic link. */
+/* Opens the folder. Its contents are executed, so others must not be able to write them: the folder
+ * must belong to the user, must not be writable by others, and must not be a symbolic link. */
 static void open_folder(sn_cache *c) {
     struct stat st;
     for (size_t n = strlen(c->dir); n > 1 && c->dir[n - 1] == '/'; n--)
@@ -158,7 +158,7 @@ static bool write_all(int fd, const void *data, size_t bytes) {
     return true;
 }
 
-/* What an open file holds, if all of it is as it was written. */
+/* The contents of an open file, if the checksum is right. */
 static bool read_object(int fd, sn_cache_kind kind, sn_cache_key key, sn_object *out) {
     struct stat st;
     header h;
@@ -223,7 +223,7 @@ static bool has_suffix(const char *s, const char *suffix) {
     return n >= m && !strcmp(s + n - m, suffix);
 }
 
-/* -1: none of ours. */
+/* -1: not a file of the cache. */
 static int kind_of(const char *name) {
     for (int k = 0; k < (int)(sizeof kinds / sizeof *kinds); k++)
         if (has_suffix(name, kinds[k].suffix) && strlen(name) == NAME_SIZE - 1) return k;
@@ -239,8 +239,8 @@ static bool is_temporary(const char *name) {
     return sscanf(name, TEMPORARY "%n", &process, &attempt, &end) == 2 && end && !name[end];
 }
 
-/* All files of the folder that are the cache's; what killed writers left behind is removed on the
- * way. Returns their number, or -1; *list is malloc'ed. */
+/* Lists the cache's files in the folder and removes temporary files that killed processes left.
+ * Returns their number, or -1; *list is malloc'ed. */
 static int64_t list_entries(sn_cache *c, entry **list, int64_t *bytes) {
     int fd = openat(c->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
@@ -263,7 +263,7 @@ static int64_t list_entries(sn_cache *c, entry **list, int64_t *bytes) {
         }
         if (n == room) {
             entry *more = realloc(*list, (size_t)(room = room ? 2 * room : 64) * sizeof **list);
-            if (!more) break; /* fewer are considered */
+            if (!more) break; /* the rest is ignored */
             *list = more;
         }
         entry *e = &(*list)[n++];
@@ -275,7 +275,7 @@ static int64_t list_entries(sn_cache *c, entry **list, int64_t *bytes) {
     return n;
 }
 
-/* Looks at the folder at the first store and when the limit seems to be passed, not else. */
+/* Reads the folder only at the first store and when the limit seems to be exceeded. */
 static void evict_old(sn_cache *c) {
     if (c->bytes >= 0 && c->bytes <= c->max_bytes) return;
     entry *list;
@@ -284,14 +284,14 @@ static void evict_old(sn_cache *c) {
         qsort(list, (size_t)n, sizeof *list, by_time);
         for (int64_t i = 0; i < n && c->bytes > c->max_bytes / 4 * 3; i++) {
             c->bytes -= list[i].size;
-            /* another process may have been faster, which is as well */
+            /* fails if another process has removed it */
             c->stats.evicted += unlinkat(c->fd, list[i].name, 0) == 0;
         }
     }
     free(list);
 }
 
-/* Creates a file that no other process or thread has; 0 to 99 tries. */
+/* Creates a file with a name that no other process or thread uses; up to 100 tries. */
 static int open_temporary(sn_cache *c, char name[64]) {
     for (int i = 0; i < 100; i++) {
         snprintf(name, 64, TEMPORARY, (long)getpid(), i);
@@ -322,7 +322,7 @@ void sn_cache_put(sn_cache *c, sn_cache_kind kind, sn_cache_key key, const sn_ob
     evict_old(c);
 }
 
-/* --- looking at all of it --------------------------------------------------------------------- */
+/* --- all files -------------------------------------------------------------------------------- */
 
 bool sn_cache_usable(const sn_cache *c) {
     return c && c->writable;
@@ -332,7 +332,7 @@ const char *sn_cache_folder(const sn_cache *c) {
     return c ? c->dir : NULL;
 }
 
-/* The file of a name as it was stored; false: spoilt, or gone. */
+/* Reads the object of a file; false: corrupt, or gone. */
 static bool read_named(sn_cache *c, sn_cache_kind kind, const char *name, sn_object *out) {
     sn_cache_key key;
     *out = (sn_object){0};

@@ -1,5 +1,5 @@
-/* jit.c: an ORC session that loads objects. Symbols live in a library of their own, which is linked
- * neither against the process nor against anything else. */
+/* jit.c: an ORC session that loads objects. Their symbols are in a separate library, which is not
+ * linked against the process. */
 #include "codegen/jit/jit.h"
 
 #include "codegen/emit/llvm_compat.h"
@@ -21,10 +21,10 @@ struct sn_jit {
     double load_seconds;
     int64_t objects;
     FILE *perf_map;
-    sn_error reported; /* what ORC reports besides the result of a call */
+    sn_error reported; /* what ORC reports in addition to the result of a call */
 };
 
-/* Moves an LLVM error into ours; consumes it. */
+/* Converts an LLVM error to an sn_error; consumes it. */
 static bool fail_llvm(sn_error *err, sn_code code, const char *what, LLVMErrorRef e) {
     char *message = LLVMGetErrorMessage(e);
     sn_fail(err, code, "%s: %s", what, message);
@@ -54,7 +54,7 @@ static bool define_symbols(sn_jit *jit, const sn_jit_options *o, sn_error *err) 
     return fail_llvm(err, SN_ERR_INTERNAL, "host symbols of a session", e);
 }
 
-/* The name is perf's and can be guessed: a link or a file that others put there is refused. */
+/* perf defines the name, so others can guess it: refuses a link or a file of another user. */
 static FILE *open_perf_map(const char *path) {
     struct stat st;
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
@@ -112,14 +112,14 @@ void sn_jit_destroy(sn_jit *jit) {
     if (!jit) return;
     if (jit->perf_map) fclose(jit->perf_map);
     LLVMErrorRef e = jit->lljit ? LLVMOrcDisposeLLJIT(jit->lljit) : NULL;
-    if (e) LLVMConsumeError(e); /* nothing can be done about it any more */
+    if (e) LLVMConsumeError(e); /* nobody can handle it any more */
     sn_codegen_destroy(jit->codegen);
     free(jit);
 }
 
 /* --- lookup ----------------------------------------------------------------------------------- */
 
-/* ORC answers by a call, on this thread or on another. */
+/* ORC calls this with the result, on any thread. */
 typedef struct lookup_result {
     pthread_mutex_t lock;
     pthread_cond_t ready;

@@ -1,6 +1,6 @@
-/* jit.h: loads ELF objects into this process and finds their symbols.
- * The objects are those that object.h makes (or a cache or a file held); they see each other's
- * symbols and a given table of host functions, nothing else of the process. */
+/* jit.h: loads ELF objects into this process and looks up their symbols. The objects come from
+ * object.h, a cache or a file. They can refer to each other's symbols and to a given table of host
+ * functions, but to no other symbols of the process. */
 #ifndef SN_JIT_H
 #define SN_JIT_H
 
@@ -19,18 +19,18 @@ typedef struct sn_jit_options {
     sn_codegen_options codegen; /* for sn_jit_compile */
 } sn_jit_options;
 
-/* A session for one target, which must be this machine's or older. Code lives as long as the
- * session. Used by one thread at a time; running code needs no lock. NULL on failure. */
+/* A session for one target, which this machine must be able to run. Code lives as long as the
+ * session. Not thread-safe, but loaded code needs no lock. NULL on failure. */
 typedef struct sn_jit sn_jit;
 sn_jit *sn_jit_create(const sn_target *t, const sn_jit_options *options, sn_error *err);
 void sn_jit_destroy(sn_jit *jit);
 
-/* Adds an object; its bytes are copied. Two definitions of a symbol are an error. An object that is
- * no ELF file for this machine fails here or at the first lookup. */
+/* Adds an object; its bytes are copied. Duplicate definitions are an error. An object that is not an
+ * ELF file for this machine fails here or at the first lookup. */
 bool sn_jit_add_object(sn_jit *jit, const sn_object *o, sn_error *err);
 
-/* Makes an object of a module (which stays the caller's) and adds it. `keep`, if not NULL, receives
- * the object, to be freed by the caller. */
+/* Compiles a module, which stays the caller's, and adds the object. `keep` (may be NULL) receives
+ * the object, which the caller frees. */
 bool sn_jit_compile(sn_jit *jit, struct LLVMOpaqueModule *mod, sn_object *keep, sn_error *err);
 
 /* Address of a symbol, linking its object at first use. NULL and `err` (which names missing

@@ -1,5 +1,4 @@
-/* object.c: optimisation pipeline, code generation to memory, and LLVM's errors turned
- * into ours. */
+/* object.c: optimisation pipeline, code generation to memory, conversion of LLVM's errors. */
 #include "codegen/jit/object.h"
 
 #include "codegen/emit/emit.h"
@@ -13,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Emitted IR needs cleaning, not discovering: variables to registers, folding, address arithmetic
- * out of loops, common subexpressions of unrolled tiles. No vectoriser, no unroller, no inliner but
- * for what a kernel marks itself. Order: scalars first, so that later passes see less. */
+/* The emitted IR needs cleaning up only: variables to registers, folding, address arithmetic out of
+ * loops, common subexpressions of unrolled tiles. No vectoriser, no unroller, and no inliner except
+ * for functions that a kernel marks. Scalars come first, so that later passes see less code. */
 #define PIPELINE                                                                                   \
     "always-inline,function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,"   \
     "loop-mssa(licm),early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,adce)"
@@ -39,9 +38,9 @@ void sn_object_free(sn_object *o) {
 
 /* --- errors of LLVM --------------------------------------------------------------------------- */
 
-/* LLVM reports what it cannot compile by calling a process-wide handler and then exiting. While
- * this thread is inside LLVM the handler jumps back here instead. The jump skips LLVM's
- * destructors: what it was working on is leaked, never touched again. */
+/* On a fatal error LLVM calls a process-wide handler and exits. While this thread is inside LLVM the
+ * handler jumps back here instead. The jump skips LLVM's destructors: the objects that LLVM was
+ * working on are leaked and never used again. */
 typedef struct fatal_guard {
     jmp_buf env;
     char message[512];
@@ -64,8 +63,8 @@ typedef void new_handler(void);
 static new_handler *(*set_new_handler)(new_handler *); /* std::set_new_handler; NULL: not found */
 static new_handler *usual_handler;
 
-/* operator new has no memory. Inside a guard this thread leaves LLVM; for everybody else what was
- * set before decides, or std::bad_alloc is thrown. */
+/* operator new is out of memory. Inside sn_llvm_try this thread leaves LLVM; otherwise the handler
+ * that was installed before is called, or std::bad_alloc is thrown. */
 static void on_no_memory(void) {
     if (!active_guard) {
         set_new_handler(usual_handler);
@@ -82,7 +81,7 @@ static void on_bad_alloc(void *ctx, const char *reason, bool diagnose) {
     on_fatal_error(reason);
 }
 
-/* What LLVM's C interface does not offer is looked up by its C++ name. */
+/* Functions that LLVM's C API lacks are looked up by their C++ names. */
 static void install_handler(void) {
     void (*install)(void (*)(void *, const char *, bool), void *) = NULL;
     void *set = dlsym(RTLD_DEFAULT, "_ZSt15set_new_handlerPFvvE"),
@@ -182,7 +181,7 @@ static bool run_passes(sn_codegen *g, LLVMModuleRef mod, sn_error *err) {
     return false;
 }
 
-/* Code of one kind as a memory buffer; NULL and `err` on failure. */
+/* Assembly or object code as a memory buffer; NULL and `err` on failure. */
 static LLVMMemoryBufferRef emit_code(sn_codegen *g, LLVMModuleRef mod, LLVMCodeGenFileType kind,
                                      sn_error *err) {
     LLVMMemoryBufferRef buffer = NULL;
@@ -195,7 +194,7 @@ static LLVMMemoryBufferRef emit_code(sn_codegen *g, LLVMModuleRef mod, LLVMCodeG
     return buffer;
 }
 
-/* Code generation consumes the module, so assembly is made of a copy. */
+/* Code generation consumes the module, so assembly is generated from a copy. */
 static void dump_assembly(sn_codegen *g, LLVMModuleRef mod, FILE *out, sn_error *err) {
     if (!out) return;
     LLVMModuleRef copy = LLVMCloneModule(mod);

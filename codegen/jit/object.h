@@ -1,6 +1,6 @@
-/* object.h: from a finished LLVM module to an ELF object in memory.
- * A short optimisation pipeline (the IR is already vectorised and register-blocked), then code
- * generation. What comes out is what a file would hold: the JIT loads it, AOT writes it. */
+/* object.h: compiles a finished LLVM module to an ELF object in memory: a short optimisation
+ * pipeline (the IR is already vectorised and register-blocked), then code generation. The JIT loads
+ * the object, AOT writes it to a file. */
 #ifndef SN_OBJECT_H
 #define SN_OBJECT_H
 
@@ -18,7 +18,7 @@ typedef struct sn_object { /* an ELF relocatable file; data is malloc'ed, freed 
 void sn_object_free(sn_object *o);
 
 typedef struct sn_codegen_options {
-    const char *passes;   /* LLVM pass pipeline; NULL: the usual one; "": none */
+    const char *passes;   /* LLVM pass pipeline; NULL: the default; "": none */
     bool verify;          /* verify after every pass (slow) */
     FILE *dump_ir;        /* module as emitted ... */
     FILE *dump_optimised; /* ... and after the pipeline */
@@ -32,32 +32,32 @@ typedef struct sn_codegen_stats {
     int64_t bytes;                  /* of the objects made */
 } sn_codegen_stats;
 
-/* A code generator for one target; used by one thread at a time. `t` and `options` (may be NULL)
- * are copied. NULL on failure. */
+/* A code generator for one target. Not thread-safe. `t` and `options` (may be NULL) are copied. NULL
+ * on failure. */
 typedef struct sn_codegen sn_codegen;
 sn_codegen *sn_codegen_create(const sn_target *t, const sn_codegen_options *options, sn_error *err);
 void sn_codegen_destroy(sn_codegen *g);
 
-/* Optimises `mod` in place and makes an object of it. The module stays the caller's. What LLVM
- * calls a fatal error arrives in `err` like any other; the module and its context are then leaked
- * on purpose, since LLVM may have left them in pieces (em_free knows). */
+/* Optimises `mod` in place and compiles it to an object. The module stays the caller's. LLVM's fatal
+ * errors are reported in `err` as any other; the module and its context are then leaked on purpose,
+ * because LLVM may have left them inconsistent (em_free takes care of that). */
 bool sn_codegen_object(sn_codegen *g, struct LLVMOpaqueModule *mod, sn_object *out, sn_error *err);
 
 const sn_codegen_stats *sn_codegen_get_stats(const sn_codegen *g);
 
-/* Whether an object that was not made just now (a cached one) is well formed: every offset, index
- * and name that loading or merging follows lies inside. name: it must define this symbol, and
- * besides it only NAME_…; NULL: any. */
+/* Whether an object from the cache is well formed: all offsets, indices and names that loading or
+ * merging uses are in range. name: the object must define this symbol, and otherwise only symbols
+ * NAME_…; NULL: any. */
 bool sn_object_check(const sn_object *o, const char *name);
 
-/* A text that changes whenever the same kernel text might give other code: our version, LLVM's, the
- * pipeline. Part of a cache key, next to the target and the kernel. */
+/* A text that changes whenever the same kernel text might give other code: the versions of Sinter
+ * and LLVM, and the pipeline. It is part of a cache key. */
 const char *sn_codegen_version(void);
 
-/* Calls fn(ctx), in which LLVM may run out of memory or meet what it calls fatal: then it is left
- * in the middle, false, err. Nothing that LLVM was working on may be used or freed after that. */
+/* Calls fn(ctx). If LLVM runs out of memory or reports a fatal error in it, the call is abandoned:
+ * returns false and sets err. Nothing that LLVM was working on may be used or freed then. */
 bool sn_llvm_try(void (*fn)(void *ctx), void *ctx, sn_error *err);
-/* Who leaves sn_llvm_try by a jump of his own restores what sn_llvm_mark gave before. */
+/* A caller that leaves sn_llvm_try by longjmp must restore the mark that it took before. */
 const void *sn_llvm_mark(void);
 void sn_llvm_reset(const void *mark);
 

@@ -24,7 +24,7 @@ static bool check_head(const sn_object *o) {
            h->e_shnum * sizeof(Elf64_Shdr) <= o->size - h->e_shoff && h->e_shstrndx < h->e_shnum;
 }
 
-/* A section of names: not empty, and the last one ends. */
+/* A string table is not empty and ends with a zero byte. */
 static bool is_strings(const sn_object *o, size_t k) {
     if (k >= head_of(o)->e_shnum) return false;
     const Elf64_Shdr *s = section_of(o, k);
@@ -65,7 +65,7 @@ static bool check_symbols(const sn_object *o, const Elf64_Shdr *table, const cha
     return found;
 }
 
-/* Relocations refer to a symbol of the table and to a place in their section. */
+/* Relocations refer to a symbol of the table and to an offset inside their section. */
 static bool check_relocations(const sn_object *o, const Elf64_Shdr *s, const Elf64_Shdr *table) {
     if (s->sh_info >= head_of(o)->e_shnum || s->sh_offset % _Alignof(Elf64_Rela) || !table)
         return false;

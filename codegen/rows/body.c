@@ -1,4 +1,4 @@
-/* body.c: the body of a `loops` kernel laid over a domain of axes; see body.h. */
+/* body.c: the body of a map-reduce kernel over a domain of axes; see body.h. */
 #include "codegen/rows/body.h"
 #include "codegen/emit/philox.h"
 #include "passes/graph_util.h"
@@ -39,7 +39,7 @@ static void derive(sn_body *b, sn_item *it) {
         const sn_item *x = &b->item[it->op[i]];
         it->vary |= x->vary;
         if (x->stage > it->stage) it->stage = x->stage;
-        it->cost = it->cost + x->cost < MOST_COST ? it->cost + x->cost : MOST_COST;
+        it->cost = it->cost + x->cost < COST_MAX ? it->cost + x->cost : COST_MAX;
     }
     if (n->op == SN_OP_iota)
         it->vary |= axes_mask(n, it->shift, (int)sn_attr_int(n, SN_A_axis, 0),
@@ -51,7 +51,7 @@ static void derive(sn_body *b, sn_item *it) {
     }
     const sn_attr *axes = sn_attr_get(n, SN_A_axes);
     for (int i = 0; axes && i < axes->n; i++) it->vary &= ~(1u << (axes->v[i] + it->shift));
-    it->cost += sn_ops[n->op].flags & SN_OPF_EXPENSIVE ? DEAR_COST : n->op != SN_OP_broadcast;
+    it->cost += sn_ops[n->op].flags & SN_OPF_EXPENSIVE ? COST_EXPENSIVE : n->op != SN_OP_broadcast;
 }
 
 static int item_of(sn_body *b, const sn_node *n, int shift) {
@@ -85,8 +85,8 @@ static bool steps_together(sn_module *m, const sn_dim *stride, const sn_dim *dom
     return stride[a] == sn_dim_mul(m, stride[a + 1], domain[a + 1]);
 }
 
-/* May axes a and a+1 become one? All memory must step through them in one stride, and nothing may
- * look at their indices. */
+/* Whether axes a and a + 1 can be merged: all operands and results step through both in one stride,
+ * and no op needs their indices. */
 static bool mergeable(const sn_body *b, int a) {
     sn_module *m = b->k->m;
     uint32_t pair = 3u << a;
@@ -99,8 +99,7 @@ static bool mergeable(const sn_body *b, int a) {
         const sn_attr *axes = sn_attr_get(n, SN_A_axes);
         uint32_t at = it->vary;
         for (int j = 0; axes && j < axes->n; j++) at |= 1u << it->place[axes->v[j]];
-        if (axes && !(at & ~it->vary & pair))
-            continue; /* a reduction of other axes does not mind */
+        if (axes && !(at & ~it->vary & pair)) continue; /* a reduction of other axes */
         if (looks && (at & pair)) return false;
         if (n->op == SN_OP_arg && !steps_together(m, it->stride, b->domain, a)) return false;
         if (n->op != SN_OP_arg && (it->vary & pair) && (it->vary & pair) != pair &&
@@ -143,7 +142,7 @@ static void merge_axes(sn_body *b) {
 }
 
 static void find_stages(sn_body *b) {
-    for (int i = 0; i < b->n_item; i++) { /* operands stand before their users */
+    for (int i = 0; i < b->n_item; i++) { /* operands precede their users */
         sn_item *it = &b->item[i];
         it->stage = 0;
         for (int j = 0; j < it->n->n_in; j++)
@@ -198,7 +197,7 @@ bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows) {
     return true;
 }
 
-/* ---- emission: places ---- */
+/* ---- emission: addresses ---- */
 
 em_val sn_body_extent(sn_body *b, int axis) {
     em_val size = em_i64(b->e, 1);
@@ -341,21 +340,21 @@ static em_val emit_gather_nd(sn_body *b, sn_item *it, bool vector) {
 }
 
 /* A row of the random tensor begins at a multiple of 64: so does every 64th position on it. */
-static bool draws_together(const sn_body *b, const sn_item *it) {
+static bool shares_random(const sn_body *b, const sn_item *it) {
     const sn_node *n = it->n;
     int64_t width;
     return n->op == SN_OP_random && n->rank && it->place[n->rank - 1] == b->row &&
-           sn_dim_is_const(b->k->m, n->shape[n->rank - 1], &width) && width % DRAWN == 0;
+           sn_dim_is_const(b->k->m, n->shape[n->rank - 1], &width) && width % RANDOM_GROUP == 0;
 }
 
-bool sn_body_draws(const sn_body *b) {
+bool sn_body_shares_random(const sn_body *b) {
     bool any = false;
-    for (int i = 0; i < b->n_item; i++) any |= draws_together(b, &b->item[i]);
+    for (int i = 0; i < b->n_item; i++) any |= shares_random(b, &b->item[i]);
     return any;
 }
 
 /* Four words of bits for the row-major position `at` in the random tensor. */
-static void draw(sn_body *b, const sn_item *it, em_val at, em_val word[DRAWN_WORDS]) {
+static void emit_philox(sn_body *b, const sn_item *it, em_val at, em_val word[RANDOM_WORDS]) {
     em *e = b->e;
     const sn_node *n = it->n;
     const sn_view *seed = view_of_arg(b, n->in[0]);
@@ -364,7 +363,7 @@ static void draw(sn_body *b, const sn_item *it, em_val at, em_val word[DRAWN_WOR
     em_val step =
         em_load(e, SN_I64, em_gep(e, base, SN_I64, sn_kernel_dim(e, b->k, seed->stride[0])), 1);
     em_val block = em_shl(e, em_lshr(e, at, em_like(e, at, 6)), em_like(e, at, 4));
-    block = em_or(e, block, em_and(e, at, em_like(e, at, DRAWN_BLOCKS - 1)));
+    block = em_or(e, block, em_and(e, at, em_like(e, at, RANDOM_BLOCKS - 1)));
     word[0] = em_int_cast(e, block, e->i32);
     word[1] = em_int_cast(e, em_lshr(e, block, em_like(e, block, 32)), e->i32);
     word[2] = em_like(e, word[0], (double)(int32_t)sn_attr_int(n, SN_A_stream, 0));
@@ -372,14 +371,14 @@ static void draw(sn_body *b, const sn_item *it, em_val at, em_val word[DRAWN_WOR
     sn_emit_philox(e, word, key);
 }
 
-/* The recipe of runtime/rng.h: element i is word i >> 4 & 3 of Philox4x32-10 (counter = (i >> 6 <<
- * 4 | i & 15), stream, step; key = seed); its 24 high bits times 2^-24. */
+/* As runtime/rng.h defines it: element i is word i >> 4 & 3 of Philox4x32-10 (counter = (i >> 6 << 4
+ * | i & 15), stream, step; key = seed), and its value is the 24 high bits times 2^-24. */
 static em_val emit_random(sn_body *b, sn_item *it, bool vector) {
     em *e = b->e;
     const sn_node *n = it->n;
-    bool together = vector && b->quarter >= 0 && draws_together(b, it);
+    bool grouped = vector && b->quarter >= 0 && shares_random(b, it);
     em_val w;
-    if (together && b->quarter > 0)
+    if (grouped && b->quarter > 0)
         w = it->word[b->quarter];
     else {
         em_val at = em_i64(e, 0); /* row-major position in the random tensor */
@@ -387,10 +386,10 @@ static em_val emit_random(sn_body *b, sn_item *it, bool vector) {
             at = em_mul(e, at, sn_kernel_dim(e, b->k, n->shape[a]));
             if (n->shape[a] != 1) at = em_add(e, at, axis_index(b, it->place[a], vector));
         }
-        draw(b, it, at, it->word);
-        w = it->word[together ? 0 : DRAWN_WORDS - 1];
+        emit_philox(b, it, at, it->word);
+        w = it->word[grouped ? 0 : RANDOM_WORDS - 1];
         em_val which = em_and(e, em_lshr(e, at, em_like(e, at, 4)), em_like(e, at, 3));
-        for (int i = DRAWN_WORDS - 2; i >= 0 && !together; i--)
+        for (int i = RANDOM_WORDS - 2; i >= 0 && !grouped; i--)
             w = em_select(e, em_cmp(e, EM_EQ, which, em_like(e, which, i)), it->word[i], w);
     }
     em_val u = em_convert(e, em_lshr(e, w, em_like(e, w, 8)), SN_I32, e->compute);
@@ -412,7 +411,7 @@ static em_val emit_elem(sn_body *b, sn_item *it, bool vector) {
     return sn_emit_elem(b->e, it->n, x);
 }
 
-/* What may stand in a loop body. */
+/* Leaves of a loop body. */
 static em_val (*const emitters[SN_OP_COUNT])(sn_body *b, sn_item *it, bool vector) = {
 #define EMIT(op, fn) [SN_OP_##op] = fn
 #define ELEM(name, ...) EMIT(name, emit_elem),
@@ -453,7 +452,7 @@ static em_val value_of(sn_body *b, int item, bool vector) {
     return it->vec;
 }
 
-/* Operands come before what is made of them. */
+/* Operands precede their users in item[]. */
 void sn_body_uniforms(sn_body *b, int item) {
     bool *asked = sn_arena_alloc(b->k->m, sizeof *asked * (size_t)(item + 1));
     asked[item] = true;
@@ -476,7 +475,7 @@ void sn_body_store(sn_body *b, int out, em_val v) {
     em *e = b->e;
     sn_dtype t = b->k->step->out[out].dtype;
     em_val p = b->out_ptr[out];
-    if (!b->out_row[out]) { /* one element a row */
+    if (!b->out_row[out]) { /* one element per row */
         em_store(e, t, p, em_lanes_of(v) > 1 ? em_extract(e, v, 0) : v);
         return;
     }
@@ -496,7 +495,7 @@ void sn_body_store(sn_body *b, int out, em_val v) {
     }
 }
 
-static void fetch_next(sn_body *b, em_val row, sn_dtype t, const sn_dim *stride, bool write) {
+static void prefetch_next(sn_body *b, em_val row, sn_dtype t, const sn_dim *stride, bool write) {
     em *e = b->e;
     int a = b->rank - 1;
     while (a >= 0 && (a == b->row || b->domain[a] == 1)) a--;
@@ -505,15 +504,15 @@ static void fetch_next(sn_body *b, em_val row, sn_dtype t, const sn_dim *stride,
     em_prefetch(e, em_gep(e, row, t, at), write, 3);
 }
 
-void sn_body_fetch_next(sn_body *b, int item) {
+void sn_body_prefetch_next(sn_body *b, int item) {
     const sn_item *it = &b->item[item];
     if (it->n->op == SN_OP_arg && it->ptr)
-        fetch_next(b, it->ptr, view_of_arg(b, it->n)->dtype, it->stride, false);
+        prefetch_next(b, it->ptr, view_of_arg(b, it->n)->dtype, it->stride, false);
 }
 
-void sn_body_fetch_next_out(sn_body *b, int out) {
+void sn_body_prefetch_next_out(sn_body *b, int out) {
     if (b->out_row[out])
-        fetch_next(b, b->out_ptr[out], b->k->step->out[out].dtype, b->out_stride[out], true);
+        prefetch_next(b, b->out_ptr[out], b->k->step->out[out].dtype, b->out_stride[out], true);
 }
 
 /* ---- reductions ---- */
@@ -526,12 +525,12 @@ em_val sn_body_neutral(em *e, const sn_node *n) {
     return em_neutral(e, n->op == SN_OP_reduce_max ? EM_MAX : EM_MIN, elem);
 }
 
-em_val sn_body_join(em *e, const sn_item *it, em_val a, em_val b) {
+em_val sn_body_combine(em *e, const sn_item *it, em_val a, em_val b) {
     const sn_node *n = it->n;
     if (n->op == SN_OP_reduce_sum) return em_add(e, a, b);
     bool max = n->op == SN_OP_reduce_max;
     if (n->dtype == SN_U8) return em_select(e, max ? em_ult(e, b, a) : em_ult(e, a, b), a, b);
     if (!em_is_float(a)) return max ? em_imax(e, a, b) : em_imin(e, a, b);
-    if (it->quiet) return max ? em_max(e, a, b) : em_min(e, a, b);
+    if (it->ignores_nan) return max ? em_max(e, a, b) : em_min(e, a, b);
     return max ? em_max_nan(e, a, b) : em_min_nan(e, a, b);
 }

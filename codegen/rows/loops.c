@@ -1,22 +1,22 @@
-/* loops.c: elementwise and row kernels. Rows of the domain are shared out to the threads; on a row
- * there is one vector loop a stage (a stage ends with the row reductions that the next one needs).
- * What a later stage needs again is recomputed if that is cheap, otherwise kept in a row buffer
- * that stays in the L1 cache. */
+/* loops.c: elementwise and row kernels. The threads share the rows of the domain. A row takes one
+ * vector loop per stage; a stage ends with the row reductions that the next stage needs. Values that
+ * a later stage needs again are recomputed if that is cheap, else cached in a row buffer, which
+ * stays in L1. */
 #include "codegen/rows/body.h"
 
 #include <string.h>
 
 enum {
-    WORTH_KEEPING = 8,       /* cost from which on a value is kept for a later loop */
+    MIN_CACHE_COST = 8,      /* values of at least this cost are cached for a later loop */
     ACCUMULATORS = 4,        /* independent partial results of a row reduction */
-    FLAT_BLOCK = 4096,       /* elements of one unit of work where rows may be cut */
-    SERIAL_ELEMENTS = 16384, /* below this one thread does it all: waking the others costs more */
+    FLAT_BLOCK = 4096,       /* elements of a work item where rows may be divided */
+    SERIAL_ELEMENTS = 16384, /* smaller kernels run on one thread: to wake the others costs more */
 };
 
 typedef struct rows {
     sn_body b;
     int n_loop;                   /* stages with a loop: 0 .. n_loop-1 */
-    bool draws;                   /* random numbers, four vectors from one computation */
+    bool shares_random;           /* four vectors of random numbers come from one computation */
     int out_loop[SN_MAX_RESULTS]; /* loop that stores a result; -1: after the loops, once a row */
 } rows;
 
@@ -30,8 +30,8 @@ static bool along_row(const sn_body *b, int item) {
 
 /* ---- analysis: which loop needs which values ---- */
 
-/* The values that loop `l` computes along the row for its own sake: operands of its reductions,
- * results that it stores. */
+/* The values that loop `l` must compute along the row: operands of its reductions and results that
+ * it stores. */
 static int targets(const rows *r, int l, int *list) {
     const sn_body *b = &r->b;
     int n = 0;
@@ -50,28 +50,28 @@ static void mark_below(const sn_body *b, int item, uint8_t *mark) {
         if (it->op[i] >= 0) mark_below(b, it->op[i], mark);
 }
 
-static bool keepable(const sn_body *b, const sn_item *it) {
+static bool is_cacheable(const sn_body *b, const sn_item *it) {
     return sn_dtype_is_float((sn_dtype)it->n->dtype) && it->n->op != SN_OP_arg &&
-           it->cost >= WORTH_KEEPING && (b->k->compute == SN_F64) == (it->n->dtype == SN_F64);
+           it->cost >= MIN_CACHE_COST && (b->k->compute == SN_F64) == (it->n->dtype == SN_F64);
 }
 
-/* A result in memory as precise as the value serves as its row buffer. */
-static bool result_keeps(const rows *r, const sn_item *it) {
+/* Whether a result can serve as the value's row buffer: it is stored without loss of precision. */
+static bool result_caches(const rows *r, const sn_item *it) {
     const sn_body *b = &r->b;
     if (it->out < 0) return false;
     return b->k->step->out[it->out].dtype == b->k->compute && b->out_stride[it->out][b->row] == 1;
 }
 
-/* Walks what a later loop needs, from its targets down, and keeps what loop l has computed and is
- * dear. */
-static void keep_for(rows *r, int l, const uint8_t *computed, int item, uint8_t *seen) {
+/* Visits what a later loop needs, from its targets down, and caches the expensive values that loop l
+ * has computed. */
+static void cache_for(rows *r, int l, const uint8_t *computed, int item, uint8_t *seen) {
     sn_body *b = &r->b;
     sn_item *it = &b->item[item];
     if (seen[item] || !along_row(b, item)) return;
     seen[item] = 1;
-    if (it->cache >= 0 || (it->available && result_keeps(r, it))) return;
-    if (computed[item] && keepable(b, it)) {
-        bool stored_here = result_keeps(r, it) && r->out_loop[it->out] == l;
+    if (it->cache >= 0 || (it->available && result_caches(r, it))) return;
+    if (computed[item] && is_cacheable(b, it)) {
+        bool stored_here = result_caches(r, it) && r->out_loop[it->out] == l;
         if (stored_here)
             it->available = true;
         else
@@ -79,7 +79,7 @@ static void keep_for(rows *r, int l, const uint8_t *computed, int item, uint8_t 
         return;
     }
     for (int i = 0; i < it->n->n_in; i++)
-        if (it->op[i] >= 0) keep_for(r, l, computed, it->op[i], seen);
+        if (it->op[i] >= 0) cache_for(r, l, computed, it->op[i], seen);
 }
 
 static void plan_loops(rows *r) {
@@ -98,20 +98,20 @@ static void plan_loops(rows *r) {
         for (int later = l + 1; later < r->n_loop; later++) {
             uint8_t *seen = sn_arena_alloc(m, (size_t)b->n_item + 1);
             n = targets(r, later, list);
-            for (int i = 0; i < n; i++) keep_for(r, l, computed, list[i], seen);
+            for (int i = 0; i < n; i++) cache_for(r, l, computed, list[i], seen);
         }
     }
     for (int i = 0; i < b->n_item; i++) b->item[i].available = false;
 }
 
-/* ---- analysis: who sees a NaN ---- */
+/* ---- analysis: which values propagate NaN ---- */
 
-/* The question: is x NaN somewhere on the row, which items are then NaN, whatever item `without`
- * and the reductions that may already overlook one are: where x is, or (whole) on the whole row? */
+/* If x is NaN somewhere on the row, which items are then NaN: at that position, or (whole) on the
+ * whole row? Does not rely on item `without` and on reductions that ignore NaN. */
 typedef struct nan_trace {
     const sn_body *b;
     int x, without;
-    uint8_t *known[2]; /* by `whole` and item: 0 not asked yet, 1 no, 2 yes */
+    uint8_t *known[2]; /* by `whole` and item: 0 not known yet, 1 no, 2 yes */
 } nan_trace;
 
 static bool shows_nan(const nan_trace *t, int item, bool whole);
@@ -122,7 +122,8 @@ static bool operand_shows(const nan_trace *t, const sn_item *it, int i, bool who
 
 static bool finds_nan(const nan_trace *t, const sn_item *it, bool whole) {
     const sn_node *n = it->n;
-    if (n->op == SN_OP_select) { /* no comparison with NaN holds but `ne`: the last operand */
+    if (n->op ==
+        SN_OP_select) { /* comparisons with NaN are false, except `ne`: takes the last operand */
         const sn_item *c = &t->b->item[it->op[0]];
         bool compares = c->n->op == SN_OP_eq || c->n->op == SN_OP_lt || c->n->op == SN_OP_le;
         bool last = compares && (operand_shows(t, c, 0, whole) || operand_shows(t, c, 1, whole));
@@ -136,45 +137,46 @@ static bool finds_nan(const nan_trace *t, const sn_item *it, bool whole) {
 }
 
 static bool shows_nan(const nan_trace *t, int item, bool whole) {
-    if (item == t->without || t->b->item[item].quiet) return false;
+    if (item == t->without || t->b->item[item].ignores_nan) return false;
     if (item == t->x) return !whole || !along_row(t->b, item);
     uint8_t *known = &t->known[whole][item];
     if (!*known) *known = finds_nan(t, &t->b->item[item], whole) ? 2 : 1;
     return *known == 2;
 }
 
-/* A softmax that overlooks a NaN when it looks for the maximum still adds it up: then the plain
- * instruction will do, in place of three. */
-static void find_quiet(sn_body *b) {
+/* Finds reductions that may ignore NaN because the results show it anyway, such as the maximum of a
+ * softmax, whose sum becomes NaN too. They take one instruction instead of three. */
+static void find_ignored_nans(sn_body *b) {
     for (int i = 0; i < b->n_item; i++) {
         sn_item *it = &b->item[i];
         if (it->n->op != SN_OP_reduce_max && it->n->op != SN_OP_reduce_min) continue;
         nan_trace t = {.b = b, .x = it->op[0], .without = i};
         for (int w = 0; w < 2; w++) t.known[w] = sn_arena_alloc(b->k->m, (size_t)b->n_item);
-        it->quiet = sn_dtype_is_float((sn_dtype)it->n->dtype);
-        for (int o = 0; o < b->region->n_out; o++) it->quiet &= shows_nan(&t, b->out_item[o], true);
+        it->ignores_nan = sn_dtype_is_float((sn_dtype)it->n->dtype);
+        for (int o = 0; o < b->region->n_out; o++)
+            it->ignores_nan &= shows_nan(&t, b->out_item[o], true);
     }
 }
 
-static bool lay_out(rows *r, em *e, const sn_kernel *k) {
+static bool make_plan(rows *r, em *e, const sn_kernel *k) {
     if (!sn_body_init(&r->b, e, k, true)) return false;
-    r->draws = sn_body_draws(&r->b);
+    r->shares_random = sn_body_shares_random(&r->b);
     plan_loops(r);
-    find_quiet(&r->b);
+    find_ignored_nans(&r->b);
     return true;
 }
 
 /* ---- emission ---- */
 
-/* All lanes to one value in a fixed order. */
-static em_val join_lanes(em *e, const sn_item *red, em_val v) {
+/* Reduces the lanes to one value, in a fixed order. */
+static em_val reduce_lanes(em *e, const sn_item *red, em_val v) {
     for (int n = em_lanes_of(v) / 2; n >= 1; n /= 2)
-        v = sn_body_join(e, red, n > 1 ? em_part(e, v, 0, n) : em_extract(e, v, 0),
-                         n > 1 ? em_part(e, v, n, n) : em_extract(e, v, 1));
+        v = sn_body_combine(e, red, n > 1 ? em_part(e, v, 0, n) : em_extract(e, v, 0),
+                            n > 1 ? em_part(e, v, n, n) : em_extract(e, v, 1));
     return v;
 }
 
-/* Accumulators of one loop: variables, so that main and tail loop share them. */
+/* Accumulators of one loop. They are variables because main loop and remainder loop share them. */
 typedef struct sums {
     int *item;
     em_var (*acc)[ACCUMULATORS];
@@ -186,7 +188,7 @@ static em_val wide_value(sn_body *b, int item) {
     return em_lanes_of(v) > 1 ? v : em_splat(b->e, v, b->lanes);
 }
 
-/* The work of one vector of the row: store results, keep values, add to accumulator number `u`. */
+/* One vector of the row: stores results, caches values, adds to accumulator `u`. */
 static void emit_position(rows *r, int l, sums *s, int u) {
     sn_body *b = &r->b;
     em *e = b->e;
@@ -196,10 +198,10 @@ static void emit_position(rows *r, int l, sums *s, int u) {
         em_val v = wide_value(b, red->op[0]);
         if (b->mask)
             v = em_select(e, b->mask, v, em_splat(e, sn_body_neutral(e, red->n), b->lanes));
-        em_set(e, s->acc[i][u], sn_body_join(e, red, v, em_get(e, s->acc[i][u])));
+        em_set(e, s->acc[i][u], sn_body_combine(e, red, v, em_get(e, s->acc[i][u])));
     }
-    em_val result[SN_MAX_RESULTS]; /* all before the first is stored: it may lie where another
-                                      one's operand does */
+    em_val result[SN_MAX_RESULTS]; /* all before the first store: a result may overwrite the
+                                      operand of another one */
     for (int o = 0; o < b->region->n_out; o++)
         if (r->out_loop[o] == l) result[o] = sn_body_vector(b, b->out_item[o]);
     for (int o = 0; o < b->region->n_out; o++)
@@ -213,31 +215,31 @@ static void emit_position(rows *r, int l, sums *s, int u) {
     }
 }
 
-/* The second stage computes from what is in L1 and leaves memory idle: it fetches what the next row
- * will read and write. */
-static void fetch_next_row(rows *r, int l) {
+/* The second stage computes from L1 and leaves memory idle: it prefetches what the next row reads
+ * and writes. */
+static void prefetch_next_row(rows *r, int l) {
     sn_body *b = &r->b;
     if (l != 1 || b->mask) return;
-    for (int i = 0; i < b->n_item; i++) sn_body_fetch_next(b, i);
-    for (int o = 0; o < b->region->n_out; o++) sn_body_fetch_next_out(b, o);
+    for (int i = 0; i < b->n_item; i++) sn_body_prefetch_next(b, i);
+    for (int o = 0; o < b->region->n_out; o++) sn_body_prefetch_next_out(b, o);
 }
 
-/* Whole vectors of [lo, hi): `unroll` positions at a time, next to each other or, where random
- * numbers are drawn for four at once, 16 elements apart. */
+/* Whole vectors of [lo, hi), `unroll` positions at a time: adjacent, or 16 elements apart where four
+ * vectors share random numbers. */
 static void vector_loop(rows *r, int l, sums *s, em_val lo, em_val hi, int unroll,
                         em_val masked_end) {
     sn_body *b = &r->b;
     em *e = b->e;
-    bool drawn = unroll > 1 && r->draws;
-    int apart = drawn ? DRAWN_BLOCKS : b->lanes;
+    bool grouped = unroll > 1 && r->shares_random;
+    int apart = grouped ? RANDOM_BLOCKS : b->lanes;
     em_loop loop = em_for(e, lo, hi, em_i64(e, (int64_t)apart * unroll));
     em_loop part = em_for(e, em_i64(e, 0), em_i64(e, apart), em_i64(e, b->lanes));
     for (int u = 0; u < unroll; u++) {
         b->j = em_add(e, em_add(e, loop.i, part.i), em_i64(e, (int64_t)apart * u));
         b->mask = masked_end ? em_tail_mask(e, em_sub(e, masked_end, b->j), b->lanes) : NULL;
-        b->quarter = drawn ? u : -1;
+        b->quarter = grouped ? u : -1;
         emit_position(r, l, s, u);
-        fetch_next_row(r, l);
+        prefetch_next_row(r, l);
     }
     b->quarter = -1;
     em_end(e, &part);
@@ -254,7 +256,7 @@ static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
     for (int i = 0; i < b->n_item; i++)
         if (is_reduce(&b->item[i]) && b->item[i].stage == l + 1) s.item[s.n++] = i;
     int *list = sn_arena_alloc(b->k->m, sizeof *list * (size_t)(b->n_item + SN_MAX_RESULTS));
-    int n = targets(r, l, list), unroll = s.n || l || r->draws ? ACCUMULATORS : 1;
+    int n = targets(r, l, list), unroll = s.n || l || r->shares_random ? ACCUMULATORS : 1;
     for (int i = 0; i < n; i++) sn_body_uniforms(b, list[i]);
     for (int i = 0; i < s.n; i++) {
         em_val none = em_splat(e, sn_body_neutral(e, b->item[s.item[i]].n), b->lanes);
@@ -262,7 +264,7 @@ static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
     }
     em_val count = em_sub(e, hi, lo), at = lo;
     if (unroll > 1) {
-        int64_t step = r->draws ? DRAWN : (int64_t)b->lanes * unroll;
+        int64_t step = r->shares_random ? RANDOM_GROUP : (int64_t)b->lanes * unroll;
         em_val end = em_add(e, lo, em_round_down(e, count, step));
         vector_loop(r, l, &s, at, end, unroll, NULL);
         at = end;
@@ -273,14 +275,14 @@ static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
     sn_body_forget_vectors(b);
     for (int i = 0; i < s.n; i++) {
         sn_item *red = &b->item[s.item[i]];
-        em_val low = sn_body_join(e, red, em_get(e, s.acc[i][0]), em_get(e, s.acc[i][1]));
-        em_val high = sn_body_join(e, red, em_get(e, s.acc[i][2]), em_get(e, s.acc[i][3]));
-        red->uniform = join_lanes(e, red, sn_body_join(e, red, low, high));
+        em_val low = sn_body_combine(e, red, em_get(e, s.acc[i][0]), em_get(e, s.acc[i][1]));
+        em_val high = sn_body_combine(e, red, em_get(e, s.acc[i][2]), em_get(e, s.acc[i][3]));
+        red->uniform = reduce_lanes(e, red, sn_body_combine(e, red, low, high));
     }
-    for (int i = 0; i < b->n_item; i++) { /* from here on later loops read what this one kept */
+    for (int i = 0; i < b->n_item; i++) { /* from here on later loops read what this one cached */
         sn_item *it = &b->item[i];
-        bool stored =
-            it->out >= 0 && r->out_loop[it->out] == l && result_keeps(r, it) && keepable(b, it);
+        bool stored = it->out >= 0 && r->out_loop[it->out] == l && result_caches(r, it) &&
+                      is_cacheable(b, it);
         if (it->filled || stored) it->available = true;
     }
 }
@@ -300,8 +302,8 @@ static void emit_row(rows *r, em_val lo, em_val hi) {
         }
 }
 
-/* Splits a unit's number into the indices of the axes outside the row, innermost fastest. */
-static void set_indices(sn_body *b, em_val unit) {
+/* Sets the indices of the axes outside the row from the row's number, innermost fastest. */
+static void set_indices(sn_body *b, em_val row) {
     em *e = b->e;
     for (int a = b->rank - 1; a >= 0; a--) {
         if (a == b->row) continue;
@@ -310,18 +312,18 @@ static void set_indices(sn_body *b, em_val unit) {
         if (b->domain[a] == 1)
             b->index[a] = em_i64(e, 0);
         else if (outermost)
-            b->index[a] = unit;
+            b->index[a] = row;
         else {
             em_val n = sn_body_extent(b, a);
-            b->index[a] = em_rem(e, unit, n);
-            unit = em_div(e, unit, n);
+            b->index[a] = em_rem(e, row, n);
+            row = em_div(e, row, n);
         }
     }
 }
 
 static void emit_loops(em *e, const sn_kernel *k) {
     rows r = {.n_loop = 0};
-    if (!lay_out(&r, e, k)) {
+    if (!make_plan(&r, e, k)) {
         sn_fail(&e->err, SN_ERR_INTERNAL, "%s", sn_module_error(k->m)->message);
         return;
     }
@@ -334,12 +336,12 @@ static void emit_loops(em *e, const sn_kernel *k) {
     bool cut =
         !b->reduces && !(sn_dim_is_const(k->m, b->domain[b->row], &fixed) && fixed <= FLAT_BLOCK);
     em_val blocks = cut ? em_ceil_div(e, n_row, FLAT_BLOCK) : em_i64(e, 1);
-    em_val units = em_mul(e, rows_total, blocks), lo, hi;
-    em_share(e, units, &lo, &hi);
+    em_val n_items = em_mul(e, rows_total, blocks), lo, hi;
+    em_share(e, n_items, &lo, &hi);
     em_val small = em_cmp(e, EM_LE, em_mul(e, rows_total, n_row), em_i64(e, SERIAL_ELEMENTS));
     em_val first = em_cmp(e, EM_EQ, e->tid, zero);
     lo = em_select(e, small, zero, lo);
-    hi = em_select(e, small, em_select(e, first, units, zero), hi);
+    hi = em_select(e, small, em_select(e, first, n_items, zero), hi);
     em_loop loop = em_for(e, lo, hi, em_i64(e, 1));
     em_val from = zero, to = n_row;
     if (cut) {
@@ -356,7 +358,7 @@ static void emit_loops(em *e, const sn_kernel *k) {
 static sn_dim loops_scratch(const sn_kernel *k, const sn_target *t) {
     (void)t;
     rows r = {.n_loop = 0};
-    if (!lay_out(&r, NULL, k)) return 0;
+    if (!make_plan(&r, NULL, k)) return 0;
     sn_dim row = r.b.domain[r.b.row];
     return sn_dim_mul(k->m, row, (int64_t)(r.b.n_cache * (int)sn_dtype_size(k->compute)));
 }

@@ -1,6 +1,6 @@
-/* serial.c: primitives whose order of additions is their meaning: running sums and scatter-adds.
- * Threads share out what is independent (rows, columns); along the dependent axis one thread goes
- * in order, so that bits do not depend on the number of threads. */
+/* serial.c: primitives that add in a given order: running sums and scatter-adds. Threads share what
+ * is independent (rows, columns); one thread visits the dependent axis in order, so the bits do not
+ * depend on the number of threads. */
 #include "codegen/emit/family.h"
 #include "codegen/emit/elem.h"
 
@@ -8,7 +8,7 @@ static em_val extent(em *e, const sn_kernel *k, const sn_view *v, int a) {
     return sn_kernel_dim(e, k, v->shape[a]);
 }
 
-/* Offset of a view for a flat number over all axes but `skip`, innermost fastest. */
+/* Offset of a view for a flat index over all axes except `skip`, innermost fastest. */
 static em_val offset_without(em *e, const sn_kernel *k, const sn_view *v, int skip, em_val flat) {
     em_val off = em_i64(e, 0);
     for (int a = v->rank - 1; a >= 0; a--) {
@@ -56,8 +56,8 @@ static em_val clamp(em *e, em_val i, em_val n) {
     return em_imax(e, em_imin(e, em_idx(e, i), em_sub(e, n, em_i64(e, 1))), em_i64(e, 0));
 }
 
-/* Fills the elements that this thread owns with zero: those whose flat number outside `axis` lies
- * in [lo, hi). */
+/* Clears this thread's elements: those whose flat index over the axes other than `axis` lies in
+ * [lo, hi). */
 static void clear(em *e, const sn_kernel *k, const sn_view *y, int buf, int axis, em_val lo,
                   em_val hi) {
     em_loop row = em_for(e, lo, hi, em_i64(e, 1));
@@ -70,8 +70,7 @@ static void clear(em *e, const sn_kernel *k, const sn_view *y, int buf, int axis
     em_end(e, &row);
 }
 
-/* Rows of x are added to rows of y; a thread owns some of the elements of a row, and takes all rows
- * in order. */
+/* Adds rows of x to rows of y. Each thread handles some elements of all rows, row by row. */
 static void emit_scatter_rows(em *e, const sn_kernel *k) {
     const sn_view *x = &k->step->in[0], *index = &k->step->in[1], *y = &k->step->out[0];
     int axis = (int)sn_attr_int(k->step->node, SN_A_axis, 0);
@@ -106,7 +105,7 @@ static void emit_scatter_rows(em *e, const sn_kernel *k) {
     em_end(e, &row);
 }
 
-/* Elements of x are added wherever their indices say: one thread, in order. */
+/* Adds elements of x at their indices: one thread, in order. */
 static void emit_scatter_elements(em *e, const sn_kernel *k) {
     const sn_view *x = &k->step->in[0], *y = &k->step->out[0];
     int n_index = k->step->n_in - 1;
@@ -129,7 +128,7 @@ static void emit_scatter_elements(em *e, const sn_kernel *k) {
     em_end(e, &step);
 }
 
-/* Are the axes from `first` on one row without gaps? */
+/* Whether the axes from `first` on are contiguous. */
 static bool is_row(sn_module *m, const sn_view *v, int first) {
     sn_dim step = 1;
     for (int a = v->rank - 1; a >= first; a--) {
@@ -139,16 +138,16 @@ static bool is_row(sn_module *m, const sn_view *v, int first) {
     return true;
 }
 
-/* Whole rows added to whole rows: the gradient of a table of embeddings. */
+/* Whether whole rows are added to whole rows, as in the gradient of an embedding table. */
 static bool adds_rows(const sn_kernel *k) {
     const sn_view *x = &k->step->in[0], *index = &k->step->in[1], *y = &k->step->out[0];
     return sn_attr_int(k->step->node, SN_A_axis, 0) == 0 && y->rank > 1 && x->dtype == y->dtype &&
            x->dtype == k->compute && is_row(k->m, y, 1) && is_row(k->m, x, index->rank);
 }
 
-/* A vector at position j of a row, of which `left` elements are this thread's. */
-static void at_position(em *e, sn_dtype t, em_val to, em_val from, em_val j, em_val left,
-                        bool whole) {
+/* A vector at position j of a row, of which `left` elements remain. */
+static void update_vector(em *e, sn_dtype t, em_val to, em_val from, em_val j, em_val left,
+                          bool whole) {
     em_val mask = whole ? NULL : em_tail_mask(e, left, e->lanes);
     em_val p = em_gep(e, to, t, j), v = em_vf(e, 0);
     if (from) {
@@ -159,29 +158,29 @@ static void at_position(em *e, sn_dtype t, em_val to, em_val from, em_val j, em_
 }
 
 /* to[j] = 0, or to[j] += from[j], for lo <= j < hi */
-static void walk_row(em *e, sn_dtype t, em_val to, em_val from, em_val lo, em_val hi) {
+static void update_row(em *e, sn_dtype t, em_val to, em_val from, em_val lo, em_val hi) {
     em_val whole = em_add(e, lo, em_round_down(e, em_sub(e, hi, lo), e->lanes));
     em_loop main = em_for(e, lo, whole, em_i64(e, e->lanes));
-    at_position(e, t, to, from, main.i, NULL, true);
+    update_vector(e, t, to, from, main.i, NULL, true);
     em_end(e, &main);
     em_loop tail = em_for(e, whole, hi, em_i64(e, e->lanes));
-    at_position(e, t, to, from, tail.i, em_sub(e, hi, tail.i), false);
+    update_vector(e, t, to, from, tail.i, em_sub(e, hi, tail.i), false);
     em_end(e, &tail);
 }
 
-/* A thread owns some columns, whole cache lines of them, of all rows. */
+/* Each thread handles some columns, whole cache lines, of all rows. */
 static void emit_scatter_vectors(em *e, const sn_kernel *k) {
     const sn_view *x = &k->step->in[0], *index = &k->step->in[1], *y = &k->step->out[0];
     sn_dtype t = y->dtype;
-    int64_t unit = 128 / (int64_t)sn_dtype_size(t);
+    int64_t line = 128 / (int64_t)sn_dtype_size(t);
     em_val cols = count_without(e, k, y, 0), rows = extent(e, k, y, 0), lo, hi;
     em_val zero = em_i64(e, 0), one = em_i64(e, 1);
-    em_share(e, em_ceil_div(e, cols, unit), &lo, &hi);
-    lo = em_mul(e, lo, em_i64(e, unit));
-    hi = em_imin(e, em_mul(e, hi, em_i64(e, unit)), cols);
+    em_share(e, em_ceil_div(e, cols, line), &lo, &hi);
+    lo = em_mul(e, lo, em_i64(e, line));
+    hi = em_imin(e, em_mul(e, hi, em_i64(e, line)), cols);
     em_val step = sn_kernel_dim(e, k, y->stride[0]);
     em_loop clear = em_for(e, zero, rows, one);
-    walk_row(e, t, em_gep(e, em_buf(e, 2), t, em_mul(e, clear.i, step)), NULL, lo, hi);
+    update_row(e, t, em_gep(e, em_buf(e, 2), t, em_mul(e, clear.i, step)), NULL, lo, hi);
     em_end(e, &clear);
     em_loop row = em_for(e, zero, count_without(e, k, index, -1), one);
     em_val iat = offset_without(e, k, index, -1, row.i), from = zero, rest = row.i;
@@ -192,8 +191,8 @@ static void emit_scatter_vectors(em *e, const sn_kernel *k) {
         from = em_add(e, from, em_mul(e, em_rem(e, rest, n), sn_kernel_dim(e, k, x->stride[a])));
         rest = em_div(e, rest, n);
     }
-    walk_row(e, t, em_gep(e, em_buf(e, 2), t, em_mul(e, i, step)), em_gep(e, em_buf(e, 0), t, from),
-             lo, hi);
+    update_row(e, t, em_gep(e, em_buf(e, 2), t, em_mul(e, i, step)),
+               em_gep(e, em_buf(e, 0), t, from), lo, hi);
     em_end(e, &row);
 }
 

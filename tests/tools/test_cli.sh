@@ -494,7 +494,7 @@ check_command_line() {
     prints '^kernels  *0'
     prints '^tuned  *0'
     : >"$tmp/file"
-    refused 1 'compiled kernels are not kept' cache --cache-dir "$tmp/file"
+    refused 1 'compiled kernels are not cached' cache --cache-dir "$tmp/file"
     refused 1 "cache-dir $tmp/nosuch: No such file" cache --cache-dir "$tmp/nosuch"
     [ ! -e "$tmp/nosuch" ] || fail "'sinter cache' made a folder"
     # one value per option; threads and CPUs; SINTER_DEBUG=help ends the program
