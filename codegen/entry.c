@@ -89,7 +89,7 @@ static em_val dim_value(part *p, sn_dim d) {
 }
 
 static em_val round_up(em *e, em_val n) {
-    return em_and(e, em_add(e, n, em_i64(e, ALIGN - 1)), em_i64(e, -(int64_t)ALIGN));
+    return em_and(e, em_addi(e, n, ALIGN - 1), em_i64(e, -(int64_t)ALIGN));
 }
 
 static em_val is_more(part *p, sn_dim rows, int64_t than) {
@@ -122,7 +122,7 @@ static void lay_out_workspace(part *p) {
             em_val n = dim_value(p, b->count);
             if (b->most) n = em_imin(e, n, dim_value(p, b->most));
             if (b->rows) n = em_select(e, is_more(p, b->rows, b->beyond), n, em_i64(e, 0));
-            em_val bytes = em_mul(e, n, em_i64(e, (int64_t)sn_dtype_size(b->dtype)));
+            em_val bytes = em_muli(e, n, (int64_t)sn_dtype_size(b->dtype));
             size = em_imax(e, size, bytes);
         }
         p->slot[s] = end;
@@ -140,9 +140,8 @@ static void lay_out_workspace(part *p) {
     }
     p->shared_at = end;
     p->counters_at = em_add(e, end, round_up(e, em_i64(e, shared)));
-    p->slots_end = em_add(e, p->counters_at, em_i64(e, count_work_counters(p->u) * ALIGN));
-    p->scratch_bytes =
-        em_add(e, round_up(e, scratch), em_i64(e, ALIGN)); /* threads never share a line */
+    p->slots_end = em_addi(e, p->counters_at, count_work_counters(p->u) * ALIGN);
+    p->scratch_bytes = em_addi(e, round_up(e, scratch), ALIGN); /* threads never share a line */
 }
 
 /* ---- calls ---- */

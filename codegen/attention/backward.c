@@ -66,10 +66,10 @@ static bool make_plan(att_backward *b, const sn_attention_grad *g, const char *n
 static em_val dkv_row(em *e, const att_backward *b, em_val tk, bool of_v, em_val k) {
     const att_plan *p = &b->p;
     em_val base = att_packed_row(e, p, tk, false, em_i64(e, 0));
-    em_val index = em_mul(e, k, em_i64(e, of_v ? b->dv : b->d));
-    em_val packed = em_add(e, em_mul(e, tk, em_i64(e, p->a->d + p->a->dv)), em_i64(e, 63));
+    em_val index = em_muli(e, k, of_v ? b->dv : b->d);
+    em_val packed = em_addi(e, em_muli(e, tk, p->a->d + p->a->dv), 63);
     if (p->pack) index = em_add(e, index, em_and(e, packed, em_i64(e, -64)));
-    if (of_v) index = em_add(e, index, em_mul(e, tk, em_i64(e, b->d)));
+    if (of_v) index = em_add(e, index, em_muli(e, tk, b->d));
     return em_gep(e, base, p->t, index);
 }
 
@@ -152,7 +152,7 @@ static void emit_delta_lse(em *e, const block *w, em_val v, em_val q, em_val row
     em_val x = att_column(e, p, att_scratch(e, w->b->do_offset), v);
     em_val y = att_column(e, p, att_scratch(e, p->acc_offset), v);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->a->dv), em_i64(e, 1));
-    em_val sum = em_carry(e, &l, em_vf(e, 0)), at = em_mul(e, l.i, em_i64(e, p->qb));
+    em_val sum = em_carry(e, &l, em_vf(e, 0)), at = em_muli(e, l.i, p->qb);
     em_val a = att_load(e, p, em_gep(e, x, p->t, at)), b = att_load(e, p, em_gep(e, y, p->t, at));
     em_next(e, &l, sum, em_fma(e, a, b, sum));
     em_end(e, &l);
@@ -239,7 +239,7 @@ static void locate_tile(em *e, const block *w, tile *t) {
     const att_plan *p = &w->b->p;
     const sn_attention *a = p->a;
     if (p->pack) {
-        em_val end = em_add(e, t->k0, em_i64(e, ATT_TILE_KEYS));
+        em_val end = em_addi(e, t->k0, ATT_TILE_KEYS);
         em_val n_packed = em_load(e, SN_I64, att_scratch(e, p->key_offset + 8), 1);
         em_branch br = em_if(e, em_cmp(e, EM_LT, n_packed, end));
         att_pack_kv_call(e, w->f->pack_kv,
@@ -257,7 +257,7 @@ static void locate_tile(em *e, const block *w, tile *t) {
 
 /* Key k, vector v of an array [key][query] in scratch. */
 static em_val tile_row(em *e, const att_plan *p, int64_t offset, em_val k, em_val v) {
-    em_val row = em_gep(e, att_scratch(e, offset), p->t, em_mul(e, k, em_i64(e, p->qb)));
+    em_val row = em_gep(e, att_scratch(e, offset), p->t, em_muli(e, k, p->qb));
     return att_column(e, p, row, v);
 }
 
@@ -289,15 +289,15 @@ static void emit_dkv(em *e, const block *w, const tile *t, att_segment g) {
     const att_backward *b = w->b;
     const att_plan *p = &b->p;
     em_val keys = em_sub(e, g.k1, g.k0), key = em_add(e, t->k0, g.k0);
-    em_val first = em_mul(e, g.v0, em_i64(e, p->lanes));
-    em_val queries = em_mul(e, em_sub(e, g.v1, g.v0), em_i64(e, p->lanes));
+    em_val first = em_muli(e, g.v0, p->lanes);
+    em_val queries = em_muli(e, em_sub(e, g.v1, g.v0), p->lanes);
     em_branch br = em_if(e, w->computes_dkv);
     for (int of_v = 1; of_v >= 0; of_v--) {
         em_val rows = att_scratch(e, of_v ? b->do_rows_offset : b->q_rows_offset);
         att_dkv_args args = {.keys = keys, .queries = queries};
         args.c = dkv_row(e, b, w->block.tk, of_v, key);
         args.a = tile_row(e, p, of_v ? p->s_offset : b->dp_offset, g.k0, g.v0);
-        args.b = em_gep(e, rows, p->t, em_mul(e, first, em_i64(e, of_v ? b->dv : b->d)));
+        args.b = em_gep(e, rows, p->t, em_muli(e, first, of_v ? b->dv : b->d));
         att_dkv_call(e, of_v ? w->f->dv : w->f->dk, args);
     }
     em_endif(e, &br);
@@ -459,7 +459,7 @@ static void zero_dkv(em *e, const kernel *k, em_val k0, em_val k1) {
     em_val n = em_sub(e, k1, k0);
     for (int of_v = 0; of_v < 2; of_v++) {
         att_zero_args args = {.dst = dkv_row(e, b, k->tk, of_v, k0)};
-        args.elements = em_mul(e, n, em_i64(e, of_v ? b->dv : b->d));
+        args.elements = em_muli(e, n, of_v ? b->dv : b->d);
         att_zero_call(e, k->f->zero, args);
     }
 }
@@ -489,8 +489,8 @@ static void zero_tables(em *e, const kernel *k, em_val head) {
 
 /* Begins `if item i is this thread's`; items are dealt out in snake order (0 1 2 2 1 0 0 ...). */
 static em_branch begin_item(em *e, em_val i) {
-    em_val n = e->nthreads, two = em_mul(e, n, em_i64(e, 2)), step = em_rem(e, i, two);
-    em_val back = em_sub(e, em_sub(e, two, em_i64(e, 1)), step);
+    em_val n = e->nthreads, two = em_muli(e, n, 2), step = em_rem(e, i, two);
+    em_val back = em_sub(e, em_subi(e, two, 1), step);
     return em_if(e, em_cmp(e, EM_EQ, em_imin(e, step, back), e->tid));
 }
 
@@ -536,8 +536,8 @@ static void emit_shared_dkv(em *e, const kernel *k, em_val first, em_val end) {
     em_loop i = em_for(e, em_i64(e, 0), em_mul(e, em_sub(e, end, first), tiles), em_i64(e, 1));
     em_branch mine = begin_item(e, i.i);
     em_val kv_head = em_add(e, first, em_div(e, i.i, tiles));
-    em_val k0 = em_mul(e, em_rem(e, i.i, tiles), em_i64(e, ATT_TILE_KEYS));
-    em_val k1 = em_imin(e, em_add(e, k0, em_i64(e, ATT_TILE_KEYS)), k->tk);
+    em_val k0 = em_muli(e, em_rem(e, i.i, tiles), ATT_TILE_KEYS);
+    em_val k1 = em_imin(e, em_addi(e, k0, ATT_TILE_KEYS), k->tk);
     zero_dkv(e, k, k0, k1);
     emit_query_heads(e, k, kv_head, k0, k1, COMPUTE_DKV);
     store_dkv(e, k, kv_head, k0, k1);
@@ -555,14 +555,14 @@ void sn_attention_emit_grad(em *e, const char *name, const sn_attention_grad *g)
     kernel k = {.b = &b, .f = &f, .block = emit_block(e, &b, &f)};
     em_kernel(e, name);
     const sn_attention *a = &g->a;
-    em_val kv_heads = em_mul(e, em_size_value(e, a->batch), em_i64(e, a->heads / a->gqa_ratio));
+    em_val kv_heads = em_muli(e, em_size_value(e, a->batch), a->heads / a->gqa_ratio);
     em_val whole = em_div(e, kv_heads, e->nthreads), first = em_mul(e, whole, e->tid);
     k.tk = em_size_value(e, a->tk);
     k.blocks = em_ceil_div(e, em_ceil_div(e, em_size_value(e, a->tq), b.p.lanes), ATT_NV);
     att_kv_reset(e, &b.p);
     att_relative_reset(e, &b.p);
     if (b.n_relative) {
-        em_val n = em_mul(e, att_relative_elements(e, &b.p), em_i64(e, b.n_relative));
+        em_val n = em_muli(e, att_relative_elements(e, &b.p), b.n_relative);
         att_zero_call(e, f.zero, (att_zero_args){.dst = att_relative_sums(e, &b), .elements = n});
     }
     em_loop h = em_for(e, first, em_add(e, first, whole), em_i64(e, 1));

@@ -58,7 +58,7 @@ typedef struct tile {
 } tile;
 
 static em_val row_bytes(em *e, const sn_attention_operand *o) {
-    return em_mul(e, em_size_value(e, o->row), em_i64(e, (int64_t)sn_dtype_size(o->dtype)));
+    return em_muli(e, em_size_value(e, o->row), (int64_t)sn_dtype_size(o->dtype));
 }
 
 /* Chooses the rows that pv prefetches: those of the next tile, from the packed copy if they are
@@ -67,7 +67,7 @@ static em_val row_bytes(em *e, const sn_attention_operand *o) {
 static void choose_prefetch(em *e, const block *b, tile *t) {
     const att_plan *p = b->p;
     const sn_attention *a = p->a;
-    em_val next = em_add(e, t->k0, em_i64(e, ATT_TILE_KEYS)), zero = em_i64(e, 0);
+    em_val next = em_addi(e, t->k0, ATT_TILE_KEYS), zero = em_i64(e, 0);
     em_val more = em_and(e, em_cmp(e, EM_LT, next, b->k1), em_not(e, b->prefetches_head));
     em_val begin = em_select(e, b->is_partial, b->k0, zero);
     em_val same_head = em_or(e, more, b->is_partial);
@@ -91,7 +91,7 @@ static void choose_prefetch(em *e, const block *b, tile *t) {
 
 /* Packs or scans the keys up to the end of the tile, unless that is done. */
 static void prepare_keys(em *e, const block *b, const tile *t) {
-    em_val end = em_add(e, t->k0, em_i64(e, ATT_TILE_KEYS));
+    em_val end = em_addi(e, t->k0, ATT_TILE_KEYS);
     em_val n_prepared = em_load(e, SN_I64, att_scratch(e, b->p->key_offset + 8), 1);
     em_branch br = em_if(e, em_cmp(e, EM_LT, n_prepared, end));
     att_pack_kv_args args = {ATT_PASS_CONTEXT(e), .batch = b->block.batch, .kv_head = b->kv_head,
@@ -131,11 +131,11 @@ static void locate_tile(em *e, const block *b, tile *t) {
 static void prefetch_bias_tile(em *e, const block *b, const tile *t, em_val key,
                                att_qk_args *args) {
     enum { ROWS = ATT_TILE_KEYS / 2 }; /* of each matrix that qk visits in a tile */
-    em_val next = em_add(e, t->k0, em_i64(e, ATT_TILE_KEYS));
+    em_val next = em_addi(e, t->k0, ATT_TILE_KEYS);
     em_val of[] = {b->block.batch, b->block.head}, bias, step;
     if (!att_has_bias_tile(e, b->p)) return;
     att_bias_tile_next(e, b->p, of, b->block.q0, next, &bias, &step);
-    em_val more = em_cmp(e, EM_LT, next, b->block.tk), half = em_mul(e, step, em_i64(e, ROWS));
+    em_val more = em_cmp(e, EM_LT, next, b->block.tk), half = em_muli(e, step, ROWS);
     args->prefetch_row = em_select(e, more, em_lshr(e, key, em_i64(e, 1)), args->prefetch_row);
     args->prefetch0 = em_select(e, more, bias, args->prefetch0);
     args->prefetch_step0 = em_select(e, more, step, args->prefetch_step0);
@@ -176,7 +176,7 @@ static void emit_qk(em *e, const block *b, const tile *t, em_val n_seg) {
     em_val one = em_i64(e, 1);
     em_loop l = em_for(e, em_i64(e, 0), n_seg, one);
     att_segment g = att_load_segment(e, p, l.i);
-    em_val row = em_gep(e, t->s, p->t, em_mul(e, g.k0, em_i64(e, p->qb)));
+    em_val row = em_gep(e, t->s, p->t, em_muli(e, g.k0, p->qb));
     att_qk_args args = {.prefetch_row = em_lshr(e, em_add(e, t->k0, g.k0), one),
                         .prefetch0 = b->next_q,
                         .prefetch1 = b->out};
@@ -199,7 +199,7 @@ static void emit_pv(em *e, const block *b, const tile *t, em_val n_seg) {
     const att_plan *p = b->p;
     em_loop l = em_for(e, em_i64(e, 0), n_seg, em_i64(e, 1));
     att_segment g = att_load_segment(e, p, l.i);
-    em_val row = em_gep(e, t->s, p->t, em_mul(e, g.k0, em_i64(e, p->qb)));
+    em_val row = em_gep(e, t->s, p->t, em_muli(e, g.k0, p->qb));
     att_pv_args args = {.v = em_gep(e, t->v, p->t, em_mul(e, g.k0, t->v_stride)),
                         .v_stride = t->v_stride,
                         .next_k_step = t->next_k_step,
@@ -219,7 +219,7 @@ static void emit_pv_nan_safe(em *e, const block *b, const tile *t) {
     em_val lo, hi;
     em_loop l = em_for(e, em_i64(e, 0), b->block.nv, em_i64(e, 1));
     att_load_visible_keys(e, p, l.i, &lo, &hi);
-    em_val row = em_gep(e, t->s, p->t, em_mul(e, lo, em_i64(e, p->qb)));
+    em_val row = em_gep(e, t->s, p->t, em_muli(e, lo, p->qb));
     att_pv_nan_safe_args args = {.v = em_gep(e, t->v, p->t, em_mul(e, lo, t->v_stride)),
                                  .v_stride = t->v_stride};
     args.p = att_column(e, p, row, l.i);
@@ -277,7 +277,7 @@ static void locate_queries(em *e, block *b, em_val index) {
     em_val vectors = em_ceil_div(e, b->block.tq, p->lanes), blocks = em_ceil_div(e, vectors, p->nv);
     em_val v0 = em_div(e, em_mul(e, vectors, index), blocks);
     em_val v1 = em_div(e, em_mul(e, vectors, em_add(e, index, one)), blocks);
-    em_val bytes = em_mul(e, b->block.tk, em_i64(e, (int64_t)(p->a->d + p->a->dv) * p->esize));
+    em_val bytes = em_muli(e, b->block.tk, (int64_t)(p->a->d + p->a->dv) * p->esize);
     b->prefetches_head = em_and(e, em_cmp(e, EM_EQ, v1, vectors),
                                 em_cmp(e, EM_LE, bytes, em_i64(e, NEXT_HEAD_BYTES)));
     b->block.q0 = em_mul(e, v0, lanes), b->block.nv = em_sub(e, v1, v0);
@@ -289,7 +289,7 @@ static void locate_queries(em *e, block *b, em_val index) {
 static void locate_next_head(em *e, block *b, em_val head) {
     const sn_attention *a = b->p->a;
     em_val heads = em_i64(e, a->heads), one = em_i64(e, 1);
-    em_val end = em_mul(e, em_size_value(e, a->batch), em_i64(e, a->heads));
+    em_val end = em_muli(e, em_size_value(e, a->batch), a->heads);
     em_val next = em_imin(e, em_add(e, head, one), em_sub(e, end, one));
     b->next_batch = em_div(e, next, heads), b->next_head = em_rem(e, next, heads);
     em_val kv_head = em_div(e, b->next_head, em_i64(e, a->gqa_ratio));
@@ -308,7 +308,7 @@ static void begin_block(em *e, block *b, const att_block_args *q) {
     b->is_last = em_cmp(e, EM_EQ, b->k1, b->block.tk);
     b->is_partial = em_not(e, em_and(e, b->is_first, b->is_last));
     em_val distance = em_i64(e, p->states_offset - p->state_bytes); /* of state 1 from state 0 */
-    em_val state = em_add(e, distance, em_mul(e, q->state, em_i64(e, p->state_bytes)));
+    em_val state = em_add(e, distance, em_muli(e, q->state, p->state_bytes));
     state = em_select(e, em_cmp(e, EM_EQ, q->state, zero), zero, state);
     em_store(e, SN_I64, att_scratch(e, p->current_state_offset), state);
     b->block.batch = em_div(e, q->head, heads), b->block.head = em_rem(e, q->head, heads);
@@ -344,7 +344,7 @@ static void emit_enter(em *e, const block *b, em_val q_base, em_val q_row, em_va
     em_val l_i = att_column(e, p, att_block_state(e, p, p->l_offset), l.i);
     em_store(e, p->t, l_i, em_vf(e, 0));
     em_loop d = em_for(e, zero, em_i64(e, a->dv), one);
-    em_val row = em_gep(e, acc, p->t, em_mul(e, d.i, em_i64(e, p->qb)));
+    em_val row = em_gep(e, acc, p->t, em_muli(e, d.i, p->qb));
     em_store(e, p->t, att_column(e, p, row, l.i), em_vf(e, 0));
     em_end(e, &d);
     em_end(e, &l);
@@ -426,10 +426,10 @@ static void emit_head(em *e, const att_plan *p, em_val fn, em_val head, em_val f
                       em_val tid) {
     em_val zero = em_i64(e, 0), one = em_i64(e, 1), tk = em_size_value(e, p->a->tk);
     em_val blocks = em_ceil_div(e, em_ceil_div(e, em_size_value(e, p->a->tq), p->lanes), p->nv);
-    em_val kv_block = em_i64(e, att_kv_block_keys(p)), two = em_mul(e, n, em_i64(e, 2));
+    em_val kv_block = em_i64(e, att_kv_block_keys(p)), two = em_muli(e, n, 2);
     em_val once = em_cmp(e, EM_LE, tk, em_i64(e, 2 * att_kv_block_keys(p)));
     kv_block = em_select(e, once, em_imax(e, tk, one), kv_block);
-    em_val some = em_select(e, once, em_imax(e, blocks, one), em_mul(e, n, em_i64(e, ATT_STATES)));
+    em_val some = em_select(e, once, em_imax(e, blocks, one), em_muli(e, n, ATT_STATES));
     em_loop g = em_for(e, zero, blocks, some);
     em_loop k = em_for(e, zero, em_imax(e, tk, one), kv_block);
     em_loop i = em_for(e, g.i, em_imin(e, em_add(e, g.i, some), blocks), one);
@@ -453,7 +453,7 @@ static void emit_head(em *e, const att_plan *p, em_val fn, em_val head, em_val f
 static void emit_all_blocks(em *e, const att_plan *p, em_val fn) {
     const sn_attention *a = p->a;
     em_val zero = em_i64(e, 0), one = em_i64(e, 1), n = e->nthreads, tid = e->tid;
-    em_val heads = em_mul(e, em_size_value(e, a->batch), em_i64(e, a->heads));
+    em_val heads = em_muli(e, em_size_value(e, a->batch), a->heads);
     em_val blocks = em_ceil_div(e, em_ceil_div(e, em_size_value(e, a->tq), p->lanes), p->nv);
     em_val whole = em_div(e, heads, n), first = em_mul(e, whole, tid);
     att_kv_reset(e, p);

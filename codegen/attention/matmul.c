@@ -36,16 +36,16 @@ static void emit_qk_group(em *e, const att_plan *p, int d, int rows, int nv, con
     em_val acc[64], first[64], at[32];
     for (int i = 0; i < rows * nv; i++) acc[i] = first[i] = em_carry(e, &l, em_vf(e, 0));
     em_val quarter = em_lshr(e, l.i, em_i64(e, 2)), three = em_i64(e, 3);
-    em_val line = em_mul(e, em_lshr(e, l.i, em_i64(e, 4)), em_i64(e, LINE));
+    em_val line = em_muli(e, em_lshr(e, l.i, em_i64(e, 4)), LINE);
     for (int i = 0; i < 2; i++) { /* a line of each of four rows, then their next line */
         em_val row = em_mul(e, em_and(e, quarter, three), f->step[i]);
         bool write = i && !att_has_bias_tile(e, p); /* rows of the result */
         em_prefetch(e, em_gep_bytes(e, f->ptr[i], em_add(e, row, line)), write, 2);
     }
     for (int u = 0; u < step; u++) {
-        em_val at_d = em_add(e, l.i, em_i64(e, u));
+        em_val at_d = em_addi(e, l.i, u);
         for (int i = 0; i < rows; i++) at[i] = em_gep(e, key[i], p->t, at_d);
-        em_val q_at = em_gep(e, q, p->t, em_mul(e, at_d, em_i64(e, p->qb)));
+        em_val q_at = em_gep(e, q, p->t, em_muli(e, at_d, p->qb));
         multiply_add(e, p, rows, nv, at, q_at, acc);
     }
     for (int i = 0; i < rows * nv; i++) em_next(e, &l, first[i], acc[i]);
@@ -81,7 +81,7 @@ em_val att_emit_qk(em *e, const att_plan *p, const char *name, int nv, int d, in
     /* whole subtiles, so that the bias is added to each key once */
     if ((flags & ATT_QK_ADD) && rows > ATT_SUBTILE_KEYS) rows = ATT_SUBTILE_KEYS;
     em_loop l = em_for(e, em_i64(e, 0), a.keys, em_i64(e, rows));
-    em_val last = em_sub(e, em_sub(e, a.k_rows, em_i64(e, 1)), l.i);
+    em_val last = em_sub(e, em_subi(e, a.k_rows, 1), l.i);
     em_val key[32], s[64];
     for (int i = 0; i < rows; i++) {
         em_val row = em_add(e, l.i, em_imin(e, em_i64(e, i), last));
@@ -93,7 +93,7 @@ em_val att_emit_qk(em *e, const att_plan *p, const char *name, int nv, int d, in
     f.ptr[0] = em_gep_bytes(e, a.prefetch0, em_mul(e, row, a.prefetch_step0));
     f.ptr[1] = em_gep_bytes(e, a.prefetch1, em_mul(e, row, a.prefetch_step1));
     emit_qk_group(e, p, d, rows, nv, key, a.q, &f, s);
-    em_val out = em_gep(e, a.s, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
+    em_val out = em_gep(e, a.s, p->t, em_muli(e, l.i, p->qb));
     store_scores(e, p, &a, out, rows, nv, flags, s);
     em_end(e, &l);
     return att_end(e);
@@ -162,13 +162,13 @@ static int choose_rows(const att_plan *p, int nv, int dv) {
  * of V; smaller ones alternate between a line of K and a line of V. */
 static pv_prefetch choose_prefetch(em *e, const att_plan *p, int rows, em_val c,
                                    const att_pv_args *a) {
-    em_val at = em_mul(e, c, em_i64(e, p->esize)), one = em_i64(e, 1);
+    em_val at = em_muli(e, c, p->esize), one = em_i64(e, 1);
     if (rows * p->esize >= LINE)
         return (pv_prefetch){{em_gep_bytes(e, a->next_k, at), em_gep_bytes(e, a->next_v, at)},
                              {a->next_k_step, a->next_v_step}};
     em_val group = LLVMBuildUDiv(e->b, c, em_i64(e, rows), "");
     em_val odd = em_cmp(e, EM_NE, em_and(e, group, one), em_i64(e, 0));
-    at = em_mul(e, em_lshr(e, group, one), em_i64(e, LINE));
+    at = em_muli(e, em_lshr(e, group, one), LINE);
     em_val from = em_gep_bytes(e, em_select(e, odd, a->next_v, a->next_k), at);
     em_val step = em_select(e, odd, a->next_v_step, a->next_k_step);
     return (pv_prefetch){{from, from}, {step, step}};
@@ -185,7 +185,7 @@ em_val att_emit_pv(em *e, const att_plan *p, const char *name, int nv, int dv) {
         int lo = part ? split : 0, hi = part ? dv : split;
         if (lo == hi) continue;
         em_loop l = em_for(e, em_i64(e, lo), em_i64(e, hi), em_i64(e, rows));
-        em_val acc = em_gep(e, a.acc, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
+        em_val acc = em_gep(e, a.acc, p->t, em_muli(e, l.i, p->qb));
         pv_prefetch f = choose_prefetch(e, p, rows, l.i, &a);
         emit_pv_group(e, p, rows, nv, em_gep(e, a.v, p->t, l.i), acc, &a, &f);
         em_end(e, &l);
@@ -196,11 +196,11 @@ em_val att_emit_pv(em *e, const att_plan *p, const char *name, int nv, int dv) {
 static em_val emit_pv_nan_safe(em *e, const att_plan *p) {
     att_pv_nan_safe_args a = att_pv_nan_safe_begin(e, p, "pv_nan_safe");
     em_loop i = em_for(e, em_i64(e, 0), em_i64(e, p->a->dv), em_i64(e, 1));
-    em_val out = em_gep(e, a.acc, p->t, em_mul(e, i.i, em_i64(e, p->qb)));
+    em_val out = em_gep(e, a.acc, p->t, em_muli(e, i.i, p->qb));
     em_val before = att_load(e, p, out);
     em_loop k = em_for(e, em_i64(e, 0), a.keys, em_i64(e, 1));
     em_val acc = em_carry(e, &k, before);
-    em_val weight = att_load(e, p, em_gep(e, a.p, p->t, em_mul(e, k.i, em_i64(e, p->qb))));
+    em_val weight = att_load(e, p, em_gep(e, a.p, p->t, em_muli(e, k.i, p->qb)));
     em_val at = em_gep(e, em_gep(e, a.v, p->t, em_mul(e, k.i, a.v_stride)), p->t, i.i);
     em_val more = em_fma(e, em_load_splat(e, p->t, at, p->lanes), weight, acc);
     em_val none = em_cmp(e, EM_EQ, weight, em_vf(e, 0));

@@ -19,7 +19,7 @@ typedef struct column {
 } column;
 
 static em_val score_at(em *e, const att_plan *p, const column *c, em_val k) {
-    return em_gep(e, c->s, p->t, em_mul(e, k, em_i64(e, p->qb)));
+    return em_gep(e, c->s, p->t, em_muli(e, k, p->qb));
 }
 
 /* qk becomes the scores s, in place: score and mask regions. Returns the maximum over the keys.
@@ -27,9 +27,9 @@ static em_val score_at(em *e, const att_plan *p, const column *c, em_val k) {
 static em_val emit_scores(em *e, const att_plan *p, const column *c, att_regions *regions) {
     em_loop l = em_for(e, c->lo, c->hi, em_i64(e, 4));
     em_val max = em_carry(e, &l, em_vf(e, -INFINITY)), x[4];
-    em_val last = em_sub(e, c->tk, em_i64(e, 1));
+    em_val last = em_subi(e, c->tk, 1);
     for (int u = 0; u < 4; u++) {
-        em_val k = em_add(e, l.i, em_i64(e, u)), at = score_at(e, p, c, k);
+        em_val k = em_addi(e, l.i, u), at = score_at(e, p, c, k);
         em_val k_abs = em_imin(e, em_add(e, c->k0, k), last);
         regions->bias_tiles.key = k;
         x[u] = att_regions_apply(regions, e, p, att_load(e, p, at), k_abs);
@@ -56,7 +56,7 @@ static em_val emit_update(em *e, const att_plan *p, const column *c, em_val s_ma
     att_store(e, p, em_mul(e, att_load(e, p, c->l_i), alpha), c->l_i);
     em_branch begun = em_if(e, att_any_lane(e, em_cmp(e, EM_GT, m_i, em_vf(e, -INFINITY))));
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->a->dv), em_i64(e, 1));
-    em_val acc = em_gep(e, c->acc, p->t, em_mul(e, l.i, em_i64(e, p->qb)));
+    em_val acc = em_gep(e, c->acc, p->t, em_muli(e, l.i, p->qb));
     att_store(e, p, em_mul(e, att_load(e, p, acc), alpha), acc);
     em_end(e, &l);
     em_endif(e, &begun);
@@ -75,11 +75,11 @@ static void emit_weights(em *e, const att_plan *p, const column *c, em_val m_i) 
         em_loop l = em_for(e, begin[part], end[part], em_i64(e, unroll));
         em_val l_ij = em_carry(e, &l, sum), w[4];
         for (int u = 0; u < unroll; u++) {
-            em_val at = score_at(e, p, c, em_add(e, l.i, em_i64(e, u)));
+            em_val at = score_at(e, p, c, em_addi(e, l.i, u));
             w[u] = att_exp(e, em_sub(e, att_load(e, p, at), m_i));
             em_val kept = w[u];
             if (c->keep) {
-                em_val bit = att_keep_bit(e, c->keep, em_add(e, l.i, em_i64(e, u)));
+                em_val bit = att_keep_bit(e, c->keep, em_addi(e, l.i, u));
                 kept = em_select(e, bit, kept, em_vf(e, 0));
             }
             att_store(e, p, kept, at);
@@ -97,7 +97,7 @@ static void emit_weights(em *e, const att_plan *p, const column *c, em_val m_i) 
 static void begin_regions(em *e, const att_plan *p, const att_vector_args *q, bool masked,
                           em_val first, att_regions *g) {
     em_val i = em_add(e, em_int_cast(e, first, e->i32), em_iota(e, e->i32, p->lanes));
-    em_val last = em_int_cast(e, em_sub(e, em_size_value(e, p->a->tq), em_i64(e, 1)), e->i32);
+    em_val last = em_int_cast(e, em_subi(e, em_size_value(e, p->a->tq), 1), e->i32);
     i = em_imin(e, i, last); /* lanes beyond the last query repeat it: tables stay in range */
     *g = (att_regions){.relative = att_relative_index(e, p, first)};
     if (att_qk_is_score(p))
@@ -111,7 +111,7 @@ static void begin_regions(em *e, const att_plan *p, const att_vector_args *q, bo
 em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
     att_vector_args q = att_vector_begin(e, p, masked ? "softmax_mask" : "softmax");
     att_use_context(e, q.buf, q.dim, q.scratch);
-    em_val at = em_mul(e, q.v, em_i64(e, p->lanes));
+    em_val at = em_muli(e, q.v, p->lanes);
     column c = {.s = em_gep(e, att_scratch(e, p->s_offset), p->t, at),
                 .acc = em_gep(e, att_block_state(e, p, p->acc_offset), p->t, at),
                 .qk_max = em_gep(e, att_scratch(e, p->qk_max_offset), p->t, at),

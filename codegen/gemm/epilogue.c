@@ -24,19 +24,19 @@ static void store_c(em *e, const gemm_plan *p, em_val v, const sn_gemm_at *at) {
         return;
     }
     for (int i = 0; i < p->lanes; i++)
-        em_store_mask(e, c->dtype, em_gep(e, to, c->dtype, em_mul(e, col, em_i64(e, i))),
-                      em_extract(e, v, i), at->mask ? em_extract(e, at->mask, i) : NULL);
+        em_store_mask(e, c->dtype, em_gep(e, to, c->dtype, em_muli(e, col, i)), em_extract(e, v, i),
+                      at->mask ? em_extract(e, at->mask, i) : NULL);
 }
 
 /* Row i of the microtiles. */
 static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_val i) {
     const sn_gemm *g = p->g;
     em_val n = em_size_value(e, g->n);
-    em_val row = em_gep(e, q->acc, p->t, em_mul(e, i, em_i64(e, p->panel)));
+    em_val row = em_gep(e, q->acc, p->t, em_muli(e, i, p->panel));
     for (int j = 0; j < p->epi_cols; j += p->lanes) {
         sn_gemm_at at = {.batch = {q->batch0, q->batch1, q->batch2},
                          .row = em_add(e, q->row, i),
-                         .col = em_add(e, q->col, em_i64(e, j)),
+                         .col = em_addi(e, q->col, j),
                          .lanes = p->lanes};
         at.mask = column_mask(e, p, n, at.col);
         em_val acc[2] = {em_load(e, p->t, em_gep(e, row, p->t, em_i64(e, j)), p->lanes), NULL};

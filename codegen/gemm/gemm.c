@@ -13,7 +13,7 @@ enum {
 };
 
 em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_val panel) {
-    em_val first = em_mul(e, panel, em_i64(e, p->epi_cols));
+    em_val first = em_muli(e, panel, p->epi_cols);
     if (!pair_distance) return first;
     em_val h = em_i64(e, pair_distance); /* skips the second halves of the blocks before */
     return em_add(e, first, em_mul(e, em_div(e, first, h), h));
@@ -67,7 +67,7 @@ static em_val count_row_parts(em *e, const gemm_plan *p, em_val m) {
     em_val nt = e->nthreads, parts = one(e), tiles = em_i64(e, 4 * p->mr);
     for (int d = 2; d <= MAX_ROW_PARTS; d *= 2) {
         em_val divides = em_cmp(e, EM_EQ, em_and(e, nt, em_i64(e, d - 1)), zero(e));
-        em_val enough = em_cmp(e, EM_GE, m, em_mul(e, tiles, em_i64(e, d)));
+        em_val enough = em_cmp(e, EM_GE, m, em_muli(e, tiles, d));
         parts = em_select(e, em_and(e, divides, enough), em_i64(e, d), parts);
     }
     return em_select(e, em_cmp(e, EM_GE, m, em_mul(e, tiles, nt)), nt, parts);
@@ -78,7 +78,7 @@ static em_val count_row_parts(em *e, const gemm_plan *p, em_val m) {
 static em_val choose_row_parts(em *e, const gemm_plan *p, const gemm_state *s) {
     em_val by_rows = count_row_parts(e, p, s->m);
     if (!p->pack_b) return by_rows;
-    em_val columns = em_cmp(e, EM_GE, s->n_panels, em_mul(e, e->nthreads, em_i64(e, 4)));
+    em_val columns = em_cmp(e, EM_GE, s->n_panels, em_muli(e, e->nthreads, 4));
     if (p->pack_a) columns = em_and(e, columns, em_cmp(e, EM_GE, s->n, s->m));
     return em_select(e, columns, one(e), by_rows);
 }
@@ -95,8 +95,8 @@ static share grid_share(em *e, const gemm_state *s, em_val part, em_val row_part
     gemm_share(e, em_ceil_div(e, n_rows, ROW_UNIT), em_div(e, part, col_parts), row_parts, &r.row0,
                &r.row1);
     gemm_share(e, s->n_panels, em_rem(e, part, col_parts), col_parts, &r.panel0, &r.panel1);
-    r.row1 = em_imin(e, em_mul(e, r.row1, em_i64(e, ROW_UNIT)), n_rows);
-    r.row0 = em_mul(e, r.row0, em_i64(e, ROW_UNIT));
+    r.row1 = em_imin(e, em_muli(e, r.row1, ROW_UNIT), n_rows);
+    r.row0 = em_muli(e, r.row0, ROW_UNIT);
     return r;
 }
 
@@ -137,7 +137,7 @@ static remainder plan_remainder(em *e, const gemm_plan *p, const gemm_state *s, 
     rows = em_imax(e, em_sub(e, s->m, r.row0), one(e));
     em_val blocks = em_ceil_div(e, rows, p->mc);
     r.item_rows = em_div(e, em_add(e, rows, em_sub(e, blocks, one(e))), blocks);
-    em_val items = em_mul(e, nt, em_i64(e, DYNAMIC_WORK_ITEMS / DYNAMIC_FRACTION));
+    em_val items = em_muli(e, nt, DYNAMIC_WORK_ITEMS / DYNAMIC_FRACTION);
     em_val panels = em_div(e, s->n_panels, items);
     r.item_panels = em_imax(e, em_mul(e, panels, blocks), em_i64(e, GEMM_PACK_A_PANELS));
     em_val up = em_add(e, s->n_panels, em_sub(e, r.item_panels, one(e)));
@@ -186,7 +186,7 @@ static void emit_kernel(em *e, const gemm_plan *p) {
 
     em_val nt = e->nthreads, tid = e->tid, item0, item1;
     em_val even = em_cmp(e, EM_EQ, em_rem(e, items, nt), zero(e));
-    em_val many = em_cmp(e, EM_GE, items, em_mul(e, nt, em_i64(e, 4)));
+    em_val many = em_cmp(e, EM_GE, items, em_muli(e, nt, 4));
     em_val by_item = em_or(e, even, many);
     em_val row_parts = em_select(e, by_item, one(e), choose_row_parts(e, p, &s));
     em_val col_parts = em_select(e, by_item, one(e), em_div(e, nt, row_parts));

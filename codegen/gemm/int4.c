@@ -108,14 +108,14 @@ em_val gemm_emit_int4_dequantize(em *e, const gemm_plan *p) {
     em_val table = make_table(e, p);
     int rows = p->g->scale_group / INT4_PER_WORD;
     em_loop l = em_for(e, zero(e), q.n_groups, one(e));
-    em_val scales = em_mul(e, l.i, em_i64(e, p->panel));
+    em_val scales = em_muli(e, l.i, p->panel);
     em_loop r = em_for(e, zero(e), em_i64(e, rows), one(e));
-    em_val row = em_mul(e, em_add(e, em_mul(e, l.i, em_i64(e, rows)), r.i), em_i64(e, p->panel));
-    em_val to = em_gep(e, q.dst, p->t, em_mul(e, row, em_i64(e, INT4_PER_WORD)));
+    em_val row = em_muli(e, em_add(e, em_muli(e, l.i, rows), r.i), p->panel);
+    em_val to = em_gep(e, q.dst, p->t, em_muli(e, row, INT4_PER_WORD));
     for (int c = 0; c < p->panel; c += p->lanes) {
-        em_val at = em_gep(e, q.words, SN_I32, em_add(e, row, em_i64(e, c)));
+        em_val at = em_gep(e, q.words, SN_I32, em_addi(e, row, c));
         em_val words = em_load(e, SN_I32, at, p->lanes);
-        at = em_gep(e, q.scales, SN_BF16, em_add(e, scales, em_i64(e, c)));
+        at = em_gep(e, q.scales, SN_BF16, em_addi(e, scales, c));
         em_val scale = em_load(e, SN_BF16, at, p->lanes);
         for (int j = 0; j < INT4_PER_WORD; j++)
             em_store(e, p->t, em_gep(e, to, p->t, em_i64(e, j * p->panel + c)),
@@ -136,13 +136,13 @@ em_val gemm_emit_int4_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size ro
     em_val row_stride = em_size_value(e, row), col_stride = em_size_value(e, col);
     em_val lane = em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, col_stride, p->lanes));
     em_loop l = em_for(e, zero(e), q.kb, em_i64(e, INT4_PER_WORD));
-    em_val to = em_mul(e, em_div(e, l.i, em_i64(e, INT4_PER_WORD)), em_i64(e, p->panel));
+    em_val to = em_muli(e, em_div(e, l.i, em_i64(e, INT4_PER_WORD)), p->panel);
     for (int c = 0; c < p->panel; c += p->lanes) {
         int64_t j0 = c % p->epi_cols; /* within a half of pairs */
-        em_val mask = em_tail_mask(e, em_sub(e, q.n_cols, em_i64(e, j0)), p->lanes);
+        em_val mask = em_tail_mask(e, em_subi(e, q.n_cols, j0), p->lanes);
         em_val words = NULL;
         for (int j = 0; j < INT4_PER_WORD; j++) {
-            em_val at = em_mul(e, em_add(e, l.i, em_i64(e, j)), row_stride);
+            em_val at = em_mul(e, em_addi(e, l.i, j), row_stride);
             em_val column = em_i64(e, j0 + c / p->epi_cols * pair_distance);
             at = em_add(e, at, em_mul(e, column, col_stride));
             em_val x = em_gather(e, dtype, em_gep(e, q.src, dtype, at), lane, mask);
@@ -150,7 +150,7 @@ em_val gemm_emit_int4_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size ro
             i = em_shl(e, em_and(e, i, em_like(e, i, 15)), em_like(e, i, 4 * j));
             words = words ? em_or(e, words, i) : i;
         }
-        em_val at = em_gep(e, q.dst, SN_I32, em_add(e, to, em_i64(e, c)));
+        em_val at = em_gep(e, q.dst, SN_I32, em_addi(e, to, c));
         em_store(e, SN_I32, at, words);
     }
     em_end(e, &l);

@@ -36,25 +36,25 @@ enum { B_PREFETCH_STEPS = 32 }; /* of k: prefetch distance if a panel serves one
 /* Element k of a panel that was packed in advance. */
 static em_val packed_panel(em *e, const gemm_plan *p, const gemm_state *s, em_val panel, em_val k) {
     em_val row = em_add(e, em_mul(e, panel, s->k), k);
-    return em_gep(e, s->b, p->b_type, em_mul(e, row, em_i64(e, p->panel)));
+    return em_gep(e, s->b, p->b_type, em_muli(e, row, p->panel));
 }
 
 /* Unpacked B: the first column of a panel, from row pc on. */
 static em_val b_columns(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
     const sn_gemm_operand *b = &p->g->b;
-    em_val col = em_mul(e, panel, em_i64(e, p->panel));
+    em_val col = em_muli(e, panel, p->panel);
     em_val at = em_mul(e, s->pc, em_size_value(e, b->row));
     return em_gep(e, s->b, b->dtype, em_add(e, at, em_mul(e, col, em_size_value(e, b->col))));
 }
 
 /* A panel of the NC block that is packed in scratch. */
 static em_val nc_block_panel(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
-    em_val at = em_mul(e, em_sub(e, panel, s->jc), em_i64(e, p->kc * p->panel));
+    em_val at = em_muli(e, em_sub(e, panel, s->jc), p->kc * p->panel);
     return em_gep(e, em_gep_bytes(e, e->scratch, em_i64(e, p->b_offset)), p->t, at);
 }
 
 static em_val columns_left(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
-    return em_sub(e, s->n, em_mul(e, panel, em_i64(e, p->panel)));
+    return em_sub(e, s->n, em_muli(e, panel, p->panel));
 }
 
 /* Whether this panel is read in place: only whole panels are. */
@@ -110,7 +110,7 @@ static void emit_int4_row(em *e, const gemm_plan *p, gemm_state *s, em_val lo, e
     }
     em_loop jr = em_for(e, lo, hi, one(e));
     em_loop j = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
-    em_val col = em_mul(e, j.i, em_i64(e, p->nr));
+    em_val col = em_muli(e, j.i, p->nr);
     gemm_int4_row_args args = {.a = row};
     int4_panel(e, p, s, jr.i, zero(e), &args.words, &args.scales);
     args.words = em_gep(e, args.words, SN_I32, col);
@@ -219,12 +219,12 @@ static em_val emit_panel_pairs(em *e, const gemm_plan *p, gemm_state *s, em_val 
     if (p->keeps_partial_c) single = em_and(e, single, em_cmp(e, EM_EQ, s->kb, s->k));
     em_branch br = em_if(e, single);
     em_val half = em_ashr(e, em_sub(e, hi, lo), one(e));
-    em_val panel = em_mul(e, s->k, em_i64(e, p->panel)), distance = em_mul(e, half, panel);
+    em_val panel = em_muli(e, s->k, p->panel), distance = em_mul(e, half, panel);
     em_val second_acc = em_gep(e, e->scratch, p->t, em_i64(e, p->panel));
     em_loop l = em_for(e, zero(e), half, one(e));
     em_val first = em_add(e, lo, l.i), b = em_gep(e, s->b, p->b_type, em_mul(e, first, panel));
     em_loop j = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
-    em_val col = em_mul(e, j.i, em_i64(e, p->nr));
+    em_val col = em_muli(e, j.i, p->nr);
     gemm_ukr_call(e, p->fn.ukr_1x2,
                   (gemm_ukr_args){.a = gemm_a_tile(e, p, s, zero(e), zero(e)),
                                   .b = em_gep(e, b, p->b_type, col),
@@ -293,7 +293,7 @@ static void emit_jr(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val 
 /* keeps_partial_c: jc and pc loops within an MC block, for panels [lo, hi). */
 static void emit_jc_pc(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
     em_loop jc = em_for(e, lo, hi, em_i64(e, p->nc_panels));
-    em_val end = em_imin(e, hi, em_add(e, jc.i, em_i64(e, p->nc_panels)));
+    em_val end = em_imin(e, hi, em_addi(e, jc.i, p->nc_panels));
     em_val last_jc = em_cmp(e, EM_EQ, end, hi);
     s->jc = jc.i;
     em_loop pc = em_for(e, zero(e), em_imax(e, s->k, one(e)), s->kc);
@@ -348,7 +348,7 @@ static void begin_mc_block(em *e, const gemm_plan *p, gemm_state *s, em_val row0
     }
     s->has_next_panel = s->has_next_block;
     s->n_tiles = count_tiles(e, p, s->ib);
-    em_val sharing = em_mul(e, count_full(e, p, s->ib), em_i64(e, p->panel_tiles));
+    em_val sharing = em_muli(e, count_full(e, p, s->ib), p->panel_tiles);
     em_val bytes =
         em_i64(e, p->panel * (int)sn_dtype_size(p->b_type) - 1); /* of a row; rounds up */
     s->b_next_step = em_div(e, em_add(e, bytes, sharing), sharing);
@@ -391,7 +391,7 @@ static void pack_a_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, e
 static void emit_jc_pc_ic(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                           em_val panel0, em_val panel1) {
     em_loop jc = em_for(e, panel0, panel1, em_i64(e, p->nc_panels)), pc;
-    em_val end = em_imin(e, panel1, em_add(e, jc.i, em_i64(e, p->nc_panels)));
+    em_val end = em_imin(e, panel1, em_addi(e, jc.i, p->nc_panels));
     s->jc = jc.i;
     s->panel_end = panel1;
     s->pc = zero(e);
@@ -418,8 +418,7 @@ static void emit_ic_jc_pc(em *e, const gemm_plan *p, gemm_state *s, em_val row0,
     em_val n_panels = em_i64(e, GEMM_PACK_A_PANELS);
     s->packs_a = em_cmp(e, EM_GE, em_sub(e, panel1, panel0), n_panels);
     s->jc = panel0;
-    s->next_panel =
-        em_gep(e, s->b, p->b_type, em_mul(e, em_mul(e, panel0, s->k), em_i64(e, p->panel)));
+    s->next_panel = em_gep(e, s->b, p->b_type, em_muli(e, em_mul(e, panel0, s->k), p->panel));
     s->pc = zero(e);
     s->kb = s->k;
     if (p->keeps_partial_c) { /* few rows stay in L2 with all of K */
@@ -446,7 +445,7 @@ void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_v
         emit_jc_pc_ic(e, p, s, row0, row1, panel0, panel1);
     } else { /* scratch holds partial C or packed A of so many rows */
         em_loop ic = em_for(e, row0, row1, em_i64(e, p->mc_outer));
-        em_val end = em_imin(e, row1, em_add(e, ic.i, em_i64(e, p->mc_outer)));
+        em_val end = em_imin(e, row1, em_addi(e, ic.i, p->mc_outer));
         emit_jc_pc_ic(e, p, s, ic.i, end, panel0, panel1);
         em_end(e, &ic);
     }

@@ -210,7 +210,7 @@ static region_eval begin_eval(const fused_region *x, const sn_gemm_at *at, const
 static sn_gemm_at half_at(em *e, const sn_kernel *k, const sn_gemm_at *at, int half) {
     sn_gemm_at r = *at;
     int64_t pair = sn_attr_int(k->step->node, SN_A_pair, 0);
-    if (half) r.col = em_add(e, at->col, em_i64(e, pair));
+    if (half) r.col = em_addi(e, at->col, pair);
     return r;
 }
 
@@ -400,7 +400,7 @@ static em_val emit_sum(em *e, const fused_region *pro, const sn_node *sum, sn_ge
     em_loop l = em_for(e, col, whole, em_i64(e, block));
     for (int c = 0; c < CHAINS; c++) first[c] = em_carry(e, &l, em_vf(e, 0));
     for (int c = 0; c < CHAINS; c++) {
-        at.col = em_add(e, l.i, em_i64(e, c * e->lanes));
+        at.col = em_addi(e, l.i, c * e->lanes);
         em_next(e, &l, first[c], em_add(e, first[c], summand(e, pro, sum, &at, state)));
     }
     em_end(e, &l);

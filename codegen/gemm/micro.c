@@ -87,7 +87,7 @@ static void prefetch_a_rows(em *e, const micro *m, em_val a, em_val k, int u) {
     int size = m->p->esize, iterations = GEMM_LINE / size / m->unroll; /* per line */
     int each = (m->rows + iterations - 1) / iterations;
     em_val phase = em_and(e, k, em_i64(e, (iterations - 1) * m->unroll)); /* times unroll */
-    em_val by = em_mul(e, phase, em_i64(e, each * m->a_stride * size / m->unroll));
+    em_val by = em_muli(e, phase, each * m->a_stride * size / m->unroll);
     em_val first = em_gep_bytes(e, a, by);
     for (int i = u; i < each; i += m->unroll) {
         em_val row = em_gep(e, first, m->p->t, em_i64(e, i * m->a_stride));
@@ -112,9 +112,9 @@ static void emit_prefetches(em *e, const micro *m, carried *c, const em_val *b, 
         if (m->is_1x2 && from_memory(p)) prefetch_panel(e, p, b[t], u, FARTHER, 2);
         if (!p->pack_b && m->rows < p->mr && !m->is_1x2) prefetch_panel(e, p, b[t], u, FAR, 2);
     }
-    if (m->prefetches_b_list) gemm_prefetch_b(e, p, m->arg.b_next, em_add(e, k, em_i64(e, u)));
+    if (m->prefetches_b_list) gemm_prefetch_b(e, p, m->arg.b_next, em_addi(e, k, u));
     if (m->prefetches_c_list && u % (1 << p->c_prefetch_shift) == 0)
-        gemm_prefetch_c(e, p, m->arg.c_list, em_add(e, k, em_i64(e, u)));
+        gemm_prefetch_c(e, p, m->arg.c_list, em_addi(e, k, u));
     prefetch_stream(e, &c->b_next, m->arg.b_next_step);
     prefetch_stream(e, &c->next_a, m->arg.next_a_step);
 }
@@ -199,8 +199,7 @@ static void store_accumulators(em *e, const micro *m, const em_val *acc) {
     em_val to = direct ? m->arg.c : m->arg.tile;
     em_val row = direct ? m->arg.c_stride : em_i64(e, p->panel);
     for (int i = 0; i < m->rows * m->panels * p->nv; i++) {
-        em_val at =
-            em_add(e, em_mul(e, em_i64(e, i / p->nv), row), em_i64(e, i % p->nv * p->lanes));
+        em_val at = em_addi(e, em_mul(e, em_i64(e, i / p->nv), row), i % p->nv * p->lanes);
         em_store(e, p->t, em_gep(e, to, p->t, at), acc[i]);
     }
 }

@@ -41,7 +41,7 @@ static void transpose_tile(em *e, const gemm_plan *p, matrix src, matrix dst, em
     em_val left = em_sub(e, ni, li.i), mask = em_tail_mask(e, left, n), v[64];
     em_loop lj = em_for(e, zero(e), width, em_i64(e, n));
     for (int j = 0; j < n; j++) {
-        em_val col = em_add(e, lj.i, em_i64(e, j));
+        em_val col = em_addi(e, lj.i, j);
         em_val exists = em_splat(e, em_cmp(e, EM_LT, col, nj), n);
         em_val at = em_add(e, li.i, em_mul(e, col, src.stride));
         em_val from = em_gep(e, src.base, src.dtype, at);
@@ -50,7 +50,7 @@ static void transpose_tile(em *e, const gemm_plan *p, matrix src, matrix dst, em
     transpose_registers(e, v, n);
     for (int i = 0; i < n; i++) em_store(e, p->t, em_gep(e, block, p->t, em_i64(e, i * n)), v[i]);
     em_loop row = em_for(e, zero(e), em_imin(e, left, em_i64(e, n)), one(e));
-    em_val x = em_load(e, p->t, em_gep(e, block, p->t, em_mul(e, row.i, em_i64(e, n))), n);
+    em_val x = em_load(e, p->t, em_gep(e, block, p->t, em_muli(e, row.i, n)), n);
     em_val to = em_mul(e, em_add(e, li.i, row.i), dst.stride);
     em_store(e, dst.dtype, em_gep(e, dst.base, dst.dtype, em_add(e, to, lj.i)), x);
     em_end(e, &row);
@@ -79,11 +79,11 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     em_val mask[8], col = em_size_value(e, o->col);
     int vectors = (int)p->a_col_stride / p->lanes;
     for (int v = 0; v < vectors; v++)
-        mask[v] = em_tail_mask(e, em_sub(e, q->n_rows, em_i64(e, v * p->lanes)), p->lanes);
+        mask[v] = em_tail_mask(e, em_subi(e, q->n_rows, v * p->lanes), p->lanes);
     em_val from = em_gep(e, q->a, o->dtype, em_add(e, q->row, em_mul(e, q->pc, col)));
     em_loop l = em_for(e, zero(e), q->kb, one(e));
     em_val src = em_gep(e, from, o->dtype, em_mul(e, l.i, col));
-    em_val to = em_gep(e, q->dst, p->t, em_mul(e, l.i, em_i64(e, p->a_col_stride)));
+    em_val to = em_gep(e, q->dst, p->t, em_muli(e, l.i, p->a_col_stride));
     for (int v = 0; v < vectors; v++) {
         em_val at = em_i64(e, v * p->lanes);
         em_val x = em_load_mask(e, o->dtype, em_gep(e, src, o->dtype, at), p->lanes, mask[v], NULL);
@@ -101,7 +101,7 @@ static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
                      .col = zero(e),
                      .lanes = p->lanes};
     em_val from = em_gep(e, q->a, g->a.dtype, em_mul(e, at.row, em_size_value(e, g->a.row)));
-    em_val to = em_gep(e, q->dst, p->t, em_mul(e, rows.i, em_i64(e, p->a_row_stride)));
+    em_val to = em_gep(e, q->dst, p->t, em_muli(e, rows.i, p->a_row_stride));
     em_val state[SN_GEMM_STATE] = {NULL};
     if (g->row_prologue) g->row_prologue(g->ctx, e, &at, state);
     em_loop l = em_for(e, zero(e), q->kb, em_i64(e, p->lanes));
@@ -140,16 +140,16 @@ static void pack_by_rows(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
     em_val mask[64];
     int width = p->epi_cols;
     for (int j = 0; j < width; j += p->lanes)
-        mask[j / p->lanes] = em_tail_mask(e, em_sub(e, q->n_cols, em_i64(e, j)), p->lanes);
+        mask[j / p->lanes] = em_tail_mask(e, em_subi(e, q->n_cols, j), p->lanes);
     em_loop l = em_for(e, zero(e), q->kb, one(e));
     em_val at = em_mul(e, l.i, em_size_value(e, b->row));
     for (int half = 0; half < b->halves; half++) {
         em_val src = em_gep(e, b->from[half], b->dtype, at);
         for (int j = 0; j < width; j += p->lanes) {
-            em_val from = em_gep(e, src, b->dtype, em_mul(e, b->col_stride, em_i64(e, j)));
+            em_val from = em_gep(e, src, b->dtype, em_muli(e, b->col_stride, j));
             em_val v = load_strided(e, b->dtype, from, b->col, p->lanes, mask[j / p->lanes]);
-            em_val to = em_mul(e, l.i, em_i64(e, p->panel));
-            to = em_add(e, to, em_i64(e, half * width + j));
+            em_val to = em_muli(e, l.i, p->panel);
+            to = em_addi(e, to, half * width + j);
             em_store(e, p->b_type, em_gep(e, q->dst, p->b_type, to), v);
         }
     }
@@ -168,8 +168,7 @@ em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, 
                   .col_stride = em_size_value(e, col),
                   .from = {q.src},
                   .halves = pair_distance ? 2 : 1};
-    if (pair_distance)
-        b.from[1] = em_gep(e, q.src, dtype, em_mul(e, b.col_stride, em_i64(e, pair_distance)));
+    if (pair_distance) b.from[1] = em_gep(e, q.src, dtype, em_muli(e, b.col_stride, pair_distance));
     bool columns_contiguous = gemm_is(row, 1) && !gemm_is(col, 1);
     for (int half = 0; half < b.halves && columns_contiguous; half++) {
         em_val dst = em_gep(e, q.dst, p->b_type, em_i64(e, half * p->epi_cols));
@@ -211,10 +210,10 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     em_val col = gemm_first_column(e, &p, g->pair_distance, l.i);
     em_val left = em_sub(e, n, col); /* half panels are whole if there are several blocks */
     if (g->pair_distance && g->n.value == 2 * g->pair_distance)
-        left = em_sub(e, left, em_i64(e, g->pair_distance));
+        left = em_subi(e, left, g->pair_distance);
     em_val src = em_gep(e, em_buf(e, 0), g->dtype, em_mul(e, col, em_size_value(e, g->col)));
     em_val rows = g->scale_group ? em_div(e, k, em_i64(e, INT4_PER_WORD)) : k;
-    em_val to = em_mul(e, em_mul(e, l.i, rows), em_i64(e, p.panel));
+    em_val to = em_muli(e, em_mul(e, l.i, rows), p.panel);
     gemm_pack_b_call(e, pack,
                      (gemm_pack_b_args){.buf = e->buf,
                                         .dim = e->dim,

@@ -18,8 +18,8 @@ em_val gemm_tile_rows(em *e, const gemm_plan *p, em_val left) {
 em_val gemm_packed_a(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, em_val ir) {
     em_val row = p->pack_b ? em_add(e, s->ic_offset, ir) : ir;
     em_val slot = p->pack_b ? em_add(e, em_div(e, s->ic_offset, em_i64(e, p->mr)), tile) : tile;
-    em_val offset = p->a_transposed ? em_mul(e, slot, em_i64(e, p->kc * p->a_col_stride))
-                                    : em_mul(e, row, em_i64(e, p->a_row_stride));
+    em_val offset = p->a_transposed ? em_muli(e, slot, p->kc * p->a_col_stride)
+                                    : em_muli(e, row, p->a_row_stride);
     return em_gep(e, em_gep_bytes(e, e->scratch, em_i64(e, p->a_offset)), p->t, offset);
 }
 
@@ -45,7 +45,7 @@ static em_val partial_c(em *e, const gemm_plan *p, const gemm_state *s, em_val i
     row = em_add(e, p->keeps_partial_c ? row : em_add(e, row, s->ic_offset), ir);
     em_val kc = p->keeps_partial_c ? s->kc : em_i64(e, p->kc);
     em_val one_block = em_cmp(e, EM_LE, s->k, kc);
-    row = em_select(e, one_block, zero(e), em_mul(e, row, em_i64(e, p->panel)));
+    row = em_select(e, one_block, zero(e), em_muli(e, row, p->panel));
     return em_gep(e, e->scratch, p->t, row);
 }
 
@@ -55,9 +55,9 @@ static em_val choose_direct_c(em *e, const gemm_plan *p, const gemm_state *s, em
                               em_val complete, em_val *c, em_val *c_stride) {
     const sn_gemm_operand *o = &p->g->c;
     em_val row = em_mul(e, em_add(e, s->ic, ir), em_size_value(e, o->row));
-    em_val col = em_mul(e, s->jr, em_i64(e, p->panel));
+    em_val col = em_muli(e, s->jr, p->panel);
     em_val at = em_add(e, gemm_offset(e, p->g, o, s->batch), em_add(e, row, col));
-    em_val direct = em_cmp(e, EM_LE, em_add(e, col, em_i64(e, p->panel)), s->n);
+    em_val direct = em_cmp(e, EM_LE, em_addi(e, col, p->panel), s->n);
     if (complete) direct = em_and(e, direct, complete);
     *c = em_select(e, direct, em_gep(e, em_buf(e, o->buf), p->t, at), *c);
     *c_stride = em_select(e, direct, em_size_value(e, o->row), *c_stride);
@@ -112,7 +112,7 @@ void gemm_call_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val a
 static void emit_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s, gemm_ukr_args args,
                              em_val tile, em_val ir, em_val rows) {
     em_loop l = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
-    em_val col = em_mul(e, l.i, em_i64(e, p->nr));
+    em_val col = em_muli(e, l.i, p->nr);
     args.b = em_gep(e, args.b, p->b_type, col);
     args.tile = em_gep(e, args.tile, p->t, col);
     args.c = em_gep(e, args.c, p->t, col);

@@ -238,7 +238,7 @@ void sn_body_forget_row(sn_body *b) {
 }
 
 em_val sn_body_cache_ptr(sn_body *b, int item) {
-    em_val row = em_mul(b->e, sn_body_extent(b, b->row), em_i64(b->e, b->item[item].cache));
+    em_val row = em_muli(b->e, sn_body_extent(b, b->row), b->item[item].cache);
     return em_gep(b->e, b->e->scratch, b->k->compute, row);
 }
 
@@ -254,7 +254,7 @@ static em_val axis_index(sn_body *b, int axis, bool vector) {
 
 static em_val clamp_index(sn_body *b, em_val i, sn_dim size) {
     em *e = b->e;
-    em_val top = em_sub(e, sn_kernel_dim(e, b->k, size), em_i64(e, 1));
+    em_val top = em_subi(e, sn_kernel_dim(e, b->k, size), 1);
     em_val zero = em_i64(e, 0);
     int n = em_lanes_of(i);
     return em_imax(e, em_imin(e, i, em_splat(e, top, n)), em_splat(e, zero, n));
@@ -487,7 +487,7 @@ void sn_body_store(sn_body *b, int out, em_val v) {
     }
     em_val step = sn_kernel_dim(e, b->k, stride); /* strided rows: one lane at a time */
     for (int lane = 0; lane < b->lanes; lane++) {
-        em_val at = em_mul(e, em_add(e, b->j, em_i64(e, lane)), step);
+        em_val at = em_mul(e, em_addi(e, b->j, lane), step);
         em_branch br = {0};
         if (b->mask) br = em_if(e, em_extract(e, b->mask, lane));
         em_store(e, t, em_gep(e, p, t, at), em_extract(e, v, lane));

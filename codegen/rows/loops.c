@@ -235,7 +235,7 @@ static void vector_loop(rows *r, int l, sums *s, em_val lo, em_val hi, int unrol
     em_loop loop = em_for(e, lo, hi, em_i64(e, (int64_t)apart * unroll));
     em_loop part = em_for(e, em_i64(e, 0), em_i64(e, apart), em_i64(e, b->lanes));
     for (int u = 0; u < unroll; u++) {
-        b->j = em_add(e, em_add(e, loop.i, part.i), em_i64(e, (int64_t)apart * u));
+        b->j = em_addi(e, em_add(e, loop.i, part.i), (int64_t)apart * u);
         b->mask = masked_end ? em_tail_mask(e, em_sub(e, masked_end, b->j), b->lanes) : NULL;
         b->quarter = grouped ? u : -1;
         emit_position(r, l, s, u);
@@ -345,8 +345,8 @@ static void emit_loops(em *e, const sn_kernel *k) {
     em_loop loop = em_for(e, lo, hi, em_i64(e, 1));
     em_val from = zero, to = n_row;
     if (cut) {
-        from = em_mul(e, em_rem(e, loop.i, blocks), em_i64(e, FLAT_BLOCK));
-        to = em_imin(e, n_row, em_add(e, from, em_i64(e, FLAT_BLOCK)));
+        from = em_muli(e, em_rem(e, loop.i, blocks), FLAT_BLOCK);
+        to = em_imin(e, n_row, em_addi(e, from, FLAT_BLOCK));
         set_indices(b, em_div(e, loop.i, blocks));
     } else
         set_indices(b, loop.i);

@@ -53,7 +53,7 @@ static void add_at(em *e, sn_dtype t, em_val p, em_val v) {
 }
 
 static em_val clamp(em *e, em_val i, em_val n) {
-    return em_imax(e, em_imin(e, em_idx(e, i), em_sub(e, n, em_i64(e, 1))), em_i64(e, 0));
+    return em_imax(e, em_imin(e, em_idx(e, i), em_subi(e, n, 1)), em_i64(e, 0));
 }
 
 /* Clears this thread's elements: those whose flat index over the axes other than `axis` lies in
@@ -176,8 +176,8 @@ static void emit_scatter_vectors(em *e, const sn_kernel *k) {
     em_val cols = count_without(e, k, y, 0), rows = extent(e, k, y, 0), lo, hi;
     em_val zero = em_i64(e, 0), one = em_i64(e, 1);
     em_share(e, em_ceil_div(e, cols, line), &lo, &hi);
-    lo = em_mul(e, lo, em_i64(e, line));
-    hi = em_imin(e, em_mul(e, hi, em_i64(e, line)), cols);
+    lo = em_muli(e, lo, line);
+    hi = em_imin(e, em_muli(e, hi, line), cols);
     em_val step = sn_kernel_dim(e, k, y->stride[0]);
     em_loop clear = em_for(e, zero, rows, one);
     update_row(e, t, em_gep(e, em_buf(e, 2), t, em_mul(e, clear.i, step)), NULL, lo, hi);
