@@ -62,22 +62,6 @@ static bool make_plan(att_backward *b, const sn_attention_grad *g, const char *n
     return true;
 }
 
-/* Row k of dk or dv of a head, behind the scratch of the forward plan and packed K and V. */
-static em_val dkv_row(em *e, const att_backward *b, em_val tk, bool of_v, em_val k) {
-    const att_plan *p = &b->p;
-    em_val base = att_packed_row(e, p, tk, false, em_i64(e, 0));
-    em_val index = em_muli(e, k, of_v ? b->dv : b->d);
-    em_val packed = em_addi(e, em_muli(e, tk, p->a->d + p->a->dv), 63);
-    if (p->pack) index = em_add(e, index, em_and(e, packed, em_i64(e, -64)));
-    if (of_v) index = em_add(e, index, em_muli(e, tk, b->d));
-    return em_gep(e, base, p->t, index);
-}
-
-em_val att_relative_sums(em *e, const att_backward *b) {
-    em_val tk = em_size_value(e, b->p.a->tk);
-    return dkv_row(e, b, tk, true, tk);
-}
-
 int64_t sn_attention_grad_scratch(const sn_attention_grad *g, const sn_target *t, sn_dtype compute,
                                   int64_t tq, int64_t tk) {
     att_backward b;
@@ -295,7 +279,7 @@ static void emit_dkv(em *e, const block *w, const tile *t, att_segment g) {
     for (int of_v = 1; of_v >= 0; of_v--) {
         em_val rows = att_scratch(e, of_v ? b->do_rows_offset : b->q_rows_offset);
         att_dkv_args args = {.keys = keys, .queries = queries};
-        args.c = dkv_row(e, b, w->block.tk, of_v, key);
+        args.c = att_dkv_row(e, b, w->block.tk, of_v, key);
         args.a = tile_row(e, p, of_v ? p->s_offset : b->dp_offset, g.k0, g.v0);
         args.b = em_gep(e, rows, p->t, em_muli(e, first, of_v ? b->dv : b->d));
         att_dkv_call(e, of_v ? w->f->dv : w->f->dk, args);
@@ -458,7 +442,7 @@ static void zero_dkv(em *e, const kernel *k, em_val k0, em_val k1) {
     const att_backward *b = k->b;
     em_val n = em_sub(e, k1, k0);
     for (int of_v = 0; of_v < 2; of_v++) {
-        att_zero_args args = {.dst = dkv_row(e, b, k->tk, of_v, k0)};
+        att_zero_args args = {.dst = att_dkv_row(e, b, k->tk, of_v, k0)};
         args.elements = em_muli(e, n, of_v ? b->dv : b->d);
         att_zero_call(e, k->f->zero, args);
     }
@@ -470,7 +454,7 @@ static void store_dkv(em *e, const kernel *k, em_val kv_head, em_val k0, em_val 
     const att_plan *p = &b->p;
     em_val n = em_sub(e, k1, k0), heads = em_i64(e, p->a->heads / p->a->gqa_ratio);
     for (int of_v = 0; of_v < 2; of_v++) {
-        att_store_rows_args args = {.src = dkv_row(e, b, k->tk, of_v, k0), .n_rows = n};
+        att_store_rows_args args = {.src = att_dkv_row(e, b, k->tk, of_v, k0), .n_rows = n};
         const sn_attention_operand *o = of_v ? &b->g->dv : &b->g->dk;
         em_val base = att_base(e, o, em_div(e, kv_head, heads), em_rem(e, kv_head, heads));
         args.stride = em_size_value(e, o->row);

@@ -66,6 +66,8 @@ em_val att_add_to_diagonal(em *e, const att_backward *b, em_val sum, em_val x, e
 /* Adds n numbers at src to a row of the head's sums per distance, from element i on. */
 void att_add_relative_sums(em *e, const att_backward *b, int row, em_val src, em_val i, em_val n);
 em_val att_relative_sums(em *e, const att_backward *b); /* pointer: n_relative rows */
+/* Row k of dk or dv of a head, in scratch. */
+em_val att_dkv_row(em *e, const att_backward *b, em_val tk, bool of_v, em_val k);
 /* Adds the head's sums per distance to the gradients of the tables, and clears them. */
 #define ATT_HEAD_PARAMS(P) ATT_CONTEXT(P) P(i64, batch) P(i64, head)
 ATT_SIGNATURE(att_head, ATT_HEAD_PARAMS)

@@ -107,8 +107,10 @@ typedef struct gemm_state {
 /* plan.c */
 bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
                     sn_error *err);
-bool gemm_is(em_size s, int64_t v); /* a constant equal to v */
+bool gemm_check_pair(em_size n, int64_t pair_distance, sn_dtype compute, sn_error *err);
 
+/* common.c */
+bool gemm_is(em_size s, int64_t v); /* a constant equal to v */
 /* First column of B in a panel. */
 em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_val panel);
 /* Element offset of a batch item: the operand's offset plus its batch strides. */
@@ -186,7 +188,6 @@ em_val gemm_emit_pack_a(em *e, const gemm_plan *p);
 EM_SIGNATURE(gemm_pack_b, GEMM_PACK_B_PARAMS)
 em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
                         int64_t pair_distance);
-bool gemm_check_pair(em_size n, int64_t pair_distance, sn_dtype compute, sn_error *err);
 
 /* int4.c: c[j] = row a times NR columns of an int4 panel. last: of the last panel, behind which no
  * byte may be read. */

@@ -181,16 +181,6 @@ em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, 
     return fn;
 }
 
-bool gemm_check_pair(em_size n, int64_t pair_distance, sn_dtype compute, sn_error *err) {
-    bool blocks = n.slot < 0 && pair_distance > 0 && n.value % (2 * pair_distance) == 0;
-    bool whole =
-        n.value == 2 * pair_distance || pair_distance % (sn_panel_columns(compute) / 2) == 0;
-    if (pair_distance && (!blocks || !whole))
-        return sn_fail(err, SN_ERR_INTERNAL, "gemm: the columns cannot be paired at distance %lld",
-                       (long long)pair_distance);
-    return true;
-}
-
 void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     gemm_plan p = {.name = name,
                    .t = e->compute,

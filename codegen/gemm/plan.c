@@ -1,6 +1,7 @@
 /* plan.c: the plan of a GEMM kernel, from spec and target: block sizes, what is packed, what is
  * prefetched, the layout of scratch memory. */
 #include "codegen/gemm/impl.h"
+#include "runtime/memory.h"
 
 enum {
     MC_BYTES = 3 << 18,        /* MC block: stays in L2 */
@@ -16,10 +17,6 @@ enum {
     MC_OUTER = 1024,         /* rows that a packed NC block serves ... */
     PACKED_A_BYTES = 1 << 22 /* ... while all their packed A is at most this */
 };
-
-bool gemm_is(em_size s, int64_t v) {
-    return s.slot < 0 && s.value == v;
-}
 
 /* Variants for the tuner: size of an MC block; MR (0: what the registers hold). The first is
  * usually the fastest. */
@@ -97,10 +94,6 @@ static bool choose_pack_a_per_call(const gemm_plan *p, int64_t longest) {
            g->a.row.slot < 0 && row > 0 && row <= INT32_MAX / 128 && row * p->esize % 4096 == 0;
 }
 
-static int64_t round_up(int64_t x, int64_t to) {
-    return (x + to - 1) / to * to;
-}
-
 /* Packed B and long K: blocks K within an MC block (keeps_partial_c). Without it few rows would fit
  * in L2, and each panel, which comes from the last-level cache or memory, would serve only these.
  * Shorter K gains nothing, because A is then read once per NC block. */
@@ -112,8 +105,9 @@ static void choose_partial_c(gemm_plan *p) {
     bool few = g->m.slot < 0 && g->m.value * row <= p->mc_bytes;
     p->keeps_partial_c = row > PARTIAL_C_FROM && !few;
     p->k_blocked = p->keeps_partial_c;
-    p->kc = p->keeps_partial_c ? round_up((g->k.value + blocks - 1) / blocks, GEMM_LINE / p->esize)
-                               : g->k.value;
+    p->kc = p->keeps_partial_c
+                ? SN_ROUND_UP((g->k.value + blocks - 1) / blocks, GEMM_LINE / p->esize)
+                : g->k.value;
 }
 
 /* keeps_partial_c: panels of an NC block. */
@@ -154,12 +148,12 @@ static void choose_a(gemm_plan *p) {
     p->a_transposed = p->pack_a && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) && !g->prologue &&
                       !g->row_prologue;
     choose_partial_c(p);
-    p->a_col_stride = p->a_transposed ? round_up(p->mr, p->lanes) : 1;
+    p->a_col_stride = p->a_transposed ? SN_ROUND_UP(p->mr, p->lanes) : 1;
     if (p->a_transposed) {
         p->a_row_stride = 1;
     } else if (p->pack_a) {
         int64_t line = GEMM_LINE / p->esize; /* an odd number of lines: different sets of L1 */
-        p->a_row_stride = round_up(p->keeps_partial_c ? g->k.value : p->kc, line) + line;
+        p->a_row_stride = SN_ROUND_UP(p->keeps_partial_c ? g->k.value : p->kc, line) + line;
         if (p->a_row_stride / line % 2 == 0) p->a_row_stride += line;
     } else {
         p->a_row_stride = gemm_is(g->m, 1) ? 0 : g->a.row.value;
@@ -178,7 +172,7 @@ static void choose_sizes(gemm_plan *p, int max_rows) {
     if (rows > MAX_MC) rows = MAX_MC;
     rows = rows / p->mr * p->mr;
     p->mc = rows < p->mr ? p->mr : rows;
-    if (m->slot < 0 && m->value < p->mc) p->mc = round_up(m->value > 0 ? m->value : 1, p->mr);
+    if (m->slot < 0 && m->value < p->mc) p->mc = SN_ROUND_UP(m->value > 0 ? m->value : 1, p->mr);
 }
 
 /* Microkernels for calls with few rows. */
@@ -222,11 +216,21 @@ static void place_scratch(gemm_plan *p) {
         p->a_transposed ? tiles * p->kc * p->a_col_stride : p->mc_outer * p->a_row_stride;
     int64_t partial_c = (p->k_blocked ? p->mc_outer * p->nc_panels : p->mr) * p->panel;
     int64_t panels = p->nc_panels * p->kc * p->panel;
-    p->a_offset = round_up(partial_c * p->esize, GEMM_LINE);
-    p->b_offset = p->a_offset + (p->pack_a ? round_up(a_rows * p->esize, GEMM_LINE) : 0);
-    p->b_list_offset = p->b_offset + (p->pack_b ? round_up(panels * p->esize, GEMM_LINE) : 0);
+    p->a_offset = SN_ROUND_UP(partial_c * p->esize, GEMM_LINE);
+    p->b_offset = p->a_offset + (p->pack_a ? SN_ROUND_UP(a_rows * p->esize, GEMM_LINE) : 0);
+    p->b_list_offset = p->b_offset + (p->pack_b ? SN_ROUND_UP(panels * p->esize, GEMM_LINE) : 0);
     p->c_list_offset = p->b_list_offset + p->b_prefetch * 8;
     p->scratch_bytes = p->c_list_offset + p->c_prefetch * 8;
+}
+
+bool gemm_check_pair(em_size n, int64_t pair_distance, sn_dtype compute, sn_error *err) {
+    bool blocks = n.slot < 0 && pair_distance > 0 && n.value % (2 * pair_distance) == 0;
+    bool whole =
+        n.value == 2 * pair_distance || pair_distance % (sn_panel_columns(compute) / 2) == 0;
+    if (pair_distance && (!blocks || !whole))
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: the columns cannot be paired at distance %lld",
+                       (long long)pair_distance);
+    return true;
 }
 
 bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,

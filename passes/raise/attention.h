@@ -44,6 +44,8 @@ typedef struct ra_match {
     sn_node *score_value;
 } ra_match;
 
+/* --- axes.c ----------------------------------------------------------------------------- */
+
 /* For a dot: whether the axis is in the list; the lists of an operand's axes. */
 bool ra_is_listed(const sn_attr *a, int64_t axis);
 const sn_attr *ra_batch_of(const sn_node *dot, int side);

@@ -17,10 +17,6 @@
 enum { MAX_STEPS = 32 }; /* maximum number of consecutive rewrites of a node: guards against bugs */
 enum { MAX_ROUNDS = 20 };
 
-uint32_t sn_raise_uses(const sn_raiser *r, const sn_node *n) {
-    return n->id < r->n_uses ? r->uses[n->id] : 0;
-}
-
 static void add_uses(sn_raiser *r, const sn_node *n, uint32_t count) {
     if (n->id >= r->n_uses) {
         uint32_t size = n->id + n->id / 2 + 64;

@@ -14,7 +14,9 @@ typedef struct sn_raiser {
 } sn_raiser;
 
 /* Number of users; 0: created during this pass by the rules themselves. */
-uint32_t sn_raise_uses(const sn_raiser *r, const sn_node *n);
+static inline uint32_t sn_raise_uses(const sn_raiser *r, const sn_node *n) {
+    return n->id < r->n_uses ? r->uses[n->id] : 0;
+}
 
 /* Rules end with a NULL rule; op as in simplify.h. */
 typedef struct sn_raising {

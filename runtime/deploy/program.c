@@ -57,42 +57,6 @@ static const arg translator_table[] = {PAIR_ARGS(options), COMMON_ARGS, {0}};
 
 /* ---- memory ---- */
 
-/* Zeroed, page-aligned memory from the kernel; pages are not touched until used. */
-static void *allocate(int64_t bytes) {
-    void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) return NULL;
-    madvise(p, (size_t)bytes, MADV_HUGEPAGE); /* only a hint */
-    return p;
-}
-
-static bool grow_workspace(program *p, int64_t bytes, sn_error *err) {
-    if (bytes <= p->room) return true;
-    if (p->workspace) munmap(p->workspace, (size_t)p->room);
-    p->room = bytes;
-    p->workspace = allocate(bytes);
-    if (p->workspace) return true;
-    p->room = 0;
-    return sn_fail(err, SN_ERR_MEMORY, "out of memory: %lld bytes of workspace", (long long)bytes);
-}
-
-static bool fail_code(const program *p, int32_t code, sn_error *err) {
-    return sn_fail(err, SN_ERR_RANGE, "%s", p->a->message(code));
-}
-
-bool program_call(program *p, const char *entry, const int64_t *dims, void *const *args,
-                  sn_error *err) {
-    int64_t i = 0;
-    while (i < p->a->n_entry && strcmp(p->a->entry[i].name, entry)) i++;
-    if (i == p->a->n_entry)
-        return sn_fail(err, SN_ERR_USAGE, "this program has no entry '%s'", entry);
-    const sn_deployed_entry *e = &p->a->entry[i];
-    int64_t bytes = e->workspace(&p->model, dims);
-    if (bytes < 0) return fail_code(p, (int32_t)-bytes, err);
-    if (!grow_workspace(p, bytes, err)) return false;
-    int32_t code = e->call(&p->model, p->state, p->workspace, dims, args);
-    return !code || fail_code(p, code, err);
-}
-
 /* ---- language models ---- */
 
 typedef struct language {
@@ -158,7 +122,7 @@ static bool choose_target(program *p, sn_error *err) {
     for (int i = 0; i < p->manifest.n_target; i++)
         if (!strcmp(p->manifest.target[i].name, p->o->target)) {
             int32_t code = p->a->choose(&p->model, i + 1);
-            return !code || fail_code(p, code, err);
+            return !code || program_fail(p, code, err);
         }
     return sn_fail(err, SN_ERR_USAGE,
                    "this program has no variant for target '%s': --info lists them", p->o->target);
@@ -175,7 +139,7 @@ static bool copy_weights(program *p, const char *path, sn_error *err) {
                        path);
     }
     p->copied = st.st_size;
-    p->copy = allocate(st.st_size);
+    p->copy = program_allocate(st.st_size);
     ssize_t n = p->copy ? 1 : 0;
     for (int64_t done = 0; n > 0 && done < st.st_size; done += n)
         n = read(fd, (char *)p->copy + done, (size_t)(st.st_size - done));
@@ -201,7 +165,7 @@ static bool open_model(program *p, sn_error *err) {
                        p->a->message(code));
     p->model.threads = p->o->threads;
     if (p->o->target && !choose_target(p, err)) return false;
-    p->state = allocate(p->manifest.state_bytes);
+    p->state = program_allocate(p->manifest.state_bytes);
     if (!p->state) return sn_fail(err, SN_ERR_MEMORY, "out of memory for the state");
     const char *tokenizer = p->o->tokenizer;
     if (!tokenizer && beside(p, ".tokenizer", path, sizeof path)) tokenizer = path;

@@ -28,6 +28,9 @@ typedef struct program {
     char folder[4096];              /* folder of the program's file */
 } program;
 
+/* call.c: zeroed memory of the system, NULL: none; an error code of the artefact as an error. */
+void *program_allocate(int64_t bytes);
+bool program_fail(const program *p, int32_t code, sn_error *err);
 /* Runs an entry. dims: in the manifest's order; args: inputs, then outputs. */
 bool program_call(program *p, const char *entry, const int64_t *dims, void *const *args,
                   sn_error *err);

@@ -1,0 +1,38 @@
+/* common.c: what the files of the GEMM generator share: offsets, names, shares of threads. */
+#include "codegen/gemm/impl.h"
+
+#include <stdio.h>
+
+bool gemm_is(em_size s, int64_t v) {
+    return s.slot < 0 && s.value == v;
+}
+
+em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_val panel) {
+    em_val first = em_muli(e, panel, p->epi_cols);
+    if (!pair_distance) return first;
+    em_val h = em_i64(e, pair_distance); /* skips the second halves of the blocks before */
+    return em_add(e, first, em_mul(e, em_div(e, first, h), h));
+}
+
+em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch) {
+    em_val at = em_size_value(e, o->offset);
+    for (int i = 0; i < g->n_batch; i++)
+        at = em_add(e, at, em_mul(e, batch[i], em_size_value(e, o->batch[i])));
+    return at;
+}
+
+gemm_name gemm_name_of(const gemm_plan *p, const char *suffix) {
+    gemm_name name;
+    snprintf(name.text, sizeof name.text, "%s.%s", p->name, suffix);
+    return name;
+}
+
+/* The start of part i when n things are shared evenly by c parts. */
+static em_val cut(em *e, em_val n, em_val i, em_val c) {
+    return em_div(e, em_mul(e, n, i), c);
+}
+
+void gemm_share(em *e, em_val n, em_val part, em_val parts, em_val *lo, em_val *hi) {
+    *lo = cut(e, n, part, parts);
+    *hi = cut(e, n, em_add(e, part, one(e)), parts);
+}
