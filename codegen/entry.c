@@ -6,9 +6,9 @@
  *                      kernel, barrier, kernel, ...
  *   SYMBOL_workspace   bytes for given symbolic dims and threads: the same expressions
  *
- * The workspace: slots, the memory that the two halves of a kernel share, counters of the steps
- * whose threads draw their work (one each, because a thread may be a step ahead), scratch of each
- * thread. */
+ * The workspace consists of slots, memory that the two halves of a kernel share, work counters of
+ * steps with a dynamic schedule (one each, because a thread may be a step ahead), and scratch of
+ * each thread. */
 #include "codegen/entry.h"
 #include "codegen/emit/signature.h"
 #include "codegen/emit/dims.h"
@@ -81,7 +81,7 @@ static em_val dim_value(part *p, sn_dim d) {
     em *e = p->e;
     int64_t c;
     if (sn_dim_is_const(p->m, d, &c)) return em_i64(e, c);
-    for (int i = p->n_known - 1; i >= 0; i--) /* the latest counts: see begin_rows */
+    for (int i = p->n_known - 1; i >= 0; i--) /* the latest value: see begin_rows */
         if (p->known[i] == d) return p->value[i];
     em_val v = sn_dim_emit(e, p->m, d, p->symbols, NULL);
     know(p, d, v);
@@ -96,7 +96,8 @@ static em_val is_more(part *p, sn_dim rows, int64_t than) {
     return em_cmp(p->e, EM_GT, dim_value(p, rows), em_i64(p->e, than));
 }
 
-/* Does step i have a counter? In a loop over rows it would have to be 0 again in each turn. */
+/* Whether step i has a work counter. Steps in a loop over rows have none, because it would have to
+ * be cleared in each iteration. */
 static bool has_work_counter(const sn_entry_code *u, int i) {
     return u->kernel[i].family->dynamic && !sn_step_is_extern(&u->plan->step[i]) &&
            !sn_chunks_loop(u->plan, i);
@@ -108,7 +109,8 @@ static int count_work_counters(const sn_entry_code *u) {
     return n;
 }
 
-/* Slot offsets (a slot is as large as its largest tenant) and the scratch memory of one thread. */
+/* Computes the offsets of slots (a slot is as large as its largest tenant) and the size of a
+ * thread's scratch. */
 static void lay_out_workspace(part *p) {
     em *e = p->e;
     const sn_plan *plan = p->u->plan;
@@ -164,7 +166,7 @@ static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspa
     return em_gep(e, base, v->dtype, em_mul(e, p->row, dim_value(p, v->advance)));
 }
 
-/* The counter of step i, or NULL. */
+/* The work counter of step i, or NULL. */
 static em_val work_counter(part *p, int i, em_val workspace) {
     em *e = p->e;
     if (!has_work_counter(p->u, i)) return LLVMConstNull(e->ptr);
@@ -216,12 +218,12 @@ static void mark(part *p, em_val profile, int step, em_val tid, int end) {
     em_endif(e, &br);
 }
 
-/* What a thread's walk over kernels needs besides sizes. */
+/* Values that a thread needs for its kernel calls. */
 typedef struct walk {
     part p;
     em_val table, workspace, scratch, bufs, dims, threads, barrier, profile, tid, n;
-    em_val all_rows;  /* of the loop; a turn's are what the dim says meanwhile */
-    bool shared_read; /* the memory that two halves of a kernel share, since the last wait */
+    em_val all_rows;  /* of the loop; the dim is the number of rows of an iteration */
+    bool shared_read; /* the shared memory of kernels was read since the last barrier */
 } walk;
 
 static void wait_for_all(walk *w) {
@@ -267,15 +269,15 @@ static void call_in_turn(walk *w, int i) {
         return;
     }
     em_val now = runs_now(w, s);
-    int known = w->p.n_known; /* what is computed in the branch is known only there */
+    int known = w->p.n_known; /* values computed in the branch are known only there */
     em_branch br = em_if(e, now);
     call_kernel(w, i);
     em_endif(e, &br);
     w->p.n_known = known;
 }
 
-/* From here on the rows' dim is the number of rows of a turn: as few turns as there can be, of
- * about the same length. */
+/* Begins a loop over rows, in as few iterations as possible, of about equal length. Inside, the dim
+ * is the number of rows of an iteration. */
 static em_loop begin_rows(walk *w, const sn_row_loop *l) {
     em *e = w->p.e;
     em_val all = dim_value(&w->p, l->rows), one = em_i64(e, 1), unit = em_i64(e, ROW_UNIT);
@@ -297,7 +299,7 @@ EM_SIGNATURE_RETURNING(i32, entry_call, ENTRY_PARAMS)
 #define WORKSPACE_PARAMS(P) P(ptr, symbols) P(i64, n_threads)
 EM_SIGNATURE_RETURNING(i64, entry_workspace, WORKSPACE_PARAMS)
 
-/* Every thread's walk over steps [first, last). */
+/* The function with which each thread executes steps [first, last). */
 static em_val emit_part(em *e, const sn_entry_code *u, int first, int last) {
     char name[96];
     snprintf(name, sizeof name, "%s_part_%d", u->symbol, first);
@@ -325,7 +327,7 @@ static em_val emit_part(em *e, const sn_entry_code *u, int first, int last) {
         if (loop && i == loop->first) {
             known = w.p.n_known;
             rows = begin_rows(&w, loop);
-            w.shared_read = true; /* by the turn before, perhaps */
+            w.shared_read = true; /* possibly by the iteration before */
         }
         bool shared = sn_kernel_shared(&u->kernel[i], e->target) > 0;
         if ((u->plan->step[i].barrier && (i > first || loop)) || (shared && w.shared_read)) {
@@ -356,7 +358,8 @@ static void emit_workspace(em *e, const sn_entry_code *u) {
     em_ret(e, em_add(e, p.slots_end, em_mul(e, q.n_threads, p.scratch_bytes)));
 }
 
-/* A step of the host, called `number`: the arguments of step i as a kernel would get them. */
+/* Calls the host for extern step `number`, with the arguments that the kernel of step i would
+ * get. */
 static em_val emit_extern(part *p, int i, int number, em_val call, em_val bufs, em_val dims) {
     em *e = p->e;
     em_type params[] = {e->ptr, e->i64, e->ptr, e->ptr};
@@ -379,7 +382,7 @@ static void clear_work_counters(part *p, em_val call, int n) {
 void sn_entry_code_emit(em *e, const sn_entry_code *u) {
     int n = u->plan->n_step;
     em_val *part_fn = sn_arena_alloc(u->plan->m, sizeof *part_fn * (size_t)(n + 1));
-    for (int i = 0; i < n;) { /* runs of own kernels */
+    for (int i = 0; i < n;) { /* runs of native kernels */
         int last = i, end = u->checked ? i + 1 : n;
         while (last < end && !sn_step_is_extern(&u->plan->step[last])) last++;
         if (last > i) part_fn[i] = emit_part(e, u, i, last);

@@ -1,13 +1,13 @@
-/* entry.h: the generated function of an entry: a straight list of kernel calls that every thread
- * walks, with barriers. */
+/* entry.h: the generated function of an entry: a list of kernel calls and barriers, which every
+ * thread executes. */
 #ifndef SN_ENTRY_H
 #define SN_ENTRY_H
 
 #include "codegen/kernel.h"
 #include "runtime/threads.h"
 
-/* Results do not depend on the number of threads, so a call whose work between two waits is less
- * than a wait costs (in operations) runs on one. */
+/* A call with less work between two barriers than a barrier costs (in FLOP) runs on one thread.
+ * Results do not depend on the number of threads. */
 enum { SN_FLOPS_PER_BARRIER = 100000 };
 
 /* A planned entry with its kernels described. */
@@ -15,12 +15,12 @@ typedef struct sn_entry_code {
     sn_plan *plan;
     sn_kernel *kernel; /* [plan->n_step] */
     char symbol[64];   /* of the entry's C function */
-    int *table;        /* [plan->n_buffer]: place in the call's buffer table; -1: temporary */
+    int *table;        /* [plan->n_buffer]: index into the call's buffer table; -1: temporary */
     int n_table;
     sn_dim work;     /* floating-point operations of a call, roughly */
     sn_dim products; /* multiplications of its matrix products, attention's included */
-    int n_barrier;   /* places where threads wait for each other */
-    bool checked;    /* the host looks through the results of every step: extern step n_step + i */
+    int n_barrier;   /* barriers of a call */
+    bool checked;    /* the host checks the results of each step i, as extern step n_step + i */
     const struct sn_value_check *check; /* [n_step] if checked (program/check.h) */
     const char *text;                   /* identity, for the cache */
 } sn_entry_code;
@@ -32,10 +32,10 @@ bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget
  * int64_t threads)`. */
 void sn_entry_code_emit(em *e, const sn_entry_code *u);
 
-/* Is step i done by a primitive outside the generated code? */
+/* Whether the step is a primitive outside the generated code. */
 bool sn_step_is_extern(const sn_step *s);
-/* What the code calls for those: host is the call's. Returns 0, or an error code that the entry
- * returns. */
+/* The function that the code calls for such steps; host: that of the call. Returns 0 or an error
+ * code, which the entry returns. */
 #define SN_EXTERN_SYMBOL "sn_host_step"
 typedef int32_t sn_extern_fn(void *host, int64_t step, void *const *buf, const int64_t *dim);
 

@@ -1,5 +1,5 @@
-/* aot.c: sn_emit: from a session to files: targets, entries, the layout of weights and state, and
- * what is written where. */
+/* aot.c: sn_emit: compiles a session to files. Chooses targets and entries, lays out weights and
+ * state, writes the files. */
 #include "codegen/aot/aot.h"
 #include "runtime/file.h"
 #include "runtime/manifest.h"
@@ -96,7 +96,7 @@ static int by_capability(const void *x, const void *y) {
     return popcount(b->feature_set) - popcount(a->feature_set);
 }
 
-/* "A,+x,B": a part that begins with a sign belongs to the target before it. */
+/* Splits "A,+x,B": a part that begins with a sign is a feature of the target before it. */
 static bool take_targets(sn_aot *a) {
     const char *list = a->o->targets && *a->o->targets ? a->o->targets : "native";
     while (*list) {
@@ -214,8 +214,8 @@ static bool add_place(sn_aot *a, sn_aot_place **list, int *n, const sn_buffer *b
     return true;
 }
 
-/* Of a training program: parameters, and whatever the session's steps have made of the optimizer's
- * states. Caches begin empty. */
+/* States whose first value is stored: in a training program the parameters and the optimizer's
+ * states, as the session's steps left them. Caches start empty. */
 static bool has_first_value(const sn_aot *a, const sn_aot_place *p) {
     const sn_program *program = a->variant[0].program;
     const char *now = sn_session_memory(a->s, p->name);
@@ -226,7 +226,7 @@ static bool has_first_value(const sn_aot *a, const sn_aot_place *p) {
     return false;
 }
 
-/* Every parameter and state that an entry of any target uses. */
+/* All parameters and states that an entry of any target uses. */
 static bool lay_out(sn_aot *a) {
     size_t weights = SN_AOT_PAGE, state = 0;
     for (int v = 0; v < a->n_variant; v++) {
@@ -257,8 +257,8 @@ static bool lay_out(sn_aot *a) {
     return true;
 }
 
-/* How the weights are prepared: the kernels that do it, in their order. Two programs of one module
- * may share a weights file if this is the same. Returns the hash of their names, after `seed`. */
+/* Hash of the kernels that prepare the weights, in order, continued from `seed`. Two programs of a
+ * module can share a weights file if their hashes are equal. */
 static uint64_t hash_preparation(const sn_program *p, uint64_t seed) {
     for (int e = 0; e < p->n_entry; e++) {
         const sn_entry_code *u = &p->entry[e].code;
@@ -352,8 +352,9 @@ static bool save_code(sn_aot *a, const sn_object *o) {
     return ok;
 }
 
-/* The header goes first and comes last: files of two artefacts, of a process that was killed
- * between, are no complete set. (A weights file of another layout is refused when it is opened.) */
+/* Removes the old header first and writes the new one last: if the process is killed in between, the
+ * files of two artefacts do not look like a complete set. (A weights file with another layout is
+ * refused when it is opened.) */
 static bool remove_header(const sn_aot *a) {
     char *path = path_of(a, ".h");
     bool ok =
@@ -385,8 +386,8 @@ static bool finish(sn_aot *a, sn_elf *elf) {
     return ok;
 }
 
-/* The target whose preparation this machine can run: the first of the artefact's that runs here, or
- * this machine itself. */
+/* A target whose preparation kernels this machine can run: the artefact's first one that runs here,
+ * or else this machine. */
 static const char *preparing_target(const sn_aot *a) {
     for (int v = 0; v < a->n_variant; v++)
         if (sn_target_runs_here(&a->variant[v].target)) return a->variant[v].target.name;

@@ -1,8 +1,8 @@
-/* aot.h: the inside of sn_emit: what an artefact consists of, shared by the aot_*.c files.
+/* aot.h: internals of sn_emit, shared by the files of this folder: the parts of an artefact.
  *
- * An artefact is one object: for each target the very objects that the JIT would load (as a group
- * of local symbols), and one small object for the architecture's oldest CPU with the functions
- * that NAME.h declares: they check arguments, choose a target, lay out the call and make it. */
+ * An artefact is one object. It contains, for each target, the same objects that the JIT would load
+ * (as a group of local symbols), and a small object for the architecture's oldest CPU with the
+ * functions that NAME.h declares. These check arguments, choose a target and make the call. */
 #ifndef SN_AOT_H
 #define SN_AOT_H
 
@@ -20,22 +20,22 @@ enum {
     SN_AOT_NEEDS = 300, /* of the features of a target */
 };
 
-/* One question to the CPU. x86-64: bits of register `reg` (0..3: eax..edx) of a CPUID leaf;
- * elsewhere Linux's getauxval(leaf). */
+/* A test of CPU features: bits of register `reg` (0..3: eax..edx) of a CPUID leaf on x86-64, of
+ * Linux's getauxval(leaf) elsewhere. */
 typedef struct sn_cpu_test {
     uint32_t leaf, sub;
     int reg;
     uint64_t mask;
 } sn_cpu_test;
 
-/* What a CPU must have to run code for t (at most SN_AOT_TESTS tests, their number is returned),
- * and on x86-64 the register state that its operating system must save (XCR0; 0: none). */
+/* The tests that a CPU must pass to run code for t; returns their number, at most SN_AOT_TESTS.
+ * xcr0: on x86-64 the register state that the operating system must save; 0: none. */
 int sn_target_floor(const sn_target *t, sn_cpu_test *test, uint64_t *xcr0);
 
-/* The features that these tests ask for, with spaces between them, in `text`, which is returned. */
+/* Writes the features that these tests require to `text`, separated by spaces, and returns it. */
 const char *sn_target_needs(const sn_target *t, char *text, size_t size);
 
-/* The oldest CPU of an architecture, for code that runs before anything is known. */
+/* The oldest CPU of an architecture, for code that runs before the CPU is known. */
 const char *sn_target_base(sn_arch arch);
 
 /* A tensor in the weights file or in the state. */
@@ -63,7 +63,7 @@ typedef struct sn_aot_entry {
     bool has_state;
 } sn_aot_entry;
 
-/* Reasons that an entry may give: kind in the low byte, 1 + index here above. */
+/* Detailed error messages. An error code has the kind in the low byte and 1 + index above. */
 typedef struct sn_aot_message {
     int kind;
     const char *text;
@@ -82,7 +82,7 @@ typedef struct sn_aot {
     sn_aot_place *weight, *state;
     int n_weight, n_state, n_trained;
     size_t weight_bytes, state_bytes; /* weight_bytes: of the whole file, header included */
-    uint64_t hash;                    /* of the weights' layout: which file belongs to which code */
+    uint64_t hash;                    /* of the weights' layout: must agree between file and code */
     sn_aot_message *message;
     int n_message, cap_message;
     const char *manifest;
@@ -98,7 +98,7 @@ typedef struct sn_aot {
     _(INDEX, "a token or index is out of range")                                                   \
     _(CPU, "this CPU, or its operating system, is below every target of the artefact")             \
     _(FILE, "the weights file cannot be opened or mapped")                                         \
-    _(FORMAT, "this is no weights file of Sinter, or one of another version")                      \
+    _(FORMAT, "not a weights file of Sinter, or one of another version")                           \
     _(SIZE, "the weights file is cut off or too long")                                             \
     _(MODEL, "the weights file belongs to another model or to other compile options")              \
     _(DAMAGED, "the contents of the weights file are damaged: the checksum differs")               \
@@ -135,7 +135,7 @@ void sn_aot_emit_entry(em *e, sn_aot *a, int i);
 void sn_aot_emit_threads(em *e, const sn_aot *a);
 bool sn_aot_emit_glue(sn_aot *a, sn_object *out);
 
-/* Fields of the caller's struct NAME, and their places. */
+/* Fields of the caller's struct NAME, by offset. */
 enum {
     SN_AOT_WEIGHTS = 0,
     SN_AOT_BYTES = 8,
@@ -146,7 +146,7 @@ enum {
     SN_AOT_STRUCT = 40
 };
 
-/* weights.c: the file's bytes go to `f`. */
+/* weights.c */
 bool sn_aot_write_weights(sn_aot *a, const char *path);
 void sn_aot_fill_header(const sn_aot *a, sn_aot_header *h);
 void *sn_aot_weights_image(sn_aot *a); /* all of the file, malloc'ed; NULL: out of memory */

@@ -1,5 +1,5 @@
-/* elf_merge.c: sections of the same name and kind are laid one after the other, symbols and
- * relocations move with them. Format: System V ABI, chapters 4 and 5; RELA relocations only. */
+/* elf_merge.c: merges ELF objects: concatenates sections of the same name and kind, and adjusts
+ * symbols and relocations. Format: System V ABI, chapters 4 and 5; RELA relocations only. */
 #include "codegen/aot/elf_merge.h"
 
 #include <elf.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-typedef struct part { /* a stretch of an output section */
+typedef struct part { /* a contiguous part of an output section */
     const void *data; /* NULL: zeros */
     size_t at, size;
     void *own; /* to be freed; NULL: the caller's */
@@ -49,7 +49,7 @@ static bool out_of_memory(sn_error *err) {
     return sn_fail(err, SN_ERR_MEMORY, "out of memory for an object file");
 }
 
-/* Room for one element more. */
+/* Grows a list by one element. */
 static bool extend(void *array, size_t n, size_t *cap, size_t size) {
     void **p = array;
     if (n < *cap) return true;
@@ -124,7 +124,7 @@ static bool is_kept(const Elf64_Shdr *s) {
                : s->sh_type == SHT_RISCV_ATTRIBUTES;
 }
 
-/* Constants of any size are one section, since nothing gains from merging equal ones. */
+/* Puts constants of all sizes into one section: merging equal ones would gain nothing. */
 static const char *output_name(const char *name) {
     return !strncmp(name, ".rodata", 7) ? ".rodata" : !strncmp(name, ".text", 5) ? ".text" : name;
 }
@@ -158,7 +158,7 @@ static bool take_sections(sn_elf *e, input *in, int group, sn_error *err) {
         if (!is_kept(s)) continue;
         section *o = find_section(e, output_name(in->names + s->sh_name), s);
         if (!o) return out_of_memory(err);
-        if (s->sh_type == SHT_RISCV_ATTRIBUTES && o->n_part) continue; /* all say the same */
+        if (s->sh_type == SHT_RISCV_ATTRIBUTES && o->n_part) continue; /* equal in all objects */
         void *copy = s->sh_type == SHT_NOBITS ? NULL : malloc(s->sh_size + 1);
         if (s->sh_type != SHT_NOBITS && !copy) return out_of_memory(err);
         if (copy) memcpy(copy, in->data + s->sh_offset, s->sh_size);
@@ -205,7 +205,7 @@ static bool take_symbols(sn_elf *e, input *in, int group, const char *prefix, sn
     return true;
 }
 
-/* A section's own symbol, which relocations may stand on: one for each output section. */
+/* Section symbols, to which relocations may refer: one for each output section. */
 static size_t section_symbol(sn_elf *e, size_t section) {
     if (!e->section[section].symbol) {
         symbol *y = add_symbol(e, "", -1);
@@ -304,7 +304,7 @@ static uint64_t hash_name(int group, const char *name) {
     return XXH3_64bits_withSeed(name, strlen(name), (uint64_t)(int64_t)group);
 }
 
-/* The place of a name: what it holds, or where it would go. */
+/* The slot of a name: its definition, or where it would be inserted. */
 static struct slot *find_slot(index_table *t, uint64_t h) {
     size_t i = h & t->mask;
     while (t->slot[i].y && t->slot[i].hash != h) i = (i + 1) & t->mask;
@@ -391,8 +391,8 @@ static void put_symbol(symbol *y, bool local, text *table, text *names) {
     put(table, &s, sizeof s);
 }
 
-/* Local symbols come first in a table. Those that nobody refers to are left out. Returns the number
- * of local ones. */
+/* Numbers the symbols, local ones first, without those that nothing refers to. Returns the number of
+ * local ones. */
 static size_t write_symbols(sn_elf *e, text *table, text *names) {
     for (size_t i = 0; i < e->n_section; i++)
         for (size_t k = 0; k < e->section[i].n_rela; k++) {

@@ -3,8 +3,8 @@
  *   int NAME_ENTRY(const NAME *m, [void *state,] void *workspace, dims…, inputs…, outputs…)
  *   int64_t NAME_ENTRY_workspace(const NAME *m, dims…)
  *
- * Both check, then go on with the target that the model has chosen: one inner function a target
- * fills the buffer table that the generated code reads (kernel.h, runtime/threads.h). */
+ * Both check their arguments, then call an inner function for the target that the model has chosen.
+ * It fills the buffer table that the generated code reads (kernel.h, runtime/threads.h). */
 #include "codegen/aot/aot.h"
 #include "codegen/emit/dims.h"
 
@@ -20,9 +20,9 @@ static void put(em *e, em_val base, int64_t offset, em_val v) {
 
 /* ---- OpenMP: libgomp's entry points, which other OpenMP libraries have as well ---- */
 
-/* What a thread team shares. */
+/* Fields that a thread team shares, by offset. */
 enum { TEAM_FN, TEAM_ARG = 8, TEAM_THREADS = 16, TEAM_GOT = 24, TEAM_SIZE = 32 };
-/* The barrier of a call, on its stack: two lines. */
+/* Fields of the barrier of a call, on its stack; a cache line each. */
 enum { BARRIER_WAITING, BARRIER_ROUND = 64, BARRIER_SIZE = 128 };
 enum { SPINS = 1000 }; /* about 50 microseconds, then a thread yields */
 
@@ -44,9 +44,9 @@ SN_AOT_SIGNATURE(tvoid, aot_barrier, AOT_BARRIER_PARAMS)
 #define AOT_TEAM_PARAMS(P) P(ptr, team)
 SN_AOT_SIGNATURE(tvoid, aot_team, AOT_TEAM_PARAMS)
 
-/* Each thread of a team works if there are as many as the barrier counts on. It waits for the
- * others here: OpenMP's barrier at the end of the region spins for milliseconds without
- * yielding. */
+/* A thread of the team. It works only if the team has as many threads as the barrier expects. It
+ * waits for the others here, because OpenMP's barrier at the end of the region spins for
+ * milliseconds without yielding. */
 static em_val emit_team(em *e, const sn_aot *a, em_val barrier) {
     em_val t = aot_team_begin(e, a, "team", false).team, fn = e->fn;
     em_val got = thread_number(e, "omp_get_num_threads"),
@@ -78,7 +78,7 @@ static void emit_run(em *e, const sn_aot *a, em_val team) {
     em_val start = em_extern(e, "GOMP_parallel", e->tvoid, start_params, 4);
     em_call(e, start, (em_val[]){team, t, em_int_cast(e, n, e->i32), em_i32(e, 0)}, 4);
     em_endif(e, &alone);
-    /* one thread, or fewer than promised: inside another parallel region, or a limit */
+    /* one thread, or fewer than requested: nested parallel region, or a limit */
     em_branch few = em_if(e, em_cmp(e, EM_NE, get(e, t, e->i64, TEAM_GOT), n));
     put(e, self, offsetof(sn_threads, n), one);
     call_work(e, q.fn, q.fn_arg, em_i64(e, 0), one);
@@ -99,7 +99,7 @@ static void store_atomic(em *e, em_val v, em_val p, LLVMAtomicOrdering order) {
     LLVMSetOrdering(s, order);
 }
 
-/* Waits until the round is another one: first spinning, then giving the processor away. */
+/* Waits until the round changes: spins first, then yields the processor. */
 static void emit_waiting(em *e, em_val place, em_val round) {
     LLVMBasicBlockRef again = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "again"),
                       out = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "out");
@@ -144,7 +144,7 @@ void sn_aot_emit_threads(em *e, const sn_aot *a) {
     emit_run(e, a, emit_team(e, a, barrier));
 }
 
-/* Without OpenMP: run calls the function once, nobody waits. */
+/* Without OpenMP: run calls the function once; the barrier does nothing. */
 static void emit_single(em *e, const sn_aot *a) {
     aot_run_args q = aot_run_begin(e, a, "run", false);
     call_work(e, q.fn, q.fn_arg, em_i64(e, 0), em_i64(e, 1));
@@ -186,7 +186,7 @@ static int find_binding(const sn_binding *list, int n, const char *name) {
     return -1;
 }
 
-/* Where buffer b of the plan is; args: pointers of the inputs, then of the outputs. */
+/* Address of the plan's buffer b; args: pointers of the inputs, then of the outputs. */
 static em_val buffer_address(job *j, const sn_buffer *b, em_val weights, em_val state,
                              em_val args) {
     em *e = j->e;
@@ -209,7 +209,7 @@ static em_val buffer_address(job *j, const sn_buffer *b, em_val weights, em_val 
     return get(e, args, e->ptr, 8 * (int64_t)k);
 }
 
-/* How many threads are worth it, as in run.c. */
+/* n threads if the work pays for them, else 1, as in run.c. */
 static em_val worthwhile(job *j, em_val n) {
     em *e = j->e;
     em_val share = em_div(e, dim_value(j, j->c->code.work), em_i64(e, j->c->code.n_barrier + 1));
@@ -274,8 +274,8 @@ static em_val emit_variant(job *j) {
 
 enum { PARAM_M, PARAM_STATE }; /* the number of the other parameters depends on the entry */
 
-/* Values of the module's symbolic dims: those that the entry takes as parameters from `first` on,
- * 1 for the others. Checks their bounds. */
+/* Stores the values of the module's symbolic dims: the entry's parameters from `first` on, 1 for the
+ * others. Checks their bounds. */
 static void take_dims(job *j, int first, em_var status) {
     em *e = j->e;
     sn_module *m = j->a->m;
@@ -304,7 +304,7 @@ static void take_dims(job *j, int first, em_var status) {
     }
 }
 
-/* Integers that index tables: each in [0, limit). */
+/* Checks inputs that index tables: each element must be in [0, limit). */
 static void check_indices(job *j, int first_input, em_var status) {
     em *e = j->e;
     for (int i = 0; i < j->c->n_limit; i++) {
@@ -329,7 +329,7 @@ static void check_indices(job *j, int first_input, em_var status) {
     }
 }
 
-/* The number of threads that the model is set to. */
+/* The number of threads: the model's setting, or that of its pool. */
 static em_val thread_count(job *j, em_val m) {
     em *e = j->e;
     em_val n = get(e, m, e->i64, SN_AOT_THREADS), one = em_i64(e, 1), most = one;

@@ -1,4 +1,4 @@
-/* floor.c: which bits of which CPUID leaf (or of the auxiliary vector) stand for a target's
+/* floor.c: the bits of CPUID leaves (or of the auxiliary vector) that indicate a target's
  * features. Sources: Intel SDM volume 2, CPUID; x86-64 psABI, table 3.1; Linux
  * Documentation/arch/arm64/elf_hwcaps.rst and arch/riscv/include/uapi/asm/hwcap.h. */
 #include "codegen/aot/aot.h"
@@ -10,9 +10,9 @@ enum { HWCAP = 16, HWCAP2 = 26 };
 #define EXTENDED 0x80000001u
 #define ONE(n) (UINT64_C(1) << (n))
 
-/* with: the target's feature that asks for it; NULL: every x86-64 CPU name beyond the first level.
- * Features that LLVM's CPU names bring along and our table does not know stand under one that
- * comes with them: code for such a CPU may use them. */
+/* with: the target feature that requires the bit; NULL: every x86-64 CPU above the first level.
+ * LLVM's CPU names imply some features that target.c does not list. Code for such CPUs may use them,
+ * so they are tested together with a listed feature of the same CPUs. */
 static const struct {
     sn_arch arch;
     const char *with;

@@ -1,5 +1,5 @@
-/* glue.c: the public functions of an artefact besides its entries: opening and checking the
- * weights, choosing a target by what the CPU has, messages, the state's first value. */
+/* glue.c: the public functions of an artefact other than its entries: open and check the weights,
+ * choose a target for the CPU, error messages, initial state. */
 #include "codegen/aot/aot.h"
 
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static em_val has_bits(em *e, em_val word, uint64_t mask) {
     return em_cmp(e, EM_EQ, em_and(e, word, m), m);
 }
 
-/* The bits of one test: 0 where the CPU does not know the leaf. */
+/* Whether the CPU has the bits of a test; false if it does not have the leaf. */
 static em_val x86_test(em *e, const sn_cpu_test *t) {
     em_val last = LLVMBuildExtractValue(e->b, cpuid(e, t->leaf & 0x80000000u, 0), 0, "");
     em_val known = LLVMBuildICmp(e->b, LLVMIntUGE, last, em_i32(e, (int32_t)t->leaf), "");
@@ -60,7 +60,7 @@ static em_val x86_test(em *e, const sn_cpu_test *t) {
     em_branch br = em_if(e, known);
     em_val yes = has_bits(
         e, LLVMBuildExtractValue(e->b, cpuid(e, t->leaf, t->sub), (unsigned)t->reg, ""), t->mask);
-    if (t->sub) { /* sub-leaves are counted in eax of the first */
+    if (t->sub) { /* eax of sub-leaf 0 is the number of the last one */
         em_val most = LLVMBuildExtractValue(e->b, cpuid(e, t->leaf, 0), 0, "");
         em_val there = LLVMBuildICmp(e->b, LLVMIntUGE, most, em_i32(e, (int32_t)t->sub), "");
         yes = em_and(e, yes, there);
@@ -84,7 +84,7 @@ static em_val variant_runs(em *e, const sn_target *t) {
         ok = em_and(e, ok,
                     t->arch == SN_ARCH_X86_64 ? x86_test(e, &test[i]) : linux_test(e, &test[i]));
     if (!xcr0) return ok;
-    em_branch br = em_if(e, ok); /* XGETBV exists where OSXSAVE says so, which AVX asks for */
+    em_branch br = em_if(e, ok); /* AVX requires OSXSAVE, so XGETBV exists */
     em_val saved = has_bits(e, xgetbv(e), xcr0);
     em_endif(e, &br);
     return em_join(e, &br, saved, em_i1(e, false));
@@ -187,7 +187,7 @@ static em_val emit_begin(em *e, const sn_aot *a, em_val runs) {
     return fn;
 }
 
-/* Checks the weights and keeps them, or closes the model. */
+/* Checks the weights and stores their address, or closes the model. */
 static void take_weights(em *e, em_val check, em_val m, em_val w, em_val bytes, em_var status) {
     em_set(e, status, aot_check_call(e, check, (aot_check_args){.weights = w, .bytes = bytes}));
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
@@ -210,8 +210,8 @@ static void emit_init(em *e, const sn_aot *a, em_val begin, em_val check) {
     em_ret(e, em_get(e, status));
 }
 
-/* Numbers that Linux has on all our architectures. Files are opened with O_CLOEXEC and O_NONBLOCK:
- * a FIFO is then refused, by lseek, where the call would wait for its writer. */
+/* Constants of Linux on all supported architectures. O_CLOEXEC and O_NONBLOCK: otherwise opening a
+ * FIFO would wait for its writer; so it is refused by lseek. */
 enum { OPEN_FLAGS = 02004000, SEEK_LAST = 2, READABLE = 1, PRIVATE = 2, LARGE_PAGES = 14 };
 
 static em_val map_file(em *e, em_val path, em_var size) {
@@ -250,7 +250,8 @@ static em_val embedded(em *e, const sn_aot *a) {
     em_val g = LLVMGetNamedGlobal(e->mod, name);
     if (g) return g;
     g = LLVMAddGlobal(e->mod, e->i8, name);
-    LLVMSetVisibility(g, LLVMHiddenVisibility); /* in this object: no detour by way of the GOT */
+    LLVMSetVisibility(
+        g, LLVMHiddenVisibility); /* defined in this object: not accessed through the GOT */
     return g;
 }
 
@@ -423,15 +424,15 @@ static em_val manifest(em *e, const sn_aot *a) {
              : constant(e, "manifest", LLVMConstStringInContext(e->ctx, s, (unsigned)strlen(s), 0));
 }
 
-/* const char *NAME_manifest(void); it is found in the file by its first line. */
+/* const char *NAME_manifest(void). `sinter inspect` finds it in the file by its first line. */
 static void emit_manifest(em *e, const sn_aot *a) {
     em_val g = manifest(e, a);
     sn_aot_function(e, a, "manifest", e->ptr, NULL, 0, true);
     em_ret(e, g);
 }
 
-/* const NAME_parameter *NAME_parameters(void): where the trained parameters lie in the state; rows
- * are an sn_weight_place (runtime/weights.h). */
+/* const NAME_parameter *NAME_parameters(void): offsets of the trained parameters in the state, as
+ * rows of sn_weight_place (runtime/weights.h). */
 static void emit_parameters(em *e, const sn_aot *a) {
     em_val *row = sn_arena_alloc(a->m, sizeof *row * (size_t)(a->n_trained + 1));
     int n = 0;

@@ -1,5 +1,5 @@
-/* header.c: NAME.h, the manual of an artefact in C's words, and the manifest, a text inside the
- * object that `sinter inspect` reads. */
+/* header.c: writes NAME.h, the C interface of an artefact, and the manifest, a text inside the
+ * object, which `sinter inspect` reads. */
 #include "codegen/aot/aot.h"
 #include "runtime/manifest.h"
 
@@ -24,7 +24,7 @@ static void print_dims(const sn_aot_entry *t, FILE *f) {
     for (int k = 0; k < t->n_symbol; k++) fprintf(f, ", int64_t %s", t->dim_name[k]);
 }
 
-/* ", what the argument means", if the caller of sn_emit has said so. */
+/* ", meaning of the argument", if the caller of sn_emit gave one. */
 static void print_meaning(const sn_aot *a, const sn_aot_entry *t, const char *name, FILE *f) {
     const char *text = a->o->describe ? a->o->describe(t->name, name) : NULL;
     fprintf(f, text ? ": %s\n" : "\n", text);
@@ -44,7 +44,7 @@ static const char *upper(const sn_aot *a, const char *name) {
     return s;
 }
 
-/* NAME_ENTRY_OUTPUT: how many elements, where that is a number. */
+/* NAME_ENTRY_OUTPUT: the number of elements, if it is constant. */
 static void print_count(const sn_aot *a, const sn_aot_entry *t, int i, sn_aot_names *macros,
                         FILE *f) {
     int64_t count;
@@ -113,8 +113,8 @@ static void print_targets(const sn_aot *a, FILE *f) {
     }
 }
 
-/* Numbers that a caller of a language model needs. `macros` begins with the names that every header
- * has. */
+/* Constants that a caller of a language model needs. `macros` starts with the names that every
+ * header has. */
 static void print_constants(const sn_aot *a, sn_aot_names *macros, FILE *f) {
     static const char *const names[] = {"VERSION",       "STATE_BYTES", "WEIGHT_BYTES", "ALIGN",
                                         "ARTEFACT_H",    "ERROR_KIND",  "SOURCE_VOCAB", "VOCAB",

@@ -1,5 +1,5 @@
-/* names.c: names of the model as C identifiers: no words of C or C++, no macros of the headers that
- * every program includes, no name twice in a parameter list. */
+/* names.c: converts names of the model to C identifiers that are not keywords of C or C++, not
+ * macros of headers that every program includes, and unique in a parameter list. */
 #include "codegen/aot/aot.h"
 
 #include <ctype.h>
@@ -64,8 +64,8 @@ const char *sn_aot_unique(const sn_aot *a, sn_aot_names *used, const char *name,
     return used->name[used->n++] = name;
 }
 
-/* The first parameters have fixed names. Dims, inputs and outputs keep theirs where they can; an
- * output that is called as an input gets "_out". */
+/* The first parameters have fixed names. Dims, inputs and outputs keep their names where possible;
+ * an output with the name of an input gets the suffix "_out". */
 static void name_parameters(const sn_aot *a, sn_aot_entry *t) {
     sn_aot_names used = {0};
     sn_aot_unique(a, &used, "m", NULL);

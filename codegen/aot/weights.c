@@ -1,5 +1,5 @@
-/* weights.c: the weights file of an artefact: a page of header, then tensors as the code reads
- * them (packed panels, quantised columns), so that a program maps the file and starts. */
+/* weights.c: writes the weights file of an artefact: a header page, then the tensors as the code
+ * reads them (packed panels, quantised columns), so that a program only has to map the file. */
 #include "codegen/aot/aot.h"
 #include "runtime/file.h"
 

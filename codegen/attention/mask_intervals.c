@@ -1,4 +1,4 @@
-/* mask_intervals.c: one rule an op. Rules hold for scalars and vectors alike. */
+/* mask_intervals.c: one rule per op, for scalars and vectors alike. */
 #include "codegen/attention/mask_intervals.h"
 
 #include <math.h>
@@ -24,9 +24,9 @@ static em_val upper(em *e, em_val a, em_val b) {
     return LLVMTypeOf(a) == e->i1 || em_elem_type(a) == e->i1 ? em_or(e, a, b) : em_imax(e, a, b);
 }
 
-/* Arithmetic of the node's own type wraps. One value wraps as the type does; of a range that leaves
- * the type nothing is known. i64 does not occur near its limits (positions and sizes), narrower
- * types are checked. */
+/* Integer arithmetic wraps in the node's type. An interval of one value wraps likewise; an interval
+ * that leaves the type becomes that of the whole type. Only narrow types are checked: positions and
+ * sizes do not come near the limits of i64. */
 static sn_interval within_type(em *e, const sn_node *n, sn_interval x) {
     static const struct {
         int64_t lo, hi;
@@ -159,8 +159,8 @@ static em_val varying_bits(em *e, sn_interval x) {
 
 typedef em_val bits_fn(em *e, em_val x, em_val y);
 
-/* A bitwise op of integers: the bits that are the same all over both ranges are known. Nothing is
- * known where a range has both signs. */
+/* A bitwise op of integers: bits that do not vary over either range are known. Nothing is known if a
+ * range has both signs. */
 static sn_interval bitwise(em *e, const sn_node *n, const sn_interval *x, bits_fn *op) {
     em_val free0 = varying_bits(e, x[0]), free1 = varying_bits(e, x[1]);
     em_val known0 = em_and(e, x[0].lo, em_xor(e, free0, em_like(e, free0, -1)));
@@ -240,8 +240,7 @@ RULE(cast) {
     return within_type(e, n, x[0]);
 }
 
-/* What an op means to intervals; ops that are not here cannot be followed. Conditions of `unknown`
- * operands are handled before: see emit_node. */
+/* Ops without a rule have no interval. Operands without one are handled by emit_node. */
 static rule_fn *const rules[SN_OP_COUNT] = {
     [SN_OP_stop_gradient] = rule_same,
     [SN_OP_neg] = rule_neg,

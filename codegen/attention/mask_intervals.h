@@ -1,9 +1,9 @@
-/* mask_intervals.h: interval arithmetic on a mask region, as code: what can the mask be over a
- * whole tile of queries and keys?
+/* mask_intervals.h: emits interval arithmetic of a mask region, which bounds the mask over a whole
+ * tile of queries and keys.
  *
- * Every integer node becomes a pair lo <= value <= hi (i64), every bool node a pair "surely true",
- * "possibly true" (i1). Nodes that intervals cannot follow (floats, sizes of tables unknown) have
- * none: comparisons with them are "possibly true, not surely". */
+ * Every integer node becomes an interval lo <= value <= hi (i64), every bool node a pair "certainly
+ * true", "possibly true" (i1). Some nodes have no interval (floats, tables of unknown size):
+ * comparisons with them are possibly, but not certainly, true. */
 #ifndef SN_MASK_INTERVALS_H
 #define SN_MASK_INTERVALS_H
 
@@ -22,7 +22,7 @@ struct sn_interval_code {
     sn_interval *value; /* [order.n] */
     bool *done;         /* [order.n] */
     uint32_t *deps;     /* [order.n] */
-    /* Smallest and largest element of captured tensor `n->in[0]` over the given index ranges. */
+    /* Range of captured tensor n->in[0] over the given index ranges. */
     sn_interval (*at)(void *ctx, const sn_node *n, const sn_interval *index);
     em_val (*dim)(void *ctx, const sn_node *n);
     void *ctx;

@@ -1,4 +1,4 @@
-/* elem.c: the code of every elementwise op: one row an ELEM of ops.def, and regions of them. */
+/* elem.c: the code of every elementwise op, one row per ELEM of ops.def, and of regions. */
 #include "codegen/emit/elem.h"
 #include "codegen/emit/vmath.h"
 
@@ -89,7 +89,7 @@ static em_val divide_lanes(em *e, em_val x, em_val y) {
     return q;
 }
 
-/* y_is_constant: the same positive constant in all lanes, by whose inverse LLVM multiplies. */
+/* y_is_constant: y is the same positive constant in all lanes; LLVM multiplies by its inverse. */
 static em_val floor_div_any(em *e, em_val x, em_val y, bool y_is_constant) {
     em_val zero = em_cmp(e, EM_EQ, y, em_like(e, y, 0));
     em_val minus = em_cmp(e, EM_EQ, y, em_like(e, y, -1)); /* traps for the smallest x */
@@ -263,7 +263,7 @@ bool sn_region_begin(sn_region_code *c, em *e, const sn_region *r) {
     return e->err.code == SN_OK;
 }
 
-/* Operands are earlier in the order, so one sweep brings every node up to date. */
+/* Operands precede their users in the order, so one pass updates all nodes. */
 static void spread_deps(sn_region_code *c) {
     for (int i = 0; i < c->order.n; i++) {
         const sn_node *n = c->order.node[i];

@@ -1,5 +1,5 @@
-/* elem.h: scalar IR (elementwise ops and regions) as instructions on scalars or vectors.
- * One table row an ELEM op of ops.def; used by every kernel family that inlines user expressions.
+/* elem.h: emits scalar IR (elementwise ops and regions) on scalars or vectors. Used by every kernel
+ * family that inlines user expressions.
  *
  * Register form of a value: floats in the compute type of `em` whatever their dtype, integers in
  * their own width, bool as i1. A value is a scalar or a vector; scalars spread where needed. */
@@ -27,8 +27,7 @@ em_val sn_emit_loaded(em *e, sn_dtype t, em_val v);
  *
  *     sn_region_emit(&r, Q);            all that depends on bits in Q only
  *     loop: sn_region_emit(&r, ~0u);    the rest; result in sn_region_value(&r, 0)
- *           sn_region_forget(&r, K);    the values that depend on a bit in K are made anew next
- * time */
+ *           sn_region_forget(&r, K);    forgets the values that depend on a bit in K */
 typedef struct sn_region_code sn_region_code;
 struct sn_region_code {
     em *e;
@@ -51,14 +50,14 @@ struct sn_region_code {
 bool sn_region_begin(sn_region_code *c, em *e, const sn_region *r);
 /* The value of scalar argument i, and a set of bits that stand for what it depends on. */
 void sn_region_arg(sn_region_code *c, int i, em_val v, uint32_t deps);
-/* Emits, at the current position, every node without value whose bits lie within `allowed`. */
+/* Emits here every node that has no value yet and depends only on bits in `allowed`. */
 void sn_region_emit(sn_region_code *c, uint32_t allowed);
 void sn_region_forget(sn_region_code *c, uint32_t bits);
 em_val sn_region_value(const sn_region_code *c, int out);  /* NULL before it is emitted */
 uint32_t sn_region_deps(const sn_region_code *c, int out); /* of result `out` */
 
-/* From now on only what the n_root nodes need is emitted, down to the n_leaf nodes, whose values
- * are given before they are used; all of them are nodes of the region. */
+/* From now on emits only what the n_root nodes need, down to the n_leaf nodes, which get values by
+ * sn_region_give before they are used. All of them are nodes of the region. */
 void sn_region_only(sn_region_code *c, sn_node *const *root, int n_root, const sn_node *const *leaf,
                     int n_leaf);
 void sn_region_give(sn_region_code *c, const sn_node *n, em_val v);

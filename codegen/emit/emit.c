@@ -87,8 +87,8 @@ static void add_text(em *e, em_val fn, const char *key, const char *value) {
                                                       (unsigned)strlen(value)));
 }
 
-/* A function with the attributes that all generated code has, opened at its entry block. The entry
- * block holds only stack slots and ends with a jump to the body. */
+/* Begins a function with the attributes of all generated code. Its entry block holds only stack
+ * slots and ends with a jump to the body. */
 static em_val open_function(em *e, const char *name, em_type ret, const em_type *params, int n) {
     em_type type = LLVMFunctionType(ret, (em_type *)params, (unsigned)n, 0);
     if (LLVMGetNamedFunction(e->mod, name))
@@ -344,7 +344,8 @@ static LLVMBasicBlockRef new_block(em *e, const char *name) {
     return LLVMAppendBasicBlockInContext(e->ctx, e->fn, name);
 }
 
-/* Emitted in rotated form: the test before the loop guards it, the test at the end closes it. */
+/* Loops are emitted in rotated form: a test before the loop guards it, a test at the end repeats
+ * it. */
 em_loop em_for(em *e, em_val lo, em_val hi, em_val step) {
     em_loop l = {.lo = lo, .hi = hi, .step = step};
     l.before = LLVMGetInsertBlock(e->b);

@@ -1,6 +1,6 @@
 /* emit.h: the vocabulary in which kernels are written: loops, loads, tails, arithmetic, reductions.
- * A thin layer over the LLVM C API that keeps what a kernel must not repeat: types, element
- * conversion, masks, fast-math flags, alignment. Kernels read as loops over tiles. */
+ * A thin layer over the LLVM C API, which handles types, element conversion, masks, fast-math flags
+ * and alignment, so that kernels read as loops over tiles. */
 #ifndef SN_EMIT_H
 #define SN_EMIT_H
 
@@ -9,15 +9,16 @@
 
 #include <stdio.h>
 
-/* Values. An em_val is a scalar or a vector; every operation below takes either, and where one
- * operand is a vector and the other a scalar, the scalar is spread over the lanes. Arithmetic is
- * float or (signed) integer by the type of its operands, which must agree otherwise.
+/* Values. An em_val is a scalar or a vector. Every operation below takes either; if one operand is a
+ * vector and the other a scalar, the scalar is broadcast. Arithmetic is float or (signed) integer,
+ * depending on the type of the operands, which must otherwise agree.
  *
- * In registers an element is what its memory holds, except that float elements are converted to the
- * compute type (f32 or f64) by em_load and back by em_store. A condition or mask is i1 or <n x i1>.
+ * em_load converts float elements to the compute type (f32 or f64), em_store converts them back;
+ * other elements have the same type in registers and memory. A condition or mask is i1 or <n x i1>.
  * A bool in memory is one byte, 0 or 1.
  *
- * Errors stick to `err` of the context: emission goes on (on harmless values), em_finish fails. */
+ * The first error is recorded in `err` of the context. Emission continues with harmless values, and
+ * em_finish fails. */
 typedef LLVMValueRef em_val;
 typedef LLVMTypeRef em_type;
 
@@ -52,7 +53,8 @@ void em_dump(const em *e, FILE *out); /* the module as LLVM IR text */
  * Every kernel has one signature:
  *   void kernel(void *const *buf, const int64_t *dim, void *scratch, int64_t tid, int64_t nthreads)
  * buf: base pointers of operands and results; dim: the run-time sizes and strides it asked for;
- * scratch: this thread's memory, aligned to 64; 0 <= tid < nthreads. No barrier inside. */
+ * scratch: this thread's memory, aligned to 64 bytes; 0 <= tid < nthreads. Kernels contain no
+ * barriers. */
 typedef void sn_kernel_fn(void *const *buf, const int64_t *dim, void *scratch, int64_t tid,
                           int64_t nthreads);
 
@@ -72,14 +74,14 @@ typedef struct em_size {
 #define EM_SIZE_DIM(s) ((em_size){0, (s)})
 em_val em_size_value(em *e, em_size s);
 
-/* Begins a function of this module (not visible outside); pointer parameters are noalias. Ends with
- * em_ret. The value returned is for em_call. Parameters with names: signature.h. The function in
- * progress, if any, is left: only em_function within no function, or finish the outer one first. */
+/* Begins a function that is local to the module; its pointer parameters are noalias. em_ret ends it;
+ * functions cannot be nested. Returns the function, for em_call. signature.h gives names to the
+ * parameters. */
 em_val em_function(em *e, const char *name, em_type ret, const em_type *params, int n);
 em_val em_param(em *e, int k);
 void em_ret(em *e, em_val v); /* v NULL: void */
 em_val em_call(em *e, em_val fn, const em_val *args, int n);
-void em_no_inline(em *e, em_val fn); /* calls of fn stay calls */
+void em_no_inline(em *e, em_val fn); /* never inlines fn */
 em_val em_extern(em *e, const char *name, em_type ret, const em_type *params, int n);
 /* An LLVM intrinsic, overloaded on the types `over`: em_intrinsic(e, "llvm.fma", &t, 1,
  * args, 3). */
@@ -88,9 +90,9 @@ em_val em_intrinsic(em *e, const char *name, const em_type *over, int n_over, co
 em_val em_unary_intrinsic(em *e, const char *name, em_val x); /* overloaded on the type of x */
 
 /* The floating-point state of generated code: round to nearest, no traps, subnormal operands and
- * results are zero. em_fp_enter sets it on the calling thread and returns what was set before (NULL
- * on a target without such a state), for em_fp_leave. LLVM may move arithmetic across them: only
- * calls may stand in between. */
+ * results are zero. em_fp_enter sets it on the calling thread and returns the former state (NULL if
+ * the target has none), for em_fp_leave. Only calls may occur between the two, because LLVM may move
+ * arithmetic across them. */
 em_val em_fp_enter(em *e);
 void em_fp_leave(em *e, em_val before);
 
@@ -129,7 +131,7 @@ em_val em_muli(em *e, em_val a, int64_t b);
 em_val em_neg(em *e, em_val a);
 em_val em_abs(em *e, em_val a);
 em_val em_sqrt(em *e, em_val a);
-/* a*b + c, in one rounding where the target has FMA, else (fmuladd) as the target likes. */
+/* a*b + c, with one rounding if the target has FMA, else (fmuladd) at the target's choice. */
 em_val em_fma(em *e, em_val a, em_val b, em_val c);
 /* One instruction on x86: a > b ? a : b; if either is NaN the result is b. */
 em_val em_max(em *e, em_val a, em_val b);
@@ -155,9 +157,9 @@ em_val em_select(em *e, em_val cond, em_val a, em_val b);
 em_val em_bitcast(em *e, em_val v, em_type t);
 em_val em_int_cast(em *e, em_val v, em_type elem); /* sign-extends or truncates; i1 gives 0 or 1 */
 em_val em_idx(em *e, em_val v);                    /* any integer as i64 */
-/* The value of element type t (or a mask, an integer) as another element type. Float to integer
- * truncates and saturates, NaN gives 0; to bool: nonzero. From f64 to f16 and bf16 by way
- * of f32. */
+/* Converts a value of type `from` (or a mask, an integer) to another element type. Float to integer
+ * truncates and saturates, NaN gives 0; to bool: nonzero. f64 is converted to f16 and bf16 through
+ * f32. */
 em_val em_convert(em *e, em_val v, sn_dtype from, sn_dtype to);
 
 /* --- lanes ------------------------------------------------------------------------------------ */
@@ -182,13 +184,13 @@ em_val em_gep_bytes(em *e, em_val base, em_val offset);
 em_val em_tail_mask(em *e, em_val valid, int n);
 
 /* Loads n consecutive elements of t: float types arrive in the compute type, integers as they are,
- * bool as i8. n = 1 gives a scalar. em_load_mask: lanes off read nothing and are `fill` (NULL: 0);
- * a NULL mask means all lanes, so that one text serves full and partial tiles. */
+ * bool as i8. n = 1 gives a scalar. em_load_mask: masked lanes read nothing and are `fill` (NULL:
+ * 0); a NULL mask means all lanes, so that the same code serves full and partial tiles. */
 em_val em_load(em *e, sn_dtype t, em_val p, int n);
 em_val em_load_mask(em *e, sn_dtype t, em_val p, int n, em_val mask, em_val fill);
 em_val em_load_tail(em *e, sn_dtype t, em_val p, int n, em_val valid);
 em_val em_load_splat(em *e, sn_dtype t, em_val p, int n); /* one element in all n lanes */
-/* base[index[i]] for each lane; lanes off (mask not NULL) are 0. index: i32 or i64 vector. */
+/* base[index[i]] for each lane; masked lanes (mask not NULL) are 0. index: i32 or i64 vector. */
 em_val em_gather(em *e, sn_dtype t, em_val base, em_val index, em_val mask);
 
 /* Stores all lanes of v as elements of t; v is of the compute type, an integer or a mask. */
@@ -200,17 +202,16 @@ void em_store_tail(em *e, sn_dtype t, em_val p, em_val v, em_val valid);
 em_val em_load_raw(em *e, em_type t, em_val p, unsigned align);
 void em_store_raw(em *e, em_val v, em_val p, unsigned align);
 
-/* Hint to fetch the line at p; write: will be written; level: 3 all caches .. 0 non-temporal. */
+/* Prefetches the line at p; write: it will be written; level: 3 all caches .. 0 non-temporal. */
 void em_prefetch(em *e, em_val p, bool write, int level);
 
-/* Adds v to the i64 at p in one piece with respect to other threads, and returns what was there.
- * It orders nothing else. */
+/* Atomically adds v to the i64 at p and returns the former value (relaxed ordering). */
 em_val em_fetch_add(em *e, em_val p, em_val v);
 
 /* --- control ----------------------------------------------------------------------------------
- * for (i = lo; i < hi; i += step), step > 0; lo, hi, step are i64. State of the loop is either a
- * carried value (em_carry, em_next, em_final) or a variable (em_var), which is the way through
- * conditions. l.i is the index. Carries must be declared before the first other code of the body.
+ * for (i = lo; i < hi; i += step), step > 0; lo, hi, step are i64; l.i is the index. The state of a
+ * loop is a carried value (em_carry, em_next, em_final) or a variable (em_var), which conditional
+ * code can set. Carries must be declared before other code of the body.
  *
  *     em_loop l = em_for(e, zero, n, em_i64(e, 16));
  *     em_val s = em_carry(e, &l, em_vf(e, 0));
@@ -232,7 +233,7 @@ void em_next(em *e, em_loop *l, em_val carried, em_val v); /* ... and at the sta
 void em_end(em *e, em_loop *l);
 em_val em_final(em *e, const em_loop *l, em_val carried); /* after em_end */
 
-/* if (cond) { ... } em_else { ... } em_endif; em_join after em_endif gives a value of both ways. */
+/* if (cond) { ... } em_else { ... } em_endif; em_join after em_endif is the phi of two values. */
 typedef struct em_branch {
     LLVMBasicBlockRef from, yes, no, after, yes_end, no_end;
     bool has_else;
@@ -243,7 +244,7 @@ void em_else(em *e, em_branch *br);
 void em_endif(em *e, em_branch *br);
 em_val em_join(em *e, const em_branch *br, em_val if_yes, em_val if_no);
 
-/* A variable that the optimiser turns into a register; begins as `init`. */
+/* A variable with the initial value `init`; the optimiser turns it into a register. */
 typedef struct em_var {
     em_val slot;
     em_type type;
@@ -257,7 +258,7 @@ em_val em_imin(em *e, em_val a, em_val b); /* signed integers of one type */
 em_val em_imax(em *e, em_val a, em_val b);
 em_val em_ceil_div(em *e, em_val a, int64_t b);   /* a >= 0, b > 0 */
 em_val em_round_down(em *e, em_val a, int64_t b); /* a >= 0 to a multiple of b */
-/* This thread's share of n units, contiguous and fixed by (n, tid, nthreads): [lo, hi). */
+/* This thread's share [lo, hi) of n work items, determined by (n, tid, nthreads). */
 void em_share(em *e, em_val n, em_val *lo, em_val *hi);
 
 #endif

@@ -1,5 +1,5 @@
-/* family.h: what a kernel family gets and what it implements: a row of passes/kernels/kernels.def has one
- * emitter, in the folder of its generator.
+/* family.h: the interface of kernel families. Each row of passes/kernels/kernels.def has an emitter,
+ * which lies in the folder of its generator.
  *
  * A kernel's operands are buf[0 .. n_in-1], its results buf[n_in ..]; each pointer already has its
  * view's offset. Constant shapes and strides are compiled in; every symbolic one is a run-time
@@ -21,8 +21,8 @@ typedef struct sn_kernel {
     int n_dim;
     sn_dim dim[SN_KERNEL_DIMS]; /* what dim[k] of the call must hold */
     sn_dtype compute;
-    int tile;          /* how its work is cut, of the family's tiles; 0: as usual */
-    const char *tuned; /* for reports: why this tile; NULL: nobody measured */
+    int tile;          /* tiling, one of the family's; 0: the default */
+    const char *tuned; /* for reports: why this tile; NULL: not measured */
     const char *text;  /* everything that its code depends on besides target and compiler */
     char name[48];     /* symbol: family and hash of the text */
 } sn_kernel;
@@ -30,15 +30,15 @@ typedef struct sn_kernel {
 /* The emitter of a kernel family: emits the kernel `k->name` into `e`. */
 typedef struct sn_family {
     void (*emit)(em *e, const sn_kernel *k);
-    sn_dim (*scratch)(const sn_kernel *k,
-                      const sn_target *t); /* bytes a thread needs; NULL: none */
-    /* Bytes that all threads share, at buf[n_in + n_out]; NULL or 0: none. A kernel that has them
-     * is two, with a wait in between: NAME and NAME_finish, of the same arguments. */
+    /* Bytes of scratch per thread; NULL: none. */
+    sn_dim (*scratch)(const sn_kernel *k, const sn_target *t);
+    /* Bytes of memory that all threads share, at buf[n_in + n_out]; NULL or 0: none. With it the
+     * kernel has two halves, NAME and NAME_finish, with the same arguments and a barrier between. */
     int64_t (*shared)(const sn_kernel *k, const sn_target *t);
-    /* Dynamic schedule: threads take work items from a counter. buf[n_in + n_out] is an i64 that is 0 when the
-     * kernel begins, or NULL where there is none. */
+    /* Dynamic schedule: threads take work items from a counter. buf[n_in + n_out] points to an i64
+     * that is 0 when the kernel starts, or is NULL. */
     bool dynamic;
-    int (*tiles)(const sn_kernel *k); /* ways to cut its work, all to the same bits; NULL: one */
+    int (*tiles)(const sn_kernel *k); /* number of tilings, all with the same bits; NULL: 1 */
     const char *(*tile_name)(int tile);
     /* For `explain`: one more sentence about the kernel; returns the derivative of its score region
      * if it computes that, else NULL. NULL: nothing to add. */
@@ -49,7 +49,7 @@ typedef struct sn_family {
 em_val sn_kernel_dim(em *e, const sn_kernel *k, sn_dim d);
 /* The value of a `const` or `dim_value` of the kernel's region. */
 em_val sn_kernel_leaf(em *e, const sn_kernel *k, const sn_node *n);
-em_size sn_kernel_size(const sn_kernel *k, sn_dim d); /* in the terms of the generators */
+em_size sn_kernel_size(const sn_kernel *k, sn_dim d); /* as the generators take it */
 int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d); /* index into dim[], -1: a constant */
 
 /* One emitter per row of the table of kernels. */

@@ -20,8 +20,8 @@
 #error "Sinter needs LLVM 19 or newer"
 #endif
 
-/* A pointer parameter that the callee does not keep: an attribute of its own until LLVM 20, a value
- * of the `captures` attribute (zero: nothing is captured) since. */
+/* The attribute of pointer parameters that the callee does not keep: nocapture until LLVM 20, later
+ * `captures` with the value 0 (nothing is captured). */
 #if LLVM_VERSION_MAJOR < 21
 #define SN_LLVM_NOCAPTURE "nocapture"
 #else

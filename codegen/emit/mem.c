@@ -1,6 +1,6 @@
-/* mem.c: loads, stores, tails and gathers of the emission vocabulary.
- * Partial vectors go through llvm.masked.*: one predicated instruction with AVX-512, vmaskmov with
- * AVX (32 and 64 bit elements), a branch a lane elsewhere. */
+/* mem.c: loads, stores, tails and gathers of the emission vocabulary. Partial vectors use
+ * llvm.masked.*: one predicated instruction with AVX-512, vmaskmov with AVX (32 and 64 bit
+ * elements), a branch per lane elsewhere. */
 #include "codegen/emit/emit.h"
 #include "runtime/threads.h"
 
@@ -15,7 +15,7 @@ em_val em_gep_bytes(em *e, em_val base, em_val offset) {
 
 em_val em_tail_mask(em *e, em_val valid, int n) {
     if (n == 1) return em_cmp(e, EM_GT, valid, em_i64(e, 0));
-    /* lane numbers as wide as the data, so that the mask needs no resizing on AVX2 */
+    /* lane numbers are as wide as the data, so that the mask needs no conversion on AVX2 */
     em_type elem = n * 8 == e->target->vector_bytes && n * 8 < 64 ? e->i64 : e->i32;
     em_val some = em_int_cast(e, em_imax(e, em_imin(e, valid, em_i64(e, n)), em_i64(e, 0)), elem);
     return em_cmp(e, EM_LT, em_iota(e, elem, n), em_splat(e, some, n));
@@ -41,7 +41,7 @@ em_val em_load(em *e, sn_dtype t, em_val p, int n) {
     return to_compute(e, t, raw);
 }
 
-/* A load from the kernel's argument tables, which nobody writes while it runs. */
+/* A load from the kernel's argument tables, which are constant while it runs. */
 static em_val load_argument(em *e, em_type t, em_val table, int k) {
     em_val p = em_gep_bytes(e, table, em_i64(e, 8 * (int64_t)k)), v = em_load_raw(e, t, p, 8);
     unsigned kind = LLVMGetMDKindIDInContext(e->ctx, "invariant.load", 14);
@@ -62,7 +62,7 @@ em_val em_size_value(em *e, em_size s) {
     return s.slot < 0 ? em_i64(e, s.value) : em_dim(e, s.slot);
 }
 
-/* A scalar under a condition: a branch, since there is no masked load of one element. */
+/* A conditional scalar load is a branch, because there is no masked load of one element. */
 static em_val load_scalar_if(em *e, em_type t, em_val p, unsigned align, em_val cond) {
     em_branch br = em_if(e, cond);
     em_val v = em_load_raw(e, t, p, align);
@@ -105,8 +105,7 @@ em_val em_gather(em *e, sn_dtype t, em_val base, em_val index, em_val mask) {
     return to_compute(e, t, em_intrinsic(e, "llvm.masked.gather", over, 2, args, 4));
 }
 
-/* The value as memory holds it. Integers are resized, masks become 0 and 1, a value that already
- * has the stored type is left alone. */
+/* Converts a value to its form in memory: resizes integers, turns masks into 0 and 1. */
 static em_val to_memory(em *e, sn_dtype t, em_val v) {
     em_type elem = em_elem_type(v);
     if (elem == e->f32) return em_convert(e, v, SN_F32, t);

@@ -1,7 +1,7 @@
 /* ops.c: arithmetic, comparisons, lanes and reductions of the emission vocabulary. */
 #include "codegen/emit/emit.h"
 
-/* Spreads a scalar operand over the lanes of the other; afterwards the types must agree. */
+/* Broadcasts a scalar operand to the lanes of the other; then the types must agree. */
 static bool unify(em *e, const char *op, em_val *a, em_val *b) {
     int na = em_lanes_of(*a), nb = em_lanes_of(*b);
     if (na == 1 && nb > 1) *a = em_splat(e, *a, nb);
@@ -37,7 +37,7 @@ LLVMFastMathFlags em_fast(em *e, LLVMFastMathFlags flags) {
     return old;
 }
 
-/* One line an operation: float builder, integer builder. */
+/* One line per operation: float builder, integer builder. */
 #define BINARY(name, flt, integer)                                                                 \
     em_val em_##name(em *e, em_val a, em_val b) {                                                  \
         return arith(e, "em_" #name, flt, integer, a, b);                                          \
@@ -239,7 +239,7 @@ static em_val bf16_to_f32(em *e, em_val h) {
     return as_f32(e, em_shl(e, wide, int_like(e, wide, 16)));
 }
 
-/* The bf16 numbers that x was widened from; NULL: it was not. */
+/* The bf16 values from which x was converted; NULL: it was not. */
 static em_val widened_from(em *e, em_val x) {
     em_val bits = LLVMIsABitCastInst(x) ? LLVMGetOperand(x, 0) : NULL;
     bool shifted = bits && LLVMIsAInstruction(bits) && LLVMGetInstructionOpcode(bits) == LLVMShl &&
@@ -299,7 +299,7 @@ static em_val f32_to_f16_soft(em *e, em_val x) {
     return em_bitcast(e, h, em_vec(em_mem_type(e, SN_F16), em_lanes_of(h)));
 }
 
-/* Any float element to f32 or f64 (`elem`). */
+/* Converts any float element to f32 or f64 (`elem`). */
 static em_val widen_float(em *e, em_val v, sn_dtype from, em_type elem) {
     if (from == SN_BF16) v = bf16_to_f32(e, v);
     if (from == SN_F16 && !e->target->has_f16c) v = f16_to_f32_soft(e, v);

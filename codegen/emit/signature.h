@@ -21,7 +21,7 @@
 
 #include "codegen/emit/emit.h"
 
-/* A call of `fn` whose parameters must be called `names`; see above. */
+/* Calls fn, after checking that its parameters have these names; see above. */
 em_val em_call_named(em *e, em_val fn, const char *const *names, const em_val *args, int n);
 /* Gives the parameters of fn names. */
 void em_name_params(em_val fn, const char *const *names, int n);

@@ -259,9 +259,7 @@ static bool init_native(sn_target *t, sn_error *err) {
     t->arch = SN_ARCH_AARCH64;
 #else
     return sn_fail(err, SN_ERR_TARGET,
-                   "this machine (%s) is none that code can be tuned to as it is; give "
-                   "--target to compile for another one",
-                   t->triple);
+                   "unsupported host CPU %s: give --target to compile for another one", t->triple);
 #endif
     (void)err;
     t->feature_set = host_features(t->features, sizeof t->features - 256);

@@ -43,7 +43,7 @@ bool sn_target_runs_here(const sn_target *t);
 /* Whether code for `t` may use a feature, by the name that a feature list has for it. */
 bool sn_target_has(const sn_target *t, const char *feature);
 
-/* The calling convention's name that LLVM must be told; NULL: there is only one. */
+/* Name of the calling convention for LLVM; NULL: the architecture has only one. */
 const char *sn_target_abi(const sn_target *t);
 
 /* Vector lanes of an element type at the target's width: 16 for f32 with AVX-512. */
