@@ -230,7 +230,8 @@ sn_tensor sn_rms_norm_at(sn_loc at, sn_tensor x, sn_tensor gain, double eps) {
 }
 
 sn_tensor sn_rope_at(sn_loc at, sn_tensor x, sn_rope_options o) {
-    FRONT_ENTER("rope", x, o.pos);
+    sn_tensor in[3] = {x, o.pos, o.freq}, bad;
+    if (!front_enter(at, "rope", o.freq ? 3 : 2, 2, in, &bad)) return bad;
     sn_dim half;
     bool fits = x->rank >= 2 && (o.pos->rank == 1 || (o.pos->rank == 2 && x->rank > 2)) &&
                 o.pos->shape[o.pos->rank - 1] == x->shape[x->rank - 2] &&
@@ -241,10 +242,10 @@ sn_tensor sn_rope_at(sn_loc at, sn_tensor x, sn_rope_options o) {
                          "[B, T]");
     if (!sn_dim_div(x->m, x->shape[x->rank - 1], 2, &half))
         return fail_pair("rope", x, o.pos, "x's last axis must be even");
-    return SN_NODE(
-        x->m, rope,
-        SN_ATTRS(SN_FLT(base, o.base > 0 ? o.base : 10000), SN_INT(interleaved, o.halves ? 0 : 1)),
-        x, o.pos);
+    sn_attr attr[] = {SN_FLT(base, o.base > 0 ? o.base : 10000),
+                      SN_INT(interleaved, o.halves ? 0 : 1)};
+    int base = o.freq ? 0 : 1; /* not together */
+    return sn_node_new(x->m, SN_OP_rope, 3 - base, in, 1 + base, attr + 1 - base);
 }
 
 sn_tensor sn_sinusoid_at(sn_loc at, sn_tensor pos, int64_t d, double base, bool vaswani) {

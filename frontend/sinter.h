@@ -387,13 +387,14 @@ sn_tensor sn_optimize_at(sn_loc, sn_tensor loss, sn_tensor rate, int n, const sn
 /* ---- rotary positions ---- */
 
 /* Rotary positions [TSE]: x [B, .., T, d], pos [T] or [B, T]. Pair i is rotated by the angle pos
- * base^(-2i/d). .base = 10000; .halves = true: pairs are (i, i + d/2), as in Hugging Face;
+ * base^(-2i/d), .base = 10000, or pos .freq[i], .freq floats [d/2]. .halves = true: pairs are (i, i + d/2), as in Hugging Face;
  * otherwise (2i, 2i+1). */
 #define sn_rope(x, ...) sn_rope_at(SN_HERE, x, (sn_rope_options){.pos = __VA_ARGS__})
 typedef struct sn_rope_options {
     sn_tensor pos;
     double base; /* 0: 10000 */
     bool halves;
+    sn_tensor freq; /* NULL: base */
 } sn_rope_options;
 sn_tensor sn_rope_at(sn_loc, sn_tensor x, sn_rope_options);
 

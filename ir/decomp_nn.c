@@ -208,6 +208,15 @@ static sn_node *rope_positions(const decomp *c, const sn_node *x, int axis) {
     return NULL;
 }
 
+/* The operand that holds them; NULL after recording a mistake. */
+static sn_node *rope_frequencies(decomp *c, int64_t half) {
+    const sn_node *f = c->in[2];
+    if (f->rank == 1 && f->shape[0] == half && sn_dtype_is_float((sn_dtype)f->dtype))
+        return sn_b_cast(c->in[2], c->type);
+    sn_dc_fail(c, "frequencies must be floats [%lld], half the width of x", (long long)half);
+    return NULL;
+}
+
 /* Where the index along the last axis but one is in one of the ranges of `turned`. */
 static sn_node *in_ranges(const decomp *c, const sn_node *x, const sn_attr *turned) {
     sn_dim shape[2] = {x->shape[x->rank - 2], 1};
@@ -249,7 +258,9 @@ bool decomp_rope(decomp *c) {
             sn_b_scalar(SN_OP_mod, sn_b_scalar(SN_OP_add, i, (double)(width / 2)), (double)width);
     }
     first = sn_b_binary(SN_OP_lt, i, other);
-    sn_node *f = frequencies(c, c->type, width, sn_dc_flt(c, SN_A_base, 10000), 0);
+    sn_node *f = c->n_in > 2 ? rope_frequencies(c, width / 2)
+                             : frequencies(c, c->type, width, sn_dc_flt(c, SN_A_base, 10000), 0);
+    if (!f) return false;
     sn_node *angle =
         sn_b_binary(SN_OP_mul, pos, SN_NODE(c->m, gather, SN_ATTRS(SN_INT(axis, 0)), f, pair));
     sn_node *sin = sn_b_unary(SN_OP_sin, angle), *cos = sn_b_unary(SN_OP_cos, angle);

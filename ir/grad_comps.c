@@ -174,13 +174,13 @@ bool grad_cross_entropy(grad *c) {
     return true;
 }
 
-/* Rotates back by the same angles. The gradient of the positions is left to the decomposition. */
+/* Rotates back by the same angles. Gradients of positions and frequencies are left to the
+ * decomposition. */
 bool grad_rope(grad *c) {
-    if (sn_gr_needs(c, 1)) return false;
-    sn_node *back = OP1(neg, c->n->in[1]);
-    sn_gr_give(
-        c, 0,
-        sn_node_new(c->n->m, SN_OP_rope, 2, (sn_node *[]){c->g, back}, c->n->n_attr, c->n->attr));
+    const sn_node *n = c->n;
+    if (sn_gr_needs(c, 1) || (n->n_in > 2 && sn_gr_needs(c, 2))) return false;
+    sn_node *in[3] = {c->g, OP1(neg, n->in[1]), n->n_in > 2 ? n->in[2] : NULL};
+    sn_gr_give(c, 0, sn_node_new(n->m, SN_OP_rope, n->n_in, in, n->n_attr, n->attr));
     return true;
 }
 

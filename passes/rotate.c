@@ -18,7 +18,7 @@ enum { MAX_RANGES = 8 };
 
 /* The attributes and operands that must be equal for ropes to be merged. */
 typedef struct turn {
-    sn_node *pos;
+    sn_node *pos, *freq; /* freq: NULL: base tells */
     double base;
     int64_t width, interleaved;
     int axis; /* axis of the positions in the map's result */
@@ -123,6 +123,7 @@ static bool read_turn(rotator *r, const sn_node *rope, turn *t, int64_t range[2]
         !columns_of(r->m, &v, map, axis_of, &first, &last))
         return false;
     *t = (turn){.pos = rope->in[1],
+                .freq = rope->n_in > 2 ? rope->in[2] : NULL,
                 .base = sn_attr_flt(rope, SN_A_base, 10000),
                 .interleaved = sn_attr_int(rope, SN_A_interleaved, 0),
                 .axis = axis_of[time]};
@@ -143,7 +144,7 @@ static bool read_turn(rotator *r, const sn_node *rope, turn *t, int64_t range[2]
 }
 
 static bool same_turn(const turn *a, const turn *b) {
-    return a->pos == b->pos && a->base == b->base && a->width == b->width &&
+    return a->pos == b->pos && a->freq == b->freq && a->base == b->base && a->width == b->width &&
            a->interleaved == b->interleaved && a->axis == b->axis;
 }
 
@@ -242,8 +243,10 @@ static void build_product(rotator *r, product *k) {
     for (int i = 0; i < map->n_in; i++) in[i] = build(r, map->in[i]);
     k->whole = sn_node_new(r->m, SN_OP_linear, map->n_in, in, SN_ATTRS(SN_LIST(size, 2, size)));
     bool every = k->n_range == 1 && k->range[0] == 0 && k->range[1] == heads;
-    sn_node *y = sn_node_new(r->m, SN_OP_rope, 2, (sn_node *[]){k->whole, build(r, t->pos)},
-                             every ? 3 : 4, attr);
+    sn_node *y =
+        sn_node_new(r->m, SN_OP_rope, t->freq ? 3 : 2,
+                    (sn_node *[]){k->whole, build(r, t->pos), t->freq ? build(r, t->freq) : NULL},
+                    every ? 3 : 4, attr);
     k->turned = sn_b_reshape(y, map->rank, map->shape);
 }
 

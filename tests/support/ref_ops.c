@@ -337,7 +337,8 @@ void ref_rope(const ref_call *c) {
         int64_t i = interleaved ? k / 2 : k % half;
         bool second = interleaved ? k % 2 : k >= half;
         double p = pos->data[pos->rank == 2 ? b * T + row % T : row % T];
-        double angle = p / pow(base, 2 * (double)i / (double)d);
+        double angle =
+            p * (c->n->n_in > 2 ? c->in[2]->data[i] : pow(base, -2 * (double)i / (double)d));
         const double *first = x->data + row * d + (interleaved ? 2 * i : i);
         double u = first[0], v = first[interleaved ? 1 : half];
         c->out[e] = second ? u * sin(angle) + v * cos(angle) : u * cos(angle) - v * sin(angle);
