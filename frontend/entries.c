@@ -275,8 +275,11 @@ sn_tensor sn_forward_mask(const sn_forward_ctx *s, sn_dim Tk, int64_t window) {
     return s->documents ? sn_and(causal, sn_document_mask(s->documents)) : causal;
 }
 
+/* The documents are the last captured tensor; those beyond it are NULL. */
 static sn_tensor same_document(const sn_score_ctx *c) {
-    sn_tensor ids = c->captured[*(const int *)c->user];
+    int last = 0;
+    while (last < SN_MAX_CAPTURED - 1 && c->captured[last + 1]) last++;
+    sn_tensor ids = c->captured[last];
     return sn_eq(sn_at(ids, c->b, c->q), sn_at(ids, c->b, c->k));
 }
 
@@ -287,6 +290,5 @@ sn_tensor sn_forward_attention_at(sn_loc at, const sn_forward_ctx *s, const sn_a
     while (n < SN_MAX_CAPTURED - 1 && own.captured[n]) n++;
     own.captured[n] = s->documents;
     own.mask = same_document;
-    own.user = &n;
     return sn_model_attention_at(at, s->training, &own);
 }

@@ -1,20 +1,82 @@
 /* models.c: the registry of architectures by config.json's model_type, and presets. */
 #include "frontend/models.h"
+#include "frontend/causal_lm.h"
+#include "frontend/families/families.h"
 #include "frontend/front.h"
+#include "runtime/problems.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* In alphabetical order. Either `build` or `family` makes the model. */
 static const struct {
-    const char *type;
+    sn_model_family shown;
     void (*build)(sn_config *c, const sn_model_options *o, sn_model *out);
+    const causal_family *family;
 } registry[] = {
-    {"bert", sn_bert_build},     {"edt", sn_edt_build},         {"gato", sn_gato_build},
-    {"gopher", sn_gopher_build}, {"gpt2", sn_gpt2_build},       {"gpt3", sn_gpt3_build},
-    {"llama", sn_llama_build},   {"tse_alt", sn_tse_alt_build}, {"tse_gpt", sn_tse_gpt_build},
-    {"vit", sn_vit_build},
+#define LANGUAGE "language model"
+#define CHECKED "logits and greedy tokens: NumPy, random weights"
+#define BUILT(type, what, heads, checked, build)                                                   \
+    { {type, what, heads, checked}, build, NULL }
+#define FAMILY(type, what)                                                                         \
+    { {#type, what, LANGUAGE, CHECKED}, NULL, &type##_family }
+    BUILT("bert", "BERT", "masked language model, classifier, embedding",
+          "losses and gradients: PyTorch, random weights", sn_bert_build),
+    BUILT("edt", "encoder-decoder of Vaswani et al. 2017", "translation",
+          "losses and gradients: PyTorch, random weights; a trained model's translations",
+          sn_edt_build),
+    BUILT("gato", "Gato", LANGUAGE " of several modalities", "embeddings: plain loops",
+          sn_gato_build),
+    FAMILY(gemma, "Gemma 1"),
+    FAMILY(gemma2, "Gemma 2"),
+    {{"gemma3_text", "Gemma 3, text", LANGUAGE, CHECKED}, NULL, &gemma3_family},
+    BUILT("gopher", "Gopher", LANGUAGE, "losses and gradients: PyTorch, random weights",
+          sn_gopher_build),
+    BUILT("gpt2", "GPT-2", LANGUAGE,
+          "losses and gradients: PyTorch, random weights; a trained model's tokens", sn_gpt2_build),
+    BUILT("gpt3", "GPT-3, with banded layers", LANGUAGE, "logits: GPT-2 with the same mask",
+          sn_gpt3_build),
+    FAMILY(gpt_neox, "GPT-NeoX, Pythia"),
+    {{"llama", "Llama 1, 2, 3.x; SmolLM, TinyLlama", LANGUAGE,
+      CHECKED "; a trained model's tokens"},
+     NULL,
+     &llama_family},
+    FAMILY(mistral, "Mistral, Ministral"),
+    FAMILY(phi, "Phi-1, 1.5, 2"),
+    FAMILY(phi3, "Phi-3, 3.5, 4"),
+    FAMILY(qwen2, "Qwen 2, 2.5"),
+    FAMILY(qwen3, "Qwen 3"),
+    BUILT("tse_alt", "TSE with heads as two circuits", LANGUAGE, "logits: TSE-GPT",
+          sn_tse_alt_build),
+    BUILT("tse_gpt", "TSE-GPT", LANGUAGE, "logits: plain loops", sn_tse_gpt_build),
+    BUILT("vit", "vision transformer", "classifier", "a trained model's classes", sn_vit_build),
 };
 enum { N_MODELS = sizeof registry / sizeof *registry };
+
+const sn_model_family *sn_model_family_at(int i) {
+    return i >= 0 && i < N_MODELS ? &registry[i].shown : NULL;
+}
+
+/* The row of the config's "model_type"; -1 after recording that there is none. */
+static int find_type(sn_config *c) {
+    const char *types[N_MODELS + 1] = {NULL}, *type = sn_config_string(c, "model_type");
+    char known[400] = "", text[80];
+    size_t at = 0;
+    for (int i = 0; i < N_MODELS; i++) {
+        types[i] = registry[i].shown.type;
+        if (!strcmp(types[i], type)) return i;
+        if (at < sizeof known)
+            at += (size_t)snprintf(known + at, sizeof known - at, i ? ", %s" : "%s", types[i]);
+    }
+    if (!sn_config_has(c, "model_type")) return -1; /* recorded */
+    const char *near = sn_nearest_name(type, types);
+    sn_config_problem(c,
+                      "\"model_type\" is \"%s\", which is none of %s%s%s. A model in C can define "
+                      "it: see `sinter run --help`",
+                      sn_printable(text, sizeof text, type), known, near ? "; the nearest is " : "",
+                      near ? near : "");
+    return -1;
+}
 
 static bool choose_options(const sn_model_options *o, const sn_training *usual,
                            sn_model_options *chosen, sn_error *err) {
@@ -45,28 +107,29 @@ static bool check_layers(sn_config *c, const sn_weights *w, sn_error *err) {
 }
 
 bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_error *err) {
-    const char *types[N_MODELS + 1] = {NULL};
     if (!sn_given(c, "sn_model_build", "the config", err) ||
         !sn_given(out, "sn_model_build", "the model", err))
         return false;
-    for (int i = 0; i < N_MODELS; i++) types[i] = registry[i].type;
-    int i = sn_config_choice(c, "model_type", types);
+    int i = find_type(c);
     *out = (sn_model){0};
     if (!sn_config_check(c, err)) return false;
     sn_training usual = sn_training_default();
     sn_model_options chosen;
     if (!choose_options(o, &usual, &chosen, err) || !check_layers(c, chosen.weights, err))
         return false;
-    out->type = registry[i].type;
+    out->type = registry[i].shown.type;
     out->batch = chosen.batch;
     out->module = sn_module_new(out->type);
     if (!out->module) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    registry[i].build(c, &chosen, out);
+    if (registry[i].family)
+        causal_lm_build(registry[i].family, c, &chosen, out);
+    else
+        registry[i].build(c, &chosen, out);
     if (chosen.context > out->context)
         sn_config_problem(c, "the requested context of %lld exceeds the model's, %lld",
                           (long long)chosen.context, (long long)out->context);
     front_check_keys(c, out->context);
-    out->tied = sn_config_equals(c, "tie_word_embeddings", "true");
+    out->tied |= sn_config_equals(c, "tie_word_embeddings", "true");
     if (chosen.context) out->context = chosen.context;
     if (sn_config_check(c, err) && sn_module_ok(out->module, err)) return true;
     sn_module_free(out->module);

@@ -116,6 +116,15 @@ bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_o
 const char *sn_model_preset(const char *name);
 const char *sn_model_preset_name(int i);
 
+/* The known architectures, by "model_type", for lists of them (docs/models.md). NULL: no more. */
+typedef struct sn_model_family {
+    const char *type;    /* "model_type" of config.json */
+    const char *what;    /* published models that have it */
+    const char *heads;   /* what the model is for */
+    const char *checked; /* what its results were compared with */
+} sn_model_family;
+const sn_model_family *sn_model_family_at(int i);
+
 /* Describes an input, output or dimension of an entry above ("decode", "P"). NULL: not known. For
  * sn_emit_options.describe. */
 const char *sn_model_describe(const char *entry, const char *argument);
@@ -161,8 +170,7 @@ sn_tensor sn_forward_dropout(const sn_forward_ctx *s, sn_tensor x);
 /* The causal mask over Tk keys: each token sees itself and earlier tokens of its document (window >
  * 0: at most `window` in all); bool [T, Tk] or [B, 1, T, Tk]. */
 sn_tensor sn_forward_mask(const sn_forward_ctx *s, sn_dim Tk, int64_t window);
-/* sn_model_attention with the context's training, masked by document; do not set .mask and
- * .user. */
+/* sn_model_attention with the context's training, masked by document; do not set .mask. */
 #define sn_forward_attention(s, q_, k_, ...)                                                       \
     sn_forward_attention_at(SN_HERE, s,                                                            \
                             &(const sn_attention_args){.q = q_, .k = k_, .v = __VA_ARGS__})
@@ -226,7 +234,6 @@ void sn_gopher_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_bert_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_edt_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_vit_build(sn_config *c, const sn_model_options *o, sn_model *out);
-void sn_llama_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_tse_gpt_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_tse_alt_build(sn_config *c, const sn_model_options *o, sn_model *out);
 

@@ -27,6 +27,9 @@ bool sn_problems_check(const sn_problems *p, const char *head, sn_code code, sn_
  * that is too long ends in "...". Bytes from 128 on pass unchanged (UTF-8). Returns buf. */
 const char *sn_printable(char *buf, size_t size, const char *s);
 
+/* The name in `list` (NULL-terminated) that is most similar to `word`; NULL if none is close. */
+const char *sn_nearest_name(const char *word, const char *const *list);
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,6 +7,7 @@
 #include "tools/cmd.h"
 #include "tools/model/installed.h"
 #include "tools/model/model_source.h"
+#include "runtime/problems.h"
 
 #include <limits.h>
 #include <math.h>
@@ -204,7 +205,7 @@ static int find_kind(const char *name) {
         if (!strcmp(kind_of(i), name)) return i;
         names[i] = kind_of(i);
     }
-    const char *near = args_nearest(name, names);
+    const char *near = sn_nearest_name(name, names);
     fprintf(stderr, "sinter bench: unknown benchmark '%s'", name);
     if (near) fprintf(stderr, "; did you mean %s?", near);
     fprintf(stderr, "\n(sinter bench --help lists all benchmarks)\n");

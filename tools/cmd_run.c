@@ -3,6 +3,7 @@
 #include "tools/cmd.h"
 #include "ir/ir.h"
 #include "tools/model/model_source.h"
+#include "runtime/problems.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,7 +109,7 @@ static int find_verb(const char *name) {
         if (!strcmp(verbs[i].name, name)) return i;
         names[i] = verbs[i].name;
     }
-    const char *near = args_nearest(name, names);
+    const char *near = sn_nearest_name(name, names);
     fprintf(stderr, NAME ": '%s' is not a command that takes a model", name);
     if (near) fprintf(stderr, "; did you mean %s?", near);
     fprintf(stderr, "\n(" NAME " --help lists them)\n");

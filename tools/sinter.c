@@ -2,6 +2,7 @@
 #include "ir/ir.h"
 #include "runtime/threads.h"
 #include "tools/cmd.h"
+#include "runtime/problems.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,6 +31,7 @@ static const struct {
      true},
     {"cache", "show or clear the cache of compiled kernels, models and tuned choices", cmd_cache,
      false},
+    {"models", "list the architectures of model folders", cmd_models, false},
     {"opt", "run passes on a graph in text form and print the result", cmd_opt, false},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
@@ -50,7 +52,7 @@ static int find_command(const char *name) {
         names[i] = commands[i].name;
     }
     names[N_COMMANDS] = "help";
-    const char *near = args_nearest(name, names);
+    const char *near = sn_nearest_name(name, names);
     fprintf(stderr, "sinter: unknown command '%s'", name);
     if (near) fprintf(stderr, "; did you mean %s?", near);
     fprintf(stderr, "\n(sinter --help lists all commands)\n");

@@ -1,6 +1,7 @@
 /* args.c: parses a command line according to its table, prints help, and suggests the nearest
  * option for a misspelt one. */
 #include "runtime/cli/args.h"
+#include "runtime/problems.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -10,40 +11,6 @@
 #include <string.h>
 
 enum { MAX_WORD = 32, MAX_ROWS = 64, HELP_COLUMN = 30 };
-
-/* ---- the nearest name ---- */
-
-/* Edit distance with insertions, deletions, substitutions and swaps of adjacent characters (optimal
- * string alignment); a large number for long words. */
-static int distance_between(const char *a, const char *b) {
-    int n = (int)strlen(a), m = (int)strlen(b), d[MAX_WORD + 1][MAX_WORD + 1];
-    if (n > MAX_WORD || m > MAX_WORD) return MAX_WORD;
-    for (int i = 0; i <= n; i++) d[i][0] = i;
-    for (int j = 0; j <= m; j++) d[0][j] = j;
-    for (int i = 1; i <= n; i++)
-        for (int j = 1; j <= m; j++) {
-            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
-            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
-            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-            if (swapped && d[i - 2][j - 2] + 1 < best) best = d[i - 2][j - 2] + 1;
-            d[i][j] = best;
-        }
-    return d[n][m];
-}
-
-const char *args_nearest(const char *word, const char *const *list) {
-    int best = (int)strlen(word) / 3 + 2; /* a larger distance is unlikely to be a typing error */
-    const char *found = NULL;
-    for (; *list; list++) {
-        bool begins = strlen(word) > 1 && !strncmp(word, *list, strlen(word));
-        int d = begins ? 1 : distance_between(word, *list);
-        if (d >= best) continue;
-        best = d;
-        found = *list;
-    }
-    return found;
-}
 
 /* ---- help ---- */
 
@@ -224,7 +191,7 @@ static int report_unknown(const arg_command *c, const char *word, const char *na
     for (const arg *a = c->table; a->name && count < 63; a++)
         if (!is_place(a)) names[count++] = a->name;
     snprintf(meant, sizeof meant, "%.*s", (int)(n < MAX_WORD ? n : MAX_WORD), name);
-    const char *near = word[1] == '-' ? args_nearest(meant, names) : NULL;
+    const char *near = word[1] == '-' ? sn_nearest_name(meant, names) : NULL;
     fprintf(stderr, "%s: unknown option '%s'", c->name, word);
     if (near) fprintf(stderr, "; did you mean --%s?", near);
     fputc('\n', stderr);

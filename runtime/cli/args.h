@@ -56,7 +56,4 @@ int args_parse(const arg_command *c, int argc, char **argv, void *out);
  * not. given[i]: the value of row i as typed, "" for a flag, NULL: not given. */
 bool args_agree(const arg_command *c, const char *const *given);
 
-/* The name in `list` (NULL-terminated) that is most similar to `word`; NULL if none is close. */
-const char *args_nearest(const char *word, const char *const *list);
-
 #endif

@@ -210,6 +210,50 @@ size_t sn_config_int_list(sn_config *c, const char *key, int64_t *out, size_t ma
     return 0;
 }
 
+size_t sn_config_float_list(sn_config *c, const char *key, double *out, size_t max, double lo,
+                            double hi) {
+    const cJSON *v = find_value(c, key), *item;
+    size_t n = 0;
+    bool good = cJSON_IsArray(v);
+    cJSON_ArrayForEach(item, (good ? v : NULL)) {
+        good =
+            n < max && cJSON_IsNumber(item) && item->valuedouble >= lo && item->valuedouble <= hi;
+        if (!good) break;
+        out[n++] = item->valuedouble;
+    }
+    if (good || !v) return n;
+    char allowed[120];
+    snprintf(allowed, sizeof allowed, "at most %zu numbers from %g to %g", max, lo, hi);
+    complain(c, key, v, allowed);
+    return 0;
+}
+
+static int index_of(const cJSON *v, const char *const *names) {
+    for (int i = 0; names[i] && cJSON_IsString(v); i++)
+        if (!strcmp(v->valuestring, names[i])) return i;
+    return -1;
+}
+
+size_t sn_config_choice_list(sn_config *c, const char *key, const char *const *names, int *out,
+                             size_t max) {
+    const cJSON *v = find_value(c, key), *item;
+    size_t n = 0;
+    bool good = cJSON_IsArray(v);
+    cJSON_ArrayForEach(item, (good ? v : NULL)) {
+        good = n < max && index_of(item, names) >= 0;
+        if (!good) break;
+        out[n++] = index_of(item, names);
+    }
+    if (good || !v) return n;
+    char allowed[240];
+    size_t at = (size_t)snprintf(allowed, sizeof allowed, "a list of at most %zu of", max);
+    for (int i = 0; names[i] && at < sizeof allowed; i++)
+        at += (size_t)snprintf(allowed + at, sizeof allowed - at, "%s \"%s\"", i ? "," : "",
+                               names[i]);
+    complain(c, key, v, allowed);
+    return 0;
+}
+
 bool sn_config_equals(const sn_config *c, const char *key, const char *json) {
     cJSON *want = cJSON_Parse(json);
     bool same = cJSON_Compare(cJSON_GetObjectItemCaseSensitive(c->root, key), want, true);

@@ -35,3 +35,39 @@ const char *sn_printable(char *buf, size_t size, const char *s) {
     strcpy(buf + n, s[n] ? "..." : "");
     return buf;
 }
+
+/* ---- the nearest name ---- */
+
+enum { MAX_WORD = 32 };
+
+/* Edit distance with insertions, deletions, substitutions and swaps of adjacent characters (optimal
+ * string alignment); a large number for long words. */
+static int distance_between(const char *a, const char *b) {
+    int n = (int)strlen(a), m = (int)strlen(b), d[MAX_WORD + 1][MAX_WORD + 1];
+    if (n > MAX_WORD || m > MAX_WORD) return MAX_WORD;
+    for (int i = 0; i <= n; i++) d[i][0] = i;
+    for (int j = 0; j <= m; j++) d[0][j] = j;
+    for (int i = 1; i <= n; i++)
+        for (int j = 1; j <= m; j++) {
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && d[i - 2][j - 2] + 1 < best) best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
+        }
+    return d[n][m];
+}
+
+const char *sn_nearest_name(const char *word, const char *const *list) {
+    int best = (int)strlen(word) / 3 + 2; /* a larger distance is unlikely to be a typing error */
+    const char *found = NULL;
+    for (; *list; list++) {
+        bool begins = strlen(word) > 1 && !strncmp(word, *list, strlen(word));
+        int d = begins ? 1 : distance_between(word, *list);
+        if (d >= best) continue;
+        best = d;
+        found = *list;
+    }
+    return found;
+}

@@ -29,7 +29,7 @@ const spec_row spec_models[] = {
         "6 loops, 9 gemm, 2 flash", 0.1),
     ROW("Gopher", "gopher.c", DECODER("gopher", ", \"n_layer\": 1"), "10 loops, 7 gemm, 1 flash",
         0.1),
-    ROW("Llama", "llama.c",
+    ROW("Llama", "families/llama.c",
         "{\"model_type\": \"llama\", \"vocab_size\": 11, \"max_position_embeddings\": 32, "
         "\"intermediate_size\": 32, \"num_key_value_heads\": 1, " SIZES "}",
         "10 loops, 5 gemm, 1 flash", 0.1),

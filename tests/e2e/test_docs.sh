@@ -153,6 +153,7 @@ for doc in README.md docs/manual.md docs/training.md docs/deploy.md; do
         esac
     done
 done
+"$sinter" models | diff - "$source/docs/models.md" || fail "docs/models.md is not what \`sinter models\` prints"
 echo "$ran blocks and lines ran"
 [ "$ran" -ge 25 ] || fail "only $ran lines ran"
 exit $failed

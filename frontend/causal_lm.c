@@ -1,0 +1,252 @@
+/* causal_lm.c: a decoder made from its description (causal_lm.h). Line numbers are those of
+ * [PH22 A10]. */
+#include "frontend/causal_lm.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- the config ---- */
+
+const char *const causal_acts[] = {
+    "silu", "gelu", "gelu_pytorch_tanh", "gelu_new", "gelu_fast", "swish", "relu", NULL};
+static sn_tensor (*const acts[])(sn_loc, sn_tensor) = {
+    sn_silu_at,      sn_gelu_at, sn_gelu_tanh_at, sn_gelu_tanh_at,
+    sn_gelu_tanh_at, sn_silu_at, sn_relu_at};
+static const char *const layer_types[] = {"full_attention", "sliding_attention", NULL};
+
+/* Sizes that follow from others, and what has to fit. */
+static void complete(const causal_family *f, sn_config *c, causal_lm *g) {
+    if (!g->kv_heads) g->kv_heads = g->heads;
+    if (g->heads % g->kv_heads)
+        sn_config_problem(c, "%lld key heads do not divide %lld heads", (long long)g->kv_heads,
+                          (long long)g->heads);
+    if (!g->d_head && g->d % g->heads)
+        sn_config_problem(c, "%lld heads do not divide the width %lld", (long long)g->heads,
+                          (long long)g->d);
+    if (!g->d_head) g->d_head = g->d / g->heads;
+    if (!g->d_mlp) g->d_mlp = 4 * g->d;
+    if (!g->d_embed) g->d_embed = g->d;
+    if (g->rotary_part > 0) g->rotary = (int64_t)((double)g->d_head * g->rotary_part);
+    if (!g->rotary) g->rotary = g->d_head;
+    if (g->positions == ROTARY && (g->rotary % 2 || g->rotary > g->d_head))
+        sn_config_problem(c, "%lld elements of heads of width %lld cannot be rotated",
+                          (long long)g->rotary, (long long)g->d_head);
+    g->n_layer_types =
+        sn_config_choice_list(c, "layer_types", layer_types, g->layer_type, MAX_LAYER_TYPES);
+    if (g->n_layer_types && (int64_t)g->n_layer_types != g->layers)
+        sn_config_problem(c, "\"layer_types\" has %zu entries for %lld layers", g->n_layer_types,
+                          (long long)g->layers);
+    for (size_t i = 0; i < g->n_layer_types; i++)
+        if (g->layer_type[i] && !g->window)
+            sn_config_problem(c, "\"layer_types\" has sliding attention without a window");
+    if (g->score_cap < 0 || g->logit_cap < 0) sn_config_problem(c, "a soft cap is negative");
+    g->names = &f->names;
+}
+
+/* ---- parts ---- */
+
+static sn_tensor linear(sn_tensor x, const char *name, int64_t n_out, bool bias) {
+    return sn_nn_linear(x, name, n_out, bias ? SN_BIAS : 0);
+}
+
+static sn_tensor norm(const causal_lm *g, sn_tensor x, const char *name) {
+    if (!name) return x;
+    if (g->norm == RMS_NORM) return sn_nn_rms_norm(x, name, g->eps);
+    if (g->norm == LAYER_NORM && !g->norm_without_bias) return sn_nn_layer_norm(x, name, g->eps);
+    sn_module *m = sn_module_of(x);
+    sn_scope_push(m, "%s", name);
+    sn_tensor w = sn_param(m, "weight", SN_F32, sn_dim_of(x, -1));
+    sn_scope_pop(m);
+    return g->norm == LAYER_NORM ? sn_layer_norm(x, w, NULL, g->eps)
+                                 : sn_rms_norm(x, sn_add(w, 1), g->eps);
+}
+
+static bool has_window(const causal_lm *g, int layer) {
+    if (!g->window) return false;
+    if (g->n_layer_types) return g->layer_type[layer] == 1;
+    return layer >= g->first_windowed && !(g->full_every && (layer + 1) % g->full_every == 0);
+}
+
+/* ---- attention: line 6 ---- */
+
+/* Head h's slope [Press et al. 2022]: 2^(-8 (h + 1) / n) of n heads, n the largest power of two up
+ * to the number of heads, then those between them: 2^(-4 (2 (h - n) + 1) / n). */
+static sn_tensor slope(const causal_lm *g, sn_tensor h) {
+    int64_t n = 1;
+    while (2 * n <= g->heads) n *= 2;
+    double scale = (g->alibi_scale > 0 ? g->alibi_scale : 8) / (double)n;
+    sn_tensor i = sn_cast(h, SN_F32);
+    sn_tensor first = sn_exp2(sn_mul(sn_add(i, 1), -scale));
+    if (n == g->heads) return first;
+    sn_tensor between = sn_exp2(sn_mul(sn_add(sn_mul(sn_sub(i, (double)n), 2), 1), -scale / 2));
+    return sn_where(sn_lt(h, (double)n), first, between);
+}
+
+static double score_scale(const causal_lm *g) {
+    return g->score_scale > 0 ? g->score_scale : 1 / sqrt((double)g->d_head);
+}
+
+static sn_tensor change_score(const sn_score_ctx *c) {
+    const causal_lm *g = c->user;
+    sn_tensor s = c->score;
+    if (g->score_cap > 0) s = sn_mul(sn_tanh(sn_mul(s, 1 / g->score_cap)), g->score_cap);
+    if (g->positions != ALIBI) return s;
+    sn_tensor bias = sn_mul(slope(g, c->h), sn_cast(sn_query_key_distance(c), SN_F32));
+    return sn_sub(s, g->alibi_before_scaling ? sn_mul(bias, score_scale(g)) : bias);
+}
+
+/* part: queries, keys, values, [B, T, heads d_head] each */
+static void project(const causal_lm *g, sn_tensor x, sn_tensor part[3]) {
+    const causal_names *n = g->names;
+    int64_t width[3] = {g->heads * g->d_head, g->kv_heads * g->d_head, g->kv_heads * g->d_head};
+    const char *const names[3] = {n->q, n->k, n->v};
+    sn_tensor all = n->qkv ? linear(x, n->qkv, width[0] + 2 * width[1], g->qkv_bias) : NULL;
+    sn_dim B = sn_dim_of(x, 0), T = sn_dim_of(x, 1);
+    int64_t per_group = g->heads / g->kv_heads, at[3] = {0, width[0], width[0] + width[1]};
+    bool by_group = all && g->layout == QKV_BY_GROUP;
+    if (by_group) all = sn_reshape(all, B, T, g->kv_heads, per_group + 2, g->d_head);
+    for (int i = 0; i < 3; i++) {
+        part[i] = by_group ? sn_slice(all, 3, i ? per_group + i - 1 : 0, i ? 1 : per_group)
+                  : all    ? sn_slice(all, 2, at[i], width[i])
+                           : linear(x, names[i], width[i], g->qkv_bias);
+        if (by_group) part[i] = sn_reshape(part[i], B, T, width[i]);
+        if (g->clip > 0) part[i] = sn_max(sn_min(part[i], g->clip), -g->clip);
+    }
+}
+
+/* Queries or keys of all heads [B, H, T, d_head], normed and rotated. */
+static sn_tensor place(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, int64_t heads,
+                       const char *name, bool local) {
+    if (g->norm_whole_qk) x = norm(g, x, name);
+    x = sn_split_heads(x, heads);
+    if (!g->norm_whole_qk) x = norm(g, x, name);
+    if (g->positions != ROTARY) return x;
+    static const rope_scaling plain = {.scale = 1};
+    bool own = local && g->local_base > 0;
+    return rope_apply(x, s->pos, g->rotary, g->interleaved, own ? g->local_base : g->base,
+                      own ? &plain : &g->rope);
+}
+
+static sn_tensor attend(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, int layer) {
+    const causal_names *n = g->names;
+    bool local = has_window(g, layer);
+    sn_tensor part[3];
+    project(g, x, part);
+    sn_tensor q = sn_name(place(g, s, part[0], g->heads, n->q_norm, local), "q");
+    sn_tensor k = sn_name(place(g, s, part[1], g->kv_heads, n->k_norm, local), "k");
+    sn_tensor v = sn_name(sn_split_heads(part[2], g->kv_heads), "v");
+    k = sn_append_kv(s, k, "k_cache");
+    v = sn_append_kv(s, v, "v_cache");
+    bool changed = g->score_cap > 0 || g->positions == ALIBI;
+    sn_tensor y = sn_forward_attention(s, q, k, v, .causal = true, .window = local ? g->window : 0,
+                                       .scale = g->score_scale,
+                                       .score = changed ? change_score : NULL, .user = g);
+    return linear(sn_name(sn_merge_heads(y), "y"), n->o, g->d, g->o_bias);
+}
+
+/* ---- the MLP: line 8 ---- */
+
+static sn_tensor feed_forward(const causal_lm *g, sn_tensor x) {
+    const causal_names *n = g->names;
+    sn_tensor h[2];
+    if (n->gate_up) {
+        sn_split(linear(x, n->gate_up, 2 * g->d_mlp, g->mlp_bias), 2, 2, h);
+    } else {
+        h[0] = linear(x, n->gate ? n->gate : n->up, g->d_mlp, g->mlp_bias);
+        h[1] = n->gate ? linear(x, n->up, g->d_mlp, g->mlp_bias) : NULL;
+    }
+    h[0] = acts[g->act](SN_HERE, h[0]);
+    return linear(h[1] ? sn_mul(h[0], h[1]) : h[0], n->down, g->d, g->mlp_bias);
+}
+
+/* ---- layers ---- */
+
+/* x + update, as the stream wants it */
+static sn_tensor add(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, sn_tensor update) {
+    if (g->residual_scale > 0) update = sn_mul(update, g->residual_scale);
+    return sn_add(x, sn_forward_dropout(s, update));
+}
+
+static sn_tensor layer(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, int l) {
+    const causal_names *n = g->names;
+    if (g->block == POST_NORM) {
+        x = sn_name(norm(g, add(g, s, x, attend(g, s, x, l)), n->before_attn), "attnResid");
+        return sn_name(norm(g, add(g, s, x, feed_forward(g, x)), n->before_mlp), "mlpResid");
+    }
+    sn_tensor in = norm(g, x, n->before_attn); /* line 5 */
+    sn_tensor y = norm(g, attend(g, s, in, l), n->after_attn);
+    if (g->block == PARALLEL) {
+        sn_tensor z = feed_forward(g, n->before_mlp ? norm(g, x, n->before_mlp) : in);
+        return sn_name(add(g, s, add(g, s, x, y), z), "mlpResid");
+    }
+    x = sn_name(add(g, s, x, y), "attnResid");      /* line 6 */
+    y = feed_forward(g, norm(g, x, n->before_mlp)); /* line 7 */
+    y = norm(g, y, n->after_mlp);
+    return sn_name(add(g, s, x, y), "mlpResid"); /* line 8 */
+}
+
+static sn_tensor embed(const causal_lm *g, const sn_forward_ctx *s) { /* lines 2, 3 */
+    const causal_names *n = g->names;
+    sn_tensor x = sn_nn_embedding(s->tokens, n->embed, g->vocab, g->d_embed);
+    if (n->embed_in && g->d_embed != g->d) x = linear(x, n->embed_in, g->d, false);
+    if (g->embed_scale > 0) x = sn_mul(x, g->embed_scale);
+    if (g->positions == LEARNED) {
+        sn_tensor pos = sn_add(s->pos, (double)g->position_offset);
+        x = sn_add(x, sn_nn_embedding(pos, n->positions, g->context + g->position_offset, g->d));
+    }
+    return sn_forward_dropout(s, sn_name(norm(g, x, n->embed_norm), "tok_emb"));
+}
+
+static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
+    const causal_lm *g = config;
+    sn_scope_params(s->m, g->prefix);
+    sn_tensor x = embed(g, s);
+    sn_record_hidden(s, 0, x);
+    for (int l = 0; l < g->layers; l++) { /* line 4 */
+        sn_scope_push(s->m, "%s.%d", g->names->layers, l);
+        x = layer(g, s, x, l);
+        sn_scope_pop(s->m);
+        sn_record_hidden(s, l + 1, sn_name(x, "block%d", l));
+    }
+    return x;
+}
+
+static sn_tensor unembed(const void *config, sn_tensor x) {
+    const causal_lm *g = config;
+    const causal_names *n = g->names;
+    sn_module *m = sn_module_of(x);
+    sn_scope_params(m, g->prefix);
+    x = sn_name(norm(g, x, n->norm), "norm"); /* line 10 */
+    if (n->embed_out && g->d_embed != g->d) x = linear(x, n->embed_out, g->d_embed, false);
+    if (!g->tied) sn_scope_params(m, "");
+    sn_scope_push(m, "%s", g->tied ? n->embed : n->head);
+    sn_tensor w = sn_param(m, "weight", SN_F32, g->vocab, g->d_embed);
+    sn_tensor b = g->head_bias ? sn_param(m, "bias", SN_F32, g->vocab) : NULL;
+    sn_scope_pop(m);
+    sn_tensor logits = sn_linear(x, w, b);
+    if (g->logit_scale > 0) logits = sn_mul(logits, g->logit_scale);
+    if (g->logit_cap > 0) logits = sn_mul(sn_tanh(sn_mul(logits, 1 / g->logit_cap)), g->logit_cap);
+    sn_name(sn_softmax(logits, -1), "probs"); /* line 11 */
+    return sn_name(logits, "lm_head");
+}
+
+void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_options *o,
+                     sn_model *out) {
+    causal_lm g = f->usual;
+    char bare[128];
+    config_read(c, f->keys, &g);
+    if (f->finish) f->finish(c, o, &g);
+    complete(f, c, &g);
+    int64_t context = g.context;
+    rope_shape shape = {g.rotary, g.context, o->context};
+    g.rope.scale = 1;
+    if (g.positions == ROTARY) rope_scaling_read(c, &shape, &g.base, &context, &g.rope);
+    snprintf(bare, sizeof bare, "%s.weight", f->names.embed);
+    g.prefix = o->weights && sn_weights_find(o->weights, bare) ? "" : f->names.prefix;
+    out->vocab = g.vocab, out->context = o->context ? g.context : context;
+    out->layers = g.layers, out->heads = g.heads, out->d_model = g.d;
+    out->tied = g.tied;
+    if (!sn_config_check(c, NULL)) return;
+    sn_decoder d = {&g, layers, unembed, o->context ? o->context : context, g.layers};
+    sn_decoder_entries(out->module, &d, o);
+}

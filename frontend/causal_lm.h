@@ -1,0 +1,121 @@
+/* causal_lm.h: decoders of Hugging Face's families, described by what they differ in: names of
+ * parameters and config keys are tables, the rest are the fields below. frontend/families/ has one
+ * file a family; causal_lm.c builds them all [PH22 A10]. Not public. */
+#ifndef SN_CAUSAL_LM_H
+#define SN_CAUSAL_LM_H
+
+#include "frontend/keys.h"
+#include "frontend/models.h"
+#include "frontend/rope_scaling.h"
+
+/* Names of parameters without ".weight" and ".bias", within their scope. NULL: the family has no
+ * such thing; a norm that is NULL is the identity. */
+typedef struct causal_names {
+    const char *prefix;               /* scope of all but `head`; files may lack it */
+    const char *embed, *embed_norm;   /* tokens, and the norm after it */
+    const char *positions;            /* learned ones */
+    const char *embed_in, *embed_out; /* maps from and to embeddings of another width */
+    const char *layers;               /* scope of layer l is LAYERS.l */
+    const char *q, *k, *v, *qkv, *o;  /* qkv: in one matrix, and the three are NULL */
+    const char *q_norm, *k_norm;
+    const char *before_attn, *after_attn, *before_mlp, *after_mlp; /* norms of a layer */
+    const char *gate, *up, *gate_up, *down; /* gate: gated; gate_up: both in one matrix */
+    const char *norm, *head;
+} causal_names;
+
+typedef enum causal_norm {
+    LAYER_NORM,
+    RMS_NORM,
+    RMS_NORM_PLUS_ONE /* gain 1 + weight */
+} causal_norm;
+typedef enum causal_block {
+    PRE_NORM, /* x += f(norm x), twice; with after_attn and after_mlp: norms of the updates */
+    PARALLEL, /* x += attention(norm x) + mlp(norm x) */
+    POST_NORM /* x = norm(x + f x), twice */
+} causal_block;
+typedef enum causal_positions { ROTARY, LEARNED, ALIBI } causal_positions;
+typedef enum qkv_layout {
+    QKV_SIDE_BY_SIDE, /* rows of all queries, keys, values */
+    QKV_BY_GROUP      /* for each key head: its queries, its key, its value */
+} qkv_layout;
+
+enum { MAX_LAYER_TYPES = 256 };
+
+/* Zero is the usual value of everything. */
+typedef struct causal_lm {
+    const causal_names *names;
+    const char *prefix;
+    int64_t vocab, context, layers, heads, kv_heads, d, d_head, d_mlp;
+    int64_t d_embed; /* 0: d */
+
+    causal_norm norm;
+    bool norm_without_bias; /* LAYER_NORM */
+    double eps;
+    causal_block block;
+
+    qkv_layout layout;
+    bool qkv_bias, o_bias, mlp_bias, head_bias;
+    bool norm_whole_qk; /* q_norm and k_norm run over all heads at once, else over each */
+    double clip;        /* of queries, keys and values; 0: none */
+    double score_scale; /* 0: 1 / sqrt(d_head) */
+    double score_cap;   /* c tanh(score / c); 0: none */
+
+    causal_positions positions;
+    int64_t position_offset;   /* row of the table of position 0 */
+    int64_t rotary;            /* rotated elements of a head; 0: all */
+    double rotary_part;        /* the same as a part of d_head; 0: all */
+    bool interleaved;          /* pairs (2i, 2i + 1), else (i, i + rotary / 2) */
+    double base, local_base;   /* local_base: of layers with a window; 0: base */
+    rope_scaling rope;         /* of the layers without a window, or of all */
+    double alibi_scale;        /* factor of the slopes' exponents; 0: 8 */
+    bool alibi_before_scaling; /* the bias is multiplied by score_scale, too */
+
+    int64_t window;         /* a token sees the last so many keys; 0: all */
+    int64_t full_every;     /* every so-manieth layer has no window; 0: all layers have it */
+    int64_t first_windowed; /* layers before this one have no window */
+    int layer_type[MAX_LAYER_TYPES];
+    size_t n_layer_types; /* config's "layer_types"; 0: none */
+
+    int act;                                                    /* index of causal_acts */
+    double embed_scale, residual_scale, logit_scale, logit_cap; /* 0: none */
+    bool tied;
+} causal_lm;
+
+typedef struct causal_family {
+    causal_names names;
+    causal_lm usual;        /* what the config does not say */
+    const config_key *keys; /* of causal_lm */
+    /* What the keys imply together, or NULL. Mistakes are recorded in c. */
+    void (*finish)(sn_config *c, const sn_model_options *o, causal_lm *g);
+} causal_family;
+
+extern const char *const causal_acts[]; /* names of activations in configs */
+
+void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_options *o,
+                     sn_model *out);
+
+/* Keys that most families share. */
+#define SIZE_KEYS                                                                                  \
+    INT_KEY(causal_lm, vocab, "vocab_size", 1, 1 << 24),                                           \
+        INT_KEY(causal_lm, layers, "num_hidden_layers", 1, 1 << 12),                               \
+        INT_KEY(causal_lm, heads, "num_attention_heads", 1, 1 << 12),                              \
+        INT_KEY(causal_lm, d, "hidden_size", 1, 1 << 20)
+#define CONTEXT_KEY INT_KEY(causal_lm, context, "max_position_embeddings", 1, 1 << 24)
+#define KV_HEADS_KEY INT_KEY_OR(causal_lm, kv_heads, "num_key_value_heads", 0, 1, 1 << 12)
+#define D_HEAD_KEY INT_KEY_OR(causal_lm, d_head, "head_dim", 0, 1, 1 << 16)
+#define D_MLP_KEY INT_KEY(causal_lm, d_mlp, "intermediate_size", 1, 1 << 22)
+#define RMS_EPS_KEY FLOAT_KEY_OR(causal_lm, eps, "rms_norm_eps", 1e-6, 0, 1)
+#define BASE_KEY FLOAT_KEY_OR(causal_lm, base, "rope_theta", 10000, 1, 1e12)
+#define TIED_KEY(usual) BOOL_KEY_OR(causal_lm, tied, "tie_word_embeddings", usual)
+#define ACT_KEY(key, usual) CHOICE_KEY_OR(causal_lm, act, key, causal_acts, usual)
+enum { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU = 6 }; /* indices of causal_acts */
+
+/* The names of Llama, which many families keep. */
+#define LLAMA_NAMES                                                                                \
+    .prefix = "model.", .embed = "embed_tokens", .layers = "layers", .q = "self_attn.q_proj",      \
+    .k = "self_attn.k_proj", .v = "self_attn.v_proj", .o = "self_attn.o_proj",                     \
+    .before_attn = "input_layernorm", .before_mlp = "post_attention_layernorm",                    \
+    .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj", .norm = "norm",         \
+    .head = "lm_head"
+
+#endif

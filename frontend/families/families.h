@@ -1,0 +1,10 @@
+/* families.h: the descriptions of this folder's files. Not public. */
+#ifndef SN_FAMILIES_H
+#define SN_FAMILIES_H
+
+#include "frontend/causal_lm.h"
+
+extern const causal_family gemma_family, gemma2_family, gemma3_family, gpt_neox_family,
+    llama_family, mistral_family, phi_family, phi3_family, qwen2_family, qwen3_family;
+
+#endif

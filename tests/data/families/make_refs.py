@@ -1,0 +1,387 @@
+#!/usr/bin/python3
+# make_refs.py DIR: what NumPy says about tiny models of each family, for test_families: DIR/NAME.json with the config,
+# names and shapes of all tensors, tokens, logits, and the tokens that greedy decoding adds. Everything here is written from
+# the papers and Hugging Face's model documentation, in f64 and without caches, apart from Sinter's code. Tensors follow
+# from their names, as start() here and in the test; their values are exact in bf16 and f16.
+# Needs numpy; run again when a case is added.
+import json
+import math
+import os
+import sys
+
+import numpy as np
+
+T, MORE = 12, 5
+
+
+def start(name, shape):
+    """Numbers of a tensor: a hash of its name and of the place, multiples of 1/64 (vectors: 1/128)."""
+    h = 2166136261
+    for c in name.encode():
+        h = (h ^ c) * 16777619 & 0xFFFFFFFF
+    x = (h + np.arange(int(np.prod(shape)), dtype=np.uint64) * 2654435761) & 0xFFFFFFFF
+    for _ in range(2):
+        x = ((x ^ (x >> np.uint64(16))) * 0x45D9F3B) & 0xFFFFFFFF
+    x = x ^ (x >> np.uint64(16))
+    u = (x >> np.uint64(26)).astype(np.float64) - 32  # -32 .. 31
+    v = u / 64 if len(shape) > 1 else u / 128 + (1 if name.endswith("weight") else 0)
+    return v.reshape(shape)
+
+
+class Params(dict):
+    def __call__(self, name, *shape):
+        if name not in self:
+            self[name] = start(name, shape)
+        return self[name]
+
+
+# ---- parts ----
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x):
+    return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def gelu_tanh(x):
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+ACTS = {"silu": silu, "gelu": gelu, "gelu_new": gelu_tanh, "gelu_pytorch_tanh": gelu_tanh, "relu": relu}
+
+
+def linear(p, name, x, n, bias=False):
+    y = x @ p(name + ".weight", n, x.shape[-1]).T
+    return y + p(name + ".bias", n) if bias else y
+
+
+def layer_norm(p, name, x, eps, bias=True):
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps)
+    x = x * p(name + ".weight", x.shape[-1])
+    return x + p(name + ".bias", x.shape[-1]) if bias else x
+
+
+def rms(p, name, x, eps, one=0):
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * (one + p(name + ".weight", x.shape[-1]))
+
+
+def heads(x, n):  # [T, n d] -> [n, T, d]
+    return x.reshape(x.shape[0], n, -1).transpose(1, 0, 2)
+
+
+def merge(x):
+    return x.transpose(1, 0, 2).reshape(x.shape[1], -1)
+
+
+def attend(q, k, v, scale=None, cap=None, window=None, bias=None):
+    """q [H, T, d], k and v [G, T, d]: query head h reads key head h G / H."""
+    n = q.shape[1]
+    k, v = (np.repeat(x, q.shape[0] // x.shape[0], axis=0) for x in (k, v))
+    s = q @ k.transpose(0, 2, 1) * (scale or 1 / math.sqrt(q.shape[-1]))
+    if cap:
+        s = cap * np.tanh(s / cap)
+    if bias is not None:
+        s = s + bias
+    i, j = np.arange(n)[:, None], np.arange(n)[None]
+    seen = j <= i if not window else (j <= i) & (j > i - window)
+    s = np.where(seen, s, -np.inf)
+    s = np.exp(s - s.max(-1, keepdims=True))
+    return s / s.sum(-1, keepdims=True) @ v
+
+
+def plain(width, base):
+    return base ** (-np.arange(0, width, 2) / width)
+
+
+def rope(x, freq, scale=1.0):  # halves: (i, i + d/2); x [H, T, d]
+    angle = np.arange(x.shape[1])[:, None] * freq
+    c, s = np.cos(angle) * scale, np.sin(angle) * scale
+    a, b = np.split(x, 2, axis=-1)
+    return np.concatenate([a * c - b * s, b * c + a * s], -1)
+
+
+def rope_pairs(x, freq):  # interleaved: (2i, 2i + 1)
+    angle = np.arange(x.shape[1])[:, None] * freq
+    c, s = np.cos(angle), np.sin(angle)
+    y = np.empty_like(x)
+    y[..., 0::2] = x[..., 0::2] * c - x[..., 1::2] * s
+    y[..., 1::2] = x[..., 1::2] * c + x[..., 0::2] * s
+    return y
+
+
+def part(x, width, turn):  # only the first elements of a head
+    return np.concatenate([turn(x[..., :width]), x[..., width:]], -1)
+
+
+def alibi(n_heads, n, most=8):
+    """[H, 1, T]: slopes as in the authors' code, times the position of the key."""
+    def slopes(h):
+        if math.log2(h).is_integer():
+            first = 2 ** (-most / h)
+            return [first ** (i + 1) for i in range(h)]
+        near = 2 ** math.floor(math.log2(h))
+        return slopes(near) + slopes(2 * near)[0::2][:h - near]
+    return np.array(slopes(n_heads))[:, None, None] * np.arange(n)[None, None]
+
+
+# ---- long contexts ----
+
+def scaled(c, width, base):
+    """(frequencies, factor of cos and sin)"""
+    freq, r = plain(width, base), c.get("rope_scaling")
+    if not r:
+        return freq, 1.0
+    kind = r.get("rope_type", r.get("type"))
+    first = r.get("original_max_position_embeddings", c.get("original_max_position_embeddings"))
+    if kind == "linear":
+        return freq / r["factor"], 1.0
+    if kind == "dynamic":  # up to max_position_embeddings nothing changes
+        return freq, 1.0
+    if kind == "llama3":
+        new = []
+        for f in freq:
+            length = 2 * math.pi / f
+            if length < first / r["high_freq_factor"]:
+                new.append(f)
+            elif length > first / r["low_freq_factor"]:
+                new.append(f / r["factor"])
+            else:
+                s = (first / length - r["low_freq_factor"]) / (r["high_freq_factor"] - r["low_freq_factor"])
+                new.append((1 - s) * f / r["factor"] + s * f)
+        return np.array(new), 1.0
+    if kind == "yarn":
+        def dim(turns):
+            return width * math.log(first / (turns * 2 * math.pi)) / (2 * math.log(base))
+        low, high = max(math.floor(dim(r.get("beta_fast", 32))), 0), min(math.ceil(dim(r.get("beta_slow", 1))), width - 1)
+        ramp = np.clip((np.arange(width // 2) - low) / (high - low if high > low else 0.001), 0, 1)
+        return freq / r["factor"] * ramp + freq * (1 - ramp), 0.1 * math.log(r["factor"]) + 1
+    if kind == "longrope":
+        factor = c["max_position_embeddings"] / first
+        return freq / np.array(r["short_factor"]), math.sqrt(1 + math.log(factor) / math.log(first))
+    raise ValueError(kind)
+
+
+# ---- families: tokens -> logits ----
+
+def llama_like(p, c, tokens, *, qkv_bias=False, o_bias=False, qk_norm=None, window=lambda l: None, qkv=None, gate_up=None,
+               turn=None, mlp_bias=False, post=False, pre="model."):
+    """Llama 2, sections 2.2; Mistral; Qwen 2 and 3; Phi-3 (matrices in one); OLMo 2 (norms of the updates)."""
+    d, H = c["hidden_size"], c["num_attention_heads"]
+    G, eps, ff = c.get("num_key_value_heads", H), c["rms_norm_eps"], c["intermediate_size"]
+    w = c.get("head_dim", d // H)
+    if not turn:
+        freq, factor = scaled(c, w, c.get("rope_theta", 10000.0))
+
+        def turn(x):
+            return rope(x, freq, factor)
+    table = p(pre + "embed_tokens.weight", c["vocab_size"], d)
+    x = table[tokens]
+    for l in range(c["num_hidden_layers"]):
+        h = f"{pre}layers.{l}."
+
+        def attention(y):
+            a = h + "self_attn."
+            if qkv:
+                z = linear(p, a + qkv, y, (H + 2 * G) * w)
+                q, k, v = z[:, :H * w], z[:, H * w:(H + G) * w], z[:, (H + G) * w:]
+            else:
+                q, k, v = (linear(p, a + n + "_proj", y, m * w, qkv_bias) for n, m in (("q", H), ("k", G), ("v", G)))
+            if qk_norm == "whole":
+                q, k = rms(p, a + "q_norm", q, eps), rms(p, a + "k_norm", k, eps)
+            q, k, v = heads(q, H), heads(k, G), heads(v, G)
+            if qk_norm == "head":
+                q, k = rms(p, a + "q_norm", q, eps), rms(p, a + "k_norm", k, eps)
+            return linear(p, a + "o_proj", merge(attend(turn(q), turn(k), v, window=window(l))), d, o_bias)
+
+        def mlp(y):
+            if gate_up:
+                z = linear(p, h + "mlp." + gate_up, y, 2 * ff)
+                g, u = z[:, :ff], z[:, ff:]
+            else:
+                g, u = (linear(p, h + f"mlp.{n}_proj", y, ff, mlp_bias) for n in ("gate", "up"))
+            return linear(p, h + "mlp.down_proj", silu(g) * u, d, mlp_bias)
+        if post:
+            x = x + rms(p, h + "post_attention_layernorm", attention(x), eps)
+            x = x + rms(p, h + "post_feedforward_layernorm", mlp(x), eps)
+        else:
+            x = x + attention(rms(p, h + "input_layernorm", x, eps))
+            x = x + mlp(rms(p, h + "post_attention_layernorm", x, eps))
+    x = rms(p, pre + "norm", x, eps)
+    return x @ (table if c.get("tie_word_embeddings") else p("lm_head.weight", c["vocab_size"], d)).T
+
+
+def llama(p, c, t):
+    return llama_like(p, c, t, qkv_bias=c.get("attention_bias", False), o_bias=c.get("attention_bias", False),
+                      mlp_bias=c.get("mlp_bias", False))
+
+
+def mistral(p, c, t):
+    return llama_like(p, c, t, window=lambda l: c["sliding_window"])
+
+
+def qwen2(p, c, t):
+    def window(l):
+        return c["sliding_window"] if c.get("use_sliding_window") and l >= c["max_window_layers"] else None
+    return llama_like(p, c, t, qkv_bias=True, window=window)
+
+
+def qwen3(p, c, t):
+    return llama_like(p, c, t, qk_norm="head")
+
+
+def phi3(p, c, t):
+    w = int(c["hidden_size"] // c["num_attention_heads"] * c.get("partial_rotary_factor", 1.0))
+    freq, factor = scaled(c, w, c["rope_theta"])
+    return llama_like(p, c, t, qkv="qkv_proj", gate_up="gate_up_proj", window=lambda l: c.get("sliding_window"),
+                      turn=lambda x: part(x, w, lambda y: rope(y, freq, factor)))
+
+
+def olmo2(p, c, t):
+    return llama_like(p, c, t, qk_norm="whole", post=True)
+
+
+def gemma(p, c, tokens):
+    """Gemma reports 1 to 3: `kind` 1, 2, 3"""
+    kind = {"gemma": 1, "gemma2": 2, "gemma3_text": 3}[c["model_type"]]
+    d, H, G, w = c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
+    eps, ff = c["rms_norm_eps"], c["intermediate_size"]
+    scale = c["query_pre_attn_scalar"] ** -0.5 if kind > 1 else None
+    table = p("model.embed_tokens.weight", c["vocab_size"], d)
+    x = table[tokens] * math.sqrt(d)
+    for l in range(c["num_hidden_layers"]):
+        h, local = f"model.layers.{l}.", False
+        if kind == 2:
+            local = l % 2 == 0
+        if kind == 3:
+            local = (l + 1) % c["sliding_window_pattern"] != 0 if "layer_types" not in c else \
+                c["layer_types"][l] == "sliding_attention"
+        freq, factor = scaled(c, w, c.get("rope_theta", 10000.0))
+        if kind == 3 and local:
+            freq, factor = plain(w, c["rope_local_base_freq"]), 1.0
+        y = rms(p, h + "input_layernorm", x, eps, 1)
+        q, k, v = (heads(linear(p, h + f"self_attn.{n}_proj", y, m * w), m) for n, m in (("q", H), ("k", G), ("v", G)))
+        if kind == 3:
+            q, k = rms(p, h + "self_attn.q_norm", q, eps, 1), rms(p, h + "self_attn.k_norm", k, eps, 1)
+        y = attend(rope(q, freq, factor), rope(k, freq, factor), v, scale, c.get("attn_logit_softcapping"),
+                   c["sliding_window"] if local else None)
+        y = linear(p, h + "self_attn.o_proj", merge(y), d)
+        if kind == 1:
+            x = x + y
+            y = rms(p, h + "post_attention_layernorm", x, eps, 1)
+        else:
+            x = x + rms(p, h + "post_attention_layernorm", y, eps, 1)
+            y = rms(p, h + "pre_feedforward_layernorm", x, eps, 1)
+        y = gelu_tanh(linear(p, h + "mlp.gate_proj", y, ff)) * linear(p, h + "mlp.up_proj", y, ff)
+        y = linear(p, h + "mlp.down_proj", y, d)
+        x = x + (y if kind == 1 else rms(p, h + "post_feedforward_layernorm", y, eps, 1))
+    logits = rms(p, "model.norm", x, eps, 1) @ table.T
+    cap = c.get("final_logit_softcapping")
+    return cap * np.tanh(logits / cap) if cap else logits
+
+
+def phi(p, c, tokens):
+    d, H, eps = c["hidden_size"], c["num_attention_heads"], c["layer_norm_eps"]
+    w = int(c["partial_rotary_factor"] * (d // H))
+    freq = plain(w, c["rope_theta"])
+    x = p("model.embed_tokens.weight", c["vocab_size"], d)[tokens]
+    for l in range(c["num_hidden_layers"]):
+        h = f"model.layers.{l}."
+        n = layer_norm(p, h + "input_layernorm", x, eps)
+        q, k, v = (heads(linear(p, h + f"self_attn.{i}_proj", n, d, True), H) for i in "qkv")
+        q, k = (part(z, w, lambda y: rope(y, freq)) for z in (q, k))
+        a = linear(p, h + "self_attn.dense", merge(attend(q, k, v)), d, True)
+        m = linear(p, h + "mlp.fc2", gelu_tanh(linear(p, h + "mlp.fc1", n, c["intermediate_size"], True)), d, True)
+        x = x + a + m
+    return linear(p, "lm_head", layer_norm(p, "model.final_layernorm", x, eps), c["vocab_size"], True)
+
+
+def gpt_neox(p, c, tokens):
+    d, H, eps = c["hidden_size"], c["num_attention_heads"], c["layer_norm_eps"]
+    w = int(c["rotary_pct"] * (d // H))
+    freq = plain(w, c["rotary_emb_base"])
+    x = p("gpt_neox.embed_in.weight", c["vocab_size"], d)[tokens]
+    for l in range(c["num_hidden_layers"]):
+        h = f"gpt_neox.layers.{l}."
+        z = linear(p, h + "attention.query_key_value", layer_norm(p, h + "input_layernorm", x, eps), 3 * d, True)
+        q, k, v = z.reshape(len(tokens), H, 3, d // H).transpose(2, 1, 0, 3)
+        q, k = (part(y, w, lambda y: rope(y, freq)) for y in (q, k))
+        a = linear(p, h + "attention.dense", merge(attend(q, k, v)), d, True)
+        y = layer_norm(p, h + "post_attention_layernorm", x if c["use_parallel_residual"] else x + a, eps)
+        m = linear(p, h + "mlp.dense_h_to_4h", y, c["intermediate_size"], True)
+        x = x + a + linear(p, h + "mlp.dense_4h_to_h", ACTS[c["hidden_act"]](m), d, True)
+    return layer_norm(p, "gpt_neox.final_layer_norm", x, eps) @ p("embed_out.weight", c["vocab_size"], d).T
+
+
+# ---- cases ----
+
+SIZES = {"vocab_size": 23, "max_position_embeddings": 32, "hidden_size": 16, "num_hidden_layers": 2,
+         "num_attention_heads": 4}
+LLAMA = {**SIZES, "intermediate_size": 20, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+         "hidden_act": "silu"}
+GEMMA = {**LLAMA, "head_dim": 6, "hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6}
+del GEMMA["hidden_act"]
+
+CASES = {
+    "llama": (llama, {**LLAMA, "model_type": "llama", "head_dim": 8, "attention_bias": True, "mlp_bias": True}),
+    "llama_llama3": (llama, {**LLAMA, "model_type": "llama", "tie_word_embeddings": True, "head_dim": 8, "rope_theta": 500.0,
+                             "rope_scaling": {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0,
+                                              "high_freq_factor": 4.0, "original_max_position_embeddings": 16}}),
+    "llama_linear": (llama, {**LLAMA, "model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2.0}}),
+    "llama_dynamic": (llama, {**LLAMA, "model_type": "llama", "rope_scaling": {"type": "dynamic", "factor": 2.0}}),
+    "mistral": (mistral, {**LLAMA, "model_type": "mistral", "sliding_window": 4}),
+    "qwen2": (qwen2, {**LLAMA, "model_type": "qwen2", "tie_word_embeddings": True, "use_sliding_window": False,
+                      "sliding_window": 4, "max_window_layers": 1}),
+    "qwen2_window": (qwen2, {**LLAMA, "model_type": "qwen2", "use_sliding_window": True, "sliding_window": 4,
+                             "max_window_layers": 1}),
+    "qwen2_yarn": (qwen2, {**LLAMA, "model_type": "qwen2", "head_dim": 16, "rope_scaling":
+                           {"type": "yarn", "factor": 4.0, "beta_fast": 4.0, "original_max_position_embeddings": 8}}),
+    "qwen3": (qwen3, {**LLAMA, "model_type": "qwen3", "head_dim": 8, "attention_bias": False}),
+    "gemma": (gemma, {**GEMMA, "model_type": "gemma", "hidden_act": "gelu"}),
+    "gemma2": (gemma, {**GEMMA, "model_type": "gemma2", "query_pre_attn_scalar": 20, "attn_logit_softcapping": 2.0,
+                       "final_logit_softcapping": 3.0, "sliding_window": 4}),
+    "gemma3": (gemma, {**GEMMA, "model_type": "gemma3_text", "query_pre_attn_scalar": 20, "sliding_window": 4,
+                       "num_hidden_layers": 3, "sliding_window_pattern": 3, "rope_theta": 1000.0,
+                       "rope_local_base_freq": 100.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+    "gemma3_types": (gemma, {**GEMMA, "model_type": "gemma3_text", "query_pre_attn_scalar": 20, "sliding_window": 4,
+                             "layer_types": ["full_attention", "sliding_attention"], "rope_theta": 1000.0,
+                             "rope_local_base_freq": 100.0}),
+    "phi": (phi, {**SIZES, "model_type": "phi", "hidden_size": 32, "intermediate_size": 24, "layer_norm_eps": 1e-5,
+                  "partial_rotary_factor": 0.5, "rope_theta": 10000.0, "hidden_act": "gelu_new"}),
+    "phi3": (phi3, {**LLAMA, "model_type": "phi3", "sliding_window": 4}),
+    "phi3_longrope": (phi3, {**LLAMA, "model_type": "phi3", "hidden_size": 32, "partial_rotary_factor": 0.75,
+                             "original_max_position_embeddings": 20, "rope_scaling":
+                             {"type": "longrope", "short_factor": [1.0, 1.5, 2.0], "long_factor": [2.0, 4.0, 8.0]}}),
+    "gpt_neox": (gpt_neox, {**SIZES, "model_type": "gpt_neox", "hidden_size": 32, "intermediate_size": 24,
+                            "layer_norm_eps": 1e-5, "rotary_pct": 0.25, "rotary_emb_base": 10000, "hidden_act": "gelu",
+                            "use_parallel_residual": True}),
+    "gpt_neox_serial": (gpt_neox, {**SIZES, "model_type": "gpt_neox", "intermediate_size": 24, "layer_norm_eps": 1e-5,
+                                   "rotary_pct": 1.0, "rotary_emb_base": 10000, "hidden_act": "gelu_new",
+                                   "use_parallel_residual": False}),
+}
+
+
+def main(folder):
+    for name, (model, config) in CASES.items():
+        p = Params()
+        tokens = [(5 * t + t * t) % config["vocab_size"] for t in range(T)]
+        logits = model(p, config, np.array(tokens))
+        more = list(tokens)
+        for _ in range(MORE):
+            last = np.sort(model(p, config, np.array(more))[-1])
+            assert last[-1] - last[-2] > 1e-3, f"{name}: the best two logits are too close"
+            more.append(int(model(p, config, np.array(more))[-1].argmax()))
+        with open(os.path.join(folder, name + ".json"), "w") as f:
+            def text(x):
+                return json.dumps(x, separators=(",", ":"))
+            f.write('{"config":' + text(config) + ',\n"tensors":' + text({k: v.shape for k, v in p.items()}))
+            f.write(',\n"tokens":' + text(tokens) + ',\n"greedy":' + text(more[T:]))
+            f.write(',\n"logits":' + text([float(f"{v:.7g}") for v in logits.ravel()]) + "}\n")
+
+
+main(sys.argv[1])

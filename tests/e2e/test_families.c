@@ -1,0 +1,374 @@
+/* Decoders of Hugging Face's families as published: folders with config.json and safetensors (one
+ * file or shards; f32, bf16, f16), compared with NumPy's logits and greedy tokens
+ * (tests/data/families/make_refs.py) at levels 4 and 0, with and without caches. */
+#include "frontend/models.h"
+#include "runtime/model_dir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "tests/support/compile_case.h"
+#include "tests/support/scratch.h"
+#include "tests/support/text.h"
+
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TENSORS = 128, MAX_TOKENS = 32 };
+
+static void need(bool ok, const sn_error *err) {
+    if (!ok) fail_msg("%s", err->message);
+}
+
+/* ---- a model folder ---- */
+
+/* As start() of make_refs.py: small multiples of 1/64 (vectors: 1/128), exact in all types. */
+static float start(const char *name, int rank, size_t i) {
+    uint32_t h = 2166136261u;
+    for (const char *c = name; *c; c++) h = (h ^ (unsigned char)*c) * 16777619u;
+    uint32_t x = h + (uint32_t)i * 2654435761u;
+    for (int k = 0; k < 2; k++) x = (x ^ x >> 16) * 0x45d9f3bu;
+    x ^= x >> 16;
+    float u = (float)(x >> 26) - 32;
+    size_t n = strlen(name);
+    bool gain = n >= 6 && !strcmp(name + n - 6, "weight");
+    return rank > 1 ? u / 64 : u / 128 + (float)gain;
+}
+
+/* x is a multiple of 1/128 of at most 1.25: nothing is rounded. */
+static uint16_t narrow(float x, sn_dtype t) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    if (t == SN_BF16) return (uint16_t)(bits >> 16);
+    if (x == 0) return 0;
+    return (uint16_t)((bits >> 16 & 0x8000) | ((bits >> 23 & 0xff) - 112) << 10 |
+                      (bits >> 13 & 0x3ff));
+}
+
+static void *make_data(const char *name, sn_weight *w) {
+    size_t n = (size_t)sn_weight_elements(w);
+    w->bytes = n * (w->dtype == SN_F32 ? 4 : 2);
+    void *data = malloc(w->bytes);
+    assert_non_null(data);
+    for (size_t i = 0; i < n; i++) {
+        float x = start(name, w->rank, i);
+        if (w->dtype == SN_F32)
+            ((float *)data)[i] = x;
+        else
+            ((uint16_t *)data)[i] = narrow(x, w->dtype);
+    }
+    return data;
+}
+
+typedef struct reference {
+    cJSON *json;
+    sn_weight tensor[MAX_TENSORS];
+    size_t n_tensor;
+    int32_t token[MAX_TOKENS]; /* and what greedy decoding adds */
+    int64_t n_token, n_greedy;
+} reference;
+
+static void read_reference(const char *name, sn_dtype t, reference *r) {
+    char path[512];
+    snprintf(path, sizeof path, SN_SOURCE_DIR "/tests/data/families/%s.json", name);
+    char *text = file_text(path);
+    *r = (reference){.json = cJSON_Parse(text)};
+    free(text);
+    assert_non_null(r->json);
+    const cJSON *item, *size;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(r->json, "tensors")) {
+        assert_true(r->n_tensor < MAX_TENSORS);
+        sn_weight *w = &r->tensor[r->n_tensor++];
+        *w = (sn_weight){.name = item->string, .dtype = t};
+        cJSON_ArrayForEach(size, item) w->shape[w->rank++] = size->valueint;
+        w->data = make_data(w->name, w);
+    }
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(r->json, "tokens"))
+        r->token[r->n_token++] = item->valueint;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(r->json, "greedy"))
+        r->token[r->n_token + r->n_greedy++] = item->valueint;
+}
+
+static void free_reference(reference *r) {
+    for (size_t i = 0; i < r->n_tensor; i++) free((void *)(uintptr_t)r->tensor[i].data);
+    cJSON_Delete(r->json);
+}
+
+static void write_file(const char *dir, const char *name, const char *text) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Every other tensor in a file of its own kind: two shards and their index. */
+static void write_shards(const char *dir, const reference *r) {
+    static const char *const names[] = {"model-00001-of-00002.safetensors",
+                                        "model-00002-of-00002.safetensors"};
+    sn_error err = {0};
+    cJSON *index = cJSON_CreateObject(), *map = cJSON_AddObjectToObject(index, "weight_map");
+    for (int k = 0; k < 2; k++) {
+        sn_weight part[MAX_TENSORS];
+        size_t n = 0;
+        char path[600];
+        for (size_t i = (size_t)k; i < r->n_tensor; i += 2) {
+            part[n++] = r->tensor[i];
+            cJSON_AddStringToObject(map, r->tensor[i].name, names[k]);
+        }
+        snprintf(path, sizeof path, "%s/%s", dir, names[k]);
+        need(sn_weights_save(path, part, n, NULL, 0, &err), &err);
+    }
+    char *text = cJSON_Print(index);
+    write_file(dir, "model.safetensors.index.json", text);
+    cJSON_free(text);
+    cJSON_Delete(index);
+}
+
+static void write_folder(const char *dir, const reference *r, bool shards) {
+    sn_error err = {0};
+    char path[600];
+    char *config = cJSON_Print(cJSON_GetObjectItem(r->json, "config"));
+    write_file(dir, "config.json", config);
+    cJSON_free(config);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    if (shards)
+        write_shards(dir, r);
+    else
+        need(sn_weights_save(path, r->tensor, r->n_tensor, NULL, 0, &err), &err);
+}
+
+/* ---- against the reference ---- */
+
+typedef struct subject {
+    const char *name;
+    const reference *r;
+    sn_session *session;
+    int64_t vocab;
+    int level;
+} subject;
+
+static int best_of(const float *logits, int64_t n) {
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+/* Row `row` of the reference's logits. */
+static void compare(const subject *s, const float *got, int64_t row, const char *entry) {
+    const cJSON *want = cJSON_GetObjectItem(s->r->json, "logits");
+    const cJSON *item = cJSON_GetArrayItem(want, (int)(row * s->vocab));
+    double most = 0, off = 0;
+    for (int64_t i = 0; i < s->vocab; i++, item = item->next) {
+        most = fmax(most, fabs(item->valuedouble));
+        off = fmax(off, fabs(got[i] - item->valuedouble));
+    }
+    if (!(off <= 1e-4 * most))
+        fail_msg("%s, level %d, %s: logits of token %lld are %.3g away, the largest is %.3g",
+                 s->name, s->level, entry, (long long)row, off, most);
+}
+
+static void check_forward(const subject *s) {
+    int64_t n = s->r->n_token, V = s->vocab;
+    sn_error err = {0};
+    float *logits = malloc(sizeof *logits * (size_t)(n * V));
+    assert_non_null(logits);
+    sn_arg_binding in = SN_BIND("tokens", SN_I32, (void *)(uintptr_t)s->r->token, 1, n);
+    sn_arg_binding out = SN_BIND("logits", SN_F32, logits, 1, n, V);
+    need(sn_run(s->session, "forward", &in, 1, &out, 1, &err), &err);
+    for (int64_t t = 0; t < n; t++) compare(s, logits + t * V, t, "forward");
+    free(logits);
+}
+
+/* The prompt in three parts, then greedy decoding. */
+static void check_cached(const subject *s) {
+    int64_t n = s->r->n_token, V = s->vocab, past = 0;
+    const int64_t parts[] = {n / 2, 1, n - n / 2 - 1};
+    sn_error err = {0};
+    float logits[64];
+    assert_true(V <= 64);
+    sn_arg_binding out = SN_BIND("logits", SN_F32, logits, 1, V);
+    for (int64_t i = 0; i < 3 + s->r->n_greedy - 1; i++) {
+        int64_t size = i < 3 ? parts[i] : 1;
+        sn_arg_binding in[] = {
+            SN_BIND("tokens", SN_I32, (void *)(uintptr_t)(s->r->token + past), 1, size),
+            SN_BIND_DIM("P", past)};
+        need(sn_run(s->session, size > 1 ? "prefill" : "decode", in, 2, &out, 1, &err), &err);
+        past += size;
+        if (past <= n) compare(s, logits, past - 1, size > 1 ? "prefill" : "decode");
+        if (past >= n) assert_int_equal(best_of(logits, V), s->r->token[past]);
+    }
+}
+
+static void check_family(const char *name, sn_dtype t, bool shards) {
+    reference r;
+    sn_error err = {0};
+    assert_int_equal(scratch_make(NULL), 0);
+    const char *dir = scratch_dir;
+    read_reference(name, t, &r);
+    write_folder(dir, &r, shards);
+    for (int level = 4; level >= 0; level -= 4) {
+        sn_model_dir *folder = sn_model_dir_open(dir, &err);
+        need(folder, &err);
+        sn_model model;
+        sn_model_options o = {.entries = SN_FORWARD | SN_CACHED, .weights = folder->weights};
+        if (!sn_model_build(folder->config, &o, &model, &err))
+            fail_msg("%s: %s", name, err.message);
+        if (!sn_model_takes_all(&model, folder->weights, &err))
+            fail_msg("%s: %s", name, err.message);
+        const char *unknown = sn_model_unknown_key(folder->config, 0);
+        if (unknown) fail_msg("%s: the key \"%s\" is not read", name, unknown);
+        sn_options how = {.level = level, .threads = 1, .cache_dir = cc_cache_dir()};
+        sn_program *p = sn_compile(model.module, &how, &err);
+        need(p, &err);
+        subject s = {name, &r, sn_session_new(p, folder->weights, &err), model.vocab, level};
+        need(s.session, &err);
+        check_forward(&s);
+        check_cached(&s);
+        sn_session_free(s.session);
+        sn_program_free(p);
+        sn_module_free(model.module);
+        sn_model_dir_close(folder);
+    }
+    free_reference(&r);
+    scratch_end(NULL);
+}
+
+/* ---- the cases: every reference ---- */
+
+static const sn_dtype dtypes[] = {SN_F32, SN_BF16, SN_F16};
+
+static void run_case(void **state) {
+    const char *name = *state;
+    unsigned kind = 0;
+    for (const char *c = name; *c; c++) kind += (unsigned char)*c;
+    check_family(name, dtypes[kind % 3], kind / 3 % 2);
+}
+
+/* ---- what does not fit ---- */
+
+static void set_key(reference *r, const char *key, const char *json) {
+    cJSON *config = cJSON_GetObjectItem(r->json, "config"), *value = cJSON_Parse(json);
+    assert_non_null(value);
+    cJSON_DeleteItemFromObjectCaseSensitive(config, key);
+    cJSON_AddItemToObject(config, key, value);
+}
+
+/* Opens the folder of the reference; the message of what does not fit, or of the first unread key. */
+static void open_changed(const reference *r, sn_error *err) {
+    *err = (sn_error){0};
+    assert_int_equal(scratch_make(NULL), 0);
+    write_folder(scratch_dir, r, false);
+    sn_model_dir *folder = sn_model_dir_open(scratch_dir, err);
+    need(folder, err);
+    sn_model model = {0};
+    sn_model_options o = {.entries = SN_FORWARD, .weights = folder->weights};
+    if (sn_model_build(folder->config, &o, &model, err) &&
+        sn_model_takes_all(&model, folder->weights, err)) {
+        const char *unread = sn_model_unknown_key(folder->config, 0);
+        sn_options how = {.level = 4, .threads = 1, .cache_dir = cc_cache_dir()};
+        sn_program *p = unread ? NULL : sn_compile(model.module, &how, err);
+        sn_session *session = p ? sn_session_new(p, folder->weights, err) : NULL;
+        if (unread) sn_fail(err, SN_ERR_FILE, "not read: %s", unread);
+        sn_session_free(session);
+        sn_program_free(p);
+    }
+    sn_module_free(model.module);
+    sn_model_dir_close(folder);
+    scratch_end(NULL);
+}
+
+static void refuses(const char *name, const char *key, const char *json, const char *why) {
+    reference r;
+    sn_error err;
+    read_reference(name, SN_F32, &r);
+    if (key) set_key(&r, key, json);
+    open_changed(&r, &err);
+    if (!strstr(err.message, why))
+        fail_msg("%s, %s: wanted '%s' in: %s", name, key, why, err.message);
+    free_reference(&r);
+}
+
+static void wrong_configs(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *key, *json, *why;
+    } rows[] = {
+        {"qwen2", "model_type", "\"qwen4\"", "the nearest is qwen2"},
+        {"qwen2", "model_type", "\"unheard_of\"", "A model in C"},
+        {"qwen2", "model_type", "\"llama\"", "no parameters"},
+        {"qwen2", "model_type", "\"qwen3\"", "no parameters"},
+        {"qwen3", "model_type", "\"qwen2\"", "no parameters"},
+        {"qwen2", "hidden_act", "\"tanh\"", "hidden_act"},
+        {"qwen2", "num_key_value_heads", "3", "do not divide"},
+        {"qwen2", "rope_scaling", "{\"factor\": 2}", "rope_type"},
+        {"qwen2", "rope_scaling", "{\"type\": \"ntk\", \"factor\": 2}", "ntk"},
+        {"qwen2", "rope_scaling", "{\"type\": \"linear\", \"factr\": 2}", "factr"},
+        {"qwen2", "num_experts", "4", "num_experts"},
+        {"qwen2", "new_key", "4", "not read: new_key"},
+        {"llama", "attn_logit_softcapping", "5", "attn_logit_softcapping"},
+        {"llama_linear", "partial_rotary_factor", "0.5", "partial_rotary_factor"},
+        {"gemma3_types", "layer_types", "[\"full_attention\"]", "layer_types"},
+        {"gemma3_types", "layer_types", "[\"linear_attention\", \"full_attention\"]",
+         "layer_types"},
+        {"phi3_longrope", "rope_scaling",
+         "{\"type\": \"longrope\", \"short_factor\": [1], \"long_factor\": [1, 1, 1]}",
+         "short_factor"},
+        {"mistral", "quantization_config", "{\"bits\": 4}", "quantization_config"},
+        {"gpt_neox", "rotary_pct", "2", "rotary_pct"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        refuses(rows[i].name, rows[i].key, rows[i].json, rows[i].why);
+}
+
+static void wrong_tensors(void **state) {
+    (void)state;
+    reference r;
+    sn_error err;
+    read_reference("qwen3", SN_F32, &r);
+    sn_weight last = r.tensor[--r.n_tensor];
+    open_changed(&r, &err); /* one is missing */
+    assert_non_null(strstr(err.message, last.name));
+    r.tensor[r.n_tensor++] = last;
+    const char *name = r.tensor[3].name;
+    r.tensor[3].name = "model.layers.0.self_attn.z_proj.weight";
+    open_changed(&r, &err); /* one has another name */
+    assert_non_null(strstr(err.message, "z_proj"));
+    r.tensor[3].name = name;
+    int64_t rows = r.tensor[0].shape[0];
+    r.tensor[0].shape[0] = 8; /* and one another shape */
+    r.tensor[0].bytes = (size_t)sn_weight_elements(&r.tensor[0]) * 4;
+    open_changed(&r, &err);
+    assert_non_null(strstr(err.message, r.tensor[0].name));
+    r.tensor[0].shape[0] = rows;
+    free_reference(&r);
+}
+
+int main(int argc, char **argv) {
+    static struct CMUnitTest tests[64];
+    static char names[64][64];
+    size_t n = 0;
+    DIR *d = opendir(SN_SOURCE_DIR "/tests/data/families");
+    for (struct dirent *e; d && (e = readdir(d)) && n < 60;) {
+        char *dot = strstr(e->d_name, ".json");
+        if (!dot) continue;
+        snprintf(names[n], sizeof names[n], "%.*s", (int)(dot - e->d_name), e->d_name);
+        if (argc > 1 && strcmp(argv[1], names[n]) != 0) continue;
+        tests[n] = (struct CMUnitTest){names[n], run_case, NULL, NULL, names[n]};
+        n++;
+    }
+    if (d) closedir(d);
+    if (argc < 2) {
+        tests[n++] = (struct CMUnitTest)cmocka_unit_test(wrong_configs);
+        tests[n++] = (struct CMUnitTest)cmocka_unit_test(wrong_tensors);
+    }
+    return n ? _cmocka_run_group_tests("families", tests, n, cc_begin, cc_end) : 1;
+}

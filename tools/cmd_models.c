@@ -1,0 +1,41 @@
+/* cmd_models.c: `sinter models`: the architectures that model folders can have, as the page
+ * docs/models.md. */
+#include "tools/cmd.h"
+#include "frontend/models.h"
+
+#include <stdio.h>
+
+#define NAME "sinter models"
+
+static const arg table[] = {{0}};
+
+static const arg_command command = {
+    NAME, "list the architectures of model folders",
+    "Prints the values of \"model_type\" that config.json may have, as a table in Markdown: what\n"
+    "has that architecture, what it is for, and what its results were compared with.\n",
+    table};
+
+static const char page[] =
+    "# Models\n\n"
+    "This page is what `sinter models` prints. A model folder has one of these architectures; its "
+    "`config.json` names\n"
+    "it in `model_type`. Config keys and names of tensors are Hugging Face's, except in `edt`, "
+    "`vit`, `gopher`, `gato`\n"
+    "and the TSE models. Any other architecture can be written in C ([tutorial](tutorial.md)).\n\n"
+    "*NumPy* and *PyTorch* stand for small programs in `tests/data` that compute a tiny model with "
+    "random weights from\n"
+    "the published formulas. Logits agree within 1e-4 of the largest, at fusion levels 0 and 4, "
+    "with and without\n"
+    "caches.\n\n"
+    "| `model_type` | models | use | compared with |\n|---|---|---|---|\n";
+
+int cmd_models(int argc, char **argv) {
+    char none;
+    int code = args_parse(&command, argc, argv, &none);
+    if (code != ARGS_RUN) return code;
+    fputs(page, stdout);
+    const sn_model_family *f;
+    for (int i = 0; (f = sn_model_family_at(i)); i++)
+        printf("| `%s` | %s | %s | %s |\n", f->type, f->what, f->heads, f->checked);
+    return cmd_finish(NAME);
+}
