@@ -14,21 +14,29 @@ static sn_tensor (*const acts[])(sn_loc, sn_tensor) = {
     sn_gelu_tanh_at, sn_silu_at, sn_relu_at};
 static const char *const layer_types[] = {"full_attention", "sliding_attention", NULL};
 
+/* The key that sets a field; NULL: none does. */
+static const char *key_of(const causal_family *f, size_t field) {
+    const config_key *k = f->keys;
+    while (k->key && k->field != field) k++;
+    return k->key;
+}
+
 /* Sizes that follow from others, and what has to fit. */
 static void complete(const causal_family *f, sn_config *c, causal_lm *g) {
     if (!g->kv_heads) g->kv_heads = g->heads;
-    if (g->heads % g->kv_heads)
-        sn_config_problem(c, "%lld key heads do not divide %lld heads", (long long)g->kv_heads,
-                          (long long)g->heads);
-    if (!g->d_head && g->d % g->heads)
-        sn_config_problem(c, "%lld heads do not divide the width %lld", (long long)g->heads,
-                          (long long)g->d);
+    const char *heads = key_of(f, offsetof(causal_lm, heads)),
+               *kv_heads = key_of(f, offsetof(causal_lm, kv_heads));
+    if (kv_heads) sn_config_divides(c, kv_heads, g->kv_heads, heads, g->heads);
+    if (!g->d_head) sn_config_divides(c, heads, g->heads, key_of(f, offsetof(causal_lm, d)), g->d);
     if (!g->d_head) g->d_head = g->d / g->heads;
     if (!g->d_mlp) g->d_mlp = 4 * g->d;
     if (!g->d_embed) g->d_embed = g->d;
     if (g->rotary_part > 0) g->rotary = (int64_t)((double)g->d_head * g->rotary_part);
     if (!g->rotary) g->rotary = g->d_head;
-    if (g->positions == ROTARY && (g->rotary % 2 || g->rotary > g->d_head))
+    if (g->positions == ROTARY && g->rotary % 2)
+        sn_config_problem(c, "an odd number of elements of each head, %lld, cannot be rotated",
+                          (long long)g->rotary);
+    if (g->positions == ROTARY && g->rotary > g->d_head)
         sn_config_problem(c, "%lld elements of heads of width %lld cannot be rotated",
                           (long long)g->rotary, (long long)g->d_head);
     g->n_layer_types =

@@ -15,30 +15,27 @@ static const struct {
     const causal_family *family;
 } registry[] = {
 #define LANGUAGE "language model"
-#define CHECKED "logits and greedy tokens: NumPy, random weights"
+#define CHECKED "logits, greedy tokens: NumPy"
 #define BUILT(type, what, heads, checked, build)                                                   \
     { {type, what, heads, checked}, build, NULL }
 #define FAMILY(type, what)                                                                         \
     { {#type, what, LANGUAGE, CHECKED}, NULL, &type##_family }
     BUILT("bert", "BERT", "masked language model, classifier, embedding",
-          "losses and gradients: PyTorch, random weights", sn_bert_build),
-    BUILT("edt", "encoder-decoder of Vaswani et al. 2017", "translation",
-          "losses and gradients: PyTorch, random weights; a trained model's translations",
-          sn_edt_build),
+          "losses, gradients: PyTorch", sn_bert_build),
+    BUILT("edt", "encoder-decoder [Vaswani 2017]", "translation",
+          "losses, gradients: PyTorch; a trained model's translations", sn_edt_build),
     BUILT("gato", "Gato", LANGUAGE " of several modalities", "embeddings: plain loops",
           sn_gato_build),
     FAMILY(gemma, "Gemma 1"),
     FAMILY(gemma2, "Gemma 2"),
     {{"gemma3_text", "Gemma 3, text", LANGUAGE, CHECKED}, NULL, &gemma3_family},
-    BUILT("gopher", "Gopher", LANGUAGE, "losses and gradients: PyTorch, random weights",
-          sn_gopher_build),
-    BUILT("gpt2", "GPT-2", LANGUAGE,
-          "losses and gradients: PyTorch, random weights; a trained model's tokens", sn_gpt2_build),
+    BUILT("gopher", "Gopher", LANGUAGE, "losses, gradients: PyTorch", sn_gopher_build),
+    BUILT("gpt2", "GPT-2", LANGUAGE, "losses, gradients: PyTorch; a trained model's tokens",
+          sn_gpt2_build),
     BUILT("gpt3", "GPT-3, with banded layers", LANGUAGE, "logits: GPT-2 with the same mask",
           sn_gpt3_build),
     FAMILY(gpt_neox, "GPT-NeoX, Pythia"),
-    {{"llama", "Llama 1, 2, 3.x; SmolLM, TinyLlama", LANGUAGE,
-      CHECKED "; a trained model's tokens"},
+    {{"llama", "Llama 1 to 3.x, SmolLM", LANGUAGE, CHECKED "; a trained model's tokens"},
      NULL,
      &llama_family},
     FAMILY(mistral, "Mistral, Ministral"),

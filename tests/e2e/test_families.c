@@ -308,7 +308,7 @@ static void wrong_configs(void **state) {
         {"qwen2", "model_type", "\"qwen3\"", "no parameters"},
         {"qwen3", "model_type", "\"qwen2\"", "no parameters"},
         {"qwen2", "hidden_act", "\"tanh\"", "hidden_act"},
-        {"qwen2", "num_key_value_heads", "3", "do not divide"},
+        {"qwen2", "num_key_value_heads", "3", "does not divide"},
         {"qwen2", "rope_scaling", "{\"factor\": 2}", "rope_type"},
         {"qwen2", "rope_scaling", "{\"type\": \"ntk\", \"factor\": 2}", "ntk"},
         {"qwen2", "rope_scaling", "{\"type\": \"linear\", \"factr\": 2}", "factr"},

@@ -361,7 +361,7 @@ check_other_commands() {
     prints 'model.layers.4.mlp.down_proj.weight.*f32.*\[64,172\]'
     run 0 explain "$tmp/model" --entry decode
     prints '^entry decode:'
-    prints 'llama.c:'
+    prints 'causal_lm.c:'
     run 0 explain --preset gpt2 --level 0 -e forward
     prints '^entry forward:'
     refused 2 "no entry 'decod'; there are: forward, .*decode" explain "$tmp/model" -e decod
