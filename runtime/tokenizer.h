@@ -4,17 +4,19 @@
  * appended to buffers that belong to the caller.
  *
  * Kinds, and the files that load looks for in a directory, in this order:
- *   tokenizer.json             Hugging Face: BPE (byte level, or characters with byte fallback) and
- *                              WordPiece models
+ *   tokenizer.json             Hugging Face: BPE (byte level, or characters with byte fallback),
+ *                              Unigram, WordPiece and WordLevel models
  *   vocabulary.json            Sinter's character and word level; its format is in tok_symbols.c
  *   vocab.json + merges.txt    GPT-2 byte-level BPE (also under the names encoder.json, vocab.bpe)
+ *   tokenizer.model            SentencePiece: unigram and BPE models (also under the names
+ *                              sentencepiece.bpe.model, spiece.model)
  *   tokenizer.bin              SentencePiece-style BPE, the format of llama2.c
  *   vocab.txt                  BERT WordPiece, one token per line; lower-cases unless
  *                              tokenizer_config.json says otherwise or a token has a capital
  *   tokenizer.gguf             the vocabulary of a GGUF file: BPE by scores or merges, or WordPiece;
  *                              any GGUF file can be given by its path
  * An optional tokenizer_config.json next to them names the special tokens (bos_token, eos_token
- * ...).
+ * ...), and for files without them the added tokens (added_tokens_decoder).
  *
  * Text is UTF-8 with an explicit length; NUL is an ordinary character. Invalid UTF-8 is preserved
  * by kinds that have byte tokens and is unknown to the others; it is never an error in itself. */
@@ -59,7 +61,11 @@ enum {
     SN_TOK_EOS = 2, /* encode: eos last */
     /* encode: "<|endoftext|>" and the like in the text become that token; decode: special tokens
      * are written instead of omitted */
-    SN_TOK_SPECIAL = 4
+    SN_TOK_SPECIAL = 4,
+    /* encode: adds what the tokenizer's file says that a text begins and ends with (the
+     * post_processor of a tokenizer.json), as Hugging Face does by default; for other files, bos
+     * and eos if there are such tokens */
+    SN_TOK_TEMPLATE = 8
 };
 
 /* Loads from a directory or from one file of the list above (the second file of a pair is looked
@@ -67,7 +73,7 @@ enum {
 sn_tokenizer *sn_tokenizer_load(const char *path, sn_error *err);
 void sn_tokenizer_free(sn_tokenizer *t); /* NULL is allowed */
 
-/* "gpt2-bpe", "llama-bpe", "char", "word", "wordpiece". */
+/* "gpt2-bpe", "llama-bpe", "unigram", "wordpiece", "wordlevel", "char", "word". */
 const char *sn_tokenizer_kind(const sn_tokenizer *t);
 
 /* Number of ids: the largest plus one. Some of them may have no text. */
@@ -75,6 +81,9 @@ int32_t sn_tokenizer_vocab_size(const sn_tokenizer *t);
 
 /* Id of a special token; -1 if the vocabulary has none for that role. */
 int32_t sn_tokenizer_special(const sn_tokenizer *t, sn_token_role role);
+
+/* Whether texts begin with bos, as far as the tokenizer's files say so; otherwise `unknown`. */
+bool sn_tokenizer_adds_bos(const sn_tokenizer *t, bool unknown);
 
 /* Text of a token as it appears in text (" the", not "Ġthe"; "<0x0A>" for a llama byte token, "##s"
  * for a WordPiece), with its size in *size; NUL-terminated, owned by the tokenizer. NULL if the id
@@ -91,7 +100,8 @@ bool sn_tokenizer_encode(const sn_tokenizer *t, const char *text, size_t size, u
                          sn_ids *out, sn_error *err);
 
 /* Appends the text of ids[n] to out. For BPE, character and word level this restores the encoded
- * text byte for byte if it contained no unk; WordPiece joins words with single spaces. An id out of
+ * text byte for byte if it contained no unk and no normalizer changed it; WordPiece joins words with
+ * single spaces. An id out of
  * range is an error and leaves out unchanged. */
 bool sn_tokenizer_decode(const sn_tokenizer *t, const int32_t *ids, size_t n, unsigned flags,
                          sn_bytes *out, sn_error *err);
@@ -129,7 +139,7 @@ sn_tokenizer *sn_tokenizer_train(const sn_train_options *options, const char *te
                                  sn_error *err);
 
 /* Writes the files that load reads, into an existing directory. A tokenizer loaded from a
- * tokenizer.json or a GGUF file cannot be saved: copy that file. */
+ * tokenizer.json, a SentencePiece model or a GGUF file cannot be saved: copy that file. */
 bool sn_tokenizer_save(const sn_tokenizer *t, const char *dir, sn_error *err);
 
 #ifdef __cplusplus

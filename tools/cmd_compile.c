@@ -127,9 +127,12 @@ static bool save_tokenizer(const options *o, const sn_tokenizer *t, const char *
     char *path = t ? sn_path_join(o->dir, folder) : NULL;
     if (!path) return !t || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     bool ok = sn_folder_make(path, err);
-    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json"};
+    static const char *const files[] = {"tokenizer.json", "tokenizer.model",
+                                        "sentencepiece.bpe.model", "spiece.model",
+                                        "tokenizer_config.json"};
+    enum { FILES = sizeof files / sizeof *files, CONFIG = FILES - 1 };
     bool copied = false;
-    for (int i = 0; ok && i < 2; i++) {
+    for (int i = 0; ok && i < FILES; i = copied && i < CONFIG ? CONFIG : i + 1) {
         size_t n = strlen(source), k = strlen(files[i]);
         bool itself = n >= k && !strcmp(source + n - k, files[i]);
         char *from = itself ? strdup(source) : sn_path_join(source, files[i]),
@@ -138,7 +141,7 @@ static bool save_tokenizer(const options *o, const sn_tokenizer *t, const char *
         ok = (from && to) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
         if (ok && sn_file_exists(from) && (ok = sn_file_map(from, &map, err))) {
             ok = sn_file_save(to, map.data, map.size, err);
-            copied |= i == 0;
+            copied |= i < CONFIG;
             sn_file_unmap(&map);
         }
         free(from);

@@ -35,6 +35,7 @@ need llvm-19-dev file '/usr/lib/llvm-19/lib/cmake/llvm/LLVMConfig.cmake' '/usr/l
 need llvm-19-tools tool FileCheck-19 FileCheck
 need libxxhash-dev lib libxxhash
 need libpcre2-dev lib libpcre2-8
+need libutf8proc-dev lib libutf8proc
 need libcjson-dev lib libcjson
 need libcmocka-dev lib cmocka
 need zlib1g-dev lib zlib

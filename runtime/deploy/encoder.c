@@ -8,11 +8,8 @@
 #include <string.h>
 
 static bool read_ids(const program *p, const char *text, size_t size, sn_ids *ids, sn_error *err) {
-    unsigned flags = SN_TOK_SPECIAL;
-    for (int r = 0; p->tokenizer && r < 2; r++) /* [CLS] text [SEP], if the tokenizer has them */
-        if (sn_tokenizer_special(p->tokenizer, r ? SN_TOKEN_EOS : SN_TOKEN_BOS) >= 0)
-            flags |= r ? SN_TOK_EOS : SN_TOK_BOS;
-    bool ok = p->tokenizer ? sn_tokenizer_encode(p->tokenizer, text, size, flags, ids, err)
+    bool ok = p->tokenizer ? sn_tokenizer_encode(p->tokenizer, text, size,
+                                                 SN_TOK_SPECIAL | SN_TOK_TEMPLATE, ids, err)
                            : text_encode(NULL, text, size, false, ids, err);
     return ok &&
            ((size && ids->count) || sn_fail(err, SN_ERR_USAGE, "the text is empty: no tokens"));

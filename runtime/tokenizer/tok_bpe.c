@@ -46,8 +46,10 @@ const sn_pair *sn_pairs_find(const sn_pairs *p, int32_t left, int32_t right) {
 
 bool sn_bpe_add_merge(sn_bpe *b, const sn_bytes *left, const sn_bytes *right, sn_error *err) {
     sn_bytes both = {0};
+    size_t skip = b->prefix.size;
+    if (right->size < skip || (skip && memcmp(right->data, b->prefix.data, skip))) skip = 0;
     if (!sn_bytes_append(&both, left->data, left->size, err) ||
-        !sn_bytes_append(&both, right->data, right->size, err)) {
+        !sn_bytes_append(&both, right->data + skip, right->size - skip, err)) {
         sn_bytes_free(&both);
         return false;
     }
@@ -72,27 +74,11 @@ sn_bpe *sn_bpe_new(const sn_tok_kind *kind, sn_error *err) {
     return b;
 }
 
-bool sn_bpe_add_pattern(sn_bpe *b, const char *pattern, sn_error *err) {
-    if (b->patterns == SN_BPE_PATTERNS)
-        return sn_fail(err, SN_ERR_FILE, "more than %d consecutive patterns", SN_BPE_PATTERNS);
-    b->pattern[b->patterns] = sn_regex_new(pattern, strlen(pattern), err);
-    if (!b->pattern[b->patterns]) return false;
-    b->patterns++;
-    return true;
-}
-
-void sn_bpe_find_byte_tokens(sn_bpe *b) {
-    for (int i = 0; i < 256; i++) {
-        static const char hex[] = "0123456789ABCDEF";
-        char name[] = {'<', '0', 'x', hex[i >> 4], hex[i & 15], '>'};
-        b->byte_id[i] = sn_vocab_find(&b->base.vocab, name, sizeof name);
-        if (b->byte_id[i] >= 0) b->base.vocab.entry[b->byte_id[i]].flags |= SN_TOKEN_BYTE;
-    }
-}
-
-void sn_bpe_destroy(sn_tokenizer *t) {
+static void destroy_bpe(sn_tokenizer *t) {
     sn_bpe *b = (sn_bpe *)t;
-    for (size_t i = 0; i < b->patterns; i++) sn_regex_free(b->pattern[i]);
+    sn_vocab_free(&b->users);
+    sn_bytes_free(&b->prefix);
+    sn_bytes_free(&b->suffix);
     free(b->pairs.slot);
     free(b->score);
 }
@@ -102,6 +88,7 @@ void sn_bpe_destroy(sn_tokenizer *t) {
 typedef struct symbol {
     int32_t id, prev, next; /* indices into the list, -1: end */
     uint32_t start, size;   /* bytes of the piece; size 0: merged into the left neighbour */
+    bool whole;             /* a user-defined symbol: not merged */
 } symbol;
 
 typedef struct candidate {
@@ -109,6 +96,12 @@ typedef struct candidate {
     int32_t left, merged;
     uint32_t size; /* of both symbols */
 } candidate;
+
+/* A merge that gives an unused token, which is taken apart again at the end. */
+typedef struct cut {
+    int32_t id;
+    uint32_t left; /* size of its left part */
+} cut;
 
 /* Scratch of one encode call, reused for every piece. */
 typedef struct merging {
@@ -120,7 +113,18 @@ typedef struct merging {
     size_t count, sym_capacity;
     candidate *heap;
     size_t heaped, heap_capacity;
+    cut *cut;
+    size_t cuts, cut_capacity;
+    sn_bytes spelled; /* a symbol with prefix and suffix */
 } merging;
+
+static void clear_merging(void *scratch) {
+    merging *m = scratch;
+    free(m->sym);
+    free(m->heap);
+    free(m->cut);
+    sn_bytes_free(&m->spelled);
+}
 
 static bool comes_before(const candidate *a, const candidate *b) {
     return a->order < b->order || (a->order == b->order && a->left < b->left);
@@ -152,10 +156,16 @@ static bool consider(merging *m, int32_t left) {
     if (left < 0 || m->sym[left].next < 0) return true;
     const sn_bpe *b = m->bpe;
     const symbol *l = &m->sym[left], *r = &m->sym[l->next];
+    if (l->whole || r->whole) return true;
     candidate c = {.left = left, .size = l->size + r->size};
     if (b->by_score) {
         c.merged = sn_vocab_find(&b->base.vocab, m->text + l->start, c.size);
-        if (c.merged < 0 || b->base.vocab.entry[c.merged].flags) return true;
+        if (c.merged < 0 || b->base.vocab.entry[c.merged].flags & SN_TOKEN_NO_TEXT) return true;
+        if (b->base.vocab.entry[c.merged].flags & SN_TOKEN_UNUSED) {
+            if (!sn_grow(&m->cut, &m->cut_capacity, m->cuts + 1, sizeof *m->cut, m->err))
+                return false;
+            m->cut[m->cuts++] = (cut){c.merged, l->size};
+        }
         c.order = -(double)b->score[c.merged];
     } else {
         const sn_pair *p = sn_pairs_find(&b->pairs, l->id, r->id);
@@ -187,7 +197,7 @@ static bool merge_symbols(merging *m) {
 static bool add_symbol(merging *m, int32_t id, size_t start, size_t size) {
     if (!sn_grow(&m->sym, &m->sym_capacity, m->count + 1, sizeof *m->sym, m->err)) return false;
     int32_t n = (int32_t)m->count++;
-    m->sym[n] = (symbol){id, n - 1, n + 1, (uint32_t)start, (uint32_t)size};
+    m->sym[n] = (symbol){id, n - 1, n + 1, (uint32_t)start, (uint32_t)size, false};
     return true;
 }
 
@@ -212,77 +222,78 @@ static bool add_bytes(merging *m, size_t start, size_t size) {
     return spelled || add_symbol(m, unk, start, size);
 }
 
+/* The token of a character or byte; its text may have a prefix or a suffix. */
+static bool find_symbol(merging *m, size_t at, size_t len, size_t size, int32_t *id) {
+    const sn_bpe *b = m->bpe;
+    const char *text = m->text + at;
+    bool inside = b->prefix.size && at, last = b->suffix.size && at + len == size;
+    if (inside || last) {
+        m->spelled.size = 0;
+        if ((inside && !sn_bytes_append(&m->spelled, b->prefix.data, b->prefix.size, m->err)) ||
+            !sn_bytes_append(&m->spelled, text, len, m->err) ||
+            (last && !sn_bytes_append(&m->spelled, b->suffix.data, b->suffix.size, m->err)))
+            return false;
+        text = m->spelled.data, len = m->spelled.size;
+    } else if (b->byte_level) {
+        *id = b->byte_id[(unsigned char)*text];
+        return true;
+    }
+    *id = sn_vocab_find(&b->base.vocab, text, len);
+    if (*id >= 0 && b->base.vocab.entry[*id].flags & SN_TOKEN_NO_TEXT) *id = -1;
+    return true;
+}
+
 static bool split_symbols(merging *m, size_t size) {
+    const sn_bpe *b = m->bpe;
     m->count = 0;
     for (size_t at = 0, len; at < size; at += len) {
         uint32_t cp;
-        len = m->bpe->byte_level ? 1 : sn_utf8_next(m->text + at, size - at, &cp);
-        int32_t id =
-            m->bpe->byte_level ? -1 : sn_vocab_find(&m->bpe->base.vocab, m->text + at, len);
-        if (!(id >= 0 ? add_symbol(m, id, at, len) : add_bytes(m, at, len))) return false;
+        int32_t id = sn_vocab_prefix(&b->users, m->text + at, size - at);
+        if (id >= 0) {
+            sn_vocab_text(&b->users, id, &len);
+            id = sn_vocab_find(&b->base.vocab, m->text + at, len);
+            if (!add_symbol(m, id, at, len)) return false;
+            m->sym[m->count - 1].whole = true;
+            continue;
+        }
+        len = b->byte_level ? 1 : sn_utf8_next(m->text + at, size - at, &cp);
+        if (!find_symbol(m, at, len, size, &id) ||
+            !(id >= 0 ? add_symbol(m, id, at, len) : add_bytes(m, at, len)))
+            return false;
     }
     m->sym[m->count - 1].next = -1;
     return true;
 }
 
-static bool encode_piece(merging *m, const char *text, size_t size) {
-    m->text = text;
+/* The id of text[size]; an unused token is taken apart where it was last merged. */
+static bool push_token(merging *m, int32_t id, const char *text, size_t size) {
+    const sn_vocab *v = &m->bpe->base.vocab;
+    size_t i = id >= 0 && v->entry[id].flags & SN_TOKEN_UNUSED ? m->cuts : 0;
+    while (i && m->cut[i - 1].id != id) i--;
+    if (!i) return sn_ids_push(m->out, id < 0 ? m->bpe->base.special[SN_TOKEN_UNK] : id, m->err);
+    size_t left = m->cut[i - 1].left;
+    return push_token(m, sn_vocab_find(v, text, left), text, left) &&
+           push_token(m, sn_vocab_find(v, text + left, size - left), text + left, size - left);
+}
+
+static bool encode_bpe(sn_encoding *e, const char *text, size_t size) {
+    merging *m = e->scratch;
+    m->bpe = (const sn_bpe *)e->t, m->out = e->out, m->err = e->err, m->text = text;
+    m->cuts = 0;
     if (size > INT32_MAX)
-        return sn_fail(m->err, SN_ERR_RANGE, "a piece of %zu bytes is too long", size);
+        return sn_fail(e->err, SN_ERR_RANGE, "a piece of %zu bytes is too long", size);
     if (m->bpe->whole_first) {
         int32_t id = sn_vocab_find(&m->bpe->base.vocab, text, size);
-        if (id >= 0 && !m->bpe->base.vocab.entry[id].flags) return sn_ids_push(m->out, id, m->err);
+        if (id >= 0 && !(m->bpe->base.vocab.entry[id].flags & SN_TOKEN_NO_TEXT))
+            return sn_ids_push(e->out, id, e->err);
     }
     if (!split_symbols(m, size) || !merge_symbols(m)) return false;
     for (int32_t i = 0; i >= 0; i = m->sym[i].next)
-        if (!sn_ids_push(m->out, m->sym[i].id, m->err)) return false;
+        if (!push_token(m, m->sym[i].id, text + m->sym[i].start, m->sym[i].size)) return false;
     return true;
 }
 
-/* ---- splitting text into pieces ---- */
-
-typedef struct cutting {
-    merging *merge;
-    size_t level; /* number of patterns applied so far */
-} cutting;
-
-static bool cut_piece(void *ctx, const char *text, size_t size, bool matched) {
-    (void)matched;
-    cutting *c = ctx, deeper = {c->merge, c->level + 1};
-    const sn_bpe *b = c->merge->bpe;
-    if (c->level == b->patterns) return encode_piece(c->merge, text, size);
-    return sn_regex_split(b->pattern[c->level], text, size, cut_piece, &deeper, c->merge->err);
-}
-
-bool sn_bpe_encode(const sn_tokenizer *t, const char *text, size_t size, bool first, sn_ids *out,
-                   sn_error *err) {
-    const sn_bpe *b = (const sn_bpe *)t;
-    sn_bytes prefixed = {0};
-    merging m = {.bpe = b, .out = out, .err = err};
-    bool ok = true;
-    if ((b->prefix == SN_PREFIX_ALWAYS || (b->prefix == SN_PREFIX_FIRST && first)) &&
-        !(b->prefix_unless && text[0] == ' ')) {
-        ok = sn_bytes_append(&prefixed, " ", 1, err) && sn_bytes_append(&prefixed, text, size, err);
-        text = prefixed.data, size = prefixed.size;
-    }
-    cutting c = {&m, 0};
-    ok = ok && cut_piece(&c, text, size, true);
-    free(m.sym);
-    free(m.heap);
-    sn_bytes_free(&prefixed);
-    return ok;
-}
-
-bool sn_bpe_decode(const sn_tokenizer *t, int32_t id, bool *started, sn_bytes *out, sn_error *err) {
-    const sn_bpe *b = (const sn_bpe *)t;
-    size_t size;
-    const char *text = sn_vocab_text(&t->vocab, id, &size);
-    bool first = !*started;
-    *started = true;
-    if (t->vocab.entry[id].flags & SN_TOKEN_BYTE) {
-        char byte = (char)strtol(text + 1, NULL, 16); /* "<0x0A>" */
-        return sn_bytes_append(out, &byte, 1, err);
-    }
-    size_t skip = first && b->strip && size && text[0] == ' ';
-    return sn_bytes_append(out, text + skip, size - skip, err);
-}
+const sn_tok_kind sn_tok_gpt2 = {"gpt2-bpe",    sizeof(sn_bpe), sizeof(merging), encode_bpe,
+                                 clear_merging, sn_gpt2_save,   destroy_bpe};
+const sn_tok_kind sn_tok_llama = {"llama-bpe",   sizeof(sn_bpe), sizeof(merging), encode_bpe,
+                                  clear_merging, sn_llama_save,  destroy_bpe};

@@ -9,7 +9,6 @@
 #include "runtime/tokenizer/tok_wordpiece.h"
 
 #define KEY "tokenizer.ggml."
-static const char metaspace[] = "\xE2\x96\x81"; /* U+2581, represents a space */
 
 /* Values of token_type. */
 enum { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
@@ -48,13 +47,8 @@ static bool plain(reading *r, const char *text, size_t size) {
 
 static bool spell_llama(reading *r, const char *text, size_t size, bool special) {
     if (special) return plain(r, text, size);
-    if (!plain(r, "", 0)) return false;
-    for (size_t at = 0; at < size;) {
-        bool space = size - at >= 3 && !memcmp(text + at, metaspace, 3);
-        if (!sn_bytes_append(&r->text, space ? " " : text + at, 1, r->err)) return false;
-        at += space ? 3 : 1;
-    }
-    return true;
+    r->text.size = 0;
+    return sn_swap_spaces(text, size, &r->text, r->err);
 }
 
 static bool spell_gpt2(reading *r, const char *text, size_t size, bool special) {
@@ -64,7 +58,7 @@ static bool spell_gpt2(reading *r, const char *text, size_t size, bool special) 
 /* Converters write the first piece of a word with U+2581 before it, and omit "##". */
 static bool spell_bert(reading *r, const char *text, size_t size, bool special) {
     if (special || (size && *text == '[')) return plain(r, text, size);
-    if (size >= 3 && !memcmp(text, metaspace, 3)) return plain(r, text + 3, size - 3);
+    if (size >= 3 && !memcmp(text, SN_METASPACE, 3)) return plain(r, text + 3, size - 3);
     return plain(r, "##", 2) && sn_bytes_append(&r->text, text, size, r->err);
 }
 
@@ -87,8 +81,9 @@ static bool read_tokens(reading *r, sn_tokenizer *t, spelling *spell) {
             !sn_vocab_set(&t->vocab, (int32_t)id, r->text.data, r->text.size,
                           control ? SN_TOKEN_CONTROL : 0, r->err))
             return false;
-        if ((type == CONTROL || type == USER_DEFINED) &&
-            !sn_tok_add(t, (int32_t)id, type == CONTROL, false, false, r->err))
+        sn_added added = {r->text.data, r->text.size, .id = (int32_t)id,
+                          .special = type == CONTROL};
+        if ((type == CONTROL || type == USER_DEFINED) && !sn_tok_add(t, &added, r->err))
             return false;
     }
     return true;
@@ -137,11 +132,13 @@ static bool read_scores(reading *r, sn_bpe *b) {
 static sn_tokenizer *read_llama(reading *r) {
     sn_bpe *b = sn_bpe_new(&sn_tok_llama, r->err);
     if (!b) return NULL;
-    b->by_score = true;
-    b->strip = get_bool(r, "add_space_prefix", true);
-    b->prefix = b->strip ? SN_PREFIX_ALWAYS : SN_PREFIX_NONE;
-    if (read_tokens(r, &b->base, spell_llama) && read_scores(r, b)) {
-        sn_bpe_find_byte_tokens(b);
+    b->by_score = b->base.swapped = true;
+    b->base.decoding.strip = get_bool(r, "add_space_prefix", true);
+    sn_split *spaces = sn_tok_add_split(&b->base, NULL, SN_ISOLATED, r->err);
+    if (spaces) strcpy(spaces->space, SN_METASPACE);
+    if (spaces) spaces->prefix = b->base.decoding.strip ? SN_PREFIX_ALWAYS : SN_PREFIX_NONE;
+    if (spaces && read_tokens(r, &b->base, spell_llama) && read_scores(r, b)) {
+        sn_vocab_find_bytes(&b->base.vocab, b->byte_id);
         if (read_roles(r, &b->base)) return &b->base;
     }
     sn_tokenizer_free(&b->base);
@@ -189,7 +186,8 @@ static bool read_patterns(reading *r, sn_bpe *b) {
         if (strstr(splits[i].names, name)) {
             b->whole_first = splits[i].whole_first;
             for (int p = 0; p < 3 && splits[i].pattern[p]; p++)
-                if (!sn_bpe_add_pattern(b, splits[i].pattern[p], r->err)) return false;
+                if (!sn_tok_add_split(&b->base, splits[i].pattern[p], SN_ISOLATED, r->err))
+                    return false;
             return true;
         }
         if (n < sizeof names)
@@ -228,11 +226,13 @@ static sn_tokenizer *read_gpt2(reading *r) {
     if (!b) return NULL;
     sn_error why = {0};
     b->byte_level = true;
-    if (get_bool(r, "add_space_prefix", false)) {
-        b->prefix = SN_PREFIX_ALWAYS;
-        b->prefix_unless = true;
+    sn_split *prefix = sn_tok_add_split(&b->base, NULL, SN_ISOLATED, r->err);
+    if (prefix && get_bool(r, "add_space_prefix", false)) {
+        prefix->prefix = SN_PREFIX_ALWAYS;
+        prefix->unless = true;
     }
-    if (read_tokens(r, &b->base, spell_gpt2) && read_merges(r, b) && read_patterns(r, b)) {
+    if (prefix && read_tokens(r, &b->base, spell_gpt2) && read_merges(r, b) &&
+        read_patterns(r, b)) {
         if (!sn_gpt2_find_bytes(b, &why))
             sn_fail(r->err, why.code, "%s: %s", r->g->path, why.message);
         else if (read_roles(r, &b->base))
@@ -243,10 +243,11 @@ static sn_tokenizer *read_gpt2(reading *r) {
 }
 
 static sn_tokenizer *read_bert(reading *r) {
-    sn_wordpiece_options o = SN_WORDPIECE_BERT(true);
-    sn_wordpiece *w = sn_wordpiece_new(&o, r->err);
+    sn_wordpiece *w = sn_wordpiece_new("##", r->err);
     if (!w) return NULL;
-    if (read_tokens(r, &w->base, spell_bert) && read_roles(r, &w->base)) return &w->base;
+    if (sn_wordpiece_bert(w, r->err) && read_tokens(r, &w->base, spell_bert) &&
+        read_roles(r, &w->base))
+        return &w->base;
     sn_tokenizer_free(&w->base);
     return NULL;
 }

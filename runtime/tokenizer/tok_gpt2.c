@@ -121,7 +121,8 @@ sn_tokenizer *sn_tok_load_gpt2(const char *vocab, const char *merges, const cJSO
     b->byte_level = true;
     sn_error why = {0};
     if (!read_vocab(b, vocab, err) || !read_merges(b, merges, err) ||
-        !sn_bpe_add_pattern(b, sn_gpt2_pattern, err) || !sn_tok_finish(&b->base, config, err))
+        !sn_tok_add_split(&b->base, sn_gpt2_pattern, SN_ISOLATED, err) ||
+        !sn_tok_read_added(&b->base, vocab, config, err) || !sn_tok_finish(&b->base, config, err))
         goto fail;
     if (!sn_gpt2_find_bytes(b, &why)) {
         sn_fail(err, why.code, "%s: %s", vocab, why.message);
@@ -135,7 +136,7 @@ fail:
 
 /* ---- saving ---- */
 
-static bool append_spelled(sn_bytes *out, const char *text, size_t size, sn_error *err) {
+bool sn_gpt2_spell(const char *text, size_t size, sn_bytes *out, sn_error *err) {
     for (size_t i = 0; i < size; i++) {
         char letter[4];
         size_t n = sn_utf8_put(sn_gpt2_letter((unsigned char)text[i]), letter);
@@ -156,7 +157,7 @@ static bool write_vocab(const sn_bpe *b, sn_bytes *out, sn_error *err) {
         int digits = snprintf(number, sizeof number, ": %d", (int)id);
         spelled.size = 0;
         ok = (!more || sn_bytes_append(out, ", ", 2, err)) &&
-             append_spelled(&spelled, text, size, err) &&
+             sn_gpt2_spell(text, size, &spelled, err) &&
              sn_json_quote(out, spelled.data, spelled.size, err) &&
              sn_bytes_append(out, number, (size_t)digits, err);
         more = true;
@@ -182,14 +183,14 @@ static bool write_merges(const sn_bpe *b, sn_bytes *out, sn_error *err) {
         size_t ls, rs;
         const char *l = sn_vocab_text(&b->base.vocab, list[i].left, &ls);
         const char *r = sn_vocab_text(&b->base.vocab, list[i].right, &rs);
-        ok = append_spelled(out, l, ls, err) && sn_bytes_append(out, " ", 1, err) &&
-             append_spelled(out, r, rs, err) && sn_bytes_append(out, "\n", 1, err);
+        ok = sn_gpt2_spell(l, ls, out, err) && sn_bytes_append(out, " ", 1, err) &&
+             sn_gpt2_spell(r, rs, out, err) && sn_bytes_append(out, "\n", 1, err);
     }
     free(list);
     return ok;
 }
 
-static bool save_gpt2(const sn_tokenizer *t, const char *dir, sn_error *err) {
+bool sn_gpt2_save(const sn_tokenizer *t, const char *dir, sn_error *err) {
     const sn_bpe *b = (const sn_bpe *)t;
     sn_bytes vocab = {0}, merges = {0};
     bool ok = write_vocab(b, &vocab, err) && write_merges(b, &merges, err) &&
@@ -199,6 +200,3 @@ static bool save_gpt2(const sn_tokenizer *t, const char *dir, sn_error *err) {
     sn_bytes_free(&merges);
     return ok;
 }
-
-const sn_tok_kind sn_tok_gpt2 = {"gpt2-bpe",    sizeof(sn_bpe), sn_bpe_encode,
-                                 sn_bpe_decode, save_gpt2,      sn_bpe_destroy};

@@ -1,181 +1,28 @@
-/* tok_hf.c: Hugging Face's tokenizer.json with BPE (byte level; characters with byte fallback) or
- * WordPiece models. The file describes a pipeline: normalizer, pre_tokenizer, model,
- * post_processor, decoder. Known steps set fields of the tokenizer. An unknown step is an error,
- * because ignoring it would silently produce wrong ids. */
+/* tok_hf.c: Hugging Face's tokenizer.json: the model (BPE, Unigram, WordPiece or WordLevel), added
+ * tokens and what the post-processor adds. The other steps are in tok_hf_steps.c. */
+#include "runtime/tokenizer/tok_hf.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/tokenizer/tok_bpe.h"
+#include "runtime/tokenizer/tok_unigram.h"
 #include "runtime/tokenizer/tok_wordpiece.h"
 
-static const char metaspace[] = "\xE2\x96\x81"; /* U+2581, represents a space */
-
-typedef struct reading {
-    const char *path;
-    const cJSON *root, *model;
-    sn_bpe *bpe;                    /* one of the two is created */
-    sn_wordpiece_options wordpiece; /* filled before the object is created */
-    bool spaces;                    /* the texts represent spaces by U+2581 */
-    sn_bytes text;                  /* scratch */
-    sn_error *err;
-} reading;
-
-/* ---- JSON helpers ---- */
-
-static const cJSON *get(const cJSON *object, const char *key) {
-    return cJSON_GetObjectItemCaseSensitive(object, key);
-}
-
-static const char *get_text(const cJSON *object, const char *key) {
-    return cJSON_GetStringValue(get(object, key));
-}
-
-static bool get_bool(const cJSON *object, const char *key, bool otherwise) {
-    const cJSON *item = get(object, key);
-    return cJSON_IsBool(item) ? cJSON_IsTrue(item) : otherwise;
-}
-
-static bool is_text(const cJSON *object, const char *key, const char *want) {
-    const char *text = get_text(object, key);
-    return text && !strcmp(text, want);
-}
-
-/* A type of pipeline step and the function that applies it. */
-typedef struct step_rule {
-    const char *type;
-    bool (*apply)(reading *r, const cJSON *step);
-} step_rule;
-
-static bool refuse(reading *r, const char *what, const char *value) {
-    return sn_fail(r->err, SN_ERR_FILE, "%s: %s \"%.60s\" is not supported", r->path, what,
-                   value ? value : "(no type)");
-}
-
-/* Applies the rule for a step's type; a "Sequence" holds steps in an array of the given name. */
-static bool apply_step(reading *r, const cJSON *step, const char *what, const char *list,
-                       const step_rule *rules, int depth) {
-    if (!step || cJSON_IsNull(step)) return true;
-    const char *type = get_text(step, "type");
-    if (type && !strcmp(type, "Sequence") && depth < 4) {
-        const cJSON *steps = get(step, list);
-        if (!cJSON_IsArray(steps)) return refuse(r, what, "Sequence without steps");
-        for (const cJSON *e = steps->child; e; e = e->next)
-            if (!apply_step(r, e, what, list, rules, depth + 1)) return false;
-        return true;
-    }
-    for (; type && rules->type; rules++)
-        if (!strcmp(rules->type, type)) return rules->apply(r, step);
-    return refuse(r, what, type);
-}
-
-static bool accept(reading *r, const cJSON *step) {
-    (void)r, (void)step;
-    return true;
-}
-
-/* ---- BPE: normalizer, pre_tokenizer, decoder ---- */
-
-static bool take_prepend(reading *r, const cJSON *step) {
-    if (!is_text(step, "prepend", metaspace))
-        return refuse(r, "prepend", get_text(step, "prepend"));
-    r->bpe->prefix = SN_PREFIX_ALWAYS;
-    return true;
-}
-
-static bool take_replace(reading *r, const cJSON *step) {
-    const cJSON *pattern = get(step, "pattern");
-    if (!is_text(pattern, "String", " ") || !is_text(step, "content", metaspace))
-        return refuse(r, "replacement of", get_text(pattern, "String"));
-    r->spaces = true;
-    return true;
-}
-
-static const step_rule bpe_normalizers[] = {
-    {"Prepend", take_prepend}, {"Replace", take_replace}, {NULL, NULL}};
-
-static bool take_byte_level(reading *r, const cJSON *step) {
-    r->bpe->byte_level = true;
-    if (get_bool(step, "add_prefix_space", true)) {
-        r->bpe->prefix = SN_PREFIX_ALWAYS;
-        r->bpe->prefix_unless = true;
-    }
-    return !get_bool(step, "use_regex", true) ||
-           sn_bpe_add_pattern(r->bpe, sn_gpt2_pattern, r->err);
-}
-
-/* Both behaviours keep the matches as pieces. "Removed" with invert would also drop what lies
- * between them; supported because such patterns leave nothing between. */
-static bool take_split(reading *r, const cJSON *step) {
-    const char *behavior = get_text(step, "behavior");
-    const char *regex = get_text(get(step, "pattern"), "Regex");
-    bool invert = get_bool(step, "invert", false);
-    if (!regex) return refuse(r, "split by", "a string");
-    if (!behavior || strcmp(behavior, invert ? "Removed" : "Isolated"))
-        return refuse(r, "split behavior", behavior);
-    return sn_bpe_add_pattern(r->bpe, regex, r->err);
-}
-
-static bool take_digits(reading *r, const cJSON *step) {
-    bool single = get_bool(step, "individual_digits", false);
-    return sn_bpe_add_pattern(r->bpe, single ? "\\p{N}" : "\\p{N}+", r->err);
-}
-
-static sn_prefix metaspace_prefix(const cJSON *step) {
-    if (is_text(step, "prepend_scheme", "first")) return SN_PREFIX_FIRST;
-    if (is_text(step, "prepend_scheme", "never")) return SN_PREFIX_NONE;
-    return get_bool(step, "add_prefix_space", true) ? SN_PREFIX_ALWAYS : SN_PREFIX_NONE;
-}
-
-static bool take_metaspace(reading *r, const cJSON *step) {
-    if (!is_text(step, "replacement", metaspace))
-        return refuse(r, "replacement", get_text(step, "replacement"));
-    r->spaces = r->bpe->prefix_unless = true;
-    r->bpe->prefix = metaspace_prefix(step);
-    return !get_bool(step, "split", true) ||
-           sn_bpe_add_pattern(r->bpe, " [^ ]*|[^ ]+", r->err); /* a space starts a piece */
-}
-
-static const step_rule bpe_pre_tokenizers[] = {{"ByteLevel", take_byte_level},
-                                               {"Split", take_split},
-                                               {"Digits", take_digits},
-                                               {"Metaspace", take_metaspace},
-                                               {NULL, NULL}};
-
-static bool take_strip(reading *r, const cJSON *step) {
-    int32_t start, stop;
-    if (!is_text(step, "content", " ") || !sn_json_int(get(step, "start"), 0, 1, &start) ||
-        !sn_json_int(get(step, "stop"), 0, 0, &stop))
-        return refuse(r, "strip of", get_text(step, "content"));
-    r->bpe->strip = start;
-    return true;
-}
-
-static bool take_metaspace_decoder(reading *r, const cJSON *step) {
-    r->bpe->strip = metaspace_prefix(step) != SN_PREFIX_NONE;
-    return true;
-}
-
-static const step_rule bpe_decoders[] = {
-    {"ByteLevel", accept}, {"ByteFallback", accept}, {"Fuse", accept},
-    {"Replace", accept},   {"Strip", take_strip},    {"Metaspace", take_metaspace_decoder},
-    {NULL, NULL}};
+typedef sn_hf_reading reading;
 
 /* ---- vocabulary and merges ---- */
 
 /* Converts a text of the file to the vocabulary's form, into r->text. */
 static bool plain_text(reading *r, const char *text, size_t size) {
-    if (r->bpe && r->bpe->byte_level) return sn_gpt2_unspell(text, size, &r->text, r->err);
+    if (r->byte_level) return sn_gpt2_unspell(text, size, &r->text, r->err);
     r->text.size = 0;
-    if (!sn_bytes_append(&r->text, "", 0, r->err)) return false;
-    for (size_t at = 0; at < size;) {
-        bool space = r->spaces && size - at >= 3 && !memcmp(text + at, metaspace, 3);
-        if (!sn_bytes_append(&r->text, space ? " " : text + at, 1, r->err)) return false;
-        at += space ? 3 : 1;
-    }
-    return true;
+    return r->t->swapped ? sn_swap_spaces(text, size, &r->text, r->err)
+                         : sn_bytes_append(&r->text, text, size, r->err);
 }
 
 static bool read_vocab(reading *r, sn_tokenizer *t) {
-    const cJSON *vocab = get(r->model, "vocab");
+    const cJSON *vocab = sn_hf_get(r->model, "vocab");
     if (!cJSON_IsObject(vocab))
         return sn_fail(r->err, SN_ERR_FILE, "%s: model.vocab must be an object", r->path);
     int32_t limit = sn_vocab_limit((size_t)cJSON_GetArraySize(vocab)), id;
@@ -185,29 +32,6 @@ static bool read_vocab(reading *r, sn_tokenizer *t) {
                            r->path, e->string, (int)limit);
         if (!plain_text(r, e->string, strlen(e->string)) ||
             !sn_vocab_set(&t->vocab, id, r->text.data, r->text.size, 0, r->err))
-            return false;
-    }
-    return true;
-}
-
-static bool read_added(reading *r, sn_tokenizer *t) {
-    const cJSON *list = get(r->root, "added_tokens");
-    int32_t limit = sn_vocab_limit(t->vocab.count), id;
-    for (const cJSON *e = cJSON_IsArray(list) ? list->child : NULL; e; e = e->next) {
-        const char *content = get_text(e, "content");
-        size_t size;
-        if (!content || !sn_json_int(get(e, "id"), 0, limit, &id))
-            return sn_fail(r->err, SN_ERR_FILE,
-                           "%s: an added token needs a content and an id in 0..%d", r->path,
-                           (int)limit);
-        if (!sn_vocab_text(&t->vocab, id, &size) &&
-            (!plain_text(r, content, strlen(content)) ||
-             !sn_vocab_set(&t->vocab, id, r->text.data, r->text.size, 0, r->err)))
-            return false;
-        bool special = get_bool(e, "special", false);
-        if (special) t->vocab.entry[id].flags |= SN_TOKEN_CONTROL;
-        if (!sn_tok_add(t, id, special, get_bool(e, "lstrip", false), get_bool(e, "rstrip", false),
-                        r->err))
             return false;
     }
     return true;
@@ -233,11 +57,11 @@ static bool read_merge(reading *r, const cJSON *merge, sn_bytes part[2]) {
             !sn_bytes_append(&part[i], r->text.data, r->text.size, r->err))
             return false;
     }
-    return sn_bpe_add_merge(r->bpe, &part[0], &part[1], r->err);
+    return sn_bpe_add_merge((sn_bpe *)r->t, &part[0], &part[1], r->err);
 }
 
 static bool read_merges(reading *r) {
-    const cJSON *merges = get(r->model, "merges");
+    const cJSON *merges = sn_hf_get(r->model, "merges");
     sn_bytes part[2] = {{0}, {0}};
     sn_error why = {0}, *err = r->err;
     if (!cJSON_IsArray(merges))
@@ -254,6 +78,97 @@ static bool read_merges(reading *r) {
     return ok;
 }
 
+/* [["text", score], ...]: the index is the id. */
+static bool read_scores(reading *r, sn_unigram *u) {
+    const cJSON *vocab = sn_hf_get(r->model, "vocab");
+    size_t capacity = 0;
+    int32_t id = 0;
+    double least = 0;
+    if (!cJSON_IsArray(vocab))
+        return sn_fail(r->err, SN_ERR_FILE, "%s: model.vocab of a Unigram must be an array",
+                       r->path);
+    for (const cJSON *e = vocab->child; e; e = e->next, id++) {
+        const char *text = cJSON_GetStringValue(e->child);
+        const cJSON *score = e->child ? e->child->next : NULL;
+        if (!text || !cJSON_IsNumber(score))
+            return sn_fail(r->err, SN_ERR_FILE, "%s: token %d is not a pair of text and score",
+                           r->path, (int)id);
+        if (!plain_text(r, text, strlen(text)) ||
+            !sn_vocab_set(&u->base.vocab, id, r->text.data, r->text.size, 0, r->err) ||
+            !sn_unigram_score(u, &capacity, id, score->valuedouble, r->err))
+            return false;
+        if (id == 0 || score->valuedouble < least) least = score->valuedouble;
+    }
+    u->unk_score = least - 10; /* kUnkPenalty of SentencePiece */
+    const cJSON *unk = sn_hf_get(r->model, "unk_id");
+    return !unk || cJSON_IsNull(unk) ||
+           sn_json_int(unk, 0, id - 1, &u->base.special[SN_TOKEN_UNK]) ||
+           sn_fail(r->err, SN_ERR_FILE, "%s: unk_id is not the id of a token", r->path);
+}
+
+/* ---- added tokens ---- */
+
+bool sn_tok_take_added(sn_tokenizer *t, const char *path, int32_t id, const cJSON *token,
+                       sn_error *err) {
+    const char *content = sn_hf_text(token, "content");
+    size_t size;
+    if (!content)
+        return sn_fail(err, SN_ERR_FILE, "%s: the added token %d has no content", path, (int)id);
+    bool special = sn_hf_bool(token, "special", false);
+    sn_added a = {.id = id,
+                  .special = special,
+                  .lstrip = sn_hf_bool(token, "lstrip", false),
+                  .rstrip = sn_hf_bool(token, "rstrip", false),
+                  .single_word = sn_hf_bool(token, "single_word", false),
+                  .normalized = sn_hf_bool(token, "normalized", !special) && t->norms};
+    if (a.single_word && !sn_unicode_ready(err)) return false;
+    if (!sn_vocab_text(&t->vocab, id, &size) &&
+        !sn_vocab_set(&t->vocab, id, content, strlen(content), 0, err))
+        return false;
+    if (special) t->vocab.entry[id].flags |= SN_TOKEN_CONTROL;
+    sn_bytes buffer[2] = {{0}, {0}};
+    sn_span text = {content, strlen(content), true};
+    bool ok = !a.normalized || sn_steps_normalize(t, &text, buffer, err);
+    a.text = (char *)(uintptr_t)text.text, a.size = text.size;
+    ok = ok && sn_tok_add(t, &a, err);
+    sn_bytes_free(&buffer[0]);
+    sn_bytes_free(&buffer[1]);
+    return ok;
+}
+
+static bool read_added(reading *r) {
+    const cJSON *list = sn_hf_get(r->root, "added_tokens");
+    int32_t limit = sn_vocab_limit(r->t->vocab.count), id;
+    for (const cJSON *e = cJSON_IsArray(list) ? list->child : NULL; e; e = e->next) {
+        if (!sn_hf_text(e, "content") || !sn_json_int(sn_hf_get(e, "id"), 0, limit, &id))
+            return sn_fail(r->err, SN_ERR_FILE,
+                           "%s: an added token needs a content and an id in 0..%d", r->path,
+                           (int)limit);
+        if (!sn_tok_take_added(r->t, r->path, id, e, r->err)) return false;
+    }
+    return true;
+}
+
+bool sn_tok_read_added(sn_tokenizer *t, const char *path, const cJSON *config, sn_error *err) {
+    const cJSON *list = sn_hf_get(config, "added_tokens_decoder");
+    int32_t limit = sn_vocab_limit(t->vocab.count);
+    for (const cJSON *e = cJSON_IsObject(list) ? list->child : NULL; e; e = e->next) {
+        char *end;
+        long id = strtol(e->string, &end, 10);
+        if (*end || end == e->string || id < 0 || id > limit)
+            return sn_fail(err, SN_ERR_FILE,
+                           "%s: tokenizer_config.json: \"%.60s\" in added_tokens_decoder is not an "
+                           "id in 0..%d",
+                           path, e->string, (int)limit);
+        bool known = false;
+        for (int set = 0; set < 2; set++)
+            for (size_t i = 0; i < t->added[set].count; i++)
+                known = known || t->added[set].item[i].id == id;
+        if (!known && !sn_tok_take_added(t, path, (int32_t)id, e, err)) return false;
+    }
+    return true;
+}
+
 /* ---- special tokens ---- */
 
 static void take_role(sn_tokenizer *t, sn_token_role role, const char *name) {
@@ -261,109 +176,165 @@ static void take_role(sn_tokenizer *t, sn_token_role role, const char *name) {
         t->special[role] = sn_vocab_find(&t->vocab, name, strlen(name));
 }
 
-/* The tokens before and after the text in the template for a single text are bos and eos. */
-static void read_template(sn_tokenizer *t, const cJSON *step, int depth) {
-    const cJSON *list = get(step, "processors"), *single = get(step, "single");
-    if (cJSON_IsArray(list) && depth < 4)
-        for (const cJSON *e = list->child; e; e = e->next) read_template(t, e, depth + 1);
-    sn_token_role role = SN_TOKEN_BOS;
-    for (const cJSON *e = cJSON_IsArray(single) ? single->child : NULL; e; e = e->next) {
-        if (get(e, "Sequence")) role = SN_TOKEN_EOS;
-        take_role(t, role, get_text(get(e, "SpecialToken"), "id"));
-    }
-    const cJSON *cls = get(step, "cls"), *sep = get(step, "sep"); /* ["[CLS]", 101] */
-    if (cJSON_IsArray(cls)) take_role(t, SN_TOKEN_BOS, cJSON_GetStringValue(cls->child));
-    if (cJSON_IsArray(sep)) take_role(t, SN_TOKEN_EOS, cJSON_GetStringValue(sep->child));
-}
-
-static bool finish(reading *r, sn_tokenizer *t, const cJSON *config) {
-    t->foreign = true;
-    if (t->vocab.count == 0) return sn_fail(r->err, SN_ERR_FILE, "%s: no tokens", r->path);
-    take_role(t, SN_TOKEN_UNK, get_text(r->model, "unk_token"));
-    read_template(t, get(r->root, "post_processor"), 0);
-    return sn_tok_finish(t, config, r->err);
-}
-
-/* ---- the two models ---- */
-
-static bool no_affix(reading *r, const char *key) {
-    const char *affix = get_text(r->model, key);
-    return !affix || !*affix || refuse(r, key, affix);
-}
-
-/* Byte level is recognised by the pre_tokenizer or, if that only splits, by the decoder. */
-static sn_tokenizer *load_bpe(reading *r, const cJSON *config) {
-    sn_bpe *b = r->bpe = sn_bpe_new(&sn_tok_llama, r->err);
-    if (!b) return NULL;
-    bool ok = no_affix(r, "continuing_subword_prefix") && no_affix(r, "end_of_word_suffix") &&
-              apply_step(r, get(r->root, "normalizer"), "normalizer", "normalizers",
-                         bpe_normalizers, 0) &&
-              apply_step(r, get(r->root, "pre_tokenizer"), "pre_tokenizer", "pretokenizers",
-                         bpe_pre_tokenizers, 0) &&
-              apply_step(r, get(r->root, "decoder"), "decoder", "decoders", bpe_decoders, 0);
-    if (b->byte_level) b->base.kind = &sn_tok_gpt2;
-    b->whole_first = get_bool(r->model, "ignore_merges", false);
-    b->fuse_unk = get_bool(r->model, "fuse_unk", false);
-    ok = ok && read_vocab(r, &b->base) && read_merges(r) && read_added(r, &b->base);
-    if (ok && !b->byte_level && get_bool(r->model, "byte_fallback", false))
-        sn_bpe_find_byte_tokens(b);
-    sn_error why = {0};
-    if (ok && b->byte_level && !sn_gpt2_find_bytes(b, &why))
-        ok = sn_fail(r->err, why.code, "%s: %s", r->path, why.message);
-    if (ok && finish(r, &b->base, config)) return &b->base;
-    sn_tokenizer_free(&b->base);
-    return NULL;
-}
-
-static bool take_bert_normalizer(reading *r, const cJSON *step) {
-    r->wordpiece.clean = get_bool(step, "clean_text", true);
-    r->wordpiece.chinese = get_bool(step, "handle_chinese_chars", true);
-    r->wordpiece.lower = get_bool(step, "lowercase", true);
-    r->wordpiece.strip = get_bool(step, "strip_accents", r->wordpiece.lower);
+/* A special token of a template stands for the ids that "special_tokens" gives. */
+static bool take_special(reading *r, const cJSON *step, const char *name, sn_token_role role) {
+    sn_ids *list = role == SN_TOKEN_BOS ? &r->t->before : &r->t->after;
+    const cJSON *ids = sn_hf_get(sn_hf_get(sn_hf_get(step, "special_tokens"), name), "ids");
+    int32_t id = sn_vocab_find(&r->t->vocab, name, strlen(name));
+    take_role(r->t, role, name);
+    if (!cJSON_IsArray(ids) || !ids->child)
+        return id < 0 || sn_ids_push(list, id, r->err); /* without a token: nothing is added */
+    for (const cJSON *e = ids->child; e; e = e->next)
+        if (!sn_json_int(e, 0, (int32_t)r->t->vocab.count - 1, &id))
+            return sn_fail(r->err, SN_ERR_FILE,
+                           "%s: post_processor: an id of \"%.60s\" is not in the vocabulary",
+                           r->path, name);
+        else if (!sn_ids_push(list, id, r->err))
+            return false;
     return true;
 }
 
-static const step_rule bert_normalizers[] = {{"BertNormalizer", take_bert_normalizer},
-                                             {NULL, NULL}};
-static const step_rule bert_pre_tokenizers[] = {{"BertPreTokenizer", accept}, {NULL, NULL}};
-static const step_rule bert_decoders[] = {{"WordPiece", accept}, {NULL, NULL}};
+/* ["[CLS]", 101] */
+static bool take_pair(reading *r, const cJSON *pair, sn_token_role role) {
+    const char *name = cJSON_IsArray(pair) ? cJSON_GetStringValue(pair->child) : NULL;
+    int32_t id;
+    if (!name) return true;
+    take_role(r->t, role, name);
+    if (!sn_json_int(pair->child->next, 0, (int32_t)r->t->vocab.count - 1, &id))
+        return sn_fail(r->err, SN_ERR_FILE,
+                       "%s: post_processor: the id of \"%.60s\" is not in the "
+                       "vocabulary",
+                       r->path, name);
+    return sn_ids_push(role == SN_TOKEN_BOS ? &r->t->before : &r->t->after, id, r->err);
+}
 
-static sn_tokenizer *load_wordpiece(reading *r, const cJSON *config) {
-    const char *prefix = get_text(r->model, "continuing_subword_prefix");
-    r->wordpiece = (sn_wordpiece_options){.max_chars = 100, .prefix = prefix ? prefix : "##"};
-    const cJSON *max = get(r->model, "max_input_chars_per_word");
-    if (max && !sn_json_int(max, 1, INT32_MAX, &r->wordpiece.max_chars)) {
-        sn_fail(r->err, SN_ERR_FILE, "%s: max_input_chars_per_word is not a positive integer",
-                r->path);
-        return NULL;
+/* What the post-processor adds to a single text: a template, or BERT's and RoBERTa's cls and sep.
+ * ByteLevel adds nothing. The first token before the text is bos, the first after it eos. */
+static bool read_template(reading *r, const cJSON *step, int depth) {
+    const cJSON *list = sn_hf_get(step, "processors"), *single = sn_hf_get(step, "single");
+    const char *type = sn_hf_text(step, "type");
+    static const char *const known[] = {"Sequence", "TemplateProcessing", "BertProcessing",
+                                        "RobertaProcessing", "ByteLevel"};
+    bool found = !step || cJSON_IsNull(step);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        found = found || (type && !strcmp(type, known[i]));
+    if (!found) return sn_hf_refuse(r, "post_processor", type);
+    for (const cJSON *e = cJSON_IsArray(list) && depth < 4 ? list->child : NULL; e; e = e->next)
+        if (!read_template(r, e, depth + 1)) return false;
+    sn_token_role role = SN_TOKEN_BOS;
+    for (const cJSON *e = cJSON_IsArray(single) ? single->child : NULL; e; e = e->next) {
+        const char *name = sn_hf_text(sn_hf_get(e, "SpecialToken"), "id");
+        if (sn_hf_get(e, "Sequence")) role = SN_TOKEN_EOS;
+        if (name && !take_special(r, step, name, role)) return false;
     }
-    if (!apply_step(r, get(r->root, "normalizer"), "normalizer", "normalizers", bert_normalizers,
-                    0) ||
-        !apply_step(r, get(r->root, "pre_tokenizer"), "pre_tokenizer", "pretokenizers",
-                    bert_pre_tokenizers, 0) ||
-        !apply_step(r, get(r->root, "decoder"), "decoder", "decoders", bert_decoders, 0))
-        return NULL;
-    sn_wordpiece *w = sn_wordpiece_new(&r->wordpiece, r->err);
-    if (!w) return NULL;
-    if (read_vocab(r, &w->base) && read_added(r, &w->base) && finish(r, &w->base, config))
-        return &w->base;
-    sn_tokenizer_free(&w->base);
-    return NULL;
+    return take_pair(r, sn_hf_get(step, "cls"), SN_TOKEN_BOS) &&
+           take_pair(r, sn_hf_get(step, "sep"), SN_TOKEN_EOS);
+}
+
+/* ---- the models ---- */
+
+static bool read_affix(reading *r, const char *key, sn_bytes *out) {
+    const char *affix = sn_hf_text(r->model, key);
+    return sn_bytes_append(out, affix ? affix : "", affix ? strlen(affix) : 0, r->err);
+}
+
+static bool read_bpe(reading *r) {
+    sn_bpe *b = (sn_bpe *)r->t;
+    b->byte_level = r->byte_level;
+    if (b->byte_level) b->base.kind = &sn_tok_gpt2;
+    b->whole_first = sn_hf_bool(r->model, "ignore_merges", false);
+    b->fuse_unk = sn_hf_bool(r->model, "fuse_unk", false);
+    if (!read_affix(r, "continuing_subword_prefix", &b->prefix) ||
+        !read_affix(r, "end_of_word_suffix", &b->suffix) || !read_vocab(r, &b->base) ||
+        !read_merges(r))
+        return false;
+    sn_bytes *end = &b->base.decoding.suffix;
+    if (b->suffix.size && !end->size && !read_affix(r, "end_of_word_suffix", end)) return false;
+    if (!b->byte_level && sn_hf_bool(r->model, "byte_fallback", false))
+        sn_vocab_find_bytes(&b->base.vocab, b->byte_id);
+    sn_error why = {0};
+    if (b->byte_level && !sn_gpt2_find_bytes(b, &why))
+        return sn_fail(r->err, why.code, "%s: %s", r->path, why.message);
+    return true;
+}
+
+static bool read_unigram(reading *r) {
+    sn_unigram *u = (sn_unigram *)r->t;
+    if (!read_scores(r, u)) return false;
+    if (sn_hf_bool(r->model, "byte_fallback", false))
+        sn_vocab_find_bytes(&u->base.vocab, u->byte_id);
+    return true;
+}
+
+static bool read_wordpiece(reading *r) {
+    sn_wordpiece *w = (sn_wordpiece *)r->t;
+    const cJSON *max = sn_hf_get(r->model, "max_input_chars_per_word");
+    if (max && !sn_json_int(max, 1, INT32_MAX, &w->max_chars))
+        return sn_fail(r->err, SN_ERR_FILE,
+                       "%s: max_input_chars_per_word is not a positive integer", r->path);
+    return read_vocab(r, r->t);
+}
+
+static bool read_wordlevel(reading *r) {
+    r->t->decoding.join = true;
+    return read_vocab(r, r->t);
+}
+
+static sn_tokenizer *new_bpe(const reading *r) {
+    return (sn_tokenizer *)sn_bpe_new(&sn_tok_llama, r->err);
+}
+
+static sn_tokenizer *new_unigram(const reading *r) {
+    return (sn_tokenizer *)sn_unigram_new(r->err);
+}
+
+static sn_tokenizer *new_wordpiece(const reading *r) {
+    const char *prefix = sn_hf_text(r->model, "continuing_subword_prefix");
+    return (sn_tokenizer *)sn_wordpiece_new(prefix ? prefix : "##", r->err);
+}
+
+static sn_tokenizer *new_wordlevel(const reading *r) {
+    return sn_tok_new(&sn_tok_wordlevel, r->err);
+}
+
+static const struct {
+    const char *type;
+    sn_tokenizer *(*make)(const reading *r);
+    bool (*read)(reading *r);
+} models[] = {{"BPE", new_bpe, read_bpe},
+              {"Unigram", new_unigram, read_unigram},
+              {"WordPiece", new_wordpiece, read_wordpiece},
+              {"WordLevel", new_wordlevel, read_wordlevel}};
+
+/* The model's vocabulary comes after the steps, which say how it spells texts. */
+static bool load(reading *r, size_t model, const cJSON *config) {
+    if (!(r->t = models[model].make(r)) || !sn_hf_read_steps(r)) return false;
+    if (r->byte_level && model)
+        return sn_hf_refuse(r, "ByteLevel with the model", models[model].type);
+    if (!models[model].read(r) || !read_added(r)) return false;
+    r->t->foreign = r->t->templated = true;
+    if (r->t->vocab.count == 0) return sn_fail(r->err, SN_ERR_FILE, "%s: no tokens", r->path);
+    take_role(r->t, SN_TOKEN_UNK, sn_hf_text(r->model, "unk_token"));
+    return read_template(r, sn_hf_get(r->root, "post_processor"), 0) &&
+           sn_tok_finish(r->t, config, r->err) &&
+           (models[model].read != read_unigram || sn_unigram_finish((sn_unigram *)r->t, r->err));
 }
 
 sn_tokenizer *sn_tok_load_hf(const char *path, const cJSON *root, const cJSON *config,
                              sn_error *err) {
-    reading r = {.path = path, .root = root, .model = get(root, "model"), .err = err};
-    const char *type = get_text(r.model, "type");
+    reading r = {.path = path, .root = root, .model = sn_hf_get(root, "model"), .err = err};
+    const char *type = sn_hf_text(r.model, "type");
     /* files of old versions have no type */
-    if (!type) type = get(r.model, "merges") ? "BPE" : "WordPiece";
-    sn_tokenizer *t = NULL;
-    if (!strcmp(type, "BPE"))
-        t = load_bpe(&r, config);
-    else if (!strcmp(type, "WordPiece"))
-        t = load_wordpiece(&r, config);
-    else
-        refuse(&r, "model", type);
+    if (!type)
+        type = sn_hf_get(r.model, "merges")                 ? "BPE"
+               : cJSON_IsArray(sn_hf_get(r.model, "vocab")) ? "Unigram"
+                                                            : "WordPiece";
+    enum { MODELS = sizeof models / sizeof *models };
+    size_t model = 0;
+    while (model < MODELS && strcmp(models[model].type, type)) model++;
+    bool ok = model < MODELS ? load(&r, model, config) : sn_hf_refuse(&r, "model", type);
     sn_bytes_free(&r.text);
-    return t;
+    if (ok) return r.t;
+    sn_tokenizer_free(r.t);
+    return NULL;
 }

@@ -54,13 +54,14 @@ sn_tokenizer *sn_tok_load_llama(const char *path, const cJSON *config, sn_error 
     bool ok = b && (file.size >= 4 || sn_fail(err, SN_ERR_FILE, "%s: empty", path)) &&
               read_tokens(b, path, &file, err);
     if (ok) {
-        b->by_score = b->strip = true;
-        b->prefix = SN_PREFIX_FIRST;
+        b->by_score = b->base.decoding.strip = true;
         b->base.special[SN_TOKEN_UNK] = UNK;
         b->base.special[SN_TOKEN_BOS] = BOS;
         b->base.special[SN_TOKEN_EOS] = EOS;
-        sn_bpe_find_byte_tokens(b);
-        ok = sn_tok_finish(&b->base, config, err);
+        sn_vocab_find_bytes(&b->base.vocab, b->byte_id);
+        sn_split *prefix = sn_tok_add_split(&b->base, NULL, SN_ISOLATED, err);
+        if (prefix) prefix->prefix = SN_PREFIX_FIRST;
+        ok = prefix && sn_tok_finish(&b->base, config, err);
     }
     sn_file_unmap(&file);
     if (ok) return &b->base;
@@ -68,7 +69,7 @@ sn_tokenizer *sn_tok_load_llama(const char *path, const cJSON *config, sn_error 
     return NULL;
 }
 
-static bool save_llama(const sn_tokenizer *t, const char *dir, sn_error *err) {
+bool sn_llama_save(const sn_tokenizer *t, const char *dir, sn_error *err) {
     const sn_bpe *b = (const sn_bpe *)t;
     sn_bytes out = {0};
     uint32_t longest = 0; /* llama2.c does not count the newlines around bos and eos */
@@ -88,6 +89,3 @@ static bool save_llama(const sn_tokenizer *t, const char *dir, sn_error *err) {
     sn_bytes_free(&out);
     return ok;
 }
-
-const sn_tok_kind sn_tok_llama = {"llama-bpe",   sizeof(sn_bpe), sn_bpe_encode,
-                                  sn_bpe_decode, save_llama,     sn_bpe_destroy};

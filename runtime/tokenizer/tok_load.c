@@ -21,6 +21,10 @@ static sn_tokenizer *load_llama(const source *s, sn_error *err) {
     return sn_tok_load_llama(s->path, s->config, err);
 }
 
+static sn_tokenizer *load_sentencepiece(const source *s, sn_error *err) {
+    return sn_tok_load_sentencepiece(s->path, s->config, err);
+}
+
 static sn_tokenizer *load_wordpiece(const source *s, sn_error *err) {
     return sn_tok_load_wordpiece(s->path, s->config, err);
 }
@@ -47,6 +51,9 @@ static const struct {
     {"vocabulary.json", NULL, ".json", "tokens", load_symbols},
     {"vocab.json", "merges.txt", ".json", NULL, load_pair},
     {"encoder.json", "vocab.bpe", ".json", NULL, load_pair},
+    {"tokenizer.model", NULL, ".model", NULL, load_sentencepiece},
+    {"sentencepiece.bpe.model", NULL, ".model", NULL, load_sentencepiece},
+    {"spiece.model", NULL, ".spm", NULL, load_sentencepiece},
     {"tokenizer.bin", NULL, ".bin", NULL, load_llama},
     {"vocab.txt", NULL, ".txt", NULL, load_wordpiece},
     {"tokenizer.gguf", NULL, ".gguf", NULL, load_gguf},
@@ -85,7 +92,8 @@ static sn_tokenizer *load_directory(source *s, sn_error *err) {
     }
     sn_fail(err, SN_ERR_FILE,
             "%s: no tokenizer found; expected tokenizer.json, vocabulary.json, vocab.json with "
-            "merges.txt, encoder.json with vocab.bpe, tokenizer.bin, vocab.txt or tokenizer.gguf",
+            "merges.txt, encoder.json with vocab.bpe, tokenizer.model, sentencepiece.bpe.model, "
+            "spiece.model, tokenizer.bin, vocab.txt or tokenizer.gguf",
             s->dir);
     return NULL;
 }
@@ -121,9 +129,8 @@ static sn_tokenizer *load_file(source *s, const char *name, sn_error *err) {
         return load_format(s, i, err);
     }
     sn_fail(err, SN_ERR_FILE,
-            "%s: unrecognised tokenizer file: expected .json, .bin (llama2.c), .txt (WordPiece) or "
-            ".gguf; "
-            "convert SentencePiece .model files to tokenizer.json",
+            "%s: unrecognised tokenizer file: expected .json, .model (SentencePiece), .bin "
+            "(llama2.c), .txt (WordPiece) or .gguf",
             s->path);
     return NULL;
 }

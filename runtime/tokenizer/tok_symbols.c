@@ -19,20 +19,11 @@ static const char *const role_keys[SN_TOKEN_ROLES] = {
     [SN_TOKEN_UNK] = "unk", [SN_TOKEN_PAD] = "pad",
 };
 
-sn_symbols *sn_symbols_new(const sn_tok_kind *kind, sn_error *err) {
-    sn_symbols *s = (sn_symbols *)sn_tok_new(kind, err);
-    if (s && kind == &sn_tok_word) {
-        s->words = sn_regex_new(word_pattern, sizeof word_pattern - 1, err);
-        if (!s->words) {
-            sn_tokenizer_free(&s->base);
-            return NULL;
-        }
-    }
-    return s;
-}
-
-static void destroy_symbols(sn_tokenizer *t) {
-    sn_regex_free(((sn_symbols *)t)->words);
+sn_tokenizer *sn_symbols_new(const sn_tok_kind *kind, sn_error *err) {
+    sn_tokenizer *t = sn_tok_new(kind, err);
+    if (!t || kind != &sn_tok_word || sn_tok_add_split(t, word_pattern, SN_ISOLATED, err)) return t;
+    sn_tokenizer_free(t);
+    return NULL;
 }
 
 /* ---- encoding ---- */
@@ -42,77 +33,51 @@ static int32_t find_text(const sn_tokenizer *t, const char *text, size_t size) {
     return id >= 0 && t->vocab.entry[id].flags ? -1 : id;
 }
 
-static bool encode_chars(const sn_tokenizer *t, const char *text, size_t size, bool first,
-                         sn_ids *out, sn_error *err) {
-    (void)first;
+static bool encode_chars(sn_encoding *e, const char *text, size_t size) {
     for (size_t at = 0, len; at < size; at += len) {
         uint32_t cp;
         len = sn_utf8_next(text + at, size - at, &cp);
-        int32_t id = find_text(t, text + at, len);
-        if (id < 0) id = t->special[SN_TOKEN_UNK];
+        int32_t id = find_text(e->t, text + at, len);
+        if (id < 0) id = e->t->special[SN_TOKEN_UNK];
         if (id < 0 && cp == SN_UTF8_INVALID)
-            return sn_fail(err, SN_ERR_RANGE, "byte 0x%02X of the text is not valid UTF-8",
+            return sn_fail(e->err, SN_ERR_RANGE, "byte 0x%02X of the text is not valid UTF-8",
                            (unsigned)(unsigned char)text[at]);
         if (id < 0)
-            return sn_fail(err, SN_ERR_RANGE,
+            return sn_fail(e->err, SN_ERR_RANGE,
                            "the %s vocabulary has no token for '%.*s' (U+%04X) and no unk token",
-                           t->kind->name, cp ? (int)len : 0, text + at, (unsigned)cp);
-        if (!sn_ids_push(out, id, err)) return false;
+                           e->t->kind->name, cp ? (int)len : 0, text + at, (unsigned)cp);
+        if (!sn_ids_push(e->out, id, e->err)) return false;
     }
     return true;
 }
 
-typedef struct word_output {
-    const sn_tokenizer *t;
-    sn_ids *out;
-    sn_error *err;
-} word_output;
-
-static bool encode_word(void *ctx, const char *text, size_t size, bool matched) {
-    (void)matched;
-    const word_output *w = ctx;
-    int32_t id = find_text(w->t, text, size);
-    return id >= 0 ? sn_ids_push(w->out, id, w->err)
-                   : encode_chars(w->t, text, size, false, w->out, w->err);
-}
-
-static bool encode_words(const sn_tokenizer *t, const char *text, size_t size, bool first,
-                         sn_ids *out, sn_error *err) {
-    (void)first;
-    word_output w = {t, out, err};
-    return sn_regex_split(((const sn_symbols *)t)->words, text, size, encode_word, &w, err);
-}
-
-static bool decode_symbol(const sn_tokenizer *t, int32_t id, bool *started, sn_bytes *out,
-                          sn_error *err) {
-    size_t size;
-    const char *text = sn_vocab_text(&t->vocab, id, &size);
-    *started = true;
-    return sn_bytes_append(out, text, size, err);
+static bool encode_word(sn_encoding *e, const char *text, size_t size) {
+    int32_t id = find_text(e->t, text, size);
+    return id >= 0 ? sn_ids_push(e->out, id, e->err) : encode_chars(e, text, size);
 }
 
 /* ---- vocabulary.json ---- */
 
-static bool read_tokens(sn_symbols *s, const char *path, const cJSON *tokens, sn_error *err) {
+static bool read_tokens(sn_tokenizer *t, const char *path, const cJSON *tokens, sn_error *err) {
     int32_t id = 0;
     for (const cJSON *e = tokens->child; e; e = e->next, id++) {
         const char *text = cJSON_GetStringValue(e);
         if (!text || !*text)
             return sn_fail(err, SN_ERR_FILE, "%s: token %d is not a string", path, (int)id);
-        if (sn_vocab_find(&s->base.vocab, text, strlen(text)) >= 0)
+        if (sn_vocab_find(&t->vocab, text, strlen(text)) >= 0)
             return sn_fail(err, SN_ERR_FILE, "%s: duplicate token %d, \"%.60s\"", path, (int)id,
                            text);
-        if (!sn_vocab_set(&s->base.vocab, id, text, strlen(text), 0, err)) return false;
+        if (!sn_vocab_set(&t->vocab, id, text, strlen(text), 0, err)) return false;
     }
     return id > 0 || sn_fail(err, SN_ERR_FILE, "%s: no tokens", path);
 }
 
-static bool read_special(sn_symbols *s, const char *path, const cJSON *special, sn_error *err) {
+static bool read_special(sn_tokenizer *t, const char *path, const cJSON *special, sn_error *err) {
     for (const cJSON *e = special ? special->child : NULL; e; e = e->next) {
         int role = 0;
         while (role < SN_TOKEN_ROLES && (!e->string || strcmp(e->string, role_keys[role]))) role++;
         if (role == SN_TOKEN_ROLES ||
-            !sn_json_int(e, 0, (int32_t)s->base.vocab.count - 1, &s->base.special[role]))
+            !sn_json_int(e, 0, (int32_t)t->vocab.count - 1, &t->special[role]))
             return sn_fail(err, SN_ERR_FILE,
                            "%s: special token \"%s\": expected the id of a token for mask, bos, "
                            "eos, unk or pad",
@@ -141,13 +106,13 @@ sn_tokenizer *sn_tok_load_symbols(const char *path, const cJSON *root, sn_error 
                 path);
         return NULL;
     }
-    sn_symbols *s = sn_symbols_new(word ? &sn_tok_word : &sn_tok_char, err);
-    if (s && (!read_tokens(s, path, tokens, err) || !read_special(s, path, special, err) ||
-              !sn_tok_finish(&s->base, NULL, err))) {
-        sn_tokenizer_free(&s->base);
+    sn_tokenizer *t = sn_symbols_new(word ? &sn_tok_word : &sn_tok_char, err);
+    if (t && (!read_tokens(t, path, tokens, err) || !read_special(t, path, special, err) ||
+              !sn_tok_finish(t, NULL, err))) {
+        sn_tokenizer_free(t);
         return NULL;
     }
-    return s ? &s->base : NULL;
+    return t;
 }
 
 static bool append_text(sn_bytes *out, const char *text, sn_error *err) {
@@ -178,7 +143,7 @@ static bool save_symbols(const sn_tokenizer *t, const char *dir, sn_error *err) 
     return ok;
 }
 
-const sn_tok_kind sn_tok_char = {"char",        sizeof(sn_symbols), encode_chars,
-                                 decode_symbol, save_symbols,       destroy_symbols};
-const sn_tok_kind sn_tok_word = {"word",        sizeof(sn_symbols), encode_words,
-                                 decode_symbol, save_symbols,       destroy_symbols};
+const sn_tok_kind sn_tok_char = {
+    .name = "char", .size = sizeof(sn_tokenizer), .encode = encode_chars, .save = save_symbols};
+const sn_tok_kind sn_tok_word = {
+    .name = "word", .size = sizeof(sn_tokenizer), .encode = encode_word, .save = save_symbols};

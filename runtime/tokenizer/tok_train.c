@@ -79,16 +79,16 @@ static bool append_tokens(sn_vocab *v, const ranked *list, size_t n, size_t room
 }
 
 /* unk; the characters in code point order; the words, most frequent first. */
-static bool fill_symbols(sn_symbols *s, const sn_train_options *o, const sn_counter *chars,
+static bool fill_symbols(sn_tokenizer *s, const sn_train_options *o, const sn_counter *chars,
                          const sn_counter *words, sn_error *err) {
-    sn_vocab *v = &s->base.vocab;
+    sn_vocab *v = &s->vocab;
     size_t room = o->vocab_size ? (size_t)o->vocab_size - SN_TRAIN_SPECIALS : INT32_MAX / 2;
     size_t n_chars = 0, n_words = 0, space = room - (o->unk ? 1 : 0);
     ranked *c = rank_texts(chars, 1, &n_chars, err);
     ranked *w = c ? rank_texts(words, o->min_count ? o->min_count : 1, &n_words, err) : NULL;
     bool ok = w;
     if (ok && o->unk) {
-        s->base.special[SN_TOKEN_UNK] = 0;
+        s->special[SN_TOKEN_UNK] = 0;
         ok = sn_vocab_set(v, 0, "<|unk|>", 7, 0, err);
     }
     if (ok && n_chars > space && !o->unk)
@@ -108,15 +108,15 @@ static sn_tokenizer *train_symbols(const sn_train_options *o, const char *text, 
                                    sn_error *err) {
     sn_counter chars = {0}, words = {0};
     counting counting_words = {&words, err};
-    sn_symbols *s = sn_symbols_new(o->kind == SN_TRAIN_WORD ? &sn_tok_word : &sn_tok_char, err);
-    bool ok =
-        s && count_chars(&chars, text, size, err) &&
-        (!s->words || sn_regex_split(s->words, text, size, count_word, &counting_words, err)) &&
-        fill_symbols(s, o, &chars, &words, err) && sn_train_finish(&s->base, err);
+    sn_tokenizer *s = sn_symbols_new(o->kind == SN_TRAIN_WORD ? &sn_tok_word : &sn_tok_char, err);
+    bool ok = s && count_chars(&chars, text, size, err) &&
+              (!s->splits ||
+               sn_regex_split(s->split[0].regex, text, size, count_word, &counting_words, err)) &&
+              fill_symbols(s, o, &chars, &words, err) && sn_train_finish(s, err);
     sn_counter_free(&chars);
     sn_counter_free(&words);
-    if (ok) return &s->base;
-    if (s) sn_tokenizer_free(&s->base);
+    if (ok) return s;
+    if (s) sn_tokenizer_free(s);
     return NULL;
 }
 

@@ -232,8 +232,9 @@ sn_tokenizer *sn_train_bpe(const char *text, size_t size, size_t tokens, int64_t
     trainer t = {.bpe = sn_bpe_new(&sn_tok_gpt2, err), .err = err};
     if (!t.bpe) return NULL;
     t.bpe->byte_level = true;
-    bool ok = sn_bpe_add_pattern(t.bpe, sn_gpt2_pattern, err) && add_bytes(t.bpe, err) &&
-              sn_regex_split(t.bpe->pattern[0], text, size, count_word, &t, err) &&
+    bool ok = sn_tok_add_split(&t.bpe->base, sn_gpt2_pattern, SN_ISOLATED, err) &&
+              add_bytes(t.bpe, err) &&
+              sn_regex_split(t.bpe->base.split[0].regex, text, size, count_word, &t, err) &&
               make_symbols(&t) && learn_merges(&t, tokens, min_count) &&
               sn_train_finish(&t.bpe->base, err);
     for (size_t i = 0; i < t.pairs; i++) free(t.pair[i].place);

@@ -1,10 +1,11 @@
-/* tok_util.c: growing buffers, and JSON helpers for tokenizer files. */
+/* tok_util.c: growing buffers, spaces, and JSON helpers for tokenizer files. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/tokenizer/tok.h"
+#include "runtime/tokenizer/steps.h"
+#include "runtime/tokenizer/utf8.h"
 
 bool sn_grow(void *data, size_t *capacity, size_t need, size_t size, sn_error *err) {
     if (need <= *capacity) return true;
@@ -86,4 +87,43 @@ bool sn_json_quote(sn_bytes *out, const char *text, size_t size, sn_error *err) 
         }
     }
     return ok && sn_bytes_append(out, "\"", 1, err);
+}
+
+size_t sn_space_run(const char *text, size_t size) {
+    size_t at = 0;
+    uint32_t cp;
+    for (size_t n; at < size; at += n) {
+        n = sn_utf8_next(text + at, size - at, &cp);
+        if (!sn_is_space(cp)) break;
+    }
+    return at;
+}
+
+size_t sn_space_tail(const char *text, size_t size) {
+    size_t end = size;
+    uint32_t cp;
+    while (end) {
+        size_t at = sn_utf8_back(text, end);
+        sn_utf8_next(text + at, end - at, &cp);
+        if (!sn_is_space(cp)) break;
+        end = at;
+    }
+    return size - end;
+}
+
+bool sn_swap_spaces(const char *text, size_t size, sn_bytes *out, sn_error *err) {
+    bool ok = sn_bytes_append(out, "", 0, err);
+    for (size_t at = 0, end; ok && at < size; at = end) {
+        bool mark = size - at >= 3 && !memcmp(text + at, SN_METASPACE, 3);
+        end = at + (mark ? 3 : 1);
+        if (mark) {
+            ok = sn_bytes_append(out, " ", 1, err);
+        } else if (text[at] == ' ') {
+            ok = sn_bytes_append(out, SN_METASPACE, 3, err);
+        } else {
+            while (end < size && text[end] != ' ' && text[end] != SN_METASPACE[0]) end++;
+            ok = sn_bytes_append(out, text + at, end - at, err);
+        }
+    }
+    return ok;
 }

@@ -49,6 +49,7 @@ bool sn_vocab_set(sn_vocab *v, int32_t id, const char *text, size_t size, uint32
     for (; v->count <= at; v->count++) v->entry[v->count] = no_entry;
     v->entry[at] = e;
     if (size > v->longest) v->longest = (uint32_t)size;
+    if (size) v->begins[(unsigned char)*text / 8] |= (uint8_t)(1u << (unsigned char)*text % 8);
     size_t slot = find_slot(v, v->pool.data + e.offset, size);
     if (!v->slot[slot]) v->slot[slot] = (uint32_t)at + 1, v->used++;
     return true;
@@ -64,6 +65,24 @@ const char *sn_vocab_text(const sn_vocab *v, int32_t id, size_t *size) {
     if (id < 0 || (size_t)id >= v->count || v->entry[id].offset == SN_NO_TEXT) return NULL;
     *size = v->entry[id].size;
     return v->pool.data + v->entry[id].offset;
+}
+
+int32_t sn_vocab_prefix(const sn_vocab *v, const char *text, size_t size) {
+    unsigned char byte = size ? (unsigned char)*text : 0;
+    if (!size || !(v->begins[byte / 8] >> byte % 8 & 1)) return -1;
+    int32_t id = -1;
+    for (size_t n = size < v->longest ? size : v->longest; n && id < 0; n--)
+        id = sn_vocab_find(v, text, n);
+    return id;
+}
+
+void sn_vocab_find_bytes(sn_vocab *v, int32_t byte_id[256]) {
+    for (int i = 0; i < 256; i++) {
+        static const char hex[] = "0123456789ABCDEF";
+        char name[] = {'<', '0', 'x', hex[i >> 4], hex[i & 15], '>'};
+        byte_id[i] = sn_vocab_find(v, name, sizeof name);
+        if (byte_id[i] >= 0) v->entry[byte_id[i]].flags |= SN_TOKEN_BYTE;
+    }
 }
 
 void sn_vocab_free(sn_vocab *v) {

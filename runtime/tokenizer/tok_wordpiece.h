@@ -1,35 +1,27 @@
-/* tok_wordpiece.h: BERT's WordPiece tokenizer, built from vocab.txt or tokenizer.json. Internal. */
+/* tok_wordpiece.h: WordPiece and WordLevel models. BERT's tokenizer is made from vocab.txt or
+ * tokenizer.json. Internal. */
 #ifndef SN_TOK_WORDPIECE_H
 #define SN_TOK_WORDPIECE_H
 
-#include "runtime/tokenizer/regex.h"
-#include "runtime/tokenizer/tok.h"
+#include "runtime/tokenizer/steps.h"
 
 typedef struct sn_wordpiece {
     sn_tokenizer base;
-    bool lower, strip; /* convert to lower case; strip accents */
-    bool chinese;      /* Chinese characters are separate words */
     int32_t max_chars; /* longer words become unk */
     sn_bytes prefix;   /* prefix of a piece inside a word: "##" */
-    /* removed from the text: control characters, and marks if strip; may be NULL */
-    sn_regex *unwanted;
-    /* matches words, punctuation and Chinese characters; the rest is white space */
-    sn_regex *words;
 } sn_wordpiece;
 
-typedef struct sn_wordpiece_options {
-    bool clean, chinese, lower, strip;
-    int32_t max_chars;
-    const char *prefix;
-} sn_wordpiece_options;
+/* An object with an empty vocabulary and no steps. */
+sn_wordpiece *sn_wordpiece_new(const char *prefix, sn_error *err);
 
-/* The options of BERT (google-research/bert, tokenization.py), uncased or cased. */
-#define SN_WORDPIECE_BERT(lowercase)                                                               \
-    ((sn_wordpiece_options){true, true, (lowercase), (lowercase), 100, "##"})
+/* Adds the steps of BERT, uncased, with all options of its normalizer on, which it returns; NULL on
+ * error. */
+sn_norm *sn_wordpiece_bert(sn_wordpiece *w, sn_error *err);
 
-/* An object with an empty vocabulary. */
-sn_wordpiece *sn_wordpiece_new(const sn_wordpiece_options *options, sn_error *err);
+/* Hugging Face's BertPreTokenizer: splits at white space and around punctuation. */
+extern const char sn_bert_pattern[];
 
-extern const sn_tok_kind sn_tok_wordpiece;
+/* sn_tok_wordlevel: a piece is a token or unknown. */
+extern const sn_tok_kind sn_tok_wordpiece, sn_tok_wordlevel;
 
 #endif

@@ -31,6 +31,15 @@ static inline size_t sn_utf8_next(const char *p, size_t n, uint32_t *cp) {
     return len;
 }
 
+/* The start of the character that ends before p[end], end > 0. */
+static inline size_t sn_utf8_back(const char *p, size_t end) {
+    for (size_t at = end; at-- > 0 && end - at <= 4;) {
+        uint32_t cp;
+        if (sn_utf8_next(p + at, end - at, &cp) == end - at && cp != SN_UTF8_INVALID) return at;
+    }
+    return end - 1;
+}
+
 /* Encodes a code point; returns its length. */
 static inline size_t sn_utf8_put(uint32_t c, char out[4]) {
     if (c < 0x80) {

@@ -81,7 +81,7 @@ static void read_tokenizer(const char *path) {
         refused(&e);
         return;
     }
-    for (unsigned flags = 0; flags < 4; flags++) {
+    for (unsigned flags = 0; flags < 16; flags++) {
         sn_ids ids = {0};
         sn_bytes bytes = {0};
         if (sn_tokenizer_encode(t, text, sizeof text - 1, flags, &ids, &e)) {
@@ -236,6 +236,16 @@ static const struct {
       "[\"a "
       "b\"]},\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}],\"pre_tokenizer\":{"
       "\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"}}"}},
+    {"pipelines",
+     "tokenizer.json",
+     read_tokenizer,
+     {"tests/data/tokenizers/pieces/t5.json", "tests/data/tokenizers/pieces/added.json",
+      "tests/data/tokenizers/pieces/clip.json", "tests/data/tokenizers/pieces/bert.json"}},
+    {"tokenizer.model",
+     "tokenizer.model",
+     read_tokenizer,
+     {"tests/data/tokenizers/pieces/unigram.model", "tests/data/tokenizers/pieces/bpe_bytes.model",
+      "tests/data/tokenizers/pieces/bpe_suffix.model"}},
     {"tokenizer.bin", "tokenizer.bin", read_tokenizer, {"examples/models/stories260K/tok512.bin"}},
     {"vocab.txt",
      "vocab.txt",

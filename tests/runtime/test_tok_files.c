@@ -29,7 +29,7 @@ static void remove_files(void) {
     static const char *const names[] = {
         "tokenizer.json",        "vocabulary.json", "vocab.json",   "merges.txt",
         "tokenizer.bin",         "vocab.txt",       "encoder.json", "vocab.bpe",
-        "tokenizer_config.json", "odd.model"};
+        "tokenizer_config.json", "odd.model",       "odd.vocab",    "tokenizer.model"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) remove(path_of(names[i]));
 }
 
@@ -98,8 +98,10 @@ static void nothing_there(void **state) {
     deep[20000] = 0;
     refuse(deep, "too long");
     free(deep);
+    write_whole(path_of("odd.vocab"), "x", 1);
+    refuse(path_of("odd.vocab"), "unrecognised tokenizer file");
     write_whole(path_of("odd.model"), "x", 1);
-    refuse(path_of("odd.model"), "unrecognised tokenizer file");
+    refuse(path_of("odd.model"), "not a SentencePiece model");
     write_whole(path_of("vocab.json"), "{}", 2);
     refuse(dir, "no tokenizer found"); /* half of a surrogate pair */
     refuse(path_of("vocab.json"), "needs both vocabulary and merges");
@@ -310,6 +312,52 @@ static void mutated_llama(void **state) {
     remove_files();
 }
 
+/* Truncations at every byte of the first pieces, then mutations. */
+static void mutated_sentencepiece(void **state) {
+    (void)state;
+    static const char *const models[] = {"unigram", "bpe_bytes"};
+    for (int m = 0; m < 2; m++) {
+        char path[256];
+        size_t size;
+        snprintf(path, sizeof path, TOK_DATA "pieces/%s.model", models[m]);
+        char *good = read_whole(path, &size);
+        for (size_t n = 0; n < 100; n++) {
+            write_whole(path_of("tokenizer.model"), good, n);
+            try_load(dir);
+        }
+        write_whole(path_of("tokenizer.model"), good, size);
+        fuzz_file("tokenizer.model", 300);
+        free(good);
+    }
+    remove_files();
+}
+
+/* Classes that number the tokens of a .model otherwise; added tokens of the config. */
+static void sentencepiece_config(void **state) {
+    (void)state;
+    size_t size;
+    char *model = read_whole(TOK_DATA "pieces/bpe.model", &size);
+    write_whole(path_of("tokenizer.model"), model, size);
+    free(model);
+    static const char shifted[] = "{\"tokenizer_class\": \"XLMRobertaTokenizer\"}";
+    write_whole(path_of("tokenizer_config.json"), shifted, sizeof shifted - 1);
+    refuse(dir, "needs the tokenizer.json");
+    static const char bad[] = "{\"added_tokens_decoder\": {\"x\": {\"content\": \"<a>\"}}}";
+    write_whole(path_of("tokenizer_config.json"), bad, sizeof bad - 1);
+    refuse(dir, "added_tokens_decoder");
+    static const char config[] =
+        "{\"added_tokens_decoder\": {\"1\": {\"content\": \"<s>\", \"special\": true}, \"300\": "
+        "{\"content\": \"<|user|>\", \"special\": true}, \"301\": {\"content\": \"<t>\", "
+        "\"special\": false, \"normalized\": false}}, \"add_bos_token\": false}";
+    write_whole(path_of("tokenizer_config.json"), config, sizeof config - 1);
+    sn_tokenizer *t = load_ok(dir);
+    assert_int_equal(sn_tokenizer_vocab_size(t), 302);
+    assert_false(sn_tokenizer_adds_bos(t, true));
+    check_ids(t, "<s><|user|><t>", SN_TOK_SPECIAL, 1, 300, 301, -1);
+    sn_tokenizer_free(t);
+    remove_files();
+}
+
 static void mutated_wordpiece(void **state) {
     (void)state;
     const char vocab[] =
@@ -351,6 +399,16 @@ static void mutated_json(void **state) {
         "3, \"the\": 4, \"##b\": 5}}}";
     write_whole(path_of("tokenizer.json"), wordpiece, sizeof wordpiece - 1);
     fuzz_file("tokenizer.json", 1000);
+    static const char *const more[] = {"t5", "added", "clip"};
+    for (int m = 0; m < 3; m++) {
+        char path[256];
+        size_t size;
+        snprintf(path, sizeof path, TOK_DATA "pieces/%s.json", more[m]);
+        char *good = read_whole(path, &size);
+        write_whole(path_of("tokenizer.json"), good, size);
+        fuzz_file("tokenizer.json", 200);
+        free(good);
+    }
     remove_files();
 }
 
@@ -385,11 +443,12 @@ static void random_text(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_there),       cmocka_unit_test(wrong_json),
-        cmocka_unit_test(config_names_tokens), cmocka_unit_test(truncated_bin),
-        cmocka_unit_test(hostile_bin),         cmocka_unit_test(mutated_gpt2),
-        cmocka_unit_test(mutated_symbols),     cmocka_unit_test(mutated_llama),
-        cmocka_unit_test(mutated_wordpiece),   cmocka_unit_test(mutated_json),
+        cmocka_unit_test(nothing_there),         cmocka_unit_test(wrong_json),
+        cmocka_unit_test(config_names_tokens),   cmocka_unit_test(truncated_bin),
+        cmocka_unit_test(hostile_bin),           cmocka_unit_test(mutated_gpt2),
+        cmocka_unit_test(mutated_symbols),       cmocka_unit_test(mutated_llama),
+        cmocka_unit_test(mutated_sentencepiece), cmocka_unit_test(sentencepiece_config),
+        cmocka_unit_test(mutated_wordpiece),     cmocka_unit_test(mutated_json),
         cmocka_unit_test(random_text),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -127,7 +127,8 @@ static void gpt2_variants(void **state) {
     size_t size;
     assert_null(sn_tokenizer_text(t, 50299, &size));
     check_ids(t, "Hello world", SN_TOK_BOS | SN_TOK_EOS, 50300, 18435, 995, 50256, -1);
-    check_ids(t, " Hello 19", 0, 18435, 220, 16, 24, -1);
+    check_ids(t, "Hello world", SN_TOK_TEMPLATE, 50300, 18435, 995, 50256, -1);
+    check_ids(t, " Hello 19", 0, 18435, 220, 352, 860, -1); /* the prefix is of each piece */
     check_ids(t, "x <tool> Hello", 0, 2124, 50257, 18435, -1);
     check_ids(t, "<b><b><b>", SN_TOK_SPECIAL, 50301, 50300, -1);
     int32_t hole = 50299;
@@ -311,14 +312,33 @@ static void metaspace(void **state) {
     sn_tokenizer_free(t);
 }
 
-static void refusals(void **state) {
-    (void)state;
+typedef struct bad_file {
+    const char *json, *word;
+} bad_file;
+
+static void refuse_each(const bad_file *bad, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        cJSON *root = cJSON_Parse(bad[i].json);
+        if (!root) fail_msg("%s", bad[i].json);
+        sn_error err = {0};
+        assert_null(load_tree(root, &err));
+        assert_int_equal(err.code, SN_ERR_FILE);
+        if (!strstr(err.message, bad[i].word)) fail_msg("%s\n%s", bad[i].json, err.message);
+        cJSON_Delete(root);
+    }
+}
+
 #define BPE                                                                                        \
     "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": "
-    static const struct {
-        const char *json, *word;
-    } bad[] = {
-        {"{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}", "Unigram"},
+static void refused_models(void **state) {
+    (void)state;
+    static const bad_file bad[] = {
+        {"{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}", "no tokens"},
+        {"{\"model\": {\"type\": \"Unigram\", \"vocab\": {}}}", "Unigram must be an array"},
+        {"{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\"]]}}", "token 0"},
+        {"{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 1e40]]}}", "score of token 0"},
+        {"{\"model\": {\"type\": \"Unigram\", \"unk_id\": 1, \"vocab\": [[\"a\", 0]]}}", "unk_id"},
+        {"{\"model\": {\"type\": \"Trigram\", \"vocab\": []}}", "Trigram"},
         {"{\"model\": {\"type\": \"BPE\", \"vocab\": [1], \"merges\": []}}", "model.vocab"},
         {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}}}", "model.merges"},
         {"{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}}", "no tokens"},
@@ -335,12 +355,27 @@ static void refusals(void **state) {
         {"{" BPE "[[\"a\", 1]]}}", "two tokens"},
         {"{" BPE "[[1, \"a\"]]}}", "two tokens"},
         {"{" BPE "[7]}}", "two tokens"},
-        {"{" BPE "[]}, \"normalizer\": {\"type\": \"NFC\"}}", "NFC"},
+    };
+    refuse_each(bad, sizeof bad / sizeof *bad);
+}
+
+static void refused_steps(void **state) {
+    (void)state;
+    static const bad_file bad[] = {
+        {"{" BPE "[]}, \"normalizer\": {\"type\": \"NFX\"}}", "NFX"},
+        {"{" BPE
+         "[]}, \"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AAA!\"}}",
+         "not base64"},
+        {"{" BPE
+         "[]}, \"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AAAA\"}}",
+         "malformed"},
+        {"{" BPE "[]}, \"normalizer\": {\"type\": \"Replace\", \"content\": \"x\"}}", "pattern"},
+        {"{" BPE "[]}, \"post_processor\": {\"type\": \"Other\"}}", "post_processor \"Other\""},
         {"{" BPE "[]}, \"normalizer\": {\"type\": 3}}", "normalizer"},
         {"{" BPE "[]}, \"normalizer\": \"NFC\"}", "normalizer"},
         {"{" BPE "[]}, \"normalizer\": {\"type\": \"Sequence\"}}", "Sequence"},
-        {"{" BPE "[]}, \"normalizer\": {\"type\": \"Prepend\", \"prepend\": \"x\"}}", "prepend"},
-        {"{" BPE "[]}, \"pre_tokenizer\": {\"type\": \"Whitespace\"}}", "Whitespace"},
+        {"{" BPE "[]}, \"normalizer\": {\"type\": \"Prepend\", \"prepend\": 3}}", "prepend"},
+        {"{" BPE "[]}, \"pre_tokenizer\": {\"type\": \"UnicodeScripts\"}}", "UnicodeScripts"},
         {"{" BPE "[]}, \"pre_tokenizer\": {\"type\": \"ByteLevel\"}}", "byte 0x00"},
         {"{" BPE "[]}, \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"(\"}, "
          "\"behavior\": \"Isolated\"}}",
@@ -350,30 +385,28 @@ static void refusals(void **state) {
          "\"behavior\": \"Isolated\"}}",
          "pattern"},
         {"{" BPE "[]}, \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, "
-         "\"behavior\": \"MergedWithNext\"}}",
-         "MergedWithNext"},
+         "\"behavior\": \"Merged\"}}",
+         "split behavior \"Merged\""},
         {"{" BPE "[]}, \"decoder\": {\"type\": \"CTC\"}}", "CTC"},
         {"{" BPE "[]}, \"added_tokens\": [{\"id\": 5}]}", "added token"},
         {"{" BPE "[]}, \"added_tokens\": [7]}", "added token"},
         {"{" BPE "[]}, \"added_tokens\": [{\"id\": 1e7, \"content\": \"x\"}]}", "added token"},
-        {"{\"model\": {\"type\": \"BPE\", \"end_of_word_suffix\": \"</w>\"}}", "</w>"},
+        {"{\"model\": {\"type\": \"WordLevel\", \"vocab\": {\"a\": 0}}, \"pre_tokenizer\": "
+         "{\"type\": \"ByteLevel\"}}",
+         "ByteLevel with the model \"WordLevel\""},
         {"{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 0}, "
          "\"max_input_chars_per_word\": 0}}",
          "max_input_chars_per_word"},
         {"{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 0}}, \"normalizer\": {\"type\": "
-         "\"Lowercase\"}}",
-         "Lowercase"},
+         "\"Titlecase\"}}",
+         "Titlecase"},
     };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        cJSON *root = cJSON_Parse(bad[i].json);
-        if (!root) fail_msg("%s", bad[i].json);
-        sn_error err = {0};
-        assert_null(load_tree(root, &err));
-        assert_int_equal(err.code, SN_ERR_FILE);
-        if (!strstr(err.message, bad[i].word)) fail_msg("%s\n%s", bad[i].json, err.message);
-        cJSON_Delete(root);
-    }
-    /* no unk and no bytes: the file is valid, the text is rejected */
+    refuse_each(bad, sizeof bad / sizeof *bad);
+}
+
+/* No unk and no bytes: the file is valid, the text is rejected. */
+static void unknown_text(void **state) {
+    (void)state;
     cJSON *root = cJSON_Parse("{" BPE "[\"a b\"]}}");
     sn_tokenizer *t = load_tree_ok(root);
     sn_ids ids = {0};
@@ -435,10 +468,11 @@ static void long_words(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2),       cmocka_unit_test(gpt2_variants),
-        cmocka_unit_test(bert),       cmocka_unit_test(llama),
-        cmocka_unit_test(llama_full), cmocka_unit_test(metaspace),
-        cmocka_unit_test(refusals),   cmocka_unit_test(long_runs_of_spaces),
+        cmocka_unit_test(gpt2),           cmocka_unit_test(gpt2_variants),
+        cmocka_unit_test(bert),           cmocka_unit_test(llama),
+        cmocka_unit_test(llama_full),     cmocka_unit_test(metaspace),
+        cmocka_unit_test(refused_models), cmocka_unit_test(refused_steps),
+        cmocka_unit_test(unknown_text),   cmocka_unit_test(long_runs_of_spaces),
         cmocka_unit_test(long_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -160,6 +160,7 @@ bool link_program(const link_request *r, sn_error *err) {
     bool ok = add_library(&c, "libsinter_program.a", err) && add_library(&c, "libsinter_rt.a", err);
     add(&c, "-Wl,--end-group");
     add_archive(&c, cc, "pcre2-8");
+    add_archive(&c, cc, "utf8proc");
     add_archive(&c, cc, "xxhash");
     if (r->openmp) add(&c, "-lgomp");
     add(&c, "-lm");

@@ -140,7 +140,7 @@ static bool read_text(look *l, const look_options *o, sn_error *err) {
     bool encoder = sn_entry_get(mod, "encode") != NULL;
     if (encoder && l->m->tokenizer)
         return sn_tokenizer_encode(l->m->tokenizer, o->text, strlen(o->text),
-                                   SN_TOK_SPECIAL | SN_TOK_BOS | SN_TOK_EOS, &l->tokens, err);
+                                   SN_TOK_SPECIAL | SN_TOK_TEMPLATE, &l->tokens, err);
     return lm_encode(l->m, o->text, strlen(o->text), true, &l->tokens, err);
 }
 

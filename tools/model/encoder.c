@@ -7,7 +7,7 @@
 bool encoder_read(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err) {
     size_t before = out->count;
     bool ok = m->tokenizer ? sn_tokenizer_encode(m->tokenizer, text, size,
-                                                 SN_TOK_SPECIAL | SN_TOK_BOS | SN_TOK_EOS, out, err)
+                                                 SN_TOK_SPECIAL | SN_TOK_TEMPLATE, out, err)
                            : lm_encode(m, text, size, false, out, err);
     if (!ok) return false;
     int64_t n = (int64_t)(out->count - before);

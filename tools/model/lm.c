@@ -18,9 +18,10 @@
 /* ---- locating the model ---- */
 
 static bool has_tokenizer(const char *folder) {
-    static const char *const names[] = {"tokenizer.json", "vocabulary.json", "vocab.json",
-                                        "encoder.json",   "tokenizer.bin",   "vocab.txt",
-                                        "tokenizer.gguf"};
+    static const char *const names[] = {
+        "tokenizer.json",  "vocabulary.json",         "vocab.json",   "encoder.json",
+        "tokenizer.model", "sentencepiece.bpe.model", "spiece.model", "tokenizer.bin",
+        "vocab.txt",       "tokenizer.gguf"};
     bool found = false;
     for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++)
         found = sn_folder_has(folder, names[i]);
@@ -442,7 +443,8 @@ bool lm_loss(lm *m, const int32_t *tokens, const int32_t *targets, int64_t n, fl
 /* ---- text ---- */
 
 bool lm_begins_with_bos(const lm *m) {
-    return !m->config || sn_config_bool_or(m->config, "add_bos_token", true);
+    bool unless = !m->tokenizer || sn_tokenizer_adds_bos(m->tokenizer, true);
+    return m->config ? sn_config_bool_or(m->config, "add_bos_token", unless) : unless;
 }
 
 bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out, sn_error *err) {

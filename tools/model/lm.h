@@ -80,8 +80,8 @@ bool lm_loss(lm *m, const int32_t *tokens, const int32_t *targets, int64_t n, fl
  * model without a tokenizer, the text is a list of numbers ("0 2 1", or with commas). */
 bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out, sn_error *err);
 
-/* Whether the model was trained on texts that begin with BOS: "add_bos_token" of its config; true
- * if absent. */
+/* Whether the model was trained on texts that begin with BOS: "add_bos_token" of its config, else
+ * what the tokenizer's files say; true if they do not. */
 bool lm_begins_with_bos(const lm *m);
 
 /* The same for the source of an encoder-decoder, without BOS. */
