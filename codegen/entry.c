@@ -12,13 +12,13 @@
 #include "codegen/entry.h"
 #include "codegen/emit/signature.h"
 #include "codegen/emit/dims.h"
-#include "passes/plan/chunks.h"
+#include "passes/plan/row_blocks.h"
 #include "passes/plan/product.h"
 
 #include <string.h>
 #include <xxhash.h>
 
-enum { ALIGN = 64, ROW_UNIT = 16 /* rows of a turn; divides every limit of a loop */ };
+enum { ALIGN = 64, ROW_UNIT = 16 /* rows of an iteration; divides every limit of a loop */ };
 
 bool sn_step_is_extern(const sn_step *s) {
     return !strcmp(sn_attr_str(s->node, SN_A_backend, "own"), "onednn");
@@ -32,8 +32,8 @@ bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget
     for (int i = 0; i < u->plan->n_step; i++) {
         if (!sn_kernel_describe(m, &u->plan->step[i], &u->kernel[i])) return false;
         u->n_barrier += u->plan->step[i].barrier;
-        sn_turn turn = u->plan->step[i].turn; /* the first turn's stands for all */
-        if (turn == SN_TURN_LATER || turn == SN_TURN_SINGLE) continue;
+        sn_iteration when = u->plan->step[i].iteration; /* the first iteration's stands for all */
+        if (when == SN_ITER_LATER || when == SN_ITER_SINGLE) continue;
         const sn_kernel_traits *kernel = u->kernel[i].traits;
         u->work = sn_dim_add(m, u->work, kernel->flops(m, &u->plan->step[i]));
         if (kernel->macs)
@@ -57,7 +57,7 @@ typedef struct part {
     int n_known, cap_known;
     em_val *slot; /* offsets of the slots in the workspace */
     em_val shared_at, counters_at, slots_end, scratch_bytes;
-    em_val row; /* in a loop over rows: the first one of this turn; NULL: outside */
+    em_val row; /* in a loop over rows: the first one of this iteration; NULL: outside */
 } part;
 
 static void know(part *p, sn_dim d, em_val v) {
@@ -100,7 +100,7 @@ static em_val is_more(part *p, sn_dim rows, int64_t than) {
  * be cleared in each iteration. */
 static bool has_work_counter(const sn_entry_code *u, int i) {
     return u->kernel[i].family->dynamic && !sn_step_is_extern(&u->plan->step[i]) &&
-           !sn_chunks_loop(u->plan, i);
+           !sn_row_blocks_loop(u->plan, i);
 }
 
 static int count_work_counters(const sn_entry_code *u) {
@@ -122,8 +122,8 @@ static void lay_out_workspace(part *p) {
             const sn_buffer *b = &plan->buffer[i];
             if (b->kind != SN_BUF_TEMP || b->slot != s) continue;
             em_val n = dim_value(p, b->count);
-            if (b->most) n = em_imin(e, n, dim_value(p, b->most));
-            if (b->rows) n = em_select(e, is_more(p, b->rows, b->beyond), n, em_i64(e, 0));
+            if (b->max_count) n = em_imin(e, n, dim_value(p, b->max_count));
+            if (b->rows) n = em_select(e, is_more(p, b->rows, b->row_limit), n, em_i64(e, 0));
             em_val bytes = em_muli(e, n, (int64_t)sn_dtype_size(b->dtype));
             size = em_imax(e, size, bytes);
         }
@@ -162,8 +162,8 @@ static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspa
         base =
             em_load_raw(e, e->ptr, em_gep(e, table, SN_I64, em_i64(e, p->u->table[v->buffer])), 8);
     if (v->offset) base = em_gep(e, base, v->dtype, dim_value(p, v->offset));
-    if (!p->row || !v->advance) return base;
-    return em_gep(e, base, v->dtype, em_mul(e, p->row, dim_value(p, v->advance)));
+    if (!p->row || !v->row_stride) return base;
+    return em_gep(e, base, v->dtype, em_mul(e, p->row, dim_value(p, v->row_stride)));
 }
 
 /* The work counter of step i, or NULL. */
@@ -251,20 +251,20 @@ static void call_kernel(walk *w, int i) {
     mark(&w->p, w->profile, i, w->tid, 1);
 }
 
-/* Whether step s runs; outside of a loop, or in this turn. */
+/* Whether step s runs; outside of a loop, or in this iteration. */
 static em_val runs_now(walk *w, const sn_step *s) {
     em *e = w->p.e;
-    if (s->turn == SN_TURN_SEVERAL) return is_more(&w->p, s->rows, s->most);
-    if (s->turn == SN_TURN_SINGLE) return em_not(e, is_more(&w->p, s->rows, s->most));
-    em_cmp_op op = s->turn == SN_TURN_FIRST ? EM_EQ : EM_NE;
+    if (s->iteration == SN_ITER_SEVERAL) return is_more(&w->p, s->rows, s->block_rows);
+    if (s->iteration == SN_ITER_SINGLE) return em_not(e, is_more(&w->p, s->rows, s->block_rows));
+    em_cmp_op op = s->iteration == SN_ITER_FIRST ? EM_EQ : EM_NE;
     em_val now = em_cmp(e, op, w->p.row, em_i64(e, 0));
-    return s->rows ? em_and(e, now, em_cmp(e, EM_GT, w->all_rows, em_i64(e, s->most))) : now;
+    return s->rows ? em_and(e, now, em_cmp(e, EM_GT, w->all_rows, em_i64(e, s->block_rows))) : now;
 }
 
-static void call_in_turn(walk *w, int i) {
+static void call_in_iteration(walk *w, int i) {
     em *e = w->p.e;
     const sn_step *s = &w->p.u->plan->step[i];
-    if (s->turn == SN_TURN_EACH) {
+    if (s->iteration == SN_ITER_EACH) {
         call_kernel(w, i);
         return;
     }
@@ -281,8 +281,8 @@ static void call_in_turn(walk *w, int i) {
 static em_loop begin_rows(walk *w, const sn_row_loop *l) {
     em *e = w->p.e;
     em_val all = dim_value(&w->p, l->rows), one = em_i64(e, 1), unit = em_i64(e, ROW_UNIT);
-    em_val least = em_imax(e, all, one), turns = em_ceil_div(e, least, l->most);
-    em_val each = em_div(e, em_add(e, least, em_sub(e, turns, one)), turns);
+    em_val least = em_imax(e, all, one), iterations = em_ceil_div(e, least, l->block_rows);
+    em_val each = em_div(e, em_add(e, least, em_sub(e, iterations, one)), iterations);
     each = em_mul(e, em_ceil_div(e, each, ROW_UNIT), unit);
     em_loop loop = em_for(e, em_i64(e, 0), least, each);
     w->p.row = loop.i;
@@ -323,7 +323,7 @@ static em_val emit_part(em *e, const sn_entry_code *u, int first, int last) {
     em_loop rows = {0};
     int known = 0;
     for (int i = first; i < last; i++) {
-        const sn_row_loop *loop = sn_chunks_loop(u->plan, i);
+        const sn_row_loop *loop = sn_row_blocks_loop(u->plan, i);
         if (loop && i == loop->first) {
             known = w.p.n_known;
             rows = begin_rows(&w, loop);
@@ -334,7 +334,7 @@ static em_val emit_part(em *e, const sn_entry_code *u, int first, int last) {
             wait_for_all(&w);
             w.shared_read = false;
         }
-        call_in_turn(&w, i);
+        call_in_iteration(&w, i);
         if (loop && i + 1 == loop->last) {
             em_end(e, &rows);
             w.p.row = NULL;

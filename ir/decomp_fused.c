@@ -25,19 +25,19 @@ static bool open_region(decomp *c, const sn_region *r, const char *what, int n_a
     return !c->m->error.code;
 }
 
-bool decomp_loops(decomp *c) {
+bool decomp_map_reduce(decomp *c) {
     const sn_attr *body = sn_dc_attr(c, SN_A_body);
     if (!body) return sn_dc_fail(c, "attribute 'body' is missing");
     return open_region(c, body->r, "body", c->n_in, c->in);
 }
 
 bool decomp_primitive(decomp *c) {
-    return decomp_loops(c);
+    return decomp_map_reduce(c);
 }
 
 /* The number of row blocks only affects the order of sums over rows. */
-bool decomp_chunks(decomp *c) {
-    return decomp_loops(c);
+bool decomp_row_blocked(decomp *c) {
+    return decomp_map_reduce(c);
 }
 
 /* Axes of the right factor in the order of its matrix [K, N]: contracted axes, then the others; K

@@ -1,8 +1,8 @@
 /* expand.c: replaces composites by primitives, except where the level has a kernel for the whole.
  *
  * Requires nothing. Keeps values. Breaks: no COMP node is left. Records the composite that each new
- * node came from (p->unit): a level that does not fuse across the user's operations still makes one
- * kernel per composite. */
+ * node came from (p->origin): a level that does not fuse across the user's operations still makes
+ * one kernel per composite. */
 #include "passes/choice.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
@@ -11,18 +11,18 @@
 
 #include <string.h>
 
-static void set_unit(sn_passes *p, const sn_node *n, uint32_t unit) {
-    if (n->id >= p->n_unit) {
+static void set_origin(sn_passes *p, const sn_node *n, uint32_t origin) {
+    if (n->id >= p->n_origin) {
         uint32_t size = 2 * sn_module_node_count(p->m) + 64;
         uint32_t *grown = sn_arena_alloc(p->m, sizeof *grown * size);
-        if (p->n_unit) memcpy(grown, p->unit, sizeof *grown * p->n_unit);
-        p->unit = grown;
-        p->n_unit = size;
+        if (p->n_origin) memcpy(grown, p->origin, sizeof *grown * p->n_origin);
+        p->origin = grown;
+        p->n_origin = size;
     }
-    if (!p->unit[n->id]) p->unit[n->id] = unit;
+    if (!p->origin[n->id]) p->origin[n->id] = origin;
 }
 
-static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t unit);
+static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t origin);
 
 /* Row kernels reduce the last axis, column kernels any others. A reduction over both becomes two,
  * rows first; where only axes of size 1 follow the last reduced one, those are moved to the
@@ -109,7 +109,7 @@ static sn_node *spell_prim(sn_node *n) {
 typedef struct memo {
     sn_passes *p;
     const sn_node *top;
-    uint32_t unit;
+    uint32_t origin;
     sn_node **from, **to;
     int n, cap;
 } memo;
@@ -122,8 +122,8 @@ static sn_node *expand_below(memo *w, sn_node *n) {
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 1));
     for (int i = 0; i < n->n_in; i++) in[i] = expand_below(w, n->in[i]);
     sn_node *made = n->n_in ? sn_node_with(n, in) : n;
-    made = sn_ops[made->op].kind == SN_COMP ? expand_comp(w->p, made, w->unit) : spell_prim(made);
-    if (w->unit && !sn_is_leaf(made)) set_unit(w->p, made, w->unit);
+    made = sn_ops[made->op].kind == SN_COMP ? expand_comp(w->p, made, w->origin) : spell_prim(made);
+    if (w->origin && !sn_is_leaf(made)) set_origin(w->p, made, w->origin);
     int cap = w->cap; /* of both */
     w->from = sn_arena_grow(n->m, w->from, sizeof *w->from, w->n, &cap);
     w->to = sn_arena_grow(n->m, w->to, sizeof *w->to, w->n, &w->cap);
@@ -203,7 +203,8 @@ static sn_node *expand_attention_grad(sn_passes *p, sn_node *n) {
     return sn_b_cast(sn_b_reshape(parts, n->rank, n->shape), (sn_dtype)n->dtype);
 }
 
-/* The composites that one kernel computes. Below its level each of their parts is a unit of its own. */
+/* The composites that one kernel computes. Below its level each of their parts has an origin of its
+ * own. */
 static sn_node *(*const kernels[SN_OP_COUNT])(sn_passes *p, sn_node *n) = {
     [SN_OP_attention] = expand_attention,
     [SN_OP_attention_grad] = expand_attention_grad,
@@ -214,12 +215,12 @@ static bool has_kernel(sn_passes *p, const sn_node *n) {
            strcmp(p->o.backend, "onednn") && flash_fits(n) && sn_choose(p, n) == SN_CHOOSE_FUSED;
 }
 
-static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t unit) {
+static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t origin) {
     sn_node *whole = sn_choose(p, n) == SN_CHOOSE_PRIMITIVE ? sn_primitive_of(p, n) : NULL;
     if (whole) return whole;
     if (has_kernel(p, n)) return kernels[n->op](p, n);
-    if (!unit && !kernels[n->op]) unit = n->id + 1;
-    memo w = {.p = p, .top = n, .unit = unit};
+    if (!origin && !kernels[n->op]) origin = n->id + 1;
+    memo w = {.p = p, .top = n, .origin = origin};
     return expand_below(&w, n->decomposition);
 }
 

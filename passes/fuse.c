@@ -1,5 +1,5 @@
-/* fuse.c: replaces every group of primitives by one FUSED node: `loops` or `gemm` with the group's
- * operations as a region.
+/* fuse.c: replaces every group of primitives by one FUSED node: `map_reduce` or `gemm` with the
+ * group's operations as a region.
  *
  * Requires primitives only (after expand). Keeps values. Afterwards an entry consists of leaves,
  * views, FUSED nodes and primitives with a separate kernel. Terminates: each group is built
@@ -17,7 +17,7 @@ typedef struct builder {
     sn_node **made; /* by old id: the replacement */
     int *uses;      /* by old id: users outside its group (roots count) */
     int count;
-    bool told; /* why norms are not fused into products */
+    bool reported; /* why norms are not fused into products */
 } builder;
 
 static sn_node *build_value(builder *b, sn_node *n);
@@ -107,19 +107,19 @@ static void build_results(builder *b, int k,
         build(b, k, n - i < SN_MAX_RESULTS ? n - i : SN_MAX_RESULTS, out + i);
 }
 
-static void make_loops(builder *b, int k, int n_out, sn_node *const *out) {
+static void make_map_reduce(builder *b, int k, int n_out, sn_node *const *out) {
     cut_list c = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
     for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], NULL);
     sn_region *body = sn_region_extract(b->m, c.n, c.node, n_out, out);
     sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + 1));
     for (int i = 0; i < c.n; i++) in[i] = build_value(b, c.node[i]);
     sn_module_set_loc(b->m, out[n_out - 1]->loc);
-    sn_node *fused = sn_node_new(b->m, SN_OP_loops, c.n, in, SN_ATTRS(SN_REG(body, body)));
+    sn_node *fused = sn_node_new(b->m, SN_OP_map_reduce, c.n, in, SN_ATTRS(SN_REG(body, body)));
     publish(b, fused, n_out, out);
 }
 
-static void build_loops(builder *b, int k) {
-    build_results(b, k, make_loops);
+static void build_map_reduce(builder *b, int k) {
+    build_results(b, k, make_map_reduce);
 }
 
 /* ---- products ---- */
@@ -228,7 +228,7 @@ static bool is_row_work(const sn_node *n, const sn_node *out, int *sums) {
 /* all four, even if empty, because gemm has defaults */
 static int feeding_group(const builder *b, const sn_node *out) {
     int h = out->id < b->g->n_id ? b->g->group_of[out->id] : -1;
-    if (h < 0 || b->g->group[h].kind != SN_GROUP_LOOPS || !b->g->group[h].reduces) return -1;
+    if (h < 0 || b->g->group[h].kind != SN_GROUP_MAP_REDUCE || !b->g->group[h].reduces) return -1;
     for (int i = 0; i < b->g->group[h].n_member; i++) {
         const sn_node *n = b->g->group[h].member[i];
         if (b->uses[n->id] != (n == out)) return -1;
@@ -272,12 +272,12 @@ static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
     if (!sums || sums > gemm->prologue.reductions) return NULL;
     sn_dim rows = sn_dim_product(b->m, out->rank - 1, out->shape);
     if (sn_dim_hi(b->m, rows) <= gemm->prologue.rows) return r;
-    if (!b->told)
+    if (!b->reported)
         sn_remark_add(b->g->p, "fuse", dot, false,
                       "a norm before a product of more than %d rows is a separate kernel: cost "
                       "model: equally fast",
                       gemm->prologue.rows);
-    b->told = true;
+    b->reported = true;
     return NULL;
 }
 
@@ -348,8 +348,8 @@ static sn_node *build_value(builder *b, sn_node *n) {
     if (b->made[n->id]) return b->made[n->id];
     int k = b->g->group_of[n->id];
     if (k >= 0) {
-        static void (*const build[])(builder *, int) = {[SN_GROUP_LOOPS] = build_loops,
-                                                        [SN_GROUP_COLUMN] = build_loops,
+        static void (*const build[])(builder *, int) = {[SN_GROUP_MAP_REDUCE] = build_map_reduce,
+                                                        [SN_GROUP_COLUMN] = build_map_reduce,
                                                         [SN_GROUP_GEMM] = build_gemm,
                                                         [SN_GROUP_SINGLE] = build_single};
         build[b->g->group[k].kind](b, k);
@@ -393,7 +393,7 @@ static uint8_t *find_bypassed(builder *b) {
     return bypassed;
 }
 
-/* The body of a chunks node is fused like an entry whose inputs are its arguments. */
+/* The body of a row_blocked node is fused like an entry whose inputs are its arguments. */
 static void count_uses(builder *b) {
     sn_grouping *g = b->g;
     const uint8_t *bypassed = find_bypassed(b);
@@ -442,7 +442,7 @@ static int fuse_entry(sn_passes *p, sn_entry *e, bool body) {
 
 /* What runs for some rows at a time is fused like an entry whose inputs are its arguments. */
 static sn_node *fuse_body(void *ctx, sn_node *n) {
-    if (n->op != SN_OP_chunks) return n;
+    if (n->op != SN_OP_row_blocked) return n;
     const sn_region *body = sn_attr_region(n, SN_A_body);
     sn_binding result[SN_MAX_RESULTS];
     sn_node *out[SN_MAX_RESULTS];
@@ -456,7 +456,7 @@ static sn_node *fuse_body(void *ctx, sn_node *n) {
         if (attr[i].key == SN_A_body)
             attr[i].r = sn_region_new(n->m, body->n_arg, body->arg, body->n_out, out);
     }
-    return sn_node_new(n->m, SN_OP_chunks, n->n_in, n->in, n->n_attr, attr);
+    return sn_node_new(n->m, SN_OP_row_blocked, n->n_in, n->in, n->n_attr, attr);
 }
 
 int sn_pass_fuse(sn_passes *p) {

@@ -122,7 +122,7 @@ static bool is_elementwise(const sn_node *n) {
 /* Whether the level lets node n join group k. Below the level where row reductions join, a group
  * that has one accepts no other operations. */
 static const sn_kernel_traits *kernel_of(const sn_group *k) {
-    static const sn_kernel_id kernel[] = {[SN_GROUP_LOOPS] = SN_KERNEL_loops,
+    static const sn_kernel_id kernel[] = {[SN_GROUP_MAP_REDUCE] = SN_KERNEL_map_reduce,
                                           [SN_GROUP_COLUMN] = SN_KERNEL_column,
                                           [SN_GROUP_GEMM] = SN_KERNEL_gemm,
                                           [SN_GROUP_SINGLE] = SN_KERNEL_NONE};
@@ -130,12 +130,13 @@ static const sn_kernel_traits *kernel_of(const sn_group *k) {
 }
 
 /* Whether it is index arithmetic over the product's column axes. */
-static bool level_allows(const sn_grouping *g, const sn_group *k, const sn_node *n, uint32_t unit) {
+static bool level_allows(const sn_grouping *g, const sn_group *k, const sn_node *n,
+                         uint32_t origin) {
     const sn_kernel_traits *kernel = kernel_of(k);
     int level = g->p->o.level;
     sn_holds what = sn_kernel_part(n);
     if (k->n_member >= kernel->max_nodes || !sn_kernel_can_hold(kernel, what)) return false;
-    if (unit && unit == k->unit) return true;
+    if (origin && origin == k->origin) return true;
     bool closed = k->reduces && sn_kernel_can_hold(kernel, SN_HOLDS_ROWS) &&
                   !sn_kernel_holds(kernel, SN_HOLDS_ROWS, level);
     return sn_kernel_holds(kernel, what, level) && !closed;
@@ -147,17 +148,17 @@ static bool acyclic(sn_grouping *g, int group, const sn_node *n) {
     return true;
 }
 
-static uint32_t unit_of(const sn_grouping *g, const sn_node *n) {
-    return n->id < g->p->n_unit ? g->p->unit[n->id] : 0;
+static uint32_t origin_of(const sn_grouping *g, const sn_node *n) {
+    return n->id < g->p->n_origin ? g->p->origin[n->id] : 0;
 }
 
 static void join(sn_grouping *g, int group, sn_node *n) {
     sn_group *k = &g->group[group];
     k->member = sn_arena_grow(g->m, k->member, sizeof *k->member, k->n_member, &k->cap_member);
     if (k->n_member == 0)
-        k->unit = unit_of(g, n);
-    else if (k->unit != unit_of(g, n))
-        k->unit = 0;
+        k->origin = origin_of(g, n);
+    else if (k->origin != origin_of(g, n))
+        k->origin = 0;
     k->member[k->n_member++] = n;
     g->group_of[n->id] = group;
     bool last;
@@ -168,7 +169,7 @@ static void join(sn_grouping *g, int group, sn_node *n) {
     for (int i = 0; i < n->n_in; i++) add_dep(g, group, group_below(g, n->in[i]));
 }
 
-static int found(sn_grouping *g, sn_group_kind kind, sn_node *n) {
+static int new_group(sn_grouping *g, sn_group_kind kind, sn_node *n) {
     sn_group *k = &g->group[g->n_group];
     const sn_node *shape = kind == SN_GROUP_COLUMN ? n->in[0] : n;
     *k = (sn_group){.kind = kind, .rank = shape->rank};
@@ -237,7 +238,7 @@ static int product_of_panels(sn_grouping *g, const sn_node *n) {
 
 /* Whether the product's panels can hold columns at this distance side by side, and all of its group
  * can be computed for both. */
-static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, uint32_t unit) {
+static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, uint32_t origin) {
     const sn_node *below = operand;
     if (below->op == SN_OP_broadcast && below->in[0]->rank == n->rank) below = below->in[0];
     int h = g->group_of[below->id];
@@ -245,7 +246,7 @@ static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, u
     sn_group *k = &g->group[h];
     bool last, row = sn_reduces(n, &last);
     const sn_node *wide = row ? n->in[0] : n;
-    if (!fits_domain(k, wide) || !level_allows(g, k, n, unit)) return -1;
+    if (!fits_domain(k, wide) || !level_allows(g, k, n, origin)) return -1;
     if (k->kind == SN_GROUP_GEMM && !epilogue_may(g, k, n)) return -1;
     return acyclic(g, h, n) ? h : -1;
 }
@@ -265,7 +266,7 @@ static bool takes_swap(sn_grouping *g, const sn_node *n) {
     int64_t distance = h >= 0 && g->group[h].kind == SN_GROUP_GEMM ? sn_swap_distance(n) : 0;
     if (!distance) return false;
     sn_group *k = &g->group[h];
-    if (!level_allows(g, k, n, unit_of(g, n)) || !epilogue_may(g, k, n)) return false;
+    if (!level_allows(g, k, n, origin_of(g, n)) || !epilogue_may(g, k, n)) return false;
     bool neighbours = distance == 1;
     if (neighbours ? k->pair > 0 : !may_pair(g, k, distance)) return false;
     if (neighbours)
@@ -275,7 +276,7 @@ static bool takes_swap(sn_grouping *g, const sn_node *n) {
     return true;
 }
 
-static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t unit);
+static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t origin);
 static void take_summand(sn_grouping *g, const sn_node *n);
 
 /* random access: starts a kernel, others may join */
@@ -291,7 +292,7 @@ static void place_half(sn_grouping *g, sn_node *n) {
 static void place(sn_grouping *g, sn_node *n) {
     bool last, reduces = sn_reduces(n, &last);
     if (n->op == SN_OP_dot) {
-        found(g, SN_GROUP_GEMM, n);
+        new_group(g, SN_GROUP_GEMM, n);
         return;
     }
     int product = product_of_panels(g, n);
@@ -300,7 +301,7 @@ static void place(sn_grouping *g, sn_node *n) {
         return;
     }
     if (reduces && !last) {
-        int column = found(g, SN_GROUP_COLUMN, n);
+        int column = new_group(g, SN_GROUP_COLUMN, n);
         if (sn_kernel_holds(kernel_of(&g->group[column]), SN_HOLDS_OPERAND, g->p->o.level))
             take_summand(g, n);
         return;
@@ -310,27 +311,27 @@ static void place(sn_grouping *g, sn_node *n) {
         return;
     }
     if (sn_reads_far(n, 0)) { /* reads its table at random: founds a kernel, others follow */
-        found(g, SN_GROUP_LOOPS, n);
+        new_group(g, SN_GROUP_MAP_REDUCE, n);
         return;
     }
     if (!reduces && !is_elementwise(n)) {
-        found(g, SN_GROUP_SINGLE, n);
+        new_group(g, SN_GROUP_SINGLE, n);
         return;
     }
     int best = -1;
-    uint32_t unit = unit_of(g, n);
+    uint32_t origin = origin_of(g, n);
     for (int i = 0; i < n->n_in; i++) {
-        int h = candidate(g, n, n->in[i], unit);
+        int h = candidate(g, n, n->in[i], origin);
         if (h < 0) continue;
         bool gemm = g->group[h].kind == SN_GROUP_GEMM;
         bool best_gemm = best >= 0 && g->group[best].kind == SN_GROUP_GEMM;
         if (best < 0 || (gemm && !best_gemm) || (gemm == best_gemm && h > best)) best = h;
     }
     if (best < 0)
-        found(g, SN_GROUP_LOOPS, n);
+        new_group(g, SN_GROUP_MAP_REDUCE, n);
     else {
         join(g, best, n);
-        merge_operands(g, n, unit);
+        merge_operands(g, n, origin);
     }
 }
 
@@ -339,9 +340,9 @@ static void place(sn_grouping *g, sn_node *n) {
 
 /* Whether h and k depend on each other through a third group. Merged, they would depend on
  * themselves. */
-static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t unit) {
+static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t origin) {
     const sn_group *to = &g->group[k], *from = &g->group[h];
-    if (from->kind != SN_GROUP_LOOPS || to->rank != from->rank ||
+    if (from->kind != SN_GROUP_MAP_REDUCE || to->rank != from->rank ||
         to->n_member + from->n_member > kernel_of(to)->max_nodes)
         return false;
     for (int i = 0; i < to->rank; i++)
@@ -349,11 +350,11 @@ static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t unit) {
     for (int i = 0; i < from->n_member; i++) {
         const sn_node *n = from->member[i];
         bool last,
-            rows = to->kind == SN_GROUP_LOOPS && (sn_reads_far(n, 0) || sn_reduces(n, &last));
-        if (!(is_elementwise(n) || rows) || !level_allows(g, to, n, unit)) return false;
+            rows = to->kind == SN_GROUP_MAP_REDUCE && (sn_reads_far(n, 0) || sn_reduces(n, &last));
+        if (!(is_elementwise(n) || rows) || !level_allows(g, to, n, origin)) return false;
         if (to->kind == SN_GROUP_GEMM && !epilogue_may(g, to, n)) return false;
     }
-    return to->kind == SN_GROUP_LOOPS || to->kind == SN_GROUP_GEMM;
+    return to->kind == SN_GROUP_MAP_REDUCE || to->kind == SN_GROUP_GEMM;
 }
 
 /* Whether k reads h's members from registers only: at the same index, or broadcast along the row.
@@ -406,16 +407,16 @@ static void merge_into(sn_grouping *g, int k, int h) {
         if (to->dep[i] == h) to->dep[i] = to->dep[--to->n_dep];
     /* n's other operands may have a separate group (the two halves of a sum): one kernel computes
      * all. */
-    *from = (sn_group){.kind = SN_GROUP_LOOPS, .rank = -1};
+    *from = (sn_group){.kind = SN_GROUP_MAP_REDUCE, .rank = -1};
     add_dep(g, h, k);
 }
 
 /* What is only summed by n, along columns, is computed during the summation. */
-static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t unit) {
+static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t origin) {
     int k = g->group_of[n->id];
     for (int i = 0; i < n->n_in; i++) {
         int h = g->group_of[n->in[i]->id];
-        if (h >= 0 && h != k && merge_allowed(g, k, h, unit) && merge_acyclic(g, k, h) &&
+        if (h >= 0 && h != k && merge_allowed(g, k, h, origin) && merge_acyclic(g, k, h) &&
             reads_in_place(g, k, h))
             merge_into(g, k, h);
     }
@@ -426,7 +427,7 @@ static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t unit) {
 static void take_summand(sn_grouping *g, const sn_node *n) {
     const sn_node *x = n->in[0];
     int h = g->group_of[x->id];
-    if (h < 0 || g->group[h].kind != SN_GROUP_LOOPS || g->group[h].n_member != 1 ||
+    if (h < 0 || g->group[h].kind != SN_GROUP_MAP_REDUCE || g->group[h].n_member != 1 ||
         !is_elementwise(x) || costly(x) || !g->summed[x->id] || g->readers[x->id] != 1)
         return;
     merge_into(g, g->group_of[n->id], h);
@@ -458,7 +459,7 @@ static void settle_cheap(sn_grouping *g) {
     for (int i = 0; i < g->order.n; i++) {
         sn_node *n = g->order.node[i];
         if (needed[n->id] && g->cheap[n->id] && g->group_of[n->id] < 0 && !sn_is_view(n))
-            found(g, SN_GROUP_LOOPS, n);
+            new_group(g, SN_GROUP_MAP_REDUCE, n);
     }
 }
 

@@ -6,7 +6,7 @@
 #include "passes/passes.h"
 
 typedef enum sn_group_kind {
-    SN_GROUP_LOOPS, /* elementwise and row reductions over one domain */
+    SN_GROUP_MAP_REDUCE, /* elementwise and row reductions over one domain */
     /* one reduction over axes other than the last, with its elementwise producers */
     SN_GROUP_COLUMN,
     SN_GROUP_GEMM,   /* one product and its epilogue */
@@ -17,7 +17,7 @@ typedef struct sn_group {
     sn_group_kind kind;
     int rank;
     sn_dim domain[SN_MAX_RANK];
-    uint32_t unit; /* the composite that all members come from; 0: several or none */
+    uint32_t origin; /* the composite that all members come from; 0: several or none */
     bool reduces;
     /* > 0: the halves of the product, of this many columns, are combined in the epilogue */
     int64_t pair;

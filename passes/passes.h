@@ -41,10 +41,10 @@ typedef struct sn_passes {
     sn_pass_options o;
     sn_remark *remark; /* [n_remark], arena memory */
     int n_remark, cap_remark;
-    /* [n_unit] by node id: 1 + id of the composite that the node came from; 0: none (set by
+    /* [n_origin] by node id: 1 + id of the composite that the node came from; 0: none (set by
      * expand) */
-    uint32_t *unit;
-    uint32_t n_unit;
+    uint32_t *origin;
+    uint32_t n_origin;
     struct sn_question **question,
         **asked; /* choice.h: [n_question]; by node id, NULL: not asked */
     int n_question, cap_question, cap_asked;
@@ -71,7 +71,7 @@ sn_node *sn_raise_loss(sn_node *loss);
 
 /* Whether quantise.c supports this storage of weights. */
 bool sn_quantise_knows(const char *name);
-/* Whether narrow.c supports this precision. */
+/* Whether store_bf16.c supports this precision. */
 bool sn_narrow_knows(const char *name);
 
 #define PASS(name, ...) int sn_pass_##name(sn_passes *p);

@@ -22,12 +22,12 @@ typedef struct turn {
     double base;
     int64_t width, interleaved;
     int axis; /* axis of the positions in the map's result */
-} turn;
+} rotation;
 
 /* A linear map some of whose heads are rotated. */
 typedef struct product {
     sn_node *map;
-    turn turn;
+    rotation rotation;
     int64_t range[2 * MAX_RANGES]; /* ranges of heads, ascending, disjoint */
     int n_range;
     /* results: [.., heads, width]; the same in the shape of the map's result */
@@ -113,7 +113,7 @@ static bool has_panels(const sn_node *map) {
 }
 
 /* Reads a rope: its parameters, and the range of heads of which map. False: not such a rope. */
-static bool read_turn(rotator *r, const sn_node *rope, turn *t, int64_t range[2]) {
+static bool read_rotation(rotator *r, const sn_node *rope, rotation *t, int64_t range[2]) {
     sn_node *x = rope->in[0], *map = below_views(x);
     int axis_of[SN_MAX_RANK], time = x->rank - 2;
     int64_t first, last, all;
@@ -122,11 +122,11 @@ static bool read_turn(rotator *r, const sn_node *rope, turn *t, int64_t range[2]
         !has_panels(map) || !view_over(r->m, x, map, &v) ||
         !columns_of(r->m, &v, map, axis_of, &first, &last))
         return false;
-    *t = (turn){.pos = rope->in[1],
-                .freq = rope->n_in > 2 ? rope->in[2] : NULL,
-                .base = sn_attr_flt(rope, SN_A_base, 10000),
-                .interleaved = sn_attr_int(rope, SN_A_interleaved, 0),
-                .axis = axis_of[time]};
+    *t = (rotation){.pos = rope->in[1],
+                    .freq = rope->n_in > 2 ? rope->in[2] : NULL,
+                    .base = sn_attr_flt(rope, SN_A_base, 10000),
+                    .interleaved = sn_attr_int(rope, SN_A_interleaved, 0),
+                    .axis = axis_of[time]};
     if (!sn_dim_is_const(r->m, v.shape[time + 1], &t->width) || v.stride[time + 1] != 1)
         return false;
     for (int i = 0; i <= time; i++) /* heads side by side */
@@ -143,7 +143,7 @@ static bool read_turn(rotator *r, const sn_node *rope, turn *t, int64_t range[2]
            map->rank < SN_MAX_RANK;
 }
 
-static bool same_turn(const turn *a, const turn *b) {
+static bool same_rotation(const rotation *a, const rotation *b) {
     return a->pos == b->pos && a->freq == b->freq && a->base == b->base && a->width == b->width &&
            a->interleaved == b->interleaved && a->axis == b->axis;
 }
@@ -181,9 +181,9 @@ static bool add_range(product *k, const int64_t range[2]) {
 }
 
 static void find_rope(rotator *r, sn_node *rope) {
-    turn t;
+    rotation t;
     int64_t range[2];
-    if (!read_turn(r, rope, &t, range)) return;
+    if (!read_rotation(r, rope, &t, range)) return;
     sn_node *map = below_views(rope->in[0]);
     int half_panel = sn_panel_columns((sn_dtype)map->dtype) / 2;
     if (!t.interleaved && t.width / 2 % half_panel) {
@@ -197,11 +197,11 @@ static void find_rope(rotator *r, sn_node *rope) {
         if (depends_on(r->m, t.pos, map)) return;
         r->product =
             sn_arena_grow(r->m, r->product, sizeof *r->product, r->n_product, &r->cap_product);
-        r->product[r->n_product] = (product){.map = map, .turn = t};
+        r->product[r->n_product] = (product){.map = map, .rotation = t};
         r->product_of[map->id] = ++r->n_product;
     }
     product *k = &r->product[r->product_of[map->id] - 1];
-    if (!same_turn(&k->turn, &t) || !add_range(k, range)) {
+    if (!same_rotation(&k->rotation, &t) || !add_range(k, range)) {
         sn_remark_add(
             r->p, "rotate", rope, true,
             "rotated in a separate kernel: other heads of this product are rotated differently");
@@ -222,7 +222,8 @@ static void find_rest(rotator *r, sn_node *slice) {
         return;
     const product *k = &r->product[r->product_of[map->id] - 1];
     for (int i = 0; i < k->n_range; i++)
-        if (first < k->range[2 * i + 1] * k->turn.width && k->range[2 * i] * k->turn.width < last)
+        if (first < k->range[2 * i + 1] * k->rotation.width &&
+            k->range[2 * i] * k->rotation.width < last)
             return;
     r->member_of[slice->id] = r->product_of[map->id];
 }
@@ -232,7 +233,7 @@ static sn_node *build(rotator *r, sn_node *old);
 /* The map with a heads axis, some of them rotated. */
 static void build_product(rotator *r, product *k) {
     const sn_node *map = k->map;
-    const turn *t = &k->turn;
+    const rotation *t = &k->rotation;
     int64_t all;
     sn_node *in[3];
     sn_attr attr[4] = {SN_INT(axis, t->axis), SN_FLT(base, t->base),

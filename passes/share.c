@@ -1,7 +1,7 @@
 /* share.c: stores a table that is also the matrix of a product (tied embeddings) once: look-ups
  * read the panels that the product reads.
  *
- * Requires fused nodes, native or oneDNN's. Keeps values. If a `loops` body gathers rows of a
+ * Requires fused nodes, native or oneDNN's. Keeps values. If a `map_reduce` body gathers rows of a
  * parameter [N, K], or of that parameter narrowed to bf16, and panels [N / P, K, P] of the same
  * numbers are packed for a product, the body gathers from the panels instead: element k of row i is
  * element (i / P) P K + P k + i % P. Then only the preparation reads the parameter, which costs
@@ -34,7 +34,8 @@ static void find_packs(sn_module *m, packs *p) {
 
 /* x if the kernel n only casts it; else n. */
 static sn_node *below_cast(sn_node *n) {
-    const sn_region *r = n->op == SN_OP_loops && n->n_in == 1 ? sn_attr_region(n, SN_A_body) : NULL;
+    const sn_region *r =
+        n->op == SN_OP_map_reduce && n->n_in == 1 ? sn_attr_region(n, SN_A_body) : NULL;
     bool casts = r && r->n_out == 1 && r->out[0]->op == SN_OP_cast && r->out[0]->in[0] == r->arg[0];
     return casts ? n->in[0] : n;
 }
@@ -127,11 +128,11 @@ static sn_node *with_panels(const sn_node *n, int i, int places, sn_node *pack) 
         if (attr[k].key == SN_A_body)
             attr[k].r = read_panels(body, i, pack->shape[2], in[i], in[n->n_in]);
     }
-    return sn_node_new(m, SN_OP_loops, n->n_in + 1, in, n->n_attr, attr);
+    return sn_node_new(m, SN_OP_map_reduce, n->n_in + 1, in, n->n_attr, attr);
 }
 
 static sn_node *rule(void *ctx, sn_node *n) {
-    for (int i = 0; n->op == SN_OP_loops && i < n->n_in; i++) {
+    for (int i = 0; n->op == SN_OP_map_reduce && i < n->n_in; i++) {
         sn_node *pack = panels_of(ctx, n->in[i]);
         int places = pack ? places_of_rows(sn_attr_region(n, SN_A_body), i) : -1;
         if (places >= 0 && n->in[places]->rank < SN_MAX_RANK)

@@ -19,7 +19,7 @@ static const arg table[] = {
      "graph in text form (.sn); default: standard input"},
     {"passes", 0, ARG_TEXT, AT(passes), "A,B", NULL, 0, 0, "passes to run; default: none"},
     {"precision", 0, ARG_CHOICE, AT(precision), "f32|bf16", "f32", 0, 0,
-     "precision of activations that the pass narrow stores for the backward part"},
+     "precision of activations that the pass store_bf16 stores for the backward part"},
     {"list-passes", 0, ARG_FLAG, AT(list), NULL, NULL, 0, 0, "list all passes in order"},
     {0},
 };

@@ -94,7 +94,8 @@ static bool means_infinity(const sn_node *n) {
 /* "log, mul": what the step does, each operation once. */
 static void list_ops(const sn_node *n, char *text, size_t size) {
     bool seen[SN_OP_COUNT] = {false};
-    size_t at = (size_t)snprintf(text, size, "%s", n->op == SN_OP_loops ? "" : sn_ops[n->op].name);
+    size_t at =
+        (size_t)snprintf(text, size, "%s", n->op == SN_OP_map_reduce ? "" : sn_ops[n->op].name);
     for (int i = 0; i < n->n_attr; i++) {
         if (sn_attr_table[n->attr[i].key].kind != SN_AK_REGION) continue;
         sn_order order = sn_region_topo(n->m, n->attr[i].r);

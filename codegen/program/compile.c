@@ -71,7 +71,7 @@ static bool pass_options(compiler *c) {
         po->off = list;
     }
     if (checks_values(c)) /* looks through whole tensors */
-        po->off = po->off ? sn_arena_printf(c->m, "%s,chunk", po->off) : "chunk";
+        po->off = po->off ? sn_arena_printf(c->m, "%s,row_block", po->off) : "row_block";
     return true;
 }
 
@@ -427,8 +427,8 @@ static const char *entry_code_text(sn_module *m, const sn_entry_code *u) {
     for (int i = 0; i < u->plan->n_step; i++) fprintf(f, "%s\n", u->kernel[i].name);
     for (int i = 0; i < u->plan->n_buffer; i++) {
         const sn_buffer *b = &u->plan->buffer[i];
-        fprintf(f, "%d %d %d %lld ", b->kind, b->slot, u->table[i], (long long)b->beyond);
-        sn_print_dims(f, m, 3, (const sn_dim[]){b->count, b->most, b->rows});
+        fprintf(f, "%d %d %d %lld ", b->kind, b->slot, u->table[i], (long long)b->row_limit);
+        sn_print_dims(f, m, 3, (const sn_dim[]){b->count, b->max_count, b->rows});
         fputc('\n', f);
     }
     bool ok = fclose(f) == 0;

@@ -3,7 +3,7 @@
 #include "codegen/onednn/onednn.h"
 #include "codegen/program/program.h"
 #include "passes/choice.h"
-#include "passes/plan/chunks.h"
+#include "passes/plan/row_blocks.h"
 
 #include <string.h>
 
@@ -61,7 +61,7 @@ static void print_step(FILE *f, sn_module *m, const sn_entry_code *u, int i) {
     char shape[128];
     const sn_node *type = n->n_result > 1 ? n->result_type[0] : n;
     sn_shape_print(m, type->rank, type->shape, shape, sizeof shape);
-    fprintf(f, "%s%4d  %-8s %s%s", s->barrier ? "      --- barrier\n" : "", i,
+    fprintf(f, "%s%4d  %-10s %s%s", s->barrier ? "      --- barrier\n" : "", i,
             sn_kernel_family_name(&u->kernel[i]), sn_dtype_name((sn_dtype)type->dtype), shape);
     static const sn_attr_key regions[] = {SN_A_body, SN_A_prologue, SN_A_epilogue, SN_A_score,
                                           SN_A_mask};
@@ -76,7 +76,7 @@ static void print_step(FILE *f, sn_module *m, const sn_entry_code *u, int i) {
     if (pair && sn_kernel_of(n)->contraction)
         fprintf(f, ", %s %lld %s", gate ? "gate of 2 x" : "pairs", (long long)pair,
                 gate ? "columns" : "columns apart");
-    fputs(sn_chunks_turn(s->turn), f);
+    fputs(sn_row_blocks_iteration(s->iteration), f);
     if (n->loc.file) fprintf(f, "   (%s:%d)", n->loc.file, n->loc.line);
     if (sn_step_is_extern(s))
         fprintf(f, "\n        primitive of oneDNN %s\n", sn_dnnl_version());
@@ -96,12 +96,12 @@ static void print_entry(FILE *f, const sn_program *p, const sn_compiled_entry *c
     sn_dim_print(p->m, c->code.products, products, sizeof products);
     if (c->code.products) fprintf(f, "  products: %s multiplications\n", products);
     for (int i = 0; i < plan->n_step; i++) {
-        const sn_row_loop *loop = sn_chunks_loop(plan, i);
+        const sn_row_loop *loop = sn_row_blocks_loop(plan, i);
         if (loop && i == loop->first) {
             char rows[128];
             sn_dim_print(p->m, loop->rows, rows, sizeof rows);
             fprintf(f, "      --- %lld of %s rows at a time, up to call %d:\n",
-                    (long long)loop->most, rows, loop->last - 1);
+                    (long long)loop->block_rows, rows, loop->last - 1);
         }
         print_step(f, p->m, &c->code, i);
     }

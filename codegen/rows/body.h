@@ -1,6 +1,6 @@
 /* body.h: the body of a map-reduce kernel over a domain of axes: along which axes each value varies,
  * where operands lie in memory, and the code of a vector of the row. Shared by the row kernels
- * (loops.c) and the column reductions (column.c). */
+ * (map_reduce.c) and the column reductions (column.c). */
 #ifndef SN_BODY_H
 #define SN_BODY_H
 

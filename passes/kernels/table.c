@@ -29,7 +29,7 @@ static bool reduces_columns(const sn_node *n) {
 
 sn_kernel_id sn_kernel_variant(const sn_node *n) {
     sn_kernel_id k = by_op[n->op];
-    return k == SN_KERNEL_loops && reduces_columns(n) ? SN_KERNEL_column : k;
+    return k == SN_KERNEL_map_reduce && reduces_columns(n) ? SN_KERNEL_column : k;
 }
 
 bool sn_kernel_can_hold(const sn_kernel_traits *k, sn_holds what) {

@@ -1,5 +1,5 @@
 /* in_place.c: see in_place.h. A row kernel processes a row in several loops: each computes the
- * nodes with the same number of reductions below them (codegen/rows/loops.c). */
+ * nodes with the same number of reductions below them (codegen/rows/map_reduce.c). */
 #include "passes/plan/in_place.h"
 #include "passes/graph_util.h"
 

@@ -4,7 +4,7 @@
  * symbolic dims are known, so any tenants can share one. The assignment uses the sizes at the dims'
  * upper bounds: best fit, so that tenants have similar sizes. */
 #include "passes/plan/memory.h"
-#include "passes/plan/chunks.h"
+#include "passes/plan/row_blocks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ typedef struct slot {
 
 static int64_t bytes_at_most(const sn_plan *p, const sn_buffer *b) {
     int64_t n = sn_dim_hi(p->m, b->count), size = (int64_t)sn_dtype_size(b->dtype);
-    if (b->most && sn_dim_hi(p->m, b->most) < n) n = sn_dim_hi(p->m, b->most);
+    if (b->max_count && sn_dim_hi(p->m, b->max_count) < n) n = sn_dim_hi(p->m, b->max_count);
     return n > INT64_MAX / size ? INT64_MAX : n * size;
 }
 
@@ -163,7 +163,7 @@ static void place_barriers(sn_plan *p) {
         }
         for (int i = 0; i < t->n_in; i++) read[place_of(p, &t->in[i])] = 1;
         for (int i = 0; i < t->n_out; i++) written[place_of(p, &t->out[i])] = 1;
-        const sn_row_loop *loop = sn_chunks_loop(p, s);
+        const sn_row_loop *loop = sn_row_blocks_loop(p, s);
         if (loop && s + 1 == loop->last && again <= loop - p->loop) {
             again++;
             s = loop->first - 1;
@@ -192,9 +192,9 @@ static void print_view(FILE *f, const sn_plan *p, const sn_view *v) {
         fputs(" at ", f);
         sn_print_dim(f, p->m, v->offset);
     }
-    if (v->advance) {
+    if (v->row_stride) {
         fputs(" row by ", f);
-        sn_print_dim(f, p->m, v->advance);
+        sn_print_dim(f, p->m, v->row_stride);
     }
 }
 
@@ -202,16 +202,16 @@ void sn_plan_print(FILE *f, const sn_plan *p) {
     fprintf(f, "%d steps, %d slots\n", p->n_step, p->n_slot);
     for (int k = 0; k < p->n_loop; k++) {
         fprintf(f, "steps %d to %d: for %lld of ", p->loop[k].first, p->loop[k].last - 1,
-                (long long)p->loop[k].most);
+                (long long)p->loop[k].block_rows);
         sn_print_dim(f, p->m, p->loop[k].rows);
         fputs(" rows at a time\n", f);
     }
     for (int s = 0; s < p->n_step; s++) {
         const sn_step *t = &p->step[s];
         fprintf(f, "%s%4d %s%s", t->barrier ? "---- barrier\n" : "", s, sn_ops[t->node->op].name,
-                sn_chunks_turn(t->turn));
+                sn_row_blocks_iteration(t->iteration));
         if (t->rows) {
-            fprintf(f, ", turns of %lld of ", (long long)t->most);
+            fprintf(f, ", iterations of %lld of ", (long long)t->block_rows);
             sn_print_dim(f, p->m, t->rows);
         }
         fputc('\n', f);

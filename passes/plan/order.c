@@ -109,9 +109,9 @@ static int64_t elements_at_most(const sn_node *n) {
  * early. */
 static bool comes_by_depth(const sn_node *n) {
     enum { LITTLE = 8 };
-    if (sn_kernel_of(n)->contraction || n->op == SN_OP_chunks) return true;
+    if (sn_kernel_of(n)->contraction || n->op == SN_OP_row_blocked) return true;
     int64_t most = 0;
-    for (int i = 0; n->op == SN_OP_loops && i < n->n_in; i++) {
+    for (int i = 0; n->op == SN_OP_map_reduce && i < n->n_in; i++) {
         int64_t count = elements_at_most(n->in[i]);
         if (count > most) most = count;
     }
@@ -191,7 +191,7 @@ static const sn_binding *taker(const sn_entry *e, const sn_node *n, int i) {
     return NULL;
 }
 
-const char *sn_plan_home(const sn_entry *e, sn_order order, int at, int i) {
+const char *sn_inplace_target(const sn_entry *e, sn_order order, int at, int i) {
     sn_node *n = order.node[at];
     const sn_binding *a = taker(e, n, i);
     if (!a || reads_elsewhere(n, a->name, i)) return NULL;

@@ -14,6 +14,6 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e);
  * position `at` of the order. Requires that nothing later in the order, and no output or other
  * assignment, reads the state's old value, and that the kernel reads it only at the index that it
  * writes. */
-const char *sn_plan_home(const sn_entry *e, sn_order order, int at, int i);
+const char *sn_inplace_target(const sn_entry *e, sn_order order, int at, int i);
 
 #endif

@@ -4,7 +4,7 @@
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
 #include "passes/plan/memory.h"
-#include "passes/plan/chunks.h"
+#include "passes/plan/row_blocks.h"
 #include "passes/plan/order.h"
 #include "passes/plan/product.h"
 #include "passes/plan/remat.h"
@@ -19,7 +19,7 @@ typedef struct planner {
     sn_plan *plan;
     sn_order order;
     int at;         /* index in it */
-    bool inside;    /* the body of a chunks node */
+    bool inside;    /* the body of a row_blocked node */
     sn_view **view; /* by node id: [n_result] views, NULL: not planned yet */
     int *users;     /* by node id: users in this entry; roots count */
     sn_node **user; /* by node id: the last user that is a node */
@@ -91,7 +91,7 @@ static sn_view view_of(planner *p, const sn_node *n) {
     return *p->view[n->id];
 }
 
-/* ---- copies: a `loops` kernel whose body is its argument ---- */
+/* ---- copies: a `map_reduce` kernel whose body is its argument ---- */
 
 static sn_node *identity_kernel(planner *p, const sn_view *src) {
     sn_node *arg = sn_arg(p->m, 0, src->dtype, src->rank, src->shape);
@@ -100,7 +100,7 @@ static sn_node *identity_kernel(planner *p, const sn_view *src) {
     sn_node *x = sn_node_new(p->m, SN_OP_input, 0, NULL,
                              SN_ATTRS(SN_STR(name, "copy"), SN_INT(dtype, src->dtype),
                                       SN_LIST(shape, src->rank, src->shape)));
-    return sn_node_new(p->m, SN_OP_loops, 1, &x, SN_ATTRS(SN_REG(body, body)));
+    return sn_node_new(p->m, SN_OP_map_reduce, 1, &x, SN_ATTRS(SN_REG(body, body)));
 }
 
 static void copy(planner *p, sn_view src, sn_view dst) {
@@ -112,8 +112,8 @@ static void copy(planner *p, sn_view src, sn_view dst) {
 static void fill(planner *p, sn_view dst, double value) {
     sn_node *k = sn_b_broadcast(sn_b_const(p->m, dst.dtype, value), dst.rank, dst.shape);
     sn_region *body = sn_region_new(p->m, 0, NULL, 1, &k);
-    sn_step *s =
-        add_step(p, sn_node_new(p->m, SN_OP_loops, 0, NULL, SN_ATTRS(SN_REG(body, body))), 0, 1);
+    sn_step *s = add_step(
+        p, sn_node_new(p->m, SN_OP_map_reduce, 0, NULL, SN_ATTRS(SN_REG(body, body))), 0, 1);
     s->out[0] = dst;
 }
 
@@ -288,7 +288,7 @@ static void fit_product(planner *p, sn_node *n) {
             bool left = bad < sn_kernel_region_operand(n);
             const sn_view *a = &s->in[0];
             sn_view wide = left ? sn_view_broadcast(&s->in[bad], a->rank, a->shape)
-                                : sn_product_lay(p->m, s, bad);
+                                : sn_product_broadcast(p->m, s, bad);
             copy_operand(p, s, bad, wide, NULL);
         } else {
             const sn_node *type = n->n_result > 1 ? n->result_type[bad - s->n_in] : n;
@@ -313,7 +313,7 @@ static sn_view state_view(planner *p, const sn_node *type, const char *name) {
     return sn_view_whole(p->m, b, (sn_dtype)type->dtype, type->rank, type->shape, NULL);
 }
 
-static void plan_single_turn(planner *p, int i);
+static void plan_single_iteration(planner *p, int i);
 
 static void plan_kernel(planner *p, sn_node *n) {
     sn_step *s = add_step(p, n, n->n_in, n->n_result);
@@ -335,9 +335,9 @@ static void plan_kernel(planner *p, sn_node *n) {
         bool whole = !reader || kernel->contiguous;
         if (kernel->writes_into_concat && reader && place_in_concat(p, reader, &s->out[i]))
             continue;
-        const char *home = p->inside ? NULL : sn_plan_home(p->entry, p->order, p->at, i);
-        s->out[i] = home ? state_view(p, type, home)
-                         : fresh(p, type, whole ? NULL : storage_order(p, reader));
+        const char *target = p->inside ? NULL : sn_inplace_target(p->entry, p->order, p->at, i);
+        s->out[i] = target ? state_view(p, type, target)
+                           : fresh(p, type, whole ? NULL : storage_order(p, reader));
     }
     p->view[n->id] =
         sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be reordered */
@@ -350,9 +350,9 @@ static void plan_kernel(planner *p, sn_node *n) {
             copy_operand(p, last_step(p), i, v, NULL);
     }
     if (kernel->contraction) fit_product(p, n);
-    for (int i = 0, turn = SN_TURN_EACH; n->op == SN_OP_loops && i < n->n_in; i++) {
-        if (turn == SN_TURN_EACH) plan_single_turn(p, i);
-        turn = last_step(p)->turn;
+    for (int i = 0, when = SN_ITER_EACH; n->op == SN_OP_map_reduce && i < n->n_in; i++) {
+        if (when == SN_ITER_EACH) plan_single_iteration(p, i);
+        when = last_step(p)->iteration;
     }
     if (n->op == SN_OP_pack_b && !sn_pack_view(p->m, s)) {
         copy_factor(p, last_step(p), 0);
@@ -374,26 +374,26 @@ static sn_view sum_turns(planner *p, int first, const sn_node *x) {
         if (!sn_kernel_of(n)->contraction || n->n_result > 1 || sn_attr_get(n, SN_A_epilogue) ||
             p->plan->step[i].out[0].buffer != part.buffer)
             continue;
-        sn_step *t = add_step(p, sn_chunks_add_product(n), n->n_in + 1, 1);
+        sn_step *t = add_step(p, sn_row_blocks_add_product(n), n->n_in + 1, 1);
         sn_step *s = &p->plan->step[i];
         memcpy(t->in, s->in, sizeof *t->in * n->n_in);
         t->in[n->n_in] = t->out[0] = s->out[0];
-        s->turn = SN_TURN_FIRST;
-        t->turn = SN_TURN_LATER;
+        s->iteration = SN_ITER_FIRST;
+        t->iteration = SN_ITER_LATER;
         return part;
     }
     sum = fresh(p, x, NULL);
     copy(p, part, sum);
-    last_step(p)->turn = SN_TURN_FIRST;
-    sn_step *t = add_step(p, sn_chunks_add(p->m, &sum), 2, 1);
+    last_step(p)->iteration = SN_ITER_FIRST;
+    sn_step *t = add_step(p, sn_row_blocks_add(p->m, &sum), 2, 1);
     t->in[0] = t->out[0] = sum;
     t->in[1] = part;
-    t->turn = SN_TURN_LATER;
+    t->iteration = SN_ITER_LATER;
     return sum;
 }
 
-/* An operand of the loop. Inside, the rows' dim is the length of a turn, so no stride may be that:
- * such a tensor (a transposed one) is copied. */
+/* An operand of the loop. Inside, the rows' dim is the length of an iteration, so no stride may be
+ * that: such a tensor (a transposed one) is copied. */
 static sn_view loop_operand(planner *p, sn_node *x, sn_dim rows) {
     sn_view v = view_of(p, x);
     bool turned = false;
@@ -404,7 +404,7 @@ static sn_view loop_operand(planner *p, sn_node *x, sn_dim rows) {
     return plain;
 }
 
-static void plan_chunks(planner *p, sn_node *n) {
+static void plan_row_blocked(planner *p, sn_node *n) {
     const sn_region *body = sn_attr_region(n, SN_A_body);
     sn_dim rows = sn_attr_get(n, SN_A_dim)->i;
     sn_order order = sn_region_topo(p->m, body);
@@ -424,7 +424,7 @@ static void plan_chunks(planner *p, sn_node *n) {
         result[i] = of_rows ? view_of(p, x) : sum_turns(p, first, x);
     }
     p->inside = false;
-    sn_step whole = sn_chunks_fold(p->plan, n, first, first_buffer, result);
+    sn_step whole = sn_row_blocks_fold(p->plan, n, first, first_buffer, result);
     *add_step(p, n, 0, 0) = whole;
     p->view[n->id] = result;
 }
@@ -451,61 +451,68 @@ static void end_row_sums(planner *p) {
         panels.shape[0] = rows, panels.shape[1] = count;
         panels.stride[0] = 1, panels.stride[1] = rows;
         product->out[o] = panels;
-        end = add_step(p, sn_chunks_end_sums(sums, (sn_op)sums->op), 1, 1);
+        end = add_step(p, sn_row_blocks_end_sums(sums, (sn_op)sums->op), 1, 1);
         product = &p->plan->step[at];
         end->in[0] = sn_view_transpose(&panels, (const int64_t[]){1, 0});
         end->out[0] = sn_view_transpose(&to, (const int64_t[]){1, 0});
-        end->turn = product->turn;
+        end->iteration = product->iteration;
         end->rows = product->rows;
-        end->most = product->most;
+        end->block_rows = product->block_rows;
     }
 }
 
 /* of the copies that this creates */
-static void plan_single_turn(planner *p, int i) {
+static void plan_single_iteration(planner *p, int i) {
     sn_node *n = last_step(p)->node, *x = n->in[i];
-    if (x->op != SN_OP_result || x->in[0]->op != SN_OP_chunks || p->users[x->id] != 1) return;
+    if (x->op != SN_OP_result || x->in[0]->op != SN_OP_row_blocked || p->users[x->id] != 1) return;
     const sn_step *whole = find_step(p, x->in[0]);
     int index = (int)sn_attr_int(x, SN_A_index, 0);
-    sn_step *product = sn_chunks_product(whole, index);
-    sn_node *all = product ? sn_chunks_epilogue(product->node, n, i) : NULL;
+    sn_step *product = sn_row_blocks_product(whole, index);
+    sn_node *all = product ? sn_row_blocks_epilogue(product->node, n, i) : NULL;
     if (!all) return;
     sn_buffer *sum = &p->plan->buffer[whole->out[index].buffer];
     const sn_view *const read[2] = {whole->in, whole->out};
     int n_read = whole->n_in;
     sum->rows = sn_attr_get(x->in[0], SN_A_dim)->i;
-    sum->beyond = sn_attr_int(x->in[0], SN_A_rows, 1);
+    sum->row_limit = sn_attr_int(x->in[0], SN_A_rows, 1);
     sn_step *s = last_step(p), *t;
     product->rows = s->rows = sum->rows;
-    product->most = s->most = sum->beyond;
-    s->turn = SN_TURN_SEVERAL;
+    product->block_rows = s->block_rows = sum->row_limit;
+    s->iteration = SN_ITER_SEVERAL;
     t = add_step(p, all, all->n_in, n->n_result);
     s = t - 1;
     for (int k = 0; k < 2; k++) {
         int at = product->in[k].buffer;
         t->in[k] = product->in[k];
         t->in[k].buffer = at < n_read ? read[0][at].buffer : read[1][at - n_read].buffer;
-        t->in[k].advance = 0;
+        t->in[k].row_stride = 0;
     }
     for (int k = 0, at = 2; k < n->n_in; k++)
         if (k != i) t->in[at++] = sn_view_broadcast(&s->in[k], 2, product->node->shape);
     memcpy(t->out, s->out, sizeof *t->out * n->n_result);
-    t->turn = SN_TURN_SINGLE;
+    t->iteration = SN_ITER_SINGLE;
     t->rows = s->rows;
-    t->most = s->most;
+    t->block_rows = s->block_rows;
     end_row_sums(p);
 }
 
 static void plan_node(planner *p, sn_node *n) {
     static void (*const table[SN_OP_COUNT])(planner *, sn_node *) = {
-        [SN_OP_input] = plan_leaf,      [SN_OP_param] = plan_leaf,
-        [SN_OP_state] = plan_leaf,      [SN_OP_const] = plan_leaf,
-        [SN_OP_iota] = plan_leaf,       [SN_OP_dim_value] = plan_leaf,
-        [SN_OP_reshape] = plan_reshape, [SN_OP_transpose] = plan_transpose,
-        [SN_OP_slice] = plan_slice,     [SN_OP_broadcast] = plan_broadcast,
-        [SN_OP_result] = plan_result,   [SN_OP_concat] = plan_concat,
-        [SN_OP_pad] = plan_pad,         [SN_OP_update_slice] = plan_update_slice,
-        [SN_OP_chunks] = plan_chunks,
+        [SN_OP_input] = plan_leaf,
+        [SN_OP_param] = plan_leaf,
+        [SN_OP_state] = plan_leaf,
+        [SN_OP_const] = plan_leaf,
+        [SN_OP_iota] = plan_leaf,
+        [SN_OP_dim_value] = plan_leaf,
+        [SN_OP_reshape] = plan_reshape,
+        [SN_OP_transpose] = plan_transpose,
+        [SN_OP_slice] = plan_slice,
+        [SN_OP_broadcast] = plan_broadcast,
+        [SN_OP_result] = plan_result,
+        [SN_OP_concat] = plan_concat,
+        [SN_OP_pad] = plan_pad,
+        [SN_OP_update_slice] = plan_update_slice,
+        [SN_OP_row_blocked] = plan_row_blocked,
     };
     sn_module_set_loc(p->m, n->loc); /* of the copies that this makes */
     (table[n->op] ? table[n->op] : plan_kernel)(p, n);
@@ -618,7 +625,7 @@ static bool plan_remat(planner *p) {
 }
 
 static bool plan_unfold(planner *p) {
-    sn_chunks_unfold(p->plan);
+    sn_row_blocks_unfold(p->plan);
     return true;
 }
 

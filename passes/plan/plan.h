@@ -25,22 +25,22 @@ typedef struct sn_buffer {
     /* When a step runs: in a loop in every iteration, the first, later ones; after a loop always,
      * or only if there was one iteration, or several. */
     sn_dim count;
-    sn_dim most; /* ... but at most this; 0: no limit */
-    sn_dim rows; /* ... and none if this is at most `beyond`; 0: always */
-    int64_t beyond;
+    sn_dim max_count; /* ... but at most this; 0: no limit */
+    sn_dim rows;      /* ... and none if this is at most row_limit; 0: always */
+    int64_t row_limit;
     int first, last; /* first and last step that uses it (temporaries) */
     int slot;        /* temporaries: slot of the workspace */
 } sn_buffer;
 
 /* wait for all threads first: the step depends on one since the last barrier, or overwrites its
  * operands */
-typedef enum sn_turn {
-    SN_TURN_EACH,
-    SN_TURN_FIRST,
-    SN_TURN_LATER,
-    SN_TURN_SINGLE,
-    SN_TURN_SEVERAL,
-} sn_turn;
+typedef enum sn_iteration {
+    SN_ITER_EACH,
+    SN_ITER_FIRST,
+    SN_ITER_LATER,
+    SN_ITER_SINGLE,
+    SN_ITER_SEVERAL,
+} sn_iteration;
 
 /* not 0: index of the loop, for SINGLE and SEVERAL; FIRST: only if there are several iterations */
 typedef struct sn_step {
@@ -48,11 +48,11 @@ typedef struct sn_step {
     int n_in, n_out;
     sn_view *in, *out;
     bool barrier; /* number of rows per iteration */
-    sn_turn turn;
-    /* Steps [first, last) run for `most` of `rows` rows at a time, at least once; inside, the dim
+    sn_iteration iteration;
+    /* Steps [first, last) run for block_rows of `rows` rows at a time, at least once; inside, the dim
      * `rows` is the number of rows of the iteration. */
     sn_dim rows;
-    int64_t most; /* of them in a turn */
+    int64_t block_rows; /* of them in an iteration, at most */
     struct sn_step *inner;
     int n_inner;
 } sn_step;
@@ -62,7 +62,7 @@ typedef struct sn_step {
 typedef struct sn_row_loop {
     int first, last;
     sn_dim rows;
-    int64_t most;
+    int64_t block_rows;
 } sn_row_loop;
 
 typedef struct sn_plan {

@@ -154,7 +154,7 @@ int sn_product_shape(const sn_step *s, sn_dim *shape) {
     return x->rank;
 }
 
-sn_view sn_product_lay(sn_module *m, const sn_step *s, int i) {
+sn_view sn_product_broadcast(sn_module *m, const sn_step *s, int i) {
     const sn_view *v = &s->in[i];
     sn_dim shape[SN_MAX_RANK], whole = sn_dim_const(m, 2 * sn_attr_int(s->node, SN_A_pair, 0));
     int rank = sn_product_shape(s, shape);
@@ -190,7 +190,7 @@ static int try_split(const product *p, const sn_step *s, int extra, sn_view *in,
         if (!three_parts(p->m, &wide, merged, &lead_a, &row_a, &p->contract_a, &in[i])) return i;
     }
     for (int i = last; i < s->n_in; i++) {
-        sn_view wide = sn_product_lay(p->m, s, i);
+        sn_view wide = sn_product_broadcast(p->m, s, i);
         bool whole = sn_attr_get(s->node, SN_A_backend); /* a primitive's bias */
         if (whole ? !three_parts(p->m, &wide, merged, &lead, &rows, &cols, &in[i])
                   : !lay_over(p->m, &wide, merged, &lead, &rows, &cols, &in[i]))

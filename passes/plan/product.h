@@ -17,7 +17,7 @@ int sn_product_views(sn_module *m, sn_step *s);
 int sn_product_row_axes(sn_module *m, const sn_step *s, const sn_view *v);
 /* Operand i of a gemm step's epilogue broadcast to the result, or to the product if it is added
  * before the halves of pairs are combined. */
-sn_view sn_product_lay(sn_module *m, const sn_step *s, int i);
+sn_view sn_product_broadcast(sn_module *m, const sn_step *s, int i);
 /* Columns of a gemm step's right factor. */
 sn_dim sn_product_columns(sn_module *m, const sn_step *s);
 /* Multiply-adds of a gemm step with such views. */

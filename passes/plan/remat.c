@@ -8,7 +8,7 @@
 #include "passes/kernels/table.h"
 #include "passes/plan/remat.h"
 #include "passes/plan/memory.h"
-#include "passes/plan/chunks.h"
+#include "passes/plan/row_blocks.h"
 #include "passes/plan/product.h"
 
 #include <stdlib.h>

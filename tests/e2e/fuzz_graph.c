@@ -147,7 +147,7 @@ static bool check_decomposed(verdict *v, const char *text, const values *want) {
     return ok;
 }
 
-/* The outputs as results of one `loops` node whose body is the whole graph. */
+/* The outputs as results of one `map_reduce` node whose body is the whole graph. */
 static bool check_region(verdict *v, const char *text, const values *want) {
     values got = {0};
     sn_module *m = sn_parse(text, "text", false, NULL);
@@ -163,7 +163,7 @@ static bool check_region(verdict *v, const char *text, const values *want) {
     }
     sn_region *r = sn_region_extract(m, n_cut, cut, n, out);
     sn_node *loops =
-        sn_node_new(m, SN_OP_loops, n_cut, cut, 1, &(sn_attr){.key = SN_A_body, .r = r});
+        sn_node_new(m, SN_OP_map_reduce, n_cut, cut, 1, &(sn_attr){.key = SN_A_body, .r = r});
     for (int i = 0; i < n; i++) {
         char name[16];
         snprintf(name, sizeof name, "r%d", i);

@@ -253,7 +253,7 @@ static int64_t count_parameters(sn_module *m) {
 /* How many of a family a list like "9 gemm, 2 flash" has. */
 static int listed(const char *list, const char *family) {
     char name[16];
-    for (int n, used; sscanf(list, "%d %15[a-z]%n", &n, name, &used) == 2; list += used) {
+    for (int n, used; sscanf(list, "%d %15[a-z_]%n", &n, name, &used) == 2; list += used) {
         if (!strcmp(name, family)) return n;
         if (list[used] == ',') used++;
     }

@@ -108,16 +108,16 @@ static void define_unembedding(sn_module *m, const sn_model_options *o) {
 #define ROW(name, part, kernels)                                                                   \
     { name, "frontend/algorithms.c", define_##part, NULL, kernels, NULL, 0.1, 300, 0 }
 const spec_row spec_components[] = {
-    ROW("A1 token embedding", token_embedding, "1 loops, 1 gemm"),
-    ROW("A2 positions", learned_positions, "2 loops, 1 gemm"),
-    ROW("A2s sinusoidal", sinusoid, "6 loops, 1 gemm"),
-    ROW("A3 single query", single_query, "2 loops, 3 gemm, 1 flash"),
-    ROW("A4 attention, self", self_attention, "3 loops, 2 gemm, 1 flash"),
-    ROW("A4 attention, cross", cross_attention, "5 loops, 3 gemm, 1 flash"),
-    ROW("A5 multi-head", multi_head, "2 loops, 3 gemm, 1 flash"),
-    ROW("A6 layer norm", layer_norm, "2 loops, 1 gemm"),
-    ROW("A6r RMS norm", rms_norm, "2 loops, 1 gemm"),
-    ROW("A7 unembedding", unembedding, "3 loops, 1 gemm"),
-    ROW("RoPE", rotary, "8 loops, 2 gemm, 1 flash"),
-    ROW("SA packed attention", packed_attention, "3 loops, 2 gemm, 1 flash"),
+    ROW("A1 token embedding", token_embedding, "1 map_reduce, 1 gemm"),
+    ROW("A2 positions", learned_positions, "2 map_reduce, 1 gemm"),
+    ROW("A2s sinusoidal", sinusoid, "6 map_reduce, 1 gemm"),
+    ROW("A3 single query", single_query, "2 map_reduce, 3 gemm, 1 flash"),
+    ROW("A4 attention, self", self_attention, "3 map_reduce, 2 gemm, 1 flash"),
+    ROW("A4 attention, cross", cross_attention, "5 map_reduce, 3 gemm, 1 flash"),
+    ROW("A5 multi-head", multi_head, "2 map_reduce, 3 gemm, 1 flash"),
+    ROW("A6 layer norm", layer_norm, "2 map_reduce, 1 gemm"),
+    ROW("A6r RMS norm", rms_norm, "2 map_reduce, 1 gemm"),
+    ROW("A7 unembedding", unembedding, "3 map_reduce, 1 gemm"),
+    ROW("RoPE", rotary, "8 map_reduce, 2 gemm, 1 flash"),
+    ROW("SA packed attention", packed_attention, "3 map_reduce, 2 gemm, 1 flash"),
     {0}};

@@ -203,7 +203,8 @@ static void region_text(void **state) {
 
 static void mistakes(void **state) {
     (void)state;
-#define SEVERAL "entry e {%0: f32[] = input {name=\"x\"} %1: (f32[], f32[]) = loops %0 {body=@r}\n"
+#define SEVERAL                                                                                    \
+    "entry e {%0: f32[] = input {name=\"x\"} %1: (f32[], f32[]) = map_reduce %0 {body=@r}\n"
 #define ENTRY "module m\nentry e {\n  %0: f32[2] = input {name=\"x\"}\n"
     static const char *const cases[][2] = {
         {"", "t.sn:1:1: expected 'module', found the end of the text"},
@@ -239,7 +240,7 @@ static void mistakes(void **state) {
         {"module m region @r (%0: f32[]) { yield %0, %0 }\n" SEVERAL "output \"y\" = %1 }",
          "%1 has several results"},
         {"module m region @r (%0: f32[]) { yield %0, %0 }\n" SEVERAL "%2: f32[] = exp %1 }",
-         "exp: operand 0 (loops) has several results"},
+         "exp: operand 0 (map_reduce) has several results"},
         {"module m\nregion @r (%0: f32[]) { }", "expected '%number:' or 'yield'"},
         {"module m\nregion @r () { yield %0 }", "%0 is not defined above"},
         {"module m\nregion @r () { %0: f32[] = input {name=\"x\"} yield %0 }",

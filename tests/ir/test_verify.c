@@ -23,7 +23,7 @@ static const char graph[] = "module m\n"
                             "  %1: f32[1,2,T,8] = state {name=\"s\"}\n"
                             "  %2: f32[1,2,T,8] = add %0, %1\n"
                             "  %3: f32[1,2,T,8] = attention %2, %0, %0 {score=@r0}\n"
-                            "  %4: (f32[1,2,T,8], f32[1,2,T,8]) = loops %3 {body=@r1}\n"
+                            "  %4: (f32[1,2,T,8], f32[1,2,T,8]) = map_reduce %3 {body=@r1}\n"
                             "  %5: f32[1,2,T,8] = result %4 {index=0}\n"
                             "  %6: f32[1,2,T,8] = relu %5\n"
                             "  %7: f32[1,2,T,1] = reduce_sum %6 {axes=[3]}\n"
@@ -75,7 +75,7 @@ static void wrong_shape(void **state) {
     n->dtype = SN_F64;
     expect(m, n, "should have type f32[1,2,T,8] (result 0)");
     m = new_graph();
-    n = find(m, SN_OP_loops);
+    n = find(m, SN_OP_map_reduce);
     const sn_node *types[] = {n->result_type[0], find(m, SN_OP_reduce_sum)};
     n->result_type = types;
     expect(m, n, "(result 1)");
@@ -134,7 +134,7 @@ static void shape_of_node(void **state) {
     n->decomposition = NULL;
     expect(m, n, "has no decomposition");
     m = new_graph();
-    n = find(m, SN_OP_loops);
+    n = find(m, SN_OP_map_reduce);
     n->n_result = 1;
     expect(m, n, "wrong number of results");
     m = new_graph();
@@ -157,29 +157,29 @@ static void shape_of_node(void **state) {
 static void regions(void **state) {
     (void)state;
     sn_module *m = new_graph();
-    sn_node *n = find(m, SN_OP_loops), *x = find(m, SN_OP_add);
+    sn_node *n = find(m, SN_OP_map_reduce), *x = find(m, SN_OP_add);
     sn_region *body = (sn_region *)sn_attr_region(n, SN_A_body), good = *body;
     sn_node *open[] = {good.out[0], x};
     body->out = open;
     expect(m, n, "region that is not closed");
     m = new_graph();
-    n = find(m, SN_OP_loops);
+    n = find(m, SN_OP_map_reduce);
     body = (sn_region *)sn_attr_region(n, SN_A_body);
     body->n_arg = 0;
     expect(m, n, "region that is not closed");
     m = new_graph();
-    n = find(m, SN_OP_loops);
+    n = find(m, SN_OP_map_reduce);
     x = find(m, SN_OP_add);
     body = (sn_region *)sn_attr_region(n, SN_A_body);
     body->arg = &x;
     expect(m, n, "arguments are not numbered from 0");
     m = new_graph();
-    n = find(m, SN_OP_loops);
+    n = find(m, SN_OP_map_reduce);
     sn_attr none = SN_REG(body, NULL);
     n->attr = &none;
     expect(m, n, "empty region");
     m = new_graph();
-    n = find(m, SN_OP_loops);
+    n = find(m, SN_OP_map_reduce);
     body = (sn_region *)sn_attr_region(n, SN_A_body);
     body->n_out = 0;
     expect(m, n, "region without results");
@@ -196,7 +196,7 @@ static void entries(void **state) {
     sn_entry_tap(m, e, "t", sn_module_error_node(m));
     expect(m, NULL, "entry e: tap \"t\" is not a node");
     m = new_graph();
-    sn_node *n = find(m, SN_OP_loops);
+    sn_node *n = find(m, SN_OP_map_reduce);
     sn_entry_output(m, sn_entry_get(m, "e"), "z", n);
     expect(m, n, "several results");
     m = new_graph();

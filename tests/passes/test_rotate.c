@@ -74,7 +74,7 @@ static void expect_fused(sn_module *m, int gemms, int loops) {
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     assert_int_equal(count_turning(p, "gemm"), gemms);
-    assert_int_equal(count_turning(p, "loops"), loops);
+    assert_int_equal(count_turning(p, "map_reduce"), loops);
     expect_all_rows(m, p);
     sn_program_free(p);
 }

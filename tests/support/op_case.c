@@ -166,7 +166,7 @@ static const case_region add_softmax_body = {make_add_softmax, NULL},
 
 /* ---- the table ---- */
 
-void ref_loops_softmax(const ref_call *c);
+void ref_map_reduce_softmax(const ref_call *c);
 void ref_gemm(const ref_call *c);
 void ref_gate(const ref_call *c);
 void ref_exp_rows(const ref_call *c);

@@ -74,7 +74,7 @@ static void *row_data(void *ctx, const sn_node *leaf, const int64_t *symbol, siz
 /* A fused op must be computed by the kernel of its row. Row blocks are a loop over kernels. */
 static bool reaches_kernel(const op_case *row, const sn_program *p) {
     sn_op op = row->op == SN_OP_result ? row->of : row->op;
-    if (sn_ops[op].kind != SN_FUSED || op == SN_OP_chunks) return true;
+    if (sn_ops[op].kind != SN_FUSED || op == SN_OP_row_blocked) return true;
     for (int e = 0; e < p->n_entry; e++)
         for (int i = 0; i < p->entry[e].code.plan->n_step; i++)
             if (p->entry[e].code.plan->step[i].node->op == op) return true;

@@ -8,7 +8,7 @@
 
 #define COMP(name, ...) void ref_##name(const ref_call *c);
 #include "ir/ops.def"
-void ref_loops_softmax(const ref_call *c);
+void ref_map_reduce_softmax(const ref_call *c);
 void ref_gemm(const ref_call *c);
 void ref_gate(const ref_call *c);
 
@@ -482,7 +482,7 @@ void ref_dropout(const ref_call *c) {
 /* ---- the fused rows ---- */
 
 /* loops with the body softmax(x + y) on the last axis */
-void ref_loops_softmax(const ref_call *c) {
+void ref_map_reduce_softmax(const ref_call *c) {
     rows r = rows_of(c->in[0], c->in[0]->rank - 1);
     for (int64_t i = 0; i < r.count; i++) {
         double sum = 0, *y = c->out + i * r.size;

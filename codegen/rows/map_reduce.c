@@ -1,7 +1,7 @@
-/* loops.c: elementwise and row kernels. The threads share the rows of the domain. A row takes one
- * vector loop per stage; a stage ends with the row reductions that the next stage needs. Values that
- * a later stage needs again are recomputed if that is cheap, else cached in a row buffer, which
- * stays in L1. */
+/* map_reduce.c: elementwise and row kernels. The threads share the rows of the domain. A row takes
+ * one vector loop per stage; a stage ends with the row reductions that the next stage needs. Values
+ * that a later stage needs again are recomputed if that is cheap, else cached in a row buffer,
+ * which stays in L1. */
 #include "codegen/rows/body.h"
 
 #include <string.h>
@@ -321,7 +321,7 @@ static void set_indices(sn_body *b, em_val row) {
     }
 }
 
-static void emit_loops(em *e, const sn_kernel *k) {
+static void emit_map_reduce(em *e, const sn_kernel *k) {
     rows r = {.n_loop = 0};
     if (!make_plan(&r, e, k)) {
         sn_fail(&e->err, SN_ERR_INTERNAL, "%s", sn_module_error(k->m)->message);
@@ -355,7 +355,7 @@ static void emit_loops(em *e, const sn_kernel *k) {
     em_end_kernel(e);
 }
 
-static sn_dim loops_scratch(const sn_kernel *k, const sn_target *t) {
+static sn_dim map_reduce_scratch(const sn_kernel *k, const sn_target *t) {
     (void)t;
     rows r = {.n_loop = 0};
     if (!make_plan(&r, NULL, k)) return 0;
@@ -363,4 +363,4 @@ static sn_dim loops_scratch(const sn_kernel *k, const sn_target *t) {
     return sn_dim_mul(k->m, row, (int64_t)(r.b.n_cache * (int)sn_dtype_size(k->compute)));
 }
 
-const sn_family sn_family_loops = {.emit = emit_loops, .scratch = loops_scratch};
+const sn_family sn_family_map_reduce = {.emit = emit_map_reduce, .scratch = map_reduce_scratch};

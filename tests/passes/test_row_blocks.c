@@ -189,7 +189,7 @@ static void less_memory(void **state) {
     (void)state;
     run whole, less;
     static const int64_t large[] = {MOST_B, MOST_T}, small[] = {1, 8};
-    open_run(&whole, &spellings[0], (sn_options){.level = 4, .threads = 1, .passes = "-chunk"});
+    open_run(&whole, &spellings[0], (sn_options){.level = 4, .threads = 1, .passes = "-row_block"});
     open_run(&less, &spellings[0], (sn_options){.level = 4, .threads = 1});
     int64_t rows = (int64_t)MOST_B * MOST_T * V * 4, turn = (int64_t)TURN * V * 4;
     assert_true(sn_plan_arena(plan_of(&whole), large) >= rows);
@@ -206,13 +206,13 @@ static void less_memory(void **state) {
 static void single_turn(void **state) {
     (void)state;
     run whole, less;
-    open_run(&whole, &spellings[1], (sn_options){.level = 4, .threads = 1, .passes = "-chunk"});
+    open_run(&whole, &spellings[1], (sn_options){.level = 4, .threads = 1, .passes = "-row_block"});
     open_run(&less, &spellings[1], (sn_options){.level = 4, .threads = 1});
     int single = 0, several = 0;
     for (int i = 0; i < plan_of(&less)->n_step; i++) {
         const sn_step *s = &plan_of(&less)->step[i];
-        single += s->turn == SN_TURN_SINGLE && s->node->op == SN_OP_gemm;
-        several += s->turn == SN_TURN_SEVERAL && s->node->op == SN_OP_loops;
+        single += s->iteration == SN_ITER_SINGLE && s->node->op == SN_OP_gemm;
+        several += s->iteration == SN_ITER_SEVERAL && s->node->op == SN_OP_map_reduce;
     }
     assert_int_equal(single, 1);
     assert_int_equal(several, 1);
@@ -232,8 +232,8 @@ static void single_turn_sums(void **state) {
     int products = 0, ends = 0;
     for (int i = 0; i < plan_of(&r)->n_step; i++) {
         const sn_step *s = &plan_of(&r)->step[i];
-        products += s->turn == SN_TURN_SINGLE && s->node->op == SN_OP_gemm && s->n_out == 2;
-        ends += s->turn == SN_TURN_SINGLE && s->node->op == SN_OP_loops;
+        products += s->iteration == SN_ITER_SINGLE && s->node->op == SN_OP_gemm && s->n_out == 2;
+        ends += s->iteration == SN_ITER_SINGLE && s->node->op == SN_OP_map_reduce;
     }
     assert_int_equal(products, 1);
     assert_int_equal(ends, 1);
@@ -353,7 +353,7 @@ static void only_where_it_can(void **state) {
     assert_true(loops(k, (sn_options){.level = 3}));
     assert_false(loops(k, (sn_options){.level = 2}));
     assert_false(loops(k, (sn_options){.level = 4, .check_nan = true}));
-    assert_false(loops(k, (sn_options){.level = 4, .passes = "-chunk"}));
+    assert_false(loops(k, (sn_options){.level = 4, .passes = "-row_block"}));
     k.whole = true;
     assert_false(loops(k, (sn_options){.level = 4}));
 }

@@ -1,4 +1,4 @@
-/* narrow.c: stores in bf16 what the forward part of a training step keeps for its backward part
+/* store_bf16.c: stores in bf16 what the forward part of a training step keeps for its backward part
  * (option `precision`); sums, weights and optimizer states stay f32.
  *
  * Requires fused nodes, native or oneDNN's (after choose), because only those determine what is
@@ -162,7 +162,7 @@ static void widen_parts(int n, sn_node **in) {
     for (int i = 0; differ && i < n; i++) {
         if (in[i]->dtype == SN_F32) continue;
         sn_node *x = in[i], *y = sn_b_cast(x, SN_F32);
-        in[i] = sn_node_new(x->m, SN_OP_loops, 1, &x,
+        in[i] = sn_node_new(x->m, SN_OP_map_reduce, 1, &x,
                             SN_ATTRS(SN_REG(body, sn_region_extract(x->m, 1, &x, 1, &y))));
     }
 }
@@ -209,7 +209,7 @@ static int narrow_entry(sn_module *m, sn_entry *e, const sn_node *loss) {
     return w.count;
 }
 
-int sn_pass_narrow(sn_passes *p) {
+int sn_pass_store_bf16(sn_passes *p) {
     sn_loc loc = sn_module_loc(p->m);
     int count = 0;
     if (!p->o.precision) return 0;

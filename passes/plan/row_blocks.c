@@ -1,6 +1,6 @@
-/* chunks.c: see chunks.h. Tensors of the body without other readers have room for one block of rows
- * only. */
-#include "passes/plan/chunks.h"
+/* row_blocks.c: see row_blocks.h. Tensors of the body without other readers have room for one block
+ * of rows only. */
+#include "passes/plan/row_blocks.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
 #include "passes/plan/in_place.h"
@@ -17,7 +17,7 @@ static sn_region *sum_of_two(sn_module *m, sn_dtype t, int rank, const sn_dim *s
     return sn_region_new(m, 2, arg, 1, &sum);
 }
 
-sn_node *sn_chunks_add_product(sn_node *gemm) {
+sn_node *sn_row_blocks_add_product(sn_node *gemm) {
     sn_module *m = gemm->m;
     sn_node **in = sn_arena_alloc(m, sizeof *in * (size_t)(gemm->n_in + 1));
     sn_attr *attr = sn_arena_alloc(m, sizeof *attr * (size_t)(gemm->n_attr + 1));
@@ -29,12 +29,12 @@ sn_node *sn_chunks_add_product(sn_node *gemm) {
     return sn_node_new(m, SN_OP_gemm, gemm->n_in + 1, in, gemm->n_attr + 1, attr);
 }
 
-sn_node *sn_chunks_add(sn_module *m, const sn_view *type) {
+sn_node *sn_row_blocks_add(sn_module *m, const sn_view *type) {
     sn_node *x = sn_node_new(m, SN_OP_input, 0, NULL,
                              SN_ATTRS(SN_STR(name, "sum"), SN_INT(dtype, type->dtype),
                                       SN_LIST(shape, type->rank, type->shape)));
     sn_region *body = sum_of_two(m, type->dtype, type->rank, type->shape);
-    return sn_node_new(m, SN_OP_loops, 2, (sn_node *[]){x, x}, SN_ATTRS(SN_REG(body, body)));
+    return sn_node_new(m, SN_OP_map_reduce, 2, (sn_node *[]){x, x}, SN_ATTRS(SN_REG(body, body)));
 }
 
 /* Whether n is a result of the body and a reduction along rows that nothing in the body reads. */
@@ -67,7 +67,7 @@ static bool fits_epilogue(const sn_node *gemm, const sn_node *taker) {
     return true;
 }
 
-sn_node *sn_chunks_epilogue(const sn_node *gemm, const sn_node *taker, int i) {
+sn_node *sn_row_blocks_epilogue(const sn_node *gemm, const sn_node *taker, int i) {
     sn_module *m = gemm->m;
     const sn_region *body = sn_attr_region(taker, SN_A_body);
     if (gemm->rank != 2 || !fits_epilogue(gemm, taker)) return NULL;
@@ -92,7 +92,7 @@ sn_node *sn_chunks_epilogue(const sn_node *gemm, const sn_node *taker, int i) {
     return sn_node_new(m, SN_OP_gemm, n_in, in, gemm->n_attr + 1, attr);
 }
 
-sn_node *sn_chunks_end_sums(const sn_node *panels, sn_op op) {
+sn_node *sn_row_blocks_end_sums(const sn_node *panels, sn_op op) {
     const int64_t first = 0;
     const sn_dim shape[] = {panels->shape[1], panels->shape[0]};
     sn_node *x = sn_node_new(
@@ -101,13 +101,13 @@ sn_node *sn_chunks_end_sums(const sn_node *panels, sn_op op) {
     sn_node *arg = sn_arg(panels->m, 0, (sn_dtype)panels->dtype, 2, shape);
     sn_node *sum = sn_b_reduce(op, arg, 1, &first);
     sn_region *body = sn_region_new(panels->m, 1, &arg, 1, &sum);
-    return sn_node_new(panels->m, SN_OP_loops, 1, &x, SN_ATTRS(SN_REG(body, body)));
+    return sn_node_new(panels->m, SN_OP_map_reduce, 1, &x, SN_ATTRS(SN_REG(body, body)));
 }
 
-sn_step *sn_chunks_product(const sn_step *whole, int index) {
+sn_step *sn_row_blocks_product(const sn_step *whole, int index) {
     for (int i = 0; i < whole->n_inner; i++) {
         sn_step *s = &whole->inner[i];
-        if (s->turn == SN_TURN_FIRST && sn_kernel_of(s->node)->contraction &&
+        if (s->iteration == SN_ITER_FIRST && sn_kernel_of(s->node)->contraction &&
             s->out[0].buffer == whole->n_in + index)
             return s;
     }
@@ -153,7 +153,7 @@ static bool may_overwrite(const body *b, int at, int i, int o) {
 static void overwrite(const body *b) {
     for (int at = b->first; at < b->p->n_step; at++) {
         const sn_step *s = &b->p->step[at];
-        for (int o = 0; s->node->op == SN_OP_loops && o < s->n_out; o++)
+        for (int o = 0; s->node->op == SN_OP_map_reduce && o < s->n_out; o++)
             for (int i = 0; i < s->n_in; i++) {
                 if (!may_overwrite(b, at, i, o)) continue;
                 int old = s->out[o].buffer, new = s->in[i].buffer;
@@ -191,7 +191,7 @@ static int place_of(sn_plan *p, sn_step *whole, int buffer, bool made) {
         if (whole->out[i].buffer == buffer) return whole->n_in + i;
     if (!made) {
         sn_module_fail(p->m, SN_ERR_INTERNAL,
-                       "chunks: a kernel reads something that is not an operand");
+                       "row_blocked: a kernel reads something that is not an operand");
         return 0;
     }
     whole->out[whole->n_out++] = (sn_view){
@@ -199,7 +199,8 @@ static int place_of(sn_plan *p, sn_step *whole, int buffer, bool made) {
     return whole->n_in + whole->n_out - 1;
 }
 
-sn_step sn_chunks_fold(sn_plan *p, sn_node *n, int first, int first_buffer, const sn_view *result) {
+sn_step sn_row_blocks_fold(sn_plan *p, sn_node *n, int first, int first_buffer,
+                           const sn_view *result) {
     sn_module *m = p->m;
     sn_dim rows = sn_attr_get(n, SN_A_dim)->i, each;
     const body b = {p, first, first_buffer, n->n_result, result};
@@ -220,7 +221,7 @@ sn_step sn_chunks_fold(sn_plan *p, sn_node *n, int first, int first_buffer, cons
         }
     for (int k = first_buffer; k < p->n_buffer; k++)
         if (is_local(&b, k) && sn_dim_div(m, p->buffer[k].count, rows, &each))
-            p->buffer[k].most = sn_dim_mul(m, each, most);
+            p->buffer[k].max_count = sn_dim_mul(m, each, most);
     whole.inner = sn_arena_alloc(m, sizeof *whole.inner * (size_t)(whole.n_inner + 1));
     for (int i = 0; i < whole.n_inner; i++) {
         sn_step *t = &whole.inner[i];
@@ -229,7 +230,7 @@ sn_step sn_chunks_fold(sn_plan *p, sn_node *n, int first, int first_buffer, cons
         t->out = views_for(m, t->n_out, t->out);
         for (int k = 0; k < t->n_in + t->n_out; k++) {
             sn_view *v = k < t->n_in ? &t->in[k] : &t->out[k - t->n_in];
-            if (!p->buffer[v->buffer].most) v->advance = step_of_rows(v, rows);
+            if (!p->buffer[v->buffer].max_count) v->row_stride = step_of_rows(v, rows);
             v->buffer = place_of(p, &whole, v->buffer, v->buffer >= first_buffer);
         }
     }
@@ -252,7 +253,7 @@ static void unfold_step(sn_plan *p, const sn_step *whole, sn_step *to) {
     }
 }
 
-void sn_chunks_unfold(sn_plan *p) {
+void sn_row_blocks_unfold(sn_plan *p) {
     int n_step = p->n_step, n_loop = 0, at = 0;
     for (int i = 0; i < p->n_step; i++) {
         n_loop += p->step[i].inner != NULL;
@@ -271,30 +272,30 @@ void sn_chunks_unfold(sn_plan *p) {
         p->loop[p->n_loop++] = (sn_row_loop){.first = at,
                                              .last = at + s->n_inner,
                                              .rows = sn_attr_get(s->node, SN_A_dim)->i,
-                                             .most = sn_attr_int(s->node, SN_A_rows, 1)};
+                                             .block_rows = sn_attr_int(s->node, SN_A_rows, 1)};
         at += s->n_inner;
     }
     p->step = step;
     p->n_step = at;
 }
 
-const sn_row_loop *sn_chunks_loop(const sn_plan *p, int i) {
+const sn_row_loop *sn_row_blocks_loop(const sn_plan *p, int i) {
     for (int k = 0; k < p->n_loop; k++)
         if (i >= p->loop[k].first && i < p->loop[k].last) return &p->loop[k];
     return NULL;
 }
 
-const char *sn_chunks_turn(sn_turn t) {
-    static const char *const words[] = {[SN_TURN_EACH] = "",
-                                        [SN_TURN_FIRST] = ", first iteration",
-                                        [SN_TURN_LATER] = ", later iterations",
-                                        [SN_TURN_SINGLE] = ", if there was one iteration",
-                                        [SN_TURN_SEVERAL] = ", if there were several iterations"};
+const char *sn_row_blocks_iteration(sn_iteration t) {
+    static const char *const words[] = {[SN_ITER_EACH] = "",
+                                        [SN_ITER_FIRST] = ", first iteration",
+                                        [SN_ITER_LATER] = ", later iterations",
+                                        [SN_ITER_SINGLE] = ", if there was one iteration",
+                                        [SN_ITER_SEVERAL] = ", if there were several iterations"};
     return words[t];
 }
 
 int64_t sn_buffer_elements(sn_module *m, const sn_buffer *b, const int64_t *symbol) {
-    int64_t n = sn_dim_eval(m, b->count, symbol), most = sn_dim_eval(m, b->most, symbol);
-    if (b->rows && sn_dim_eval(m, b->rows, symbol) <= b->beyond) return 0;
-    return b->most && most < n ? most : n;
+    int64_t n = sn_dim_eval(m, b->count, symbol), most = sn_dim_eval(m, b->max_count, symbol);
+    if (b->rows && sn_dim_eval(m, b->rows, symbol) <= b->row_limit) return 0;
+    return b->max_count && most < n ? most : n;
 }

@@ -1,9 +1,9 @@
-/* chunk.c: row blocking: a product with a very wide result (logits), the row-wise operations on it
- * (the loss and its gradient) and the products that consume those run for a limited number of rows
- * at a time, so that the wide tensors are never fully materialised.
+/* row_block.c: row blocking: a product with a very wide result (logits), the row-wise operations on
+ * it (the loss and its gradient) and the products that consume those run for a limited number of
+ * rows at a time, so that the wide tensors are never fully materialised.
  *
  * Requires primitives only. Keeps values up to the order of sums over rows. The chain becomes one
- * `chunks` node, in whose body the rows are one first axis; fuse.c makes kernels of the body.
+ * `row_blocked` node, in whose body the rows are one first axis; fuse.c makes kernels of the body.
  * Terminates: every round handles one product that no later round sees. */
 #include "passes/graph_util.h"
 #include "passes/passes.h"
@@ -40,7 +40,7 @@ typedef struct chunker {
     sn_node *dot;
     int lead; /* row axes */
     sn_dim rows, columns;
-    /* [n_arg] operands of the chunks node, and the corresponding arguments in the body */
+    /* [n_arg] operands of the row_blocked node, and the corresponding arguments in the body */
     sn_node **operand, **arg;
     int n_arg, cap_arg;
     bool reduces, ends;
@@ -259,7 +259,7 @@ static int64_t rows_at_a_time(const chunker *c) {
     return n < LEAST_ROWS ? LEAST_ROWS : n > MOST_ROWS ? MOST_ROWS : n;
 }
 
-/* Replaces the chain's ends by the chunks node. False: not possible. */
+/* Replaces the chain's ends by the row_blocked node. False: not possible. */
 static bool replace_ends(chunker *c) {
     sn_node *old[SN_MAX_RESULTS], *out[SN_MAX_RESULTS];
     int n = 0;
@@ -278,7 +278,7 @@ static bool replace_ends(chunker *c) {
     sn_region *body = sn_region_new(c->m, c->n_arg, c->arg, n, out);
     sn_module_set_loc(c->m, c->dot->loc);
     sn_node *all = sn_node_new(
-        c->m, SN_OP_chunks, c->n_arg, c->operand,
+        c->m, SN_OP_row_blocked, c->n_arg, c->operand,
         SN_ATTRS(SN_INT(dim, c->rows), SN_REG(body, body), SN_INT(rows, rows_at_a_time(c))));
     for (int i = 0; i < n; i++)
         c->made[old[i]->id] = sn_b_reshape(sn_b_result(all, i), old[i]->rank, old[i]->shape);
@@ -320,29 +320,29 @@ static bool take(chunker *c, sn_node *start) {
     sn_dim_print(c->m, c->columns, columns, sizeof columns);
     if (c->why || !replace_ends(c)) {
         if (c->why)
-            sn_remark_add(c->p, "chunk", start, false,
+            sn_remark_add(c->p, "row_block", start, false,
                           "its %s columns are materialised as a whole, not in row blocks: %s",
                           columns, c->why);
         return false;
     }
     rebuild(c);
-    sn_remark_add(c->p, "chunk", start, false,
+    sn_remark_add(c->p, "row_block", start, false,
                   "its %s columns and what depends on them are computed for %lld rows at a time",
                   columns, (long long)rows_at_a_time(c));
     return true;
 }
 
-static bool chunk_entry(sn_passes *p, sn_entry *e) {
+static bool block_entry(sn_passes *p, sn_entry *e) {
     chunker c = {.p = p, .m = p->m, .e = e, .order = sn_entry_topo(p->m, e)};
     for (int i = 0; i < c.order.n; i++)
         if (take(&c, c.order.node[i])) return true;
     return false;
 }
 
-int sn_pass_chunk(sn_passes *p) {
+int sn_pass_row_block(sn_passes *p) {
     int n = 0;
     if (sn_primitive_wanted(p)) return 0;
     for (int i = 0; i < sn_entry_count(p->m) && !sn_module_error(p->m)->code; i++)
-        while (chunk_entry(p, sn_entry_at(p->m, i))) n++;
+        while (block_entry(p, sn_entry_at(p->m, i))) n++;
     return n;
 }
