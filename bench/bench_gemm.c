@@ -4,7 +4,7 @@
 #include "bench/probe.h"
 #include "codegen/gemm/gemm.h"
 #include "codegen/jit/jit.h"
-#include "codegen/onednn/onednn.h"
+#include "codegen/backend.h"
 #include "codegen/emit/vmath.h"
 #include "runtime/clock.h"
 #include "runtime/memory.h"
@@ -43,8 +43,9 @@ typedef struct bench {
     sn_target target;
     sn_jit *jit;
     sn_kernel_fn *run, *pack;
-    sn_dnnl *dnnl; /* NULL: none */
-    sn_dnnl_matmul product;
+    const sn_backend *library; /* NULL: none */
+    void *dnnl;                /* its state */
+    sn_matmul product;
 } bench;
 
 static void *allocate(size_t bytes, sn_error *err) {
@@ -156,7 +157,7 @@ static void release(bench *b) {
     void *const all[] = {b->a, b->b, b->c, b->c_dnnl, b->bias, b->panels, b->packed, b->scratch};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     sn_jit_destroy(b->jit);
-    sn_dnnl_destroy(b->dnnl);
+    if (b->dnnl) b->library->close(b->dnnl);
 }
 
 static bool set_up(bench *b, double *compile_ms, sn_error *err) {
@@ -183,26 +184,28 @@ static bool set_up(bench *b, double *compile_ms, sn_error *err) {
     for (int i = 0; i < b->copies; i++)
         run_kernel(b, b->pack, (void *[]){b->b, b->panels + b->panel_bytes * (size_t)i}, NULL);
 
-    b->product = (sn_dnnl_matmul){.m = s.m,
-                                  .n = s.n,
-                                  .k = s.k,
-                                  .a_row = s.k,
-                                  .a_col = 1,
-                                  .b_row = s.n,
-                                  .b_col = 1,
-                                  .c_row = s.n,
-                                  .c_col = 1,
-                                  .packed = 1};
-    b->dnnl = sn_dnnl_create(NULL);
+    b->product = (sn_matmul){.m = s.m,
+                             .n = s.n,
+                             .k = s.k,
+                             .a_row = s.k,
+                             .a_col = 1,
+                             .b_row = s.n,
+                             .b_col = 1,
+                             .c_row = s.n,
+                             .c_col = 1,
+                             .packed = 1};
+    b->library = sn_backend_library();
+    if (b->library && b->library->gemm) b->dnnl = b->library->open(NULL);
     if (!b->dnnl) return true;
     omp_set_num_threads(b->threads);
-    int64_t bytes = sn_dnnl_packed_bytes(b->dnnl, &b->product, err);
+    int64_t bytes = b->library->gemm->packed_bytes(b->dnnl, &b->product, err);
     if (bytes < 0) return false;
     b->packed_bytes = ((size_t)bytes + 63) / 64 * 64;
     b->packed = allocate(b->packed_bytes * (size_t)b->copies, err);
     if (!b->packed) return false;
     for (int i = 0; i < b->copies; i++)
-        if (!sn_dnnl_pack(b->dnnl, &b->product, b->b, b->packed + b->packed_bytes * (size_t)i, err))
+        if (!b->library->gemm->pack(b->dnnl, &b->product, b->b,
+                                    b->packed + b->packed_bytes * (size_t)i, err))
             return false;
     return true;
 }
@@ -220,11 +223,11 @@ static double time_own(const bench *b) {
 }
 
 static bool time_dnnl(const bench *b, double *seconds, sn_error *err) {
-    bool ok = sn_dnnl_run_matmul(b->dnnl, &b->product, b->a, b->packed, NULL, b->c_dnnl, err);
+    bool ok = b->library->gemm->run(b->dnnl, &b->product, b->a, b->packed, NULL, b->c_dnnl, err);
     double start = sn_clock();
     for (int i = 0; i < b->repeats && ok; i++) {
         const char *w = b->packed + b->packed_bytes * (size_t)((i + 1) % b->copies);
-        ok = sn_dnnl_run_matmul(b->dnnl, &b->product, b->a, w, NULL, b->c_dnnl, err);
+        ok = b->library->gemm->run(b->dnnl, &b->product, b->a, w, NULL, b->c_dnnl, err);
     }
     *seconds = (sn_clock() - start) / b->repeats;
     return ok;

@@ -2,7 +2,7 @@
 #include "bench/benches.h"
 #include "bench/graph_case.h"
 #include "bench/probe.h"
-#include "codegen/onednn/onednn.h"
+#include "codegen/backend.h"
 #include "runtime/clock.h"
 #include "runtime/memory.h"
 
@@ -65,8 +65,9 @@ static sn_module *build(const void *spec, sn_error *err) {
 /* ---- oneDNN with packed weights ---- */
 
 typedef struct rival {
-    sn_dnnl *dnnl;
-    sn_dnnl_matmul s;
+    const sn_backend *library;
+    void *dnnl; /* its state */
+    sn_matmul s;
     float *x, *y;
     char *packed;
     size_t bytes;
@@ -74,7 +75,7 @@ typedef struct rival {
 } rival;
 
 static void close_rival(rival *r) {
-    if (r->dnnl) sn_dnnl_destroy(r->dnnl);
+    if (r->dnnl) r->library->close(r->dnnl);
     free(r->x);
     free(r->y);
     free(r->packed);
@@ -92,8 +93,11 @@ static bool open_rival(rival *r, const product *p, sn_error *err) {
                        .c_row = p->n,
                        .c_col = 1,
                        .packed = 1}};
-    r->dnnl = sn_dnnl_create(err);
-    int64_t bytes = r->dnnl ? sn_dnnl_packed_bytes(r->dnnl, &r->s, err) : -1;
+    r->library = sn_backend_library();
+    if (!r->library)
+        return sn_fail(err, SN_ERR_TARGET, "this build has no library to compare with");
+    r->dnnl = r->library->open(err);
+    int64_t bytes = r->dnnl ? r->library->gemm->packed_bytes(r->dnnl, &r->s, err) : -1;
     if (bytes < 0) return false;
     size_t weights = (size_t)(p->n * p->k) * sizeof(float);
     r->bytes = ((size_t)bytes + 63) / 64 * 64;
@@ -106,7 +110,7 @@ static bool open_rival(rival *r, const product *p, sn_error *err) {
     for (int64_t i = 0; ok && i < p->n * p->k; i++) w[i] = (float)(i * 7919 % 1000) / 1000 - 0.5f;
     for (int64_t i = 0; ok && i < p->m * p->k; i++) r->x[i] = (float)(i % 997) / 997 - 0.5f;
     for (int64_t i = 0; ok && i < p->copies; i++)
-        ok = sn_dnnl_pack(r->dnnl, &r->s, w, r->packed + r->bytes * (size_t)i, err);
+        ok = r->library->gemm->pack(r->dnnl, &r->s, w, r->packed + r->bytes * (size_t)i, err);
     free(w);
     return ok;
 }
@@ -117,8 +121,8 @@ static bool time_rival(void *ctx, int repeats, double *seconds, sn_error *err) {
     for (int i = -1; i < repeats; i++) {
         if (i == 0) start = sn_clock();
         for (int64_t j = 0; j < r->copies; j++)
-            if (!sn_dnnl_run_matmul(r->dnnl, &r->s, r->x, r->packed + r->bytes * (size_t)j, NULL,
-                                    r->y, err))
+            if (!r->library->gemm->run(r->dnnl, &r->s, r->x, r->packed + r->bytes * (size_t)j, NULL,
+                                       r->y, err))
                 return false;
     }
     *seconds = (sn_clock() - start) / repeats;
@@ -164,7 +168,8 @@ static bool run_product(const sn_bench_options *o, product p, sn_bench_report *o
                           .rel_rms = NAN,
                           .max_ulp = NAN,
                           .max_rel = NAN};
-    snprintf(e.setup, sizeof e.setup, "oneDNN %s, weights in oneDNN's layout", sn_dnnl_version());
+    snprintf(e.setup, sizeof e.setup, "oneDNN %s, weights in oneDNN's layout",
+             sn_backend_library_version());
     bool ok = sn_bench_graph_run(o, &g, request, &e, has, out, err);
     close_rival(&r);
     if (ok && o->direct) ok = sn_bench_gemm_direct(o, p.m, p.n, p.k, out, err);

@@ -152,9 +152,9 @@ def measure(sinter, run, rounds):
 
 def finder(records, name, shape):
     """A function that finds the record of a back end or peer; default: Sinter's."""
-    def of(backend="own", level=4, name=name):
+    def of(backend="native", level=4, name=name):
         for r in records:
-            ours = r["backend"] != "own" or r["level"] == level
+            ours = r["backend"] != "native" or r["level"] == level
             if r["name"] == name and r["shape"] == shape and r["backend"] == backend and ours:
                 return r
         raise LookupError

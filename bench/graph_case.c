@@ -454,7 +454,7 @@ static void show_tuning(void *ctx, const char *line) {
  * beside one that does not. */
 static const struct back_end {
     const char *name, *tuned;
-} back_ends[] = {{"own", "own-tuned"}, {"onednn", NULL}, {"auto", "auto-tuned"}};
+} back_ends[] = {{"native", "native-tuned"}, {"onednn", NULL}, {"auto", "auto-tuned"}};
 
 static bool add_variant(graph_case *c, int level, const struct back_end *b, bool tuned,
                         sn_error *err) {

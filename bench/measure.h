@@ -25,7 +25,7 @@ typedef struct sn_bench_record {
     char kind[16];    /* "gemm", "kernel", "attention", "model", "roofline" */
     char name[48];    /* "layer_norm", "attention causal", "gpt2 forward" */
     char shape[64];   /* "1024x768" */
-    char backend[24]; /* "own", "onednn", "auto", or a peer */
+    char backend[24]; /* "native", "onednn", "auto", or a peer */
     char dtype[8];
     char setup[SN_BENCH_SETUP]; /* configuration (peers) */
     int level;                  /* fusion level; -1: a peer, or a probe */

@@ -1,7 +1,7 @@
 /* report.c: records as a table and as JSON lines. */
 #include "bench/measure.h"
 #include "bench/probe.h"
-#include "codegen/onednn/onednn.h"
+#include "codegen/backend.h"
 #include "runtime/file.h"
 
 #include <cJSON.h>
@@ -218,7 +218,7 @@ static cJSON *machine_json(const sn_bench_report *r, const sn_bench_options *o) 
     cJSON_AddNumberToObject(j, "rounds", o->rounds);
     cJSON_AddNumberToObject(j, "seconds", o->seconds);
     cJSON_AddStringToObject(j, "target", o->target ? o->target : "native");
-    cJSON_AddStringToObject(j, "onednn", sn_dnnl_version());
+    cJSON_AddStringToObject(j, "onednn", sn_backend_library_version());
     add_number(j, "others_pct", r->others >= 0 ? r->others : NAN);
     add_number(j, "stolen_pct", r->stolen >= 0 ? r->stolen : NAN);
     cJSON *notes = cJSON_AddArrayToObject(j, "notes");

@@ -21,7 +21,7 @@
 enum { ALIGN = 64, ROW_UNIT = 16 /* rows of an iteration; divides every limit of a loop */ };
 
 bool sn_step_is_extern(const sn_step *s) {
-    return !strcmp(sn_attr_str(s->node, SN_A_backend, "own"), "onednn");
+    return sn_attr_get(s->node, SN_A_backend) != NULL;
 }
 
 bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget,

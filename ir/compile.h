@@ -25,7 +25,7 @@ typedef struct sn_session sn_session;
 typedef struct sn_options {
     int level;           /* fusion level 0 to 4; -1: the default, 4 */
     int threads;         /* 0: the number of CPUs available to the process */
-    const char *backend; /* "auto" (or NULL), "own", "onednn" */
+    const char *backend; /* "auto" (or NULL), "native", "onednn" */
     const char *target;  /* NULL: this CPU; or a name such as "x86-64-v3" */
     /* storage type of constant matrices: "f32" (or NULL), "bf16", "int8", "int4" */
     const char *weights;

@@ -1,40 +1,40 @@
-/* choice.h: where one result has several right kernels: own code or a primitive, one kernel or its
- * parts. expand and fuse ask here; the answer is the cost model's, or that of a chooser who has
- * measured. One answer for equal structures. */
+/* choice.h: which of several correct kernels computes a product or composite: the native one with
+ * all that can be fused into it, native ones unfused, or a library's. expand and fuse ask here. The
+ * cost model chooses, or a chooser that has measured. Equal structures have one choice. */
 #ifndef SN_CHOICE_H
 #define SN_CHOICE_H
 
 #include "passes/passes.h"
 
-typedef enum sn_answer {
-    SN_CHOOSE_FUSED,    /* own code, one kernel for all that can be in it */
-    SN_CHOOSE_APART,    /* own code: the product alone, or attention by its parts */
-    SN_CHOOSE_PRIMITIVE /* oneDNN's */
-} sn_answer;
-extern const char *const sn_answer_names[3];
+typedef enum sn_candidate {
+    SN_CHOOSE_FUSED,   /* native, one kernel for all that it can hold */
+    SN_CHOOSE_UNFUSED, /* native: the product alone, or attention as several kernels */
+    SN_CHOOSE_LIBRARY  /* a library's */
+} sn_candidate;
+extern const char *const sn_candidate_names[3];
 
-/* A structure with more than one right kernel. */
-typedef struct sn_question {
-    const sn_node *node; /* the product or composite on operands of its own: equal for equal
-                            structures, its hash is an identity */
-    unsigned allowed;    /* bits of answers */
-    sn_answer model;     /* the cost model's answer, */
+/* A structure that several kernels can compute. */
+typedef struct sn_choice {
+    const sn_node *node; /* the product or composite on placeholders: equal for equal structures,
+                            its hash is an identity */
+    unsigned candidates; /* bits of sn_candidate */
+    sn_candidate model;  /* what the cost model chooses, */
     const char *why;     /* and its reason; a chooser may replace both */
-    sn_answer answer;
-    /* The first place of it in the module: results, and the nodes that belong to it. */
+    sn_candidate chosen;
+    /* Its first occurrence in the module: results, and the nodes that belong to it. */
     int n_out, n_member;
     sn_node *const *out, *const *member;
-} sn_question;
+} sn_choice;
 
-/* Somebody who knows better than the model: sets answer and why if so. */
+/* Overrides the model by measurements: sets `chosen` and `why` if it knows. */
 typedef struct sn_chooser {
-    void (*ask)(void *ctx, sn_question *q);
+    void (*ask)(void *ctx, sn_choice *q);
     void *ctx;
 } sn_chooser;
 
 /* For a product (dot, or the gemm node made of it) and for a composite. */
-sn_answer sn_choose(sn_passes *p, const sn_node *n);
-/* Tells where the question of this dot is met: the results and members of its group. */
+sn_candidate sn_choose(sn_passes *p, const sn_node *n);
+/* Records where this dot occurs: the results and members of its group. */
 void sn_choice_sample(sn_passes *p, const sn_node *dot, int n_out, sn_node *const *out,
                       int n_member, sn_node *const *member);
 

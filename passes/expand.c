@@ -3,11 +3,11 @@
  * Requires nothing. Keeps values. Breaks: no COMP node is left. Records the composite that each new
  * node came from (p->origin): a level that does not fuse across the user's operations still makes
  * one kernel per composite. */
+#include "passes/backend.h"
 #include "passes/choice.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
 #include "passes/passes.h"
-#include "passes/primitive.h"
 
 #include <string.h>
 
@@ -212,11 +212,11 @@ static sn_node *(*const kernels[SN_OP_COUNT])(sn_passes *p, sn_node *n) = {
 
 static bool has_kernel(sn_passes *p, const sn_node *n) {
     return kernels[n->op] && sn_level_reaches(p->o.level, sn_kernels[SN_KERNEL_flash].level) &&
-           strcmp(p->o.backend, "onednn") && flash_fits(n) && sn_choose(p, n) == SN_CHOOSE_FUSED;
+           !sn_backend_wanted(p) && flash_fits(n) && sn_choose(p, n) == SN_CHOOSE_FUSED;
 }
 
 static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t origin) {
-    sn_node *whole = sn_choose(p, n) == SN_CHOOSE_PRIMITIVE ? sn_primitive_of(p, n) : NULL;
+    sn_node *whole = sn_choose(p, n) == SN_CHOOSE_LIBRARY ? sn_backend_primitive(p, n) : NULL;
     if (whole) return whole;
     if (has_kernel(p, n)) return kernels[n->op](p, n);
     if (!origin && !kernels[n->op]) origin = n->id + 1;

@@ -5,12 +5,12 @@
  * between kernels). Otherwise it starts a new group. Nodes that cost nothing to recompute (index
  * arithmetic of masks, constants) belong to no group: every kernel that uses them recomputes
  * them. */
+#include "passes/backend.h"
 #include "passes/fuse_groups.h"
 #include "passes/choice.h"
 #include "passes/fuse_halves.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
-#include "passes/primitive.h"
 #include "passes/row_sums.h"
 
 #include <stdlib.h>
@@ -180,7 +180,7 @@ static int new_group(sn_grouping *g, sn_group_kind kind, sn_node *n) {
 
 bool sn_group_packs(const sn_grouping *g, const sn_node *dot) {
     const sn_attr *batch = sn_attr_get(dot, SN_A_batch_b);
-    if (sn_choose(g->p, dot) == SN_CHOOSE_PRIMITIVE) return false;
+    if (sn_choose(g->p, dot) == SN_CHOOSE_LIBRARY) return false;
     return g->p->o.constant_params && (!batch || !batch->n) &&
            sn_kernels[SN_KERNEL_gemm].computes_in >> dot->dtype & 1 &&
            sn_static_shape(dot->in[1]) && sn_from_params_only(dot->in[1]);
@@ -214,9 +214,9 @@ bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_no
 /* A reduction over panels of columns belongs to a product if its operand does. */
 static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node *n) {
     const sn_node *dot = k->member[0];
-    sn_answer answer = sn_choose(g->p, dot);
-    if (answer == SN_CHOOSE_APART) return false;
-    if (answer == SN_CHOOSE_PRIMITIVE) return k->n_member == 1 && sn_primitive_bias(dot, n);
+    sn_candidate answer = sn_choose(g->p, dot);
+    if (answer == SN_CHOOSE_UNFUSED) return false;
+    if (answer == SN_CHOOSE_LIBRARY) return k->n_member == 1 && g->p->o.library->epilogue(dot, n);
     if (n->rank != k->rank) return false;
     for (int i = 0; i < k->rank; i++)
         if (n->shape[i] != k->domain[i]) return false;

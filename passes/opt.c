@@ -13,7 +13,7 @@ bool sn_opt(const char *text, const char *file, const char *passes, const char *
     if (!m) return false;
     sn_module_set_raw(m, false);
     sn_pass_options o = {.level = SN_LEVEL_HIGHEST,
-                         .backend = "own",
+                         .backend = "native",
                          .only = passes,
                          .verify = true,
                          .precision = precision,

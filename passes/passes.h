@@ -8,10 +8,11 @@
 #include "passes/stages.h"
 
 typedef struct sn_pass_options {
-    int level;           /* fusion level (kernels/levels.h) */
-    const char *backend; /* "auto", "own" or "onednn" */
-    const char *off;     /* names of passes to skip, separated by '+' or ','; NULL: none */
-    bool verify;         /* verify after every pass */
+    int level;                        /* fusion level (kernels/levels.h) */
+    const char *backend;              /* "auto", "native" or the library's name */
+    const struct sn_backend *library; /* backend.h; NULL: native code only */
+    const char *off;  /* names of passes to skip, separated by '+' or ','; NULL: none */
+    bool verify;      /* verify after every pass */
     const char *only; /* run exactly these passes (for `sinter opt`), same separators; NULL: all of
                          the level */
     const char *dump; /* folder for the text after every pass that changed something; NULL: none */
@@ -45,9 +46,8 @@ typedef struct sn_passes {
      * expand) */
     uint32_t *origin;
     uint32_t n_origin;
-    struct sn_question **question,
-        **asked; /* choice.h: [n_question]; by node id, NULL: not asked */
-    int n_question, cap_question, cap_asked;
+    struct sn_choice **choice, **choice_of; /* choice.h: [n_choice]; by node id, NULL: not asked */
+    int n_choice, cap_choice, cap_choice_of;
 } sn_passes;
 
 typedef struct sn_pass_info {

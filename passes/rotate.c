@@ -6,11 +6,11 @@
  * `rope` rotates those and leaves the others; the rotated tensors, and slices of the others, become
  * views of its result. Only if weights never change: otherwise the product does not get them in
  * panels, where the two halves of a head are side by side. Terminates: one walk. */
+#include "passes/backend.h"
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/passes.h"
 #include "passes/view.h"
-#include "passes/primitive.h"
 
 #include <string.h>
 
@@ -281,7 +281,7 @@ static sn_node *build(rotator *r, sn_node *old) {
 
 int sn_pass_rotate(sn_passes *p) {
     sn_module *m = p->m;
-    if (!p->o.constant_params || sn_primitive_wanted(p)) return 0;
+    if (!p->o.constant_params || sn_backend_wanted(p)) return 0;
     int n_live, n_root = sn_module_roots(m, NULL, &n_live, false);
     sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
     sn_module_roots(m, root, &n_live, false);

@@ -5,9 +5,9 @@
  * Requires primitives only. Keeps values up to the order of sums over rows. The chain becomes one
  * `row_blocked` node, in whose body the rows are one first axis; fuse.c makes kernels of the body.
  * Terminates: every round handles one product that no later round sees. */
+#include "passes/backend.h"
 #include "passes/graph_util.h"
 #include "passes/passes.h"
-#include "passes/primitive.h"
 
 #include <string.h>
 
@@ -341,7 +341,7 @@ static bool block_entry(sn_passes *p, sn_entry *e) {
 
 int sn_pass_row_block(sn_passes *p) {
     int n = 0;
-    if (sn_primitive_wanted(p)) return 0;
+    if (sn_backend_wanted(p)) return 0;
     for (int i = 0; i < sn_entry_count(p->m) && !sn_module_error(p->m)->code; i++)
         while (block_entry(p, sn_entry_at(p->m, i))) n++;
     return n;

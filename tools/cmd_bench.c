@@ -43,8 +43,8 @@ typedef struct options {
      "storage type of constant matrices; the errors then include rounding"}
 #define WORK(levels_, backends_) \
     {"levels", 0, ARG_TEXT, offsetof(options, levels), "L,…|L..L", levels_, 0, 0, "fusion levels, 0 to 4"}, \
-    {"backends", 0, ARG_TEXT, offsetof(options, backends), "B,…", backends_, 0, 0, "own, onednn, auto"}, \
-    {"tune", 0, ARG_FLAG, offsetof(options, tune), NULL, NULL, 0, 0, "also measure tuned variants of own and auto"}, \
+    {"backends", 0, ARG_TEXT, offsetof(options, backends), "B,…", backends_, 0, 0, "native, onednn, auto"}, \
+    {"tune", 0, ARG_FLAG, offsetof(options, tune), NULL, NULL, 0, 0, "also measure tuned variants of native and auto"}, \
     {"peers", 0, ARG_TEXT, offsetof(options, peers), "all|none|P,…", "none", 0, 0, \
      "openblas, torch, torch-malloc, onnxruntime"}, \
     {"peer-dir", 0, ARG_TEXT, offsetof(options, peer_dir), "DIR", NULL, 0, 0, \
@@ -75,14 +75,14 @@ static const arg gemm_table[] = {{"shape", 0, ARG_TEXT, offsetof(options, shape)
                                  {"direct", 0, ARG_FLAG, offsetof(options, direct), NULL, NULL, 0,
                                   0, "also time the kernel generator alone"},
                                  WEIGHTS,
-                                 WORK("4", "own"),
+                                 WORK("4", "native"),
                                  {0}};
 static const arg kernel_table[] = {{"NAMES", 0, ARG_PLACE_OR_NONE, offsetof(options, names), NULL,
                                     NULL, 0, 0, "layer_norm,softmax,…; default: all"},
                                    {"shape", 0, ARG_TEXT, offsetof(options, shape), "ROWSxWIDTH",
                                     NULL, 0, 0, "replaces the sizes of the table"},
                                    WEIGHTS,
-                                   WORK("0..4", "own"),
+                                   WORK("0..4", "native"),
                                    {0}};
 static const arg attention_table[] = {
     {"mask", 0, ARG_TEXT, offsetof(options, mask), "MASK,…", NULL, 0, 0,
@@ -98,7 +98,7 @@ static const arg attention_table[] = {
      "also time the kernel generator alone"},
     {"backward", 0, ARG_FLAG, offsetof(options, backward), NULL, NULL, 0, 0,
      "forward and backward: includes the gradients of q, k and v"},
-    WORK("0..4", "own"),
+    WORK("0..4", "native"),
     {0}};
 static const arg model_table[] = {
     {"MODEL", 0, ARG_PLACE, offsetof(options, model), NULL, NULL, 0, 0,
@@ -109,7 +109,7 @@ static const arg model_table[] = {
     {"decode", 0, ARG_FLAG, offsetof(options, decode), NULL, NULL, 0, 0,
      "decode one token at a time with a KV cache"},
     WEIGHTS,
-    WORK("0..4", "own"),
+    WORK("0..4", "native"),
     {0}};
 
 static const arg train_table[] = {
@@ -122,7 +122,7 @@ static const arg train_table[] = {
      "precision of activations stored for the backward pass"},
     {"clip", 0, ARG_NUMBER, offsetof(options, clip), "NORM", "0", 0, INFINITY,
      "maximum global gradient norm; 0 disables clipping"},
-    WORK("4", "own"),
+    WORK("4", "native"),
     {0}};
 
 static bool run_roofline(const options *o, const sn_bench_options *b, sn_bench_report *r,
@@ -271,7 +271,7 @@ static const char *find_peers(void) {
 }
 
 static bool read_options(const options *o, sn_bench_options *b, double *shown, sn_error *err) {
-    static const char *const backends[] = {"own", "onednn", "auto", NULL};
+    static const char *const backends[] = {"native", "onednn", "auto", NULL};
     const char *peers[SN_BENCH_MAX_PEERS + 3] = {"all", "none"};
     for (int i = 0; sn_bench_peer_name(i); i++) peers[i + 2] = sn_bench_peer_name(i);
     cmd_note_threads(o->threads);

@@ -176,7 +176,7 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     eo.compile.level = (int)o->level;
     eo.compile.weights = o->weights;
     eo.compile.passes = o->off;
-    eo.compile.backend = "own";
+    eo.compile.backend = "native";
     eo.compile.cache_dir = o->cache_dir;
     eo.name = o->name ? o->name : name;
     eo.dir = o->dir;

@@ -7,8 +7,6 @@ int64_t sn_dnnl_conv_out(int64_t size, int64_t kernel, int64_t stride, int64_t d
     return (size + pad - (kernel - 1) * dilate - 1) / stride + 1;
 }
 
-#ifdef SN_HAVE_ONEDNN
-
 #include "codegen/onednn/dnnl_compat.h"
 
 #include <stdio.h>
@@ -157,8 +155,8 @@ static bool run_entry(sn_dnnl *d, entry *e, const void *const *pointers, sn_erro
 /* --- matrix product --------------------------------------------------------------------------- */
 
 /* One operand: batch sizes (1 where it repeats), then rows x cols. */
-static compat_md operand_md(const sn_dnnl_matmul *s, const int64_t *batch, int64_t rows,
-                            int64_t cols, int64_t row, int64_t col, bool any) {
+static compat_md operand_md(const sn_matmul *s, const int64_t *batch, int64_t rows, int64_t cols,
+                            int64_t row, int64_t col, bool any) {
     dnnl_dims_t dims = {0}, strides = {0};
     int n = (int)s->n_batch;
     for (int i = 0; i < n; i++) {
@@ -173,7 +171,7 @@ static compat_md operand_md(const sn_dnnl_matmul *s, const int64_t *batch, int64
                : compat_md_strides(n + 2, dims, strides);
 }
 
-static compat_md bias_md(const sn_dnnl_matmul *s) {
+static compat_md bias_md(const sn_matmul *s) {
     if (!s->bias) return NULL;
     dnnl_dims_t dims = {0}, strides = {0};
     int n = (int)s->n_batch;
@@ -186,8 +184,8 @@ static compat_md bias_md(const sn_dnnl_matmul *s) {
     return compat_md_strides(n + 2, dims, strides);
 }
 
-static dnnl_status_t make_matmul(sn_dnnl *d, entry *e, const sn_dnnl_matmul *s, compat_md a,
-                                 compat_md b, compat_md bias, compat_md c) {
+static dnnl_status_t make_matmul(sn_dnnl *d, entry *e, const sn_matmul *s, compat_md a, compat_md b,
+                                 compat_md bias, compat_md c) {
     if (!a || !b || !c || (s->bias && !bias)) return dnnl_invalid_arguments;
     dnnl_status_t status = compat_matmul(&e->pd, d->engine, a, b, bias, c, NULL);
     if (status != dnnl_success) return status;
@@ -202,7 +200,7 @@ static dnnl_status_t make_matmul(sn_dnnl *d, entry *e, const sn_dnnl_matmul *s, 
     return status;
 }
 
-static entry *find_matmul(sn_dnnl *d, const sn_dnnl_matmul *s, sn_error *err) {
+static entry *find_matmul(sn_dnnl *d, const sn_matmul *s, sn_error *err) {
     bool is_new;
     entry *e = find_entry(d, MATMUL, s, sizeof *s, &is_new);
     if (!is_new) return e;
@@ -221,7 +219,7 @@ static entry *find_matmul(sn_dnnl *d, const sn_dnnl_matmul *s, sn_error *err) {
 }
 
 /* Products without elements or without terms, which oneDNN refuses: true if that was all. */
-static bool run_empty(const sn_dnnl_matmul *s, const float *bias, float *c) {
+static bool run_empty(const sn_matmul *s, const float *bias, float *c) {
     int64_t batches = 1;
     for (int i = 0; i < s->n_batch; i++) batches *= s->batch[i];
     if (batches && s->m && s->n && s->k) return false;
@@ -236,20 +234,19 @@ static bool run_empty(const sn_dnnl_matmul *s, const float *bias, float *c) {
     return true;
 }
 
-bool sn_dnnl_run_matmul(sn_dnnl *d, const sn_dnnl_matmul *s, const float *a, const void *b,
+bool sn_dnnl_run_matmul(sn_dnnl *d, const sn_matmul *s, const float *a, const void *b,
                         const float *bias, float *c, sn_error *err) {
     if (run_empty(s, bias, c)) return true;
     entry *e = find_matmul(d, s, err);
     return e && run_entry(d, e, (const void *[]){a, b, c, bias}, err);
 }
 
-int64_t sn_dnnl_packed_bytes(sn_dnnl *d, const sn_dnnl_matmul *s, sn_error *err) {
+int64_t sn_dnnl_packed_bytes(sn_dnnl *d, const sn_matmul *s, sn_error *err) {
     entry *e = find_matmul(d, s, err);
     return e ? e->weight_bytes : -1;
 }
 
-bool sn_dnnl_pack(sn_dnnl *d, const sn_dnnl_matmul *s, const float *b, void *packed,
-                  sn_error *err) {
+bool sn_dnnl_pack(sn_dnnl *d, const sn_matmul *s, const float *b, void *packed, sn_error *err) {
     entry *product = find_matmul(d, s, err);
     if (!product) return false;
     compat_const_md to = dnnl_primitive_desc_query_md(product->pd, dnnl_query_weights_md, 0);
@@ -268,7 +265,7 @@ bool sn_dnnl_pack(sn_dnnl *d, const sn_dnnl_matmul *s, const float *b, void *pac
     return ok;
 }
 
-static const packed *find_packed(const sn_dnnl *d, const sn_dnnl_matmul *s, const float *b,
+static const packed *find_packed(const sn_dnnl *d, const sn_matmul *s, const float *b,
                                  compat_const_md md) {
     for (int i = 0; i < d->n_packed; i++) {
         const packed *p = &d->packed[i];
@@ -279,8 +276,8 @@ static const packed *find_packed(const sn_dnnl *d, const sn_dnnl_matmul *s, cons
     return NULL;
 }
 
-static const packed *add_packed(sn_dnnl *d, const sn_dnnl_matmul *s, const float *b,
-                                compat_const_md md, sn_error *err) {
+static const packed *add_packed(sn_dnnl *d, const sn_matmul *s, const float *b, compat_const_md md,
+                                sn_error *err) {
     packed p = {b, s->k, s->n, s->b_row, s->b_col, compat_md_clone(md), NULL};
     packed *grown = realloc(d->packed, sizeof *grown * (size_t)(d->n_packed + 1));
     if (grown) d->packed = grown;
@@ -303,7 +300,7 @@ static const packed *add_packed(sn_dnnl *d, const sn_dnnl_matmul *s, const float
     return NULL;
 }
 
-bool sn_dnnl_run_constant(sn_dnnl *d, const sn_dnnl_matmul *s, const float *a, const float *b,
+bool sn_dnnl_run_constant(sn_dnnl *d, const sn_matmul *s, const float *a, const float *b,
                           const float *bias, float *c, sn_error *err) {
     if (run_empty(s, bias, c)) return true;
     entry *e = find_matmul(d, s, err);
@@ -488,89 +485,3 @@ bool sn_dnnl_run_conv_grad_w(sn_dnnl *d, const sn_dnnl_conv *s, const float *x, 
     entry *e = find_conv(d, CONVOLUTION_GRAD_W, s, err);
     return e && run_entry(d, e, (const void *[]){x, dw, g}, err);
 }
-
-#else
-
-static const char missing[] = "this build has no oneDNN: install its headers and library and "
-                              "configure with -DSN_ONEDNN=ON, or choose --backend=own";
-
-sn_dnnl *sn_dnnl_create(sn_error *err) {
-    sn_fail(err, SN_ERR_TARGET, missing);
-    return NULL;
-}
-
-void sn_dnnl_destroy(sn_dnnl *d) {
-    (void)d;
-}
-
-const char *sn_dnnl_version(void) {
-    return "none";
-}
-
-bool sn_dnnl_run_matmul(sn_dnnl *d, const sn_dnnl_matmul *s, const float *a, const void *b,
-                        const float *bias, float *c, sn_error *err) {
-    (void)d, (void)s, (void)a, (void)b, (void)bias, (void)c;
-    return sn_fail(err, SN_ERR_TARGET, missing);
-}
-
-int64_t sn_dnnl_packed_bytes(sn_dnnl *d, const sn_dnnl_matmul *s, sn_error *err) {
-    (void)d, (void)s;
-    sn_fail(err, SN_ERR_TARGET, missing);
-    return -1;
-}
-
-bool sn_dnnl_pack(sn_dnnl *d, const sn_dnnl_matmul *s, const float *b, void *packed,
-                  sn_error *err) {
-    (void)d, (void)s, (void)b, (void)packed;
-    return sn_fail(err, SN_ERR_TARGET, missing);
-}
-
-bool sn_dnnl_run_constant(sn_dnnl *d, const sn_dnnl_matmul *s, const float *a, const float *b,
-                          const float *bias, float *c, sn_error *err) {
-    (void)d, (void)s, (void)a, (void)b, (void)bias, (void)c;
-    return sn_fail(err, SN_ERR_TARGET, missing);
-}
-
-bool sn_dnnl_run_softmax(sn_dnnl *d, int64_t rows, int64_t n, const float *x, float *y,
-                         sn_error *err) {
-    (void)d, (void)rows, (void)n, (void)x, (void)y;
-    return sn_fail(err, SN_ERR_TARGET, missing);
-}
-
-bool sn_dnnl_run_layer_norm(sn_dnnl *d, int64_t rows, int64_t n, float eps, const float *x,
-                            const float *gain, const float *bias, float *y, sn_error *err) {
-    (void)d, (void)rows, (void)n, (void)eps, (void)x, (void)gain, (void)bias, (void)y;
-    return sn_fail(err, SN_ERR_TARGET, missing);
-}
-
-bool sn_dnnl_run_conv(sn_dnnl *d, const sn_dnnl_conv *s, const float *x, const float *w,
-                      const float *bias, float *y, sn_error *err) {
-    (void)d, (void)s, (void)x, (void)w, (void)bias, (void)y;
-    return sn_fail(err, SN_ERR_TARGET, missing);
-}
-
-bool sn_dnnl_run_softmax_grad(sn_dnnl *d, int64_t rows, int64_t n, const float *y, const float *g,
-                              float *dx, sn_error *err) {
-    (void)d, (void)rows, (void)n, (void)y, (void)g, (void)dx;
-    return sn_fail(err, SN_ERR_TARGET, missing);
-}
-
-bool sn_dnnl_run_layer_norm_grad(sn_dnnl *d, int64_t rows, int64_t n, float eps, const float *x,
-                                 const float *g, const float *gain, float *dx, sn_error *err) {
-    (void)d, (void)rows, (void)n, (void)eps, (void)x, (void)g, (void)gain, (void)dx;
-    return sn_fail(err, SN_ERR_TARGET, missing);
-}
-
-bool sn_dnnl_run_conv_grad_x(sn_dnnl *d, const sn_dnnl_conv *s, const float *w, const float *g,
-                             float *dx, sn_error *err) {
-    (void)d, (void)s, (void)w, (void)g, (void)dx;
-    return sn_fail(err, SN_ERR_TARGET, missing);
-}
-
-bool sn_dnnl_run_conv_grad_w(sn_dnnl *d, const sn_dnnl_conv *s, const float *x, const float *g,
-                             float *dw, sn_error *err) {
-    (void)d, (void)s, (void)x, (void)g, (void)dw;
-    return sn_fail(err, SN_ERR_TARGET, missing);
-}
-
-#endif

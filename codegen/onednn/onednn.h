@@ -4,7 +4,7 @@
 #ifndef SN_ONEDNN_H
 #define SN_ONEDNN_H
 
-#include "runtime/base.h"
+#include "codegen/backend.h"
 
 /* An engine, a stream and the primitives made so far. Used by one thread at a time. NULL and `err`
  * (SN_ERR_TARGET) on failure and in builds without oneDNN. */
@@ -13,30 +13,18 @@ sn_dnnl *sn_dnnl_create(sn_error *err);
 void sn_dnnl_destroy(sn_dnnl *d);
 const char *sn_dnnl_version(void); /* "2.6.3"; "none" in builds without it */
 
-/* C[b,i,j] = sum over k of A[b,i,k] B[b,k,j] + bias[j]. Strides in elements; a batch stride of 0
- * repeats the operand. */
-enum { SN_DNNL_BATCH = 3 };
-typedef struct sn_dnnl_matmul {
-    int64_t n_batch, batch[SN_DNNL_BATCH];
-    int64_t m, n, k;
-    int64_t a_batch[SN_DNNL_BATCH], b_batch[SN_DNNL_BATCH], c_batch[SN_DNNL_BATCH];
-    int64_t a_row, a_col, b_row, b_col, c_row, c_col;
-    int64_t packed; /* 1: b is in the layout that sn_dnnl_pack makes for the same description */
-    int64_t bias;   /* 1: there is one */
-} sn_dnnl_matmul;
-
-bool sn_dnnl_run_matmul(sn_dnnl *d, const sn_dnnl_matmul *s, const float *a, const void *b,
+bool sn_dnnl_run_matmul(sn_dnnl *d, const sn_matmul *s, const float *a, const void *b,
                         const float *bias, float *c, sn_error *err);
 
 /* oneDNN's own layout of B for this product (s->packed must be 1; b_row and b_col tell the plain
  * layout). It may depend on m. Bytes, or -1 on failure. */
-int64_t sn_dnnl_packed_bytes(sn_dnnl *d, const sn_dnnl_matmul *s, sn_error *err);
-bool sn_dnnl_pack(sn_dnnl *d, const sn_dnnl_matmul *s, const float *b, void *packed, sn_error *err);
+int64_t sn_dnnl_packed_bytes(sn_dnnl *d, const sn_matmul *s, sn_error *err);
+bool sn_dnnl_pack(sn_dnnl *d, const sn_matmul *s, const float *b, void *packed, sn_error *err);
 
 /* The same for a B that never changes while d lives, given in its plain layout with s->packed = 1
  * and no batch of its own: it is put in oneDNN's layout once for each layout that the sizes ask
  * for. */
-bool sn_dnnl_run_constant(sn_dnnl *d, const sn_dnnl_matmul *s, const float *a, const float *b,
+bool sn_dnnl_run_constant(sn_dnnl *d, const sn_matmul *s, const float *a, const float *b,
                           const float *bias, float *c, sn_error *err);
 
 /* y[i,:] = softmax(x[i,:]) of (rows, n), contiguous. */
@@ -74,5 +62,12 @@ bool sn_dnnl_run_conv_grad_x(sn_dnnl *d, const sn_dnnl_conv *s, const float *w, 
                              float *dx, sn_error *err);
 bool sn_dnnl_run_conv_grad_w(sn_dnnl *d, const sn_dnnl_conv *s, const float *x, const float *g,
                              float *dw, sn_error *err);
+
+/* supports.c: the columns of the back end's row (passes/backend.h). */
+bool onednn_supports(const sn_node *n, const char **why);
+bool onednn_epilogue(const sn_node *product, const sn_node *n);
+const sn_backend_cost *onednn_cost(sn_op op);
+/* run.c: computes a step. Nothing is computed where there are no elements. */
+bool onednn_run(void *state, const sn_step_call *c, sn_error *err);
 
 #endif

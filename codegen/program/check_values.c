@@ -9,7 +9,7 @@
 
 typedef enum finding { FINITE, INFINITE, NOT_A_NUMBER } finding;
 
-static int64_t size_of(const sn_host_call *c, sn_dim d) {
+static int64_t size_of(const sn_step_call *c, sn_dim d) {
     int64_t v;
     if (sn_dim_is_const(c->kernel->m, d, &v)) return v;
     return c->dim[sn_kernel_dim_slot(c->kernel, d)];
@@ -54,7 +54,7 @@ static bool any_odd(sn_dtype t, const char *p, int64_t n, int64_t step) {
 }
 
 /* The worst that view v of buffer p holds; *at: the row-major number of the first such element. */
-static finding look_through(const sn_host_call *c, const sn_view *v, const char *p, int64_t *at) {
+static finding look_through(const sn_step_call *c, const sn_view *v, const char *p, int64_t *at) {
     int64_t shape[SN_MAX_RANK], stride[SN_MAX_RANK], rows = 1, last = 1, step = 0;
     finding worst = FINITE;
     if (!sn_dtype_is_float(v->dtype)) return FINITE;
@@ -125,7 +125,7 @@ sn_value_check *sn_value_checks(sn_module *m, const sn_plan *plan) {
     return check;
 }
 
-bool sn_check_values(const sn_plan *plan, const sn_value_check *check, const sn_host_call *c,
+bool sn_check_values(const sn_plan *plan, const sn_value_check *check, const sn_step_call *c,
                      sn_error *err) {
     static const char *const what[] = {"", "infinity", "NaN"};
     const sn_step *s = c->kernel->step;

@@ -60,6 +60,7 @@ static bool pass_options(compiler *c) {
     const char *precision = o->precision && strcmp(o->precision, "f32") ? o->precision : NULL;
     *po = (sn_pass_options){.level = sn_level_or_highest(o->level),
                             .backend = o->backend ? o->backend : "auto",
+                            .library = sn_backend_library(),
                             .weights = weights,
                             .precision = precision,
                             .constant_params = true};

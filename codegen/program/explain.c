@@ -1,6 +1,6 @@
 /* explain.c: for every kernel of an entry what it does and what was fused into it, then what was
  * not fused and why. */
-#include "codegen/onednn/onednn.h"
+#include "codegen/backend.h"
 #include "codegen/program/program.h"
 #include "passes/choice.h"
 #include "passes/plan/row_blocks.h"
@@ -79,7 +79,8 @@ static void print_step(FILE *f, sn_module *m, const sn_entry_code *u, int i) {
     fputs(sn_row_blocks_iteration(s->iteration), f);
     if (n->loc.file) fprintf(f, "   (%s:%d)", n->loc.file, n->loc.line);
     if (sn_step_is_extern(s))
-        fprintf(f, "\n        primitive of oneDNN %s\n", sn_dnnl_version());
+        fprintf(f, "\n        primitive of %s %s\n", sn_backend_library()->title,
+                sn_backend_library_version());
     else
         fprintf(f, "\n        kernel %s%s\n", u->kernel[i].name,
                 u->kernel[i].tuned ? u->kernel[i].tuned : "");
@@ -109,16 +110,16 @@ static void print_entry(FILE *f, const sn_program *p, const sn_compiled_entry *c
 
 /* Where several kernels would be right, which one was taken, who said so and why. */
 static void print_choices(FILE *f, const sn_passes *p) {
-    static const char *const taken[] = {"own kernel", "own kernels, not fused", "oneDNN"};
-    for (int i = 0; i < p->n_question; i++) {
-        const sn_question *q = p->question[i];
+    static const char *const taken[] = {"native kernel", "native kernels, not fused", "library"};
+    for (int i = 0; i < p->n_choice; i++) {
+        const sn_choice *q = p->choice[i];
         char shape[2][128] = {"", ""};
         for (int k = 0; k < 2 && k < q->node->n_in; k++)
             sn_shape_print(p->m, q->node->in[k]->rank, q->node->in[k]->shape, shape[k],
                            sizeof shape[k]);
         bool two = q->node->n_in > 1;
         fprintf(f, "choice, %s %s%s%s: %s", sn_ops[q->node->op].name, shape[0], two ? " " : "",
-                shape[1], taken[q->answer]);
+                shape[1], taken[q->chosen]);
         fprintf(f, " (%s)\n", q->why);
     }
 }

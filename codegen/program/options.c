@@ -1,7 +1,7 @@
 /* options.c: what sn_options may say: each value by itself, and as a table what
  * contradicts what. */
 #include "codegen/jit/cache.h"
-#include "codegen/onednn/onednn.h"
+#include "codegen/backend.h"
 #include "codegen/program/program.h"
 
 #include <string.h>
@@ -24,19 +24,19 @@ static const struct {
     const char *message;
 } conflicts[] = {
     {NARROW | ONEDNN, "weights of bf16, int8 or int4 with backend 'onednn': its products take "
-                      "weights of f32 only; choose backend own or auto, or weights f32"},
+                      "weights of f32 only; choose backend native or auto, or weights f32"},
     {BF16_BETWEEN | ONEDNN, "precision 'bf16' with backend 'onednn': its primitives read and write "
-                            "f32 only; choose backend own or auto, or precision f32"},
+                            "f32 only; choose backend native or auto, or precision f32"},
     {TUNE | NO_CACHE, "tune without a disk cache: choices are remembered there; give a folder for "
                       "the cache, or leave tune out"},
     {TUNE | ONEDNN, "tune with backend 'onednn': that has chosen already; choose backend auto or "
-                    "own, or leave tune out"},
+                    "native, or leave tune out"},
     {STRICT | LEVEL_0, "strict fusion at level 0: that level fuses nothing; choose level 1 to 4, "
                        "or leave strict fusion out"},
     {AHEAD | ONEDNN,
-     "backend 'onednn' ahead of time: a deployed program has no oneDNN; choose own"},
+     "backend 'onednn' ahead of time: a deployed program has no oneDNN; choose native"},
     {AHEAD | TUNE, "tune ahead of time: nothing is run, so nothing is measured; tune a session of "
-                   "the same program first, with backend own: its choices are taken"},
+                   "the same program first, with backend native: its choices are taken"},
     {AHEAD | CHECKED, "check_nan or check_index ahead of time: a deployed program has nobody to "
                       "report to; check in a session"},
 };
@@ -69,7 +69,7 @@ static bool check_passes(const char *list, sn_error *err) {
 }
 
 static bool check_values(const sn_options *o, sn_error *err) {
-    static const char *const backends[] = {"auto", "own", "onednn", NULL};
+    static const char *const backends[] = {"auto", "native", "onednn", NULL};
     if (!sn_level_exists(o->level))
         return sn_fail(err, SN_ERR_USAGE, "fusion level %d: levels are 0 to %d, -1 stands for %d",
                        o->level, SN_LEVEL_HIGHEST, SN_LEVEL_HIGHEST);
@@ -86,11 +86,12 @@ static bool check_values(const sn_options *o, sn_error *err) {
     for (int i = 0; i < o->n_taps; i++)
         if (!o->taps[i]) return sn_fail(err, SN_ERR_USAGE, "tap %d is NULL; give a name", i);
     if (o->backend && !one_of(o->backend, backends))
-        return sn_fail(err, SN_ERR_USAGE, "backend '%s': choose auto, own or onednn", o->backend);
-    if (o->backend && !strcmp(o->backend, "onednn") && !strcmp(sn_dnnl_version(), "none"))
+        return sn_fail(err, SN_ERR_USAGE, "backend '%s': choose auto, native or onednn",
+                       o->backend);
+    if (o->backend && strcmp(o->backend, "auto") && !sn_backend_find(o->backend))
         return sn_fail(err, SN_ERR_TARGET,
                        "backend 'onednn': this build has no oneDNN: install its headers and "
-                       "library and configure with -DSN_ONEDNN=ON, or choose own");
+                       "library and configure with -DSN_ONEDNN=ON, or choose native");
     if (!check_passes(o->passes, err) || !check_passes(sn_debug_get()->off, err)) return false;
     if (o->weights && strcmp(o->weights, "f32") && !sn_quantise_knows(o->weights))
         return sn_fail(err, SN_ERR_USAGE, "weights '%s': choose f32, bf16, int8 or int4",

@@ -389,7 +389,7 @@ int64_t sn_program_macs(const sn_program *p, const char *entry, const sn_arg_bin
     return sn_dim_eval(p->m, r.c->code.products, r.symbol);
 }
 
-/* ---- primitives of the host ---- */
+/* ---- steps of a library ---- */
 
 static bool constant_right(const sn_session *s, const sn_step *step) {
     const sn_plan *plan = s->running->code.plan;
@@ -401,14 +401,15 @@ int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *
     sn_session *s = host;
     const sn_entry_code *u = &s->running->code;
     const sn_kernel *k = &u->kernel[step % u->plan->n_step];
-    sn_host_call c = {k, buf, dim, constant_right(s, k->step)};
+    sn_step_call c = {k, buf, dim, constant_right(s, k->step)};
     if (s->host_error.code) return 1; /* a step before has failed */
     if (step >= u->plan->n_step)
         return sn_check_values(u->plan, u->check, &c, &s->host_error) ? 0 : 1;
-    if (!s->dnnl && !(s->dnnl = sn_dnnl_create(&s->host_error))) return 1;
+    const sn_backend *library = sn_backend_library();
+    if (!s->library_state && !(s->library_state = library->open(&s->host_error))) return 1;
     int before = sn_threads_default((int)s->threads.n);
     if (s->profile) s->profile->mark(s->profile, step, 0, 0);
-    bool ok = sn_host_run(s->dnnl, &c, &s->host_error);
+    bool ok = library->run(s->library_state, &c, &s->host_error);
     if (s->profile) s->profile->mark(s->profile, step, 0, 1);
     sn_threads_default(before);
     return ok ? 0 : 1;

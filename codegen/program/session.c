@@ -50,7 +50,7 @@ void sn_session_free(sn_session *s) {
     free(s->fixed);
     free(s->workspace.data);
     free(s->spare.data);
-    if (s->dnnl) sn_dnnl_destroy(s->dnnl);
+    if (s->library_state) sn_backend_library()->close(s->library_state);
     sn_threads_free(&s->threads);
     sn_program_free(s->p);
     free(s);

@@ -4,7 +4,7 @@
 #define SN_SESSION_H
 
 #include "codegen/program/program.h"
-#include "codegen/onednn/host.h"
+#include "codegen/backend.h"
 #include "runtime/memory.h"
 #include "runtime/problems.h"
 #include "runtime/weights.h"
@@ -40,8 +40,8 @@ struct sn_session {
     const sn_weights *weights; /* the file of the parameters; NULL: arrays */
     block memory;              /* a mapping: prepared and converted parameters, states */
     block workspace, spare;    /* spare: outputs that the caller does not want */
-    void ***fixed; /* [p->n_entry]: buffer tables with parameters and states filled in */
-    sn_dnnl *dnnl;
+    void ***fixed;       /* [p->n_entry]: buffer tables with parameters and states filled in */
+    void *library_state; /* of sn_backend_library, made by the first step that it runs */
     sn_profile *profile;
     const sn_compiled_entry *running; /* for host steps */
     sn_error host_error;

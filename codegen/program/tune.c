@@ -1,11 +1,11 @@
-/* tune.c: what is remembered of measured choices, and who asks for it: the passes (own code or a
+/* tune.c: what is remembered of measured choices, and who asks for it: the passes (native code or a
  * primitive, one kernel or its parts) and the kernels (tiles).
  *
  * A choice is a text in the disk cache. Its key holds the structure, the CPU, the sizes in powers
  * of two and the version of the generator; the number of threads only where the bits do not depend
  * on the choice, so that a program gives the same bits for any number of them. */
 #include "codegen/program/tune.h"
-#include "codegen/onednn/onednn.h"
+#include "codegen/backend.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -56,14 +56,14 @@ static const char *operands_text(const sn_node *n) {
 }
 
 /* The first line is for people; all of it is the key. */
-static const char *question_text(const sn_tuner *t, const sn_question *q) {
+static const char *question_text(const sn_tuner *t, const sn_choice *q) {
     bool *used = sn_arena_alloc(t->m, (size_t)sn_symbol_count(t->m) + 1);
     for (int i = 0; i < q->node->n_in; i++)
         for (int a = 0; a < q->node->in[i]->rank; a++)
             want_symbols(t->m, q->node->in[i]->shape[a], used);
-    return sn_arena_printf(t->m, "%s%s, level %d, backend %s\n%s\noneDNN %s\nstructure %016llx\n",
+    return sn_arena_printf(t->m, "%s%s, level %d, backend %s\n%s\nlibrary %s\nstructure %016llx\n",
                            operands_text(q->node), bucket_text(t, used), t->level, t->backend,
-                           t->cpu, sn_dnnl_version(), (unsigned long long)q->node->hash);
+                           t->cpu, sn_backend_library_version(), (unsigned long long)q->node->hash);
 }
 
 static const char *tile_text(const sn_tuner *t, const sn_kernel *k) {
@@ -133,22 +133,21 @@ static const char *verdict(sn_tuner *t, const sn_trial *c, const char *first) {
 
 /* ---- the passes' questions ---- */
 
-static int answers_of(const sn_question *q, sn_answer answer[3]) {
+static int answers_of(const sn_choice *q, sn_candidate answer[3]) {
     int n = 0;
     answer[n++] = q->model;
     for (int a = 0; a < 3; a++)
-        if (q->allowed >> a & 1 && a != (int)q->model) answer[n++] = (sn_answer)a;
+        if (q->candidates >> a & 1 && a != (int)q->model) answer[n++] = (sn_candidate)a;
     return n;
 }
 
-static void answer_question(void *ctx, sn_question *q) {
+static void answer_question(void *ctx, sn_choice *q) {
     sn_tuner *t = ctx;
-    if (!strcmp(sn_dnnl_version(), "none")) q->allowed &= ~(1u << SN_CHOOSE_PRIMITIVE);
     const sn_known *k = look_up(t, question_text(t, q), 3);
-    if (!k || !(q->allowed >> k->answer & 1)) return;
-    q->answer = (sn_answer)k->answer;
+    if (!k || !(q->candidates >> k->answer & 1)) return;
+    q->chosen = (sn_candidate)k->answer;
     q->why = k->why;
-    note_change(t, k, q->answer != q->model);
+    note_change(t, k, q->chosen != q->model);
 }
 
 static void show(const sn_tuner *t, const char *what) {
@@ -170,9 +169,9 @@ static bool has_rows(const sn_tuner *t, const sn_node *n) {
 
 bool sn_tuner_measure(sn_tuner *t, const sn_passes *p, bool *again) {
     *again = false;
-    for (int i = 0; i < p->n_question; i++) {
-        sn_question *q = p->question[i];
-        sn_answer answer[3];
+    for (int i = 0; i < p->n_choice; i++) {
+        sn_choice *q = p->choice[i];
+        sn_candidate answer[3];
         int n = answers_of(q, answer);
         const char *text = question_text(t, q);
         if (n < 2 || !q->n_out || look_up(t, text, 3) || !has_rows(t, q->node)) continue;
@@ -180,7 +179,7 @@ bool sn_tuner_measure(sn_tuner *t, const sn_passes *p, bool *again) {
         show(t, text);
         if (!sn_tune_question(t, q, answer, &c)) return false;
         q->why =
-            store(t, text, 3, answer[c.winner], verdict(t, &c, sn_answer_names[answer[0]]))->why;
+            store(t, text, 3, answer[c.winner], verdict(t, &c, sn_candidate_names[answer[0]]))->why;
         *again |= c.winner != 0;
     }
     return true;

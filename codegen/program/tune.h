@@ -70,6 +70,6 @@ typedef struct sn_trial {
 } sn_trial;
 bool sn_tune_kernel(sn_tuner *t, const sn_kernel *k, sn_trial *c);
 /* Candidate i compiles the module with answer[i] to the question. */
-bool sn_tune_question(sn_tuner *t, const sn_question *q, const sn_answer *answer, sn_trial *c);
+bool sn_tune_question(sn_tuner *t, const sn_choice *q, const sn_candidate *answer, sn_trial *c);
 
 #endif

@@ -294,7 +294,7 @@ enum { MAX_LEAVES = 64 };
 
 typedef struct subgraph { /* the nodes that a question is about, cut out of the module */
     sn_tuner *t;
-    const sn_question *q;
+    const sn_choice *q;
     sn_node **made; /* by node id: its copy */
     sn_node *leaf[MAX_LEAVES];
     int n_leaf;
@@ -339,13 +339,13 @@ static sn_node *cut_out(subgraph *p, sn_node *n) {
 
 typedef struct forced_answer {
     sn_op op;
-    sn_answer answer;
+    sn_candidate answer;
 } forced_answer;
 
-static void force_answer(void *ctx, sn_question *q) {
+static void force_answer(void *ctx, sn_choice *q) {
     const forced_answer *o = ctx;
-    if (q->node->op != o->op || !(q->allowed >> o->answer & 1)) return;
-    q->answer = o->answer;
+    if (q->node->op != o->op || !(q->candidates >> o->answer & 1)) return;
+    q->chosen = o->answer;
 }
 
 static bool add_data(question_run *r, const sn_node *n, sn_arg_binding *a, const char *name) {
@@ -468,7 +468,7 @@ static bool is_correct_in_bucket(question_run *r, int candidate) {
     return ok;
 }
 
-static bool make_candidate(question_run *r, int candidate, sn_answer answer) {
+static bool make_candidate(question_run *r, int candidate, sn_candidate answer) {
     sn_tuner *t = r->t;
     forced_answer forced = {(sn_op)r->cut.q->node->op, answer};
     sn_chooser chooser = {force_answer, &forced};
@@ -485,7 +485,7 @@ static bool make_candidate(question_run *r, int candidate, sn_answer answer) {
     return false;
 }
 
-static bool make_candidates(question_run *r, const sn_trial *c, const sn_answer *answer,
+static bool make_candidates(question_run *r, const sn_trial *c, const sn_candidate *answer,
                             bool *usable) {
     if (!bind_at(r, r->t->symbol)) return false;
     for (int w = 0; w < c->n; w++) usable[w] = make_candidate(r, w, answer[w]);
@@ -533,7 +533,7 @@ static bool run_question_trial(question_run *r, trial_run *trial, sn_trial *c, c
 /* Replaces the entries of the module by one that computes the results of the subgraph. */
 static void make_entry(question_run *r) {
     sn_module *m = r->t->m;
-    const sn_question *q = r->cut.q;
+    const sn_choice *q = r->cut.q;
     r->cut.made = sn_arena_alloc(m, sizeof *r->cut.made * sn_module_node_count(m));
     sn_node *out[SN_MAX_RESULTS];
     int n = q->n_out < SN_MAX_RESULTS ? q->n_out : SN_MAX_RESULTS;
@@ -546,7 +546,7 @@ static void make_entry(question_run *r) {
     for (int i = 0; i < n; i++) sn_entry_output(m, r->entry, sn_arena_printf(m, "y%d", i), out[i]);
 }
 
-bool sn_tune_question(sn_tuner *t, const sn_question *q, const sn_answer *answer, sn_trial *c) {
+bool sn_tune_question(sn_tuner *t, const sn_choice *q, const sn_candidate *answer, sn_trial *c) {
     question_run *r = calloc(1, sizeof *r);
     if (!r) return sn_fail(t->err, SN_ERR_MEMORY, "out of memory");
     r->t = t;

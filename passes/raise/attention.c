@@ -8,6 +8,7 @@
  * v.
  *
  * A score or weight with another user prevents this: it would have to be computed twice. */
+#include "passes/backend.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
 #include "passes/match.h"
@@ -408,7 +409,7 @@ static sn_node *below_views(sn_node *n) {
 static bool wanted(const sn_raiser *r) {
     const sn_pass_options *o = &r->p->o;
     return o->only || (sn_level_reaches(o->level, sn_kernels[SN_KERNEL_flash].level) &&
-                       strcmp(o->backend, "onednn"));
+                       !sn_backend_wanted(r->p));
 }
 
 /* dot(softmax(f(dot(q, k))), v) = attention(q, k, v) with f as its regions */

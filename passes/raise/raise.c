@@ -134,7 +134,7 @@ static sn_node **raise_below(sn_passes *p, sn_node *loss, int *count) {
 
 sn_node *sn_raise_loss(sn_node *loss) {
     sn_module *m = loss->m;
-    sn_passes p = {.m = m, .o = {.level = SN_LEVEL_HIGHEST, .backend = "own"}};
+    sn_passes p = {.m = m, .o = {.level = SN_LEVEL_HIGHEST, .backend = "native"}};
     sn_order order = sn_topo(m, 1, &loss);
     sn_node **now = sn_arena_alloc(m, sizeof *now * (size_t)order.n), *raised = loss;
     for (int i = 0; i < order.n; i++) now[i] = order.node[i];

@@ -14,7 +14,7 @@ typedef enum arg_kind {
     ARG_SIZE,
     ARG_NUMBER,       /* double in [lo, hi]; "inf" is a number */
     ARG_TEXT,         /* const char *: points into argv or to the default */
-    ARG_CHOICE,       /* const char *: one of `value`, "auto|own|onednn" */
+    ARG_CHOICE,       /* const char *: one of `value`, "auto|native|onednn" */
     ARG_PLACE,        /* const char *: a required positional argument */
     ARG_PLACE_OR_NONE /* const char *: an optional positional argument (NULL) */
 } arg_kind;

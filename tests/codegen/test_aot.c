@@ -125,7 +125,7 @@ static void run_session(const char *target, float out[1 + STEPS][VOCAB]) {
     sn_error err = {0};
     sn_options o = sn_options_default();
     o.target = target;
-    o.backend = "own";
+    o.backend = "native";
     o.cache_dir = cache;
     sn_program *p = sn_compile(the.c.model.module, &o, &err);
     need(p != NULL, &err);

@@ -107,7 +107,7 @@ static void same_bits(void **state) {
     sn_error err = {0};
     sn_module *m = build();
     sn_options o = sn_options_default();
-    o.backend = "own";
+    o.backend = "native";
     o.cache_dir = scratch_dir;
     o.threads = 2;
     sn_program *p = sn_compile(m, &o, &err);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "codegen/backend.h"
 #include "frontend/sinter.h"
 #include "runtime/threads.h"
 #include "tests/support/artefact.h"
@@ -100,10 +101,10 @@ static sn_session *open_session(sn_module *m, int level, const char *backend, sn
 
 static void in_process(void **state) {
     (void)state;
-    static const char *const backends[] = {"own", "onednn"};
+    static const char *const backends[] = {"native", "onednn"};
     static results r;
     fill();
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < (sn_backend_library() ? 6 : 5); i++) {
         sn_error err = {0};
         sn_module *m = build();
         sn_program *p;
@@ -171,7 +172,7 @@ static void in_an_artefact(void **state) {
     sn_error err = {0};
     sn_module *m = build();
     sn_program *p;
-    sn_session *s = open_session(m, 4, "own", &p);
+    sn_session *s = open_session(m, 4, "native", &p);
     sn_emit_options emit = sn_emit_options_default();
     emit.dir = scratch_dir;
     emit.name = "flush";

@@ -34,8 +34,8 @@ static void check(const char *what, const float *is, const double *want, int64_t
             fail_msg("%s: element %lld is %g, not %g", what, (long long)i, (double)is[i], want[i]);
 }
 
-static void product_reference(const sn_dnnl_matmul *s, const float *a, const float *b,
-                              const float *bias, double *c) {
+static void product_reference(const sn_matmul *s, const float *a, const float *b, const float *bias,
+                              double *c) {
     int64_t outer = s->n_batch > 0 ? s->batch[0] : 1, inner = s->n_batch > 1 ? s->batch[1] : 1;
     for (int64_t x = 0; x < outer; x++)
         for (int64_t y = 0; y < inner; y++)
@@ -55,7 +55,7 @@ static void products(void **state) {
     (void)state;
     sn_dnnl *d = open_or_skip();
     enum { M = 5, N = 7, K = 9 };
-    const sn_dnnl_matmul cases[] = {
+    const sn_matmul cases[] = {
         {.m = M,
          .n = N,
          .k = K,
@@ -101,7 +101,7 @@ static void products(void **state) {
          .c_col = 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const sn_dnnl_matmul *s = &cases[i];
+        const sn_matmul *s = &cases[i];
         float *a = numbers(6 * M * K, 1), *b = numbers(6 * K * N, 2), *bias = numbers(N, 3);
         float *c = numbers(6 * M * N, 4);
         double want[6 * M * N];
@@ -224,15 +224,15 @@ static void convolutions(void **state) {
 static void refusal(void **state) {
     (void)state;
     sn_dnnl *d = open_or_skip();
-    sn_dnnl_matmul s = {.m = -1,
-                        .n = 2,
-                        .k = 3,
-                        .a_row = 3,
-                        .a_col = 1,
-                        .b_row = 2,
-                        .b_col = 1,
-                        .c_row = 2,
-                        .c_col = 1};
+    sn_matmul s = {.m = -1,
+                   .n = 2,
+                   .k = 3,
+                   .a_row = 3,
+                   .a_col = 1,
+                   .b_row = 2,
+                   .b_col = 1,
+                   .c_row = 2,
+                   .c_col = 1};
     float x[16] = {0};
     for (int again = 0; again < 2; again++) {
         sn_error err = {0};

@@ -155,7 +155,7 @@ static void gathered_constant(void **state) {
                                "}\n";
     for (int level = 0; level <= 4; level++) {
         char why[JIT_WHY];
-        sn_options o = {.level = level, .threads = 1, .backend = "own", .cache_dir = ""};
+        sn_options o = {.level = level, .threads = 1, .backend = "native", .cache_dir = ""};
         sn_module *m = sn_parse(text, "text", false, NULL);
         if (!jit_matches(m, &o, NULL, jit_random_leaf, NULL, 1e-5, 0, why))
             fail_msg("level %d: %s", level, why);

@@ -624,7 +624,7 @@ static char *narrowed(char *text, const char *weights) {
     sn_module *m = sn_parse(text, "text", false, NULL);
     sn_passes run;
     sn_pass_options o = {.level = 4,
-                         .backend = "own",
+                         .backend = "native",
                          .weights = weights,
                          .only = "simplify,raise,merge,rotate,quantise"};
     if (!m || !sn_passes_run(&run, m, &o)) abort();
@@ -646,7 +646,7 @@ static bool check(uint64_t seed, char *why) {
     if (ok && seed % 6 == 4) text = narrowed(text, weights[below(&g, 3)]);
     for (int level = 0; ok && level <= 4; level++) {
         sn_options o = {
-            .level = level, .threads = 1 + level % 2, .cache_dir = folder, .backend = "own"};
+            .level = level, .threads = 1 + level % 2, .cache_dir = folder, .backend = "native"};
         jit_run r;
         sn_module *copy = sn_parse(text, "text", false, NULL);
         if (!copy) abort();

@@ -188,7 +188,7 @@ static bool check_kernels(verdict *v, const char *text, const values *want) {
         values got = {0};
         sn_passes p;
         sn_pass_options o = {
-            .level = level, .backend = "own", .only = "expand,fuse,choose", .verify = true};
+            .level = level, .backend = "native", .only = "expand,fuse,choose", .verify = true};
         sn_module *m = sn_parse(text, "text", false, NULL);
         ok = m && (sn_passes_run(&p, m, &o) ||
                    fail(v, "passes", "level %d: %s", level, sn_module_error(m)->message));

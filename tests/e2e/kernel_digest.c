@@ -77,7 +77,8 @@ static bool compile_model(const spec_row *row, const char *config, int entries, 
         bool ok = config ? c && sn_model_build(c, &mo, &model, &err)
                          : sn_model_build_with(row->define, row->name, &mo, &model, &err);
         sn_options o = sn_options_default();
-        o.level = level, o.threads = 2, o.target = target, o.cache_dir = folder, o.backend = "own";
+        o.level = level, o.threads = 2, o.target = target, o.cache_dir = folder,
+        o.backend = "native";
         sn_program *p = ok ? sn_compile(model.module, &o, &err) : NULL;
         if (!p)
             fprintf(stderr, "%s, level %d: %s\n", row ? row->name : "preset", level, err.message);

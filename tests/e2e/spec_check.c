@@ -115,7 +115,8 @@ static sn_module *make(check *c, int entries) {
 }
 
 static sn_options options_at(const check *c, int level) {
-    return (sn_options){.level = level, .threads = 2, .backend = "own", .cache_dir = c->cache_dir};
+    return (sn_options){
+        .level = level, .threads = 2, .backend = "native", .cache_dir = c->cache_dir};
 }
 
 /* Values of the symbolic dims: `batch` for B, 0 for P, `length` for all others. */

@@ -52,7 +52,7 @@ static void load(artefact *a) {
 
 static sn_options compile_options(void) {
     sn_options o = sn_options_default();
-    o.backend = "own";
+    o.backend = "native";
     o.cache_dir = scratch_path("cache");
     return o;
 }

@@ -169,7 +169,7 @@ program() {
         compile lone --exe --static --threads none --embed-weights --weights int8
         ldd lone/story >out 2>&1 && fail "a static program has libraries: $(cat out)"
         rm lone/story.o
-        narrow=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --temperature 0 --weights int8 --backend own)
+        narrow=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --temperature 0 --weights int8 --backend native)
         same "a static program" "$(lone/story -p "$text" -n 30 --temperature 0)" "$narrow"
     fi
 }
@@ -179,14 +179,14 @@ translator() {
     names=$source/examples/models/aren-transliteration/model.bin
     printf 'آتزمون\nآتشيسون\nآرباكه\n' >lines
     "$sinter" compile "$names" --name tr -o exe --exe || fail "compile an encoder-decoder"
-    same "greedy" "$(exe/tr -f lines --scores)" "$("$sinter" translate "$names" -f lines --scores --backend own)"
+    same "greedy" "$(exe/tr -f lines --scores)" "$("$sinter" translate "$names" -f lines --scores --backend native)"
     same "drawn" "$(exe/tr -p آتزمون --temperature 1 --seed 5)" \
-        "$("$sinter" translate "$names" -p آتزمون --temperature 1 --seed 5 --backend own)"
+        "$("$sinter" translate "$names" -p آتزمون --temperature 1 --seed 5 --backend native)"
     same "token ids" "$(exe/tr -p آتزمون --print-ids -n 3)" \
-        "$("$sinter" translate "$names" -p آتزمون --print-ids -n 3 --backend own)"
+        "$("$sinter" translate "$names" -p آتزمون --print-ids -n 3 --backend native)"
     "$sinter" compile "$names" --name tr -o beams --exe --beams 3 || fail "compile with beams"
     same "beams" "$(beams/tr -f - --length-penalty 1 --scores <lines)" \
-        "$("$sinter" translate "$names" -f lines --beams 3 --length-penalty 1 --scores --backend own)"
+        "$("$sinter" translate "$names" -f lines --beams 3 --length-penalty 1 --scores --backend native)"
     says "sampling needs --beams 1" beams/tr -p آتزمون --temperature 1
     says "line 1: the source is empty" exe/tr -p ""
     says "beams is for encoder-decoders" "$sinter" compile "$model" --name s -o x --beams 2
@@ -219,11 +219,11 @@ labels() {
 END
     "$sinter" train classes.json -o kinds >out 2>&1 || fail "training: $(tail -1 out)"
     cut -f 2 classes.txt >lines
-    numbers=$("$sinter" classify kinds -f lines --backend own)
+    numbers=$("$sinter" classify kinds -f lines --backend native)
     "$sinter" compile kinds --name plain -o exe --exe || fail "compile a classifier"
     same "classes without names" "$(exe/plain -f lines)" "$numbers"
     sed 's/^{/{"id2label": {"0": "quite good", "1": "bad"},/' kinds/config.json >config && mv config kinds/config.json
-    told=$("$sinter" classify kinds -f lines --backend own)
+    told=$("$sinter" classify kinds -f lines --backend native)
     same "names" "$told" "$(echo "$numbers" | sed 's/^0 /quite good /; s/^1 /bad /')"
     for name in "quite good" bad 2; do
         echo "$told" | grep -q "^$name  [01]\.[0-9]" || fail "no line is of class $name: $told"
@@ -241,7 +241,7 @@ END
     # the program prints the mean over the tokens, the command scales it to norm 1
     same "a vector" "$(exe/bare -p abba | awk '{for (i = 1; i <= NF; i++) s += $i * $i
         for (i = 1; i <= NF; i++) printf "%.4f ", $i / sqrt(s)}')" \
-        "$("$sinter" embed kinds -p abba --backend own | awk '{for (i = 1; i <= NF; i++) printf "%.4f ", $i}')"
+        "$("$sinter" embed kinds -p abba --backend native | awk '{for (i = 1; i <= NF; i++) printf "%.4f ", $i}')"
     sed 's/quite good/quite\\ngood/' kinds/config.json >config && mv config kinds/config.json
     says "without line breaks" "$sinter" compile kinds --name kinds -o x --exe
     sed 's/"bad"/7/' kinds/config.json >config && mv config kinds/config.json

@@ -270,7 +270,7 @@ static void training_kernels(void **state) {
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         sn_options o = sn_options_default();
         o.level = want[i].level;
-        o.backend = "own";
+        o.backend = "native";
         sn_program *p = sn_compile(model.module, &o, &err);
         need(p, &err);
         char *text = explain_text(p, "train_step");

@@ -48,7 +48,7 @@ static sn_node *act(sn_op op, sn_node *x) {
 /* How many products of the module take their halves as pairs. */
 static int count_pairs(sn_module *m) {
     sn_passes run;
-    sn_pass_options o = {.level = 4, .backend = "own", .constant_params = true, .verify = true};
+    sn_pass_options o = {.level = 4, .backend = "native", .constant_params = true, .verify = true};
     int n = 0;
     assert_true(sn_passes_run(&run, m, &o));
     for (int i = 0; i < sn_entry_count(m); i++) {
@@ -211,7 +211,7 @@ static void reasons(void **state) {
     (void)state;
     sn_module *m = sn_module_new("gates");
     sn_passes run;
-    sn_pass_options o = {.level = 4, .backend = "own", .constant_params = true};
+    sn_pass_options o = {.level = 4, .backend = "native", .constant_params = true};
     build_apart(m);
     assert_true(sn_passes_run(&run, m, &o));
     static const char *const why[] = {"a half is read by something else",

@@ -2,7 +2,7 @@
  * says at every level, threads do not change bits, less memory is taken, gradients and losses stay
  * near those of f32, entries that do not train stay as they are; wrong precisions are refused.
  * (test_train_run kills and resumes such runs, test_aot_train deploys one.) */
-#include "codegen/onednn/onednn.h"
+#include "codegen/backend.h"
 #include "codegen/program/program.h"
 #include "frontend/models.h"
 #include "passes/plan/memory.h"
@@ -245,10 +245,9 @@ static void refuse(const char *precision, const char *backend, const char *say) 
 
 static void wrong_precisions(void **state) {
     (void)state;
-    refuse("fp8", "own", "precision 'fp8': choose f32 or bf16");
-    refuse("", "own", "choose f32 or bf16");
-    if (strcmp(sn_dnnl_version(), "none") != 0)
-        refuse("bf16", "onednn", "choose backend own or auto");
+    refuse("fp8", "native", "precision 'fp8': choose f32 or bf16");
+    refuse("", "native", "choose f32 or bf16");
+    if (sn_backend_library()) refuse("bf16", "onednn", "choose backend native or auto");
 }
 
 int main(void) {

@@ -403,7 +403,7 @@ CHECK(relative_positions, "= attention %", S(relative))
 
 static void check_missed(sn_module *m, const char *why) {
     sn_passes run;
-    sn_pass_options o = {.level = 4, .backend = "own", .only = "simplify,raise", .verify = true};
+    sn_pass_options o = {.level = 4, .backend = "native", .only = "simplify,raise", .verify = true};
     assert_int_equal(sn_module_error(m)->code, SN_OK);
     assert_true(sn_passes_run(&run, m, &o));
     char *text = module_text(m);
@@ -438,7 +438,7 @@ static void no_longer_in_the_way(void **state) {
     e = sn_where(sn_causal_mask(m, p.T, p.T), e, 0);
     sn_output("y", sn_matmul(sn_div(e, sn_sum_keep(e, -1)), p.v));
     sn_passes run;
-    sn_pass_options o = {.level = 4, .backend = "own", .only = "simplify,raise", .verify = true};
+    sn_pass_options o = {.level = 4, .backend = "native", .only = "simplify,raise", .verify = true};
     assert_true(sn_passes_run(&run, m, &o));
     char *text = module_text(m);
     assert_non_null(strstr(text, "= attention"));
@@ -469,7 +469,7 @@ static void free_tap(void **state) {
         sn_output("y", sn_matmul(weights, p.v));
         sn_passes run;
         sn_pass_options o = {
-            .level = level, .backend = "own", .off = "merge,expand,fuse,choose,hoist"};
+            .level = level, .backend = "native", .off = "merge,expand,fuse,choose,hoist"};
         assert_true(sn_passes_run(&run, m, &o));
         char *text = module_text(m);
         assert_int_equal(strstr(text, "= attention") != NULL, level == 3);

@@ -138,7 +138,7 @@ static void check_level(int level, const char *backend) {
 
 static void same_bits_in_less(void **state) {
     (void)state;
-    for (int level = 0; level <= 4; level += 2) check_level(level, "own");
+    for (int level = 0; level <= 4; level += 2) check_level(level, "native");
 }
 
 /* A budget that is large enough changes nothing. */
@@ -146,8 +146,8 @@ static void enough(void **state) {
     (void)state;
     sn_error err = {0};
     result whole, same;
-    assert_true(train(4, "own", 0, &whole, &err));
-    assert_true(train(4, "own", 1 << 30, &same, &err));
+    assert_true(train(4, "native", 0, &whole, &err));
+    assert_true(train(4, "native", 1 << 30, &same, &err));
     assert_int_equal(whole.steps, same.steps);
     assert_int_equal(whole.arena, same.arena);
     compare(&whole, &same);
@@ -159,7 +159,7 @@ static void impossible(void **state) {
     (void)state;
     result r;
     sn_error err = {0};
-    assert_false(train(4, "own", 1000, &r, &err));
+    assert_false(train(4, "native", 1000, &r, &err));
     assert_int_equal(err.code, SN_ERR_MEMORY);
     assert_non_null(strstr(err.message, "entry step needs"));
     assert_non_null(strstr(err.message, "B = 24, T = 16"));

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "codegen/onednn/onednn.h"
+#include "codegen/backend.h"
 #include "tests/support/compile_case.h"
 #include "tests/support/effort.h"
 #include "runtime/rng.h"
@@ -123,7 +123,7 @@ static void check_entries(jit_run *r, int level, int n_len, const int64_t *len, 
 
 static void check_onednn(sn_module *m, int level, int primitives, int n_len, const int64_t *len,
                          double tol) {
-    if (!strcmp(sn_dnnl_version(), "none")) return;
+    if (!sn_backend_library()) return;
     sn_options o = {.level = level, .threads = 2, .cache_dir = scratch_dir, .backend = "onednn"};
     jit_run r;
     if (!jit_open(&r, m, &o, elements, NULL)) fail_msg("oneDNN, level %d: %s", level, r.why);
@@ -163,7 +163,7 @@ void cc_check_threads(sn_module *m, int level, int64_t len) {
 
 int cc_count_report(sn_module *m, int level, const char *what) {
     sn_error err = {0};
-    sn_options o = {.level = level, .cache_dir = scratch_dir, .backend = "own"};
+    sn_options o = {.level = level, .cache_dir = scratch_dir, .backend = "native"};
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     char *text = explain_text(p, NULL);

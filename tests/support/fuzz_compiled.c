@@ -216,7 +216,7 @@ bool fuzz_check_open(const char *text, const char *cache_dir, char *why, size_t 
     void *forbidden = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     bool ok = forbidden != MAP_FAILED;
     for (int level = 0; ok && level <= 4; level += step) {
-        sn_options o = {.level = level, .threads = 2, .cache_dir = cache_dir, .backend = "own"};
+        sn_options o = {.level = level, .threads = 2, .cache_dir = cache_dir, .backend = "native"};
         jit_run r;
         sn_module *m = prepared(text);
         if (!m) break;

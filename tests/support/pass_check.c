@@ -10,7 +10,7 @@
 bool pass_run(sn_module *m, const char *passes, char *why, size_t size) {
     sn_passes p;
     sn_pass_options o = {
-        .level = 4, .backend = "own", .only = passes, .verify = true, .constant_params = true};
+        .level = 4, .backend = "native", .only = passes, .verify = true, .constant_params = true};
     sn_module_set_raw(m, false);
     if (sn_passes_run(&p, m, &o)) return true;
     snprintf(why, size, "passes: %s", sn_module_error(m)->message);

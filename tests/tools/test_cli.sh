@@ -36,10 +36,10 @@ check_generate() {
     same "$tmp/ids"
     says 'warm'
     for level in 0 1 2 3 4; do
-        run 0 generate "$tmp/m" -n 200 --temperature 0 --print-ids --level $level --backend own -t 1
+        run 0 generate "$tmp/m" -n 200 --temperature 0 --print-ids --level $level --backend native -t 1
         same "$tmp/ids"
     done
-    run 0 generate "$tmp/m" -n 200 --temperature 0 --print-ids --backend own -t 2
+    run 0 generate "$tmp/m" -n 200 --temperature 0 --print-ids --backend native -t 2
     same "$tmp/ids"
     run 0 generate "$tmp/m" -n 200 --temperature 0 --print-ids --backend onednn -t 2
     same "$tmp/ids"
@@ -476,7 +476,7 @@ check_command_line() {
     refused 2 'a number' generate "$nano" --temperature nan
     refused 2 'a number' generate "$nano" --temperature -1
     refused 2 'from 0 to 4' generate "$nano" --level 5
-    refused 2 'auto|own|onednn' generate "$nano" --backend mine
+    refused 2 'auto|native|onednn' generate "$nano" --backend mine
     refused 2 'a number from' generate "$nano" -p 0 --top-p 0
     refused 2 'give a model' generate
     refused 2 'not both' generate "$nano" --preset gpt2

@@ -70,7 +70,7 @@ static lm *open_model(const char *path, int level, const char *weights) {
         .path = path,
         .entries = SN_CACHED,
         .compile = {
-            .level = level, .backend = "own", .weights = weights, .cache_dir = scratch_dir}};
+            .level = level, .backend = "native", .weights = weights, .cache_dir = scratch_dir}};
     lm *m = lm_open(&o, &e);
     if (!m) fail_msg("%s: %s", path, e.message);
     return m;
@@ -254,7 +254,7 @@ static void expect_refusal(const char *from, const char *to, size_t size, const 
     sn_file_unmap(&m);
     const lm_options o = {.path = path,
                           .entries = SN_CACHED,
-                          .compile = {.level = 1, .backend = "own", .cache_dir = scratch_dir}};
+                          .compile = {.level = 1, .backend = "native", .cache_dir = scratch_dir}};
     lm *l = lm_open(&o, &e);
     if (l) fail_msg("opened; wanted: %s", say);
     expect_error(&e, e.code, "bad.gguf", say);

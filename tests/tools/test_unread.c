@@ -59,7 +59,7 @@ static void open_folder(const char *folder, const char *say) {
     const lm_options o = {.path = folder,
                           .entries = SN_LOSS,
 
-                          .compile = {.level = 1, .backend = "own", .cache_dir = scratch_dir}};
+                          .compile = {.level = 1, .backend = "native", .cache_dir = scratch_dir}};
     lm *m = lm_open(&o, &err);
     if (!say && !m) fail_msg("%s", err.message);
     if (say && m) fail_msg("opened; wanted: %s", say);

@@ -500,7 +500,7 @@ static bool write_model_folder(trainer *t, const sn_emit_options *o, sn_error *e
 
 bool train_emit(train_settings *s, const sn_emit_options *o, sn_error *err) {
     sn_emit_options own = *o;
-    own.compile.backend = "own";
+    own.compile.backend = "native";
     own.compile.precision = s->precision;
     train_request r = {.settings = s, .compile = own.compile};
     trainer t = {.r = &r, .s = s, .folder = {.fd = -1}};

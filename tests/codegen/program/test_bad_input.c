@@ -45,7 +45,7 @@ static attention open_attention(int level, int least, bool plain) {
     }
     sn_entry_begin(a.m, "main");
     sn_output("y", y);
-    sn_options o = {.level = level, .threads = 2, .backend = "own", .cache_dir = scratch_dir};
+    sn_options o = {.level = level, .threads = 2, .backend = "native", .cache_dir = scratch_dir};
     a.p = sn_compile(a.m, &o, &err);
     if (!a.p) fail_msg("level %d: %s", level, err.message);
     a.s = sn_session_new_arrays(a.p, NULL, 0, &err);
@@ -145,7 +145,7 @@ static void hidden_rows_by_hand(void **state) {
             sn_tensor s =
                 sn_where(sn_le(at, sn_sub(row, FIRST)), sn_matmul(v, sn_swap(v, 0, 1)), -INFINITY);
             sn_output("y", sn_matmul(softmax_by_hand(way, s), v));
-            sn_options o = {.level = level, .backend = "own", .cache_dir = scratch_dir};
+            sn_options o = {.level = level, .backend = "native", .cache_dir = scratch_dir};
             sn_program *p = sn_compile(m, &o, &err);
             sn_session *run = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
             sn_arg_binding in = SN_BIND("x", SN_F32, x, T, D), out = SN_BIND("y", SN_F32, y, T, D);
@@ -230,7 +230,7 @@ static void options(void **state) {
         {{.level = 4, .taps = no_name, .n_taps = 1}, "tap 0 is NULL", "give a name"},
         {{.level = 4, .n_taps = 3}, "3 taps", "give a list"},
         {{.level = 4, .passes = "-merge,-fuze"}, "no pass 'fuze'", "passes are"},
-        {{.level = 4, .backend = "mkl"}, "backend 'mkl'", "choose auto, own or onednn"},
+        {{.level = 4, .backend = "mkl"}, "backend 'mkl'", "choose auto, native or onednn"},
         {{.level = 4, .weights = "fp8"}, "weights 'fp8'", "choose f32, bf16, int8 or int4"},
         {{.level = 4, .target = "z80"}, "z80", "target"},
         {{.level = 4, .threads = -3}, "-3", "threads"},
@@ -260,7 +260,7 @@ static void options(void **state) {
     }
 }
 
-/* Narrow weights have own kernels only. Without oneDNN that is the first complaint. */
+/* Narrow weights have native kernels only. Without oneDNN that is the first complaint. */
 static void weights_and_backend(void **state) {
     (void)state;
     static const char *const narrow[] = {"bf16", "int8", "int4"};

@@ -366,7 +366,8 @@ static void levels(void **state) {
     graph g = all_graphs();
     for (int level = 0; level <= 4; level++) {
         sn_error err = {0};
-        sn_options o = {.level = level, .threads = 2, .backend = "own", .cache_dir = scratch_dir};
+        sn_options o = {
+            .level = level, .threads = 2, .backend = "native", .cache_dir = scratch_dir};
         sn_program *p = sn_compile(g.m, &o, &err);
         if (!p) fail_msg("level %d: %s", level, err.message);
         sn_session *s = sn_session_new_arrays(p, NULL, 0, &err);
@@ -435,7 +436,7 @@ static void artefacts(void **state) {
     (void)state;
     graph g = all_graphs();
     sn_error err = {0};
-    sn_options o = {.level = 4, .threads = 1, .backend = "own", .cache_dir = scratch_dir};
+    sn_options o = {.level = 4, .threads = 1, .backend = "native", .cache_dir = scratch_dir};
     sn_program *p = sn_compile(g.m, &o, &err);
     sn_session *s = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
     sn_emit_options eo = sn_emit_options_default();

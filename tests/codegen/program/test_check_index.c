@@ -16,7 +16,7 @@ static sn_session *open_session(sn_module *m, sn_program **p, int level, bool ch
     sn_error err = {0};
     sn_options o = {.level = level,
                     .threads = 2,
-                    .backend = "own",
+                    .backend = "native",
                     .cache_dir = scratch_dir,
                     .check_index = checked};
     *p = sn_compile(m, &o, &err);

@@ -51,7 +51,7 @@ static trial logarithm(int level) {
     sn_entry_begin(t.m, "main");
     sn_output("y", y);
     sn_assign(sum, sn_add(sum, sn_sum(y, 0)));
-    open_trial(&t, level, "own");
+    open_trial(&t, level, "native");
     return t;
 }
 
@@ -110,7 +110,7 @@ static void masks_are_no_finding(void **state) {
         sn_tensor hidden = sn_lt(sn_iota(t.m, SN_I32, 1, 2, N), 3);
         sn_entry_begin(t.m, "main");
         sn_output("y", sn_softmax(sn_mask_scores(x, hidden), 1));
-        open_trial(&t, level, "own");
+        open_trial(&t, level, "native");
         float x_data[2 * N] = {1, 2, 3};
         sn_error err;
         if (!run(&t, x_data, &err)) fail_msg("level %d: %s", level, err.message);

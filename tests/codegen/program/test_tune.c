@@ -126,7 +126,7 @@ static void measured_once(void **state) {
     outcome plain = compile_with(AFTER);
     assert_int_equal(plain.stats.measured, 0);
     assert_int_equal(plain.stats.tuned, 0);
-    assert_non_null(strstr(plain.explained, "own kernel (cost model: "));
+    assert_non_null(strstr(plain.explained, "native kernel (cost model: "));
     assert_null(strstr(plain.explained, "tuned: "));
     sn_options o = TUNE;
     o.progress = count_line;
@@ -171,7 +171,7 @@ static void other_keys(void **state) {
     }
     /* tiles know the number of threads, questions the level and the back end */
     outcome paired = compile_with((sn_options){.level = 4, .threads = 2, .tune_sizes = "T=40"});
-    outcome own = compile_with((sn_options){.level = 4, .backend = "own", .tune_sizes = "T=40"});
+    outcome own = compile_with((sn_options){.level = 4, .backend = "native", .tune_sizes = "T=40"});
     outcome low = compile_with((sn_options){.level = 0, .tune_sizes = "T=40"});
     assert_in_range(paired.stats.tuned, 1, first.stats.tuned);
     assert_in_range(own.stats.tuned, 0, first.stats.tuned - 1);
@@ -247,13 +247,13 @@ static void other_answers(void **state) {
     rewrite_all("tile", 0, -1);
     static const struct {
         const char *kind;
-        sn_answer answer;
+        sn_candidate answer;
     } rows[] = {
-        {"dot", SN_CHOOSE_APART}, {"attention", SN_CHOOSE_APART}, {"dot", SN_CHOOSE_PRIMITIVE}};
+        {"dot", SN_CHOOSE_UNFUSED}, {"attention", SN_CHOOSE_UNFUSED}, {"dot", SN_CHOOSE_LIBRARY}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int n = rewrite_all(rows[i].kind, rows[i].answer, -1);
         outcome one = compile_with(AFTER);
-        bool there = rows[i].answer != SN_CHOOSE_PRIMITIVE || one.stats.onednn;
+        bool there = rows[i].answer != SN_CHOOSE_LIBRARY || one.stats.onednn;
         assert_true(n > 0);
         if (there) { /* a build may have no oneDNN */
             assert_in_range(one.stats.changed, 1, n);
@@ -348,7 +348,7 @@ static void contradictions(void **state) {
         {{.level = 4, .tune = true, .cache_dir = "none"}, "tune without a disk cache", "give a"},
         {{.level = 4, .tune = true, .backend = "onednn"}, "tune with backend", "choose"},
         {{.level = 0, .strict_fusion = true}, "strict fusion at level 0", "choose level 1 to 4"},
-        {{.level = 4, .weights = "int8", .backend = "onednn"}, "int8", "choose backend own"},
+        {{.level = 4, .weights = "int8", .backend = "onednn"}, "int8", "choose backend native"},
         {{.level = 4, .tune_sizes = "T"}, "tune sizes 'T'", "write them as"},
         {{.level = 4, .tune_sizes = "T=0"}, "tune sizes: T = 0", "outside 1..64"},
         {{.level = 4, .tune_sizes = "T=8,U=2"}, "module tuned", "no dimension 'U'"},
@@ -367,7 +367,7 @@ static void contradictions(void **state) {
         assert_null(strstr(err.message, "%"));
         sn_module_free(m);
     }
-    sn_options fine = {.level = 4, .tune = true, .backend = "own", .tune_sizes = "T=1"};
+    sn_options fine = {.level = 4, .tune = true, .backend = "native", .tune_sizes = "T=1"};
     outcome r = compile_with(fine); /* one row: nothing to measure */
     assert_int_equal(r.stats.measured, 0);
     drop(&r);

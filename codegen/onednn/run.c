@@ -1,44 +1,45 @@
-/* host.c: from a step of the plan to a primitive's numbers. */
-#include "codegen/onednn/host.h"
+/* run.c: from a step of the plan to a primitive's numbers. */
+#include "codegen/onednn/onednn.h"
 
 #include <math.h>
 #include <string.h>
 
-static int64_t dim_of(const sn_host_call *c, sn_dim d) {
+static int64_t dim_of(const sn_step_call *c, sn_dim d) {
     int64_t v;
     if (sn_dim_is_const(c->kernel->m, d, &v)) return v;
     return c->dim[sn_kernel_dim_slot(c->kernel, d)];
 }
 
 /* Product of the sizes of v's axes [first, last). */
-static int64_t count(const sn_host_call *c, const sn_view *v, int first, int last) {
+static int64_t count(const sn_step_call *c, const sn_view *v, int first, int last) {
     int64_t n = 1;
     for (int i = first; i < last; i++) n *= dim_of(c, v->shape[i]);
     return n;
 }
 
-const sn_node *sn_host_composite(const sn_node *n) {
+/* The composite in the body of a `primitive` node. */
+static const sn_node *composite_of(const sn_node *n) {
     return sn_attr_region(n, SN_A_body)->out[0];
 }
 
 /* The composite's operand i in buf; NULL: it has not so many. */
-static const float *operand(const sn_host_call *c, int i) {
-    const sn_node *n = sn_host_composite(c->kernel->step->node);
+static const float *operand(const sn_step_call *c, int i) {
+    const sn_node *n = composite_of(c->kernel->step->node);
     return i < n->n_in ? c->buf[sn_attr_int(n->in[i], SN_A_index, 0)] : NULL;
 }
 
-static const sn_view *view(const sn_host_call *c, int i) {
-    const sn_node *n = sn_host_composite(c->kernel->step->node);
+static const sn_view *view(const sn_step_call *c, int i) {
+    const sn_node *n = composite_of(c->kernel->step->node);
     return &c->kernel->step->in[sn_attr_int(n->in[i], SN_A_index, 0)];
 }
 
-static float *result(const sn_host_call *c) {
+static float *result(const sn_step_call *c) {
     return c->buf[c->kernel->step->n_in];
 }
 
 /* ---- rows ---- */
 
-static void rows_of(const sn_host_call *c, int64_t *rows, int64_t *n) {
+static void rows_of(const sn_step_call *c, int64_t *rows, int64_t *n) {
     const sn_view *v = &c->kernel->step->out[0];
     *rows = count(c, v, 0, v->rank - 1);
     *n = dim_of(c, v->shape[v->rank - 1]);
@@ -54,7 +55,7 @@ static void clear_hidden(int64_t rows, int64_t n, const float *x, float *y) {
     }
 }
 
-static bool run_softmax(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
+static bool run_softmax(sn_dnnl *d, const sn_step_call *c, sn_error *err) {
     int64_t rows, n;
     rows_of(c, &rows, &n);
     if (!rows || !n) return true;
@@ -63,26 +64,26 @@ static bool run_softmax(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
     return true;
 }
 
-static bool run_layer_norm(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
+static bool run_layer_norm(sn_dnnl *d, const sn_step_call *c, sn_error *err) {
     int64_t rows, n;
     rows_of(c, &rows, &n);
-    double eps = sn_attr_flt(sn_host_composite(c->kernel->step->node), SN_A_eps, 1e-5);
+    double eps = sn_attr_flt(composite_of(c->kernel->step->node), SN_A_eps, 1e-5);
     return !rows || !n ||
            sn_dnnl_run_layer_norm(d, rows, n, (float)eps, operand(c, 0), operand(c, 1),
                                   operand(c, 2), result(c), err);
 }
 
-static bool run_softmax_grad(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
+static bool run_softmax_grad(sn_dnnl *d, const sn_step_call *c, sn_error *err) {
     int64_t rows, n;
     rows_of(c, &rows, &n);
     return !rows || !n ||
            sn_dnnl_run_softmax_grad(d, rows, n, operand(c, 0), operand(c, 1), result(c), err);
 }
 
-static bool run_layer_norm_grad(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
+static bool run_layer_norm_grad(sn_dnnl *d, const sn_step_call *c, sn_error *err) {
     int64_t rows, n;
     rows_of(c, &rows, &n);
-    double eps = sn_attr_flt(sn_host_composite(c->kernel->step->node), SN_A_eps, 1e-5);
+    double eps = sn_attr_flt(composite_of(c->kernel->step->node), SN_A_eps, 1e-5);
     return !rows || !n ||
            sn_dnnl_run_layer_norm_grad(d, rows, n, (float)eps, operand(c, 0), operand(c, 1),
                                        operand(c, 2), result(c), err);
@@ -98,8 +99,8 @@ static void read_pair(const sn_node *n, sn_attr_key key, int64_t *height, int64_
 }
 
 /* The convolution of operands 0 and 1; of its gradient the same. */
-static sn_dnnl_conv read_conv(const sn_host_call *c) {
-    const sn_node *n = sn_host_composite(c->kernel->step->node);
+static sn_dnnl_conv read_conv(const sn_step_call *c) {
+    const sn_node *n = composite_of(c->kernel->step->node);
     const sn_view *x = view(c, 0), *w = view(c, 1);
     sn_dnnl_conv s = {.batch = dim_of(c, x->shape[0]),
                       .in = dim_of(c, x->shape[1]),
@@ -121,20 +122,20 @@ static sn_dnnl_conv read_conv(const sn_host_call *c) {
     return s;
 }
 
-static bool run_conv2d(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
+static bool run_conv2d(sn_dnnl *d, const sn_step_call *c, sn_error *err) {
     sn_dnnl_conv s = read_conv(c);
     return !count(c, &c->kernel->step->out[0], 0, 4) ||
            sn_dnnl_run_conv(d, &s, operand(c, 0), operand(c, 1), operand(c, 2), result(c), err);
 }
 
-static bool run_conv2d_grad(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
+static bool run_conv2d_grad(sn_dnnl *d, const sn_step_call *c, sn_error *err) {
     sn_dnnl_conv s = read_conv(c);
     int64_t n = count(c, &c->kernel->step->out[0], 0, 4);
     if (!n || !count(c, view(c, 2), 0, 4)) { /* nothing, or a sum of nothing */
         memset(result(c), 0, (size_t)n * sizeof(float));
         return true;
     }
-    if (sn_attr_int(sn_host_composite(c->kernel->step->node), SN_A_index, 0))
+    if (sn_attr_int(composite_of(c->kernel->step->node), SN_A_index, 0))
         return sn_dnnl_run_conv_grad_w(d, &s, operand(c, 0), operand(c, 2), result(c), err);
     return sn_dnnl_run_conv_grad_x(d, &s, operand(c, 1), operand(c, 2), result(c), err);
 }
@@ -147,11 +148,11 @@ static void settle_strides(int64_t rows, int64_t cols, int64_t *row, int64_t *co
     if (rows == 1) *row = *col > 1 || cols == 1 ? 1 : cols;
 }
 
-static bool run_product(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
+static bool run_product(sn_dnnl *d, const sn_step_call *c, sn_error *err) {
     const sn_step *s = c->kernel->step;
     const sn_view *a = &s->in[0], *b = &s->in[1], *y = &s->out[0];
     int nb = a->rank - 2;
-    sn_dnnl_matmul p = {.n_batch = nb, .bias = s->n_in > 2, .packed = c->constant_right};
+    sn_matmul p = {.n_batch = nb, .bias = s->n_in > 2, .packed = c->constant_right};
     for (int i = 0; i < nb; i++) {
         p.batch[i] = dim_of(c, a->shape[i]);
         p.a_batch[i] = dim_of(c, a->stride[i]);
@@ -180,7 +181,7 @@ static bool run_product(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
 
 static const struct primitive {
     sn_op op; /* of the composite, or of the step itself */
-    bool (*run)(sn_dnnl *d, const sn_host_call *c, sn_error *err);
+    bool (*run)(sn_dnnl *d, const sn_step_call *c, sn_error *err);
 } primitives[] = {{SN_OP_gemm, run_product},
                   {SN_OP_softmax, run_softmax},
                   {SN_OP_layer_norm, run_layer_norm},
@@ -189,10 +190,10 @@ static const struct primitive {
                   {SN_OP_layer_norm_grad, run_layer_norm_grad},
                   {SN_OP_conv2d_grad, run_conv2d_grad}};
 
-bool sn_host_run(sn_dnnl *d, const sn_host_call *c, sn_error *err) {
+bool onednn_run(void *state, const sn_step_call *c, sn_error *err) {
     const sn_node *n = c->kernel->step->node;
-    if (n->op == SN_OP_primitive) n = sn_host_composite(n);
+    if (n->op == SN_OP_primitive) n = composite_of(n);
     for (size_t i = 0; i < sizeof primitives / sizeof *primitives; i++)
-        if (primitives[i].op == n->op) return primitives[i].run(d, c, err);
+        if (primitives[i].op == n->op) return primitives[i].run(state, c, err);
     return sn_fail(err, SN_ERR_INTERNAL, "no primitive computes '%s'", sn_ops[n->op].name);
 }

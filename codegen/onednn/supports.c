@@ -1,14 +1,7 @@
-/* primitive.c: what oneDNN can compute: f32 products (with a bias along the columns), softmax and
- * layer_norm over the last axis, convolution, and the gradients of these. Composites become
- * `primitive` nodes, whose body is the composite itself: its decomposition is the oracle. */
-#include "passes/primitive.h"
+/* supports.c: what oneDNN computes, and at what cost: f32 products (with a bias along the columns),
+ * softmax and layer_norm over the last axis, convolution, and their gradients. */
+#include "codegen/onednn/onednn.h"
 #include "passes/kernels/table.h"
-
-#include <string.h>
-
-bool sn_primitive_wanted(const sn_passes *p) {
-    return !strcmp(p->o.backend, "onednn");
-}
 
 static bool all_f32(const sn_node *n) {
     for (int i = 0; i < n->n_in; i++)
@@ -41,49 +34,20 @@ static const char *conv_unfit(const sn_node *n) {
 }
 
 /* Why the composite does not fit (NULL: it does), by op. */
-static const struct candidate {
+static const struct composite {
     sn_op op;
     const char *(*unfit)(const sn_node *n);
-} candidates[] = {{SN_OP_softmax, softmax_unfit},      {SN_OP_layer_norm, norm_unfit},
+} composites[] = {{SN_OP_softmax, softmax_unfit},      {SN_OP_layer_norm, norm_unfit},
                   {SN_OP_conv2d, conv_unfit},          {SN_OP_softmax_grad, softmax_unfit},
                   {SN_OP_layer_norm_grad, norm_unfit}, {SN_OP_conv2d_grad, conv_unfit}};
 
-static const struct candidate *candidate_of(const sn_node *comp) {
-    for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++)
-        if (candidates[i].op == comp->op) return &candidates[i];
+static const struct composite *composite_of(const sn_node *comp) {
+    for (size_t i = 0; i < sizeof composites / sizeof *composites; i++)
+        if (composites[i].op == comp->op) return &composites[i];
     return NULL;
 }
 
-bool sn_primitive_fits(const sn_node *comp) {
-    const struct candidate *c = candidate_of(comp);
-    return c && all_f32(comp) && !c->unfit(comp);
-}
-
-sn_node *sn_primitive_of(sn_passes *p, sn_node *comp) {
-    const struct candidate *c = candidate_of(comp);
-    if (!c) return NULL;
-    const char *why = all_f32(comp) ? c->unfit(comp) : "the primitive supports f32 only";
-    if (why) {
-        sn_remark_add(p, "expand", comp, false, "own code: %s", why);
-        return NULL;
-    }
-    sn_node **in = sn_arena_alloc(comp->m, sizeof *in * (size_t)(comp->n_in + 1));
-    int n = 0;
-    for (int i = 0; i < comp->n_in; i++) { /* an operand may occur twice */
-        bool known = false;
-        for (int j = 0; j < n; j++) known |= in[j] == comp->in[i];
-        if (!known) in[n++] = comp->in[i];
-    }
-    sn_region *body = sn_region_extract(comp->m, n, in, 1, &comp);
-    return sn_node_new(comp->m, SN_OP_primitive, n, in,
-                       SN_ATTRS(SN_REG(body, body), SN_STR(backend, "onednn")));
-}
-
 /* ---- products ---- */
-
-bool sn_primitive_dot(const sn_node *dot) {
-    return dot->op == SN_OP_dot && all_f32(dot);
-}
 
 static int axes_of(const sn_node *n, sn_attr_key key) {
     const sn_attr *a = sn_attr_get(n, key);
@@ -115,16 +79,59 @@ static const sn_node *added_row(const sn_node *product, const sn_node *n) {
     return NULL;
 }
 
-bool sn_primitive_bias(const sn_node *dot, const sn_node *n) {
+bool onednn_epilogue(const sn_node *dot, const sn_node *n) {
     return one_column_axis(dot, dot->in[1]) && added_row(dot, n);
 }
 
-bool sn_primitive_gemm(const sn_node *gemm) {
-    if (!sn_kernel_of(gemm)->contraction || gemm->n_result != 1 || !all_f32(gemm) ||
-        sn_attr_get(gemm, SN_A_packed) || sn_attr_get(gemm, SN_A_prologue))
+static bool supports_gemm(const sn_node *gemm) {
+    if (gemm->n_result != 1 || !all_f32(gemm) || sn_attr_get(gemm, SN_A_packed) ||
+        sn_attr_get(gemm, SN_A_prologue))
         return false;
     const sn_region *epi = sn_attr_region(gemm, SN_A_epilogue);
     if (!epi) return gemm->n_in == 2;
     if (gemm->n_in != 3 || epi->n_arg != 2 || !one_column_axis(gemm, gemm->in[1])) return false;
     return added_row(epi->arg[0], epi->out[0]) == epi->arg[1];
+}
+
+bool onednn_supports(const sn_node *n, const char **why) {
+    *why = NULL;
+    if (n->op == SN_OP_dot) return all_f32(n);
+    if (sn_kernel_of(n)->contraction) {
+        *why = "the primitive supports f32, one result, at most a bias";
+        return supports_gemm(n);
+    }
+    const struct composite *c = composite_of(n);
+    if (c) *why = all_f32(n) ? c->unfit(n) : "the primitive supports f32 only";
+    return c && !*why;
+}
+
+/* ---- costs ---- */
+
+/* Measured with two threads on an AVX-512 server (oneDNN 2.6; `sinter bench kernel` and `gemm`
+ * repeat it). */
+static const struct {
+    sn_op op;
+    sn_backend_cost cost;
+} costs[] = {
+    {SN_OP_dot, {1.05, true, "cost model: same speed, and the native epilogue is free"}},
+    {SN_OP_softmax,
+     {1.9, true, "cost model: the native kernel is faster, and its neighbours are fused"}},
+    {SN_OP_layer_norm,
+     {1.03, true, "cost model: same speed, and the native kernel fuses with its neighbours"}},
+    {SN_OP_softmax_grad,
+     {1.5, true, "cost model: the native kernel is faster, and its neighbours are fused"}},
+    {SN_OP_layer_norm_grad,
+     {1.5, true, "cost model: the native kernel is faster, and its neighbours are fused"}},
+    {SN_OP_conv2d,
+     {0.85, false,
+      "cost model: oneDNN is faster, but its results depend on the number of threads"}},
+    {SN_OP_conv2d_grad,
+     {0.85, false,
+      "cost model: oneDNN is faster, but its results depend on the number of threads"}},
+};
+
+const sn_backend_cost *onednn_cost(sn_op op) {
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
+        if (costs[i].op == op) return &costs[i].cost;
+    return NULL;
 }
