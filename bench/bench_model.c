@@ -5,6 +5,7 @@
 #include "frontend/models.h"
 #include "frontend/train.h"
 #include "ir/ir.h"
+#include "runtime/model_dir.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,15 +46,14 @@ static sn_config *open_config(const char *model, sn_error *err) {
     const char *text = sn_model_preset(model);
     if (text) return sn_config_parse(model, text, strlen(text), err);
     struct stat st;
-    char path[1024];
-    snprintf(path, sizeof path, "%s/config.json", model);
-    if (!stat(path, &st)) return sn_config_open(path, err);
+    if (!stat(model, &st)) return sn_model_dir_config(model, err);
     char names[256] = "";
     for (size_t at = 0, i = 0; sn_model_preset_name((int)i) && at < sizeof names; i++)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "",
                                sn_model_preset_name((int)i));
-    sn_fail(err, SN_ERR_USAGE, "'%s' is neither a folder with a config.json nor a preset (%s)",
-            model, names);
+    sn_fail(err, SN_ERR_USAGE,
+            "'%s' is neither a folder with a config.json, a GGUF file nor a preset (%s)", model,
+            names);
     return NULL;
 }
 

@@ -121,6 +121,9 @@ static const struct {
     {".attn.bias", 4},
     {".attn.masked_bias", -1},
     {"rotary_emb.inv_freq", 1},
+    {"rope_freqs.weight", 1}, /* of GGUF files; "rope_scaling" has them */
+    {"rope_factors_long.weight", 1},
+    {"rope_factors_short.weight", 1},
     {"position_ids", -1},
     {"token_type_ids", -1},
     {"num_batches_tracked", 0},

@@ -23,6 +23,8 @@ typedef struct sn_model_dir {
  * another name is used. Of a GGUF file, keys and tensors get the names that they have in a folder.
  * NULL on error: the message says what is missing and how to create it. */
 sn_model_dir *sn_model_dir_open(const char *path, sn_error *err);
+/* Only the config of a model folder or GGUF file. The caller frees it. */
+sn_config *sn_model_dir_config(const char *path, sn_error *err);
 void sn_model_dir_close(sn_model_dir *m); /* NULL is allowed */
 
 /* Path of a file in the folder ("tokenizer.bin"), allocated; NULL if it does not exist (or out of

@@ -102,7 +102,8 @@ static const arg attention_table[] = {
     {0}};
 static const arg model_table[] = {
     {"MODEL", 0, ARG_PLACE, offsetof(options, model), NULL, NULL, 0, 0,
-     "gpt2, gpt2-medium, …, a model folder (its config; weights are random), or a model in C"},
+     "gpt2, gpt2-medium, …, a model folder or GGUF file (its config; weights are random), or a "
+     "model in C"},
     {"tokens", 0, ARG_TEXT, offsetof(options, tokens), "N,…", NULL, 0, 0,
      "tokens per sequence [64,256,1024]; with --decode tokens in the cache [64,512]"},
     {"batch", 0, ARG_INT, offsetof(options, batch), "N", "1", 1, 1024, "batch size"},
@@ -114,7 +115,7 @@ static const arg model_table[] = {
 
 static const arg train_table[] = {
     {"MODEL", 0, ARG_PLACE, offsetof(options, model), NULL, NULL, 0, 0,
-     "gpt2, edt-base, … or a model folder (its config; weights are random)"},
+     "gpt2, edt-base, … or a model folder or GGUF file (its config; weights are random)"},
     {"tokens", 0, ARG_TEXT, offsetof(options, tokens), "N,…", NULL, 0, 0,
      "tokens per sequence [64,256]"},
     {"batch", 0, ARG_INT, offsetof(options, batch), "N", "4", 1, 1024, "batch size"},

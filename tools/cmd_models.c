@@ -2,6 +2,7 @@
  * docs/models.md. */
 #include "tools/cmd.h"
 #include "frontend/models.h"
+#include "runtime/files/gguf_model.h"
 
 #include <stdio.h>
 
@@ -35,7 +36,12 @@ int cmd_models(int argc, char **argv) {
     if (code != ARGS_RUN) return code;
     fputs(page, stdout);
     const sn_model_family *f;
+    const char *name;
     for (int i = 0; (f = sn_model_family_at(i)); i++)
         printf("| `%s` | %s | %s | %s |\n", f->type, f->what, f->heads, f->checked);
+    printf("\nIn GGUF files (`general.architecture`):");
+    for (int i = 0; (name = sn_gguf_architecture(i)); i++) printf("%s `%s`", i ? "," : "", name);
+    printf(".\nLogits of tiny files, quantised: a program in Python without packages, "
+           "`tests/data/gguf`.\n");
     return cmd_finish(NAME);
 }

@@ -24,7 +24,7 @@ typedef struct options {
 #define AT(field) offsetof(options, field)
 static const arg table[] = {
     {"CONFIG", 0, ARG_PLACE, AT(config), NULL, NULL, 0, 0,
-     "JSON file, a model folder to fine-tune, or a model in C"},
+     "JSON file, a model folder or GGUF file to fine-tune, or a model in C"},
     {"output", 'o', ARG_TEXT, AT(output), "DIR", NULL, 0, 0, "folder of the model and the run"},
     {"resume", 'r', ARG_FLAG, AT(resume), NULL, NULL, 0, 0, "resume the run in DIR"},
     {"force", 0, ARG_FLAG, AT(force), NULL, NULL, 0, 0, "start over, overwriting the run in DIR"},

@@ -29,6 +29,7 @@ static const config_key keys3[] = {
  * "hidden_activation" counts. */
 static void finish1(sn_config *c, const sn_model_options *o, causal_lm *g) {
     (void)o;
+    if (!sn_config_bool_or(c, "norm_plus_one", true)) g->norm = RMS_NORM; /* of GGUF files */
     sn_config_choice_or(c, "hidden_act", causal_acts, 0);
     g->embed_scale = sqrt((double)g->d);
     g->o_bias = g->qkv_bias;

@@ -219,6 +219,9 @@ cJSON_bool cJSON_IsNumber(const cJSON *item) {
 cJSON_bool cJSON_IsTrue(const cJSON *item) {
     return is(item, cJSON_True);
 }
+cJSON_bool cJSON_IsFalse(const cJSON *item) {
+    return cJSON_IsBool(item) && !cJSON_IsTrue(item);
+}
 cJSON_bool cJSON_IsBool(const cJSON *item) {
     return is(item, cJSON_True) || is(item, cJSON_False);
 }

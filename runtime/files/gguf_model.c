@@ -24,32 +24,59 @@ typedef struct architecture {
     const pair *layers;  /* stems behind "blk.N." */
     const char *layer;   /* "h." */
     const char *config;  /* keys that all models of this kind have, as JSON */
+    const char *partial; /* key for the rotated part of heads; NULL: all of it is rotated */
+    int scalar_layers;   /* Gemma: with so many layers, scores are scaled by embedding / heads */
 } architecture;
 
+enum { MAX_FACTORS = 1024 };
+
+#define LLAMA_KEYS                                                                                 \
+    {"context_length", "max_position_embeddings"}, {"embedding_length", "hidden_size"},            \
+        {"block_count", "num_hidden_layers"}, {"feed_forward_length", "intermediate_size"},        \
+        {"attention.head_count", "num_attention_heads"},                                           \
+        {"attention.head_count_kv", "num_key_value_heads"},                                        \
+        {"attention.layer_norm_rms_epsilon", "rms_norm_eps"}, {"rope.freq_base", "rope_theta"},    \
+        {"vocab_size", NULL}, {"attention.value_length", NULL}, {"rope.dimension_count", NULL},    \
+        {"rope.scaling.type", NULL}, {"rope.scaling.factor", NULL},                                \
+        {"rope.scaling.original_context_length", NULL}, {"rope.scaling.attn_factor", NULL}, {      \
+        "rope.scaling.finetuned", NULL                                                             \
+    }
 /* llama.cpp stores q and k of Llama so that rotary embeddings turn adjacent pairs. */
-static const pair llama_keys[] = {{"context_length", "max_position_embeddings"},
-                                  {"embedding_length", "hidden_size"},
-                                  {"block_count", "num_hidden_layers"},
-                                  {"feed_forward_length", "intermediate_size"},
-                                  {"attention.head_count", "num_attention_heads"},
-                                  {"attention.head_count_kv", "num_key_value_heads"},
-                                  {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+static const pair llama_keys[] = {LLAMA_KEYS, {"attention.key_length", "head_dim"}, {NULL, NULL}};
+static const pair phi3_keys[] = {
+    LLAMA_KEYS, {"attention.sliding_window", "sliding_window"}, {NULL, NULL}};
+static const pair gemma_keys[] = {LLAMA_KEYS,
                                   {"attention.key_length", "head_dim"},
-                                  {"rope.freq_base", "rope_theta"},
-                                  {"vocab_size", NULL},
-                                  {"attention.value_length", NULL},
-                                  {"rope.dimension_count", NULL},
+                                  {"attention.sliding_window", "sliding_window"},
+                                  {"attn_logit_softcapping", "attn_logit_softcapping"},
+                                  {"final_logit_softcapping", "final_logit_softcapping"},
                                   {NULL, NULL}};
 static const pair llama_tensors[] = {{"token_embd", "model.embed_tokens"},
                                      {"output_norm", "model.norm"},
                                      {"output", "lm_head"},
                                      {NULL, NULL}};
+#define LLAMA_LAYERS                                                                               \
+    {"attn_norm", "input_layernorm"}, {"attn_q", "self_attn.q_proj"},                              \
+        {"attn_k", "self_attn.k_proj"}, {"attn_v", "self_attn.v_proj"},                            \
+        {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},                  \
+        {"attn_output", "self_attn.o_proj"}, {"ffn_gate", "mlp.gate_proj"},                        \
+        {"ffn_up", "mlp.up_proj"}, {                                                               \
+        "ffn_down", "mlp.down_proj"                                                                \
+    }
 static const pair llama_layers[] = {
-    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
-    {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
-    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
-    {"ffn_down", "mlp.down_proj"},       {NULL, NULL}};
+    LLAMA_LAYERS, {"ffn_norm", "post_attention_layernorm"}, {NULL, NULL}};
+static const pair gemma2_layers[] = {LLAMA_LAYERS,
+                                     {"post_attention_norm", "post_attention_layernorm"},
+                                     {"ffn_norm", "pre_feedforward_layernorm"},
+                                     {"post_ffw_norm", "post_feedforward_layernorm"},
+                                     {NULL, NULL}};
+static const pair phi3_layers[] = {{"attn_norm", "input_layernorm"},
+                                   {"attn_qkv", "self_attn.qkv_proj"},
+                                   {"attn_output", "self_attn.o_proj"},
+                                   {"ffn_norm", "post_attention_layernorm"},
+                                   {"ffn_up", "mlp.gate_up_proj"},
+                                   {"ffn_down", "mlp.down_proj"},
+                                   {NULL, NULL}};
 
 static const pair gpt2_keys[] = {{"context_length", "n_positions"},
                                  {"embedding_length", "n_embd"},
@@ -94,13 +121,27 @@ static const pair bert_layers[] = {{"attn_q", "attention.self.query"},
                                    {"layer_output_norm", "output.LayerNorm"},
                                    {NULL, NULL}};
 
+/* Gemma's gains are stored with their 1. */
+#define LLAMA(name, type, keys, layers, config, ...)                                               \
+    { name, type, keys, llama_tensors, layers, "model.layers.", config, __VA_ARGS__ }
 static const architecture architectures[] = {
-    {"llama", "llama", llama_keys, llama_tensors, llama_layers, "model.layers.",
-     "{\"rope_interleaved\": true}"},
-    {"gpt2", "gpt2", gpt2_keys, gpt2_tensors, gpt2_layers, "h.", "{\"linear_layout\": \"out_in\"}"},
-    {"bert", "bert", bert_keys, bert_tensors, bert_layers, "encoder.layer.", "{}"},
+    LLAMA("llama", "llama", llama_keys, llama_layers, "{\"rope_interleaved\": true}", NULL, 0),
+    LLAMA("qwen2", "qwen2", llama_keys, llama_layers, "{}", NULL, 0),
+    LLAMA("qwen3", "qwen3", llama_keys, llama_layers, "{}", NULL, 0),
+    LLAMA("phi3", "phi3", phi3_keys, phi3_layers, "{}", "partial_rotary_factor", 0),
+    LLAMA("gemma", "gemma", gemma_keys, llama_layers, "{\"norm_plus_one\": false}", NULL, 0),
+    LLAMA("gemma2", "gemma2", gemma_keys, gemma2_layers, "{\"norm_plus_one\": false}", NULL, 46),
+    LLAMA("gemma3", "gemma3_text", gemma_keys, gemma2_layers, "{\"norm_plus_one\": false}", NULL,
+          62),
+    {"gpt2", "gpt2", gpt2_keys, gpt2_tensors, gpt2_layers, "h.", "{\"linear_layout\": \"out_in\"}",
+     NULL, 0},
+    {"bert", "bert", bert_keys, bert_tensors, bert_layers, "encoder.layer.", "{}", NULL, 0},
 };
 enum { ARCHITECTURES = sizeof architectures / sizeof *architectures };
+
+const char *sn_gguf_architecture(int i) {
+    return i >= 0 && i < ARCHITECTURES ? architectures[i].name : NULL;
+}
 
 static const architecture *find_architecture(const sn_gguf *g) {
     const sn_gguf_key *k = sn_gguf_find(g, "general.architecture");
@@ -185,12 +226,10 @@ static void need_value(making *m, const char *key, double value) {
                    sn_gguf_number(k, 0), value);
 }
 
-/* Keys whose value here has no effect: 0 experts, scaling of type "none", … */
+/* Keys whose value here has no effect. */
 static bool is_neutral(const sn_gguf_key *k, const char *key) {
     return (!strcmp(key, "expert_count") && sn_gguf_number(k, 0) == 0) ||
-           (!strcmp(key, "expert_used_count") && sn_gguf_number(k, 0) == 0) ||
-           (!strcmp(key, "rope.scaling.type") && sn_gguf_says(k, "none")) ||
-           (!strcmp(key, "use_parallel_residual") && sn_gguf_number(k, 0) == 1);
+           (!strcmp(key, "expert_used_count") && sn_gguf_number(k, 0) == 0);
 }
 
 static void take_keys(making *m) {
@@ -207,19 +246,86 @@ static void take_keys(making *m) {
     }
 }
 
+static double number(const making *m, const char *key) {
+    return sn_gguf_number(find_key(m, key), 0);
+}
+
 static void check_keys(making *m) {
-    double heads = sn_gguf_number(find_key(m, "attention.head_count"), 0),
-           width = sn_gguf_number(find_key(m, "embedding_length"), 0);
+    double heads = number(m, "attention.head_count"), width = number(m, "embedding_length"),
+           rotated = number(m, "rope.dimension_count");
     const sn_gguf_key *head = find_key(m, "attention.key_length");
     double d_head = head ? sn_gguf_number(head, 0) : heads > 0 ? width / heads : 0;
+    bool has_width;
+    const char *key = find_pair(m->a->keys, "attention.key_length", &has_width);
+    if (has_width && !head && d_head > 0) set(m, key, cJSON_CreateNumber(d_head));
     need_value(m, "attention.value_length", d_head);
-    need_value(m, "rope.dimension_count", d_head);
+    if (m->a->partial && rotated > 0 && d_head > 0)
+        set(m, m->a->partial, cJSON_CreateNumber(rotated / d_head));
+    else
+        need_value(m, "rope.dimension_count", d_head);
+    if (m->a->scalar_layers && heads > 0)
+        set(m, "query_pre_attn_scalar",
+            cJSON_CreateNumber(number(m, "block_count") == m->a->scalar_layers ? width / heads
+                                                                               : d_head));
     const sn_gguf_key *k = sn_gguf_find(m->g, "split.count");
     if (k && sn_gguf_number(k, 0) > 1)
         sn_problem(&m->problems,
                    "it is one of several files of a model: join them first (llama-gguf-split "
                    "--merge)");
 }
+
+/* ---- rotary frequencies ---- */
+
+/* One factor for each pair of elements, from a tensor. */
+static void set_factors(making *m, cJSON *section, const char *key, const char *tensor) {
+    const sn_weight *t = find_tensor(m->g, tensor);
+    int64_t n = t && t->rank == 1 && t->dtype == SN_F32 && !t->block ? t->shape[0] : 0;
+    cJSON *list = cJSON_CreateArray();
+    if (!n || n > MAX_FACTORS)
+        sn_problem(&m->problems, "tensor \"%s\" is not a list of f32", tensor);
+    for (int64_t i = 0; list && i < n && n <= MAX_FACTORS; i++)
+        cJSON_AddItemToArray(list, cJSON_CreateNumber(((const float *)t->data)[i]));
+    m->failed |= !list || !cJSON_AddItemToObject(section, key, list);
+}
+
+static void set_number(making *m, cJSON *section, const char *key, double value) {
+    if (!isnan(value)) m->failed |= !cJSON_AddNumberToObject(section, key, value);
+}
+
+/* The section "rope_scaling". Llama 3's factors are a tensor: each frequency divided by its own,
+ * which is longrope with one list. */
+static void take_rope(making *m) {
+    const sn_gguf_key *type = find_key(m, "rope.scaling.type");
+    bool llama3 = find_tensor(m->g, "rope_freqs.weight"),
+         lists = find_tensor(m->g, "rope_factors_long.weight"),
+         linear = sn_gguf_says(type, "linear"), yarn = sn_gguf_says(type, "yarn");
+    bool none = !type || sn_gguf_says(type, "none");
+    if (!none && !linear && !yarn && !sn_gguf_says(type, "longrope"))
+        sn_problem(&m->problems, "key \"%s\" is not none, linear, yarn or longrope", type->name);
+    if (llama3 + lists + linear + yarn > 1)
+        sn_problem(&m->problems, "several ways to scale rotary frequencies");
+    if (!llama3 && !lists && !linear && !yarn) return;
+    cJSON *s = cJSON_AddObjectToObject(m->root, "rope_scaling");
+    double original = number(m, "rope.scaling.original_context_length"),
+           attention = number(m, "rope.scaling.attn_factor");
+    m->failed |= !s || !cJSON_AddStringToObject(s, "rope_type",
+                                                linear ? "linear"
+                                                : yarn ? "yarn"
+                                                       : "longrope");
+    if (linear || yarn) set_number(m, s, "factor", number(m, "rope.scaling.factor"));
+    if (!linear && !llama3) set_number(m, s, "original_max_position_embeddings", original);
+    if (llama3 || lists) {
+        set_factors(m, s, "long_factor", llama3 ? "rope_freqs.weight" : "rope_factors_long.weight");
+        set_factors(m, s, "short_factor",
+                    llama3 ? "rope_freqs.weight" : "rope_factors_short.weight");
+        if (llama3 || !isnan(attention))
+            set_number(m, s, "attention_factor", isnan(attention) ? 1 : attention);
+    } else if (!isnan(attention))
+        sn_problem(&m->problems, "key \"%s\" is not supported for this type of scaling",
+                   find_key(m, "rope.scaling.attn_factor")->name);
+}
+
+/* ---- tokens and tensors ---- */
 
 /* Token ids and what begins a text. */
 static void take_tokens(making *m) {
@@ -277,6 +383,7 @@ sn_config *sn_gguf_config(const sn_gguf *g, sn_error *err) {
         set(&m, "model_type", cJSON_CreateString(m.a->model_type));
         take_keys(&m);
         check_keys(&m);
+        take_rope(&m);
         take_tokens(&m);
         take_tensors(&m);
     }

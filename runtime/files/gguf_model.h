@@ -10,6 +10,9 @@
  * and have no counterpart, are errors. NULL on error. */
 sn_config *sn_gguf_config(const sn_gguf *g, sn_error *err);
 
+/* Name of the i-th architecture in GGUF files; NULL: no more. */
+const char *sn_gguf_architecture(int i);
+
 /* Renames the tensors of a GGUF file. Tensors that the architecture does not know keep their
  * names. */
 bool sn_gguf_rename(sn_weights *w, sn_error *err);

@@ -110,6 +110,23 @@ sn_model_dir *sn_model_dir_open(const char *path, sn_error *err) {
     return NULL;
 }
 
+sn_config *sn_model_dir_config(const char *path, sn_error *err) {
+    sn_config *c = NULL;
+    if (sn_gguf_is_file(path)) {
+        sn_gguf *g = sn_gguf_open(path, err);
+        if (g) c = sn_gguf_config(g, err);
+        sn_gguf_close(g);
+        return c;
+    }
+    char *file = sn_path_join(path, CONFIG);
+    if (file)
+        c = sn_config_open(file, err);
+    else
+        sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+    free(file);
+    return c;
+}
+
 void sn_model_dir_close(sn_model_dir *m) {
     if (!m) return;
     sn_config_free(m->config);

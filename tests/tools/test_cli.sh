@@ -438,14 +438,6 @@ check_inspect() {
     [ "$(grep -c '<text' "$tmp/cross.svg")" = 14 ] || fail "labels: a title, 6 keys, 7 queries"
     run 0 inspect "$tmp/aren" --near ا --top 1
     prints "in encoder.embed_tokens.weight"
-    run 0 inspect "$source/tests/data/gguf/llama.gguf" --tensors
-    prints 'llama: 2 layers' && prints 'llama-bpe, 299 tokens' && prints 'llama.rope.freq_base  *10000'
-    prints 'layers.0.mlp.down_proj.weight  *Q4_K  \[32,256\] 4608'
-    run 0 inspect "$source/tests/data/gguf/formats.gguf"
-    prints 'cannot run: .*the architecture is "none"' && prints 'Q6_K'
-    run 0 generate "$source/tests/data/gguf/gpt2.gguf" -p "the cat" -n 4
-    run 0 eval "$source/tests/data/gguf/llama.gguf" "$source/tests/data/gguf/llama.json" --level 1
-
     refused 2 'is for encoder-decoders' inspect "$tmp/model" -p a --result b --attention 0
     refused 2 'not a single token' inspect "$tmp/model" --near zebra
     refused 2 'three words' inspect "$tmp/model" --analogy "he his"

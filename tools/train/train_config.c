@@ -2,7 +2,8 @@
  * tokenizer, data, optimizer, schedule and training. Paths are relative to the file's folder. */
 #include "tools/train/train.h"
 
-#include "runtime/file.h"
+#include "runtime/files/gguf.h"
+#include "runtime/model_dir.h"
 #include "tools/model/model_source.h"
 
 #include <math.h>
@@ -215,11 +216,8 @@ static void read_all(reader *r, train_settings *s) {
 
 /* A model folder as the start of a run, with its config, weights and tokenizer. */
 static bool read_folder(const char *path, const char *source, reader *r, train_settings *s) {
-    char *file = sn_path_join(path, "config.json");
-    sn_config *model = file ? sn_config_open(file, r->err) : NULL;
-    free(file);
-    if (!model) return sn_fail(r->err, SN_ERR_MEMORY, "%s: out of memory", path);
-    s->model = model;
+    sn_config *model = s->model = sn_model_dir_config(path, r->err);
+    if (!model) return false;
     const char *code = sn_config_string_or(model, "source", NULL);
     if (code && !source)
         return sn_fail(r->err, SN_ERR_USAGE,
@@ -251,7 +249,7 @@ bool train_settings_read(const char *path, const char *source, train_settings *o
     struct stat st;
     reader r = {.folder = folder_of(path), .err = err};
     bool ok = r.folder || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    if (ok && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+    if (ok && stat(path, &st) == 0 && (S_ISDIR(st.st_mode) || sn_gguf_is_file(path))) {
         ok = read_folder(path, source, &r, out);
     } else if (ok && model_source_is(path)) {
         r.root = sn_config_new(path);

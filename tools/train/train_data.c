@@ -2,7 +2,7 @@
  * trains one on the training text. */
 #include "tools/train/train.h"
 
-#include "runtime/file.h"
+#include "runtime/files/gguf.h"
 #include "tools/import/import.h"
 
 #include <errno.h>
@@ -200,6 +200,13 @@ bool train_data_open(train_settings *s, train_data *out, sn_error *err) {
 bool train_data_save_tokenizer(const train_settings *s, const train_data *d, const char *folder,
                                sn_error *err) {
     if (!s->tokenizer) return sn_tokenizer_save(d->tokenizer, folder, err);
+    if (sn_gguf_is_file(s->tokenizer)) {
+        char *to = sn_path_join(folder, "tokenizer.gguf");
+        bool saved = to ? sn_gguf_save_keys(s->tokenizer, to, err)
+                        : sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        free(to);
+        return saved;
+    }
     struct stat st;
     bool is_folder = stat(s->tokenizer, &st) == 0 && S_ISDIR(st.st_mode), ok = true;
     for (int i = 0; ok && import_tokenizer_files[i]; i++) {

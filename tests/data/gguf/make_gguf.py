@@ -344,13 +344,18 @@ def gelu_tanh(v):
     return 0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v ** 3)))
 
 
+def cap(v, c):
+    return c * math.tanh(v / c) if c else v
+
+
 class Model:
     """A decoder by GGUF's names. The options are what the architectures differ in."""
 
     def __init__(self, arch, rng, kinds, d=32, heads=2, kv_heads=2, d_head=None, mlp=64, layers=2,
                  context=32, vocab=None, eps=1e-5, base=10000.0, norm="rms", rope="adjacent",
                  act=silu, gated=True, biases=(), qk_norm=False, tied=False, scale=1.0,
-                 fused=False, extra=None):
+                 fused=False, extra=None, factors=None, post_norms=False, score_cap=0.0,
+                 logit_cap=0.0, window=0, full_every=0, local_base=0.0):
         self.__dict__.update(locals())
         self.d_head = d_head or d // heads
         self.tensors, self.w = {}, {}
@@ -380,6 +385,10 @@ class Model:
     def make(self):
         q, kv = self.heads * self.d_head, self.kv_heads * self.d_head
         self.tensor("token_embd.weight", self.vocab_size, self.d, spread=1.0)
+        if self.factors:
+            self.w["rope_freqs.weight"] = self.factors
+            self.tensors["rope_freqs.weight"] = (
+                [len(self.factors)], F32, struct.pack("<%df" % len(self.factors), *self.factors))
         if self.rope is None:
             self.tensor("position_embd.weight", self.context, self.d, spread=0.5)
         for i in range(self.layers):
@@ -395,6 +404,9 @@ class Model:
                 self.tensor(b + "attn_q_norm.weight", self.d_head, around=1.0)
                 self.tensor(b + "attn_k_norm.weight", self.d_head, around=1.0)
             self.linear(b + "attn_output", self.d, q)
+            if self.post_norms:
+                self.norm_weights(b + "post_attention_norm", self.d)
+                self.norm_weights(b + "post_ffw_norm", self.d)
             self.norm_weights(b + "ffn_norm", self.d)
             if self.gated and not self.fused:
                 self.linear(b + "ffn_gate", self.mlp, self.d)
@@ -422,31 +434,34 @@ class Model:
         r = 1 / math.sqrt(sum((v - mean) ** 2 for v in x) / len(x) + self.eps)
         return [(v - mean) * r * g + b for v, g, b in zip(x, w, self.w[name + ".bias"])]
 
-    def rotate(self, x, pos):
+    def local(self, layer):
+        return self.window and not (self.full_every and (layer + 1) % self.full_every == 0)
+
+    def rotate(self, x, pos, base):
         n, out = len(x), list(x)
         for i in range(n // 2):
             a, b = (2 * i, 2 * i + 1) if self.rope == "adjacent" else (i, i + n // 2)
-            angle = pos * self.base ** (-2 * i / n)
+            angle = pos * base ** (-2 * i / n) / (self.factors[i] if self.factors else 1)
             c, s = math.cos(angle), math.sin(angle)
             out[a], out[b] = x[a] * c - x[b] * s, x[a] * s + x[b] * c
         return out
 
-    def heads_of(self, x, n, name, pos):
+    def heads_of(self, x, n, name, pos, base):
         parts = [x[i * self.d_head:(i + 1) * self.d_head] for i in range(n)]
         if name and self.qk_norm:
             parts = [self.rms(p, self.w[name + ".weight"]) for p in parts]
-        return [self.rotate(p, pos) for p in parts] if name and self.rope else parts
+        return [self.rotate(p, pos, base) for p in parts] if name and self.rope else parts
 
-    def qkv(self, b, x, pos):
+    def qkv(self, b, x, pos, base):
         if self.fused:
             y = self.apply(b + "attn_qkv", x)
             q, kv = self.heads * self.d_head, self.kv_heads * self.d_head
             parts = y[:q], y[q:q + kv], y[q + kv:]
         else:
             parts = [self.apply(b + "attn_" + n, x) for n in "qkv"]
-        return (self.heads_of(parts[0], self.heads, b + "attn_q_norm", pos),
-                self.heads_of(parts[1], self.kv_heads, b + "attn_k_norm", pos),
-                self.heads_of(parts[2], self.kv_heads, None, pos))
+        return (self.heads_of(parts[0], self.heads, b + "attn_q_norm", pos, base),
+                self.heads_of(parts[1], self.kv_heads, b + "attn_k_norm", pos, base),
+                self.heads_of(parts[2], self.kv_heads, None, pos, base))
 
     def feed(self, b, x):
         up = self.apply(b + "ffn_up", x)
@@ -462,20 +477,28 @@ class Model:
             xs = [add(x, self.w["position_embd.weight"][p]) for p, x in enumerate(xs)]
         for i in range(self.layers):
             b = "blk.%d." % i
-            qkv = [self.qkv(b, self.normalise(b + "attn_norm", x), p) for p, x in enumerate(xs)]
+            base = self.local_base if self.local(i) and self.local_base else self.base
+            qkv = [self.qkv(b, self.normalise(b + "attn_norm", x), p, base)
+                   for p, x in enumerate(xs)]
             for p, x in enumerate(xs):
                 y = []
                 for head in range(self.heads):
                     k = head * self.kv_heads // self.heads
                     q = qkv[p][0][head]
-                    a = softmax([sum(u * v for u, v in zip(q, qkv[s][1][k])) /
-                                 math.sqrt(self.d_head) for s in range(p + 1)])
-                    y += [sum(a[s] * qkv[s][2][k][c] for s in range(p + 1))
+                    seen = range(max(0, p + 1 - self.window) if self.local(i) else 0, p + 1)
+                    a = softmax([cap(sum(u * v for u, v in zip(q, qkv[s][1][k])) /
+                                     math.sqrt(self.d_head), self.score_cap) for s in seen])
+                    y += [sum(e * qkv[s][2][k][c] for e, s in zip(a, seen))
                           for c in range(self.d_head)]
-                x = add(x, self.apply(b + "attn_output", y))
-                xs[p] = add(x, self.feed(b, self.normalise(b + "ffn_norm", x)))
+                x = add(x, self.after(b + "post_attention_norm", self.apply(b + "attn_output", y)))
+                y = self.feed(b, self.normalise(b + "ffn_norm", x))
+                xs[p] = add(x, self.after(b + "post_ffw_norm", y))
         x = self.normalise("output_norm", xs[-1])
-        return matvec(self.w["token_embd.weight" if self.tied else "output.weight"], x)
+        return [cap(v, self.logit_cap) for v in
+                matvec(self.w["token_embd.weight" if self.tied else "output.weight"], x)]
+
+    def after(self, name, x):
+        return self.normalise(name, x) if self.post_norms else x
 
     def keys(self):
         a = self.arch + "."
@@ -501,7 +524,8 @@ class Model:
 
 # ---- vocabularies ----
 
-def llama_vocab():
+def llama_vocab(extra=()):
+    extra = list(extra)
     words = ["▁the", "▁cat", "▁sat", "▁on", "▁mat", "▁Hello", "▁wor", "ld"]
     tokens, scores, types = ["<unk>", "<s>", "</s>"], [0.0] * 3, [2, 3, 3]
     for b in range(256):
@@ -517,9 +541,9 @@ def llama_vocab():
         tokens.append(p)
         scores.append(-float(rank))
         types.append(1)
-    tokens += ["<|im_start|>", "[tool]"]
-    scores += [0.0, 0.0]
-    types += [3, 4]
+    tokens += ["<|im_start|>", "[tool]"] + extra
+    scores += [0.0, 0.0] + [0.0] * len(extra)
+    types += [3, 4] + [3] * len(extra)
     return {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": (STRING, tokens),
             "tokenizer.ggml.scores": (FLOAT, scores),
             "tokenizer.ggml.token_type": (I32, types), "tokenizer.ggml.bos_token_id": 1,
@@ -625,6 +649,35 @@ def main():
                                        vocab=v),
                 [(t, encode_llama(v, t)) for t in
                  ("the cat sat on the mat", "Hello world", "", " the", "caté\n")])
+    small = {"d": 32, "tied": True, "layers": 1, "rope": "halves"}
+    write_model(folder, "gemma", Model(
+        "gemma", random.Random(4), plain, vocab=v, scale=math.sqrt(32), act=gelu_tanh, d_head=24,
+        **small), [])
+    gemma2 = {"post_norms": True, "full_every": 2, "window": 3, "scale": math.sqrt(32),
+              "act": gelu_tanh, "vocab": v}
+    write_model(folder, "gemma2", Model(
+        "gemma2", random.Random(5), plain, score_cap=5.0, logit_cap=30.0,
+        extra={"gemma2.attention.sliding_window": 3, "gemma2.attn_logit_softcapping": 5.0,
+               "gemma2.final_logit_softcapping": 30.0}, **{**small, "layers": 2}, **gemma2), [])
+    write_model(folder, "gemma3", Model(
+        "gemma3", random.Random(6), plain, qk_norm=True, base=1e6, local_base=10000.0,
+        extra={"gemma3.attention.sliding_window": 3},
+        **{**gemma2, "full_every": 6}, **{**small, "layers": 6, "mlp": 32}), [])
+    write_model(folder, "phi3", Model("phi3", random.Random(7), plain, fused=True,
+                                      vocab=llama_vocab(["<|endoftext|>"]), **small), [])
+    words = ["Hello", " the", " cat", "'s", " ", "1", "2", "?\n\n", " the"]
+    v = gpt2_vocab("qwen2")
+    write_model(folder, "qwen2", Model("qwen2", random.Random(8), plain, vocab=v, kv_heads=1,
+                                       base=1e6, biases=("attn_q", "attn_k", "attn_v"), **small),
+                [("".join(words), encode_gpt2(v, words))])
+    write_model(folder, "qwen3", Model("qwen3", random.Random(9), plain, vocab=v, d_head=24,
+                                       qk_norm=True, **small), [])
+    words[5:7] = ["12"]
+    v = gpt2_vocab("llama-bpe")
+    write_model(folder, "llama3", Model(
+        "llama", random.Random(10), plain, vocab=v, base=500000.0,
+        factors=[1.0, 1.0, 1.5, 2.25, 4.0, 8.0, 8.0, 8.0], **{**small, "rope": "adjacent"}),
+                [("".join(words), encode_gpt2(v, words))])
     v = gpt2_vocab("gpt-2")
     words = ["Hello", " the", " cat", "'s", " 12", "?", "\n", " ", " the"]
     write_model(folder, "gpt2", Model("gpt2", random.Random(3), plain, vocab=v, norm="layer",
