@@ -48,7 +48,6 @@ static void complete(const causal_family *f, sn_config *c, causal_lm *g) {
         if (g->layer_type[i] && !g->window)
             sn_config_problem(c, "\"layer_types\" has sliding attention without a window");
     if (g->score_cap < 0 || g->logit_cap < 0) sn_config_problem(c, "a soft cap is negative");
-    g->names = &f->names;
 }
 
 /* ---- parts ---- */
@@ -105,7 +104,7 @@ static sn_tensor change_score(const sn_score_ctx *c) {
 
 /* part: queries, keys, values, [B, T, heads d_head] each */
 static void project(const causal_lm *g, sn_tensor x, sn_tensor part[3]) {
-    const causal_names *n = g->names;
+    const causal_names *n = &g->names;
     int64_t width[3] = {g->heads * g->d_head, g->kv_heads * g->d_head, g->kv_heads * g->d_head};
     const char *const names[3] = {n->q, n->k, n->v};
     sn_tensor all = n->qkv ? linear(x, n->qkv, width[0] + 2 * width[1], g->qkv_bias) : NULL;
@@ -136,7 +135,7 @@ static sn_tensor place(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x,
 }
 
 static sn_tensor attend(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, int layer) {
-    const causal_names *n = g->names;
+    const causal_names *n = &g->names;
     bool local = has_window(g, layer);
     sn_tensor part[3];
     project(g, x, part);
@@ -155,7 +154,7 @@ static sn_tensor attend(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x
 /* ---- the MLP: line 8 ---- */
 
 static sn_tensor feed_forward(const causal_lm *g, sn_tensor x) {
-    const causal_names *n = g->names;
+    const causal_names *n = &g->names;
     sn_tensor h[2];
     if (n->gate_up) {
         sn_split(linear(x, n->gate_up, 2 * g->d_mlp, g->mlp_bias), 2, 2, h);
@@ -176,7 +175,7 @@ static sn_tensor add(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, s
 }
 
 static sn_tensor layer(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, int l) {
-    const causal_names *n = g->names;
+    const causal_names *n = &g->names;
     if (g->block == POST_NORM) {
         x = sn_name(norm(g, add(g, s, x, attend(g, s, x, l)), n->before_attn), "attnResid");
         return sn_name(norm(g, add(g, s, x, feed_forward(g, x)), n->before_mlp), "mlpResid");
@@ -194,7 +193,7 @@ static sn_tensor layer(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x,
 }
 
 static sn_tensor embed(const causal_lm *g, const sn_forward_ctx *s) { /* lines 2, 3 */
-    const causal_names *n = g->names;
+    const causal_names *n = &g->names;
     sn_tensor x = sn_nn_embedding(s->tokens, n->embed, g->vocab, g->d_embed);
     if (n->embed_in && g->d_embed != g->d) x = linear(x, n->embed_in, g->d, false);
     if (g->embed_scale > 0) x = sn_mul(x, g->embed_scale);
@@ -211,7 +210,7 @@ static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
     sn_tensor x = embed(g, s);
     sn_record_hidden(s, 0, x);
     for (int l = 0; l < g->layers; l++) { /* line 4 */
-        sn_scope_push(s->m, "%s.%d", g->names->layers, l);
+        sn_scope_push(s->m, "%s.%d", g->names.layers, l);
         x = layer(g, s, x, l);
         sn_scope_pop(s->m);
         sn_record_hidden(s, l + 1, sn_name(x, "block%d", l));
@@ -221,10 +220,10 @@ static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
 
 static sn_tensor unembed(const void *config, sn_tensor x) {
     const causal_lm *g = config;
-    const causal_names *n = g->names;
+    const causal_names *n = &g->names;
     sn_module *m = sn_module_of(x);
     sn_scope_params(m, g->prefix);
-    x = sn_name(norm(g, x, n->norm), "norm"); /* line 10 */
+    x = sn_name(norm(g, x, g->no_final_norm ? NULL : n->norm), "norm"); /* line 10 */
     if (n->embed_out && g->d_embed != g->d) x = linear(x, n->embed_out, g->d_embed, false);
     if (!g->tied) sn_scope_params(m, "");
     sn_scope_push(m, "%s", g->tied ? n->embed : n->head);
@@ -238,10 +237,23 @@ static sn_tensor unembed(const void *config, sn_tensor x) {
     return sn_name(logits, "lm_head");
 }
 
+/* Files of a model without its head lack the first part of the prefix. */
+static const char *find_prefix(const causal_names *n, const sn_weights *w) {
+    const char *prefix = n->prefix;
+    char name[128];
+    while (w) {
+        snprintf(name, sizeof name, "%s%s.weight", prefix, n->embed);
+        if (sn_weights_find(w, name)) return prefix;
+        if (!*prefix) return n->prefix;
+        prefix = strchr(prefix, '.') + 1;
+    }
+    return prefix;
+}
+
 void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_options *o,
                      sn_model *out) {
     causal_lm g = f->usual;
-    char bare[128];
+    g.names = f->names;
     config_read(c, f->keys, &g);
     if (f->finish) f->finish(c, o, &g);
     complete(f, c, &g);
@@ -249,8 +261,7 @@ void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_option
     rope_shape shape = {g.rotary, g.context, o->context};
     g.rope.scale = 1;
     if (g.positions == ROTARY) rope_scaling_read(c, &shape, &g.base, &context, &g.rope);
-    snprintf(bare, sizeof bare, "%s.weight", f->names.embed);
-    g.prefix = o->weights && sn_weights_find(o->weights, bare) ? "" : f->names.prefix;
+    g.prefix = find_prefix(&g.names, o->weights);
     out->vocab = g.vocab, out->context = o->context ? g.context : context;
     out->layers = g.layers, out->heads = g.heads, out->d_model = g.d;
     out->tied = g.tied;

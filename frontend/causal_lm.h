@@ -43,13 +43,14 @@ enum { MAX_LAYER_TYPES = 256 };
 
 /* Zero is the usual value of everything. */
 typedef struct causal_lm {
-    const causal_names *names;
+    causal_names names; /* the family's, which `finish` may change */
     const char *prefix;
     int64_t vocab, context, layers, heads, kv_heads, d, d_head, d_mlp;
     int64_t d_embed; /* 0: d */
 
     causal_norm norm;
     bool norm_without_bias; /* LAYER_NORM */
+    bool no_final_norm;
     double eps;
     causal_block block;
 

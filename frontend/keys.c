@@ -25,5 +25,9 @@ void config_read(sn_config *c, const config_key *keys, void *out) {
                                               [KEY_FLOAT] = read_float,
                                               [KEY_BOOL] = read_bool,
                                               [KEY_CHOICE] = read_choice};
-    for (const config_key *k = keys; k->key; k++) readers[k->kind](c, k, (char *)out + k->field);
+    for (const config_key *k = keys; k->key; k++) {
+        config_key used = *k;
+        if (k->also && !sn_config_has(c, k->key) && sn_config_has(c, k->also)) used.key = k->also;
+        readers[k->kind](c, &used, (char *)out + k->field);
+    }
 }

@@ -22,8 +22,11 @@ static const struct {
     { {#type, what, LANGUAGE, CHECKED}, NULL, &type##_family }
     BUILT("bert", "BERT", "masked language model, classifier, embedding",
           "losses, gradients: PyTorch", sn_bert_build),
+    FAMILY(bloom, "BLOOM"),
+    FAMILY(cohere, "Command R"),
     BUILT("edt", "encoder-decoder [Vaswani 2017]", "translation",
           "losses, gradients: PyTorch; a trained model's translations", sn_edt_build),
+    FAMILY(falcon, "Falcon"),
     BUILT("gato", "Gato", LANGUAGE " of several modalities", "embeddings: plain loops",
           sn_gato_build),
     FAMILY(gemma, "Gemma 1"),
@@ -35,14 +38,21 @@ static const struct {
     BUILT("gpt3", "GPT-3, with banded layers", LANGUAGE, "logits: GPT-2 with the same mask",
           sn_gpt3_build),
     FAMILY(gpt_neox, "GPT-NeoX, Pythia"),
+    FAMILY(gptj, "GPT-J"),
+    FAMILY(granite, "Granite 3"),
     {{"llama", "Llama 1 to 3.x, SmolLM", LANGUAGE, CHECKED "; a trained model's tokens"},
      NULL,
      &llama_family},
     FAMILY(mistral, "Mistral, Ministral"),
+    FAMILY(mpt, "MPT"),
+    FAMILY(olmo2, "OLMo 2"),
+    FAMILY(opt, "OPT"),
     FAMILY(phi, "Phi-1, 1.5, 2"),
     FAMILY(phi3, "Phi-3, 3.5, 4"),
     FAMILY(qwen2, "Qwen 2, 2.5"),
     FAMILY(qwen3, "Qwen 3"),
+    FAMILY(stablelm, "StableLM"),
+    FAMILY(starcoder2, "StarCoder 2"),
     BUILT("tse_alt", "TSE with heads as two circuits", LANGUAGE, "logits: TSE-GPT",
           sn_tse_alt_build),
     BUILT("tse_gpt", "TSE-GPT", LANGUAGE, "logits: plain loops", sn_tse_gpt_build),
@@ -57,7 +67,7 @@ const sn_model_family *sn_model_family_at(int i) {
 /* The row of the config's "model_type"; -1 after recording that there is none. */
 static int find_type(sn_config *c) {
     const char *types[N_MODELS + 1] = {NULL}, *type = sn_config_string(c, "model_type");
-    char known[400] = "", text[80];
+    char known[600] = "", text[80];
     size_t at = 0;
     for (int i = 0; i < N_MODELS; i++) {
         types[i] = registry[i].shown.type;

@@ -1,6 +1,7 @@
 /* Decoders of Hugging Face's families as published: folders with config.json and safetensors (one
  * file or shards; f32, bf16, f16), compared with NumPy's logits and greedy tokens
- * (tests/data/families/make_refs.py) at levels 4 and 0, with and without caches. */
+ * (tests/data/families/make_refs.py): every graph by the evaluator, and compiled (in the default
+ * run a sample) at levels 4 and 0, with and without caches. */
 #include "frontend/models.h"
 #include "runtime/model_dir.h"
 
@@ -10,6 +11,8 @@
 #include <cmocka.h>
 
 #include "tests/support/compile_case.h"
+#include "tests/support/effort.h"
+#include "tests/support/model_case.h"
 #include "tests/support/scratch.h"
 #include "tests/support/text.h"
 
@@ -21,10 +24,6 @@
 #include <string.h>
 
 enum { MAX_TENSORS = 128, MAX_TOKENS = 32 };
-
-static void need(bool ok, const sn_error *err) {
-    if (!ok) fail_msg("%s", err->message);
-}
 
 /* ---- a model folder ---- */
 
@@ -51,13 +50,13 @@ static uint16_t narrow(float x, sn_dtype t) {
                       (bits >> 13 & 0x3ff));
 }
 
-static void *make_data(const char *name, sn_weight *w) {
+static void *make_data(sn_weight *w) {
     size_t n = (size_t)sn_weight_elements(w);
     w->bytes = n * (w->dtype == SN_F32 ? 4 : 2);
     void *data = malloc(w->bytes);
     assert_non_null(data);
     for (size_t i = 0; i < n; i++) {
-        float x = start(name, w->rank, i);
+        float x = start(w->name, w->rank, i);
         if (w->dtype == SN_F32)
             ((float *)data)[i] = x;
         else
@@ -69,6 +68,7 @@ static void *make_data(const char *name, sn_weight *w) {
 typedef struct reference {
     cJSON *json;
     sn_weight tensor[MAX_TENSORS];
+    float *value[MAX_TENSORS]; /* the same in f32 */
     size_t n_tensor;
     int32_t token[MAX_TOKENS]; /* and what greedy decoding adds */
     int64_t n_token, n_greedy;
@@ -87,7 +87,11 @@ static void read_reference(const char *name, sn_dtype t, reference *r) {
         sn_weight *w = &r->tensor[r->n_tensor++];
         *w = (sn_weight){.name = item->string, .dtype = t};
         cJSON_ArrayForEach(size, item) w->shape[w->rank++] = size->valueint;
-        w->data = make_data(w->name, w);
+        w->data = make_data(w);
+        size_t n = (size_t)sn_weight_elements(w);
+        float *value = r->value[r->n_tensor - 1] = malloc(sizeof *value * n);
+        assert_non_null(value);
+        for (size_t i = 0; i < n; i++) value[i] = start(w->name, w->rank, i);
     }
     cJSON_ArrayForEach(item, cJSON_GetObjectItem(r->json, "tokens"))
         r->token[r->n_token++] = item->valueint;
@@ -96,7 +100,10 @@ static void read_reference(const char *name, sn_dtype t, reference *r) {
 }
 
 static void free_reference(reference *r) {
-    for (size_t i = 0; i < r->n_tensor; i++) free((void *)(uintptr_t)r->tensor[i].data);
+    for (size_t i = 0; i < r->n_tensor; i++) {
+        free((void *)(uintptr_t)r->tensor[i].data);
+        free(r->value[i]);
+    }
     cJSON_Delete(r->json);
 }
 
@@ -208,7 +215,40 @@ static void check_cached(const subject *s) {
     }
 }
 
-static void check_family(const char *name, sn_dtype t, bool shards) {
+static void check_compiled(const char *name, int level, const reference *r, sn_program *p,
+                           const sn_weights *w, int64_t vocab) {
+    sn_error err = {0};
+    subject s = {name, r, sn_session_new(p, w, &err), vocab, level};
+    need(s.session, &err);
+    check_forward(&s);
+    check_cached(&s);
+    sn_session_free(s.session);
+}
+
+/* The graph's own value: what it means, whatever it is compiled to. */
+static void check_graph(const char *name, const reference *r, const sn_model *model) {
+    model_case c = {.model = *model};
+    for (size_t i = 0; i < r->n_tensor; i++) {
+        const sn_weight *w = &r->tensor[i];
+        c.param[c.n_param++] = (sn_arg_binding){w->name, SN_F32, w->rank, w->shape, r->value[i]};
+    }
+    int64_t n = r->n_token * model->vocab;
+    double *exact = malloc(sizeof *exact * (size_t)n);
+    float *logits = malloc(sizeof *logits * (size_t)n);
+    assert_non_null(exact);
+    assert_non_null(logits);
+    case_size(&c, "B", 1);
+    case_size(&c, "T", r->n_token);
+    sn_arg_binding in = SN_BIND("tokens", SN_I32, (void *)(uintptr_t)r->token, 1, r->n_token);
+    case_evaluate(&c, "forward", "logits", &in, 1, exact, n);
+    for (int64_t i = 0; i < n; i++) logits[i] = (float)exact[i];
+    subject s = {name, r, NULL, model->vocab, -1};
+    for (int64_t t = 0; t < r->n_token; t++) compare(&s, logits + t * s.vocab, t, "evaluated");
+    free(logits);
+    free(exact);
+}
+
+static void check_family(const char *name, sn_dtype t, bool shards, bool compiled) {
     reference r;
     sn_error err = {0};
     assert_int_equal(scratch_make(NULL), 0);
@@ -226,14 +266,11 @@ static void check_family(const char *name, sn_dtype t, bool shards) {
             fail_msg("%s: %s", name, err.message);
         const char *unknown = sn_model_unknown_key(folder->config, 0);
         if (unknown) fail_msg("%s: the key \"%s\" is not read", name, unknown);
+        if (level == 4) check_graph(name, &r, &model);
         sn_options how = {.level = level, .threads = 1, .cache_dir = cc_cache_dir()};
-        sn_program *p = sn_compile(model.module, &how, &err);
-        need(p, &err);
-        subject s = {name, &r, sn_session_new(p, folder->weights, &err), model.vocab, level};
-        need(s.session, &err);
-        check_forward(&s);
-        check_cached(&s);
-        sn_session_free(s.session);
+        sn_program *p = compiled ? sn_compile(model.module, &how, &err) : NULL;
+        need(p || !compiled, &err);
+        if (compiled) check_compiled(name, level, &r, p, folder->weights, model.vocab);
         sn_program_free(p);
         sn_module_free(model.module);
         sn_model_dir_close(folder);
@@ -244,13 +281,17 @@ static void check_family(const char *name, sn_dtype t, bool shards) {
 
 /* ---- the cases: every reference ---- */
 
-static const sn_dtype dtypes[] = {SN_F32, SN_BF16, SN_F16};
+typedef struct family_case {
+    char name[64];
+    bool compiled;
+} family_case;
 
 static void run_case(void **state) {
-    const char *name = *state;
+    static const sn_dtype dtypes[] = {SN_F32, SN_BF16, SN_F16};
+    const family_case *c = *state;
     unsigned kind = 0;
-    for (const char *c = name; *c; c++) kind += (unsigned char)*c;
-    check_family(name, dtypes[kind % 3], kind / 3 % 2);
+    for (const char *k = c->name; *k; k++) kind += (unsigned char)*k;
+    check_family(c->name, dtypes[kind % 3], kind / 3 % 2, c->compiled);
 }
 
 /* ---- what does not fit ---- */
@@ -337,7 +378,7 @@ static void wrong_tensors(void **state) {
     sn_weight last = r.tensor[--r.n_tensor];
     open_changed(&r, &err); /* one is missing */
     assert_non_null(strstr(err.message, last.name));
-    r.tensor[r.n_tensor++] = last;
+    r.n_tensor++;
     const char *name = r.tensor[3].name;
     r.tensor[3].name = "model.layers.0.self_attn.z_proj.weight";
     open_changed(&r, &err); /* one has another name */
@@ -352,23 +393,32 @@ static void wrong_tensors(void **state) {
     free_reference(&r);
 }
 
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const family_case *)a)->name, ((const family_case *)b)->name);
+}
+
+/* [NAME]: only this case, compiled too. */
 int main(int argc, char **argv) {
     static struct CMUnitTest tests[64];
-    static char names[64][64];
-    size_t n = 0;
+    static family_case cases[60];
+    size_t n = 0, tested = 0;
     DIR *d = opendir(SN_SOURCE_DIR "/tests/data/families");
     for (struct dirent *e; d && (e = readdir(d)) && n < 60;) {
         char *dot = strstr(e->d_name, ".json");
         if (!dot) continue;
-        snprintf(names[n], sizeof names[n], "%.*s", (int)(dot - e->d_name), e->d_name);
-        if (argc > 1 && strcmp(argv[1], names[n]) != 0) continue;
-        tests[n] = (struct CMUnitTest){names[n], run_case, NULL, NULL, names[n]};
+        snprintf(cases[n].name, sizeof cases[n].name, "%.*s", (int)(dot - e->d_name), e->d_name);
         n++;
     }
     if (d) closedir(d);
-    if (argc < 2) {
-        tests[n++] = (struct CMUnitTest)cmocka_unit_test(wrong_configs);
-        tests[n++] = (struct CMUnitTest)cmocka_unit_test(wrong_tensors);
+    qsort(cases, n, sizeof *cases, by_name);
+    for (size_t i = 0; i < n; i++) {
+        cases[i].compiled = argc > 1 || effort_takes(i, 11);
+        if (argc > 1 && strcmp(argv[1], cases[i].name) != 0) continue;
+        tests[tested++] = (struct CMUnitTest){cases[i].name, run_case, NULL, NULL, &cases[i]};
     }
-    return n ? _cmocka_run_group_tests("families", tests, n, cc_begin, cc_end) : 1;
+    if (argc < 2) {
+        tests[tested++] = (struct CMUnitTest)cmocka_unit_test(wrong_configs);
+        tests[tested++] = (struct CMUnitTest)cmocka_unit_test(wrong_tensors);
+    }
+    return tested ? _cmocka_run_group_tests("families", tests, tested, cc_begin, cc_end) : 1;
 }

@@ -318,6 +318,174 @@ def gpt_neox(p, c, tokens):
     return layer_norm(p, "gpt_neox.final_layer_norm", x, eps) @ p("embed_out.weight", c["vocab_size"], d).T
 
 
+def gptj(p, c, tokens):
+    d, H, eps, w = c["n_embd"], c["n_head"], c["layer_norm_epsilon"], c["rotary_dim"]
+    freq = plain(w, 10000.0)
+    x = p("transformer.wte.weight", c["vocab_size"], d)[tokens]
+    for l in range(c["n_layer"]):
+        h = f"transformer.h.{l}."
+        n = layer_norm(p, h + "ln_1", x, eps)
+        q, k, v = (heads(linear(p, h + f"attn.{i}_proj", n, d), H) for i in "qkv")
+        q, k = (part(z, w, lambda y: rope_pairs(y, freq)) for z in (q, k))
+        a = linear(p, h + "attn.out_proj", merge(attend(q, k, v)), d)
+        m = gelu_tanh(linear(p, h + "mlp.fc_in", n, c["n_inner"] or 4 * d, True))
+        x = x + a + linear(p, h + "mlp.fc_out", m, d, True)
+    return linear(p, "lm_head", layer_norm(p, "transformer.ln_f", x, eps), c["vocab_size"], True)
+
+
+def opt(p, c, tokens):
+    d, H, e, pre = c["hidden_size"], c["num_attention_heads"], c["word_embed_proj_dim"], "model.decoder."
+    table, first = p(pre + "embed_tokens.weight", c["vocab_size"], e), c["do_layer_norm_before"]
+    places = p(pre + "embed_positions.weight", c["max_position_embeddings"] + 2, d)
+    x = table[tokens]
+    if e != d:
+        x = linear(p, pre + "project_in", x, d)
+    x = x + places[np.arange(len(tokens)) + 2]
+
+    def sublayer(x, name, f):
+        if first:
+            return x + f(layer_norm(p, name, x, 1e-5))
+        return layer_norm(p, name, x + f(x), 1e-5)
+    for l in range(c["num_hidden_layers"]):
+        h = f"{pre}layers.{l}."
+
+        def attention(y):
+            q, k, v = (heads(linear(p, h + f"self_attn.{i}_proj", y, d, True), H) for i in "qkv")
+            return linear(p, h + "self_attn.out_proj", merge(attend(q, k, v)), d, True)
+        x = sublayer(x, h + "self_attn_layer_norm", attention)
+        x = sublayer(x, h + "final_layer_norm", lambda y: linear(
+            p, h + "fc2", relu(linear(p, h + "fc1", y, c["ffn_dim"], True)), d, True))
+    if first:
+        x = layer_norm(p, pre + "final_layer_norm", x, 1e-5)
+    if e != d:
+        x = linear(p, pre + "project_out", x, e)
+    return x @ table.T
+
+
+def bloom(p, c, tokens):
+    d, H, eps, pre = c["n_embed"], c["num_attention_heads"], c["layer_norm_epsilon"], ""
+    table = p(pre + "word_embeddings.weight", c["vocab_size"], d)
+    x = layer_norm(p, pre + "word_embeddings_layernorm", table[tokens], eps)
+    for l in range(c["n_layer"]):
+        h = f"{pre}h.{l}."
+        z = linear(p, h + "self_attention.query_key_value", layer_norm(p, h + "input_layernorm", x, eps), 3 * d, True)
+        q, k, v = z.reshape(len(tokens), H, 3, d // H).transpose(2, 1, 0, 3)
+        y = merge(attend(q, k, v, bias=alibi(H, len(tokens))))
+        x = x + linear(p, h + "self_attention.dense", y, d, True)
+        y = linear(p, h + "mlp.dense_h_to_4h", layer_norm(p, h + "post_attention_layernorm", x, eps), 4 * d, True)
+        x = x + linear(p, h + "mlp.dense_4h_to_h", gelu_tanh(y), d, True)
+    return layer_norm(p, pre + "ln_f", x, eps) @ table.T
+
+
+def falcon(p, c, tokens):
+    d, H, eps, bias, n = c["hidden_size"], c["num_attention_heads"], c["layer_norm_epsilon"], c["bias"], len(tokens)
+    w, new = d // H, c["new_decoder_architecture"]
+    table = p("transformer.word_embeddings.weight", c["vocab_size"], d)
+    x = table[tokens]
+    for l in range(c["num_hidden_layers"]):
+        h = f"transformer.h.{l}."
+        if new:
+            a, m = layer_norm(p, h + "ln_attn", x, eps), layer_norm(p, h + "ln_mlp", x, eps)
+            G = c["num_kv_heads"]
+            z = linear(p, h + "self_attention.query_key_value", a, (H + 2 * G) * w, bias)
+            z = z.reshape(n, G, H // G + 2, w)
+            q, k, v = z[:, :, :-2].reshape(n, H, w), z[:, :, -2], z[:, :, -1]
+        else:
+            a = m = layer_norm(p, h + "input_layernorm", x, eps)
+            if c["multi_query"]:
+                z = linear(p, h + "self_attention.query_key_value", a, (H + 2) * w, bias).reshape(n, H + 2, w)
+                q, k, v = z[:, :H], z[:, H:H + 1], z[:, H + 1:]
+            else:
+                z = linear(p, h + "self_attention.query_key_value", a, 3 * d, bias).reshape(n, H, 3, w)
+                q, k, v = z[:, :, 0], z[:, :, 1], z[:, :, 2]
+        q, k, v = (y.transpose(1, 0, 2) for y in (q, k, v))
+        if c["alibi"]:
+            y = attend(q, k, v, bias=alibi(H, n) / math.sqrt(w))
+        else:
+            freq = plain(w, c["rope_theta"])
+            y = attend(rope(q, freq), rope(k, freq), v)
+        y = linear(p, h + "self_attention.dense", merge(y), d, bias)
+        if not new and not c["parallel_attn"]:
+            x = x + y
+            y, m = 0, layer_norm(p, h + "post_attention_layernorm", x, eps)
+        z = gelu(linear(p, h + "mlp.dense_h_to_4h", m, 4 * d, bias))
+        x = x + y + linear(p, h + "mlp.dense_4h_to_h", z, d, bias)
+    return layer_norm(p, "transformer.ln_f", x, eps) @ table.T
+
+
+def mpt(p, c, tokens):
+    d, H, a = c["d_model"], c["n_heads"], c["attn_config"]
+    table, n = p("transformer.wte.weight", c["vocab_size"], d), len(tokens)
+    x = table[tokens]
+    slopes = 2.0 ** -(np.arange(1, 2 ** math.ceil(math.log2(H)) + 1) * a["alibi_bias_max"] / 2 ** math.ceil(math.log2(H)))
+    if len(slopes) != H:
+        slopes = np.concatenate([slopes[1::2], slopes[::2]])[:H]
+    bias = slopes[:, None, None] * (np.arange(n) - n + 1)[None, None]
+    for l in range(c["n_layers"]):
+        h = f"transformer.blocks.{l}."
+        z = linear(p, h + "attn.Wqkv", layer_norm(p, h + "norm_1", x, 1e-5, False), 3 * d)
+        if a["clip_qkv"]:
+            z = np.clip(z, -a["clip_qkv"], a["clip_qkv"])
+        q, k, v = (heads(y, H) for y in np.split(z, 3, -1))
+        x = x + linear(p, h + "attn.out_proj", merge(attend(q, k, v, a["softmax_scale"], bias=bias)), d)
+        y = gelu(linear(p, h + "ffn.up_proj", layer_norm(p, h + "norm_2", x, 1e-5, False), c["expansion_ratio"] * d))
+        x = x + linear(p, h + "ffn.down_proj", y, d)
+    return layer_norm(p, "transformer.norm_f", x, 1e-5, False) @ table.T
+
+
+def other_blocks(p, c, tokens):
+    """StableLM, StarCoder 2, Command R: layer norms around Llama's parts"""
+    kind, d, H, G, ff = (c[k] for k in ("model_type", "hidden_size", "num_attention_heads", "num_key_value_heads",
+                                        "intermediate_size"))
+    w, eps = d // H, c.get("layer_norm_eps", c.get("norm_epsilon"))
+    qkv, all_bias, gain_only = c.get("use_qkv_bias", False), c.get("use_bias", False), kind == "cohere"
+    table = p("model.embed_tokens.weight", c["vocab_size"], d)
+    x = table[tokens]
+    r = int(w * c.get("partial_rotary_factor", 1))
+    freq = plain(r, c["rope_theta"])
+
+    def norm(name, y):
+        return layer_norm(p, name, y, eps, not gain_only)
+
+    def turn(y):
+        return part(y, r, lambda z: rope_pairs(z, freq) if kind == "cohere" else rope(z, freq))
+    for l in range(c["num_hidden_layers"]):
+        h = f"model.layers.{l}."
+        y = norm(h + "input_layernorm", x)
+        q, k, v = (heads(linear(p, h + f"self_attn.{i}_proj", y, m * w, qkv or all_bias), m)
+                   for i, m in (("q", H), ("k", G), ("v", G)))
+        a = merge(attend(turn(q), turn(k), v, window=c.get("sliding_window")))
+        a = linear(p, h + "self_attn.o_proj", a, d, all_bias)
+        if kind != "cohere" and not c.get("use_parallel_residual"):
+            x = x + a
+            a, y = 0, norm(h + "post_attention_layernorm", x)
+        if kind == "starcoder2":
+            m = linear(p, h + "mlp.c_proj", gelu_tanh(linear(p, h + "mlp.c_fc", y, ff, True)), d, True)
+        else:
+            m = silu(linear(p, h + "mlp.gate_proj", y, ff)) * linear(p, h + "mlp.up_proj", y, ff)
+            m = linear(p, h + "mlp.down_proj", m, d)
+        x = x + a + m
+    x = norm("model.norm", x)
+    return x @ (table if c["tie_word_embeddings"] else p("lm_head.weight", c["vocab_size"], d)).T * c.get("logit_scale", 1)
+
+
+def granite(p, c, tokens):
+    d, H, G, eps, ff = (c[k] for k in ("hidden_size", "num_attention_heads", "num_key_value_heads", "rms_norm_eps",
+                                       "intermediate_size"))
+    table, freq = p("model.embed_tokens.weight", c["vocab_size"], d), plain(d // H, c["rope_theta"])
+    x = table[tokens] * c["embedding_multiplier"]
+    for l in range(c["num_hidden_layers"]):
+        h = f"model.layers.{l}."
+        y = rms(p, h + "input_layernorm", x, eps)
+        q, k, v = (heads(linear(p, h + f"self_attn.{i}_proj", y, m * (d // H)), m) for i, m in (("q", H), ("k", G), ("v", G)))
+        y = merge(attend(rope(q, freq), rope(k, freq), v, c["attention_multiplier"]))
+        x = x + linear(p, h + "self_attn.o_proj", y, d) * c["residual_multiplier"]
+        y = rms(p, h + "post_attention_layernorm", x, eps)
+        y = silu(linear(p, h + "mlp.gate_proj", y, ff)) * linear(p, h + "mlp.up_proj", y, ff)
+        x = x + linear(p, h + "mlp.down_proj", y, d) * c["residual_multiplier"]
+    return rms(p, "model.norm", x, eps) @ table.T / c["logits_scaling"]
+
+
 # ---- cases ----
 
 SIZES = {"vocab_size": 23, "max_position_embeddings": 32, "hidden_size": 16, "num_hidden_layers": 2,
@@ -326,6 +494,7 @@ LLAMA = {**SIZES, "intermediate_size": 20, "num_key_value_heads": 2, "rms_norm_e
          "hidden_act": "silu"}
 GEMMA = {**LLAMA, "head_dim": 6, "hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6}
 del GEMMA["hidden_act"]
+PLAIN = {k: v for k, v in LLAMA.items() if k != "rms_norm_eps"}
 
 CASES = {
     "llama": (llama, {**LLAMA, "model_type": "llama", "head_dim": 8, "attention_bias": True, "mlp_bias": True}),
@@ -363,6 +532,37 @@ CASES = {
     "gpt_neox_serial": (gpt_neox, {**SIZES, "model_type": "gpt_neox", "intermediate_size": 24, "layer_norm_eps": 1e-5,
                                    "rotary_pct": 1.0, "rotary_emb_base": 10000, "hidden_act": "gelu_new",
                                    "use_parallel_residual": False}),
+    "gptj": (gptj, {"model_type": "gptj", "vocab_size": 23, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4,
+                    "n_inner": None, "rotary_dim": 4, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new",
+                    "rotary": True, "tie_word_embeddings": False}),
+    "opt": (opt, {**SIZES, "model_type": "opt", "ffn_dim": 20, "word_embed_proj_dim": 16, "do_layer_norm_before": True,
+                  "activation_function": "relu", "_remove_final_layer_norm": False}),
+    "opt_post": (opt, {**SIZES, "model_type": "opt", "ffn_dim": 20, "word_embed_proj_dim": 8, "do_layer_norm_before": False,
+                       "activation_function": "relu"}),
+    "bloom": (bloom, {"model_type": "bloom", "vocab_size": 23, "n_embed": 24, "n_layer": 2, "num_attention_heads": 6,
+                      "n_inner": None, "layer_norm_epsilon": 1e-5, "apply_residual_connection_post_layernorm": False,
+                      "offset_alibi": 100, "seq_length": 32}),
+    "falcon": (falcon, {**SIZES, "model_type": "falcon", "layer_norm_epsilon": 1e-5, "bias": False, "alibi": False,
+                        "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True, "rope_theta": 10000.0}),
+    "falcon_groups": (falcon, {**SIZES, "model_type": "falcon", "layer_norm_epsilon": 1e-5, "bias": False, "alibi": False,
+                               "new_decoder_architecture": True, "multi_query": True, "parallel_attn": True,
+                               "num_kv_heads": 2, "rope_theta": 10000.0}),
+    "falcon_alibi": (falcon, {**SIZES, "model_type": "falcon", "layer_norm_epsilon": 1e-5, "bias": True, "alibi": True,
+                              "new_decoder_architecture": False, "multi_query": False, "parallel_attn": False}),
+    "mpt": (mpt, {"model_type": "mpt", "vocab_size": 23, "d_model": 24, "n_layers": 2, "n_heads": 6, "expansion_ratio": 2,
+                  "max_seq_len": 32, "no_bias": True, "logit_scale": None, "attn_config":
+                  {"alibi": True, "alibi_bias_max": 4, "clip_qkv": 0.8, "softmax_scale": 0.7, "qk_ln": False,
+                   "attn_type": "multihead_attention", "prefix_lm": False, "attn_impl": "torch"}}),
+    "olmo2": (olmo2, {**LLAMA, "model_type": "olmo2"}),
+    "granite": (granite, {**LLAMA, "model_type": "granite", "embedding_multiplier": 3.0, "residual_multiplier": 0.5,
+                          "attention_multiplier": 0.4, "logits_scaling": 2.0, "tie_word_embeddings": True}),
+    "stablelm": (other_blocks, {**PLAIN, "model_type": "stablelm", "hidden_size": 32, "layer_norm_eps": 1e-5,
+                                "partial_rotary_factor": 0.25, "use_qkv_bias": True, "tie_word_embeddings": False}),
+    "starcoder2": (other_blocks, {**SIZES, "model_type": "starcoder2", "num_key_value_heads": 2, "intermediate_size": 20,
+                                  "norm_epsilon": 1e-5, "rope_theta": 10000.0, "use_bias": True, "sliding_window": 4,
+                                  "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True}),
+    "cohere": (other_blocks, {**PLAIN, "model_type": "cohere", "layer_norm_eps": 1e-5, "logit_scale": 0.25,
+                              "tie_word_embeddings": True}),
 }
 
 
