@@ -17,13 +17,13 @@ enum { MAX_ROUNDS = 101, MAX_REPEATS = 100000 };
 enum { BURSTS = 3 };
 static const double BURST = 0.025 / BURSTS;
 
-/* The streaming probe is used if streaming takes more than STREAM_FROM of the compute time. It
- * streams at most STREAM_MOST bytes. */
-static const double STREAM_FROM = 0.1, STREAM_MOST = 1 << 30;
+/* The streaming probe is used if streaming takes more than STREAM_MIN_RATIO of the compute time. It
+ * streams at most STREAM_MAX_BYTES bytes. */
+static const double STREAM_MIN_RATIO = 0.1, STREAM_MAX_BYTES = 1 << 30;
 
 /* An entrant's memory is used by the streaming probe if it is at least this fraction of the work's
  * bytes. */
-static const double OWN_PART = 0.9;
+static const double MIN_OWN_FRACTION = 0.9;
 
 /* ---- lists ---- */
 
@@ -161,14 +161,14 @@ static bool stream_own(stream *s, const sn_bench_work *w, const sn_bench_entrant
     s->n_block = e->memory ? e->memory(e->ctx, &s->block) : 0;
     if (s->n_block < 0) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int i = 0; i < s->n_block; i++) bytes += (double)s->block[i].bytes;
-    if (bytes < OWN_PART * total) stream_free(s);
+    if (bytes < MIN_OWN_FRACTION * total) stream_free(s);
     s->scale = s->n_block ? total / bytes : 1;
     return true;
 }
 
 static bool stream_init(stream *s, const sn_bench_work *w, sn_error *err) {
     double total = (w->read + w->write) * w->runs;
-    *s = (stream){.scale = total > STREAM_MOST ? total / STREAM_MOST : 1};
+    *s = (stream){.scale = total > STREAM_MAX_BYTES ? total / STREAM_MAX_BYTES : 1};
     s->n_read = (size_t)(w->read * w->runs / s->scale) / 64 * 64;
     s->n_write = (size_t)(w->write * w->runs / s->scale) / 64 * 64;
     s->src = sn_memory_alloc(s->n_read + 64); /* in huge pages, like the memory of the work */
@@ -201,7 +201,7 @@ static double stream_time(const stream *s, int threads, double seconds) {
 static bool streams_init(stream *list, int n, const sn_bench_work *w, const sn_bench_entrant *e,
                          const sn_bench_options *o, sn_error *err) {
     int threads = sn_bench_threads(o), own = 0;
-    double least = STREAM_FROM * w->runs * w->flop / (sn_probe_fma_peak(threads, BURST) * 1e9);
+    double least = STREAM_MIN_RATIO * w->runs * w->flop / (sn_probe_fma_peak(threads, BURST) * 1e9);
     if (w->read + w->write <= 0) return true;
     for (int i = 0; i < n; i++) {
         if (!stream_own(&list[i], w, &e[i], err)) return false;
@@ -217,7 +217,7 @@ static bool streams_init(stream *list, int n, const sn_bench_work *w, const sn_b
 /* ---- the FMA peak ---- */
 
 /* Mean of a probe's bursts; updates *best if the best burst is higher. */
-static double look_at_peak(int threads, double *best) {
+static double probe_peak(int threads, double *best) {
     double sum = 0;
     for (int i = 0; i < BURSTS; i++) {
         double rate = sn_probe_fma_peak(threads, BURST);
@@ -305,7 +305,7 @@ static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_ben
             ok = sn_fail(err, SN_ERR_USAGE, "interrupted");
             break;
         }
-        double of_all = 0, before = look_at_peak(threads, &r->peak[k]);
+        double of_all = 0, before = probe_peak(threads, &r->peak[k]);
         if (common->src) of_all = stream_time(common, threads, o->seconds);
         for (int j = 0; j < n && ok; j++) {
             int i = (j + k) % n, at = i * MAX_ROUNDS + k;
@@ -316,7 +316,7 @@ static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_ben
             ok = time_entrant(&e[i], repeats[i], &r->time[at], &r->failed[i], out, err);
             if (s[i].n_block)
                 r->stream[at] = fmin(r->stream[at], stream_time(&s[i], threads, o->seconds));
-            double after = look_at_peak(threads, &r->peak[k]);
+            double after = probe_peak(threads, &r->peak[k]);
             ok = ok && keep_look(out, (before + after) / 2, err);
             before = after;
         }

@@ -172,7 +172,7 @@ bool sn_kernel_describe(sn_module *m, const sn_step *s, sn_kernel *k) {
     k->traits = &sn_kernels[id];
     k->family = families[id];
     if (!k->family) {
-        sn_module_fail(m, SN_ERR_INTERNAL, "no kernel family makes code for '%s'",
+        sn_module_fail(m, SN_ERR_INTERNAL, "no kernel family generates code for '%s'",
                        sn_ops[s->node->op].name);
         return false;
     }

@@ -77,7 +77,7 @@ static bool ends_with(const char *name, const char *end) {
     return n >= k && !strcmp(name + n - k, end);
 }
 
-static void draw(const char *type, const sn_weight *w, filler *f, float *out) {
+static void initialise(const char *type, const sn_weight *w, filler *f, float *out) {
     const char *name = w->name;
     if (w->rank < 2) {
         f->scale =
@@ -140,7 +140,7 @@ bool sn_parameters_draw(sn_module *m, const char *type, int64_t layers, uint64_t
         filler f = {.layers = layers,
                     .n = sn_weight_elements(w),
                     .rng = {.seed = seed, .stream = SN_STREAM_INIT, .step = hash_name(w->name)}};
-        draw(type, w, &f, (float *)(uintptr_t)w->data);
+        initialise(type, w, &f, (float *)(uintptr_t)w->data);
     }
     if (!ok) sn_parameters_free(out);
     return ok;

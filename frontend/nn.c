@@ -48,15 +48,15 @@ sn_tensor sn_linear_at(sn_loc at, sn_tensor x, sn_tensor w, sn_tensor b) {
 }
 
 /* Position of a label in s[0..n), or -1. */
-static int find_letter(const char *s, int n, char letter) {
-    const char *p = n > 0 ? memchr(s, letter, (size_t)n) : NULL;
+static int find_label(const char *s, int n, char label) {
+    const char *p = n > 0 ? memchr(s, label, (size_t)n) : NULL;
     return p ? (int)(p - s) : -1;
 }
 
-static bool letters_ok(const char *s, int n) {
+static bool labels_ok(const char *s, int n) {
     for (int i = 0; i < n; i++)
         if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z')) ||
-            find_letter(s, i, s[i]) >= 0)
+            find_label(s, i, s[i]) >= 0)
             return false;
     return true;
 }
@@ -70,7 +70,7 @@ sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
                               spec);
     const char *a = spec, *b = comma + 1, *c = arrow + 2;
     int na = (int)(comma - a), nb = (int)(arrow - b), nc = (int)strlen(c);
-    if (!letters_ok(a, na) || !letters_ok(b, nb) || !letters_ok(c, nc) || nc > SN_MAX_RANK)
+    if (!labels_ok(a, na) || !labels_ok(b, nb) || !labels_ok(c, nc) || nc > SN_MAX_RANK)
         return sn_module_fail(
             x->m, SN_ERR_USAGE,
             "einsum: '%s': each axis is a single letter, at most once per operand", spec);
@@ -80,7 +80,7 @@ sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
     char order[2 * SN_MAX_RANK + 1];
     int n_batch = 0, n_sum = 0, n = 0;
     for (int i = 0; i < na; i++) {
-        int j = find_letter(b, nb, a[i]), k = find_letter(c, nc, a[i]);
+        int j = find_label(b, nb, a[i]), k = find_label(c, nc, a[i]);
         if (j >= 0 && k >= 0) {
             batch_a[n_batch] = i;
             batch_b[n_batch++] = j;
@@ -96,10 +96,10 @@ sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
         }
     }
     for (int i = 0; i < na; i++)
-        if (find_letter(b, nb, a[i]) < 0) order[n++] = a[i];
+        if (find_label(b, nb, a[i]) < 0) order[n++] = a[i];
     for (int i = 0; i < nb; i++) {
-        if (find_letter(a, na, b[i]) >= 0) continue;
-        if (find_letter(c, nc, b[i]) < 0)
+        if (find_label(a, na, b[i]) >= 0) continue;
+        if (find_label(c, nc, b[i]) < 0)
             return sn_module_fail(x->m, SN_ERR_USAGE,
                                   "einsum: '%s': label %c appears in only one operand and not in "
                                   "the result; sum over it first with sn_sum",
@@ -109,7 +109,7 @@ sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
     int64_t perm[SN_MAX_RANK] = {0};
     bool moved = false, complete = n == nc;
     for (int i = 0; i < nc && complete; i++) {
-        perm[i] = find_letter(order, n, c[i]);
+        perm[i] = find_label(order, n, c[i]);
         moved |= perm[i] != i;
         complete = perm[i] >= 0;
     }

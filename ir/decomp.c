@@ -1,6 +1,6 @@
-/* decomp.c: decompositions of COMP and FUSED ops: dispatch by the rows of ops.def, and what the
- * decompositions share. The decompositions are in decomp_nn.c, decomp_product.c, decomp_attention.c
- * and decomp_fused.c, one function a row, named decomp_ROW. */
+/* decomp.c: the decompositions of COMP and FUSED ops: dispatch by the rows of ops.def, and shared
+ * helpers. The decompositions are in decomp_nn.c, decomp_product.c, decomp_attention.c and
+ * decomp_fused.c, one function per row, named decomp_ROW. */
 #include "ir/decomp_impl.h"
 
 #include <stdarg.h>

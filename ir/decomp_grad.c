@@ -46,8 +46,8 @@ bool decomp_layer_norm_grad(decomp *c) {
     return sn_dc_done(c, OP2(mul, OP2(sub, d, mean_last(h)), scale));
 }
 
-/* The gradient of the convolution's decomposition, over arguments instead of the operands: what these
- * are made of does not matter. */
+/* The gradient of the convolution's decomposition, taken over region arguments instead of the
+ * operands, so that the walk stops there. */
 bool decomp_conv2d_grad(decomp *c) {
     int64_t which = sn_dc_int(c, SN_A_index, 0), axes[4] = {0, 1, 2, 3};
     sn_node *arg[3], *g;

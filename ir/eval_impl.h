@@ -13,8 +13,8 @@ typedef struct eval_call {
     sn_value *out;
 } eval_call;
 
-/* Evaluates a primitive: works out type, shape and elements of c->out from the operands' values and
- * the attributes alone, so that the driver can hold them against what infer.c said. */
+/* Defines a primitive: computes type, shape and elements of c->out from the operands' values and
+ * the attributes alone, so that the driver can compare them with infer.c. */
 typedef bool (*eval_fn)(eval_call *c);
 
 #define PRIM(name, ...) bool eval_##name(eval_call *c);

@@ -1,6 +1,6 @@
-/* eval_prims.c: the structural primitives, one function a row of ops.def.
- * Naive loops over row-major doubles; sums run in ascending order of the index. Every function
- * works out its result's shape from values and attributes, independently of infer.c. */
+/* eval_prims.c: defines the structural primitives, one function per row of ops.def. Naive loops
+ * over row-major doubles; sums run in ascending order of the index. Every function computes its
+ * result's shape from values and attributes, independently of infer.c. */
 #include "ir/eval_impl.h"
 #include "runtime/rng.h"
 

@@ -1,13 +1,14 @@
-/* grad.c: reverse mode: the gradient of a scalar, as more nodes of the same graph.
+/* grad.c: reverse-mode differentiation: the gradient of a scalar, as additional nodes of the same
+ * graph.
  *
- * The walk runs when the gradient is asked for, and is not a pass over a `grad` node: nodes are
- * interned, so what the backward part needs of the forward part *is* the forward node; the results
- * are ordinary tensors, so a gradient of a gradient needs nothing more; and the tensors that the
- * user names are still there, while a pass that raised or fused before could have swallowed one.
+ * It runs when the gradient is requested, rather than as a pass over a `grad` node. Nodes are
+ * interned, so the values that the backward part needs are the forward nodes themselves; the
+ * results are ordinary tensors, so gradients of gradients need nothing more; and the tensors that
+ * the user names still exist, whereas a pass that raises or fuses might have removed them.
  *
- * From the loss downwards, in order of ids (operands have smaller ones): when a node's turn comes
- * its cotangent is complete. A composite whose row has no GRAD is differentiated through its decomposition,
- * whose nodes lie between its operands and itself. Rules: grad_elem.c, grad_prims.c,
+ * The walk starts at the loss and follows descending ids (operands have smaller ids), so a node's
+ * cotangent is complete when it is reached. A composite without GRAD is differentiated through its
+ * decomposition, whose nodes lie between its operands and itself. Rules: grad_elem.c, grad_prims.c,
  * grad_comps.c. */
 #include "ir/grad_impl.h"
 
@@ -68,7 +69,7 @@ static void mark_needs(sn_module *m, const sn_node *loss, const uint8_t *live, u
     }
 }
 
-/* Gives n's operands (or its decomposition) their part of n's cotangent. */
+/* Adds the contributions of n's cotangent to n's operands (or decomposition). */
 static void step_back(grad *c) {
     const sn_node *n = c->n;
     bool wanted = false;

@@ -14,8 +14,8 @@ typedef struct grad {
     sn_node **sum; /* by id: cotangents so far; NULL: zero */
 } grad;
 
-/* False: the rule does not cover this node. A composite is then differentiated through its decomposition; for
- * any other op it is an error, which the rule records. */
+/* False: the rule does not handle this node. A composite is then differentiated through its
+ * decomposition; for other ops it is an error, which the rule records. */
 typedef bool (*grad_fn)(grad *c);
 
 /* Whether operand i needs a contribution. */

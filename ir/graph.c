@@ -426,8 +426,7 @@ static sn_node *check_operands(sn_module *m, sn_op op, int n_in, sn_node *const 
     return NULL;
 }
 
-/* COMP and FUSED: the decomposition gives types. Messages speak of the outermost
- * composite. */
+/* COMP and FUSED: the decomposition determines the types. Messages name the outermost composite. */
 static bool expand(sn_module *m, const sn_node *key, int *n_result, sn_node **results) {
     const sn_node *outer = m->composite;
     if (!outer) m->composite = key;
@@ -649,7 +648,7 @@ static sn_binding *copy_bindings(sn_module *m, const sn_binding *list, int n) {
     return n ? grow(m, (void *)(uintptr_t)list, (size_t)n, cap, sizeof *list) : NULL;
 }
 
-/* With the room that sn_replace counts on. */
+/* Includes the capacity that sn_replace relies on. */
 static sn_node **copy_replaced(sn_module *m) {
     size_t cap = 1, size = 2 * sizeof *m->replaced;
     while (cap < (size_t)m->n_replaced) cap *= 2;

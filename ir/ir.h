@@ -283,8 +283,8 @@ int sn_replace_module(sn_module *m);
 /* Applies the scalar region elementwise: arguments of rank 0 become tensors of one common shape
  * `shape`; arguments of higher rank (captured tensors, read by `at`) are passed unchanged. */
 void sn_region_inline(const sn_region *r, sn_node *const *arg, sn_node **results);
-/* The scalar region applied elementwise: arguments of rank 0 become tensors of one common shape
- * `shape`; arguments of higher rank (captured tensors, read by gather_nd) are passed as they are. */
+/* Applies the scalar region elementwise: arguments of rank 0 become tensors of one common shape
+ * `shape`; arguments of higher rank (captured tensors, read by gather_nd) are passed unchanged. */
 void sn_region_map(const sn_region *r, sn_node *const *arg, int rank, const sn_dim *shape,
                    sn_node **results);
 /* A region over what `out` depends on down to `cut` nodes, which become arguments 0 .. n_cut-1. */
@@ -374,7 +374,7 @@ sn_node *sn_fold(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_att
  * the type that they are computed in, f64 or f32 */
 int sn_panel_columns(sn_dtype t);
 
-/* ir/decomp.c — the decompositions of COMP and FUSED ops, one level down. results: [n_result] */
+/* ir/decomp.c — the decomposition of COMP and FUSED ops, one level down. results: [n_result] */
 bool sn_decompose(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
                   const sn_attr *attr, int *n_result, sn_node **results);
 

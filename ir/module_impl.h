@@ -43,7 +43,7 @@ struct sn_module {
     sn_note *note; /* [n_note] */
     int n_note;
     void *frontend;     /* the frontend's state; arena memory */
-    sn_node **replaced; /* [2 n_replaced]: a node, what it is computed as */
+    sn_node **replaced; /* [2 n_replaced] pairs: a node, and the node that replaces it */
     int n_replaced;
 };
 

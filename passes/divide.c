@@ -1,9 +1,9 @@
-/* divide.c: at level 0 a quotient is one division again.
+/* divide.c: at level 0, a quotient is a single division again.
  *
- * x / y with y spread over many elements was rewritten as x (1 / y), one division for all of them,
- * which rounds twice. Patterns are matched in that spelling. Level 0 computes operations as they
- * are written, so what no pattern has taken becomes a division, with IEEE's quotient. (A quotient
- * by a constant stays one at level 0 from the start: arith.c.)
+ * simplify rewrites x / y, where y is broadcast over many elements, as x (1 / y): one division for
+ * all of them, but two roundings. Patterns are matched in that form. Level 0 computes operations as
+ * written, so products that no pattern used become divisions again, with IEEE's quotient. (At level
+ * 0 a quotient by a constant is never rewritten: arith.c.)
  *
  * Requires nothing; runs after raise. Keeps dtype and shape, and values up to rounding. Terminates:
  * each rule removes a product. */

@@ -200,9 +200,9 @@ static int count_columns(const sn_node *dot) {
     return dot->in[1]->rank - (batch ? batch->n : 0) - (contract ? contract->n : 0);
 }
 
-/* An epilogue works on the product's tile in the product's precision: indices
- * of columns only, f64 with f64 only. What is only summed afterwards is left to the kernel that
- * sums: a square of the product would be stored beside it. */
+/* An epilogue works on the product's tile in the product's precision: no random numbers, column
+ * indices only, f64 with f64 only. What is only reduced afterwards is left to the reducing kernel;
+ * otherwise a square of the product would be stored, too. */
 bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_node *n) {
     if (g->summed[n->id] && !costly(n)) return false;
     for (int i = 0; i < n->n_in; i++)

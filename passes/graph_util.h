@@ -11,7 +11,8 @@ bool sn_is_leaf(
     /* input, param, state, const, iota, dim_value: nothing has to be computed before */
     const sn_node *n);
 bool sn_contains_op(sn_module *m, sn_node *root,
-                    sn_op op); /* in the decomposition of root, down to root's operands */
+                    /* whether it is in the decomposition of root, above root's operands */
+                    sn_op op);
 bool sn_reduces(const sn_node *n, bool *last_axis); /* a reduce_*; over the last axis only */
 /* random access to operand i, which must be in memory */
 bool sn_reads_far(const sn_node *n, int i);

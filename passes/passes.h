@@ -64,9 +64,9 @@ bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o);
 void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed, const char *fmt,
                    ...) __attribute__((format(printf, 5, 6)));
 
-/* The loss with what is attention in plain operations as attention, whose gradient is a kernel; the
- * loss itself if there is none. Values stay; nodes in between may go, so gradients with respect to
- * leaves only may be taken of the result. Records what it changed (sn_replace). */
+/* The loss with attention in plain operations raised to attention, whose gradient has a kernel; the
+ * loss itself if there is none. Keeps values. Intermediate nodes may disappear, so only gradients
+ * with respect to leaves may be taken of the result. Records the replacements (sn_replace). */
 sn_node *sn_raise_loss(sn_node *loss);
 
 /* Whether quantise.c supports this storage of weights. */

@@ -10,7 +10,7 @@ typedef struct sn_view {
     int rank;
     sn_dim offset; /* elements */
     sn_dim shape[SN_MAX_RANK], stride[SN_MAX_RANK];
-    sn_dim row_stride; /* in a loop over rows: elements to the next row; 0: the same for all */
+    sn_dim row_stride; /* in a loop over rows: elements to the next row; 0: the same for all rows */
 } sn_view;
 
 /* Row-major, the whole of a buffer. order: storage order of the axes, outermost first (NULL: 0, 1,

@@ -1,4 +1,4 @@
-/* cmd.c: what the subcommands share: errors, progress, reading text. */
+/* cmd.c: shared by the subcommands: errors, progress, reading text. */
 #include "tools/cmd.h"
 #include "runtime/clock.h"
 #include "runtime/file.h"

@@ -53,7 +53,7 @@ static bool check_lists(sn_aot *a) {
 
 static bool check_texts(sn_aot *a) {
     if (a->o->n_eos > SN_MANIFEST_EOS)
-        return sn_fail(a->err, SN_ERR_USAGE, "%d tokens that end a text: at most %d are possible",
+        return sn_fail(a->err, SN_ERR_USAGE, "%d tokens that end a text: at most %d are supported",
                        a->o->n_eos, SN_MANIFEST_EOS);
     for (int i = 0; i < a->o->n_label; i++) {
         const char *s = a->o->label[i];
@@ -74,8 +74,8 @@ static bool add_target(sn_aot *a, const char *spec) {
     if (!sn_target_init(t, spec, a->err)) return false;
     if (a->n_variant && t->arch != a->variant[0].target.arch)
         return sn_fail(a->err, SN_ERR_TARGET,
-                       "targets '%s' and '%s' are of different architectures; compile for each "
-                       "into a folder of its own",
+                       "targets '%s' and '%s' have different architectures; compile each into a "
+                       "separate folder",
                        a->variant[0].target.name, t->name);
     for (int i = 0; i < a->n_variant; i++)
         if (!strcmp(a->variant[i].target.name, t->name))
@@ -400,8 +400,8 @@ static bool emit(sn_aot *a, sn_elf *elf, group *g) {
         if (!compile_variant(a, v, &g[v])) return false;
         if (!same_preparation(a->variant[0].program, a->variant[v].program))
             return sn_fail(a->err, SN_ERR_TARGET,
-                           "targets '%s' and '%s' want their weights in different forms; compile "
-                           "for each into a folder of its own",
+                           "targets '%s' and '%s' need different weight layouts; compile each into "
+                           "a separate folder",
                            a->variant[0].target.name, a->variant[v].target.name);
     }
     if (!describe_entries(a) || !lay_out(a)) return false;
@@ -411,8 +411,8 @@ static bool emit(sn_aot *a, sn_elf *elf, group *g) {
     sn_session *s = p ? sn_session_new_like(p, a->s, a->err) : NULL;
     bool ok = s && (same_preparation(p, a->variant[0].program) ||
                     sn_fail(a->err, SN_ERR_TARGET,
-                            "this machine prepares weights in another form than target '%s' "
-                            "reads; compile on a machine that runs the target",
+                            "this machine packs weights in a layout that target '%s' does not "
+                            "read; compile on a machine that can run the target",
                             a->variant[0].target.name));
     ok = ok && find_contents(a, s) && finish(a, elf);
     sn_session_free(s);

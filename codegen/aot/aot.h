@@ -96,13 +96,14 @@ typedef struct sn_aot {
     _(CLOSED, "the model is not open")                                                             \
     _(RANGE, "a length is out of range")                                                           \
     _(INDEX, "a token or index is out of range")                                                   \
-    _(CPU, "this CPU, or its operating system, is below every target of the artefact")             \
+    _(CPU, "this CPU, or its operating system, does not meet the requirements of any target of "   \
+           "the artefact")                                                                         \
     _(FILE, "the weights file cannot be opened or mapped")                                         \
     _(FORMAT, "not a weights file of Sinter, or one of another version")                           \
-    _(SIZE, "the weights file is cut off or too long")                                             \
+    _(SIZE, "the weights file is truncated or too long")                                           \
     _(MODEL, "the weights file belongs to another model or to other compile options")              \
-    _(DAMAGED, "the contents of the weights file are damaged: the checksum differs")               \
-    _(MEMORY, "a tensor of these lengths is larger than any memory")
+    _(DAMAGED, "the weights file is corrupted: the checksum differs")                              \
+    _(MEMORY, "a tensor of these lengths exceeds the limit")
 enum {
 #define X(name, text) SN_AOT_##name,
     SN_AOT_ERRORS(X)

@@ -83,7 +83,7 @@ static void print_entry(const sn_aot *a, const sn_aot_entry *t, sn_aot_names *ma
         print_tensor(a, t, &t->input[i], t->input_name[i], "read", f);
     for (int i = 0; i < t->n_output; i++)
         print_tensor(a, t, &t->output[i], t->output_name[i], "written", f);
-    if (t->has_state) fprintf(f, " * Reads and changes the state.\n");
+    if (t->has_state) fprintf(f, " * Reads and writes the state.\n");
     fprintf(f, " */\n");
     for (int i = 0; i < t->n_output; i++) print_count(a, t, i, macros, f);
     fprintf(f, "int %s_%s(const %s *m", a->name, t->name, a->name);
@@ -102,13 +102,13 @@ static void print_entry(const sn_aot *a, const sn_aot_entry *t, sn_aot_names *ma
 }
 
 static void print_targets(const sn_aot *a, FILE *f) {
-    fprintf(f,
-            " * Targets, the most capable first (the CPU must have what one of them asks for):\n");
+    fprintf(f, " * Targets, the most capable first (the CPU must meet the requirements of one of "
+               "them):\n");
     char needs[SN_AOT_NEEDS];
     for (int i = 0; i < a->n_variant; i++) {
         const sn_target *t = &a->variant[i].target;
         fprintf(f, " *   %d  %s%s%s: %s\n", i + 1, t->name,
-                strcmp(t->name, "native") ? "" : ", made on ",
+                strcmp(t->name, "native") ? "" : ", compiled on ",
                 strcmp(t->name, "native") ? "" : t->cpu, sn_target_needs(t, needs, sizeof needs));
     }
 }
@@ -129,19 +129,20 @@ static void print_constants(const sn_aot *a, sn_aot_names *macros, FILE *f) {
     const sn_emit_options *o = a->o;
     const char *N = a->upper;
     if (o->vocab)
-        fprintf(f, "#define %s_VOCAB %lld /* token ids are below */\n", N, (long long)o->vocab);
+        fprintf(f, "#define %s_VOCAB %lld /* token ids are less than this */\n", N,
+                (long long)o->vocab);
     if (o->source_vocab)
-        fprintf(f, "#define %s_SOURCE_VOCAB %lld /* the same, of the text to translate */\n", N,
+        fprintf(f, "#define %s_SOURCE_VOCAB %lld /* the same, for the text to translate */\n", N,
                 (long long)o->source_vocab);
     if (o->context)
-        fprintf(f, "#define %s_CONTEXT %lld /* tokens of the longest sequence */\n", N,
+        fprintf(f, "#define %s_CONTEXT %lld /* maximum sequence length in tokens */\n", N,
                 (long long)o->context);
-    if (o->bos >= 0) fprintf(f, "#define %s_BOS %d /* a text begins with it */\n", N, (int)o->bos);
-    if (o->n_eos) fprintf(f, "#define %s_EOS %d /* a text ends with it */\n", N, (int)o->eos[0]);
+    if (o->bos >= 0) fprintf(f, "#define %s_BOS %d /* starts a text */\n", N, (int)o->bos);
+    if (o->n_eos) fprintf(f, "#define %s_EOS %d /* ends a text */\n", N, (int)o->eos[0]);
     if (o->n_eos > 1) {
         fprintf(f, "#define %s_EOS_LIST {", N);
         for (int i = 0; i < o->n_eos; i++) fprintf(f, i ? ", %d" : "%d", (int)o->eos[i]);
-        fprintf(f, "} /* or with any of these */\n");
+        fprintf(f, "} /* any of these ends a text, too */\n");
     }
     fputc('\n', f);
 }
@@ -217,14 +218,13 @@ static const char middle[] =
     "/* What is in this artefact, as text. */\n"
     "const char *$n_manifest(void);\n\n";
 
-static const char of_state[] = "/* Gives state[$N_STATE_BYTES] its first value. $f */\n"
-                               "int $n_state_init(const $n *m, void *state);\n\n";
+static const char of_state[] =
+    "/* Initialises state[$N_STATE_BYTES]. $f */\nint $n_state_init(const $n *m, void *state);\n\n";
 
 static const char of_entries[] =
-    "/* The entries. workspace: memory that a call uses and leaves as garbage, as many bytes as "
-    "the\n"
-    " * _workspace function says for these lengths (negative: minus an error code); it never\n"
-    " * shrinks when a length grows, so ask for the largest once. */\n";
+    "/* The entries. workspace: scratch memory of a call. Its size in bytes is returned by the\n * "
+    "_workspace function for these lengths (negative: minus an error code). It never shrinks\n * "
+    "when a length grows, so ask for the largest once. */\n";
 
 static const char parameters[] =
     "\n/* A trained parameter: where it lies in the state after any step. The rest of the state "
@@ -268,14 +268,12 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
     };
     bool first_values = false;
     for (int i = 0; i < a->n_state; i++) first_values |= a->state[i].data != NULL;
-    fprintf(
-        f,
-        "/* %s.h: a model compiled ahead of time by Sinter %s.\n"
-        " * Needs libc, libm%s. No function allocates memory, prints, or keeps state of its own;\n"
-        " * several threads may use one open model at once, each with its own state and "
-        "workspace.\n"
-        " * Functions return 0 or an error code, for %s_message. Tensors are row-major.\n",
-        a->name, SN_VERSION, a->openmp ? " and an OpenMP runtime (-lgomp)" : "", a->name);
+    fprintf(f,
+            "/* %s.h: a model compiled ahead of time by Sinter %s.\n * Needs libc, libm%s. No "
+            "function allocates memory, prints, or has global state;\n * several threads may use "
+            "one open model at once, each with its own state and workspace.\n * Functions return 0 "
+            "or an error code, for %s_message. Tensors are row-major.\n",
+            a->name, SN_VERSION, a->openmp ? " and an OpenMP runtime (-lgomp)" : "", a->name);
     print_targets(a, f);
     fprintf(f, " */\n");
     const word words[] = {
@@ -284,10 +282,10 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
         {'v', SN_VERSION},
         {'s', sn_arena_printf(a->m, "%zu", a->state_bytes)},
         {'w', sn_arena_printf(a->m, "%zu", a->weight_bytes)},
-        {'t', a->openmp ? "0: as many as OpenMP would take" : "of no effect in this artefact"},
+        {'t', a->openmp ? "0: OpenMP's default number" : "ignored in this artefact"},
         {'e', a->o->embed_weights ? ";\n * path NULL: the weights that are in the object" : ""},
-        {'f', first_values ? "Memory of zeros is no first value: it holds parameters."
-                           : "Fresh memory that is zero (calloc, mmap) needs no call."},
+        {'f', first_values ? "Zeroed memory is not sufficient: the state contains parameters."
+                           : "Zeroed memory (calloc, mmap) needs no call."},
         {'p', sn_arena_printf(a->m, "%d", a->n_trained)},
         {'d', dtype_numbers(a)},
         {0, NULL}};
@@ -305,7 +303,7 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
     for (int i = 0; i < a->n_entry; i++) print_entry(a, &a->entry[i], &macros, f);
     if (a->n_trained) expand(parameters, words, f);
     fputs(bottom, f);
-    return !ferror(f) || sn_fail(a->err, SN_ERR_FILE, "the header cannot be written");
+    return !ferror(f) || sn_fail(a->err, SN_ERR_FILE, "cannot write the header");
 }
 
 static void manifest_tensor(const sn_aot *a, const char *role, const sn_binding *b,

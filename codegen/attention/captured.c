@@ -7,7 +7,7 @@ const sn_attention_captured *att_captured_tensor(const att_captured *t, const sn
     *index = (int)sn_attr_int(n->in[0], SN_A_index, -1) - t->first;
     if (*index >= 0 && *index < t->a->n_captured) return &t->a->captured[*index];
     sn_fail(&t->e->err, SN_ERR_INTERNAL,
-            "attention: region reads argument %d, which is not captured", *index + t->first);
+            "attention: a region reads argument %d, which is not captured", *index + t->first);
     return NULL;
 }
 

@@ -499,7 +499,7 @@ sn_mask_kind sn_attention_explain(const sn_attention *a, char *why, size_t size)
         [0] = "no tile is skipped",
         [SN_SHOWS_EMPTY] = "tiles are skipped only where the rest of the mask hides them",
         [SN_SHOWS_FULL] =
-            "no tile is skipped; those that the rest of the mask shows run without it",
+            "no tile is skipped; tiles that the rest of the mask shows run without it",
         [SN_SHOWS_EMPTY | SN_SHOWS_FULL] = "tiles are skipped, or run without mask, only where the "
                                            "rest of the mask decides them",
     };

@@ -11,14 +11,14 @@ static bool check_region(const sn_attention *a, const sn_region *r, int n_fixed,
                        "and 1",
                        what, r->n_arg, r->n_out, n_fixed + a->n_captured);
     if (r->out[0]->rank != 0 || (r->out[0]->dtype == SN_BOOL) != is_mask)
-        return sn_fail(err, SN_ERR_INTERNAL, "attention: %s must give one %s", what,
+        return sn_fail(err, SN_ERR_INTERNAL, "attention: the result of %s must be one %s", what,
                        is_mask ? "bool" : "number");
     for (int i = !is_mask; i < n_fixed && i < r->n_arg; i++)
         if (sn_dtype_is_float((sn_dtype)r->arg[i]->dtype) || r->arg[i]->dtype == SN_BOOL)
-            return sn_fail(err, SN_ERR_INTERNAL,
-                           "attention: argument %d of %s is a position, %s is "
-                           "no integer type",
-                           i, what, sn_dtype_name((sn_dtype)r->arg[i]->dtype));
+            return sn_fail(
+                err, SN_ERR_INTERNAL,
+                "attention: argument %d of %s is a position, but %s is not an integer type", i,
+                what, sn_dtype_name((sn_dtype)r->arg[i]->dtype));
     return true;
 }
 

@@ -210,7 +210,7 @@ static elem_fn *const elem_table[SN_OP_COUNT] = {
 em_val sn_emit_elem(em *e, const sn_node *n, const em_val *x) {
     elem_fn *f = elem_table[n->op];
     if (f) return f(e, n, x);
-    sn_fail(&e->err, SN_ERR_INTERNAL, "%s is no elementwise op and cannot be part of a region",
+    sn_fail(&e->err, SN_ERR_INTERNAL, "%s is not an elementwise op and cannot be part of a region",
             sn_ops[n->op].name);
     return sn_emit_const(e, (sn_dtype)n->dtype, 0);
 }

@@ -19,7 +19,7 @@ em_val sn_kernel_dim(em *e, const sn_kernel *k, sn_dim d) {
     if (sn_dim_is_const(k->m, d, &v)) return em_i64(e, v);
     int slot = sn_kernel_dim_slot(k, d);
     if (slot < 0) {
-        sn_fail(&e->err, SN_ERR_INTERNAL, "%s: a run-time size was not asked for", k->name);
+        sn_fail(&e->err, SN_ERR_INTERNAL, "%s: a run-time size was not declared", k->name);
         return em_i64(e, 1);
     }
     return em_dim(e, slot);

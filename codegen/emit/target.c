@@ -291,10 +291,10 @@ static bool append_feature(sn_target *t, const char *signed_name, sn_error *err)
 /* One "+name" or "-name" of the user. */
 static bool apply_feature(sn_target *t, const char *f, sn_error *err) {
     if (f[0] != '+' && f[0] != '-')
-        return sn_fail(err, SN_ERR_TARGET,
-                       "target '%s': a feature starts with + or -, as in x86-64-v3,+avxvnni; "
-                       "got '%s'",
-                       t->name, f);
+        return sn_fail(
+            err, SN_ERR_TARGET,
+            "target '%s': a feature starts with + or -, such as x86-64-v3,+avxvnni; got '%s'",
+            t->name, f);
     int i = find_feature(f + 1);
     if (i < 0)
         return fail_unknown(err, "target feature", f + 1, feature_name,
@@ -378,7 +378,7 @@ LLVMTargetMachineRef sn_target_machine(const sn_target *t, sn_error *err) {
     LLVMTargetRef target = NULL;
     char *message = NULL;
     if (LLVMGetTargetFromTriple(t->triple, &target, &message)) {
-        sn_fail(err, SN_ERR_TARGET, "this build's LLVM cannot make code for %s: %s", t->triple,
+        sn_fail(err, SN_ERR_TARGET, "this build's LLVM cannot generate code for %s: %s", t->triple,
                 message);
         LLVMDisposeMessage(message);
         return NULL;
@@ -387,6 +387,6 @@ LLVMTargetMachineRef sn_target_machine(const sn_target *t, sn_error *err) {
         LLVMCreateTargetMachine(target, t->triple, t->cpu, t->features, LLVMCodeGenLevelAggressive,
                                 LLVMRelocPIC, LLVMCodeModelSmall);
     if (!tm)
-        sn_fail(err, SN_ERR_TARGET, "LLVM gives no target machine for %s, %s", t->triple, t->cpu);
+        sn_fail(err, SN_ERR_TARGET, "LLVM has no target machine for %s, %s", t->triple, t->cpu);
     return tm;
 }

@@ -637,7 +637,7 @@ static em_val in_parts(em *e, sn_vfunc f, em_val x) {
 
 em_val sn_vmath_emit(em *e, sn_vfunc f, em_val x) {
     if (!em_is_float(x)) {
-        sn_fail(&e->err, SN_ERR_INTERNAL, "%s: argument is no float", functions[f].name);
+        sn_fail(&e->err, SN_ERR_INTERNAL, "%s: the argument is not a float", functions[f].name);
         return x;
     }
     LLVMFastMathFlags flags = em_fast(e, LLVMFastMathNone);

@@ -289,8 +289,8 @@ static em_val value_at(em *e, const region_eval *p, const sn_node *n, int half) 
     em_val *v = &p->value[half][topo_index(p->fr, n)];
     if (!*v && emitters[n->op]) *v = emitters[n->op](e, p, n, half);
     if (!*v) {
-        sn_fail(&e->err, SN_ERR_INTERNAL, "%s: '%s' cannot stand in a fused region", p->fr->k->name,
-                sn_ops[n->op].name);
+        sn_fail(&e->err, SN_ERR_INTERNAL, "%s: '%s' is not supported in a fused region",
+                p->fr->k->name, sn_ops[n->op].name);
         *v = em_f(e, 0);
     }
     return *v;

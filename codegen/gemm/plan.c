@@ -48,7 +48,7 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: compute type must be f32 or f64, not %s",
                        sn_dtype_name(compute));
     if (g->n_batch < 0 || g->n_batch > SN_GEMM_BATCH)
-        return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d batch axes, at most %d", g->n_batch,
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d batch axes; the maximum is %d", g->n_batch,
                        SN_GEMM_BATCH);
     bool narrow = g->b_packed && (g->b.dtype == SN_I8 || g->scale_group);
     if (g->scale_group && (!g->b_packed || compute != SN_F32 || g->k.slot >= 0 ||
@@ -62,13 +62,13 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: pairs need packed B and an epilogue");
     if (!gemm_check_pair(g->n, g->pair_distance, compute, err)) return false;
     if (g->no_store && !g->epilogue)
-        return sn_fail(err, SN_ERR_INTERNAL, "gemm: without a store there must be an epilogue");
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: no output and no epilogue store");
     if (g->n_sums > SN_GEMM_SUMS || (g->n_sums && g->pair_distance))
         return sn_fail(err, SN_ERR_INTERNAL,
-                       "gemm: %d reductions of rows, at most %d, none of pairs", g->n_sums,
-                       SN_GEMM_SUMS);
+                       "gemm: %d reductions of rows; the maximum is %d, and none with pairs",
+                       g->n_sums, SN_GEMM_SUMS);
     if (g->n_state > SN_GEMM_STATE)
-        return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d row values, at most %d", g->n_state,
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d row values; the maximum is %d", g->n_state,
                        SN_GEMM_STATE);
     return true;
 }

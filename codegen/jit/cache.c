@@ -83,7 +83,7 @@ static void open_folder(sn_cache *c) {
     } else if (st.st_uid != geteuid()) {
         add_note(c, "cannot use", "it belongs to another user");
     } else if (st.st_mode & (S_IWGRP | S_IWOTH)) {
-        add_note(c, "cannot use", "other users may write there (cure: chmod go-w)");
+        add_note(c, "cannot use", "it is writable by other users (run chmod go-w on it)");
     } else {
         c->fd = fd;
         c->writable = faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) == 0;

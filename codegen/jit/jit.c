@@ -84,14 +84,14 @@ static bool open_session(sn_jit *jit, const sn_target *t, const sn_jit_options *
     LLVMOrcExecutionSessionSetErrorReporter(jit->session, on_session_error, jit);
     jit->library = LLVMOrcExecutionSessionCreateBareJITDylib(jit->session, "sinter");
     if (o->gdb && (e = LLVMOrcLLJITEnableDebugSupport(jit->lljit)))
-        return fail_llvm(err, SN_ERR_INTERNAL, "telling gdb of compiled code", e);
+        return fail_llvm(err, SN_ERR_INTERNAL, "registering code with gdb", e);
     if (o->perf_map) {
         char path[64];
         snprintf(path, sizeof path, "/tmp/perf-%ld.map", (long)getpid());
         jit->perf_map = open_perf_map(path);
         if (!jit->perf_map)
             return sn_fail(err, SN_ERR_FILE,
-                           "cannot write %s: it must be a plain file of this user, or missing",
+                           "cannot write %s: it must be a regular file of this user, or not exist",
                            path);
     }
     return define_symbols(jit, o, err);

@@ -69,7 +69,7 @@ sn_dnnl *sn_dnnl_create(sn_error *err) {
     if (status == dnnl_success)
         status = dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags);
     if (status != dnnl_success) {
-        fail_with(err, "making an engine", status);
+        fail_with(err, "creating an engine", status);
         sn_dnnl_destroy(d);
         return NULL;
     }
@@ -214,7 +214,7 @@ static entry *find_matmul(sn_dnnl *d, const sn_matmul *s, sn_error *err) {
     compat_md_free(c);
     compat_md_free(bias);
     if (status == dnnl_success) return e;
-    fail_with(err, "making a matrix product", status);
+    fail_with(err, "creating a matrix product", status);
     return drop_entry(e);
 }
 
@@ -367,7 +367,7 @@ static entry *find_rows(sn_dnnl *d, entry_kind kind, int64_t rows, int64_t n, fl
     compat_md_free(stat);
     if (status == dnnl_success) return e;
     bool soft = kind == SOFTMAX || kind == SOFTMAX_GRAD;
-    fail_with(err, soft ? "making a softmax" : "making a layer norm", status);
+    fail_with(err, soft ? "creating a softmax" : "creating a layer norm", status);
     return drop_entry(e);
 }
 
@@ -464,7 +464,7 @@ static entry *find_conv(sn_dnnl *d, entry_kind kind, const sn_dnnl_conv *s, sn_e
     compat_md_free(ym);
     compat_md_free(bm);
     if (status == dnnl_success) return e;
-    fail_with(err, "making a convolution", status);
+    fail_with(err, "creating a convolution", status);
     return drop_entry(e);
 }
 

@@ -318,18 +318,18 @@ static bool check_room(const sn_session *s, size_t peak, size_t states, sn_error
     bool resident = peak > memory;
     if (!resident && states <= space && peak <= space - states) return true;
     const char *advice =
-        !kind ? "weights stored as bf16 take about a half of that, int8 a quarter, int4 a sixth"
-        : !strcmp(kind, "bf16") ? "weights stored as int8 take about a half of that, int4 a third"
-        : !strcmp(kind, "int8") ? "weights stored as int4 take about 3/5 of that"
+        !kind ? "weights stored as bf16 need about half of that, int8 a quarter, int4 a sixth"
+        : !strcmp(kind, "bf16") ? "weights stored as int8 need about half of that, int4 a third"
+        : !strcmp(kind, "int8") ? "weights stored as int4 need about 3/5 of that"
                                 : "close other programs, or use a machine with more memory";
     if (resident)
-        return sn_fail(err, SN_ERR_MEMORY,
-                       "the weights of module %s need %.2f GB of memory and %.2f GB are available; "
-                       "%s",
-                       sn_module_name(s->p->m), (double)peak / giga, (double)memory / giga, advice);
+        return sn_fail(
+            err, SN_ERR_MEMORY,
+            "the weights of module %s need %.2f GB of memory, but %.2f GB are available; %s",
+            sn_module_name(s->p->m), (double)peak / giga, (double)memory / giga, advice);
     return sn_fail(err, SN_ERR_MEMORY,
-                   "module %s needs %.2f GB of memory for weights and %.2f GB for states, and the "
-                   "process may take %.2f GB more (ulimit -v, ulimit -d); %s",
+                   "module %s needs %.2f GB of memory for weights and %.2f GB for states, but the "
+                   "process may use only %.2f GB more (ulimit -v, ulimit -d); %s",
                    sn_module_name(s->p->m), (double)peak / giga, (double)states / giga,
                    (double)space / giga, advice);
 }

@@ -16,11 +16,11 @@ static bool check_one(const sn_arg_binding *a, int i, const char *what, bool wit
                       sn_error *err) {
     if (!a->name) return sn_fail(err, SN_ERR_USAGE, "%s %d has no name (NULL)", what, i + 1);
     if ((int)a->dtype < 0 || a->dtype >= SN_DTYPE_COUNT)
-        return sn_fail(err, SN_ERR_USAGE, "%s '%s': %d is no element type", what, a->name,
+        return sn_fail(err, SN_ERR_USAGE, "%s '%s': %d is not an element type", what, a->name,
                        (int)a->dtype);
     if (a->rank < 0 || a->rank > SN_MAX_RANK)
-        return sn_fail(err, SN_ERR_USAGE, "%s '%s': a rank of %d; at most %d axes are possible",
-                       what, a->name, a->rank, SN_MAX_RANK);
+        return sn_fail(err, SN_ERR_USAGE, "%s '%s': rank %d; the maximum is %d", what, a->name,
+                       a->rank, SN_MAX_RANK);
     if (a->rank && !a->shape)
         return sn_fail(err, SN_ERR_USAGE, "%s '%s' has %d axes, but its shape is NULL", what,
                        a->name, a->rank);
@@ -59,8 +59,8 @@ bool sn_bindings_check_overlap(const sn_arg_binding *in, int n_in, const sn_arg_
         for (int k = 0; k < n_in; k++)
             if (overlap(&out[i], &in[k]))
                 return sn_fail(err, SN_ERR_USAGE,
-                               "output '%s' overlaps input '%s' in memory; give it a buffer of its "
-                               "own: kernels run in any order",
+                               "output '%s' overlaps input '%s' in memory; use a separate buffer: "
+                               "kernels run in any order",
                                out[i].name, in[k].name);
         for (int k = 0; k < i; k++)
             if (overlap(&out[i], &out[k]))

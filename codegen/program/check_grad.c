@@ -86,7 +86,7 @@ static bool solve_symbols(checker *c, const sn_order *order) {
     for (int s = 0; s < n; s++)
         if (!known[s])
             return sn_fail(c->err, SN_ERR_USAGE,
-                           "the dimension %s follows from no value; bind it with SN_BIND_DIM",
+                           "no value determines dimension %s; bind it with SN_BIND_DIM",
                            sn_symbol_at(c->m, s)->name);
     return true;
 }
@@ -129,8 +129,8 @@ static bool add_input(checker *c, const sn_node *leaf) {
     else if (leaf->dtype == SN_F64)
         draw(in, (uint32_t)c->n_in);
     else
-        return sn_fail(c->err, SN_ERR_USAGE,
-                       "'%s' has no value; only floats are drawn when nothing is bound", in->name);
+        return sn_fail(c->err, SN_ERR_USAGE, "'%s' has no value; only floats get random values",
+                       in->name);
     return true;
 }
 

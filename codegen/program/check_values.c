@@ -143,7 +143,7 @@ bool sn_check_values(const sn_plan *plan, const sn_value_check *check, const sn_
         const char *name = user_name(&plan->buffer[s->in[i].buffer]);
         if (f == NOT_A_NUMBER && name)
             return sn_fail(err, SN_ERR_RANGE,
-                           "check-nan: entry %s: '%s', which was given, has a NaN at element %lld",
+                           "check-nan: entry %s: the input '%s' has a NaN at element %lld",
                            plan->entry->name, name, (long long)at);
         if (f > read) read = f;
     }
@@ -153,8 +153,8 @@ bool sn_check_values(const sn_plan *plan, const sn_value_check *check, const sn_
     sn_shape_print(c->kernel->m, v->rank, v->shape, shape, sizeof shape);
     return sn_fail(
         err, SN_ERR_RANGE,
-        "check-nan: entry %s: the first %s is made by kernel %d (%s), in element %lld of "
-        "its result %s%s (%s:%d). Hint: at --level 0 each operation is a kernel",
+        "check-nan: entry %s: the first %s is produced by kernel %d (%s), in element %lld of its "
+        "result %s%s (%s:%d). Hint: at --level 0 each operation is a separate kernel",
         plan->entry->name, what[worst], (int)(s - plan->step), check[s - plan->step].ops,
         (long long)where, sn_dtype_name(v->dtype), shape,
         s->node->loc.file ? s->node->loc.file : "?", s->node->loc.line);

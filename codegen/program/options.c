@@ -27,18 +27,18 @@ static const struct {
                       "weights of f32 only; choose backend native or auto, or weights f32"},
     {BF16_BETWEEN | ONEDNN, "precision 'bf16' with backend 'onednn': its primitives read and write "
                             "f32 only; choose backend native or auto, or precision f32"},
-    {TUNE | NO_CACHE, "tune without a disk cache: choices are remembered there; give a folder for "
-                      "the cache, or leave tune out"},
+    {TUNE | NO_CACHE,
+     "tune without a disk cache: choices are stored there; use a cache folder, or omit tune"},
     {TUNE | ONEDNN, "tune with backend 'onednn': that has chosen already; choose backend auto or "
                     "native, or leave tune out"},
-    {STRICT | LEVEL_0, "strict fusion at level 0: that level fuses nothing; choose level 1 to 4, "
-                       "or leave strict fusion out"},
+    {STRICT | LEVEL_0,
+     "strict fusion at level 0: that level fuses nothing; use level 1 to 4, or omit strict fusion"},
     {AHEAD | ONEDNN,
      "backend 'onednn' ahead of time: a deployed program has no oneDNN; choose native"},
     {AHEAD | TUNE, "tune ahead of time: nothing is run, so nothing is measured; tune a session of "
                    "the same program first, with backend native: its choices are taken"},
-    {AHEAD | CHECKED, "check_nan or check_index ahead of time: a deployed program has nobody to "
-                      "report to; check in a session"},
+    {AHEAD | CHECKED, "check_nan or check_index ahead of time: a deployed program cannot report "
+                      "them; check in a session"},
 };
 
 static bool one_of(const char *s, const char *const *list) {
@@ -71,20 +71,19 @@ static bool check_passes(const char *list, sn_error *err) {
 static bool check_values(const sn_options *o, sn_error *err) {
     static const char *const backends[] = {"auto", "native", "onednn", NULL};
     if (!sn_level_exists(o->level))
-        return sn_fail(err, SN_ERR_USAGE, "fusion level %d: levels are 0 to %d, -1 stands for %d",
+        return sn_fail(err, SN_ERR_USAGE, "fusion level %d: levels are 0 to %d, or -1 for %d",
                        o->level, SN_LEVEL_HIGHEST, SN_LEVEL_HIGHEST);
     if (o->threads < 0 || o->threads > SN_MAX_THREADS)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "%d threads: give their number, at most %d, or 0 for as many as there are",
+        return sn_fail(err, SN_ERR_USAGE, "%d threads: the maximum is %d; 0: all available",
                        o->threads, SN_MAX_THREADS);
     if (o->memory_budget < 0)
-        return sn_fail(err, SN_ERR_USAGE, "memory budget %lld: it cannot be negative",
+        return sn_fail(err, SN_ERR_USAGE, "memory budget %lld: it must not be negative",
                        (long long)o->memory_budget);
     if (o->n_taps < 0 || (o->n_taps && !o->taps))
         return sn_fail(err, SN_ERR_USAGE, "%d taps%s: give a list and its length", o->n_taps,
                        o->taps ? "" : " without their names");
     for (int i = 0; i < o->n_taps; i++)
-        if (!o->taps[i]) return sn_fail(err, SN_ERR_USAGE, "tap %d is NULL; give a name", i);
+        if (!o->taps[i]) return sn_fail(err, SN_ERR_USAGE, "tap %d is NULL", i);
     if (o->backend && !one_of(o->backend, backends))
         return sn_fail(err, SN_ERR_USAGE, "backend '%s': choose auto, native or onednn",
                        o->backend);

@@ -168,7 +168,7 @@ static const struct {
 } words[] = {
     [SN_RANGE_SIZE] = {"the size ", HIGH, " of an axis is negative", NONE, ""},
     [SN_RANGE_START] = {"the start ", HIGH, " is negative", NONE, ""},
-    [SN_RANGE_END] = {"the end ", LOW, " is over the limit of ", HIGH, ""},
+    [SN_RANGE_END] = {"the end ", LOW, " exceeds ", HIGH, ""},
     [SN_RANGE_AXIS] = {"the axis of size ", HIGH, " is empty, its indices ", INDICES, " are not"},
     [SN_RANGE_COUNT] = {"the tensor ", TENSOR, " has more than 2^48 elements", NONE, ""},
 };

@@ -108,10 +108,9 @@ static bool check_symbols(request *r, sn_dim d) {
         sn_dim_term(m, d, t, &exponent);
         for (int s = 0; s < sn_symbol_count(m); s++)
             if (exponent[s] && !r->known[s])
-                return sn_fail(
-                    r->err, SN_ERR_USAGE,
-                    "%s: the dimension %s follows from no input; bind it with SN_BIND_DIM",
-                    r->c->code.plan->entry->name, sn_symbol_at(m, s)->name);
+                return sn_fail(r->err, SN_ERR_USAGE,
+                               "%s: no input determines dimension %s; bind it with SN_BIND_DIM",
+                               r->c->code.plan->entry->name, sn_symbol_at(m, s)->name);
     }
     return true;
 }
@@ -332,7 +331,7 @@ static bool check_lookups(request *r) {
 
 /* What can be said of a call before its sizes are known. with_data: it will be run. */
 static bool begin(request *r, const sn_program *p, const char *entry, bool with_data) {
-    if (!p) return sn_fail(r->err, SN_ERR_USAGE, "there is no session or program (NULL)");
+    if (!p) return sn_fail(r->err, SN_ERR_USAGE, "the session or program is NULL");
     r->c = entry ? sn_program_entry(p, entry) : NULL;
     /* what a preparation reads is freed once the session is open */
     if (!r->c || sn_compiled_prepares(r->c))
@@ -345,7 +344,7 @@ static bool begin(request *r, const sn_program *p, const char *entry, bool with_
 static bool run(request *r) {
     if (atomic_exchange(&r->s->busy, true))
         return sn_fail(r->err, SN_ERR_USAGE,
-                       "another thread is running this session; give each thread its own");
+                       "another thread is running this session; use one session per thread");
     bool ok = solve_all(r) && check_lookups(r) && check_indices(r) && check_outputs(r) &&
               sn_bindings_check_overlap(r->in, r->n_in, r->out, r->n_out, r->err) && execute(r);
     atomic_store(&r->s->busy, false);

@@ -6,7 +6,7 @@
 
 static sn_session *open_session(sn_program *p, origin *o, sn_error *err) {
     if (!p) {
-        sn_fail(err, SN_ERR_USAGE, "there is no program (NULL): has sn_compile failed?");
+        sn_fail(err, SN_ERR_USAGE, "the program is NULL: did sn_compile fail?");
         return NULL;
     }
     if (!o->weights && !sn_bindings_check(o->array, o->n_array, "parameter", true, err))

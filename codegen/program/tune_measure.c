@@ -147,7 +147,7 @@ static void *make_data(sn_dtype t, int64_t n, sn_error *err) {
     void *data = (double)bytes < MAX_BYTES ? aligned_alloc(64, bytes) : NULL;
     if (!data)
         sn_fail(err, SN_ERR_MEMORY,
-                "tune: no memory for %zu bytes of an operand: give smaller sizes", bytes);
+                "tune: out of memory: %zu bytes for an operand; use smaller sizes", bytes);
     else
         fill(t, data, (size_t)(n > 0 ? n : 1));
     return data;
@@ -490,7 +490,7 @@ static bool make_candidates(question_run *r, const sn_trial *c, const sn_candida
     if (!bind_at(r, r->t->symbol)) return false;
     for (int w = 0; w < c->n; w++) usable[w] = make_candidate(r, w, answer[w]);
     return usable[0] ||
-           sn_fail(r->t->err, SN_ERR_INTERNAL, "tune: a part of the module does not compile");
+           sn_fail(r->t->err, SN_ERR_INTERNAL, "tune: a part of the module cannot be compiled");
 }
 
 static void close_sessions(question_run *r) {

@@ -429,7 +429,7 @@ static em_val (*const emitters[SN_OP_COUNT])(sn_body *b, sn_item *it, bool vecto
 static em_val emit_item(sn_body *b, int item, bool vector) {
     sn_item *it = &b->item[item];
     if (emitters[it->n->op]) return emitters[it->n->op](b, it, vector);
-    sn_fail(&b->e->err, SN_ERR_INTERNAL, "%s: '%s' cannot stand in a loop body", b->k->name,
+    sn_fail(&b->e->err, SN_ERR_INTERNAL, "%s: '%s' is not supported in a loop body", b->k->name,
             sn_ops[it->n->op].name);
     return em_f(b->e, 0);
 }

@@ -113,7 +113,8 @@ sn_dim sn_flops_gemm(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_flash(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_flash_grad(sn_module *m, const struct sn_step *s);
 
-/* A gather along the last axis that swaps columns: those h apart in blocks of 2h. 0: it is none. */
+/* A gather along the last axis that swaps columns at distance h in blocks of 2h: returns h. 0:
+ * something else. */
 int64_t sn_swap_distance(const sn_node *n);
 
 #endif

@@ -41,8 +41,8 @@ bool sn_index_push(const sn_node *n, const sn_index *ix, sn_index *out);
 /* State for building the scalar expression of one element. */
 typedef struct sn_element sn_element;
 sn_element *sn_element_new(sn_module *m);
-/* n[ix...] as a scalar node. Elementwise ops, views, look-ups, iotas and constants are followed;
- * what else a tensor depends on is read by gather_nd (a scalar is used as it is). */
+/* n[ix...] as a scalar node. Follows elementwise ops, views, look-ups, iotas and constants; other
+ * tensors are read by gather_nd (a scalar is used directly). */
 sn_node *sn_element_of(sn_element *e, sn_node *n, const sn_index *ix);
 /* The decomposition of a composite with the flag INLINE (relu ...), otherwise NULL. */
 sn_node *sn_element_opened(sn_node *n);

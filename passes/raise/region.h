@@ -13,12 +13,12 @@ typedef struct sn_score_args {
 sn_score_args sn_score_args_make(sn_module *m, sn_dtype t);
 
 /* attention(q [B,H,Tq,d], k [B,Hk,Tk,d], v [B,Hk,Tk,dv]) with the softmax's argument `value`, a
- * scalar expression of the stand-ins and of tensors that it reads by gather_nd (or as they are, if they
- * are scalars): a factor that is only a scale of the score becomes the scale attribute, keys that a
- * select hides by -inf the mask region, the rest the score region. Captured tensors are those that
- * are left, in an order that depends on them only. Keys and values that were repeated for their
- * query heads are used once. dropped: a node whose {rate}, {stream} and last operand say how
- * weights are dropped, NULL: none are. */
+ * scalar expression of the placeholders and of tensors that it reads by gather_nd (or directly, if
+ * scalar). A factor that only scales the score becomes the scale attribute, keys that a select
+ * hides by -inf the mask region, the rest the score region. The remaining tensors are captured, in
+ * an order that depends on them only. Keys and values that were repeated for their query heads are
+ * used once. dropped: a node whose {rate}, {stream} and last operand define dropout of the weights;
+ * NULL: none. */
 sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_args *a,
                            sn_node *value, const sn_node *dropped);
 /* The canonical form of an attention node. */

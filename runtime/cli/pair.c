@@ -12,7 +12,7 @@
 typedef struct run {
     const pair_model *m;
     int32_t length;            /* length of the source */
-    int64_t most;              /* maximum number of tokens in a result */
+    int64_t max_tokens;        /* maximum number of tokens in a result */
     float *logits;             /* [rows, vocab] */
     int32_t *tokens, *parents; /* [rows] */
 } run;
@@ -60,10 +60,10 @@ static bool append(sn_ids *out, const int32_t *ids, size_t n, sn_error *err) {
 static bool search(run *r, const pair_options *o, sn_ids *out, double *log_p, sn_error *err) {
     sn_beam_options bo = {.beams = (int32_t)r->m->rows,
                           .eos = r->m->eos,
-                          .max_tokens = r->most,
+                          .max_tokens = r->max_tokens,
                           .length_penalty = o->length_penalty};
     sn_beam *b = sn_beam_new(&bo, (size_t)r->m->vocab, err);
-    int32_t *text = malloc(sizeof *text * (size_t)r->most);
+    int32_t *text = malloc(sizeof *text * (size_t)r->max_tokens);
     bool ok = b && (text || sn_fail(err, SN_ERR_MEMORY, "out of memory"));
     for (int64_t past = 0; ok && !sn_beam_done(b); past++)
         ok = next_logits(r, past, err) && sn_beam_step(b, r->logits, r->tokens, r->parents, err) &&
@@ -75,18 +75,19 @@ static bool search(run *r, const pair_options *o, sn_ids *out, double *log_p, sn
 }
 
 static double log_probability(const float *x, int64_t n, int32_t token) {
-    double sum = 0, most = x[sn_sample_largest(x, (size_t)n)];
-    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - most);
-    return x[token] - most - log(sum);
+    double sum = 0, largest = x[sn_sample_largest(x, (size_t)n)];
+    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - largest);
+    return x[token] - largest - log(sum);
 }
 
 /* A15 lines 3 to 8 */
-static bool draw(run *r, const pair_options *o, sn_ids *out, double *log_p, sn_error *err) {
+static bool sample_tokens(run *r, const pair_options *o, sn_ids *out, double *log_p,
+                          sn_error *err) {
     if (r->m->rows != 1) return sn_fail(err, SN_ERR_USAGE, "sampling needs --beams 1");
     sn_sampler *s = sn_sampler_new(o->sample, (size_t)r->m->vocab, err);
     bool ok = s != NULL;
     double total = 0;
-    for (int64_t past = 0; ok && past < r->most; past++) {
+    for (int64_t past = 0; ok && past < r->max_tokens; past++) {
         int32_t id = next_logits(r, past, err) ? sn_sampler_next(s, r->logits, err) : -1;
         ok = id >= 0;
         if (ok) total += log_probability(r->logits, r->m->vocab, id);
@@ -101,10 +102,10 @@ static bool draw(run *r, const pair_options *o, sn_ids *out, double *log_p, sn_e
 
 bool pair_translate(const pair_model *m, const int32_t *source, int64_t n, const pair_options *o,
                     sn_ids *out, double *log_p, sn_error *err) {
-    run r = {.m = m, .most = m->context};
+    run r = {.m = m, .max_tokens = m->context};
     if (!check_source(m, source, n, err)) return false;
     r.length = (int32_t)n;
-    if (o->max_tokens && o->max_tokens < r.most) r.most = o->max_tokens;
+    if (o->max_tokens && o->max_tokens < r.max_tokens) r.max_tokens = o->max_tokens;
     size_t rows = (size_t)m->rows;
     r.logits = malloc(sizeof *r.logits * rows * (size_t)m->vocab);
     r.tokens = malloc(sizeof *r.tokens * rows * 2);
@@ -113,7 +114,7 @@ bool pair_translate(const pair_model *m, const int32_t *source, int64_t n, const
         r.parents = r.tokens + rows;
         for (size_t i = 0; i < rows; i++) r.tokens[i] = m->bos; /* A15 line 1 */
         ok = m->encode(m->model, source, r.length, err) &&
-             (o->sample ? draw : search)(&r, o, out, log_p, err);
+             (o->sample ? sample_tokens : search)(&r, o, out, log_p, err);
     }
     free(r.logits);
     free(r.tokens);

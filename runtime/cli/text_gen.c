@@ -13,11 +13,11 @@
 /* ---- input ---- */
 
 /* A pipe has no known size and may be endless. */
-enum { MOST_OF_STREAM = 1 << 28 };
+enum { MAX_PIPE_BYTES = 1 << 28 };
 
 static bool may_read(FILE *f, size_t n, const char *path, sn_error *err) {
     struct stat st;
-    if (n + 1 < MOST_OF_STREAM || (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode))) return true;
+    if (n + 1 < MAX_PIPE_BYTES || (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode))) return true;
     return sn_fail(err, SN_ERR_FILE, "%s: more than 256 MiB: write the text to a file", path);
 }
 

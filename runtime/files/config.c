@@ -17,14 +17,14 @@ enum { CONFIG_LIMIT = 16 << 20, KEY_LIMIT = 4096 };
 struct sn_config {
     char *name;
     cJSON *root;
-    cJSON *asked; /* an object with the keys that were read and exist */
+    cJSON *was_read; /* an object with the keys that were read and exist */
     sn_problems problems;
 };
 
 void sn_config_free(sn_config *c) {
     if (!c) return;
     cJSON_Delete(c->root);
-    cJSON_Delete(c->asked);
+    cJSON_Delete(c->was_read);
     free(c->name);
     free(c);
 }
@@ -34,8 +34,8 @@ sn_config *sn_config_new(const char *name) {
     if (!c) return NULL;
     c->name = strdup(name);
     c->root = cJSON_CreateObject();
-    c->asked = cJSON_CreateObject();
-    if (c->name && c->root && c->asked) return c;
+    c->was_read = cJSON_CreateObject();
+    if (c->name && c->root && c->was_read) return c;
     sn_config_free(c);
     return NULL;
 }
@@ -80,13 +80,14 @@ const char *sn_config_name(const sn_config *c) {
 /* The value of a key; NULL when absent or null. */
 static const cJSON *find_value(const sn_config *c, const char *key) {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(c->root, key);
-    if (v && !cJSON_GetObjectItemCaseSensitive(c->asked, key)) cJSON_AddNullToObject(c->asked, key);
+    if (v && !cJSON_GetObjectItemCaseSensitive(c->was_read, key))
+        cJSON_AddNullToObject(c->was_read, key);
     return v && !cJSON_IsNull(v) ? v : NULL;
 }
 
 const char *sn_config_unread(const sn_config *c, int i) {
     for (const cJSON *v = c->root->child; v; v = v->next)
-        if (!cJSON_GetObjectItemCaseSensitive(c->asked, v->string) && i-- == 0) return v->string;
+        if (!cJSON_GetObjectItemCaseSensitive(c->was_read, v->string) && i-- == 0) return v->string;
     return NULL;
 }
 

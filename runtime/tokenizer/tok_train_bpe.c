@@ -220,7 +220,7 @@ static bool add_bytes(sn_bpe *b, sn_error *err) {
     for (uint32_t letter = 0; id < 256; letter++)
         for (unsigned byte = 0; byte < 256; byte++) {
             char c = (char)byte;
-            if (sn_gpt2_letter(byte) == letter &&
+            if (sn_gpt2_byte_char(byte) == letter &&
                 !sn_vocab_set(&b->base.vocab, id++, &c, 1, 0, err))
                 return false;
         }

@@ -298,8 +298,8 @@ static void calls_out_of_range(void **state) {
     expect_code(&a, PREFILL(CONTEXT + 1, 0), RANGE, "T is outside its range 1..24");
     expect_code(&a, PREFILL(1, -1), RANGE, "P is outside its range 0..23");
     expect_code(&a, PREFILL(INT64_MAX, INT64_MAX), RANGE, "outside its range");
-    expect_code(&a, PREFILL(CONTEXT, 1), RANGE, "over the limit of 24");
-    expect_code(&a, (int)-a.prefill_workspace(&a.m, CONTEXT, 1), RANGE, "over the limit");
+    expect_code(&a, PREFILL(CONTEXT, 1), RANGE, "exceeds 24");
+    expect_code(&a, (int)-a.prefill_workspace(&a.m, CONTEXT, 1), RANGE, "exceeds");
     tokens[3] = VOCAB;
     assert_int_equal(PREFILL(3, 0), 0); /* not read */
     expect_code(&a, PREFILL(4, 0), INDEX, "'tokens' is outside 0..60");
@@ -351,22 +351,22 @@ static void weights_that_do_not_fit(void **state) {
     expect_code(&a, a.open(&a.m, scratch_path("pipe.weights")), NO_FILE, "cannot be opened");
     unlink(scratch_path("pipe.weights"));
     expect_code(&a, a.open(&a.m, scratch_path("other.weights")), MODEL, "another model");
-    expect_code(&a, a.open(&a.m, scratch_path("tiny.h")), FORMAT, "no weights file");
+    expect_code(&a, a.open(&a.m, scratch_path("tiny.h")), FORMAT, "not a weights file");
     assert_int_equal(a.m.target, 0);
     size_t size;
     char *data = read_file(scratch_path("tiny.weights"), &size);
     assert_true(scratch_write(scratch_path("cut"), data, size / 2));
-    expect_code(&a, a.open(&a.m, scratch_path("cut")), SIZE, "cut off");
+    expect_code(&a, a.open(&a.m, scratch_path("cut")), SIZE, "truncated");
     assert_true(scratch_write(scratch_path("cut"), data, 100));
-    expect_code(&a, a.open(&a.m, scratch_path("cut")), SIZE, "cut off");
+    expect_code(&a, a.open(&a.m, scratch_path("cut")), SIZE, "truncated");
     assert_true(scratch_write(scratch_path("cut"), data, 0));
     expect_code(&a, a.open(&a.m, scratch_path("cut")), NO_FILE, "mapped");
-    expect_code(&a, a.init(&a.m, data, (int64_t)size - 1), SIZE, "cut off");
+    expect_code(&a, a.init(&a.m, data, (int64_t)size - 1), SIZE, "truncated");
     expect_code(&a, a.init(&a.m, data + 8, (int64_t)size - 8), ARGUMENT, "aligned");
     expect_code(&a, a.init(&a.m, NULL, 0), ARGUMENT, "NULL");
     data[size / 2] ^= 1;
     assert_int_equal(a.init(&a.m, data, (int64_t)size), 0);
-    expect_code(&a, a.verify(&a.m), DAMAGED, "damaged");
+    expect_code(&a, a.verify(&a.m), DAMAGED, "corrupted");
     data[size / 2] ^= 1;
     assert_int_equal(a.verify(&a.m), 0);
     /* two artefacts of one program know nothing of each other */
@@ -473,7 +473,7 @@ static void objects_that_do_not_merge(void **state) {
     assert_non_null(e);
     uint8_t junk[80] = "no object";
     assert_false(sn_elf_add(e, 0, "x_", &(sn_object){junk, sizeof junk}, &err));
-    expect_error(&err, SN_ERR_INTERNAL, "", "no 64-bit ELF");
+    expect_error(&err, SN_ERR_INTERNAL, "", "not a 64-bit ELF");
     sn_elf_free(e);
     sn_elf_free(NULL);
 }

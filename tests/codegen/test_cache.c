@@ -339,9 +339,9 @@ static void folders_of_others(void **state) {
     store(c, 1, 100);
     sn_cache_close(c);
     assert_int_equal(chmod(dir, 0720), 0);
-    distrusted(dir, "other users may write there");
+    distrusted(dir, "writable by other users");
     assert_int_equal(chmod(dir, 01777), 0);
-    distrusted(dir, "other users may write there");
+    distrusted(dir, "writable by other users");
     assert_int_equal(chmod(dir, 0755), 0); /* others may read */
     c = open_cache(0);
     assert_true(fetch(c, 1, 100));

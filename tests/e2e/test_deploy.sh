@@ -102,14 +102,14 @@ targets() {
         if command -v qemu-x86_64 >/dev/null 2>&1; then
             same "without AVX-512" "$(on "qemu-x86_64 -cpu Haswell" three)" "$want"
             same "without AVX2" "$(on "qemu-x86_64 -cpu Nehalem" three)" "$want"
-            says "below every target" qemu-x86_64 -cpu qemu64 three/generate three/story.weights 3 1
+            says "does not meet the requirements" qemu-x86_64 -cpu qemu64 three/generate three/story.weights 3 1
             # AVX-512F without the rest is not x86-64-v4; AVX that the system does not save is none
             same "part of AVX-512" "$(on "qemu-x86_64 -cpu Haswell,+avx512f" three)" "$want"
             same "AVX without XSAVE" "$(on "qemu-x86_64 -cpu Haswell,-xsave" three)" "$want"
             compile v3 --target x86-64-v3 --threads none
             $cc "$source/examples/deploy/generate.c" -Iv3 v3/story.o -lm -o v3/generate || fail "v3"
-            says "below every target" qemu-x86_64 -cpu Haswell,-bmi2 v3/generate v3/story.weights 3 1
-            says "below every target" qemu-x86_64 -cpu Haswell,-xsave v3/generate v3/story.weights 3 1
+            says "does not meet the requirements" qemu-x86_64 -cpu Haswell,-bmi2 v3/generate v3/story.weights 3 1
+            says "does not meet the requirements" qemu-x86_64 -cpu Haswell,-xsave v3/generate v3/story.weights 3 1
         else
             echo "note: no qemu-x86_64: older CPUs are not tried"
         fi
@@ -127,7 +127,7 @@ targets() {
     if [ -x aarch64/generate ]; then
         aarch64-linux-gnu-gcc -static "$source/examples/deploy/generate.c" -Ia76 a76/story.o -lm -o a76/generate || fail a76
         same "cortex-a76" "$(on "qemu-aarch64 -cpu cortex-a76" a76)" "$want"
-        says "below every target" qemu-aarch64 -cpu cortex-a53 a76/generate a76/story.weights 3 1
+        says "does not meet the requirements" qemu-aarch64 -cpu cortex-a53 a76/generate a76/story.weights 3 1
     fi
     "$sinter" compile --list-targets | grep -qx x86-64-v4 || fail "--list-targets"
 }
@@ -160,7 +160,7 @@ program() {
     same "standard input" "$(cat out)" "$told"
     says "cannot be opened" moved/story --weights none -p x
     head -c 70000 moved/story.weights >cut
-    says "cut off" moved/story --weights cut -p x
+    says "truncated" moved/story --weights cut -p x
     cp moved/story.weights bad && printf x | dd of=bad bs=1 seek=9000 conv=notrunc 2>/dev/null
     says "checksum differs" moved/story --weights bad --verify -p x
     says "outside 0..511" moved/story --prompt-ids "512"

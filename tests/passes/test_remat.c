@@ -175,7 +175,7 @@ static void options(void **state) {
                {1 << 30, "B=24,X=3", "no dimension 'X'"},
                {1 << 30, "B", "write them as"},
                {1 << 30, "B=65", "outside 1..64"},
-               {-1, NULL, "cannot be negative"}};
+               {-1, NULL, "must not be negative"}};
     sn_module *m = network();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         sn_error err = {0};

@@ -108,7 +108,7 @@ static void note_source(train_settings *s) {
 
 /* A key that the model does not read may be misspelt. The config.json of a folder has many keys
  * that only other programs read. */
-static bool tell_unread(const trainer *t) {
+static bool note_unread_keys(const trainer *t) {
     const char *(*next)(const sn_config *, int) =
         t->s->start ? sn_model_unknown_key : sn_config_unread;
     const char *key;
@@ -131,7 +131,7 @@ static bool build_model(trainer *t, sn_error *err) {
              sn_model_build_with(t->code.define, t->code.name, &o, &t->model, err) &&
              check_source(t, err);
     else
-        ok = sn_model_build(t->s->model, &o, &t->model, err) && tell_unread(t);
+        ok = sn_model_build(t->s->model, &o, &t->model, err) && note_unread_keys(t);
     if (ok && t->s->data.block > t->model.context)
         ok = sn_fail(err, SN_ERR_RANGE, "block = %lld exceeds the model's context of %lld tokens",
                      (long long)t->s->data.block, (long long)t->model.context);

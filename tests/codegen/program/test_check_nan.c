@@ -79,7 +79,7 @@ static void names_the_first(void **state) {
         assert_true(fabsf(sum - 2) < 1e-5F);
         bad[7] = 0.5F;
         assert_false(run(&t, bad, &err));
-        expect(&err, "the first NaN is made by kernel");
+        expect(&err, "the first NaN is produced by kernel");
         expect(&err, "log");
         expect(&err, "test_check_nan.c:");
         if (level == 0) { /* the operation itself */
@@ -92,10 +92,10 @@ static void names_the_first(void **state) {
         assert_memory_equal(before, after, sizeof before);
         bad[7] = 100; /* e^100 */
         assert_false(run(&t, bad, &err));
-        if (level == 0) expect(&err, "the first infinity is made by kernel");
+        if (level == 0) expect(&err, "the first infinity is produced by kernel");
         bad[7] = NAN;
         assert_false(run(&t, bad, &err));
-        expect(&err, "'x', which was given, has a NaN at element 7");
+        expect(&err, "the input 'x' has a NaN at element 7");
         if (!run(&t, good, &err)) fail_msg("%s", err.message); /* the session goes on */
         close_trial(&t);
     }

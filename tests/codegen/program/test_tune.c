@@ -344,10 +344,14 @@ static void contradictions(void **state) {
         sn_options o;
         const char *name, *what;
     } rows[] = {
-        {{.level = 4, .tune = true, .cache_dir = ""}, "tune without a disk cache", "give a folder"},
-        {{.level = 4, .tune = true, .cache_dir = "none"}, "tune without a disk cache", "give a"},
-        {{.level = 4, .tune = true, .backend = "onednn"}, "tune with backend", "choose"},
-        {{.level = 0, .strict_fusion = true}, "strict fusion at level 0", "choose level 1 to 4"},
+        {{.level = 4, .tune = true, .cache_dir = ""},
+         "tune without a disk cache",
+         "use a cache folder"},
+        {{.level = 4, .tune = true, .cache_dir = "none"},
+         "tune without a disk cache",
+         "use a cache"},
+        {{.level = 4, .tune = true, .backend = "onednn"}, "tune with backend", "nothing to choose"},
+        {{.level = 0, .strict_fusion = true}, "strict fusion at level 0", "use level 1 to 4"},
         {{.level = 4, .weights = "int8", .backend = "onednn"}, "int8", "choose backend native"},
         {{.level = 4, .tune_sizes = "T"}, "tune sizes 'T'", "write them as"},
         {{.level = 4, .tune_sizes = "T=0"}, "tune sizes: T = 0", "outside 1..64"},
