@@ -598,7 +598,7 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
     static const sn_options defaults = {.level = -1};
     sn_error own = {0};
     if (!m) {
-        sn_fail(err, SN_ERR_USAGE, "sn_compile: there is no module (NULL)");
+        sn_fail(err, SN_ERR_USAGE, "sn_compile: the module is NULL");
         return NULL;
     }
     sn_program *p = calloc(1, sizeof *p);

@@ -40,7 +40,7 @@ static void mark(sn_profile *self, int64_t step, int64_t tid, int64_t end) {
 
 sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_error *err) {
     if (!s) {
-        sn_fail(err, SN_ERR_USAGE, "sn_trace_begin: there is no session (NULL)");
+        sn_fail(err, SN_ERR_USAGE, "sn_trace_begin: the session is NULL");
         return NULL;
     }
     const sn_compiled_entry *e = entry ? sn_program_entry(sn_session_program(s), entry) : NULL;

@@ -216,7 +216,7 @@ static void sessions(void **state) {
     float f[WIDTH];
     int64_t sizes[8];
     call c = good_call();
-    FAILS("no module", sn_compile(NULL, NULL, &err) != NULL);
+    FAILS("the module is NULL", sn_compile(NULL, NULL, &err) != NULL);
     FAILS("the program is NULL", sn_session_new(NULL, NULL, &err) != NULL);
     FAILS("the program is NULL", sn_session_new_arrays(NULL, NULL, 0, &err) != NULL);
     FAILS("list of 3 parameters that is NULL", sn_session_new_arrays(p, NULL, 3, &err) != NULL);
@@ -235,7 +235,7 @@ static void sessions(void **state) {
     FAILS("no output 'NULL'", sn_output_shape(p, "f", c.in, 3, NULL, sizes, &err) >= 0);
     FAILS("is NULL", sn_output_shape(p, "f", c.in, 3, "y", NULL, &err) >= 0);
     FAILS("session or program is NULL", sn_program_macs(NULL, "f", NULL, 0, &err) >= 0);
-    FAILS("session or program is NULL", sn_trace_begin(NULL, NULL, 10, &err) != NULL);
+    FAILS("the session is NULL", sn_trace_begin(NULL, NULL, 10, &err) != NULL);
     FAILS("trace is NULL", sn_trace_write(NULL, "t", &err));
     FAILS("no loss", sn_check_grad(NULL, 0, NULL, NULL, 0, NULL, &err));
     FAILS("list is NULL", sn_check_grad(NULL, 2, NULL, NULL, 0, NULL, &err));
