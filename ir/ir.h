@@ -155,46 +155,42 @@ void sn_module_free(sn_module *m);          /* frees the memory if this is the l
 sn_module *sn_module_retain(sn_module *m);
 const char *sn_module_name(const sn_module *m);
 sn_error *sn_module_error(sn_module *m); /* the sticky error; code 0: none */
-/* records the error with its location; returns the error node */
+/* true: no error so far; otherwise copies it to err */
 bool sn_module_ok(sn_module *m, sn_error *err);
+/* records the error with its location; returns the error node */
 sn_node *sn_module_fail(sn_module *m, sn_code code, const char *fmt, ...)
-    /* A note for the user about a node, shown by `explain`. */
     __attribute__((format(printf, 3, 4)));
 sn_node *sn_module_error_node(sn_module *m);
-/* returns their number */
+/* A note for the user about a node, shown by `explain`. */
 typedef struct sn_note {
     const sn_node *about;
     const char *text;
 } sn_note;
 void sn_module_note(sn_module *m, const sn_node *about, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* location of the nodes created next */
-int sn_module_notes(const sn_module *m, const sn_note **list);
-/* Whether the module is being compiled at level 0, where a quotient is a single division. */
-void sn_module_set_loc(sn_module *m, sn_loc loc);
+int sn_module_notes(const sn_module *m, const sn_note **list); /* returns their number */
+void sn_module_set_loc(sn_module *m, sn_loc loc); /* location of the nodes created next */
 sn_loc sn_module_loc(const sn_module *m);
-/* The name of the user's callback that is running ("score"), for messages; NULL: none. */
+/* Whether the module is being compiled at level 0, where a quotient is a single division. */
 void sn_module_set_exact_division(sn_module *m, bool exact);
 bool sn_module_exact_division(const sn_module *m);
-/* the frontend's state; initially NULL */
+/* The name of the user's callback that is running ("score"), for messages; NULL: none. */
 void sn_module_set_callback(sn_module *m, const char *name);
 const char *sn_module_callback(const sn_module *m);
+void **sn_module_frontend(sn_module *m); /* the frontend's state; initially NULL */
 /* raw: no folding when nodes are created (text under test) */
-void **sn_module_frontend(sn_module *m);
+void sn_module_set_raw(sn_module *m, bool raw);
 /* Zeroed memory, 16-byte aligned; never NULL. When out of memory, the module gets SN_ERR_MEMORY and
  * the innermost sn_module_try is left. */
-void sn_module_set_raw(sn_module *m, bool raw);
+void *sn_arena_alloc(sn_module *m, size_t bytes);
 /* Calls fn(ctx). False: fn was aborted because the module ran out of memory; what it had allocated
  * outside the arena is leaked. Everything that may run long uses it: compiling, gradients,
  * parsing. */
-void *sn_arena_alloc(sn_module *m, size_t bytes);
+bool sn_module_try(sn_module *m, void (*fn)(void *ctx), void *ctx);
 /* A list of n items with room for one more: itself, or a copy of twice the capacity. n = *cap = 0:
  * new. */
-bool sn_module_try(sn_module *m, void (*fn)(void *ctx), void *ctx);
-/* A list of n items with room for one more: itself, or a copy twice as long. n = *cap = 0: new. */
 void *sn_arena_grow(sn_module *m, void *list, size_t item, int n, int *cap);
-/* The only constructor: infers type and shape, checks, folds (unless raw), interns. Copies operands
- * and attributes. */
+/* An interned copy. */
 const char *sn_arena_str(sn_module *m, const char *s);
 const char *sn_arena_printf(sn_module *m, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -206,10 +202,11 @@ extern const struct sn_attr_info {
 } sn_attr_table[SN_ATTR_COUNT];
 bool sn_op_parse(const char *name, sn_op *out);
 
-/* The same node with other operands, for rebuilding a graph. */
+/* The only constructor: infers type and shape, checks, folds (unless raw), interns. Copies operands
+ * and attributes. */
 sn_node *sn_node_new(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
                      const sn_attr *attr);
-/* The same node with other operands (a pass's rebuild). */
+/* The same node with other operands, for rebuilding a graph. */
 sn_node *sn_node_with(const sn_node *n, sn_node *const *in);
 #define SN_NODE(m, op, attrs, ...)                                                                 \
     sn_node_new(m, SN_OP_##op, (int)(sizeof((sn_node *[]){__VA_ARGS__}) / sizeof(sn_node *)),      \
@@ -228,47 +225,40 @@ const sn_region *sn_attr_region(const sn_node *n, sn_attr_key key); /* NULL: abs
 uint32_t sn_module_node_count(const sn_module *m);
 sn_node *sn_module_node(const sn_module *m, uint32_t id);
 
+sn_entry *sn_entry_get(sn_module *m, const char *name); /* NULL: none of that name */
 /* returns the existing one if there is one; makes it current */
-sn_entry *sn_entry_get(sn_module *m, const char *name);
-sn_entry *sn_entry_add(sn_module *m, const char *name); /* replaces an earlier one of that name */
+sn_entry *sn_entry_add(sn_module *m, const char *name);
 int sn_entry_count(const sn_module *m);
 sn_entry *sn_entry_at(const sn_module *m, int i);
 void sn_entry_output(sn_module *m, sn_entry *e, const char *name, sn_node *n);
 void sn_entry_assign(sn_module *m, sn_entry *e, const char *state,
-                     /* Deep copies of all entries: a compilation rewrites entries, then restores
-                      * what the user built. */
-                     sn_node *value);
+                     sn_node *value); /* replaces an earlier one of that name */
 void sn_entry_tap(sn_module *m, sn_entry *e, const char *name, sn_node *n);
 
-/* A deep copy of all entries, and back: a compilation rewrites entries, the module keeps what the
- * user built. */
+/* Deep copies of all entries: a compilation rewrites entries, then restores what the user built. */
 typedef struct sn_entries sn_entries;
 sn_entries *sn_entries_save(sn_module *m);
 void sn_entries_restore(sn_module *m, sn_entries *saved);
-void sn_entries_clear(sn_module *m); /* none are left; what was saved comes back by restoring */
+void sn_entries_clear(sn_module *m); /* removes all; saved ones can be restored */
 
 sn_region *sn_region_new(sn_module *m, int n_arg, sn_node *const *arg, int n_out,
-                         /* Nodes reachable from the roots, operands first, each once; does not
-                          * enter regions. Arena memory. */
-                         sn_node *const *out);
+                         sn_node *const *out); /* interned; error if not closed */
 sn_node *sn_arg(sn_module *m, int index, sn_dtype t, int rank, const sn_dim *shape);
 
-/* Nodes that the roots reach, operands first, each once; regions are not entered. Arena memory. */
+/* Nodes reachable from the roots, operands first, each once; does not enter regions. Arena
+ * memory. */
 typedef struct sn_order {
     sn_node **node;
     int n;
 } sn_order;
 sn_order sn_topo(sn_module *m, int n_root, sn_node *const *root);
-/* ir/rewrite.c — the basis of all passes */
-sn_order sn_entry_topo(sn_module *m, const sn_entry *e);
+sn_order sn_entry_topo(sn_module *m, const sn_entry *e); /* of its outputs and assignments */
 sn_order sn_region_topo(sn_module *m, const sn_region *r);
 
+/* ir/rewrite.c — the basis of all passes */
 /* Rebuilds the graph below the roots, operands first; `rule` gets each rebuilt node and returns it
  * or a replacement of the same type. Returns the number of replaced nodes. Roots are updated in
  * place. */
-/* Rebuilds what the roots reach, operands first; `rule` sees each rebuilt node (operands already
- * new) and returns it or a replacement of the same type. Returns the number of nodes that the rule
- * replaced. Roots are updated in place. */
 typedef sn_node *(*sn_rule)(void *ctx, sn_node *n);
 int sn_rewrite(sn_module *m, int n_root, sn_node **root, sn_rule rule, void *ctx);
 /* Every entry's outputs, assignments and taps, and what sn_replace recorded. */
@@ -280,14 +270,13 @@ void sn_replace(sn_node *from, sn_node *to);
 /* Makes the recorded replacements in every entry with such a gradient; returns how many nodes
  * changed. */
 int sn_replace_module(sn_module *m);
-/* Applies the scalar region elementwise: arguments of rank 0 become tensors of one common shape
- * `shape`; arguments of higher rank (captured tensors, read by `at`) are passed unchanged. */
+/* The region's results with its arguments replaced by `arg` (same types). results: [n_out]. */
 void sn_region_inline(const sn_region *r, sn_node *const *arg, sn_node **results);
 /* Applies the scalar region elementwise: arguments of rank 0 become tensors of one common shape
  * `shape`; arguments of higher rank (captured tensors, read by gather_nd) are passed unchanged. */
 void sn_region_map(const sn_region *r, sn_node *const *arg, int rank, const sn_dim *shape,
                    sn_node **results);
-/* A region over what `out` depends on down to `cut` nodes, which become arguments 0 .. n_cut-1. */
+/* The region that computes `out` from the `cut` nodes, which become arguments 0 .. n_cut-1. */
 sn_region *sn_region_extract(sn_module *m, int n_cut, sn_node *const *cut, int n_out,
                              sn_node *const *out);
 
@@ -322,7 +311,7 @@ bool sn_dim_parse(sn_module *m, const char **text,
 int sn_shape_print(const sn_module *m, int rank, const sn_dim *shape, char *buf,
                    size_t size); /* "[B,T,768]" */
 
-/* ir/infer.c — types and shapes, one function a rule. Fails the module with a message and returns
+/* ir/infer.c — types and shapes, one function per rule. Fails the module with a message and returns
  * false. */
 typedef struct sn_type {
     sn_dtype dtype;
@@ -346,25 +335,21 @@ sn_node *sn_b_transpose(sn_node *x, int rank, const int64_t *perm);
 sn_node *sn_b_slice(sn_node *x, int axis, sn_dim start, sn_dim size);
 sn_node *sn_b_concat(sn_module *m, int n, sn_node *const *x, int axis);
 sn_node *sn_b_reduce(sn_op op, sn_node *x, int n_axes,
-                     /* The decomposition of `mean`: the sum over the axes, kept with size 1,
-                      * divided by the count. */
-                     const int64_t *axes);
-/* NumPy's broadcasting; false: not possible (no error recorded) */
-sn_node *sn_b_column(sn_node *x); /* with an axis of size 1 at the end */
+                     const int64_t *axes); /* keeps axes with size 1 */
+sn_node *sn_b_column(sn_node *x);          /* with an axis of size 1 at the end */
+/* The decomposition of `mean`: the sum over the axes, kept with size 1, divided by the count. */
 sn_node *sn_b_mean(sn_node *x, int n_axes, const int64_t *axes);
 sn_node *sn_b_iota(sn_module *m, sn_dtype t, int rank, const sn_dim *shape, int axis);
 sn_node *sn_b_dim(sn_module *m, sn_dtype t, sn_dim d);
 sn_node *sn_b_result(sn_node *n, int index);
-bool sn_b_common_shape(
-    sn_module *m, const sn_node *x, const sn_node *y, int *rank,
-    sn_dim *shape); /* NumPy's rule; false: they do not fit (no error recorded) */
+/* NumPy's broadcasting; false: not possible (no error recorded) */
+bool sn_b_common_shape(sn_module *m, const sn_node *x, const sn_node *y, int *rank, sn_dim *shape);
 
 /* ir/elem_ref.c — the reference expressions of ops.def */
 double sn_elem_ref(sn_op op, bool integer, double x, double y,
                    double z); /* integer: integer or bool operands */
-double sn_round_to(sn_dtype t,
-                   /* x as stored in type t; conversion of floats to integers truncates and wraps */
-                   double x);
+/* x as stored in type t; conversion of floats to integers truncates and wraps */
+double sn_round_to(sn_dtype t, double x);
 
 /* ir/fold.c — folding when a node is created: constants, identities. NULL: nothing to fold. */
 sn_node *sn_fold(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,

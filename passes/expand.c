@@ -143,8 +143,7 @@ static bool flash_fits(const sn_node *n) {
 
 static sn_node *rule(void *ctx, sn_node *n);
 
-/* The forward kernel that the gradient reads from: the one that computed the result, if it still
- * exists; otherwise a new one. */
+/* n's attributes except `but`; the score region is expanded to primitives. Returns their number. */
 static int kernel_attrs(sn_passes *p, const sn_node *n, const sn_attr_key but[2], sn_attr *out) {
     int count = 0;
     for (int i = 0; i < n->n_attr; i++) {
@@ -167,7 +166,8 @@ static sn_node *expand_attention(sn_passes *p, sn_node *n) {
     return sn_b_result(sn_node_new(n->m, SN_OP_flash, n->n_in, n->in, n_attr, attr), 0);
 }
 
-/* One result of the kernel that computes all gradients. */
+/* The forward kernel that the gradient reads from: the one that computed the result, if it still
+ * exists; otherwise a new one. */
 static sn_node *flash_of_gradient(sn_passes *p, sn_node *n) {
     static const sn_attr_key of_gradient[2] = {SN_A_index, SN_A_wrt};
     enum { RESULT = 3, MORE = 2 };
@@ -182,7 +182,7 @@ static sn_node *flash_of_gradient(sn_passes *p, sn_node *n) {
     return sn_node_new(n->m, SN_OP_flash, n->n_in - MORE, in, n_attr, attr);
 }
 
-/* One result of the kernel that gives all gradients. */
+/* One result of the kernel that computes all gradients. */
 static sn_node *expand_attention_grad(sn_passes *p, sn_node *n) {
     static const sn_attr_key index[2] = {SN_A_index, SN_A_index};
     sn_node *flash = flash_of_gradient(p, n);

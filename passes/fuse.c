@@ -202,17 +202,15 @@ static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, const panels *p
 
 /* ---- prologues: the norm of a product's left factor, computed when its rows are packed ---- */
 
-/* The norm that the product `dot` computes itself, as a region of (x, vectors ..); c: the vectors.
- * NULL: the left factor is read from memory. Only if the normalised rows have no other user, and
- * each row is packed once. */
+/* One number per column, or one for all. */
 static bool is_row_vector(const sn_node *n) {
     for (int i = 0; i < n->rank - 1; i++)
         if (n->shape[i] != 1) return false;
     return true;
 }
 
-/* Is n, whose work is in the region, arithmetic on whole rows [.., K] and sums of rows [.., 1], all
- * of the product's type? */
+/* Whether n, whose operations are in the region, is arithmetic on whole rows [.., K] and row sums
+ * [.., 1], all of the product's type. */
 static bool is_row_work(const sn_node *n, const sn_node *out, int *sums) {
     bool last;
     if (n->dtype != out->dtype || n->rank > out->rank) return false;
@@ -225,7 +223,7 @@ static bool is_row_work(const sn_node *n, const sn_node *out, int *sums) {
            sn_ops[n->op].kind == SN_ELEM;
 }
 
-/* all four, even if empty, because gemm has defaults */
+/* The group whose only result is `out`, used as left factor of this product only; -1: none. */
 static int feeding_group(const builder *b, const sn_node *out) {
     int h = out->id < b->g->n_id ? b->g->group_of[out->id] : -1;
     if (h < 0 || b->g->group[h].kind != SN_GROUP_MAP_REDUCE || !b->g->group[h].reduces) return -1;
@@ -236,7 +234,9 @@ static int feeding_group(const builder *b, const sn_node *out) {
     return h;
 }
 
-/* Views that only products and their epilogues read: those take the node below instead. */
+/* The norm that the product `dot` computes itself, as a region of (x, vectors ..); c: the vectors.
+ * NULL: the left factor is read from memory. Only if the normalised rows have no other user, and
+ * each row is packed once. */
 static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
     sn_node *out = dot->in[0], **node;
     const sn_attr *contract = sn_attr_get(dot, SN_A_contract_a);
@@ -285,8 +285,7 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
     sn_node *dot = b->g->group[k].member[0];
     cut_list c = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
     cut_list rows = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
-    /* Counts the users of every member outside its kernel. The users of a broadcast count instead
-     * of the broadcast. */
+    /* argument 0 is the product */
     add_cut(b, &c, dot);
     for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], dot);
     sn_region *pro = find_prologue(b, dot, &rows);
@@ -308,7 +307,7 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
     }
     static const sn_attr_key axes[] = {SN_A_batch_a, SN_A_batch_b, SN_A_contract_a,
                                        SN_A_contract_b};
-    for (int i = 0; i < 4; i++) { /* Passes the groups of products to the chooser. */
+    for (int i = 0; i < 4; i++) { /* all four, even if empty, because gemm has defaults */
         const sn_attr *a = sn_attr_get(dot, axes[i]);
         attr[n_attr++] = a ? *a : (sn_attr){.key = axes[i]};
     }
@@ -375,7 +374,7 @@ static void use(builder *b, const sn_node *n, int by_group) {
     if (k >= 0 && k != by_group) b->uses[y->id]++;
 }
 
-/* taps have become outputs by now */
+/* Views that only products and their epilogues read: those take the node below instead. */
 static uint8_t *find_bypassed(builder *b) {
     sn_grouping *g = b->g;
     uint8_t *bypassed = sn_arena_alloc(b->m, g->n_id), *read = sn_arena_alloc(b->m, g->n_id);
@@ -415,7 +414,7 @@ static sn_node *replace(void *ctx, sn_node *n) {
     return build_value(ctx, n);
 }
 
-/* Tells the chooser what is computed together with each product. */
+/* Passes the groups of products to the chooser. */
 static void show_products(builder *b) {
     for (int k = 0; k < b->g->n_group; k++) {
         const sn_group *g = &b->g->group[k];
@@ -435,12 +434,12 @@ static int fuse_entry(sn_passes *p, sn_entry *e, bool body) {
     count_uses(&b);
     if (p->o.chooser && !body) show_products(&b);
     sn_entry_map(e, replace, &b);
-    e->n_tap = 0; /* what was asked for is an output by now */
+    e->n_tap = 0; /* taps have become outputs by now */
     sn_module_set_loc(p->m, loc);
     return b.count;
 }
 
-/* What runs for some rows at a time is fused like an entry whose inputs are its arguments. */
+/* The body of a chunks node is fused like an entry whose inputs are its arguments. */
 static sn_node *fuse_body(void *ctx, sn_node *n) {
     if (n->op != SN_OP_row_blocked) return n;
     const sn_region *body = sn_attr_region(n, SN_A_body);

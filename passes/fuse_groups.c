@@ -19,7 +19,7 @@
 enum { CHEAP = 1, CHEAP_INDEX = 2 };
 
 static bool is_held(const sn_node *n) {
-    /* an epilogue has column indices only */
+    /* of a body of kernels */
     return (sn_ops[n->op].flags & SN_OPF_EXTERNAL) || n->op == SN_OP_arg;
 }
 
@@ -33,7 +33,7 @@ static void find_cheap(sn_grouping *g) {
         bool ok = !is_held(n) && (sn_is_leaf(n) || n->op == SN_OP_broadcast ||
                                   (sn_ops[n->op].kind == SN_ELEM && !costly(n)));
         for (int j = 0; j < n->n_in && ok; j++) ok = g->cheap[n->in[j]->id];
-        bool index = n->op == SN_OP_iota; /* an epilogue knows the indices of columns only */
+        bool index = n->op == SN_OP_iota; /* an epilogue has column indices only */
         for (int j = 0; j < n->n_in && ok; j++) index |= g->cheap[n->in[j]->id] == CHEAP_INDEX;
         g->cheap[n->id] = !ok ? 0 : index ? CHEAP_INDEX : CHEAP;
     }
@@ -65,9 +65,7 @@ bool sn_group_absorbs(const sn_grouping *g, const sn_node *n) {
     return n->id < g->n_id && g->cheap[n->id];
 }
 
-/* Whether reading `operand` would make group `target` depend on itself. Members are read from
- * registers, even if broadcast along the row; any other view of a member needs the finished
- * tensor. */
+/* ---- dependencies between groups ---- */
 
 static int group_below(const sn_grouping *g, const sn_node *n) {
     return g->group_of[sn_group_strip(n)->id];
@@ -83,8 +81,9 @@ static bool reaches(sn_grouping *g, int from, int target) {
     return false;
 }
 
-/* Would reading `operand` make group `target` wait for itself? Members are read in registers, also
- * when they are spread along the row; any other view of a member needs the finished tensor. */
+/* Whether reading `operand` would make group `target` depend on itself. Members are read from
+ * registers, even if broadcast along the row; any other view of a member needs the finished
+ * tensor. */
 static bool operand_depends(sn_grouping *g, const sn_node *operand, int target) {
     const sn_node *below = operand->op == SN_OP_broadcast ? operand->in[0] : operand;
     if (g->group_of[below->id] == target) return false;
@@ -103,10 +102,10 @@ static void add_dep(sn_grouping *g, int group, int on) {
     k->dep[k->n_dep++] = on;
 }
 
+/* ---- joining ---- */
+
 /* compares rank and shape of n's domain with the group's: equal, or equal except for a last axis of
  * size 1 on one side */
-
-/* The row length of the kernel that the group becomes. */
 static bool fits_domain(const sn_group *k, const sn_node *n) {
     if (k->rank != n->rank || n->rank == 0) return k->rank == n->rank;
     for (int i = 0; i < n->rank - 1; i++)
@@ -119,8 +118,7 @@ static bool is_elementwise(const sn_node *n) {
     return sn_ops[n->op].kind == SN_ELEM || n->op == SN_OP_random;
 }
 
-/* Whether the level lets node n join group k. Below the level where row reductions join, a group
- * that has one accepts no other operations. */
+/* The row length of the kernel that the group becomes. */
 static const sn_kernel_traits *kernel_of(const sn_group *k) {
     static const sn_kernel_id kernel[] = {[SN_GROUP_MAP_REDUCE] = SN_KERNEL_map_reduce,
                                           [SN_GROUP_COLUMN] = SN_KERNEL_column,
@@ -129,7 +127,8 @@ static const sn_kernel_traits *kernel_of(const sn_group *k) {
     return &sn_kernels[kernel[k->kind]];
 }
 
-/* Whether it is index arithmetic over the product's column axes. */
+/* Whether the level lets node n join group k. Below the level where row reductions join, a group
+ * that has one accepts no other operations. */
 static bool level_allows(const sn_grouping *g, const sn_group *k, const sn_node *n,
                          uint32_t origin) {
     const sn_kernel_traits *kernel = kernel_of(k);
@@ -186,7 +185,7 @@ bool sn_group_packs(const sn_grouping *g, const sn_node *dot) {
            sn_static_shape(dot->in[1]) && sn_from_params_only(dot->in[1]);
 }
 
-/* Index arithmetic over axes of the product's columns? */
+/* Whether it is index arithmetic over the product's column axes. */
 static bool is_of_columns(const sn_node *n, int n_columns) {
     if (n->op == SN_OP_iota) return n->rank - 1 - sn_attr_int(n, SN_A_axis, 0) < n_columns;
     for (int i = 0; i < n->n_in; i++)
@@ -211,7 +210,7 @@ bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_no
     return sn_epilogue_precision((sn_dtype)dot->dtype, n);
 }
 
-/* A reduction over panels of columns belongs to a product if its operand does. */
+/* The same for the product's group, whose domain is the shape of its result. */
 static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node *n) {
     const sn_node *dot = k->member[0];
     sn_candidate answer = sn_choose(g->p, dot);
@@ -223,8 +222,7 @@ static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node 
     return sn_group_epilogue_may(g, dot, n);
 }
 
-/* The operand's group if n may join it: directly, or through a broadcast along the row (of a
- * reduction's result). */
+/* A reduction over panels of columns belongs to a product if its operand does. */
 static int product_of_panels(sn_grouping *g, const sn_node *n) {
     const sn_node *x = sn_panel_sum(n);
     int h = x ? g->group_of[x->id] : -1;
@@ -236,8 +234,8 @@ static int product_of_panels(sn_grouping *g, const sn_node *n) {
     return fits ? h : -1;
 }
 
-/* Whether the product's panels can hold columns at this distance side by side, and all of its group
- * can be computed for both. */
+/* The operand's group if n may join it: directly, or through a broadcast along the row (of a
+ * reduction's result). */
 static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, uint32_t origin) {
     const sn_node *below = operand;
     if (below->op == SN_OP_broadcast && below->in[0]->rank == n->rank) below = below->in[0];
@@ -251,8 +249,8 @@ static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, u
     return acyclic(g, h, n) ? h : -1;
 }
 
-/* Whether n swaps columns of a product, or of a value of its epilogue, that are available there:
- * neighbours, which are in one register, or columns that can be paired. */
+/* Whether the product's panels can hold columns at this distance side by side, and all of its group
+ * can be computed for both. */
 static bool may_pair(const sn_grouping *g, const sn_group *k, int64_t distance) {
     const sn_node *dot = k->member[0];
     if (k->pair) return k->pair == distance && k->domain[k->rank - 1] == dot->shape[dot->rank - 1];
@@ -260,7 +258,8 @@ static bool may_pair(const sn_grouping *g, const sn_group *k, int64_t distance) 
            distance % (sn_panel_columns((sn_dtype)dot->dtype) / 2) == 0;
 }
 
-/* A half of a product that is combined with the other half: the kernel's result has that shape. */
+/* Whether n swaps columns of a product, or of a value of its epilogue, that are available there:
+ * neighbours, which are in one register, or columns that can be paired. */
 static bool takes_swap(sn_grouping *g, const sn_node *n) {
     int h = n->n_in ? g->group_of[n->in[0]->id] : -1;
     int64_t distance = h >= 0 && g->group[h].kind == SN_GROUP_GEMM ? sn_swap_distance(n) : 0;
@@ -279,7 +278,7 @@ static bool takes_swap(sn_grouping *g, const sn_node *n) {
 static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t origin);
 static void take_summand(sn_grouping *g, const sn_node *n);
 
-/* random access: starts a kernel, others may join */
+/* A half of a product that is combined with the other half: the kernel's result has that shape. */
 static void place_half(sn_grouping *g, sn_node *n) {
     int h = g->group_of[n->in[0]->id];
     if (h < 0 || g->group[h].member[0] != g->half_of[n->id]) return;
@@ -310,7 +309,7 @@ static void place(sn_grouping *g, sn_node *n) {
         join(g, g->group_of[n->in[0]->id], n);
         return;
     }
-    if (sn_reads_far(n, 0)) { /* reads its table at random: founds a kernel, others follow */
+    if (sn_reads_far(n, 0)) { /* random access: starts a kernel, others may join */
         new_group(g, SN_GROUP_MAP_REDUCE, n);
         return;
     }
@@ -335,11 +334,10 @@ static void place(sn_grouping *g, sn_node *n) {
     }
 }
 
+/* ---- merging ---- */
+
 /* Whether everything in group h can be computed in group k, which n has joined; n's operand in h is
  * to be read there. */
-
-/* Whether h and k depend on each other through a third group. Merged, they would depend on
- * themselves. */
 static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t origin) {
     const sn_group *to = &g->group[k], *from = &g->group[h];
     if (from->kind != SN_GROUP_MAP_REDUCE || to->rank != from->rank ||
@@ -357,8 +355,8 @@ static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t origin) {
     return to->kind == SN_GROUP_MAP_REDUCE || to->kind == SN_GROUP_GEMM;
 }
 
-/* Whether k reads h's members from registers only: at the same index, or broadcast along the row.
- * The factors of a product must be in memory. */
+/* Whether h and k depend on each other through a third group. Merged, they would depend on
+ * themselves. */
 static bool merge_acyclic(sn_grouping *g, int k, int h) {
     g->stamp++;
     if (reaches(g, h, k)) return false;
@@ -370,7 +368,8 @@ static bool merge_acyclic(sn_grouping *g, int k, int h) {
     return true;
 }
 
-/* the product stays first */
+/* Whether k reads h's members from registers only: at the same index, or broadcast along the row.
+ * The factors of a product must be in memory. */
 static bool reads_in_place(const sn_grouping *g, int k, int h) {
     const sn_group *to = &g->group[k];
     for (int i = 0; i < to->n_member; i++)
@@ -396,7 +395,7 @@ static void merge_into(sn_grouping *g, int k, int h) {
     sn_node **all = sn_arena_alloc(g->m, sizeof *all * (size_t)n);
     memcpy(all, to->member, sizeof *all * (size_t)to->n_member);
     memcpy(all + to->n_member, from->member, sizeof *all * (size_t)from->n_member);
-    /* groups that depended on h now depend on k: h stays as an empty intermediate group */
+    /* the product stays first */
     int first = to->kind == SN_GROUP_GEMM;
     qsort(all + first, (size_t)(n - first), sizeof *all, by_id);
     to->member = all;
@@ -405,13 +404,13 @@ static void merge_into(sn_grouping *g, int k, int h) {
     for (int i = 0; i < from->n_dep; i++) add_dep(g, k, from->dep[i]);
     for (int i = 0; i < to->n_dep; i++)
         if (to->dep[i] == h) to->dep[i] = to->dep[--to->n_dep];
-    /* n's other operands may have a separate group (the two halves of a sum): one kernel computes
-     * all. */
+    /* groups that depended on h now depend on k: h stays as an empty intermediate group */
     *from = (sn_group){.kind = SN_GROUP_MAP_REDUCE, .rank = -1};
     add_dep(g, h, k);
 }
 
-/* What is only summed by n, along columns, is computed during the summation. */
+/* n's other operands may have a separate group (the two halves of a sum): one kernel computes
+ * all. */
 static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t origin) {
     int k = g->group_of[n->id];
     for (int i = 0; i < n->n_in; i++) {
@@ -422,8 +421,7 @@ static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t origin) {
     }
 }
 
-/* A cheap node that is needed in memory (an output, a product's operand, an index table) gets a
- * kernel, too. */
+/* What is only summed by n, along columns, is computed during the summation. */
 static void take_summand(sn_grouping *g, const sn_node *n) {
     const sn_node *x = n->in[0];
     int h = g->group_of[x->id];
@@ -433,7 +431,8 @@ static void take_summand(sn_grouping *g, const sn_node *n) {
     merge_into(g, g->group_of[n->id], h);
 }
 
-/* epilogue members recompute them */
+/* A cheap node that is needed in memory (an output, a product's operand, an index table) gets a
+ * kernel, too. */
 static bool needs_memory(const sn_grouping *g, const sn_node *user) {
     int h = g->group_of[user->id];
     if (sn_is_view(user)) return user->op != SN_OP_broadcast;
@@ -453,7 +452,7 @@ static void settle_cheap(sn_grouping *g) {
         if (g->cheap[n->id] || !needs_memory(g, n)) continue;
         int h = g->group_of[n->id];
         bool gemm = h >= 0 && g->group[h].kind == SN_GROUP_GEMM;
-        if (gemm && n != g->group[h].member[0]) continue; /* an epilogue member computes them */
+        if (gemm && n != g->group[h].member[0]) continue; /* epilogue members recompute them */
         for (int j = 0; j < n->n_in; j++) needed[sn_group_strip(n->in[j])->id] = 1;
     }
     for (int i = 0; i < g->order.n; i++) {

@@ -16,16 +16,15 @@ bool sn_contains_op(sn_module *m, sn_node *root,
 bool sn_reduces(const sn_node *n, bool *last_axis); /* a reduce_*; over the last axis only */
 /* random access to operand i, which must be in memory */
 bool sn_reads_far(const sn_node *n, int i);
-/* Depends on parameters and constants only, and on at least one parameter. */
+/* all sizes are numbers */
 bool sn_static_shape(const sn_node *n);
-/* Depends on parameters and constants only, so computing it costs nothing at run time. */
+/* Depends on parameters and constants only, and on at least one parameter. */
 bool sn_from_params_only(const sn_node *n);
-/* Made of parameters and constants only: what is done to it costs nothing at run time. */
+/* Depends on parameters and constants only, so computing it costs nothing at run time. */
 bool sn_is_fixed(const sn_node *n);
-/* The roots of the module: outputs and assignments of all entries, which are the first *n_live,
- * then taps. root NULL: only counts; store: writes them back. Returns their number. */
+/* Replaces every root of the entry (outputs, assignments, taps) by f(ctx, root). */
 void sn_entry_map(sn_entry *e, sn_node *(*f)(void *, sn_node *), void *ctx);
-/* Every root of the module: outputs and assignments of all entries, which are the first *n_live,
+/* The roots of the module: outputs and assignments of all entries, which are the first *n_live,
  * then taps. root NULL: only counts; store: writes them back. Returns their number. */
 int sn_module_roots(sn_module *m, sn_node **root, int *n_live, bool store);
 

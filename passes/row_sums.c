@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { ROUNDS = 4 }; /* by id of a reduction: to be split */
+enum { ROUNDS = 4 }; /* maximum number of undo rounds; each leaves fewer */
 
 static bool fits_panels(const sn_node *x, int64_t *panels) {
     int64_t n;
@@ -56,24 +56,20 @@ sn_node *sn_panel_sum_of(const sn_node *n) {
 typedef struct splitter {
     sn_passes *p;
     sn_grouping *base;
-    uint8_t *along;     /* by id: spread along rows again */
-    uint8_t *split;     /* by id of a reduction: to be made in two stages */
+    uint8_t *along;     /* by id: broadcast along rows again */
+    uint8_t *split;     /* by id of a reduction: to be split */
     sn_node **made;     /* by id */
     sn_node **partial;  /* by id of a reduction: its first stage */
-    sn_binding *before; /* The node whose elements are broadcast along rows. */
+    sn_binding *before; /* outputs, then assignments */
 } splitter;
 
-/* Whether x, which only reductions read, would be computed inside a product. */
+/* ---- the cost model ---- */
 
 static bool is_wide(const sn_node *n) {
     return n->rank && n->shape[n->rank - 1] != 1;
 }
 
-/* Sums of squares of weights' gradients, for clipping: the alternative reads the gradients again.
- * Products of 768 x 768 to 768 x 3072 with the sums of their squares take 5 to 6 % less time at K =
- * 256, the same as without sums, and 0 to 17 % less at K = 64 (two threads). A result that is
- * broadcast along the rows again (the mean of a norm) is left to the kernel that does so, which has
- * the row in L1 anyway. */
+/* The node whose elements are broadcast along rows. */
 static void find_along(splitter *s) {
     const sn_order *order = &s->base->order;
     for (int k = order->n; k-- > 0;) {
@@ -87,7 +83,7 @@ static void find_along(splitter *s) {
     }
 }
 
-/* Would x, which reductions alone read, be computed where a product is? */
+/* Whether x, which only reductions read, would be computed inside a product. */
 static bool leads_to_product(const splitter *s, const sn_node *x) {
     const sn_grouping *g = s->base;
     int h = g->group_of[x->id];
@@ -101,8 +97,11 @@ static bool leads_to_product(const splitter *s, const sn_node *x) {
     return false;
 }
 
-/* Panels of one row are far apart, rows of one panel are contiguous: an epilogue has the latter at
- * hand. */
+/* Sums of squares of weights' gradients, for clipping: the alternative reads the gradients again.
+ * Products of 768 x 768 to 768 x 3072 with the sums of their squares take 5 to 6 % less time at K =
+ * 256, the same as without sums, and 0 to 17 % less at K = 64 (two threads). A result that is
+ * broadcast along the rows again (the mean of a norm) is left to the kernel that does so, which has
+ * the row in L1 anyway. */
 static bool pays(const splitter *s, const sn_node *n) {
     bool last;
     int64_t panels;
@@ -120,10 +119,10 @@ static int choose(splitter *s) {
     return count;
 }
 
-/* ---- verification ---- */
+/* ---- two stages ---- */
 
-/* Members of group k with other readers; a view that splits a row into panels for a member does not
- * count. */
+/* Panels of one row are far apart, rows of one panel are contiguous: an epilogue has the latter at
+ * hand. */
 static sn_node *split(splitter *s, const sn_node *n, sn_node *x) {
     int64_t last = x->rank, perm[SN_MAX_RANK] = {last - 1}, first = 0;
     sn_node *part = s->partial[n->id] = over_panels((sn_op)n->op, x);
@@ -151,10 +150,10 @@ static void rebuild_entry(splitter *s, sn_entry *e) {
         e->assign[i].node = s->made[s->before[e->n_output + i].node->id];
 }
 
-/* Whether the first stage is in the product's group. */
+/* ---- verification ---- */
 
-/* Members of group k that others read; a view that cuts a row in panels for a member is
- * no reader. */
+/* Members of group k with other readers; a view that splits a row into panels for a member does not
+ * count. */
 static int count_results(const sn_grouping *g, int k) {
     uint8_t *read = sn_arena_alloc(g->m, g->n_id), *cut = sn_arena_alloc(g->m, g->n_id);
     int count = 0;
@@ -171,7 +170,7 @@ static int count_results(const sn_grouping *g, int k) {
     return count;
 }
 
-/* Is the first stage where it should be? */
+/* Whether the first stage is in the product's group. */
 static bool joined(const sn_grouping *g, const sn_node *partial) {
     int k = g->group_of[partial->id], sums = 0;
     if (k < 0 || g->group[k].kind != SN_GROUP_GEMM) return false;

@@ -92,7 +92,7 @@ static void mark_forward(narrower *w, const sn_node *loss) {
     }
 }
 
-/* ---- rebuilding kernels ---- */
+/* ---- what is stored narrow ---- */
 
 static bool is_large(const sn_node *n) {
     int64_t count;
@@ -113,10 +113,10 @@ static void choose(narrower *w) {
     }
 }
 
+/* ---- rebuilding kernels ---- */
+
 /* The region for operands `in` (arguments `first` and up), some of which may be narrower than
  * before, with casts of the results that are stored narrow. */
-
-/* The identity epilogue: it defines the type of the product of narrow factors. */
 static sn_region *refit(sn_module *m, const sn_region *r, int first, sn_node *const *in,
                         uint32_t narrow) {
     sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(r->n_arg + 1));
@@ -134,13 +134,13 @@ static sn_region *refit(sn_module *m, const sn_region *r, int first, sn_node *co
     return sn_region_new(m, r->n_arg, arg, r->n_out, out);
 }
 
-/* The kernel n for operands `in`, with its body or epilogue adapted. */
+/* The identity epilogue: it defines the type of the product of narrow factors. */
 static sn_region *plain_epilogue(const sn_node *gemm) {
     sn_node *product = sn_arg(gemm->m, 0, (sn_dtype)gemm->dtype, gemm->rank, gemm->shape);
     return sn_region_new(gemm->m, 1, &product, 1, &product);
 }
 
-/* The kernel n for operands `in`: with its body, or its epilogue, refitted. */
+/* The kernel n for operands `in`, with its body or epilogue adapted. */
 static sn_node *with_region(narrower *w, const sn_node *n, sn_node *const *in) {
     sn_attr_key key = sn_kernel_of(n)->region;
     int first = sn_kernel_region_operand(n);
@@ -155,7 +155,7 @@ static sn_node *with_region(narrower *w, const sn_node *n, sn_node *const *in) {
     return sn_node_new(w->m, (sn_op)n->op, n->n_in, in, count, attr);
 }
 
-/* Parts of a row must be of one type. */
+/* The operands of a concat must have one type. */
 static void widen_parts(int n, sn_node **in) {
     bool differ = false;
     for (int i = 1; i < n; i++) differ |= in[i]->dtype != in[0]->dtype;

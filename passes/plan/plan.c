@@ -360,13 +360,12 @@ static void plan_kernel(planner *p, sn_node *n) {
     }
 }
 
-/* Result x of the body is a sum over rows that the steps from `first` on have computed for one
- * iteration: now for all of it. */
+/* ---- row blocks ---- */
 
 static void plan_node(planner *p, sn_node *n);
 
-/* An operand of the loop. Inside, the rows' dim is the length of an iteration, so no stride may
- * depend on it: such a tensor (a transposed one) is copied. */
+/* Result x of the body is a sum over rows that the steps from `first` on have computed for one
+ * iteration: now for all of it. */
 static sn_view sum_turns(planner *p, int first, const sn_node *x) {
     sn_view part = view_of(p, x), sum;
     for (int i = first; i < p->plan->n_step; i++) {
@@ -409,8 +408,7 @@ static void plan_row_blocked(planner *p, sn_node *n) {
     sn_dim rows = sn_attr_get(n, SN_A_dim)->i;
     sn_order order = sn_region_topo(p->m, body);
     sn_view *result = sn_arena_alloc(p->m, sizeof *result * (size_t)(n->n_result + 1));
-    /* The last step, a product, makes reductions along rows over panels: stores these separately,
-     * rows of one panel together, and completes them. */
+    /* of a twin's body */
     for (int i = 0; i < order.n; i++) p->view[order.node[i]->id] = NULL;
     for (int i = 0; i < body->n_arg; i++)
         set_view(p, body->arg[i], loop_operand(p, n->in[i], rows));
@@ -435,9 +433,8 @@ static sn_step *find_step(const planner *p, const sn_node *n) {
     return NULL;
 }
 
-/* The last step, a kernel, is the only reader of its operand i, a sum over rows. If there is a
- * single iteration, the sum is not stored: the product runs now, with the kernel as its
- * epilogue. */
+/* The last step, a product, makes reductions along rows over panels: stores these separately, rows
+ * of one panel together, and completes them. */
 static void end_row_sums(planner *p) {
     int at = p->plan->n_step - 1;
     const sn_region *epi = sn_attr_region(last_step(p)->node, SN_A_epilogue);
@@ -461,7 +458,9 @@ static void end_row_sums(planner *p) {
     }
 }
 
-/* of the copies that this creates */
+/* The last step, a kernel, is the only reader of its operand i, a sum over rows. If there is a
+ * single iteration, the sum is not stored: the product runs now, with the kernel as its
+ * epilogue. */
 static void plan_single_iteration(planner *p, int i) {
     sn_node *n = last_step(p)->node, *x = n->in[i];
     if (x->op != SN_OP_result || x->in[0]->op != SN_OP_row_blocked || p->users[x->id] != 1) return;
@@ -514,15 +513,14 @@ static void plan_node(planner *p, sn_node *n) {
         [SN_OP_update_slice] = plan_update_slice,
         [SN_OP_row_blocked] = plan_row_blocked,
     };
-    sn_module_set_loc(p->m, n->loc); /* of the copies that this makes */
+    sn_module_set_loc(p->m, n->loc); /* of the copies that this creates */
     (table[n->op] ? table[n->op] : plan_kernel)(p, n);
 }
 
-/* The output's tensor becomes the caller's buffer if it is a whole temporary that no other output
- * uses. */
+/* ---- roots ---- */
 
 /* The output's tensor becomes the caller's buffer if it is a whole temporary that no other output
- * took. */
+ * uses. */
 static void plan_output(planner *p, const sn_binding *o) {
     sn_view v = view_of(p, o->node);
     sn_buffer *b = &p->plan->buffer[v.buffer];
@@ -537,14 +535,14 @@ static void plan_output(planner *p, const sn_binding *o) {
     copy(p, v, sn_view_whole(p->m, out, v.dtype, v.rank, v.shape, NULL));
 }
 
-/* Whether the new value is already in place. */
+/* ---- assignments: all sources are read before any state is written ---- */
 
 static int state_of(planner *p, const sn_binding *a) {
     int b = find_buffer(p, SN_BUF_STATE, a->name);
     return b >= 0 ? b : add_buffer(p, SN_BUF_STATE, a->node, a->name);
 }
 
-/* Outputs first: one of them may be a state's value at the start. */
+/* Whether the new value is already in place. */
 static bool in_place(planner *p, const sn_binding *a) {
     sn_view v = view_of(p, a->node);
     return v.buffer == state_of(p, a) && v.offset == 0 && sn_view_contiguous(p->m, &v) &&
@@ -614,7 +612,7 @@ static bool plan_calls(planner *p) {
     count_users(p, p->order);
     collect_inputs(p, p->order);
     for (p->at = 0; p->at < p->order.n; p->at++) plan_node(p, p->order.node[p->at]);
-    /* Outputs first: one of them may be a state's value at entry. */
+    /* Outputs first: one of them may be a state's value at the start. */
     for (int i = 0; i < e->n_output; i++) plan_output(p, &e->output[i]);
     plan_assigns(p);
     return !sn_module_error(p->m)->code;

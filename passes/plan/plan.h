@@ -22,8 +22,7 @@ typedef struct sn_buffer {
     sn_buffer_kind kind;
     sn_dtype dtype;
     const char *name; /* name of an input, output, parameter or state; NULL for temporaries */
-    /* When a step runs: in a loop in every iteration, the first, later ones; after a loop always,
-     * or only if there was one iteration, or several. */
+    /* elements */
     sn_dim count;
     sn_dim max_count; /* ... but at most this; 0: no limit */
     sn_dim rows;      /* ... and none if this is at most row_limit; 0: always */
@@ -32,8 +31,8 @@ typedef struct sn_buffer {
     int slot;        /* temporaries: slot of the workspace */
 } sn_buffer;
 
-/* wait for all threads first: the step depends on one since the last barrier, or overwrites its
- * operands */
+/* When a step runs: in a loop in every iteration, the first, later ones; after a loop always, or
+ * only if there was one iteration, or several. */
 typedef enum sn_iteration {
     SN_ITER_EACH,
     SN_ITER_FIRST,
@@ -42,12 +41,16 @@ typedef enum sn_iteration {
     SN_ITER_SEVERAL,
 } sn_iteration;
 
-/* not 0: index of the loop, for SINGLE and SEVERAL; FIRST: only if there are several iterations */
+/* One kernel call. `node` defines the computation (FUSED, or a PRIM with a separate kernel);
+ * operand i of the node is in[i]. During planning, `inner` are the calls of a chunks node
+ * (chunks.h). */
 typedef struct sn_step {
     sn_node *node;
     int n_in, n_out;
     sn_view *in, *out;
-    bool barrier; /* number of rows per iteration */
+    /* wait for all threads first: the step depends on one since the last barrier, or overwrites its
+     * operands */
+    bool barrier;
     sn_iteration iteration;
     /* Steps [first, last) run for block_rows of `rows` rows at a time, at least once; inside, the dim
      * `rows` is the number of rows of the iteration. */
@@ -57,8 +60,8 @@ typedef struct sn_step {
     int n_inner;
 } sn_step;
 
-/* sizes for which slots share as much memory as possible; NULL: by time, while memory is in the
- * cache */
+/* Steps [first, last) run for `most` of `rows` rows at a time, at least once; inside, the dim
+ * `rows` is the number of rows of the iteration. */
 typedef struct sn_row_loop {
     int first, last;
     sn_dim rows;
@@ -74,30 +77,30 @@ typedef struct sn_plan {
     int n_loop;
     sn_buffer *buffer;
     int n_buffer;
-    const int64_t *meant; /* sizes for which slots share as much memory as they can; NULL: as they
-                             come, while memory is warm */
-    int n_slot;           /* The memory budget for a plan's temporaries. */
-    sn_binding *input;    /* [sn_symbol_count] sizes for which it must hold */
+    /* sizes for which slots share as much memory as possible; NULL: by time, while memory is in the
+     * cache */
+    const int64_t *meant;
+    /* a slot's size is the maximum over its tenants; offsets are prefix sums, 64-byte aligned */
+    int n_slot;
+    sn_binding *input; /* [n_input] in order of appearance */
     int n_input;
 } sn_plan;
 
-/* How large a plan's temporaries together may be. */
+/* The memory budget for a plan's temporaries. */
 typedef struct sn_budget {
     int64_t bytes;
-    const int64_t *symbol; /* error if more is needed; says how much */
-    /* NULL: sn_module_error, or the budget's error. Requires a module after `fuse`. All memory is
-     * in the module's arena. budget NULL: none. */
+    const int64_t *symbol; /* [sn_symbol_count] sizes for which it must hold */
+    /* for remarks; may be NULL */
     sn_passes *passes;
-    /* Steps with their views; buffers are numbered, so that plans that differ only in names print
-     * alike. */
+    /* error if more is needed; says how much */
     sn_error *err;
 } sn_budget;
 
-/* NULL: sn_module_error, or the budget's. Requires a module after `fuse`. All memory is the
- * module's arena. budget NULL: none. */
+/* NULL: sn_module_error, or the budget's error. Requires a module after `fuse`. All memory is in
+ * the module's arena. budget NULL: none. */
 sn_plan *sn_plan_make(sn_module *m, const sn_entry *e, const sn_budget *budget);
-/* Steps with their views; buffers by number, so that plans which differ in names only
- * print alike. */
+/* Steps with their views; buffers are numbered, so that plans that differ only in names print
+ * alike. */
 void sn_plan_print(FILE *f, const sn_plan *p);
 
 #endif
