@@ -1,5 +1,6 @@
-/* test_aot.c: artefacts, linked by the C compiler and loaded as a shared library: the same bits as
- * the process that compiled them, every error code, threads of one's own, files that do not fit. */
+/* test_aot.c: artefacts, linked by the C compiler and loaded as a shared library: results
+ * bit-identical to the process that compiled them, every error code, user-defined threads, files
+ * that do not match. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -369,7 +370,7 @@ static void weights_that_do_not_fit(void **state) {
     expect_code(&a, a.verify(&a.m), DAMAGED, "corrupted");
     data[size / 2] ^= 1;
     assert_int_equal(a.verify(&a.m), 0);
-    /* two artefacts of one program know nothing of each other */
+    /* two artefacts in one program are independent */
     assert_int_equal(b.open(&b.m, scratch_path("other.weights")), 0);
     run_artefact(&b, got);
     run_artefact(&a, want);

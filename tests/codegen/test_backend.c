@@ -202,7 +202,7 @@ static void gradients(void **state) {
     sn_module_free(m);
 }
 
-/* A build without oneDNN says so when one asks for it. */
+/* A build without oneDNN reports that when oneDNN is requested. */
 static void availability(void **state) {
     (void)state;
     sn_module *m = sn_module_new("availability");

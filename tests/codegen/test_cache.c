@@ -166,7 +166,7 @@ static void corruption(void **state) {
     sn_cache_close(c);
 }
 
-/* A file in the place of the folder, and a name that is no file in the folder. */
+/* A file in the place of the folder, and a name in the folder that is not a file. */
 static void unusable_folder(void **state) {
     (void)state;
     sn_error err = {0};

@@ -135,7 +135,8 @@ static void states(void **state) {
     sn_node *x = cc_input(m, "x", SN_F32, SHAPE(t, 9)), *n = cc_state(m, "n", SN_I64, SCALAR);
     sn_node *doubled = sn_b_scalar(SN_OP_mul, a, 2), *turned = sn_b_transpose(a, AXES(1, 0));
 
-    sn_entry *e = cc_entry(m, a, "old_value"); /* the value at entry, whatever happens to it */
+    /* the value at the start, whatever is assigned later */
+    sn_entry *e = cc_entry(m, a, "old_value");
     assign(e, "a", doubled);
     e = cc_entry(m, doubled, "new_value");
     assign(e, "a", doubled);

@@ -187,7 +187,7 @@ static void epilogues(void **state) {
     sn_entry_output(m, e, "z", z);
     sn_entry_output(m, e, "p", p);
     sn_entry_output(m, e, "positive", sn_b_binary(SN_OP_lt, sn_b_const(m, SN_F32, 0), z));
-    sn_node *chain = p; /* as long as no kernel can hold */
+    sn_node *chain = p; /* too long for any kernel */
     for (int i = 0; i < 150; i++)
         chain = sn_b_binary(i % 2 ? SN_OP_add : SN_OP_max, sn_b_scalar(SN_OP_mul, chain, 0.5),
                             i % 3 ? row : full);
@@ -227,7 +227,7 @@ static void prepared(void **state) {
     cc_check(m, 0, 4, 3, (int64_t[]){17, 0, 1}, 2e-5);
 }
 
-/* Both operands of each step are made of the one before: 2^40 ways lead down to the parameter. */
+/* Both operands of each step depend on the previous one: 2^40 paths lead to the parameter. */
 static void deep_weights(void **state) {
     (void)state;
     sn_module *m = sn_module_new("deep_weights");

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include "tests/support/scratch.h"
 
-enum { ROUNDING = 8 }; /* what f32 loses between the nodes, so many times, is allowed as well */
+enum { ROUNDING = 8 }; /* allowed in addition: this many times the error of f32 between the nodes */
 
 /* ---- rows ---- */
 

@@ -86,7 +86,7 @@ static void missing_symbols(void **state) {
     err = (sn_error){0};
     assert_null(sn_jit_lookup(jit, "nobody", &err));
     assert_non_null(strstr(err.message, "nobody"));
-    add_kernel(jit, "fine", 7, NULL); /* the session goes on */
+    add_kernel(jit, "fine", 7, NULL); /* the session can still be used */
     assert_int_equal(call(jit, "fine"), 7);
     sn_jit_destroy(jit);
 }
@@ -194,7 +194,7 @@ static void fatal_error(void **state) {
              strstr(err.message, "x86-64-v2") && !o.data;
         em_free(&e);
         err = (sn_error){0};
-        sn_jit *jit = sn_jit_create(&host, NULL, &err); /* this process goes on */
+        sn_jit *jit = sn_jit_create(&host, NULL, &err); /* this process continues */
         if (ok && jit) {
             add_kernel(jit, "after", 1, NULL);
             ok = call(jit, "after") == 1;

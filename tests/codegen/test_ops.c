@@ -30,7 +30,7 @@ typedef struct run {
     sn_module *m;
     sn_node *in[MAX_IN], *n;
     sn_eval *ev;
-    const sn_value *value; /* NULL: the op has none by itself */
+    const sn_value *value; /* NULL: there is none for the op alone */
 } run;
 
 static bool has_value(const op_case *row) {
@@ -178,7 +178,7 @@ static void run_job(void **state) {
         j->mode->run(j->row, j->mode->len[i]);
 }
 
-/* Ops that promise a gradient of their own. */
+/* Ops that promise their own gradient. */
 static bool has_gradient(sn_op op) {
     return sn_ops[op].kind != SN_FUSED && !(sn_ops[op].flags & (SN_OPF_LEAF | SN_OPF_NOGRAD)) &&
            op != SN_OP_result && op != SN_OP_one_hot && op != SN_OP_sinusoid;
@@ -202,7 +202,7 @@ static bool check_coverage(void) {
     return complete;
 }
 
-/* Is mode k meant by `what`: its name, or a group of modes? */
+/* Whether `what` selects mode k: by its name, or as a group of modes. */
 static bool meant(const char *what, int k, const op_mode *mode) {
     bool level = !strncmp(mode->name, "jit", 3) && strlen(mode->name) == 4;
     return !strcmp(what, mode->name) || !strcmp(what, k < N_MODE ? "evaluator"

@@ -13,7 +13,8 @@
 enum { ROWS = 32, N = 256 };
 static const float constant = 0.019607844f;
 
-/* x [ROWS, N] by a scalar, by one number a row and by a constant; the second is no softmax. */
+/* x [ROWS, N] times a scalar, times one number per row, and times a constant; the second is not a
+ * softmax. */
 static sn_module *build(void) {
     sn_module *m = sn_module_new("quotients");
     sn_entry_begin(m, "go");

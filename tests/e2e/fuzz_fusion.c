@@ -81,7 +81,7 @@ static void *leaf_data(void *ctx, const sn_node *leaf, const int64_t *symbol, si
 /* ---- masks over [.., T, S] ---- */
 
 typedef struct positions {
-    sn_tensor q, k; /* of a type drawn, shaped to broadcast to [T, S] */
+    sn_tensor q, k; /* of a random type, shaped to broadcast to [T, S] */
     sn_dtype t;
 } positions;
 

@@ -279,7 +279,7 @@ static char *smaller(const char *text, int k, bool *end) {
         if (n && way == 0) candidate = only_output(m, n);
         if (n && way >= 1 && way <= 4 && way <= n->n_in)
             candidate = replaced(m, e, n, n->in[way - 1]);
-        if (n && way == 5 && n->n_in) { /* a leaf in its place */
+        if (n && way == 5 && n->n_in) { /* replaced by a leaf */
             snprintf(name, sizeof name, "leaf%u", n->id);
             candidate = replaced(m, e, n,
                                  sn_node_new(m, SN_OP_input, 0, NULL,

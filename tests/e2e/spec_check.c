@@ -53,7 +53,7 @@ static float parameter(const char *name, int rank, const int64_t *shape, size_t 
     return draw(name, i) * (float)(0.7 / sqrt((double)shape[rank - 1]));
 }
 
-/* Inputs of integers: element i of so many in a row, all shorter than the row is long. */
+/* Integer inputs: element i of a row; all values are less than the length of the row. */
 static int32_t integer(const check *c, const char *name, size_t i, size_t row) {
     if (!strcmp(name, "lengths") || !strcmp(name, "prefix")) return 5 - (int32_t)i % 2;
     if (!strcmp(name, "kinds")) return (int32_t)(i % 4);
@@ -251,7 +251,7 @@ static int64_t count_parameters(sn_module *m) {
     return total;
 }
 
-/* How many of a family a list like "9 gemm, 2 flash" has. */
+/* The number for a family in a list such as "9 gemm, 2 flash". */
 static int listed(const char *list, const char *family) {
     char name[16];
     for (int n, used; sscanf(list, "%d %15[a-z_]%n", &n, name, &used) == 2; list += used) {
@@ -300,7 +300,8 @@ static bool check_forward(check *c, jit_run *run) {
     return ok && !sn_program_stats(run->p).recompilations;
 }
 
-/* Is there an entry decode of nothing but tokens (and what an encoder-decoder has besides)? */
+/* Whether there is an entry decode whose only input is tokens (plus those of an
+ * encoder-decoder). */
 static bool decodes_tokens(sn_module *m) {
     static const char *const known[] = {"tokens", "lengths"};
     const sn_entry *e = sn_entry_get(m, "decode");
@@ -395,7 +396,7 @@ static bool train(check *c, jit_run *run) {
                 c->row->steps, c->row->goal);
 }
 
-/* Of models that have no training entry of their own. */
+/* For models without their own training entry. */
 static void add_train_step(sn_module *m, const sn_training *t) {
     sn_tensor loss = mean_loss(m), param[MAX_WRT];
     int n = sn_params_of(loss, MAX_WRT, param);

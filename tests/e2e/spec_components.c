@@ -12,7 +12,7 @@ typedef struct stage {
     sn_dim B, T;
 } stage;
 
-/* What stands in the middle: x [B, T, D] or [B, D] in any width. */
+/* The component under test: x [B, T, D] or [B, D] in any width. */
 typedef sn_tensor part_fn(const stage *s);
 
 static stage begin(sn_module *m, const char *entry, const sn_model_options *o) {
@@ -28,7 +28,7 @@ static sn_tensor logits_of(const stage *s, part_fn *part) {
     return sn_nn_linear(part(s), "unembed", V, 0);
 }
 
-/* attends: the targets are an input of their own, [B, T] or for one result a text [B]. */
+/* attends: the targets are a separate input, [B, T], or [B] for one result per text. */
 static void define(sn_module *m, const sn_model_options *o, part_fn *part, bool attends) {
     stage s = begin(m, "forward", o);
     sn_output("logits", logits_of(&s, part));

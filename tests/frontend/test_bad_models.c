@@ -52,7 +52,7 @@ static void refuse(const char *model, const char *key, int64_t value, const char
     sn_config_free(c);
 }
 
-/* Sizes below 1 and heads that do not divide the width, by whatever key an architecture has. */
+/* Sizes below 1 and heads that do not divide the width, for every key of an architecture. */
 static void sizes_and_heads(void **state) {
     (void)state;
     static const struct {

@@ -146,7 +146,7 @@ static void gpt3_alternates(void **state) {
     case_close(&c);
 }
 
-/* A band as wide as the context is no band: GPT-2. */
+/* A band as wide as the context is no restriction: GPT-2. */
 static void gpt3_with_a_full_band_is_gpt2(void **state) {
     (void)state;
     double want[T * V], got[T * V];
@@ -252,7 +252,7 @@ static int count(const char *text, const char *what) {
 }
 
 /* Attention in plain operations, with dropout and packed documents, trains with the fused kernels;
- * where it is not fused, the forward part is there once. A second compilation is no different. */
+ * where it is not fused, the forward part exists only once. A second compilation gives the same. */
 static void training_kernels(void **state) {
     (void)state;
     static const struct {

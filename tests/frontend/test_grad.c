@@ -157,7 +157,7 @@ static const sn_value *finite_gradient(sn_eval *ev, sn_tensor g) {
     return v;
 }
 
-/* A hidden key gets no gradient, and a NaN in it harms nobody; a query without keys gets none. */
+/* A hidden key gets no gradient, and a NaN in it has no effect; a query without keys gets none. */
 static void hidden_keys(void **state) {
     (void)state;
     sn_module *m = sn_module_new("hidden");
@@ -166,7 +166,7 @@ static void hidden_keys(void **state) {
     sn_tensor y = sn_attention(q, k, v, .mask = strictly_past), g[3];
     assert_int_equal(sn_grad(sn_sum_all(sn_square(y)), 3, ((sn_tensor[]){q, k, v}), g), 0);
     float numbers[6] = {0.5f, -1, 2, 0.25f, 1.5f, -0.75f};
-    float values[6] = {1, 2, -3, 0.5f, NAN, INFINITY}; /* key 2 is visible to nobody */
+    float values[6] = {1, 2, -3, 0.5f, NAN, INFINITY}; /* no query sees key 2 */
     sn_eval *ev = sn_eval_new(m, NULL);
     sn_eval_bind(ev, "q", numbers, sizeof numbers);
     sn_eval_bind(ev, "k", numbers, sizeof numbers);

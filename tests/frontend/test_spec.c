@@ -195,8 +195,8 @@ static void p5_cross_attention_on_itself(void **state) {
     }
 }
 
-/* Multiplications of products that a model of [TSE] has for n states, written as it is: level 0,
- * nothing simplified. */
+/* Multiply-adds of the products of a model of [TSE] for n states, as written: level 0, nothing
+ * simplified. */
 static int64_t count_products(const char *type, int heads, int64_t n) {
     char text[256];
     sn_error err = {0};

@@ -101,7 +101,7 @@ static void shape_errors_name_the_composite(void **state) {
     sn_module_free(m);
 }
 
-/* f32 results stay in double unless rounding is asked for; bf16 is always rounded */
+/* f32 results stay in double unless rounding is requested; bf16 is always rounded */
 static void rounding(void **state) {
     (void)state;
     sn_module *m = sn_module_new("t");

@@ -1,9 +1,7 @@
 /* Mutated files of every format that Sinter reads. Each case copies a good file, changes some
  * bytes, and reads the result: it must be accepted or refused with a message, within a time limit.
  *
- *   fuzz_files [SEED [CASES [FORMAT]]]    SEED 0: drawn from the clock; CASES for each format
- *
- * Run it in the asan preset as well: reads outside a buffer show there. */
+ *   fuzz_files [SEED [CASES [FORMAT]]]    SEED 0: from the clock */
 #include "frontend/models.h"
 #include "frontend/sinter.h"
 #include "passes/opt.h"

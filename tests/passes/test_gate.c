@@ -72,7 +72,7 @@ static void check(void (*build)(sn_module *), int pairs, int lowest, double tol)
     cc_check(m, lowest, 4, 5, (int64_t[]){0, 1, 2, 17, 100}, tol);
 }
 
-/* Left factors of their own: all products of one would be merged, whatever the entry. */
+/* Different left factors: products of the same one would be merged, whatever the entry. */
 static sn_node *rows(sn_module *m, const char *name, sn_dtype t) {
     return cc_input(m, name, t, SHAPE(2, sn_symbol_add(m, "T", 0, 300), K));
 }
@@ -97,7 +97,7 @@ static void acts(void **state) {
     check(build_acts, 10, 4, 2e-5);
 }
 
-/* One product of weights that lie side by side, in either order; before a product again. */
+/* One product of adjacent weights, in either order; before a product again. */
 static void build_spellings(sn_module *m) {
     sn_node *x = rows(m, "x", SN_F32), *both = map(x, "both", 96, true);
     sn_node *gate = act(SN_OP_silu, part(both, 0, 48)), *up = part(both, 48, 48);

@@ -1,5 +1,5 @@
-/* States written where they lie: kernels that may overwrite a state at once do, and all others give
- * the same values as if every new value were made beside the old one. */
+/* States written in place: kernels that may overwrite a state directly do so, and all others give
+ * the same values as if every new value were stored separately. */
 #include "codegen/program/program.h"
 #include "frontend/sinter.h"
 #include "ir/ir.h"
@@ -208,8 +208,8 @@ static void test_threads(void **state) {
     assert_true(one[0][1] != 0 && one[1][1] != 0);
 }
 
-/* A row norm has three loops: the mean, the variance, the result. The row is read for the last time
- * in the third, so only what the third writes may lie where the row lies. */
+/* A row norm has three loops: the mean, the variance, the result. The row is last read in the
+ * third, so only what the third writes may overwrite it. */
 static void last_reading_loop(void **state) {
     (void)state;
     sn_module *m = sn_module_new("loops");

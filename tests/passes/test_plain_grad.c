@@ -1,4 +1,4 @@
-/* Gradients of attention in plain operations: products, masks, biases and softmax of any spelling
+/* Gradients of attention in plain operations: products, masks, biases and softmax, however written,
  * train with the attention kernels, forward and backward. The gradients equal those of the
  * operations themselves; memory grows with the number of tokens, not its square. */
 #include "tests/support/jit_run.h"

@@ -1,4 +1,4 @@
-/* Raising: every spelling of an activation, a norm, a softmax or a loss becomes the composite that
+/* Raising: every way to write an activation, a norm, a softmax or a loss becomes the composite that
  * a user could have called, with the same text, and keeps its value. */
 #include "tests/support/raise_check.h"
 
@@ -207,7 +207,7 @@ SPELLING(linear_einsum, sn_add(out_bias(m), sn_einsum("bti,oi->bto", x, weight(m
 SPELLING(linear_bare, sn_add(sn_linear(x, weight(m), NULL), out_bias(m)))
 CHECK(linear, "= linear %", S(linear_op), S(linear_matmul), S(linear_einsum), S(linear_bare))
 
-/* A value that is needed as it is stays, beside the composite. */
+/* A value that is needed itself stays, next to the composite. */
 static sn_tensor shared(sn_module *m) {
     sn_tensor x = input(m), e = sn_exp(x);
     sn_output("weights", e);

@@ -1,5 +1,5 @@
-/* Raising attention: plain products, masks, biases and softmax in any spelling and layout become
- * the node, with the same text, that sn_attention with callbacks makes; values stay. */
+/* Raising attention: plain products, masks, biases and softmax in any form and layout become the
+ * node, with the same text, that sn_attention with callbacks makes; values are kept. */
 #include "tests/support/pass_check.h"
 #include "tests/support/raise_check.h"
 #include "passes/passes.h"
@@ -46,7 +46,7 @@ static sn_tensor finish(const parts *p, sn_tensor x) {
     }
 #define ROOT sqrt((double)D)
 
-/* ---- without a mask: where the scale stands, how softmax is spelled ---- */
+/* ---- without a mask: position of the scale, forms of softmax ---- */
 
 SPELLING(full_op, return sn_merge_heads(sn_attention(p.q, p.k, p.v));)
 SPELLING(full_plain, return finish(&p, sn_mul(scores(&p), 1 / ROOT));)
@@ -74,7 +74,7 @@ static sn_tensor full_keys_first(sn_module *m) { /* scores [B,H,k,q], softmax on
     sn_tensor s = sn_div(sn_matmul(p.k, sn_swap(p.q, 2, 3)), ROOT);
     return sn_merge_heads(sn_matmul(sn_swap(sn_softmax(s, 2), 2, 3), p.v));
 }
-static sn_tensor full_flat(sn_module *m) { /* batch and heads in one axis, as bmm wants them */
+static sn_tensor full_flat(sn_module *m) { /* batch and heads in one axis, as bmm requires */
     parts p = make_parts(m, H);
     sn_dim BH = sn_dim_mul(m, p.B, H);
     sn_tensor q = sn_reshape(p.q, BH, p.T, D), k = sn_reshape(p.k, BH, p.T, D);
@@ -399,7 +399,7 @@ SPELLING(relative, sn_tensor r = sn_param(m, "r", SN_F32, H, 64, D); r = sn_slic
          return finish(&p, sn_div(s, ROOT));)
 CHECK(relative_positions, "= attention %", S(relative))
 
-/* ---- what stays as it is, and says why ---- */
+/* ---- what is not raised, and the remark about it ---- */
 
 static void check_missed(sn_module *m, const char *why) {
     sn_passes run;
@@ -427,7 +427,7 @@ static void shared_weights(void **state) {
     check_missed(m, "softmax is needed elsewhere");
 }
 
-/* What one round says to be in the way, and the next one takes away, is no remark. */
+/* An obstacle that one round reports and the next one removes is not a remark. */
 static void no_longer_in_the_way(void **state) {
     (void)state;
     sn_module *m = sn_module_new("m");
@@ -458,7 +458,7 @@ static void dropped_in_other_order(void **state) {
     check_missed(m, "in an order other than");
 }
 
-/* A tap that nobody asked for does not count; levels below 3 leave attention in parts. */
+/* A tap that was not requested does not count; levels below 3 do not raise attention. */
 static void free_tap(void **state) {
     (void)state;
     for (int level = 2; level <= 3; level++) {

@@ -1,5 +1,5 @@
-/* Random attention: layouts of q, k, v, scores and result, masks, biases and the place of the scale
- * are drawn; every graph must become the attention node and keep its value. */
+/* Random attention: layouts of q, k, v, scores and result, masks, biases and the position of the
+ * scale are random; every graph must become the attention node and keep its value. */
 #include "tests/support/fuzz.h"
 #include "tests/support/pass_check.h"
 #include "frontend/sinter.h"

@@ -52,7 +52,7 @@ typedef struct result {
     size_t bytes[MAX_PARAM];
     int64_t arena; /* bytes between kernels */
     int n, steps;  /* kernel calls */
-    bool told;     /* explain speaks of what is recomputed */
+    bool told;     /* explain reports what is recomputed */
 } result;
 
 static void free_result(result *r) {

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Heads of queries, heads of keys, their width, how pairs lie; the model's width. */
+/* Heads of queries, heads of keys, their width, layout of pairs; the model's width. */
 typedef struct shape {
     int64_t heads, key_heads, d;
     bool halves, bias;
@@ -65,7 +65,7 @@ static void expect_all_rows(sn_module *m, const sn_program *p) {
     }
 }
 
-/* At level 4 so many products turn, and so many other kernels. */
+/* At level 4: the number of products that rotate, and of other kernels. */
 static void expect_fused(sn_module *m, int gemms, int loops) {
     sn_error err = {0};
     sn_options o = sn_options_default();
@@ -146,7 +146,7 @@ static void other_users(void **state) {
     cc_check(m, 3, 4, 2, (int64_t[]){17, 1}, 2e-4);
 }
 
-/* Turned otherwise than the others, or nothing that a product makes: kernels of their own. */
+/* Rotated differently from the others, or not a product's result: separate kernels. */
 static void left_alone(void **state) {
     (void)state;
     sn_module *m = sn_module_new("alone");

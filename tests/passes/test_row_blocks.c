@@ -1,6 +1,7 @@
-/* Very wide rows (logits of a large vocabulary) live for some rows at a time: the loss and its
- * gradients are those of the whole, with the same bits for any number of threads, in less memory,
- * and wherever somebody needs the logits whole, they are. */
+/* Row blocking: very wide tensors (logits of a large vocabulary) are computed for some rows at a
+ * time. The loss and its gradients equal the unblocked ones, with bit-identical results for any
+ * number of threads, in less memory; where the logits are needed as a whole, they are computed
+ * whole. */
 #include "codegen/program/program.h"
 #include "passes/plan/memory.h"
 #include "tests/support/jit_run.h"

@@ -1,6 +1,6 @@
 /* test_row_levels.c: operands of a product's epilogue whose rows repeat from item to item, or have
- * gaps between items: one product over all rows reads them where they lie, and gives what the
- * evaluator does. */
+ * gaps between items: one product over all rows reads them in place, and agrees with the
+ * evaluator. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,7 +81,7 @@ static void kinds(void **state) {
     cc_check(m, 0, 4, 5, (int64_t[]){150, 17, 2, 1, 0}, 2e-5);
 }
 
-/* Rows of three axes none of which goes on where the next one ends; columns of several; both. */
+/* Rows of three axes that are not contiguous with each other; columns of several; both. */
 static void many_levels(void **state) {
     (void)state;
     sn_module *m = sn_module_new("levels");

@@ -49,7 +49,7 @@ static void put(sn_dtype t, void *p, int64_t i, double v) {
         ((float *)p)[i] = (float)v;
 }
 
-/* Memory that ends at a page nobody may touch: reading behind it is a crash. */
+/* Memory that ends at an inaccessible page: reading beyond it crashes. */
 static void *guarded(size_t bytes) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (bytes + page - 1) / page * page + page;
     char *p = mmap(NULL, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -315,7 +315,7 @@ static void release(problem *p) {
     free(p->expect);
 }
 
-/* Runs on `threads` threads, one after the other (they share nothing). C lies between canaries. */
+/* Runs on `threads` threads, one after the other (they share nothing). C is between canaries. */
 static void *run(const problem *p, const kernel *k, int threads, void *panels) {
     int64_t size = p->items * p->c_item, bytes = (size + 2 * CANARY) * 8;
     char *c = malloc((size_t)bytes);

@@ -31,8 +31,9 @@ typedef struct gemm_shape {
 /* The spec that the kernel of this shape is made from, for M rows. Its callbacks may not be called. */
 sn_gemm gemm_case_spec(const gemm_shape *s, sn_dtype t, int64_t m);
 
-/* Compiles the kernel and runs it for each M: C is right, nothing outside C and scratch is written, nothing behind an
- * operand is read, and the bits are the same for any number of threads. `number` tells the kernels of a JIT apart. */
+/* Compiles the kernel and runs it for each M: C is right, nothing outside C and scratch is written,
+ * nothing beyond an operand is read, and results are bit-identical for any number of threads.
+ * `number` distinguishes the kernels of a JIT. */
 void gemm_case_run(sn_jit *jit, const sn_target *target, const gemm_shape *s, sn_dtype t,
                    int number);
 

@@ -48,7 +48,7 @@ static void write_scales(copying *c, const char *name, uint32_t n, const float *
     write_bytes(c, scale, 4 * n);
 }
 
-/* Copies a matrix as integers and its scales: one a row of int8, one in all of int16. */
+/* Copies a matrix as integers with its scales: one per row for int8, one in all for int16. */
 static void quantise(copying *c, const char *name, const float *w, uint32_t rows, uint32_t cols,
                      int item_size) {
     static float scale[4096];

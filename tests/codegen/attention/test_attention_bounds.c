@@ -1,5 +1,5 @@
-/* Attention reads nothing beyond the last element of K, V, Q and a bias: each ends at a page that
- * nobody may read. One program for every number of keys. */
+/* Attention reads nothing beyond the last element of K, V, Q and a bias: each ends at an
+ * inaccessible page. One program for every number of keys. */
 #include "frontend/sinter.h"
 #include "ir/ir.h"
 

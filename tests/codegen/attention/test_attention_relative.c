@@ -37,7 +37,7 @@ static sn_tensor score_buckets(const sn_score_ctx *c) {
     return sn_add(c->score, sn_at(c->captured[0], c->h, sn_add(late_bucket(far, 8), side)));
 }
 
-/* The last query stands at the last key; what lies ahead is in bucket 0; table [16, H]. */
+/* The last query is at the position of the last key; future keys are in bucket 0; table [16, H]. */
 static sn_tensor score_past_buckets(const sn_score_ctx *c) {
     sn_tensor far = sn_max(sn_query_key_distance(c), 0);
     return sn_add(sn_at(c->captured[0], late_bucket(far, 16), c->h), c->score);
@@ -68,7 +68,7 @@ static sn_tensor score_power(const sn_score_ctx *c) {
     return sn_sub(c->score, sn_pow(sn_add(far, 1), sn_add(rate, 0.5)));
 }
 
-/* Cheap: left as it is. */
+/* Cheap: left unchanged. */
 static sn_tensor score_slope(const sn_score_ctx *c) {
     sn_tensor far = sn_cast(sn_sub(c->q, c->k), (sn_dtype)c->score->dtype);
     return sn_sub(c->score, sn_mul(sn_mul(sn_at(c->captured[0], c->h), 0.1), far));
@@ -92,7 +92,7 @@ static sn_tensor mask_strided(const sn_score_ctx *c) {
     return sn_or(sn_eq(sn_mod(sn_sub(c->q, c->k), 5), 0), sn_lt(c->k, 7));
 }
 
-/* --- scores drawn at random ------------------------------------------------------------------- */
+/* --- random scores ------------------------------------------------------------------- */
 
 enum { LOOKED_UP = 11 };
 
@@ -201,8 +201,8 @@ enum { N_VARIANTS = sizeof variants / sizeof *variants };
 
 /* --- the graph -------------------------------------------------------------------------------- */
 
-/* Entry "main": the result and, if `back`, the gradients of sum(weight attention). seed: of scores
- * drawn at random. */
+/* Entry "main": the result and, if `back`, the gradients of sum(weight attention). seed: of random
+ * scores. */
 static sn_module *build(const variant *v, sn_dtype t, bool back, uint64_t seed) {
     sn_module *m = sn_module_new("attention");
     sn_tensor in[MAX_IN];

@@ -276,11 +276,11 @@ static graph all_graphs(void) {
 
 /* ---- memory ---- */
 
-static char *forbidden; /* HALF bytes that nobody may touch */
+static char *forbidden; /* HALF inaccessible bytes */
 static char *page[MOST_ARGS + 2];
 static int n_page;
 
-/* `bytes` of 1.0 or of 0 that end where nobody may touch anything. */
+/* `bytes` of 1.0 or of 0 that end at an inaccessible page. */
 static void *room(size_t bytes, sn_dtype t) {
     char *p = mmap(NULL, 2 * HALF, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(p != MAP_FAILED && bytes <= HALF);
@@ -355,7 +355,7 @@ static void run_row(sn_program *p, sn_session *s, const row *r, bool good, int l
         expect_refusal(r, &err, level);
         expect_refusal(r, &shape_err, level);
         err = (sn_error){0};
-        assert_false(sn_run(s, r->name, in, n, NULL, 0, &err)); /* nobody wants the output */
+        assert_false(sn_run(s, r->name, in, n, NULL, 0, &err)); /* the output is not bound */
         expect_refusal(r, &err, level);
     }
     release_rooms();

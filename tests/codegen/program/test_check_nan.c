@@ -1,5 +1,5 @@
-/* check_nan: a run stops after the kernel that made the first NaN or infinity, names it with the
- * user's line, and leaves states as they were; what is meant to be infinite is no finding. */
+/* check_nan: a run stops after the kernel that produced the first NaN or infinity, names it with
+ * the user's line, and leaves states unchanged; intended infinities are not reported. */
 #include "frontend/sinter.h"
 
 #include <setjmp.h>
@@ -96,7 +96,7 @@ static void names_the_first(void **state) {
         bad[7] = NAN;
         assert_false(run(&t, bad, &err));
         expect(&err, "the input 'x' has a NaN at element 7");
-        if (!run(&t, good, &err)) fail_msg("%s", err.message); /* the session goes on */
+        if (!run(&t, good, &err)) fail_msg("%s", err.message); /* the session can still be used */
         close_trial(&t);
     }
 }

@@ -93,7 +93,7 @@ static void free_one(things *k, int which) {
     if (which == 3) sn_trace_end(k->t);
 }
 
-/* All 24 orders; after each step whatever is left is used. */
+/* All 24 orders; after each step everything that is left is used. */
 static void test_free_in_any_order(void **state) {
     (void)state;
     float y[ROWS * WIDTH], want[ROWS * WIDTH];
@@ -120,8 +120,8 @@ static void test_free_in_any_order(void **state) {
     }
 }
 
-/* The code of a trace's kernels outlives the session; the second trace goes on without
- * the first. */
+/* The code of a trace's kernels outlives the session; the second trace continues without the
+ * first. */
 static void test_traces(void **state) {
     (void)state;
     float y[ROWS * WIDTH];
@@ -168,7 +168,7 @@ static void *open_and_run(void *arg) {
     return NULL;
 }
 
-/* compile_too: meanwhile this thread goes on building the module and compiles it again. */
+/* compile_too: meanwhile this thread continues building the module and compiles it again. */
 static void share(bool check_nan, int n, bool compile_too) {
     float want[ROWS * WIDTH];
     atomic_int wrong = 0;
@@ -306,7 +306,7 @@ static int threads_limited(int mib) {
     return ok ? 0 : (int)err.code;
 }
 
-/* In a process of its own. */
+/* In a separate process. */
 static int in_child(int (*fn)(int), int mib) {
     int status;
     pid_t child = fork();

@@ -101,8 +101,8 @@ static size_t prepared_bytes(const sn_session *s) {
     return sum;
 }
 
-/* In a process of its own, because others leave memory behind that is used again. Exit codes: 0 as
- * promised, 1 more memory, 2 an error. */
+/* In a separate process, because earlier tests leave memory that is reused. Exit codes: 0 success,
+ * 1 too much memory, 2 an error. */
 static void open_in_child(const char *path, const char *weights) {
     enum { TENSOR = 4 * COUNT, CONSTANT = 12 * MB };
     sn_error err = {0};
@@ -270,7 +270,8 @@ static void states_are_fresh(void **state) {
     sn_module_free(m);
 }
 
-/* Two of three bf16 numbers each: the second begins at an address that is no multiple of 4. */
+/* Two tensors of three bf16 numbers each: the second starts at an address that is not a multiple of
+ * 4. */
 static void narrow_parameters_at_any_address(void **state) {
     (void)state;
     static const uint16_t numbers[3] = {0x3f80, 0x4000, 0x4040}; /* 1, 2, 3 */
@@ -330,7 +331,7 @@ static void tied_tables_of_f64(void **state) {
     sn_module_free(m);
 }
 
-/* What they have read is no longer there when the session is open. */
+/* What was read is released when the session is open. */
 static void preparations_run_once(void **state) {
     (void)state;
     sn_error err = {0};

@@ -112,7 +112,7 @@ static void building(void **state) {
     w = kept_w;
 }
 
-/* Nothing to tell anybody: they return, and give what stands for nothing. */
+/* Without an error argument: they return a neutral value. */
 static void nothing_at_all(void **state) {
     (void)state;
     assert_int_equal(sn_module_error(NULL)->code, SN_ERR_USAGE);

@@ -1,6 +1,6 @@
-/* Choices by measurement: one is measured, kept and taken again without measuring; another size,
- * level or CPU is another choice; what is spoilt or foreign is ignored; whatever is chosen gives
- * the same values, and the same bits for any number of threads. */
+/* Choices by measurement: they are measured, cached and reused without measuring; another size,
+ * level or CPU is another choice; corrupted or foreign entries are ignored; every choice gives the
+ * same values, and bit-identical results for any number of threads. */
 #include "codegen/jit/cache.h"
 #include "codegen/program/tune.h"
 #include "frontend/sinter.h"
@@ -151,7 +151,7 @@ static void measured_once(void **state) {
     for (int i = 0; i < 4; i++) drop(all[i]);
 }
 
-/* Other sizes, levels and back ends know nothing of it; sizes of the same power of two do. */
+/* Other sizes, levels and back ends do not see it; sizes of the same power of two do. */
 static void other_keys(void **state) {
     (void)state;
     outcome first = compile_with(TUNE);
@@ -169,7 +169,7 @@ static void other_keys(void **state) {
         assert_int_equal(r.stats.tuned, rows[i].same ? first.stats.tuned : 0);
         drop(&r);
     }
-    /* tiles know the number of threads, questions the level and the back end */
+    /* the key of a tile has the number of threads, that of a question the level and the back end */
     outcome paired = compile_with((sn_options){.level = 4, .threads = 2, .tune_sizes = "T=40"});
     outcome own = compile_with((sn_options){.level = 4, .backend = "native", .tune_sizes = "T=40"});
     outcome low = compile_with((sn_options){.level = 0, .tune_sizes = "T=40"});
@@ -182,7 +182,7 @@ static void other_keys(void **state) {
     drop(&first), drop(&paired), drop(&own), drop(&low);
 }
 
-/* ---- choices that somebody else has written ---- */
+/* ---- choices written by somebody else ---- */
 
 typedef struct rewriting {
     sn_cache *cache;
