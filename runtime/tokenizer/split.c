@@ -149,7 +149,7 @@ static bool emit_piece(splitting *run, sn_span in) {
     const sn_tokenizer *t = run->t;
     sn_bytes *out = &run->buffer[MAX_STEPS];
     out->size = 0;
-    if (t->spelled && !sn_gpt2_unspell(in.text, in.size, out, run->err)) return false;
+    if (t->spelled && !sn_gpt2_decode_chars(in.text, in.size, out, run->err)) return false;
     if (t->swapped && !sn_swap_spaces(in.text, in.size, out, run->err)) return false;
     bool changed = t->spelled || t->swapped;
     return run->fn(run->ctx, changed ? out->data : in.text, changed ? out->size : in.size);

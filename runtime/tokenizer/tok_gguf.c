@@ -52,7 +52,7 @@ static bool spell_llama(reading *r, const char *text, size_t size, bool special)
 }
 
 static bool spell_gpt2(reading *r, const char *text, size_t size, bool special) {
-    return special ? plain(r, text, size) : sn_gpt2_unspell(text, size, &r->text, r->err);
+    return special ? plain(r, text, size) : sn_gpt2_decode_chars(text, size, &r->text, r->err);
 }
 
 /* Converters write the first piece of a word with U+2581 before it, and omit "##". */
@@ -210,8 +210,8 @@ static bool read_merges(reading *r, sn_bpe *b) {
     for (; ok && sn_gguf_string(k, &at, &text, &size); number++) {
         const char *space = size > 1 ? memchr(text + 1, ' ', size - 1) : NULL;
         size_t left = space ? (size_t)(space - text) : 0;
-        ok = space ? sn_gpt2_unspell(text, left, &part[0], &why) &&
-                         sn_gpt2_unspell(space + 1, size - left - 1, &part[1], &why) &&
+        ok = space ? sn_gpt2_decode_chars(text, left, &part[0], &why) &&
+                         sn_gpt2_decode_chars(space + 1, size - left - 1, &part[1], &why) &&
                          sn_bpe_add_merge(b, &part[0], &part[1], &why)
                    : sn_fail(&why, SN_ERR_FILE, "expected two tokens separated by one space");
     }

@@ -15,7 +15,7 @@ static bool is_printable(unsigned byte) {
 }
 
 /* Printable Latin-1 bytes map to themselves, the other 68 bytes in order to U+0100 and up. */
-uint32_t sn_gpt2_letter(unsigned byte) {
+uint32_t sn_gpt2_byte_char(unsigned byte) {
     if (is_printable(byte)) return byte;
     uint32_t rank = 0;
     for (unsigned b = 0; b < byte; b++) rank += !is_printable(b);
@@ -23,7 +23,7 @@ uint32_t sn_gpt2_letter(unsigned byte) {
 }
 
 /* The byte that a printable character represents, -1: none. */
-static int letter_byte(uint32_t letter) {
+static int char_byte(uint32_t letter) {
     if (letter < 256) return is_printable(letter) ? (int)letter : -1;
     for (unsigned b = 0; b < 256 && letter < 256 + 68; b++)
         if (!is_printable(b) && letter-- == 256) return (int)b;
@@ -31,13 +31,13 @@ static int letter_byte(uint32_t letter) {
 }
 
 /* A text with other characters (such as an added token) is taken literally. */
-bool sn_gpt2_unspell(const char *text, size_t size, sn_bytes *out, sn_error *err) {
+bool sn_gpt2_decode_chars(const char *text, size_t size, sn_bytes *out, sn_error *err) {
     out->size = 0;
     if (!sn_bytes_append(out, "", 0, err)) return false;
     for (size_t at = 0; at < size;) {
         uint32_t cp;
         at += sn_utf8_next(text + at, size - at, &cp);
-        int byte = letter_byte(cp);
+        int byte = char_byte(cp);
         if (byte < 0) {
             out->size = 0;
             return sn_bytes_append(out, text, size, err);
@@ -72,7 +72,7 @@ static bool read_vocab(sn_bpe *b, const char *path, sn_error *err) {
             ok = sn_fail(err, SN_ERR_FILE, "%s: id of \"%.60s\" is not an integer in 0..%d", path,
                          e->string, (int)limit);
         else
-            ok = sn_gpt2_unspell(e->string, strlen(e->string), &text, err) &&
+            ok = sn_gpt2_decode_chars(e->string, strlen(e->string), &text, err) &&
                  sn_vocab_set(&b->base.vocab, id, text.data, text.size, 0, err);
     }
     sn_bytes_free(&text);
@@ -85,8 +85,8 @@ static bool read_merge(sn_bpe *b, const char *line, size_t size, sn_bytes part[2
     size_t left = space ? (size_t)(space - line) : 0, right = space ? size - left - 1 : 0;
     if (!left || !right || memchr(space + 1, ' ', right))
         return sn_fail(err, SN_ERR_FILE, "expected two tokens separated by one space");
-    return sn_gpt2_unspell(line, left, &part[0], err) &&
-           sn_gpt2_unspell(space + 1, right, &part[1], err) &&
+    return sn_gpt2_decode_chars(line, left, &part[0], err) &&
+           sn_gpt2_decode_chars(space + 1, right, &part[1], err) &&
            sn_bpe_add_merge(b, &part[0], &part[1], err);
 }
 
@@ -139,7 +139,7 @@ fail:
 bool sn_gpt2_spell(const char *text, size_t size, sn_bytes *out, sn_error *err) {
     for (size_t i = 0; i < size; i++) {
         char letter[4];
-        size_t n = sn_utf8_put(sn_gpt2_letter((unsigned char)text[i]), letter);
+        size_t n = sn_utf8_put(sn_gpt2_byte_char((unsigned char)text[i]), letter);
         /* only these two characters need an escape in JSON; merges.txt has no escapes */
         if (!sn_bytes_append(out, letter, n, err)) return false;
     }

@@ -15,7 +15,7 @@ typedef sn_hf_reading reading;
 
 /* Converts a text of the file to the vocabulary's form, into r->text. */
 static bool plain_text(reading *r, const char *text, size_t size) {
-    if (r->byte_level) return sn_gpt2_unspell(text, size, &r->text, r->err);
+    if (r->byte_level) return sn_gpt2_decode_chars(text, size, &r->text, r->err);
     r->text.size = 0;
     return r->t->swapped ? sn_swap_spaces(text, size, &r->text, r->err)
                          : sn_bytes_append(&r->text, text, size, r->err);
