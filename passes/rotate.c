@@ -17,7 +17,7 @@
 enum { MAX_RANGES = 8 };
 
 /* The attributes and operands that must be equal for ropes to be merged. */
-typedef struct turn {
+typedef struct rotation {
     sn_node *pos, *freq; /* freq: NULL: base tells */
     double base;
     int64_t width, interleaved;

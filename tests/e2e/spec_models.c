@@ -24,6 +24,12 @@ const spec_row spec_models[] = {
     ROW("A9 A12 BERT", "bert.c", BERT(""), "5 map_reduce, 6 gemm, 1 flash", 0.1),
     ROW("classification", "bert.c", BERT(", \"num_labels\": 5"), "4 map_reduce, 6 gemm, 1 flash",
         0.1),
+    ROW("A10 A13 A14 GPT-2", "gpt2.c", DECODER("gpt2", ", \"n_layer\": 1"),
+        "4 map_reduce, 5 gemm, 1 flash", 0.1),
+    ROW("GPT-3", "gpt3.c", DECODER("gpt3", ", \"n_layer\": 2, \"window_size\": 4"),
+        "6 map_reduce, 9 gemm, 2 flash", 0.1),
+    ROW("Gopher", "gopher.c", DECODER("gopher", ", \"n_layer\": 1"),
+        "10 map_reduce, 7 gemm, 1 flash", 0.1),
     ROW("Llama", "families/llama.c",
         "{\"model_type\": \"llama\", \"vocab_size\": 11, \"max_position_embeddings\": 32, "
         "\"intermediate_size\": 32, \"num_key_value_heads\": 1, " SIZES "}",
