@@ -587,12 +587,18 @@ static void count_users(planner *p, sn_order order) {
     for (int i = 0; i < p->entry->n_assign; i++) p->users[p->entry->assign[i].node->id]++;
 }
 
+/* In the order in which the model declares them, which is the order of their numbers: an artefact's
+ * functions take them in this order, whatever the passes do. */
 static void collect_inputs(planner *p, sn_order order) {
     p->plan->input = sn_arena_alloc(p->m, sizeof *p->plan->input * (size_t)(order.n + 1));
-    for (int i = 0; i < order.n; i++)
-        if (order.node[i]->op == SN_OP_input)
-            p->plan->input[p->plan->n_input++] =
-                (sn_binding){sn_attr_str(order.node[i], SN_A_name, ""), order.node[i]};
+    for (int i = 0; i < order.n; i++) {
+        sn_node *x = order.node[i];
+        if (x->op != SN_OP_input) continue;
+        int at = p->plan->n_input++;
+        for (; at > 0 && p->plan->input[at - 1].node->id > x->id; at--)
+            p->plan->input[at] = p->plan->input[at - 1];
+        p->plan->input[at] = (sn_binding){sn_attr_str(x, SN_A_name, ""), x};
+    }
 }
 
 /* ---- the stages ---- */
