@@ -150,11 +150,11 @@ void rope_scaling_read(sn_config *c, const rope_shape *shape, double *base, int6
     sn_config_free(own);
 }
 
-/* The frequencies as a tensor [width / 2]. */
+/* The frequencies as a tensor [pairs]: one kernel that selects by the index. */
 static sn_tensor frequencies(sn_module *m, int64_t pairs, const double *freq) {
-    sn_tensor one[MAX_ROTARY_PAIRS + 1] = {NULL};
-    for (int64_t i = 0; i < pairs; i++) one[i] = sn_scalar(m, SN_F32, freq[i]);
-    return sn_stack_at(SN_HERE, 0, one);
+    sn_tensor i = sn_arange(m, SN_I32, pairs), f = sn_full(m, SN_F32, freq[0], pairs);
+    for (int64_t k = 1; k < pairs; k++) f = sn_where(sn_eq(i, (double)k), freq[k], f);
+    return f;
 }
 
 sn_tensor rope_apply(sn_tensor x, sn_tensor pos, int64_t width, bool interleaved, double base,

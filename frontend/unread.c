@@ -32,7 +32,8 @@ static const struct {
     {"logit_scale", {NULL}},
     {"logits_scaling", {"1"}},
     {"mlp_bias", {"false"}},
-    {"norm_type", {"\"low_precision_layernorm\"", "\"layernorm\""}},
+    {"mlp_type", {"\"default\""}},
+    {"norm_type", {"\"low_precision_layernorm\"", "\"layer_norm\""}},
     {"num_experts", {"0"}},
     {"num_local_experts", {"0", "1"}},
     {"partial_rotary_factor", {"1"}},
@@ -46,6 +47,7 @@ static const struct {
     {"rope_scaling", {NULL}},
     {"scale_attn_by_inverse_layer_idx", {"false"}},
     {"scale_attn_weights", {"true"}},
+    {"use_mrope", {"false"}},
     {"use_parallel_residual", {"false"}},
     {"use_qk_norm", {"false"}},
 };
@@ -82,22 +84,22 @@ void front_check_keys(sn_config *c, int64_t context) {
 static const char neutral[] =
     " _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path "
     "add_bos_token architectures attention_softmax_in_fp32 auto_map bad_words_ids "
-    "begin_suppress_tokens bias_dropout_fusion cache_implementation "
-    "chunk_size_feed_forward cross_attention_hidden_size directionality diversity_penalty "
-    "do_sample dropout dtype early_stopping encoder_no_repeat_ngram_size "
-    "exponential_decay_length_penalty finetuning_task gradient_checkpointing id2label "
-    "image_mean image_std init_config init_device initializer_factor initializer_range "
-    "is_encoder_decoder keys_to_ignore_at_inference label2id length_penalty "
-    "masked_softmax_fusion max_length max_window_layers min_length model_type n_ctx name_or_path "
-    "no_repeat_ngram_size num_beam_groups num_beams "
-    "num_labels num_return_sequences output_attentions output_hidden_states output_past "
-    "offset_alibi output_scores prefix pretraining_tp problem_type remove_invalid_values "
+    "begin_suppress_tokens bias_dropout_fusion cache_implementation chunk_size_feed_forward "
+    "cross_attention_hidden_size directionality diversity_penalty do_sample dropout dtype "
+    "early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty "
+    "finetuning_task gradient_checkpointing id2label image_mean image_std init_config "
+    "init_device init_std initializer_factor initializer_range is_encoder_decoder "
+    "is_llama_config keys_to_ignore_at_inference label2id layerdrop length_penalty "
+    "masked_softmax_fusion max_length max_window_layers min_length model_type n_ctx "
+    "name_or_path no_repeat_ngram_size num_beam_groups num_beams num_labels "
+    "num_return_sequences offset_alibi output_attentions output_hidden_states output_past "
+    "output_scores prefix pretraining_tp problem_type remove_invalid_values "
     "reorder_and_upcast_attn repetition_penalty return_dict return_dict_in_generate "
-    "skip_bias_add skip_bias_add_qkv sliding_window slow_but_exact source "
-    "suppress_tokens task_specific_params temperature tf_legacy_loss "
-    "tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript "
-    "transformers.js_config transformers_version typical_p unsloth_version use_bfloat16 "
-    "use_cache use_sliding_window verbose vocab_size ";
+    "skip_bias_add skip_bias_add_qkv sliding_window slow_but_exact source suppress_tokens "
+    "task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class "
+    "tokenizer_name top_k top_p torch_dtype torchscript transformers.js_config "
+    "transformers_version typical_p unsloth_version use_bfloat16 use_cache use_sliding_window "
+    "verbose vocab_size ";
 static const char *const neutral_prefixes[] = {"pooler_", "summary_"};
 static const char *const neutral_endings[] = {"_drop",    "_dropout_prob", "_pdrop",
                                               "_dropout", "_layerdrop",    "_token_id"};

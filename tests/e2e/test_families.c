@@ -3,6 +3,7 @@
  * (tests/data/families/make_refs.py): every graph by the evaluator, and compiled (in the default
  * run a sample) at levels 4 and 0, with and without caches. */
 #include "frontend/models.h"
+#include "ir/ir.h"
 #include "runtime/model_dir.h"
 
 #include <setjmp.h>
@@ -393,6 +394,53 @@ static void wrong_tensors(void **state) {
     free_reference(&r);
 }
 
+/* ---- published configs ---- */
+
+static int64_t count_parameters(sn_module *m) {
+    int64_t all = 0;
+    for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
+        const sn_node *n = sn_module_node(m, i);
+        int64_t elements = 1, size = 0;
+        if (n->op != SN_OP_param) continue;
+        for (int a = 0; a < n->rank; a++) {
+            assert_true(sn_dim_is_const(m, n->shape[a], &size));
+            elements *= size;
+        }
+        all += elements;
+    }
+    return all;
+}
+
+/* Every key is known, and the model has as many parameters as its authors count. */
+static void published_configs(void **state) {
+    (void)state;
+    char *text = file_text(SN_SOURCE_DIR "/tests/data/published_models.json");
+    cJSON *all = cJSON_Parse(text);
+    free(text);
+    assert_true(cJSON_GetArraySize(all) >= 20);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, all) {
+        sn_error err = {0};
+        sn_model model;
+        const char *name = cJSON_GetObjectItem(item, "name")->valuestring;
+        int64_t want = (int64_t)cJSON_GetObjectItem(item, "parameters")->valuedouble;
+        text = cJSON_Print(cJSON_GetObjectItem(item, "config"));
+        sn_config *c = sn_config_parse(name, text, strlen(text), &err);
+        need(c && sn_model_build(c, &(sn_model_options){.entries = SN_FORWARD}, &model, &err),
+             &err);
+        const char *unread = sn_model_unknown_key(c, 0);
+        if (unread) fail_msg("%s: the key \"%s\" is not read", name, unread);
+        int64_t have = count_parameters(model.module);
+        if (have != want)
+            fail_msg("%s: %lld parameters, published are %lld", name, (long long)have,
+                     (long long)want);
+        sn_module_free(model.module);
+        sn_config_free(c);
+        cJSON_free(text);
+    }
+    cJSON_Delete(all);
+}
+
 static int by_name(const void *a, const void *b) {
     return strcmp(((const family_case *)a)->name, ((const family_case *)b)->name);
 }
@@ -419,6 +467,7 @@ int main(int argc, char **argv) {
     if (argc < 2) {
         tests[tested++] = (struct CMUnitTest)cmocka_unit_test(wrong_configs);
         tests[tested++] = (struct CMUnitTest)cmocka_unit_test(wrong_tensors);
+        tests[tested++] = (struct CMUnitTest)cmocka_unit_test(published_configs);
     }
     return tested ? _cmocka_run_group_tests("families", tests, tested, cc_begin, cc_end) : 1;
 }
