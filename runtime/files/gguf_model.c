@@ -263,6 +263,12 @@ static void check_keys(making *m) {
         set(m, m->a->partial, cJSON_CreateNumber(rotated / d_head));
     else
         need_value(m, "rope.dimension_count", d_head);
+    if (number(m, "attention.causal") > 0)
+        sn_problem(&m->problems, "causal attention is not supported for this architecture");
+    double pooling = number(m, "pooling_type"); /* 0: none, 1: mean */
+    if (pooling > 1 || pooling < 0)
+        sn_problem(&m->problems, "key \"%s.pooling_type\" is %g; only 0 and 1 (mean) are supported",
+                   m->a->name, pooling);
     if (m->a->scalar_layers && heads > 0)
         set(m, "query_pre_attn_scalar",
             cJSON_CreateNumber(number(m, "block_count") == m->a->scalar_layers ? width / heads

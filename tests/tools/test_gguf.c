@@ -12,6 +12,7 @@
 #include "runtime/file.h"
 #include "tests/support/effort.h"
 #include "tests/support/scratch.h"
+#include "tools/model/encoder.h"
 #include "tools/model/lm.h"
 
 #include <sys/stat.h>
@@ -126,13 +127,41 @@ static void test_logits(void **state) {
     }
 }
 
+/* An encoder: states of all tokens. */
+static void test_encoder(void **state) {
+    (void)state;
+    int32_t tokens[MOST_TOKENS];
+    cJSON *expected = read_expected("bert");
+    const sn_ids ids = {.data = tokens, .count = (size_t)read_tokens(expected, tokens)};
+    sn_error e = {0};
+    const lm_options o = {.path = DATA "bert.gguf",
+                          .entries = SN_ENCODE,
+                          .compile = {.level = 4, .backend = "native", .cache_dir = scratch_dir}};
+    lm *m = lm_open(&o, &e);
+    if (!m) fail_msg("%s", e.message);
+    float *out;
+    int64_t each, i = 0;
+    if (!encoder_run(m, "encode", "hidden", &ids, 1, &out, &each, NULL, &e))
+        fail_msg("%s", e.message);
+    const cJSON *v;
+    cJSON_ArrayForEach(v, cJSON_GetObjectItem(expected, "logits")) {
+        assert_true(i < each);
+        assert_true(fabs(v->valuedouble - out[i++]) < 1e-5);
+    }
+    assert_int_equal(i, each);
+    free(out);
+    lm_close(m);
+    cJSON_Delete(expected);
+}
+
 static void test_tokens(void **state) {
     (void)state;
-    for (int i = 0; i < MODELS; i++) {
+    for (int i = 0; i <= MODELS; i++) {
         sn_error e = {0};
         const cJSON *text, *id;
-        cJSON *expected = read_expected(models[i]);
-        sn_tokenizer *t = sn_tokenizer_load(data_path(models[i], ".gguf"), &e);
+        const char *name = i < MODELS ? models[i] : "bert";
+        cJSON *expected = read_expected(name);
+        sn_tokenizer *t = sn_tokenizer_load(data_path(name, ".gguf"), &e);
         if (!t) fail_msg("%s", e.message);
         cJSON_ArrayForEach(text, cJSON_GetObjectItem(expected, "texts")) {
             const char *s = cJSON_GetObjectItem(text, "text")->valuestring;
@@ -143,7 +172,7 @@ static void test_tokens(void **state) {
             assert_true(sn_tokenizer_decode(t, ids.data, ids.count, 0, &back, &e));
             cJSON_ArrayForEach(id, cJSON_GetObjectItem(text, "ids")) {
                 if (at >= ids.count || ids.data[at] != id->valueint)
-                    fail_msg("%s: \"%s\": token %zu", models[i], s, at);
+                    fail_msg("%s: \"%s\": token %zu", name, s, at);
                 at++;
             }
             assert_int_equal(at, ids.count);
@@ -307,10 +336,11 @@ static void test_truncated(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),     cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_tokens),     cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_keys_alone), cmocka_unit_test(test_special_tokens),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_values),         cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_encoder),        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_folder),         cmocka_unit_test(test_keys_alone),
+        cmocka_unit_test(test_special_tokens), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_truncated),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

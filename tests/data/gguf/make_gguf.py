@@ -522,6 +522,45 @@ class Model:
         return out
 
 
+class Bert(Model):
+    """An encoder: norms after the sums, every token sees all others."""
+
+    def make(self):
+        self.tensor("token_embd.weight", self.vocab_size, self.d, spread=0.5)
+        self.tensor("position_embd.weight", self.context, self.d, spread=0.5)
+        self.tensor("token_types.weight", 2, self.d, spread=0.5)
+        self.norm_weights("token_embd_norm", self.d)
+        for i in range(self.layers):
+            b = "blk.%d." % i
+            for n in ("attn_q", "attn_k", "attn_v", "attn_output"):
+                self.linear(b + n, self.d, self.d)
+            self.norm_weights(b + "attn_output_norm", self.d)
+            self.linear(b + "ffn_up", self.mlp, self.d)
+            self.linear(b + "ffn_down", self.d, self.mlp)
+            self.norm_weights(b + "layer_output_norm", self.d)
+
+    def logits(self, tokens):
+        """The last layer's states, one token after the other."""
+        types = self.w["token_types.weight"][0]
+        xs = [self.normalise("token_embd_norm", add(add(
+            self.w["token_embd.weight"][t], self.w["position_embd.weight"][p]), types))
+            for p, t in enumerate(tokens)]
+        for i in range(self.layers):
+            b = "blk.%d." % i
+            qkv = [self.qkv(b, x, p, 0) for p, x in enumerate(xs)]
+            for p, x in enumerate(xs):
+                y = []
+                for k in range(self.heads):
+                    a = softmax([sum(u * v for u, v in zip(qkv[p][0][k], qkv[s][1][k])) /
+                                 math.sqrt(self.d_head) for s in range(len(xs))])
+                    y += [sum(a[s] * qkv[s][2][k][c] for s in range(len(xs)))
+                          for c in range(self.d_head)]
+                x = self.normalise(b + "attn_output_norm",
+                                   add(x, self.apply(b + "attn_output", y)))
+                xs[p] = self.normalise(b + "layer_output_norm", add(x, self.feed(b, x)))
+        return [v for x in xs for v in x]
+
+
 # ---- vocabularies ----
 
 def llama_vocab(extra=()):
@@ -614,6 +653,19 @@ def encode_gpt2(vocab, pieces):
     return out
 
 
+def bert_vocab():
+    words = ["the", "cat", "##s", "sat", "un", "##able", ",", "a", "##b"]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    # converters drop "##" and mark the first piece of a word
+    tokens = special + [w[2:] if w.startswith("##") else "▁" + w for w in words]
+    tokens += ["▁<t%d>" % i for i in range(259 - len(tokens))]
+    return {"tokenizer.ggml.model": "bert", "tokenizer.ggml.tokens": (STRING, tokens),
+            "tokenizer.ggml.token_type": (I32, [3] * 5 + [1] * (len(tokens) - 5)),
+            "tokenizer.ggml.unknown_token_id": 1, "tokenizer.ggml.seperator_token_id": 3,
+            "tokenizer.ggml.padding_token_id": 0, "tokenizer.ggml.cls_token_id": 2,
+            "tokenizer.ggml.mask_token_id": 4}
+
+
 # ---- the files ----
 
 def write_model(folder, name, model, texts):
@@ -678,6 +730,12 @@ def main():
         "llama", random.Random(10), plain, vocab=v, base=500000.0,
         factors=[1.0, 1.0, 1.5, 2.25, 4.0, 8.0, 8.0, 8.0], **{**small, "rope": "adjacent"}),
                 [("".join(words), encode_gpt2(v, words))])
+    linears = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down")
+    write_model(folder, "bert", Bert(
+        "bert", random.Random(11), plain, vocab=bert_vocab(), norm="layer", rope=None, gated=False,
+        act=lambda v: v * (1 + math.erf(v / math.sqrt(2))) / 2, layers=2, biases=linears,
+        extra={"bert.attention.causal": False, "bert.pooling_type": 1}),
+                [("the cats sat unable", [5, 6, 7, 8, 9, 10])])
     v = gpt2_vocab("gpt-2")
     words = ["Hello", " the", " cat", "'s", " 12", "?", "\n", " ", " the"]
     write_model(folder, "gpt2", Model("gpt2", random.Random(3), plain, vocab=v, norm="layer",
