@@ -18,6 +18,11 @@ typedef struct sn_sample_options {
     /* then keep the smallest set of most probable tokens with total probability >= p, 0 < p <= 1;
      * Holtzman et al. 2020, "nucleus sampling" */
     float top_p;
+    /* then keep the tokens that are at least min_p times as probable as the best one; 0: all */
+    float min_p;
+    /* positive logits of tokens that occurred are divided by it, negative ones multiplied (Keskar et
+     * al. 2019); 0 or 1: unchanged. See sn_sampler_note. */
+    float repetition_penalty;
     uint64_t seed;
 } sn_sample_options;
 
@@ -34,6 +39,10 @@ void sn_sampler_free(sn_sampler *s); /* NULL is allowed */
  * (tokens with logit -infinity are never chosen). Ties are broken by index, lowest first, so greedy
  * decoding and both filters give the same result on every machine. */
 int32_t sn_sampler_next(sn_sampler *s, const float *logits, sn_error *err);
+
+/* Notes ids that occurred, those of a prompt for example, for the repetition penalty; tokens that
+ * sn_sampler_next returned are noted already. An id outside the vocabulary is an error. */
+bool sn_sampler_note(sn_sampler *s, const int32_t *ids, size_t n, sn_error *err);
 
 /* The sampler's position in its stream, to be stored for resuming. */
 sn_rng *sn_sampler_rng(sn_sampler *s);

@@ -127,10 +127,10 @@ static bool save_tokenizer(const options *o, const sn_tokenizer *t, const char *
     char *path = t ? sn_path_join(o->dir, folder) : NULL;
     if (!path) return !t || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     bool ok = sn_folder_make(path, err);
-    static const char *const files[] = {"tokenizer.json", "tokenizer.model",
+    static const char *const files[] = {"tokenizer.json",          "tokenizer.model",
                                         "sentencepiece.bpe.model", "spiece.model",
-                                        "tokenizer_config.json"};
-    enum { FILES = sizeof files / sizeof *files, CONFIG = FILES - 1 };
+                                        "tokenizer_config.json",   "generation_config.json"};
+    enum { FILES = sizeof files / sizeof *files, CONFIG = FILES - 2 };
     bool copied = false;
     for (int i = 0; ok && i < FILES; i = copied && i < CONFIG ? CONFIG : i + 1) {
         size_t n = strlen(source), k = strlen(files[i]);

@@ -41,7 +41,7 @@ int cmd_generate(int argc, char **argv) {
     sn_error err = {0};
     lm *m = cmd_open(NAME, &o.model, &o.compile, SN_CACHED, true, &code);
     if (!m) return code;
-    text_times times;
+    text_times times = {0};
     const text_model t = {.model = m,
                           .feed = feed,
                           .vocab = m->model.vocab,
@@ -51,7 +51,8 @@ int cmd_generate(int argc, char **argv) {
                           .n_eos = m->n_eos,
                           .no_bos = !lm_begins_with_bos(m)};
     sn_trace *trace = cmd_profile_begin(o.profile, m->session, &err);
-    bool ok = !err.code && text_generate(NAME, &t, &o.text, &times, &err);
+    bool ok = !err.code && text_resolve(&o.text, m->dir ? m->dir->path : NULL, &err) &&
+              text_generate(NAME, &t, &o.text, &times, &err);
     ok = cmd_profile_end(o.profile, trace, &err) && ok;
     code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     if (ok && o.text.stats) {

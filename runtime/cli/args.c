@@ -75,7 +75,16 @@ static void show_range(const arg *a) {
         fprintf(stderr, " from %.15g to %.15g\n", a->lo, a->hi);
 }
 
+/* "auto" is a value where it is the default. */
+static bool is_auto(const arg *a, const char *text) {
+    return a->initial && !strcmp(a->initial, "auto") && !strcmp(text, "auto");
+}
+
 static bool set_int(const arg_command *c, const arg *a, const char *text, void *out) {
+    if (is_auto(a, text)) {
+        *(int64_t *)out = -1;
+        return true;
+    }
     char *end;
     errno = 0;
     long long v = strtoll(text, &end, 10);
@@ -105,6 +114,10 @@ static bool set_size(const arg_command *c, const arg *a, const char *text, void 
 }
 
 static bool set_number(const arg_command *c, const arg *a, const char *text, void *out) {
+    if (is_auto(a, text)) {
+        *(double *)out = NAN;
+        return true;
+    }
     char *end;
     double v = strtod(text, &end);
     if (*text && !*end && v >= a->lo && v <= a->hi) {
@@ -142,11 +155,21 @@ static bool set_text(const arg_command *c, const arg *a, const char *text, void 
     return true;
 }
 
+static bool set_texts(const arg_command *c, const arg *a, const char *text, void *out) {
+    arg_texts *list = out;
+    if (list->n < ARG_TEXTS_MAX) {
+        list->item[list->n++] = text;
+        return true;
+    }
+    fprintf(stderr, "%s: --%s may be given %d times\n", c->name, a->name, ARG_TEXTS_MAX);
+    return false;
+}
+
 static bool set_value(const arg_command *c, const arg *a, const char *text, void *out) {
     static bool (*const setters[])(const arg_command *, const arg *, const char *, void *) = {
         [ARG_FLAG] = set_flag,          [ARG_INT] = set_int,       [ARG_NUMBER] = set_number,
         [ARG_TEXT] = set_text,          [ARG_CHOICE] = set_choice, [ARG_PLACE] = set_text,
-        [ARG_PLACE_OR_NONE] = set_text, [ARG_SIZE] = set_size};
+        [ARG_PLACE_OR_NONE] = set_text, [ARG_SIZE] = set_size,     [ARG_TEXTS] = set_texts};
     return setters[a->kind](c, a, text, slot_of(a, out));
 }
 
@@ -158,7 +181,8 @@ static void clear_value(const arg *a, void *out) {
                                    [ARG_CHOICE] = sizeof(char *),
                                    [ARG_PLACE] = sizeof(char *),
                                    [ARG_PLACE_OR_NONE] = sizeof(char *),
-                                   [ARG_SIZE] = sizeof(int64_t)};
+                                   [ARG_SIZE] = sizeof(int64_t),
+                                   [ARG_TEXTS] = sizeof(arg_texts)};
     memset(slot_of(a, out), 0, sizes[a->kind]);
 }
 
@@ -226,7 +250,7 @@ static int parse_option(const arg_command *c, int argc, char **argv, int *i, con
         value = argv[++*i];
     }
     bool known = a - c->table < MAX_ROWS;
-    if (known && value && given[a - c->table]) {
+    if (known && value && given[a - c->table] && a->kind != ARG_TEXTS) {
         fprintf(stderr, "%s: --%s is given twice, '%s' and '%s': it takes one value\n", c->name,
                 a->name, given[a - c->table], value);
         return complain(c);

@@ -9,15 +9,23 @@
 /* How a row's value is stored at `offset` in the caller's struct. */
 typedef enum arg_kind {
     ARG_FLAG, /* bool: true if given */
-    ARG_INT,  /* int64_t in [lo, hi] */
+    /* int64_t in [lo, hi]; -1 for "auto", where that is the default */
+    ARG_INT,
     /* int64_t: bytes in [lo, hi], such as "500000", "64K", "512M", "2G" (powers of 1024) */
     ARG_SIZE,
-    ARG_NUMBER,       /* double in [lo, hi]; "inf" is a number */
+    ARG_NUMBER,       /* double in [lo, hi]; "inf" is a number; NaN for "auto", as above */
     ARG_TEXT,         /* const char *: points into argv or to the default */
+    ARG_TEXTS,        /* arg_texts: may be given several times */
     ARG_CHOICE,       /* const char *: one of `value`, "auto|native|onednn" */
     ARG_PLACE,        /* const char *: a required positional argument */
     ARG_PLACE_OR_NONE /* const char *: an optional positional argument (NULL) */
 } arg_kind;
+
+enum { ARG_TEXTS_MAX = 16 };
+typedef struct arg_texts {
+    const char *item[ARG_TEXTS_MAX];
+    int n;
+} arg_texts;
 
 typedef struct arg {
     const char *name; /* "top-k"; for positional arguments the name in the usage line, "MODEL" */

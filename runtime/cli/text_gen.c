@@ -108,6 +108,19 @@ bool text_encode(const sn_tokenizer *t, const char *text, size_t size, bool bos,
                                err);
 }
 
+static bool append_text(sn_bytes *out, const char *data, size_t size, sn_error *err) {
+    if (out->size + size + 1 > out->capacity) {
+        size_t capacity = 2 * (out->size + size) + 64;
+        char *more = realloc(out->data, capacity);
+        if (!more) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        out->data = more;
+        out->capacity = capacity;
+    }
+    if (size) memcpy(out->data + out->size, data, size);
+    out->data[out->size += size] = 0;
+    return true;
+}
+
 typedef struct run {
     const char *name;
     const text_model *m;
@@ -116,6 +129,7 @@ typedef struct run {
     sn_ids ids; /* the prompt */
     sn_text_stream stream;
     sn_bytes piece;
+    sn_bytes held; /* generated text that is not printed yet: it may begin a stop text */
     bool first;
     int64_t made, past;
     const float *logits; /* after the last token so far */
@@ -152,20 +166,57 @@ static bool check_prompt(const run *r, sn_error *err) {
 
 /* ---- output ---- */
 
+/* Appends the text of a token to r->piece. */
+static bool spell(run *r, int32_t id, sn_error *err) {
+    size_t size;
+    char number[16];
+    r->piece.size = 0;
+    if (sn_tokenizer_text(r->m->tokenizer, id, &size))
+        return sn_text_stream_next(&r->stream, id, &r->piece, err);
+    /* vocabularies padded to a round size have ids without text */
+    int n = snprintf(number, sizeof number, "<%d>", (int)id);
+    return append_text(&r->piece, number, (size_t)n, err);
+}
+
 static bool show(run *r, int32_t id, sn_error *err) {
+    if (r->m->tokenizer && !spell(r, id, err)) return false;
     if (r->o->print_ids || !r->m->tokenizer) {
         printf(r->first ? "%d" : " %d", (int)id);
         r->first = false;
-        return true;
-    }
-    size_t size;
-    if (!sn_tokenizer_text(r->m->tokenizer, id, &size)) {
-        printf("<%d>", (int)id); /* vocabularies padded to a round size have ids without text */
-        return true;
-    }
-    r->piece.size = 0;
-    if (!sn_text_stream_next(&r->stream, id, &r->piece, err)) return false;
-    if (r->piece.size) fwrite(r->piece.data, 1, r->piece.size, stdout);
+    } else if (r->piece.size)
+        fwrite(r->piece.data, 1, r->piece.size, stdout);
+    return true;
+}
+
+/* ---- stop texts ---- */
+
+static void print_held(run *r, size_t size) {
+    if (size && !r->o->print_ids) fwrite(r->held.data, 1, size, stdout);
+    if (size) memmove(r->held.data, r->held.data + size, r->held.size - size);
+    r->held.size -= size;
+}
+
+/* The first place in the held text where a whole stop text begins or, if there is none, where the
+ * text ends with the beginning of one; its end: neither. */
+static size_t find_stop(const run *r, bool *whole) {
+    size_t found[2] = {r->held.size, r->held.size};
+    for (size_t at = r->held.size; at-- > 0;)
+        for (int i = 0; i < r->o->stop.n; i++) {
+            const char *stop = r->o->stop.item[i];
+            size_t n = strlen(stop), left = r->held.size - at;
+            if (n && !memcmp(r->held.data + at, stop, n < left ? n : left)) found[n > left] = at;
+        }
+    *whole = found[0] < r->held.size;
+    return found[!*whole];
+}
+
+/* Prints what cannot belong to a stop text. *stop: there is one. */
+static bool show_until_stop(run *r, int32_t id, bool *stop, sn_error *err) {
+    *stop = false;
+    if (!r->o->stop.n || !r->m->tokenizer) return show(r, id, err);
+    if (r->o->print_ids ? !show(r, id, err) : !spell(r, id, err)) return false;
+    if (!append_text(&r->held, r->piece.data, r->piece.size, err)) return false;
+    print_held(r, find_stop(r, stop));
     return true;
 }
 
@@ -194,7 +245,10 @@ static bool decode(run *r, sn_error *err) {
         if (id < 0) return false;
         r->made++;
         if (is_end(r, id)) return true;
-        if (!show(r, id, err)) return false;
+        bool stop;
+        if (!show_until_stop(r, id, &stop, err)) return false;
+        if (stop) r->held.size = 0;
+        if (stop) return true;
         fflush(stdout);
         if (ferror(stdout)) return true; /* reported at the end */
         if (r->made == r->o->tokens) return true;
@@ -215,7 +269,8 @@ static bool generate(run *r, sn_error *err) {
     if (!feed(r, r->ids.data, r->times->prompt, &r->times->prefill, err)) return false;
     for (size_t i = 0; i < r->ids.count; i++)
         if (!show(r, r->ids.data[i], err)) return false;
-    bool ok = decode(r, err);
+    bool ok = sn_sampler_note(r->sampler, r->ids.data, r->ids.count, err) && decode(r, err);
+    print_held(r, r->held.size);
     putchar('\n');
     return ok;
 }
@@ -225,6 +280,8 @@ bool text_generate(const char *name, const text_model *m, const text_options *o,
     sn_sample_options so = {.temperature = (float)o->temperature,
                             .top_k = (int32_t)o->top_k,
                             .top_p = (float)o->top_p,
+                            .min_p = (float)o->min_p,
+                            .repetition_penalty = (float)o->repetition_penalty,
                             .seed = (uint64_t)o->seed};
     *times = (text_times){0};
     run r = {.name = name, .m = m, .o = o, .first = true, .times = times};
@@ -234,6 +291,7 @@ bool text_generate(const char *name, const text_model *m, const text_options *o,
     sn_sampler_free(r.sampler);
     sn_ids_free(&r.ids);
     sn_bytes_free(&r.piece);
+    sn_bytes_free(&r.held);
     return ok;
 }
 

@@ -13,7 +13,8 @@
 typedef struct text_options {
     const char *prompt, *prompt_file, *ids;
     int64_t tokens, top_k, seed;
-    double temperature, top_p;
+    double temperature, top_p, min_p, repetition_penalty;
+    arg_texts stop;
     bool print_ids, ignore_eos, stats;
 } text_options;
 #define TEXT_ROW(T, name, letter, kind, field, value, initial, lo, hi, help)                       \
@@ -24,14 +25,21 @@ typedef struct text_options {
                  "read the prompt from a file; -: standard input"),                                \
         TEXT_ROW(T, "prompt-ids", 0, ARG_TEXT, ids, "IDS", NULL, 0, 0,                             \
                  "the prompt as token ids: \"1 403 407\""),                                        \
-        TEXT_ROW(T, "tokens", 'n', ARG_INT, tokens, "N", "256", 0, 1 << 30,                        \
-                 "maximum number of tokens to generate"),                                          \
-        TEXT_ROW(T, "temperature", 0, ARG_NUMBER, temperature, "T", "1", 0, INFINITY,              \
-                 "sampling temperature; 0: always the most likely token, inf: uniform"),           \
-        TEXT_ROW(T, "top-k", 0, ARG_INT, top_k, "K", "0", 0, INT32_MAX,                            \
-                 "sample from the K most likely tokens, 0: from all"),                             \
-        TEXT_ROW(T, "top-p", 0, ARG_NUMBER, top_p, "P", "1", 1e-6, 1,                              \
-                 "sample from the most likely tokens with total probability P"),                   \
+        TEXT_ROW(T, "tokens", 'n', ARG_INT, tokens, "N", "auto", 0, 1 << 30,                       \
+                 "maximum number of tokens to generate; auto: of generation_config.json, or 256"), \
+        TEXT_ROW(T, "temperature", 0, ARG_NUMBER, temperature, "T", "auto", 0, INFINITY,           \
+                 "0: always the most likely token, inf: uniform; auto: of "                        \
+                 "generation_config.json, or 1"),                                                  \
+        TEXT_ROW(T, "top-k", 0, ARG_INT, top_k, "K", "auto", 0, INT32_MAX,                         \
+                 "sample from the K most likely tokens, 0: from all; auto as above"),              \
+        TEXT_ROW(T, "top-p", 0, ARG_NUMBER, top_p, "P", "auto", 1e-6, 1,                           \
+                 "sample from the most likely tokens with total probability P; auto as above"),    \
+        TEXT_ROW(T, "min-p", 0, ARG_NUMBER, min_p, "P", "auto", 0, 1,                              \
+                 "sample from tokens at least P times as likely as the best one; auto as above"),  \
+        TEXT_ROW(T, "repetition-penalty", 0, ARG_NUMBER, repetition_penalty, "R", "auto", 0.01,    \
+                 100, "makes tokens that occurred less likely, 1: does not; auto as above"),       \
+        TEXT_ROW(T, "stop", 0, ARG_TEXTS, stop, "TEXT", NULL, 0, 0,                                \
+                 "end before this text; may be given several times"),                              \
         TEXT_ROW(T, "seed", 0, ARG_INT, seed, "S", "0", 0, INFINITY,                               \
                  "random seed; the same seed gives the same text"),                                \
         TEXT_ROW(T, "ignore-eos", 0, ARG_FLAG, ignore_eos, NULL, NULL, 0, 0,                       \
@@ -57,9 +65,13 @@ typedef struct text_times {
     double prefill, decode; /* seconds */
 } text_times;
 
+/* Replaces the options that are "auto": by folder/generation_config.json if it exists (folder may be
+ * NULL), else by 256 tokens and plain sampling. */
+bool text_resolve(text_options *o, const char *folder, sn_error *err);
+
 /* Prints the prompt and its continuation to stdout; notes are prefixed with `name`. */
 bool text_generate(const char *name, const text_model *m, const text_options *o, text_times *times,
-                   sn_error *err);
+                   sn_error *err);          /* o: resolved */
 void text_print_times(const text_times *t); /* to stderr */
 
 /* Encodes text; with `bos`, BOS first if the vocabulary has one. Without a tokenizer the text is a

@@ -77,6 +77,12 @@ static const float *feed(void *model, const int32_t *ids, int64_t n, sn_error *e
     return l->logits;
 }
 
+/* Looks for "FOLDER/NAME.ending" next to the program; false if there is no such file. */
+static bool beside(const program *p, const char *ending, char *path, size_t size) {
+    int n = snprintf(path, size, "%s/%s%s", p->folder, p->manifest.name, ending);
+    return n > 0 && (size_t)n < size && access(path, F_OK) == 0;
+}
+
 static int64_t last_number(const char *shape) {
     const char *comma = strrchr(shape, ',');
     return comma ? strtoll(comma + 1, NULL, 10) : 0;
@@ -96,20 +102,18 @@ static bool generate(program *p, sn_error *err) {
         if (!strcmp(e->dim[i].name, "T")) m.context = e->dim[i].hi;
     m.vocab = last_number(e->tensor[e->n_tensor - 1].shape);
     l.logits = calloc((size_t)m.vocab + 1, sizeof *l.logits);
-    bool ok = (l.logits || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
-              text_generate(p->manifest.name, &m, &p->o->text, &times, err);
+    text_options o = p->o->text;
+    char folder[4200];
+    bool beside_it = beside(p, ".tokenizer", folder, sizeof folder);
+    bool ok = text_resolve(&o, beside_it ? folder : NULL, err) &&
+              (l.logits || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
+              text_generate(p->manifest.name, &m, &o, &times, err);
     if (ok && p->o->text.stats) text_print_times(&times);
     free(l.logits);
     return ok;
 }
 
 /* ---- opening ---- */
-
-/* Looks for "FOLDER/NAME.ending" next to the program; false if there is no such file. */
-static bool beside(const program *p, const char *ending, char *path, size_t size) {
-    int n = snprintf(path, size, "%s/%s%s", p->folder, p->manifest.name, ending);
-    return n > 0 && (size_t)n < size && access(path, F_OK) == 0;
-}
 
 static void find_folder(program *p) {
     ssize_t n = readlink("/proc/self/exe", p->folder, sizeof p->folder - 1);

@@ -1,9 +1,10 @@
-/* sample.c: temperature, top-k and top-p for one row of logits.
+/* sample.c: repetition penalty, temperature, top-k, top-p and min-p for one row of logits.
  * Filters rank tokens by (logit descending, index ascending); weights are exp((l - max)/tau). */
 #include "runtime/sample.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct candidate {
     float logit, weight;
@@ -15,7 +16,16 @@ struct sn_sampler {
     size_t vocab;
     sn_rng rng;
     candidate *cand; /* [vocab] */
+    /* only with a repetition penalty: */
+    float *penalised; /* [vocab] the logits with the penalty */
+    int32_t *seen;    /* [seen_count] ids that occurred */
+    bool *is_seen;    /* [vocab] */
+    size_t seen_count;
 };
+
+static bool penalises(const sn_sample_options *o) {
+    return o->repetition_penalty > 0 && o->repetition_penalty != 1;
+}
 
 static bool check_options(const sn_sample_options *o, size_t vocab, sn_error *err) {
     if (!(o->temperature >= 0))
@@ -27,6 +37,13 @@ static bool check_options(const sn_sample_options *o, size_t vocab, sn_error *er
     if (!(o->top_p > 0 && o->top_p <= 1))
         return sn_fail(err, SN_ERR_RANGE, "sample: top-p %g must be greater than 0 and at most 1",
                        (double)o->top_p);
+    if (!(o->min_p >= 0 && o->min_p <= 1))
+        return sn_fail(err, SN_ERR_RANGE, "sample: min-p %g must be at least 0 and at most 1",
+                       (double)o->min_p);
+    if (!(o->repetition_penalty >= 0 && o->repetition_penalty < INFINITY))
+        return sn_fail(err, SN_ERR_RANGE,
+                       "sample: repetition penalty %g must be greater than 0 (1: none)",
+                       (double)o->repetition_penalty);
     if (vocab == 0 || vocab > INT32_MAX)
         return sn_fail(err, SN_ERR_RANGE, "sample: vocabulary of %zu tokens", vocab);
     return true;
@@ -38,7 +55,12 @@ sn_sampler *sn_sampler_new(const sn_sample_options *options, size_t vocab, sn_er
         return NULL;
     sn_sampler *s = calloc(1, sizeof *s);
     if (s) s->cand = calloc(vocab, sizeof *s->cand);
-    if (!s || !s->cand) {
+    if (s && penalises(options)) {
+        s->penalised = malloc(vocab * sizeof *s->penalised);
+        s->seen = malloc(vocab * sizeof *s->seen);
+        s->is_seen = calloc(vocab, sizeof *s->is_seen);
+    }
+    if (!s || !s->cand || (penalises(options) && (!s->penalised || !s->seen || !s->is_seen))) {
         sn_sampler_free(s);
         sn_fail(err, SN_ERR_MEMORY, "sample: out of memory for %zu tokens", vocab);
         return NULL;
@@ -52,11 +74,43 @@ sn_sampler *sn_sampler_new(const sn_sample_options *options, size_t vocab, sn_er
 void sn_sampler_free(sn_sampler *s) {
     if (!s) return;
     free(s->cand);
+    free(s->penalised);
+    free(s->seen);
+    free(s->is_seen);
     free(s);
 }
 
 sn_rng *sn_sampler_rng(sn_sampler *s) {
     return &s->rng;
+}
+
+static void note_seen(sn_sampler *s, int32_t id) {
+    if (!s->is_seen || s->is_seen[id]) return;
+    s->is_seen[id] = true;
+    s->seen[s->seen_count++] = id;
+}
+
+bool sn_sampler_note(sn_sampler *s, const int32_t *ids, size_t n, sn_error *err) {
+    if (!sn_given(s, "sn_sampler_note", "the sampler", err) ||
+        (n && !sn_given(ids, "sn_sampler_note", "the list of ids", err)))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || (size_t)ids[i] >= s->vocab)
+            return sn_fail(err, SN_ERR_RANGE, "sample: token %d is outside the vocabulary 0..%zu",
+                           (int)ids[i], s->vocab - 1);
+    for (size_t i = 0; i < n; i++) note_seen(s, ids[i]);
+    return true;
+}
+
+static const float *penalise(sn_sampler *s, const float *logits) {
+    if (!s->penalised) return logits;
+    memcpy(s->penalised, logits, s->vocab * sizeof *logits);
+    const float penalty = s->opt.repetition_penalty;
+    for (size_t i = 0; i < s->seen_count; i++) {
+        float *l = &s->penalised[s->seen[i]];
+        *l = *l > 0 ? *l / penalty : *l * penalty;
+    }
+    return s->penalised;
 }
 
 size_t sn_sample_largest(const float *x, size_t n) {
@@ -160,14 +214,34 @@ static float check_logits(const float *logits, size_t n, sn_error *err) {
     return best;
 }
 
-int32_t sn_sampler_next(sn_sampler *s, const float *logits, sn_error *err) {
-    if (!sn_given(s, "sn_sampler_next", "the sampler", err) ||
-        !sn_given(logits, "sn_sampler_next", "the list of logits", err))
-        return -1;
+/* Keeps the candidates whose weight is at least `least` of the best one's, which is 1; *sum becomes
+ * their total weight. Returns their number. */
+static size_t keep_likely(candidate *cand, size_t n, float least, double *sum) {
+    size_t kept = 0;
+    *sum = 0;
+    for (size_t i = 0; i < n; i++)
+        if (cand[i].weight >= least) {
+            *sum += (double)cand[i].weight;
+            cand[kept++] = cand[i];
+        }
+    return kept;
+}
+
+/* A token by the weights of cand[n], whose sum is positive. */
+static int32_t draw(sn_sampler *s, const candidate *cand, size_t n, double sum) {
+    double mark = sn_rng_uniform53(&s->rng) * sum, acc = 0;
+    /* last token of positive weight, chosen if rounding leaves a rest of the sum */
+    size_t last = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (cand[i].weight > 0) last = i;
+        if ((acc += (double)cand[i].weight) > mark) return cand[i].token;
+    }
+    return cand[last].token;
+}
+
+static int32_t choose(sn_sampler *s, const float *logits, float max) {
     candidate *cand = s->cand;
     size_t n = 0;
-    float max = check_logits(logits, s->vocab, err);
-    if (max == -INFINITY) return -1;
     if (s->opt.temperature == 0) {
         int32_t token = 0;
         while (logits[token] != max) token++;
@@ -185,14 +259,20 @@ int32_t sn_sampler_next(sn_sampler *s, const float *logits, sn_error *err) {
         cand += n - kept;
         n = kept;
     }
-    double mark = sn_rng_uniform53(&s->rng) * sum, acc = 0;
-    /* last token of positive weight, chosen if rounding leaves a rest of the sum */
-    size_t last = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (cand[i].weight > 0) last = i;
-        if ((acc += (double)cand[i].weight) > mark) return cand[i].token;
-    }
-    return cand[last].token;
+    if (s->opt.min_p > 0) n = keep_likely(cand, n, s->opt.min_p, &sum);
+    return draw(s, cand, n, sum);
+}
+
+int32_t sn_sampler_next(sn_sampler *s, const float *logits, sn_error *err) {
+    if (!sn_given(s, "sn_sampler_next", "the sampler", err) ||
+        !sn_given(logits, "sn_sampler_next", "the list of logits", err))
+        return -1;
+    logits = penalise(s, logits);
+    float max = check_logits(logits, s->vocab, err);
+    if (max == -INFINITY) return -1;
+    int32_t token = choose(s, logits, max);
+    note_seen(s, token);
+    return token;
 }
 
 void sn_sample_softmax(float *x, int64_t n) {

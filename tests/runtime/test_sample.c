@@ -254,6 +254,45 @@ static void argmax_ties(void **state) {
     assert_int_equal(sn_sample_largest(x + 4, 1), 0);
 }
 
+/* min-p keeps tokens at least that fraction as likely as the best; the penalty applies to tokens
+ * that were noted or sampled, also when greedy. */
+static void min_p_and_penalty(void **state) {
+    (void)state;
+    const float l[4] = {2, 1, -1, 1.9f}; /* exp: 1, 0.37, 0.05, 0.90 of the best */
+    sn_error err = {0};
+    sn_sample_options o = {.temperature = 1, .top_p = 1, .min_p = 0.3f, .seed = 3};
+    sn_sampler *s = sn_sampler_new(&o, 4, &err);
+    int count[4] = {0};
+    for (int i = 0; i < 4000; i++) count[sn_sampler_next(s, l, &err)]++;
+    sn_sampler_free(s);
+    assert_int_equal(count[2], 0);
+    for (int i = 0; i < 4; i++) {
+        const double share = i == 2 ? 0 : exp((double)l[i] - 2) / (1 + exp(-1) + exp(-0.1));
+        assert_true(fabs(count[i] / 4000.0 - share) < 0.03);
+    }
+    o = (sn_sample_options){.temperature = 0, .top_p = 1, .repetition_penalty = 2};
+    s = sn_sampler_new(&o, 4, &err);
+    assert_int_equal(sn_sampler_next(s, l, &err), 0);
+    assert_int_equal(sn_sampler_next(s, l, &err), 3); /* 0 has logit 1 now */
+    assert_int_equal(sn_sampler_next(s, l, &err), 0); /* 1, 1, -1, 0.95: the first of equal ones */
+    const float low[4] = {-1, -1.5f, -3, -9};
+    assert_int_equal(sn_sampler_next(s, low, &err), 1); /* -2, -1.5, -3, -18 */
+    const int32_t more[2] = {1, 4};
+    assert_false(sn_sampler_note(s, more, 2, &err));
+    assert_true(sn_sampler_note(s, more, 1, &err));
+    assert_int_equal(sn_sampler_next(s, low, &err), 0);
+    sn_sampler_free(s);
+    static const sn_sample_options bad[] = {
+        {.temperature = 1, .top_p = 1, .min_p = 1.5f},
+        {.temperature = 1, .top_p = 1, .min_p = -1},
+        {.temperature = 1, .top_p = 1, .repetition_penalty = -1}};
+    for (int i = 0; i < 3; i++) {
+        err = (sn_error){0};
+        assert_null(sn_sampler_new(&bad[i], 4, &err));
+        assert_int_equal(err.code, SN_ERR_RANGE);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_known_answers),
@@ -262,6 +301,7 @@ int main(void) {
         cmocka_unit_test(moments),
         cmocka_unit_test(below_is_even),
         cmocka_unit_test(frequencies),
+        cmocka_unit_test(min_p_and_penalty),
         cmocka_unit_test(greedy_limit),
         cmocka_unit_test(nucleus_of_light_tokens),
         cmocka_unit_test(repeats_and_resumes),

@@ -9,6 +9,7 @@ unset SINTER_DEBUG
 stories=$source/examples/models/stories260K/stories260K.bin
 nano=$source/examples/models/nano-gpt-sort/gpt-nano-sort-model.json
 . "$source/tests/tools/cli_run.sh"
+. "$source/tests/tools/cli_sampling.sh"
 
 model() { # an imported model folder that may be spoiled
     rm -rf "$tmp/model"

@@ -1,0 +1,32 @@
+# cli_sampling.sh: sections of test_cli.sh about how tokens are chosen and where the text ends.
+
+check_sampling() {
+    run 0 import "$stories" -o "$tmp/m"
+    # how to sample: generation_config.json, unless the command line says otherwise
+    cp -r "$tmp/m" "$tmp/how"
+    echo '{"do_sample": false, "max_new_tokens": 5, "temperature": 3}' >"$tmp/how/generation_config.json"
+    run 0 generate "$tmp/how" --prompt-ids "1 403 407" --print-ids
+    [ "$(cat "$tmp/out")" = "1 403 407 261 378 432 383 286" ] || fail "do_sample false: $(cat "$tmp/out")"
+    run 0 generate "$tmp/how" --prompt-ids "1 403 407" --print-ids -n 2
+    [ "$(cat "$tmp/out")" = "1 403 407 261 378" ] || fail "-n over max_new_tokens"
+    echo '{"do_sample": true, "top_k": 1, "max_new_tokens": 2}' >"$tmp/how/generation_config.json"
+    run 0 generate "$tmp/how" --prompt-ids "1 403 407" --print-ids
+    [ "$(cat "$tmp/out")" = "1 403 407 261 378" ] || fail "top_k of generation_config.json"
+    echo '{"do_sample": true, "top_p": 7}' >"$tmp/how/generation_config.json"
+    run 1 generate "$tmp/how" --prompt-ids "1 403 407"
+    says 'top_p'
+    run 0 generate "$tmp/m" --prompt-ids "1 403 407" -n 9 --temperature 0 --print-ids --repetition-penalty 100
+    [ "$(tr ' ' '\n' <"$tmp/out" | sort | uniq -d)" = "" ] || fail "a token occurs twice"
+    # text before which the output ends, also when it spans tokens
+    run 0 generate "$tmp/m" -p 'Once upon a time' -n 40 --temperature 0
+    stopped() { # stopped TEXT OPTIONS…: the output ends before TEXT
+        before=$(sed "s/$1.*//" "$tmp/whole" | head -1)
+        shift
+        run 0 generate "$tmp/m" -p 'Once upon a time' -n 40 --temperature 0 "$@"
+        [ "$(cat "$tmp/out")" = "$before" ] || fail "stop before: $*: $(cat "$tmp/out")"
+    }
+    cp "$tmp/out" "$tmp/whole"
+    stopped 'girl nam' --stop 'girl nam'
+    stopped 'little' --stop 'nowhere' --stop 'little'
+    stopped 'no such text' --stop 'not in this text'
+}
