@@ -3,7 +3,7 @@
  * section 3.3). The score of query i and key j has a content and a position term:
  *     (q_i + u) . k_j + (q_i + v) . W_R R_{i-j}
  * with the sinusoid R of the distance, learned u and v for each head. Dai's (b) and (d) are in the
- * second term, (a) and (c) in the first. Columns of R are sine and cosine by turns, where theirs
+ * second term, (a) and (c) in the first. Columns of R are alternating sine and cosine, where theirs
  * are all sines first: a permutation of W_R's columns. Config keys: GPT-2's. Parameters: GPT-2's
  * without wpe and norms' biases; attn.r_net.weight [d, d], attn.r_w_bias and attn.r_r_bias [H,
  * d/H]. */

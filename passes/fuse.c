@@ -392,7 +392,8 @@ static uint8_t *find_bypassed(builder *b) {
     return bypassed;
 }
 
-/* The body of a row_blocked node is fused like an entry whose inputs are its arguments. */
+/* Counts the users of every member outside its kernel. The users of a broadcast count instead of
+ * the broadcast. */
 static void count_uses(builder *b) {
     sn_grouping *g = b->g;
     const uint8_t *bypassed = find_bypassed(b);
@@ -439,7 +440,7 @@ static int fuse_entry(sn_passes *p, sn_entry *e, bool body) {
     return b.count;
 }
 
-/* The body of a chunks node is fused like an entry whose inputs are its arguments. */
+/* The body of a row_blocked node is fused like an entry whose inputs are its arguments. */
 static sn_node *fuse_body(void *ctx, sn_node *n) {
     if (n->op != SN_OP_row_blocked) return n;
     const sn_region *body = sn_attr_region(n, SN_A_body);

@@ -42,8 +42,8 @@ typedef enum sn_iteration {
 } sn_iteration;
 
 /* One kernel call. `node` defines the computation (FUSED, or a PRIM with a separate kernel);
- * operand i of the node is in[i]. During planning, `inner` are the calls of a chunks node
- * (chunks.h). */
+ * operand i of the node is in[i]. During planning, `inner` are the calls of a row_blocked
+ * node (row_blocks.h). */
 typedef struct sn_step {
     sn_node *node;
     int n_in, n_out;
@@ -52,15 +52,15 @@ typedef struct sn_step {
      * operands */
     bool barrier;
     sn_iteration iteration;
-    /* Steps [first, last) run for block_rows of `rows` rows at a time, at least once; inside, the dim
-     * `rows` is the number of rows of the iteration. */
+    /* not 0: rows of the loop, for SINGLE and SEVERAL; for FIRST: only if there are several
+     * iterations */
     sn_dim rows;
-    int64_t block_rows; /* of them in an iteration, at most */
+    int64_t block_rows; /* maximum number of rows per iteration */
     struct sn_step *inner;
     int n_inner;
 } sn_step;
 
-/* Steps [first, last) run for `most` of `rows` rows at a time, at least once; inside, the dim
+/* Steps [first, last) run for block_rows of `rows` rows at a time, at least once; inside, the dim
  * `rows` is the number of rows of the iteration. */
 typedef struct sn_row_loop {
     int first, last;

@@ -1,5 +1,5 @@
 /* check_index: a run stops at an index outside its table and names the operation, the index, the
- * table's size and the user's line; without it such an index counts as the nearest one inside. */
+ * table's size and the user's line; without it such an index is clamped. */
 #include "frontend/sinter.h"
 
 #include <setjmp.h>
