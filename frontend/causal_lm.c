@@ -256,11 +256,13 @@ void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_option
     g.names = f->names;
     config_read(c, f->keys, &g);
     if (f->finish) f->finish(c, o, &g);
+    g.rotary_part = rope_rotary_part(c, g.rotary_part);
     complete(f, c, &g);
     int64_t context = g.context;
     rope_shape shape = {g.rotary, g.context, o->context};
     g.rope.scale = 1;
     if (g.positions == ROTARY) rope_scaling_read(c, &shape, &g.base, &context, &g.rope);
+    if (g.rope.local_base > 0) g.local_base = g.rope.local_base;
     g.prefix = find_prefix(&g.names, o->weights);
     out->vocab = g.vocab, out->context = o->context ? g.context : context;
     out->layers = g.layers, out->heads = g.heads, out->d_model = g.d;

@@ -119,7 +119,32 @@ static const char *const known[] = {"rope_type",
                                     "finetuned",
                                     "attention_factor",
                                     "original_max_position_embeddings",
+                                    "partial_rotary_factor",
                                     NULL};
+
+double rope_rotary_part(sn_config *c, double usual) {
+    sn_config *own = sn_config_section(c, "rope_parameters");
+    if (own) usual = sn_config_float_or(own, "partial_rotary_factor", usual, 0, 1);
+    sn_config_free(own);
+    return usual;
+}
+
+/* Where layers with and without a window have a section each: the latter; notes the base of the
+ * former. */
+static sn_config *without_window(sn_config *own, rope_scaling *out) {
+    static const char *const plain[] = {"default", NULL};
+    sn_config *local = sn_config_section(own, "sliding_attention"),
+              *global = sn_config_section(own, "full_attention");
+    sn_error err = {0};
+    if (local && global) {
+        sn_config_choice_or(local, "rope_type", plain, 0);
+        out->local_base = sn_config_float(local, "rope_theta", 1, 1e12);
+        if (!sn_config_check(local, &err)) sn_config_problem(global, "%s", err.message);
+    }
+    sn_config_free(local);
+    sn_config_free(own);
+    return global;
+}
 
 void rope_scaling_read(sn_config *c, const rope_shape *shape, double *base, int64_t *context,
                        rope_scaling *out) {
@@ -129,6 +154,7 @@ void rope_scaling_read(sn_config *c, const rope_shape *shape, double *base, int6
     const char *key = sn_config_has(c, "rope_parameters") ? "rope_parameters" : "rope_scaling";
     if (!sn_config_has(c, key)) return;
     sn_config *own = sn_config_section(c, key);
+    if (own && sn_config_has(own, "full_attention")) own = without_window(own, out);
     if (!own) return;
     sn_config_only(own, known);
     *base = sn_config_float_or(own, "rope_theta", *base, 1, 1e12);

@@ -73,6 +73,7 @@ typedef struct reference {
     size_t n_tensor;
     int32_t token[MAX_TOKENS]; /* and what greedy decoding adds */
     int64_t n_token, n_greedy;
+    int64_t context; /* to ask for; 0: the usual one */
 } reference;
 
 static void read_reference(const char *name, sn_dtype t, reference *r) {
@@ -82,7 +83,8 @@ static void read_reference(const char *name, sn_dtype t, reference *r) {
     *r = (reference){.json = cJSON_Parse(text)};
     free(text);
     assert_non_null(r->json);
-    const cJSON *item, *size;
+    const cJSON *item, *size, *context = cJSON_GetObjectItem(r->json, "context");
+    r->context = context ? context->valueint : 0;
     cJSON_ArrayForEach(item, cJSON_GetObjectItem(r->json, "tensors")) {
         assert_true(r->n_tensor < MAX_TENSORS);
         sn_weight *w = &r->tensor[r->n_tensor++];
@@ -260,7 +262,8 @@ static void check_family(const char *name, sn_dtype t, bool shards, bool compile
         sn_model_dir *folder = sn_model_dir_open(dir, &err);
         need(folder, &err);
         sn_model model;
-        sn_model_options o = {.entries = SN_FORWARD | SN_CACHED, .weights = folder->weights};
+        sn_model_options o = {
+            .entries = SN_FORWARD | SN_CACHED, .weights = folder->weights, .context = r.context};
         if (!sn_model_build(folder->config, &o, &model, &err))
             fail_msg("%s: %s", name, err.message);
         if (!sn_model_takes_all(&model, folder->weights, &err))

@@ -163,7 +163,8 @@ def scaled(c, width, base):
         return freq / r["factor"] * ramp + freq * (1 - ramp), 0.1 * math.log(r["factor"]) + 1
     if kind == "longrope":
         factor = c["max_position_embeddings"] / first
-        return freq / np.array(r["short_factor"]), math.sqrt(1 + math.log(factor) / math.log(first))
+        used = "long_factor" if c.get("context", 0) > first else "short_factor"
+        return freq / np.array(r[used]), math.sqrt(1 + math.log(factor) / math.log(first))
     raise ValueError(kind)
 
 
@@ -261,9 +262,13 @@ def gemma(p, c, tokens):
         if kind == 3:
             local = (l + 1) % c["sliding_window_pattern"] != 0 if "layer_types" not in c else \
                 c["layer_types"][l] == "sliding_attention"
-        freq, factor = scaled(c, w, c.get("rope_theta", 10000.0))
-        if kind == 3 and local:
-            freq, factor = plain(w, c["rope_local_base_freq"]), 1.0
+        if "rope_parameters" in c:  # the same keys, a section for each kind of layer
+            r = c["rope_parameters"]["sliding_attention" if local else "full_attention"]
+            freq, factor = scaled({"rope_scaling": r} if r["rope_type"] != "default" else {}, w, r["rope_theta"])
+        else:
+            freq, factor = scaled(c, w, c.get("rope_theta", 10000.0))
+            if kind == 3 and local:
+                freq, factor = plain(w, c["rope_local_base_freq"]), 1.0
         y = rms(p, h + "input_layernorm", x, eps, 1)
         q, k, v = (heads(linear(p, h + f"self_attn.{n}_proj", y, m * w), m) for n, m in (("q", H), ("k", G), ("v", G)))
         if kind == 3:
@@ -287,8 +292,9 @@ def gemma(p, c, tokens):
 
 def phi(p, c, tokens):
     d, H, eps = c["hidden_size"], c["num_attention_heads"], c["layer_norm_eps"]
-    w = int(c["partial_rotary_factor"] * (d // H))
-    freq = plain(w, c["rope_theta"])
+    r = c.get("rope_parameters", c)
+    w = int(r["partial_rotary_factor"] * (d // H))
+    freq = plain(w, r["rope_theta"])
     x = p("model.embed_tokens.weight", c["vocab_size"], d)[tokens]
     for l in range(c["num_hidden_layers"]):
         h = f"model.layers.{l}."
@@ -522,6 +528,17 @@ CASES = {
                              "rope_local_base_freq": 100.0}),
     "phi": (phi, {**SIZES, "model_type": "phi", "hidden_size": 32, "intermediate_size": 24, "layer_norm_eps": 1e-5,
                   "partial_rotary_factor": 0.5, "rope_theta": 10000.0, "hidden_act": "gelu_new"}),
+    "phi_parameters": (phi, {**SIZES, "model_type": "phi", "hidden_size": 32, "intermediate_size": 24, "layer_norm_eps": 1e-5,
+                             "hidden_act": "gelu_new", "rope_parameters": {"rope_type": "default", "rope_theta": 500.0,
+                                                                           "partial_rotary_factor": 0.25}}),
+    "gemma3_parameters": (gemma, {**{k: v for k, v in GEMMA.items() if k != "rope_theta"}, "model_type": "gemma3_text",
+                                  "query_pre_attn_scalar": 20, "sliding_window": 4,
+                                  "layer_types": ["sliding_attention", "full_attention"], "rope_parameters":
+                                  {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000.0},
+                                   "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}),
+    "phi3_longrope_long": (phi3, {**LLAMA, "model_type": "phi3", "hidden_size": 32, "partial_rotary_factor": 0.75,
+                                  "original_max_position_embeddings": 8, "rope_scaling":
+                                  {"type": "longrope", "short_factor": [1.0, 1.5, 2.0], "long_factor": [2.0, 4.0, 8.0]}}, 32),
     "phi3": (phi3, {**LLAMA, "model_type": "phi3", "sliding_window": 4}),
     "phi3_longrope": (phi3, {**LLAMA, "model_type": "phi3", "hidden_size": 32, "partial_rotary_factor": 0.75,
                              "original_max_position_embeddings": 20, "rope_scaling":
@@ -567,19 +584,21 @@ CASES = {
 
 
 def main(folder):
-    for name, (model, config) in CASES.items():
-        p = Params()
+    for name, (model, config, *context) in CASES.items():  # context: what --context asks for
+        p, seen = Params(), {**config, "context": context[0]} if context else config
         tokens = [(5 * t + t * t) % config["vocab_size"] for t in range(T)]
-        logits = model(p, config, np.array(tokens))
+        logits = model(p, seen, np.array(tokens))
         more = list(tokens)
         for _ in range(MORE):
-            last = np.sort(model(p, config, np.array(more))[-1])
+            last = np.sort(model(p, seen, np.array(more))[-1])
             assert last[-1] - last[-2] > 1e-3, f"{name}: the best two logits are too close"
-            more.append(int(model(p, config, np.array(more))[-1].argmax()))
+            more.append(int(model(p, seen, np.array(more))[-1].argmax()))
         with open(os.path.join(folder, name + ".json"), "w") as f:
             def text(x):
                 return json.dumps(x, separators=(",", ":"))
             f.write('{"config":' + text(config) + ',\n"tensors":' + text({k: v.shape for k, v in p.items()}))
+            if context:
+                f.write(f',\n"context":{context[0]}')
             f.write(',\n"tokens":' + text(tokens) + ',\n"greedy":' + text(more[T:]))
             f.write(',\n"logits":' + text([float(f"{v:.7g}") for v in logits.ravel()]) + "}\n")
 
