@@ -14,6 +14,7 @@
 #include "tests/support/scratch.h"
 #include "tools/model/encoder.h"
 #include "tools/model/lm.h"
+#include "tools/model/storage.h"
 
 #include <sys/stat.h>
 
@@ -229,6 +230,25 @@ static void test_folder(void **state) {
     cJSON_Delete(expected);
 }
 
+/* --weights auto: the first storage that fits. */
+static void test_storage(void **state) {
+    (void)state;
+    static const struct {
+        size_t available;
+        const char *want;
+    } rows[] = {{SIZE_MAX, "f32"}, {600000, "f32"}, {300000, "bf16"}, {1000, "int4"}};
+    lm *m = open_model(DATA "llama.gguf", 1, "auto");
+    assert_string_equal(m->storage_note, "");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char note[160];
+        const char *have =
+            storage_choose(m->model.module, lm_weights(m), rows[i].available, note, sizeof note);
+        assert_string_equal(have, rows[i].want);
+        assert_int_equal(*note != 0, strcmp(have, "f32") != 0);
+    }
+    lm_close(m);
+}
+
 static void test_special_tokens(void **state) {
     (void)state;
     sn_error e = {0};
@@ -336,11 +356,11 @@ static void test_truncated(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),         cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_encoder),        cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_folder),         cmocka_unit_test(test_keys_alone),
-        cmocka_unit_test(test_special_tokens), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_values),     cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_encoder),    cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_folder),     cmocka_unit_test(test_storage),
+        cmocka_unit_test(test_keys_alone), cmocka_unit_test(test_special_tokens),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_truncated),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

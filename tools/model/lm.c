@@ -2,8 +2,10 @@
 #include "tools/model/lm.h"
 #include "ir/ir.h"
 #include "runtime/files/weights_impl.h"
+#include "runtime/memory.h"
 #include "runtime/rng.h"
 #include "tools/import/import.h"
+#include "tools/model/storage.h"
 #include "tools/model/temporary.h"
 #include "runtime/cli/text_gen.h"
 
@@ -341,6 +343,9 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     char sizes[256]; /* for eval: whole windows */
     lm_sizes(m->model.module, 1, m->model.context, sizes, sizeof sizes);
     if (o->entries == SN_LOSS && !compile.tune_sizes) compile.tune_sizes = sizes;
+    if (compile.weights && !strcmp(compile.weights, "auto"))
+        compile.weights = storage_choose(m->model.module, w, sn_memory_available(), m->storage_note,
+                                         sizeof m->storage_note);
     m->program = sn_compile(m->model.module, &compile, err);
     if (!m->program || o->compile_only) return m->program != NULL;
     m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);

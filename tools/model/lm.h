@@ -50,12 +50,13 @@ typedef struct lm {
      * one ends a translation */
     int32_t eos[LM_ENDS];
     int n_eos;
-    int64_t beams;         /* rows of tokens (beams) that an encoder-decoder was opened for */
-    float *logits;         /* [vocab] after lm_feed */
-    int64_t past;          /* tokens in the caches */
-    sn_config *labels;     /* class names, "id2label"; NULL: none */
-    sn_config *own_config; /* preset or checkpoint folder */
-    void **random;         /* [n_random] random weights */
+    int64_t beams;          /* rows of tokens (beams) that an encoder-decoder was opened for */
+    char storage_note[160]; /* why --weights auto did not choose the first; or "" */
+    float *logits;          /* [vocab] after lm_feed */
+    int64_t past;           /* tokens in the caches */
+    sn_config *labels;      /* class names, "id2label"; NULL: none */
+    sn_config *own_config;  /* preset or checkpoint folder */
+    void **random;          /* [n_random] random weights */
     int n_random;
 } lm;
 

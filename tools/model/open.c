@@ -70,6 +70,7 @@ lm *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_er
     note_unknown_keys(name, m);
     const char *note = m->program ? sn_program_stats(m->program).note : NULL;
     if (note) fprintf(stderr, "%s: note: %s\n", name, note);
+    if (*m->storage_note) fprintf(stderr, "%s: note: %s\n", name, m->storage_note);
     if (m->n_random)
         fprintf(stderr, "%s: note: the weights are random%s\n", name,
                 model->preset ? ": a preset has no weights"

@@ -1,0 +1,13 @@
+/* storage.h: --weights auto: how matrices are stored so that they fit into memory. */
+#ifndef SN_STORAGE_H
+#define SN_STORAGE_H
+
+#include "frontend/sinter.h"
+
+/* The first of f32, bf16, int8, int4 that fits into `available` bytes while the weights are prepared;
+ * int4 if none does. bf16 comes first if the file's matrices are bf16: it loses nothing then. w may
+ * be NULL: random f32. Unless that is the first, writes a sentence why to note. */
+const char *storage_choose(sn_module *m, const sn_weights *w, size_t available, char *note,
+                           size_t size);
+
+#endif
