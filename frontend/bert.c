@@ -47,7 +47,7 @@ static sn_tensor norm(const bert *g, sn_tensor x, const char *name) {
     return sn_layer_norm(x, gamma, beta, g->eps);
 }
 
-/* A5 on X alone, Mask = 1 on what is no padding */
+/* A5 with Z = X; Mask hides the padding */
 static sn_tensor attend(const bert *g, const sn_training *t, sn_tensor x, sn_tensor lengths) {
     sn_tensor q = sn_split_heads(sn_nn_linear(x, "self.query", g->d, SN_BIAS), g->heads);
     sn_tensor k = sn_split_heads(sn_nn_linear(x, "self.key", g->d, SN_BIAS), g->heads);

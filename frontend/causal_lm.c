@@ -21,7 +21,7 @@ static const char *key_of(const causal_family *f, size_t field) {
     return k->key;
 }
 
-/* Sizes that follow from others, and what has to fit. */
+/* Derives sizes from others and checks that they match. */
 static void complete(const causal_family *f, sn_config *c, causal_lm *g) {
     if (!g->kv_heads) g->kv_heads = g->heads;
     const char *heads = key_of(f, offsetof(causal_lm, heads)),
@@ -168,7 +168,7 @@ static sn_tensor feed_forward(const causal_lm *g, sn_tensor x) {
 
 /* ---- layers ---- */
 
-/* x + update, as the stream wants it */
+/* The residual stream x plus a scaled update, with dropout. */
 static sn_tensor add(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, sn_tensor update) {
     if (g->residual_scale > 0) update = sn_mul(update, g->residual_scale);
     return sn_add(x, sn_forward_dropout(s, update));

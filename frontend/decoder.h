@@ -1,7 +1,6 @@
-/* decoder.h: [PH22 A10], DTransformer, as a frame with replaceable lines, since section 6 of the paper
- * tells its relatives by the lines that they replace: GPT-3 line 6, Gopher lines 2 and 5 to 7,
- * Gato line 2. gpt2.c has the frame and GPT-2's own lines; the others fill in theirs.
- * Not public. */
+/* decoder.h: [PH22 A10], DTransformer, with replaceable lines: section 6 of the paper defines other
+ * models by the lines that they change (GPT-3 line 6, Gopher lines 2 and 5 to 7, Gato line 2).
+ * gpt2.c has the frame and GPT-2's lines; gpt3.c, gopher.c and gato.c replace some. Not public. */
 #ifndef SN_DECODER_H
 #define SN_DECODER_H
 
@@ -21,8 +20,8 @@ struct decoder {
     bool tied;              /* W_u is W_e */
     int linear;             /* flags of linear layers: bias, and how the weights are stored */
     const char *prefix;     /* of all parameters but lm_head */
-    int64_t window;         /* of gpt2_attend: the last so many keys only; 0: all */
-    const void *own;        /* the relative's own configuration */
+    int64_t window;         /* number of keys that gpt2_attend sees; 0: all */
+    const void *own;        /* configuration of the lines that replace GPT-2's */
     decoder_report *report; /* or NULL */
 
     sn_tensor (*embed)(const decoder *g, const sn_forward_ctx *s);      /* lines 2, 3: [B, T, d] */
@@ -32,16 +31,16 @@ struct decoder {
                         int layer);  /* normed X to the update */
 };
 
-/* Reads GPT-2's config keys; the lines are GPT-2's. Mistakes are recorded in c. */
+/* Reads GPT-2's config keys; the lines are GPT-2's. Errors are recorded in c. */
 decoder decoder_read(sn_config *c, const sn_model_options *o);
-/* Notes the sizes in out and, unless c has mistakes, builds the entries of a decoder. */
+/* Stores the sizes in out and builds the entries of a decoder, unless c has errors. */
 void decoder_build(const decoder *g, sn_config *c, const sn_model_options *o, sn_model *out);
 
-/* The lines as GPT-2 has them. */
+/* GPT-2's lines. */
 sn_tensor gpt2_embed(const decoder *g, const sn_forward_ctx *s);
 sn_tensor gpt2_norm(const decoder *g, sn_tensor x, const char *name);
 sn_tensor gpt2_attend(const decoder *g, const sn_forward_ctx *s, sn_tensor x, int layer);
-/* Whole passes, for entries of one's own: as in sn_decoder, `config` is an decoder. */
+/* The two functions of sn_decoder; `config` is a decoder. */
 sn_tensor decoder_layers(const void *config, const sn_forward_ctx *s);
 sn_tensor decoder_unembed(const void *config, sn_tensor x);
 

@@ -136,7 +136,7 @@ static sn_tensor attend_self(const edt *g, const sn_training *t, sn_tensor x, co
     return attend(g, t, x, k, v, NULL);
 }
 
-/* The rows of X that belong to one source (its beams) are as many queries to it. */
+/* The rows of X that belong to one source, its beams, are queries to the same keys. */
 static sn_tensor attend_cross(const edt *g, const sn_training *t, sn_tensor x, const sn_source *y) {
     sn_module *m = sn_module_of(x);
     if (y->z) return attend(g, t, x, heads_of(g, y->z, "k"), heads_of(g, y->z, "v"), y->lengths);

@@ -2,26 +2,29 @@
  * relatives fill (decoder.h). Attention is written in plain operations [PH22 A4, A5], so that every
  * tensor in it has a name; compiling raises it. Config keys and names are Hugging Face's. */
 #include "frontend/decoder.h"
+#include "frontend/keys.h"
 
 #include <math.h>
 
+static const char *const layouts[] = {"in_out", "out_in", NULL};
+static const char *const names[] = {"gelu_new", "gelu_pytorch_tanh", "gelu", "relu", NULL};
+static sn_tensor (*const acts[])(sn_loc, sn_tensor) = {sn_gelu_tanh_at, sn_gelu_tanh_at, sn_gelu_at,
+                                                       sn_relu_at};
+static const config_key keys[] = {INT_KEY(decoder, vocab, "vocab_size", 1, 1 << 24),
+                                  INT_KEY(decoder, context, "n_positions", 1, 1 << 24),
+                                  INT_KEY(decoder, layers, "n_layer", 1, 1 << 12),
+                                  INT_KEY(decoder, heads, "n_head", 1, 1 << 12),
+                                  INT_KEY(decoder, d, "n_embd", 1, 1 << 20),
+                                  INT_KEY_OR(decoder, d_mlp, "n_inner", 0, 1, 1 << 22),
+                                  FLOAT_KEY_OR(decoder, eps, "layer_norm_epsilon", 1e-5, 0, 1),
+                                  BOOL_KEY_OR(decoder, tied, "tie_word_embeddings", true),
+                                  END_KEYS};
+
 decoder decoder_read(sn_config *c, const sn_model_options *o) {
-    static const char *const names[] = {"gelu_new", "gelu_pytorch_tanh", "gelu", "relu", NULL};
-    static sn_tensor (*const acts[])(sn_loc, sn_tensor) = {sn_gelu_tanh_at, sn_gelu_tanh_at,
-                                                           sn_gelu_at, sn_relu_at};
-    static const char *const layouts[] = {"in_out", "out_in", NULL};
-    decoder g = {.vocab = sn_config_int(c, "vocab_size", 1, 1 << 24),
-                 .context = sn_config_int(c, "n_positions", 1, 1 << 24),
-                 .layers = sn_config_int(c, "n_layer", 1, 1 << 12),
-                 .heads = sn_config_int(c, "n_head", 1, 1 << 12),
-                 .d = sn_config_int(c, "n_embd", 1, 1 << 20),
-                 .eps = sn_config_float_or(c, "layer_norm_epsilon", 1e-5, 0, 1),
-                 .act = acts[sn_config_choice_or(c, "activation_function", names, 0)],
-                 .tied = sn_config_bool_or(c, "tie_word_embeddings", true),
-                 .embed = gpt2_embed,
-                 .norm = gpt2_norm,
-                 .attend = gpt2_attend};
-    g.d_mlp = sn_config_int_or(c, "n_inner", 4 * g.d, 1, 1 << 22);
+    decoder g = {.embed = gpt2_embed, .norm = gpt2_norm, .attend = gpt2_attend};
+    config_read(c, keys, &g);
+    g.act = acts[sn_config_choice_or(c, "activation_function", names, 0)];
+    if (!g.d_mlp) g.d_mlp = 4 * g.d;
     sn_config_divides(c, "n_head", g.heads, "n_embd", g.d);
     bool in_out = sn_config_choice_or(c, "linear_layout", layouts, 0) == 0;
     g.linear = SN_BIAS | (in_out ? SN_IN_OUT : 0);

@@ -78,8 +78,8 @@ static void scale_yarn(const section *s) {
     s->out->scale = sn_config_float_or(s->c, "attention_factor", usual, 1e-6, 1e6);
 }
 
-/* One factor a pair, from one of two lists. The first context is the default; a longer one, where
- * it is asked for, takes the long factors for texts of any length. */
+/* One factor per pair, from one of two lists. The default context is that of the first training; a
+ * longer one, where requested, uses the long factors for texts of any length. */
 static void scale_longrope(const section *s) {
     double factor[MAX_ROTARY_PAIRS], other[MAX_ROTARY_PAIRS];
     bool is_long = s->shape->used > s->original;

@@ -1,9 +1,8 @@
 /* tse_alt.c: [TSE], "Attention without query, key, or value vectors": heads as two circuits. W_QK
- * takes two states to a score, W_OV a state to an update; nothing else of a head is seen outside.
- * Factored they are the usual head's maps, W_QK = W_Q^T W_K and W_OV = W_O W_V (the same
- * parameters, the same logits); full they are matrices [d_model, d_model] of their own. As the text
- * writes it both are applied to every pair of positions, n^2 times ("pairwise"); otherwise each
- * state is mapped once. Config keys: tse_gpt's, and "circuits" ("factored", "full"), "pairwise". */
+ * takes two states to a score, W_OV a state to an update; a head is nothing else.
+ * "factored": W_QK = W_Q^T W_K and W_OV = W_O W_V with the usual head's maps (the same parameters,
+ * the same logits). "full": each is one matrix [d_model, d_model]. "pairwise": both are applied to
+ * every pair of positions, n^2 times, as in the text; otherwise each state is mapped once. Config keys: tse_gpt's, and "circuits" ("factored", "full"), "pairwise". */
 #include "frontend/tse.h"
 
 typedef struct circuits {
