@@ -130,7 +130,7 @@ static bool save_tokenizer(const options *o, const sn_tokenizer *t, const char *
     static const char *const files[] = {"tokenizer.json",          "tokenizer.model",
                                         "sentencepiece.bpe.model", "spiece.model",
                                         "tokenizer_config.json",   "generation_config.json"};
-    enum { FILES = sizeof files / sizeof *files, CONFIG = FILES - 2 };
+    enum { FILES = sizeof files / sizeof *files, CONFIG = FILES - 3 };
     bool copied = false;
     for (int i = 0; ok && i < FILES; i = copied && i < CONFIG ? CONFIG : i + 1) {
         size_t n = strlen(source), k = strlen(files[i]);

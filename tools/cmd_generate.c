@@ -49,10 +49,10 @@ int cmd_generate(int argc, char **argv) {
                           .tokenizer = m->tokenizer,
                           .eos = m->eos,
                           .n_eos = m->n_eos,
-                          .no_bos = !lm_begins_with_bos(m)};
+                          .no_bos = !lm_begins_with_bos(m),
+                          .folder = m->dir ? m->dir->path : NULL};
     sn_trace *trace = cmd_profile_begin(o.profile, m->session, &err);
-    bool ok = !err.code && text_resolve(&o.text, m->dir ? m->dir->path : NULL, &err) &&
-              text_generate(NAME, &t, &o.text, &times, &err);
+    bool ok = !err.code && text_generate(NAME, &t, &o.text, &times, &err);
     ok = cmd_profile_end(o.profile, trace, &err) && ok;
     code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     if (ok && o.text.stats) {

@@ -146,7 +146,9 @@ static bool read_prompt(run *r, sn_error *err) {
         o->prompt_file ? text_read(o->prompt_file, &size, err) : strdup(o->prompt ? o->prompt : "");
     if (!text) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (!o->prompt_file) size = strlen(text);
-    bool ok = text_encode(r->m->tokenizer, text, size, !size || !r->m->no_bos, &r->ids, err);
+    bool ok = o->chat
+                  ? text_encode_chat(r->m, o->system, text, &r->ids, err)
+                  : text_encode(r->m->tokenizer, text, size, !size || !r->m->no_bos, &r->ids, err);
     free(text);
     return ok;
 }
@@ -267,7 +269,7 @@ static bool generate(run *r, sn_error *err) {
     if (!read_prompt(r, err) || !check_prompt(r, err)) return false;
     r->times->prompt = (int64_t)r->ids.count;
     if (!feed(r, r->ids.data, r->times->prompt, &r->times->prefill, err)) return false;
-    for (size_t i = 0; i < r->ids.count; i++)
+    for (size_t i = 0; i < r->ids.count && !r->o->chat; i++)
         if (!show(r, r->ids.data[i], err)) return false;
     bool ok = sn_sampler_note(r->sampler, r->ids.data, r->ids.count, err) && decode(r, err);
     print_held(r, r->held.size);
@@ -277,13 +279,16 @@ static bool generate(run *r, sn_error *err) {
 
 bool text_generate(const char *name, const text_model *m, const text_options *o, text_times *times,
                    sn_error *err) {
+    text_options resolved = *o;
+    *times = (text_times){0};
+    if (!text_resolve(&resolved, m->folder, err)) return false;
+    o = &resolved;
     sn_sample_options so = {.temperature = (float)o->temperature,
                             .top_k = (int32_t)o->top_k,
                             .top_p = (float)o->top_p,
                             .min_p = (float)o->min_p,
                             .repetition_penalty = (float)o->repetition_penalty,
                             .seed = (uint64_t)o->seed};
-    *times = (text_times){0};
     run r = {.name = name, .m = m, .o = o, .first = true, .times = times};
     r.sampler = sn_sampler_new(&so, (size_t)m->vocab, err);
     if (m->tokenizer) r.stream = sn_text_stream_begin(m->tokenizer, 0);

@@ -11,11 +11,11 @@
 
 /* The command line options: rows for a member `text` of the options struct T. */
 typedef struct text_options {
-    const char *prompt, *prompt_file, *ids;
+    const char *prompt, *prompt_file, *ids, *system;
     int64_t tokens, top_k, seed;
     double temperature, top_p, min_p, repetition_penalty;
     arg_texts stop;
-    bool print_ids, ignore_eos, stats;
+    bool chat, print_ids, ignore_eos, stats;
 } text_options;
 #define TEXT_ROW(T, name, letter, kind, field, value, initial, lo, hi, help)                       \
     { name, letter, kind, offsetof(T, text.field), value, initial, lo, hi, help }
@@ -25,6 +25,10 @@ typedef struct text_options {
                  "read the prompt from a file; -: standard input"),                                \
         TEXT_ROW(T, "prompt-ids", 0, ARG_TEXT, ids, "IDS", NULL, 0, 0,                             \
                  "the prompt as token ids: \"1 403 407\""),                                        \
+        TEXT_ROW(T, "chat", 0, ARG_FLAG, chat, NULL, NULL, 0, 0,                                   \
+                 "the prompt is a message: use the model's chat template, print the answer"),      \
+        TEXT_ROW(T, "system", 0, ARG_TEXT, system, "TEXT", NULL, 0, 0,                             \
+                 "with --chat: a message of the system before it"),                                \
         TEXT_ROW(T, "tokens", 'n', ARG_INT, tokens, "N", "auto", 0, 1 << 30,                       \
                  "maximum number of tokens to generate; auto: of generation_config.json, or 256"), \
         TEXT_ROW(T, "temperature", 0, ARG_NUMBER, temperature, "T", "auto", 0, INFINITY,           \
@@ -58,6 +62,8 @@ typedef struct text_model {
     const int32_t *eos;            /* [n_eos] tokens that end a text, besides the tokenizer's */
     int n_eos;
     bool no_bos; /* texts do not start with BOS, unless they are empty */
+    /* generation_config.json and the chat template are looked for here; NULL: nowhere */
+    const char *folder;
 } text_model;
 
 typedef struct text_times {
@@ -69,7 +75,12 @@ typedef struct text_times {
  * NULL), else by 256 tokens and plain sampling. */
 bool text_resolve(text_options *o, const char *folder, sn_error *err);
 
-/* Prints the prompt and its continuation to stdout; notes are prefixed with `name`. */
+/* Appends the ids of a chat with one message of the user, up to where the answer begins. The
+ * template is m->folder/chat_template.jinja, or "chat_template" of tokenizer_config.json there. */
+bool text_encode_chat(const text_model *m, const char *system, const char *user, sn_ids *out,
+                      sn_error *err);
+
+/* Prints the prompt (unless it is a chat's) and its continuation to stdout; notes are prefixed with `name`. */
 bool text_generate(const char *name, const text_model *m, const text_options *o, text_times *times,
                    sn_error *err);          /* o: resolved */
 void text_print_times(const text_times *t); /* to stderr */

@@ -102,12 +102,10 @@ static bool generate(program *p, sn_error *err) {
         if (!strcmp(e->dim[i].name, "T")) m.context = e->dim[i].hi;
     m.vocab = last_number(e->tensor[e->n_tensor - 1].shape);
     l.logits = calloc((size_t)m.vocab + 1, sizeof *l.logits);
-    text_options o = p->o->text;
     char folder[4200];
-    bool beside_it = beside(p, ".tokenizer", folder, sizeof folder);
-    bool ok = text_resolve(&o, beside_it ? folder : NULL, err) &&
-              (l.logits || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
-              text_generate(p->manifest.name, &m, &o, &times, err);
+    if (beside(p, ".tokenizer", folder, sizeof folder)) m.folder = folder;
+    bool ok = (l.logits || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
+              text_generate(p->manifest.name, &m, &p->o->text, &times, err);
     if (ok && p->o->text.stats) text_print_times(&times);
     free(l.logits);
     return ok;

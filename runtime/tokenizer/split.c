@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "runtime/tokenizer/steps.h"
-#include "runtime/tokenizer/tok_bpe.h"
+#include "runtime/tokenizer/tok_letters.h"
 
 enum { MAX_STEPS = 16 };
 

@@ -4,6 +4,7 @@
  * SentencePiece. */
 #include "runtime/tokenizer/tok_bpe.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,7 +75,7 @@ sn_bpe *sn_bpe_new(const sn_tok_kind *kind, sn_error *err) {
     return b;
 }
 
-static void destroy_bpe(sn_tokenizer *t) {
+void sn_bpe_destroy(sn_tokenizer *t) {
     sn_bpe *b = (sn_bpe *)t;
     sn_vocab_free(&b->users);
     sn_bytes_free(&b->prefix);
@@ -118,7 +119,9 @@ typedef struct merging {
     sn_bytes spelled; /* a symbol with prefix and suffix */
 } merging;
 
-static void clear_merging(void *scratch) {
+static_assert(sizeof(merging) <= SN_BPE_SCRATCH, "room for the scratch of a call");
+
+void sn_bpe_clear(void *scratch) {
     merging *m = scratch;
     free(m->sym);
     free(m->heap);
@@ -276,7 +279,7 @@ static bool push_token(merging *m, int32_t id, const char *text, size_t size) {
            push_token(m, sn_vocab_find(v, text + left, size - left), text + left, size - left);
 }
 
-static bool encode_bpe(sn_encoding *e, const char *text, size_t size) {
+bool sn_bpe_encode(sn_encoding *e, const char *text, size_t size) {
     merging *m = e->scratch;
     m->bpe = (const sn_bpe *)e->t, m->out = e->out, m->err = e->err, m->text = text;
     m->cuts = 0;
@@ -292,8 +295,3 @@ static bool encode_bpe(sn_encoding *e, const char *text, size_t size) {
         if (!push_token(m, m->sym[i].id, text + m->sym[i].start, m->sym[i].size)) return false;
     return true;
 }
-
-const sn_tok_kind sn_tok_gpt2 = {"gpt2-bpe",    sizeof(sn_bpe), sizeof(merging), encode_bpe,
-                                 clear_merging, sn_gpt2_save,   destroy_bpe};
-const sn_tok_kind sn_tok_llama = {"llama-bpe",   sizeof(sn_bpe), sizeof(merging), encode_bpe,
-                                  clear_merging, sn_llama_save,  destroy_bpe};

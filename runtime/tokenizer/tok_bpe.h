@@ -5,6 +5,7 @@
 #define SN_TOK_BPE_H
 
 #include "runtime/tokenizer/steps.h"
+#include "runtime/tokenizer/tok_letters.h"
 
 /* Maps a pair of ids to rank and merged id; open addressing. */
 typedef struct sn_pair {
@@ -41,19 +42,15 @@ sn_bpe *sn_bpe_new(const sn_tok_kind *kind, sn_error *err);
  * vocabulary. */
 bool sn_bpe_add_merge(sn_bpe *b, const sn_bytes *left, const sn_bytes *right, sn_error *err);
 
-/* What the kinds save. */
-bool sn_gpt2_save(const sn_tokenizer *t, const char *dir, sn_error *err);
-bool sn_llama_save(const sn_tokenizer *t, const char *dir, sn_error *err);
+/* functions of both kinds, and the size of their scratch */
+enum { SN_BPE_SCRATCH = 192 };
+bool sn_bpe_encode(sn_encoding *e, const char *text, size_t size);
+void sn_bpe_clear(void *scratch);
+void sn_bpe_destroy(sn_tokenizer *t);
 
 /* GPT-2's pattern for splitting text into words (openai/gpt-2, src/encoder.py). */
 extern const char sn_gpt2_pattern[];
 
-/* The printable code point that represents a byte in vocab.json, below U+0144 (bytes_to_unicode in
- * src/encoder.py); and the bytes of a token written in these code points. */
-uint32_t sn_gpt2_byte_char(unsigned byte);
-bool sn_gpt2_decode_chars(const char *text, size_t size, sn_bytes *out, sn_error *err);
-/* Appends text with each byte as its code point. */
-bool sn_gpt2_spell(const char *text, size_t size, sn_bytes *out, sn_error *err);
 /* Sets byte_id from one-byte tokens; false if one of the 256 is missing. */
 bool sn_gpt2_find_bytes(sn_bpe *b, sn_error *err);
 

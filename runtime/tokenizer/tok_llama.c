@@ -69,7 +69,7 @@ sn_tokenizer *sn_tok_load_llama(const char *path, const cJSON *config, sn_error 
     return NULL;
 }
 
-bool sn_llama_save(const sn_tokenizer *t, const char *dir, sn_error *err) {
+static bool save_llama(const sn_tokenizer *t, const char *dir, sn_error *err) {
     const sn_bpe *b = (const sn_bpe *)t;
     sn_bytes out = {0};
     uint32_t longest = 0; /* llama2.c does not count the newlines around bos and eos */
@@ -89,3 +89,6 @@ bool sn_llama_save(const sn_tokenizer *t, const char *dir, sn_error *err) {
     sn_bytes_free(&out);
     return ok;
 }
+
+const sn_tok_kind sn_tok_llama = {"llama-bpe",  sizeof(sn_bpe), SN_BPE_SCRATCH, sn_bpe_encode,
+                                  sn_bpe_clear, save_llama,     sn_bpe_destroy};

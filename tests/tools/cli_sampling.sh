@@ -29,4 +29,19 @@ check_sampling() {
     stopped 'girl nam' --stop 'girl nam'
     stopped 'little' --stop 'nowhere' --stop 'little'
     stopped 'no such text' --stop 'not in this text'
+    # a chat: the template makes the prompt, the answer alone is printed
+    rm -rf "$tmp/how" && cp -r "$tmp/m" "$tmp/how"
+    run 1 generate "$tmp/how" -p 'Once' --chat
+    says 'no chat template'
+    echo '{"chat_template": "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"}' \
+        >"$tmp/how/tokenizer_config.json"
+    run 0 generate "$tmp/m" -p 'Once upon a time' -n 9 --temperature 0
+    tail -c +17 "$tmp/out" >"$tmp/answer"
+    run 0 generate "$tmp/how" -p 'upon a time' --system 'Once ' --chat -n 9 --temperature 0
+    same "$tmp/answer"
+    echo '{% include "x" %}' >"$tmp/how/chat_template.jinja"
+    run 1 generate "$tmp/how" -p 'Once' --chat
+    says 'line 1: unsupported statement include'
+    run 2 generate "$tmp/how" -p 'Once' --system 'Be brief'
+    run 2 generate "$tmp/how" --prompt-ids '1 2' --chat
 }

@@ -1,0 +1,66 @@
+/* jinja_value.h: values of templates, in an arena that is freed as a whole. Internal. */
+#ifndef SN_JINJA_VALUE_H
+#define SN_JINJA_VALUE_H
+
+#include "runtime/text/jinja.h"
+
+typedef enum jinja_kind {
+    JINJA_UNDEFINED,
+    JINJA_NONE,
+    JINJA_BOOL,
+    JINJA_INT,
+    JINJA_TEXT,
+    JINJA_LIST,
+    JINJA_DICT
+} jinja_kind;
+
+typedef struct jinja_value jinja_value;
+struct jinja_value {
+    jinja_kind kind;
+    int64_t number; /* also of a boolean */
+    const char *text;
+    size_t size;        /* of the text, the list, the dictionary */
+    jinja_value **item; /* [size] of a list or a dictionary */
+    jinja_value **key;  /* [size] of a dictionary: texts */
+    size_t capacity;
+};
+
+typedef struct jinja_block jinja_block;
+
+typedef struct jinja_arena {
+    jinja_block *last;
+    bool failed; /* out of memory */
+} jinja_arena;
+
+void jinja_free(jinja_arena *a);
+
+/* Constructors; never NULL: without memory the arena has failed and the value is undefined. */
+jinja_value *jinja_new(jinja_arena *a, jinja_kind kind);
+jinja_value *jinja_bool(jinja_arena *a, bool b);
+jinja_value *jinja_int(jinja_arena *a, int64_t n);
+jinja_value *jinja_text(jinja_arena *a, const char *text, size_t size); /* copied */
+void jinja_append(jinja_arena *a, jinja_value *list, jinja_value *item);
+/* Sets a member of a dictionary; key: NUL-terminated. */
+void jinja_set(jinja_arena *a, jinja_value *dict, const char *key, jinja_value *value);
+/* NULL: there is none. */
+jinja_value *jinja_get(const jinja_value *dict, const char *key, size_t size);
+
+bool jinja_true(const jinja_value *v); /* as Python's bool() */
+bool jinja_equal(const jinja_value *a, const jinja_value *b);
+/* Whether `in` holds: a part of a text, an element of a list, a key of a dictionary. */
+bool jinja_contains(const jinja_value *in, const jinja_value *v);
+/* Appends what {{ v }} prints: texts as they are. */
+bool jinja_print(const jinja_value *v, sn_bytes *out);
+/* Appends v as JSON, as json.dumps writes it without ensure_ascii. */
+bool jinja_json(const jinja_value *v, sn_bytes *out);
+
+/* The filter or method of this name applied to v; NULL: unknown. args: [count]. */
+jinja_value *jinja_apply(jinja_arena *a, const char *name, size_t size, const jinja_value *v,
+                         jinja_value *const *args, size_t count);
+/* The test of this name: 0 or 1; -1: unknown. */
+int jinja_test(const char *name, size_t size, const jinja_value *v);
+/* v[from:to:step]; missing bounds are NULL. */
+jinja_value *jinja_slice(jinja_arena *a, const jinja_value *v, const jinja_value *from,
+                         const jinja_value *to, int64_t step);
+
+#endif
