@@ -52,7 +52,7 @@ add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man/sinter.1
 add_custom_target(man ALL DEPENDS ${PROJECT_BINARY_DIR}/man/sinter.1)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
 
-install(TARGETS sinter sinter_shared sinter_rt sinter_program)
+install(TARGETS sinter sinter_shared sinter_rt sinter_program sinter_plain)
 install(FILES frontend/sinter.h ${PROJECT_BINARY_DIR}/include/frontend/ops.h frontend/models.h frontend/train.h frontend/algorithms.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/frontend)
 install(FILES ir/ir.h ir/compile.h ir/ops.def ir/attrs.def ir/debug.def DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/ir)

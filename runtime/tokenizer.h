@@ -85,6 +85,10 @@ int32_t sn_tokenizer_special(const sn_tokenizer *t, sn_token_role role);
 /* Whether texts begin with bos, as far as the tokenizer's files say so; otherwise `unknown`. */
 bool sn_tokenizer_adds_bos(const sn_tokenizer *t, bool unknown);
 
+/* Whether it uses tables of Unicode (normal forms, case, categories), which a program can be linked
+ * without. */
+bool sn_tokenizer_needs_unicode(const sn_tokenizer *t);
+
 /* Text of a token as it appears in text (" the", not "Ġthe"; "<0x0A>" for a llama byte token, "##s"
  * for a WordPiece), with its size in *size; NUL-terminated, owned by the tokenizer. NULL if the id
  * is out of range or has no text. */

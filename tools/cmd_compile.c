@@ -163,7 +163,9 @@ static bool link_parts(const options *o, const lm *m, const char *name, sn_error
                       .target = o->target,
                       .cc = o->cc,
                       .openmp = !strcmp(o->threads, "openmp"),
-                      .is_static = o->is_static};
+                      .is_static = o->is_static,
+                      .unicode = (m->tokenizer && sn_tokenizer_needs_unicode(m->tokenizer)) ||
+                                 (m->source && sn_tokenizer_needs_unicode(m->source))};
     if (o->shared && !link_shared(&r, err)) return false;
     return !o->exe ||
            (save_tokenizer(o, m->tokenizer, m->tokenizer_path, name, ".tokenizer", err) &&

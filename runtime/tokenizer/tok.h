@@ -132,6 +132,7 @@ struct sn_tokenizer {
     const sn_tok_kind *kind;
     sn_vocab vocab;
     int32_t special[SN_TOKEN_ROLES]; /* -1: none */
+    bool unicode;                    /* uses the tables of unicode.h */
     bool foreign;                    /* loaded from a file that holds more than save can write */
     bool spelled;           /* steps spell bytes as GPT-2's letters; the model takes bytes */
     bool swapped;           /* the file writes U+2581 for a space: texts have the two exchanged */

@@ -22,7 +22,7 @@ bool sn_tok_take_added(sn_tokenizer *t, const char *path, int32_t id, const cJSO
                   .rstrip = get_bool(token, "rstrip", false),
                   .single_word = get_bool(token, "single_word", false),
                   .normalized = get_bool(token, "normalized", !special) && t->norms};
-    if (a.single_word && !sn_unicode_ready(err)) return false;
+    if (a.single_word && !sn_unicode_need(t, err)) return false;
     if (!sn_vocab_text(&t->vocab, id, &size) &&
         !sn_vocab_set(&t->vocab, id, content, strlen(content), 0, err))
         return false;

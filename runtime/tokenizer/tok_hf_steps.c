@@ -94,17 +94,17 @@ static bool take_form(sn_hf_reading *r, const cJSON *step) {
     sn_norm *n = add_norm(r, sn_norm_form);
     for (int form = 0; n && form <= SN_NFKD; form++)
         if (is_text(step, "type", names[form])) n->form = (sn_form)form;
-    return n && sn_unicode_ready(r->err);
+    return n && sn_unicode_need(r->t, r->err);
 }
 
 static bool take_lowercase(sn_hf_reading *r, const cJSON *step) {
     (void)step;
-    return add_norm(r, sn_norm_lower) && sn_unicode_ready(r->err);
+    return add_norm(r, sn_norm_lower) && sn_unicode_need(r->t, r->err);
 }
 
 static bool take_strip_accents(sn_hf_reading *r, const cJSON *step) {
     (void)step;
-    return add_norm(r, sn_norm_strip_accents) && sn_unicode_ready(r->err);
+    return add_norm(r, sn_norm_strip_accents) && sn_unicode_need(r->t, r->err);
 }
 
 static bool take_nmt(sn_hf_reading *r, const cJSON *step) {
@@ -142,7 +142,7 @@ static bool take_precompiled(sn_hf_reading *r, const cJSON *step) {
     if (!map || !*map) return true; /* an empty table */
     sn_norm *n = add_norm(r, sn_norm_precompiled);
     sn_error why = {0};
-    if (!n || !sn_unicode_ready(r->err)) return false;
+    if (!n || !sn_unicode_need(r->t, r->err)) return false;
     return sn_charsmap_decode(&n->map, map, &why) ||
            sn_fail(r->err, why.code, "%s: %s", r->path, why.message);
 }
@@ -154,7 +154,7 @@ static bool take_bert_normalizer(sn_hf_reading *r, const cJSON *step) {
     n->chinese = sn_hf_bool(step, "handle_chinese_chars", true);
     n->lower = sn_hf_bool(step, "lowercase", true);
     n->strip = sn_hf_bool(step, "strip_accents", n->lower);
-    return sn_unicode_ready(r->err);
+    return sn_unicode_need(r->t, r->err);
 }
 
 static const step_rule normalizers[] = {{"NFC", take_form},

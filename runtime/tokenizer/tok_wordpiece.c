@@ -26,7 +26,7 @@ sn_wordpiece *sn_wordpiece_new(const char *prefix, sn_error *err) {
 sn_norm *sn_wordpiece_bert(sn_wordpiece *w, sn_error *err) {
     sn_norm *n = sn_tok_add_norm(&w->base, err);
     sn_split *words = n ? sn_tok_add_split(&w->base, sn_bert_pattern, SN_REMOVED, err) : NULL;
-    if (!words || !sn_unicode_ready(err)) return NULL;
+    if (!words || !sn_unicode_need(&w->base, err)) return NULL;
     words->invert = true;
     n->run = sn_norm_bert;
     n->clean = n->chinese = n->strip = n->lower = true;

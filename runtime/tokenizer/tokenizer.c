@@ -173,6 +173,10 @@ bool sn_tokenizer_adds_bos(const sn_tokenizer *t, bool unknown) {
     return t->templated || t->no_bos ? false : unknown;
 }
 
+bool sn_tokenizer_needs_unicode(const sn_tokenizer *t) {
+    return t->unicode;
+}
+
 const char *sn_tokenizer_text(const sn_tokenizer *t, int32_t id, size_t *size) {
     return sn_vocab_text(&t->vocab, id, size);
 }

@@ -6,9 +6,9 @@
 
 #include "runtime/tokenizer/utf8.h"
 
-bool sn_unicode_ready(sn_error *err) {
+bool sn_unicode_need(sn_tokenizer *t, sn_error *err) {
     (void)err;
-    return true;
+    return t->unicode = true;
 }
 
 sn_char_class sn_unicode_class(uint32_t cp) {

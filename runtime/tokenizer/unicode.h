@@ -1,12 +1,14 @@
 /* unicode.h: Unicode properties and normalization forms. The only interface to utf8proc.
- * Programs that `sinter compile --exe` links without its tables get unicode_none.c instead, in
- * which sn_unicode_ready fails: steps that need the tables call it when a tokenizer is loaded. */
+ * Programs of `sinter compile --exe` whose tokenizer does without its tables are linked with
+ * runtime/deploy/unicode_none.c instead, in which sn_unicode_need fails. */
 #ifndef SN_UNICODE_H
 #define SN_UNICODE_H
 
 #include "runtime/tokenizer/tok.h"
 
-bool sn_unicode_ready(sn_error *err);
+/* Called when a tokenizer is loaded by steps that use the functions below: notes that it needs them.
+ * False if this program was linked without. */
+bool sn_unicode_need(sn_tokenizer *t, sn_error *err);
 
 typedef enum sn_form { SN_NFC, SN_NFD, SN_NFKC, SN_NFKD } sn_form;
 

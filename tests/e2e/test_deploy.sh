@@ -158,6 +158,7 @@ program() {
     moved/story --info | grep -q "^entry prefill" || fail "--info"
     printf '%s' "$text" | moved/story -f - -n 30 --temperature 0 >out || fail "standard input"
     same "standard input" "$(cat out)" "$told"
+    says "tables of Unicode" moved/story --tokenizer "$source/tests/data/tokenizers/pieces/bert.json" -p x
     says "cannot be opened" moved/story --weights none -p x
     head -c 70000 moved/story.weights >cut
     says "truncated" moved/story --weights cut -p x

@@ -156,11 +156,14 @@ bool link_program(const link_request *r, sn_error *err) {
     add(&c, "-o");
     add_path(&c, r->dir, r->name, "");
     add_path(&c, r->dir, r->name, ".o");
+    if (!r->unicode) add(&c, "-Wl,-u,sn_unicode_need"); /* before libsinter_rt.a has it */
     add(&c, "-Wl,--start-group"); /* the runtime calls the program's JSON reader */
-    bool ok = add_library(&c, "libsinter_program.a", err) && add_library(&c, "libsinter_rt.a", err);
+    bool ok = add_library(&c, "libsinter_program.a", err) &&
+              (r->unicode || add_library(&c, "libsinter_plain.a", err)) &&
+              add_library(&c, "libsinter_rt.a", err);
     add(&c, "-Wl,--end-group");
     add_archive(&c, cc, "pcre2-8");
-    add_archive(&c, cc, "utf8proc");
+    if (r->unicode) add_archive(&c, cc, "utf8proc");
     add_archive(&c, cc, "xxhash");
     if (r->openmp) add(&c, "-lgomp");
     add(&c, "-lm");
