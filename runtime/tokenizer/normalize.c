@@ -127,6 +127,7 @@ static bool is_chinese(uint32_t c) {
 }
 
 static bool put_clean(const sn_norm *n, uint32_t cp, sn_bytes *out, sn_error *err) {
+    if (cp > ' ' && cp < 0x7F) return put(out, cp, err);
     bool blank = cp == '\t' || cp == '\n' || cp == '\r';
     if (n->clean && !blank && (cp == 0 || cp == 0xFFFD || sn_unicode_class(cp) == SN_CHAR_CONTROL))
         return true;
@@ -137,7 +138,7 @@ static bool put_clean(const sn_norm *n, uint32_t cp, sn_bytes *out, sn_error *er
 }
 
 static bool put_folded(const sn_norm *n, uint32_t cp, sn_bytes *out, sn_error *err) {
-    if (n->strip && sn_unicode_class(cp) == SN_CHAR_NONSPACING) return true;
+    if (n->strip && cp >= 0x300 && sn_unicode_class(cp) == SN_CHAR_NONSPACING) return true;
     return n->lower ? put_lower(n, cp, out, err) : put(out, cp, err);
 }
 
