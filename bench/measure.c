@@ -272,7 +272,7 @@ static bool time_entrant(sn_bench_entrant *e, int repeats, double *seconds, bool
     return true;
 }
 
-/* Writes "own level 4", or a peer's name, to `name` and returns it. */
+/* Writes "native level 4", or a peer's name, to `name` and returns it. */
 static const char *entrant_name(const sn_bench_entrant *e, char name[64]) {
     if (e->level < 0)
         snprintf(name, 64, "%s", e->backend);

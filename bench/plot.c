@@ -27,7 +27,7 @@ static void print_escaped(FILE *f, const char *s) {
     }
 }
 
-/* "layer_norm 1024x768, own level 4: 52 GFLOP/s, 91 % of the limit" as the tooltip of a shape. */
+/* "layer_norm 1024x768, native level 4: 52 GFLOP/s, 91 % of the limit" as the tooltip of a shape. */
 static void print_title(FILE *f, const sn_bench_record *x) {
     fputs("<title>", f);
     print_escaped(f, x->name);

@@ -213,7 +213,7 @@ static void add_cached(const sn_encoder_decoder *d, sn_module *m, const sn_model
     sn_output("parents", parents);
 }
 
-/* Logits of all tokens: an encoder's logits, whose config is the encoder-decoder. */
+/* `encode` and `logits` of an sn_encoder whose config is the encoder-decoder. */
 static sn_tensor encode_source(const void *config, const sn_forward_ctx *s) {
     const sn_encoder_decoder *d = config;
     sn_dim S = sn_symbol(s->m, "S", 1, sn_dim_hi(s->m, s->T));

@@ -59,7 +59,7 @@ static sn_node *progress(sn_node *t, const sn_schedule *s) {
     return sn_b_scalar(SN_OP_min, sn_b_scalar(SN_OP_max, part, 0), 1);
 }
 
-/* The decay factor after the warm-up, between final and peak; starts at 1. */
+/* Each gives the part of peak - final that is left at step t; 1 at the end of the warm-up. */
 static sn_node *no_fall(sn_node *t, const sn_schedule *s) {
     (void)s;
     return sn_b_const(t->m, SN_F32, 1);

@@ -158,7 +158,7 @@ sn_tensor sn_uniform_at(sn_loc, sn_tensor rng, const sn_dim *shape);
  * on the parameter are computed at each run, not when the session is opened. */
 #define sn_assign(state, x) sn_assign_at(SN_HERE, state, x)
 /* Gives x a name (scope, then a printf format) under which it can be read out; returns x. Costs
- * nothing unless sn_compile_options.taps requests it. */
+ * nothing unless sn_options.taps requests it. */
 #define sn_name(x, ...) sn_name_at(SN_HERE, x, __VA_ARGS__)
 void sn_entry_begin_at(sn_loc, sn_module *m, const char *name);
 void sn_output_at(sn_loc, const char *name, sn_tensor x);

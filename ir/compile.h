@@ -83,7 +83,7 @@ typedef struct sn_stats {
     int changed;                  /* of these, choices that differ from the cost model's */
     int recompilations;           /* after sn_compile: 0 for all sizes */
     double seconds;               /* total time of sn_compile */
-    double passes, codegen, load; /* parts of total_ms */
+    double passes, codegen, load; /* parts of it */
     size_t code_bytes;
     const char *note; /* a warning for the user (such as an unusable cache folder), or NULL */
 } sn_stats;

@@ -18,8 +18,8 @@
 
 enum { CHEAP = 1, CHEAP_INDEX = 2 };
 
+/* Whether n is in memory in any case: a leaf that is bound, or an argument of a body of kernels. */
 static bool is_held(const sn_node *n) {
-    /* of a body of kernels */
     return (sn_ops[n->op].flags & SN_OPF_EXTERNAL) || n->op == SN_OP_arg;
 }
 
@@ -118,7 +118,7 @@ static bool is_elementwise(const sn_node *n) {
     return sn_ops[n->op].kind == SN_ELEM || n->op == SN_OP_random;
 }
 
-/* The row length of the kernel that the group becomes. */
+/* The row of the kernel that the group becomes in the table of kernels. */
 static const sn_kernel_traits *kernel_of(const sn_group *k) {
     static const sn_kernel_id kernel[] = {[SN_GROUP_MAP_REDUCE] = SN_KERNEL_map_reduce,
                                           [SN_GROUP_COLUMN] = SN_KERNEL_column,

@@ -52,7 +52,7 @@ bool sn_group_absorbs(const sn_grouping *g, const sn_node *n);
 bool sn_group_packs(const sn_grouping *g, const sn_node *dot);
 /* May the product's epilogue compute n, if its shape is right? */
 bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_node *n);
-const sn_node *
-sn_group_strip(const sn_node *n); /* below views: the node that computes or holds the elements */
+/* Below views: the node that computes or holds the elements. */
+const sn_node *sn_group_strip(const sn_node *n);
 
 #endif

@@ -7,12 +7,10 @@
 bool sn_shapes_equal(const sn_node *a, const sn_node *b);
 /* moves elements of its first operand only, or selects a result */
 bool sn_is_view(const sn_node *n);
-bool sn_is_leaf(
-    /* input, param, state, const, iota, dim_value: nothing has to be computed before */
-    const sn_node *n);
-bool sn_contains_op(sn_module *m, sn_node *root,
-                    /* whether it is in the decomposition of root, above root's operands */
-                    sn_op op);
+/* input, param, state, const, iota, dim_value: nothing has to be computed before */
+bool sn_is_leaf(const sn_node *n);
+/* Whether the decomposition of root, above root's operands, contains the op. */
+bool sn_contains_op(sn_module *m, sn_node *root, sn_op op);
 bool sn_reduces(const sn_node *n, bool *last_axis); /* a reduce_*; over the last axis only */
 /* random access to operand i, which must be in memory */
 bool sn_reads_far(const sn_node *n, int i);

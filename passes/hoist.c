@@ -19,7 +19,7 @@ typedef struct hoister {
     sn_node **moved; /* by old id: the parameter that replaces it */
     uint32_t n_id;
     sn_node **kernel;  /* [count] moved kernels, in order */
-    const char **name; /* [count] index of the parameter that replaces it */
+    const char **name; /* [count] names of the parameters that replace them */
     int count;
 } hoister;
 

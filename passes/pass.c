@@ -12,9 +12,8 @@ const sn_pass_info sn_pass_table[] = {
 };
 const int sn_pass_count = (int)(sizeof sn_pass_table / sizeof *sn_pass_table);
 
-enum {
-    MAX_ROUNDS = 20
-}; /* limit for fixpoint passes: each round shrinks the graph, so this only guards against bugs */
+/* Limit for fixpoint passes: each round shrinks the graph, so this only guards against bugs. */
+enum { MAX_ROUNDS = 20 };
 
 static const char *name_of(int i) {
     return sn_stages[sn_pass_table[i].stage].name;

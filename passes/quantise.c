@@ -1,8 +1,9 @@
 /* quantise.c: weights of linear maps in fewer bits, by the option `weights`; activations and sums
  * stay f32.
  *
- *   bf16: W becomes bf16(W);  int8: W[i,:] becomes s[i] q[i,:], s = max |W[i,:]| / 127, q = round(W
- * / s), and s multiplies the product.
+ *   bf16: W becomes bf16(W).
+ *   int8: W[i,:] becomes s[i] q[i,:], s = max |W[i,:]| / 127, q = round(W / s), and s multiplies the
+ *         product.
  *   int4: 32 of a row share a factor s, bf16, the value of largest magnitude over -8; W becomes s q
  *         with q = round(W / s) from -8 to 7. Where rows are no multiple of 32: int8.
  *   Tables in which `embedding` looks rows up are stored in bf16 with all three.

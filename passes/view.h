@@ -17,8 +17,8 @@ typedef struct sn_view {
  * ...). */
 sn_view sn_view_whole(sn_module *m, int buffer, sn_dtype t, int rank, const sn_dim *shape,
                       const int64_t *order);
-bool sn_view_contiguous(
-    sn_module *m, const sn_view *v); /* row-major and contiguous (axes of size 1 are ignored) */
+/* Row-major and contiguous; axes of size 1 are ignored. */
+bool sn_view_contiguous(sn_module *m, const sn_view *v);
 /* The same elements at the same offsets of a buffer, possibly another one. */
 bool sn_view_matches(const sn_view *a, const sn_view *b);
 sn_view sn_view_transpose(const sn_view *v, const int64_t *perm);

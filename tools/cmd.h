@@ -40,14 +40,13 @@ int cmd_fail(const char *name, const sn_error *err);
 int cmd_finish(const char *name);
 
 /* --profile FILE: a row for options with a member `profile`, and the calls around the runs.
- * profile_begin returns NULL without a path, or on error (err->code is set); profile_end writes the
- * file and accepts NULL. */
+ * cmd_profile_begin returns NULL without a path, or on error (err->code is set); cmd_profile_end
+ * writes the file and accepts NULL. */
 /* clang-format off */
 #define CMD_PROFILE_ARG(T) \
     {"profile", 0, ARG_TEXT, offsetof(T, profile), "FILE.json", NULL, 0, 0, \
      "timeline of every kernel on every thread; opens in Perfetto"}
 /* clang-format on */
-/* NULL with an error, or if path is NULL. */
 sn_trace *cmd_profile_begin(const char *path, sn_session *s, sn_error *err);
 bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err);
 
@@ -58,7 +57,7 @@ bool cmd_can_write(const char *path, sn_error *err);
 void cmd_print_model(const lm *m);
 
 /* A progress line on stderr, updated at most ten times per second on a terminal, every ten seconds
- * elsewhere. Zero-initialise; progress_end clears the line. */
+ * elsewhere. Zero-initialise; cmd_progress_end clears the line. */
 typedef struct cmd_progress {
     double shown;
     bool any;

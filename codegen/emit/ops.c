@@ -103,9 +103,6 @@ em_val em_min(em *e, em_val a, em_val b) {
     return em_select(e, em_cmp(e, EM_LT, a, b), a, b);
 }
 
-/* NaN: compared with itself unequal. Two instructions more than em_max, no library call; with a
- * constant none: the operand that may be NaN stands second. (That also keeps InstCombine of LLVM 19
- * away from max(|x|, 0), which it makes x > 0 ? |x| : 0.) */
 /* The same choice as an intrinsic for vectors of 512 bits: LLVM would take comparison and choice of
  * keep_nan apart and join them otherwise, to twice the instructions. NULL: no such vectors. */
 static em_val pick_whole(em *e, em_val a, em_val b, bool max) {
@@ -118,6 +115,10 @@ static em_val pick_whole(em *e, em_val a, em_val b, bool max) {
     return em_intrinsic(e, name, NULL, 0, (em_val[]){a, b, em_i32(e, 4)}, 3);
 }
 
+/* pick(a, b), or a NaN among the two. A NaN is unequal to itself: this takes two instructions more
+ * than em_max and no library call; with a constant none, because the operand that may be NaN stands
+ * second. (That also keeps InstCombine of LLVM 19 away from max(|x|, 0), which it makes
+ * x > 0 ? |x| : 0.) */
 static em_val keep_nan(em *e, em_val a, em_val b, em_val (*pick)(em *, em_val, em_val)) {
     if (!unify(e, "em_max_nan", &a, &b) || !em_is_float(a)) return pick(e, a, b);
     if (LLVMIsConstant(b)) return em_select(e, em_cmp(e, EM_EQ, b, b), pick(e, b, a), b);

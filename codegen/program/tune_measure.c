@@ -33,7 +33,6 @@ sn_bucket sn_tune_bucket(int64_t v) {
     return v ? (sn_bucket){from, from - 1 + from} : (sn_bucket){0, 0};
 }
 
-/* " T=256..511": the sizes that share a choice. */
 /* ---- the trial ---- */
 
 typedef struct trial_run {

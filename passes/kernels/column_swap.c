@@ -1,8 +1,7 @@
 /* column_swap.c: gathers that swap columns. */
 #include "passes/kernels/table.h"
 
-/* ---- the element of index arithmetic at index i of the last axis; false: it is of another kind ---- */
-
+/* The element of index arithmetic at index i of the last axis; false: it is of another kind. */
 static bool index_at(const sn_node *n, double i, double *value);
 
 static bool const_at(const sn_node *n, double i, double *value) {

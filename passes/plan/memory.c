@@ -147,9 +147,8 @@ static int place_of(const sn_plan *p, const sn_view *v) {
 static void place_barriers(sn_plan *p) {
     size_t n = (size_t)(p->n_slot + p->n_buffer);
     uint8_t *read = sn_arena_alloc(p->m, n + 1), *written = sn_arena_alloc(p->m, n + 1);
-    int again =
-        /* loops have been walked twice up to this one: an iteration waits for the previous one */
-        0;
+    /* number of loops that have been walked twice, since an iteration waits for the previous one */
+    int again = 0;
     for (int s = 0; s < p->n_step; s++) {
         sn_step *t = &p->step[s];
         for (int i = 0; i < t->n_in; i++) t->barrier |= written[place_of(p, &t->in[i])];

@@ -18,7 +18,7 @@ typedef struct planner {
     const sn_budget *budget; /* NULL: none */
     sn_plan *plan;
     sn_order order;
-    int at;         /* index in it */
+    int at;         /* index in order */
     bool inside;    /* the body of a row_blocked node */
     sn_view **view; /* by node id: [n_result] views, NULL: not planned yet */
     int *users;     /* by node id: users in this entry; roots count */
@@ -408,7 +408,7 @@ static void plan_row_blocked(planner *p, sn_node *n) {
     sn_dim rows = sn_attr_get(n, SN_A_dim)->i;
     sn_order order = sn_region_topo(p->m, body);
     sn_view *result = sn_arena_alloc(p->m, sizeof *result * (size_t)(n->n_result + 1));
-    /* of a twin's body */
+    /* another row_blocked node may have the same body, whose views are those of its own operands */
     for (int i = 0; i < order.n; i++) p->view[order.node[i]->id] = NULL;
     for (int i = 0; i < body->n_arg; i++)
         set_view(p, body->arg[i], loop_operand(p, n->in[i], rows));

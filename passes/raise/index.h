@@ -30,8 +30,8 @@ bool sn_index_is(const sn_index *a, const sn_node *src);
 bool sn_index_append(sn_module *m, sn_index *a, const sn_index *b);
 /* The number as a scalar node of type i32 (of src's type where it is the whole of one). */
 sn_node *sn_index_value(sn_module *m, const sn_index *a);
-/* Converts indices of a tensor of shape `from` to indices of its reshape to `to`. False: the shapes
- * share too little. */
+/* Converts indices of a tensor to indices of its reshape to the shape `to`. False: the shapes share
+ * too little. */
 bool sn_index_reshape(sn_module *m, int rank, const sn_index *ix, int to_rank, const sn_dim *to,
                       sn_index *out);
 /* The index of n's element for an index of operand 0: for elementwise ops, views without

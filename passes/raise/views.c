@@ -40,8 +40,7 @@ ra_order ra_order_pieces(const ra_match *k) {
 
 enum { MAX_AXES = 2 * MAX_PIECES };
 
-/* x with each axis replaced by the parts listed for it. name[i] >= 0 is a piece, otherwise KEY or
- * WIDTH. Then reordered to `want`; parts that x does not have are repeated. */
+/* The parts of the axes of a tensor, in order. name[i] >= 0 is a piece, otherwise KEY or WIDTH. */
 enum { KEY = -1, WIDTH = -2 };
 typedef struct parts {
     int name[MAX_AXES];
@@ -56,7 +55,8 @@ static bool add_part(parts *p, int name, sn_dim size) {
     return true;
 }
 
-/* want: pieces and KEY; WIDTH, all of them in order, comes last. */
+/* x with its axes replaced by these parts, reordered to `want`; parts that x does not have are
+ * repeated. want: pieces and KEY; WIDTH, all of them in order, comes last. */
 static sn_node *arrange(sn_node *x, const parts *have, int n_want, const int *want,
                         const sn_dim *want_size, sn_dim *full, int *n_full) {
     int64_t perm[SN_MAX_RANK];

@@ -55,8 +55,6 @@ static const arg table[] = {
 };
 static const arg translator_table[] = {PAIR_ARGS(options), COMMON_ARGS, {0}};
 
-/* ---- memory ---- */
-
 /* ---- language models ---- */
 
 typedef struct language {

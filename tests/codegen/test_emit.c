@@ -217,7 +217,7 @@ static void conversions(void **state) {
     for_targets(convert_on);
 }
 
-/* buf[1] = {max, min, max_nan, sum} over lanes; a branch; a variable through a loop; the stack. */
+/* buf[1] = {max, min, sum} over lanes; a branch; a variable through a loop; the stack. */
 static void emit_mixed(em *e, int lanes) {
     em_val x = em_buf(e, 0), y = em_buf(e, 1);
     em_val v = em_load(e, SN_F32, x, lanes);

@@ -143,7 +143,7 @@ static void compare(const spelling *k, const jit_result *a, const jit_result *b,
     }
 }
 
-/* Sizes around the number of rows of a turn; none at all. */
+/* Sizes around the number of rows of an iteration; none at all. */
 static const int64_t sizes[][2] = {{2, 0}, {1, 1}, {2, TURN / 2}, {3, 342}, {4, 600}};
 enum { N_SIZE = sizeof sizes / sizeof *sizes };
 
@@ -176,7 +176,7 @@ static void as_whole(void **state) {
     }
 }
 
-/* Against the evaluator, with a last turn that is shorter. */
+/* Against the evaluator, with a last iteration that is shorter. */
 static void as_meant(void **state) {
     (void)state;
     run r;
@@ -202,8 +202,8 @@ static void less_memory(void **state) {
     close_run(&less);
 }
 
-/* Where one turn does all, the sum over rows is not stored, but taken by the optimizer's step in
- * the epilogue of the product. */
+/* With a single iteration the sum over rows is not stored: the optimizer's step is in the epilogue of
+ * the product. */
 static void single_turn(void **state) {
     (void)state;
     run whole, less;
@@ -225,7 +225,7 @@ static void single_turn(void **state) {
     close_run(&less);
 }
 
-/* The squares of what one turn makes are summed in the epilogue, too. */
+/* The squares of the results of a single iteration are summed in the epilogue, too. */
 static void single_turn_sums(void **state) {
     (void)state;
     run r;
@@ -266,7 +266,7 @@ static void with_budget(void **state) {
     close_run(&tight);
 }
 
-typedef struct artefact { /* chunks.h */
+typedef struct artefact { /* as in the artefact's header, chunks.h */
     struct {
         const void *weights;
         int64_t bytes, threads;
@@ -300,7 +300,7 @@ static void *input(const run *r, const char *name, const int64_t *symbol) {
     return NULL;
 }
 
-/* The same bits from an artefact, in one turn and in several. */
+/* The same bits from an artefact, in one iteration and in several. */
 static void ahead_of_time(void **state) {
     (void)state;
     run r;

@@ -17,8 +17,8 @@ void ac_gradients(sn_entry *e, sn_tensor y, int n, const sn_tensor *wrt);
 
 /* A test: a variant of attention, compiled one way. */
 typedef struct ac_setting {
-    const void *variant; /* index of the test program's setting */
-    const char *name;    /* index of the variant */
+    const void *variant; /* of the test program */
+    const char *name;    /* name of the variant */
     int level;
     sn_dtype t;
     const char *target; /* NULL: this CPU */

@@ -481,7 +481,7 @@ void ref_dropout(const ref_call *c) {
 
 /* ---- the fused rows ---- */
 
-/* loops with the body softmax(x + y) on the last axis */
+/* map_reduce with the body softmax(x + y) on the last axis */
 void ref_map_reduce_softmax(const ref_call *c) {
     rows r = rows_of(c->in[0], c->in[0]->rank - 1);
     for (int64_t i = 0; i < r.count; i++) {

@@ -13,7 +13,7 @@ typedef struct model_source {
     void *library; /* handle of dlopen */
     int file;      /* descriptor of the object in memory; -1: loaded from the user's file */
     sn_model_fn *define;
-    char name[64]; /* "alibi" for "examples/alibi.c"; truncated if longer */
+    char name[64]; /* "alibi" for "examples/variants/alibi.c"; truncated if longer */
 } model_source;
 
 /* Compiles a .c file with $CC (default cc) and $CFLAGS against this program's headers and loads it.

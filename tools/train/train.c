@@ -38,7 +38,7 @@ typedef struct trainer {
     double flops; /* FLOP per token */
     double validation;
     double begun;          /* time at which the first step began */
-    int64_t tokens, steps; /* seconds since then */
+    int64_t tokens, steps; /* since then */
 } trainer;
 
 static void tell(void (*say)(void *, const char *), void *ctx, const char *fmt, ...)
