@@ -105,8 +105,7 @@ bool sn_tokenizer_encode(const sn_tokenizer *t, const char *text, size_t size, u
 
 /* Appends the text of ids[n] to out. For BPE, character and word level this restores the encoded
  * text byte for byte if it contained no unk and no normalizer changed it; WordPiece joins words with
- * single spaces. An id out of
- * range is an error and leaves out unchanged. */
+ * single spaces. An id out of range is an error and leaves out unchanged. */
 bool sn_tokenizer_decode(const sn_tokenizer *t, const int32_t *ids, size_t n, unsigned flags,
                          sn_bytes *out, sn_error *err);
 

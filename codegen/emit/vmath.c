@@ -233,7 +233,7 @@ typedef struct exp_parts {
     em_val n, n_int, m;
 } exp_parts;
 
-/* The nearest integer to `t_minus_magic`, given with the magic number added: low bits are n. */
+/* The integer n that t, to which the magic number was added, has in its low bits. */
 static em_val integer_part(em *e, em_val t, exp_parts *out) {
     const precision *p = precision_of(e, t);
     em_val magic = num(e, t, p->magic);

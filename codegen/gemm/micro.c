@@ -19,8 +19,9 @@ static int choose_unroll(const gemm_plan *p, int rows, gemm_ukr_kind kind) {
  *     ahead into L2 and NEAR ahead into L1.
  *   1x2: prefetches FAR ahead into L1, one instruction per line. If B comes from memory it also
  *     prefetches FARTHER ahead into L2 (bf16: 35 instead of 32 GB/s); that would cost 3 % if B is
- * in the last-level cache. Full microtile: takes long for its panel. It prefetches what comes next
- * (b_next), one line per step. */
+ *     in the last-level cache.
+ *   Full microtile: takes long for its panel. It prefetches what comes next (b_next), one line per
+ *     step. */
 enum { FAR = 32, FARTHER = 64, NEAR = 4, NEAR_FULL = 8 };
 
 /* Whether B hardly stays in a cache until its next use: all matrices of a model together are large,

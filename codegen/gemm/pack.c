@@ -8,7 +8,7 @@ static em_val load_strided(em *e, sn_dtype t, em_val p, em_size stride, int n, e
     return em_gather(e, t, p, index, mask);
 }
 
-/* Transposes n vectors v[n] of n lanes in registers: swaps off-diagonal blocks of size 1, 2, 4 */
+/* Transposes n vectors v[n] of n lanes in registers: swaps off-diagonal blocks of size 1, 2, 4, ... */
 static void transpose_registers(em *e, em_val *v, int n) {
     for (int size = 1; size < n; size *= 2)
         for (int i = 0; i < n; i++) {

@@ -152,11 +152,14 @@ const void *sn_session_memory(const sn_session *s, const char *name);
  * session was made, in memory of its own, and its bytes. NULL: no more. */
 const void *sn_session_prepared(const sn_session *s, int i, size_t *bytes);
 
-/* A session's kernels report to `profile` from now on; NULL: no more. */
-const sn_compiled_entry *sn_session_running(const sn_session *s); /* ... or what ran last */
-sn_profile *sn_session_profile(const sn_session *s);
-void sn_session_set_profile(sn_session *s, sn_profile *profile);
+/* The entry that is running, or else the one that ran last. */
+const sn_compiled_entry *sn_session_running(const sn_session *s);
 const sn_program *sn_session_program(const sn_session *s);
+
+/* A session's kernels report to `profile` from now on; NULL: no more. */
+void sn_session_set_profile(sn_session *s, sn_profile *profile);
+sn_profile *sn_session_profile(const sn_session *s);
+
 /* Bytes of working memory that the session's runs have needed so far (temporaries, scratch of all
  * threads), without weights, states, inputs and outputs. */
 size_t sn_session_workspace(const sn_session *s);
