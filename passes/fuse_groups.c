@@ -213,9 +213,9 @@ bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_no
 /* The same for the product's group, whose domain is the shape of its result. */
 static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node *n) {
     const sn_node *dot = k->member[0];
-    sn_candidate answer = sn_choose(g->p, dot);
-    if (answer == SN_CHOOSE_UNFUSED) return false;
-    if (answer == SN_CHOOSE_LIBRARY) return k->n_member == 1 && g->p->o.library->epilogue(dot, n);
+    sn_candidate choice = sn_choose(g->p, dot);
+    if (choice == SN_CHOOSE_UNFUSED) return false;
+    if (choice == SN_CHOOSE_LIBRARY) return k->n_member == 1 && g->p->o.library->epilogue(dot, n);
     if (n->rank != k->rank) return false;
     for (int i = 0; i < k->rank; i++)
         if (n->shape[i] != k->domain[i]) return false;

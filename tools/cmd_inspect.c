@@ -54,17 +54,17 @@ static const arg_command command = {
     "inspect MODEL --near Monday\n",
     table};
 
-/* A row per query: whether it was requested, and the function that answers it. */
-static bool (*const answers[])(const look_options *, sn_error *) = {
+/* A row per query: whether it was requested, and its function. */
+static bool (*const queries[])(const look_options *, sn_error *) = {
     look_taps, look_tap, look_attention, look_lens, look_near, look_analogy};
-enum { QUESTIONS = sizeof answers / sizeof *answers };
+enum { N_QUERIES = sizeof queries / sizeof *queries };
 
 /* The requested query; QUESTIONS: none; -1: several. */
-static int find_question(const look_options *o) {
-    const bool asked[QUESTIONS] = {o->taps, o->tap, o->attention, o->lens, o->near, o->analogy};
-    int found = QUESTIONS;
-    for (int i = 0; i < QUESTIONS; i++)
-        if (asked[i]) found = found == QUESTIONS ? i : -1;
+static int find_query(const look_options *o) {
+    const bool requested[N_QUERIES] = {o->taps, o->tap, o->attention, o->lens, o->near, o->analogy};
+    int found = N_QUERIES;
+    for (int i = 0; i < N_QUERIES; i++)
+        if (requested[i]) found = found == N_QUERIES ? i : -1;
     return found;
 }
 
@@ -190,13 +190,13 @@ int cmd_inspect(int argc, char **argv) {
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
-    int question = find_question(&o.look);
-    if (question < 0)
+    int query = find_query(&o.look);
+    if (query < 0)
         sn_fail(&err, SN_ERR_USAGE,
                 "only one query at a time: --taps, --tap, --attention, --logit-lens, --near or "
                 "--analogy");
-    else if (question < QUESTIONS)
-        answers[question](&o.look, &err);
+    else if (query < N_QUERIES)
+        queries[query](&o.look, &err);
     else if (!o.look.model.path)
         sn_fail(&err, SN_ERR_USAGE,
                 "give a model folder or an artefact (%s --help lists all options)", NAME);

@@ -56,7 +56,7 @@ static const char *operands_text(const sn_node *n) {
 }
 
 /* The first line is for people; all of it is the key. */
-static const char *question_text(const sn_tuner *t, const sn_choice *q) {
+static const char *choice_text(const sn_tuner *t, const sn_choice *q) {
     bool *used = sn_arena_alloc(t->m, (size_t)sn_symbol_count(t->m) + 1);
     for (int i = 0; i < q->node->n_in; i++)
         for (int a = 0; a < q->node->in[i]->rank; a++)
@@ -75,9 +75,9 @@ static const char *tile_text(const sn_tuner *t, const sn_kernel *k) {
 
 /* ---- what is known ---- */
 
-static const sn_known *remember(sn_tuner *t, const char *text, int answer, const char *why) {
+static const sn_known *remember(sn_tuner *t, const char *text, int candidate, const char *why) {
     t->known = sn_arena_grow(t->m, t->known, sizeof *t->known, t->n_known, &t->cap_known);
-    t->known[t->n_known] = (sn_known){.text = text, .answer = answer, .why = why};
+    t->known[t->n_known] = (sn_known){.text = text, .candidate = candidate, .why = why};
     return &t->known[t->n_known++];
 }
 
@@ -86,16 +86,16 @@ static const sn_known *read_choice(sn_tuner *t, const char *text, int n) {
     sn_object o;
     sn_cache_key key = sn_cache_make_key(t->target, text, strlen(text));
     if (!sn_cache_get(t->cache, SN_CACHE_CHOICE, key, &o)) return NULL;
-    int answer, of, begin = 0;
+    int candidate, of, begin = 0;
     char *data = sn_arena_alloc(t->m, o.size + 1);
     memcpy(data, o.data, o.size);
     sn_object_free(&o);
     char *end = strchr(data, '\n');
-    bool ok = end && sscanf(data, "answer %d of %d: %n", &answer, &of, &begin) == 2 && begin &&
-              of == n && answer >= 0 && answer < n && !strcmp(end + 1, text);
+    bool ok = end && sscanf(data, "answer %d of %d: %n", &candidate, &of, &begin) == 2 && begin &&
+              of == n && candidate >= 0 && candidate < n && !strcmp(end + 1, text);
     if (!ok) return NULL; /* of another version, which a key should not let happen */
     *end = 0;
-    return remember(t, text, answer, data + begin);
+    return remember(t, text, candidate, data + begin);
 }
 
 static const sn_known *look_up(sn_tuner *t, const char *text, int n) {
@@ -111,12 +111,12 @@ static void note_change(sn_tuner *t, const sn_known *k, bool changed) {
     for (int i = 0; i < t->n_known; i++) t->stats->changed += t->known[i].changed;
 }
 
-static const sn_known *store(sn_tuner *t, const char *text, int n, int answer, const char *why) {
-    const char *all = sn_arena_printf(t->m, "answer %d of %d: %s\n%s", answer, n, why, text);
+static const sn_known *store(sn_tuner *t, const char *text, int n, int candidate, const char *why) {
+    const char *all = sn_arena_printf(t->m, "answer %d of %d: %s\n%s", candidate, n, why, text);
     sn_object o = {(uint8_t *)(uintptr_t)all, strlen(all)};
     sn_cache_put(t->cache, SN_CACHE_CHOICE, sn_cache_make_key(t->target, text, strlen(text)), &o);
     t->stats->measured++;
-    const sn_known *k = remember(t, text, answer, why);
+    const sn_known *k = remember(t, text, candidate, why);
     note_change(t, k, false); /* the one who takes it knows better */
     return k;
 }
@@ -131,21 +131,21 @@ static const char *verdict(sn_tuner *t, const sn_trial *c, const char *first) {
     return "tuned: all others are much slower";
 }
 
-/* ---- the passes' questions ---- */
+/* ---- choices of the passes ---- */
 
-static int answers_of(const sn_choice *q, sn_candidate answer[3]) {
+static int candidates_of(const sn_choice *q, sn_candidate candidate[3]) {
     int n = 0;
-    answer[n++] = q->model;
+    candidate[n++] = q->model;
     for (int a = 0; a < 3; a++)
-        if (q->candidates >> a & 1 && a != (int)q->model) answer[n++] = (sn_candidate)a;
+        if (q->candidates >> a & 1 && a != (int)q->model) candidate[n++] = (sn_candidate)a;
     return n;
 }
 
-static void answer_question(void *ctx, sn_choice *q) {
+static void apply_known(void *ctx, sn_choice *q) {
     sn_tuner *t = ctx;
-    const sn_known *k = look_up(t, question_text(t, q), 3);
-    if (!k || !(q->candidates >> k->answer & 1)) return;
-    q->chosen = (sn_candidate)k->answer;
+    const sn_known *k = look_up(t, choice_text(t, q), 3);
+    if (!k || !(q->candidates >> k->candidate & 1)) return;
+    q->chosen = (sn_candidate)k->candidate;
     q->why = k->why;
     note_change(t, k, q->chosen != q->model);
 }
@@ -171,15 +171,16 @@ bool sn_tuner_measure(sn_tuner *t, const sn_passes *p, bool *again) {
     *again = false;
     for (int i = 0; i < p->n_choice; i++) {
         sn_choice *q = p->choice[i];
-        sn_candidate answer[3];
-        int n = answers_of(q, answer);
-        const char *text = question_text(t, q);
+        sn_candidate candidate[3];
+        int n = candidates_of(q, candidate);
+        const char *text = choice_text(t, q);
         if (n < 2 || !q->n_out || look_up(t, text, 3) || !has_rows(t, q->node)) continue;
         sn_trial c = {.n = n};
         show(t, text);
-        if (!sn_tune_question(t, q, answer, &c)) return false;
+        if (!sn_tune_choice(t, q, candidate, &c)) return false;
         q->why =
-            store(t, text, 3, answer[c.winner], verdict(t, &c, sn_candidate_names[answer[0]]))->why;
+            store(t, text, 3, candidate[c.winner], verdict(t, &c, sn_candidate_names[candidate[0]]))
+                ->why;
         *again |= c.winner != 0;
     }
     return true;
@@ -206,15 +207,15 @@ bool sn_tuner_tile(sn_tuner *t, sn_kernel *k) {
                                       verdict(t, &c, k->family->tile_name(0))));
     }
     if (!known) return true;
-    note_change(t, known, known->answer != 0);
+    note_change(t, known, known->candidate != 0);
     k->tuned = sn_arena_printf(t->m, "  tile %s", known->why);
-    if (known->answer) sn_kernel_set_tile(k, known->answer);
+    if (known->candidate) sn_kernel_set_tile(k, known->candidate);
     return true;
 }
 
 void sn_tuner_init(sn_tuner *t) {
     sn_threads threads;
-    t->chooser = (sn_chooser){answer_question, t};
+    t->chooser = (sn_chooser){apply_known, t};
     t->threads = t->o->threads;
     if (t->threads < 1 && sn_threads_init(&threads, 0, NULL)) {
         t->threads = (int)threads.n;

@@ -15,7 +15,7 @@ enum {
 
 typedef struct sn_known { /* a choice that somebody measured */
     const char *text;     /* what it is about */
-    int answer;
+    int candidate;
     const char *why; /* for reports */
     bool changed;    /* the cost model had said otherwise */
 } sn_known;
@@ -37,7 +37,7 @@ typedef struct sn_tuner {
     sn_stats *stats;
     sn_error *err;
     sn_compile_fn *compile; /* makes candidates: sn_program_make */
-    sn_chooser chooser;     /* for the passes: answers by what is known */
+    sn_chooser chooser;     /* for the passes: applies the known choices */
     sn_known *known;
     int n_known, cap_known;
 } sn_tuner;
@@ -54,8 +54,8 @@ sn_bucket sn_tune_bucket(int64_t v);
  * and why. */
 bool sn_tuner_may_run(const sn_tuner *t, const int64_t *symbol, sn_error *err);
 
-/* Measures the questions of the passes that nobody has an answer to. *again: an answer is not the
- * model's, so that the passes must run once more. False: t->err. */
+/* Measures the choices of the passes that are not known yet. *again: a candidate other than the
+ * model's won, so the passes must run once more. False: t->err. */
 bool sn_tuner_measure(sn_tuner *t, const sn_passes *p, bool *again);
 
 /* Takes the tile that is known to be the fastest; measures it if t->o->tune says so. */
@@ -69,7 +69,7 @@ typedef struct sn_trial {
     double gain, runner_up;
 } sn_trial;
 bool sn_tune_kernel(sn_tuner *t, const sn_kernel *k, sn_trial *c);
-/* Candidate i compiles the module with answer[i] to the question. */
-bool sn_tune_question(sn_tuner *t, const sn_choice *q, const sn_candidate *answer, sn_trial *c);
+/* Program i of the trial is the module compiled with candidate[i] chosen. */
+bool sn_tune_choice(sn_tuner *t, const sn_choice *q, const sn_candidate *candidate, sn_trial *c);
 
 #endif

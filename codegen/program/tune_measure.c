@@ -287,11 +287,11 @@ bool sn_tune_kernel(sn_tuner *t, const sn_kernel *k, sn_trial *c) {
     return ok;
 }
 
-/* ---- a question: each candidate is a program ---- */
+/* ---- a choice of the passes: each candidate is a program ---- */
 
 enum { MAX_LEAVES = 64 };
 
-typedef struct subgraph { /* the nodes that a question is about, cut out of the module */
+typedef struct subgraph { /* the nodes that a choice is about, cut out of the module */
     sn_tuner *t;
     const sn_choice *q;
     sn_node **made; /* by node id: its copy */
@@ -299,7 +299,7 @@ typedef struct subgraph { /* the nodes that a question is about, cut out of the 
     int n_leaf;
 } subgraph;
 
-typedef struct question_run {
+typedef struct program_run {
     sn_tuner *t;
     subgraph cut;
     sn_entry *entry;
@@ -309,7 +309,7 @@ typedef struct question_run {
     int64_t shape[MAX_LEAVES + SN_MAX_RESULTS][SN_MAX_RANK], symbol[16];
     int n_arg, n_param, n_out, n_data;
     void *data[MAX_LEAVES + SN_MAX_RESULTS];
-} question_run;
+} program_run;
 
 static bool belongs(const subgraph *p, const sn_node *n) {
     for (int i = 0; i < p->q->n_member; i++)
@@ -336,18 +336,18 @@ static sn_node *cut_out(subgraph *p, sn_node *n) {
     return p->made[n->id] = r;
 }
 
-typedef struct forced_answer {
+typedef struct forced_candidate {
     sn_op op;
-    sn_candidate answer;
-} forced_answer;
+    sn_candidate candidate;
+} forced_candidate;
 
-static void force_answer(void *ctx, sn_choice *q) {
-    const forced_answer *o = ctx;
-    if (q->node->op != o->op || !(q->candidates >> o->answer & 1)) return;
-    q->chosen = o->answer;
+static void force_candidate(void *ctx, sn_choice *q) {
+    const forced_candidate *o = ctx;
+    if (q->node->op != o->op || !(q->candidates >> o->candidate & 1)) return;
+    q->chosen = o->candidate;
 }
 
-static bool add_data(question_run *r, const sn_node *n, sn_arg_binding *a, const char *name) {
+static bool add_data(program_run *r, const sn_node *n, sn_arg_binding *a, const char *name) {
     int64_t count = 1, *shape = r->shape[r->n_data];
     for (int i = 0; i < n->rank; i++)
         count *= shape[i] = sn_dim_eval(r->t->m, n->shape[i], r->symbol);
@@ -358,13 +358,13 @@ static bool add_data(question_run *r, const sn_node *n, sn_arg_binding *a, const
     return true;
 }
 
-static void drop_data(question_run *r) {
+static void drop_data(program_run *r) {
     for (int i = 0; i < r->n_data; i++) free(r->data[i]);
     r->n_data = r->n_arg = r->n_param = r->n_out = 0;
 }
 
 /* Operands and results for these sizes. */
-static bool bind_at(question_run *r, const int64_t *symbol) {
+static bool bind_at(program_run *r, const int64_t *symbol) {
     drop_data(r);
     for (int s = 0; s < sn_symbol_count(r->t->m); s++) {
         r->symbol[s] = symbol[s];
@@ -383,18 +383,18 @@ static bool bind_at(question_run *r, const int64_t *symbol) {
     return true;
 }
 
-static bool run_session(question_run *r, sn_session *s, sn_error *err) {
+static bool run_session(program_run *r, sn_session *s, sn_error *err) {
     return sn_run(s, "@tune", r->arg, r->n_arg, r->out, r->n_out, err);
 }
 
-static bool run_question(void *ctx, int candidate, sn_error *err) {
-    question_run *r = ctx;
+static bool run_program(void *ctx, int candidate, sn_error *err) {
+    program_run *r = ctx;
     return run_session(r, r->session[candidate], err);
 }
 
 /* The concatenated results of a candidate that runs with `threads` threads; the caller frees
  * them. */
-static char *results_of(question_run *r, int candidate, int threads, size_t *bytes) {
+static char *results_of(program_run *r, int candidate, int threads, size_t *bytes) {
     sn_error err = {0};
     r->program[candidate]->threads = threads;
     sn_session *s = sn_session_new_arrays(r->program[candidate], r->param, r->n_param, &err);
@@ -415,7 +415,7 @@ static char *results_of(question_run *r, int candidate, int threads, size_t *byt
 }
 
 /* Compares the relative mean square error of f32 results; other types must be equal. */
-static bool is_near(const question_run *r, const char *x, const char *y, size_t bytes) {
+static bool is_near(const program_run *r, const char *x, const char *y, size_t bytes) {
     double error = 0, square = 0;
     if (r->out[0].dtype != SN_F32) return !memcmp(x, y, bytes);
     for (size_t i = 0; i + 4 <= bytes; i += 4) {
@@ -430,7 +430,7 @@ static bool is_near(const question_run *r, const char *x, const char *y, size_t 
 
 /* Whether the candidate is correct at these sizes and gives the same bits with 1, 2, 3 and all
  * threads. */
-static bool is_correct(question_run *r, int candidate, const int64_t *symbol) {
+static bool is_correct(program_run *r, int candidate, const int64_t *symbol) {
     const int threads[] = {1, 2, 3, r->t->threads};
     int n_threads = r->t->threads > 3 ? 4 : 3;
     size_t n[2];
@@ -448,7 +448,7 @@ static bool is_correct(question_run *r, int candidate, const int64_t *symbol) {
 }
 
 /* The same at the sizes in use and at both ends of their tuning bucket. */
-static bool is_correct_in_bucket(question_run *r, int candidate) {
+static bool is_correct_in_bucket(program_run *r, int candidate) {
     int64_t end[2][16];
     bool inside[2] = {false};
     const sn_module *m = r->t->m;
@@ -467,10 +467,10 @@ static bool is_correct_in_bucket(question_run *r, int candidate) {
     return ok;
 }
 
-static bool make_candidate(question_run *r, int candidate, sn_candidate answer) {
+static bool make_candidate(program_run *r, int w, sn_candidate candidate) {
     sn_tuner *t = r->t;
-    forced_answer forced = {(sn_op)r->cut.q->node->op, answer};
-    sn_chooser chooser = {force_answer, &forced};
+    forced_candidate forced = {(sn_op)r->cut.q->node->op, candidate};
+    sn_chooser chooser = {force_candidate, &forced};
     sn_options o = *t->o;
     o.tune = false;
     o.n_taps = 0;
@@ -478,21 +478,21 @@ static bool make_candidate(question_run *r, int candidate, sn_candidate answer) 
     o.budget_sizes = NULL;
     o.strict_fusion = o.check_nan = o.check_index = false;
     sn_error err = {0};
-    r->program[candidate] = t->compile(t->m, &o, NULL, &chooser, &err);
-    if (r->program[candidate]) return true;
+    r->program[w] = t->compile(t->m, &o, NULL, &chooser, &err);
+    if (r->program[w]) return true;
     *sn_module_error(t->m) = (sn_error){0}; /* the candidate does not compile */
     return false;
 }
 
-static bool make_candidates(question_run *r, const sn_trial *c, const sn_candidate *answer,
+static bool make_candidates(program_run *r, const sn_trial *c, const sn_candidate *candidate,
                             bool *usable) {
     if (!bind_at(r, r->t->symbol)) return false;
-    for (int w = 0; w < c->n; w++) usable[w] = make_candidate(r, w, answer[w]);
+    for (int w = 0; w < c->n; w++) usable[w] = make_candidate(r, w, candidate[w]);
     return usable[0] ||
            sn_fail(r->t->err, SN_ERR_INTERNAL, "tune: a part of the module cannot be compiled");
 }
 
-static void close_sessions(question_run *r) {
+static void close_sessions(program_run *r) {
     for (int w = 0; w < MAX_CANDIDATES; w++) {
         sn_session_free(r->session[w]);
         r->session[w] = NULL;
@@ -500,7 +500,7 @@ static void close_sessions(question_run *r) {
 }
 
 /* Makes new data and opens a session on it for each candidate. Drops candidates that fail. */
-static bool open_sessions(question_run *r, const sn_trial *c, bool *usable) {
+static bool open_sessions(program_run *r, const sn_trial *c, bool *usable) {
     close_sessions(r);
     if (!bind_at(r, r->t->symbol)) return false;
     for (int w = 0; w < c->n; w++) {
@@ -515,7 +515,7 @@ static bool open_sessions(question_run *r, const sn_trial *c, bool *usable) {
 }
 
 /* Checks only the winner for correctness, because the check takes longer than the trial. */
-static bool run_question_trial(question_run *r, trial_run *trial, sn_trial *c, const bool *made) {
+static bool run_program_trial(program_run *r, trial_run *trial, sn_trial *c, const bool *made) {
     bool usable[MAX_CANDIDATES];
     memcpy(usable, made, sizeof usable);
     for (bool wrong = true; wrong;) {
@@ -530,7 +530,7 @@ static bool run_question_trial(question_run *r, trial_run *trial, sn_trial *c, c
 }
 
 /* Replaces the entries of the module by one that computes the results of the subgraph. */
-static void make_entry(question_run *r) {
+static void make_entry(program_run *r) {
     sn_module *m = r->t->m;
     const sn_choice *q = r->cut.q;
     r->cut.made = sn_arena_alloc(m, sizeof *r->cut.made * sn_module_node_count(m));
@@ -545,16 +545,16 @@ static void make_entry(question_run *r) {
     for (int i = 0; i < n; i++) sn_entry_output(m, r->entry, sn_arena_printf(m, "y%d", i), out[i]);
 }
 
-bool sn_tune_question(sn_tuner *t, const sn_choice *q, const sn_candidate *answer, sn_trial *c) {
-    question_run *r = calloc(1, sizeof *r);
+bool sn_tune_choice(sn_tuner *t, const sn_choice *q, const sn_candidate *candidate, sn_trial *c) {
+    program_run *r = calloc(1, sizeof *r);
     if (!r) return sn_fail(t->err, SN_ERR_MEMORY, "out of memory");
     r->t = t;
     r->cut = (subgraph){.t = t, .q = q};
-    trial_run trial = {.run = run_question, .ctx = r, .err = t->err};
+    trial_run trial = {.run = run_program, .ctx = r, .err = t->err};
     sn_entries *saved = sn_entries_save(t->m);
     make_entry(r);
     bool made[MAX_CANDIDATES] = {false};
-    bool ok = make_candidates(r, c, answer, made) && run_question_trial(r, &trial, c, made);
+    bool ok = make_candidates(r, c, candidate, made) && run_program_trial(r, &trial, c, made);
     close_sessions(r);
     for (int w = 0; w < c->n; w++) sn_program_free(r->program[w]);
     drop_data(r);
