@@ -191,11 +191,11 @@ static void set_strides(bench *b) {
                             {s->tk * row, d, row},
                             {s->tk * row, d, row},
                             {s->tq * h * d, d, h * d}};
-    int64_t apart[4][3] = {{h * s->tq * d, s->tq * d, d},
-                           {hk * s->tk * d, s->tk * d, d},
-                           {hk * s->tk * d, s->tk * d, d},
-                           {h * s->tq * d, s->tq * d, d}};
-    memcpy(b->stride, s->packed ? packed : apart, sizeof packed);
+    int64_t separate[4][3] = {{h * s->tq * d, s->tq * d, d},
+                              {hk * s->tk * d, s->tk * d, d},
+                              {hk * s->tk * d, s->tk * d, d},
+                              {h * s->tq * d, s->tq * d, d}};
+    memcpy(b->stride, s->packed ? packed : separate, sizeof packed);
     b->at[1] = s->packed ? h * d : s->b * h * s->tq * d;
     b->at[2] = b->at[1] + (s->packed ? hk * d : s->b * hk * s->tk * d);
 }

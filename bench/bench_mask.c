@@ -392,7 +392,7 @@ static const sn_bench_record *find_unfused(const sn_bench_report *r, const sn_be
 /* Notes which fused attentions were slower than the unfused ones, by medians. */
 static void judge(sn_bench_report *r) {
     int n = 0, slower = 0;
-    double least = INFINITY, most = 0;
+    double min_ratio = INFINITY, max_ratio = 0;
     for (int i = 0; i < r->n; i++) {
         const sn_bench_record *x = &r->list[i], *y = find_unfused(r, x);
         if (x->level != FUSED || !y) continue;
@@ -402,12 +402,12 @@ static void judge(sn_bench_report *r) {
                           x->ms_median, y->ms_median);
             slower++;
         }
-        least = fmin(least, ratio), most = fmax(most, ratio), n++;
+        min_ratio = fmin(min_ratio, ratio), max_ratio = fmax(max_ratio, ratio), n++;
     }
     sn_bench_note(r,
                   "fused (level %d) against unfused (level %d): %.2f to %.4g times as fast in "
                   "%d cases, slower in %d",
-                  FUSED, UNFUSED, least, most, n, slower);
+                  FUSED, UNFUSED, min_ratio, max_ratio, n, slower);
 }
 
 bool sn_bench_sweep(const sn_bench_options *o, sn_bench_report *out, sn_error *err) {

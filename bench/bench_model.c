@@ -140,21 +140,21 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
                      sn_error *err) {
     sn_model m;
     if (!build_model(s, &m, err)) return false;
-    int64_t parameters = parameters_of(m.module), most = m.context - decodes(s);
+    int64_t parameters = parameters_of(m.module), max_tokens = m.context - decodes(s);
     double flop = operations_of(s, &m);
     const char *entry = entry_of(s, m.type);
     bool has = sn_entry_get(m.module, entry) != NULL;
     sn_module_free(m.module);
     if (!has) return sn_fail(err, SN_ERR_USAGE, "%s has no entry '%s'", s->model, entry);
-    if (s->tokens > most && s->usual && s->tokens > 64) return true;
+    if (s->tokens > max_tokens && s->usual && s->tokens > 64) return true;
     if (!m.context)
         return sn_fail(err, SN_ERR_USAGE,
                        "%s has no input 'tokens' [B, T], so it cannot be measured as a whole: time "
                        "sn_run of a session in your own C program",
                        s->model);
-    if (s->tokens > most)
+    if (s->tokens > max_tokens)
         return sn_fail(err, SN_ERR_USAGE, "%lld tokens exceed the context of %s (%lld)",
-                       (long long)s->tokens, s->model, (long long)most);
+                       (long long)s->tokens, s->model, (long long)max_tokens);
     const char *slash = strrchr(s->model, '/'), *base = slash && slash[1] ? slash + 1 : s->model;
     char name[48], shape[64], request[256];
     snprintf(name, sizeof name, "%.30s %s%s", base, entry, s->clip > 0 ? " clipped" : "");

@@ -105,12 +105,12 @@ bool sn_bench_roofline(const sn_bench_options *o, sn_bench_report *out, sn_error
     limit *l = calloc(MAX_LIMITS, sizeof *l);
     int n = l ? list_limits(l, sn_bench_threads(o)) : 0;
     int rounds = o->rounds < MAX_ROUNDS ? o->rounds : MAX_ROUNDS;
-    size_t most = 64;
-    for (int i = 0; i < n; i++) most = l[i].read > most ? l[i].read : most;
-    char *from = aligned_alloc(64, most), *to = aligned_alloc(64, most);
+    size_t max_bytes = 64;
+    for (int i = 0; i < n; i++) max_bytes = l[i].read > max_bytes ? l[i].read : max_bytes;
+    char *from = aligned_alloc(64, max_bytes), *to = aligned_alloc(64, max_bytes);
     bool ok = (l && from && to) ||
-              sn_fail(err, SN_ERR_MEMORY, "out of memory: the probes need %zu MB", most >> 19);
-    if (ok) memset(from, 0, most), memset(to, 0, most);
+              sn_fail(err, SN_ERR_MEMORY, "out of memory: the probes need %zu MB", max_bytes >> 19);
+    if (ok) memset(from, 0, max_bytes), memset(to, 0, max_bytes);
     for (int round = 0; ok && round < rounds; round++)
         for (int i = 0; i < n; i++) {
             sn_bench_progress(o, "roofline: round %d/%d, %s %s %s", round + 1, rounds, l[i].name,

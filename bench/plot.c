@@ -130,10 +130,10 @@ static void draw_roofline(FILE *f, const sn_bench_report *r, const axes *a) {
 static double share_of(const sn_bench_report *r, const sn_bench_record *x) {
     if (!isnan(x->pct_roofline)) return x->pct_roofline;
     bool compute = !isnan(x->gflops);
-    double most = 0;
+    double max_rate = 0;
     for (int i = 0; i < r->n; i++)
-        most = fmax(most, compute ? r->list[i].gflops : r->list[i].gbytes_s);
-    return most > 0 ? 100 * (compute ? x->gflops : x->gbytes_s) / most : 0;
+        max_rate = fmax(max_rate, compute ? r->list[i].gflops : r->list[i].gbytes_s);
+    return max_rate > 0 ? 100 * (compute ? x->gflops : x->gbytes_s) / max_rate : 0;
 }
 
 static int draw_bars(FILE *f, const sn_bench_report *r, int left, int y) {

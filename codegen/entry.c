@@ -195,13 +195,13 @@ static void set_arguments(part *p, int i, em_val table, em_val workspace, em_val
 }
 
 static em_val stack_for(em *e, const sn_entry_code *u, bool bufs) {
-    int most = 1;
+    int max_n = 1;
     for (int i = 0; i < u->plan->n_step; i++) {
         const sn_step *s = &u->plan->step[i];
         int n = bufs ? s->n_in + s->n_out + 1 : u->kernel[i].n_dim;
-        if (n > most) most = n;
+        if (n > max_n) max_n = n;
     }
-    return em_stack(e, SN_I64, most);
+    return em_stack(e, SN_I64, max_n);
 }
 
 static void begin(part *p, em *e, const sn_entry_code *u) {

@@ -194,22 +194,22 @@ static void reorder_caches(const sn_encoder_decoder *d, sn_tensor parents, int64
 
 /* A15: the encoder once, then token by token. */
 static void add_cached(const sn_encoder_decoder *d, sn_module *m, const sn_model_options *o,
-                       int64_t most) {
+                       int64_t capacity) {
     int64_t rows = o->batch * o->beams;
-    sn_dim S = sn_symbol(m, "S", 1, most), P = sn_symbol(m, "P", 0, most - 1);
+    sn_dim S = sn_symbol(m, "S", 1, capacity), P = sn_symbol(m, "P", 0, capacity - 1);
     sn_entry_begin(m, "prefill");
     sn_tensor source = sn_input(m, "source", SN_I32, o->batch, S),
               lengths = sn_input(m, "lengths", SN_I32, o->batch);
     sn_tensor z = d->encode(d->config, NULL, source, lengths);
-    d->cache_source(d->config, z, most);
+    d->cache_source(d->config, z, capacity);
     sn_output("hidden", z);
     sn_entry_begin(m, "decode");
-    sn_source y = {.lengths = lengths, .S = S, .past = P, .batch = o->batch, .capacity = most};
+    sn_source y = {.lengths = lengths, .S = S, .past = P, .batch = o->batch, .capacity = capacity};
     sn_tensor tokens = sn_input(m, "tokens", SN_I32, rows, 1);
     sn_output("logits", sn_squeeze(d->decode(d->config, NULL, tokens, &y), 1));
     sn_entry_begin(m, "reorder");
     sn_tensor parents = sn_input(m, "parents", SN_I32, rows);
-    reorder_caches(d, parents, rows, most);
+    reorder_caches(d, parents, rows, capacity);
     sn_output("parents", parents);
 }
 

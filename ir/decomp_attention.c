@@ -172,9 +172,9 @@ static sn_node *log_sum_exp(const attention *a, sn_node *scores) {
     sn_node *top = sn_b_reduce(SN_OP_reduce_max, scores, 1, &keys), *part[2];
     sn_node *none = sn_b_scalar(SN_OP_eq, top, -INFINITY);
     sn_node *m = sn_b_select(none, sn_b_const(c->m, (sn_dtype)top->dtype, 0), top);
-    sn_node *apart = sn_b_binary(SN_OP_sub, scores, sn_b_broadcast_like(m, scores));
+    sn_node *shifted = sn_b_binary(SN_OP_sub, scores, sn_b_broadcast_like(m, scores));
     part[0] = sn_b_reshape(top, 4, row);
-    part[1] = sn_b_reshape(SN_NODE(c->m, logsumexp, SN_ATTRS(SN_INT(axis, 3)), apart), 4, row);
+    part[1] = sn_b_reshape(SN_NODE(c->m, logsumexp, SN_ATTRS(SN_INT(axis, 3)), shifted), 4, row);
     return sn_b_concat(c->m, 2, part, 2);
 }
 

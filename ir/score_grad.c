@@ -23,8 +23,9 @@ static bool listed(int captured, int n, const int64_t *list) {
 bool sn_score_gradient(sn_module *m, const sn_region *score, int n_wrt, const int64_t *wrt,
                        sn_score_grad *out) {
     sn_order order = sn_region_topo(m, score);
-    size_t most = (size_t)order.n + 1; /* the reads, and the score itself */
-    sn_node **to = sn_arena_alloc(m, sizeof *to * most), **d = sn_arena_alloc(m, sizeof *d * most);
+    size_t capacity = (size_t)order.n + 1; /* the reads, and the score itself */
+    sn_node **to = sn_arena_alloc(m, sizeof *to * capacity),
+            **d = sn_arena_alloc(m, sizeof *d * capacity);
     int n = 1;
     to[0] = score->arg[SCORE];
     for (int i = 0; i < order.n; i++) {

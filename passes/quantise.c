@@ -45,8 +45,8 @@ static sn_node *with_bf16(const sn_node *n) {
 static sn_node *with_int8(const sn_node *n) {
     int64_t row = 1;
     sn_node *w = n->in[1];
-    sn_node *most = sn_b_reduce(SN_OP_reduce_max, sn_b_unary(SN_OP_abs, w), 1, &row);
-    sn_node *scale = sn_b_scalar(SN_OP_mul, sn_b_scalar(SN_OP_max, most, 1e-30), 1 / 127.0);
+    sn_node *max_abs = sn_b_reduce(SN_OP_reduce_max, sn_b_unary(SN_OP_abs, w), 1, &row);
+    sn_node *scale = sn_b_scalar(SN_OP_mul, sn_b_scalar(SN_OP_max, max_abs, 1e-30), 1 / 127.0);
     sn_node *q = sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_div, w, scale));
     return sn_b_binary(SN_OP_mul, with_weight(n, through(q, SN_I8)),
                        by_column(n, sn_b_reshape(scale, 1, w->shape)));
@@ -60,10 +60,10 @@ static sn_node *with_int4(const sn_node *n) {
     sn_node *high = sn_b_reduce(SN_OP_reduce_max, g, 1, &last);
     sn_node *low = sn_b_reduce(SN_OP_reduce_min, g, 1, &last);
     sn_node *down = sn_b_binary(SN_OP_lt, high, sn_b_unary(SN_OP_neg, low));
-    sn_node *most = sn_b_select(down, low, high);
-    sn_node *none = sn_b_scalar(SN_OP_eq, most, 0); /* all zeros: any scale will do */
-    most = sn_b_select(none, sn_b_scalar(SN_OP_add, most, 1), most);
-    sn_node *scale = through(sn_b_scalar(SN_OP_mul, most, -0.125), SN_BF16);
+    sn_node *extreme = sn_b_select(down, low, high);
+    sn_node *none = sn_b_scalar(SN_OP_eq, extreme, 0); /* all zeros: any scale will do */
+    extreme = sn_b_select(none, sn_b_scalar(SN_OP_add, extreme, 1), extreme);
+    sn_node *scale = through(sn_b_scalar(SN_OP_mul, extreme, -0.125), SN_BF16);
     sn_node *q = sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_div, g, scale));
     q = sn_b_scalar(SN_OP_max, sn_b_scalar(SN_OP_min, q, 7), -8);
     sn_node *rounded = sn_b_binary(SN_OP_mul, through(q, SN_I8), scale);

@@ -332,17 +332,17 @@ static void check_indices(job *j, int first_input, em_var status) {
 /* The number of threads: the model's setting, or that of its pool. */
 static em_val thread_count(job *j, em_val m) {
     em *e = j->e;
-    em_val n = get(e, m, e->i64, SN_AOT_THREADS), one = em_i64(e, 1), most = one;
+    em_val n = get(e, m, e->i64, SN_AOT_THREADS), one = em_i64(e, 1), max_threads = one;
     em_val pool = get(e, m, e->ptr, SN_AOT_POOL);
     em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, pool, ""));
     em_val of_pool = get(e, pool, e->i64, offsetof(sn_threads, n));
     em_else(e, &br);
     if (j->a->openmp) {
-        most = thread_number(e, "omp_get_max_threads");
-        most = em_select(e, em_cmp(e, EM_GT, n, em_i64(e, 0)), n, most);
+        max_threads = thread_number(e, "omp_get_max_threads");
+        max_threads = em_select(e, em_cmp(e, EM_GT, n, em_i64(e, 0)), n, max_threads);
     }
     em_endif(e, &br);
-    return em_imax(e, em_join(e, &br, of_pool, most), one);
+    return em_imax(e, em_join(e, &br, of_pool, max_threads), one);
 }
 
 static void check_open(job *j, em_val m, em_var status) {

@@ -61,8 +61,8 @@ static em_val x86_test(em *e, const sn_cpu_test *t) {
     em_val yes = has_bits(
         e, LLVMBuildExtractValue(e->b, cpuid(e, t->leaf, t->sub), (unsigned)t->reg, ""), t->mask);
     if (t->sub) { /* eax of sub-leaf 0 is the number of the last one */
-        em_val most = LLVMBuildExtractValue(e->b, cpuid(e, t->leaf, 0), 0, "");
-        em_val there = LLVMBuildICmp(e->b, LLVMIntUGE, most, em_i32(e, (int32_t)t->sub), "");
+        em_val max_leaf = LLVMBuildExtractValue(e->b, cpuid(e, t->leaf, 0), 0, "");
+        em_val there = LLVMBuildICmp(e->b, LLVMIntUGE, max_leaf, em_i32(e, (int32_t)t->sub), "");
         yes = em_and(e, yes, there);
     }
     em_endif(e, &br);
@@ -331,8 +331,8 @@ static void emit_verify(em *e, const sn_aot *a) {
     em_val w = field(e, m, e->ptr, SN_AOT_WEIGHTS);
     em_val sum = emit_checksum(e, em_gep_bytes(e, w, em_i64(e, SN_AOT_PAGE)),
                                (int64_t)a->weight_bytes - SN_AOT_PAGE);
-    em_val told = field(e, w, e->i64, offsetof(sn_aot_header, checksum));
-    sn_aot_fail_if(e, status, em_cmp(e, EM_NE, sum, told), SN_AOT_DAMAGED);
+    em_val stored = field(e, w, e->i64, offsetof(sn_aot_header, checksum));
+    sn_aot_fail_if(e, status, em_cmp(e, EM_NE, sum, stored), SN_AOT_DAMAGED);
     em_endif(e, &open);
     em_endif(e, &br);
     em_ret(e, em_get(e, status));

@@ -149,15 +149,15 @@ static void print_constants(const sn_aot *a, sn_aot_names *macros, FILE *f) {
 
 /* "$x" in a text stands for a string of the list. */
 typedef struct word {
-    char letter;
+    char key;
     const char *text;
 } word;
 
 static void expand(const char *text, const word *list, FILE *f) {
     for (; *text; text++) {
         const word *w = list;
-        while (*text == '$' && w->letter && w->letter != text[1]) w++;
-        if (*text != '$' || !w->letter) {
+        while (*text == '$' && w->key && w->key != text[1]) w++;
+        if (*text != '$' || !w->key) {
             fputc(*text, f);
             continue;
         }

@@ -57,9 +57,9 @@ static row_range begin_range(em *e, const sn_attention_captured *c) {
     em_size stride = c->stride[c->rank - 1];
     row_range r = {.as = sn_dtype_size(c->dtype) < 8 ? SN_I32 : SN_I64};
     r.n = stride.slot < 0 && stride.value == 1 ? 16 : 1;
-    em_val least = r.as == SN_I32 ? em_i32(e, INT32_MIN) : em_i64(e, INT64_MIN / 4);
-    em_val most = r.as == SN_I32 ? em_i32(e, INT32_MAX) : em_i64(e, INT64_MAX / 4);
-    r.lo = em_let(e, em_splat(e, most, r.n)), r.hi = em_let(e, em_splat(e, least, r.n));
+    em_val smallest = r.as == SN_I32 ? em_i32(e, INT32_MIN) : em_i64(e, INT64_MIN / 4);
+    em_val largest = r.as == SN_I32 ? em_i32(e, INT32_MAX) : em_i64(e, INT64_MAX / 4);
+    r.lo = em_let(e, em_splat(e, largest, r.n)), r.hi = em_let(e, em_splat(e, smallest, r.n));
     return r;
 }
 

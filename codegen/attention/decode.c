@@ -238,10 +238,10 @@ static void emit_acc(em *e, const decode *w, em_val v_base, em_val k0, em_val n,
     for (int c = 0; c < dv; c += step) {
         int vectors = (dv - c < step ? att_padded(w->p, dv - c) : step) / lanes;
         int keys = vectors <= ACC_VECTORS / 2 ? 2 : 1;
-        int most = 2 * ACC_VECTORS / (t->n * keys);
-        for (int i = 0; i < vectors; i += most)
+        int max_vectors = 2 * ACC_VECTORS / (t->n * keys);
+        for (int i = 0; i < vectors; i += max_vectors)
             emit_acc_columns(e, w, v_base, k0, n, t, alpha, c + i * lanes,
-                             vectors - i < most ? vectors - i : most, keys);
+                             vectors - i < max_vectors ? vectors - i : max_vectors, keys);
     }
 }
 
@@ -284,8 +284,8 @@ static void emit_rows(em *e, decode *w, em_val k_base, em_val v_base, em_val n, 
 static int rows_together(const att_plan *p) {
     em_size tq = p->a->tq;
     int64_t all = p->a->gqa_ratio * (tq.slot < 0 ? tq.value : 1);
-    int most = p->lanes < ROWS_PER_TILE ? p->lanes : ROWS_PER_TILE;
-    return all >= most ? most : all >= 2 ? 2 : 1;
+    int max_rows = p->lanes < ROWS_PER_TILE ? p->lanes : ROWS_PER_TILE;
+    return all >= max_rows ? max_rows : all >= 2 ? 2 : 1;
 }
 
 /* The tile for all rows: `many` at a time, then one by one. */

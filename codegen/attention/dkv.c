@@ -38,8 +38,8 @@ static void emit_group(em *e, const att_plan *p, int rows, int nv, int width, em
  * smaller ones. */
 static void emit_columns(em *e, const att_plan *p, const att_dkv_args *q, int width, int column,
                          int nv) {
-    int most = (e->target->vector_regs - nv - 1) / nv, size[8], n = 0;
-    size[n++] = most > 12 ? 12 : most;
+    int max_rows = (e->target->vector_regs - nv - 1) / nv, size[8], n = 0;
+    size[n++] = max_rows > 12 ? 12 : max_rows;
     for (int rows = 8; rows; rows /= 2)
         if (rows < size[0]) size[n++] = rows;
     em_val done = em_i64(e, 0);
@@ -58,8 +58,8 @@ static void emit_columns(em *e, const att_plan *p, const att_dkv_args *q, int wi
 
 em_val att_emit_dkv(em *e, const att_plan *p, const char *name, int width) {
     att_dkv_args q = att_dkv_begin(e, p, name);
-    int most = e->target->vector_regs >= 32 ? MAX_VECTORS : MAX_VECTORS / 2;
-    int vectors = width / p->lanes, calls = (vectors + most - 1) / most;
+    int max_vectors = e->target->vector_regs >= 32 ? MAX_VECTORS : MAX_VECTORS / 2;
+    int vectors = width / p->lanes, calls = (vectors + max_vectors - 1) / max_vectors;
     for (int i = 0, at = 0; i < calls; i++) {
         int nv = (vectors - at + calls - i - 1) / (calls - i);
         emit_columns(e, p, &q, width, at * p->lanes, nv);

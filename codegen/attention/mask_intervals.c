@@ -174,10 +174,10 @@ static sn_interval bitwise(em *e, const sn_node *n, const sn_interval *x, bits_f
         r.hi = op(e, em_or(e, known0, free0), em_or(e, known1, free1));
     }
     em_val both_signs = em_cmp(e, EM_LT, free, em_like(e, free, 0));
-    em_val least = em_like(e, free, INT64_MIN / 4), most = em_like(e, free, INT64_MAX / 4);
-    return within_type(
-        e, n,
-        (sn_interval){em_select(e, both_signs, least, r.lo), em_select(e, both_signs, most, r.hi)});
+    em_val smallest = em_like(e, free, INT64_MIN / 4), largest = em_like(e, free, INT64_MAX / 4);
+    return within_type(e, n,
+                       (sn_interval){em_select(e, both_signs, smallest, r.lo),
+                                     em_select(e, both_signs, largest, r.hi)});
 }
 
 RULE(and) {
@@ -203,11 +203,12 @@ RULE(ne) {
         sn_node as_bool = {.dtype = SN_BOOL};
         return rule_xor(e, &as_bool, x);
     }
-    em_val apart = em_or(e, em_cmp(e, EM_LT, x[0].hi, x[1].lo), em_cmp(e, EM_LT, x[1].hi, x[0].lo));
+    em_val disjoint =
+        em_or(e, em_cmp(e, EM_LT, x[0].hi, x[1].lo), em_cmp(e, EM_LT, x[1].hi, x[0].lo));
     em_val single =
         em_and(e, em_cmp(e, EM_EQ, x[0].lo, x[0].hi), em_cmp(e, EM_EQ, x[1].lo, x[1].hi));
     em_val equal = em_and(e, single, em_cmp(e, EM_EQ, x[0].lo, x[1].lo));
-    return (sn_interval){apart, em_not(e, equal)};
+    return (sn_interval){disjoint, em_not(e, equal)};
 }
 
 RULE(eq) {

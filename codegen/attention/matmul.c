@@ -113,11 +113,11 @@ static void emit_pv_group(em *e, const att_plan *p, int rows, int nv, em_val v_a
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < nv; v++)
             acc[i * nv + v] = att_load(e, p, vector_at(e, p, acc_at, i, v));
-    int most = nv == ATT_NV ? 4 : 1; /* keys at a time, then the rest */
-    em_val done = em_and(e, a->keys, em_i64(e, -most));
+    int max_unroll = nv == ATT_NV ? 4 : 1; /* keys at a time, then the rest */
+    em_val done = em_and(e, a->keys, em_i64(e, -max_unroll));
     em_val begin[] = {em_i64(e, 0), done}, end[] = {done, a->keys};
-    for (int part = 0; part < (most > 1 ? 2 : 1); part++) {
-        int unroll = part ? 1 : most;
+    for (int part = 0; part < (max_unroll > 1 ? 2 : 1); part++) {
+        int unroll = part ? 1 : max_unroll;
         em_loop l = em_for(e, begin[part], end[part], em_i64(e, unroll));
         em_val v = em_carry(e, &l, v_at), w = em_carry(e, &l, p_at), first[64];
         em_val v_u = v, w_u = w, next[2], next_u[2];
@@ -151,10 +151,10 @@ static void emit_pv_group(em *e, const att_plan *p, int rows, int nv, em_val v_a
 /* Elements of an output row per group: the largest divisor of dv that leaves enough accumulators to
  * hide the latency, else groups of nearly equal size (the last ones smaller by one). */
 static int choose_rows(const att_plan *p, int nv, int dv) {
-    int most = p->out_rows[nv] < dv ? p->out_rows[nv] : dv;
-    for (int rows = most; rows * nv >= 8 && rows > most / 2; rows--)
+    int max_rows = p->out_rows[nv] < dv ? p->out_rows[nv] : dv;
+    for (int rows = max_rows; rows * nv >= 8 && rows > max_rows / 2; rows--)
         if (dv % rows == 0) return rows;
-    int groups = (dv + most - 1) / most;
+    int groups = (dv + max_rows - 1) / max_rows;
     return (dv + groups - 1) / groups;
 }
 

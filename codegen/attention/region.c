@@ -86,12 +86,12 @@ static void set_key(att_region *u, em *e, em_val k) {
 bool att_region_at_distances(att_region *u, em *e, const att_plan *p, bool score,
                              const em_val of[2], em_val i, sn_node *const *root, int n_root) {
     em_val one = em_i64(e, 1), tk = em_size_value(e, p->a->tk);
-    em_val most = em_splat(e, em_sub(e, em_size_value(e, p->a->tq), one), p->lanes);
+    em_val max_distance = em_splat(e, em_sub(e, em_size_value(e, p->a->tq), one), p->lanes);
     em_val least = em_splat(e, em_sub(e, one, tk), p->lanes);
     em_val zero = em_splat(e, em_i64(e, 0), p->lanes);
     em_val first = em_splat(e, em_add(e, i, em_sub(e, one, tk)), p->lanes);
     em_val distance = em_add(e, first, em_iota(e, e->i64, p->lanes));
-    distance = em_imax(e, em_imin(e, distance, most),
+    distance = em_imax(e, em_imin(e, distance, max_distance),
                        least); /* elements beyond the ends stay in range of tables */
     em_val q = em_int_cast(e, em_imax(e, distance, zero), e->i32);
     em_val k = em_int_cast(e, em_imax(e, em_neg(e, distance), zero), e->i32);

@@ -21,8 +21,8 @@ static split count_splits(em *e, const att_plan *p) {
     if (p->max_splits == 1) return s;
     em_val even =
         em_and(e, em_div(e, em_i64(e, ATT_MAX_SPLITS), em_imax(e, s.heads, one)), em_i64(e, -2));
-    em_val most = em_div(e, s.tiles, em_i64(e, ATT_SPLIT_TILES));
-    s.splits = em_imax(e, em_imin(e, even, most), one);
+    em_val max_splits = em_div(e, s.tiles, em_i64(e, ATT_SPLIT_TILES));
+    s.splits = em_imax(e, em_imin(e, even, max_splits), one);
     return s;
 }
 

@@ -48,9 +48,10 @@ static bool countable(int64_t *count, int64_t size) {
 
 /* One condition for all tensors that differ by constant factors only: the largest of them. */
 static void add_count(finder *f, const sn_node *n, int rank, const sn_dim *shape) {
-    int64_t most = 1, value;
+    int64_t max_count = 1, value;
     bool proved = true;
-    for (int i = 0; i < rank; i++) proved = proved && countable(&most, sn_dim_hi(f->m, shape[i]));
+    for (int i = 0; i < rank; i++)
+        proved = proved && countable(&max_count, sn_dim_hi(f->m, shape[i]));
     if (proved) return;
     sn_dim *dim = sn_arena_alloc(f->m, sizeof *dim * (SN_MAX_RANK + 1));
     int n_dim = 0;

@@ -454,16 +454,16 @@ static em_val value_of(sn_body *b, int item, bool vector) {
 
 /* Operands precede their users in item[]. */
 void sn_body_uniforms(sn_body *b, int item) {
-    bool *asked = sn_arena_alloc(b->k->m, sizeof *asked * (size_t)(item + 1));
-    asked[item] = true;
+    bool *needed = sn_arena_alloc(b->k->m, sizeof *needed * (size_t)(item + 1));
+    needed[item] = true;
     for (int at = item; at >= 0; at--) {
         sn_item *it = &b->item[at];
-        if (!asked[at]) continue;
+        if (!needed[at]) continue;
         if (!(it->vary & 1u << b->row))
             value_of(b, at, false);
         else
             for (int i = 0; i < it->n->n_in && !it->available; i++)
-                if (it->op[i] >= 0) asked[it->op[i]] = true;
+                if (it->op[i] >= 0) needed[it->op[i]] = true;
     }
 }
 

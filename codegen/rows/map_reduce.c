@@ -231,11 +231,11 @@ static void vector_loop(rows *r, int l, sums *s, em_val lo, em_val hi, int unrol
     sn_body *b = &r->b;
     em *e = b->e;
     bool grouped = unroll > 1 && r->shares_random;
-    int apart = grouped ? RANDOM_BLOCKS : b->lanes;
-    em_loop loop = em_for(e, lo, hi, em_i64(e, (int64_t)apart * unroll));
-    em_loop part = em_for(e, em_i64(e, 0), em_i64(e, apart), em_i64(e, b->lanes));
+    int distance = grouped ? RANDOM_BLOCKS : b->lanes;
+    em_loop loop = em_for(e, lo, hi, em_i64(e, (int64_t)distance * unroll));
+    em_loop part = em_for(e, em_i64(e, 0), em_i64(e, distance), em_i64(e, b->lanes));
     for (int u = 0; u < unroll; u++) {
-        b->j = em_addi(e, em_add(e, loop.i, part.i), (int64_t)apart * u);
+        b->j = em_addi(e, em_add(e, loop.i, part.i), (int64_t)distance * u);
         b->mask = masked_end ? em_tail_mask(e, em_sub(e, masked_end, b->j), b->lanes) : NULL;
         b->quarter = grouped ? u : -1;
         emit_position(r, l, s, u);

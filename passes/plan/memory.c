@@ -35,7 +35,7 @@ typedef struct slot {
     int busy_until;
 } slot;
 
-static int64_t bytes_at_most(const sn_plan *p, const sn_buffer *b) {
+static int64_t max_bytes(const sn_plan *p, const sn_buffer *b) {
     int64_t n = sn_dim_hi(p->m, b->count), size = (int64_t)sn_dtype_size(b->dtype);
     if (b->max_count && sn_dim_hi(p->m, b->max_count) < n) n = sn_dim_hi(p->m, b->max_count);
     return n > INT64_MAX / size ? INT64_MAX : n * size;
@@ -63,7 +63,7 @@ static void assign_by_time(sn_plan *p) {
         for (int i = 0; i < p->n_buffer; i++) {
             sn_buffer *b = &p->buffer[i];
             if (b->kind != SN_BUF_TEMP || b->first != step) continue;
-            int64_t need = bytes_at_most(p, b);
+            int64_t need = max_bytes(p, b);
             int k = pick_slot(s, p->n_slot, need, step);
             if (k < 0) {
                 k = p->n_slot++;

@@ -95,7 +95,7 @@ static int by_depth(const void *a, const void *b) {
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static int64_t elements_at_most(const sn_node *n) {
+static int64_t max_elements(const sn_node *n) {
     int64_t sum = 0;
     for (int i = 0; i < n->n_result; i++) {
         const sn_node *t = n->n_result > 1 ? n->result_type[i] : n;
@@ -110,12 +110,12 @@ static int64_t elements_at_most(const sn_node *n) {
 static bool comes_by_depth(const sn_node *n) {
     enum { LITTLE = 8 };
     if (sn_kernel_of(n)->contraction || n->op == SN_OP_row_blocked) return true;
-    int64_t most = 0;
+    int64_t largest = 0;
     for (int i = 0; n->op == SN_OP_map_reduce && i < n->n_in; i++) {
-        int64_t count = elements_at_most(n->in[i]);
-        if (count > most) most = count;
+        int64_t count = max_elements(n->in[i]);
+        if (count > largest) largest = count;
     }
-    return elements_at_most(n) <= most / LITTLE;
+    return max_elements(n) <= largest / LITTLE;
 }
 
 sn_order sn_plan_order(sn_module *m, const sn_entry *e) {

@@ -19,7 +19,7 @@ enum { MAX_CHAIN = 96, ROUNDS = 1000, PATIENCE = 400, TOO_SMALL = 1000 };
 typedef struct search {
     sn_module *m;
     int cap_buffer, cap_step, cap_use; /* capacity of the lists below, and of the plan's buffers */
-    int most_steps;
+    int max_steps;
     sn_plan *p;
     const sn_budget *budget;
     int64_t *size; /* [n_buffer] bytes */
@@ -391,7 +391,7 @@ static bool improve(search *s) {
         best_worth = w;
         *best = c;
     }
-    if (best_worth <= 0 || s->p->n_step + best->n > s->most_steps) return false;
+    if (best_worth <= 0 || s->p->n_step + best->n > s->max_steps) return false;
     const sn_node *n = s->p->step[best->step[best->n - 1]].node;
     int target = best->made[0];
     if (s->budget->passes)
@@ -416,7 +416,7 @@ static bool fail(const search *s, int64_t need) {
 }
 
 bool sn_plan_remat(sn_plan *p, const sn_budget *budget) {
-    search s = {.m = p->m, .p = p, .budget = budget, .most_steps = 3 * p->n_step};
+    search s = {.m = p->m, .p = p, .budget = budget, .max_steps = 3 * p->n_step};
     int64_t target = budget->bytes; /* of live memory: slots waste some */
     if (sn_plan_arena(p, budget->symbol) <= budget->bytes) return true;
     p->meant = budget->symbol;

@@ -205,7 +205,7 @@ sn_step sn_row_blocks_fold(sn_plan *p, sn_node *n, int first, int first_buffer,
     sn_dim rows = sn_attr_get(n, SN_A_dim)->i, each;
     const body b = {p, first, first_buffer, n->n_result, result};
     overwrite(&b);
-    int64_t most = sn_attr_int(n, SN_A_rows, 1);
+    int64_t max_rows = sn_attr_int(n, SN_A_rows, 1);
     sn_step whole = {.node = n, .n_out = n->n_result, .n_inner = p->n_step - first};
     int n_views = whole.n_out + p->n_buffer - first_buffer, n_read = 0;
     for (int i = first; i < p->n_step; i++) n_read += p->step[i].n_in;
@@ -221,7 +221,7 @@ sn_step sn_row_blocks_fold(sn_plan *p, sn_node *n, int first, int first_buffer,
         }
     for (int k = first_buffer; k < p->n_buffer; k++)
         if (is_local(&b, k) && sn_dim_div(m, p->buffer[k].count, rows, &each))
-            p->buffer[k].max_count = sn_dim_mul(m, each, most);
+            p->buffer[k].max_count = sn_dim_mul(m, each, max_rows);
     whole.inner = sn_arena_alloc(m, sizeof *whole.inner * (size_t)(whole.n_inner + 1));
     for (int i = 0; i < whole.n_inner; i++) {
         sn_step *t = &whole.inner[i];
@@ -295,7 +295,7 @@ const char *sn_row_blocks_iteration(sn_iteration t) {
 }
 
 int64_t sn_buffer_elements(sn_module *m, const sn_buffer *b, const int64_t *symbol) {
-    int64_t n = sn_dim_eval(m, b->count, symbol), most = sn_dim_eval(m, b->max_count, symbol);
+    int64_t n = sn_dim_eval(m, b->count, symbol), max_count = sn_dim_eval(m, b->max_count, symbol);
     if (b->rows && sn_dim_eval(m, b->rows, symbol) <= b->row_limit) return 0;
-    return b->max_count && most < n ? most : n;
+    return b->max_count && max_count < n ? max_count : n;
 }

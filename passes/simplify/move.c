@@ -225,10 +225,10 @@ static int padded_axis(const sn_node *n) {
 }
 
 /* Appends x, or the operands of the concat along the axis that x is. */
-static int joined(sn_node *x, int axis, sn_node **part, int n, int most) {
+static int joined(sn_node *x, int axis, sn_node **part, int n, int max_parts) {
     bool join = x->op == SN_OP_concat && sn_attr_int(x, SN_A_axis, 0) == axis;
     int count = join ? x->n_in : 1;
-    for (int i = 0; i < count && n < most; i++) part[n++] = join ? x->in[i] : x;
+    for (int i = 0; i < count && n < max_parts; i++) part[n++] = join ? x->in[i] : x;
     return n;
 }
 

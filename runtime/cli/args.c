@@ -27,8 +27,8 @@ static int width_of(const char *s) {
 
 static void print_row(const arg *a) {
     char left[80];
-    int n = a->letter ? snprintf(left, sizeof left, "  -%c, --%s", a->letter, a->name)
-                      : snprintf(left, sizeof left, "      --%s", a->name);
+    int n = a->short_name ? snprintf(left, sizeof left, "  -%c, --%s", a->short_name, a->name)
+                          : snprintf(left, sizeof left, "      --%s", a->name);
     if (a->value) snprintf(left + n, sizeof left - (size_t)n, " %s", a->value);
     int space = HELP_COLUMN - width_of(left);
     if (space < 1)
@@ -202,9 +202,9 @@ static const arg *find_long(const arg_command *c, const char *name, size_t n) {
     return NULL;
 }
 
-static const arg *find_letter(const arg_command *c, char letter) {
+static const arg *find_short(const arg_command *c, char short_name) {
     for (const arg *a = c->table; a->name; a++)
-        if (!is_place(a) && a->letter && a->letter == letter) return a;
+        if (!is_place(a) && a->short_name && a->short_name == short_name) return a;
     return NULL;
 }
 
@@ -234,7 +234,7 @@ static int parse_option(const arg_command *c, int argc, char **argv, int *i, con
         if (name[n]) value = name + n + 1;
         a = find_long(c, name, n);
     } else {
-        a = find_letter(c, *name);
+        a = find_short(c, *name);
         if (name[1]) value = name + 1;
     }
     if (!a) return report_unknown(c, word, name, n);

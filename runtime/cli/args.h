@@ -29,7 +29,7 @@ typedef struct arg_texts {
 
 typedef struct arg {
     const char *name; /* "top-k"; for positional arguments the name in the usage line, "MODEL" */
-    char letter;      /* 'k', or 0 */
+    char short_name;  /* 'k', or 0 */
     arg_kind kind;
     size_t offset;
     /* placeholder for the value in the help: "N"; NULL for flags and positional arguments */

@@ -44,8 +44,8 @@ typedef struct pair_choice {
     double penalty, temperature, top_p;
     bool print_ids, scores, stats;
 } pair_choice;
-#define PAIR_ROW(T, name, letter, kind, field, value, initial, lo, hi, help)                       \
-    { name, letter, kind, offsetof(T, pair.field), value, initial, lo, hi, help }
+#define PAIR_ROW(T, name, short_name, kind, field, value, initial, lo, hi, help)                   \
+    { name, short_name, kind, offsetof(T, pair.field), value, initial, lo, hi, help }
 #define PAIR_ARGS(T)                                                                               \
     PAIR_ROW(T, "prompt", 'p', ARG_TEXT, text, "TEXT", NULL, 0, 0, "text to translate"),           \
         PAIR_ROW(T, "file", 'f', ARG_TEXT, file, "FILE", NULL, 0, 0,                               \

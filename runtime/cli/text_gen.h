@@ -17,8 +17,8 @@ typedef struct text_options {
     arg_texts stop;
     bool chat, print_ids, ignore_eos, stats;
 } text_options;
-#define TEXT_ROW(T, name, letter, kind, field, value, initial, lo, hi, help)                       \
-    { name, letter, kind, offsetof(T, text.field), value, initial, lo, hi, help }
+#define TEXT_ROW(T, name, short_name, kind, field, value, initial, lo, hi, help)                   \
+    { name, short_name, kind, offsetof(T, text.field), value, initial, lo, hi, help }
 #define TEXT_ARGS(T)                                                                               \
     TEXT_ROW(T, "prompt", 'p', ARG_TEXT, prompt, "TEXT", NULL, 0, 0, "text to continue"),          \
         TEXT_ROW(T, "prompt-file", 'f', ARG_TEXT, prompt_file, "FILE", NULL, 0, 0,                 \

@@ -76,14 +76,14 @@ void sn_beam_free(sn_beam *b) {
 
 /* ln of the sum of e^x; false if x is not a valid distribution. */
 static bool log_sum(const float *x, size_t n, double *out) {
-    double most = -INFINITY, sum = 0;
+    double max_x = -INFINITY, sum = 0;
     for (size_t i = 0; i < n; i++) {
         if (isnan(x[i]) || x[i] == INFINITY) return false;
-        most = x[i] > most ? x[i] : most;
+        max_x = x[i] > max_x ? x[i] : max_x;
     }
-    if (most == -INFINITY) return false;
-    for (size_t i = 0; i < n; i++) sum += exp(x[i] - most);
-    *out = most + log(sum);
+    if (max_x == -INFINITY) return false;
+    for (size_t i = 0; i < n; i++) sum += exp(x[i] - max_x);
+    *out = max_x + log(sum);
     return true;
 }
 

@@ -147,11 +147,11 @@ static int64_t room(const sn_dataset *d) {
 
 static bool make_rows(sn_dataset *d, sn_error *err) {
     const sn_document_range *r = &d->data;
-    size_t most = (size_t)room(d);
+    size_t max_length = (size_t)room(d);
     if (room(d) < 1)
         return sn_fail(err, SN_ERR_USAGE, "block = %lld leaves no room between bos and eos",
                        (long long)d->o.block);
-    size_t tokens = r->end[r->count - 1] - r->begin, count = r->count + tokens / most + 1;
+    size_t tokens = r->end[r->count - 1] - r->begin, count = r->count + tokens / max_length + 1;
     d->row = malloc(count * sizeof *d->row);
     if (!d->row) return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu rows", count);
     bool chunks = d->o.task == SN_TASK_MASKED;
@@ -160,9 +160,9 @@ static bool make_rows(sn_dataset *d, sn_error *err) {
         size_t other =
             d->o.task == SN_TASK_PAIRS ? d->translation.end[i] - start_of(&d->translation, i) : 1;
         if (n == 0 || other == 0) continue; /* skips empty lines */
-        if (!chunks && (n > most || other > (size_t)d->o.block - 1)) d->cut++;
-        for (size_t at = 0; at < n && (chunks || !at); at += most)
-            d->row[d->rows++] = (row){start + at, n - at < most ? n - at : most, i};
+        if (!chunks && (n > max_length || other > (size_t)d->o.block - 1)) d->cut++;
+        for (size_t at = 0; at < n && (chunks || !at); at += max_length)
+            d->row[d->rows++] = (row){start + at, n - at < max_length ? n - at : max_length, i};
     }
     return d->rows > 0 || sn_fail(err, SN_ERR_FILE, "the data contains only empty documents");
 }

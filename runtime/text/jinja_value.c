@@ -424,9 +424,9 @@ jinja_value *jinja_slice(jinja_arena *a, const jinja_value *v, const jinja_value
     int64_t n = (int64_t)v->size, lo = step > 0 ? 0 : n - 1, hi = step > 0 ? n : -1;
     if (from) lo = from->number < 0 ? from->number + n : from->number;
     if (to) hi = to->number < 0 ? to->number + n : to->number;
-    const int64_t least = step > 0 ? 0 : -1, most = step > 0 ? n : n - 1;
-    lo = lo < least ? least : lo > most ? most : lo;
-    hi = hi < least ? least : hi > most ? most : hi;
+    const int64_t min = step > 0 ? 0 : -1, max = step > 0 ? n : n - 1;
+    lo = lo < min ? min : lo > max ? max : lo;
+    hi = hi < min ? min : hi > max ? max : hi;
     if (v->kind == JINJA_TEXT && step == 1)
         return jinja_text(a, v->text + lo, (size_t)(hi > lo ? hi - lo : 0));
     if (v->kind != JINJA_LIST) return NULL;

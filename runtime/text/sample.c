@@ -276,9 +276,9 @@ int32_t sn_sampler_next(sn_sampler *s, const float *logits, sn_error *err) {
 }
 
 void sn_sample_softmax(float *x, int64_t n) {
-    float most = x[0];
+    float max_x = x[0];
     double sum = 0;
-    for (int64_t i = 1; i < n; i++) most = x[i] > most ? x[i] : most;
-    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - most);
-    for (int64_t i = 0; i < n; i++) x[i] = (float)(exp(x[i] - most) / sum);
+    for (int64_t i = 1; i < n; i++) max_x = x[i] > max_x ? x[i] : max_x;
+    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - max_x);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)(exp(x[i] - max_x) / sum);
 }

@@ -132,9 +132,9 @@ static bool put_clean(const sn_norm *n, uint32_t cp, sn_bytes *out, sn_error *er
     if (n->clean && !blank && (cp == 0 || cp == 0xFFFD || sn_unicode_class(cp) == SN_CHAR_CONTROL))
         return true;
     if (n->clean && sn_is_space(cp)) cp = ' ';
-    bool apart = n->chinese && is_chinese(cp);
-    return sn_bytes_append(out, " ", apart, err) && put(out, cp, err) &&
-           sn_bytes_append(out, " ", apart, err);
+    bool separate = n->chinese && is_chinese(cp);
+    return sn_bytes_append(out, " ", separate, err) && put(out, cp, err) &&
+           sn_bytes_append(out, " ", separate, err);
 }
 
 static bool put_folded(const sn_norm *n, uint32_t cp, sn_bytes *out, sn_error *err) {
@@ -143,13 +143,13 @@ static bool put_folded(const sn_norm *n, uint32_t cp, sn_bytes *out, sn_error *e
 }
 
 bool sn_norm_bert(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err) {
-    sn_bytes clean = {0}, apart = {0};
+    sn_bytes clean = {0}, decomposed = {0};
     bool ok = each_char(n, in, put_clean, &clean, err) &&
-              (!n->strip || sn_unicode_normalize(SN_NFD, clean.data, clean.size, &apart, err));
-    sn_bytes *last = n->strip ? &apart : &clean;
+              (!n->strip || sn_unicode_normalize(SN_NFD, clean.data, clean.size, &decomposed, err));
+    sn_bytes *last = n->strip ? &decomposed : &clean;
     ok = ok && each_char(n, (sn_span){last->data, last->size, false}, put_folded, out, err);
     sn_bytes_free(&clean);
-    sn_bytes_free(&apart);
+    sn_bytes_free(&decomposed);
     return ok;
 }
 

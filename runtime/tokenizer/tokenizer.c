@@ -332,13 +332,13 @@ static bool decode_text(sn_text_stream *d, const sn_entry *entry, const char *te
     bool inside =
         how->prefix.size && size > how->prefix.size && begins_with(text, size, how->prefix.data);
     if (inside) text += how->prefix.size, size -= how->prefix.size;
-    bool apart = how->join && !first && !inside && !(how->cleanup && is_tight(text, size));
+    bool space = how->join && !first && !inside && !(how->cleanup && is_tight(text, size));
     size_t end = how->suffix.size;
     bool ends = end && size >= end && !memcmp(text + size - end, how->suffix.data, end);
     size_t skip = first && how->strip && size && text[0] == ' ';
     while (skip && how->strip_all && skip < size && text[skip] == ' ') skip++;
     if (skip == size && how->strip_all) d->started = false;
-    return sn_bytes_append(out, " ", apart, err) &&
+    return sn_bytes_append(out, " ", space, err) &&
            sn_bytes_append(out, text + skip, size - skip - (ends ? end : 0), err) &&
            sn_bytes_append(out, " ", ends, err);
 }

@@ -207,11 +207,11 @@ static const kind outer_kinds[] = {
     {"decoder/projection/bias", "t", "lm_head.bias"},
     {0}};
 
-static int64_t find_dim(const sizes *z, char letter) {
-    const char letters[] = "dqkfst";
+static int64_t find_dim(const sizes *z, char symbol) {
+    const char symbols[] = "dqkfst";
     const int64_t all[] = {z->width, 3 * z->width, 2 * z->width,
                            z->inner, z->vocab[0],  z->vocab[1]};
-    return all[strchr(letters, letter) - letters];
+    return all[strchr(symbols, symbol) - symbols];
 }
 
 /* Checks the tensors "PREFIX" + name; returns the number of them and their scales. */

@@ -132,11 +132,11 @@ typedef struct gpt2 {
 } gpt2;
 
 /* A size by letter: d width, q 3 d, f inner, v vocabulary, p positions. */
-static int64_t find_dim(const gpt2 *g, char letter) {
-    return letter == 'd'   ? g->width
-           : letter == 'q' ? 3 * g->width
-           : letter == 'f' ? g->inner
-           : letter == 'v' ? g->vocab
+static int64_t find_dim(const gpt2 *g, char symbol) {
+    return symbol == 'd'   ? g->width
+           : symbol == 'q' ? 3 * g->width
+           : symbol == 'f' ? g->inner
+           : symbol == 'v' ? g->vocab
                            : g->positions;
 }
 

@@ -183,10 +183,10 @@ static const kind layer_kinds[] = {
     {"ffn.fc2.weight", "df"},      {"ffn.fc2.bias", "d"},      {"norm1.weight", "d"},
     {"norm1.bias", "d"},           {"norm2.weight", "d"},      {"norm2.bias", "d"}};
 
-static int64_t find_dim(const vit *v, char letter) {
-    const char letters[] = "1ndqpfc";
+static int64_t find_dim(const vit *v, char symbol) {
+    const char symbols[] = "1ndqpfc";
     const int64_t sizes[] = {1, v->tokens, v->width, 3 * v->width, v->patch, v->inner, v->labels};
-    return sizes[strchr(letters, letter) - letters];
+    return sizes[strchr(symbols, symbol) - symbols];
 }
 
 static void check_tensor(const import_list *l, const vit *v, const char *name, const char *shape,

@@ -136,19 +136,19 @@ static void draw_labels(FILE *f, const look *l, const map *p, int x, int y, int 
 }
 
 static void draw(FILE *f, const look *l, const selection *s) {
-    int64_t side = 1, most = 0;
+    int64_t side = 1, max_drawn = 0;
     for (int i = s->first; i < s->end; i++) {
         map p = map_of(&l->list[i]);
         int64_t drawn = (s->last < p.heads ? s->last + 1 : p.heads) - s->head;
-        if (drawn > most) most = drawn;
+        if (drawn > max_drawn) max_drawn = drawn;
         if (p.rows > side) side = p.rows;
         if (p.columns > side) side = p.columns;
     }
-    bool single = most == 1 && s->end - s->first == 1;
+    bool single = max_drawn == 1 && s->end - s->first == 1;
     bool labels = single && side <= LABEL_LIMIT;
     int cell = single ? (side <= 32 ? 18 : 576 / (int)side + 1) : 180 / (int)side + 1;
     int margin = labels ? 110 : 20, square = (int)side * cell;
-    int width = margin + (int)most * (square + GAP) + (labels ? 60 : 20), title = margin + 400;
+    int width = margin + (int)max_drawn * (square + GAP) + (labels ? 60 : 20), title = margin + 400;
     int height = margin + (s->end - s->first) * (square + TITLE + GAP) + 20;
     fprintf(f,
             "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "

@@ -93,7 +93,7 @@ static int by_score(const void *a, const void *b) {
 }
 
 /* Prints the rows most similar to `v`, except those in the query. */
-static bool print_nearest(const space *s, const double *v, const int32_t *asked, int n_asked,
+static bool print_nearest(const space *s, const double *v, const int32_t *query, int n_query,
                           int64_t top, sn_error *err) {
     scored *list = malloc(sizeof *list * (size_t)s->n + 1);
     if (!list) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -103,7 +103,7 @@ static bool print_nearest(const space *s, const double *v, const int32_t *asked,
     int64_t n = 0;
     for (int64_t i = 0; i < s->n; i++) {
         bool skip = false;
-        for (int k = 0; k < n_asked; k++) skip |= asked[k] == i;
+        for (int k = 0; k < n_query; k++) skip |= query[k] == i;
         if (skip) continue;
         double dot = 0;
         for (int64_t c = 0; c < s->d; c++) dot += v[c] * s->unit[i * s->d + c];

@@ -17,10 +17,10 @@ static void show_tuning(void *ctx, const char *line) {
 }
 
 void cmd_note_threads(int64_t n) {
-    static bool told;
+    static bool warned;
     cpu_set_t set;
-    if (told || sched_getaffinity(0, sizeof set, &set) || n <= CPU_COUNT(&set)) return;
-    told = true;
+    if (warned || sched_getaffinity(0, sizeof set, &set) || n <= CPU_COUNT(&set)) return;
+    warned = true;
     fprintf(stderr, "note: %lld threads share %d CPUs; using fewer is usually faster (-t)\n",
             (long long)n, CPU_COUNT(&set));
 }

@@ -117,13 +117,13 @@ static bool read_number(const sn_weights *w, const char *key, double *out, sn_er
 }
 
 /* Parses the decimal digits of a number from 0 to `most`. */
-static bool read_count(const sn_weights *w, const char *key, int64_t most, int64_t *out,
+static bool read_count(const sn_weights *w, const char *key, int64_t max_value, int64_t *out,
                        sn_error *err) {
     const char *text = sn_weights_meta(w, key);
     size_t digits = text ? strspn(text, "0123456789") : 0;
     bool ok = digits > 0 && digits < 19 && !text[digits];
     *out = ok ? strtoll(text, NULL, 10) : 0;
-    return (ok && *out <= most) || fail_meta(w, key, text, err);
+    return (ok && *out <= max_value) || fail_meta(w, key, text, err);
 }
 
 static bool read_state(const sn_weights *w, train_state *s, sn_error *err) {

@@ -325,20 +325,21 @@ static bool room_for_losses(trainer *t, size_t n, sn_error *err) {
     return true;
 }
 
-static bool stop_asked(trainer *t) {
+static bool stop_requested(trainer *t) {
     t->stopping = t->stopping || (t->r->stopped && t->r->stopped(t->r->ctx));
     return t->stopping;
 }
 
 /* The mean of -ln P(target) over the validation text; sets t->cut if it was stopped. */
 static bool validate(trainer *t, sn_error *err) {
-    int64_t batches = sn_dataset_batches(t->data.validation), most = t->s->validation_batches;
-    if (most > 0 && batches > most) batches = most;
+    int64_t batches = sn_dataset_batches(t->data.validation),
+            max_batches = t->s->validation_batches;
+    if (max_batches > 0 && batches > max_batches) batches = max_batches;
     double sum = 0, count = 0;
     inputs in = {.n = 0};
     bool classes = t->s->data.task == SN_TASK_CLASSES;
     for (int64_t k = 0; k < batches; k++) {
-        t->cut = stop_asked(t);
+        t->cut = stop_requested(t);
         if (t->cut) return true;
         if (!sn_dataset_batch(t->data.validation, k, &t->batch, err)) return false;
         const sn_batch *b = &t->batch;
@@ -428,7 +429,7 @@ static train_end end_step(trainer *t, sn_error *err) {
     const train_state *at = &t->state;
     bool early = s->patience > 0 && isfinite(at->best) && !at->pending &&
                  (at->step - at->best_step) / s->validate_every >= s->patience;
-    bool stopped = stop_asked(t) && (at->step < s->steps || at->pending);
+    bool stopped = stop_requested(t) && (at->step < s->steps || at->pending);
     if ((is_due(at->step, s->save_every, s->steps) || early || stopped) && !save_checkpoint(t, err))
         return TRAIN_FAILED;
     return early ? TRAIN_EARLY : stopped ? TRAIN_INTERRUPTED : TRAIN_DONE;
