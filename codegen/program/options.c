@@ -29,7 +29,7 @@ static const struct {
                             "f32 only; choose backend native or auto, or precision f32"},
     {TUNE | NO_CACHE,
      "tune without a disk cache: choices are stored there; use a cache folder, or omit tune"},
-    {TUNE | ONEDNN, "tune with backend 'onednn': that has chosen already; choose backend auto or "
+    {TUNE | ONEDNN, "tune with backend 'onednn': there is nothing to choose; use backend auto or "
                     "native, or leave tune out"},
     {STRICT | LEVEL_0,
      "strict fusion at level 0: that level fuses nothing; use level 1 to 4, or omit strict fusion"},
