@@ -211,7 +211,7 @@ static bool set_up(bench *b, double *compile_ms, sn_error *err) {
 }
 
 /* Seconds per product, the mean over repeats; the copies of the weights are used in turn. */
-static double time_own(const bench *b) {
+static double time_native(const bench *b) {
     void *buf[] = {b->a, b->panels, b->c, b->bias};
     run_kernel(b, b->run, buf, &b->s.m);
     double start = sn_clock();
@@ -265,29 +265,30 @@ static double measure_error(const bench *b) {
 }
 
 static bool measure(bench *b, sn_bench_gemm_result *r, sn_error *err) {
-    double own[MAX_ROUNDS], dnnl[MAX_ROUNDS], ratio[MAX_ROUNDS], peak[MAX_ROUNDS], read[MAX_ROUNDS];
+    double native[MAX_ROUNDS], dnnl[MAX_ROUNDS], ratio[MAX_ROUNDS], peak[MAX_ROUNDS],
+        read[MAX_ROUNDS];
     double flop = 2.0 * (double)b->s.m * (double)b->s.n * (double)b->s.k;
     b->repeats = b->copies > 1 ? b->copies : 1;
-    double once = time_own(b);
+    double once = time_native(b);
     if (b->copies == 1) b->repeats = once > 0.01 ? 1 : (int)(0.01 / once) + 1;
     for (int i = 0; i < b->rounds; i++) {
         peak[i] = sn_probe_fma_peak(b->threads, 0.02);
         read[i] = b->copies > 1
                       ? sn_probe_read(b->threads, b->panels, b->panel_bytes * (size_t)b->copies)
                       : 0;
-        own[i] = time_own(b);
+        native[i] = time_native(b);
         dnnl[i] = 0;
         if (b->dnnl && !time_dnnl(b, &dnnl[i], err)) return false;
-        ratio[i] = dnnl[i] / own[i];
+        ratio[i] = dnnl[i] / native[i];
     }
     int n = b->rounds;
-    double t = median(own, n);
+    double t = median(native, n);
     r->ms = t * 1e3;
-    r->ms_min = own[0] * 1e3;
-    r->ms_max = own[n - 1] * 1e3;
+    r->ms_min = native[0] * 1e3;
+    r->ms_max = native[n - 1] * 1e3;
     r->gflops = flop / t * 1e-9;
     r->dnnl_gflops = b->dnnl ? flop / median(dnnl, n) * 1e-9 : 0;
-    r->best = flop / own[0] * 1e-9;
+    r->best = flop / native[0] * 1e-9;
     r->dnnl_best = b->dnnl ? flop / dnnl[0] * 1e-9 : 0;
     r->ratio = median(ratio, n);
     r->peak = median(peak, n);

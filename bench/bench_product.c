@@ -157,10 +157,10 @@ static bool run_product(const sn_bench_options *o, product p, sn_bench_report *o
                         .runs = (double)p.copies,
                         .check = p.copies == 1};
     rival r;
-    sn_error own = {0};
+    sn_error local = {0};
     sn_bench_progress(o, "gemm %s: packing for oneDNN", shape);
-    bool has = open_rival(&r, &p, &own);
-    if (!has) sn_bench_note(out, "oneDNN with packed weights: %s", own.message);
+    bool has = open_rival(&r, &p, &local);
+    if (!has) sn_bench_note(out, "oneDNN with packed weights: %s", local.message);
     sn_bench_entrant e = {.level = -1,
                           .backend = "onednn-packed",
                           .time = time_rival,

@@ -154,8 +154,8 @@ static void stream_free(stream *s) {
 }
 
 /* Leaves the list empty if the entrant's memory is unknown or too small a part of what is read. */
-static bool stream_own(stream *s, const sn_bench_work *w, const sn_bench_entrant *e,
-                       sn_error *err) {
+static bool stream_private(stream *s, const sn_bench_work *w, const sn_bench_entrant *e,
+                           sn_error *err) {
     double bytes = 0, total = (w->read + w->write) * w->runs;
     *s = (stream){0};
     s->n_block = e->memory ? e->memory(e->ctx, &s->block) : 0;
@@ -200,15 +200,15 @@ static double stream_time(const stream *s, int threads, double seconds) {
  * work's arithmetic takes far longer than streaming. */
 static bool streams_init(stream *list, int n, const sn_bench_work *w, const sn_bench_entrant *e,
                          const sn_bench_options *o, sn_error *err) {
-    int threads = sn_bench_threads(o), own = 0;
+    int threads = sn_bench_threads(o), n_private = 0;
     double least = STREAM_MIN_RATIO * w->runs * w->flop / (sn_probe_fma_peak(threads, BURST) * 1e9);
     if (w->read + w->write <= 0) return true;
     for (int i = 0; i < n; i++) {
-        if (!stream_own(&list[i], w, &e[i], err)) return false;
+        if (!stream_private(&list[i], w, &e[i], err)) return false;
         if (list[i].n_block && stream_time(&list[i], threads, 0) <= least) stream_free(&list[i]);
-        own += list[i].n_block > 0;
+        n_private += list[i].n_block > 0;
     }
-    if (own == n) return true;
+    if (n_private == n) return true;
     if (!stream_init(&list[n], w, err)) return false;
     if (stream_time(&list[n], threads, 0) <= least) stream_free(&list[n]);
     return true;
@@ -264,11 +264,11 @@ typedef struct rounds {
 
 static bool time_entrant(sn_bench_entrant *e, int repeats, double *seconds, bool *failed,
                          sn_bench_report *out, sn_error *err) {
-    sn_error own = {0};
-    if (e->time(e->ctx, repeats, seconds, &own)) return true;
+    sn_error local = {0};
+    if (e->time(e->ctx, repeats, seconds, &local)) return true;
     *failed = true;
-    if (e->level >= 0) return sn_fail(err, own.code, "%s", own.message);
-    sn_bench_note(out, "%s: %s", e->backend, own.message);
+    if (e->level >= 0) return sn_fail(err, local.code, "%s", local.message);
+    sn_bench_note(out, "%s: %s", e->backend, local.message);
     return true;
 }
 

@@ -27,7 +27,7 @@ static double seconds_of(struct timeval t) {
     return (double)t.tv_sec + (double)t.tv_usec * 1e-6;
 }
 
-static double own_seconds(void) {
+static double process_seconds(void) {
     struct rusage r;
     getrusage(RUSAGE_SELF, &r);
     double sum = seconds_of(r.ru_utime) + seconds_of(r.ru_stime);
@@ -36,7 +36,7 @@ static double own_seconds(void) {
 }
 
 sn_bench_noise sn_bench_noise_begin(void) {
-    sn_bench_noise n = {.start = sn_clock(), .own = own_seconds()};
+    sn_bench_noise n = {.start = sn_clock(), .process = process_seconds()};
     n.known = read_machine(&n.busy, &n.stolen);
     return n;
 }
@@ -45,7 +45,7 @@ void sn_bench_noise_end(const sn_bench_noise *n, double *others, double *stolen)
     double busy = 0, taken = 0, wall = sn_clock() - n->start;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     bool known = n->known && read_machine(&busy, &taken) && wall > 0 && cpus > 0;
-    double all = wall * (double)cpus, rest = busy - n->busy - (own_seconds() - n->own);
+    double all = wall * (double)cpus, rest = busy - n->busy - (process_seconds() - n->process);
     *others = known ? 100 * (rest > 0 ? rest : 0) / all : -1;
     *stolen = known ? 100 * (taken - n->stolen) / all : -1;
 }

@@ -6,7 +6,7 @@
 
 typedef struct sn_bench_noise {
     bool known;
-    double start, own, busy, stolen; /* seconds */
+    double start, process, busy, stolen; /* seconds */
 } sn_bench_noise;
 
 sn_bench_noise sn_bench_noise_begin(void);

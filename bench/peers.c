@@ -201,8 +201,8 @@ static bool start_worker(peer *p, const char *dir, int threads, sn_error *err) {
         close(p->to), close(p->from);
         return sn_fail(err, SN_ERR_FILE, "%s", strerror(errno));
     }
-    sn_error own = {0};
-    cJSON *a = receive(p, &own);
+    sn_error local = {0};
+    cJSON *a = receive(p, &local);
     bool ok = a && text_of(a, "setup");
     if (ok) {
         size_t at = (size_t)snprintf(p->setup, sizeof p->setup, "%s", text_of(a, "setup"));

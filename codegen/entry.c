@@ -316,8 +316,8 @@ static em_val emit_part(em *e, const sn_entry_code *u, int first, int last) {
     lay_out_workspace(&w.p);
     w.profile = field(&w.p, call, offsetof(sn_call, profile));
     em_val fp = em_fp_enter(e);
-    em_val own = em_add(e, w.p.slots_end, em_mul(e, w.tid, w.p.scratch_bytes));
-    w.scratch = em_gep_bytes(e, w.workspace, own);
+    em_val scratch = em_add(e, w.p.slots_end, em_mul(e, w.tid, w.p.scratch_bytes));
+    w.scratch = em_gep_bytes(e, w.workspace, scratch);
     w.bufs = stack_for(e, u, true);
     w.dims = stack_for(e, u, false);
     em_loop rows = {0};

@@ -71,10 +71,10 @@ static const sn_region *mask_region(sn_loc at, const sn_attention_args *a, int n
     sn_score_ctx c = make_context(a, 0, n_captured, arg, captured);
     sn_tensor seen = a->causal ? causal_rule(at, c.q, c.k, c.n_q, c.n_k, a->window) : NULL;
     if (a->mask) {
-        sn_tensor own = call_back(m, "mask", a->mask, &c, SN_BOOL);
+        sn_tensor allowed = call_back(m, "mask", a->mask, &c, SN_BOOL);
         sn_module_set_loc(m, at);
-        if (!own) return NULL;
-        seen = seen ? sn_b_binary(SN_OP_and, seen, own) : own;
+        if (!allowed) return NULL;
+        seen = seen ? sn_b_binary(SN_OP_and, seen, allowed) : allowed;
     }
     return seen ? sn_region_new(m, 4 + n_captured, arg, 1, &seen) : NULL;
 }

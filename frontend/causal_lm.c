@@ -129,9 +129,9 @@ static sn_tensor place(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x,
     if (!g->norm_whole_qk) x = norm(g, x, name);
     if (g->positions != ROTARY) return x;
     static const rope_scaling plain = {.scale = 1};
-    bool own = local && g->local_base > 0;
-    return rope_apply(x, s->pos, g->rotary, g->interleaved, own ? g->local_base : g->base,
-                      own ? &plain : &g->rope);
+    bool sliding = local && g->local_base > 0;
+    return rope_apply(x, s->pos, g->rotary, g->interleaved, sliding ? g->local_base : g->base,
+                      sliding ? &plain : &g->rope);
 }
 
 static sn_tensor attend(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, int layer) {

@@ -54,12 +54,12 @@ static sn_tensor choose_token(sn_tensor logits) {
 
 void decoder_entries(sn_module *m, const sn_decoder *decoder, const sn_model_options *o,
                      decoder_report *report) {
-    sn_decoder own = *decoder, *d = &own;
+    sn_decoder copy = *decoder, *d = &copy;
     if (o->context > d->context)
         sn_module_fail(m, SN_ERR_USAGE, "the requested context of %lld exceeds the model's, %lld",
                        (long long)o->context, (long long)d->context);
     else if (o->context)
-        own.context = o->context;
+        copy.context = o->context;
     sn_dim T = sn_symbol(m, "T", 1, d->context);
     if (o->entries & SN_FORWARD) {
         sn_entry_begin(m, "forward");
@@ -158,10 +158,10 @@ static sn_tensor inside_length(const sn_score_ctx *c) {
 
 sn_tensor sn_padded_attention_at(sn_loc at, const sn_training *t, const sn_attention_args *a,
                                  sn_tensor lengths) {
-    sn_attention_args own = *a;
-    own.mask = inside_length;
-    own.captured[0] = lengths;
-    return sn_model_attention_at(at, t, &own);
+    sn_attention_args args = *a;
+    args.mask = inside_length;
+    args.captured[0] = lengths;
+    return sn_model_attention_at(at, t, &args);
 }
 
 /* ---- entries of an encoder-decoder ---- */
@@ -247,11 +247,11 @@ void sn_record_hidden(const sn_forward_ctx *s, int64_t layers, sn_tensor x) {
 /* The weights are attention applied to unit vectors. */
 sn_tensor sn_model_attention_at(sn_loc at, const sn_training *t, const sn_attention_args *a) {
     sn_module *m = sn_module_of(a->q);
-    sn_attention_args unit = *a, own = *a;
+    sn_attention_args unit = *a, args = *a;
     if (!sn_module_ok(m, NULL)) return sn_attention_at(at, a);
     if (t && t->dropout > 0) {
-        own.dropout = t->dropout;
-        own.rng = sn_input_at(at, m, "rng", SN_I64, SN_DIMS(2));
+        args.dropout = t->dropout;
+        args.rng = sn_input_at(at, m, "rng", SN_I64, SN_DIMS(2));
     }
     sn_dim n = sn_dim_of_at(at, a->k, 2);
     sn_tensor row = sn_iota_at(at, m, SN_I32, 0, SN_DIMS(n, n)),
@@ -259,7 +259,7 @@ sn_tensor sn_model_attention_at(sn_loc at, const sn_training *t, const sn_attent
     unit.v = sn_broadcast_at(at, sn_cast_at(at, sn_eq(row, column), sn_dtype_of(a->v)),
                              SN_DIMS(sn_dim_of(a->v, 0), sn_dim_of(a->v, 1), n, n));
     sn_name(sn_attention_at(at, &unit), "attention");
-    return sn_attention_at(at, &own);
+    return sn_attention_at(at, &args);
 }
 
 sn_tensor sn_append_kv(const sn_forward_ctx *s, sn_tensor x, const char *name) {
@@ -285,10 +285,10 @@ static sn_tensor same_document(const sn_score_ctx *c) {
 
 sn_tensor sn_forward_attention_at(sn_loc at, const sn_forward_ctx *s, const sn_attention_args *a) {
     if (!s->documents) return sn_model_attention_at(at, s->training, a);
-    sn_attention_args own = *a;
+    sn_attention_args args = *a;
     int n = 0;
-    while (n < SN_MAX_CAPTURED - 1 && own.captured[n]) n++;
-    own.captured[n] = s->documents;
-    own.mask = same_document;
-    return sn_model_attention_at(at, s->training, &own);
+    while (n < SN_MAX_CAPTURED - 1 && args.captured[n]) n++;
+    args.captured[n] = s->documents;
+    args.mask = same_document;
+    return sn_model_attention_at(at, s->training, &args);
 }

@@ -123,18 +123,18 @@ static const char *const known[] = {"rope_type",
                                     NULL};
 
 double rope_rotary_part(sn_config *c, double usual) {
-    sn_config *own = sn_config_section(c, "rope_parameters");
-    if (own) usual = sn_config_float_or(own, "partial_rotary_factor", usual, 0, 1);
-    sn_config_free(own);
+    sn_config *rope = sn_config_section(c, "rope_parameters");
+    if (rope) usual = sn_config_float_or(rope, "partial_rotary_factor", usual, 0, 1);
+    sn_config_free(rope);
     return usual;
 }
 
 /* Where layers with and without a window have a section each: the latter; notes the base of the
  * former. */
-static sn_config *without_window(sn_config *own, rope_scaling *out) {
+static sn_config *without_window(sn_config *rope, rope_scaling *out) {
     static const char *const plain[] = {"default", NULL};
-    sn_config *local = sn_config_section(own, "sliding_attention"),
-              *global = sn_config_section(own, "full_attention");
+    sn_config *local = sn_config_section(rope, "sliding_attention"),
+              *global = sn_config_section(rope, "full_attention");
     sn_error err = {0};
     if (local && global) {
         sn_config_choice_or(local, "rope_type", plain, 0);
@@ -142,7 +142,7 @@ static sn_config *without_window(sn_config *own, rope_scaling *out) {
         if (!sn_config_check(local, &err)) sn_config_problem(global, "%s", err.message);
     }
     sn_config_free(local);
-    sn_config_free(own);
+    sn_config_free(rope);
     return global;
 }
 
@@ -153,27 +153,27 @@ void rope_scaling_read(sn_config *c, const rope_shape *shape, double *base, int6
         sn_config_int_or(c, "original_max_position_embeddings", shape->context, 2, 1 << 24);
     const char *key = sn_config_has(c, "rope_parameters") ? "rope_parameters" : "rope_scaling";
     if (!sn_config_has(c, key)) return;
-    sn_config *own = sn_config_section(c, key);
-    if (own && sn_config_has(own, "full_attention")) own = without_window(own, out);
-    if (!own) return;
-    sn_config_only(own, known);
-    *base = sn_config_float_or(own, "rope_theta", *base, 1, 1e12);
-    section s = {.c = own, .shape = shape, .base = *base, .context = context, .out = out};
-    s.original = sn_config_int_or(own, "original_max_position_embeddings", outer, 2, 1 << 24);
-    bool old = !sn_config_has(own, "rope_type") && sn_config_has(own, "type");
-    int type = sn_config_choice_or(own, old ? "type" : "rope_type", types, 0);
-    if (!strcmp(key, "rope_scaling") && !old && !sn_config_has(own, "rope_type"))
-        sn_config_problem(own, "\"rope_type\" is missing");
+    sn_config *rope = sn_config_section(c, key);
+    if (rope && sn_config_has(rope, "full_attention")) rope = without_window(rope, out);
+    if (!rope) return;
+    sn_config_only(rope, known);
+    *base = sn_config_float_or(rope, "rope_theta", *base, 1, 1e12);
+    section s = {.c = rope, .shape = shape, .base = *base, .context = context, .out = out};
+    s.original = sn_config_int_or(rope, "original_max_position_embeddings", outer, 2, 1 << 24);
+    bool old = !sn_config_has(rope, "rope_type") && sn_config_has(rope, "type");
+    int type = sn_config_choice_or(rope, old ? "type" : "rope_type", types, 0);
+    if (!strcmp(key, "rope_scaling") && !old && !sn_config_has(rope, "rope_type"))
+        sn_config_problem(rope, "\"rope_type\" is missing");
     if (shape->width / 2 > MAX_ROTARY_PAIRS)
-        sn_config_problem(own, "heads of %lld rotated elements are too wide to scale",
+        sn_config_problem(rope, "heads of %lld rotated elements are too wide to scale",
                           (long long)shape->width);
     sn_error err = {0};
     out->scaled = true;
     for (int i = 0; i < pairs_of(&s) && i < MAX_ROTARY_PAIRS; i++)
         out->freq[i] = pow(s.base, -2.0 * i / (double)shape->width);
-    if (sn_config_check(own, NULL)) scalings[type](&s);
-    if (!sn_config_check(own, &err)) sn_config_problem(c, "%s", err.message);
-    sn_config_free(own);
+    if (sn_config_check(rope, NULL)) scalings[type](&s);
+    if (!sn_config_check(rope, &err)) sn_config_problem(c, "%s", err.message);
+    sn_config_free(rope);
 }
 
 /* The frequencies as a tensor [pairs]: one kernel that selects by the index. */

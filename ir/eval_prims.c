@@ -173,11 +173,11 @@ bool eval_random(eval_call *c) {
 
 bool eval_broadcast(eval_call *c) {
     const sn_value *x = c->in[0];
-    int64_t shape[SN_MAX_RANK], own[SN_MAX_RANK], from[SN_MAX_RANK], to[SN_MAX_RANK];
+    int64_t shape[SN_MAX_RANK], x_stride[SN_MAX_RANK], from[SN_MAX_RANK], to[SN_MAX_RANK];
     int rank = read_shape(c, shape), lead = rank - x->rank;
     double *out = sn_eval_alloc(c, x->dtype, rank, shape);
     if (!out) return false;
-    strides_of(x->rank, x->shape, own);
+    strides_of(x->rank, x->shape, x_stride);
     strides_of(rank, shape, to);
     for (int i = 0; i < rank; i++) {
         bool repeated = i < lead || (x->shape[i - lead] == 1 && shape[i] != 1);
@@ -185,7 +185,7 @@ bool eval_broadcast(eval_call *c) {
             return sn_eval_fail(c, SN_ERR_SHAPE,
                                 "axis %d: %lld elements cannot be broadcast to %lld", i - lead,
                                 (long long)x->shape[i - lead], (long long)shape[i]);
-        from[i] = repeated ? 0 : own[i - lead];
+        from[i] = repeated ? 0 : x_stride[i - lead];
     }
     copy_strided(rank, shape, out, to, x->data, from);
     return true;
@@ -199,13 +199,13 @@ bool eval_reshape(eval_call *c) {
 
 bool eval_transpose(eval_call *c) {
     const sn_value *x = c->in[0];
-    int64_t perm[SN_MAX_RANK], shape[SN_MAX_RANK], own[SN_MAX_RANK];
+    int64_t perm[SN_MAX_RANK], shape[SN_MAX_RANK], x_stride[SN_MAX_RANK];
     int64_t from[SN_MAX_RANK], to[SN_MAX_RANK];
     read_list(c, SN_A_perm, x->rank, perm, 0);
-    strides_of(x->rank, x->shape, own);
+    strides_of(x->rank, x->shape, x_stride);
     for (int i = 0; i < x->rank; i++) {
         shape[i] = x->shape[perm[i]];
-        from[i] = own[perm[i]];
+        from[i] = x_stride[perm[i]];
     }
     double *out = sn_eval_alloc(c, x->dtype, x->rank, shape);
     if (!out) return false;
@@ -309,18 +309,18 @@ static double min(double a, double b) {
 static bool reduce(eval_call *c, double first, double (*f)(double, double)) {
     const sn_value *x = c->in[0];
     const sn_attr *axes = sn_attr_get(c->n, SN_A_axes);
-    int64_t shape[SN_MAX_RANK], stride[SN_MAX_RANK], own[SN_MAX_RANK];
+    int64_t shape[SN_MAX_RANK], stride[SN_MAX_RANK], x_stride[SN_MAX_RANK];
     memcpy(shape, x->shape, sizeof shape);
     for (int i = 0; axes && i < axes->n; i++) shape[axes->v[i]] = 1;
     double *out = sn_eval_alloc(c, x->dtype, x->rank, shape);
     if (!out) return false;
     for (int64_t i = 0; i < c->out->n; i++) out[i] = first;
-    strides_of(x->rank, x->shape, own);
+    strides_of(x->rank, x->shape, x_stride);
     strides_of(x->rank, shape, stride);
     for (int i = 0; axes && i < axes->n; i++) stride[axes->v[i]] = 0;
     for (int64_t i = 0; i < x->n; i++) {
         int64_t to = 0;
-        for (int k = 0; k < x->rank; k++) to += i / own[k] % x->shape[k] * stride[k];
+        for (int k = 0; k < x->rank; k++) to += i / x_stride[k] % x->shape[k] * stride[k];
         out[to] = f(out[to], x->data[i]);
     }
     return true;
@@ -401,11 +401,11 @@ static factor read_factor(const eval_call *c, const sn_value *x, sn_attr_key bat
 static double *pack_factor(eval_call *c, const sn_value *x, const factor *f) {
     sn_value packed;
     eval_call scratch = {c->ev, c->n, c->in, &packed};
-    int64_t shape[SN_MAX_RANK], own[SN_MAX_RANK], from[SN_MAX_RANK], to[SN_MAX_RANK];
-    strides_of(x->rank, x->shape, own);
+    int64_t shape[SN_MAX_RANK], x_stride[SN_MAX_RANK], from[SN_MAX_RANK], to[SN_MAX_RANK];
+    strides_of(x->rank, x->shape, x_stride);
     for (int i = 0; i < x->rank; i++) {
         shape[i] = x->shape[f->order[i]];
-        from[i] = own[f->order[i]];
+        from[i] = x_stride[f->order[i]];
     }
     double *out = sn_eval_alloc(&scratch, x->dtype, x->rank, shape);
     if (!out) return NULL;

@@ -421,17 +421,17 @@ static bool emit(sn_aot *a, sn_elf *elf, group *g) {
 }
 
 bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err) {
-    sn_error own = {0};
+    sn_error local = {0};
     if (!sn_given(s, "sn_emit", "the session", err) || !sn_given(o, "sn_emit", "the options", err))
         return false;
-    sn_aot a = {.o = o, .s = s, .m = sn_session_program(s)->m, .err = &own};
+    sn_aot a = {.o = o, .s = s, .m = sn_session_program(s)->m, .err = &local};
     group *g = calloc(SN_AOT_TARGETS, sizeof *g);
     sn_elf *elf = sn_elf_new();
-    bool ok = (g && elf) || sn_fail(&own, SN_ERR_MEMORY, "out of memory");
+    bool ok = (g && elf) || sn_fail(&local, SN_ERR_MEMORY, "out of memory");
     ok = ok && take_name(&a) && check_lists(&a) && check_texts(&a) && take_targets(&a) &&
-         (!o->dir || sn_folder_make(o->dir, &own)) && emit(&a, elf, g);
+         (!o->dir || sn_folder_make(o->dir, &local)) && emit(&a, elf, g);
     for (int v = 0; v < a.n_variant; v++) sn_program_free(a.variant[v].program);
     sn_elf_free(elf);
     free(g);
-    return ok || sn_fail(err, own.code, "%s", own.message);
+    return ok || sn_fail(err, local.code, "%s", local.message);
 }

@@ -483,13 +483,13 @@ static void write_file(sn_elf *e, text *f, text *table, text *names, size_t n_lo
                           .sh_size = table->n,
                           .sh_name = (uint32_t)put_name(names, ".symtab")};
     put(f, table->s, table->n);
-    uint32_t own = (uint32_t)put_name(names, ".strtab"),
+    uint32_t strtab = (uint32_t)put_name(names, ".strtab"),
              stack = (uint32_t)put_name(names, ".note.GNU-stack");
     h[k++] = (Elf64_Shdr){.sh_type = SHT_STRTAB,
                           .sh_addralign = 1,
                           .sh_offset = f->n,
                           .sh_size = names->n,
-                          .sh_name = own};
+                          .sh_name = strtab};
     put(f, names->s, names->n);
     h[k++] = (Elf64_Shdr){
         .sh_type = SHT_PROGBITS, .sh_addralign = 1, .sh_offset = f->n, .sh_name = stack};

@@ -294,9 +294,9 @@ SN_AOT_SIGNATURE(tvoid, aot_close, AOT_MODEL_PARAMS)
 static void emit_close(em *e, const sn_aot *a) {
     em_val m = aot_close_begin(e, a, "close", true).m;
     em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, m, ""));
-    em_branch own = em_if(e, em_cmp(e, EM_NE, field(e, m, e->i32, SN_AOT_MAPPED), em_i32(e, 0)));
+    em_branch mapped = em_if(e, em_cmp(e, EM_NE, field(e, m, e->i32, SN_AOT_MAPPED), em_i32(e, 0)));
     unmap(e, field(e, m, e->ptr, SN_AOT_WEIGHTS), field(e, m, e->i64, SN_AOT_BYTES));
-    em_endif(e, &own);
+    em_endif(e, &mapped);
     for (int64_t i = 0; i < SN_AOT_STRUCT; i += 8) set_field(e, m, i, em_i64(e, 0));
     em_endif(e, &br);
     em_ret(e, NULL);

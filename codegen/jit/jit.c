@@ -58,9 +58,9 @@ static bool define_symbols(sn_jit *jit, const sn_jit_options *o, sn_error *err) 
 static FILE *open_perf_map(const char *path) {
     struct stat st;
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-    bool own = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
-               st.st_uid == geteuid();
-    FILE *f = own ? fdopen(fd, "a") : NULL;
+    bool safe = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+                st.st_uid == geteuid();
+    FILE *f = safe ? fdopen(fd, "a") : NULL;
     if (fd >= 0 && !f) close(fd);
     return f;
 }

@@ -365,10 +365,10 @@ static bool fix_tables(sn_session *s, sn_error *err) {
         if (!s->fixed[i]) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
         for (int b = 0; b < u->plan->n_buffer; b++) {
             const sn_buffer *buf = &u->plan->buffer[b];
-            const bound *own = buf->kind == SN_BUF_STATE
-                                   ? sn_session_find(s->state, s->n_state, buf->name)
-                                   : param_of(s, buf);
-            if (own) s->fixed[i][u->table[b]] = own->data;
+            const bound *source = buf->kind == SN_BUF_STATE
+                                      ? sn_session_find(s->state, s->n_state, buf->name)
+                                      : param_of(s, buf);
+            if (source) s->fixed[i][u->table[b]] = source->data;
         }
     }
     return true;

@@ -338,7 +338,7 @@ static bool check_all(checker *c, tensor *t, int n, sn_grad_error *worst) {
 
 bool sn_check_grad(sn_tensor loss, int n, const sn_tensor *wrt, const sn_arg_binding *value,
                    int n_value, sn_grad_error *worst, sn_error *err) {
-    sn_error own = {0};
+    sn_error local = {0};
     sn_grad_error unwanted;
     if (!worst) worst = &unwanted;
     *worst = (sn_grad_error){.index = -1};
@@ -348,7 +348,7 @@ bool sn_check_grad(sn_tensor loss, int n, const sn_tensor *wrt, const sn_arg_bin
                        wrt ? "" : ", but their list is NULL");
     if (!loss) return sn_fail(err, SN_ERR_USAGE, "sn_check_grad: there is no loss");
     sn_module *m = loss->m;
-    checker c = {.m = m, .value = value, .n_value = n_value, .err = &own};
+    checker c = {.m = m, .value = value, .n_value = n_value, .err = &local};
     sn_node **g = sn_arena_alloc(m, sizeof *g * (size_t)(2 * n + 2)), **wide = g + n;
     sn_module_set_loc(m, loss->loc);
     if (n)
@@ -371,6 +371,6 @@ bool sn_check_grad(sn_tensor loss, int n, const sn_tensor *wrt, const sn_arg_bin
     for (int i = 0; i < n; i++) free(t[i].x);
     for (int i = 0; i < c.n_in; i++) free(c.in[i].data);
     if (ok) return true;
-    return own.code ? sn_fail(err, own.code, "sn_check_grad: %s", own.message)
-                    : sn_module_ok(m, err);
+    return local.code ? sn_fail(err, local.code, "sn_check_grad: %s", local.message)
+                      : sn_module_ok(m, err);
 }

@@ -596,7 +596,7 @@ static void compile_guarded(void *ctx) {
 sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_sink *sink,
                             const sn_chooser *forced, sn_error *err) {
     static const sn_options defaults = {.level = -1};
-    sn_error own = {0};
+    sn_error local = {0};
     if (!m) {
         sn_fail(err, SN_ERR_USAGE, "sn_compile: the module is NULL");
         return NULL;
@@ -608,7 +608,7 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
     }
     double start = sn_clock();
     compiler c = {
-        .p = p, .m = m, .o = o ? o : &defaults, .sink = sink, .forced = forced, .err = &own};
+        .p = p, .m = m, .o = o ? o : &defaults, .sink = sink, .forced = forced, .err = &local};
     atomic_init(&p->owners, 1);
     p->m = sn_module_retain(m);
     p->threads = c.o->threads;
@@ -617,7 +617,7 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
     const void *mark = sn_llvm_mark();
     bool ok = sn_module_try(m, compile_guarded, &c) ? c.ok : module_failed(&c);
     sn_llvm_reset(mark);
-    if (!ok && own.code == SN_ERR_MEMORY) /* LLVM may have been left in the middle: lost */
+    if (!ok && local.code == SN_ERR_MEMORY) /* LLVM may have been left in the middle: lost */
         p->jit = NULL, c.codegen = NULL;
     if (saved) sn_entries_restore(m, saved);
     sn_cache_close(c.cache);
@@ -625,7 +625,7 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
     if (c.asm_dump) fclose(c.asm_dump);
     p->stats.seconds = sn_clock() - start;
     if (ok) return p;
-    sn_fail(err, own.code, "%s", own.message);
+    sn_fail(err, local.code, "%s", local.message);
     sn_program_free(p);
     return NULL;
 }

@@ -12,15 +12,15 @@ static sn_session *open_session(sn_program *p, origin *o, sn_error *err) {
     if (!o->weights && !sn_bindings_check(o->array, o->n_array, "parameter", true, err))
         return NULL;
     sn_session *s = calloc(1, sizeof *s);
-    sn_error own = {0};
+    sn_error local = {0};
     if (!s) {
         sn_fail(err, SN_ERR_MEMORY, "out of memory");
         return NULL;
     }
     atomic_init(&s->owners, 1);
     s->p = sn_program_retain(p);
-    if (sn_threads_init(&s->threads, p->threads, &own) && sn_session_bind(s, o, &own)) return s;
-    sn_fail(err, own.code, "%s", own.message);
+    if (sn_threads_init(&s->threads, p->threads, &local) && sn_session_bind(s, o, &local)) return s;
+    sn_fail(err, local.code, "%s", local.message);
     sn_session_free(s);
     return NULL;
 }

@@ -45,12 +45,12 @@ static char *find_only_weights(const char *path, bool *several, sn_error *err) {
 
 static char *find_weights(const char *path, sn_error *err) {
     bool several = false;
-    sn_error own = {0};
-    char *p = find_file(path, WEIGHTS, &own);
-    if (!p && !own.code) p = find_file(path, INDEX, &own);
-    if (!p && !own.code) p = find_only_weights(path, &several, &own);
-    if (own.code)
-        sn_fail(err, own.code, "%s", own.message);
+    sn_error local = {0};
+    char *p = find_file(path, WEIGHTS, &local);
+    if (!p && !local.code) p = find_file(path, INDEX, &local);
+    if (!p && !local.code) p = find_only_weights(path, &several, &local);
+    if (local.code)
+        sn_fail(err, local.code, "%s", local.message);
     else if (!p)
         sn_fail(err, SN_ERR_FILE,
                 several ? "%s: several .safetensors files, but neither " WEIGHTS " nor " INDEX

@@ -50,8 +50,8 @@ struct sn_weights {
     sn_weight *tensor;
     size_t count;
     name_table names;
-    char **own; /* [own_count], names from sn_weights_rename */
-    size_t own_count;
+    char **renamed; /* [n_renamed], names from sn_weights_rename */
+    size_t n_renamed;
 };
 
 /* Elements times size; false on overflow. */
@@ -381,8 +381,8 @@ void sn_weights_close(sn_weights *w) {
         cJSON_Delete(w->part[i].header);
         free(w->part[i].aligned);
     }
-    for (size_t i = 0; i < w->own_count; i++) free(w->own[i]);
-    free(w->own);
+    for (size_t i = 0; i < w->n_renamed; i++) free(w->renamed[i]);
+    free(w->renamed);
     free(w->part);
     free(w->tensor);
     free(w->names.slot);
@@ -396,14 +396,14 @@ const sn_gguf *sn_weights_gguf(const sn_weights *w) {
 
 bool sn_weights_rename(sn_weights *w, sn_rename *rename, const void *ctx, sn_error *err) {
     char name[256];
-    w->own = calloc(w->count + 1, sizeof *w->own);
-    if (!w->own) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
+    w->renamed = calloc(w->count + 1, sizeof *w->renamed);
+    if (!w->renamed) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
     for (size_t i = 0; i < w->count; i++) {
         if (!rename(ctx, w->tensor[i].name, name, sizeof name)) continue;
-        char *copy = w->own[w->own_count] = strdup(name);
+        char *copy = w->renamed[w->n_renamed] = strdup(name);
         if (!copy) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
         w->tensor[i].name = copy;
-        w->own_count++;
+        w->n_renamed++;
     }
     free(w->names.slot);
     w->names = (name_table){0};

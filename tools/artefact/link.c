@@ -17,8 +17,8 @@ enum { MAX_ARGS = 48 };
 
 typedef struct command {
     const char *argv[MAX_ARGS + 1];
-    char *own[MAX_ARGS]; /* paths to free */
-    int n, n_own;
+    char *owned[MAX_ARGS]; /* paths to free */
+    int n, n_owned;
     bool failed;
 } command;
 
@@ -33,8 +33,8 @@ static void add_path(command *c, const char *dir, const char *name, const char *
     char file[160];
     snprintf(file, sizeof file, "%s%s", name, ending);
     char *path = sn_path_join(dir, file);
-    if (path && c->n_own < MAX_ARGS) {
-        c->own[c->n_own++] = path;
+    if (path && c->n_owned < MAX_ARGS) {
+        c->owned[c->n_owned++] = path;
         add(c, path);
     } else {
         free(path);
@@ -55,7 +55,7 @@ static bool run(command *c, const char *what, sn_error *err) {
                      what, c->argv[0], strerror(failed));
     if (ok && (waitpid(pid, &status, 0) < 0 || status))
         ok = sn_fail(err, SN_ERR_FILE, "%s: '%s' failed; its messages are above", what, c->argv[0]);
-    for (int i = 0; i < c->n_own; i++) free(c->own[i]);
+    for (int i = 0; i < c->n_owned; i++) free(c->owned[i]);
     return ok;
 }
 
@@ -107,8 +107,8 @@ static bool add_library(command *c, const char *name, sn_error *err) {
         snprintf(path, sizeof path, "%s/%s", places[i], name);
         char *full = sn_path_join(exe, path);
         if (!full) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-        if (sn_file_exists(full) && c->n_own < MAX_ARGS) {
-            c->own[c->n_own++] = full;
+        if (sn_file_exists(full) && c->n_owned < MAX_ARGS) {
+            c->owned[c->n_owned++] = full;
             add(c, full);
             return true;
         }
@@ -129,9 +129,9 @@ static void add_archive(command *c, const char *cc, const char *name) {
     if (f && fgets(path, sizeof path, f)) path[strcspn(path, "\n")] = 0;
     if (f) pclose(f);
     char *word = malloc(strlen(path) + strlen(name) + 8);
-    if (word && c->n_own < MAX_ARGS) {
+    if (word && c->n_owned < MAX_ARGS) {
         sprintf(word, "%s%s", strchr(path, '/') ? "" : "-l", strchr(path, '/') ? path : name);
-        c->own[c->n_own++] = word;
+        c->owned[c->n_owned++] = word;
         add(c, word);
     } else {
         free(word);
@@ -168,6 +168,6 @@ bool link_program(const link_request *r, sn_error *err) {
     if (r->openmp) add(&c, "-lgomp");
     add(&c, "-lm");
     if (ok) return run(&c, "a program", err);
-    for (int i = 0; i < c.n_own; i++) free(c.own[i]);
+    for (int i = 0; i < c.n_owned; i++) free(c.owned[i]);
     return false;
 }

@@ -71,11 +71,11 @@ static const import_format *find_format(const import_request *r, const char *nam
 bool import_model(const import_request *r, const char *format, sn_error *err) {
     const import_format *f = find_format(r, format, err);
     if (!f) return false;
-    import_request own = *r;
+    import_request request = *r;
     char *beside = r->config ? NULL : import_beside(r->input, "import.json");
     if (!r->config && !beside) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", r->input);
-    if (beside && sn_file_exists(beside)) own.config = beside;
-    bool ok = f->run(&own, err);
+    if (beside && sn_file_exists(beside)) request.config = beside;
+    bool ok = f->run(&request, err);
     free(beside);
     return ok;
 }

@@ -61,15 +61,15 @@ static double flops_of_token(const trainer *t) {
     static const char *const tables[] = {"wpe.",  "position_embeddings", "token_type", "wte.",
                                          "embed", "embedding."};
     enum { POSITIONS = 3, ALL = 6 };
-    bool own_head = false;
+    bool separate_head = false;
     for (size_t i = 0; i < t->parameters.count; i++)
-        own_head |= strstr(t->parameters.weight[i].name, "lm_head") ||
-                    strstr(t->parameters.weight[i].name, "unembedding");
+        separate_head |= strstr(t->parameters.weight[i].name, "lm_head") ||
+                         strstr(t->parameters.weight[i].name, "unembedding");
     double weights = 0;
     for (size_t i = 0; i < t->parameters.count; i++) {
         const sn_weight *w = &t->parameters.weight[i];
         bool table = false;
-        for (int k = 0; k < (own_head ? ALL : POSITIONS); k++)
+        for (int k = 0; k < (separate_head ? ALL : POSITIONS); k++)
             table |= strstr(w->name, tables[k]) && !strstr(w->name, "unembedding");
         if (w->rank > 1 && !table) weights += (double)sn_weight_elements(w);
     }
@@ -500,15 +500,15 @@ static bool write_model_folder(trainer *t, const sn_emit_options *o, sn_error *e
 }
 
 bool train_emit(train_settings *s, const sn_emit_options *o, sn_error *err) {
-    sn_emit_options own = *o;
-    own.compile.backend = "native";
-    own.compile.precision = s->precision;
-    train_request r = {.settings = s, .compile = own.compile};
+    sn_emit_options options = *o;
+    options.compile.backend = "native";
+    options.compile.precision = s->precision;
+    train_request r = {.settings = s, .compile = options.compile};
     trainer t = {.r = &r, .s = s, .folder = {.fd = -1}};
     bool ok = train_data_open(s, &t.data, err) && build_model(&t, err) && check_labels(&t, err);
     t.program = ok ? sn_compile(t.model.module, &r.compile, err) : NULL;
-    ok = t.program && open_session(&t, err) && sn_emit(t.session, &own, err) &&
-         write_model_folder(&t, &own, err);
+    ok = t.program && open_session(&t, err) && sn_emit(t.session, &options, err) &&
+         write_model_folder(&t, &options, err);
     close_trainer(&t);
     return ok;
 }

@@ -39,11 +39,11 @@ static bool is_same(const train_folder *f, const char *path) {
 }
 
 /* Whether the run reads its tokenizer from its own folder. */
-static bool has_own_tokenizer(const train_folder *f, const train_settings *s) {
+static bool has_tokenizer_inside(const train_folder *f, const train_settings *s) {
     char *beside = s->tokenizer ? import_beside(s->tokenizer, ".") : NULL;
-    bool own = is_same(f, s->tokenizer) || is_same(f, beside);
+    bool inside = is_same(f, s->tokenizer) || is_same(f, beside);
     free(beside);
-    return own;
+    return inside;
 }
 
 /* A model that does not come from a training run may be the only copy. */
@@ -63,7 +63,7 @@ static bool check_new(const train_folder *f, const train_settings *s, bool force
                        "choose another folder",
                        f->path);
     bool foreign = holds(f, "model.safetensors");
-    for (int i = 0; import_tokenizer_files[i] && !has_own_tokenizer(f, s); i++)
+    for (int i = 0; import_tokenizer_files[i] && !has_tokenizer_inside(f, s); i++)
         foreign |= holds(f, import_tokenizer_files[i]);
     if (foreign && !holds(f, TRAIN_LOG) && !force)
         return sn_fail(err, SN_ERR_USAGE,
@@ -85,8 +85,8 @@ bool train_folder_begin(const train_folder *f, const train_settings *s, sn_error
     static const char *const run[] = {"checkpoint.safetensors", "model.safetensors", TRAIN_LOG,
                                       "loss.svg"};
     enum { RUN = sizeof run / sizeof *run };
-    bool own = has_own_tokenizer(f, s);
-    for (int i = 0; i < RUN || (!own && import_tokenizer_files[i - RUN]); i++) {
+    bool inside = has_tokenizer_inside(f, s);
+    for (int i = 0; i < RUN || (!inside && import_tokenizer_files[i - RUN]); i++) {
         const char *name = i < RUN ? run[i] : import_tokenizer_files[i - RUN];
         struct stat st;
         bool folder = fstatat(f->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
