@@ -21,7 +21,7 @@ struct decoder {
     int linear;             /* flags of linear layers: bias, and how the weights are stored */
     const char *prefix;     /* of all parameters but lm_head */
     int64_t window;         /* number of keys that gpt2_attend sees; 0: all */
-    const void *own;        /* configuration of the lines that replace GPT-2's */
+    const void *variant;    /* configuration of the lines that replace GPT-2's */
     decoder_report *report; /* or NULL */
 
     sn_tensor (*embed)(const decoder *g, const sn_forward_ctx *s);      /* lines 2, 3: [B, T, d] */

@@ -36,7 +36,7 @@ static const config_key keys[] = {INT_KEY_OR(gato, discrete, "discrete_values", 
 
 /* images [N, C, H, W] -> an embedding of every square [N squares, d] */
 static sn_tensor embed_images(const decoder *a, sn_tensor images) {
-    const gato *g = a->own;
+    const gato *g = a->variant;
     int64_t side = g->image / g->patch, half = g->patch / 2;
     sn_dim n = sn_dim_mul(sn_module_of(images), sn_dim_of(images, 0), side * side);
     sn_tensor x = sn_mul(sn_sub(sn_mul(images, 2), 1), 1 / sqrt((double)g->patch));
@@ -47,7 +47,7 @@ static sn_tensor embed_images(const decoder *a, sn_tensor images) {
 
 /* Squares' embeddings at the positions [B, T] that hold them, with row and column. */
 static sn_tensor embed_patches(const decoder *a, const sn_forward_ctx *s) {
-    const gato *g = a->own;
+    const gato *g = a->variant;
     int64_t side = g->image / g->patch;
     sn_dim N = sn_symbol(s->m, "N", 1, 1024);
     sn_tensor images = sn_input(s->m, "images", SN_F32, N, g->channels, g->image, g->image);
@@ -71,7 +71,7 @@ static sn_tensor mu_law(const gato *g, sn_tensor x) {
 
 /* Line 2 */
 static sn_tensor embed(const decoder *a, const sn_forward_ctx *s) {
-    const gato *g = a->own;
+    const gato *g = a->variant;
     sn_tensor kinds = sn_input(s->m, "kinds", SN_I32, s->B, s->T),
               values = sn_input(s->m, "values", SN_F32, s->B, s->T);
     sn_tensor ids = sn_add(mu_law(g, values), (double)(g->text + g->discrete));
@@ -94,7 +94,7 @@ static sn_tensor mean_within(sn_tensor loss, sn_tensor targets, int64_t lo, int6
 
 static void report(const void *config, sn_tensor loss, sn_tensor targets) {
     const decoder *a = config;
-    const gato *g = a->own;
+    const gato *g = a->variant;
     sn_output("text", mean_within(loss, targets, 0, g->text));
     sn_output("discrete", mean_within(loss, targets, g->text, g->text + g->discrete));
     sn_output("continuous", mean_within(loss, targets, g->text + g->discrete, a->vocab));
@@ -109,7 +109,7 @@ void sn_gato_build(sn_config *c, const sn_model_options *o, sn_model *out) {
                           (long long)g.patch, (long long)g.image);
     sn_config_divides(c, "resnet_groups", g.groups, "resnet_filters", g.filters);
     a.vocab += g.discrete + g.bins;
-    a.own = &g;
+    a.variant = &g;
     a.embed = embed;
     a.report = report;
     out->image = g.image, out->channels = g.channels;

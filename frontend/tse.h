@@ -9,8 +9,8 @@ typedef struct tse tse;
 struct tse {
     int64_t n_vocab, n_ctx, n_layers, n_heads, d_model, d_head, d_mlp;
     sn_tensor (*nonlinear)(sn_loc, sn_tensor);
-    bool keeps_states; /* the cache holds states instead of keys and values */
-    const void *own;   /* of the heads */
+    bool keeps_states;   /* the cache holds states instead of keys and values */
+    const void *variant; /* configuration of the heads */
 
     /* states [B, T, d_model] of the queries -> updates of the same shape; seen: the states that the
      * queries may attend to, with keeps_states also earlier ones */

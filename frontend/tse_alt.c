@@ -26,7 +26,7 @@ static sn_tensor state_updates(const tse *g, sn_tensor states, bool full) {
 /* AlternateAttnHead::apply, pair by pair */
 static sn_tensor apply_pairs(const tse *g, const sn_forward_ctx *s, sn_tensor states,
                              sn_tensor seen) {
-    const circuits *c = g->own;
+    const circuits *c = g->variant;
     sn_dim B = sn_dim_of(states, 0), Tq = sn_dim_of(states, 1), Tk = sn_dim_of(seen, 1);
     sn_tensor src = sn_broadcast(sn_expand(states, 2), B, Tq, Tk, g->d_model);
     sn_tensor other = sn_broadcast(sn_expand(seen, 1), B, Tq, Tk, g->d_model);
@@ -41,7 +41,7 @@ static sn_tensor apply_pairs(const tse *g, const sn_forward_ctx *s, sn_tensor st
 /* The same with each state mapped once */
 static sn_tensor apply_lifted(const tse *g, const sn_forward_ctx *s, sn_tensor states,
                               sn_tensor seen) {
-    const circuits *c = g->own;
+    const circuits *c = g->variant;
     sn_tensor q = c->full ? states : sn_nn_linear(states, "W_Q", g->d_head, 0);
     sn_tensor k = c->full ? sn_nn_linear(seen, "W_QK", g->d_model, 0)
                           : sn_nn_linear(seen, "W_K", g->d_head, 0);
@@ -55,11 +55,11 @@ static sn_tensor apply_lifted(const tse *g, const sn_forward_ctx *s, sn_tensor s
 
 void sn_tse_alt_build(sn_config *c, const sn_model_options *o, sn_model *out) {
     static const char *const forms[] = {"factored", "full", NULL};
-    circuits own = {.full = sn_config_choice_or(c, "circuits", forms, 0) == 1,
-                    .pairwise = sn_config_bool_or(c, "pairwise", false)};
+    circuits pair = {.full = sn_config_choice_or(c, "circuits", forms, 0) == 1,
+                     .pairwise = sn_config_bool_or(c, "pairwise", false)};
     tse g = tse_read(c);
-    g.own = &own;
+    g.variant = &pair;
     g.keeps_states = true;
-    g.head = own.pairwise ? apply_pairs : apply_lifted;
+    g.head = pair.pairwise ? apply_pairs : apply_lifted;
     tse_build(&g, c, o, out);
 }
