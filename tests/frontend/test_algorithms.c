@@ -273,7 +273,7 @@ static void refused(void **state) {
     m = begin(&k);
     sn_sa_attention(k.X, k.X, 4, false);
     assert_false(sn_module_ok(m, &err));
-    assert_non_null(strstr(err.message, "no 4 equal heads"));
+    assert_non_null(strstr(err.message, "into 4 equal heads"));
     sn_module_free(m);
 }
 
