@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
     for (int64_t past = n - 1; !code && made < count; past++) {
         const int64_t rng[2] = {0, made++};
         const int32_t last = next;
-        code = story_step(&m, state, workspace, past, &last, rng, &temperature, &next);
+        code = story_step(&m, state, workspace, past, &last, &temperature, rng, &next);
         if (!code) printf("%d\n", (int)next);
     }
     free(state);

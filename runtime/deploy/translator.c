@@ -17,42 +17,74 @@ static void set_dims(const program *p, const char *entry, int64_t past, int64_t 
     for (int i = 0; i < e->n_dim; i++) dims[i] = strcmp(e->dim[i].name, "P") ? n : past;
 }
 
+typedef struct argument {
+    const char *name;
+    void *data;
+} argument;
+
+enum { MAX_ARGUMENTS = 3 };
+
+static const argument *find(const argument *list, const char *name) {
+    for (int i = 0; i < MAX_ARGUMENTS && list[i].name; i++)
+        if (!strcmp(list[i].name, name)) return &list[i];
+    return NULL;
+}
+
+/* Calls an entry that has exactly these tensors, in whatever order. */
+static bool call(translator *t, const char *entry, const int64_t *dims, const argument *list,
+                 sn_error *err) {
+    const sn_manifest_entry *e = sn_manifest_get(&t->p->manifest, entry);
+    void *args[MAX_ARGUMENTS];
+    for (int i = 0; i < e->n_tensor; i++) args[i] = find(list, e->tensor[i].name)->data;
+    return program_call(t->p, entry, dims, args, err);
+}
+
 static bool encode(void *model, const int32_t *source, int32_t n, sn_error *err) {
     translator *t = model;
     int64_t dims[SN_MANIFEST_DIMS];
-    void *args[] = {(void *)(uintptr_t)source, &n, t->hidden};
+    const argument args[MAX_ARGUMENTS] = {
+        {"source", (void *)(uintptr_t)source}, {"lengths", &n}, {"hidden", t->hidden}};
     set_dims(t->p, "prefill", 0, n, dims);
     t->p->a->state_init(&t->p->model, t->p->state);
-    return program_call(t->p, "prefill", dims, args, err);
+    return call(t, "prefill", dims, args, err);
 }
 
 static bool next(void *model, const int32_t *tokens, int64_t past, int32_t n, float *logits,
                  sn_error *err) {
     translator *t = model;
     int64_t dims[SN_MANIFEST_DIMS];
-    void *args[] = {(void *)(uintptr_t)tokens, &n, logits};
+    const argument args[MAX_ARGUMENTS] = {
+        {"tokens", (void *)(uintptr_t)tokens}, {"lengths", &n}, {"logits", logits}};
     set_dims(t->p, "decode", past, n, dims);
-    return program_call(t->p, "decode", dims, args, err);
+    return call(t, "decode", dims, args, err);
 }
 
 static bool follow(void *model, const int32_t *parents, sn_error *err) {
     translator *t = model;
-    void *args[] = {(void *)(uintptr_t)parents, t->moved};
-    return program_call(t->p, "reorder", NULL, args, err);
+    const argument args[MAX_ARGUMENTS] = {{"parents", (void *)(uintptr_t)parents},
+                                          {"parents_out", t->moved}};
+    return call(t, "reorder", NULL, args, err);
 }
 
-/* Whether the entry has exactly these tensors, inputs first. */
-static bool has_tensors(const program *p, const char *entry, const char *const *names) {
+/* Whether the entry has exactly these tensors. */
+static bool has_tensors(const program *p, const char *entry, const argument *list) {
     const sn_manifest_entry *e = sn_manifest_get(&p->manifest, entry);
     int n = 0;
-    while (e && names[n] && n < e->n_tensor && !strcmp(names[n], e->tensor[n].name)) n++;
-    return e && !names[n] && n == e->n_tensor;
+    while (n < MAX_ARGUMENTS && list[n].name) n++;
+    if (!e || e->n_tensor != n) return false;
+    for (int i = 0; i < n; i++)
+        if (!find(list, e->tensor[i].name)) return false;
+    return true;
 }
 
 bool program_is_translator(const program *p) {
-    static const char *const prefill[] = {"source", "lengths", "hidden", NULL},
-                             *const decode[] = {"tokens", "lengths", "logits", NULL},
-                             *const reorder[] = {"parents", "parents_out", NULL};
+    static const argument prefill[MAX_ARGUMENTS] = {{.name = "source"},
+                                                    {.name = "lengths"},
+                                                    {.name = "hidden"}},
+                          decode[MAX_ARGUMENTS] = {{.name = "tokens"},
+                                                   {.name = "lengths"},
+                                                   {.name = "logits"}},
+                          reorder[MAX_ARGUMENTS] = {{.name = "parents"}, {.name = "parents_out"}};
     return has_tensors(p, "prefill", prefill) && has_tensors(p, "decode", decode) &&
            has_tensors(p, "reorder", reorder);
 }

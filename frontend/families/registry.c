@@ -1,4 +1,4 @@
-/* models.c: the registry of architectures by config.json's model_type, and presets. */
+/* registry.c: the registry of architectures by config.json's model_type, and presets. */
 #include "frontend/models.h"
 #include "frontend/causal_lm.h"
 #include "frontend/families/families.h"
