@@ -9,7 +9,7 @@
 
 const char *const causal_acts[] = {
     "silu", "gelu", "gelu_pytorch_tanh", "gelu_new", "gelu_fast", "swish", "relu", NULL};
-static sn_tensor (*const acts[])(sn_loc, sn_tensor) = {
+sn_tensor (*const causal_act_fns[])(sn_loc, sn_tensor) = {
     sn_silu_at,      sn_gelu_at, sn_gelu_tanh_at, sn_gelu_tanh_at,
     sn_gelu_tanh_at, sn_silu_at, sn_relu_at};
 static const char *const layer_types[] = {"full_attention", "sliding_attention", NULL};
@@ -162,7 +162,7 @@ static sn_tensor feed_forward(const causal_lm *g, sn_tensor x) {
         h[0] = linear(x, n->gate ? n->gate : n->up, g->d_mlp, g->mlp_bias);
         h[1] = n->gate ? linear(x, n->up, g->d_mlp, g->mlp_bias) : NULL;
     }
-    h[0] = acts[g->act](SN_HERE, h[0]);
+    h[0] = causal_act_fns[g->act](SN_HERE, h[0]);
     return linear(h[1] ? sn_mul(h[0], h[1]) : h[0], n->down, g->d, g->mlp_bias);
 }
 

@@ -90,7 +90,9 @@ typedef struct causal_family {
     void (*finish)(sn_config *c, const sn_model_options *o, causal_lm *g);
 } causal_family;
 
-extern const char *const causal_acts[]; /* names of activations in configs */
+/* Activations: names in configs, and functions. */
+extern const char *const causal_acts[];
+extern sn_tensor (*const causal_act_fns[])(sn_loc, sn_tensor);
 
 void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_options *o,
                      sn_model *out);
@@ -109,7 +111,7 @@ void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_option
 #define BASE_KEY FLOAT_KEY_OR(causal_lm, base, "rope_theta", 10000, 1, 1e12)
 #define TIED_KEY(usual) BOOL_KEY_OR(causal_lm, tied, "tie_word_embeddings", usual)
 #define ACT_KEY(key, usual) CHOICE_KEY_OR(causal_lm, act, key, causal_acts, usual)
-enum { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU = 6 }; /* indices of causal_acts */
+enum { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_GELU_NEW, ACT_RELU = 6 }; /* indices of causal_acts */
 
 /* The names of Llama, which many families keep. */
 #define LLAMA_NAMES                                                                                \

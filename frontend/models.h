@@ -34,14 +34,17 @@ enum {
     SN_CLASSIFY = 256 /* forward of a classifier; ignored by other models */
 };
 
-/* Encoders (bert): tokens, types (segments) [B, T] and lengths [B]; positions from length on are
- * padding:
+/* Encoders (bert, roberta, …): tokens, types (segments; not of distilbert) [B, T] and lengths [B];
+ * positions from length on are padding:
  *   encode   -> hidden [B, T, d]
  *   forward  -> logits [B, T, V], if the weights have a masked-language-model head
  *   loss     with targets [B, T]: -ln P of each; 0 where target is no token [PH22 A12 line 7]
  *   embed    -> embedding [B, d]: mean over a text's tokens, scaled to norm 1; on request only
  * A classifier (config "num_labels", or weights with classifier.weight) has instead
  *   forward  -> logits [B, labels];  loss with targets [B]: -ln P(c | x) [PH22 section 3]
+ * and a classifier of tokens (config "architectures", or weights without the part before the
+ * classifier) has
+ *   forward  -> logits [B, T, labels];  loss with targets [B, T]
  * A vision transformer (vit) has the same entries for images: pixels f32 [B, C, H, W] in 0 .. 1;
  * its encode returns [B, patches (and class token), d].
  * Encoder-decoders (edt): source [B, S] with lengths [B], tokens [B, T]:
@@ -72,6 +75,7 @@ typedef struct sn_model {
     int64_t layers, heads, d_model;
     int64_t source_vocab;    /* encoder-decoders; 0: no source */
     int64_t labels;          /* classifiers; otherwise 0 */
+    bool per_token;          /* a classifier of each token, not of the text */
     int64_t image, channels; /* height and width of images; 0: no image input */
     bool tied;               /* the config sets "tie_word_embeddings" */
 } sn_model;
@@ -122,6 +126,7 @@ typedef struct sn_model_family {
     const char *what;    /* published models that have it */
     const char *heads;   /* what the model is for */
     const char *checked; /* what its results were compared with */
+    bool encodes;        /* an encoder of texts, with the entries above */
 } sn_model_family;
 const sn_model_family *sn_model_family_at(int i);
 
@@ -231,7 +236,6 @@ void sn_gpt2_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_gpt3_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_gato_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_gopher_build(sn_config *c, const sn_model_options *o, sn_model *out);
-void sn_bert_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_edt_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_vit_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_tse_gpt_build(sn_config *c, const sn_model_options *o, sn_model *out);

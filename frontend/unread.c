@@ -21,10 +21,12 @@ static const struct {
     {"attention_multiplier", {NULL}},
     {"attn_logit_softcapping", {NULL}},
     {"clip_qkv", {NULL}},
+    {"down_scale_factor", {"1"}},
     {"embedding_multiplier", {"1"}},
     {"final_logit_softcapping", {NULL}},
     {"embedding_fraction", {"1"}},
     {"full_attn_mod", {"1"}},
+    {"gap_size", {"0"}},
     {"interpolate_factor", {"1"}},
     {"is_decoder", {"false"}},
     {"learned_pos_emb", {"true"}},
@@ -33,8 +35,10 @@ static const struct {
     {"logits_scaling", {"1"}},
     {"mlp_bias", {"false"}},
     {"mlp_type", {"\"default\""}},
+    {"net_structure_type", {"0"}},
     {"norm_type", {"\"low_precision_layernorm\"", "\"layer_norm\""}},
     {"num_experts", {"0"}},
+    {"num_memory_blocks", {"0"}},
     {"num_local_experts", {"0", "1"}},
     {"partial_rotary_factor", {"1"}},
     {"position_embedding_type", {"\"absolute\""}},
@@ -95,8 +99,10 @@ static const char neutral[] =
     "num_return_sequences offset_alibi output_attentions output_hidden_states output_past "
     "output_scores prefix pretraining_tp problem_type remove_invalid_values "
     "reorder_and_upcast_attn repetition_penalty return_dict return_dict_in_generate "
-    "skip_bias_add skip_bias_add_qkv sliding_window slow_but_exact source suppress_tokens "
-    "task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class "
+    "sinusoidal_pos_embds skip_bias_add skip_bias_add_qkv sliding_window slow_but_exact source "
+    "suppress_tokens "
+    "task_specific_params temperature tf_legacy_loss tie_encoder_decoder tie_weights_ "
+    "tokenizer_class "
     "tokenizer_name top_k top_p torch_dtype torchscript transformers.js_config "
     "transformers_version typical_p unsloth_version use_bfloat16 use_cache use_sliding_window "
     "verbose vocab_size ";
@@ -144,7 +150,13 @@ static const struct {
     {"num_batches_tracked", 0},
     {"cls.seq_relationship", -1},
     {"cls.predictions", -1},
-    {"pooler.dense", -1},
+    {"discriminator_predictions.", -1},
+    {"generator_lm_head.", -1},
+    {"lm_head.decoder.", -1}, /* tied to the token table and lm_head.bias */
+    {"predictions.decoder.", -1},
+    {"sop_classifier.", -1},
+    {"vocab_projector.", -1},
+    {"pooler.", -1},
     {"classifier.", -1},
     {"qa_outputs.", -1},
 };

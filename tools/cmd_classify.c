@@ -155,6 +155,10 @@ static bool classify_texts(lm *m, const options *o, sn_error *err) {
         return sn_fail(err, SN_ERR_USAGE,
                        m->model.image ? "this model classifies images: --images"
                                       : "this model has no class head");
+    if (m->model.per_token)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "this model classifies each token of a text, which this command does not "
+                       "print: run the entry 'forward' of the library or of an artefact");
     if (o->text) return do_line(m, o->text, strlen(o->text), err);
     size_t size;
     char *text = cmd_read_text(o->file, &size, err);

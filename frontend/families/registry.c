@@ -8,30 +8,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In alphabetical order. Either `build` or `family` makes the model. */
+/* In alphabetical order. One of `build`, `family` and `encoder` makes the model. */
 static const struct {
     sn_model_family shown;
     void (*build)(sn_config *c, const sn_model_options *o, sn_model *out);
     const causal_family *family;
+    const encoder_family *encoder;
 } registry[] = {
 #define LANGUAGE "language model"
 #define CHECKED "logits, greedy tokens: NumPy"
 #define BUILT(type, what, heads, checked, build)                                                   \
-    { {type, what, heads, checked}, build, NULL }
+    { {type, what, heads, checked, false}, build, NULL, NULL }
 #define FAMILY(type, what)                                                                         \
-    { {#type, what, LANGUAGE, CHECKED}, NULL, &type##_family }
-    BUILT("bert", "BERT", "masked language model, classifier, embedding",
-          "losses, gradients: PyTorch", sn_bert_build),
+    { {#type, what, LANGUAGE, CHECKED, false}, NULL, &type##_family, NULL }
+#define ENCODER(type, what, checked, family)                                                       \
+    {                                                                                              \
+        {type, what, "masked language model, classifiers, embedding", checked, true}, NULL, NULL,  \
+            &family                                                                                \
+    }
+#define ENCODER_CHECKED "logits, embeddings: NumPy"
+    ENCODER("albert", "ALBERT", ENCODER_CHECKED, albert_family),
+    ENCODER("bert", "BERT", "logits: NumPy; losses, gradients: PyTorch", bert_family),
     FAMILY(bloom, "BLOOM"),
     FAMILY(cohere, "Command R"),
+    ENCODER("distilbert", "DistilBERT", ENCODER_CHECKED, distilbert_family),
     BUILT("edt", "encoder-decoder [Vaswani 2017]", "translation",
           "losses, gradients: PyTorch; a trained model's translations", sn_edt_build),
+    ENCODER("electra", "ELECTRA", ENCODER_CHECKED, electra_family),
     FAMILY(falcon, "Falcon"),
     BUILT("gato", "Gato", LANGUAGE " of several modalities", "embeddings: plain loops",
           sn_gato_build),
     FAMILY(gemma, "Gemma 1"),
     FAMILY(gemma2, "Gemma 2"),
-    {{"gemma3_text", "Gemma 3, text", LANGUAGE, CHECKED}, NULL, &gemma3_family},
+    {{"gemma3_text", "Gemma 3, text", LANGUAGE, CHECKED, false}, NULL, &gemma3_family, NULL},
     BUILT("gopher", "Gopher", LANGUAGE, "losses, gradients: PyTorch", sn_gopher_build),
     BUILT("gpt2", "GPT-2", LANGUAGE, "losses, gradients: PyTorch; a trained model's tokens",
           sn_gpt2_build),
@@ -40,9 +49,10 @@ static const struct {
     FAMILY(gpt_neox, "GPT-NeoX, Pythia"),
     FAMILY(gptj, "GPT-J"),
     FAMILY(granite, "Granite 3"),
-    {{"llama", "Llama 1 to 3.x, SmolLM", LANGUAGE, CHECKED "; a trained model's tokens"},
+    {{"llama", "Llama 1 to 3.x, SmolLM", LANGUAGE, CHECKED "; a trained model's tokens", false},
      NULL,
-     &llama_family},
+     &llama_family,
+     NULL},
     FAMILY(mistral, "Mistral, Ministral"),
     FAMILY(mpt, "MPT"),
     FAMILY(olmo2, "OLMo 2"),
@@ -51,12 +61,14 @@ static const struct {
     FAMILY(phi3, "Phi-3, 3.5, 4"),
     FAMILY(qwen2, "Qwen 2, 2.5"),
     FAMILY(qwen3, "Qwen 3"),
+    ENCODER("roberta", "RoBERTa", ENCODER_CHECKED, roberta_family),
     FAMILY(stablelm, "StableLM"),
     FAMILY(starcoder2, "StarCoder 2"),
     BUILT("tse_alt", "TSE with heads as two circuits", LANGUAGE, "logits: TSE-GPT",
           sn_tse_alt_build),
     BUILT("tse_gpt", "TSE-GPT", LANGUAGE, "logits: plain loops", sn_tse_gpt_build),
     BUILT("vit", "vision transformer", "classifier", "a trained model's classes", sn_vit_build),
+    ENCODER("xlm-roberta", "XLM-R", ENCODER_CHECKED, xlm_roberta_family),
 };
 enum { N_MODELS = sizeof registry / sizeof *registry };
 
@@ -130,6 +142,8 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
     if (!out->module) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (registry[i].family)
         causal_lm_build(registry[i].family, c, &chosen, out);
+    else if (registry[i].encoder)
+        encoder_lm_build(registry[i].encoder, c, &chosen, out);
     else
         registry[i].build(c, &chosen, out);
     if (chosen.context > out->context)

@@ -1,7 +1,8 @@
-/* Decoders of Hugging Face's families as published: folders with config.json and safetensors (one
- * file or shards; f32, bf16, f16), compared with NumPy's logits and greedy tokens
- * (tests/data/families/make_refs.py): every graph by the evaluator, and compiled (in the default
- * run a sample) at levels 4 and 0, with and without caches. */
+/* Hugging Face's families as published: folders with config.json and safetensors (one file or
+ * shards; f32, bf16, f16), compared with NumPy (tests/data/families/make_refs.py): decoders by
+ * logits and greedy tokens, with and without caches; encoders by logits, hidden states and
+ * embeddings of two texts, one of them padded. Every graph by the evaluator, and compiled (in the
+ * default run a sample) at levels 4 and 0. */
 #include "frontend/models.h"
 #include "ir/ir.h"
 #include "runtime/model_dir.h"
@@ -74,7 +75,25 @@ typedef struct reference {
     int32_t token[MAX_TOKENS]; /* and what greedy decoding adds */
     int64_t n_token, n_greedy;
     int64_t context; /* to ask for; 0: the usual one */
+    /* of encoders: a batch of the same tokens twice, padded from lengths on */
+    int32_t tokens[2][MAX_TOKENS], types[2][MAX_TOKENS], lengths[2];
+    bool is_encoder, has_types;
 } reference;
+
+static void read_encoder_inputs(reference *r) {
+    const cJSON *item, *lengths = cJSON_GetObjectItem(r->json, "lengths");
+    int n = 0;
+    r->is_encoder = lengths;
+    cJSON_ArrayForEach(item, lengths) r->lengths[n++] = item->valueint;
+    if (!lengths) return;
+    n = 0;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(r->json, "types"))
+        r->types[0][n++] = item->valueint;
+    memcpy(r->types[1], r->types[0], sizeof r->types[0]);
+    for (int i = 0; i < 2; i++) memcpy(r->tokens[i], r->token, sizeof r->token);
+    const cJSON *tensors = cJSON_GetObjectItem(r->json, "tensors");
+    cJSON_ArrayForEach(item, tensors) r->has_types |= strstr(item->string, "token_type") != NULL;
+}
 
 static void read_reference(const char *name, sn_dtype t, reference *r) {
     char path[512];
@@ -100,6 +119,7 @@ static void read_reference(const char *name, sn_dtype t, reference *r) {
         r->token[r->n_token++] = item->valueint;
     cJSON_ArrayForEach(item, cJSON_GetObjectItem(r->json, "greedy"))
         r->token[r->n_token + r->n_greedy++] = item->valueint;
+    read_encoder_inputs(r);
 }
 
 static void free_reference(reference *r) {
@@ -172,18 +192,24 @@ static int best_of(const float *logits, int64_t n) {
     return best;
 }
 
-/* Row `row` of the reference's logits. */
-static void compare(const subject *s, const float *got, int64_t row, const char *entry) {
-    const cJSON *want = cJSON_GetObjectItem(s->r->json, "logits");
-    const cJSON *item = cJSON_GetArrayItem(want, (int)(row * s->vocab));
+/* Row `row`, of n numbers, of the reference's `output`. */
+static void compare_row(const subject *s, const char *output, int64_t n, const float *got,
+                        int64_t row, const char *entry) {
+    const cJSON *want = cJSON_GetObjectItem(s->r->json, output);
+    const cJSON *item = cJSON_GetArrayItem(want, (int)(row * n));
     double most = 0, off = 0;
-    for (int64_t i = 0; i < s->vocab; i++, item = item->next) {
+    for (int64_t i = 0; i < n; i++, item = item->next) {
         most = fmax(most, fabs(item->valuedouble));
         off = fmax(off, fabs(got[i] - item->valuedouble));
     }
     if (!(off <= 1e-4 * most))
-        fail_msg("%s, level %d, %s: logits of token %lld are %.3g away, the largest is %.3g",
-                 s->name, s->level, entry, (long long)row, off, most);
+        fail_msg("%s, level %d, %s: %s of row %lld are %.3g away, the largest is %.3g", s->name,
+                 s->level, entry, output, (long long)row, off, most);
+}
+
+/* Row `row` of the reference's logits. */
+static void compare(const subject *s, const float *got, int64_t row, const char *entry) {
+    compare_row(s, "logits", s->vocab, got, row, entry);
 }
 
 static void check_forward(const subject *s) {
@@ -218,13 +244,62 @@ static void check_cached(const subject *s) {
     }
 }
 
+/* ---- encoders ---- */
+
+/* Every output of an encoder: by the session, or without one by the evaluator. */
+static void check_encoder(const subject *s, const sn_model *model, model_case *evaluated) {
+    const reference *r = s->r;
+    const int64_t T = r->n_token, d = model->d_model,
+                  wide = model->labels ? model->labels : s->vocab;
+    const struct {
+        const char *entry, *output;
+        int64_t rows, width; /* rows of a text */
+    } outputs[] = {{"forward", "logits", model->labels && !model->per_token ? 1 : T, wide},
+                   {"encode", "hidden", T, d},
+                   {"embed", "embedding", 1, d}};
+    int32_t tokens[2 * MAX_TOKENS], types[2 * MAX_TOKENS];
+    for (int64_t i = 0; i < 2 * T; i++)
+        tokens[i] = r->tokens[i / T][i % T], types[i] = r->types[i / T][i % T];
+    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, tokens, 2, T),
+                           SN_BIND("lengths", SN_I32, (void *)(uintptr_t)r->lengths, 2),
+                           SN_BIND("types", SN_I32, types, 2, T)};
+    int n_in = r->has_types ? 3 : 2;
+    for (int k = 0; k < 3; k++) {
+        int64_t rows = outputs[k].rows, width = outputs[k].width, n = 2 * rows * width;
+        const char *entry = outputs[k].entry, *output = outputs[k].output;
+        const cJSON *want = cJSON_GetObjectItem(r->json, output);
+        assert_int_equal(cJSON_GetArraySize(want), n);
+        float *got = malloc(sizeof *got * (size_t)n);
+        double *exact = malloc(sizeof *exact * (size_t)n);
+        assert_non_null(got);
+        assert_non_null(exact);
+        const int64_t all[] = {2, rows, width}, one[] = {2, width};
+        sn_arg_binding out = {output, SN_F32, rows > 1 ? 3 : 2, rows > 1 ? all : one, got};
+        sn_error err = {0};
+        if (s->session)
+            need(sn_run(s->session, entry, in, n_in, &out, 1, &err), &err);
+        else
+            case_evaluate(evaluated, entry, output, in, n_in, exact, n);
+        for (int64_t i = 0; i < n && !s->session; i++) got[i] = (float)exact[i];
+        for (int64_t i = 0; i < 2 * rows; i++)
+            if (i % rows < r->lengths[i / rows])
+                compare_row(s, output, width, got + i * width, i, entry);
+        free(got);
+        free(exact);
+    }
+}
+
 static void check_compiled(const char *name, int level, const reference *r, sn_program *p,
-                           const sn_weights *w, int64_t vocab) {
+                           const sn_weights *w, const sn_model *model) {
     sn_error err = {0};
-    subject s = {name, r, sn_session_new(p, w, &err), vocab, level};
+    subject s = {name, r, sn_session_new(p, w, &err), model->vocab, level};
     need(s.session, &err);
-    check_forward(&s);
-    check_cached(&s);
+    if (r->is_encoder) {
+        check_encoder(&s, model, NULL);
+    } else {
+        check_forward(&s);
+        check_cached(&s);
+    }
     sn_session_free(s.session);
 }
 
@@ -235,17 +310,21 @@ static void check_graph(const char *name, const reference *r, const sn_model *mo
         const sn_weight *w = &r->tensor[i];
         c.param[c.n_param++] = (sn_arg_binding){w->name, SN_F32, w->rank, w->shape, r->value[i]};
     }
+    subject s = {name, r, NULL, model->vocab, -1};
+    case_size(&c, "B", r->is_encoder ? 2 : 1);
+    case_size(&c, "T", r->n_token);
+    if (r->is_encoder) {
+        check_encoder(&s, model, &c);
+        return;
+    }
     int64_t n = r->n_token * model->vocab;
     double *exact = malloc(sizeof *exact * (size_t)n);
     float *logits = malloc(sizeof *logits * (size_t)n);
     assert_non_null(exact);
     assert_non_null(logits);
-    case_size(&c, "B", 1);
-    case_size(&c, "T", r->n_token);
     sn_arg_binding in = SN_BIND("tokens", SN_I32, (void *)(uintptr_t)r->token, 1, r->n_token);
     case_evaluate(&c, "forward", "logits", &in, 1, exact, n);
     for (int64_t i = 0; i < n; i++) logits[i] = (float)exact[i];
-    subject s = {name, r, NULL, model->vocab, -1};
     for (int64_t t = 0; t < r->n_token; t++) compare(&s, logits + t * s.vocab, t, "evaluated");
     free(logits);
     free(exact);
@@ -262,8 +341,10 @@ static void check_family(const char *name, sn_dtype t, bool shards, bool compile
         sn_model_dir *folder = sn_model_dir_open(dir, &err);
         need(folder, &err);
         sn_model model;
-        sn_model_options o = {
-            .entries = SN_FORWARD | SN_CACHED, .weights = folder->weights, .context = r.context};
+        sn_model_options o = {.entries =
+                                  SN_FORWARD | (r.is_encoder ? SN_ENCODE | SN_EMBED : SN_CACHED),
+                              .weights = folder->weights,
+                              .context = r.context};
         if (!sn_model_build(folder->config, &o, &model, &err))
             fail_msg("%s: %s", name, err.message);
         if (!sn_model_takes_all(&model, folder->weights, &err))
@@ -274,7 +355,7 @@ static void check_family(const char *name, sn_dtype t, bool shards, bool compile
         sn_options how = {.level = level, .threads = 1, .cache_dir = cc_cache_dir()};
         sn_program *p = compiled ? sn_compile(model.module, &how, &err) : NULL;
         need(p || !compiled, &err);
-        if (compiled) check_compiled(name, level, &r, p, folder->weights, model.vocab);
+        if (compiled) check_compiled(name, level, &r, p, folder->weights, &model);
         sn_program_free(p);
         sn_module_free(model.module);
         sn_model_dir_close(folder);
@@ -369,6 +450,16 @@ static void wrong_configs(void **state) {
          "short_factor"},
         {"mistral", "quantization_config", "{\"bits\": 4}", "quantization_config"},
         {"gpt_neox", "rotary_pct", "2", "rotary_pct"},
+        {"roberta", "model_type", "\"bert\"", "no parameters"},
+        {"bert", "model_type", "\"robert\"", "the nearest is roberta"},
+        {"roberta", "pad_token_id", "31", "positions"},
+        {"roberta", "position_embedding_type", "\"relative_key\"", "position_embedding_type"},
+        {"roberta", "tie_word_embeddings", "false", "lm_head.decoder.weight"},
+        {"bert", "hidden_act", "\"tanh\"", "hidden_act"},
+        {"distilbert", "n_heads", "3", "does not divide"},
+        {"electra", "embedding_size", "16", "embeddings"},
+        {"albert", "num_hidden_groups", "2", "albert_layer_groups.1"},
+        {"albert", "gap_size", "1", "gap_size"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         refuses(rows[i].name, rows[i].key, rows[i].json, rows[i].why);
@@ -450,11 +541,11 @@ static int by_name(const void *a, const void *b) {
 
 /* [NAME]: only this case, compiled too. */
 int main(int argc, char **argv) {
-    static struct CMUnitTest tests[64];
-    static family_case cases[60];
+    static struct CMUnitTest tests[100];
+    static family_case cases[96];
     size_t n = 0, tested = 0;
     DIR *d = opendir(SN_SOURCE_DIR "/tests/data/families");
-    for (struct dirent *e; d && (e = readdir(d)) && n < 60;) {
+    for (struct dirent *e; d && (e = readdir(d)) && n < 96;) {
         char *dot = strstr(e->d_name, ".json");
         if (!dot) continue;
         snprintf(cases[n].name, sizeof cases[n].name, "%.*s", (int)(dot - e->d_name), e->d_name);

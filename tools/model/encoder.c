@@ -39,16 +39,17 @@ bool encoder_run(lm *m, const char *entry, const char *output, const sn_ids *tex
         lengths[i] = (int32_t)text[i].count;
     }
     sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, tokens, n, T),
-                           SN_BIND("types", SN_I32, types, n, T),
-                           SN_BIND("lengths", SN_I32, lengths, n)};
-    int rank = sn_output_shape(m->program, entry, in, 3, output, shape, err);
+                           SN_BIND("lengths", SN_I32, lengths, n),
+                           SN_BIND("types", SN_I32, types, n, T)};
+    int n_in = lm_has_input(m->model.module, "types") ? 3 : 2;
+    int rank = sn_output_shape(m->program, entry, in, n_in, output, shape, err);
     *each = 1;
     for (int a = 1; a < rank; a++) *each *= shape[a];
     bool ok = rank >= 0;
     if (ok) *out = malloc(sizeof **out * (size_t)(n * *each) + 1);
     ok = ok && (*out || sn_fail(err, SN_ERR_MEMORY, "out of memory"));
     sn_arg_binding o = {output, SN_F32, rank, shape, *out};
-    ok = ok && sn_run(m->session, entry, in, 3, &o, 1, err);
+    ok = ok && sn_run(m->session, entry, in, n_in, &o, 1, err);
     free(tokens);
     if (length) *length = T;
     if (ok) return true;

@@ -399,6 +399,14 @@ int64_t lm_parameters(const lm *m) {
     return n;
 }
 
+bool lm_has_input(sn_module *m, const char *name) {
+    for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
+        const sn_node *n = sn_module_node(m, i);
+        if (n->op == SN_OP_input && !strcmp(sn_attr_str(n, SN_A_name, ""), name)) return true;
+    }
+    return false;
+}
+
 const char *lm_label(const lm *m, int64_t i) {
     char key[24];
     snprintf(key, sizeof key, "%lld", (long long)i);

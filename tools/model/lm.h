@@ -88,6 +88,9 @@ bool lm_begins_with_bos(const lm *m);
 /* The same for the source of an encoder-decoder, without BOS. */
 bool lm_encode_source(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err);
 
+/* Whether an entry of the module has the input. */
+bool lm_has_input(sn_module *m, const char *name);
+
 /* Name of class i of a classifier; NULL: not in the config. */
 const char *lm_label(const lm *m, int64_t i);
 

@@ -271,7 +271,7 @@ static void bind_batch(trainer *t, int64_t number, inputs *in) {
     add_input(in, "tokens", b->tokens, b->B, b->T);
     add_input(in, "targets", b->targets, b->B, t->s->data.task == SN_TASK_CLASSES ? 0 : b->T);
     add_input(in, "source", b->source, b->B, b->S);
-    add_input(in, "types", b->types, b->B, b->T);
+    if (lm_has_input(t->model.module, "types")) add_input(in, "types", b->types, b->B, b->T);
     add_input(in, "lengths", b->lengths, b->B, 0);
     add_input(in, "documents", b->documents, b->B, b->T);
     in->rng[0] = (int64_t)t->s->seed, in->rng[1] = number;

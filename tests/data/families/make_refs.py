@@ -492,6 +492,97 @@ def granite(p, c, tokens):
     return rms(p, "model.norm", x, eps) @ table.T / c["logits_scaling"]
 
 
+# ---- encoders: tokens, types -> hidden states; heads ----
+
+BERT_NAMES = {"layer": "encoder.layer.%d.", "q": "attention.self.query", "k": "attention.self.key",
+              "v": "attention.self.value", "o": "attention.output.dense", "n1": "attention.output.LayerNorm",
+              "up": "intermediate.dense", "down": "output.dense", "n2": "output.LayerNorm"}
+ROBERTA_HEAD = ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder.weight")
+# prefix, names of a layer, masked-LM head, classifier of texts, and its activation
+ENCODERS = {
+    "bert": ("bert.", BERT_NAMES, ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
+             "cls.predictions.bias", "cls.predictions.decoder.weight"), ("bert.pooler.dense", "classifier"), np.tanh),
+    "roberta": ("roberta.", BERT_NAMES, ROBERTA_HEAD, ("classifier.dense", "classifier.out_proj"), np.tanh),
+    "xlm-roberta": ("roberta.", BERT_NAMES, ROBERTA_HEAD, ("classifier.dense", "classifier.out_proj"), np.tanh),
+    "electra": ("electra.", BERT_NAMES, ("generator_predictions.dense", "generator_predictions.LayerNorm",
+                "generator_lm_head.bias", "generator_lm_head.weight"), ("classifier.dense", "classifier.out_proj"), gelu),
+    "distilbert": ("distilbert.", {"layer": "transformer.layer.%d.", "q": "attention.q_lin", "k": "attention.k_lin",
+                   "v": "attention.v_lin", "o": "attention.out_lin", "n1": "sa_layer_norm", "up": "ffn.lin1",
+                   "down": "ffn.lin2", "n2": "output_layer_norm"},
+                   ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector.weight"),
+                   ("pre_classifier", "classifier"), relu),
+    "albert": ("albert.", {"layer": "encoder.albert_layer_groups.%d.albert_layers.", "q": "attention.query",
+               "k": "attention.key", "v": "attention.value", "o": "attention.dense", "n1": "attention.LayerNorm",
+               "up": "ffn", "down": "ffn_output", "n2": "full_layer_layer_norm"},
+               ("predictions.dense", "predictions.LayerNorm", "predictions.bias", "predictions.decoder.weight"),
+               ("albert.pooler", "classifier"), np.tanh),
+}
+
+
+def encoder_hidden(p, c, tokens, types):
+    """Devlin et al. 2019; Liu et al. 2019; Sanh et al. 2019; Lan et al. 2020; Clark et al. 2020"""
+    kind, d = c["model_type"], c.get("hidden_size", c.get("dim"))
+    pre, names = ENCODERS[kind][:2]
+    H, L = c.get("num_attention_heads", c.get("n_heads")), c.get("num_hidden_layers", c.get("n_layers"))
+    ff, eps, act = c.get("intermediate_size", c.get("hidden_dim")), c.get("layer_norm_eps", 1e-12), \
+        ACTS[c.get("hidden_act", c.get("activation"))]
+    e, n = c.get("embedding_size", d), len(tokens)
+    at = np.arange(n) + (c["pad_token_id"] + 1 if kind in ("roberta", "xlm-roberta") else 0)
+    x = p(pre + "embeddings.word_embeddings.weight", c["vocab_size"], e)[tokens]
+    x = x + p(pre + "embeddings.position_embeddings.weight", c["max_position_embeddings"], e)[at]
+    if kind != "distilbert":
+        x = x + p(pre + "embeddings.token_type_embeddings.weight", c["type_vocab_size"], e)[types]
+    x = layer_norm(p, pre + "embeddings.LayerNorm", x, eps)
+    if kind == "electra" and e != d:
+        x = linear(p, pre + "embeddings_project", x, d, True)
+    if kind == "albert":
+        x = linear(p, pre + "encoder.embedding_hidden_mapping_in", x, d, True)
+    blocks = [names["layer"] % l for l in range(L)]
+    if kind == "albert":
+        groups = c["num_hidden_groups"]
+        blocks = [names["layer"] % int(l / (L / groups)) + f"{i}." for l in range(L) for i in range(c["inner_group_num"])]
+    for h in blocks:
+        q, k, v = (heads(linear(p, pre + h + names[i], x, d, True), H) for i in "qkv")
+        s = q @ k.transpose(0, 2, 1) / math.sqrt(d // H)
+        s = np.exp(s - s.max(-1, keepdims=True))
+        y = linear(p, pre + h + names["o"], merge(s / s.sum(-1, keepdims=True) @ v), d, True)
+        x = layer_norm(p, pre + h + names["n1"], x + y, eps)
+        y = linear(p, pre + h + names["down"], act(linear(p, pre + h + names["up"], x, ff, True)), d, True)
+        x = layer_norm(p, pre + h + names["n2"], x + y, eps)
+    return x
+
+
+def encoder_logits(p, c, x, head):
+    pre, _, (dense, norm, bias, table), (pool, out), pool_act = ENCODERS[c["model_type"]]
+    d, eps = x.shape[1], c.get("layer_norm_eps", 1e-12)
+    if head == "tokens":
+        return linear(p, "classifier", x, 3, True)
+    if head == "classes":
+        return linear(p, out, pool_act(linear(p, pool, x[:1], d, True)), 3, True)
+    e = c.get("embedding_size", d)
+    act = gelu if c["model_type"] in ("roberta", "xlm-roberta", "electra") else ACTS[c.get("hidden_act", c.get("activation"))]
+    x = layer_norm(p, norm, act(linear(p, dense, x, e, True)), eps)
+    if c.get("tie_word_embeddings", True):
+        table = pre + "embeddings.word_embeddings.weight"
+    return x @ p(table, c["vocab_size"], e).T + p(bias, c["vocab_size"])
+
+
+def encoder_reference(c, head):
+    """Two texts, the second shorter: padded positions are 0 here and are not compared."""
+    p, lengths = Params(), [T, T - 5]
+    tokens = [(5 * t + t * t) % c["vocab_size"] for t in range(T)]
+    types = [int(t > 6 and c.get("type_vocab_size", 2) > 1) for t in range(T)]
+    logits, embedding, hidden = [], [], []
+    for n in lengths:
+        x = encoder_hidden(p, c, np.array(tokens[:n]), np.array(types[:n]))
+        y = encoder_logits(p, c, x, head)
+        logits.append(np.pad(y, ((0, 0 if head == "classes" else T - n), (0, 0))))
+        hidden.append(np.pad(x, ((0, T - n), (0, 0))))
+        embedding.append(x.mean(0) / np.sqrt((x.mean(0) ** 2).sum()))
+    return p, {"tokens": tokens, "types": types, "lengths": lengths}, \
+        {"logits": np.array(logits), "hidden": np.array(hidden), "embedding": np.array(embedding)}
+
+
 # ---- cases ----
 
 SIZES = {"vocab_size": 23, "max_position_embeddings": 32, "hidden_size": 16, "num_hidden_layers": 2,
@@ -582,8 +673,65 @@ CASES = {
                               "tie_word_embeddings": True}),
 }
 
+BERT = {**SIZES, "intermediate_size": 20, "type_vocab_size": 2, "layer_norm_eps": 1e-12, "hidden_act": "gelu",
+        "pad_token_id": 0, "model_type": "bert"}
+ROBERTA = {**BERT, "model_type": "roberta", "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
+ELECTRA = {**BERT, "model_type": "electra", "embedding_size": 8}
+DISTILBERT = {"model_type": "distilbert", "vocab_size": 23, "max_position_embeddings": 32, "dim": 16, "hidden_dim": 20,
+              "n_layers": 2, "n_heads": 4, "activation": "gelu", "sinusoidal_pos_embds": False, "tie_weights_": True}
+ALBERT = {**BERT, "model_type": "albert", "embedding_size": 8, "num_hidden_layers": 4, "num_hidden_groups": 1,
+          "inner_group_num": 1, "hidden_act": "gelu_new", "gap_size": 0, "num_memory_blocks": 0, "net_structure_type": 0,
+          "down_scale_factor": 1}
+
+
+def labelled(c, kind):
+    return {**c, "architectures": [kind], "id2label": {"0": "a", "1": "b", "2": "c"}}
+
+
+ENCODER_CASES = {
+    "bert": (BERT, "masked"),
+    "bert_untied": ({**BERT, "tie_word_embeddings": False, "hidden_act": "relu"}, "masked"),
+    "bert_classes": (labelled(BERT, "BertForSequenceClassification"), "classes"),
+    "bert_tokens": (labelled(BERT, "BertForTokenClassification"), "tokens"),
+    "roberta": (ROBERTA, "masked"),
+    "roberta_classes": (labelled(ROBERTA, "RobertaForSequenceClassification"), "classes"),
+    "roberta_tokens": ({**ROBERTA, "pad_token_id": 3}, "tokens"),
+    "xlm_roberta": ({**ROBERTA, "model_type": "xlm-roberta"}, "masked"),
+    "distilbert": (DISTILBERT, "masked"),
+    "distilbert_classes": (labelled(DISTILBERT, "DistilBertForSequenceClassification"), "classes"),
+    "distilbert_tokens": (DISTILBERT, "tokens"),
+    "electra": (ELECTRA, "masked"),
+    "electra_classes": ({**ELECTRA, "embedding_size": 16, "hidden_act": "relu"}, "classes"),
+    "electra_tokens": (ELECTRA, "tokens"),
+    "albert": (ALBERT, "masked"),
+    "albert_groups": ({**ALBERT, "num_hidden_groups": 2, "inner_group_num": 2}, "masked"),
+    "albert_classes": (labelled({**ALBERT, "embedding_size": 16}, "AlbertForSequenceClassification"), "classes"),
+    "albert_tokens": (ALBERT, "tokens"),
+}
+
+
+def text(x):
+    return json.dumps(x, separators=(",", ":"))
+
+
+def numbers(x):
+    return text([float(f"{v:.7g}") for v in x.ravel()])
+
+
+def write_encoders(folder):
+    for name, (config, head) in ENCODER_CASES.items():
+        p, inputs, outputs = encoder_reference(config, head)
+        with open(os.path.join(folder, name + ".json"), "w") as f:
+            f.write('{"config":' + text(config) + ',\n"tensors":' + text({k: v.shape for k, v in p.items()}))
+            for key, value in inputs.items():
+                f.write(f',\n"{key}":' + text(value))
+            for key, value in outputs.items():
+                f.write(f',\n"{key}":' + numbers(value))
+            f.write("}\n")
+
 
 def main(folder):
+    write_encoders(folder)
     for name, (model, config, *context) in CASES.items():  # context: what --context asks for
         p, seen = Params(), {**config, "context": context[0]} if context else config
         tokens = [(5 * t + t * t) % config["vocab_size"] for t in range(T)]
@@ -594,13 +742,11 @@ def main(folder):
             assert last[-1] - last[-2] > 1e-3, f"{name}: the best two logits are too close"
             more.append(int(model(p, seen, np.array(more))[-1].argmax()))
         with open(os.path.join(folder, name + ".json"), "w") as f:
-            def text(x):
-                return json.dumps(x, separators=(",", ":"))
             f.write('{"config":' + text(config) + ',\n"tensors":' + text({k: v.shape for k, v in p.items()}))
             if context:
                 f.write(f',\n"context":{context[0]}')
             f.write(',\n"tokens":' + text(tokens) + ',\n"greedy":' + text(more[T:]))
-            f.write(',\n"logits":' + text([float(f"{v:.7g}") for v in logits.ravel()]) + "}\n")
+            f.write(',\n"logits":' + numbers(logits) + "}\n")
 
 
 main(sys.argv[1])
