@@ -4,6 +4,7 @@
 #include "frontend/encoder_lm.h"
 #include "frontend/causal_lm.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* ---- the config ---- */
@@ -40,6 +41,8 @@ static encoder_lm read_config(const encoder_family *f, sn_config *c, const sn_we
     g.names = &f->names;
     config_read(c, f->keys, &g);
     if (!g.d_embed) g.d_embed = g.d;
+    if (g.buckets % 4)
+        sn_config_problem(c, "\"relative_attention_num_buckets\" is no multiple of 4");
     const char *heads = "num_attention_heads", *width = "hidden_size";
     for (const config_key *k = f->keys; k->key; k++) {
         if (k->field == offsetof(encoder_lm, heads)) heads = k->key;
@@ -99,11 +102,31 @@ static void close_attention(const encoder_lm *g, sn_module *m) {
     close_layer(g, m);
 }
 
+/* Distances of more than this many tokens have the bias of the farthest. */
+enum { FARTHEST = 128 };
+
+/* The score with the bias of its distance [Raffel et al. 2020, section 2.1]: half of the buckets
+ * are for keys on each side; half of these are one distance each, the others ever wider ranges. */
+static sn_tensor add_distance(const sn_score_ctx *c) {
+    const encoder_lm *g = c->user;
+    int64_t side = g->buckets / 2, exact = side / 2;
+    sn_tensor ahead = sn_sub(c->k, c->q), far = sn_abs(ahead), range = sn_min(far, (double)exact);
+    for (int64_t i = 1; i < side - exact; i++) {
+        double part = (double)i / (double)(side - exact);
+        double first = ceil((double)exact * pow((double)FARTHEST / (double)exact, part) - 1e-9);
+        range = sn_add(range, sn_cast(sn_ge(far, first), SN_I32));
+    }
+    sn_tensor bucket = sn_where(sn_gt(ahead, 0), sn_add(range, (double)side), range);
+    return sn_add(c->score, sn_at(c->captured[1], bucket, c->h));
+}
+
 /* A5 with Z = X; Mask hides the padding */
 static sn_tensor attend(const encoder_lm *g, const sn_forward_ctx *s, sn_tensor x,
                         sn_tensor lengths, layer_place at) {
     const encoder_names *n = g->names;
     sn_module *m = s->m;
+    sn_tensor distances =
+        n->distances ? sn_param(m, n->distances, SN_F32, g->buckets, g->heads) : NULL;
     open_attention(g, m, at);
     sn_tensor q = sn_split_heads(sn_nn_linear(x, n->q, g->d, SN_BIAS), g->heads);
     sn_tensor k = sn_split_heads(sn_nn_linear(x, n->k, g->d, SN_BIAS), g->heads);
@@ -111,7 +134,9 @@ static sn_tensor attend(const encoder_lm *g, const sn_forward_ctx *s, sn_tensor 
     close_attention(g, m);
     /* the tap is named by the layer, which is not the scope of shared parameters */
     sn_scope_push(m, "%s.%d.attention", g->groups ? "encoder.layer" : n->layers, at.number);
-    sn_tensor y = sn_merge_heads(sn_padded_attention(s->training, lengths, q, k, v));
+    sn_attention_args args = {.q = q, .k = k, .v = v, .user = g};
+    if (distances) args.score = add_distance, args.captured[1] = distances;
+    sn_tensor y = sn_merge_heads(sn_padded_attention_at(SN_HERE, s->training, &args, lengths));
     sn_scope_pop(m);
     open_attention(g, m, at);
     y = sn_nn_linear(y, n->o, g->d, SN_BIAS);

@@ -13,6 +13,7 @@ typedef struct encoder_names {
     const char *project;        /* map from embeddings of another width, or NULL */
     const char *layers, *inner; /* scope of layer l is LAYERS.l; shared ones: LAYERS.g.INNER.i */
     const char *q, *k, *v, *o;  /* within a layer's scope "attention" */
+    const char *distances;      /* table of biases of the scores by distance, or NULL */
     const char *attn_norm, *mlp_norm, *up, *down; /* within a layer */
     /* the head of a masked language model: dense, norm, product with the token table, bias */
     const char *head_dense, *head_norm, *head_bias; /* head_bias: the whole name */
@@ -31,6 +32,7 @@ typedef struct encoder_lm {
     int64_t padding; /* the first token has the position padding + 1; -1: position 0 */
     int64_t groups;  /* layers that share parameters: number of groups; 0: none share */
     int64_t inner;   /* layers of a group */
+    int64_t buckets; /* rows of the table of distances */
     int64_t labels;  /* of a classifier; 0: masked language model */
     bool per_token;  /* a classifier of each token, else of the text */
     bool tied;       /* logits are products with the token table */

@@ -10,6 +10,6 @@ extern const causal_family bloom_family, cohere_family, falcon_family, gptj_fami
     gemma2_family, gemma3_family, gpt_neox_family, llama_family, mistral_family, phi_family,
     phi3_family, qwen2_family, qwen3_family;
 extern const encoder_family albert_family, bert_family, distilbert_family, electra_family,
-    roberta_family, xlm_roberta_family;
+    mpnet_family, roberta_family, xlm_roberta_family;
 
 #endif

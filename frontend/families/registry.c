@@ -54,6 +54,7 @@ static const struct {
      &llama_family,
      NULL},
     FAMILY(mistral, "Mistral, Ministral"),
+    ENCODER("mpnet", "MPNet", ENCODER_CHECKED, mpnet_family),
     FAMILY(mpt, "MPT"),
     FAMILY(olmo2, "OLMo 2"),
     FAMILY(opt, "OPT"),

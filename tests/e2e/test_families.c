@@ -460,6 +460,8 @@ static void wrong_configs(void **state) {
         {"electra", "embedding_size", "16", "embeddings"},
         {"albert", "num_hidden_groups", "2", "albert_layer_groups.1"},
         {"albert", "gap_size", "1", "gap_size"},
+        {"mpnet", "relative_attention_num_buckets", "6", "relative_attention_num_buckets"},
+        {"mpnet", "relative_attention_num_buckets", "32", "relative_attention_bias"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         refuses(rows[i].name, rows[i].key, rows[i].json, rows[i].why);

@@ -506,6 +506,9 @@ ENCODERS = {
     "xlm-roberta": ("roberta.", BERT_NAMES, ROBERTA_HEAD, ("classifier.dense", "classifier.out_proj"), np.tanh),
     "electra": ("electra.", BERT_NAMES, ("generator_predictions.dense", "generator_predictions.LayerNorm",
                 "generator_lm_head.bias", "generator_lm_head.weight"), ("classifier.dense", "classifier.out_proj"), gelu),
+    "mpnet": ("mpnet.", {**BERT_NAMES, "q": "attention.attn.q", "k": "attention.attn.k", "v": "attention.attn.v",
+              "o": "attention.attn.o", "n1": "attention.LayerNorm"}, ROBERTA_HEAD,
+              ("classifier.dense", "classifier.out_proj"), np.tanh),
     "distilbert": ("distilbert.", {"layer": "transformer.layer.%d.", "q": "attention.q_lin", "k": "attention.k_lin",
                    "v": "attention.v_lin", "o": "attention.out_lin", "n1": "sa_layer_norm", "up": "ffn.lin1",
                    "down": "ffn.lin2", "n2": "output_layer_norm"},
@@ -519,6 +522,15 @@ ENCODERS = {
 }
 
 
+def distance_bucket(ahead, buckets):
+    """T5's and MPNet's relative positions: of a key so far ahead of the query"""
+    side, far = buckets // 2, abs(ahead)
+    exact = side // 2
+    if far >= exact:
+        far = min(side - 1, exact + int(math.log(far / exact) / math.log(128 / exact) * (side - exact) + 1e-9))
+    return far + (side if ahead > 0 else 0)
+
+
 def encoder_hidden(p, c, tokens, types):
     """Devlin et al. 2019; Liu et al. 2019; Sanh et al. 2019; Lan et al. 2020; Clark et al. 2020"""
     kind, d = c["model_type"], c.get("hidden_size", c.get("dim"))
@@ -527,10 +539,10 @@ def encoder_hidden(p, c, tokens, types):
     ff, eps, act = c.get("intermediate_size", c.get("hidden_dim")), c.get("layer_norm_eps", 1e-12), \
         ACTS[c.get("hidden_act", c.get("activation"))]
     e, n = c.get("embedding_size", d), len(tokens)
-    at = np.arange(n) + (c["pad_token_id"] + 1 if kind in ("roberta", "xlm-roberta") else 0)
+    at = np.arange(n) + (c["pad_token_id"] + 1 if kind in ("roberta", "xlm-roberta") else 2 if kind == "mpnet" else 0)
     x = p(pre + "embeddings.word_embeddings.weight", c["vocab_size"], e)[tokens]
     x = x + p(pre + "embeddings.position_embeddings.weight", c["max_position_embeddings"], e)[at]
-    if kind != "distilbert":
+    if kind not in ("distilbert", "mpnet"):
         x = x + p(pre + "embeddings.token_type_embeddings.weight", c["type_vocab_size"], e)[types]
     x = layer_norm(p, pre + "embeddings.LayerNorm", x, eps)
     if kind == "electra" and e != d:
@@ -544,6 +556,10 @@ def encoder_hidden(p, c, tokens, types):
     for h in blocks:
         q, k, v = (heads(linear(p, pre + h + names[i], x, d, True), H) for i in "qkv")
         s = q @ k.transpose(0, 2, 1) / math.sqrt(d // H)
+        if kind == "mpnet":
+            rows, buckets = c["relative_attention_num_buckets"], np.arange(n)[None] - np.arange(n)[:, None]
+            buckets = np.vectorize(lambda ahead: distance_bucket(ahead, rows))(buckets)
+            s = s + p(pre + "encoder.relative_attention_bias.weight", rows, H)[buckets].transpose(2, 0, 1)
         s = np.exp(s - s.max(-1, keepdims=True))
         y = linear(p, pre + h + names["o"], merge(s / s.sum(-1, keepdims=True) @ v), d, True)
         x = layer_norm(p, pre + h + names["n1"], x + y, eps)
@@ -560,7 +576,7 @@ def encoder_logits(p, c, x, head):
     if head == "classes":
         return linear(p, out, pool_act(linear(p, pool, x[:1], d, True)), 3, True)
     e = c.get("embedding_size", d)
-    act = gelu if c["model_type"] in ("roberta", "xlm-roberta", "electra") else ACTS[c.get("hidden_act", c.get("activation"))]
+    act = gelu if c["model_type"] in ("roberta", "xlm-roberta", "electra", "mpnet") else ACTS[c.get("hidden_act", c.get("activation"))]
     x = layer_norm(p, norm, act(linear(p, dense, x, e, True)), eps)
     if c.get("tie_word_embeddings", True):
         table = pre + "embeddings.word_embeddings.weight"
@@ -682,6 +698,8 @@ DISTILBERT = {"model_type": "distilbert", "vocab_size": 23, "max_position_embedd
 ALBERT = {**BERT, "model_type": "albert", "embedding_size": 8, "num_hidden_layers": 4, "num_hidden_groups": 1,
           "inner_group_num": 1, "hidden_act": "gelu_new", "gap_size": 0, "num_memory_blocks": 0, "net_structure_type": 0,
           "down_scale_factor": 1}
+MPNET = {**SIZES, "model_type": "mpnet", "intermediate_size": 20, "layer_norm_eps": 1e-5, "hidden_act": "gelu",
+         "relative_attention_num_buckets": 16, "pad_token_id": 1}
 
 
 def labelled(c, kind):
@@ -697,6 +715,8 @@ ENCODER_CASES = {
     "roberta_classes": (labelled(ROBERTA, "RobertaForSequenceClassification"), "classes"),
     "roberta_tokens": ({**ROBERTA, "pad_token_id": 3}, "tokens"),
     "xlm_roberta": ({**ROBERTA, "model_type": "xlm-roberta"}, "masked"),
+    "mpnet": (MPNET, "masked"),
+    "mpnet_classes": ({**MPNET, "relative_attention_num_buckets": 32}, "classes"),
     "distilbert": (DISTILBERT, "masked"),
     "distilbert_classes": (labelled(DISTILBERT, "DistilBertForSequenceClassification"), "classes"),
     "distilbert_tokens": (DISTILBERT, "tokens"),
