@@ -34,7 +34,8 @@ def measure(sinter, run, cache):
         times = {}
         for line in open(path):
             r = json.loads(line)
-            key = f"{r.get('name', run)} {r.get('shape', '')} {r.get('backend', '')}".strip()
+            backend = r.get("backend", "").replace("own", "native")  # as builds before November 2026 call it
+            key = f"{r.get('name', run)} {r.get('shape', '')} {backend}".strip()
             if "ms_min" in r or "ms_median" in r:
                 times[key] = r.get("ms_min") or r["ms_median"]
         return times
