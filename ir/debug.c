@@ -57,7 +57,8 @@ static bool is_writable_folder(const char *path) {
 
 static void parse_environment(void) {
     const char *text = getenv("SINTER_DEBUG");
-    char *copy = text ? strdup(text) : NULL; /* the values point into it, so it is never freed */
+    static char *copy; /* the values point into it, so it is never freed */
+    copy = text ? strdup(text) : NULL;
     if (!copy) return;
     char *rest = copy;
     bool known = true;
