@@ -3,6 +3,7 @@
 # as CONTRIBUTING.md says, and counts: 4 lines for the one, 3 places for the other (beside its tests). What was added has
 # to be enough: everything that expands the op table compiles, and no symbol of the two ops is missing.
 # price.sh SOURCE_DIR CC build: builds test_ops in the copy and runs the rows of the two ops in every mode.
+[ $# -ge 2 ] || { echo "usage: tests/price.sh SOURCE_DIR CC [FLAG... | build]; ctest -R '^price$' runs it" >&2; exit 2; }
 source=$1 cc=$2
 shift 2
 tmp=$(mktemp -d) || exit 1
