@@ -14,6 +14,7 @@
 
 #include "tests/support/compile_case.h"
 #include "tests/support/effort.h"
+#include "tests/e2e/family_folder.h"
 #include "tests/support/model_case.h"
 #include "tests/support/scratch.h"
 #include "tests/support/text.h"
@@ -25,53 +26,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TENSORS = 128, MAX_TOKENS = 32 };
+enum { MAX_TOKENS = 32 };
 
-/* ---- a model folder ---- */
-
-/* As start() of make_refs.py: small multiples of 1/64 (vectors: 1/128), exact in all types. */
-static float start(const char *name, int rank, size_t i) {
-    uint32_t h = 2166136261u;
-    for (const char *c = name; *c; c++) h = (h ^ (unsigned char)*c) * 16777619u;
-    uint32_t x = h + (uint32_t)i * 2654435761u;
-    for (int k = 0; k < 2; k++) x = (x ^ x >> 16) * 0x45d9f3bu;
-    x ^= x >> 16;
-    float u = (float)(x >> 26) - 32;
-    size_t n = strlen(name);
-    bool gain = n >= 6 && !strcmp(name + n - 6, "weight");
-    return rank > 1 ? u / 64 : u / 128 + (float)gain;
-}
-
-/* x is a multiple of 1/128 of at most 1.25: nothing is rounded. */
-static uint16_t narrow(float x, sn_dtype t) {
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    if (t == SN_BF16) return (uint16_t)(bits >> 16);
-    if (x == 0) return 0;
-    return (uint16_t)((bits >> 16 & 0x8000) | ((bits >> 23 & 0xff) - 112) << 10 |
-                      (bits >> 13 & 0x3ff));
-}
-
-static void *make_data(sn_weight *w) {
-    size_t n = (size_t)sn_weight_elements(w);
-    w->bytes = n * (w->dtype == SN_F32 ? 4 : 2);
-    void *data = malloc(w->bytes);
-    assert_non_null(data);
-    for (size_t i = 0; i < n; i++) {
-        float x = start(w->name, w->rank, i);
-        if (w->dtype == SN_F32)
-            ((float *)data)[i] = x;
-        else
-            ((uint16_t *)data)[i] = narrow(x, w->dtype);
-    }
-    return data;
-}
+/* ---- references ---- */
 
 typedef struct reference {
-    cJSON *json;
-    sn_weight tensor[MAX_TENSORS];
-    float *value[MAX_TENSORS]; /* the same in f32 */
-    size_t n_tensor;
+    family_folder folder;
     int32_t token[MAX_TOKENS]; /* and what greedy decoding adds */
     int64_t n_token, n_greedy;
     int64_t context; /* to ask for; 0: the usual one */
@@ -81,98 +41,30 @@ typedef struct reference {
 } reference;
 
 static void read_encoder_inputs(reference *r) {
-    const cJSON *item, *lengths = cJSON_GetObjectItem(r->json, "lengths");
+    const cJSON *item, *lengths = cJSON_GetObjectItem(r->folder.json, "lengths");
     int n = 0;
     r->is_encoder = lengths;
     cJSON_ArrayForEach(item, lengths) r->lengths[n++] = item->valueint;
     if (!lengths) return;
     n = 0;
-    cJSON_ArrayForEach(item, cJSON_GetObjectItem(r->json, "types"))
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(r->folder.json, "types"))
         r->types[0][n++] = item->valueint;
     memcpy(r->types[1], r->types[0], sizeof r->types[0]);
     for (int i = 0; i < 2; i++) memcpy(r->tokens[i], r->token, sizeof r->token);
-    const cJSON *tensors = cJSON_GetObjectItem(r->json, "tensors");
+    const cJSON *tensors = cJSON_GetObjectItem(r->folder.json, "tensors");
     cJSON_ArrayForEach(item, tensors) r->has_types |= strstr(item->string, "token_type") != NULL;
 }
 
 static void read_reference(const char *name, sn_dtype t, reference *r) {
-    char path[512];
-    snprintf(path, sizeof path, SN_SOURCE_DIR "/tests/data/families/%s.json", name);
-    char *text = file_text(path);
-    *r = (reference){.json = cJSON_Parse(text)};
-    free(text);
-    assert_non_null(r->json);
-    const cJSON *item, *size, *context = cJSON_GetObjectItem(r->json, "context");
+    *r = (reference){0};
+    family_read("families", name, t, &r->folder);
+    const cJSON *json = r->folder.json, *item, *context = cJSON_GetObjectItem(json, "context");
     r->context = context ? context->valueint : 0;
-    cJSON_ArrayForEach(item, cJSON_GetObjectItem(r->json, "tensors")) {
-        assert_true(r->n_tensor < MAX_TENSORS);
-        sn_weight *w = &r->tensor[r->n_tensor++];
-        *w = (sn_weight){.name = item->string, .dtype = t};
-        cJSON_ArrayForEach(size, item) w->shape[w->rank++] = size->valueint;
-        w->data = make_data(w);
-        size_t n = (size_t)sn_weight_elements(w);
-        float *value = r->value[r->n_tensor - 1] = malloc(sizeof *value * n);
-        assert_non_null(value);
-        for (size_t i = 0; i < n; i++) value[i] = start(w->name, w->rank, i);
-    }
-    cJSON_ArrayForEach(item, cJSON_GetObjectItem(r->json, "tokens"))
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(json, "tokens"))
         r->token[r->n_token++] = item->valueint;
-    cJSON_ArrayForEach(item, cJSON_GetObjectItem(r->json, "greedy"))
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(json, "greedy"))
         r->token[r->n_token + r->n_greedy++] = item->valueint;
     read_encoder_inputs(r);
-}
-
-static void free_reference(reference *r) {
-    for (size_t i = 0; i < r->n_tensor; i++) {
-        free((void *)(uintptr_t)r->tensor[i].data);
-        free(r->value[i]);
-    }
-    cJSON_Delete(r->json);
-}
-
-static void write_file(const char *dir, const char *name, const char *text) {
-    char path[600];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
-/* Every other tensor in a file of its own kind: two shards and their index. */
-static void write_shards(const char *dir, const reference *r) {
-    static const char *const names[] = {"model-00001-of-00002.safetensors",
-                                        "model-00002-of-00002.safetensors"};
-    sn_error err = {0};
-    cJSON *index = cJSON_CreateObject(), *map = cJSON_AddObjectToObject(index, "weight_map");
-    for (int k = 0; k < 2; k++) {
-        sn_weight part[MAX_TENSORS];
-        size_t n = 0;
-        char path[600];
-        for (size_t i = (size_t)k; i < r->n_tensor; i += 2) {
-            part[n++] = r->tensor[i];
-            cJSON_AddStringToObject(map, r->tensor[i].name, names[k]);
-        }
-        snprintf(path, sizeof path, "%s/%s", dir, names[k]);
-        need(sn_weights_save(path, part, n, NULL, 0, &err), &err);
-    }
-    char *text = cJSON_Print(index);
-    write_file(dir, "model.safetensors.index.json", text);
-    cJSON_free(text);
-    cJSON_Delete(index);
-}
-
-static void write_folder(const char *dir, const reference *r, bool shards) {
-    sn_error err = {0};
-    char path[600];
-    char *config = cJSON_Print(cJSON_GetObjectItem(r->json, "config"));
-    write_file(dir, "config.json", config);
-    cJSON_free(config);
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    if (shards)
-        write_shards(dir, r);
-    else
-        need(sn_weights_save(path, r->tensor, r->n_tensor, NULL, 0, &err), &err);
 }
 
 /* ---- against the reference ---- */
@@ -195,16 +87,9 @@ static int best_of(const float *logits, int64_t n) {
 /* Row `row`, of n numbers, of the reference's `output`. */
 static void compare_row(const subject *s, const char *output, int64_t n, const float *got,
                         int64_t row, const char *entry) {
-    const cJSON *want = cJSON_GetObjectItem(s->r->json, output);
-    const cJSON *item = cJSON_GetArrayItem(want, (int)(row * n));
-    double most = 0, off = 0;
-    for (int64_t i = 0; i < n; i++, item = item->next) {
-        most = fmax(most, fabs(item->valuedouble));
-        off = fmax(off, fabs(got[i] - item->valuedouble));
-    }
-    if (!(off <= 1e-4 * most))
-        fail_msg("%s, level %d, %s: %s of row %lld are %.3g away, the largest is %.3g", s->name,
-                 s->level, entry, output, (long long)row, off, most);
+    char where[160];
+    snprintf(where, sizeof where, "%s, level %d, %s", s->name, s->level, entry);
+    family_compare(&s->r->folder, output, row * n, n, got, where);
 }
 
 /* Row `row` of the reference's logits. */
@@ -267,7 +152,7 @@ static void check_encoder(const subject *s, const sn_model *model, model_case *e
     for (int k = 0; k < 3; k++) {
         int64_t rows = outputs[k].rows, width = outputs[k].width, n = 2 * rows * width;
         const char *entry = outputs[k].entry, *output = outputs[k].output;
-        const cJSON *want = cJSON_GetObjectItem(r->json, output);
+        const cJSON *want = cJSON_GetObjectItem(r->folder.json, output);
         assert_int_equal(cJSON_GetArraySize(want), n);
         float *got = malloc(sizeof *got * (size_t)n);
         double *exact = malloc(sizeof *exact * (size_t)n);
@@ -306,9 +191,10 @@ static void check_compiled(const char *name, int level, const reference *r, sn_p
 /* The graph's own value: what it means, whatever it is compiled to. */
 static void check_graph(const char *name, const reference *r, const sn_model *model) {
     model_case c = {.model = *model};
-    for (size_t i = 0; i < r->n_tensor; i++) {
-        const sn_weight *w = &r->tensor[i];
-        c.param[c.n_param++] = (sn_arg_binding){w->name, SN_F32, w->rank, w->shape, r->value[i]};
+    for (size_t i = 0; i < r->folder.n_tensor; i++) {
+        const sn_weight *w = &r->folder.tensor[i];
+        c.param[c.n_param++] =
+            (sn_arg_binding){w->name, SN_F32, w->rank, w->shape, r->folder.value[i]};
     }
     subject s = {name, r, NULL, model->vocab, -1};
     case_size(&c, "B", r->is_encoder ? 2 : 1);
@@ -336,7 +222,7 @@ static void check_family(const char *name, sn_dtype t, bool shards, bool compile
     assert_int_equal(scratch_make(NULL), 0);
     const char *dir = scratch_dir;
     read_reference(name, t, &r);
-    write_folder(dir, &r, shards);
+    family_write(dir, &r.folder, shards);
     for (int level = 4; level >= 0; level -= 4) {
         sn_model_dir *folder = sn_model_dir_open(dir, &err);
         need(folder, &err);
@@ -360,7 +246,7 @@ static void check_family(const char *name, sn_dtype t, bool shards, bool compile
         sn_module_free(model.module);
         sn_model_dir_close(folder);
     }
-    free_reference(&r);
+    family_free(&r.folder);
     scratch_end(NULL);
 }
 
@@ -381,18 +267,11 @@ static void run_case(void **state) {
 
 /* ---- what does not fit ---- */
 
-static void set_key(reference *r, const char *key, const char *json) {
-    cJSON *config = cJSON_GetObjectItem(r->json, "config"), *value = cJSON_Parse(json);
-    assert_non_null(value);
-    cJSON_DeleteItemFromObjectCaseSensitive(config, key);
-    cJSON_AddItemToObject(config, key, value);
-}
-
 /* Opens the folder of the reference; the message of what does not fit, or of the first unread key. */
 static void open_changed(const reference *r, sn_error *err) {
     *err = (sn_error){0};
     assert_int_equal(scratch_make(NULL), 0);
-    write_folder(scratch_dir, r, false);
+    family_write(scratch_dir, &r->folder, false);
     sn_model_dir *folder = sn_model_dir_open(scratch_dir, err);
     need(folder, err);
     sn_model model = {0};
@@ -416,11 +295,11 @@ static void refuses(const char *name, const char *key, const char *json, const c
     reference r;
     sn_error err;
     read_reference(name, SN_F32, &r);
-    if (key) set_key(&r, key, json);
+    if (key) family_set_key(&r.folder, key, json);
     open_changed(&r, &err);
     if (!strstr(err.message, why))
         fail_msg("%s, %s: wanted '%s' in: %s", name, key, why, err.message);
-    free_reference(&r);
+    family_free(&r.folder);
 }
 
 static void wrong_configs(void **state) {
@@ -472,22 +351,22 @@ static void wrong_tensors(void **state) {
     reference r;
     sn_error err;
     read_reference("qwen3", SN_F32, &r);
-    sn_weight last = r.tensor[--r.n_tensor];
+    sn_weight last = r.folder.tensor[--r.folder.n_tensor];
     open_changed(&r, &err); /* one is missing */
     assert_non_null(strstr(err.message, last.name));
-    r.n_tensor++;
-    const char *name = r.tensor[3].name;
-    r.tensor[3].name = "model.layers.0.self_attn.z_proj.weight";
+    r.folder.n_tensor++;
+    const char *name = r.folder.tensor[3].name;
+    r.folder.tensor[3].name = "model.layers.0.self_attn.z_proj.weight";
     open_changed(&r, &err); /* one has another name */
     assert_non_null(strstr(err.message, "z_proj"));
-    r.tensor[3].name = name;
-    int64_t rows = r.tensor[0].shape[0];
-    r.tensor[0].shape[0] = 8; /* and one another shape */
-    r.tensor[0].bytes = (size_t)sn_weight_elements(&r.tensor[0]) * 4;
+    r.folder.tensor[3].name = name;
+    int64_t rows = r.folder.tensor[0].shape[0];
+    r.folder.tensor[0].shape[0] = 8; /* and one another shape */
+    r.folder.tensor[0].bytes = (size_t)sn_weight_elements(&r.folder.tensor[0]) * 4;
     open_changed(&r, &err);
-    assert_non_null(strstr(err.message, r.tensor[0].name));
-    r.tensor[0].shape[0] = rows;
-    free_reference(&r);
+    assert_non_null(strstr(err.message, r.folder.tensor[0].name));
+    r.folder.tensor[0].shape[0] = rows;
+    family_free(&r.folder);
 }
 
 /* ---- published configs ---- */

@@ -769,4 +769,5 @@ def main(folder):
             f.write(',\n"logits":' + numbers(logits) + "}\n")
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,148 @@
+/* family_folder.c: model folders made from a reference file. */
+#include "tests/e2e/family_folder.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "tests/support/model_case.h"
+#include "tests/support/text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* As start() of make_refs.py: small multiples of 1/64 (vectors: 1/128), exact in all types. */
+static float start(const char *name, int rank, size_t i) {
+    uint32_t h = 2166136261u;
+    for (const char *c = name; *c; c++) h = (h ^ (unsigned char)*c) * 16777619u;
+    uint32_t x = h + (uint32_t)i * 2654435761u;
+    for (int k = 0; k < 2; k++) x = (x ^ x >> 16) * 0x45d9f3bu;
+    x ^= x >> 16;
+    float u = (float)(x >> 26) - 32;
+    size_t n = strlen(name);
+    bool gain = n >= 6 && !strcmp(name + n - 6, "weight");
+    return rank > 1 ? u / 64 : u / 128 + (float)gain;
+}
+
+/* x is a multiple of 1/128 of at most 1.25: nothing is rounded. */
+static uint16_t narrow(float x, sn_dtype t) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    if (t == SN_BF16) return (uint16_t)(bits >> 16);
+    if (x == 0) return 0;
+    return (uint16_t)((bits >> 16 & 0x8000) | ((bits >> 23 & 0xff) - 112) << 10 |
+                      (bits >> 13 & 0x3ff));
+}
+
+static void *make_data(sn_weight *w) {
+    size_t n = (size_t)sn_weight_elements(w);
+    w->bytes = n * (w->dtype == SN_F32 ? 4 : 2);
+    void *data = malloc(w->bytes);
+    assert_non_null(data);
+    for (size_t i = 0; i < n; i++) {
+        float x = start(w->name, w->rank, i);
+        if (w->dtype == SN_F32)
+            ((float *)data)[i] = x;
+        else
+            ((uint16_t *)data)[i] = narrow(x, w->dtype);
+    }
+    return data;
+}
+
+void family_read(const char *folder, const char *name, sn_dtype t, family_folder *out) {
+    char path[512];
+    snprintf(path, sizeof path, SN_SOURCE_DIR "/tests/data/%s/%s.json", folder, name);
+    char *text = file_text(path);
+    *out = (family_folder){.json = cJSON_Parse(text)};
+    free(text);
+    assert_non_null(out->json);
+    const cJSON *item, *size;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(out->json, "tensors")) {
+        assert_true(out->n_tensor < FAMILY_TENSORS);
+        sn_weight *w = &out->tensor[out->n_tensor++];
+        *w = (sn_weight){.name = item->string, .dtype = t};
+        cJSON_ArrayForEach(size, item) w->shape[w->rank++] = size->valueint;
+        w->data = make_data(w);
+        size_t n = (size_t)sn_weight_elements(w);
+        float *value = out->value[out->n_tensor - 1] = malloc(sizeof *value * n);
+        assert_non_null(value);
+        for (size_t i = 0; i < n; i++) value[i] = start(w->name, w->rank, i);
+    }
+}
+
+void family_free(family_folder *f) {
+    for (size_t i = 0; i < f->n_tensor; i++) {
+        free((void *)(uintptr_t)f->tensor[i].data);
+        free(f->value[i]);
+    }
+    cJSON_Delete(f->json);
+}
+
+void family_set_key(family_folder *f, const char *key, const char *json) {
+    cJSON *config = cJSON_GetObjectItem(f->json, "config"), *value = cJSON_Parse(json);
+    assert_non_null(value);
+    cJSON_DeleteItemFromObjectCaseSensitive(config, key);
+    cJSON_AddItemToObject(config, key, value);
+}
+
+void family_write_file(const char *dir, const char *name, const char *text) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* Every other tensor in a file of its own kind: two shards and their index. */
+static void write_shards(const char *dir, const family_folder *f) {
+    static const char *const names[] = {"model-00001-of-00002.safetensors",
+                                        "model-00002-of-00002.safetensors"};
+    sn_error err = {0};
+    cJSON *index = cJSON_CreateObject(), *map = cJSON_AddObjectToObject(index, "weight_map");
+    for (int k = 0; k < 2; k++) {
+        sn_weight part[FAMILY_TENSORS];
+        size_t n = 0;
+        char path[600];
+        for (size_t i = (size_t)k; i < f->n_tensor; i += 2) {
+            part[n++] = f->tensor[i];
+            cJSON_AddStringToObject(map, f->tensor[i].name, names[k]);
+        }
+        snprintf(path, sizeof path, "%s/%s", dir, names[k]);
+        need(sn_weights_save(path, part, n, NULL, 0, &err), &err);
+    }
+    char *text = cJSON_Print(index);
+    family_write_file(dir, "model.safetensors.index.json", text);
+    cJSON_free(text);
+    cJSON_Delete(index);
+}
+
+void family_write(const char *dir, const family_folder *f, bool shards) {
+    sn_error err = {0};
+    char path[600];
+    char *config = cJSON_Print(cJSON_GetObjectItem(f->json, "config"));
+    family_write_file(dir, "config.json", config);
+    cJSON_free(config);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    if (shards)
+        write_shards(dir, f);
+    else
+        need(sn_weights_save(path, f->tensor, f->n_tensor, NULL, 0, &err), &err);
+}
+
+void family_compare(const family_folder *f, const char *output, int64_t at, int64_t n,
+                    const float *got, const char *where) {
+    const cJSON *item = cJSON_GetArrayItem(cJSON_GetObjectItem(f->json, output), (int)at);
+    double most = 0, off = 0;
+    for (int64_t i = 0; i < n; i++, item = item->next) {
+        assert_non_null(item);
+        most = fmax(most, fabs(item->valuedouble));
+        off = fmax(off, fabs(got[i] - item->valuedouble));
+    }
+    if (!(off <= 1e-4 * most))
+        fail_msg("%s: %s from %lld on are %.3g away, the largest is %.3g", where, output,
+                 (long long)at, off, most);
+}
