@@ -7,5 +7,5 @@ case $([ -n "$tool" ] && "$tool" --version) in
 *'version 14.'*) ;;
 *) echo "no clang-format 14 here" && exit 77 ;;
 esac
-find ir frontend passes codegen runtime tools tests bench examples -name '*.[ch]' -print0 |
+find ir frontend passes codegen runtime model tools tests bench examples -name '*.[ch]' -print0 |
     xargs -0 "$tool" --dry-run -Werror

@@ -5,8 +5,8 @@
 #include "bench/peers.h"
 #include "runtime/clock.h"
 #include "tools/cmd.h"
-#include "tools/model/installed.h"
-#include "tools/model/model_source.h"
+#include "model/installed.h"
+#include "model/model_source.h"
 #include "runtime/problems.h"
 
 #include <limits.h>

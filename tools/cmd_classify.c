@@ -1,8 +1,8 @@
 /* cmd_classify.c: `sinter classify`: classifies images or texts [PH22 section 3]. */
 #include "tools/cmd.h"
 #include "runtime/sample.h"
-#include "tools/model/encoder.h"
-#include "tools/import/idx.h"
+#include "model/encoder.h"
+#include "model/import/idx.h"
 
 #include <stdio.h>
 #include <stdlib.h>

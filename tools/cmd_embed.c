@@ -1,6 +1,6 @@
 /* cmd_embed.c: `sinter embed`: sentence embeddings of an encoder, and their similarity. */
 #include "tools/cmd.h"
-#include "tools/model/encoder.h"
+#include "model/encoder.h"
 
 #include <math.h>
 #include <stdio.h>

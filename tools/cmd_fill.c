@@ -2,7 +2,7 @@
  * A12]. */
 #include "tools/cmd.h"
 #include "runtime/sample.h"
-#include "tools/model/encoder.h"
+#include "model/encoder.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* cmd_import.c: `sinter import`: converts models of other formats to model folders. */
 #include "tools/cmd.h"
-#include "tools/import/import.h"
+#include "model/import/import.h"
 
 #include <stdio.h>
 #include <stdlib.h>

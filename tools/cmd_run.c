@@ -2,7 +2,7 @@
  * another subcommand with it. */
 #include "tools/cmd.h"
 #include "ir/ir.h"
-#include "tools/model/model_source.h"
+#include "model/model_source.h"
 #include "runtime/problems.h"
 
 #include <stdio.h>

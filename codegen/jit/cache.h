@@ -32,7 +32,7 @@ bool sn_cache_is_off(const char *dir);
 void sn_cache_close(sn_cache *c);
 
 /* Objects are relocatable ELF files, choices are texts (tune.c), models are shared objects
- * (tools/model/model_source.c); all are kept in the same way. */
+ * (model/model_source.c); all are kept in the same way. */
 typedef enum sn_cache_kind { SN_CACHE_OBJECT, SN_CACHE_CHOICE, SN_CACHE_MODEL } sn_cache_kind;
 
 /* The object with this key, after its checksum was verified; false if there is none. The caller

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "tests/support/artefact.h"
-#include "tools/model/lm.h"
+#include "model/open.h"
 #include "tools/train/train.h"
 
 #define CONFIG SN_SOURCE_DIR "/examples/train/shakespeare.json"

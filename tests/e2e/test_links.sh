@@ -43,7 +43,7 @@ done
 # Names with an underscore in the pages for maintainers occur in the sources.
 words=$(mktemp) || exit 1
 trap 'rm -f "$words"' EXIT
-find ir frontend passes codegen runtime tools bench tests cmake \( -name '*.[ch]' -o -name '*.def' -o -name '*.txt' \
+find ir frontend passes codegen runtime model tools bench tests cmake \( -name '*.[ch]' -o -name '*.def' -o -name '*.txt' \
     -o -name '*.sh' -o -name '*.cmake' \) -exec cat {} + | LC_ALL=C tr -cs 'A-Za-z0-9_' '\n' | LC_ALL=C sort -u >"$words"
 for doc in docs/internals.md docs/glossary.md CONTRIBUTING.md; do
     text "$doc" | grep -oE '`[^` ]+`' | tr -d '`' | LC_ALL=C sed 's/[(*].*//' | grep -E '^[a-zA-Z0-9_]+_[a-zA-Z0-9]+$' |

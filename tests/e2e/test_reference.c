@@ -4,8 +4,8 @@
 #include "codegen/backend.h"
 #include "runtime/npy.h"
 #include "runtime/sample.h"
-#include "tools/import/import.h"
-#include "tools/model/lm.h"
+#include "model/import/import.h"
+#include "model/open.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,7 +8,7 @@
 
 #include "tests/support/model_case.h"
 #include "tests/support/scratch.h"
-#include "tools/model/encoder.h"
+#include "model/encoder.h"
 
 #include <math.h>
 #include <stdio.h>

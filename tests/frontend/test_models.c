@@ -4,7 +4,7 @@
 #include "frontend/models.h"
 #include "ir/ir.h"
 #include "runtime/npy.h"
-#include "tools/import/import.h"
+#include "model/import/import.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

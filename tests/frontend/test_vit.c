@@ -10,8 +10,8 @@
 #include "runtime/sample.h"
 #include "tests/support/model_case.h"
 #include "tests/support/scratch.h"
-#include "tools/import/idx.h"
-#include "tools/model/lm.h"
+#include "model/import/idx.h"
+#include "model/open.h"
 
 #include <math.h>
 

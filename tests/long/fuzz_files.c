@@ -13,8 +13,8 @@
 #include "runtime/npy.h"
 #include "runtime/tokenizer.h"
 #include "runtime/weights.h"
-#include "tools/import/idx.h"
-#include "tools/import/import.h"
+#include "model/import/idx.h"
+#include "model/import/import.h"
 #include "tools/artefact/inspect_artefact.h"
 #include "tools/train/train.h"
 

@@ -12,9 +12,9 @@
 #include "runtime/file.h"
 #include "tests/support/effort.h"
 #include "tests/support/scratch.h"
-#include "tools/model/encoder.h"
-#include "tools/model/lm.h"
-#include "tools/model/storage.h"
+#include "model/encoder.h"
+#include "model/open.h"
+#include "model/storage.h"
 
 #include <sys/stat.h>
 

@@ -1,6 +1,6 @@
 /* Importers: the shipped models are imported completely and correctly; corrupted and hostile files
  * are rejected. */
-#include "tools/import/import.h"
+#include "model/import/import.h"
 #include "runtime/npy.h"
 #include "runtime/tokenizer.h"
 #include "tools/artefact/inspect_artefact.h"

@@ -1,6 +1,6 @@
 /* CTranslate2 models with int8 and int16 weights: the shipped model, quantised here as CTranslate2
  * does it, comes in with values within half a step. */
-#include "tools/import/import.h"
+#include "model/import/import.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

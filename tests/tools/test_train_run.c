@@ -4,7 +4,7 @@
  * a model. */
 #include "ir/ir.h"
 #include "runtime/file.h"
-#include "tools/model/lm.h"
+#include "model/open.h"
 #include "tools/train/train.h"
 
 #include <setjmp.h>

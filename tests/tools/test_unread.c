@@ -7,7 +7,7 @@
 
 #include "frontend/train.h"
 #include "tests/support/scratch.h"
-#include "tools/model/lm.h"
+#include "model/open.h"
 #include "tools/train/train.h"
 
 #include <sys/stat.h>

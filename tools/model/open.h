@@ -4,7 +4,7 @@
 #define SN_OPEN_H
 
 #include "runtime/cli/args.h"
-#include "tools/model/lm.h"
+#include "model/open.h"
 
 /* Options of all commands that compile: rows for a member `compile` of the options struct T. */
 typedef struct cmd_compile {

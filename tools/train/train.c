@@ -3,12 +3,12 @@
  * bit-identical. */
 #include "tools/train/train.h"
 #include "runtime/clock.h"
-#include "tools/model/lm.h"
+#include "model/open.h"
 
 #include "runtime/file.h"
 #include "ir/ir.h"
 #include "runtime/model_dir.h"
-#include "tools/model/model_source.h"
+#include "model/model_source.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 
 #include "runtime/files/gguf.h"
 #include "runtime/model_dir.h"
-#include "tools/model/model_source.h"
+#include "model/model_source.h"
 
 #include <math.h>
 #include <stdarg.h>

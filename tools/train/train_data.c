@@ -3,7 +3,7 @@
 #include "tools/train/train.h"
 
 #include "runtime/files/gguf.h"
-#include "tools/import/import.h"
+#include "model/import/import.h"
 
 #include <errno.h>
 #include <stdlib.h>

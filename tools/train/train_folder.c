@@ -3,7 +3,7 @@
 #include "tools/train/train.h"
 
 #include "runtime/file.h"
-#include "tools/import/import.h"
+#include "model/import/import.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* temporary.c: private folders, locked while their process is alive; see temporary.h. */
-#include "tools/model/temporary.h"
+#include "model/temporary.h"
 #include "runtime/file.h"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
 /* storage.c: estimates the memory of a model's parameters in each storage of weights. */
-#include "tools/model/storage.h"
+#include "model/storage.h"
 #include "ir/ir.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* installed.c: finds files of the installation relative to the program's own file. */
-#include "tools/model/installed.h"
+#include "model/installed.h"
 #include "runtime/file.h"
 
 #include <limits.h>

@@ -16,7 +16,7 @@
  * last line is unk) are read from the model's folder. Vocabularies of single characters become
  * source_vocabulary.json and target_vocabulary.json, which the tokenizer reads; others are copied
  * unchanged, because their splitting rules are not in the files. */
-#include "tools/import/import.h"
+#include "model/import/import.h"
 #include "runtime/tokenizer/tok.h"
 #include "runtime/tokenizer/utf8.h"
 

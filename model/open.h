@@ -1,13 +1,13 @@
-/* lm.h: opens a language model in one call: from a model folder (or a file that import can read, or
+/* open.h: opens a language model in one call: from a model folder (or a file that import can read, or
  * a preset with random weights) to a compiled program, a session and a tokenizer. Used by generate,
  * eval, explain and the benches; other programs may use it, too. */
-#ifndef SN_LM_H
-#define SN_LM_H
+#ifndef SN_MODEL_OPEN_H
+#define SN_MODEL_OPEN_H
 
 #include "frontend/models.h"
 #include "runtime/model_dir.h"
 #include "runtime/tokenizer.h"
-#include "tools/model/model_source.h"
+#include "model/model_source.h"
 
 typedef struct lm_options {
     const char *command; /* "sinter eval", for hints in messages; or NULL */
@@ -87,6 +87,11 @@ bool lm_begins_with_bos(const lm *m);
 
 /* The same for the source of an encoder-decoder, without BOS. */
 bool lm_encode_source(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err);
+
+/* The tokens that begin and end a result: the config's decoder_start_token_id (or bos_token_id) and
+ * eos_token_id, otherwise the tokenizer's bos and eos; for a model without a tokenizer, the last
+ * two ids of the vocabulary, bos before eos [PH22 section 4]. */
+bool translate_ends(const lm *m, int32_t *bos, int32_t *eos, sn_error *err);
 
 /* Whether an entry of the module has the input. */
 bool lm_has_input(sn_module *m, const char *name);

@@ -1,6 +1,6 @@
 /* import_list.c: what importers share: lists of tensors, and the files of a model folder. */
 #define XXH_INLINE_ALL
-#include "tools/import/import.h"
+#include "model/import/import.h"
 
 #include <stdlib.h>
 #include <string.h>

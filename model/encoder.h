@@ -3,7 +3,7 @@
 #ifndef SN_ENCODER_H
 #define SN_ENCODER_H
 
-#include "tools/model/lm.h"
+#include "model/open.h"
 
 /* Encodes a text for BERT, [CLS] text [SEP]; without a tokenizer the text is a list of ids. Errors:
  * an empty text, or one longer than the context. */

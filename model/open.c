@@ -1,12 +1,12 @@
-/* lm.c: opens, compiles and runs a language model; initialises presets with random weights. */
-#include "tools/model/lm.h"
+/* open.c: opens, compiles and runs a language model; initialises presets with random weights. */
+#include "model/open.h"
 #include "ir/ir.h"
 #include "runtime/files/weights_impl.h"
 #include "runtime/memory.h"
 #include "runtime/rng.h"
-#include "tools/import/import.h"
-#include "tools/model/storage.h"
-#include "tools/model/temporary.h"
+#include "model/import/import.h"
+#include "model/storage.h"
+#include "model/temporary.h"
 #include "runtime/cli/text_gen.h"
 
 #include <errno.h>

@@ -11,7 +11,7 @@
  *                              key, have (i, i + head size / 2)
  * The tokenizer is copied to tokenizer.bin; without --tokenizer it is looked for next to the model
  * as tokenizer.bin or tokN.bin (N: the vocabulary size). */
-#include "tools/import/import.h"
+#include "model/import/import.h"
 
 #include <inttypes.h>
 #include <stdio.h>

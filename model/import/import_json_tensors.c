@@ -10,7 +10,7 @@
  *                               [in, out] ("in_out", the default for model_type gpt2 if the key
  *                               is absent).
  * Causal masks (attn.bias) are dropped: they are not weights. */
-#include "tools/import/import.h"
+#include "model/import/import.h"
 #include "runtime/files/json.h"
 
 #include <inttypes.h>

@@ -1,8 +1,7 @@
-/* lm_ends.c: the tokens that start and end texts, from the tokenizer, config.json and
+/* ends.c: the tokens that start and end texts, from the tokenizer, config.json and
  * generation_config.json. */
-#include "tools/model/lm.h"
+#include "model/open.h"
 #include "runtime/file.h"
-#include "tools/model/translate.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* import.c: the table of import formats. */
-#include "tools/import/import.h"
+#include "model/import/import.h"
 
 #include <stdio.h>
 #include <stdlib.h>

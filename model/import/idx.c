@@ -1,5 +1,5 @@
 /* idx.c: reads IDX files. */
-#include "tools/import/idx.h"
+#include "model/import/idx.h"
 
 #include <stdio.h>
 

@@ -15,7 +15,7 @@
  *   "pooling": "mean"         the classifier reads the mean over patches, after the final norm
  * The number of heads, image_mean and image_std are not in the tensors: num_attention_heads must
  * come from --config, whose other keys also override the derived ones. */
-#include "tools/import/import.h"
+#include "model/import/import.h"
 #include "runtime/npy.h"
 
 #include <inttypes.h>

@@ -1,10 +1,10 @@
 /* model_source.c: compiles models in C and loads them; see model_source.h. The cache key is the
  * text after the preprocessor, so changed headers are noticed. */
-#include "tools/model/model_source.h"
+#include "model/model_source.h"
 #include "codegen/jit/cache.h"
 #include "runtime/file.h"
-#include "tools/model/installed.h"
-#include "tools/model/temporary.h"
+#include "model/installed.h"
+#include "model/temporary.h"
 
 #include <dlfcn.h>
 #include <errno.h>

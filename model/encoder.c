@@ -1,5 +1,5 @@
 /* encoder.c: pads texts to a batch and runs them once. */
-#include "tools/model/encoder.h"
+#include "model/encoder.h"
 
 #include <stdlib.h>
 #include <string.h>
