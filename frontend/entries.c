@@ -143,12 +143,16 @@ void sn_encoder_entries(sn_module *m, const sn_encoder *e, const sn_model_option
     }
 }
 
-sn_tensor sn_sentence_embedding(sn_tensor hidden, sn_tensor lengths) {
+sn_tensor sn_token_mean(sn_tensor hidden, sn_tensor lengths) {
     sn_module *m = sn_module_of(hidden);
     sn_dim B = sn_dim_of(hidden, 0), T = sn_dim_of(hidden, 1);
     sn_tensor inside = sn_lt(sn_arange(m, SN_I32, T), sn_expand(lengths, 1)); /* [B, T] */
     sn_tensor x = sn_where(sn_reshape(inside, B, T, 1), hidden, 0.0);
-    x = sn_div(sn_sum(x, 1), sn_cast(sn_expand(lengths, 1), SN_F32));
+    return sn_div(sn_sum(x, 1), sn_cast(sn_expand(lengths, 1), SN_F32));
+}
+
+sn_tensor sn_sentence_embedding(sn_tensor hidden, sn_tensor lengths) {
+    sn_tensor x = sn_token_mean(hidden, lengths);
     return sn_div(x, sn_max(sn_sqrt(sn_sum_keep(sn_square(x), -1)), 1e-12));
 }
 

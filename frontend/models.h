@@ -45,6 +45,8 @@ enum {
  * and a classifier of tokens (config "architectures", or weights without the part before the
  * classifier) has
  *   forward  -> logits [B, T, labels];  loss with targets [B, T]
+ * Question answering (qa_outputs, or "architectures") is the same with 2 labels: of the first and of
+ * the last token of the answer; ELECTRA's discriminator with 1: whether the token was replaced.
  * A vision transformer (vit) has the same entries for images: pixels f32 [B, C, H, W] in 0 .. 1;
  * its encode returns [B, patches (and class token), d].
  * Encoder-decoders (edt): source [B, S] with lengths [B], tokens [B, T]:
@@ -76,6 +78,7 @@ typedef struct sn_model {
     int64_t source_vocab;    /* encoder-decoders; 0: no source */
     int64_t labels;          /* classifiers; otherwise 0 */
     bool per_token;          /* a classifier of each token, not of the text */
+    bool spans;              /* its labels are the begin and the end of an answer */
     int64_t image, channels; /* height and width of images; 0: no image input */
     bool tied;               /* the config sets "tie_word_embeddings" */
 } sn_model;
@@ -228,7 +231,8 @@ sn_tensor sn_image_patches(sn_tensor image, int64_t size);
 /* [n, C, h, w] -> [n, filters, h / 2, w / 2]: a convolution of stride 2, then a residual block
  * (group norm, GELU, convolution, twice). Parameters resnet.NAME. */
 sn_tensor sn_image_resnet(sn_tensor image, int64_t filters, int64_t groups);
-/* hidden [B, T, d], lengths [B] -> [B, d]: mean over the valid tokens, scaled to norm 1. */
+/* hidden [B, T, d], lengths [B] -> [B, d]: mean over the valid tokens; scaled to norm 1. */
+sn_tensor sn_token_mean(sn_tensor hidden, sn_tensor lengths);
 sn_tensor sn_sentence_embedding(sn_tensor hidden, sn_tensor lengths);
 
 /* Each reads the config's keys (errors are recorded in c), then builds into out->module. */

@@ -21,6 +21,7 @@ static const struct {
     {"attention_multiplier", {NULL}},
     {"attn_logit_softcapping", {NULL}},
     {"clip_qkv", {NULL}},
+    {"conv_kernel_size", {"0"}},
     {"down_scale_factor", {"1"}},
     {"embedding_multiplier", {"1"}},
     {"final_logit_softcapping", {NULL}},
@@ -89,17 +90,21 @@ static const char neutral[] =
     " _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path "
     "add_bos_token architectures attention_softmax_in_fp32 auto_map bad_words_ids "
     "begin_suppress_tokens bias_dropout_fusion cache_implementation chunk_size_feed_forward "
-    "cross_attention_hidden_size directionality diversity_penalty do_sample dropout dtype "
+    "cross_attention_hidden_size deterministic_flash_attn directionality diversity_penalty "
+    "do_sample dropout dtype "
     "early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty "
     "finetuning_task gradient_checkpointing id2label image_mean image_std init_config "
-    "init_device init_std initializer_factor initializer_range is_encoder_decoder "
-    "is_llama_config keys_to_ignore_at_inference label2id layerdrop length_penalty "
+    "init_device init_std initializer_cutoff_factor initializer_factor initializer_range "
+    "is_encoder_decoder "
+    "is_llama_config keys_to_ignore_at_inference label2id layer_norm_eps layerdrop length_penalty "
     "masked_softmax_fusion max_length max_window_layers min_length model_type n_ctx "
     "name_or_path no_repeat_ngram_size num_beam_groups num_beams num_labels "
     "num_return_sequences offset_alibi output_attentions output_hidden_states output_past "
-    "output_scores prefix pretraining_tp problem_type remove_invalid_values "
-    "reorder_and_upcast_attn repetition_penalty return_dict return_dict_in_generate "
+    "output_scores prefix pretraining_tp problem_type reference_compile remove_invalid_values "
+    "reorder_and_upcast_attn repad_logits_with_grad repetition_penalty return_dict "
+    "return_dict_in_generate "
     "sinusoidal_pos_embds skip_bias_add skip_bias_add_qkv sliding_window slow_but_exact source "
+    "sparse_pred_ignore_index sparse_prediction "
     "suppress_tokens "
     "task_specific_params temperature tf_legacy_loss tie_encoder_decoder tie_weights_ "
     "tokenizer_class "

@@ -48,7 +48,8 @@ int sn_config_choice_or(sn_config *c, const char *key, const char *const *names,
  * absent. */
 size_t sn_config_int_list(sn_config *c, const char *key, int64_t *out, size_t max, int64_t lo,
                           int64_t hi);
-/* The same for numbers, and for strings of the NULL-terminated list `names`, as indices of it. */
+/* An array of numbers; an array of strings of the NULL-terminated list `names`, or one string, as
+ * indices of the list. */
 size_t sn_config_float_list(sn_config *c, const char *key, double *out, size_t max, double lo,
                             double hi);
 size_t sn_config_choice_list(sn_config *c, const char *key, const char *const *names, int *out,

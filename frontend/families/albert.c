@@ -4,7 +4,8 @@
 
 static const config_key keys[] = {
     ENCODER_SIZE_KEYS,
-    ENCODER_TYPES_KEY,
+    ENCODER_EPS_KEY(1e-12),
+    ENCODER_TYPES_KEY(2),
     ENCODER_ACT_KEY("hidden_act", ACT_GELU_NEW),
     INT_KEY_OR(encoder_lm, d_embed, "embedding_size", 128, 1, 1 << 20),
     INT_KEY_OR(encoder_lm, groups, "num_hidden_groups", 1, 1, 1 << 12),
@@ -14,12 +15,13 @@ static const config_key keys[] = {
 const encoder_family albert_family = {
     .names = {.prefix = "albert.",
               .project = "encoder.embedding_hidden_mapping_in",
+              BERT_EMBEDDINGS,
               .layers = "encoder.albert_layer_groups",
               .inner = "albert_layers",
-              .q = "query",
-              .k = "key",
-              .v = "value",
-              .o = "dense",
+              .q = "attention.query",
+              .k = "attention.key",
+              .v = "attention.value",
+              .o = "attention.dense",
               .attn_norm = "attention.LayerNorm",
               .up = "ffn",
               .down = "ffn_output",
@@ -28,8 +30,7 @@ const encoder_family albert_family = {
               .head_norm = "predictions.LayerNorm",
               .head_bias = "predictions.bias",
               .head_table = "predictions.decoder",
-              .pooler = "pooler",
-              .classifier = "classifier",
+              ENCODER_HEADS("pooler", "classifier"),
               .task = "Albert"},
-    .usual = {.padding = -1, .pool_act = sn_tanh_at, .pooler_in_prefix = true},
+    .usual = {ENCODER_USUAL, .pool_act = sn_tanh_at, .pooler_in_prefix = true},
     .keys = keys};

@@ -15,11 +15,12 @@ static const config_key keys[] = {
 
 const encoder_family distilbert_family = {
     .names = {.prefix = "distilbert.",
+              BERT_EMBEDDINGS,
               .layers = "transformer.layer",
-              .q = "q_lin",
-              .k = "k_lin",
-              .v = "v_lin",
-              .o = "out_lin",
+              .q = "attention.q_lin",
+              .k = "attention.k_lin",
+              .v = "attention.v_lin",
+              .o = "attention.out_lin",
               .attn_norm = "sa_layer_norm",
               .up = "ffn.lin1",
               .down = "ffn.lin2",
@@ -28,8 +29,7 @@ const encoder_family distilbert_family = {
               .head_norm = "vocab_layer_norm",
               .head_bias = "vocab_projector.bias",
               .head_table = "vocab_projector",
-              .pooler = "pre_classifier",
-              .classifier = "classifier",
+              ENCODER_HEADS("pre_classifier", "classifier"),
               .task = "DistilBert"},
-    .usual = {.padding = -1, .eps = 1e-12, .pool_act = sn_relu_at},
+    .usual = {ENCODER_USUAL, .eps = 1e-12, .pool_act = sn_relu_at},
     .keys = keys};

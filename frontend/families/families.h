@@ -9,7 +9,8 @@ extern const causal_family bloom_family, cohere_family, falcon_family, gptj_fami
     mpt_family, olmo2_family, opt_family, stablelm_family, starcoder2_family, gemma_family,
     gemma2_family, gemma3_family, gpt_neox_family, llama_family, mistral_family, phi_family,
     phi3_family, qwen2_family, qwen3_family;
-extern const encoder_family albert_family, bert_family, distilbert_family, electra_family,
-    mpnet_family, roberta_family, xlm_roberta_family;
+extern const encoder_family albert_family, bert_family, camembert_family, deberta_v2_family,
+    distilbert_family, electra_family, modernbert_family, mpnet_family, roberta_family,
+    xlm_roberta_family;
 
 #endif

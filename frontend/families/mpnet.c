@@ -4,17 +4,24 @@
 #include "frontend/families/families.h"
 
 static const config_key keys[] = {
-    ENCODER_SIZE_KEYS, ENCODER_ACT_KEY("hidden_act", ACT_GELU),
+    ENCODER_SIZE_KEYS, ENCODER_EPS_KEY(1e-12), ENCODER_ACT_KEY("hidden_act", ACT_GELU),
     INT_KEY_OR(encoder_lm, buckets, "relative_attention_num_buckets", 32, 4, 128), END_KEYS};
 
-/* Positions begin at 2, whatever token the padding is. */
+static void finish(sn_config *c, const sn_model_options *o, encoder_lm *g) {
+    (void)o;
+    g->padding = 1; /* positions begin at 2, whatever token the padding is */
+    if (g->buckets % 4)
+        sn_config_problem(c, "\"relative_attention_num_buckets\" is no multiple of 4");
+}
+
 const encoder_family mpnet_family = {
     .names = {.prefix = "mpnet.",
+              BERT_EMBEDDINGS,
               .layers = "encoder.layer",
-              .q = "attn.q",
-              .k = "attn.k",
-              .v = "attn.v",
-              .o = "attn.o",
+              .q = "attention.attn.q",
+              .k = "attention.attn.k",
+              .v = "attention.attn.v",
+              .o = "attention.attn.o",
               .distances = "encoder.relative_attention_bias.weight",
               .attn_norm = "attention.LayerNorm",
               .up = "intermediate.dense",
@@ -24,8 +31,8 @@ const encoder_family mpnet_family = {
               .head_norm = "lm_head.layer_norm",
               .head_bias = "lm_head.bias",
               .head_table = "lm_head.decoder",
-              .pooler = "classifier.dense",
-              .classifier = "classifier.out_proj",
+              ENCODER_HEADS("classifier.dense", "classifier.out_proj"),
               .task = "MPNet"},
-    .usual = {.padding = 1, .head_act = sn_gelu_at, .pool_act = sn_tanh_at},
-    .keys = keys};
+    .usual = {ENCODER_USUAL, .head_act = sn_gelu_at, .pool_act = sn_tanh_at},
+    .keys = keys,
+    .finish = finish};

@@ -23,14 +23,16 @@ static const struct {
     { {#type, what, LANGUAGE, CHECKED, false}, NULL, &type##_family, NULL }
 #define ENCODER(type, what, checked, family)                                                       \
     {                                                                                              \
-        {type, what, "masked language model, classifiers, embedding", checked, true}, NULL, NULL,  \
-            &family                                                                                \
+        {type, what, "masked language model, classifiers, answers, embedding", checked, true},     \
+            NULL, NULL, &family                                                                    \
     }
 #define ENCODER_CHECKED "logits, embeddings: NumPy"
     ENCODER("albert", "ALBERT", ENCODER_CHECKED, albert_family),
     ENCODER("bert", "BERT", "logits: NumPy; losses, gradients: PyTorch", bert_family),
     FAMILY(bloom, "BLOOM"),
+    ENCODER("camembert", "CamemBERT", ENCODER_CHECKED, camembert_family),
     FAMILY(cohere, "Command R"),
+    ENCODER("deberta-v2", "DeBERTa v2, v3", ENCODER_CHECKED, deberta_v2_family),
     ENCODER("distilbert", "DistilBERT", ENCODER_CHECKED, distilbert_family),
     BUILT("edt", "encoder-decoder [Vaswani 2017]", "translation",
           "losses, gradients: PyTorch; a trained model's translations", sn_edt_build),
@@ -54,6 +56,7 @@ static const struct {
      &llama_family,
      NULL},
     FAMILY(mistral, "Mistral, Ministral"),
+    ENCODER("modernbert", "ModernBERT", ENCODER_CHECKED, modernbert_family),
     ENCODER("mpnet", "MPNet", ENCODER_CHECKED, mpnet_family),
     FAMILY(mpt, "MPT"),
     FAMILY(olmo2, "OLMo 2"),

@@ -240,6 +240,10 @@ size_t sn_config_choice_list(sn_config *c, const char *key, const char *const *n
     const cJSON *v = find_value(c, key), *item;
     size_t n = 0;
     bool good = cJSON_IsArray(v);
+    if (!good && max && index_of(v, names) >= 0) {
+        *out = index_of(v, names);
+        return 1;
+    }
     cJSON_ArrayForEach(item, (good ? v : NULL)) {
         good = n < max && index_of(item, names) >= 0;
         if (!good) break;

@@ -583,15 +583,15 @@ def encoder_logits(p, c, x, head):
     return x @ p(table, c["vocab_size"], e).T + p(bias, c["vocab_size"])
 
 
-def encoder_reference(c, head):
+def encoder_reference(c, head, hidden_of=encoder_hidden, logits_of=encoder_logits):
     """Two texts, the second shorter: padded positions are 0 here and are not compared."""
     p, lengths = Params(), [T, T - 5]
     tokens = [(5 * t + t * t) % c["vocab_size"] for t in range(T)]
     types = [int(t > 6 and c.get("type_vocab_size", 2) > 1) for t in range(T)]
     logits, embedding, hidden = [], [], []
     for n in lengths:
-        x = encoder_hidden(p, c, np.array(tokens[:n]), np.array(types[:n]))
-        y = encoder_logits(p, c, x, head)
+        x = hidden_of(p, c, np.array(tokens[:n]), np.array(types[:n]))
+        y = logits_of(p, c, x, head)
         logits.append(np.pad(y, ((0, 0 if head == "classes" else T - n), (0, 0))))
         hidden.append(np.pad(x, ((0, T - n), (0, 0))))
         embedding.append(x.mean(0) / np.sqrt((x.mean(0) ** 2).sum()))
@@ -738,9 +738,9 @@ def numbers(x):
     return text([float(f"{v:.7g}") for v in x.ravel()])
 
 
-def write_encoders(folder):
-    for name, (config, head) in ENCODER_CASES.items():
-        p, inputs, outputs = encoder_reference(config, head)
+def write_encoders(folder, cases, reference):
+    for name, (config, head) in cases.items():
+        p, inputs, outputs = reference(config, head)
         with open(os.path.join(folder, name + ".json"), "w") as f:
             f.write('{"config":' + text(config) + ',\n"tensors":' + text({k: v.shape for k, v in p.items()}))
             for key, value in inputs.items():
@@ -751,7 +751,7 @@ def write_encoders(folder):
 
 
 def main(folder):
-    write_encoders(folder)
+    write_encoders(folder, ENCODER_CASES, encoder_reference)
     for name, (model, config, *context) in CASES.items():  # context: what --context asks for
         p, seen = Params(), {**config, "context": context[0]} if context else config
         tokens = [(5 * t + t * t) % config["vocab_size"] for t in range(T)]
