@@ -29,6 +29,10 @@ typedef struct sn_options {
     const char *target;  /* NULL: this CPU; or a name such as "x86-64-v3" */
     /* storage type of constant matrices: "f32" (or NULL), "bf16", "int8", "int4" */
     const char *weights;
+    /* The file that sessions of the program will be opened with; NULL: unknown. Its matrices of
+     * bf16 or f16 are then packed and looked up without an f32 copy. Sessions of other files work
+     * if the types in them are the same. Only needed during sn_compile. */
+    const sn_weights *source;
     /* Storage type of large activations in training entries (entries that assign and have an output
      * "loss"): "f32" (or NULL) or "bf16". Affects what the forward part keeps for the backward
      * part, and the results of attention's gradient. Accumulators, parameters and optimizer states

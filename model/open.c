@@ -346,6 +346,7 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (compile.weights && !strcmp(compile.weights, "auto"))
         compile.weights = storage_choose(m->model.module, w, sn_memory_available(), m->storage_note,
                                          sizeof m->storage_note);
+    compile.source = w;
     m->program = sn_compile(m->model.module, &compile, err);
     if (!m->program || o->compile_only) return m->program != NULL;
     m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);

@@ -168,6 +168,12 @@ static bool find_groups(const sn_node *dot, panels *p) {
     return false;
 }
 
+/* x, if y is x of 16 bits widened to f32, which packing does itself; else y. */
+static sn_node *below_widening(sn_node *y) {
+    const sn_node *x = y->op == SN_OP_cast ? y->in[0] : y;
+    return y->dtype == SN_F32 && (x->dtype == SN_BF16 || x->dtype == SN_F16) ? y->in[0] : y;
+}
+
 static panels panels_of(const builder *b, const sn_node *dot) {
     sn_node *y = dot->in[1];
     panels p = {.source = y, .stored = (sn_dtype)y->dtype};
@@ -184,6 +190,7 @@ static panels panels_of(const builder *b, const sn_node *dot) {
             p.source = narrowed(y, narrow[i]);
             p.stored = narrow[i];
         }
+    p.source = below_widening(p.source);
     return p;
 }
 

@@ -6,6 +6,7 @@
 
 #include "ir/ir.h"
 #include "passes/stages.h"
+#include "runtime/weights.h"
 
 typedef struct sn_pass_options {
     int level;                        /* fusion level (kernels/levels.h) */
@@ -19,8 +20,9 @@ typedef struct sn_pass_options {
     const char *weights; /* "bf16", "int8", "int4"; NULL: f32 */
     /* "bf16": type in which training stores activations for its backward part; NULL: f32 */
     const char *precision;
-    bool constant_params; /* parameters do not change between calls: hoist what depends on
+    bool constant_params;     /* parameters do not change between calls: hoist what depends on
                            * them only */
+    const sn_weights *source; /* the file that parameters will come from; NULL: unknown */
     const struct sn_chooser *chooser; /* choice.h; NULL: the cost model alone */
 } sn_pass_options;
 
@@ -28,6 +30,8 @@ typedef struct sn_pass_options {
  * "0" and so on (hoist.c). */
 #define SN_PREPARE "@prepare"
 #define SN_PREPARED "@prepared."
+/* What precedes the name of a parameter that is read in the type of its file (stored.c). */
+#define SN_STORED "@stored."
 
 /* A remark for `explain`: what became of a node, or why something was not fused. */
 typedef struct sn_remark {

@@ -23,14 +23,17 @@ bool sn_session_is_prepared(const char *name) {
 
 /* ---- where values come from ---- */
 
+/* The name that files and arrays have for it. */
 static const char *name_of(const sn_node *n) {
-    return sn_attr_str(n, SN_A_name, "");
+    const char *name = sn_attr_str(n, SN_A_name, "");
+    bool stored = !strncmp(name, SN_STORED, sizeof SN_STORED - 1);
+    return stored ? name + sizeof SN_STORED - 1 : name;
 }
 
 /* The array of parameter n. NULL: there is none that fits, which is reported once, with
  * all others. */
 static const sn_arg_binding *need_array(const sn_node *n, origin *o) {
-    const char *name = sn_attr_str(n, SN_A_name, "");
+    const char *name = name_of(n);
     const sn_arg_binding *a = NULL;
     for (int i = 0; i < o->n_array && !a; i++)
         if (!strcmp(o->array[i].name, name)) a = &o->array[i];

@@ -63,6 +63,7 @@ static bool pass_options(compiler *c) {
                             .library = sn_backend_library(),
                             .weights = weights,
                             .precision = precision,
+                            .source = o->source,
                             .constant_params = true};
     if (o->passes) { /* "-name,-name" */
         char *list = sn_arena_alloc(c->m, strlen(o->passes) + 1);
