@@ -96,6 +96,39 @@ sn_stats sn_program_stats(const sn_program *p);
  * prevented further fusion. */
 void sn_program_explain(const sn_program *p, const char *entry, FILE *f);
 
+/* One kernel call of an entry. Text is never NULL and belongs to the program. */
+typedef struct sn_kernel_call {
+    /* where in the model: the modules whose parameters it reads, "h.0.attn.c_attn" or
+     * "layers.3.attn.q_proj+k_proj+v_proj"; attention by its layer; "": unknown */
+    const char *name;
+    const char *family; /* what computes it: "gemm", "flash", …, or the name of a library */
+    const char *result; /* type and shape: "f32[B,T,768]" */
+    const char *fused;  /* its operations: "epilogue: gelu_tanh, add" */
+    const char *when;   /* in which iterations of a loop it runs; "": in every one */
+    const char *notes;  /* lines about tiles, dropout, gradients, each ends with a newline */
+    const char *kernel; /* symbol of the function, or the library and its version */
+    const char *file;   /* source line of its operation; "" and 0: unknown */
+    int line;
+    bool barrier;     /* waits for all threads first */
+    const char *loop; /* a loop over rows begins here: "128 of B*T rows at a time, up to call 9" */
+    double flops;     /* operations, roughly; of matrix products and attention 2 per multiply-add */
+    double bytes;     /* read and written: each operand and result once */
+    double result_bytes;
+    const int *reads; /* [n_reads] earlier calls whose results it reads, ascending */
+    int n_reads;
+} sn_kernel_call;
+
+/* The kernel calls of an entry, with costs at these sizes: "B=1,T=256"; dimensions that are not
+ * listed (NULL: all) have the geometric mean of their bounds. Returns their number; *list belongs to
+ * the program. -1: err (no such entry, sizes out of range, no memory). Works in the module, as
+ * sn_program_explain does. */
+int sn_program_calls(const sn_program *p, const char *entry, const char *sizes,
+                     const sn_kernel_call **list, sn_error *err);
+/* What the passes say about a program, one text each, equal ones once: what was not fused and why;
+ * with `choices` first where several kernels were possible, which one was taken and why. Returns
+ * their number; *list belongs to the program. -1: err. Works in the module. */
+int sn_program_remarks(const sn_program *p, bool choices, const char *const **list, sn_error *err);
+
 /* The cost of one run: multiply-adds of all matrix products of an entry, including attention
  * (counted in full, regardless of masks), for inputs of these sizes (data may be NULL). `explain`
  * prints it as a formula in the symbolic dims. Returns -1 and sets err on error. */
@@ -140,6 +173,9 @@ sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_err
 bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err);
 /* The same as a table: total time per kernel over all calls, longest first. */
 void sn_trace_print(const sn_trace *t, FILE *f);
+/* Mean time of each of the first n calls of the traced entry, in seconds, over all runs and the
+ * threads that take part; 0: the call was not traced. seconds: [n]. */
+void sn_trace_seconds(const sn_trace *t, double *seconds, int n);
 size_t sn_trace_lost(const sn_trace *t);
 void sn_trace_end(sn_trace *t);
 

@@ -3,10 +3,10 @@
 #include "codegen/program/program.h"
 #include "codegen/jit/cache.h"
 #include "codegen/program/check.h"
+#include "codegen/program/sizes.h"
 #include "codegen/program/tune.h"
 #include "runtime/clock.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,34 +77,11 @@ static bool pass_options(compiler *c) {
     return true;
 }
 
-/* "B=12,T=64" of the option `what`, over the sizes that are there. */
-static bool read_sizes(compiler *c, const char *what, const char *text, int64_t *symbol) {
-    for (const char *s = text; s && *s;) {
-        char name[64];
-        int used = 0, i;
-        long long value;
-        if (sscanf(s, "%63[^= ,]=%lld%n", name, &value, &used) != 2 || (s[used] && s[used] != ','))
-            return sn_fail(c->err, SN_ERR_USAGE, "%s sizes '%s': write them as \"B=12,T=64\"", what,
-                           text);
-        i = sn_symbol_find(c->m, name);
-        if (i >= 0 && (value < sn_symbol_at(c->m, i)->lo || value > sn_symbol_at(c->m, i)->hi))
-            return sn_fail(c->err, SN_ERR_RANGE, "%s sizes: %s = %lld is outside %lld..%lld", what,
-                           name, value, (long long)sn_symbol_at(c->m, i)->lo,
-                           (long long)sn_symbol_at(c->m, i)->hi);
-        if (i < 0)
-            return sn_fail(c->err, SN_ERR_USAGE, "%s sizes: module %s has no dimension '%s'", what,
-                           sn_module_name(c->m), name);
-        symbol[i] = value;
-        s += used + (s[used] == ',');
-    }
-    return true;
-}
-
 static bool budget_option(compiler *c) {
     int64_t *symbol = sn_arena_alloc(c->m, sizeof *symbol * (size_t)(sn_symbol_count(c->m) + 1));
     for (int i = 0; i < sn_symbol_count(c->m); i++) symbol[i] = sn_symbol_at(c->m, i)->hi;
     c->budget = (sn_budget){c->o->memory_budget, symbol, &c->p->passes, c->err};
-    return read_sizes(c, "budget", c->o->budget_sizes, symbol);
+    return sn_sizes_read(c->m, "budget", c->o->budget_sizes, symbol, c->err);
 }
 
 /* ---- tuning ---- */
@@ -119,11 +96,7 @@ static bool open_tuner(compiler *c) {
     int64_t *symbol = sn_arena_alloc(c->m, sizeof *symbol * (size_t)(sn_symbol_count(c->m) + 1));
     po->chooser = c->forced;
     if (c->forced) return true;
-    for (int i = 0; i < sn_symbol_count(c->m); i++) {
-        const sn_symbol *s = sn_symbol_at(c->m, i);
-        double lo = s->lo < 1 ? 1 : (double)s->lo, middle = round(sqrt(lo * (double)s->hi));
-        symbol[i] = middle < (double)s->lo ? s->lo : (int64_t)middle;
-    }
+    sn_sizes_middle(c->m, symbol);
     c->tuner = (sn_tuner){.m = c->m,
                           .o = c->o,
                           .target = &c->p->target,
@@ -138,7 +111,7 @@ static bool open_tuner(compiler *c) {
                           .err = c->err};
     sn_tuner_init(&c->tuner);
     po->chooser = &c->tuner.chooser;
-    if (!read_sizes(c, "tune", c->o->tune_sizes, symbol)) return false;
+    if (!sn_sizes_read(c->m, "tune", c->o->tune_sizes, symbol, c->err)) return false;
     return !c->o->tune || sn_tuner_may_run(&c->tuner, symbol, c->err);
 }
 

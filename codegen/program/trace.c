@@ -171,6 +171,20 @@ void sn_trace_print(const sn_trace *t, FILE *f) {
     free(list);
 }
 
+void sn_trace_seconds(const sn_trace *t, double *seconds, int n) {
+    if (!t || !seconds) return;
+    for (int i = 0; i < n; i++) {
+        size_t events = 0;
+        double sum = 0;
+        for (size_t k = 0; k < count(t); k++) {
+            if (t->list[k].step != i) continue;
+            sum += t->list[k].end - t->list[k].begin;
+            events++;
+        }
+        seconds[i] = events ? sum / (double)events : 0;
+    }
+}
+
 void sn_trace_end(sn_trace *t) {
     if (!t) return;
     if (sn_session_profile(t->session) == &t->hook) sn_session_set_profile(t->session, NULL);

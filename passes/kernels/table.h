@@ -46,7 +46,8 @@ enum {
 
 typedef struct sn_kernel_traits {
     const char *name;
-    sn_level level; /* the level from which on it is made */
+    const char *title; /* what it computes, for reports; NULL: its operations tell */
+    sn_level level;    /* the level from which on it is made */
     /* From which level on it holds such nodes of other operations of the user; NONE: never. Nodes
      * of one composite share a kernel at every level. */
     sn_level holds[SN_HOLDS_COUNT];

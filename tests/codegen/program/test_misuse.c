@@ -126,6 +126,13 @@ static void nothing_at_all(void **state) {
     assert_null(sn_weights_find(NULL, "a"));
     sn_program_explain(NULL, NULL, stderr);
     sn_program_explain(p, NULL, NULL);
+    const sn_kernel_call *calls;
+    const char *const *remarks;
+    assert_int_equal(sn_program_calls(NULL, "main", NULL, &calls, NULL), -1);
+    assert_int_equal(sn_program_calls(p, NULL, NULL, &calls, NULL), -1);
+    assert_int_equal(sn_program_calls(p, "none", NULL, &calls, NULL), -1);
+    assert_int_equal(sn_program_remarks(NULL, true, &remarks, NULL), -1);
+    sn_trace_seconds(NULL, NULL, 1);
     sn_session_reset(NULL);
     sn_session_free(NULL);
     sn_program_free(NULL);

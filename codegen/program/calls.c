@@ -1,0 +1,254 @@
+/* calls.c: the kernel calls of a compiled entry as data: what each computes, where in the model, and
+ * what it costs at given sizes. */
+#include "codegen/program/calls.h"
+#include "codegen/backend.h"
+#include "codegen/program/sizes.h"
+#include "passes/plan/row_blocks.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+/* Text that grows in a fixed buffer; what does not fit is cut. */
+typedef struct text {
+    char s[1024];
+    size_t n;
+} text;
+
+static void add(text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void add(text *t, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(t->s + t->n, sizeof t->s - t->n, fmt, ap);
+    va_end(ap);
+    t->n += n > 0 ? (size_t)n : 0;
+    if (t->n >= sizeof t->s) t->n = sizeof t->s - 1;
+}
+
+/* ---- operations ---- */
+
+/* What an epilogue's reductions are called; NULL: something else. The view that cuts rows in panels
+ * for them has no name. */
+static const char *name_along_rows(sn_op op) {
+    return op == SN_OP_reduce_sum   ? "sums along rows"
+           : op == SN_OP_reduce_max ? "maxima along rows"
+           : op == SN_OP_reduce_min ? "minima along rows"
+                                    : NULL;
+}
+
+/* "add, exp x2, mul": the operations of a region with their numbers. */
+static void add_ops(text *t, sn_module *m, const sn_region *r, bool epilogue) {
+    int count[SN_OP_COUNT] = {0};
+    if (!r) return;
+    sn_order order = sn_region_topo(m, r);
+    for (int i = 0; i < order.n; i++) {
+        sn_op op = (sn_op)order.node[i]->op;
+        bool moves = op == SN_OP_arg || op == SN_OP_broadcast || op == SN_OP_slice;
+        if (op != SN_OP_const && !moves) count[op]++;
+    }
+    bool any = false;
+    for (int op = 0; op < SN_OP_COUNT; op++) {
+        if (!count[op] || (epilogue && op == SN_OP_reshape)) continue;
+        const char *sums = epilogue ? name_along_rows((sn_op)op) : NULL;
+        add(t, "%s%s", any ? ", " : "", sums ? sums : sn_ops[op].name);
+        if (count[op] > 1) add(t, " x%d", count[op]);
+        any = true;
+    }
+    if (!any) add(t, "copy");
+}
+
+static const sn_node *result_type(const sn_node *n) {
+    return n->n_result > 1 ? n->result_type[0] : n;
+}
+
+static void add_fused(text *t, sn_module *m, const sn_node *n) {
+    static const sn_attr_key regions[] = {SN_A_body, SN_A_prologue, SN_A_epilogue, SN_A_score,
+                                          SN_A_mask};
+    for (int r = 0; r < 5; r++) {
+        const sn_region *region = sn_attr_region(n, regions[r]);
+        if (!region) continue;
+        add(t, "%s%s: ", t->n ? "  " : "", sn_attr_table[regions[r]].name);
+        add_ops(t, m, region, regions[r] == SN_A_epilogue);
+    }
+    const sn_node *type = result_type(n);
+    int64_t pair = sn_attr_int(n, SN_A_pair, 0);
+    bool gate = pair && type->shape[type->rank - 1] == pair;
+    if (pair && sn_kernel_of(n)->contraction)
+        add(t, ", %s %lld %s", gate ? "gate of 2 x" : "pairs", (long long)pair,
+            gate ? "columns" : "columns apart");
+}
+
+/* Tiles of attention; for its gradient what the score's derivative costs and which captured tensors
+ * get theirs from it. */
+static void add_notes(text *t, sn_module *m, const sn_kernel *k) {
+    char tiles[240];
+    const sn_node *n = k->step->node;
+    if (!k->family->report) return;
+    const sn_region *derivative = k->family->report(k, tiles, sizeof tiles);
+    const sn_attr *wrt = sn_attr_get(n, SN_A_wrt);
+    add(t, "%s\n", tiles);
+    double rate = sn_attr_flt(n, SN_A_rate, 0);
+    if (rate > 0) add(t, "drops %.3g of the weights, by counter\n", rate);
+    if (derivative) {
+        add(t, "score and its derivative: ");
+        add_ops(t, m, derivative, false);
+        add(t, "\n");
+    }
+    for (int i = 0; wrt && i < wrt->n; i++)
+        add(t, "adds up the gradient of captured tensor %lld\n", (long long)wrt->v[i]);
+}
+
+/* ---- costs ---- */
+
+/* Bytes of the buffers' elements that a call reads or writes, not more than each buffer has. */
+static double view_bytes(const sn_program *p, const sn_plan *plan, const sn_view *v,
+                         const int64_t *symbol) {
+    double n = 1;
+    for (int i = 0; i < v->rank; i++)
+        if (v->stride[i] != 0) n *= (double)sn_dim_eval(p->m, v->shape[i], symbol);
+    double all = (double)sn_buffer_elements(p->m, &plan->buffer[v->buffer], symbol);
+    return (n < all ? n : all) * (double)sn_dtype_size(v->dtype);
+}
+
+/* Elements of operand i that the kernel picks by index instead of reading all; 0: it reads all. */
+static double picked(const sn_program *p, const sn_node *n, int i, const int64_t *symbol) {
+    const sn_region *r = sn_attr_region(n, sn_kernel_of(n)->region);
+    int arg = sn_kernel_region_arg(n, i);
+    if (!r || arg < 0 || arg >= r->n_arg) return 0;
+    double picks = 0;
+    sn_order order = sn_region_topo(p->m, r);
+    for (int k = 0; k < order.n; k++) {
+        const sn_node *x = order.node[k];
+        for (int j = 0; j < x->n_in; j++) {
+            if (x->in[j] != r->arg[arg]) continue;
+            if (j > 0 || !(sn_ops[x->op].flags & SN_OPF_RANDOM_ACCESS)) return 0;
+            double elements =
+                (double)sn_dim_eval(p->m, sn_dim_product(p->m, x->rank, x->shape), symbol);
+            picks = elements > picks ? elements : picks;
+        }
+    }
+    return picks;
+}
+
+static double operand_bytes(const sn_program *p, const sn_plan *plan, const sn_step *s, int i,
+                            const int64_t *symbol) {
+    double bytes = view_bytes(p, plan, &s->in[i], symbol);
+    double some = picked(p, s->node, i, symbol) * (double)sn_dtype_size(s->in[i].dtype);
+    return some > 0 && some < bytes ? some : bytes;
+}
+
+static void add_cost(const sn_program *p, const sn_plan *plan, const sn_kernel *k,
+                     const int64_t *symbol, sn_kernel_call *call) {
+    const sn_step *s = k->step;
+    sn_module *m = p->m;
+    sn_dim macs = k->traits->macs ? k->traits->macs(m, s) : 0;
+    sn_dim flops = macs ? sn_dim_mul(m, 2, macs) : k->traits->flops ? k->traits->flops(m, s) : 0;
+    call->flops = (double)sn_dim_eval(m, flops, symbol);
+    for (int i = 0; i < s->n_out; i++)
+        call->result_bytes += view_bytes(p, plan, &s->out[i], symbol);
+    call->bytes = call->result_bytes;
+    for (int i = 0; i < s->n_in; i++) call->bytes += operand_bytes(p, plan, s, i, symbol);
+}
+
+/* ---- calls ---- */
+
+/* The last call before i that writes the buffer; -1: none. */
+static int writer(const sn_plan *plan, int i, int buffer) {
+    while (--i >= 0)
+        for (int k = 0; k < plan->step[i].n_out; k++)
+            if (plan->step[i].out[k].buffer == buffer) return i;
+    return -1;
+}
+
+static void add_reads(sn_module *m, const sn_plan *plan, int i, sn_kernel_call *call) {
+    const sn_step *s = &plan->step[i];
+    int *list = sn_arena_alloc(m, sizeof *list * (size_t)(s->n_in + 1)), n = 0;
+    for (int k = 0; k < s->n_in; k++) {
+        int from = writer(plan, i, s->in[k].buffer), at = n;
+        while (at > 0 && list[at - 1] > from) at--;
+        if (from < 0 || (at > 0 && list[at - 1] == from)) continue;
+        memmove(list + at + 1, list + at, sizeof *list * (size_t)(n - at));
+        list[at] = from;
+        n++;
+    }
+    call->reads = list;
+    call->n_reads = n;
+}
+
+static const char *loop_of(sn_module *m, const sn_plan *plan, int i) {
+    const sn_row_loop *loop = sn_row_blocks_loop(plan, i);
+    if (!loop || i != loop->first) return "";
+    char rows[128];
+    sn_dim_print(m, loop->rows, rows, sizeof rows);
+    return sn_arena_printf(m, "%lld of %s rows at a time, up to call %d",
+                           (long long)loop->block_rows, rows, loop->last - 1);
+}
+
+static void describe(const sn_program *p, const sn_compiled_entry *c, int i, const int64_t *symbol,
+                     sn_kernel_call *call) {
+    const sn_plan *plan = c->code.plan;
+    const sn_kernel *k = &c->code.kernel[i];
+    const sn_node *n = k->step->node, *type = result_type(n);
+    sn_module *m = p->m;
+    char shape[128];
+    sn_shape_print(m, type->rank, type->shape, shape, sizeof shape);
+    text fused = {.n = 0}, notes = {.n = 0};
+    add_fused(&fused, m, n);
+    add_notes(&notes, m, k);
+    *call = (sn_kernel_call){
+        .name = sn_call_name(p, c, i),
+        .family = sn_kernel_family_name(k),
+        .result = sn_arena_printf(m, "%s%s", sn_dtype_name((sn_dtype)type->dtype), shape),
+        .fused = sn_arena_str(m, fused.s),
+        .when = sn_row_blocks_iteration(k->step->iteration),
+        .notes = sn_arena_str(m, notes.s),
+        .file = n->loc.file ? n->loc.file : "",
+        .line = n->loc.line,
+        .barrier = k->step->barrier};
+    call->kernel = sn_step_is_extern(k->step)
+                       ? sn_arena_printf(m, "primitive of %s %s", sn_backend_library()->title,
+                                         sn_backend_library_version())
+                       : sn_arena_printf(m, "%s%s", k->name, k->tuned ? k->tuned : "");
+    call->loop = loop_of(m, plan, i);
+    add_reads(m, plan, i, call);
+    add_cost(p, plan, k, symbol, call);
+}
+
+typedef struct request {
+    const sn_program *p;
+    const sn_compiled_entry *c;
+    const char *sizes;
+    sn_kernel_call *list; /* the result */
+    sn_error *err;
+} request;
+
+static void collect(void *ctx) {
+    request *r = ctx;
+    sn_module *m = r->p->m;
+    int n = r->c->code.plan->n_step;
+    int64_t *symbol = sn_arena_alloc(m, sizeof *symbol * (size_t)(sn_symbol_count(m) + 1));
+    sn_sizes_middle(m, symbol);
+    if (!sn_sizes_read(m, "report", r->sizes, symbol, r->err)) return;
+    sn_kernel_call *list = sn_arena_alloc(m, sizeof *list * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) describe(r->p, r->c, i, symbol, &list[i]);
+    r->list = list;
+}
+
+int sn_program_calls(const sn_program *p, const char *entry, const char *sizes,
+                     const sn_kernel_call **list, sn_error *err) {
+    sn_error local = {0};
+    if (!p || !list || !entry) {
+        sn_fail(err, SN_ERR_USAGE, "sn_program_calls: the program, the entry or the list is NULL");
+        return -1;
+    }
+    request r = {p, sn_program_entry(p, entry), sizes, NULL, &local};
+    if (!r.c) sn_fail(&local, SN_ERR_USAGE, "there is no entry '%s'", entry);
+    if (r.c && !sn_module_try(p->m, collect, &r))
+        sn_fail(&local, SN_ERR_MEMORY, "out of memory for a report on '%s'", entry);
+    if (local.code) {
+        sn_fail(err, local.code, "%s", local.message);
+        return -1;
+    }
+    *list = r.list;
+    return r.c->code.plan->n_step;
+}

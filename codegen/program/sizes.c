@@ -1,0 +1,36 @@
+/* sizes.c: values of a module's symbolic dimensions, see sizes.h. */
+#include "codegen/program/sizes.h"
+
+#include <math.h>
+#include <stdio.h>
+
+void sn_sizes_middle(const sn_module *m, int64_t *symbol) {
+    for (int i = 0; i < sn_symbol_count(m); i++) {
+        const sn_symbol *s = sn_symbol_at(m, i);
+        double lo = s->lo < 1 ? 1 : (double)s->lo, middle = round(sqrt(lo * (double)s->hi));
+        symbol[i] = middle < (double)s->lo ? s->lo : (int64_t)middle;
+    }
+}
+
+bool sn_sizes_read(const sn_module *m, const char *what, const char *text, int64_t *symbol,
+                   sn_error *err) {
+    for (const char *s = text; s && *s;) {
+        char name[64];
+        int used = 0, i;
+        long long value;
+        if (sscanf(s, "%63[^= ,]=%lld%n", name, &value, &used) != 2 || (s[used] && s[used] != ','))
+            return sn_fail(err, SN_ERR_USAGE, "%s sizes '%s': write them as \"B=12,T=64\"", what,
+                           text);
+        i = sn_symbol_find(m, name);
+        if (i < 0)
+            return sn_fail(err, SN_ERR_USAGE, "%s sizes: module %s has no dimension '%s'", what,
+                           sn_module_name(m), name);
+        const sn_symbol *d = sn_symbol_at(m, i);
+        if (value < d->lo || value > d->hi)
+            return sn_fail(err, SN_ERR_RANGE, "%s sizes: %s = %lld is outside %lld..%lld", what,
+                           name, value, (long long)d->lo, (long long)d->hi);
+        symbol[i] = value;
+        s += used + (s[used] == ',');
+    }
+    return true;
+}

@@ -1,0 +1,42 @@
+#!/bin/sh
+# test_cli_explain.sh SINTER SOURCE_DIR: the views of `sinter explain`.
+sinter=$1 source=$2
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C
+unset SINTER_DEBUG
+. "$2/tests/tools/cli_run.sh"
+model="$source/examples/models/stories260K/stories260K.bin"
+
+run 0 explain "$model" --entry decode
+prints '^entry decode:' && prints 'causal_lm.c:'
+prints '4 times the same 7'
+prints 'gemm .*layers\.\*\.mlp\.gate_proj+up_proj '
+prints 'flash .*layers\.\*\.attention '
+prints 'empty tiles are skipped\|no mask'
+run 0 explain "$model" --entry decode --full
+prints 'kernel sn_gemm_' && prints '^choice, '
+run 0 explain "$model" --entry decode --time --sizes P=9
+prints 'share  *ms '
+run 0 explain "$model" --entry decode --dot -
+prints '^digraph "decode"' && prints 'c0 -> '
+run 0 explain "$model" --json "$tmp/explain.json" --sizes T=64
+grep -q '"where":.*"model.layers.0.attention"' "$tmp/explain.json" || fail 'explain.json'
+run 0 explain "$model" --entry prefill --diff 0,4
+prints 'kernel calls .* times'
+run 0 explain --preset gpt2 --level 0 -e forward
+prints '^entry forward:' && prints '11 times the same'
+run 0 explain --stages
+prints '^  simplify  *0 ' && prints '^  memory  *0 '
+run 0 explain "$(ls "$source"/tests/passes/text/*.sn | head -1)"
+refused 2 'two levels from 0 to 4' explain "$model" --diff 0,5
+refused 2 'dot contradicts --json' explain "$model" --dot - --json -
+refused 2 'choose it with --entry' explain "$model" --dot -
+refused 2 'needs a model' explain "$(ls "$source"/tests/passes/text/*.sn | head -1)" --time
+refused 2 "no dimension 'X'" explain "$model" --sizes X=1
+refused 2 "no entry 'decod'; there are: forward, .*decode" explain "$model" -e decod
+run 1 explain "$model" --sizes T=99999
+says 'T = 99999 is outside'
+
+echo "$cases runs, $failures failures"
+[ $failures = 0 ]

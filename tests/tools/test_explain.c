@@ -1,0 +1,105 @@
+/* What `explain` says about calls: where they compute, their costs, which of them repeat. */
+#include "tools/look/explain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* Two layers of a linear map and a tanh of its own kernel, then a look-up table. */
+static sn_program *two_layers(sn_module **m) {
+    sn_error err = {0};
+    *m = sn_module_new("two");
+    sn_dim T = sn_symbol(*m, "T", 1, 64);
+    sn_tensor ids = sn_input(*m, "ids", SN_I32, T);
+    sn_tensor x = sn_nn_embedding(ids, "table", 1000, 32);
+    for (int l = 0; l < 4; l++) {
+        sn_scope_push(*m, "layer.%d", l);
+        x = sn_nn_linear(sn_tanh(sn_nn_linear(x, "up", 64, SN_BIAS)), "down", 32, 0);
+        sn_scope_pop(*m);
+    }
+    sn_entry_begin(*m, "forward");
+    sn_output("y", x);
+    sn_program *p = sn_compile(*m, &(sn_options){.level = 4, .cache_dir = "none"}, &err);
+    if (!p) fail_msg("%s", err.message);
+    return p;
+}
+
+static void calls_of_a_model(void **state) {
+    (void)state;
+    sn_module *m;
+    sn_program *p = two_layers(&m);
+    sn_error err = {0};
+    explain_entry e;
+    assert_true(explain_open(&e, p, "forward", "T=10", &err));
+    assert_true(explain_find_folds(&e, &err));
+    assert_int_equal(e.n, 9);
+    assert_string_equal(e.call[0].name, "table");
+    assert_string_equal(e.call[1].name, "layer.0.up");
+    assert_string_equal(e.call[8].name, "layer.3.down");
+    assert_string_equal(e.call[1].family, "gemm");
+    assert_non_null(strstr(e.call[1].fused, "tanh"));
+    /* 2 M N K; x, W, b and y once */
+    assert_true(e.call[1].flops == 2.0 * 10 * 64 * 32);
+    assert_true(e.call[1].bytes == 4.0 * (10 * 32 + 64 * 32 + 64 + 10 * 64));
+    assert_true(e.call[1].result_bytes == 4.0 * 10 * 64);
+    /* of the table only the rows that are looked up, and the ids */
+    assert_true(e.call[0].bytes == 4.0 * (10 * 32 + 10 * 32 + 10));
+    assert_int_equal(e.call[2].n_reads, 1);
+    assert_int_equal(e.call[2].reads[0], 1);
+    assert_int_equal(e.n_fold, 1);
+    assert_int_equal(e.fold[0].first, 1);
+    assert_int_equal(e.fold[0].period, 2);
+    assert_int_equal(e.fold[0].times, 4);
+    assert_string_equal(e.folded[1], "layer.*.up");
+    double share = 0;
+    for (int i = 0; i < e.n; i++) share += explain_share(&e, i);
+    assert_true(share > 0.999 && share < 1.001);
+    explain_close(&e);
+
+    assert_false(explain_open(&e, p, "backward", NULL, &err));
+    assert_non_null(strstr(err.message, "no entry 'backward'"));
+    explain_close(&e);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+/* Folds of made-up calls: letters are kernels, digits the layer in the name. */
+static void folds_are_found(void **state) {
+    (void)state;
+    static const struct {
+        const char *calls;
+        int n_fold, first, period, times;
+    } rows[] = {
+        {"abcabcabc", 1, 0, 3, 3}, {"xabababy", 1, 1, 2, 3}, {"aaaa", 1, 0, 1, 4},
+        {"abcd", 0, 0, 0, 0},      {"abab", 0, 0, 0, 0}, /* two calls saved: not worth a fold */
+        {"abcabcab", 1, 0, 3, 2},
+    };
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        sn_kernel_call call[16];
+        char family[16][2] = {{0}};
+        sn_error err = {0};
+        explain_entry e = {.call = call, .n = (int)strlen(rows[r].calls)};
+        e.folded = calloc((size_t)e.n + 1, sizeof *e.folded);
+        for (int i = 0; i < e.n; i++) {
+            family[i][0] = rows[r].calls[i];
+            call[i] =
+                (sn_kernel_call){"", family[i], "", "", "", "", "", "", 0, 0, "", 1, 1, 1, NULL, 0};
+        }
+        assert_true(explain_find_folds(&e, &err));
+        assert_int_equal(e.n_fold, rows[r].n_fold);
+        if (e.n_fold) {
+            assert_int_equal(e.fold[0].first, rows[r].first);
+            assert_int_equal(e.fold[0].period, rows[r].period);
+            assert_int_equal(e.fold[0].times, rows[r].times);
+        }
+        explain_close(&e);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_of_a_model),
+                                       cmocka_unit_test(folds_are_found)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,47 @@
+/* explain.h: views of the kernel calls of a program, for `sinter explain`: a table with equal layers
+ * folded, JSON, a Graphviz graph, and a comparison of two fusion levels. */
+#ifndef SN_EXPLAIN_H
+#define SN_EXPLAIN_H
+
+#include "frontend/sinter.h"
+
+/* `times` runs of `period` calls, alike except for the number of the layer. */
+typedef struct explain_fold {
+    int first, period, times;
+} explain_fold;
+
+typedef struct explain_entry {
+    const char *name;
+    const char *sizes; /* for costs, as the user gave them; NULL: the middle of each range */
+    const sn_kernel_call *call; /* [n], the program's */
+    int n;
+    char **folded; /* [n] of calls in the first run of a fold: name with numbers that vary as "*" */
+    explain_fold *fold;
+    int n_fold;
+    double *seconds;     /* [n] measured time of each call; NULL: not measured */
+    double total;        /* of the weights of all calls */
+    double flops, bytes; /* of all calls */
+} explain_entry;
+
+/* Fills e for an entry of p. False: err. Free with explain_close in either case. */
+bool explain_open(explain_entry *e, const sn_program *p, const char *name, const char *sizes,
+                  sn_error *err);
+void explain_close(explain_entry *e);
+/* Finds the folds: calls [i, i + n) are the same as [i + n, i + 2n) except for numbers in names. */
+bool explain_find_folds(explain_entry *e, sn_error *err);
+/* The fold that begins at call i; NULL: none. */
+const explain_fold *explain_fold_at(const explain_entry *e, int i);
+
+/* Share of call i in the entry's time, 0 to 1: measured, or estimated from operations and bytes. */
+double explain_share(const explain_entry *e, int i);
+
+void explain_table(FILE *f, const explain_entry *e);
+/* One JSON document for n entries and the remarks. False: out of memory. */
+bool explain_json(FILE *f, const explain_entry *e, int n, const char *const *remark, int n_remark);
+/* Calls as boxes, an edge where one reads what another wrote; folded layers are one cluster. */
+void explain_dot(FILE *f, const explain_entry *e);
+/* Two programs of one model, at two levels: calls, barriers, operations, bytes. */
+void explain_diff(FILE *f, const explain_entry *a, const explain_entry *b, const char *name_a,
+                  const char *name_b);
+
+#endif

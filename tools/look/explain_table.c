@@ -1,0 +1,148 @@
+/* explain_table.c: the calls of an entry as a table, and two levels side by side. */
+#include "tools/look/explain.h"
+
+#include <math.h>
+#include <string.h>
+
+/* "1.2 G", "510 M": three digits and a prefix. */
+static const char *scaled(double v, char buf[32]) {
+    static const char prefix[] = " kMGT";
+    int k = 0;
+    while (v >= 999.5 && k < 4) v /= 1000, k++;
+    snprintf(buf, 32, "%.3g %c", v, prefix[k]);
+    return buf;
+}
+
+typedef struct widths {
+    int family, name, result;
+} widths;
+
+static void widen(int *w, const char *text) {
+    enum { MOST = 48 };
+    int n = (int)strlen(text);
+    if (n > *w) *w = n < MOST ? n : MOST;
+}
+
+static void print_notes(FILE *f, const char *notes) {
+    for (const char *s = notes; *s;) {
+        int n = (int)strcspn(s, "\n");
+        fprintf(f, "        %.*s\n", n, s);
+        s += n + (s[n] == '\n');
+    }
+}
+
+static void print_row(FILE *f, const explain_entry *e, int i, int times, widths w) {
+    const sn_kernel_call *c = &e->call[i];
+    char flops[32], bytes[32];
+    if (*c->loop) fprintf(f, "      loop: %s\n", c->loop);
+    fprintf(f, "%5d  %-*s  %-*s  %-*s %6.1f%%", i, w.family, c->family, w.name,
+            times > 1 ? e->folded[i] : c->name, w.result, c->result,
+            100 * explain_share(e, i) * times);
+    if (e->seconds) fprintf(f, " %9.3f", 1e3 * e->seconds[i]);
+    fprintf(f, " %8s %8s", scaled(c->flops, flops), scaled(c->bytes, bytes));
+    if (*c->fused) fprintf(f, "  %s", c->fused);
+    fputs(c->when, f);
+    if (*c->file) fprintf(f, "  (%s:%d)", c->file, c->line);
+    fputc('\n', f);
+    print_notes(f, c->notes);
+}
+
+/* Shares of a folded call are those of all its repetitions; times and costs are of one. */
+static void print_fold(FILE *f, const explain_entry *e, const explain_fold *d, widths w) {
+    fprintf(f, "    -- calls %d to %d: %d times the same %d --\n", d->first,
+            d->first + d->period * d->times - 1, d->times, d->period);
+    for (int k = 0; k < d->period; k++) print_row(f, e, d->first + k, d->times, w);
+    fprintf(f, "    --\n");
+}
+
+static void print_head(FILE *f, const explain_entry *e, widths w) {
+    char flops[32], bytes[32];
+    int barriers = 0;
+    for (int i = 0; i < e->n; i++) barriers += e->call[i].barrier;
+    fprintf(f, "entry %s: %d kernel calls, %d barriers; %sFLOP, %sB read and written", e->name,
+            e->n, barriers, scaled(e->flops, flops), scaled(e->bytes, bytes));
+    fprintf(f, " (%s)\n", e->sizes ? e->sizes : "at the middle of each size's range");
+    fprintf(f, "%5s  %-*s  %-*s  %-*s %7s", "call", w.family, "kernel", w.name, "where", w.result,
+            "result", "share");
+    if (e->seconds) fprintf(f, " %9s", "ms");
+    fprintf(f, " %8s %8s  fused operations\n", "FLOP", "bytes");
+}
+
+void explain_table(FILE *f, const explain_entry *e) {
+    widths w = {6, 5, 6};
+    for (int i = 0; i < e->n; i++) {
+        widen(&w.family, e->call[i].family);
+        widen(&w.name, e->call[i].name);
+        widen(&w.result, e->call[i].result);
+    }
+    print_head(f, e, w);
+    for (int i = 0; i < e->n;) {
+        const explain_fold *d = explain_fold_at(e, i);
+        if (d)
+            print_fold(f, e, d, w);
+        else
+            print_row(f, e, i, 1, w);
+        i += d ? d->period * d->times : 1;
+    }
+}
+
+/* ---- two levels ---- */
+
+typedef struct sums {
+    int calls, barriers;
+    double flops, bytes, written;
+} sums;
+
+static sums sum_of(const explain_entry *e, const char *family) {
+    sums s = {0};
+    for (int i = 0; i < e->n; i++) {
+        const sn_kernel_call *c = &e->call[i];
+        if (family && strcmp(family, c->family) != 0) continue;
+        s.calls++;
+        s.barriers += c->barrier;
+        s.flops += c->flops;
+        s.bytes += c->bytes;
+        s.written += c->result_bytes;
+    }
+    return s;
+}
+
+static void diff_row(FILE *f, const char *what, double a, double b) {
+    char text[2][32];
+    char ratio[32] = "";
+    if (a > 0 && b > 0) snprintf(ratio, sizeof ratio, "%.3g times", a / b);
+    fprintf(f, "  %-28s %12s %12s   %s\n", what, scaled(a, text[0]), scaled(b, text[1]), ratio);
+}
+
+static bool seen_before(const explain_entry *e, int i) {
+    for (int k = 0; k < i; k++)
+        if (!strcmp(e->call[k].family, e->call[i].family)) return true;
+    return false;
+}
+
+static void diff_families(FILE *f, const explain_entry *from, const explain_entry *a,
+                          const explain_entry *b, bool also_in_a) {
+    for (int i = 0; i < from->n; i++) {
+        const char *family = from->call[i].family;
+        sums x = sum_of(a, family), y = sum_of(b, family);
+        if (seen_before(from, i) || (x.calls > 0) != also_in_a) continue;
+        char what[64];
+        snprintf(what, sizeof what, "calls of %s", family);
+        diff_row(f, what, x.calls, y.calls);
+    }
+}
+
+void explain_diff(FILE *f, const explain_entry *a, const explain_entry *b, const char *name_a,
+                  const char *name_b) {
+    sums x = sum_of(a, NULL), y = sum_of(b, NULL);
+    fprintf(f, "entry %s (%s)\n", a->name,
+            a->sizes ? a->sizes : "at the middle of each size's range");
+    fprintf(f, "  %-28s %11s %12s\n", "", name_a, name_b);
+    diff_row(f, "kernel calls", x.calls, y.calls);
+    diff_row(f, "barriers", x.barriers, y.barriers);
+    diff_row(f, "FLOP", x.flops, y.flops);
+    diff_row(f, "bytes read and written", x.bytes, y.bytes);
+    diff_row(f, "bytes written by kernels", x.written, y.written);
+    diff_families(f, a, a, b, true);
+    diff_families(f, b, a, b, false);
+}

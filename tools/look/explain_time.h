@@ -1,0 +1,11 @@
+/* explain_time.h: measured times for `sinter explain --time`. */
+#ifndef SN_EXPLAIN_TIME_H
+#define SN_EXPLAIN_TIME_H
+
+#include "tools/look/explain.h"
+
+/* Fills e->seconds: runs the entry of the session's program, compiled from m, a few times at e's
+ * sizes with inputs of zeros. Changes the session's states. */
+bool explain_measure(explain_entry *e, sn_session *s, sn_module *m, sn_error *err);
+
+#endif
