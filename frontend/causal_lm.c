@@ -7,11 +7,17 @@
 
 /* ---- the config ---- */
 
-const char *const causal_acts[] = {
-    "silu", "gelu", "gelu_pytorch_tanh", "gelu_new", "gelu_fast", "swish", "relu", NULL};
+/* x sigmoid(1.702 x) (Hendrycks & Gimpel 2016) */
+static sn_tensor quick_gelu(sn_loc at, sn_tensor x) {
+    (void)at;
+    return sn_mul(x, sn_sigmoid(sn_mul(x, 1.702)));
+}
+
+const char *const causal_acts[] = {"silu",  "gelu", "gelu_pytorch_tanh", "gelu_new", "gelu_fast",
+                                   "swish", "relu", "quick_gelu",        NULL};
 sn_tensor (*const causal_act_fns[])(sn_loc, sn_tensor) = {
     sn_silu_at,      sn_gelu_at, sn_gelu_tanh_at, sn_gelu_tanh_at,
-    sn_gelu_tanh_at, sn_silu_at, sn_relu_at};
+    sn_gelu_tanh_at, sn_silu_at, sn_relu_at,      quick_gelu};
 static const char *const layer_types[] = {"full_attention", "sliding_attention", NULL};
 
 /* The key that sets a field; NULL: none does. */

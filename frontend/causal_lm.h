@@ -111,7 +111,14 @@ void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_option
 #define BASE_KEY FLOAT_KEY_OR(causal_lm, base, "rope_theta", 10000, 1, 1e12)
 #define TIED_KEY(usual) BOOL_KEY_OR(causal_lm, tied, "tie_word_embeddings", usual)
 #define ACT_KEY(key, usual) CHOICE_KEY_OR(causal_lm, act, key, causal_acts, usual)
-enum { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_GELU_NEW, ACT_RELU = 6 }; /* indices of causal_acts */
+enum {
+    ACT_SILU,
+    ACT_GELU,
+    ACT_GELU_TANH,
+    ACT_GELU_NEW,
+    ACT_RELU = 6,
+    ACT_QUICK_GELU
+}; /* indices of causal_acts */
 
 /* The names of Llama, which many families keep. */
 #define LLAMA_NAMES                                                                                \

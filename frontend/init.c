@@ -80,8 +80,8 @@ static bool ends_with(const char *name, const char *end) {
 static void initialise(const char *type, const sn_weight *w, filler *f, float *out) {
     const char *name = w->name;
     if (w->rank < 2) {
-        f->scale =
-            ends_with(name, "weight") || ends_with(name, "gain") || ends_with(name, "running_var");
+        f->scale = ends_with(name, "weight") || ends_with(name, "lambda1") ||
+                   ends_with(name, "gain") || ends_with(name, "running_var");
         fill_constant(f, out);
         return;
     }

@@ -47,8 +47,14 @@ enum {
  *   forward  -> logits [B, T, labels];  loss with targets [B, T]
  * Question answering (qa_outputs, or "architectures") is the same with 2 labels: of the first and of
  * the last token of the answer; ELECTRA's discriminator with 1: whether the token was replaced.
- * A vision transformer (vit) has the same entries for images: pixels f32 [B, C, H, W] in 0 .. 1;
- * its encode returns [B, patches (and class token), d].
+ * Encoders of images (vit, deit, dinov2) have the same entries for pixels f32 [B, C, H, W], which
+ * the caller resizes and normalises as preprocessor_config.json says (a vit with Sinter's earlier
+ * names: in 0 .. 1); encode returns [B, tokens before the patches, and patches, d], and instead of
+ * embed there is, on request,
+ *   embed_image  pixels -> embedding [B, d]: the class token's state, scaled to norm 1
+ * Pairs of towers (clip, siglip) have on request embed (tokens [B, T], lengths [B]) and embed_image,
+ * whose results are comparable, and
+ *   forward      pixels [B, ..], tokens [N, T], lengths [N] -> logits [B, N] of image and text
  * Encoder-decoders (edt): source [B, S] with lengths [B], tokens [B, T]:
  *   encode   source -> hidden [B, S, d]
  *   forward  -> logits [B, T, V] of the next token [PH22 A8];  loss with targets [B, T]
@@ -65,9 +71,18 @@ typedef struct sn_model_options {
     int64_t context;
     int64_t max_batch;           /* upper bound of B; 0: 1024 */
     const sn_training *training; /* used with SN_TRAIN; NULL: sn_training_default() */
+    /* side of images, for models that interpolate positions (dinov2); 0: the model's */
+    int64_t image;
     /* used to detect the prefix of parameter names; NULL: the format's usual prefix */
     const sn_weights *weights;
 } sn_model_options;
+
+/* What the logits of a pair of image and text mean. */
+typedef enum sn_compares {
+    SN_COMPARES_NOTHING, /* the model has no such pairs */
+    SN_COMPARES_ALL,     /* softmax over the texts: the text that fits the image best (clip) */
+    SN_COMPARES_EACH     /* sigmoid: whether this text fits the image (siglip) */
+} sn_compares;
 
 /* A model that was built. */
 typedef struct sn_model {
@@ -80,6 +95,7 @@ typedef struct sn_model {
     bool per_token;          /* a classifier of each token, not of the text */
     bool spans;              /* its labels are the begin and the end of an answer */
     int64_t image, channels; /* height and width of images; 0: no image input */
+    sn_compares compares;    /* images with texts */
     bool tied;               /* the config sets "tie_word_embeddings" */
 } sn_model;
 
@@ -109,7 +125,7 @@ const char *sn_model_unknown_key(const sn_config *c, int i);
     void sn_model_define(sn_module *m, const sn_model_options *o);                                 \
     void sn_model_define(sn_module *m, const sn_model_options *o)
 /* ABI version of the structs and functions that a model file uses; increased when they change. */
-enum { SN_MODEL_VERSION = 3 };
+enum { SN_MODEL_VERSION = 4 };
 typedef void sn_model_fn(sn_module *m, const sn_model_options *o);
 
 /* Builds the model defined by SN_MODEL into a module called `name`. The vocabulary size is the
@@ -242,6 +258,10 @@ void sn_gato_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_gopher_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_edt_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_vit_build(sn_config *c, const sn_model_options *o, sn_model *out);
+void sn_deit_build(sn_config *c, const sn_model_options *o, sn_model *out);
+void sn_dinov2_build(sn_config *c, const sn_model_options *o, sn_model *out);
+void sn_clip_build(sn_config *c, const sn_model_options *o, sn_model *out);
+void sn_siglip_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_tse_gpt_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_tse_alt_build(sn_config *c, const sn_model_options *o, sn_model *out);
 

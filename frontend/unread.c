@@ -52,9 +52,11 @@ static const struct {
     {"rope_scaling", {NULL}},
     {"scale_attn_by_inverse_layer_idx", {"false"}},
     {"scale_attn_weights", {"true"}},
+    {"apply_layernorm", {"true"}},
     {"use_mrope", {"false"}},
     {"use_parallel_residual", {"false"}},
     {"use_qk_norm", {"false"}},
+    {"vision_use_head", {"true"}},
 };
 
 /* A window that is at least as long as the context, or disabled, hides nothing. */
@@ -88,7 +90,9 @@ void front_check_keys(sn_config *c, int64_t context) {
  * tokens, defaults of generation), that Sinter's programs read later, or that are checked above. */
 static const char neutral[] =
     " _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path "
-    "add_bos_token architectures attention_softmax_in_fp32 auto_map bad_words_ids "
+    "add_bos_token architectures encoder_stride drop_path_rate layerscale_value "
+    "logit_scale_init_value out_features out_indices projection_dim stage_names "
+    "reshape_hidden_states use_mask_token attention_softmax_in_fp32 auto_map bad_words_ids "
     "begin_suppress_tokens bias_dropout_fusion cache_implementation chunk_size_feed_forward "
     "cross_attention_hidden_size deterministic_flash_attn directionality diversity_penalty "
     "do_sample dropout dtype "
@@ -161,6 +165,7 @@ static const struct {
     {"predictions.decoder.", -1},
     {"sop_classifier.", -1},
     {"vocab_projector.", -1},
+    {"embeddings.mask_token", -1}, /* of training */
     {"pooler.", -1},
     {"classifier.", -1},
     {"qa_outputs.", -1},

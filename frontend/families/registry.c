@@ -16,6 +16,9 @@ static const struct {
     const encoder_family *encoder;
 } registry[] = {
 #define LANGUAGE "language model"
+#define IMAGES "classifier, embedding of images"
+#define IMAGES_CHECKED "logits, embeddings: NumPy"
+#define PAIRS "similarity of images and texts, embedding"
 #define CHECKED "logits, greedy tokens: NumPy"
 #define BUILT(type, what, heads, checked, build)                                                   \
     { {type, what, heads, checked, false}, build, NULL, NULL }
@@ -31,8 +34,11 @@ static const struct {
     ENCODER("bert", "BERT", "logits: NumPy; losses, gradients: PyTorch", bert_family),
     FAMILY(bloom, "BLOOM"),
     ENCODER("camembert", "CamemBERT", ENCODER_CHECKED, camembert_family),
+    BUILT("clip", "CLIP", PAIRS, "logits, embeddings: NumPy", sn_clip_build),
     FAMILY(cohere, "Command R"),
     ENCODER("deberta-v2", "DeBERTa v2, v3", ENCODER_CHECKED, deberta_v2_family),
+    BUILT("deit", "DeiT", IMAGES, IMAGES_CHECKED, sn_deit_build),
+    BUILT("dinov2", "DINOv2", IMAGES, IMAGES_CHECKED, sn_dinov2_build),
     ENCODER("distilbert", "DistilBERT", ENCODER_CHECKED, distilbert_family),
     BUILT("edt", "encoder-decoder [Vaswani 2017]", "translation",
           "losses, gradients: PyTorch; a trained model's translations", sn_edt_build),
@@ -66,12 +72,14 @@ static const struct {
     FAMILY(qwen2, "Qwen 2, 2.5"),
     FAMILY(qwen3, "Qwen 3"),
     ENCODER("roberta", "RoBERTa", ENCODER_CHECKED, roberta_family),
+    BUILT("siglip", "SigLIP", PAIRS, "logits, embeddings: NumPy", sn_siglip_build),
     FAMILY(stablelm, "StableLM"),
     FAMILY(starcoder2, "StarCoder 2"),
     BUILT("tse_alt", "TSE with heads as two circuits", LANGUAGE, "logits: TSE-GPT",
           sn_tse_alt_build),
     BUILT("tse_gpt", "TSE-GPT", LANGUAGE, "logits: plain loops", sn_tse_gpt_build),
-    BUILT("vit", "vision transformer", "classifier", "a trained model's classes", sn_vit_build),
+    BUILT("vit", "vision transformer", IMAGES, IMAGES_CHECKED "; a trained model's classes",
+          sn_vit_build),
     ENCODER("xlm-roberta", "XLM-R", ENCODER_CHECKED, xlm_roberta_family),
 };
 enum { N_MODELS = sizeof registry / sizeof *registry };
@@ -153,6 +161,10 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
     if (chosen.context > out->context)
         sn_config_problem(c, "the requested context of %lld exceeds the model's, %lld",
                           (long long)chosen.context, (long long)out->context);
+    if (chosen.image && chosen.image != out->image)
+        sn_config_problem(
+            c, "the images have %lld pixels a side, but the model's positions are for %lld",
+            (long long)chosen.image, (long long)out->image);
     front_check_keys(c, out->context);
     out->tied |= sn_config_equals(c, "tie_word_embeddings", "true");
     if (chosen.context) out->context = chosen.context;

@@ -14,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As start() of make_refs.py: small multiples of 1/64 (vectors: 1/128), exact in all types. */
-static float start(const char *name, int rank, size_t i) {
+float family_value(const char *name, int rank, size_t i) {
     uint32_t h = 2166136261u;
     for (const char *c = name; *c; c++) h = (h ^ (unsigned char)*c) * 16777619u;
     uint32_t x = h + (uint32_t)i * 2654435761u;
@@ -43,7 +42,7 @@ static void *make_data(sn_weight *w) {
     void *data = malloc(w->bytes);
     assert_non_null(data);
     for (size_t i = 0; i < n; i++) {
-        float x = start(w->name, w->rank, i);
+        float x = family_value(w->name, w->rank, i);
         if (w->dtype == SN_F32)
             ((float *)data)[i] = x;
         else
@@ -69,7 +68,7 @@ void family_read(const char *folder, const char *name, sn_dtype t, family_folder
         size_t n = (size_t)sn_weight_elements(w);
         float *value = out->value[out->n_tensor - 1] = malloc(sizeof *value * n);
         assert_non_null(value);
-        for (size_t i = 0; i < n; i++) value[i] = start(w->name, w->rank, i);
+        for (size_t i = 0; i < n; i++) value[i] = family_value(w->name, w->rank, i);
     }
 }
 

@@ -17,6 +17,10 @@ typedef struct family_folder {
     size_t n_tensor;
 } family_folder;
 
+/* Element i of the tensor: start() of make_refs.py, small multiples of 1/64 (vectors: 1/128), exact
+ * in all types. */
+float family_value(const char *name, int rank, size_t i);
+
 /* Reads tests/data/FOLDER/NAME.json; t: SN_F32, SN_BF16 or SN_F16, which hold the values exactly. */
 void family_read(const char *folder, const char *name, sn_dtype t, family_folder *out);
 void family_free(family_folder *f);

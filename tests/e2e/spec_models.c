@@ -38,7 +38,7 @@ const spec_row spec_models[] = {
     ROW("TSE-alt, factored", "tse_alt.c", TSE("tse_alt", ""), "3 map_reduce, 6 gemm, 2 flash", 0.6),
     ROW("TSE-alt, full", "tse_alt.c", TSE("tse_alt", ", \"circuits\": \"full\""),
         "3 map_reduce, 4 gemm, 2 flash", 0.6),
-    ROW("ViT", "vit.c",
+    ROW("ViT", "families/vit.c",
         "{\"model_type\": \"vit\", \"image_size\": 8, \"patch_size\": 4, \"num_channels\": 3, "
         "\"num_labels\": 5, \"intermediate_size\": 20, " SIZES "}",
         "7 map_reduce, 6 gemm, 1 flash", 0.1),
