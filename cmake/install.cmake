@@ -5,12 +5,24 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(parts sinter_rt sinter_ir sinter_frontend sinter_passes sn_codegen)
+set(parts sinter_rt sinter_ir sinter_frontend sinter_passes sn_codegen sn_model)
 add_library(sinter_shared SHARED)
 foreach(part ${parts})
   target_sources(sinter_shared PRIVATE $<TARGET_OBJECTS:${part}>)
 endforeach()
 target_link_libraries(sinter_shared PRIVATE ${parts})
+set(public_headers frontend/sinter.h frontend/models.h frontend/train.h frontend/algorithms.h ir/compile.h model/lm.h)
+foreach(header base config dataset deployed file lm manifest model_dir npy problems rng sample threads tokenizer weights)
+  list(APPEND public_headers runtime/${header}.h)
+endforeach()
+set(exports ${PROJECT_BINARY_DIR}/libsinter.map)
+add_custom_command(OUTPUT ${exports}
+                   COMMAND ${PROJECT_SOURCE_DIR}/cmake/exports.sh ${CMAKE_C_COMPILER} ${public_headers} --
+                           -I${PROJECT_SOURCE_DIR} -I${PROJECT_BINARY_DIR}/include > ${exports}
+                   DEPENDS cmake/exports.sh ${public_headers} ${PROJECT_BINARY_DIR}/include/frontend/ops.h frontend_ops VERBATIM)
+target_sources(sinter_shared PRIVATE ${exports})
+target_link_options(sinter_shared PRIVATE LINKER:--version-script=${exports})
+set_target_properties(sinter_shared PROPERTIES LINK_DEPENDS ${exports})
 set_target_properties(sinter_shared PROPERTIES OUTPUT_NAME sinter VERSION ${PROJECT_VERSION}
                       SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C)
 
@@ -56,8 +68,10 @@ install(TARGETS sinter sinter_shared sinter_rt sinter_program sinter_plain)
 install(FILES frontend/sinter.h ${PROJECT_BINARY_DIR}/include/frontend/ops.h frontend/models.h frontend/train.h frontend/algorithms.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/frontend)
 install(FILES ir/ir.h ir/compile.h ir/ops.def ir/attrs.def ir/debug.def DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/ir)
-foreach(header base config dataset deployed file manifest model_dir npy problems rng sample threads tokenizer weights)
-  install(FILES runtime/${header}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/runtime)
+foreach(header ${public_headers})
+  if(header MATCHES "^(runtime|model)/")
+    install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/${CMAKE_MATCH_1})
+  endif()
 endforeach()
 # The documentation and the files it refers to, with the paths of the source tree, so that links and commands work.
 install(FILES LICENSE README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

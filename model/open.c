@@ -7,7 +7,7 @@
 #include "model/import/import.h"
 #include "model/storage.h"
 #include "model/temporary.h"
-#include "runtime/cli/text_gen.h"
+#include "runtime/text/lm_impl.h"
 
 #include <errno.h>
 #include <math.h>
@@ -425,19 +425,23 @@ static bool check_tokens(const lm *m, const int32_t *ids, int64_t n, sn_error *e
     return true;
 }
 
-bool lm_feed(lm *m, const int32_t *ids, int64_t n, sn_error *err) {
+bool lm_append(lm *m, int64_t past, const int32_t *ids, int64_t n, float *logits, sn_error *err) {
     if (n < 1) return sn_fail(err, SN_ERR_USAGE, "no tokens to run");
-    if (m->past + n > m->model.context)
+    if (past + n > m->model.context)
         return sn_fail(err, SN_ERR_RANGE,
                        "the sequence has %lld tokens, but the context holds only %lld",
-                       (long long)(m->past + n), (long long)m->model.context);
+                       (long long)(past + n), (long long)m->model.context);
     if (!check_tokens(m, ids, n, err)) return false;
     sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)ids, 1, n),
-                           SN_BIND_DIM("P", m->past)};
-    sn_arg_binding out = SN_BIND("logits", SN_F32, m->logits, 1, m->model.vocab);
+                           SN_BIND_DIM("P", past)};
+    sn_arg_binding out = SN_BIND("logits", SN_F32, logits, 1, m->model.vocab);
     if (!sn_run(m->session, n == 1 ? "decode" : "prefill", in, 2, &out, 1, err)) return false;
-    m->past += n;
+    m->past = past + n;
     return true;
+}
+
+bool lm_feed(lm *m, const int32_t *ids, int64_t n, sn_error *err) {
+    return lm_append(m, m->past, ids, n, m->logits, err);
 }
 
 void lm_reset(lm *m) {
@@ -463,7 +467,7 @@ bool lm_begins_with_bos(const lm *m) {
 
 bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out, sn_error *err) {
     if (size && !lm_begins_with_bos(m)) bos = false;
-    return text_encode(m->tokenizer, text, size, bos, out, err);
+    return lm_encode_text(m->tokenizer, text, size, bos, out, err);
 }
 
 bool lm_encode_source(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err) {

@@ -71,6 +71,8 @@ void lm_close(lm *m);                      /* NULL is allowed */
  * A sequence longer than the context and a token outside the vocabulary are errors without effect.
  * Needs SN_CACHED. */
 bool lm_feed(lm *m, const int32_t *ids, int64_t n, sn_error *err);
+/* The same after `past` tokens, with the logits [vocab] elsewhere. */
+bool lm_append(lm *m, int64_t past, const int32_t *ids, int64_t n, float *logits, sn_error *err);
 void lm_reset(lm *m); /* starts a new sequence */
 
 /* Writes -ln P(targets[i] | tokens[0 .. i]) to loss[n]. Needs SN_LOSS. */

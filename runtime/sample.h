@@ -51,6 +51,9 @@ sn_rng *sn_sampler_rng(sn_sampler *s);
  * all are NaN. */
 size_t sn_sample_largest(const float *x, size_t n);
 
+/* ln P(token) by logits x[n]; n > 0. */
+double sn_sample_log_p(const float *x, int64_t n, int32_t token);
+
 /* Logits x[n] to probabilities in place [PH22 A6]; sums in f64; n > 0. */
 void sn_sample_softmax(float *x, int64_t n);
 

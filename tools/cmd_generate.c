@@ -1,6 +1,7 @@
-/* cmd_generate.c: `sinter generate`: runs a language model with the JIT; the generation loop is in
- * text_gen.c. */
+/* cmd_generate.c: `sinter generate`: runs a language model with the JIT; runtime/lm.h does the
+ * work. */
 #include "tools/cmd.h"
+#include "model/lm_impl.h"
 #include "runtime/cli/text_gen.h"
 
 #include <stdio.h>
@@ -29,11 +30,6 @@ static const arg_command command = {
     "full.\n\n  sinter generate MODEL -p \"Once upon a time\" -n 200 --temperature 0 --stats\n",
     table};
 
-static const float *feed(void *model, const int32_t *ids, int64_t n, sn_error *err) {
-    lm *m = model;
-    return lm_feed(m, ids, n, err) ? m->logits : NULL;
-}
-
 int cmd_generate(int argc, char **argv) {
     options o = {0};
     int code = args_parse(&command, argc, argv, &o);
@@ -41,25 +37,19 @@ int cmd_generate(int argc, char **argv) {
     sn_error err = {0};
     lm *m = cmd_open(NAME, &o.model, &o.compile, SN_CACHED, true, &code);
     if (!m) return code;
-    text_times times = {0};
-    const text_model t = {.model = m,
-                          .feed = feed,
-                          .vocab = m->model.vocab,
-                          .context = m->model.context,
-                          .tokenizer = m->tokenizer,
-                          .eos = m->eos,
-                          .n_eos = m->n_eos,
-                          .no_bos = !lm_begins_with_bos(m),
-                          .folder = m->dir ? m->dir->path : NULL};
     sn_trace *trace = cmd_profile_begin(o.profile, m->session, &err);
-    bool ok = !err.code && text_generate(NAME, &t, &o.text, &times, &err);
+    sn_lm *l = err.code ? NULL : lm_new(m, &err);
+    bool ok = l && text_generate(NAME, l, &o.text, &err);
     ok = cmd_profile_end(o.profile, trace, &err) && ok;
     code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     if (ok && o.text.stats) {
         cmd_print_model(m);
-        text_print_times(&times);
+        text_print_times(l);
         fprintf(stderr, "recompilations %d\n", sn_program_stats(m->program).recompilations);
     }
-    lm_close(m);
+    if (l)
+        sn_lm_close(l);
+    else
+        lm_close(m);
     return code;
 }

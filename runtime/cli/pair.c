@@ -2,7 +2,9 @@
 #include "runtime/cli/pair.h"
 #include "runtime/clock.h"
 #include "runtime/text/beam.h"
+#include "runtime/text/lm_impl.h"
 #include "runtime/cli/text_gen.h"
+#include "runtime/tokenizer/tok.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -45,21 +47,10 @@ static bool follow_parents(run *r, sn_error *err) {
 
 /* ---- sampling and beam search ---- */
 
-static bool append(sn_ids *out, const int32_t *ids, size_t n, sn_error *err) {
-    if (out->count + n > out->capacity) {
-        size_t capacity = 2 * (out->count + n);
-        int32_t *more = realloc(out->data, capacity * sizeof *more);
-        if (!more) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-        out->data = more;
-        out->capacity = capacity;
-    }
-    for (size_t i = 0; i < n; i++) out->data[out->count++] = ids[i];
-    return true;
-}
-
 static bool search(run *r, const pair_options *o, sn_ids *out, double *log_p, sn_error *err) {
     sn_beam_options bo = {.beams = (int32_t)r->m->rows,
-                          .eos = r->m->eos,
+                          .eos = &r->m->eos,
+                          .n_eos = 1,
                           .max_tokens = r->max_tokens,
                           .length_penalty = o->length_penalty};
     sn_beam *b = sn_beam_new(&bo, (size_t)r->m->vocab, err);
@@ -68,16 +59,11 @@ static bool search(run *r, const pair_options *o, sn_ids *out, double *log_p, sn
     for (int64_t past = 0; ok && !sn_beam_done(b); past++)
         ok = next_logits(r, past, err) && sn_beam_step(b, r->logits, r->tokens, r->parents, err) &&
              (sn_beam_done(b) || follow_parents(r, err));
-    ok = ok && append(out, text, sn_beam_result(b, 0, text, log_p), err);
+    size_t n = ok ? sn_beam_result(b, 0, text, log_p) : 0;
+    for (size_t i = 0; ok && i < n; i++) ok = sn_ids_push(out, text[i], err);
     free(text);
     sn_beam_free(b);
     return ok;
-}
-
-static double log_probability(const float *x, int64_t n, int32_t token) {
-    double sum = 0, largest = x[sn_sample_largest(x, (size_t)n)];
-    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - largest);
-    return x[token] - largest - log(sum);
 }
 
 /* A15 lines 3 to 8 */
@@ -90,9 +76,9 @@ static bool sample_tokens(run *r, const pair_options *o, sn_ids *out, double *lo
     for (int64_t past = 0; ok && past < r->max_tokens; past++) {
         int32_t id = next_logits(r, past, err) ? sn_sampler_next(s, r->logits, err) : -1;
         ok = id >= 0;
-        if (ok) total += log_probability(r->logits, r->m->vocab, id);
+        if (ok) total += sn_sample_log_p(r->logits, r->m->vocab, id);
         if (!ok || id == r->m->eos) break;
-        ok = append(out, &id, 1, err);
+        ok = sn_ids_push(out, id, err);
         r->tokens[0] = id;
     }
     sn_sampler_free(s);
@@ -149,7 +135,7 @@ static bool do_line(job *j, const char *line, size_t size, sn_error *err) {
     sn_ids source = {0}, result = {0};
     double log_p = 0, start = sn_clock();
     bool ok =
-        text_encode(j->source, line, size, false, &source, err) &&
+        lm_encode_text(j->source, line, size, false, &source, err) &&
         pair_translate(j->m, source.data, (int64_t)source.count, &j->how, &result, &log_p, err);
     j->totals->seconds += sn_clock() - start;
     j->totals->lines++;

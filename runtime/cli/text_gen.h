@@ -1,10 +1,9 @@
-/* text_gen.h: continues a text: prompt, sampling, streaming output. Independent of the
- * implementation of the model: the JIT of `sinter generate`, or a deployed program. Uses the
- * runtime only. */
+/* text_gen.h: the command line of programs that continue texts (runtime/lm.h): `sinter generate` and
+ * deployed programs. Uses the runtime only. */
 #ifndef SN_TEXT_GEN_H
 #define SN_TEXT_GEN_H
 
-#include "runtime/tokenizer.h"
+#include "runtime/lm.h"
 #include "runtime/cli/args.h"
 
 #include <math.h>
@@ -53,42 +52,10 @@ typedef struct text_options {
         TEXT_ROW(T, "stats", 's', ARG_FLAG, stats, NULL, NULL, 0, 0,                               \
                  "print times and rates to standard error")
 
-/* The model: `feed` runs n more tokens and returns the logits after the last one, NULL on error. */
-typedef struct text_model {
-    void *model;
-    const float *(*feed)(void *model, const int32_t *ids, int64_t n, sn_error *err);
-    int64_t vocab, context;
-    const sn_tokenizer *tokenizer; /* NULL: text is ids */
-    const int32_t *eos;            /* [n_eos] tokens that end a text, besides the tokenizer's */
-    int n_eos;
-    bool no_bos; /* texts do not start with BOS, unless they are empty */
-    /* generation_config.json and the chat template are looked for here; NULL: nowhere */
-    const char *folder;
-} text_model;
-
-typedef struct text_times {
-    int64_t prompt, steps;  /* number of tokens */
-    double prefill, decode; /* seconds */
-} text_times;
-
-/* Replaces the options that are "auto": by folder/generation_config.json if it exists (folder may be
- * NULL), else by 256 tokens and plain sampling. */
-bool text_resolve(text_options *o, const char *folder, sn_error *err);
-
-/* Appends the ids of a chat with one message of the user, up to where the answer begins. The
- * template is m->folder/chat_template.jinja, or "chat_template" of tokenizer_config.json there. */
-bool text_encode_chat(const text_model *m, const char *system, const char *user, sn_ids *out,
-                      sn_error *err);
-
-/* Prints the prompt (unless it is a chat's) and its continuation to stdout; notes are prefixed with `name`. */
-bool text_generate(const char *name, const text_model *m, const text_options *o, text_times *times,
-                   sn_error *err);          /* o: resolved */
-void text_print_times(const text_times *t); /* to stderr */
-
-/* Encodes text; with `bos`, BOS first if the vocabulary has one. Without a tokenizer the text is a
- * list of numbers ("0 2 1", or with commas). */
-bool text_encode(const sn_tokenizer *t, const char *text, size_t size, bool bos, sn_ids *out,
-                 sn_error *err);
+/* Prints the prompt (unless it is a chat's) and its continuation to stdout; notes are prefixed with
+ * `name`. */
+bool text_generate(const char *name, sn_lm *m, const text_options *o, sn_error *err);
+void text_print_times(const sn_lm *m); /* to stderr */
 
 /* Reads a file ("-": stdin) into malloc'ed memory, NUL-terminated. NULL on error. */
 char *text_read(const char *path, size_t *size, sn_error *err);

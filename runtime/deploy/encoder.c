@@ -1,5 +1,6 @@
 /* encoder.c: encodes text as vectors (one per text or one per token), or prints the most likely
  * class and its probability. */
+#include "runtime/text/lm_impl.h"
 #include "runtime/deploy/program.h"
 #include "runtime/sample.h"
 
@@ -10,7 +11,7 @@
 static bool read_ids(const program *p, const char *text, size_t size, sn_ids *ids, sn_error *err) {
     bool ok = p->tokenizer ? sn_tokenizer_encode(p->tokenizer, text, size,
                                                  SN_TOK_SPECIAL | SN_TOK_TEMPLATE, ids, err)
-                           : text_encode(NULL, text, size, false, ids, err);
+                           : lm_encode_text(NULL, text, size, false, ids, err);
     return ok &&
            ((size && ids->count) || sn_fail(err, SN_ERR_USAGE, "the text is empty: no tokens"));
 }
@@ -123,7 +124,7 @@ static bool do_texts(program *p, work *run, bool by_line, sn_error *err) {
     const text_options *o = &p->o->text;
     if (o->ids) {
         sn_ids ids = {0};
-        bool ok = text_encode(NULL, o->ids, strlen(o->ids), false, &ids, err) &&
+        bool ok = lm_encode_text(NULL, o->ids, strlen(o->ids), false, &ids, err) &&
                   (ids.count || sn_fail(err, SN_ERR_USAGE, "the text is empty: no tokens")) &&
                   run(p, &ids, err);
         sn_ids_free(&ids);

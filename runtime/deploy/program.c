@@ -57,22 +57,16 @@ static const arg translator_table[] = {PAIR_ARGS(options), COMMON_ARGS, {0}};
 
 /* ---- language models ---- */
 
-typedef struct language {
-    program *p;
-    int64_t past;
-    float *logits;
-} language;
-
-static const float *feed(void *model, const int32_t *ids, int64_t n, sn_error *err) {
-    language *l = model;
+static bool feed(void *model, int64_t row, int64_t past, const int32_t *ids, int64_t n,
+                 float *logits, sn_error *err) {
+    program *p = model;
     const char *entry = n == 1 ? "decode" : "prefill";
-    const sn_manifest_entry *e = sn_manifest_get(&l->p->manifest, entry);
+    const sn_manifest_entry *e = sn_manifest_get(&p->manifest, entry);
     int64_t dims[SN_MANIFEST_DIMS];
-    for (int i = 0; i < e->n_dim; i++) dims[i] = strcmp(e->dim[i].name, "P") ? n : l->past;
-    void *args[] = {(void *)(uintptr_t)ids, l->logits};
-    if (!program_call(l->p, entry, dims, args, err)) return NULL;
-    l->past += n;
-    return l->logits;
+    (void)row;
+    for (int i = 0; i < e->n_dim; i++) dims[i] = strcmp(e->dim[i].name, "P") ? n : past;
+    void *args[] = {(void *)(uintptr_t)ids, logits};
+    return program_call(p, entry, dims, args, err);
 }
 
 /* Looks for "FOLDER/NAME.ending" next to the program; false if there is no such file. */
@@ -88,24 +82,20 @@ static int64_t last_number(const char *shape) {
 
 static bool generate(program *p, sn_error *err) {
     const sn_manifest_entry *e = sn_manifest_get(&p->manifest, "prefill");
-    language l = {.p = p};
-    text_times times;
-    text_model m = {.model = &l,
-                    .feed = feed,
-                    .tokenizer = p->tokenizer,
-                    .eos = p->manifest.eos,
-                    .n_eos = p->manifest.n_eos,
-                    .no_bos = p->manifest.no_bos};
+    sn_lm_parts parts = {.engine = {.model = p, .rows = 1, .feed = feed},
+                         .tokenizer = p->tokenizer,
+                         .eos = p->manifest.eos,
+                         .n_eos = p->manifest.n_eos,
+                         .no_bos = p->manifest.no_bos};
     for (int i = 0; i < e->n_dim; i++)
-        if (!strcmp(e->dim[i].name, "T")) m.context = e->dim[i].hi;
-    m.vocab = last_number(e->tensor[e->n_tensor - 1].shape);
-    l.logits = calloc((size_t)m.vocab + 1, sizeof *l.logits);
+        if (!strcmp(e->dim[i].name, "T")) parts.engine.context = e->dim[i].hi;
+    parts.engine.vocab = last_number(e->tensor[e->n_tensor - 1].shape);
     char folder[4200];
-    if (beside(p, ".tokenizer", folder, sizeof folder)) m.folder = folder;
-    bool ok = (l.logits || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
-              text_generate(p->manifest.name, &m, &p->o->text, &times, err);
-    if (ok && p->o->text.stats) text_print_times(&times);
-    free(l.logits);
+    if (beside(p, ".tokenizer", folder, sizeof folder)) parts.folder = folder;
+    sn_lm *m = sn_lm_new(&parts, err);
+    bool ok = m && text_generate(p->manifest.name, m, &p->o->text, err);
+    if (ok && p->o->text.stats) text_print_times(m);
+    sn_lm_close(m);
     return ok;
 }
 

@@ -29,7 +29,8 @@ struct sn_beam {
     size_t vocab;
     hypothesis *live, *next, *finished; /* [beams] each */
     int32_t n_live, n_finished;
-    candidate *best; /* [2 beams]: up to `beams` of them may end */
+    candidate *best; /* [ranked] */
+    int32_t ranked;  /* enough for `beams` that go on: as many may end as rows times end tokens */
     link *link;
     size_t links, capacity;
 };
@@ -51,7 +52,8 @@ sn_beam *sn_beam_new(const sn_beam_options *o, size_t vocab, sn_error *err) {
         b->live = calloc(n, sizeof *b->live);
         b->next = calloc(n, sizeof *b->next);
         b->finished = calloc(n, sizeof *b->finished);
-        b->best = calloc(2 * n, sizeof *b->best);
+        b->ranked = o->beams * (1 + (o->n_eos > 1 ? o->n_eos : 1));
+        b->best = calloc((size_t)b->ranked, sizeof *b->best);
     }
     if (b && b->live && b->next && b->finished && b->best) {
         b->live[0].last = -1;
@@ -107,7 +109,7 @@ static bool rank_candidates(sn_beam *b, const float *logits, int32_t *n, sn_erro
                 (int)row);
         for (size_t v = 0; v < b->vocab; v++)
             if (x[v] > -INFINITY)
-                keep_best(b->best, n, 2 * b->o.beams,
+                keep_best(b->best, n, b->ranked,
                           (candidate){b->live[row].log_p + (x[v] - norm), row, (int32_t)v});
     }
     return true;
@@ -141,6 +143,12 @@ static void finish(sn_beam *b, hypothesis h, int64_t length) {
     b->finished[at] = h;
 }
 
+static bool is_end(const sn_beam *b, int32_t token) {
+    for (int i = 0; i < b->o.n_eos; i++)
+        if (token == b->o.eos[i]) return true;
+    return false;
+}
+
 bool sn_beam_step(sn_beam *b, const float *logits, int32_t *tokens, int32_t *parents,
                   sn_error *err) {
     int32_t n, live = 0;
@@ -149,7 +157,7 @@ bool sn_beam_step(sn_beam *b, const float *logits, int32_t *tokens, int32_t *par
         candidate c = b->best[i];
         hypothesis h = b->live[c.parent];
         h.log_p = c.log_p;
-        if (c.token == b->o.eos) {
+        if (is_end(b, c.token)) {
             finish(b, h, h.tokens + 1);
             continue;
         }

@@ -11,7 +11,8 @@ extern "C" {
 
 typedef struct sn_beam_options {
     int32_t beams;      /* number of live hypotheses, 1 or more; 1 is greedy decoding */
-    int32_t eos;        /* ends a hypothesis; -1: none */
+    const int32_t *eos; /* [n_eos] tokens that end a hypothesis; borrowed */
+    int n_eos;
     int64_t max_tokens; /* maximum length of a hypothesis; 1 or more */
     /* alpha >= 0: ranks hypotheses by log P / tokens^alpha, where the end token counts; 0: by log
      * P */

@@ -275,6 +275,12 @@ int32_t sn_sampler_next(sn_sampler *s, const float *logits, sn_error *err) {
     return token;
 }
 
+double sn_sample_log_p(const float *x, int64_t n, int32_t token) {
+    double sum = 0, largest = x[sn_sample_largest(x, (size_t)n)];
+    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - largest);
+    return x[token] - largest - log(sum);
+}
+
 void sn_sample_softmax(float *x, int64_t n) {
     float max_x = x[0];
     double sum = 0;

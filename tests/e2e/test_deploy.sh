@@ -164,7 +164,7 @@ program() {
     says "truncated" moved/story --weights cut -p x
     cp moved/story.weights bad && printf x | dd of=bad bs=1 seek=9000 conv=notrunc 2>/dev/null
     says "checksum differs" moved/story --weights bad --verify -p x
-    says "outside 0..511" moved/story --prompt-ids "512"
+    says "outside the vocabulary 0..511" moved/story --prompt-ids "512"
     says "no variant for target" moved/story --target x86-64-v9 -p x
     if ! ldd moved/story | grep -q libasan; then
         compile lone --exe --static --threads none --embed-weights --weights int8

@@ -69,6 +69,7 @@ BLOCK
 }
 END
         ;;
+    '#include "model/lm.h"'*) printf 'BLOCK\n' ;;
     'sn_training t = '*)
         cat <<'END'
 #include "frontend/train.h"

@@ -20,6 +20,12 @@ strict="-std=gnu11 -Wall -Wextra -Werror"
 # shellcheck disable=SC2046,SC2086
 "$cc" $strict "$source/examples/program.c" -o "$tmp/program" $(pkg-config --cflags --libs sinter)
 LD_LIBRARY_PATH="$lib" "$tmp/program" | tail -1
+# the library opens a model and generates; it exports public functions only
+# shellcheck disable=SC2046,SC2086
+"$cc" $strict "$source/examples/generate.c" -o "$tmp/generate" $(pkg-config --cflags --libs sinter)
+LD_LIBRARY_PATH="$lib" "$tmp/generate" "$source/examples/models/stories260K/stories260K.bin" "Once upon a time" |
+    grep -q ', there was a little girl'
+if nm -D --defined-only "$lib/libsinter.so" | grep -v ' [TA] sn_'; then exit 1; fi
 mkdir "$tmp/user"
 cat >"$tmp/user/user.c" <<'END'
 #include "runtime/sample.h"

@@ -54,7 +54,8 @@ static void enumerate(best *b, const int32_t *text, int n, double so_far, double
 
 static size_t search(int32_t beams, double alpha, int32_t *out, double *p) {
     sn_error err = {0};
-    sn_beam_options o = {beams, EOS, LONGEST, alpha};
+    const int32_t end = EOS;
+    sn_beam_options o = {beams, &end, 1, LONGEST, alpha};
     sn_beam *b = sn_beam_new(&o, V, &err);
     assert_non_null(b);
     int32_t tokens[64], parents[64], last[64], old[64];
@@ -122,7 +123,7 @@ static void one_beam_is_greedy(void **state) {
 static void ties_go_to_the_lowest(void **state) {
     (void)state;
     sn_error err = {0};
-    sn_beam_options o = {2, -1, 3, 0};
+    sn_beam_options o = {2, NULL, 0, 3, 0};
     sn_beam *b = sn_beam_new(&o, V, &err);
     float even[2 * V] = {0};
     int32_t tokens[2], parents[2], out[3];
@@ -141,14 +142,17 @@ static void ties_go_to_the_lowest(void **state) {
 
 static void refused(void **state) {
     (void)state;
-    static const sn_beam_options bad[] = {
-        {0, 0, 5, 0}, {1, 0, 0, 0}, {1, 0, 5, -1}, {1, 0, 5, NAN}, {1 << 20, 0, 5, 0}};
+    static const sn_beam_options bad[] = {{0, NULL, 0, 5, 0},
+                                          {1, NULL, 0, 0, 0},
+                                          {1, NULL, 0, 5, -1},
+                                          {1, NULL, 0, 5, NAN},
+                                          {1 << 20, NULL, 0, 5, 0}};
     for (int i = 0; i < 5; i++) {
         sn_error err = {0};
         assert_null(sn_beam_new(&bad[i], V, &err));
         assert_int_equal(err.code, SN_ERR_USAGE);
     }
-    sn_beam_options o = {1, 0, 5, 0};
+    sn_beam_options o = {1, NULL, 0, 5, 0};
     float rows[3][V] = {
         {0, NAN, 0, 0}, {0, INFINITY, 0, 0}, {-INFINITY, -INFINITY, -INFINITY, -INFINITY}};
     for (int i = 0; i < 3; i++) {

@@ -1,6 +1,6 @@
-/* text_chat.c: the prompt of a chat, by the template that belongs to the model. */
-#include "runtime/cli/text_gen.h"
+/* lm_chat.c: the prompt of a chat, by the template that belongs to the model. */
 #include "runtime/text/jinja.h"
+#include "runtime/text/lm_impl.h"
 #include "runtime/tokenizer/tok.h"
 
 #include <stdlib.h>
@@ -62,11 +62,10 @@ static const char *role_text(const sn_tokenizer *t, sn_token_role role) {
     return sn_tokenizer_text(t, sn_tokenizer_special(t, role), &size);
 }
 
-bool text_encode_chat(const text_model *m, const char *system, const char *user, sn_ids *out,
-                      sn_error *err) {
-    const sn_tokenizer *t = m->tokenizer;
-    if (!t) return sn_fail(err, SN_ERR_USAGE, "--chat needs a model with a tokenizer");
-    char *text = read_template(m->folder, err);
+bool lm_encode_chat(const sn_tokenizer *t, const char *folder, const char *system, const char *user,
+                    sn_ids *out, sn_error *err) {
+    if (!t) return sn_fail(err, SN_ERR_USAGE, "a chat needs a model with a tokenizer");
+    char *text = read_template(folder, err);
     if (!text) return false;
     const sn_chat_message message[] = {{"system", system}, {"user", user}};
     const sn_chat chat = {.message = system ? message : message + 1,
