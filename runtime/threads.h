@@ -46,10 +46,11 @@ enum { SN_FP_MXCSR = 0x9fc0, SN_FP_FPCR = 1 << 24 };
 void sn_fp_enter(sn_threads *t, uint64_t *before);
 void sn_fp_leave(sn_threads *t, uint64_t *before);
 
-/* Profiling hook of a call: called before (end = 0) and after (end = 1) each kernel, on each
- * thread. */
+/* Profiling hooks. mark: called before (end = 0) and after (end = 1) each kernel, on each thread.
+ * begin: called before each run, with the values of the symbolic dims. */
 typedef struct sn_profile {
     void (*mark)(struct sn_profile *self, int64_t step, int64_t tid, int64_t end);
+    void (*begin)(struct sn_profile *self, const int64_t *symbol);
 } sn_profile;
 
 /* The arguments of an entry. */

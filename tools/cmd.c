@@ -68,6 +68,7 @@ bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err) {
         fprintf(stderr, "note: %s contains the first kernel calls only; %zu more were dropped\n",
                 path, sn_trace_lost(t));
     bool ok = !t || sn_trace_write(t, path, err);
+    if (ok) sn_trace_print(t, stderr);
     sn_trace_end(t);
     return ok;
 }

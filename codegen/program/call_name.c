@@ -2,6 +2,7 @@
 #include "codegen/program/calls.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_NAMES = 32, MAX_TEXT = 400 };
@@ -97,4 +98,36 @@ const char *sn_call_name(const sn_program *p, const sn_compiled_entry *c, int i)
         if (*layer) return sn_arena_printf(p->m, "%s.%s", layer, title);
     }
     return title;
+}
+
+/* Length of the number or "*" at s; 0: none begins there. */
+static size_t number(const char *s) {
+    return *s == '*' ? 1 : strspn(s, "0123456789");
+}
+
+bool sn_call_similar_names(const char *a, const char *b) {
+    while (*a && *b) {
+        size_t n = number(a), m = number(b);
+        if (!n != !m || (!n && *a != *b)) return false;
+        a += n ? n : 1;
+        b += m ? m : 1;
+    }
+    return !*a && !*b;
+}
+
+char *sn_call_common_name(const char *a, const char *b) {
+    if (!sn_call_similar_names(a, b)) return strdup(a);
+    char *out = malloc(strlen(a) + 1), *d = out;
+    while (out && *a) {
+        size_t n = number(a), m = number(b), kept = n ? n : 1;
+        bool differ = n && (n != m || memcmp(a, b, n) != 0);
+        if (differ)
+            *d++ = '*';
+        else
+            d = (char *)memcpy(d, a, kept) + kept;
+        a += kept;
+        b += m ? m : 1;
+    }
+    if (out) *d = 0;
+    return out;
 }

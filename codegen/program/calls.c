@@ -100,54 +100,64 @@ static void add_notes(text *t, sn_module *m, const sn_kernel *k) {
 
 /* ---- costs ---- */
 
-/* Bytes of the buffers' elements that a call reads or writes, not more than each buffer has. */
-static double view_bytes(const sn_program *p, const sn_plan *plan, const sn_view *v,
-                         const int64_t *symbol) {
-    double n = 1;
+/* Elements that a view steps over; broadcast axes count once. */
+static sn_dim view_elements(sn_module *m, const sn_view *v) {
+    sn_dim n = 1;
     for (int i = 0; i < v->rank; i++)
-        if (v->stride[i] != 0) n *= (double)sn_dim_eval(p->m, v->shape[i], symbol);
-    double all = (double)sn_buffer_elements(p->m, &plan->buffer[v->buffer], symbol);
-    return (n < all ? n : all) * (double)sn_dtype_size(v->dtype);
+        if (v->stride[i] != 0) n = sn_dim_mul(m, n, v->shape[i]);
+    return n;
 }
 
-/* Elements of operand i that the kernel picks by index instead of reading all; 0: it reads all. */
-static double picked(const sn_program *p, const sn_node *n, int i, const int64_t *symbol) {
+/* The shape of what the kernel picks from operand i by index; NULL: it reads all of it. */
+static const sn_node *picked(sn_module *m, const sn_node *n, int i) {
     const sn_region *r = sn_attr_region(n, sn_kernel_of(n)->region);
     int arg = sn_kernel_region_arg(n, i);
-    if (!r || arg < 0 || arg >= r->n_arg) return 0;
-    double picks = 0;
-    sn_order order = sn_region_topo(p->m, r);
+    if (!r || arg < 0 || arg >= r->n_arg) return NULL;
+    const sn_node *pick = NULL;
+    sn_order order = sn_region_topo(m, r);
     for (int k = 0; k < order.n; k++) {
         const sn_node *x = order.node[k];
         for (int j = 0; j < x->n_in; j++) {
             if (x->in[j] != r->arg[arg]) continue;
-            if (j > 0 || !(sn_ops[x->op].flags & SN_OPF_RANDOM_ACCESS)) return 0;
-            double elements =
-                (double)sn_dim_eval(p->m, sn_dim_product(p->m, x->rank, x->shape), symbol);
-            picks = elements > picks ? elements : picks;
+            if (j > 0 || pick || !(sn_ops[x->op].flags & SN_OPF_RANDOM_ACCESS)) return NULL;
+            pick = x;
         }
     }
-    return picks;
+    return pick;
 }
 
-static double operand_bytes(const sn_program *p, const sn_plan *plan, const sn_step *s, int i,
-                            const int64_t *symbol) {
-    double bytes = view_bytes(p, plan, &s->in[i], symbol);
-    double some = picked(p, s->node, i, symbol) * (double)sn_dtype_size(s->in[i].dtype);
-    return some > 0 && some < bytes ? some : bytes;
+static sn_call_operand operand(sn_module *m, const sn_plan *plan, const sn_view *v,
+                               const sn_node *pick, bool result) {
+    sn_dim n = pick ? sn_dim_product(m, pick->rank, pick->shape) : view_elements(m, v);
+    return (sn_call_operand){n, &plan->buffer[v->buffer], sn_dtype_size(v->dtype), result};
 }
 
-static void add_cost(const sn_program *p, const sn_plan *plan, const sn_kernel *k,
-                     const int64_t *symbol, sn_kernel_call *call) {
+sn_call_formula sn_call_formula_of(const sn_program *p, const sn_entry_code *u, int i) {
+    const sn_kernel *k = &u->kernel[i];
     const sn_step *s = k->step;
     sn_module *m = p->m;
-    sn_dim macs = k->traits->macs ? k->traits->macs(m, s) : 0;
-    sn_dim flops = macs ? sn_dim_mul(m, 2, macs) : k->traits->flops ? k->traits->flops(m, s) : 0;
-    call->flops = (double)sn_dim_eval(m, flops, symbol);
-    for (int i = 0; i < s->n_out; i++)
-        call->result_bytes += view_bytes(p, plan, &s->out[i], symbol);
-    call->bytes = call->result_bytes;
-    for (int i = 0; i < s->n_in; i++) call->bytes += operand_bytes(p, plan, s, i, symbol);
+    sn_call_formula q = {.flops = k->traits->flops ? k->traits->flops(m, s) : 0};
+    if (k->traits->macs) q.flops = sn_dim_mul(m, 2, k->traits->macs(m, s));
+    q.operand = sn_arena_alloc(m, sizeof *q.operand * (size_t)(s->n_in + s->n_out + 1));
+    for (int o = 0; o < s->n_out; o++)
+        q.operand[q.n_operand++] = operand(m, u->plan, &s->out[o], NULL, true);
+    for (int o = 0; o < s->n_in; o++)
+        q.operand[q.n_operand++] = operand(m, u->plan, &s->in[o], picked(m, s->node, o), false);
+    return q;
+}
+
+void sn_call_cost(const sn_program *p, const sn_call_formula *q, const int64_t *symbol,
+                  sn_kernel_call *call) {
+    call->flops = (double)sn_dim_eval(p->m, q->flops, symbol);
+    call->bytes = call->result_bytes = 0;
+    for (int i = 0; i < q->n_operand; i++) {
+        const sn_call_operand *o = &q->operand[i];
+        int64_t n = sn_dim_eval(p->m, o->elements, symbol);
+        int64_t all = sn_buffer_elements(p->m, o->buffer, symbol);
+        double bytes = (double)(n < all ? n : all) * (double)o->element_bytes;
+        call->bytes += bytes;
+        if (o->result) call->result_bytes += bytes;
+    }
 }
 
 /* ---- calls ---- */
@@ -211,7 +221,8 @@ static void describe(const sn_program *p, const sn_compiled_entry *c, int i, con
                        : sn_arena_printf(m, "%s%s", k->name, k->tuned ? k->tuned : "");
     call->loop = loop_of(m, plan, i);
     add_reads(m, plan, i, call);
-    add_cost(p, plan, k, symbol, call);
+    sn_call_formula cost = sn_call_formula_of(p, &c->code, i);
+    sn_call_cost(p, &cost, symbol, call);
 }
 
 typedef struct request {

@@ -9,7 +9,30 @@
  * nothing tells. Arena memory. */
 const char *sn_call_name(const sn_program *p, const sn_compiled_entry *c, int i);
 
-/* Fills the call's operations and notes from the step. Arena memory. */
-void sn_call_describe(const sn_program *p, const sn_kernel *k, sn_kernel_call *call);
+/* "h.11.ln_1" and "h.12.ln_1" give "h.*.ln_1": numbers that differ become "*", for names that
+ * are equal but for numbers and "*"; of others the first. malloc; NULL: out of memory. */
+char *sn_call_common_name(const char *a, const char *b);
+/* Are two names equal but for numbers and "*"? */
+bool sn_call_similar_names(const char *a, const char *b);
+
+/* The cost of a call as a function of the symbolic dims. */
+typedef struct sn_call_operand {
+    sn_dim elements;         /* that the call reads or writes, but at most */
+    const sn_buffer *buffer; /* as many as this has */
+    size_t element_bytes;
+    bool result;
+} sn_call_operand;
+
+typedef struct sn_call_formula {
+    sn_dim flops;
+    sn_call_operand *operand;
+    int n_operand;
+} sn_call_formula;
+
+/* The formula of step i. Arena memory. */
+sn_call_formula sn_call_formula_of(const sn_program *p, const sn_entry_code *u, int i);
+/* Fills flops, bytes and result_bytes at these values of the symbolic dims. */
+void sn_call_cost(const sn_program *p, const sn_call_formula *q, const int64_t *symbol,
+                  sn_kernel_call *call);
 
 #endif

@@ -1,5 +1,5 @@
 /* trace.c: what each kernel call cost on each thread: trace events for Perfetto, and a table. */
-#include "codegen/program/program.h"
+#include "codegen/program/calls.h"
 #include "runtime/clock.h"
 #include "runtime/file.h"
 
@@ -9,11 +9,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_THREADS = 256 };
+
 typedef struct event {
-    const sn_compiled_entry *entry;
-    int32_t step, tid;
+    int32_t run, step, tid;
     double begin, end; /* seconds */
 } event;
+
+/* A run of an entry. Its calls are slots [first, first + n_step) of the table of calls. */
+typedef struct traced_run {
+    const sn_compiled_entry *entry;
+    int64_t *symbol; /* [sn_symbol_count] */
+    size_t first;
+} traced_run;
+
+/* What is said about the calls of an entry. */
+typedef struct described {
+    const sn_compiled_entry *entry;
+    const char **name;        /* [n_step] arena memory */
+    sn_call_formula *formula; /* [n_step] arena memory */
+} described;
 
 struct sn_trace {
     sn_profile hook;                /* first: the hook's address is the trace's */
@@ -22,20 +37,46 @@ struct sn_trace {
     size_t cap;
     atomic_size_t n;
     event *list;
-    double open[256]; /* by thread: when its kernel began */
+    traced_run *run;
+    size_t n_run, cap_run, n_call; /* n_call: slots of all runs */
+    bool skipped;                  /* the run under way is not traced */
+    double open[MAX_THREADS];      /* by thread: when its kernel began */
 };
 
 static void mark(sn_profile *self, int64_t step, int64_t tid, int64_t end) {
     sn_trace *t = (sn_trace *)self;
-    const sn_compiled_entry *running = sn_session_running(t->session);
-    if (tid >= 256 || (t->entry && t->entry != running)) return;
+    if (tid >= MAX_THREADS || t->skipped) return;
     if (!end) {
         t->open[tid] = sn_clock();
         return;
     }
     size_t i = atomic_fetch_add_explicit(&t->n, 1, memory_order_relaxed);
     if (i < t->cap)
-        t->list[i] = (event){running, (int32_t)step, (int32_t)tid, t->open[tid], sn_clock()};
+        t->list[i] =
+            (event){(int32_t)t->n_run - 1, (int32_t)step, (int32_t)tid, t->open[tid], sn_clock()};
+}
+
+/* Between runs: no thread marks. */
+static void begin_run(sn_profile *self, const int64_t *symbol) {
+    sn_trace *t = (sn_trace *)self;
+    const sn_compiled_entry *e = sn_session_running(t->session);
+    size_t bytes = sizeof *symbol * (size_t)(sn_symbol_count(e->code.plan->m) + 1);
+    t->skipped = (t->entry && t->entry != e) || atomic_load(&t->n) >= t->cap;
+    if (t->skipped) {
+        if (!t->entry || t->entry == e) atomic_fetch_add(&t->n, (size_t)e->code.plan->n_step);
+        return;
+    }
+    if (t->n_run == t->cap_run) {
+        size_t cap = t->cap_run ? 2 * t->cap_run : 64;
+        traced_run *grown = realloc(t->run, cap * sizeof *grown);
+        if (grown) t->run = grown, t->cap_run = cap;
+    }
+    int64_t *copy = t->n_run < t->cap_run ? malloc(bytes) : NULL;
+    t->skipped = !copy;
+    if (!copy) return;
+    memcpy(copy, symbol, bytes - sizeof *symbol);
+    t->run[t->n_run++] = (traced_run){e, copy, t->n_call};
+    t->n_call += (size_t)e->code.plan->n_step;
 }
 
 sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_error *err) {
@@ -57,6 +98,7 @@ sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_err
         return NULL;
     }
     t->hook.mark = mark;
+    t->hook.begin = begin_run;
     t->session = sn_session_retain(s);
     t->entry = e;
     t->cap = events;
@@ -75,14 +117,62 @@ size_t sn_trace_lost(const sn_trace *t) {
     return atomic_load(&t->n) - count(t);
 }
 
+/* The names and costs of all traced entries, in the program's arena; each is made once. */
+typedef struct legend {
+    const sn_trace *t;
+    described *list;
+    int n;
+} legend;
+
+static const described *look_up(const legend *l, const sn_compiled_entry *e) {
+    for (int i = 0; i < l->n; i++)
+        if (l->list[i].entry == e) return &l->list[i];
+    return NULL;
+}
+
+static void describe(void *ctx) {
+    legend *l = ctx;
+    const sn_program *p = sn_session_program(l->t->session);
+    l->list = sn_arena_alloc(p->m, sizeof *l->list * (size_t)(p->n_entry + 1));
+    for (size_t r = 0; r < l->t->n_run; r++) {
+        const sn_compiled_entry *e = l->t->run[r].entry;
+        if (look_up(l, e)) continue;
+        size_t n = (size_t)e->code.plan->n_step + 1;
+        described *d = &l->list[l->n];
+        *d = (described){e, sn_arena_alloc(p->m, n * sizeof *d->name),
+                         sn_arena_alloc(p->m, n * sizeof *d->formula)};
+        for (int i = 0; i < e->code.plan->n_step; i++) {
+            d->name[i] = sn_call_name(p, e, i);
+            d->formula[i] = sn_call_formula_of(p, &e->code, i);
+        }
+        l->n++;
+    }
+}
+
+/* False: out of memory. */
+static bool make_legend(legend *l, const sn_trace *t) {
+    *l = (legend){.t = t};
+    return sn_module_try(sn_session_program(t->session)->m, describe, l);
+}
+
+static const sn_kernel *kernel_of(const sn_trace *t, const event *e) {
+    const sn_entry_code *u = &t->run[e->run].entry->code;
+    return &u->kernel[e->step % u->plan->n_step];
+}
+
 /* One line of trace JSON; false: out of memory. */
-static bool print_event(FILE *f, const event *e, double zero) {
-    const sn_kernel *k = &e->entry->code.kernel[e->step];
+static bool print_event(FILE *f, const legend *l, const event *e, double zero) {
+    const sn_trace *t = l->t;
+    const sn_compiled_entry *entry = t->run[e->run].entry;
+    const sn_kernel *k = kernel_of(t, e);
     sn_loc loc = k->step->node->loc;
-    char name[64];
-    snprintf(name, sizeof name, "%s %d", sn_kernel_family_name(k), e->step);
+    /* steps that a host checks follow the others */
+    int step = e->step % entry->code.plan->n_step;
+    const char *where = look_up(l, entry)->name[step];
+    char name[480];
+    snprintf(name, sizeof name, "%s %s %d", where, sn_kernel_family_name(k), e->step);
     cJSON *j = cJSON_CreateObject();
-    cJSON_AddStringToObject(j, "name", name);
+    cJSON_AddStringToObject(j, "name", *where ? name : name + 1);
     cJSON_AddStringToObject(j, "cat", sn_kernel_family_name(k));
     cJSON_AddStringToObject(j, "ph", "X");
     cJSON_AddNumberToObject(j, "pid", 1);
@@ -90,7 +180,7 @@ static bool print_event(FILE *f, const event *e, double zero) {
     cJSON_AddNumberToObject(j, "ts", (e->begin - zero) * 1e6);
     cJSON_AddNumberToObject(j, "dur", (e->end - e->begin) * 1e6);
     cJSON *args = cJSON_AddObjectToObject(j, "args");
-    cJSON_AddStringToObject(args, "entry", e->entry->code.plan->entry->name);
+    cJSON_AddStringToObject(args, "entry", entry->code.plan->entry->name);
     cJSON_AddStringToObject(args, "kernel", k->name);
     cJSON_AddStringToObject(args, "file", loc.file ? loc.file : "");
     bool ok = cJSON_AddNumberToObject(args, "line", loc.line) != NULL;
@@ -104,6 +194,8 @@ static bool print_event(FILE *f, const event *e, double zero) {
 bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
     if (!t || !path)
         return sn_fail(err, SN_ERR_USAGE, "sn_trace_write: the %s is NULL", t ? "path" : "trace");
+    legend l;
+    if (!make_legend(&l, t)) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
     sn_file *file = sn_file_create(path, err);
     if (!file) return false;
     FILE *f = sn_file_stream(file);
@@ -123,7 +215,7 @@ bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
                 i, i);
     for (size_t i = 0; i < count(t); i++) {
         fputs(",\n", f);
-        if (!print_event(f, &t->list[i], zero)) {
+        if (!print_event(f, &l, &t->list[i], zero)) {
             sn_file_discard(file);
             return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory for a trace event", path);
         }
@@ -132,10 +224,32 @@ bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
     return sn_file_commit(file, err);
 }
 
+/* ---- the table ---- */
+
+/* When a call began on its first thread and ended on its last; end 0: not traced. */
+typedef struct span {
+    double begin, end;
+} span;
+
+/* [t->n_call]; NULL: out of memory. */
+static span *spans(const sn_trace *t) {
+    span *list = calloc(t->n_call + 1, sizeof *list);
+    for (size_t i = 0; list && i < count(t); i++) {
+        const event *e = &t->list[i];
+        const sn_plan *plan = t->run[e->run].entry->code.plan;
+        span *s = &list[t->run[e->run].first + (size_t)(e->step % plan->n_step)];
+        s->begin = s->end > 0 ? fmin(s->begin, e->begin) : e->begin;
+        s->end = fmax(s->end, e->end);
+    }
+    return list;
+}
+
+/* All calls of one kernel. */
 typedef struct total {
     const sn_kernel *k;
+    char *where;
     int calls;
-    double seconds;
+    double seconds, flops, bytes;
 } total;
 
 static int by_time(const void *a, const void *b) {
@@ -143,52 +257,92 @@ static int by_time(const void *a, const void *b) {
     return (x->seconds < y->seconds) - (x->seconds > y->seconds);
 }
 
+typedef struct totals {
+    total *list;
+    int n, cap;
+    double seconds;
+} totals;
+
+static total *total_of(totals *l, const sn_kernel *k) {
+    int j = 0;
+    while (j < l->n && strcmp(l->list[j].k->name, k->name)) j++;
+    if (j == l->cap) {
+        total *grown = realloc(l->list, sizeof *grown * (size_t)(l->cap + 64));
+        if (!grown) return NULL;
+        l->list = grown;
+        l->cap += 64;
+    }
+    if (j == l->n) l->list[l->n++] = (total){.k = k};
+    return &l->list[j];
+}
+
+static void add_call(totals *l, const legend *names, const traced_run *r, int step, const span *s) {
+    total *x = s->end > 0 ? total_of(l, &r->entry->code.kernel[step]) : NULL;
+    if (!x) return;
+    const described *d = look_up(names, r->entry);
+    sn_kernel_call cost = {0};
+    sn_call_cost(sn_session_program(names->t->session), &d->formula[step], r->symbol, &cost);
+    char *name = x->where ? sn_call_common_name(x->where, d->name[step]) : strdup(d->name[step]);
+    free(x->where);
+    x->where = name;
+    x->calls++;
+    x->seconds += s->end - s->begin;
+    x->flops += cost.flops;
+    x->bytes += cost.bytes;
+    l->seconds += s->end - s->begin;
+}
+
+static void print_total(FILE *f, const total *x, double all) {
+    sn_loc loc = x->k->step->node->loc;
+    double s = x->seconds > 0 ? x->seconds : 1;
+    fprintf(f, "%6.2f%% %10.3f %7d %9.1f %8.1f  %-10s  %s", 100 * x->seconds / all,
+            1e3 * x->seconds, x->calls, 1e-9 * x->flops / s, 1e-9 * x->bytes / s,
+            sn_kernel_family_name(x->k), x->where ? x->where : "");
+    if (loc.file) fprintf(f, "%s(%s:%d)", x->where && *x->where ? "  " : "", loc.file, loc.line);
+    fputc('\n', f);
+}
+
 void sn_trace_print(const sn_trace *t, FILE *f) {
     if (!t || !f) return;
-    int n_total = 0, cap = 0;
-    total *list = NULL;
-    double all = 0;
-    for (size_t i = 0; i < count(t); i++) {
-        const event *e = &t->list[i];
-        const sn_kernel *k = &e->entry->code.kernel[e->step];
-        int j = 0;
-        while (j < n_total && strcmp(list[j].k->name, k->name)) j++;
-        if (j == cap) {
-            total *grown = realloc(list, sizeof *list * (size_t)(cap += 64));
-            if (!grown) break;
-            list = grown;
-        }
-        if (j == n_total) list[n_total++] = (total){.k = k};
-        list[j].calls++;
-        list[j].seconds += e->end - e->begin;
-        all += e->end - e->begin;
+    totals l = {0};
+    legend names;
+    span *s = make_legend(&names, t) ? spans(t) : NULL;
+    for (size_t r = 0; s && r < t->n_run; r++)
+        for (int i = 0; i < t->run[r].entry->code.plan->n_step; i++)
+            add_call(&l, &names, &t->run[r], i, &s[t->run[r].first + (size_t)i]);
+    if (l.n) qsort(l.list, (size_t)l.n, sizeof *l.list, by_time);
+    fprintf(f, "  share         ms   calls   GFLOP/s     GB/s  kernel      where\n");
+    for (int j = 0; j < l.n; j++) {
+        print_total(f, &l.list[j], l.seconds);
+        free(l.list[j].where);
     }
-    if (n_total) qsort(list, (size_t)n_total, sizeof *list, by_time);
-    for (int j = 0; j < n_total; j++)
-        fprintf(f, "%6.2f%% %10.3f ms %6d calls  %s (line %d)\n", 100 * list[j].seconds / all,
-                1e3 * list[j].seconds, list[j].calls, list[j].k->name,
-                list[j].k->step->node->loc.line);
-    free(list);
+    free(l.list);
+    free(s);
 }
 
 void sn_trace_seconds(const sn_trace *t, double *seconds, int n) {
     if (!t || !seconds) return;
+    span *s = spans(t);
     for (int i = 0; i < n; i++) {
-        size_t events = 0;
-        double sum = 0;
-        for (size_t k = 0; k < count(t); k++) {
-            if (t->list[k].step != i) continue;
-            sum += t->list[k].end - t->list[k].begin;
-            events++;
+        int runs = 0;
+        seconds[i] = 0;
+        for (size_t r = 0; s && r < t->n_run; r++) {
+            if (i >= t->run[r].entry->code.plan->n_step) continue;
+            const span *call = &s[t->run[r].first + (size_t)i];
+            seconds[i] += call->end - call->begin;
+            runs += call->end > 0;
         }
-        seconds[i] = events ? sum / (double)events : 0;
+        if (runs) seconds[i] /= runs;
     }
+    free(s);
 }
 
 void sn_trace_end(sn_trace *t) {
     if (!t) return;
     if (sn_session_profile(t->session) == &t->hook) sn_session_set_profile(t->session, NULL);
     sn_session_free(t->session);
+    for (size_t r = 0; r < t->n_run; r++) free(t->run[r].symbol);
+    free(t->run);
     free(t->list);
     free(t);
 }

@@ -77,6 +77,7 @@ check_generate() {
     ended generation_config.json '[7, 432]'
     # stops at the end of the context
     run 0 generate "$tmp/m" -p "Once upon a time" -n 3 --profile "$tmp/profile"
+    says 'GFLOP/s' && says ' 10 .* gemm .*layers\.\*\.mlp\.down_proj'
     for entry in prefill decode; do
         grep -q "\"entry\":\"$entry\"" "$tmp/profile" || fail "the profile lacks $entry"
     done

@@ -1,51 +1,18 @@
 /* explain_fold.c: the calls of an entry with their costs, and which of them repeat. */
 #include "tools/look/explain.h"
+#include "codegen/program/calls.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Length of the number at s; 0: none begins there. */
-static size_t digits(const char *s) {
-    return strspn(s, "0123456789");
-}
-
-/* Are two names equal but for numbers? */
-static bool same_path(const char *a, const char *b) {
-    while (*a && *b) {
-        size_t n = digits(a), m = digits(b);
-        if (!n != !m || (!n && *a != *b)) return false;
-        a += n ? n : 1;
-        b += m ? m : 1;
-    }
-    return !*a && !*b;
-}
-
-/* "h.11.ln_1" and "h.12.ln_1" give "h.*.ln_1". Requires same_path. NULL: out of memory. */
-static char *common_path(const char *a, const char *b) {
-    char *out = malloc(strlen(a) + 1), *d = out;
-    while (out && *a) {
-        size_t n = digits(a), m = digits(b);
-        bool differ = n && (n != m || memcmp(a, b, n) != 0);
-        size_t kept = n ? n : 1;
-        if (differ)
-            *d++ = '*';
-        else
-            d = (char *)memcpy(d, a, kept) + kept;
-        a += kept;
-        b += m ? m : 1;
-    }
-    if (out) *d = 0;
-    return out;
-}
-
 static bool alike(const explain_entry *e, int i, int j) {
     const sn_kernel_call *a = &e->call[i], *b = &e->call[j];
     return a->line == b->line && a->barrier == b->barrier && a->flops == b->flops &&
-           a->bytes == b->bytes && same_path(a->name, b->name) && !strcmp(a->family, b->family) &&
-           !strcmp(a->result, b->result) && !strcmp(a->fused, b->fused) &&
-           !strcmp(a->when, b->when) && !strcmp(a->notes, b->notes) && !strcmp(a->file, b->file) &&
-           !*a->loop == !*b->loop;
+           a->bytes == b->bytes && sn_call_similar_names(a->name, b->name) &&
+           !strcmp(a->family, b->family) && !strcmp(a->result, b->result) &&
+           !strcmp(a->fused, b->fused) && !strcmp(a->when, b->when) &&
+           !strcmp(a->notes, b->notes) && !strcmp(a->file, b->file) && !*a->loop == !*b->loop;
 }
 
 /* How many times the calls [i, i + period) follow each other. */
@@ -72,7 +39,7 @@ bool explain_find_folds(explain_entry *e, sn_error *err) {
         }
         e->fold[e->n_fold++] = best;
         for (int k = i; k < i + best.period; k++) {
-            e->folded[k] = common_path(e->call[k].name, e->call[k + best.period].name);
+            e->folded[k] = sn_call_common_name(e->call[k].name, e->call[k + best.period].name);
             if (!e->folded[k]) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
         }
         i += best.period * best.times;
