@@ -1,27 +1,17 @@
 /* encoder_scores.c: what an encoder's scores are besides q k: which keys a query sees, biases by
  * distance (MPNet), and DeBERTa's products with tables of positions. */
+#include "frontend/buckets.h"
 #include "frontend/encoder_lm.h"
 
 #include <math.h>
 
 /* ---- MPNet ---- */
 
-/* Distances of more than this many tokens have the bias of the farthest. */
-enum { FARTHEST = 128 };
-
-/* The score with the bias of its distance [Raffel et al. 2020, section 2.1]: half of the buckets
- * are for keys on each side; half of these are one distance each, the others ever wider ranges. */
+/* The score with the bias of its distance. */
 static sn_tensor add_distance(const sn_score_ctx *c) {
     const encoder_lm *g = c->user;
-    int64_t side = g->buckets / 2, exact = side / 2;
-    sn_tensor ahead = sn_sub(c->k, c->q), far = sn_abs(ahead), range = sn_min(far, (double)exact);
-    for (int64_t i = 1; i < side - exact; i++) {
-        double part = (double)i / (double)(side - exact);
-        double first = ceil((double)exact * pow((double)FARTHEST / (double)exact, part) - 1e-9);
-        range = sn_add(range, sn_cast(sn_ge(far, first), SN_I32));
-    }
-    sn_tensor bucket = sn_where(sn_gt(ahead, 0), sn_add(range, (double)side), range);
-    return sn_add(c->score, sn_at(c->captured[1], bucket, c->h));
+    const distance_buckets b = {.count = g->buckets, .farthest = 128};
+    return sn_add(c->score, sn_at(c->captured[1], distance_bucket(&b, sn_sub(c->k, c->q)), c->h));
 }
 
 /* ---- DeBERTa [He et al. 2021a, section 3; 2021b] ---- */

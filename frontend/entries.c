@@ -187,7 +187,7 @@ static void reorder_caches(const sn_encoder_decoder *d, sn_tensor parents, int64
     static const char *const names[] = {"k_cache", "v_cache"};
     sn_module *m = sn_module_of(parents);
     for (int l = 0; l < d->layers; l++) {
-        sn_scope_push(m, "decoder.%d.attn", l);
+        sn_scope_push(m, "%s.%d.%s", d->layer_scope, l, d->self_scope);
         for (int i = 0; i < 2; i++) {
             sn_tensor state = kv_state(d, m, names[i], rows, capacity);
             sn_assign(state, sn_gather(state, 0, parents));

@@ -55,7 +55,7 @@ enum {
  * Pairs of towers (clip, siglip) have on request embed (tokens [B, T], lengths [B]) and embed_image,
  * whose results are comparable, and
  *   forward      pixels [B, ..], tokens [N, T], lengths [N] -> logits [B, N] of image and text
- * Encoder-decoders (edt): source [B, S] with lengths [B], tokens [B, T]:
+ * Encoder-decoders (edt, bart, t5, …): source [B, S] with lengths [B], tokens [B, T]:
  *   encode   source -> hidden [B, S, d]
  *   forward  -> logits [B, T, V] of the next token [PH22 A8];  loss with targets [B, T]
  * and token by token [PH22 A15], for `batch` sources with `beams` rows of tokens each:
@@ -220,7 +220,7 @@ typedef struct sn_source {
     int64_t batch, capacity; /* of the caches; 0: no caches */
 } sn_source;
 /* An encoder-decoder. The caches of decoder layer l are the states k_cache and v_cache of the
- * scopes decoder.l.attn and decoder.l.cross; `cache_source` fills the latter from z. */
+ * scopes LAYER.l.SELF and LAYER.l.CROSS; `cache_source` fills the latter from z. */
 typedef struct sn_encoder_decoder {
     const void *config;
     sn_tensor (*encode)(const void *config, const sn_training *t, sn_tensor source,
@@ -229,6 +229,7 @@ typedef struct sn_encoder_decoder {
                         const sn_source *y); /* logits [B, T, V] */
     void (*cache_source)(const void *config, sn_tensor z, int64_t capacity);
     int64_t context, layers, heads, d_head; /* of the decoder */
+    const char *layer_scope, *self_scope, *cross_scope;
 } sn_encoder_decoder;
 void sn_encoder_decoder_entries(sn_module *m, const sn_encoder_decoder *d,
                                 const sn_model_options *o);
@@ -256,7 +257,6 @@ void sn_gpt2_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_gpt3_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_gato_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_gopher_build(sn_config *c, const sn_model_options *o, sn_model *out);
-void sn_edt_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_vit_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_deit_build(sn_config *c, const sn_model_options *o, sn_model *out);
 void sn_dinov2_build(sn_config *c, const sn_model_options *o, sn_model *out);

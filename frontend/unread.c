@@ -14,6 +14,7 @@
 static const struct {
     const char *key, *same[3];
 } keys[] = {
+    {"add_bias_logits", {"false"}},
     {"add_cross_attention", {"false"}},
     {"alibi", {"false"}},
     {"apply_residual_connection_post_layernorm", {"false"}},
@@ -22,6 +23,7 @@ static const struct {
     {"attn_logit_softcapping", {NULL}},
     {"clip_qkv", {NULL}},
     {"conv_kernel_size", {"0"}},
+    {"do_blenderbot_90_layernorm", {"false"}},
     {"down_scale_factor", {"1"}},
     {"embedding_multiplier", {"1"}},
     {"final_logit_softcapping", {NULL}},
@@ -94,12 +96,13 @@ static const char neutral[] =
     "logit_scale_init_value out_features out_indices projection_dim stage_names "
     "reshape_hidden_states use_mask_token attention_softmax_in_fp32 auto_map bad_words_ids "
     "begin_suppress_tokens bias_dropout_fusion cache_implementation chunk_size_feed_forward "
-    "cross_attention_hidden_size deterministic_flash_attn directionality diversity_penalty "
-    "do_sample dropout dtype "
+    "cross_attention_hidden_size dense_act_fn deterministic_flash_attn directionality "
+    "diversity_penalty do_sample dropout dropout_rate dtype "
     "early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty "
-    "finetuning_task gradient_checkpointing id2label image_mean image_std init_config "
+    "extra_pos_embeddings finetuning_task force_bos_token_to_be_generated "
+    "gradient_checkpointing id2label image_mean image_std init_config "
     "init_device init_std initializer_cutoff_factor initializer_factor initializer_range "
-    "is_encoder_decoder "
+    "is_encoder_decoder is_gated_act "
     "is_llama_config keys_to_ignore_at_inference label2id layer_norm_eps layerdrop length_penalty "
     "masked_softmax_fusion max_length max_window_layers min_length model_type n_ctx "
     "name_or_path no_repeat_ngram_size num_beam_groups num_beams num_labels "
@@ -119,6 +122,11 @@ static const char *const neutral_prefixes[] = {"pooler_", "summary_"};
 static const char *const neutral_endings[] = {"_drop",    "_dropout_prob", "_pdrop",
                                               "_dropout", "_layerdrop",    "_token_id"};
 
+static bool ends_with(const char *name, const char *end) {
+    size_t n = strlen(name), k = strlen(end);
+    return n >= k && !strcmp(name + n - k, end);
+}
+
 static bool is_neutral(const char *key) {
     size_t n = strlen(key);
     for (const char *at = neutral + 1; n && (at = strstr(at, key)); at++)
@@ -127,10 +135,8 @@ static bool is_neutral(const char *key) {
         if (!strcmp(key, keys[i].key)) return true; /* its value was checked */
     for (size_t i = 0; i < sizeof neutral_prefixes / sizeof *neutral_prefixes; i++)
         if (!strncmp(key, neutral_prefixes[i], strlen(neutral_prefixes[i]))) return true;
-    for (size_t i = 0; i < sizeof neutral_endings / sizeof *neutral_endings; i++) {
-        size_t k = strlen(neutral_endings[i]);
-        if (n > k && !strcmp(key + n - k, neutral_endings[i])) return true;
-    }
+    for (size_t i = 0; i < sizeof neutral_endings / sizeof *neutral_endings; i++)
+        if (ends_with(key, neutral_endings[i])) return true;
     return false;
 }
 
@@ -169,6 +175,8 @@ static const struct {
     {"pooler.", -1},
     {"classifier.", -1},
     {"qa_outputs.", -1},
+    {"EncDecAttention.relative_attention_bias.", -1}, /* of T5, never used */
+    {".embed_positions.weights", -1},                 /* sinusoids of M2M-100 */
 };
 
 static bool is_harmless(const sn_weight *w) {
@@ -187,18 +195,20 @@ static bool is_parameter(sn_module *m, const char *name) {
     return false;
 }
 
-/* A head in the file although the model uses the token table. It must equal that table, unless the
- * config ties them. */
-static bool is_tied_head(const sn_model *model, const sn_weights *w, const sn_weight *head) {
-    if (strcmp(head->name, "lm_head.weight") != 0 || head->rank != 2) return false;
-    for (size_t i = 0; !model->tied && i < sn_weights_count(w); i++) {
+/* A head, or a copy of the token table, in the file although the model uses the table. It must
+ * equal that table, unless it is a head that the config ties to it. */
+static bool is_tied_table(const sn_model *model, const sn_weights *w, const sn_weight *head) {
+    bool tied = !strcmp(head->name, "lm_head.weight");
+    if ((!tied && !ends_with(head->name, "embed_tokens.weight")) || head->rank != 2) return false;
+    tied = tied && model->tied;
+    for (size_t i = 0; !tied && i < sn_weights_count(w); i++) {
         const sn_weight *t = sn_weights_at(w, i);
         if (t != head && t->dtype == head->dtype && t->block == head->block &&
             t->bytes == head->bytes && t->rank == 2 && t->shape[0] == head->shape[0] &&
             is_parameter(model->module, t->name) && !memcmp(t->data, head->data, t->bytes))
             return true;
     }
-    return model->tied;
+    return tied;
 }
 
 bool sn_model_takes_all(const sn_model *model, const sn_weights *w, sn_error *err) {
@@ -206,7 +216,7 @@ bool sn_model_takes_all(const sn_model *model, const sn_weights *w, sn_error *er
     size_t unused = 0, at = 0;
     for (size_t i = 0; i < sn_weights_count(w); i++) {
         const sn_weight *t = sn_weights_at(w, i);
-        if (is_harmless(t) || is_parameter(model->module, t->name) || is_tied_head(model, w, t))
+        if (is_harmless(t) || is_parameter(model->module, t->name) || is_tied_table(model, w, t))
             continue;
         if (unused++ < 3 && at < sizeof names)
             at += (size_t)snprintf(names + at, sizeof names - at, at ? ", %s" : "%s", t->name);

@@ -248,9 +248,10 @@ static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
                                                     : "classifier");
     if (o->any_model) return true;
     if (o->translates && !m->model.source_vocab)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "a %s model is not an encoder-decoder: translate needs an edt model",
-                       m->model.type);
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "a %s model is not an encoder-decoder: translate needs one, such as bart, t5 or marian",
+            m->model.type);
     if (o->translates) return true;
     if (m->model.source_vocab && entries & (SN_CACHED | SN_LOSS))
         return sn_fail(err, SN_ERR_USAGE,

@@ -4,6 +4,7 @@
 
 #include "frontend/causal_lm.h"
 #include "frontend/encoder_lm.h"
+#include "frontend/seq2seq_lm.h"
 
 extern const causal_family bloom_family, cohere_family, falcon_family, gptj_family, granite_family,
     mpt_family, olmo2_family, opt_family, stablelm_family, starcoder2_family, gemma_family,
@@ -12,5 +13,8 @@ extern const causal_family bloom_family, cohere_family, falcon_family, gptj_fami
 extern const encoder_family albert_family, bert_family, camembert_family, deberta_v2_family,
     distilbert_family, electra_family, modernbert_family, mpnet_family, roberta_family,
     xlm_roberta_family;
+
+extern const seq2seq_family bart_family, edt_family, m2m_100_family, marian_family, mbart_family,
+    pegasus_family, t5_family, umt5_family;
 
 #endif

@@ -8,29 +8,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In alphabetical order. One of `build`, `family` and `encoder` makes the model. */
+/* In alphabetical order. One of the members after `shown` makes the model. */
 static const struct {
     sn_model_family shown;
     void (*build)(sn_config *c, const sn_model_options *o, sn_model *out);
     const causal_family *family;
     const encoder_family *encoder;
+    const seq2seq_family *pair;
 } registry[] = {
 #define LANGUAGE "language model"
 #define IMAGES "classifier, embedding of images"
 #define IMAGES_CHECKED "logits, embeddings: NumPy"
 #define PAIRS "similarity of images and texts, embedding"
 #define CHECKED "logits, greedy tokens: NumPy"
-#define BUILT(type, what, heads, checked, build)                                                   \
-    { {type, what, heads, checked, false}, build, NULL, NULL }
+#define BUILT(type, what, heads, checked, fn)                                                      \
+    { {type, what, heads, checked, false}, .build = fn }
 #define FAMILY(type, what)                                                                         \
-    { {#type, what, LANGUAGE, CHECKED, false}, NULL, &type##_family, NULL }
+    { {#type, what, LANGUAGE, CHECKED, false}, .family = &type##_family }
 #define ENCODER(type, what, checked, family)                                                       \
     {                                                                                              \
         {type, what, "masked language model, classifiers, answers, embedding", checked, true},     \
-            NULL, NULL, &family                                                                    \
+            .encoder = &family                                                                     \
     }
+#define SEQ2SEQ(type, what, heads, checked, family)                                                \
+    { {type, what, heads, checked, false}, .pair = &family }
 #define ENCODER_CHECKED "logits, embeddings: NumPy"
     ENCODER("albert", "ALBERT", ENCODER_CHECKED, albert_family),
+    SEQ2SEQ("bart", "BART, DistilBART", "summaries, infilling", CHECKED, bart_family),
     ENCODER("bert", "BERT", "logits: NumPy; losses, gradients: PyTorch", bert_family),
     FAMILY(bloom, "BLOOM"),
     ENCODER("camembert", "CamemBERT", ENCODER_CHECKED, camembert_family),
@@ -40,15 +44,15 @@ static const struct {
     BUILT("deit", "DeiT", IMAGES, IMAGES_CHECKED, sn_deit_build),
     BUILT("dinov2", "DINOv2", IMAGES, IMAGES_CHECKED, sn_dinov2_build),
     ENCODER("distilbert", "DistilBERT", ENCODER_CHECKED, distilbert_family),
-    BUILT("edt", "encoder-decoder [Vaswani 2017]", "translation",
-          "losses, gradients: PyTorch; a trained model's translations", sn_edt_build),
+    SEQ2SEQ("edt", "encoder-decoder [Vaswani 2017]", "translation",
+            "losses, gradients: PyTorch; a trained model's translations", edt_family),
     ENCODER("electra", "ELECTRA", ENCODER_CHECKED, electra_family),
     FAMILY(falcon, "Falcon"),
     BUILT("gato", "Gato", LANGUAGE " of several modalities", "embeddings: plain loops",
           sn_gato_build),
     FAMILY(gemma, "Gemma 1"),
     FAMILY(gemma2, "Gemma 2"),
-    {{"gemma3_text", "Gemma 3, text", LANGUAGE, CHECKED, false}, NULL, &gemma3_family, NULL},
+    {{"gemma3_text", "Gemma 3, text", LANGUAGE, CHECKED, false}, .family = &gemma3_family},
     BUILT("gopher", "Gopher", LANGUAGE, "losses, gradients: PyTorch", sn_gopher_build),
     BUILT("gpt2", "GPT-2", LANGUAGE, "losses, gradients: PyTorch; a trained model's tokens",
           sn_gpt2_build),
@@ -58,15 +62,18 @@ static const struct {
     FAMILY(gptj, "GPT-J"),
     FAMILY(granite, "Granite 3"),
     {{"llama", "Llama 1 to 3.x, SmolLM", LANGUAGE, CHECKED "; a trained model's tokens", false},
-     NULL,
-     &llama_family,
-     NULL},
+     .family = &llama_family},
+    SEQ2SEQ("m2m_100", "M2M-100, NLLB", "translation", CHECKED, m2m_100_family),
+    SEQ2SEQ("marian", "Marian, OPUS-MT", "translation", CHECKED, marian_family),
+    SEQ2SEQ("mbart", "mBART, mBART-50", "translation", CHECKED, mbart_family),
     FAMILY(mistral, "Mistral, Ministral"),
     ENCODER("modernbert", "ModernBERT", ENCODER_CHECKED, modernbert_family),
     ENCODER("mpnet", "MPNet", ENCODER_CHECKED, mpnet_family),
     FAMILY(mpt, "MPT"),
+    SEQ2SEQ("mt5", "mT5", "text to text", CHECKED, t5_family),
     FAMILY(olmo2, "OLMo 2"),
     FAMILY(opt, "OPT"),
+    SEQ2SEQ("pegasus", "Pegasus", "summaries", CHECKED, pegasus_family),
     FAMILY(phi, "Phi-1, 1.5, 2"),
     FAMILY(phi3, "Phi-3, 3.5, 4"),
     FAMILY(qwen2, "Qwen 2, 2.5"),
@@ -75,9 +82,11 @@ static const struct {
     BUILT("siglip", "SigLIP", PAIRS, "logits, embeddings: NumPy", sn_siglip_build),
     FAMILY(stablelm, "StableLM"),
     FAMILY(starcoder2, "StarCoder 2"),
+    SEQ2SEQ("t5", "T5, Flan-T5", "text to text", CHECKED, t5_family),
     BUILT("tse_alt", "TSE with heads as two circuits", LANGUAGE, "logits: TSE-GPT",
           sn_tse_alt_build),
     BUILT("tse_gpt", "TSE-GPT", LANGUAGE, "logits: plain loops", sn_tse_gpt_build),
+    SEQ2SEQ("umt5", "umT5", "text to text", CHECKED, umt5_family),
     BUILT("vit", "vision transformer", IMAGES, IMAGES_CHECKED "; a trained model's classes",
           sn_vit_build),
     ENCODER("xlm-roberta", "XLM-R", ENCODER_CHECKED, xlm_roberta_family),
@@ -124,8 +133,9 @@ static bool choose_options(const sn_model_options *o, const sn_training *usual,
 
 /* Rejects more layers than the weights have tensors before building thousands of them. */
 static bool check_layers(sn_config *c, const sn_weights *w, sn_error *err) {
-    static const char *const keys[] = {"n_layer",        "n_layers",       "num_hidden_layers",
-                                       "encoder_layers", "decoder_layers", NULL};
+    static const char *const keys[] = {
+        "n_layer",        "n_layers",   "num_hidden_layers",  "encoder_layers",
+        "decoder_layers", "num_layers", "num_decoder_layers", NULL};
     const int64_t tensors = w ? (int64_t)sn_weights_count(w) : INT64_MAX;
     for (int i = 0; keys[i]; i++) {
         int64_t layers = sn_config_int_or(c, keys[i], 0, 0, 1 << 12);
@@ -156,6 +166,8 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
         causal_lm_build(registry[i].family, c, &chosen, out);
     else if (registry[i].encoder)
         encoder_lm_build(registry[i].encoder, c, &chosen, out);
+    else if (registry[i].pair)
+        seq2seq_lm_build(registry[i].pair, c, &chosen, out);
     else
         registry[i].build(c, &chosen, out);
     if (chosen.context > out->context)

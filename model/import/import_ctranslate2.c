@@ -7,7 +7,7 @@
  * Items are f32, or int8 or int16 with an f32 tensor NAME_scale, one number in all or one per row:
  * the weight is the integer divided by the scale, and is converted to f32.
  *
- * The model becomes an "edt" (frontend/edt.c) with that file's tensor names: the fused q|k|v and
+ * The model becomes an "edt" (frontend/families/edt.c) with that file's tensor names: the fused q|k|v and
  * k|v matrices of CTranslate2 are split; gamma and beta of its norms are weight and bias. Config:
  * norms first and one after each stack, two vocabularies, embeddings times sqrt(d), positions from
  * 1 on, with [sin(d/2) | cos(d/2)] of the angles pos * exp(-ln(10000) / (d/2 - 1) * j).

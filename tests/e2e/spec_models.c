@@ -16,7 +16,7 @@
 #define ROW(name, file, config, kernels, goal)                                                     \
     { name, "frontend/" file, NULL, config, kernels, NULL, goal, 400, 0 }
 const spec_row spec_models[] = {
-    ROW("A8 A11 A15 EDT", "edt.c",
+    ROW("A8 A11 A15 EDT", "families/edt.c",
         "{\"model_type\": \"edt\", \"vocab_size\": 11, \"max_position_embeddings\": 32, "
         "\"d_model\": 16, \"ffn_dim\": 32, \"encoder_layers\": 1, \"decoder_layers\": 1, "
         "\"attention_heads\": 2}",

@@ -1,0 +1,298 @@
+/* Hugging Face's encoder-decoders as published: folders with config.json and safetensors, compared
+ * with NumPy (tests/data/families/make_seq2seq_refs.py): hidden states and logits of two sources,
+ * one of them padded, and greedy tokens with caches, of two beams. Every graph by the evaluator,
+ * and compiled (in the default run a sample) at levels 4 and 0. */
+#include "frontend/models.h"
+#include "runtime/model_dir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "tests/e2e/family_folder.h"
+#include "tests/support/compile_case.h"
+#include "tests/support/effort.h"
+#include "tests/support/model_case.h"
+#include "tests/support/scratch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[] = {"bart", "mbart",    "m2m_100", "marian", "marian_apart",
+                                    "t5",   "t5_gated", "mt5",     "umt5",   "pegasus"};
+enum { CASES = sizeof names / sizeof *names, BATCH = 2, MAX_TOKENS = 16, MAX_VOCAB = 32 };
+
+typedef struct pair_case {
+    const char *name;
+    family_folder folder;
+    int32_t source[BATCH * MAX_TOKENS], lengths[BATCH], tokens[BATCH * MAX_TOKENS];
+    int32_t greedy[2 * MAX_TOKENS];
+    int64_t S, T, n_greedy; /* greedy: the tokens, then what is added to them */
+    sn_model model;
+    int level;
+} pair_case;
+
+static int64_t read_list(const family_folder *f, const char *key, int32_t *out) {
+    int64_t n = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(f->json, key)) out[n++] = item->valueint;
+    return n;
+}
+
+static void read_case(const char *name, sn_dtype t, pair_case *c) {
+    *c = (pair_case){.name = name};
+    family_read("seq2seq", name, t, &c->folder);
+    c->S = read_list(&c->folder, "source", c->source);
+    c->T = read_list(&c->folder, "tokens", c->tokens);
+    assert_int_equal(read_list(&c->folder, "lengths", c->lengths), BATCH);
+    memcpy(c->source + c->S, c->source, sizeof *c->source * (size_t)c->S);
+    memcpy(c->tokens + c->T, c->tokens, sizeof *c->tokens * (size_t)c->T);
+    memcpy(c->greedy, c->tokens, sizeof *c->tokens * (size_t)c->T);
+    c->n_greedy = c->T + read_list(&c->folder, "greedy", c->greedy + c->T);
+}
+
+/* The outputs of both sources: by the session, or without one by the evaluator. */
+static void check_both(pair_case *c, sn_session *session, model_case *evaluated) {
+    const struct {
+        const char *entry, *output;
+        int64_t rows, width;
+    } outputs[] = {{"forward", "logits", c->T, c->model.vocab},
+                   {"encode", "hidden", c->S, c->model.d_model}};
+    sn_arg_binding in[] = {SN_BIND("source", SN_I32, c->source, BATCH, c->S),
+                           SN_BIND("lengths", SN_I32, c->lengths, BATCH),
+                           SN_BIND("tokens", SN_I32, c->tokens, BATCH, c->T)};
+    for (int k = 0; k < 2; k++) {
+        int64_t rows = outputs[k].rows, width = outputs[k].width, n = BATCH * rows * width;
+        const char *entry = outputs[k].entry, *output = outputs[k].output;
+        float *got = malloc(sizeof *got * (size_t)n);
+        double *exact = malloc(sizeof *exact * (size_t)n);
+        assert_non_null(got);
+        assert_non_null(exact);
+        sn_arg_binding out = SN_BIND(output, SN_F32, got, BATCH, rows, width);
+        sn_error err = {0};
+        if (session)
+            need(sn_run(session, entry, in, k ? 2 : 3, &out, 1, &err), &err);
+        else
+            case_evaluate(evaluated, entry, output, in, k ? 2 : 3, exact, n);
+        for (int64_t i = 0; i < n && !session; i++) got[i] = (float)exact[i];
+        for (int64_t i = 0; i < BATCH * rows; i++)
+            if (!k || i % rows < c->lengths[i / rows]) {
+                char where[100];
+                snprintf(where, sizeof where, "%s, level %d, %s", c->name, c->level, entry);
+                family_compare(&c->folder, output, i * width, width, got + i * width, where);
+            }
+        free(got);
+        free(exact);
+    }
+}
+
+static int best_of(const float *logits, int64_t n) {
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+/* Two beams of the first source: the given tokens, then greedy ones; the beams change places. */
+static void check_cached(pair_case *c, sn_session *session) {
+    const int64_t V = c->model.vocab;
+    int32_t length = (int32_t)c->S, parents[BATCH] = {1, 0};
+    float logits[BATCH * MAX_VOCAB];
+    sn_error err = {0};
+    assert_true(V <= MAX_VOCAB);
+    sn_arg_binding in[] = {SN_BIND("source", SN_I32, c->source, 1, c->S),
+                           SN_BIND("lengths", SN_I32, &length, 1)},
+                   from = SN_BIND("parents", SN_I32, parents, BATCH),
+                   out = SN_BIND("logits", SN_F32, logits, BATCH, V);
+    need(sn_run(session, "prefill", in, 2, NULL, 0, &err), &err);
+    for (int64_t past = 0; past < c->n_greedy - 1; past++) {
+        int32_t other = past < 2 ? 3 : c->greedy[past]; /* the second beam begins differently */
+        int32_t tokens[BATCH] = {c->greedy[past], other};
+        bool changed = past > c->T / 2;
+        if (changed) tokens[0] = other, tokens[1] = c->greedy[past];
+        sn_arg_binding args[] = {SN_BIND("tokens", SN_I32, tokens, BATCH, 1),
+                                 SN_BIND("lengths", SN_I32, &length, 1), SN_BIND_DIM("P", past),
+                                 SN_BIND_DIM("S", c->S)};
+        need(sn_run(session, "decode", args, 4, &out, 1, &err), &err);
+        const float *row = logits + (changed ? V : 0);
+        if (past < c->T) family_compare(&c->folder, "logits", past * V, V, row, c->name);
+        if (past >= c->T - 1) assert_int_equal(best_of(row, V), c->greedy[past + 1]);
+        if (past == c->T / 2) need(sn_run(session, "reorder", &from, 1, NULL, 0, &err), &err);
+    }
+}
+
+/* The graph's own value: what it means, whatever it is compiled to. */
+static void check_graph(pair_case *c) {
+    model_case evaluated = {.model = c->model};
+    for (size_t i = 0; i < c->folder.n_tensor; i++) {
+        const sn_weight *w = &c->folder.tensor[i];
+        evaluated.param[evaluated.n_param++] =
+            (sn_arg_binding){w->name, SN_F32, w->rank, w->shape, c->folder.value[i]};
+    }
+    case_size(&evaluated, "B", BATCH);
+    case_size(&evaluated, "S", c->S);
+    case_size(&evaluated, "T", c->T);
+    c->level = -1;
+    check_both(c, NULL, &evaluated);
+}
+
+static void check_level(pair_case *c, const sn_model_dir *dir, int level, bool compiled) {
+    sn_error err = {0};
+    sn_model_options o = {
+        .entries = SN_FORWARD | SN_ENCODE | SN_CACHED, .weights = dir->weights, .beams = BATCH};
+    if (!sn_model_build(dir->config, &o, &c->model, &err) ||
+        !sn_model_takes_all(&c->model, dir->weights, &err))
+        fail_msg("%s: %s", c->name, err.message);
+    const char *unknown = sn_model_unknown_key(dir->config, 0);
+    if (unknown) fail_msg("%s: the key \"%s\" is not read", c->name, unknown);
+    if (level == 4) check_graph(c);
+    c->level = level;
+    if (compiled) {
+        sn_options how = {.level = level, .threads = 1, .cache_dir = cc_cache_dir()};
+        sn_program *p = sn_compile(c->model.module, &how, &err);
+        need(p, &err);
+        sn_session *session = sn_session_new(p, dir->weights, &err);
+        need(session, &err);
+        check_both(c, session, NULL);
+        check_cached(c, session);
+        sn_session_free(session);
+        sn_program_free(p);
+    }
+    sn_module_free(c->model.module);
+}
+
+typedef struct family_case {
+    const char *name;
+    bool compiled, unfused;
+    size_t number;
+} family_case;
+
+static void run_case(void **state) {
+    static const sn_dtype dtypes[] = {SN_F32, SN_BF16, SN_F16};
+    const family_case *f = *state;
+    pair_case c;
+    sn_error err = {0};
+    assert_int_equal(scratch_make(NULL), 0);
+    read_case(f->name, dtypes[f->number % 3], &c);
+    family_write(scratch_dir, &c.folder, f->number % 2);
+    sn_model_dir *dir = sn_model_dir_open(scratch_dir, &err);
+    need(dir, &err);
+    check_level(&c, dir, 4, f->compiled);
+    if (f->unfused) check_level(&c, dir, 0, true);
+    sn_model_dir_close(dir);
+    family_free(&c.folder);
+    scratch_end(NULL);
+}
+
+/* ---- what does not fit ---- */
+
+/* The message of what does not fit, or of the first unread key. */
+static void open_changed(const pair_case *c, sn_error *err) {
+    *err = (sn_error){0};
+    assert_int_equal(scratch_make(NULL), 0);
+    family_write(scratch_dir, &c->folder, false);
+    sn_model_dir *dir = sn_model_dir_open(scratch_dir, err);
+    need(dir, err);
+    sn_model model = {0};
+    sn_model_options o = {.entries = SN_FORWARD, .weights = dir->weights};
+    if (sn_model_build(dir->config, &o, &model, err) &&
+        sn_model_takes_all(&model, dir->weights, err)) {
+        const char *unread = sn_model_unknown_key(dir->config, 0);
+        sn_options how = {.level = 4, .threads = 1, .cache_dir = cc_cache_dir()};
+        sn_program *p = unread ? NULL : sn_compile(model.module, &how, err);
+        sn_session *session = p ? sn_session_new(p, dir->weights, err) : NULL;
+        if (unread) sn_fail(err, SN_ERR_FILE, "not read: %s", unread);
+        sn_session_free(session);
+        sn_program_free(p);
+    }
+    sn_module_free(model.module);
+    sn_model_dir_close(dir);
+    scratch_end(NULL);
+}
+
+static void wrong_configs(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *key, *json, *why;
+    } rows[] = {
+        {"bart", "model_type", "\"bort\"", "the nearest is bart"},
+        {"bart", "model_type", "\"mbart\"", "layer_norm"},
+        {"mbart", "model_type", "\"bart\"", "normalize_before"},
+        {"pegasus", "model_type", "\"marian\"", "normalize_before"},
+        {"bart", "static_position_embeddings", "true", "static_position_embeddings"},
+        {"bart", "activation_function", "\"tanh\"", "activation_function"},
+        {"bart", "encoder_attention_heads", "3", "does not divide"},
+        {"bart", "add_bias_logits", "true", "add_bias_logits"},
+        {"bart", "new_key", "1", "not read: new_key"},
+        {"bart", "decoder_ffn_dim", "25", "decoder.layers.0.fc1"},
+        {"marian", "decoder_vocab_size", "19", "decoder_vocab_size"},
+        {"marian_apart", "share_encoder_decoder_embeddings", "true", "decoder_vocab_size"},
+        {"m2m_100", "model_type", "\"marian\"", "layer_norm"},
+        {"t5", "feed_forward_proj", "\"gated-gelu\"", "no parameters"},
+        {"t5", "feed_forward_proj", "\"tanh\"", "feed_forward_proj"},
+        {"t5", "relative_attention_num_buckets", "6", "buckets"},
+        {"t5", "relative_attention_max_distance", "4", "buckets"},
+        {"umt5", "model_type", "\"t5\"", "relative_attention_bias"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        pair_case c;
+        sn_error err;
+        read_case(rows[i].name, SN_F32, &c);
+        family_set_key(&c.folder, rows[i].key, rows[i].json);
+        open_changed(&c, &err);
+        if (!strstr(err.message, rows[i].why))
+            fail_msg("%s, %s: wanted '%s' in: %s", rows[i].name, rows[i].key, rows[i].why,
+                     err.message);
+        family_free(&c.folder);
+    }
+}
+
+/* Missing, renamed and misshapen tensors are errors; copies of the token table are not. */
+static void wrong_tensors(void **state) {
+    (void)state;
+    pair_case c;
+    sn_error err;
+    read_case("t5", SN_F32, &c);
+    sn_weight *w = c.folder.tensor, *last = &w[c.folder.n_tensor - 1];
+    const char *name = w[3].name;
+    c.folder.n_tensor--; /* one is missing */
+    open_changed(&c, &err);
+    assert_non_null(strstr(err.message, last->name));
+    c.folder.n_tensor++;
+    w[3].name = "encoder.block.0.layer.0.SelfAttention.z.weight";
+    open_changed(&c, &err); /* one has another name */
+    assert_non_null(strstr(err.message, "SelfAttention.z"));
+    w[3].name = name;
+    w[c.folder.n_tensor] = w[0]; /* the table twice, as some programs save it */
+    w[c.folder.n_tensor++].name = "decoder.embed_tokens.weight";
+    open_changed(&c, &err);
+    assert_string_equal(err.message, "");
+    w[c.folder.n_tensor - 1].data = last->data; /* another table */
+    w[c.folder.n_tensor - 1].shape[0] = 1;
+    w[c.folder.n_tensor - 1].bytes = (size_t)w[0].shape[1] * 4;
+    open_changed(&c, &err);
+    assert_non_null(strstr(err.message, "decoder.embed_tokens.weight"));
+    c.folder.n_tensor--;
+    family_free(&c.folder);
+}
+
+/* [NAME]: only this case, compiled too. */
+int main(int argc, char **argv) {
+    static struct CMUnitTest tests[CASES + 2];
+    static family_case cases[CASES];
+    size_t tested = 0;
+    for (size_t i = 0; i < CASES; i++) {
+        bool one = argc > 1;
+        cases[i] =
+            (family_case){names[i], one || effort_takes(i, 5), one || effort_takes(i, 10), i};
+        if (argc > 1 && strcmp(argv[1], names[i]) != 0) continue;
+        tests[tested++] = (struct CMUnitTest){names[i], run_case, NULL, NULL, &cases[i]};
+    }
+    if (argc < 2) {
+        tests[tested++] = (struct CMUnitTest)cmocka_unit_test(wrong_configs);
+        tests[tested++] = (struct CMUnitTest)cmocka_unit_test(wrong_tensors);
+    }
+    return tested ? _cmocka_run_group_tests("seq2seq", tests, tested, cc_begin, cc_end) : 1;
+}
