@@ -100,7 +100,7 @@ typedef struct sn_model {
 } sn_model;
 
 /* Builds the architecture named by the config's "model_type". Options may be NULL. On error returns
- * false with a list of all invalid keys, or of the known types if the type is unknown. */
+ * false with a list of all invalid keys, or the type that is nearest to an unknown one. */
 bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_error *err);
 
 /* Whether every tensor of the weights is either a parameter of the model or known to have no effect

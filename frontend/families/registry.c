@@ -100,20 +100,17 @@ const sn_model_family *sn_model_family_at(int i) {
 /* The row of the config's "model_type"; -1 after recording that there is none. */
 static int find_type(sn_config *c) {
     const char *types[N_MODELS + 1] = {NULL}, *type = sn_config_string(c, "model_type");
-    char known[600] = "", text[80];
-    size_t at = 0;
+    char text[80];
     for (int i = 0; i < N_MODELS; i++) {
         types[i] = registry[i].shown.type;
         if (!strcmp(types[i], type)) return i;
-        if (at < sizeof known)
-            at += (size_t)snprintf(known + at, sizeof known - at, i ? ", %s" : "%s", types[i]);
     }
     if (!sn_config_has(c, "model_type")) return -1; /* recorded */
     const char *near = sn_nearest_name(type, types);
     sn_config_problem(c,
-                      "\"model_type\" is \"%s\", which is none of %s%s%s. A model in C can define "
-                      "it: see `sinter run --help`",
-                      sn_printable(text, sizeof text, type), known, near ? "; the nearest is " : "",
+                      "\"model_type\" is \"%s\", which is not known%s%s: `sinter models` lists "
+                      "all. A model in C can define it: see `sinter run --help`",
+                      sn_printable(text, sizeof text, type), near ? "; the nearest is " : "",
                       near ? near : "");
     return -1;
 }

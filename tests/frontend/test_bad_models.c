@@ -122,10 +122,9 @@ static void unknown_type(void **state) {
     sn_model m;
     sn_config *c = sn_config_parse("config.json", text, strlen(text), &err);
     assert_false(sn_model_build(c, NULL, &m, &err));
-    static const char *const types[] = {"gpt2",    "gpt3",  "gopher", "gato", "tse_gpt",
-                                        "tse_alt", "llama", "bert",   "vit",  "edt"};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (!strstr(err.message, types[i])) fail_msg("no '%s' in: %s", types[i], err.message);
+    static const char *const parts[] = {"gpt5", "the nearest is gpt2", "`sinter models`", "in C"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strstr(err.message, parts[i])) fail_msg("no '%s' in: %s", parts[i], err.message);
     sn_config_free(c);
 }
 
