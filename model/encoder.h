@@ -10,9 +10,27 @@
 bool encoder_read(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err);
 
 /* Runs the entry on n texts as one batch. *out: the output, row-major, *each elements per text,
- * including padded positions; the caller frees it. *length (may be NULL): the padded length. Token
- * types are all 0. */
-bool encoder_run(lm *m, const char *entry, const char *output, const sn_ids *text, int64_t n,
-                 float **out, int64_t *each, int64_t *length, sn_error *err);
+ * including padded positions; the caller frees it. *length (may be NULL): the padded length. types:
+ * the token types of each text, or NULL: all 0. */
+bool encoder_run(lm *m, const char *entry, const char *output, const sn_ids *text,
+                 const sn_ids *types, int64_t n, float **out, int64_t *each, int64_t *length,
+                 sn_error *err);
+
+/* A text as ids, and where they are in it: ids[first + i] is at place[i], of n; the other ids are
+ * special tokens. */
+typedef struct encoder_text {
+    sn_ids ids;
+    sn_place *place;
+    size_t first, n;
+} encoder_text;
+
+/* encoder_read with places, for models with a tokenizer. Freed by encoder_text_free, in any case. */
+bool encoder_read_places(const lm *m, const char *text, size_t size, encoder_text *out,
+                         sn_error *err);
+void encoder_text_free(encoder_text *t);
+
+/* Encodes two texts as one sequence ([CLS] a [SEP] b [SEP]); types may be given to encoder_run. */
+bool encoder_read_pair(const lm *m, const char *a, size_t a_size, const char *b, size_t b_size,
+                       sn_ids *out, sn_ids *types, sn_error *err);
 
 #endif

@@ -103,6 +103,27 @@ int32_t sn_tokenizer_id(const sn_tokenizer *t, const char *text, size_t size);
 bool sn_tokenizer_encode(const sn_tokenizer *t, const char *text, size_t size, unsigned flags,
                          sn_ids *out, sn_error *err);
 
+/* Joins two texts' ids to the sequence that a model reads: appends to `out`, and the token types to
+ * `types` (0; and what the tokenizer's file says for the second text). *at: where the second text
+ * begins in what was appended. The post_processor of a tokenizer.json says what is added; for other
+ * files it is bos, eos between and after the texts, and token type 1; twice eos and 0 for byte-level
+ * BPE. On failure both lists are unchanged. */
+bool sn_tokenizer_join(const sn_tokenizer *t, const sn_ids *first, const int32_t *second, size_t n,
+                       sn_ids *out, sn_ids *types, size_t *at, sn_error *err);
+
+/* Where a token is in its text: bytes [begin, end). A token that is no text there has begin = end. */
+typedef struct sn_place {
+    size_t begin, end;
+    bool continues; /* it continues the word of the token before */
+} sn_place;
+
+/* Finds the places of the ids that sn_tokenizer_encode made of text[size] without a template:
+ * out[ids->count]. Places are exact unless the normalizer changed a word's number of characters;
+ * then they are the whole word's. Words of most languages are divided by white space and
+ * punctuation, those of Chinese and Japanese at every token. */
+bool sn_tokenizer_locate(const sn_tokenizer *t, const char *text, size_t size, const sn_ids *ids,
+                         sn_place *out, sn_error *err);
+
 /* Appends the text of ids[n] to out. For BPE, character and word level this restores the encoded
  * text byte for byte if it contained no unk and no normalizer changed it; WordPiece joins words with
  * single spaces. An id out of range is an error and leaves out unchanged. */

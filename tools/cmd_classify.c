@@ -1,9 +1,10 @@
 /* cmd_classify.c: `sinter classify`: classifies images or texts [PH22 section 3]. */
 #include "tools/cmd.h"
 #include "runtime/sample.h"
-#include "model/encoder.h"
+#include "model/entities.h"
 #include "model/import/idx.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 typedef struct options {
     cmd_model model;
     cmd_compile compile;
-    const char *images, *labels, *text, *file;
+    const char *images, *labels, *text, *second, *file;
     int64_t batch;
 } options;
 
@@ -25,6 +26,8 @@ static const arg table[] = {
     {"labels", 0, ARG_TEXT, AT(labels), "FILE", NULL, 0, 0,
      "true labels (IDX); prints only the number of correct predictions"},
     {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "a text, for a text encoder"},
+    {"second", 0, ARG_TEXT, AT(second), "TEXT", NULL, 0, 0,
+     "the second text of a pair, for models of pairs"},
     {"file", 'f', ARG_TEXT, AT(file), "FILE", NULL, 0, 0,
      "classify each line of a file; -: standard input"},
     {"batch", 'b', ARG_INT, AT(batch), "N", "64", 1, 1024, "images per run"},
@@ -33,18 +36,22 @@ static const arg table[] = {
 };
 
 static const arg_command command = {
-    NAME, "classify images or texts",
+    NAME, "classify images, texts, or the words of texts",
     "Prints a line for each input: the class and its probability. Classes are named as "
-    "in\n\"id2label\" of config.json.\n\n  sinter classify examples/models/mnist-vit/mnist_vit.npz "
+    "in\n\"id2label\" of config.json. A model with one class, or whose config says that classes do "
+    "not exclude\neach other, prints every class of at least 1/2. A classifier of tokens prints a "
+    "line for each word\n(its first token counts), or for each name of several words (labels B-X, "
+    "I-X): label, probability,\nbytes BEGIN..END of the text, and these bytes.\n\n  sinter "
+    "classify examples/models/mnist-vit/mnist_vit.npz "
     "-i digits.idx3-ubyte --labels digits.idx1-ubyte\n",
     table};
 
-static void print_class(const lm *m, int64_t i, float p) {
+static void print_class(const lm *m, int64_t i, float p, const char *before) {
     const char *name = lm_label(m, i);
     if (name && *name)
-        printf("%s  %.5f\n", name, p);
+        printf("%s%s  %.5f", before, name, p);
     else
-        printf("%lld  %.5f\n", (long long)i, p);
+        printf("%s%lld  %.5f", before, (long long)i, p);
 }
 
 /* ---- images ---- */
@@ -108,7 +115,7 @@ static bool do_images(lm *m, const options *o, const sn_idx *x, const sn_idx *la
             if (labels->data)
                 right += labels->data[at + i] == found[i];
             else
-                print_class(m, found[i], p[i]);
+                print_class(m, found[i], p[i], ""), putchar('\n');
         }
     }
     if (ok && labels->data) printf("%lld of %lld\n", (long long)right, (long long)n);
@@ -134,19 +141,67 @@ static bool classify_files(lm *m, const options *o, sn_error *err) {
 
 /* ---- texts ---- */
 
-static bool do_line(lm *m, const char *text, size_t size, sn_error *err) {
-    sn_ids ids = {0};
+/* Whether classes do not exclude each other, as the config says; one class alone never does. */
+static bool has_many_classes(const lm *m) {
+    return m->model.labels == 1 ||
+           (m->config &&
+            sn_config_equals(m->config, "problem_type", "\"multi_label_classification\""));
+}
+
+/* Every class of at least 1/2, or the most likely one, on a line. */
+static void print_classes(const lm *m, float *logits, int64_t n) {
+    size_t best = sn_sample_largest(logits, (size_t)n);
+    bool any = false;
+    for (int64_t i = 0; i < n; i++) {
+        float p = 1 / (1 + expf(-logits[i]));
+        if (p < 0.5F && (size_t)i != best) continue;
+        print_class(m, i, p, any ? "  " : "");
+        any = true;
+    }
+    putchar('\n');
+}
+
+static bool do_line(lm *m, const options *o, const char *text, size_t size, sn_error *err) {
+    sn_ids ids = {0}, types = {0};
     float *logits = NULL;
     int64_t each;
-    bool ok = encoder_read(m, text, size, &ids, err) &&
-              encoder_run(m, "forward", "logits", &ids, 1, &logits, &each, NULL, err);
-    if (ok) {
+    bool ok = (o->second ? encoder_read_pair(m, text, size, o->second, strlen(o->second), &ids,
+                                             &types, err)
+                         : encoder_read(m, text, size, &ids, err)) &&
+              encoder_run(m, "forward", "logits", &ids, o->second ? &types : NULL, 1, &logits,
+                          &each, NULL, err);
+    if (ok && has_many_classes(m)) {
+        print_classes(m, logits, each);
+    } else if (ok) {
         sn_sample_softmax(logits, each);
         size_t best = sn_sample_largest(logits, (size_t)each);
-        print_class(m, (int64_t)best, logits[best]);
+        print_class(m, (int64_t)best, logits[best], "");
+        putchar('\n');
     }
     sn_ids_free(&ids);
+    sn_ids_free(&types);
     free(logits);
+    return ok;
+}
+
+/* A line for each word, or name of several words: label, probability, place and text. */
+static bool do_tokens(lm *m, const options *o, const char *text, size_t size, sn_error *err) {
+    entity *list;
+    size_t n;
+    bool begins;
+    if (o->second)
+        return sn_fail(err, SN_ERR_USAGE, "a classifier of tokens reads one text: omit --second");
+    bool ok = encoder_entities(m, text, size, &list, &n, err);
+    for (size_t i = 0; ok && i < n; i++) {
+        const char *name = entity_label(m, list[i].label, &begins);
+        if (name && *name)
+            printf("%s", name);
+        else
+            printf("%lld", (long long)list[i].label);
+        printf("  %.5f  %zu..%zu  %.*s\n", list[i].p, list[i].begin, list[i].end,
+               (int)(list[i].end - list[i].begin), text + list[i].begin);
+    }
+    free(list);
     return ok;
 }
 
@@ -155,18 +210,18 @@ static bool classify_texts(lm *m, const options *o, sn_error *err) {
         return sn_fail(err, SN_ERR_USAGE,
                        m->model.image ? "this model classifies images: --images"
                                       : "this model has no class head");
-    if (m->model.per_token)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "this model classifies each token of a text, which this command does not "
-                       "print: run the entry 'forward' of the library or of an artefact");
-    if (o->text) return do_line(m, o->text, strlen(o->text), err);
+    if (m->model.spans)
+        return sn_fail(err, SN_ERR_USAGE, "this model answers questions: use sinter answer");
+    bool (*run)(lm *, const options *, const char *, size_t, sn_error *) =
+        m->model.per_token ? do_tokens : do_line;
+    if (o->text) return run(m, o, o->text, strlen(o->text), err);
     size_t size;
     char *text = cmd_read_text(o->file, &size, err);
     bool ok = text != NULL;
     for (size_t at = 0; ok && at < size;) {
         const char *end = memchr(text + at, '\n', size - at);
         size_t n = end ? (size_t)(end - text) - at : size - at;
-        ok = do_line(m, text + at, n, err);
+        ok = run(m, o, text + at, n, err);
         at += n + 1;
     }
     free(text);

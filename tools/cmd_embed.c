@@ -84,8 +84,8 @@ static bool embed_all(job *j, sn_error *err) {
         sn_ids ids = {0};
         sn_error why = {0};
         bool ok = encoder_read(j->m, j->list[i].text, j->list[i].size, &ids, &why) &&
-                  encoder_run(j->m, "embed", "embedding", &ids, 1, &j->list[i].embedding, &j->width,
-                              NULL, &why);
+                  encoder_run(j->m, "embed", "embedding", &ids, NULL, 1, &j->list[i].embedding,
+                              &j->width, NULL, &why);
         sn_ids_free(&ids);
         if (!ok) return sn_fail(err, why.code, "sentence %lld: %s", (long long)i + 1, why.message);
     }

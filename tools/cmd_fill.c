@@ -66,7 +66,7 @@ static bool fill(lm *m, const options *o, sn_error *err) {
     if (m->model.labels)
         return sn_fail(err, SN_ERR_USAGE, "this model is a classifier: use sinter classify");
     bool ok = find_mask(m, o, &mask, err) && encoder_read(m, o->text, strlen(o->text), &ids, err) &&
-              encoder_run(m, "forward", "logits", &ids, 1, &logits, &each, NULL, err);
+              encoder_run(m, "forward", "logits", &ids, NULL, 1, &logits, &each, NULL, err);
     for (size_t i = 0; ok && i < ids.count; i++) {
         if (ids.data[i] != mask) continue;
         if (masks++) putchar('\n');

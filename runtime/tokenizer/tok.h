@@ -143,6 +143,9 @@ struct sn_tokenizer {
     sn_decoding decoding;
     sn_ids before, after; /* what the post-processor adds to a text */
     bool templated;       /* if these are empty, it adds nothing */
+    sn_ids pair[3];       /* what it adds to two texts: before, between, after */
+    int second_type;      /* the second text's token type */
+    bool paired;          /* the file says so; else these are as for BERT */
     bool no_bos;          /* add_bos_token of tokenizer_config.json is false */
 };
 

@@ -128,11 +128,9 @@ static void take_role(sn_tokenizer *t, sn_token_role role, const char *name) {
 }
 
 /* A special token of a template stands for the ids that "special_tokens" gives. */
-static bool take_special(reading *r, const cJSON *step, const char *name, sn_token_role role) {
-    sn_ids *list = role == SN_TOKEN_BOS ? &r->t->before : &r->t->after;
+static bool take_special(reading *r, const cJSON *step, const char *name, sn_ids *list) {
     const cJSON *ids = sn_hf_get(sn_hf_get(sn_hf_get(step, "special_tokens"), name), "ids");
     int32_t id = sn_vocab_find(&r->t->vocab, name, strlen(name));
-    take_role(r->t, role, name);
     if (!cJSON_IsArray(ids) || !ids->child)
         return id < 0 || sn_ids_push(list, id, r->err); /* without a token: nothing is added */
     for (const cJSON *e = ids->child; e; e = e->next)
@@ -145,8 +143,9 @@ static bool take_special(reading *r, const cJSON *step, const char *name, sn_tok
     return true;
 }
 
-/* ["[CLS]", 101] */
-static bool take_pair(reading *r, const cJSON *pair, sn_token_role role) {
+/* ["[CLS]", 101]: RoBERTa has two [SEP] between texts, and one token type */
+static bool take_pair(reading *r, const cJSON *pair, sn_token_role role, bool roberta) {
+    sn_tokenizer *t = r->t;
     const char *name = cJSON_IsArray(pair) ? cJSON_GetStringValue(pair->child) : NULL;
     int32_t id;
     if (!name) return true;
@@ -156,7 +155,29 @@ static bool take_pair(reading *r, const cJSON *pair, sn_token_role role) {
                        "%s: post_processor: the id of \"%.60s\" is not in the "
                        "vocabulary",
                        r->path, name);
-    return sn_ids_push(role == SN_TOKEN_BOS ? &r->t->before : &r->t->after, id, r->err);
+    if (role == SN_TOKEN_BOS)
+        return sn_ids_push(&t->before, id, r->err) && sn_ids_push(&t->pair[0], id, r->err);
+    t->paired = true;
+    t->second_type = !roberta;
+    return sn_ids_push(&t->after, id, r->err) && sn_ids_push(&t->pair[1], id, r->err) &&
+           (!roberta || sn_ids_push(&t->pair[1], id, r->err)) &&
+           sn_ids_push(&t->pair[2], id, r->err);
+}
+
+/* A template's pair of texts: what is before, between and after them. */
+static bool read_pair(reading *r, const cJSON *step) {
+    sn_tokenizer *t = r->t;
+    const cJSON *pair = sn_hf_get(step, "pair");
+    int seen = 0;
+    for (const cJSON *e = cJSON_IsArray(pair) ? pair->child : NULL; e; e = e->next) {
+        const cJSON *sequence = sn_hf_get(e, "Sequence"), *type = sn_hf_get(sequence, "type_id");
+        const char *name = sn_hf_text(sn_hf_get(e, "SpecialToken"), "id");
+        seen += sequence != NULL;
+        if (sequence && seen == 2) t->second_type = cJSON_IsNumber(type) && type->valueint == 1;
+        if (name && seen < 3 && !take_special(r, step, name, &t->pair[seen])) return false;
+    }
+    t->paired |= seen == 2;
+    return true;
 }
 
 /* What the post-processor adds to a single text: a template, or BERT's and RoBERTa's cls and sep.
@@ -176,10 +197,14 @@ static bool read_template(reading *r, const cJSON *step, int depth) {
     for (const cJSON *e = cJSON_IsArray(single) ? single->child : NULL; e; e = e->next) {
         const char *name = sn_hf_text(sn_hf_get(e, "SpecialToken"), "id");
         if (sn_hf_get(e, "Sequence")) role = SN_TOKEN_EOS;
-        if (name && !take_special(r, step, name, role)) return false;
+        if (name) take_role(r->t, role, name);
+        if (name &&
+            !take_special(r, step, name, role == SN_TOKEN_BOS ? &r->t->before : &r->t->after))
+            return false;
     }
-    return take_pair(r, sn_hf_get(step, "cls"), SN_TOKEN_BOS) &&
-           take_pair(r, sn_hf_get(step, "sep"), SN_TOKEN_EOS);
+    bool roberta = type && !strcmp(type, "RobertaProcessing");
+    return read_pair(r, step) && take_pair(r, sn_hf_get(step, "cls"), SN_TOKEN_BOS, roberta) &&
+           take_pair(r, sn_hf_get(step, "sep"), SN_TOKEN_EOS, roberta);
 }
 
 /* ---- the models ---- */

@@ -33,6 +33,7 @@ void sn_tokenizer_free(sn_tokenizer *t) {
     sn_bytes_free(&t->decoding.suffix);
     sn_ids_free(&t->before);
     sn_ids_free(&t->after);
+    for (int i = 0; i < 3; i++) sn_ids_free(&t->pair[i]);
     sn_vocab_free(&t->vocab);
     free(t);
 }

@@ -171,7 +171,7 @@ static void minilm_sentences(void **state) {
     int64_t width;
     for (int i = 0; i < 4; i++)
         need(encoder_read(m, texts[i], strlen(texts[i]), &ids[i], &err), &err);
-    need(encoder_run(m, "embed", "embedding", ids, 4, &x, &width, NULL, &err), &err);
+    need(encoder_run(m, "embed", "embedding", ids, NULL, 4, &x, &width, NULL, &err), &err);
     assert_int_equal(width, 384);
     for (int i = 0; i < 5; i++) assert_true(fabsf(x[i] - hello[i]) < 3e-4f);
     double alike[4] = {0};

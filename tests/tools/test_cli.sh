@@ -138,6 +138,8 @@ check_encoders() {
     refused 2 'needs --mask' fill --preset bert-tiny -p '5 1 7'
     refused 1 'has only 512 positions' fill --preset bert-tiny --mask 9 -p "$(seq -s ' ' 600)"
     refused 2 'text is empty' fill --preset bert-tiny --mask 9 -p ''
+    refused 2 'not trained for question answering' answer --preset bert-tiny -q a -p b
+    refused 2 'give a --question' answer --preset bert-tiny -p b
     refused 2 "have no head for 'embed'" embed "$stories" -p a
     printf '5 6 7\n5 6 8 9 10\n5 6 7\n' >"$tmp/lines"
     run 0 embed --preset bert-tiny -f "$tmp/lines" --similarity
@@ -331,7 +333,7 @@ check_folder_is_data() {
         refused 2 'are not run' compile --train "$tmp/model" -o "$tmp/x"
     done
     for line in 'generate M -n 1' 'eval M T' 'explain M' 'compile M -o X' 'compile M --exe -o X' \
-        'bench model M' 'translate M T' 'embed M T' 'fill M T' 'classify M T' 'inspect M' \
+        'bench model M' 'translate M T' 'embed M T' 'fill M T' 'classify M T' 'answer M T' 'inspect M' \
         'inspect M -p a --logits' 'run M' 'tokenizer encode M' 'import M -o X' 'opt M'; do
         line=$(echo "$line" | sed "s|M|$tmp/model|; s|T|$tmp/text|; s|X|$tmp/x|")
         # shellcheck disable=SC2086

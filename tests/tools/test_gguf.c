@@ -142,7 +142,7 @@ static void test_encoder(void **state) {
     if (!m) fail_msg("%s", e.message);
     float *out;
     int64_t each, i = 0;
-    if (!encoder_run(m, "encode", "hidden", &ids, 1, &out, &each, NULL, &e))
+    if (!encoder_run(m, "encode", "hidden", &ids, NULL, 1, &out, &each, NULL, &e))
         fail_msg("%s", e.message);
     const cJSON *v;
     cJSON_ArrayForEach(v, cJSON_GetObjectItem(expected, "logits")) {
