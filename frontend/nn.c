@@ -195,6 +195,61 @@ sn_tensor sn_one_hot_at(sn_loc at, sn_tensor x, int64_t n, sn_dtype t) {
     return SN_NODE(x->m, one_hot, SN_ATTRS(SN_INT(dtype, (int64_t)t), SN_LIST(size, 1, &n)), x);
 }
 
+/* ---- selection: routers and experts ---- */
+
+sn_tensor sn_take_blocks_at(sn_loc at, sn_tensor x, sn_tensor index, int64_t blocks) {
+    FRONT_ENTER("take_blocks", x, index);
+    if (!front_is_integer(index)) return fail_ids("take_blocks", index);
+    bool fits = index->rank == x->rank && x->rank > 0 && x->rank < SN_MAX_RANK;
+    for (int i = 0; fits && i < x->rank - 1; i++) fits = x->shape[i] == index->shape[i];
+    if (!fits)
+        return fail_pair("take_blocks", x, index, "all axes but the last must be the same");
+    int64_t columns;
+    if (blocks < 1 || !sn_dim_is_const(x->m, x->shape[x->rank - 1], &columns) || columns % blocks)
+        return fail_pair("take_blocks", x, index, "x's last axis must be a multiple of the blocks");
+    return SN_NODE(x->m, take_blocks, SN_ATTRS(SN_INT(blocks, blocks)), x, index);
+}
+
+sn_tensor sn_expert_linear_at(sn_loc at, sn_tensor x, sn_tensor w, sn_tensor index) {
+    FRONT_ENTER("expert_linear", x, w, index);
+    int64_t experts;
+    if (w->rank != 3 || !sn_dim_is_const(x->m, w->shape[0], &experts))
+        return fail_pair("expert_linear", x, w, "the weight must be [experts, out, in]");
+    if (index->rank < 1 || (x->rank != index->rank && x->rank != index->rank + 1))
+        return fail_pair("expert_linear", x, index, "x is [.., in] or [.., k, in], index [.., k]");
+    sn_dim rows[2] = {sn_dim_mul(x->m, experts, w->shape[1]), w->shape[2]}, shape[SN_MAX_RANK + 1];
+    sn_tensor y = sn_linear_at(at, x, sn_b_reshape(w, 2, rows), NULL);
+    if (x->rank == index->rank) return sn_take_blocks_at(at, y, index, experts);
+    if (x->rank == SN_MAX_RANK)
+        return fail_pair("expert_linear", x, index, "x has too many axes: sn_reshape it");
+    for (int i = 0; i < index->rank; i++) shape[i] = index->shape[i];
+    shape[index->rank] = 1;
+    y = sn_take_blocks_at(at, y, sn_b_reshape(index, index->rank + 1, shape), experts);
+    shape[index->rank] = w->shape[1];
+    return sn_b_reshape(y, x->rank, shape);
+}
+
+sn_tensor sn_top_k_at(sn_loc at, sn_tensor x, int k, sn_tensor *index) {
+    enum { MOST = 256 };
+    FRONT_ENTER("top_k", x);
+    int last = x->rank - 1;
+    int64_t n;
+    char t[SN_NODE_TEXT];
+    if (index) *index = x;
+    if (last < 0 || k < 1 || k > MOST || !sn_dim_is_const(x->m, x->shape[last], &n) || n < k)
+        return sn_module_fail(x->m, SN_ERR_SHAPE, "top_k: %d of the last axis of %s: from 1 to %d",
+                              k, sn_node_text(x, t), MOST);
+    sn_tensor best[MOST], left = x, number = sn_b_iota(x->m, SN_I32, x->rank, x->shape, last);
+    for (int i = 0; i < k; i++) {
+        best[i] = SN_NODE(x->m, argmax, SN_ATTRS(SN_INT(axis, last)), left);
+        sn_tensor taken = sn_b_binary(SN_OP_eq, number, best[i]);
+        left = sn_b_select(taken, sn_b_const(x->m, (sn_dtype)x->dtype, -INFINITY), left);
+    }
+    sn_tensor all = sn_b_concat(x->m, k, best, last);
+    if (index) *index = all;
+    return sn_b_reshape(sn_take_blocks_at(at, x, all, n), x->rank, all->shape);
+}
+
 /* ---- norms, positions, losses ---- */
 
 static bool norm_ok(const char *op, sn_tensor x, sn_tensor p, const char *what) {

@@ -285,6 +285,24 @@ sn_tensor sn_conv2d_at(sn_loc, sn_tensor x, sn_tensor w, sn_conv2d_options);
  * result has that shape. */
 #define sn_at(x, ...) sn_at_at(SN_HERE, x, SN_TENSORS(__VA_ARGS__))
 
+/* The k largest elements along the last axis, in descending order, and their indices, i32: x [.., n]
+ * -> [.., k] each. Of equal elements the first. index may be NULL. The gradient is that of the
+ * elements. */
+#define sn_top_k(x, k, index) sn_top_k_at(SN_HERE, x, k, index)
+/* Reads the last axis of x [.., blocks d] as equal blocks and returns those whose numbers are in
+ * index [.., k]: [.., k, d]. If x is a linear map of constant weights (and elementwise operations
+ * on it), a compiled program computes the selected blocks only. */
+#define sn_take_blocks(x, index, blocks) sn_take_blocks_at(SN_HERE, x, index, blocks)
+/* Linear maps selected row by row: w [experts, out, in], index [.., k] integers from 0 to
+ * experts - 1. x [.., in]: y[.., j, :] = w[index[.., j]] x[.., :]. x [.., k, in]: y[.., j, :] =
+ * w[index[.., j]] x[.., j, :]. The result is [.., k, out]. If weights are constant and `out` is a
+ * multiple of 32, a compiled program reads and computes the selected maps only, at any number of
+ * rows; otherwise, as in training, all of them. [Shazeer et al. 2017] */
+#define sn_expert_linear(x, w, index) sn_expert_linear_at(SN_HERE, x, w, index)
+
+sn_tensor sn_top_k_at(sn_loc, sn_tensor, int k, sn_tensor *index),
+    sn_take_blocks_at(sn_loc, sn_tensor, sn_tensor index, int64_t blocks),
+    sn_expert_linear_at(sn_loc, sn_tensor x, sn_tensor w, sn_tensor index);
 sn_tensor sn_einsum_at(sn_loc, const char *spec, sn_tensor, sn_tensor),
     sn_gather_at(sn_loc, sn_tensor, int axis, sn_tensor ids),
     sn_scatter_add_at(sn_loc, sn_tensor, int axis, sn_tensor ids, sn_dim n),

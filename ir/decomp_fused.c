@@ -208,15 +208,14 @@ static sn_node *unpack(decomp *c, sn_node *panels, int width, const sn_attr *pac
     return sn_b_transpose(sn_b_reshape(x, packed->n, shape), packed->n, back);
 }
 
-/* Operands: left, right, with {group} its scales, {n_pro} of the prologue, the rest for the
- * epilogue. The product is a dot with the node's batch and contract axes, by default the last of
+/* Operands: left, right, with {group} its scales, with {blocks} indices, {n_pro} of the prologue,
+ * the rest for the epilogue. The product is a dot with the node's batch and contract axes, by default the last of
  * the left and the first of the right factor. {packed}: the right factor is packed in panels and
  * had that shape before. */
-bool decomp_gemm(decomp *c) {
+static bool decomp_product(decomp *c, int first) {
     const sn_attr *pro = sn_dc_attr(c, SN_A_prologue), *epi = sn_dc_attr(c, SN_A_epilogue);
     const sn_attr *packed = sn_dc_attr(c, SN_A_packed);
     int64_t n_pro_attr = sn_dc_int(c, SN_A_n_pro, 0), group = sn_dc_int(c, SN_A_group, 0);
-    int first = group > 0 ? 3 : 2;
     if (n_pro_attr < 0 || n_pro_attr > c->n_in - first)
         return sn_dc_fail(c, "operands are missing");
     int n_pro = (int)n_pro_attr;
@@ -256,4 +255,17 @@ bool decomp_gemm(decomp *c) {
     arg[0] = c->out[0];
     if (n_epi) memcpy(arg + 1, c->in + first + n_pro, sizeof *arg * (size_t)n_epi);
     return open_region(c, epi->r, "epilogue", 1 + n_epi, arg);
+}
+
+/* {blocks}: of the columns of the result, each row keeps those that its indices name. */
+bool decomp_gemm(decomp *c) {
+    int64_t blocks = sn_dc_int(c, SN_A_blocks, 0);
+    int first = 2 + (sn_dc_int(c, SN_A_group, 0) > 0) + (blocks > 0);
+    if (c->n_in < first) return sn_dc_fail(c, "operands are missing");
+    if (!decomp_product(c, first)) return false;
+    if (blocks <= 0) return true;
+    if (c->n_out != 1) return sn_dc_fail(c, "blocks are of one result");
+    c->out[0] = SN_NODE(c->m, take_blocks, SN_ATTRS(SN_INT(blocks, blocks)), c->out[0],
+                        c->in[first - 1]);
+    return !c->m->error.code;
 }

@@ -470,6 +470,25 @@ bool eval_gather(eval_call *c) {
     return true;
 }
 
+bool eval_take_blocks(eval_call *c) {
+    const sn_value *x = c->in[0], *y = c->in[1];
+    int64_t blocks = sn_attr_int(c->n, SN_A_blocks, 1), shape[SN_MAX_RANK + 1];
+    if (y->rank == SN_MAX_RANK || x->rank != y->rank || !y->rank)
+        return sn_eval_fail(c, SN_ERR_SHAPE, "the index has %d axes; the maximum is %d", y->rank,
+                            SN_MAX_RANK - 1);
+    int64_t columns = x->shape[x->rank - 1], k = y->shape[y->rank - 1], size = columns / blocks;
+    memcpy(shape, y->shape, sizeof *shape * (size_t)y->rank);
+    shape[y->rank] = size;
+    double *out = sn_eval_alloc(c, x->dtype, y->rank + 1, shape);
+    if (!out) return false;
+    for (int64_t j = 0; j < y->n; j++) {
+        if (!check_index(c, "index", y->data[j], blocks)) return false;
+        const double *from = x->data + j / k * columns + (int64_t)y->data[j] * size;
+        memcpy(out + j * size, from, sizeof *out * (size_t)size);
+    }
+    return true;
+}
+
 bool eval_scatter_add(eval_call *c) {
     const sn_value *x = c->in[0], *y = c->in[1];
     int64_t shape[SN_MAX_RANK];

@@ -290,6 +290,28 @@ bool grad_scatter_nd_add(grad *c) {
     return true;
 }
 
+/* A product with the matrix that is 1 where index j of a row is block e: [.., e, j] [.., j, d]. */
+bool grad_take_blocks(grad *c) {
+    const sn_node *x = c->n->in[0], *g = c->g;
+    sn_node *index = c->n->in[1];
+    int lead = x->rank - 1;
+    int64_t batch[SN_MAX_RANK], left = lead + 1, right = lead;
+    sn_dim shape[SN_MAX_RANK + 1];
+    for (int i = 0; i < lead; i++) batch[i] = i, shape[i] = x->shape[i];
+    shape[lead] = sn_attr_int(c->n, SN_A_blocks, 1);
+    shape[lead + 1] = index->shape[lead];
+    sn_node *number = sn_b_iota(x->m, (sn_dtype)index->dtype, lead + 2, shape, lead);
+    shape[lead] = 1;
+    sn_node *chosen = sn_b_binary(SN_OP_eq, sn_b_reshape(index, lead + 2, shape), number);
+    sn_node *one = sn_b_cast(chosen, (sn_dtype)g->dtype);
+    sn_node *d = SN_NODE(x->m, dot,
+                         SN_ATTRS(SN_LIST(batch_a, lead, batch), SN_LIST(batch_b, lead, batch),
+                                  SN_LIST(contract_a, 1, &left), SN_LIST(contract_b, 1, &right)),
+                         one, c->g);
+    sn_gr_give(c, 0, sn_b_reshape(d, x->rank, x->shape));
+    return true;
+}
+
 /* Only nodes made by passes have several results. */
 bool grad_result(grad *c) {
     (void)c;

@@ -416,6 +416,25 @@ static bool infer_scatter_nd_add(ctx *c) {
     return shape_equal(c->in[0], c->in[1]) || bad(c, "needs one element per index");
 }
 
+static bool infer_take_blocks(ctx *c) {
+    const sn_attr *blocks = need(c, SN_A_blocks);
+    const sn_node *x = c->in[0], *y = c->in[1];
+    int last = x->rank - 1;
+    int64_t columns;
+    if (!blocks) return false;
+    if (last < 0 || y->rank != x->rank) return bad(c, "needs indices of the same rank");
+    if (!is_int((sn_dtype)y->dtype)) return bad(c, "indices must be integers");
+    for (int i = 0; i < last; i++)
+        if (x->shape[i] != y->shape[i]) return bad(c, "axis %d of the indices does not match", i);
+    if (blocks->i < 1 || !sn_dim_is_const(c->m, x->shape[last], &columns) || columns % blocks->i)
+        return bad(c, "the last axis is no multiple of %lld blocks", (long long)blocks->i);
+    sn_dim s[SN_MAX_RANK + 1];
+    for (int i = 0; i <= last; i++) s[i] = y->shape[i];
+    s[last + 1] = columns / blocks->i;
+    c->out.dtype = (sn_dtype)x->dtype;
+    return set_shape(c, last + 2, s);
+}
+
 static bool infer_result(ctx *c) {
     const sn_attr *index = need(c, SN_A_index);
     const sn_node *x = c->in[0];

@@ -103,8 +103,15 @@ static void build_results(builder *b, int k,
     const sn_group *g = &b->g->group[k];
     sn_node **out = sn_arena_alloc(b->m, sizeof *out * (size_t)g->n_member);
     int n = find_results(b, g, out);
-    for (int i = 0; i < n; i += SN_MAX_RESULTS)
-        build(b, k, n - i < SN_MAX_RESULTS ? n - i : SN_MAX_RESULTS, out + i);
+    int whole = 0;
+    for (int i = 0; i < n; i++) { /* selected blocks have a kernel of their own */
+        if (g->kind == SN_GROUP_GEMM && out[i]->op == SN_OP_take_blocks)
+            build(b, k, 1, &out[i]);
+        else
+            out[whole++] = out[i];
+    }
+    for (int i = 0; i < whole; i += SN_MAX_RESULTS)
+        build(b, k, whole - i < SN_MAX_RESULTS ? whole - i : SN_MAX_RESULTS, out + i);
 }
 
 static void make_map_reduce(builder *b, int k, int n_out, sn_node *const *out) {
@@ -252,7 +259,7 @@ static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
     int h = feeding_group(b, out), sums = 0;
     const sn_kernel_traits *gemm = &sn_kernels[SN_KERNEL_gemm];
     if (h < 0 || !sn_kernel_holds(gemm, SN_HOLDS_ROW_PROLOGUE, b->g->p->o.level) ||
-        sn_choose(b->g->p, dot) != SN_CHOOSE_FUSED || !sn_group_packs(b->g, dot) ||
+        sn_group_choice(b->g, dot) != SN_CHOOSE_FUSED || !sn_group_packs(b->g, dot) ||
         (batch && batch->n) || !contract || contract->n != 1 || contract->v[0] != out->rank - 1 ||
         out->dtype != dot->dtype)
         return NULL;
@@ -288,26 +295,30 @@ static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
     return NULL;
 }
 
-static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
+static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
     sn_node *dot = b->g->group[k].member[0];
+    sn_node *take = results[0]->op == SN_OP_take_blocks ? results[0] : NULL;
+    sn_node *const *out = take ? &take->in[0] : results;
     cut_list c = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
     cut_list rows = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
     /* argument 0 is the product */
     add_cut(b, &c, dot);
     for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], dot);
-    sn_region *pro = find_prologue(b, dot, &rows);
-    sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + rows.n + 2));
+    sn_region *pro = take ? NULL : find_prologue(b, dot, &rows);
+    sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + rows.n + 3));
     panels p = panels_of(b, dot);
     int64_t pair = b->g->group[k].pair;
     int n_in = 2;
     in[0] = build_value(b, pro ? rows.node[0] : dot->in[0]);
     in[1] = build_value(b, p.source);
     if (p.factors) in[n_in++] = build_value(b, p.factors);
+    if (take) in[n_in++] = build_value(b, take->in[1]);
     for (int i = 1; pro && i < rows.n; i++) in[n_in++] = build_value(b, rows.node[i]);
     for (int i = 1; i < c.n; i++) in[n_in++] = build_value(b, c.node[i]);
 
-    sn_attr attr[10];
+    sn_attr attr[11];
     int n_attr = 0;
+    if (take) attr[n_attr++] = *sn_attr_get(take, SN_A_blocks);
     if (pro) {
         attr[n_attr++] = SN_REG(prologue, pro);
         attr[n_attr++] = SN_INT(n_pro, rows.n - 1);
@@ -336,7 +347,7 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *out) {
         in[1] = pack(b, dot, in[1], &p, p.stored, p.group, pair);
         if (pair) attr[n_attr++] = SN_INT(pair, pair);
     }
-    publish(b, sn_node_new(b->m, SN_OP_gemm, n_in, in, n_attr, attr), n_out, out);
+    publish(b, sn_node_new(b->m, SN_OP_gemm, n_in, in, n_attr, attr), n_out, results);
 }
 
 static void build_gemm(builder *b, int k) {
@@ -426,7 +437,7 @@ static sn_node *replace(void *ctx, sn_node *n) {
 static void show_products(builder *b) {
     for (int k = 0; k < b->g->n_group; k++) {
         const sn_group *g = &b->g->group[k];
-        if (g->kind != SN_GROUP_GEMM) continue;
+        if (g->kind != SN_GROUP_GEMM || b->g->selected[g->member[0]->id]) continue;
         sn_node **out = sn_arena_alloc(b->m, sizeof *out * (size_t)(g->n_member + 1));
         int n = find_results(b, g, out);
         sn_choice_sample(b->g->p, g->member[0], n, out, g->n_member, g->member);

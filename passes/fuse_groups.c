@@ -56,6 +56,15 @@ static void find_summed(sn_grouping *g) {
     for (uint32_t i = 0; i < g->n_id; i++) g->summed[i] = g->summed[i] == SUMMED;
 }
 
+/* Follows n, from which blocks are selected, down to products. */
+static void mark_selected(sn_grouping *g, const sn_node *n) {
+    bool elementwise = sn_ops[n->op].kind == SN_ELEM;
+    if (sn_is_fixed(n) || g->selected[n->id]) return;
+    g->selected[n->id] = elementwise || n->op == SN_OP_dot;
+    for (int i = 0; i < n->n_in && (elementwise || n->op == SN_OP_slice); i++)
+        mark_selected(g, n->in[i]);
+}
+
 const sn_node *sn_group_strip(const sn_node *n) {
     while (sn_is_view(n)) n = n->in[0];
     return n;
@@ -136,6 +145,7 @@ static bool level_allows(const sn_grouping *g, const sn_group *k, const sn_node 
     sn_holds what = sn_kernel_part(n);
     if (k->n_member >= kernel->max_nodes || !sn_kernel_can_hold(kernel, what)) return false;
     if (origin && origin == k->origin) return true;
+    if (k->kind == SN_GROUP_GEMM && g->selected[n->id]) return true;
     bool closed = k->reduces && sn_kernel_can_hold(kernel, SN_HOLDS_ROWS) &&
                   !sn_kernel_holds(kernel, SN_HOLDS_ROWS, level);
     return sn_kernel_holds(kernel, what, level) && !closed;
@@ -177,9 +187,13 @@ static int new_group(sn_grouping *g, sn_group_kind kind, sn_node *n) {
     return g->n_group++;
 }
 
+sn_candidate sn_group_choice(const sn_grouping *g, const sn_node *dot) {
+    return g->selected[dot->id] ? SN_CHOOSE_FUSED : sn_choose(g->p, dot);
+}
+
 bool sn_group_packs(const sn_grouping *g, const sn_node *dot) {
     const sn_attr *batch = sn_attr_get(dot, SN_A_batch_b);
-    if (sn_choose(g->p, dot) == SN_CHOOSE_LIBRARY) return false;
+    if (sn_group_choice(g, dot) == SN_CHOOSE_LIBRARY) return false;
     return g->p->o.constant_params && (!batch || !batch->n) &&
            sn_kernels[SN_KERNEL_gemm].computes_in >> dot->dtype & 1 &&
            sn_static_shape(dot->in[1]) && sn_from_params_only(dot->in[1]);
@@ -213,7 +227,7 @@ bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_no
 /* The same for the product's group, whose domain is the shape of its result. */
 static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node *n) {
     const sn_node *dot = k->member[0];
-    sn_candidate choice = sn_choose(g->p, dot);
+    sn_candidate choice = sn_group_choice(g, dot);
     if (choice == SN_CHOOSE_UNFUSED) return false;
     if (choice == SN_CHOOSE_LIBRARY) return k->n_member == 1 && g->p->o.library->epilogue(dot, n);
     if (n->rank != k->rank) return false;
@@ -229,7 +243,7 @@ static int product_of_panels(sn_grouping *g, const sn_node *n) {
     if (h < 0 || !sn_kernel_holds(kernel_of(&g->group[h]), SN_HOLDS_PANEL_REDUCTION, g->p->o.level))
         return -1;
     const sn_node *dot = g->group[h].member[0];
-    bool fits = sn_choose(g->p, dot) == SN_CHOOSE_FUSED && x->dtype == dot->dtype &&
+    bool fits = sn_group_choice(g, dot) == SN_CHOOSE_FUSED && x->dtype == dot->dtype &&
                 !g->group[h].pair && g->group[h].n_member < kernel_of(&g->group[h])->max_nodes;
     return fits ? h : -1;
 }
@@ -288,6 +302,26 @@ static void place_half(sn_grouping *g, sn_node *n) {
     sn_dim_is_const(g->m, n->shape[n->rank - 1], &k->pair);
 }
 
+/* At every level, a product whose panels are packed computes the blocks of columns that n selects,
+ * and no others, if each block is whole panels. */
+static bool takes_blocks(sn_grouping *g, const sn_node *n) {
+    int h = n->op == SN_OP_take_blocks ? g->group_of[n->in[0]->id] : -1;
+    if (h < 0 || g->group[h].kind != SN_GROUP_GEMM) return false;
+    const sn_group *k = &g->group[h];
+    const sn_node *dot = k->member[0];
+    int64_t size, panel = sn_panel_columns((sn_dtype)dot->dtype) / (k->pair ? 2 : 1);
+    if (!sn_group_packs(g, dot) || k->swaps || count_columns(dot) != 1 ||
+        n->in[0]->dtype != dot->dtype || n->in[0]->rank != dot->rank ||
+        n->in[0]->shape[dot->rank - 1] != k->domain[k->rank - 1] ||
+        !sn_dim_is_const(g->m, n->shape[n->rank - 1], &size) || size % panel)
+        return false;
+    if (k->pair && k->domain[k->rank - 1] == dot->shape[dot->rank - 1]) return false;
+    for (int i = 0; i < k->n_member; i++)
+        for (int j = 0; j < k->member[i]->n_in; j++)
+            if (g->cheap[k->member[i]->in[j]->id] == CHEAP_INDEX) return false;
+    return acyclic(g, h, n);
+}
+
 static void place(sn_grouping *g, sn_node *n) {
     bool last, reduces = sn_reduces(n, &last);
     if (n->op == SN_OP_dot) {
@@ -305,7 +339,7 @@ static void place(sn_grouping *g, sn_node *n) {
             take_summand(g, n);
         return;
     }
-    if (takes_swap(g, n)) {
+    if (takes_swap(g, n) || takes_blocks(g, n)) {
         join(g, g->group_of[n->in[0]->id], n);
         return;
     }
@@ -452,7 +486,8 @@ static void settle_cheap(sn_grouping *g) {
         if (g->cheap[n->id] || !needs_memory(g, n)) continue;
         int h = g->group_of[n->id];
         bool gemm = h >= 0 && g->group[h].kind == SN_GROUP_GEMM;
-        if (gemm && n != g->group[h].member[0]) continue; /* epilogue members recompute them */
+        if (gemm && n != g->group[h].member[0] && n->op != SN_OP_take_blocks)
+            continue; /* epilogue members recompute them */
         for (int j = 0; j < n->n_in; j++) needed[sn_group_strip(n->in[j])->id] = 1;
     }
     for (int i = 0; i < g->order.n; i++) {
@@ -473,8 +508,11 @@ sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e) {
     g->summed = sn_arena_alloc(m, g->n_id);
     g->readers = sn_arena_alloc(m, sizeof *g->readers * g->n_id);
     for (uint32_t i = 0; i < g->n_id; i++) g->group_of[i] = -1;
+    g->selected = sn_arena_alloc(m, g->n_id);
     find_cheap(g);
     find_summed(g);
+    for (int i = 0; i < g->order.n; i++)
+        if (g->order.node[i]->op == SN_OP_take_blocks) mark_selected(g, g->order.node[i]->in[0]);
     g->half_of = sn_halves_find(g);
     for (int i = 0; i < g->order.n; i++) {
         sn_node *n = g->order.node[i];

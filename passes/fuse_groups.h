@@ -3,6 +3,7 @@
 #ifndef SN_FUSE_GROUPS_H
 #define SN_FUSE_GROUPS_H
 
+#include "passes/choice.h"
 #include "passes/passes.h"
 
 typedef enum sn_group_kind {
@@ -41,6 +42,9 @@ typedef struct sn_grouping {
     uint8_t *summed;   /* by node id: all users are reductions */
     uint32_t *readers; /* by node id: number of uses */
     sn_node **half_of; /* by node id: for two slices, the product whose halves they are */
+    /* by node id: a product of which only selected blocks of columns are needed, or elementwise
+     * work on it before the selection (take_blocks) */
+    uint8_t *selected;
     uint32_t n_id, stamp;
 } sn_grouping;
 
@@ -48,6 +52,8 @@ sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e);
 /* Whether a kernel's body may contain n in addition to its group's members: leaves without memory,
  * cheap nodes, broadcasts and casts of those. */
 bool sn_group_absorbs(const sn_grouping *g, const sn_node *n);
+/* How this product is computed. */
+sn_candidate sn_group_choice(const sn_grouping *g, const sn_node *dot);
 /* A constant right factor is packed once; a oneDNN primitive has its own layout. */
 bool sn_group_packs(const sn_grouping *g, const sn_node *dot);
 /* May the product's epilogue compute n, if its shape is right? */

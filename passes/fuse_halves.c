@@ -45,7 +45,6 @@ static void spoil(pair *p, const char *why) {
 
 static void add_product(finder *f, sn_node *dot) {
     const sn_attr *contract = sn_attr_get(dot, SN_A_contract_b);
-    sn_passes *passes = f->g->p;
     int64_t n;
     if (!contract || dot->in[1]->rank - contract->n != 1 || !dot->rank ||
         !sn_dim_is_const(f->g->m, dot->shape[dot->rank - 1], &n) || n % 2)
@@ -53,7 +52,7 @@ static void add_product(finder *f, sn_node *dot) {
     f->pair = sn_arena_grow(f->g->m, f->pair, sizeof *f->pair, f->n_pair, &f->cap_pair);
     pair *p = &f->pair[f->n_pair++];
     *p = (pair){.dot = dot, .f = n / 2};
-    if (sn_choose(passes, dot) != SN_CHOOSE_FUSED)
+    if (sn_group_choice(f->g, dot) != SN_CHOOSE_FUSED)
         spoil(p, "the product is chosen without what follows it");
     else if (!sn_group_packs(f->g, dot))
         spoil(p, "its weights are no constants in panels");

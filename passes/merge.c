@@ -3,7 +3,8 @@
  * Requires nothing; runs best after raise. Keeps values. Linear maps of one tensor, whose weights
  * depend on parameters only, become one linear map with the concatenated weights; each original map
  * becomes a slice of the result, a view. The concatenated weights are computed once (hoist.c); if
- * parameters change between calls, nothing is merged. Terminates: one walk. */
+ * parameters change between calls, nothing is merged. Maps from which blocks are selected (experts)
+ * are merged with each other only. Terminates: one walk. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/passes.h"
@@ -28,6 +29,7 @@ typedef struct merger {
     product *product;
     int n_product, n_group;
     int *product_of; /* by old id: 1 + index of the product */
+    bool *selected;  /* by old id: blocks of it are selected */
     sn_node **made;  /* by old id */
 } merger;
 
@@ -41,7 +43,7 @@ static sn_node *weight_of(const sn_node *dot) {
     return cb->v[0] == 1 ? w : sn_b_transpose(w, 2, (const int64_t[]){1, 0});
 }
 
-static bool read_product(sn_node *n, product *p) {
+static bool read_product(const merger *g, sn_node *n, product *p) {
     int64_t width, depth;
     *p = (product){.node = n, .group = -1};
     if (n->op != SN_OP_linear && n->op != SN_OP_dot) return false;
@@ -51,19 +53,29 @@ static bool read_product(sn_node *n, product *p) {
     return p->w && sn_match_float(n) && p->x->dtype == n->dtype && p->w->dtype == n->dtype &&
            (!p->b || (p->b->dtype == n->dtype && sn_is_fixed(p->b))) && sn_is_fixed(p->w) &&
            !sn_is_fixed(p->x) && sn_dim_is_const(n->m, p->w->shape[0], &width) &&
-           sn_dim_is_const(n->m, p->w->shape[1], &depth) && width <= MAX_WIDTH;
+           sn_dim_is_const(n->m, p->w->shape[1], &depth) &&
+           (width <= MAX_WIDTH || g->selected[n->id]);
+}
+
+/* Marks the linear maps below n, from which blocks are selected. */
+static void mark_selected(merger *g, const sn_node *n) {
+    if (g->selected[n->id]) return;
+    g->selected[n->id] = true;
+    for (int i = 0; i < n->n_in && n->op != SN_OP_linear; i++) mark_selected(g, n->in[i]);
 }
 
 /* Groups products with the same left operand, in the order in which they were written. */
 static void find_groups(merger *g, const sn_order *order) {
     int *count = sn_arena_alloc(g->m, sizeof *count * (size_t)(order->n + 1));
     sn_dim *width = sn_arena_alloc(g->m, sizeof *width * (size_t)(order->n + 1));
-    int *group_of = /* by id of the left operand: 1 + its group */
-        sn_arena_alloc(g->m, sizeof *group_of * (size_t)sn_module_node_count(g->m));
+    int *groups[2]; /* by id of the left operand: 1 + its group; [1]: of selected ones */
+    for (int i = 0; i < 2; i++)
+        groups[i] = sn_arena_alloc(g->m, sizeof *groups[i] * (size_t)sn_module_node_count(g->m));
     g->product = sn_arena_alloc(g->m, sizeof *g->product * (size_t)(order->n + 1));
     for (int i = 0; i < order->n; i++) {
         product p;
-        if (!read_product(order->node[i], &p)) continue;
+        if (!read_product(g, order->node[i], &p)) continue;
+        int *group_of = groups[g->selected[p.node->id]];
         if (!group_of[p.x->id]) group_of[p.x->id] = ++g->n_group;
         int k = group_of[p.x->id] - 1;
         if (count[k] == MAX_MEMBER) continue;
@@ -125,6 +137,9 @@ int sn_pass_merge(sn_passes *p) {
     merger g = {.m = m};
     g.product_of = sn_arena_alloc(m, sizeof *g.product_of * n_old);
     g.made = sn_arena_alloc(m, sizeof *g.made * n_old);
+    g.selected = sn_arena_alloc(m, sizeof *g.selected * n_old);
+    for (int i = 0; i < live.n; i++)
+        if (live.node[i]->op == SN_OP_take_blocks) mark_selected(&g, live.node[i]->in[0]);
     find_groups(&g, &live);
     sn_loc loc = sn_module_loc(m);
     for (int i = 0; i < order.n && !sn_module_error(m)->code; i++) {

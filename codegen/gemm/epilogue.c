@@ -32,10 +32,15 @@ static void store_c(em *e, const gemm_plan *p, em_val v, const sn_gemm_at *at) {
 static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_val i) {
     const sn_gemm *g = p->g;
     em_val n = em_size_value(e, g->n);
-    em_val row = em_gep(e, q->acc, p->t, em_muli(e, i, p->panel));
+    em_val row = em_gep(e, q->acc, p->t, em_muli(e, i, p->panel)), c_row = em_add(e, q->row, i);
+    em_val product_row = c_row;
+    if (g->n_blocks) {
+        c_row = gemm_sorted_row(e, q->batch0, c_row);
+        product_row = gemm_row_of_a(e, p, c_row);
+    }
     for (int j = 0; j < p->epi_cols; j += p->lanes) {
         sn_gemm_at at = {.batch = {q->batch0, q->batch1, q->batch2},
-                         .row = em_add(e, q->row, i),
+                         .row = product_row,
                          .col = em_addi(e, q->col, j),
                          .lanes = p->lanes};
         at.mask = column_mask(e, p, n, at.col);
@@ -43,6 +48,8 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_
         if (g->pair_distance)
             acc[1] = em_load(e, p->t, em_gep(e, row, p->t, em_i64(e, j + p->epi_cols)), p->lanes);
         em_val v = g->epilogue ? g->epilogue(g->ctx, e, acc, &at) : acc[0];
+        at.row = c_row;
+        if (g->n_blocks) at.col = em_sub(e, at.col, q->batch1);
         if (!g->no_store) store_c(e, p, v, &at);
     }
 }

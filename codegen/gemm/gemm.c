@@ -154,6 +154,12 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     for (int i = 0; i < g->n_batch; i++) items = em_mul(e, items, em_size_value(e, g->batch[i]));
     s.n_panels = em_ceil_div(e, s.n, p->panel);
 
+    if (g->n_blocks) {
+        begin_item(e, p, &s, zero(e));
+        gemm_emit_blocks(e, p, &s);
+        em_end_kernel(e);
+        return;
+    }
     em_val nt = e->nthreads, tid = e->tid, item0, item1;
     em_val even = em_cmp(e, EM_EQ, em_rem(e, items, nt), zero(e));
     em_val many = em_cmp(e, EM_GE, items, em_muli(e, nt, 4));

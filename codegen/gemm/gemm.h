@@ -29,7 +29,14 @@
  * int4 panels (`scale_group` > 0): an i32 holds 8 consecutive k of a column, a panel is
  * [K / 8][P] words. Each `scale_group` consecutive k share a bf16 scale, in panels
  * [K / scale_group][P]. A single row (M = 1) accumulates each scale group before it multiplies by
- * the scale; with more rows B is dequantized first. */
+ * the scale; with more rows B is dequantized first.
+ *
+ * Blocks (`n_blocks` > 0): B's columns are as many equal blocks (the maps of experts), each of whole
+ * panels, and each row of C is one of them: row r of C = row r / per_row of the product, block
+ * index[r / per_row][r % per_row]. Only these are computed: each thread sorts the rows of C by their
+ * blocks (stable counting sort in scratch), and multiplies the rows of a block, gathered as A is
+ * packed, with its panels. m: rows of C; the epilogue sees rows and columns of the product, its
+ * result is stored in C. Requires packed B; indices outside are clamped. */
 enum { SN_GEMM_BATCH = 3, SN_GEMM_STATE = 4, SN_GEMM_SUMS = 4 };
 
 typedef struct sn_gemm_operand {
@@ -87,6 +94,11 @@ typedef struct sn_gemm {
                         divides K */
     int scale_buf;   /* base pointer of the scales: buf[scale_buf] */
     int64_t pair_distance; /* > 0: columns this far apart meet in the epilogue; packed b only */
+    int64_t n_blocks;      /* > 0: row r of C is a block of columns, selected by `index` */
+    int per_row;           /* rows of C for a row of A */
+    int index_buf;         /* base pointer of the integers: buf[index_buf] */
+    sn_dtype index_dtype;
+    em_size index_row, index_col; /* strides */
     bool dynamic;          /* long products: threads take the last rows from a work counter,
                               buf[counter_buf]: an i64 that is 0 when the kernel starts, or NULL
                               for a static schedule */
@@ -113,8 +125,11 @@ const char *sn_gemm_tile_name(int i);
  * operands must not overlap, except that the epilogue may read C at the position that it writes. */
 void sn_gemm_emit(em *e, const char *name, const sn_gemm *g);
 
-/* Bytes of scratch memory per thread; a constant of spec, target and compute type. */
+/* Bytes of scratch memory per thread, a constant of spec, target and compute type. */
 int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute);
+
+/* ... and so many for each row of C. */
+int sn_gemm_scratch_per_row(const sn_gemm *g);
 
 /* What the plan of this kernel does, as bits; tests count the combinations that ran. 0: the spec is
  * refused. */

@@ -70,6 +70,7 @@ typedef struct gemm_plan {
     int c_prefetch_shift;     /* 2^c_prefetch_shift steps of k share an entry of that list */
     /* scratch: byte offsets of packed A, packed B and the prefetch lists; partial C is at 0 */
     int64_t a_offset, b_offset, b_list_offset, c_list_offset, scratch_bytes;
+    int64_t sort_offset; /* blocks: first row of each block in the sorted rows, then these */
     gemm_functions fn;
 } gemm_plan;
 
@@ -201,6 +202,13 @@ em_val gemm_emit_int4_dequantize(em *e, const gemm_plan *p);
 /* gemm_pack_b for a panel of int4 words; the source holds the integers -8 .. 7 as floats. */
 em_val gemm_emit_int4_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
                            int64_t pair_distance);
+
+/* blocks.c: products of which each row of C needs one block of columns (n_blocks). The rows of the
+ * loops are positions in the sorted rows; batch[0] is the address of these, batch[1] the first
+ * column of the block. */
+em_val gemm_sorted_row(em *e, em_val list, em_val position); /* the row of C */
+em_val gemm_row_of_a(em *e, const gemm_plan *p, em_val row_of_c);
+void gemm_emit_blocks(em *e, const gemm_plan *p, gemm_state *s);
 
 /* loops.c: the product of rows [row0, row1) and panels [panel0, panel1) of a batch item */
 void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,

@@ -101,10 +101,14 @@ static void call_pack_a(em *e, const gemm_plan *p, const gemm_state *s, em_val d
                                         .batch2 = s->batch[2]});
 }
 
-/* M = 1: the row times panels [lo, hi), with the int4 values widened in registers. */
-static void emit_int4_row(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
+/* M = 1: row row0 times panels [lo, hi), with the int4 values widened in registers. */
+static void emit_int4_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val lo,
+                          em_val hi) {
     em_val row = s->a;
-    if (p->g->prologue) {
+    if (p->g->n_blocks) {
+        em_val of_a = gemm_row_of_a(e, p, gemm_sorted_row(e, s->batch[0], row0));
+        row = em_gep(e, s->a, p->t, em_mul(e, of_a, em_size_value(e, p->g->a.row)));
+    } else if (p->g->prologue) {
         row = em_gep_bytes(e, e->scratch, em_i64(e, p->a_offset));
         call_pack_a(e, p, s, row, zero(e), one(e), zero(e), s->k);
     }
@@ -122,7 +126,7 @@ static void emit_int4_row(em *e, const gemm_plan *p, gemm_state *s, em_val lo, e
     gemm_int4_row_call(e, p->fn.int4_row, args);
     em_endif(e, &last);
     em_end(e, &j);
-    gemm_call_epilogue(e, p, s, e->scratch, zero(e), one(e), jr.i);
+    gemm_call_epilogue(e, p, s, e->scratch, row0, one(e), jr.i);
     em_end(e, &jr);
 }
 
@@ -434,7 +438,7 @@ void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_v
     em_branch single = {0};
     if (p->fn.int4_row) {
         single = em_if(e, em_cmp(e, EM_EQ, s->m, one(e)));
-        emit_int4_row(e, p, s, panel0, panel1);
+        emit_int4_row(e, p, s, p->g->n_blocks ? row0 : zero(e), panel0, panel1);
         em_else(e, &single);
     }
     if (p->b_in_place)

@@ -429,6 +429,22 @@ static em_val emit_prologue(void *ctx, em *e, em_val x, const sn_gemm_at *at, co
     return row_vector(e, pro, pro->region->out[0], x, at, state);
 }
 
+/* The columns are blocks, of which the indices select one for each row of C. */
+static void describe_blocks(const sn_kernel *k, sn_gemm *g) {
+    const sn_step *s = k->step;
+    int i = sn_kernel_prologue_operand(s->node) - 1;
+    const sn_view *index = &s->in[i];
+    int64_t per_row = 0;
+    sn_dim_is_const(k->m, index->shape[1], &per_row);
+    g->n_blocks = sn_attr_int(s->node, SN_A_blocks, 0);
+    g->m = sn_kernel_size(k, s->out[0].shape[s->out[0].rank - 2]);
+    g->per_row = (int)per_row;
+    g->index_buf = i;
+    g->index_dtype = index->dtype;
+    g->index_row = sn_kernel_size(k, index->stride[0]);
+    g->index_col = sn_kernel_size(k, index->stride[1]);
+}
+
 static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     const sn_step *s = k->step;
     const sn_view *a = &s->in[0];
@@ -438,6 +454,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     *g = (sn_gemm){.n_batch = n_batch, .ctx = x, .tile = k->tile};
     for (int i = 0; i < n_batch; i++) g->batch[i] = sn_kernel_size(k, a->shape[i]);
     g->m = sn_kernel_size(k, a->shape[n_batch]);
+    if (sn_attr_get(s->node, SN_A_blocks)) describe_blocks(k, g);
     g->k = sn_kernel_size(k, a->shape[n_batch + 1]);
     g->pair_distance = sn_attr_int(s->node, SN_A_pair, 0);
     g->n = sn_kernel_size(k, sn_product_columns(k->m, s)); /* the result may have fewer (pairs) */
@@ -473,7 +490,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
         for (int i = 0; i < s->n_out; i++) g->n_sums += sn_product_sums(s, i);
         if (g->n_sums) g->row_sums = emit_panel_sums, g->store_sums = store_panel_sums;
         if (g->n_sums) g->prefetch_row_sums = prefetch_panel_sums;
-        for (int i = first; i < s->n_in; i++)
+        for (int i = first; i < s->n_in && !g->n_blocks; i++)
             if (is_streamed(k, &s->in[i])) g->n_prefetch += lines_of(k, &s->in[i]);
         if (g->n_prefetch) g->prefetch_operands = prefetch_operands;
     }
@@ -490,7 +507,9 @@ static sn_dim gemm_scratch(const sn_kernel *k, const sn_target *t) {
     sn_gemm g;
     fused x;
     make_spec(k, &g, &x);
-    return sn_dim_const(k->m, sn_gemm_scratch(&g, t, k->compute));
+    const sn_view *c = &k->step->out[0];
+    sn_dim sorted = sn_dim_mul(k->m, c->shape[c->rank - 2], sn_gemm_scratch_per_row(&g));
+    return sn_dim_add(k->m, sn_dim_const(k->m, sn_gemm_scratch(&g, t, k->compute)), sorted);
 }
 
 static void emit_pack(em *e, const sn_kernel *k) {

@@ -100,6 +100,7 @@ static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
                      .row = em_add(e, q->row, rows.i),
                      .col = zero(e),
                      .lanes = p->lanes};
+    if (g->n_blocks) at.row = gemm_row_of_a(e, p, gemm_sorted_row(e, q->batch0, at.row));
     em_val from = em_gep(e, q->a, g->a.dtype, em_mul(e, at.row, em_size_value(e, g->a.row)));
     em_val to = em_gep(e, q->dst, p->t, em_muli(e, rows.i, p->a_row_stride));
     em_val state[SN_GEMM_STATE] = {NULL};

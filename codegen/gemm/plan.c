@@ -60,6 +60,9 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
                        sn_dtype_name(g->a.dtype), sn_dtype_name(g->b.dtype));
     if (g->pair_distance && (!g->b_packed || !g->epilogue))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: pairs need packed B and an epilogue");
+    if (g->n_blocks && (!g->b_packed || g->n_batch || g->n.slot >= 0 || g->n_sums || g->no_store ||
+                        g->per_row < 1))
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: blocks need packed B and one result");
     if (!gemm_check_pair(g->n, g->pair_distance, compute, err)) return false;
     if (g->no_store && !g->epilogue)
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: no output and no epilogue store");
@@ -77,7 +80,9 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
  * constants, unless the rows are a multiple of 16 KB apart: these conflict in caches and TLB. */
 static bool choose_pack_a(const gemm_plan *p) {
     const sn_gemm *g = p->g;
-    if (g->prologue || g->row_prologue || g->a.dtype != p->t || !gemm_is(g->a.col, 1)) return true;
+    if (g->prologue || g->row_prologue || g->a.dtype != p->t || !gemm_is(g->a.col, 1) ||
+        g->n_blocks)
+        return true;
     if (gemm_is(g->m, 1)) return false;
     return g->a.row.slot >= 0 || g->a.row.value * p->esize % 16384 == 0 ||
            g->a.row.value > INT32_MAX / 128 || g->a.row.value < 0;
@@ -90,7 +95,7 @@ static bool choose_pack_a_per_call(const gemm_plan *p, int64_t longest) {
     const sn_gemm *g = p->g;
     bool plain = !g->prologue && !g->row_prologue && g->a.dtype == p->t && gemm_is(g->a.col, 1);
     int64_t row = g->a.row.value;
-    return plain && !p->pack_b && !gemm_is(g->m, 1) && g->k.slot < 0 && g->k.value <= longest &&
+    return plain && !p->pack_b && !g->n_blocks && !gemm_is(g->m, 1) && g->k.slot < 0 && g->k.value <= longest &&
            g->a.row.slot < 0 && row > 0 && row <= INT32_MAX / 128 && row * p->esize % 4096 == 0;
 }
 
@@ -133,7 +138,8 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->mc_bytes = tile->mc_bytes;
     p->pack_b = !g->b_packed || g->scale_group;
     p->b_in_place = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
-    p->direct_c = !g->epilogue && g->c.dtype == compute && gemm_is(g->c.col, 1);
+    p->direct_c = !g->epilogue && g->c.dtype == compute && gemm_is(g->c.col, 1) &&
+                  !g->n_blocks;
 }
 
 /* KC, and how A is read. */
@@ -146,7 +152,7 @@ static void choose_a(gemm_plan *p) {
     p->k_blocked = (p->pack_a || p->pack_b) && long_k;
     p->kc = p->k_blocked ? KC_BYTES / p->esize : g->k.slot < 0 ? g->k.value : 0;
     p->a_transposed = p->pack_a && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) && !g->prologue &&
-                      !g->row_prologue;
+                      !g->row_prologue && !g->n_blocks;
     choose_partial_c(p);
     p->a_col_stride = p->a_transposed ? SN_ROUND_UP(p->mr, p->lanes) : 1;
     if (p->a_transposed) {
@@ -179,7 +185,8 @@ static void choose_sizes(gemm_plan *p, int max_rows) {
 static void choose_row_kernels(gemm_plan *p) {
     const sn_gemm *g = p->g;
     bool plain = !g->prologue && g->a.dtype == p->t && gemm_is(g->a.col, 1);
-    p->has_int4_row = g->scale_group && (plain || (g->prologue && !p->k_blocked));
+    p->has_int4_row =
+        g->scale_group && (plain || (g->prologue && !p->k_blocked && !g->n_blocks));
     p->has_ukr_1x2 = g->b_packed && !p->pack_b && sn_dtype_size(p->b_type) <= 4 &&
                      (!p->k_blocked || p->keeps_partial_c);
 }
@@ -187,7 +194,7 @@ static void choose_row_kernels(gemm_plan *p) {
 /* What an MC block does for the next one. */
 static void choose_next_a(gemm_plan *p, int max_rows) {
     const sn_gemm *g = p->g;
-    p->prefetch_next_a = !p->k_blocked && !p->pack_b && gemm_is(g->a.col, 1) && g->a.row.slot < 0 &&
+    p->prefetch_next_a = !p->k_blocked && !g->n_blocks && !p->pack_b && gemm_is(g->a.col, 1) && g->a.row.slot < 0 &&
                          g->k.slot < 0 && g->a.row.value == g->k.value && !gemm_is(g->m, 1);
     p->pack_in_microkernel = p->pack_a_per_call && p->prefetch_next_a && max_rows == p->mr &&
                              g->k.value % (GEMM_LINE / p->esize) == 0;
@@ -221,6 +228,8 @@ static void place_scratch(gemm_plan *p) {
     p->b_list_offset = p->b_offset + (p->pack_b ? SN_ROUND_UP(panels * p->esize, GEMM_LINE) : 0);
     p->c_list_offset = p->b_list_offset + p->b_prefetch * 8;
     p->scratch_bytes = p->c_list_offset + p->c_prefetch * 8;
+    p->sort_offset = p->scratch_bytes;
+    p->scratch_bytes += p->g->n_blocks * 8; /* and the sorted rows: sn_gemm_scratch_per_row */
 }
 
 bool gemm_check_pair(em_size n, int64_t pair_distance, sn_dtype compute, sn_error *err) {
@@ -246,6 +255,10 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     gemm_plan_prefetch(p);
     place_scratch(p);
     return true;
+}
+
+int sn_gemm_scratch_per_row(const sn_gemm *g) {
+    return g->n_blocks ? 8 : 0;
 }
 
 int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) {
@@ -279,6 +292,7 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) 
     F(int4_row, p->has_int4_row)                                                                   \
     F(b_prefetch, p->b_prefetch > 0)                                                               \
     F(c_prefetch, p->c_prefetch > 0)                                                               \
+    F(blocks, p->g->n_blocks > 0)                                                                  \
     F(few_rows, p->tile_rows[0] < p->mr)
 
 #define BIT(name, condition) FLAG_##name,

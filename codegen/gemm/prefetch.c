@@ -9,7 +9,7 @@ enum { MIN_LIST = 128, MAX_LIST = 512 };
 /* Lines of C in a row of a panel; one more if rows may start inside a line. */
 static int c_lines(const gemm_plan *p) {
     const sn_gemm_operand *c = &p->g->c;
-    if (p->g->no_store || !gemm_is(c->col, 1)) return 0;
+    if (p->g->no_store || p->g->n_blocks || !gemm_is(c->col, 1)) return 0;
     int size = (int)sn_dtype_size(c->dtype);
     bool aligned = c->row.slot < 0 && c->row.value * size % GEMM_LINE == 0;
     return (p->epi_cols * size + GEMM_LINE - 1) / GEMM_LINE + !aligned;

@@ -72,10 +72,12 @@ static void add_fused(text *t, sn_module *m, const sn_node *n) {
     }
     const sn_node *type = result_type(n);
     int64_t pair = sn_attr_int(n, SN_A_pair, 0);
-    bool gate = pair && type->shape[type->rank - 1] == pair;
+    int64_t blocks = sn_attr_int(n, SN_A_blocks, 0), parts = blocks ? blocks : 1;
+    bool gate = pair && type->shape[type->rank - 1] == pair / parts;
     if (pair && sn_kernel_of(n)->contraction)
         add(t, ", %s %lld %s", gate ? "gate of 2 x" : "pairs", (long long)pair,
             gate ? "columns" : "columns apart");
+    if (blocks) add(t, "%s1 of %lld blocks for each row", t->n ? ", " : "", (long long)blocks);
 }
 
 /* Tiles of attention; for its gradient what the score's derivative costs and which captured tensors

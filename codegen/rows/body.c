@@ -12,6 +12,7 @@ static int item_of(sn_body *b, const sn_node *n, int shift);
 static int operand_shift(const sn_node *n, int shift, int i) {
     const sn_node *x = n->in[i];
     if (n->op == SN_OP_gather) return shift + (int)sn_attr_int(n, SN_A_axis, 0);
+    if (n->op == SN_OP_take_blocks) return shift;
     return shift + (n->rank - x->rank);
 }
 
@@ -49,6 +50,7 @@ static void derive(sn_body *b, sn_item *it) {
         int axis = (int)sn_attr_int(n, SN_A_axis, 0), after = axis + n->in[1]->rank;
         it->vary |= axes_mask(n, it->shift, 0, axis) | axes_mask(n, it->shift, after, n->rank);
     }
+    if (n->op == SN_OP_take_blocks) it->vary |= axes_mask(n, it->shift, 0, n->rank);
     const sn_attr *axes = sn_attr_get(n, SN_A_axes);
     for (int i = 0; axes && i < axes->n; i++) it->vary &= ~(1u << (axes->v[i] + it->shift));
     it->cost += sn_ops[n->op].flags & SN_OPF_EXPENSIVE ? COST_EXPENSIVE : n->op != SN_OP_broadcast;
@@ -95,7 +97,8 @@ static bool mergeable(const sn_body *b, int a) {
         const sn_item *it = &b->item[i];
         const sn_node *n = it->n;
         if (n->op == SN_OP_random) return false;
-        bool looks = n->op == SN_OP_iota || n->op == SN_OP_gather || sn_attr_get(n, SN_A_axes);
+        bool looks = n->op == SN_OP_iota || n->op == SN_OP_gather ||
+                     n->op == SN_OP_take_blocks || sn_attr_get(n, SN_A_axes);
         const sn_attr *axes = sn_attr_get(n, SN_A_axes);
         uint32_t at = it->vary;
         for (int j = 0; axes && j < axes->n; j++) at |= 1u << it->place[axes->v[j]];
@@ -339,6 +342,33 @@ static em_val emit_gather_nd(sn_body *b, sn_item *it, bool vector) {
     return sn_emit_loaded(e, v->dtype, load_at(b, v, em_buf(e, (int)arg), at));
 }
 
+/* A block of a row of x: element d of block i is column i size + d. */
+static em_val emit_take_blocks(sn_body *b, sn_item *it, bool vector) {
+    em *e = b->e;
+    const sn_node *n = it->n, *x = n->in[0];
+    int64_t arg = sn_attr_int(x, SN_A_index, 0);
+    int last = x->rank - 1;
+    const sn_view *v = &b->k->step->in[arg];
+    em_val i = index_value(b, it->op[1], vector);
+    i = clamp_index(b, i, sn_attr_int(n, SN_A_blocks, 1));
+    em_val size = em_splat(e, sn_kernel_dim(e, b->k, n->shape[n->rank - 1]), em_lanes_of(i));
+    int d = it->place[n->rank - 1];
+    em_val col = em_mul(e, i, size);
+    bool along_row = vector && d == b->row && n->shape[n->rank - 1] != 1;
+    bool row_load = along_row && v->stride[last] == 1 && em_lanes_of(col) == 1;
+    if (!row_load && n->shape[n->rank - 1] != 1) col = em_add(e, col, axis_index(b, d, vector));
+    em_val at = em_mul(e, col, sn_kernel_dim(e, b->k, v->stride[last]));
+    for (int a = 0; a < last; a++) {
+        if (x->shape[a] == 1) continue;
+        em_val row = axis_index(b, it->place[a], vector);
+        at = em_add(e, at, em_mul(e, row, sn_kernel_dim(e, b->k, v->stride[a])));
+    }
+    em_val base = em_buf(e, (int)arg);
+    if (!row_load) return sn_emit_loaded(e, v->dtype, load_at(b, v, base, at));
+    em_val from = em_gep(e, base, v->dtype, em_add(e, at, b->j));
+    return sn_emit_loaded(e, v->dtype, em_load_mask(e, v->dtype, from, b->lanes, b->mask, NULL));
+}
+
 /* A row of the random tensor begins at a multiple of 64: so does every 64th position on it. */
 static bool shares_random(const sn_body *b, const sn_item *it) {
     const sn_node *n = it->n;
@@ -423,6 +453,7 @@ static em_val (*const emitters[SN_OP_COUNT])(sn_body *b, sn_item *it, bool vecto
     EMIT(broadcast, emit_broadcast),
     EMIT(gather, emit_gather),
     EMIT(gather_nd, emit_gather_nd),
+    EMIT(take_blocks, emit_take_blocks),
     EMIT(random, emit_random),
 };
 

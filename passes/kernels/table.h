@@ -98,7 +98,7 @@ sn_holds sn_kernel_part(const sn_node *n);
 bool sn_epilogue_precision(sn_dtype product, const sn_node *n);
 
 /* The kernel of n computes its region on operands from this one on. Before them a contraction has
- * its factors, scales of int4, and operands of the prologue, which start at
+ * its factors, scales of int4, indices of blocks, and operands of the prologue, which start at
  * sn_kernel_prologue_operand. */
 int sn_kernel_region_operand(const sn_node *n);
 int sn_kernel_prologue_operand(const sn_node *n);

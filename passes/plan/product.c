@@ -163,6 +163,15 @@ sn_view sn_product_broadcast(sn_module *m, const sn_step *s, int i) {
     return sn_view_broadcast(v, rank, shape);
 }
 
+/* The indices of blocks as a matrix [rows, k]. */
+static sn_dim *index_shape(sn_module *m, const sn_step *s) {
+    const sn_view *v = &s->in[sn_kernel_prologue_operand(s->node) - 1];
+    sn_dim *shape = sn_arena_alloc(m, 2 * sizeof *shape);
+    shape[0] = sn_dim_product(m, v->rank - 1, v->shape);
+    shape[1] = v->shape[v->rank - 1];
+    return shape;
+}
+
 /* Uses the first `extra` row axes as batch axes; more batch axes than the kernels support become
  * one. Returns -1, or the index of an operand that does not fit. */
 static int try_split(const product *p, const sn_step *s, int extra, sn_view *in, sn_view *out) {
@@ -184,7 +193,10 @@ static int try_split(const product *p, const sn_step *s, int extra, sn_view *in,
     for (int i = 0; i < n_rows; i++) rows.axis[i] = n_lead + i;
     for (int i = 0; i < p->cols.n; i++) cols.axis[i] = n_lead + n_rows + i;
     int first = sn_kernel_prologue_operand(s->node), last = sn_kernel_region_operand(s->node);
-    if (first == 3) in[2] = s->in[2];    /* scales of int4 */
+    bool blocks = sn_attr_get(s->node, SN_A_blocks);
+    if (sn_attr_get(s->node, SN_A_group)) in[2] = s->in[2]; /* scales of int4 */
+    if (blocks && !sn_view_reshape(p->m, &s->in[first - 1], 2, index_shape(p->m, s), &in[first - 1]))
+        return first - 1;
     for (int i = first; i < last; i++) { /* of the prologue: broadcast over the left factor */
         sn_view wide = sn_view_broadcast(&s->in[i], s->in[0].rank, s->in[0].shape);
         if (!three_parts(p->m, &wide, merged, &lead_a, &row_a, &p->contract_a, &in[i])) return i;
@@ -198,8 +210,12 @@ static int try_split(const product *p, const sn_step *s, int extra, sn_view *in,
     }
     for (int i = 0; i < s->n_out; i++) {
         sn_view y = s->out[i];
-        y.rank =
-            n_lead + n_rows + p->cols.n; /* of the panels' sums without their last axis of size 1 */
+        if (blocks) { /* rows [.., k] and the columns of a block */
+            rows.axis[rows.n] = rows.n;
+            rows.n++;
+            cols.axis[0] = rows.n;
+        } else
+            y.rank = n_lead + n_rows + p->cols.n; /* of the panels' sums without their last axis */
         if (!three_parts(p->m, &y, merged, &lead, &rows, &cols, &out[i])) return s->n_in + i;
     }
     return -1;
@@ -239,7 +255,8 @@ int sn_product_views(sn_module *m, sn_step *s) {
     sn_view *in = sn_arena_alloc(m, sizeof *in * (size_t)s->n_in);
     sn_view *out = sn_arena_alloc(m, sizeof *out * (size_t)s->n_out);
     int bad = 0, first_bad = -1;
-    for (int extra = 0; extra <= p.rows.n; extra++) {
+    int most = sn_attr_get(s->node, SN_A_blocks) ? 0 : p.rows.n;
+    for (int extra = 0; extra <= most; extra++) {
         bad = try_split(&p, s, extra, in, out);
         if (bad < 0) {
             memcpy(s->in, in, sizeof *in * (size_t)s->n_in);
@@ -262,8 +279,11 @@ sn_dim sn_product_columns(sn_module *m, const sn_step *s) {
 }
 
 sn_dim sn_product_work(sn_module *m, const sn_step *s) {
-    const sn_view *a = &s->in[0];
-    return sn_dim_mul(m, sn_dim_product(m, a->rank, a->shape), sn_product_columns(m, s));
+    const sn_view *a = &s->in[0], *y = &s->out[0];
+    if (!sn_attr_get(s->node, SN_A_blocks))
+        return sn_dim_mul(m, sn_dim_product(m, a->rank, a->shape), sn_product_columns(m, s));
+    sn_dim each = sn_dim_mul(m, a->shape[a->rank - 1], sn_attr_get(s->node, SN_A_pair) ? 2 : 1);
+    return sn_dim_mul(m, sn_dim_product(m, y->rank, y->shape), each);
 }
 
 static bool unit_axis(const sn_view *v, int axis) {

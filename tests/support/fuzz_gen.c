@@ -412,6 +412,19 @@ static sn_node *make_gather(gen *g, sn_op op) {
     return sn_node_new(g->m, op, 2, in, SN_ATTRS(SN_INT(axis, axis)));
 }
 
+static sn_node *make_take_blocks(gen *g, sn_op op) {
+    sn_node *x = pick(g, ANY, 1);
+    sn_dim shape[8];
+    int64_t columns, blocks = 1 + below(g, 3);
+    if (x->rank > 5 || !sn_dim_is_const(g->m, x->shape[x->rank - 1], &columns) || !columns ||
+        columns % blocks)
+        return NULL;
+    for (int i = 0; i < x->rank; i++) shape[i] = x->shape[i];
+    shape[x->rank - 1] = 1 + below(g, 3);
+    sn_node *in[] = {x, new_index(g, blocks, x->rank, shape)};
+    return sn_node_new(g->m, op, 2, in, SN_ATTRS(SN_INT(blocks, blocks)));
+}
+
 static sn_node *make_scatter_add(gen *g, sn_op op) {
     sn_dim shape[4], index[2], rows[8];
     int rank = random_shape(g, 2, shape), n_index = random_shape(g, 2, index), n = 0;
@@ -588,6 +601,7 @@ static sn_node *(*const makers[SN_OP_COUNT])(gen *, sn_op) = {
     [SN_OP_gather] = make_gather,
     [SN_OP_scatter_add] = make_scatter_add,
     [SN_OP_gather_nd] = make_at,
+    [SN_OP_take_blocks] = make_take_blocks,
     [SN_OP_scatter_nd_add] = make_at,
     [SN_OP_relu] = make_activation,
     [SN_OP_silu] = make_activation,

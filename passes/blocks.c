@@ -1,0 +1,55 @@
+/* blocks.c: elementwise operations on selected blocks of linear maps (the gate and the values of
+ * experts) move before the selection: f(take(x), take(y)) becomes take(f(x, y)).
+ *
+ * Requires composites, before merge. Keeps values. Only if the weights never change: then the
+ * product computes the selected blocks only (fuse_groups.c), with these operations as its epilogue,
+ * and merge.c can join gate and values. Terminates: one walk; a selection moves towards the results. */
+#include "passes/graph_util.h"
+#include "passes/passes.h"
+
+/* Is n elementwise work on linear maps of constant weights? */
+static bool is_product(const sn_node *n) {
+    if (n->op == SN_OP_linear) return sn_from_params_only(n->in[1]) && !sn_is_fixed(n->in[0]);
+    if (sn_ops[n->op].kind != SN_ELEM && !(sn_ops[n->op].flags & SN_OPF_INLINE)) return false;
+    bool any = false;
+    for (int i = 0; i < n->n_in; i++) {
+        if (sn_is_fixed(n->in[i])) continue;
+        if (!is_product(n->in[i])) return false;
+        any = true;
+    }
+    return any;
+}
+
+/* A constant that is broadcast. */
+static sn_node *constant(sn_node *n) {
+    while (n->op == SN_OP_broadcast) n = n->in[0];
+    return n->op == SN_OP_const ? n : NULL;
+}
+
+static sn_node *rule(void *ctx, sn_node *n) {
+    (void)ctx;
+    const sn_node *take = NULL;
+    sn_node *in[4];
+    if (sn_ops[n->op].kind != SN_ELEM && !(sn_ops[n->op].flags & SN_OPF_INLINE)) return n;
+    for (int i = 0; i < n->n_in; i++) {
+        const sn_node *x = n->in[i];
+        if (x->op != SN_OP_take_blocks) continue;
+        if (!is_product(x->in[0]) || (take && (x->in[1] != take->in[1] ||
+                                               !sn_shapes_equal(x->in[0], take->in[0]))))
+            return n;
+        take = x;
+    }
+    if (!take) return n;
+    for (int i = 0; i < n->n_in; i++) {
+        sn_node *x = n->in[i], *c = constant(x);
+        if (x->op != SN_OP_take_blocks && !c) return n;
+        in[i] = c ? sn_b_broadcast_like(c, take->in[0]) : x->in[0];
+    }
+    sn_node *all = sn_node_new(n->m, (sn_op)n->op, n->n_in, in, n->n_attr, n->attr);
+    return sn_node_new(n->m, SN_OP_take_blocks, 2, (sn_node *[]){all, take->in[1]}, take->n_attr,
+                       take->attr);
+}
+
+int sn_pass_blocks(sn_passes *p) {
+    return p->o.constant_params ? sn_rewrite_module(p->m, rule, p) : 0;
+}

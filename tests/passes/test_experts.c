@@ -1,0 +1,214 @@
+/* test_experts.c: linear maps selected row by row (sn_expert_linear): only the selected blocks are
+ * computed, with the values of the dense product, at every level and for weights in few bits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include "tests/support/compile_case.h"
+#include "tests/support/effort.h"
+#include "tests/support/text.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { EXPERTS = 5, HIDDEN = 96, WIDTH = 64, ROWS = 150, PER_ROW = 2 };
+
+static float gate[EXPERTS * HIDDEN * WIDTH], up[EXPERTS * HIDDEN * WIDTH],
+    down[EXPERTS * HIDDEN * WIDTH], x[ROWS * WIDTH];
+static int32_t chosen[ROWS * PER_ROW];
+
+static void fill(float *p, int n, uint32_t seed) {
+    for (int i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        p[i] = (float)(seed >> 8) / (1 << 23) - 1;
+    }
+}
+
+static int set_up(void **state) {
+    fill(gate, EXPERTS * HIDDEN * WIDTH, 1);
+    fill(up, EXPERTS * HIDDEN * WIDTH, 2);
+    fill(down, EXPERTS * HIDDEN * WIDTH, 3);
+    fill(x, ROWS * WIDTH, 4);
+    for (int i = 0; i < ROWS * PER_ROW; i++) /* expert 3 is never chosen, some twice in a row */
+        chosen[i] = i % 7 == 3 ? 0 : (i * 5 + i / 9) % EXPERTS == 3 ? 4 : (i * 5 + i / 9) % EXPERTS;
+    return cc_begin(state);
+}
+
+/* All experts, of which a sum with zeros and ones selects. */
+static sn_tensor dense(sn_tensor in, sn_tensor w, sn_tensor index) {
+    int64_t experts = w->shape[0], out = w->shape[1];
+    sn_tensor y = sn_linear(in, sn_reshape(w, experts * out, w->shape[2]), NULL);
+    sn_dim t = sn_dim_of(in, 0);
+    y = sn_reshape(y, t, in->rank == 3 ? PER_ROW : 1, experts, out);
+    sn_tensor one = sn_expand(sn_one_hot(index, experts, SN_F32), 3);
+    return sn_sum(sn_mul(y, one), 2);
+}
+
+typedef sn_tensor selected_map(sn_tensor x, sn_tensor w, sn_tensor index);
+
+static sn_tensor sparse(sn_tensor in, sn_tensor w, sn_tensor index) {
+    return sn_expert_linear(in, w, index);
+}
+
+static sn_module *make(selected_map *map) {
+    sn_module *m = sn_module_new("experts");
+    sn_entry_begin(m, "run");
+    sn_dim T = sn_symbol(m, "T", 0, ROWS);
+    sn_tensor in = sn_input(m, "x", SN_F32, T, WIDTH), i = sn_input(m, "i", SN_I32, T, PER_ROW);
+    sn_tensor wg = sn_param(m, "gate", SN_F32, EXPERTS, HIDDEN, WIDTH);
+    sn_tensor wu = sn_param(m, "up", SN_F32, EXPERTS, HIDDEN, WIDTH);
+    sn_tensor wd = sn_param(m, "down", SN_F32, EXPERTS, WIDTH, HIDDEN);
+    sn_tensor h = sn_mul(sn_silu(map(in, wg, i)), map(in, wu, i));
+    sn_output("y", map(h, wd, i));
+    return m;
+}
+
+static sn_program *compile(sn_module *m, const char *weights, int level, int threads,
+                           const char *target) {
+    sn_error err = {0};
+    sn_options o = sn_options_default();
+    o.level = level, o.weights = weights, o.threads = threads, o.target = target;
+    o.cache_dir = cc_cache_dir();
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    return p;
+}
+
+static void run(sn_program *p, int rows, int32_t *index, float *y) {
+    sn_error err = {0};
+    sn_arg_binding param[] = {SN_BIND("gate", SN_F32, gate, EXPERTS, HIDDEN, WIDTH),
+                              SN_BIND("up", SN_F32, up, EXPERTS, HIDDEN, WIDTH),
+                              SN_BIND("down", SN_F32, down, EXPERTS, WIDTH, HIDDEN)};
+    sn_session *s = sn_session_new_arrays(p, param, 3, &err);
+    if (!s) fail_msg("%s", err.message);
+    sn_arg_binding in[] = {SN_BIND("x", SN_F32, x, rows, WIDTH),
+                           SN_BIND("i", SN_I32, index, rows, PER_ROW)};
+    sn_arg_binding out = SN_BIND("y", SN_F32, y, rows, PER_ROW, WIDTH);
+    if (!sn_run(s, "run", in, 2, &out, 1, &err)) fail_msg("%s", err.message);
+    sn_session_free(s);
+}
+
+static void evaluate(selected_map *map, const char *weights, int level, int threads,
+                     const char *target, int rows, float *y) {
+    sn_module *m = make(map);
+    sn_program *p = compile(m, weights, level, threads, target);
+    run(p, rows, chosen, y);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+/* The selected products are those of all products. */
+static void values(void **state) {
+    (void)state;
+    static const char *const weights[] = {NULL, "bf16", "int8", "int4"};
+    static const char *const targets[] = {NULL, "x86-64-v3", "x86-64"};
+    static float want[ROWS * PER_ROW * WIDTH], y[2][ROWS * PER_ROW * WIDTH];
+    static const int rows[] = {1, 3, ROWS};
+    for (int w = 0; w < 4; w++) {
+        evaluate(dense, weights[w], 2, 1, NULL, ROWS, want);
+        for (int level = 0; level <= 4; level++)
+            for (int i = 0; i < 3; i++) {
+                if (level != 4 && !effort_takes((size_t)(w + level + i), 3)) continue;
+                int n = rows[i] * PER_ROW * WIDTH;
+                evaluate(sparse, weights[w], level, 1, NULL, rows[i], y[0]);
+                for (int j = 0; j < n; j++)
+                    if (fabsf(y[0][j] - want[j]) > 1e-3f)
+                        fail_msg("%s, level %d, %d rows: element %d is %g, not %g", weights[w],
+                                 level, rows[i], j, (double)y[0][j], (double)want[j]);
+                evaluate(sparse, weights[w], level, 3, NULL, rows[i], y[1]);
+                assert_memory_equal(y[0], y[1], sizeof(float) * (size_t)n);
+            }
+        for (int t = 1; t < 3; t++) {
+            evaluate(sparse, weights[w], 4, 2, targets[t], ROWS, y[0]);
+            for (int j = 0; j < ROWS * PER_ROW * WIDTH; j++)
+                assert_true(fabsf(y[0][j] - want[j]) <= 1e-3f);
+        }
+    }
+}
+
+/* No kernel computes a product with all experts. */
+static void only_selected(void **state) {
+    (void)state;
+    static const char *const weights[] = {NULL, "bf16", "int8", "int4"};
+    for (int w = 0; w < 4; w++)
+        for (int level = 0; level <= 4; level += 2) {
+            sn_module *m = make(sparse);
+            sn_program *p = compile(m, weights[w], level, 1, NULL);
+            char *text = explain_text(p, "run");
+            int blocks = 0;
+            for (const char *at = text; (at = strstr(at, "1 of 5 blocks")); at++) blocks++;
+            assert_int_equal(blocks, level == 4 ? 2 : 3);
+            assert_null(strstr(text, "480*T"));
+            assert_non_null(strstr(text, "36864*T mult"));
+            if (level == 4) assert_non_null(strstr(text, "gate of 2 x 480 columns"));
+            free(text);
+            sn_program_free(p);
+            sn_module_free(m);
+        }
+}
+
+/* Indices outside are clamped, as those of look-ups are. */
+static void clamped(void **state) {
+    (void)state;
+    static float y[2][2 * PER_ROW * WIDTH];
+    static int32_t strange[] = {-1, INT32_MAX, 2, INT32_MIN}, near[] = {0, EXPERTS - 1, 2, 0};
+    sn_module *m = make(sparse);
+    sn_program *p = compile(m, NULL, 4, 2, NULL);
+    run(p, 0, chosen, y[0]);
+    run(p, 2, strange, y[0]);
+    run(p, 2, near, y[1]);
+    assert_memory_equal(y[0], y[1], sizeof y[0]);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+/* Blocks of a product that others read as a whole, of blocks that are no whole panels, with biases,
+ * of long rows, by several indices. */
+static void other_uses(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("uses");
+    sn_dim t = sn_symbol_add(m, "T", 0, 64);
+    sn_node *in = cc_input(m, "x", SN_F32, SHAPE(t, 40));
+    sn_node *i = cc_input(m, "i4_a", SN_I32, SHAPE(t, 3)),
+            *k = cc_input(m, "i4_b", SN_I64, SHAPE(t, 1));
+    sn_node *w = cc_param(m, "w", SN_F32, SHAPE(4, 32, 40)),
+            *narrow = cc_param(m, "narrow", SN_F32, SHAPE(4, 6, 40)),
+            *bias = cc_param(m, "bias", SN_F32, SHAPE(128));
+    sn_node *all = sn_linear(in, sn_reshape(w, 128, 40), bias);
+    sn_entry *e = cc_entry(m, sn_take_blocks(all, i, 4), "whole");
+    sn_entry_output(m, e, "all", all);
+    sn_entry_output(m, e, "other", sn_tanh(sn_take_blocks(all, k, 4)));
+    cc_entry(m, sn_expert_linear(in, narrow, i), "narrow");
+    cc_entry(m, sn_take_blocks(sn_mul(all, all), i, 4), "square");
+    sn_node *deep = cc_input(m, "deep", SN_F32, SHAPE(5, 7, 3300)),
+            *wide = cc_param(m, "wide", SN_F32, SHAPE(3, 64, 3300));
+    cc_entry(m, sn_expert_linear(deep, wide, cc_input(m, "i3_c", SN_I32, SHAPE(5, 7))), "deep");
+    sn_tensor values = sn_top_k(in, 3, &i);
+    e = cc_entry(m, values, "top");
+    sn_entry_output(m, e, "index", i);
+    cc_check(m, 0, 4, 3, (int64_t[]){33, 1, 0}, 1e-4);
+}
+
+/* Gradients go through the dense product: compared with differences. */
+static void gradients(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("grad");
+    sn_tensor in = cc_input(m, "x", SN_F32, SHAPE(6, 8)), i = cc_input(m, "i3_a", SN_I32, SHAPE(6, 2));
+    sn_tensor w = cc_param(m, "w", SN_F32, SHAPE(3, 4, 8)), v = cc_param(m, "v", SN_F32, SHAPE(3, 8, 4));
+    sn_tensor y = sn_expert_linear(sn_tanh(sn_expert_linear(in, w, i)), v, i);
+    sn_tensor p = sn_top_k(in, 2, NULL), grad[3];
+    sn_tensor loss = sn_add(sn_sum_all(sn_mul(y, y)), sn_sum_all(sn_mul(p, p)));
+    sn_grad(loss, 3, ((sn_tensor[]){in, w, v}), grad);
+    sn_entry *e = cc_entry(m, grad[0], "x");
+    sn_entry_output(m, e, "w", grad[1]);
+    sn_entry_output(m, e, "v", grad[2]);
+    cc_check(m, 0, 4, 0, NULL, 1e-4);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values),     cmocka_unit_test(only_selected), cmocka_unit_test(clamped),
+        cmocka_unit_test(other_uses), cmocka_unit_test(gradients),
+    };
+    return cmocka_run_group_tests(tests, set_up, cc_end);
+}
