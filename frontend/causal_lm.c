@@ -53,6 +53,7 @@ static void complete(const causal_family *f, sn_config *c, causal_lm *g) {
     for (size_t i = 0; i < g->n_layer_types; i++)
         if (g->layer_type[i] && !g->window)
             sn_config_problem(c, "\"layer_types\" has sliding attention without a window");
+    expert_check(c, &g->experts);
     if (g->score_cap < 0 || g->logit_cap < 0) sn_config_problem(c, "a soft cap is negative");
 }
 
@@ -159,7 +160,9 @@ static sn_tensor attend(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x
 
 /* ---- the MLP: line 8 ---- */
 
-static sn_tensor feed_forward(const causal_lm *g, sn_tensor x) {
+static sn_tensor feed_forward(const causal_lm *g, sn_tensor x, int layer) {
+    if (expert_layer(&g->experts, layer))
+        return expert_apply(&g->experts, x, causal_act_fns[g->act]);
     const causal_names *n = &g->names;
     sn_tensor h[2];
     if (n->gate_up) {
@@ -184,16 +187,16 @@ static sn_tensor layer(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x,
     const causal_names *n = &g->names;
     if (g->block == POST_NORM) {
         x = sn_name(norm(g, add(g, s, x, attend(g, s, x, l)), n->before_attn), "attnResid");
-        return sn_name(norm(g, add(g, s, x, feed_forward(g, x)), n->before_mlp), "mlpResid");
+        return sn_name(norm(g, add(g, s, x, feed_forward(g, x, l)), n->before_mlp), "mlpResid");
     }
     sn_tensor in = norm(g, x, n->before_attn); /* line 5 */
     sn_tensor y = norm(g, attend(g, s, in, l), n->after_attn);
     if (g->block == PARALLEL) {
-        sn_tensor z = feed_forward(g, n->before_mlp ? norm(g, x, n->before_mlp) : in);
+        sn_tensor z = feed_forward(g, n->before_mlp ? norm(g, x, n->before_mlp) : in, l);
         return sn_name(add(g, s, add(g, s, x, y), z), "mlpResid");
     }
-    x = sn_name(add(g, s, x, y), "attnResid");      /* line 6 */
-    y = feed_forward(g, norm(g, x, n->before_mlp)); /* line 7 */
+    x = sn_name(add(g, s, x, y), "attnResid");         /* line 6 */
+    y = feed_forward(g, norm(g, x, n->before_mlp), l); /* line 7 */
     y = norm(g, y, n->after_mlp);
     return sn_name(add(g, s, x, y), "mlpResid"); /* line 8 */
 }

@@ -4,6 +4,7 @@
 #ifndef SN_CAUSAL_LM_H
 #define SN_CAUSAL_LM_H
 
+#include "frontend/experts.h"
 #include "frontend/keys.h"
 #include "frontend/models.h"
 #include "frontend/rope_scaling.h"
@@ -79,6 +80,7 @@ typedef struct causal_lm {
 
     int act;                                                    /* index of causal_acts */
     double embed_scale, residual_scale, logit_scale, logit_cap; /* 0: none */
+    expert_mlp experts;
     bool tied;
 } causal_lm;
 
@@ -110,6 +112,10 @@ void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_option
 #define RMS_EPS_KEY FLOAT_KEY_OR(causal_lm, eps, "rms_norm_eps", 1e-6, 0, 1)
 #define BASE_KEY FLOAT_KEY_OR(causal_lm, base, "rope_theta", 10000, 1, 1e12)
 #define TIED_KEY(usual) BOOL_KEY_OR(causal_lm, tied, "tie_word_embeddings", usual)
+#define EXPERTS_KEY(key) INT_KEY(causal_lm, experts.count, key, 1, 1 << 12)
+#define EXPERTS_PER_TOKEN_KEY INT_KEY(causal_lm, experts.per_token, "num_experts_per_tok", 1, 256)
+#define D_EXPERT_KEY INT_KEY(causal_lm, experts.d, "moe_intermediate_size", 1, 1 << 22)
+#define NORMED_KEY(usual) BOOL_KEY_OR(causal_lm, experts.normed, "norm_topk_prob", usual)
 #define ACT_KEY(key, usual) CHOICE_KEY_OR(causal_lm, act, key, causal_acts, usual)
 enum {
     ACT_SILU,
@@ -119,6 +125,11 @@ enum {
     ACT_RELU = 6,
     ACT_QUICK_GELU
 }; /* indices of causal_acts */
+
+/* Experts whose parts are named as Llama's MLP. */
+#define LLAMA_EXPERTS                                                                              \
+    .router = "mlp.gate", .experts = "mlp.experts", .gate = "gate_proj", .up = "up_proj",          \
+    .down = "down_proj"
 
 /* The names of Llama, which many families keep. */
 #define LLAMA_NAMES                                                                                \

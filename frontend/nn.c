@@ -202,8 +202,7 @@ sn_tensor sn_take_blocks_at(sn_loc at, sn_tensor x, sn_tensor index, int64_t blo
     if (!front_is_integer(index)) return fail_ids("take_blocks", index);
     bool fits = index->rank == x->rank && x->rank > 0 && x->rank < SN_MAX_RANK;
     for (int i = 0; fits && i < x->rank - 1; i++) fits = x->shape[i] == index->shape[i];
-    if (!fits)
-        return fail_pair("take_blocks", x, index, "all axes but the last must be the same");
+    if (!fits) return fail_pair("take_blocks", x, index, "all axes but the last must be the same");
     int64_t columns;
     if (blocks < 1 || !sn_dim_is_const(x->m, x->shape[x->rank - 1], &columns) || columns % blocks)
         return fail_pair("take_blocks", x, index, "x's last axis must be a multiple of the blocks");

@@ -265,7 +265,7 @@ bool decomp_gemm(decomp *c) {
     if (!decomp_product(c, first)) return false;
     if (blocks <= 0) return true;
     if (c->n_out != 1) return sn_dc_fail(c, "blocks are of one result");
-    c->out[0] = SN_NODE(c->m, take_blocks, SN_ATTRS(SN_INT(blocks, blocks)), c->out[0],
-                        c->in[first - 1]);
+    c->out[0] =
+        SN_NODE(c->m, take_blocks, SN_ATTRS(SN_INT(blocks, blocks)), c->out[0], c->in[first - 1]);
     return !c->m->error.code;
 }

@@ -34,8 +34,8 @@ static sn_node *rule(void *ctx, sn_node *n) {
     for (int i = 0; i < n->n_in; i++) {
         const sn_node *x = n->in[i];
         if (x->op != SN_OP_take_blocks) continue;
-        if (!is_product(x->in[0]) || (take && (x->in[1] != take->in[1] ||
-                                               !sn_shapes_equal(x->in[0], take->in[0]))))
+        if (!is_product(x->in[0]) ||
+            (take && (x->in[1] != take->in[1] || !sn_shapes_equal(x->in[0], take->in[0]))))
             return n;
         take = x;
     }

@@ -22,15 +22,6 @@ static void store_i64(em *e, em_val v, em_val list, em_val i) {
     em_store_raw(e, v, em_gep(e, list, SN_I64, i), 8);
 }
 
-em_val gemm_sorted_row(em *e, em_val list, em_val position) {
-    em_val at = em_add(e, list, em_muli(e, position, 8));
-    return em_load_raw(e, e->i64, LLVMBuildIntToPtr(e->b, at, e->ptr, ""), 8);
-}
-
-em_val gemm_row_of_a(em *e, const gemm_plan *p, em_val row_of_c) {
-    return p->g->per_row == 1 ? row_of_c : em_div(e, row_of_c, em_i64(e, p->g->per_row));
-}
-
 /* The block of a row of C, clamped. */
 static em_val block_of(em *e, const gemm_plan *p, em_val row) {
     const sn_gemm *g = p->g;
@@ -38,7 +29,8 @@ static em_val block_of(em *e, const gemm_plan *p, em_val row) {
     em_val at = em_mul(e, of_a, em_size_value(e, g->index_row));
     em_val j = em_sub(e, row, em_muli(e, of_a, g->per_row));
     at = em_add(e, at, em_mul(e, j, em_size_value(e, g->index_col)));
-    em_val i = em_load(e, g->index_dtype, em_gep(e, em_buf(e, g->index_buf), g->index_dtype, at), 1);
+    em_val i =
+        em_load(e, g->index_dtype, em_gep(e, em_buf(e, g->index_buf), g->index_dtype, at), 1);
     i = em_convert(e, i, g->index_dtype, SN_I64);
     return em_imax(e, em_imin(e, i, em_i64(e, g->n_blocks - 1)), zero(e));
 }

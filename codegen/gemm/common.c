@@ -36,3 +36,12 @@ void gemm_share(em *e, em_val n, em_val part, em_val parts, em_val *lo, em_val *
     *lo = cut(e, n, part, parts);
     *hi = cut(e, n, em_add(e, part, one(e)), parts);
 }
+
+em_val gemm_sorted_row(em *e, em_val list, em_val position) {
+    em_val at = em_add(e, list, em_muli(e, position, 8));
+    return em_load_raw(e, e->i64, LLVMBuildIntToPtr(e->b, at, e->ptr, ""), 8);
+}
+
+em_val gemm_row_of_a(em *e, const gemm_plan *p, em_val row_of_c) {
+    return p->g->per_row == 1 ? row_of_c : em_div(e, row_of_c, em_i64(e, p->g->per_row));
+}

@@ -114,6 +114,9 @@ bool gemm_check_pair(em_size n, int64_t pair_distance, sn_dtype compute, sn_erro
 bool gemm_is(em_size s, int64_t v); /* a constant equal to v */
 /* First column of B in a panel. */
 em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_val panel);
+/* n_blocks: the row of C at a position in the sorted rows; the row of A that it is made of. */
+em_val gemm_sorted_row(em *e, em_val list, em_val position);
+em_val gemm_row_of_a(em *e, const gemm_plan *p, em_val row_of_c);
 /* Element offset of a batch item: the operand's offset plus its batch strides. */
 em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch);
 /* "kernel.suffix", the name of one of the kernel's functions. */
@@ -203,11 +206,9 @@ em_val gemm_emit_int4_dequantize(em *e, const gemm_plan *p);
 em_val gemm_emit_int4_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
                            int64_t pair_distance);
 
-/* blocks.c: products of which each row of C needs one block of columns (n_blocks). The rows of the
- * loops are positions in the sorted rows; batch[0] is the address of these, batch[1] the first
+/* blocks.c: the product of which each row of C needs one block of columns (n_blocks). The rows of
+ * the loops are positions in the sorted rows; batch[0] is the address of these, batch[1] the first
  * column of the block. */
-em_val gemm_sorted_row(em *e, em_val list, em_val position); /* the row of C */
-em_val gemm_row_of_a(em *e, const gemm_plan *p, em_val row_of_c);
 void gemm_emit_blocks(em *e, const gemm_plan *p, gemm_state *s);
 
 /* loops.c: the product of rows [row0, row1) and panels [panel0, panel1) of a batch item */

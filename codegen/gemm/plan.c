@@ -95,8 +95,9 @@ static bool choose_pack_a_per_call(const gemm_plan *p, int64_t longest) {
     const sn_gemm *g = p->g;
     bool plain = !g->prologue && !g->row_prologue && g->a.dtype == p->t && gemm_is(g->a.col, 1);
     int64_t row = g->a.row.value;
-    return plain && !p->pack_b && !g->n_blocks && !gemm_is(g->m, 1) && g->k.slot < 0 && g->k.value <= longest &&
-           g->a.row.slot < 0 && row > 0 && row <= INT32_MAX / 128 && row * p->esize % 4096 == 0;
+    return plain && !p->pack_b && !g->n_blocks && !gemm_is(g->m, 1) && g->k.slot < 0 &&
+           g->k.value <= longest && g->a.row.slot < 0 && row > 0 && row <= INT32_MAX / 128 &&
+           row * p->esize % 4096 == 0;
 }
 
 /* Packed B and long K: blocks K within an MC block (keeps_partial_c). Without it few rows would fit
@@ -138,8 +139,7 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->mc_bytes = tile->mc_bytes;
     p->pack_b = !g->b_packed || g->scale_group;
     p->b_in_place = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
-    p->direct_c = !g->epilogue && g->c.dtype == compute && gemm_is(g->c.col, 1) &&
-                  !g->n_blocks;
+    p->direct_c = !g->epilogue && g->c.dtype == compute && gemm_is(g->c.col, 1) && !g->n_blocks;
 }
 
 /* KC, and how A is read. */
@@ -185,8 +185,7 @@ static void choose_sizes(gemm_plan *p, int max_rows) {
 static void choose_row_kernels(gemm_plan *p) {
     const sn_gemm *g = p->g;
     bool plain = !g->prologue && g->a.dtype == p->t && gemm_is(g->a.col, 1);
-    p->has_int4_row =
-        g->scale_group && (plain || (g->prologue && !p->k_blocked && !g->n_blocks));
+    p->has_int4_row = g->scale_group && (plain || (g->prologue && !p->k_blocked && !g->n_blocks));
     p->has_ukr_1x2 = g->b_packed && !p->pack_b && sn_dtype_size(p->b_type) <= 4 &&
                      (!p->k_blocked || p->keeps_partial_c);
 }
@@ -194,8 +193,9 @@ static void choose_row_kernels(gemm_plan *p) {
 /* What an MC block does for the next one. */
 static void choose_next_a(gemm_plan *p, int max_rows) {
     const sn_gemm *g = p->g;
-    p->prefetch_next_a = !p->k_blocked && !g->n_blocks && !p->pack_b && gemm_is(g->a.col, 1) && g->a.row.slot < 0 &&
-                         g->k.slot < 0 && g->a.row.value == g->k.value && !gemm_is(g->m, 1);
+    p->prefetch_next_a = !p->k_blocked && !g->n_blocks && !p->pack_b && gemm_is(g->a.col, 1) &&
+                         g->a.row.slot < 0 && g->k.slot < 0 && g->a.row.value == g->k.value &&
+                         !gemm_is(g->m, 1);
     p->pack_in_microkernel = p->pack_a_per_call && p->prefetch_next_a && max_rows == p->mr &&
                              g->k.value % (GEMM_LINE / p->esize) == 0;
     p->pack_next_a =

@@ -97,8 +97,8 @@ static bool mergeable(const sn_body *b, int a) {
         const sn_item *it = &b->item[i];
         const sn_node *n = it->n;
         if (n->op == SN_OP_random) return false;
-        bool looks = n->op == SN_OP_iota || n->op == SN_OP_gather ||
-                     n->op == SN_OP_take_blocks || sn_attr_get(n, SN_A_axes);
+        bool looks = n->op == SN_OP_iota || n->op == SN_OP_gather || n->op == SN_OP_take_blocks ||
+                     sn_attr_get(n, SN_A_axes);
         const sn_attr *axes = sn_attr_get(n, SN_A_axes);
         uint32_t at = it->vary;
         for (int j = 0; axes && j < axes->n; j++) at |= 1u << it->place[axes->v[j]];

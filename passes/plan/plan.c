@@ -281,7 +281,8 @@ static void fit_product(planner *p, sn_node *n) {
          guard < 2 * SN_MAX_RANK + n->n_in && (bad = sn_product_views(p->m, last_step(p))) >= 0;
          guard++) {
         sn_step *s = last_step(p);
-        if (bad < 2) copy_factor(p, s, bad);
+        if (bad < 2)
+            copy_factor(p, s, bad);
         else if (bad < sn_kernel_prologue_operand(n))
             copy_operand(p, s, bad, s->in[bad], NULL);
         /* broadcast over the result (or the left factor, for the prologue): repeated axes are in

@@ -195,7 +195,8 @@ static int try_split(const product *p, const sn_step *s, int extra, sn_view *in,
     int first = sn_kernel_prologue_operand(s->node), last = sn_kernel_region_operand(s->node);
     bool blocks = sn_attr_get(s->node, SN_A_blocks);
     if (sn_attr_get(s->node, SN_A_group)) in[2] = s->in[2]; /* scales of int4 */
-    if (blocks && !sn_view_reshape(p->m, &s->in[first - 1], 2, index_shape(p->m, s), &in[first - 1]))
+    if (blocks &&
+        !sn_view_reshape(p->m, &s->in[first - 1], 2, index_shape(p->m, s), &in[first - 1]))
         return first - 1;
     for (int i = first; i < last; i++) { /* of the prologue: broadcast over the left factor */
         sn_view wide = sn_view_broadcast(&s->in[i], s->in[0].rank, s->in[0].shape);
@@ -255,8 +256,8 @@ int sn_product_views(sn_module *m, sn_step *s) {
     sn_view *in = sn_arena_alloc(m, sizeof *in * (size_t)s->n_in);
     sn_view *out = sn_arena_alloc(m, sizeof *out * (size_t)s->n_out);
     int bad = 0, first_bad = -1;
-    int most = sn_attr_get(s->node, SN_A_blocks) ? 0 : p.rows.n;
-    for (int extra = 0; extra <= most; extra++) {
+    int max_extra = sn_attr_get(s->node, SN_A_blocks) ? 0 : p.rows.n;
+    for (int extra = 0; extra <= max_extra; extra++) {
         bad = try_split(&p, s, extra, in, out);
         if (bad < 0) {
             memcpy(s->in, in, sizeof *in * (size_t)s->n_in);

@@ -750,9 +750,8 @@ def write_encoders(folder, cases, reference):
             f.write("}\n")
 
 
-def main(folder):
-    write_encoders(folder, ENCODER_CASES, encoder_reference)
-    for name, (model, config, *context) in CASES.items():  # context: what --context asks for
+def write_decoders(cases, folder):
+    for name, (model, config, *context) in cases.items():  # context: what --context asks for
         p, seen = Params(), {**config, "context": context[0]} if context else config
         tokens = [(5 * t + t * t) % config["vocab_size"] for t in range(T)]
         logits = model(p, seen, np.array(tokens))
@@ -770,4 +769,5 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    write_encoders(sys.argv[1], ENCODER_CASES, encoder_reference)
+    write_decoders(CASES, sys.argv[1])

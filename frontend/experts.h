@@ -1,0 +1,39 @@
+/* experts.h: the MLP of a layer as a mixture of experts, of which each token uses a few: the router
+ * of the families that have one [Shazeer et al. 2017; Fedus et al. 2021; DeepSeek-AI 2024]. Fields of
+ * causal_lm. Not public. */
+#ifndef SN_EXPERTS_H
+#define SN_EXPERTS_H
+
+#include "frontend/sinter.h"
+#include "runtime/config.h"
+
+enum { MAX_DENSE_LAYERS = 256 };
+
+/* Zero is the usual value of everything. Names as in causal_names, within the layer's scope. */
+typedef struct expert_mlp {
+    const char *router;            /* the linear map to a score for each expert */
+    const char *experts;           /* the scope of expert e is EXPERTS.e */
+    const char *gate, *up, *down;  /* of an expert, and of the shared one */
+    const char *shared;            /* the scope of an MLP that every token uses; NULL: none */
+    const char *shared_gate;       /* the linear map to its factor, a sigmoid; NULL: 1 */
+    const char *bias;              /* of the scores, for the choice only; NULL: none */
+    int64_t count, per_token;      /* count 0: no layer has experts */
+    int64_t d, d_shared;           /* hidden units of an expert, of the shared one */
+    bool sigmoid;                  /* scores are sigmoids, else a softmax over all experts */
+    bool normed;                   /* the factors of the selected add up to 1 */
+    double scale;                  /* of the factors; 0: 1 */
+    int64_t groups, groups_chosen; /* only experts of the best groups are selected; 0: of all */
+    bool two_of_group;             /* a group's score is the sum of its best two, else the best */
+    int64_t first, every; /* layers from `first` on, and of these every so-manieth; 0: all */
+    int64_t dense[MAX_DENSE_LAYERS]; /* layers without experts */
+    size_t n_dense;
+} expert_mlp;
+
+/* Checks what belongs together. Mistakes are recorded in c. */
+void expert_check(sn_config *c, const expert_mlp *e);
+/* Has this layer experts? */
+bool expert_layer(const expert_mlp *e, int64_t layer);
+/* x [B, T, d] -> [B, T, d]; act: the activation. */
+sn_tensor expert_apply(const expert_mlp *e, sn_tensor x, sn_tensor (*act)(sn_loc, sn_tensor));
+
+#endif

@@ -1,0 +1,101 @@
+#!/usr/bin/python3
+# make_expert_refs.py DIR: as make_refs.py, for the families with experts: routers, experts and shared experts from the
+# papers and Hugging Face's model documentation, each expert computed for each token that selects it.
+import sys
+
+import numpy as np
+
+import make_refs as m
+
+
+def gated(p, scope, x, ff, names=("gate_proj", "up_proj", "down_proj")):
+    g, u = (m.linear(p, scope + n, x, ff) for n in names[:2])
+    return m.linear(p, scope + names[2], m.silu(g) * u, x.shape[-1])
+
+
+def top(x, k):  # indices of the k largest, descending; the first of equal ones
+    return np.argsort(-x, kind="stable")[:k]
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def experts(p, scope, x, n, k, ff, normed, names, router):
+    """x [T, d]: the weighted sum of the k experts with the largest probabilities."""
+    prob = softmax(m.linear(p, scope + router, x, n))
+    y = np.zeros_like(x)
+    for e in range(n):  # all experts have parameters
+        for name in names:
+            shape = (x.shape[-1], ff) if name == names[2] else (ff, x.shape[-1])
+            p(f"{scope}experts.{e}.{name}.weight", *shape)
+    for t in range(len(x)):
+        best = top(prob[t], k)
+        w = prob[t][best]
+        if normed:
+            w = w / w.sum()
+        for i, e in enumerate(best):
+            y[t] += w[i] * gated(p, f"{scope}experts.{e}.", x[t:t + 1], ff, names)[0]
+    return y
+
+
+LLAMA_PARTS = ("gate_proj", "up_proj", "down_proj")
+
+
+def mlp_of(p, c):
+    kind = c["model_type"]
+
+    def mlp(l, h, x):
+        if kind == "mixtral":
+            return experts(p, h + "block_sparse_moe.", x, c["num_local_experts"], c["num_experts_per_tok"],
+                           c["intermediate_size"], True, ("w1", "w3", "w2"), "gate")
+        if l in c.get("mlp_only_layers", []) or (l + 1) % c.get("decoder_sparse_step", 1):
+            return gated(p, h + "mlp.", x, c["intermediate_size"])
+        y = experts(p, h + "mlp.", x, c["num_experts"], c["num_experts_per_tok"],
+                    c.get("moe_intermediate_size", c["intermediate_size"]), c["norm_topk_prob"], LLAMA_PARTS, "gate")
+        if kind == "qwen2_moe":
+            s = gated(p, h + "mlp.shared_expert.", x, c["shared_expert_intermediate_size"])
+            y = y + s / (1 + np.exp(-m.linear(p, h + "mlp.shared_expert_gate", x, 1)))
+        return y
+    return mlp
+
+
+def decoder(p, c, tokens):
+    kind = c["model_type"]
+    d, H, G, eps = c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"], c["rms_norm_eps"]
+    w = c.get("head_dim", d // H)
+    freq, mlp = m.plain(w, c["rope_theta"]), mlp_of(p, c)
+    x = p("model.embed_tokens.weight", c["vocab_size"], d)[tokens]
+    for l in range(c["num_hidden_layers"]):
+        h = f"model.layers.{l}."
+        a, y = h + "self_attn.", m.rms(p, h + "input_layernorm", x, eps)
+        q, k, v = (m.linear(p, a + n + "_proj", y, g * w, kind == "qwen2_moe") for n, g in (("q", H), ("k", G), ("v", G)))
+        if kind == "olmoe":
+            q, k = m.rms(p, a + "q_norm", q, eps), m.rms(p, a + "k_norm", k, eps)
+        q, k, v = m.heads(q, H), m.heads(k, G), m.heads(v, G)
+        if kind == "qwen3_moe":
+            q, k = m.rms(p, a + "q_norm", q, eps), m.rms(p, a + "k_norm", k, eps)
+        y = m.attend(m.rope(q, freq), m.rope(k, freq), v, window=c.get("sliding_window"))
+        x = x + m.linear(p, a + "o_proj", m.merge(y), d)
+        x = x + mlp(l, h, m.rms(p, h + "post_attention_layernorm", x, eps))
+    return m.rms(p, "model.norm", x, eps) @ p("lm_head.weight", c["vocab_size"], d).T
+
+
+# Experts of 32 units in models of width 32: whole panels, of which the kernels select.
+SIZES = {**m.LLAMA, "hidden_size": 32, "intermediate_size": 32}
+MANY = {**SIZES, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+CASES = {
+    "mixtral": (decoder, {**SIZES, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,
+                          "sliding_window": None, "router_aux_loss_coef": 0.02, "output_router_logits": False}),
+    "qwen2_moe": (decoder, {**MANY, "model_type": "qwen2_moe", "moe_intermediate_size": 20, "norm_topk_prob": False,
+                            "shared_expert_intermediate_size": 24, "decoder_sparse_step": 1, "num_hidden_layers": 3,
+                            "mlp_only_layers": [1], "use_sliding_window": False}),
+    "qwen3_moe": (decoder, {**MANY, "model_type": "qwen3_moe", "head_dim": 8, "norm_topk_prob": True,
+                            "decoder_sparse_step": 2, "mlp_only_layers": [], "attention_bias": False}),
+    "olmoe": (decoder, {**SIZES, "model_type": "olmoe", "num_experts": 4, "num_experts_per_tok": 3,
+                        "norm_topk_prob": False, "clip_qkv": None, "num_hidden_layers": 1}),
+}
+
+if __name__ == "__main__":
+    m.write_decoders(CASES, sys.argv[1])
