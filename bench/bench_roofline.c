@@ -85,6 +85,7 @@ static bool add_limit(const limit *l, int rounds, sn_bench_report *out, sn_error
     snprintf(x->bound, sizeof x->bound, "%s", l->kind < 0 ? "memory" : "compute");
     x->threads = l->threads;
     x->rounds = rounds;
+    for (int i = 0; i < rounds; i++) x->round_ms[i] = l->seconds[i] * 1e3;
     x->ms_median = sn_bench_median(l->seconds, rounds) * 1e3;
     x->ms_min = INFINITY, x->ms_max = 0;
     for (int i = 0; i < rounds; i++) {

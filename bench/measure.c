@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_ROUNDS = 101, MAX_REPEATS = 100000 };
+enum { MAX_ROUNDS = SN_BENCH_ROUNDS, MAX_REPEATS = 100000 };
 
 /* A probe of the FMA peak: BURSTS bursts of this many seconds. */
 enum { BURSTS = 3 };
@@ -355,6 +355,7 @@ static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_
         share[k] = 100 * fmax(compute, stream[k]) / t[k];
         gain[k] = level0 >= 0 ? r->time[level0 * MAX_ROUNDS + k] / t[k] : NAN;
         rate[k] = stream[k] > 0 ? (w->read + w->write) / stream[k] * 1e-9 : NAN;
+        x->round_ms[k] = t[k] * 1e3;
         x->ms_min = fmin(x->ms_min, t[k] * 1e3);
         x->ms_max = fmax(x->ms_max, t[k] * 1e3);
     }

@@ -18,7 +18,10 @@
 #include <signal.h>
 #include <stdio.h>
 
-enum { SN_BENCH_SETUP = 512 }; /* size of the text that describes a peer's configuration */
+enum {
+    SN_BENCH_SETUP = 512, /* size of the text that describes a peer's configuration */
+    SN_BENCH_ROUNDS = 101 /* maximum number of rounds */
+};
 
 /* One measurement, as written to the JSON file. Missing numbers are NaN, missing texts "". */
 typedef struct sn_bench_record {
@@ -31,6 +34,7 @@ typedef struct sn_bench_record {
     int level;                  /* fusion level; -1: a peer, or a probe */
     int threads, rounds;
     double ms_median, ms_min, ms_max;
+    double round_ms[SN_BENCH_ROUNDS]; /* [rounds]; the first 0: not kept */
     double flop, bytes; /* per run: FLOP that the result requires; compulsory traffic in bytes */
     double gflops, gbytes_s;
     double peak_gflops, stream_gbytes_s; /* medians of the probes */

@@ -1,6 +1,6 @@
 /* plot.c: the report as an SVG: the roofline with every record as a point, and bars of the share of
  * the limit that each level and peer reaches. */
-#include "bench/measure.h"
+#include "bench/svg.h"
 #include "runtime/file.h"
 
 #include <math.h>
@@ -11,12 +11,12 @@ enum { LEFT = 70, TOP = 50, WIDTH = 620, HEIGHT = 420, BAR = 15, GAP = 8, NAMES 
 static const char *const level_colours[] = {"#9e9e9e", "#90caf9", "#42a5f5", "#1976d2", "#0d47a1"};
 static const char peer_colour[] = "#e65100", probe_colour[] = "#2e7d32";
 
-static const char *colour_of(const sn_bench_record *x) {
+const char *sn_bench_svg_colour(const sn_bench_record *x) {
     if (x->level >= 0) return level_colours[x->level];
     return strcmp(x->kind, "roofline") ? peer_colour : probe_colour;
 }
 
-static void print_escaped(FILE *f, const char *s) {
+void sn_bench_svg_text(FILE *f, const char *s) {
     for (; *s; s++) {
         if (*s == '<')
             fputs("&lt;", f);
@@ -30,9 +30,9 @@ static void print_escaped(FILE *f, const char *s) {
 /* "layer_norm 1024x768, native level 4: 52 GFLOP/s, 91 % of the limit" as the tooltip of a shape. */
 static void print_title(FILE *f, const sn_bench_record *x) {
     fputs("<title>", f);
-    print_escaped(f, x->name);
+    sn_bench_svg_text(f, x->name);
     fputc(' ', f);
-    print_escaped(f, x->shape);
+    sn_bench_svg_text(f, x->shape);
     fprintf(f, ", %s", x->backend);
     if (x->level >= 0) fprintf(f, " level %d", x->level);
     fprintf(f, ": %.4g ms, %.4g GFLOP/s, %.3g %% of the limit</title>", x->ms_median, x->gflops,
@@ -118,7 +118,7 @@ static void draw_roofline(FILE *f, const sn_bench_report *r, const axes *a) {
         const sn_bench_record *x = &r->list[i];
         if (!is_point(x)) continue;
         fprintf(f, "<circle cx='%.1f' cy='%.1f' r='4.5' fill='%s' fill-opacity='0.8'>",
-                place_x(a, x->flop / x->bytes), place_y(a, x->gflops), colour_of(x));
+                place_x(a, x->flop / x->bytes), place_y(a, x->gflops), sn_bench_svg_colour(x));
         print_title(f, x);
         fputs("</circle>\n", f);
     }
@@ -144,18 +144,18 @@ static int draw_bars(FILE *f, const sn_bench_report *r, int left, int y) {
         if (!same) {
             y += GAP;
             fprintf(f, "<text x='%d' y='%d' text-anchor='end'>", left + NAMES - 100, y + BAR - 3);
-            print_escaped(f, x->name);
+            sn_bench_svg_text(f, x->name);
             fputc(' ', f);
-            print_escaped(f, x->shape);
+            sn_bench_svg_text(f, x->shape);
             fputs("</text>\n", f);
         }
         double share = share_of(r, x);
         fprintf(f, "<text x='%d' y='%d' text-anchor='end' fill='#555'>", left + NAMES - 6,
                 y + BAR - 3);
-        print_escaped(f, strcmp(x->kind, "roofline") ? x->backend : x->dtype);
+        sn_bench_svg_text(f, strcmp(x->kind, "roofline") ? x->backend : x->dtype);
         if (x->level >= 0) fprintf(f, " %d", x->level);
         fprintf(f, "</text><rect x='%d' y='%d' width='%.1f' height='%d' fill='%s'>", left + NAMES,
-                y, fmin(share, 120) * scale, BAR - 2, colour_of(x));
+                y, fmin(share, 120) * scale, BAR - 2, sn_bench_svg_colour(x));
         print_title(f, x);
         fprintf(f, "</rect><text x='%.1f' y='%d'>%.0f %%</text>\n",
                 left + NAMES + fmin(share, 120) * scale + 4, y + BAR - 3, share);

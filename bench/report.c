@@ -141,7 +141,7 @@ void sn_bench_print(const sn_bench_report *r, FILE *f) {
     if (r->others + r->stolen > QUIET)
         fprintf(f,
                 "note: the machine was not idle: other programs used %.0f %% of the CPU time, the "
-                "host took %.0f %%; repeat the measurement",
+                "host took %.0f %%; repeat the measurement\n",
                 r->others, r->stolen);
 }
 
@@ -164,6 +164,8 @@ static cJSON *record_json(const sn_bench_record *x) {
     cJSON_AddStringToObject(o, "dtype", x->dtype);
     cJSON_AddStringToObject(o, "shape", x->shape);
     cJSON_AddNumberToObject(o, "rounds", x->rounds);
+    int kept = x->round_ms[0] > 0 ? x->rounds : 0;
+    cJSON_AddItemToObject(o, "round_ms", cJSON_CreateDoubleArray(x->round_ms, kept));
     add_number(o, "ms_median", x->ms_median);
     add_number(o, "ms_min", x->ms_min);
     add_number(o, "ms_max", x->ms_max);

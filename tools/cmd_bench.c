@@ -1,6 +1,7 @@
 /* cmd_bench.c: `sinter bench`: measures kernels and models beside the machine's limits and other
  * systems. */
 #include "bench/benches.h"
+#include "bench/compare.h"
 #include "bench/noise.h"
 #include "bench/peers.h"
 #include "runtime/clock.h"
@@ -13,15 +14,16 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct options {
     const char *levels, *backends, *weights, *precision, *peers, *peer_dir, *target, *cache_dir,
-        *json, *plot, *profile;
+        *json, *plot, *profile, *with;
     int64_t threads, rounds;
-    double seconds, clip;
+    double seconds, clip, threshold;
     bool no_check, direct, tune, backward;
     const char *names, *shape, *mask, *model, *tokens;
     int64_t batch;
@@ -35,7 +37,11 @@ typedef struct options {
     {"threads", 't', ARG_INT, offsetof(options, threads), "N", "0", 0, 1024, "0: all available CPUs"}, \
     {"json", 0, ARG_TEXT, offsetof(options, json), "FILE", NULL, 0, 0, "one record per line; docs/bench.md lists the keys"}, \
     {"plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0, \
-     "SVG: roofline with one point per record, bars for levels and peers"}
+     "SVG: roofline with one point per record, bars for levels and peers; of a comparison: bars of time"}, \
+    {"with", 0, ARG_TEXT, offsetof(options, with), "OLD.json", NULL, 0, 0, \
+     "also compare with the records of an earlier run (--json)"}, \
+    {"threshold", 0, ARG_NUMBER, offsetof(options, threshold), "PERCENT", "0", 0, 100, \
+     "with a comparison: exit code 1 if something is slower by more than this; 0: never"}
 /* Not for attention, which has no constant matrix, nor for training, where no matrix is
  * constant. */
 #define WEIGHTS \
@@ -197,7 +203,10 @@ static void print_help(FILE *f) {
     fprintf(f, "sinter bench: measure kernels and models beside the machine's limits and other "
                "systems\n\nusage: sinter bench WHAT [arguments]\n\n");
     for (int i = 0; i < N_KINDS; i++) fprintf(f, "  %-12s%s\n", kind_of(i), kinds[i].command.what);
-    fprintf(f, "\nsinter bench WHAT --help explains a benchmark\n");
+    fprintf(f, "  %-12s%s\n", "compare",
+            "levels of any of these, or two files: speed-up, interval, verdict");
+    fprintf(f, "\nsinter bench WHAT --help explains a benchmark\nsinter bench compare MODEL|WHAT … "
+               "[--levels 0,4] [--with OLD.json]\nsinter bench compare OLD.json NEW.json\n");
 }
 
 static int find_kind(const char *name) {
@@ -319,15 +328,98 @@ static void catch_stop(void) {
     sigaction(SIGINT, &act, NULL);
 }
 
-/* Prints and writes the measured records. */
-static bool report(const options *o, const sn_bench_options *b, sn_bench_report *r, sn_error *err) {
-    sn_bench_judge(r);
-    sn_bench_print(r, stdout);
-    return (!o->json || sn_bench_write_json(r, b, o->json, err)) &&
-           (!o->plot || sn_bench_write_svg(r, o->plot, err));
+/* ---- comparisons ---- */
+
+static bool too_slow(int slower, double threshold, sn_error *err) {
+    if (!slower || threshold <= 0) return true;
+    return sn_fail(err, SN_ERR_RANGE, "%d measurements are slower by more than %g %%", slower,
+                   threshold);
 }
 
-int cmd_bench(int argc, char **argv) {
+/* With a picture; old NULL: levels of one run. */
+static bool compare(const options *o, const sn_bench_report *r, const sn_bench_report *old,
+                    sn_error *err) {
+    int slower = sn_bench_print_comparison(r, old, o->threshold, stdout);
+    return (!o->plot || sn_bench_write_comparison(r, old, o->plot, err)) &&
+           too_slow(slower, o->threshold, err);
+}
+
+static bool compare_with(const options *o, const sn_bench_report *r, sn_error *err) {
+    sn_bench_report old = {0};
+    char cpu[128];
+    bool ok = sn_bench_read_json(o->with, &old, cpu, err);
+    if (ok) printf("\nagainst %s (%s)\n", o->with, cpu);
+    ok = ok && compare(o, r, &old, err);
+    sn_bench_report_free(&old);
+    return ok;
+}
+
+static const char compare_name[] = "sinter bench compare";
+static const arg compare_table[] = {
+    {"OLD.json", 0, ARG_PLACE, offsetof(options, with), NULL, NULL, 0, 0, "records of a run"},
+    {"NEW.json", 0, ARG_PLACE, offsetof(options, names), NULL, NULL, 0, 0,
+     "records of another run"},
+    {"plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0, "bars of time"},
+    {"threshold", 0, ARG_NUMBER, offsetof(options, threshold), "PERCENT", "0", 0, 100,
+     "exit code 1 if something is slower by more than this; 0: never"},
+    {0}};
+static const arg_command compare_command = {
+    compare_name, "compare two files of records, or the fusion levels of a benchmark",
+    "sinter bench compare MODEL|WHAT … measures as sinter bench WHAT does (levels 0 and 4 unless "
+    "--levels\nsays otherwise) and compares the levels; a name that is no benchmark is a model. "
+    "The interval is\nthe 95 % interval of the median speed-up; a verdict needs all of it to be 1 "
+    "% "
+    "away from 1.\n",
+    compare_table};
+
+static int compare_files(int argc, char **argv) {
+    options o = {0};
+    int code = args_parse(&compare_command, argc, argv, &o);
+    if (code != ARGS_RUN) return code;
+    sn_error err = {0};
+    sn_bench_report r = {0};
+    char cpu[128];
+    bool ok = cmd_can_write(o.plot, &err) && sn_bench_read_json(o.names, &r, cpu, &err) &&
+              compare_with(&o, &r, &err);
+    sn_bench_report_free(&r);
+    return ok ? cmd_finish(compare_name) : cmd_fail(compare_name, &err);
+}
+
+/* Prints and writes the measured records. */
+static bool report(const options *o, const sn_bench_options *b, sn_bench_report *r, bool levels,
+                   sn_error *err) {
+    sn_bench_judge(r);
+    if (!levels) sn_bench_print(r, stdout);
+    if (o->json && !sn_bench_write_json(r, b, o->json, err)) return false;
+    if (levels && !o->with) return compare(o, r, NULL, err);
+    if (o->with) return compare_with(o, r, err);
+    return !o->plot || sn_bench_write_svg(r, o->plot, err);
+}
+
+static bool is_kind(const char *name) {
+    for (int i = 0; i < N_KINDS; i++)
+        if (!strcmp(kind_of(i), name)) return true;
+    return false;
+}
+
+/* `compare WHAT …` becomes `WHAT … --levels 0,4`, `compare MODEL …` `model MODEL …`. argv has room
+ * for three more. Returns the number of arguments. */
+static int compared(int argc, char **argv) {
+    static char model[] = "model", levels[] = "--levels", both[] = "0,4";
+    bool known = is_kind(argv[2]), given = false;
+    for (int i = 2; i < argc; i++) given |= !strncmp(argv[i], levels, sizeof levels - 1);
+    argv[1] = known ? argv[2] : model;
+    for (int i = 2; known && i + 1 < argc; i++) argv[i] = argv[i + 1];
+    argc -= known;
+    if (!given) {
+        argv[argc++] = levels;
+        argv[argc++] = both;
+    }
+    argv[argc] = NULL;
+    return argc;
+}
+
+static int measure(int argc, char **argv, bool levels) {
     const char *what = argc > 1 ? argv[1] : NULL;
     if (!what || !strcmp(what, "--help") || !strcmp(what, "-h") || !strcmp(what, "help")) {
         print_help(what ? stdout : stderr);
@@ -360,8 +452,21 @@ int cmd_bench(int argc, char **argv) {
         fprintf(stderr, "%s: interrupted: %d records are complete\n", c->name, r.n);
         err = (sn_error){0};
     }
-    if (ok || partial) ok = report(&o, &b, &r, &err);
+    if (ok || partial) ok = report(&o, &b, &r, levels, &err);
     sn_bench_report_free(&r);
     if (!ok) code = cmd_fail(c->name, &err);
     return stopped ? EXIT_STOPPED : ok ? cmd_finish(c->name) : code;
+}
+
+int cmd_bench(int argc, char **argv) {
+    if (argc < 2 || strcmp(argv[1], "compare") != 0) return measure(argc, argv, false);
+    bool help = argc < 3 || argv[2][0] == '-';
+    if (help || (argc > 3 && !is_kind(argv[2]) && argv[3][0] != '-')) /* two files */
+        return compare_files(argc - 1, argv + 1);
+    char **list = calloc((size_t)argc + 4, sizeof *list);
+    if (!list) return cmd_fail(compare_name, &(sn_error){SN_ERR_MEMORY, "out of memory"});
+    memcpy(list, argv, sizeof *list * (size_t)argc);
+    int code = measure(compared(argc, list), list, true);
+    free(list);
+    return code;
 }

@@ -128,6 +128,29 @@ END
     refused 2 'exceed the context' train gpt2 --tokens 5000 $quick
 }
 
+check_compare() {
+    run 0 compare kernel softmax --shape 6x32 $quick --json "$tmp/json" --plot "$tmp/svg"
+    prints 'base ms *ms speed-up *95 % interval'
+    prints 'softmax *6x32 *native level 4'
+    grep -q '×' "$tmp/svg" || fail "no speed-up in the picture"
+    grep -q '"round_ms":\[[0-9.e-]*,[0-9.e,-]*\]' "$tmp/json" || fail "no times of rounds"
+    sed 's/"ms_m[a-z]*":[0-9.e-]*/&/g; s/"round_ms":\[[^]]*\]/"round_ms":[1000,1001,1002,1003,1004]/; s/"ms_median":[0-9.e-]*/"ms_median":1002/' \
+        "$tmp/json" >"$tmp/slow.json"
+    run 0 compare "$tmp/json" "$tmp/slow.json"
+    prints 'native level 4.*slower'
+    run 1 compare "$tmp/json" "$tmp/slow.json" --threshold 5
+    grep -q '2 measurements are slower by more than 5 %' "$tmp/err" || fail "no verdict"
+    run 0 compare "$tmp/slow.json" "$tmp/json" --threshold 5
+    run 0 kernel softmax --shape 6x32 --levels 4 $quick --with "$tmp/slow.json" --threshold 5
+    prints 'native level 4.*faster'
+    run 0 compare "$(dirname "$0")/../../examples/variants/alibi.c" --tokens 4 --levels 2,4 --no-check $quick
+    prints 'alibi forward *1x4 *native level 4'
+    echo '{"kind":' >"$tmp/bad.json"
+    refused 1 'bad.json:1: no record' compare "$tmp/bad.json" "$tmp/json"
+    refused 1 'none.json' compare "$tmp/json" "$tmp/none.json"
+    refused 2 'missing OLD.json' compare
+}
+
 check_options() {
     refused 2 'did you mean gemm' gem
     refused 2 'unknown benchmark' everything

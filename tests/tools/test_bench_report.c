@@ -1,6 +1,7 @@
 /* How the bench compares levels: an artificial report with known times. */
-#include "bench/measure.h"
+#include "bench/compare.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -36,7 +37,40 @@ static void slower_levels(void **state) {
     sn_bench_report_free(&r);
 }
 
+static sn_bench_record timed(int level, int rounds, const double *ms) {
+    sn_bench_record x = {.level = level, .rounds = rounds, .rel_rms = NAN, .peak_bytes = NAN};
+    snprintf(x.kind, sizeof x.kind, "kernel");
+    snprintf(x.name, sizeof x.name, "norm");
+    snprintf(x.backend, sizeof x.backend, "native");
+    memcpy(x.round_ms, ms, sizeof *ms * (size_t)rounds);
+    x.ms_median = sn_bench_median(ms, rounds);
+    return x;
+}
+
+/* Rounds that drift together: the ratio within rounds is exact, that of two runs is not. */
+static void intervals(void **state) {
+    (void)state;
+    static const double slow[] = {10, 20, 14, 12, 18, 16, 11, 19, 15};
+    double fast[9], alike[9];
+    for (int i = 0; i < 9; i++) fast[i] = slow[i] / 2, alike[i] = slow[8 - i];
+    sn_bench_record a = timed(0, 9, slow), b = timed(4, 9, fast), c = timed(4, 9, alike);
+    sn_bench_gain g = sn_bench_compare(&a, &b, true);
+    assert_true(g.gain == 2 && g.low == 2 && g.high == 2);
+    assert_int_equal(g.verdict, SN_BENCH_FASTER);
+    assert_int_equal(sn_bench_compare(&b, &a, true).verdict, SN_BENCH_SLOWER);
+    assert_int_equal(sn_bench_compare(&a, &c, true).verdict, SN_BENCH_SAME);
+    g = sn_bench_compare(&a, &b, false);
+    assert_true(g.gain == 2 && g.low < 1.9 && g.low > 1 && g.high > 2.1);
+    g = sn_bench_compare(&a, &c, false);
+    assert_true(g.gain == 1 && g.low < 1 && g.high > 1);
+    /* no times of rounds: from the least and the greatest */
+    a.round_ms[0] = 0, a.ms_min = 10, a.ms_max = 20, b.ms_min = 4, b.ms_max = 8;
+    g = sn_bench_compare(&a, &b, true);
+    assert_true(g.low == 10.0 / 8 && g.high == 20.0 / 4);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(slower_levels)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(slower_levels),
+                                       cmocka_unit_test(intervals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,7 +90,7 @@ void explain_table(FILE *f, const explain_entry *e) {
 
 typedef struct sums {
     int calls, barriers;
-    double flops, bytes, written;
+    double flops, bytes, written, seconds;
 } sums;
 
 static sums sum_of(const explain_entry *e, const char *family) {
@@ -103,6 +103,7 @@ static sums sum_of(const explain_entry *e, const char *family) {
         s.flops += c->flops;
         s.bytes += c->bytes;
         s.written += c->result_bytes;
+        if (e->seconds) s.seconds += e->seconds[i];
     }
     return s;
 }
@@ -129,6 +130,8 @@ static void diff_families(FILE *f, const explain_entry *from, const explain_entr
         char what[64];
         snprintf(what, sizeof what, "calls of %s", family);
         diff_row(f, what, x.calls, y.calls);
+        if (a->seconds && b->seconds)
+            diff_row(f, "    their time, µs", 1e6 * x.seconds, 1e6 * y.seconds);
     }
 }
 
@@ -138,6 +141,8 @@ void explain_diff(FILE *f, const explain_entry *a, const explain_entry *b, const
     fprintf(f, "entry %s (%s)\n", a->name,
             a->sizes ? a->sizes : "at the middle of each size's range");
     fprintf(f, "  %-28s %11s %12s\n", "", name_a, name_b);
+    if (a->seconds && b->seconds)
+        diff_row(f, "time of all calls, µs", 1e6 * x.seconds, 1e6 * y.seconds);
     diff_row(f, "kernel calls", x.calls, y.calls);
     diff_row(f, "barriers", x.barriers, y.barriers);
     diff_row(f, "FLOP", x.flops, y.flops);

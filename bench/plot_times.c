@@ -1,0 +1,88 @@
+/* plot_times.c: a comparison as a picture: a bar of time for each measurement, with its speed-up. */
+#include "bench/compare.h"
+#include "bench/svg.h"
+#include "runtime/file.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LEFT = 20, TOP = 56, NAMES = 170, BARS = 460, BAR = 20, GAP = 26, LABEL = 220 };
+
+static bool new_group(const sn_bench_report *r, int i) {
+    return !i || strcmp(r->list[i].name, r->list[i - 1].name) != 0 ||
+           strcmp(r->list[i].shape, r->list[i - 1].shape) != 0;
+}
+
+/* The longest time of the group that begins at i. */
+static double slowest(const sn_bench_report *r, const sn_bench_report *old, int i) {
+    double ms = 0;
+    for (int k = i; k < r->n && (k == i || !new_group(r, k)); k++) {
+        const sn_bench_record *base = old ? sn_bench_baseline(r, old, &r->list[k]) : NULL;
+        ms = fmax(ms, fmax(r->list[k].ms_median, base ? base->ms_median : 0));
+    }
+    return ms;
+}
+
+static void draw_bar(FILE *f, double ms, double scale, int y, const char *colour, const char *who) {
+    double width = ms * scale;
+    fprintf(f, "<text x='%d' y='%d' text-anchor='end' fill='#444'>", LEFT + NAMES - 8, y + BAR - 6);
+    sn_bench_svg_text(f, who);
+    fprintf(f, "</text><rect x='%d' y='%d' width='%.1f' height='%d' fill='%s'/>", LEFT + NAMES, y,
+            width, BAR - 4, colour);
+    fprintf(f, "<text x='%.1f' y='%d'>%.4g ms", LEFT + NAMES + width + 6, y + BAR - 6, ms);
+}
+
+static void draw_record(FILE *f, const sn_bench_report *r, const sn_bench_report *old, int i,
+                        double scale, int *y) {
+    const sn_bench_record *x = &r->list[i], *base = sn_bench_baseline(r, old, x);
+    char who[64];
+    if (x->level >= 0)
+        snprintf(who, sizeof who, "%s level %d", x->backend, x->level);
+    else
+        snprintf(who, sizeof who, "%s", x->backend);
+    if (old && base) {
+        draw_bar(f, base->ms_median, scale, *y, "#bdbdbd", "before");
+        fputs("</text>\n", f);
+        *y += BAR;
+    }
+    draw_bar(f, x->ms_median, scale, *y, sn_bench_svg_colour(x), who);
+    if (base) {
+        sn_bench_gain g = sn_bench_compare(base, x, !old);
+        fprintf(f, "<tspan dx='10' font-weight='bold'>%.3g×</tspan> (%.3g to %.3g)", g.gain, g.low,
+                g.high);
+    }
+    fputs("</text>\n", f);
+    *y += BAR;
+}
+
+bool sn_bench_write_comparison(const sn_bench_report *r, const sn_bench_report *old,
+                               const char *path, sn_error *err) {
+    sn_file *file = sn_file_create(path, err);
+    if (!file) return false;
+    FILE *f = sn_file_stream(file);
+    int groups = 0, y = TOP;
+    for (int i = 0; i < r->n; i++) groups += new_group(r, i);
+    fprintf(f,
+            "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
+            "font-family='sans-serif' font-size='12'>\n<rect width='100%%' height='100%%' "
+            "fill='white'/>\n<text x='%d' y='28' font-size='16'>Time in milliseconds, and speed-up "
+            "with its 95 %% interval</text>\n",
+            LEFT + NAMES + BARS + LABEL, TOP + groups * GAP + r->n * (old ? 2 : 1) * BAR + 20,
+            LEFT);
+    for (int i = 0; i < r->n; i++) {
+        if (new_group(r, i)) {
+            fprintf(f, "<text x='%d' y='%d' font-weight='bold'>", LEFT, y + GAP - 10);
+            sn_bench_svg_text(f, r->list[i].name);
+            fputc(' ', f);
+            sn_bench_svg_text(f, r->list[i].shape);
+            fputs("</text>\n", f);
+            y += GAP;
+        }
+        int first = i;
+        while (!new_group(r, first)) first--;
+        double all = slowest(r, old, first);
+        draw_record(f, r, old, i, all > 0 ? BARS / all : 0, &y);
+    }
+    fputs("</svg>\n", f);
+    return sn_file_commit(file, err);
+}
