@@ -37,6 +37,7 @@ static encoder_lm read_config(const encoder_family *f, sn_config *c, const sn_mo
     g.prefix = !w || has(w, "", f->names.tokens, "weight") ? "" : f->names.prefix;
     g.gamma = has(w, g.prefix, f->names.embed_norm, "gamma");
     encoder_read_head(c, w, &g);
+    sentence_read(c, g.d, &g.sentence);
     return g;
 }
 
@@ -171,6 +172,11 @@ static sn_tensor logits(const void *config, const sn_forward_ctx *s) {
     return encoder_logits(config, s, encode(config, s));
 }
 
+static sn_tensor embedding(const void *config, sn_tensor hidden, sn_tensor lengths) {
+    const encoder_lm *g = config;
+    return sentence_embed(&g->sentence, hidden, lengths);
+}
+
 void encoder_lm_build(const encoder_family *f, sn_config *c, const sn_model_options *o,
                       sn_model *out) {
     encoder_lm g = read_config(f, c, o);
@@ -181,6 +187,7 @@ void encoder_lm_build(const encoder_family *f, sn_config *c, const sn_model_opti
     out->spans = g.task == SPANS;
     if (!sn_config_check(c, NULL)) return;
     bool head = !o->weights || g.labels || encoder_has_masked_head(&g, o->weights);
-    sn_encoder e = {&g, encode, head ? logits : NULL, context, true, g.labels ? SN_CLASSIFY : 0};
+    sn_encoder e = {
+        &g, encode, head ? logits : NULL, context, true, g.labels ? SN_CLASSIFY : 0, embedding};
     sn_encoder_entries(out->module, &e, o);
 }

@@ -7,6 +7,7 @@
 #include "frontend/keys.h"
 #include "frontend/models.h"
 #include "frontend/rope_scaling.h"
+#include "frontend/sentence.h"
 
 /* What an encoder was trained to say; which one it is follows from the config's "architectures", or
  * from the names of the weights. */
@@ -85,6 +86,7 @@ typedef struct encoder_lm {
     int layer_type[ENCODER_MAX_LAYERS]; /* 1: with a window */
     size_t n_layer_types;               /* 0: by full_every */
 
+    sentence_head sentence;
     encoder_task task;
     int64_t labels;             /* logits of a text or token; 0: masked language model */
     bool tied;                  /* logits are products with the token table */

@@ -125,7 +125,9 @@ void sn_encoder_entries(sn_module *m, const sn_encoder *e, const sn_model_option
     if (o->entries & SN_EMBED && e->embeds) {
         sn_entry_begin(m, "embed");
         sn_tensor lengths = sn_input(m, "lengths", SN_I32, s.B);
-        sn_output("embedding", sn_sentence_embedding(e->encode(e->config, &s), lengths));
+        sn_tensor hidden = e->encode(e->config, &s);
+        sn_output("embedding", e->embed ? e->embed(e->config, hidden, lengths)
+                                        : sn_sentence_embedding(hidden, lengths));
     }
     if (!e->logits) return;
     if (o->entries & (SN_FORWARD | e->classifies)) {
@@ -152,7 +154,10 @@ sn_tensor sn_token_mean(sn_tensor hidden, sn_tensor lengths) {
 }
 
 sn_tensor sn_sentence_embedding(sn_tensor hidden, sn_tensor lengths) {
-    sn_tensor x = sn_token_mean(hidden, lengths);
+    return sn_unit_norm(sn_token_mean(hidden, lengths));
+}
+
+sn_tensor sn_unit_norm(sn_tensor x) {
     return sn_div(x, sn_max(sn_sqrt(sn_sum_keep(sn_square(x), -1)), 1e-12));
 }
 

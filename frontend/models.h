@@ -39,7 +39,8 @@ enum {
  *   encode   -> hidden [B, T, d]
  *   forward  -> logits [B, T, V], if the weights have a masked-language-model head
  *   loss     with targets [B, T]: -ln P of each; 0 where target is no token [PH22 A12 line 7]
- *   embed    -> embedding [B, d]: mean over a text's tokens, scaled to norm 1; on request only
+ *   embed    -> embedding [B, d]: mean over a text's tokens, scaled to norm 1, or what the folder's
+ *            modules.json says [B, n]; on request only
  * A classifier (config "num_labels", or weights with classifier.weight) has instead
  *   forward  -> logits [B, labels];  loss with targets [B]: -ln P(c | x) [PH22 section 3]
  * and a classifier of tokens (config "architectures", or weights without the part before the
@@ -208,6 +209,8 @@ typedef struct sn_encoder {
     int64_t context; /* upper bound of T; 0: T is not used */
     bool embeds;     /* it has the input `lengths`, and therefore an entry `embed` */
     int classifies;  /* SN_CLASSIFY if the logits are those of classes, else 0 */
+    /* hidden [B, T, d], lengths [B] -> embedding [B, n]; NULL: sn_sentence_embedding */
+    sn_tensor (*embed)(const void *config, sn_tensor hidden, sn_tensor lengths);
 } sn_encoder;
 void sn_encoder_entries(sn_module *m, const sn_encoder *e, const sn_model_options *o);
 
@@ -251,6 +254,7 @@ sn_tensor sn_image_resnet(sn_tensor image, int64_t filters, int64_t groups);
 /* hidden [B, T, d], lengths [B] -> [B, d]: mean over the valid tokens; scaled to norm 1. */
 sn_tensor sn_token_mean(sn_tensor hidden, sn_tensor lengths);
 sn_tensor sn_sentence_embedding(sn_tensor hidden, sn_tensor lengths);
+sn_tensor sn_unit_norm(sn_tensor x); /* [.., d], each scaled to norm 1 */
 
 /* Each reads the config's keys (errors are recorded in c), then builds into out->module. */
 void sn_gpt2_build(sn_config *c, const sn_model_options *o, sn_model *out);

@@ -81,6 +81,9 @@ void sn_config_set_float(sn_config *c, const char *key, double value);
 void sn_config_set_bool(sn_config *c, const char *key, bool value);
 void sn_config_set_string(sn_config *c, const char *key, const char *value);
 
+/* Sets the key to the object `section`, which is copied. */
+void sn_config_set_section(sn_config *c, const char *key, const sn_config *section);
+
 /* Copies every key of `from` into `c`, replacing existing keys. */
 void sn_config_merge(sn_config *c, const sn_config *from);
 

@@ -1,6 +1,7 @@
 /* model_dir.h: a model folder in Hugging Face's layout: config.json, model.safetensors (or
  * model.safetensors.index.json for several files) and the tokenizer's files; or a GGUF file, which
- * holds all of these. */
+ * holds all of these. The modules of a Sentence-Transformers folder (modules.json) become a section
+ * of the config, "sentence_embedding", and their weights tensors with the prefix of their folder. */
 #ifndef SN_MODEL_DIR_H
 #define SN_MODEL_DIR_H
 

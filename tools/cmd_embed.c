@@ -1,6 +1,6 @@
 /* cmd_embed.c: `sinter embed`: sentence embeddings of an encoder, and their similarity. */
 #include "tools/cmd.h"
-#include "model/encoder.h"
+#include "model/sentence.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 typedef struct options {
     cmd_model model;
     cmd_compile compile;
-    const char *text, *file;
-    bool similarity;
+    const char *text, *file, *prompt;
+    bool similarity, truncate;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -24,6 +24,10 @@ static const arg table[] = {
      "one sentence per line; -: standard input; with --prompt: rank them by similarity to it"},
     {"similarity", 0, ARG_FLAG, AT(similarity), NULL, NULL, 0, 0,
      "print the cosine similarity of all pairs of lines as a table"},
+    {"prompt-name", 0, ARG_TEXT, AT(prompt), "NAME", NULL, 0, 0,
+     "the model's prompt for all sentences (config_sentence_transformers.json)"},
+    {"truncate", 0, ARG_FLAG, AT(truncate), NULL, NULL, 0, 0,
+     "cut sentences that are too long for the model"},
     CMD_COMPILE_ARGS(options),
     {0},
 };
@@ -31,8 +35,10 @@ static const arg table[] = {
 static const arg_command command = {
     NAME, "sentence embeddings; rank sentences by similarity",
     "An embedding is the mean of an encoder's last hidden states over the sentence's tokens, "
-    "scaled\nto norm 1; the dot product of two embeddings is their cosine similarity. Prints a "
-    "line of\nnumbers per sentence, unless similarities are requested.\n\n  sinter embed MODEL -p "
+    "scaled\nto norm 1, or what the folder's modules.json says. Prints a line of numbers per "
+    "sentence, unless\nsimilarities (cosines) are requested. If sentences are ranked and the model "
+    "has prompts called\nquery, and document or passage, these precede the sentence and the "
+    "lines.\n\n  sinter embed MODEL -p "
     "\"a rider on a horse\" -f sentences.txt\n",
     table};
 
@@ -47,6 +53,7 @@ typedef struct sentence {
 typedef struct job {
     lm *m;
     const options *o;
+    sentence_settings settings;
     char *file;
     sentence *list; /* the prompt first, if given */
     int64_t n, width;
@@ -78,12 +85,28 @@ static bool collect(job *j, sn_error *err) {
            (j->n > !!j->o->text || sn_fail(err, SN_ERR_USAGE, "%s: no sentences", j->o->file));
 }
 
+/* The prompt of sentence i: as asked for; the usual ones of a query and of documents where sentences
+ * are ranked; else the model's default. */
+static const char *prompt_of(job *j, int64_t i, sn_error *err) {
+    static const char *const documents[] = {"document", "passage", "corpus"};
+    const char *name = j->o->prompt;
+    bool ranked = j->o->text && j->o->file;
+    if (!name && ranked && !i && sentence_has_prompt(&j->settings, "query")) name = "query";
+    for (int k = 2; k >= 0 && !j->o->prompt && ranked && i; k--)
+        if (sentence_has_prompt(&j->settings, documents[k])) name = documents[k];
+    return sentence_prompt(&j->settings, name, err);
+}
+
 /* One sentence at a time: lengths differ widely, and padding costs time. */
 static bool embed_all(job *j, sn_error *err) {
+    if (!sentence_open(j->m, &j->settings, err)) return false;
     for (int64_t i = 0; i < j->n; i++) {
+        const char *prompt = prompt_of(j, i, err);
+        if (!prompt) return false;
         sn_ids ids = {0};
         sn_error why = {0};
-        bool ok = encoder_read(j->m, j->list[i].text, j->list[i].size, &ids, &why) &&
+        bool ok = sentence_read_text(j->m, &j->settings, prompt, j->list[i].text, j->list[i].size,
+                                     j->o->truncate, &ids, &why) &&
                   encoder_run(j->m, "embed", "embedding", &ids, NULL, 1, &j->list[i].embedding,
                               &j->width, NULL, &why);
         sn_ids_free(&ids);
@@ -93,10 +116,14 @@ static bool embed_all(job *j, sn_error *err) {
 }
 
 static double cosine(const job *j, int64_t a, int64_t b) {
-    double sum = 0;
-    for (int64_t i = 0; i < j->width; i++)
-        sum += (double)j->list[a].embedding[i] * j->list[b].embedding[i];
-    return sum;
+    const float *x = j->list[a].embedding, *y = j->list[b].embedding;
+    double sum = 0, xx = 0, yy = 0;
+    for (int64_t i = 0; i < j->width; i++) {
+        sum += (double)x[i] * y[i];
+        xx += (double)x[i] * x[i];
+        yy += (double)y[i] * y[i];
+    }
+    return sum / fmax(sqrt(xx) * sqrt(yy), 1e-12);
 }
 
 static int compare_scores(const void *a, const void *b) {
@@ -138,6 +165,7 @@ int cmd_embed(int argc, char **argv) {
     }
     for (int64_t i = 0; i < j.n; i++) free(j.list[i].embedding);
     free(j.list);
+    sentence_close(&j.settings);
     free(j.file);
     lm_close(j.m);
     return code;

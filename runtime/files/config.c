@@ -343,6 +343,10 @@ void sn_config_set_string(sn_config *c, const char *key, const char *value) {
     set_value(c, key, cJSON_CreateString(value));
 }
 
+void sn_config_set_section(sn_config *c, const char *key, const sn_config *section) {
+    set_value(c, key, cJSON_Duplicate(section->root, true));
+}
+
 void sn_config_merge(sn_config *c, const sn_config *from) {
     const cJSON *v;
     cJSON_ArrayForEach(v, from->root) set_value(c, v->string, cJSON_Duplicate(v, true));

@@ -3,6 +3,7 @@
 #include "runtime/model_dir.h"
 #include "runtime/file.h"
 #include "runtime/files/gguf_model.h"
+#include "runtime/files/sentence_modules.h"
 #include "runtime/files/weights_impl.h"
 
 #include <dirent.h>
@@ -91,6 +92,10 @@ static void open_folder(sn_model_dir *m, sn_error *err) {
     else if (config && (weights = find_weights(path, err)) &&
              (m->config = sn_config_open(config, err)))
         m->weights = sn_weights_open(weights, err);
+    if (m->weights && !sn_sentence_modules_read(path, m->config, m->weights, err)) {
+        sn_weights_close(m->weights);
+        m->weights = NULL;
+    }
     free(config);
     free(weights);
 }

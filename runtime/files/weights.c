@@ -394,13 +394,16 @@ const sn_gguf *sn_weights_gguf(const sn_weights *w) {
     return w->part_count ? w->part[0].gguf : NULL;
 }
 
-bool sn_weights_rename(sn_weights *w, sn_rename *rename, const void *ctx, sn_error *err) {
+/* Renames the tensors from `first` on. */
+static bool rename_from(sn_weights *w, size_t first, sn_rename *rename, const void *ctx,
+                        sn_error *err) {
     char name[256];
-    w->renamed = calloc(w->count + 1, sizeof *w->renamed);
-    if (!w->renamed) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
-    for (size_t i = 0; i < w->count; i++) {
+    char **all = realloc(w->renamed, (w->n_renamed + w->count - first + 1) * sizeof *all);
+    if (!all) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
+    w->renamed = all;
+    for (size_t i = first; i < w->count; i++) {
         if (!rename(ctx, w->tensor[i].name, name, sizeof name)) continue;
-        char *copy = w->renamed[w->n_renamed] = strdup(name);
+        char *copy = all[w->n_renamed] = strdup(name);
         if (!copy) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
         w->tensor[i].name = copy;
         w->n_renamed++;
@@ -408,6 +411,19 @@ bool sn_weights_rename(sn_weights *w, sn_rename *rename, const void *ctx, sn_err
     free(w->names.slot);
     w->names = (name_table){0};
     return build_names(w, err);
+}
+
+bool sn_weights_rename(sn_weights *w, sn_rename *rename, const void *ctx, sn_error *err) {
+    return rename_from(w, 0, rename, ctx, err);
+}
+
+static bool put_prefix(const void *prefix, const char *name, char *out, size_t size) {
+    return (size_t)snprintf(out, size, "%s%s", (const char *)prefix, name) < size;
+}
+
+bool sn_weights_add(sn_weights *w, const char *path, const char *prefix, sn_error *err) {
+    size_t first = w->count;
+    return add_part(w, path, err) && rename_from(w, first, put_prefix, prefix, err);
 }
 
 const char *sn_weights_path(const sn_weights *w) {

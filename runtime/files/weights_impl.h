@@ -1,4 +1,4 @@
-/* weights_impl.h: tensors of GGUF files under other names. Internal. */
+/* weights_impl.h: tensors under other names than those of their file. Internal. */
 #ifndef SN_WEIGHTS_IMPL_H
 #define SN_WEIGHTS_IMPL_H
 
@@ -12,5 +12,8 @@ typedef bool sn_rename(const void *ctx, const char *name, char *out, size_t size
 
 /* Renames the tensors, once. Two equal names are an error. */
 bool sn_weights_rename(sn_weights *w, sn_rename *rename, const void *ctx, sn_error *err);
+
+/* Opens another file; its tensors get the prefix. */
+bool sn_weights_add(sn_weights *w, const char *path, const char *prefix, sn_error *err);
 
 #endif

@@ -3,6 +3,8 @@
  * probabilities. */
 #include "model/answers.h"
 #include "model/entities.h"
+#include "model/sentence.h"
+#include "runtime/weights.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +19,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* The tokens of the references are 0, 6, 14, 1, 13, 4, 20, 15, 12, 11, 12, 15. */
 static const char vocabulary[] =
@@ -25,14 +28,18 @@ static const char vocabulary[] =
 #define QUESTION "Sixteen one, four Élan"
 #define TEXT "Twelve  eleven twelve"
 
-static lm *open_reference(const char *name, const char *key, const char *json, family_folder *f) {
-    sn_error err = {0};
+static void open_folder(const char *name, const char *key, const char *json, family_folder *f) {
     assert_int_equal(scratch_make(NULL), 0);
     family_read("families", name, SN_F32, f);
     if (key) family_set_key(f, key, json);
     family_write(scratch_dir, f, false);
     family_write_file(scratch_dir, "vocab.txt", vocabulary);
     family_write_file(scratch_dir, "tokenizer_config.json", "{\"do_lower_case\": true}");
+}
+
+static lm *open_reference(const char *name, const char *key, const char *json, family_folder *f) {
+    sn_error err = {0};
+    open_folder(name, key, json, f);
     lm_options o = {.path = scratch_dir,
                     .entries = SN_FORWARD,
                     .needs = "forward",
@@ -182,11 +189,172 @@ static void answers(void **state) {
     close_reference(m, &f);
 }
 
+/* ---- embeddings ---- */
+
+enum { T = 12, D = 16, OUT = 3 };
+
+static void write_in(const char *folder, const char *name, const char *text) {
+    char dir[512];
+    snprintf(dir, sizeof dir, "%s/%s", scratch_dir, folder);
+    mkdir(dir, 0700);
+    family_write_file(dir, name, text);
+}
+
+/* Opens a folder with these modules; NULL on error. */
+static lm *open_modules(family_folder *f, const char *modules, const char *pooling, sn_error *err) {
+    open_folder("distilbert", NULL, NULL, f);
+    family_write_file(scratch_dir, "modules.json", modules);
+    write_in("1_Pooling", "config.json", pooling);
+    write_in("2_Dense", "config.json",
+             "{\"in_features\": 16, \"out_features\": 3, \"bias\": true, "
+             "\"activation_function\": \"torch.nn.modules.activation.Tanh\"}");
+    float weight[OUT * D], bias[OUT] = {0.5F, -0.25F, 0};
+    for (int i = 0; i < OUT * D; i++) weight[i] = (float)(i % 7 - 3) / 4;
+    const sn_weight dense[] = {{"linear.weight", SN_F32, 2, {OUT, D}, weight, sizeof weight, NULL},
+                               {"linear.bias", SN_F32, 1, {OUT}, bias, sizeof bias, NULL}};
+    char path[512];
+    snprintf(path, sizeof path, "%s/2_Dense/model.safetensors", scratch_dir);
+    need(sn_weights_save(path, dense, 2, NULL, 0, err), err);
+    lm_options o = {.path = scratch_dir,
+                    .entries = SN_EMBED,
+                    .any_model = true,
+                    .compile = {.level = 4, .threads = 1, .cache_dir = cc_cache_dir()}};
+    return lm_open(&o, err);
+}
+
+#define MODULE(number, name, kind)                                                                 \
+    "{\"idx\": " number ", \"path\": \"" name "\", \"type\": \"sentence_transformers.models." kind \
+    "\"}"
+#define MODULES(rest)                                                                              \
+    "[" MODULE("0", "", "Transformer") ", " MODULE("1", "1_Pooling", "Pooling") rest "]"
+
+/* Pooling by its definition. */
+static double pooled(const double *x, int kind, int i) {
+    double sum = 0, weights = 0, most = -1e30;
+    for (int t = 0; t < T; t++) {
+        double w = kind == 4 ? t + 1 : 1;
+        sum += w * x[t * D + i], weights += w, most = fmax(most, x[t * D + i]);
+    }
+    const double value[] = {x[i], most, sum / T, sum / sqrt(T), sum / weights, x[(T - 1) * D + i]};
+    return value[kind];
+}
+
+static void check_embedding(lm *m, const family_folder *f, const double *want, int n) {
+    sn_ids ids = {0};
+    sn_error err = {0};
+    float *got;
+    int64_t each;
+    const cJSON *token, *tokens = cJSON_GetObjectItem(f->json, "tokens");
+    int32_t list[T], k = 0;
+    cJSON_ArrayForEach(token, tokens) list[k++] = token->valueint;
+    ids = (sn_ids){list, T, T};
+    need(encoder_run(m, "embed", "embedding", &ids, NULL, 1, &got, &each, NULL, &err), &err);
+    assert_int_equal(each, n);
+    for (int i = 0; i < n; i++)
+        if (fabs(got[i] - want[i]) > 1e-4) fail_msg("%d: %g, wanted %g", i, got[i], want[i]);
+    free(got);
+}
+
+static void embeddings(void **state) {
+    (void)state;
+    static const char *const keys[] = {"cls_token",           "max_tokens",
+                                       "mean_tokens",         "mean_sqrt_len_tokens",
+                                       "weightedmean_tokens", "lasttoken"};
+    for (int k = 0; k < 7; k++) { /* 6: two kinds, joined */
+        family_folder f;
+        sn_error err = {0};
+        char pooling[300];
+        double x[T * D], want[2 * D], sum = 0;
+        snprintf(pooling, sizeof pooling,
+                 "{\"word_embedding_dimension\": 16%s, \"pooling_mode_%s\": true}",
+                 k == 2 ? "" : ", \"pooling_mode_mean_tokens\": false", keys[k % 6]);
+        if (k == 6) strcpy(pooling, "{\"pooling_mode\": [\"mean\", \"cls\"]}");
+        bool dense = k == 2, unit = k == 3;
+        lm *m = open_modules(&f,
+                             dense  ? MODULES(", " MODULE("2", "2_Dense", "Dense"))
+                             : unit ? MODULES(", " MODULE("2", "2_Normalize", "Normalize"))
+                                    : MODULES(""),
+                             pooling, &err);
+        if (!m) fail_msg("%s", err.message);
+        const cJSON *item = cJSON_GetObjectItem(f.json, "hidden")->child;
+        for (int i = 0; i < T * D; i++, item = item->next) x[i] = item->valuedouble;
+        for (int i = 0; i < D; i++) want[i] = pooled(x, k % 6, i), sum += want[i] * want[i];
+        for (int i = 0; i < D && k == 6; i++) want[D + i] = pooled(x, 2, i);
+        for (int i = 0; i < D && unit; i++) want[i] /= sqrt(sum);
+        double mapped[OUT] = {0.5, -0.25, 0};
+        for (int i = 0; i < OUT * D; i++) mapped[i / D] += want[i % D] * (i % 7 - 3) / 4;
+        for (int i = 0; i < OUT; i++) mapped[i] = tanh(mapped[i]);
+        check_embedding(m, &f, dense ? mapped : want, dense ? OUT : k == 6 ? 2 * D : D);
+        close_reference(m, &f);
+    }
+}
+
+static void wrong_modules(void **state) {
+    (void)state;
+    static const struct {
+        const char *modules, *pooling, *why;
+    } rows[] = {
+        {MODULES(""), "{\"pooling_mode\": \"middle\"}", "pooling_mode"},
+        {MODULES(""), "{\"word_embedding_dimension\": 8}", "width 8"},
+        {MODULES(""), "{\"pooling_mode_mean_tokens\": false}", "no kind of pooling"},
+        {MODULES(""), "{\"pooling_mode_best\": true}", "pooling_mode_best"},
+        {MODULES(""), "{\"include_prompt\": false}", "include_prompt"},
+        {MODULES(", " MODULE("2", "2_LSTM", "LSTM")), "{}", "2_LSTM"},
+        {MODULES(", " MODULE("2", "../x", "Normalize")), "{}", "no folder"},
+        {"[" MODULE("0", "2_Dense", "Dense") "]", "{}", "before the pooling"},
+        {"{}", "{}", "not a list"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        family_folder f;
+        sn_error err = {0};
+        lm *m = open_modules(&f, rows[i].modules, rows[i].pooling, &err);
+        if (m || !strstr(err.message, rows[i].why))
+            fail_msg("row %zu: wanted '%s' in: %s", i, rows[i].why, err.message);
+        close_reference(m, &f);
+    }
+}
+
+/* What precedes a text, and how much of it is read. */
+static void prompts(void **state) {
+    (void)state;
+    family_folder f;
+    sn_error err = {0};
+    sentence_settings s;
+    sn_ids ids = {0};
+    lm *m = open_reference("distilbert_tokens", NULL, NULL, &f);
+    family_write_file(scratch_dir, "config_sentence_transformers.json",
+                      "{\"prompts\": {\"query\": \"six \", \"other\": \"one, \"}, "
+                      "\"default_prompt_name\": \"other\"}");
+    family_write_file(scratch_dir, "sentence_bert_config.json",
+                      "{\"max_seq_length\": 5, \"do_lower_case\": true}");
+    need(sentence_open(m, &s, &err), &err);
+    assert_int_equal(s.longest, 5);
+    assert_string_equal(sentence_prompt(&s, NULL, &err), "one, ");
+    assert_null(sentence_prompt(&s, "third", &err));
+    need(
+        sentence_read_text(m, &s, sentence_prompt(&s, "query", &err), "four", 4, false, &ids, &err),
+        &err);
+    static const int32_t want[] = {0, 6, 4, 15}, cut[] = {0, 6, 4, 12, 15};
+    assert_int_equal(ids.count, 4);
+    assert_memory_equal(ids.data, want, sizeof want);
+    ids.count = 0;
+    err = (sn_error){0};
+    assert_false(sentence_read_text(m, &s, "six ", "four twelve four", 16, false, &ids, &err));
+    assert_non_null(strstr(err.message, "--truncate"));
+    ids.count = 0;
+    need(sentence_read_text(m, &s, "six ", "four twelve four", 16, true, &ids, &err), &err);
+    assert_int_equal(ids.count, 5);
+    assert_memory_equal(ids.data, cut, sizeof cut);
+    sn_ids_free(&ids);
+    sentence_close(&s);
+    close_reference(m, &f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(labels_of_words),
-        cmocka_unit_test(names_of_words),
-        cmocka_unit_test(answers),
+        cmocka_unit_test(labels_of_words), cmocka_unit_test(names_of_words),
+        cmocka_unit_test(answers),         cmocka_unit_test(embeddings),
+        cmocka_unit_test(wrong_modules),   cmocka_unit_test(prompts),
     };
     return cmocka_run_group_tests(tests, cc_begin, cc_end);
 }
