@@ -64,6 +64,19 @@ add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man/sinter.1
 add_custom_target(man ALL DEPENDS ${PROJECT_BINARY_DIR}/man/sinter.1)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
 
+# Completion of command lines, where each shell looks for it.
+set(completions ${PROJECT_BINARY_DIR}/completions)
+add_custom_command(OUTPUT ${completions}/sinter.fish
+                   COMMAND ${CMAKE_COMMAND} -E make_directory ${completions}
+                   COMMAND sinter completion bash > ${completions}/sinter
+                   COMMAND sinter completion zsh > ${completions}/_sinter
+                   COMMAND sinter completion fish > ${completions}/sinter.fish
+                   DEPENDS sinter VERBATIM)
+add_custom_target(completions ALL DEPENDS ${completions}/sinter.fish)
+install(FILES ${completions}/sinter DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${completions}/_sinter DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES ${completions}/sinter.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+
 install(TARGETS sinter sinter_shared sinter_rt sinter_program sinter_plain)
 install(FILES frontend/sinter.h ${PROJECT_BINARY_DIR}/include/frontend/ops.h frontend/models.h frontend/train.h frontend/algorithms.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/frontend)

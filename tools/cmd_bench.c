@@ -458,7 +458,21 @@ static int measure(int argc, char **argv, bool levels) {
     return stopped ? EXIT_STOPPED : ok ? cmd_finish(c->name) : code;
 }
 
+/* sinter --complete bench WORDS…: benchmarks, or the words of one. */
+static int complete(int argc, char **argv) {
+    for (int i = 0; argc == 3 && i < N_KINDS; i++)
+        if (!strncmp(kind_of(i), argv[2], strlen(argv[2])))
+            printf("%s\t%s\n", kind_of(i), kinds[i].command.what);
+    if (argc == 3 && !strncmp("compare", argv[2], strlen(argv[2])))
+        printf("compare\t%s\n", compare_command.what);
+    if (argc == 3) return EXIT_OK;
+    char *what = argv[2];
+    argv[2] = argv[1], argv[1] = what;
+    return cmd_bench(argc, argv);
+}
+
 int cmd_bench(int argc, char **argv) {
+    if (argc > 2 && !strcmp(argv[1], ARGS_COMPLETE)) return complete(argc, argv);
     if (argc < 2 || strcmp(argv[1], "compare") != 0) return measure(argc, argv, false);
     bool help = argc < 3 || argv[2][0] == '-';
     if (help || (argc > 3 && !is_kind(argv[2]) && argv[3][0] != '-')) /* two files */

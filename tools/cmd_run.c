@@ -116,7 +116,25 @@ static int find_verb(const char *name) {
     return -1;
 }
 
+/* sinter --complete run FILE WORDS…: the file, a command, or the words of the command. */
+static int complete(int argc, char **argv) {
+    if (argc < 4) return puts(ARGS_FILES) < 0 ? EXIT_WRONG : EXIT_OK;
+    for (int i = 0; i < N_VERBS; i++) {
+        if (argc == 4 && !strncmp(verbs[i].name, argv[3], strlen(argv[3])))
+            printf("%s\t%s\n", verbs[i].name, verbs[i].what);
+        if (argc == 4 || strcmp(verbs[i].name, argv[3]) != 0) continue;
+        int before = verbs[i].words[1] ? 1 : 2; /* words of the other command before the marker */
+        char *marker = argv[1];
+        if (before == 1) argv[3] = (char *)(uintptr_t)verbs[i].words[1];
+        argv[before + 1] = marker;
+        argv[before] = (char *)(uintptr_t)verbs[i].words[0];
+        return cmd_dispatch(argc - before, argv + before);
+    }
+    return EXIT_OK;
+}
+
 int cmd_run(int argc, char **argv) {
+    if (argc > 2 && !strcmp(argv[1], ARGS_COMPLETE)) return complete(argc, argv);
     const char *path = argc > 1 ? argv[1] : NULL;
     if (!path || !strcmp(path, "--help") || !strcmp(path, "-h")) {
         print_help(path ? stdout : stderr);

@@ -17,7 +17,8 @@ typedef struct options {
 
 #define AT(field) offsetof(options, field)
 static const arg table[] = {
-    {"ACTION", 0, ARG_PLACE, AT(action), NULL, NULL, 0, 0, "train, encode or decode"},
+    {"ACTION", 0, ARG_PLACE, AT(action), "train|encode|decode", NULL, 0, 0,
+     "train, encode or decode"},
     {"INPUT", 0, ARG_PLACE, AT(input), NULL, NULL, 0, 0,
      "train: text file, -: standard input; otherwise the tokenizer's folder or file"},
     {"output", 'o', ARG_TEXT, AT(output), "DIR", NULL, 0, 0, "train: output folder"},

@@ -5,6 +5,7 @@
 #include "runtime/problems.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -32,6 +33,7 @@ static const struct {
      true},
     {"cache", "show or clear the cache of compiled kernels, models and tuned choices", cmd_cache,
      false},
+    {"completion", "print a script that completes command lines in a shell", cmd_completion, false},
     {"models", "list the architectures of model folders", cmd_models, false},
     {"opt", "run passes on a graph in text form and print the result", cmd_opt, false},
 };
@@ -71,8 +73,27 @@ static bool runs_models(const char *name) {
     return false;
 }
 
+/* sinter --complete WORDS…: candidates for the last word. */
+static int complete(int n, char **word) {
+    static char marker[] = ARGS_COMPLETE;
+    if (n < 2) {
+        for (int i = 0; i < N_COMMANDS; i++)
+            if (!n || !strncmp(commands[i].name, word[0], strlen(word[0])))
+                printf("%s\t%s\n", commands[i].name, commands[i].what);
+        return EXIT_OK;
+    }
+    char **line = calloc((size_t)n + 2, sizeof *line);
+    if (!line) return EXIT_WRONG;
+    line[0] = word[0], line[1] = marker;
+    for (int i = 1; i < n; i++) line[i + 1] = word[i];
+    int code = cmd_dispatch(n + 1, line);
+    free(line);
+    return code;
+}
+
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : NULL;
+    if (name && !strcmp(name, ARGS_COMPLETE)) return complete(argc - 2, argv + 2);
     if (!name) {
         print_help(stderr);
         return EXIT_USAGE;

@@ -273,6 +273,7 @@ int args_parse(const arg_command *c, int argc, char **argv, void *out) {
     bool options = true;
     const char *given[MAX_ROWS] = {NULL};
     const arg *place = c->table;
+    if (argc > 1 && !strcmp(argv[1], ARGS_COMPLETE)) return args_complete(c, argc - 2, argv + 2);
     if (!set_defaults(c, out)) return EXIT_USAGE;
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--"))

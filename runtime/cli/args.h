@@ -32,7 +32,8 @@ typedef struct arg {
     char short_name;  /* 'k', or 0 */
     arg_kind kind;
     size_t offset;
-    /* placeholder for the value in the help: "N"; NULL for flags and positional arguments */
+    /* placeholder for the value in the help: "N"; NULL for flags. Of positional arguments the
+     * choices, "bash|zsh|fish", for completion, or NULL */
     const char *value;
     const char *initial; /* the default in the form it is typed; NULL: false, 0 or NULL */
     double lo, hi;       /* range of numbers */
@@ -59,6 +60,13 @@ enum {
  * ARGS_RUN; otherwise prints the error (and the nearest name) on stderr and returns the exit
  * code. */
 int args_parse(const arg_command *c, int argc, char **argv, void *out);
+
+/* Prints what may stand in place of the last of n words after the command: candidates that begin
+ * with it, one per line, with a tab and a description; ARGS_FILES: names of files. For shells;
+ * args_parse calls it if argv[1] is ARGS_COMPLETE. Returns the exit code. */
+#define ARGS_COMPLETE "--complete"
+#define ARGS_FILES ":files"
+int args_complete(const arg_command *c, int n, char *const *word);
 
 /* Whether the options of a command line are compatible (args_conflicts.c); prints the conflict if
  * not. given[i]: the value of row i as typed, "" for a flag, NULL: not given. */

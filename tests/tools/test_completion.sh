@@ -1,0 +1,50 @@
+#!/bin/bash
+# test_completion.sh SINTER SOURCE_DIR: candidates of `sinter --complete`, and bash's script.
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+ln -s "$1" "$tmp/sinter"
+PATH=$tmp:$PATH failures=0 cases=0
+# given WORDS… -- CANDIDATES…: exactly these, without descriptions
+given() {
+    words=()
+    while [ "$1" != -- ]; do words+=("$1"); shift; done
+    shift
+    cases=$((cases + 1))
+    want="$*" got=$(sinter --complete "${words[@]}" | cut -f1 | tr '\n' ' ')
+    [ "${got% }" = "$want" ] || { failures=$((failures + 1)); echo "'${words[*]}' gives '$got', not '$want'"; }
+}
+given gen -- generate
+given generate --mod --
+given generate --temp -- --temperature
+given generate --weights '' -- f32 bf16 int8 int4 auto
+given generate --weights i -- int8 int4
+given generate '' -- :files
+given generate model '' --
+given generate -p '' --
+given explain --json '' -- :files
+given explain --jso -- --json
+given bench com -- compare
+given bench ro -- roofline
+given bench model --dec -- --decode
+given bench compare --thr -- --threshold
+given tokenizer '' -- train encode decode
+given tokenizer train '' -- :files
+given completion z -- zsh
+given run x.c gen -- generate
+given run x.c explain --sta -- --stages
+given run x.c bench --dec -- --decode
+given run '' -- :files
+[ "$(sinter --complete '' | wc -l)" -gt 15 ] || { failures=$((failures + 1)); echo "few commands"; }
+
+# the script, as bash calls it
+eval "$(sinter completion bash)" || failures=$((failures + 1))
+COMP_WORDS=(sinter explain --weights bf) COMP_CWORD=3
+_sinter
+[ "${COMPREPLY[*]}" = bf16 ] || { failures=$((failures + 1)); echo "bash: ${COMPREPLY[*]}"; }
+for shell in zsh fish; do
+    command -v $shell >/dev/null || continue
+    sinter completion $shell >"$tmp/script" && $shell -n "$tmp/script" || { failures=$((failures + 1)); echo "$shell: syntax"; }
+done
+sinter completion tcsh 2>/dev/null && { failures=$((failures + 1)); echo "tcsh is accepted"; }
+echo "$cases cases, $failures failures"
+[ $failures = 0 ]
