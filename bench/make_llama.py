@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a llama folder with random bf16 weights, in shards, to measure memory and loading.
 
-    bench/make_llama.py DIR [--size 0.2B|1.1B] [--tied] [--dtype BF16|F32] [--shards N]
+    bench/make_llama.py DIR [--size 0.2B|1.1B|7B] [--tied] [--dtype BF16|F32] [--shards N]
 
 Needs nothing but Python. The numbers are random, so the text that such a model makes is noise.
 """
@@ -16,6 +16,7 @@ SIZES = {  # width, layers, heads, key heads, mlp, vocabulary
     "tiny": (64, 2, 4, 2, 176, 512),
     "0.2B": (1024, 12, 16, 4, 2816, 32000),
     "1.1B": (2048, 22, 32, 4, 5632, 32000),
+    "7B": (4096, 32, 32, 32, 11008, 32000),
 }
 BLOCK = 1 << 20  # numbers that are drawn; tensors take them from different places
 

@@ -25,6 +25,8 @@ void sn_file_unmap(sn_mapping *m);
 /* Removes the pages of these bytes, as far as they lie in m, from the process's memory; later reads
  * fetch them from the page cache. */
 void sn_file_release(const sn_mapping *m, const void *data, size_t bytes);
+/* Starts to read these bytes, as far as they lie in m, into the page cache. */
+void sn_file_prefetch(const sn_mapping *m, const void *data, size_t bytes);
 
 /* A file being written. Data goes to ".NAME.tmp" in the same folder, locked against other writers
  * of the same name; a leftover of a killed writer is overwritten. */

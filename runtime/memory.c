@@ -36,7 +36,7 @@ static size_t mapped_size(size_t bytes) { /* whole pages, at least one */
 }
 
 /* Maps more than needed and unmaps what precedes the first huge page and follows the end. */
-void *sn_memory_map(size_t bytes) {
+static char *map_aligned(size_t bytes) {
     if (bytes > (size_t)-1 / 2) return NULL;
     size_t size = mapped_size(bytes), all = size + HUGE_PAGE;
     char *p =
@@ -45,10 +45,23 @@ void *sn_memory_map(size_t bytes) {
     size_t before = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE, behind = HUGE_PAGE - before;
     if (before) munmap(p, before);
     if (behind) munmap(p + before + size, behind);
-#ifdef MADV_HUGEPAGE
-    if (size >= LARGE) madvise(p + before, size, MADV_HUGEPAGE); /* a hint */
-#endif
     return p + before;
+}
+
+void *sn_memory_map(size_t bytes) {
+    char *p = map_aligned(bytes);
+#ifdef MADV_HUGEPAGE
+    if (p && bytes >= LARGE) madvise(p, mapped_size(bytes), MADV_HUGEPAGE); /* a hint */
+#endif
+    return p;
+}
+
+void *sn_memory_map_sparse(size_t bytes) {
+    char *p = map_aligned(bytes);
+#ifdef MADV_NOHUGEPAGE
+    if (p) madvise(p, mapped_size(bytes), MADV_NOHUGEPAGE); /* a hint */
+#endif
+    return p;
 }
 
 void sn_memory_unmap(void *p, size_t bytes) {

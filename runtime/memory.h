@@ -15,6 +15,9 @@ void *sn_memory_alloc(size_t bytes);
 /* Maps zeroed memory aligned to huge pages. It uses no memory until it is written. Release with
  * sn_memory_unmap, not free(). NULL: out of memory; bytes may be 0. */
 void *sn_memory_map(size_t bytes);
+/* The same in pages of the smallest size: memory written in places that lie far apart costs only
+ * these places. */
+void *sn_memory_map_sparse(size_t bytes);
 void sn_memory_unmap(void *p, size_t bytes); /* NULL is allowed */
 
 /* Zeroes memory of sn_memory_map. Whole pages are returned to the system, so they use no memory. */

@@ -69,6 +69,8 @@ const char *sn_weights_meta(const sn_weights *w, const char *key); /* NULL if ab
 /* Removes the pages of a tensor's data from the process's memory until they are read again. Ignores
  * memory that is not a tensor's. */
 void sn_weights_release(const sn_weights *w, const void *data, size_t bytes);
+/* Starts to read a tensor's data from the disk. Ignores memory that is not a tensor's. */
+void sn_weights_prefetch(const sn_weights *w, const void *data, size_t bytes);
 
 /* Converts elements to f32 (from f32, f64, bf16, f16, blocks); false for other dtypes. `out` has room
  * for sn_weight_elements floats. */

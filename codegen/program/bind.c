@@ -190,7 +190,7 @@ static bool add_leaves(sn_session *s, origin *o, sn_error *err) {
 typedef struct piece { /* one entry that prepares */
     const sn_compiled_entry *c;
     size_t copies, workspace; /* bytes that it needs while it runs: converted sources, the rest */
-    size_t results;
+    size_t results, reads;    /* reads: bytes of the file */
 } piece;
 
 /* A block's bytes and at least one more, in whole lines. */
@@ -210,6 +210,7 @@ static piece measure_piece(const sn_session *s, const sn_compiled_entry *c) {
     for (int i = 0; i < plan->n_buffer; i++) {
         const bound *b = param_of(s, &plan->buffer[i]);
         if (b && !b->data && !b->owned) p.copies += padded(b->bytes);
+        if (b) p.reads += b->from.bytes;
     }
     for (int i = 0; i < plan->entry->n_output; i++)
         p.results +=
@@ -241,12 +242,13 @@ static bool convert_sources(sn_session *s, const piece *p, block *copies, sn_err
     return true;
 }
 
-/* Pages of the file that p has read. */
-static void release_sources(const sn_session *s, const piece *p) {
+/* Calls f for the bytes of the file that p reads. */
+static void each_source(const sn_session *s, const piece *p,
+                        void (*f)(const sn_weights *w, const void *data, size_t bytes)) {
     const sn_plan *plan = p->c->code.plan;
     for (int i = 0; s->weights && i < plan->n_buffer; i++) {
         const bound *b = param_of(s, &plan->buffer[i]);
-        if (b) sn_weights_release(s->weights, b->from.data, b->from.bytes);
+        if (b) f(s->weights, b->from.data, b->from.bytes);
     }
 }
 
@@ -268,7 +270,7 @@ static bool run_piece(sn_session *s, const piece *p, block *copies, sn_error *er
     drop_rest(&s->workspace, p->workspace);
     bool ok =
         convert_sources(s, p, copies, err) && sn_session_prepare(s, p->c, out, e->n_output, err);
-    release_sources(s, p);
+    each_source(s, p, sn_weights_release);
     free(out);
     return ok;
 }
@@ -279,10 +281,18 @@ static void free_block(block *b) {
     *b = (block){0};
 }
 
+/* The disk reads for the next pieces while one is prepared. */
 static bool prepare(sn_session *s, const piece *list, int n, sn_error *err) {
+    const size_t most_ahead = (size_t)256 << 20;
     block copies = {0};
+    size_t ahead = 0;
     bool ok = true;
-    for (int i = 0; ok && i < n; i++) ok = run_piece(s, &list[i], &copies, err);
+    for (int i = 0, next = 0; ok && i < n; i++) {
+        for (; next < n && ahead < most_ahead; ahead += list[next++].reads)
+            each_source(s, &list[next], sn_weights_prefetch);
+        ok = run_piece(s, &list[i], &copies, err);
+        ahead -= list[i].reads;
+    }
     free_block(&copies);
     free_block(&s->workspace);
     return ok;

@@ -53,11 +53,20 @@ void sn_file_unmap(sn_mapping *m) {
     *m = (sn_mapping){(const unsigned char *)"", 0};
 }
 
-void sn_file_release(const sn_mapping *m, const void *data, size_t bytes) {
+/* Advises the kernel about the pages of these bytes, if they lie in m. */
+static void advise(const sn_mapping *m, const void *data, size_t bytes, int advice) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data,
               begin = at / page * page, whole = (uintptr_t)m->data;
     if (at >= whole && at - whole < m->size && bytes <= m->size - (at - whole))
-        madvise((void *)begin, bytes + (at - begin), MADV_DONTNEED);
+        madvise((void *)begin, bytes + (at - begin), advice);
+}
+
+void sn_file_release(const sn_mapping *m, const void *data, size_t bytes) {
+    advise(m, data, bytes, MADV_DONTNEED);
+}
+
+void sn_file_prefetch(const sn_mapping *m, const void *data, size_t bytes) {
+    advise(m, data, bytes, MADV_WILLNEED);
 }
 
 char *sn_path_join(const char *dir, const char *name) {

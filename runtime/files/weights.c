@@ -497,6 +497,10 @@ void sn_weights_release(const sn_weights *w, const void *data, size_t bytes) {
     for (size_t i = 0; i < w->part_count; i++) sn_file_release(&w->part[i].map, data, bytes);
 }
 
+void sn_weights_prefetch(const sn_weights *w, const void *data, size_t bytes) {
+    for (size_t i = 0; i < w->part_count; i++) sn_file_prefetch(&w->part[i].map, data, bytes);
+}
+
 /* ---- writing ---- */
 
 /* 64, or for other sizes the largest power of two that divides them. */
