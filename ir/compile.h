@@ -41,6 +41,11 @@ typedef struct sn_options {
     /* disk cache; NULL: the user's cache directory; "none" or "": no cache (a folder called none is
      * "./none") */
     const char *cache_dir;
+    /* The disk cache keeps the packed weights of a session that was opened from files, if they take
+     * at most this many bytes (and at least 64 MiB), and all such files together at most twice as
+     * many: the next session maps them. 0: 4 GiB; -1: never. Written by a thread, for which
+     * sn_session_free waits. */
+    int64_t weights_cache;
     const char *passes; /* NULL; or "-name,-name": disables these passes */
     /* [n_taps] names of tensors to read out, "*": all; they become outputs */
     const char *const *taps;

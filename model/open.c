@@ -92,6 +92,7 @@ static bool open_foreign(lm *m, const lm_options *o, sn_error *err) {
     if (!temporary_make(&t, err)) return false;
     import_request r = {.input = o->path, .output = t.path, .tokenizer = NULL};
     bool ok = import_model(&r, NULL, err) && open_folder(m, t.path, o, err);
+    m->imported = true;
     temporary_remove(&t);
     return ok;
 }
@@ -326,6 +327,21 @@ static bool check_unused(const lm *m, const lm_options *o, const sn_weights *w, 
     return ok;
 }
 
+/* Keys and values take memory as they are written. There must be enough for those of the tokens
+ * from `past` to `end`. */
+static bool check_room(const lm *m, int64_t past, int64_t end, sn_error *err) {
+    double each = storage_of_states(m->model.module) / (double)m->model.context,
+           room = (double)sn_memory_available();
+    if (each * (double)(end - past) <= room) return true;
+    return sn_fail(
+        err, SN_ERR_MEMORY,
+        "a context of %lld tokens needs %.2f GB of memory for keys and values (%.0f KB "
+        "each), but %.2f GB are available: use at most %lld tokens (--context, a shorter "
+        "prompt)",
+        (long long)end, each * (double)end / 1e9, each / 1e3, (room + each * (double)past) / 1e9,
+        (long long)(past + (int64_t)(room / each)));
+}
+
 static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!open_source(m, o, err)) return false;
     m->beams = o->beams ? o->beams : 1;
@@ -348,13 +364,15 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
         compile.weights = storage_choose(m->model.module, w, sn_memory_available(), m->storage_note,
                                          sizeof m->storage_note);
     compile.source = w;
+    if (m->imported) compile.weights_cache = -1; /* the next import makes other files */
+    if (o->context && !check_room(m, 0, o->context, err)) return false;
     m->program = sn_compile(m->model.module, &compile, err);
     if (!m->program || o->compile_only) return m->program != NULL;
     m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);
     if (!m->logits) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (!w) return random_session(m, o->seed, err);
     m->session = sn_session_new(m->program, w, err);
-    return m->session != NULL;
+    return m->session && (!o->context || check_room(m, 0, o->context, err));
 }
 
 lm *lm_open(const lm_options *o, sn_error *err) {
@@ -433,6 +451,7 @@ bool lm_append(lm *m, int64_t past, const int32_t *ids, int64_t n, float *logits
                        "the sequence has %lld tokens, but the context holds only %lld",
                        (long long)(past + n), (long long)m->model.context);
     if (!check_tokens(m, ids, n, err)) return false;
+    if (n > 1 && !check_room(m, past, past + n, err)) return false;
     sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)ids, 1, n),
                            SN_BIND_DIM("P", past)};
     sn_arg_binding out = SN_BIND("logits", SN_F32, logits, 1, m->model.vocab);

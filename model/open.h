@@ -52,6 +52,7 @@ typedef struct lm {
     int n_eos;
     int64_t beams;          /* rows of tokens (beams) that an encoder-decoder was opened for */
     char storage_note[160]; /* why --weights auto did not choose the first; or "" */
+    bool imported;          /* from a file of another format: its folder is gone */
     float *logits;          /* [vocab] after lm_feed */
     int64_t past;           /* tokens in the caches */
     sn_config *labels;      /* class names, "id2label"; NULL: none */

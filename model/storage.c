@@ -1,4 +1,5 @@
-/* storage.c: estimates the memory of a model's parameters in each storage of weights. */
+/* storage.c: estimates the memory of a model's parameters in each storage of weights, and of its
+ * states. */
 #include "model/storage.h"
 #include "ir/ir.h"
 
@@ -61,4 +62,16 @@ const char *storage_choose(sn_module *m, const sn_weights *w, size_t available, 
                  kinds[kind].name, kinds[first].name, peak_of(&s, first) / 1e9,
                  (double)available / 1e9);
     return kinds[kind].name;
+}
+
+double storage_of_states(sn_module *m) {
+    double bytes = 0;
+    for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
+        const sn_node *n = sn_module_node(m, i);
+        if (n->op != SN_OP_state) continue;
+        double count = (double)sn_dtype_size((sn_dtype)n->dtype);
+        for (int a = 0; a < n->rank; a++) count *= (double)n->shape[a];
+        bytes += count;
+    }
+    return bytes;
 }

@@ -1,4 +1,4 @@
-/* storage.h: --weights auto: how matrices are stored so that they fit into memory. */
+/* storage.h: memory that a model needs: --weights auto stores matrices so that they fit; states. */
 #ifndef SN_STORAGE_H
 #define SN_STORAGE_H
 
@@ -9,5 +9,8 @@
  * be NULL: random f32. Unless that is the first, writes a sentence why to note. */
 const char *storage_choose(sn_module *m, const sn_weights *w, size_t available, char *note,
                            size_t size);
+
+/* Bytes of all states (keys and values of a whole context). */
+double storage_of_states(sn_module *m);
 
 #endif

@@ -66,6 +66,10 @@ size_t sn_weights_meta_count(const sn_weights *w);
 sn_meta sn_weights_meta_at(const sn_weights *w, size_t i);
 const char *sn_weights_meta(const sn_weights *w, const char *key); /* NULL if absent */
 
+/* A hash that changes when one of the files is replaced or written: of their devices, inodes, sizes
+ * and times. 0: unknown. */
+uint64_t sn_weights_identity(const sn_weights *w);
+
 /* Removes the pages of a tensor's data from the process's memory until they are read again. Ignores
  * memory that is not a tensor's. */
 void sn_weights_release(const sn_weights *w, const void *data, size_t bytes);

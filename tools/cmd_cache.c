@@ -16,22 +16,29 @@ typedef struct options {
 static const arg table[] = {
     {"cache-dir", 0, ARG_TEXT, offsetof(options, dir), "DIR", NULL, 0, 0,
      "the cache folder; default: ~/.cache/sinter"},
-    {"clear", 0, ARG_CHOICE, offsetof(options, clear), "tuned|kernels|models|all", NULL, 0, 0,
-     "delete the tuned choices, the compiled kernels, the compiled models in C, or all"},
+    {"clear", 0, ARG_CHOICE, offsetof(options, clear), "tuned|kernels|models|weights|all", NULL, 0,
+     0,
+     "delete the tuned choices, the compiled kernels, the compiled models in C, the packed "
+     "weights, or all"},
     {0},
 };
 
 static const arg_command command = {
-    NAME, "show or clear the cache of compiled kernels, models and tuned choices",
-    "Prints the folder, the numbers of compiled kernels and of models in C, and a line for "
-    "every\nchoice that --tune measured: the kernel, the sizes, and the winner. Deleted entries "
-    "are\ncompiled, and with --tune measured, again when they are needed.\n",
+    NAME, "show or clear the cache of compiled kernels, models, packed weights and tuned choices",
+    "Prints the folder, the numbers of compiled kernels, of models in C and of models whose "
+    "packed\nweights are kept, and a line for every choice that --tune measured: the kernel, the "
+    "sizes, and\nthe winner. Deleted entries are compiled or packed, and with --tune measured, "
+    "again "
+    "when they\nare needed.\n",
     table};
 
 static const struct {
     sn_cache_kind kind;
     const char *name;
-} kinds[] = {{SN_CACHE_OBJECT, "kernels"}, {SN_CACHE_MODEL, "models"}, {SN_CACHE_CHOICE, "tuned"}};
+} kinds[] = {{SN_CACHE_OBJECT, "kernels"},
+             {SN_CACHE_MODEL, "models"},
+             {SN_CACHE_WEIGHTS, "weights"},
+             {SN_CACHE_CHOICE, "tuned"}};
 
 static void add_bytes(void *ctx, const sn_object *o) {
     *(int64_t *)ctx += (int64_t)o->size;
@@ -61,7 +68,9 @@ static void clear(sn_cache *c, const char *what) {
 
 static void show(sn_cache *c) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        int64_t bytes = 0, n = sn_cache_each(c, kinds[i].kind, add_bytes, &bytes);
+        int64_t bytes = 0, n = kinds[i].kind == SN_CACHE_WEIGHTS
+                                   ? sn_cache_count_weights(c, &bytes)
+                                   : sn_cache_each(c, kinds[i].kind, add_bytes, &bytes);
         printf("%-8s %lld", kinds[i].name, (long long)n);
         if (kinds[i].kind != SN_CACHE_CHOICE) printf(", %lld KB", (long long)(bytes >> 10));
         putchar('\n');

@@ -11,32 +11,39 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
-
-/* The kinds of files, by suffix. */
-static const struct {
-    char magic[9], suffix[5];
-} kinds[] = {[SN_CACHE_OBJECT] = {"SNOBJ01\n", ".sno"},
-             [SN_CACHE_CHOICE] = {"SNCHO01\n", ".snc"},
-             [SN_CACHE_MODEL] = {"SNMOD01\n", ".snm"}};
-enum { NAME_SIZE = 32 + sizeof kinds[0].suffix, STALE_SECONDS = 3600 };
 
 typedef struct header {
     char magic[8];
     sn_cache_key key;
     uint64_t size;     /* of what follows */
-    uint64_t checksum; /* XXH3-64 of what follows */
+    uint64_t checksum; /* of what follows */
 } header;
+
+enum { LIMIT_CODE, LIMIT_WEIGHTS, LIMITS }; /* kinds that share a limit of their size */
+enum { PAGE = 4096, PIECE = 4 << 20 };      /* PIECE: bytes that are hashed at a time */
+
+/* The kinds of files, by suffix. begin: of the contents, behind the header. */
+static const struct {
+    char magic[9], suffix[5];
+    int limit, begin;
+} kinds[] = {[SN_CACHE_OBJECT] = {"SNOBJ02\n", ".sno", LIMIT_CODE, sizeof(header)},
+             [SN_CACHE_CHOICE] = {"SNCHO02\n", ".snc", LIMIT_CODE, sizeof(header)},
+             [SN_CACHE_MODEL] = {"SNMOD02\n", ".snm", LIMIT_CODE, sizeof(header)},
+             [SN_CACHE_WEIGHTS] = {"SNWGT01\n", ".snw", LIMIT_WEIGHTS, PAGE}};
+enum { NAME_SIZE = 32 + sizeof kinds[0].suffix, STALE_SECONDS = 3600 };
 
 struct sn_cache {
     char *dir;
     int fd; /* the folder; -1: none */
     bool writable;
-    int64_t max_bytes;
-    int64_t bytes; /* of the folder's files, as far as known; -1: not known yet */
+    int64_t max_bytes[LIMITS];
+    int64_t bytes[LIMITS]; /* of the folder's files, as far as known; -1: not known yet */
     char note[512];
     bool noted;
     sn_cache_stats stats;
@@ -104,8 +111,8 @@ sn_cache *sn_cache_open(const char *dir, int64_t max_bytes, sn_error *err) {
         return NULL;
     }
     c->fd = -1;
-    c->bytes = -1;
-    c->max_bytes = max_bytes > 0 ? max_bytes : INT64_C(256) << 20;
+    for (int i = 0; i < LIMITS; i++) c->bytes[i] = -1;
+    c->max_bytes[LIMIT_CODE] = max_bytes > 0 ? max_bytes : INT64_C(256) << 20;
     c->dir = dir ? strdup(dir) : default_dir();
     if (c->dir)
         open_folder(c);
@@ -158,18 +165,40 @@ static bool write_all(int fd, const void *data, size_t bytes) {
     return true;
 }
 
+/* XXH3-64 of the XXH3-64s of all pieces, which several threads compute. 0: out of memory. */
+static uint64_t checksum(const void *data, size_t bytes, int threads) {
+    size_t n = (bytes + PIECE - 1) / PIECE;
+    uint64_t *part = malloc(n * sizeof *part);
+    if (!part) return 0;
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (n > 1 && threads > 1)
+    for (size_t i = 0; i < n; i++) {
+        size_t left = bytes - i * PIECE;
+        part[i] = XXH3_64bits((const char *)data + i * PIECE, left < PIECE ? left : PIECE);
+    }
+    uint64_t sum = XXH3_64bits(part, n * sizeof *part);
+    free(part);
+    return sum;
+}
+
+/* The header of an open file that is complete and of this kind and key. */
+static bool read_header(int fd, sn_cache_kind kind, sn_cache_key key, header *h) {
+    struct stat st;
+    char rest[PAGE];
+    return !fstat(fd, &st) && S_ISREG(st.st_mode) && read_all(fd, h, sizeof *h) &&
+           read_all(fd, rest, (size_t)kinds[kind].begin - sizeof *h) &&
+           !memcmp(h->magic, kinds[kind].magic, sizeof h->magic) && h->key.low == key.low &&
+           h->key.high == key.high && h->size != 0 &&
+           h->size == (uint64_t)st.st_size - (uint64_t)kinds[kind].begin;
+}
+
 /* The contents of an open file, if the checksum is right. */
 static bool read_object(int fd, sn_cache_kind kind, sn_cache_key key, sn_object *out) {
-    struct stat st;
     header h;
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || !read_all(fd, &h, sizeof h)) return false;
-    if (memcmp(h.magic, kinds[kind].magic, sizeof h.magic) || h.key.low != key.low ||
-        h.key.high != key.high || h.size == 0 || h.size != (uint64_t)st.st_size - sizeof h)
-        return false;
+    if (!read_header(fd, kind, key, &h)) return false;
     out->data = malloc(h.size);
     out->size = h.size;
     if (out->data && read_all(fd, out->data, h.size) &&
-        XXH3_64bits(out->data, h.size) == h.checksum)
+        checksum(out->data, h.size, 1) == h.checksum)
         return true;
     sn_object_free(out);
     return false;
@@ -192,6 +221,38 @@ bool sn_cache_get(sn_cache *c, sn_cache_kind kind, sn_cache_key key, sn_object *
     c->stats.misses += !found;
     c->stats.corrupt += fd >= 0 && !found;
     return found;
+}
+
+/* The contents of an open file as a mapping, if the checksum is right. */
+static const void *map_contents(int fd, sn_cache_kind kind, sn_cache_key key, size_t bytes,
+                                int threads) {
+    header h;
+    if (!read_header(fd, kind, key, &h) || h.size != bytes) return NULL;
+    char *p = mmap(NULL, bytes + PAGE, PROT_READ, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) return NULL;
+    madvise(p, bytes + PAGE, MADV_WILLNEED);
+    if (checksum(p + PAGE, bytes, threads) == h.checksum) return p + PAGE;
+    munmap(p, bytes + PAGE);
+    return NULL;
+}
+
+const void *sn_cache_map_weights(sn_cache *c, sn_cache_key key, size_t bytes, int threads) {
+    char name[NAME_SIZE];
+    if (!c || c->fd < 0) return NULL;
+    name_of(SN_CACHE_WEIGHTS, key, name);
+    int fd = open_entry(c, name);
+    if (fd < 0) return NULL;
+    const void *p = map_contents(fd, SN_CACHE_WEIGHTS, key, bytes, threads);
+    if (p)
+        futimens(fd, NULL);
+    else
+        unlinkat(c->fd, name, 0);
+    close(fd);
+    return p;
+}
+
+void sn_cache_unmap_weights(const void *data, size_t bytes) {
+    if (data) munmap((char *)(uintptr_t)data - PAGE, bytes + PAGE);
 }
 
 void sn_cache_drop(sn_cache *c, sn_cache_kind kind, sn_cache_key key) {
@@ -239,9 +300,9 @@ static bool is_temporary(const char *name) {
     return sscanf(name, TEMPORARY "%n", &process, &attempt, &end) == 2 && end && !name[end];
 }
 
-/* Lists the cache's files in the folder and removes temporary files that killed processes left.
- * Returns their number, or -1; *list is malloc'ed. */
-static int64_t list_entries(sn_cache *c, entry **list, int64_t *bytes) {
+/* Lists the cache's files of the kinds that share a limit, and removes temporary files that killed
+ * processes left. Returns their number, or -1; *list is malloc'ed. */
+static int64_t list_entries(sn_cache *c, int limit, entry **list, int64_t *bytes) {
     int fd = openat(c->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
     int64_t n = 0, room = 0;
@@ -253,8 +314,9 @@ static int64_t list_entries(sn_cache *c, entry **list, int64_t *bytes) {
     }
     for (struct dirent *f; (f = readdir(d));) {
         struct stat st;
-        bool object = kind_of(f->d_name) >= 0;
-        if ((!object && !is_temporary(f->d_name)) ||
+        int kind = kind_of(f->d_name);
+        bool object = kind >= 0;
+        if ((object ? kinds[kind].limit != limit : !is_temporary(f->d_name)) ||
             fstatat(c->fd, f->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
             continue;
         if (!object) {
@@ -275,20 +337,36 @@ static int64_t list_entries(sn_cache *c, entry **list, int64_t *bytes) {
     return n;
 }
 
-/* Reads the folder only at the first store and when the limit seems to be exceeded. */
-static void evict_old(sn_cache *c) {
-    if (c->bytes >= 0 && c->bytes <= c->max_bytes) return;
+/* If the files that share a limit have more than `max` bytes, removes the least recently used ones
+ * until `most` bytes are left. */
+static void evict(sn_cache *c, int limit, int64_t max, int64_t most) {
     entry *list;
-    int64_t n = list_entries(c, &list, &c->bytes);
-    if (n > 0 && c->bytes > c->max_bytes) {
+    int64_t n = list_entries(c, limit, &list, &c->bytes[limit]);
+    if (n > 0 && c->bytes[limit] > max) {
         qsort(list, (size_t)n, sizeof *list, by_time);
-        for (int64_t i = 0; i < n && c->bytes > c->max_bytes / 4 * 3; i++) {
-            c->bytes -= list[i].size;
+        for (int64_t i = 0; i < n && c->bytes[limit] > most; i++) {
+            c->bytes[limit] -= list[i].size;
             /* fails if another process has removed it */
             c->stats.evicted += unlinkat(c->fd, list[i].name, 0) == 0;
         }
     }
     free(list);
+}
+
+/* Reads the folder only at the first store and when the limit seems to be exceeded. */
+static void evict_old(sn_cache *c, int limit) {
+    const int64_t max = c->max_bytes[limit];
+    if (c->bytes[limit] < 0 || c->bytes[limit] > max) evict(c, limit, max, max / 4 * 3);
+}
+
+/* Room for weights of this size: within the limit, and the disk keeps at least as much free. */
+static bool make_room(sn_cache *c, int64_t bytes) {
+    struct statvfs disk;
+    const int64_t most = c->max_bytes[LIMIT_WEIGHTS] - bytes;
+    if (most < 0) return false;
+    evict(c, LIMIT_WEIGHTS, most, most);
+    return !fstatvfs(c->fd, &disk) &&
+           (double)disk.f_bavail * (double)disk.f_frsize >= 2.0 * (double)bytes;
 }
 
 /* Creates a file with a name that no other process or thread uses; up to 100 tries. */
@@ -302,13 +380,17 @@ static int open_temporary(sn_cache *c, char name[64]) {
 }
 
 void sn_cache_put(sn_cache *c, sn_cache_kind kind, sn_cache_key key, const sn_object *o) {
+    const int limit = kinds[kind].limit;
     if (!c || !c->writable || o->size == 0) return;
-    header h = {.key = key, .size = o->size, .checksum = XXH3_64bits(o->data, o->size)};
+    if (limit == LIMIT_WEIGHTS && !make_room(c, (int64_t)o->size + PAGE)) return;
+    header h = {.key = key, .size = o->size, .checksum = checksum(o->data, o->size, 1)};
     memcpy(h.magic, kinds[kind].magic, sizeof h.magic);
-    char name[NAME_SIZE], temporary[64];
+    char name[NAME_SIZE], temporary[64], first[PAGE] = {0};
+    memcpy(first, &h, sizeof h);
     name_of(kind, key, name);
     int fd = open_temporary(c, temporary);
-    bool ok = fd >= 0 && write_all(fd, &h, sizeof h) && write_all(fd, o->data, o->size);
+    bool ok = fd >= 0 && write_all(fd, first, (size_t)kinds[kind].begin) &&
+              write_all(fd, o->data, o->size);
     int why = errno;
     if (fd >= 0 && close(fd) && ok) ok = false, why = errno;
     if (ok && renameat(c->fd, temporary, c->fd, name)) ok = false, why = errno;
@@ -318,11 +400,15 @@ void sn_cache_put(sn_cache *c, sn_cache_kind kind, sn_cache_key key, const sn_ob
         return;
     }
     c->stats.stored++;
-    if (c->bytes >= 0) c->bytes += (int64_t)(sizeof h + o->size);
-    evict_old(c);
+    if (c->bytes[limit] >= 0) c->bytes[limit] += (int64_t)o->size + kinds[kind].begin;
+    evict_old(c, limit);
 }
 
 /* --- all files -------------------------------------------------------------------------------- */
+
+void sn_cache_limit_weights(sn_cache *c, int64_t bytes) {
+    if (c) c->max_bytes[LIMIT_WEIGHTS] = bytes;
+}
 
 bool sn_cache_usable(const sn_cache *c) {
     return c && c->writable;
@@ -345,7 +431,8 @@ static bool read_named(sn_cache *c, sn_cache_kind kind, const char *name, sn_obj
 
 int64_t sn_cache_each(sn_cache *c, sn_cache_kind kind, sn_cache_fn *fn, void *ctx) {
     entry *list = NULL;
-    int64_t bytes, count = 0, n = c && c->fd >= 0 ? list_entries(c, &list, &bytes) : 0;
+    int64_t bytes, count = 0;
+    int64_t n = c && c->fd >= 0 ? list_entries(c, kinds[kind].limit, &list, &bytes) : 0;
     for (int64_t i = 0; i < n; i++) {
         sn_object o;
         if (kind_of(list[i].name) != (int)kind || !read_named(c, kind, list[i].name, &o)) continue;
@@ -359,10 +446,19 @@ int64_t sn_cache_each(sn_cache *c, sn_cache_kind kind, sn_cache_fn *fn, void *ct
 
 int64_t sn_cache_clear(sn_cache *c, sn_cache_kind kind) {
     entry *list = NULL;
-    int64_t bytes, count = 0, n = c && c->fd >= 0 ? list_entries(c, &list, &bytes) : 0;
+    int64_t bytes, count = 0;
+    int64_t n = c && c->fd >= 0 ? list_entries(c, kinds[kind].limit, &list, &bytes) : 0;
     for (int64_t i = 0; i < n; i++)
         if (kind_of(list[i].name) == (int)kind) count += unlinkat(c->fd, list[i].name, 0) == 0;
     free(list);
-    if (c) c->bytes = -1;
+    if (c) c->bytes[kinds[kind].limit] = -1;
     return count;
+}
+
+int64_t sn_cache_count_weights(sn_cache *c, int64_t *bytes) {
+    entry *list = NULL;
+    *bytes = 0;
+    int64_t n = c && c->fd >= 0 ? list_entries(c, LIMIT_WEIGHTS, &list, bytes) : 0;
+    free(list);
+    return n < 0 ? 0 : n;
 }

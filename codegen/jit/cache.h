@@ -1,5 +1,6 @@
 /* cache.h: the disk cache: objects, so that a kernel is not compiled again by every process; choices
- * of the tuner, so that they are measured once; models in C as shared objects. The key covers
+ * of the tuner, so that they are measured once; models in C as shared objects; packed weights, which
+ * are mapped instead of packed again. The key covers
  * everything that the code depends on. Several processes may use a cache at a time. The cache never
  * makes a call fail: what cannot be read is compiled, what cannot be written is not stored, and a
  * note says so once. Since stored code is executed later, a folder that others can write is not
@@ -33,7 +34,12 @@ void sn_cache_close(sn_cache *c);
 
 /* Objects are relocatable ELF files, choices are texts (tune.c), models are shared objects
  * (model/model_source.c); all are kept in the same way. */
-typedef enum sn_cache_kind { SN_CACHE_OBJECT, SN_CACHE_CHOICE, SN_CACHE_MODEL } sn_cache_kind;
+typedef enum sn_cache_kind {
+    SN_CACHE_OBJECT,
+    SN_CACHE_CHOICE,
+    SN_CACHE_MODEL,
+    SN_CACHE_WEIGHTS /* with a limit of their own; read by sn_cache_map_weights */
+} sn_cache_kind;
 
 /* The object with this key, after its checksum was verified; false if there is none. The caller
  * frees it with sn_object_free. */
@@ -45,6 +51,17 @@ void sn_cache_drop(sn_cache *c, sn_cache_kind kind, sn_cache_key key);
 /* Stores an object, replacing any with the same key. Over the size limit, removes the least recently
  * used ones until the cache is down to three quarters of the limit. */
 void sn_cache_put(sn_cache *c, sn_cache_kind kind, sn_cache_key key, const sn_object *o);
+
+/* Weights of exactly this size, mapped read-only at a page; `threads` compare the checksum. NULL:
+ * there are none, or they were damaged and are removed. */
+const void *sn_cache_map_weights(sn_cache *c, sn_cache_key key, size_t bytes, int threads);
+void sn_cache_unmap_weights(const void *data, size_t bytes); /* NULL is allowed */
+/* What all packed weights may take, in bytes; 0 (the default): sn_cache_put stores none. Before it
+ * stores any it removes the least recently used ones, and it stores none if the disk would have
+ * less free space left than they take. */
+void sn_cache_limit_weights(sn_cache *c, int64_t bytes);
+/* The number of files with weights and the size of all of them. */
+int64_t sn_cache_count_weights(sn_cache *c, int64_t *bytes);
 
 /* Whether stored objects will be found again; the folder's name, NULL if there is none. */
 bool sn_cache_usable(const sn_cache *c);

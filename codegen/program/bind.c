@@ -347,16 +347,28 @@ static bool check_room(const sn_session *s, size_t peak, size_t states, sn_error
                    (double)space / giga, advice);
 }
 
-/* One mapping for all: prepared and converted parameters, states. Fresh pages are zero. */
-static bool allocate(sn_session *s, sn_error *err) {
-    size_t params = place(s->param, s->n_param, NULL), states = place(s->state, s->n_state, NULL);
-    s->memory.size = params + states;
-    s->memory.data = sn_memory_map(s->memory.size);
-    if (!s->memory.data)
+/* Caches are written in one place per head and layer: in huge pages, few tokens would take the memory
+ * of many. Up to this size that does not matter. */
+static void *map_states(const sn_session *s, size_t bytes) {
+    const size_t most_huge = (size_t)256 << 20;
+    return s->p->n_trained || bytes <= most_huge ? sn_memory_map(bytes)
+                                                 : sn_memory_map_sparse(bytes);
+}
+
+/* Memory for states and, unless they are mapped from the disk cache, for prepared and converted
+ * parameters. Fresh pages are zero. */
+static bool allocate(sn_session *s, size_t params, size_t states, sn_error *err) {
+    const char *at = s->packed.data;
+    s->states = (block){map_states(s, states), states};
+    if (!at) {
+        s->memory = (block){sn_memory_map(params), params};
+        at = s->memory.data;
+    }
+    if (!s->states.data || !at)
         return sn_fail(err, SN_ERR_MEMORY,
                        "out of memory: %zu bytes for weights and %zu for states", params, states);
-    place(s->param, s->n_param, s->memory.data);
-    place(s->state, s->n_state, (char *)s->memory.data + params);
+    place(s->param, s->n_param, (char *)(uintptr_t)at);
+    place(s->state, s->n_state, s->states.data);
     return true;
 }
 
@@ -387,22 +399,31 @@ static bool fix_tables(sn_session *s, sn_error *err) {
     return true;
 }
 
+/* Lists the entries that prepare, in the order in which they run. */
+static piece *list_pieces(const sn_session *s, int *n, sn_error *err) {
+    piece *list = calloc((size_t)s->p->n_entry + 1, sizeof *list);
+    *n = 0;
+    if (!list) sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    for (int i = 0; list && i < s->p->n_entry; i++)
+        if (sn_compiled_prepares(&s->p->entry[i])) list[(*n)++] = measure_piece(s, &s->p->entry[i]);
+    if (list) qsort(list, (size_t)*n, sizeof *list, largest_first);
+    return list;
+}
+
 bool sn_session_bind(sn_session *s, origin *o, sn_error *err) {
+    int n;
     s->weights = o->like ? o->like->weights : o->weights;
     if (!add_leaves(s, o, err)) return false;
-    piece *list = calloc((size_t)s->p->n_entry + 1, sizeof *list);
-    if (!list) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    int n = 0;
-    for (int i = 0; i < s->p->n_entry; i++)
-        if (sn_compiled_prepares(&s->p->entry[i])) list[n++] = measure_piece(s, &s->p->entry[i]);
-    qsort(list, (size_t)n, sizeof *list, largest_first);
-    size_t peak = peak_of(place(s->param, s->n_param, NULL), list, n);
-    bool ok = check_room(s, peak, place(s->state, s->n_state, NULL), err) && allocate(s, err);
-    if (ok) {
-        fill(s, s->param, s->n_param);
-        fill(s, s->state, s->n_state);
-        ok = fix_tables(s, err) && prepare(s, list, n, err);
-    }
+    piece *list = list_pieces(s, &n, err);
+    if (!list) return false;
+    size_t params = place(s->param, s->n_param, NULL), states = place(s->state, s->n_state, NULL);
+    bool mapped = !o->like && sn_packed_map(s, params);
+    bool ok = check_room(s, mapped ? 0 : peak_of(params, list, n), states, err) &&
+              allocate(s, params, states, err);
+    if (ok && !mapped) fill(s, s->param, s->n_param);
+    if (ok) fill(s, s->state, s->n_state);
+    ok = ok && fix_tables(s, err) && (mapped || prepare(s, list, n, err));
+    if (ok && !mapped && !o->like) sn_packed_store(s, s->memory.data, params);
     free(list);
     return ok;
 }

@@ -52,6 +52,12 @@ static bool checks_values(const compiler *c) {
     return c->o->check_nan || sn_debug_get()->check_nan;
 }
 
+static int64_t packed_limit(const sn_options *o) {
+    const int64_t usual = INT64_C(4) << 30;
+    if (sn_cache_is_off(o->cache_dir) || o->weights_cache < 0) return 0;
+    return o->weights_cache ? o->weights_cache : usual;
+}
+
 static bool pass_options(compiler *c) {
     sn_pass_options *po = &c->passes;
     const sn_options *o = c->o;
@@ -537,6 +543,8 @@ static bool compile(compiler *c) {
     sn_program *p = c->p;
     if (sn_module_error(c->m)->code) return module_failed(c);
     if (!pass_options(c) || !budget_option(c)) return false;
+    p->packed_limit = packed_limit(c->o);
+    p->cache_dir = c->o->cache_dir ? sn_arena_str(c->m, c->o->cache_dir) : NULL;
     if (!sn_target_init(&p->target, c->o->target, c->err)) return false;
     if (!c->sink && !sn_target_runs_here(&p->target))
         return sn_fail(

@@ -81,6 +81,8 @@ struct sn_program {
     int n_trained;
     sn_leaf *leaf; /* [n_leaf] parameters first; arena memory */
     int n_leaf;
+    const char *cache_dir; /* of the disk cache, as in sn_options; arena memory */
+    int64_t packed_limit;  /* bytes of packed weights that are kept there; 0: none */
     sn_stats stats;
 };
 

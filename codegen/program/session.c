@@ -43,9 +43,11 @@ sn_session *sn_session_new_like(sn_program *p, const sn_session *like, sn_error 
 
 void sn_session_free(sn_session *s) {
     if (!s || atomic_fetch_sub(&s->owners, 1) > 1) return;
+    sn_packed_close(s);
     free(s->param);
     free(s->state);
     sn_memory_unmap(s->memory.data, s->memory.size);
+    sn_memory_unmap(s->states.data, s->states.size);
     for (int i = 0; s->fixed && i < s->p->n_entry; i++) free(s->fixed[i]);
     free(s->fixed);
     free(s->workspace.data);

@@ -9,6 +9,8 @@
 #include "runtime/problems.h"
 #include "runtime/weights.h"
 
+#include <pthread.h>
+
 typedef struct block { /* memory of the session */
     void *data;
     size_t size;
@@ -30,6 +32,14 @@ typedef struct bound { /* a parameter or state by name */
     source from; /* no data: a prepared parameter, a state that begins with zeros */
 } bound;
 
+typedef struct packed { /* the owned parameters in the disk cache */
+    const void *data;   /* the mapped file; NULL: they are in memory of the session */
+    void *source;       /* what the thread stores */
+    size_t bytes;
+    pthread_t thread;
+    bool storing; /* the thread was started */
+} packed;
+
 struct sn_session {
     sn_program *p;     /* the session is one of its owners */
     atomic_int owners; /* the user and every trace */
@@ -38,10 +48,11 @@ struct sn_session {
     bound *param, *state;
     int n_param, n_state;
     const sn_weights *weights; /* the file of the parameters; NULL: arrays */
-    block memory;              /* a mapping: prepared and converted parameters, states */
-    block workspace, spare;    /* spare: outputs that the caller does not want */
-    void ***fixed;       /* [p->n_entry]: buffer tables with parameters and states filled in */
-    void *library_state; /* of sn_backend_library, made by the first step that it runs */
+    block memory, states;      /* mappings; memory: prepared and converted parameters */
+    packed packed;
+    block workspace, spare; /* spare: outputs that the caller does not want */
+    void ***fixed;          /* [p->n_entry]: buffer tables with parameters and states filled in */
+    void *library_state;    /* of sn_backend_library, made by the first step that it runs */
     sn_profile *profile;
     const sn_compiled_entry *running; /* for host steps */
     sn_error host_error;
@@ -61,6 +72,14 @@ typedef struct origin {
 bool sn_session_bind(sn_session *s, origin *o, sn_error *err);
 bound *sn_session_find(bound *list, int n, const char *name); /* NULL if absent */
 bool sn_session_is_prepared(const char *name);
+
+/* packed.c: the owned parameters of all that many bytes, mapped from the disk cache; NULL: they must
+ * be prepared. */
+const void *sn_packed_map(sn_session *s, size_t bytes);
+/* Begins to store them, unless they are not worth it. They stay as they are until
+ * sn_packed_close, which waits for the end. */
+void sn_packed_store(sn_session *s, void *data, size_t bytes);
+void sn_packed_close(sn_session *s);
 
 /* run.c: makes the block at least that large; what it held is lost. */
 bool sn_session_grow(block *b, size_t size, sn_error *err);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #define XXH_INLINE_ALL /* header-only: deployed programs link no xxHash library */
 #include <xxhash.h>
 
@@ -50,7 +51,8 @@ struct sn_weights {
     sn_weight *tensor;
     size_t count;
     name_table names;
-    char **renamed; /* [n_renamed], names from sn_weights_rename */
+    uint64_t identity; /* of all parts; 0: unknown */
+    char **renamed;    /* [n_renamed], names from sn_weights_rename */
     size_t n_renamed;
 };
 
@@ -270,11 +272,27 @@ static bool add_gguf(sn_weights *w, part *p, const char *path, sn_error *err) {
     return true;
 }
 
+/* Before the file is mapped: if it is replaced in between, its identity is never seen again. */
+static void add_identity(sn_weights *w, const char *path) {
+    struct stat st = {0};
+    bool known = stat(path, &st) == 0 && (w->identity || !w->part_count);
+    const uint64_t facts[] = {w->identity,
+                              (uint64_t)st.st_dev,
+                              (uint64_t)st.st_ino,
+                              (uint64_t)st.st_size,
+                              (uint64_t)st.st_mtim.tv_sec,
+                              (uint64_t)st.st_mtim.tv_nsec,
+                              (uint64_t)st.st_ctim.tv_sec,
+                              (uint64_t)st.st_ctim.tv_nsec};
+    w->identity = known ? XXH3_64bits(facts, sizeof facts) | 1 : 0;
+}
+
 /* Opens one file and appends its tensors. */
 static bool add_part(sn_weights *w, const char *path, sn_error *err) {
     part *parts = realloc(w->part, (w->part_count + 1) * sizeof *parts);
     if (!parts) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
     w->part = parts;
+    add_identity(w, path);
     part *p = &parts[w->part_count++];
     *p = (part){.map = {(const unsigned char *)"", 0}};
     if (sn_gguf_is_file(path)) return add_gguf(w, p, path, err);
@@ -428,6 +446,10 @@ bool sn_weights_add(sn_weights *w, const char *path, const char *prefix, sn_erro
 
 const char *sn_weights_path(const sn_weights *w) {
     return w->path;
+}
+
+uint64_t sn_weights_identity(const sn_weights *w) {
+    return w ? w->identity : 0;
 }
 
 size_t sn_weights_count(const sn_weights *w) {

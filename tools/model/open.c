@@ -34,6 +34,7 @@ sn_options cmd_options(const cmd_compile *c) {
     o.weights = c->weights;
     o.target = c->target;
     o.cache_dir = c->cache_dir;
+    o.weights_cache = c->weights_cache ? c->weights_cache : -1;
     o.passes = c->off;
     o.strict_fusion = c->strict;
     o.memory_budget = c->budget;

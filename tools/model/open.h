@@ -11,7 +11,7 @@ typedef struct cmd_compile {
     int64_t level, threads;
     const char *backend, *target, *cache_dir, *off, *weights;
     const char *tune_sizes;
-    int64_t budget;
+    int64_t budget, weights_cache;
     bool strict, tune;
 } cmd_compile;
 /* clang-format off */
@@ -30,7 +30,9 @@ typedef struct cmd_compile {
      "threads, 0: all available CPUs"}, \
     {"target", 0, ARG_TEXT, offsetof(T, compile.target), "CPU", NULL, 0, 0, "x86-64-v3, x86-64-v4, …; default: this CPU"}, \
     {"cache-dir", 0, ARG_TEXT, offsetof(T, compile.cache_dir), "DIR|none", NULL, 0, 0, \
-     "cache of compiled kernels; default: ~/.cache/sinter"}, \
+     "cache of compiled kernels and packed weights; default: ~/.cache/sinter"}, \
+    {"weights-cache", 0, ARG_SIZE, offsetof(T, compile.weights_cache), "SIZE", "4G", 0, 1e15, \
+     "keep packed weights of up to this size in the cache, so that the next start only maps them; 0: never"}, \
     {"off", 0, ARG_TEXT, offsetof(T, compile.off), "PASS,…", NULL, 0, 0, "passes to disable"}, \
     {"memory-budget", 0, ARG_SIZE, offsetof(T, compile.budget), "SIZE", NULL, 1, 1e15, \
      "512M, 2G: memory limit for activations; recomputes instead of storing more"}, \

@@ -1,5 +1,6 @@
 /* test_load_memory.c: what opening a session costs: the weights in the form in which kernels read
  * them, and not much more while they are made; tables that are stored once; refusals. */
+#include "codegen/jit/cache.h"
 #include "codegen/program/program.h"
 #include "frontend/sinter.h"
 #include "runtime/weights.h"
@@ -18,6 +19,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 #include "tests/support/scratch.h"
 
 enum { LAYERS = 16, WIDTH = 1024, COUNT = WIDTH * WIDTH, VOCAB = 1000, D = 96, MB = 1 << 20 };
@@ -83,6 +86,7 @@ static sn_program *compile_for(sn_module *m, const char *weights, const sn_weigh
     o.level = level;
     o.threads = 1;
     o.cache_dir = scratch_path("cache"); /* cases share kernels */
+    o.weights_cache = -1;
     sn_program *p = sn_compile(m, &o, &err);
     need(p != NULL, &err);
     return p;
@@ -148,6 +152,92 @@ static void peak_is_what_stays(void **state) {
         if (!child) open_in_child(path, kinds[i / 2], i % 2);
         assert_int_equal(child_status(child), 0);
     }
+}
+
+/* ---- the disk cache ---- */
+
+static int packed_files(void) {
+    sn_error err = {0};
+    int64_t bytes;
+    sn_cache *c = sn_cache_open(scratch_path("cache"), 0, &err);
+    int n = (int)sn_cache_count_weights(c, &bytes);
+    sn_cache_close(c);
+    return n;
+}
+
+/* Opens and frees a session; returns whether its weights were mapped, and a hash of them. */
+static bool is_mapped(const char *path, int64_t limit, uint64_t *hash) {
+    sn_error err = {0};
+    sn_options o = sn_options_default();
+    o.threads = 2;
+    o.cache_dir = scratch_path("cache");
+    o.weights_cache = limit;
+    sn_module *m = chain(LAYERS, WIDTH);
+    sn_program *p = sn_compile(m, &o, &err);
+    sn_weights *w = sn_weights_open(path, &err);
+    need(p && w, &err);
+    size_t before = anonymous(), bytes;
+    sn_session *s = sn_session_new(p, w, &err);
+    need(s != NULL, &err);
+    bool mapped = anonymous() < before + 16 * MB;
+    const void *data;
+    *hash = 0;
+    for (int i = 0; (data = sn_session_prepared(s, i, &bytes)); i++)
+        *hash = XXH3_64bits_withSeed(data, bytes, *hash);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+    sn_weights_close(w);
+    return mapped;
+}
+
+static void change_byte(const char *path, long at) {
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, at, SEEK_SET);
+    int c = fgetc(f);
+    fseek(f, at, SEEK_SET);
+    fputc(c ^ 1, f);
+    fclose(f);
+}
+
+/* The only file with packed weights. */
+static const char *packed_path(void) {
+    const char *dir = scratch_path("cache");
+    DIR *d = opendir(dir);
+    static char path[600];
+    for (struct dirent *e; (e = readdir(d));)
+        if (strstr(e->d_name, ".snw")) snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+    closedir(d);
+    return path;
+}
+
+/* The second session maps what the first one packed; damaged files, other source files and a smaller
+ * limit lead to packing. In a separate process, as above. */
+static void open_cached(const char *layers) {
+    uint64_t first, hash;
+    char path[512];
+    snprintf(path, sizeof path, "%s", layers); /* scratch_path uses its memory again */
+    bool ok = !is_mapped(path, -1, &first) && packed_files() == 0;
+    ok = ok && !is_mapped(path, 32 * MB, &hash) && packed_files() == 0;
+    ok = ok && !is_mapped(path, 0, &hash) && hash == first && packed_files() == 1;
+    ok = ok && is_mapped(path, 0, &hash) && hash == first;
+    change_byte(packed_path(), 50 * MB);
+    ok = ok && !is_mapped(path, 0, &hash) && hash == first && packed_files() == 1;
+    ok = ok && is_mapped(path, 0, &hash) && hash == first;
+    for (int i = 0; i < 2; i++) { /* room for two files of 64 MB */
+        change_byte(path, (20 + i) * MB);
+        ok = ok && !is_mapped(path, 65 * MB, &hash) && hash != first && packed_files() == 2;
+    }
+    _exit(!ok);
+}
+
+static void packed_weights_are_kept(void **state) {
+    (void)state;
+    const char *path = write_layers();
+    pid_t child = fork();
+    if (!child) open_cached(path);
+    assert_int_equal(child_status(child), 0);
 }
 
 /* ---- types of the file ---- */
@@ -439,10 +529,15 @@ static void preparations_run_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tied_tables_of_f64),   cmocka_unit_test(preparations_run_once),
-        cmocka_unit_test(peak_is_what_stays),   cmocka_unit_test(known_types_change_nothing),
-        cmocka_unit_test(too_large_is_refused), cmocka_unit_test(tied_tables_are_stored_once),
-        cmocka_unit_test(states_are_fresh),     cmocka_unit_test(narrow_parameters_at_any_address),
+        cmocka_unit_test(tied_tables_of_f64),
+        cmocka_unit_test(preparations_run_once),
+        cmocka_unit_test(peak_is_what_stays),
+        cmocka_unit_test(packed_weights_are_kept),
+        cmocka_unit_test(known_types_change_nothing),
+        cmocka_unit_test(too_large_is_refused),
+        cmocka_unit_test(tied_tables_are_stored_once),
+        cmocka_unit_test(states_are_fresh),
+        cmocka_unit_test(narrow_parameters_at_any_address),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
