@@ -23,6 +23,8 @@ void sn_config_free(sn_config *c);          /* NULL is allowed */
 const char *sn_config_name(const sn_config *c); /* path or name, for messages; owned by c */
 bool sn_config_has(const sn_config *c, const char *key); /* present and not null */
 
+bool sn_config_is_object(const sn_config *c, const char *key); /* its value is an object {...} */
+
 /* Whether the key has this value, given as JSON ("false", "\"absolute\""). Does not mark the key as
  * read. */
 bool sn_config_equals(const sn_config *c, const char *key, const char *json);

@@ -39,6 +39,8 @@ need libutf8proc-dev lib libutf8proc
 need libcjson-dev lib libcjson
 need libcmocka-dev lib cmocka
 need zlib1g-dev lib zlib
+need libpng-dev lib libpng
+need libjpeg-dev lib libjpeg
 need libdnnl-dev file '/usr/include/dnnl.h' '/usr/include/*/dnnl.h' '/usr/local/include/dnnl.h'
 if [ $dev = yes ]; then
     need clang-format-14 tool clang-format-14

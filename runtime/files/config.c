@@ -95,6 +95,10 @@ bool sn_config_has(const sn_config *c, const char *key) {
     return find_value(c, key) != NULL;
 }
 
+bool sn_config_is_object(const sn_config *c, const char *key) {
+    return cJSON_IsObject(find_value(c, key));
+}
+
 /* Records: "key" is VALUE; allowed: WHAT. */
 static void complain(sn_config *c, const char *key, const cJSON *v, const char *allowed) {
     char shown[80], *json = v ? cJSON_PrintUnformatted(v) : NULL;
