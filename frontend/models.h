@@ -96,6 +96,7 @@ typedef struct sn_model {
     bool per_token;          /* a classifier of each token, not of the text */
     bool spans;              /* its labels are the begin and the end of an answer */
     int64_t image, channels; /* height and width of images; 0: no image input */
+    bool normalises;         /* pixels are 0 .. 1, which the model normalises */
     sn_compares compares;    /* images with texts */
     bool tied;               /* the config sets "tie_word_embeddings" */
 } sn_model;

@@ -1,6 +1,8 @@
-/* encoder.c: pads texts to a batch and runs them once. */
+/* encoder.c: runs encoders on texts and on images. */
 #include "model/encoder.h"
+#include "runtime/sample.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,37 +75,122 @@ bool encoder_read_pair(const lm *m, const char *a, size_t a_size, const char *b,
 
 /* ---- running ---- */
 
-bool encoder_run(lm *m, const char *entry, const char *output, const sn_ids *text,
-                 const sn_ids *kinds, int64_t n, float **out, int64_t *each, int64_t *length,
-                 sn_error *err) {
-    int64_t T = 1, shape[8] = {0};
-    for (int64_t i = 0; i < n; i++) T = (int64_t)text[i].count > T ? (int64_t)text[i].count : T;
-    size_t all = (size_t)(n * T);
-    int32_t *tokens = calloc(2 * all + (size_t)n, sizeof *tokens);
-    *out = NULL;
-    if (!tokens) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    int32_t *types = tokens + all, *lengths = types + all;
+/* A batch of texts, padded with zeros: tokens, types [n, T], lengths [n] in one allocation. */
+typedef struct batch {
+    int64_t n, T;
+    int32_t *tokens, *types, *lengths;
+} batch;
+
+static bool make_batch(const sn_ids *text, const sn_ids *kinds, int64_t n, batch *b,
+                       sn_error *err) {
+    *b = (batch){.n = n, .T = 1};
+    for (int64_t i = 0; i < n; i++)
+        b->T = (int64_t)text[i].count > b->T ? (int64_t)text[i].count : b->T;
+    size_t all = (size_t)(n * b->T);
+    b->tokens = calloc(2 * all + (size_t)n, sizeof *b->tokens);
+    if (!b->tokens) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    b->types = b->tokens + all, b->lengths = b->types + all;
     for (int64_t i = 0; i < n; i++) {
-        memcpy(tokens + i * T, text[i].data, text[i].count * sizeof *tokens);
-        if (kinds) memcpy(types + i * T, kinds[i].data, text[i].count * sizeof *types);
-        lengths[i] = (int32_t)text[i].count;
+        memcpy(b->tokens + i * b->T, text[i].data, text[i].count * sizeof *b->tokens);
+        if (kinds) memcpy(b->types + i * b->T, kinds[i].data, text[i].count * sizeof *b->types);
+        b->lengths[i] = (int32_t)text[i].count;
     }
-    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, tokens, n, T),
-                           SN_BIND("lengths", SN_I32, lengths, n),
-                           SN_BIND("types", SN_I32, types, n, T)};
-    int n_in = lm_has_input(m->model.module, "types") ? 3 : 2;
-    int rank = sn_output_shape(m->program, entry, in, n_in, output, shape, err);
+    return true;
+}
+
+/* Runs an entry and allocates its output: *each elements per row of the first axis. */
+static bool run(lm *m, const char *entry, const char *output, const sn_arg_binding *in, int n_in,
+                float **out, int64_t *each, sn_error *err) {
+    int64_t shape[8] = {0};
+    *out = NULL;
     *each = 1;
+    int rank = sn_output_shape(m->program, entry, in, n_in, output, shape, err);
+    if (rank < 0) return false;
     for (int a = 1; a < rank; a++) *each *= shape[a];
-    bool ok = rank >= 0;
-    if (ok) *out = malloc(sizeof **out * (size_t)(n * *each) + 1);
-    ok = ok && (*out || sn_fail(err, SN_ERR_MEMORY, "out of memory"));
+    *out = malloc(sizeof **out * (size_t)(shape[0] * *each) + 1);
+    if (!*out) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     sn_arg_binding o = {output, SN_F32, rank, shape, *out};
-    ok = ok && sn_run(m->session, entry, in, n_in, &o, 1, err);
-    free(tokens);
-    if (length) *length = T;
-    if (ok) return true;
+    if (sn_run(m->session, entry, in, n_in, &o, 1, err)) return true;
     free(*out);
     *out = NULL;
     return false;
+}
+
+bool encoder_run(lm *m, const char *entry, const char *output, const sn_ids *text,
+                 const sn_ids *kinds, int64_t n, float **out, int64_t *each, int64_t *length,
+                 sn_error *err) {
+    batch b;
+    *out = NULL;
+    if (!make_batch(text, kinds, n, &b, err)) return false;
+    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, b.tokens, n, b.T),
+                           SN_BIND("lengths", SN_I32, b.lengths, n),
+                           SN_BIND("types", SN_I32, b.types, n, b.T)};
+    int n_in = lm_has_input(m->model.module, "types") ? 3 : 2;
+    bool ok = run(m, entry, output, in, n_in, out, each, err);
+    free(b.tokens);
+    if (length) *length = b.T;
+    return ok;
+}
+
+/* ---- images ---- */
+
+/* What is done with pictures; a model that normalises its pixels needs no file that says it. */
+static picture_rules rules_of(const lm *m) {
+    return m->has_pictures ? m->pictures : picture_rules_plain((int)m->model.image);
+}
+
+float encoder_pixel(const lm *m, int c, unsigned char byte) {
+    picture_rules r = rules_of(m);
+    return picture_normalise(&r, c, byte);
+}
+
+float *encoder_pixels(const lm *m, const char *path, sn_error *err) {
+    const sn_model *v = &m->model;
+    picture_rules r = rules_of(m);
+    if (!m->has_pictures && !v->normalises) {
+        sn_fail(err, SN_ERR_FILE,
+                "the model folder has no preprocessor_config.json, which says how pictures are "
+                "scaled and normalised");
+        return NULL;
+    }
+    float *pixels = malloc(sizeof *pixels * (size_t)(v->channels * v->image * v->image) + 1);
+    if (!pixels) sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (pixels && picture_pixels(path, &r, (int)v->channels, (int)v->image, pixels, err))
+        return pixels;
+    free(pixels);
+    return NULL;
+}
+
+bool encoder_embed_image(lm *m, const char *path, float **out, int64_t *width, sn_error *err) {
+    const sn_model *v = &m->model;
+    float *pixels = encoder_pixels(m, path, err);
+    if (!pixels) return false;
+    sn_arg_binding in = SN_BIND("pixels", SN_F32, pixels, 1, v->channels, v->image, v->image);
+    bool ok = run(m, "embed_image", "embedding", &in, 1, out, width, err);
+    free(pixels);
+    return ok;
+}
+
+bool encoder_compare(lm *m, const char *path, const sn_ids *text, int64_t n, float **out,
+                     sn_error *err) {
+    const sn_model *v = &m->model;
+    batch b;
+    *out = NULL;
+    float *pixels = encoder_pixels(m, path, err);
+    if (!pixels) return false;
+    bool ok = make_batch(text, NULL, n, &b, err);
+    if (ok) {
+        int64_t each;
+        sn_arg_binding in[] = {
+            SN_BIND("pixels", SN_F32, pixels, 1, v->channels, v->image, v->image),
+            SN_BIND("tokens", SN_I32, b.tokens, n, b.T), SN_BIND("lengths", SN_I32, b.lengths, n)};
+        ok = run(m, "forward", "logits", in, 3, out, &each, err);
+        free(b.tokens);
+    }
+    free(pixels);
+    if (!ok) return false;
+    if (v->compares == SN_COMPARES_ALL) sn_sample_softmax(*out, n);
+    for (int64_t i = 0; v->compares == SN_COMPARES_EACH && i < n; i++)
+        (*out)[i] = 1 / (1 + expf(-(*out)[i]));
+    return true;
 }

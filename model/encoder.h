@@ -1,5 +1,5 @@
-/* encoder.h: runs encoders on texts: pads a batch of texts and runs one entry of a BERT. Used by
- * embed, fill and classify. */
+/* encoder.h: runs encoders: pads a batch of texts and runs one entry, embeds images, compares an
+ * image with texts. Used by embed, fill and classify. */
 #ifndef SN_ENCODER_H
 #define SN_ENCODER_H
 
@@ -32,5 +32,19 @@ void encoder_text_free(encoder_text *t);
 /* Encodes two texts as one sequence ([CLS] a [SEP] b [SEP]); types may be given to encoder_run. */
 bool encoder_read_pair(const lm *m, const char *a, size_t a_size, const char *b, size_t b_size,
                        sn_ids *out, sn_ids *types, sn_error *err);
+
+/* Reads a PNG or JPEG file into pixels [channels, image, image], which the caller frees. NULL on
+ * error. */
+float *encoder_pixels(const lm *m, const char *path, sn_error *err);
+/* A byte of channel c as the model takes it. */
+float encoder_pixel(const lm *m, int c, unsigned char byte);
+
+/* Runs the entry `embed_image`: *out [*width], which the caller frees. */
+bool encoder_embed_image(lm *m, const char *path, float **out, int64_t *width, sn_error *err);
+
+/* Probabilities out[n], which the caller frees, that each text fits the image: of clip, among these
+ * texts, of siglip each by itself. Needs SN_FORWARD. */
+bool encoder_compare(lm *m, const char *path, const sn_ids *text, int64_t n, float **out,
+                     sn_error *err);
 
 #endif

@@ -66,6 +66,21 @@ static bool check_path(const char *path, sn_error *err) {
                    hub ? "; models of a hub must be downloaded first" : "");
 }
 
+/* Reads how pictures become pixels, if the folder says it. */
+static bool open_pictures(lm *m, const char *folder, sn_error *err) {
+    if (!sn_folder_has(folder, "preprocessor_config.json")) return true;
+    char *path = sn_path_join(folder, "preprocessor_config.json");
+    if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    sn_config *c = sn_config_open(path, err);
+    free(path);
+    if (!c) return false;
+    m->has_pictures = picture_rules_in(c);
+    if (m->has_pictures) m->pictures = picture_rules_read(c);
+    bool ok = sn_config_check(c, err);
+    sn_config_free(c);
+    return ok;
+}
+
 static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *err) {
     if (!check_path(path, err)) return false;
     m->dir = sn_model_dir_open(path, err);
@@ -77,6 +92,7 @@ static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *
             err, SN_ERR_USAGE,
             "%s contains the weights of a model in C; name its code, too: %s %s --checkpoint %s",
             path, o->command ? o->command : "sinter COMMAND", source, path);
+    if (!open_pictures(m, path, err)) return false;
     bool two = false;
     if (!o->tokenizer && !open_vocabularies(m, &two, err)) return false;
     const sn_gguf *gguf = sn_weights_gguf(m->dir->weights);
@@ -240,7 +256,13 @@ static bool reads_tokens(sn_module *m, sn_entry *e) {
 static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
     sn_module *mod = m->model.module;
     int entries = o->entries;
-    if (o->needs && !sn_entry_get(mod, o->needs))
+    bool lacks = o->needs && !sn_entry_get(mod, o->needs);
+    if (lacks && !strcmp(o->needs, "embed_image"))
+        return sn_fail(err, SN_ERR_USAGE, "a %s model does not take images", m->model.type);
+    if (lacks && m->model.image && !strcmp(o->needs, "embed"))
+        return sn_fail(err, SN_ERR_USAGE, "a %s model reads images: give one with --image",
+                       m->model.type);
+    if (lacks)
         return sn_fail(err, SN_ERR_USAGE,
                        "the weights of this %s model have no head for '%s': use an encoder that "
                        "was trained for it, such as a bert with a %s",
@@ -312,6 +334,7 @@ static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, 
     const sn_model_options mo = {.entries = entries,
                                  .context = o->context,
                                  .beams = o->beams,
+                                 .image = m->has_pictures ? picture_rules_side(&m->pictures) : 0,
                                  .weights = m->dir ? m->dir->weights : NULL};
     return !m->code.define ? sn_model_build(m->config, &mo, out, err)
                            : sn_model_build_with(m->code.define, m->code.name, &mo, out, err);

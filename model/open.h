@@ -5,6 +5,7 @@
 #define SN_MODEL_OPEN_H
 
 #include "frontend/models.h"
+#include "model/media/picture.h"
 #include "runtime/model_dir.h"
 #include "runtime/tokenizer.h"
 #include "model/model_source.h"
@@ -55,9 +56,11 @@ typedef struct lm {
     bool imported;          /* from a file of another format: its folder is gone */
     float *logits;          /* [vocab] after lm_feed */
     int64_t past;           /* tokens in the caches */
-    sn_config *labels;      /* class names, "id2label"; NULL: none */
-    sn_config *own_config;  /* preset or checkpoint folder */
-    void **random;          /* [n_random] random weights */
+    picture_rules pictures; /* of its preprocessor_config.json */
+    bool has_pictures;
+    sn_config *labels;     /* class names, "id2label"; NULL: none */
+    sn_config *own_config; /* preset or checkpoint folder */
+    void **random;         /* [n_random] random weights */
     int n_random;
 } lm;
 

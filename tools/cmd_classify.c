@@ -2,7 +2,7 @@
 #include "tools/cmd.h"
 #include "runtime/sample.h"
 #include "model/entities.h"
-#include "model/import/idx.h"
+#include "tools/classify_images.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,23 +14,25 @@
 typedef struct options {
     cmd_model model;
     cmd_compile compile;
-    const char *images, *labels, *text, *second, *file;
-    int64_t batch;
+    classify_options o;
 } options;
 
 #define AT(field) offsetof(options, field)
 static const arg table[] = {
     CMD_MODEL_ARGS(options),
-    {"images", 'i', ARG_TEXT, AT(images), "FILE", NULL, 0, 0,
-     "images: a file of bytes in the IDX format of MNIST"},
-    {"labels", 0, ARG_TEXT, AT(labels), "FILE", NULL, 0, 0,
+    {"images", 'i', ARG_TEXT, AT(o.images), "FILE", NULL, 0, 0,
+     "a picture (PNG, JPEG), or images in the IDX format of MNIST"},
+    {"labels", 0, ARG_TEXT, AT(o.labels), "FILE", NULL, 0, 0,
      "true labels (IDX); prints only the number of correct predictions"},
-    {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "a text, for a text encoder"},
-    {"second", 0, ARG_TEXT, AT(second), "TEXT", NULL, 0, 0,
+    {"prompt", 'p', ARG_TEXT, AT(o.text), "TEXT", NULL, 0, 0,
+     "a text, for a text encoder; with -i: what it might show"},
+    {"second", 0, ARG_TEXT, AT(o.second), "TEXT", NULL, 0, 0,
      "the second text of a pair, for models of pairs"},
-    {"file", 'f', ARG_TEXT, AT(file), "FILE", NULL, 0, 0,
-     "classify each line of a file; -: standard input"},
-    {"batch", 'b', ARG_INT, AT(batch), "N", "64", 1, 1024, "images per run"},
+    {"file", 'f', ARG_TEXT, AT(o.file), "FILE", NULL, 0, 0,
+     "classify each line of a file; -: standard input; with -i: what it might show, a line each"},
+    {"batch", 'b', ARG_INT, AT(o.batch), "N", "64", 1, 1024, "images per run"},
+    {"top", 'k', ARG_INT, AT(o.top), "N", "0", 0, 1 << 20,
+     "print the N likeliest classes of an image; 0: of a picture five, else one"},
     CMD_COMPILE_ARGS(options),
     {0},
 };
@@ -41,103 +43,12 @@ static const arg_command command = {
     "in\n\"id2label\" of config.json. A model with one class, or whose config says that classes do "
     "not exclude\neach other, prints every class of at least 1/2. A classifier of tokens prints a "
     "line for each word\n(its first token counts), or for each name of several words (labels B-X, "
-    "I-X): label, probability,\nbytes BEGIN..END of the text, and these bytes.\n\n  sinter "
-    "classify examples/models/mnist-vit/mnist_vit.npz "
-    "-i digits.idx3-ubyte --labels digits.idx1-ubyte\n",
+    "I-X): label, probability,\nbytes BEGIN..END of the text, and these bytes. A model of images "
+    "and texts "
+    "(clip,\nsiglip) says how well each line of --file fits the picture.\n\n  sinter classify "
+    "MODEL "
+    "-i photo.jpg\n  sinter classify CLIP -i photo.jpg -f captions.txt\n",
     table};
-
-static void print_class(const lm *m, int64_t i, float p, const char *before) {
-    const char *name = lm_label(m, i);
-    if (name && *name)
-        printf("%s%s  %.5f", before, name, p);
-    else
-        printf("%s%lld  %.5f", before, (long long)i, p);
-}
-
-/* ---- images ---- */
-
-static bool check_images(const lm *m, const sn_idx *x, const char *path, sn_error *err) {
-    const sn_model *v = &m->model;
-    if (!v->image)
-        return sn_fail(err, SN_ERR_USAGE, "a %s model does not take images: use --prompt or --file",
-                       v->type);
-    if (x->rank < 3)
-        return sn_fail(
-            err, SN_ERR_SHAPE,
-            "%s: its %d dimension%s do not describe images: expected number, height and width",
-            path, x->rank, x->rank > 1 ? "s" : "");
-    int64_t channels = x->rank == 4 ? x->shape[1] : 1;
-    if (channels != v->channels || x->shape[x->rank - 2] != v->image ||
-        x->shape[x->rank - 1] != v->image)
-        return sn_fail(err, SN_ERR_SHAPE,
-                       "%s: the model takes images of %lld x %lld pixels and %lld channels, but "
-                       "these have %lld x %lld and %lld: rescale them",
-                       path, (long long)v->image, (long long)v->image, (long long)v->channels,
-                       (long long)x->shape[x->rank - 2], (long long)x->shape[x->rank - 1],
-                       (long long)channels);
-    return true;
-}
-
-/* Writes the classes of n images to out[n], their probabilities to p[n]. */
-static bool classify_images(lm *m, const unsigned char *bytes, int64_t n, int32_t *out, float *p,
-                            sn_error *err) {
-    const sn_model *v = &m->model;
-    size_t each = (size_t)(v->channels * v->image * v->image), all = each * (size_t)n;
-    float *pixels = malloc(sizeof *pixels * (all + 1)),
-          *logits = malloc(sizeof *logits * (size_t)(n * v->labels + 1));
-    bool ok = (pixels && logits) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    for (size_t i = 0; ok && i < all; i++) pixels[i] = (float)bytes[i] / 255;
-    sn_arg_binding in = SN_BIND("pixels", SN_F32, pixels, n, v->channels, v->image, v->image),
-                   o = SN_BIND("logits", SN_F32, logits, n, v->labels);
-    ok = ok && sn_run(m->session, "forward", &in, 1, &o, 1, err);
-    for (int64_t i = 0; ok && i < n; i++) {
-        float *row = logits + i * v->labels;
-        sn_sample_softmax(row, v->labels);
-        out[i] = (int32_t)sn_sample_largest(row, (size_t)v->labels);
-        p[i] = row[out[i]];
-    }
-    free(pixels);
-    free(logits);
-    return ok;
-}
-
-static bool do_images(lm *m, const options *o, const sn_idx *x, const sn_idx *labels,
-                      sn_error *err) {
-    int32_t *found = malloc(sizeof *found * (size_t)o->batch);
-    float *p = malloc(sizeof *p * (size_t)o->batch);
-    bool ok = (found && p) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    int64_t n = x->shape[0], right = 0;
-    size_t each = (size_t)(m->model.channels * m->model.image * m->model.image);
-    for (int64_t at = 0; ok && at < n; at += o->batch) {
-        int64_t count = n - at < o->batch ? n - at : o->batch;
-        ok = classify_images(m, x->data + (size_t)at * each, count, found, p, err);
-        for (int64_t i = 0; ok && i < count; i++) {
-            if (labels->data)
-                right += labels->data[at + i] == found[i];
-            else
-                print_class(m, found[i], p[i], ""), putchar('\n');
-        }
-    }
-    if (ok && labels->data) printf("%lld of %lld\n", (long long)right, (long long)n);
-    free(found);
-    free(p);
-    return ok;
-}
-
-static bool classify_files(lm *m, const options *o, sn_error *err) {
-    sn_idx x = {0}, labels = {0};
-    bool ok = idx_open(o->images, &x, err) && check_images(m, &x, o->images, err);
-    if (ok && o->labels) {
-        ok = idx_open(o->labels, &labels, err);
-        if (ok && (labels.rank != 1 || labels.shape[0] != x.shape[0]))
-            ok = sn_fail(err, SN_ERR_SHAPE, "%s: expected one label for each of %lld images",
-                         o->labels, (long long)x.shape[0]);
-    }
-    ok = ok && do_images(m, o, &x, &labels, err);
-    idx_close(&x);
-    idx_close(&labels);
-    return ok;
-}
 
 /* ---- texts ---- */
 
@@ -155,13 +66,14 @@ static void print_classes(const lm *m, float *logits, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         float p = 1 / (1 + expf(-logits[i]));
         if (p < 0.5F && (size_t)i != best) continue;
-        print_class(m, i, p, any ? "  " : "");
+        classify_print(m, i, p, any ? "  " : "");
         any = true;
     }
     putchar('\n');
 }
 
-static bool do_line(lm *m, const options *o, const char *text, size_t size, sn_error *err) {
+static bool do_line(lm *m, const classify_options *o, const char *text, size_t size,
+                    sn_error *err) {
     sn_ids ids = {0}, types = {0};
     float *logits = NULL;
     int64_t each;
@@ -175,7 +87,7 @@ static bool do_line(lm *m, const options *o, const char *text, size_t size, sn_e
     } else if (ok) {
         sn_sample_softmax(logits, each);
         size_t best = sn_sample_largest(logits, (size_t)each);
-        print_class(m, (int64_t)best, logits[best], "");
+        classify_print(m, (int64_t)best, logits[best], "");
         putchar('\n');
     }
     sn_ids_free(&ids);
@@ -185,7 +97,8 @@ static bool do_line(lm *m, const options *o, const char *text, size_t size, sn_e
 }
 
 /* A line for each word, or name of several words: label, probability, place and text. */
-static bool do_tokens(lm *m, const options *o, const char *text, size_t size, sn_error *err) {
+static bool do_tokens(lm *m, const classify_options *o, const char *text, size_t size,
+                      sn_error *err) {
     entity *list;
     size_t n;
     bool begins;
@@ -205,14 +118,14 @@ static bool do_tokens(lm *m, const options *o, const char *text, size_t size, sn
     return ok;
 }
 
-static bool classify_texts(lm *m, const options *o, sn_error *err) {
+static bool classify_texts(lm *m, const classify_options *o, sn_error *err) {
     if (m->model.image || !m->model.labels)
         return sn_fail(err, SN_ERR_USAGE,
                        m->model.image ? "this model classifies images: --images"
                                       : "this model has no class head");
     if (m->model.spans)
         return sn_fail(err, SN_ERR_USAGE, "this model answers questions: use sinter answer");
-    bool (*run)(lm *, const options *, const char *, size_t, sn_error *) =
+    bool (*run)(lm *, const classify_options *, const char *, size_t, sn_error *) =
         m->model.per_token ? do_tokens : do_line;
     if (o->text) return run(m, o, o->text, strlen(o->text), err);
     size_t size;
@@ -229,17 +142,18 @@ static bool classify_texts(lm *m, const options *o, sn_error *err) {
 }
 
 int cmd_classify(int argc, char **argv) {
-    options o = {0};
-    int code = args_parse(&command, argc, argv, &o);
+    options all = {0};
+    int code = args_parse(&command, argc, argv, &all);
     if (code != ARGS_RUN) return code;
+    const classify_options *o = &all.o;
     sn_error err = {0};
-    if (!!o.images + !!o.text + !!o.file != 1) {
+    if ((!o->images && !o->text && !o->file) || (o->text && o->file)) {
         sn_fail(&err, SN_ERR_USAGE, "give one of --images, --prompt and --file");
         return cmd_fail(NAME, &err);
     }
-    lm *m = cmd_open_encoder(NAME, &o.model, &o.compile, SN_FORWARD, "forward", &code);
+    lm *m = cmd_open_encoder(NAME, &all.model, &all.compile, SN_FORWARD, "forward", &code);
     if (!m) return code;
-    bool ok = (o.images ? classify_files : classify_texts)(m, &o, &err);
+    bool ok = (o->images ? classify_images : classify_texts)(m, o, &err);
     code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     lm_close(m);
     return code;

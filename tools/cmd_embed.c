@@ -1,5 +1,6 @@
-/* cmd_embed.c: `sinter embed`: sentence embeddings of an encoder, and their similarity. */
+/* cmd_embed.c: `sinter embed`: embeddings of sentences and images, and their similarity. */
 #include "tools/cmd.h"
+#include "ir/ir.h"
 #include "model/sentence.h"
 
 #include <math.h>
@@ -13,6 +14,7 @@ typedef struct options {
     cmd_model model;
     cmd_compile compile;
     const char *text, *file, *prompt;
+    arg_texts images;
     bool similarity, truncate;
 } options;
 
@@ -21,7 +23,10 @@ static const arg table[] = {
     CMD_MODEL_ARGS(options),
     {"prompt", 'p', ARG_TEXT, AT(text), "TEXT", NULL, 0, 0, "a sentence"},
     {"file", 'f', ARG_TEXT, AT(file), "FILE", NULL, 0, 0,
-     "one sentence per line; -: standard input; with --prompt: rank them by similarity to it"},
+     "one sentence per line; -: standard input; with --prompt or --image: rank them by "
+     "similarity to it"},
+    {"image", 'i', ARG_TEXTS, AT(images), "FILE", NULL, 0, 0,
+     "a picture (PNG, JPEG), for a model that takes images; may be repeated"},
     {"similarity", 0, ARG_FLAG, AT(similarity), NULL, NULL, 0, 0,
      "print the cosine similarity of all pairs of lines as a table"},
     {"prompt-name", 0, ARG_TEXT, AT(prompt), "NAME", NULL, 0, 0,
@@ -33,16 +38,18 @@ static const arg table[] = {
 };
 
 static const arg_command command = {
-    NAME, "sentence embeddings; rank sentences by similarity",
+    NAME, "embeddings of sentences and images; rank sentences by similarity",
     "An embedding is the mean of an encoder's last hidden states over the sentence's tokens, "
-    "scaled\nto norm 1, or what the folder's modules.json says. Prints a line of numbers per "
-    "sentence, unless\nsimilarities (cosines) are requested. If sentences are ranked and the model "
-    "has prompts called\nquery, and document or passage, these precede the sentence and the "
-    "lines.\n\n  sinter embed MODEL -p "
-    "\"a rider on a horse\" -f sentences.txt\n",
+    "scaled\nto norm 1, or what the folder's modules.json says; of an image, what its model makes "
+    "of it (the\nclass token, or CLIP's projection). Prints a line of numbers per input, unless "
+    "similarities\n(cosines) are requested. If sentences are ranked and the model has prompts "
+    "called query, and\ndocument or passage, these precede the sentence and the lines.\n\n  sinter "
+    "embed MODEL -p \"a rider on a horse\" -f sentences.txt\n  sinter embed CLIP -i photo.jpg -f "
+    "captions.txt\n",
     table};
 
 typedef struct sentence {
+    const char *image; /* a file; or NULL: */
     const char *text;
     size_t size;
     float *embedding; /* [width] */
@@ -55,34 +62,51 @@ typedef struct job {
     const options *o;
     sentence_settings settings;
     char *file;
-    sentence *list; /* the prompt first, if given */
+    sentence *list; /* images, the prompt, lines */
     int64_t n, width;
+    bool texts;
 } job;
 
-static bool add_sentence(job *j, const char *text, size_t size, sn_error *err) {
+static bool add(job *j, const sentence *s, sn_error *err) {
     sentence *more = realloc(j->list, (size_t)(j->n + 1) * sizeof *more);
     if (!more) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     j->list = more;
-    j->list[j->n] = (sentence){.text = text, .size = size, .line = j->n};
+    j->list[j->n] = *s;
+    j->list[j->n].line = j->n;
     j->n++;
+    j->texts |= !s->image;
     return true;
 }
 
-static bool collect(job *j, sn_error *err) {
-    if (!j->o->text && !j->o->file)
-        return sn_fail(err, SN_ERR_USAGE, "give a sentence with --prompt, or lines with --file");
-    if (j->o->text && !add_sentence(j, j->o->text, strlen(j->o->text), err)) return false;
-    if (!j->o->file) return true;
+static bool add_lines(job *j, sn_error *err) {
     size_t size;
+    int64_t before = j->n;
     j->file = cmd_read_text(j->o->file, &size, err);
     for (size_t at = 0; j->file && at < size;) {
         const char *end = memchr(j->file + at, '\n', size - at);
         size_t n = end ? (size_t)(end - j->file) - at : size - at;
-        if (n && !add_sentence(j, j->file + at, n, err)) return false;
+        if (n && !add(j, &(sentence){.text = j->file + at, .size = n}, err)) return false;
         at += n + 1;
     }
-    return j->file &&
-           (j->n > !!j->o->text || sn_fail(err, SN_ERR_USAGE, "%s: no sentences", j->o->file));
+    return j->file && (j->n > before || sn_fail(err, SN_ERR_USAGE, "%s: no sentences", j->o->file));
+}
+
+static bool collect(job *j, sn_error *err) {
+    const options *o = j->o;
+    if (!o->text && !o->file && !o->images.n)
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "give a sentence with --prompt, lines with --file, or a picture with --image");
+    for (int i = 0; i < o->images.n; i++)
+        if (!add(j, &(sentence){.image = o->images.item[i]}, err)) return false;
+    if (o->text && !add(j, &(sentence){.text = o->text, .size = strlen(o->text)}, err))
+        return false;
+    if (o->file && !add_lines(j, err)) return false;
+    if (o->images.n > 1 && j->texts && !o->similarity)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "sentences are ranked by similarity to one image; "
+                       "--similarity compares all with each other");
+    return true;
 }
 
 /* The prompt of sentence i: as asked for; the usual ones of a query and of documents where sentences
@@ -99,18 +123,25 @@ static const char *prompt_of(job *j, int64_t i, sn_error *err) {
 
 /* One sentence at a time: lengths differ widely, and padding costs time. */
 static bool embed_all(job *j, sn_error *err) {
+    if (j->texts && !sn_entry_get(j->m->model.module, "embed"))
+        return sn_fail(err, SN_ERR_USAGE, "a %s model does not read texts", j->m->model.type);
     if (!sentence_open(j->m, &j->settings, err)) return false;
     for (int64_t i = 0; i < j->n; i++) {
         const char *prompt = prompt_of(j, i, err);
         if (!prompt) return false;
         sn_ids ids = {0};
         sn_error why = {0};
-        bool ok = sentence_read_text(j->m, &j->settings, prompt, j->list[i].text, j->list[i].size,
-                                     j->o->truncate, &ids, &why) &&
-                  encoder_run(j->m, "embed", "embedding", &ids, NULL, 1, &j->list[i].embedding,
-                              &j->width, NULL, &why);
+        sentence *s = &j->list[i];
+        bool ok = s->image ? encoder_embed_image(j->m, s->image, &s->embedding, &j->width, &why)
+                           : sentence_read_text(j->m, &j->settings, prompt, s->text, s->size,
+                                                j->o->truncate, &ids, &why) &&
+                                 encoder_run(j->m, "embed", "embedding", &ids, NULL, 1,
+                                             &s->embedding, &j->width, NULL, &why);
         sn_ids_free(&ids);
-        if (!ok) return sn_fail(err, why.code, "sentence %lld: %s", (long long)i + 1, why.message);
+        if (!ok && s->image) return sn_fail(err, why.code, "%s", why.message);
+        if (!ok)
+            return sn_fail(err, why.code, "sentence %lld: %s", (long long)(i - j->o->images.n) + 1,
+                           why.message);
     }
     return true;
 }
@@ -133,7 +164,9 @@ static int compare_scores(const void *a, const void *b) {
 }
 
 static void print_all(job *j) {
-    if (j->o->text && j->o->file) {
+    const options *o = j->o;
+    bool image = o->images.n == 1 && j->texts && !o->similarity;
+    if (image || (o->text && o->file)) {
         for (int64_t i = 1; i < j->n; i++) j->list[i].score = cosine(j, 0, i);
         qsort(j->list + 1, (size_t)j->n - 1, sizeof *j->list, compare_scores);
         for (int64_t i = 1; i < j->n; i++)
@@ -156,7 +189,8 @@ int cmd_embed(int argc, char **argv) {
     sn_error err = {0};
     job j = {.o = &o};
     bool ok = collect(&j, &err);
-    if (ok) j.m = cmd_open_encoder(NAME, &o.model, &o.compile, SN_EMBED, "embed", &code);
+    const char *needs = o.images.n ? "embed_image" : "embed";
+    if (ok) j.m = cmd_open_encoder(NAME, &o.model, &o.compile, SN_EMBED, needs, &code);
     if (!ok) code = cmd_fail(NAME, &err);
     if (j.m) {
         ok = embed_all(&j, &err);

@@ -174,7 +174,7 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
     if (chosen.context > out->context)
         sn_config_problem(c, "the requested context of %lld exceeds the model's, %lld",
                           (long long)chosen.context, (long long)out->context);
-    if (chosen.image && chosen.image != out->image)
+    if (chosen.image && out->image && chosen.image != out->image)
         sn_config_problem(
             c, "the images have %lld pixels a side, but the model's positions are for %lld",
             (long long)chosen.image, (long long)out->image);

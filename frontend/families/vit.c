@@ -114,7 +114,7 @@ static void build(sn_config *c, image_model *g, const sn_model_options *o, sn_mo
     t->prefix = tower_prefix(t->names, o->weights, t->names->patch);
     out->vocab = out->labels = t->labels, out->context = tower_tokens(t);
     out->layers = t->layers, out->heads = t->heads, out->d_model = t->d;
-    out->image = t->image, out->channels = t->channels;
+    out->image = t->image, out->channels = t->channels, out->normalises = t->std > 0;
     if (!sn_config_check(c, NULL)) return;
     bool classifies = t->labels && (!o->weights || w);
     sn_encoder e = {.config = g,

@@ -1,24 +1,7 @@
 /* picture.c: reads pictures and makes them as many channels as are asked for. */
 #include "model/media/picture.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-bool picture_new(picture *out, int width, int height, int channels, sn_error *err) {
-    *out = (picture){0};
-    if (width < 1 || height < 1 || width > PICTURE_MAX_SIDE || height > PICTURE_MAX_SIDE)
-        return sn_fail(err, SN_ERR_RANGE, "pictures of %d x %d pixels are not supported", width,
-                       height);
-    unsigned char *data = calloc((size_t)width * (size_t)height, (size_t)channels);
-    if (!data) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    *out = (picture){width, height, channels, data};
-    return true;
-}
-
-void picture_free(picture *p) {
-    free(p->data);
-    *p = (picture){0};
-}
 
 static bool is_png(const unsigned char *data, size_t size) {
     return size >= 8 && !memcmp(data, "\x89PNG\r\n\x1a\n", 8);
@@ -54,30 +37,6 @@ static bool set_channels(picture *p, int channels, sn_error *err) {
         else
             y[0] = y[1] = y[2] = *x;
     }
-    picture_free(p);
-    *p = to;
-    return true;
-}
-
-/* Orientations [EXIF 2.3, 4.6.4 A]: 2 to 4 mirror and turn by half, 5 to 8 also swap the axes. */
-bool picture_turn(picture *p, int orientation, sn_error *err) {
-    if (orientation < 2 || orientation > 8) return true;
-    bool swap = orientation > 4,
-         left = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8,
-         up = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
-    picture to;
-    int width = swap ? p->height : p->width, height = swap ? p->width : p->height;
-    size_t c = (size_t)p->channels;
-    if (!picture_new(&to, width, height, p->channels, err)) return false;
-    for (int y = 0; y < height; y++)
-        for (int x = 0; x < width; x++) {
-            int row = swap ? x : y, column = swap ? y : x;
-            if (up) row = p->height - 1 - row;
-            if (left) column = p->width - 1 - column;
-            size_t from = (size_t)row * (size_t)p->width + (size_t)column,
-                   at = (size_t)y * (size_t)width + (size_t)x;
-            memcpy(to.data + at * c, p->data + from * c, c);
-        }
     picture_free(p);
     *p = to;
     return true;

@@ -64,6 +64,9 @@ picture_rules picture_rules_read(sn_config *c);
 /* The side of the squares that they make; 0: not always squares of one size. */
 int picture_rules_side(const picture_rules *r);
 
+/* A byte of channel c as a pixel. */
+float picture_normalise(const picture_rules *r, int c, unsigned char byte);
+
 /* Reads a file and writes pixels [channels, side, side]. */
 bool picture_pixels(const char *path, const picture_rules *r, int channels, int side, float *out,
                     sn_error *err);

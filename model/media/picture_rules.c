@@ -160,6 +160,10 @@ static void scaled_size(const picture *p, const picture_rules *r, int *width, in
     *width = (int)(wide ? other : edge), *height = (int)(wide ? edge : other);
 }
 
+float picture_normalise(const picture_rules *r, int c, unsigned char byte) {
+    return ((float)(byte * r->factor) - (float)r->mean[c]) / (float)r->std[c];
+}
+
 bool picture_pixels(const char *path, const picture_rules *r, int channels, int side, float *out,
                     sn_error *err) {
     picture p, next;
@@ -183,10 +187,9 @@ bool picture_pixels(const char *path, const picture_rules *r, int channels, int 
                      path, p.width, p.height, side, side);
     size_t n = (size_t)side * (size_t)side;
     for (int c = 0; ok && c < channels; c++)
-        for (size_t i = 0; i < n; i++) {
-            float x = (float)(p.data[i * (size_t)channels + (size_t)c] * r->factor);
-            out[(size_t)c * n + i] = (x - (float)r->mean[c]) / (float)r->std[c];
-        }
+        for (size_t i = 0; i < n; i++)
+            out[(size_t)c * n + i] =
+                picture_normalise(r, c, p.data[i * (size_t)channels + (size_t)c]);
     picture_free(&p);
     return ok;
 }

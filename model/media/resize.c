@@ -141,20 +141,3 @@ bool picture_resize(const picture *x, int width, int height, picture_filter filt
     if (!ok) picture_free(out);
     return ok;
 }
-
-bool picture_crop(const picture *x, int width, int height, picture *out, sn_error *err) {
-    if (!picture_new(out, width, height, x->channels, err)) return false;
-    /* a side that is too short has the zeros' larger half in front, as in Hugging Face's code */
-    int left = width > x->width ? -((width - x->width + 1) / 2) : (x->width - width) / 2,
-        top = height > x->height ? -((height - x->height + 1) / 2) : (x->height - height) / 2;
-    size_t c = (size_t)x->channels;
-    for (int y = 0; y < height; y++) {
-        int row = y + top, first = left < 0 ? -left : 0;
-        int last = left + width > x->width ? x->width - left : width;
-        if (row < 0 || row >= x->height) continue;
-        memcpy(out->data + ((size_t)y * (size_t)width + (size_t)first) * c,
-               x->data + ((size_t)row * (size_t)x->width + (size_t)(first + left)) * c,
-               (size_t)(last - first) * c);
-    }
-    return true;
-}

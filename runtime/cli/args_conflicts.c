@@ -30,8 +30,6 @@ static const struct conflict {
     {"prompt-file", NULL, EXCLUDES, "prompt-ids", NULL, "only one prompt is allowed"},
     {"chat", NULL, EXCLUDES, "prompt-ids", NULL, "a message is a text"},
     {"system", NULL, NEEDS, "chat", NULL, "it is a message of a chat"},
-    {"images", NULL, EXCLUDES, "prompt", NULL, "a model classifies either images or texts"},
-    {"images", NULL, EXCLUDES, "file", NULL, "a model classifies either images or texts"},
     {"labels", NULL, NEEDS, "images", NULL, "it reads the classes of images"},
     {"resume", NULL, EXCLUDES, "force", NULL, "a run is either resumed or restarted"},
     {"resume", NULL, EXCLUDES, "seed", NULL, "a resumed run keeps its own"},

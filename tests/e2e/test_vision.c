@@ -263,8 +263,19 @@ static void other_sizes(void **state) {
     free_subject(&s);
 }
 
-/* [NAME]: only this case, compiled; in the default run every third case is. */
+/* Writes the folder of a case, for tests of programs. */
+static int write_folder(const char *name, const char *dir) {
+    subject s;
+    read_subject(name, &s);
+    family_write(dir, &s.folder, false);
+    free_subject(&s);
+    return 0;
+}
+
+/* [NAME]: only this case, compiled; in the default run every third case is. NAME DIR: writes its
+ * folder. */
 int main(int argc, char **argv) {
+    if (argc > 2) return write_folder(argv[1], argv[2]);
     static vision_case cases[] = {
         {.name = "vit"},    {.name = "vit_bare"}, {.name = "deit"}, {.name = "dinov2"},
         {.name = "siglip"}, {.name = "deit_one"}, {.name = "clip"}, {.name = "dinov2_resized"}};
