@@ -61,9 +61,13 @@ static bool find_begin(const lm *m, const char *key, int32_t *out, sn_error *err
 
 bool translate_ends(const lm *m, int32_t *bos, int32_t *eos, sn_error *err) {
     bool start = sn_config_has(m->config, "decoder_start_token_id");
-    if (!find_begin(m, start ? "decoder_start_token_id" : "bos_token_id", bos, err)) return false;
+    if (m->rules.start >= 0 && m->rules.start < m->model.vocab)
+        *bos = m->rules.start;
+    else if (!find_begin(m, start ? "decoder_start_token_id" : "bos_token_id", bos, err))
+        return false;
     int64_t id[LM_ENDS];
     size_t n = sn_config_int_list(m->config, "eos_token_id", id, LM_ENDS, 0, m->model.vocab - 1);
+    if (m->rules.eos >= 0 && m->rules.eos < m->model.vocab) n = 1, id[0] = m->rules.eos;
     *eos = n              ? (int32_t)id[0]
            : m->n_eos     ? m->eos[0]
            : m->tokenizer ? sn_tokenizer_special(m->tokenizer, SN_TOKEN_EOS)

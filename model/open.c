@@ -86,6 +86,9 @@ static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *
     m->dir = sn_model_dir_open(path, err);
     if (!m->dir) return false;
     m->config = m->dir->config;
+    if (sn_config_bool_or(m->config, "is_encoder_decoder", false) &&
+        !sn_token_rules_read(&m->rules, path, err))
+        return false;
     const char *source = sn_config_string_or(m->config, "source", NULL);
     if (source)
         return sn_fail(
@@ -333,7 +336,7 @@ static bool check_weights(const lm *m, const sn_weights *w, sn_error *err) {
 static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, sn_error *err) {
     const sn_model_options mo = {.entries = entries,
                                  .context = o->context,
-                                 .beams = o->beams,
+                                 .beams = m->beams,
                                  .image = m->has_pictures ? picture_rules_side(&m->pictures) : 0,
                                  .weights = m->dir ? m->dir->weights : NULL};
     return !m->code.define ? sn_model_build(m->config, &mo, out, err)
@@ -367,7 +370,7 @@ static bool check_room(const lm *m, int64_t past, int64_t end, sn_error *err) {
 
 static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!open_source(m, o, err)) return false;
-    m->beams = o->beams ? o->beams : 1;
+    m->beams = o->beams ? o->beams : m->rules.beams ? m->rules.beams : 1;
     if (!build(m, o, o->entries, &m->model, err)) return false;
     if (!check_vocabulary(m->tokenizer, m->model.vocab, err) ||
         !check_vocabulary(m->source, m->model.source_vocab, err) || !open_labels(m, err) ||
@@ -404,6 +407,7 @@ lm *lm_open(const lm_options *o, sn_error *err) {
         sn_fail(err, SN_ERR_MEMORY, "out of memory");
         return NULL;
     }
+    m->rules = (sn_token_rules)SN_TOKEN_RULES_NONE;
     if (open_parts(m, o, err)) return m;
     lm_close(m);
     return NULL;
@@ -421,6 +425,7 @@ void lm_close(lm *m) {
     sn_tokenizer_free(m->tokenizer);
     free(m->tokenizer_path);
     sn_tokenizer_free(m->source);
+    sn_token_rules_free(&m->rules);
     sn_model_dir_close(m->dir);
     sn_config_free(m->labels);
     sn_config_free(m->own_config);

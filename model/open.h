@@ -7,6 +7,7 @@
 #include "frontend/models.h"
 #include "model/media/picture.h"
 #include "runtime/model_dir.h"
+#include "runtime/text/token_rules.h"
 #include "runtime/tokenizer.h"
 #include "model/model_source.h"
 
@@ -20,7 +21,7 @@ typedef struct lm_options {
     const char *tokenizer;  /* file or folder; NULL: the model's own, if any */
     int entries;            /* SN_FORWARD, …, as in models.h */
     bool translates;        /* open an encoder-decoder, with SN_CACHED */
-    int64_t beams;          /* beams of an encoder-decoder; 0: 1 */
+    int64_t beams;          /* beams of an encoder-decoder; 0: num_beams of its folder, or 1 */
     int64_t context;        /* maximum sequence length; 0: the model's */
     uint64_t seed;          /* seed of random weights */
     const char *needs;      /* an entry that the model must have, or NULL */
@@ -52,6 +53,7 @@ typedef struct lm {
     int32_t eos[LM_ENDS];
     int n_eos;
     int64_t beams;          /* rows of tokens (beams) that an encoder-decoder was opened for */
+    sn_token_rules rules;   /* of an encoder-decoder's folder */
     char storage_note[160]; /* why --weights auto did not choose the first; or "" */
     bool imported;          /* from a file of another format: its folder is gone */
     float *logits;          /* [vocab] after lm_feed */

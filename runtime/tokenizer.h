@@ -1,6 +1,6 @@
 /* tokenizer.h: converts text to token ids and back with the usual vocabularies, and trains new ones
  * (SPEC "Tokenization": character, word and byte-pair level).
- * A tokenizer is immutable: several threads may use it. It owns its memory; ids and bytes are
+ * A tokenizer is immutable, except by sn_tokenizer_set_language: several threads may use it. It owns its memory; ids and bytes are
  * appended to buffers that belong to the caller.
  *
  * Kinds, and the files that load looks for in a directory, in this order:
@@ -84,6 +84,17 @@ int32_t sn_tokenizer_special(const sn_tokenizer *t, sn_token_role role);
 
 /* Whether texts begin with bos, as far as the tokenizer's files say so; otherwise `unknown`. */
 bool sn_tokenizer_adds_bos(const sn_tokenizer *t, bool unknown);
+
+/* Whether the tokenizer's files say what a text begins and ends with (SN_TOK_TEMPLATE). */
+bool sn_tokenizer_has_template(const sn_tokenizer *t);
+
+/* Languages of translation models: the token of one, "fr_XX", or "__fr__" for "fr"; -1: none.
+ * Whether a token may be one: it is neither text nor written in brackets as "</s>". */
+int32_t sn_tokenizer_language(const sn_tokenizer *t, const char *code);
+bool sn_tokenizer_is_language(const sn_tokenizer *t, int32_t id);
+/* Texts begin or end with this language's token: the place of the one in the tokenizer's template,
+ * or the beginning. Not while another thread uses t. */
+bool sn_tokenizer_set_language(sn_tokenizer *t, int32_t id, sn_error *err);
 
 /* Whether it uses tables of Unicode (normal forms, case, categories), which a program can be linked
  * without. */

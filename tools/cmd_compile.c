@@ -46,8 +46,8 @@ static const arg table[] = {
      "also link NAME.so (with the C compiler)"},
     {"exe", 0, ARG_FLAG, AT(exe), NULL, NULL, 0, 0,
      "also link NAME, a program that generates, translates, classifies or encodes text"},
-    {"beams", 0, ARG_INT, AT(beams), "N", "1", 1, 1024,
-     "encoder-decoders: number of beams, 1: greedy"},
+    {"beams", 0, ARG_INT, AT(beams), "N", "auto", 1, 1024,
+     "encoder-decoders: number of beams, 1: greedy; auto: of generation_config.json, or 1"},
     {"static", 0, ARG_FLAG, AT(is_static), NULL, NULL, 0, 0, "link the program statically"},
     {"embed-weights", 0, ARG_FLAG, AT(embed), NULL, NULL, 0, 0,
      "embed the weights in the object instead of writing NAME.weights"},
@@ -114,7 +114,8 @@ static void default_name(const options *o, char out[48]) {
 }
 
 static lm *open_model(const options *o, int entries, const sn_options *compile, sn_error *err) {
-    lm_options lo = {.entries = entries, .any_model = true, .beams = o->beams, .compile = *compile};
+    lm_options lo = {.entries = entries, .any_model = true, .compile = *compile};
+    if (o->beams > 0) lo.beams = o->beams;
     return cmd_open_model(NAME, &o->model, lo, err);
 }
 
@@ -127,9 +128,10 @@ static bool save_tokenizer(const options *o, const sn_tokenizer *t, const char *
     char *path = t ? sn_path_join(o->dir, folder) : NULL;
     if (!path) return !t || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     bool ok = sn_folder_make(path, err);
-    static const char *const files[] = {"tokenizer.json",          "tokenizer.model",
-                                        "sentencepiece.bpe.model", "spiece.model",
-                                        "tokenizer_config.json",   "generation_config.json"};
+    static const char *const files[] = {
+        "tokenizer.json", "tokenizer.model",       "sentencepiece.bpe.model",
+        "spiece.model",   "tokenizer_config.json", "generation_config.json",
+        "config.json"};
     enum { FILES = sizeof files / sizeof *files, CONFIG = FILES - 3 };
     bool copied = false;
     for (int i = 0; ok && i < FILES; i = copied && i < CONFIG ? CONFIG : i + 1) {

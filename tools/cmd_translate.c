@@ -17,8 +17,8 @@ typedef struct options {
 static const arg table[] = {
     CMD_MODEL_ARGS(options),
     PAIR_ARGS(options),
-    {"beams", 'b', ARG_INT, offsetof(options, beams), "N", "1", 1, 1024,
-     "number of beams, 1: greedy"},
+    {"beams", 'b', ARG_INT, offsetof(options, beams), "N", "auto", 1, 1024,
+     "number of beams, 1: greedy; auto: of generation_config.json, or 1"},
     CMD_COMPILE_ARGS(options),
     {0},
 };
@@ -40,6 +40,7 @@ int cmd_translate(int argc, char **argv) {
         sn_fail(&err, SN_ERR_USAGE, "--temperature samples tokens, --beams searches: choose one");
         return cmd_fail(NAME, &err);
     }
+    if (o.beams < 0) o.beams = o.pair.temperature > 0; /* 0: of the folder */
     lm *m = cmd_open_pair(NAME, &o.model, &o.compile, o.beams, &code);
     if (!m) return code;
     pair_model p;

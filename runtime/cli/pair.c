@@ -17,6 +17,9 @@ typedef struct run {
     int64_t max_tokens;        /* maximum number of tokens in a result */
     float *logits;             /* [rows, vocab] */
     int32_t *tokens, *parents; /* [rows] */
+    int32_t *written,
+        *before; /* [rows, max_tokens + 1] the tokens of each row, and room for them */
+    const sn_token_rules *rules; /* NULL: none that change scores */
 } run;
 
 static bool check_source(const pair_model *m, const int32_t *source, int64_t n, sn_error *err) {
@@ -34,25 +37,59 @@ static bool check_source(const pair_model *m, const int32_t *source, int64_t n, 
     return true;
 }
 
+/* The numbers of a row of logits less the logarithm of the sum of their exponentials. */
+static void normalise(float *x, int64_t n) {
+    double sum = 0, largest = x[sn_sample_largest(x, (size_t)n)];
+    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - largest);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)(x[i] - largest - log(sum));
+}
+
+/* Applies the rules to each row: to logarithms of probabilities if there are several, as in
+ * Hugging Face's search. */
+static void apply_rules(run *r, int64_t past) {
+    const int64_t vocab = r->m->vocab;
+    for (int64_t i = 0; i < r->m->rows; i++) {
+        int32_t *row = r->written + i * (r->max_tokens + 1);
+        float *x = r->logits + i * vocab;
+        row[past] = r->tokens[i];
+        if (r->m->rows > 1) normalise(x, vocab);
+        sn_token_rules_apply(r->rules, row, past + 1, r->max_tokens, r->m->eos, x, vocab);
+    }
+}
+
 /* Logits of the next token for each row; `past` tokens of each row are already cached. */
 static bool next_logits(run *r, int64_t past, sn_error *err) {
-    return r->m->next(r->m->model, r->tokens, past, r->length, r->logits, err);
+    if (!r->m->next(r->m->model, r->tokens, past, r->length, r->logits, err)) return false;
+    if (r->rules) apply_rules(r, past);
+    return true;
 }
 
 static bool follow_parents(run *r, sn_error *err) {
+    const size_t size = (size_t)r->max_tokens + 1;
     bool same = true;
     for (int64_t i = 0; i < r->m->rows; i++) same &= r->parents[i] == i;
+    if (!same && r->rules) {
+        int32_t *to = r->before;
+        for (int64_t i = 0; i < r->m->rows; i++)
+            memcpy(to + (size_t)i * size, r->written + (size_t)r->parents[i] * size,
+                   sizeof *to * size);
+        r->before = r->written, r->written = to;
+    }
     return same || r->m->follow(r->m->model, r->parents, err);
 }
 
 /* ---- sampling and beam search ---- */
 
 static bool search(run *r, const pair_options *o, sn_ids *out, double *log_p, sn_error *err) {
+    const sn_token_rules *rules = r->m->rules;
+    const double penalty = isnan(o->length_penalty) && rules ? rules->length_penalty : 0;
     sn_beam_options bo = {.beams = (int32_t)r->m->rows,
                           .eos = &r->m->eos,
                           .n_eos = 1,
                           .max_tokens = r->max_tokens,
-                          .length_penalty = o->length_penalty};
+                          .length_penalty = isnan(o->length_penalty) ? penalty : o->length_penalty,
+                          .stop = rules ? rules->stop : SN_BEAM_STOP_SURE,
+                          .log_probabilities = r->rules && r->m->rows > 1};
     sn_beam *b = sn_beam_new(&bo, (size_t)r->m->vocab, err);
     int32_t *text = malloc(sizeof *text * (size_t)r->max_tokens);
     bool ok = b && (text || sn_fail(err, SN_ERR_MEMORY, "out of memory"));
@@ -86,24 +123,34 @@ static bool sample_tokens(run *r, const pair_options *o, sn_ids *out, double *lo
     return ok;
 }
 
+static bool make_room(run *r, sn_error *err) {
+    size_t rows = (size_t)r->m->rows, written = r->rules ? rows * ((size_t)r->max_tokens + 1) : 0;
+    r->logits = malloc(sizeof *r->logits * rows * (size_t)r->m->vocab);
+    r->tokens = malloc(sizeof *r->tokens * rows * 2);
+    r->written = calloc(written + 1, sizeof *r->written);
+    r->before = calloc(written + 1, sizeof *r->before);
+    if (!r->logits || !r->tokens || !r->written || !r->before)
+        return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    r->parents = r->tokens + rows;
+    return true;
+}
+
 bool pair_translate(const pair_model *m, const int32_t *source, int64_t n, const pair_options *o,
                     sn_ids *out, double *log_p, sn_error *err) {
-    run r = {.m = m, .max_tokens = m->context};
+    run r = {.m = m, .length = (int32_t)n, .max_tokens = m->context};
     if (!check_source(m, source, n, err)) return false;
-    r.length = (int32_t)n;
-    if (o->max_tokens && o->max_tokens < r.max_tokens) r.max_tokens = o->max_tokens;
-    size_t rows = (size_t)m->rows;
-    r.logits = malloc(sizeof *r.logits * rows * (size_t)m->vocab);
-    r.tokens = malloc(sizeof *r.tokens * rows * 2);
-    bool ok = (r.logits && r.tokens) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    if (ok) {
-        r.parents = r.tokens + rows;
-        for (size_t i = 0; i < rows; i++) r.tokens[i] = m->bos; /* A15 line 1 */
-        ok = m->encode(m->model, source, r.length, err) &&
-             (o->sample ? sample_tokens : search)(&r, o, out, log_p, err);
-    }
+    const int64_t usual = m->rules ? m->rules->max_tokens : 0;
+    const int64_t wanted = o->max_tokens ? o->max_tokens : usual;
+    if (wanted && wanted < r.max_tokens) r.max_tokens = wanted;
+    if (sn_token_rules_apply_to(m->rules)) r.rules = m->rules;
+    bool ok = make_room(&r, err);
+    for (int64_t i = 0; ok && i < m->rows; i++) r.tokens[i] = m->bos; /* A15 line 1 */
+    ok = ok && m->encode(m->model, source, r.length, err) &&
+         (o->sample ? sample_tokens : search)(&r, o, out, log_p, err);
     free(r.logits);
     free(r.tokens);
+    free(r.written);
+    free(r.before);
     return ok;
 }
 
@@ -131,11 +178,18 @@ static bool print_result(const job *j, const sn_ids *ids, double log_p, sn_error
     return true;
 }
 
+/* With what the tokenizer's files say that a text begins and ends with. */
+static bool encode_source(const sn_tokenizer *t, const char *line, size_t size, sn_ids *out,
+                          sn_error *err) {
+    if (!t || !sn_tokenizer_has_template(t)) return lm_encode_text(t, line, size, false, out, err);
+    return sn_tokenizer_encode(t, line, size, SN_TOK_SPECIAL | SN_TOK_TEMPLATE, out, err);
+}
+
 static bool do_line(job *j, const char *line, size_t size, sn_error *err) {
     sn_ids source = {0}, result = {0};
     double log_p = 0, start = sn_clock();
     bool ok =
-        lm_encode_text(j->source, line, size, false, &source, err) &&
+        encode_source(j->source, line, size, &source, err) &&
         pair_translate(j->m, source.data, (int64_t)source.count, &j->how, &result, &log_p, err);
     j->totals->seconds += sn_clock() - start;
     j->totals->lines++;
@@ -160,11 +214,44 @@ static bool do_text(job *j, const char *text, size_t size, sn_error *err) {
     return true;
 }
 
-bool pair_run(const pair_model *m, const sn_tokenizer *source, const sn_tokenizer *target,
+static bool unknown_language(const char *code, sn_error *err) {
+    return sn_fail(err, SN_ERR_USAGE, "the vocabulary has no token for the language \"%s\"", code);
+}
+
+/* Sets the token of the source's language in the tokenizer's template, and that of the target: the
+ * result's first token, or its start if that is a language; Marian's begins the source. */
+static bool choose_languages(job *j, pair_model *m, sn_token_rules *rules, sn_tokenizer *source,
+                             sn_error *err) {
+    const char *from = j->c->source_language, *to = j->c->target_language;
+    char marian[64];
+    if (!from && !to) return true;
+    if (!source || !j->target)
+        return sn_fail(err, SN_ERR_USAGE, "languages need a tokenizer: this model has none");
+    int32_t id = from ? sn_tokenizer_language(source, from) : -1;
+    if (from && id < 0) return unknown_language(from, err);
+    if (from && !sn_tokenizer_set_language(source, id, err)) return false;
+    if (!to) return true;
+    snprintf(marian, sizeof marian, ">>%.50s<<", to);
+    id = sn_tokenizer_id(source, marian, strlen(marian));
+    if (id >= 0) return sn_tokenizer_set_language(source, id, err);
+    id = sn_tokenizer_language(j->target, to);
+    if (id < 0) return unknown_language(to, err);
+    if (sn_tokenizer_is_language(j->target, m->bos))
+        m->bos = id;
+    else
+        rules->first = id;
+    return true;
+}
+
+bool pair_run(const pair_model *m, sn_tokenizer *source, const sn_tokenizer *target,
               const pair_choice *c, pair_totals *totals, sn_error *err) {
     if (!c->text == !c->file)
         return sn_fail(err, SN_ERR_USAGE, "give the text with --prompt, or a file with --file");
-    job j = {.m = m,
+    static const sn_token_rules none = SN_TOKEN_RULES_NONE;
+    pair_model model = *m;
+    sn_token_rules rules = m->rules ? *m->rules : none;
+    model.rules = &rules;
+    job j = {.m = &model,
              .source = source,
              .target = target,
              .c = c,
@@ -176,6 +263,7 @@ bool pair_run(const pair_model *m, const sn_tokenizer *source, const sn_tokenize
     j.how = (pair_options){.max_tokens = c->tokens,
                            .length_penalty = c->penalty,
                            .sample = c->temperature > 0 ? &j.sample : NULL};
+    if (!choose_languages(&j, &model, &rules, source, err)) return false;
     if (c->text) return do_text(&j, c->text, strlen(c->text), err);
     size_t size;
     char *text = text_read(c->file, &size, err);

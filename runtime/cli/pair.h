@@ -5,6 +5,7 @@
 #define SN_PAIR_H
 
 #include "runtime/sample.h"
+#include "runtime/text/token_rules.h"
 #include "runtime/tokenizer.h"
 #include "runtime/cli/args.h"
 
@@ -14,7 +15,8 @@ typedef struct pair_model {
     void *model;
     int64_t rows; /* rows of tokens: the number of beams */
     int64_t context, vocab, source_vocab;
-    int32_t bos, eos; /* tokens that begin and end a result */
+    int32_t bos, eos;            /* tokens that begin and end a result */
+    const sn_token_rules *rules; /* NULL: none */
     /* Starts a new sequence: runs the encoder on n tokens. */
     bool (*encode)(void *model, const int32_t *source, int32_t n, sn_error *err);
     /* logits[rows, vocab] of the tokens after tokens[rows], which are at position `past`; n as
@@ -26,8 +28,8 @@ typedef struct pair_model {
 } pair_model;
 
 typedef struct pair_options {
-    int64_t max_tokens;              /* of the result; 0: up to the context */
-    double length_penalty;           /* for beam search: runtime/text/beam.h */
+    int64_t max_tokens;    /* of the result; 0: as the rules say, or up to the context */
+    double length_penalty; /* for beam search: runtime/text/beam.h; NaN: as the rules say, or 0 */
     const sn_sample_options *sample; /* sampling (needs a model with one row); NULL: beam search */
 } pair_options;
 
@@ -39,7 +41,7 @@ bool pair_translate(const pair_model *m, const int32_t *source, int64_t n, const
 
 /* The command line options: rows for a member `pair` of the options struct T. */
 typedef struct pair_choice {
-    const char *text, *file;
+    const char *text, *file, *source_language, *target_language;
     int64_t tokens, top_k, seed;
     double penalty, temperature, top_p;
     bool print_ids, scores, stats;
@@ -50,10 +52,15 @@ typedef struct pair_choice {
     PAIR_ROW(T, "prompt", 'p', ARG_TEXT, text, "TEXT", NULL, 0, 0, "text to translate"),           \
         PAIR_ROW(T, "file", 'f', ARG_TEXT, file, "FILE", NULL, 0, 0,                               \
                  "translate each line of a file; -: standard input"),                              \
+        PAIR_ROW(T, "source-language", 0, ARG_TEXT, source_language, "CODE", NULL, 0, 0,           \
+                 "language of the text, as the vocabulary names it: fr, fr_XX, fra_Latn"),         \
+        PAIR_ROW(T, "target-language", 0, ARG_TEXT, target_language, "CODE", NULL, 0, 0,           \
+                 "language of the result, likewise"),                                              \
         PAIR_ROW(T, "tokens", 'n', ARG_INT, tokens, "N", "0", 0, 1 << 24,                          \
-                 "maximum number of tokens in a result; 0: up to the context"),                    \
-        PAIR_ROW(T, "length-penalty", 0, ARG_NUMBER, penalty, "A", "0", 0, 10,                     \
-                 "rank results by log P / tokens^A"),                                              \
+                 "maximum number of tokens in a result; 0: of generation_config.json, or up to "   \
+                 "the context"),                                                                   \
+        PAIR_ROW(T, "length-penalty", 0, ARG_NUMBER, penalty, "A", "auto", 0, 10,                  \
+                 "rank results by log P / tokens^A; auto: of generation_config.json, or 0"),       \
         PAIR_ROW(T, "temperature", 0, ARG_NUMBER, temperature, "T", "0", 0, INFINITY,              \
                  "above 0: sample tokens instead of beam search"),                                 \
         PAIR_ROW(T, "top-k", 0, ARG_INT, top_k, "K", "0", 0, INT32_MAX,                            \
@@ -77,7 +84,7 @@ typedef struct pair_totals {
 
 /* Prints a result for every line of the selected text or file. Tokenizers NULL: text is token
  * ids. */
-bool pair_run(const pair_model *m, const sn_tokenizer *source, const sn_tokenizer *target,
+bool pair_run(const pair_model *m, sn_tokenizer *source, const sn_tokenizer *target,
               const pair_choice *c, pair_totals *totals, sn_error *err);
 void pair_print_totals(const pair_totals *t); /* to stderr */
 

@@ -160,6 +160,9 @@ static bool open_model(program *p, sn_error *err) {
     const char *tokenizer = p->o->tokenizer;
     if (!tokenizer && beside(p, ".tokenizer", path, sizeof path)) tokenizer = path;
     if (tokenizer && !(p->tokenizer = sn_tokenizer_load(tokenizer, err))) return false;
+    bool has = beside(p, ".tokenizer", path, sizeof path);
+    if (program_is_translator(p) && !sn_token_rules_read(&p->rules, has ? path : NULL, err))
+        return false;
     if (beside(p, ".source.tokenizer", path, sizeof path) &&
         !(p->source = sn_tokenizer_load(path, err)))
         return false;
@@ -169,6 +172,7 @@ static bool open_model(program *p, sn_error *err) {
 static void close_all(program *p) {
     sn_tokenizer_free(p->tokenizer);
     sn_tokenizer_free(p->source);
+    sn_token_rules_free(&p->rules);
     if (p->workspace) munmap(p->workspace, (size_t)p->room);
     if (p->state) munmap(p->state, (size_t)p->manifest.state_bytes);
     p->a->close(&p->model);

@@ -22,6 +22,7 @@ typedef struct program {
     sn_deployed_model model;
     sn_tokenizer *tokenizer;        /* NULL: none */
     sn_tokenizer *source;           /* the source's; NULL: the same */
+    sn_token_rules rules;           /* of an encoder-decoder */
     void *state, *workspace, *copy; /* copy: the weights file in memory; NULL: mapped */
     int64_t copied;                 /* size of the copy */
     int64_t room;                   /* size of the workspace */

@@ -105,6 +105,7 @@ bool program_translate(program *p, sn_error *err) {
                     .source_vocab = p->manifest.source_vocab,
                     .bos = p->manifest.bos,
                     .eos = p->manifest.n_eos ? p->manifest.eos[0] : -1,
+                    .rules = &p->rules,
                     .encode = encode,
                     .next = next,
                     .follow = follow};
@@ -114,7 +115,7 @@ bool program_translate(program *p, sn_error *err) {
     read_shape(prefill->tensor[2].shape, &one, &width);
     t.hidden = calloc((size_t)(m.context * width) + 1, sizeof *t.hidden);
     t.moved = calloc((size_t)m.rows + 1, sizeof *t.moved);
-    const sn_tokenizer *source = p->source ? p->source : p->tokenizer;
+    sn_tokenizer *source = p->source ? p->source : p->tokenizer;
     bool ok = ((t.hidden && t.moved) || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
               pair_run(&m, source, p->tokenizer, &p->o->pair, &totals, err);
     if (ok && p->o->pair.stats) pair_print_totals(&totals);

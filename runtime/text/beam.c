@@ -29,8 +29,9 @@ struct sn_beam {
     size_t vocab;
     hypothesis *live, *next, *finished; /* [beams] each */
     int32_t n_live, n_finished;
-    candidate *best; /* [ranked] */
-    int32_t ranked;  /* enough for `beams` that go on: as many may end as rows times end tokens */
+    double best_log_p; /* of the last step's continuations, ends included */
+    candidate *best;   /* [ranked] */
+    int32_t ranked;    /* enough for `beams` that go on: as many may end as rows times end tokens */
     link *link;
     size_t links, capacity;
 };
@@ -107,6 +108,7 @@ static bool rank_candidates(sn_beam *b, const float *logits, int32_t *n, sn_erro
                 err, SN_ERR_RANGE,
                 "beam search: the logits of row %d contain NaN or +infinity, or are all -infinity",
                 (int)row);
+        if (b->o.log_probabilities) norm = 0;
         for (size_t v = 0; v < b->vocab; v++)
             if (x[v] > -INFINITY)
                 keep_best(b->best, n, b->ranked,
@@ -153,12 +155,13 @@ bool sn_beam_step(sn_beam *b, const float *logits, int32_t *tokens, int32_t *par
                   sn_error *err) {
     int32_t n, live = 0;
     if (!rank_candidates(b, logits, &n, err)) return false;
+    b->best_log_p = n ? b->best[0].log_p : -INFINITY;
     for (int32_t i = 0; i < n && live < b->o.beams; i++) {
         candidate c = b->best[i];
         hypothesis h = b->live[c.parent];
         h.log_p = c.log_p;
         if (is_end(b, c.token)) {
-            finish(b, h, h.tokens + 1);
+            if (i < b->o.beams || b->o.stop == SN_BEAM_STOP_SURE) finish(b, h, h.tokens + 1);
             continue;
         }
         if (!add_link(b, c.token, h.last, &h.last, err)) return false;
@@ -186,7 +189,9 @@ bool sn_beam_step(sn_beam *b, const float *logits, int32_t *tokens, int32_t *par
 bool sn_beam_done(const sn_beam *b) {
     if (!b->n_live) return true;
     if (b->n_finished < b->o.beams) return false;
-    double reach = score_of(b, b->live[0].log_p, b->o.max_tokens);
+    if (b->o.stop == SN_BEAM_STOP_FULL || (b->o.stop && b->o.beams == 1)) return true;
+    double reach = b->o.stop == SN_BEAM_STOP_SURE ? score_of(b, b->live[0].log_p, b->o.max_tokens)
+                                                  : score_of(b, b->best_log_p, b->live[0].tokens);
     return reach <= b->finished[b->n_finished - 1].score;
 }
 

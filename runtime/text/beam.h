@@ -9,6 +9,13 @@
 extern "C" {
 #endif
 
+/* When a search is complete although it could go on, if `beams` hypotheses have finished. */
+typedef enum sn_beam_stop {
+    SN_BEAM_STOP_SURE,   /* none of the live ones can become better */
+    SN_BEAM_STOP_LIKELY, /* at its present length the best continuation is worse than the worst */
+    SN_BEAM_STOP_FULL    /* at once */
+} sn_beam_stop;
+
 typedef struct sn_beam_options {
     int32_t beams;      /* number of live hypotheses, 1 or more; 1 is greedy decoding */
     const int32_t *eos; /* [n_eos] tokens that end a hypothesis; borrowed */
@@ -17,6 +24,10 @@ typedef struct sn_beam_options {
     /* alpha >= 0: ranks hypotheses by log P / tokens^alpha, where the end token counts; 0: by log
      * P */
     double length_penalty;
+    /* With another value than SN_BEAM_STOP_SURE, as in Hugging Face's search, only the best `beams`
+     * continuations of a step may end. One beam stops at its first end. */
+    sn_beam_stop stop;
+    bool log_probabilities; /* the logits are logarithms of probabilities, perhaps not of sum 1 */
 } sn_beam_options;
 
 typedef struct sn_beam sn_beam;
@@ -32,8 +43,7 @@ void sn_beam_free(sn_beam *b); /* NULL is allowed */
 bool sn_beam_step(sn_beam *b, const float *logits, int32_t *tokens, int32_t *parents,
                   sn_error *err);
 
-/* Whether the search is complete: no live hypothesis is left, or none can enter the best
- * `beams`. */
+/* Whether the search is complete: no live hypothesis is left, or it stops by `stop`. */
 bool sn_beam_done(const sn_beam *b);
 
 /* Number of finished hypotheses, at most `beams`, sorted best first. May be called before the

@@ -1,6 +1,6 @@
 /* Hugging Face's encoder-decoders as published: folders with config.json and safetensors, compared
  * with NumPy (tests/data/families/make_seq2seq_refs.py): hidden states and logits of two sources,
- * one of them padded, and greedy tokens with caches, of two beams. Every graph by the evaluator,
+ * one of them padded, greedy tokens with caches, of two beams, and searches. Every graph by the evaluator,
  * and compiled (in the default run a sample) at levels 4 and 0. */
 #include "frontend/models.h"
 #include "runtime/model_dir.h"
@@ -15,7 +15,9 @@
 #include "tests/support/effort.h"
 #include "tests/support/model_case.h"
 #include "tests/support/scratch.h"
+#include "tools/model/translate.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,6 +188,54 @@ static void run_case(void **state) {
     scratch_end(NULL);
 }
 
+/* ---- searches by generation_config.json ---- */
+
+static void check_search(const pair_case *c, const cJSON *item) {
+    sn_error err = {0};
+    char *text = cJSON_Print(cJSON_GetObjectItem(item, "generation"));
+    family_write_file(scratch_dir, "generation_config.json", text);
+    lm_options o = {.path = scratch_dir, .entries = SN_CACHED, .translates = true};
+    o.compile = (sn_options){.level = 4, .threads = 1, .cache_dir = cc_cache_dir()};
+    lm *m = lm_open(&o, &err);
+    need(m, &err);
+    sn_ids got = {0};
+    const pair_options how = {.length_penalty = NAN};
+    need(translate(m, c->source, c->S, &how, &got, NULL, &err), &err);
+    const cJSON *want = cJSON_GetObjectItem(item, "result");
+    bool same = (int)got.count == cJSON_GetArraySize(want);
+    for (size_t i = 0; same && i < got.count; i++)
+        same = cJSON_GetArrayItem(want, (int)i)->valueint == got.data[i];
+    for (size_t i = 0; !same && i < got.count; i++) print_error("%d ", got.data[i]);
+    if (!same) fail_msg("%s: not the tokens of %s", c->name, text);
+    sn_ids_free(&got);
+    lm_close(m);
+    cJSON_free(text);
+}
+
+static void searches(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"{\"num_beams\": \"4\"}", "{\"bad_words_ids\": [3]}",
+                                        "{\"force_words_ids\": [[3]]}", "{\"length_penalty\": -2}",
+                                        "{\"early_stopping\": 3}"};
+    pair_case c;
+    sn_token_rules rules;
+    sn_error err;
+    assert_int_equal(scratch_make(NULL), 0);
+    read_case("bart", SN_F32, &c);
+    family_write(scratch_dir, &c.folder, false);
+    const cJSON *item, *list = cJSON_GetObjectItem(c.folder.json, "searches");
+    assert_true(cJSON_GetArraySize(list) >= 5);
+    cJSON_ArrayForEach(item, list) check_search(&c, item);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        family_write_file(scratch_dir, "generation_config.json", wrong[i]);
+        err = (sn_error){0};
+        assert_false(sn_token_rules_read(&rules, scratch_dir, &err));
+        assert_non_null(strstr(err.message, "generation_config.json: \""));
+    }
+    family_free(&c.folder);
+    scratch_end(NULL);
+}
+
 /* ---- what does not fit ---- */
 
 /* The message of what does not fit, or of the first unread key. */
@@ -280,7 +330,7 @@ static void wrong_tensors(void **state) {
 
 /* [NAME]: only this case, compiled too. */
 int main(int argc, char **argv) {
-    static struct CMUnitTest tests[CASES + 2];
+    static struct CMUnitTest tests[CASES + 3];
     static family_case cases[CASES];
     size_t tested = 0;
     for (size_t i = 0; i < CASES; i++) {
@@ -291,6 +341,7 @@ int main(int argc, char **argv) {
         tests[tested++] = (struct CMUnitTest){names[i], run_case, NULL, NULL, &cases[i]};
     }
     if (argc < 2) {
+        tests[tested++] = (struct CMUnitTest)cmocka_unit_test(searches);
         tests[tested++] = (struct CMUnitTest)cmocka_unit_test(wrong_configs);
         tests[tested++] = (struct CMUnitTest)cmocka_unit_test(wrong_tensors);
     }

@@ -55,7 +55,8 @@ static void enumerate(best *b, const int32_t *text, int n, double so_far, double
 static size_t search(int32_t beams, double alpha, int32_t *out, double *p) {
     sn_error err = {0};
     const int32_t end = EOS;
-    sn_beam_options o = {beams, &end, 1, LONGEST, alpha};
+    sn_beam_options o = {
+        .beams = beams, .eos = &end, .n_eos = 1, .max_tokens = LONGEST, .length_penalty = alpha};
     sn_beam *b = sn_beam_new(&o, V, &err);
     assert_non_null(b);
     int32_t tokens[64], parents[64], last[64], old[64];
@@ -123,7 +124,7 @@ static void one_beam_is_greedy(void **state) {
 static void ties_go_to_the_lowest(void **state) {
     (void)state;
     sn_error err = {0};
-    sn_beam_options o = {2, NULL, 0, 3, 0};
+    sn_beam_options o = {.beams = 2, .max_tokens = 3};
     sn_beam *b = sn_beam_new(&o, V, &err);
     float even[2 * V] = {0};
     int32_t tokens[2], parents[2], out[3];
@@ -142,17 +143,17 @@ static void ties_go_to_the_lowest(void **state) {
 
 static void refused(void **state) {
     (void)state;
-    static const sn_beam_options bad[] = {{0, NULL, 0, 5, 0},
-                                          {1, NULL, 0, 0, 0},
-                                          {1, NULL, 0, 5, -1},
-                                          {1, NULL, 0, 5, NAN},
-                                          {1 << 20, NULL, 0, 5, 0}};
+    static const sn_beam_options bad[] = {{.beams = 0, .max_tokens = 5},
+                                          {.beams = 1, .max_tokens = 0},
+                                          {.beams = 1, .max_tokens = 5, .length_penalty = -1},
+                                          {.beams = 1, .max_tokens = 5, .length_penalty = NAN},
+                                          {.beams = 1 << 20, .max_tokens = 5}};
     for (int i = 0; i < 5; i++) {
         sn_error err = {0};
         assert_null(sn_beam_new(&bad[i], V, &err));
         assert_int_equal(err.code, SN_ERR_USAGE);
     }
-    sn_beam_options o = {1, NULL, 0, 5, 0};
+    sn_beam_options o = {.beams = 1, .max_tokens = 5};
     float rows[3][V] = {
         {0, NAN, 0, 0}, {0, INFINITY, 0, 0}, {-INFINITY, -INFINITY, -INFINITY, -INFINITY}};
     for (int i = 0; i < 3; i++) {

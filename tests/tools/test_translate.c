@@ -205,7 +205,7 @@ static void special_tokens_lacking(void **state) {
     sn_train_options to = {.kind = SN_TRAIN_CHAR};
     sn_tokenizer *t = sn_tokenizer_train(&to, "abc", 3, &err);
     need(t != NULL, &err);
-    lm m = {.model = {.vocab = 9}};
+    lm m = {.model = {.vocab = 9}, .rules = SN_TOKEN_RULES_NONE};
     int32_t bos, eos;
     m.config = sn_config_parse("config.json", text, strlen(text), &err);
     need(translate_ends(&m, &bos, &eos, &err), &err); /* no tokenizer: the paper's last ids */

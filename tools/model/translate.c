@@ -31,6 +31,7 @@ bool translate_model(lm *m, pair_model *out, sn_error *err) {
                         .context = m->model.context,
                         .vocab = m->model.vocab,
                         .source_vocab = m->model.source_vocab,
+                        .rules = &m->rules,
                         .encode = encode_source,
                         .next = next_logits,
                         .follow = follow_parents};

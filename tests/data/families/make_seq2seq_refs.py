@@ -133,11 +133,78 @@ def t5(p, c, source, tokens):
     return z, linear(p, "lm_head", x, c["vocab_size"])
 
 
+# ---- searches, as Hugging Face's generation ----
+
+def log_softmax(x):
+    return x - x.max() - np.log(np.exp(x - x.max()).sum())
+
+
+def ruled(g, tokens, x, eos):
+    """Scores under the rules of a generation config."""
+    x, n = x.copy(), len(tokens)
+    only = g["forced_bos_token_id"] if n == 1 and "forced_bos_token_id" in g else \
+        g["forced_eos_token_id"] if n == g["max_length"] - 1 and "forced_eos_token_id" in g else None
+    if only is not None:
+        return np.where(np.arange(len(x)) == only, 0, -np.inf)
+    for t in set(tokens):
+        x[t] = x[t] * g.get("repetition_penalty", 1) if x[t] < 0 else x[t] / g.get("repetition_penalty", 1)
+    size = g.get("no_repeat_ngram_size", 0)
+    if size:
+        seen = [tuple(tokens[i:i + size]) for i in range(n - size + 1)]
+        for t in range(len(x)):
+            if tuple(tokens[n - size + 1:]) + (t,) in seen:
+                x[t] = -np.inf
+    for row in g.get("bad_words_ids", []):
+        if len(row) == 1 or tokens[-(len(row) - 1):] == row[:-1]:
+            x[row[-1]] = -np.inf
+    if n < g.get("min_length", 0):
+        x[eos] = -np.inf
+    for t in g.get("suppress_tokens", []) + (g.get("begin_suppress_tokens", []) if n == 1 + ("forced_bos_token_id" in g) else []):
+        x[t] = -np.inf
+    return x
+
+
+def search(logits, g, start, eos):
+    """logits(tokens): of the next token. Greedy search, or beam search with its early_stopping true or false."""
+    beams, power = g.get("num_beams", 1), g.get("length_penalty", 1.0)
+    if beams == 1:
+        tokens = [start]
+        while tokens[-1] != eos or len(tokens) == 1:
+            tokens.append(int(ruled(g, tokens, logits(tokens), eos).argmax()))
+            if len(tokens) == g["max_length"]:
+                break
+        return [t for t in tokens[1:] if t != eos]
+    live, ended = [(0.0, [start])], []
+
+    def add(score, tokens, length):
+        ended.append((score / length ** power, tokens))
+        ended.sort(key=lambda e: -e[0])
+        del ended[beams:]
+    while True:
+        size = len(live[0][1])
+        all_next = [(s + x, k, t) for k, (s, tokens) in enumerate(live)
+                    for t, x in enumerate(ruled(g, tokens, log_softmax(logits(tokens)), eos)) if x > -np.inf]
+        best = sorted(all_next, key=lambda e: -e[0])[:2 * beams]
+        next_live = []
+        for rank, (s, k, t) in enumerate(best):
+            if t == eos and rank < beams:
+                add(s, live[k][1][1:], size)
+            elif t != eos and len(next_live) < beams:
+                next_live.append((s, live[k][1] + [t]))
+        done = len(ended) == beams and (g.get("early_stopping", False) or ended[-1][0] >= best[0][0] / size ** power)
+        live = next_live
+        if done or not live or size + 1 == g["max_length"]:
+            break
+    for s, tokens in [] if done else live:
+        add(s, tokens[1:], len(tokens) - 1)
+    return ended[0][1]
+
+
 # ---- cases ----
 
 BART = {"vocab_size": 23, "max_position_embeddings": 32, "encoder_layers": 2, "decoder_layers": 2, "d_model": 16,
         "encoder_attention_heads": 4, "decoder_attention_heads": 2, "encoder_ffn_dim": 20, "decoder_ffn_dim": 24,
-        "activation_function": "gelu", "scale_embedding": False, "decoder_start_token_id": 2, "forced_eos_token_id": 2,
+        "activation_function": "gelu", "scale_embedding": False, "decoder_start_token_id": 2, "eos_token_id": 2, "forced_eos_token_id": 2,
         "is_encoder_decoder": True, "model_type": "bart"}
 OLD = {"add_bias_logits": False, "add_final_layer_norm": False, "normalize_before": False, "normalize_embedding": True,
        "static_position_embeddings": False, "num_hidden_layers": 2}
@@ -163,6 +230,17 @@ CASES = {
     "umt5": (t5, {**T5, "model_type": "umt5", "feed_forward_proj": "gated-gelu", "num_decoder_layers": 2}),
 }
 
+SEARCHES = {"bart": [
+    {"eos_token_id": 1, "max_length": 12},
+    {"eos_token_id": 1, "max_length": 12, "no_repeat_ngram_size": 2, "forced_bos_token_id": 5, "forced_eos_token_id": 2,
+     "min_length": 6, "repetition_penalty": 1.3, "suppress_tokens": [7], "begin_suppress_tokens": [11],
+     "bad_words_ids": [[3], [5, 17]]},
+    {"eos_token_id": 17, "max_length": 12, "num_beams": 3, "length_penalty": 2.0, "early_stopping": True, "min_length": 4,
+     "no_repeat_ngram_size": 2},
+    {"eos_token_id": 1, "max_length": 14, "num_beams": 3, "min_length": 5, "bad_words_ids": [[7]], "forced_eos_token_id": 1},
+    {"eos_token_id": 22, "max_length": 10, "num_beams": 3, "length_penalty": 0.5, "repetition_penalty": 1.5,
+     "suppress_tokens": [1, 9]}]}
+
 
 def main(folder):
     for name, (model, c) in CASES.items():
@@ -176,11 +254,18 @@ def main(folder):
             best = np.sort(last)
             assert best[-1] - best[-2] > 1e-3, f"{name}: the best two logits are too close"
             more.append(int(last.argmax()))
+        searches = []
+        for g in SEARCHES.get(name, []):
+            def next_logits(tokens):
+                return model(p, c, np.array(source), np.array(tokens))[1][-1]
+            result = search(next_logits, g, c["decoder_start_token_id"], g["eos_token_id"])
+            searches.append({"generation": g, "result": result})
         hidden = np.array([np.pad(z, ((0, S - len(z)), (0, 0))) for z, _ in results])
         with open(os.path.join(folder, name + ".json"), "w") as f:
             f.write('{"config":' + text(c) + ',\n"tensors":' + text({k: v.shape for k, v in p.items()}))
             f.write(',\n"source":' + text(source) + ',\n"lengths":' + text(lengths))
             f.write(',\n"tokens":' + text(tokens) + ',\n"greedy":' + text(more[T:]))
+            f.write(',\n"searches":' + text(searches))
             f.write(',\n"hidden":' + numbers(hidden) + ',\n"logits":' + numbers(np.array([y for _, y in results])) + "}\n")
 
 
