@@ -91,7 +91,7 @@ void front_check_keys(sn_config *c, int64_t context) {
 /* Config keys that do not change what a model computes (how it was trained, names of classes and
  * tokens, defaults of generation), that Sinter's programs read later, or that are checked above. */
 static const char neutral[] =
-    " _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path "
+    " _attn_implementation _num_labels _attn_implementation_autoset _commit_hash _name_or_path "
     "add_bos_token architectures encoder_stride drop_path_rate layerscale_value "
     "logit_scale_init_value out_features out_indices projection_dim stage_names "
     "reshape_hidden_states use_mask_token attention_softmax_in_fp32 auto_map bad_words_ids "
@@ -103,13 +103,15 @@ static const char neutral[] =
     "gradient_checkpointing id2label image_mean image_std init_config "
     "init_device init_std initializer_cutoff_factor initializer_factor initializer_range "
     "is_encoder_decoder is_gated_act "
-    "is_llama_config keys_to_ignore_at_inference label2id layer_norm_eps layerdrop length_penalty "
+    "is_llama_config keys_to_ignore_at_inference label2id language layer_norm_eps layerdrop "
+    "length_penalty "
     "masked_softmax_fusion max_length max_window_layers min_length model_type n_ctx "
-    "name_or_path no_repeat_ngram_size num_beam_groups num_beams num_labels "
+    "name name_or_path no_repeat_ngram_size num_beam_groups num_beams num_labels "
     "num_return_sequences offset_alibi output_attentions output_hidden_states output_past "
     "output_router_logits "
     "output_scores prefix pretraining_tp problem_type reference_compile remove_invalid_values "
-    "reorder_and_upcast_attn repad_logits_with_grad sentence_embedding repetition_penalty "
+    "reorder_and_upcast_attn repad_logits_with_grad sentence_embedding sentence_transformers "
+    "repetition_penalty "
     "return_dict "
     "return_dict_in_generate "
     "router_aux_loss_coef router_jitter_noise "

@@ -29,6 +29,7 @@ static void finish(sn_config *c, const sn_model_options *o, encoder_lm *g) {
     if (g->rope.local_base > 0) g->local_base = g->rope.local_base;
     if (shape.width % 2)
         sn_config_problem(c, "heads of %lld elements cannot be rotated", (long long)shape.width);
+    sn_config_string_or(c, "position_embedding_type", NULL); /* has no effect on these models */
     g->head_act = act_fns[sn_config_choice_or(c, "classifier_activation", acts, 0)];
     g->pool_mean = sn_config_choice_or(c, "classifier_pooling", pooling, 0);
     g->n_layer_types =
