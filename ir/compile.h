@@ -27,7 +27,8 @@ typedef struct sn_options {
     int threads;         /* 0: the number of CPUs available to the process */
     const char *backend; /* "auto" (or NULL), "native", "onednn" */
     const char *target;  /* NULL: this CPU; or a name such as "x86-64-v3" */
-    /* storage type of constant matrices: "f32" (or NULL), "bf16", "int8", "int4" */
+    /* storage type of constant matrices: "f32" (or NULL), "bf16", "int8", "int4", or "stored": what
+     * each has in `source`: f32, f16, bf16, or a GGUF file's blocks of integers with factors */
     const char *weights;
     /* The file that sessions of the program will be opened with; NULL: unknown. Its matrices of
      * bf16 or f16 are then packed and looked up without an f32 copy. Sessions of other files work
@@ -110,7 +111,8 @@ typedef struct sn_kernel_call {
     const char *result; /* type and shape: "f32[B,T,768]" */
     const char *fused;  /* its operations: "epilogue: gelu_tanh, add" */
     const char *when;   /* in which iterations of a loop it runs; "": in every one */
-    const char *notes;  /* lines about tiles, dropout, gradients, each ends with a newline */
+    const char *
+        notes; /* lines about stored weights, tiles, dropout, gradients; each ends with a newline */
     const char *kernel; /* symbol of the function, or the library and its version */
     const char *file;   /* source line of its operation; "" and 0: unknown */
     int line;

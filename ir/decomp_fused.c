@@ -68,7 +68,13 @@ static bool matrix_order(decomp *c, int rank, const sn_dim *shape, int64_t *perm
 
 enum { FOUR_BIT = 8 }; /* numbers per i32 */
 
-/* x [.., 8, columns] of integers as words [.., columns]: the last number carries the sign. */
+/* The lowest 4 bits of integers, from -8 to 7. */
+static sn_node *signed_nibble(sn_node *x) {
+    x = sn_b_scalar(SN_OP_mod, sn_b_scalar(SN_OP_add, x, 8), 16);
+    return sn_b_scalar(SN_OP_sub, x, 8);
+}
+
+/* x [.., 8, columns] of 4-bit integers as words [.., columns]: the last number carries the sign. */
 static sn_node *join_words(sn_node *x) {
     x = sn_b_cast(x, SN_I32);
     int64_t axis = x->rank - 2;
@@ -76,7 +82,8 @@ static sn_node *join_words(sn_node *x) {
     double weight = 1;
     for (int64_t j = 0; j < FOUR_BIT; j++, weight *= 16) {
         sn_node *part = sn_b_slice(x, (int)axis, j, 1);
-        if (j + 1 < FOUR_BIT) part = sn_b_scalar(SN_OP_and, part, 15);
+        part = sn_b_scalar(SN_OP_and, part, 15);
+        if (j + 1 == FOUR_BIT) part = signed_nibble(part);
         part = sn_b_scalar(SN_OP_mul, part, weight);
         sum = sum ? sn_b_binary(SN_OP_add, sum, part) : part;
     }
@@ -85,13 +92,13 @@ static sn_node *join_words(sn_node *x) {
 
 /* The 8 numbers of every word [panels, k / 8, columns]: [panels, k, columns]. */
 static sn_node *split_words(decomp *c, sn_node *words) {
+    bool from_zero = sn_dc_int(c, SN_A_from_zero, 0) != 0;
     const sn_dim one[] = {words->shape[0], words->shape[1], 1, words->shape[2]};
     sn_node *part[FOUR_BIT], *w = sn_b_reshape(words, 4, one);
     double weight = 1;
     for (int j = 0; j < FOUR_BIT; j++, weight *= 16) {
         sn_node *v = sn_b_scalar(SN_OP_div, w, weight); /* rounds towards -inf */
-        v = sn_b_scalar(SN_OP_mod, sn_b_scalar(SN_OP_add, v, 8), 16);
-        part[j] = sn_b_scalar(SN_OP_sub, v, 8);
+        part[j] = from_zero ? sn_b_scalar(SN_OP_and, v, 15) : signed_nibble(v);
     }
     sn_node *all = sn_node_new(c->m, SN_OP_concat, FOUR_BIT, part, SN_ATTRS(SN_INT(axis, 2)));
     const sn_dim shape[] = {words->shape[0], sn_dim_mul(c->m, words->shape[1], FOUR_BIT),
@@ -99,18 +106,52 @@ static sn_node *split_words(decomp *c, sn_node *words) {
     return sn_b_reshape(all, 3, shape);
 }
 
-/* Every `group` numbers along K share a scale: panels [P, K, columns] times [P, K / group,
- * columns]. */
-static sn_node *scale_groups(decomp *c, sn_node *x, sn_node *factor, int64_t group) {
-    const sn_dim *f = factor->shape;
-    if (factor->rank != 3 || sn_dim_mul(c->m, f[1], group) != x->shape[1]) {
+/* Panels x [P, n size, columns] as [P, n, size, columns]. */
+static sn_node *grouped(decomp *c, sn_node *x, int64_t size) {
+    int64_t rows;
+    if (x->rank != 3 || !sn_dim_is_const(c->m, x->shape[1], &rows) || rows % size) {
+        sn_dc_fail(c, "%lld rows do not fit its groups", (long long)size);
+        return x;
+    }
+    return sn_b_reshape(x, 4, (const sn_dim[]){x->shape[0], rows / size, size, x->shape[2]});
+}
+
+static sn_node *ungrouped(decomp *c, sn_node *x) {
+    sn_dim rows = sn_dim_mul(c->m, x->shape[1], x->shape[2]);
+    return sn_b_reshape(x, 3, (const sn_dim[]){x->shape[0], rows, x->shape[3]});
+}
+
+/* The factors of operand 2: panels [P, n, {scale} or {scale, minimum}, columns], times those of
+ * operand 3, which `many` groups share. */
+static sn_node *group_factors(decomp *c, int64_t parts, int64_t many) {
+    sn_node *f = grouped(c, sn_b_cast(c->in[2], SN_F32), parts);
+    if (many < 1 || c->m->error.code) return f;
+    sn_node *s = grouped(c, sn_b_cast(c->in[3], SN_F32), parts);
+    if (c->m->error.code || sn_dim_mul(c->m, s->shape[1], many) != f->shape[1]) {
+        sn_dc_fail(c, "the factors have the wrong shape");
+        return f;
+    }
+    const sn_dim *d = f->shape;
+    f = sn_b_reshape(f, 5, (const sn_dim[]){d[0], s->shape[1], many, parts, d[3]});
+    s = sn_b_reshape(s, 5, (const sn_dim[]){d[0], s->shape[1], 1, parts, d[3]});
+    return sn_b_reshape(sn_b_binary(SN_OP_mul, f, s), 4, d);
+}
+
+/* Panels [P, K, columns]: integers times their groups' scales, plus minima. */
+static sn_node *scale_groups(decomp *c, int64_t group) {
+    int64_t parts = sn_dc_int(c, SN_A_minima, 0) ? 2 : 1, super = sn_dc_int(c, SN_A_super, 0);
+    sn_node *x = c->in[1]->dtype == SN_I32 ? split_words(c, c->in[1]) : c->in[1];
+    x = grouped(c, sn_b_cast(x, SN_F32), group);
+    if (c->m->error.code) return NULL;
+    sn_node *f = group_factors(c, parts, super / group);
+    if (c->m->error.code) return NULL;
+    if (f->shape[1] != x->shape[1]) {
         sn_dc_fail(c, "the scales have the wrong shape");
         return NULL;
     }
-    x = sn_b_reshape(sn_b_cast(x, SN_F32), 4, (const sn_dim[]){f[0], f[1], group, f[2]});
-    factor = sn_b_reshape(sn_b_cast(factor, SN_F32), 4, (const sn_dim[]){f[0], f[1], 1, f[2]});
-    x = sn_b_binary(SN_OP_mul, x, factor);
-    return sn_b_reshape(x, 3, (const sn_dim[]){f[0], sn_dim_mul(c->m, f[1], group), f[2]});
+    x = sn_b_binary(SN_OP_mul, x, sn_b_slice(f, 2, 0, 1));
+    if (parts > 1) x = sn_b_binary(SN_OP_add, x, sn_b_slice(f, 2, 1, 1));
+    return ungrouped(c, x);
 }
 
 /* Panels whose halves are {pair} columns apart: the columns form blocks of two halves, each of
@@ -208,8 +249,8 @@ static sn_node *unpack(decomp *c, sn_node *panels, int width, const sn_attr *pac
     return sn_b_transpose(sn_b_reshape(x, packed->n, shape), packed->n, back);
 }
 
-/* Operands: left, right, with {group} its scales, with {blocks} indices, {n_pro} of the prologue,
- * the rest for the epilogue. The product is a dot with the node's batch and contract axes, by default the last of
+/* Operands: left, right, with {group} its factors, with {super} theirs, with {blocks} indices, {n_pro}
+ * of the prologue, the rest for the epilogue. The product is a dot with the node's batch and contract axes, by default the last of
  * the left and the first of the right factor. {packed}: the right factor is packed in panels and
  * had that shape before. */
 static bool decomp_product(decomp *c, int first) {
@@ -230,8 +271,7 @@ static bool decomp_product(decomp *c, int first) {
     if (group > 0 && !packed) return sn_dc_fail(c, "scales need a packed right factor");
     if (sn_dc_attr(c, SN_A_pair) && !packed)
         return sn_dc_fail(c, "a pair distance needs a packed right factor");
-    if (group > 0 && !(right = scale_groups(c, split_words(c, right), c->in[2], group)))
-        return false;
+    if (group > 0 && !(right = scale_groups(c, group))) return false;
     sn_dtype type = (sn_dtype)(epi && epi->r->n_arg ? epi->r->arg[0] : left)->dtype;
     if (packed && !(right = unpack(c, right, sn_panel_columns(type), packed))) return false;
     /* both may be stored in a narrower type than the product is computed in */
@@ -260,7 +300,8 @@ static bool decomp_product(decomp *c, int first) {
 /* {blocks}: of the columns of the result, each row keeps those that its indices name. */
 bool decomp_gemm(decomp *c) {
     int64_t blocks = sn_dc_int(c, SN_A_blocks, 0);
-    int first = 2 + (sn_dc_int(c, SN_A_group, 0) > 0) + (blocks > 0);
+    bool group = sn_dc_int(c, SN_A_group, 0) > 0;
+    int first = 2 + group + (group && sn_dc_int(c, SN_A_super, 0) > 0) + (blocks > 0);
     if (c->n_in < first) return sn_dc_fail(c, "operands are missing");
     if (!decomp_product(c, first)) return false;
     if (blocks <= 0) return true;

@@ -56,6 +56,9 @@ static bool open_vocabularies(lm *m, bool *found, sn_error *err) {
 static bool check_path(const char *path, sn_error *err) {
     struct stat st;
     if (stat(path, &st) == 0) return true;
+    size_t n = strlen(path);
+    if (n > 5 && !strcmp(path + n - 5, ".gguf"))
+        return sn_fail(err, SN_ERR_FILE, "%s: cannot open the file: %s", path, strerror(errno));
     if (sn_model_preset(path))
         return sn_fail(err, SN_ERR_FILE,
                        "%s: cannot open model folder; --preset %s is this size with random weights",

@@ -8,6 +8,7 @@
 #include "passes/choice.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
+#include "passes/match.h"
 
 #include <string.h>
 
@@ -131,24 +132,32 @@ static void build_map_reduce(builder *b, int k) {
 
 /* ---- products ---- */
 
+/* Factors of groups along K: scales and maybe minima. */
+typedef struct factors {
+    sn_node *of[2]; /* N times groups: scales, minima; NULL: none */
+    sn_dtype stored;
+} factors;
+
 /* What the panels of a dot's right factor are packed from, and the stored type: a factor that was
  * narrowed and widened again is stored narrow. */
 typedef struct panels {
     sn_node *source;
-    sn_dtype stored;
-    sn_node *factors; /* scales of 4-bit integers (then stored is i32); NULL: none */
-    sn_dim group;
-    bool flat; /* the source is [N, K], whatever axes the factor has for N */
+    sn_dtype stored;      /* of 4-bit integers in groups: i32 */
+    sn_dim group;         /* integers that share factors; 0: no groups */
+    factors inner, outer; /* of a group; of several groups, multiplying their inner */
+    sn_dim super;         /* integers that share a outer factor; 0: none */
+    bool from_zero;       /* 4-bit integers without sign */
+    bool flat;            /* the source is [N, K], whatever axes the factor has for N */
 } panels;
 
-/* x, if y is x narrowed to `type` and widened again and panels of both have the same width; else
- * NULL. */
-static sn_node *narrowed(sn_node *y, sn_dtype type) {
-    bool is = y->op == SN_OP_cast && y->in[0]->op == SN_OP_cast && y->in[0]->dtype == type;
-    sn_node *x = is ? y->in[0]->in[0] : NULL;
-    return is && sn_panel_columns((sn_dtype)x->dtype) == sn_panel_columns((sn_dtype)y->dtype)
-               ? x
-               : NULL;
+/* What y, f32 or f64, is widened from: the tensor that was narrowed to that type or, if there is
+ * none, the narrow one. NULL: y is not widened, or panels of both differ in width. */
+static sn_node *below_widening(const sn_node *y, sn_dtype *stored) {
+    sn_node *x = y->op == SN_OP_cast ? y->in[0] : NULL;
+    if (!x || (x->dtype != SN_BF16 && x->dtype != SN_F16 && x->dtype != SN_I8)) return NULL;
+    *stored = (sn_dtype)x->dtype;
+    if (x->op == SN_OP_cast) x = x->in[0];
+    return sn_panel_columns((sn_dtype)x->dtype) == sn_panel_columns((sn_dtype)y->dtype) ? x : NULL;
 }
 
 /* Whether only the last axis of the right factor is contracted. */
@@ -157,26 +166,76 @@ static bool sums_rows(const sn_node *dot) {
     return contract && contract->n == 1 && contract->v[0] == dot->in[1]->rank - 1;
 }
 
-/* [N, K], or with several axes for N, from q [N, K / group, group] f [N, K / group, 1], which
- * quantise.c makes of 4 bits. */
-static bool find_groups(const sn_node *dot, panels *p) {
-    const sn_node *y = dot->in[1], *mul = y->in[0];
-    if (y->op != SN_OP_reshape || y->rank < 2 || mul->op != SN_OP_mul || mul->rank != 3 ||
-        !sums_rows(dot) || y->shape[y->rank - 1] != sn_dim_mul(y->m, mul->shape[1], mul->shape[2]))
-        return false;
-    for (int i = 0; i < 2; i++) {
-        sn_node *q = narrowed(mul->in[i], SN_I8), *f = mul->in[1 - i];
-        while (f->op == SN_OP_broadcast) f = f->in[0];
-        sn_node *wide = narrowed(f, SN_BF16);
-        if (!q || !wide || f->rank != 3 || f->shape[2] != 1) continue;
-        *p = (panels){q, SN_I32, wide, mul->shape[2], true};
+static const sn_node *below_views(const sn_node *n) {
+    while (n->op == SN_OP_broadcast || n->op == SN_OP_reshape) n = n->in[0];
+    return n;
+}
+
+/* What n, maybe repeated, is widened from, before it was repeated; NULL: n is not widened. */
+static sn_node *below_factor(const sn_node *n, sn_dtype *stored) {
+    sn_node *x = below_widening(below_views(n), stored);
+    while (x && (x->op == SN_OP_broadcast || x->op == SN_OP_reshape)) x = x->in[0];
+    return x;
+}
+
+/* Takes n, which multiplies integers (part 0) or is added to them (1), as factors of groups. */
+static bool take_factors(panels *p, const sn_node *n, int part) {
+    const sn_node *x = below_views(n);
+    for (int i = 0; x->op == SN_OP_mul && i < 2; i++) {
+        sn_node *inner = below_factor(x->in[i], &p->inner.stored);
+        sn_node *outer = below_factor(x->in[1 - i], &p->outer.stored);
+        if (!inner || !outer || p->inner.stored != SN_I8 || p->outer.stored != SN_F16) continue;
+        p->inner.of[part] = inner;
+        p->outer.of[part] = outer;
         return true;
     }
-    return false;
+    sn_node *inner = below_factor(x, &p->inner.stored);
+    if (!inner || p->inner.stored == SN_I8) return false;
+    p->inner.of[part] = inner;
+    return true;
+}
+
+/* Whether the integers x are within [low, high] by how they are computed. */
+static bool is_within(const sn_node *x, double low, double high) {
+    double from, to;
+    if (x->op != SN_OP_max) return false;
+    int side = sn_match_const(x->in[1], &from);
+    if (!side && !sn_match_const(x->in[0], &from)) return false;
+    x = x->in[!side];
+    return x->op == SN_OP_min && (sn_match_const(x->in[0], &to) || sn_match_const(x->in[1], &to)) &&
+           from >= low && to <= high;
+}
+
+/* [N, K], or with several axes for N, from q [N, K / group, group] f [N, K / group, 1] + m
+ * [N, K / group, 1], which quantise.c makes of integers in groups. */
+static bool find_groups(const sn_node *dot, panels *found) {
+    const sn_node *y = dot->in[1], *mul = y->in[0], *min = NULL;
+    if (y->op != SN_OP_reshape || y->rank < 2 || mul->rank != 3 || !sums_rows(dot) ||
+        y->shape[y->rank - 1] != sn_dim_mul(y->m, mul->shape[1], mul->shape[2]))
+        return false;
+    if (mul->op == SN_OP_add) {
+        int side = mul->in[1]->op == SN_OP_mul;
+        min = mul->in[!side], mul = mul->in[side];
+    }
+    if (mul->op != SN_OP_mul) return false;
+    panels p = {.group = mul->shape[2], .flat = true};
+    int side = mul->in[1]->op == SN_OP_cast && mul->in[1]->in[0]->dtype == SN_I8;
+    sn_node *q = below_widening(mul->in[side], &p.stored);
+    if (!q || p.stored != SN_I8 || !take_factors(&p, mul->in[!side], 0) ||
+        (min && !take_factors(&p, min, 1)))
+        return false;
+    p.from_zero = is_within(q, 0, 15);
+    if (p.from_zero || is_within(q, -8, 7)) p.stored = SN_I32;
+    const sn_node *outer = p.outer.of[0];
+    sn_dim all = sn_dim_product(y->m, q->rank, q->shape);
+    if (outer) p.super = all / sn_dim_product(y->m, outer->rank, outer->shape);
+    p.source = q;
+    *found = p;
+    return true;
 }
 
 /* x, if y is x of 16 bits widened to f32, which packing does itself; else y. */
-static sn_node *below_widening(sn_node *y) {
+static sn_node *without_widening(sn_node *y) {
     const sn_node *x = y->op == SN_OP_cast ? y->in[0] : y;
     return y->dtype == SN_F32 && (x->dtype == SN_BF16 || x->dtype == SN_F16) ? y->in[0] : y;
 }
@@ -185,33 +244,48 @@ static panels panels_of(const builder *b, const sn_node *dot) {
     sn_node *y = dot->in[1];
     panels p = {.source = y, .stored = (sn_dtype)y->dtype};
     if (!sn_group_packs(b->g, dot) || find_groups(dot, &p)) return p;
-    static const sn_dtype narrow[] = {SN_BF16, SN_I8};
     if (y->op == SN_OP_reshape && sums_rows(dot) && y->in[0]->rank == 2 &&
         y->in[0]->shape[1] == y->shape[y->rank - 1]) {
         y = y->in[0];
         p.source = y;
         p.flat = true;
     }
-    for (int i = 0; i < 2; i++)
-        if (narrowed(y, narrow[i])) {
-            p.source = narrowed(y, narrow[i]);
-            p.stored = narrow[i];
-        }
-    p.source = below_widening(p.source);
+    sn_dtype stored;
+    sn_node *source = y->op == SN_OP_cast && y->in[0]->op == SN_OP_cast
+                          ? below_widening(y, &stored)
+                          : NULL; /* narrowed, not read in that type */
+    if (source) p.source = source, p.stored = stored;
+    p.source = without_widening(p.source);
     return p;
 }
 
-static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, const panels *p, sn_dtype stored,
-                     sn_dim group, int64_t pair) {
+static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, bool flat, sn_dtype stored,
+                     bool words, int64_t pair) {
     const sn_attr *cb = sn_attr_get(dot, SN_A_contract_b);
     const int64_t last[] = {1};
     sn_attr attr[4] = {SN_INT(dtype, stored),
                        SN_LIST(contract_b, cb ? cb->n : 0, cb ? cb->v : NULL)};
     int n = 2;
-    if (p->flat) attr[1] = SN_LIST(contract_b, 1, last);
-    if (group) attr[n++] = SN_INT(group, group);
+    if (flat) attr[1] = SN_LIST(contract_b, 1, last);
+    if (words) attr[n++] = SN_INT(group, 1);
     if (pair) attr[n++] = SN_INT(pair, pair);
     return sn_node_new(b->m, SN_OP_pack_b, 1, &x, n, attr);
+}
+
+/* Panels of factors: a row for each group, or with minima two. */
+static sn_node *pack_factors(builder *b, const sn_node *dot, const factors *f, int64_t pair) {
+    const sn_node *y = dot->in[1];
+    sn_node *of[2] = {NULL}, *x;
+    sn_dim rows = sn_dim_product(b->m, y->rank - 1, y->shape), groups = 0;
+    int n = 0;
+    for (; n < 2 && f->of[n]; n++) {
+        x = build_value(b, f->of[n]);
+        groups = sn_dim_product(b->m, x->rank, x->shape) / rows;
+        of[n] = sn_b_reshape(x, 3, (const sn_dim[]){rows, groups, 1});
+    }
+    x = n > 1 ? sn_b_concat(b->m, n, of, 2) : of[0];
+    x = sn_b_reshape(x, 2, (const sn_dim[]){rows, groups * n});
+    return pack(b, dot, x, true, f->stored, false, pair);
 }
 
 /* ---- prologues: the norm of a product's left factor, computed when its rows are packed ---- */
@@ -305,18 +379,20 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
     add_cut(b, &c, dot);
     for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], dot);
     sn_region *pro = take ? NULL : find_prologue(b, dot, &rows);
-    sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + rows.n + 3));
+    sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + rows.n + 5));
     panels p = panels_of(b, dot);
     int64_t pair = b->g->group[k].pair;
     int n_in = 2;
     in[0] = build_value(b, pro ? rows.node[0] : dot->in[0]);
     in[1] = build_value(b, p.source);
-    if (p.factors) in[n_in++] = build_value(b, p.factors);
+    const factors *both[] = {&p.inner, &p.outer};
+    for (int i = 0; i < 2; i++)
+        if (both[i]->of[0]) in[n_in++] = pack_factors(b, dot, both[i], pair);
     if (take) in[n_in++] = build_value(b, take->in[1]);
     for (int i = 1; pro && i < rows.n; i++) in[n_in++] = build_value(b, rows.node[i]);
     for (int i = 1; i < c.n; i++) in[n_in++] = build_value(b, c.node[i]);
 
-    sn_attr attr[11];
+    sn_attr attr[15];
     int n_attr = 0;
     if (take) attr[n_attr++] = *sn_attr_get(take, SN_A_blocks);
     if (pro) {
@@ -337,14 +413,16 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
     if (sn_group_packs(b->g, dot)) {
         const sn_node *y = dot->in[1];
         attr[n_attr++] = SN_LIST(packed, y->rank, y->shape);
-        if (p.factors) {
-            sn_dim flat[2] = {in[1]->shape[0], y->shape[y->rank - 1]};
+        if (p.group) {
+            sn_dim k = y->shape[y->rank - 1];
+            sn_dim rows = sn_dim_product(b->m, y->rank - 1, y->shape);
+            in[1] = sn_b_reshape(in[1], 2, (const sn_dim[]){rows, k});
             attr[n_attr++] = SN_INT(group, p.group);
-            in[1] = sn_b_reshape(in[1], 2, flat);
-            in[2] = sn_b_reshape(in[2], 2, in[2]->shape);
-            in[2] = pack(b, dot, in[2], &p, SN_BF16, 0, pair);
+            if (p.from_zero) attr[n_attr++] = SN_INT(from_zero, 1);
+            if (p.inner.of[1]) attr[n_attr++] = SN_INT(minima, 1);
+            if (p.super) attr[n_attr++] = SN_INT(super, p.super);
         }
-        in[1] = pack(b, dot, in[1], &p, p.stored, p.group, pair);
+        in[1] = pack(b, dot, in[1], p.flat, p.stored, p.stored == SN_I32, pair);
         if (pair) attr[n_attr++] = SN_INT(pair, pair);
     }
     publish(b, sn_node_new(b->m, SN_OP_gemm, n_in, in, n_attr, attr), n_out, results);
@@ -399,7 +477,7 @@ static uint8_t *find_bypassed(builder *b) {
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
         for (int j = 0; j < n->n_in; j++) {
-            bool around = (n->op == SN_OP_dot && j == 1 && panels_of(b, n).factors) ||
+            bool around = (n->op == SN_OP_dot && j == 1 && panels_of(b, n).group) ||
                           is_panel_sum(b, g->group_of[n->id], n);
             (around ? bypassed : read)[n->in[j]->id] = 1;
         }
@@ -424,7 +502,10 @@ static void count_uses(builder *b) {
             panels p = {.source = n->in[j]};
             if (n->op == SN_OP_dot && j == 1) p = panels_of(b, n);
             use(b, p.source, g->group_of[n->id]);
-            if (p.factors) use(b, p.factors, g->group_of[n->id]);
+            for (int k = 0; k < 2; k++) {
+                if (p.inner.of[k]) use(b, p.inner.of[k], g->group_of[n->id]);
+                if (p.outer.of[k]) use(b, p.outer.of[k], g->group_of[n->id]);
+            }
         }
     }
 }

@@ -4,10 +4,11 @@
  * depend on parameters only, become one linear map with the concatenated weights; each original map
  * becomes a slice of the result, a view. The concatenated weights are computed once (hoist.c); if
  * parameters change between calls, nothing is merged. Maps from which blocks are selected (experts)
- * are merged with each other only. Terminates: one walk. */
+ * are merged with each other only; with weights "stored", so are maps of each storage. Terminates:
+ * one walk. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
-#include "passes/passes.h"
+#include "passes/file_blocks.h"
 
 #include <string.h>
 
@@ -25,6 +26,7 @@ typedef struct product {
 } product;
 
 typedef struct merger {
+    const sn_passes *p;
     sn_module *m;
     product *product;
     int n_product, n_group;
@@ -64,30 +66,43 @@ static void mark_selected(merger *g, const sn_node *n) {
     for (int i = 0; i < n->n_in && n->op != SN_OP_linear; i++) mark_selected(g, n->in[i]);
 }
 
-/* Groups products with the same left operand, in the order in which they were written. */
+/* Groups products with the same left operand and storage, in the order in which they were
+ * written. */
 static void find_groups(merger *g, const sn_order *order) {
-    int *count = sn_arena_alloc(g->m, sizeof *count * (size_t)(order->n + 1));
-    sn_dim *width = sn_arena_alloc(g->m, sizeof *width * (size_t)(order->n + 1));
-    int *groups[2]; /* by id of the left operand: 1 + its group; [1]: of selected ones */
-    for (int i = 0; i < 2; i++)
-        groups[i] = sn_arena_alloc(g->m, sizeof *groups[i] * (size_t)sn_module_node_count(g->m));
+    struct group {
+        int count, next; /* next: 1 + another one with the same left operand */
+        bool selected;
+        sn_dim width;
+        sn_storage form;
+    } *group = sn_arena_alloc(g->m, sizeof *group * (size_t)(order->n + 1));
+    int *first = /* by id of the left operand: 1 + its first group */
+        sn_arena_alloc(g->m, sizeof *first * (size_t)sn_module_node_count(g->m));
     g->product = sn_arena_alloc(g->m, sizeof *g->product * (size_t)(order->n + 1));
     for (int i = 0; i < order->n; i++) {
         product p;
         if (!read_product(g, order->node[i], &p)) continue;
-        int *group_of = groups[g->selected[p.node->id]];
-        if (!group_of[p.x->id]) group_of[p.x->id] = ++g->n_group;
-        int k = group_of[p.x->id] - 1;
-        if (count[k] == MAX_MEMBER) continue;
-        count[k]++;
-        p.group = k;
-        p.at = width[k];
-        width[k] = sn_dim_add(g->m, width[k], p.w->shape[0]);
+        sn_storage form = sn_file_storage(g->p, p.w);
+        bool selected = g->selected[p.node->id];
+        int *at = &first[p.x->id];
+        while (*at && !(sn_storage_equal(group[*at - 1].form, form) &&
+                        group[*at - 1].selected == selected))
+            at = &group[*at - 1].next;
+        if (!*at) {
+            *at = ++g->n_group;
+            group[*at - 1].form = form;
+            group[*at - 1].selected = selected;
+        }
+        struct group *k = &group[*at - 1];
+        if (k->count == MAX_MEMBER) continue;
+        k->count++;
+        p.group = *at - 1;
+        p.at = k->width;
+        k->width = sn_dim_add(g->m, k->width, p.w->shape[0]);
         g->product[g->n_product++] = p;
         g->product_of[p.node->id] = g->n_product;
     }
     for (int i = 0; i < g->n_product; i++)
-        if (count[g->product[i].group] < 2) g->product[i].group = -1;
+        if (group[g->product[i].group].count < 2) g->product[i].group = -1;
 }
 
 /* The members' weights concatenated, [sum of out, in]; if all are stored as [in, out], concatenated
@@ -134,7 +149,7 @@ int sn_pass_merge(sn_passes *p) {
     sn_module_roots(m, root, &n_live, false);
     sn_order live = sn_topo(m, n_live, root), order = sn_topo(m, n_root, root);
     uint32_t n_old = sn_module_node_count(m);
-    merger g = {.m = m};
+    merger g = {.p = p, .m = m};
     g.product_of = sn_arena_alloc(m, sizeof *g.product_of * n_old);
     g.made = sn_arena_alloc(m, sizeof *g.made * n_old);
     g.selected = sn_arena_alloc(m, sizeof *g.selected * n_old);

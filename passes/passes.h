@@ -17,7 +17,7 @@ typedef struct sn_pass_options {
     const char *only; /* run exactly these passes (for `sinter opt`), same separators; NULL: all of
                          the level */
     const char *dump; /* folder for the text after every pass that changed something; NULL: none */
-    const char *weights; /* "bf16", "int8", "int4"; NULL: f32 */
+    const char *weights; /* "bf16", "int8", "int4", "stored"; NULL: f32 */
     /* "bf16": type in which training stores activations for its backward part; NULL: f32 */
     const char *precision;
     bool constant_params;     /* parameters do not change between calls: hoist what depends on
@@ -32,6 +32,12 @@ typedef struct sn_pass_options {
 #define SN_PREPARED "@prepared."
 /* What precedes the name of a parameter that is read in the type of its file (stored.c). */
 #define SN_STORED "@stored."
+
+/* Parameters that are a part of a quantised tensor of the file: SN_BLOCKS "0.NAME", where 0 is a
+ * sn_weight_part (file_blocks.c). */
+#define SN_BLOCKS "@blocks."
+/* The tensor that parameter `name` is a part of; NULL: it is none. */
+const char *sn_block_param_tensor(const char *name, sn_weight_part *part);
 
 /* A remark for `explain`: what became of a node, or why something was not fused. */
 typedef struct sn_remark {

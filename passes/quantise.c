@@ -6,14 +6,17 @@
  *         product.
  *   int4: 32 of a row share a factor s, bf16, the value of largest magnitude over -8; W becomes s q
  *         with q = round(W / s) from -8 to 7. Where rows are no multiple of 32: int8.
- *   Tables in which `embedding` looks rows up are stored in bf16 with all three.
+ *   stored: as the weights file has it: f16, bf16, or integers with factors and minima in groups
+ *         of a row (GGUF's blocks; integers of 4 bits in 4, others in 8).
+ *   Tables in which `embedding` looks rows up are stored in bf16 with the first three, and as the
+ *   file has them with the last.
  *
  * Requires composites (before expand). Breaks values by the rounding, on purpose: what is left is
  * spelled in ordinary operations, so the evaluator computes exactly what the kernels do. Only
  * weights that never change (parameters and what is made of them). The narrow type is stored
  * (fuse.c packs it); the widening casts vanish into the product. Terminates: one walk. */
 #include "passes/graph_util.h"
-#include "passes/passes.h"
+#include "passes/file_blocks.h"
 
 #include <string.h>
 
@@ -70,12 +73,76 @@ static sn_node *with_int4(const sn_node *n) {
     return with_weight(n, sn_b_reshape(rounded, 2, w->shape));
 }
 
+/* ---- as stored ---- */
+
+/* The rows of a matrix in blocks: all of them, or those at `ids`. */
+typedef struct rows {
+    const sn_passes *p;
+    sn_node *w, *ids; /* ids NULL: all */
+    const sn_block_format *format;
+} rows;
+
+static sn_node *take_rows(const rows *r, sn_weight_part part) {
+    sn_node *x = sn_block_param(r->p, r->w, part);
+    if (!x || !r->ids) return x;
+    return sn_node_new(x->m, SN_OP_embedding, 2, (sn_node *[]){x, r->ids}, SN_NO_ATTRS);
+}
+
+/* x [.., n size] as [.., n, size]. */
+static sn_node *split_last(sn_node *x, int64_t size) {
+    sn_dim shape[SN_MAX_RANK];
+    for (int i = 0; i < x->rank; i++) shape[i] = x->shape[i];
+    shape[x->rank - 1] /= size;
+    shape[x->rank] = size;
+    return sn_b_reshape(x, x->rank + 1, shape);
+}
+
+/* x [.., n, size] as [.., n size]. */
+static sn_node *join_last(sn_node *x) {
+    sn_dim shape[SN_MAX_RANK];
+    for (int i = 0; i < x->rank - 1; i++) shape[i] = x->shape[i];
+    shape[x->rank - 2] *= x->shape[x->rank - 1];
+    return sn_b_reshape(x, x->rank - 1, shape);
+}
+
+/* The scales or minima of all groups, [.., groups, 1]; NULL: there are none. */
+static sn_node *stored_factors(const rows *r, sn_weight_part part) {
+    sn_node *x = take_rows(r, part);
+    sn_node *of = take_rows(r, part - SN_PART_SCALES + SN_PART_OF_SCALES);
+    if (!x || !of) return x ? sn_b_cast(sn_b_column(x), SN_F32) : NULL;
+    x = sn_b_cast(split_last(x, r->format->elements / r->format->group), SN_F32);
+    return sn_b_column(join_last(sn_b_binary(SN_OP_mul, x, sn_b_cast(sn_b_column(of), SN_F32))));
+}
+
+/* The values of these rows, [.., K]; NULL: the parts cannot be told apart. */
+static sn_node *stored_rows(const rows *r) {
+    sn_node *q = take_rows(r, SN_PART_INTEGERS), *scale, *min;
+    if (!q || q->rank + 1 > SN_MAX_RANK) return NULL;
+    q = split_last(q, r->format->group);
+    if (r->format->high - r->format->low < 16) /* a range that says: 4 bits */
+        q = sn_b_scalar(SN_OP_max, sn_b_scalar(SN_OP_min, q, r->format->high), r->format->low);
+    q = sn_b_cast(q, SN_F32);
+    scale = stored_factors(r, SN_PART_SCALES);
+    min = stored_factors(r, SN_PART_MINIMA);
+    q = sn_b_binary(SN_OP_mul, q, scale);
+    return join_last(min ? sn_b_binary(SN_OP_add, q, min) : q);
+}
+
+static sn_node *as_stored(const sn_passes *p, const sn_node *n) {
+    sn_node *w = n->in[1];
+    sn_storage form = sn_file_storage(p, w);
+    if (!form.block) return form.dtype == SN_F32 ? NULL : with_weight(n, through(w, form.dtype));
+    sn_node *values = stored_rows(&(rows){p, w, NULL, form.block});
+    return values ? with_weight(n, values) : NULL;
+}
+
 static const struct {
     const char *name;
     sn_node *(*make)(const sn_node *n);
 } kinds[] = {{"bf16", with_bf16}, {"int8", with_int8}, {"int4", with_int4}};
 
 bool sn_quantise_knows(const char *name) {
+    if (!strcmp(name, "stored")) return true;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(kinds[i].name, name)) return true;
     return false;
@@ -89,21 +156,34 @@ static bool is_large_weight(const sn_node *w) {
            elements >= MIN_WEIGHT;
 }
 
-static sn_node *with_bf16_rows(const sn_node *n) {
-    sn_node *in[2] = {sn_b_cast(n->in[0], SN_BF16), n->in[1]};
+static sn_node *with_narrow_rows(const sn_node *n, sn_dtype narrow) {
+    sn_node *in[2] = {sn_b_cast(n->in[0], narrow), n->in[1]};
     return sn_b_cast(sn_node_new(n->m, SN_OP_embedding, 2, in, n->n_attr, n->attr), SN_F32);
+}
+
+static sn_node *look_up(const sn_passes *p, sn_node *n) {
+    if (strcmp(p->o.weights, "stored") != 0) return with_narrow_rows(n, SN_BF16);
+    sn_storage form = sn_file_storage(p, n->in[0]);
+    if (!form.block) return form.dtype == SN_F32 ? n : with_narrow_rows(n, form.dtype);
+    sn_node *values = stored_rows(&(rows){p, n->in[0], n->in[1], form.block});
+    return values ? values : n;
+}
+
+/* The map n without its bias, with its weight in fewer bits; NULL: it stays. */
+static sn_node *narrow_map(const sn_passes *p, const sn_node *n) {
+    if (!strcmp(p->o.weights, "stored")) return as_stored(p, n);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(kinds[i].name, p->o.weights)) return kinds[i].make(n);
+    return NULL;
 }
 
 static sn_node *rule(void *ctx, sn_node *n) {
     const sn_passes *p = ctx;
-    if (n->op == SN_OP_embedding && is_large_weight(n->in[0])) return with_bf16_rows(n);
+    if (n->op == SN_OP_embedding && is_large_weight(n->in[0])) return look_up(p, n);
     if (n->op != SN_OP_linear || n->dtype != SN_F32 || !is_large_weight(n->in[1])) return n;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(kinds[i].name, p->o.weights)) {
-            sn_node *y = kinds[i].make(n);
-            return n->n_in > 2 ? sn_b_binary(SN_OP_add, y, by_column(n, n->in[2])) : y;
-        }
-    return n;
+    sn_node *y = narrow_map(p, n);
+    if (!y) return n;
+    return n->n_in > 2 ? sn_b_binary(SN_OP_add, y, by_column(n, n->in[2])) : y;
 }
 
 int sn_pass_quantise(sn_passes *p) {

@@ -13,12 +13,36 @@ extern "C" {
 
 enum { SN_WEIGHT_RANK = 8 };
 
-/* How quantised values are stored: blocks of integers with their scales, along the last axis. */
+enum { SN_BLOCK_ELEMENTS = 256, SN_BLOCK_GROUPS = 16 }; /* at most */
+
+/* A block taken apart: integers and factors. */
+typedef struct sn_block_parts {
+    int8_t q[SN_BLOCK_ELEMENTS];
+    int8_t scales[SN_BLOCK_GROUPS], mins[SN_BLOCK_GROUPS]; /* of groups, if there are several */
+    uint16_t scale, min;                                   /* f16 */
+} sn_block_parts;
+
+/* How quantised values are stored: blocks of integers with their factors, along the last axis. A
+ * value is q * scale + min, where min is 0 without has_min; in blocks of several groups the group's
+ * integer factors times those of the block take the place of scale and min. */
 typedef struct sn_block_format {
     const char *name;    /* "Q4_0" */
     int elements, bytes; /* of a block */
-    void (*to_f32)(const unsigned char *block, float *out);
+    int group;           /* elements that share factors */
+    int low, high;       /* range of the integers */
+    bool has_min;
+    void (*split)(const unsigned char *block, sn_block_parts *out);
 } sn_block_format;
+
+/* The parts of all blocks of a tensor, each as an array. */
+typedef enum sn_weight_part {
+    SN_PART_INTEGERS,  /* i8 [.., K] */
+    SN_PART_SCALES,    /* [.., K / group]: f16; i8 if blocks have several groups */
+    SN_PART_MINIMA,    /* the same; with has_min */
+    SN_PART_OF_SCALES, /* f16 [.., K / elements]: factors of the scales; blocks of several groups */
+    SN_PART_OF_MINIMA,
+    SN_PARTS
+} sn_weight_part;
 
 /* One tensor, row-major; rank 0 is a scalar. When read: the memory belongs to the sn_weights, is
  * read-only, and is aligned at least to the element size. When written: the memory belongs to the
@@ -79,6 +103,11 @@ void sn_weights_prefetch(const sn_weights *w, const void *data, size_t bytes);
 /* Converts elements to f32 (from f32, f64, bf16, f16, blocks); false for other dtypes. `out` has room
  * for sn_weight_elements floats. */
 bool sn_weight_to_f32(const sn_weight *t, float *out);
+
+/* Type and number of elements of a part of a block; 0: the format does not have that part. */
+int sn_block_part(const sn_block_format *f, sn_weight_part part, sn_dtype *dtype);
+/* Writes a part of each of the blocks in t->data. */
+void sn_weight_split(const sn_weight *t, sn_weight_part part, void *out);
 
 /* Number of elements; -1 if the shape of a weight that was filled by hand is negative or too
  * large. */

@@ -131,6 +131,7 @@ static bool keep_object(void *ctx, const sn_object *o, sn_error *err) {
 
 static sn_options compile_options(const sn_aot *a, const char *target) {
     sn_options o = a->o->compile;
+    if (!o.source) o.source = sn_session_weights(a->s);
     o.target = target;
     o.backend = "native"; /* a deployed program has no oneDNN */
     return o;

@@ -203,10 +203,11 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
         p.fn.ukr[i] = gemm_emit_ukr(e, &p, p.tile_rows[i], GEMM_UKR);
     if (p.pack_a_per_call) p.fn.ukr_packed_a = gemm_emit_ukr(e, &p, p.mr, GEMM_UKR_PACKED_A);
     if (p.pack_in_microkernel) p.fn.ukr_packing_a = gemm_emit_ukr(e, &p, p.mr, GEMM_UKR_PACKING_A);
-    if (g->scale_group) p.fn.int4_dequantize = gemm_emit_int4_dequantize(e, &p);
-    if (p.has_int4_row) {
-        p.fn.int4_row = gemm_emit_int4_row(e, &p, false);
-        p.fn.int4_last_row = gemm_emit_int4_row(e, &p, true);
+    if (g->groups.size) p.fn.dequantize = gemm_emit_dequantize(e, &p);
+    if (p.has_group_row) {
+        p.fn.group_row = gemm_emit_group_row(e, &p, false);
+        p.fn.group_last_row = gemm_emit_group_row(e, &p, true);
+        if (g->groups.has_min) p.fn.group_sums = gemm_emit_group_sums(e, &p);
     }
     if (p.has_ukr_1x2) p.fn.ukr_1x2 = gemm_emit_ukr(e, &p, 1, GEMM_UKR_1X2);
     p.fn.epilogue = gemm_emit_epilogue(e, &p);

@@ -26,10 +26,13 @@
  * there are several blocks, h is a multiple of P/2. The epilogue's value is stored at column j;
  * with one block the result thus has h columns.
  *
- * int4 panels (`scale_group` > 0): an i32 holds 8 consecutive k of a column, a panel is
- * [K / 8][P] words. Each `scale_group` consecutive k share a bf16 scale, in panels
- * [K / scale_group][P]. A single row (M = 1) accumulates each scale group before it multiplies by
- * the scale; with more rows B is dequantized first.
+ * Grouped integers (`groups`): each group of consecutive k of a column shares a scale and maybe a
+ * minimum, and an element is integer * scale + minimum. 4 bits: an i32 holds 8 consecutive k of a
+ * column, and a panel is [K / 8][P] words; 8 bits: [K][P] integers. The factors are in panels
+ * [K / size][P]; with minima [K / size][2][P], the scales first. With `super`, the factors are
+ * integers i8, and the same panels for groups of `super` elements, of f16, multiply them. A single
+ * row (M = 1) accumulates each scale group before it multiplies by the scale; with more rows B is
+ * dequantized first.
  *
  * Blocks (`n_blocks` > 0): B's columns are as many equal blocks (the maps of experts), each of whole
  * panels, and each row of C is one of them: row r of C = row r / per_row of the product, block
@@ -38,6 +41,16 @@
  * packed, with its panels. m: rows of C; the epilogue sees rows and columns of the product, its
  * result is stored in C. Requires packed B; indices outside are clamped. */
 enum { SN_GEMM_BATCH = 3, SN_GEMM_STATE = 4, SN_GEMM_SUMS = 4 };
+
+typedef struct sn_gemm_groups {
+    int size;       /* k that share a scale, a multiple of 16 that divides K; 0: no groups */
+    int bits;       /* of an integer: 4 or 8 */
+    bool from_zero; /* 4 bits: integers from 0 to 15, not from -8 to 7 */
+    bool has_min;
+    int super;       /* 0, or a multiple of 2 size that divides K */
+    sn_dtype factor; /* bf16, f16; i8 with super */
+    int factor_buf, super_buf;
+} sn_gemm_groups;
 
 typedef struct sn_gemm_operand {
     int buf;        /* base pointer: buf[buf] of the call */
@@ -90,13 +103,11 @@ typedef struct sn_gemm {
     em_size m, n, k;
     sn_gemm_operand a, b, c; /* a: rows i, columns k; b: rows k, columns j; c: rows i, columns j */
     bool b_packed;           /* b is in panels */
-    int scale_group; /* > 0: b is int4 and so many consecutive k share a scale; a multiple of 8 that
-                        divides K */
-    int scale_buf;   /* base pointer of the scales: buf[scale_buf] */
-    int64_t pair_distance; /* > 0: columns this far apart meet in the epilogue; packed b only */
-    int64_t n_blocks;      /* > 0: row r of C is a block of columns, selected by `index` */
-    int per_row;           /* rows of C for a row of A */
-    int index_buf;         /* base pointer of the integers: buf[index_buf] */
+    sn_gemm_groups groups;   /* of packed b */
+    int64_t pair_distance;   /* > 0: columns this far apart meet in the epilogue; packed b only */
+    int64_t n_blocks;        /* > 0: row r of C is a block of columns, selected by `index` */
+    int per_row;             /* rows of C for a row of A */
+    int index_buf;           /* base pointer of the integers: buf[index_buf] */
     sn_dtype index_dtype;
     em_size index_row, index_col; /* strides */
     bool dynamic;                 /* long products: threads take the last rows from a work counter,
@@ -140,14 +151,14 @@ const char *sn_gemm_plan_text(uint32_t flags, char *text, size_t size);
 /* Elements of a packed K x N matrix. */
 int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n);
 
-/* A kernel that packs B: buf[0] = source (K x N at the given strides, any float dtype),
+/* A kernel that packs B: buf[0] = source (K x N at the given strides, of any float dtype or i8),
  * buf[1] = panels in the compute type or in narrow_dtype. Uses no scratch. */
 typedef struct sn_gemm_pack {
     sn_dtype dtype; /* of the source */
     em_size k, n, row, col;
     int64_t pair_distance;
-    int scale_group; /* > 0: int4 panels; K is a multiple of 8 */
-    bool narrow;     /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
+    bool words;  /* 4-bit integers, 8 along K to an i32; K is a multiple of 8 */
+    bool narrow; /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
     sn_dtype narrow_dtype;
 } sn_gemm_pack;
 

@@ -9,7 +9,6 @@
 #include "ir/ir.h"
 
 enum {
-    INT4_PER_WORD = 8, /* int4 values in an i32 */
     GEMM_TILE_ROWS = 5,
     GEMM_PACK_A_PANELS = 20, /* pack_a_per_call pays from so many panels on */
     GEMM_LINE = 64           /* bytes of a cache line */
@@ -21,7 +20,7 @@ typedef struct gemm_functions {
     em_val ukr_packed_a;        /* pack_a_per_call: full microtile on packed A */
     em_val ukr_packing_a;       /* pack_in_microkernel: ... that also packs the next MC block */
     em_val ukr_1x2;             /* narrow packed B: one row by two panels */
-    em_val int4_row, int4_last_row, int4_dequantize;
+    em_val group_row, group_last_row, group_sums, dequantize;
     em_val epilogue, pack_a, pack_b;
 } gemm_functions;
 
@@ -64,12 +63,13 @@ typedef struct gemm_plan {
     bool pack_next_a;     /* ... and packs it over the rows that are no longer needed */
     bool pack_in_microkernel; /* ... full microtiles within the microkernel (pack_a_per_call) */
     bool has_ukr_1x2;         /* there is a microkernel of one row by two panels */
-    bool has_int4_row;        /* ... one for a single row by int4 panels */
+    bool has_group_row;       /* ... one for a single row by panels of grouped integers */
     int b_prefetch;           /* length of the prefetch list of B, a power of two; 0: none */
     int c_prefetch;           /* the same for the lines that the epilogue reads and writes */
     int c_prefetch_shift;     /* 2^c_prefetch_shift steps of k share an entry of that list */
-    /* scratch: byte offsets of packed A, packed B and the prefetch lists; partial C is at 0 */
-    int64_t a_offset, b_offset, b_list_offset, c_list_offset, scratch_bytes;
+    /* scratch: byte offsets of packed A, packed B, the prefetch lists and the sums of a row over
+     * scale groups; partial C is at 0 */
+    int64_t a_offset, b_offset, b_list_offset, c_list_offset, sums_offset, scratch_bytes;
     int64_t sort_offset; /* blocks: first row of each block in the sorted rows, then these */
     gemm_functions fn;
 } gemm_plan;
@@ -193,18 +193,24 @@ EM_SIGNATURE(gemm_pack_b, GEMM_PACK_B_PARAMS)
 em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
                         int64_t pair_distance);
 
-/* int4.c: c[j] = row a times NR columns of an int4 panel. last: of the last panel, behind which no
- * byte may be read. */
-#define GEMM_INT4_ROW_PARAMS(P) P(ptr, a) P(ptr, words) P(ptr, scales) P(ptr, c)
-EM_SIGNATURE(gemm_int4_row, GEMM_INT4_ROW_PARAMS)
-em_val gemm_emit_int4_row(em *e, const gemm_plan *p, bool last);
-/* dst[k][j] = value times scale, for n_groups scale groups of a panel. */
-#define GEMM_INT4_DEQUANTIZE_PARAMS(P) P(ptr, words) P(ptr, scales) P(ptr, dst) P(i64, n_groups)
-EM_SIGNATURE(gemm_int4_dequantize, GEMM_INT4_DEQUANTIZE_PARAMS)
-em_val gemm_emit_int4_dequantize(em *e, const gemm_plan *p);
-/* gemm_pack_b for a panel of int4 words; the source holds the integers -8 .. 7 as floats. */
-em_val gemm_emit_int4_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
-                           int64_t pair_distance);
+/* grouped.c: c[j] = row a times NR columns of a panel of grouped integers q. sums: of the row over
+ * each scale group, used with minima. last: of the last panel, behind which no byte may be read. */
+#define GEMM_GROUP_ROW_PARAMS(P)                                                                   \
+    P(ptr, a) P(ptr, q) P(ptr, factors) P(ptr, supers) P(ptr, sums) P(ptr, c)
+EM_SIGNATURE(gemm_group_row, GEMM_GROUP_ROW_PARAMS)
+em_val gemm_emit_group_row(em *e, const gemm_plan *p, bool last);
+/* sums[g] = sum of row a over scale group g. */
+#define GEMM_GROUP_SUMS_PARAMS(P) P(ptr, a) P(ptr, sums)
+EM_SIGNATURE(gemm_group_sums, GEMM_GROUP_SUMS_PARAMS)
+em_val gemm_emit_group_sums(em *e, const gemm_plan *p);
+/* dst[k][j] = the elements of n_groups scale groups of a panel. */
+#define GEMM_DEQUANTIZE_PARAMS(P)                                                                  \
+    P(ptr, q) P(ptr, factors) P(ptr, supers) P(ptr, dst) P(i64, n_groups)
+EM_SIGNATURE(gemm_dequantize, GEMM_DEQUANTIZE_PARAMS)
+em_val gemm_emit_dequantize(em *e, const gemm_plan *p);
+/* gemm_pack_b for a panel of words; the source holds 4-bit integers, as floats or i8. */
+em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
+                            int64_t pair_distance);
 
 /* blocks.c: the product of which each row of C needs one block of columns (n_blocks). The rows of
  * the loops are positions in the sorted rows; batch[0] is the address of these, batch[1] the first

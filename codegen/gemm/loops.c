@@ -63,25 +63,38 @@ static em_val reads_in_place(em *e, const gemm_plan *p, const gemm_state *s, em_
     return em_and(e, s->b_in_place, whole);
 }
 
-/* ---- int4 B ---- */
+/* ---- B of grouped integers ---- */
 
-/* The words and the scales of an int4 panel from row k on. */
-static void int4_panel(em *e, const gemm_plan *p, const gemm_state *s, em_val panel, em_val k,
-                       em_val *words, em_val *scales) {
-    em_val first = em_add(e, em_mul(e, panel, s->k), k), width = em_i64(e, p->panel);
-    em_val row = em_div(e, first, em_i64(e, INT4_PER_WORD));
-    em_val group = em_div(e, first, em_i64(e, p->g->scale_group));
-    *words = em_gep(e, s->b, SN_I32, em_mul(e, row, width));
-    *scales = em_gep(e, em_buf(e, p->g->scale_buf), SN_BF16, em_mul(e, group, width));
+/* Panel `panel` from row k on, a multiple of the groups: integers, factors, factors of factors. */
+typedef struct group_panel {
+    em_val q, factors, supers;
+} group_panel;
+
+static group_panel group_panel_at(em *e, const gemm_plan *p, const gemm_state *s, em_val panel,
+                                  em_val k) {
+    const sn_gemm_groups *g = &p->g->groups;
+    int rows = g->has_min ? 2 : 1;
+    em_val first = em_add(e, em_mul(e, panel, s->k), k), none = e->scratch;
+    em_val at = em_muli(e, em_div(e, first, em_i64(e, 8)), (int64_t)p->panel * g->bits);
+    group_panel r = {.q = em_gep_bytes(e, s->b, at), .supers = none};
+    at = em_muli(e, em_div(e, first, em_i64(e, g->size)), rows * p->panel);
+    r.factors = em_gep(e, em_buf(e, g->factor_buf), g->factor, at);
+    if (!g->super) return r;
+    at = em_muli(e, em_div(e, first, em_i64(e, g->super)), rows * p->panel);
+    r.supers = em_gep(e, em_buf(e, g->super_buf), SN_F16, at);
+    return r;
 }
 
 static void dequantize_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
     em_loop l = em_for(e, lo, hi, one(e));
-    gemm_int4_dequantize_args args;
-    int4_panel(e, p, s, l.i, s->pc, &args.words, &args.scales);
-    args.dst = nc_block_panel(e, p, s, l.i);
-    args.n_groups = em_div(e, s->kb, em_i64(e, p->g->scale_group));
-    gemm_int4_dequantize_call(e, p->fn.int4_dequantize, args);
+    group_panel b = group_panel_at(e, p, s, l.i, s->pc);
+    gemm_dequantize_call(
+        e, p->fn.dequantize,
+        (gemm_dequantize_args){.q = b.q,
+                               .factors = b.factors,
+                               .supers = b.supers,
+                               .dst = nc_block_panel(e, p, s, l.i),
+                               .n_groups = em_div(e, s->kb, em_i64(e, p->g->groups.size))});
     em_end(e, &l);
 }
 
@@ -101,10 +114,11 @@ static void call_pack_a(em *e, const gemm_plan *p, const gemm_state *s, em_val d
                                         .batch2 = s->batch[2]});
 }
 
-/* M = 1: row row0 times panels [lo, hi), with the int4 values widened in registers. */
-static void emit_int4_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val lo,
-                          em_val hi) {
-    em_val row = s->a;
+/* M = 1: row row0 times panels [lo, hi), with the integers widened in registers. */
+static void emit_group_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val lo,
+                           em_val hi) {
+    const sn_gemm_groups *g = &p->g->groups;
+    em_val row = s->a, sums = em_gep_bytes(e, e->scratch, em_i64(e, p->sums_offset));
     if (p->g->n_blocks) {
         em_val of_a = gemm_row_of_a(e, p, gemm_sorted_row(e, s->batch[0], row0));
         row = em_gep(e, s->a, p->t, em_mul(e, of_a, em_size_value(e, p->g->a.row)));
@@ -112,18 +126,21 @@ static void emit_int4_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0,
         row = em_gep_bytes(e, e->scratch, em_i64(e, p->a_offset));
         call_pack_a(e, p, s, row, zero(e), one(e), zero(e), s->k);
     }
+    if (g->has_min)
+        gemm_group_sums_call(e, p->fn.group_sums, (gemm_group_sums_args){.a = row, .sums = sums});
     em_loop jr = em_for(e, lo, hi, one(e));
+    group_panel b = group_panel_at(e, p, s, jr.i, zero(e));
     em_loop j = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
     em_val col = em_muli(e, j.i, p->nr);
-    gemm_int4_row_args args = {.a = row};
-    int4_panel(e, p, s, jr.i, zero(e), &args.words, &args.scales);
-    args.words = em_gep(e, args.words, SN_I32, col);
-    args.scales = em_gep(e, args.scales, SN_BF16, col);
+    gemm_group_row_args args = {.a = row, .sums = sums};
+    args.q = em_gep_bytes(e, b.q, em_muli(e, col, g->bits == 4 ? 4 : 1));
+    args.factors = em_gep(e, b.factors, g->factor, col);
+    args.supers = em_gep(e, b.supers, SN_F16, col);
     args.c = em_gep(e, e->scratch, p->t, col);
     em_branch last = em_if(e, em_cmp(e, EM_EQ, em_add(e, jr.i, one(e)), s->n_panels));
-    gemm_int4_row_call(e, p->fn.int4_last_row, args);
+    gemm_group_row_call(e, p->fn.group_last_row, args);
     em_else(e, &last);
-    gemm_int4_row_call(e, p->fn.int4_row, args);
+    gemm_group_row_call(e, p->fn.group_row, args);
     em_endif(e, &last);
     em_end(e, &j);
     gemm_call_epilogue(e, p, s, e->scratch, row0, one(e), jr.i);
@@ -134,7 +151,7 @@ static void emit_int4_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0,
 
 /* Packs panels [lo, hi) of the NC block, rows [pc, pc + kb). */
 static void pack_b_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
-    if (p->fn.int4_dequantize) {
+    if (p->fn.dequantize) {
         dequantize_block(e, p, s, lo, hi);
         return;
     }
@@ -436,9 +453,9 @@ static void emit_ic_jc_pc(em *e, const gemm_plan *p, gemm_state *s, em_val row0,
 void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                      em_val panel0, em_val panel1) {
     em_branch single = {0};
-    if (p->fn.int4_row) {
+    if (p->fn.group_row) {
         single = em_if(e, em_cmp(e, EM_EQ, s->m, one(e)));
-        emit_int4_row(e, p, s, p->g->n_blocks ? row0 : zero(e), panel0, panel1);
+        emit_group_row(e, p, s, p->g->n_blocks ? row0 : zero(e), panel0, panel1);
         em_else(e, &single);
     }
     if (p->b_in_place)
@@ -453,5 +470,5 @@ void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_v
         emit_jc_pc_ic(e, p, s, ic.i, end, panel0, panel1);
         em_end(e, &ic);
     }
-    if (p->fn.int4_row) em_endif(e, &single);
+    if (p->fn.group_row) em_endif(e, &single);
 }

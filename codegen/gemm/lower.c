@@ -445,6 +445,17 @@ static void describe_blocks(const sn_kernel *k, sn_gemm *g) {
     g->index_col = sn_kernel_size(k, index->stride[1]);
 }
 
+static sn_gemm_groups groups_of(const sn_step *s) {
+    return (sn_gemm_groups){.size = (int)sn_attr_int(s->node, SN_A_group, 0),
+                            .bits = s->in[1].dtype == SN_I8 ? 8 : 4,
+                            .from_zero = sn_attr_int(s->node, SN_A_from_zero, 0) != 0,
+                            .has_min = sn_attr_int(s->node, SN_A_minima, 0) != 0,
+                            .super = (int)sn_attr_int(s->node, SN_A_super, 0),
+                            .factor = s->in[2].dtype,
+                            .factor_buf = 2,
+                            .super_buf = 3};
+}
+
 static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     const sn_step *s = k->step;
     const sn_view *a = &s->in[0];
@@ -469,8 +480,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
         g->b = operand_of(k, &s->in[1], 1);
     g->dynamic = true;
     g->counter_buf = s->n_in + s->n_out;
-    g->scale_group = (int)sn_attr_int(s->node, SN_A_group, 0);
-    if (g->scale_group) g->scale_buf = 2;
+    if (sn_attr_get(s->node, SN_A_group)) g->groups = groups_of(s);
     const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
     const sn_region *pro = sn_attr_region(s->node, SN_A_prologue);
     *x = (fused){.epi = {.k = k}, .main = main < s->n_out ? main : -1};
@@ -521,7 +531,7 @@ static void emit_pack(em *e, const sn_kernel *k) {
                       .col = sn_kernel_size(k, v->stride[1])};
     p.narrow_dtype = k->step->out[0].dtype;
     p.narrow = p.narrow_dtype != k->compute;
-    p.scale_group = (int)sn_attr_int(k->step->node, SN_A_group, 0);
+    p.words = sn_attr_get(k->step->node, SN_A_group) != NULL;
     p.pair_distance = sn_attr_int(k->step->node, SN_A_pair, 0);
     sn_gemm_emit_pack(e, k->name, &p);
 }

@@ -1,11 +1,20 @@
 /* pack.c: packing rows of A (with the prologue) and panels of B, and the kernel that packs B. */
 #include "codegen/gemm/impl.h"
 
+/* Loaded elements of type t in the compute type. */
+static em_val widened(em *e, sn_dtype t, em_val v) {
+    return sn_dtype_is_float(t) ? v : em_convert(e, v, t, e->compute);
+}
+
+static em_val load_row(em *e, sn_dtype t, em_val p, int n, em_val mask) {
+    return widened(e, t, em_load_mask(e, t, p, n, mask, NULL));
+}
+
 /* n elements from p on, `stride` apart. */
 static em_val load_strided(em *e, sn_dtype t, em_val p, em_size stride, int n, em_val mask) {
-    if (gemm_is(stride, 1)) return em_load_mask(e, t, p, n, mask, NULL);
+    if (gemm_is(stride, 1)) return load_row(e, t, p, n, mask);
     em_val index = em_mul(e, em_iota(e, e->i64, n), em_splat(e, em_size_value(e, stride), n));
-    return em_gather(e, t, p, index, mask);
+    return widened(e, t, em_gather(e, t, p, index, mask));
 }
 
 /* Transposes n vectors v[n] of n lanes in registers: swaps off-diagonal blocks of size 1, 2, 4, ... */
@@ -45,7 +54,7 @@ static void transpose_tile(em *e, const gemm_plan *p, matrix src, matrix dst, em
         em_val exists = em_splat(e, em_cmp(e, EM_LT, col, nj), n);
         em_val at = em_add(e, li.i, em_mul(e, col, src.stride));
         em_val from = em_gep(e, src.base, src.dtype, at);
-        v[j] = em_load_mask(e, src.dtype, from, n, em_and(e, mask, exists), NULL);
+        v[j] = load_row(e, src.dtype, from, n, em_and(e, mask, exists));
     }
     transpose_registers(e, v, n);
     for (int i = 0; i < n; i++) em_store(e, p->t, em_gep(e, block, p->t, em_i64(e, i * n)), v[i]);
@@ -186,14 +195,13 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     gemm_plan p = {.name = name,
                    .t = e->compute,
                    .esize = (int)sn_dtype_size(e->compute),
-                   .b_type = g->scale_group || g->narrow ? g->narrow_dtype : e->compute,
+                   .b_type = g->words || g->narrow ? g->narrow_dtype : e->compute,
                    .lanes = e->lanes,
                    .panel = sn_panel_columns(e->compute)};
     p.epi_cols = g->pair_distance ? p.panel / 2 : p.panel;
     if (!gemm_check_pair(g->n, g->pair_distance, e->compute, &e->err)) return;
-    em_val pack = g->scale_group
-                      ? gemm_emit_int4_pack(e, &p, g->dtype, g->row, g->col, g->pair_distance)
-                      : gemm_emit_pack_b(e, &p, g->dtype, g->row, g->col, g->pair_distance);
+    em_val pack = g->words ? gemm_emit_words_pack(e, &p, g->dtype, g->row, g->col, g->pair_distance)
+                           : gemm_emit_pack_b(e, &p, g->dtype, g->row, g->col, g->pair_distance);
     em_kernel(e, name);
     em_val n = em_size_value(e, g->n), k = em_size_value(e, g->k), lo, hi;
     em_share(e, em_ceil_div(e, n, p.panel), &lo, &hi);
@@ -203,7 +211,7 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     if (g->pair_distance && g->n.value == 2 * g->pair_distance)
         left = em_subi(e, left, g->pair_distance);
     em_val src = em_gep(e, em_buf(e, 0), g->dtype, em_mul(e, col, em_size_value(e, g->col)));
-    em_val rows = g->scale_group ? em_div(e, k, em_i64(e, INT4_PER_WORD)) : k;
+    em_val rows = g->words ? em_div(e, k, em_i64(e, 8)) : k;
     em_val to = em_muli(e, em_mul(e, l.i, rows), p.panel);
     gemm_pack_b_call(e, pack,
                      (gemm_pack_b_args){.buf = e->buf,

@@ -43,6 +43,16 @@ int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n) {
     return (n + panel - 1) / panel * panel * k;
 }
 
+static bool check_groups(const sn_gemm *g, sn_dtype compute) {
+    const sn_gemm_groups *q = &g->groups;
+    if (!q->size) return true;
+    bool super = !q->super || (q->super % (2 * q->size) == 0 && g->k.value % q->super == 0 &&
+                               KC_BYTES / 4 % q->super == 0);
+    return g->b_packed && compute == SN_F32 && g->k.slot < 0 && q->size % 16 == 0 && super &&
+           g->k.value % q->size == 0 && KC_BYTES / 4 % q->size == 0 &&
+           (q->bits == 4 || q->bits == 8) && sn_dtype_is_float(q->factor) == !q->super;
+}
+
 static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
     if (compute != SN_F32 && compute != SN_F64)
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: compute type must be f32 or f64, not %s",
@@ -50,11 +60,10 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
     if (g->n_batch < 0 || g->n_batch > SN_GEMM_BATCH)
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d batch axes; the maximum is %d", g->n_batch,
                        SN_GEMM_BATCH);
-    bool narrow = g->b_packed && (g->b.dtype == SN_I8 || g->scale_group);
-    if (g->scale_group && (!g->b_packed || compute != SN_F32 || g->k.slot >= 0 ||
-                           g->scale_group % INT4_PER_WORD || g->k.value % g->scale_group))
+    bool narrow = g->b_packed && (g->b.dtype == SN_I8 || g->groups.size);
+    if (!check_groups(g, compute))
         return sn_fail(err, SN_ERR_INTERNAL,
-                       "gemm: int4 needs packed B, compute type f32, and whole scale groups");
+                       "gemm: grouped integers need packed B, compute type f32, and whole groups");
     if (!sn_dtype_is_float(g->a.dtype) || (!narrow && !sn_dtype_is_float(g->b.dtype)))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: operands cannot be %s and %s",
                        sn_dtype_name(g->a.dtype), sn_dtype_name(g->b.dtype));
@@ -128,7 +137,7 @@ static int64_t count_nc_panels(const gemm_plan *p) {
 static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute) {
     const struct gemm_tile *tile = &gemm_tiles[g->tile];
     *p = (gemm_plan){.g = g, .t = compute, .esize = (int)sn_dtype_size(compute), .nv = 2};
-    p->b_type = g->b_packed && !g->scale_group ? g->b.dtype : compute;
+    p->b_type = g->b_packed && !g->groups.size ? g->b.dtype : compute;
     p->lanes = sn_target_lanes(t, compute);
     p->panel = sn_panel_columns(compute);
     p->epi_cols = g->pair_distance ? p->panel / 2 : p->panel;
@@ -137,7 +146,7 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->mr = (t->vector_regs - 4) / p->nv / 2 * 2;
     if (tile->mr && tile->mr < p->mr) p->mr = tile->mr;
     p->mc_bytes = tile->mc_bytes;
-    p->pack_b = !g->b_packed || g->scale_group;
+    p->pack_b = !g->b_packed || g->groups.size;
     p->b_in_place = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
     p->direct_c = !g->epilogue && g->c.dtype == compute && gemm_is(g->c.col, 1) && !g->n_blocks;
 }
@@ -185,7 +194,7 @@ static void choose_sizes(gemm_plan *p, int max_rows) {
 static void choose_row_kernels(gemm_plan *p) {
     const sn_gemm *g = p->g;
     bool plain = !g->prologue && g->a.dtype == p->t && gemm_is(g->a.col, 1);
-    p->has_int4_row = g->scale_group && (plain || (g->prologue && !p->k_blocked && !g->n_blocks));
+    p->has_group_row = g->groups.size && (plain || (g->prologue && !p->k_blocked && !g->n_blocks));
     p->has_ukr_1x2 = g->b_packed && !p->pack_b && sn_dtype_size(p->b_type) <= 4 &&
                      (!p->k_blocked || p->keeps_partial_c);
 }
@@ -227,7 +236,10 @@ static void place_scratch(gemm_plan *p) {
     p->b_offset = p->a_offset + (p->pack_a ? SN_ROUND_UP(a_rows * p->esize, GEMM_LINE) : 0);
     p->b_list_offset = p->b_offset + (p->pack_b ? SN_ROUND_UP(panels * p->esize, GEMM_LINE) : 0);
     p->c_list_offset = p->b_list_offset + p->b_prefetch * 8;
-    p->scratch_bytes = p->c_list_offset + p->c_prefetch * 8;
+    p->sums_offset = p->c_list_offset + p->c_prefetch * 8;
+    p->scratch_bytes = p->sums_offset;
+    const sn_gemm_groups *g = &p->g->groups;
+    if (g->has_min) p->scratch_bytes += SN_ROUND_UP(p->g->k.value / g->size * p->esize, 8);
     p->sort_offset = p->scratch_bytes;
     p->scratch_bytes += p->g->n_blocks * 8; /* and the sorted rows: sn_gemm_scratch_per_row */
 }
@@ -272,7 +284,7 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) 
 #define PLAN_FLAGS(F)                                                                              \
     F(packed_b, p->g->b_packed)                                                                    \
     F(narrow_b, p->g->b_packed && p->b_type != p->t)                                               \
-    F(int4, p->g->scale_group > 0)                                                                 \
+    F(groups, p->g->groups.size > 0)                                                               \
     F(pairs, p->g->pair_distance > 0)                                                              \
     F(prologue, p->g->prologue != NULL)                                                            \
     F(pack_b, p->pack_b)                                                                           \
@@ -289,7 +301,7 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) 
     F(pack_next_a, p->pack_next_a)                                                                 \
     F(pack_in_microkernel, p->pack_in_microkernel)                                                 \
     F(ukr_1x2, p->has_ukr_1x2)                                                                     \
-    F(int4_row, p->has_int4_row)                                                                   \
+    F(group_row, p->has_group_row)                                                                 \
     F(b_prefetch, p->b_prefetch > 0)                                                               \
     F(c_prefetch, p->c_prefetch > 0)                                                               \
     F(blocks, p->g->n_blocks > 0)                                                                  \

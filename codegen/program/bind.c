@@ -58,9 +58,17 @@ static const sn_arg_binding *need_array(const sn_node *n, origin *o) {
  * others. */
 static bool read_file(const sn_weights *file, const sn_node *n, origin *o, source *out,
                       sn_error *err) {
+    sn_weight_part part;
+    const char *name = sn_block_param_tensor(name_of(n), &part);
+    if (name) { /* the passes found it in the file */
+        const sn_weight *t = sn_weights_find(file, name);
+        if (t && t->block) *out = (source){t->data, SN_F32, t->bytes, t->block, true, part};
+        if (!out->split) sn_problem(&o->problems, "tensor '%s' is not stored in blocks", name);
+        return true;
+    }
     const sn_weight *w = sn_weights_need(file, name_of(n), n->rank, n->shape, &o->problems);
     if (!w) return true;
-    *out = (source){w->data, w->dtype, w->bytes, w->block};
+    *out = (source){w->data, w->dtype, w->bytes, w->block, false, 0};
     if (w->dtype == n->dtype || (n->dtype == SN_F32 && sn_dtype_is_float(w->dtype))) return true;
     return sn_fail(err, SN_ERR_FILE, "%s: tensor '%s' is %s, the model needs %s",
                    sn_weights_path(file), name_of(n), sn_dtype_name(w->dtype),
@@ -97,20 +105,31 @@ static bool find_source(const sn_node *n, origin *o, source *out, sn_error *err)
 typedef struct conversion {
     source from;
     size_t count;
-    float *to;
+    char *to;
+    size_t size; /* bytes of an element of `to` */
 } conversion;
+
+/* Values that a block, or an element, becomes. */
+static size_t values_of(const source *s) {
+    sn_dtype dtype;
+    if (!s->block) return 1;
+    return (size_t)(s->split ? sn_block_part(s->block, s->part, &dtype) : s->block->elements);
+}
 
 static void convert_part(void *arg, int64_t tid, int64_t n) {
     const conversion *c = arg;
     const sn_block_format *b = c->from.block;
-    size_t size = b ? (size_t)b->bytes : sn_dtype_size(c->from.dtype),
-           each = b ? (size_t)b->elements : 1, units = c->count / each,
-           begin = units * (size_t)tid / (size_t)n, end = units * (size_t)(tid + 1) / (size_t)n;
+    size_t size = b ? (size_t)b->bytes : sn_dtype_size(c->from.dtype), each = values_of(&c->from),
+           units = c->count / each, begin = units * (size_t)tid / (size_t)n,
+           end = units * (size_t)(tid + 1) / (size_t)n;
     const sn_weight w = {.dtype = c->from.dtype,
                          .data = (const char *)c->from.data + begin * size,
                          .bytes = (end - begin) * size,
                          .block = b};
-    sn_weight_to_f32(&w, c->to + begin * each);
+    if (c->from.split)
+        sn_weight_split(&w, c->from.part, c->to + begin * each * c->size);
+    else
+        sn_weight_to_f32(&w, (float *)(void *)(c->to + begin * each * c->size));
 }
 
 /* The first value of b in its own type. */
@@ -119,7 +138,8 @@ static void copy_value(sn_session *s, const bound *b, void *to) {
         memcpy(to, b->from.data, b->bytes);
         return;
     }
-    conversion c = {b->from, b->bytes / sizeof(float), to};
+    size_t size = sn_dtype_size(b->dtype);
+    conversion c = {b->from, b->bytes / size, to, size};
     s->threads.run(&s->threads, convert_part, &c);
 }
 

@@ -80,11 +80,28 @@ static void add_fused(text *t, sn_module *m, const sn_node *n) {
     if (blocks) add(t, "%s1 of %lld blocks for each row", t->n ? ", " : "", (long long)blocks);
 }
 
+/* How a product's constant right factor is stored, unless it is as wide as the product. */
+static void add_storage(text *t, const sn_kernel *k) {
+    const sn_step *s = k->step;
+    const sn_node *n = s->node;
+    if (n->op == SN_OP_pack_b || !sn_attr_get(n, SN_A_packed) || s->in[1].dtype == k->compute)
+        return;
+    int64_t group = sn_attr_int(n, SN_A_group, 0);
+    if (!group) {
+        add(t, "weights: %s\n", sn_dtype_name(s->in[1].dtype));
+        return;
+    }
+    add(t, "weights: int%d in groups of %lld with %s of %s%s\n", s->in[1].dtype == SN_I8 ? 8 : 4,
+        (long long)group, sn_attr_get(n, SN_A_minima) ? "scales and minima" : "scales",
+        sn_dtype_name(s->in[2].dtype), sn_attr_get(n, SN_A_super) ? " times f16" : "");
+}
+
 /* Tiles of attention; for its gradient what the score's derivative costs and which captured tensors
  * get theirs from it. */
 static void add_notes(text *t, sn_module *m, const sn_kernel *k) {
     char tiles[240];
     const sn_node *n = k->step->node;
+    add_storage(t, k);
     if (!k->family->report) return;
     const sn_region *derivative = k->family->report(k, tiles, sizeof tiles);
     const sn_attr *wrt = sn_attr_get(n, SN_A_wrt);

@@ -58,11 +58,17 @@ static int64_t packed_limit(const sn_options *o) {
     return o->weights_cache ? o->weights_cache : usual;
 }
 
+/* oneDNN's products. */
+static bool takes_f32_only(const sn_options *o) {
+    return o->backend && !strcmp(o->backend, "onednn");
+}
+
 static bool pass_options(compiler *c) {
     sn_pass_options *po = &c->passes;
     const sn_options *o = c->o;
     if (!sn_options_check(o, c->err)) return false;
     const char *weights = o->weights && strcmp(o->weights, "f32") ? o->weights : NULL;
+    if (weights && !strcmp(weights, "stored") && (!o->source || takes_f32_only(o))) weights = NULL;
     const char *precision = o->precision && strcmp(o->precision, "f32") ? o->precision : NULL;
     *po = (sn_pass_options){.level = sn_level_or_highest(o->level),
                             .backend = o->backend ? o->backend : "auto",

@@ -93,7 +93,7 @@ static bool check_values(const sn_options *o, sn_error *err) {
                        "library and configure with -DSN_ONEDNN=ON, or choose native");
     if (!check_passes(o->passes, err) || !check_passes(sn_debug_get()->off, err)) return false;
     if (o->weights && strcmp(o->weights, "f32") && !sn_quantise_knows(o->weights))
-        return sn_fail(err, SN_ERR_USAGE, "weights '%s': choose f32, bf16, int8 or int4",
+        return sn_fail(err, SN_ERR_USAGE, "weights '%s': choose f32, bf16, int8, int4 or stored",
                        o->weights);
     if (o->precision && strcmp(o->precision, "f32") && !sn_narrow_knows(o->precision))
         return sn_fail(err, SN_ERR_USAGE, "precision '%s': choose f32 or bf16", o->precision);
@@ -101,7 +101,7 @@ static bool check_values(const sn_options *o, sn_error *err) {
 }
 
 static bool check_conflicts(const sn_options *o, unsigned facts, sn_error *err) {
-    if (o->weights && strcmp(o->weights, "f32")) facts |= NARROW;
+    if (o->weights && strcmp(o->weights, "f32") && strcmp(o->weights, "stored")) facts |= NARROW;
     if (o->backend && !strcmp(o->backend, "onednn")) facts |= ONEDNN;
     if (o->precision && strcmp(o->precision, "f32")) facts |= BF16_BETWEEN;
     if (o->tune) facts |= TUNE;

@@ -157,6 +157,8 @@ const void *sn_session_prepared(const sn_session *s, int i, size_t *bytes);
 /* The entry that is running, or else the one that ran last. */
 const sn_compiled_entry *sn_session_running(const sn_session *s);
 const sn_program *sn_session_program(const sn_session *s);
+/* The file of its parameters; NULL: they are arrays. */
+const sn_weights *sn_session_weights(const sn_session *s);
 
 /* A session's kernels report to `profile` from now on; NULL: no more. */
 void sn_session_set_profile(sn_session *s, sn_profile *profile);

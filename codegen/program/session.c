@@ -63,6 +63,10 @@ sn_session *sn_session_retain(sn_session *s) {
     return s;
 }
 
+const sn_weights *sn_session_weights(const sn_session *s) {
+    return s->weights;
+}
+
 const sn_program *sn_session_program(const sn_session *s) {
     return s->p;
 }

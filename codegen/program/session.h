@@ -21,6 +21,8 @@ typedef struct source { /* a parameter's value as it was given: in a file, in an
     sn_dtype dtype;
     size_t bytes;
     const sn_block_format *block; /* NULL: an array */
+    bool split;                   /* the value is one part of the blocks */
+    sn_weight_part part;
 } source;
 
 typedef struct bound { /* a parameter or state by name */

@@ -54,7 +54,9 @@ bool sn_epilogue_precision(sn_dtype product, const sn_node *n) {
 
 int sn_kernel_prologue_operand(const sn_node *n) {
     if (!sn_kernel_of(n)->contraction) return 0;
-    return 2 + (sn_attr_int(n, SN_A_group, 0) > 0) + (sn_attr_int(n, SN_A_blocks, 0) > 0);
+    bool group = sn_attr_int(n, SN_A_group, 0) > 0;
+    return 2 + group + (group && sn_attr_int(n, SN_A_super, 0) > 0) +
+           (sn_attr_int(n, SN_A_blocks, 0) > 0);
 }
 
 int sn_kernel_region_operand(const sn_node *n) {

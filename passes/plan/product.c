@@ -194,7 +194,7 @@ static int try_split(const product *p, const sn_step *s, int extra, sn_view *in,
     for (int i = 0; i < p->cols.n; i++) cols.axis[i] = n_lead + n_rows + i;
     int first = sn_kernel_prologue_operand(s->node), last = sn_kernel_region_operand(s->node);
     bool blocks = sn_attr_get(s->node, SN_A_blocks);
-    if (sn_attr_get(s->node, SN_A_group)) in[2] = s->in[2]; /* scales of int4 */
+    for (int i = 2; i < first - blocks; i++) in[i] = s->in[i]; /* factors of grouped integers */
     if (blocks &&
         !sn_view_reshape(p->m, &s->in[first - 1], 2, index_shape(p->m, s), &in[first - 1]))
         return first - 1;

@@ -19,7 +19,7 @@ static const int64_t all_m[] = {0,  1,  2,  3,  5,  7,  13,  14,  15,
 /* --- one problem ------------------------------------------------------------------------------ */
 
 enum { DIM_M, DIM_N, DIM_K, DIM_A, DIM_B, DIM_C, DIM_BATCH, DIMS };
-enum { BUF_A, BUF_B, BUF_C, BUF_BIAS, BUF_GAIN, BUF_OUT, BUF_COUNTER, BUF_SCALE, BUFS };
+enum { BUF_A, BUF_B, BUF_C, BUF_BIAS, BUF_GAIN, BUF_OUT, BUF_COUNTER, BUF_SCALE, BUF_SUPER, BUFS };
 
 typedef struct problem {
     const gemm_shape *s;
@@ -28,7 +28,7 @@ typedef struct problem {
     int64_t a_row, a_col, b_row, b_col, c_row, c_col; /* strides */
     int64_t a_item, b_item, c_item;                   /* elements of a batch item */
     void *a, *b, *bias, *gain;
-    uint16_t *scale; /* bf16, in panels: of int4 */
+    uint16_t *scale, *super; /* in panels: bf16, or i8 and f16 */
     double *expect;
 } problem;
 
@@ -125,9 +125,13 @@ static double a_element(const problem *p, int64_t item, int64_t i, int64_t k) {
     return p->s->prologue ? (x - get(p->t, p->a, row)) * get(p->t, p->gain, k) : x;
 }
 
-/* Index of the scale of column j in the scale group of row k: in panels [K / scale_group][P]. Pairs: half a panel of
- * columns, then those pair_distance further. */
-static int64_t scale_index(const problem *p, int64_t k, int64_t j) {
+static int parts(const gemm_shape *s) {
+    return s->minima ? 2 : 1;
+}
+
+/* Index of a factor (part 0: scale, 1: minimum) of column j in the group of row k, of `size`: in panels
+ * [K / size][parts][P]. Pairs: half a panel of columns, then those pair_distance further. */
+static int64_t factor_index(const problem *p, int64_t k, int64_t j, int64_t size, int part) {
     int64_t wide = sn_panel_columns(p->t), half = wide / 2, pair = p->s->pair, lane = j % wide,
             panel = j / wide;
     if (pair) {
@@ -135,12 +139,20 @@ static int64_t scale_index(const problem *p, int64_t k, int64_t j) {
         panel = column / half;
         lane = column % half + (j / pair % 2 ? half : 0);
     }
-    return (panel * (p->k / p->s->scale_group) + k / p->s->scale_group) * wide + lane;
+    return ((panel * (p->k / size) + k / size) * parts(p->s) + part) * wide + lane;
+}
+
+static double factor(const problem *p, int64_t k, int64_t j, int part) {
+    int64_t i = factor_index(p, k, j, p->s->scale_group, part);
+    if (!p->s->super) return (double)sn_bf16_to_f32(p->scale[i]);
+    double of = (double)sn_f16_to_f32(p->super[factor_index(p, k, j, p->s->super, part)]);
+    return of * ((const int8_t *)p->scale)[i];
 }
 
 static double b_element(const problem *p, int64_t b, int64_t k, int64_t j) {
     double x = get(p->t, p->b, b + k * p->b_row + j * p->b_col);
-    return p->scale ? x * (double)sn_bf16_to_f32(p->scale[scale_index(p, k, j)]) : x;
+    if (!p->scale) return x;
+    return x * factor(p, k, j, 0) + (p->s->minima ? factor(p, k, j, 1) : 0);
 }
 
 static double product(const problem *p, int64_t item, int64_t i, int64_t j) {
@@ -181,8 +193,14 @@ static void make_spec(const problem *p, sn_gemm *g) {
                    .no_store = s->no_store,
                    .dynamic = s->dynamic,
                    .counter_buf = BUF_COUNTER,
-                   .scale_group = s->scale_group,
-                   .scale_buf = BUF_SCALE,
+                   .groups = {.size = s->scale_group,
+                              .bits = s->bits ? s->bits : 4,
+                              .from_zero = s->from_zero,
+                              .has_min = s->minima,
+                              .super = s->super,
+                              .factor = s->super ? SN_I8 : SN_BF16,
+                              .factor_buf = BUF_SCALE,
+                              .super_buf = BUF_SUPER},
                    .tile = s->tile,
                    .ctx = (void *)p,
                    .n_state = 1};
@@ -232,6 +250,10 @@ static sn_kernel_fn *find(sn_jit *jit, const char *name) {
     return f;
 }
 
+static bool packs_words(const gemm_shape *s) {
+    return s->scale_group && s->bits != 8;
+}
+
 static kernel compile(sn_jit *jit, const sn_target *target, const problem *p, int number) {
     sn_error err = {0};
     em e;
@@ -250,9 +272,11 @@ static kernel compile(sn_jit *jit, const sn_target *target, const problem *p, in
                                       .row = EM_SIZE_CONST(p->b_row),
                                       .col = EM_SIZE_CONST(p->b_col),
                                       .pair_distance = p->s->pair,
-                                      .scale_group = p->s->scale_group,
-                                      .narrow = p->s->narrow,
-                                      .narrow_dtype = p->s->scale_group ? SN_I32 : p->s->panels});
+                                      .words = packs_words(p->s),
+                                      .narrow = p->s->narrow || p->s->scale_group,
+                                      .narrow_dtype = packs_words(p->s)   ? SN_I32
+                                                      : p->s->scale_group ? SN_I8
+                                                                          : p->s->panels});
     LLVMModuleRef mod = em_finish(&e, &err);
     if (!mod || !sn_jit_compile(jit, mod, NULL, &err)) fail_msg("%s: %s", p->s->name, err.message);
     em_free(&e);
@@ -272,7 +296,7 @@ static problem make_problem(const gemm_shape *s, sn_dtype t, int64_t m) {
 
 /* The nearest value that B's panels hold. */
 static double round_to_panels(const gemm_shape *s, double v) {
-    if (s->scale_group) return rint(v * 7);
+    if (s->scale_group) return rint(s->bits == 8 ? v * 127 : s->from_zero ? 7.5 + 7.5 * v : v * 7);
     if (!s->narrow) return v;
     return s->panels == SN_BF16  ? (double)sn_bf16_to_f32(sn_f32_to_bf16((float)v))
            : s->panels == SN_F16 ? (double)sn_f16_to_f32(sn_f32_to_f16((float)v))
@@ -289,10 +313,16 @@ static void prepare(problem *p, const gemm_shape *s, sn_dtype t, int64_t m) {
     p->bias = fill(t, p->n);
     p->gain = fill(t, p->k);
     if (s->scale_group) {
-        int64_t n = sn_gemm_packed_size(t, p->k / s->scale_group, p->n);
+        int64_t n = sn_gemm_packed_size(t, p->k / s->scale_group, p->n) * parts(s);
         p->scale = malloc((size_t)n * sizeof *p->scale);
-        assert_non_null(p->scale);
-        for (int64_t i = 0; i < n; i++) p->scale[i] = sn_f32_to_bf16((float)noise());
+        p->super = malloc((size_t)n * sizeof *p->super);
+        assert_true(p->scale && p->super);
+        for (int64_t i = 0; i < n; i++) {
+            p->scale[i] = sn_f32_to_bf16((float)noise());
+            p->super[i] = sn_f32_to_f16((float)noise() / 64);
+        }
+        for (int64_t i = 0; s->super && i < n; i++)
+            ((int8_t *)p->scale)[i] = (int8_t)(noise() * 64);
     }
     if (!s->only_bits) reference(p);
 }
@@ -312,6 +342,7 @@ static void release(problem *p) {
     release_guarded(p->bias, (size_t)p->n * size);
     release_guarded(p->gain, (size_t)p->k * size);
     free(p->scale);
+    free(p->super);
     free(p->expect);
 }
 
@@ -332,8 +363,8 @@ static void *run(const problem *p, const kernel *k, int threads, void *panels) {
     dim[DIMS + 2] = inner * p->c_item;
     dim[DIMS + 3] = p->c_item;
     int64_t ticket = 0;
-    void *buf[BUFS] = {p->a,    panels ? panels : p->b, out, p->bias, p->gain, NULL, &ticket,
-                       p->scale};
+    void *buf[BUFS] = {
+        p->a, panels ? panels : p->b, out, p->bias, p->gain, NULL, &ticket, p->scale, p->super};
     for (int t = 0; t < threads; t++) {
         size_t room = ((size_t)k->scratch + 127) / 64 * 64;
         char *scratch = aligned_alloc(64, room);

@@ -22,10 +22,13 @@ typedef struct gemm_shape {
     const int64_t *some_m;  /* instead: these, up to a 0; NULL: none */
     bool narrow;            /* panels of the type `panels`; B holds values that this type holds */
     sn_dtype panels;
-    int scale_group; /* > 0: int4 panels; B holds integers */
-    int tile;        /* block sizes: variant of sn_gemm_tiles */
-    bool dynamic;    /* so long that threads take its last rows from a counter */
-    bool only_bits;  /* too large for sums in double: the bits for several numbers of threads */
+    int scale_group; /* > 0: integers in groups; B holds integers */
+    int bits;        /* of them: 4 (or 0), 8 */
+    bool from_zero, minima;
+    int super;      /* > 0: factors are integers, too */
+    int tile;       /* block sizes: variant of sn_gemm_tiles */
+    bool dynamic;   /* so long that threads take its last rows from a counter */
+    bool only_bits; /* too large for sums in double: the bits for several numbers of threads */
 } gemm_shape;
 
 /* The spec that the kernel of this shape is made from, for M rows. Its callbacks may not be called. */

@@ -12,6 +12,8 @@ prints 'llama: 2 layers' && prints 'llama-bpe, 299 tokens' && prints 'llama.rope
 prints 'layers.0.mlp.down_proj.weight  *Q4_K  \[32,256\] 4608'
 run 0 inspect "$data/formats.gguf"
 prints 'cannot run: .*the architecture is "none"' && prints 'Q6_K'
+run 1 generate "$tmp/missing.gguf" -p a
+says 'missing.gguf: cannot open the file: No such file or directory'
 run 0 eval "$data/llama.gguf" "$data/llama.json" --level 1
 run 0 generate "$data/gpt2.gguf" -p "the cat" -n 4 --level 1
 cp "$tmp/out" "$tmp/text"

@@ -12,6 +12,7 @@
 #include "runtime/file.h"
 #include "tests/support/effort.h"
 #include "tests/support/scratch.h"
+#include "tests/support/text.h"
 #include "model/encoder.h"
 #include "model/open.h"
 #include "model/storage.h"
@@ -105,11 +106,11 @@ static void expect_logits(const lm *m, const cJSON *expected, const char *what) 
     if (!(worst <= 1e-5 * most)) fail_msg("%s: error %g of %g", what, worst, most);
 }
 
-static void check_model(const char *name, int level) {
+static void check_model(const char *name, int level, const char *weights) {
     int32_t tokens[MOST_TOKENS];
     cJSON *expected = read_expected(name);
     int64_t n = read_tokens(expected, tokens);
-    lm *m = open_model(data_path(name, ".gguf"), level, NULL);
+    lm *m = open_model(data_path(name, ".gguf"), level, weights);
     feed(m, tokens, n);
     expect_logits(m, expected, name);
     lm_reset(m);
@@ -123,8 +124,8 @@ static void check_model(const char *name, int level) {
 static void test_logits(void **state) {
     (void)state;
     for (size_t i = 0; i < MODELS; i++) {
-        if (effort_takes(i + 1, 2)) check_model(models[i], 0);
-        if (effort_takes(i, 2)) check_model(models[i], 4);
+        if (effort_takes(i + 1, 2)) check_model(models[i], 0, "f32");
+        if (effort_takes(i, 2)) check_model(models[i], 4, "stored");
     }
 }
 
@@ -227,6 +228,37 @@ static void test_folder(void **state) {
         assert_memory_equal(a->logits, b->logits, sizeof(float) * (size_t)a->model.vocab);
         lm_close(a);
         lm_close(b);
+    }
+    cJSON_Delete(expected);
+}
+
+/* Weights as the file stores them, on other CPUs, too: blocks stay integers. */
+static void test_stored(void **state) {
+    (void)state;
+    static const char *const targets[] = {"x86-64-v3", "x86-64-v2"};
+    static const char *const packed[] = {"pack       i32", "pack       i8", "pack       f16"};
+    int32_t tokens[MOST_TOKENS];
+    cJSON *expected = read_expected("llama");
+    int64_t n = read_tokens(expected, tokens);
+    for (size_t i = 0; i < 2; i++) {
+        if (!effort_takes(i, 2)) continue;
+        sn_error e = {0};
+        const lm_options o = {.path = DATA "llama.gguf",
+                              .entries = SN_CACHED,
+                              .compile = {.level = 4,
+                                          .backend = "native",
+                                          .target = targets[i],
+                                          .weights = "stored",
+                                          .cache_dir = scratch_dir}};
+        lm *m = lm_open(&o, &e);
+        if (!m) fail_msg("%s", e.message);
+        feed(m, tokens, n - 1);
+        feed(m, tokens + n - 1, 1);
+        expect_logits(m, expected, targets[i]);
+        char *text = explain_text(m->program, "@prepare");
+        for (int k = 0; k < 3; k++) assert_non_null(strstr(text, packed[k]));
+        free(text);
+        lm_close(m);
     }
     cJSON_Delete(expected);
 }
@@ -359,11 +391,12 @@ static void test_truncated(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),     cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_encoder),    cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_folder),     cmocka_unit_test(test_storage),
-        cmocka_unit_test(test_keys_alone), cmocka_unit_test(test_special_tokens),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_values),         cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_encoder),        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_folder),         cmocka_unit_test(test_stored),
+        cmocka_unit_test(test_storage),        cmocka_unit_test(test_keys_alone),
+        cmocka_unit_test(test_special_tokens), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_truncated),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

@@ -24,8 +24,8 @@ typedef struct cmd_compile {
     {"level", 0, ARG_INT, offsetof(T, compile.level), "0..4", "4", 0, 4, "fusion level, 0: one kernel per operation"}, \
     {"backend", 0, ARG_CHOICE, offsetof(T, compile.backend), "auto|native|onednn", "auto", 0, 0, \
      "kernels: Sinter's own, oneDNN's, or the faster one of each"}, \
-    {"weights", 0, ARG_CHOICE, offsetof(T, compile.weights), "f32|bf16|int8|int4|auto", "f32", 0, 0, \
-     "storage type of the matrices"}, \
+    {"weights", 0, ARG_CHOICE, offsetof(T, compile.weights), "stored|f32|bf16|int8|int4|auto", "stored", 0, 0, \
+     "storage of the matrices; stored: as the file has them, GGUF's blocks too"}, \
     {"threads", 't', ARG_INT, offsetof(T, compile.threads), "N", "0", 0, 1024, \
      "threads, 0: all available CPUs"}, \
     {"target", 0, ARG_TEXT, offsetof(T, compile.target), "CPU", NULL, 0, 0, "x86-64-v3, x86-64-v4, …; default: this CPU"}, \

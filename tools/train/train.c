@@ -148,6 +148,7 @@ static bool compile_model(trainer *t, sn_error *err) {
     sn_module *m = t->model.module;
     sn_options o = t->r->compile;
     char sizes[256];
+    if (o.weights && !strcmp(o.weights, "stored")) o.weights = NULL; /* what is trained is f32 */
     if (o.weights && strcmp(o.weights, "f32"))
         return sn_fail(err, SN_ERR_USAGE,
                        "--weights %s: training stores weights as f32; use it with generate or eval "

@@ -231,7 +231,7 @@ static void options(void **state) {
         {{.level = 4, .n_taps = 3}, "3 taps", "give a list"},
         {{.level = 4, .passes = "-merge,-fuze"}, "no pass 'fuze'", "passes are"},
         {{.level = 4, .backend = "mkl"}, "backend 'mkl'", "choose auto, native or onednn"},
-        {{.level = 4, .weights = "fp8"}, "weights 'fp8'", "choose f32, bf16, int8 or int4"},
+        {{.level = 4, .weights = "fp8"}, "weights 'fp8'", "choose f32, bf16, int8, int4 or stored"},
         {{.level = 4, .target = "z80"}, "z80", "target"},
         {{.level = 4, .threads = -3}, "-3", "threads"},
         {{.level = 4, .memory_budget = -1}, "memory budget -1", "must not be negative"},

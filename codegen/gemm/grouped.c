@@ -1,0 +1,234 @@
+/* grouped.c: right operands of integers that share factors in groups along K (gemm.h): packing
+ * them, one row by a panel with the integers widened in registers, and dequantizing panels that
+ * several rows use. 4 bits: an i32 word holds 8 consecutive k of a column, the first in the low
+ * bits, and a panel row is P words. 8 bits: a panel row is P integers. The factors of a scale group
+ * are one row of P or, with minima, two, in panels of their own; so are the factors of factors. */
+#include "codegen/gemm/impl.h"
+
+enum { PREFETCH_BYTES = 2048 }; /* distance within a panel */
+
+/* Whether a permutation of a table in a register converts the 4-bit integers. */
+static bool has_lookup(em *e, const gemm_plan *p) {
+    return e->target->has_avx512 && p->lanes == 16 && p->g->groups.bits == 4;
+}
+
+/* The table: 4-bit integers to float. */
+static em_val make_table(em *e, const gemm_plan *p) {
+    em_val t = em_vf(e, 0);
+    for (int i = 1; i < 16 && has_lookup(e, p); i++)
+        t = em_insert(e, t, em_f(e, i < 8 || p->g->groups.from_zero ? i : i - 16), i);
+    return t;
+}
+
+/* Integer j of each word in the compute type. The AVX-512 lookup uses only the low 4 bits. */
+static em_val unpack(em *e, const gemm_plan *p, em_val words, em_val table, int j) {
+    if (has_lookup(e, p)) {
+        em_val args[] = {table, j ? em_lshr(e, words, em_like(e, words, 4 * j)) : words};
+        return em_intrinsic(e, "llvm.x86.avx512.permvar.sf.512", NULL, 0, args, 2);
+    }
+    em_val high = em_shl(e, words, em_like(e, words, 28 - 4 * j)), by = em_like(e, high, 28);
+    em_val q = p->g->groups.from_zero ? em_lshr(e, high, by) : em_ashr(e, high, by);
+    return em_convert(e, q, SN_I32, p->t);
+}
+
+/* Bytes of 8 consecutive k of a panel. */
+static int64_t bytes_of_8(const gemm_plan *p) {
+    return (int64_t)p->panel * p->g->groups.bits;
+}
+
+/* Run-time state of the product of one row. */
+typedef struct row_state {
+    em_val a, q, factors, supers, sums, table;
+    em_val acc[2];
+    bool may_overread; /* up to 3 bytes behind the words */
+} row_state;
+
+/* Integer j of 8 consecutive k, which begin at `at`, vector v. Loading 4-bit integers from byte
+ * j / 2 on saves every second shift: shifts and lookups share two ports with the multiply-adds. */
+static em_val load_integer(em *e, const gemm_plan *p, const row_state *s, em_val at, int v, int j) {
+    if (p->g->groups.bits == 8) {
+        em_val from = em_gep_bytes(e, at, em_i64(e, j * p->panel + v * p->lanes));
+        return em_convert(e, em_load(e, SN_I8, from, p->lanes), SN_I8, p->t);
+    }
+    int skip = s->may_overread ? j / 2 : 0;
+    em_val from = em_gep_bytes(e, at, em_i64(e, v * p->lanes * 4 + skip));
+    em_val words = em_load_raw(e, em_vec(e->i32, p->lanes), from, skip ? 1 : 4);
+    return unpack(e, p, words, s->table, j - 2 * skip);
+}
+
+/* Factor `part` (0: scale, 1: minimum) of a scale group and columns c and following. factors: the
+ * group's rows; supers: those of the factors' factors. */
+static em_val load_factor(em *e, const gemm_plan *p, em_val factors, em_val supers, int part,
+                          int c) {
+    const sn_gemm_groups *g = &p->g->groups;
+    em_val i = em_i64(e, part * p->panel + c);
+    em_val x = em_load(e, g->factor, em_gep(e, factors, g->factor, i), p->lanes);
+    if (!sn_dtype_is_float(g->factor)) x = em_convert(e, x, g->factor, p->t);
+    if (!g->super) return x;
+    return em_mul(e, x, em_load(e, SN_F16, em_gep(e, supers, SN_F16, i), p->lanes));
+}
+
+/* Elements between the factors of consecutive scale groups. */
+static int factor_stride(const gemm_plan *p) {
+    return p->panel * (p->g->groups.has_min ? 2 : 1);
+}
+
+static void prefetch_8(em *e, const gemm_plan *p, em_val at) {
+    int64_t bytes = p->g->groups.bits == 4 ? p->nr * 4 : bytes_of_8(p);
+    for (int64_t line = 0; line < bytes; line += GEMM_LINE)
+        em_prefetch(e, em_gep_bytes(e, at, em_i64(e, PREFETCH_BYTES + line)), false, 3);
+}
+
+/* acc += scale * (sum over a scale group of a q) + minimum * (sum of a), for n_groups groups, whose
+ * sums are independent chains. */
+static void add_scale_groups(em *e, const gemm_plan *p, row_state *s, int n_groups) {
+    em_val sum[2][2];
+    int eights = p->g->groups.size / 8;
+    for (int r = 0; r < eights; r++)
+        for (int g = 0; g < n_groups; g++) {
+            int row = g * eights + r;
+            em_val at = em_gep_bytes(e, s->q, em_i64(e, row * bytes_of_8(p)));
+            prefetch_8(e, p, at);
+            for (int j = 0; j < 8; j++) {
+                em_val k = em_i64(e, row * 8 + j);
+                em_val a = em_load_splat(e, p->t, em_gep(e, s->a, p->t, k), p->lanes);
+                for (int v = 0; v < p->nv; v++) {
+                    em_val q = load_integer(e, p, s, at, v, j);
+                    sum[g][v] = r + j ? em_fma(e, a, q, sum[g][v]) : em_mul(e, a, q);
+                }
+            }
+        }
+    for (int g = 0; g < n_groups; g++) {
+        em_val factors =
+            em_gep(e, s->factors, p->g->groups.factor, em_i64(e, g * factor_stride(p)));
+        em_val all = p->g->groups.has_min
+                         ? em_load_splat(e, p->t, em_gep(e, s->sums, p->t, em_i64(e, g)), p->lanes)
+                         : NULL;
+        for (int v = 0; v < p->nv; v++) {
+            em_val scale = load_factor(e, p, factors, s->supers, 0, v * p->lanes);
+            s->acc[v] = em_fma(e, scale, sum[g][v], s->acc[v]);
+            if (!all) continue;
+            em_val min = load_factor(e, p, factors, s->supers, 1, v * p->lanes);
+            s->acc[v] = em_fma(e, min, all, s->acc[v]);
+        }
+    }
+}
+
+/* Sets what the state says about the pair of scale groups `pair` of the row. */
+static void begin_groups(em *e, const gemm_plan *p, row_state *s, const gemm_group_row_args *q,
+                         em_val pair) {
+    const sn_gemm_groups *g = &p->g->groups;
+    s->a = em_gep(e, q->a, p->t, em_muli(e, pair, 2 * g->size));
+    s->q = em_gep_bytes(e, q->q, em_muli(e, pair, g->size / 4 * bytes_of_8(p)));
+    s->factors = em_gep(e, q->factors, g->factor, em_muli(e, pair, 2 * factor_stride(p)));
+    s->sums = em_gep(e, q->sums, p->t, em_muli(e, pair, 2));
+    s->supers = q->supers;
+    if (!g->super) return;
+    em_val row = em_div(e, pair, em_i64(e, g->super / g->size / 2));
+    s->supers = em_gep(e, q->supers, SN_F16, em_muli(e, row, factor_stride(p)));
+}
+
+em_val gemm_emit_group_row(em *e, const gemm_plan *p, bool last) {
+    const char *suffix = last ? "group_last_row" : "group_row";
+    em_val fn = gemm_group_row_function(e, gemm_name_of(p, suffix).text);
+    em_no_inline(e, fn);
+    gemm_group_row_args q = gemm_group_row_params(e);
+    const sn_gemm_groups *g = &p->g->groups;
+    int64_t pairs = p->g->k.value / g->size / 2;
+    row_state s = {.table = make_table(e, p), .may_overread = !last && has_lookup(e, p)};
+    em_val acc[2];
+    for (int v = 0; v < p->nv; v++) s.acc[v] = em_vf(e, 0);
+    em_loop l = em_for(e, zero(e), em_i64(e, pairs), one(e));
+    for (int v = 0; v < p->nv; v++) s.acc[v] = acc[v] = em_carry(e, &l, s.acc[v]);
+    begin_groups(e, p, &s, &q, l.i);
+    add_scale_groups(e, p, &s, 2);
+    for (int v = 0; v < p->nv; v++) em_next(e, &l, acc[v], s.acc[v]);
+    em_end(e, &l);
+    for (int v = 0; v < p->nv; v++) s.acc[v] = em_final(e, &l, acc[v]);
+    if (p->g->k.value / g->size % 2) {
+        begin_groups(e, p, &s, &q, em_i64(e, pairs));
+        add_scale_groups(e, p, &s, 1);
+    }
+    for (int v = 0; v < p->nv; v++)
+        em_store(e, p->t, em_gep(e, q.c, p->t, em_i64(e, v * p->lanes)), s.acc[v]);
+    em_ret(e, NULL);
+    return fn;
+}
+
+em_val gemm_emit_group_sums(em *e, const gemm_plan *p) {
+    em_val fn = gemm_group_sums_function(e, gemm_name_of(p, "group_sums").text);
+    gemm_group_sums_args q = gemm_group_sums_params(e);
+    int size = p->g->groups.size;
+    em_loop l = em_for(e, zero(e), em_i64(e, p->g->k.value / size), one(e));
+    em_val a = em_gep(e, q.a, p->t, em_muli(e, l.i, size)), sum = NULL;
+    for (int i = 0; i < size; i += p->lanes) {
+        em_val v = em_load(e, p->t, em_gep(e, a, p->t, em_i64(e, i)), p->lanes);
+        sum = sum ? em_add(e, sum, v) : v;
+    }
+    em_store(e, p->t, em_gep(e, q.sums, p->t, l.i), em_reduce(e, EM_SUM, sum));
+    em_end(e, &l);
+    em_ret(e, NULL);
+    return fn;
+}
+
+em_val gemm_emit_dequantize(em *e, const gemm_plan *p) {
+    em_val fn = gemm_dequantize_function(e, gemm_name_of(p, "dequantize").text);
+    gemm_dequantize_args q = gemm_dequantize_params(e);
+    const sn_gemm_groups *g = &p->g->groups;
+    row_state s = {.table = make_table(e, p)};
+    em_loop l = em_for(e, zero(e), q.n_groups, one(e));
+    em_val factors = em_gep(e, q.factors, g->factor, em_muli(e, l.i, factor_stride(p)));
+    em_val supers = q.supers;
+    if (g->super) {
+        em_val row = em_div(e, l.i, em_i64(e, g->super / g->size));
+        supers = em_gep(e, supers, SN_F16, em_muli(e, row, factor_stride(p)));
+    }
+    em_loop r = em_for(e, zero(e), em_i64(e, g->size / 8), one(e));
+    em_val row = em_add(e, em_muli(e, l.i, g->size / 8), r.i);
+    em_val from = em_gep_bytes(e, q.q, em_muli(e, row, bytes_of_8(p)));
+    em_val to = em_gep(e, q.dst, p->t, em_muli(e, row, 8 * p->panel));
+    for (int c = 0; c < p->panel; c += p->lanes) {
+        em_val scale = load_factor(e, p, factors, supers, 0, c);
+        em_val min = g->has_min ? load_factor(e, p, factors, supers, 1, c) : NULL;
+        for (int j = 0; j < 8; j++) {
+            em_val x = load_integer(e, p, &s, from, c / p->lanes, j);
+            x = min ? em_fma(e, x, scale, min) : em_mul(e, x, scale);
+            em_store(e, p->t, em_gep(e, to, p->t, em_i64(e, j * p->panel + c)), x);
+        }
+    }
+    em_end(e, &r);
+    em_end(e, &l);
+    em_ret(e, NULL);
+    return fn;
+}
+
+em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
+                            int64_t pair_distance) {
+    em_val fn = gemm_pack_b_function(e, gemm_name_of(p, "pack_b").text);
+    gemm_pack_b_args q = gemm_pack_b_params(e);
+    e->buf = q.buf;
+    e->dim = q.dim;
+    em_val row_stride = em_size_value(e, row), col_stride = em_size_value(e, col);
+    em_val lane = em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, col_stride, p->lanes));
+    em_loop l = em_for(e, zero(e), q.kb, em_i64(e, 8));
+    em_val to = em_muli(e, em_div(e, l.i, em_i64(e, 8)), p->panel);
+    for (int c = 0; c < p->panel; c += p->lanes) {
+        int64_t j0 = c % p->epi_cols; /* within a half of pairs */
+        em_val mask = em_tail_mask(e, em_subi(e, q.n_cols, j0), p->lanes);
+        em_val words = NULL;
+        for (int j = 0; j < 8; j++) {
+            em_val at = em_mul(e, em_addi(e, l.i, j), row_stride);
+            em_val column = em_i64(e, j0 + c / p->epi_cols * pair_distance);
+            at = em_add(e, at, em_mul(e, column, col_stride));
+            em_val x = em_gather(e, dtype, em_gep(e, q.src, dtype, at), lane, mask);
+            em_val i = em_convert(e, x, sn_dtype_is_float(dtype) ? p->t : dtype, SN_I32);
+            i = em_shl(e, em_and(e, i, em_like(e, i, 15)), em_like(e, i, 4 * j));
+            words = words ? em_or(e, words, i) : i;
+        }
+        em_val at = em_gep(e, q.dst, SN_I32, em_addi(e, to, c));
+        em_store(e, SN_I32, at, words);
+    }
+    em_end(e, &l);
+    em_ret(e, NULL);
+    return fn;
+}
