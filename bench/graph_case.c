@@ -226,6 +226,30 @@ double sn_bench_storage(const char *weights) {
     return 1;
 }
 
+/* Is n the weight w of a linear map, or one of the weights that make it up? */
+static bool is_part_of(const sn_node *w, const sn_node *n) {
+    w = base_of(w);
+    for (int i = 0; i < w->n_in && w->op == SN_OP_concat; i++)
+        if (base_of(w->in[i]) == n) return true;
+    return w == n;
+}
+
+/* The part of a product that is needed if blocks of it are selected (experts): of each row, or of
+ * all rows together, each of which may need others. */
+static double selected_part(sn_order order, const sn_node *product, const int64_t *symbol,
+                            bool all_rows) {
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        if (n->op != SN_OP_take_blocks || n->in[0] != product) continue;
+        const sn_node *index = n->in[1];
+        double count = 1, blocks = (double)sn_attr_int(n, SN_A_blocks, 1);
+        for (int a = all_rows ? 0 : index->rank - 1; a < index->rank; a++)
+            count *= (double)sn_dim_eval(n->m, index->shape[a], symbol);
+        return count < blocks ? count / blocks : 1;
+    }
+    return 1;
+}
+
 /* Bytes read for leaf i of the order. A table that is only gathered from counts with the rows read;
  * the weight of a linear map as it is stored. */
 static double leaf_bytes(const graph_case *c, sn_order order, int i) {
@@ -242,8 +266,9 @@ static double leaf_bytes(const graph_case *c, sn_order order, int i) {
         const sn_node *user = order.node[j];
         for (int k = 0; k < user->n_in; k++) {
             bool linear = user->op == SN_OP_linear && k == 1;
-            if (linear && base_of(user->in[k]) == n)
-                weight = whole * sn_bench_storage(c->o->weights);
+            if (linear && is_part_of(user->in[k], n))
+                weight = whole * sn_bench_storage(c->o->weights) *
+                         selected_part(order, user, c->timed.symbol, true);
             else if (user->in[k] != n || (sn_ops[user->op].flags & SN_OPF_VIEW))
                 continue;
             else if (k == 0 && (user->op == SN_OP_embedding || user->op == SN_OP_gather))
@@ -268,24 +293,29 @@ static void count_bytes(const graph_case *c, sn_order order, double *read, doubl
 
 typedef struct counter {
     const int64_t *symbol;
+    sn_order order;
+    double part; /* of the products below the current composite */
     bool *seen;
     double weights, others;
 } counter;
 
 static bool is_weight(const sn_node *n) {
-    return base_of(n)->op == SN_OP_param;
+    const sn_node *w = base_of(n);
+    return (w->op == SN_OP_concat ? base_of(w->in[0]) : w)->op == SN_OP_param;
 }
 
 static void count_node(counter *c, const sn_node *n) {
     if (c->seen[n->id]) return;
     c->seen[n->id] = true;
+    for (int i = 0; i < n->n_in; i++) count_node(c, n->in[i]);
     if (n->decomposition) {
+        c->part = selected_part(c->order, n, c->symbol, false);
         count_node(c, n->decomposition);
+        c->part = 1;
         return;
     }
-    for (int i = 0; i < n->n_in; i++) count_node(c, n->in[i]);
     if (n->op != SN_OP_dot) return;
-    double flop = 2;
+    double flop = 2 * c->part;
     for (int a = 0; a < n->rank; a++) flop *= (double)sn_dim_eval(n->m, n->shape[a], c->symbol);
     const sn_attr *k = sn_attr_get(n, SN_A_contract_a);
     for (int i = 0; k && i < k->n; i++)
@@ -298,8 +328,9 @@ static void count_node(counter *c, const sn_node *n) {
 
 void sn_bench_count(sn_module *m, const char *entry, const int64_t *symbol, double *weights,
                     double *others) {
-    counter c = {.symbol = symbol, .seen = calloc(sn_module_node_count(m), 1)};
+    counter c = {.symbol = symbol, .part = 1, .seen = calloc(sn_module_node_count(m), 1)};
     const sn_entry *e = sn_entry_get(m, entry);
+    if (e) c.order = sn_entry_topo(m, e);
     for (int i = 0; c.seen && e && i < e->n_output; i++) count_node(&c, e->output[i].node);
     *weights = c.weights;
     *others = c.others;

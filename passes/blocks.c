@@ -33,7 +33,7 @@ static sn_node *rule(void *ctx, sn_node *n) {
     if (sn_ops[n->op].kind != SN_ELEM && !(sn_ops[n->op].flags & SN_OPF_INLINE)) return n;
     for (int i = 0; i < n->n_in; i++) {
         const sn_node *x = n->in[i];
-        if (x->op != SN_OP_take_blocks) continue;
+        if (!sn_selects_panels(x)) continue;
         if (!is_product(x->in[0]) ||
             (take && (x->in[1] != take->in[1] || !sn_shapes_equal(x->in[0], take->in[0]))))
             return n;
@@ -42,7 +42,7 @@ static sn_node *rule(void *ctx, sn_node *n) {
     if (!take) return n;
     for (int i = 0; i < n->n_in; i++) {
         sn_node *x = n->in[i], *c = constant(x);
-        if (x->op != SN_OP_take_blocks && !c) return n;
+        if (!sn_selects_panels(x) && !c) return n;
         in[i] = c ? sn_b_broadcast_like(c, take->in[0]) : x->in[0];
     }
     sn_node *all = sn_node_new(n->m, (sn_op)n->op, n->n_in, in, n->n_attr, n->attr);

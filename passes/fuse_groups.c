@@ -512,7 +512,7 @@ sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e) {
     find_cheap(g);
     find_summed(g);
     for (int i = 0; i < g->order.n; i++)
-        if (g->order.node[i]->op == SN_OP_take_blocks) mark_selected(g, g->order.node[i]->in[0]);
+        if (sn_selects_panels(g->order.node[i])) mark_selected(g, g->order.node[i]->in[0]);
     g->half_of = sn_halves_find(g);
     for (int i = 0; i < g->order.n; i++) {
         sn_node *n = g->order.node[i];

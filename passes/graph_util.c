@@ -81,3 +81,9 @@ bool sn_static_shape(const sn_node *n) {
         if (!sn_dim_is_const(n->m, n->shape[i], NULL)) return false;
     return true;
 }
+
+bool sn_selects_panels(const sn_node *n) {
+    int64_t size;
+    return n->op == SN_OP_take_blocks && sn_dim_is_const(n->m, n->shape[n->rank - 1], &size) &&
+           size % (sn_panel_columns((sn_dtype)n->dtype) / 2) == 0;
+}

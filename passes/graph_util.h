@@ -15,6 +15,8 @@ bool sn_reduces(const sn_node *n, bool *last_axis); /* a reduce_*; over the last
 /* random access to operand i, which must be in memory */
 bool sn_reads_far(const sn_node *n, int i);
 /* all sizes are numbers */
+/* Does n select blocks of columns that may be whole panels of a product? */
+bool sn_selects_panels(const sn_node *n);
 bool sn_static_shape(const sn_node *n);
 /* Depends on parameters and constants only, and on at least one parameter. */
 bool sn_from_params_only(const sn_node *n);

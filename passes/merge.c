@@ -62,8 +62,9 @@ static bool read_product(const merger *g, sn_node *n, product *p) {
 /* Marks the linear maps below n, from which blocks are selected. */
 static void mark_selected(merger *g, const sn_node *n) {
     if (g->selected[n->id]) return;
+    bool inside = sn_ops[n->op].kind == SN_ELEM || sn_ops[n->op].flags & SN_OPF_INLINE;
     g->selected[n->id] = true;
-    for (int i = 0; i < n->n_in && n->op != SN_OP_linear; i++) mark_selected(g, n->in[i]);
+    for (int i = 0; i < n->n_in && inside; i++) mark_selected(g, n->in[i]);
 }
 
 /* Groups products with the same left operand and storage, in the order in which they were
@@ -154,7 +155,7 @@ int sn_pass_merge(sn_passes *p) {
     g.made = sn_arena_alloc(m, sizeof *g.made * n_old);
     g.selected = sn_arena_alloc(m, sizeof *g.selected * n_old);
     for (int i = 0; i < live.n; i++)
-        if (live.node[i]->op == SN_OP_take_blocks) mark_selected(&g, live.node[i]->in[0]);
+        if (sn_selects_panels(live.node[i])) mark_selected(&g, live.node[i]->in[0]);
     find_groups(&g, &live);
     sn_loc loc = sn_module_loc(m);
     for (int i = 0; i < order.n && !sn_module_error(m)->code; i++) {

@@ -146,6 +146,30 @@ static void only_selected(void **state) {
         }
 }
 
+/* A router reads the same rows as the experts: its map is not merged with theirs. */
+static void with_router(void **state) {
+    (void)state;
+    for (int sigmoid = 0; sigmoid < 2; sigmoid++) {
+        sn_module *m = sn_module_new("router");
+        sn_entry_begin(m, "run");
+        sn_dim T = sn_symbol(m, "T", 1, ROWS);
+        sn_tensor in = sn_input(m, "x", SN_F32, T, WIDTH), i;
+        sn_tensor score = sn_linear(in, sn_param(m, "router", SN_F32, EXPERTS, WIDTH), NULL);
+        score = sigmoid ? sn_sigmoid(score) : sn_softmax(score, -1);
+        sn_tensor factor = sn_mul(sn_top_k(score, PER_ROW, &i), 2);
+        sn_tensor g = sn_param(m, "gate", SN_F32, EXPERTS, HIDDEN, WIDTH);
+        sn_tensor u = sn_param(m, "up", SN_F32, EXPERTS, HIDDEN, WIDTH);
+        sn_tensor y = sn_mul(sn_silu(sn_expert_linear(in, g, i)), sn_expert_linear(in, u, i));
+        sn_output("y", sn_sum(sn_mul(y, sn_expand(factor, 2)), 1));
+        sn_program *p = compile(m, NULL, 4, 1, NULL);
+        char *text = explain_text(p, "run");
+        assert_non_null(strstr(text, "gate of 2 x 480 columns, 1 of 5 blocks"));
+        free(text);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
 /* Indices outside are clamped, as those of look-ups are. */
 static void clamped(void **state) {
     (void)state;
@@ -208,8 +232,8 @@ static void gradients(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values),     cmocka_unit_test(only_selected), cmocka_unit_test(clamped),
-        cmocka_unit_test(other_uses), cmocka_unit_test(gradients),
+        cmocka_unit_test(values),      cmocka_unit_test(only_selected), cmocka_unit_test(clamped),
+        cmocka_unit_test(with_router), cmocka_unit_test(other_uses),    cmocka_unit_test(gradients),
     };
     return cmocka_run_group_tests(tests, set_up, cc_end);
 }
