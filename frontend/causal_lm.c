@@ -128,27 +128,45 @@ static void project(const causal_lm *g, sn_tensor x, sn_tensor part[3]) {
     }
 }
 
-/* Queries or keys of all heads [B, H, T, d_head], normed and rotated. */
-static sn_tensor place(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, int64_t heads,
-                       const char *name, bool local) {
-    if (g->norm_whole_qk) x = norm(g, x, name);
-    x = sn_split_heads(x, heads);
-    if (!g->norm_whole_qk) x = norm(g, x, name);
-    if (g->positions != ROTARY) return x;
+/* x [B, H, T, d]: its first elements turned by the positions. */
+static sn_tensor turn(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, bool local) {
     static const rope_scaling plain = {.scale = 1};
     bool sliding = local && g->local_base > 0;
     return rope_apply(x, s->pos, g->rotary, g->interleaved, sliding ? g->local_base : g->base,
                       sliding ? &plain : &g->rope);
 }
 
+/* Queries or keys of all heads [B, H, T, d_head], normed and rotated. */
+static sn_tensor place(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, int64_t heads,
+                       const char *name, bool local) {
+    if (g->norm_whole_qk) x = norm(g, x, name);
+    x = sn_split_heads(x, heads);
+    if (!g->norm_whole_qk) x = norm(g, x, name);
+    return g->positions == ROTARY ? turn(g, s, x, local) : x;
+}
+
+/* Queries, keys and values of all heads. */
+static void attention_parts(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, bool local,
+                            sn_tensor part[3]) {
+    const causal_names *n = &g->names;
+    if (g->latent.kv_down) {
+        latent_parts l = latent_project(&g->latent, x, g->heads);
+        l.q[1] = turn(g, s, l.q[1], local), l.k[1] = turn(g, s, l.k[1], local);
+        part[0] = latent_join(l.q), part[1] = latent_join(l.k), part[2] = l.v;
+        return;
+    }
+    project(g, x, part);
+    part[0] = place(g, s, part[0], g->heads, n->q_norm, local);
+    part[1] = place(g, s, part[1], g->kv_heads, n->k_norm, local);
+    part[2] = sn_split_heads(part[2], g->kv_heads);
+}
+
 static sn_tensor attend(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, int layer) {
     const causal_names *n = &g->names;
     bool local = has_window(g, layer);
     sn_tensor part[3];
-    project(g, x, part);
-    sn_tensor q = sn_name(place(g, s, part[0], g->heads, n->q_norm, local), "q");
-    sn_tensor k = sn_name(place(g, s, part[1], g->kv_heads, n->k_norm, local), "k");
-    sn_tensor v = sn_name(sn_split_heads(part[2], g->kv_heads), "v");
+    attention_parts(g, s, x, local, part);
+    sn_tensor q = sn_name(part[0], "q"), k = sn_name(part[1], "k"), v = sn_name(part[2], "v");
     k = sn_append_kv(s, k, "k_cache");
     v = sn_append_kv(s, v, "v_cache");
     bool changed = g->score_cap > 0 || g->positions == ALIBI;

@@ -6,6 +6,7 @@
 
 #include "frontend/experts.h"
 #include "frontend/keys.h"
+#include "frontend/latent.h"
 #include "frontend/models.h"
 #include "frontend/rope_scaling.h"
 
@@ -81,6 +82,7 @@ typedef struct causal_lm {
     int act;                                                    /* index of causal_acts */
     double embed_scale, residual_scale, logit_scale, logit_cap; /* 0: none */
     expert_mlp experts;
+    latent_attention latent; /* instead of q, k and v */
     bool tied;
 } causal_lm;
 

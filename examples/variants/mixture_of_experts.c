@@ -19,17 +19,14 @@ static sn_tensor balance(sn_tensor first, sn_tensor probability) {
 
 static sn_tensor feed(const sn_forward_ctx *s, sn_tensor x) {
     sn_tensor p = sn_softmax(sn_nn_linear(x, "router", EXPERTS, 0), -1); /* [B, T, EXPERTS] */
-    sn_tensor first = sn_one_hot(sn_argmax(p, -1), EXPERTS, SN_F32);
-    sn_tensor rest = sn_sub(p, sn_mul(first, 2.0));
-    sn_tensor second = sn_one_hot(sn_argmax(rest, -1), EXPERTS, SN_F32);
-    sn_tensor gate = sn_mul(p, sn_add(first, second));
+    sn_tensor chosen, gate = sn_top_k(p, 2, &chosen);                    /* [B, T, 2] */
     gate = sn_div(gate, sn_sum_keep(gate, -1));
+    sn_tensor first = sn_one_hot(sn_argmax(p, -1), EXPERTS, SN_F32);
     sn_training_add(sn_mul(balance(first, p), 0.01), s->training);
     sn_tensor up = sn_param(s->m, "experts.up", SN_F32, EXPERTS, EXPERT_HIDDEN, WIDTH);
     sn_tensor down = sn_param(s->m, "experts.down", SN_F32, EXPERTS, WIDTH, EXPERT_HIDDEN);
-    sn_tensor h = sn_gelu(sn_einsum("btd,ehd->bteh", x, up));
-    h = sn_mul(h, sn_expand(gate, 3)); /* experts that were not selected have weight 0 */
-    return sn_einsum("bteh,edh->btd", h, down);
+    sn_tensor h = sn_gelu(sn_expert_linear(x, up, chosen)); /* [B, T, 2, EXPERT_HIDDEN] */
+    return sn_sum(sn_mul(sn_expert_linear(h, down, chosen), sn_expand(gate, 3)), 2);
 }
 
 SN_MODEL(m, o) {

@@ -43,6 +43,8 @@ static const struct {
     ENCODER("deberta-v2", "DeBERTa v2, v3", ENCODER_CHECKED, deberta_v2_family),
     BUILT("deit", "DeiT", IMAGES, IMAGES_CHECKED, sn_deit_build),
     BUILT("dinov2", "DINOv2", IMAGES, IMAGES_CHECKED, sn_dinov2_build),
+    FAMILY(deepseek_v2, "DeepSeek-V2, V2 Lite"),
+    FAMILY(deepseek_v3, "DeepSeek-V3, R1"),
     ENCODER("distilbert", "DistilBERT", ENCODER_CHECKED, distilbert_family),
     SEQ2SEQ("edt", "encoder-decoder [Vaswani 2017]", "translation",
             "losses, gradients: PyTorch; a trained model's translations", edt_family),

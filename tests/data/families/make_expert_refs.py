@@ -82,10 +82,86 @@ def decoder(p, c, tokens):
     return m.rms(p, "model.norm", x, eps) @ p("lm_head.weight", c["vocab_size"], d).T
 
 
+def yarn(c):
+    r = c["rope_scaling"]
+    return 0.1 * r["mscale_all_dim"] * np.log(r["factor"]) + 1
+
+
+def deepseek_experts(p, c, scope, x):
+    """DeepSeek-V2, section 2.2; V3, section 2.1.2: groups by their best (V2), or the sum of their best two (V3)."""
+    n, k, ff, v3 = c["n_routed_experts"], c["num_experts_per_tok"], c["moe_intermediate_size"], c["model_type"] == "deepseek_v3"
+    scores = m.linear(p, scope + "gate", x, n)
+    scores = 1 / (1 + np.exp(-scores)) if v3 else softmax(scores)
+    bias = p(scope + "gate.e_score_correction_bias", n) if v3 else 0
+    for e in range(n):
+        for name in LLAMA_PARTS:
+            p(f"{scope}experts.{e}.{name}.weight", *((x.shape[-1], ff) if name == "down_proj" else (ff, x.shape[-1])))
+    y = gated(p, scope + "shared_experts.", x, ff * c["n_shared_experts"])
+    for t in range(len(x)):
+        choice = scores[t] + bias
+        if v3 or c["topk_method"] == "group_limited_greedy":
+            groups = np.sort(choice.reshape(c["n_group"], -1))
+            group = groups[:, -2:].sum(-1) if v3 else groups[:, -1]
+            seen = np.isin(np.arange(n) // (n // c["n_group"]), top(group, c["topk_group"]))
+            choice = np.where(seen, choice, 0)
+        best = top(choice, k)
+        w = scores[t][best]
+        if c["norm_topk_prob"]:
+            w = w / w.sum()
+        for i, e in enumerate(best):
+            y[t] += w[i] * c["routed_scaling_factor"] * gated(p, f"{scope}experts.{e}.", x[t:t + 1], ff)[0]
+    return y
+
+
+def deepseek(p, c, tokens):
+    """Multi-head latent attention: DeepSeek-V2, section 2.1 and appendix C; the rotated key is common to all heads."""
+    d, H, eps = c["hidden_size"], c["num_attention_heads"], c["rms_norm_eps"]
+    rank, plain, rot, value = c["kv_lora_rank"], c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
+    freq, scale = m.plain(rot, c["rope_theta"]), 1 / np.sqrt(plain + rot)
+    if c.get("rope_scaling"):
+        freq, _ = m.scaled(c, rot, c["rope_theta"])
+        scale *= yarn(c) ** 2  # mscale equals mscale_all_dim: cos and sin have no factor
+    x = p("model.embed_tokens.weight", c["vocab_size"], d)[tokens]
+    for l in range(c["num_hidden_layers"]):
+        h = f"model.layers.{l}."
+        a, y = h + "self_attn.", m.rms(p, h + "input_layernorm", x, eps)
+        if c.get("q_lora_rank"):
+            q = m.rms(p, a + "q_a_layernorm", m.linear(p, a + "q_a_proj", y, c["q_lora_rank"]), 1e-6)
+            q = m.linear(p, a + "q_b_proj", q, H * (plain + rot))
+        else:
+            q = m.linear(p, a + "q_proj", y, H * (plain + rot))
+        q = m.heads(q, H)
+        down = m.linear(p, a + "kv_a_proj_with_mqa", y, rank + rot)
+        kv = m.heads(m.linear(p, a + "kv_b_proj", m.rms(p, a + "kv_a_layernorm", down[:, :rank], 1e-6), H * (plain + value)), H)
+        q = np.concatenate([q[..., :plain], m.rope_pairs(q[..., plain:], freq)], -1)
+        key = np.repeat(m.rope_pairs(down[None, :, rank:], freq), H, axis=0)
+        y = m.attend(q, np.concatenate([kv[..., :plain], key], -1), kv[..., plain:], scale=scale)
+        x = x + m.linear(p, a + "o_proj", m.merge(y), d)
+        y = m.rms(p, h + "post_attention_layernorm", x, eps)
+        x = x + (gated(p, h + "mlp.", y, c["intermediate_size"]) if l < c["first_k_dense_replace"] else
+                 deepseek_experts(p, c, h + "mlp.", y))
+    return m.rms(p, "model.norm", x, eps) @ p("lm_head.weight", c["vocab_size"], d).T
+
+
 # Experts of 32 units in models of width 32: whole panels, of which the kernels select.
 SIZES = {**m.LLAMA, "hidden_size": 32, "intermediate_size": 32}
 MANY = {**SIZES, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+DEEPSEEK = {**{k: v for k, v in SIZES.items() if k != "num_key_value_heads"}, "q_lora_rank": 12, "kv_lora_rank": 8,
+            "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8, "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2, "moe_layer_freq": 1,
+            "intermediate_size": 20}
 CASES = {
+    "deepseek_v2": (deepseek, {**DEEPSEEK, "model_type": "deepseek_v2", "n_shared_experts": 2, "norm_topk_prob": False,
+                               "routed_scaling_factor": 2.0, "topk_method": "group_limited_greedy", "scoring_func": "softmax",
+                               "rope_scaling": {"type": "yarn", "factor": 4.0, "beta_fast": 4, "beta_slow": 1, "mscale": 0.7,
+                                                "mscale_all_dim": 0.7, "original_max_position_embeddings": 8}}),
+    "deepseek_v2_lite": (deepseek, {**DEEPSEEK, "model_type": "deepseek_v2", "q_lora_rank": None, "n_shared_experts": 1,
+                                    "norm_topk_prob": False, "routed_scaling_factor": 1.0, "topk_method": "greedy",
+                                    "n_group": 1, "topk_group": 1}),
+    "deepseek_v3": (deepseek, {**DEEPSEEK, "model_type": "deepseek_v3", "n_shared_experts": 1, "norm_topk_prob": True,
+                               "routed_scaling_factor": 2.5, "topk_method": "noaux_tc", "scoring_func": "sigmoid",
+                               "num_nextn_predict_layers": 1}),
+
     "mixtral": (decoder, {**SIZES, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,
                           "sliding_window": None, "router_aux_loss_coef": 0.02, "output_router_logits": False}),
     "qwen2_moe": (decoder, {**MANY, "model_type": "qwen2_moe", "moe_intermediate_size": 20, "norm_topk_prob": False,
