@@ -1,0 +1,62 @@
+/* resample.c: changes the rate of sound by windowed sinc interpolation (Smith, Digital Audio
+ * Resampling), with the parameters of torchaudio.functional.resample. */
+#include "model/media/audio.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static int divisor(int a, int b) {
+    return b ? divisor(b, a % b) : a;
+}
+
+/* Weights of the input around one output: `period` kernels of `width` numbers, one for each of the
+ * offsets that occur. */
+typedef struct kernels {
+    int from, to; /* rates without their common divisor */
+    int reach;    /* inputs before the first of a period */
+    int width;
+    float *weight; /* [to, width] */
+} kernels;
+
+static bool make_kernels(int from, int to, kernels *k) {
+    const double zeros = 6, rolloff = 0.99;
+    int common = divisor(from, to);
+    k->from = from / common, k->to = to / common;
+    double base = fmin(k->from, k->to) * rolloff;
+    k->reach = (int)ceil(zeros * k->from / base);
+    k->width = 2 * k->reach + k->from;
+    k->weight = malloc(sizeof *k->weight * (size_t)k->to * (size_t)k->width);
+    if (!k->weight) return false;
+    for (int p = 0; p < k->to; p++)
+        for (int i = 0; i < k->width; i++) {
+            double t = (-(double)p / k->to + (double)(i - k->reach) / k->from) * base;
+            t = fmin(fmax(t, -zeros), zeros);
+            double window = cos(t * M_PI / zeros / 2);
+            double sinc = t == 0 ? 1 : sin(t * M_PI) / (t * M_PI);
+            k->weight[(size_t)p * (size_t)k->width + (size_t)i] =
+                (float)(sinc * window * window * base / k->from);
+        }
+    return true;
+}
+
+bool audio_resample(audio *a, int rate, sn_error *err) {
+    if (a->rate == rate) return true;
+    kernels k;
+    if (!make_kernels(a->rate, rate, &k)) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    size_t n = (a->n * (size_t)k.to + (size_t)k.from - 1) / (size_t)k.from;
+    float *out = malloc(sizeof *out * (n + 1));
+    for (size_t i = 0; out && i < n; i++) {
+        const float *w = k.weight + i % (size_t)k.to * (size_t)k.width;
+        int64_t first = (int64_t)(i / (size_t)k.to) * k.from - k.reach;
+        double sum = 0;
+        for (int j = 0; j < k.width; j++)
+            if (first + j >= 0 && first + j < (int64_t)a->n)
+                sum += (double)w[j] * a->sample[first + j];
+        out[i] = (float)sum;
+    }
+    free(k.weight);
+    if (!out) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    free(a->sample);
+    *a = (audio){out, n, rate};
+    return true;
+}
