@@ -22,6 +22,7 @@ static const struct {
     {"", "targets", "the target of each: a token id or a class; other values are ignored"},
     {"", "types", "segment of each token: 0, or 1 after the first [SEP]"},
     {"", "lengths", "tokens per sequence; the rest is padding"},
+    {"", "features", "log-mel spectrograms: rows, bins, frames"},
     {"", "pixels", "images, channels, rows, columns; resized and normalised"},
     {"", "documents", "document of each token; tokens attend within it only"},
     {"", "temperature", "0: the most likely token; 1: sampled from the model's distribution"},

@@ -183,7 +183,7 @@ static sn_tensor kv_state(const sn_encoder_decoder *d, sn_module *m, const char 
 
 sn_tensor sn_cached_source(const sn_encoder_decoder *d, sn_module *m, const char *name,
                            const sn_source *y) {
-    return sn_slice(kv_state(d, m, name, y->batch, y->capacity), 2, 0, y->S);
+    return sn_slice(kv_state(d, m, name, y->batch, y->source_capacity), 2, 0, y->S);
 }
 
 /* Row i of the decoder's caches becomes row parents[i]. */
@@ -201,19 +201,32 @@ static void reorder_caches(const sn_encoder_decoder *d, sn_tensor parents, int64
     }
 }
 
+/* The source of B rows: S tokens, or sound. */
+static sn_tensor make_source(const sn_encoder_decoder *d, sn_module *m, sn_dim B, sn_dim S) {
+    return d->mel ? sn_input(m, "features", SN_F32, B, d->mel, 2 * d->length)
+                  : sn_input(m, "source", SN_I32, B, S);
+}
+
 /* A15: the encoder once, then token by token. */
 static void add_cached(const sn_encoder_decoder *d, sn_module *m, const sn_model_options *o,
                        int64_t capacity) {
     int64_t rows = o->batch * o->beams;
-    sn_dim S = sn_symbol(m, "S", 1, capacity), P = sn_symbol(m, "P", 0, capacity - 1);
+    int64_t room = d->mel ? d->length : capacity;
+    sn_dim S = d->mel ? room : sn_symbol(m, "S", 1, capacity),
+           P = sn_symbol(m, "P", 0, capacity - 1);
     sn_entry_begin(m, "prefill");
-    sn_tensor source = sn_input(m, "source", SN_I32, o->batch, S),
+    sn_tensor source = make_source(d, m, o->batch, S),
               lengths = sn_input(m, "lengths", SN_I32, o->batch);
     sn_tensor z = d->encode(d->config, NULL, source, lengths);
-    d->cache_source(d->config, z, capacity);
+    d->cache_source(d->config, z, room);
     sn_output("hidden", z);
     sn_entry_begin(m, "decode");
-    sn_source y = {.lengths = lengths, .S = S, .past = P, .batch = o->batch, .capacity = capacity};
+    sn_source y = {.lengths = lengths,
+                   .S = S,
+                   .past = P,
+                   .batch = o->batch,
+                   .capacity = capacity,
+                   .source_capacity = room};
     sn_tensor tokens = sn_input(m, "tokens", SN_I32, rows, 1);
     sn_output("logits", sn_squeeze(d->decode(d->config, NULL, tokens, &y), 1));
     sn_entry_begin(m, "reorder");
@@ -225,8 +238,8 @@ static void add_cached(const sn_encoder_decoder *d, sn_module *m, const sn_model
 /* `encode` and `logits` of an sn_encoder whose config is the encoder-decoder. */
 static sn_tensor encode_source(const void *config, const sn_forward_ctx *s) {
     const sn_encoder_decoder *d = config;
-    sn_dim S = sn_symbol(s->m, "S", 1, sn_dim_hi(s->m, s->T));
-    sn_tensor source = sn_input(s->m, "source", SN_I32, s->B, S),
+    sn_dim S = d->mel ? d->length : sn_symbol(s->m, "S", 1, sn_dim_hi(s->m, s->T));
+    sn_tensor source = make_source(d, s->m, s->B, S),
               lengths = sn_input(s->m, "lengths", SN_I32, s->B);
     return d->encode(d->config, s->training, source, lengths);
 }

@@ -59,6 +59,7 @@ enum {
  * Encoder-decoders (edt, bart, t5, …): source [B, S] with lengths [B], tokens [B, T]:
  *   encode   source -> hidden [B, S, d]
  *   forward  -> logits [B, T, V] of the next token [PH22 A8];  loss with targets [B, T]
+ * (whisper: features [B, mel, frames], a log-mel spectrogram, in place of source and lengths)
  * and token by token [PH22 A15], for `batch` sources with `beams` rows of tokens each:
  *   prefill  source [batch, S], lengths [batch] -> hidden; fills the cross K/V caches
  *   decode   tokens [batch beams, 1], lengths, dimensions P (past tokens) and S -> logits [.., V]
@@ -91,7 +92,8 @@ typedef struct sn_model {
     const char *type;              /* "gpt2", … */
     int64_t vocab, context, batch; /* context: the maximum sequence length */
     int64_t layers, heads, d_model;
-    int64_t source_vocab;    /* encoder-decoders; 0: no source */
+    int64_t source_vocab;    /* encoder-decoders; 0: no source of tokens */
+    int64_t mel, frames;     /* encoder-decoders of sound: bins and frames of a spectrogram; 0 */
     int64_t labels;          /* classifiers; otherwise 0 */
     bool per_token;          /* a classifier of each token, not of the text */
     bool spans;              /* its labels are the begin and the end of an answer */
@@ -222,6 +224,7 @@ typedef struct sn_source {
     sn_tensor lengths;       /* [B] of the sources */
     sn_dim S, past;          /* tokens of the source; cached tokens of the decoder */
     int64_t batch, capacity; /* of the caches; 0: no caches */
+    int64_t source_capacity; /* of the caches of the source */
 } sn_source;
 /* An encoder-decoder. The caches of decoder layer l are the states k_cache and v_cache of the
  * scopes LAYER.l.SELF and LAYER.l.CROSS; `cache_source` fills the latter from z. */
@@ -233,6 +236,9 @@ typedef struct sn_encoder_decoder {
                         const sn_source *y); /* logits [B, T, V] */
     void (*cache_source)(const void *config, sn_tensor z, int64_t capacity);
     int64_t context, layers, heads, d_head; /* of the decoder */
+    /* the source is sound, "features" f32 [B, mel, 2 length], and z has `length` positions; 0: it is
+     * tokens */
+    int64_t mel, length;
     const char *layer_scope, *self_scope, *cross_scope;
 } sn_encoder_decoder;
 void sn_encoder_decoder_entries(sn_module *m, const sn_encoder_decoder *d,

@@ -110,6 +110,28 @@ static sn_tensor embed(const seq2seq_lm *g, sn_tensor tokens, sn_dim past, int s
     return norm(g, e, n->embed_norm[stack]);
 }
 
+/* Spectrograms [B, mel, 2 length] -> [B, length, d]: convolutions over three frames, the second of
+ * stride 2 (Radford et al. 2022, section 2.2) */
+static sn_tensor embed_sound(const seq2seq_lm *g, sn_tensor x) {
+    const seq2seq_names *n = &g->names;
+    sn_module *m = sn_module_of(x);
+    sn_dim B = sn_dim_of(x, 0);
+    x = sn_reshape(x, B, g->mel, 1, 2 * g->length);
+    for (int i = 0; i < 2; i++) {
+        int64_t in = i ? g->d : g->mel;
+        sn_scope_push(m, "%s", n->conv[i]);
+        sn_tensor w = sn_reshape(sn_param(m, "weight", SN_F32, g->d, in, 3), g->d, in, 1, 3),
+                  b = sn_param(m, "bias", SN_F32, g->d);
+        sn_scope_pop(m);
+        x = sn_gelu(sn_conv2d(x, w, b, .stride = {1, i + 1}, .padding = {0, 1}));
+    }
+    x = sn_transpose(sn_reshape(x, B, g->d, g->length), 0, 2, 1);
+    sn_scope_push(m, "%s", n->positions[ENCODER]);
+    x = sn_add(x, sn_param(m, "weight", SN_F32, g->length, g->d));
+    sn_scope_pop(m);
+    return x;
+}
+
 /* ---- sublayers ---- */
 
 static int64_t head_width(const seq2seq_lm *g, int stack) {
@@ -117,8 +139,9 @@ static int64_t head_width(const seq2seq_lm *g, int stack) {
 }
 
 static sn_tensor heads_of(const seq2seq_lm *g, int stack, sn_tensor x, const char *name) {
-    int64_t heads = g->heads[stack];
-    return sn_split_heads(linear(g, x, name, heads * head_width(g, stack)), heads);
+    int64_t heads = g->heads[stack], width = heads * head_width(g, stack);
+    bool bias = !g->no_biases && !(g->no_k_bias && name == g->names.k);
+    return sn_split_heads(sn_nn_linear(x, name, width, bias ? SN_BIAS : 0), heads);
 }
 
 /* The biases of a stack's scores by distance [buckets, heads]; NULL: none. */
@@ -140,16 +163,16 @@ static sn_tensor add_distance(const sn_score_ctx *c) {
     return sn_add(c->score, sn_at(c->captured[causal ? 0 : 1], bucket, c->h));
 }
 
-/* A5 for given keys and values. lengths: Mask hides the padding of Z; NULL: Mask[t, t'] =
- * [[t <= t']] */
+/* A5 for given keys and values. lengths: Mask hides the padding of Z, which sound has not; NULL:
+ * Mask[t, t'] = [[t <= t']] */
 static sn_tensor attend(const seq2seq_lm *g, const sn_training *t, int stack, sn_tensor x,
                         sn_tensor k, sn_tensor v, sn_tensor lengths, sn_tensor table) {
     sn_tensor q = heads_of(g, stack, x, g->names.q);
     sn_attention_args a = {.q = q, .k = k, .v = v, .scale = g->score_scale, .user = g};
     if (table) a.score = add_distance, a.captured[lengths ? 1 : 0] = table;
     a.causal = !lengths;
-    sn_tensor y = lengths ? sn_padded_attention_at(SN_HERE, t, &a, lengths)
-                          : sn_model_attention_at(SN_HERE, t, &a);
+    sn_tensor y = lengths && !g->mel ? sn_padded_attention_at(SN_HERE, t, &a, lengths)
+                                     : sn_model_attention_at(SN_HERE, t, &a);
     return linear(g, sn_merge_heads(y), g->names.o, g->d);
 }
 
@@ -175,7 +198,8 @@ static sn_tensor encode(const void *config, const sn_training *t, sn_tensor sour
     const seq2seq_names *n = &g->names;
     sn_module *m = sn_module_of(source);
     sn_scope_params(m, g->prefix);
-    sn_tensor z = sn_training_dropout(embed(g, source, 0, ENCODER), t); /* lines 1 to 3 */
+    sn_tensor z = g->mel ? embed_sound(g, source) : embed(g, source, 0, ENCODER); /* lines 1 to 3 */
+    z = sn_training_dropout(z, t);
     for (int l = 0; l < g->layers[ENCODER]; l++) {
         sn_tensor table = distances(g, m, ENCODER, l);
         sn_scope_push(m, "%s.%d", n->layers[ENCODER], l);
@@ -289,12 +313,15 @@ void seq2seq_lm_build(const seq2seq_family *f, sn_config *c, const sn_model_opti
     out->layers = g.layers[ENCODER] + g.layers[DECODER];
     out->heads = g.heads[DECODER], out->d_model = g.d;
     out->tied = g.tied;
+    if (g.mel) out->source_vocab = 0, out->mel = g.mel, out->frames = 2 * g.length;
     if (!sn_config_check(c, NULL)) return;
     g.frame = (sn_encoder_decoder){.config = &g,
                                    .encode = encode,
                                    .decode = decode,
                                    .cache_source = cache_source,
                                    .context = g.context,
+                                   .mel = g.mel,
+                                   .length = g.length,
                                    .layers = g.layers[DECODER],
                                    .heads = g.heads[DECODER],
                                    .d_head = head_width(&g, DECODER),

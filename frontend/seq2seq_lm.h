@@ -16,6 +16,7 @@ enum { ENCODER, DECODER, STACKS };
 typedef struct seq2seq_names {
     const char *prefix;             /* scope of both stacks; files may lack it */
     const char *embed[STACKS];      /* tokens; equal names: one table */
+    const char *conv[2];            /* convolutions of sound */
     const char *positions[STACKS];  /* learned ones */
     const char *embed_norm[STACKS]; /* norm of the sum of both */
     const char *layers[STACKS];     /* scope of layer l is LAYERS.l */
@@ -46,10 +47,12 @@ typedef struct seq2seq_lm {
     int64_t context, d, d_head;  /* d_head 0: d / heads */
     int64_t layers[STACKS], heads[STACKS], d_mlp[STACKS];
     double eps;
-    int act;        /* index of causal_acts */
-    bool pre_norm;  /* x += f(norm x), else x = norm(x + f x) */
-    bool rms_norm;  /* else layer norm */
-    bool no_biases; /* of linear maps */
+    int act;             /* index of causal_acts */
+    bool pre_norm;       /* x += f(norm x), else x = norm(x + f x) */
+    bool rms_norm;       /* else layer norm */
+    bool no_biases;      /* of linear maps */
+    bool no_k_bias;      /* of the map to keys */
+    int64_t mel, length; /* the source is sound: bins of its spectrogram; encoded positions */
 
     int positions;             /* seq2seq_positions */
     int64_t position_start;    /* number of position 0 */

@@ -58,6 +58,7 @@ static const struct {
     {"use_mrope", {"false"}},
     {"use_parallel_residual", {"false"}},
     {"use_qk_norm", {"false"}},
+    {"use_weighted_layer_sum", {"false"}},
     {"vision_use_head", {"true"}},
 };
 
@@ -92,7 +93,8 @@ void front_check_keys(sn_config *c, int64_t context) {
  * tokens, defaults of generation), that Sinter's programs read later, or that are checked above. */
 static const char neutral[] =
     " _attn_implementation _num_labels _attn_implementation_autoset _commit_hash _name_or_path "
-    "add_bos_token architectures encoder_stride drop_path_rate layerscale_value "
+    "add_bos_token apply_spec_augment architectures classifier_proj_size forced_decoder_ids "
+    "median_filter_width encoder_stride drop_path_rate layerscale_value "
     "logit_scale_init_value out_features out_indices projection_dim stage_names "
     "reshape_hidden_states use_mask_token attention_softmax_in_fp32 auto_map bad_words_ids "
     "begin_suppress_tokens bias_dropout_fusion cache_implementation chunk_size_feed_forward "
@@ -124,7 +126,8 @@ static const char neutral[] =
     "tokenizer_name top_k top_p torch_dtype torchscript transformers.js_config "
     "transformers_version typical_p unsloth_version use_bfloat16 use_cache use_sliding_window "
     "verbose vocab_size ";
-static const char *const neutral_prefixes[] = {"pooler_", "summary_"};
+static const char *const neutral_prefixes[] = {"mask_feature_", "mask_time_", "pooler_",
+                                               "summary_"};
 static const char *const neutral_endings[] = {"_drop",    "_dropout_prob", "_pdrop",
                                               "_dropout", "_layerdrop",    "_token_id"};
 
@@ -204,7 +207,7 @@ static bool is_parameter(sn_module *m, const char *name) {
 /* A head, or a copy of the token table, in the file although the model uses the table. It must
  * equal that table, unless it is a head that the config ties to it. */
 static bool is_tied_table(const sn_model *model, const sn_weights *w, const sn_weight *head) {
-    bool tied = !strcmp(head->name, "lm_head.weight");
+    bool tied = !strcmp(head->name, "lm_head.weight") || !strcmp(head->name, "proj_out.weight");
     if ((!tied && !ends_with(head->name, "embed_tokens.weight")) || head->rank != 2) return false;
     tied = tied && model->tied;
     for (size_t i = 0; !tied && i < sn_weights_count(w); i++) {

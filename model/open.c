@@ -265,6 +265,9 @@ static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
     bool lacks = o->needs && !sn_entry_get(mod, o->needs);
     if (lacks && !strcmp(o->needs, "embed_image"))
         return sn_fail(err, SN_ERR_USAGE, "a %s model does not take images", m->model.type);
+    if (lacks && !strcmp(o->needs, "decode"))
+        return sn_fail(err, SN_ERR_USAGE, "a %s model does not transcribe sound: use a whisper",
+                       m->model.type);
     if (lacks && m->model.image && !strcmp(o->needs, "embed"))
         return sn_fail(err, SN_ERR_USAGE, "a %s model reads images: give one with --image",
                        m->model.type);
@@ -282,6 +285,9 @@ static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
             "a %s model is not an encoder-decoder: translate needs one, such as bart, t5 or marian",
             m->model.type);
     if (o->translates) return true;
+    if (m->model.mel && entries & (SN_CACHED | SN_LOSS))
+        return sn_fail(err, SN_ERR_USAGE, "a %s model transcribes sound: use sinter transcribe",
+                       m->model.type);
     if (m->model.source_vocab && entries & (SN_CACHED | SN_LOSS))
         return sn_fail(err, SN_ERR_USAGE,
                        "a %s model predicts a result from a source: use sinter translate",

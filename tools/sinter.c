@@ -15,6 +15,7 @@ static const struct {
 } commands[] = {
     {"generate", "continue a text with a language model", cmd_generate, true},
     {"translate", "translate lines of text with an encoder-decoder model", cmd_translate, true},
+    {"transcribe", "write down what is said in a sound file", cmd_transcribe, true},
     {"embed", "sentence embeddings; rank sentences by similarity", cmd_embed, true},
     {"fill", "predict the most likely tokens for the masks in a text", cmd_fill, true},
     {"classify", "classify images, texts, or the words of texts", cmd_classify, true},

@@ -14,8 +14,8 @@ extern const encoder_family albert_family, bert_family, camembert_family, debert
     distilbert_family, electra_family, modernbert_family, mpnet_family, roberta_family,
     xlm_roberta_family;
 
-extern const seq2seq_family bart_family, edt_family, m2m_100_family, marian_family, mbart_family,
-    pegasus_family, t5_family, umt5_family;
+extern const seq2seq_family whisper_family, bart_family, edt_family, m2m_100_family, marian_family,
+    mbart_family, pegasus_family, t5_family, umt5_family;
 
 extern const causal_family deepseek_v2_family, deepseek_v3_family, mixtral_family, olmoe_family,
     qwen2_moe_family, qwen3_moe_family;

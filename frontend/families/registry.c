@@ -95,6 +95,8 @@ static const struct {
     SEQ2SEQ("umt5", "umT5", "text to text", CHECKED, umt5_family),
     BUILT("vit", "vision transformer", IMAGES, IMAGES_CHECKED "; a trained model's classes",
           sn_vit_build),
+    SEQ2SEQ("whisper", "Whisper, Distil-Whisper", "speech to text",
+            "logits, greedy tokens, spectrograms: NumPy", whisper_family),
     ENCODER("xlm-roberta", "XLM-R", ENCODER_CHECKED, xlm_roberta_family),
 };
 enum { N_MODELS = sizeof registry / sizeof *registry };

@@ -136,6 +136,7 @@ sinter import "$models/stories260K/stories260K.bin" -o MODEL 2>/dev/null || fail
 sinter import "$models/aren-transliteration/model.bin" -o NAMES 2>/dev/null || fail "import"
 sinter import "$models/mnist-vit/mnist_vit.npz" --config "$models/mnist-vit/import.json" -o DIGITS 2>/dev/null || fail "import"
 cp "$source/tests/data/pictures/gray.jpg" photo.jpg && printf '0 5 7 2\n0 9 2\n' >captions.txt
+mkdir WHISPER && "$build/tests/test_whisper" whisper WHISPER && mv WHISPER/sound.wav speech.wav || fail "no whisper"
 mkdir CLIP && "$build/tests/test_vision" clip CLIP || fail "no model of images and texts"
 echo '{"image_processor_type": "CLIPImageProcessor", "size": 12, "crop_size": 12}' >CLIP/preprocessor_config.json
 cp "$source/tests/passes/text/$(ls "$source/tests/passes/text" | grep -m1 "\.sn$")" graph.sn

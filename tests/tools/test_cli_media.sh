@@ -1,7 +1,7 @@
 #!/bin/sh
-# test_cli_media.sh SINTER SOURCE_DIR TEST_VISION: pictures on the command line: classes, embeddings, similarity with
-# texts. The folders have random weights; test_vision checks their results.
-sinter=$1 source=$2 make=$3
+# test_cli_media.sh SINTER SOURCE_DIR TESTS: pictures and sound on the command line: classes, embeddings, similarity with
+# texts, transcription. The folders have random weights; test_vision and test_whisper check their results.
+sinter=$1 source=$2 make=$3/test_vision make_sound=$3/test_whisper
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C
@@ -52,6 +52,25 @@ echo "$vit" | sed 's/12/16/g' >"$tmp/vit/preprocessor_config.json"
 refused 1 'positions are for 12' classify "$tmp/vit" -i "$pictures/rgb.png"
 echo '{"image_processor_type": "ViTImageProcessor", "do_pad": true}' >"$tmp/vit/preprocessor_config.json"
 refused 1 'do_pad' classify "$tmp/vit" -i "$pictures/rgb.png"
+
+mkdir "$tmp/whisper" && "$make_sound" whisper "$tmp/whisper" || fail "no folder whisper"
+sound=$tmp/whisper/sound.wav
+run 0 transcribe "$tmp/whisper" "$sound" --language en --timestamps
+prints '^\[00:00.10 --> 00:00.34\]  1$'
+[ "$(wc -l <"$tmp/out")" = 4 ] || fail "four parts"
+awk 'BEGIN { s = "{\"model\": {\"type\": \"WordLevel\", \"unk_token\": \"a\", \"vocab\": {"
+    for (i = 0; i < 26; i++) s = s sprintf("%s\"%c\": %d", i ? ", " : "", 97 + i, i)
+    s = s "}}, \"pre_tokenizer\": {\"type\": \"Whitespace\"}}"
+    print s }' >"$tmp/whisper/tokenizer.json"
+run 0 transcribe "$tmp/whisper" "$sound" --language en --timestamps
+prints '^\[00:00.54 --> 00:00.60\]  b b$'
+run 0 transcribe "$tmp/whisper" "$sound" # the language is heard
+prints '^lbezeb$'
+run 0 transcribe "$tmp/whisper" "$sound" --task translate --language fr --print-ids
+refused 2 "no token for the language 'xx'" transcribe "$tmp/whisper" "$sound" --language xx
+refused 2 'transcribes sound' generate "$tmp/whisper" -p a
+refused 2 'does not transcribe sound' transcribe "$tmp/clip" "$sound"
+refused 1 'ffmpeg' transcribe "$tmp/whisper" "$source/README.md"
 
 echo "$cases runs, $failures failures"
 [ $failures = 0 ]

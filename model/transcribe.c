@@ -1,0 +1,290 @@
+/* transcribe.c: speech to text: spectrograms in windows, and which tokens Whisper may choose. */
+#include "model/transcribe.h"
+#include "runtime/file.h"
+#include "runtime/sample.h"
+#include "runtime/text/token_rules.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_PROMPT = 4, FRAMES_PER_TIMESTAMP = 2 };
+static const double seconds_per_timestamp = 0.02;
+
+typedef struct whisper {
+    lm *m;
+    const transcribe_options *o;
+    cJSON *config; /* generation_config.json, or NULL */
+    sn_token_rules rules;
+    bool languages;     /* a prompt names language and task */
+    int32_t first_time; /* the timestamp 0.00 */
+    int32_t max_first;  /* the largest timestamp at the beginning */
+    int32_t language;   /* -1: not yet known */
+    bool timestamps;
+    float *mel;             /* [bins, frames], all of the sound */
+    size_t frames, content; /* content: frames that are not padding */
+    float *window;          /* [bins, model.frames] */
+    int32_t *ids;           /* of a window: the last token of the prompt, then what is chosen */
+    int64_t n;
+} whisper;
+
+/* ---- special tokens ---- */
+
+/* The id in an object of generation_config.json, or else of a token of the vocabulary; -1: none. */
+static int32_t find_token(const whisper *w, const char *table, const char *key, const char *text) {
+    const cJSON *ids = cJSON_GetObjectItemCaseSensitive(w->config, table);
+    const cJSON *id = cJSON_GetObjectItemCaseSensitive(ids, key);
+    if (cJSON_IsNumber(id)) return id->valueint;
+    return w->m->tokenizer ? sn_tokenizer_id(w->m->tokenizer, text, strlen(text)) : -1;
+}
+
+static int32_t find_language(const whisper *w, const char *name) {
+    char text[40];
+    snprintf(text, sizeof text, "<|%s|>", name);
+    return find_token(w, "lang_to_id", text, text);
+}
+
+static int32_t find_task(const whisper *w) {
+    return w->o->to_english ? find_token(w, "task_to_id", "translate", "<|translate|>")
+                            : find_token(w, "task_to_id", "transcribe", "<|transcribe|>");
+}
+
+/* The language that old folders force: [[1, LANGUAGE], [2, TASK], …]; -1: none. */
+static int32_t forced_language(const whisper *w) {
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(w->config, "forced_decoder_ids");
+    const cJSON *first = cJSON_GetArrayItem(list, 0), *id = cJSON_GetArrayItem(first, 1);
+    return cJSON_IsNumber(id) && cJSON_GetArrayItem(first, 0)->valueint == 1 ? id->valueint : -1;
+}
+
+static bool is_token(const whisper *w, int32_t id, const char *what, sn_error *err) {
+    return (id >= 0 && id < w->m->model.vocab) ||
+           sn_fail(err, SN_ERR_USAGE, "the model has no token for %s", what);
+}
+
+static bool read_tokens(whisper *w, sn_error *err) {
+    static const char none[] = "<|notimestamps|>";
+    const cJSON *id = cJSON_GetObjectItemCaseSensitive(w->config, "no_timestamps_token_id"),
+                *many = cJSON_GetObjectItemCaseSensitive(w->config, "is_multilingual"),
+                *first = cJSON_GetObjectItemCaseSensitive(w->config, "max_initial_timestamp_index");
+    w->first_time = 1 + (cJSON_IsNumber(id) ? id->valueint
+                         : w->m->tokenizer  ? sn_tokenizer_id(w->m->tokenizer, none, strlen(none))
+                                            : -1);
+    w->max_first = cJSON_IsNumber(first) ? w->first_time + first->valueint : INT32_MAX;
+    w->languages = cJSON_IsBool(many) ? cJSON_IsTrue(many) : find_language(w, "de") >= 0;
+    if (!is_token(w, w->first_time - 1, "text without timestamps", err) ||
+        !is_token(w, w->rules.start, "the beginning (decoder_start_token_id)", err) ||
+        !is_token(w, w->rules.eos, "the end (eos_token_id)", err))
+        return false;
+    w->language = -1;
+    if (!w->languages)
+        return (!w->o->language && !w->o->to_english) ||
+               sn_fail(err, SN_ERR_USAGE,
+                       "this model knows one language only: omit the language and the task");
+    char what[80];
+    snprintf(what, sizeof what, "the language '%.30s'", w->o->language ? w->o->language : "");
+    w->language = w->o->language ? find_language(w, w->o->language) : forced_language(w);
+    return (!w->o->language || is_token(w, w->language, what, err)) &&
+           is_token(w, find_task(w), "the task", err);
+}
+
+static bool open_rules(whisper *w, sn_error *err) {
+    const char *folder = w->m->dir ? w->m->dir->path : NULL;
+    w->rules = (sn_token_rules)SN_TOKEN_RULES_NONE;
+    if (!sn_token_rules_read(&w->rules, folder, err)) return false;
+    if (w->rules.beams > 1) w->rules.beams = 1;
+    char *path = folder ? sn_path_join(folder, "generation_config.json") : NULL;
+    sn_mapping map;
+    if (path && sn_file_exists(path) && sn_file_map(path, &map, err)) {
+        w->config = cJSON_ParseWithLength((const char *)map.data, map.size);
+        sn_file_unmap(&map);
+    }
+    free(path);
+    return read_tokens(w, err);
+}
+
+/* ---- which tokens may follow (Radford et al. 2022, section 2.3, and Hugging Face's
+ * WhisperTimeStampLogitsProcessor) ---- */
+
+static void hide(float *logits, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i++) logits[i] = -INFINITY;
+}
+
+static bool is_time(const whisper *w, int64_t i) {
+    return w->ids[i] >= w->first_time;
+}
+
+/* The earliest timestamp that may follow: they do not decrease, and the end of one part may be the
+ * beginning of the next. */
+static int32_t earliest(const whisper *w, bool closes) {
+    for (int64_t i = w->n - 1; i > 0; i--)
+        if (is_time(w, i)) return w->ids[i] + !closes;
+    return w->first_time;
+}
+
+/* A timestamp is due if all timestamps together are likelier than any other token. */
+static bool time_is_due(const whisper *w, const float *logits) {
+    double largest = -INFINITY, text = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < w->m->model.vocab; i++) {
+        largest = fmax(largest, logits[i]);
+        if (i < w->first_time) text = fmax(text, logits[i]);
+    }
+    for (int64_t i = w->first_time; i < w->m->model.vocab; i++) sum += exp(logits[i] - largest);
+    return largest > -INFINITY && log(sum) + largest > text;
+}
+
+static void apply_timestamps(const whisper *w, float *logits) {
+    int64_t V = w->m->model.vocab, chosen = w->n - 1;
+    bool last = chosen >= 1 && is_time(w, w->n - 1), before = chosen < 2 || is_time(w, w->n - 2);
+    hide(logits, w->first_time - 1, w->first_time);
+    if (last && before) hide(logits, w->first_time, V);
+    if (last && !before) hide(logits, 0, w->rules.eos);
+    hide(logits, w->first_time, earliest(w, last && !before));
+    if (!chosen) hide(logits, 0, w->first_time);
+    if (!chosen && w->max_first < V) hide(logits, w->max_first + 1, V);
+    if (time_is_due(w, logits)) hide(logits, 0, w->first_time);
+}
+
+/* ---- a window ---- */
+
+static bool feed(const whisper *w, int32_t token, int64_t past, sn_error *err) {
+    lm *m = w->m;
+    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, &token, 1, 1), SN_BIND_DIM("P", past)};
+    sn_arg_binding out = SN_BIND("logits", SN_F32, m->logits, 1, m->model.vocab);
+    return sn_run(m->session, "decode", in, 2, &out, 1, err);
+}
+
+/* The likeliest language after the beginning's token. */
+static void hear_language(whisper *w) {
+    const cJSON *item, *all = cJSON_GetObjectItemCaseSensitive(w->config, "lang_to_id");
+    const float *logits = w->m->logits;
+    cJSON_ArrayForEach(item, all) {
+        int32_t id = item->valueint;
+        if (id >= 0 && id < w->m->model.vocab &&
+            (w->language < 0 || logits[id] > logits[w->language]))
+            w->language = id;
+    }
+}
+
+/* Runs the prompt; *past: its length. */
+static bool begin_window(whisper *w, int64_t *past, sn_error *err) {
+    int32_t prompt[MAX_PROMPT] = {w->rules.start};
+    int64_t n = 1;
+    if (!feed(w, prompt[0], 0, err)) return false;
+    if (w->languages && w->language < 0) hear_language(w);
+    if (w->languages && w->language < 0)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "the folder does not list the model's languages: name one");
+    if (w->languages) prompt[n++] = w->language, prompt[n++] = find_task(w);
+    if (!w->timestamps) prompt[n++] = w->first_time - 1;
+    for (int64_t i = 1; i < n; i++)
+        if (!feed(w, prompt[i], i, err)) return false;
+    *past = n;
+    w->ids[0] = prompt[n - 1];
+    w->n = 1;
+    return true;
+}
+
+/* Fills ids[1 … n-1]. */
+static bool read_window(whisper *w, size_t seek, sn_error *err) {
+    lm *m = w->m;
+    size_t bins = (size_t)m->model.mel, length = (size_t)m->model.frames;
+    size_t have = w->frames - seek < length ? w->frames - seek : length;
+    for (size_t b = 0; b < bins; b++) {
+        memcpy(w->window + b * length, w->mel + b * w->frames + seek, have * sizeof *w->window);
+        for (size_t i = have; i < length; i++) w->window[b * length + i] = 0;
+    }
+    sn_arg_binding in = SN_BIND("features", SN_F32, w->window, 1, m->model.mel, m->model.frames);
+    sn_session_reset(m->session);
+    int64_t past = 0;
+    if (!sn_run(m->session, "prefill", &in, 1, NULL, 0, err) || !begin_window(w, &past, err))
+        return false;
+    for (;; past++) {
+        int64_t room = m->model.context - past;
+        sn_token_rules_apply(&w->rules, w->ids, w->n, room, w->rules.eos, m->logits,
+                             m->model.vocab);
+        if (w->timestamps) apply_timestamps(w, m->logits);
+        int32_t id = (int32_t)sn_sample_largest(m->logits, (size_t)m->model.vocab);
+        if (id == w->rules.eos) return true;
+        w->ids[w->n++] = id;
+        if (room <= 1) return true;
+        if (!feed(w, id, past, err)) return false;
+    }
+}
+
+/* Hands out the parts of ids[1 … n-1], which begin at `offset` seconds. */
+static bool give_parts(const whisper *w, double offset, double end, int64_t n, sn_error *err) {
+    int32_t *text = malloc(sizeof *text * (size_t)n);
+    if (!text) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    double begin = offset;
+    int64_t count = 0;
+    bool ok = true;
+    for (int64_t i = 1; ok && i <= n; i++) {
+        bool time = i < n && is_time(w, i);
+        if (i < n && w->ids[i] < w->rules.eos) text[count++] = w->ids[i];
+        if (i < n && !time) continue;
+        double at = time ? offset + (w->ids[i] - w->first_time) * seconds_per_timestamp : end;
+        if (count) ok = w->o->sink(w->o->user, begin, at, text, count, err);
+        begin = at;
+        count = 0;
+    }
+    free(text);
+    return ok;
+}
+
+/* Hands out what was read at frame *seek, and moves that to where the next window begins: after the
+ * last part whose end is known, if there is another part behind it. */
+static bool end_window(const whisper *w, size_t *seek, sn_error *err) {
+    int64_t used = w->n;
+    size_t advance = (size_t)w->m->model.frames;
+    bool closed = w->n > 2 && is_time(w, w->n - 1) && !is_time(w, w->n - 2);
+    for (int64_t i = w->n - 1; i > 1 && !closed && w->timestamps; i--) {
+        if (!is_time(w, i) || !is_time(w, i - 1)) continue;
+        int32_t last = w->ids[i - 1] - w->first_time;
+        if (last > 0) used = i, advance = (size_t)last * FRAMES_PER_TIMESTAMP;
+        break;
+    }
+    double per_frame = (double)MEL_HOP / MEL_RATE;
+    size_t stop = *seek + advance < w->content ? *seek + advance : w->content;
+    bool ok = give_parts(w, (double)*seek * per_frame, (double)stop * per_frame, used, err);
+    *seek += advance;
+    return ok;
+}
+
+/* ---- all of the sound ---- */
+
+/* The spectrogram of at least one window: shorter sound is followed by silence. */
+static bool make_spectrogram(whisper *w, const audio *a, sn_error *err) {
+    const sn_model *v = &w->m->model;
+    size_t least = (size_t)v->frames * MEL_HOP, n = a->n > least ? a->n : least;
+    float *padded = calloc(n, sizeof *padded);
+    if (padded) memcpy(padded, a->sample, a->n * sizeof *padded);
+    if (padded) w->mel = mel_spectrogram(padded, n, (int)v->mel, &w->frames);
+    free(padded);
+    w->content = (a->n + MEL_HOP - 1) / MEL_HOP;
+    if (w->content > w->frames) w->content = w->frames;
+    w->window = malloc(sizeof *w->window * (size_t)(v->mel * v->frames));
+    w->ids = malloc(sizeof *w->ids * (size_t)(v->context + 2));
+    return (w->mel && w->window && w->ids) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+}
+
+bool transcribe(lm *m, audio *sound, const transcribe_options *o, sn_error *err) {
+    whisper w = {.m = m, .o = o};
+    if (!m->model.mel)
+        return sn_fail(err, SN_ERR_USAGE, "a %s model does not transcribe sound: use a whisper",
+                       m->model.type);
+    if (m->model.context <= MAX_PROMPT || m->model.frames * MEL_HOP < MEL_FFT)
+        return sn_fail(err, SN_ERR_USAGE, "the model is too small to transcribe");
+    if (!audio_resample(sound, MEL_RATE, err)) return false;
+    bool ok = open_rules(&w, err) && make_spectrogram(&w, sound, err);
+    w.timestamps = o->timestamps || w.content > (size_t)m->model.frames;
+    for (size_t seek = 0; ok && seek < w.content;)
+        ok = read_window(&w, seek, err) && end_window(&w, &seek, err);
+    sn_token_rules_free(&w.rules);
+    cJSON_Delete(w.config);
+    free(w.mel);
+    free(w.window);
+    free(w.ids);
+    return ok;
+}
