@@ -6,6 +6,16 @@
 
 enum { MAX_ARG = 5 + SN_MAX_CAPTURED };
 
+/* Where there is .past, it is the last captured tensor, which callbacks do not see: what it holds for
+ * batch b. */
+static sn_tensor take_past(const sn_attention_args *a, int n_captured, sn_tensor *captured,
+                           sn_tensor b) {
+    if (!a->past) return NULL;
+    sn_tensor past = captured[n_captured - 1];
+    captured[n_captured - 1] = NULL;
+    return sn_at(past, b);
+}
+
 /* The indices of one score as region arguments from `first` on: b, h, q, k, captured. */
 static sn_score_ctx make_context(const sn_attention_args *a, int first, int n_captured,
                                  sn_node **arg, sn_tensor *captured) {
@@ -23,6 +33,7 @@ static sn_score_ctx make_context(const sn_attention_args *a, int first, int n_ca
                           .k = arg[first + 3],
                           .n_q = a->q->shape[2],
                           .n_k = a->k->shape[2],
+                          .past = take_past(a, n_captured, captured, arg[first]),
                           .captured = captured,
                           .user = a->user};
 }
@@ -44,13 +55,15 @@ static sn_tensor call_back(sn_module *m, const char *what, sn_score_fn fn, const
     return NULL;
 }
 
-/* visible: k <= q + (Tk - Tq), and q + (Tk - Tq) - k < window; q and k are i32. NULL: always
- * visible. */
+/* visible: k <= q + past, and q + past - k < window; q and k are i32; past NULL: Tk - Tq. NULL:
+ * always visible. */
 static sn_tensor causal_rule(sn_loc at, sn_tensor q, sn_tensor k, sn_dim Tq, sn_dim Tk,
-                             int64_t window) {
-    sn_tensor last = sn_add_at(at, sn_operand_tensor(q), sn_operand_dim(sn_dim_sub(q->m, Tk, Tq)));
+                             sn_tensor past, int64_t window) {
+    sn_operand before = past ? sn_operand_tensor(past) : sn_operand_dim(sn_dim_sub(q->m, Tk, Tq));
+    sn_tensor last = sn_add_at(at, sn_operand_tensor(q), before);
     /* a single query is the last one: no key is in its future */
-    sn_tensor seen = Tq == 1 ? NULL : sn_le_at(at, sn_operand_tensor(k), sn_operand_tensor(last));
+    sn_tensor seen =
+        Tq == 1 && !past ? NULL : sn_le_at(at, sn_operand_tensor(k), sn_operand_tensor(last));
     if (window <= 0) return seen;
     sn_tensor back = sn_sub_at(at, sn_operand_tensor(last), sn_operand_tensor(k));
     sn_tensor near = sn_lt_at(at, sn_operand_tensor(back), sn_operand_number((double)window));
@@ -59,8 +72,9 @@ static sn_tensor causal_rule(sn_loc at, sn_tensor q, sn_tensor k, sn_dim Tq, sn_
 
 sn_tensor sn_query_key_distance_at(sn_loc at, const sn_score_ctx *c) {
     if (!c) return NULL;
-    sn_tensor last =
-        sn_add_at(at, sn_operand_tensor(c->q), sn_operand_dim(sn_dim_sub(c->m, c->n_k, c->n_q)));
+    sn_operand before =
+        c->past ? sn_operand_tensor(c->past) : sn_operand_dim(sn_dim_sub(c->m, c->n_k, c->n_q));
+    sn_tensor last = sn_add_at(at, sn_operand_tensor(c->q), before);
     return sn_sub_at(at, sn_operand_tensor(last), sn_operand_tensor(c->k));
 }
 
@@ -69,7 +83,7 @@ static const sn_region *mask_region(sn_loc at, const sn_attention_args *a, int n
     sn_node *arg[MAX_ARG];
     sn_tensor captured[SN_MAX_CAPTURED] = {NULL}; /* entries beyond the captured tensors are NULL */
     sn_score_ctx c = make_context(a, 0, n_captured, arg, captured);
-    sn_tensor seen = a->causal ? causal_rule(at, c.q, c.k, c.n_q, c.n_k, a->window) : NULL;
+    sn_tensor seen = a->causal ? causal_rule(at, c.q, c.k, c.n_q, c.n_k, c.past, a->window) : NULL;
     if (a->mask) {
         sn_tensor allowed = call_back(m, "mask", a->mask, &c, SN_BOOL);
         sn_module_set_loc(m, at);
@@ -141,11 +155,26 @@ static const char *bad_option(const sn_attention_args *a) {
     return NULL;
 }
 
-sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *a) {
-    if (!a) return NULL;
+/* Adds .past to the captured tensors. */
+static bool capture_past(sn_attention_args *a, int *n) {
+    if (*n == SN_MAX_CAPTURED || !a->causal || a->past->rank != 1 || a->past->dtype != SN_I32 ||
+        (a->q->rank == 4 && a->past->shape[0] != a->q->shape[0]))
+        return sn_module_fail(a->q->m, SN_ERR_USAGE,
+                              "attention: .past needs .causal, i32 [B], and at most %d captured "
+                              "tensors",
+                              SN_MAX_CAPTURED - 1) == NULL;
+    a->captured[(*n)++] = a->past;
+    return true;
+}
+
+sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *given) {
+    if (!given) return NULL;
+    sn_attention_args args = *given, *a = &args;
     sn_tensor in[4 + SN_MAX_CAPTURED] = {a->q, a->k, a->v}, bad;
     int n = 0, drops = a->dropout != 0;
     while (n < SN_MAX_CAPTURED && a->captured[n]) n++;
+    if (a->past && a->q && !sn_module_error(a->q->m)->code && !capture_past(a, &n))
+        return sn_module_error_node(a->q->m);
     for (int i = 0; i < n; i++) in[3 + i] = a->captured[i];
     if (drops) in[3 + n] = a->rng;
     if (!front_enter(at, "attention", 3 + n + drops, 3 + n, in, &bad)) return bad;
@@ -243,7 +272,7 @@ sn_tensor sn_window_mask_at(sn_loc at, sn_module *m, sn_dim Tq, sn_dim Tk, int64
     if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
     sn_tensor q = sn_b_iota(m, SN_I32, 2, (const sn_dim[]){Tq, 1}, 0);
     sn_tensor k = sn_b_iota(m, SN_I32, 2, (const sn_dim[]){1, Tk}, 1);
-    sn_tensor seen = causal_rule(at, q, k, Tq, Tk, window);
+    sn_tensor seen = causal_rule(at, q, k, Tq, Tk, NULL, window);
     return seen ? seen : sn_full_at(at, m, SN_BOOL, 1, SN_DIMS(Tq, Tk));
 }
 

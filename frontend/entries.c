@@ -19,12 +19,16 @@ static sn_tensor all_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim 
     return d->unembed(d->config, d->layers(d->config, &s));
 }
 
+static sn_tensor last_logits(const sn_decoder *d, const sn_forward_ctx *s) {
+    sn_tensor x = d->layers(d->config, s);
+    sn_tensor last = sn_slice(x, 1, sn_dim_sub(s->m, s->T, 1), 1);
+    return sn_squeeze(d->unembed(d->config, last), 1);
+}
+
 /* The last token's logits [batch, V]; advances the caches by T. */
 static sn_tensor next_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim T, sn_dim past) {
     sn_forward_ctx s = make_step(m, B, T, past, d->context);
-    sn_tensor x = d->layers(d->config, &s);
-    sn_tensor last = sn_slice(x, 1, sn_dim_sub(m, T, 1), 1);
-    return sn_squeeze(d->unembed(d->config, last), 1);
+    return last_logits(d, &s);
 }
 
 /* The logits that each layer's hidden state would give [layers + 1, B, T, V]. */
@@ -39,6 +43,51 @@ static sn_tensor lens_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim
     all = sn_reshape(d->unembed(d->config, x), d->n_layers + 1, B, T, SN_REST);
     free(hidden);
     return all;
+}
+
+/* ---- caches of several sequences ---- */
+
+static sn_forward_ctx make_row_step(const sn_decoder *d, sn_module *m, int64_t rows, sn_dim P) {
+    sn_forward_ctx s = make_step(m, 1, sn_symbol(m, "T", 1, d->context), P, d->context);
+    s.rows = rows;
+    s.row = sn_symbol(m, "R", 0, rows - 1);
+    return s;
+}
+
+static sn_forward_ctx make_steps(const sn_decoder *d, sn_module *m, int64_t rows, sn_dim P) {
+    sn_forward_ctx s = make_step(m, sn_symbol(m, "B", 1, rows), 1, P, d->context);
+    s.rows = rows;
+    s.each = sn_input(m, "past", SN_I32, s.B);
+    s.pos = sn_expand(s.each, 1);
+    return s;
+}
+
+/* The caches are the states that `decode` assigns. */
+static void reorder_rows(sn_module *m, int64_t rows, sn_dim P) {
+    sn_dim B = sn_symbol(m, "B", 1, rows), R = sn_symbol(m, "R", 0, rows - 1);
+    const sn_entry *decode = sn_entry_get(m, "decode");
+    sn_entry_begin(m, "reorder");
+    sn_tensor parents = sn_input(m, "parents", SN_I32, B);
+    for (int i = 0; decode && i < decode->n_assign; i++) {
+        sn_tensor state = decode->assign[i].node->in[0];
+        int axis = sn_rank_of(state) - 2;
+        sn_dim start[SN_MAX_RANK + 1] = {R};
+        start[sn_rank_of(state)] = SN_END;
+        sn_tensor moved = sn_gather(sn_slice(state, axis, 0, P), 0, parents);
+        sn_assign(state, sn_update_at(SN_HERE, state, moved, start));
+    }
+    sn_output("parents", parents);
+}
+
+static void add_sequences(const sn_decoder *d, sn_module *m, int64_t rows) {
+    sn_dim P = sn_symbol(m, "P", 0, d->context - 1);
+    sn_entry_begin(m, "prefill");
+    sn_forward_ctx s = make_row_step(d, m, rows, P);
+    sn_output("logits", last_logits(d, &s));
+    sn_entry_begin(m, "decode");
+    s = make_steps(d, m, rows, P);
+    sn_output("logits", last_logits(d, &s));
+    if (sn_module_ok(m, NULL)) reorder_rows(m, rows, P);
 }
 
 /* y ~ p^(1/temperature) [PH22 A14 line 4] by the Gumbel-max trick: the largest logit + temperature
@@ -81,7 +130,9 @@ void decoder_entries(sn_module *m, const sn_decoder *decoder, const sn_model_opt
         s.documents = sn_training_documents(m, o->training, B, T);
         sn_training_end(d->unembed(d->config, d->layers(d->config, &s)), o->training);
     }
-    if (o->entries & SN_CACHED) { /* A14 line 3, without recomputing the prompt */
+    if (o->entries & SN_CACHED && o->sequences) {
+        add_sequences(d, m, o->sequences);
+    } else if (o->entries & SN_CACHED) { /* A14 line 3, without recomputing the prompt */
         sn_dim P = sn_symbol(m, "P", 0, d->context - 1);
         sn_entry_begin(m, "prefill");
         sn_output("logits", next_logits(d, m, o->batch, T, P));
@@ -284,15 +335,43 @@ sn_tensor sn_model_attention_at(sn_loc at, const sn_training *t, const sn_attent
     return sn_attention_at(at, &args);
 }
 
+/* x [1 or B, .., T, d], appended to a row of the cache, or to its first rows. */
+static sn_tensor append_to_row(const sn_forward_ctx *s, sn_tensor x, const char *name) {
+    sn_module *m = s->m;
+    int rank = sn_rank_of(x), axis = rank - 2;
+    sn_dim shape[SN_MAX_RANK + 1], start[SN_MAX_RANK + 1] = {s->row};
+    if (!sn_module_ok(m, NULL)) return x;
+    for (int a = 0; a < rank; a++) shape[a] = sn_dim_of(x, a);
+    shape[0] = s->rows, shape[axis] = s->capacity;
+    shape[rank] = start[rank] = SN_END;
+    start[axis] = s->past;
+    sn_tensor state = sn_state_at(SN_HERE, m, name, sn_dtype_of(x), shape);
+    sn_tensor next =
+        s->each ? sn_update_rows(state, axis, x, s->each) : sn_update_at(SN_HERE, state, x, start);
+    sn_assign(state, next);
+    next = sn_slice(next, 0, s->each ? 0 : s->row, sn_dim_of(x, 0));
+    return sn_slice(next, axis, 0, sn_dim_add(m, s->past, s->T));
+}
+
 sn_tensor sn_append_kv(const sn_forward_ctx *s, sn_tensor x, const char *name) {
-    return s->capacity ? sn_kv_cache(x, name, s->past, s->capacity) : x;
+    if (!s->capacity) return x;
+    return s->rows ? append_to_row(s, x, name) : sn_kv_cache(x, name, s->past, s->capacity);
 }
 
 sn_tensor sn_forward_dropout(const sn_forward_ctx *s, sn_tensor x) {
     return sn_training_dropout(x, s->training);
 }
 
+/* k <= pos, and pos - k < window [B, 1, T, Tk] */
+static sn_tensor row_mask(const sn_forward_ctx *s, sn_dim Tk, int64_t window) {
+    sn_tensor q = sn_expand(sn_expand(s->pos, 1), 3); /* [B, 1, T, 1] */
+    sn_tensor k = sn_arange(s->m, SN_I32, Tk);
+    sn_tensor seen = sn_le(k, q);
+    return window > 0 ? sn_and(seen, sn_lt(sn_sub(q, k), (double)window)) : seen;
+}
+
 sn_tensor sn_forward_mask(const sn_forward_ctx *s, sn_dim Tk, int64_t window) {
+    if (s->each) return row_mask(s, Tk, window);
     sn_tensor causal = sn_window_mask(s->m, s->T, Tk, window);
     return s->documents ? sn_and(causal, sn_document_mask(s->documents)) : causal;
 }
@@ -306,8 +385,9 @@ static sn_tensor same_document(const sn_score_ctx *c) {
 }
 
 sn_tensor sn_forward_attention_at(sn_loc at, const sn_forward_ctx *s, const sn_attention_args *a) {
-    if (!s->documents) return sn_model_attention_at(at, s->training, a);
     sn_attention_args args = *a;
+    args.past = s->each;
+    if (!s->documents) return sn_model_attention_at(at, s->training, &args);
     int n = 0;
     while (n < SN_MAX_CAPTURED - 1 && args.captured[n]) n++;
     args.captured[n] = s->documents;

@@ -21,8 +21,7 @@ static sn_tensor norm(const decoder *g, sn_tensor x, const char *name) {
 
 /* captured: the position term [B, H, Tq, distances] */
 static sn_tensor add_position(const sn_score_ctx *c) {
-    sn_tensor distance = sn_sub(sn_add(c->q, sn_dim_sub(c->m, c->n_k, c->n_q)), c->k);
-    distance = sn_max(distance, 0); /* keys of the future are masked */
+    sn_tensor distance = sn_max(sn_query_key_distance(c), 0); /* keys of the future are masked */
     return sn_add(c->score, sn_at(c->captured[0], c->b, c->h, c->q, distance));
 }
 

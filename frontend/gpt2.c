@@ -58,7 +58,7 @@ sn_tensor gpt2_attend(const decoder *g, const sn_forward_ctx *s, sn_tensor x, in
 sn_tensor gpt2_embed(const decoder *g, const sn_forward_ctx *s) {
     sn_tensor e = sn_name(sn_nn_embedding(s->tokens, "wte", g->vocab, g->d), "tok_emb");
     sn_tensor p = sn_nn_embedding(s->pos, "wpe", g->context, g->d);
-    return sn_add(e, sn_name(sn_expand(p, 0), "pos_emb"));
+    return sn_add(e, sn_name(s->each ? p : sn_expand(p, 0), "pos_emb"));
 }
 
 sn_tensor gpt2_norm(const decoder *g, sn_tensor x, const char *name) {

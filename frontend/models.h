@@ -16,7 +16,14 @@ extern "C" {
  *   loss     tokens, targets [B, T] -> loss [B, T]: -ln P of each token [PH22 A13 line 5]
  *   prefill  tokens [batch, T], after P tokens in the caches -> logits [batch, V] of the last token
  *   decode   the same for T = 1 [PH22 A14 line 3]
- * No input shape determines P: bind it by name. P + T is at most `context`. On request only:
+ * No input shape determines P: bind it by name. P + T is at most `context`. For several sequences
+ * (sn_model_options.sequences = N), the caches have N rows, and instead of these there are
+ *   prefill  tokens [1, T], after P tokens in row R -> logits [1, V] of the last token
+ *   decode   tokens [B, 1], past [B] i32 -> logits [B, V]: a token in each of rows 0 … B - 1, which
+ *            hold past[b] <= P tokens
+ *   reorder  parents [B] i32 -> parents: rows R … R + B - 1 become the first P tokens of rows
+ *            parents[b] as they are
+ * On request only:
  *   lens     tokens [B, T] -> logits [layers + 1, B, T, V]: the residual stream after the embedding
  *            and after each layer, through the final norm and the unembedding ("logit lens")
  *   step     tokens [batch, 1], temperature, rng i64[2] (seed, step number) -> next [batch]:
@@ -66,9 +73,10 @@ enum {
  *   reorder  parents [batch beams]: row i continues row parents[i] -> parents */
 
 typedef struct sn_model_options {
-    int entries;   /* bit set of the above; 0: SN_ALL_ENTRIES */
-    int64_t batch; /* batch size of the entries with caches; 0: 1 */
-    int64_t beams; /* encoder-decoders: rows of tokens per source; 0: 1 */
+    int entries;       /* bit set of the above; 0: SN_ALL_ENTRIES */
+    int64_t batch;     /* batch size of the entries with caches; 0: 1 */
+    int64_t beams;     /* encoder-decoders: rows of tokens per source; 0: 1 */
+    int64_t sequences; /* decoders: rows of the caches, see above; 0: one sequence */
     /* maximum sequence length and capacity of the caches; 0: the model's */
     int64_t context;
     int64_t max_batch;           /* upper bound of B; 0: 1024 */
@@ -129,7 +137,7 @@ const char *sn_model_unknown_key(const sn_config *c, int i);
     void sn_model_define(sn_module *m, const sn_model_options *o);                                 \
     void sn_model_define(sn_module *m, const sn_model_options *o)
 /* ABI version of the structs and functions that a model file uses; increased when they change. */
-enum { SN_MODEL_VERSION = 4 };
+enum { SN_MODEL_VERSION = 5 };
 typedef void sn_model_fn(sn_module *m, const sn_model_options *o);
 
 /* Builds the model defined by SN_MODEL into a module called `name`. The vocabulary size is the
@@ -163,13 +171,17 @@ const char *sn_model_describe(const char *entry, const char *argument);
 typedef struct sn_forward_ctx {
     sn_module *m;
     sn_tensor tokens; /* i32 [B, T] */
-    sn_tensor pos;    /* i32 [T]: past, past + 1, … */
+    sn_tensor pos;    /* i32 [T]: past, past + 1, …; [B, T] if there is `each` */
     sn_dim B, T;
     sn_dim past;       /* 0 without caches */
     int64_t capacity;  /* of the caches; 0: no caches */
     sn_tensor *hidden; /* [layers + 1] hidden states recorded by sn_record_hidden; or NULL */
     const sn_training *training; /* NULL: inference */
     sn_tensor documents;         /* i32 [B, T], or NULL: each sequence is one document */
+    /* Caches of several sequences, which differ in length: */
+    int64_t rows;   /* rows of the caches; 0: B, which then is a number */
+    sn_dim row;     /* the row of the only sequence, if `each` is NULL */
+    sn_tensor each; /* i32 [B]: cached tokens of rows 0 … B - 1, at most `past`; pos is [B, T] */
 } sn_forward_ctx;
 
 /* A decoder: embedding and layers -> [B, T, d]; then final norm and unembedding -> [B, n, V]. */
@@ -195,8 +207,8 @@ void sn_record_hidden(const sn_forward_ctx *s, int64_t layers, sn_tensor x);
 sn_tensor sn_model_attention_at(sn_loc, const sn_training *t, const sn_attention_args *a);
 /* x with the dropout of the training, if any. */
 sn_tensor sn_forward_dropout(const sn_forward_ctx *s, sn_tensor x);
-/* The causal mask over Tk keys: each token sees itself and earlier tokens of its document (window >
- * 0: at most `window` in all); bool [T, Tk] or [B, 1, T, Tk]. */
+/* The causal mask over Tk keys: each token sees itself and earlier tokens of its sequence and document
+ * (window > 0: at most `window` in all); bool [T, Tk] or, with documents or `each`, [B, 1, T, Tk]. */
 sn_tensor sn_forward_mask(const sn_forward_ctx *s, sn_dim Tk, int64_t window);
 /* sn_model_attention with the context's training, masked by document; do not set .mask. */
 #define sn_forward_attention(s, q_, k_, ...)                                                       \

@@ -183,6 +183,22 @@ sn_tensor sn_pad_at(sn_loc at, sn_tensor x, int axis, sn_dim low, sn_dim high, d
                    x);
 }
 
+sn_tensor sn_update_rows_at(sn_loc at, sn_tensor x, int axis, sn_tensor y, sn_tensor ids) {
+    FRONT_ENTER("update_rows", x, y, ids);
+    int a = front_axis(x->m, "update_rows", x, axis, x->rank);
+    char s[SN_NODE_TEXT], t[SN_NODE_TEXT];
+    if (a < 0) return bad_;
+    bool fits = x->dtype == y->dtype && x->rank == y->rank && a > 0 && front_is_integer(ids) &&
+                ids->rank == 1;
+    for (int i = 1; fits && i < x->rank; i++) fits = i == a || x->shape[i] == y->shape[i];
+    if (!fits)
+        return sn_module_fail(x->m, SN_ERR_SHAPE,
+                              "update_rows: %s into %s; types, ranks and the axes besides the "
+                              "first and axis %d must be equal, with an integer per row",
+                              sn_node_text(y, s), sn_node_text(x, t), a);
+    return SN_NODE(x->m, update_rows, SN_ATTRS(SN_INT(axis, a)), x, y, ids);
+}
+
 sn_tensor sn_update_at(sn_loc at, sn_tensor x, sn_tensor y, const sn_dim *start) {
     FRONT_ENTER("update_slice", x, y);
     int n = front_dims(x->m, "update_slice", start);

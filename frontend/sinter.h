@@ -244,6 +244,10 @@ sn_tensor sn_argmax_at(sn_loc, sn_tensor, int axis), sn_cumsum_at(sn_loc, sn_ten
 #define sn_pad(x, axis, low, high, value) sn_pad_at(SN_HERE, x, axis, low, high, value)
 /* x with y written at the given start, one number per axis: sn_update(cache, k, 0, 0, P, 0). */
 #define sn_update(x, y, ...) sn_update_at(SN_HERE, x, y, SN_DIMS(__VA_ARGS__))
+/* x [R, ..] with row b of y [B, ..], B <= R, written into its row b, from position ids[b] of the axis
+ * on: caches of sequences that differ in length. ids: integers [B], within the axis. Not
+ * differentiable. */
+#define sn_update_rows(x, axis, y, ids) sn_update_rows_at(SN_HERE, x, axis, y, ids)
 
 sn_tensor sn_reshape_at(sn_loc, sn_tensor, const sn_dim *shape),
     sn_transpose_at(sn_loc, sn_tensor, const int *perm), sn_swap_at(sn_loc, sn_tensor, int, int),
@@ -254,7 +258,8 @@ sn_tensor sn_reshape_at(sn_loc, sn_tensor, const sn_dim *shape),
     sn_concat_at(sn_loc, int axis, const sn_tensor *x),
     sn_stack_at(sn_loc, int axis, const sn_tensor *x),
     sn_pad_at(sn_loc, sn_tensor, int axis, sn_dim low, sn_dim high, double value),
-    sn_update_at(sn_loc, sn_tensor x, sn_tensor y, const sn_dim *start);
+    sn_update_at(sn_loc, sn_tensor x, sn_tensor y, const sn_dim *start),
+    sn_update_rows_at(sn_loc, sn_tensor x, int axis, sn_tensor y, sn_tensor ids);
 void sn_split_at(sn_loc, sn_tensor, int axis, int n, sn_tensor *part);
 
 /* ---- products, convolutions and look-ups ---- */
@@ -433,6 +438,7 @@ typedef struct sn_score_ctx {
     sn_tensor score;           /* scaled q k, f32 (f64 if q is f64); NULL in a mask callback */
     sn_tensor b, h, q, k;      /* i32 indices: batch, query head, query, key */
     sn_dim n_q, n_k;           /* numbers of queries and keys */
+    sn_tensor past;            /* keys before the first query, i32; NULL: n_k - n_q */
     const sn_tensor *captured; /* the captured tensors; read them with sn_at */
     const void *user;
 } sn_score_ctx;
@@ -441,8 +447,8 @@ typedef struct sn_score_ctx {
  * built. */
 typedef sn_tensor (*sn_score_fn)(const sn_score_ctx *c);
 /* In a callback: the distance from the key to the query in positions, i32. The last query is at the
- * position of the last key, so this also holds with a KV cache. Negative: the key is in the
- * future. */
+ * position of the last key (or where .past puts it), so this also holds with a KV cache. Negative:
+ * the key is in the future. */
 #define sn_query_key_distance(c) sn_query_key_distance_at(SN_HERE, c)
 sn_tensor sn_query_key_distance_at(sn_loc, const sn_score_ctx *c);
 
@@ -453,6 +459,10 @@ typedef struct sn_attention_args {
     bool causal;
     /* with causal: only the last `window` keys, including the query's own position; 0: all */
     int64_t window;
+    /* For sequences that differ in length: i32 [B], the number of keys before the first query of
+     * each, in place of Tk - Tq; NULL: Tk - Tq for all. Needs .causal, which hides the keys that a
+     * shorter sequence does not have. Counts as a captured tensor. */
+    sn_tensor past;
     sn_score_fn score;                   /* NULL: unchanged */
     sn_score_fn mask;                    /* NULL: all keys; with causal: both must hold */
     sn_tensor captured[SN_MAX_CAPTURED]; /* NULL-terminated */

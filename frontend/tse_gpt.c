@@ -26,7 +26,7 @@ tse tse_read(sn_config *c) {
 /* One head: the mask without the axis of heads. */
 sn_tensor tse_mask(const sn_forward_ctx *s, sn_dim n_keys) {
     sn_tensor mask = sn_forward_mask(s, n_keys, 0);
-    return s->documents ? sn_squeeze(mask, 1) : mask;
+    return sn_rank_of(mask) == 4 ? sn_squeeze(mask, 1) : mask;
 }
 
 /* AttnHead::apply: states [B, T, d_model] -> updates of the same shape */

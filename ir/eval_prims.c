@@ -286,6 +286,26 @@ bool eval_update_slice(eval_call *c) {
     return write_window(c, out, x->rank, x->shape, c->in[1], start);
 }
 
+bool eval_update_rows(eval_call *c) {
+    const sn_value *x = c->in[0], *y = c->in[1];
+    int axis = (int)sn_attr_int(c->n, SN_A_axis, 0);
+    int64_t start[SN_MAX_RANK] = {0};
+    double *out = sn_eval_alloc(c, x->dtype, x->rank, x->shape);
+    if (!out) return false;
+    memcpy(out, x->data, sizeof *out * (size_t)x->n);
+    sn_value row = *y;
+    row.shape[0] = 1;
+    row.n = product(y->rank, row.shape);
+    for (int64_t b = 0; b < y->shape[0]; b++, row.data += row.n) {
+        if (!check_index(c, "position", c->in[2]->data[b], x->shape[axis] - y->shape[axis] + 1))
+            return false;
+        start[0] = b;
+        start[axis] = (int64_t)c->in[2]->data[b];
+        if (!write_window(c, out, x->rank, x->shape, &row, start)) return false;
+    }
+    return true;
+}
+
 bool eval_result(eval_call *c) {
     int64_t i = sn_attr_int(c->n, SN_A_index, 0);
     *c->out = c->in[0][i];

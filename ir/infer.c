@@ -288,6 +288,24 @@ static bool infer_update_slice(ctx *c) {
     return set_like(c, x, (sn_dtype)x->dtype);
 }
 
+static bool infer_update_rows(ctx *c) {
+    const sn_attr *axis = need(c, SN_A_axis);
+    const sn_node *x = c->in[0], *y = c->in[1], *ids = c->in[2];
+    if (!axis || !axis_ok(c, axis->i, x->rank)) return false;
+    if (axis->i < 1) return bad(c, "the rows themselves cannot be the axis");
+    if (y->dtype != x->dtype || y->rank != x->rank)
+        return bad(c, "both operands need the same element type and rank");
+    if (!is_int((sn_dtype)ids->dtype) || ids->rank != 1 || ids->shape[0] != y->shape[0])
+        return bad(c, "needs an integer for each row of the update");
+    for (int i = 0; i < x->rank; i++) {
+        bool whole = i && i != axis->i;
+        if (whole ? y->shape[i] != x->shape[i]
+                  : sn_dim_lo(c->m, sn_dim_sub(c->m, x->shape[i], y->shape[i])) < 0)
+            return bad(c, "the update does not fit into axis %d", i);
+    }
+    return set_like(c, x, (sn_dtype)x->dtype);
+}
+
 static bool infer_like0(ctx *c) {
     const sn_attr *axis = need(c, SN_A_axis);
     return axis && axis_ok(c, axis->i, c->in[0]->rank) &&

@@ -11,18 +11,59 @@ static bool feed(void *model, int64_t row, int64_t past, const int32_t *ids, int
     return lm_append(m, past, ids, n, logits, err);
 }
 
+/* ---- several sequences ---- */
+
+static bool feed_row(void *model, int64_t row, int64_t past, const int32_t *ids, int64_t n,
+                     float *logits, sn_error *err) {
+    lm *m = model;
+    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)ids, 1, n),
+                           SN_BIND_DIM("P", past), SN_BIND_DIM("R", row)};
+    sn_arg_binding out = SN_BIND("logits", SN_F32, logits, 1, m->model.vocab);
+    return (n == 1 || lm_check_room(m, 1, past, past + n, err)) &&
+           sn_run(m->session, "prefill", in, 3, &out, 1, err);
+}
+
+static bool step(void *model, int64_t n, const int32_t *ids, const int32_t *past, float *logits,
+                 sn_error *err) {
+    lm *m = model;
+    int64_t longest = 0;
+    for (int64_t i = 0; i < n; i++) longest = past[i] > longest ? past[i] : longest;
+    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)ids, n, 1),
+                           SN_BIND("past", SN_I32, (void *)(uintptr_t)past, n),
+                           SN_BIND_DIM("P", longest)};
+    sn_arg_binding out = SN_BIND("logits", SN_F32, logits, n, m->model.vocab);
+    return sn_run(m->session, "decode", in, 3, &out, 1, err);
+}
+
+/* The last position of a full context is never read again. */
+static bool reorder(void *model, int64_t first, int64_t n, const int32_t *parents, int64_t past,
+                    sn_error *err) {
+    lm *m = model;
+    int64_t count = past < m->model.context ? past : m->model.context - 1;
+    sn_arg_binding in[] = {SN_BIND("parents", SN_I32, (void *)(uintptr_t)parents, n),
+                           SN_BIND_DIM("P", count), SN_BIND_DIM("R", first)};
+    return sn_run(m->session, "reorder", in, 3, NULL, 0, err);
+}
+
 static void close_model(void *model) {
     lm_close(model);
 }
 
 sn_lm *lm_new(lm *m, sn_error *err) {
-    const sn_lm_parts parts = {
-        .engine = {m, 1, m->model.vocab, m->model.context, feed, NULL, NULL, close_model},
-        .tokenizer = m->tokenizer,
-        .eos = m->eos,
-        .n_eos = m->n_eos,
-        .no_bos = !lm_begins_with_bos(m),
-        .folder = m->dir ? m->dir->path : NULL};
+    const int64_t rows = m->sequences ? m->sequences : 1;
+    const sn_lm_parts parts = {.engine = {.model = m,
+                                          .rows = rows,
+                                          .vocab = m->model.vocab,
+                                          .context = m->model.context,
+                                          .feed = m->sequences ? feed_row : feed,
+                                          .step = m->sequences ? step : NULL,
+                                          .reorder = m->sequences ? reorder : NULL,
+                                          .close = close_model},
+                               .tokenizer = m->tokenizer,
+                               .eos = m->eos,
+                               .n_eos = m->n_eos,
+                               .no_bos = !lm_begins_with_bos(m),
+                               .folder = m->dir ? m->dir->path : NULL};
     return sn_lm_new(&parts, err);
 }
 
@@ -35,6 +76,7 @@ sn_lm *sn_lm_open(const char *path, const sn_lm_options *o, sn_error *err) {
                      .tokenizer = o->tokenizer,
                      .entries = SN_CACHED,
                      .context = o->context,
+                     .sequences = o->sequences > 1 ? o->sequences : 0,
                      .compile = o->compile ? *o->compile : sn_options_default()};
     if (o->threads) lo.compile.threads = o->threads;
     if (o->weights) lo.compile.weights = o->weights;

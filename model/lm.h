@@ -14,6 +14,7 @@ extern "C" {
 typedef struct sn_lm_options {
     int threads;         /* the number of CPUs available to the process */
     int64_t context;     /* maximum number of tokens in a sequence: the model's */
+    int sequences;       /* maximum number of sequences at once: 1. Each has its own caches */
     const char *weights; /* storage of the matrices: "f32"; "bf16", "int8", "int4", "auto" */
     /* Everything else about the compilation: fusion level, back end, target, cache folder. threads
      * and weights above take precedence. Borrowed by the call; NULL: sn_options_default. */
@@ -26,8 +27,8 @@ typedef struct sn_lm_options {
 
 /* Opens a model folder, a GGUF file, or a file that `sinter import` can read; compiles the model, or
  * loads its kernels from the cache; prepares the weights. o may be NULL. NULL on error: not a
- * decoder, a missing or malformed file, unsupported config keys, not enough memory (before anything
- * runs). Free it with sn_lm_close. */
+ * decoder, a missing or malformed file, unsupported config keys; not enough memory (before anything
+ * runs), a model in C for several sequences. Free it with sn_lm_close. */
 sn_lm *sn_lm_open(const char *path, const sn_lm_options *o, sn_error *err);
 
 #ifdef __cplusplus

@@ -159,6 +159,11 @@ static bool open_preset(lm *m, const lm_options *o, sn_error *err) {
 }
 
 static bool open_source(lm *m, const lm_options *o, sn_error *err) {
+    if (o->sequences && model_source_is(o->path))
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s: a model in C runs one sequence at a time, because its code decides "
+                       "what a token sees",
+                       o->path);
     if (!o->path == !o->preset)
         return sn_fail(err, SN_ERR_USAGE, "give either a model folder or a preset");
     if (o->checkpoint && !model_source_is(o->path))
@@ -252,7 +257,7 @@ static bool reads_tokens(sn_module *m, sn_entry *e) {
     for (int i = 0; i < order.n; i++) {
         const char *name = sn_attr_str(order.node[i], SN_A_name, "");
         if (order.node[i]->op == SN_OP_input)
-            ok &= !strcmp(name, "tokens") || !strcmp(name, "targets");
+            ok &= !strcmp(name, "tokens") || !strcmp(name, "targets") || !strcmp(name, "past");
     }
     return ok;
 }
@@ -347,6 +352,7 @@ static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, 
                                  .context = o->context,
                                  .beams = m->beams,
                                  .image = m->has_pictures ? picture_rules_side(&m->pictures) : 0,
+                                 .sequences = o->sequences,
                                  .weights = m->dir ? m->dir->weights : NULL};
     return !m->code.define ? sn_model_build(m->config, &mo, out, err)
                            : sn_model_build_with(m->code.define, m->code.name, &mo, out, err);
@@ -362,10 +368,9 @@ static bool check_unused(const lm *m, const lm_options *o, const sn_weights *w, 
     return ok;
 }
 
-/* Keys and values take memory as they are written. There must be enough for those of the tokens
- * from `past` to `end`. */
-static bool check_room(const lm *m, int64_t past, int64_t end, sn_error *err) {
-    double each = storage_of_states(m->model.module) / (double)m->model.context,
+bool lm_check_room(const lm *m, int64_t rows, int64_t past, int64_t end, sn_error *err) {
+    double part = m->sequences ? (double)rows / (double)m->sequences : 1;
+    double each = part * storage_of_states(m->model.module) / (double)m->model.context,
            room = (double)sn_memory_available();
     if (each * (double)(end - past) <= room) return true;
     return sn_fail(
@@ -380,6 +385,7 @@ static bool check_room(const lm *m, int64_t past, int64_t end, sn_error *err) {
 static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!open_source(m, o, err)) return false;
     m->beams = o->beams ? o->beams : m->rules.beams ? m->rules.beams : 1;
+    m->sequences = o->sequences;
     if (!build(m, o, o->entries, &m->model, err)) return false;
     if (!check_vocabulary(m->tokenizer, m->model.vocab, err) ||
         !check_vocabulary(m->source, m->model.source_vocab, err) || !open_labels(m, err) ||
@@ -400,14 +406,14 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
                                          sizeof m->storage_note);
     compile.source = w;
     if (m->imported) compile.weights_cache = -1; /* the next import makes other files */
-    if (o->context && !check_room(m, 0, o->context, err)) return false;
+    if (o->context && !lm_check_room(m, m->sequences, 0, o->context, err)) return false;
     m->program = sn_compile(m->model.module, &compile, err);
     if (!m->program || o->compile_only) return m->program != NULL;
     m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);
     if (!m->logits) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (!w) return random_session(m, o->seed, err);
     m->session = sn_session_new(m->program, w, err);
-    return m->session && (!o->context || check_room(m, 0, o->context, err));
+    return m->session && (!o->context || lm_check_room(m, m->sequences, 0, o->context, err));
 }
 
 lm *lm_open(const lm_options *o, sn_error *err) {
@@ -488,7 +494,7 @@ bool lm_append(lm *m, int64_t past, const int32_t *ids, int64_t n, float *logits
                        "the sequence has %lld tokens, but the context holds only %lld",
                        (long long)(past + n), (long long)m->model.context);
     if (!check_tokens(m, ids, n, err)) return false;
-    if (n > 1 && !check_room(m, past, past + n, err)) return false;
+    if (n > 1 && !lm_check_room(m, 1, past, past + n, err)) return false;
     sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)ids, 1, n),
                            SN_BIND_DIM("P", past)};
     sn_arg_binding out = SN_BIND("logits", SN_F32, logits, 1, m->model.vocab);

@@ -22,6 +22,7 @@ typedef struct lm_options {
     int entries;            /* SN_FORWARD, …, as in models.h */
     bool translates;        /* open an encoder-decoder, with SN_CACHED */
     int64_t beams;          /* beams of an encoder-decoder; 0: num_beams of its folder, or 1 */
+    int64_t sequences;      /* entries of SN_CACHED for several sequences (models.h); 0: for one */
     int64_t context;        /* maximum sequence length; 0: the model's */
     uint64_t seed;          /* seed of random weights */
     const char *needs;      /* an entry that the model must have, or NULL */
@@ -54,6 +55,7 @@ typedef struct lm {
     int n_eos;
     int64_t beams;          /* rows of tokens (beams) that an encoder-decoder was opened for */
     sn_token_rules rules;   /* of an encoder-decoder's folder */
+    int64_t sequences;      /* as in the options */
     char storage_note[160]; /* why --weights auto did not choose the first; or "" */
     bool imported;          /* from a file of another format: its folder is gone */
     float *logits;          /* [vocab] after lm_feed */
@@ -77,7 +79,10 @@ void lm_close(lm *m);                      /* NULL is allowed */
  * A sequence longer than the context and a token outside the vocabulary are errors without effect.
  * Needs SN_CACHED. */
 bool lm_feed(lm *m, const int32_t *ids, int64_t n, sn_error *err);
-/* The same after `past` tokens, with the logits [vocab] elsewhere. */
+/* Keys and values take memory as they are written. Whether there is enough for those of the tokens
+ * from `past` to `end` in this many rows of the caches. */
+bool lm_check_room(const lm *m, int64_t rows, int64_t past, int64_t end, sn_error *err);
+/* The same as lm_feed after `past` tokens, with the logits [vocab] elsewhere. */
 bool lm_append(lm *m, int64_t past, const int32_t *ids, int64_t n, float *logits, sn_error *err);
 void lm_reset(lm *m); /* starts a new sequence */
 

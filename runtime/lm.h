@@ -81,7 +81,8 @@ typedef struct sn_lm_request {
     const int32_t *ids;
     int64_t n_ids;
     /* The prompt is a message of the user: the model's chat template is applied. `system` (or NULL):
-     * a message of the system before it. */
+     * a message of the system before it. ids are then those of a chat: the text that follows is one
+     * of its own. */
     bool chat;
     const char *system;
 

@@ -40,6 +40,12 @@ lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compil
     return open_model(name, model, compile, o, code);
 }
 
+lm *cmd_open_rows(const char *name, const cmd_model *model, const cmd_compile *compile,
+                  int64_t sequences, int *code) {
+    lm_options o = {.entries = SN_CACHED, .sequences = sequences > 1 ? sequences : 0};
+    return open_model(name, model, compile, o, code);
+}
+
 lm *cmd_open_encoder(const char *name, const cmd_model *model, const cmd_compile *compile,
                      int entries, const char *needs, int *code) {
     lm_options o = {.entries = entries, .needs = needs, .any_model = true};

@@ -22,6 +22,10 @@ int cmd_dispatch(int argc, char **argv);
 lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile, int entries,
              bool run, int *code);
 
+/* The same for running a decoder with this many sequences at once; 0 or 1: one. */
+lm *cmd_open_rows(const char *name, const cmd_model *model, const cmd_compile *compile,
+                  int64_t sequences, int *code);
+
 /* The same for running an encoder-decoder with this many beams. */
 lm *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *compile,
                   int64_t beams, int *code);

@@ -19,7 +19,7 @@
 typedef struct options {
     cmd_model model;
     const char *dir, *name, *target, *entries, *threads, *weights, *cache_dir, *off, *cc, *train;
-    int64_t level, beams;
+    int64_t level, beams, sequences;
     bool list_targets, archive, shared, embed, exe, is_static;
 } options;
 
@@ -48,6 +48,8 @@ static const arg table[] = {
      "also link NAME, a program that generates, translates, classifies or encodes text"},
     {"beams", 0, ARG_INT, AT(beams), "N", "auto", 1, 1024,
      "encoder-decoders: number of beams, 1: greedy; auto: of generation_config.json, or 1"},
+    {"sequences", 0, ARG_INT, AT(sequences), "N", "1", 1, 4096,
+     "decoders: number of sequences at once, each with its own caches and length"},
     {"static", 0, ARG_FLAG, AT(is_static), NULL, NULL, 0, 0, "link the program statically"},
     {"embed-weights", 0, ARG_FLAG, AT(embed), NULL, NULL, 0, 0,
      "embed the weights in the object instead of writing NAME.weights"},
@@ -116,6 +118,7 @@ static void default_name(const options *o, char out[48]) {
 static lm *open_model(const options *o, int entries, const sn_options *compile, sn_error *err) {
     lm_options lo = {.entries = entries, .any_model = true, .compile = *compile};
     if (o->beams > 0) lo.beams = o->beams;
+    if (o->sequences > 1) lo.sequences = o->sequences;
     return cmd_open_model(NAME, &o->model, lo, err);
 }
 
@@ -273,7 +276,7 @@ static bool compile(const options *o, sn_error *err) {
     char name[48];
     if (o->train) return compile_training(o, err);
     if (!read_entries(o->entries, &entries, err)) return false;
-    if (!entries) entries = SN_CACHED | SN_STEP | SN_ENCODE | SN_CLASSIFY;
+    if (!entries) entries = SN_CACHED | (o->sequences > 1 ? 0 : SN_STEP) | SN_ENCODE | SN_CLASSIFY;
     sn_emit_options eo = emit_options(o, name);
     lm *m = open_model(o, entries, &eo.compile, err);
     if (!m) return false;

@@ -27,7 +27,10 @@ static const arg_command command = {
     NAME, "continue a text with a language model",
     "Prints the prompt and its continuation. A model without a tokenizer reads and prints "
     "token\nids. Stops at the model's end-of-text token, after N tokens, or when the context is "
-    "full.\n\n  sinter generate MODEL -p \"Once upon a time\" -n 200 --temperature 0 --stats\n",
+    "full.\n\nWith --batch N, each line of the prompt file is a prompt; N run at once. Text i is "
+    "the one "
+    "that\n-p with --seed S+i-1 gives alone.\n\n  sinter generate MODEL -p \"Once upon a time\" -n "
+    "200 --temperature 0 --stats\n",
     table};
 
 int cmd_generate(int argc, char **argv) {
@@ -35,7 +38,7 @@ int cmd_generate(int argc, char **argv) {
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
-    lm *m = cmd_open(NAME, &o.model, &o.compile, SN_CACHED, true, &code);
+    lm *m = cmd_open_rows(NAME, &o.model, &o.compile, text_sequences(&o.text), &code);
     if (!m) return code;
     sn_trace *trace = cmd_profile_begin(o.profile, m->session, &err);
     sn_lm *l = err.code ? NULL : lm_new(m, &err);

@@ -157,6 +157,13 @@ static void want_symbols(const sn_module *m, sn_dim d, bool *used) {
     }
 }
 
+/* Sizes and strides are the kernels' dims, but where a view begins is not. */
+static void want_offsets(const sn_module *m, const sn_step *s, bool *used) {
+    for (int i = 0; i < s->n_in; i++) want_symbols(m, s->in[i].offset, used);
+    for (int i = 0; i < s->n_out; i++) want_symbols(m, s->out[i].offset, used);
+    for (int i = 0; i < s->n_inner; i++) want_offsets(m, &s->inner[i], used);
+}
+
 static void describe_entry(sn_aot *a, const sn_compiled_entry *c, sn_aot_entry *t) {
     bool used[SN_AOT_SYMBOLS] = {false};
     const sn_plan *plan = c->code.plan;
@@ -169,9 +176,11 @@ static void describe_entry(sn_aot *a, const sn_compiled_entry *c, sn_aot_entry *
         const sn_node *n = i < t->n_input ? t->input[i].node : t->output[i - t->n_input].node;
         for (int d = 0; d < n->rank; d++) want_symbols(a->m, n->shape[d], used);
     }
-    for (int k = 0; k < plan->n_step; k++)
+    for (int k = 0; k < plan->n_step; k++) {
+        want_offsets(a->m, &plan->step[k], used);
         for (int d = 0; d < c->code.kernel[k].n_dim; d++)
             want_symbols(a->m, c->code.kernel[k].dim[d], used);
+    }
     for (int i = 0; i < plan->n_buffer; i++) {
         t->has_state |= plan->buffer[i].kind == SN_BUF_STATE;
         want_symbols(a->m, plan->buffer[i].count, used);

@@ -1,4 +1,4 @@
-/* serial.c: primitives that add in a given order: running sums and scatter-adds. Threads share what
+/* serial.c: primitives that write at indices or add in a given order: updates of rows, running sums and scatter-adds. Threads share what
  * is independent (rows, columns); one thread visits the dependent axis in order, so the bits do not
  * depend on the number of threads. */
 #include "codegen/emit/family.h"
@@ -196,9 +196,55 @@ static void emit_scatter_vectors(em *e, const sn_kernel *k) {
     em_end(e, &row);
 }
 
+/* Copies n elements from `from` to `to`, which are contiguous if `whole`. */
+static void copy_row(em *e, const sn_kernel *k, em_val from, em_val to, bool whole) {
+    const sn_view *y = &k->step->in[0], *x = &k->step->out[0];
+    int last = y->rank - 1;
+    em_val n = extent(e, k, y, last), one = em_i64(e, 1), zero = em_i64(e, 0);
+    em_val vectors = whole ? em_round_down(e, n, e->lanes) : zero;
+    em_loop main = em_for(e, zero, vectors, em_i64(e, e->lanes));
+    em_val v = em_load(e, y->dtype, em_gep(e, from, y->dtype, main.i), e->lanes);
+    em_store(e, x->dtype, em_gep(e, to, x->dtype, main.i), v);
+    em_end(e, &main);
+    em_loop rest = em_for(e, vectors, n, one);
+    em_val i = em_mul(e, rest.i, sn_kernel_dim(e, k, y->stride[last]));
+    em_val j = em_mul(e, rest.i, sn_kernel_dim(e, k, x->stride[last]));
+    v = em_load(e, y->dtype, em_gep(e, from, y->dtype, i), 1);
+    em_store(e, x->dtype, em_gep(e, to, x->dtype, j), v);
+    em_end(e, &rest);
+}
+
+/* Writes row b of y into row b of x, from a position of its own on. Threads share the innermost
+ * rows. */
+static void emit_update_rows(em *e, const sn_kernel *k) {
+    const sn_view *y = &k->step->in[0], *ids = &k->step->in[1], *x = &k->step->out[0];
+    int axis = (int)sn_attr_int(k->step->node, SN_A_axis, 0), last = y->rank - 1;
+    bool whole = y->stride[last] == 1 && x->stride[last] == 1 && axis != last;
+    em_val lo, hi, zero = em_i64(e, 0);
+    em_share(e, count_without(e, k, y, last), &lo, &hi);
+    em_loop row = em_for(e, lo, hi, em_i64(e, 1));
+    em_val from = zero, to = zero, flat = row.i, at = zero;
+    for (int a = last - 1; a >= 0; a--) {
+        em_val n = extent(e, k, y, a), i = a ? em_rem(e, flat, n) : flat;
+        from = em_add(e, from, em_mul(e, i, sn_kernel_dim(e, k, y->stride[a])));
+        to = em_add(e, to, em_mul(e, i, sn_kernel_dim(e, k, x->stride[a])));
+        flat = a ? em_div(e, flat, n) : flat;
+        if (!a) at = em_mul(e, i, sn_kernel_dim(e, k, ids->stride[0]));
+    }
+    em_val room = em_sub(e, extent(e, k, x, axis), extent(e, k, y, axis));
+    em_val start = clamp(e, em_load(e, ids->dtype, em_gep(e, em_buf(e, 1), ids->dtype, at), 1),
+                         em_add(e, room, em_i64(e, 1)));
+    to = em_add(e, to, em_mul(e, start, sn_kernel_dim(e, k, x->stride[axis])));
+    copy_row(e, k, em_gep(e, em_buf(e, 0), y->dtype, from), em_gep(e, em_buf(e, 2), x->dtype, to),
+             whole);
+    em_end(e, &row);
+}
+
 static void emit_scatter(em *e, const sn_kernel *k) {
     em_kernel(e, k->name);
-    if (k->step->node->op == SN_OP_scatter_add && adds_rows(k))
+    if (k->step->node->op == SN_OP_update_rows)
+        emit_update_rows(e, k);
+    else if (k->step->node->op == SN_OP_scatter_add && adds_rows(k))
         emit_scatter_vectors(e, k);
     else if (k->step->node->op == SN_OP_scatter_add)
         emit_scatter_rows(e, k);

@@ -249,6 +249,21 @@ static void plan_update_slice(planner *p, sn_node *n) {
     set_view(p, n, whole);
 }
 
+/* Like update_slice; the step reads the update and the positions, and writes into x. */
+static void plan_update_rows(planner *p, sn_node *n) {
+    sn_view x = view_of(p, n->in[0]), y = view_of(p, n->in[1]), ids = view_of(p, n->in[2]);
+    sn_view whole = x;
+    if (!may_overwrite(p, n->in[0])) {
+        whole = fresh(p, n, NULL);
+        copy(p, x, whole);
+    }
+    sn_step *s = add_step(p, n, 2, 1);
+    s->in[0] = y;
+    s->in[1] = ids;
+    s->out[0] = whole;
+    set_view(p, n, whole);
+}
+
 /* Gives operand i of the step (the last one of the plan) a contiguous copy of this view, with the
  * axes stored in this order (NULL: unchanged), made by a step inserted before it. */
 static void copy_operand(planner *p, sn_step *s, int i, sn_view from, const int64_t *order) {
@@ -514,6 +529,7 @@ static void plan_node(planner *p, sn_node *n) {
         [SN_OP_concat] = plan_concat,
         [SN_OP_pad] = plan_pad,
         [SN_OP_update_slice] = plan_update_slice,
+        [SN_OP_update_rows] = plan_update_rows,
         [SN_OP_row_blocked] = plan_row_blocked,
     };
     sn_module_set_loc(p->m, n->loc); /* of the copies that this creates */

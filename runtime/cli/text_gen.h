@@ -11,8 +11,8 @@
 /* The command line options: rows for a member `text` of the options struct T. */
 typedef struct text_options {
     const char *prompt, *prompt_file, *ids, *system;
-    int64_t tokens, top_k, seed;
-    double temperature, top_p, min_p, repetition_penalty;
+    int64_t tokens, top_k, seed, batch, beams, best_of;
+    double temperature, top_p, min_p, repetition_penalty, length_penalty;
     arg_texts stop;
     bool chat, print_ids, ignore_eos, stats;
 } text_options;
@@ -45,6 +45,14 @@ typedef struct text_options {
                  "end before this text; may be given several times"),                              \
         TEXT_ROW(T, "seed", 0, ARG_INT, seed, "S", "0", 0, INFINITY,                               \
                  "random seed; the same seed gives the same text"),                                \
+        TEXT_ROW(T, "batch", 0, ARG_INT, batch, "N", "0", 0, 4096,                                 \
+                 "each line of the prompt file is a prompt; N at once"),                           \
+        TEXT_ROW(T, "best-of", 0, ARG_INT, best_of, "N", "0", 0, 4096,                             \
+                 "of N sampled texts, print the one that is most likely per token"),               \
+        TEXT_ROW(T, "beams", 0, ARG_INT, beams, "N", "0", 0, 4096,                                 \
+                 "beam search with N beams instead of sampling"),                                  \
+        TEXT_ROW(T, "length-penalty", 0, ARG_NUMBER, length_penalty, "A", "0", 0, 10,              \
+                 "with --beams: rank texts by log P / tokens^A"),                                  \
         TEXT_ROW(T, "ignore-eos", 0, ARG_FLAG, ignore_eos, NULL, NULL, 0, 0,                       \
                  "continue after an end-of-text token"),                                           \
         TEXT_ROW(T, "print-ids", 0, ARG_FLAG, print_ids, NULL, NULL, 0, 0,                         \
@@ -52,9 +60,23 @@ typedef struct text_options {
         TEXT_ROW(T, "stats", 's', ARG_FLAG, stats, NULL, NULL, 0, 0,                               \
                  "print times and rates to standard error")
 
+/* The number of sequences at once that the options need; 0: one, which a model opened for one can
+ * run. */
+int64_t text_sequences(const text_options *o);
+
 /* Prints the prompt (unless it is a chat's) and its continuation to stdout; notes are prefixed with
  * `name`. */
 bool text_generate(const char *name, sn_lm *m, const text_options *o, sn_error *err);
+/* text_prompt.c, text_batch.c. The prompt is line[size] or, if line is NULL, the options'. */
+sn_lm_request text_request(const text_options *o); /* without a prompt */
+bool text_read_prompt(const sn_lm *m, const text_options *o, const char *line, size_t size,
+                      sn_ids *out, sn_error *err);
+sn_lm_sequence *text_begin(sn_lm *m, const text_options *o, const char *line, size_t size,
+                           sn_error *err);
+bool text_generate_batch(sn_lm *m, const text_options *o, sn_error *err);
+bool text_generate_best(sn_lm *m, const text_options *o, sn_error *err);
+bool text_generate_beams(sn_lm *m, const text_options *o, sn_error *err);
+
 void text_print_times(const sn_lm *m); /* to stderr */
 
 /* Reads a file ("-": stdin) into malloc'ed memory, NUL-terminated. NULL on error. */

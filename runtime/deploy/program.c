@@ -57,16 +57,60 @@ static const arg translator_table[] = {PAIR_ARGS(options), COMMON_ARGS, {0}};
 
 /* ---- language models ---- */
 
+/* A value for each dimension of the entry. */
+typedef struct dim_value {
+    const char *name;
+    int64_t value;
+} dim_value;
+
+static bool call(program *p, const char *entry, const dim_value *values, void *const *args,
+                 sn_error *err) {
+    const sn_manifest_entry *e = sn_manifest_get(&p->manifest, entry);
+    int64_t dims[SN_MANIFEST_DIMS] = {0};
+    for (int i = 0; i < e->n_dim; i++)
+        for (const dim_value *v = values; v->name; v++)
+            if (!strcmp(v->name, e->dim[i].name)) dims[i] = v->value;
+    return program_call(p, entry, dims, args, err);
+}
+
+/* With one sequence, tokens come one at a time through `decode`. */
 static bool feed(void *model, int64_t row, int64_t past, const int32_t *ids, int64_t n,
                  float *logits, sn_error *err) {
     program *p = model;
-    const char *entry = n == 1 ? "decode" : "prefill";
-    const sn_manifest_entry *e = sn_manifest_get(&p->manifest, entry);
-    int64_t dims[SN_MANIFEST_DIMS];
-    (void)row;
-    for (int i = 0; i < e->n_dim; i++) dims[i] = strcmp(e->dim[i].name, "P") ? n : past;
+    const dim_value values[] = {{"P", past}, {"T", n}, {"R", row}, {NULL, 0}};
     void *args[] = {(void *)(uintptr_t)ids, logits};
-    return program_call(p, entry, dims, args, err);
+    return call(p, n == 1 && p->sequences == 1 ? "decode" : "prefill", values, args, err);
+}
+
+/* The arguments in the order of NAME.h: inputs by name, then the output. */
+static bool step(void *model, int64_t n, const int32_t *ids, const int32_t *past, float *logits,
+                 sn_error *err) {
+    program *p = model;
+    const sn_manifest_entry *e = sn_manifest_get(&p->manifest, "decode");
+    int64_t longest = 0;
+    for (int64_t i = 0; i < n; i++) longest = past[i] > longest ? past[i] : longest;
+    const dim_value values[] = {{"P", longest}, {"B", n}, {NULL, 0}};
+    void *tokens = (void *)(uintptr_t)ids, *before = (void *)(uintptr_t)past;
+    bool first = !strcmp(e->tensor[0].name, "tokens");
+    void *args[] = {first ? tokens : before, first ? before : tokens, logits};
+    return call(p, "decode", values, args, err);
+}
+
+static bool reorder(void *model, int64_t first, int64_t n, const int32_t *parents, int64_t past,
+                    sn_error *err) {
+    program *p = model;
+    int32_t *result = malloc(sizeof *result * (size_t)n);
+    if (!result) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    int64_t longest = 0; /* the last position of a full context is never read again */
+    const sn_manifest_entry *e = sn_manifest_get(&p->manifest, "reorder");
+    for (int i = 0; i < e->n_dim; i++)
+        if (!strcmp(e->dim[i].name, "P")) longest = e->dim[i].hi;
+    const dim_value values[] = {
+        {"P", past < longest ? past : longest}, {"B", n}, {"R", first}, {NULL, 0}};
+    void *args[] = {(void *)(uintptr_t)parents, result};
+    bool ok = call(p, "reorder", values, args, err);
+    free(result);
+    return ok;
 }
 
 /* Looks for "FOLDER/NAME.ending" next to the program; false if there is no such file. */
@@ -82,7 +126,16 @@ static int64_t last_number(const char *shape) {
 
 static bool generate(program *p, sn_error *err) {
     const sn_manifest_entry *e = sn_manifest_get(&p->manifest, "prefill");
-    sn_lm_parts parts = {.engine = {.model = p, .rows = 1, .feed = feed},
+    const sn_manifest_entry *d = sn_manifest_get(&p->manifest, "decode");
+    p->sequences = 1;
+    for (int i = 0; i < d->n_dim; i++)
+        if (!strcmp(d->dim[i].name, "B")) p->sequences = d->dim[i].hi;
+    bool many = p->sequences > 1;
+    sn_lm_parts parts = {.engine = {.model = p,
+                                    .rows = p->sequences,
+                                    .feed = feed,
+                                    .step = many ? step : NULL,
+                                    .reorder = many ? reorder : NULL},
                          .tokenizer = p->tokenizer,
                          .eos = p->manifest.eos,
                          .n_eos = p->manifest.n_eos,

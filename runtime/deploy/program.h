@@ -26,6 +26,7 @@ typedef struct program {
     void *state, *workspace, *copy; /* copy: the weights file in memory; NULL: mapped */
     int64_t copied;                 /* size of the copy */
     int64_t room;                   /* size of the workspace */
+    int64_t sequences;              /* at once, of a language model */
     char folder[4096];              /* folder of the program's file */
 } program;
 

@@ -189,9 +189,8 @@ static bool begin(sn_lm_sequence *s, const sn_lm_request *r, sn_error *err) {
     if (!lm_read_prompt(m, r, &s->ids, err)) return false;
     s->prompt = (int64_t)s->ids.count;
     /* the answer of a chat is a text of its own */
-    bool ok = r->chat && !r->ids
-                  ? sn_sampler_note(s->text.sampler, s->ids.data, s->ids.count, err)
-                  : lm_text_follow(&s->text, s->ids.data, s->prompt, &s->prompt_text, err);
+    bool ok = r->chat ? sn_sampler_note(s->text.sampler, s->ids.data, s->ids.count, err)
+                      : lm_text_follow(&s->text, s->ids.data, s->prompt, &s->prompt_text, err);
     if (!ok || !lm_run_row(m, s->row, 0, s->ids.data, s->prompt, s->logits, err)) return false;
     s->past = s->prompt;
     return true;

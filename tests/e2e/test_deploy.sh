@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_deploy.sh SINTER SOURCE_DIR CC [CXX] SECTION: artefacts of stories260K in use:
 # linked in an empty folder, run on other CPUs with qemu if installed, and as
-# programs. Sections: link targets program translator variant labels refuse
+# programs. Sections: link targets program sequences translator variant labels refuse
 set -u
 sinter=$1 source=$2 cc=$3 cxx=$4 section=$5
 model=$source/examples/models/stories260K/stories260K.bin
@@ -133,6 +133,26 @@ targets() {
 }
 
 text="Once upon a time"
+# Several sequences at once in one artefact, of different lengths, each as alone.
+sequences() {
+    printf 'Once upon a time\nTom\nOne day, a dog and a cat\nThe sun\n' >prompts
+    compile many --exe --sequences 3
+    grep -q "past *i32 \[B\], read: tokens that each row holds" many/story.h || fail "the header lacks past"
+    many/story -f prompts --batch 3 -n 25 --seed 4 >out || fail "a batch"
+    i=0
+    while read -r line; do
+        alone=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$line" -n 25 --seed $((4 + i)))
+        i=$((i + 1))
+        same "text $i of a batch" "$(awk -v i=$i '/^==> [0-9]+ <==$/ { on = $2 == i; next } on' out)" "$alone"
+    done <prompts
+    for how in "--beams 3" "--best-of 3"; do
+        # shellcheck disable=SC2086
+        same "$how" "$(many/story -p "$text" -n 25 $how)" \
+            "$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 25 $how)"
+    done
+    says "opened for 3 sequences" many/story -p "$text" --beams 4
+}
+
 program() {
     told=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --temperature 0)
     drawn=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --seed 7 --top-p 0.9)

@@ -438,6 +438,14 @@ static sn_node *make_scatter_add(gen *g, sn_op op) {
     return sn_node_new(g->m, op, 2, in, SN_ATTRS(SN_INT(axis, axis), SN_LIST(shape, rank, shape)));
 }
 
+static sn_node *make_update_rows(gen *g, sn_op op) {
+    sn_dim x[3] = {1 + below(g, 4), 1 + below(g, 5), 1 + below(g, 4)},
+           y[3] = {1 + below(g, (int)x[0]), 1 + below(g, (int)x[1]), x[2]};
+    sn_dtype t = random_type(g, NUMBERS);
+    sn_node *in[] = {like(g, t, 3, x), like(g, t, 3, y), new_index(g, x[1] - y[1] + 1, 1, y)};
+    return sn_node_new(g->m, op, 3, in, SN_ATTRS(SN_INT(axis, 1)));
+}
+
 static sn_node *make_at(gen *g, sn_op op) {
     sn_dim table[3], shape[4];
     int rank = 1 + below(g, 3), n = random_shape(g, 2, shape);
@@ -592,6 +600,7 @@ static sn_node *(*const makers[SN_OP_COUNT])(gen *, sn_op) = {
     [SN_OP_concat] = make_concat,
     [SN_OP_pad] = make_pad,
     [SN_OP_update_slice] = make_update_slice,
+    [SN_OP_update_rows] = make_update_rows,
     [SN_OP_reduce_sum] = make_reduce,
     [SN_OP_reduce_max] = make_reduce,
     [SN_OP_reduce_min] = make_reduce,

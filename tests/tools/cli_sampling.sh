@@ -1,5 +1,37 @@
 # cli_sampling.sh: sections of test_cli.sh about how tokens are chosen and where the text ends.
 
+# Several texts at once: each is what it is alone.
+check_batch() {
+    run 0 import "$stories" -o "$tmp/m"
+    printf 'Once upon a time\n\nTom\nOne day, a dog and a cat\nThe sun\nLily and' >"$tmp/prompts"
+    run 0 generate "$tmp/m" -f "$tmp/prompts" --batch 3 -n 20 --seed 7 --print-ids
+    cp "$tmp/out" "$tmp/together"
+    i=0
+    grep . "$tmp/prompts" | while read -r line || [ "$line" ]; do
+        run 0 generate "$tmp/m" -p "$line" -n 20 --seed $((7 + i)) --print-ids
+        i=$((i + 1))
+        [ "$(sed -n ${i}p "$tmp/together")" = "$(cat "$tmp/out")" ] || fail "text $i of a batch: $(cat "$tmp/out")"
+    done
+    [ "$(wc -l <"$tmp/together")" = 5 ] || fail "five prompts: $(cat "$tmp/together")"
+    run 0 generate "$tmp/m" -p 'Once upon a time' -n 12 --temperature 0 --print-ids
+    cp "$tmp/out" "$tmp/greedy"
+    run 0 generate "$tmp/m" -p 'Once upon a time' -n 12 --beams 1 --print-ids
+    cmp -s "$tmp/out" "$tmp/greedy" || fail "one beam is not the greedy text"
+    run 0 generate "$tmp/m" -p 'Once upon a time' -n 12 --best-of 3 --temperature 0 --print-ids
+    cmp -s "$tmp/out" "$tmp/greedy" || fail "the best of greedy texts"
+    run 0 generate "$tmp/m" -p 'Once upon a time' -n 12 --beams 4 --length-penalty 1
+    grep -q '^Once upon a time' "$tmp/out" || fail "beams: $(cat "$tmp/out")"
+    run 2 generate "$tmp/m" -p x --batch 2
+    says 'give one'
+    run 2 generate "$tmp/m" -p x --beams 2 --best-of 2
+    says 'one of --batch, --beams and --best-of'
+    printf 'Tom\n%s\n' "$(seq 1000 | tr '\n' ' ')" >"$tmp/prompts"
+    run 1 generate "$tmp/m" -f "$tmp/prompts" --batch 2
+    says 'prompt 2: the prompt has'
+    run 2 run "$source/examples/variants/alibi.c" generate -f "$tmp/prompts" --batch 2
+    says 'one sequence at a time'
+}
+
 check_sampling() {
     run 0 import "$stories" -o "$tmp/m"
     # how to sample: generation_config.json, unless the command line says otherwise
