@@ -6,7 +6,7 @@
 #include "frontend/models.h"
 #include "bench/measure.h"
 
-/* f32, f64, bf16 and int8 multiply-add peaks, on one thread and on all; read and copy bandwidth
+/* f32, f64, bf16, fp16 and int8 multiply-add peaks, on one thread and on all; read and copy bandwidth
  * from L2, L3 and memory. */
 bool sn_bench_roofline(const sn_bench_options *o, sn_bench_report *out, sn_error *err);
 

@@ -16,7 +16,7 @@ double sn_probe_read(int threads, const void *p, size_t bytes);
  * of memory. */
 double sn_probe_read_bandwidth(int threads, size_t bytes);
 
-/* Peak rate for other element types, named by sn_probe_peak_name ("f32", "f64", "bf16", "int8"):
+/* Peak rate for other element types, named by sn_probe_peak_name ("f32", "f64", "bf16", "fp16", "int8"):
  * GFLOP/s (2 per product), 0 if the CPU has no such instruction. */
 double sn_probe_peak(int kind, int threads, double seconds);
 const char *sn_probe_peak_name(int kind); /* NULL after the last */
