@@ -30,8 +30,4 @@ const sn_bench_record *sn_bench_baseline(const sn_bench_report *r, const sn_benc
 int sn_bench_print_comparison(const sn_bench_report *r, const sn_bench_report *old,
                               double threshold, FILE *f);
 
-/* The same comparison as a picture: a bar of time for each record, with its gain. */
-bool sn_bench_write_comparison(const sn_bench_report *r, const sn_bench_report *old,
-                               const char *path, sn_error *err);
-
 #endif

@@ -141,8 +141,11 @@ void sn_bench_print(const sn_bench_report *r, FILE *f);
 bool sn_bench_write_json(const sn_bench_report *r, const sn_bench_options *o, const char *path,
                          sn_error *err);
 
-/* bench/plot.c: an SVG of all records: on the left the roofline with one point per record, on the
- * right bars for levels and peers. */
-bool sn_bench_write_svg(const sn_bench_report *r, const char *path, sn_error *err);
+/* bench/plot.c: an SVG of all records: the roofline with a point for each, and bars of time with the
+ * speed-up over the lowest level, or over `old` (NULL: none). */
+bool sn_bench_write_svg(const sn_bench_report *r, const sn_bench_report *old, const char *subtitle,
+                        const char *path, sn_error *err);
+/* "CPU, 2 threads, 2026-11-22" */
+void sn_bench_describe(const sn_bench_options *o, char *out, size_t size);
 
 #endif

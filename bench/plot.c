@@ -1,33 +1,16 @@
-/* plot.c: the report as an SVG: the roofline with every record as a point, and bars of the share of
- * the limit that each level and peer reaches. */
+/* plot.c: a report as an SVG: the roofline with ceilings and a point for each record, and bars of
+ * time (plot_times.c). */
+#include "bench/compare.h"
 #include "bench/svg.h"
 #include "runtime/file.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { LEFT = 70, TOP = 50, WIDTH = 620, HEIGHT = 420, BAR = 15, GAP = 8, NAMES = 330, BARS = 420 };
+enum { LEFT = 70, TOP = 84, WIDTH = 660, HEIGHT = 420, NAMES = 250, MAX_LABELS = 24, LINE = 14 };
 
-static const char *const level_colours[] = {"#9e9e9e", "#90caf9", "#42a5f5", "#1976d2", "#0d47a1"};
-static const char peer_colour[] = "#e65100", probe_colour[] = "#2e7d32";
-
-const char *sn_bench_svg_colour(const sn_bench_record *x) {
-    if (x->level >= 0) return level_colours[x->level];
-    return strcmp(x->kind, "roofline") ? peer_colour : probe_colour;
-}
-
-void sn_bench_svg_text(FILE *f, const char *s) {
-    for (; *s; s++) {
-        if (*s == '<')
-            fputs("&lt;", f);
-        else if (*s == '&')
-            fputs("&amp;", f);
-        else
-            fputc(*s, f);
-    }
-}
-
-/* "layer_norm 1024x768, native level 4: 52 GFLOP/s, 91 % of the limit" as the tooltip of a shape. */
+/* "layer_norm 1024x768, native level 4: …" as the tooltip of a shape. */
 static void print_title(FILE *f, const sn_bench_record *x) {
     fputs("<title>", f);
     sn_bench_svg_text(f, x->name);
@@ -43,147 +26,250 @@ static void print_title(FILE *f, const sn_bench_record *x) {
 
 typedef struct axes {
     double x0, x1, y0, y1; /* powers of ten */
-    double peak, stream;   /* highest measured, GFLOP/s and GB/s */
 } axes;
 
-static bool is_point(const sn_bench_record *x) {
-    return x->flop > 0 && x->bytes > 0 && x->gflops > 0;
+static bool is_limit(const sn_bench_record *x) {
+    return !strcmp(x->kind, "roofline");
 }
 
-static bool find_axes(const sn_bench_report *r, axes *a) {
-    *a = (axes){INFINITY, -INFINITY, INFINITY, -INFINITY, 0, 0};
+static bool is_point(const sn_bench_record *x) {
+    return !is_limit(x) && x->flop > 0 && x->bytes > 0 && x->gflops > 0;
+}
+
+/* A ceiling: GFLOP/s (horizontal) or GB/s (a slope). */
+typedef struct ceiling {
+    double rate;
+    bool slope;
+    char name[64];
+} ceiling;
+
+enum { MAX_CEILINGS = 24 };
+
+/* The limits of all threads; of other reports the greatest probes beside the work. */
+static int find_ceilings(const sn_bench_report *r, ceiling *list) {
+    int n = 0, threads = 0;
+    double peak = 0, stream = 0;
     for (int i = 0; i < r->n; i++) {
         const sn_bench_record *x = &r->list[i];
-        if (x->peak_gflops > a->peak) a->peak = x->peak_gflops;
-        if (x->stream_gbytes_s > a->stream) a->stream = x->stream_gbytes_s;
-        if (!is_point(x)) continue;
-        double intensity = log10(x->flop / x->bytes), rate = log10(x->gflops);
-        a->x0 = fmin(a->x0, intensity), a->x1 = fmax(a->x1, intensity);
-        a->y0 = fmin(a->y0, rate);
+        threads = x->threads > threads ? x->threads : threads;
+        peak = fmax(peak, x->peak_gflops > 0 ? x->peak_gflops : 0);
+        stream = fmax(stream, x->stream_gbytes_s > 0 ? x->stream_gbytes_s : 0);
     }
-    if (!(a->peak > 0) || !isfinite(a->x0)) return false;
-    a->x0 = floor(a->x0 - 0.1), a->x1 = ceil(a->x1 + 0.1);
-    a->y0 = floor(a->y0), a->y1 = ceil(log10(a->peak) + 0.05);
+    for (int i = 0; i < r->n && n < MAX_CEILINGS; i++) {
+        const sn_bench_record *x = &r->list[i];
+        bool slope = x->gbytes_s > 0;
+        if (!is_limit(x) || x->threads < threads || (slope && strcmp(x->name, "read") != 0))
+            continue;
+        list[n] = (ceiling){slope ? x->gbytes_s : x->gflops, slope, ""};
+        snprintf(list[n++].name, sizeof list->name,
+                 slope ? "%.12s %.3g GB/s" : "%.12s %.4g GFLOP/s", slope ? x->shape : x->dtype,
+                 slope ? x->gbytes_s : x->gflops);
+    }
+    if (peak > 0) {
+        list[n] = (ceiling){peak, false, ""};
+        snprintf(list[n++].name, sizeof list->name, "f32 peak %.4g GFLOP/s", peak);
+    }
+    if (stream > 0) {
+        list[n] = (ceiling){stream, true, ""};
+        snprintf(list[n++].name, sizeof list->name, "streaming %.3g GB/s", stream);
+    }
+    return n;
+}
+
+static double highest(const ceiling *c, int n, bool slope) {
+    double v = 0;
+    for (int i = 0; i < n; i++)
+        if (c[i].slope == slope) v = fmax(v, c[i].rate);
+    return v;
+}
+
+/* Half a decade around what is drawn. False: nothing to draw. */
+static bool find_axes(const sn_bench_report *r, const ceiling *c, int n, axes *a) {
+    double peak = highest(c, n, false), stream = highest(c, n, true);
+    if (peak <= 0) return false;
+    double knee = stream > 0 ? peak / stream : 1;
+    *a = (axes){log10(knee), log10(knee), log10(peak), log10(peak)};
+    if (r->n && is_limit(&r->list[0])) a->x0 -= 2, a->y0 -= 2;
+    for (int i = 0; i < r->n; i++) {
+        if (!is_point(&r->list[i])) continue;
+        double intensity = log10(r->list[i].flop / r->list[i].bytes),
+               rate = log10(r->list[i].gflops);
+        a->x0 = fmin(a->x0, intensity), a->x1 = fmax(a->x1, intensity);
+        a->y0 = fmin(a->y0, rate), a->y1 = fmax(a->y1, rate);
+    }
+    a->x0 -= 0.5, a->x1 += 0.5, a->y0 -= 0.3, a->y1 += 0.15;
     return true;
 }
 
-static double place_x(const axes *a, double v) {
-    return LEFT + WIDTH * (log10(v) - a->x0) / (a->x1 - a->x0);
+static double place_x(const axes *a, double log) {
+    return LEFT + WIDTH * (log - a->x0) / (a->x1 - a->x0);
 }
 
-static double place_y(const axes *a, double v) {
-    return TOP + HEIGHT * (1 - (log10(v) - a->y0) / (a->y1 - a->y0));
+static double place_y(const axes *a, double log) {
+    return TOP + HEIGHT * (1 - (log - a->y0) / (a->y1 - a->y0));
 }
 
 static void draw_grid(FILE *f, const axes *a) {
-    for (double e = a->x0; e <= a->x1 + 0.5; e++) {
-        double x = place_x(a, pow(10, e));
+    for (double e = ceil(a->x0); e <= a->x1; e++)
         fprintf(f,
                 "<line x1='%.1f' y1='%d' x2='%.1f' y2='%d' stroke='#ddd'/>"
                 "<text x='%.1f' y='%d' text-anchor='middle'>%g</text>\n",
-                x, TOP, x, TOP + HEIGHT, x, TOP + HEIGHT + 18, pow(10, e));
-    }
-    for (double e = a->y0; e <= a->y1 + 0.5; e++) {
-        double y = place_y(a, pow(10, e));
+                place_x(a, e), TOP, place_x(a, e), TOP + HEIGHT, place_x(a, e), TOP + HEIGHT + 18,
+                pow(10, e));
+    for (double e = ceil(a->y0); e <= a->y1; e++)
         fprintf(f,
                 "<line x1='%d' y1='%.1f' x2='%d' y2='%.1f' stroke='#ddd'/>"
                 "<text x='%d' y='%.1f' text-anchor='end'>%g</text>\n",
-                LEFT, y, LEFT + WIDTH, y, LEFT - 6, y + 4, pow(10, e));
-    }
+                LEFT, place_y(a, e), LEFT + WIDTH, place_y(a, e), LEFT - 6, place_y(a, e) + 4,
+                pow(10, e));
     fprintf(f,
-            "<text x='%d' y='%d' text-anchor='middle'>operations per byte</text>"
+            "<rect x='%d' y='%d' width='%d' height='%d' fill='none' stroke='#999'/>"
+            "<text x='%d' y='%d' text-anchor='middle'>operations per byte (FLOP/B)</text>"
             "<text x='%d' y='%d'>GFLOP/s</text>\n",
-            LEFT + WIDTH / 2, TOP + HEIGHT + 38, LEFT - 50, TOP - 12);
+            LEFT, TOP, WIDTH, HEIGHT, LEFT + WIDTH / 2, TOP + HEIGHT + 38, LEFT - 50, TOP - 10);
 }
 
-static void draw_roofline(FILE *f, const sn_bench_report *r, const axes *a) {
-    draw_grid(f, a);
-    double lo = pow(10, a->x0), hi = pow(10, a->x1), bottom = pow(10, a->y0);
-    double knee = a->stream > 0 ? fmin(fmax(a->peak / a->stream, lo), hi) : lo;
-    if (a->stream > 0) {
-        double from = fmax(lo, bottom / a->stream);
-        fprintf(f,
-                "<line x1='%.1f' y1='%.1f' x2='%.1f' y2='%.1f' stroke='black' stroke-width='2'/>"
-                "<text x='%d' y='%d'>%.3g GB/s</text>\n",
-                place_x(a, from), place_y(a, fmin(from * a->stream, a->peak)), place_x(a, knee),
-                place_y(a, fmin(knee * a->stream, a->peak)), LEFT + 8, TOP + HEIGHT - 10,
-                a->stream);
+/* How many ceilings before i lie so close that their labels would meet. */
+static int crowded(const axes *a, const ceiling *c, int i) {
+    int n = 0;
+    for (int k = 0; k < i; k++)
+        n +=
+            !c[k].slope && fabs(place_y(a, log10(c[k].rate)) - place_y(a, log10(c[i].rate))) < LINE;
+    return c[i].slope ? 0 : n;
+}
+
+static void draw_ceiling(FILE *f, const axes *a, const ceiling *c, double peak, int shift) {
+    double x0 = a->x0, y0 = log10(c->rate), x1 = a->x1, y1 = y0;
+    if (c->slope) {
+        y0 = log10(c->rate) + x0;
+        if (y0 < a->y0) x0 += a->y0 - y0, y0 = a->y0;
+        x1 = fmin(log10(peak) - log10(c->rate), a->x1), y1 = log10(c->rate) + x1;
     }
+    double px = place_x(a, x0), py = place_y(a, y0), qx = place_x(a, x1), qy = place_y(a, y1);
     fprintf(f,
-            "<line x1='%.1f' y1='%.1f' x2='%d' y2='%.1f' stroke='black' stroke-width='2'/>"
-            "<text x='%d' y='%.1f' text-anchor='end'>%.4g GFLOP/s</text>\n",
-            place_x(a, knee), place_y(a, a->peak), LEFT + WIDTH, place_y(a, a->peak),
-            LEFT + WIDTH - 4, place_y(a, a->peak) - 6, a->peak);
+            "<line x1='%.1f' y1='%.1f' x2='%.1f' y2='%.1f' stroke='black' stroke-width='1.6'/>\n",
+            px, py, qx, qy);
+    double angle = atan2(qy - py, qx - px) * 180 / 3.14159265358979;
+    fprintf(f, "<text transform='translate(%.1f %.1f) rotate(%.1f)' dy='-5' %s>",
+            c->slope ? px + 8 : qx - 6 - 140 * shift,
+            c->slope ? py + 8 * tan(angle / 57.29578) : qy, angle,
+            c->slope ? "" : "text-anchor='end'");
+    sn_bench_svg_text(f, c->name);
+    fputs("</text>\n", f);
+}
+
+/* A label per work, at its fastest point; from the top down, none on another. */
+typedef struct label {
+    const sn_bench_record *x;
+    double px, py, y;
+} label;
+
+static int from_top(const void *a, const void *b) {
+    const label *x = a, *y = b;
+    return (x->py > y->py) - (x->py < y->py);
+}
+
+static bool same_work(const sn_bench_record *a, const sn_bench_record *b) {
+    return !strcmp(a->name, b->name) && !strcmp(a->shape, b->shape);
+}
+
+static void draw_labels(FILE *f, const sn_bench_report *r, const axes *a) {
+    label list[MAX_LABELS];
+    int n = 0;
+    for (int i = 0; i < r->n; i++) {
+        const sn_bench_record *x = &r->list[i];
+        int k = 0;
+        if (!is_point(x)) continue;
+        while (k < n && !same_work(list[k].x, x)) k++;
+        if (k == MAX_LABELS) return; /* too many to read: the tooltips have the names */
+        if (k == n) list[n++].x = x;
+        if (x->gflops >= list[k].x->gflops) list[k].x = x;
+    }
+    for (int k = 0; k < n; k++) {
+        list[k].px = place_x(a, log10(list[k].x->flop / list[k].x->bytes));
+        list[k].py = place_y(a, log10(list[k].x->gflops));
+    }
+    qsort(list, (size_t)n, sizeof *list, from_top);
+    for (int k = 0; k < n; k++) {
+        list[k].y = list[k].py + 4;
+        if (k) list[k].y = fmax(list[k].y, list[k - 1].y + LINE);
+        bool right = list[k].px > LEFT + WIDTH * 2 / 3;
+        double x = list[k].px + (right ? -12 : 12);
+        fprintf(f, "<line x1='%.1f' y1='%.1f' x2='%.1f' y2='%.1f' stroke='#aaa'/>", list[k].px,
+                list[k].py, x, list[k].y - 4);
+        fprintf(f, "<text x='%.1f' y='%.1f' text-anchor='%s'>", x, list[k].y,
+                right ? "end" : "start");
+        sn_bench_svg_text(f, list[k].x->name);
+        fputc(' ', f);
+        sn_bench_svg_text(f, list[k].x->shape);
+        fputs("</text>\n", f);
+    }
+}
+
+static void draw_points(FILE *f, const sn_bench_report *r, const axes *a) {
     for (int i = 0; i < r->n; i++) {
         const sn_bench_record *x = &r->list[i];
         if (!is_point(x)) continue;
-        fprintf(f, "<circle cx='%.1f' cy='%.1f' r='4.5' fill='%s' fill-opacity='0.8'>",
-                place_x(a, x->flop / x->bytes), place_y(a, x->gflops), sn_bench_svg_colour(x));
+        fprintf(f, "<circle cx='%.1f' cy='%.1f' r='4.5' fill='%s' fill-opacity='0.85'>",
+                place_x(a, log10(x->flop / x->bytes)), place_y(a, log10(x->gflops)),
+                sn_bench_svg_colour(x));
         print_title(f, x);
         fputs("</circle>\n", f);
     }
 }
 
-/* ---- bars ---- */
-
-/* Share of the limit; for records of the limits themselves, of the largest with the same unit. */
-static double share_of(const sn_bench_report *r, const sn_bench_record *x) {
-    if (!isnan(x->pct_roofline)) return x->pct_roofline;
-    bool compute = !isnan(x->gflops);
-    double max_rate = 0;
-    for (int i = 0; i < r->n; i++)
-        max_rate = fmax(max_rate, compute ? r->list[i].gflops : r->list[i].gbytes_s);
-    return max_rate > 0 ? 100 * (compute ? x->gflops : x->gbytes_s) / max_rate : 0;
-}
-
-static int draw_bars(FILE *f, const sn_bench_report *r, int left, int y) {
-    double scale = BARS / 100.0;
-    for (int i = 0; i < r->n; i++) {
-        const sn_bench_record *x = &r->list[i];
-        bool same = i && !strcmp(x->name, x[-1].name) && !strcmp(x->shape, x[-1].shape);
-        if (!same) {
-            y += GAP;
-            fprintf(f, "<text x='%d' y='%d' text-anchor='end'>", left + NAMES - 100, y + BAR - 3);
-            sn_bench_svg_text(f, x->name);
-            fputc(' ', f);
-            sn_bench_svg_text(f, x->shape);
-            fputs("</text>\n", f);
-        }
-        double share = share_of(r, x);
-        fprintf(f, "<text x='%d' y='%d' text-anchor='end' fill='#555'>", left + NAMES - 6,
-                y + BAR - 3);
-        sn_bench_svg_text(f, strcmp(x->kind, "roofline") ? x->backend : x->dtype);
-        if (x->level >= 0) fprintf(f, " %d", x->level);
-        fprintf(f, "</text><rect x='%d' y='%d' width='%.1f' height='%d' fill='%s'>", left + NAMES,
-                y, fmin(share, 120) * scale, BAR - 2, sn_bench_svg_colour(x));
-        print_title(f, x);
-        fprintf(f, "</rect><text x='%.1f' y='%d'>%.0f %%</text>\n",
-                left + NAMES + fmin(share, 120) * scale + 4, y + BAR - 3, share);
-        y += BAR;
+/* What the colours mean: the levels and whether there are peers. */
+static void draw_legend(FILE *f, const sn_bench_report *r, int y) {
+    int x = LEFT + 40;
+    for (int level = 0; level <= 4; level++) {
+        bool any = false;
+        for (int i = 0; i < r->n; i++) any |= r->list[i].level == level;
+        if (!any) continue;
+        fprintf(f,
+                "<rect x='%d' y='%d' width='11' height='11' fill='%s'/><text x='%d' y='%d'>level "
+                "%d</text>\n",
+                x, y - 10, sn_bench_svg_level_colours[level], x + 16, y, level);
+        x += 76;
     }
-    return y;
+    for (int i = 0; i < r->n; i++) {
+        if (r->list[i].level >= 0 || is_limit(&r->list[i])) continue;
+        fprintf(f,
+                "<rect x='%d' y='%d' width='11' height='11' fill='%s'/><text x='%d' y='%d'>other "
+                "systems</text>\n",
+                x, y - 10, sn_bench_svg_peer_colour, x + 16, y);
+        break;
+    }
 }
 
-bool sn_bench_write_svg(const sn_bench_report *r, const char *path, sn_error *err) {
+bool sn_bench_write_svg(const sn_bench_report *r, const sn_bench_report *old, const char *subtitle,
+                        const char *path, sn_error *err) {
     sn_file *file = sn_file_create(path, err);
     if (!file) return false;
     FILE *f = sn_file_stream(file);
+    ceiling c[MAX_CEILINGS + 2];
     axes a;
-    bool roof = find_axes(r, &a);
-    int left = roof ? LEFT + WIDTH + 40 : 20, groups = 0;
-    for (int i = 0; i < r->n; i++)
-        groups += !i || strcmp(r->list[i].name, r->list[i - 1].name) ||
-                  strcmp(r->list[i].shape, r->list[i - 1].shape);
-    int height = TOP + r->n * BAR + groups * GAP + 30;
-    if (height < TOP + HEIGHT + 60) height = TOP + HEIGHT + 60;
+    int n = find_ceilings(r, c);
+    bool roof = find_axes(r, c, n, &a), limits = r->n && is_limit(&r->list[0]);
+    int below = roof ? TOP + HEIGHT + 50 : TOP - 20;
+    int height = limits ? below : below + sn_bench_times_height(r, old);
     fprintf(f,
             "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
             "font-family='sans-serif' font-size='12'>\n<rect width='100%%' height='100%%' "
-            "fill='white'/>\n<text x='%d' y='28' font-size='15'>Share of the measured limit, %%; "
-            "blue: levels 0 to 4, orange: other systems</text>\n",
-            left + NAMES + BARS * 6 / 5 + 70, height, left);
-    if (roof) draw_roofline(f, r, &a);
-    draw_bars(f, r, left, TOP - GAP);
+            "fill='white'/>\n<text x='20' y='28' font-size='16'>%s</text>\n<text x='20' y='48' "
+            "fill='#555'>",
+            LEFT + WIDTH + NAMES, height,
+            limits ? "Roofline of this machine" : "Measurements, and the limits beside them");
+    sn_bench_svg_text(f, subtitle);
+    fputs("</text>\n", f);
+    if (!limits) draw_legend(f, r, 66);
+    if (roof) {
+        draw_grid(f, &a);
+        for (int i = 0; i < n; i++)
+            draw_ceiling(f, &a, &c[i], highest(c, n, false), crowded(&a, c, i));
+        draw_points(f, r, &a);
+        draw_labels(f, r, &a);
+    }
+    if (!limits) sn_bench_draw_times(f, r, old, below);
     fputs("</svg>\n", f);
     return sn_file_commit(file, err);
 }

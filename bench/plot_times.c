@@ -1,12 +1,11 @@
-/* plot_times.c: a comparison as a picture: a bar of time for each measurement, with its speed-up. */
+/* plot_times.c: bars of time for each measurement, with their speed-ups. */
 #include "bench/compare.h"
 #include "bench/svg.h"
-#include "runtime/file.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { LEFT = 20, TOP = 56, NAMES = 170, BARS = 460, BAR = 20, GAP = 26, LABEL = 220 };
+enum { LEFT = 20, TOP = 28, NAMES = 170, BARS = 460, BAR = 20, GAP = 26 };
 
 static bool new_group(const sn_bench_report *r, int i) {
     return !i || strcmp(r->list[i].name, r->list[i - 1].name) != 0 ||
@@ -55,20 +54,18 @@ static void draw_record(FILE *f, const sn_bench_report *r, const sn_bench_report
     *y += BAR;
 }
 
-bool sn_bench_write_comparison(const sn_bench_report *r, const sn_bench_report *old,
-                               const char *path, sn_error *err) {
-    sn_file *file = sn_file_create(path, err);
-    if (!file) return false;
-    FILE *f = sn_file_stream(file);
-    int groups = 0, y = TOP;
+int sn_bench_times_height(const sn_bench_report *r, const sn_bench_report *old) {
+    int groups = 0;
     for (int i = 0; i < r->n; i++) groups += new_group(r, i);
-    fprintf(f,
-            "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
-            "font-family='sans-serif' font-size='12'>\n<rect width='100%%' height='100%%' "
-            "fill='white'/>\n<text x='%d' y='28' font-size='16'>Time in milliseconds, and speed-up "
-            "with its 95 %% interval</text>\n",
-            LEFT + NAMES + BARS + LABEL, TOP + groups * GAP + r->n * (old ? 2 : 1) * BAR + 20,
-            LEFT);
+    return TOP + groups * GAP + r->n * (old ? 2 : 1) * BAR + 20;
+}
+
+void sn_bench_draw_times(FILE *f, const sn_bench_report *r, const sn_bench_report *old, int y) {
+    fprintf(
+        f,
+        "<text x='%d' y='%d' font-size='14'>Time, and speed-up with its 95 %% interval%s</text>\n",
+        LEFT, y + 20, old ? ": before and now" : " over the lowest level");
+    y += TOP;
     for (int i = 0; i < r->n; i++) {
         if (new_group(r, i)) {
             fprintf(f, "<text x='%d' y='%d' font-weight='bold'>", LEFT, y + GAP - 10);
@@ -83,6 +80,4 @@ bool sn_bench_write_comparison(const sn_bench_report *r, const sn_bench_report *
         double all = slowest(r, old, first);
         draw_record(f, r, old, i, all > 0 ? BARS / all : 0, &y);
     }
-    fputs("</svg>\n", f);
-    return sn_file_commit(file, err);
 }

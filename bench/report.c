@@ -206,6 +206,15 @@ static void cpu_name(char *out, size_t size) {
     if (f) fclose(f);
 }
 
+void sn_bench_describe(const sn_bench_options *o, char *out, size_t size) {
+    char cpu[256], date[32];
+    time_t now = time(NULL);
+    struct tm tm;
+    cpu_name(cpu, sizeof cpu);
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &tm));
+    snprintf(out, size, "%s, %d threads, %s", cpu, sn_bench_threads(o), date);
+}
+
 static cJSON *machine_json(const sn_bench_report *r, const sn_bench_options *o) {
     char cpu[256], date[32];
     time_t now = time(NULL);

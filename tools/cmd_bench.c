@@ -37,7 +37,7 @@ typedef struct options {
     {"threads", 't', ARG_INT, offsetof(options, threads), "N", "0", 0, 1024, "0: all available CPUs"}, \
     {"json", 0, ARG_TEXT, offsetof(options, json), "FILE", NULL, 0, 0, "one record per line; docs/bench.md lists the keys"}, \
     {"plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0, \
-     "SVG: roofline with one point per record, bars for levels and peers; of a comparison: bars of time"}, \
+     "SVG: roofline with one point per record, bars of time with speed-ups"}, \
     {"with", 0, ARG_TEXT, offsetof(options, with), "OLD.json", NULL, 0, 0, \
      "also compare with the records of an earlier run (--json)"}, \
     {"threshold", 0, ARG_NUMBER, offsetof(options, threshold), "PERCENT", "0", 0, 100, \
@@ -338,18 +338,19 @@ static bool too_slow(int slower, double threshold, sn_error *err) {
 
 /* With a picture; old NULL: levels of one run. */
 static bool compare(const options *o, const sn_bench_report *r, const sn_bench_report *old,
-                    sn_error *err) {
+                    const char *where, sn_error *err) {
     int slower = sn_bench_print_comparison(r, old, o->threshold, stdout);
-    return (!o->plot || sn_bench_write_comparison(r, old, o->plot, err)) &&
+    return (!o->plot || sn_bench_write_svg(r, old, where, o->plot, err)) &&
            too_slow(slower, o->threshold, err);
 }
 
-static bool compare_with(const options *o, const sn_bench_report *r, sn_error *err) {
+static bool compare_with(const options *o, const sn_bench_report *r, const char *where,
+                         sn_error *err) {
     sn_bench_report old = {0};
     char cpu[128];
     bool ok = sn_bench_read_json(o->with, &old, cpu, err);
     if (ok) printf("\nagainst %s (%s)\n", o->with, cpu);
-    ok = ok && compare(o, r, &old, err);
+    ok = ok && compare(o, r, &old, where, err);
     sn_bench_report_free(&old);
     return ok;
 }
@@ -359,7 +360,8 @@ static const arg compare_table[] = {
     {"OLD.json", 0, ARG_PLACE, offsetof(options, with), NULL, NULL, 0, 0, "records of a run"},
     {"NEW.json", 0, ARG_PLACE, offsetof(options, names), NULL, NULL, 0, 0,
      "records of another run"},
-    {"plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0, "bars of time"},
+    {"plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0,
+     "SVG: bars of time with speed-ups"},
     {"threshold", 0, ARG_NUMBER, offsetof(options, threshold), "PERCENT", "0", 0, 100,
      "exit code 1 if something is slower by more than this; 0: never"},
     {0}};
@@ -380,7 +382,7 @@ static int compare_files(int argc, char **argv) {
     sn_bench_report r = {0};
     char cpu[128];
     bool ok = cmd_can_write(o.plot, &err) && sn_bench_read_json(o.names, &r, cpu, &err) &&
-              compare_with(&o, &r, &err);
+              compare_with(&o, &r, cpu, &err);
     sn_bench_report_free(&r);
     return ok ? cmd_finish(compare_name) : cmd_fail(compare_name, &err);
 }
@@ -391,9 +393,11 @@ static bool report(const options *o, const sn_bench_options *b, sn_bench_report 
     sn_bench_judge(r);
     if (!levels) sn_bench_print(r, stdout);
     if (o->json && !sn_bench_write_json(r, b, o->json, err)) return false;
-    if (levels && !o->with) return compare(o, r, NULL, err);
-    if (o->with) return compare_with(o, r, err);
-    return !o->plot || sn_bench_write_svg(r, o->plot, err);
+    char where[320];
+    sn_bench_describe(b, where, sizeof where);
+    if (levels && !o->with) return compare(o, r, NULL, where, err);
+    if (o->with) return compare_with(o, r, where, err);
+    return !o->plot || sn_bench_write_svg(r, NULL, where, o->plot, err);
 }
 
 static bool is_kind(const char *name) {
