@@ -35,7 +35,7 @@ static const struct {
 #define ENCODER_CHECKED "logits, embeddings: NumPy"
     ENCODER("albert", "ALBERT", ENCODER_CHECKED, albert_family),
     SEQ2SEQ("bart", "BART, DistilBART", "summaries, infilling", CHECKED, bart_family),
-    ENCODER("bert", "BERT", "logits: NumPy; losses, gradients: PyTorch", bert_family),
+    ENCODER("bert", "BERT", "NumPy, PyTorch; trained: ONNX Runtime", bert_family),
     FAMILY(bloom, "BLOOM"),
     ENCODER("camembert", "CamemBERT", ENCODER_CHECKED, camembert_family),
     BUILT("clip", "CLIP", PAIRS, "logits, embeddings: NumPy", sn_clip_build),
