@@ -37,17 +37,21 @@ static bool open_tokenizer(lm *m, const char *path, sn_error *err) {
     return m->tokenizer != NULL;
 }
 
-/* Loads the two vocabularies of an encoder-decoder. *found: the files exist. */
+/* Loads the two vocabularies of an encoder-decoder: Sinter's or Marian's. *found: the files
+ * exist. */
 static bool open_vocabularies(lm *m, bool *found, sn_error *err) {
-    static const char *const names[2] = {"source_vocabulary.json", "target_vocabulary.json"};
-    *found = sn_folder_has(m->dir->path, names[0]) && sn_folder_has(m->dir->path, names[1]);
-    if (!*found) return true;
-    char *source = sn_path_join(m->dir->path, names[0]);
-    char *target = sn_path_join(m->dir->path, names[1]);
-    bool ok = (source && target) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    if (ok) m->source = sn_tokenizer_load(source, err);
+    static const char *const names[][2] = {{"source_vocabulary.json", "target_vocabulary.json"},
+                                           {"source.spm", "target.spm"}};
+    const char *path = m->dir->path, *const *pair = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !pair; i++)
+        if (sn_folder_has(path, names[i][0]) && sn_folder_has(path, names[i][1])) pair = names[i];
+    *found = pair;
+    if (!pair) return true;
+    m->source_path = sn_path_join(path, pair[0]);
+    char *target = sn_path_join(path, pair[1]);
+    bool ok = (m->source_path && target) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (ok) m->source = sn_tokenizer_load(m->source_path, err);
     ok = m->source && open_tokenizer(m, target, err);
-    free(source);
     free(target);
     return ok;
 }
@@ -440,6 +444,7 @@ void lm_close(lm *m) {
     sn_tokenizer_free(m->tokenizer);
     free(m->tokenizer_path);
     sn_tokenizer_free(m->source);
+    free(m->source_path);
     sn_token_rules_free(&m->rules);
     sn_model_dir_close(m->dir);
     sn_config_free(m->labels);

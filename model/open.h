@@ -49,6 +49,7 @@ typedef struct lm {
     sn_tokenizer *tokenizer; /* NULL: the model has no tokenizer */
     char *tokenizer_path;    /* the file or folder of the tokenizer */
     sn_tokenizer *source;    /* encoder-decoders: the other vocabulary; NULL: the same */
+    char *source_path;       /* its file */
     /* tokens that end a text, from config.json, generation_config.json and the tokenizer; the first
      * one ends a translation */
     int32_t eos[LM_ENDS];

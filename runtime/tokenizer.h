@@ -1,7 +1,7 @@
 /* tokenizer.h: converts text to token ids and back with the usual vocabularies, and trains new ones
  * (SPEC "Tokenization": character, word and byte-pair level).
- * A tokenizer is immutable, except by sn_tokenizer_set_language: several threads may use it. It owns its memory; ids and bytes are
- * appended to buffers that belong to the caller.
+ * A tokenizer is immutable, except by sn_tokenizer_set_language: several threads may use it. It
+ * owns its memory; ids and bytes are appended to buffers that belong to the caller.
  *
  * Kinds, and the files that load looks for in a directory, in this order:
  *   tokenizer.json             Hugging Face: BPE (byte level, or characters with byte fallback),
@@ -9,14 +9,18 @@
  *   vocabulary.json            Sinter's character and word level; its format is in tok_symbols.c
  *   vocab.json + merges.txt    GPT-2 byte-level BPE (also under the names encoder.json, vocab.bpe)
  *   tokenizer.model            SentencePiece: unigram and BPE models (also under the names
- *                              sentencepiece.bpe.model, spiece.model)
+ *                              sentencepiece.bpe.model, spiece.model). tokenizer_class of
+ *                              tokenizer_config.json, or model_type of config.json, says how
+ *                              tokens are numbered and what surrounds a text: T5, Pegasus, XLM-R,
+ *                              CamemBERT, mBART, NLLB; M2M-100 also needs vocab.json
+ *   source.spm, target.spm     Marian's two models, numbered by vocab.json
  *   tokenizer.bin              SentencePiece-style BPE, the format of llama2.c
  *   vocab.txt                  BERT WordPiece, one token per line; lower-cases unless
  *                              tokenizer_config.json says otherwise or a token has a capital
  *   tokenizer.gguf             the vocabulary of a GGUF file: BPE by scores or merges, or WordPiece;
  *                              any GGUF file can be given by its path
  * An optional tokenizer_config.json next to them names the special tokens (bos_token, eos_token
- * ...), and for files without them the added tokens (added_tokens_decoder).
+ * ...), and for files without them the added tokens (added_tokens_decoder; or added_tokens.json).
  *
  * Text is UTF-8 with an explicit length; NUL is an ordinary character. Invalid UTF-8 is preserved
  * by kinds that have byte tokens and is unknown to the others; it is never an error in itself. */

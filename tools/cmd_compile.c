@@ -1,11 +1,11 @@
 /* cmd_compile.c: `sinter compile`: compiles a model to an object, a header and weights, or to a
  * program. */
 #include "tools/cmd.h"
+#include "tools/artefact/tokenizer_folder.h"
 #include "tools/artefact/link.h"
 #include "tools/train/train.h"
 #include "tools/model/translate.h"
 #include "codegen/emit/target.h"
-#include "runtime/files/gguf.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -122,43 +122,20 @@ static lm *open_model(const options *o, int entries, const sn_options *compile, 
     return cmd_open_model(NAME, &o->model, lo, err);
 }
 
-/* A folder next to the program: files copied from the model's folder (at `source`), or written
- * here. */
-static bool save_tokenizer(const options *o, const sn_tokenizer *t, const char *source,
+/* The folder NAME.ending next to the program, with the tokenizer and what says how to use it. */
+static bool save_tokenizer(const options *o, const lm *m, const sn_tokenizer *t, const char *from,
                            const char *name, const char *ending, sn_error *err) {
-    char folder[96];
-    snprintf(folder, sizeof folder, "%s%s", name, ending);
-    char *path = t ? sn_path_join(o->dir, folder) : NULL;
-    if (!path) return !t || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    bool ok = sn_folder_make(path, err);
-    static const char *const files[] = {
-        "tokenizer.json", "tokenizer.model",       "sentencepiece.bpe.model",
-        "spiece.model",   "tokenizer_config.json", "generation_config.json",
-        "config.json"};
-    enum { FILES = sizeof files / sizeof *files, CONFIG = FILES - 3 };
-    bool copied = false;
-    for (int i = 0; ok && i < FILES; i = copied && i < CONFIG ? CONFIG : i + 1) {
-        size_t n = strlen(source), k = strlen(files[i]);
-        bool itself = n >= k && !strcmp(source + n - k, files[i]);
-        char *from = itself ? strdup(source) : sn_path_join(source, files[i]),
-             *to = sn_path_join(path, files[i]);
-        sn_mapping map;
-        ok = (from && to) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-        if (ok && sn_file_exists(from) && (ok = sn_file_map(from, &map, err))) {
-            ok = sn_file_save(to, map.data, map.size, err);
-            copied |= i < CONFIG;
-            sn_file_unmap(&map);
-        }
-        free(from);
-        free(to);
-    }
-    if (ok && !copied && sn_gguf_is_file(source)) {
-        char *to = sn_path_join(path, "tokenizer.gguf");
-        ok = to ? sn_gguf_save_keys(source, to, err) : sn_fail(err, SN_ERR_MEMORY, "out of memory");
-        free(to);
-    } else if (ok && !copied)
-        ok = sn_tokenizer_save(t, path, err);
-    free(path);
+    char part[96];
+    const char *model = m->dir ? m->dir->path : NULL;
+    snprintf(part, sizeof part, "%s%s", name, ending);
+    char *folder = t ? sn_path_join(o->dir, part) : NULL;
+    if (!folder) return !t || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    bool ok =
+        tokenizer_folder_save(folder, t, from, err) &&
+        (!model || tokenizer_folder_copy(folder, model, "generation_config.json", NULL, err)) &&
+        (!model || !m->model.source_vocab ||
+         tokenizer_folder_copy(folder, model, "config.json", NULL, err));
+    free(folder);
     return ok;
 }
 
@@ -173,8 +150,8 @@ static bool link_parts(const options *o, const lm *m, const char *name, sn_error
                                  (m->source && sn_tokenizer_needs_unicode(m->source))};
     if (o->shared && !link_shared(&r, err)) return false;
     return !o->exe ||
-           (save_tokenizer(o, m->tokenizer, m->tokenizer_path, name, ".tokenizer", err) &&
-            save_tokenizer(o, m->source, "", name, ".source.tokenizer", err) &&
+           (save_tokenizer(o, m, m->tokenizer, m->tokenizer_path, name, ".tokenizer", err) &&
+            save_tokenizer(o, m, m->source, m->source_path, name, ".source.tokenizer", err) &&
             link_program(&r, err));
 }
 

@@ -37,11 +37,12 @@ bool sn_swap_spaces(const char *text, size_t size, sn_bytes *out, sn_error *err)
 /* ---- vocabulary (tok_vocab.c): id <-> text ---- */
 
 enum {
-    SN_TOKEN_CONTROL = 1, /* special: not text */
-    SN_TOKEN_BYTE = 2,    /* "<0xHH>", stands for one byte */
-    SN_TOKEN_NO_TEXT = 3, /* either of these: does not match text */
-    SN_TOKEN_USER = 4,    /* SentencePiece: user-defined, matched before the model */
-    SN_TOKEN_UNUSED = 8   /* SentencePiece: only an intermediate result */
+    SN_TOKEN_CONTROL = 1,  /* special: not text */
+    SN_TOKEN_BYTE = 2,     /* "<0xHH>", stands for one byte */
+    SN_TOKEN_OTHER = 16,   /* a text that is not a piece of this model */
+    SN_TOKEN_NO_TEXT = 19, /* one of these: does not match text */
+    SN_TOKEN_USER = 4,     /* SentencePiece: user-defined, matched before the model */
+    SN_TOKEN_UNUSED = 8    /* SentencePiece: only an intermediate result */
 };
 
 typedef struct sn_entry {
@@ -90,6 +91,7 @@ typedef struct sn_added {
     bool lstrip, rstrip; /* also consumes the white space on that side */
     bool single_word;    /* not inside a word */
     bool normalized;     /* matched in the normalized text */
+    bool begins;         /* what follows is encoded like the beginning of a text */
 } sn_added;
 
 typedef struct sn_added_set {
@@ -146,6 +148,7 @@ struct sn_tokenizer {
     sn_ids pair[3];       /* what it adds to two texts: before, between, after */
     int second_type;      /* the second text's token type */
     bool paired;          /* the file says so; else these are as for BERT */
+    int32_t end;          /* pieces from here on are unknown tokens; 0: none */
     bool no_bos;          /* add_bos_token of tokenizer_config.json is false */
 };
 

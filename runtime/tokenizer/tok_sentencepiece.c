@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "runtime/tokenizer/tok_bpe.h"
+#include "runtime/tokenizer/tok_sp_class.h"
 #include "runtime/tokenizer/tok_unigram.h"
 
 /* ---- protocol buffers ---- */
@@ -81,6 +82,7 @@ typedef struct model {
     int64_t type, role[SN_TOKEN_ROLES];
     bool suffix, bytes, prefix, collapse, escape;
     message charsmap;
+    sn_sp_numbering numbering;
     /* being made */
     sn_tokenizer *t;
     sn_bpe *bpe; /* one of the two */
@@ -155,7 +157,7 @@ static bool add_user(model *m, sn_norm *n, const message *piece) {
            (!m->bpe || sn_vocab_set(&m->bpe->users, id, m->text.data, m->text.size, 0, m->err));
 }
 
-static bool read_piece(model *m, int32_t id, message s) {
+static bool read_piece(model *m, message s) {
     static const unsigned flags[] = {
         0, 0, SN_TOKEN_CONTROL, SN_TOKEN_CONTROL, SN_TOKEN_USER, SN_TOKEN_UNUSED, SN_TOKEN_BYTE};
     bool bad = false;
@@ -171,6 +173,9 @@ static bool read_piece(model *m, int32_t id, message s) {
     if (bad || type < NORMAL || type > BYTE || piece.at == piece.end)
         return malformed(m, "a piece");
     memcpy(&score, &bits, 4);
+    int32_t id = sn_sp_next(&m->numbering, (const char *)piece.at, (size_t)(piece.end - piece.at),
+                            type != UNKNOWN && type != CONTROL);
+    if (id < 0) return true;
     m->text.size = 0;
     if (!sn_swap_spaces((const char *)piece.at, (size_t)(piece.end - piece.at), &m->text, m->err) ||
         !sn_vocab_set(&m->t->vocab, id, m->text.data, m->text.size, flags[type], m->err) ||
@@ -196,25 +201,9 @@ static bool read_piece(model *m, int32_t id, message s) {
 
 static bool read_pieces(model *m) {
     bool bad = false;
-    int32_t id = 0;
     for (field f; next_field(&m->all, &f, &bad);)
-        if (f.number == 1 && !read_piece(m, id++, f.content)) return false;
-    return id > 0 || malformed(m, "the list of pieces");
-}
-
-/* The classes of transformers that number tokens differently from their .model file. */
-static bool check_class(const model *m, const cJSON *config) {
-    static const char *const shifted[] = {"XLMRoberta", "Camembert", "MBart",   "Nllb",  "Barthez",
-                                          "M2M100",     "Marian",    "Pegasus", "XLNet", "XGLM"};
-    const char *name =
-        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(config, "tokenizer_class"));
-    for (size_t i = 0; name && i < sizeof shifted / sizeof *shifted; i++)
-        if (!strncmp(name, shifted[i], strlen(shifted[i])))
-            return sn_fail(m->err, SN_ERR_FILE,
-                           "%s: %s numbers tokens differently from this file: the folder needs the "
-                           "tokenizer.json of the model",
-                           m->path, name);
-    return true;
+        if (f.number == 1 && !read_piece(m, f.content)) return false;
+    return m->numbering.pieces > 0 || malformed(m, "the list of pieces");
 }
 
 static bool make(model *m, const cJSON *config) {
@@ -233,12 +222,12 @@ static bool make(model *m, const cJSON *config) {
         return false;
     if (m->unigram) m->unigram->floats = true;
     if (m->bpe) m->bpe->by_score = m->bpe->fuse_unk = true;
-    if (!read_pieces(m)) return false;
-    for (int r = 0; r < SN_TOKEN_ROLES; r++)
+    if (!read_pieces(m) || !sn_sp_finish(&m->numbering, m->t, m->err)) return false;
+    for (int r = 0; r < SN_TOKEN_ROLES && !m->numbering.class; r++)
         if (m->t->special[r] < 0 && m->role[r] >= 0 && m->role[r] < (int64_t)m->t->vocab.count)
             m->t->special[r] = (int32_t)m->role[r];
     if (m->bytes) sn_vocab_find_bytes(&m->t->vocab, m->bpe ? m->bpe->byte_id : m->unigram->byte_id);
-    return check_class(m, config) && sn_tok_read_added(m->t, m->path, config, m->err) &&
+    return sn_tok_read_added(m->t, m->path, config, m->err) &&
            sn_tok_finish(m->t, config, m->err) &&
            (!m->unigram || sn_unigram_finish(m->unigram, m->err));
 }
@@ -258,7 +247,8 @@ sn_tokenizer *sn_tok_load_sentencepiece(const char *path, const cJSON *config, s
                .collapse = true,
                .escape = true,
                .err = err};
-    bool ok = read_specs(&m) && make(&m, config);
+    bool ok = sn_sp_begin(&m.numbering, path, config, err) && read_specs(&m) && make(&m, config);
+    sn_sp_end(&m.numbering);
     sn_bytes_free(&m.text);
     sn_file_unmap(&file);
     if (ok) return m.t;

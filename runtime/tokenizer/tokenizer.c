@@ -162,7 +162,7 @@ const char *sn_tokenizer_kind(const sn_tokenizer *t) {
 }
 
 int32_t sn_tokenizer_vocab_size(const sn_tokenizer *t) {
-    return (int32_t)t->vocab.count;
+    return t->end ? t->end : (int32_t)t->vocab.count;
 }
 
 int32_t sn_tokenizer_special(const sn_tokenizer *t, sn_token_role role) {
@@ -240,6 +240,7 @@ static bool encode_span(run *r, sn_span in, bool normalized) {
     const sn_added_set *set = &r->e.t->added[normalized];
     const char *text = in.text;
     size_t done = 0;
+    bool first = in.first;
     for (size_t at = 0; set->count && at < in.size;) {
         const sn_added *a = match_added(set, text + at, in.size - at, r->flags & SN_TOK_SPECIAL);
         if (!a || (a->single_word && inside_word(text, in.size, at, a->size))) {
@@ -248,16 +249,15 @@ static bool encode_span(run *r, sn_span in, bool normalized) {
         }
         size_t end = at;
         if (a->lstrip) end -= sn_space_tail(text + done, at - done);
-        if (!encode_rest(r, (sn_span){text + done, end - done, in.first && done == 0},
-                         normalized) ||
+        if (!encode_rest(r, (sn_span){text + done, end - done, first}, normalized) ||
             !sn_ids_push(r->e.out, a->id, r->e.err))
             return false;
         at += a->size;
         if (a->rstrip) at += sn_space_run(text + at, in.size - at);
         done = at;
+        first = a->begins;
     }
-    return encode_rest(r, (sn_span){text + done, in.size - done, in.first && done == 0},
-                       normalized);
+    return encode_rest(r, (sn_span){text + done, in.size - done, first}, normalized);
 }
 
 static bool encode_all(const sn_tokenizer *t, const char *text, size_t size, unsigned flags,
@@ -265,7 +265,10 @@ static bool encode_all(const sn_tokenizer *t, const char *text, size_t size, uns
     run r = {.e = {t, NULL, out, err}, .flags = flags};
     if (t->kind->scratch && !(r.e.scratch = calloc(1, t->kind->scratch)))
         return sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory");
+    size_t before = out->count;
     bool ok = encode_span(&r, (sn_span){text, size, true}, false);
+    for (size_t i = before; t->end && i < out->count; i++)
+        if (out->data[i] >= t->end) out->data[i] = t->special[SN_TOKEN_UNK];
     if (t->kind->clear) t->kind->clear(r.e.scratch);
     free(r.e.scratch);
     sn_bytes_free(&r.buffer[0]);

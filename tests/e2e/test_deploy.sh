@@ -1,9 +1,9 @@
 #!/bin/sh
-# test_deploy.sh SINTER SOURCE_DIR CC [CXX] SECTION: artefacts of stories260K in use:
+# test_deploy.sh SINTER SOURCE_DIR CC [CXX] SECTION [WRITER]: artefacts of stories260K in use:
 # linked in an empty folder, run on other CPUs with qemu if installed, and as
-# programs. Sections: link targets program sequences translator variant labels refuse
+# programs. Sections: link targets program sequences translator seq2seq variant labels refuse
 set -u
-sinter=$1 source=$2 cc=$3 cxx=$4 section=$5
+sinter=$1 source=$2 cc=$3 cxx=$4 section=$5 writer=${6:-}
 model=$source/examples/models/stories260K/stories260K.bin
 tokenizer=$source/examples/models/stories260K/tok512.bin
 tmp=$(mktemp -d)
@@ -193,6 +193,25 @@ program() {
         narrow=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --temperature 0 --weights int8 --backend native)
         same "a static program" "$(lone/story -p "$text" -n 30 --temperature 0)" "$narrow"
     fi
+}
+
+# Folders of Hugging Face's translation models: two SentencePiece models and vocab.json (Marian), languages (M2M-100);
+# generation_config.json says how to search.
+seq2seq() {
+    mkdir marian m2m
+    "$writer" write marian_text MarianTokenizer marian && "$writer" write m2m_100_text M2M100Tokenizer m2m || fail "write folders"
+    printf 'hello world\nthe quick brown fox\n' >lines
+    translate() { "$sinter" translate "$@" --backend native; }
+    "$sinter" compile marian --name tr -o exe --exe || fail "compile a Marian model"
+    same "a Marian model" "$(exe/tr -f lines --scores)" "$(translate marian -f lines --scores)"
+    same "its tokens" "$(exe/tr -f lines --print-ids)" "$(translate marian -f lines --print-ids --beams 2)"
+    same "a number of lines" "$(translate marian -f lines --print-ids | wc -l)" 2
+    [ "$(exe/tr -p 'hello' --target-language fra --scores)" != "$(exe/tr -p 'hello' --scores)" ] || fail "no language"
+    french=$(translate m2m -p hello --target-language fr --print-ids)
+    german=$(translate m2m -p hello --target-language de --print-ids)
+    same "the tokens of languages" $((${french%% *} - ${german%% *})) 8
+    same "the default language" "$(translate m2m -p hello --source-language en)" "$(translate m2m -p hello)"
+    says 'no token for the language "xx"' "$sinter" translate m2m -p hello --target-language xx
 }
 
 # An encoder-decoder: greedy, beam search, sampling, scores, a file.

@@ -3,6 +3,7 @@
  * one of them padded, greedy tokens with caches, of two beams, and searches. Every graph by the evaluator,
  * and compiled (in the default run a sample) at levels 4 and 0. */
 #include "frontend/models.h"
+#include "runtime/file.h"
 #include "runtime/model_dir.h"
 
 #include <setjmp.h>
@@ -15,6 +16,7 @@
 #include "tests/support/effort.h"
 #include "tests/support/model_case.h"
 #include "tests/support/scratch.h"
+#include "tests/support/text.h"
 #include "tools/model/translate.h"
 
 #include <math.h>
@@ -328,8 +330,40 @@ static void wrong_tensors(void **state) {
     family_free(&c.folder);
 }
 
-/* [NAME]: only this case, compiled too. */
+/* Writes a model and the files of its tokenizers (tests/data/tokenizers/classes.json). */
+static int write_folder(const char *name, const char *class, const char *dir) {
+    static const char generation[] =
+        "{\"num_beams\": 2, \"max_length\": 9, \"no_repeat_ngram_size\": 2, "
+        "\"decoder_start_token_id\": 1, \"eos_token_id\": 0}";
+    family_folder f;
+    family_read("seq2seq", name, SN_F32, &f);
+    family_write(dir, &f, false);
+    family_free(&f);
+    family_write_file(dir, "generation_config.json", generation);
+    char path[600], *text = file_text(SN_SOURCE_DIR "/tests/data/tokenizers/classes.json");
+    cJSON *all = cJSON_Parse(text);
+    free(text);
+    const cJSON *c;
+    cJSON_ArrayForEach(c, all) {
+        if (strcmp(cJSON_GetObjectItem(c, "class")->valuestring, class) != 0) continue;
+        sn_mapping map;
+        snprintf(path, sizeof path, SN_SOURCE_DIR "/tests/data/tokenizers/pieces/%s.model",
+                 cJSON_GetObjectItem(c, "model")->valuestring);
+        assert_true(sn_file_map(path, &map, NULL));
+        snprintf(path, sizeof path, "%s/%s", dir, cJSON_GetObjectItem(c, "file")->valuestring);
+        assert_true(sn_file_save(path, map.data, map.size, NULL));
+        sn_file_unmap(&map);
+        text = cJSON_Print(cJSON_GetObjectItem(c, "vocab"));
+        family_write_file(dir, "vocab.json", text);
+        cJSON_free(text);
+    }
+    cJSON_Delete(all);
+    return 0;
+}
+
+/* [NAME]: only this case, compiled too; write NAME CLASS DIR: only makes a model folder. */
 int main(int argc, char **argv) {
+    if (argc == 5) return write_folder(argv[2], argv[3], argv[4]);
     static struct CMUnitTest tests[CASES + 3];
     static family_case cases[CASES];
     size_t tested = 0;

@@ -3,6 +3,7 @@
 # the encoder's hidden states, tokens of the decoder, logits, and the tokens that greedy decoding of the first source adds.
 # Written from the papers (Raffel et al. 2020; Lewis et al. 2020; Liu et al. 2020; Junczys-Dowmunt et al. 2018; Fan et al.
 # 2021; Zhang et al. 2020) and Hugging Face's model documentation.
+import json
 import math
 import os
 import sys
@@ -267,6 +268,21 @@ def main(folder):
             f.write(',\n"tokens":' + text(tokens) + ',\n"greedy":' + text(more[T:]))
             f.write(',\n"searches":' + text(searches))
             f.write(',\n"hidden":' + numbers(hidden) + ',\n"logits":' + numbers(np.array([y for _, y in results])) + "}\n")
+    write_texts(folder)
+
+
+def write_texts(folder):
+    """Models without numbers, as large as the vocabularies of tests/data/tokenizers/classes.json."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tokenizers/classes.json")) as f:
+        sizes = {c["class"]: len(c["vocab"] or []) for c in json.load(f)}
+    small = {"encoder_layers": 1, "decoder_layers": 1, "eos_token_id": 0, "pad_token_id": 1}
+    for name, of, size in (("marian_text", "marian", sizes["MarianTokenizer"]),
+                           ("m2m_100_text", "m2m_100", sizes["M2M100Tokenizer"] + 100 + 8)):
+        model, c = CASES[of]
+        p, c = Params(), {**c, **small, "vocab_size": size}
+        model(p, c, np.array([0, 1]), np.array([0, 1]))
+        with open(os.path.join(folder, name + ".json"), "w") as f:
+            f.write('{"config":' + text(c) + ',\n"tensors":' + text({k: v.shape for k, v in p.items()}) + "}\n")
 
 
 if __name__ == "__main__":
