@@ -139,6 +139,7 @@ static void read_tower(sn_config *c, const char *key, const char *legacy, const 
     config_read(s, keys, out);
     tower_complete(s, out);
     front_check_keys(s, out->context);
+    sn_config_has(s, "tie_word_embeddings"); /* read: there is no head to tie */
     const char *unread = sn_model_unknown_key(s, 0);
     if (unread) sn_config_problem(s, "\"%s\" is not read: is it misspelt?", unread);
     if (!sn_config_check(s, &err)) sn_config_problem(c, "%s", err.message);

@@ -86,6 +86,12 @@ sn_tokenizer *sn_tok_load_gpt2(const char *vocab, const char *merges, const cJSO
         !sn_tok_add_split(&b->base, sn_gpt2_pattern, SN_ISOLATED, err) ||
         !sn_tok_read_added(&b->base, vocab, config, err) || !sn_tok_finish(&b->base, config, err))
         goto fail;
+    if (sn_tokenizer_id(&b->base, "a</w>", 5) >= 0) {
+        sn_fail(err, SN_ERR_FILE,
+                "%s: tokens end with </w>, as CLIP's: such a vocabulary needs a tokenizer.json",
+                vocab);
+        goto fail;
+    }
     if (!sn_gpt2_find_bytes(b, &why)) {
         sn_fail(err, why.code, "%s: %s", vocab, why.message);
         goto fail;

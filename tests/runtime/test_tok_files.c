@@ -145,6 +145,7 @@ static void wrong_json(void **state) {
     refuse_file("vocab.json", "{\"a\": 0, \"b\": 0}", "two texts");
     refuse_file("vocab.json", "{\"a\": 0, \"b\": null}", "integer");
     refuse_file("vocab.json", "{\"a\": 0, \"b\": 1, \"ab\": 2}", "byte 0x00");
+    refuse_file("vocab.json", "{\"a\": 0, \"b\": 1, \"a</w>\": 2, \"ab\": 3}", "tokenizer.json");
     remove_files();
     write_whole(path_of("vocab.txt"), "a\nb\0c\n", 6);
     refuse(dir, "line 2");
