@@ -18,6 +18,7 @@ const char *const causal_acts[] = {"silu",  "gelu", "gelu_pytorch_tanh", "gelu_n
 sn_tensor (*const causal_act_fns[])(sn_loc, sn_tensor) = {
     sn_silu_at,      sn_gelu_at, sn_gelu_tanh_at, sn_gelu_tanh_at,
     sn_gelu_tanh_at, sn_silu_at, sn_relu_at,      quick_gelu};
+const char *const qkv_layouts[] = {"side_by_side", "by_group", NULL};
 static const char *const layer_types[] = {"full_attention", "sliding_attention", NULL};
 
 /* The key that sets a field; NULL: none does. */

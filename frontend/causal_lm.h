@@ -56,7 +56,7 @@ typedef struct causal_lm {
     double eps;
     causal_block block;
 
-    qkv_layout layout;
+    int layout; /* a qkv_layout */
     bool qkv_bias, o_bias, mlp_bias, head_bias;
     bool norm_whole_qk; /* q_norm and k_norm run over all heads at once, else over each */
     double clip;        /* of queries, keys and values; 0: none */
@@ -94,8 +94,9 @@ typedef struct causal_family {
     void (*finish)(sn_config *c, const sn_model_options *o, causal_lm *g);
 } causal_family;
 
-/* Activations: names in configs, and functions. */
+/* Activations: names in configs, and functions. Names of qkv_layout. */
 extern const char *const causal_acts[];
+extern const char *const qkv_layouts[];
 extern sn_tensor (*const causal_act_fns[])(sn_loc, sn_tensor);
 
 void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_options *o,
@@ -118,6 +119,8 @@ void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_option
 #define EXPERTS_PER_TOKEN_KEY INT_KEY(causal_lm, experts.per_token, "num_experts_per_tok", 1, 256)
 #define D_EXPERT_KEY INT_KEY(causal_lm, experts.d, "moe_intermediate_size", 1, 1 << 22)
 #define NORMED_KEY(usual) BOOL_KEY_OR(causal_lm, experts.normed, "norm_topk_prob", usual)
+/* Sinter's, for GGUF files. */
+#define LAYOUT_KEY(usual) CHOICE_KEY_OR(causal_lm, layout, "qkv_layout", qkv_layouts, usual)
 #define ACT_KEY(key, usual) CHOICE_KEY_OR(causal_lm, act, key, causal_acts, usual)
 enum {
     ACT_SILU,

@@ -5,6 +5,7 @@
 #include "runtime/files/gguf_model.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define NAME "sinter models"
 
@@ -40,9 +41,11 @@ int cmd_models(int argc, char **argv) {
     const char *name;
     for (int i = 0; (f = sn_model_family_at(i)); i++)
         printf("| `%s` | %s | %s | %s |\n", f->type, f->what, f->heads, f->checked);
-    printf("\nIn GGUF files (`general.architecture`):");
-    for (int i = 0; (name = sn_gguf_architecture(i)); i++) printf("%s `%s`", i ? "," : "", name);
+    const char *last = "";
+    printf("\nIn GGUF files (`general.architecture`):\n");
+    for (int i = 0; (name = sn_gguf_architecture(i)); last = name, i++)
+        if (strcmp(name, last) != 0) printf("%s`%s`", i == 0 ? "" : i % 10 ? ", " : ",\n", name);
     printf(".\nLogits of tiny files, quantised: a program in Python without packages, "
-           "`tests/data/gguf`.\n");
+           "`tests/data/gguf`; from `phi2` on: NumPy.\n");
     return cmd_finish(NAME);
 }

@@ -11,6 +11,7 @@ static const config_key keys[] = {
     INT_KEY_OR(causal_lm, d_mlp, "n_inner", 0, 1, 1 << 22),
     FLOAT_KEY_OR(causal_lm, eps, "layer_norm_epsilon", 1e-5, 0, 1),
     TIED_KEY(true),
+    LAYOUT_KEY(QKV_BY_GROUP),
     END_KEYS};
 
 const causal_family bloom_family = {.names = {.prefix = "transformer.",
@@ -25,8 +26,7 @@ const causal_family bloom_family = {.names = {.prefix = "transformer.",
                                               .down = "mlp.dense_4h_to_h",
                                               .norm = "ln_f",
                                               .head = "lm_head"},
-                                    .usual = {.layout = QKV_BY_GROUP,
-                                              .qkv_bias = true,
+                                    .usual = {.qkv_bias = true,
                                               .o_bias = true,
                                               .mlp_bias = true,
                                               .positions = ALIBI,

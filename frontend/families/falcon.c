@@ -15,6 +15,7 @@ static const config_key keys[] = {
     ACT_KEY("activation", ACT_GELU),
     BOOL_KEY_OR(causal_lm, qkv_bias, "bias", false),
     TIED_KEY(true),
+    LAYOUT_KEY(QKV_BY_GROUP),
     END_KEYS};
 
 static void finish(sn_config *c, const sn_model_options *o, causal_lm *g) {
@@ -27,7 +28,6 @@ static void finish(sn_config *c, const sn_model_options *o, causal_lm *g) {
     g->alibi_before_scaling = true;
     if (sn_config_bool_or(c, "alibi", false)) g->positions = ALIBI;
     g->kv_heads = sn_config_int_or(c, "num_kv_heads", g->heads, 1, 1 << 12);
-    g->layout = QKV_BY_GROUP;
     if (!grouped) g->kv_heads = one_key ? 1 : g->heads;
     if (!grouped && one_key) g->layout = QKV_SIDE_BY_SIDE;
     sn_config_divides(c, "num_kv_heads", g->kv_heads, "num_attention_heads", g->heads);

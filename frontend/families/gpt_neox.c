@@ -11,6 +11,7 @@ static const config_key keys[] = {SIZE_KEYS,
                                   TIED_KEY(false),
                                   ACT_KEY("hidden_act", ACT_GELU),
                                   BOOL_KEY_OR(causal_lm, qkv_bias, "attention_bias", true),
+                                  LAYOUT_KEY(QKV_BY_GROUP),
                                   END_KEYS};
 
 static void finish(sn_config *c, const sn_model_options *o, causal_lm *g) {
@@ -30,6 +31,6 @@ const causal_family gpt_neox_family = {.names = {.prefix = "gpt_neox.",
                                                  .down = "mlp.dense_4h_to_h",
                                                  .norm = "final_layer_norm",
                                                  .head = "embed_out"},
-                                       .usual = {.layout = QKV_BY_GROUP, .mlp_bias = true},
+                                       .usual = {.mlp_bias = true},
                                        .keys = keys,
                                        .finish = finish};

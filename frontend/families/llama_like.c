@@ -18,6 +18,7 @@ static const config_key granite_keys[] = {
     FLOAT_KEY_OR(causal_lm, residual_scale, "residual_multiplier", 1, 1e-6, 1e6),
     FLOAT_KEY_OR(causal_lm, score_scale, "attention_multiplier", 1, 1e-6, 1e6),
     FLOAT_KEY_OR(causal_lm, logit_scale, "logits_scaling", 1, 1e-6, 1e6),
+    BOOL_KEY_OR(causal_lm, interleaved, "rope_interleaved", false), /* of GGUF files */
     END_KEYS};
 
 static void finish_granite(sn_config *c, const sn_model_options *o, causal_lm *g) {

@@ -26,6 +26,8 @@ typedef struct architecture {
     const char *config;  /* keys that all models of this kind have, as JSON */
     const char *partial; /* key for the rotated part of heads; NULL: all of it is rotated */
     int scalar_layers;   /* Gemma: with so many layers, scores are scaled by embedding / heads */
+    const char
+        *marker; /* a tensor that files of this kind have and others of the name lack; NULL */
 } architecture;
 
 enum { MAX_FACTORS = 1024 };
@@ -121,21 +123,177 @@ static const pair bert_layers[] = {{"attn_q", "attention.self.query"},
                                    {"layer_output_norm", "output.LayerNorm"},
                                    {NULL, NULL}};
 
+/* Keys that most decoders have, with the name of the epsilon here. */
+#define DECODER_KEYS(eps)                                                                          \
+    {"context_length", "max_position_embeddings"}, {"embedding_length", "hidden_size"},            \
+        {"block_count", "num_hidden_layers"}, {"feed_forward_length", "intermediate_size"},        \
+        {"attention.head_count", "num_attention_heads"},                                           \
+        {"attention.head_count_kv", "num_key_value_heads"}, {"attention.layer_norm_epsilon", eps}, \
+        {"rope.freq_base", "rope_theta"}, {"rope.dimension_count", NULL},                          \
+        {"attention.key_length", NULL}, {"attention.value_length", NULL},                          \
+        {"rope.scaling.type", NULL}, {                                                             \
+        "vocab_size", NULL                                                                         \
+    }
+static const pair phi2_keys[] = {DECODER_KEYS("layer_norm_eps"), {NULL, NULL}};
+static const pair starcoder2_keys[] = {DECODER_KEYS("norm_epsilon"), {NULL, NULL}};
+static const pair stablelm_keys[] = {DECODER_KEYS("layer_norm_eps"),
+                                     {"use_parallel_residual", "use_parallel_residual"},
+                                     {NULL, NULL}};
+static const pair cohere_keys[] = {
+    DECODER_KEYS("layer_norm_eps"), {"logit_scale", "logit_scale"}, {NULL, NULL}};
+static const pair granite_keys[] = {LLAMA_KEYS,
+                                    {"attention.key_length", NULL},
+                                    {"attention.scale", "attention_multiplier"},
+                                    {"embedding_scale", "embedding_multiplier"},
+                                    {"residual_scale", "residual_multiplier"},
+                                    {"logit_scale", "logits_scaling"},
+                                    {NULL, NULL}};
+static const pair neox_keys[] = {{"context_length", "max_position_embeddings"},
+                                 {"embedding_length", "hidden_size"},
+                                 {"block_count", "num_hidden_layers"},
+                                 {"feed_forward_length", "intermediate_size"},
+                                 {"attention.head_count", "num_attention_heads"},
+                                 {"attention.layer_norm_epsilon", "layer_norm_eps"},
+                                 {"use_parallel_residual", "use_parallel_residual"},
+                                 {"rope.dimension_count", NULL},
+                                 {"rope.freq_base", "rotary_emb_base"},
+                                 {"vocab_size", NULL},
+                                 {NULL, NULL}};
+static const pair bloom_keys[] = {{"context_length", "seq_length"},
+                                  {"embedding_length", "hidden_size"},
+                                  {"block_count", "n_layer"},
+                                  {"feed_forward_length", "n_inner"},
+                                  {"attention.head_count", "n_head"},
+                                  {"attention.head_count_kv", NULL},
+                                  {"attention.layer_norm_epsilon", "layer_norm_epsilon"},
+                                  {"vocab_size", NULL},
+                                  {NULL, NULL}};
+static const pair falcon_keys[] = {{"context_length", "max_position_embeddings"},
+                                   {"embedding_length", "hidden_size"},
+                                   {"block_count", "num_hidden_layers"},
+                                   {"feed_forward_length", "ffn_hidden_size"},
+                                   {"attention.head_count", "num_attention_heads"},
+                                   {"attention.head_count_kv", "num_kv_heads"},
+                                   {"attention.layer_norm_epsilon", "layer_norm_epsilon"},
+                                   {"rope.freq_base", "rope_theta"},
+                                   {"rope.dimension_count", NULL},
+                                   {"tensor_data_layout", NULL},
+                                   {"vocab_size", NULL},
+                                   {NULL, NULL}};
+static const pair mpt_keys[] = {{"context_length", "max_seq_len"},
+                                {"embedding_length", "d_model"},
+                                {"block_count", "n_layers"},
+                                {"feed_forward_length", NULL},
+                                {"attention.head_count", "n_heads"},
+                                {"attention.head_count_kv", NULL},
+                                {"attention.layer_norm_epsilon", "layer_norm_epsilon"},
+                                {"attention.max_alibi_bias", "attn_config.alibi_bias_max"},
+                                {"attention.clamp_kqv", "attn_config.clip_qkv"},
+                                {"vocab_size", NULL},
+                                {NULL, NULL}};
+
+static const pair phi2_tensors[] = {{"token_embd", "model.embed_tokens"},
+                                    {"output_norm", "model.final_layernorm"},
+                                    {"output", "lm_head"},
+                                    {NULL, NULL}};
+static const pair neox_tensors[] = {{"token_embd", "gpt_neox.embed_in"},
+                                    {"output_norm", "gpt_neox.final_layer_norm"},
+                                    {"output", "embed_out"},
+                                    {NULL, NULL}};
+static const pair bloom_tensors[] = {{"token_embd", "transformer.word_embeddings"},
+                                     {"token_embd_norm", "transformer.word_embeddings_layernorm"},
+                                     {"output_norm", "transformer.ln_f"},
+                                     {"output", "lm_head"},
+                                     {NULL, NULL}};
+static const pair mpt_tensors[] = {{"token_embd", "transformer.wte"},
+                                   {"output_norm", "transformer.norm_f"},
+                                   {"output", "lm_head"},
+                                   {NULL, NULL}};
+static const pair phi2_layers[] = {{"attn_norm", "input_layernorm"},
+                                   {"attn_q", "self_attn.q_proj"},
+                                   {"attn_k", "self_attn.k_proj"},
+                                   {"attn_v", "self_attn.v_proj"},
+                                   {"attn_output", "self_attn.dense"},
+                                   {"ffn_up", "mlp.fc1"},
+                                   {"ffn_down", "mlp.fc2"},
+                                   {NULL, NULL}};
+static const pair starcoder2_layers[] = {{"attn_norm", "input_layernorm"},
+                                         {"attn_q", "self_attn.q_proj"},
+                                         {"attn_k", "self_attn.k_proj"},
+                                         {"attn_v", "self_attn.v_proj"},
+                                         {"attn_output", "self_attn.o_proj"},
+                                         {"ffn_norm", "post_attention_layernorm"},
+                                         {"ffn_up", "mlp.c_fc"},
+                                         {"ffn_down", "mlp.c_proj"},
+                                         {NULL, NULL}};
+static const pair olmo2_layers[] = {LLAMA_LAYERS,
+                                    {"post_attention_norm", "post_attention_layernorm"},
+                                    {"post_ffw_norm", "post_feedforward_layernorm"},
+                                    {NULL, NULL}};
+/* Queries, keys and values are one matrix; llama.cpp stores all queries, then all keys, all values. */
+#define FUSED_LAYERS(attention, norm)                                                              \
+    {"attn_norm", norm}, {"attn_qkv", attention ".query_key_value"},                               \
+        {"attn_output", attention ".dense"}, {"ffn_up", "mlp.dense_h_to_4h"}, {                    \
+        "ffn_down", "mlp.dense_4h_to_h"                                                            \
+    }
+static const pair neox_layers[] = {FUSED_LAYERS("attention", "input_layernorm"),
+                                   {"ffn_norm", "post_attention_layernorm"},
+                                   {NULL, NULL}};
+static const pair bloom_layers[] = {FUSED_LAYERS("self_attention", "input_layernorm"),
+                                    {"ffn_norm", "post_attention_layernorm"},
+                                    {NULL, NULL}};
+static const pair falcon_layers[] = {FUSED_LAYERS("self_attention", "input_layernorm"),
+                                     {NULL, NULL}};
+static const pair falcon40b_layers[] = {
+    FUSED_LAYERS("self_attention", "ln_mlp"), {"attn_norm_2", "ln_attn"}, {NULL, NULL}};
+static const pair mpt_layers[] = {{"attn_norm", "norm_1"},
+                                  {"attn_qkv", "attn.Wqkv"},
+                                  {"attn_output", "attn.out_proj"},
+                                  {"ffn_norm", "norm_2"},
+                                  {"ffn_up", "ffn.up_proj"},
+                                  {"ffn_down", "ffn.down_proj"},
+                                  {NULL, NULL}};
+
 /* Gemma's gains are stored with their 1. */
 #define LLAMA(name, type, keys, layers, config, ...)                                               \
     { name, type, keys, llama_tensors, layers, "model.layers.", config, __VA_ARGS__ }
+#define SIDE_BY_SIDE "{\"qkv_layout\": \"side_by_side\"}"
 static const architecture architectures[] = {
-    LLAMA("llama", "llama", llama_keys, llama_layers, "{\"rope_interleaved\": true}", NULL, 0),
-    LLAMA("qwen2", "qwen2", llama_keys, llama_layers, "{}", NULL, 0),
-    LLAMA("qwen3", "qwen3", llama_keys, llama_layers, "{}", NULL, 0),
-    LLAMA("phi3", "phi3", phi3_keys, phi3_layers, "{}", "partial_rotary_factor", 0),
-    LLAMA("gemma", "gemma", gemma_keys, llama_layers, "{\"norm_plus_one\": false}", NULL, 0),
-    LLAMA("gemma2", "gemma2", gemma_keys, gemma2_layers, "{\"norm_plus_one\": false}", NULL, 46),
+    LLAMA("llama", "llama", llama_keys, llama_layers, "{\"rope_interleaved\": true}", NULL, 0,
+          NULL),
+    LLAMA("qwen2", "qwen2", llama_keys, llama_layers, "{}", NULL, 0, NULL),
+    LLAMA("qwen3", "qwen3", llama_keys, llama_layers, "{}", NULL, 0, NULL),
+    LLAMA("phi3", "phi3", phi3_keys, phi3_layers, "{}", "partial_rotary_factor", 0, NULL),
+    LLAMA("gemma", "gemma", gemma_keys, llama_layers, "{\"norm_plus_one\": false}", NULL, 0, NULL),
+    LLAMA("gemma2", "gemma2", gemma_keys, gemma2_layers, "{\"norm_plus_one\": false}", NULL, 46,
+          NULL),
     LLAMA("gemma3", "gemma3_text", gemma_keys, gemma2_layers, "{\"norm_plus_one\": false}", NULL,
-          62),
+          62, NULL),
     {"gpt2", "gpt2", gpt2_keys, gpt2_tensors, gpt2_layers, "h.", "{\"linear_layout\": \"out_in\"}",
-     NULL, 0},
-    {"bert", "bert", bert_keys, bert_tensors, bert_layers, "encoder.layer.", "{}", NULL, 0},
+     NULL, 0, NULL},
+    {"bert", "bert", bert_keys, bert_tensors, bert_layers, "encoder.layer.", "{}", NULL, 0, NULL},
+    {"phi2", "phi", phi2_keys, phi2_tensors, phi2_layers, "model.layers.", "{}",
+     "partial_rotary_factor", 0, NULL},
+    LLAMA("starcoder2", "starcoder2", starcoder2_keys, starcoder2_layers, "{}", NULL, 0, NULL),
+    LLAMA("stablelm", "stablelm", stablelm_keys, llama_layers, "{}", "partial_rotary_factor", 0,
+          NULL),
+    LLAMA("command-r", "cohere", cohere_keys, llama_layers, "{}", NULL, 0, NULL),
+    LLAMA("granite", "granite", granite_keys, llama_layers, "{\"rope_interleaved\": true}", NULL, 0,
+          NULL),
+    LLAMA("olmo2", "olmo2", llama_keys, olmo2_layers, "{}", NULL, 0, NULL),
+    {"gptneox", "gpt_neox", neox_keys, neox_tensors, neox_layers, "gpt_neox.layers.", SIDE_BY_SIDE,
+     "rotary_pct", 0, NULL},
+    {"bloom", "bloom", bloom_keys, bloom_tensors, bloom_layers, "transformer.h.", SIDE_BY_SIDE,
+     NULL, 0, NULL},
+    {"falcon", "falcon", falcon_keys, bloom_tensors, falcon40b_layers, "transformer.h.",
+     "{\"new_decoder_architecture\": true, \"qkv_layout\": \"side_by_side\"}", NULL, 0,
+     "blk.0.attn_norm_2.weight"},
+    {"falcon", "falcon", falcon_keys, bloom_tensors, falcon_layers, "transformer.h.",
+     "{\"new_decoder_architecture\": true, \"num_ln_in_parallel_attn\": 1, \"qkv_layout\": "
+     "\"side_by_side\"}",
+     NULL, 0, NULL},
+    {"mpt", "mpt", mpt_keys, mpt_tensors, mpt_layers, "transformer.blocks.",
+     "{\"attn_config\": {\"alibi\": true}}", NULL, 0, NULL},
 };
 enum { ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
@@ -143,10 +301,18 @@ const char *sn_gguf_architecture(int i) {
     return i >= 0 && i < ARCHITECTURES ? architectures[i].name : NULL;
 }
 
+static const sn_weight *find_tensor(const sn_gguf *g, const char *name) {
+    for (size_t i = 0; i < g->tensor_count; i++)
+        if (!strcmp(g->tensor[i].name, name)) return &g->tensor[i];
+    return NULL;
+}
+
 static const architecture *find_architecture(const sn_gguf *g) {
     const sn_gguf_key *k = sn_gguf_find(g, "general.architecture");
     for (int i = 0; i < ARCHITECTURES; i++)
-        if (sn_gguf_says(k, architectures[i].name)) return &architectures[i];
+        if (sn_gguf_says(k, architectures[i].name) &&
+            (!architectures[i].marker || find_tensor(g, architectures[i].marker)))
+            return &architectures[i];
     return NULL;
 }
 
@@ -180,12 +346,6 @@ bool sn_gguf_rename(sn_weights *w, sn_error *err) {
     return !a || sn_weights_rename(w, rename_tensor, a, err);
 }
 
-static const sn_weight *find_tensor(const sn_gguf *g, const char *name) {
-    for (size_t i = 0; i < g->tensor_count; i++)
-        if (!strcmp(g->tensor[i].name, name)) return &g->tensor[i];
-    return NULL;
-}
-
 /* ---- keys ---- */
 
 typedef struct making {
@@ -196,8 +356,17 @@ typedef struct making {
     bool failed; /* out of memory */
 } making;
 
+/* "a.b": key b of section a. */
 static void set(making *m, const char *key, cJSON *value) {
-    if (value && cJSON_AddItemToObject(m->root, key, value)) return;
+    cJSON *in = m->root;
+    const char *dot = strchr(key, '.');
+    char section[32];
+    if (dot) {
+        snprintf(section, sizeof section, "%.*s", (int)(dot - key), key);
+        in = cJSON_GetObjectItemCaseSensitive(in, section);
+        key = dot + 1;
+    }
+    if (value && in && cJSON_AddItemToObject(in, key, value)) return;
     cJSON_Delete(value);
     m->failed = true;
 }
@@ -257,7 +426,8 @@ static void check_keys(making *m) {
     double d_head = head ? sn_gguf_number(head, 0) : heads > 0 ? width / heads : 0;
     bool has_width;
     const char *key = find_pair(m->a->keys, "attention.key_length", &has_width);
-    if (has_width && !head && d_head > 0) set(m, key, cJSON_CreateNumber(d_head));
+    if (key && !head && d_head > 0) set(m, key, cJSON_CreateNumber(d_head));
+    if (has_width && !key && heads > 0) need_value(m, "attention.key_length", width / heads);
     need_value(m, "attention.value_length", d_head);
     if (m->a->partial && rotated > 0 && d_head > 0)
         set(m, m->a->partial, cJSON_CreateNumber(rotated / d_head));
@@ -352,6 +522,9 @@ static void take_tokens(making *m) {
     set(m, "add_bos_token", cJSON_CreateBool(add ? sn_gguf_number(add, 0) == 1 : usual));
 }
 
+/* Keys that say that queries, keys and values have biases, of architectures where that varies. */
+static const pair biases[] = {{"llama", "attention_bias"}, {"stablelm", "use_qkv_bias"}};
+
 static void take_tensors(making *m) {
     const sn_weight *table = find_tensor(m->g, "token_embd.weight"),
                     *types = find_tensor(m->g, "token_types.weight");
@@ -360,8 +533,9 @@ static void take_tensors(making *m) {
     if (types && types->rank == 2)
         set(m, "type_vocab_size", cJSON_CreateNumber((double)types->shape[0]));
     set(m, "tie_word_embeddings", cJSON_CreateBool(!find_tensor(m->g, "output.weight")));
-    if (find_tensor(m->g, "blk.0.attn_q.bias") && !strcmp(m->a->name, "llama"))
-        set(m, "attention_bias", cJSON_CreateTrue());
+    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)
+        if (find_tensor(m->g, "blk.0.attn_q.bias") && !strcmp(m->a->name, biases[i].gguf))
+            set(m, biases[i].ours, cJSON_CreateTrue());
 }
 
 static void fail_architecture(const sn_gguf *g, sn_error *err) {

@@ -24,6 +24,11 @@
 static const char *const models[] = {"llama", "gpt2",  "llama3", "qwen2", "qwen3",
                                      "phi3",  "gemma", "gemma2", "gemma3"};
 enum { MODELS = sizeof models / sizeof *models, MOST_TOKENS = 16 };
+/* Without a vocabulary; by make_family_gguf.py. */
+static const char *const families[] = {"phi2",    "starcoder2", "stablelm", "command-r",
+                                       "granite", "olmo2",      "gptneox",  "bloom",
+                                       "falcon",  "falcon40b",  "mpt"};
+enum { FAMILIES = sizeof families / sizeof *families };
 
 static const char *data_path(const char *name, const char *ending) {
     static char buf[2][512];
@@ -106,6 +111,16 @@ static void expect_logits(const lm *m, const cJSON *expected, const char *what) 
     if (!(worst <= 1e-5 * most)) fail_msg("%s: error %g of %g", what, worst, most);
 }
 
+/* Keys and names of tensors are those of the architecture. */
+static void check_opens(const char *name) {
+    sn_error e = {0};
+    const lm_options o = {
+        .path = data_path(name, ".gguf"), .entries = SN_CACHED, .build_only = true};
+    lm *m = lm_open(&o, &e);
+    if (!m || !sn_model_takes_all(&m->model, lm_weights(m), &e)) fail_msg("%s", e.message);
+    lm_close(m);
+}
+
 static void check_model(const char *name, int level, const char *weights) {
     int32_t tokens[MOST_TOKENS];
     cJSON *expected = read_expected(name);
@@ -127,6 +142,11 @@ static void test_logits(void **state) {
         if (effort_takes(i + 1, 2)) check_model(models[i], 0, "f32");
         if (effort_takes(i, 2)) check_model(models[i], 4, "stored");
     }
+    for (size_t i = 0; i < FAMILIES; i++)
+        if (effort_takes(i, 3))
+            check_model(families[i], 1, "stored");
+        else
+            check_opens(families[i]);
 }
 
 /* An encoder: states of all tokens. */

@@ -1,0 +1,168 @@
+#!/usr/bin/python3
+"""Writes GGUF files of the tiny models of tests/data/families, as llama.cpp's converter stores them:
+names and keys of each architecture, rows of queries and keys in its order, f16. NAME.json has tokens
+and the logits after the last, computed by make_refs.py. Needs NumPy.
+
+    make_family_gguf.py [FOLDER]      default: the folder of this script
+"""
+import json
+import os
+import sys
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "families"))
+import make_refs  # noqa: E402
+from make_gguf import F16, F32, write_gguf  # noqa: E402
+
+EMBED = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+ATTN = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output", "input_layernorm": "attn_norm"}
+GATED = {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+LLAMA = {**ATTN, **GATED, "post_attention_layernorm": "ffn_norm"}
+FUSED = {"query_key_value": "attn_qkv", "dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up",
+         "mlp.dense_4h_to_h": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+         "ln_attn": "attn_norm_2", "ln_mlp": "attn_norm"}
+
+
+def pairs(w, n):
+    """Rows of each head from halves (i, i + d/2) to neighbours (2i, 2i + 1)."""
+    return w.reshape(n, 2, w.shape[0] // n // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
+
+
+def apart(w, heads, groups):
+    """Rows by groups (queries, key, value) to all queries, all keys, all values."""
+    each = heads // groups
+    g = w.reshape(groups, each + 2, w.shape[0] // groups // (each + 2), *w.shape[1:])
+    return np.concatenate([g[:, :each].reshape(-1, *w.shape[1:]), g[:, each].reshape(-1, *w.shape[1:]),
+                           g[:, each + 1].reshape(-1, *w.shape[1:])])
+
+
+def usual(c, eps, rms=False):
+    heads = c["num_attention_heads"]
+    return {"context_length": c["max_position_embeddings"], "embedding_length": c["hidden_size"],
+            "block_count": c["num_hidden_layers"], "attention.head_count": heads,
+            "attention.head_count_kv": c.get("num_key_value_heads", heads),
+            "attention.layer_norm_rms_epsilon" if rms else "attention.layer_norm_epsilon": float(c[eps]),
+            "rope.freq_base": float(c.get("rope_theta", 10000.0)),
+            "rope.dimension_count": int(c["hidden_size"] // heads * c.get("partial_rotary_factor", 1))}
+
+
+def ffn(c):
+    return {"feed_forward_length": c["intermediate_size"]}
+
+
+def fused(scope, layer):
+    return {"layer": layer, "names": {"transformer.word_embeddings": "token_embd", "transformer.ln_f": "output_norm",
+                                      "transformer.word_embeddings_layernorm": "token_embd_norm"},
+            "layers": {(scope + "." + k if k in ("query_key_value", "dense") else k): v for k, v in FUSED.items()}}
+
+
+# case, architecture, keys, names, layers, what else changes
+MODELS = {
+    "phi2": ("phi", "phi2", lambda c: {**usual(c, "layer_norm_eps"), **ffn(c)},
+             {"layer": "model.layers.", "names": {**EMBED, "model.final_layernorm": "output_norm"},
+              "layers": {**ATTN, "self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"}}),
+    "starcoder2": ("starcoder2", "starcoder2", lambda c: {**usual(c, "norm_epsilon"), **ffn(c)},
+                   {"layer": "model.layers.", "names": EMBED,
+                    "layers": {**LLAMA, "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}}),
+    "stablelm": ("stablelm", "stablelm", lambda c: {**usual(c, "layer_norm_eps"), **ffn(c),
+                                                    "use_parallel_residual": False},
+                 {"layer": "model.layers.", "names": EMBED, "layers": LLAMA}),
+    "command-r": ("cohere", "command-r", lambda c: {**usual(c, "layer_norm_eps"), **ffn(c), "rope.scaling.type": "none",
+                                                    "logit_scale": c["logit_scale"]},
+                  {"layer": "model.layers.", "names": EMBED, "layers": LLAMA}),
+    "granite": ("granite", "granite", lambda c: {
+        **usual(c, "rms_norm_eps", True), **ffn(c), "attention.scale": c["attention_multiplier"],
+        "embedding_scale": c["embedding_multiplier"], "residual_scale": c["residual_multiplier"],
+        "logit_scale": c["logits_scaling"]}, {"layer": "model.layers.", "names": EMBED, "layers": LLAMA, "permute": True}),
+    "olmo2": ("olmo2", "olmo2", lambda c: {**usual(c, "rms_norm_eps", True), **ffn(c)},
+              {"layer": "model.layers.", "names": EMBED,
+               "layers": {**LLAMA, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+                          "post_attention_layernorm": "post_attention_norm",
+                          "post_feedforward_layernorm": "post_ffw_norm"}}),
+    "gptneox": ("gpt_neox", "gptneox", lambda c: {
+        "context_length": c["max_position_embeddings"], "embedding_length": c["hidden_size"],
+        "block_count": c["num_hidden_layers"], "attention.head_count": c["num_attention_heads"], **ffn(c),
+        "attention.layer_norm_epsilon": c["layer_norm_eps"], "use_parallel_residual": True,
+        "rope.dimension_count": int(c["rotary_pct"] * (c["hidden_size"] // c["num_attention_heads"]))},
+        {"layer": "gpt_neox.layers.", "names": {"gpt_neox.embed_in": "token_embd", "embed_out": "output",
+                                                "gpt_neox.final_layer_norm": "output_norm"},
+         "layers": {("attention." + k if k in ("query_key_value", "dense") else k): v for k, v in FUSED.items()}}),
+    "bloom": ("bloom", "bloom", lambda c: {
+        "context_length": c["seq_length"], "embedding_length": c["n_embed"], "block_count": c["n_layer"],
+        "feed_forward_length": 4 * c["n_embed"], "attention.head_count": c["num_attention_heads"],
+        "attention.head_count_kv": c["num_attention_heads"], "attention.layer_norm_epsilon": c["layer_norm_epsilon"]},
+        fused("self_attention", "transformer.h.")),
+    "falcon": ("falcon", "falcon", lambda c: falcon(c), fused("self_attention", "transformer.h.")),
+    "falcon40b": ("falcon_groups", "falcon", lambda c: falcon(c), fused("self_attention", "transformer.h.")),
+    "mpt": ("mpt", "mpt", lambda c: {
+        "context_length": c["max_seq_len"], "embedding_length": c["d_model"], "block_count": c["n_layers"],
+        "feed_forward_length": c["expansion_ratio"] * c["d_model"], "attention.head_count": c["n_heads"],
+        "attention.layer_norm_epsilon": 1e-5, "attention.clamp_kqv": c["attn_config"]["clip_qkv"],
+        "attention.max_alibi_bias": float(c["attn_config"]["alibi_bias_max"])},
+        {"layer": "transformer.blocks.", "names": {"transformer.wte": "token_embd", "transformer.norm_f": "output_norm"},
+         "layers": {"norm_1": "attn_norm", "norm_2": "ffn_norm", "attn.Wqkv": "attn_qkv", "attn.out_proj": "attn_output",
+                    "ffn.up_proj": "ffn_up", "ffn.down_proj": "ffn_down"}}),
+}
+
+
+def falcon(c):
+    heads = c["num_attention_heads"]
+    return {"context_length": 32, "tensor_data_layout": "jploski", "embedding_length": c["hidden_size"],
+            "feed_forward_length": 4 * c["hidden_size"], "block_count": c["num_hidden_layers"],
+            "attention.head_count": heads, "attention.head_count_kv": c.get("num_kv_heads", 1),
+            "attention.layer_norm_epsilon": c["layer_norm_epsilon"]}
+
+
+def groups_of(name, c):
+    """Key heads of a matrix that is stored by groups; 0: it is not."""
+    if "query_key_value" not in name:
+        return 0
+    if c["model_type"] == "falcon":
+        return c.get("num_kv_heads", 1)
+    return c["num_attention_heads"]
+
+
+def rename(name, t):
+    if t["layer"].startswith("transformer.") and not name.startswith(("transformer.", "lm_head")):
+        name = "transformer." + name
+    stem, end = name.rsplit(".", 1)
+    if stem.startswith(t["layer"]):
+        layer, rest = stem[len(t["layer"]):].split(".", 1)
+        return "blk.%s.%s.%s" % (layer, t["layers"][rest], end)
+    return "%s.%s" % (t["names"][stem], end)
+
+
+def write(folder, out, case, name, keys, t):
+    run, c = make_refs.CASES[case][:2]
+    c = json.loads(json.dumps(c))
+    if c["model_type"] == "mpt":
+        c["attn_config"]["softmax_scale"] = None  # not in these files
+        if c["expansion_ratio"] * c["d_model"] != 4 * c["d_model"]:
+            c["expansion_ratio"] = 4
+    c.pop("sliding_window", None)
+    tokens = [5, 1, 17, 9, 22, 0, 13, 4]
+    p = make_refs.Params()
+    logits = run(p, c, np.array(tokens))[-1]
+    tensors = {}
+    for key, w in p.items():
+        if key == "lm_head.weight" and c.get("tie_word_embeddings"):
+            continue
+        if groups_of(key, c):
+            w = apart(w, c["num_attention_heads"], groups_of(key, c))
+        if t.get("permute") and (".q_proj." in key or ".k_proj." in key):
+            w = pairs(w, c["num_attention_heads"] if ".q_proj." in key else c["num_key_value_heads"])
+        kind, dtype = (F16, np.float16) if w.ndim > 1 else (F32, np.float32)
+        tensors[rename(key, t)] = (list(w.shape), kind, w.astype(dtype).tobytes())
+    all_keys = {"general.architecture": name, **{name + "." + k: v for k, v in keys(c).items()}}
+    write_gguf(os.path.join(folder, out + ".gguf"), all_keys, tensors)
+    with open(os.path.join(folder, out + ".json"), "w") as f:
+        json.dump({"tokens": tokens, "logits": [round(float(v), 7) for v in logits], "texts": []}, f)
+        f.write("\n")
+
+
+if __name__ == "__main__":
+    for out, row in MODELS.items():
+        write(sys.argv[1] if len(sys.argv) > 1 else HERE, out, *row)
