@@ -60,8 +60,8 @@ enum {
  * names: in 0 .. 1); encode returns [B, tokens before the patches, and patches, d], and instead of
  * embed there is, on request,
  *   embed_image  pixels -> embedding [B, d]: the class token's state, scaled to norm 1
- * Pairs of towers (clip, siglip) have on request embed (tokens [B, T], lengths [B]) and embed_image,
- * whose results are comparable, and
+ * Pairs of towers (clip, siglip) have, with SN_ENCODE or SN_EMBED, embed (tokens [B, T], lengths [B])
+ * and embed_image, whose results are comparable, and with SN_FORWARD or SN_CLASSIFY
  *   forward      pixels [B, ..], tokens [N, T], lengths [N] -> logits [B, N] of image and text
  * Encoder-decoders (edt, bart, t5, …): source [B, S] with lengths [B], tokens [B, T]:
  *   encode   source -> hidden [B, S, d]

@@ -34,8 +34,8 @@ static const arg table[] = {
     {"list-targets", 0, ARG_FLAG, AT(list_targets), NULL, NULL, 0, 0,
      "list the names for --target"},
     {"entries", 0, ARG_TEXT, AT(entries), "NAME,…", NULL, 0, 0,
-     "entries: forward, loss, cached (prefill, decode), step, encode; default: cached and step, or "
-     "encode (and forward of a classifier)"},
+     "entries: forward, loss, cached (prefill, decode), step, encode, embed; default: cached and "
+     "step, or encode (and forward of a classifier)"},
     {"train", 0, ARG_TEXT, AT(train), "CONFIG", NULL, 0, 0,
      "instead of MODEL: compile the training step of a `sinter train` config, with its initial "
      "weights"},
@@ -84,8 +84,13 @@ static bool read_entries(const char *list, int *out, sn_error *err) {
     static const struct {
         const char *name;
         int flag;
-    } names[] = {{"forward", SN_FORWARD}, {"loss", SN_LOSS},     {"cached", SN_CACHED},
-                 {"step", SN_STEP},       {"encode", SN_ENCODE}, {NULL, 0}};
+    } names[] = {{"forward", SN_FORWARD},
+                 {"loss", SN_LOSS},
+                 {"cached", SN_CACHED},
+                 {"step", SN_STEP},
+                 {"encode", SN_ENCODE},
+                 {"embed", SN_EMBED},
+                 {NULL, 0}};
     *out = 0;
     while (list && *list) {
         size_t n = strcspn(list, ","), i = 0;
@@ -93,8 +98,8 @@ static bool read_entries(const char *list, int *out, sn_error *err) {
             i++;
         if (!names[i].name)
             return sn_fail(err, SN_ERR_USAGE,
-                           "entry '%.*s': expected forward, loss, cached, step or encode", (int)n,
-                           list);
+                           "entry '%.*s': expected forward, loss, cached, step, encode or embed",
+                           (int)n, list);
         *out |= names[i].flag;
         list += n + (list[n] == ',');
     }
@@ -220,11 +225,11 @@ static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
     if (o->beams > 1 && !m->model.source_vocab)
         return sn_fail(err, SN_ERR_USAGE, "--beams is for encoder-decoders; this is a %s model",
                        m->model.type);
-    if (o->exe && m->model.image)
+    if (o->exe && (m->model.image || m->model.mel))
         return sn_fail(err, SN_ERR_USAGE,
-                       "--exe: programs read text, but a %s model takes images; link NAME.o with "
+                       "--exe: programs read text, but a %s model takes %s; link NAME.o with "
                        "your own main",
-                       m->model.type);
+                       m->model.type, m->model.mel ? "sound" : "images");
     const char **names = class_names(m, err);
     if (m->labels && !names) return false;
     eo->label = names;

@@ -115,13 +115,13 @@ static void add_entries(const pair *g, sn_module *m, const sn_model_options *o) 
     int64_t context = o->context ? o->context : g->text.context;
     sn_forward_ctx image = {.m = m, .B = sn_symbol(m, "B", 1, o->max_batch)}, text = image;
     text.T = sn_symbol(m, "T", 1, context);
-    if (o->entries & SN_EMBED) {
+    if (o->entries & (SN_EMBED | SN_ENCODE)) {
         sn_entry_begin(m, "embed");
         sn_output("embedding", embed_text(g, &text));
         sn_entry_begin(m, "embed_image");
         sn_output("embedding", embed_image(g, &image));
     }
-    if (!(o->entries & SN_FORWARD)) return;
+    if (!(o->entries & (SN_FORWARD | SN_CLASSIFY))) return;
     text.B = sn_symbol(m, "N", 1, o->max_batch);
     sn_entry_begin(m, "forward");
     sn_output("logits", compare(g, embed_image(g, &image), embed_text(g, &text)));

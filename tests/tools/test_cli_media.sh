@@ -40,6 +40,9 @@ run 0 embed "$tmp/clip" -i "$pictures/rgb.png" -i "$pictures/small.png" -f "$tmp
 run 0 classify "$tmp/siglip" -i "$pictures/rgb.png" -p '0 5 7 2'
 prints '^0 5 7 2  0\.'
 
+run 0 compile "$tmp/clip" -o "$tmp/artefact" --name clip
+grep -q '^int clip_embed_image(' "$tmp/artefact/clip.h" || fail "no entry embed_image"
+refused 2 'takes images' compile "$tmp/clip" -o "$tmp/artefact" --exe
 refused 2 'compares images with texts' classify "$tmp/clip" -i "$pictures/rgb.png"
 refused 2 'takes no texts' classify "$tmp/vit" -i "$pictures/rgb.png" -p a
 refused 2 'reads images' embed "$tmp/vit" -p a
@@ -68,6 +71,7 @@ run 0 transcribe "$tmp/whisper" "$sound" # the language is heard
 prints '^lbezeb$'
 run 0 transcribe "$tmp/whisper" "$sound" --task translate --language fr --print-ids
 refused 2 "no token for the language 'xx'" transcribe "$tmp/whisper" "$sound" --language xx
+refused 2 'takes sound' compile "$tmp/whisper" -o "$tmp/artefact" --exe
 refused 2 'transcribes sound' generate "$tmp/whisper" -p a
 refused 2 'does not transcribe sound' transcribe "$tmp/clip" "$sound"
 refused 1 'ffmpeg' transcribe "$tmp/whisper" "$source/README.md"
