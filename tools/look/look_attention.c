@@ -117,58 +117,118 @@ static bool reads_source(const look *l, const char *name, bool query) {
     return !strncmp(name, "encoder.", 8) || (!query && strstr(name, ".cross."));
 }
 
-static void draw_labels(FILE *f, const look *l, const map *p, int x, int y, int cell) {
-    for (int query = 0; query < 2; query++) {
-        bool source = reads_source(l, p->t->name, query);
-        const sn_ids *ids = source ? &l->source : &l->tokens;
-        const sn_tokenizer *t = source && l->m->source ? l->m->source : l->m->tokenizer;
-        for (size_t i = 0; i < ids->count; i++) {
+/* The text of token i of an axis. */
+static const char *label_of(const look *l, bool source, size_t i, char text[64]) {
+    const sn_ids *ids = source ? &l->source : &l->tokens;
+    const sn_tokenizer *t = source && l->m->source ? l->m->source : l->m->tokenizer;
+    return i < ids->count ? look_token(t, ids->data[i], text) : "";
+}
+
+static void draw_queries(FILE *f, const look *l, const map *p, int x, int y, int cell) {
+    char text[64];
+    for (int i = 0; i < p->rows; i++) {
+        fprintf(f, "<text x='%d' y='%d' text-anchor='end'>", x - 4, y + i * cell + cell / 2 + 4);
+        print_escaped(f, label_of(l, reads_source(l, p->t->name, true), (size_t)i, text));
+        fputs("</text>\n", f);
+    }
+}
+
+static void draw_keys(FILE *f, const look *l, const map *p, int x, int y, int cell) {
+    char text[64];
+    for (int i = 0; i < p->columns; i++) {
+        fprintf(f, "<text transform='translate(%d,%d) rotate(-60)'>", x + i * cell + cell / 2 + 3,
+                y - 4);
+        print_escaped(f, label_of(l, reads_source(l, p->t->name, false), (size_t)i, text));
+        fputs("</text>\n", f);
+    }
+}
+
+/* Sizes of a picture: every layer is a row of panels, one for each head. */
+typedef struct layout {
+    int cell, square, left, above; /* above: captions and labels of a row of panels */
+    bool labels;                   /* of each row and column; else a strip lists the tokens */
+    int heads;                     /* panels in a row */
+    int strip;                     /* lines of the strip */
+} layout;
+
+static layout plan_layout(const look *l, const selection *s) {
+    enum { LEAST_LABELLED = 9, PER_LINE = 16 };
+    int64_t side = 1;
+    layout k = {0};
+    for (int i = s->first; i < s->end; i++) {
+        map p = map_of(&l->list[i]);
+        int64_t drawn = (s->last < p.heads ? s->last + 1 : p.heads) - s->head;
+        k.heads = drawn > k.heads ? (int)drawn : k.heads;
+        side = p.rows > side ? p.rows : side;
+        side = p.columns > side ? p.columns : side;
+    }
+    bool single = k.heads == 1 && s->end - s->first == 1;
+    k.cell =
+        single ? (side <= 32 ? 18 : 576 / (int)side + 1) : (side <= 16 ? 13 : 200 / (int)side + 1);
+    k.labels = k.cell >= LEAST_LABELLED && side <= LABEL_LIMIT;
+    k.square = (int)side * k.cell;
+    k.left = k.labels ? 110 : 20;
+    k.above = TITLE + (k.labels ? 56 : 4);
+    k.strip = k.labels ? 0 : (int)((l->tokens.count + PER_LINE - 1) / PER_LINE);
+    return k;
+}
+
+/* "0 The  1 cat  …": what the rows and columns of unlabelled panels are. */
+static void draw_strip(FILE *f, const look *l, const layout *k, int y) {
+    for (int line = 0; line < k->strip; line++) {
+        fprintf(f, "<text x='20' y='%d' fill='#555'>", y + 16 * line);
+        for (size_t i = (size_t)line * 16; i < (size_t)(line + 1) * 16 && i < l->tokens.count;
+             i++) {
             char text[64];
-            int at = (int)i * cell + cell / 2;
-            if (query)
-                fprintf(f, "<text x='%d' y='%d' text-anchor='end'>", x - 4, y + at + 4);
-            else
-                fprintf(f, "<text transform='translate(%d,%d) rotate(-60)'>", x + at, y - 4);
-            print_escaped(f, look_token(t, ids->data[i], text));
-            fputs("</text>\n", f);
+            fprintf(f, "<tspan font-size='8' dx='7'>%zu</tspan> ", i);
+            print_escaped(f, label_of(l, false, i, text));
         }
+        fputs("</text>\n", f);
+    }
+}
+
+/* The shades from 0 to 1, from x to the right. */
+static void draw_scale(FILE *f, int x, int y) {
+    fprintf(f, "<text x='%d' y='%d' text-anchor='end'>weight 0</text>", x - 4, y + 10);
+    for (int i = 0; i <= 20; i++)
+        fprintf(f, "<rect x='%d' y='%d' width='6' height='12' fill='#0d47a1' fill-opacity='%.2f'/>",
+                x + 6 * i, y, i / 20.0);
+    fprintf(f, "<text x='%d' y='%d'>1</text>\n", x + 130, y + 10);
+}
+
+static void draw_row(FILE *f, const look *l, const selection *s, const layout *k, const map *p,
+                     int y) {
+    int64_t last = s->last < p->heads ? s->last : p->heads - 1;
+    for (int64_t h = s->head; h <= last; h++) {
+        int x = k->left + (int)(h - s->head) * (k->square + GAP + (k->labels ? 24 : 0));
+        fprintf(f, "<text x='%d' y='%d' font-weight='bold'>", x, y + 13);
+        if (h == s->head) print_escaped(f, p->t->name);
+        fprintf(f, "%shead %lld</text>\n", h == s->head ? ", " : "", (long long)h);
+        draw_head(f, p, h, x, y + k->above, k->cell);
+        if (k->labels) draw_keys(f, l, p, x, y + k->above, k->cell);
+        if (k->labels && h == s->head) draw_queries(f, l, p, x, y + k->above, k->cell);
     }
 }
 
 static void draw(FILE *f, const look *l, const selection *s) {
-    int64_t side = 1, max_drawn = 0;
+    enum { HEAD = 48, LEAST_WIDTH = 780 };
+    layout k = plan_layout(l, s);
+    int pitch = k.square + GAP + (k.labels ? 24 : 0), top = HEAD + 16 * k.strip;
+    int width = k.left + k.heads * pitch + 40, row = k.above + k.square + GAP;
+    fprintf(
+        f,
+        "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
+        "font-family='sans-serif' font-size='11'>\n"
+        "<rect width='100%%' height='100%%' fill='white'/>\n"
+        "<text x='20' y='24' font-size='14'>Attention of a %s model, %zu tokens; rows: queries, "
+        "columns: keys</text>\n",
+        width > LEAST_WIDTH ? width : LEAST_WIDTH, top + (s->end - s->first) * row + 20,
+        l->m->model.type, l->tokens.count);
+    draw_scale(f, (width > LEAST_WIDTH ? width : LEAST_WIDTH) - 160, 12);
+    draw_strip(f, l, &k, HEAD);
     for (int i = s->first; i < s->end; i++) {
         map p = map_of(&l->list[i]);
-        int64_t drawn = (s->last < p.heads ? s->last + 1 : p.heads) - s->head;
-        if (drawn > max_drawn) max_drawn = drawn;
-        if (p.rows > side) side = p.rows;
-        if (p.columns > side) side = p.columns;
-    }
-    bool single = max_drawn == 1 && s->end - s->first == 1;
-    bool labels = single && side <= LABEL_LIMIT;
-    int cell = single ? (side <= 32 ? 18 : 576 / (int)side + 1) : 180 / (int)side + 1;
-    int margin = labels ? 110 : 20, square = (int)side * cell;
-    int width = margin + (int)max_drawn * (square + GAP) + (labels ? 60 : 20), title = margin + 400;
-    int height = margin + (s->end - s->first) * (square + TITLE + GAP) + 20;
-    fprintf(f,
-            "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
-            "font-family='sans-serif' font-size='11'>\n"
-            "<rect width='100%%' height='100%%' fill='white'/>\n",
-            width > title ? width : title, height);
-    int y = margin;
-    for (int i = s->first; i < s->end; i++) {
-        map p = map_of(&l->list[i]);
-        fprintf(f, "<text x='%d' y='%d'>", margin, labels ? 16 : y + 14);
-        print_escaped(f, p.t->name);
-        int64_t last = s->last < p.heads ? s->last : p.heads - 1;
-        fprintf(f, ", head%s %lld", last > s->head ? "s" : "", (long long)s->head);
-        if (last > s->head) fprintf(f, " to %lld", (long long)last);
-        fputs("; rows: queries, columns: keys</text>\n", f);
-        y += TITLE;
-        for (int64_t h = s->head; h <= last; h++)
-            draw_head(f, &p, h, margin + (int)(h - s->head) * (square + GAP), y, cell);
-        if (labels) draw_labels(f, l, &p, margin, y, cell);
-        y += square + GAP;
+        draw_row(f, l, s, &k, &p, top + (i - s->first) * row);
     }
     fputs("</svg>\n", f);
 }
