@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a llama folder with random bf16 weights, in shards, to measure memory and loading.
 
-    bench/make_llama.py DIR [--size 0.2B|1.1B|7B] [--tied] [--dtype BF16|F32] [--shards N]
+    bench/make_llama.py DIR [--size 15M|0.2B|1.1B|7B] [--tied] [--context N] [--dtype BF16|F32] [--shards N]
 
 Needs nothing but Python. The numbers are random, so the text that such a model makes is noise.
 """
@@ -14,6 +14,7 @@ import struct
 
 SIZES = {  # width, layers, heads, key heads, mlp, vocabulary
     "tiny": (64, 2, 4, 2, 176, 512),
+    "15M": (288, 6, 6, 6, 768, 32000),
     "0.2B": (1024, 12, 16, 4, 2816, 32000),
     "1.1B": (2048, 22, 32, 4, 5632, 32000),
     "7B": (4096, 32, 32, 32, 11008, 32000),
@@ -84,6 +85,7 @@ def main():
     a.add_argument("--size", choices=SIZES, default="0.2B")
     a.add_argument("--dtype", choices=("BF16", "F32"), default="BF16")
     a.add_argument("--shards", type=int, default=3)
+    a.add_argument("--context", type=int, default=2048)
     a.add_argument("--tied", action="store_true")
     o = a.parse_args()
     random.seed(1)
@@ -101,7 +103,7 @@ def main():
         json.dump({"metadata": {"total_size": total}, "weight_map": weight_map}, f)
     config = {"model_type": "llama", "hidden_size": d, "num_hidden_layers": layers,
               "num_attention_heads": heads, "num_key_value_heads": key_heads,
-              "intermediate_size": mlp, "vocab_size": vocab, "max_position_embeddings": 2048,
+              "intermediate_size": mlp, "vocab_size": vocab, "max_position_embeddings": o.context,
               "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": o.tied,
               "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2}
     with open(os.path.join(o.dir, "config.json"), "w") as f:
