@@ -6,25 +6,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of an element of a matrix, and of a table that tokens are looked up in (passes/quantise.c). */
+/* Bytes of an element of a matrix or table (passes/quantise.c). */
 static const struct {
     const char *name;
-    double matrix, table;
-} kinds[] = {{"f32", 4, 4}, {"bf16", 2, 2}, {"int8", 1, 2}, {"int4", 0.5625, 2}};
+    double bytes;
+} kinds[] = {{"f32", 4}, {"bf16", 2}, {"int8", 1}, {"int4", 0.5625}};
 enum { F32, BF16, KINDS = sizeof kinds / sizeof *kinds };
 
 typedef struct sizes {
-    double matrices, tables, others, largest; /* elements */
-    bool is_bf16;                             /* all matrices and tables of the file */
+    double matrices, others, largest; /* elements; tables are matrices */
+    bool is_bf16;                     /* all matrices of the file */
 } sizes;
-
-static bool is_table(sn_module *m, const sn_node *param) {
-    for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
-        const sn_node *n = sn_module_node(m, i);
-        if (n->op == SN_OP_embedding && n->in[0] == param) return true;
-    }
-    return false;
-}
 
 static sizes measure(sn_module *m, const sn_weights *w) {
     sizes s = {.is_bf16 = w != NULL};
@@ -35,7 +27,7 @@ static sizes measure(sn_module *m, const sn_weights *w) {
         double count = 1;
         for (int a = 0; a < n->rank; a++) count *= (double)n->shape[a];
         if (count > s.largest) s.largest = count;
-        *(n->rank < 2 ? &s.others : is_table(m, n) ? &s.tables : &s.matrices) += count;
+        *(n->rank < 2 ? &s.others : &s.matrices) += count;
         const sn_weight *t = sn_weights_find(w, name);
         s.is_bf16 &= n->rank < 2 || (t && t->dtype == SN_BF16);
     }
@@ -45,8 +37,7 @@ static sizes measure(sn_module *m, const sn_weights *w) {
 /* While a matrix is prepared, it is there as f32, too. */
 static double peak_of(const sizes *s, int kind) {
     double largest = kind == F32 ? 0 : 4 * s->largest;
-    return kinds[kind].matrix * s->matrices + kinds[kind].table * s->tables + 4 * s->others +
-           largest;
+    return kinds[kind].bytes * s->matrices + 4 * s->others + largest;
 }
 
 const char *storage_choose(sn_module *m, const sn_weights *w, size_t available, char *note,

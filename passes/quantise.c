@@ -8,8 +8,8 @@
  *         with q = round(W / s) from -8 to 7. Where rows are no multiple of 32: int8.
  *   stored: as the weights file has it: f16, bf16, or integers with factors and minima in groups
  *         of a row (GGUF's blocks; integers of 4 bits in 4, others in 8).
- *   Tables in which `embedding` looks rows up are stored in bf16 with the first three, and as the
- *   file has them with the last.
+ *   Tables in which `embedding` looks rows up are stored in the same way: rows of q and of s are
+ *   looked up. share.c stores a table that is also the weight of a linear map once.
  *
  * Requires composites (before expand). Breaks values by the rounding, on purpose: what is left is
  * spelled in ordinary operations, so the evaluator computes exactly what the kernels do. Only
@@ -45,21 +45,28 @@ static sn_node *with_bf16(const sn_node *n) {
     return with_weight(n, through(n->in[1], SN_BF16));
 }
 
-static sn_node *with_int8(const sn_node *n) {
+/* The integers of a matrix, as floats, and what they are multiplied with. */
+typedef struct integers {
+    sn_node *q, *scale;
+} integers;
+
+/* q [N, K], scale [N, 1] */
+static integers to_int8(sn_node *w) {
     int64_t row = 1;
-    sn_node *w = n->in[1];
     sn_node *max_abs = sn_b_reduce(SN_OP_reduce_max, sn_b_unary(SN_OP_abs, w), 1, &row);
     sn_node *scale = sn_b_scalar(SN_OP_mul, sn_b_scalar(SN_OP_max, max_abs, 1e-30), 1 / 127.0);
-    sn_node *q = sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_div, w, scale));
-    return sn_b_binary(SN_OP_mul, with_weight(n, through(q, SN_I8)),
-                       by_column(n, sn_b_reshape(scale, 1, w->shape)));
+    return (integers){sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_div, w, scale)), scale};
 }
 
-static sn_node *with_int4(const sn_node *n) {
-    sn_node *w = n->in[1];
-    int64_t row, last = 2;
-    if (!sn_dim_is_const(n->m, w->shape[1], &row) || row % GROUP) return with_int8(n);
-    sn_node *g = sn_b_reshape(w, 3, (const sn_dim[]){w->shape[0], row / GROUP, GROUP});
+static bool has_groups(const sn_node *w) {
+    int64_t row;
+    return sn_dim_is_const(w->m, w->shape[1], &row) && row % GROUP == 0;
+}
+
+/* q [N, K / 32, 32], scale [N, K / 32, 1] */
+static integers to_int4(sn_node *w) {
+    int64_t last = 2;
+    sn_node *g = sn_b_reshape(w, 3, (const sn_dim[]){w->shape[0], w->shape[1] / GROUP, GROUP});
     sn_node *high = sn_b_reduce(SN_OP_reduce_max, g, 1, &last);
     sn_node *low = sn_b_reduce(SN_OP_reduce_min, g, 1, &last);
     sn_node *down = sn_b_binary(SN_OP_lt, high, sn_b_unary(SN_OP_neg, low));
@@ -68,25 +75,24 @@ static sn_node *with_int4(const sn_node *n) {
     extreme = sn_b_select(none, sn_b_scalar(SN_OP_add, extreme, 1), extreme);
     sn_node *scale = through(sn_b_scalar(SN_OP_mul, extreme, -0.125), SN_BF16);
     sn_node *q = sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_div, g, scale));
-    q = sn_b_scalar(SN_OP_max, sn_b_scalar(SN_OP_min, q, 7), -8);
-    sn_node *rounded = sn_b_binary(SN_OP_mul, through(q, SN_I8), scale);
+    return (integers){sn_b_scalar(SN_OP_max, sn_b_scalar(SN_OP_min, q, 7), -8), scale};
+}
+
+static sn_node *with_int8(const sn_node *n) {
+    integers x = to_int8(n->in[1]);
+    return sn_b_binary(SN_OP_mul, with_weight(n, through(x.q, SN_I8)),
+                       by_column(n, sn_b_reshape(x.scale, 1, n->in[1]->shape)));
+}
+
+static sn_node *with_int4(const sn_node *n) {
+    sn_node *w = n->in[1];
+    if (!has_groups(w)) return with_int8(n);
+    integers x = to_int4(w);
+    sn_node *rounded = sn_b_binary(SN_OP_mul, through(x.q, SN_I8), x.scale);
     return with_weight(n, sn_b_reshape(rounded, 2, w->shape));
 }
 
-/* ---- as stored ---- */
-
-/* The rows of a matrix in blocks: all of them, or those at `ids`. */
-typedef struct rows {
-    const sn_passes *p;
-    sn_node *w, *ids; /* ids NULL: all */
-    const sn_block_format *format;
-} rows;
-
-static sn_node *take_rows(const rows *r, sn_weight_part part) {
-    sn_node *x = sn_block_param(r->p, r->w, part);
-    if (!x || !r->ids) return x;
-    return sn_node_new(x->m, SN_OP_embedding, 2, (sn_node *[]){x, r->ids}, SN_NO_ATTRS);
-}
+/* ---- tables ---- */
 
 /* x [.., n size] as [.., n, size]. */
 static sn_node *split_last(sn_node *x, int64_t size) {
@@ -103,6 +109,47 @@ static sn_node *join_last(sn_node *x) {
     for (int i = 0; i < x->rank - 1; i++) shape[i] = x->shape[i];
     shape[x->rank - 2] *= x->shape[x->rank - 1];
     return sn_b_reshape(x, x->rank - 1, shape);
+}
+
+/* Rows of `table`, stored as `narrow`, at the places of the look-up n; f32. */
+static sn_node *rows_of(const sn_node *n, sn_node *table, sn_dtype narrow) {
+    sn_node *in[2] = {sn_b_cast(table, narrow), n->in[1]};
+    return sn_b_cast(sn_node_new(n->m, SN_OP_embedding, 2, in, n->n_attr, n->attr), SN_F32);
+}
+
+static sn_node *bf16_rows(const sn_node *n) {
+    return rows_of(n, n->in[0], SN_BF16);
+}
+
+static sn_node *int8_rows(const sn_node *n) {
+    integers x = to_int8(n->in[0]);
+    return sn_b_binary(SN_OP_mul, rows_of(n, x.q, SN_I8), rows_of(n, x.scale, SN_F32));
+}
+
+static sn_node *int4_rows(const sn_node *n) {
+    sn_node *table = n->in[0];
+    if (!has_groups(table) || n->rank == SN_MAX_RANK) return int8_rows(n);
+    integers x = to_int4(table);
+    const sn_dim per_row[] = {table->shape[0], table->shape[1] / GROUP};
+    sn_node *q = rows_of(n, sn_b_reshape(x.q, 2, table->shape), SN_I8);
+    /* x.scale is widened bf16 */
+    sn_node *scale = rows_of(n, sn_b_reshape(x.scale->in[0], 2, per_row), SN_BF16);
+    return join_last(sn_b_binary(SN_OP_mul, split_last(q, GROUP), sn_b_column(scale)));
+}
+
+/* ---- as stored ---- */
+
+/* The rows of a matrix in blocks: all of them, or those at `ids`. */
+typedef struct rows {
+    const sn_passes *p;
+    sn_node *w, *ids; /* ids NULL: all */
+    const sn_block_format *format;
+} rows;
+
+static sn_node *take_rows(const rows *r, sn_weight_part part) {
+    sn_node *x = sn_block_param(r->p, r->w, part);
+    if (!x || !r->ids) return x;
+    return sn_node_new(x->m, SN_OP_embedding, 2, (sn_node *[]){x, r->ids}, SN_NO_ATTRS);
 }
 
 /* The scales or minima of all groups, [.., groups, 1]; NULL: there are none. */
@@ -138,8 +185,10 @@ static sn_node *as_stored(const sn_passes *p, const sn_node *n) {
 
 static const struct {
     const char *name;
-    sn_node *(*make)(const sn_node *n);
-} kinds[] = {{"bf16", with_bf16}, {"int8", with_int8}, {"int4", with_int4}};
+    sn_node *(*make)(const sn_node *n); /* a linear map without its bias */
+    sn_node *(*rows)(const sn_node *n); /* a look-up */
+} kinds[] = {
+    {"bf16", with_bf16, bf16_rows}, {"int8", with_int8, int8_rows}, {"int4", with_int4, int4_rows}};
 
 bool sn_quantise_knows(const char *name) {
     if (!strcmp(name, "stored")) return true;
@@ -156,17 +205,17 @@ static bool is_large_weight(const sn_node *w) {
            elements >= MIN_WEIGHT;
 }
 
-static sn_node *with_narrow_rows(const sn_node *n, sn_dtype narrow) {
-    sn_node *in[2] = {sn_b_cast(n->in[0], narrow), n->in[1]};
-    return sn_b_cast(sn_node_new(n->m, SN_OP_embedding, 2, in, n->n_attr, n->attr), SN_F32);
+static sn_node *stored_look_up(const sn_passes *p, sn_node *n) {
+    sn_storage form = sn_file_storage(p, n->in[0]);
+    if (!form.block) return form.dtype == SN_F32 ? n : rows_of(n, n->in[0], form.dtype);
+    sn_node *values = stored_rows(&(rows){p, n->in[0], n->in[1], form.block});
+    return values ? values : n;
 }
 
 static sn_node *look_up(const sn_passes *p, sn_node *n) {
-    if (strcmp(p->o.weights, "stored") != 0) return with_narrow_rows(n, SN_BF16);
-    sn_storage form = sn_file_storage(p, n->in[0]);
-    if (!form.block) return form.dtype == SN_F32 ? n : with_narrow_rows(n, form.dtype);
-    sn_node *values = stored_rows(&(rows){p, n->in[0], n->in[1], form.block});
-    return values ? values : n;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(kinds[i].name, p->o.weights)) return kinds[i].rows(n);
+    return stored_look_up(p, n);
 }
 
 /* The map n without its bias, with its weight in fewer bits; NULL: it stays. */

@@ -1,24 +1,32 @@
 /* share.c: stores a table that is also the matrix of a product (tied embeddings) once: look-ups
- * read the panels that the product reads.
+ * read the panels that the product reads. Tables of 4-bit integers are always read from panels.
  *
  * Requires fused nodes, native or oneDNN's. Keeps values. If a `map_reduce` body gathers rows of a
- * parameter [N, K], or of that parameter narrowed to bf16, and panels [N / P, K, P] of the same
- * numbers are packed for a product, the body gathers from the panels instead: element k of row i is
- * element (i / P) P K + P k + i % P. Then only the preparation reads the parameter, which costs
- * nothing at run time (hoist.c). Terminates: one walk. */
+ * fixed table [N, K], and panels [N / P, K, P] of the same numbers are packed for a product, the
+ * body gathers from the panels instead: element k of row i is element (i / P) P K + P k + i % P.
+ * 4-bit integers are in words [N / P, K / 8, P]; a table of them that is not packed otherwise is
+ * packed for this. Then only the preparation reads the table, which costs nothing at run time
+ * (hoist.c). Terminates: one walk. */
 #include "passes/graph_util.h"
+#include "passes/match.h"
 #include "passes/passes.h"
 
-typedef struct packs { /* parameters that are packed whole, with their rows as columns */
+enum { PER_WORD = 8, BITS = 4 };
+
+typedef struct packs { /* fixed matrices that are packed whole, with their rows as columns */
     sn_node **node;
     int n, cap;
 } packs;
 
+static bool has_words(const sn_node *pack) {
+    return sn_attr_get(pack, SN_A_group) != NULL;
+}
+
 /* Whether n is a matrix [N, K] unchanged, its rows the panels' columns. */
 static bool is_plain_pack(const sn_node *n) {
     const sn_attr *k = n->op == SN_OP_pack_b ? sn_attr_get(n, SN_A_contract_b) : NULL;
-    return k && k->n == 1 && k->v[0] == 1 && n->in[0]->rank == 2 && n->in[0]->op == SN_OP_param &&
-           !sn_attr_get(n, SN_A_group) && !sn_attr_get(n, SN_A_pair);
+    return k && k->n == 1 && k->v[0] == 1 && n->in[0]->rank == 2 && sn_from_params_only(n->in[0]) &&
+           !sn_attr_get(n, SN_A_pair);
 }
 
 static void find_packs(sn_module *m, packs *p) {
@@ -32,20 +40,94 @@ static void find_packs(sn_module *m, packs *p) {
     }
 }
 
-/* x if the kernel n only casts it; else n. */
-static sn_node *below_cast(sn_node *n) {
-    const sn_region *r =
-        n->op == SN_OP_map_reduce && n->n_in == 1 ? sn_attr_region(n, SN_A_body) : NULL;
-    bool casts = r && r->n_out == 1 && r->out[0]->op == SN_OP_cast && r->out[0]->in[0] == r->arg[0];
-    return casts ? n->in[0] : n;
+static sn_node *below_reshapes(sn_node *n) {
+    while (n->op == SN_OP_reshape) n = n->in[0];
+    return n;
+}
+
+/* The kernel that computes n and the number of its result. */
+static const sn_node *kernel_of(const sn_node *n, int *result) {
+    *result = n->op == SN_OP_result ? (int)sn_attr_int(n, SN_A_index, 0) : 0;
+    return n->op == SN_OP_result ? n->in[0] : n;
+}
+
+/* The node in its kernel's body that gives the value of n; NULL: n is not of such a kernel. */
+static const sn_node *body_of(const sn_node *n) {
+    int i;
+    const sn_node *kernel = kernel_of(n, &i);
+    const sn_region *r = kernel->op == SN_OP_map_reduce ? sn_attr_region(kernel, SN_A_body) : NULL;
+    return r && i < r->n_out ? r->out[i] : NULL;
+}
+
+/* Operand `arg` of the kernel that computes n. */
+static sn_node *operand(const sn_node *n, const sn_node *arg) {
+    int i;
+    return below_reshapes(kernel_of(n, &i)->in[sn_attr_int(arg, SN_A_index, 0)]);
+}
+
+/* Whether `narrow` is `wide` in another type: a result of the same kernel, or of one of its own that
+ * does nothing else. */
+static bool is_cast_of(const sn_node *narrow, const sn_node *wide) {
+    int i;
+    const sn_node *x = body_of(narrow);
+    if (!x || x->op != SN_OP_cast) return false;
+    if (x->in[0]->op == SN_OP_arg) return operand(narrow, x->in[0]) == wide;
+    return kernel_of(narrow, &i) == kernel_of(wide, &i) && x->in[0] == body_of(wide);
+}
+
+/* The x of max(min(x, high), low), which says of integers that they are in that range anyway; NULL:
+ * n is nothing of that kind. */
+static const sn_node *clamped(const sn_node *n, double *low, double *high) {
+    bool is = n && n->op == SN_OP_max && sn_match_const(n->in[1], low) &&
+              n->in[0]->op == SN_OP_min && sn_match_const(n->in[0]->in[1], high);
+    return is ? n->in[0]->in[0] : NULL;
+}
+
+/* Whether x is t and the statement of its range. */
+static bool is_range_of(const sn_node *x, const sn_node *t) {
+    double low, high;
+    const sn_node *arg = clamped(body_of(x), &low, &high);
+    return arg && arg->op == SN_OP_arg && operand(x, arg) == t;
+}
+
+/* The range of a table of integers, by how they are computed; false: unknown. */
+static bool find_range(sn_node *table, double *low, double *high) {
+    const sn_node *t = below_reshapes(table), *x = body_of(t);
+    while (x && x->op == SN_OP_cast) {
+        bool alone = x->in[0]->op == SN_OP_arg;
+        if (alone) t = operand(t, x->in[0]);
+        x = alone ? body_of(t) : x->in[0];
+    }
+    return clamped(x, low, high) != NULL;
+}
+
+/* Whether the panels have the numbers of a table of this type. */
+static bool holds(const sn_node *pack, sn_node *table) {
+    double low, high;
+    if (!has_words(pack)) return pack->dtype == table->dtype;
+    return table->dtype == SN_I8 && find_range(pack->in[0], &low, &high);
 }
 
 /* Panels that contain the numbers of `table`; NULL: none. */
 static sn_node *panels_of(const packs *p, sn_node *table) {
-    const sn_node *source = below_cast(table);
-    for (int i = 0; i < p->n; i++)
-        if (p->node[i]->in[0] == source && p->node[i]->dtype == table->dtype) return p->node[i];
-    return NULL;
+    const int64_t last[] = {1};
+    int64_t row;
+    double low, high;
+    if (table->rank != 2 || !sn_from_params_only(table)) return NULL;
+    const sn_node *t = below_reshapes(table);
+    for (int i = 0; i < p->n; i++) {
+        sn_node *packed = p->node[i]->in[0];
+        const sn_node *x = below_reshapes(packed);
+        if (holds(p->node[i], table) && sn_shapes_equal(packed, table) &&
+            (x == t || is_cast_of(t, x) || is_range_of(x, t)))
+            return p->node[i];
+    }
+    if (table->dtype != SN_I8 || !find_range(table, &low, &high) || high - low > 15 ||
+        !sn_dim_is_const(table->m, table->shape[1], &row) || row % PER_WORD)
+        return NULL;
+    return SN_NODE(table->m, pack_b,
+                   SN_ATTRS(SN_INT(dtype, SN_I32), SN_LIST(contract_b, 1, last), SN_INT(group, 1)),
+                   table);
 }
 
 /* The index of the argument with the row numbers, if the body reads argument i only by gathering
@@ -69,24 +151,48 @@ static int places_of_rows(const sn_region *r, int i) {
     return found;
 }
 
-/* The positions of all elements of row `row` [.., 1] in panels of `width` rows, [.., K]. */
-static sn_node *element_numbers(sn_node *row, int64_t width, int64_t n, int64_t k,
+/* The positions of all elements of row `row` [.., 1] in panels of `width` rows, [.., K], where a
+ * position holds `each` elements of k rows. */
+static sn_node *element_numbers(sn_node *row, int64_t width, int64_t n, int64_t k, int each,
                                 const sn_node *like) {
     sn_node *i = sn_b_cast(row, SN_I64);
     i = sn_b_scalar(SN_OP_max, sn_b_scalar(SN_OP_min, i, (double)(n - 1)), 0);
-    sn_node *first = sn_b_binary(
-        SN_OP_add,
-        sn_b_scalar(SN_OP_mul, sn_b_scalar(SN_OP_div, i, (double)width), (double)(k * width)),
-        sn_b_scalar(SN_OP_mod, i, (double)width));
+    sn_node *first = sn_b_binary(SN_OP_add,
+                                 sn_b_scalar(SN_OP_mul, sn_b_scalar(SN_OP_div, i, (double)width),
+                                             (double)(k / each * width)),
+                                 sn_b_scalar(SN_OP_mod, i, (double)width));
     sn_node *column = sn_b_iota(like->m, SN_I64, like->rank, like->shape, like->rank - 1);
+    if (each > 1) column = sn_b_scalar(SN_OP_div, column, each);
     return sn_b_binary(SN_OP_add, first, sn_b_scalar(SN_OP_mul, column, (double)width));
+}
+
+/* Integer k % 8 of word k, all [.., K], as `like`'s type; from 0 to 15, or from -8 to 7. */
+static sn_node *integers_of(sn_node *words, bool from_zero, const sn_node *like) {
+    sn_node *k = sn_b_iota(like->m, SN_I64, like->rank, like->shape, like->rank - 1);
+    sn_node *j = sn_b_scalar(SN_OP_mod, k, PER_WORD), *mask = NULL, *unit = NULL;
+    double place = 1;
+    for (int i = 0; i < PER_WORD; i++, place *= 1 << BITS) {
+        double bits = i < PER_WORD - 1 ? 15 * place : -place; /* the last has the word's sign */
+        sn_node *is = sn_b_scalar(SN_OP_eq, j, i), *m = sn_b_const(like->m, SN_I32, bits),
+                *u = sn_b_const(like->m, SN_F32, 1 / place);
+        mask = mask ? sn_b_select(is, m, mask) : m;
+        unit = unit ? sn_b_select(is, u, unit) : u;
+    }
+    sn_node *q = sn_b_cast(sn_b_binary(SN_OP_and, words, mask), SN_F32);
+    q = sn_b_binary(SN_OP_mul, q, unit); /* exact */
+    sn_node *other = sn_b_scalar(from_zero ? SN_OP_add : SN_OP_sub, q, 16);
+    sn_node *is_low = sn_b_scalar(SN_OP_lt, q, from_zero ? 0 : 8);
+    q = from_zero ? sn_b_select(is_low, other, q) : sn_b_select(is_low, q, other);
+    return sn_b_cast(q, (sn_dtype)like->dtype);
 }
 
 /* The body with argument i, a table [n, k], replaced by its panels of `width` rows, flattened, and
  * one more argument at the end: the row numbers [.., 1]. */
-static sn_region *read_panels(const sn_region *r, int i, int64_t width, const sn_node *flat,
+static sn_region *read_panels(const sn_region *r, int i, const sn_node *pack, const sn_node *flat,
                               const sn_node *rows) {
     sn_module *m = flat->m;
+    double low = 0, high;
+    bool words = has_words(pack) && find_range(pack->in[0], &low, &high);
     sn_order order = sn_region_topo(m, r);
     sn_node **made = sn_arena_alloc(m, sizeof *made * sn_module_node_count(m));
     sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(r->n_arg + 1));
@@ -98,9 +204,10 @@ static sn_region *read_panels(const sn_region *r, int i, int64_t width, const sn
         sn_node *n = order.node[k];
         if (n->op == SN_OP_arg) continue;
         if (n->op == SN_OP_gather && n->in[0] == r->arg[i]) {
-            sn_node *at =
-                element_numbers(arg[r->n_arg], width, r->arg[i]->shape[0], r->arg[i]->shape[1], n);
-            made[n->id] = SN_NODE(m, gather, SN_ATTRS(SN_INT(axis, 0)), arg[i], at);
+            sn_node *at = element_numbers(arg[r->n_arg], pack->shape[2], r->arg[i]->shape[0],
+                                          r->arg[i]->shape[1], words ? PER_WORD : 1, n);
+            sn_node *x = SN_NODE(m, gather, SN_ATTRS(SN_INT(axis, 0)), arg[i], at);
+            made[n->id] = words ? integers_of(x, low >= 0, n) : x;
             continue;
         }
         sn_node **in = sn_arena_alloc(m, sizeof *in * (size_t)(n->n_in + 1));
@@ -125,18 +232,17 @@ static sn_node *with_panels(const sn_node *n, int i, int places, sn_node *pack) 
     in[n->n_in] = sn_b_reshape(ids, ids->rank + 1, shape);
     for (int k = 0; k < n->n_attr; k++) {
         attr[k] = n->attr[k];
-        if (attr[k].key == SN_A_body)
-            attr[k].r = read_panels(body, i, pack->shape[2], in[i], in[n->n_in]);
+        if (attr[k].key == SN_A_body) attr[k].r = read_panels(body, i, pack, in[i], in[n->n_in]);
     }
     return sn_node_new(m, SN_OP_map_reduce, n->n_in + 1, in, n->n_attr, attr);
 }
 
 static sn_node *rule(void *ctx, sn_node *n) {
-    for (int i = 0; n->op == SN_OP_map_reduce && i < n->n_in; i++) {
-        sn_node *pack = panels_of(ctx, n->in[i]);
-        int places = pack ? places_of_rows(sn_attr_region(n, SN_A_body), i) : -1;
-        if (places >= 0 && n->in[places]->rank < SN_MAX_RANK)
-            return with_panels(n, i, places, pack);
+    if (n->op != SN_OP_map_reduce) return n;
+    for (int i = 0, count = n->n_in; i < count; i++) {
+        int places = places_of_rows(sn_attr_region(n, SN_A_body), i);
+        sn_node *pack = places >= 0 ? panels_of(ctx, n->in[i]) : NULL;
+        if (pack && n->in[places]->rank < SN_MAX_RANK) n = with_panels(n, i, places, pack);
     }
     return n;
 }
@@ -145,5 +251,5 @@ int sn_pass_share(sn_passes *p) {
     packs found = {0};
     if (!p->o.constant_params) return 0;
     find_packs(p->m, &found);
-    return found.n ? sn_rewrite_module(p->m, rule, &found) : 0;
+    return sn_rewrite_module(p->m, rule, &found);
 }

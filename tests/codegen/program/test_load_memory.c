@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -372,9 +373,25 @@ static float narrow(float x) { /* bf16; no NaN */
     return x;
 }
 
-/* Rows looked up in a table that is the last product's matrix too; the memory of both together. */
-static void tied(const char *weights, bool once, size_t size) {
-    static const int32_t ids[3] = {0, 517, VOCAB - 1};
+/* Element i of the table as it is stored. */
+static float rounded(const char *weights, int i) {
+    const float *of_row = table + i / D * D, *of_group = of_row + i % D / 32 * 32;
+    float most = 0, extreme;
+    if (!weights) return table[i];
+    if (!strcmp(weights, "bf16")) return narrow(table[i]);
+    if (!strcmp(weights, "int8")) {
+        for (int k = 0; k < D; k++) most = fmaxf(most, fabsf(of_row[k]));
+        return rintf(table[i] / (most * (float)(1 / 127.0))) * (most * (float)(1 / 127.0));
+    }
+    float high = of_group[0], low = of_group[0];
+    for (int k = 1; k < 32; k++) high = fmaxf(high, of_group[k]), low = fminf(low, of_group[k]);
+    extreme = high < -low ? low : high;
+    float scale = narrow(extreme * -0.125f);
+    return fmaxf(fminf(rintf(table[i] / scale), 7), -8) * scale;
+}
+
+/* A look-up of three rows of t and, if tied, a product with it. */
+static sn_session *open_table(const char *weights, bool tied, int level) {
     sn_error err = {0};
     sn_module *m = sn_module_new("tied");
     sn_entry_begin(m, "look");
@@ -382,41 +399,63 @@ static void tied(const char *weights, bool once, size_t size) {
     sn_tensor t = sn_param(m, "t", SN_F32, VOCAB, D);
     sn_tensor x = sn_embedding(t, sn_input(m, "ids", SN_I32, T));
     sn_output("x", x);
-    sn_output("y", sn_linear(x, t, (sn_tensor){0}));
-    sn_program *p = compile(m, weights);
-    sn_arg_binding param = SN_BIND("t", SN_F32, table, VOCAB, D),
-                   in = SN_BIND("ids", SN_I32, (void *)(uintptr_t)ids, 3),
-                   out[] = {SN_BIND("x", SN_F32, row, 3, D),
-                            SN_BIND("y", SN_F32, logits, 3, VOCAB)};
+    if (tied) sn_output("y", sn_linear(x, t, (sn_tensor){0}));
+    sn_program *p = compile_for(m, weights, NULL, level);
+    sn_arg_binding param = SN_BIND("t", SN_F32, table, VOCAB, D);
     sn_session *s = sn_session_new_arrays(p, &param, 1, &err);
     need(s != NULL, &err);
-    need(sn_run(s, "look", &in, 1, out, 2, &err), &err);
+    sn_program_free(p);
+    sn_module_free(m);
+    return s;
+}
+
+/* Rows are looked up as they are stored; the memory of all is at most `bytes`. */
+static void check_table(const char *weights, bool tied, int level, size_t bytes) {
+    static const int32_t ids[3] = {0, 517, VOCAB - 1};
+    sn_error err = {0};
+    sn_session *s = open_table(weights, tied, level);
+    sn_arg_binding in = SN_BIND("ids", SN_I32, (void *)(uintptr_t)ids, 3),
+                   out[] = {SN_BIND("x", SN_F32, row, 3, D),
+                            SN_BIND("y", SN_F32, logits, 3, VOCAB)};
+    need(sn_run(s, "look", &in, 1, out, tied ? 2 : 1, &err), &err);
     for (int i = 0; i < 3 * D; i++) {
-        float want = table[ids[i / D] * D + i % D];
-        assert_true(row[i] == (weights ? narrow(want) : want));
+        float want = rounded(weights, ids[i / D] * D + i % D);
+        if (row[i] != want) fail_msg("%s: %g, not %g", weights, (double)row[i], (double)want);
     }
-    if (once) assert_int_equal(prepared_bytes(s), (VOCAB + 31) / 32 * 32 * D * size);
+    for (int i = 0; tied && i < 3 * VOCAB; i++) {
+        double sum = 0, size = 0;
+        for (int k = 0; k < D; k++) {
+            double a = row[i / VOCAB * D + k], b = rounded(weights, i % VOCAB * D + k);
+            sum += a * b, size += fabs(a * b);
+        }
+        if (!(fabs(logits[i] - sum) <= 1e-5 * size))
+            fail_msg("%s: logit %d is %g, not %g", weights, i, (double)logits[i], sum);
+    }
+    if (bytes) assert_in_range(prepared_bytes(s), 1, bytes);
     sn_emit_options eo = sn_emit_options_default();
     eo.dir = scratch_dir;
     eo.name = "tied";
     eo.compile.weights = weights;
-    eo.compile.cache_dir = "";
+    eo.compile.level = level;
+    eo.compile.cache_dir = scratch_path("cache");
     need(sn_emit(s, &eo, &err), &err);
     struct stat file;
     assert_int_equal(stat(scratch_path("tied.weights"), &file), 0);
     assert_true((size_t)file.st_size <= prepared_bytes(s) + 3 * 4096);
     sn_session_free(s);
-    sn_program_free(p);
-    sn_module_free(m);
 }
 
-static void tied_tables_are_stored_once(void **state) {
+/* Also in fewer bits: panels with their scales, nothing else. */
+static void tables_are_stored_once(void **state) {
     (void)state;
+    enum { PADDED = (VOCAB + 31) / 32 * 32, COUNT_ALL = PADDED * D };
     for (int i = 0; i < VOCAB * D; i++) table[i] = (float)(i * 7919 % 10007) * 1e-3f - 5;
-    tied(NULL, true, sizeof(float));
-    tied("bf16", true, sizeof(uint16_t));
-    tied("int8", false, 0);
-    tied("int4", false, 0);
+    check_table(NULL, true, 4, COUNT_ALL * sizeof(float));
+    check_table("bf16", true, 4, COUNT_ALL * 2);
+    check_table("int8", true, 4, COUNT_ALL + VOCAB * sizeof(float));
+    check_table("int4", true, 4, COUNT_ALL / 2 + COUNT_ALL / 32 * 2);
+    check_table("int4", false, 4, COUNT_ALL / 2 + COUNT_ALL / 32 * 2);
+    check_table("int4", true, 0, 0);
 }
 
 /* ---- states, narrow parameters ---- */
@@ -535,7 +574,7 @@ int main(void) {
         cmocka_unit_test(packed_weights_are_kept),
         cmocka_unit_test(known_types_change_nothing),
         cmocka_unit_test(too_large_is_refused),
-        cmocka_unit_test(tied_tables_are_stored_once),
+        cmocka_unit_test(tables_are_stored_once),
         cmocka_unit_test(states_are_fresh),
         cmocka_unit_test(narrow_parameters_at_any_address),
     };
