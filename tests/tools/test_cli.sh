@@ -146,6 +146,8 @@ check_encoders() {
     prints '^1.00000 -*0.[0-9]* 1.00000$'
     run 0 embed --preset bert-tiny -f "$tmp/lines" -p '5 6 8 9 10'
     head -1 "$tmp/out" | grep -q '1.00000  5 6 8 9 10' || fail "the sentence itself is not first"
+    run 0 embed "$source/examples/use_lite.c" -f "$tmp/lines" --similarity
+    prints '^1.00000 -*0.[0-9]* 1.00000$'
     refused 1 'sentence 1: token 99999 is outside' embed --preset bert-tiny -f "$tmp/lines" -p '99999'
 }
 
