@@ -24,7 +24,7 @@ bool expert_layer(const expert_mlp *e, int64_t layer) {
     return true;
 }
 
-/* The weights of all experts [experts, out, in]: a file has one matrix for each. */
+/* The weights of all experts [experts out, in]: a file has one matrix for each. */
 static sn_tensor weights(const expert_mlp *e, sn_module *m, const char *name, int64_t out,
                          int64_t in) {
     sn_tensor *part = sn_arena_alloc(m, sizeof *part * (size_t)(e->count + 1));
@@ -33,7 +33,7 @@ static sn_tensor weights(const expert_mlp *e, sn_module *m, const char *name, in
         part[i] = sn_param(m, "weight", SN_F32, out, in);
         sn_scope_pop(m);
     }
-    return sn_stack_at(SN_HERE, 0, part);
+    return sn_concat_at(SN_HERE, 0, part);
 }
 
 /* Scores for the choice [B, T, experts], without those of groups that are not among the best. */
@@ -69,13 +69,17 @@ static sn_tensor route(const expert_mlp *e, sn_tensor x, sn_tensor *factor) {
     return index;
 }
 
+static sn_tensor apply(const expert_mlp *e, sn_tensor x, sn_tensor w, sn_tensor index) {
+    return front_expert_linear(SN_HERE, x, w, e->count, index);
+}
+
 sn_tensor expert_apply(const expert_mlp *e, sn_tensor x, sn_tensor (*act)(sn_loc, sn_tensor)) {
     sn_module *m = sn_module_of(x);
     int64_t d = sn_dim_of(x, -1); /* a number */
     sn_tensor factor, index = route(e, x, &factor);
-    sn_tensor h = act(SN_HERE, sn_expert_linear(x, weights(e, m, e->gate, e->d, d), index));
-    h = sn_mul(h, sn_expert_linear(x, weights(e, m, e->up, e->d, d), index));
-    h = sn_expert_linear(h, weights(e, m, e->down, d, e->d), index); /* [B, T, per_token, d] */
+    sn_tensor h = act(SN_HERE, apply(e, x, weights(e, m, e->gate, e->d, d), index));
+    h = sn_mul(h, apply(e, x, weights(e, m, e->up, e->d, d), index));
+    h = apply(e, h, weights(e, m, e->down, d, e->d), index); /* [B, T, per_token, d] */
     sn_tensor y = sn_sum(sn_mul(h, sn_expand(factor, 3)), 2);
     if (!e->shared) return y;
     sn_scope_push(m, "%s", e->shared);

@@ -37,6 +37,10 @@ int front_tensors(const sn_tensor *list);
 bool front_is_integer(sn_tensor x);
 bool front_same_shape(sn_tensor x, sn_tensor y);
 
+/* sn_expert_linear with the weights as a matrix [experts out, in]. */
+sn_tensor front_expert_linear(sn_loc at, sn_tensor x, sn_tensor w, int64_t experts,
+                              sn_tensor index);
+
 /* A state by its full name, without scopes. */
 sn_tensor front_state(sn_loc at, sn_module *m, const char *name, sn_dtype t, int rank,
                       const sn_dim *shape);

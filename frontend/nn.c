@@ -209,23 +209,30 @@ sn_tensor sn_take_blocks_at(sn_loc at, sn_tensor x, sn_tensor index, int64_t blo
     return SN_NODE(x->m, take_blocks, SN_ATTRS(SN_INT(blocks, blocks)), x, index);
 }
 
+sn_tensor front_expert_linear(sn_loc at, sn_tensor x, sn_tensor w, int64_t experts,
+                              sn_tensor index) {
+    FRONT_ENTER("expert_linear", x, w, index);
+    if (index->rank < 1 || (x->rank != index->rank && x->rank != index->rank + 1))
+        return fail_pair("expert_linear", x, index, "x is [.., in] or [.., k, in], index [.., k]");
+    sn_tensor y = sn_linear_at(at, x, w, NULL);
+    if (x->rank == index->rank) return sn_take_blocks_at(at, y, index, experts);
+    if (x->rank == SN_MAX_RANK)
+        return fail_pair("expert_linear", x, index, "x has too many axes: sn_reshape it");
+    sn_dim shape[SN_MAX_RANK + 1];
+    for (int i = 0; i < index->rank; i++) shape[i] = index->shape[i];
+    shape[index->rank] = 1;
+    y = sn_take_blocks_at(at, y, sn_b_reshape(index, index->rank + 1, shape), experts);
+    shape[index->rank] = y->shape[y->rank - 1];
+    return sn_b_reshape(y, x->rank, shape);
+}
+
 sn_tensor sn_expert_linear_at(sn_loc at, sn_tensor x, sn_tensor w, sn_tensor index) {
     FRONT_ENTER("expert_linear", x, w, index);
     int64_t experts;
     if (w->rank != 3 || !sn_dim_is_const(x->m, w->shape[0], &experts))
         return fail_pair("expert_linear", x, w, "the weight must be [experts, out, in]");
-    if (index->rank < 1 || (x->rank != index->rank && x->rank != index->rank + 1))
-        return fail_pair("expert_linear", x, index, "x is [.., in] or [.., k, in], index [.., k]");
-    sn_dim rows[2] = {sn_dim_mul(x->m, experts, w->shape[1]), w->shape[2]}, shape[SN_MAX_RANK + 1];
-    sn_tensor y = sn_linear_at(at, x, sn_b_reshape(w, 2, rows), NULL);
-    if (x->rank == index->rank) return sn_take_blocks_at(at, y, index, experts);
-    if (x->rank == SN_MAX_RANK)
-        return fail_pair("expert_linear", x, index, "x has too many axes: sn_reshape it");
-    for (int i = 0; i < index->rank; i++) shape[i] = index->shape[i];
-    shape[index->rank] = 1;
-    y = sn_take_blocks_at(at, y, sn_b_reshape(index, index->rank + 1, shape), experts);
-    shape[index->rank] = w->shape[1];
-    return sn_b_reshape(y, x->rank, shape);
+    sn_dim rows[2] = {sn_dim_mul(x->m, experts, w->shape[1]), w->shape[2]};
+    return front_expert_linear(at, x, sn_b_reshape(w, 2, rows), experts, index);
 }
 
 sn_tensor sn_top_k_at(sn_loc at, sn_tensor x, int k, sn_tensor *index) {

@@ -12,6 +12,7 @@ static const config_key keys[] = {SIZE_KEYS,
                                   FLOAT_KEY_OR(causal_lm, base, "rope_theta", 1e6, 1, 1e12),
                                   TIED_KEY(false),
                                   ACT_KEY("hidden_act", ACT_SILU),
+                                  BOOL_KEY_OR(causal_lm, interleaved, "rope_interleaved", false),
                                   INT_KEY_OR(causal_lm, window, "sliding_window", 0, 1, INT32_MAX),
                                   END_KEYS};
 

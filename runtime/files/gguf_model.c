@@ -45,6 +45,19 @@ enum { MAX_FACTORS = 1024 };
     }
 /* llama.cpp stores q and k of Llama so that rotary embeddings turn adjacent pairs. */
 static const pair llama_keys[] = {LLAMA_KEYS, {"attention.key_length", "head_dim"}, {NULL, NULL}};
+static const pair mixtral_keys[] = {LLAMA_KEYS,
+                                    {"attention.key_length", "head_dim"},
+                                    {"expert_count", "num_local_experts"},
+                                    {"expert_used_count", "num_experts_per_tok"},
+                                    {NULL, NULL}};
+static const pair qwen_moe_keys[] = {
+    LLAMA_KEYS,
+    {"attention.key_length", "head_dim"},
+    {"expert_count", "num_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+    {NULL, NULL}};
 static const pair phi3_keys[] = {
     LLAMA_KEYS, {"attention.sliding_window", "sliding_window"}, {NULL, NULL}};
 static const pair gemma_keys[] = {LLAMA_KEYS,
@@ -72,6 +85,27 @@ static const pair gemma2_layers[] = {LLAMA_LAYERS,
                                      {"ffn_norm", "pre_feedforward_layernorm"},
                                      {"post_ffw_norm", "post_feedforward_layernorm"},
                                      {NULL, NULL}};
+/* The experts of a layer: one tensor for all; in older files one for each. */
+#define EXPERT_LAYERS(router, scope, gate, up, down)                                               \
+    {"ffn_gate_inp", router}, {"ffn_gate_exps", scope ".%d." gate},                                \
+        {"ffn_up_exps", scope ".%d." up}, {"ffn_down_exps", scope ".%d." down},                    \
+        {"ffn_gate.%d", scope ".%d." gate}, {"ffn_up.%d", scope ".%d." up}, {                      \
+        "ffn_down.%d", scope ".%d." down                                                           \
+    }
+static const pair mixtral_layers[] = {
+    LLAMA_LAYERS,
+    EXPERT_LAYERS("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2"),
+    {"ffn_norm", "post_attention_layernorm"},
+    {NULL, NULL}};
+static const pair qwen_moe_layers[] = {
+    LLAMA_LAYERS,
+    EXPERT_LAYERS("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj"),
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {NULL, NULL}};
 static const pair phi3_layers[] = {{"attn_norm", "input_layernorm"},
                                    {"attn_qkv", "self_attn.qkv_proj"},
                                    {"attn_output", "self_attn.o_proj"},
@@ -267,6 +301,10 @@ static const architecture architectures[] = {
     LLAMA("gemma", "gemma", gemma_keys, llama_layers, "{\"norm_plus_one\": false}", NULL, 0, NULL),
     LLAMA("gemma2", "gemma2", gemma_keys, gemma2_layers, "{\"norm_plus_one\": false}", NULL, 46,
           NULL),
+    LLAMA("qwen2moe", "qwen2_moe", qwen_moe_keys, qwen_moe_layers, "{\"norm_topk_prob\": false}",
+          NULL, 0, NULL),
+    LLAMA("qwen3moe", "qwen3_moe", qwen_moe_keys, qwen_moe_layers, "{\"norm_topk_prob\": true}",
+          NULL, 0, NULL),
     LLAMA("gemma3", "gemma3_text", gemma_keys, gemma2_layers, "{\"norm_plus_one\": false}", NULL,
           62, NULL),
     {"gpt2", "gpt2", gpt2_keys, gpt2_tensors, gpt2_layers, "h.", "{\"linear_layout\": \"out_in\"}",
@@ -295,6 +333,9 @@ static const architecture architectures[] = {
     {"mpt", "mpt", mpt_keys, mpt_tensors, mpt_layers, "transformer.blocks.",
      "{\"attn_config\": {\"alibi\": true}}", NULL, 0, NULL},
 };
+/* Files of architecture llama that have experts. */
+static const architecture mixtral = LLAMA("llama", "mixtral", mixtral_keys, mixtral_layers,
+                                          "{\"rope_interleaved\": true}", NULL, 0, NULL);
 enum { ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
 const char *sn_gguf_architecture(int i) {
@@ -309,6 +350,9 @@ static const sn_weight *find_tensor(const sn_gguf *g, const char *name) {
 
 static const architecture *find_architecture(const sn_gguf *g) {
     const sn_gguf_key *k = sn_gguf_find(g, "general.architecture");
+    if (sn_gguf_says(k, mixtral.name) &&
+        sn_gguf_number(sn_gguf_find(g, "llama.expert_count"), 0) > 0)
+        return &mixtral;
     for (int i = 0; i < ARCHITECTURES; i++)
         if (sn_gguf_says(k, architectures[i].name) &&
             (!architectures[i].marker || find_tensor(g, architectures[i].marker)))
@@ -324,18 +368,36 @@ static const char *find_pair(const pair *p, const char *gguf, bool *found) {
 
 /* ---- tensors ---- */
 
-/* "blk.3.attn_q.weight" becomes "model.layers.3.self_attn.q_proj.weight". */
+/* The number at the end of a stem, "ffn_up.12", becomes "%d"; returns the number's digits, or "". */
+static const char *cut_number(char *stem, size_t size, char digits[24]) {
+    char *dot = strrchr(stem, '.');
+    size_t n = dot ? strspn(dot + 1, "0123456789") : 0;
+    *digits = 0;
+    if (!n || dot[1 + n] || n >= 24) return digits;
+    memcpy(digits, dot + 1, n + 1);
+    snprintf(dot + 1, size - (size_t)(dot + 1 - stem), "%%d");
+    return digits;
+}
+
+/* "blk.3.attn_q.weight" becomes "model.layers.3.self_attn.q_proj.weight"; a tensor of all experts
+ * keeps "%d" for their numbers. */
 static bool rename_tensor(const void *ctx, const char *name, char *out, size_t size) {
     const architecture *a = ctx;
-    char stem[128];
+    char stem[128], name_of[128], number[24];
     size_t digits = strncmp(name, "blk.", 4) ? 0 : strspn(name + 4, "0123456789");
     bool layer = digits && name[4 + digits] == '.', found;
     const char *rest = layer ? name + 4 + digits + 1 : name, *dot = strrchr(rest, '.');
     if (!dot || (strcmp(dot, ".weight") && strcmp(dot, ".bias"))) return false;
     if ((size_t)(dot - rest) >= sizeof stem) return false;
     snprintf(stem, sizeof stem, "%.*s", (int)(dot - rest), rest);
+    cut_number(stem, sizeof stem, number);
     const char *ours = find_pair(layer ? a->layers : a->tensors, stem, &found);
     if (!found) return false;
+    const char *place = *number ? strstr(ours, "%d") : NULL;
+    if (place) {
+        snprintf(name_of, sizeof name_of, "%.*s%s%s", (int)(place - ours), ours, number, place + 2);
+        ours = name_of;
+    }
     int n = layer ? snprintf(out, size, "%s%.*s.%s%s", a->layer, (int)digits, name + 4, ours, dot)
                   : snprintf(out, size, "%s%s", ours, dot);
     return n > 0 && (size_t)n < size;
@@ -343,7 +405,10 @@ static bool rename_tensor(const void *ctx, const char *name, char *out, size_t s
 
 bool sn_gguf_rename(sn_weights *w, sn_error *err) {
     const architecture *a = find_architecture(sn_weights_gguf(w));
-    return !a || sn_weights_rename(w, rename_tensor, a, err);
+    if (!a) return true;
+    if (!sn_weights_rename(w, rename_tensor, a, err) || !sn_weights_split(w, err)) return false;
+    sn_weights_as_row(w, "shared_expert_gate.weight");
+    return true;
 }
 
 /* ---- keys ---- */

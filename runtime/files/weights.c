@@ -435,6 +435,64 @@ bool sn_weights_rename(sn_weights *w, sn_rename *rename, const void *ctx, sn_err
     return rename_from(w, 0, rename, ctx, err);
 }
 
+static const char *number_place(const sn_weight *t) {
+    return t->rank > 1 ? strstr(t->name, "%d") : NULL;
+}
+
+/* Slice i of t; its name belongs to w. */
+static bool take_slice(sn_weights *w, const sn_weight *t, int64_t i, sn_weight *out) {
+    const char *place = number_place(t);
+    size_t size = strlen(t->name) + 24;
+    char *name = malloc(size);
+    if (!name) return false;
+    snprintf(name, size, "%.*s%lld%s", (int)(place - t->name), t->name, (long long)i, place + 2);
+    *out = *t;
+    out->name = w->renamed[w->n_renamed++] = name;
+    out->rank--;
+    for (int a = 0; a < out->rank; a++) out->shape[a] = t->shape[a + 1];
+    out->bytes = t->bytes / (size_t)t->shape[0];
+    out->data = (const char *)t->data + out->bytes * (size_t)i;
+    return true;
+}
+
+bool sn_weights_split(sn_weights *w, sn_error *err) {
+    size_t more = 0, n = 0;
+    for (size_t i = 0; i < w->count; i++)
+        if (number_place(&w->tensor[i])) more += (size_t)w->tensor[i].shape[0];
+    if (!more) return true;
+    sn_weight *all = malloc((w->count + more) * sizeof *all);
+    char **names = realloc(w->renamed, (w->n_renamed + more) * sizeof *names);
+    if (names) w->renamed = names;
+    bool ok = all && names;
+    for (size_t i = 0; ok && i < w->count; i++) {
+        const sn_weight *t = &w->tensor[i];
+        if (!number_place(t)) all[n++] = *t;
+        for (int64_t k = 0; ok && number_place(t) && k < t->shape[0]; k++)
+            ok = take_slice(w, t, k, &all[n++]);
+    }
+    if (!ok) {
+        free(all);
+        return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
+    }
+    free(w->tensor);
+    w->tensor = all;
+    w->count = n;
+    free(w->names.slot);
+    w->names = (name_table){0};
+    return build_names(w, err);
+}
+
+void sn_weights_as_row(sn_weights *w, const char *ending) {
+    for (size_t i = 0; i < w->count; i++) {
+        sn_weight *t = &w->tensor[i];
+        size_t n = strlen(t->name), k = strlen(ending);
+        if (t->rank != 1 || n < k || strcmp(t->name + n - k, ending) != 0) continue;
+        t->shape[1] = t->shape[0];
+        t->shape[0] = 1;
+        t->rank = 2;
+    }
+}
+
 static bool put_prefix(const void *prefix, const char *name, char *out, size_t size) {
     return (size_t)snprintf(out, size, "%s%s", (const char *)prefix, name) < size;
 }

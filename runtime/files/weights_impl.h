@@ -13,6 +13,13 @@ typedef bool sn_rename(const void *ctx, const char *name, char *out, size_t size
 /* Renames the tensors, once. Two equal names are an error. */
 bool sn_weights_rename(sn_weights *w, sn_rename *rename, const void *ctx, sn_error *err);
 
+/* Replaces each tensor [n, ..] whose name has "%d" by n tensors [..] with the numbers 0 to n - 1 in
+ * its place: the data stays where it is. */
+bool sn_weights_split(sn_weights *w, sn_error *err);
+
+/* Gives a vector the shape of a matrix of one row. */
+void sn_weights_as_row(sn_weights *w, const char *ending);
+
 /* Opens another file; its tensors get the prefix. */
 bool sn_weights_add(sn_weights *w, const char *path, const char *prefix, sn_error *err);
 

@@ -7,19 +7,19 @@
 #define VARIANTS(_) \
     _(alibi, "3 map_reduce, 5 gemm, 1 flash", "score: exp2, cast x2, add, sub x2, mul x2  mask: le") \
     _(batch_norm, "2 map_reduce, 5 gemm, 1 flash", "epilogue: add x3, sub, mul x2") \
-    _(deepnorm, "4 map_reduce, 5 gemm, 1 flash", "flash      f32[B,2,T,8]  mask: le") \
+    _(deepnorm, "4 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
     _(differential_attention, "5 map_reduce, 5 gemm, 2 flash", "body: rsqrt, add, sub, mul x5, div, reduce_sum") \
     _(gated_mlp, "6 map_reduce, 9 gemm, 2 flash", "epilogue: sigmoid, mul x2, gate of 2 x") \
-    _(latent_attention, "14 map_reduce, 7 gemm, 1 flash", "flash      f32[B,2,T,4]  mask: le") \
+    _(latent_attention, "14 map_reduce, 7 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,4]  mask: le") \
     _(linear_attention, "7 map_reduce, 7 gemm", "body: recip, le, select, iota x2, reduce_sum") \
     _(mixture_of_experts, "10 map_reduce, 6 gemm, 1 flash, 1 column", "f32[B,T,2,32]  epilogue: gelu, 1 of 4 blocks for each row") \
     _(packed_documents, "9 map_reduce, 5 gemm, 1 flash", "mask: le, eq, and, gather_nd x2") \
-    _(parallel_block, "7 map_reduce, 4 gemm, 1 flash", "gemm       f32[B,T,14,8]  epilogue: add x2, mul x2, lt, xor, select, iota x2, gather") \
-    _(perceiver, "7 map_reduce, 8 gemm, 2 flash, 1 column", "flash      f32[B,2,8,8]  mask: lt, gather_nd") \
+    _(parallel_block, "7 map_reduce, 4 gemm, 1 flash", "gemm       layer0.qkv+up  f32[B,T,14,8]  epilogue: add x2, mul x2, lt, xor, select, iota x2, gather") \
+    _(perceiver, "7 map_reduce, 8 gemm, 2 flash, 1 column", "flash      attention  f32[B,2,8,8]  mask: lt, gather_nd") \
     _(prefix_lm, "4 map_reduce, 5 gemm, 1 flash", "mask: lt, le, or, gather_nd") \
-    _(qk_norm, "6 map_reduce, 5 gemm, 1 flash", "flash      f32[B,2,T,8]  mask: le") \
-    _(sandwich_norm, "4 map_reduce, 5 gemm, 1 flash", "flash      f32[B,2,T,8]  mask: le") \
-    _(shared_layers, "6 map_reduce, 9 gemm, 2 flash", "flash      f32[B,2,T,8]  mask: le") \
+    _(qk_norm, "6 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
+    _(sandwich_norm, "4 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
+    _(shared_layers, "6 map_reduce, 9 gemm, 2 flash", "flash      attention  f32[B,2,T,8]  mask: le") \
     _(sigmoid_attention, "6 map_reduce, 7 gemm", "epilogue: sigmoid, sub, mul") \
     _(soft_capping, "4 map_reduce, 5 gemm, 1 flash", "score: tanh, mul  mask: le") \
     _(t5_buckets, "3 map_reduce, 5 gemm, 1 flash", "score: log, cast x2, add x2, sub, mul x2, max x2, min, lt, select, gather_nd  mask: le") \

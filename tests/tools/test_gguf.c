@@ -21,8 +21,9 @@
 
 #define DATA SN_SOURCE_DIR "/tests/data/gguf/"
 
-static const char *const models[] = {"llama", "gpt2",  "llama3", "qwen2", "qwen3",
-                                     "phi3",  "gemma", "gemma2", "gemma3"};
+static const char *const models[] = {"llama",       "gpt2",     "llama3",  "qwen2",  "qwen3",
+                                     "phi3",        "gemma",    "gemma2",  "gemma3", "mixtral",
+                                     "mixtral_old", "qwen2moe", "qwen3moe"};
 enum { MODELS = sizeof models / sizeof *models, MOST_TOKENS = 16 };
 /* Without a vocabulary; by make_family_gguf.py. */
 static const char *const families[] = {"phi2",    "starcoder2", "stablelm", "command-r",
