@@ -431,7 +431,7 @@ check_inspect() {
     prints "311  ' her'"
     run 0 import "$source/examples/models/aren-transliteration/model.bin" -o "$tmp/aren"
     run 0 inspect "$tmp/aren" -p آتزمون --result atzmon --attention decoder.4.cross:2 -o "$tmp/cross.svg"
-    [ "$(grep -c '<text' "$tmp/cross.svg")" = 17 ] || fail "labels: title, scale, head, 6 keys, 7 queries"
+    [ "$(grep -c '<text' "$tmp/cross.svg")" = 16 ] || fail "labels: title, scale, head, 6 keys, 7 queries"
     run 0 inspect "$tmp/aren" --near ا --top 1
     prints "in encoder.embed_tokens.weight"
     refused 2 'is for encoder-decoders' inspect "$tmp/model" -p a --result b --attention 0
