@@ -321,7 +321,6 @@ static sn_config *make_config(const sizes *z) {
                  {"position_start", NULL, 1},
                  {"positions", "sinusoid_concatenated", 0},
                  {"norm_order", "pre", 0},
-                 {"activation_function", "relu", 0},
                  {"pad_token_id", NULL, 0},
                  {"bos_token_id", NULL, 1},
                  {"eos_token_id", NULL, 2},
