@@ -342,20 +342,15 @@ const char *sn_gguf_architecture(int i) {
     return i >= 0 && i < ARCHITECTURES ? architectures[i].name : NULL;
 }
 
-static const sn_weight *find_tensor(const sn_gguf *g, const char *name) {
-    for (size_t i = 0; i < g->tensor_count; i++)
-        if (!strcmp(g->tensor[i].name, name)) return &g->tensor[i];
-    return NULL;
-}
-
-static const architecture *find_architecture(const sn_gguf *g) {
+static const architecture *find_architecture(const sn_weights *w) {
+    const sn_gguf *g = sn_weights_gguf(w);
     const sn_gguf_key *k = sn_gguf_find(g, "general.architecture");
     if (sn_gguf_says(k, mixtral.name) &&
         sn_gguf_number(sn_gguf_find(g, "llama.expert_count"), 0) > 0)
         return &mixtral;
     for (int i = 0; i < ARCHITECTURES; i++)
         if (sn_gguf_says(k, architectures[i].name) &&
-            (!architectures[i].marker || find_tensor(g, architectures[i].marker)))
+            (!architectures[i].marker || sn_weights_find(w, architectures[i].marker)))
             return &architectures[i];
     return NULL;
 }
@@ -404,7 +399,7 @@ static bool rename_tensor(const void *ctx, const char *name, char *out, size_t s
 }
 
 bool sn_gguf_rename(sn_weights *w, sn_error *err) {
-    const architecture *a = find_architecture(sn_weights_gguf(w));
+    const architecture *a = find_architecture(w);
     if (!a) return true;
     if (!sn_weights_rename(w, rename_tensor, a, err) || !sn_weights_split(w, err)) return false;
     sn_weights_as_row(w, "shared_expert_gate.weight");
@@ -414,7 +409,8 @@ bool sn_gguf_rename(sn_weights *w, sn_error *err) {
 /* ---- keys ---- */
 
 typedef struct making {
-    const sn_gguf *g;
+    const sn_weights *w;
+    const sn_gguf *g; /* the first file, which has the keys */
     const architecture *a;
     cJSON *root;
     sn_problems problems;
@@ -508,18 +504,13 @@ static void check_keys(making *m) {
         set(m, "query_pre_attn_scalar",
             cJSON_CreateNumber(number(m, "block_count") == m->a->scalar_layers ? width / heads
                                                                                : d_head));
-    const sn_gguf_key *k = sn_gguf_find(m->g, "split.count");
-    if (k && sn_gguf_number(k, 0) > 1)
-        sn_problem(&m->problems,
-                   "it is one of several files of a model: join them first (llama-gguf-split "
-                   "--merge)");
 }
 
 /* ---- rotary frequencies ---- */
 
 /* One factor for each pair of elements, from a tensor. */
 static void set_factors(making *m, cJSON *section, const char *key, const char *tensor) {
-    const sn_weight *t = find_tensor(m->g, tensor);
+    const sn_weight *t = sn_weights_find(m->w, tensor);
     int64_t n = t && t->rank == 1 && t->dtype == SN_F32 && !t->block ? t->shape[0] : 0;
     cJSON *list = cJSON_CreateArray();
     if (!n || n > MAX_FACTORS)
@@ -537,8 +528,8 @@ static void set_number(making *m, cJSON *section, const char *key, double value)
  * which is longrope with one list. */
 static void take_rope(making *m) {
     const sn_gguf_key *type = find_key(m, "rope.scaling.type");
-    bool llama3 = find_tensor(m->g, "rope_freqs.weight"),
-         lists = find_tensor(m->g, "rope_factors_long.weight"),
+    bool llama3 = sn_weights_find(m->w, "rope_freqs.weight"),
+         lists = sn_weights_find(m->w, "rope_factors_long.weight"),
          linear = sn_gguf_says(type, "linear"), yarn = sn_gguf_says(type, "yarn");
     bool none = !type || sn_gguf_says(type, "none");
     if (!none && !linear && !yarn && !sn_gguf_says(type, "longrope"))
@@ -591,15 +582,15 @@ static void take_tokens(making *m) {
 static const pair biases[] = {{"llama", "attention_bias"}, {"stablelm", "use_qkv_bias"}};
 
 static void take_tensors(making *m) {
-    const sn_weight *table = find_tensor(m->g, "token_embd.weight"),
-                    *types = find_tensor(m->g, "token_types.weight");
+    const sn_weight *table = sn_weights_find(m->w, "token_embd.weight"),
+                    *types = sn_weights_find(m->w, "token_types.weight");
     if (table && table->rank == 2)
         set(m, "vocab_size", cJSON_CreateNumber((double)table->shape[0]));
     if (types && types->rank == 2)
         set(m, "type_vocab_size", cJSON_CreateNumber((double)types->shape[0]));
-    set(m, "tie_word_embeddings", cJSON_CreateBool(!find_tensor(m->g, "output.weight")));
+    set(m, "tie_word_embeddings", cJSON_CreateBool(!sn_weights_find(m->w, "output.weight")));
     for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)
-        if (find_tensor(m->g, "blk.0.attn_q.bias") && !strcmp(m->a->name, biases[i].gguf))
+        if (sn_weights_find(m->w, "blk.0.attn_q.bias") && !strcmp(m->a->name, biases[i].gguf))
             set(m, biases[i].ours, cJSON_CreateTrue());
 }
 
@@ -616,8 +607,9 @@ static void fail_architecture(const sn_gguf *g, sn_error *err) {
             shown, known);
 }
 
-sn_config *sn_gguf_config(const sn_gguf *g, sn_error *err) {
-    making m = {.g = g, .a = find_architecture(g)};
+sn_config *sn_gguf_config(const sn_weights *w, sn_error *err) {
+    const sn_gguf *g = sn_weights_gguf(w);
+    making m = {.w = w, .g = g, .a = find_architecture(w)};
     if (!m.a) {
         fail_architecture(g, err);
         return NULL;

@@ -75,7 +75,7 @@ static bool check_folder(const char *path, sn_error *err) {
 
 static void open_gguf(sn_model_dir *m, sn_error *err) {
     sn_weights *w = sn_weights_open(m->path, err);
-    m->config = w ? sn_gguf_config(sn_weights_gguf(w), err) : NULL;
+    m->config = w ? sn_gguf_config(w, err) : NULL;
     if (m->config && sn_gguf_rename(w, err))
         m->weights = w;
     else
@@ -118,9 +118,9 @@ sn_model_dir *sn_model_dir_open(const char *path, sn_error *err) {
 sn_config *sn_model_dir_config(const char *path, sn_error *err) {
     sn_config *c = NULL;
     if (sn_gguf_is_file(path)) {
-        sn_gguf *g = sn_gguf_open(path, err);
-        if (g) c = sn_gguf_config(g, err);
-        sn_gguf_close(g);
+        sn_weights *w = sn_weights_open(path, err);
+        if (w) c = sn_gguf_config(w, err);
+        sn_weights_close(w);
         return c;
     }
     char *file = sn_path_join(path, CONFIG);

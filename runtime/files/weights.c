@@ -375,6 +375,33 @@ static bool add_index(sn_weights *w, sn_error *err) {
     return ok;
 }
 
+/* The other files of a GGUF model that was split: NAME-00001-of-00003.gguf is the first. */
+static bool add_split(sn_weights *w, sn_error *err) {
+    enum { ENDING = sizeof "-00001-of-00003.gguf" - 1, MAX_FILES = 1024 };
+    const sn_gguf *g = sn_weights_gguf(w);
+    double count = g ? sn_gguf_number(sn_gguf_find(g, "split.count"), 0) : 0;
+    double number = g ? sn_gguf_number(sn_gguf_find(g, "split.no"), 0) : 0;
+    if (!(count > 1)) return true;
+    size_t n = strlen(w->path);
+    char ending[64];
+    snprintf(ending, sizeof ending, "-00001-of-%05.0f.gguf", count);
+    if (count > MAX_FILES || number > 0 || n < ENDING || strcmp(w->path + n - ENDING, ending) != 0)
+        return sn_fail(err, SN_ERR_FILE,
+                       "%s: it is one of %.0f files of a model: open the first, whose name ends "
+                       "with \"%s\"",
+                       w->path, count, ending);
+    bool ok = true;
+    for (int i = 2; ok && i <= (int)count; i++) {
+        char *path = strdup(w->path);
+        snprintf(ending, sizeof ending, "-%05d-of-%05.0f.gguf", i, count);
+        if (path) memcpy(path + n - ENDING, ending, ENDING);
+        ok = path ? add_part(w, path, err)
+                  : sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
+        free(path);
+    }
+    return ok;
+}
+
 sn_weights *sn_weights_open(const char *path, sn_error *err) {
     static const char ending[] = ".index.json";
     if (!sn_given(path, "sn_weights_open", "the path", err)) return NULL;
@@ -386,7 +413,9 @@ sn_weights *sn_weights_open(const char *path, sn_error *err) {
     }
     size_t n = strlen(path), e = sizeof ending - 1;
     bool index = n >= e && !strcmp(path + n - e, ending);
-    if (index ? add_index(w, err) : add_part(w, path, err) && build_names(w, err)) return w;
+    if (index ? add_index(w, err)
+              : add_part(w, path, err) && add_split(w, err) && build_names(w, err))
+        return w;
     sn_weights_close(w);
     return NULL;
 }

@@ -1,4 +1,5 @@
 /* lm_chat.c: the prompt of a chat, by the template that belongs to the model. */
+#include "runtime/files/gguf.h"
 #include "runtime/text/jinja.h"
 #include "runtime/text/lm_impl.h"
 #include "runtime/tokenizer/tok.h"
@@ -39,7 +40,25 @@ static char *read_file(const char *path, sn_error *err) {
     return text;
 }
 
+static char *template_of_gguf(const char *path, sn_error *err) {
+    const char *text;
+    size_t at = 0, size;
+    sn_gguf *g = sn_gguf_open(path, err);
+    bool has = g && sn_gguf_string(sn_gguf_find(g, "tokenizer.chat_template"), &at, &text, &size);
+    char *copy = has ? strndup(text, size) : NULL;
+    if (g && !copy)
+        sn_fail(err, has ? SN_ERR_MEMORY : SN_ERR_FILE,
+                has ? "%s: out of memory"
+                    : "%s has no key \"tokenizer.chat_template\": this model has no chat template; "
+                      "write the prompt as the model expects it, without --chat",
+                path);
+    sn_gguf_close(g);
+    return copy;
+}
+
+/* folder: may be a GGUF file. */
 static char *read_template(const char *folder, sn_error *err) {
+    if (folder && sn_gguf_is_file(folder)) return template_of_gguf(folder, err);
     char *file = folder ? sn_path_join(folder, "chat_template.jinja") : NULL;
     char *config = folder ? sn_path_join(folder, "tokenizer_config.json") : NULL;
     char *text = NULL;

@@ -17,6 +17,9 @@ says 'missing.gguf: cannot open the file: No such file or directory'
 run 0 eval "$data/llama.gguf" "$data/llama.json" --level 1
 run 0 generate "$data/gpt2.gguf" -p "the cat" -n 4 --level 1
 cp "$tmp/out" "$tmp/text"
+run 0 generate "$data/qwen2.gguf" --chat -p "the" -n 2 --level 1 --temperature 0
+run 1 generate "$data/gpt2.gguf" --chat -p "the" -n 2 --level 1
+says 'tokenizer.chat_template'
 run 0 compile "$data/gpt2.gguf" -o "$tmp/artefact" --name g --exe --level 1
 "$tmp/artefact/g" -p "the cat" -n 4 >"$tmp/out" 2>"$tmp/err"
 same "$tmp/text"

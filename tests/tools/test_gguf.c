@@ -112,6 +112,24 @@ static void expect_logits(const lm *m, const cJSON *expected, const char *what) 
     if (!(worst <= 1e-5 * most)) fail_msg("%s: error %g of %g", what, worst, most);
 }
 
+/* Values of a model that was split into files. */
+static void test_split(void **state) {
+    (void)state;
+    sn_error e = {0};
+    sn_weights *whole = sn_weights_open(DATA "olmo2.gguf", &e),
+               *parts = sn_weights_open(DATA "split-00001-of-00002.gguf", &e);
+    if (!whole || !parts) fail_msg("%s", e.message);
+    assert_int_equal(sn_weights_count(whole), sn_weights_count(parts));
+    for (size_t i = 0; i < sn_weights_count(whole); i++) {
+        const sn_weight *w = sn_weights_at(whole, i), *p = sn_weights_find(parts, w->name);
+        assert_true(p && p->bytes == w->bytes && !memcmp(p->data, w->data, w->bytes));
+    }
+    sn_weights_close(whole);
+    sn_weights_close(parts);
+    assert_null(sn_weights_open(DATA "split-00002-of-00002.gguf", &e));
+    expect_error(&e, SN_ERR_FILE, "split-00002-of-00002.gguf", "open the first");
+}
+
 /* Keys and names of tensors are those of the architecture. */
 static void check_opens(const char *name) {
     sn_error e = {0};
@@ -148,6 +166,7 @@ static void test_logits(void **state) {
             check_model(families[i], 1, "stored");
         else
             check_opens(families[i]);
+    check_opens("split-00001-of-00002");
 }
 
 /* An encoder: states of all tokens. */
@@ -412,12 +431,12 @@ static void test_truncated(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),         cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_encoder),        cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_folder),         cmocka_unit_test(test_stored),
-        cmocka_unit_test(test_storage),        cmocka_unit_test(test_keys_alone),
-        cmocka_unit_test(test_special_tokens), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_values),     cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_encoder),    cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_folder),     cmocka_unit_test(test_stored),
+        cmocka_unit_test(test_split),      cmocka_unit_test(test_storage),
+        cmocka_unit_test(test_keys_alone), cmocka_unit_test(test_special_tokens),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_truncated),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

@@ -135,6 +135,15 @@ def rename(name, t):
     return "%s.%s" % (t["names"][stem], end)
 
 
+def write_split(folder, keys, tensors):
+    """The keys in the first of two files, half of the tensors in each, as llama-gguf-split does."""
+    names = list(tensors)
+    for no, part in enumerate((names[:5], names[5:])):
+        split = {"split.no": no, "split.count": 2, "split.tensors.count": len(names)}
+        write_gguf(os.path.join(folder, "split-%05d-of-00002.gguf" % (no + 1)),
+                   {**keys, **split} if no == 0 else split, {n: tensors[n] for n in part})
+
+
 def write(folder, out, case, name, keys, t):
     run, c = make_refs.CASES[case][:2]
     c = json.loads(json.dumps(c))
@@ -158,6 +167,8 @@ def write(folder, out, case, name, keys, t):
         tensors[rename(key, t)] = (list(w.shape), kind, w.astype(dtype).tobytes())
     all_keys = {"general.architecture": name, **{name + "." + k: v for k, v in keys(c).items()}}
     write_gguf(os.path.join(folder, out + ".gguf"), all_keys, tensors)
+    if out == "olmo2":
+        write_split(folder, all_keys, tensors)
     with open(os.path.join(folder, out + ".json"), "w") as f:
         json.dump({"tokens": tokens, "logits": [round(float(v), 7) for v in logits], "texts": []}, f)
         f.write("\n")

@@ -509,6 +509,8 @@ class Model:
                a + "context_length": self.context, a + "embedding_length": self.d,
                a + "block_count": self.layers, a + "feed_forward_length": self.mlp,
                a + "attention.head_count": self.heads, a + eps: self.eps}
+        if self.arch == "qwen2":
+            out["tokenizer.chat_template"] = "{% for m in messages %}{{ m['content'] }} the{% endfor %}"
         if self.rope:
             out[a + "attention.head_count_kv"] = self.kv_heads
             out[a + "rope.freq_base"] = self.base
