@@ -158,6 +158,7 @@ typedef struct sn_model_family {
     const char *heads;   /* what the model is for */
     const char *checked; /* what its results were compared with */
     bool encodes;        /* an encoder of texts, with the entries above */
+    bool pairs;          /* an encoder-decoder of texts */
 } sn_model_family;
 const sn_model_family *sn_model_family_at(int i);
 

@@ -22,16 +22,17 @@ static const struct {
 #define PAIRS "similarity of images and texts, embedding"
 #define CHECKED "logits, greedy tokens: NumPy"
 #define BUILT(type, what, heads, checked, fn)                                                      \
-    { {type, what, heads, checked, false}, .build = fn }
+    { {type, what, heads, checked, false, false}, .build = fn }
 #define FAMILY(type, what)                                                                         \
-    { {#type, what, LANGUAGE, CHECKED, false}, .family = &type##_family }
+    { {#type, what, LANGUAGE, CHECKED, false, false}, .family = &type##_family }
 #define ENCODER(type, what, checked, family)                                                       \
     {                                                                                              \
-        {type, what, "masked language model, classifiers, answers, embedding", checked, true},     \
+        {type,    what, "masked language model, classifiers, answers, embedding",                  \
+         checked, true, false},                                                                    \
             .encoder = &family                                                                     \
     }
 #define SEQ2SEQ(type, what, heads, checked, family)                                                \
-    { {type, what, heads, checked, false}, .pair = &family }
+    { {type, what, heads, checked, false, true}, .pair = &family }
 #define ENCODER_CHECKED "logits, embeddings: NumPy"
     ENCODER("albert", "ALBERT", ENCODER_CHECKED, albert_family),
     SEQ2SEQ("bart", "BART, DistilBART", "summaries, infilling", CHECKED, bart_family),
@@ -54,7 +55,7 @@ static const struct {
           sn_gato_build),
     FAMILY(gemma, "Gemma 1"),
     FAMILY(gemma2, "Gemma 2"),
-    {{"gemma3_text", "Gemma 3, text", LANGUAGE, CHECKED, false}, .family = &gemma3_family},
+    {{"gemma3_text", "Gemma 3, text", LANGUAGE, CHECKED, false, false}, .family = &gemma3_family},
     BUILT("gopher", "Gopher", LANGUAGE, "losses, gradients: PyTorch", sn_gopher_build),
     BUILT("gpt2", "GPT-2", LANGUAGE, "losses, gradients: PyTorch; a trained model's tokens",
           sn_gpt2_build),
@@ -63,7 +64,8 @@ static const struct {
     FAMILY(gpt_neox, "GPT-NeoX, Pythia"),
     FAMILY(gptj, "GPT-J"),
     FAMILY(granite, "Granite 3"),
-    {{"llama", "Llama 1 to 3.x, SmolLM", LANGUAGE, CHECKED "; a trained model's tokens", false},
+    {{"llama", "Llama 1 to 3.x, SmolLM", LANGUAGE, CHECKED "; a trained model's tokens", false,
+      false},
      .family = &llama_family},
     SEQ2SEQ("m2m_100", "M2M-100, NLLB", "translation", CHECKED, m2m_100_family),
     SEQ2SEQ("marian", "Marian, OPUS-MT", "translation", CHECKED, marian_family),
@@ -95,8 +97,9 @@ static const struct {
     SEQ2SEQ("umt5", "umT5", "text to text", CHECKED, umt5_family),
     BUILT("vit", "vision transformer", IMAGES, IMAGES_CHECKED "; a trained model's classes",
           sn_vit_build),
-    SEQ2SEQ("whisper", "Whisper, Distil-Whisper", "speech to text",
-            "logits, greedy tokens, spectrograms: NumPy", whisper_family),
+    {{"whisper", "Whisper, Distil-Whisper", "speech to text",
+      "logits, greedy tokens, spectrograms: NumPy", false, false},
+     .pair = &whisper_family},
     ENCODER("xlm-roberta", "XLM-R", ENCODER_CHECKED, xlm_roberta_family),
 };
 enum { N_MODELS = sizeof registry / sizeof *registry };

@@ -178,10 +178,11 @@ static bool print_result(const job *j, const sn_ids *ids, double log_p, sn_error
     return true;
 }
 
-/* With what the tokenizer's files say that a text begins and ends with. */
-static bool encode_source(const sn_tokenizer *t, const char *line, size_t size, sn_ids *out,
-                          sn_error *err) {
-    if (!t || !sn_tokenizer_has_template(t)) return lm_encode_text(t, line, size, false, out, err);
+/* With what transformers' tokenizers, or the tokenizer's files, put around a text. */
+static bool encode_source(const job *j, const char *line, size_t size, sn_ids *out, sn_error *err) {
+    const sn_tokenizer *t = j->source;
+    if (!t || (!j->m->rules->transformers && !sn_tokenizer_has_template(t)))
+        return lm_encode_text(t, line, size, false, out, err);
     return sn_tokenizer_encode(t, line, size, SN_TOK_SPECIAL | SN_TOK_TEMPLATE, out, err);
 }
 
@@ -189,7 +190,7 @@ static bool do_line(job *j, const char *line, size_t size, sn_error *err) {
     sn_ids source = {0}, result = {0};
     double log_p = 0, start = sn_clock();
     bool ok =
-        encode_source(j->source, line, size, &source, err) &&
+        encode_source(j, line, size, &source, err) &&
         pair_translate(j->m, source.data, (int64_t)source.count, &j->how, &result, &log_p, err);
     j->totals->seconds += sn_clock() - start;
     j->totals->lines++;

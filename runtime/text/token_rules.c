@@ -150,6 +150,7 @@ bool sn_token_rules_read(sn_token_rules *r, const char *folder, sn_error *err) {
     const source s = {path, root, err};
     bool has = root && (!file || cJSON_IsTrue(get(&s, "is_encoder_decoder")));
     ok = ok && root && (!has || take_rules(&s, r));
+    r->transformers = has && (!file || get(&s, "architectures") || get(&s, "transformers_version"));
     if (!ok) sn_token_rules_free(r);
     cJSON_Delete(root);
     free(path);

@@ -12,6 +12,7 @@ extern "C" {
 
 /* Lengths are numbers of tokens of a result, its end token included. */
 typedef struct sn_token_rules {
+    bool transformers;         /* the folder was written by transformers */
     int64_t beams, max_tokens; /* num_beams; of max_length or max_new_tokens; 0: not given */
     int64_t min_tokens;        /* a result of fewer does not end; 0: none */
     double length_penalty;     /* as in beam.h */

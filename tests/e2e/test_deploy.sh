@@ -212,6 +212,12 @@ seq2seq() {
     same "the tokens of languages" $((${french%% *} - ${german%% *})) 8
     same "the default language" "$(translate m2m -p hello --source-language en)" "$(translate m2m -p hello)"
     says 'no token for the language "xx"' "$sinter" translate m2m -p hello --target-language xx
+    # byte pairs have no template: bos and eos surround a text, as in BART
+    rm m2m/vocab.json m2m/sentencepiece.bpe.model
+    cp -r m2m ids
+    "$sinter" tokenizer train lines --kind bpe --vocab 280 -o m2m >/dev/null || fail "train byte pairs"
+    ends=$(printf hello | "$sinter" tokenizer encode m2m --bos --eos)
+    same "bos and eos" "$(translate m2m -p hello --print-ids)" "$(translate ids -p "$ends" --print-ids)"
 }
 
 # An encoder-decoder: greedy, beam search, sampling, scores, a file.

@@ -65,9 +65,9 @@ static void read_tokenizer(reader *r, train_settings *s) {
 /* The default task of a model. */
 static int usual_task(sn_config *model) {
     const char *type = sn_config_string_or(model, "model_type", "");
-    if (!strcmp(type, "edt")) return SN_TASK_PAIRS;
     const sn_model_family *f;
     for (int i = 0; (f = sn_model_family_at(i)) && strcmp(f->type, type) != 0;) i++;
+    if (f && f->pairs) return SN_TASK_PAIRS;
     if (!f || !f->encodes) return SN_TASK_NEXT;
     return sn_config_has(model, "num_labels") ? SN_TASK_CLASSES : SN_TASK_MASKED;
 }
