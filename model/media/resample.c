@@ -9,14 +9,18 @@ static int divisor(int a, int b) {
     return b ? divisor(b, a % b) : a;
 }
 
-/* Weights of the input around one output: `period` kernels of `width` numbers, one for each of the
- * offsets that occur. */
+/* Weights of the inputs around one output, for each of the `to` offsets that occur. */
 typedef struct kernels {
     int from, to; /* rates without their common divisor */
-    int reach;    /* inputs before the first of a period */
+    int reach;    /* inputs on each side that count */
     int width;
     float *weight; /* [to, width] */
 } kernels;
+
+/* The first input that counts for output p of a period, relative to the period's beginning. */
+static int64_t first_input(const kernels *k, int64_t p) {
+    return p * k->from / k->to - k->reach;
+}
 
 static bool make_kernels(int from, int to, kernels *k) {
     const double zeros = 6, rolloff = 0.99;
@@ -24,12 +28,13 @@ static bool make_kernels(int from, int to, kernels *k) {
     k->from = from / common, k->to = to / common;
     double base = fmin(k->from, k->to) * rolloff;
     k->reach = (int)ceil(zeros * k->from / base);
-    k->width = 2 * k->reach + k->from;
+    k->width = 2 * k->reach + 2;
     k->weight = malloc(sizeof *k->weight * (size_t)k->to * (size_t)k->width);
     if (!k->weight) return false;
     for (int p = 0; p < k->to; p++)
         for (int i = 0; i < k->width; i++) {
-            double t = (-(double)p / k->to + (double)(i - k->reach) / k->from) * base;
+            double at = (double)(first_input(k, p) + i);
+            double t = (at / k->from - (double)p / k->to) * base;
             t = fmin(fmax(t, -zeros), zeros);
             double window = cos(t * M_PI / zeros / 2);
             double sinc = t == 0 ? 1 : sin(t * M_PI) / (t * M_PI);
@@ -46,8 +51,9 @@ bool audio_resample(audio *a, int rate, sn_error *err) {
     size_t n = (a->n * (size_t)k.to + (size_t)k.from - 1) / (size_t)k.from;
     float *out = malloc(sizeof *out * (n + 1));
     for (size_t i = 0; out && i < n; i++) {
-        const float *w = k.weight + i % (size_t)k.to * (size_t)k.width;
-        int64_t first = (int64_t)(i / (size_t)k.to) * k.from - k.reach;
+        int64_t p = (int64_t)(i % (size_t)k.to), first = (int64_t)(i / (size_t)k.to) * k.from;
+        const float *w = k.weight + (size_t)p * (size_t)k.width;
+        first += first_input(&k, p);
         double sum = 0;
         for (int j = 0; j < k.width; j++)
             if (first + j >= 0 && first + j < (int64_t)a->n)
