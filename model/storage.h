@@ -4,9 +4,9 @@
 
 #include "frontend/sinter.h"
 
-/* The first of f32, bf16, int8, int4 that fits into `available` bytes while the weights are prepared;
- * int4 if none does. bf16 comes first if the file's matrices are bf16: it loses nothing then. w may
- * be NULL: random f32. Unless that is the first, writes a sentence why to note. */
+/* "stored" if the weights fit into `available` bytes as the file has them while they are prepared;
+ * else the first of bf16, int8, int4 that is smaller and fits; the smallest if none does. w may be
+ * NULL: f32. Unless that is "stored", writes a sentence why to note. */
 const char *storage_choose(sn_module *m, const sn_weights *w, size_t available, char *note,
                            size_t size);
 

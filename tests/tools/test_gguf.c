@@ -307,19 +307,22 @@ static void test_stored(void **state) {
 static void test_storage(void **state) {
     (void)state;
     static const struct {
+        bool file; /* else random f32 */
         size_t available;
         const char *want;
-    } rows[] = {{SIZE_MAX, "f32"}, {600000, "f32"}, {300000, "bf16"}, {1000, "int4"}};
+    } rows[] = {{true, SIZE_MAX, "stored"},  {true, 90000, "stored"},   {true, 1000, "int4"},
+                {false, SIZE_MAX, "stored"}, {false, 600000, "stored"}, {false, 300000, "bf16"},
+                {false, 1000, "int4"}};
     sn_error e = {0};
     const lm_options o = {.path = DATA "llama.gguf", .entries = SN_CACHED, .build_only = true};
     lm *m = lm_open(&o, &e);
     if (!m) fail_msg("%s", e.message);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char note[160];
-        const char *have =
-            storage_choose(m->model.module, lm_weights(m), rows[i].available, note, sizeof note);
+        const char *have = storage_choose(m->model.module, rows[i].file ? lm_weights(m) : NULL,
+                                          rows[i].available, note, sizeof note);
         assert_string_equal(have, rows[i].want);
-        assert_int_equal(*note != 0, strcmp(have, "f32") != 0);
+        assert_int_equal(*note != 0, strcmp(have, "stored") != 0);
     }
     lm_close(m);
 }
