@@ -7,7 +7,7 @@ static bool feed(void *model, int64_t row, int64_t past, const int32_t *ids, int
                  float *logits, sn_error *err) {
     lm *m = model;
     (void)row;
-    if (!past && m->past) lm_reset(m);
+    if (!past && m->past && m->code.define) lm_reset(m); /* caches are read up to `past` only */
     return lm_append(m, past, ids, n, logits, err);
 }
 
@@ -67,19 +67,24 @@ sn_lm *lm_new(lm *m, sn_error *err) {
     return sn_lm_new(&parts, err);
 }
 
-sn_lm *sn_lm_open(const char *path, const sn_lm_options *o, sn_error *err) {
+lm_options lm_options_of(const char *path, const sn_lm_options *o) {
     static const sn_lm_options usual = {0};
-    if (!sn_given(path, "sn_lm_open", "the path", err)) return NULL;
     if (!o) o = &usual;
     lm_options lo = {.path = path,
-                     .checkpoint = o->checkpoint,
                      .tokenizer = o->tokenizer,
-                     .entries = SN_CACHED,
                      .context = o->context,
-                     .sequences = o->sequences > 1 ? o->sequences : 0,
                      .compile = o->compile ? *o->compile : sn_options_default()};
     if (o->threads) lo.compile.threads = o->threads;
     if (o->weights) lo.compile.weights = o->weights;
+    return lo;
+}
+
+sn_lm *sn_lm_open(const char *path, const sn_lm_options *o, sn_error *err) {
+    if (!sn_given(path, "sn_lm_open", "the path", err)) return NULL;
+    lm_options lo = lm_options_of(path, o);
+    lo.entries = SN_CACHED;
+    lo.checkpoint = o ? o->checkpoint : NULL;
+    lo.sequences = o && o->sequences > 1 ? o->sequences : 0;
     lm *m = lm_open(&lo, err);
     sn_lm *out = m ? lm_new(m, err) : NULL;
     if (m && !out) lm_close(m);

@@ -8,4 +8,7 @@
 /* m: opened with SN_CACHED. Closing the result closes m. NULL on error; then m stays open. */
 sn_lm *lm_new(lm *m, sn_error *err);
 
+/* The options that do not depend on what the model is for. o may be NULL. */
+lm_options lm_options_of(const char *path, const sn_lm_options *o);
+
 #endif

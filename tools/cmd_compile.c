@@ -151,8 +151,8 @@ static bool link_parts(const options *o, const lm *m, const char *name, sn_error
                       .cc = o->cc,
                       .openmp = !strcmp(o->threads, "openmp"),
                       .is_static = o->is_static,
-                      .unicode = (m->tokenizer && sn_tokenizer_needs_unicode(m->tokenizer)) ||
-                                 (m->source && sn_tokenizer_needs_unicode(m->source))};
+                      .unicode = (m && m->tokenizer && sn_tokenizer_needs_unicode(m->tokenizer)) ||
+                                 (m && m->source && sn_tokenizer_needs_unicode(m->source))};
     if (o->shared && !link_shared(&r, err)) return false;
     return !o->exe ||
            (save_tokenizer(o, m, m->tokenizer, m->tokenizer_path, name, ".tokenizer", err) &&
@@ -200,6 +200,9 @@ static bool compile_training(const options *o, sn_error *err) {
     train_settings s = {0};
     if (o->model.path)
         return sn_fail(err, SN_ERR_USAGE, "--train excludes MODEL: the config names the model");
+    if (o->exe)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--train excludes --exe: a training step is called from your own program");
     if (!train_settings_read(o->train, NULL, &s, err)) return false;
     sn_emit_options eo = emit_options(o, "training");
     eo.describe = sn_model_describe;

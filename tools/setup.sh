@@ -46,6 +46,7 @@ if [ $dev = yes ]; then
     need clang-format-14 tool clang-format-14
     # for tests of deployment to other CPUs
     need g++ tool g++ c++
+    need python3-numpy file '/usr/lib/python3/dist-packages/numpy/__init__.py' # for the Python module
     need qemu-user tool qemu-aarch64
     need gcc-aarch64-linux-gnu tool aarch64-linux-gnu-gcc
     need libc6-dev-arm64-cross file /usr/aarch64-linux-gnu/include/stdio.h

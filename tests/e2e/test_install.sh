@@ -80,6 +80,13 @@ for way in "prefix -DCMAKE_PREFIX_PATH=$prefix" "tree -Dsinter_DIR=$build/cmake"
 done
 project subdirectory "-DSINTER_SOURCE=$source"
 
+# the Python module finds the library that it was installed with
+if python3 -c 'import numpy' 2>/dev/null; then
+    PYTHONPATH="$prefix/share/sinter/python" python3 -c "
+import sinter
+print(sinter.Model('$source/examples/models/stories260K/stories260K.bin').generate('Once upon a time', tokens=9))"
+fi
+
 # manual pages, one for each command, that a formatter accepts
 [ "$(find "$prefix/share/man/man1" -name 'sinter-*.1' ! -name 'sinter-bench-*' | wc -l)" = "$("$prefix/bin/sinter" --help | grep -c '^  [a-z]*  ')" ]
 [ -s "$prefix/share/man/man1/sinter-bench-model.1" ]
