@@ -9,7 +9,7 @@
  *   vocabulary.json            Sinter's character and word level; its format is in tok_symbols.c
  *   vocab.json + merges.txt    GPT-2 byte-level BPE (also under the names encoder.json, vocab.bpe)
  *   tokenizer.model            SentencePiece: unigram and BPE models (also under the names
- *                              sentencepiece.bpe.model, spiece.model). tokenizer_class of
+ *                              sentencepiece.bpe.model, spiece.model, spm.model). tokenizer_class of
  *                              tokenizer_config.json, or model_type of config.json, says how
  *                              tokens are numbered and what surrounds a text: T5, Pegasus, XLM-R,
  *                              CamemBERT, mBART, NLLB; M2M-100 also needs vocab.json

@@ -54,6 +54,7 @@ static const struct {
     {"tokenizer.model", NULL, ".model", NULL, load_sentencepiece},
     {"sentencepiece.bpe.model", NULL, ".model", NULL, load_sentencepiece},
     {"spiece.model", NULL, ".spm", NULL, load_sentencepiece},
+    {"spm.model", NULL, ".spm", NULL, load_sentencepiece},
     {"source.spm", NULL, ".spm", NULL, load_sentencepiece},
     {"target.spm", NULL, ".spm", NULL, load_sentencepiece},
     {"tokenizer.bin", NULL, ".bin", NULL, load_llama},
@@ -95,7 +96,7 @@ static sn_tokenizer *load_directory(source *s, sn_error *err) {
     sn_fail(err, SN_ERR_FILE,
             "%s: no tokenizer found; expected tokenizer.json, vocabulary.json, vocab.json with "
             "merges.txt, encoder.json with vocab.bpe, tokenizer.model, sentencepiece.bpe.model, "
-            "spiece.model, source.spm, tokenizer.bin, vocab.txt or tokenizer.gguf",
+            "spiece.model, spm.model, source.spm, tokenizer.bin, vocab.txt or tokenizer.gguf",
             s->dir);
     return NULL;
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DATA SN_SOURCE_DIR "/tests/data/tokenizers/"
 
@@ -115,11 +116,28 @@ static void test_any(void **state) {
         }
 }
 
+/* A folder of DeBERTa's, whose SentencePiece model has a name of its own. */
+static void test_name(void **state) {
+    (void)state;
+    char dir[] = "/tmp/sn_test_XXXXXX", path[64];
+    sn_error err = {0};
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/spm.model", dir);
+    assert_int_equal(symlink(DATA "pieces/unigram.model", path), 0);
+    sn_tokenizer *t = sn_tokenizer_load(dir, &err);
+    if (!t) fail_msg("%s", err.message);
+    assert_string_equal(sn_tokenizer_kind(t), "unigram");
+    sn_tokenizer_free(t);
+    remove(path);
+    remove(dir);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_join),
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_any),
+        cmocka_unit_test(test_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

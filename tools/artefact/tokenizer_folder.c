@@ -31,6 +31,7 @@ static bool copy_files(const char *folder, const char *from, const char *only, b
                                         "tokenizer.model",
                                         "sentencepiece.bpe.model",
                                         "spiece.model",
+                                        "spm.model",
                                         "source.spm",
                                         "target.spm"},
                              *const beside[] = {"vocab.json", "target_vocab.json",
