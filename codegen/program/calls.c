@@ -151,6 +151,16 @@ static sn_call_operand operand(sn_module *m, const sn_plan *plan, const sn_view 
     return (sn_call_operand){n, &plan->buffer[v->buffer], sn_dtype_size(v->dtype), result};
 }
 
+/* Operand i of n holds weights of blocks of columns, of which each row of y needs one: as many blocks
+ * as y has rows, though not more than there are. */
+static void count_blocks(sn_module *m, const sn_node *n, int i, const sn_view *y,
+                         sn_call_operand *o) {
+    int64_t blocks = sn_attr_int(n, SN_A_blocks, 0), all;
+    bool weights = i > 0 && i < sn_kernel_prologue_operand(n) - 1;
+    if (!blocks || !weights || !sn_dim_is_const(m, o->elements, &all)) return;
+    o->elements = sn_dim_mul(m, all / blocks, sn_dim_product(m, y->rank - 1, y->shape));
+}
+
 sn_call_formula sn_call_formula_of(const sn_program *p, const sn_entry_code *u, int i) {
     const sn_kernel *k = &u->kernel[i];
     const sn_step *s = k->step;
@@ -160,8 +170,10 @@ sn_call_formula sn_call_formula_of(const sn_program *p, const sn_entry_code *u, 
     q.operand = sn_arena_alloc(m, sizeof *q.operand * (size_t)(s->n_in + s->n_out + 1));
     for (int o = 0; o < s->n_out; o++)
         q.operand[q.n_operand++] = operand(m, u->plan, &s->out[o], NULL, true);
-    for (int o = 0; o < s->n_in; o++)
-        q.operand[q.n_operand++] = operand(m, u->plan, &s->in[o], picked(m, s->node, o), false);
+    for (int o = 0; o < s->n_in; o++) {
+        q.operand[q.n_operand] = operand(m, u->plan, &s->in[o], picked(m, s->node, o), false);
+        count_blocks(m, s->node, o, &s->out[0], &q.operand[q.n_operand++]);
+    }
     return q;
 }
 

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include "tests/support/artefact.h"
 #include "tests/support/compile_case.h"
 #include "tests/support/effort.h"
 #include "tests/support/text.h"
@@ -16,6 +17,13 @@ enum { EXPERTS = 5, HIDDEN = 96, WIDTH = 64, ROWS = 150, PER_ROW = 2 };
 static float gate[EXPERTS * HIDDEN * WIDTH], up[EXPERTS * HIDDEN * WIDTH],
     down[EXPERTS * HIDDEN * WIDTH], x[ROWS * WIDTH];
 static int32_t chosen[ROWS * PER_ROW];
+
+#define PARAMS                                                                                     \
+    {                                                                                              \
+        SN_BIND("gate", SN_F32, gate, EXPERTS, HIDDEN, WIDTH),                                     \
+            SN_BIND("up", SN_F32, up, EXPERTS, HIDDEN, WIDTH),                                     \
+            SN_BIND("down", SN_F32, down, EXPERTS, WIDTH, HIDDEN)                                  \
+    }
 
 static void fill(float *p, int n, uint32_t seed) {
     for (int i = 0; i < n; i++) {
@@ -31,7 +39,11 @@ static int set_up(void **state) {
     fill(x, ROWS * WIDTH, 4);
     for (int i = 0; i < ROWS * PER_ROW; i++) /* expert 3 is never chosen, some twice in a row */
         chosen[i] = i % 7 == 3 ? 0 : (i * 5 + i / 9) % EXPERTS == 3 ? 4 : (i * 5 + i / 9) % EXPERTS;
-    return cc_begin(state);
+    return scratch_make(state) || cc_begin(state);
+}
+
+static int clean_up(void **state) {
+    return cc_end(state) || scratch_end(state);
 }
 
 /* All experts, of which a sum with zeros and ones selects. */
@@ -52,7 +64,7 @@ static sn_tensor sparse(sn_tensor in, sn_tensor w, sn_tensor index) {
 
 static sn_module *make(selected_map *map) {
     sn_module *m = sn_module_new("experts");
-    sn_entry_begin(m, "run");
+    sn_entry_begin(m, "feed");
     sn_dim T = sn_symbol(m, "T", 0, ROWS);
     sn_tensor in = sn_input(m, "x", SN_F32, T, WIDTH), i = sn_input(m, "i", SN_I32, T, PER_ROW);
     sn_tensor wg = sn_param(m, "gate", SN_F32, EXPERTS, HIDDEN, WIDTH);
@@ -63,12 +75,17 @@ static sn_module *make(selected_map *map) {
     return m;
 }
 
-static sn_program *compile(sn_module *m, const char *weights, int level, int threads,
-                           const char *target) {
-    sn_error err = {0};
+static sn_options options(const char *weights, int level, int threads, const char *target) {
     sn_options o = sn_options_default();
     o.level = level, o.weights = weights, o.threads = threads, o.target = target;
     o.cache_dir = cc_cache_dir();
+    return o;
+}
+
+static sn_program *compile(sn_module *m, const char *weights, int level, int threads,
+                           const char *target) {
+    sn_error err = {0};
+    sn_options o = options(weights, level, threads, target);
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     return p;
@@ -76,15 +93,13 @@ static sn_program *compile(sn_module *m, const char *weights, int level, int thr
 
 static void run(sn_program *p, int rows, int32_t *index, float *y) {
     sn_error err = {0};
-    sn_arg_binding param[] = {SN_BIND("gate", SN_F32, gate, EXPERTS, HIDDEN, WIDTH),
-                              SN_BIND("up", SN_F32, up, EXPERTS, HIDDEN, WIDTH),
-                              SN_BIND("down", SN_F32, down, EXPERTS, WIDTH, HIDDEN)};
+    sn_arg_binding param[] = PARAMS;
     sn_session *s = sn_session_new_arrays(p, param, 3, &err);
     if (!s) fail_msg("%s", err.message);
     sn_arg_binding in[] = {SN_BIND("x", SN_F32, x, rows, WIDTH),
                            SN_BIND("i", SN_I32, index, rows, PER_ROW)};
     sn_arg_binding out = SN_BIND("y", SN_F32, y, rows, PER_ROW, WIDTH);
-    if (!sn_run(s, "run", in, 2, &out, 1, &err)) fail_msg("%s", err.message);
+    if (!sn_run(s, "feed", in, 2, &out, 1, &err)) fail_msg("%s", err.message);
     sn_session_free(s);
 }
 
@@ -133,7 +148,7 @@ static void only_selected(void **state) {
             if (level != 4 && !effort_takes((size_t)(w + level / 2), 4)) continue;
             sn_module *m = make(sparse);
             sn_program *p = compile(m, weights[w], level, 1, NULL);
-            char *text = explain_text(p, "run");
+            char *text = explain_text(p, "feed");
             int blocks = 0;
             for (const char *at = text; (at = strstr(at, "1 of 5 blocks")); at++) blocks++;
             assert_int_equal(blocks, level == 4 ? 2 : 3);
@@ -151,7 +166,7 @@ static void with_router(void **state) {
     (void)state;
     for (int sigmoid = 0; sigmoid < 2; sigmoid++) {
         sn_module *m = sn_module_new("router");
-        sn_entry_begin(m, "run");
+        sn_entry_begin(m, "feed");
         sn_dim T = sn_symbol(m, "T", 1, ROWS);
         sn_tensor in = sn_input(m, "x", SN_F32, T, WIDTH), i;
         sn_tensor score = sn_linear(in, sn_param(m, "router", SN_F32, EXPERTS, WIDTH), NULL);
@@ -162,12 +177,58 @@ static void with_router(void **state) {
         sn_tensor y = sn_mul(sn_silu(sn_expert_linear(in, g, i)), sn_expert_linear(in, u, i));
         sn_output("y", sn_sum(sn_mul(y, sn_expand(factor, 2)), 1));
         sn_program *p = compile(m, NULL, 4, 1, NULL);
-        char *text = explain_text(p, "run");
+        char *text = explain_text(p, "feed");
         assert_non_null(strstr(text, "gate of 2 x 480 columns, 1 of 5 blocks"));
         free(text);
         sn_program_free(p);
         sn_module_free(m);
     }
+}
+
+typedef struct model { /* experts.h */
+    const void *weights;
+    int64_t bytes, threads;
+    void *pool;
+    int32_t target, mapped;
+} model;
+
+/* An artefact gives the same bits. */
+static void ahead_of_time(void **state) {
+    (void)state;
+    static float want[MOST], got[MOST];
+    sn_error err = {0};
+    int (*open)(model *, const char *),
+        (*call)(model *, void *, int64_t, const float *, const int32_t *, float *);
+    void (*close)(model *);
+    int64_t (*workspace_of)(const model *, int64_t);
+    const artefact_symbol names[] = {{(void *)&open, "experts_open"},
+                                     {(void *)&close, "experts_close"},
+                                     {(void *)&workspace_of, "experts_feed_workspace"},
+                                     {(void *)&call, "experts_feed"}};
+    sn_module *m = make(sparse);
+    sn_program *p = compile(m, "int4", 4, 2, NULL);
+    sn_arg_binding param[] = PARAMS;
+    sn_session *s = sn_session_new_arrays(p, param, 3, &err);
+    if (!s) fail_msg("%s", err.message);
+    run(p, ROWS, chosen, want);
+    sn_emit_options emit = sn_emit_options_default();
+    emit.name = "experts";
+    emit.dir = scratch_dir;
+    emit.compile = options("int4", 4, 2, NULL);
+    if (!sn_emit(s, &emit, &err)) fail_msg("%s", err.message);
+    void *lib = artefact_load("experts", names, 4);
+    model a = {0};
+    assert_int_equal(open(&a, scratch_path("experts.weights")), 0);
+    void *workspace = aligned_alloc(64, ((size_t)workspace_of(&a, ROWS) + 63) / 64 * 64);
+    assert_non_null(workspace);
+    assert_int_equal(call(&a, workspace, ROWS, x, chosen, got), 0);
+    assert_memory_equal(want, got, sizeof want);
+    free(workspace);
+    close(&a);
+    dlclose(lib);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
 }
 
 /* Indices outside are clamped, as those of look-ups are. */
@@ -232,8 +293,10 @@ static void gradients(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values),      cmocka_unit_test(only_selected), cmocka_unit_test(clamped),
-        cmocka_unit_test(with_router), cmocka_unit_test(other_uses),    cmocka_unit_test(gradients),
+        cmocka_unit_test(values),        cmocka_unit_test(only_selected),
+        cmocka_unit_test(clamped),       cmocka_unit_test(with_router),
+        cmocka_unit_test(ahead_of_time), cmocka_unit_test(other_uses),
+        cmocka_unit_test(gradients),
     };
-    return cmocka_run_group_tests(tests, set_up, cc_end);
+    return cmocka_run_group_tests(tests, set_up, clean_up);
 }
