@@ -26,9 +26,11 @@ static bool check_source(const pair_model *m, const int32_t *source, int64_t n, 
     if (n < 1)
         return sn_fail(err, SN_ERR_USAGE, "the source is empty: there is nothing to translate");
     if (n > m->context)
-        return sn_fail(err, SN_ERR_RANGE,
-                       "the source has %lld tokens, but the model's limit is %lld: split it",
-                       (long long)n, (long long)m->context);
+        return sn_fail(
+            err, SN_ERR_RANGE,
+            "the source has %lld tokens, but the model's limit is %lld: split it, or open a "
+            "T5 with a larger --context",
+            (long long)n, (long long)m->context);
     for (int64_t i = 0; i < n; i++)
         if (source[i] < 0 || source[i] >= m->source_vocab)
             return sn_fail(err, SN_ERR_RANGE,

@@ -92,6 +92,30 @@ static void check_both(pair_case *c, sn_session *session, model_case *evaluated)
     }
 }
 
+/* -ln P of each target by the reference's logits; in the long run also its gradient. */
+static void check_loss(pair_case *c, model_case *evaluated) {
+    const int64_t T = c->T, V = c->model.vocab;
+    int32_t targets[BATCH * MAX_TOKENS];
+    double loss[BATCH * MAX_TOKENS];
+    for (int64_t i = 0; i < BATCH * T; i++) targets[i] = (int32_t)((3 * i + 1) % V);
+    sn_arg_binding in[] = {SN_BIND("source", SN_I32, c->source, BATCH, c->S),
+                           SN_BIND("lengths", SN_I32, c->lengths, BATCH),
+                           SN_BIND("tokens", SN_I32, c->tokens, BATCH, T),
+                           SN_BIND("targets", SN_I32, targets, BATCH, T)};
+    case_evaluate(evaluated, "loss", "loss", in, 4, loss, BATCH * T);
+    const cJSON *item = cJSON_GetObjectItem(c->folder.json, "logits")->child;
+    for (int64_t i = 0; i < BATCH * T; i++) {
+        double sum = 0, of_target = 0;
+        for (int64_t v = 0; v < V; v++, item = item->next) {
+            sum += exp(item->valuedouble);
+            if (v == targets[i]) of_target = item->valuedouble;
+        }
+        assert_true(fabs(loss[i] - (log(sum) - of_target)) < 1e-4);
+    }
+    if (!strcmp(c->name, "t5") && effort_is_long())
+        case_check_grad(evaluated, "loss", "loss", in, 4);
+}
+
 static int best_of(const float *logits, int64_t n) {
     int best = 0;
     for (int i = 1; i < n; i++)
@@ -128,7 +152,11 @@ static void check_cached(pair_case *c, sn_session *session) {
 }
 
 /* The graph's own value: what it means, whatever it is compiled to. */
-static void check_graph(pair_case *c) {
+static void check_graph(pair_case *c, const sn_model_dir *dir) {
+    sn_error err = {0};
+    const sn_model_options o = {.entries = SN_FORWARD | SN_ENCODE | SN_LOSS,
+                                .weights = dir->weights};
+    need(sn_model_build(dir->config, &o, &c->model, &err), &err);
     model_case evaluated = {.model = c->model};
     for (size_t i = 0; i < c->folder.n_tensor; i++) {
         const sn_weight *w = &c->folder.tensor[i];
@@ -140,6 +168,8 @@ static void check_graph(pair_case *c) {
     case_size(&evaluated, "T", c->T);
     c->level = -1;
     check_both(c, NULL, &evaluated);
+    check_loss(c, &evaluated);
+    sn_module_free(c->model.module);
 }
 
 static void check_level(pair_case *c, const sn_model_dir *dir, int level, bool compiled) {
@@ -151,7 +181,6 @@ static void check_level(pair_case *c, const sn_model_dir *dir, int level, bool c
         fail_msg("%s: %s", c->name, err.message);
     const char *unknown = sn_model_unknown_key(dir->config, 0);
     if (unknown) fail_msg("%s: the key \"%s\" is not read", c->name, unknown);
-    if (level == 4) check_graph(c);
     c->level = level;
     if (compiled) {
         sn_options how = {.level = level, .threads = 1, .cache_dir = cc_cache_dir()};
@@ -183,6 +212,7 @@ static void run_case(void **state) {
     family_write(scratch_dir, &c.folder, f->number % 2);
     sn_model_dir *dir = sn_model_dir_open(scratch_dir, &err);
     need(dir, &err);
+    check_graph(&c, dir);
     check_level(&c, dir, 4, f->compiled);
     if (f->unfused) check_level(&c, dir, 0, true);
     sn_model_dir_close(dir);
