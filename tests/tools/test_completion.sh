@@ -16,7 +16,7 @@ given() {
 given gen -- generate
 given generate --mod --
 given generate --temp -- --temperature
-given generate --weights '' -- f32 bf16 int8 int4 auto
+given tokenizer train x --kind '' -- bpe word char
 given generate --weights i -- int8 int4
 given generate '' -- :files
 given generate model '' --
