@@ -377,6 +377,7 @@ bool lm_check_room(const lm *m, int64_t rows, int64_t past, int64_t end, sn_erro
     double part = m->sequences ? (double)rows / (double)m->sequences : 1;
     double each = part * storage_of_states(m->model.module) / (double)m->model.context,
            room = (double)sn_memory_available();
+    if (!m->session) room = fmin(room, (double)sn_memory_space()); /* then it has its own already */
     if (each * (double)(end - past) <= room) return true;
     return sn_fail(
         err, SN_ERR_MEMORY,
@@ -411,7 +412,8 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
                                          sizeof m->storage_note);
     compile.source = w;
     if (m->imported) compile.weights_cache = -1; /* the next import makes other files */
-    if (o->context && !lm_check_room(m, m->sequences, 0, o->context, err)) return false;
+    if (o->context && !o->compile_only && !lm_check_room(m, m->sequences, 0, o->context, err))
+        return false;
     m->program = sn_compile(m->model.module, &compile, err);
     if (!m->program || o->compile_only) return m->program != NULL;
     m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);

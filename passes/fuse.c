@@ -229,7 +229,7 @@ static bool find_groups(const sn_node *dot, panels *found) {
     const sn_node *outer = p.outer.of[0];
     sn_dim all = sn_dim_product(y->m, q->rank, q->shape);
     if (outer) p.super = all / sn_dim_product(y->m, outer->rank, outer->shape);
-    p.source = q;
+    p.source = mul->in[side]->in[0]; /* i8 */
     *found = p;
     return true;
 }

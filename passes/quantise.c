@@ -131,7 +131,7 @@ static sn_node *int4_rows(const sn_node *n) {
     if (!has_groups(table) || n->rank == SN_MAX_RANK) return int8_rows(n);
     integers x = to_int4(table);
     const sn_dim per_row[] = {table->shape[0], table->shape[1] / GROUP};
-    sn_node *q = rows_of(n, sn_b_reshape(x.q, 2, table->shape), SN_I8);
+    sn_node *q = rows_of(n, sn_b_reshape(sn_b_cast(x.q, SN_I8), 2, table->shape), SN_I8);
     /* x.scale is widened bf16 */
     sn_node *scale = rows_of(n, sn_b_reshape(x.scale->in[0], 2, per_row), SN_BF16);
     return join_last(sn_b_binary(SN_OP_mul, split_last(q, GROUP), sn_b_column(scale)));

@@ -202,6 +202,18 @@ em_val gemm_emit_dequantize(em *e, const gemm_plan *p) {
     return fn;
 }
 
+/* The words of p->lanes columns from 8 consecutive integers i8 each, which begin `lane` times 8 bytes
+ * behind src. */
+static em_val load_words(em *e, em_val src, em_val lane, em_val mask) {
+    static const int64_t low[] = {0x0f0f0f0f0f0f0f0f, 0x00ff00ff00ff00ff, 0x0000ffff0000ffff};
+    em_val x = em_gather(e, SN_I64, src, lane, mask);
+    for (int i = 0; i < 3; i++) { /* 4, 8, 16 bits beside the same number of them */
+        x = em_and(e, x, em_splat(e, em_i64(e, low[i]), em_lanes_of(x)));
+        x = em_or(e, x, em_lshr(e, x, em_like(e, x, 4 << i)));
+    }
+    return em_convert(e, x, SN_I64, SN_I32);
+}
+
 em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
                             int64_t pair_distance) {
     em_val fn = gemm_pack_b_function(e, gemm_name_of(p, "pack_b").text);
@@ -210,16 +222,20 @@ em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size r
     e->dim = q.dim;
     em_val row_stride = em_size_value(e, row), col_stride = em_size_value(e, col);
     em_val lane = em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, col_stride, p->lanes));
+    bool eights = dtype == SN_I8 && gemm_is(row, 1) && col.slot < 0 && col.value % 8 == 0;
+    if (eights) lane = em_lshr(e, lane, em_like(e, lane, 3));
     em_loop l = em_for(e, zero(e), q.kb, em_i64(e, 8));
     em_val to = em_muli(e, em_div(e, l.i, em_i64(e, 8)), p->panel);
     for (int c = 0; c < p->panel; c += p->lanes) {
         int64_t j0 = c % p->epi_cols; /* within a half of pairs */
         em_val mask = em_tail_mask(e, em_subi(e, q.n_cols, j0), p->lanes);
         em_val words = NULL;
-        for (int j = 0; j < 8; j++) {
-            em_val at = em_mul(e, em_addi(e, l.i, j), row_stride);
-            em_val column = em_i64(e, j0 + c / p->epi_cols * pair_distance);
-            at = em_add(e, at, em_mul(e, column, col_stride));
+        em_val column = em_i64(e, j0 + c / p->epi_cols * pair_distance);
+        column = em_mul(e, column, col_stride);
+        if (eights)
+            words = load_words(e, em_gep(e, q.src, dtype, em_add(e, l.i, column)), lane, mask);
+        for (int j = 0; !eights && j < 8; j++) {
+            em_val at = em_add(e, em_mul(e, em_addi(e, l.i, j), row_stride), column);
             em_val x = em_gather(e, dtype, em_gep(e, q.src, dtype, at), lane, mask);
             em_val i = em_convert(e, x, sn_dtype_is_float(dtype) ? p->t : dtype, SN_I32);
             i = em_shl(e, em_and(e, i, em_like(e, i, 15)), em_like(e, i, 4 * j));

@@ -632,6 +632,15 @@ check_bad_requests() {
     refused 1 'outside the vocabulary 0..2' generate "$nano" -p '0 1 3'
     refused 2 'the prompt is empty' generate "$nano"
     refused 1 'cannot open' generate "$stories" -f "$tmp/none"
+    # a context costs what is used; one that must fit and does not is refused
+    run 0 import "$stories" -o "$tmp/far"
+    sed -i 's/\("max_position_embeddings":\)[^,]*/\1 16777216/' "$tmp/far/config.json"
+    run 0 generate "$tmp/far" -n 3 --temperature 0
+    limit=$(ulimit -S -v)
+    if ulimit -S -v 16000000 2>/dev/null; then # 21 GB in 16
+        refused 1 'needs .* GB of memory for keys and values' generate "$tmp/far" -n 3 --context 16777216
+        ulimit -S -v "$limit"
+    fi
     : >"$tmp/file" # a cache that cannot be: works, with a note
     run 0 generate "$stories" -n 3 --temperature 0 --cache-dir "$tmp/file/cache"
     prints '^Once'
