@@ -1,5 +1,6 @@
 /* bench_model.c: whole models with random weights: all logits of a text, decode steps, or training
  * steps. */
+#include "runtime/file.h"
 #include "bench/benches.h"
 #include "bench/graph_case.h"
 #include "frontend/models.h"
@@ -67,8 +68,12 @@ static bool build_model(const spec *s, sn_model *m, sn_error *err) {
     sn_training t = sn_training_default();
     t.optimizer.max_norm = s->clip;
     sn_model_options mo = {.entries = entries, .batch = s->batch, .training = &t};
-    bool ok =
-        c ? sn_model_build(c, &mo, m, err) : sn_model_build_with(s->define, s->model, &mo, m, err);
+    bool traced = c && sn_config_has(c, "source") && sn_folder_has(s->model, SN_MODEL_GRAPH);
+    char *graph = traced ? sn_path_join(s->model, SN_MODEL_GRAPH) : NULL;
+    bool ok = graph ? sn_model_build_graph(graph, NULL, m, err)
+              : c   ? sn_model_build(c, &mo, m, err)
+                    : sn_model_build_with(s->define, s->model, &mo, m, err);
+    free(graph);
     sn_config_free(c);
     return ok;
 }

@@ -146,6 +146,14 @@ typedef void sn_model_fn(sn_module *m, const sn_model_options *o);
 bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_options *o,
                          sn_model *out, sn_error *err);
 
+/* The file in the folder of a trained model in C that holds its graph as text (`sinter opt` prints
+ * such texts). */
+#define SN_MODEL_GRAPH "graph.sn"
+/* Builds a model from such a file: nothing is executed. Of o, only `context` is looked at: another
+ * one than the graph's is an error. */
+bool sn_model_build_graph(const char *path, const sn_model_options *o, sn_model *out,
+                          sn_error *err);
+
 /* The config.json text of a published size ("gpt2", "gpt2-medium", …), for use with random weights;
  * NULL: unknown name. sn_model_preset_name(i) enumerates the names; NULL ends them. */
 const char *sn_model_preset(const char *name);

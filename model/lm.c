@@ -7,7 +7,8 @@ static bool feed(void *model, int64_t row, int64_t past, const int32_t *ids, int
                  float *logits, sn_error *err) {
     lm *m = model;
     (void)row;
-    if (!past && m->past && m->code.define) lm_reset(m); /* caches are read up to `past` only */
+    if (!past && m->past && (m->code.define || m->graph))
+        lm_reset(m); /* caches are read up to `past` only */
     return lm_append(m, past, ids, n, logits, err);
 }
 

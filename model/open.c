@@ -98,7 +98,15 @@ static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *
         !sn_token_rules_read(&m->rules, path, err))
         return false;
     const char *source = sn_config_string_or(m->config, "source", NULL);
-    if (source)
+    if (source && sn_folder_has(path, SN_MODEL_GRAPH)) {
+        m->graph = sn_path_join(path, SN_MODEL_GRAPH);
+        if (!m->graph) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        if (o->sequences)
+            return sn_fail(err, SN_ERR_USAGE,
+                           "%s: a model in C runs one sequence at a time, because its code decides "
+                           "what a token sees",
+                           path);
+    } else if (source)
         return sn_fail(
             err, SN_ERR_USAGE,
             "%s contains the weights of a model in C; name its code, too: %s %s --checkpoint %s",
@@ -353,6 +361,8 @@ static bool check_weights(const lm *m, const sn_weights *w, sn_error *err) {
 
 /* Builds the model with these entries. */
 static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, sn_error *err) {
+    if (m->graph)
+        return sn_model_build_graph(m->graph, &(sn_model_options){.context = o->context}, out, err);
     const sn_model_options mo = {.entries = entries,
                                  .context = o->context,
                                  .beams = m->beams,
@@ -450,6 +460,7 @@ void lm_close(lm *m) {
     free(m->source_path);
     sn_token_rules_free(&m->rules);
     sn_model_dir_close(m->dir);
+    free(m->graph);
     sn_config_free(m->labels);
     sn_config_free(m->own_config);
     for (int i = 0; i < m->n_random; i++) free(m->random[i]);

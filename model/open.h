@@ -43,6 +43,7 @@ typedef struct lm {
     sn_config *config;      /* NULL: a model in C without a checkpoint folder */
     model_source code;      /* of a model in C */
     sn_weights *checkpoint; /* NULL: none was given */
+    char *graph;            /* of a trained model in C: the file of its graph; NULL: none */
     sn_model model;
     sn_program *program;     /* NULL: build_only */
     sn_session *session;     /* NULL: compile_only, build_only */

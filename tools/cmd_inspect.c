@@ -105,9 +105,10 @@ static void print_config(sn_config *c, const sn_weights *w) {
     const char *source = sn_config_string_or(c, "source", NULL);
     char shown[300];
     if (source) {
-        printf(
-            "model       in C: %s (pass this folder with --checkpoint to commands that run it)\n",
-            sn_printable(shown, sizeof shown, source));
+        printf("model       in C: %s (commands run the folder by graph.sn, without its code; or "
+               "pass it with "
+               "--checkpoint)\n",
+               sn_printable(shown, sizeof shown, source));
         return;
     }
     if (!sn_model_build(c, &(sn_model_options){.weights = w}, &model, &err)) {

@@ -4,6 +4,7 @@
 #include "frontend/families/families.h"
 #include "frontend/front.h"
 #include "runtime/problems.h"
+#include "runtime/file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -242,6 +243,31 @@ bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_o
                 "and sn_output, or with sn_decoder_entries",
                 name);
     }
+    sn_module_free(m);
+    out->module = NULL;
+    return false;
+}
+
+bool sn_model_build_graph(const char *path, const sn_model_options *o, sn_model *out,
+                          sn_error *err) {
+    sn_mapping file;
+    if (!sn_given(out, "sn_model_build_graph", "the model", err)) return false;
+    *out = (sn_model){.batch = 1};
+    if (!sn_file_map(path, &file, err)) return false;
+    char *text = strndup((const char *)file.data, file.size);
+    sn_module *m = text ? sn_parse(text, path, false, err) : NULL;
+    if (!text) sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    free(text);
+    sn_file_unmap(&file);
+    if (!m) return false;
+    out->module = m;
+    out->type = sn_module_name(m);
+    read_sizes(out);
+    if (!o || !o->context || o->context == out->context) return true;
+    sn_fail(err, SN_ERR_USAGE,
+            "%s: the graph was built for a context of %lld tokens: name the model's C file for "
+            "another",
+            path, (long long)out->context);
     sn_module_free(m);
     out->module = NULL;
     return false;

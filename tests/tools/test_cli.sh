@@ -10,6 +10,7 @@ stories=$source/examples/models/stories260K/stories260K.bin
 nano=$source/examples/models/nano-gpt-sort/gpt-nano-sort-model.json
 . "$source/tests/tools/cli_run.sh"
 . "$source/tests/tools/cli_sampling.sh"
+. "$source/tests/tools/cli_folder.sh"
 
 model() { # an imported model folder that may be spoiled
     rm -rf "$tmp/model"
@@ -232,6 +233,7 @@ check_run() {
     prints 'output   logits       f32.B,T,256.'
     run 0 inspect "$tmp/trained"
     prints 'model       in C: .*alibi.c'
+    trained_folder_alone
     # the suggested command works, whatever the command
     advised() { # advised COMMAND ARGS…: the folder alone is refused; the command of the message runs
         command=$1

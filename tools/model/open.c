@@ -47,7 +47,7 @@ sn_options cmd_options(const cmd_compile *c) {
 /* Warns about config keys that no part of the model reads, since they may be misspelt. */
 static void note_unknown_keys(const char *name, const lm *m) {
     const char *key;
-    for (int i = 0; !m->code.define && (key = sn_model_unknown_key(m->config, i)); i++)
+    for (int i = 0; !m->code.define && !m->graph && (key = sn_model_unknown_key(m->config, i)); i++)
         fprintf(stderr, "%s: note: %s: \"%s\" has no effect on a %s model: is it misspelt?\n", name,
                 sn_config_name(m->config), key, m->model.type);
 }

@@ -2,16 +2,16 @@
  * saving. Everything that a step uses follows from its number, so a resumed run is
  * bit-identical. */
 #include "tools/train/train.h"
-#include "runtime/clock.h"
-#include "model/open.h"
-
-#include "runtime/file.h"
 #include "ir/ir.h"
-#include "runtime/model_dir.h"
 #include "model/model_source.h"
+#include "model/open.h"
+#include "runtime/clock.h"
+#include "runtime/file.h"
+#include "runtime/model_dir.h"
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,6 +106,23 @@ static void note_source(train_settings *s) {
     free(full);
 }
 
+/* The graph as text lets others use the folder without the C file, whose code they need not run. */
+static bool save_graph(const trainer *t, sn_error *err) {
+    sn_model all;
+    char *path = sn_path_join(t->r->folder, SN_MODEL_GRAPH), *text = NULL;
+    size_t size = 0;
+    if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    bool ok = sn_model_build_with(t->code.define, t->code.name, NULL, &all, err);
+    FILE *f = ok ? open_memstream(&text, &size) : NULL;
+    if (f) sn_print_module(f, all.module);
+    if (ok && (!f || fclose(f))) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    ok = ok && sn_file_save(path, text, size, err);
+    if (ok || f) sn_module_free(all.module);
+    free(text);
+    free(path);
+    return ok;
+}
+
 /* A key that the model does not read may be misspelt. The config.json of a folder has many keys
  * that only other programs read. */
 static bool note_unread_keys(const trainer *t) {
@@ -198,6 +215,7 @@ static bool write_model_files(trainer *t, sn_error *err) {
     bool ok = path ? sn_config_save(t->s->model, path, err)
                    : sn_fail(err, SN_ERR_MEMORY, "out of memory");
     free(path);
+    ok = ok && (!t->s->source || save_graph(t, err));
     return ok && train_data_save_tokenizer(t->s, &t->data, t->r->folder, err);
 }
 
