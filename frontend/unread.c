@@ -33,6 +33,7 @@ static const struct {
     {"interpolate_factor", {"1"}},
     {"is_decoder", {"false"}},
     {"learned_pos_emb", {"true"}},
+    {"linear_layout", {"\"out_in\""}},
     {"lm_head_bias", {"false"}},
     {"logit_scale", {NULL}},
     {"logits_scaling", {"1"}},

@@ -90,7 +90,8 @@ static int compile(compiled *c, const options *o) {
     *c = (compiled){0};
     if (is_text(o->model.path)) return compile_text(c, o, &err) ? EXIT_OK : cmd_fail(NAME, &err);
     int code, entries = o->train ? SN_LOSS | SN_TRAIN : SN_ALL_ENTRIES;
-    c->model = cmd_open(NAME, &o->model, &o->compile, entries, o->time, &code);
+    c->model = o->time ? cmd_open_encoder(NAME, &o->model, &o->compile, entries, NULL, &code)
+                       : cmd_open(NAME, &o->model, &o->compile, entries, false, &code);
     if (!c->model) return code;
     c->m = c->model->model.module;
     c->p = c->model->program;

@@ -18,6 +18,9 @@ run 0 explain "$model" --entry decode --full
 prints 'kernel sn_gemm_' && prints '^choice, '
 run 0 explain "$model" --entry decode --time --sizes P=9
 prints 'share  *ms '
+run 0 import "$source/examples/models/aren-transliteration/model.bin" -o "$tmp/aren"
+run 0 explain "$tmp/aren" --entry encode --time
+prints 'share  *ms ' && says_nothing
 run 0 explain "$model" --entry decode --dot -
 prints '^digraph "decode"' && prints 'c0 -> '
 run 0 explain "$model" --json "$tmp/explain.json" --sizes T=64
