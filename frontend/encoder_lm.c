@@ -35,7 +35,7 @@ static encoder_lm read_config(const encoder_family *f, sn_config *c, const sn_mo
         sn_config_problem(c, "a table of %lld positions has none after the padding's, %lld",
                           (long long)g.context, (long long)g.padding);
     g.prefix = !w || has(w, "", f->names.tokens, "weight") ? "" : f->names.prefix;
-    g.gamma = has(w, g.prefix, f->names.embed_norm, "gamma");
+    g.gamma = f->names.embed_norm && has(w, g.prefix, f->names.embed_norm, "gamma");
     encoder_read_head(c, w, &g);
     sentence_read(c, g.d, &g.sentence);
     return g;
@@ -105,7 +105,8 @@ static sn_tensor feed_forward(const encoder_lm *g, const sn_forward_ctx *s, sn_t
     if (n->gate_up)
         sn_split(encoder_linear(x, n->gate_up, 2 * g->d_mlp, g->mlp_bias), 2, 2, h);
     else
-        h[0] = encoder_linear(x, n->up, g->d_mlp, g->mlp_bias);
+        h[0] = encoder_linear(x, n->gate ? n->gate : n->up, g->d_mlp, g->mlp_bias);
+    if (n->gate) h[1] = encoder_linear(x, n->up, g->d_mlp, g->mlp_bias);
     h[0] = encoder_activate(g, NULL, h[0]);
     x = encoder_linear(h[1] ? sn_mul(h[0], h[1]) : h[0], n->down, g->d, g->mlp_bias);
     return sn_forward_dropout(s, x);
@@ -145,8 +146,9 @@ static sn_tensor embed(const encoder_lm *g, const sn_forward_ctx *s) {
     /* ALBERT's map exists at any width, ELECTRA's and DeBERTa's only between different ones */
     bool mapped = n->project && (g->groups || g->d_embed != g->d);
     if (mapped && inside) x = encoder_linear(x, n->project + 11, g->d, !g->project_without_bias);
-    x = sn_forward_dropout(s, encoder_norm(g, x, n->embed_norm));
+    if (!n->outer_norm) x = sn_forward_dropout(s, encoder_norm(g, x, n->embed_norm));
     sn_scope_pop(m);
+    if (n->outer_norm) x = sn_forward_dropout(s, encoder_norm(g, x, n->outer_norm));
     return mapped && !inside ? encoder_linear(x, n->project, g->d, !g->project_without_bias) : x;
 }
 

@@ -30,13 +30,14 @@ typedef struct encoder_head {
 typedef struct encoder_names {
     const char *prefix;              /* scope of embeddings and layers; files may lack it */
     const char *tokens, *embed_norm; /* token table and norm, in the scope "embeddings" */
+    const char *outer_norm;          /* that norm, where it is outside that scope */
     const char *project;             /* map from embeddings of another width */
     const char *layers, *inner; /* scope of layer l is LAYERS.l; shared ones: LAYERS.g.INNER.i */
     const char *q, *k, *v, *qkv, *o; /* within a layer, as all that follow; qkv: in one matrix */
     const char *attn_norm, *mlp_norm;
-    const char *up, *gate_up, *down; /* gate_up: of a gated MLP, both in one matrix */
-    const char *norm;                /* after the last layer */
-    const char *distances;           /* table of biases of the scores by distance */
+    const char *up, *gate, *gate_up, *down; /* gate, of a gated MLP; gate_up: both in one matrix */
+    const char *norm;                       /* after the last layer */
+    const char *distances;                  /* table of biases of the scores by distance */
     /* DeBERTa's table of positions by distance, its norm, and the maps of its own for keys and
      * queries of a layer */
     const char *relative, *relative_norm, *relative_k, *relative_q;

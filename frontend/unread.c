@@ -22,6 +22,7 @@ static const struct {
     {"attention_multiplier", {NULL}},
     {"attn_logit_softcapping", {NULL}},
     {"clip_qkv", {NULL}},
+    {"causal", {"false"}},
     {"conv_kernel_size", {"0"}},
     {"do_blenderbot_90_layernorm", {"false"}},
     {"down_scale_factor", {"1"}},
@@ -44,8 +45,10 @@ static const struct {
     {"num_experts", {"0"}},
     {"num_memory_blocks", {"0"}},
     {"num_local_experts", {"0", "1"}},
+    {"parallel_block", {"false"}},
     {"partial_rotary_factor", {"1"}},
     {"position_embedding_type", {"\"absolute\""}},
+    {"prenorm", {"false"}},
     {"pruned_heads", {"{}"}},
     {"qk_layernorm", {"false"}},
     {"quantization_config", {NULL}},
@@ -53,12 +56,16 @@ static const struct {
     {"rope_parameters", {NULL}},
     {"rotary", {"true"}},
     {"rope_scaling", {NULL}},
+    {"rotary_emb_interleaved", {"false"}},
+    {"rotary_emb_scale_base", {NULL}},
+    {"rotary_head_dim", {"false"}},
     {"scale_attn_by_inverse_layer_idx", {"false"}},
     {"scale_attn_weights", {"true"}},
     {"apply_layernorm", {"true"}},
     {"use_mrope", {"false"}},
     {"use_parallel_residual", {"false"}},
     {"use_qk_norm", {"false"}},
+    {"use_rms_norm", {"false"}},
     {"use_weighted_layer_sum", {"false"}},
     {"vision_use_head", {"true"}},
 };
@@ -121,6 +128,8 @@ static const char neutral[] =
     "seq_aux "
     "sinusoidal_pos_embds skip_bias_add skip_bias_add_qkv sliding_window slow_but_exact source "
     "sparse_pred_ignore_index sparse_prediction "
+    "dense_seq_output fused_bias_fc fused_dropout_add_ln parallel_block_tied_norm use_flash_attn "
+    "use_xentropy "
     "suppress_tokens "
     "task_specific_params temperature tf_legacy_loss tie_encoder_decoder tie_weights_ "
     "tokenizer_class "

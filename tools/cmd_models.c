@@ -44,7 +44,7 @@ int cmd_models(int argc, char **argv) {
     const char *last = "";
     printf("\nIn GGUF files (`general.architecture`):\n");
     for (int i = 0; (name = sn_gguf_architecture(i)); last = name, i++)
-        if (strcmp(name, last) != 0) printf("%s`%s`", i == 0 ? "" : i % 10 ? ", " : ",\n", name);
+        if (strcmp(name, last) != 0) printf("%s`%s`", i == 0 ? "" : i % 8 ? ", " : ",\n", name);
     printf(".\nLogits of tiny files, quantised: a program in Python without packages, "
            "`tests/data/gguf`; from `phi2` on: NumPy.\n");
     return cmd_finish(NAME);

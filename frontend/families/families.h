@@ -11,8 +11,8 @@ extern const causal_family bloom_family, cohere_family, falcon_family, gptj_fami
     gemma2_family, gemma3_family, gpt_neox_family, llama_family, mistral_family, phi_family,
     phi3_family, qwen2_family, qwen3_family;
 extern const encoder_family albert_family, bert_family, camembert_family, deberta_v2_family,
-    distilbert_family, electra_family, modernbert_family, mpnet_family, roberta_family,
-    xlm_roberta_family;
+    distilbert_family, electra_family, modernbert_family, mpnet_family, nomic_bert_family,
+    roberta_family, xlm_roberta_family;
 
 extern const seq2seq_family whisper_family, bart_family, edt_family, m2m_100_family, marian_family,
     mbart_family, pegasus_family, t5_family, umt5_family;

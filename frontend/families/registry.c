@@ -77,6 +77,7 @@ static const struct {
     ENCODER("mpnet", "MPNet", ENCODER_CHECKED, mpnet_family),
     FAMILY(mpt, "MPT"),
     SEQ2SEQ("mt5", "mT5", "text to text", CHECKED, t5_family),
+    ENCODER("nomic_bert", "Nomic Embed 1.x", ENCODER_CHECKED, nomic_bert_family),
     FAMILY(olmo2, "OLMo 2"),
     FAMILY(olmoe, "OLMoE"),
     FAMILY(opt, "OPT"),

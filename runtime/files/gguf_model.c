@@ -157,6 +157,30 @@ static const pair bert_layers[] = {{"attn_q", "attention.self.query"},
                                    {"layer_output_norm", "output.LayerNorm"},
                                    {NULL, NULL}};
 
+static const pair nomic_keys[] = {{"context_length", "n_positions"},
+                                  {"embedding_length", "n_embd"},
+                                  {"block_count", "n_layer"},
+                                  {"feed_forward_length", "n_inner"},
+                                  {"attention.head_count", "n_head"},
+                                  {"attention.head_count_kv", NULL},
+                                  {"attention.layer_norm_epsilon", "layer_norm_epsilon"},
+                                  {"rope.freq_base", "rotary_emb_base"},
+                                  {"rope.dimension_count", NULL},
+                                  {"rope.scaling.type", NULL},
+                                  {"vocab_size", NULL},
+                                  {"attention.causal", NULL},
+                                  {"pooling_type", NULL},
+                                  {NULL, NULL}};
+static const pair nomic_tensors[] = {{"token_embd", "embeddings.word_embeddings"},
+                                     {"token_types", "embeddings.token_type_embeddings"},
+                                     {"token_embd_norm", "emb_ln"},
+                                     {NULL, NULL}};
+static const pair nomic_layers[] = {
+    {"attn_qkv", "attn.Wqkv"},      {"attn_output", "attn.out_proj"},
+    {"attn_output_norm", "norm1"},  {"ffn_up", "mlp.fc11"},
+    {"ffn_gate", "mlp.fc12"},       {"ffn_down", "mlp.fc2"},
+    {"layer_output_norm", "norm2"}, {NULL, NULL}};
+
 /* Keys that most decoders have, with the name of the epsilon here. */
 #define DECODER_KEYS(eps)                                                                          \
     {"context_length", "max_position_embeddings"}, {"embedding_length", "hidden_size"},            \
@@ -332,6 +356,10 @@ static const architecture architectures[] = {
      NULL, 0, NULL},
     {"mpt", "mpt", mpt_keys, mpt_tensors, mpt_layers, "transformer.blocks.",
      "{\"attn_config\": {\"alibi\": true}}", NULL, 0, NULL},
+    {"nomic-bert", "nomic_bert", nomic_keys, nomic_tensors, nomic_layers, "encoder.layers.",
+     "{\"activation_function\": \"swiglu\", \"qkv_proj_bias\": false, \"mlp_fc1_bias\": false, "
+     "\"mlp_fc2_bias\": false, \"rotary_emb_fraction\": 1}",
+     NULL, 0, NULL},
 };
 /* Files of architecture llama that have experts. */
 static const architecture mixtral = LLAMA("llama", "mixtral", mixtral_keys, mixtral_layers,

@@ -170,13 +170,12 @@ static void test_logits(void **state) {
 }
 
 /* An encoder: states of all tokens. */
-static void test_encoder(void **state) {
-    (void)state;
+static void check_encoder(const char *name) {
     int32_t tokens[MOST_TOKENS];
-    cJSON *expected = read_expected("bert");
+    cJSON *expected = read_expected(name);
     const sn_ids ids = {.data = tokens, .count = (size_t)read_tokens(expected, tokens)};
     sn_error e = {0};
-    const lm_options o = {.path = DATA "bert.gguf",
+    const lm_options o = {.path = data_path(name, ".gguf"),
                           .entries = SN_ENCODE,
                           .compile = {.level = 4, .backend = "native", .cache_dir = scratch_dir}};
     lm *m = lm_open(&o, &e);
@@ -194,6 +193,12 @@ static void test_encoder(void **state) {
     free(out);
     lm_close(m);
     cJSON_Delete(expected);
+}
+
+static void test_encoder(void **state) {
+    (void)state;
+    check_encoder("bert");
+    check_encoder("nomic-bert");
 }
 
 static void test_tokens(void **state) {

@@ -113,9 +113,49 @@ def modern_logits(p, c, x, head):
     return y + p("decoder.bias", c["vocab_size"]) if c["decoder_bias"] else y
 
 
+# ---- Nomic BERT ----
+
+def nomic_hidden(p, c, tokens, types):
+    d, H, n, eps = c["n_embd"], c["n_head"], len(tokens), c["layer_norm_epsilon"]
+    multiple = c["pad_vocab_size_multiple"]
+    rows = (c["vocab_size"] + multiple - 1) // multiple * multiple
+    x = p("bert.embeddings.word_embeddings.weight", rows, d)[tokens]
+    if not c["rotary_emb_fraction"]:
+        x = x + p("bert.embeddings.position_embeddings.weight", c["n_positions"], d)[:n]
+    x = x + p("bert.embeddings.token_type_embeddings.weight", c["type_vocab_size"], d)[types]
+    x = layer_norm(p, "bert.emb_ln", x, eps)
+    angles = plain(d // H, c["rotary_emb_base"])
+    for l in range(c["n_layer"]):
+        h = f"bert.encoder.layers.{l}."
+        q, k, v = (heads(y, H) for y in np.split(linear(p, h + "attn.Wqkv", x, 3 * d, c["qkv_proj_bias"]), 3, -1))
+        if c["rotary_emb_fraction"]:
+            q, k = rope(q, angles), rope(k, angles)
+        y = softmax(q @ k.transpose(0, 2, 1) / math.sqrt(d // H)) @ v
+        x = layer_norm(p, h + "norm1", x + linear(p, h + "attn.out_proj", merge(y), d, c["qkv_proj_bias"]), eps)
+        up, gate = (linear(p, h + "mlp." + i, x, c["n_inner"], c["mlp_fc1_bias"]) for i in ("fc11", "fc12"))
+        y = up * NOMIC_ACTS[c["activation_function"]](gate)
+        x = layer_norm(p, h + "norm2", x + linear(p, h + "mlp.fc2", y, d, c["mlp_fc2_bias"]), eps)
+    return x
+
+
+def nomic_logits(p, c, x, head):
+    d = x.shape[1]
+    if head == "classes":
+        return linear(p, "classifier", np.tanh(linear(p, "bert.pooler.dense", x[:1], d, True)), 3, True)
+    act = NOMIC_ACTS[c["activation_function"]]
+    x = act(linear(p, "cls.predictions.transform.dense", x, d, c["mlp_fc1_bias"]))
+    x = layer_norm(p, "cls.predictions.transform.layer_norm", x, c["layer_norm_epsilon"])
+    table = p["bert.embeddings.word_embeddings.weight"]
+    return x @ table.T + (p("cls.predictions.decoder.bias", len(table)) if c["mlp_fc1_bias"] else 0)
+
+
+NOMIC_ACTS = {"swiglu": ACTS["silu"], "geglu": gelu}
+
+
 # ---- heads ----
 
-KINDS = {"deberta-v2": (deberta_hidden, deberta_logits), "modernbert": (modern_hidden, modern_logits)}
+KINDS = {"deberta-v2": (deberta_hidden, deberta_logits), "modernbert": (modern_hidden, modern_logits),
+         "nomic_bert": (nomic_hidden, nomic_logits)}
 
 
 def reference(c, head):
@@ -143,6 +183,15 @@ MODERN = {**SIZES, "model_type": "modernbert", "num_hidden_layers": 4, "intermed
           "norm_bias": False, "attention_bias": False, "mlp_bias": False, "classifier_bias": False, "decoder_bias": True,
           "hidden_activation": "gelu", "classifier_activation": "gelu", "classifier_pooling": "mean",
           "global_rope_theta": 1000.0, "local_rope_theta": 100.0, "local_attention": 6, "global_attn_every_n_layers": 3}
+NOMIC = {"model_type": "nomic_bert", "vocab_size": 23, "pad_vocab_size_multiple": 8, "n_positions": 32, "n_embd": 16,
+         "n_layer": 2, "n_head": 4, "n_inner": 20, "activation_function": "swiglu", "layer_norm_epsilon": 1e-12,
+         "type_vocab_size": 2, "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False, "prenorm": False,
+         "parallel_block": False, "parallel_block_tied_norm": False, "causal": False, "use_rms_norm": False,
+         "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False,
+         "rotary_emb_scale_base": None, "rotary_scaling_factor": None, "max_trained_positions": 20,
+         "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "use_flash_attn": True,
+         "use_xentropy": True, "dense_seq_output": True, "fused_bias_fc": True, "fused_dropout_add_ln": True,
+         "architectures": ["NomicBertForPreTraining"]}
 
 CASES = {
     "deberta": (DEBERTA, "masked"),
@@ -160,6 +209,11 @@ CASES = {
     "modernbert_first": (labelled({**MODERN, "classifier_pooling": "cls"}, "ModernBertForSequenceClassification"), "classes"),
     "modernbert_tokens": (labelled(MODERN, "ModernBertForTokenClassification"), "tokens"),
     "modernbert_spans": ({**MODERN, "architectures": ["ModernBertForQuestionAnswering"]}, "spans"),
+    "nomic_bert": (NOMIC, "masked"),
+    "nomic_bert_table": ({**NOMIC, "qkv_proj_bias": True, "mlp_fc1_bias": True, "mlp_fc2_bias": True,
+                          "activation_function": "geglu", "rotary_emb_fraction": 0.0}, "masked"),
+    "nomic_bert_classes": (labelled({**NOMIC, "rotary_scaling_factor": 2}, "NomicBertForSequenceClassification"),
+                           "classes"),
     "camembert": ({**ROBERTA, "model_type": "camembert"}, "masked"),
     "camembert_tokens": (labelled({**ROBERTA, "model_type": "camembert"}, "CamembertForTokenClassification"), "tokens"),
     "electra_replaced": ({**ELECTRA, "architectures": ["ElectraForPreTraining"]}, "replaced"),
@@ -169,4 +223,6 @@ CASES = {
     "albert_spans": (ALBERT, "spans"),
 }
 
-write_encoders(sys.argv[1], CASES, reference)
+
+if __name__ == "__main__":
+    write_encoders(sys.argv[1], CASES, reference)

@@ -13,6 +13,7 @@ import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "families"))
+import make_encoder_refs  # noqa: E402
 import make_refs  # noqa: E402
 from make_gguf import F16, F32, write_gguf  # noqa: E402
 
@@ -174,6 +175,32 @@ def write(folder, out, case, name, keys, t):
         f.write("\n")
 
 
+NOMIC = {"layer": "bert.encoder.layers.",
+         "names": {"bert.embeddings.word_embeddings": "token_embd", "bert.emb_ln": "token_embd_norm",
+                   "bert.embeddings.token_type_embeddings": "token_types"},
+         "layers": {"attn.Wqkv": "attn_qkv", "attn.out_proj": "attn_output", "norm1": "attn_output_norm",
+                    "mlp.fc11": "ffn_up", "mlp.fc12": "ffn_gate", "mlp.fc2": "ffn_down", "norm2": "layer_output_norm"}}
+
+
+def write_nomic(folder):
+    """An encoder; "logits" are the states of all tokens."""
+    c, p, tokens = make_encoder_refs.NOMIC, make_refs.Params(), [5, 1, 17, 9, 22, 0, 13, 4]
+    states = make_encoder_refs.nomic_hidden(p, c, np.array(tokens), np.zeros(len(tokens), int))
+    keys = {"context_length": c["n_positions"], "embedding_length": c["n_embd"], "block_count": c["n_layer"],
+            "feed_forward_length": c["n_inner"], "attention.head_count": c["n_head"],
+            "attention.layer_norm_epsilon": c["layer_norm_epsilon"], "attention.causal": False, "pooling_type": 1,
+            "rope.freq_base": float(c["rotary_emb_base"])}
+    f32 = ("norm", "_ln", "token_type")
+    write_gguf(os.path.join(folder, "nomic-bert.gguf"),
+               {"general.architecture": "nomic-bert", **{"nomic-bert." + k: v for k, v in keys.items()}},
+               {rename(k, NOMIC): (list(w.shape), F32, w.astype(np.float32).tobytes()) if any(n in k for n in f32) else
+                (list(w.shape), F16, w.astype(np.float16).tobytes()) for k, w in p.items()})
+    with open(os.path.join(folder, "nomic-bert.json"), "w") as f:
+        json.dump({"tokens": tokens, "logits": [round(float(v), 7) for v in states.ravel()], "texts": []}, f)
+        f.write("\n")
+
+
 if __name__ == "__main__":
     for out, row in MODELS.items():
         write(sys.argv[1] if len(sys.argv) > 1 else HERE, out, *row)
+    write_nomic(sys.argv[1] if len(sys.argv) > 1 else HERE)
