@@ -45,8 +45,9 @@ typedef enum sn_weight_part {
 } sn_weight_part;
 
 /* One tensor, row-major; rank 0 is a scalar. When read: the memory belongs to the sn_weights, is
- * read-only, and is aligned at least to the element size. When written: the memory belongs to the
- * caller. */
+ * read-only, and is aligned as in the file: in a safetensors file whose header has an odd length, not
+ * even to the element size (sn_weight_to_f32 and sessions read such data). When written: the memory
+ * belongs to the caller. */
 typedef struct sn_weight {
     const char *name;
     sn_dtype dtype;
@@ -68,8 +69,7 @@ typedef struct sn_weights sn_weights;
 
 /* Maps PATH: a .safetensors file, a "….safetensors.index.json" that distributes tensors over
  * several files of its folder, or a GGUF file (by its first bytes; names are those of the file).
- * Tensor data is not copied, except where it is not aligned to the element size in the file. The
- * whole header is validated first: offsets inside the file, in order, without overlaps or gaps; shape
+ * Tensor data is never copied. The whole header is validated first: offsets inside the file, in order, without overlaps or gaps; shape
  * times size equal to the byte range; known dtypes; unique names; header at most 16 MB. NULL on
  * error, which names the file and the tensor. */
 sn_weights *sn_weights_open(const char *path, sn_error *err);

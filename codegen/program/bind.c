@@ -2,10 +2,10 @@
  * preparation of weights (packing, quantising) when the session is made.
  *
  * A parameter that an entry of the user reads has memory for as long as the session: the file's
- * pages or the caller's array if the type fits, else a converted copy. One that only preparations
- * read has none: each preparation converts what it reads and frees it before the next begins. The
- * one that needs the most goes first, while little else is there, so that the peak is the memory
- * that stays and little more. */
+ * pages or the caller's array if type and alignment fit, else a converted copy. One that only
+ * preparations read has none: each preparation converts what it reads and frees it before the next
+ * begins. The one that needs the most goes first, while little else is there, so that the peak is
+ * the memory that stays and little more. */
 #include "codegen/program/session.h"
 
 #include <stdlib.h>

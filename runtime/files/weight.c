@@ -51,6 +51,19 @@ static void block_to_f32(const sn_block_format *f, const unsigned char *block, f
     }
 }
 
+/* Element i of data that need not be aligned. */
+static uint16_t load_u16(const void *data, size_t i) {
+    uint16_t v;
+    memcpy(&v, (const char *)data + i * sizeof v, sizeof v);
+    return v;
+}
+
+static double load_f64(const void *data, size_t i) {
+    double v;
+    memcpy(&v, (const char *)data + i * sizeof v, sizeof v);
+    return v;
+}
+
 bool sn_weight_to_f32(const sn_weight *t, float *out) {
     if (t->block) {
         const unsigned char *block = t->data, *end = block + t->bytes;
@@ -59,16 +72,14 @@ bool sn_weight_to_f32(const sn_weight *t, float *out) {
         return true;
     }
     size_t n = t->bytes / sn_dtype_size(t->dtype);
-    const uint16_t *half = t->data;
-    const double *wide = t->data;
     if (t->dtype == SN_F32)
         memcpy(out, t->data, t->bytes);
     else if (t->dtype == SN_F64)
-        for (size_t i = 0; i < n; i++) out[i] = (float)wide[i];
+        for (size_t i = 0; i < n; i++) out[i] = (float)load_f64(t->data, i);
     else if (t->dtype == SN_F16)
-        for (size_t i = 0; i < n; i++) out[i] = sn_f16_to_f32(half[i]);
+        for (size_t i = 0; i < n; i++) out[i] = sn_f16_to_f32(load_u16(t->data, i));
     else if (t->dtype == SN_BF16)
-        for (size_t i = 0; i < n; i++) out[i] = sn_bf16_to_f32(half[i]);
+        for (size_t i = 0; i < n; i++) out[i] = sn_bf16_to_f32(load_u16(t->data, i));
     else
         return false;
     return true;

@@ -35,7 +35,6 @@ typedef struct part {
     sn_mapping map;
     cJSON *header; /* of a safetensors file */
     sn_gguf *gguf; /* owns the mapping then */
-    void *aligned; /* copies of tensors that the file does not align, or NULL */
 } part;
 
 /* Maps names to indices: open addressing, index + 1 in each slot, 0: free. */
@@ -196,28 +195,6 @@ static bool check_places(const sn_weight *t, size_t count, const unsigned char *
     return sn_fail(err, SN_ERR_FILE, "%s: %zu bytes at the end belong to no tensor", path, rest);
 }
 
-static bool is_misaligned(const sn_weight *t) {
-    return (uintptr_t)t->data % sn_dtype_size(t->dtype) != 0;
-}
-
-/* If the header has an odd length, tensors are not aligned to their element size; they are
- * copied. */
-static bool align_tensors(part *p, sn_weight *t, size_t count, const char *path, sn_error *err) {
-    size_t total = 0;
-    for (size_t i = 0; i < count; i++)
-        if (is_misaligned(&t[i])) total += SN_ROUND_UP(t[i].bytes, DATA_ALIGN);
-    if (!total) return true;
-    unsigned char *to = p->aligned = aligned_alloc(DATA_ALIGN, total);
-    if (!to) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory (%zu bytes)", path, total);
-    for (size_t i = 0; i < count; i++)
-        if (is_misaligned(&t[i])) {
-            memcpy(to, t[i].data, t[i].bytes);
-            t[i].data = to;
-            to += SN_ROUND_UP(t[i].bytes, DATA_ALIGN);
-        }
-    return true;
-}
-
 static bool check_metadata(const cJSON *meta, const char *path, sn_error *err) {
     const cJSON *m;
     bool ok = cJSON_IsObject(meta);
@@ -316,7 +293,7 @@ static bool add_part(sn_weights *w, const char *path, sn_error *err) {
     qsort(t, count, sizeof *t, compare_places);
     if (!check_places(t, count, body, body_size, path, err)) return false;
     w->count += count;
-    return align_tensors(p, t, count, path, err);
+    return true;
 }
 
 static bool build_names(sn_weights *w, sn_error *err) {
@@ -426,7 +403,6 @@ void sn_weights_close(sn_weights *w) {
         if (!w->part[i].gguf) sn_file_unmap(&w->part[i].map);
         sn_gguf_close(w->part[i].gguf);
         cJSON_Delete(w->part[i].header);
-        free(w->part[i].aligned);
     }
     for (size_t i = 0; i < w->n_renamed; i++) free(w->renamed[i]);
     free(w->renamed);
