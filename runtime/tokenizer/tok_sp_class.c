@@ -60,8 +60,18 @@ static const sn_sp_class classes[] = {
 };
 enum { CLASSES = sizeof classes / sizeof *classes };
 
-/* Classes that number differently. */
-static const char *const others[] = {"Barthez", "XLNet", "XGLM", "Reformer"};
+/* Classes that do what this file and sn_sp_class do not say. */
+static const char numbers[] = "numbers tokens differently from this file";
+static const struct {
+    const char *name, *model_type, *what;
+} others[] = {
+    {"Barthez", NULL, numbers},
+    {"XLNet", NULL, numbers},
+    {"XGLM", NULL, numbers},
+    {"Reformer", NULL, numbers},
+    {"Siglip", "siglip",
+     "changes texts to lower case without punctuation before this file is used"},
+};
 
 /* ---- the class ---- */
 
@@ -93,12 +103,12 @@ static bool find_class(sn_sp_numbering *n, const char *path, sn_error *err) {
         if (name ? is_class(name, classes[i].name)
                  : type && classes[i].model_type && !strcmp(type, classes[i].model_type))
             n->class = &classes[i];
-    for (size_t i = 0; name && i < sizeof others / sizeof *others; i++)
-        if (is_class(name, others[i]))
+    for (size_t i = 0; ok && i < sizeof others / sizeof *others; i++)
+        if (name ? is_class(name, others[i].name)
+                 : type && others[i].model_type && !strcmp(type, others[i].model_type))
             ok = sn_fail(err, SN_ERR_FILE,
-                         "%s: %s numbers tokens differently from this file: the folder needs the "
-                         "tokenizer.json of the model",
-                         path, name);
+                         "%s: %s %s: the folder needs the tokenizer.json of the model", path,
+                         name ? name : type, others[i].what);
     cJSON_Delete(model);
     return ok;
 }

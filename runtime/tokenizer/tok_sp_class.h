@@ -17,7 +17,7 @@ typedef struct sn_sp_numbering {
 } sn_sp_numbering;
 
 /* Finds the class by tokenizer_class in the config or, without one, by model_type in the folder's
- * config.json. A class that is known to number differently, but not how, is an error. */
+ * config.json. A class that is known to do more than is written here is an error. */
 bool sn_sp_begin(sn_sp_numbering *n, const char *path, const cJSON *config, sn_error *err);
 /* The token of the next piece, as the file writes it; -1: it has none. */
 int32_t sn_sp_next(sn_sp_numbering *n, const char *piece, size_t size, bool is_text);

@@ -165,6 +165,12 @@ static void marian(void **state) {
     cJSON_Delete(all);
 }
 
+static void refuses_folder(const char *why) {
+    sn_error err = {0};
+    assert_null(sn_tokenizer_load(scratch_dir, &err));
+    if (!strstr(err.message, why)) fail_msg("%s", err.message);
+}
+
 /* The template's language is replaced; tokens of added_tokens.json; what is refused. */
 static void languages(void **state) {
     (void)state;
@@ -184,7 +190,9 @@ static void languages(void **state) {
     sn_ids_free(&ids);
     sn_tokenizer_free(t);
     static const char added[] = "{\"<new>\": 9000, \"my token\": 9001}", bad[] = "{\"x\": -1}",
-                      other[] = "{\"tokenizer_class\": \"BarthezTokenizer\"}";
+                      other[] = "{\"tokenizer_class\": \"BarthezTokenizer\"}",
+                      siglip[] = "{\"tokenizer_class\": \"SiglipTokenizer\"}", none[] = "{}",
+                      model[] = "{\"model_type\": \"siglip\"}";
     write_file("added_tokens.json", added, sizeof added - 1);
     t = load_ok(scratch_dir);
     ids = encode_ok(t, "my token<new>", 13, 0);
@@ -199,6 +207,11 @@ static void languages(void **state) {
     err = (sn_error){0};
     assert_null(sn_tokenizer_load(scratch_dir, &err));
     assert_non_null(strstr(err.message, "needs the tokenizer.json"));
+    write_file("tokenizer_config.json", siglip, sizeof siglip - 1);
+    refuses_folder("SiglipTokenizer changes texts to lower case without punctuation");
+    write_file("tokenizer_config.json", none, sizeof none - 1);
+    write_file("config.json", model, sizeof model - 1);
+    refuses_folder("needs the tokenizer.json");
     scratch_end(NULL);
     t = load_class(find_case(all, "M2M100Tokenizer"), NULL);
     assert_true(sn_tokenizer_language(t, "fr") > 0);
