@@ -5,7 +5,9 @@
  * are one row of P or, with minima, two, in panels of their own; so are the factors of factors. */
 #include "codegen/gemm/impl.h"
 
-enum { PREFETCH_BYTES = 2048 }; /* distance within a panel */
+/* Prefetch distances in bytes of integers: NEAR into L1, FAR into L2. A single distance that covers
+ * the latency of memory would need more outstanding misses than L1 has. */
+enum { NEAR = 1024, FAR = 8192 };
 
 /* Whether a permutation of a table in a register converts the 4-bit integers. */
 static bool has_lookup(em *e, const gemm_plan *p) {
@@ -75,8 +77,10 @@ static int factor_stride(const gemm_plan *p) {
 
 static void prefetch_8(em *e, const gemm_plan *p, em_val at) {
     int64_t bytes = p->g->groups.bits == 4 ? p->nr * 4 : bytes_of_8(p);
-    for (int64_t line = 0; line < bytes; line += GEMM_LINE)
-        em_prefetch(e, em_gep_bytes(e, at, em_i64(e, PREFETCH_BYTES + line)), false, 3);
+    for (int64_t line = 0; line < bytes; line += GEMM_LINE) {
+        em_prefetch(e, em_gep_bytes(e, at, em_i64(e, NEAR + line)), false, 3);
+        em_prefetch(e, em_gep_bytes(e, at, em_i64(e, FAR + line)), false, 2);
+    }
 }
 
 /* acc += scale * (sum over a scale group of a q) + minimum * (sum of a), for n_groups groups, whose
