@@ -83,7 +83,7 @@ static void build_acts(sn_module *m) {
     static const sn_op op[] = {SN_OP_silu, SN_OP_max, SN_OP_sigmoid, SN_OP_tanh, SN_OP_gelu};
     static const sn_dim width[] = {48, 64, 37, 5, 33};
     for (int i = 0; i < 10; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "x%d", i);
         sn_node *x = rows(m, name, SN_F32);
         sn_node *gate = map(x, "gate", width[i / 2], i % 2),
