@@ -134,7 +134,11 @@ static void read_tower(sn_config *c, const char *key, const char *legacy, const 
                        tower *out) {
     sn_error err = {0};
     sn_config *s = sn_config_section(c, key), *over = sn_config_section(c, legacy);
-    if (!s || !over) return; /* recorded */
+    if (!s || !over) { /* recorded */
+        sn_config_free(s);
+        sn_config_free(over);
+        return;
+    }
     sn_config_merge(s, over);
     config_read(s, keys, out);
     tower_complete(s, out);

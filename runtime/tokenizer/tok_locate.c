@@ -98,6 +98,7 @@ static bool continues(const sn_tokenizer *t, const char *text, size_t size, int3
     const char *own = sn_tokenizer_text(t, id, &n);
     if (mark->size) return own && n > mark->size && !memcmp(own, mark->data, mark->size);
     if (place->begin == place->end) return true;
+    if (!place->begin) return false; /* the text begins here */
     if (place[-1].end != place->begin) return place[-1].begin == place->begin;
     size_t back = sn_utf8_back(text, place->begin);
     return is_joining(text + back, size - back) &&
