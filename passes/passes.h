@@ -32,6 +32,8 @@ typedef struct sn_pass_options {
 #define SN_PREPARED "@prepared."
 /* What precedes the name of a parameter that is read in the type of its file (stored.c). */
 #define SN_STORED "@stored."
+/* The name without it. */
+const char *sn_stored_param_tensor(const char *name);
 
 /* Parameters that are a part of a quantised tensor of the file: SN_BLOCKS "0.NAME", where 0 is a
  * sn_weight_part (file_blocks.c). */

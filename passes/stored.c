@@ -13,6 +13,11 @@
 
 #include <string.h>
 
+const char *sn_stored_param_tensor(const char *name) {
+    size_t n = sizeof SN_STORED - 1;
+    return strncmp(name, SN_STORED, n) ? name : name + n;
+}
+
 static bool is_half(int t) {
     return t == SN_BF16 || t == SN_F16;
 }

@@ -25,9 +25,7 @@ bool sn_session_is_prepared(const char *name) {
 
 /* The name that files and arrays have for it. */
 static const char *name_of(const sn_node *n) {
-    const char *name = sn_attr_str(n, SN_A_name, "");
-    bool stored = !strncmp(name, SN_STORED, sizeof SN_STORED - 1);
-    return stored ? name + sizeof SN_STORED - 1 : name;
+    return sn_stored_param_tensor(sn_attr_str(n, SN_A_name, ""));
 }
 
 /* The array of parameter n. NULL: there is none that fits, which is reported once, with

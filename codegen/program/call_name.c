@@ -12,8 +12,11 @@ typedef struct names {
     int n;
 } names;
 
-/* "h.0.ln_1.weight" is a parameter of h.0.ln_1. */
+/* "h.0.ln_1.weight" is a parameter of h.0.ln_1, in whatever storage it is read. */
 static void add_path(sn_module *m, names *l, const char *param) {
+    sn_weight_part part;
+    const char *tensor = sn_block_param_tensor(param, &part);
+    param = tensor ? tensor : sn_stored_param_tensor(param);
     const char *dot = strrchr(param, '.');
     const char *path =
         dot ? sn_arena_printf(m, "%.*s", (int)(dot - param), param) : sn_arena_str(m, param);

@@ -24,23 +24,11 @@ static const tower_names deit_names = {
     VIT_NAMES,
     VIT_LAYER_NAMES,
     .first = {"embeddings.cls_token", "embeddings.distillation_token"}};
-static const tower_names dinov2_names = {.prefix = "dinov2.",
-                                         VIT_NAMES,
-                                         .first = {"embeddings.cls_token"},
-                                         .attn_norm = "norm1",
-                                         .mlp_norm = "norm2",
-                                         .attn_scale = "layer_scale1.lambda1",
-                                         .mlp_scale = "layer_scale2.lambda1",
-                                         .up = "mlp.fc1",
-                                         .down = "mlp.fc2"};
-static const tower_names dinov2_gated_names = {.prefix = "dinov2.",
-                                               VIT_NAMES,
-                                               .first = {"embeddings.cls_token"},
-                                               .attn_norm = "norm1",
-                                               .mlp_norm = "norm2",
-                                               .attn_scale = "layer_scale1.lambda1",
-                                               .mlp_scale = "layer_scale2.lambda1",
-                                               .up = "mlp.weights_in",
+#define DINOV2_NAMES                                                                               \
+    .prefix = "dinov2.", VIT_NAMES, .first = {"embeddings.cls_token"}, .attn_norm = "norm1",       \
+    .mlp_norm = "norm2", .attn_scale = "layer_scale1.lambda1", .mlp_scale = "layer_scale2.lambda1"
+static const tower_names dinov2_names = {DINOV2_NAMES, .up = "mlp.fc1", .down = "mlp.fc2"},
+                         dinov2_gated_names = {DINOV2_NAMES, .up = "mlp.weights_in",
                                                .down = "mlp.weights_out"};
 #define EARLIER_NAMES                                                                              \
     .prefix = "", .layers = "encoder", .qkv = "attn", .attn_norm = "norm1", .mlp_norm = "norm2",   \

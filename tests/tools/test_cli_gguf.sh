@@ -14,6 +14,9 @@ run 0 inspect "$data/formats.gguf"
 prints 'cannot run: .*the architecture is "none"' && prints 'Q6_K'
 run 1 generate "$tmp/missing.gguf" -p a
 says 'missing.gguf: cannot open the file: No such file or directory'
+run 0 explain "$data/llama.gguf" --entry decode
+prints ' model.layers.0.self_attn.q_proj  ' && prints 'weights: int4 in groups of 32'
+grep -q '@' "$tmp/out" && fail 'names of stored tensors'
 run 0 eval "$data/llama.gguf" "$data/llama.json" --level 1
 run 0 generate "$data/gpt2.gguf" -p "the cat" -n 4 --level 1
 cp "$tmp/out" "$tmp/text"

@@ -19,7 +19,6 @@ typedef struct explain_entry {
     explain_fold *fold;
     int n_fold;
     double *seconds;     /* [n] measured time of each call; NULL: not measured */
-    double total;        /* of the weights of all calls */
     double flops, bytes; /* of all calls */
 } explain_entry;
 
