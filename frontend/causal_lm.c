@@ -146,35 +146,49 @@ static sn_tensor place(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x,
     return g->positions == ROTARY ? turn(g, s, x, local) : x;
 }
 
-/* Queries, keys and values of all heads. */
-static void attention_parts(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, bool local,
-                            sn_tensor part[3]) {
+/* Attention of queries, keys and values of all heads, to the tokens seen. */
+static sn_tensor attend_seen(const causal_lm *g, const sn_forward_ctx *s, sn_tensor q, sn_tensor k,
+                             sn_tensor v, bool local) {
+    bool changed = g->score_cap > 0 || g->positions == ALIBI;
+    return sn_forward_attention(s, q, k, v, .causal = true, .window = local ? g->window : 0,
+                                .scale = g->score_scale, .score = changed ? change_score : NULL,
+                                .user = g);
+}
+
+/* Caches hold latents. One new token attends to them directly; many tokens, for which the scores
+ * are most of the work, attend to the keys and values of the heads, computed from them. */
+static sn_tensor attend_latent(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x,
+                               bool local) {
+    const latent_attention *a = &g->latent;
+    latent_parts p = latent_project(a, x, g->heads);
+    p.q[1] = turn(g, s, p.q[1], local), p.key = turn(g, s, p.key, local);
+    if (s->capacity) latent_take_rows(a, &p, sn_append_kv(s, latent_row(&p), "kv_cache"));
+    bool one = s->capacity && s->T == 1;
+    sn_tensor part[3];
+    (one ? latent_absorb : latent_expand)(a, &p, g->heads, part);
+    sn_tensor q = sn_name(part[0], "q"), k = sn_name(part[1], "k"), v = sn_name(part[2], "v");
+    sn_tensor y = attend_seen(g, s, q, k, v, local);
+    return one ? latent_values(a, y, g->heads) : y;
+}
+
+static sn_tensor attend_heads(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x,
+                              bool local) {
     const causal_names *n = &g->names;
-    if (g->latent.kv_down) {
-        latent_parts l = latent_project(&g->latent, x, g->heads);
-        l.q[1] = turn(g, s, l.q[1], local), l.k[1] = turn(g, s, l.k[1], local);
-        part[0] = latent_join(l.q), part[1] = latent_join(l.k), part[2] = l.v;
-        return;
-    }
+    sn_tensor part[3];
     project(g, x, part);
     part[0] = place(g, s, part[0], g->heads, n->q_norm, local);
     part[1] = place(g, s, part[1], g->kv_heads, n->k_norm, local);
     part[2] = sn_split_heads(part[2], g->kv_heads);
-}
-
-static sn_tensor attend(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, int layer) {
-    const causal_names *n = &g->names;
-    bool local = has_window(g, layer);
-    sn_tensor part[3];
-    attention_parts(g, s, x, local, part);
     sn_tensor q = sn_name(part[0], "q"), k = sn_name(part[1], "k"), v = sn_name(part[2], "v");
     k = sn_append_kv(s, k, "k_cache");
     v = sn_append_kv(s, v, "v_cache");
-    bool changed = g->score_cap > 0 || g->positions == ALIBI;
-    sn_tensor y = sn_forward_attention(s, q, k, v, .causal = true, .window = local ? g->window : 0,
-                                       .scale = g->score_scale,
-                                       .score = changed ? change_score : NULL, .user = g);
-    return linear(sn_name(sn_merge_heads(y), "y"), n->o, g->d, g->o_bias);
+    return attend_seen(g, s, q, k, v, local);
+}
+
+static sn_tensor attend(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, int layer) {
+    bool local = has_window(g, layer);
+    sn_tensor y = (g->latent.kv_down ? attend_latent : attend_heads)(g, s, x, local);
+    return linear(sn_name(sn_merge_heads(y), "y"), g->names.o, g->d, g->o_bias);
 }
 
 /* ---- the MLP: line 8 ---- */

@@ -11,22 +11,62 @@ static sn_tensor normed(sn_tensor x, int64_t rank, const char *name) {
 
 latent_parts latent_project(const latent_attention *a, sn_tensor x, int64_t heads) {
     int bias = a->bias ? SN_BIAS : 0;
-    int64_t key = a->plain + a->rotary;
+    int64_t width = a->plain + a->rotary;
     sn_tensor q =
         a->q_rank ? normed(sn_nn_linear(x, a->q_down, a->q_rank, bias), a->q_rank, a->q_norm) : x;
-    q = sn_split_heads(sn_nn_linear(q, a->q_rank ? a->q_up : a->q, heads * key, 0), heads);
+    q = sn_split_heads(sn_nn_linear(q, a->q_rank ? a->q_up : a->q, heads * width, 0), heads);
     sn_tensor down = sn_nn_linear(x, a->kv_down, a->kv_rank + a->rotary, bias);
-    sn_tensor kv = sn_nn_linear(normed(down, a->kv_rank, a->kv_norm), a->kv_up,
-                                heads * (a->plain + a->value), 0);
-    kv = sn_split_heads(kv, heads);
     return (latent_parts){
         .q = {sn_slice(q, LAST, 0, a->plain), sn_slice(q, LAST, a->plain, a->rotary)},
-        .k = {sn_slice(kv, LAST, 0, a->plain),
-              sn_expand(sn_slice(down, 2, a->kv_rank, a->rotary), 1)},
-        .v = sn_slice(kv, LAST, a->plain, a->value)};
+        .latent = sn_expand(normed(down, a->kv_rank, a->kv_norm), 1),
+        .key = sn_expand(sn_slice(down, 2, a->kv_rank, a->rotary), 1)};
 }
 
-sn_tensor latent_join(const sn_tensor part[2]) {
-    sn_dim B = sn_dim_of(part[0], 0), H = sn_dim_of(part[0], 1), T = sn_dim_of(part[0], 2);
-    return sn_concat(LAST, part[0], sn_broadcast(part[1], B, H, T, sn_dim_of(part[1], LAST)));
+sn_tensor latent_row(const latent_parts *p) {
+    return sn_concat(LAST, p->latent, p->key);
+}
+
+void latent_take_rows(const latent_attention *a, latent_parts *p, sn_tensor rows) {
+    p->latent = sn_slice(rows, LAST, 0, a->kv_rank);
+    p->key = sn_slice(rows, LAST, a->kv_rank, a->rotary);
+}
+
+/* [B, H, T, ..]: x and y, of which y may have one head. */
+static sn_tensor join(sn_tensor x, sn_tensor y) {
+    sn_dim B = sn_dim_of(x, 0), H = sn_dim_of(x, 1), T = sn_dim_of(x, 2);
+    return sn_concat(LAST, x, sn_broadcast(y, B, H, T, sn_dim_of(y, LAST)));
+}
+
+void latent_expand(const latent_attention *a, const latent_parts *p, int64_t heads,
+                   sn_tensor part[3]) {
+    sn_tensor latent = sn_reshape(p->latent, sn_dim_of(p->latent, 0), sn_dim_of(p->latent, 2),
+                                  sn_dim_of(p->latent, LAST));
+    sn_tensor kv = sn_nn_linear(latent, a->kv_up, heads * (a->plain + a->value), 0);
+    kv = sn_split_heads(kv, heads);
+    part[0] = join(p->q[0], p->q[1]);
+    part[1] = join(sn_slice(kv, LAST, 0, a->plain), p->key);
+    part[2] = sn_slice(kv, LAST, a->plain, a->value);
+}
+
+/* Rows of each head's map from latents, [H, n, kv_rank]: those of its keys, then of its values. */
+static sn_tensor map_rows(const latent_attention *a, sn_module *m, int64_t heads, int64_t start,
+                          int64_t n) {
+    int64_t rows = a->plain + a->value;
+    sn_scope_push(m, "%s", a->kv_up);
+    sn_tensor w = sn_param(m, "weight", SN_F32, heads * rows, a->kv_rank);
+    sn_scope_pop(m);
+    return sn_slice(sn_reshape(w, heads, rows, a->kv_rank), 1, start, n);
+}
+
+void latent_absorb(const latent_attention *a, const latent_parts *p, int64_t heads,
+                   sn_tensor part[3]) {
+    sn_tensor keys = map_rows(a, sn_module_of(p->latent), heads, 0, a->plain);
+    part[0] = sn_concat(LAST, sn_einsum("bhtd,hdr->bhtr", p->q[0], keys), p->q[1]);
+    part[1] = latent_row(p);
+    part[2] = p->latent;
+}
+
+sn_tensor latent_values(const latent_attention *a, sn_tensor y, int64_t heads) {
+    sn_tensor values = map_rows(a, sn_module_of(y), heads, a->plain, a->value);
+    return sn_einsum("bhtr,hdr->bhtd", y, values);
 }

@@ -16,14 +16,28 @@ typedef struct latent_attention {
     int64_t plain, rotary, value;          /* of a head: elements not rotated, rotated, of values */
 } latent_attention;
 
-/* Queries, keys [B, H, T, plain + rotary] and values [B, H, T, value] of x [B, T, d], before the
- * rotation. part[0], part[1]: the elements that are not rotated, and those that are, with one head
- * of keys. */
+/* What attention is made of, for x [B, T, d], before the rotation. q[0] [B, H, T, plain] is not
+ * rotated, q[1] [B, H, T, rotary] is. latent [B, 1, T, kv_rank] holds the keys that are not rotated
+ * and the values of all heads; key [B, 1, T, rotary] is the rotated key of all heads. */
 typedef struct latent_parts {
-    sn_tensor q[2], k[2], v;
+    sn_tensor q[2], latent, key;
 } latent_parts;
 latent_parts latent_project(const latent_attention *a, sn_tensor x, int64_t heads);
-/* [B, H, T, plain + rotary] from the two parts, of which the second may have one head. */
-sn_tensor latent_join(const sn_tensor part[2]);
+
+/* What caches hold: latent and rotated key, [B, 1, T, kv_rank + rotary]. */
+sn_tensor latent_row(const latent_parts *p);
+/* p with the latents and keys of all cached rows [B, 1, Tk, kv_rank + rotary]. */
+void latent_take_rows(const latent_attention *a, latent_parts *p, sn_tensor rows);
+
+/* Queries, keys [B, H, T, plain + rotary] and values [B, H, T, value] of every head. */
+void latent_expand(const latent_attention *a, const latent_parts *p, int64_t heads,
+                   sn_tensor part[3]);
+/* The same attention with one head of keys and values, the latents themselves: the maps of keys are
+ * multiplied into the queries, and latent_values applies the maps of values afterwards. Per query
+ * that takes kv_rank / plain times the operations for scores, and nothing per cached row. */
+void latent_absorb(const latent_attention *a, const latent_parts *p, int64_t heads,
+                   sn_tensor part[3]);
+/* y [B, H, T, kv_rank], weighted sums of latents -> [B, H, T, value]. */
+sn_tensor latent_values(const latent_attention *a, sn_tensor y, int64_t heads);
 
 #endif

@@ -401,7 +401,27 @@ static int64_t count_parameters(sn_module *m) {
     return all;
 }
 
-/* Every key is known, and the model has as many parameters as its authors count. */
+/* Numbers that the caches of a decoder keep per token. */
+static int64_t count_cached(sn_config *c) {
+    enum { CONTEXT = 8 };
+    sn_error err = {0};
+    sn_model model = {0};
+    sn_model_options o = {.entries = SN_CACHED, .context = CONTEXT};
+    if (!sn_model_build(c, &o, &model, &err)) fail_msg("%s", err.message);
+    int64_t all = 0;
+    for (uint32_t i = 0; i < sn_module_node_count(model.module); i++) {
+        const sn_node *node = sn_module_node(model.module, i);
+        if (node->op != SN_OP_state) continue;
+        int64_t count = 1;
+        for (int a = 0; a < node->rank; a++) count *= node->shape[a];
+        all += count;
+    }
+    sn_module_free(model.module);
+    return all / CONTEXT;
+}
+
+/* Every key is known, the model has as many parameters as its authors count, and its caches hold as
+ * many numbers per token where the reference names them: of DeepSeek-V2 only the latents. */
 static void published_configs(void **state) {
     (void)state;
     char *text = file_text(SN_SOURCE_DIR "/tests/data/published_models.json");
@@ -427,6 +447,8 @@ static void published_configs(void **state) {
                         (long long)want);
         if (!built) print_error("%s: %s\n", name, err.message);
         wrong += !built || unread || have != want;
+        const cJSON *cached = cJSON_GetObjectItem(item, "cached");
+        if (built && cached) assert_int_equal(count_cached(c), cached->valueint);
         sn_module_free(model.module);
         sn_config_free(c);
         cJSON_free(text);
