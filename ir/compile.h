@@ -22,6 +22,14 @@ typedef struct sn_program sn_program; /* compiled entries; immutable, may be use
 /* bound weights, states and workspace for one user of a program */
 typedef struct sn_session sn_session;
 
+/* A matrix that needs more bits than the options of the whole program say. */
+typedef struct sn_keep {
+    const char *param; /* name of the parameter */
+    /* its storage, if it is wider than that of the option `weights`: "int8", "bf16", "f32"; NULL: any */
+    const char *weights;
+    bool products; /* with the option compute "int8": products with it are computed in f32 */
+} sn_keep;
+
 typedef struct sn_options {
     int level;           /* fusion level 0 to 4; -1: the default, 4 */
     int threads;         /* 0: the number of CPUs available to the process */
@@ -30,6 +38,10 @@ typedef struct sn_options {
     /* storage type of constant matrices: "f32" (or NULL), "bf16", "int8", "int4", or "stored": what
      * each has in `source`: f32, f16, bf16, or a GGUF file's blocks of integers with factors */
     const char *weights;
+    /* [n_keep] matrices with more bits, such as `sinter quantize` finds; only needed during
+     * sn_compile. They have no effect on weights "stored". */
+    const sn_keep *keep;
+    int n_keep;
     /* The file that sessions of the program will be opened with; NULL: unknown. Its matrices of
      * bf16 or f16 are then packed and looked up without an f32 copy. Sessions of other files work
      * if the types in them are the same. Only needed during sn_compile. */

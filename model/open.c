@@ -398,8 +398,17 @@ bool lm_check_room(const lm *m, int64_t rows, int64_t past, int64_t end, sn_erro
         (long long)(past + (int64_t)(room / each)));
 }
 
+/* What the folder records holds for options that are not given. */
+static void take_recorded(const lm *m, sn_options *compile) {
+    const quantised *q = &m->recorded;
+    if (q->weights && quantised_is_open(compile->weights)) compile->weights = q->weights;
+    compile->keep = q->keep;
+    compile->n_keep = q->n_keep;
+}
+
 static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!open_source(m, o, err)) return false;
+    if (!quantised_read(m->config, &m->recorded, err)) return false;
     m->beams = o->beams ? o->beams : m->rules.beams ? m->rules.beams : 1;
     m->sequences = o->sequences;
     if (!build(m, o, o->entries, &m->model, err)) return false;
@@ -413,6 +422,7 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (w && !o->compile_only && (!check_weights(m, w, err) || !check_unused(m, o, w, err)))
         return false;
     sn_options compile = o->compile;
+    take_recorded(m, &compile);
     if (o->prepare && !o->prepare(o->user, &m->model, &compile, err)) return false;
     char sizes[256]; /* for eval: whole windows */
     lm_sizes(m->model.module, 1, m->model.context, sizes, sizeof sizes);
@@ -424,6 +434,7 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (m->imported) compile.weights_cache = -1; /* the next import makes other files */
     if (o->context && !o->compile_only && !lm_check_room(m, m->sequences, 0, o->context, err))
         return false;
+    m->compiled = compile;
     m->program = sn_compile(m->model.module, &compile, err);
     if (!m->program || o->compile_only) return m->program != NULL;
     m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);
@@ -465,6 +476,7 @@ void lm_close(lm *m) {
     sn_config_free(m->own_config);
     for (int i = 0; i < m->n_random; i++) free(m->random[i]);
     free(m->random);
+    quantised_free(&m->recorded);
     free(m->logits);
     sn_weights_close(m->checkpoint);
     /* last, because its strings are referenced as source locations by the module */

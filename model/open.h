@@ -6,6 +6,7 @@
 
 #include "frontend/models.h"
 #include "model/media/picture.h"
+#include "model/quantised.h"
 #include "runtime/model_dir.h"
 #include "runtime/text/token_rules.h"
 #include "runtime/tokenizer.h"
@@ -58,6 +59,8 @@ typedef struct lm {
     int64_t beams;          /* rows of tokens (beams) that an encoder-decoder was opened for */
     sn_token_rules rules;   /* of an encoder-decoder's folder */
     int64_t sequences;      /* as in the options */
+    quantised recorded;     /* by `sinter quantize`, in the config */
+    sn_options compiled;    /* the options of the program; `source` as in lm_weights */
     char storage_note[160]; /* why --weights auto did not choose the first; or "" */
     bool imported;          /* from a file of another format: its folder is gone */
     float *logits;          /* [vocab] after lm_feed */

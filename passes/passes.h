@@ -4,6 +4,7 @@
 #ifndef SN_PASSES_H
 #define SN_PASSES_H
 
+#include "ir/compile.h"
 #include "ir/ir.h"
 #include "passes/stages.h"
 #include "runtime/weights.h"
@@ -18,6 +19,8 @@ typedef struct sn_pass_options {
                          the level */
     const char *dump; /* folder for the text after every pass that changed something; NULL: none */
     const char *weights; /* "bf16", "int8", "int4", "stored"; NULL: f32 */
+    const sn_keep *keep; /* [n_keep] matrices that need more bits */
+    int n_keep;
     /* "bf16": type in which training stores activations for its backward part; NULL: f32 */
     const char *precision;
     bool constant_params;     /* parameters do not change between calls: hoist what depends on
@@ -83,6 +86,8 @@ sn_node *sn_raise_loss(sn_node *loss);
 
 /* Whether quantise.c supports this storage of weights. */
 bool sn_quantise_knows(const char *name);
+/* Whether a matrix may be kept in this storage (keep.c). */
+bool sn_keep_knows(const char *weights);
 /* Whether store_bf16.c supports this precision. */
 bool sn_narrow_knows(const char *name);
 

@@ -8,6 +8,7 @@
  *         with q = round(W / s) from -8 to 7. Where rows are no multiple of 32: int8.
  *   stored: as the weights file has it: f16, bf16, or integers with factors and minima in groups
  *         of a row (GGUF's blocks; integers of 4 bits in 4, others in 8).
+ *   Matrices that the list `keep` names get more bits (keep.c).
  *   Tables in which `embedding` looks rows up are stored in the same way: rows of q and of s are
  *   looked up. share.c stores a table that is also the weight of a linear map once.
  *
@@ -17,6 +18,7 @@
  * (fuse.c packs it); the widening casts vanish into the product. Terminates: one walk. */
 #include "passes/graph_util.h"
 #include "passes/file_blocks.h"
+#include "passes/keep.h"
 
 #include <string.h>
 
@@ -213,16 +215,18 @@ static sn_node *stored_look_up(const sn_passes *p, sn_node *n) {
 }
 
 static sn_node *look_up(const sn_passes *p, sn_node *n) {
+    const char *weights = sn_keep_weights(p, n->in[0]);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(kinds[i].name, p->o.weights)) return kinds[i].rows(n);
-    return stored_look_up(p, n);
+        if (!strcmp(kinds[i].name, weights)) return kinds[i].rows(n);
+    return !strcmp(weights, "stored") ? stored_look_up(p, n) : n;
 }
 
 /* The map n without its bias, with its weight in fewer bits; NULL: it stays. */
 static sn_node *narrow_map(const sn_passes *p, const sn_node *n) {
-    if (!strcmp(p->o.weights, "stored")) return as_stored(p, n);
+    const char *weights = sn_keep_weights(p, n->in[1]);
+    if (!strcmp(weights, "stored")) return as_stored(p, n);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(kinds[i].name, p->o.weights)) return kinds[i].make(n);
+        if (!strcmp(kinds[i].name, weights)) return kinds[i].make(n);
     return NULL;
 }
 

@@ -237,6 +237,9 @@ static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
     if (m->labels && !names) return false;
     eo->label = names;
     eo->n_label = names ? (int)m->model.labels : 0;
+    eo->compile.weights = m->compiled.weights;
+    eo->compile.keep = m->compiled.keep;
+    eo->compile.n_keep = m->compiled.n_keep;
     bool ok = sn_emit(m->session, eo, err) && link_parts(o, m, eo->name, err);
     free(names);
     return ok;

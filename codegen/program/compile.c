@@ -74,6 +74,8 @@ static bool pass_options(compiler *c) {
                             .backend = o->backend ? o->backend : "auto",
                             .library = sn_backend_library(),
                             .weights = weights,
+                            .keep = o->keep,
+                            .n_keep = o->n_keep,
                             .precision = precision,
                             .source = o->source,
                             .constant_params = true};

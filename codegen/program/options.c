@@ -95,6 +95,15 @@ static bool check_values(const sn_options *o, sn_error *err) {
     if (o->weights && strcmp(o->weights, "f32") && !sn_quantise_knows(o->weights))
         return sn_fail(err, SN_ERR_USAGE, "weights '%s': choose f32, bf16, int8, int4 or stored",
                        o->weights);
+    if (o->n_keep < 0 || (o->n_keep && !o->keep))
+        return sn_fail(err, SN_ERR_USAGE, "%d matrices to keep%s: give a list and its length",
+                       o->n_keep, o->keep ? "" : " without their names");
+    for (int i = 0; i < o->n_keep; i++)
+        if (!o->keep[i].param || (o->keep[i].weights && !sn_keep_knows(o->keep[i].weights)))
+            return sn_fail(err, SN_ERR_USAGE,
+                           "matrix %d to keep: it needs the name of a parameter and the weights "
+                           "int4, int8, bf16, f32 or none",
+                           i);
     if (o->precision && strcmp(o->precision, "f32") && !sn_narrow_knows(o->precision))
         return sn_fail(err, SN_ERR_USAGE, "precision '%s': choose f32 or bf16", o->precision);
     return true;

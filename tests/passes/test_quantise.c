@@ -15,6 +15,8 @@
 
 enum { N = 45, M = 17, MOST_K = 6208, HALF = 22 };
 
+static const sn_keep *keep; /* of `check`; NULL: nothing */
+
 static void need(bool ok, const sn_error *err) {
     if (!ok) fail_msg("%s", err->message);
 }
@@ -82,7 +84,8 @@ static void check(const char *weights, int level, int K, const char *target, con
                   bool gate) {
     for (int i = 0; i < N * K; i++) w[i] = pseudo((uint32_t)i);
     memset(w + K, 0, sizeof *w * 32); /* a whole group of zeros */
-    for (int j = 0; j < N; j++) round_row(weights, K, w + (ptrdiff_t)j * K, row[j]);
+    const char *rounds = keep ? keep->weights : weights;
+    for (int j = 0; j < N; j++) round_row(rounds, K, w + (ptrdiff_t)j * K, row[j]);
     for (int i = 0; i < N; i++) bias[i] = pseudo((uint32_t)i + 7777);
     for (int i = 0; i < M * K; i++) x[i] = pseudo((uint32_t)i + 99999);
     sn_error err = {0};
@@ -101,6 +104,8 @@ static void check(const char *weights, int level, int K, const char *target, con
     sn_options o = sn_options_default();
     o.level = level;
     o.weights = weights;
+    o.keep = keep;
+    o.n_keep = keep != NULL;
     o.target = target;
     o.cache_dir = "";
     sn_program *p = sn_compile(m, &o, &err);
@@ -162,6 +167,29 @@ static void long_rows(void **state) { /* several rows widen their panels piece b
     check("int4", 4, MOST_K, NULL, " i32[", false);
 }
 
+/* A matrix of the list `keep` has more bits, and a merged product those that one of its matrices needs. */
+static void kept(void **state) {
+    (void)state;
+    static const sn_keep kinds[] = {
+        {"w", "int8", false}, {"u", "bf16", false}, {"w", "f32", false}};
+    for (int i = 0; i < 3; i++)
+        for (int level = 2; level <= 4; level += 2) {
+            if (i == 1 && level == 2) continue; /* not merged */
+            keep = &kinds[i];
+            check("int4", level, 96, NULL, i == 0 ? " i8[" : i == 1 ? " bf16[" : " f32[", i == 1);
+        }
+    sn_error err = {0};
+    sn_module *m = sn_module_new("none");
+    assert_non_null(m);
+    sn_options o = sn_options_default();
+    o.keep = &(sn_keep){"w", "int3", false};
+    o.n_keep = 1;
+    assert_null(sn_compile(m, &o, &err));
+    assert_int_equal(err.code, SN_ERR_USAGE);
+    sn_module_free(m);
+    keep = NULL;
+}
+
 static void unknown_storage(void **state) {
     (void)state;
     sn_error err = {0};
@@ -178,7 +206,7 @@ static void unknown_storage(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(narrow_weights), cmocka_unit_test(gates),
-                                       cmocka_unit_test(long_rows),
+                                       cmocka_unit_test(long_rows), cmocka_unit_test(kept),
                                        cmocka_unit_test(unknown_storage)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
