@@ -40,8 +40,8 @@ static void find_need(const sn_passes *p, const sn_node *w, int depth, need *out
 const char *sn_keep_weights(const sn_passes *p, const sn_node *w) {
     need n = {.width = -1};
     if (p->o.n_keep) find_need(p, w, 0, &n);
-    int asked = width_of(p->o.weights);
-    return asked >= 0 && n.width > asked ? widths[n.width] : p->o.weights;
+    int given = width_of(p->o.weights);
+    return given >= 0 && n.width > given ? widths[n.width] : p->o.weights;
 }
 
 bool sn_keep_products(const sn_passes *p, const sn_node *w) {
