@@ -34,7 +34,7 @@ typedef struct sn_options {
     int level;           /* fusion level 0 to 4; -1: the default, 4 */
     int threads;         /* 0: the number of CPUs available to the process */
     const char *backend; /* "auto" (or NULL), "native", "onednn" */
-    const char *target;  /* NULL: this CPU; or a name such as "x86-64-v3" */
+    const char *target;  /* NULL: this CPU; or a name such as "x86-64-v3", "native,l2=1M" */
     /* storage type of constant matrices: "f32" (or NULL), "bf16", "int8", "int4", or "stored": what
      * each has in `source`: f32, f16, bf16, or a GGUF file's blocks of integers with factors */
     const char *weights;
@@ -227,7 +227,7 @@ typedef struct sn_emit_options {
     const char *name;
     const char *dir; /* output folder, created if missing; NULL: the current one */
     /* NULL: this CPU. Or a comma-separated list for one architecture,
-     * "x86-64-v2,x86-64-v4,+avx512vnni": the program selects a variant at start */
+     * "x86-64-v2,x86-64-v4,+avx512vnni,l2=2M": the program selects a variant at start */
     const char *targets;
     int kinds;           /* SN_EMIT_OBJECT for NAME.o, SN_EMIT_ARCHIVE for NAME.a */
     const char *threads; /* "openmp" (or NULL), "none" */

@@ -56,7 +56,7 @@ typedef struct options {
     {"peer-dir", 0, ARG_TEXT, offsetof(options, peer_dir), "DIR", NULL, 0, 0, \
      "folder of the peers' scripts; default: the installed ones, or bench/peers in the sources"}, \
     {"no-check", 0, ARG_FLAG, offsetof(options, no_check), NULL, NULL, 0, 0, "do not compare with the f64 evaluator"}, \
-    {"target", 0, ARG_TEXT, offsetof(options, target), "CPU", NULL, 0, 0, "x86-64-v3, …; default: this CPU"}, \
+    {"target", 0, ARG_TEXT, offsetof(options, target), "CPU", NULL, 0, 0, "x86-64-v3; native,l2=256K (as if caches were so large), …; default: this CPU"}, \
     CMD_PROFILE_ARG(options), \
     {"cache-dir", 0, ARG_TEXT, offsetof(options, cache_dir), "DIR|none", NULL, 0, 0, \
      "cache of compiled kernels; default: ~/.cache/sinter"}, \

@@ -96,7 +96,13 @@ static int by_capability(const void *x, const void *y) {
     return popcount(b->feature_set) - popcount(a->feature_set);
 }
 
-/* Splits "A,+x,B": a part that begins with a sign is a feature of the target before it. */
+/* Whether the part at s, up to the next comma, says more about the target before it: a feature, which
+ * begins with a sign, or the size of a cache. */
+static bool is_addition(const char *s) {
+    return *s == '+' || *s == '-' || memchr(s, '=', strcspn(s, ","));
+}
+
+/* Splits "A,+x,l2=1M,B" into the targets "A,+x,l2=1M" and "B". */
 static bool take_targets(sn_aot *a) {
     const char *list = a->o->targets && *a->o->targets ? a->o->targets : "native";
     while (*list) {
@@ -105,7 +111,7 @@ static bool take_targets(sn_aot *a) {
         do {
             if (n) n++; /* the comma */
             n += strcspn(list + n, ",");
-        } while (list[n] && (list[n + 1] == '+' || list[n + 1] == '-'));
+        } while (list[n] && is_addition(list + n + 1));
         if (n >= sizeof spec)
             return sn_fail(a->err, SN_ERR_TARGET, "target '%.40s...' is too long", list);
         memcpy(spec, list, n);

@@ -21,7 +21,9 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { NEXT_HEAD_BYTES = 1 << 18 }; /* K and V of a head leave room for the next head's in L2 */
+enum {
+    NEXT_HEAD_SHARE = 8
+}; /* if K and V of a head take less than 1/8 of L2, the next head's may, too */
 
 /* ---- the KV tiles of a query block ----------------------------------------------------------- */
 
@@ -279,7 +281,7 @@ static void locate_queries(em *e, block *b, em_val index) {
     em_val v1 = em_div(e, em_mul(e, vectors, em_add(e, index, one)), blocks);
     em_val bytes = em_muli(e, b->block.tk, (int64_t)(p->a->d + p->a->dv) * p->esize);
     b->prefetches_head = em_and(e, em_cmp(e, EM_EQ, v1, vectors),
-                                em_cmp(e, EM_LE, bytes, em_i64(e, NEXT_HEAD_BYTES)));
+                                em_cmp(e, EM_LE, bytes, em_i64(e, p->l2_bytes / NEXT_HEAD_SHARE)));
     b->block.q0 = em_mul(e, v0, lanes), b->block.nv = em_sub(e, v1, v0);
     b->block.n_rows =
         em_imin(e, em_mul(e, b->block.nv, lanes), em_sub(e, b->block.tq, b->block.q0));

@@ -63,6 +63,7 @@ typedef struct att_plan {
     const char *name;
     sn_dtype t;               /* compute type */
     int esize, lanes, qb;     /* bytes of an element, lanes, queries of a full query block */
+    int64_t l2_bytes;         /* a thread's share of its L2 */
     int nv, pack_queries;     /* forward: vectors of a block; as ATT_PACK_QUERIES, 0: always pack,
                                  -1: never */
     int piece;                /* elements of 128 bits, the unit of transposes */

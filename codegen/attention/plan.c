@@ -130,6 +130,7 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     if (!check_spec(a, err)) return false;
     *p = (att_plan){.a = a, .name = name, .t = compute, .esize = (int)sn_dtype_size(compute)};
     p->lanes = sn_target_lanes(t, compute);
+    p->l2_bytes = t->caches.l2;
     p->qb = ATT_NV * p->lanes;
     p->piece = 16 / p->esize;
     int regs = t->vector_regs;
@@ -168,11 +169,10 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     return true;
 }
 
-enum { KV_BLOCK_BYTES = 1 << 19 }; /* of K and V, which should stay in L2 */
-
+/* A KV block: K and V that should stay in L2, of which they take a quarter. */
 int64_t att_kv_block_keys(const att_plan *p) {
     int64_t keys =
-        KV_BLOCK_BYTES / ((p->a->d + p->a->dv) * p->esize) / ATT_TILE_KEYS * ATT_TILE_KEYS;
+        p->l2_bytes / 4 / ((p->a->d + p->a->dv) * p->esize) / ATT_TILE_KEYS * ATT_TILE_KEYS;
     return keys > ATT_TILE_KEYS ? keys : ATT_TILE_KEYS;
 }
 

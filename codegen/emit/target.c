@@ -80,47 +80,57 @@ static const struct {
 #define ARM82 (ARM | BIT(FULLFP16) | BIT(DOTPROD))
 #define ARM86 (ARM82 | BIT(BF16) | BIT(I8MM))
 
-/* Names a user may give: LLVM's CPU name (NULL: the same), architecture, implied features. */
+/* Caches in KiB that a thread may count on. A level stands for many CPUs and takes small ones: what
+ * is cut for a small cache loses little in a large one. */
+#define SMALL                                                                                      \
+    { 32, 512, 1024 }
+#define LARGE                                                                                      \
+    { 32, 1024, 1024 }
+
+/* Names a user may give: LLVM's CPU name (NULL: the same), architecture, implied features, caches. */
 static const struct {
     const char *name, *cpu;
     sn_arch arch;
     uint64_t set;
+    struct {
+        int l1, l2, l3;
+    } kib;
 } cpus[] = {
-    {"x86-64", 0, SN_ARCH_X86_64, 0},
-    {"x86-64-v2", 0, SN_ARCH_X86_64, V2},
-    {"x86-64-v3", 0, SN_ARCH_X86_64, V3},
-    {"x86-64-v4", 0, SN_ARCH_X86_64, V4},
-    {"nehalem", 0, SN_ARCH_X86_64, V2},
-    {"sandybridge", 0, SN_ARCH_X86_64, V2 | BIT(AVX)},
-    {"ivybridge", 0, SN_ARCH_X86_64, V2 | BIT(AVX) | BIT(F16C)},
-    {"haswell", 0, SN_ARCH_X86_64, V3},
-    {"broadwell", 0, SN_ARCH_X86_64, V3},
-    {"skylake", 0, SN_ARCH_X86_64, V3},
-    {"skylake-avx512", 0, SN_ARCH_X86_64, V4},
-    {"cascadelake", 0, SN_ARCH_X86_64, V4 | BIT(AVX512VNNI)},
-    {"cooperlake", 0, SN_ARCH_X86_64, V4 | BIT(AVX512VNNI) | BIT(AVX512BF16)},
-    {"icelake-client", 0, SN_ARCH_X86_64, ICL},
-    {"icelake-server", 0, SN_ARCH_X86_64, ICL},
-    {"tigerlake", 0, SN_ARCH_X86_64, ICL},
-    {"alderlake", 0, SN_ARCH_X86_64, V3 | BIT(AVXVNNI)},
-    {"sapphirerapids", 0, SN_ARCH_X86_64, SPR},
-    {"emeraldrapids", 0, SN_ARCH_X86_64, SPR},
-    {"graniterapids", 0, SN_ARCH_X86_64, SPR},
-    {"znver1", 0, SN_ARCH_X86_64, V3},
-    {"znver2", 0, SN_ARCH_X86_64, V3},
-    {"znver3", 0, SN_ARCH_X86_64, V3},
-    {"znver4", 0, SN_ARCH_X86_64, ICL | BIT(AVX512BF16)},
-    {"znver5", 0, SN_ARCH_X86_64, ICL | BIT(AVX512BF16) | BIT(AVXVNNI)},
-    {"aarch64", "generic", SN_ARCH_AARCH64, ARM},
-    {"cortex-a72", 0, SN_ARCH_AARCH64, ARM},
-    {"cortex-a76", 0, SN_ARCH_AARCH64, ARM82},
-    {"neoverse-n1", 0, SN_ARCH_AARCH64, ARM82},
-    {"neoverse-n2", 0, SN_ARCH_AARCH64, ARM86 | BIT(SVE)},
-    {"neoverse-v1", 0, SN_ARCH_AARCH64, ARM86 | BIT(SVE)},
-    {"neoverse-v2", 0, SN_ARCH_AARCH64, ARM86 | BIT(SVE)},
-    {"apple-m1", 0, SN_ARCH_AARCH64, ARM82},
-    {"apple-m2", 0, SN_ARCH_AARCH64, ARM86},
-    {"riscv64", "generic-rv64", SN_ARCH_RISCV64, 0},
+    {"x86-64", 0, SN_ARCH_X86_64, 0, SMALL},
+    {"x86-64-v2", 0, SN_ARCH_X86_64, V2, SMALL},
+    {"x86-64-v3", 0, SN_ARCH_X86_64, V3, SMALL},
+    {"x86-64-v4", 0, SN_ARCH_X86_64, V4, LARGE},
+    {"nehalem", 0, SN_ARCH_X86_64, V2, {32, 256, 2048}},
+    {"sandybridge", 0, SN_ARCH_X86_64, V2 | BIT(AVX), {32, 256, 2048}},
+    {"ivybridge", 0, SN_ARCH_X86_64, V2 | BIT(AVX) | BIT(F16C), {32, 256, 2048}},
+    {"haswell", 0, SN_ARCH_X86_64, V3, {32, 256, 2048}},
+    {"broadwell", 0, SN_ARCH_X86_64, V3, {32, 256, 2048}},
+    {"skylake", 0, SN_ARCH_X86_64, V3, {32, 256, 2048}},
+    {"skylake-avx512", 0, SN_ARCH_X86_64, V4, {32, 1024, 1408}},
+    {"cascadelake", 0, SN_ARCH_X86_64, V4 | BIT(AVX512VNNI), {32, 1024, 1408}},
+    {"cooperlake", 0, SN_ARCH_X86_64, V4 | BIT(AVX512VNNI) | BIT(AVX512BF16), {32, 1024, 1408}},
+    {"icelake-client", 0, SN_ARCH_X86_64, ICL, {48, 512, 2048}},
+    {"icelake-server", 0, SN_ARCH_X86_64, ICL, {48, 1280, 1536}},
+    {"tigerlake", 0, SN_ARCH_X86_64, ICL, {48, 1280, 3072}},
+    {"alderlake", 0, SN_ARCH_X86_64, V3 | BIT(AVXVNNI), {32, 1280, 3072}},
+    {"sapphirerapids", 0, SN_ARCH_X86_64, SPR, {48, 2048, 1920}},
+    {"emeraldrapids", 0, SN_ARCH_X86_64, SPR, {48, 2048, 5120}},
+    {"graniterapids", 0, SN_ARCH_X86_64, SPR, {48, 2048, 4032}},
+    {"znver1", 0, SN_ARCH_X86_64, V3, {32, 512, 2048}},
+    {"znver2", 0, SN_ARCH_X86_64, V3, {32, 512, 4096}},
+    {"znver3", 0, SN_ARCH_X86_64, V3, {32, 512, 4096}},
+    {"znver4", 0, SN_ARCH_X86_64, ICL | BIT(AVX512BF16), {32, 1024, 4096}},
+    {"znver5", 0, SN_ARCH_X86_64, ICL | BIT(AVX512BF16) | BIT(AVXVNNI), {48, 1024, 4096}},
+    {"aarch64", "generic", SN_ARCH_AARCH64, ARM, SMALL},
+    {"cortex-a72", 0, SN_ARCH_AARCH64, ARM, {32, 512, 1024}},
+    {"cortex-a76", 0, SN_ARCH_AARCH64, ARM82, {64, 512, 1024}},
+    {"neoverse-n1", 0, SN_ARCH_AARCH64, ARM82, {64, 1024, 1024}},
+    {"neoverse-n2", 0, SN_ARCH_AARCH64, ARM86 | BIT(SVE), {64, 1024, 1024}},
+    {"neoverse-v1", 0, SN_ARCH_AARCH64, ARM86 | BIT(SVE), {64, 1024, 1024}},
+    {"neoverse-v2", 0, SN_ARCH_AARCH64, ARM86 | BIT(SVE), {64, 1024, 1024}},
+    {"apple-m1", 0, SN_ARCH_AARCH64, ARM82, {128, 3072, 2048}},
+    {"apple-m2", 0, SN_ARCH_AARCH64, ARM86, {128, 4096, 2048}},
+    {"riscv64", "generic-rv64", SN_ARCH_RISCV64, 0, SMALL},
 };
 enum { N_CPUS = sizeof cpus / sizeof cpus[0] };
 
@@ -263,6 +273,8 @@ static bool init_native(sn_target *t, sn_error *err) {
 #endif
     (void)err;
     t->feature_set = host_features(t->features, sizeof t->features - 256);
+    t->caches = (sn_caches){.l1 = 32 << 10, .l2 = 512 << 10, .l3 = 1 << 20};
+    sn_caches_host(&t->caches);
     return true;
 }
 
@@ -274,6 +286,9 @@ static bool init_named(sn_target *t, const char *name, sn_error *err) {
             snprintf(t->cpu, sizeof t->cpu, "%s", cpus[i].cpu ? cpus[i].cpu : cpus[i].name);
             snprintf(t->triple, sizeof t->triple, "%s", archs[t->arch].triple);
             snprintf(t->features, sizeof t->features, "%s", archs[t->arch].base);
+            t->caches = (sn_caches){.l1 = (int64_t)cpus[i].kib.l1 << 10,
+                                    .l2 = (int64_t)cpus[i].kib.l2 << 10,
+                                    .l3 = (int64_t)cpus[i].kib.l3 << 10};
             return true;
         }
     return fail_unknown(err, "target", name, sn_target_known,
@@ -288,8 +303,9 @@ static bool append_feature(sn_target *t, const char *signed_name, sn_error *err)
     return true;
 }
 
-/* One "+name" or "-name" of the user. */
+/* One "+name", "-name" or "l2=SIZE" of the user. */
 static bool apply_feature(sn_target *t, const char *f, sn_error *err) {
+    if (strchr(f, '=')) return sn_caches_set(&t->caches, f, err);
     if (f[0] != '+' && f[0] != '-')
         return sn_fail(
             err, SN_ERR_TARGET,

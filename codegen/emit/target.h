@@ -4,7 +4,7 @@
 #ifndef SN_TARGET_H
 #define SN_TARGET_H
 
-#include "runtime/base.h"
+#include "codegen/emit/caches.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,12 +29,14 @@ typedef struct sn_target {
     bool has_fp16;        /* f16 arithmetic */
     bool has_bf16;        /* bf16 dot products (vdpbf16ps, bfdot) */
     bool has_vnni;        /* u8*i8 dot products on the full vector width */
+    sn_caches caches;     /* of one thread */
     uint64_t feature_set; /* one bit a row of the feature table in target.c */
 } sn_target;
 
 /* Fills `t` from `spec`: NULL or "native" for this machine, or a name, optionally followed by
- * features: "x86-64-v3,+avxvnni,-fma", "native,-avx512f", "aarch64". Fails with SN_ERR_TARGET on an
- * unknown name or feature and lists the nearest known ones. */
+ * features and sizes of caches: "x86-64-v3,+avxvnni,-fma", "native,-avx512f", "aarch64,l2=1M".
+ * Caches are this machine's for "native", typical of the name otherwise. Fails with SN_ERR_TARGET on
+ * an unknown name or feature and lists the nearest known ones. */
 bool sn_target_init(sn_target *t, const char *spec, sn_error *err);
 
 /* Whether this machine (CPU and operating system) can run code made for `t`. */

@@ -40,6 +40,7 @@ typedef struct gemm_plan {
     int half_mr;     /* largest power of two below MR */
     int tile_rows[GEMM_TILE_ROWS]; /* rows of the microkernels: MR, then powers of two down to 1 */
     int n_tile_rows;
+    int64_t l2_bytes;     /* of a thread */
     int64_t mc_bytes;     /* size of an MC block of A, which stays in L2 */
     int64_t mc;           /* MC: rows of that block, a multiple of MR */
     int64_t mc_outer;     /* rows that a packed NC block serves, a multiple of MC; MC unless the

@@ -12,8 +12,8 @@
  *             for each NR columns of the panel: microkernel
  *             epilogue, if these were the last k
  *
- * Left, an MC block of A (768 KB) stays in L2 while all panels of B stream past it once. Right, an
- * NC block of B (512 KB) is packed once and serves all MC blocks, or mc_outer (1024) rows.
+ * Left, an MC block of A (3/8 of L2) stays in L2 while all panels of B stream past it once. Right, an
+ * NC block of B (1/4 of L2) is packed once and serves all MC blocks, or mc_outer (1024) rows.
  *
  * Assumptions
  *   MR  even. A microkernel has MR rows or a power of two below MR. The ir loop covers M exactly:

@@ -4,31 +4,31 @@
 #include "runtime/memory.h"
 
 enum {
-    MC_BYTES = 3 << 18,        /* MC block: stays in L2 */
-    MAX_MC = 1024,             /* rows */
-    MAX_UNBLOCKED_K = 24576,   /* bytes of a row of A: longer rows are packed in KC blocks ... */
-    KC_BYTES = 4096,           /* ... of this size */
-    PARTIAL_C_FROM = 12288,    /* packed B: K of longer rows is blocked, keeping partial C ... */
-    PARTIAL_C_KC_BYTES = 8192, /* ... with KC blocks of at most this */
-    PARTIAL_C_BYTES = 1 << 20, /* partial C of an MC block and the panels of an NC block */
-    PARTIAL_C_PANELS = 8,      /* else if K is blocked: panels of an NC block */
-    NC_BYTES = 1 << 19,        /* NC block that the kernel packs */
+    MAX_MC = 1024,           /* rows of an MC block */
+    MAX_UNBLOCKED_K = 24576, /* bytes of a row of A: longer rows are packed in KC blocks ... */
+    KC_BYTES = 4096,         /* ... of this size */
+    MIN_MC = 64,             /* packed B: if fewer rows fit, K is blocked, keeping partial C, */
+    PARTIAL_C_ROWS = 96,     /* such that at least so many do */
+    PARTIAL_C_PANELS = 8,    /* else if K is blocked: panels of an NC block */
     MAX_NC_PANELS = 64,
     MC_OUTER = 1024,         /* rows that a packed NC block serves ... */
     PACKED_A_BYTES = 1 << 22 /* ... while all their packed A is at most this */
 };
 
-/* Variants for the tuner: size of an MC block; MR (0: what the registers hold). The first is
- * usually the fastest. */
+/* Shares of a thread's L2, in eighths: an MC block, which stays there while panels stream past; partial
+ * C of an MC block and the panels of an NC block; an NC block that the kernel packs. */
+enum { MC_EIGHTHS = 3, PARTIAL_C_EIGHTHS = 4, NC_EIGHTHS = 2 };
+
+/* Variants for the tuner: sixteenths of L2 for an MC block; MR (0: what the registers hold). The first
+ * is usually the fastest. */
 static const struct gemm_tile {
-    int64_t mc_bytes;
-    int mr;
+    int sixteenths, mr;
     const char *name;
-} gemm_tiles[] = {{MC_BYTES, 0, "MC block of 768 KB"},
-                  {MC_BYTES / 2, 0, "MC block of 384 KB"},
-                  {MC_BYTES * 2, 0, "MC block of 1536 KB"},
-                  {MC_BYTES, 12, "MC block of 768 KB, MR = 12"},
-                  {MC_BYTES, 8, "MC block of 768 KB, MR = 8"}};
+} gemm_tiles[] = {{2 * MC_EIGHTHS, 0, "MC block of 3/8 of L2"},
+                  {MC_EIGHTHS, 0, "MC block of 3/16 of L2"},
+                  {4 * MC_EIGHTHS, 0, "MC block of 3/4 of L2"},
+                  {2 * MC_EIGHTHS, 12, "MC block of 3/8 of L2, MR = 12"},
+                  {2 * MC_EIGHTHS, 8, "MC block of 3/8 of L2, MR = 8"}};
 
 int sn_gemm_tiles(const sn_gemm *g) {
     return gemm_is(g->m, 1) ? 1 : (int)(sizeof gemm_tiles / sizeof *gemm_tiles);
@@ -115,10 +115,10 @@ static bool choose_pack_a_per_call(const gemm_plan *p, int64_t longest) {
 static void choose_partial_c(gemm_plan *p) {
     const sn_gemm *g = p->g;
     if (p->pack_b || p->a_transposed || g->k.slot >= 0) return;
-    int64_t row = g->k.value * p->esize,
-            blocks = (row + PARTIAL_C_KC_BYTES - 1) / PARTIAL_C_KC_BYTES;
+    int64_t row = g->k.value * p->esize, kc = p->mc_bytes / PARTIAL_C_ROWS,
+            blocks = (row + kc - 1) / kc;
     bool few = g->m.slot < 0 && g->m.value * row <= p->mc_bytes;
-    p->keeps_partial_c = row > PARTIAL_C_FROM && !few;
+    p->keeps_partial_c = row > p->mc_bytes / MIN_MC && !few;
     p->k_blocked = p->keeps_partial_c;
     p->kc = p->keeps_partial_c
                 ? SN_ROUND_UP((g->k.value + blocks - 1) / blocks, GEMM_LINE / p->esize)
@@ -127,7 +127,7 @@ static void choose_partial_c(gemm_plan *p) {
 
 /* keeps_partial_c: panels of an NC block. */
 static int64_t count_nc_panels(const gemm_plan *p) {
-    int64_t panels = PARTIAL_C_BYTES / (p->mc * p->panel * p->esize);
+    int64_t panels = p->l2_bytes / 8 * PARTIAL_C_EIGHTHS / (p->mc * p->panel * p->esize);
     const em_size *n = &p->g->n;
     if (n->slot < 0 && panels * p->epi_cols > n->value) panels = n->value / p->epi_cols + 1;
     return panels < 1 ? 1 : panels;
@@ -145,7 +145,8 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->panel_tiles = p->panel / p->nr;
     p->mr = (t->vector_regs - 4) / p->nv / 2 * 2;
     if (tile->mr && tile->mr < p->mr) p->mr = tile->mr;
-    p->mc_bytes = tile->mc_bytes;
+    p->l2_bytes = t->caches.l2;
+    p->mc_bytes = p->l2_bytes / 16 * tile->sixteenths;
     p->pack_b = !g->b_packed || g->groups.size;
     p->b_in_place = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
     p->direct_c = !g->epilogue && g->c.dtype == compute && gemm_is(g->c.col, 1) && !g->n_blocks;
@@ -218,7 +219,7 @@ static void choose_nc(gemm_plan *p) {
     p->mc_outer = p->mc;
     int64_t panel_bytes = p->kc * p->panel * p->esize;
     if (!p->pack_b || panel_bytes <= 0) return;
-    int64_t max = NC_BYTES / panel_bytes, wanted = MC_OUTER;
+    int64_t max = p->l2_bytes / 8 * NC_EIGHTHS / panel_bytes, wanted = MC_OUTER;
     p->nc_panels = max < 1 ? 1 : max > MAX_NC_PANELS ? MAX_NC_PANELS : max;
     if (p->pack_a && wanted > PACKED_A_BYTES / p->esize / p->kc)
         wanted = PACKED_A_BYTES / p->esize / p->kc;

@@ -113,6 +113,11 @@ static void emit_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s, gem
                              em_val tile, em_val ir, em_val rows) {
     em_loop l = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
     em_val col = em_muli(e, l.i, p->nr);
+    if (!p->b_prefetch) { /* its share of the next panel */
+        em_val share = em_add(e, em_muli(e, tile, p->panel_tiles), l.i);
+        em_val at = em_mul(e, em_mul(e, share, s->kb), s->b_next_step);
+        args.b_next = em_gep_bytes(e, s->b_next, at);
+    }
     args.b = em_gep(e, args.b, p->b_type, col);
     args.tile = em_gep(e, args.tile, p->t, col);
     args.c = em_gep(e, args.c, p->t, col);
@@ -149,10 +154,7 @@ void gemm_emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile,
                           .c = acc,
                           .c_stride = em_i64(e, p->panel)};
     args.next_a = args.a;
-    if (p->b_prefetch)
-        args.b_next = gemm_emit_b_list(e, p, s, ir, rows);
-    else
-        args.b_next = em_gep_bytes(e, s->b_next, em_mul(e, em_mul(e, tile, s->kb), s->b_next_step));
+    if (p->b_prefetch) args.b_next = gemm_emit_b_list(e, p, s, ir, rows);
     if (p->g->n_sums) gemm_prefetch_row_sums(e, p, s, ir, rows);
     args.c_list = p->c_prefetch ? gemm_emit_c_list(e, p, s, ir, rows, acc) : e->scratch;
     em_val complete = p->k_blocked ? em_cmp(e, EM_GE, em_add(e, s->pc, s->kb), s->k) : NULL;
