@@ -25,7 +25,7 @@ static int64_t *level_of(sn_caches *c, int level) {
  * than there are CPUs. */
 static void note(sn_caches *c, int level, int64_t bytes, int64_t sharing) {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    if (level < 1 || level > LEVELS) return;
+    if ((unsigned)level - 1 >= LEVELS) return;
     if (cpus > 0 && sharing > cpus) sharing = cpus;
     bytes /= sharing > 0 ? sharing : 1;
     if (bytes >= bounds[level - 1].least && bytes <= bounds[level - 1].most)
