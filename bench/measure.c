@@ -301,7 +301,7 @@ static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_ben
     }
     ok = ok && streams_init(s, n, w, e, o, err);
     for (int k = 0; k < r->n && ok; k++) {
-        if (o->stop && *o->stop) {
+        if (o->stop && o->stop()) {
             ok = sn_fail(err, SN_ERR_USAGE, "interrupted");
             break;
         }

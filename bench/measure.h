@@ -87,10 +87,10 @@ typedef struct sn_bench_options {
     bool check;            /* against the f64 evaluator */
     bool direct;           /* also time the kernel generators alone */
     bool tune;             /* Sinter's entrants choose their kernels by measuring */
-    const volatile sig_atomic_t *stop; /* not 0: start no further round; NULL: never */
-    FILE *progress;                    /* NULL: none */
-    double *shown;                     /* time of the last progress line; 0 at first */
-    struct sn_bench_peers *started;    /* peers.h: sn_bench_peers_start; NULL: none */
+    bool (*stop)(void);    /* true: start no further round; NULL: never */
+    FILE *progress;        /* NULL: none */
+    double *shown;         /* time of the last progress line; 0 at first */
+    struct sn_bench_peers *started; /* peers.h: sn_bench_peers_start; NULL: none */
 } sn_bench_options;
 int sn_bench_threads(const sn_bench_options *o);
 

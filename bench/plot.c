@@ -243,7 +243,7 @@ static void draw_legend(FILE *f, const sn_bench_report *r, int y) {
 
 bool sn_bench_write_svg(const sn_bench_report *r, const sn_bench_report *old, const char *subtitle,
                         const char *path, sn_error *err) {
-    sn_file *file = sn_file_create(path, err);
+    sn_file *file = sn_file_output(path, err);
     if (!file) return false;
     FILE *f = sn_file_stream(file);
     ceiling c[MAX_CEILINGS + 2];

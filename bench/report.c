@@ -248,7 +248,7 @@ static bool write_line(sn_file *f, cJSON *j, sn_error *err) {
 
 bool sn_bench_write_json(const sn_bench_report *r, const sn_bench_options *o, const char *path,
                          sn_error *err) {
-    sn_file *f = sn_file_create(path, err);
+    sn_file *f = sn_file_output(path, err);
     bool ok = f && write_line(f, machine_json(r, o), err);
     for (int i = 0; i < r->n && ok; i++) ok = write_line(f, record_json(&r->list[i]), err);
     if (ok) return sn_file_commit(f, err);

@@ -36,6 +36,8 @@ typedef struct sn_file sn_file;
  * NULL on error. A symbolic link is replaced by a plain file; its target is not touched. End with
  * commit or discard. */
 sn_file *sn_file_create(const char *path, sn_error *err);
+/* The same; path "-": standard output, where commit only flushes and discard does nothing. */
+sn_file *sn_file_output(const char *path, sn_error *err);
 bool sn_file_write(sn_file *f, const void *data, size_t bytes, sn_error *err);
 /* For fprintf: a write error makes the commit fail. Closed by commit or discard. */
 FILE *sn_file_stream(sn_file *f);

@@ -9,25 +9,51 @@
 #include <stdlib.h>
 #include <string.h>
 
-void classify_print(const lm *m, int64_t i, float p, const char *before) {
+json_out classify_begin(const char *input, size_t size, int64_t index) {
+    json_out j = json_begin(stdout);
+    json_bytes(&j, "input", input, size);
+    if (index >= 0) json_int(&j, "index", index);
+    json_list(&j, "classes");
+    return j;
+}
+
+static void print_class(json_out *j, int64_t i, const char *name, float p) {
+    json_object(j, NULL);
+    json_int(j, "id", i);
+    json_text(j, "label", name && *name ? name : "");
+    json_number(j, "p", p);
+    json_close(j);
+}
+
+void classify_print(json_out *j, const lm *m, int64_t i, float p, const char *before) {
     const char *name = lm_label(m, i);
-    if (name && *name)
+    if (j)
+        print_class(j, i, name, p);
+    else if (name && *name)
         printf("%s%s  %.5f", before, name, p);
     else
         printf("%s%lld  %.5f", before, (long long)i, p);
 }
 
-/* Prints the `top` likeliest of n classes, whose probabilities p it overwrites. Names: one for each
- * class, or NULL for the config's. */
-static void print_best(const lm *m, const char *const *names, float *p, int64_t n, int64_t top) {
+/* Prints the `top` likeliest of n classes, whose probabilities p it overwrites, of the picture `input`
+ * or, in a file of several, number `index`. Names: one for each class, or NULL for the config's. */
+static void print_best(const lm *m, const char *input, int64_t index, const char *const *names,
+                       float *p, int64_t n, int64_t top) {
+    const bool json = screen()->json;
+    json_out j;
+    if (json) j = classify_begin(input, strlen(input), index);
     for (int64_t k = 0; k < top && k < n; k++) {
         size_t i = sn_sample_largest(p, (size_t)n);
-        if (names)
+        if (json && names)
+            print_class(&j, (int64_t)i, names[i], p[i]);
+        else if (names)
             printf("%s  %.5f\n", names[i], p[i]);
         else
-            classify_print(m, (int64_t)i, p[i], ""), putchar('\n');
+            classify_print(json ? &j : NULL, m, (int64_t)i, p[i], "");
+        if (!json && !names) putchar('\n');
         p[i] = -1;
     }
+    if (json) json_end(&j);
 }
 
 /* ---- pictures ---- */
@@ -42,7 +68,7 @@ static bool classify_picture(lm *m, const classify_options *o, sn_error *err) {
     ok = ok && sn_run(m->session, "forward", &in, 1, &out, 1, err);
     if (ok) {
         sn_sample_softmax(logits, v->labels);
-        print_best(m, NULL, logits, v->labels, o->top ? o->top : 5);
+        print_best(m, o->images, -1, NULL, logits, v->labels, o->top ? o->top : 5);
     }
     free(pixels);
     free(logits);
@@ -86,7 +112,7 @@ static bool compare_picture(lm *m, const classify_options *o, sn_error *err) {
     captions c = {0};
     float *p = NULL;
     bool ok = read_captions(m, o, &c, err) && encoder_compare(m, o->images, c.ids, c.n, &p, err);
-    if (ok) print_best(m, c.name, p, c.n, o->top ? o->top : c.n);
+    if (ok) print_best(m, o->images, -1, c.name, p, c.n, o->top ? o->top : c.n);
     free(p);
     free_captions(&c);
     return ok;
@@ -157,18 +183,31 @@ static bool do_images(lm *m, const classify_options *o, const sn_idx *x, const s
     float *p = malloc(sizeof *p * (size_t)(o->batch * classes) + 1);
     bool ok = p || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     size_t each = (size_t)(m->model.channels * m->model.image * m->model.image);
+    screen_progress progress = {0};
+    screen_catch_stop();
     for (int64_t at = 0; ok && at < n; at += o->batch) {
+        if (screen_stopped()) ok = screen_interrupted(err, "after %lld images", (long long)at);
+        if (!ok) break;
         int64_t count = n - at < o->batch ? n - at : o->batch;
+        if (labels->data) screen_progress_of(&progress, "classify: images", (double)at, (double)n);
         ok = run_batch(m, x->data + (size_t)at * each, count, p, err);
         for (int64_t i = 0; ok && i < count; i++) {
             float *row = p + i * classes;
             if (labels->data)
                 right += labels->data[at + i] == sn_sample_largest(row, (size_t)classes);
             else
-                print_best(m, NULL, row, classes, o->top ? o->top : 1);
+                print_best(m, o->images, at + i, NULL, row, classes, o->top ? o->top : 1);
         }
     }
-    if (ok && labels->data) printf("%lld of %lld\n", (long long)right, (long long)n);
+    screen_progress_end(&progress);
+    if (ok && labels->data && screen()->json) {
+        json_out j = json_begin(stdout);
+        json_text(&j, "input", o->images);
+        json_int(&j, "right", right);
+        json_int(&j, "images", n);
+        json_end(&j);
+    } else if (ok && labels->data)
+        printf("%lld of %lld\n", (long long)right, (long long)n);
     free(p);
     return ok;
 }

@@ -9,19 +9,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 int cmd_fail(const char *name, const sn_error *err) {
     fflush(stdout);
-    fprintf(stderr, "%s: %s\n", name, err->message);
+    bool stopped = screen_stopped() && err->code == SN_OK;
+    if (stopped) {
+        screen_say(name, "%s", err->message);
+        return EXIT_STOPPED;
+    }
+    screen_error(name, "%s\n", err->message);
     return err->code == SN_ERR_USAGE ? EXIT_USAGE : EXIT_WRONG;
 }
 
 int cmd_finish(const char *name) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_OK;
-    fprintf(stderr, "%s: cannot write the output: %s\n", name,
-            errno ? strerror(errno) : "write error");
+    screen_error(name, "cannot write the output: %s\n", errno ? strerror(errno) : "write error");
     return EXIT_WRONG;
 }
 
@@ -31,6 +34,7 @@ static lm *open_model(const char *name, const cmd_model *model, const cmd_compil
     o.compile = cmd_options(compile);
     lm *m = cmd_open_model(name, model, o, &err);
     *code = m ? EXIT_OK : cmd_fail(name, &err);
+    if (m && screen()->verbose) cmd_print_model(m);
     return m;
 }
 
@@ -59,7 +63,7 @@ lm *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *c
 }
 
 bool cmd_can_write(const char *path, sn_error *err) {
-    sn_file *f = path ? sn_file_create(path, err) : NULL;
+    sn_file *f = path ? sn_file_output(path, err) : NULL;
     sn_file_discard(f);
     return f || !path;
 }
@@ -71,10 +75,11 @@ sn_trace *cmd_profile_begin(const char *path, sn_session *s, sn_error *err) {
 
 bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err) {
     if (t && sn_trace_lost(t))
-        fprintf(stderr, "note: %s contains the first kernel calls only; %zu more were dropped\n",
-                path, sn_trace_lost(t));
+        screen_note("profile", "%s contains the first kernel calls only; %zu more were dropped",
+                    path, sn_trace_lost(t));
     bool ok = !t || sn_trace_write(t, path, err);
-    if (ok) sn_trace_print(t, stderr);
+    if (ok && t && !screen()->quiet) sn_trace_print(t, stderr);
+    if (ok && t) screen_wrote("profile", path);
     sn_trace_end(t);
     return ok;
 }
@@ -91,27 +96,6 @@ void cmd_print_model(const lm *m) {
             "compiled, %d from the cache, %d oneDNN primitives, %zu KB of code\n",
             s.seconds, s.passes, s.codegen, s.load, s.compiled ? "cold" : "warm", s.kernels,
             s.compiled, s.cached, s.onednn, s.code_bytes >> 10);
-}
-
-void cmd_progress_show(cmd_progress *p, const char *fmt, ...) {
-    bool terminal = isatty(STDERR_FILENO);
-    double now = sn_clock();
-    if (!p->shown) p->shown = terminal ? 0.001 : now;
-    if (now - p->shown < (terminal ? 0.1 : 10)) return;
-    p->shown = now;
-    p->any = terminal;
-    va_list ap;
-    va_start(ap, fmt);
-    if (terminal) fputs("\r\033[K", stderr);
-    vfprintf(stderr, fmt, ap);
-    if (!terminal) fputc('\n', stderr);
-    va_end(ap);
-    fflush(stderr);
-}
-
-void cmd_progress_end(cmd_progress *p) {
-    if (p->any) fputs("\r\033[K", stderr);
-    p->any = false;
 }
 
 char *cmd_read_text(const char *path, size_t *size, sn_error *err) {

@@ -5,6 +5,7 @@
 
 #include "frontend/sinter.h"
 #include "runtime/cli/args.h"
+#include "runtime/cli/json_out.h"
 #include "tools/model/open.h"
 
 /* argv[0] is the subcommand's name. Returns the exit code. Results go to stdout, everything else
@@ -12,7 +13,8 @@
 typedef int cmd_fn(int argc, char **argv);
 cmd_fn cmd_cache, cmd_models, cmd_compile_ahead, cmd_generate, cmd_eval, cmd_import, cmd_inspect,
     cmd_explain, cmd_opt, cmd_bench, cmd_run, cmd_tokenizer, cmd_train, cmd_transcribe,
-    cmd_translate, cmd_embed, cmd_fill, cmd_completion, cmd_classify, cmd_answer;
+    cmd_translate, cmd_embed, cmd_fill, cmd_completion, cmd_classify, cmd_answer, cmd_env,
+    cmd_version;
 
 /* Runs the subcommand argv[0], which is in the table of sinter.c; returns the exit code. */
 int cmd_dispatch(int argc, char **argv);
@@ -37,7 +39,7 @@ lm *cmd_open_encoder(const char *name, const cmd_model *model, const cmd_compile
 /* Prints the entries of a model in C: inputs, outputs, sizes. */
 bool cmd_describe_source(const char *path, sn_error *err);
 
-/* Prints the error as "sinter NAME: MESSAGE"; returns the exit code. */
+/* Prints the error as "sinter NAME: MESSAGE"; returns the exit code, EXIT_STOPPED after Ctrl-C. */
 int cmd_fail(const char *name, const sn_error *err);
 
 /* EXIT_OK, or a failure if the output could not be written (such as a full disk). */
@@ -59,15 +61,6 @@ bool cmd_can_write(const char *path, sn_error *err);
 
 /* "sinter: compile …" lines for --stats. */
 void cmd_print_model(const lm *m);
-
-/* A progress line on stderr, updated at most ten times per second on a terminal, every ten seconds
- * elsewhere. Zero-initialise; cmd_progress_end clears the line. */
-typedef struct cmd_progress {
-    double shown;
-    bool any;
-} cmd_progress;
-void cmd_progress_show(cmd_progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void cmd_progress_end(cmd_progress *p);
 
 /* Reads a file ("-": stdin) into malloc'ed memory, NUL-terminated. NULL on error. */
 char *cmd_read_text(const char *path, size_t *size, sn_error *err);

@@ -27,20 +27,37 @@ static const arg table[] = {
     {0},
 };
 
+static const arg_key keys[] = {{"p", "number", "probability of the answer"},
+                               {"begin", "integer", "its first byte in the text"},
+                               {"end", "integer", "byte after its last"},
+                               {"text", "text", "these bytes"},
+                               {0}};
+
 static const arg_command command = {
-    NAME, "find the answer to a question in a text",
+    NAME,
+    "find the answer to a question in a text",
     "Prints a line for each answer, the most likely one first: its probability, bytes BEGIN..END "
-    "of\nthe text, and these bytes. A text that the model cannot read at once is read in parts "
-    "that\noverlap.\n\n  sinter answer MODEL -q \"Where is the cat?\" -p \"The cat sat on the "
-    "mat.\"\n",
-    table};
+    "of\n"
+    "the text, and these bytes. A text that the model cannot read at once is read in parts that\n"
+    "overlap.\n",
+    table,
+    .examples = "sinter answer MODEL -q \"Where is the cat?\" -p \"The cat sat on the mat.\"\n",
+    .json = keys};
 
 static bool print_answers(lm *m, const options *o, const char *text, size_t size, sn_error *err) {
     text_answer *list = calloc((size_t)o->top, sizeof *list);
     int64_t n = 0;
     bool ok = (list || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
               encoder_answers(m, o->question, text, size, o->longest, o->top, list, &n, err);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && screen()->json; i++) {
+        json_out j = json_begin(stdout);
+        json_number(&j, "p", list[i].p);
+        json_int(&j, "begin", (int64_t)list[i].begin);
+        json_int(&j, "end", (int64_t)list[i].end);
+        json_bytes(&j, "text", text + list[i].begin, list[i].end - list[i].begin);
+        json_end(&j);
+    }
+    for (int64_t i = 0; i < n && !screen()->json; i++)
         printf("%.5f  %zu..%zu  %.*s\n", list[i].p, list[i].begin, list[i].end,
                (int)(list[i].end - list[i].begin), text + list[i].begin);
     free(list);

@@ -12,7 +12,6 @@
 
 #include <limits.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +34,7 @@ typedef struct options {
     {"rounds", 0, ARG_INT, offsetof(options, rounds), "N", "9", 5, 101, "interleaved rounds"}, \
     {"seconds", 0, ARG_NUMBER, offsetof(options, seconds), "S", "0.02", 0, 60, "minimum time per variant and round"}, \
     {"threads", 't', ARG_INT, offsetof(options, threads), "N", "0", 0, 1024, "0: all available CPUs"}, \
-    {"json", 0, ARG_TEXT, offsetof(options, json), "FILE", NULL, 0, 0, "one record per line; docs/bench.md lists the keys"}, \
+    {"json", 0, ARG_TEXT, offsetof(options, json), "FILE", NULL, 0, 0, "one record per line; -: standard output, instead of the tables; docs/bench.md lists the keys"}, \
     {"plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0, \
      "SVG: roofline with one point per record, bars of time with speed-ups"}, \
     {"with", 0, ARG_TEXT, offsetof(options, with), "OLD.json", NULL, 0, 0, \
@@ -177,20 +176,28 @@ static const struct {
     bool (*run)(const options *o, const sn_bench_options *b, sn_bench_report *r, sn_error *err);
 } kinds[] = {
     {{roofline_name, "the machine's limits: multiply-add peak, and bandwidth of each memory level",
-      NULL, roofline_table},
+      NULL, roofline_table, .examples = "sinter bench roofline --plot roofline.svg\n"},
      run_roofline},
     {{gemm_name, "matrix products y = x w^T beside oneDNN with packed weights", columns_help,
-      gemm_table},
+      gemm_table,
+      .examples = "sinter bench gemm --shape \"128,768,768 1,3072,768\" --levels 0,4\n"},
      run_gemm},
     {{kernel_name, "single kernels: norms, softmax, activations, fused products, look-ups",
-      columns_help, kernel_table},
+      columns_help, kernel_table,
+      .examples = "sinter bench kernel softmax,layer_norm --json kernels.json\n"},
      run_kernel},
     {{attention_name,
       "attention with any mask or score function, fused (level 3 and up) and unfused", columns_help,
-      attention_table},
+      attention_table,
+      .examples = "sinter bench attention --mask causal,alibi --shape 1,12,512,64\n"
+                  "sinter bench attention --mask window:256 --backward\n"},
      run_attention},
-    {{model_name, "whole models, forward or decoding", columns_help, model_table}, run_model},
-    {{train_name, "whole training steps: forward, backward and AdamW", columns_help, train_table},
+    {{model_name, "whole models, forward or decoding", columns_help, model_table,
+      .examples = "sinter bench model gpt2 --tokens 256 --peers torch --plot gpt2.svg\n"
+                  "sinter bench model MODEL --decode --weights int8\n"},
+     run_model},
+    {{train_name, "whole training steps: forward, backward and AdamW", columns_help, train_table,
+      .examples = "sinter bench train gpt2 --tokens 64 --batch 2 --json train.json\n"},
      run_train},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
@@ -280,6 +287,10 @@ static const char *find_peers(void) {
     return path;
 }
 
+static bool shows_progress(void) {
+    return !screen()->quiet && (screen()->verbose || isatty(STDERR_FILENO));
+}
+
 static bool read_options(const options *o, sn_bench_options *b, double *shown, sn_error *err) {
     static const char *const backends[] = {"native", "onednn", "auto", NULL};
     const char *peers[SN_BENCH_MAX_PEERS + 3] = {"all", "none"};
@@ -299,7 +310,7 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
                             .direct = o->direct,
                             .tune = o->tune,
                             .profile = o->profile,
-                            .progress = stderr,
+                            .progress = shows_progress() ? stderr : NULL,
                             .shown = shown};
     if (!check_texts(o, err)) return false;
     if (!o->levels) return true; /* roofline has no lists */
@@ -312,20 +323,6 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
     if (o->peer_dir && !strcmp(o->peers, "none"))
         return sn_fail(err, SN_ERR_USAGE, "--peer-dir has no effect without --peers");
     return true;
-}
-
-static volatile sig_atomic_t stopped;
-
-static void note_stop(int number) {
-    (void)number;
-    stopped = 1;
-}
-
-/* The first Ctrl-C stops measuring and keeps the finished records; the second ends the program. */
-static void catch_stop(void) {
-    struct sigaction act = {.sa_handler = note_stop, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&act.sa_mask);
-    sigaction(SIGINT, &act, NULL);
 }
 
 /* ---- comparisons ---- */
@@ -372,7 +369,10 @@ static const arg_command compare_command = {
     "The interval is\nthe 95 % interval of the median speed-up; a verdict needs all of it to be 1 "
     "% "
     "away from 1.\n",
-    compare_table};
+    compare_table,
+    .examples = "sinter bench compare MODEL\n"
+                "sinter bench compare attention --mask causal --levels 0,2,4\n"
+                "sinter bench compare old.json new.json --threshold 5\n"};
 
 static int compare_files(int argc, char **argv) {
     options o = {0};
@@ -391,13 +391,17 @@ static int compare_files(int argc, char **argv) {
 static bool report(const options *o, const sn_bench_options *b, sn_bench_report *r, bool levels,
                    sn_error *err) {
     sn_bench_judge(r);
-    if (!levels) sn_bench_print(r, stdout);
+    const bool records = o->json && !strcmp(o->json, "-"); /* in place of the tables */
+    if (!levels && !records) sn_bench_print(r, stdout);
     if (o->json && !sn_bench_write_json(r, b, o->json, err)) return false;
+    screen_wrote("sinter bench", o->json);
     char where[320];
     sn_bench_describe(b, where, sizeof where);
-    if (levels && !o->with) return compare(o, r, NULL, where, err);
-    if (o->with) return compare_with(o, r, where, err);
-    return !o->plot || sn_bench_write_svg(r, NULL, where, o->plot, err);
+    bool ok = !records && o->with  ? compare_with(o, r, where, err)
+              : !records && levels ? compare(o, r, NULL, where, err)
+                                   : !o->plot || sn_bench_write_svg(r, NULL, where, o->plot, err);
+    if (ok) screen_wrote("sinter bench", o->plot);
+    return ok;
 }
 
 static bool is_kind(const char *name) {
@@ -444,22 +448,22 @@ static int measure(int argc, char **argv, bool levels) {
     if (ok) {
         sn_bench_noise noise = sn_bench_noise_begin();
         b.started = sn_bench_peers_start(&b, &r);
-        b.stop = &stopped;
-        catch_stop();
+        b.stop = screen_stopped;
+        screen_catch_stop();
         ok = kinds[kind].run(&o, &b, &r, &err);
         sn_bench_peers_stop(b.started);
         sn_bench_noise_end(&noise, &r.others, &r.stolen);
         sn_bench_progress_end(&b);
     }
-    bool partial = !ok && stopped && r.n > 0;
+    bool partial = !ok && screen_stopped() && r.n > 0;
     if (partial) {
-        fprintf(stderr, "%s: interrupted: %d records are complete\n", c->name, r.n);
+        screen_say(c->name, "interrupted: %d records are complete", r.n);
         err = (sn_error){0};
     }
     if (ok || partial) ok = report(&o, &b, &r, levels, &err);
     sn_bench_report_free(&r);
     if (!ok) code = cmd_fail(c->name, &err);
-    return stopped ? EXIT_STOPPED : ok ? cmd_finish(c->name) : code;
+    return screen_stopped() ? EXIT_STOPPED : ok ? cmd_finish(c->name) : code;
 }
 
 /* sinter --complete bench WORDS…: benchmarks, or the words of one. */

@@ -23,14 +23,28 @@ static const arg table[] = {
     {0},
 };
 
+static const arg_key keys[] = {
+    {"folder", "text", "the cache folder"},
+    {"kernels", "object?", "compiled kernels: count and bytes, or removed"},
+    {"models", "object?", "compiled models in C, likewise"},
+    {"weights", "object?", "packed weights, likewise"},
+    {"tuned", "object?", "choices that --tune measured, likewise"},
+    {"choices", "list?", "the measured choices, a text each"},
+    {0}};
+
 static const arg_command command = {
-    NAME, "show or clear the cache of compiled kernels, models, packed weights and tuned choices",
+    NAME,
+    "show or clear the cache of compiled kernels, models, packed weights and tuned choices",
     "Prints the folder, the numbers of compiled kernels, of models in C and of models whose "
-    "packed\nweights are kept, and a line for every choice that --tune measured: the kernel, the "
-    "sizes, and\nthe winner. Deleted entries are compiled or packed, and with --tune measured, "
-    "again "
-    "when they\nare needed.\n",
-    table};
+    "packed\n"
+    "weights are kept, and a line for every choice that --tune measured: the kernel, the sizes, "
+    "and\n"
+    "the winner. Deleted entries are compiled or packed, and with --tune measured, again when "
+    "they\n"
+    "are needed.\n",
+    table,
+    .examples = "sinter cache\nsinter cache --clear kernels\n",
+    .json = keys};
 
 static const struct {
     sn_cache_kind kind;
@@ -46,7 +60,6 @@ static void add_bytes(void *ctx, const sn_object *o) {
 
 /* "answer N of M: WHY", then the question on a line. */
 static void print_choice(void *ctx, const sn_object *o) {
-    (void)ctx;
     const char *text = (const char *)o->data, *end = memchr(text, '\n', o->size);
     const char *why = end ? memchr(text, ':', (size_t)(end - text)) : NULL;
     if (!why) return;
@@ -56,26 +69,43 @@ static void print_choice(void *ctx, const sn_object *o) {
     snprintf(line, sizeof line, "%.*s:%.*s", (int)(stop ? stop - end - 1 : (ptrdiff_t)rest),
              end + 1, (int)(end - why - 1), why + 1);
     sn_mask_controls(line, "");
-    puts(line);
+    if (ctx)
+        json_text(ctx, NULL, line);
+    else
+        puts(line);
 }
 
-static void clear(sn_cache *c, const char *what) {
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(what, kinds[i].name) || !strcmp(what, "all"))
-            printf("%-8s %lld removed\n", kinds[i].name,
-                   (long long)sn_cache_clear(c, kinds[i].kind));
+static void clear(sn_cache *c, const char *what, json_out *j) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(what, kinds[i].name) != 0 && strcmp(what, "all") != 0) continue;
+        int64_t n = sn_cache_clear(c, kinds[i].kind);
+        if (!j) printf("%-8s %lld removed\n", kinds[i].name, (long long)n);
+        if (!j) continue;
+        json_object(j, kinds[i].name);
+        json_int(j, "removed", n);
+        json_close(j);
+    }
 }
 
-static void show(sn_cache *c) {
+static void show(sn_cache *c, json_out *j) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         int64_t bytes = 0, n = kinds[i].kind == SN_CACHE_WEIGHTS
                                    ? sn_cache_count_weights(c, &bytes)
                                    : sn_cache_each(c, kinds[i].kind, add_bytes, &bytes);
+        if (j) {
+            json_object(j, kinds[i].name);
+            json_int(j, "count", n);
+            json_int(j, "bytes", bytes);
+            json_close(j);
+            continue;
+        }
         printf("%-8s %lld", kinds[i].name, (long long)n);
         if (kinds[i].kind != SN_CACHE_CHOICE) printf(", %lld KB", (long long)(bytes >> 10));
         putchar('\n');
     }
-    sn_cache_each(c, SN_CACHE_CHOICE, print_choice, NULL);
+    if (j) json_list(j, "choices");
+    sn_cache_each(c, SN_CACHE_CHOICE, print_choice, j);
+    if (j) json_close(j);
 }
 
 int cmd_cache(int argc, char **argv) {
@@ -93,11 +123,17 @@ int cmd_cache(int argc, char **argv) {
         if (note) sn_fail(&err, SN_ERR_FILE, "%s", note);
         code = cmd_fail(NAME, &err);
     } else {
-        printf("folder   %s\n", sn_cache_folder(c));
+        json_out lines, *j = screen()->json ? &lines : NULL;
+        if (j) {
+            lines = json_begin(stdout);
+            json_text(j, "folder", sn_cache_folder(c));
+        } else
+            printf("folder   %s\n", sn_cache_folder(c));
         if (o.clear)
-            clear(c, o.clear);
+            clear(c, o.clear, j);
         else
-            show(c);
+            show(c, j);
+        if (j) json_end(j);
         code = cmd_finish(NAME);
     }
     sn_cache_close(c);

@@ -37,18 +37,40 @@ static const arg table[] = {
     {0},
 };
 
+static const arg_key keys[] = {
+    {"input", "text", "the text, or the file of the image"},
+    {"index", "integer?", "number of the image in an IDX file, from 0"},
+    {"classes", "list?", "the likeliest first"},
+    {"classes[].id", "integer", "number of the class; of captions: of the line"},
+    {"classes[].label", "text", "its name in config.json, or the caption; empty: none"},
+    {"classes[].p", "number", "its probability"},
+    {"entities", "list?", "of classifiers of tokens"},
+    {"entities[].id", "integer", "number of the class"},
+    {"entities[].label", "text", "its name"},
+    {"entities[].p", "number", "its probability"},
+    {"entities[].begin", "integer", "first byte in the text"},
+    {"entities[].end", "integer", "byte after the last"},
+    {"entities[].text", "text", "these bytes"},
+    {"right", "integer?", "with --labels: correct predictions"},
+    {"images", "integer?", "with --labels: number of images"},
+    {0}};
+
 static const arg_command command = {
-    NAME, "classify images, texts, or the words of texts",
-    "Prints a line for each input: the class and its probability. Classes are named as "
-    "in\n\"id2label\" of config.json. A model with one class, or whose config says that classes do "
-    "not exclude\neach other, prints every class of at least 1/2. A classifier of tokens prints a "
-    "line for each word\n(its first token counts), or for each name of several words (labels B-X, "
-    "I-X): label, probability,\nbytes BEGIN..END of the text, and these bytes. A model of images "
-    "and texts "
-    "(clip,\nsiglip) says how well each line of --file fits the picture.\n\n  sinter classify "
-    "MODEL "
-    "-i photo.jpg\n  sinter classify CLIP -i photo.jpg -f captions.txt\n",
-    table};
+    NAME,
+    "classify images, texts, or the words of texts",
+    "Prints a line for each input: the class and its probability. Classes are named as in\n"
+    "\"id2label\" of config.json. A model with one class, or whose config says that classes do not "
+    "exclude\n"
+    "each other, prints every class of at least 1/2. A classifier of tokens prints a line for each "
+    "word\n"
+    "(its first token counts), or for each name of several words (labels B-X, I-X): label, "
+    "probability,\n"
+    "bytes BEGIN..END of the text, and these bytes. A model of images and texts (clip,\n"
+    "siglip) says how well each line of --file fits the picture.\n",
+    table,
+    .examples = "sinter classify MODEL -i photo.jpg\n"
+                "sinter classify CLIP -i photo.jpg -f captions.txt\n",
+    .json = keys};
 
 /* ---- texts ---- */
 
@@ -60,16 +82,15 @@ static bool has_many_classes(const lm *m) {
 }
 
 /* Every class of at least 1/2, or the most likely one, on a line. */
-static void print_classes(const lm *m, float *logits, int64_t n) {
+static void print_classes(json_out *j, const lm *m, float *logits, int64_t n) {
     size_t best = sn_sample_largest(logits, (size_t)n);
     bool any = false;
     for (int64_t i = 0; i < n; i++) {
         float p = 1 / (1 + expf(-logits[i]));
         if (p < 0.5F && (size_t)i != best) continue;
-        classify_print(m, i, p, any ? "  " : "");
+        classify_print(j, m, i, p, any ? "  " : "");
         any = true;
     }
-    putchar('\n');
 }
 
 static bool do_line(lm *m, const classify_options *o, const char *text, size_t size,
@@ -82,18 +103,44 @@ static bool do_line(lm *m, const classify_options *o, const char *text, size_t s
                          : encoder_read(m, text, size, &ids, err)) &&
               encoder_run(m, "forward", "logits", &ids, o->second ? &types : NULL, 1, &logits,
                           &each, NULL, err);
+    const bool json = ok && screen()->json;
+    json_out j;
+    if (json) j = classify_begin(text, size, -1);
     if (ok && has_many_classes(m)) {
-        print_classes(m, logits, each);
+        print_classes(json ? &j : NULL, m, logits, each);
     } else if (ok) {
         sn_sample_softmax(logits, each);
         size_t best = sn_sample_largest(logits, (size_t)each);
-        classify_print(m, (int64_t)best, logits[best], "");
-        putchar('\n');
+        classify_print(json ? &j : NULL, m, (int64_t)best, logits[best], "");
     }
+    if (json)
+        json_end(&j);
+    else if (ok)
+        putchar('\n');
     sn_ids_free(&ids);
     sn_ids_free(&types);
     free(logits);
     return ok;
+}
+
+static void print_entities(const lm *m, const char *text, size_t size, const entity *list,
+                           size_t n) {
+    bool begins;
+    json_out j = json_begin(stdout);
+    json_bytes(&j, "input", text, size);
+    json_list(&j, "entities");
+    for (size_t i = 0; i < n; i++) {
+        const char *name = entity_label(m, list[i].label, &begins);
+        json_object(&j, NULL);
+        json_int(&j, "id", list[i].label);
+        json_text(&j, "label", name ? name : "");
+        json_number(&j, "p", list[i].p);
+        json_int(&j, "begin", (int64_t)list[i].begin);
+        json_int(&j, "end", (int64_t)list[i].end);
+        json_bytes(&j, "text", text + list[i].begin, list[i].end - list[i].begin);
+        json_close(&j);
+    }
+    json_end(&j);
 }
 
 /* A line for each word, or name of several words: label, probability, place and text. */
@@ -105,7 +152,8 @@ static bool do_tokens(lm *m, const classify_options *o, const char *text, size_t
     if (o->second)
         return sn_fail(err, SN_ERR_USAGE, "a classifier of tokens reads one text: omit --second");
     bool ok = encoder_entities(m, text, size, &list, &n, err);
-    for (size_t i = 0; ok && i < n; i++) {
+    if (ok && screen()->json) print_entities(m, text, size, list, n);
+    for (size_t i = 0; ok && i < n && !screen()->json; i++) {
         const char *name = entity_label(m, list[i].label, &begins);
         if (name && *name)
             printf("%s", name);
@@ -131,11 +179,14 @@ static bool classify_texts(lm *m, const classify_options *o, sn_error *err) {
     size_t size;
     char *text = cmd_read_text(o->file, &size, err);
     bool ok = text != NULL;
+    screen_catch_stop();
     for (size_t at = 0; ok && at < size;) {
         const char *end = memchr(text + at, '\n', size - at);
         size_t n = end ? (size_t)(end - text) - at : size - at;
         ok = run(m, o, text + at, n, err);
         at += n + 1;
+        if (ok && at < size && screen_stopped())
+            ok = screen_interrupted(err, "after %zu of %zu bytes", at, size);
     }
     free(text);
     return ok;

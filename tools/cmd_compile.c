@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define NAME "sinter compile"
 
@@ -64,14 +63,23 @@ static const arg table[] = {
     {0},
 };
 
+static const arg_key keys[] = {{"name", "text", "prefix of the symbols and files"},
+                               {"target", "text", "as --target"},
+                               {"files", "list", "what was written"},
+                               {"files[].path", "text", "the file"},
+                               {"files[].bytes", "integer", "its size"},
+                               {0}};
+
 static const arg_command command = {
-    NAME, "compile a model to an object, a library or a program",
-    "Writes NAME.o, NAME.h and NAME.weights, which need neither Sinter nor LLVM; NAME.h "
-    "documents\nthe calls. With several targets the program selects one at start. All kernels are "
-    "Sinter's\nown: there is no --backend, because oneDNN's would need its library.\n\n  sinter "
-    "compile MODEL -o out --target x86-64-v2,x86-64-v3,x86-64-v4\n  sinter compile MODEL -o out "
-    "--exe --static --threads none\n",
-    table};
+    NAME,
+    "compile a model to an object, a library or a program",
+    "Writes NAME.o, NAME.h and NAME.weights, which need neither Sinter nor LLVM; NAME.h documents\n"
+    "the calls. With several targets the program selects one at start. All kernels are Sinter's\n"
+    "own: there is no --backend, because oneDNN's would need its library.\n",
+    table,
+    .examples = "sinter compile MODEL -o out --target x86-64-v2,x86-64-v3,x86-64-v4\n"
+                "sinter compile MODEL -o out --exe --static --threads none\n",
+    .json = keys};
 
 static int list_targets(void) {
     for (size_t i = 0; sn_target_known(i); i++) puts(sn_target_known(i));
@@ -184,16 +192,31 @@ static void print_files(const options *o, const char *name) {
         bool made;
     } files[] = {{".o", true},       {".h", true},       {".weights", !o->embed},
                  {".a", o->archive}, {".so", o->shared}, {"", o->exe}};
-    fprintf(stderr, "%s: for %s\n", NAME, o->target);
+    json_out j;
+    if (screen()->json) {
+        j = json_begin(stdout);
+        json_text(&j, "name", name);
+        json_text(&j, "target", o->target);
+        json_list(&j, "files");
+    }
+    screen_say(NAME, "for %s", o->target);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char file[160];
         struct stat st;
         snprintf(file, sizeof file, "%s%s", name, files[i].ending);
         char *path = files[i].made ? sn_path_join(o->dir, file) : NULL;
-        if (path && stat(path, &st) == 0)
-            fprintf(stderr, "  %-40s %12lld bytes\n", path, (long long)st.st_size);
+        if (path && stat(path, &st) == 0) {
+            screen_wrote(NAME, path);
+            if (screen()->json) {
+                json_object(&j, NULL);
+                json_text(&j, "path", path);
+                json_int(&j, "bytes", (int64_t)st.st_size);
+                json_close(&j);
+            }
+        }
         free(path);
     }
+    if (screen()->json) json_end(&j);
 }
 
 static bool compile_training(const options *o, sn_error *err) {
@@ -209,8 +232,8 @@ static bool compile_training(const options *o, sn_error *err) {
     bool ok = train_emit(&s, &eo, err) && link_parts(o, NULL, eo.name, err);
     if (ok) print_files(o, eo.name);
     if (ok)
-        fprintf(stderr, "  %s/%s.model: config.json and tokenizer, for the trained parameters\n",
-                o->dir ? o->dir : ".", eo.name);
+        screen_say(NAME, "%s/%s.model: config.json and tokenizer, for the trained parameters",
+                   o->dir ? o->dir : ".", eo.name);
     train_settings_free(&s);
     return ok;
 }
@@ -270,7 +293,6 @@ static bool compile(const options *o, sn_error *err) {
     if (!m) return false;
     if (!o->name) default_name(o, name);
     eo.no_bos = !lm_begins_with_bos(m);
-    if (isatty(STDERR_FILENO)) fprintf(stderr, "%s: compiling %s …\n", NAME, eo.name);
     bool ok = describe(m, &eo, err) && emit(o, m, &eo, err);
     if (ok) print_files(o, eo.name);
     lm_close(m);

@@ -18,11 +18,10 @@ static const arg table[] = {
 };
 
 static const arg_command command = {
-    NAME, "print a script that completes command lines in a shell",
-    "  eval \"$(sinter completion bash)\"          # in ~/.bashrc\n"
-    "  eval \"$(sinter completion zsh)\"           # in ~/.zshrc, after compinit\n"
-    "  sinter completion fish | source           # in ~/.config/fish/config.fish\n",
-    table};
+    NAME, "print a script that completes command lines in a shell", NULL, table,
+    .examples = "eval \"$(sinter completion bash)\"          # in ~/.bashrc\n"
+                "eval \"$(sinter completion zsh)\"           # in ~/.zshrc, after compinit\n"
+                "sinter completion fish | source           # in ~/.config/fish/config.fish\n"};
 
 static const struct {
     const char *shell, *script;

@@ -37,16 +37,29 @@ static const arg table[] = {
     {0},
 };
 
+static const arg_key keys[] = {
+    {"input", "text", "the sentence, or the file of the picture"},
+    {"index", "integer", "number of the input: pictures, then --prompt, then lines"},
+    {"embedding", "list?", "numbers"},
+    {"score", "number?", "where inputs are ranked: cosine with the first one"},
+    {"similarity", "list?", "with --similarity: cosines with all inputs"},
+    {0}};
+
 static const arg_command command = {
-    NAME, "embeddings of sentences and images; rank sentences by similarity",
+    NAME,
+    "embeddings of sentences and images; rank sentences by similarity",
     "An embedding is the mean of an encoder's last hidden states over the sentence's tokens, "
-    "scaled\nto norm 1, or what the folder's modules.json says; of an image, what its model makes "
-    "of it (the\nclass token, or CLIP's projection). Prints a line of numbers per input, unless "
-    "similarities\n(cosines) are requested. If sentences are ranked and the model has prompts "
-    "called query, and\ndocument or passage, these precede the sentence and the lines.\n\n  sinter "
-    "embed MODEL -p \"a rider on a horse\" -f sentences.txt\n  sinter embed CLIP -i photo.jpg -f "
-    "captions.txt\n",
-    table};
+    "scaled\n"
+    "to norm 1, or what the folder's modules.json says; of an image, what its model makes of it "
+    "(the\n"
+    "class token, or CLIP's projection). Prints a line of numbers per input, unless similarities\n"
+    "(cosines) are requested. If sentences are ranked and the model has prompts called query, and\n"
+    "document or passage, these precede the sentence and the lines.\n",
+    table,
+    .examples = "sinter embed MODEL -f sentences.txt --json\n"
+                "sinter embed MODEL -p \"a rider on a horse\" -f sentences.txt\n"
+                "sinter embed CLIP -i photo.jpg -f captions.txt\n",
+    .json = keys};
 
 typedef struct sentence {
     const char *image; /* a file; or NULL: */
@@ -63,7 +76,7 @@ typedef struct job {
     sentence_settings settings;
     char *file;
     sentence *list; /* images, the prompt, lines */
-    int64_t n, width;
+    int64_t n, width, done;
     bool texts;
 } job;
 
@@ -126,7 +139,10 @@ static bool embed_all(job *j, sn_error *err) {
     if (j->texts && !sn_entry_get(j->m->model.module, "embed"))
         return sn_fail(err, SN_ERR_USAGE, "a %s model does not read texts", j->m->model.type);
     if (!sentence_open(j->m, &j->settings, err)) return false;
-    for (int64_t i = 0; i < j->n; i++) {
+    screen_catch_stop();
+    screen_progress progress = {0};
+    for (int64_t i = 0; i < j->n && !screen_stopped(); i++) {
+        screen_progress_of(&progress, "embed", (double)i, (double)j->n);
         const char *prompt = prompt_of(j, i, err);
         if (!prompt) return false;
         sn_ids ids = {0};
@@ -138,11 +154,14 @@ static bool embed_all(job *j, sn_error *err) {
                                  encoder_run(j->m, "embed", "embedding", &ids, NULL, 1,
                                              &s->embedding, &j->width, NULL, &why);
         sn_ids_free(&ids);
+        if (!ok) screen_progress_end(&progress);
         if (!ok && s->image) return sn_fail(err, why.code, "%s", why.message);
         if (!ok)
             return sn_fail(err, why.code, "sentence %lld: %s", (long long)(i - j->o->images.n) + 1,
                            why.message);
+        j->done = i + 1;
     }
+    screen_progress_end(&progress);
     return true;
 }
 
@@ -163,6 +182,21 @@ static int compare_scores(const void *a, const void *b) {
     return x->line < y->line ? -1 : 1;
 }
 
+static void print_json(job *j, int64_t i, bool ranked) {
+    const sentence *s = &j->list[i];
+    json_out out = json_begin(stdout);
+    if (s->image)
+        json_text(&out, "input", s->image);
+    else
+        json_bytes(&out, "input", s->text, s->size);
+    json_int(&out, "index", s->line);
+    if (ranked) json_number(&out, "score", s->score);
+    if (!ranked) json_list(&out, j->o->similarity ? "similarity" : "embedding");
+    for (int64_t k = 0; !ranked && k < (j->o->similarity ? j->n : j->width); k++)
+        json_number(&out, NULL, j->o->similarity ? cosine(j, i, k) : s->embedding[k]);
+    json_end(&out);
+}
+
 static void print_all(job *j) {
     const options *o = j->o;
     bool image = o->images.n == 1 && j->texts && !o->similarity;
@@ -170,9 +204,14 @@ static void print_all(job *j) {
         for (int64_t i = 1; i < j->n; i++) j->list[i].score = cosine(j, 0, i);
         qsort(j->list + 1, (size_t)j->n - 1, sizeof *j->list, compare_scores);
         for (int64_t i = 1; i < j->n; i++)
-            printf("%8.5f  %.*s\n", j->list[i].score, (int)j->list[i].size, j->list[i].text);
+            if (screen()->json)
+                print_json(j, i, true);
+            else
+                printf("%8.5f  %.*s\n", j->list[i].score, (int)j->list[i].size, j->list[i].text);
         return;
     }
+    for (int64_t i = 0; screen()->json && i < j->n; i++) print_json(j, i, false);
+    if (screen()->json) return;
     int64_t columns = j->o->similarity ? j->n : j->width;
     for (int64_t i = 0; i < j->n; i++) {
         for (int64_t k = 0; k < columns; k++)
@@ -194,7 +233,14 @@ int cmd_embed(int argc, char **argv) {
     if (!ok) code = cmd_fail(NAME, &err);
     if (j.m) {
         ok = embed_all(&j, &err);
-        if (ok) print_all(&j);
+        const int64_t all = j.n;
+        if (ok && j.done < all) { /* Ctrl-C: what is done */
+            j.n = j.done;
+            ok = screen_interrupted(&err, "%lld of %lld inputs are done", (long long)j.done,
+                                    (long long)all);
+        }
+        if (j.n && !err.code) print_all(&j);
+        j.n = all;
         code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     }
     for (int64_t i = 0; i < j.n; i++) free(j.list[i].embedding);

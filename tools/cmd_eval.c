@@ -40,14 +40,29 @@ static const arg table[] = {
     {0},
 };
 
+static const arg_key keys[] = {
+    {"tokens", "integer", "number of predicted tokens"},
+    {"bytes", "integer", "bytes of the evaluated text"},
+    {"loss", "number", "mean of -ln P of a token"},
+    {"perplexity", "number", "e^loss"},
+    {"bits_per_byte", "number?", "absent for models without a tokenizer"},
+    {"seconds", "number", "time of the evaluation"},
+    {"complete", "boolean", "false after Ctrl-C: of the first tokens only"},
+    {0}};
+
 static const arg_command command = {
-    NAME, "evaluate loss and perplexity on a text",
-    "The text is one sequence of tokens, split into windows. Every token except the first "
-    "counts\nonce. loss is the mean of -ln P(token | window before it), perplexity is e^loss, bits "
-    "per byte\nis the summed loss over ln 2 and the number of bytes. With a stride smaller than "
-    "the window,\neach token sees at least context - stride tokens before it. Prints one result "
-    "per line:\ntokens, bytes, loss, perplexity, bits_per_byte.\n",
-    table};
+    NAME,
+    "evaluate loss and perplexity on a text",
+    "The text is one sequence of tokens, split into windows. Every token except the first counts\n"
+    "once. loss is the mean of -ln P(token | window before it), perplexity is e^loss, bits per "
+    "byte\n"
+    "is the summed loss over ln 2 and the number of bytes. With a stride smaller than the window,\n"
+    "each token sees at least context - stride tokens before it. Prints one result per line:\n"
+    "tokens, bytes, loss, perplexity, bits_per_byte.\n",
+    table,
+    .examples = "sinter eval MODEL text.txt --stats\n"
+                "sinter eval MODEL text.txt --context 256 --stride 64 --json\n",
+    .json = keys};
 
 typedef struct score {
     double sum;     /* nats */
@@ -67,20 +82,22 @@ static bool score_text(lm *m, const options *o, const sn_ids *ids, score *s, sn_
             (long long)stride, (long long)window);
     float *loss = malloc(sizeof *loss * (size_t)window);
     if (!loss) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    cmd_progress progress = {0};
+    screen_progress progress = {0};
+    screen_catch_stop();
     double start = sn_clock();
     int64_t done = 0; /* targets up to this index have been counted */
     bool ok = true;
-    for (int64_t from = 0; ok && done < n - 1; from += stride) {
+    for (int64_t from = 0; ok && done < n - 1 && !screen_stopped(); from += stride) {
         int64_t len = n - 1 - from < window ? n - 1 - from : window;
         ok = lm_loss(m, ids->data + from, ids->data + from + 1, len, loss, err);
         for (int64_t i = done - from; ok && i < len; i++) s->sum += loss[i];
         if (ok) done = from + len;
-        cmd_progress_show(&progress, "eval: %lld of %lld tokens, loss %.4f, %.0f tokens/s",
-                          (long long)done, (long long)(n - 1), s->sum / (double)done,
-                          (double)done / (sn_clock() - start));
+        char what[80];
+        snprintf(what, sizeof what, "eval: loss %.4f, %.0f tokens/s, tokens", s->sum / (double)done,
+                 (double)done / (sn_clock() - start));
+        screen_progress_of(&progress, what, (double)done, (double)(n - 1));
     }
-    cmd_progress_end(&progress);
+    screen_progress_end(&progress);
     s->tokens = done;
     s->seconds = sn_clock() - start;
     free(loss);
@@ -107,22 +124,41 @@ static bool eval(lm *m, const options *o, sn_error *err) {
     free(text);
     bool cut = o->limit && (int64_t)ids.count > o->limit;
     if (cut) ids.count = (size_t)o->limit;
+    const int64_t all = (int64_t)ids.count - 1;
     if (ok && ids.count < 2)
         ok = sn_fail(err, SN_ERR_FILE, "%s: the text has fewer than 2 tokens: nothing to predict",
                      o->file);
-    ok = ok && count_bytes(m, &ids, bytes, cut, &bytes, err) && score_text(m, o, &ids, &s, err);
+    ok = ok && score_text(m, o, &ids, &s, err);
+    const bool complete = s.tokens == all;
+    if (ok && !complete) ids.count = (size_t)s.tokens + 1;
+    ok = ok && count_bytes(m, &ids, bytes, cut || !complete, &bytes, err);
     sn_ids_free(&ids);
     if (!ok) return false;
+    if (!s.tokens) return screen_interrupted(err, "nothing was evaluated");
     double loss = s.sum / (double)s.tokens;
-    printf("tokens         %lld\nbytes          %zu\nloss           %.5f\nperplexity     %.4f\n",
-           (long long)s.tokens, bytes, loss, exp(loss));
-    if (m->tokenizer) printf("bits_per_byte  %.4f\n", s.sum / log(2) / (double)bytes);
+    if (screen()->json) {
+        json_out j = json_begin(stdout);
+        json_int(&j, "tokens", s.tokens);
+        json_int(&j, "bytes", (int64_t)bytes);
+        json_number(&j, "loss", loss);
+        json_number(&j, "perplexity", exp(loss));
+        if (m->tokenizer) json_number(&j, "bits_per_byte", s.sum / log(2) / (double)bytes);
+        json_number(&j, "seconds", s.seconds);
+        json_bool(&j, "complete", complete);
+        json_end(&j);
+    } else
+        printf(
+            "tokens         %lld\nbytes          %zu\nloss           %.5f\nperplexity     %.4f\n",
+            (long long)s.tokens, bytes, loss, exp(loss));
+    if (m->tokenizer && !screen()->json)
+        printf("bits_per_byte  %.4f\n", s.sum / log(2) / (double)bytes);
     if (o->stats) {
-        cmd_print_model(m);
+        if (!screen()->verbose) cmd_print_model(m);
         fprintf(stderr, "eval      %lld tokens in %.2f s: %.0f tokens/s\n", (long long)s.tokens,
                 s.seconds, (double)s.tokens / s.seconds);
     }
-    return true;
+    return complete || screen_interrupted(err, "these are the first %lld of %lld tokens",
+                                          (long long)s.tokens, (long long)all);
 }
 
 int cmd_eval(int argc, char **argv) {

@@ -46,12 +46,17 @@ static const arg table[] = {
 static const arg_command command = {
     NAME, "show the kernel of every operation, what was fused, and what was not",
     "MODEL may also be a graph in text form (.sn). Each row is a kernel call: its number, kernel "
-    "family,\nwhere in the model it computes (by its parameters), result, share of the entry's "
-    "time, operations,\nbytes, fused operations (prologue and epilogue: fused into a product), and "
-    "the source line.\nCalls that repeat from layer to layer are shown once. Shares are estimated "
-    "from operations and\nbytes unless --time measures them. Remarks of the passes are listed at "
-    "the end.\n",
-    table};
+    "family,\n"
+    "where in the model it computes (by its parameters), result, share of the entry's time, "
+    "operations,\n"
+    "bytes, fused operations (prologue and epilogue: fused into a product), and the source line.\n"
+    "Calls that repeat from layer to layer are shown once. Shares are estimated from operations "
+    "and\n"
+    "bytes unless --time measures them. Remarks of the passes are listed at the end.\n",
+    table,
+    .examples = "sinter explain MODEL --entry decode --time\n"
+                "sinter explain MODEL --diff 0,4\n"
+                "sinter explain MODEL --entry forward --dot - | dot -Tsvg -o forward.svg\n"};
 
 static bool is_text(const char *path) {
     size_t n = path ? strlen(path) : 0;
@@ -156,10 +161,14 @@ static bool print_views(FILE *f, const views *v, const compiled *c, const option
 
 static bool write_views(const views *v, const compiled *c, const options *o, sn_error *err) {
     const char *path = o->json ? o->json : o->dot;
-    if (!path || !strcmp(path, "-")) return print_views(stdout, v, c, o, err);
-    sn_file *file = sn_file_create(path, err);
+    if (!path) return print_views(stdout, v, c, o, err);
+    sn_file *file = sn_file_output(path, err);
     if (!file) return false;
-    if (print_views(sn_file_stream(file), v, c, o, err)) return sn_file_commit(file, err);
+    if (print_views(sn_file_stream(file), v, c, o, err)) {
+        bool ok = sn_file_commit(file, err);
+        if (ok) screen_wrote(NAME, path);
+        return ok;
+    }
     sn_file_discard(file);
     return false;
 }

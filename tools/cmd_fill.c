@@ -29,12 +29,22 @@ static const arg table[] = {
     {0},
 };
 
+static const arg_key keys[] = {
+    {"position", "integer", "of the mask: number of its token, from 0"},
+    {"tokens", "list", "the likeliest first"},
+    {"tokens[].id", "integer", "token id"},
+    {"tokens[].text", "text", "its text; empty for models without a tokenizer"},
+    {"tokens[].p", "number", "its probability"},
+    {0}};
+
 static const arg_command command = {
-    NAME, "predict the most likely tokens for the masks in a text",
-    "For BERT models with a masked-language-model head. Prints a paragraph per mask, with a "
-    "line\nfor each token and its probability.\n\n  sinter fill MODEL -p \"Paris is the [MASK] of "
-    "France.\"\n",
-    table};
+    NAME,
+    "predict the most likely tokens for the masks in a text",
+    "For BERT models with a masked-language-model head. Prints a paragraph per mask, with a line\n"
+    "for each token and its probability.\n",
+    table,
+    .examples = "sinter fill MODEL -p \"Paris is the [MASK] of France.\"\n",
+    .json = keys};
 
 static bool find_mask(const lm *m, const options *o, int32_t *mask, sn_error *err) {
     *mask = o->mask >= 0   ? (int32_t)o->mask
@@ -46,15 +56,30 @@ static bool find_mask(const lm *m, const options *o, int32_t *mask, sn_error *er
                                 : "a model without a tokenizer needs --mask ID");
 }
 
-static void print_top(const lm *m, float *p, int64_t vocab, int64_t top) {
+static void print_top(const lm *m, size_t position, float *p, int64_t vocab, int64_t top) {
+    const bool json = screen()->json;
+    json_out j;
     sn_sample_softmax(p, vocab);
+    if (json) {
+        j = json_begin(stdout);
+        json_int(&j, "position", (int64_t)position);
+        json_list(&j, "tokens");
+    }
     for (int64_t i = 0; i < top && i < vocab; i++) {
         size_t best = sn_sample_largest(p, (size_t)vocab), size;
         const char *text =
             m->tokenizer ? sn_tokenizer_text(m->tokenizer, (int32_t)best, &size) : NULL;
-        printf("%.5f  %d  %s\n", p[best], (int)best, text ? text : "");
+        if (json) {
+            json_object(&j, NULL);
+            json_int(&j, "id", (int64_t)best);
+            json_text(&j, "text", text ? text : "");
+            json_number(&j, "p", p[best]);
+            json_close(&j);
+        } else
+            printf("%.5f  %d  %s\n", p[best], (int)best, text ? text : "");
         p[best] = -1;
     }
+    if (json) json_end(&j);
 }
 
 static bool fill(lm *m, const options *o, sn_error *err) {
@@ -69,8 +94,8 @@ static bool fill(lm *m, const options *o, sn_error *err) {
               encoder_run(m, "forward", "logits", &ids, NULL, 1, &logits, &each, NULL, err);
     for (size_t i = 0; ok && i < ids.count; i++) {
         if (ids.data[i] != mask) continue;
-        if (masks++) putchar('\n');
-        print_top(m, logits + (int64_t)i * m->model.vocab, m->model.vocab, o->top);
+        if (masks++ && !screen()->json) putchar('\n');
+        print_top(m, i, logits + (int64_t)i * m->model.vocab, m->model.vocab, o->top);
     }
     if (ok && !masks)
         ok = sn_fail(err, SN_ERR_USAGE, "the text contains no mask token (id %d)", (int)mask);

@@ -24,14 +24,18 @@ static const arg table[] = {
 };
 
 static const arg_command command = {
-    NAME, "continue a text with a language model",
-    "Prints the prompt and its continuation. A model without a tokenizer reads and prints "
-    "token\nids. Stops at the model's end-of-text token, after N tokens, or when the context is "
-    "full.\n\nWith --batch N, each line of the prompt file is a prompt; N run at once. Text i is "
-    "the one "
-    "that\n-p with --seed S+i-1 gives alone.\n\n  sinter generate MODEL -p \"Once upon a time\" -n "
-    "200 --temperature 0 --stats\n",
-    table};
+    NAME,
+    "continue a text with a language model",
+    "Prints the prompt and its continuation. A model without a tokenizer reads and prints token\n"
+    "ids. Stops at the model's end-of-text token, after N tokens, or when the context is full.\n"
+    "\n"
+    "With --batch N, each line of the prompt file is a prompt; N run at once. Text i is the one "
+    "that\n"
+    "-p with --seed S+i-1 gives alone.\n",
+    table,
+    .examples = "sinter generate MODEL -p \"Once upon a time\" --json\n"
+                "sinter generate MODEL -p \"Once upon a time\" -n 200 --temperature 0 --stats\n",
+    .json = text_keys};
 
 int cmd_generate(int argc, char **argv) {
     options o = {0};
@@ -45,8 +49,8 @@ int cmd_generate(int argc, char **argv) {
     bool ok = l && text_generate(NAME, l, &o.text, &err);
     ok = cmd_profile_end(o.profile, trace, &err) && ok;
     code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
-    if (ok && o.text.stats) {
-        cmd_print_model(m);
+    if (l && o.text.stats) {
+        if (!screen()->verbose) cmd_print_model(m);
         text_print_times(l);
         fprintf(stderr, "recompilations %d\n", sn_program_stats(m->program).recompilations);
     }

@@ -26,24 +26,43 @@ static const arg table[] = {
     {0},
 };
 
+static const arg_key keys[] = {{"output", "text?", "the folder"},
+                               {"tensors", "integer?", "number of tensors"},
+                               {"bytes", "integer?", "their size"},
+                               {"format", "text?", "with --list-formats: name of a format"},
+                               {"what", "text?", "with --list-formats: what has it"},
+                               {0}};
+
 static const arg_command command = {
-    NAME, "convert a model of another format to a model folder",
-    "A model folder holds config.json, model.safetensors and the tokenizer's files.\n"
-    "\n  sinter import stories260K.bin -o stories260K\n",
-    table};
+    NAME,
+    "convert a model of another format to a model folder",
+    "A model folder holds config.json, model.safetensors and the tokenizer's files.\n",
+    table,
+    .examples = "sinter import stories260K.bin -o stories260K\n",
+    .json = keys};
+
+static void print_format(const import_format *f) {
+    if (!screen()->json) {
+        printf("%-14s%s\n", f->name, f->what);
+        return;
+    }
+    json_out j = json_begin(stdout);
+    json_text(&j, "format", f->name);
+    json_text(&j, "what", f->what);
+    json_end(&j);
+}
 
 int cmd_import(int argc, char **argv) {
     options o;
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     if (o.list) {
-        for (const import_format *f = import_formats; f->name; f++)
-            printf("%-14s%s\n", f->name, f->what);
+        for (const import_format *f = import_formats; f->name; f++) print_format(f);
         return cmd_finish(NAME);
     }
     if (!o.file || !o.output) {
-        fprintf(stderr, "%s: give %s\n(%s --help lists all options)\n", NAME,
-                o.file ? "the output folder: -o DIR" : "the file to import", NAME);
+        screen_error(NAME, "give %s\n(%s --help lists all options)\n",
+                     o.file ? "the output folder: -o DIR" : "the file to import", NAME);
         return EXIT_USAGE;
     }
     import_request r = {o.file, o.output, o.tokenizer, o.config};
@@ -51,7 +70,18 @@ int cmd_import(int argc, char **argv) {
     if (!import_model(&r, o.format, &err)) return cmd_fail(NAME, &err);
     sn_model_dir *dir = sn_model_dir_open(o.output, &err);
     if (!dir) return cmd_fail(NAME, &err);
-    fprintf(stderr, "%s: %zu tensors\n", o.output, sn_weights_count(dir->weights));
+    size_t bytes = 0;
+    for (size_t i = 0; i < sn_weights_count(dir->weights); i++)
+        bytes += sn_weights_at(dir->weights, i)->bytes;
+    screen_say(NAME, "%s: %zu tensors", o.output, sn_weights_count(dir->weights));
+    screen_wrote(NAME, o.output);
+    if (screen()->json) {
+        json_out j = json_begin(stdout);
+        json_text(&j, "output", o.output);
+        json_int(&j, "tensors", (int64_t)sn_weights_count(dir->weights));
+        json_int(&j, "bytes", (int64_t)bytes);
+        json_end(&j);
+    }
     sn_model_dir_close(dir);
-    return EXIT_OK;
+    return cmd_finish(NAME);
 }

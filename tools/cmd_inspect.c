@@ -46,13 +46,75 @@ static const arg table[] = {
     {0},
 };
 
+static const arg_key keys[] = {
+    {"model", "object?",
+     "type, layers, heads, width, context, vocabulary; or source, of a model in C"},
+    {"problem", "text?", "why the model cannot run"},
+    {"tokenizer", "object?", "kind (null: none), tokens"},
+    {"weights", "object?", "number of tensors and elements, bytes, types"},
+    {"tensors", "list?", "with --tensors"},
+    {"tensors[].name", "text", "name"},
+    {"tensors[].type", "text", "f32, bf16, …"},
+    {"tensors[].shape", "list", "sizes"},
+    {"tensors[].bytes", "integer", "its size"},
+    {"entry", "text?", "--taps: a line per tensor: the entry that computes it"},
+    {"name", "text?", "--tap, --taps: name of the tensor; of a model in C or an artefact its own"},
+    {"type", "text?", "--taps: type"},
+    {"shape", "text|list?", "--taps: with the names of sizes; --tap: sizes"},
+    {"mean", "number?", "--tap"},
+    {"deviation", "number?", "--tap"},
+    {"min", "number?", "--tap"},
+    {"max", "number?", "--tap"},
+    {"layer", "integer?", "--logit-lens: a line per layer; -1: the embedding"},
+    {"tokens", "list?", "--logit-lens: the likeliest"},
+    {"tokens[].id", "integer", "token id"},
+    {"tokens[].text", "text", "its text"},
+    {"tokens[].p", "number", "its probability"},
+    {"id", "integer?", "--near, --analogy: a line per neighbour: token id"},
+    {"text", "text?", "its text"},
+    {"score", "number?", "its cosine"},
+    {"output", "text?", "--attention: the picture"},
+    {"layers", "integer?", "--attention: layers in it"},
+    {"version", "text?", "artefacts: of Sinter"},
+    {"threads", "text?", "artefacts: thread runtime"},
+    {"weight_bytes", "integer?", "artefacts"},
+    {"state_bytes", "integer?", "artefacts: of a sequence"},
+    {"layout", "text?", "artefacts: hash that ties code and weights"},
+    {"embedded", "boolean?", "artefacts: are the weights in the object?"},
+    {"checksum", "boolean?", "files of weights: is the checksum right?"},
+    {"targets", "list?", "artefacts"},
+    {"targets[].name", "text", "CPU"},
+    {"targets[].triple", "text", "system"},
+    {"targets[].code_bytes", "integer", "size"},
+    {"targets[].needs", "text", "CPU features"},
+    {"parameters", "integer?", "models in C: number of parameters"},
+    {"entries", "list?", "models in C, artefacts"},
+    {"entries[].name", "text", "name"},
+    {"entries[].state", "boolean", "does it read or write states?"},
+    {"entries[].inputs", "list", "name, type, shape"},
+    {"entries[].inputs[].name", "text", "name"},
+    {"entries[].inputs[].type", "text", "type"},
+    {"entries[].inputs[].shape", "text", "with the names of sizes"},
+    {"entries[].outputs", "list", "likewise"},
+    {"entries[].outputs[].name", "text", "name"},
+    {"entries[].outputs[].type", "text", "type"},
+    {"entries[].outputs[].shape", "text", "likewise"},
+    {"sizes", "list?", "models in C, artefacts: named sizes"},
+    {"sizes[].name", "text", "name"},
+    {"sizes[].min", "integer", "least"},
+    {"sizes[].max", "integer", "greatest"},
+    {0}};
+
 static const arg_command command = {
-    NAME, "describe a model folder, and look inside a model while it reads a text",
-    "Takes one query at a time; without one, prints a summary of the folder.\n\n  sinter inspect "
-    "MODEL --tensors\n  sinter inspect MODEL -p \"The cat sat on the mat\" --attention 3:1 -o "
-    "map.svg\n  sinter inspect MODEL -p \"The capital of France is\" --logit-lens\n  sinter "
-    "inspect MODEL --near Monday\n",
-    table};
+    NAME,
+    "describe a model folder, and look inside a model while it reads a text",
+    "Takes one query at a time; without one, prints a summary of the folder.\n",
+    table,
+    .examples = "sinter inspect MODEL --tensors\n"
+                "sinter inspect MODEL -p \"The cat sat on the mat\" --attention 3:1 -o map.svg\n"
+                "sinter inspect MODEL -p \"The capital of France is\" --logit-lens\n"
+                "sinter inspect MODEL --near Monday\n",
+    .json = keys};
 
 /* A row per query: whether it was requested, and its function. */
 static bool (*const queries[])(const look_options *, sn_error *) = {
@@ -72,14 +134,25 @@ static const char *type_name(const sn_weight *w) {
     return w->block ? w->block->name : sn_dtype_name(w->dtype);
 }
 
-static void print_tensor(const sn_weight *w) {
+static void print_tensor(json_out *j, const sn_weight *w) {
     char name[200];
+    if (j) {
+        json_object(j, NULL);
+        json_text(j, "name", w->name);
+        json_text(j, "type", type_name(w));
+        json_list(j, "shape");
+        for (int i = 0; i < w->rank; i++) json_int(j, NULL, w->shape[i]);
+        json_close(j);
+        json_int(j, "bytes", (int64_t)w->bytes);
+        json_close(j);
+        return;
+    }
     printf("  %-48s %-5s [", sn_printable(name, sizeof name, w->name), type_name(w));
     for (int i = 0; i < w->rank; i++) printf("%s%lld", i ? "," : "", (long long)w->shape[i]);
     printf("] %zu\n", w->bytes);
 }
 
-static void print_weights(const sn_weights *w, bool each) {
+static void print_weights(json_out *j, const sn_weights *w, bool each) {
     enum { TYPES = 32 };
     const char *type[TYPES];
     size_t bytes = 0, types = 0;
@@ -92,18 +165,51 @@ static void print_weights(const sn_weights *w, bool each) {
         while (k < types && strcmp(type[k], type_name(t)) != 0) k++;
         if (k == types && types < TYPES) type[types++] = type_name(t);
     }
+    if (j) {
+        json_object(j, "weights");
+        json_int(j, "tensors", (int64_t)sn_weights_count(w));
+        json_number(j, "elements", elements);
+        json_int(j, "bytes", (int64_t)bytes);
+        json_list(j, "types");
+        for (size_t k = 0; k < types; k++) json_text(j, NULL, type[k]);
+        json_close(j);
+        json_close(j);
+        if (each) json_list(j, "tensors");
+        for (size_t i = 0; each && i < sn_weights_count(w); i++)
+            print_tensor(j, sn_weights_at(w, i));
+        if (each) json_close(j);
+        return;
+    }
     printf("weights     %zu tensors, %.0f elements, %zu bytes (", sn_weights_count(w), elements,
            bytes);
     for (size_t k = 0; k < types; k++) printf("%s%s", k ? ", " : "", type[k]);
     printf(")\n");
-    for (size_t i = 0; each && i < sn_weights_count(w); i++) print_tensor(sn_weights_at(w, i));
+    for (size_t i = 0; each && i < sn_weights_count(w); i++)
+        print_tensor(NULL, sn_weights_at(w, i));
 }
 
-static void print_config(sn_config *c, const sn_weights *w) {
+static void print_model(json_out *j, const sn_model *m) {
+    json_object(j, "model");
+    json_text(j, "type", m->type);
+    json_int(j, "layers", m->layers);
+    json_int(j, "heads", m->heads);
+    json_int(j, "width", m->d_model);
+    json_int(j, "context", m->context);
+    json_int(j, "vocabulary", m->vocab);
+    json_close(j);
+}
+
+static void print_config(json_out *j, sn_config *c, const sn_weights *w) {
     sn_error err = {0};
     sn_model model;
     const char *source = sn_config_string_or(c, "source", NULL);
     char shown[300];
+    if (j && source) {
+        json_object(j, "model");
+        json_text(j, "source", source);
+        json_close(j);
+        return;
+    }
     if (source) {
         printf("model       in C: %s (commands run the folder by graph.sn, without its code; or "
                "pass it with "
@@ -112,12 +218,18 @@ static void print_config(sn_config *c, const sn_weights *w) {
         return;
     }
     if (!sn_model_build(c, &(sn_model_options){.weights = w}, &model, &err)) {
+        if (j) json_text(j, "problem", err.message);
+        if (j) return;
         printf("model       not a generative one: %s\n", err.message);
         return;
     }
-    printf("model       %s: %lld layers, %lld heads, width %lld, context %lld, vocabulary %lld\n",
-           model.type, (long long)model.layers, (long long)model.heads, (long long)model.d_model,
-           (long long)model.context, (long long)model.vocab);
+    if (j)
+        print_model(j, &model);
+    else
+        printf(
+            "model       %s: %lld layers, %lld heads, width %lld, context %lld, vocabulary %lld\n",
+            model.type, (long long)model.layers, (long long)model.heads, (long long)model.d_model,
+            (long long)model.context, (long long)model.vocab);
     sn_module_free(model.module);
 }
 
@@ -155,9 +267,16 @@ static bool inspect_gguf(const char *path, bool tensors, sn_error *why) {
     sn_error err = {0};
     sn_weights *w = sn_gguf_is_file(path) ? sn_weights_open(path, &err) : NULL;
     if (!w) return false;
-    printf("model       cannot run: %s\n", why->message);
-    print_keys(sn_weights_gguf(w), tensors);
-    print_weights(w, tensors);
+    json_out lines, *j = screen()->json ? &lines : NULL;
+    if (j) {
+        lines = json_begin(stdout);
+        json_text(j, "problem", why->message);
+    } else {
+        printf("model       cannot run: %s\n", why->message);
+        print_keys(sn_weights_gguf(w), tensors);
+    }
+    print_weights(j, w, tensors);
+    if (j) json_end(j);
     sn_weights_close(w);
     return true;
 }
@@ -171,16 +290,24 @@ static int inspect_folder(const char *path, bool tensors) {
         return cmd_describe_source(path, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     sn_model_dir *dir = sn_model_dir_open(path, &err);
     if (!dir) return inspect_gguf(path, tensors, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
-    print_config(dir->config, dir->weights);
+    json_out lines, *j = screen()->json ? &lines : NULL;
+    if (j) lines = json_begin(stdout);
+    print_config(j, dir->config, dir->weights);
     sn_tokenizer *t = sn_tokenizer_load(path, &err);
-    if (t)
+    if (j) {
+        json_object(j, "tokenizer");
+        json_text(j, "kind", t ? sn_tokenizer_kind(t) : NULL);
+        json_int(j, "tokens", t ? sn_tokenizer_vocab_size(t) : 0);
+        json_close(j);
+    } else if (t)
         printf("tokenizer   %s, %d tokens\n", sn_tokenizer_kind(t),
                (int)sn_tokenizer_vocab_size(t));
     else
         printf("tokenizer   none: %s\n", err.message);
     const sn_gguf *gguf = sn_weights_gguf(dir->weights);
-    if (gguf) print_keys(gguf, tensors);
-    print_weights(dir->weights, tensors);
+    if (gguf && !j) print_keys(gguf, tensors);
+    print_weights(j, dir->weights, tensors);
+    if (j) json_end(j);
     sn_tokenizer_free(t);
     sn_model_dir_close(dir);
     return cmd_finish(NAME);

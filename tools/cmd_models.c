@@ -11,11 +11,22 @@
 
 static const arg table[] = {{0}};
 
+static const arg_key keys[] = {
+    {"model_type", "text?", "of config.json"},
+    {"models", "text?", "published models that have it"},
+    {"use", "text?", "what the model is for"},
+    {"compared_with", "text?", "what its results were compared with"},
+    {"gguf_architecture", "text?", "general.architecture of a GGUF file, on a line of its own"},
+    {0}};
+
 static const arg_command command = {
-    NAME, "list the architectures of model folders",
+    NAME,
+    "list the architectures of model folders",
     "Prints the values of \"model_type\" that config.json may have, as a table in Markdown: what\n"
     "has that architecture, what it is for, and what its results were compared with.\n",
-    table};
+    table,
+    .examples = "sinter models\nsinter models --json\n",
+    .json = keys};
 
 static const char page[] =
     "# Models\n\n"
@@ -32,13 +43,34 @@ static const char page[] =
     "caches.\n\n"
     "| `model_type` | models | use | compared with |\n|---|---|---|---|\n";
 
+static int print_json(void) {
+    const sn_model_family *f;
+    for (int i = 0; (f = sn_model_family_at(i)); i++) {
+        json_out j = json_begin(stdout);
+        json_text(&j, "model_type", f->type);
+        json_text(&j, "models", f->what);
+        json_text(&j, "use", f->heads);
+        json_text(&j, "compared_with", f->checked);
+        json_end(&j);
+    }
+    const char *name, *last = "";
+    for (int i = 0; (name = sn_gguf_architecture(i)); last = name, i++) {
+        if (!strcmp(name, last)) continue;
+        json_out j = json_begin(stdout);
+        json_text(&j, "gguf_architecture", name);
+        json_end(&j);
+    }
+    return cmd_finish(NAME);
+}
+
 int cmd_models(int argc, char **argv) {
     char none;
     int code = args_parse(&command, argc, argv, &none);
     if (code != ARGS_RUN) return code;
-    fputs(page, stdout);
     const sn_model_family *f;
     const char *name;
+    if (screen()->json) return print_json();
+    fputs(page, stdout);
     for (int i = 0; (f = sn_model_family_at(i)); i++)
         printf("| `%s` | %s | %s | %s |\n", f->type, f->what, f->heads, f->checked);
     const char *last = "";

@@ -24,11 +24,20 @@ static const arg table[] = {
     {0},
 };
 
+static const arg_key keys[] = {
+    {"graph", "text?", "the graph after the passes, in text form"},
+    {"pass", "text?", "with --list-passes: its name"},
+    {"level", "integer?", "with --list-passes: the fusion level from which on it runs"},
+    {"purpose", "text?", "with --list-passes: what it does"},
+    {0}};
+
 static const arg_command command = {
-    NAME, "run passes on a graph in text form and print the result",
-    "The text is read without folding. The graph is verified after every pass.\n\n  sinter opt "
-    "--passes=simplify,raise graph.sn\n",
-    table};
+    NAME,
+    "run passes on a graph in text form and print the result",
+    "The text is read without folding. The graph is verified after every pass.\n",
+    table,
+    .examples = "sinter opt --passes=simplify,raise graph.sn\n",
+    .json = keys};
 
 int cmd_opt(int argc, char **argv) {
     options o;
@@ -36,14 +45,33 @@ int cmd_opt(int argc, char **argv) {
     if (code != ARGS_RUN) return code;
     for (int i = 0; o.list && i < sn_pass_count; i++) {
         const sn_stage *pass = &sn_stages[sn_pass_table[i].stage];
-        printf("%-16s level %d  %s\n", pass->name, pass->level, pass->purpose);
+        if (!screen()->json) {
+            printf("%-16s level %d  %s\n", pass->name, pass->level, pass->purpose);
+            continue;
+        }
+        json_out j = json_begin(stdout);
+        json_text(&j, "pass", pass->name);
+        json_int(&j, "level", pass->level);
+        json_text(&j, "purpose", pass->purpose);
+        json_end(&j);
     }
     if (o.list) return cmd_finish(NAME);
     sn_error err = {0};
     const char *file = o.file ? o.file : "-";
     size_t size;
     char *text = cmd_read_text(file, &size, &err);
-    bool ok = text && sn_opt(text, file, o.passes, o.precision, stdout, &err);
+    char *graph = NULL;
+    size_t n = 0;
+    FILE *out = screen()->json ? open_memstream(&graph, &n) : stdout;
+    bool ok = text && (out || sn_fail(&err, SN_ERR_MEMORY, "out of memory")) &&
+              sn_opt(text, file, o.passes, o.precision, out, &err);
+    if (out && out != stdout) fclose(out);
+    if (ok && screen()->json) {
+        json_out j = json_begin(stdout);
+        json_bytes(&j, "graph", graph ? graph : "", n);
+        json_end(&j);
+    }
+    free(graph);
     free(text);
     return ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
 }

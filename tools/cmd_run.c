@@ -66,6 +66,52 @@ static void print_entry(sn_module *m, const sn_entry *e) {
     if (e->n_assign) printf("    assigns  %d states or parameters\n", e->n_assign);
 }
 
+static void json_tensor(json_out *j, const char *name, const sn_node *n) {
+    char shape[128];
+    sn_shape_print(n->m, n->rank, n->shape, shape, sizeof shape);
+    json_object(j, NULL);
+    json_text(j, "name", name);
+    json_text(j, "type", sn_dtype_name((sn_dtype)n->dtype));
+    json_text(j, "shape", shape);
+    json_close(j);
+}
+
+static void json_entry(json_out *j, sn_module *m, const sn_entry *e) {
+    json_object(j, NULL);
+    json_text(j, "name", e->name);
+    json_bool(j, "state", e->n_assign > 0);
+    json_list(j, "inputs");
+    sn_order order = sn_entry_topo(m, e);
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i]->op == SN_OP_input)
+            json_tensor(j, sn_attr_str(order.node[i], SN_A_name, ""), order.node[i]);
+    json_close(j);
+    json_list(j, "outputs");
+    for (int i = 0; i < e->n_output; i++) json_tensor(j, e->output[i].name, e->output[i].node);
+    json_close(j);
+    json_close(j);
+}
+
+static void print_json(const sn_model *model, int64_t parameters) {
+    sn_module *m = model->module;
+    json_out j = json_begin(stdout);
+    json_text(&j, "name", model->type);
+    json_int(&j, "parameters", parameters);
+    json_list(&j, "entries");
+    for (int i = 0; i < sn_entry_count(m); i++) json_entry(&j, m, sn_entry_at(m, i));
+    json_close(&j);
+    json_list(&j, "sizes");
+    for (int i = 0; i < sn_symbol_count(m); i++) {
+        const sn_symbol *s = sn_symbol_at(m, i);
+        json_object(&j, NULL);
+        json_text(&j, "name", s->name);
+        json_int(&j, "min", s->lo);
+        json_int(&j, "max", s->hi);
+        json_close(&j);
+    }
+    json_end(&j);
+}
+
 static void print_model(const sn_model *model) {
     sn_module *m = model->module;
     int64_t elements = 0, count = 0;
@@ -76,6 +122,10 @@ static void print_model(const sn_model *model) {
         for (int a = 0; a < n->rank; a++) size *= n->shape[a];
         elements += size;
         count++;
+    }
+    if (screen()->json) {
+        print_json(model, elements);
+        return;
     }
     printf("model       %s: %lld parameters in %lld tensors", model->type, (long long)elements,
            (long long)count);
@@ -110,7 +160,7 @@ static int find_verb(const char *name) {
         names[i] = verbs[i].name;
     }
     const char *near = sn_nearest_name(name, names);
-    fprintf(stderr, NAME ": '%s' is not a command that takes a model", name);
+    screen_error(NAME, "'%s' is not a command that takes a model", name);
     if (near) fprintf(stderr, "; did you mean %s?", near);
     fprintf(stderr, "\n(" NAME " --help lists them)\n");
     return -1;
@@ -135,19 +185,24 @@ static int complete(int argc, char **argv) {
 
 int cmd_run(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[1], ARGS_COMPLETE)) return complete(argc, argv);
+    static char inspect[] = "inspect";
     const char *path = argc > 1 ? argv[1] : NULL;
     if (!path || !strcmp(path, "--help") || !strcmp(path, "-h")) {
         print_help(path ? stdout : stderr);
         return path ? cmd_finish(NAME) : EXIT_USAGE;
     }
     if (!model_source_is(path)) {
-        fprintf(stderr,
-                NAME ": '%s' is not a model in C (NAME.c, or a NAME.so compiled from it); for a "
+        screen_error(NAME,
+                     "'%s' is not a model in C (NAME.c, or a NAME.so compiled from it); for a "
                      "model folder write sinter COMMAND %s\n",
-                path, path);
+                     path, path);
         return EXIT_USAGE;
     }
     sn_error err = {0};
+    if (argc > 2 && argv[2][0] == '-') { /* options of the description */
+        argv[0] = inspect;
+        return cmd_dispatch(argc, argv);
+    }
     if (argc == 2) return cmd_describe_source(path, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     int verb = find_verb(argv[2]);
     if (verb < 0) return EXIT_USAGE;

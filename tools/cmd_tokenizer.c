@@ -36,14 +36,26 @@ static const arg table[] = {
     {0},
 };
 
+static const arg_key keys[] = {{"kind", "text?", "train: kind of tokenizer"},
+                               {"vocabulary", "integer?", "train: number of tokens in it"},
+                               {"tokens", "integer?", "train: tokens of the text"},
+                               {"bytes", "integer?", "train: bytes of the text"},
+                               {"output", "text?", "train: the folder"},
+                               {"ids", "list?", "encode: token ids"},
+                               {"text", "text?", "decode: the text"},
+                               {0}};
+
 static const arg_command command = {
-    NAME, "train a vocabulary; convert text to token ids and back",
-    "train learns a vocabulary (byte-pair merges, words or characters) and writes the "
-    "tokenizer\nfiles of a model folder. encode reads text from standard input and prints ids, "
-    "decode does\nthe reverse.\n\n  sinter tokenizer train --kind bpe --vocab 4096 text.txt -o "
-    "DIR\n  echo 'To be or not to be' | sinter tokenizer encode DIR\n  echo '12 7 301' | sinter "
-    "tokenizer decode DIR\n",
-    table};
+    NAME,
+    "train a vocabulary; convert text to token ids and back",
+    "train learns a vocabulary (byte-pair merges, words or characters) and writes the tokenizer\n"
+    "files of a model folder. encode reads text from standard input and prints ids, decode does\n"
+    "the reverse.\n",
+    table,
+    .examples = "sinter tokenizer train --kind bpe --vocab 4096 text.txt -o DIR\n"
+                "echo 'To be or not to be' | sinter tokenizer encode DIR\n"
+                "echo '12 7 301' | sinter tokenizer decode DIR\n",
+    .json = keys};
 
 static bool train(const options *o, sn_error *err) {
     static const char *const kinds[] = {"bpe", "word", "char"}; /* as sn_train_kind */
@@ -59,19 +71,29 @@ static bool train(const options *o, sn_error *err) {
     sn_ids ids = {0};
     ok = t && sn_folder_make(o->output, err) && sn_tokenizer_save(t, o->output, err) &&
          sn_tokenizer_encode(t, text, size, 0, &ids, err);
-    if (ok)
+    if (ok && screen()->json) {
+        json_out j = json_begin(stdout);
+        json_text(&j, "kind", sn_tokenizer_kind(t));
+        json_int(&j, "vocabulary", sn_tokenizer_vocab_size(t));
+        json_int(&j, "tokens", (int64_t)ids.count);
+        json_int(&j, "bytes", (int64_t)size);
+        json_text(&j, "output", o->output);
+        json_end(&j);
+    } else if (ok)
         printf("kind             %s\nvocabulary       %d\ntokens           %zu\n"
                "bytes_per_token  %.3f\n",
                sn_tokenizer_kind(t), (int)sn_tokenizer_vocab_size(t), ids.count,
                ids.count ? (double)size / (double)ids.count : 0.0);
     if (ok && sn_tokenizer_vocab_size(t) < o->vocab)
-        fprintf(stderr,
-                NAME ": %d tokens, fewer than --vocab %lld: the text has no more words or pairs "
-                     "that occur --min-count times\n",
-                (int)sn_tokenizer_vocab_size(t), (long long)o->vocab);
+        screen_note(NAME,
+                    "%d tokens, fewer than --vocab %lld: the text has no more words or pairs that "
+                    "occur --min-count times",
+                    (int)sn_tokenizer_vocab_size(t), (long long)o->vocab);
     if (ok && how.kind != SN_TRAIN_BPE && !o->unk)
-        fprintf(stderr, NAME ": characters or words that are not in this text cannot be encoded; "
-                             "--unk adds a token for them\n");
+        screen_note(NAME,
+                    "characters or words that are not in this text cannot be encoded; --unk adds "
+                    "a token for them");
+    if (ok) screen_wrote(NAME, o->output);
     sn_ids_free(&ids);
     sn_tokenizer_free(t);
     free(text);
@@ -86,8 +108,14 @@ static bool encode(const options *o, sn_error *err) {
     unsigned flags =
         (o->special ? SN_TOK_SPECIAL : 0) | (o->bos ? SN_TOK_BOS : 0) | (o->eos ? SN_TOK_EOS : 0);
     bool ok = text && sn_tokenizer_encode(t, text, size, flags, &ids, err);
-    for (size_t i = 0; ok && i < ids.count; i++) printf(i ? " %d" : "%d", (int)ids.data[i]);
-    if (ok) putchar('\n');
+    if (ok && screen()->json) {
+        json_out j = json_begin(stdout);
+        json_ids(&j, "ids", ids.data, (int64_t)ids.count);
+        json_end(&j);
+    }
+    for (size_t i = 0; ok && i < ids.count && !screen()->json; i++)
+        printf(i ? " %d" : "%d", (int)ids.data[i]);
+    if (ok && !screen()->json) putchar('\n');
     sn_ids_free(&ids);
     free(text);
     sn_tokenizer_free(t);
@@ -104,7 +132,12 @@ static bool decode(const options *o, sn_error *err) {
     bool ok =
         text && lm_encode(&numbers, text, size, false, &ids, err) &&
         sn_tokenizer_decode(t, ids.data, ids.count, o->special ? SN_TOK_SPECIAL : 0, &out, err);
-    if (ok) fwrite(out.data, 1, out.size, stdout);
+    if (ok && screen()->json) {
+        json_out j = json_begin(stdout);
+        json_bytes(&j, "text", out.data ? out.data : "", out.size);
+        json_end(&j);
+    } else if (ok)
+        fwrite(out.data, 1, out.size, stdout);
     sn_bytes_free(&out);
     sn_ids_free(&ids);
     free(text);

@@ -50,31 +50,50 @@ static const arg table[] = {
     {0},
 };
 
-static const arg_command command = {
-    NAME, "train a model on a text",
-    "CONFIG has the sections model (the keys of config.json), tokenizer, data, "
-    "optimizer,\nschedule and training; docs/training.md lists all keys. DIR becomes a model "
-    "folder for\ngenerate, eval and the other commands; the run adds checkpoint.safetensors, "
-    "metrics.jsonl\nand loss.svg. Ctrl-C (SIGINT, SIGTERM, SIGHUP) saves the run and exits with "
-    "code\n128 + signal. --resume continues it with bit-identical results, as if it had "
-    "never\nstopped. A model folder as CONFIG is fine-tuned, by default at a rate of 5e-5.\n\n  "
-    "sinter train examples/train/shakespeare.json -o shakespeare\n  sinter generate shakespeare -p "
-    "\"ROMEO:\" -n 300\n",
-    table};
+static const arg_key keys[] = {
+    {"step", "integer?", "one line per logged step, as in metrics.jsonl"},
+    {"loss", "number?", "of the last batch; of the last line: of the last step"},
+    {"validation_loss", "number?", "of a step with a validation"},
+    {"norm", "number?", "norm of the gradient"},
+    {"rate", "number?", "learning rate"},
+    {"precision", "text?", "--precision"},
+    {"tokens_per_second", "number?", "speed"},
+    {"gflops", "number?", "speed"},
+    {"seconds", "number?", "since the start"},
+    {"steps", "integer?", "last line: steps in all"},
+    {"best", "number?", "last line: lowest validation loss; null: none"},
+    {"best_step", "integer?", "last line: its step"},
+    {"parameters", "integer?", "last line: number of parameters"},
+    {0}};
 
-typedef struct screen {
-    cmd_progress progress;
-} screen;
+static const arg_command command = {
+    NAME,
+    "train a model on a text",
+    "CONFIG has the sections model (the keys of config.json), tokenizer, data, optimizer,\n"
+    "schedule and training; docs/training.md lists all keys. DIR becomes a model folder for\n"
+    "generate, eval and the other commands; the run adds checkpoint.safetensors, metrics.jsonl\n"
+    "and loss.svg. Ctrl-C (SIGINT, SIGTERM, SIGHUP) saves the run and exits with code\n"
+    "128 + signal. --resume continues it with bit-identical results, as if it had never\n"
+    "stopped. A model folder as CONFIG is fine-tuned, by default at a rate of 5e-5.\n",
+    table,
+    .examples = "sinter train examples/train/shakespeare.json -o shakespeare\n"
+                "sinter generate shakespeare -p \"ROMEO:\" -n 300\n",
+    .json = keys};
 
 static void show_line(void *ctx, const char *line) {
-    screen *s = ctx;
-    cmd_progress_show(&s->progress, "%s", line);
+    screen_progress_show(ctx, "%s", line);
 }
 
 static void show_event(void *ctx, const char *line) {
-    screen *s = ctx;
-    cmd_progress_end(&s->progress);
-    fprintf(stderr, "%s\n", line);
+    screen_progress_end(ctx);
+    if (!screen()->quiet) fprintf(stderr, "%s\n", line);
+}
+
+/* With --json: the lines of metrics.jsonl. */
+static void show_metrics(void *ctx, const char *line) {
+    (void)ctx;
+    fputs(line, stdout);
+    fflush(stdout);
 }
 
 /* The first signal that requested the end; 0: none. */
@@ -125,6 +144,20 @@ static bool change_settings(const options *o, train_settings *s, sn_error *err) 
 }
 
 static void print_result(const train_result *r) {
+    if (screen()->json) {
+        json_out j = json_begin(stdout);
+        json_int(&j, "steps", r->steps);
+        json_number(&j, "loss", r->loss);
+        json_number(&j, "validation_loss", r->validation);
+        json_number(&j, "best", r->best);
+        json_int(&j, "best_step", r->best_step);
+        json_int(&j, "parameters", r->parameters);
+        json_number(&j, "tokens_per_second", r->tokens_per_second);
+        json_number(&j, "gflops", r->gflops);
+        json_number(&j, "seconds", r->seconds);
+        json_end(&j);
+        return;
+    }
     printf("steps            %lld\n", (long long)r->steps);
     if (isfinite(r->loss)) printf("loss             %.5f\n", r->loss);
     if (isfinite(r->validation)) printf("validation_loss  %.5f\n", r->validation);
@@ -138,8 +171,8 @@ static void print_result(const train_result *r) {
 static int finish(const options *o, train_end end, const train_result *r, const sn_error *err) {
     if (end == TRAIN_FAILED) return cmd_fail(NAME, err);
     if (end == TRAIN_EARLY)
-        fprintf(stderr, "%s: the validation loss stopped improving: ended after step %lld\n", NAME,
-                (long long)r->steps);
+        screen_say(NAME, "the validation loss stopped improving: ended after step %lld",
+                   (long long)r->steps);
     if (end == TRAIN_INTERRUPTED) {
         fprintf(stderr,
                 "%s: interrupted after step %lld; the run is saved in %s. To continue, repeat the "
@@ -148,12 +181,13 @@ static int finish(const options *o, train_end end, const train_result *r, const 
         return 128 + caught;
     }
     if (end == TRAIN_DONE && !(r->seconds > 0))
-        fprintf(stderr,
-                "%s: nothing to do: the run in %s is already at step %lld; --steps N continues to "
-                "a later one\n",
-                NAME, o->output, (long long)r->steps);
+        screen_say(NAME,
+                   "nothing to do: the run in %s is already at step %lld; --steps N continues to a "
+                   "later one",
+                   o->output, (long long)r->steps);
     print_result(r);
-    fprintf(stderr, "%s: model, metrics.jsonl and loss.svg are in %s\n", NAME, o->output);
+    screen_say(NAME, "model, metrics.jsonl and loss.svg are in %s", o->output);
+    screen_wrote(NAME, o->output);
     return cmd_finish(NAME);
 }
 
@@ -162,12 +196,11 @@ int cmd_train(int argc, char **argv) {
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     if (!o.output) {
-        fprintf(stderr, "%s: no output folder: give -o DIR\n(%s --help lists all options)\n", NAME,
-                NAME);
+        screen_error(NAME, "no output folder: give -o DIR\n(%s --help lists all options)\n", NAME);
         return EXIT_USAGE;
     }
     sn_error err = {0};
-    screen s = {0};
+    screen_progress progress = {0};
     train_settings settings;
     if (!train_settings_read(o.config, o.source, &settings, &err)) return cmd_fail(NAME, &err);
     train_request r = {.settings = &settings,
@@ -179,12 +212,13 @@ int cmd_train(int argc, char **argv) {
                        .event = show_event,
                        .begun = catch_signals,
                        .stopped = was_stopped,
-                       .ctx = &s};
+                       .metrics = screen()->json ? show_metrics : NULL,
+                       .ctx = &progress};
     r.compile.check_nan = o.check_nan;
     train_result result = {0};
     train_end end =
         change_settings(&o, &settings, &err) ? train_run(&r, &result, &err) : TRAIN_FAILED;
-    cmd_progress_end(&s.progress);
+    screen_progress_end(&progress);
     code = finish(&o, end, &result, &err);
     train_settings_free(&settings);
     return code;

@@ -31,13 +31,22 @@ static const arg table[] = {
     {0},
 };
 
-static const arg_command command = {
-    NAME, "write down what is said in a sound file",
-    "Reads sound in windows of 30 seconds. If it is longer, each window begins where the last "
-    "whole\npart of the one before ended. Tokens are chosen greedily.\n\n  sinter transcribe "
-    "WHISPER "
-    "speech.wav --timestamps\n",
-    table};
+static const arg_key keys[] = {
+    {"begin", "number", "of the part, in seconds"},
+    {"end", "number", "of the part"},
+    {"text", "text", "what is said; empty for models without a tokenizer"},
+    {"ids", "list", "its token ids"},
+    {0}};
+
+static const arg_command command = {NAME,
+                                    "write down what is said in a sound file",
+                                    "Reads sound in windows of 30 seconds. If it is longer, each "
+                                    "window begins where the last whole\n"
+                                    "part of the one before ended. Tokens are chosen greedily.\n",
+                                    table,
+                                    .examples =
+                                        "sinter transcribe WHISPER speech.wav --timestamps\n",
+                                    .json = keys};
 
 typedef struct printer {
     const options *o;
@@ -60,6 +69,16 @@ static bool print_part(void *user, double begin, double end, const int32_t *ids,
     if (!as_ids && !sn_tokenizer_decode(p->m->tokenizer, ids, (size_t)n, 0, &text, err))
         return false;
     const char *s = text.data ? text.data : "";
+    if (screen()->json) {
+        json_out j = json_begin(stdout);
+        json_number(&j, "begin", begin);
+        json_number(&j, "end", end);
+        json_text(&j, "text", s);
+        json_ids(&j, "ids", ids, n);
+        json_end(&j);
+        sn_bytes_free(&text);
+        return !screen_stopped() || screen_interrupted(err, "after %.2f s of sound", end);
+    }
     if (times) printf("["), print_time(begin), printf(" --> "), print_time(end), printf("]  ");
     if (times || !p->started) s += strspn(s, " ");
     if (as_ids && p->started && !times) putchar(' ');
@@ -69,7 +88,7 @@ static bool print_part(void *user, double begin, double end, const int32_t *ids,
     fflush(stdout);
     p->started = true;
     sn_bytes_free(&text);
-    return true;
+    return !screen_stopped() || screen_interrupted(err, "after %.2f s of sound", end);
 }
 
 int cmd_transcribe(int argc, char **argv) {
@@ -82,6 +101,7 @@ int cmd_transcribe(int argc, char **argv) {
     lm *m = cmd_open_encoder(NAME, &o.model, &o.compile, SN_CACHED, "decode", &code);
     if (m) {
         printer p = {&o, m, false};
+        screen_catch_stop();
         transcribe_options t = {.language = o.language,
                                 .to_english = !strcmp(o.task, "translate"),
                                 .timestamps = o.timestamps,

@@ -24,12 +24,17 @@ static const arg table[] = {
 };
 
 static const arg_command command = {
-    NAME, "translate lines of text with an encoder-decoder model",
+    NAME,
+    "translate lines of text with an encoder-decoder model",
     "Prints one line per input line. The encoder runs once per line; then tokens are chosen by "
-    "beam\nsearch or sampling, until the model's end token. A model without a tokenizer reads and "
-    "prints\ntoken ids.\n\n  sinter translate examples/models/aren-transliteration/model.bin -p "
-    "آتزمون --beams 4\n",
-    table};
+    "beam\n"
+    "search or sampling, until the model's end token. A model without a tokenizer reads and "
+    "prints\n"
+    "token ids.\n",
+    table,
+    .examples =
+        "sinter translate examples/models/aren-transliteration/model.bin -p آتزمون --beams 4\n",
+    .json = pair_keys};
 
 int cmd_translate(int argc, char **argv) {
     options o = {0};
@@ -49,7 +54,7 @@ int cmd_translate(int argc, char **argv) {
                                                        m->tokenizer, &o.pair, &totals, &err);
     code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     if (ok && o.pair.stats) {
-        cmd_print_model(m);
+        if (!screen()->verbose) cmd_print_model(m);
         pair_print_totals(&totals);
         fprintf(stderr, "recompilations %d\n", sn_program_stats(m->program).recompilations);
     }

@@ -35,17 +35,21 @@ static const struct {
     {"cache", "show or clear the cache of compiled kernels, models and tuned choices", cmd_cache,
      false},
     {"completion", "print a script that completes command lines in a shell", cmd_completion, false},
+    {"env", "describe this machine and installation", cmd_env, false},
+    {"version", "print the version", cmd_version, false},
     {"models", "list the architectures of model folders", cmd_models, false},
     {"opt", "run passes on a graph in text form and print the result", cmd_opt, false},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_help(FILE *f) {
-    fprintf(f, "sinter: a transformer compiler\n\nusage: sinter COMMAND [arguments]\n\n");
+    const char *bold = screen_color(f, STYLE_HEADING), *plain = screen_color(f, STYLE_NONE);
+    fprintf(f, "%ssinter%s: a transformer compiler\n\n%susage:%s sinter COMMAND [arguments]\n\n",
+            bold, plain, bold, plain);
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(f, "  %-12s%s\n", commands[i].name, commands[i].what);
-    fprintf(f, "\n  sinter help COMMAND or sinter COMMAND --help describes a command\n  sinter "
-               "version\n\nResults go to standard output, everything else to standard error.\nExit "
+    fprintf(f, "\nsinter help COMMAND or sinter COMMAND --help describes a command.\n\nResults go "
+               "to standard output, everything else to standard error.\nExit "
                "codes: 0 success, 1 failure, 2 wrong command line, 130 interrupted.\n");
 }
 
@@ -57,7 +61,7 @@ static int find_command(const char *name) {
     }
     names[N_COMMANDS] = "help";
     const char *near = sn_nearest_name(name, names);
-    fprintf(stderr, "sinter: unknown command '%s'", name);
+    screen_error("sinter", "unknown command '%s'", name);
     if (near) fprintf(stderr, "; did you mean %s?", near);
     fprintf(stderr, "\n(sinter --help lists all commands)\n");
     return -1;
@@ -95,6 +99,10 @@ static int complete(int n, char **word) {
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : NULL;
     if (name && !strcmp(name, ARGS_COMPLETE)) return complete(argc - 2, argv + 2);
+    if (name && !strcmp(name, ARGS_CHECK) && argc > 2) {
+        screen()->check_only = true;
+        return cmd_dispatch(argc - 2, argv + 2);
+    }
     if (!name) {
         print_help(stderr);
         return EXIT_USAGE;
@@ -102,7 +110,7 @@ int main(int argc, char **argv) {
     if (runs_models(name)) sn_threads_limit_spinning(argv);
     if (sn_debug_get()->help) return EXIT_OK; /* SINTER_DEBUG=help: the table has been printed */
     bool help = !strcmp(name, "help");
-    if (!strcmp(name, "--version") || !strcmp(name, "-V") || !strcmp(name, "version")) {
+    if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
         printf("sinter %s\n", SN_VERSION);
         return cmd_finish("sinter");
     }

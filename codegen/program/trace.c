@@ -196,7 +196,7 @@ bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
         return sn_fail(err, SN_ERR_USAGE, "sn_trace_write: the %s is NULL", t ? "path" : "trace");
     legend l;
     if (!make_legend(&l, t)) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
-    sn_file *file = sn_file_create(path, err);
+    sn_file *file = sn_file_output(path, err);
     if (!file) return false;
     FILE *f = sn_file_stream(file);
     double zero = INFINITY; /* events lie in the order of their ends */

@@ -12,8 +12,6 @@
 
 enum { MAX_WORD = 32, MAX_ROWS = 64, HELP_COLUMN = 30 };
 
-/* ---- help ---- */
-
 static bool is_place(const arg *a) {
     return a->kind == ARG_PLACE || a->kind == ARG_PLACE_OR_NONE;
 }
@@ -39,8 +37,34 @@ static void print_row(const arg *a) {
     putchar('\n');
 }
 
+/* ---- help ---- */
+
+/* The row as the command shows it: without a letter that one of its own rows has. */
+static arg shown(const arg_command *c, const arg *a) {
+    arg row = *a;
+    for (const arg *own = c->table; own->name; own++)
+        if (!is_place(own) && own->short_name == row.short_name) row.short_name = 0;
+    return row;
+}
+
+static void print_heading(const char *before, const char *text, const char *after) {
+    printf("%s%s%s%s%s", before, screen_color(stdout, STYLE_HEADING), text,
+           screen_color(stdout, STYLE_NONE), after);
+}
+
+static void print_keys(const arg_key *k) {
+    print_heading("\n", "json:", " the keys of each object that --json prints\n");
+    for (; k->name; k++) {
+        int space = 24 - width_of(k->name);
+        printf("  %s%*s%-12s%s\n", k->name, space > 1 ? space : 2, "", k->type, k->help);
+    }
+}
+
 static void print_help(const arg_command *c) {
-    printf("%s: %s\n\nusage: %s", c->name, c->what, c->name);
+    printf("%s%s%s: %s\n\n", screen_color(stdout, STYLE_HEADING), c->name,
+           screen_color(stdout, STYLE_NONE), c->what);
+    print_heading("", "usage:", " ");
+    printf("%s", c->name);
     for (const arg *a = c->table; a->name; a++)
         if (is_place(a)) printf(a->kind == ARG_PLACE ? " %s" : " [%s]", a->name);
     printf(" [options]\n");
@@ -50,11 +74,24 @@ static void print_help(const arg_command *c) {
         printf("%s  %-*s%s\n", first ? "\n" : "", HELP_COLUMN - 2, a->name, a->help);
         first = false;
     }
-    printf("\noptions:\n");
+    print_heading("\n", "options:", "\n");
     for (const arg *a = c->table; a->name; a++)
         if (!is_place(a)) print_row(a);
+    for (const arg *a = args_common(); a->name; a++) {
+        arg row = shown(c, a);
+        if (args_has_common(c, a)) print_row(&row);
+    }
     printf("%-*s%s\n", HELP_COLUMN, "  -h, --help", "print this help");
     if (c->more) printf("\n%s", c->more);
+    if (c->examples) {
+        print_heading("\n", "examples:", "\n");
+        for (const char *s = c->examples; *s;) {
+            int n = (int)strcspn(s, "\n");
+            printf("  %.*s\n", n, s);
+            s += n + (s[n] == '\n');
+        }
+    }
+    if (c->json) print_keys(c->json);
 }
 
 /* ---- values ---- */
@@ -92,7 +129,7 @@ static bool set_int(const arg_command *c, const arg *a, const char *text, void *
         *(int64_t *)out = v;
         return true;
     }
-    fprintf(stderr, "%s: --%s is '%s'; allowed: an integer", c->name, a->name, text);
+    screen_error(c->name, "--%s is '%s'; allowed: an integer", a->name, text);
     show_range(a);
     return false;
 }
@@ -105,8 +142,8 @@ static bool set_size(const arg_command *c, const arg *a, const char *text, void 
     const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
     for (const char *u = units; unit && u <= unit; u++) v *= 1024;
     if (end == text || errno || (*end && (!unit || end[1])) || !(v >= a->lo && v <= a->hi)) {
-        fprintf(stderr, "%s: --%s %s: a number of bytes is expected, such as 512M or 2G\n", c->name,
-                a->name, text);
+        screen_error(c->name, "--%s %s: a number of bytes is expected, such as 512M or 2G\n",
+                     a->name, text);
         return false;
     }
     *(int64_t *)slot = (int64_t)v;
@@ -124,7 +161,7 @@ static bool set_number(const arg_command *c, const arg *a, const char *text, voi
         *(double *)out = v;
         return true;
     }
-    fprintf(stderr, "%s: --%s is '%s'; allowed: a number", c->name, a->name, text);
+    screen_error(c->name, "--%s is '%s'; allowed: a number", a->name, text);
     show_range(a);
     return false;
 }
@@ -139,7 +176,7 @@ static bool set_choice(const arg_command *c, const arg *a, const char *text, voi
         }
         p += len + (p[len] == '|');
     }
-    fprintf(stderr, "%s: --%s is '%s'; allowed: %s\n", c->name, a->name, text, a->value);
+    screen_error(c->name, "--%s is '%s'; allowed: %s\n", a->name, text, a->value);
     return false;
 }
 
@@ -161,7 +198,7 @@ static bool set_texts(const arg_command *c, const arg *a, const char *text, void
         list->item[list->n++] = text;
         return true;
     }
-    fprintf(stderr, "%s: --%s may be given %d times\n", c->name, a->name, ARG_TEXTS_MAX);
+    screen_error(c->name, "--%s may be given %d times\n", a->name, ARG_TEXTS_MAX);
     return false;
 }
 
@@ -199,12 +236,16 @@ static bool set_defaults(const arg_command *c, void *out) {
 static const arg *find_long(const arg_command *c, const char *name, size_t n) {
     for (const arg *a = c->table; a->name; a++)
         if (!is_place(a) && strlen(a->name) == n && !strncmp(a->name, name, n)) return a;
+    for (const arg *a = args_common(); a->name; a++)
+        if (strlen(a->name) == n && !strncmp(a->name, name, n) && args_has_common(c, a)) return a;
     return NULL;
 }
 
 static const arg *find_short(const arg_command *c, char short_name) {
     for (const arg *a = c->table; a->name; a++)
         if (!is_place(a) && a->short_name && a->short_name == short_name) return a;
+    for (const arg *a = args_common(); a->name; a++)
+        if (a->short_name && a->short_name == short_name && args_has_common(c, a)) return a;
     return NULL;
 }
 
@@ -214,9 +255,11 @@ static int report_unknown(const arg_command *c, const char *word, const char *na
     int count = 1;
     for (const arg *a = c->table; a->name && count < 63; a++)
         if (!is_place(a)) names[count++] = a->name;
+    for (const arg *a = args_common(); a->name && count < 63; a++)
+        if (args_has_common(c, a)) names[count++] = a->name;
     snprintf(meant, sizeof meant, "%.*s", (int)(n < MAX_WORD ? n : MAX_WORD), name);
     const char *near = word[1] == '-' ? sn_nearest_name(meant, names) : NULL;
-    fprintf(stderr, "%s: unknown option '%s'", c->name, word);
+    screen_error(c->name, "unknown option '%s'", word);
     if (near) fprintf(stderr, "; did you mean --%s?", near);
     fputc('\n', stderr);
     return complain(c);
@@ -239,23 +282,23 @@ static int parse_option(const arg_command *c, int argc, char **argv, int *i, con
     }
     if (!a) return report_unknown(c, word, name, n);
     if (a->kind == ARG_FLAG && value) {
-        fprintf(stderr, "%s: --%s takes no value\n", c->name, a->name);
+        screen_error(c->name, "--%s takes no value\n", a->name);
         return complain(c);
     }
     if (a->kind != ARG_FLAG && !value) {
         if (*i + 1 >= argc) {
-            fprintf(stderr, "%s: --%s needs a value: %s\n", c->name, a->name, a->value);
+            screen_error(c->name, "--%s needs a value: %s\n", a->name, a->value);
             return complain(c);
         }
         value = argv[++*i];
     }
-    bool known = a - c->table < MAX_ROWS;
+    bool known = !args_is_common(a) && a - c->table < MAX_ROWS;
     if (known && value && given[a - c->table] && a->kind != ARG_TEXTS) {
-        fprintf(stderr, "%s: --%s is given twice, '%s' and '%s': it takes one value\n", c->name,
-                a->name, given[a - c->table], value);
+        screen_error(c->name, "--%s is given twice, '%s' and '%s': it takes one value\n", a->name,
+                     given[a - c->table], value);
         return complain(c);
     }
-    if (!set_value(c, a, value, out)) return complain(c);
+    if (!set_value(c, a, value, args_is_common(a) ? (void *)screen() : out)) return complain(c);
     if (known) given[a - c->table] = value ? value : "";
     return ARGS_RUN;
 }
@@ -263,7 +306,7 @@ static int parse_option(const arg_command *c, int argc, char **argv, int *i, con
 static int finish_places(const arg_command *c, const arg *place) {
     for (; place->name; place++) {
         if (place->kind != ARG_PLACE) continue;
-        fprintf(stderr, "%s: missing %s (%s)\n", c->name, place->name, place->help);
+        screen_error(c->name, "missing %s (%s)\n", place->name, place->help);
         return complain(c);
     }
     return ARGS_RUN;
@@ -291,12 +334,17 @@ int args_parse(const arg_command *c, int argc, char **argv, void *out) {
         } else {
             while (place->name && !is_place(place)) place++;
             if (!place->name) {
-                fprintf(stderr, "%s: unexpected argument '%s'\n", c->name, argv[i]);
+                screen_error(c->name, "unexpected argument '%s'\n", argv[i]);
                 return complain(c);
             }
             *(const char **)slot_of(place++, out) = argv[i];
         }
     }
     int code = finish_places(c, place);
-    return code != ARGS_RUN || args_agree(c, given) ? code : complain(c);
+    if (code == ARGS_RUN && !args_agree(c, given)) code = complain(c);
+    if (code == ARGS_RUN && screen()->quiet && screen()->verbose) {
+        screen_error(c->name, "--verbose contradicts --quiet\n");
+        code = complain(c);
+    }
+    return code == ARGS_RUN && screen()->check_only ? EXIT_OK : code;
 }

@@ -1,10 +1,11 @@
 /* args.h: describes a command line by a table with one row per option; parsing, defaults, ranges
- * and help follow from it. No global state; used by every subcommand of `sinter` and by deployed
- * programs. */
+ * and help follow from it. Used by every subcommand of `sinter` and by deployed programs. The options
+ * that all commands share are rows of args_common; their values go to screen(). */
 #ifndef SN_ARGS_H
 #define SN_ARGS_H
 
 #include "runtime/base.h"
+#include "runtime/cli/screen.h"
 
 /* How a row's value is stored at `offset` in the caller's struct. */
 typedef enum arg_kind {
@@ -40,11 +41,24 @@ typedef struct arg {
     const char *help;
 } arg;
 
+/* A key of the objects that a command prints with --json. The help lists them, and a test compares
+ * them with what is printed. */
+typedef struct arg_key {
+    /* "loss"; "answers[].begin": of the elements of a list. A key that follows from the input, such as
+     * a class, is "*" */
+    const char *name;
+    const char
+        *type; /* text, integer, number, boolean, list, object; "number?": it may be absent */
+    const char *help;
+} arg_key;
+
 typedef struct arg_command {
-    const char *name; /* "sinter generate" */
-    const char *what; /* one line */
-    const char *more; /* additional help, paragraphs and examples; or NULL */
-    const arg *table; /* terminated by a row without a name; positional rows in order */
+    const char *name;     /* "sinter generate" */
+    const char *what;     /* one line */
+    const char *more;     /* additional help, paragraphs and examples; or NULL */
+    const arg *table;     /* terminated by a row without a name; positional rows in order */
+    const char *examples; /* command lines, each on a line; or NULL */
+    const arg_key *json;  /* terminated by a row without a name; NULL: the command has no --json */
 } arg_command;
 
 enum {
@@ -54,6 +68,13 @@ enum {
     EXIT_USAGE = 2,    /* a wrong command line */
     EXIT_STOPPED = 130 /* interrupted by Ctrl-C; finished results are kept */
 };
+
+/* Options of every command: --json (where the command has keys for it), --quiet, --verbose, --color.
+ * A command's own row with the same name, or letter, comes first. */
+const arg *args_common(void);
+bool args_has_common(const arg_command *c, const arg *a);
+bool args_is_common(const arg *a); /* is it a row of that table? */
+#define ARGS_CHECK "--check-line"  /* of the program: sets screen_options.check_only */
 
 /* Fills `out` (defaults first) from argv[1 ..]. Options may be anywhere, as "--name VALUE",
  * "--name=VALUE", "-n VALUE" or "-nVALUE"; "--" ends them; --help and -h print the help. Returns

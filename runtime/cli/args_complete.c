@@ -32,15 +32,20 @@ static bool takes_path(const arg *a) {
     return false;
 }
 
-/* The option that waits for a value after this word; NULL: none. */
-static const arg *awaits_value(const arg_command *c, const char *word) {
-    for (const arg *a = c->table; a->name; a++) {
+static const arg *awaits_among(const arg *a, const char *word) {
+    for (; a->name; a++) {
         if (is_place(a) || a->kind == ARG_FLAG) continue;
         bool by_name = starts(word, "--") && !strcmp(word + 2, a->name);
         if (by_name || (word[0] == '-' && word[1] && word[1] == a->short_name && !word[2]))
             return a;
     }
     return NULL;
+}
+
+/* The option that waits for a value after this word; NULL: none. */
+static const arg *awaits_value(const arg_command *c, const char *word) {
+    const arg *own = awaits_among(c->table, word);
+    return own ? own : awaits_among(args_common(), word);
 }
 
 /* The positional row that the next word fills; NULL: no more. */
@@ -68,6 +73,9 @@ int args_complete(const arg_command *c, int n, char *const *word) {
     }
     for (const arg *a = c->table; a->name; a++)
         if (!is_place(a) && starts(a->name, last + (last[1] == '-' ? 2 : 1)))
+            printf("--%s\t%s\n", a->name, a->help);
+    for (const arg *a = args_common(); a->name; a++)
+        if (args_has_common(c, a) && starts(a->name, last + (last[1] == '-' ? 2 : 1)))
             printf("--%s\t%s\n", a->name, a->help);
     if (starts("--help", last)) puts("--help\tprint this help");
     return EXIT_OK;

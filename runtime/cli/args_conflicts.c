@@ -74,7 +74,7 @@ bool args_agree(const arg_command *c, const char *const *given) {
             continue;
         bool also = given[b] && (!x->b_value || is_one_of(given[b], x->b_value));
         if (also != (x->relation == EXCLUDES)) continue;
-        fprintf(stderr, "%s: ", c->name);
+        screen_error(c->name, "%s", "");
         print_option(x->a, x->a_value ? given[a] : "");
         fputs(also ? " contradicts " : " has no effect without ", stderr);
         print_option(x->b, x->b_value ? given[b] : "");

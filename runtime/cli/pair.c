@@ -1,5 +1,6 @@
 /* pair.c: EDInference [PH22 A15] with any implementation of the encoder and decoder. */
 #include "runtime/cli/pair.h"
+#include "runtime/cli/json_out.h"
 #include "runtime/clock.h"
 #include "runtime/text/beam.h"
 #include "runtime/text/lm_impl.h"
@@ -167,6 +168,30 @@ typedef struct job {
     pair_totals *totals;
 } job;
 
+const arg_key pair_keys[] = {
+    {"line", "integer", "number of the line, from 1"},
+    {"source", "text", "the line"},
+    {"text", "text", "the translation; empty for models without a tokenizer"},
+    {"ids", "list", "its token ids, without the one that ends it"},
+    {"log_p", "number", "its log probability, end token included"},
+    {0}};
+
+static bool print_json(const job *j, const char *line, size_t size, const sn_ids *ids, double log_p,
+                       sn_error *err) {
+    sn_bytes text = {0};
+    if (j->target && !sn_tokenizer_decode(j->target, ids->data, ids->count, 0, &text, err))
+        return false;
+    json_out out = json_begin(stdout);
+    json_int(&out, "line", j->totals->lines);
+    json_bytes(&out, "source", line, size);
+    json_text(&out, "text", text.data ? text.data : "");
+    json_ids(&out, "ids", ids->data, (int64_t)ids->count);
+    json_number(&out, "log_p", log_p);
+    json_end(&out);
+    sn_bytes_free(&text);
+    return true;
+}
+
 static bool print_result(const job *j, const sn_ids *ids, double log_p, sn_error *err) {
     sn_bytes text = {0};
     bool as_ids = j->c->print_ids || !j->target;
@@ -197,7 +222,8 @@ static bool do_line(job *j, const char *line, size_t size, sn_error *err) {
     j->totals->seconds += sn_clock() - start;
     j->totals->lines++;
     j->totals->tokens += (int64_t)result.count;
-    ok = ok && print_result(j, &result, log_p, err);
+    ok = ok && (screen()->json ? print_json(j, line, size, &result, log_p, err)
+                               : print_result(j, &result, log_p, err));
     sn_ids_free(&source);
     sn_ids_free(&result);
     return ok;
@@ -213,6 +239,8 @@ static bool do_text(job *j, const char *text, size_t size, sn_error *err) {
                            why.message);
         if (ferror(stdout) || !size) break;
         at += n + 1;
+        if (screen_stopped() && at < size)
+            return screen_interrupted(err, "after %lld lines", (long long)j->totals->lines);
     }
     return true;
 }
@@ -267,6 +295,7 @@ bool pair_run(const pair_model *m, sn_tokenizer *source, const sn_tokenizer *tar
                            .length_penalty = c->penalty,
                            .sample = c->temperature > 0 ? &j.sample : NULL};
     if (!choose_languages(&j, &model, &rules, source, err)) return false;
+    screen_catch_stop();
     if (c->text) return do_text(&j, c->text, strlen(c->text), err);
     size_t size;
     char *text = text_read(c->file, &size, err);

@@ -76,6 +76,8 @@ typedef struct pair_choice {
         PAIR_ROW(T, "stats", 's', ARG_FLAG, stats, NULL, NULL, 0, 0,                               \
                  "print times and rates to standard error")
 
+extern const arg_key pair_keys[]; /* of pair_run with --json */
+
 /* Totals of a run; zero-initialise. */
 typedef struct pair_totals {
     int64_t lines, tokens;

@@ -30,7 +30,11 @@ static void print_ids(const sn_lm_sequence *s, bool chat) {
     for (int64_t i = first; i < n; i++) printf(i > first ? " %d" : "%d", (int)ids[i]);
 }
 
-static void print_job(const job *j, const text_options *o) {
+static void print_job(const job *j, int64_t index, const text_options *o) {
+    if (screen()->json) {
+        text_print_json(j->s, index, j->text.data, NULL, 0, 0);
+        return;
+    }
     if (o->print_ids)
         print_ids(j->s, o->chat);
     else
@@ -74,9 +78,10 @@ static bool begin_job(sn_lm *m, const text_options *o, job *j, int64_t i, sn_err
 
 /* Prints finished jobs in order, from *first on. */
 static void print_finished(job *j, int64_t n, const text_options *o, int64_t *first) {
-    for (; *first < n && j[*first].s && (sn_lm_ended(j[*first].s) || !o->tokens); ++*first) {
-        if (!o->print_ids) printf("==> %lld <==\n", (long long)*first + 1);
-        print_job(&j[*first], o);
+    for (; *first < n && j[*first].s; ++*first) {
+        if (!sn_lm_ended(j[*first].s) && o->tokens && !screen_stopped()) break;
+        if (!o->print_ids && !screen()->json) printf("==> %lld <==\n", (long long)*first + 1);
+        print_job(&j[*first], *first, o);
         free_job(&j[*first]);
     }
 }
@@ -94,6 +99,9 @@ static bool run_jobs(sn_lm *m, const text_options *o, job *j, int64_t n, sn_erro
             live += !sn_lm_ended(j[i].s);
         }
         print_finished(j, begun, o, &printed);
+        if (screen_stopped() && printed < n)
+            return screen_interrupted(err, "%lld of %lld texts were begun", (long long)begun,
+                                      (long long)n);
     }
     return true;
 }
@@ -127,7 +135,7 @@ bool text_generate_best(sn_lm *m, const text_options *o, sn_error *err) {
         j[i].s = i ? sn_lm_fork(j[0].s, &r, err) : text_begin(m, o, NULL, 0, err);
         ok = j[i].s != NULL;
     }
-    for (bool any = ok && o->tokens; any && ok;) {
+    for (bool any = ok && o->tokens; any && ok && !screen_stopped();) {
         any = false;
         for (int64_t i = 0; ok && i < o->best_of; i++) {
             any |= advance(&j[i], err);
@@ -137,7 +145,8 @@ bool text_generate_best(sn_lm *m, const text_options *o, sn_error *err) {
     int64_t best = 0;
     for (int64_t i = 1; ok && i < o->best_of; i++)
         if (score(j[i].s) > score(j[best].s)) best = i;
-    if (ok) print_job(&j[best], o);
+    if (ok) print_job(&j[best], 0, o);
+    if (ok && screen_stopped()) ok = screen_interrupted(err, "this is the best text so far");
     for (int64_t i = 0; j && i < o->best_of; i++) free_job(&j[i]);
     free(j);
     return ok;
@@ -149,11 +158,14 @@ bool text_generate_best(sn_lm *m, const text_options *o, sn_error *err) {
 static bool print_found(const sn_lm *m, const sn_ids *ids, int64_t prompt, const text_options *o,
                         sn_error *err) {
     sn_bytes text = {0};
-    int64_t n = (int64_t)ids->count, first = o->chat ? prompt : 0;
-    if (!o->print_ids && !sn_lm_spell(m, ids->data + first, n - first, 0, &text, err)) return false;
-    for (int64_t i = first; i < n && o->print_ids; i++)
+    const bool json = screen()->json;
+    int64_t n = (int64_t)ids->count, first = o->chat || json ? prompt : 0;
+    if ((!o->print_ids || json) && !sn_lm_spell(m, ids->data + first, n - first, 0, &text, err))
+        return false;
+    if (json) text_print_json(NULL, 0, text.data, ids->data, n, prompt);
+    for (int64_t i = first; i < n && o->print_ids && !json; i++)
         printf(i > first ? " %d" : "%d", (int)ids->data[i]);
-    printf("%s\n", text.data ? text.data : "");
+    if (!json) printf("%s\n", text.data ? text.data : "");
     sn_bytes_free(&text);
     return true;
 }

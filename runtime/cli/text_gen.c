@@ -1,7 +1,9 @@
 /* text_gen.c: continues the text that a command line gives, and prints it. */
 #include "runtime/cli/text_gen.h"
+#include "runtime/tokenizer/tok.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- one text, as it appears ---- */
 
@@ -9,14 +11,24 @@ static void print_ids(const int32_t *ids, int64_t n, bool first) {
     for (int64_t i = 0; i < n; i++) printf(first && i == 0 ? "%d" : " %d", (int)ids[i]);
 }
 
-static bool stream(const char *name, sn_lm *m, sn_lm_sequence *s, const text_options *o,
-                   sn_error *err) {
+/* The text as JSON, when it is complete. */
+static bool collect(sn_lm_sequence *s, const text_options *o, sn_error *err) {
+    sn_bytes all = {0};
+    for (const char *text; o->tokens && !screen_stopped() && (text = sn_lm_next(s, err));)
+        if (!sn_bytes_append(&all, text, strlen(text), err)) break;
+    if (!err->code) text_print_json(s, 0, all.data, NULL, 0, 0);
+    sn_bytes_free(&all);
+    return !err->code;
+}
+
+static bool stream(sn_lm_sequence *s, const text_options *o, sn_error *err) {
     int64_t n;
     const int32_t *ids = sn_lm_tokens(s, &n);
     bool as_ids = o->print_ids, first = o->chat;
     if (as_ids && !o->chat) print_ids(ids, n, true);
     if (!as_ids) fputs(sn_lm_prompt_text(s), stdout);
-    for (const char *text; o->tokens && !ferror(stdout) && (text = sn_lm_next(s, err));) {
+    const char *text;
+    while (o->tokens && !ferror(stdout) && !screen_stopped() && (text = sn_lm_next(s, err))) {
         ids = sn_lm_tokens(s, &n);
         if (!as_ids)
             fputs(text, stdout);
@@ -25,10 +37,18 @@ static bool stream(const char *name, sn_lm *m, sn_lm_sequence *s, const text_opt
         fflush(stdout);
     }
     putchar('\n');
-    if (sn_lm_ended(s) == SN_LM_CONTEXT)
-        fprintf(stderr, "%s: note: the context of %lld tokens is full\n", name,
-                (long long)sn_lm_context(m));
     return !err->code;
+}
+
+static bool one_text(const char *name, sn_lm *m, sn_lm_sequence *s, const text_options *o,
+                     sn_error *err) {
+    if (!(screen()->json ? collect : stream)(s, o, err)) return false;
+    if (sn_lm_ended(s) == SN_LM_CONTEXT)
+        screen_note(name, "the context of %lld tokens is full", (long long)sn_lm_context(m));
+    int64_t n;
+    sn_lm_tokens(s, &n);
+    return sn_lm_ended(s) || !screen_stopped() ||
+           screen_interrupted(err, "after %lld tokens", (long long)(n - sn_lm_prompt_tokens(s)));
 }
 
 int64_t text_sequences(const text_options *o) {
@@ -48,11 +68,12 @@ static bool check_options(const text_options *o, sn_error *err) {
 
 bool text_generate(const char *name, sn_lm *m, const text_options *o, sn_error *err) {
     if (!check_options(o, err)) return false;
+    screen_catch_stop();
     if (o->batch) return text_generate_batch(m, o, err);
     if (o->best_of) return text_generate_best(m, o, err);
     if (o->beams) return text_generate_beams(m, o, err);
     sn_lm_sequence *s = text_begin(m, o, NULL, 0, err);
-    bool ok = s && stream(name, m, s, o, err);
+    bool ok = s && one_text(name, m, s, o, err);
     sn_lm_end(s);
     return ok;
 }

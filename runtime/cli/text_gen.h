@@ -60,6 +60,8 @@ typedef struct text_options {
         TEXT_ROW(T, "stats", 's', ARG_FLAG, stats, NULL, NULL, 0, 0,                               \
                  "print times and rates to standard error")
 
+extern const arg_key text_keys[]; /* of text_generate with --json */
+
 /* The number of sequences at once that the options need; 0: one, which a model opened for one can
  * run. */
 int64_t text_sequences(const text_options *o);
@@ -76,6 +78,10 @@ sn_lm_sequence *text_begin(sn_lm *m, const text_options *o, const char *line, si
 bool text_generate_batch(sn_lm *m, const text_options *o, sn_error *err);
 bool text_generate_best(sn_lm *m, const text_options *o, sn_error *err);
 bool text_generate_beams(sn_lm *m, const text_options *o, sn_error *err);
+
+/* A line for text `index` of several: s NULL: the tokens ids[n], of which `prompt` are the prompt's. */
+void text_print_json(const sn_lm_sequence *s, int64_t index, const char *text, const int32_t *ids,
+                     int64_t n, int64_t prompt);
 
 void text_print_times(const sn_lm *m); /* to stderr */
 

@@ -273,7 +273,10 @@ static int run_main(program *p, options *o, int argc, char **argv) {
                                      "--beams when the program was\ncompiled.\n";
     const bool pair = program_is_translator(p);
     const arg_command command = {p->manifest.name, "a model compiled by Sinter",
-                                 pair ? translates : continues, pair ? translator_table : table};
+                                 pair ? translates : continues, pair ? translator_table : table,
+                                 .json = pair                     ? pair_keys
+                                         : gives(p, "prefill", 2) ? text_keys
+                                                                  : NULL};
     int code = args_parse(&command, argc, argv, o);
     if (code != ARGS_RUN) return code;
     if (!strcmp(p->manifest.threads, "openmp")) sn_threads_limit_spinning(argv);
@@ -282,7 +285,11 @@ static int run_main(program *p, options *o, int argc, char **argv) {
     close_all(p);
     bool written = fflush(stdout) == 0 && !ferror(stdout);
     if (ok && written) return EXIT_OK;
-    fprintf(stderr, "%s: %s\n", p->manifest.name, ok ? "cannot write the output" : err.message);
+    if (!ok && !err.code && screen_stopped()) {
+        screen_say(p->manifest.name, "%s", err.message);
+        return EXIT_STOPPED;
+    }
+    screen_error(p->manifest.name, "%s\n", ok ? "cannot write the output" : err.message);
     return err.code == SN_ERR_USAGE ? EXIT_USAGE : EXIT_WRONG;
 }
 

@@ -164,7 +164,7 @@ static int open_locked(const char *temp) {
 }
 
 static void free_file(sn_file *f) {
-    if (f->out) fclose(f->out);
+    if (f->out && f->out != stdout) fclose(f->out);
     free(f->path);
     free(f->temp);
     free(f);
@@ -212,6 +212,18 @@ sn_file *sn_file_create(const char *path, sn_error *err) {
     return f;
 }
 
+sn_file *sn_file_output(const char *path, sn_error *err) {
+    if (strcmp(path, "-") != 0) return sn_file_create(path, err);
+    sn_file *f = calloc(1, sizeof *f);
+    if (f && (f->path = strdup("standard output"))) {
+        f->out = stdout;
+        return f;
+    }
+    free(f);
+    sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    return NULL;
+}
+
 static bool fail_write(sn_file *f, sn_error *err) {
     const char *hint = errno == ENOSPC || errno == EDQUOT ? " (the old file, if any, is kept)" : "";
     f->failed = true;
@@ -229,7 +241,8 @@ FILE *sn_file_stream(sn_file *f) {
 
 void sn_file_discard(sn_file *f) {
     if (!f) return;
-    unlink(f->temp); /* while the lock is held, so the name cannot be another writer's */
+    if (f->temp)
+        unlink(f->temp); /* while the lock is held, so the name cannot be another writer's */
     free_file(f);
 }
 
@@ -248,15 +261,15 @@ bool sn_file_commit(sn_file *f, sn_error *err) {
     bool ok = !f->failed;
     if (!ok)
         sn_fail(err, SN_ERR_FILE, "%s: an earlier write failed", f->path);
-    else if (fflush(f->out) != 0 || ferror(f->out) || fsync(fileno(f->out)) != 0)
+    else if (fflush(f->out) != 0 || ferror(f->out) || (f->temp && fsync(fileno(f->out)) != 0))
         ok = fail_write(f, err);
-    else if (rename(f->temp, f->path) != 0)
+    else if (f->temp && rename(f->temp, f->path) != 0)
         ok = sn_fail(err, SN_ERR_FILE, "%s: cannot replace it: %s", f->path, strerror(errno));
     if (!ok) {
         sn_file_discard(f);
         return false;
     }
-    sync_folder(f->path);
+    if (f->temp) sync_folder(f->path);
     free_file(f);
     return true;
 }

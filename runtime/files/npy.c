@@ -175,7 +175,7 @@ bool sn_npy_save_f32(const char *path, int rank, const int64_t *shape, const flo
     first[8] = (unsigned char)(header & 255), first[9] = (unsigned char)(header >> 8);
     memset(text + n, ' ', (size_t)(header - n - 1));
     text[header - 1] = '\n';
-    sn_file *f = sn_file_create(path, err);
+    sn_file *f = sn_file_output(path, err);
     if (!f) return false;
     if (sn_file_write(f, first, sizeof first, err) && sn_file_write(f, text, (size_t)header, err) &&
         sn_file_write(f, data, count * sizeof *data, err))

@@ -2,6 +2,8 @@
 #include "tools/artefact/inspect_artefact.h"
 #include "codegen/aot/file.h"
 #include "runtime/file.h"
+#include "runtime/cli/json_out.h"
+#include "runtime/cli/screen.h"
 #include "runtime/manifest.h"
 
 #include <inttypes.h>
@@ -22,7 +24,79 @@ static void print_entry(const sn_manifest_entry *e) {
     }
 }
 
+static void json_tensors(json_out *j, const sn_manifest_entry *e, bool outputs) {
+    json_list(j, outputs ? "outputs" : "inputs");
+    for (int i = 0; i < e->n_tensor; i++) {
+        const sn_manifest_tensor *t = &e->tensor[i];
+        if (t->is_output != outputs) continue;
+        json_object(j, NULL);
+        json_text(j, "name", t->name);
+        json_text(j, "type", sn_dtype_name(t->dtype));
+        json_text(j, "shape", t->shape);
+        json_close(j);
+    }
+    json_close(j);
+}
+
+/* Sizes have the same bounds in all entries. */
+static void json_sizes(json_out *j, const sn_manifest *m) {
+    json_list(j, "sizes");
+    for (int i = 0; i < m->n_entry; i++)
+        for (int d = 0; d < m->entry[i].n_dim; d++) {
+            bool seen = false;
+            for (int k = 0; k < i; k++)
+                for (int x = 0; x < m->entry[k].n_dim; x++)
+                    seen |= !strcmp(m->entry[k].dim[x].name, m->entry[i].dim[d].name);
+            if (seen) continue;
+            json_object(j, NULL);
+            json_text(j, "name", m->entry[i].dim[d].name);
+            json_int(j, "min", m->entry[i].dim[d].lo);
+            json_int(j, "max", m->entry[i].dim[d].hi);
+            json_close(j);
+        }
+    json_close(j);
+}
+
+static void print_json(const sn_manifest *m) {
+    char layout[20];
+    json_out j = json_begin(stdout);
+    json_text(&j, "name", m->name);
+    json_text(&j, "version", m->version);
+    json_text(&j, "threads", m->threads);
+    json_int(&j, "weight_bytes", m->weight_bytes);
+    json_int(&j, "state_bytes", m->state_bytes);
+    snprintf(layout, sizeof layout, "%016" PRIx64, m->hash);
+    json_text(&j, "layout", layout);
+    json_bool(&j, "embedded", m->embedded);
+    json_list(&j, "targets");
+    for (int i = 0; i < m->n_target; i++) {
+        json_object(&j, NULL);
+        json_text(&j, "name", m->target[i].name);
+        json_text(&j, "triple", m->target[i].triple);
+        json_int(&j, "code_bytes", m->target[i].code_bytes);
+        json_text(&j, "needs", m->target[i].needs);
+        json_close(&j);
+    }
+    json_close(&j);
+    json_list(&j, "entries");
+    for (int i = 0; i < m->n_entry; i++) {
+        json_object(&j, NULL);
+        json_text(&j, "name", m->entry[i].name);
+        json_bool(&j, "state", m->entry[i].has_state);
+        json_tensors(&j, &m->entry[i], false);
+        json_tensors(&j, &m->entry[i], true);
+        json_close(&j);
+    }
+    json_close(&j);
+    json_sizes(&j, m);
+    json_end(&j);
+}
+
 static void print_manifest(const sn_manifest *m) {
+    if (screen()->json) {
+        print_json(m);
+        return;
+    }
     printf("artefact    %s, by Sinter %s, threads: %s\n", m->name, m->version, m->threads);
     for (int i = 0; i < m->n_target; i++) {
         printf("target      %s (%s): %" PRId64 " bytes of code\n", m->target[i].name,
@@ -44,6 +118,20 @@ static bool print_weights(const sn_mapping *map) {
     if (memcmp(h.magic, SN_AOT_MAGIC, sizeof h.magic)) return false;
     h.name[sizeof h.name - 1] = 0;
     sn_mask_controls(h.name, "");
+    if (screen()->json) {
+        bool whole = h.bytes == map->size && h.bytes >= SN_AOT_PAGE && h.bytes % SN_AOT_UNIT == 0;
+        char layout[20];
+        json_out j = json_begin(stdout);
+        json_text(&j, "name", h.name);
+        json_int(&j, "weight_bytes", (int64_t)h.bytes);
+        snprintf(layout, sizeof layout, "%016" PRIx64, h.hash);
+        json_text(&j, "layout", layout);
+        json_bool(&j, "checksum",
+                  whole && sn_aot_checksum(map->data + SN_AOT_PAGE, map->size - SN_AOT_PAGE) ==
+                               h.checksum);
+        json_end(&j);
+        return true;
+    }
     printf("weights     of artefact %s, %" PRIu64 " bytes, layout %016" PRIx64 "\n", h.name,
            h.bytes, h.hash);
     if (h.bytes != map->size || h.bytes < SN_AOT_PAGE || h.bytes % SN_AOT_UNIT)

@@ -1,6 +1,7 @@
 /* look_attention.c: draws attention maps: one square per head, queries as rows, keys as columns,
  * darker means a larger weight [PH22 A4 line 6]. */
 #include "tools/look/look.h"
+#include "runtime/cli/json_out.h"
 #include "runtime/file.h"
 
 #include <stdio.h>
@@ -234,7 +235,7 @@ static void draw(FILE *f, const look *l, const selection *s) {
 }
 
 static bool write_picture(const look *l, const selection *s, const char *path, sn_error *err) {
-    sn_file *f = sn_file_create(path, err);
+    sn_file *f = sn_file_output(path, err);
     if (!f) return false;
     draw(sn_file_stream(f), l, s);
     return sn_file_commit(f, err);
@@ -251,7 +252,12 @@ bool look_attention(const look_options *o, sn_error *err) {
         ok = sn_fail(err, SN_ERR_USAGE, "%zu tokens are too many for a picture: the maximum is %d",
                      count, MAX_TOKENS);
     if (ok) ok = write_picture(&l, &s, path, err);
-    if (ok)
+    if (ok && screen()->json) {
+        json_out j = json_begin(stdout);
+        json_text(&j, "output", path);
+        json_int(&j, "layers", s.end - s.first);
+        json_end(&j);
+    } else if (ok)
         printf("%s: %d attention layer%s, %zu tokens\n", path, s.end - s.first,
                s.end - s.first > 1 ? "s" : "", count);
     look_close(&l);

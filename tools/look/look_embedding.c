@@ -2,6 +2,7 @@
  * analogies as sums of unit vectors (Mikolov et al. 2013, section 4). */
 #include "tools/look/look.h"
 #include "ir/ir.h"
+#include "runtime/cli/json_out.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -111,7 +112,14 @@ static bool print_nearest(const space *s, const double *v, const int32_t *query,
     }
     qsort(list, (size_t)n, sizeof *list, by_score);
     char text[64];
-    for (int64_t i = 0; i < n && i < top; i++)
+    for (int64_t i = 0; i < n && i < top && screen()->json; i++) {
+        json_out j = json_begin(stdout);
+        json_int(&j, "id", list[i].id);
+        json_text(&j, "text", look_token(s->words, list[i].id, text));
+        json_number(&j, "score", list[i].score);
+        json_end(&j);
+    }
+    for (int64_t i = 0; i < n && i < top && !screen()->json; i++)
         printf("%8.4f  %6d  '%s'\n", list[i].score, (int)list[i].id,
                look_token(s->words, list[i].id, text));
     free(list);
@@ -138,14 +146,14 @@ static bool look_words(const look_options *o, const char *words, int n_words, co
     if (ok && !v) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int i = 0; ok && i < n_words; i++)
         for (int64_t c = 0; c < s.d; c++) v[c] += sign[i] * s.unit[id[i] * s.d + c];
-    if (ok) {
+    if (ok && !screen()->json) {
         char text[64];
         printf("cosine      id  in %s, of", s.name);
         for (int i = 0; i < n_words; i++)
             printf(" %s'%s'", sign[i] < 0 ? "- " : i ? "+ " : "", look_token(s.words, id[i], text));
         printf("\n");
-        ok = print_nearest(&s, v, id, n_words, o->top, err);
     }
+    ok = ok && print_nearest(&s, v, id, n_words, o->top, err);
     free(v);
     close_space(&s);
     return ok;

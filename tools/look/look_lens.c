@@ -2,6 +2,8 @@
  * and the unembedding ("logit lens"). */
 #include "tools/look/look.h"
 
+#include "runtime/cli/json_out.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,16 +24,31 @@ static void print_layer(const look *l, const float *logits, int64_t vocab, int64
     find_top(logits, vocab, top, best);
     double sum = 0;
     for (int64_t i = 0; i < vocab; i++) sum += exp((double)logits[i] - logits[best[0]]);
-    if (layer)
+    json_out j;
+    if (screen()->json) {
+        j = json_begin(stdout);
+        json_int(&j, "layer", layer - 1);
+        json_list(&j, "tokens");
+    } else if (layer)
         printf("layer %-3lld", (long long)layer - 1);
     else
         printf("embedded ");
     for (int i = 0; i < top; i++) {
         char text[64];
-        printf("  %.3f '%s'", exp((double)logits[best[i]] - logits[best[0]]) / sum,
-               look_token(l->m->tokenizer, best[i], text));
+        const char *token = look_token(l->m->tokenizer, best[i], text);
+        if (screen()->json) {
+            json_object(&j, NULL);
+            json_int(&j, "id", best[i]);
+            json_text(&j, "text", token);
+            json_number(&j, "p", exp((double)logits[best[i]] - logits[best[0]]) / sum);
+            json_close(&j);
+        } else
+            printf("  %.3f '%s'", exp((double)logits[best[i]] - logits[best[0]]) / sum, token);
     }
-    printf("\n");
+    if (screen()->json)
+        json_end(&j);
+    else
+        printf("\n");
 }
 
 bool look_lens(const look_options *o, sn_error *err) {
@@ -46,7 +63,8 @@ bool look_lens(const look_options *o, sn_error *err) {
             ok = sn_fail(err, SN_ERR_RANGE, "position %lld is outside a text of %lld tokens",
                          (long long)at, (long long)T);
         char text[64];
-        if (ok) printf("after '%s':\n", look_token(l.m->tokenizer, l.tokens.data[at], text));
+        if (ok && !screen()->json)
+            printf("after '%s':\n", look_token(l.m->tokenizer, l.tokens.data[at], text));
         for (int64_t i = 0; ok && i < shape[0]; i++)
             print_layer(&l, l.list->data + (i * T + at) * V, V, i, top);
     }

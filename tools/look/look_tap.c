@@ -1,6 +1,7 @@
 /* look_tap.c: lists the named tensors, or prints the value of one. */
 #include "tools/look/look.h"
 #include "ir/ir.h"
+#include "runtime/cli/json_out.h"
 #include "runtime/npy.h"
 
 #include <math.h>
@@ -18,6 +19,15 @@ bool look_taps(const look_options *o, sn_error *err) {
             const sn_node *n = e->tap[t].node;
             char shape[128];
             sn_shape_print(m->model.module, n->rank, n->shape, shape, sizeof shape);
+            if (screen()->json) {
+                json_out j = json_begin(stdout);
+                json_text(&j, "entry", e->name);
+                json_text(&j, "name", e->tap[t].name);
+                json_text(&j, "type", sn_dtype_name((sn_dtype)n->dtype));
+                json_text(&j, "shape", shape);
+                json_end(&j);
+                continue;
+            }
             printf("%-8s %-40s %s%s\n", e->name, e->tap[t].name, sn_dtype_name((sn_dtype)n->dtype),
                    shape);
         }
@@ -42,6 +52,19 @@ static void print_summary(const look_tensor *t) {
         lo = fmin(lo, x), hi = fmax(hi, x);
     }
     double n = (double)t->count, mean = sum / n;
+    if (screen()->json) {
+        json_out j = json_begin(stdout);
+        json_text(&j, "name", t->name);
+        json_list(&j, "shape");
+        for (int i = 0; i < t->rank; i++) json_int(&j, NULL, t->shape[i]);
+        json_close(&j);
+        json_number(&j, "mean", mean);
+        json_number(&j, "deviation", sqrt(fmax(square / n - mean * mean, 0)));
+        json_number(&j, "min", lo);
+        json_number(&j, "max", hi);
+        json_end(&j);
+        return;
+    }
     printf("%s [", t->name);
     for (int i = 0; i < t->rank; i++) printf("%s%lld", i ? "," : "", (long long)t->shape[i]);
     printf("] mean %.6g, deviation %.6g, min %.6g, max %.6g\n", mean,
@@ -71,7 +94,8 @@ bool look_tap(const look_options *o, sn_error *err) {
     if (ok && o->output)
         ok = sn_npy_save_f32(o->output, l.list->rank, l.list->shape, l.list->data, err);
     if (ok) print_summary(l.list);
-    if (ok && !o->output) print_rows(l.list);
+    if (ok) screen_wrote("sinter inspect", o->output);
+    if (ok && !o->output && !screen()->json) print_rows(l.list);
     look_close(&l);
     return ok;
 }

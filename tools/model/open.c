@@ -21,8 +21,8 @@ void cmd_note_threads(int64_t n) {
     cpu_set_t set;
     if (warned || sched_getaffinity(0, sizeof set, &set) || n <= CPU_COUNT(&set)) return;
     warned = true;
-    fprintf(stderr, "note: %lld threads share %d CPUs; using fewer is usually faster (-t)\n",
-            (long long)n, CPU_COUNT(&set));
+    screen_note("sinter", "%lld threads share %d CPUs; using fewer is usually faster (-t)",
+                (long long)n, CPU_COUNT(&set));
 }
 
 sn_options cmd_options(const cmd_compile *c) {
@@ -48,8 +48,8 @@ sn_options cmd_options(const cmd_compile *c) {
 static void note_unknown_keys(const char *name, const lm *m) {
     const char *key;
     for (int i = 0; !m->code.define && !m->graph && (key = sn_model_unknown_key(m->config, i)); i++)
-        fprintf(stderr, "%s: note: %s: \"%s\" has no effect on a %s model: is it misspelt?\n", name,
-                sn_config_name(m->config), key, m->model.type);
+        screen_note(name, "%s: \"%s\" has no effect on a %s model: is it misspelt?",
+                    sn_config_name(m->config), key, m->model.type);
 }
 
 lm *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_error *err) {
@@ -70,11 +70,11 @@ lm *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_er
     if (!m) return NULL;
     note_unknown_keys(name, m);
     const char *note = m->program ? sn_program_stats(m->program).note : NULL;
-    if (note) fprintf(stderr, "%s: note: %s\n", name, note);
-    if (*m->storage_note) fprintf(stderr, "%s: note: %s\n", name, m->storage_note);
+    if (note) screen_note(name, "%s", note);
+    if (*m->storage_note) screen_note(name, "%s", m->storage_note);
     if (m->n_random)
-        fprintf(stderr, "%s: note: the weights are random%s\n", name,
-                model->preset ? ": a preset has no weights"
-                              : "; load trained ones with --checkpoint PATH");
+        screen_note(name, "the weights are random%s",
+                    model->preset ? ": a preset has no weights"
+                                  : "; load trained ones with --checkpoint PATH");
     return m;
 }

@@ -126,6 +126,8 @@ typedef struct train_log {
     int fd; /* descriptor of metrics.jsonl, plus 1; 0: not open */
     train_point *point;
     size_t count, capacity;
+    void (*sink)(void *ctx, const char *line); /* gets a copy of each new line; may be NULL */
+    void *sink_ctx;
 } train_log;
 
 /* Opens the log; keeps lines of an earlier run up to step `keep`, drops the rest. If that fails the
@@ -181,6 +183,8 @@ typedef struct train_request {
     /* Callbacks for display; lines have no newline. event: a line that is kept. */
     void (*progress)(void *ctx, const char *line);
     void (*event)(void *ctx, const char *line);
+    /* a line of metrics.jsonl, with its newline; may be NULL */
+    void (*metrics)(void *ctx, const char *line);
     /* called before the first step, after all preparations; may be NULL */
     void (*begun)(void *ctx);
     bool (*stopped)(void *ctx); /* polled after each step and each validation batch */

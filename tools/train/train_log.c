@@ -107,6 +107,7 @@ bool train_log_add(train_log *l, const train_metrics *m, sn_error *err) {
     print_value(f, "seconds", m->seconds, "%.3f");
     fprintf(f, ", \"precision\": \"%s\"}\n", m->precision);
     bool ok = fclose(f) == 0 || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (ok && l->sink) l->sink(l->sink_ctx, line);
     ok = ok && write_line(l, line, size, err);
     free(line);
     return add_point(l, m->at, err) && ok;
