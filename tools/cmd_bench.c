@@ -212,8 +212,10 @@ static void print_help(FILE *f) {
     for (int i = 0; i < N_KINDS; i++) fprintf(f, "  %-12s%s\n", kind_of(i), kinds[i].command.what);
     fprintf(f, "  %-12s%s\n", "compare",
             "levels of any of these, or two files: speed-up, interval, verdict");
-    fprintf(f, "\nsinter bench WHAT --help explains a benchmark\nsinter bench compare MODEL|WHAT … "
-               "[--levels 0,4] [--with OLD.json]\nsinter bench compare OLD.json NEW.json\n");
+    fprintf(f,
+            "\nsinter bench WHAT --help explains a benchmark.\n\nexamples:\n  sinter bench compare "
+            "MODEL --levels 0,4\n  sinter bench compare attention --with old.json\n  sinter "
+            "bench compare old.json new.json\n");
 }
 
 static int find_kind(const char *name) {

@@ -44,7 +44,8 @@ static void print_help(FILE *f) {
                "compiled with $CC (cc) and $CFLAGS (-O1) and cached; a shared object compiled from "
                "it is\naccepted too. Weights are random unless --checkpoint PATH names the folder "
                "of a training run.\nThe other commands take MODEL.c too: sinter explain "
-               "MODEL.c.\n\n  sinter run examples/variants/alibi.c explain --entry decode\n");
+               "MODEL.c.\n\nexamples:\n  sinter run examples/variants/alibi.c\n  sinter run "
+               "examples/variants/alibi.c explain --entry decode\n");
 }
 
 /* ---- summary of a model ---- */

@@ -19,7 +19,19 @@ page() {
     }
     /^usage: / { print ".SH SYNOPSIS"; print clean(substr($0, 8)); part = "places"; next }
     /^options:/ { print ".SH OPTIONS"; part = "options"; next }
+    /^examples:/ { print ".SH EXAMPLES"; part = "examples"; fill = 0; next }
+    /^json:/ { print ".SH \"JSON OUTPUT\"\nThe keys of each object that \\-\\-json prints:"; part = "json"; next }
+    part == "json" && /^  / {
+        line = $0
+        sub(/^ */, "", line)
+        key = line; sub(/ .*/, "", key)
+        type = substr(line, length(key) + 1); sub(/^ */, "", type)
+        help = type; sub(/ .*/, "", type); sub(/^[^ ]* */, "", help)
+        printf ".TP\n\\fB%s\\fR (%s)\n%s\n", clean(key), clean(type), clean(help)
+        next
+    }
     /^$/ {
+        if (part == "examples" || part == "json") next
         if (part == "options") { print ".SH DESCRIPTION"; part = "text" }
         else if (part == "text") print ".PP"
         else if (part == "places") print ".PP"
@@ -42,7 +54,18 @@ page() {
     ' >"$dir/$1.1"
     cat >>"$dir/$1.1" <<'END'
 .SH EXIT STATUS
-0: done. 1: something failed. 2: wrong command line. 130: interrupted, what was finished is kept.
+.TP
+.B 0
+success
+.TP
+.B 1
+failure: a file, a model, memory; bench compare: something is slower than \-\-threshold allows
+.TP
+.B 2
+wrong command line
+.TP
+.B 130
+interrupted by Ctrl\-C; what was finished is kept
 .SH ENVIRONMENT
 .TP
 .B XDG_CACHE_HOME
@@ -54,6 +77,9 @@ compile models in C, and link what sinter\-compile makes
 .B OMP_NUM_THREADS, OMP_WAIT_POLICY, OMP_PROC_BIND
 number of threads, how they wait, and where they run. Without OMP_WAIT_POLICY and GOMP_SPINCOUNT,
 threads that wait spin for about 0.2 ms and then sleep.
+.TP
+.B NO_COLOR
+if set and not empty: no colours, unless \-\-color always asks for them
 .TP
 .B SINTER_DEBUG
 for developers; SINTER_DEBUG=help lists what it takes

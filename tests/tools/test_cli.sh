@@ -529,20 +529,6 @@ check_command_line() {
     done
     [ "$(ls "$tmp/dump1" | grep -c '\.ll$')" = "$(ls "$tmp/dump2" | grep -c '\.ll$')" ] || fail "dump of a warm cache lacks kernels"
     [ -n "$(ls "$tmp/dump2" | grep '\.ll$')" ] || fail "no LLVM IR was dumped"
-    # options of every command
-    refused 2 'verbose contradicts --quiet' models -q -v
-    run 0 generate "$nano" -p "0 2 1" -n 1 --color always --profile "$tmp/p"
-    run 0 eval --help --color always
-    run 2 generate "$nano" -p a --color always --levl 3
-    says "$(printf '\033')"
-    NO_COLOR=1 run 2 generate "$nano" --levl 3
-    if grep -q "$(printf '\033')" "$tmp/err"; then fail "colours where there is no terminal"; fi
-    run 0 import "$nano" -o "$tmp/quiet"
-    says 'wrote .*/quiet (. files, .* KB)'
-    run 0 import "$nano" -o "$tmp/quiet" -q
-    says_nothing
-    run 0 answer --help
-    prints '  -q, --question' && prints '      --quiet'
     # - is standard input for texts, never an output
     refused 1 'standard input is not supported here' import "$stories" -o "$tmp/x" --tokenizer -
     refused 1 'standard output is no folder' import "$stories" -o -

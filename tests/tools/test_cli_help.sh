@@ -1,0 +1,49 @@
+#!/bin/sh
+# test_cli_help.sh SINTER SOURCE_DIR: the options of every command, and the examples of every help text.
+sinter=$1 source=$2
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C
+unset SINTER_DEBUG NO_COLOR
+. "$source/tests/tools/cli_run.sh"
+nano=$source/examples/models/nano-gpt-sort/gpt-nano-sort-model.json
+
+refused 2 'verbose contradicts --quiet' models -q -v
+run 0 eval --help --color always
+run 2 generate "$nano" -p a --color always --levl 3
+says "$(printf '\033')"
+NO_COLOR=1 run 2 generate "$nano" --levl 3
+if grep -q "$(printf '\033')" "$tmp/err"; then fail "colours where there is no terminal"; fi
+run 0 import "$nano" -o "$tmp/quiet"
+says 'wrote .*/quiet (. files, .* KB)'
+run 0 import "$nano" -o "$tmp/quiet" -q
+says_nothing
+run 0 answer --help
+prints '  -q, --question' && prints '      --quiet'
+run 0 generate "$nano" -p "0 2 1" -n 1 --temperature 0 -v
+says '^compile  *[0-9.]* s'
+
+# every command has examples, and each of them is a right command line
+all=$("$sinter" help | awk '/^  [a-z]+  / {print $1}')
+what=$("$sinter" bench --help | awk '/^  [a-z]+  / {print "bench " $1}')
+echo "$all
+$what" >"$tmp/commands"
+while read -r command; do
+    [ "$command" = bench ] && continue
+    # shellcheck disable=SC2086
+    "$sinter" $command --help | awk '/^examples:/ {on = 1; next} on && /^  / {print substr($0, 3); next} {on = 0}' >"$tmp/lines"
+    [ -s "$tmp/lines" ] || fail "no examples: $command"
+    while read -r line; do
+        cases=$((cases + 1)) what=$line
+        (
+            sinter() { "$sinter" --check-line "$@"; }
+            dot() { cat; }
+            source() { cat; }
+            eval "$line"
+        ) >"$tmp/out" 2>"$tmp/err" </dev/null || fail "a wrong example"
+        [ ! -s "$tmp/err" ] || fail "a wrong example"
+    done <"$tmp/lines"
+done <"$tmp/commands"
+
+echo "$cases runs, $failures failures"
+[ $failures = 0 ] && [ $cases -gt 40 ]
