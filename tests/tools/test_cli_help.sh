@@ -5,6 +5,7 @@ tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C
 unset SINTER_DEBUG NO_COLOR
+cd "$source" || exit 1
 . "$source/tests/tools/cli_run.sh"
 nano=$source/examples/models/nano-gpt-sort/gpt-nano-sort-model.json
 
