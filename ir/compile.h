@@ -32,7 +32,7 @@ typedef struct sn_keep {
 
 typedef struct sn_options {
     int level;           /* fusion level 0 to 4; -1: the default, 4 */
-    int threads;         /* 0: the number of CPUs available to the process */
+    int threads;         /* to compile and to run; 0: the number of CPUs available to the process */
     const char *backend; /* "auto" (or NULL), "native", "onednn" */
     const char *target;  /* NULL: this CPU; or a name such as "x86-64-v3", "native,l2=1M" */
     /* storage type of constant matrices: "f32" (or NULL), "bf16", "int8", "int4", or "stored": what
@@ -105,7 +105,7 @@ typedef struct sn_stats {
     int changed;                  /* of these, choices that differ from the cost model's */
     int recompilations;           /* after sn_compile: 0 for all sizes */
     double seconds;               /* total time of sn_compile */
-    double passes, codegen, load; /* parts of it */
+    double passes, codegen, load; /* parts of it; codegen: of all threads together */
     size_t code_bytes;
     const char *note; /* a warning for the user (such as an unusable cache folder), or NULL */
 } sn_stats;

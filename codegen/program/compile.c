@@ -2,11 +2,13 @@
  * is there), entries. */
 #include "codegen/program/program.h"
 #include "codegen/jit/cache.h"
+#include "codegen/jit/pool.h"
 #include "codegen/program/check.h"
 #include "codegen/program/sizes.h"
 #include "codegen/program/tune.h"
 #include "runtime/clock.h"
 
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,21 @@ typedef struct leaves { /* parameters and states */
     int n, cap;
 } leaves;
 
+typedef struct source { /* something to compile: a kernel or an entry */
+    const char *name, *text;
+    sn_dtype compute;
+    const sn_kernel *kernel;
+    const sn_entry_code *code;
+} source;
+
+/* Code on its way: from the disk cache, or being compiled by the pool. */
+typedef struct part {
+    source s;
+    sn_cache_key key;
+    sn_object cached; /* empty: it is compiled */
+    int job;
+} part;
+
 typedef struct compiler {
     sn_program *p;
     sn_module *m;
@@ -24,7 +41,9 @@ typedef struct compiler {
     sn_cache *cache;
     FILE *asm_dump;             /* SINTER_DEBUG=dump: assembly of every kernel */
     const sn_object_sink *sink; /* NULL: code is loaded into this process */
-    sn_codegen *codegen;        /* with a sink: what makes it */
+    sn_pool *pool;              /* what makes it */
+    part *part;                 /* [n_part] in order; arena memory */
+    int n_part, cap_part;
     sn_error *err;
     int n_described;   /* entries of the user and their companions */
     const char **done; /* names of kernels that are loaded */
@@ -332,13 +351,6 @@ static void mark_done(compiler *c, const char *name) {
     c->done[c->n_done++] = name;
 }
 
-typedef struct source { /* something to compile: a kernel or an entry */
-    const char *name, *text;
-    sn_dtype compute;
-    const sn_kernel *kernel;
-    const sn_entry_code *code;
-} source;
-
 static FILE *dump_file(const char *name, const char *ending) {
     const sn_debug *dbg = sn_debug_get();
     if (!dbg->dump) return NULL;
@@ -347,11 +359,12 @@ static FILE *dump_file(const char *name, const char *ending) {
     return fopen(path, "w");
 }
 
-static bool make_object(compiler *c, const source *s, sn_object *obj) {
+/* Emits the code and hands it to the pool. Returns the job's number, -1: err. */
+static int begin_object(compiler *c, const source *s) {
     em e;
     if (!em_init(&e, &c->p->target, s->name, s->compute, c->err)) {
         em_free(&e);
-        return false;
+        return -1;
     }
     if (s->kernel)
         s->kernel->family->emit(&e, s->kernel);
@@ -364,44 +377,73 @@ static bool make_object(compiler *c, const source *s, sn_object *obj) {
         em_dump(&e, ir);
         fclose(ir);
     }
-    bool ok = mod && (c->sink ? sn_codegen_object(c->codegen, mod, obj, c->err)
-                              : sn_jit_compile(c->p->jit, mod, obj, c->err));
+    if (mod) return sn_pool_add(c->pool, &e, c->err);
     em_free(&e);
-    return ok;
+    return -1;
 }
 
-/* False without an error: there is none, or it cannot be used and is no longer there. */
-static bool add_cached(compiler *c, const source *s, sn_cache_key key) {
-    sn_object obj;
-    sn_error unloadable = {0};
+/* False: there is none, or it cannot be used and is no longer there. */
+static bool get_cached(compiler *c, part *p) {
     if (sn_debug_get()->dump) return false; /* what is dumped must be compiled */
-    if (!sn_cache_get(c->cache, SN_CACHE_OBJECT, key, &obj)) return false;
-    bool ok = sn_object_check(&obj, s->name);
-    if (!ok || (!c->sink && !sn_jit_add_object(c->p->jit, &obj, &unloadable))) {
-        sn_cache_drop(c->cache, SN_CACHE_OBJECT, key);
-        ok = false;
-    } else {
-        ok = !c->sink || c->sink->add(c->sink->ctx, &obj, c->err);
-        c->p->stats.cached++;
-        c->p->stats.code_bytes += obj.size;
-    }
-    sn_object_free(&obj);
-    return ok;
+    if (!sn_cache_get(c->cache, SN_CACHE_OBJECT, p->key, &p->cached)) return false;
+    if (sn_object_check(&p->cached, p->s.name)) return true;
+    sn_cache_drop(c->cache, SN_CACHE_OBJECT, p->key);
+    sn_object_free(&p->cached);
+    return false;
 }
 
 static bool add_source(compiler *c, const source *s) {
     if (is_done(c, s->name)) return true;
     mark_done(c, s->name);
-    sn_cache_key key = sn_cache_make_key(&c->p->target, s->text, strlen(s->text));
-    sn_object obj = {0};
-    if (add_cached(c, s, key)) return true;
-    if (c->err->code || !make_object(c, s, &obj)) return false;
-    c->p->stats.compiled++;
-    c->p->stats.code_bytes += obj.size;
-    sn_cache_put(c->cache, SN_CACHE_OBJECT, key, &obj);
-    bool ok = !c->sink || c->sink->add(c->sink->ctx, &obj, c->err);
-    sn_object_free(&obj);
+    part p = {.s = *s, .key = sn_cache_make_key(&c->p->target, s->text, strlen(s->text))};
+    bool cached = get_cached(c, &p);
+    if (!cached && (p.job = begin_object(c, s)) < 0) return false;
+    c->part = sn_arena_grow(c->m, c->part, sizeof *c->part, c->n_part, &c->cap_part);
+    c->part[c->n_part++] = p;
+    return true;
+}
+
+static bool load(compiler *c, const sn_object *o, sn_error *err) {
+    return c->sink ? c->sink->add(c->sink->ctx, o, err) : sn_jit_add_object(c->p->jit, o, err);
+}
+
+static bool load_cached(compiler *c, part *p) {
+    sn_error unloadable = {0};
+    if (load(c, &p->cached, c->sink ? c->err : &unloadable)) {
+        c->p->stats.cached++;
+        c->p->stats.code_bytes += p->cached.size;
+        return true;
+    }
+    if (c->sink) return false;
+    sn_cache_drop(c->cache, SN_CACHE_OBJECT, p->key);
+    sn_object_free(&p->cached);
+    p->job = begin_object(c, &p->s);
+    return p->job >= 0;
+}
+
+static bool load_compiled(compiler *c, const part *p) {
+    sn_object o;
+    if (!sn_pool_take(c->pool, p->job, &o, c->err)) return false;
+    bool ok = load(c, &o, c->err);
+    if (ok) {
+        c->p->stats.compiled++;
+        c->p->stats.code_bytes += o.size;
+        sn_cache_put(c->cache, SN_CACHE_OBJECT, p->key, &o);
+    }
+    sn_object_free(&o);
     return ok;
+}
+
+/* Loads all parts in the order in which they were added, as if one thread had compiled them. */
+static bool load_parts(compiler *c) {
+    for (int i = 0; i < c->n_part; i++) {
+        part *p = &c->part[i];
+        if (p->cached.data && !load_cached(c, p)) return false;
+        bool loaded = p->cached.data != NULL;
+        sn_object_free(&p->cached);
+        if (!loaded && !load_compiled(c, p)) return false;
+    }
+    return true;
 }
 
 /* All that the code of u depends on, but its symbol. */
@@ -470,7 +512,12 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
                                  .compute = SN_F32,
                                  .code = &out->code}))
         return false;
-    if (c->sink) return true;
+    return true;
+}
+
+/* The addresses of an entry whose code is loaded. */
+static bool link_entry(compiler *c, sn_compiled_entry *out) {
+    const char *symbol = out->code.symbol;
     char name[96];
     snprintf(name, sizeof name, "%s_workspace", symbol);
     /* data pointers to function pointers: POSIX, by way of memcpy for ISO C */
@@ -492,15 +539,21 @@ static bool compile_entries(compiler *c) {
         if (!compile_entry(c, i, &all[i])) return false;
         c->p->n_entry++;
     }
+    if (!load_parts(c)) return false;
+    for (int i = 0; i < n && !c->sink; i++)
+        if (!link_entry(c, &all[i])) return false;
     return true;
 }
 
-static bool open_codegen(compiler *c) {
+/* What is dumped has the order of compilation, and nothing compiles while candidates are measured. */
+static bool open_pool(compiler *c) {
     sn_codegen_options options = {0};
     c->asm_dump = dump_file("kernels", "s");
     options.dump_asm = c->asm_dump;
-    c->codegen = sn_codegen_create(&c->p->target, &options, c->err);
-    return c->codegen != NULL;
+    bool alone = c->asm_dump || c->o->tune;
+    int threads = alone ? 1 : c->o->threads > 0 ? c->o->threads : omp_get_max_threads();
+    c->pool = sn_pool_create(&c->p->target, &options, threads, c->err);
+    return c->pool != NULL;
 }
 
 static bool open_jit(compiler *c) {
@@ -519,14 +572,12 @@ static bool open_jit(compiler *c) {
     const sn_debug *dbg = sn_debug_get();
     jo.perf_map = dbg->perf;
     jo.gdb = dbg->gdb;
-    c->asm_dump = dump_file("kernels", "s");
-    jo.codegen.dump_asm = c->asm_dump;
     c->p->jit = sn_jit_create(&c->p->target, &jo, c->err);
     return c->p->jit != NULL;
 }
 
 static bool stage_entries(compiler *c) {
-    return (c->sink ? open_codegen(c) : open_jit(c)) && compile_entries(c);
+    return (c->sink || open_jit(c)) && open_pool(c) && compile_entries(c);
 }
 
 /* ---- the stages ---- */
@@ -567,9 +618,9 @@ static bool compile(compiler *c) {
     if (p->stats.measured && c->o->progress) c->o->progress(c->o->progress_ctx, "");
     const char *note = sn_cache_note(c->cache);
     if (note) p->stats.note = sn_arena_printf(c->m, "%s", note);
-    sn_codegen_stats cs = c->sink ? *sn_codegen_get_stats(c->codegen) : sn_jit_stats(p->jit);
-    p->stats.codegen = cs.optimise + cs.codegen;
-    p->stats.load = cs.load;
+    sn_codegen_stats made = sn_pool_stats(c->pool);
+    p->stats.codegen = made.optimise + made.codegen;
+    p->stats.load = c->sink ? 0 : sn_jit_stats(p->jit).load;
     return true;
 }
 
@@ -607,11 +658,12 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
     const void *mark = sn_llvm_mark();
     bool ok = sn_module_try(m, compile_guarded, &c) ? c.ok : module_failed(&c);
     sn_llvm_reset(mark);
+    sn_pool_destroy(c.pool);
+    for (int i = 0; i < c.n_part; i++) sn_object_free(&c.part[i].cached);
     if (!ok && local.code == SN_ERR_MEMORY) /* LLVM may have been left in the middle: lost */
-        p->jit = NULL, c.codegen = NULL;
+        p->jit = NULL;
     if (saved) sn_entries_restore(m, saved);
     sn_cache_close(c.cache);
-    sn_codegen_destroy(c.codegen);
     if (c.asm_dump) fclose(c.asm_dump);
     p->stats.seconds = sn_clock() - start;
     if (ok) return p;

@@ -257,7 +257,7 @@ static void limit_memory(long mib) {
 }
 
 /* 0: it compiled; the code of the error otherwise. */
-static int compile_limited(int mib) {
+static int compile_with(int mib, int threads) {
     limit_memory(mib);
     sn_error err = {0};
     sn_module *m = sn_module_new("large");
@@ -267,12 +267,20 @@ static int compile_limited(int mib) {
     for (int i = 0; i < 40; i++) x = sn_softmax(sn_matmul(sn_tanh(x), w), 1);
     sn_grad(sn_sum_all(x), 1, &w, &g);
     sn_output("g", g);
-    sn_options o = {.level = 4, .threads = 1, .cache_dir = ""};
+    sn_options o = {.level = 4, .threads = threads, .cache_dir = ""};
     sn_program *p = sn_compile(m, &o, &err);
     if (!p && !*err.message) return 98;
     sn_program_free(p);
     sn_module_free(m);
     return p ? 0 : (int)err.code;
+}
+
+static int compile_limited(int mib) {
+    return compile_with(mib, 1);
+}
+
+static int compile_limited_by_all(int mib) {
+    return compile_with(mib, 4);
 }
 
 /* Names are stored before their nodes are made: the memory may end at either. */
@@ -323,7 +331,10 @@ static void test_out_of_memory(void **state) {
         int code = in_child(compile_limited, some[i]);
         if (code && code != SN_ERR_MEMORY) fail_msg("%d MiB: code %d", some[i], code);
         if (i == 0) assert_int_equal(code, SN_ERR_MEMORY);
+        code = in_child(compile_limited_by_all, some[i]);
+        if (code && code != SN_ERR_MEMORY) fail_msg("%d MiB, 4 threads: code %d", some[i], code);
     }
+    assert_int_equal(in_child(compile_limited_by_all, 4000), 0);
     assert_int_equal(in_child(compile_limited, 4000), 0);
     assert_int_equal(in_child(names_limited, 0), SN_ERR_MEMORY);
 }
