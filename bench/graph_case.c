@@ -216,6 +216,10 @@ static double bytes_of(const graph_case *c, const sn_node *n) {
     return bytes;
 }
 
+bool sn_bench_int8(const sn_bench_options *o) {
+    return o->compute && !strcmp(o->compute, "int8");
+}
+
 double sn_bench_storage(const char *weights) {
     static const struct {
         const char *name;
@@ -502,6 +506,7 @@ static bool add_variant(graph_case *c, int level, const struct back_end *b, bool
     o.threads = sn_bench_threads(c->o);
     o.target = c->o->target;
     o.weights = c->o->weights;
+    o.compute = c->o->compute;
     o.precision = c->o->precision;
     o.cache_dir = c->o->cache_dir;
     if (c->o->tune && !tuned) o.cache_dir = ""; /* an empty cache has no tuned choices */
@@ -595,9 +600,10 @@ static bool run_case(graph_case *c, const char *request, const sn_bench_entrant 
     sn_bench_work w = {.kind = g->kind,
                        .name = g->name,
                        .shape = g->shape,
-                       .dtype = c->o->precision ? c->o->precision
-                                : c->o->weights ? c->o->weights
-                                                : "f32",
+                       .dtype = sn_bench_int8(c->o) ? "int8 x int8"
+                                : c->o->precision   ? c->o->precision
+                                : c->o->weights     ? c->o->weights
+                                                    : "f32",
                        .flop = g->flop,
                        .read = g->bytes[0],
                        .write = g->bytes[1],

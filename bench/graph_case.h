@@ -42,6 +42,8 @@ bool sn_bench_graph_run(const sn_bench_options *o, const sn_bench_graph *g,
 
 /* Bytes per element of a weight stored as `weights`, relative to f32. */
 double sn_bench_storage(const char *weights);
+/* Whether products with constant matrices are of 8-bit integers. */
+bool sn_bench_int8(const sn_bench_options *o);
 
 /* FLOP of the matrix products that an entry reaches, for these sizes: of products with a parameter,
  * and of products of two computed tensors (attention). */

@@ -42,6 +42,12 @@ typedef struct sn_options {
      * sn_compile. They have no effect on weights "stored". */
     const sn_keep *keep;
     int n_keep;
+    /* arithmetic of linear maps with constant weights: "f32" (or NULL) or "int8": products of 8-bit
+     * integers with exact sums, of rows that are quantised when the program runs (one scale a row)
+     * and of weights stored as int8 (one scale a column). Then `weights` is NULL or "int8", which
+     * store all matrices as int8, or "stored", which stores them as int8 where the file has floats.
+     * Gradients are not affected: the weights of training entries are not constant. */
+    const char *compute;
     /* The file that sessions of the program will be opened with; NULL: unknown. Its matrices of
      * bf16 or f16 are then packed and looked up without an f32 copy. Sessions of other files work
      * if the types in them are the same. Only needed during sn_compile. */

@@ -106,6 +106,51 @@ static sn_node *split_words(decomp *c, sn_node *words) {
     return sn_b_reshape(all, 3, shape);
 }
 
+enum { EIGHT_BIT = 4 }; /* numbers per i32 */
+
+/* x [panels, 4 k, columns] of 8-bit integers as words [panels, 1 + k, columns]: first the sums of
+ * the columns times -128, then 4 numbers a word, the last of which carries the sign. */
+static sn_node *join_quads(decomp *c, sn_node *x) {
+    const int64_t rows = 1;
+    const sn_dim k = x->shape[1] / EIGHT_BIT;
+    x = sn_b_cast(x, SN_I32);
+    sn_node *sum = sn_b_scalar(SN_OP_mul, sn_b_reduce(SN_OP_reduce_sum, x, 1, &rows), -128);
+    sn_node *all = NULL;
+    x = sn_b_reshape(x, 4, (const sn_dim[]){x->shape[0], k, EIGHT_BIT, x->shape[2]});
+    double weight = 1;
+    for (int64_t j = 0; j < EIGHT_BIT; j++, weight *= 256) {
+        sn_node *part = sn_b_slice(x, 2, j, 1);
+        if (j + 1 < EIGHT_BIT) part = sn_b_scalar(SN_OP_and, part, 255);
+        part = sn_b_scalar(SN_OP_mul, part, weight);
+        all = all ? sn_b_binary(SN_OP_add, all, part) : part;
+    }
+    sn_node *both[] = {sum, sn_b_reshape(all, 3, (const sn_dim[]){x->shape[0], k, x->shape[3]})};
+    return sn_b_concat(c->m, 2, both, 1);
+}
+
+/* The numbers of such words: [panels, 4 k, columns]. */
+static sn_node *split_quads(decomp *c, sn_node *words) {
+    const sn_dim k = words->shape[1] - 1;
+    words = sn_b_slice(words, 1, 1, k);
+    const sn_dim one[] = {words->shape[0], k, 1, words->shape[2]};
+    sn_node *part[EIGHT_BIT], *w = sn_b_reshape(words, 4, one);
+    double weight = 1;
+    for (int j = 0; j < EIGHT_BIT; j++, weight *= 256) {
+        sn_node *v = sn_b_scalar(SN_OP_div, w, weight); /* rounds towards -inf */
+        v = sn_b_scalar(SN_OP_and, sn_b_scalar(SN_OP_add, v, 128), 255);
+        part[j] = sn_b_scalar(SN_OP_sub, v, 128);
+    }
+    sn_node *all = sn_b_concat(c->m, EIGHT_BIT, part, 2);
+    return sn_b_reshape(all, 3, (const sn_dim[]){words->shape[0], EIGHT_BIT * k, words->shape[2]});
+}
+
+/* x [K, N] with zeros below, up to a multiple of 4 rows. */
+static sn_node *pad_quads(decomp *c, sn_node *x, int64_t k) {
+    sn_dim low[2] = {0}, high[2] = {(EIGHT_BIT - k % EIGHT_BIT) % EIGHT_BIT};
+    return SN_NODE(c->m, pad,
+                   SN_ATTRS(SN_FLT(value, 0), SN_LIST(low, 2, low), SN_LIST(high, 2, high)), x);
+}
+
 /* Panels x [P, n size, columns] as [P, n, size, columns]. */
 static sn_node *grouped(decomp *c, sn_node *x, int64_t size) {
     int64_t rows;
@@ -207,13 +252,22 @@ bool decomp_pack_b(decomp *c) {
         return false;
     sn_dim panels = n / width + (n % width != 0), padded = sn_dim_mul(c->m, panels, width);
     bool words = sn_dc_int(c, SN_A_group, 0) > 0;
-    if (!words) x = sn_b_cast(x, (sn_dtype)sn_dc_int(c, SN_A_dtype, x->dtype));
+    bool quads = sn_dc_int(c, SN_A_quads, 0) > 0;
+    if (quads) x = sn_b_cast(x, SN_I8);
+    if (!words && !quads) x = sn_b_cast(x, (sn_dtype)sn_dc_int(c, SN_A_dtype, x->dtype));
     x = sn_b_reshape(sn_b_transpose(x, x->rank, perm), 2, (const sn_dim[]){k, n});
+    if (quads) {
+        int64_t rows;
+        if (!sn_dc_number(c, "the number of rows", k, &rows)) return false;
+        x = pad_quads(c, x, rows);
+        k = x->shape[0];
+    }
     if (sn_dc_attr(c, SN_A_pair) && !(x = pair_columns(c, x, n, width / 2))) return false;
     x = pad_columns(c, x, padded);
     if (c->m->error.code) return false;
     x = sn_b_reshape(x, 3, (const sn_dim[]){k, panels, width});
     x = sn_b_transpose(x, 3, (const int64_t[]){1, 0, 2});
+    if (quads) x = join_quads(c, x);
     if (words) {
         int64_t rows;
         if (!sn_dc_number(c, "the number of rows", k, &rows)) return false;
@@ -226,7 +280,8 @@ bool decomp_pack_b(decomp *c) {
 }
 
 /* Unpacks panels [P, K, width] into a tensor of shape {packed}. */
-static sn_node *unpack(decomp *c, sn_node *panels, int width, const sn_attr *packed) {
+static sn_node *unpack(decomp *c, sn_node *panels, int width, const sn_attr *packed,
+                       bool integers) {
     int64_t perm[SN_MAX_RANK], back[SN_MAX_RANK];
     sn_dim k, n, shape[SN_MAX_RANK];
     if (panels->rank != 3 || panels->shape[2] != width || packed->n > SN_MAX_RANK) {
@@ -234,6 +289,7 @@ static sn_node *unpack(decomp *c, sn_node *panels, int width, const sn_attr *pac
         return NULL;
     }
     if (!matrix_order(c, packed->n, packed->v, perm, &k, &n)) return NULL;
+    if (integers) panels = sn_b_slice(split_quads(c, panels), 1, 0, k);
     sn_node *x = sn_b_transpose(panels, 3, (const int64_t[]){1, 0, 2});
     x = sn_b_reshape(x, 2, (const sn_dim[]){k, sn_dim_mul(c->m, panels->shape[0], width)});
     if (sn_dc_attr(c, SN_A_pair)) {
@@ -273,7 +329,9 @@ static bool decomp_product(decomp *c, int first) {
         return sn_dc_fail(c, "a pair distance needs a packed right factor");
     if (group > 0 && !(right = scale_groups(c, group))) return false;
     sn_dtype type = (sn_dtype)(epi && epi->r->n_arg ? epi->r->arg[0] : left)->dtype;
-    if (packed && !(right = unpack(c, right, sn_panel_columns(type), packed))) return false;
+    if (type == SN_I8) type = SN_I32;
+    if (packed && !(right = unpack(c, right, sn_panel_columns(type), packed, type == SN_I32)))
+        return false;
     /* both may be stored in a narrower type than the product is computed in */
     left = sn_b_cast(left, type);
     right = sn_b_cast(right, type);

@@ -3,8 +3,14 @@
 
 #include <string.h>
 
+/* Floats, or 8-bit integers widened to i32 (passes/quantise.c). */
+static bool multiplies(const decomp *c) {
+    if (c->in[0]->dtype == SN_I32 && c->in[1]->dtype == SN_I32) return true;
+    return sn_dc_float(c, 0) && sn_dc_float(c, 1);
+}
+
 bool decomp_linear(decomp *c) {
-    if (!sn_dc_float(c, 0) || !sn_dc_float(c, 1) || !sn_dc_rank(c, 0, 1)) return false;
+    if (!multiplies(c) || !sn_dc_rank(c, 0, 1)) return false;
     sn_node *x = sn_dc_operand(c, 0), *w = sn_dc_operand(c, 1);
     if (w->rank != 2 || w->shape[1] != x->shape[x->rank - 1])
         return sn_dc_fail(c, "the weight must be [out, in] for x [.., in]");

@@ -6,6 +6,7 @@
 #include "passes/backend.h"
 #include "passes/choice.h"
 #include "passes/graph_util.h"
+#include "passes/int8_rows.h"
 #include "passes/kernels/table.h"
 #include "passes/passes.h"
 
@@ -75,9 +76,11 @@ static sn_node *as_factor(sn_node *x, const sn_attr *batch, const sn_attr *contr
     return sn_b_reshape(sn_b_transpose(x, x->rank, perm), 4, shape);
 }
 
-/* A product of integers has no kernel: it is decomposed over [batch, rows, columns, K]. */
-static sn_node *spell_integer_dot(sn_node *n) {
-    if (n->op != SN_OP_dot || sn_dtype_is_float((sn_dtype)n->dtype)) return n;
+/* A product of integers has no kernel, except of 8 bits: it is decomposed over [batch, rows,
+ * columns, K]. */
+static sn_node *spell_integer_dot(const sn_passes *p, sn_node *n) {
+    if (n->op != SN_OP_dot || sn_dtype_is_float((sn_dtype)n->dtype) || sn_is_int8_product(p, n))
+        return n;
     sn_node *x =
         as_factor(n->in[0], sn_attr_get(n, SN_A_batch_a), sn_attr_get(n, SN_A_contract_a), 2);
     sn_node *y =
@@ -101,8 +104,8 @@ static sn_node *spell_argmax(sn_node *n) {
     return sn_b_select(sn_b_binary(SN_OP_eq, first, none), sn_b_const(n->m, SN_I32, 0), first);
 }
 
-static sn_node *spell_prim(sn_node *n) {
-    return split_reduce(spell_integer_dot(spell_argmax(n)));
+static sn_node *spell_prim(const sn_passes *p, sn_node *n) {
+    return split_reduce(spell_integer_dot(p, spell_argmax(n)));
 }
 
 /* Memo of one expansion: decompositions are small, a list is enough. */
@@ -122,7 +125,8 @@ static sn_node *expand_below(memo *w, sn_node *n) {
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 1));
     for (int i = 0; i < n->n_in; i++) in[i] = expand_below(w, n->in[i]);
     sn_node *made = n->n_in ? sn_node_with(n, in) : n;
-    made = sn_ops[made->op].kind == SN_COMP ? expand_comp(w->p, made, w->origin) : spell_prim(made);
+    made = sn_ops[made->op].kind == SN_COMP ? expand_comp(w->p, made, w->origin)
+                                            : spell_prim(w->p, made);
     if (w->origin && !sn_is_leaf(made)) set_origin(w->p, made, w->origin);
     int cap = w->cap; /* of both */
     w->from = sn_arena_grow(n->m, w->from, sizeof *w->from, w->n, &cap);
@@ -226,7 +230,7 @@ static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t origin) {
 
 static sn_node *rule(void *ctx, sn_node *n) {
     sn_passes *p = ctx;
-    return sn_ops[n->op].kind == SN_COMP ? expand_comp(p, n, 0) : spell_prim(n);
+    return sn_ops[n->op].kind == SN_COMP ? expand_comp(p, n, 0) : spell_prim(p, n);
 }
 
 int sn_pass_expand(sn_passes *p) {

@@ -147,6 +147,7 @@ typedef struct panels {
     factors inner, outer; /* of a group; of several groups, multiplying their inner */
     sn_dim super;         /* integers that share a outer factor; 0: none */
     bool from_zero;       /* 4-bit integers without sign */
+    bool quads;           /* of a product of 8-bit integers: 4 to an i32 */
     bool flat;            /* the source is [N, K], whatever axes the factor has for N */
 } panels;
 
@@ -234,6 +235,18 @@ static bool find_groups(const sn_node *dot, panels *found) {
     return true;
 }
 
+/* y, widened from i8: the integers or, if they are made by narrowing, what they are made of. */
+static sn_node *below_i8(sn_node *y) {
+    sn_node *x = y->op == SN_OP_cast && y->in[0]->dtype == SN_I8 ? y->in[0] : NULL;
+    return x && x->op == SN_OP_cast && x->in[0]->dtype == SN_F32 ? x->in[0] : x;
+}
+
+/* The left factor of a product as its kernel reads it: of integers as i8. */
+static sn_node *left_factor(const sn_node *dot) {
+    sn_node *x = dot->in[0];
+    return dot->dtype == SN_I32 && x->op == SN_OP_cast && x->in[0]->dtype == SN_I8 ? x->in[0] : x;
+}
+
 /* x, if y is x of 16 bits widened to f32, which packing does itself; else y. */
 static sn_node *without_widening(sn_node *y) {
     const sn_node *x = y->op == SN_OP_cast ? y->in[0] : y;
@@ -250,6 +263,12 @@ static panels panels_of(const builder *b, const sn_node *dot) {
         p.source = y;
         p.flat = true;
     }
+    if (dot->dtype == SN_I32 && (p.source = below_i8(y))) {
+        p.stored = SN_I32;
+        p.quads = true;
+        return p;
+    }
+    p.source = y;
     sn_dtype stored;
     sn_node *source = y->op == SN_OP_cast && y->in[0]->op == SN_OP_cast
                           ? below_widening(y, &stored)
@@ -259,15 +278,18 @@ static panels panels_of(const builder *b, const sn_node *dot) {
     return p;
 }
 
+/* How several integers share a word of panels: by which attribute of pack_b. */
+#define SN_NO_WORDS SN_ATTR_COUNT
+
 static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, bool flat, sn_dtype stored,
-                     bool words, int64_t pair) {
+                     sn_attr_key words, int64_t pair) {
     const sn_attr *cb = sn_attr_get(dot, SN_A_contract_b);
     const int64_t last[] = {1};
     sn_attr attr[4] = {SN_INT(dtype, stored),
                        SN_LIST(contract_b, cb ? cb->n : 0, cb ? cb->v : NULL)};
     int n = 2;
     if (flat) attr[1] = SN_LIST(contract_b, 1, last);
-    if (words) attr[n++] = SN_INT(group, 1);
+    if (words != SN_NO_WORDS) attr[n++] = (sn_attr){.key = words, .i = 1};
     if (pair) attr[n++] = SN_INT(pair, pair);
     return sn_node_new(b->m, SN_OP_pack_b, 1, &x, n, attr);
 }
@@ -285,7 +307,7 @@ static sn_node *pack_factors(builder *b, const sn_node *dot, const factors *f, i
     }
     x = n > 1 ? sn_b_concat(b->m, n, of, 2) : of[0];
     x = sn_b_reshape(x, 2, (const sn_dim[]){rows, groups * n});
-    return pack(b, dot, x, true, f->stored, false, pair);
+    return pack(b, dot, x, true, f->stored, SN_NO_WORDS, pair);
 }
 
 /* ---- prologues: the norm of a product's left factor, computed when its rows are packed ---- */
@@ -383,7 +405,7 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
     panels p = panels_of(b, dot);
     int64_t pair = b->g->group[k].pair;
     int n_in = 2;
-    in[0] = build_value(b, pro ? rows.node[0] : dot->in[0]);
+    in[0] = build_value(b, pro ? rows.node[0] : left_factor(dot));
     in[1] = build_value(b, p.source);
     const factors *both[] = {&p.inner, &p.outer};
     for (int i = 0; i < 2; i++)
@@ -422,7 +444,8 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
             if (p.inner.of[1]) attr[n_attr++] = SN_INT(minima, 1);
             if (p.super) attr[n_attr++] = SN_INT(super, p.super);
         }
-        in[1] = pack(b, dot, in[1], p.flat, p.stored, p.stored == SN_I32, pair);
+        sn_attr_key words = p.quads ? SN_A_quads : p.stored == SN_I32 ? SN_A_group : SN_NO_WORDS;
+        in[1] = pack(b, dot, in[1], p.flat, p.stored, words, pair);
         if (pair) attr[n_attr++] = SN_INT(pair, pair);
     }
     publish(b, sn_node_new(b->m, SN_OP_gemm, n_in, in, n_attr, attr), n_out, results);
@@ -500,6 +523,7 @@ static void count_uses(builder *b) {
         if (n->op == SN_OP_broadcast || bypassed[n->id]) continue;
         for (int j = 0; j < n->n_in; j++) {
             panels p = {.source = n->in[j]};
+            if (n->op == SN_OP_dot) p.source = left_factor(n);
             if (n->op == SN_OP_dot && j == 1) p = panels_of(b, n);
             use(b, p.source, g->group_of[n->id]);
             for (int k = 0; k < 2; k++) {

@@ -221,7 +221,7 @@ bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_no
     for (int i = 0; i < n->n_in; i++)
         if (g->cheap[n->in[i]->id] == CHEAP_INDEX && !is_of_columns(n->in[i], count_columns(dot)))
             return false;
-    return sn_epilogue_precision((sn_dtype)dot->dtype, n);
+    return sn_epilogue_precision(sn_epilogue_type(dot), n);
 }
 
 /* The same for the product's group, whose domain is the shape of its result. */
@@ -243,7 +243,7 @@ static int product_of_panels(sn_grouping *g, const sn_node *n) {
     if (h < 0 || !sn_kernel_holds(kernel_of(&g->group[h]), SN_HOLDS_PANEL_REDUCTION, g->p->o.level))
         return -1;
     const sn_node *dot = g->group[h].member[0];
-    bool fits = sn_group_choice(g, dot) == SN_CHOOSE_FUSED && x->dtype == dot->dtype &&
+    bool fits = sn_group_choice(g, dot) == SN_CHOOSE_FUSED && x->dtype == sn_epilogue_type(dot) &&
                 !g->group[h].pair && g->group[h].n_member < kernel_of(&g->group[h])->max_nodes;
     return fits ? h : -1;
 }
@@ -311,7 +311,7 @@ static bool takes_blocks(sn_grouping *g, const sn_node *n) {
     const sn_node *dot = k->member[0];
     int64_t size, panel = sn_panel_columns((sn_dtype)dot->dtype) / (k->pair ? 2 : 1);
     if (!sn_group_packs(g, dot) || k->swaps || count_columns(dot) != 1 ||
-        n->in[0]->dtype != dot->dtype || n->in[0]->rank != dot->rank ||
+        n->in[0]->dtype != sn_epilogue_type(dot) || n->in[0]->rank != dot->rank ||
         n->in[0]->shape[dot->rank - 1] != k->domain[k->rank - 1] ||
         !sn_dim_is_const(g->m, n->shape[n->rank - 1], &size) || size % panel)
         return false;

@@ -21,6 +21,7 @@ typedef struct sn_pass_options {
     const char *weights; /* "bf16", "int8", "int4", "stored"; NULL: f32 */
     const sn_keep *keep; /* [n_keep] matrices that need more bits */
     int n_keep;
+    bool int8_compute; /* linear maps of int8 weights are products of integers */
     /* "bf16": type in which training stores activations for its backward part; NULL: f32 */
     const char *precision;
     bool constant_params;     /* parameters do not change between calls: hoist what depends on

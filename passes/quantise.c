@@ -1,5 +1,5 @@
-/* quantise.c: weights of linear maps in fewer bits, by the option `weights`; activations and sums
- * stay f32.
+/* quantise.c: weights of linear maps in fewer bits, by the option `weights`; and by the option
+ * `compute` linear maps as products of integers. Else activations and sums stay f32.
  *
  *   bf16: W becomes bf16(W).
  *   int8: W[i,:] becomes s[i] q[i,:], s = max |W[i,:]| / 127, q = round(W / s), and s multiplies the
@@ -9,6 +9,8 @@
  *   stored: as the weights file has it: f16, bf16, or integers with factors and minima in groups
  *         of a row (GGUF's blocks; integers of 4 bits in 4, others in 8).
  *   Matrices that the list `keep` names get more bits (keep.c).
+ *   compute int8: with weights as int8, the map of x is p scale s, where x is about scale r, r of i8
+ *         (int8_rows.h), and p = r q^T is a product of integers with i32 sums, which are exact.
  *   Tables in which `embedding` looks rows up are stored in the same way: rows of q and of s are
  *   looked up. share.c stores a table that is also the weight of a linear map once.
  *
@@ -18,6 +20,7 @@
  * (fuse.c packs it); the widening casts vanish into the product. Terminates: one walk. */
 #include "passes/graph_util.h"
 #include "passes/file_blocks.h"
+#include "passes/int8_rows.h"
 #include "passes/keep.h"
 
 #include <string.h>
@@ -58,6 +61,25 @@ static integers to_int8(sn_node *w) {
     sn_node *max_abs = sn_b_reduce(SN_OP_reduce_max, sn_b_unary(SN_OP_abs, w), 1, &row);
     sn_node *scale = sn_b_scalar(SN_OP_mul, sn_b_scalar(SN_OP_max, max_abs, 1e-30), 1 / 127.0);
     return (integers){sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_div, w, scale)), scale};
+}
+
+static sn_node *wide_int8(sn_node *q) {
+    return sn_b_cast(sn_b_cast(q, SN_I8), SN_I32);
+}
+
+/* x with axes of size 1 behind it: [.., 1] for a result of `rank`. */
+static sn_node *one_a_row(sn_node *x, int rank) {
+    while (x->rank < rank) x = sn_b_column(x);
+    return x;
+}
+
+/* The linear map n of integers: of its operand's rows, and of weights w. */
+static sn_node *int8_product(const sn_node *n, integers w) {
+    sn_int8_rows x = sn_int8_rows_of(n->in[0]);
+    sn_node *in[] = {wide_int8(x.q), wide_int8(w.q)};
+    sn_node *p = sn_node_new(n->m, SN_OP_linear, 2, in, n->n_attr, n->attr);
+    p = sn_b_binary(SN_OP_mul, sn_b_cast(p, SN_F32), one_a_row(x.scale, n->rank));
+    return sn_b_binary(SN_OP_mul, p, by_column(n, sn_b_reshape(w.scale, 1, n->in[1]->shape)));
 }
 
 static bool has_groups(const sn_node *w) {
@@ -214,6 +236,24 @@ static sn_node *stored_look_up(const sn_passes *p, sn_node *n) {
     return values ? values : n;
 }
 
+/* Whether n is computed in integers: its weights are stored as int8, and sums are exact. */
+static bool computes_int8(sn_passes *p, const sn_node *n, const char *weights) {
+    const sn_node *w = n->in[1];
+    int64_t k;
+    if (!p->o.int8_compute || sn_keep_products(p, w)) return false;
+    bool stored = !strcmp(weights, "stored") && !sn_file_storage(p, w).block;
+    if (!stored && strcmp(weights, "int8")) {
+        sn_remark_add(p, "quantise", n, true, "compute int8: weights of %s are widened to f32",
+                      weights);
+        return false;
+    }
+    if (sn_dim_is_const(w->m, w->shape[1], &k) && k <= SN_INT8_MAX_SUM && n->rank >= 1) return true;
+    sn_remark_add(p, "quantise", n, true,
+                  "compute int8: sums of more than %d products might not fit 32 bits",
+                  SN_INT8_MAX_SUM);
+    return false;
+}
+
 static sn_node *look_up(const sn_passes *p, sn_node *n) {
     const char *weights = sn_keep_weights(p, n->in[0]);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -222,8 +262,9 @@ static sn_node *look_up(const sn_passes *p, sn_node *n) {
 }
 
 /* The map n without its bias, with its weight in fewer bits; NULL: it stays. */
-static sn_node *narrow_map(const sn_passes *p, const sn_node *n) {
+static sn_node *narrow_map(sn_passes *p, const sn_node *n) {
     const char *weights = sn_keep_weights(p, n->in[1]);
+    if (computes_int8(p, n, weights)) return int8_product(n, to_int8(n->in[1]));
     if (!strcmp(weights, "stored")) return as_stored(p, n);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(kinds[i].name, weights)) return kinds[i].make(n);
@@ -231,7 +272,7 @@ static sn_node *narrow_map(const sn_passes *p, const sn_node *n) {
 }
 
 static sn_node *rule(void *ctx, sn_node *n) {
-    const sn_passes *p = ctx;
+    sn_passes *p = ctx;
     if (n->op == SN_OP_embedding && is_large_weight(n->in[0])) return look_up(p, n);
     if (n->op != SN_OP_linear || n->dtype != SN_F32 || !is_large_weight(n->in[1])) return n;
     sn_node *y = narrow_map(p, n);

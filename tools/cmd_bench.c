@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *levels, *backends, *weights, *precision, *peers, *peer_dir, *target, *cache_dir,
-        *json, *plot, *profile, *with;
+    const char *levels, *backends, *weights, *compute, *precision, *peers, *peer_dir, *target,
+        *cache_dir, *json, *plot, *profile, *with;
     int64_t threads, rounds;
     double seconds, clip, threshold;
     bool no_check, direct, tune, backward;
@@ -44,8 +44,10 @@ typedef struct options {
 /* Not for attention, which has no constant matrix, nor for training, where no matrix is
  * constant. */
 #define WEIGHTS \
-    {"weights", 0, ARG_CHOICE, offsetof(options, weights), "f32|bf16|int8|int4", "f32", 0, 0, \
-     "storage type of constant matrices; the errors then include rounding"}
+    {"weights", 0, ARG_CHOICE, offsetof(options, weights), "f32|bf16|int8|int4", NULL, 0, 0, \
+     "storage type of constant matrices; the errors then include rounding; default: f32"}, \
+    {"compute", 0, ARG_CHOICE, offsetof(options, compute), "f32|int8", "f32", 0, 0, \
+     "arithmetic of products with constant matrices; int8 stores these as int8"}
 #define WORK(levels_, backends_) \
     {"levels", 0, ARG_TEXT, offsetof(options, levels), "L,…|L..L", levels_, 0, 0, "fusion levels, 0 to 4"}, \
     {"backends", 0, ARG_TEXT, offsetof(options, backends), "B,…", backends_, 0, 0, "native, onednn, auto"}, \
@@ -297,12 +299,14 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
     static const char *const backends[] = {"native", "onednn", "auto", NULL};
     const char *peers[SN_BENCH_MAX_PEERS + 3] = {"all", "none"};
     for (int i = 0; sn_bench_peer_name(i); i++) peers[i + 2] = sn_bench_peer_name(i);
+    bool int8 = o->compute && !strcmp(o->compute, "int8");
     cmd_note_threads(o->threads);
     *b = (sn_bench_options){.backends = o->backends,
                             .peers = o->peers,
                             .peer_dir = o->peer_dir ? o->peer_dir : find_peers(),
                             .target = o->target,
-                            .weights = o->weights,
+                            .weights = int8 && !o->weights ? "int8" : o->weights,
+                            .compute = o->compute,
                             .precision = o->precision,
                             .cache_dir = o->cache_dir,
                             .threads = (int)o->threads,

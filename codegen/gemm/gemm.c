@@ -146,7 +146,7 @@ static void end_dynamic(em *e, const remainder *r, em_loop *step) {
 /* Threads divide the batch items if these divide evenly or are many, else each item's C as a grid
  * of rows and columns. Results do not depend on it. */
 static void emit_kernel(em *e, const gemm_plan *p) {
-    const sn_gemm *g = p->g;
+    const sn_gemm *g = p->g; /* int8: K in words */
     em_kernel(e, p->name);
     gemm_state s = {
         .m = em_size_value(e, g->m), .n = em_size_value(e, g->n), .k = em_size_value(e, g->k)};

@@ -34,6 +34,10 @@
  * row (M = 1) accumulates each scale group before it multiplies by the scale; with more rows B is
  * dequantized first.
  *
+ * 8-bit integers (`int8`): A, after the prologue, is i8, and sums are i32, which must hold them. K is
+ * constant and B packed in words of 4 k: [1 + ceil(K / 4)][P] of i32; the first row holds the sums
+ * of the columns times -128. The epilogue gets i32 and computes in the compute type.
+ *
  * Blocks (`n_blocks` > 0): B's columns are as many equal blocks (the maps of experts), each of whole
  * panels, and each row of C is one of them: row r of C = row r / per_row of the product, block
  * index[r / per_row][r % per_row]. Only these are computed: each thread sorts the rows of C by their
@@ -104,10 +108,11 @@ typedef struct sn_gemm {
     sn_gemm_operand a, b, c; /* a: rows i, columns k; b: rows k, columns j; c: rows i, columns j */
     bool b_packed;           /* b is in panels */
     sn_gemm_groups groups;   /* of packed b */
-    int64_t pair_distance;   /* > 0: columns this far apart meet in the epilogue; packed b only */
-    int64_t n_blocks;        /* > 0: row r of C is a block of columns, selected by `index` */
-    int per_row;             /* rows of C for a row of A */
-    int index_buf;           /* base pointer of the integers: buf[index_buf] */
+    bool int8;
+    int64_t pair_distance; /* > 0: columns this far apart meet in the epilogue; packed b only */
+    int64_t n_blocks;      /* > 0: row r of C is a block of columns, selected by `index` */
+    int per_row;           /* rows of C for a row of A */
+    int index_buf;         /* base pointer of the integers: buf[index_buf] */
     sn_dtype index_dtype;
     em_size index_row, index_col; /* strides */
     bool dynamic;                 /* long products: threads take the last rows from a work counter,
@@ -148,8 +153,9 @@ uint32_t sn_gemm_plan_flags(const sn_gemm *g, const sn_target *t, sn_dtype compu
 /* The names of the bits, separated by '+', in text[size]; returns text. */
 const char *sn_gemm_plan_text(uint32_t flags, char *text, size_t size);
 
-/* Elements of a packed K x N matrix. */
+/* Elements of a packed K x N matrix; words of one of 8-bit integers. */
 int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n);
+int64_t sn_gemm_packed_words(int64_t k, int64_t n);
 
 /* A kernel that packs B: buf[0] = source (K x N at the given strides, of any float dtype or i8),
  * buf[1] = panels in the compute type or in narrow_dtype. Uses no scratch. */
@@ -158,6 +164,7 @@ typedef struct sn_gemm_pack {
     em_size k, n, row, col;
     int64_t pair_distance;
     bool words;  /* 4-bit integers, 8 along K to an i32; K is a multiple of 8 */
+    bool quads;  /* 8-bit integers, 4 along K to an i32, below a row of sums (`int8`) */
     bool narrow; /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
     sn_dtype narrow_dtype;
 } sn_gemm_pack;

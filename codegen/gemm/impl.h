@@ -24,10 +24,26 @@ typedef struct gemm_functions {
     em_val epilogue, pack_a, pack_b;
 } gemm_functions;
 
+/* How a step multiplies (int8.c). */
+typedef enum gemm_dot {
+    GEMM_DOT_FLOAT,
+    GEMM_DOT_VNNI,
+    GEMM_DOT_SDOT,
+    GEMM_DOT_PAIRS,
+    GEMM_DOT_PLAIN
+} gemm_dot;
+
+enum { GEMM_TERMS = 4 }; /* products of a step for an accumulator, at most */
+
 typedef struct gemm_plan {
     const sn_gemm *g;
+    sn_gemm words; /* int8: the spec with K in words; g points to it */
+    em_size k;     /* K in elements */
     const char *name;
-    sn_dtype t;      /* compute type */
+    sn_dtype t; /* compute type; of 8-bit integers i32, a word of 4 of them or their sum */
+    gemm_dot dot;
+    int terms;       /* products of a step for an accumulator */
+    int first_rows;  /* int8: rows of a panel above the words, 1 */
     int esize;       /* its bytes */
     sn_dtype b_type; /* of B as the microkernel reads it */
     int lanes;       /* of a vector */
@@ -212,6 +228,24 @@ em_val gemm_emit_dequantize(em *e, const gemm_plan *p);
 /* gemm_pack_b for a panel of words; the source holds 4-bit integers, as floats or i8. */
 em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
                             int64_t pair_distance);
+
+/* int8.c: products of 8-bit integers. */
+void gemm_plan_int8(gemm_plan *p, const sn_target *t); /* sets dot, terms, first_rows */
+/* Whether accumulators start at the panel's first row, not at 0. */
+bool gemm_starts_at_sums(const gemm_plan *p);
+/* The factors of a step: from a vector of B; from A at `from`, in all lanes. The step itself. */
+void gemm_b_terms(em *e, const gemm_plan *p, em_val b_vector, em_val *b);
+void gemm_a_terms(em *e, const gemm_plan *p, em_val from, em_val *a);
+em_val gemm_multiply_add(em *e, const gemm_plan *p, const em_val *a, const em_val *b, em_val acc);
+/* Stores a vector of i8 as elements k and following of a packed row of A. */
+void gemm_store_int8(em *e, const gemm_plan *p, em_val v, em_val row, em_val k);
+/* gemm_pack_b for a panel of words; kb: K in elements. */
+typedef struct gemm_quads {
+    sn_dtype dtype; /* of the source: i8, or floats that are 8-bit integers */
+    em_size row, col;
+    int64_t pair_distance;
+} gemm_quads;
+em_val gemm_emit_quads_pack(em *e, const gemm_plan *p, const gemm_quads *b);
 
 /* blocks.c: the product of which each row of C needs one block of columns (n_blocks). The rows of
  * the loops are positions in the sorted rows; batch[0] is the address of these, batch[1] the first

@@ -33,9 +33,14 @@
 
 enum { B_PREFETCH_STEPS = 32 }; /* of k: prefetch distance if a panel serves one microtile row */
 
+/* Rows of a panel that was packed in advance: K, and what is above it. */
+static em_val panel_rows(em *e, const gemm_plan *p, const gemm_state *s) {
+    return em_addi(e, s->k, p->first_rows);
+}
+
 /* Element k of a panel that was packed in advance. */
 static em_val packed_panel(em *e, const gemm_plan *p, const gemm_state *s, em_val panel, em_val k) {
-    em_val row = em_add(e, em_mul(e, panel, s->k), k);
+    em_val row = em_add(e, em_mul(e, panel, panel_rows(e, p, s)), em_addi(e, k, p->first_rows));
     return em_gep(e, s->b, p->b_type, em_muli(e, row, p->panel));
 }
 
@@ -211,11 +216,10 @@ static void begin_panel(em *e, const gemm_plan *p, gemm_state *s, em_val hi) {
     em_val width = em_i64(e, p->panel);
     s->b_stride = width;
     if (!p->pack_b) {
-        em_val at = em_mul(e, em_add(e, em_mul(e, s->jr, s->k), s->pc), width);
-        s->b_panel = em_gep(e, s->b, p->b_type, at);
+        s->b_panel = packed_panel(e, p, s, s->jr, s->pc);
         em_val alone =
             em_cmp(e, EM_EQ, s->n_tiles, one(e)); /* prefetches this panel, not the next */
-        em_val distance = em_select(e, alone, em_i64(e, B_PREFETCH_STEPS), s->k);
+        em_val distance = em_select(e, alone, em_i64(e, B_PREFETCH_STEPS), panel_rows(e, p, s));
         s->b_next = em_gep(e, s->b_panel, p->b_type, em_mul(e, distance, width));
         em_val last = em_cmp(e, EM_EQ, em_add(e, s->jr, one(e)), hi);
         s->b_next = em_select(e, em_and(e, last, s->has_next_panel), s->next_panel, s->b_next);
@@ -240,10 +244,10 @@ static em_val emit_panel_pairs(em *e, const gemm_plan *p, gemm_state *s, em_val 
     if (p->keeps_partial_c) single = em_and(e, single, em_cmp(e, EM_EQ, s->kb, s->k));
     em_branch br = em_if(e, single);
     em_val half = em_ashr(e, em_sub(e, hi, lo), one(e));
-    em_val panel = em_muli(e, s->k, p->panel), distance = em_mul(e, half, panel);
+    em_val panel = em_muli(e, panel_rows(e, p, s), p->panel), distance = em_mul(e, half, panel);
     em_val second_acc = em_gep(e, e->scratch, p->t, em_i64(e, p->panel));
     em_loop l = em_for(e, zero(e), half, one(e));
-    em_val first = em_add(e, lo, l.i), b = em_gep(e, s->b, p->b_type, em_mul(e, first, panel));
+    em_val first = em_add(e, lo, l.i), b = packed_panel(e, p, s, first, zero(e));
     em_loop j = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
     em_val col = em_muli(e, j.i, p->nr);
     gemm_ukr_call(e, p->fn.ukr_1x2,
@@ -439,7 +443,7 @@ static void emit_ic_jc_pc(em *e, const gemm_plan *p, gemm_state *s, em_val row0,
     em_val n_panels = em_i64(e, GEMM_PACK_A_PANELS);
     s->packs_a = em_cmp(e, EM_GE, em_sub(e, panel1, panel0), n_panels);
     s->jc = panel0;
-    s->next_panel = em_gep(e, s->b, p->b_type, em_muli(e, em_mul(e, panel0, s->k), p->panel));
+    s->next_panel = packed_panel(e, p, s, panel0, zero(e));
     s->pc = zero(e);
     s->kb = s->k;
     if (p->keeps_partial_c) { /* few rows stay in L2 with all of K */

@@ -481,6 +481,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     g->dynamic = true;
     g->counter_buf = s->n_in + s->n_out;
     if (sn_attr_get(s->node, SN_A_group)) g->groups = groups_of(s);
+    g->int8 = g->b_packed && !g->groups.size && g->b.dtype == SN_I32;
     const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
     const sn_region *pro = sn_attr_region(s->node, SN_A_prologue);
     *x = (fused){.epi = {.k = k}, .main = main < s->n_out ? main : -1};
@@ -532,6 +533,7 @@ static void emit_pack(em *e, const sn_kernel *k) {
     p.narrow_dtype = k->step->out[0].dtype;
     p.narrow = p.narrow_dtype != k->compute;
     p.words = sn_attr_get(k->step->node, SN_A_group) != NULL;
+    p.quads = sn_attr_get(k->step->node, SN_A_quads) != NULL;
     p.pair_distance = sn_attr_int(k->step->node, SN_A_pair, 0);
     sn_gemm_emit_pack(e, k->name, &p);
 }

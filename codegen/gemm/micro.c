@@ -123,23 +123,27 @@ static void emit_prefetches(em *e, const micro *m, carried *c, const em_val *b, 
 /* A vector of B in the compute type: narrow panels are widened here. */
 static em_val load_b(em *e, const gemm_plan *p, em_val at) {
     em_val v = em_load(e, p->b_type, at, p->lanes);
-    return sn_dtype_is_float(p->b_type) ? v : em_convert(e, v, p->b_type, p->t);
+    bool ready = sn_dtype_is_float(p->b_type) || p->b_type == p->t;
+    return ready ? v : em_convert(e, v, p->b_type, p->t);
 }
 
 /* Step u of the iteration that starts at step k: a rank-1 update of the microtile. */
 static void emit_step(em *e, const micro *m, carried *c, em_val k, int u) {
     const gemm_plan *p = m->p;
-    em_val b[] = {c->b, m->is_1x2 ? em_gep(e, c->b, p->b_type, m->arg.b_stride) : NULL}, bv[8];
+    em_val b[] = {c->b, m->is_1x2 ? em_gep(e, c->b, p->b_type, m->arg.b_stride) : NULL};
+    em_val av[GEMM_TERMS], bv[8][GEMM_TERMS];
     for (int j = 0; j < m->panels * p->nv; j++) {
         em_val col = em_i64(e, j % p->nv * p->lanes);
-        bv[j] = load_b(e, p, em_gep(e, b[j / p->nv], p->b_type, col));
+        gemm_b_terms(e, p, load_b(e, p, em_gep(e, b[j / p->nv], p->b_type, col)), bv[j]);
     }
     emit_prefetches(e, m, c, b, k, u);
     for (int i = 0; i < m->rows; i++) {
         em_val from = em_gep(e, c->a, p->t, em_i64(e, i * m->a_stride + u * p->a_col_stride));
-        em_val av = em_load_splat(e, p->t, from, p->lanes);
-        for (int j = 0; j < m->panels * p->nv; j++)
-            c->acc[i * p->nv + j] = em_fma(e, av, bv[j], c->acc[i * p->nv + j]);
+        gemm_a_terms(e, p, from, av);
+        for (int j = 0; j < m->panels * p->nv; j++) {
+            em_val *acc = &c->acc[i * p->nv + j];
+            *acc = gemm_multiply_add(e, p, av, bv[j], *acc);
+        }
     }
     c->b = em_gep(e, c->b, p->b_type, m->b_stride);
 }
@@ -182,7 +186,17 @@ static void emit_packing_steps(em *e, const micro *m, carried *c, em_val k) {
     end_carry(e, &l, &start, c);
 }
 
-/* Accumulators start at zero, or at the partial C that the KC block before left. */
+/* What accumulator i starts with where k does: 0, or what the panel says. */
+static em_val first_sum(em *e, const micro *m, int i) {
+    const gemm_plan *p = m->p;
+    em_val none = em_splat(e, em_const(p->t == SN_I32 ? e->i32 : e->ft, 0), p->lanes);
+    if (!gemm_starts_at_sums(p)) return none;
+    em_val b = em_gep(e, m->arg.b, p->b_type, em_i64(e, i % p->nv * p->lanes - p->panel));
+    if (m->is_1x2 && i >= p->nv) b = em_gep(e, b, p->b_type, m->arg.b_stride);
+    return em_load(e, p->t, b, p->lanes);
+}
+
+/* Accumulators start at that, or at the partial C that the KC block before left. */
 static void load_accumulators(em *e, const micro *m, em_val *acc) {
     const gemm_plan *p = m->p;
     em_val continues = em_splat(e, em_cmp(e, EM_NE, m->arg.pc, zero(e)), p->lanes);
@@ -190,7 +204,8 @@ static void load_accumulators(em *e, const micro *m, em_val *acc) {
         int at = i / p->nv * p->panel + i % p->nv * p->lanes;
         em_val from = em_gep(e, m->arg.tile, p->t, em_i64(e, at));
         bool blocked = p->k_blocked && !m->is_1x2;
-        acc[i] = blocked ? em_load_mask(e, p->t, from, p->lanes, continues, NULL) : em_vf(e, 0);
+        acc[i] = first_sum(e, m, i);
+        if (blocked) acc[i] = em_load_mask(e, p->t, from, p->lanes, continues, acc[i]);
     }
 }
 

@@ -17,6 +17,14 @@ static em_val load_strided(em *e, sn_dtype t, em_val p, em_size stride, int n, e
     return widened(e, t, em_gather(e, t, p, index, mask));
 }
 
+/* n elements of a row of A, in the compute type; 8-bit integers as they are. */
+static em_val load_of_a(em *e, const sn_gemm *g, em_val p, int n, em_val mask) {
+    sn_dtype t = g->a.dtype;
+    if (g->int8 && t == SN_I8 && gemm_is(g->a.col, 1)) return em_load_mask(e, t, p, n, mask, NULL);
+    em_val x = load_strided(e, t, p, g->a.col, n, mask);
+    return g->int8 && t == SN_I8 ? em_convert(e, x, e->compute, SN_I8) : x;
+}
+
 /* Transposes n vectors v[n] of n lanes in registers: swaps off-diagonal blocks of size 1, 2, 4, ... */
 static void transpose_registers(em *e, em_val *v, int n) {
     for (int size = 1; size < n; size *= 2)
@@ -76,8 +84,12 @@ static void pack_vector(em *e, const gemm_plan *p, em_val from, em_val to, sn_ge
     const sn_gemm *g = p->g;
     at->mask = em_tail_mask(e, em_sub(e, end, offset), p->lanes);
     em_val src = em_gep(e, from, g->a.dtype, em_mul(e, at->col, em_size_value(e, g->a.col)));
-    em_val x = load_strided(e, g->a.dtype, src, g->a.col, p->lanes, at->mask);
+    em_val x = load_of_a(e, g, src, p->lanes, at->mask);
     if (g->prologue) x = g->prologue(g->ctx, e, x, at, state);
+    if (g->int8) {
+        gemm_store_int8(e, p, x, to, offset);
+        return;
+    }
     em_store(e, p->t, em_gep(e, to, p->t, offset), x);
 }
 
@@ -114,9 +126,14 @@ static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     em_val to = em_gep(e, q->dst, p->t, em_muli(e, rows.i, p->a_row_stride));
     em_val state[SN_GEMM_STATE] = {NULL};
     if (g->row_prologue) g->row_prologue(g->ctx, e, &at, state);
-    em_loop l = em_for(e, zero(e), q->kb, em_i64(e, p->lanes));
-    at.col = em_add(e, q->pc, l.i);
-    pack_vector(e, p, from, to, &at, l.i, q->kb, state);
+    em_val pc = q->pc, kb = q->kb;
+    if (g->int8) { /* in elements */
+        pc = em_muli(e, pc, 4);
+        kb = em_imin(e, em_muli(e, kb, 4), em_sub(e, em_size_value(e, p->k), pc));
+    }
+    em_loop l = em_for(e, zero(e), kb, em_i64(e, p->lanes));
+    at.col = em_add(e, pc, l.i);
+    pack_vector(e, p, from, to, &at, l.i, kb, state);
     em_end(e, &l);
     em_end(e, &rows);
 }
@@ -194,14 +211,18 @@ em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, 
 void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     gemm_plan p = {.name = name,
                    .t = e->compute,
+                   .first_rows = g->quads,
                    .esize = (int)sn_dtype_size(e->compute),
                    .b_type = g->words || g->narrow ? g->narrow_dtype : e->compute,
                    .lanes = e->lanes,
                    .panel = sn_panel_columns(e->compute)};
     p.epi_cols = g->pair_distance ? p.panel / 2 : p.panel;
     if (!gemm_check_pair(g->n, g->pair_distance, e->compute, &e->err)) return;
-    em_val pack = g->words ? gemm_emit_words_pack(e, &p, g->dtype, g->row, g->col, g->pair_distance)
-                           : gemm_emit_pack_b(e, &p, g->dtype, g->row, g->col, g->pair_distance);
+    const gemm_quads quads = {g->dtype, g->row, g->col, g->pair_distance};
+    em_val pack = g->quads ? gemm_emit_quads_pack(e, &p, &quads)
+                  : g->words
+                      ? gemm_emit_words_pack(e, &p, g->dtype, g->row, g->col, g->pair_distance)
+                      : gemm_emit_pack_b(e, &p, g->dtype, g->row, g->col, g->pair_distance);
     em_kernel(e, name);
     em_val n = em_size_value(e, g->n), k = em_size_value(e, g->k), lo, hi;
     em_share(e, em_ceil_div(e, n, p.panel), &lo, &hi);
@@ -211,7 +232,9 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     if (g->pair_distance && g->n.value == 2 * g->pair_distance)
         left = em_subi(e, left, g->pair_distance);
     em_val src = em_gep(e, em_buf(e, 0), g->dtype, em_mul(e, col, em_size_value(e, g->col)));
-    em_val rows = g->words ? em_div(e, k, em_i64(e, 8)) : k;
+    em_val rows = g->words   ? em_div(e, k, em_i64(e, 8))
+                  : g->quads ? em_addi(e, em_ceil_div(e, k, 4), p.first_rows)
+                             : k;
     em_val to = em_muli(e, em_mul(e, l.i, rows), p.panel);
     gemm_pack_b_call(e, pack,
                      (gemm_pack_b_args){.buf = e->buf,

@@ -43,6 +43,16 @@ int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n) {
     return (n + panel - 1) / panel * panel * k;
 }
 
+int64_t sn_gemm_packed_words(int64_t k, int64_t n) {
+    return sn_gemm_packed_size(SN_F32, 1 + (k + 3) / 4, n);
+}
+
+static bool check_int8(const sn_gemm *g, sn_dtype compute) {
+    bool a = g->prologue ? sn_dtype_is_float(g->a.dtype) : g->a.dtype == SN_I8;
+    return !g->int8 || (a && compute == SN_F32 && g->b_packed && g->b.dtype == SN_I32 &&
+                        !g->groups.size && g->k.slot < 0);
+}
+
 static bool check_groups(const sn_gemm *g, sn_dtype compute) {
     const sn_gemm_groups *q = &g->groups;
     if (!q->size) return true;
@@ -64,7 +74,10 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
     if (!check_groups(g, compute))
         return sn_fail(err, SN_ERR_INTERNAL,
                        "gemm: grouped integers need packed B, compute type f32, and whole groups");
-    if (!sn_dtype_is_float(g->a.dtype) || (!narrow && !sn_dtype_is_float(g->b.dtype)))
+    if (!check_int8(g, compute))
+        return sn_fail(err, SN_ERR_INTERNAL,
+                       "gemm: products of integers need operands of i8, packed B and constant K");
+    if (!g->int8 && (!sn_dtype_is_float(g->a.dtype) || (!narrow && !sn_dtype_is_float(g->b.dtype))))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: operands cannot be %s and %s",
                        sn_dtype_name(g->a.dtype), sn_dtype_name(g->b.dtype));
     if (g->pair_distance && (!g->b_packed || !g->epilogue))
@@ -89,7 +102,7 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
  * constants, unless the rows are a multiple of 16 KB apart: these conflict in caches and TLB. */
 static bool choose_pack_a(const gemm_plan *p) {
     const sn_gemm *g = p->g;
-    if (g->prologue || g->row_prologue || g->a.dtype != p->t || !gemm_is(g->a.col, 1) ||
+    if (g->prologue || g->row_prologue || g->a.dtype != p->t || g->int8 || !gemm_is(g->a.col, 1) ||
         g->n_blocks)
         return true;
     if (gemm_is(g->m, 1)) return false;
@@ -102,7 +115,8 @@ static bool choose_pack_a(const gemm_plan *p) {
  * with half a panel. */
 static bool choose_pack_a_per_call(const gemm_plan *p, int64_t longest) {
     const sn_gemm *g = p->g;
-    bool plain = !g->prologue && !g->row_prologue && g->a.dtype == p->t && gemm_is(g->a.col, 1);
+    bool plain =
+        !g->prologue && !g->row_prologue && g->a.dtype == p->t && !g->int8 && gemm_is(g->a.col, 1);
     int64_t row = g->a.row.value;
     return plain && !p->pack_b && !g->n_blocks && !gemm_is(g->m, 1) && g->k.slot < 0 &&
            g->k.value <= longest && g->a.row.slot < 0 && row > 0 && row <= INT32_MAX / 128 &&
@@ -136,20 +150,29 @@ static int64_t count_nc_panels(const gemm_plan *p) {
 /* Sizes of microtile and panel; how B is read and C is written. */
 static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute) {
     const struct gemm_tile *tile = &gemm_tiles[g->tile];
-    *p = (gemm_plan){.g = g, .t = compute, .esize = (int)sn_dtype_size(compute), .nv = 2};
+    *p = (gemm_plan){.g = g, .k = g->k, .t = compute, .nv = 2, .terms = 1};
+    if (g->int8) {
+        gemm_plan_int8(p, t);
+        p->t = SN_I32;
+        p->words = *g;
+        p->words.k.value = (g->k.value + 3) / 4;
+        g = p->g = &p->words;
+    }
+    p->esize = (int)sn_dtype_size(p->t);
     p->b_type = g->b_packed && !g->groups.size ? g->b.dtype : compute;
     p->lanes = sn_target_lanes(t, compute);
     p->panel = sn_panel_columns(compute);
     p->epi_cols = g->pair_distance ? p->panel / 2 : p->panel;
     p->nr = p->nv * p->lanes;
     p->panel_tiles = p->panel / p->nr;
-    p->mr = (t->vector_regs - 4) / p->nv / 2 * 2;
+    int others = p->terms > 1 ? 8 : 4; /* registers: B, A, intermediate values */
+    p->mr = (t->vector_regs - others) / p->nv / 2 * 2;
     if (tile->mr && tile->mr < p->mr) p->mr = tile->mr;
     p->l2_bytes = t->caches.l2;
     p->mc_bytes = p->l2_bytes / 16 * tile->sixteenths;
     p->pack_b = !g->b_packed || g->groups.size;
     p->b_in_place = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
-    p->direct_c = !g->epilogue && g->c.dtype == compute && gemm_is(g->c.col, 1) && !g->n_blocks;
+    p->direct_c = !g->epilogue && g->c.dtype == p->t && gemm_is(g->c.col, 1) && !g->n_blocks;
 }
 
 /* KC, and how A is read. */
@@ -161,15 +184,18 @@ static void choose_a(gemm_plan *p) {
     bool long_k = g->k.slot >= 0 || g->k.value > longest;
     p->k_blocked = (p->pack_a || p->pack_b) && long_k;
     p->kc = p->k_blocked ? KC_BYTES / p->esize : g->k.slot < 0 ? g->k.value : 0;
-    p->a_transposed = p->pack_a && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) && !g->prologue &&
-                      !g->row_prologue && !g->n_blocks;
+    p->a_transposed = p->pack_a && !g->int8 && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) &&
+                      !g->prologue && !g->row_prologue && !g->n_blocks;
     choose_partial_c(p);
-    p->a_col_stride = p->a_transposed ? SN_ROUND_UP(p->mr, p->lanes) : 1;
+    p->a_col_stride = p->a_transposed            ? SN_ROUND_UP(p->mr, p->lanes)
+                      : p->dot == GEMM_DOT_PAIRS ? p->terms
+                                                 : 1;
     if (p->a_transposed) {
         p->a_row_stride = 1;
     } else if (p->pack_a) {
         int64_t line = GEMM_LINE / p->esize; /* an odd number of lines: different sets of L1 */
-        p->a_row_stride = SN_ROUND_UP(p->keeps_partial_c ? g->k.value : p->kc, line) + line;
+        int64_t k = p->keeps_partial_c ? g->k.value : p->kc;
+        p->a_row_stride = SN_ROUND_UP(k * p->a_col_stride, line) + line;
         if (p->a_row_stride / line % 2 == 0) p->a_row_stride += line;
     } else {
         p->a_row_stride = gemm_is(g->m, 1) ? 0 : g->a.row.value;
@@ -184,6 +210,7 @@ static void choose_sizes(gemm_plan *p, int max_rows) {
     for (int r = p->half_mr; r >= 1; r /= 2)
         if (r <= max_rows || r == 1) p->tile_rows[p->n_tile_rows++] = r;
     int64_t k = p->kc > 0 ? p->kc : KC_BYTES / p->esize;
+    if (p->g->int8) k *= p->a_col_stride;
     int64_t rows = p->mc_bytes / p->esize / k;
     if (rows > MAX_MC) rows = MAX_MC;
     rows = rows / p->mr * p->mr;
@@ -203,9 +230,9 @@ static void choose_row_kernels(gemm_plan *p) {
 /* What an MC block does for the next one. */
 static void choose_next_a(gemm_plan *p, int max_rows) {
     const sn_gemm *g = p->g;
-    p->prefetch_next_a = !p->k_blocked && !g->n_blocks && !p->pack_b && gemm_is(g->a.col, 1) &&
-                         g->a.row.slot < 0 && g->k.slot < 0 && g->a.row.value == g->k.value &&
-                         !gemm_is(g->m, 1);
+    p->prefetch_next_a = !p->k_blocked && !g->int8 && !g->n_blocks && !p->pack_b &&
+                         gemm_is(g->a.col, 1) && g->a.row.slot < 0 && g->k.slot < 0 &&
+                         g->a.row.value == g->k.value && !gemm_is(g->m, 1);
     p->pack_in_microkernel = p->pack_a_per_call && p->prefetch_next_a && max_rows == p->mr &&
                              g->k.value % (GEMM_LINE / p->esize) == 0;
     p->pack_next_a =
@@ -285,6 +312,7 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) 
 #define PLAN_FLAGS(F)                                                                              \
     F(packed_b, p->g->b_packed)                                                                    \
     F(narrow_b, p->g->b_packed && p->b_type != p->t)                                               \
+    F(int8, p->g->int8)                                                                            \
     F(groups, p->g->groups.size > 0)                                                               \
     F(pairs, p->g->pair_distance > 0)                                                              \
     F(prologue, p->g->prologue != NULL)                                                            \

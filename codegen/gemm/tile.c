@@ -27,7 +27,7 @@ em_val gemm_packed_a(em *e, const gemm_plan *p, const gemm_state *s, em_val tile
 static em_val packed_a_block(em *e, const gemm_plan *p, const gemm_state *s, em_val tile,
                              em_val ir) {
     em_val a = gemm_packed_a(e, p, s, tile, ir);
-    return p->keeps_partial_c ? em_gep(e, a, p->t, s->pc) : a;
+    return p->keeps_partial_c ? em_gep(e, a, p->t, em_muli(e, s->pc, p->a_col_stride)) : a;
 }
 
 /* A of that microtile as the usual microkernels read it: packed, or in place. */

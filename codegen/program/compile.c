@@ -88,6 +88,8 @@ static bool pass_options(compiler *c) {
     if (!sn_options_check(o, c->err)) return false;
     const char *weights = o->weights && strcmp(o->weights, "f32") ? o->weights : NULL;
     if (weights && !strcmp(weights, "stored") && (!o->source || takes_f32_only(o))) weights = NULL;
+    bool int8 = sn_computes_int8(o);
+    if (int8 && !weights) weights = "int8";
     const char *precision = o->precision && strcmp(o->precision, "f32") ? o->precision : NULL;
     *po = (sn_pass_options){.level = sn_level_or_highest(o->level),
                             .backend = o->backend ? o->backend : "auto",
@@ -95,6 +97,7 @@ static bool pass_options(compiler *c) {
                             .weights = weights,
                             .keep = o->keep,
                             .n_keep = o->n_keep,
+                            .int8_compute = int8,
                             .precision = precision,
                             .source = o->source,
                             .constant_params = true};

@@ -16,7 +16,9 @@ enum {
     LEVEL_0 = 32,
     CHECKED = 64,
     AHEAD = 128, /* for sn_emit */
-    BF16_BETWEEN = 256
+    BF16_BETWEEN = 256,
+    INT8_COMPUTE = 512,
+    WIDE_WEIGHTS = 1024
 };
 
 static const struct {
@@ -25,6 +27,11 @@ static const struct {
 } conflicts[] = {
     {NARROW | ONEDNN, "weights of bf16, int8 or int4 with backend 'onednn': its products take "
                       "weights of f32 only; choose backend native or auto, or weights f32"},
+    {INT8_COMPUTE | WIDE_WEIGHTS,
+     "compute 'int8' with weights f32 or bf16: its products read weights of 8 bits; choose weights "
+     "int8 or stored, or compute f32"},
+    {INT8_COMPUTE | ONEDNN, "compute 'int8' with backend 'onednn': its products are of f32; choose "
+                            "backend native or auto, or compute f32"},
     {BF16_BETWEEN | ONEDNN, "precision 'bf16' with backend 'onednn': its primitives read and write "
                             "f32 only; choose backend native or auto, or precision f32"},
     {TUNE | NO_CACHE,
@@ -104,6 +111,8 @@ static bool check_values(const sn_options *o, sn_error *err) {
                            "matrix %d to keep: it needs the name of a parameter and the weights "
                            "int4, int8, bf16, f32 or none",
                            i);
+    if (o->compute && strcmp(o->compute, "f32") && strcmp(o->compute, "int8"))
+        return sn_fail(err, SN_ERR_USAGE, "compute '%s': choose f32 or int8", o->compute);
     if (o->precision && strcmp(o->precision, "f32") && !sn_narrow_knows(o->precision))
         return sn_fail(err, SN_ERR_USAGE, "precision '%s': choose f32 or bf16", o->precision);
     return true;
@@ -111,6 +120,9 @@ static bool check_values(const sn_options *o, sn_error *err) {
 
 static bool check_conflicts(const sn_options *o, unsigned facts, sn_error *err) {
     if (o->weights && strcmp(o->weights, "f32") && strcmp(o->weights, "stored")) facts |= NARROW;
+    if (o->weights && (!strcmp(o->weights, "f32") || !strcmp(o->weights, "bf16")))
+        facts |= WIDE_WEIGHTS;
+    if (sn_computes_int8(o)) facts |= INT8_COMPUTE;
     if (o->backend && !strcmp(o->backend, "onednn")) facts |= ONEDNN;
     if (o->precision && strcmp(o->precision, "f32")) facts |= BF16_BETWEEN;
     if (o->tune) facts |= TUNE;
@@ -122,6 +134,10 @@ static bool check_conflicts(const sn_options *o, unsigned facts, sn_error *err) 
         if ((facts & conflicts[i].both) == conflicts[i].both)
             return sn_fail(err, SN_ERR_USAGE, "%s", conflicts[i].message);
     return true;
+}
+
+bool sn_computes_int8(const sn_options *o) {
+    return o->compute && !strcmp(o->compute, "int8");
 }
 
 sn_options sn_options_default(void) {

@@ -102,6 +102,8 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
 /* options.c: whether every option may be, and all of them together; for sn_emit. False: err. */
 bool sn_options_check(const sn_options *o, sn_error *err);
 bool sn_options_check_ahead(const sn_options *o, sn_error *err);
+/* Whether `compute` asks for products of integers. */
+bool sn_computes_int8(const sn_options *o);
 
 /* Does the entry prepare weights when a session is made? */
 bool sn_compiled_prepares(const sn_compiled_entry *c);

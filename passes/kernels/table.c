@@ -46,6 +46,10 @@ sn_holds sn_kernel_part(const sn_node *n) {
     return sn_swap_distance(n) ? SN_HOLDS_COLUMN_SWAP : SN_HOLDS_ROWS;
 }
 
+sn_dtype sn_epilogue_type(const sn_node *dot) {
+    return dot->dtype == SN_I32 ? SN_F32 : (sn_dtype)dot->dtype;
+}
+
 bool sn_epilogue_precision(sn_dtype product, const sn_node *n) {
     bool wide = n->dtype == SN_F64;
     for (int i = 0; i < n->n_in; i++) wide |= n->in[i]->dtype == SN_F64;

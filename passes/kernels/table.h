@@ -94,6 +94,8 @@ bool sn_kernel_can_hold(const sn_kernel_traits *k, sn_holds what);
 bool sn_kernel_holds(const sn_kernel_traits *k, sn_holds what, int level);
 /* What n, which is computed besides a kernel's first node, is to the kernel. */
 sn_holds sn_kernel_part(const sn_node *n);
+/* The type of an epilogue's arithmetic: that of the product `dot`; f32 if it is of integers. */
+sn_dtype sn_epilogue_type(const sn_node *dot);
 /* Can an epilogue of a product of type `product` compute n in the product's precision? */
 bool sn_epilogue_precision(sn_dtype product, const sn_node *n);
 

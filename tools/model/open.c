@@ -32,6 +32,7 @@ sn_options cmd_options(const cmd_compile *c) {
     o.threads = (int)c->threads;
     o.backend = c->backend;
     o.weights = c->weights;
+    o.compute = c->compute;
     o.target = c->target;
     o.cache_dir = c->cache_dir;
     o.weights_cache = c->weights_cache ? c->weights_cache : -1;

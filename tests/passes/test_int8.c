@@ -1,0 +1,193 @@
+/* Option `compute` int8: linear maps are exactly what the definition says (rows and weights rounded
+ * to 8 bits, i32 sums, scales), at every level, on every target, for every number of threads; what
+ * contradicts it is refused. */
+#include "frontend/sinter.h"
+#include "tests/support/text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_N = 1030, MOST_M = 37, MOST_K = 12334, SOME_N = 70, MOST_W = 40 * MOST_K };
+
+static void need(bool ok, const sn_error *err) {
+    if (!ok) fail_msg("%s", err->message);
+}
+
+static float pseudo(uint32_t i) {
+    i = i * 2654435761u + 12345u;
+    i ^= i >> 15;
+    i *= 2246822519u;
+    return (float)(i >> 8) * 0x1p-23f - 1;
+}
+
+static float largest(int n, const float *x) {
+    float most = 1e-30f;
+    for (int i = 0; i < n; i++) most = fmaxf(most, fabsf(x[i]));
+    return most;
+}
+
+static float w[MOST_W], bias[MOST_N], x[MOST_M * MOST_K];
+static float y[MOST_M * MOST_N], want[MOST_M * MOST_N];
+static int8_t qw[MOST_W], qx[MOST_K];
+
+/* want = x W^T + b. Without b every step is rounded as in the kernels, so bits are the same. */
+static void compute(int M, int N, int K, bool biased) {
+    float scale[MOST_N];
+    for (int j = 0; j < N; j++) {
+        scale[j] = largest(K, w + j * K) * (float)(1 / 127.0);
+        for (int k = 0; k < K; k++) qw[j * K + k] = (int8_t)rintf(w[j * K + k] / scale[j]);
+    }
+    for (int i = 0; i < M; i++) {
+        float most = largest(K, x + i * K), steps = 127 / most, s = most * (float)(1 / 127.0);
+        for (int k = 0; k < K; k++) qx[k] = (int8_t)rintf(x[i * K + k] * steps);
+        for (int j = 0; j < N; j++) {
+            int32_t sum = 0;
+            for (int k = 0; k < K; k++) sum += qx[k] * qw[j * K + k];
+            volatile float part = (float)sum * s;
+            want[i * N + j] = part * scale[j];
+            if (biased) want[i * N + j] += bias[j];
+        }
+    }
+}
+
+static void fill(int M, int N, int K) {
+    for (int i = 0; i < N * K; i++) w[i] = pseudo((uint32_t)i);
+    for (int i = 0; i < N; i++) bias[i] = pseudo((uint32_t)i + 7777);
+    for (int i = 0; i < M * K; i++) x[i] = pseudo((uint32_t)i + 99999);
+    memset(w, 0, sizeof *w * (size_t)K);                                 /* a column of zeros */
+    for (int k = 0; k < K; k++) w[(N > 1) * K + k] = k % 2 ? 127 : -127; /* and of the extremes */
+    for (int k = 0; k < K && M > 2; k++) x[2 * K + k] = k % 2 ? 1 : -1;
+    for (int k = 0; k < K && M > 3; k++) x[3 * K + k] = 0;
+}
+
+typedef struct way {
+    int level, threads;
+    const char *target, *weights;
+} way;
+
+static sn_program *build(sn_module *m, int N, int K, bool biased, const way *how, sn_error *err) {
+    sn_entry_begin(m, "run");
+    sn_dim T = sn_symbol(m, "T", 0, MOST_M);
+    sn_tensor in = sn_input(m, "x", SN_F32, T, K);
+    sn_output("y", sn_linear(in, sn_param(m, "w", SN_F32, N, K),
+                             biased ? sn_param(m, "b", SN_F32, N) : NULL));
+    sn_options o = sn_options_default();
+    o.level = how->level;
+    o.threads = how->threads;
+    o.target = how->target;
+    o.weights = how->weights;
+    o.compute = "int8";
+    o.cache_dir = "";
+    return sn_compile(m, &o, err);
+}
+
+static void check_rows(sn_session *s, int M, int N, int K, bool biased) {
+    sn_error err = {0};
+    memset(y, -1, sizeof y);
+    sn_arg_binding xi = SN_BIND("x", SN_F32, x, M, K), yo = SN_BIND("y", SN_F32, y, M, N);
+    need(sn_run(s, "run", &xi, 1, &yo, 1, &err), &err);
+    for (int i = 0; i < M * N; i++) {
+        double limit = biased ? 1e-6 * (1 + fabs((double)want[i])) : 0;
+        if (!(fabs((double)y[i] - (double)want[i]) <= limit))
+            fail_msg("N %d, K %d: row %d of %d, column %d is %g, not %g", N, K, i / N, M, i % N,
+                     (double)y[i], (double)want[i]);
+    }
+}
+
+static void check(int M, int N, int K, bool biased, way how) {
+    sn_error err = {0};
+    sn_module *m = sn_module_new("int8");
+    assert_non_null(m);
+    fill(M, N, K);
+    compute(M, N, K, biased);
+    sn_program *p = build(m, N, K, biased, &how, &err);
+    need(p != NULL, &err);
+    sn_arg_binding param[] = {SN_BIND("w", SN_F32, w, N, K), SN_BIND("b", SN_F32, bias, N)};
+    sn_session *s = sn_session_new_arrays(p, param, biased ? 2 : 1, &err);
+    need(s != NULL, &err);
+    static const int rows[] = {0, 1, 2, 16};
+    for (int i = 0; i < 4; i++)
+        if (rows[i] < M) check_rows(s, rows[i], N, K, biased);
+    check_rows(s, M, N, K, biased);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+static void levels(void **state) {
+    (void)state;
+    for (int level = 0; level <= 4; level++) {
+        check(MOST_M, SOME_N, 70, false, (way){.level = level});
+        check(MOST_M, SOME_N, 70, true, (way){.level = level});
+    }
+}
+
+static void sizes(void **state) {
+    (void)state;
+    static const int size[][2] = {{1, 1024}, {1, 1031}, {1030, 1}, {520, 2},  {345, 3},    {257, 4},
+                                  {210, 5},  {79, 13},  {33, 64},  {33, 127}, {33, MOST_K}};
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++)
+        check(MOST_M, size[i][0], size[i][1], false, (way){.level = 4});
+}
+
+/* Targets of this machine's architecture; it may lack what some of them use. */
+static void targets(void **state) {
+    (void)state;
+    static const char *const names[] = {"x86-64", "x86-64-v3", "x86-64-v3,+avxvnni", "x86-64-v4",
+                                        "x86-64-v4,+avx512vnni"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        sn_error err = {0};
+        way how = {.level = 4, .target = names[i]};
+        sn_module *m = sn_module_new("int8");
+        sn_program *p = build(m, 35, 64, false, &how, &err);
+        sn_session *s = p ? sn_session_new_arrays(p, NULL, 0, NULL) : NULL;
+        sn_session_free(s);
+        sn_program_free(p);
+        sn_module_free(m);
+        if (!p) continue;
+        check(MOST_M, SOME_N, 70, false, how);
+        check(3, 35, MOST_K, false, how);
+    }
+}
+
+static void threads(void **state) {
+    (void)state;
+    for (int n = 1; n <= 5; n += 2) check(MOST_M, SOME_N, 270, false, (way){4, n, NULL, NULL});
+}
+
+static void contradictions(void **state) {
+    (void)state;
+    static const struct {
+        const char *weights, *says;
+    } cases[] = {{"f32", "choose weights int8 or stored"}, {"bf16", "or compute f32"}};
+    for (int i = 0; i < 2; i++) {
+        sn_error err = {0};
+        sn_module *m = sn_module_new("int8");
+        assert_null(build(m, 35, 64, false, &(way){4, 0, NULL, cases[i].weights}, &err));
+        assert_int_equal(err.code, SN_ERR_USAGE);
+        assert_non_null(strstr(err.message, cases[i].says));
+        sn_module_free(m);
+    }
+    sn_options o = sn_options_default();
+    sn_error err = {0};
+    o.compute = "int9";
+    sn_module *m = sn_module_new("int8");
+    sn_entry_begin(m, "run");
+    sn_output("y", sn_neg(sn_input(m, "x", SN_F32, 3)));
+    assert_null(sn_compile(m, &o, &err));
+    assert_non_null(strstr(err.message, "compute 'int9': choose f32 or int8"));
+    sn_module_free(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(levels), cmocka_unit_test(sizes),
+                                       cmocka_unit_test(targets), cmocka_unit_test(threads),
+                                       cmocka_unit_test(contradictions)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
