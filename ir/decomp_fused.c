@@ -306,7 +306,8 @@ static sn_node *unpack(decomp *c, sn_node *panels, int width, const sn_attr *pac
 }
 
 /* Operands: left, right, with {group} its factors, with {super} theirs, with {blocks} indices, {n_pro}
- * of the prologue, the rest for the epilogue. The product is a dot with the node's batch and contract axes, by default the last of
+ * of the prologue, the rest for the epilogue, whose last argument is the prologue's second result, if it
+ * has one. The product is a dot with the node's batch and contract axes, by default the last of
  * the left and the first of the right factor. {packed}: the right factor is packed in panels and
  * had that shape before. */
 static bool decomp_product(decomp *c, int first) {
@@ -316,13 +317,14 @@ static bool decomp_product(decomp *c, int first) {
     if (n_pro_attr < 0 || n_pro_attr > c->n_in - first)
         return sn_dc_fail(c, "operands are missing");
     int n_pro = (int)n_pro_attr;
-    sn_node *left = c->in[0], *right = c->in[1];
-    sn_node **arg = sn_arena_alloc(c->m, sizeof *arg * (size_t)c->n_in);
+    sn_node *left = c->in[0], *right = c->in[1], *of_rows = NULL;
+    sn_node **arg = sn_arena_alloc(c->m, sizeof *arg * (size_t)(c->n_in + 1));
     if (pro) {
         arg[0] = left;
         if (n_pro) memcpy(arg + 1, c->in + first, sizeof *arg * (size_t)n_pro);
         if (!open_region(c, pro->r, "prologue", 1 + n_pro, arg)) return false;
         left = c->out[0];
+        if (c->n_out > 1) of_rows = c->out[1];
     }
     if (group > 0 && !packed) return sn_dc_fail(c, "scales need a packed right factor");
     if (sn_dc_attr(c, SN_A_pair) && !packed)
@@ -352,6 +354,7 @@ static bool decomp_product(decomp *c, int first) {
     int n_epi = c->n_in - first - n_pro;
     arg[0] = c->out[0];
     if (n_epi) memcpy(arg + 1, c->in + first + n_pro, sizeof *arg * (size_t)n_epi);
+    if (of_rows) arg[++n_epi] = of_rows;
     return open_region(c, epi->r, "epilogue", 1 + n_epi, arg);
 }
 

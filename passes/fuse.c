@@ -7,6 +7,7 @@
 #include "passes/row_sums.h"
 #include "passes/choice.h"
 #include "passes/graph_util.h"
+#include "passes/int8_rows.h"
 #include "passes/kernels/table.h"
 #include "passes/match.h"
 
@@ -391,6 +392,39 @@ static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
     return NULL;
 }
 
+static const sn_node *below_broadcast(const sn_node *n) {
+    while (n->op == SN_OP_broadcast) n = n->in[0];
+    return n;
+}
+
+/* ---- prologues: 8-bit integers, made of rows when these are packed ---- */
+
+/* What quantises the left factor of `dot`, group k, if only that product needs it: the region
+ * (x) -> (q, scale). NULL: the left factor is read from memory, because others need it too or the
+ * kernel that makes x has the integers at hand. */
+static sn_region *find_quantising(builder *b, int k, const sn_node *dot, sn_int8_rows *rows,
+                                  sn_node **source) {
+    const sn_kernel_traits *gemm = &sn_kernels[SN_KERNEL_gemm];
+    const sn_attr *contract = sn_attr_get(dot, SN_A_contract_a);
+    sn_node *q = left_factor(dot), *x = sn_int8_rows_source(q);
+    if (!x || x->shape[x->rank - 1] == 1 ||
+        !sn_kernel_holds(gemm, SN_HOLDS_ROW_PROLOGUE, b->g->p->o.level) ||
+        sn_group_choice(b->g, dot) != SN_CHOOSE_FUSED || !contract || contract->n != 1 ||
+        contract->v[0] != x->rank - 1 || b->uses[q->id] != 1)
+        return NULL;
+    int h = b->g->group_of[q->id];
+    if (h < 0 || inside(b, h, x) || recomputed(b, x)) return NULL;
+    *rows = sn_int8_rows_of(x);
+    *source = x;
+    int uses = 0;
+    for (int i = 0; i < b->g->group[k].n_member; i++) {
+        const sn_node *n = b->g->group[k].member[i];
+        for (int j = 0; j < n->n_in; j++) uses += below_broadcast(n->in[j]) == rows->scale;
+    }
+    if (!uses || b->uses[rows->scale->id] != uses) return NULL;
+    return sn_region_extract(b->m, 1, &x, 2, (sn_node *[]){rows->q, rows->scale});
+}
+
 static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
     sn_node *dot = b->g->group[k].member[0];
     sn_node *take = results[0]->op == SN_OP_take_blocks ? results[0] : NULL;
@@ -399,8 +433,16 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
     cut_list rows = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
     /* argument 0 is the product */
     add_cut(b, &c, dot);
+    sn_int8_rows int8 = {NULL};
+    sn_node *source = NULL;
+    sn_region *pro = take ? NULL : find_quantising(b, k, dot, &int8, &source);
+    if (pro) {
+        c.seen[int8.scale->id] = IN_MEMORY; /* the last argument, without an operand */
+        add_cut(b, &rows, source);
+    }
     for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], dot);
-    sn_region *pro = take ? NULL : find_prologue(b, dot, &rows);
+    if (pro) add_cut(b, &c, int8.scale);
+    if (!pro && !take) pro = find_prologue(b, dot, &rows);
     sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + rows.n + 5));
     panels p = panels_of(b, dot);
     int64_t pair = b->g->group[k].pair;
@@ -412,7 +454,7 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
         if (both[i]->of[0]) in[n_in++] = pack_factors(b, dot, both[i], pair);
     if (take) in[n_in++] = build_value(b, take->in[1]);
     for (int i = 1; pro && i < rows.n; i++) in[n_in++] = build_value(b, rows.node[i]);
-    for (int i = 1; i < c.n; i++) in[n_in++] = build_value(b, c.node[i]);
+    for (int i = 1; i < c.n - (int8.q != NULL); i++) in[n_in++] = build_value(b, c.node[i]);
 
     sn_attr attr[15];
     int n_attr = 0;
@@ -480,11 +522,6 @@ static sn_node *build_value(builder *b, sn_node *n) {
         r = sn_node_with(n, in);
     }
     return b->made[n->id] = r;
-}
-
-static const sn_node *below_broadcast(const sn_node *n) {
-    while (n->op == SN_OP_broadcast) n = n->in[0];
-    return n;
 }
 
 static void use(builder *b, const sn_node *n, int by_group) {

@@ -8,6 +8,17 @@
 #include "passes/int8_rows.h"
 #include "passes/graph_util.h"
 
+sn_node *sn_int8_rows_source(const sn_node *q) {
+    const sn_node *y = q->op == SN_OP_cast && q->dtype == SN_I8 ? q->in[0] : NULL;
+    if (!y || y->op != SN_OP_round || y->in[0]->op != SN_OP_mul) return NULL;
+    for (int i = 0; i < 2; i++) {
+        sn_node *x = y->in[0]->in[i];
+        bool rows = x->rank > 0 && x->dtype == SN_F32 && sn_shapes_equal(x, q);
+        if (rows && sn_int8_rows_of(x).q == q) return x; /* equal nodes are one */
+    }
+    return NULL;
+}
+
 static bool is_widened(const sn_node *n) {
     return n->op == SN_OP_cast && n->dtype == SN_I32 && n->in[0]->dtype == SN_I8;
 }

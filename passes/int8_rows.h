@@ -11,6 +11,8 @@ typedef struct sn_int8_rows {
 } sn_int8_rows;
 
 sn_int8_rows sn_int8_rows_of(sn_node *x);
+/* x, if q is sn_int8_rows_of(x).q; else NULL. */
+sn_node *sn_int8_rows_source(const sn_node *q);
 
 /* Whether a kernel computes this dot in 8-bit integers: i32, both factors are widened from i8, the
  * right one is constant and summed along its last axis, there are no batch axes. */

@@ -314,7 +314,17 @@ static em_val narrow_float(em *e, em_val v, sn_dtype to) {
     return e->target->has_f16c ? resize_float(e, v, em_mem_type(e, SN_F16)) : f32_to_f16_soft(e, v);
 }
 
+/* Through i32 after clamping: LLVM would convert to bytes lane by lane. */
+static em_val floats_to_bytes(em *e, em_val v, bool is_signed) {
+    em_val low = em_like(e, v, is_signed ? -128 : 0), high = em_like(e, v, is_signed ? 127 : 255);
+    v = em_select(e, em_cmp(e, EM_EQ, v, v), v, em_like(e, v, 0));
+    v = em_min(e, em_max(e, v, low), high);
+    v = LLVMBuildFPToSI(e->b, v, em_vec(e->i32, em_lanes_of(v)), "");
+    return LLVMBuildTrunc(e->b, v, em_vec(e->i8, em_lanes_of(v)), "");
+}
+
 static em_val float_to_int(em *e, em_val v, em_type elem, bool is_signed) {
+    if (elem == e->i8 && em_lanes_of(v) > 1) return floats_to_bytes(e, v, is_signed);
     em_type over[] = {em_vec(elem, em_lanes_of(v)), LLVMTypeOf(v)};
     return em_intrinsic(e, is_signed ? "llvm.fptosi.sat" : "llvm.fptoui.sat", over, 2, &v, 1);
 }

@@ -37,6 +37,10 @@ void gemm_share(em *e, em_val n, em_val part, em_val parts, em_val *lo, em_val *
     *hi = cut(e, n, em_add(e, part, one(e)), parts);
 }
 
+em_val gemm_of_row(em *e, const gemm_plan *p, em_val row) {
+    return em_gep(e, row, p->t, em_i64(e, p->a_row_stride - 1));
+}
+
 em_val gemm_sorted_row(em *e, em_val list, em_val position) {
     em_val at = em_add(e, list, em_muli(e, position, 8));
     return em_load_raw(e, e->i64, LLVMBuildIntToPtr(e->b, at, e->ptr, ""), 8);

@@ -38,11 +38,17 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_
         c_row = gemm_sorted_row(e, q->batch0, c_row);
         product_row = gemm_row_of_a(e, p, c_row);
     }
+    em_val of_row = NULL;
+    if (g->of_row) {
+        em_val a = em_gep(e, q->a, p->t, em_muli(e, i, p->a_row_stride));
+        of_row = em_load(e, SN_F32, gemm_of_row(e, p, a), 1);
+    }
     for (int j = 0; j < p->epi_cols; j += p->lanes) {
         sn_gemm_at at = {.batch = {q->batch0, q->batch1, q->batch2},
                          .row = product_row,
                          .col = em_addi(e, q->col, j),
-                         .lanes = p->lanes};
+                         .lanes = p->lanes,
+                         .of_row = of_row};
         at.mask = column_mask(e, p, n, at.col);
         em_val acc[2] = {em_load(e, p->t, em_gep(e, row, p->t, em_i64(e, j)), p->lanes), NULL};
         if (g->pair_distance)

@@ -72,6 +72,7 @@ typedef struct sn_gemm_at {
     em_val row, col;             /* i64 */
     em_val mask;
     int lanes;
+    em_val of_row; /* epilogues with spec `of_row`: what the row's prologue left */
 } sn_gemm_at;
 
 /* Emits the epilogue of a vector of accumulators acc[0] and returns the vector to store in C; the
@@ -129,7 +130,8 @@ typedef struct sn_gemm {
     sn_gemm_row_prologue *row_prologue;
     sn_gemm_prologue *prologue;
     int n_state, n_prefetch, n_sums;
-    int tile; /* block sizes: 0 .. sn_gemm_tiles - 1; results are bit-identical */
+    bool of_row; /* the last state is an f32 for the epilogue of that row (int8 only) */
+    int tile;    /* block sizes: 0 .. sn_gemm_tiles - 1; results are bit-identical */
 } sn_gemm;
 
 /* Number of block size variants of this GEMM; with one row there is only one. */

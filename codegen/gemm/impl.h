@@ -134,6 +134,8 @@ em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_va
 /* n_blocks: the row of C at a position in the sorted rows; the row of A that it is made of. */
 em_val gemm_sorted_row(em *e, em_val list, em_val position);
 em_val gemm_row_of_a(em *e, const gemm_plan *p, em_val row_of_c);
+/* of_row: where a packed row of A has what its prologue left for the epilogue: at its end. */
+em_val gemm_of_row(em *e, const gemm_plan *p, em_val row);
 /* Element offset of a batch item: the operand's offset plus its batch strides. */
 em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch);
 /* "kernel.suffix", the name of one of the kernel's functions. */
@@ -182,11 +184,12 @@ typedef enum gemm_ukr_kind {
 } gemm_ukr_kind;
 em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind);
 
-/* epilogue.c: epilogue and store of acc[n_rows][panel], the accumulators of C from (row, col) on.
+/* epilogue.c: epilogue and store of acc[n_rows][panel], the accumulators of C from (row, col) on; a:
+ * packed A of these rows (of_row).
  * They come from memory (L1), so that all microkernels share one copy of the epilogue. */
 /* clang-format off */
 #define GEMM_EPILOGUE_PARAMS(P) \
-    P(ptr, buf) P(ptr, dim) P(ptr, acc) P(i64, row) P(i64, n_rows) P(i64, col) \
+    P(ptr, buf) P(ptr, dim) P(ptr, acc) P(ptr, a) P(i64, row) P(i64, n_rows) P(i64, col) \
     P(i64, batch0) P(i64, batch1) P(i64, batch2)
 /* clang-format on */
 EM_SIGNATURE(gemm_epilogue, GEMM_EPILOGUE_PARAMS)
@@ -262,8 +265,8 @@ em_val gemm_a_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, 
 em_val gemm_tile_rows(em *e, const gemm_plan *p, em_val left);
 void gemm_emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, em_val ir,
                     em_val rows);
-void gemm_call_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val acc, em_val row,
-                        em_val rows, em_val panel);
+void gemm_call_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val acc, em_val a,
+                        em_val row, em_val rows, em_val panel);
 
 /* prefetch.c: what a microtile prefetches. A list is an array of addresses in scratch that the
  * microkernel walks, one each step of k. The lists are for `rows` rows from row ir of the MC block;

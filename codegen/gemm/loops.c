@@ -148,7 +148,7 @@ static void emit_group_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0
     gemm_group_row_call(e, p->fn.group_row, args);
     em_endif(e, &last);
     em_end(e, &j);
-    gemm_call_epilogue(e, p, s, e->scratch, row0, one(e), jr.i);
+    gemm_call_epilogue(e, p, s, e->scratch, e->scratch, row0, one(e), jr.i);
     em_end(e, &jr);
 }
 
@@ -265,8 +265,9 @@ static em_val emit_panel_pairs(em *e, const gemm_plan *p, gemm_state *s, em_val 
                                   .c = e->scratch,
                                   .c_stride = zero(e)});
     em_end(e, &j);
-    gemm_call_epilogue(e, p, s, e->scratch, s->ic, one(e), first);
-    gemm_call_epilogue(e, p, s, second_acc, s->ic, one(e), em_add(e, first, half));
+    em_val a = p->g->of_row ? gemm_packed_a(e, p, s, zero(e), zero(e)) : e->scratch;
+    gemm_call_epilogue(e, p, s, e->scratch, a, s->ic, one(e), first);
+    gemm_call_epilogue(e, p, s, second_acc, a, s->ic, one(e), em_add(e, first, half));
     em_end(e, &l);
     em_val rest = em_add(e, lo, em_add(e, half, half));
     em_endif(e, &br);

@@ -23,7 +23,8 @@ typedef struct fused_region {
     const sn_kernel *k;
     const sn_region *region; /* NULL: none */
     sn_order order;
-    int first; /* index of the step's operand that is argument 1 of the region */
+    int first;        /* index of the step's operand that is argument 1 of the region */
+    int n_reductions; /* along rows, of a prologue */
 } fused_region;
 
 /* The context of the callbacks. */
@@ -188,8 +189,9 @@ typedef struct region_eval {
     em_val *value[2];    /* of each node; [1]: the second half of pairs. NULL: not computed */
 } region_eval;
 
-static bool is_sum(const sn_node *n) {
-    return n->op == SN_OP_reduce_sum;
+/* A reduction along a row of a prologue. */
+static bool is_of_row(const sn_node *n) {
+    return n->op == SN_OP_reduce_sum || n->op == SN_OP_reduce_max;
 }
 
 static int topo_index(const fused_region *x, const sn_node *n) {
@@ -220,6 +222,7 @@ static em_val emit_arg(em *e, const region_eval *p, const sn_node *n, int half) 
     const fused_region *x = p->fr;
     int arg = (int)sn_attr_int(n, SN_A_index, 0), buf = x->first + arg - 1;
     if (arg == 0) return p->given[half];
+    if (buf == x->k->step->n_in) return p->at->of_row; /* the prologue's second result */
     sn_gemm_at at = half_at(e, x->k, p->at, half);
     return load_tile(e, x->k, &x->k->step->in[buf], buf, &at);
 }
@@ -254,9 +257,9 @@ static em_val emit_gather(em *e, const region_eval *p, const sn_node *n, int hal
 
 /* A prologue knows its row sums. An epilogue's reduction ends with the panel. */
 static em_val emit_reduction(em *e, const region_eval *p, const sn_node *n, int half) {
-    if (!is_sum(n) || !p->state) return value_at(e, p, n->in[0], half);
+    if (!p->state) return value_at(e, p, n->in[0], half);
     int sum = 0;
-    for (int j = 0; p->fr->order.node[j] != n; j++) sum += is_sum(p->fr->order.node[j]);
+    for (int j = 0; p->fr->order.node[j] != n; j++) sum += is_of_row(p->fr->order.node[j]);
     return p->state[sum];
 }
 
@@ -330,17 +333,19 @@ static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_a
     return f->main < 0 ? acc[0] : spread(e, out[f->main], at);
 }
 
-/* Reduces vectors to scalars by folding halves. */
+/* All lanes of v to a scalar by folding halves. */
+static em_val fold(em *e, const sn_node *reduction, em_val v) {
+    for (int n = em_lanes_of(v) / 2; n >= 1; n /= 2)
+        v = join(e, reduction, n > 1 ? em_part(e, v, 0, n) : em_extract(e, v, 0),
+                 n > 1 ? em_part(e, v, n, n) : em_extract(e, v, 1));
+    return v;
+}
+
 static void emit_panel_sums(void *ctx, em *e, em_val *sum) {
     fused *f = ctx;
     for (int o = 0, n_sum = 0; o < f->epi.k->step->n_out; o++) {
         if (!f->part[o]) continue;
-        const sn_node *reduction = f->epi.region->out[o];
-        em_val v = f->part[o];
-        for (int n = em_lanes_of(v) / 2; n >= 1; n /= 2)
-            v = join(e, reduction, n > 1 ? em_part(e, v, 0, n) : em_extract(e, v, 0),
-                     n > 1 ? em_part(e, v, n, n) : em_extract(e, v, 1));
-        sum[n_sum++] = v;
+        sum[n_sum++] = fold(e, f->epi.region->out[o], f->part[o]);
         f->part[o] = NULL;
     }
 }
@@ -378,16 +383,21 @@ static em_val row_vector(em *e, const fused_region *pro, const sn_node *n, em_va
     return spread(e, value_at(e, &p, n, 0), at);
 }
 
-/* The summand of a row sum at a position; 0 in lanes outside the row. */
+static em_val neutral(em *e, const sn_node *reduction, int lanes) {
+    em_red op = reduction->op == SN_OP_reduce_sum ? EM_SUM : EM_MAX;
+    return em_neutral(e, op, em_vec(e->ft, lanes));
+}
+
+/* What a reduction takes at a position; in lanes outside the row what does not change it. */
 static em_val summand(em *e, const fused_region *pro, const sn_node *sum, const sn_gemm_at *at,
                       const em_val *state) {
     const sn_kernel *k = pro->k;
     em_val x = load_tile(e, k, &k->step->in[0], 0, at);
     em_val v = row_vector(e, pro, sum->in[0], x, at, state);
-    return at->mask ? em_select(e, at->mask, v, em_splat(e, em_f(e, 0), at->lanes)) : v;
+    return at->mask ? em_select(e, at->mask, v, neutral(e, sum, at->lanes)) : v;
 }
 
-/* The row is in L1 after the first sum; four accumulators hide the additions' latency. */
+/* The row is in L1 after the first reduction; four accumulators hide the latency. */
 static em_val emit_sum(em *e, const fused_region *pro, const sn_node *sum, sn_gemm_at at,
                        const em_val *state) {
     enum { CHAINS = 4 };
@@ -398,30 +408,34 @@ static em_val emit_sum(em *e, const fused_region *pro, const sn_node *sum, sn_ge
     at.mask = NULL;
     em_val whole = em_round_down(e, n, block);
     em_loop l = em_for(e, col, whole, em_i64(e, block));
-    for (int c = 0; c < CHAINS; c++) first[c] = em_carry(e, &l, em_vf(e, 0));
+    for (int c = 0; c < CHAINS; c++) first[c] = em_carry(e, &l, neutral(e, sum, e->lanes));
     for (int c = 0; c < CHAINS; c++) {
         at.col = em_addi(e, l.i, c * e->lanes);
-        em_next(e, &l, first[c], em_add(e, first[c], summand(e, pro, sum, &at, state)));
+        em_next(e, &l, first[c], join(e, sum, first[c], summand(e, pro, sum, &at, state)));
     }
     em_end(e, &l);
     em_val all = em_final(e, &l, first[0]);
-    for (int c = 1; c < CHAINS; c++) all = em_add(e, all, em_final(e, &l, first[c]));
+    for (int c = 1; c < CHAINS; c++) all = join(e, sum, all, em_final(e, &l, first[c]));
     em_loop rest = em_for(e, whole, n, em_i64(e, e->lanes));
     em_val last = em_carry(e, &rest, all);
     at.col = rest.i;
     at.mask = em_tail_mask(e, em_sub(e, n, rest.i), e->lanes);
-    em_next(e, &rest, last, em_add(e, last, summand(e, pro, sum, &at, state)));
+    em_next(e, &rest, last, join(e, sum, last, summand(e, pro, sum, &at, state)));
     em_end(e, &rest);
-    return em_reduce(e, EM_SUM, em_final(e, &rest, last));
+    return fold(e, sum, em_final(e, &rest, last));
 }
 
 static void emit_row_sums(void *ctx, em *e, const sn_gemm_at *at, em_val *state) {
     const fused_region *pro = &((const fused *)ctx)->pro;
     for (int i = 0, n = 0; i < pro->order.n; i++)
-        if (is_sum(pro->order.node[i])) {
+        if (is_of_row(pro->order.node[i])) {
             state[n] = emit_sum(e, pro, pro->order.node[i], *at, state);
             n++;
         }
+    if (pro->region->n_out > 1) { /* of reductions only */
+        region_eval p = begin_eval(pro, at, NULL, state);
+        state[pro->n_reductions] = value_at(e, &p, pro->region->out[1], 0);
+    }
 }
 
 static em_val emit_prologue(void *ctx, em *e, em_val x, const sn_gemm_at *at, const em_val *state) {
@@ -488,15 +502,18 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     x->both = g->pair_distance && c->shape[n_batch + 1] == sn_product_columns(k->m, s);
     g->no_store = x->main < 0;
     if (pro) {
-        x->pro =
-            (fused_region){k, pro, sn_region_topo(k->m, pro), sn_kernel_prologue_operand(s->node)};
-        for (int i = 0; i < x->pro.order.n; i++) g->n_state += is_sum(x->pro.order.node[i]);
+        x->pro = (fused_region){k, pro, sn_region_topo(k->m, pro),
+                                sn_kernel_prologue_operand(s->node), 0};
+        for (int i = 0; i < x->pro.order.n; i++) g->n_state += is_of_row(x->pro.order.node[i]);
+        x->pro.n_reductions = g->n_state;
+        g->of_row = pro->n_out > 1;
+        g->n_state += g->of_row;
         if (g->n_state) g->row_prologue = emit_row_sums;
         g->prologue = emit_prologue;
     }
     if (epi) {
         int first = sn_kernel_region_operand(s->node);
-        x->epi = (fused_region){k, epi, sn_region_topo(k->m, epi), first};
+        x->epi = (fused_region){k, epi, sn_region_topo(k->m, epi), first, 0};
         g->epilogue = emit_epilogue;
         for (int i = 0; i < s->n_out; i++) g->n_sums += sn_product_sums(s, i);
         if (g->n_sums) g->row_sums = emit_panel_sums, g->store_sums = store_panel_sums;

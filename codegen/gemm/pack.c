@@ -126,6 +126,7 @@ static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     em_val to = em_gep(e, q->dst, p->t, em_muli(e, rows.i, p->a_row_stride));
     em_val state[SN_GEMM_STATE] = {NULL};
     if (g->row_prologue) g->row_prologue(g->ctx, e, &at, state);
+    if (g->of_row) em_store(e, SN_F32, gemm_of_row(e, p, to), state[g->n_state - 1]);
     em_val pc = q->pc, kb = q->kb;
     if (g->int8) { /* in elements */
         pc = em_muli(e, pc, 4);

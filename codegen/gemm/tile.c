@@ -93,13 +93,14 @@ static void call_ukr_packed_a(em *e, const gemm_plan *p, const gemm_state *s, ge
     if (p->pack_in_microkernel) em_endif(e, &packing);
 }
 
-void gemm_call_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val acc, em_val row,
-                        em_val rows, em_val panel) {
+void gemm_call_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val acc, em_val a,
+                        em_val row, em_val rows, em_val panel) {
     em_val col = gemm_first_column(e, p, p->g->pair_distance, panel);
     gemm_epilogue_call(e, p->fn.epilogue,
                        (gemm_epilogue_args){.buf = e->buf,
                                             .dim = e->dim,
                                             .acc = acc,
+                                            .a = a,
                                             .row = row,
                                             .n_rows = rows,
                                             .col = col,
@@ -167,6 +168,7 @@ void gemm_emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile,
 
     em_branch br = {0};
     if (to_epilogue) br = em_if(e, to_epilogue);
-    gemm_call_epilogue(e, p, s, acc, em_add(e, s->ic, ir), rows, s->jr);
+    em_val a = p->g->of_row ? gemm_packed_a(e, p, s, tile, ir) : e->scratch;
+    gemm_call_epilogue(e, p, s, acc, a, em_add(e, s->ic, ir), rows, s->jr);
     if (to_epilogue) em_endif(e, &br);
 }

@@ -88,7 +88,9 @@ static void add_storage(text *t, const sn_kernel *k) {
         return;
     int64_t group = sn_attr_int(n, SN_A_group, 0);
     if (!group) {
-        add(t, "weights: %s\n", sn_dtype_name(s->in[1].dtype));
+        bool int8 = s->in[1].dtype == SN_I32;
+        add(t, int8 ? "weights: i8, product of 8-bit integers\n" : "weights: %s\n",
+            sn_dtype_name(s->in[1].dtype));
         return;
     }
     add(t, "weights: int%d in groups of %lld with %s of %s%s\n", s->in[1].dtype == SN_I8 ? 8 : 4,
